@@ -1,0 +1,250 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// admitting is the state of a batch of admissions on its way through
+//
+//	match → claim → judge → take → move → apply → answer
+//
+// A lookup and a prefetch go a part of the same way.
+type admitting struct {
+	purpose  purpose
+	items    []admission
+	judging  int                 // the item to be judged next
+	promised []int               // by pool: pages for admissions judged before
+	granted  []int               // by pool: of these, pages for partial copies
+	seized   []int               // by pool: source pages to be taken over, unreferenced so far
+	sources  [][]messages.PageID // by pool: unreferenced sources of copies, each once
+	again    []int               // items whose transfer failed, to be admitted once more
+}
+
+// purpose is what a batch is for.
+type purpose uint8
+
+const (
+	toAdmit    purpose = iota
+	toLookup           // decide, then give the claims back
+	toPrefetch         // bring to the device, then let go
+)
+
+// admission is one item of the batch. match is its entry in the Match record.
+type admission struct {
+	sequence *sequence
+	result   *messages.Admitted // nil but for admissions
+	beams    int
+	refused  *messages.Refusal
+	how      messages.How
+	ready    int    // index of its question in the Move, −1: none
+	plans    []plan // by pool
+}
+
+// plan is what an admission needs in one pool.
+type plan struct {
+	inspect  int // operations of the pool, −1: none
+	copyPage int
+	onboard  int
+	fresh    int
+	source   [1]messages.PageID // the source of a partial reuse, if on the device
+	full     int                // pages claimed whole, onboarded ones too
+	hosted   int                // of these, in host memory
+	blocks   int                // of the table after the admission
+}
+
+// noPlan is a plan without operations.
+var noPlan = plan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
+
+func (a *admitting) init(pools int) {
+	a.promised, a.granted, a.seized = make([]int, pools), make([]int, pools), make([]int, pools)
+	a.sources = make([][]messages.PageID, pools)
+}
+
+// admit starts a batch of admissions.
+func (c *Coordinator) admit(r *messages.Admit) {
+	c.startBatch(toAdmit)
+	for len(r.Results) < len(r.Requests) {
+		r.Results = append(r.Results, messages.Admitted{})
+	}
+	r.Results = r.Results[:len(r.Requests)]
+	for i := range r.Requests {
+		result := &r.Results[i]
+		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0]}
+		request := &r.Requests[i]
+		if err := c.Validate(request); err != nil {
+			result.Err = err
+			continue
+		}
+		if n := len(request.Tokens); n > c.MaxSeqLen {
+			result.Err = messages.Refuse(messages.TooLong, "a prompt of %d tokens is over max_seq_len %d", n, c.MaxSeqLen)
+			continue
+		}
+		c.enter(request, result)
+	}
+	c.matchBatch()
+}
+
+// startBatch empties the batch; sequences and match items keep their arrays.
+func (c *Coordinator) startBatch(p purpose) {
+	a := &c.admitting
+	a.purpose, a.items, a.again = p, a.items[:0], a.again[:0]
+	c.match.Items = c.match.Items[:0]
+	c.clearPromises()
+}
+
+func (c *Coordinator) clearPromises() {
+	a := &c.admitting
+	a.judging = 0
+	clear(a.promised)
+	clear(a.granted)
+	clear(a.seized)
+	for p := range a.sources {
+		a.sources[p] = a.sources[p][:0]
+	}
+}
+
+// enter makes the sequence of a request and its items in the batch.
+func (c *Coordinator) enter(r *messages.AdmitRequest, result *messages.Admitted) {
+	s := c.sequences.open(1)
+	s.namespace, s.session, s.prompt = r.Namespace, r.Session, len(r.Tokens)
+	if !r.Retention.IsZero() {
+		s.retention = cloneRetention(r.Retention)
+	}
+	s.tokens[0] = append(s.tokens[0], r.Tokens...)
+	s.chunk = r.ChunkTokens
+	if len(r.Multimodal) > 0 {
+		s.symbols = new(int)
+		*s.symbols = 1
+	}
+	it := c.item(s, max(1, r.BeamWidth))
+	it.result = result
+	limit := len(r.Tokens) - 1
+	c.addMatch(s, r.Multimodal, limit)
+}
+
+func cloneRetention(r *messages.Retention) *messages.Retention {
+	kept := &messages.Retention{Ranges: slices.Clone(r.Ranges)}
+	if r.Decode != nil {
+		decode := *r.Decode
+		kept.Decode = &decode
+	}
+	return kept
+}
+
+// item adds an admission to the batch.
+func (c *Coordinator) item(s *sequence, beams int) *admission {
+	a := &c.admitting
+	if n := len(a.items); n < cap(a.items) {
+		a.items = a.items[:n+1]
+	} else {
+		a.items = append(a.items, admission{})
+	}
+	it := &a.items[len(a.items)-1]
+	plans := it.plans[:0]
+	for range c.Pools {
+		plans = append(plans, noPlan)
+	}
+	*it = admission{sequence: s, beams: beams, how: messages.HowNone, ready: -1, plans: plans}
+	return it
+}
+
+// addMatch adds the item's prompt to the Match record.
+func (c *Coordinator) addMatch(s *sequence, items []messages.MultimodalItem, limit int) {
+	m := &c.match
+	if n := len(m.Items); n < cap(m.Items) {
+		m.Items = m.Items[:n+1]
+	} else {
+		m.Items = append(m.Items, messages.MatchItem{})
+	}
+	it := &m.Items[len(m.Items)-1]
+	it.Namespace, it.Tokens, it.Multimodal, it.Limit = s.namespace, s.tokens[0], items, limit
+	it.Hold, it.Partial = s.symbols != nil, c.Partial && c.admitting.purpose != toPrefetch
+	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false
+	it.IDs = it.IDs[:0]
+	it.Source = messages.Source{Block: messages.NoBlock, Pages: it.Source.Pages[:0]}
+	for p := range it.Pages {
+		it.Pages[p] = it.Pages[p][:0]
+	}
+}
+
+// matchBatch asks the tree, if anything can be stored there.
+func (c *Coordinator) matchBatch() {
+	switch {
+	case len(c.admitting.items) == 0:
+		c.admitAnswer()
+	case !c.Reuse:
+		c.judge()
+	default:
+		c.match.Epoch = c.epoch
+		c.pending++
+		c.next = (*Coordinator).matched
+		c.port.Tree(&c.match)
+	}
+}
+
+// matched claims what was found, and asks who else holds the sources.
+func (c *Coordinator) matched() {
+	c.resetWork()
+	for i := range c.admitting.items {
+		if it := &c.admitting.items[i]; it.refused == nil {
+			c.claim(i)
+			c.inspect(i)
+		}
+	}
+	c.sendPools((*Coordinator).claimed)
+}
+
+// claim writes the matched pages into the sequence's tables and claims those
+// on the device. Blocks in host memory get their page when it is taken.
+func (c *Coordinator) claim(i int) {
+	it, m := &c.admitting.items[i], &c.match.Items[i]
+	for p := range c.Pools {
+		pl := &it.plans[p]
+		*pl = noPlan
+		held := &it.sequence.pools[p]
+		table := held.tables[0][:0]
+		locations := m.Pages[p][:m.Blocks]
+		for _, at := range locations {
+			page := messages.NoPage
+			if at >= 0 {
+				page = messages.PageID(at)
+				pl.full++
+			} else if at != messages.Nowhere {
+				pl.hosted++
+			}
+			table = append(table, page)
+		}
+		held.tables[0] = table
+		if pl.full > 0 {
+			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: table})
+		}
+		pl.full += pl.hosted
+	}
+}
+
+// inspect asks the pools who holds the source of a partial reuse.
+func (c *Coordinator) inspect(i int) {
+	it, source := &c.admitting.items[i], &c.match.Items[i].Source
+	if source.Block == messages.NoBlock {
+		return
+	}
+	for p := range c.Pools {
+		if page, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
+			pl := &it.plans[p]
+			pl.source[0] = page
+			pl.inspect = c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: pl.source[:]})
+		}
+	}
+}
+
+// claimed decides how each source is reused; all sources are looked at before
+// any admission is judged.
+func (c *Coordinator) claimed() {
+	c.pooled()
+	for i := range c.admitting.items {
+		c.decideHow(i)
+	}
+	c.judge()
+}

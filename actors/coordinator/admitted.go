@@ -1,0 +1,185 @@
+package coordinator
+
+import "github.com/kvactor/kvactor/messages"
+
+// admitAnswer ends the batch.
+func (c *Coordinator) admitAnswer() {
+	switch c.admitting.purpose {
+	case toPrefetch:
+		c.prefetched()
+		return
+	case toLookup:
+		c.lookedUp()
+		return
+	}
+	c.resetWork()
+	c.resetMove()
+	for i := range c.admitting.items {
+		if it := &c.admitting.items[i]; it.refused == nil {
+			c.addBeams(it)
+		} else if it.refused == errTransfer {
+			c.giveBack(it)
+		}
+	}
+	c.move.Effects = append(c.move.Effects, c.lostHost...)
+	c.lostHost = c.lostHost[:0]
+	c.after = (*Coordinator).admitReply
+	c.sendEffects()
+}
+
+// giveBack drops everything that a failed item took, without a use.
+func (c *Coordinator) giveBack(it *admission) {
+	for p := range c.Pools {
+		table := it.sequence.pools[p].tables[0]
+		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: table, Use: it.sequence.use, Shelter: c.sheltered(it.sequence, p)})
+		it.sequence.pools[p].tables[0] = table[:0]
+	}
+}
+
+// addBeams gives each further beam its own references to the prompt's pages.
+func (c *Coordinator) addBeams(it *admission) {
+	s := it.sequence
+	if it.beams < 2 {
+		return
+	}
+	tokens := s.tokens[0]
+	s.tokens = reopen(s.tokens[:1], it.beams)
+	s.tokens[0] = tokens
+	for b := 1; b < it.beams; b++ {
+		s.tokens[b] = append(s.tokens[b], tokens...)
+	}
+	for p := range c.Pools {
+		table := s.pools[p].tables[0]
+		s.pools[p].tables = reopen(s.pools[p].tables, it.beams)
+		s.pools[p].tables[0] = table
+		for b := 1; b < it.beams; b++ {
+			s.pools[p].tables[b] = append(s.pools[p].tables[b], table...)
+			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: table})
+		}
+	}
+}
+
+// admitReply answers every item. Those whose transfers failed are admitted
+// once more; each time there is less left that could fail.
+func (c *Coordinator) admitReply() {
+	again := false
+	for i := range c.admitting.items {
+		it := &c.admitting.items[i]
+		if it.refused == errTransfer {
+			again = true
+			continue
+		}
+		if it.refused != nil {
+			c.endRefused(it)
+			continue
+		}
+		c.answerItem(i)
+	}
+	if again {
+		c.admitAgain()
+		return
+	}
+	c.admitLet()
+}
+
+// endRefused ends the sequence of a refused item.
+func (c *Coordinator) endRefused(it *admission) {
+	if it.sequence == nil {
+		return
+	}
+	if it.result != nil {
+		*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0]}
+	}
+	c.letSymbols(it.sequence)
+	c.sequences.end(it.sequence)
+	it.sequence = nil
+}
+
+// letSymbols notes symbols that no sequence holds any more.
+func (c *Coordinator) letSymbols(s *sequence) {
+	if s.symbols == nil {
+		return
+	}
+	if *s.symbols--; *s.symbols == 0 {
+		c.letGo = append(c.letGo, append([]messages.Token(nil), s.tokens[0][:s.prompt]...))
+	}
+	s.symbols = nil
+}
+
+// admitAgain makes a batch of the items whose transfers failed.
+func (c *Coordinator) admitAgain() {
+	a := &c.admitting
+	n := 0
+	for i := range a.items {
+		if a.items[i].refused != errTransfer {
+			continue
+		}
+		a.items[n], a.items[i] = a.items[i], a.items[n]
+		c.match.Items[n], c.match.Items[i] = c.match.Items[i], c.match.Items[n]
+		a.items[n].refused = nil
+		a.items[n].how = messages.HowNone
+		c.match.Items[n].Multimodal, c.match.Items[n].Partial = nil, false
+		n++
+	}
+	a.items, c.match.Items = a.items[:n], c.match.Items[:n]
+	c.clearPromises()
+	c.matchBatch()
+}
+
+// admitLet lets the symbols of refused items go, then answers.
+func (c *Coordinator) admitLet() {
+	if len(c.letGo) == 0 {
+		c.reply()
+		return
+	}
+	c.resetApply()
+	c.apply.Let = append(c.apply.Let, c.letGo...)
+	c.letGo = c.letGo[:0]
+	c.sendApply((*Coordinator).reply)
+}
+
+// answerItem fills the answer of an admitted item and counts it.
+func (c *Coordinator) answerItem(i int) {
+	it, m := &c.admitting.items[i], &c.match.Items[i]
+	s, r := it.sequence, it.result
+	s.sealed, s.anew, s.computed = m.Blocks, m.Blocks, m.Matched
+	r.Sequence, r.ReusedTokens, r.Why = s.id, m.Matched, c.why(m)
+	blocks := ceilDiv(s.prompt, c.TokensPerBlock)
+	partial := 0
+	if it.how != messages.HowNone {
+		partial = 1
+	}
+	c.stats.Requests++
+	c.stats.PromptTokens += int64(s.prompt)
+	c.stats.ReusedTokens += int64(m.Matched)
+	for p := range c.Pools {
+		pl, count := &it.plans[p], &c.stats.Pools[p].PoolCounters
+		c.reserved[p] += s.pools[p].reserve
+		reuse := messages.PoolReuse{Full: pl.full, Partial: partial, How: it.how, Onboarded: pl.hosted}
+		if it.how == messages.HowTakeover && pl.inspect < 0 {
+			reuse.Onboarded++
+		}
+		r.Reuse = append(r.Reuse, reuse)
+		count.ReusedFull += int64(pl.full)
+		count.ReusedPartial += int64(partial)
+		count.Missed += int64(blocks - m.Blocks - partial)
+		s.pools[p].kept = c.Pools[p].FirstKept(m.Matched)
+	}
+	r.Tables = s.copyTables(r.Tables)
+}
+
+// why says how a prompt met the cache.
+func (c *Coordinator) why(m *messages.MatchItem) messages.Why {
+	switch {
+	case !c.Reuse:
+		return messages.WhyDisabled
+	case m.Reach == 0:
+		return messages.WhyCold
+	case m.Matched == m.Reach:
+		return messages.WhyHit
+	case m.Lacking:
+		return messages.WhyEvicted
+	default:
+		return messages.WhyWindowHole
+	}
+}

@@ -1,0 +1,217 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Config is what the coordinator must know of the engine.
+type Config struct {
+	Pools          []windows.Pool
+	Counts         []windows.Counts
+	TokensPerBlock int
+	MaxSeqLen      int
+	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
+	// enable_partial_reuse and copy_on_partial_reuse.
+	Reuse, Partial, CopyOnPartial bool
+}
+
+// Coordinator is the state of the actor that alone changes the others. It is
+// plain and single-threaded: Submit and Answered are its only ways in, Port its
+// only way out.
+type Coordinator struct {
+	Config
+	port  Port
+	epoch uint32
+
+	line    line
+	round   queued             // the request being served
+	pending int                // answers outstanding; the next stage runs at 0
+	next    func(*Coordinator) // the stage after the answers
+	after   func(*Coordinator) // the stage after effects are done
+	extra   func(*Coordinator) // adds work that goes out with the effects
+
+	sequences sequences
+	pins      pins
+
+	// What each pool said last; nobody else changes it. reserved is the sum of
+	// the reserves of chunked prefills.
+	pages    []messages.PoolPages
+	host     []messages.PageCounts
+	reserved []int
+
+	now        time.Duration
+	nextExpiry time.Duration
+	use        messages.Use // the last one given
+	stamp      uint64       // of the request
+	// ordered: some transfer or kernel of the host has been recorded, so that
+	// pages may not be ready at once.
+	ordered bool
+
+	match         messages.Match
+	rematchRecord messages.Match // one item, judged again without partial reuse
+	apply         messages.Apply
+	work          []messages.PoolWork // by pool
+	move          messages.Move
+	forget        messages.Forget
+	locate        messages.Locate
+	snapshot      messages.Snapshot
+	contents      messages.Contents
+
+	lostHost []messages.Effect  // host contents that a failed transfer lost
+	letGo    [][]messages.Token // prompts whose symbols nobody holds any more
+
+	admitting admitting
+	stepping  stepping
+	releasing releasing
+
+	stats messages.Stats
+	audit auditing
+}
+
+// New makes a coordinator of empty pools.
+func New(config Config, port Port) *Coordinator {
+	n := len(config.Pools)
+	c := &Coordinator{
+		Config: config, port: port, nextExpiry: messages.NoExpiry,
+		pages: make([]messages.PoolPages, n), host: make([]messages.PageCounts, n), reserved: make([]int, n),
+		work: make([]messages.PoolWork, n),
+	}
+	c.sequences.pools = n
+	c.pins.init(n)
+	c.move.Pools = make([]messages.PoolMove, n)
+	c.stats.Pools = make([]messages.PoolStats, n)
+	for p := range n {
+		count := config.Counts[p]
+		c.work[p].Pool = messages.PoolID(p)
+		c.pages[p].PageCounts = messages.PageCounts{Total: count.Primary, Free: count.Primary}
+		c.host[p] = messages.PageCounts{Total: count.Secondary, Free: count.Secondary}
+		c.stats.Pools[p].Name = config.Pools[p].Name
+	}
+	c.admitting.init(n)
+	c.stepping.init(n)
+	return c
+}
+
+// Submit queues a request and serves it if nothing else is under way.
+func (c *Coordinator) Submit(request, sender any) {
+	c.line.push(queued{request, sender})
+	c.run()
+}
+
+// Answered counts one answer; the record is one that the coordinator sent.
+func (c *Coordinator) Answered() {
+	c.pending--
+	c.run()
+}
+
+// Queued is the number of requests that wait.
+func (c *Coordinator) Queued() int { return c.line.len() }
+
+// run serves until an answer is needed or nothing is left to do.
+func (c *Coordinator) run() {
+	for c.pending == 0 {
+		if stage := c.next; stage != nil {
+			c.next = nil
+			stage(c)
+			continue
+		}
+		if c.round.request != nil || !c.begin() {
+			return
+		}
+	}
+}
+
+// begin takes the next request; timers that have ended act before it.
+func (c *Coordinator) begin() bool {
+	q, ok := c.line.pop()
+	if !ok {
+		return false
+	}
+	if !c.port.Begin(q.sender) {
+		return true
+	}
+	c.round = q
+	c.stamp++
+	c.stats.Rounds++
+	c.now = c.port.Now()
+	if c.now >= c.nextExpiry {
+		c.resetApply()
+		c.sendApply((*Coordinator).dispatch)
+		return true
+	}
+	c.dispatch()
+	return true
+}
+
+// dispatch starts the first stage of the request.
+func (c *Coordinator) dispatch() {
+	switch r := c.round.request.(type) {
+	case *messages.Admit:
+		c.admit(r)
+	case *messages.Commit:
+		c.commit(r)
+	case *messages.Append:
+		c.append(r)
+	case *messages.Release:
+		c.release(r)
+	default:
+		c.dispatchRare(r)
+	}
+}
+
+// dispatchRare starts the requests that no engine step makes.
+func (c *Coordinator) dispatchRare(request any) {
+	switch r := request.(type) {
+	case *messages.Rewind:
+		c.rewind(r)
+	case *messages.Fork:
+		c.fork(r)
+	case *messages.ReadTables:
+		c.readTables(r)
+	case *messages.Lookup:
+		c.lookup(r)
+	case *messages.PinPrefix:
+		c.pin(r)
+	case *messages.UnpinPrefix:
+		c.unpin(r)
+	case *messages.Prefetch:
+		c.prefetch(r)
+	case *messages.Invalidate:
+		c.invalidate(r)
+	case *messages.Reset:
+		c.reset(r)
+	case *messages.Rebalance:
+		c.rebalance(r)
+	case *messages.ReadStats:
+		c.readStats(r)
+	case *messages.ReadEvents:
+		c.readEvents(r)
+	case *messages.ReadSnapshot:
+		c.readSnapshot(r)
+	case *messages.ReadContents:
+		c.readContents(r)
+	case *messages.Check:
+		c.check(r)
+	case *messages.Close:
+		r.LeakedPages = c.sequences.pagesHeld()
+		c.reply()
+	default:
+		panic("coordinator: a request of a type that it does not know")
+	}
+}
+
+// reply ends the round.
+func (c *Coordinator) reply() {
+	q := c.round
+	c.round = queued{}
+	c.port.Reply(q.request, q.sender)
+}
+
+// nextUse is later than every use before it.
+func (c *Coordinator) nextUse() messages.Use {
+	c.use++
+	return c.use
+}

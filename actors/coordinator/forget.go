@@ -1,0 +1,112 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// invalidate forgets what a selector names; running sequences that it names
+// keep their pages but store nothing from then on.
+func (c *Coordinator) invalidate(r *messages.Invalidate) {
+	r.Err, r.Blocks = nil, 0
+	if err := c.validateSelector(&r.Selector); err != nil {
+		r.Err = err
+		c.reply()
+		return
+	}
+	c.forget = messages.Forget{Epoch: c.epoch, Now: c.now, Selector: r.Selector, Effects: c.forget.Effects[:0]}
+	if p := r.Selector.Prefix; p != nil {
+		own := *p
+		own.Tokens = slices.Clone(p.Tokens) // symbols are written into them
+		c.forget.Selector.Prefix = &own
+	}
+	c.sendForget((*Coordinator).invalidated)
+}
+
+func (c *Coordinator) validateSelector(s *messages.Selector) error {
+	n := 0
+	if s.Session != "" {
+		n++
+	}
+	if s.Salt != "" {
+		n++
+	}
+	if s.Prefix != nil {
+		n++
+		if err := c.validatePrefix(s.Prefix.Tokens, s.Prefix.Multimodal); err != nil {
+			return err
+		}
+	}
+	if n != 1 {
+		return messages.Refuse(messages.BadRequest, "exactly one of session, salt and tokens selects, not %d", n)
+	}
+	return nil
+}
+
+func (c *Coordinator) sendForget(next func(*Coordinator)) {
+	c.pending++
+	c.next = next
+	c.port.Tree(&c.forget)
+}
+
+// invalidated mutes the sequences that the selector names.
+func (c *Coordinator) invalidated() {
+	r := c.round.request.(*messages.Invalidate)
+	r.Blocks = c.forget.Blocks
+	selector := &c.forget.Selector
+	c.sequences.each(func(s *sequence) {
+		if names(selector, s) {
+			s.mute = true
+		}
+	})
+	c.forgotten()
+}
+
+// names tells whether a selector names a sequence.
+func names(selector *messages.Selector, s *sequence) bool {
+	switch {
+	case selector.Session != "":
+		return s.session == selector.Session
+	case selector.Salt != "":
+		return s.namespace.Salt == selector.Salt
+	default:
+		p := selector.Prefix
+		return s.namespace == p.Namespace && s.length() >= len(p.Tokens) && slices.Equal(s.tokens[0][:len(p.Tokens)], p.Tokens)
+	}
+}
+
+// forgotten lets pools and offloader follow.
+func (c *Coordinator) forgotten() {
+	c.resetWork()
+	c.resetMove()
+	c.route(c.forget.Effects)
+	c.after = (*Coordinator).reply
+	c.sendEffects()
+}
+
+// reset forgets all that no running sequence holds; the pools say what is held.
+func (c *Coordinator) reset(r *messages.Reset) {
+	r.Err = nil
+	c.resetWork()
+	for p := range c.Pools {
+		c.add(p, messages.PoolOp{Kind: messages.HeldBlocks})
+	}
+	c.sendPools((*Coordinator).resetHeld)
+}
+
+func (c *Coordinator) resetHeld() {
+	c.pooled()
+	keep := make([][]messages.BlockID, len(c.Pools))
+	for p := range keep {
+		keep[p] = c.work[p].Ops[0].Blocks
+	}
+	c.forget = messages.Forget{Epoch: c.epoch, Now: c.now, All: true, Keep: keep, Effects: c.forget.Effects[:0]}
+	c.sendForget((*Coordinator).forgotten)
+}
+
+// rebalance moves device memory between pools.
+func (c *Coordinator) rebalance(r *messages.Rebalance) {
+	r.Err = messages.Refuse(messages.NotSupported, "rebalance and a fixed number of pages exclude each other")
+	c.reply()
+}

@@ -1,0 +1,299 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// decideHow chooses takeover, copy or nothing for the source of item i.
+func (c *Coordinator) decideHow(i int) {
+	it, source := &c.admitting.items[i], &c.match.Items[i].Source
+	it.how = messages.HowNone
+	if it.refused != nil || source.Block == messages.NoBlock {
+		return
+	}
+	unused := c.unreferenced(i)
+	alone := unused && !source.Behind
+	switch {
+	case c.CopyOnPartial && alone && source.Stored < c.TokensPerBlock && source.Tokens == source.Stored && !c.wanted(i, inPart):
+		it.how = messages.HowTakeover
+	case c.CopyOnPartial:
+		it.how = messages.HowCopy
+	case alone && !c.wanted(i, inPartBefore) && !c.wanted(i, whole):
+		it.how = messages.HowTakeover
+	}
+	c.noteSource(i, unused)
+}
+
+// want is a way in which another item of the batch can want a source.
+type want uint8
+
+const (
+	inPart       want = iota // any item, in part
+	inPartBefore             // an earlier item, in part
+	whole                    // any item, whole
+)
+
+// wanted tells whether another item of the batch wants the source of item i.
+func (c *Coordinator) wanted(i int, w want) bool {
+	block := c.match.Items[i].Source.Block
+	depth := c.match.Items[i].Blocks
+	for j := range c.match.Items {
+		m := &c.match.Items[j]
+		if j == i || c.admitting.items[j].refused != nil {
+			continue
+		}
+		switch w {
+		case inPartBefore:
+			if j < i && m.Source.Block == block {
+				return true
+			}
+		case inPart:
+			if m.Source.Block == block {
+				return true
+			}
+		case whole:
+			if m.Blocks > depth && m.IDs[depth] == block {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unreferenced tells whether no sequence and no pin holds the source anywhere.
+func (c *Coordinator) unreferenced(i int) bool {
+	it, source := &c.admitting.items[i], &c.match.Items[i].Source
+	for p := range c.Pools {
+		if op := it.plans[p].inspect; op >= 0 {
+			if share := c.work[p].Ops[op].Shares[0]; share.References > 0 || share.Pins > 0 {
+				return false
+			}
+		} else if c.pins.count(p, source.Block) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// noteSource counts the device pages of a source that are cached now: those
+// that a takeover seizes, and those that no partial copy may be written to.
+func (c *Coordinator) noteSource(i int, unused bool) {
+	a := &c.admitting
+	it, source := &a.items[i], &c.match.Items[i].Source
+	for p := range c.Pools {
+		op := it.plans[p].inspect
+		if op < 0 {
+			continue
+		}
+		page, _, _ := source.Pages[p].Page()
+		share := c.work[p].Ops[op].Shares[0]
+		cached := share.References == 0 && share.Pins == 0
+		switch {
+		case it.how == messages.HowTakeover && unused && !c.sheltered(it.sequence, p):
+			a.seized[p]++
+		case it.how == messages.HowCopy && cached && !slices.Contains(a.sources[p], page):
+			a.sources[p] = append(a.sources[p], page)
+		}
+	}
+}
+
+// sheltered tells whether what the sequence takes in the pool is covered by
+// its reserve.
+func (c *Coordinator) sheltered(s *sequence, pool int) bool {
+	return s.chunk > 0 && c.Pools[pool].Window > 0
+}
+
+// judge goes through the items in order: each is admitted, with its pages
+// promised, or refused, with its claims given back.
+func (c *Coordinator) judge() {
+	a := &c.admitting
+	if a.purpose == toLookup {
+		c.judgeLookup()
+		return
+	}
+	for a.judging < len(a.items) {
+		it := &a.items[a.judging]
+		if it.refused != nil {
+			a.judging++
+			continue
+		}
+		if c.sourceFails(a.judging) {
+			c.rematch()
+			return
+		}
+		c.planItem(a.judging)
+		if refusal := c.fits(it); refusal != nil {
+			c.refuse(it, refusal)
+			return
+		}
+		c.promise(it)
+		a.judging++
+	}
+	c.take()
+}
+
+// sourceFails tells whether item i has a source but no way to reuse it: no
+// takeover is allowed, or no page but a source is there for the copy.
+func (c *Coordinator) sourceFails(i int) bool {
+	a := &c.admitting
+	it := &a.items[i]
+	if c.match.Items[i].Source.Block == messages.NoBlock || it.how == messages.HowTakeover {
+		return false
+	}
+	if it.how == messages.HowNone {
+		return true
+	}
+	for p := range c.Pools {
+		counts := &c.pages[p]
+		if counts.Free+counts.Cached-len(a.sources[p])-a.seized[p]-a.granted[p] < 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// rematch gives the claims of the item under judgement back and matches it
+// again without partial reuse: the prefix may be shorter then, because a
+// window that ends at a boundary reaches further back.
+func (c *Coordinator) rematch() {
+	it := &c.admitting.items[c.admitting.judging]
+	c.resetWork()
+	c.unclaim(it)
+	c.sendPools((*Coordinator).rematchAsk)
+}
+
+// unclaim gives the claims of an item back.
+func (c *Coordinator) unclaim(it *admission) {
+	for p := range c.Pools {
+		if pl := &it.plans[p]; pl.full > pl.hosted {
+			c.add(p, messages.PoolOp{Kind: messages.Unclaim, Pages: it.sequence.pools[p].tables[0]})
+		}
+	}
+}
+
+// rematchAsk matches one item; the record is lent to it alone, the others keep
+// their answers behind it.
+func (c *Coordinator) rematchAsk() {
+	c.pooled()
+	i := c.admitting.judging
+	m := &c.match
+	m.Items[i].Partial = false
+	m.Items[i].Multimodal = nil // the tokens hold their symbols already
+	c.rematchRecord.Epoch = c.epoch
+	c.rematchRecord.Items = append(c.rematchRecord.Items[:0], m.Items[i])
+	c.pending++
+	c.next = (*Coordinator).rematched
+	c.port.Tree(&c.rematchRecord)
+}
+
+// rematched claims the shorter match and goes on judging.
+func (c *Coordinator) rematched() {
+	i := c.admitting.judging
+	reach, lacking := c.match.Items[i].Reach, c.match.Items[i].Lacking
+	c.match.Items[i] = c.rematchRecord.Items[0]
+	// Reach is a matter of the prompt as it asked, partial reuse included.
+	c.match.Items[i].Reach, c.match.Items[i].Lacking = reach, lacking
+	c.resetWork()
+	c.claim(i)
+	c.admitting.items[i].how = messages.HowNone
+	c.sendPools((*Coordinator).reclaimed)
+}
+
+func (c *Coordinator) reclaimed() {
+	c.pooled()
+	c.judge()
+}
+
+// planItem says what item i needs in each pool.
+func (c *Coordinator) planItem(i int) {
+	it, m := &c.admitting.items[i], &c.match.Items[i]
+	s := it.sequence
+	blocks := ceilDiv(s.prompt, c.TokensPerBlock)
+	s.own = m.Blocks
+	if c.admitting.purpose == toPrefetch {
+		blocks = m.Blocks
+	}
+	s.chunkEnd = s.prompt
+	if s.chunk > 0 {
+		s.chunkEnd = c.chunkEnd(s, m.Matched)
+	}
+	for p := range c.Pools {
+		pl := &it.plans[p]
+		pl.blocks = blocks
+		s.pools[p].reserve = 0
+		if c.sheltered(s, p) {
+			pl.blocks = min(blocks, ceilDiv(s.chunkEnd, c.TokensPerBlock))
+			s.pools[p].reserve = min(blocks-m.Blocks, chunkReserve(&c.Pools[p], s.chunk))
+		}
+	}
+}
+
+// chunkEnd is how far a commit may reach when n tokens are computed.
+func (c *Coordinator) chunkEnd(s *sequence, n int) int {
+	end := n + s.chunk
+	if end >= s.prompt {
+		return s.prompt
+	}
+	return end / c.TokensPerBlock * c.TokensPerBlock
+}
+
+// chunkReserve is the pages that a limited pool keeps for a chunked prefill:
+// the window before the chunk, the chunk, the sink.
+func chunkReserve(pool *windows.Pool, chunk int) int {
+	return ceilDiv(pool.Window-1, pool.TokensPerBlock) + chunk/pool.TokensPerBlock + pool.SinkBlocks()
+}
+
+// need is the pages that an item takes in a pool, its reserve included.
+func (c *Coordinator) need(it *admission, pool int) int {
+	pl, s := &it.plans[pool], it.sequence
+	if c.sheltered(s, pool) {
+		return pl.hosted + s.pools[pool].reserve
+	}
+	need := pl.hosted + pl.blocks - s.own
+	if it.how == messages.HowTakeover && pl.inspect >= 0 {
+		need-- // the source itself is the page
+	}
+	return need
+}
+
+// fits compares what an item needs with what is available, pool by pool.
+func (c *Coordinator) fits(it *admission) *messages.Refusal {
+	for p := range c.Pools {
+		available := max(0, c.available(p)-c.admitting.promised[p]-c.admitting.seized[p])
+		if need := c.need(it, p); need > available {
+			return messages.RefusePages(c.Pools[p].Name, need, available)
+		}
+	}
+	return nil
+}
+
+// promise keeps the pages of an admitted item from those judged later.
+func (c *Coordinator) promise(it *admission) {
+	for p := range c.Pools {
+		c.admitting.promised[p] += c.need(it, p)
+		if it.how == messages.HowCopy {
+			c.admitting.granted[p]++
+		}
+	}
+}
+
+// refuse gives the claims of an item back and judges on.
+func (c *Coordinator) refuse(it *admission, refusal *messages.Refusal) {
+	it.refused = refusal
+	if it.how == messages.HowTakeover {
+		for p := range c.Pools {
+			if it.plans[p].inspect >= 0 && !c.sheltered(it.sequence, p) {
+				c.admitting.seized[p]--
+			}
+		}
+	}
+	c.admitting.judging++
+	c.resetWork()
+	c.unclaim(it)
+	c.sendPools((*Coordinator).reclaimed)
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

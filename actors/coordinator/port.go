@@ -1,0 +1,53 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Port carries the coordinator's messages. What goes to the tree, a pool or the
+// offloader comes back as the same record through Answered; nothing else does.
+type Port interface {
+	Tree(message any)
+	Pool(work *messages.PoolWork)
+	PoolAudit(audit *messages.Audit)
+	Offloader(message any)
+	// Events hands over a request whose answer the events actor gives itself.
+	Events(request, sender any)
+	// Begin tells the sender that its request is being served; false drops the
+	// request, because nobody waits for it any more.
+	Begin(sender any) bool
+	// Reply gives a request back to its sender, answered.
+	Reply(request, sender any)
+	// Now is the time by which timers act.
+	Now() time.Duration
+}
+
+// queued is a request that waits for its round.
+type queued struct {
+	request, sender any
+}
+
+// line is the queue of requests: first in, first out, its array reused.
+type line struct {
+	items []queued
+	head  int
+}
+
+func (l *line) push(q queued) { l.items = append(l.items, q) }
+
+func (l *line) pop() (queued, bool) {
+	if l.head == len(l.items) {
+		return queued{}, false
+	}
+	q := l.items[l.head]
+	l.items[l.head] = queued{}
+	l.head++
+	if l.head == len(l.items) {
+		l.items, l.head = l.items[:0], 0
+	}
+	return q, true
+}
+
+func (l *line) len() int { return len(l.items) - l.head }

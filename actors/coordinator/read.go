@@ -1,0 +1,57 @@
+package coordinator
+
+import "github.com/kvactor/kvactor/messages"
+
+// readStats copies the counters.
+func (c *Coordinator) readStats(r *messages.ReadStats) {
+	r.Err = nil
+	pools := r.Stats.Pools[:0]
+	r.Stats = c.stats
+	r.Stats.Sequences = c.sequences.live
+	for p := range c.Pools {
+		s := c.stats.Pools[p]
+		s.Primary, s.Secondary = c.pages[p].PageCounts, c.host[p]
+		pools = append(pools, s)
+	}
+	r.Stats.Pools = pools
+	c.reply()
+}
+
+// readEvents leaves the answer to the events actor.
+func (c *Coordinator) readEvents(r *messages.ReadEvents) {
+	q := c.round
+	c.round = queued{}
+	c.port.Events(r, q.sender)
+}
+
+// readSnapshot asks the tree for its keys, then the events actor for the id
+// that follows them.
+func (c *Coordinator) readSnapshot(*messages.ReadSnapshot) {
+	c.snapshot = messages.Snapshot{Epoch: c.epoch}
+	c.pending++
+	c.next = (*Coordinator).snapshotted
+	c.port.Tree(&c.snapshot)
+}
+
+func (c *Coordinator) snapshotted() {
+	r := c.round.request.(*messages.ReadSnapshot)
+	r.Err = nil
+	r.Batch = messages.EventBatch{Events: c.snapshot.Events, Snapshot: true}
+	q := c.round
+	c.round = queued{}
+	c.port.Events(r, q.sender)
+}
+
+// readContents asks the tree for its blocks.
+func (c *Coordinator) readContents(*messages.ReadContents) {
+	c.contents = messages.Contents{Epoch: c.epoch}
+	c.pending++
+	c.next = (*Coordinator).contentsRead
+	c.port.Tree(&c.contents)
+}
+
+func (c *Coordinator) contentsRead() {
+	r := c.round.request.(*messages.ReadContents)
+	r.Err, r.Blocks = nil, c.contents.Blocks
+	c.reply()
+}

@@ -1,0 +1,149 @@
+package coordinator
+
+import "github.com/kvactor/kvactor/messages"
+
+// releasing is the state of a Release: trailing partial blocks whose page may
+// cache something already are looked at, all computed blocks are offered once
+// more, then every page is dropped.
+type releasing struct {
+	items []leaving
+}
+
+// leaving is one sequence that is released.
+type leaving struct {
+	sequence *sequence
+	request  *messages.ReleaseStep
+	inspect  bool
+	to       int // tokens to offer
+}
+
+// release serves a Release.
+func (c *Coordinator) release(r *messages.Release) {
+	r.Results = c.results(r.Results, len(r.Steps))
+	rel := &c.releasing
+	rel.items = rel.items[:0]
+	c.resetWork()
+	asked := false
+	for i := range r.Steps {
+		request, result := &r.Steps[i], &r.Results[i]
+		result.Sequence = request.Sequence
+		s, err := c.findStep(request.Sequence)
+		if err != nil {
+			result.Err = err
+			c.endLost(request.Sequence)
+			continue
+		}
+		s.stepped = c.stamp
+		s.use = c.nextUse()
+		it := leaving{sequence: s, request: request, to: s.computed}
+		if !c.Partial {
+			it.to = s.computed / c.TokensPerBlock * c.TokensPerBlock
+		}
+		if last := it.to / c.TokensPerBlock; it.to%c.TokensPerBlock != 0 && last < s.sealed {
+			it.inspect = true
+			asked = true
+			for p := range s.pools {
+				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: s.pools[p].tables[0][last : last+1]})
+			}
+		}
+		rel.items = append(rel.items, it)
+	}
+	if asked {
+		c.sendPools((*Coordinator).releaseInspected)
+		return
+	}
+	c.releaseStore()
+}
+
+// endLost ends a lost sequence: it has said so now.
+func (c *Coordinator) endLost(id messages.SequenceID) {
+	slot := uint32(id)
+	if int(slot) < len(c.sequences.slots) {
+		if s := c.sequences.slots[slot]; s.id == id && s.running && s.lost {
+			c.sequences.end(s)
+		}
+	}
+}
+
+// releaseInspected leaves out trailing partial blocks whose page caches a
+// block already: a page caches at most one.
+func (c *Coordinator) releaseInspected() {
+	c.pooled()
+	at := make([]int, len(c.Pools))
+	for i := range c.releasing.items {
+		it := &c.releasing.items[i]
+		if !it.inspect {
+			continue
+		}
+		for p := range c.Pools {
+			if c.work[p].Ops[at[p]].Shares[0].Stored {
+				it.to = it.to / c.TokensPerBlock * c.TokensPerBlock
+			}
+			at[p]++
+		}
+	}
+	c.releaseStore()
+}
+
+// releaseStore offers what is computed.
+func (c *Coordinator) releaseStore() {
+	c.resetApply()
+	for i := range c.releasing.items {
+		it := &c.releasing.items[i]
+		s := it.sequence
+		if !it.request.Discard {
+			c.store(s, 0, it.to)
+		}
+		c.letSymbols(s)
+	}
+	c.apply.Let = append(c.apply.Let, c.letGo...)
+	c.letGo = c.letGo[:0]
+	if c.applyNeeded() {
+		c.extra = (*Coordinator).releasePages
+		c.sendApply((*Coordinator).released)
+		return
+	}
+	c.resetWork()
+	c.resetMove()
+	c.releasePages()
+	c.after = (*Coordinator).released
+	c.sendEffects()
+}
+
+// releasePages drops all pages from tail to head.
+func (c *Coordinator) releasePages() {
+	for i := range c.releasing.items {
+		it := &c.releasing.items[i]
+		s := it.sequence
+		for p := range s.pools {
+			for _, table := range s.pools[p].tables {
+				if !it.request.After.IsZero() {
+					c.markReleased(s, p, table, it.request.After)
+				}
+				c.dropRange(s, p, table, 0)
+			}
+		}
+	}
+}
+
+// markReleased tells the offloader that kernels of the host use the pages
+// until the ticket has passed: they may still write what is not committed.
+func (c *Coordinator) markReleased(s *sequence, p int, table []messages.PageID, after messages.Ticket) {
+	c.ordered = true
+	written := min(s.computed/c.TokensPerBlock, len(table))
+	c.move.Marks = append(c.move.Marks,
+		messages.Mark{Pool: messages.PoolID(p), Pages: table[:written], Ticket: after},
+		messages.Mark{Pool: messages.PoolID(p), Pages: table[written:], Write: true, Ticket: after})
+}
+
+// released ends the sequences.
+func (c *Coordinator) released() {
+	for i := range c.releasing.items {
+		s := c.releasing.items[i].sequence
+		for p := range s.pools {
+			c.reserved[p] -= s.pools[p].reserve
+		}
+		c.sequences.end(s)
+	}
+	c.reply()
+}

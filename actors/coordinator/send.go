@@ -1,0 +1,238 @@
+package coordinator
+
+import "github.com/kvactor/kvactor/messages"
+
+// resetWork empties the batches for the pools; their answers are gone then.
+func (c *Coordinator) resetWork() {
+	for p := range c.work {
+		c.work[p].Ops = c.work[p].Ops[:0]
+	}
+}
+
+// add queues an operation for a pool and gives its index.
+func (c *Coordinator) add(pool int, op messages.PoolOp) int {
+	w := &c.work[pool]
+	w.Ops = append(w.Ops, op)
+	return len(w.Ops) - 1
+}
+
+// sendPools sends every pool that has operations its batch.
+func (c *Coordinator) sendPools(next func(*Coordinator)) {
+	c.next = next
+	for p := range c.work {
+		w := &c.work[p]
+		w.Victims = w.Victims[:0]
+		if len(w.Ops) == 0 {
+			continue
+		}
+		w.Epoch = c.epoch
+		c.pending++
+		c.port.Pool(w)
+	}
+}
+
+// pooled takes over the counts that the pools answered.
+func (c *Coordinator) pooled() {
+	for p := range c.work {
+		if len(c.work[p].Ops) > 0 {
+			c.pages[p] = c.work[p].Counts
+		}
+	}
+}
+
+func (c *Coordinator) resetApply() {
+	a := &c.apply
+	a.Now, a.Epoch = c.now, c.epoch
+	a.Moves, a.Takeovers, a.Claims, a.Stores, a.Let = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.Let[:0]
+	a.Effects = a.Effects[:0]
+}
+
+// applyNeeded tells whether the tree has anything to do.
+func (c *Coordinator) applyNeeded() bool {
+	a := &c.apply
+	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.Let) > 0
+}
+
+// sendApply sends the tree its changes; after them pools and offloader follow,
+// then comes the stage after.
+func (c *Coordinator) sendApply(after func(*Coordinator)) {
+	c.after = after
+	c.next = (*Coordinator).applied
+	c.pending++
+	c.port.Tree(&c.apply)
+}
+
+// applied sends the effects of an Apply on.
+func (c *Coordinator) applied() {
+	c.nextExpiry = c.apply.NextExpiry
+	c.resetWork()
+	c.resetMove()
+	c.route(c.apply.Effects)
+	if extra := c.extra; extra != nil {
+		c.extra = nil
+		extra(c)
+	}
+	c.sendEffects()
+}
+
+// sendEffects sends what route has queued, and goes on with the stage after.
+func (c *Coordinator) sendEffects() {
+	c.sendPools((*Coordinator).followed)
+	if c.moveNeeded() {
+		c.pending++
+		c.port.Offloader(&c.move)
+	}
+}
+
+// followed ends the effects.
+func (c *Coordinator) followed() {
+	c.pooled()
+	c.hosted()
+	c.next = c.after
+}
+
+// route turns effects of the tree into operations for pools and offloader.
+func (c *Coordinator) route(effects []messages.Effect) {
+	for i := range effects {
+		e := &effects[i]
+		pool := int(e.Pool)
+		switch e.Kind {
+		case messages.Attach:
+			c.add(pool, messages.PoolOp{Kind: messages.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority})
+			c.movePins(pool, e)
+		case messages.Detach:
+			c.add(pool, messages.PoolOp{Kind: messages.DetachPages, Pages: e.Pages})
+			c.pins.forget(pool, e.Blocks)
+		case messages.Reprioritize:
+			c.add(pool, messages.PoolOp{Kind: messages.SetPriority, Pages: e.Pages, Priority: e.Priority})
+		case messages.HostForget:
+			c.pins.forget(pool, e.Blocks)
+			c.hostEffect(e)
+		default:
+			c.hostEffect(e)
+		}
+	}
+}
+
+// hostEffect passes an effect to the offloader if the pool has host memory.
+func (c *Coordinator) hostEffect(e *messages.Effect) {
+	if c.host[e.Pool].Total > 0 {
+		c.move.Effects = append(c.move.Effects, *e)
+	}
+}
+
+// movePins lets pins follow blocks that came to the device.
+func (c *Coordinator) movePins(pool int, e *messages.Effect) {
+	if c.pins.empty() {
+		return
+	}
+	for i, block := range e.Blocks {
+		if n := c.pins.count(pool, block); n > 0 && e.Pages[i] != messages.NoPage {
+			c.add(pool, messages.PoolOp{Kind: messages.AddPins, Pages: e.Pages[i : i+1], N: n})
+		}
+	}
+}
+
+func (c *Coordinator) resetMove() {
+	m := &c.move
+	m.Epoch, m.Stamp = c.epoch, c.stamp
+	m.Effects, m.Marks, m.Ready = m.Effects[:0], m.Marks[:0], m.Ready[:0]
+	for p := range m.Pools {
+		q := &m.Pools[p]
+		q.Victims, q.Outcomes, q.Copies, q.Onboards = nil, q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
+		q.Pins, q.Unpins = q.Pins[:0], q.Unpins[:0]
+	}
+}
+
+// moveNeeded tells whether the offloader has anything to do.
+func (c *Coordinator) moveNeeded() bool {
+	m := &c.move
+	if len(m.Effects)+len(m.Marks)+len(m.Ready) > 0 {
+		return true
+	}
+	for p := range m.Pools {
+		q := &m.Pools[p]
+		if len(q.Victims)+len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// addReady adds a question to the Move record and gives its index.
+func (c *Coordinator) addReady() (*messages.Ready, int) {
+	m := &c.move
+	n := len(m.Ready)
+	if n < cap(m.Ready) {
+		m.Ready = m.Ready[:n+1]
+	} else {
+		m.Ready = append(m.Ready, messages.Ready{})
+	}
+	r := &m.Ready[n]
+	r.Read, r.Write, r.Tickets = r.Read[:0], r.Write[:0], r.Tickets[:0]
+	return r, n
+}
+
+// sendMove sends the offloader its work, if any.
+func (c *Coordinator) sendMove(next func(*Coordinator)) {
+	c.next = next
+	if !c.moveNeeded() {
+		c.move.Counts = c.move.Counts[:0]
+		return
+	}
+	c.pending++
+	c.port.Offloader(&c.move)
+}
+
+// hosted takes over the counts that the offloader answered.
+func (c *Coordinator) hosted() { copy(c.host, c.move.Counts) }
+
+// takeVictims hands what the pools evicted to the offloader.
+func (c *Coordinator) takeVictims() {
+	for p := range c.work {
+		if len(c.work[p].Ops) > 0 {
+			c.move.Pools[p].Victims = c.work[p].Victims
+		}
+		if len(c.work[p].Victims) > 0 {
+			c.ordered = true
+		}
+	}
+}
+
+// moved counts what became of the victims and tells the tree.
+func (c *Coordinator) moved() {
+	c.hosted()
+	for p := range c.move.Pools {
+		q := &c.move.Pools[p]
+		counters := &c.stats.Pools[p].PoolCounters
+		for i := range q.Outcomes {
+			c.outcome(p, &q.Victims[i], &q.Outcomes[i], counters)
+		}
+	}
+}
+
+// outcome follows one victim: what it displaced went first.
+func (c *Coordinator) outcome(pool int, v *messages.Victim, o *messages.Outcome, counters *messages.PoolCounters) {
+	id := messages.PoolID(pool)
+	counters.Evicted++
+	if o.Displaced != messages.NoBlock {
+		counters.Dropped++
+		c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: o.Displaced, To: messages.Nowhere})
+	}
+	to := messages.Nowhere
+	if o.Host == messages.NoPage {
+		counters.Dropped++
+	} else {
+		counters.Offloaded++
+		to = messages.OnHost(o.Host)
+		if o.Copied {
+			counters.BytesOffloaded += c.Pools[pool].PageBytes()
+		}
+	}
+	c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: v.Block, To: to})
+}
+
+// available is the pages that may still be taken: total − held − reserves.
+func (c *Coordinator) available(pool int) int {
+	return c.pages[pool].Total - c.pages[pool].Held - c.reserved[pool]
+}

@@ -1,0 +1,273 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// take asks the pools for the pages of all admitted items: first the pages for
+// partial copies, their sources held so that they are no victims, then all
+// others.
+func (c *Coordinator) take() {
+	c.resetWork()
+	a := &c.admitting
+	for i := range a.items {
+		if it := &a.items[i]; it.refused == nil {
+			it.sequence.use = c.nextUse()
+			c.holdSource(i)
+		}
+	}
+	for i := range a.items {
+		if it := &a.items[i]; it.refused == nil && it.how == messages.HowCopy {
+			c.takeCopyPages(it)
+		}
+	}
+	for i := range a.items {
+		if it := &a.items[i]; it.refused == nil && it.how == messages.HowCopy {
+			c.dropSource(i)
+		}
+	}
+	for i := range a.items {
+		if it := &a.items[i]; it.refused == nil {
+			c.takePages(it)
+		}
+	}
+	c.sendPools((*Coordinator).taken)
+}
+
+// holdSource claims the source of a partial reuse: for good by a takeover,
+// until the copies have their pages otherwise.
+func (c *Coordinator) holdSource(i int) {
+	it, source := &c.admitting.items[i], &c.match.Items[i].Source
+	if it.how == messages.HowNone {
+		return
+	}
+	for p := range c.Pools {
+		page, tier, _ := source.Pages[p].Page()
+		if tier != messages.Primary {
+			continue
+		}
+		pages := it.plans[p].source[:]
+		if it.how == messages.HowCopy {
+			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages})
+			continue
+		}
+		c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages, Shelter: c.sheltered(it.sequence, p)})
+		c.add(p, messages.PoolOp{Kind: messages.DetachPages, Pages: pages})
+		held := &it.sequence.pools[p]
+		held.tables[0] = append(held.tables[0], page)
+	}
+}
+
+// takeCopyPages takes a page in each pool for a partial copy.
+func (c *Coordinator) takeCopyPages(it *admission) {
+	for p := range c.Pools {
+		it.plans[p].copyPage = c.add(p, messages.PoolOp{Kind: messages.Take, N: 1, Shelter: c.sheltered(it.sequence, p)})
+		held := &it.sequence.pools[p]
+		held.tables[0] = append(held.tables[0], messages.NoPage)
+	}
+}
+
+// dropSource lets the source of a copy go: from now on it may be a victim.
+func (c *Coordinator) dropSource(i int) {
+	it, source := &c.admitting.items[i], &c.match.Items[i].Source
+	for p := range c.Pools {
+		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
+			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: it.plans[p].source[:], Use: it.sequence.use})
+		}
+	}
+}
+
+// takePages takes pages for what comes from host memory, then for all tokens
+// that must be computed. A block that is taken over from host memory is the
+// first after the whole ones.
+func (c *Coordinator) takePages(it *admission) {
+	for p := range c.Pools {
+		pl, held := &it.plans[p], &it.sequence.pools[p]
+		if pl.hosted > 0 {
+			pl.onboard = c.add(p, messages.PoolOp{Kind: messages.Take, N: pl.hosted})
+		}
+		if n := pl.blocks - len(held.tables[0]); n > 0 {
+			pl.fresh = c.add(p, messages.PoolOp{
+				Kind: messages.Take, N: n, Pages: held.tables[0], Shelter: c.sheltered(it.sequence, p),
+			})
+		}
+	}
+}
+
+// taken writes the pages into the tables and hands victims and transfers to
+// the offloader.
+func (c *Coordinator) taken() {
+	c.pooled()
+	c.resetMove()
+	c.takeVictims()
+	a := &c.admitting
+	for i := range a.items {
+		if it := &a.items[i]; it.refused == nil {
+			c.settle(i)
+		}
+	}
+	if c.ordered {
+		for i := range a.items {
+			if it := &a.items[i]; it.refused == nil {
+				c.askReady(it)
+			}
+		}
+	}
+	c.sendMove((*Coordinator).admitMoved)
+}
+
+// settle completes the tables of item i and plans its transfers.
+func (c *Coordinator) settle(i int) {
+	it, m := &c.admitting.items[i], &c.match.Items[i]
+	for p := range c.Pools {
+		pl, held := &it.plans[p], &it.sequence.pools[p]
+		ops := c.work[p].Ops
+		count := &c.stats.Pools[p].PoolCounters
+		if pl.fresh >= 0 {
+			held.tables[0] = ops[pl.fresh].Pages
+			count.AllocatedPages += int64(ops[pl.fresh].N)
+		}
+		if pl.onboard >= 0 {
+			c.settleOnboards(i, p)
+			count.AllocatedPages += int64(ops[pl.onboard].N)
+		}
+		switch it.how {
+		case messages.HowCopy:
+			c.settleCopy(i, p)
+			count.AllocatedPages++
+		case messages.HowTakeover:
+			if pl.inspect < 0 { // from host memory
+				q := &c.move.Pools[p]
+				q.Onboards = append(q.Onboards, messages.Onboard{Block: m.Source.Block, To: held.tables[0][m.Blocks], Free: true})
+				c.ordered = true
+			}
+		}
+	}
+}
+
+// settleOnboards gives the blocks that come from host memory their pages.
+func (c *Coordinator) settleOnboards(i, p int) {
+	it, m := &c.admitting.items[i], &c.match.Items[i]
+	pages := c.work[p].Ops[it.plans[p].onboard].Pages
+	q := &c.move.Pools[p]
+	table := it.sequence.pools[p].tables[0]
+	next := 0
+	for b, at := range m.Pages[p][:m.Blocks] {
+		if _, tier, ok := at.Page(); ok && tier == messages.Secondary {
+			table[b] = pages[next]
+			q.Onboards = append(q.Onboards, messages.Onboard{Block: m.IDs[b], To: pages[next]})
+			next++
+		}
+	}
+	c.ordered = true
+}
+
+// settleCopy plans the partial copy of item i.
+func (c *Coordinator) settleCopy(i, p int) {
+	it, m := &c.admitting.items[i], &c.match.Items[i]
+	page := c.work[p].Ops[it.plans[p].copyPage].Pages[0]
+	it.sequence.pools[p].tables[0][m.Blocks] = page
+	q := &c.move.Pools[p]
+	q.Copies = append(q.Copies, messages.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
+	c.ordered = true
+}
+
+// askReady asks what an admission's pages wait for: whole blocks are read,
+// all others written.
+func (c *Coordinator) askReady(it *admission) {
+	var r *messages.Ready
+	r, it.ready = c.addReady()
+	own := it.sequence.own
+	for p := range c.Pools {
+		table := it.sequence.pools[p].tables[0]
+		r.Read = append(r.Read, table[:own])
+		r.Write = append(r.Write, table[own:])
+	}
+}
+
+// admitMoved tells the tree what moved and what was claimed. An item whose
+// transfer failed is taken back, to be admitted again with what is left.
+func (c *Coordinator) admitMoved() {
+	c.resetApply()
+	c.moved()
+	for p := range c.move.Pools {
+		c.applyTransfers(p)
+	}
+	for i := range c.admitting.items {
+		it := &c.admitting.items[i]
+		if it.refused != nil && it.refused != errTransfer {
+			continue
+		}
+		if it.ready >= 0 && it.result != nil {
+			it.result.Ready = append(it.result.Ready[:0], c.move.Ready[it.ready].Tickets...)
+		}
+		c.applyClaim(i)
+	}
+	if c.applyNeeded() {
+		c.sendApply((*Coordinator).admitAnswer)
+		return
+	}
+	c.admitAnswer()
+}
+
+// applyTransfers tells the tree which blocks are on the device now. A block
+// that could not be brought in is forgotten, so that its admission finds what
+// is left when it is matched again.
+func (c *Coordinator) applyTransfers(p int) {
+	q, count := &c.move.Pools[p], &c.stats.Pools[p].PoolCounters
+	id := messages.PoolID(p)
+	for k := range q.Onboards {
+		o := &q.Onboards[k]
+		to := messages.OnDevice(o.To)
+		if o.Failed {
+			to = messages.Nowhere
+			count.Dropped++
+			c.lostHost = append(c.lostHost, messages.Effect{Kind: messages.HostForget, Pool: id, Blocks: []messages.BlockID{o.Block}})
+			c.pins.forget(p, c.lostHost[len(c.lostHost)-1].Blocks)
+			c.markAgain(p, o.To)
+		} else {
+			count.Onboarded++
+			count.BytesOnboarded += c.Pools[p].PageBytes()
+		}
+		if !o.Free {
+			c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: o.Block, To: to})
+		}
+	}
+	for k := range q.Copies {
+		if q.Copies[k].Failed {
+			c.markAgain(p, q.Copies[k].To)
+		}
+	}
+}
+
+// markAgain notes the item whose table holds the page.
+func (c *Coordinator) markAgain(p int, page messages.PageID) {
+	for i := range c.admitting.items {
+		it := &c.admitting.items[i]
+		if it.refused == nil && slices.Contains(it.sequence.pools[p].tables[0], page) {
+			it.refused = errTransfer
+		}
+	}
+}
+
+// errTransfer marks an item whose transfer failed.
+var errTransfer = messages.Refuse(messages.Internal, "a transfer into the pages of the admission failed")
+
+// applyClaim tells the tree what the item reuses.
+func (c *Coordinator) applyClaim(i int) {
+	it, m := &c.admitting.items[i], &c.match.Items[i]
+	source := m.Source.Block
+	if it.how == messages.HowTakeover {
+		c.apply.Takeovers = append(c.apply.Takeovers, source)
+		source = messages.NoBlock
+	}
+	if c.admitting.purpose != toAdmit || it.refused != nil || m.Blocks == 0 && source == messages.NoBlock {
+		return
+	}
+	s := it.sequence
+	c.apply.Claims = append(c.apply.Claims, messages.ClaimItem{
+		Blocks: m.IDs[:m.Blocks], Source: source, Session: s.session, Retention: s.retention, Prompt: s.prompt,
+	})
+}

@@ -1,0 +1,121 @@
+package coordinator
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Validate checks the values of an admission alone, nothing that depends on
+// the state of the engine.
+func (c *Config) Validate(r *messages.AdmitRequest) error {
+	if err := c.validatePrefix(r.Tokens, r.Multimodal); err != nil {
+		return err
+	}
+	if err := validateRetention(r.Retention, len(r.Tokens)); err != nil {
+		return err
+	}
+	if r.BeamWidth < 0 {
+		return messages.Refuse(messages.BadRequest, "beam_width %d is not at least 1", r.BeamWidth)
+	}
+	if r.BeamWidth > MaxBeamWidth {
+		return messages.Refuse(messages.BadRequest, "beam_width %d is over the limit of %d", r.BeamWidth, MaxBeamWidth)
+	}
+	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
+		return messages.Refuse(messages.BadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
+	}
+	if r.BeamWidth > 1 && r.ChunkTokens > 0 {
+		return messages.Refuse(messages.NotSupported, "beam_width above 1 and chunk_tokens exclude each other")
+	}
+	return nil
+}
+
+// MaxBeamWidth bounds the beams of one sequence.
+const MaxBeamWidth = 1024
+
+// validatePrefix checks tokens and items.
+func (c *Config) validatePrefix(tokens []messages.Token, items []messages.MultimodalItem) error {
+	if len(tokens) == 0 {
+		return messages.Refuse(messages.BadRequest, "tokens is empty")
+	}
+	for i, t := range tokens {
+		if t < 0 {
+			return messages.Refuse(messages.BadRequest, "token %d at position %d is not in 0 … 2³¹−1", t, i)
+		}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	order := slices.Clone(items)
+	slices.SortFunc(order, func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
+	end := 0
+	for i, item := range order {
+		switch {
+		case item.Length < 1:
+			return messages.Refuse(messages.BadRequest, "multimodal item at %d has length %d", item.Start, item.Length)
+		case item.Start < 0 || item.Start >= len(tokens) || item.Length > len(tokens)-item.Start:
+			return messages.Refuse(messages.BadRequest, "multimodal item [%d, %d+%d) leaves the prompt of %d tokens", item.Start, item.Start, item.Length, len(tokens))
+		case i > 0 && item.Start < end:
+			return messages.Refuse(messages.BadRequest, "multimodal items overlap at %d", item.Start)
+		}
+		end = item.Start + item.Length
+	}
+	return nil
+}
+
+// validateRetention checks ranges against the prompt: half-open, in any order,
+// clipped to the prompt.
+func validateRetention(r *messages.Retention, prompt int) error {
+	if r == nil {
+		return nil
+	}
+	if r.Decode != nil {
+		if err := validateKept("decode", r.Decode.Priority, r.Decode.Duration); err != nil {
+			return err
+		}
+	}
+	for i := range r.Ranges {
+		g := &r.Ranges[i]
+		switch {
+		case g.Start < 0:
+			return messages.Refuse(messages.BadRequest, "retention range starts at %d, before 0", g.Start)
+		case g.End != messages.EndOfPrompt && g.End <= g.Start:
+			return messages.Refuse(messages.BadRequest, "retention range [%d, %d) is empty", g.Start, g.End)
+		}
+		if err := validateKept("range", g.Priority, g.Duration); err != nil {
+			return err
+		}
+	}
+	return validateDisjoint(r.Ranges)
+}
+
+func validateKept(what string, priority messages.Priority, duration time.Duration) error {
+	if priority > messages.MaxPriority {
+		return messages.Refuse(messages.BadRequest, "%s priority %d is not in 0 … 100", what, priority)
+	}
+	if duration != 0 && duration < time.Millisecond {
+		return messages.Refuse(messages.BadRequest, "%s duration %v is below 1 ms", what, duration)
+	}
+	return nil
+}
+
+// validateDisjoint refuses ranges that overlap, and an open end before the last.
+func validateDisjoint(ranges []messages.RetentionRange) error {
+	if len(ranges) < 2 {
+		return nil
+	}
+	order := slices.Clone(ranges)
+	slices.SortFunc(order, func(a, b messages.RetentionRange) int { return cmp.Compare(a.Start, b.Start) })
+	for i := 1; i < len(order); i++ {
+		before, r := order[i-1], order[i]
+		if before.End == messages.EndOfPrompt {
+			return messages.Refuse(messages.BadRequest, "retention range from %d has an open end but is not the last", before.Start)
+		}
+		if before.End > r.Start {
+			return messages.Refuse(messages.BadRequest, "retention ranges [%d, %d) and [%d, …) overlap", before.Start, before.End, r.Start)
+		}
+	}
+	return nil
+}

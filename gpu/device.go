@@ -1,0 +1,130 @@
+package gpu
+
+import (
+	"context"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Stream names an in-order queue of a device. The zero Stream is none.
+type Stream = messages.StreamID
+
+// Ticket is a point on a stream.
+type Ticket = messages.Ticket
+
+// Pool is a device's handle of one pool of pages, device and host tier.
+type Pool int32
+
+// Slot is the memory of one page. What a slot's bytes mean changes with its
+// owners; ordering is a matter of slots, never of contents.
+type Slot struct {
+	Pool Pool
+	Tier messages.Tier
+	Page messages.PageID
+}
+
+// PoolSpec sizes a pool.
+type PoolSpec struct {
+	Name        string
+	PageBytes   int64
+	DevicePages int
+	HostPages   int
+	// MaxDevicePages bounds later growth; 0 means DevicePages.
+	MaxDevicePages int
+}
+
+// Copy moves Bytes from one slot to another. It may not leave either page.
+type Copy struct {
+	Src, Dst             Slot
+	SrcOffset, DstOffset int64
+	Bytes                int64
+}
+
+// Batch is a set of copies that are submitted in one call. No destination may
+// overlap another destination or a source of the batch. Reads of all copies
+// come after all Waits. The slices are the caller's and may be reused when
+// Submit has returned.
+type Batch struct {
+	Label  string // for reports
+	Waits  []Ticket
+	Copies []Copy
+}
+
+// Memory is the device memory in bytes.
+type Memory struct{ Free, Total int64 }
+
+// Info describes a device.
+type Info struct {
+	Name    string
+	Backend string // "sim", "cuda"
+	Link    string // name of the link profile
+}
+
+// Device moves pages. Only Sync blocks; everything else returns at once and
+// orders itself on streams. Methods may be called from several goroutines.
+type Device interface {
+	Info() Info
+	Memory() (Memory, error)
+	// NewStream makes a stream; the name is for reports.
+	NewStream(name string) (Stream, error)
+	// CreatePool reserves and maps the pages of a pool. New pages hold poison.
+	CreatePool(PoolSpec) (Pool, error)
+	// Resize changes the number of device pages of a pool; pages at the end go
+	// or come, the others keep number and bytes. Nothing may be under way on
+	// pages that go.
+	Resize(p Pool, devicePages int) error
+	// DestroyPool frees a pool; nothing may be under way on it.
+	DestroyPool(Pool) error
+	// Submit queues a batch on a stream, after Waits and after all that the
+	// stream was given before. An error is a *CopyError for a copy that the
+	// device refused: those before it are queued, those from it on are not, and
+	// the ticket covers the ones that are.
+	Submit(s Stream, b *Batch) (Ticket, error)
+	// Fence gives the point after all that was queued on the stream so far.
+	Fence(Stream) (Ticket, error)
+	// Wait makes what is queued on the stream later wait for the tickets.
+	Wait(s Stream, tickets ...Ticket) error
+	// Done tells whether a ticket has passed.
+	Done(Ticket) bool
+	// Sync blocks until the ticket has passed or the context ends.
+	Sync(context.Context, Ticket) error
+	// HostBytes is the memory of a host page. The caller orders its access by
+	// tickets that it has seen pass.
+	HostBytes(p Pool, page messages.PageID) []byte
+	Close() error
+}
+
+// CopyError is the failure of one copy of a batch.
+type CopyError struct {
+	Index int // in Batch.Copies
+	Copy  Copy
+	Err   error
+}
+
+// Access is a part of a slot that a kernel touches; Bytes 0 means the whole page.
+type Access struct {
+	Slot          Slot
+	Offset, Bytes int64
+}
+
+// Kernel is work of the host application on a stream: on the simulated device
+// a Go function that runs when the stream comes to it.
+type Kernel struct {
+	Label  string
+	Waits  []Ticket
+	Reads  []Access
+	Writes []Access
+	Nanos  int64 // its duration in the device's time
+	// Run gets the bytes of slots. It runs once, later, when everything it
+	// waits for is done; the memory it sees is valid until it returns.
+	Run func(PageBytes)
+}
+
+// PageBytes gives the bytes of a page to a kernel.
+type PageBytes func(Slot) []byte
+
+// Launcher is a device that runs kernels written in Go: the simulated one, and
+// wrappers around it.
+type Launcher interface {
+	Launch(Stream, Kernel) (Ticket, error)
+}

@@ -1,0 +1,21 @@
+package deps
+import (
+ _ "github.com/asynkron/protoactor-go/actor"
+ _ "github.com/stretchr/testify/require"
+ _ "github.com/stretchr/testify/assert"
+ _ "go.uber.org/goleak"
+ _ "github.com/pkg/profile"
+ _ "github.com/cockroachdb/datadriven"
+ _ "pgregory.net/rapid"
+ _ "github.com/spf13/cobra"
+ _ "github.com/schollz/progressbar/v3"
+ _ "github.com/olekukonko/tablewriter"
+ _ "github.com/goccy/go-yaml"
+ _ "github.com/zeebo/xxh3"
+ _ "github.com/anishathalye/porcupine"
+ _ "github.com/ebitengine/purego"
+ _ "golang.org/x/term"
+ _ "gonum.org/v1/plot/vg"
+ _ "gonum.org/v1/plot"
+ _ "gonum.org/v1/plot/plotter"
+)

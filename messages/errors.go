@@ -1,0 +1,73 @@
+package messages
+
+import "fmt"
+
+// Code is the kind of a refusal; the names are those of the script protocol.
+type Code string
+
+// The codes.
+const (
+	BadRequest        Code = "bad_request"
+	NotOpen           Code = "not_open"
+	AlreadyOpen       Code = "already_open"
+	ConfigInvalid     Code = "config_invalid"
+	UnknownSequence   Code = "unknown_sequence"
+	DuplicateSequence Code = "duplicate_sequence"
+	OutOfPages        Code = "out_of_pages"
+	TooLong           Code = "too_long"
+	UnknownPin        Code = "unknown_pin"
+	NotSupported      Code = "not_supported"
+	SequenceLost      Code = "sequence_lost"
+	Busy              Code = "busy"
+	Closed            Code = "closed"
+	Failed            Code = "failed"
+	Internal          Code = "internal"
+)
+
+// Refusal is the error of a request that was refused; it has changed nothing.
+// errors.Is matches a Refusal against the Err… value of its code.
+type Refusal struct {
+	Code    Code
+	Message string
+	// Pool, Need and Available are set by OutOfPages alone: the first pool that
+	// lacks pages, the pages to be taken and those that could have been.
+	Pool            string
+	Need, Available int
+}
+
+// Error states the fact.
+func (r *Refusal) Error() string { return r.Message }
+
+// Is matches by code.
+func (r *Refusal) Is(target error) bool {
+	t, ok := target.(*Refusal)
+	return ok && t.Code == r.Code
+}
+
+// Refuse makes a refusal with a formatted message.
+func Refuse(code Code, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// RefusePages makes the refusal of a request that pool lacks pages for.
+func RefusePages(pool string, need, available int) *Refusal {
+	r := Refuse(OutOfPages, "pool %s needs %d pages, %d available", pool, need, available)
+	r.Pool, r.Need, r.Available = pool, need, available
+	return r
+}
+
+// One value for each code, for errors.Is.
+var (
+	ErrBadRequest      = &Refusal{Code: BadRequest, Message: "bad request"}
+	ErrConfigInvalid   = &Refusal{Code: ConfigInvalid, Message: "invalid configuration"}
+	ErrUnknownSequence = &Refusal{Code: UnknownSequence, Message: "unknown sequence"}
+	ErrOutOfPages      = &Refusal{Code: OutOfPages, Message: "out of pages"}
+	ErrTooLong         = &Refusal{Code: TooLong, Message: "sequence too long"}
+	ErrUnknownPin      = &Refusal{Code: UnknownPin, Message: "unknown pin"}
+	ErrNotSupported    = &Refusal{Code: NotSupported, Message: "not supported"}
+	ErrSequenceLost    = &Refusal{Code: SequenceLost, Message: "sequence lost"}
+	ErrBusy            = &Refusal{Code: Busy, Message: "too many requests in flight"}
+	ErrClosed          = &Refusal{Code: Closed, Message: "the engine is closed"}
+	ErrFailed          = &Refusal{Code: Failed, Message: "the engine has failed"}
+	ErrInternal        = &Refusal{Code: Internal, Message: "internal error"}
+)

@@ -1,0 +1,57 @@
+package messages
+
+// EventType is the kind of an event.
+type EventType string
+
+// The types of events.
+const (
+	EventCreated EventType = "created"
+	EventStored  EventType = "stored"
+	EventRemoved EventType = "removed"
+	EventUpdated EventType = "updated"
+	EventCleared EventType = "cleared"
+)
+
+// Hash is the name that events give to a block: a hash of the namespace and
+// all tokens up to the block's end. The engine itself never compares hashes.
+type Hash [16]byte
+
+// StoredBlock is a block in a stored event.
+type StoredBlock struct {
+	Hash     Hash
+	Tokens   []Token // as the host passed them
+	Tier     Tier
+	Priority Priority
+}
+
+// Event is one change of what the cache holds.
+type Event struct {
+	ID   uint64 // consecutive from 0
+	Type EventType
+	Pool PoolID // all but cleared
+
+	PrimaryPages, SecondaryPages int // created
+
+	Parent    Hash          // stored: the block before
+	HasParent bool          // stored: false at the start of a prompt
+	Blocks    []StoredBlock // stored: consecutive blocks
+
+	Hashes []Hash // removed
+
+	Hash        Hash // updated
+	TierChanged bool // updated: tier (else priority)
+	OldTier     Tier
+	NewTier     Tier
+	OldPriority Priority
+	NewPriority Priority
+}
+
+// EventBatch is what a reader of events gets.
+type EventBatch struct {
+	Events []Event // oldest first
+	Lost   uint64  // events dropped since the last call
+	// Snapshot is set by a snapshot: Events are then the keys of the tree as
+	// stored events without ids, and Next is the id of the event that follows.
+	Snapshot bool
+	Next     uint64
+}

@@ -1,0 +1,184 @@
+package messages
+
+// AdmitRequest takes a sequence in.
+type AdmitRequest struct {
+	Namespace  Namespace
+	Tokens     []Token          // the prompt, not empty
+	Multimodal []MultimodalItem // in any order
+	Retention  *Retention       // nil: none
+	Session    string           // empty: none
+	// BeamWidth above 1 keeps that many page tables; 0 means 1.
+	BeamWidth int
+	// ChunkTokens, a multiple of tokens per block, makes limited pools hold
+	// pages only for the window and one chunk; 0 takes all pages at once.
+	ChunkTokens int
+}
+
+// Why says how a prompt met the cache.
+type Why string
+
+// The answers to why.
+const (
+	WhyDisabled   Why = "disabled"    // reuse is off
+	WhyHit        Why = "hit"         // everything that is stored was reused
+	WhyCold       Why = "cold"        // nothing of the prompt is stored
+	WhyEvicted    Why = "evicted"     // a full-attention pool lacks a block
+	WhyWindowHole Why = "window_hole" // a limited pool lacks a block
+)
+
+// How says how a partly matching block was reused.
+type How string
+
+// The ways of partial reuse.
+const (
+	HowNone     How = "none"
+	HowCopy     How = "copy"
+	HowTakeover How = "takeover"
+)
+
+// PoolReuse is what an admission reused in one pool.
+type PoolReuse struct {
+	Full      int // pages claimed whole
+	Partial   int // 1 if a page was reused in part
+	How       How
+	Onboarded int // pages brought from host memory
+}
+
+// Admitted answers an AdmitRequest.
+type Admitted struct {
+	Sequence     SequenceID
+	ReusedTokens int // leading tokens whose KV need not be computed
+	Why          Why
+	Reuse        []PoolReuse // by PoolID
+	Tables       Tables      // as they stand after the admission
+	Ready        []Ticket    // what must have passed before the pages are read or written
+	Err          error       // the refusal, in a batch; nothing else is set then
+}
+
+// Tables are page tables: [pool][beam][block], NoPage where the window has passed.
+type Tables [][][]PageID
+
+// CommitStep tells that the KV of the first Computed tokens of a sequence is,
+// or after ticket After will be, in its pages.
+type CommitStep struct {
+	Sequence SequenceID
+	Computed int
+	After    Ticket
+	// Continues makes the step a part of the request that touched the sequence
+	// last (its admission or append): pages that it drops have that use.
+	Continues bool
+}
+
+// BeamStep extends beam Parent by Token.
+type BeamStep struct {
+	Parent int
+	Token  Token
+}
+
+// AppendStep adds sampled tokens to one sequence.
+type AppendStep struct {
+	Sequence SequenceID
+	Tokens   []Token    // with beam width 1
+	Beams    []BeamStep // with beams: one for each
+	// Computed, when above the sequence's count, is committed in the same step,
+	// after the pages are taken; 0 commits nothing.
+	Computed int
+	After    Ticket // as in CommitStep
+}
+
+// StepResult answers one CommitStep or AppendStep.
+type StepResult struct {
+	Sequence SequenceID
+	// NewPages are the pages taken, by PoolID, in block order, one beam after
+	// the other, copies on write included.
+	NewPages [][]PageID
+	Ready    []Ticket
+	Err      error
+}
+
+// ReleaseStep lets a sequence go.
+type ReleaseStep struct {
+	Sequence SequenceID
+	Discard  bool   // store nothing more
+	After    Ticket // its kernels read and write the pages until then
+}
+
+// Prefix names the beginning of a prompt, for requests about what is stored.
+type Prefix struct {
+	Namespace  Namespace
+	Tokens     []Token
+	Multimodal []MultimodalItem
+}
+
+// Found answers a lookup: MatchedTokens = PrimaryTokens + SecondaryTokens.
+type Found struct {
+	MatchedTokens, PrimaryTokens, SecondaryTokens int
+}
+
+// Pinned answers a pin.
+type Pinned struct {
+	Pin    PinID
+	Tokens int
+}
+
+// Selector names what to forget; exactly one of the three is set.
+type Selector struct {
+	Session string
+	Salt    string
+	Prefix  *Prefix // every block whose tokens begin with all of these
+}
+
+// PageMove is one page that a rebalance renumbered.
+type PageMove struct{ Old, New PageID }
+
+// Rebalanced answers a rebalance.
+type Rebalanced struct {
+	Pools []PoolInfo
+	Moved [][]PageMove // by PoolID: held pages that had to move
+}
+
+// PoolInfo describes one pool.
+type PoolInfo struct {
+	ID             PoolID
+	Name           string
+	Window         int // 0: full attention
+	KVHeads        int
+	Layers         []int
+	PageBytes      int64
+	PrimaryPages   int
+	SecondaryPages int
+}
+
+// PageCounts are the three states of the pages of one tier; they add up to Total.
+type PageCounts struct{ Total, Used, Cached, Free int }
+
+// PoolCounters count what happened in one pool since the engine started.
+type PoolCounters struct {
+	AllocatedPages int64 // device pages taken for whatever purpose
+	ReusedFull     int64 // pages claimed whole
+	ReusedPartial  int64 // one per partial reuse
+	Missed         int64 // prompt blocks from the first not reused at all
+	Evicted        int64 // device pages taken from their contents
+	Offloaded      int64 // of these, contents that went on in host memory
+	Dropped        int64 // contents lost by eviction, from either tier
+	Onboarded      int64 // pages copied to the device
+	BytesOffloaded int64 // copied, whole pages
+	BytesOnboarded int64
+}
+
+// PoolStats is the state of one pool.
+type PoolStats struct {
+	Name               string
+	Primary, Secondary PageCounts
+	PoolCounters
+}
+
+// Stats is the state of the engine.
+type Stats struct {
+	Requests     int64 // admissions served
+	PromptTokens int64
+	ReusedTokens int64
+	Pools        []PoolStats
+	Sequences    int // running now
+	Rounds       int64
+}

@@ -1,0 +1,172 @@
+package messages
+
+// The requests of hosts: what the facade sends to the engine and what a host
+// that is an actor sends itself. The engine reads the fields above the blank
+// line and fills those below; it keeps no slice of a request after answering.
+// Err is set if the request as a whole was refused, which has changed nothing.
+
+// Admit takes a batch of sequences in: all matches are claimed before any page
+// is taken. Results has one entry for each request.
+type Admit struct {
+	Requests []AdmitRequest
+
+	Results []Admitted
+	Err     error
+}
+
+// Commit makes computed tokens of sequences reusable.
+type Commit struct {
+	Steps []CommitStep
+
+	Results []StepResult
+	Err     error
+}
+
+// Append is one engine step: it adds tokens to many sequences.
+type Append struct {
+	Steps []AppendStep
+
+	Results []StepResult
+	Err     error
+}
+
+// Release lets sequences go.
+type Release struct {
+	Steps []ReleaseStep
+
+	Results []StepResult
+	Err     error
+}
+
+// Rewind drops the last tokens of a sequence.
+type Rewind struct {
+	Sequence SequenceID
+	Tokens   int
+
+	Err error
+}
+
+// Fork makes new sequences that share the pages of one.
+type Fork struct {
+	Sequence SequenceID
+	Count    int
+
+	Sequences []SequenceID
+	Err       error
+}
+
+// ReadTables reads the page tables of a sequence.
+type ReadTables struct {
+	Sequence SequenceID
+
+	Tables Tables
+	Err    error
+}
+
+// Lookup asks what an admission would reuse; it changes nothing.
+type Lookup struct {
+	Prefix Prefix
+
+	Found Found
+	Err   error
+}
+
+// PinPrefix protects the stored blocks of a prefix from eviction.
+type PinPrefix struct {
+	Prefix Prefix
+
+	Pinned Pinned
+	Err    error
+}
+
+// UnpinPrefix ends a pin.
+type UnpinPrefix struct {
+	Pin PinID
+
+	Err error
+}
+
+// Invalidate forgets what a selector names.
+type Invalidate struct {
+	Selector Selector
+
+	Blocks int
+	Err    error
+}
+
+// Prefetch brings what host memory holds of a prefix to the device.
+type Prefetch struct {
+	Prefix Prefix
+
+	OnboardedPages int
+	Err            error
+}
+
+// Reset forgets everything that no running sequence holds.
+type Reset struct {
+	Err error
+}
+
+// Rebalance moves device memory between pools; nil Fractions: by demand.
+type Rebalance struct {
+	Fractions map[string]float64
+
+	Rebalanced Rebalanced
+	Err        error
+}
+
+// ReadStats reads the state of the engine.
+type ReadStats struct {
+	Stats Stats
+	Err   error
+}
+
+// ReadEvents takes the events since the last call.
+type ReadEvents struct {
+	Batch EventBatch
+	Err   error
+}
+
+// ReadSnapshot reads every key of the tree, to start a mirror.
+type ReadSnapshot struct {
+	Batch EventBatch
+	Err   error
+}
+
+// ReadContents reads every block of the tree with its pages.
+type ReadContents struct {
+	Blocks []Content
+	Err    error
+}
+
+// Check runs every invariant; Err joins all that is wrong.
+type Check struct {
+	Err error
+}
+
+// Close ends the engine; what is queued before it is still served.
+type Close struct {
+	LeakedPages int
+	Err         error
+}
+
+// Audit asks an actor for its invariants; the coordinator compares what they
+// say of each other.
+type Audit struct {
+	Epoch uint32
+	Pool  PoolID
+	// References, by page, are those that the coordinator knows of: the pool
+	// compares them with its own.
+	References []int32
+	Pins       []int32
+
+	// Attached, answered by the tree: [pool][i]; by a pool: [0][i].
+	Attached [][]PageBlock
+	Problem  error
+}
+
+// PageBlock says that a device page caches a block.
+type PageBlock struct {
+	Page  PageID
+	Block BlockID
+}
