@@ -54,7 +54,6 @@ func (c *Coordinator) holdSource(i int) {
 			continue
 		}
 		c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages, Shelter: c.sheltered(it.sequence, p)})
-		c.add(p, messages.PoolOp{Kind: messages.DetachPages, Pages: pages})
 		held := &it.sequence.pools[p]
 		held.tables[0] = append(held.tables[0], page)
 	}

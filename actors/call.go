@@ -1,0 +1,154 @@
+package actors
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// call is one request of the facade on its way through the engine and back.
+// The engine owns the request from begun to finished.
+//
+//	queued ──▶ begun ──▶ finished
+//	   └─────▶ cancelled: the caller's context ended first; nothing has begun
+type call struct {
+	request any
+	engine  *Engine
+	stage   atomic.Uint32
+	answer  atomic.Uint32
+	wake    chan struct{} // capacity 1
+	err     error         // set by Abort alone
+}
+
+const (
+	callQueued uint32 = iota
+	callBegun
+	callCancelled
+)
+
+const (
+	answerPending uint32 = iota
+	answerFinished
+	answerAwaited
+)
+
+var calls = sync.Pool{New: func() any { return &call{wake: make(chan struct{}, 1)} }}
+
+// newCall takes a record that nobody uses.
+func newCall(e *Engine, request any) *call {
+	c := calls.Get().(*call)
+	c.request, c.engine, c.err = request, e, nil
+	c.stage.Store(callQueued)
+	c.answer.Store(answerPending)
+	return c
+}
+
+// begin tells the caller that its request is being served; false if the caller
+// has gone.
+func (c *call) begin() bool { return c.stage.CompareAndSwap(callQueued, callBegun) }
+
+// finish wakes the caller. The record is the caller's again.
+func (c *call) finish() {
+	if c.answer.Swap(answerFinished) == answerAwaited {
+		c.wake <- struct{}{}
+	}
+}
+
+// Abort answers a call that no actor will serve.
+func (c *call) Abort(err error) {
+	if c.stage.Load() == callCancelled || c.answer.Load() == answerFinished {
+		return
+	}
+	c.err = c.engine.failure(err)
+	c.finish()
+}
+
+// wait returns when the call is finished, or with the context's error if that
+// ends before anything has begun. What has begun ends soon: no stage of it
+// waits for anything outside the engine.
+func (c *call) wait(ctx context.Context) error {
+	if c.answer.Load() == answerFinished || !c.answer.CompareAndSwap(answerPending, answerAwaited) {
+		return c.end()
+	}
+	select {
+	case <-c.wake:
+		return c.end()
+	case <-ctx.Done():
+	}
+	if c.stage.CompareAndSwap(callQueued, callCancelled) {
+		return ctx.Err() // the engine drops the record
+	}
+	<-c.wake
+	return c.end()
+}
+
+// end gives the record back.
+func (c *call) end() error {
+	err := c.err
+	c.request, c.engine, c.err = nil, nil, nil
+	calls.Put(c)
+	return err
+}
+
+// gate bounds the calls in flight. Those over the bound enter in order.
+type gate struct {
+	mu      sync.Mutex
+	limit   int
+	inside  int
+	waiting []chan struct{}
+	refuse  bool
+}
+
+// enter waits for a place, or refuses.
+func (g *gate) enter(ctx context.Context) error {
+	g.mu.Lock()
+	if g.inside < g.limit && len(g.waiting) == 0 {
+		g.inside++
+		g.mu.Unlock()
+		return nil
+	}
+	if g.refuse {
+		g.mu.Unlock()
+		return messages.Refuse(messages.Busy, "%d calls are in flight", g.limit)
+	}
+	turn := make(chan struct{}, 1)
+	g.waiting = append(g.waiting, turn)
+	g.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		return g.giveUp(turn, ctx.Err())
+	}
+}
+
+// giveUp leaves the queue; a turn that came in the same moment is passed on.
+func (g *gate) giveUp(turn chan struct{}, err error) error {
+	g.mu.Lock()
+	for i, t := range g.waiting {
+		if t == turn {
+			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+			g.mu.Unlock()
+			return err
+		}
+	}
+	g.mu.Unlock()
+	g.leave()
+	return err
+}
+
+// leave gives the place to the first that waits.
+func (g *gate) leave() {
+	g.mu.Lock()
+	if len(g.waiting) > 0 {
+		turn := g.waiting[0]
+		g.waiting = g.waiting[1:]
+		g.mu.Unlock()
+		turn <- struct{}{}
+		return
+	}
+	g.inside--
+	g.mu.Unlock()
+}

@@ -1,0 +1,54 @@
+package actors
+
+import (
+	"context"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// fail makes the engine refuse every further call with the cause.
+func (e *Engine) fail(cause error) { e.failed.CompareAndSwap(nil, &cause) }
+
+// Close serves what has been accepted, stops the actors and gives the device's
+// memory back. It answers the number of device pages that sequences still held.
+// A second Close waits for the first. When ctx ends before the engine has come
+// to rest, the rest is aborted: every call that waits gets an error.
+func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
+	if e.closing.Swap(true) {
+		select {
+		case <-e.closed:
+			return e.leaked, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	r := &messages.Close{}
+	if e.failed.Load() == nil {
+		c := newCall(e, r)
+		e.coordinator.PostUserMessage(c)
+		err = c.wait(ctx)
+	}
+	e.leaked = r.LeakedPages
+	e.stop()
+	if closing := e.lanes.close(); err == nil {
+		err = closing
+	}
+	close(e.closed)
+	return e.leaked, err
+}
+
+// stop ends the actors and what they run on.
+func (e *Engine) stop() {
+	if e.pid != nil {
+		stopped := e.system.Root.StopFuture(e.pid)
+		_ = stopped.Wait()
+	}
+	e.worker.Close()
+	if e.unsubscribe != nil {
+		e.unsubscribe()
+	}
+}
+
+var _ actor.SupervisorStrategy = (*family)(nil)

@@ -1,0 +1,101 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Config is what an engine is made of.
+type Config struct {
+	Model windows.Model
+	// Cache starts from windows.DefaultConfig.
+	Cache windows.Config
+	// Pages are the exact page counts of each pool, by PoolID; nil splits the
+	// device's free memory and Cache.HostCacheSize as Cache says.
+	Pages []windows.Counts
+	// Device holds the pages. It outlives the engine.
+	Device gpu.Device
+}
+
+// resolve validates everything and settles the page counts.
+func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
+	if c.Device == nil {
+		return nil, nil, messages.Refuse(messages.ConfigInvalid, "no device")
+	}
+	if err := c.Cache.Validate(c.Model); err != nil {
+		return nil, nil, err
+	}
+	pools, err := windows.Pools(c.Model, c.Cache)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Pages != nil {
+		return pools, c.Pages, validatePages(pools, c.Pages)
+	}
+	memory, err := c.Device.Memory()
+	if err != nil {
+		return nil, nil, err
+	}
+	counts, err := windows.Split(pools, c.Model, c.Cache, windows.Budget{DeviceBytes: memory.Free, HostBytes: c.Cache.HostCacheSize})
+	return pools, counts, err
+}
+
+func validatePages(pools []windows.Pool, pages []windows.Counts) error {
+	if len(pages) != len(pools) {
+		return messages.Refuse(messages.ConfigInvalid, "page counts for %d pools, the model has %d", len(pages), len(pools))
+	}
+	var problems []error
+	for i, n := range pages {
+		if n.Primary < 1 || n.Primary > windows.MaxPages || n.Secondary < 0 || n.Secondary > windows.MaxPages {
+			problems = append(problems, messages.Refuse(messages.ConfigInvalid,
+				"pool %s: %d primary and %d secondary pages are not in 1 … %d and 0 … %d", pools[i].Name, n.Primary, n.Secondary, windows.MaxPages, windows.MaxPages))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Option is a collaborator or a bound of an engine.
+type Option func(*options)
+
+type options struct {
+	name        string
+	clock       func() time.Duration
+	maxInFlight int
+	refuseBusy  bool
+}
+
+// WithName names the engine's actor; the default is "kvactor" and a number.
+func WithName(name string) Option { return func(o *options) { o.name = name } }
+
+// WithClock gives the time by which retention durations run: it never goes
+// back. The default is the time since the engine started.
+func WithClock(now func() time.Duration) Option { return func(o *options) { o.clock = now } }
+
+// DefaultMaxInFlight is the number of calls that may be in flight unless
+// WithMaxInFlight says otherwise: far above what an inference host has, low
+// enough that the queue stays small.
+const DefaultMaxInFlight = 4096
+
+// WithMaxInFlight bounds the calls that are accepted and not yet answered. A
+// call over the bound waits for its turn, in order, as long as its context.
+func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight = calls } }
+
+// WithBusyRefusal makes a call over the bound return ErrBusy at once.
+func WithBusyRefusal() Option { return func(o *options) { o.refuseBusy = true } }
+
+func newOptions(list []Option) (options, error) {
+	start := time.Now()
+	o := options{maxInFlight: DefaultMaxInFlight, clock: func() time.Duration { return time.Since(start) }}
+	for _, set := range list {
+		set(&o)
+	}
+	if o.maxInFlight < 1 {
+		return o, fmt.Errorf("actors: %d calls in flight are not at least 1", o.maxInFlight)
+	}
+	return o, nil
+}

@@ -1,0 +1,208 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/tree"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Engine is a running cache engine. All methods may be called by any number of
+// goroutines; each is one message to the coordinator. Every refusal is a
+// *messages.Refusal.
+type Engine struct {
+	config Config
+	system *actor.ActorSystem
+	pid    *actor.PID // parent of the engine's actors
+	front  *actor.PID // the coordinator, for hosts that are actors
+
+	coordinator *mailbox.Mailbox
+	validate    coordinator.Config
+	pools       []messages.PoolInfo
+	lanes       *lanes
+	worker      *mailbox.Worker
+	unsubscribe func()
+
+	gate    gate
+	closing atomic.Bool
+	closed  chan struct{} // closed when Close is done
+	ending  sync.Once
+	leaked  int
+	failed  atomic.Pointer[error]
+}
+
+// engines numbers the engines of a process, for the names of their actors.
+var engines atomic.Int64
+
+// Spawn starts an engine: under a host's actor system when parent is its root
+// context, or as a child of a host's actor when parent is that actor's context.
+// Before it returns the device's memory is taken; Close gives it back.
+func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine, error) {
+	o, err := newOptions(list)
+	if err != nil {
+		return nil, err
+	}
+	pools, counts, err := config.resolve()
+	if err != nil {
+		return nil, err
+	}
+	lanes, err := openLanes(config.Device, pools, counts)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		config: config, system: parent.ActorSystem(), lanes: lanes, worker: mailbox.NewWorker(),
+		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
+		validate: coordinatorConfig(&config, pools, counts),
+	}
+	for i, p := range pools {
+		e.pools = append(e.pools, p.Describe(counts[i]))
+	}
+	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
+	if err := e.spawn(parent, o); err != nil {
+		e.stop()
+		return nil, errors.Join(err, lanes.close())
+	}
+	return e, nil
+}
+
+// coordinatorConfig is what the coordinator must know.
+func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Counts) coordinator.Config {
+	return coordinator.Config{
+		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
+		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
+	}
+}
+
+// spawn starts the parent actor, which starts all others.
+func (e *Engine) spawn(parent actor.SpawnerContext, o options) error {
+	name := o.name
+	if name == "" {
+		name = fmt.Sprintf("kvactor-%d", engines.Add(1))
+	}
+	family := &family{engine: e, clock: o.clock, ready: make(chan error, 1)}
+	props := actor.PropsFromProducer(func() actor.Actor { return family },
+		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)
+	pid, err := parent.SpawnNamed(props, name)
+	if err != nil {
+		return fmt.Errorf("actors: spawn of %s: %w", name, err)
+	}
+	e.pid = pid
+	return <-family.ready
+}
+
+// cores makes the state of the actors.
+func (e *Engine) newTree() *tree.Tree {
+	shapes := make([]tree.PoolShape, len(e.validate.Pools))
+	for i, p := range e.validate.Pools {
+		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink}
+	}
+	return tree.New(tree.Config{
+		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes,
+		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(),
+	})
+}
+
+func (e *Engine) hasHost() bool {
+	for _, n := range e.validate.Counts {
+		if n.Secondary > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) newPool(i int) *pool.Pool {
+	return pool.New(e.validate.Pools[i].Name, e.validate.Counts[i].Primary)
+}
+
+func (e *Engine) newOffloader() *offloader.Offloader {
+	c := offloader.Config{
+		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
+		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done,
+	}
+	if !e.config.Cache.OnboardBlocks {
+		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept
+	}
+	for i, p := range e.validate.Pools {
+		n := e.validate.Counts[i]
+		c.Pools = append(c.Pools, offloader.PoolConfig{
+			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock,
+		})
+	}
+	return offloader.New(c)
+}
+
+func (e *Engine) newEvents() *events.Log {
+	log := events.New(e.config.Cache.EventBufferMaxSize)
+	for _, p := range e.pools {
+		log.Append([]messages.Event{{
+			Type: messages.EventCreated, Pool: p.ID, PrimaryPages: p.PrimaryPages, SecondaryPages: p.SecondaryPages,
+		}})
+	}
+	return log
+}
+
+// PID is the actor that a host's actor sends its requests to: pointers to the
+// request records of package messages, sent with Request; they come back
+// answered. A record may not be touched in between.
+func (e *Engine) PID() *actor.PID { return e.front }
+
+// Pools describes the pools, by PoolID.
+func (e *Engine) Pools() []messages.PoolInfo { return append([]messages.PoolInfo(nil), e.pools...) }
+
+// DevicePools are the device's handles of the pools, by PoolID: with a page
+// number from a table they name the memory of the page.
+func (e *Engine) DevicePools() []gpu.Pool { return append([]gpu.Pool(nil), e.lanes.pools...) }
+
+// Do serves one request record of package messages (a pointer) and returns when
+// it is answered. It allocates nothing. Err of the record is the refusal of the
+// request; the error that Do returns says that it was not served at all.
+func (e *Engine) Do(ctx context.Context, request any) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := e.gate.enter(ctx); err != nil {
+		return err
+	}
+	defer e.gate.leave()
+	if err := e.refusal(); err != nil {
+		return err
+	}
+	c := newCall(e, request)
+	e.coordinator.PostUserMessage(c)
+	return c.wait(ctx)
+}
+
+// refusal is what a call gets that is not accepted.
+func (e *Engine) refusal() error {
+	if failed := e.failed.Load(); failed != nil {
+		return messages.Refuse(messages.Failed, "the engine has failed: %v", *failed)
+	}
+	if e.closing.Load() {
+		return messages.ErrClosed
+	}
+	return nil
+}
+
+// failure turns the end of an actor into what a caller is told.
+func (e *Engine) failure(err error) error {
+	if refused := e.refusal(); refused != nil {
+		return refused
+	}
+	return messages.Refuse(messages.Internal, "the request was aborted: %v", err)
+}

@@ -1,0 +1,83 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// lanes is the device as the offloader uses it: one copy stream for each
+// direction, one handle for each pool.
+type lanes struct {
+	device  gpu.Device
+	streams [laneCount]gpu.Stream
+	pools   []gpu.Pool // by PoolID
+	batch   gpu.Batch  // reused
+}
+
+const laneCount = 3
+
+// laneNames are those of the streams, for reports of the device.
+var laneNames = [laneCount]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy"}
+
+// openLanes makes streams and pools on the device.
+func openLanes(device gpu.Device, pools []windows.Pool, counts []windows.Counts) (*lanes, error) {
+	l := &lanes{device: device}
+	for i, name := range laneNames {
+		stream, err := device.NewStream(name)
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", name, err)
+		}
+		l.streams[i] = stream
+	}
+	for i, p := range pools {
+		handle, err := device.CreatePool(gpu.PoolSpec{
+			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: counts[i].Primary, HostPages: counts[i].Secondary,
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("pool %s: %w", p.Name, err), l.close())
+		}
+		l.pools = append(l.pools, handle)
+	}
+	return l, nil
+}
+
+// close gives the memory back.
+func (l *lanes) close() error {
+	var problems []error
+	for _, p := range l.pools {
+		problems = append(problems, l.device.DestroyPool(p))
+	}
+	l.pools = nil
+	return errors.Join(problems...)
+}
+
+// submit carries one submission to its stream; failed is the index of the copy
+// that the device refused, −1 if none.
+func (l *lanes) submit(s *offloader.Submission) (ticket messages.Ticket, failed int) {
+	b := &l.batch
+	b.Label, b.Waits, b.Copies = s.Label, s.Waits, b.Copies[:0]
+	for i := range s.Copies {
+		c := &s.Copies[i]
+		b.Copies = append(b.Copies, gpu.Copy{
+			Src: l.slot(c.Src), Dst: l.slot(c.Dst), SrcOffset: c.SrcOffset, DstOffset: c.DstOffset, Bytes: c.Bytes,
+		})
+	}
+	ticket, err := l.device.Submit(l.streams[s.Lane], b)
+	if err == nil {
+		return ticket, -1
+	}
+	var refused *gpu.CopyError
+	if errors.As(err, &refused) {
+		return ticket, refused.Index
+	}
+	return messages.Ticket{}, 0
+}
+
+func (l *lanes) slot(s offloader.Slot) gpu.Slot {
+	return gpu.Slot{Pool: l.pools[s.Pool], Tier: s.Tier, Page: s.Page}
+}

@@ -1,0 +1,67 @@
+// Package mailbox makes protoactor-go fast enough for a cache that answers in
+// a microsecond: a mailbox, its dispatchers, and the slot that a request's
+// answer comes back through.
+//
+// # Why
+//
+// The library starts a goroutine for each wake-up of an actor, and that
+// goroutine's small stack is copied as soon as Receive sends something on. A
+// request through four actors then costs about 15 µs. The library lets both the
+// mailbox and the dispatcher be replaced; the actors stay real ones: spawned,
+// named, supervised, watched and stopped by the library.
+//
+// # Inline
+//
+// An idle actor runs on the goroutine of whoever sends to it:
+//
+//	host goroutine                                 worker goroutine
+//	  Send(a, x) ─▶ a idle: a.Receive(x)
+//	                  Send(b, y) ─▶ b idle: b.Receive(y)
+//	                                  Send(a, z) ─▶ a busy: queued
+//	                ◀──────────────── b idle again
+//	                a.Receive(z)
+//	  …budget used up, more is queued ───────────▶ a goes on here
+//	◀─ Send returns
+//
+// So in the common case a request has been answered when Send returns, and no
+// goroutine was woken. What follows from it:
+//
+//   - A sender holds no lock that a Receive may want.
+//   - A message to a busy actor is queued, so a → b → a never nests an actor in
+//     itself, and the stack is never deeper than there are actors.
+//   - Receive may run on any goroutine. What is bound to a thread does not
+//     belong into such an actor; give it a Worker of its own with Queued.
+//   - A sender works off at most a budget of messages of others, then a Worker
+//     takes over. Without it one caller can be caught for seconds under load.
+//
+// # Order and failure
+//
+// Messages of one sender are received in the order of sending. System messages
+// (stop, suspend, watch, …) come before user messages. While the library holds
+// an actor suspended, between a panic and the supervisor's decision, user
+// messages wait. A panic costs the one message that it happened on; the rest of
+// the queue survives the restart. A nil message panics at its sender: the
+// library's own mailbox would spin on it for ever.
+//
+// # Nobody waits for ever
+//
+// A library actor that is stopped swallows its queue silently. Here each
+// message that can be answered no more is aborted: when its actor is stopped,
+// when Receive panicked on it, and, with AbortDeadLetters, when there is no
+// actor any more. A message takes part by having a method Abort(error), or its
+// actor's mailbox has an OnAbort function for those that do not.
+//
+// # Simulation
+//
+// With Queued(scheduler) nothing runs inline: a Scheduler collects the actors
+// that have something to do and lets one of them receive one message at each
+// Step, chosen by a seed. The same program then runs through as many
+// interleavings as there are seeds, and each can be replayed.
+//
+// # Cost
+//
+// A request and its answer through a Slot cost about 80 ns, a further hop 65 ns,
+// nothing is allocated; half of it is the mailbox's lock. The library's default
+// needed 2.7 µs and 2.7 µs in the same run on a busy machine; bench_test.go
+// compares them.
+package mailbox

@@ -1,0 +1,174 @@
+package actors
+
+import (
+	"context"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Validate checks the values of an admission alone, nothing that depends on
+// what the engine holds.
+func (e *Engine) Validate(r messages.AdmitRequest) error { return e.validate.Validate(&r) }
+
+// Admit takes a sequence in: it finds the longest reusable prefix of the
+// prompt, claims it, and takes pages for all other tokens. The cost is linear
+// in the prompt's tokens, a memory comparison's constant.
+func (e *Engine) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
+	results, err := e.AdmitBatch(ctx, []messages.AdmitRequest{r})
+	if err != nil {
+		return messages.Admitted{}, err
+	}
+	return results[0], results[0].Err
+}
+
+// AdmitBatch admits several sequences; all matches are claimed before any page
+// is taken. Each result has its own Err.
+func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
+	m := &messages.Admit{Requests: requests}
+	if err := e.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	return m.Results, m.Err
+}
+
+// Commit tells that tokens of sequences are computed: blocks that this
+// completes may be matched by others at once.
+func (e *Engine) Commit(ctx context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
+	m := &messages.Commit{Steps: steps}
+	if err := e.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	return m.Results, m.Err
+}
+
+// Append adds sampled tokens to many sequences, one engine step. A sequence
+// that finds no page is left as it was; the others go on.
+func (e *Engine) Append(ctx context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
+	m := &messages.Append{Steps: steps}
+	if err := e.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	return m.Results, m.Err
+}
+
+// Release lets sequences go: what they computed stays reusable until it is
+// evicted.
+func (e *Engine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
+	m := &messages.Release{Steps: steps}
+	if err := e.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	return m.Results, m.Err
+}
+
+// Rewind drops the last tokens of a sequence, such as rejected drafts.
+func (e *Engine) Rewind(ctx context.Context, s messages.SequenceID, tokens int) error {
+	m := &messages.Rewind{Sequence: s, Tokens: tokens}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// Fork makes n sequences that share all pages of one until they write.
+func (e *Engine) Fork(ctx context.Context, s messages.SequenceID, n int) ([]messages.SequenceID, error) {
+	m := &messages.Fork{Sequence: s, Count: n}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Sequences, err
+}
+
+// Tables reads the page tables of a sequence.
+func (e *Engine) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
+	m := &messages.ReadTables{Sequence: s}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Tables, err
+}
+
+// Lookup tells what an admission of the same prompt would reuse now.
+func (e *Engine) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, error) {
+	m := &messages.Lookup{Prefix: p}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Found, err
+}
+
+// Pin protects the stored blocks of a prefix from eviction, in every pool.
+func (e *Engine) Pin(ctx context.Context, p messages.Prefix) (messages.Pinned, error) {
+	m := &messages.PinPrefix{Prefix: p}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Pinned, err
+}
+
+// Unpin ends a pin.
+func (e *Engine) Unpin(ctx context.Context, pin messages.PinID) error {
+	m := &messages.UnpinPrefix{Pin: pin}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// Invalidate forgets what a selector names and tells how many blocks it were.
+func (e *Engine) Invalidate(ctx context.Context, s messages.Selector) (int, error) {
+	m := &messages.Invalidate{Selector: s}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Blocks, err
+}
+
+// Prefetch brings what host memory holds of a prefix to the device, all or
+// nothing, and tells how many pages it were.
+func (e *Engine) Prefetch(ctx context.Context, p messages.Prefix) (int, error) {
+	m := &messages.Prefetch{Prefix: p}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.OnboardedPages, err
+}
+
+// Reset forgets everything that no running sequence holds.
+func (e *Engine) Reset(ctx context.Context) error {
+	m := &messages.Reset{}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// Rebalance moves device memory between pools, by fractions or by demand.
+func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (messages.Rebalanced, error) {
+	m := &messages.Rebalance{Fractions: fractions}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Rebalanced, err
+}
+
+// Stats reads counters and page states.
+func (e *Engine) Stats(ctx context.Context) (messages.Stats, error) {
+	m := &messages.ReadStats{}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Stats, err
+}
+
+// Events takes the events since the last call.
+func (e *Engine) Events(ctx context.Context) (messages.EventBatch, error) {
+	m := &messages.ReadEvents{}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Batch, err
+}
+
+// Snapshot reads every key of the tree, to start a mirror; later Events go on
+// from there.
+func (e *Engine) Snapshot(ctx context.Context) (messages.EventBatch, error) {
+	m := &messages.ReadSnapshot{}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Batch, err
+}
+
+// Contents reads every block of the tree with its pages, so that a host can
+// check the bytes.
+func (e *Engine) Contents(ctx context.Context) ([]messages.Content, error) {
+	m := &messages.ReadContents{}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Blocks, err
+}
+
+// Check runs every invariant of every actor and joins all that is wrong.
+func (e *Engine) Check(ctx context.Context) error {
+	m := &messages.Check{}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// first is the error of the call, else the refusal of the request.
+func first(err error, refusal *error) error {
+	if err != nil {
+		return err
+	}
+	return *refusal
+}

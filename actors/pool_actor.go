@@ -1,0 +1,50 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool"
+)
+
+// poolActor is the shell of one pool's device pages.
+type poolActor struct {
+	core        *pool.Pool
+	coordinator *mailbox.Mailbox
+}
+
+// Receive serves one batch and sends it back.
+func (a *poolActor) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *messages.PoolWork:
+		a.core.Do(m)
+	case *messages.Audit:
+		auditPool(a.core, m)
+	default:
+		return
+	}
+	a.coordinator.PostUserMessage(ctx.Message())
+}
+
+// auditPool compares the references that the coordinator knows of with those
+// that the pool has, and says what the pages cache.
+func auditPool(p *pool.Pool, m *messages.Audit) {
+	problems := []error{p.Check()}
+	pages := make([]messages.PageID, len(m.References))
+	for i := range pages {
+		pages[i] = messages.PageID(i)
+	}
+	work := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Inspect, Pages: pages}}}
+	p.Do(&work)
+	for i, share := range work.Ops[0].Shares {
+		if share.References != m.References[i] {
+			problems = append(problems, fmt.Errorf("pool %s: page %d has %d references, sequences hold %d", p.Name(), i, share.References, m.References[i]))
+		}
+	}
+	m.Problem = errors.Join(problems...)
+	m.Attached = [][]messages.PageBlock{p.Attached()}
+}

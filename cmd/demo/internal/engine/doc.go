@@ -1,0 +1,9 @@
+// Package engine opens the cache engine that the demo's commands drive: a
+// model's geometry, page counts, the simulated device, a stream for the host's
+// own kernels, and a meter around every call.
+//
+//	commands ──▶ Meter ──▶ actors.Engine ──▶ simulated device
+//	    └──────── kernels of the host ───────────▶ ┘
+//
+// Only open.go knows which engine and which device these are.
+package engine

@@ -1,0 +1,24 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Engine is what the demo asks of a cache engine. Its methods may be called
+// from several goroutines; every refusal is a *messages.Refusal.
+type Engine interface {
+	Admit(context.Context, messages.AdmitRequest) (messages.Admitted, error)
+	AdmitBatch(context.Context, []messages.AdmitRequest) ([]messages.Admitted, error)
+	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
+	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
+	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
+	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
+	Lookup(context.Context, messages.Prefix) (messages.Found, error)
+	Stats(context.Context) (messages.Stats, error)
+	Contents(context.Context) ([]messages.Content, error)
+	Check(context.Context) error
+	Pools() []messages.PoolInfo
+	Close(context.Context) (int, error)
+}

@@ -1,0 +1,82 @@
+// Package live opens the engine of package actors for a script: all actors, the
+// simulated device with real bytes, and the hazard checker around it.
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/demo/internal/script"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/check"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// System is the actor system of the process: one serves all engines, since
+// making one costs milliseconds. Its own log is silent; the engine's errors
+// come back to the callers.
+var System = sync.OnceValue(func() *actor.ActorSystem {
+	return actor.NewActorSystem(
+		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
+		actor.WithDeadLetterThrottleInterval(time.Millisecond),
+	)
+})
+
+// Open starts an engine as a script's open line asks.
+func Open(s script.Setup) (*script.Rig, error) {
+	memory := s.DeviceMemory
+	if s.Pages != nil {
+		// Page counts override the split, so they decide the memory too.
+		memory = 0
+		for i, p := range s.Pools {
+			memory += p.PageBytes() * int64(s.Pages[i].Primary)
+		}
+	}
+	device, err := sim.New(sim.Config{MemoryBytes: max(memory, 1), Seed: s.Seed})
+	if err != nil {
+		return nil, fmt.Errorf("simulated device: %w", err)
+	}
+	checked := check.Wrap(device, check.Options{})
+	compute, err := checked.NewStream("compute")
+	if err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked},
+		actors.WithClock(s.Clock.Now))
+	if err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	return &script.Rig{
+		Engine: e, Launcher: checked, Compute: compute, Pools: e.DevicePools(), Mode: host.Whole,
+		Drain:      func(context.Context) error { device.Drain(); return nil },
+		Bytes:      reader(checked, compute),
+		Hazards:    checked.Problems,
+		FailCopies: func(d gpu.Direction, n int) error { device.Fail(d, n); return nil },
+		Close:      device.Close,
+	}, nil
+}
+
+// reader gives the bytes of pages at rest, as a kernel sees them.
+func reader(device *check.Device, stream gpu.Stream) func(gpu.Slot) []byte {
+	return func(s gpu.Slot) []byte {
+		if s.Tier == messages.Secondary {
+			return device.HostBytes(s.Pool, s.Page)
+		}
+		var bytes []byte
+		ticket, err := device.Launch(stream, gpu.Kernel{Label: "verify", Run: func(b gpu.PageBytes) { bytes = b(s) }})
+		if err != nil || device.Sync(context.Background(), ticket) != nil {
+			return nil
+		}
+		return bytes
+	}
+}

@@ -1,0 +1,140 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+const modeAtomic = "atomic"
+
+// Atomic replays a trace one request at a time.
+func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
+	s, err := open(c, modeAtomic, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	compute, err := serve.NewCompute(s.rig, "replay")
+	if err != nil {
+		return s.close(ctx, err)
+	}
+	one := &atomic{session: s, compute: compute, gpu: cost.H100()}
+	for err == nil {
+		var next *trace.Request
+		if next, err = s.next(); err != nil || next == nil {
+			break
+		}
+		err = one.replay(ctx, next)
+		s.progress()
+	}
+	s.result.checked(compute)
+	return s.close(ctx, err)
+}
+
+// atomic replays requests; its slices are reused from one to the next.
+type atomic struct {
+	*session
+	compute *serve.Compute
+	gpu     cost.GPU
+	tokens  []messages.Token
+	links   []host.Chain
+	tables  [][]messages.PageID
+	commit  [1]messages.CommitStep
+	release [1]messages.ReleaseStep
+}
+
+// replay admits a request, computes and commits its blocks, and releases it.
+func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
+	blocks := a.prompt(t.Blocks)
+	size := a.config.TokensPerBlock
+	stored := blocks * size
+	admitted, err := a.rig.Admit(ctx, messages.AdmitRequest{Tokens: a.tokens})
+	if errors.Is(err, messages.ErrOutOfPages) || errors.Is(err, messages.ErrTooLong) {
+		return a.refuse(ctx, blocks)
+	}
+	if err != nil {
+		return err
+	}
+	reused := admitted.ReusedTokens
+	a.result.look(blocks, reused/size)
+	a.result.PromptTokens += int64(stored)
+	a.result.ReusedTokens += int64(reused)
+	computed := cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{From: reused, To: stored})
+	a.result.PrefillSeconds += computed.Seconds()
+	a.result.SavedSeconds += cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{To: reused}).Seconds()
+	if err := a.run(ctx, &admitted, stored, computed); err != nil {
+		return err
+	}
+	if stored > reused {
+		a.commit[0] = messages.CommitStep{
+			Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last, Continues: true,
+		}
+		if err := first(a.rig.Commit(ctx, a.commit[:])); err != nil {
+			return err
+		}
+	}
+	a.release[0] = messages.ReleaseStep{Sequence: admitted.Sequence, After: a.compute.Last}
+	return first(a.rig.Release(ctx, a.release[:]))
+}
+
+// first is the error of a call with one step.
+func first(results []messages.StepResult, err error) error {
+	if err != nil || len(results) == 0 {
+		return err
+	}
+	return results[0].Err
+}
+
+// prompt makes the tokens of the blocks, the end of the last engine's block,
+// and the one token that is never committed. It tells how many blocks of the
+// engine they are.
+func (a *atomic) prompt(ids []int32) (blocks int) {
+	own, size := a.reader.TokensPerBlock(), a.config.TokensPerBlock
+	a.tokens = a.tokens[:0]
+	for i, id := range ids {
+		n := own
+		if rest := (i + 1) * own % size; i == len(ids)-1 && rest > 0 {
+			n += size - rest
+		}
+		a.tokens = appendBlock(a.tokens, id, n)
+	}
+	blocks = len(a.tokens) / size
+	at := host.Root(messages.Namespace{})
+	a.links = a.links[:0]
+	for _, token := range a.tokens {
+		at = at.Next(token, messages.Cover{})
+		a.links = append(a.links, at)
+	}
+	a.tokens = append(a.tokens, messages.MaxToken)
+	return blocks
+}
+
+// run checks what was reused and writes the rest, in one kernel.
+func (a *atomic) run(ctx context.Context, admitted *messages.Admitted, stored int, lasts time.Duration) error {
+	a.tables = a.tables[:0]
+	for _, beams := range admitted.Tables {
+		a.tables = append(a.tables, beams[0])
+	}
+	a.compute.Wait(admitted.Ready)
+	a.compute.Check(a.links[:admitted.ReusedTokens], a.tables)
+	a.compute.Write(a.links[:stored], admitted.ReusedTokens, a.tables)
+	return a.compute.Run(ctx, max(lasts, a.gpu.Step))
+}
+
+// refuse counts a prompt that is larger than the cache.
+func (a *atomic) refuse(ctx context.Context, blocks int) error {
+	found, err := a.rig.Lookup(ctx, messages.Prefix{Tokens: a.tokens})
+	if err != nil && !errors.Is(err, messages.ErrTooLong) {
+		return err
+	}
+	a.result.look(blocks, found.MatchedTokens/a.config.TokensPerBlock)
+	a.result.Refused++
+	return nil
+}

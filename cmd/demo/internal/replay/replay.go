@@ -1,0 +1,153 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Config is one replay.
+type Config struct {
+	Trace string // path
+	// Model and Costs are what the pages look like and what computing costs.
+	Model          windows.Model
+	Windows        []int // max_attention_window; nil: full attention
+	Costs          cost.Model
+	TokensPerBlock int // 0: the trace's own
+	Pages          int // of each pool; with Atomic the blocks that fit
+	HostPages      int // of each pool
+	Policy         string
+	Limit          int // requests; 0: all
+	// Progress is called after each request; nil: nobody looks.
+	Progress func(*Result)
+	// Spawn starts the engine; nil starts the real one.
+	Spawn engine.Spawn
+}
+
+// Limits of the command line.
+const (
+	MaxPages  = 1 << 24
+	maxMemory = 64 << 30 // bytes of pages, device and host
+)
+
+// maxRunning and stepTokens are those of a server with one large GPU.
+const (
+	maxRunning = 64
+	stepTokens = 8192
+)
+
+// session is an opened trace and engine.
+type session struct {
+	config Config
+	reader *trace.Reader
+	rig    *engine.Rig
+	result Result
+	start  time.Time
+}
+
+// open opens the trace and an engine with extra pages beyond the configured.
+func open(c Config, mode string, extra int) (*session, error) {
+	reader, err := trace.Open(c.Trace)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{config: c, reader: reader, start: time.Now()}
+	if s.config.TokensPerBlock == 0 {
+		s.config.TokensPerBlock = reader.TokensPerBlock()
+	}
+	s.result = Result{
+		Trace: filepath.Base(c.Trace), Mode: mode, Policy: c.Policy,
+		TokensPerBlock: s.config.TokensPerBlock, Pages: c.Pages, HostPages: c.HostPages,
+	}
+	if s.rig, err = s.openRig(mode, extra); err != nil {
+		return nil, errors.Join(err, reader.Close())
+	}
+	return s, nil
+}
+
+func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
+	c := &s.config
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock = c.TokensPerBlock
+	cache.MaxAttentionWindow = c.Windows
+	cache.EvictionPolicy = c.Policy
+	// Whole blocks are what atomic replays count; their prompts have no others.
+	cache.EnablePartialReuse = mode != modeAtomic
+	pools, err := windows.Pools(c.Model, cache)
+	if err != nil {
+		return nil, err
+	}
+	pages := make([]windows.Counts, len(pools))
+	bytes := int64(0)
+	for i, p := range pools {
+		pages[i] = windows.Counts{Primary: c.Pages + extra, Secondary: c.HostPages}
+		bytes += int64(c.Pages+c.HostPages) * p.PageBytes()
+		cache.HostCacheSize += int64(c.HostPages) * p.PageBytes()
+	}
+	if bytes > maxMemory {
+		return nil, fmt.Errorf("%d + %d pages of each pool are %d GiB of memory, the limit is %d",
+			c.Pages, c.HostPages, bytes>>30, int64(maxMemory)>>30)
+	}
+	return engine.Open(engine.Options{Model: c.Model, Cache: cache, Pages: pages, Spawn: c.Spawn})
+}
+
+// next reads the next request of the trace, nil at its end or the limit.
+func (s *session) next() (*trace.Request, error) {
+	if s.config.Limit > 0 && s.result.Requests >= s.config.Limit {
+		return nil, nil
+	}
+	r, err := s.reader.Next()
+	if err == io.EOF {
+		return nil, nil
+	}
+	return r, err
+}
+
+func (s *session) progress() {
+	if s.config.Progress != nil {
+		s.config.Progress(&s.result)
+	}
+}
+
+// close shuts everything down; cause is the error that ends the replay, if any.
+func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Meter, error) {
+	if cause == nil {
+		cause = s.result.close(ctx, s.rig, s.start)
+	}
+	leaked, err := s.rig.Shutdown(ctx)
+	s.result.LeakedPages = leaked
+	if err := errors.Join(cause, err, s.reader.Close()); err != nil {
+		return nil, nil, err
+	}
+	return &s.result, s.rig.Meter, nil
+}
+
+// Serve replays a trace as a server would live through it.
+func Serve(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
+	s, err := open(c, "served", 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	arrivals := &arrivals{session: s}
+	step := max(stepTokens, s.config.TokensPerBlock)
+	server, err := serve.New(serve.Config{
+		Rig: s.rig, Name: "replay", Model: c.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: step,
+	}, arrivals)
+	if err != nil {
+		return s.close(ctx, err)
+	}
+	arrivals.server = server
+	err = server.Run(ctx)
+	s.result.served(server.Totals())
+	s.result.checked(server.Compute())
+	return s.close(ctx, err)
+}

@@ -1,0 +1,96 @@
+package script
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Engine is what a script drives. Every refusal is a *messages.Refusal; its
+// code and numbers are passed on as they are.
+type Engine interface {
+	// Validate judges the values of an admission, without looking at any state:
+	// multimodal items, retention, beam width, chunk size.
+	Validate(messages.AdmitRequest) error
+
+	Admit(context.Context, messages.AdmitRequest) (messages.Admitted, error)
+	AdmitBatch(context.Context, []messages.AdmitRequest) ([]messages.Admitted, error)
+	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
+	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
+	Rewind(context.Context, messages.SequenceID, int) error
+	Fork(context.Context, messages.SequenceID, int) ([]messages.SequenceID, error)
+	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
+	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
+
+	Lookup(context.Context, messages.Prefix) (messages.Found, error)
+	Pin(context.Context, messages.Prefix) (messages.Pinned, error)
+	Unpin(context.Context, messages.PinID) error
+	Invalidate(context.Context, messages.Selector) (int, error)
+	Prefetch(context.Context, messages.Prefix) (int, error)
+	Reset(context.Context) error
+	Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error)
+
+	Stats(context.Context) (messages.Stats, error)
+	Events(context.Context) (messages.EventBatch, error)
+	Snapshot(context.Context) (messages.EventBatch, error)
+	Contents(context.Context) ([]messages.Content, error)
+	Check(context.Context) error
+	Pools() []messages.PoolInfo
+	Close(context.Context) (int, error)
+}
+
+// Setup is an open request whose values are right.
+type Setup struct {
+	Model windows.Model
+	Cache windows.Config
+	Pools []windows.Pool
+	// Pages overrides the memory split, by PoolID; nil: DeviceMemory and Cache
+	// decide.
+	Pages        []windows.Counts
+	DeviceMemory int64
+	Seed         int64
+	Clock        *Clock
+}
+
+// OpenFunc starts an engine and what it runs on. A refusal is passed on.
+type OpenFunc func(Setup) (*Rig, error)
+
+// Rig is an engine with its device. All but Engine may be absent; over an
+// engine without a device no bytes are written or checked.
+type Rig struct {
+	Engine Engine
+
+	Launcher gpu.Launcher // nil: no device
+	Compute  gpu.Stream   // the host's own
+	Pools    []gpu.Pool   // the device's handles, by PoolID
+	Mode     host.Mode
+	// Drain waits until every transfer and kernel is done.
+	Drain func(context.Context) error
+	// Bytes is the memory of a page when nothing is under way; nil if there is
+	// no such page.
+	Bytes func(gpu.Slot) []byte
+
+	// Hazards lists accesses that nothing orders, since the engine was opened.
+	Hazards func() []string
+	// FailCopies makes the next count copies of one direction fail.
+	FailCopies func(d gpu.Direction, count int) error
+	// PanicActor makes the actor of that name panic at its next message.
+	PanicActor func(actor string) error
+	// Close frees the device, after the engine's Close.
+	Close func() error
+}
+
+// Clock is virtual time: it stands still but for Advance. It may be read by any
+// goroutine.
+type Clock struct{ now atomic.Int64 }
+
+// Now is the time since the engine was opened.
+func (c *Clock) Now() time.Duration { return time.Duration(c.now.Load()) }
+
+// Advance moves time on.
+func (c *Clock) Advance(d time.Duration) { c.now.Add(int64(d)) }

@@ -1,0 +1,225 @@
+package script
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Modulo is a set of things in which two right answers may differ.
+type Modulo uint8
+
+// What may differ.
+const (
+	// Pages: page numbers, as long as two numbers of one pool in one line are
+	// the same in both or in neither.
+	Pages Modulo = 1 << iota
+	// Hashes: names of blocks, as long as one renaming holds for all lines.
+	Hashes
+	// Words: the texts of errors.
+	Words
+	// Checks: how many pages verify has looked at.
+	Checks
+	// Order: of events of different pools, and how removals are merged.
+	Order
+
+	// Protocol is all that the protocol leaves to an implementation.
+	Protocol = Pages | Hashes | Words | Checks | Order
+)
+
+// Equal compares two lists of answers, one a line, and gives the first
+// difference. Fields that only got has are passed over: answers may grow.
+func Equal(got, want []byte, modulo Modulo) error {
+	g, w := answersOf(got), answersOf(want)
+	if len(g) != len(w) {
+		return fmt.Errorf("%d answers, want %d", len(g), len(w))
+	}
+	c := &comparison{modulo: modulo, hashes: newRenaming()}
+	for i := range g {
+		if err := c.line(g[i], w[i]); err != nil {
+			return fmt.Errorf("answer %d: %w\n got %s\nwant %s", i+1, err, g[i], w[i])
+		}
+	}
+	return nil
+}
+
+func answersOf(b []byte) [][]byte {
+	return slices.DeleteFunc(bytes.Split(b, []byte("\n")), func(l []byte) bool {
+		return len(bytes.TrimSpace(l)) == 0
+	})
+}
+
+// comparison holds what names of got stand for in want.
+type comparison struct {
+	modulo Modulo
+	hashes *renaming
+	pages  map[string]*renaming // by pool, in this line
+}
+
+// renaming is a bijection that grows as names are met.
+type renaming struct{ there, back map[string]string }
+
+func newRenaming() *renaming { return &renaming{make(map[string]string), make(map[string]string)} }
+
+func (r *renaming) same(got, want string) bool {
+	a, okA := r.there[got]
+	b, okB := r.back[want]
+	if !okA && !okB {
+		r.there[got], r.back[want] = want, got
+		return true
+	}
+	return okA && okB && a == want && b == got
+}
+
+func (c *comparison) line(got, want []byte) error {
+	g, err := decoded(got)
+	if err != nil {
+		return fmt.Errorf("got: %w", err)
+	}
+	w, err := decoded(want)
+	if err != nil {
+		return fmt.Errorf("want: %w", err)
+	}
+	c.pages = make(map[string]*renaming)
+	if c.modulo&Order != 0 {
+		g, w = inPoolOrder(g), inPoolOrder(w)
+	}
+	return c.value(nil, g, w)
+}
+
+// decoded keeps numbers as they are written.
+func decoded(b []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var v any
+	return v, d.Decode(&v)
+}
+
+// value compares two values that stand at a path of field names.
+func (c *comparison) value(path []string, got, want any) error {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s: no object", at(path))
+		}
+		return c.object(path, g, w)
+	case []any:
+		g, ok := got.([]any)
+		if !ok {
+			return fmt.Errorf("%s: no list", at(path))
+		}
+		if len(g) != len(w) && !c.free(path) {
+			return fmt.Errorf("%s: %d items, want %d", at(path), len(g), len(w))
+		}
+		for i := range min(len(g), len(w)) {
+			if err := c.value(path, g[i], w[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if !c.leaf(path, got, want) {
+		return fmt.Errorf("%s: %v, want %v", at(path), got, want)
+	}
+	return nil
+}
+
+func (c *comparison) object(path []string, got, want map[string]any) error {
+	names := make([]string, 0, len(want))
+	for name := range want {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		g, ok := got[name]
+		if !ok {
+			return fmt.Errorf("%s: lacks %s", at(path), name)
+		}
+		if err := c.value(append(slices.Clone(path), name), g, want[name]); err != nil {
+			return err
+		}
+	}
+	// Pools and results are the keys' meaning: one more is a difference.
+	if len(path) > 0 && (isPages(path[len(path)-1]) || path[len(path)-1] == "pools") && len(got) != len(want) {
+		return fmt.Errorf("%s: %d members, want %d", at(path), len(got), len(want))
+	}
+	return nil
+}
+
+// free tells whether a list may have another length: which pages move in a
+// rebalance depends on how they are numbered.
+func (c *comparison) free(path []string) bool {
+	return c.modulo&Pages != 0 && slices.Contains(path, "moved")
+}
+
+func isPages(name string) bool { return name == "tables" || name == "new_pages" }
+
+// leaf compares what is neither object nor list.
+func (c *comparison) leaf(path []string, got, want any) bool {
+	name := path[len(path)-1]
+	g, w := fmt.Sprint(got), fmt.Sprint(want)
+	switch {
+	case c.modulo&Words != 0 && (name == "message" || name == "problems"):
+		return true
+	case c.modulo&Checks != 0 && name == "checked_pages", c.free(path):
+		return true
+	case c.modulo&Order != 0 && name == "id":
+		return true
+	case c.modulo&Hashes != 0 && (name == "hash" || name == "hashes" || name == "parent") && want != nil && got != nil:
+		return c.hashes.same(g, w)
+	case c.modulo&Pages != 0 && slices.ContainsFunc(path, isPages):
+		if g == "-1" || w == "-1" {
+			return g == w
+		}
+		if c.pages[name] == nil {
+			c.pages[name] = newRenaming()
+		}
+		return c.pages[name].same(g, w)
+	}
+	return got == want
+}
+
+func at(path []string) string {
+	if len(path) == 0 {
+		return "line"
+	}
+	return strings.Join(path, ".")
+}
+
+// inPoolOrder sorts the events of an answer by pool, keeping the order within
+// each, and merges removals that follow one another.
+func inPoolOrder(answer any) any {
+	object, ok := answer.(map[string]any)
+	if !ok {
+		return answer
+	}
+	events, ok := object["events"].([]any)
+	if !ok {
+		return answer
+	}
+	field := func(e any, name string) string {
+		o, _ := e.(map[string]any)
+		s, _ := o[name].(string)
+		return s
+	}
+	slices.SortStableFunc(events, func(a, b any) int {
+		return strings.Compare(field(a, "pool"), field(b, "pool"))
+	})
+	var out []any
+	for _, e := range events {
+		if n := len(out); n > 0 && field(e, "type") == "removed" && field(out[n-1], "type") == "removed" &&
+			field(e, "pool") == field(out[n-1], "pool") {
+			last, _ := out[n-1].(map[string]any)
+			first, _ := last["hashes"].([]any)
+			more, _ := e.(map[string]any)["hashes"].([]any)
+			last["hashes"] = append(first, more...)
+			continue
+		}
+		out = append(out, e)
+	}
+	object["events"] = out
+	return object
+}

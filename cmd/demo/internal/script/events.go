@@ -1,0 +1,99 @@
+package script
+
+import "github.com/kvactor/kvactor/messages"
+
+// eventHead opens every event. A snapshot's have no id: they are not in the
+// stream.
+type eventHead struct {
+	ID   *uint64            `json:"id,omitempty"`
+	Type messages.EventType `json:"type"`
+}
+
+type createdEvent struct {
+	eventHead
+	Pool           string `json:"pool"`
+	PrimaryPages   int    `json:"primary_pages"`
+	SecondaryPages int    `json:"secondary_pages"`
+}
+
+type storedEvent struct {
+	eventHead
+	Pool   string        `json:"pool"`
+	Parent *string       `json:"parent"` // null at the start of a prompt
+	Blocks []storedBlock `json:"blocks"`
+}
+
+type storedBlock struct {
+	Hash     string            `json:"hash"`
+	Tokens   []messages.Token  `json:"tokens"`
+	Tier     string            `json:"tier"`
+	Priority messages.Priority `json:"priority"`
+}
+
+type removedEvent struct {
+	eventHead
+	Pool   string   `json:"pool"`
+	Hashes []string `json:"hashes"`
+}
+
+// updatedEvent has either tiers or priorities, old and new.
+type updatedEvent struct {
+	eventHead
+	Pool     string                `json:"pool"`
+	Hash     string                `json:"hash"`
+	Tier     *[2]string            `json:"tier,omitempty"`
+	Priority *[2]messages.Priority `json:"priority,omitempty"`
+}
+
+// eventAnswers gives the events of a batch as they are written.
+func eventAnswers(batch *messages.EventBatch, pools []messages.PoolInfo) []any {
+	out := make([]any, 0, len(batch.Events))
+	for i := range batch.Events {
+		e := &batch.Events[i]
+		h := eventHead{Type: e.Type}
+		if !batch.Snapshot {
+			h.ID = &e.ID
+		}
+		if e.Type == messages.EventCleared {
+			out = append(out, h)
+			continue
+		}
+		out = append(out, eventAnswer(e, h, pools[e.Pool].Name))
+	}
+	return out
+}
+
+func eventAnswer(e *messages.Event, h eventHead, pool string) any {
+	switch e.Type {
+	case messages.EventCreated:
+		return createdEvent{h, pool, e.PrimaryPages, e.SecondaryPages}
+	case messages.EventStored:
+		return stored(e, h, pool)
+	case messages.EventRemoved:
+		r := removedEvent{h, pool, make([]string, len(e.Hashes))}
+		for i, hash := range e.Hashes {
+			r.Hashes[i] = hexOf(hash)
+		}
+		return r
+	default:
+		u := updatedEvent{eventHead: h, Pool: pool, Hash: hexOf(e.Hash)}
+		if e.TierChanged {
+			u.Tier = &[2]string{e.OldTier.String(), e.NewTier.String()}
+		} else {
+			u.Priority = &[2]messages.Priority{e.OldPriority, e.NewPriority}
+		}
+		return u
+	}
+}
+
+func stored(e *messages.Event, h eventHead, pool string) storedEvent {
+	s := storedEvent{eventHead: h, Pool: pool, Blocks: make([]storedBlock, len(e.Blocks))}
+	if e.HasParent {
+		parent := hexOf(e.Parent)
+		s.Parent = &parent
+	}
+	for i, b := range e.Blocks {
+		s.Blocks[i] = storedBlock{hexOf(b.Hash), b.Tokens, b.Tier.String(), b.Priority}
+	}
+	return s
+}

@@ -1,0 +1,552 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// plain is the least engine that a script can talk to: it reuses whole blocks
+// and evicts nothing. It is strict about what its host must not do, so that the
+// tests see what this package sends. It holds no rule of the cache that the
+// answers are compared for: those come from the oracle.
+type plain struct {
+	setup     Setup
+	pools     []messages.PoolInfo
+	memory    *memory
+	refs      [][]int // [pool][page]: sequences and beams; the tree counts as one
+	nodes     []messages.Content
+	running   map[messages.SequenceID]*plainSequence
+	last      messages.SequenceID
+	pins      int
+	calls     []string // those that change something
+	lost      map[messages.SequenceID]bool
+	closed    bool
+	failures  int
+	panicked  []string
+	selectors []messages.Selector
+	retention []*messages.Retention
+}
+
+type plainSequence struct {
+	request  messages.AdmitRequest
+	computed int
+	beams    [][]messages.Token
+	tables   messages.Tables
+}
+
+// memory is a device that does everything at once.
+type memory struct {
+	pages  map[gpu.Slot][]byte
+	sizes  []int64
+	counts []int
+	seq    uint64
+	lose   int // copies that do nothing
+}
+
+func (m *memory) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
+	allowed := make(map[gpu.Slot]bool)
+	for _, a := range append(slices.Clone(k.Reads), k.Writes...) {
+		allowed[a.Slot] = true
+	}
+	k.Run(func(slot gpu.Slot) []byte {
+		if !allowed[slot] {
+			panic(fmt.Sprintf("kernel touches %v, which it has not declared", slot))
+		}
+		return m.bytes(slot)
+	})
+	m.seq++
+	return gpu.Ticket{Stream: s, Seq: m.seq}, nil
+}
+
+func (m *memory) bytes(slot gpu.Slot) []byte {
+	if int(slot.Page) >= m.counts[slot.Pool] {
+		return nil
+	}
+	if m.pages[slot] == nil {
+		m.pages[slot] = make([]byte, m.sizes[slot.Pool])
+	}
+	return m.pages[slot]
+}
+
+// openPlain opens a plain engine; engines gets it.
+func openPlain(engines *[]*plain) OpenFunc {
+	return func(s Setup) (*Rig, error) {
+		e := &plain{
+			setup: s, memory: &memory{pages: make(map[gpu.Slot][]byte)},
+			running: make(map[messages.SequenceID]*plainSequence), lost: make(map[messages.SequenceID]bool),
+		}
+		rig := &Rig{
+			Engine: e, Launcher: e.memory, Compute: 1, Bytes: e.memory.bytes, Mode: host.Whole,
+			FailCopies: func(_ gpu.Direction, n int) error { e.failures += n; return nil },
+			PanicActor: func(actor string) error { e.panicked = append(e.panicked, actor); return nil },
+			Hazards:    func() []string { return nil },
+		}
+		for i, p := range s.Pools {
+			count := 16
+			if s.Pages != nil {
+				count = min(1<<20, s.Pages[i].Primary)
+			}
+			e.pools = append(e.pools, messages.PoolInfo{
+				ID: p.ID, Name: p.Name, Window: p.Window, KVHeads: p.KVHeads, Layers: p.Layers,
+				PageBytes: p.PageBytes(), PrimaryPages: count,
+			})
+			e.refs = append(e.refs, make([]int, count))
+			e.memory.sizes = append(e.memory.sizes, p.PageBytes())
+			e.memory.counts = append(e.memory.counts, count)
+			rig.Pools = append(rig.Pools, gpu.Pool(i))
+		}
+		*engines = append(*engines, e)
+		return rig, nil
+	}
+}
+
+func (e *plain) tpb() int { return e.setup.Cache.TokensPerBlock }
+
+func (e *plain) call(format string, args ...any) {
+	e.calls = append(e.calls, fmt.Sprintf(format, args...))
+}
+
+func (e *plain) Validate(r messages.AdmitRequest) error {
+	switch {
+	case r.ChunkTokens%e.tpb() != 0:
+		return messages.Refuse(messages.BadRequest, "chunk_tokens %d is no multiple of %d", r.ChunkTokens, e.tpb())
+	case r.BeamWidth > 64:
+		return messages.Refuse(messages.BadRequest, "beam_width %d", r.BeamWidth)
+	case r.BeamWidth > 1 && r.ChunkTokens > 0:
+		return messages.Refuse(messages.NotSupported, "beams and chunks exclude each other")
+	}
+	for i, m := range r.Multimodal {
+		if m.Length < 1 || m.Start < 0 || m.Start+m.Length > len(r.Tokens) {
+			panic("the script let an item pass that it should not")
+		}
+		for _, o := range r.Multimodal[:i] {
+			if m.Start < o.Start+o.Length && o.Start < m.Start+m.Length {
+				return messages.Refuse(messages.BadRequest, "items overlap")
+			}
+		}
+	}
+	if r.Retention != nil {
+		e.retention = append(e.retention, r.Retention)
+	}
+	return nil
+}
+
+// take gives n pages of a pool, or none.
+func (e *plain) take(pool, n int) ([]messages.PageID, error) {
+	var out []messages.PageID
+	for page, refs := range e.refs[pool] {
+		if refs == 0 && len(out) < n {
+			out = append(out, messages.PageID(page))
+		}
+	}
+	if len(out) < n {
+		return nil, messages.RefusePages(e.pools[pool].Name, n, len(out))
+	}
+	for _, p := range out {
+		e.refs[pool][p] = 1
+	}
+	return out, nil
+}
+
+// find gives the stored blocks of a prompt, at most limit tokens.
+func (e *plain) find(p messages.Prefix, limit int) []int {
+	var out []int
+	parent := -1
+	for at := 0; at+e.tpb() <= limit; at += e.tpb() {
+		i := slices.IndexFunc(e.nodes, func(c messages.Content) bool {
+			return c.Parent == parent && c.Namespace == p.Namespace && slices.Equal(c.Tokens, p.Tokens[at:at+e.tpb()])
+		})
+		if i < 0 {
+			break
+		}
+		out, parent = append(out, i), i
+	}
+	return out
+}
+
+func (e *plain) Admit(_ context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
+	if len(r.Tokens) > e.setup.Model.MaxSeqLen {
+		panic("the script let a prompt pass that is too long")
+	}
+	blocks := (len(r.Tokens) + e.tpb() - 1) / e.tpb()
+	found := e.find(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens}, len(r.Tokens)-1)
+	s := &plainSequence{request: r, computed: len(found) * e.tpb(), beams: slices.Repeat([][]messages.Token{r.Tokens}, max(1, r.BeamWidth))}
+	a := messages.Admitted{ReusedTokens: s.computed, Why: messages.WhyCold}
+	for pool := range e.pools {
+		var free int
+		for _, refs := range e.refs[pool] {
+			if refs == 0 {
+				free++
+			}
+		}
+		if free < blocks-len(found) {
+			return a, messages.RefusePages(e.pools[pool].Name, blocks-len(found), free)
+		}
+	}
+	for pool := range e.pools {
+		var table []messages.PageID
+		for _, i := range found {
+			page, _, _ := e.nodes[i].Pages[pool].Page()
+			e.refs[pool][page]++
+			table = append(table, page)
+		}
+		pages, _ := e.take(pool, blocks-len(found))
+		table = append(table, pages...)
+		for range len(s.beams) - 1 {
+			for _, page := range table {
+				e.refs[pool][page]++
+			}
+		}
+		var tables [][]messages.PageID
+		for range s.beams {
+			tables = append(tables, slices.Clone(table))
+		}
+		s.tables = append(s.tables, tables)
+		a.Reuse = append(a.Reuse, messages.PoolReuse{Full: len(found)})
+	}
+	e.last++
+	a.Sequence = e.last
+	e.running[e.last] = s
+	e.call("admit %d", e.last)
+	return a, nil
+}
+
+func (e *plain) AdmitBatch(ctx context.Context, rs []messages.AdmitRequest) ([]messages.Admitted, error) {
+	var out []messages.Admitted
+	for _, r := range rs {
+		a, err := e.Admit(ctx, r)
+		a.Err = err
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+func (e *plain) get(id messages.SequenceID) (*plainSequence, error) {
+	if e.lost[id] {
+		return nil, messages.Refuse(messages.SequenceLost, "its pages are gone")
+	}
+	s := e.running[id]
+	if s == nil {
+		panic(fmt.Sprintf("the script used sequence %d, which is not running", id))
+	}
+	return s, nil
+}
+
+func (e *plain) Commit(_ context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
+	var out []messages.StepResult
+	for _, step := range steps {
+		out = append(out, messages.StepResult{Sequence: step.Sequence, Err: e.commit(step)})
+	}
+	return out, nil
+}
+
+func (e *plain) commit(step messages.CommitStep) error {
+	s, err := e.get(step.Sequence)
+	if err != nil {
+		return err
+	}
+	n, prompt := step.Computed, len(s.request.Tokens)
+	if n < s.computed || n > len(s.beams[0]) || n < prompt && n%e.tpb() != 0 ||
+		s.request.ChunkTokens > 0 && s.computed < prompt && n > s.computed+s.request.ChunkTokens {
+		return messages.Refuse(messages.BadRequest, "commit to %d of %d", n, s.computed)
+	}
+	e.call("commit %d %d", step.Sequence, n)
+	s.computed = n
+	if len(s.beams) > 1 {
+		n = min(n, prompt)
+	}
+	found := e.find(messages.Prefix{Namespace: s.request.Namespace, Tokens: s.beams[0]}, n)
+	for block := len(found); block < n/e.tpb(); block++ {
+		node := messages.Content{Parent: -1, Namespace: s.request.Namespace, Depth: block, Tokens: s.beams[0][block*e.tpb() : (block+1)*e.tpb()]}
+		if block > 0 {
+			node.Parent = found[block-1]
+		}
+		node.Covers = e.covers(s, block)
+		for pool := range e.pools {
+			page := s.tables[pool][0][block]
+			node.Pages = append(node.Pages, messages.OnDevice(page))
+			e.refs[pool][page]++
+		}
+		found = append(found, len(e.nodes))
+		e.nodes = append(e.nodes, node)
+	}
+	return nil
+}
+
+func (e *plain) covers(s *plainSequence, block int) []messages.Cover {
+	var out []messages.Cover
+	for i := range e.tpb() {
+		at, cover := block*e.tpb()+i, messages.Cover{}
+		for _, m := range s.request.Multimodal {
+			if at >= m.Start && at < m.Start+m.Length {
+				cover = messages.Cover{Covered: true, Hash: m.Hash, Position: at - m.Start}
+			}
+		}
+		out = append(out, cover)
+	}
+	return out
+}
+
+func (e *plain) Append(_ context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
+	var out []messages.StepResult
+	for _, step := range steps {
+		pages, err := e.grow(step)
+		out = append(out, messages.StepResult{Sequence: step.Sequence, NewPages: pages, Err: err})
+	}
+	return out, nil
+}
+
+func (e *plain) grow(step messages.AppendStep) ([][]messages.PageID, error) {
+	s, err := e.get(step.Sequence)
+	if err != nil {
+		return nil, err
+	}
+	if s.computed < len(s.request.Tokens) {
+		return nil, messages.Refuse(messages.BadRequest, "the prompt is not computed")
+	}
+	if (step.Beams != nil) != (len(s.beams) > 1) || step.Beams != nil && len(step.Beams) != len(s.beams) {
+		return nil, messages.Refuse(messages.BadRequest, "%d beams", len(s.beams))
+	}
+	beams := make([][]messages.Token, len(s.beams))
+	for i := range beams {
+		beams[i] = append(slices.Clone(s.beams[i]), step.Tokens...)
+		if step.Beams != nil {
+			b := step.Beams[i]
+			beams[i] = append(slices.Clone(s.beams[b.Parent]), b.Token)
+		}
+	}
+	if len(beams[0]) > e.setup.Model.MaxSeqLen {
+		panic("the script let a step pass that is too long")
+	}
+	e.call("append %d", step.Sequence)
+	if step.Beams != nil {
+		e.follow(s, step.Beams)
+	}
+	s.beams = beams
+	return e.own(s)
+}
+
+// follow gives each beam the pages of its parent.
+func (e *plain) follow(s *plainSequence, beams []messages.BeamStep) {
+	for pool := range e.pools {
+		next := make([][]messages.PageID, len(beams))
+		for i, b := range beams {
+			next[i] = slices.Clone(s.tables[pool][b.Parent])
+			for _, page := range next[i] {
+				e.refs[pool][page]++
+			}
+		}
+		e.drop(pool, s.tables[pool])
+		s.tables[pool] = next
+	}
+}
+
+func (e *plain) drop(pool int, tables [][]messages.PageID) {
+	for _, table := range tables {
+		for _, page := range table {
+			e.refs[pool][page]--
+		}
+	}
+}
+
+// own makes the pages of [computed, length) the sequence's own.
+func (e *plain) own(s *plainSequence) ([][]messages.PageID, error) {
+	out := make([][]messages.PageID, len(e.pools))
+	blocks := (len(s.beams[0]) + e.tpb() - 1) / e.tpb()
+	for pool := range e.pools {
+		for beam := range s.beams {
+			table := &s.tables[pool][beam]
+			for block := s.computed / e.tpb(); block < blocks; block++ {
+				if block < len(*table) && e.refs[pool][(*table)[block]] == 1 {
+					continue
+				}
+				pages, err := e.take(pool, 1)
+				if err != nil {
+					return nil, err
+				}
+				if block < len(*table) {
+					old := (*table)[block]
+					e.copy(pool, old, pages[0])
+					e.refs[pool][old]--
+					(*table)[block] = pages[0]
+				} else {
+					*table = append(*table, pages[0])
+				}
+				out[pool] = append(out[pool], pages[0])
+			}
+		}
+	}
+	return out, nil
+}
+
+func (e *plain) copy(pool int, from, to messages.PageID) {
+	if e.memory.lose > 0 {
+		e.memory.lose--
+		return
+	}
+	copy(e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: to}), e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: from}))
+}
+
+func (e *plain) Rewind(_ context.Context, id messages.SequenceID, n int) error {
+	s, err := e.get(id)
+	if err != nil {
+		return err
+	}
+	length := len(s.beams[0]) - n
+	if length < len(s.request.Tokens) || len(s.beams) > 1 {
+		return messages.Refuse(messages.BadRequest, "rewind of %d tokens", n)
+	}
+	e.call("rewind %d %d", id, n)
+	s.beams[0] = s.beams[0][:length:length]
+	s.computed = min(s.computed, length)
+	for pool := range e.pools {
+		keep := (length + e.tpb() - 1) / e.tpb()
+		e.drop(pool, [][]messages.PageID{s.tables[pool][0][keep:]})
+		s.tables[pool][0] = s.tables[pool][0][:keep]
+	}
+	return nil
+}
+
+func (e *plain) Fork(_ context.Context, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
+	s, err := e.get(id)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.beams) > 1 {
+		return nil, messages.Refuse(messages.NotSupported, "fork and beams exclude each other")
+	}
+	e.call("fork %d %d", id, n)
+	var out []messages.SequenceID
+	for range n {
+		f := &plainSequence{request: s.request, computed: s.computed, beams: [][]messages.Token{slices.Clone(s.beams[0])}}
+		for pool := range e.pools {
+			table := slices.Clone(s.tables[pool][0])
+			for _, page := range table {
+				e.refs[pool][page]++
+			}
+			f.tables = append(f.tables, [][]messages.PageID{table})
+		}
+		e.last++
+		e.running[e.last] = f
+		out = append(out, e.last)
+	}
+	return out, nil
+}
+
+func (e *plain) Release(_ context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
+	var out []messages.StepResult
+	for _, step := range steps {
+		s, err := e.get(step.Sequence)
+		if err == nil {
+			e.call("release %d discard=%t", step.Sequence, step.Discard)
+			for pool := range e.pools {
+				e.drop(pool, s.tables[pool])
+			}
+			delete(e.running, step.Sequence)
+		}
+		out = append(out, messages.StepResult{Sequence: step.Sequence, Err: err})
+	}
+	return out, nil
+}
+
+func (e *plain) Tables(_ context.Context, id messages.SequenceID) (messages.Tables, error) {
+	s, err := e.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.tables, nil
+}
+
+func (e *plain) Lookup(_ context.Context, p messages.Prefix) (messages.Found, error) {
+	n := len(e.find(p, len(p.Tokens)-1)) * e.tpb()
+	return messages.Found{MatchedTokens: n, PrimaryTokens: n}, nil
+}
+
+func (e *plain) Pin(_ context.Context, p messages.Prefix) (messages.Pinned, error) {
+	e.pins++
+	e.call("pin")
+	return messages.Pinned{Pin: messages.PinID(e.pins), Tokens: len(e.find(p, len(p.Tokens))) * e.tpb()}, nil
+}
+
+func (e *plain) Unpin(context.Context, messages.PinID) error { e.call("unpin"); return nil }
+
+func (e *plain) Invalidate(_ context.Context, s messages.Selector) (int, error) {
+	e.call("invalidate")
+	e.selectors = append(e.selectors, s)
+	return 0, nil
+}
+
+func (e *plain) Prefetch(context.Context, messages.Prefix) (int, error) {
+	e.call("prefetch")
+	return 0, nil
+}
+
+func (e *plain) Reset(context.Context) error { e.call("reset"); return nil }
+
+func (e *plain) Rebalance(_ context.Context, fractions map[string]float64) (messages.Rebalanced, error) {
+	e.call("rebalance %v", fractions)
+	moved := make([][]messages.PageMove, len(e.pools))
+	moved[0] = []messages.PageMove{{Old: 9, New: 1}}
+	return messages.Rebalanced{Pools: e.pools, Moved: moved}, nil
+}
+
+func (e *plain) Stats(context.Context) (messages.Stats, error) {
+	s := messages.Stats{Requests: int64(e.last)}
+	for i, p := range e.pools {
+		s.Pools = append(s.Pools, messages.PoolStats{Name: p.Name, Primary: messages.PageCounts{Total: p.PrimaryPages}})
+		s.Pools[i].PoolCounters.AllocatedPages = int64(i)
+	}
+	return s, nil
+}
+
+func (e *plain) Events(context.Context) (messages.EventBatch, error) {
+	return messages.EventBatch{Lost: 2, Events: []messages.Event{
+		{ID: 2, Type: messages.EventCreated, PrimaryPages: 3},
+		{ID: 3, Type: messages.EventStored, Blocks: []messages.StoredBlock{{Hash: messages.Hash{1}, Tokens: []messages.Token{7}, Priority: 35}}},
+		{ID: 4, Type: messages.EventStored, HasParent: true, Parent: messages.Hash{1}, Blocks: []messages.StoredBlock{{Hash: messages.Hash{2}, Tokens: []messages.Token{8}, Tier: messages.Secondary}}},
+		{ID: 5, Type: messages.EventUpdated, Hash: messages.Hash{1}, TierChanged: true, NewTier: messages.Secondary},
+		{ID: 6, Type: messages.EventUpdated, Hash: messages.Hash{1}, OldPriority: 35, NewPriority: 0},
+		{ID: 7, Type: messages.EventRemoved, Hashes: []messages.Hash{{1}, {2}}},
+		{ID: 8, Type: messages.EventCleared},
+	}}, nil
+}
+
+func (e *plain) Snapshot(context.Context) (messages.EventBatch, error) {
+	return messages.EventBatch{Next: 9, Events: []messages.Event{
+		{Type: messages.EventStored, Blocks: []messages.StoredBlock{{Hash: messages.Hash{15: 3}, Tokens: []messages.Token{9}}}},
+	}}, nil
+}
+
+func (e *plain) Contents(context.Context) ([]messages.Content, error) { return e.nodes, nil }
+
+func (e *plain) Check(context.Context) error {
+	if e.memory.lose < 0 {
+		return errors.Join(errors.New("one thing"), errors.New("another thing"))
+	}
+	return nil
+}
+
+func (e *plain) Pools() []messages.PoolInfo { return e.pools }
+
+func (e *plain) Close(context.Context) (int, error) {
+	e.closed = true
+	leaked := 0
+	for pool := range e.pools {
+		held := make(map[messages.PageID]bool)
+		for _, s := range e.running {
+			for _, table := range s.tables[pool] {
+				for _, page := range table {
+					held[page] = true
+				}
+			}
+		}
+		leaked += len(held)
+	}
+	return leaked, nil
+}

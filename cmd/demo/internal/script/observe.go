@@ -1,0 +1,156 @@
+package script
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+func decodeAdvance(o *object) request {
+	ms := o.int("ms")
+	return withHost("advance", func(p *player) (any, error) {
+		if ms < 0 {
+			return nil, bad("advance", "ms %d is negative", ms)
+		}
+		if ms > int64((maxTime-p.clock.Now())/time.Millisecond) {
+			return nil, bad("advance", "ms %d would take the clock over %d years", ms, int(maxTime.Hours())/24/365)
+		}
+		p.clock.Advance(time.Duration(ms) * time.Millisecond)
+		return done("advance"), nil
+	})
+}
+
+func decodeStats(*object) request {
+	return withHost("stats", func(p *player) (any, error) {
+		s, err := p.engine.Stats(p.ctx)
+		if err != nil {
+			return nil, err
+		}
+		out := statsAnswer{head: done("stats")}
+		out.Counters = countersAnswer{Requests: s.Requests, PromptTokens: s.PromptTokens, ReusedTokens: s.ReusedTokens}
+		for _, pool := range s.Pools {
+			out.Pools = append(out.Pools, named[tiersAnswer]{pool.Name, tiersAnswer{
+				countAnswer(pool.Primary), countAnswer(pool.Secondary),
+			}})
+			c := pool.PoolCounters
+			out.Counters.Pools = append(out.Counters.Pools, named[poolCountersAnswer]{pool.Name, poolCountersAnswer{
+				c.AllocatedPages, c.ReusedFull, c.ReusedPartial, c.Missed, c.Evicted, c.Offloaded,
+				c.Onboarded, c.Dropped, c.BytesOffloaded, c.BytesOnboarded,
+			}})
+		}
+		return out, nil
+	})
+}
+
+func decodeEvents(o *object) request {
+	snapshot := o.flagOr("snapshot", false)
+	return withHost("events", func(p *player) (any, error) {
+		read := p.engine.Events
+		if snapshot {
+			read = p.engine.Snapshot
+		}
+		batch, err := read(p.ctx)
+		if err != nil {
+			return nil, err
+		}
+		batch.Snapshot = snapshot
+		return eventsAnswer{done("events"), eventAnswers(&batch, p.engine.Pools()), batch.Lost}, nil
+	})
+}
+
+func decodeVerify(*object) request {
+	return withHost("verify", func(p *player) (any, error) {
+		if err := p.rig.drain(p.ctx); err != nil {
+			return nil, err
+		}
+		pages, problems, err := p.checkBytes()
+		if err != nil {
+			return nil, err
+		}
+		if err := p.engine.Check(p.ctx); err != nil {
+			// Joined errors stand one a line.
+			problems = append(problems, strings.Split(err.Error(), "\n")...)
+		}
+		if p.rig.Hazards != nil {
+			problems = append(problems, p.rig.Hazards()...)
+		}
+		return verifyAnswer{done("verify"), pages, problems}, nil
+	})
+}
+
+// checkBytes checks the pages of the tree and of all running sequences.
+func (p *player) checkBytes() (pages int, problems []string, err error) {
+	if p.writer == nil {
+		return 0, []string{}, nil
+	}
+	claims := host.Claims{}
+	if claims.Blocks, err = p.engine.Contents(p.ctx); err != nil {
+		return 0, nil, err
+	}
+	for _, name := range p.names() {
+		s := p.sequences[name]
+		tables, err := p.engine.Tables(p.ctx, s.id)
+		if errors.Is(err, messages.ErrSequenceLost) {
+			continue // it claims nothing
+		} else if err != nil {
+			return 0, nil, err
+		}
+		claims.Sequences = append(claims.Sequences, host.Held{Name: name, Computed: s.computed, Beams: s.beams, Tables: tables})
+	}
+	verifier := host.Verifier{Layouts: p.layouts, Read: p.bytes}
+	pages, problems = verifier.Verify(claims)
+	return pages, append(problems, p.writer.Problems()...), nil
+}
+
+// actorPrefix stands before a pool's name in an actor's.
+const actorPrefix = "pool:"
+
+func decodeFault(o *object) request {
+	kind, count, actor := o.text("kind"), o.optInt("count"), o.optText("actor")
+	if kind == "panic" && actor == nil {
+		o.missing("actor")
+	}
+	return withHost("fault", func(p *player) (any, error) {
+		if kind == "panic" {
+			return done("fault"), p.failActor(*actor, count)
+		}
+		direction, err := gpu.ParseDirection(kind)
+		switch {
+		case err != nil:
+			return nil, bad("fault", "kind %q is none of offload, onboard, copy, panic", kind)
+		case actor != nil:
+			return nil, bad("fault", "actor goes with kind panic alone")
+		case count != nil && (*count < 1 || *count > math.MaxInt32):
+			return nil, bad("fault", "count %d is not between 1 and %d", *count, math.MaxInt32)
+		case p.rig.FailCopies == nil:
+			return nil, messages.Refuse(messages.NotSupported, "fault: this engine has no device whose copies could fail")
+		}
+		n := 1
+		if count != nil {
+			n = int(*count)
+		}
+		return done("fault"), p.rig.FailCopies(direction, n)
+	})
+}
+
+// failActor judges the actor's name: a pool's, or one of the three others.
+func (p *player) failActor(actor string, count *int64) error {
+	known := actor == "tree" || actor == "offloader" || actor == "coordinator"
+	for _, pool := range p.engine.Pools() {
+		known = known || actor == actorPrefix+pool.Name
+	}
+	switch {
+	case !known:
+		return bad("fault", "actor %q is none of pool:<name>, tree, offloader, coordinator", actor)
+	case count != nil && *count != 1:
+		return bad("fault", "count goes with failing copies alone")
+	case p.rig.PanicActor == nil:
+		return messages.Refuse(messages.NotSupported, "fault: this engine has no actors")
+	}
+	return p.rig.PanicActor(actor)
+}

@@ -1,0 +1,187 @@
+package script
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// The defaults of open.
+const (
+	defaultMaxSeqLen    = 4096
+	defaultDeviceMemory = 64 << 20 // bytes
+	defaultSeed         = 1
+)
+
+// openLine is an open request of the right shape. Problems are those of values
+// that the configuration's type cannot express; they join what Validate says.
+type openLine struct {
+	model        windows.Model
+	cache        windows.Config
+	problems     []string
+	pages        *pagesLine
+	deviceMemory int64
+	seed         int64
+}
+
+// pagesLine is either one pair for all pools or one for each.
+type pagesLine struct {
+	all    *countsLine
+	byPool map[string]countsLine
+}
+
+type countsLine struct{ primary, secondary int64 }
+
+func (o *object) open() openLine {
+	l := openLine{
+		deviceMemory: o.intOr("device_memory", defaultDeviceMemory),
+		seed:         o.intOr("seed", defaultSeed),
+		cache:        windows.DefaultConfig(),
+	}
+	// Copies that nothing asked for would make a script's stream of copies
+	// harder to follow.
+	l.cache.OffloadAhead = false
+	if m := o.child("model"); m != nil {
+		l.model = m.model()
+	} else {
+		o.missing("model")
+	}
+	if c := o.child("cache"); c != nil {
+		l.problems = c.cache(&l.cache)
+	}
+	l.pages = o.pages()
+	o.end()
+	return l
+}
+
+func (o *object) model() windows.Model {
+	m := windows.Model{
+		Layers: int(o.int("layers")), KVHeads: o.kvHeads(), HeadDim: int(o.int("head_dim")),
+		DType: windows.Float16, MaxSeqLen: int(o.intOr("max_seq_len", defaultMaxSeqLen)),
+	}
+	if d := o.optText("dtype"); d != nil {
+		m.DType = windows.DType(*d)
+	}
+	o.end()
+	return m
+}
+
+// kvHeads is a number or a list of them.
+func (o *object) kvHeads() []int {
+	value, ok := o.take("kv_heads")
+	switch {
+	case !ok:
+		o.missing("kv_heads")
+		return nil
+	case value.kind() == kindList:
+		return o.ints("kv_heads")
+	}
+	return []int{int(o.int("kv_heads"))}
+}
+
+// ints is a list of integers; nil if there is none.
+func (o *object) ints(name string) []int {
+	var list []int
+	found := o.list(name, func(at string, item raw) {
+		n, ok := integer(item)
+		if !ok {
+			o.wrong(at, item, "an integer")
+		}
+		list = append(list, int(n))
+	})
+	if found && list == nil {
+		return []int{}
+	}
+	return list
+}
+
+// pages reads {"primary","secondary"}, or an object of those by pool name. Pool
+// names begin with w, so the two cannot be mixed up.
+func (o *object) pages() *pagesLine {
+	p := o.child("pages")
+	if p == nil {
+		return nil
+	}
+	if p.has("primary") || p.has("secondary") || len(p.fields) == 0 {
+		c := p.counts()
+		return &pagesLine{all: &c}
+	}
+	line := &pagesLine{byPool: make(map[string]countsLine)}
+	for _, f := range p.fields {
+		if c := p.child(f.name); c != nil {
+			line.byPool[f.name] = c.counts()
+		}
+	}
+	return line
+}
+
+func (o *object) counts() countsLine {
+	c := countsLine{primary: o.int("primary"), secondary: o.intOr("secondary", 0)}
+	o.end()
+	return c
+}
+
+// setup judges the values: every problem of model, cache and pages in one
+// refusal.
+func (l openLine) setup() (Setup, error) {
+	s := Setup{Model: l.model, Cache: l.cache, DeviceMemory: l.deviceMemory, Seed: l.seed}
+	if l.deviceMemory < 1 {
+		return s, bad("open", "device_memory %d is not 1 or more", l.deviceMemory)
+	}
+	problems := make([]error, 0, len(l.problems)+2)
+	for _, p := range l.problems {
+		problems = append(problems, messages.Refuse(messages.ConfigInvalid, "%s", p))
+	}
+	pools, err := windows.Pools(l.model, l.cache)
+	problems = append(problems, err)
+	if l.pages != nil {
+		s.Pages, err = l.pages.counts(pools)
+		problems = append(problems, err)
+	}
+	s.Pools = pools
+	return s, windows.Join(problems...)
+}
+
+// counts judges the page counts. Without pools, because the configuration is
+// wrong, it judges the numbers alone.
+func (p *pagesLine) counts(pools []windows.Pool) ([]windows.Counts, error) {
+	var problems []error
+	say := func(format string, args ...any) {
+		problems = append(problems, messages.Refuse(messages.ConfigInvalid, format, args...))
+	}
+	judge := func(c countsLine, of string) windows.Counts {
+		if c.primary < 1 || c.primary > windows.MaxPages {
+			say("pages%s: primary %d is not between 1 and %d", of, c.primary, windows.MaxPages)
+		}
+		if c.secondary < 0 || c.secondary > windows.MaxPages {
+			say("pages%s: secondary %d is not between 0 and %d", of, c.secondary, windows.MaxPages)
+		}
+		return windows.Counts{Primary: int(c.primary), Secondary: int(c.secondary)}
+	}
+	if p.all != nil {
+		return slices.Repeat([]windows.Counts{judge(*p.all, "")}, len(pools)), windows.Join(problems...)
+	}
+	byName := make(map[string]windows.Counts, len(p.byPool))
+	for _, name := range slices.Sorted(maps.Keys(p.byPool)) {
+		byName[name] = judge(p.byPool[name], fmt.Sprintf(" of %s", name))
+	}
+	if pools == nil {
+		return nil, windows.Join(problems...)
+	}
+	counts := make([]windows.Counts, len(pools))
+	for i, pool := range pools {
+		c, ok := byName[pool.Name]
+		if !ok {
+			say("pages lacks pool %s", pool.Name)
+		}
+		delete(byName, pool.Name)
+		counts[i] = c
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		say("pages names %q, which is no pool", name)
+	}
+	return counts, windows.Join(problems...)
+}

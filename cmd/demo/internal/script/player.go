@@ -1,0 +1,220 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// player plays the host application: it gives sequences and pins their names,
+// computes the KV of tokens on the compute stream, and remembers of each
+// sequence what a host would.
+type player struct {
+	ctx     context.Context // that of the conversation
+	rig     *Rig
+	engine  Engine
+	clock   *Clock
+	writer  *host.Writer // nil without a device
+	layouts []host.Layout
+
+	tokensPerBlock, maxSeqLen int
+
+	sequences map[string]*sequence
+	pins      map[string]messages.PinID
+}
+
+// sequence is what a host remembers of a running sequence.
+// computed ≤ written ≤ length; but for manual prefill, written = computed.
+type sequence struct {
+	id       messages.SequenceID
+	manual   bool // the script commits
+	prompt   int  // tokens
+	chunk    int  // tokens; 0: none
+	computed int  // committed tokens
+	// written counts the tokens whose KV is in the pages. It runs ahead of
+	// computed where sequences share pages and another one has written them.
+	written int
+	// beams has the chain after each token, one list a beam.
+	beams [][]host.Chain
+	// ready is what the next kernel must wait for; last is the latest kernel
+	// that touched the pages.
+	ready []messages.Ticket
+	last  messages.Ticket
+}
+
+func (s *sequence) length() int { return len(s.beams[0]) }
+
+func newPlayer(ctx context.Context, rig *Rig, setup Setup) *player {
+	p := &player{
+		ctx: ctx, rig: rig, engine: rig.Engine, clock: setup.Clock,
+		tokensPerBlock: setup.Cache.TokensPerBlock, maxSeqLen: setup.Model.MaxSeqLen,
+		sequences: make(map[string]*sequence), pins: make(map[string]messages.PinID),
+	}
+	for _, pool := range setup.Pools {
+		p.layouts = append(p.layouts, host.NewLayout(pool, rig.Mode))
+	}
+	if rig.Launcher != nil {
+		p.writer = host.NewWriter(host.WriterConfig{
+			Launcher: rig.Launcher, Stream: rig.Compute, Pools: rig.Pools, Layouts: p.layouts,
+			NanosPerToken: nanosPerToken,
+		})
+	}
+	return p
+}
+
+// nanosPerToken is how long the simulated device computes a token: some ten
+// thousand a second, as a large model's prefill does.
+const nanosPerToken = 100_000
+
+// named finds a running sequence.
+func (p *player) named(name string) (*sequence, error) {
+	s, ok := p.sequences[name]
+	if !ok {
+		return nil, messages.Refuse(messages.UnknownSequence, "sequence %q is not running", name)
+	}
+	return s, nil
+}
+
+// vacant refuses the name of a running sequence. One that went down with an
+// actor must be admitted again, so its name is vacant.
+func (p *player) vacant(name string) error {
+	s, ok := p.sequences[name]
+	if !ok {
+		return nil
+	}
+	if _, err := p.engine.Tables(p.ctx, s.id); errors.Is(err, messages.ErrSequenceLost) {
+		delete(p.sequences, name)
+		return nil
+	}
+	return duplicate(name)
+}
+
+func duplicate(name string) error {
+	return messages.Refuse(messages.DuplicateSequence, "sequence %q is running already", name)
+}
+
+// tooLong refuses lengths over max_seq_len.
+func (p *player) tooLong(op string, tokens int64) error {
+	if tokens <= int64(p.maxSeqLen) {
+		return nil
+	}
+	return messages.Refuse(messages.TooLong, "%s: %d tokens are over max_seq_len %d", op, tokens, p.maxSeqLen)
+}
+
+// names lists the running sequences in a fixed order.
+func (p *player) names() []string { return slices.Sorted(maps.Keys(p.sequences)) }
+
+// work is the KV of tokens [from, to) of one sequence.
+type work struct {
+	s        *sequence
+	from, to int
+}
+
+// compute launches one kernel that computes the KV of all works, into the pages
+// that the engine has given by now.
+func (p *player) compute(label string, works []work) error {
+	if p.writer == nil {
+		for _, w := range works {
+			w.s.written = max(w.s.written, w.to)
+		}
+		return nil
+	}
+	step := host.Step{Label: label}
+	for _, w := range works {
+		if w.from >= w.to {
+			continue
+		}
+		tables, err := p.engine.Tables(p.ctx, w.s.id)
+		if err != nil {
+			return err
+		}
+		step.Waits = append(step.Waits, w.s.ready...)
+		for beam, chains := range w.s.beams {
+			table := host.Beam(tables, beam)
+			step.Reads = append(step.Reads, host.Span{Chains: chains, To: w.from, Table: table})
+			step.Writes = append(step.Writes, host.Span{Chains: chains, From: w.from, To: w.to, Table: table})
+		}
+	}
+	ticket, err := p.writer.Launch(step)
+	if err != nil {
+		return fmt.Errorf("%s: %w", label, err)
+	}
+	for _, w := range works {
+		if w.from < w.to {
+			w.s.ready, w.s.last, w.s.written = nil, ticket, max(w.s.written, w.to)
+		}
+	}
+	return nil
+}
+
+// commit computes and commits works in one engine step. With continues it is a
+// part of the request that took the pages. The results are the engine's, in
+// order.
+func (p *player) commit(label string, works []work, continues continuation) ([]messages.StepResult, error) {
+	if err := p.compute(label, works); err != nil {
+		return nil, err
+	}
+	steps := make([]messages.CommitStep, len(works))
+	for i, w := range works {
+		steps[i] = messages.CommitStep{Sequence: w.s.id, Computed: w.to, After: w.s.last, Continues: continues == sameRequest}
+	}
+	results, err := p.engine.Commit(p.ctx, steps)
+	if err != nil {
+		return nil, err
+	}
+	for i, w := range works {
+		if results[i].Err == nil {
+			w.s.computed = w.to
+			w.s.written = max(w.s.written, w.to)
+			w.s.ready = append(w.s.ready, results[i].Ready...)
+		}
+	}
+	return results, nil
+}
+
+// continuation says whether a commit is a request of its own.
+type continuation uint8
+
+const (
+	ownRequest continuation = iota
+	sameRequest
+)
+
+// tablesOf gives the page tables as they stand, for an answer.
+func (p *player) tablesOf(s *sequence) (tables, error) {
+	all, err := p.engine.Tables(p.ctx, s.id)
+	if err != nil {
+		return nil, err
+	}
+	out := make(tables, len(all))
+	for i, pool := range p.engine.Pools() {
+		out[i].name, out[i].value = pool.Name, all[i]
+		if len(all[i]) == 1 {
+			out[i].value = all[i][0]
+		}
+	}
+	return out, nil
+}
+
+// newPages names the pools of pages that were taken.
+func (p *player) newPages(pages [][]messages.PageID) newPages {
+	out := make(newPages, len(p.layouts))
+	for i, pool := range p.engine.Pools() {
+		out[i].name, out[i].value = pool.Name, []messages.PageID{}
+		if i < len(pages) && pages[i] != nil {
+			out[i].value = pages[i]
+		}
+	}
+	return out
+}
+
+// bytes reads a page at rest, for the verifier.
+func (p *player) bytes(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
+	return p.rig.Bytes(gpu.Slot{Pool: p.rig.Pools[pool], Tier: tier, Page: page})
+}

@@ -1,0 +1,320 @@
+package script
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// hash64 is a right content hash.
+var hash64 = strings.Repeat("aB", 32)
+
+// refusals lists lines that are refused as a whole: those of a wrong shape
+// whether or not an engine is open, the others only by an open one, to which
+// all of them find sequence A, of 5 tokens with 5 computed, and pin p.
+var refusals = []struct {
+	line  string
+	shape bool
+	code  messages.Code
+	says  string // a part of the message
+}{
+	// No request at all.
+	{`{`, true, messages.BadRequest, "no JSON"},
+	{`nonsense`, true, messages.BadRequest, "no JSON"},
+	{`{"op":"stats"} {"op":"stats"}`, true, messages.BadRequest, "no JSON"},
+	{`{"op":"stats",}`, true, messages.BadRequest, "no JSON"},
+	{"{\"op\":\"st\xffats\"}", true, messages.BadRequest, "UTF-8"},
+	{`[]`, true, messages.BadRequest, "the line is a list, not an object"},
+	{`7`, true, messages.BadRequest, "a number"},
+	{`null`, true, messages.BadRequest, "null"},
+	{`{}`, true, messages.BadRequest, "op is missing"},
+	{`{"op":null}`, true, messages.BadRequest, "op is missing"},
+	{`{"op":5}`, true, messages.BadRequest, "op is a number"},
+	{`{"op":"dance"}`, true, messages.BadRequest, `unknown op "dance"`},
+	{`{"op":"Stats"}`, true, messages.BadRequest, "unknown op"},
+	{strings.Repeat("[", 20_000), true, messages.BadRequest, "no JSON"},
+
+	// Fields.
+	{`{"op":"stats","x":1}`, true, messages.BadRequest, `stats: unknown field "x"`},
+	{`{"op":"stats","x":null}`, true, messages.BadRequest, `unknown field "x"`},
+	{`{"op":"stats","op":"stats"}`, true, messages.BadRequest, "twice"},
+	{`{"op":"admit","seq":"N","tokens":[1],"tokens":[2]}`, true, messages.BadRequest, `"tokens" stands twice`},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":1,"count":2}}`, true, messages.BadRequest, `"tokens.count" stands twice`},
+	{`{"op":"append","seq":"A"}`, true, messages.BadRequest, "append: field steps is missing"},
+	{`{"op":"admit","tokens":[1]}`, true, messages.BadRequest, "admit: field seq is missing"},
+	{`{"op":"admit","seq":null,"tokens":[1]}`, true, messages.BadRequest, "seq is missing"},
+	{`{"op":"admit","seq":"N"}`, true, messages.BadRequest, "tokens is missing"},
+	{`{"op":"admit","seq":7,"tokens":[1]}`, true, messages.BadRequest, "seq is a number, not a string"},
+	{`{"op":"admit","seq":"N","tokens":"1"}`, true, messages.BadRequest, "tokens is a string"},
+	{`{"op":"admit","seq":"N","tokens":[1,"2"]}`, true, messages.BadRequest, "tokens[1] is a string, not an integer"},
+	{`{"op":"admit","seq":"N","tokens":[1,null]}`, true, messages.BadRequest, "tokens[1]"},
+	{`{"op":"admit","seq":"N","tokens":[1.0]}`, true, messages.BadRequest, "tokens[0]"},
+	{`{"op":"admit","seq":"N","tokens":[1e1]}`, true, messages.BadRequest, "tokens[0]"},
+	{`{"op":"admit","seq":"N","tokens":[true]}`, true, messages.BadRequest, "tokens[0]"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0}}`, true, messages.BadRequest, "tokens.count is missing"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":2,"step":1}}`, true, messages.BadRequest, `unknown field "tokens.step"`},
+	{`{"op":"admit","seq":"N","tokens":{"from":"0","count":2}}`, true, messages.BadRequest, "tokens.from"},
+	{`{"op":"admit","seq":"N","tokens":[1],"salt":1}`, true, messages.BadRequest, "salt"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":{}}`, true, messages.BadRequest, "multimodal is an object, not a list"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":0}]}`, true, messages.BadRequest, "multimodal[0].length is missing"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":[]}`, true, messages.BadRequest, "retention is a list, not an object"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0}]}}`, true, messages.BadRequest, "retention.ranges[0].priority is missing"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"range":[]}}`, true, messages.BadRequest, `"retention.range"`},
+	{`{"op":"admit","seq":"N","tokens":[1],"beam_width":"2"}`, true, messages.BadRequest, "beam_width"},
+	{`{"op":"admit_batch"}`, true, messages.BadRequest, "requests is missing"},
+	{`{"op":"admit_batch","requests":[7]}`, true, messages.BadRequest, "requests[0] is a number"},
+	{`{"op":"admit_batch","requests":[{"seq":"N","tokens":[1]},{"seq":"M"}]}`, true, messages.BadRequest, "requests[1].tokens is missing"},
+	{`{"op":"admit_batch","requests":[{"op":"admit","seq":"N","tokens":[1]}]}`, true, messages.BadRequest, `"requests[0].op"`},
+	{`{"op":"append","steps":[{"seq":"A"}]}`, true, messages.BadRequest, "tokens is missing"},
+	{`{"op":"append","steps":[{"seq":"A","tokens":[1],"beams":[]}]}`, true, messages.BadRequest, "both"},
+	{`{"op":"append","steps":[{"seq":"A","beams":[{"parent":0}]}]}`, true, messages.BadRequest, "steps[0].beams[0].token is missing"},
+	{`{"op":"fork","seq":"A"}`, true, messages.BadRequest, "into is missing"},
+	{`{"op":"fork","seq":"A","into":["x",1]}`, true, messages.BadRequest, "into[1]"},
+	{`{"op":"release","seq":"A","store":1}`, true, messages.BadRequest, "store is a number, not true or false"},
+	{`{"op":"rewind","seq":"A","tokens":[1]}`, true, messages.BadRequest, "tokens is a list, not an integer"},
+	{`{"op":"commit","seq":"A"}`, true, messages.BadRequest, "computed is missing"},
+	{`{"op":"invalidate"}`, true, messages.BadRequest, "missing"},
+	{`{"op":"invalidate","session":"s","salt":"t"}`, true, messages.BadRequest, "more than one"},
+	{`{"op":"invalidate","session":"s","tokens":[1]}`, true, messages.BadRequest, "more than one"},
+	{`{"op":"invalidate","salt":"s","lora":"l"}`, true, messages.BadRequest, `"lora"`},
+	{`{"op":"fault","kind":"panic"}`, true, messages.BadRequest, "actor is missing"},
+	{`{"op":"events","snapshot":"yes"}`, true, messages.BadRequest, "snapshot"},
+	{`{"op":"rebalance","fractions":{"wfullh2":"all"}}`, true, messages.BadRequest, "fractions.wfullh2"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1}}`, true, messages.BadRequest, "model.head_dim is missing"},
+	{`{"op":"open"}`, true, messages.BadRequest, "model is missing"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1,"heads":1}}`, true, messages.BadRequest, `"model.heads"`},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"cache":{"tokens_per_block":"4"}}`, true, messages.BadRequest, "cache.tokens_per_block"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"secondary":4}}`, true, messages.BadRequest, "pages.primary is missing"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"wfullh1":4}}`, true, messages.BadRequest, "pages.wfullh1 is a number, not an object"},
+
+	// Open already: it comes before the values of open.
+	{`{"op":"open","model":{"layers":0,"kv_heads":1,"head_dim":1}}`, false, messages.AlreadyOpen, "already"},
+
+	// Values.
+	{`{"op":"admit","seq":"N","tokens":[]}`, false, messages.BadRequest, "tokens is empty"},
+	{`{"op":"admit","seq":"N","tokens":[-1]}`, false, messages.BadRequest, "token -1"},
+	{`{"op":"admit","seq":"N","tokens":[2147483648]}`, false, messages.BadRequest, "token 2147483648"},
+	{`{"op":"admit","seq":"N","tokens":[99999999999999999999999]}`, false, messages.BadRequest, "token"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":0}}`, false, messages.BadRequest, "count 0"},
+	{`{"op":"admit","seq":"N","tokens":{"from":-1,"count":2}}`, false, messages.BadRequest, "from -1"},
+	{`{"op":"admit","seq":"N","tokens":{"from":2147483647,"count":2}}`, false, messages.BadRequest, "2 tokens"},
+	{`{"op":"admit","seq":"N","tokens":[1],"salt":""}`, false, messages.BadRequest, "salt is empty"},
+	{`{"op":"admit","seq":"N","tokens":[1],"prefill":"later"}`, false, messages.BadRequest, "prefill"},
+	{`{"op":"admit","seq":"N","tokens":[1],"beam_width":0}`, false, messages.BadRequest, "beam_width"},
+	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":0}`, false, messages.BadRequest, "chunk_tokens"},
+	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":6}`, false, messages.BadRequest, "chunk_tokens"},
+	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":4,"beam_width":2}`, false, messages.NotSupported, "exclude"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"ab","start":0,"length":1}]}`, false, messages.BadRequest, "64 hex digits"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + strings.Repeat("g", 64) + `","start":0,"length":1}]}`, false, messages.BadRequest, "64 hex digits"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `ab","start":0,"length":1}]}`, false, messages.BadRequest, "64 hex digits"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":0,"length":0}]}`, false, messages.BadRequest, "not inside"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":-1,"length":1}]}`, false, messages.BadRequest, "not inside"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":9223372036854775807,"length":9223372036854775807}]}`, false, messages.BadRequest, "not inside"},
+	{`{"op":"admit","seq":"N","tokens":[1,2],"multimodal":[{"hash":"` + hash64 + `","start":1,"length":1},{"hash":"` + hash64 + `","start":0,"length":2}]}`, false, messages.BadRequest, "overlap"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"end":-1,"priority":1}]}}`, false, messages.BadRequest, "empty"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":-1,"end":1,"priority":1}]}}`, false, messages.BadRequest, "starts at -1"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":101}]}}`, false, messages.BadRequest, "priority 101"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":256}]}}`, false, messages.BadRequest, "priority 256"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":1,"duration_ms":0}]}}`, false, messages.BadRequest, "duration_ms 0"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"decode_priority":-1}}`, false, messages.BadRequest, "priority -1"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"decode_duration_ms":-5}}`, false, messages.BadRequest, "decode_duration_ms"},
+	{`{"op":"lookup","tokens":[]}`, false, messages.BadRequest, "empty"},
+	{`{"op":"lookup","tokens":[1],"salt":""}`, false, messages.BadRequest, "salt"},
+	{`{"op":"prefetch","tokens":[-3]}`, false, messages.BadRequest, "token -3"},
+	{`{"op":"pin","pin":"q","tokens":[]}`, false, messages.BadRequest, "empty"},
+	{`{"op":"invalidate","salt":""}`, false, messages.BadRequest, "salt"},
+	{`{"op":"invalidate","tokens":[]}`, false, messages.BadRequest, "empty"},
+	{`{"op":"rewind","seq":"A","tokens":-1}`, false, messages.BadRequest, "negative"},
+	{`{"op":"rewind","seq":"nobody","tokens":-1}`, false, messages.BadRequest, "negative"},
+	{`{"op":"rewind","seq":"A","tokens":9223372036854775807}`, false, messages.BadRequest, ""},
+	{`{"op":"commit","seq":"A","computed":-1}`, false, messages.BadRequest, "negative"},
+	{`{"op":"commit","seq":"A","computed":4}`, false, messages.BadRequest, ""},
+	{`{"op":"commit","seq":"A","computed":6}`, false, messages.BadRequest, ""},
+	{`{"op":"commit","seq":"A","computed":99999999999999999999}`, false, messages.BadRequest, ""},
+	{`{"op":"advance","ms":-1}`, false, messages.BadRequest, "negative"},
+	{`{"op":"fault","kind":"fire"}`, false, messages.BadRequest, "fire"},
+	{`{"op":"fault","kind":"copy","count":0}`, false, messages.BadRequest, "count 0"},
+	{`{"op":"fault","kind":"copy","actor":"tree"}`, false, messages.BadRequest, "actor"},
+	{`{"op":"fault","kind":"panic","actor":"pool:w1h1"}`, false, messages.BadRequest, "pool:w1h1"},
+	{`{"op":"fault","kind":"panic","actor":"tree","count":2}`, false, messages.BadRequest, "count"},
+
+	// Names.
+	{`{"op":"admit","seq":"A","tokens":[1]}`, false, messages.DuplicateSequence, `"A"`},
+	{`{"op":"admit","seq":"A","tokens":[-1]}`, false, messages.BadRequest, "token -1"},
+	{`{"op":"admit","seq":"A","tokens":{"from":0,"count":65}}`, false, messages.DuplicateSequence, `"A"`},
+	{`{"op":"commit","seq":"a","computed":0}`, false, messages.UnknownSequence, `"a"`},
+	{`{"op":"rewind","seq":"nobody","tokens":0}`, false, messages.UnknownSequence, "nobody"},
+	{`{"op":"release","seq":""}`, false, messages.UnknownSequence, ""},
+	{`{"op":"tables","seq":"nobody"}`, false, messages.UnknownSequence, "nobody"},
+	{`{"op":"fork","seq":"nobody","into":["A"]}`, false, messages.UnknownSequence, "nobody"},
+	{`{"op":"fork","seq":"A","into":["B","A"]}`, false, messages.DuplicateSequence, `"A"`},
+	{`{"op":"fork","seq":"A","into":["B","B"]}`, false, messages.DuplicateSequence, `"B"`},
+	{`{"op":"pin","pin":"p","tokens":[1]}`, false, messages.BadRequest, `"p"`},
+	{`{"op":"unpin","pin":"q"}`, false, messages.UnknownPin, `"q"`},
+
+	// Lengths, then pages.
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":65}}`, false, messages.TooLong, "65"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":2147483648}}`, false, messages.TooLong, "2147483648"},
+	{`{"op":"lookup","tokens":{"from":0,"count":2147483648}}`, false, messages.TooLong, "2147483648"},
+	{`{"op":"admit","seq":"N","tokens":{"from":100,"count":64}}`, false, messages.OutOfPages, "pages"},
+}
+
+func TestRefusals(t *testing.T) {
+	require.Greater(t, len(refusals), 120)
+	for _, r := range refusals {
+		name := r.line
+		if len(name) > 60 {
+			name = name[:60]
+		}
+		t.Run(name, func(t *testing.T) {
+			answers, _ := talk(t, r.line)
+			if r.shape {
+				assert.Equal(t, r.code, codeOf(t, answers[0]))
+			} else if !strings.Contains(r.line, `"open"`) {
+				assert.Equal(t, messages.NotOpen, codeOf(t, answers[0]), "values are looked at after not_open")
+			}
+			scene := []string{openLine4, `{"op":"admit","seq":"A","tokens":[1,2,3,4,5]}`, `{"op":"pin","pin":"p","tokens":[1,2,3,4]}`}
+			_, before := talk(t, scene...)
+			answers, after := talk(t, append(scene, r.line)...)
+			assert.Equal(t, r.code, codeOf(t, answers[3]))
+			assert.Contains(t, answers[3], strings.ReplaceAll(r.says, `"`, `\"`))
+			assert.Equal(t, before.calls, after.calls, "a refused request changes nothing")
+			assert.Equal(t, before.refs, after.refs)
+		})
+	}
+}
+
+// The op of a refused line is echoed where there is one.
+func TestRefusalsEchoTheOp(t *testing.T) {
+	answers, _ := talk(t, `{"op":"stats","x":1}`, `{"op":"dance"}`, `{"op":5}`, `[1]`, `{`)
+	for i, op := range []string{"stats", "dance", "", "", ""} {
+		assert.True(t, strings.HasPrefix(answers[i], fmt.Sprintf(`{"op":%q,"ok":false,"error":{"code":"bad_request","message":"`, op)), answers[i])
+	}
+}
+
+// Wrong values of open are reported in one message.
+func TestOpenReportsEverythingAtOnce(t *testing.T) {
+	cases := []struct {
+		name, line string
+		says       []string
+	}{
+		{
+			"values of model, cache and pages",
+			`{"op":"open","model":{"layers":0,"kv_heads":0,"head_dim":-1,"dtype":"float12"},"cache":{"tokens_per_block":24,"use_uvm":true,"transfer_mode":"x","block_size":5},"pages":{"primary":0,"secondary":-1}}`,
+			[]string{"layers 0", "kv_heads 0", "head_dim -1", "float12", "tokens_per_block 24", "use_uvm", "transfer_mode", "block_size", "primary 0", "secondary -1"},
+		},
+		{
+			"values that mean absent to the configuration",
+			`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"cache":{"max_tokens":0,"expected_seq_len":0,"cross_kv_cache_fraction":0,"max_attention_window":[]}}`,
+			[]string{"max_tokens 0", "expected_seq_len 0", "cross_kv_cache_fraction", "max_attention_window is an empty list"},
+		},
+		{
+			"pools that are not there",
+			`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"w8h1":{"primary":2}}}`,
+			[]string{"lacks pool wfullh1", `names "w8h1"`},
+		},
+		{
+			"numbers out of all bounds",
+			`{"op":"open","model":{"layers":99999999999999999999,"kv_heads":[1,2],"head_dim":1},"pages":{"primary":1e0}}`,
+			nil, // 1e0 is no integer: a matter of shape
+		},
+		{
+			"more pages than a pool may have",
+			`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"primary":99999999999999999999}}`,
+			[]string{"primary"},
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			answers, e := talk(t, c.line)
+			assert.Nil(t, e)
+			if c.says == nil {
+				assert.Equal(t, messages.BadRequest, codeOf(t, answers[0]))
+				return
+			}
+			assert.Equal(t, messages.ConfigInvalid, codeOf(t, answers[0]))
+			for _, s := range c.says {
+				assert.Contains(t, answers[0], strings.ReplaceAll(s, `"`, `\"`))
+			}
+		})
+	}
+	answers, _ := talk(t, `{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"device_memory":0}`)
+	assert.Equal(t, messages.BadRequest, codeOf(t, answers[0]), "device_memory is no part of the configuration")
+}
+
+// results gives the codes of the items of a batch.
+func results(t *testing.T, answer string) []string {
+	t.Helper()
+	var a struct {
+		Results []struct {
+			OK    bool
+			Error struct{ Code string }
+		}
+	}
+	decode(t, answer, &a)
+	codes := make([]string, len(a.Results))
+	for i, r := range a.Results {
+		codes[i] = r.Error.Code
+		require.Equal(t, r.OK, codes[i] == "")
+	}
+	return codes
+}
+
+func TestBatchesRefuseOneRequestAndServeTheOthers(t *testing.T) {
+	answers, e := talk(t, openLine4, `{"op":"admit","seq":"A","tokens":[1]}`, oneLine(`{"op":"admit_batch","requests":[
+		{"seq":"A","tokens":[1]},
+		{"seq":"x","tokens":[-1]},
+		{"seq":"x","tokens":[1],"salt":""},
+		{"seq":"x","tokens":{"from":0,"count":65}},
+		{"seq":"x","tokens":[1],"chunk_tokens":3},
+		{"seq":"x","tokens":{"from":0,"count":64}},
+		{"seq":"x","tokens":[1]},
+		{"seq":"y","tokens":[1]},
+		{"seq":"y","tokens":[]}]}`))
+	// The sixth is valid and finds no pages, so its name is taken for the rest.
+	assert.Equal(t, []string{
+		"duplicate_sequence", "bad_request", "bad_request", "too_long", "bad_request",
+		"out_of_pages", "duplicate_sequence", "", "bad_request",
+	}, results(t, answers[2]))
+	assert.Len(t, e.running, 2)
+}
+
+func TestAppendRefusesOneStepAndServesTheOthers(t *testing.T) {
+	answers, e := talk(t, openLine4, oneLine(`{"op":"admit_batch","requests":[
+		{"seq":"A","tokens":[1]},{"seq":"B","tokens":[2],"beam_width":2},{"seq":"M","tokens":[3],"prefill":"manual"},{"seq":"L","tokens":{"from":0,"count":16}}]}`),
+		oneLine(`{"op":"append","steps":[
+		{"seq":"A","tokens":[-1]},
+		{"seq":"A","tokens":{"from":0,"count":64}},
+		{"seq":"A","tokens":{"from":0,"count":2147483648}},
+		{"seq":"A","beams":[{"parent":0,"token":1}]},
+		{"seq":"A","tokens":[5]},
+		{"seq":"A","tokens":[6]},
+		{"seq":"nobody","tokens":[1]},
+		{"seq":"M","tokens":[1]},
+		{"seq":"M","tokens":[1]},
+		{"seq":"B","tokens":[1]},
+		{"seq":"B","beams":[]},
+		{"seq":"B","beams":[{"parent":0,"token":1}]},
+		{"seq":"B","beams":[{"parent":2,"token":1},{"parent":0,"token":1}]},
+		{"seq":"B","beams":[{"parent":-1,"token":1},{"parent":0,"token":1}]},
+		{"seq":"B","beams":[{"parent":1,"token":7},{"parent":1,"token":8}]},
+		{"seq":"L","tokens":{"from":0,"count":48}}]}`))
+	assert.Equal(t, []string{
+		"bad_request", "too_long", "too_long", "bad_request", "", "bad_request", "unknown_sequence",
+		"bad_request", "bad_request", "bad_request", "bad_request", "bad_request", "bad_request", "bad_request", "", "out_of_pages",
+	}, results(t, answers[2]))
+	assert.Equal(t, []messages.Token{1, 5}, e.running[1].beams[0])
+}
+
+func TestEmptyBatchesAreServed(t *testing.T) {
+	answers, _ := talk(t, openLine4, `{"op":"admit_batch","requests":[]}`, `{"op":"append","steps":[]}`)
+	assert.Equal(t, `{"op":"admit_batch","ok":true,"results":[]}`, answers[1])
+	assert.Equal(t, `{"op":"append","ok":true,"results":[]}`, answers[2])
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "") }

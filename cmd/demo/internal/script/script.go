@@ -1,0 +1,210 @@
+package script
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// maxLine bounds a line of input; a longer one is passed over and refused.
+const maxLine = 64 << 20 // bytes
+
+// Run reads requests from in, one a line, and writes one answer for each to
+// out before it reads the next. It ends with the input: an engine that is open
+// then is closed. The error is one of reading or writing; what is wrong with a
+// request is said in its answer.
+func Run(in io.Reader, out io.Writer, open OpenFunc) error {
+	c := &conversation{ctx: context.Background(), open: open}
+	lines, answers := bufio.NewReader(in), bufio.NewWriter(out)
+	for {
+		line, err := readLine(lines)
+		if len(bytes.TrimSpace(line)) > 0 && line[0] != '#' {
+			if err := writeLine(answers, c.answer(line)); err != nil {
+				return errors.Join(err, c.shut())
+			}
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return errors.Join(err, c.shut())
+		}
+	}
+}
+
+// readLine gives the next line, without its end; at the end of the input
+// together with io.EOF. Of a line over maxLine it gives the first maxLine+1
+// bytes.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if room := maxLine + 1 - len(line); room < len(part) {
+			part = part[:room]
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return bytes.TrimRight(line, "\r\n"), err
+		}
+	}
+}
+
+func writeLine(w *bufio.Writer, answer any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(answer); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// conversation is the state between two lines: an engine, if one is open, and
+// what this package as its host remembers of sequences and pins.
+type conversation struct {
+	ctx  context.Context // one, from start to end
+	open OpenFunc
+
+	host *player // nil: no engine is open
+}
+
+// answer answers one line.
+func (c *conversation) answer(line []byte) any {
+	if len(line) > maxLine {
+		return failed("", messages.Refuse(messages.BadRequest, "the line is longer than %d bytes", maxLine))
+	}
+	value, err := parse(line)
+	if err != nil {
+		return failed("", messages.Refuse(messages.BadRequest, "%v", err))
+	}
+	s := &shape{}
+	o := newObject("request", "", value, s)
+	op := o.text("op")
+	o.op = op
+	if s.err != nil {
+		return failed("", s.err)
+	}
+	decode, ok := decoders[op]
+	if !ok {
+		return failed(op, messages.Refuse(messages.BadRequest, "unknown op %q", op))
+	}
+	do := decode(o)
+	o.end()
+	if s.err != nil {
+		return failed(op, s.err)
+	}
+	a, err := do(c)
+	if err != nil {
+		return failed(op, err)
+	}
+	return a
+}
+
+// request is a line of the right shape, ready to be done. Its error is a
+// refusal that has changed nothing.
+type request func(*conversation) (any, error)
+
+// decoders read the shape of each op. A decoder takes the line's fields and
+// looks at nothing else, so that a wrong shape is refused before anything.
+var decoders = map[string]func(*object) request{
+	"open":        decodeOpen,
+	"close":       decodeClose,
+	"admit":       decodeAdmit,
+	"admit_batch": decodeAdmitBatch,
+	"commit":      decodeCommit,
+	"append":      decodeAppend,
+	"rewind":      decodeRewind,
+	"fork":        decodeFork,
+	"release":     decodeRelease,
+	"tables":      decodeTables,
+	"lookup":      decodeLookup,
+	"pin":         decodePin,
+	"unpin":       decodeUnpin,
+	"invalidate":  decodeInvalidate,
+	"prefetch":    decodePrefetch,
+	"reset":       decodeReset,
+	"advance":     decodeAdvance,
+	"rebalance":   decodeRebalance,
+	"stats":       decodeStats,
+	"events":      decodeEvents,
+	"verify":      decodeVerify,
+	"fault":       decodeFault,
+}
+
+// withHost makes a request of what needs an open engine.
+func withHost(op string, do func(*player) (any, error)) request {
+	return func(c *conversation) (any, error) {
+		if c.host == nil {
+			return nil, messages.Refuse(messages.NotOpen, "%s: no engine is open", op)
+		}
+		return do(c.host)
+	}
+}
+
+func decodeOpen(o *object) request {
+	line := o.open()
+	return func(c *conversation) (any, error) {
+		if c.host != nil {
+			return nil, messages.Refuse(messages.AlreadyOpen, "open: an engine is open already")
+		}
+		setup, err := line.setup()
+		if err != nil {
+			return nil, err
+		}
+		setup.Clock = &Clock{}
+		rig, err := c.open(setup)
+		if err != nil {
+			return nil, err
+		}
+		c.host = newPlayer(c.ctx, rig, setup)
+		return poolsAnswer{done("open"), poolAnswers(rig.Engine.Pools())}, nil
+	}
+}
+
+func decodeClose(*object) request {
+	return func(c *conversation) (any, error) {
+		leaked, err := c.stop()
+		if err != nil {
+			return nil, err
+		}
+		return closeAnswer{done("close"), leaked}, nil
+	}
+}
+
+// stop closes the engine, if one is open, and then its device. Whatever the
+// answer, nothing is open afterwards.
+func (c *conversation) stop() (leaked int, err error) {
+	if c.host == nil {
+		return 0, nil
+	}
+	rig := c.host.rig
+	c.host = nil
+	err = rig.drain(c.ctx)
+	leaked, closing := rig.Engine.Close(c.ctx)
+	err = errors.Join(err, closing)
+	if rig.Close != nil {
+		err = errors.Join(err, rig.Close())
+	}
+	return leaked, err
+}
+
+// shut ends a conversation whose input has ended.
+func (c *conversation) shut() error {
+	if _, err := c.stop(); err != nil {
+		return fmt.Errorf("closing the engine: %w", err)
+	}
+	return nil
+}
+
+// drain waits for the device, if there is one.
+func (r *Rig) drain(ctx context.Context) error {
+	if r.Drain == nil {
+		return nil
+	}
+	return r.Drain(ctx)
+}

@@ -1,0 +1,366 @@
+package script
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+func decodeCommit(o *object) request {
+	name, computed := o.text("seq"), o.int("computed")
+	return withHost("commit", func(p *player) (any, error) {
+		if computed < 0 {
+			return nil, bad("commit", "computed %d is negative", computed)
+		}
+		s, err := p.named(name)
+		if err != nil {
+			return nil, err
+		}
+		n := int(computed)
+		w := work{s, n, n} // computes nothing: the engine will refuse it
+		if p.allowed(s, n) {
+			w.from = min(n, max(s.computed, s.written))
+		}
+		results, err := p.commit("commit", []work{w}, ownRequest)
+		if err != nil {
+			return nil, err
+		}
+		if results[0].Err != nil {
+			return nil, results[0].Err
+		}
+		p.shareWritten(s)
+		return commitAnswer{done("commit"), p.newPages(results[0].NewPages)}, nil
+	})
+}
+
+// allowed tells whether the engine will let a commit pass: kernels must not
+// write before a commit that is refused.
+func (p *player) allowed(s *sequence, n int) bool {
+	if n < s.computed || n > s.length() {
+		return false
+	}
+	if s.computed >= s.prompt {
+		return true
+	}
+	return n == s.computed || n <= p.reach(s) && (n == s.prompt || n%p.tokensPerBlock == 0)
+}
+
+// shareWritten tells those who share pages with s, its forks, that rows which
+// they have not committed yet are there by now: writing them again would write
+// into pages that others may be reading.
+func (p *player) shareWritten(s *sequence) {
+	own, err := p.engine.Tables(p.ctx, s.id)
+	if err != nil {
+		return // lost meanwhile, nothing is shared
+	}
+	for _, name := range p.names() {
+		t := p.sequences[name]
+		if t == s || t.written >= min(s.written, t.length()) || t.beams[0][t.written] != s.beams[0][t.written] {
+			continue
+		}
+		theirs, err := p.engine.Tables(p.ctx, t.id)
+		if err != nil {
+			continue
+		}
+		for t.written < min(s.written, t.length()) && t.beams[0][t.written] == s.beams[0][t.written] &&
+			samePages(own, theirs, t.written/p.tokensPerBlock) {
+			t.written++
+		}
+		t.last = s.last
+	}
+}
+
+// samePages tells whether two sequences hold a block in the same pages.
+func samePages(a, b messages.Tables, block int) bool {
+	for pool := range a {
+		x, y := a[pool][0], b[pool][0]
+		if block >= len(x) || block >= len(y) || x[block] != y[block] {
+			return false
+		}
+	}
+	return true
+}
+
+// stepLine is one step of an append line: tokens, or a token for each beam.
+type stepLine struct {
+	seq    string
+	tokens tokensLine
+	beams  []beamLine // nil: tokens
+}
+
+type beamLine struct{ parent, token int64 }
+
+func decodeAppend(o *object) request {
+	lines := []stepLine{}
+	found := o.objects("steps", func(o *object) { lines = append(lines, o.step()) })
+	if !found {
+		o.missing("steps")
+	}
+	return withHost("append", func(p *player) (any, error) { return p.append(lines) })
+}
+
+func (o *object) step() stepLine {
+	l := stepLine{seq: o.text("seq")}
+	if o.objects("beams", func(o *object) {
+		l.beams = append(l.beams, beamLine{o.int("parent"), o.int("token")})
+		o.end()
+	}) {
+		if l.beams == nil {
+			l.beams = []beamLine{}
+		}
+		if o.has("tokens") {
+			o.fail("%s: %s has both tokens and beams", o.op, trimDot(o.path))
+		}
+	} else {
+		l.tokens = o.tokens()
+	}
+	o.end()
+	return l
+}
+
+// value judges the tokens of a step.
+func (l stepLine) value() (messages.AppendStep, error) {
+	if l.beams == nil {
+		tokens, err := l.tokens.values("append")
+		return messages.AppendStep{Tokens: tokens}, err
+	}
+	if len(l.beams) == 0 {
+		return messages.AppendStep{}, bad("append", "beams is empty")
+	}
+	step := messages.AppendStep{Beams: make([]messages.BeamStep, len(l.beams))}
+	for i, b := range l.beams {
+		if !isToken(b.token) {
+			return step, bad("append", "token %d is not between 0 and %d", b.token, messages.MaxToken)
+		}
+		if b.parent < 0 || b.parent >= int64(len(l.beams)) {
+			return step, bad("append", "parent %d is none of %d beams", b.parent, len(l.beams))
+		}
+		step.Beams[i] = messages.BeamStep{Parent: int(b.parent), Token: messages.Token(b.token)}
+	}
+	return step, nil
+}
+
+// growth is one step on its way through an append line.
+type growth struct {
+	s      *sequence
+	step   messages.AppendStep
+	answer appendAnswer
+	err    error
+}
+
+// append is one engine step: the engine takes pages for all sequences in order,
+// the kernels compute the tokens that now have a successor, one commit for all.
+func (p *player) append(lines []stepLine) (any, error) {
+	all := make([]growth, len(lines))
+	taken := make(map[string]bool)
+	var sent []*growth
+	var steps []messages.AppendStep
+	for i, l := range lines {
+		g := &all[i]
+		g.answer.Seq = l.seq
+		if g.err = p.judgeStep(g, l, taken); g.err == nil {
+			sent, steps = append(sent, g), append(steps, g.step)
+			taken[l.seq] = g.grows()
+		}
+	}
+	if len(sent) > 0 {
+		results, err := p.engine.Append(p.ctx, steps)
+		for i, g := range sent {
+			if g.err = err; err != nil {
+				continue
+			}
+			if g.err = results[i].Err; g.err == nil {
+				g.grow()
+				g.s.ready = append(g.s.ready, results[i].Ready...)
+				g.answer.NewPages = p.newPages(results[i].NewPages)
+			}
+		}
+		p.computeGrown(sent)
+	}
+	out := resultsAnswer{done("append"), []any{}}
+	for i := range all {
+		g := &all[i]
+		if g.answer.OK = g.err == nil; g.err != nil {
+			f := failureOf(g.err)
+			g.answer.Error, g.answer.NewPages = &f, nil
+		}
+		out.Results = append(out.Results, g.answer)
+	}
+	return out, nil
+}
+
+// judgeStep checks values, then names. Whether the prompt is computed, whether
+// tokens or beams are wanted and the rest is the engine's to judge.
+func (p *player) judgeStep(g *growth, l stepLine, taken map[string]bool) error {
+	var err error
+	if g.step, err = l.value(); err != nil {
+		return err
+	}
+	if g.s, err = p.named(l.seq); err != nil {
+		return err
+	}
+	g.step.Sequence = g.s.id
+	if taken[l.seq] {
+		return bad("append", "sequence %q stands twice in one step", l.seq)
+	}
+	if !g.grows() {
+		return nil // the engine says why
+	}
+	return p.tooLong("append", int64(g.s.length())+g.added())
+}
+
+// grows tells whether a step fits its sequence, so that a second one is one too
+// many. What fits may still be too long or find no pages.
+func (g *growth) grows() bool {
+	if g.s.computed < g.s.prompt {
+		return false
+	}
+	if width := len(g.s.beams); width > 1 {
+		return len(g.step.Beams) == width
+	}
+	return g.step.Beams == nil
+}
+
+// added is how many tokens longer a step makes its sequence; a run too long to
+// be written out has no tokens here, but is longer than any sequence.
+func (g *growth) added() int64 {
+	switch {
+	case g.step.Beams != nil:
+		return 1
+	case g.step.Tokens == nil:
+		return math.MaxInt32
+	}
+	return int64(len(g.step.Tokens))
+}
+
+// grow puts the step's tokens behind the sequence's. What is written behind the
+// computed tokens counts no more: pages that hold it may just have been
+// replaced by copies.
+func (g *growth) grow() {
+	s := g.s
+	s.written = s.computed
+	if g.step.Beams == nil {
+		for _, token := range g.step.Tokens {
+			s.beams[0] = append(s.beams[0], s.beams[0][len(s.beams[0])-1].Next(token, messages.Cover{}))
+		}
+		return
+	}
+	old := s.beams
+	s.beams = make([][]host.Chain, len(old))
+	for i, b := range g.step.Beams {
+		parent := old[b.Parent]
+		s.beams[i] = append(slices.Clone(parent), parent[len(parent)-1].Next(b.Token, messages.Cover{}))
+	}
+}
+
+// computeGrown computes all tokens but the last of each sequence that the
+// script commits. Where there are none, nothing is committed: with one token
+// more after the prompt, say.
+func (p *player) computeGrown(sent []*growth) {
+	var works []work
+	var of []*growth
+	for _, g := range sent {
+		if g.err == nil && !g.s.manual && g.s.computed < g.s.length()-1 {
+			works, of = append(works, work{g.s, g.s.computed, g.s.length() - 1}), append(of, g)
+		}
+	}
+	if len(works) == 0 {
+		return
+	}
+	results, err := p.commit("decode", works, sameRequest)
+	for i, g := range of {
+		if g.err = err; err == nil {
+			g.err = results[i].Err
+		}
+	}
+}
+
+func decodeRewind(o *object) request {
+	name, tokens := o.text("seq"), o.int("tokens")
+	return withHost("rewind", func(p *player) (any, error) {
+		if tokens < 0 {
+			return nil, bad("rewind", "tokens %d is negative", tokens)
+		}
+		s, err := p.named(name)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.engine.Rewind(p.ctx, s.id, int(tokens)); err != nil {
+			return nil, err
+		}
+		length := s.length() - int(tokens)
+		s.beams[0] = s.beams[0][:length]
+		s.computed, s.written = min(s.computed, length), min(s.written, length)
+		return done("rewind"), nil
+	})
+}
+
+func decodeFork(o *object) request {
+	name, into := o.text("seq"), []string{}
+	if !o.list("into", func(at string, item raw) {
+		if item.kind() != kindText {
+			o.wrong(at, item, "a string")
+			return
+		}
+		into = append(into, text(item))
+	}) {
+		o.missing("into")
+	}
+	return withHost("fork", func(p *player) (any, error) {
+		s, err := p.named(name)
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range into {
+			if slices.Contains(into[:i], n) {
+				return nil, duplicate(n)
+			}
+			if err := p.vacant(n); err != nil {
+				return nil, err
+			}
+		}
+		ids, err := p.engine.Fork(p.ctx, s.id, len(into))
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range into {
+			f := *s
+			f.id, f.beams, f.ready = ids[i], [][]host.Chain{slices.Clone(s.beams[0])}, slices.Clone(s.ready)
+			p.sequences[n] = &f
+		}
+		return done("fork"), nil
+	})
+}
+
+func decodeRelease(o *object) request {
+	name, store := o.text("seq"), o.flagOr("store", true)
+	return withHost("release", func(p *player) (any, error) {
+		s, err := p.named(name)
+		if err != nil {
+			return nil, err
+		}
+		results, err := p.engine.Release(p.ctx, []messages.ReleaseStep{{Sequence: s.id, Discard: !store, After: s.last}})
+		if err == nil {
+			err = results[0].Err
+		}
+		if err != nil {
+			return nil, err
+		}
+		delete(p.sequences, name)
+		return done("release"), nil
+	})
+}
+
+func decodeTables(o *object) request {
+	name := o.text("seq")
+	return withHost("tables", func(p *player) (any, error) {
+		s, err := p.named(name)
+		if err != nil {
+			return nil, err
+		}
+		tables, err := p.tablesOf(s)
+		return tablesAnswer{done("tables"), tables}, err
+	})
+}

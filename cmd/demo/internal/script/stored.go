@@ -1,0 +1,145 @@
+package script
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// prefixOf judges a prefix to the end: also what only the engine knows of
+// items, and that it is not too long to write out.
+func (p *player) prefixOf(op string, line prefixLine) (messages.Prefix, error) {
+	prefix, err := line.value(op)
+	if err != nil {
+		return prefix, err
+	}
+	if prefix.Tokens == nil {
+		return prefix, messages.Refuse(messages.TooLong, "%s: %d tokens are over max_seq_len %d", op, line.tokens.length(), p.maxSeqLen)
+	}
+	return prefix, p.engine.Validate(messages.AdmitRequest{
+		Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,
+	})
+}
+
+func decodeLookup(o *object) request {
+	line := o.prefix()
+	return withHost("lookup", func(p *player) (any, error) {
+		prefix, err := p.prefixOf("lookup", line)
+		if err != nil {
+			return nil, err
+		}
+		found, err := p.engine.Lookup(p.ctx, prefix)
+		return lookupAnswer{done("lookup"), found.MatchedTokens, found.PrimaryTokens, found.SecondaryTokens}, err
+	})
+}
+
+func decodePin(o *object) request {
+	name, line := o.text("pin"), o.prefix()
+	return withHost("pin", func(p *player) (any, error) {
+		prefix, err := p.prefixOf("pin", line)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := p.pins[name]; ok {
+			return nil, bad("pin", "pin %q is there already", name)
+		}
+		pinned, err := p.engine.Pin(p.ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		p.pins[name] = pinned.Pin
+		return pinAnswer{done("pin"), pinned.Tokens}, nil
+	})
+}
+
+func decodeUnpin(o *object) request {
+	name := o.text("pin")
+	return withHost("unpin", func(p *player) (any, error) {
+		pin, ok := p.pins[name]
+		if !ok {
+			return nil, messages.Refuse(messages.UnknownPin, "pin %q is not there", name)
+		}
+		if err := p.engine.Unpin(p.ctx, pin); err != nil {
+			return nil, err
+		}
+		delete(p.pins, name)
+		return done("unpin"), nil
+	})
+}
+
+// decodeInvalidate reads one of three selectors. Salt is one of them, but with
+// tokens a part of their namespace.
+func decodeInvalidate(o *object) request {
+	session := o.optText("session")
+	var line prefixLine
+	byTokens := o.has("tokens")
+	if byTokens {
+		line = o.prefix()
+	} else {
+		line.salt = o.optText("salt")
+	}
+	switch {
+	case session != nil && (byTokens || line.salt != nil):
+		o.fail("invalidate: more than one of session, salt, tokens")
+	case session == nil && !byTokens && line.salt == nil:
+		o.fail("invalidate: one of the fields session, salt, tokens is missing")
+	}
+	return withHost("invalidate", func(p *player) (any, error) {
+		selector, err := p.selector(session, line, byTokens)
+		if err != nil {
+			return nil, err
+		}
+		blocks, err := p.engine.Invalidate(p.ctx, selector)
+		return invalidateAnswer{done("invalidate"), blocks}, err
+	})
+}
+
+func (p *player) selector(session *string, line prefixLine, byTokens bool) (messages.Selector, error) {
+	if session != nil {
+		return messages.Selector{Session: sessionName(*session)}, nil
+	}
+	if byTokens {
+		prefix, err := p.prefixOf("invalidate", line)
+		return messages.Selector{Prefix: &prefix}, err
+	}
+	ns, err := line.namespace("invalidate")
+	return messages.Selector{Salt: ns.Salt}, err
+}
+
+func decodePrefetch(o *object) request {
+	line := o.prefix()
+	return withHost("prefetch", func(p *player) (any, error) {
+		prefix, err := p.prefixOf("prefetch", line)
+		if err != nil {
+			return nil, err
+		}
+		pages, err := p.engine.Prefetch(p.ctx, prefix)
+		return prefetchAnswer{done("prefetch"), pages}, err
+	})
+}
+
+func decodeReset(*object) request {
+	return withHost("reset", func(p *player) (any, error) { return done("reset"), p.engine.Reset(p.ctx) })
+}
+
+func decodeRebalance(o *object) request {
+	fractions := o.numbers("fractions")
+	return withHost("rebalance", func(p *player) (any, error) {
+		answer, err := p.engine.Rebalance(p.ctx, maps.Clone(fractions))
+		if err != nil {
+			return nil, err
+		}
+		out := rebalanceAnswer{head: done("rebalance"), Pools: poolAnswers(answer.Pools)}
+		for i, pool := range answer.Pools {
+			moved := [][2]messages.PageID{}
+			if i < len(answer.Moved) {
+				for m := range slices.Values(answer.Moved[i]) {
+					moved = append(moved, [2]messages.PageID{m.Old, m.New})
+				}
+			}
+			out.Moved = append(out.Moved, named[[][2]messages.PageID]{pool.Name, moved})
+		}
+		return out, nil
+	})
+}

@@ -1,0 +1,153 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// maxProblems bounds the sentences that a Compute keeps.
+const maxProblems = 32
+
+// Compute is the host's compute stream: it collects the reads and writes of one
+// step and runs them as one kernel, checks before writes.
+type Compute struct {
+	rig      *engine.Rig
+	stream   gpu.Stream
+	waits    []gpu.Ticket
+	checks   []touch
+	writes   []touch
+	accesses [2][]gpu.Access // read, written
+
+	// Last is the ticket of the last kernel, which has passed.
+	Last     gpu.Ticket
+	Verified int64    // pages checked
+	Wrong    int64    // of these, pages with wrong bytes
+	Problems []string // the first of them
+}
+
+// touch is a run of tokens inside one page.
+type touch struct {
+	slot  gpu.Slot
+	pool  int
+	first int          // index in the page
+	links []host.Chain // the tokens' chain
+	block int          // in the prefix, for reports
+}
+
+// NewCompute makes a stream for kernels of the host.
+func NewCompute(rig *engine.Rig, name string) (*Compute, error) {
+	stream, err := rig.Device.NewStream(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Compute{rig: rig, stream: stream}, nil
+}
+
+// Wait makes the kernel wait for tickets.
+func (c *Compute) Wait(tickets []gpu.Ticket) {
+	for _, t := range tickets {
+		c.wait(t)
+	}
+}
+
+// wait keeps the last ticket of each stream.
+func (c *Compute) wait(t gpu.Ticket) {
+	for i, known := range c.waits {
+		if known.Stream == t.Stream {
+			c.waits[i].Seq = max(known.Seq, t.Seq)
+			return
+		}
+	}
+	if !t.IsZero() {
+		c.waits = append(c.waits, t)
+	}
+}
+
+// Check makes the kernel compare the KV of the tokens from the start of a
+// prefix, in every page that the tables name.
+func (c *Compute) Check(links []host.Chain, tables [][]messages.PageID) {
+	c.checks = c.touch(c.checks, links, 0, tables)
+}
+
+// Write makes the kernel write the KV of the tokens [from, len(links)).
+func (c *Compute) Write(links []host.Chain, from int, tables [][]messages.PageID) {
+	c.writes = c.touch(c.writes, links, from, tables)
+}
+
+func (c *Compute) touch(list []touch, links []host.Chain, from int, tables [][]messages.PageID) []touch {
+	tokens := c.rig.TokensPerBlock
+	for p, table := range tables[:len(c.rig.Pools)] {
+		for at := from; at < len(links); {
+			block := at / tokens
+			end := min(len(links), (block+1)*tokens)
+			if page := table[block]; page != messages.NoPage {
+				list = append(list, touch{
+					slot: gpu.Slot{Pool: c.rig.DevicePools[p], Page: page},
+					pool: p, first: at - block*tokens, links: links[at:end], block: block,
+				})
+			}
+			at = end
+		}
+	}
+	return list
+}
+
+// Run launches the kernel, which lasts as given, and waits for its end.
+func (c *Compute) Run(ctx context.Context, lasts time.Duration) error {
+	for i, list := range [][]touch{c.checks, c.writes} {
+		c.accesses[i] = c.accesses[i][:0]
+		for _, t := range list {
+			c.accesses[i] = append(c.accesses[i], gpu.Access{Slot: t.slot})
+		}
+	}
+	ticket, err := c.rig.Launcher.Launch(c.stream, gpu.Kernel{
+		Label: "step", Waits: c.waits, Reads: c.accesses[0], Writes: c.accesses[1],
+		Nanos: int64(lasts), Run: c.kernel,
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.rig.Device.Sync(ctx, ticket); err != nil {
+		return err
+	}
+	c.Last = ticket
+	c.waits, c.checks, c.writes = c.waits[:0], c.checks[:0], c.writes[:0]
+	return nil
+}
+
+func (c *Compute) kernel(bytes gpu.PageBytes) {
+	for i := range c.checks {
+		c.check(bytes(c.checks[i].slot), &c.checks[i])
+	}
+	for i := range c.writes {
+		t := &c.writes[i]
+		page, layout := bytes(t.slot), &c.rig.Layouts[t.pool]
+		for k, link := range t.links {
+			layout.Write(page, t.first+k, link)
+		}
+	}
+}
+
+// check compares one page, up to the first wrong token.
+func (c *Compute) check(page []byte, t *touch) {
+	c.Verified++
+	layout := &c.rig.Layouts[t.pool]
+	for k, link := range t.links {
+		err := layout.Verify(page, t.first+k, link)
+		if err == nil {
+			continue
+		}
+		c.Wrong++
+		if len(c.Problems) < maxProblems {
+			c.Problems = append(c.Problems, fmt.Sprintf("pool %s, page %d, reused for block %d: %v",
+				c.rig.Pools[t.pool].Name, t.slot.Page, t.block, err))
+		}
+		return
+	}
+}

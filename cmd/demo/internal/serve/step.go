@@ -1,0 +1,221 @@
+package serve
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// computeStep runs one kernel over the batch: it checks what was reused, then
+// writes a chunk of each prefill and the last token of each answer.
+func (s *Server) computeStep(ctx context.Context) error {
+	budget := s.config.StepTokens
+	lasts := time.Duration(0)
+	s.lengths = s.lengths[:0]
+	for _, q := range s.running {
+		s.compute.Wait(q.ready)
+		q.ready = q.ready[:0]
+		if q.reused > 0 {
+			s.compute.Check(q.links[:q.reused], q.tables)
+			q.reused = 0
+		}
+		if !q.prefilling() {
+			if n := len(q.request.Tokens); n > q.computed && q.answered > 0 {
+				q.next = n
+				s.compute.Write(q.links, q.computed, q.tables)
+				s.lengths = append(s.lengths, n)
+			}
+			continue
+		}
+		q.next = s.chunkEnd(q, budget)
+		budget -= q.next - q.computed
+		if q.next > q.computed {
+			s.compute.Write(q.links[:q.next], q.computed, q.tables)
+			lasts += cost.Prefill(&s.config.Model, &s.config.GPU, cost.Span{From: q.computed, To: q.next})
+		}
+	}
+	lasts += cost.Decode(&s.config.Model, &s.config.GPU, s.lengths)
+	return s.compute.Run(ctx, max(lasts, s.config.GPU.Step))
+}
+
+// chunkEnd is how far the prompt of a sequence gets in this step: to its end,
+// or to a block boundary that the budget reaches.
+func (s *Server) chunkEnd(q *sequence, budget int) int {
+	if s.config.ChunkTokens > 0 {
+		budget = min(budget, s.config.ChunkTokens)
+	}
+	if end := q.computed + budget; end < q.prompt {
+		return max(q.computed, end/s.tokens*s.tokens)
+	}
+	if s.config.ChunkTokens > 0 {
+		// The engine's chunks end at block boundaries, wherever the reuse ended.
+		if reach := (q.computed + s.config.ChunkTokens) / s.tokens * s.tokens; reach < q.prompt {
+			return reach
+		}
+	}
+	return q.prompt
+}
+
+// commitPrefills tells the engine of the chunks that were computed.
+func (s *Server) commitPrefills(ctx context.Context) error {
+	s.commits, s.owners = s.commits[:0], s.owners[:0]
+	for _, q := range s.running {
+		if !q.prefilling() || q.next == q.computed {
+			continue
+		}
+		s.commits = append(s.commits, messages.CommitStep{
+			Sequence: q.id, Computed: q.next, After: s.compute.Last, Continues: true,
+		})
+		s.owners = append(s.owners, q)
+	}
+	if len(s.commits) == 0 {
+		return nil
+	}
+	results, err := s.config.Rig.Commit(ctx, s.commits)
+	if err != nil {
+		return err
+	}
+	for i, q := range s.owners {
+		if results[i].Err != nil {
+			return results[i].Err
+		}
+		q.computed = q.next
+		if err := s.take(ctx, q, &results[i]); err != nil {
+			return err
+		}
+		if !q.prefilling() && q.answered == 0 {
+			q.request.Outcome.First = s.Now()
+			s.totals.Wait += s.Now() - q.request.Arrival
+		}
+	}
+	return nil
+}
+
+// take adds the pages of a step to the sequence's tables.
+func (s *Server) take(ctx context.Context, q *sequence, step *messages.StepResult) error {
+	blocks := (len(q.request.Tokens) + s.tokens - 1) / s.tokens
+	if !q.grow(step, blocks) {
+		return nil
+	}
+	tables, err := s.config.Rig.Tables(ctx, q.id)
+	if err != nil {
+		return err
+	}
+	for p, beams := range tables {
+		q.tables[p] = append(q.tables[p][:0], beams[0]...)
+	}
+	return nil
+}
+
+// appendSampled gives each sequence the token it has sampled, in one call for
+// the whole batch, and commits the token that was computed for it.
+func (s *Server) appendSampled(ctx context.Context) error {
+	s.appends, s.owners = s.appends[:0], s.owners[:0]
+	s.sampled = slices.Grow(s.sampled[:0], len(s.running))[:len(s.running)]
+	for i, q := range s.running {
+		if q.prefilling() || q.complete() {
+			continue
+		}
+		s.sampled[i][0] = q.request.Sample(q.answered)
+		s.appends = append(s.appends, messages.AppendStep{
+			Sequence: q.id, Tokens: s.sampled[i][:], Computed: q.next, After: s.compute.Last,
+		})
+		s.owners = append(s.owners, q)
+	}
+	if len(s.appends) == 0 {
+		return nil
+	}
+	results, err := s.config.Rig.Append(ctx, s.appends)
+	if err != nil {
+		return err
+	}
+	stalled := 0
+	for i, q := range s.owners {
+		if refused := results[i].Err; refused != nil {
+			if !mayPass(refused) {
+				return refused
+			}
+			stalled++
+			continue
+		}
+		q.computed = q.next
+		q.answered++
+		s.totals.AnswerTokens++
+		q.request.Tokens = append(q.request.Tokens, s.appends[i].Tokens[0])
+		q.link()
+		if err := s.take(ctx, q, &results[i]); err != nil {
+			return err
+		}
+	}
+	if stalled == len(s.running) {
+		return s.preempt(ctx)
+	}
+	return nil
+}
+
+// preempt makes room when no sequence can go on: the youngest waits again, at
+// the front, with the answer so far as a part of its prompt. The only one in the
+// whole engine has outgrown it and is given up.
+func (s *Server) preempt(ctx context.Context) error {
+	q := s.running[len(s.running)-1]
+	s.running = s.running[:len(s.running)-1]
+	s.releases = append(s.releases[:0], messages.ReleaseStep{Sequence: q.id, After: s.compute.Last})
+	if err := s.releaseAll(ctx); err != nil {
+		return err
+	}
+	if s.config.Rig.Running.Load() == 0 {
+		return s.giveUp(q)
+	}
+	s.totals.Preemptions++
+	s.waiting = slices.Insert(s.waiting, 0, q)
+	s.crowded, s.alone = true, true
+	return nil
+}
+
+// releaseAnswered lets go of the sequences whose answers are complete.
+func (s *Server) releaseAnswered(ctx context.Context) error {
+	s.releases = s.releases[:0]
+	for _, q := range s.running {
+		if q.complete() {
+			s.releases = append(s.releases, messages.ReleaseStep{Sequence: q.id, After: s.compute.Last})
+		}
+	}
+	if len(s.releases) == 0 {
+		return nil
+	}
+	if err := s.releaseAll(ctx); err != nil {
+		return err
+	}
+	s.crowded = false
+	kept := s.running[:0]
+	for _, q := range s.running {
+		if !q.complete() {
+			kept = append(kept, q)
+			continue
+		}
+		s.totals.Requests++
+		if err := s.finish(q); err != nil {
+			return err
+		}
+	}
+	clear(s.running[len(kept):])
+	s.running = kept
+	return nil
+}
+
+func (s *Server) releaseAll(ctx context.Context) error {
+	results, err := s.config.Rig.Release(ctx, s.releases)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	s.config.Rig.Running.Add(-int64(len(s.releases)))
+	return nil
+}

@@ -1,0 +1,84 @@
+package workload
+
+import (
+	"container/heap"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+)
+
+// Users are the conversations of one host: a serve.Source. They belong to the
+// host's goroutine; Answered may be read by any.
+type Users struct {
+	byNumber map[int]*conversation
+	due      queue
+	answered atomic.Int64
+}
+
+// Share splits the conversations of a workload between hosts.
+func Share(c Config, hosts int) []*Users {
+	users := make([]*Users, hosts)
+	for i := range users {
+		users[i] = &Users{byNumber: map[int]*conversation{}}
+	}
+	for n := range c.Conversations {
+		v := newConversation(&c, n)
+		u := users[n%hosts]
+		u.byNumber[n] = v
+		heap.Push(&u.due, v)
+	}
+	return users
+}
+
+// Requests is how many requests the conversations of a workload will make, if
+// none of them is given up.
+func Requests(users []*Users) int {
+	n := 0
+	for _, u := range users {
+		for _, v := range u.byNumber {
+			n += v.turns
+		}
+	}
+	return n
+}
+
+// Answered is how many requests have been handed back so far.
+func (u *Users) Answered() int { return int(u.answered.Load()) }
+
+// Next gives the request that has been due for the longest.
+func (u *Users) Next(now time.Duration, load serve.Load) (*serve.Request, error) {
+	if len(u.due) == 0 || load == serve.Working && u.due[0].ready > now {
+		return nil, nil
+	}
+	return heap.Pop(&u.due).(*conversation).turn(), nil
+}
+
+// Done lets the conversation go on, after a pause.
+func (u *Users) Done(r *serve.Request) error {
+	u.answered.Add(1)
+	if v := u.byNumber[r.Number]; v.answered(r) {
+		heap.Push(&u.due, v)
+	} else {
+		delete(u.byNumber, r.Number)
+	}
+	return nil
+}
+
+// queue is a heap of conversations: who is due first, then the lower number.
+type queue []*conversation
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	if q[i].ready != q[j].ready {
+		return q[i].ready < q[j].ready
+	}
+	return q[i].number < q[j].number
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)   { *q = append(*q, x.(*conversation)) }
+func (q *queue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}

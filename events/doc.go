@@ -1,0 +1,23 @@
+// Package events lets others know what the cache holds: a router that sends a
+// prompt to where its prefix is, an index over many engines, a test.
+//
+// The engine's Log keeps what happened since its reader asked last:
+//
+//	ids     0    1    2    3    4    5    6    7 │ 8 next
+//	        └── taken ──┘    └ lost ┘    └ kept ─┘
+//
+// It is bounded. When it is full, the oldest event goes and is counted, so a
+// slow reader costs the engine nothing and is told how much it has missed. What
+// it missed it cannot guess; it asks for a snapshot and goes on from there.
+//
+// A Mirror is such a reader. It follows the batches and holds exactly the keys
+// of the cache: which block, in which pool, in which tier, at which priority. A
+// key has one tier per pool, the best one; a clean copy in host memory is not
+// told. The mirror is strict: an event that contradicts what it knows is an
+// error, so a test that follows the engine with a mirror checks every event.
+//
+// Like every core, both are single-threaded and deterministic; an actor or a
+// lock of the caller keeps them to one goroutine. An event is handed on, never
+// copied in depth: what it points to is the log's after Append and the reader's
+// after Take. With a limit of 0 everything costs nothing.
+package events

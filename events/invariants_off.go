@@ -1,0 +1,6 @@
+//go:build !invariants
+
+package events
+
+// invariants: changes are not checked.
+const invariants = false

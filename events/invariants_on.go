@@ -1,0 +1,6 @@
+//go:build invariants
+
+package events
+
+// invariants: every change is followed by a Check.
+const invariants = true

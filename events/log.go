@@ -1,0 +1,144 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Log holds the latest events until its one reader takes them.
+//
+// Invariants: len(ring) ≤ limit and kept ≤ len(ring); the kept events have the
+// consecutive ids [next−kept, next); slots that keep nothing are zero.
+type Log struct {
+	limit int
+	ring  []messages.Event // grows up to limit, then wraps
+	first int              // slot of the oldest kept event
+	kept  int
+	next  uint64 // id of the next event
+	lost  uint64 // dropped since the reader's last call
+}
+
+// New makes a log that keeps at most limit events. With 0 it keeps none, counts
+// none and gives no ids: events are off.
+func New(limit int) *Log {
+	if limit < 0 {
+		panic(fmt.Sprintf("events: a log of %d events", limit))
+	}
+	return &Log{limit: limit}
+}
+
+// Enabled tells whether events are on; if not, nobody need make any.
+func (l *Log) Enabled() bool { return l.limit > 0 }
+
+// Next is the id that the next event will have.
+func (l *Log) Next() uint64 { return l.next }
+
+// Append gives the events the next ids and keeps them; the oldest that do not
+// fit are lost. The slice stays the caller's, what its events point to is the
+// log's from then on, and later the reader's.
+func (l *Log) Append(batch []messages.Event) {
+	if !l.Enabled() {
+		return
+	}
+	for i := range batch {
+		l.push(&batch[i])
+	}
+	l.verify()
+}
+
+func (l *Log) push(e *messages.Event) {
+	slot := l.makeRoom()
+	l.ring[slot] = *e
+	l.ring[slot].ID = l.next
+	l.next++
+	l.kept++
+}
+
+// makeRoom gives the slot of the next event.
+func (l *Log) makeRoom() int {
+	switch {
+	case l.kept == l.limit: // the oldest makes way
+		l.first = (l.first + 1) % len(l.ring)
+		l.kept--
+		l.lost++
+	case l.kept == len(l.ring): // straighten, so that append may grow the ring
+		l.ring = append(l.ordered(l.kept), messages.Event{})
+		l.ring = l.ring[:min(cap(l.ring), l.limit)]
+		l.first = 0
+	}
+	return (l.first + l.kept) % len(l.ring)
+}
+
+// ordered copies the kept events, oldest first, into a slice with room to spare.
+func (l *Log) ordered(spare int) []messages.Event {
+	events := make([]messages.Event, 0, l.kept+spare)
+	tail := min(l.kept, len(l.ring)-l.first)
+	events = append(events, l.ring[l.first:l.first+tail]...)
+	return append(events, l.ring[:l.kept-tail]...)
+}
+
+// Take gives the events since the last Take or Snapshot. They are the caller's.
+func (l *Log) Take() messages.EventBatch {
+	batch := messages.EventBatch{Events: l.ordered(0), Lost: l.lost}
+	l.clear()
+	return batch
+}
+
+// Snapshot makes the batch that starts a mirror anew from keys, every key of
+// the cache as stored events at this moment. Events from before are part of it:
+// they are not told any more, and the next Take goes on after it.
+func (l *Log) Snapshot(keys []messages.Event) messages.EventBatch {
+	batch := messages.EventBatch{Events: keys, Lost: l.lost, Snapshot: true, Next: l.next}
+	l.clear()
+	return batch
+}
+
+func (l *Log) clear() {
+	clear(l.ring)
+	l.first, l.kept, l.lost = 0, 0, 0
+	l.verify()
+}
+
+// Check reports everything that is wrong with the log.
+func (l *Log) Check() error {
+	var problems []error
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if len(l.ring) > l.limit {
+		wrong("events: a ring of %d slots, the limit is %d", len(l.ring), l.limit)
+	}
+	if l.kept > len(l.ring) || uint64(l.kept)+l.lost > l.next {
+		wrong("events: %d kept and %d lost of %d events in %d slots", l.kept, l.lost, l.next, len(l.ring))
+		return errors.Join(problems...)
+	}
+	for i := range l.ring {
+		e := &l.ring[(l.first+i)%len(l.ring)]
+		switch want := l.next - uint64(l.kept) + uint64(i); {
+		case i < l.kept && (e.ID != want || e.Type == ""):
+			wrong("events: %s where event %d should be", Draw(e), want)
+		case i >= l.kept && (e.ID != 0 || e.Type != ""):
+			wrong("events: %s in a free slot", Draw(e))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (l *Log) verify() {
+	if invariants {
+		if err := l.Check(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// String draws the log, oldest event first.
+func (l *Log) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d events, %d lost, next %d\n", l.kept, l.limit, l.lost, l.next)
+	for _, e := range l.ordered(0) {
+		fmt.Fprintf(&b, "  %s\n", Draw(&e))
+	}
+	return b.String()
+}

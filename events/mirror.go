@@ -1,0 +1,267 @@
+package events
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// ErrStale says that a mirror has missed events and needs a snapshot.
+var ErrStale = errors.New("events: the mirror has missed events and needs a snapshot")
+
+// Key is one block as one pool knows it.
+type Key struct {
+	Pool messages.PoolID
+	Hash messages.Hash
+}
+
+// Entry is what a mirror knows of a key.
+type Entry struct {
+	Tier     messages.Tier
+	Priority messages.Priority
+	Tokens   int // that the block holds; fewer than a block's if stored in part
+}
+
+// PoolPages is the size of a pool as its last created event told it.
+type PoolPages struct{ Primary, Secondary int }
+
+// Mirror holds the keys of a cache by following its events.
+type Mirror struct {
+	keys  map[Key]Entry
+	pools map[messages.PoolID]PoolPages
+	next  uint64
+	stale bool
+}
+
+// NewMirror makes the mirror of a cache from its first event on, or, given a
+// snapshot first, from there.
+func NewMirror() *Mirror {
+	return &Mirror{keys: map[Key]Entry{}, pools: map[messages.PoolID]PoolPages{}}
+}
+
+// Follow applies a batch and reports everything in it that contradicts what the
+// mirror knew; the event's word counts then. When events are missing the mirror
+// becomes stale: it applies nothing and answers ErrStale until it follows a
+// snapshot.
+func (m *Mirror) Follow(batch messages.EventBatch) error {
+	if batch.Snapshot {
+		return m.restart(batch)
+	}
+	if batch.Lost > 0 && !m.stale {
+		m.stale = true
+		return fmt.Errorf("%w: %d lost before event %d", ErrStale, batch.Lost, m.next+batch.Lost)
+	}
+	if m.stale {
+		return ErrStale
+	}
+	var problems []error
+	for i := range batch.Events {
+		e := &batch.Events[i]
+		if e.ID != m.next {
+			m.stale = true
+			gap := fmt.Errorf("%w: event %d where event %d should be", ErrStale, e.ID, m.next)
+			return errors.Join(append(problems, gap)...)
+		}
+		m.next++
+		problems = append(problems, m.apply(e)...)
+	}
+	return errors.Join(problems...)
+}
+
+// restart forgets all keys and takes those of a snapshot.
+func (m *Mirror) restart(batch messages.EventBatch) error {
+	clear(m.keys)
+	m.next, m.stale = batch.Next, false
+	var problems []error
+	for i := range batch.Events {
+		e := &batch.Events[i]
+		if e.Type != messages.EventStored {
+			problems = append(problems, fmt.Errorf("events: a snapshot with %s", Draw(e)))
+			continue
+		}
+		problems = append(problems, m.store(e)...)
+	}
+	return errors.Join(problems...)
+}
+
+// apply changes the mirror by one event.
+func (m *Mirror) apply(e *messages.Event) []error {
+	switch e.Type {
+	case messages.EventCreated:
+		m.pools[e.Pool] = PoolPages{Primary: e.PrimaryPages, Secondary: e.SecondaryPages}
+		return nil
+	case messages.EventStored:
+		return append(m.store(e), storedOnDevice(e)...)
+	case messages.EventRemoved:
+		return m.remove(e)
+	case messages.EventUpdated:
+		return m.update(e)
+	case messages.EventCleared:
+		return m.clear(e)
+	default:
+		return contradiction(e, "no event is of this type")
+	}
+}
+
+func (m *Mirror) store(e *messages.Event) (problems []error) {
+	if len(e.Blocks) == 0 {
+		return contradiction(e, "it stores nothing")
+	}
+	for _, b := range e.Blocks {
+		k := Key{e.Pool, b.Hash}
+		if _, known := m.keys[k]; known {
+			problems = append(problems, contradiction(e, "%s is stored already", short(b.Hash))...)
+		}
+		if b.Priority > messages.MaxPriority {
+			problems = append(problems, contradiction(e, "priority %d is above %d", b.Priority, messages.MaxPriority)...)
+		}
+		m.keys[k] = Entry{Tier: b.Tier, Priority: b.Priority, Tokens: len(b.Tokens)}
+	}
+	return problems
+}
+
+// storedOnDevice checks what holds for new blocks but not for a snapshot's.
+func storedOnDevice(e *messages.Event) (problems []error) {
+	for _, b := range e.Blocks {
+		if b.Tier != messages.Primary {
+			problems = append(problems, contradiction(e, "%s is stored in host memory", short(b.Hash))...)
+		}
+	}
+	return problems
+}
+
+func (m *Mirror) remove(e *messages.Event) (problems []error) {
+	if len(e.Hashes) == 0 {
+		return contradiction(e, "it removes nothing")
+	}
+	for _, h := range e.Hashes {
+		k := Key{e.Pool, h}
+		if _, known := m.keys[k]; !known {
+			problems = append(problems, contradiction(e, "%s is not stored", short(h))...)
+		}
+		delete(m.keys, k)
+	}
+	return problems
+}
+
+func (m *Mirror) update(e *messages.Event) (problems []error) {
+	k := Key{e.Pool, e.Hash}
+	entry, known := m.keys[k]
+	if !known {
+		return contradiction(e, "%s is not stored", short(e.Hash))
+	}
+	if e.TierChanged {
+		if entry.Tier != e.OldTier || e.OldTier == e.NewTier {
+			problems = contradiction(e, "%s is in the %s tier", short(e.Hash), entry.Tier)
+		}
+		entry.Tier = e.NewTier
+	} else {
+		if entry.Priority != e.OldPriority || e.OldPriority == e.NewPriority || e.NewPriority > messages.MaxPriority {
+			problems = contradiction(e, "%s has priority %d", short(e.Hash), entry.Priority)
+		}
+		entry.Priority = e.NewPriority
+	}
+	m.keys[k] = entry
+	return problems
+}
+
+func (m *Mirror) clear(e *messages.Event) (problems []error) {
+	if n := len(m.keys); n > 0 {
+		problems = contradiction(e, "%d keys are stored", n)
+	}
+	clear(m.keys)
+	return problems
+}
+
+// contradiction is an event and the fact that speaks against it.
+func contradiction(e *messages.Event, fact string, args ...any) []error {
+	return []error{fmt.Errorf("events: %s: but "+fact, append([]any{Draw(e)}, args...)...)}
+}
+
+// Stale tells whether the mirror needs a snapshot.
+func (m *Mirror) Stale() bool { return m.stale }
+
+// Len is the number of keys, of all pools.
+func (m *Mirror) Len() int { return len(m.keys) }
+
+// Find gives what the mirror knows of a key.
+func (m *Mirror) Find(k Key) (Entry, bool) {
+	e, ok := m.keys[k]
+	return e, ok
+}
+
+// Pool gives the size of a pool; a mirror that began with a snapshot does not
+// know it.
+func (m *Mirror) Pool(p messages.PoolID) (PoolPages, bool) {
+	pages, ok := m.pools[p]
+	return pages, ok
+}
+
+// All gives the keys by pool, then by hash.
+func (m *Mirror) All() iter.Seq2[Key, Entry] {
+	return func(yield func(Key, Entry) bool) {
+		for _, k := range m.sorted() {
+			if !yield(k, m.keys[k]) {
+				return
+			}
+		}
+	}
+}
+
+func (m *Mirror) sorted() []Key {
+	keys := make([]Key, 0, len(m.keys))
+	for k := range m.keys {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), slices.Compare(a.Hash[:], b.Hash[:]))
+	})
+	return keys
+}
+
+// Compare reports every difference between the mirror and a snapshot of the
+// cache that was taken at the same moment.
+func (m *Mirror) Compare(snapshot messages.EventBatch) error {
+	truth := NewMirror()
+	problems := []error{truth.restart(snapshot)}
+	if m.next != snapshot.Next {
+		problems = append(problems, fmt.Errorf("events: the mirror is at event %d, the snapshot at %d", m.next, snapshot.Next))
+	}
+	for k, want := range truth.All() {
+		switch have, ok := m.keys[k]; {
+		case !ok:
+			problems = append(problems, fmt.Errorf("events: the mirror lacks %s", drawKey(k, want)))
+		case have != want:
+			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache %s", drawKey(k, have), drawKey(k, want)))
+		}
+	}
+	for k, have := range m.All() {
+		if _, ok := truth.keys[k]; !ok {
+			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache does not", drawKey(k, have)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// String draws the keys, a line for each.
+func (m *Mirror) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d keys, next event %d", len(m.keys), m.next)
+	if m.stale {
+		b.WriteString(", stale")
+	}
+	b.WriteByte('\n')
+	for k, e := range m.All() {
+		fmt.Fprintf(&b, "  %s\n", drawKey(k, e))
+	}
+	return b.String()
+}
+
+func drawKey(k Key, e Entry) string {
+	return fmt.Sprintf("pool %d %s %s %d (%d tokens)", k.Pool, short(k.Hash), e.Tier, e.Priority, e.Tokens)
+}

@@ -1,0 +1,267 @@
+package events
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// cacheModel is a cache that does nothing but change: its keys are the truth,
+// its log tells them.
+type cacheModel struct {
+	keys   map[Key]Entry
+	log    *Log
+	mirror *Mirror
+	exact  bool // the mirror has followed everything
+}
+
+func newCacheModel(limit int) *cacheModel {
+	return &cacheModel{keys: map[Key]Entry{}, log: New(limit), mirror: NewMirror(), exact: true}
+}
+
+func (m *cacheModel) tell(e messages.Event) {
+	m.log.Append([]messages.Event{e})
+	m.exact = false
+}
+
+// known draws one of the keys; there may be none.
+func (m *cacheModel) known(t *rapid.T) (Key, bool) {
+	keys := (&Mirror{keys: m.keys}).sorted()
+	if len(keys) == 0 {
+		return Key{}, false
+	}
+	return rapid.SampledFrom(keys).Draw(t, "key"), true
+}
+
+func (m *cacheModel) store(t *rapid.T) {
+	e := messages.Event{Type: messages.EventStored, Pool: messages.PoolID(rapid.IntRange(0, 2).Draw(t, "pool"))}
+	for _, name := range rapid.SliceOfNDistinct(rapid.Byte(), 1, 4, rapid.ID[byte]).Draw(t, "blocks") {
+		k := Key{e.Pool, hash(name)}
+		if _, known := m.keys[k]; known {
+			continue
+		}
+		b := messages.StoredBlock{Hash: k.Hash, Tokens: make([]messages.Token, 1+name%4), Priority: messages.Priority(name % 101)}
+		e.Blocks = append(e.Blocks, b)
+		m.keys[k] = Entry{Priority: b.Priority, Tokens: len(b.Tokens)}
+	}
+	if len(e.Blocks) > 0 {
+		m.tell(e)
+	}
+}
+
+func (m *cacheModel) remove(t *rapid.T) {
+	k, ok := m.known(t)
+	if !ok {
+		return
+	}
+	delete(m.keys, k)
+	m.tell(messages.Event{Type: messages.EventRemoved, Pool: k.Pool, Hashes: []messages.Hash{k.Hash}})
+}
+
+func (m *cacheModel) move(t *rapid.T) {
+	k, ok := m.known(t)
+	if !ok {
+		return
+	}
+	e := m.keys[k]
+	old := e.Tier
+	e.Tier = 1 - old
+	m.keys[k] = e
+	m.tell(messages.Event{Type: messages.EventUpdated, Pool: k.Pool, Hash: k.Hash, TierChanged: true, OldTier: old, NewTier: e.Tier})
+}
+
+func (m *cacheModel) reprioritize(t *rapid.T) {
+	k, ok := m.known(t)
+	if !ok {
+		return
+	}
+	e := m.keys[k]
+	old := e.Priority
+	e.Priority = (old + 1 + messages.Priority(rapid.IntRange(0, 99).Draw(t, "more"))) % 101
+	m.keys[k] = e
+	m.tell(messages.Event{Type: messages.EventUpdated, Pool: k.Pool, Hash: k.Hash, OldPriority: old, NewPriority: e.Priority})
+}
+
+func (m *cacheModel) reset(t *rapid.T) {
+	for k := range (&Mirror{keys: m.keys}).All() {
+		m.tell(messages.Event{Type: messages.EventRemoved, Pool: k.Pool, Hashes: []messages.Hash{k.Hash}})
+	}
+	clear(m.keys)
+	m.tell(messages.Event{Type: messages.EventCleared})
+}
+
+func (m *cacheModel) truth() []messages.Event {
+	var out []messages.Event
+	for k, e := range (&Mirror{keys: m.keys}).All() {
+		out = append(out, messages.Event{Type: messages.EventStored, Pool: k.Pool, Blocks: []messages.StoredBlock{
+			{Hash: k.Hash, Tokens: make([]messages.Token, e.Tokens), Tier: e.Tier, Priority: e.Priority},
+		}})
+	}
+	return out
+}
+
+func (m *cacheModel) follow(t *rapid.T) {
+	batch := m.log.Take()
+	wasStale := m.mirror.Stale()
+	err := m.mirror.Follow(batch)
+	if wasStale || batch.Lost > 0 {
+		require.ErrorIs(t, err, ErrStale)
+		require.True(t, m.mirror.Stale())
+		return
+	}
+	require.NoError(t, err)
+	m.exact = true
+}
+
+func (m *cacheModel) snapshot(t *rapid.T) {
+	require.NoError(t, m.mirror.Follow(m.log.Snapshot(m.truth())))
+	require.False(t, m.mirror.Stale())
+	m.exact = true
+}
+
+func (m *cacheModel) check(t *rapid.T) {
+	if !m.exact || m.mirror.Stale() {
+		return
+	}
+	require.Equal(t, m.keys, m.mirror.keys)
+	require.NoError(t, m.mirror.Compare(messages.EventBatch{Events: m.truth(), Snapshot: true, Next: m.log.Next()}))
+}
+
+func mirrorFollowsCache(t *rapid.T) {
+	m := newCacheModel(rapid.IntRange(1, 40).Draw(t, "limit"))
+	t.Repeat(map[string]func(*rapid.T){
+		"store": m.store, "remove": m.remove, "move": m.move, "reprioritize": m.reprioritize, "reset": m.reset,
+		"follow": m.follow, "snapshot": m.snapshot, "": m.check,
+	})
+}
+
+func TestMirrorFollowsACache(t *testing.T) { rapid.Check(t, mirrorFollowsCache) }
+
+func FuzzMirror(f *testing.F) { f.Fuzz(rapid.MakeFuzz(mirrorFollowsCache)) }
+
+// told makes a batch of the events with the ids that follow.
+func told(m *Mirror, events ...messages.Event) messages.EventBatch {
+	for i := range events {
+		events[i].ID = m.next + uint64(i)
+	}
+	return messages.EventBatch{Events: events}
+}
+
+func TestMirrorSeesContradictions(t *testing.T) {
+	a := hash(0xa)
+	unknown := hash(0xb)
+	secondary := stored(0xc)
+	secondary.Blocks[0].Tier = messages.Secondary
+	dear := stored(0xd)
+	dear.Blocks[0].Priority = 101
+	cases := []struct {
+		name  string
+		event messages.Event
+		want  string
+	}{
+		{"stored twice", stored(0xa), "0a is stored already"},
+		{"stored on the host", secondary, "0c is stored in host memory"},
+		{"priority", dear, "priority 101 is above 100"},
+		{"nothing stored", messages.Event{Type: messages.EventStored}, "it stores nothing"},
+		{"nothing removed", messages.Event{Type: messages.EventRemoved}, "it removes nothing"},
+		{"removed unknown", messages.Event{Type: messages.EventRemoved, Hashes: []messages.Hash{unknown}}, "0b is not stored"},
+		{"removed elsewhere", messages.Event{Type: messages.EventRemoved, Pool: 1, Hashes: []messages.Hash{a}}, "1 removed pool 1: 0a: but 0a is not stored"},
+		{"removed twice", messages.Event{Type: messages.EventRemoved, Hashes: []messages.Hash{a, a}}, "0a is not stored"},
+		{"updated unknown", messages.Event{Type: messages.EventUpdated, Hash: unknown, TierChanged: true, NewTier: messages.Secondary}, "0b is not stored"},
+		{"other tier", messages.Event{Type: messages.EventUpdated, Hash: a, TierChanged: true, OldTier: messages.Secondary}, "0a is in the primary tier"},
+		{"same tier", messages.Event{Type: messages.EventUpdated, Hash: a, TierChanged: true}, "0a is in the primary tier"},
+		{"other priority", messages.Event{Type: messages.EventUpdated, Hash: a, OldPriority: 34, NewPriority: 36}, "0a has priority 35"},
+		{"same priority", messages.Event{Type: messages.EventUpdated, Hash: a, OldPriority: 35, NewPriority: 35}, "0a has priority 35"},
+		{"cleared too early", messages.Event{Type: messages.EventCleared}, "1 keys are stored"},
+		{"no type", messages.Event{Type: "renamed"}, "no event is of this type"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m := NewMirror()
+			require.NoError(t, m.Follow(told(m, stored(0xa))))
+			require.ErrorContains(t, m.Follow(told(m, c.event)), c.want)
+			assert.False(t, m.Stale(), "a contradiction is no gap")
+			assert.EqualValues(t, 2, m.next)
+		})
+	}
+}
+
+func TestMirrorReportsEveryContradiction(t *testing.T) {
+	m := NewMirror()
+	err := m.Follow(told(m, stored(1), stored(1), messages.Event{Type: messages.EventRemoved, Hashes: []messages.Hash{hash(2), hash(3)}}))
+	assert.ErrorContains(t, err, "01 is stored already")
+	assert.ErrorContains(t, err, "02 is not stored")
+	assert.ErrorContains(t, err, "03 is not stored")
+	assert.Equal(t, 1, m.Len())
+}
+
+func TestMirrorSeesGaps(t *testing.T) {
+	for name, id := range map[string]uint64{"forwards": 3, "backwards": 0} {
+		t.Run(name, func(t *testing.T) {
+			m := NewMirror()
+			require.NoError(t, m.Follow(told(m, stored(1), stored(2))))
+			late := stored(4)
+			late.ID = id
+			require.ErrorIs(t, m.Follow(messages.EventBatch{Events: []messages.Event{late}}), ErrStale)
+			assert.Equal(t, 2, m.Len(), "what comes after a gap is not applied")
+			require.ErrorIs(t, m.Follow(told(m, stored(5))), ErrStale)
+			assert.Contains(t, m.String(), "stale")
+
+			require.NoError(t, m.Follow(messages.EventBatch{Snapshot: true, Events: []messages.Event{stored(9)}, Next: 12}))
+			assert.Equal(t, 1, m.Len())
+			require.NoError(t, m.Follow(told(m, stored(1))))
+			assert.EqualValues(t, 13, m.next)
+		})
+	}
+}
+
+func TestMirrorOfASnapshotTakesHostMemory(t *testing.T) {
+	m := NewMirror()
+	e := stored(1)
+	e.Blocks[0].Tier = messages.Secondary
+	require.NoError(t, m.Follow(messages.EventBatch{Snapshot: true, Events: []messages.Event{e}}))
+	got, ok := m.Find(Key{0, hash(1)})
+	assert.True(t, ok)
+	assert.Equal(t, Entry{Tier: messages.Secondary, Priority: 35}, got)
+
+	bad := messages.EventBatch{Snapshot: true, Events: []messages.Event{{Type: messages.EventCleared}, stored(1), stored(1)}}
+	err := m.Follow(bad)
+	assert.ErrorContains(t, err, "a snapshot with 0 cleared")
+	assert.ErrorContains(t, err, "01 is stored already")
+}
+
+func TestMirrorKnowsPools(t *testing.T) {
+	m := NewMirror()
+	_, ok := m.Pool(1)
+	assert.False(t, ok)
+	require.NoError(t, m.Follow(told(m, messages.Event{Type: messages.EventCreated, Pool: 1, PrimaryPages: 8, SecondaryPages: 2})))
+	pages, ok := m.Pool(1)
+	assert.True(t, ok)
+	assert.Equal(t, PoolPages{Primary: 8, Secondary: 2}, pages)
+}
+
+func TestMirrorCompareNamesEveryDifference(t *testing.T) {
+	m := NewMirror()
+	require.NoError(t, m.Follow(told(m, stored(1), stored(2, 5))))
+	moved := stored(2, 5)
+	moved.Blocks[0].Tier = messages.Secondary
+	err := m.Compare(messages.EventBatch{Snapshot: true, Events: []messages.Event{moved, stored(3)}, Next: 7})
+	assert.ErrorContains(t, err, "the mirror is at event 2, the snapshot at 7")
+	assert.ErrorContains(t, err, "the mirror has pool 0 02 primary 35 (1 tokens), the cache pool 0 02 secondary 35 (1 tokens)")
+	assert.ErrorContains(t, err, "the mirror lacks pool 0 03")
+	assert.ErrorContains(t, err, "the mirror has pool 0 01 primary 35 (0 tokens), the cache does not")
+	assert.NoError(t, m.Compare(messages.EventBatch{Snapshot: true, Events: []messages.Event{stored(2, 5), stored(1)}, Next: 2}))
+}
+
+func TestMirrorAllStopsWhenAsked(t *testing.T) {
+	m := NewMirror()
+	require.NoError(t, m.Follow(told(m, stored(2), stored(1))))
+	for k := range m.All() {
+		assert.Equal(t, hash(1), k.Hash)
+		break
+	}
+}

@@ -1,0 +1,189 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Options of a checker.
+type Options struct {
+	// OnProblem is called with each problem, while the device is locked: it
+	// must not call the device. Nil: problems are only collected.
+	OnProblem func(string)
+	// IgnoreUnwritten is for hosts that never write their pages.
+	IgnoreUnwritten bool
+}
+
+// maxProblems bounds the problems that are kept; all are counted.
+const maxProblems = 100
+
+// Device is a device that is watched.
+type Device struct {
+	inner   gpu.Device
+	options Options
+
+	mu       sync.Mutex
+	actors   []actor // by actorID; 0 is the host
+	ids      map[gpu.Stream]actorID
+	pools    []*pool // by gpu.Pool; nil: destroyed
+	overlaps gpu.Overlaps
+	open     []uint64 // numbers of host accesses that have not ended
+	hostSeq  uint64   // of the last host access
+	now      access   // the operation at hand
+	split    []*page  // pages in more than one part that it touched
+
+	problems []string
+	count    int
+	pairs    map[pair]struct{} // reported already
+}
+
+// Wrap makes a checker around a device. Streams and pools that the device had
+// before are unknown to it.
+func Wrap(dev gpu.Device, o Options) *Device {
+	return &Device{
+		inner: dev, options: o,
+		actors: []actor{{name: "host"}},
+		ids:    map[gpu.Stream]actorID{},
+		pairs:  map[pair]struct{}{},
+	}
+}
+
+// Unwrap gives the device inside.
+func (d *Device) Unwrap() gpu.Device { return d.inner }
+
+// Problems are the problems found so far, the first hundred.
+func (d *Device) Problems() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]string(nil), d.problems...)
+}
+
+// Count is the number of problems found so far.
+func (d *Device) Count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count
+}
+
+// Info describes the device inside.
+func (d *Device) Info() gpu.Info { return d.inner.Info() }
+
+// Memory is that of the device inside.
+func (d *Device) Memory() (gpu.Memory, error) { return d.inner.Memory() }
+
+// HostBytes is that of the device inside; the access itself is watched by
+// HostRead and HostWrite.
+func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
+	return d.inner.HostBytes(p, page)
+}
+
+// Close closes the device inside.
+func (d *Device) Close() error { return d.inner.Close() }
+
+// NewStream makes a stream and with it an actor.
+func (d *Device) NewStream(name string) (gpu.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, err := d.inner.NewStream(name)
+	if err != nil {
+		return s, err
+	}
+	d.ids[s] = actorID(len(d.actors))
+	d.actors = append(d.actors, actor{name: name})
+	return s, nil
+}
+
+// Submit queues a batch: all its reads and writes are one operation of the stream.
+func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := d.inner.Submit(s, b)
+	accepted := len(b.Copies)
+	if err != nil {
+		if accepted = acceptedOf(err); accepted == 0 || t.IsZero() {
+			return t, err
+		}
+	}
+	// A device that took what has no order leaves the bytes to chance.
+	if err := d.overlaps.Find(b.Copies[:accepted]); err != nil {
+		d.report(fmt.Sprintf("batch %q on %s: %v", b.Label, d.streamName(s), err))
+	}
+	if id, ok := d.ids[s]; ok {
+		d.begin(id, t, b.Waits)
+		d.now.label, d.now.what = b.Label, copying
+		d.copies(b.Copies[:accepted])
+		d.end(id, t.Seq)
+	}
+	return t, err
+}
+
+// Launch queues a kernel on a device that runs kernels.
+func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
+	l, ok := d.inner.(gpu.Launcher)
+	if !ok {
+		return gpu.Ticket{}, fmt.Errorf("check: %s device does not run kernels", d.inner.Info().Backend)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := l.Launch(s, k)
+	if err != nil {
+		return t, err
+	}
+	if id, ok := d.ids[s]; ok {
+		d.begin(id, t, k.Waits)
+		d.now.label, d.now.what = k.Label, computing
+		d.kernel(&k)
+		d.end(id, t.Seq)
+	}
+	return t, nil
+}
+
+// Fence gives the point after all that was queued on the stream so far.
+func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := d.inner.Fence(s)
+	if id, ok := d.ids[s]; ok && err == nil {
+		d.end(id, t.Seq)
+	}
+	return t, err
+}
+
+// Wait makes what is queued on the stream later wait for the tickets.
+func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.inner.Wait(s, tickets...); err != nil {
+		return err
+	}
+	if id, ok := d.ids[s]; ok {
+		d.learn(id, tickets)
+	}
+	return nil
+}
+
+// Done tells whether a ticket has passed; when it has, the host knows it.
+func (d *Device) Done(t gpu.Ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.inner.Done(t) {
+		return false
+	}
+	d.learnOne(host, t)
+	return true
+}
+
+// Sync blocks until the ticket has passed; then the host knows it.
+func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
+	if err := d.inner.Sync(ctx, t); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.learnOne(host, t)
+	return nil
+}

@@ -1,0 +1,160 @@
+package check
+
+import (
+	"errors"
+	"sort"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// actorID is the index of an actor.
+type actorID int32
+
+// host is the actor that calls the device.
+const host actorID = 0
+
+// maxVersions bounds what a stream remembers for tickets that nobody has
+// waited for yet.
+const maxVersions = 1 << 13
+
+// clock is what an actor comes after: by actor, the number of an operation.
+// Missing entries are 0.
+type clock []uint64
+
+func (c clock) at(a actorID) uint64 {
+	if int(a) < len(c) {
+		return c[a]
+	}
+	return 0
+}
+
+// join takes over what another clock knows; it tells whether that was news.
+func (c *clock) join(other clock) (news bool) {
+	for len(*c) < len(other) {
+		*c = append(*c, 0)
+	}
+	for a, n := range other {
+		if n > (*c)[a] {
+			(*c)[a] = n
+			news = true
+		}
+	}
+	return news
+}
+
+func (c *clock) raise(a actorID, n uint64) {
+	for len(*c) <= int(a) {
+		*c = append(*c, 0)
+	}
+	(*c)[a] = max((*c)[a], n)
+}
+
+// covers tells whether c knows all that other does.
+func (c clock) covers(other clock) bool {
+	for a, n := range other {
+		if n > c.at(actorID(a)) {
+			return false
+		}
+	}
+	return true
+}
+
+// actor is a stream or the host.
+type actor struct {
+	name  string
+	clock clock
+	last  uint64 // number of the last operation that had a ticket
+	// versions is what the actor knew, itself apart, at its operations from
+	// number since on; ascending. A ticket is looked up in it.
+	versions []version
+	changed  bool // the clock has news since the newest version
+}
+
+type version struct {
+	since uint64
+	clock clock
+}
+
+// learn makes an actor come after what tickets cover.
+func (d *Device) learn(id actorID, tickets []gpu.Ticket) {
+	for _, t := range tickets {
+		d.learnOne(id, t)
+	}
+}
+
+func (d *Device) learnOne(id actorID, t gpu.Ticket) {
+	from, ok := d.ids[t.Stream]
+	if !ok || from == id {
+		return
+	}
+	a, b := &d.actors[id], &d.actors[from]
+	a.clock.raise(from, t.Seq)
+	a.changed = true
+	if v := b.version(t.Seq); v != nil {
+		a.clock.join(v)
+	}
+}
+
+// version is what the actor knew at an operation. Versions that were forgotten
+// are answered with the oldest kept: that may hide a hazard behind a very old
+// ticket, but never invents one.
+func (a *actor) version(seq uint64) clock {
+	i := sort.Search(len(a.versions), func(i int) bool { return a.versions[i].since > seq })
+	if i == 0 {
+		return nil
+	}
+	return a.versions[i-1].clock
+}
+
+// begin makes the next operation of a stream: it knows what the host knew and
+// what it waits for.
+func (d *Device) begin(id actorID, t gpu.Ticket, waits []gpu.Ticket) {
+	a := &d.actors[id]
+	if a.clock.join(d.actors[host].clock) {
+		a.changed = true
+	}
+	d.learn(id, waits)
+	a = &d.actors[id]
+	a.clock.raise(id, t.Seq)
+	d.now = access{actor: id, seq: t.Seq}
+}
+
+// end closes an operation or a fence: tickets from it on cover what the stream
+// knows now.
+func (d *Device) end(id actorID, seq uint64) {
+	a := &d.actors[id]
+	if a.changed {
+		a.changed = false
+		a.keep(a.last+1, d.actors[host].clock)
+	}
+	a.last = max(a.last, seq)
+}
+
+// keep adds a version. Those that tell nothing beyond what the host knows are
+// forgotten: whoever could learn from them has it from the host.
+func (a *actor) keep(since uint64, known clock) {
+	v := version{since: since}
+	n := 0
+	for n < len(a.versions) && known.covers(a.versions[n].clock) {
+		n++
+	}
+	if n == 0 && len(a.versions) >= maxVersions {
+		n = maxVersions / 2
+		a.versions[n].since = a.versions[0].since
+	}
+	if n > 0 {
+		v.clock = a.versions[0].clock[:0] // reuse its memory
+		a.versions = a.versions[:copy(a.versions, a.versions[n:])]
+	}
+	v.clock = append(v.clock, a.clock...)
+	a.versions = append(a.versions, v)
+}
+
+// acceptedOf is the number of copies of a failed batch that were queued.
+func acceptedOf(err error) int {
+	var failed *gpu.CopyError
+	if errors.As(err, &failed) {
+		return failed.Index
+	}
+	return 0
+}

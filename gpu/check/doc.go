@@ -1,0 +1,27 @@
+// Package check finds missing order. It wraps a device and reports each access
+// to a page that nothing orders after the accesses before it, even when the
+// bytes happen to come out right.
+//
+// The actors are the streams and the host. For each actor a the checker keeps a
+// vector clock: clock[a][b] is the newest operation of b that a comes after.
+//
+//	Submit on s   s learns what the host knows, then what the batch waits for;
+//	              the batch is one operation of s
+//	Launch on s   likewise, with the accesses that the kernel declares
+//	Wait on s     s learns what the tickets cover
+//	Sync, Done    the host learns what the ticket covers, once it has passed
+//
+// A ticket covers what its stream knew at its operation. For each range of a
+// page the checker keeps the last write and the reads since. A read must come
+// after the last write; a write must come after the last write and all reads.
+// Reuse of a page is a write by its next owner, so a page given away while a
+// copy still reads it shows up as a write that nothing orders after that read.
+// A read of bytes that nothing has written is reported as well.
+//
+// Ranges of bytes are separate: copies of different tokens of a page do not
+// disturb one another. Host code that touches host pages opens a scope with
+// HostRead or HostWrite and ends it; goroutines of the host among themselves
+// are left to the race detector.
+//
+// The cost is some tens of nanoseconds for an access to a whole page.
+package check

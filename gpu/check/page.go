@@ -1,0 +1,269 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// access is one side of an ordering question: operation seq of an actor.
+type access struct {
+	actor actorID
+	what  work
+	seq   uint64 // 0: no access
+	label string
+}
+
+// work is what an operation does, for reports.
+type work uint8
+
+const (
+	copying work = iota
+	computing
+	hosting
+	unmapping
+)
+
+func (w work) String() string {
+	return [...]string{"copy", "kernel", "host access", "release of memory"}[w]
+}
+
+func (a access) same(b access) bool { return a.actor == b.actor && a.seq == b.seq }
+
+// part is a range of a page with one history.
+type part struct {
+	lo, hi int64
+	write  access
+	reads  []access // since the write, at most one for each actor: its last
+}
+
+func (p *part) sameHistory(q *part) bool {
+	return p.write.same(q.write) && slices.EqualFunc(p.reads, q.reads, access.same)
+}
+
+// page is the history of a slot: parts in order that cover it from end to end,
+// none before its first access.
+type page struct {
+	parts   []part
+	waiting bool // it is in Device.split
+}
+
+// pool is what the checker knows of a pool.
+type pool struct {
+	name  string
+	bytes int64 // of a page
+	tiers [2][]page
+}
+
+// CreatePool makes a pool whose pages nobody has written.
+func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id, err := d.inner.CreatePool(spec)
+	if err != nil {
+		return id, err
+	}
+	for len(d.pools) <= int(id) {
+		d.pools = append(d.pools, nil)
+	}
+	d.pools[id] = &pool{name: spec.Name, bytes: spec.PageBytes, tiers: [2][]page{
+		messages.Primary:   make([]page, spec.DevicePages),
+		messages.Secondary: make([]page, spec.HostPages),
+	}}
+	return id, nil
+}
+
+// Resize changes the number of device pages. Taking memory away is a write by
+// the host: all that was done to the pages must have passed, as far as the host
+// knows.
+func (d *Device) Resize(p gpu.Pool, devicePages int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.inner.Resize(p, devicePages); err != nil {
+		return err
+	}
+	pl := d.pool(p)
+	if pl == nil {
+		return nil
+	}
+	d.unmap(gpu.Slot{Pool: p, Tier: messages.Primary, Page: messages.PageID(devicePages)})
+	pages := &pl.tiers[messages.Primary]
+	for len(*pages) < devicePages {
+		*pages = append(*pages, page{})
+	}
+	clear((*pages)[devicePages:])
+	*pages = (*pages)[:devicePages]
+	return nil
+}
+
+// DestroyPool frees a pool, which is a write to all its pages.
+func (d *Device) DestroyPool(p gpu.Pool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.inner.DestroyPool(p); err != nil {
+		return err
+	}
+	if d.pool(p) != nil {
+		d.unmap(gpu.Slot{Pool: p, Tier: messages.Primary})
+		d.unmap(gpu.Slot{Pool: p, Tier: messages.Secondary})
+		d.pools[p] = nil
+	}
+	return nil
+}
+
+// unmap checks that the host may take away the pages from a slot on.
+func (d *Device) unmap(from gpu.Slot) {
+	d.hostSeq++
+	d.now = access{actor: host, seq: d.hostSeq, what: unmapping}
+	for n := len(d.pools[from.Pool].tiers[from.Tier]); int(from.Page) < n; from.Page++ {
+		if d.page(from).parts != nil {
+			d.write(gpu.Access{Slot: from})
+		}
+	}
+	d.settle()
+}
+
+func (d *Device) pool(p gpu.Pool) *pool {
+	if int(p) < 0 || int(p) >= len(d.pools) {
+		return nil
+	}
+	return d.pools[p]
+}
+
+// page is the history of a slot; nil when the checker does not know the pool.
+func (d *Device) page(s gpu.Slot) *page {
+	pl := d.pool(s.Pool)
+	if pl == nil || int(s.Page) >= len(pl.tiers[s.Tier]) {
+		return nil
+	}
+	return &pl.tiers[s.Tier][s.Page]
+}
+
+// copies does the accesses of a batch: all reads first, they are of one moment.
+func (d *Device) copies(list []gpu.Copy) {
+	for i := range list {
+		c := &list[i]
+		d.read(gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes})
+	}
+	for i := range list {
+		c := &list[i]
+		d.write(gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes})
+	}
+	d.settle()
+}
+
+func (d *Device) kernel(k *gpu.Kernel) {
+	for _, a := range k.Reads {
+		d.read(a)
+	}
+	for _, a := range k.Writes {
+		d.write(a)
+	}
+	d.settle()
+}
+
+// read demands that the last write comes before, and notes the read.
+func (d *Device) read(a gpu.Access) {
+	parts, ok := d.cut(&a)
+	if !ok {
+		return
+	}
+	written := false
+	for i := range parts {
+		p := &parts[i]
+		if p.write.seq != 0 {
+			written = true
+			d.demand(a, conflict{p.write, "reads", "wrote"})
+		}
+		p.note(d.now)
+	}
+	if !written && !d.options.IgnoreUnwritten {
+		d.unwritten(a)
+	}
+}
+
+// write demands that the last write and all reads since come before; then it
+// is the last write.
+func (d *Device) write(a gpu.Access) {
+	parts, ok := d.cut(&a)
+	if !ok {
+		return
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.write.seq != 0 {
+			d.demand(a, conflict{p.write, "writes", "wrote"})
+		}
+		for _, r := range p.reads {
+			d.demand(a, conflict{r, "writes", "read"})
+		}
+		p.write, p.reads = d.now, p.reads[:0]
+	}
+}
+
+// note replaces the actor's earlier read by its last.
+func (p *part) note(a access) {
+	for i := range p.reads {
+		if p.reads[i].actor == a.actor {
+			p.reads[i] = a
+			return
+		}
+	}
+	p.reads = append(p.reads, a)
+}
+
+// cut gives the parts that make up an access exactly, and resolves its length
+// when it is the whole page.
+func (d *Device) cut(a *gpu.Access) (parts []part, ok bool) {
+	pg := d.page(a.Slot)
+	if pg == nil {
+		return nil, false
+	}
+	size := d.pools[a.Slot.Pool].bytes
+	if a.Bytes == 0 {
+		a.Offset, a.Bytes = 0, size
+	}
+	if pg.parts == nil {
+		pg.parts = append(pg.parts, part{hi: size})
+	}
+	lo := pg.splitAt(a.Offset)
+	hi := pg.splitAt(a.Offset + a.Bytes)
+	if len(pg.parts) > 1 && !pg.waiting {
+		pg.waiting = true
+		d.split = append(d.split, pg)
+	}
+	return pg.parts[lo:hi], true
+}
+
+// splitAt makes a part begin at an offset and gives its index.
+func (pg *page) splitAt(offset int64) int {
+	i, found := slices.BinarySearchFunc(pg.parts, offset, func(p part, at int64) int { return int(p.lo - at) })
+	if found || offset >= pg.parts[len(pg.parts)-1].hi {
+		return i
+	}
+	left := &pg.parts[i-1]
+	right := part{lo: offset, hi: left.hi, write: left.write, reads: slices.Clone(left.reads)}
+	left.hi = offset
+	pg.parts = slices.Insert(pg.parts, i, right)
+	return i
+}
+
+// settle joins neighbours that have the same history again, at the end of an
+// operation.
+func (d *Device) settle() {
+	for _, pg := range d.split {
+		pg.waiting = false
+		n := 0
+		for i := 1; i < len(pg.parts); i++ {
+			if pg.parts[n].sameHistory(&pg.parts[i]) {
+				pg.parts[n].hi = pg.parts[i].hi
+				continue
+			}
+			n++
+			pg.parts[n], pg.parts[i] = pg.parts[i], pg.parts[n]
+		}
+		pg.parts = pg.parts[:n+1]
+	}
+	d.split = d.split[:0]
+}

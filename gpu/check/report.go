@@ -1,0 +1,104 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// conflict is an earlier access that the operation at hand must come after.
+type conflict struct {
+	earlier    access
+	verb, past string // of the later and of the earlier access
+}
+
+// pair names two operations, so that a batch of pages is one problem.
+type pair struct {
+	earlier, later       actorID
+	earlierSeq, laterSeq uint64
+}
+
+// maxPairs bounds the memory for problems already reported; beyond it some are
+// reported twice.
+const maxPairs = 1 << 16
+
+// demand reports a conflict that nothing orders.
+func (d *Device) demand(a gpu.Access, c conflict) {
+	if c.earlier.actor == d.now.actor {
+		return
+	}
+	known := d.actors[d.now.actor].clock.at(c.earlier.actor)
+	if c.earlier.seq <= known {
+		return
+	}
+	key := pair{c.earlier.actor, d.now.actor, c.earlier.seq, d.now.seq}
+	if _, again := d.pairs[key]; again {
+		return
+	}
+	if len(d.pairs) == maxPairs {
+		clear(d.pairs)
+	}
+	d.pairs[key] = struct{}{}
+	later, earlier := d.actors[d.now.actor].name, d.actors[c.earlier.actor].name
+	d.report(fmt.Sprintf("%s: %s %s what %s %s; nothing orders %s after operation %d of %s: %s",
+		d.where(a), d.describe(d.now), c.verb, d.describe(c.earlier), c.past,
+		later, c.earlier.seq, earlier, d.edge(c.earlier.actor, known)))
+}
+
+// edge says what the operation at hand does know of another actor.
+func (d *Device) edge(of actorID, known uint64) string {
+	later, earlier := d.actors[d.now.actor].name, d.actors[of].name
+	switch {
+	case of == host:
+		return fmt.Sprintf("the host's scope was still open when %s was given the operation", later)
+	case known == 0:
+		return fmt.Sprintf("%s has waited for nothing of %s", later, earlier)
+	default:
+		return fmt.Sprintf("%s has waited for %s up to operation %d", later, earlier, known)
+	}
+}
+
+func (d *Device) unwritten(a gpu.Access) {
+	d.report(fmt.Sprintf("%s: %s reads what nothing has written", d.where(a), d.describe(d.now)))
+}
+
+func (d *Device) where(a gpu.Access) string {
+	p := d.pools[a.Slot.Pool]
+	s := fmt.Sprintf("pool %s %s page %d", p.name, a.Slot.Tier, a.Slot.Page)
+	if a.Bytes == p.bytes {
+		return s
+	}
+	return fmt.Sprintf("%s bytes [%d, %d)", s, a.Offset, a.Offset+a.Bytes)
+}
+
+func (d *Device) describe(a access) string {
+	var b strings.Builder
+	fmt.Fprint(&b, a.what)
+	if a.label != "" {
+		fmt.Fprintf(&b, " %q", a.label)
+	}
+	if a.actor == host {
+		fmt.Fprintf(&b, " (host, %d)", a.seq)
+	} else {
+		fmt.Fprintf(&b, " (stream %s, operation %d)", d.actors[a.actor].name, a.seq)
+	}
+	return b.String()
+}
+
+func (d *Device) streamName(s gpu.Stream) string {
+	if id, ok := d.ids[s]; ok {
+		return "stream " + d.actors[id].name
+	}
+	return fmt.Sprintf("stream %d", s)
+}
+
+func (d *Device) report(problem string) {
+	d.count++
+	if len(d.problems) < maxProblems {
+		d.problems = append(d.problems, problem)
+	}
+	if d.options.OnProblem != nil {
+		d.options.OnProblem(problem)
+	}
+}

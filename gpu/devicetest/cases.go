@@ -1,0 +1,281 @@
+package devicetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+)
+
+var small = gpu.PoolSpec{Name: "small", PageBytes: 4096, DevicePages: 8, HostPages: 8, MaxDevicePages: 32}
+
+// roundTrips moves ranges host → device → device → host and looks at what came
+// back and at the bytes beside it.
+func roundTrips(t *testing.T, dev gpu.Device) {
+	const page = 1 << 16
+	r := newRig(t, dev, gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 3, HostPages: 3})
+	for _, n := range []int64{1, 3, 16, 255, 256, 4095, 4096, 28 << 10, page - 1, page} {
+		for _, at := range []int64{0, 1, 64, 4096, page - n} {
+			if at < 0 || at+n > page {
+				continue
+			}
+			back := page - n - min(at, page-n)
+			r.write(0, byte(n))
+			r.write(1, 77)
+			a := r.submit(r.s[0], nil,
+				gpu.Copy{Src: r.host(0), Dst: r.device(0), SrcOffset: at, DstOffset: back, Bytes: n})
+			b := r.submit(r.s[1], on(a),
+				gpu.Copy{Src: r.device(0), Dst: r.device(2), SrcOffset: back, DstOffset: at, Bytes: n})
+			c := r.submit(r.s[2], on(b),
+				gpu.Copy{Src: r.device(2), Dst: r.host(1), SrcOffset: at, DstOffset: back, Bytes: n})
+			r.sync(c)
+			got := r.read(1)
+			for i := range got {
+				want := pattern(77, i)
+				if int64(i) >= back && int64(i) < back+n {
+					want = pattern(byte(n), i-int(back)+int(at))
+				}
+				if got[i] != want {
+					require.Failf(t, "wrong bytes", "%d bytes at %d: byte %d is %#x, want %#x", n, at, i, got[i], want)
+				}
+			}
+		}
+	}
+}
+
+func scatteredBatch(t *testing.T, dev gpu.Device) {
+	const n = 64
+	r := newRig(t, dev, gpu.PoolSpec{Name: "p", PageBytes: 8192, DevicePages: n, HostPages: 2 * n})
+	var in, out []gpu.Copy
+	for i := range n {
+		r.write(i, byte(i))
+		in = append(in, r.whole(r.host(i), r.device(i*37%n)))
+		out = append(out, r.whole(r.device(i*37%n), r.host(n+i)))
+	}
+	r.sync(r.submit(r.s[1], on(r.submit(r.s[0], nil, in...)), out...))
+	for i := range n {
+		r.want(n+i, byte(i))
+	}
+}
+
+func mixedBatch(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	r.write(0, 1)
+	r.write(1, 2)
+	first := r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)))
+	mixed := r.submit(r.s[0], on(first),
+		r.whole(r.host(1), r.device(1)), r.whole(r.device(0), r.host(2)), r.whole(r.device(0), r.device(2)))
+	r.sync(r.submit(r.s[1], on(mixed), r.whole(r.device(1), r.host(3)), r.whole(r.device(2), r.host(4))))
+	r.want(2, 1)
+	r.want(3, 2)
+	r.want(4, 1)
+}
+
+// orderAcrossStreams hands one page from stream to stream, each reuse behind
+// the read before it.
+func orderAcrossStreams(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	for i := range 8 {
+		r.write(i, byte(i))
+	}
+	var last gpu.Ticket
+	for i := range 7 {
+		in := r.submit(r.s[i%2], on(last), r.whole(r.host(i+1), r.device(0)))
+		last = r.submit(r.s[2], on(in), r.whole(r.device(0), r.host(i)))
+	}
+	r.sync(last)
+	for i := range 7 {
+		r.want(i, byte(i+1))
+	}
+}
+
+func waitsAndFences(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	r.write(0, 9)
+	r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)))
+	fence, err := dev.Fence(r.s[0])
+	require.NoError(t, err)
+	require.NoError(t, dev.Wait(r.s[1], fence, gpu.Ticket{}))
+	through, err := dev.Fence(r.s[1])
+	require.NoError(t, err)
+	// s2 learns of the copy through a fence on a stream that only waited.
+	r.sync(r.submit(r.s[2], on(through), r.whole(r.device(0), r.host(1))))
+	r.want(1, 9)
+
+	idle, err := dev.NewStream("idle")
+	require.NoError(t, err)
+	fence, err = dev.Fence(idle)
+	require.NoError(t, err)
+	r.sync(fence)
+}
+
+func emptyBatch(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	r.write(0, 5)
+	a := r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)))
+	b := r.submit(r.s[1], on(a))
+	r.sync(r.submit(r.s[2], on(b), r.whole(r.device(0), r.host(1))))
+	r.want(1, 5)
+}
+
+func doneAndSync(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	assert.True(t, dev.Done(gpu.Ticket{}), "the zero ticket has passed")
+	r.sync(gpu.Ticket{})
+	r.write(0, 5)
+	a := r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)))
+	b := r.submit(r.s[0], nil, r.whole(r.device(0), r.host(1)))
+	r.sync(b)
+	assert.True(t, dev.Done(a), "a stream passes its tickets in order")
+	r.want(1, 5)
+}
+
+func cancelledSync(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	r.write(0, 5)
+	a := r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	// The ticket may have passed already; otherwise the context's end shows.
+	if err := dev.Sync(ctx, a); err != nil {
+		assert.ErrorIs(t, err, context.Canceled)
+	}
+	r.sync(a)
+}
+
+func resizeKeepsPages(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	for i := range 4 {
+		r.write(i, byte(i+1))
+	}
+	in := r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(7)))
+	r.sync(in)
+	require.NoError(t, dev.Resize(r.pool, 32))
+	far := r.submit(r.s[0], nil, r.whole(r.host(2), r.device(31)))
+	out := r.submit(r.s[1], on(far), r.whole(r.device(0), r.host(4)), r.whole(r.device(7), r.host(5)), r.whole(r.device(31), r.host(6)))
+	r.sync(out)
+	r.want(4, 1)
+	r.want(5, 2)
+	r.want(6, 3)
+	require.NoError(t, dev.Resize(r.pool, 8))
+	r.sync(r.submit(r.s[1], nil, r.whole(r.device(7), r.host(6))))
+	r.want(6, 2)
+	_, err := dev.Submit(r.s[1], &gpu.Batch{Copies: []gpu.Copy{r.whole(r.device(8), r.host(0))}})
+	assert.Error(t, err, "a page that went is no page")
+	assert.Error(t, dev.Resize(r.pool, 33), "a pool does not outgrow its bound")
+}
+
+func memoryAccounts(t *testing.T, dev gpu.Device) {
+	before, err := dev.Memory()
+	require.NoError(t, err)
+	r := newRig(t, dev, gpu.PoolSpec{Name: "p", PageBytes: 1 << 20, DevicePages: 4, HostPages: 1, MaxDevicePages: 8})
+	with, err := dev.Memory()
+	require.NoError(t, err)
+	assert.Equal(t, before.Total, with.Total)
+	assert.LessOrEqual(t, with.Free, before.Free-4<<20)
+	require.NoError(t, dev.Resize(r.pool, 8))
+	grown, err := dev.Memory()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, grown.Free, before.Free-8<<20)
+	require.NoError(t, dev.DestroyPool(r.pool))
+	after, err := dev.Memory()
+	require.NoError(t, err)
+	assert.Greater(t, after.Free, grown.Free)
+	_, err = dev.CreatePool(gpu.PoolSpec{Name: "huge", PageBytes: 1 << 20, DevicePages: int(before.Total>>20) + 1})
+	assert.ErrorIs(t, err, gpu.ErrOutOfMemory)
+}
+
+// refusals are the calls that no device may carry out.
+func refusals(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	one := r.spec.PageBytes
+	bad := []struct {
+		name   string
+		copies []gpu.Copy
+	}{
+		{"host to host", []gpu.Copy{r.whole(r.host(0), r.host(1))}},
+		{"no such device page", []gpu.Copy{r.whole(r.host(0), r.device(8))}},
+		{"no such host page", []gpu.Copy{r.whole(r.host(8), r.device(0))}},
+		{"no page", []gpu.Copy{r.whole(r.host(0), r.device(int(messages.NoPage)))}},
+		{"no such pool", []gpu.Copy{{Src: gpu.Slot{Pool: r.pool + 99}, Dst: r.device(0), Bytes: 1}}},
+		{"nothing", []gpu.Copy{{Src: r.host(0), Dst: r.device(0)}}},
+		{"past the source's end", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: 1, Bytes: one}}},
+		{"past the destination's end", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), DstOffset: 1, Bytes: one}}},
+		{"before the beginning", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: -1, Bytes: 1}}},
+		{"two to one page", []gpu.Copy{r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(0))}},
+		{"chained", []gpu.Copy{r.whole(r.host(0), r.device(0)), r.whole(r.device(0), r.device(1))}},
+	}
+	for _, c := range bad {
+		_, err := dev.Submit(r.s[0], &gpu.Batch{Label: c.name, Copies: c.copies})
+		assert.Error(t, err, c.name)
+	}
+	unknown := gpu.Ticket{Stream: r.s[0], Seq: 1 << 40}
+	_, err := dev.Submit(r.s[1], &gpu.Batch{Waits: on(unknown)})
+	assert.Error(t, err, "a ticket that was never given")
+	assert.Error(t, dev.Wait(r.s[1], unknown))
+	assert.Error(t, dev.Sync(context.Background(), unknown))
+	assert.False(t, dev.Done(unknown))
+	_, err = dev.Submit(99999, &gpu.Batch{})
+	assert.Error(t, err, "no such stream")
+	_, err = dev.Fence(0)
+	assert.Error(t, err, "no stream")
+	assert.Error(t, dev.DestroyPool(r.pool+99))
+	assert.Error(t, dev.Resize(r.pool+99, 1))
+	assert.Nil(t, dev.HostBytes(r.pool, 8))
+	_, err = dev.CreatePool(gpu.PoolSpec{Name: "no bytes", DevicePages: 1})
+	assert.Error(t, err)
+}
+
+// failureInBatch: copies before the one that fails are done, others are not,
+// and the ticket covers those that are.
+func failureInBatch(t *testing.T, dev gpu.Device) {
+	f, ok := as[failer](dev)
+	if !ok {
+		t.Skip("the device does not fail on demand")
+	}
+	r := newRig(t, dev, small)
+	for i := range 8 {
+		r.write(i, byte(i))
+	}
+	r.sync(r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(1)), r.whole(r.host(2), r.device(2))))
+	f.Fail(gpu.Offload, 1)
+	ticket, err := dev.Submit(r.s[0], &gpu.Batch{Copies: []gpu.Copy{
+		r.whole(r.host(7), r.device(3)), r.whole(r.device(0), r.host(4)), r.whole(r.device(1), r.host(5)),
+	}})
+	require.ErrorIs(t, err, gpu.ErrCopyFailed)
+	var failed *gpu.CopyError
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, 1, failed.Index)
+	assert.Equal(t, r.device(0), failed.Copy.Src)
+	assert.Equal(t, r.host(4), failed.Copy.Dst)
+	r.sync(ticket)
+	r.sync(r.submit(r.s[0], nil, r.whole(r.device(3), r.host(6))))
+	r.want(6, 7)
+	r.want(4, 4)
+	r.want(5, 5)
+	r.sync(r.submit(r.s[0], nil, r.whole(r.device(0), r.host(4))))
+	r.want(4, 0)
+}
+
+func closedDevice(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	r.write(0, 1)
+	r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)))
+	require.NoError(t, dev.Close())
+	_, err := dev.Submit(r.s[0], &gpu.Batch{})
+	assert.ErrorIs(t, err, gpu.ErrClosed)
+	_, err = dev.NewStream("late")
+	assert.ErrorIs(t, err, gpu.ErrClosed)
+	_, err = dev.CreatePool(small)
+	assert.ErrorIs(t, err, gpu.ErrClosed)
+	assert.NoError(t, dev.Close(), "closing twice is harmless")
+}
+
+func randomPrograms(t *testing.T, dev gpu.Device) {
+	p := Generate(Shape{Seed: 1, Steps: 300})
+	p.Run(t, dev)
+}

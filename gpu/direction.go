@@ -1,0 +1,73 @@
+package gpu
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Direction is the way a copy takes. Each direction has an engine of its own
+// on a device: copies of one direction queue behind one another, copies of
+// different directions overlap.
+type Direction uint8
+
+// The directions.
+const (
+	Offload Direction = iota // device to host
+	Onboard                  // host to device
+	Local                    // device to device
+	Directions
+)
+
+var directionNames = [Directions]string{"offload", "onboard", "copy"}
+
+// String names the direction: offload, onboard, copy.
+func (d Direction) String() string {
+	if d >= Directions {
+		return fmt.Sprintf("direction(%d)", uint8(d))
+	}
+	return directionNames[d]
+}
+
+// ParseDirection is the inverse of String.
+func ParseDirection(name string) (Direction, error) {
+	for d, n := range directionNames {
+		if n == name {
+			return Direction(d), nil
+		}
+	}
+	return 0, fmt.Errorf("gpu: no direction %q (there are offload, onboard, copy)", name)
+}
+
+// Direction tells which way a copy goes; ok is false for a copy from host
+// memory to host memory, which devices refuse.
+func (c Copy) Direction() (d Direction, ok bool) {
+	switch {
+	case c.Src.Tier == messages.Primary && c.Dst.Tier == messages.Secondary:
+		return Offload, true
+	case c.Src.Tier == messages.Secondary && c.Dst.Tier == messages.Primary:
+		return Onboard, true
+	case c.Src.Tier == messages.Primary && c.Dst.Tier == messages.Primary:
+		return Local, true
+	default:
+		return 0, false
+	}
+}
+
+// Follows tells whether c continues prev in memory on both sides, so that one
+// descriptor can move both; pages of a pool and tier lie one behind the other.
+// The sizes are those of the pages of c's source and destination pools.
+func (c Copy) Follows(prev Copy, size PageSizes) bool {
+	return c.Src.Pool == prev.Src.Pool && c.Src.Tier == prev.Src.Tier &&
+		c.Dst.Pool == prev.Dst.Pool && c.Dst.Tier == prev.Dst.Tier &&
+		int64(c.Src.Page)*size.Src+c.SrcOffset == int64(prev.Src.Page)*size.Src+prev.SrcOffset+prev.Bytes &&
+		int64(c.Dst.Page)*size.Dst+c.DstOffset == int64(prev.Dst.Page)*size.Dst+prev.DstOffset+prev.Bytes
+}
+
+// PageSizes are the page sizes of the two pools of a copy, in bytes.
+type PageSizes struct{ Src, Dst int64 }
+
+// String names the slot: pool, tier and page.
+func (s Slot) String() string {
+	return fmt.Sprintf("pool %d %s page %d", s.Pool, s.Tier, s.Page)
+}

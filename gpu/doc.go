@@ -1,0 +1,35 @@
+// Package gpu is the engine's view of a device: pools of pages in device and
+// host memory, streams that run work in order, batches of copies, and tickets,
+// the points on a stream that other work waits for.
+//
+//	      host memory            link               device memory
+//	┌───────────────────┐  ── onboard ──▶  ┌───────────────────────────┐
+//	│ pool 0: 0 1 2 …   │                  │ pool 0: 0 1 2 3 4 5 …     │
+//	│ pool 1: 0 1 …     │  ◀── offload ──  │ pool 1: 0 1 2 …      ↺ copy
+//	└───────────────────┘                  └───────────────────────────┘
+//
+// # What may block
+//
+// Only Sync. Submit, Fence, Wait and Done answer at once; order is made on the
+// streams, by tickets, and costs the processor nothing. Work submitted to one
+// stream runs in the order of submission. Work on two streams has no order but
+// what a ticket gives it.
+//
+// # When bytes may be reused
+//
+// A slot is the memory of one page. Whoever writes a slot must come after the
+// slot's last write and after every read since; whoever reads it must come
+// after its last write. "Come after" means: on the same stream later, or behind
+// a Wait for a ticket that covers the other operation, or, for the host, after
+// Sync or Done has said that the ticket passed, or any chain of these. Nothing
+// in this package enforces the rule on a real device. Package gpu/check wraps
+// any device and reports each access that breaks it; package gpu/sim makes the
+// broken ones visible in the bytes.
+//
+// # Backends
+//
+// gpu/sim is the default, plain Go: real bytes, virtual time. gpu/cuda drives
+// an NVIDIA device through its driver library; a program that wants it imports
+// it, and Open finds it by name. gpu/devicetest holds what every backend must
+// pass.
+package gpu

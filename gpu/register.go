@@ -1,0 +1,52 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Spec says which device to open. Fields that a backend has no use for are
+// passed over.
+type Spec struct {
+	Ordinal     int    // which of the machine's devices, from 0
+	MemoryBytes int64  // device memory to use; 0: what the backend takes by itself
+	Profile     string // simulated: name of the link profile
+	Seed        int64  // simulated: of the schedule
+}
+
+// Opener opens a device of one backend.
+type Opener func(Spec) (Device, error)
+
+var backends struct {
+	sync.Mutex
+	names   []string
+	openers []Opener
+}
+
+// Register makes a backend known to Open. Backends call it when they are
+// imported; a second registration of a name panics.
+func Register(name string, open Opener) {
+	backends.Lock()
+	defer backends.Unlock()
+	if slices.Contains(backends.names, name) {
+		panic(fmt.Sprintf("gpu: backend %s registered twice", name))
+	}
+	backends.names = append(backends.names, name)
+	backends.openers = append(backends.openers, open)
+}
+
+// Open opens a device of a backend that the program has imported.
+func Open(name string, spec Spec) (Device, error) {
+	backends.Lock()
+	i := slices.Index(backends.names, name)
+	if i < 0 {
+		known := strings.Join(backends.names, ", ")
+		backends.Unlock()
+		return nil, fmt.Errorf("gpu: no backend %q is linked into this program (there are: %s)", name, known)
+	}
+	open := backends.openers[i]
+	backends.Unlock()
+	return open(spec)
+}

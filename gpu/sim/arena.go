@@ -1,0 +1,77 @@
+package sim
+
+import "github.com/kvactor/kvactor/messages"
+
+// Poison bytes: what a page holds that nobody has written.
+const (
+	PoisonNew    = 0xDD // a new page
+	PoisonFlight = 0xDB // the destination of a copy that is under way
+)
+
+// pieceBytes is the size of an arena's pieces, in whole pages: large enough
+// for few of them, small enough that a pool of which little is used stays small.
+const pieceBytes = 1 << 20
+
+// arena is the memory of one pool in one tier. Pages lie in pieces that are
+// made when a page in them is first touched and stay where they are, so that
+// HostBytes stays valid while the arena grows.
+type arena struct {
+	pageBytes int64
+	perPiece  int
+	pages     int
+	pieces    [][]byte
+	touched   []bool // by page: it has been given its first bytes
+	poison    bool
+}
+
+func newArena(pageBytes int64, pages int, poison bool) arena {
+	a := arena{pageBytes: pageBytes, perPiece: int(max(1, pieceBytes/pageBytes)), poison: poison}
+	a.resize(pages)
+	return a
+}
+
+// resize changes the number of pages at the end. Pages that come are new, also
+// those that were there before.
+func (a *arena) resize(pages int) {
+	n := (pages + a.perPiece - 1) / a.perPiece
+	for len(a.pieces) < n {
+		a.pieces = append(a.pieces, nil)
+	}
+	clear(a.pieces[n:])
+	a.pieces = a.pieces[:n]
+	for len(a.touched) < pages {
+		a.touched = append(a.touched, false)
+	}
+	clear(a.touched[pages:])
+	a.touched = a.touched[:pages]
+	a.pages = pages
+}
+
+// page gives the bytes of a page.
+func (a *arena) page(p messages.PageID) []byte {
+	i := int(p) / a.perPiece
+	if a.pieces[i] == nil {
+		a.pieces[i] = make([]byte, int64(a.perPiece)*a.pageBytes)
+	}
+	lo := int64(int(p)%a.perPiece) * a.pageBytes
+	b := a.pieces[i][lo : lo+a.pageBytes : lo+a.pageBytes]
+	if !a.touched[p] {
+		a.touched[p] = true
+		if a.poison {
+			fill(b, PoisonNew)
+		}
+	}
+	return b
+}
+
+// fill writes one byte value everywhere, doubling what it has, at the speed of
+// copies.
+func fill(b []byte, v byte) {
+	if len(b) == 0 {
+		return
+	}
+	b[0] = v
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}

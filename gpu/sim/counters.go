@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// Counters is what a device has done since it was made. Operations count when
+// they have ended.
+type Counters struct {
+	Directions [gpu.Directions]Traffic
+	Kernels    int64
+}
+
+// Traffic is what went one way.
+type Traffic struct {
+	Calls  int64 // operations, one for each stretch of a batch that goes one way
+	Copies int64
+	Bytes  int64
+	Busy   time.Duration // of the engine
+}
+
+func (c *Counters) add(o *op) {
+	t := &c.Directions[o.direction]
+	t.Calls += o.calls
+	t.Copies += int64(len(o.copies))
+	t.Bytes += o.bytes
+	t.Busy += time.Duration(o.end - o.started)
+}
+
+// Counters gives what the device has done so far.
+func (d *Device) Counters() Counters {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.counters
+}
+
+// Busy is the part of virtual time, 0 to 1, in which the engine of each
+// direction had work, since the device was made, with what is under way.
+func (d *Device) Busy() [gpu.Directions]float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var busy [gpu.Directions]float64
+	if d.now == 0 {
+		return busy
+	}
+	for e := range busy {
+		t := int64(d.counters.Directions[e].Busy)
+		if o := d.onEngine(gpu.Direction(e)); o != nil {
+			t += d.now - o.started
+		}
+		busy[e] = float64(t) / float64(d.now)
+	}
+	return busy
+}
+
+// Pending counts the copies and operations that have not ended.
+func (d *Device) Pending() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pending
+}

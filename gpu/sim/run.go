@@ -1,0 +1,256 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// engine moves the copies of one direction, one operation at a time.
+type engine struct{ op int32 }
+
+// Operation tells a Trace about an operation that has ended.
+type Operation struct {
+	Stream    string
+	Label     string
+	Kind      string // "copy", "kernel" or "wait"
+	Direction gpu.Direction
+	Copies    int
+	Bytes     int64
+	Timing
+}
+
+// step starts what can start now, moves time to the next event and ends what
+// ends there: one operation. It tells whether there was an event up to limit.
+func (d *Device) step(limit int64) bool {
+	if d.start() {
+		return true
+	}
+	next, who := d.next()
+	if next > limit || next == forever {
+		return false
+	}
+	d.now = max(d.now, next)
+	if who != noOp {
+		d.finish(who)
+	}
+	return true
+}
+
+// start lets the head of each stream become ready when its waits are met, and
+// ready ones run: kernels at once, copies when their engine is free, the one
+// first that was ready first. Waits end where they start; it tells whether it
+// has ended one, which may have let others become ready.
+func (d *Device) start() (ended bool) {
+	var chosen [gpu.Directions]int32
+	for e := range chosen {
+		chosen[e] = noOp
+	}
+	for _, s := range d.streams {
+		if s.queue.empty() || s.stalled > d.now {
+			continue
+		}
+		i := s.queue.first()
+		o := &d.ops[i]
+		if o.state == queued && d.met(o) {
+			d.becomeReady(o)
+		}
+		if o.state != ready || o.earliest > d.now {
+			continue
+		}
+		switch o.kind {
+		case marker:
+			o.started, o.end = d.now, d.now
+			d.finish(i)
+			ended = true
+		case kernel:
+			o.state, o.started = running, d.now
+			o.end = d.now + int64(math.Ceil(o.work))
+		case copies:
+			if best := chosen[o.direction]; best == noOp || d.before(o, &d.ops[best]) {
+				chosen[o.direction] = i
+			}
+		}
+	}
+	for e, i := range chosen {
+		if i != noOp && d.engines[e].op == noOp {
+			d.begin(i)
+		}
+	}
+	return ended
+}
+
+func (d *Device) met(o *op) bool {
+	for _, t := range o.waits {
+		if !d.passed(t) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Device) becomeReady(o *op) {
+	o.state, o.readyAt = ready, d.now
+	if d.config.Seed == 0 || o.kind == marker {
+		return
+	}
+	delay, stretch := newChance(d.config.Seed, o.stream, o.seq).schedule()
+	o.earliest = max(o.earliest, d.now+delay)
+	o.work *= stretch
+	o.speed /= stretch
+}
+
+func (d *Device) before(a, b *op) bool {
+	if a.readyAt != b.readyAt {
+		return a.readyAt < b.readyAt
+	}
+	return a.order < b.order
+}
+
+// begin starts a copy operation on its engine. From now on its destination is
+// nobody's to read.
+func (d *Device) begin(i int32) {
+	o := &d.ops[i]
+	o.state, o.started, o.updated = running, d.now, d.now
+	o.end = d.now + int64(math.Ceil(o.work))
+	d.engines[o.direction].op = i
+	if d.config.Poison == PoisonOn {
+		for k := range o.copies {
+			c := &o.copies[k]
+			fill(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], PoisonFlight)
+		}
+	}
+	if o.direction != gpu.Local {
+		d.shareLink()
+	}
+}
+
+// shareLink settles the speed of the two directions of the link whenever an
+// operation starts or ends on one of them.
+func (d *Device) shareLink() {
+	down, up := d.onEngine(gpu.Offload), d.onEngine(gpu.Onboard)
+	rate := func(own, other *op) {
+		if own == nil {
+			return
+		}
+		own.work -= float64(float64(d.now-own.updated) * own.rate)
+		own.updated, own.rate = d.now, 1
+		if other != nil {
+			own.rate = d.profile.share(own.speed, other.speed)
+		}
+		own.end = d.now + int64(math.Ceil(max(0, own.work)/own.rate))
+	}
+	rate(down, up)
+	rate(up, down)
+}
+
+func (d *Device) onEngine(e gpu.Direction) *op {
+	if d.engines[e].op == noOp {
+		return nil
+	}
+	return &d.ops[d.engines[e].op]
+}
+
+// next finds the next time at which something happens: an operation ends, or
+// one that is ready may start. Of operations that end together the one given
+// first goes first.
+func (d *Device) next() (at int64, who int32) {
+	at, who = forever, noOp
+	for _, s := range d.streams {
+		if s.queue.empty() {
+			continue
+		}
+		i := s.queue.first()
+		o := &d.ops[i]
+		switch {
+		case o.state == running:
+			if o.end < at || o.end == at && (who == noOp || o.order < d.ops[who].order) {
+				at, who = o.end, i
+			}
+		case s.stalled > d.now:
+			if s.stalled < at {
+				at, who = s.stalled, noOp
+			}
+		case o.state == ready && o.earliest > d.now && o.earliest < at:
+			at, who = o.earliest, noOp
+		}
+	}
+	return at, who
+}
+
+// finish does what an operation is for, at its end, and takes it from its stream.
+func (d *Device) finish(i int32) {
+	o := &d.ops[i]
+	switch o.kind {
+	case copies:
+		d.engines[o.direction].op = noOp
+		for k := range o.copies {
+			c := &o.copies[k]
+			copy(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], d.bytes(c.Src)[c.SrcOffset:])
+		}
+		d.counters.add(o)
+		if o.direction != gpu.Local {
+			d.shareLink()
+		}
+	case kernel:
+		if !d.runKernel(o) {
+			return
+		}
+		o = &d.ops[i] // the records may have moved
+		d.counters.Kernels++
+	}
+	d.retire(i)
+}
+
+// runKernel runs the function of a kernel without mu; it tells whether the
+// device is still there afterwards. A kernel that panics has run.
+func (d *Device) runKernel(o *op) bool {
+	f := o.run
+	o.run = nil
+	if f != nil {
+		d.unlocked(f)
+	}
+	return d.err == nil
+}
+
+// unlocked takes mu again also when the kernel panics: its caller has it then,
+// as its deferred calls expect.
+func (d *Device) unlocked(kernel func(gpu.PageBytes)) {
+	d.mu.Unlock()
+	defer d.mu.Lock()
+	kernel(d.kernelBytes)
+}
+
+// kernelBytes is what kernels see of memory.
+func (d *Device) kernelBytes(s gpu.Slot) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		if err := d.checkRange(s, 0, 0); err != nil {
+			panic("sim: kernel: " + err.Error())
+		}
+	}
+	return d.bytes(s)
+}
+
+// retire takes an operation that has ended from its stream.
+func (d *Device) retire(i int32) {
+	o := &d.ops[i]
+	s := d.streams[o.stream-1]
+	s.queue.pop()
+	s.done = o.seq
+	d.pending -= 1 + len(o.copies)
+	t := Timing{Seq: o.seq, Submit: time.Duration(o.submitted), Start: time.Duration(o.started), End: time.Duration(d.now)}
+	if s.past == nil {
+		s.past = make([]Timing, remembered)
+	}
+	s.past[o.seq%remembered] = t
+	d.free = append(d.free, i)
+	if d.config.Trace != nil {
+		d.config.Trace(Operation{
+			Stream: s.name, Label: o.label, Kind: o.kind.String(), Direction: o.direction,
+			Copies: len(o.copies), Bytes: o.bytes, Timing: t,
+		})
+	}
+}

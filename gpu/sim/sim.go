@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// Config describes a simulated device.
+type Config struct {
+	// MemoryBytes is the size of device memory; host memory has no limit.
+	MemoryBytes int64
+	// Profile names the timing; "" is DefaultProfile.
+	Profile string
+	// Measured is a profile that was read from a file; it goes before Profile.
+	Measured *Profile
+	// Seed picks the schedule; 0 is the one without delays.
+	Seed   int64
+	Poison Poison
+	// MaxPending bounds the copies and operations that wait to be run;
+	// 0 is DefaultMaxPending.
+	MaxPending int
+	// Trace is called with each operation when it has ended. It must not call
+	// the device. Nil: nobody looks.
+	Trace func(Operation)
+}
+
+// DefaultMaxPending is some 10 MB of queues.
+const DefaultMaxPending = 1 << 17
+
+// Poison says whether memory that nobody has written is made to show.
+type Poison uint8
+
+// PoisonOn is the default. PoisonOff is for benchmarks: filling memory costs as
+// much as the copies.
+const (
+	PoisonOn Poison = iota
+	PoisonOff
+)
+
+func init() {
+	gpu.Register("sim", func(s gpu.Spec) (gpu.Device, error) {
+		return New(Config{MemoryBytes: s.MemoryBytes, Profile: s.Profile, Seed: s.Seed})
+	})
+}
+
+// Device is a simulated device.
+type Device struct {
+	// run is held, by a value in it, by the goroutine that moves time. It is
+	// taken before mu; while a kernel runs, run is held and mu is not.
+	run chan struct{}
+
+	mu       sync.Mutex
+	err      error // ErrClosed or ErrDeviceLost, for good
+	config   Config
+	profile  Profile
+	now      int64 // virtual time in nanoseconds
+	callFree int64 // when the host has done the calls it was given
+	pools    []*pool
+	used     int64 // bytes of device memory in pools
+	streams  []*stream
+	ops      []op    // records, by index, reused
+	free     []int32 // of ops
+	engines  [gpu.Directions]engine
+	order    uint64 // operations given so far
+	pending  int    // copies and operations queued or running
+	failing  [gpu.Directions]int
+	counters Counters
+	overlaps gpu.Overlaps
+	runs     []run // scratch of Submit
+}
+
+// New makes a device.
+func New(c Config) (*Device, error) {
+	if c.MemoryBytes <= 0 {
+		return nil, fmt.Errorf("sim: device memory of %d bytes", c.MemoryBytes)
+	}
+	d := &Device{config: c, run: make(chan struct{}, 1)}
+	for e := range d.engines {
+		d.engines[e] = engine{op: noOp}
+	}
+	if d.config.MaxPending <= 0 {
+		d.config.MaxPending = DefaultMaxPending
+	}
+	if c.Measured != nil {
+		d.profile = *c.Measured
+		return d, d.profile.Validate()
+	}
+	if c.Profile == "" {
+		c.Profile = DefaultProfile
+	}
+	var err error
+	d.profile, err = NamedProfile(c.Profile)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Info describes the device.
+func (d *Device) Info() gpu.Info {
+	return gpu.Info{Name: "simulated " + d.profile.Name, Backend: "sim", Link: d.profile.Name}
+}
+
+// Profile is the timing in use.
+func (d *Device) Profile() Profile { return d.profile }
+
+// Now is the virtual time since the device was made.
+func (d *Device) Now() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Duration(d.now)
+}
+
+// Sync moves time until the ticket has passed. The context is looked at now and
+// then, and while another goroutine moves time.
+func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
+	if passed, err := d.ask(t); passed || err != nil {
+		return err
+	}
+	release, err := d.moveTime(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	const lookEvery = 64
+	for n := 0; !d.passed(t); n++ {
+		if d.err != nil {
+			return d.err
+		}
+		if n%lookEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !d.step(forever) {
+			panic(fmt.Sprintf("sim: ticket %d of %s cannot pass, though nothing is left to run", t.Seq, d.streams[t.Stream-1].name))
+		}
+	}
+	return nil
+}
+
+// ask tells whether a ticket has passed; unknown ones are errors.
+func (d *Device) ask(t gpu.Ticket) (passed bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return false, d.err
+	}
+	if err := d.known(t); err != nil {
+		return false, err
+	}
+	return d.passed(t), nil
+}
+
+// moveTime takes run and then mu; release gives both back.
+func (d *Device) moveTime(ctx context.Context) (release func(), err error) {
+	select {
+	case d.run <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	d.mu.Lock()
+	return d.stopTime, nil
+}
+
+func (d *Device) stopTime() {
+	d.mu.Unlock()
+	<-d.run
+}
+
+// Advance moves time by t and runs what ends in it.
+func (d *Device) Advance(t time.Duration) {
+	release, _ := d.moveTime(context.Background())
+	defer release()
+	limit := d.now + int64(t)
+	for d.err == nil && d.step(limit) {
+	}
+	d.now = max(d.now, limit)
+}
+
+// Drain runs everything that is queued.
+func (d *Device) Drain() {
+	release, _ := d.moveTime(context.Background())
+	defer release()
+	for d.err == nil && d.step(forever) {
+	}
+}
+
+// Lose makes the device fail for good: every call answers gpu.ErrDeviceLost,
+// no ticket passes any more. Host memory stays readable.
+func (d *Device) Lose() { d.fail(gpu.ErrDeviceLost) }
+
+// Close ends the device; what is queued is not run.
+func (d *Device) Close() error {
+	d.fail(gpu.ErrClosed)
+	return nil
+}
+
+// fail ends the device with the first reason given, and drops what is queued.
+// A device that was lost can still be closed.
+func (d *Device) fail(reason error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil || errors.Is(reason, gpu.ErrClosed) {
+		d.err = reason
+	}
+	for _, s := range d.streams {
+		s.queue.clear()
+	}
+	d.ops, d.free, d.pending = nil, nil, 0
+	for e := range d.engines {
+		d.engines[e].op = noOp
+	}
+}

@@ -1,0 +1,311 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+const noOp int32 = -1
+
+// opKind is what an operation does.
+type opKind uint8
+
+const (
+	marker opKind = iota // takes no time: a place for waits
+	copies
+	kernel
+)
+
+func (k opKind) String() string { return [...]string{"wait", "copy", "kernel"}[k] }
+
+// opState is how far an operation is: queued, ready when it has met its waits
+// at the head of its stream, running from start to end.
+type opState uint8
+
+const (
+	queued opState = iota
+	ready
+	running
+)
+
+// op is one operation of a stream. Records are reused with their slices.
+type op struct {
+	kind      opKind
+	state     opState
+	direction gpu.Direction
+	stream    int32
+	seq       uint64
+	order     uint64 // over all streams: settles who goes first
+	label     string
+	waits     []gpu.Ticket
+	copies    []gpu.Copy
+	reads     []gpu.Access
+	writes    []gpu.Access
+	run       func(gpu.PageBytes)
+	calls     int64 // 1 for the first operation of a submission in its direction
+
+	submitted int64
+	readyAt   int64
+	earliest  int64 // by the cost of calls and the schedule
+	started   int64
+	end       int64   // known while running
+	work      float64 // nanoseconds left at full speed, as of updated
+	updated   int64
+	speed     float64 // GB/s it would use alone
+	rate      float64 // of full speed, in (0, 1]
+	bytes     int64
+}
+
+// run is a stretch of a batch that goes one way.
+type run struct {
+	direction gpu.Direction
+	n         int
+}
+
+// Submit queues a batch. A batch that breaks a rule is refused as a whole with
+// an error that states the fact; an injected failure is a *gpu.CopyError.
+func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	d.makeRoom(len(b.Copies))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st, err := d.stream(s)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	if err := d.checkBatch(st, b); err != nil {
+		return gpu.Ticket{}, err
+	}
+	accepted, failed := d.inject(b)
+	list := b.Copies[:accepted]
+	if failed != nil && accepted == 0 {
+		return gpu.Ticket{}, failed
+	}
+	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
+	if len(list) == 0 {
+		d.enqueue(s, marker, b.Label, b.Waits)
+	}
+	waits := b.Waits
+	d.split(list)
+	for _, r := range d.runs {
+		o := d.enqueue(s, copies, b.Label, waits)
+		o.direction = r.direction
+		o.copies = append(o.copies, list[:r.n]...)
+		d.measure(o)
+		list, waits = list[r.n:], nil
+	}
+	d.pending += accepted
+	if failed != nil {
+		return gpu.Ticket{Stream: s, Seq: st.last}, failed
+	}
+	return gpu.Ticket{Stream: s, Seq: st.last}, nil
+}
+
+// makeRoom runs the oldest work while the queues are full. When another
+// goroutine moves time already, or the caller is a kernel, it does nothing:
+// the one who moves time is making room.
+func (d *Device) makeRoom(copies int) {
+	d.mu.Lock()
+	full := d.pending > 0 && d.pending+copies > d.config.MaxPending
+	d.mu.Unlock()
+	if !full {
+		return
+	}
+	select {
+	case d.run <- struct{}{}:
+	default:
+		return
+	}
+	d.mu.Lock()
+	defer d.stopTime()
+	for d.err == nil && d.pending > 0 && d.pending+copies > d.config.MaxPending && d.step(forever) {
+	}
+}
+
+// checkBatch refuses what no device would do.
+func (d *Device) checkBatch(s *stream, b *gpu.Batch) error {
+	for _, t := range b.Waits {
+		if err := d.known(t); err != nil {
+			return fmt.Errorf("batch %q on stream %s: %w", b.Label, s.name, err)
+		}
+	}
+	for i := range b.Copies {
+		if err := d.checkCopy(&b.Copies[i]); err != nil {
+			return fmt.Errorf("batch %q on stream %s: copy %d: %w", b.Label, s.name, i, err)
+		}
+	}
+	if err := d.overlaps.Find(b.Copies); err != nil {
+		return fmt.Errorf("batch %q on stream %s: %w", b.Label, s.name, err)
+	}
+	return nil
+}
+
+func (d *Device) checkCopy(c *gpu.Copy) error {
+	if _, ok := c.Direction(); !ok {
+		return fmt.Errorf("from %s to %s: devices do not copy from host to host", c.Src, c.Dst)
+	}
+	if c.Bytes <= 0 {
+		return fmt.Errorf("from %s to %s: %d bytes", c.Src, c.Dst, c.Bytes)
+	}
+	if err := d.checkRange(c.Src, c.SrcOffset, c.Bytes); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if err := d.checkRange(c.Dst, c.DstOffset, c.Bytes); err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	return nil
+}
+
+func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
+	p, err := d.pool(s.Pool)
+	if err != nil {
+		return err
+	}
+	if int(s.Tier) >= len(p.tiers) {
+		return fmt.Errorf("pool %s has no tier %d", p.spec.Name, s.Tier)
+	}
+	if pages := p.tiers[s.Tier].pages; s.Page < 0 || int(s.Page) >= pages {
+		return fmt.Errorf("pool %s has no %s page %d: it has %d", p.spec.Name, s.Tier, s.Page, pages)
+	}
+	if offset < 0 || bytes < 0 || offset > p.spec.PageBytes-bytes {
+		return fmt.Errorf("bytes [%d, %d) leave %s page %d of pool %s: it has %d bytes",
+			offset, offset+bytes, s.Tier, s.Page, p.spec.Name, p.spec.PageBytes)
+	}
+	return nil
+}
+
+// enqueue makes the next operation of a stream. What has passed already is not
+// waited for.
+func (d *Device) enqueue(s gpu.Stream, kind opKind, label string, waits []gpu.Ticket) *op {
+	i := d.record()
+	o := &d.ops[i]
+	st := d.streams[s-1]
+	st.last++
+	d.order++
+	*o = op{
+		waits: o.waits[:0], copies: o.copies[:0], reads: o.reads[:0], writes: o.writes[:0],
+		kind: kind, label: label, stream: int32(s), seq: st.last, order: d.order,
+		submitted: d.now, earliest: d.callFree, rate: 1,
+	}
+	if kind == marker {
+		o.earliest = d.now
+	}
+	for _, t := range waits {
+		if !d.passed(t) {
+			o.waits = append(o.waits, t)
+		}
+	}
+	st.queue.push(i)
+	d.pending++
+	return o
+}
+
+func (d *Device) record() int32 {
+	if n := len(d.free); n > 0 {
+		i := d.free[n-1]
+		d.free = d.free[:n-1]
+		return i
+	}
+	d.ops = append(d.ops, op{})
+	return int32(len(d.ops) - 1)
+}
+
+// split cuts a batch into stretches of one direction, in d.runs.
+func (d *Device) split(list []gpu.Copy) {
+	d.runs = d.runs[:0]
+	for i := range list {
+		way, _ := list[i].Direction()
+		if n := len(d.runs); n > 0 && d.runs[n-1].direction == way {
+			d.runs[n-1].n++
+			continue
+		}
+		d.runs = append(d.runs, run{direction: way, n: 1})
+	}
+}
+
+// measure computes what a copy operation costs: neighbours in memory go as one
+// descriptor.
+func (d *Device) measure(o *op) {
+	descriptors, piece, cost := 0, int64(0), 0.0
+	flush := func() {
+		if piece > 0 {
+			descriptors++
+			cost += d.profile.descriptor(o.direction, piece)
+		}
+	}
+	for i := range o.copies {
+		c := &o.copies[i]
+		o.bytes += c.Bytes
+		if i > 0 && c.Follows(o.copies[i-1], d.pageSizes(c)) {
+			piece += c.Bytes
+			continue
+		}
+		flush()
+		piece = c.Bytes
+	}
+	flush()
+	o.calls = 1
+	o.work = d.profile.work(o.direction, cost, o.bytes)
+	o.speed = float64(o.bytes) / o.work
+	d.callFree += int64(float64(descriptors) * d.profile.DescriptorNanos)
+	o.earliest = d.callFree
+}
+
+func (d *Device) pageSizes(c *gpu.Copy) gpu.PageSizes {
+	return gpu.PageSizes{Src: d.pools[c.Src.Pool].spec.PageBytes, Dst: d.pools[c.Dst.Pool].spec.PageBytes}
+}
+
+// Launch queues a kernel. Its accesses are checked as those of copies are;
+// memory beyond them it may not touch.
+func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
+	d.makeRoom(0)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st, err := d.stream(s)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	if err := d.checkKernel(st, &k); err != nil {
+		return gpu.Ticket{}, err
+	}
+	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
+	o := d.enqueue(s, kernel, k.Label, k.Waits)
+	o.reads = append(o.reads, k.Reads...)
+	o.writes = append(o.writes, k.Writes...)
+	o.run = k.Run
+	o.work = float64(max(0, k.Nanos))
+	return gpu.Ticket{Stream: s, Seq: st.last}, nil
+}
+
+func (d *Device) checkKernel(s *stream, k *gpu.Kernel) error {
+	for _, t := range k.Waits {
+		if err := d.known(t); err != nil {
+			return fmt.Errorf("kernel %q on stream %s: %w", k.Label, s.name, err)
+		}
+	}
+	for _, set := range [][]gpu.Access{k.Reads, k.Writes} {
+		for i := range set {
+			if err := d.checkRange(set[i].Slot, set[i].Offset, set[i].Bytes); err != nil {
+				return fmt.Errorf("kernel %q on stream %s: %w", k.Label, s.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Wait makes what is queued on the stream later wait for the tickets.
+func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	for _, t := range tickets {
+		if err := d.known(t); err != nil {
+			return fmt.Errorf("wait on stream %s: %w", st.name, err)
+		}
+	}
+	d.enqueue(s, marker, "wait", tickets)
+	return nil
+}

@@ -1,0 +1,138 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/kvactor/kvactor"
+
+func TestTheModuleKeepsThePicture(t *testing.T) {
+	root := moduleRoot(t)
+	problems, err := Check(os.DirFS(root), module)
+	require.NoError(t, err)
+	assert.Empty(t, problems, strings.Join(problems, "\n"))
+}
+
+// moduleRoot is the nearest folder above with a go.mod.
+func moduleRoot(t *testing.T) string {
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	for {
+		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil {
+			require.Contains(t, string(text), "module "+module+"\n")
+			return dir
+		}
+		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the test")
+		dir = filepath.Dir(dir)
+	}
+}
+
+func TestEveryRuleFires(t *testing.T) {
+	const own = `import _ "github.com/kvactor/kvactor/`
+	cases := []struct {
+		name, file, text string
+		want             string // empty: allowed
+	}{
+		{"messages stand alone", "messages/a.go", own + `windows"`, "messages imports windows"},
+		{"messages use the library", "messages/a.go", `import _ "fmt"`, ""},
+		{"windows use messages", "windows/a.go", own + `messages"`, ""},
+		{"windows use no core", "windows/a.go", own + `tree"`, "windows imports tree"},
+		{"kvconfig reads YAML", "windows/kvconfig/a.go", `import _ "github.com/goccy/go-yaml/parser"`, ""},
+		{"kvconfig reads files", "windows/kvconfig/a.go", `import _ "os"`, ""},
+		{"windows read no YAML", "windows/a.go", `import _ "github.com/goccy/go-yaml"`, "windows imports github.com/goccy/go-yaml"},
+		{"a core uses windows", "tree/a.go", own + `windows"`, ""},
+		{"a core uses its own parts", "tree/radix/a.go", own + `tree/edge"`, ""},
+		{"no core uses another", "tree/a.go", own + `pool"`, "tree imports pool"},
+		{"nor below", "offloader/a.go", own + `events/ring"`, "offloader imports events/ring"},
+		{"nor the device", "offloader/a.go", own + `gpu"`, "offloader imports gpu"},
+		{"nor actors", "events/a.go", own + `actors"`, "events imports actors"},
+		{"nor others", "pool/a.go", `import _ "github.com/zeebo/xxh3"`, "pool imports github.com/zeebo/xxh3"},
+		{"a name alike is another folder", "tree/a.go", own + `windowsill"`, "tree imports windowsill"},
+		{"the device uses messages", "gpu/sim/a.go", own + `messages"`, ""},
+		{"not windows", "gpu/sim/a.go", own + `windows"`, "gpu/sim imports windows"},
+		{"only cuda uses purego", "gpu/sim/a.go", `import _ "github.com/ebitengine/purego"`, "gpu/sim imports github.com/ebitengine/purego"},
+		{"cuda uses purego", "gpu/cuda/a.go", `import _ "github.com/ebitengine/purego"`, ""},
+		{"the mailbox knows no cores", "actors/mailbox/a.go", own + `messages"`, "actors/mailbox imports messages"},
+		{"actors use protoactor", "actors/a.go", `import _ "github.com/asynkron/protoactor-go/actor"`, ""},
+		{"actors print no tables", "actors/a.go", `import _ "github.com/olekukonko/tablewriter"`, "actors imports github.com/olekukonko/tablewriter"},
+		{"actors take no profiles", "actors/a.go", `import _ "github.com/pkg/profile"`, "actors imports github.com/pkg/profile"},
+		{"the coordinator's state is a core", "actors/coordinator/a.go", `import _ "sync"`, "a core imports sync"},
+		{"and knows no library of actors", "actors/coordinator/a.go", own + `actors/mailbox"`, "actors/coordinator imports actors/mailbox"},
+		{"actors lock", "actors/a.go", `import _ "sync"`, ""},
+		{"a command is free", "cmd/demo/a.go", `import _ "github.com/spf13/cobra"`, ""},
+		{"testify is for tests", "cmd/demo/a.go", `import _ "github.com/stretchr/testify/assert"`, "github.com/stretchr/testify/assert is for tests"},
+		{"in tests it is right", "tree/a_test.go", `import _ "github.com/stretchr/testify/assert"`, ""},
+		{"and in packages for them", "gpu/devicetest/a.go", `import _ "pgregory.net/rapid"`, ""},
+		{"a test may import anything", "tree/a_test.go", own + `pool"`, ""},
+		{"an unknown package", "misc/a.go", ``, "package misc has no place in the picture"},
+		{"the root", "a.go", own + `actors"`, ""},
+		{"cores log nothing", "tree/a.go", `import _ "log/slog"`, "a core imports log/slog: a log"},
+		{"cores start nothing", "tree/a.go", `func f() { go f() }`, "a core starts a goroutine"},
+		{"cores have no channels", "tree/a.go", `var c chan int`, "a core has a channel"},
+		{"cores read no clock", "tree/a.go", "import clock \"time\"\nvar now = clock.Now", "a core reads the clock: clock.Now"},
+		{"cores know durations", "tree/a.go", "import \"time\"\nvar d = time.Second", ""},
+		{"tests of cores may", "tree/a_test.go", "import \"time\"\nfunc f() { go f(); time.Sleep(1) }", ""},
+		{"cuda is not in the default build", "actors/a.go", own + `gpu/cuda"`, "imports gpu/cuda in the default build"},
+		{"not in a test either", "bench/a_test.go", own + `gpu/cuda"`, "imports gpu/cuda in the default build"},
+		{"a long function", "tree/a.go", "func f() {" + strings.Repeat("\n", 70) + "}", "function f has 71 lines, at most 70"},
+		{"a function at the limit", "tree/a.go", "func f() {" + strings.Repeat("\n", 69) + "}", ""},
+		{"a long file", "tree/a.go", strings.Repeat("\n", 500), "lines, at most 500"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			expect(t, map[string]string{c.file: "// Package a does.\npackage a\n" + c.text + "\n"}, c.want)
+		})
+	}
+}
+
+func TestBuildTagsLetCUDAIn(t *testing.T) {
+	const body = "// Package a does.\npackage a\nimport _ \"github.com/kvactor/kvactor/gpu/cuda\"\n"
+	for tag, want := range map[string]string{
+		"cuda":            "",
+		"linux && cuda":   "",
+		"!cuda":           "imports gpu/cuda in the default build",
+		"linux || darwin": "imports gpu/cuda in the default build",
+	} {
+		t.Run(tag, func(t *testing.T) {
+			expect(t, map[string]string{"bench/a.go": "//go:build " + tag + "\n\n" + body}, want)
+		})
+	}
+}
+
+func TestAPackageNeedsAComment(t *testing.T) {
+	expect(t, map[string]string{"tree/a.go": "package tree\n", "tree/a_test.go": "// Package tree.\npackage tree\n"}, "tree: no package comment")
+	expect(t, map[string]string{"tree/a.go": "package tree\n", "tree/doc.go": "// Package tree.\npackage tree\n"}, "")
+	expect(t, map[string]string{"tree/a_test.go": "package tree\n"}, "")
+}
+
+func TestFoldersThatHoldNoPackage(t *testing.T) {
+	expect(t, map[string]string{"testdata/a.go": "package", "tree/testdata/a.go": "package", ".git/a.go": "package", "_old/a.go": "package"}, "")
+}
+
+func TestAFileThatDoesNotParse(t *testing.T) {
+	_, err := Check(fstest.MapFS{"tree/a.go": {Data: []byte("package")}}, module)
+	require.Error(t, err)
+}
+
+func expect(t *testing.T, files map[string]string, want string) {
+	t.Helper()
+	root := fstest.MapFS{}
+	for name, text := range files {
+		root[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	problems, err := Check(root, module)
+	require.NoError(t, err)
+	if want == "" {
+		assert.Empty(t, problems)
+		return
+	}
+	require.Len(t, problems, 1)
+	assert.Contains(t, problems[0], want)
+}

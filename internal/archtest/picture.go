@@ -1,0 +1,133 @@
+package archtest
+
+import (
+	"path"
+	"strings"
+)
+
+// place says what the packages below one folder may do.
+type place struct {
+	dir string
+	// own are the folders of this module that may be imported, with all below
+	// them; the place's own folder always is.
+	own []string
+	// others are the modules of others that may be imported.
+	others []string
+	// core: single-threaded and deterministic.
+	core bool
+	// free: may import everything but what only tests may.
+	free bool
+}
+
+const (
+	protoactor = "github.com/asynkron/protoactor-go"
+	yaml       = "github.com/goccy/go-yaml"
+	purego     = "github.com/ebitengine/purego"
+	cuda       = "gpu/cuda"
+)
+
+// picture has a place for every folder; the longest that fits counts.
+var picture = []place{
+	{dir: "messages", core: true},
+	{dir: "windows", own: []string{"messages"}, core: true},
+	{dir: "windows/kvconfig", own: []string{"messages", "windows"}, others: []string{yaml}},
+
+	{dir: "tree", own: []string{"messages", "windows"}, core: true},
+	{dir: "pool", own: []string{"messages", "windows"}, core: true},
+	{dir: "offloader", own: []string{"messages", "windows"}, core: true},
+	{dir: "events", own: []string{"messages", "windows"}, core: true},
+
+	{dir: "gpu", own: []string{"messages"}},
+	{dir: cuda, own: []string{"messages", "gpu"}, others: []string{purego}},
+
+	{dir: "actors", own: []string{"messages", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
+	{dir: "actors/coordinator", own: []string{"messages", "windows"}, core: true},
+	{dir: "actors/mailbox", others: []string{protoactor}},
+
+	{dir: "cmd", free: true},
+	{dir: "bench", free: true},
+	{dir: "examples", free: true},
+	{dir: "internal", free: true},
+	{dir: ".", free: true}, // the module's folder itself, not what is below
+}
+
+// testOnly are modules that only tests use: files ending in _test.go, and
+// packages that serve tests.
+var testOnly = []string{
+	"github.com/stretchr/testify",
+	"go.uber.org/goleak",
+	"pgregory.net/rapid",
+	"github.com/cockroachdb/datadriven",
+	"github.com/anishathalye/porcupine",
+}
+
+// concurrent are the packages that have no place in a core, and why.
+var concurrent = map[string]string{
+	"sync":        "a lock",
+	"sync/atomic": "a lock",
+	"log":         "a log",
+	"log/slog":    "a log",
+	"math/rand":   "an order of its own",
+	"os":          "the world outside",
+	"net":         "the world outside",
+	"context":     "a caller's deadline",
+}
+
+// clock are the functions of package time that read or wait for the clock.
+var clock = map[string]bool{
+	"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "AfterFunc": true,
+	"Tick": true, "NewTimer": true, "NewTicker": true,
+}
+
+// Limits of size, in lines.
+const (
+	maxFile     = 500
+	maxFunction = 70
+)
+
+// placeOf finds the place of a folder, a path from the module's root.
+func placeOf(dir string) (place, bool) {
+	var best place
+	found := false
+	for _, p := range picture {
+		if fits := p.dir == dir || p.dir != "." && within(dir, p.dir); fits && len(p.dir) >= len(best.dir) {
+			best, found = p, true
+		}
+	}
+	return best, found
+}
+
+// mayImport tells whether the place allows a folder of this module.
+func (p place) mayImport(dir string) bool {
+	if p.free || within(dir, p.dir) {
+		return true
+	}
+	for _, o := range p.own {
+		if within(dir, o) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayUse tells whether the place allows a package of another module.
+func (p place) mayUse(importPath string) bool { return p.free || withinAny(importPath, p.others) }
+
+// within tells whether a slash-separated path is root or below it.
+func within(p, root string) bool { return p == root || strings.HasPrefix(p, root+"/") }
+
+func withinAny(p string, roots []string) bool {
+	for _, r := range roots {
+		if within(p, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// servesTests tells whether a folder holds a package for tests: devicetest,
+// an oracle.
+func servesTests(dir string) bool {
+	name := path.Base(dir)
+	return strings.HasSuffix(name, "test") || name == "oracle"
+}

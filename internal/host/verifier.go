@@ -1,0 +1,144 @@
+package host
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Read gives the bytes of a page; nil if there is no such page. What it gives
+// must be at rest until the verifier is done.
+type Read func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte
+
+// Held is what a running sequence claims to hold.
+type Held struct {
+	Name     string    // for reports
+	Computed int       // tokens whose KV is in the pages
+	Beams    [][]Chain // the chain after each token, one list a beam
+	Tables   messages.Tables
+}
+
+// Claims is all that is claimed of pages: by the tree and by sequences.
+type Claims struct {
+	Blocks    []messages.Content // parents before children
+	Sequences []Held
+}
+
+// maxProblems bounds a report: a broken copy spoils many rows, ten tell enough.
+const maxProblems = 100
+
+// Verifier checks the pages of one engine.
+type Verifier struct {
+	Layouts []Layout // by PoolID
+	Read    Read
+
+	pages    map[place]bool // checked in this run
+	problems []string
+	more     int // problems beyond maxProblems
+}
+
+// place is one page of one pool and tier.
+type place struct {
+	pool messages.PoolID
+	tier messages.Tier
+	page messages.PageID
+}
+
+// Verify checks every claimed row. It gives the number of pages it has seen,
+// each counted once, and a sentence for each page that holds something else.
+func (v *Verifier) Verify(c Claims) (checkedPages int, problems []string) {
+	v.pages, v.problems, v.more = make(map[place]bool), []string{}, 0
+	v.blocks(c.Blocks)
+	for i := range c.Sequences {
+		v.sequence(&c.Sequences[i])
+	}
+	if v.more > 0 {
+		v.problems = append(v.problems, fmt.Sprintf("and %d problems more", v.more))
+	}
+	return len(v.pages), v.problems
+}
+
+// blocks checks the tree's pages.
+func (v *Verifier) blocks(blocks []messages.Content) {
+	ends := make([]Chain, len(blocks)) // after each block's last token
+	var chains []Chain
+	for i := range blocks {
+		b := &blocks[i]
+		at := Root(b.Namespace)
+		if b.Parent >= 0 {
+			if b.Parent >= i {
+				v.report("tree: block %d stands before its parent %d", i, b.Parent)
+				continue
+			}
+			at = ends[b.Parent]
+		}
+		chains = chains[:0]
+		for t, token := range b.Tokens {
+			var cover messages.Cover
+			if b.Covers != nil {
+				cover = b.Covers[t]
+			}
+			at = at.Next(token, cover)
+			chains = append(chains, at)
+		}
+		ends[i] = at
+		for pool, location := range b.Pages {
+			if page, tier, ok := location.Page(); ok {
+				v.page(place{messages.PoolID(pool), tier, page}, chains, "tree", b.Depth)
+			}
+		}
+	}
+}
+
+// sequence checks the pages of a running sequence.
+func (v *Verifier) sequence(s *Held) {
+	for pool, tables := range s.Tables {
+		for beam, table := range tables {
+			if beam >= len(s.Beams) || s.Computed > len(s.Beams[beam]) {
+				v.report("sequence %s: beam %d has a table, but not %d tokens", s.Name, beam, s.Computed)
+				continue
+			}
+			v.table(messages.PoolID(pool), table, s.Beams[beam][:s.Computed], s.Name)
+		}
+	}
+}
+
+// table checks the pages of one beam in one pool.
+func (v *Verifier) table(pool messages.PoolID, table []messages.PageID, chains []Chain, owner string) {
+	tpb := v.Layouts[pool].tokensPerBlock
+	for block := 0; block*tpb < len(chains); block++ {
+		if block >= len(table) {
+			v.report("sequence %s: pool %s has %d pages for %d computed tokens", owner, v.Layouts[pool].name, len(table), len(chains))
+			return
+		}
+		if table[block] == messages.NoPage {
+			continue
+		}
+		v.page(place{pool, messages.Primary, table[block]}, chains[block*tpb:min(len(chains), (block+1)*tpb)], owner, block)
+	}
+}
+
+// page checks the leading rows of one page and stops at the first wrong one.
+func (v *Verifier) page(p place, chains []Chain, owner string, block int) {
+	v.pages[p] = true
+	layout := &v.Layouts[p.pool]
+	bytes := v.Read(p.pool, p.tier, p.page)
+	if bytes == nil {
+		v.report("pool %s, %s page %d (block %d of %s): no such page", layout.name, p.tier, p.page, block, owner)
+		return
+	}
+	for token, c := range chains {
+		if err := layout.Verify(bytes, token, c); err != nil {
+			v.report("pool %s, %s page %d (block %d of %s): %v", layout.name, p.tier, p.page, block, owner, err)
+			return
+		}
+	}
+}
+
+func (v *Verifier) report(format string, args ...any) {
+	if len(v.problems) == maxProblems {
+		v.more++
+		return
+	}
+	v.problems = append(v.problems, fmt.Sprintf(format, args...))
+}

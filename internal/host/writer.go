@@ -1,0 +1,207 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Writer stands for the kernels of a model: each step is one kernel on a
+// compute stream that reads the context of the tokens it computes and writes
+// their keys and values. Launch may be called by one goroutine at a time,
+// Problems by any.
+type Writer struct {
+	config WriterConfig
+
+	mu       sync.Mutex
+	problems []string // of reads, seen by kernels
+}
+
+// WriterConfig is where a Writer writes.
+type WriterConfig struct {
+	Launcher gpu.Launcher
+	Stream   gpu.Stream
+	Pools    []gpu.Pool // the device's handles, by PoolID
+	Layouts  []Layout   // by PoolID
+	// NanosPerToken is how long the device takes for each token written.
+	NanosPerToken int64
+}
+
+// NewWriter makes a Writer.
+func NewWriter(c WriterConfig) *Writer { return &Writer{config: c} }
+
+// Span is a range of tokens of one beam and the pages they lie in.
+type Span struct {
+	Chains   []Chain // of the beam, from its first token on
+	From, To int     // tokens [From, To)
+	Table    Table
+}
+
+// Table is the page table of one beam: [pool][block].
+type Table [][]messages.PageID
+
+// Beam picks the table of one beam.
+func Beam(t messages.Tables, beam int) Table {
+	table := make(Table, len(t))
+	for pool := range t {
+		table[pool] = t[pool][beam]
+	}
+	return table
+}
+
+// Step is what one kernel does. The spans may be changed when Launch has
+// returned.
+type Step struct {
+	Label  string
+	Waits  []gpu.Ticket // what the engine called Ready
+	Reads  []Span       // the context; blocks without a page are passed over
+	Writes []Span
+}
+
+// piece is the part of a span that lies in one page.
+type piece struct {
+	layout *Layout
+	slot   gpu.Slot
+	first  int // token of the block
+	chains []Chain
+}
+
+// Launch queues the kernel of a step. The ticket is the one to pass as After:
+// once it has passed, the kernel has done all its reads and writes. A step that
+// writes nothing launches nothing and has the zero ticket, the past.
+func (w *Writer) Launch(s Step) (gpu.Ticket, error) {
+	writes, err := w.pieces(s.Writes)
+	if err != nil || len(writes) == 0 {
+		return gpu.Ticket{}, err
+	}
+	// Two beams that still share a page would write the same rows twice.
+	writes = distinct(writes)
+	reads, err := w.pieces(s.Reads)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	reads = distinct(reads)
+	tokens := 0
+	for _, span := range s.Writes {
+		tokens += span.To - span.From
+	}
+	return w.config.Launcher.Launch(w.config.Stream, gpu.Kernel{
+		Label: s.Label, Waits: s.Waits, Nanos: int64(tokens) * w.config.NanosPerToken,
+		Reads: accesses(reads), Writes: accesses(writes),
+		Run: func(bytes gpu.PageBytes) { w.run(bytes, reads, writes) },
+	})
+}
+
+// Problems gives what kernels have found wrong in the pages that they read, and
+// forgets it.
+func (w *Writer) Problems() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ps := w.problems
+	w.problems = nil
+	return ps
+}
+
+// run is the kernel.
+func (w *Writer) run(bytes gpu.PageBytes, reads, writes []piece) {
+	for _, r := range reads {
+		page := bytes(r.slot)
+		for i, c := range r.chains {
+			if err := r.layout.Verify(page, r.first+i, c); err != nil {
+				w.report(fmt.Sprintf("pool %s, page %d, read by a kernel: %v", r.layout.name, r.slot.Page, err))
+				break
+			}
+		}
+	}
+	for _, p := range writes {
+		page := bytes(p.slot)
+		for i, c := range p.chains {
+			p.layout.Write(page, p.first+i, c)
+		}
+	}
+}
+
+func (w *Writer) report(problem string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.problems) < maxProblems {
+		w.problems = append(w.problems, problem)
+	}
+}
+
+// errNoPage is the error of a span that is to be written where there is no page.
+var errNoPage = errors.New("no page to write to")
+
+// pieces cuts spans into pages. The chains are copied: the kernel runs later,
+// when the sequence may have been rewound and grown again.
+func (w *Writer) pieces(spans []Span) ([]piece, error) {
+	var out []piece
+	for _, s := range spans {
+		chains := slices.Clone(s.Chains[s.From:s.To])
+		for pool, table := range s.Table {
+			layout := &w.config.Layouts[pool]
+			tpb := layout.tokensPerBlock
+			for at := s.From; at < s.To; {
+				block, end := at/tpb, min(s.To, (at/tpb+1)*tpb)
+				if block >= len(table) {
+					return nil, fmt.Errorf("pool %s, block %d of %d: %w", layout.name, block, len(table), errNoPage)
+				}
+				if page := table[block]; page != messages.NoPage {
+					out = append(out, piece{
+						layout: layout, first: at % tpb, chains: chains[at-s.From : end-s.From],
+						slot: gpu.Slot{Pool: w.config.Pools[pool], Tier: messages.Primary, Page: page},
+					})
+				}
+				at = end
+			}
+		}
+	}
+	return out, nil
+}
+
+// distinct drops pieces that touch the same rows as an earlier one.
+func distinct(pieces []piece) []piece {
+	type rows struct {
+		slot         gpu.Slot
+		first, count int
+	}
+	seen := make(map[rows]bool, len(pieces))
+	return slices.DeleteFunc(pieces, func(p piece) bool {
+		key := rows{p.slot, p.first, len(p.chains)}
+		was := seen[key]
+		seen[key] = true
+		return was
+	})
+}
+
+// maxRuns is up to how many runs of a page are declared one by one. Beyond it
+// the declaration would cost more than the kernel, and one range is declared
+// from the first row to the last: nobody else may use such a page anyway.
+const maxRuns = 64
+
+// accesses declares what pieces touch.
+func accesses(pieces []piece) []gpu.Access {
+	var out []gpu.Access
+	for i := range pieces {
+		p := &pieces[i]
+		l, n := p.layout, len(p.chains)
+		row, runs := int64(l.rowBytes), l.runs()
+		run := int64(l.tokensPerBlock) * row
+		first := int64(p.first) * row
+		switch {
+		case n == l.tokensPerBlock:
+			out = append(out, gpu.Access{Slot: p.slot})
+		case runs > maxRuns:
+			out = append(out, gpu.Access{Slot: p.slot, Offset: first, Bytes: int64(runs-1)*run + int64(n)*row})
+		default:
+			for r := range int64(runs) {
+				out = append(out, gpu.Access{Slot: p.slot, Offset: r*run + first, Bytes: int64(n) * row})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package offloader
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Check walks host memory and the ledger and joins everything wrong:
+//
+//  1. byBlock and the pages' blocks are inverse, and a free page has none;
+//  2. every free page is in the ring once;
+//  3. every page that is neither free nor pinned nor protected is in the order
+//     of its state, at its place, and no page goes before the one above it;
+//  4. only sole pages have pins;
+//  5. the counts are those of the pages;
+//  6. outside a Move nothing is protected and nothing left to submit;
+//  7. a record names a stream at most once among its reads, and spilled reads
+//     belong to one record or are spare.
+func (o *Offloader) Check() error {
+	var errs []error
+	for i := range o.hosts {
+		errs = append(errs, o.hosts[i].check(o.phase != idle)...)
+	}
+	if o.phase == idle && (o.cursor < len(o.items) || len(o.guarded) > 0 || len(o.deferred) > 0) {
+		errs = append(errs, fmt.Errorf("idle with %d of %d items submitted, %d pages guarded, %d copies put off",
+			o.cursor, len(o.items), len(o.guarded), len(o.deferred)))
+	}
+	return errors.Join(append(errs, o.ledger.check()...)...)
+}
+
+// problems collects what is wrong with one pool.
+type problems struct {
+	pool string
+	errs []error
+}
+
+func (e *problems) add(format string, args ...any) {
+	e.errs = append(e.errs, fmt.Errorf("pool %s: %s", e.pool, fmt.Sprintf(format, args...)))
+}
+
+func (h *hostPool) check(busy bool) []error {
+	e := &problems{pool: h.name}
+	var counts [states]int
+	pinned := 0
+	for i := range h.pages {
+		p, pg := messages.PageID(i), &h.pages[i]
+		counts[pg.state]++
+		if pg.pins > 0 {
+			pinned++
+		}
+		h.checkPage(e, p)
+		if pg.protected && !busy {
+			e.add("host page %d is protected by nothing", p)
+		}
+	}
+	if counts != h.counts || pinned != h.pinned {
+		e.add("counts %v and %d pinned, pages say %v and %d", h.counts, h.pinned, counts, pinned)
+	}
+	for b, p := range h.byBlock {
+		if p != messages.NoPage && h.pages[p].block != messages.BlockID(b) {
+			e.add("block %d is on host page %d, which holds block %d", b, p, h.pages[p].block)
+		}
+	}
+	h.checkRing(e)
+	h.checkOrders(e)
+	return e.errs
+}
+
+func (h *hostPool) checkPage(e *problems, p messages.PageID) {
+	pg := &h.pages[p]
+	if (pg.state == free) != (pg.block == messages.NoBlock) {
+		e.add("host page %d is %s and holds block %d", p, stateNames[pg.state], pg.block)
+	}
+	if pg.state != free && h.find(pg.block) != p {
+		e.add("host page %d holds block %d, which is on page %d", p, pg.block, h.find(pg.block))
+	}
+	if pg.pins < 0 || pg.pins > 0 && pg.state != sole {
+		e.add("host page %d is %s and has %d pins", p, stateNames[pg.state], pg.pins)
+	}
+	if waits := pg.state != free && pg.pins == 0 && !pg.protected; waits != (pg.place >= 0) {
+		e.add("host page %d is %s with %d pins at place %d", p, stateNames[pg.state], pg.pins, pg.place)
+	}
+}
+
+func (h *hostPool) checkRing(e *problems) {
+	seen := make([]bool, len(h.pages))
+	for i := range h.size {
+		p := h.idle[(h.head+i)%len(h.idle)]
+		if h.pages[p].state != free || seen[p] {
+			e.add("host page %d in the ring is %s, seen before: %t", p, stateNames[h.pages[p].state], seen[p])
+		}
+		seen[p] = true
+	}
+	if h.size != h.counts[free] {
+		e.add("%d pages in the ring, %d free", h.size, h.counts[free])
+	}
+}
+
+func (h *hostPool) checkOrders(e *problems) {
+	for s := range h.orders {
+		heap := h.orders[s].heap
+		for i, p := range heap {
+			pg := &h.pages[p]
+			if pg.state != pageState(s) || int(pg.place) != i {
+				e.add("host page %d at place %d of the %s order is %s at %d", p, i, stateNames[s], stateNames[pg.state], pg.place)
+			}
+			if parent := heap[max(i-1, 0)/2]; i > 0 && sooner(h.pages, p, parent) {
+				e.add("host page %d goes before %d above it", p, parent)
+			}
+		}
+	}
+}
+
+func (l *ledger) check() []error {
+	var errs []error
+	owners := make([]int, len(l.spill))
+	for n := l.spare; n != 0; n = l.spill[n-1].next {
+		owners[n-1]++
+	}
+	for i := range l.pools {
+		for tier := range l.pools[i].tiers {
+			records := l.pools[i].tiers[tier]
+			for p := range records {
+				if err := l.checkRecord(&records[p], owners); err != nil {
+					errs = append(errs, fmt.Errorf("pool %s: %s page %d: %w", l.pools[i].name, messages.Tier(tier), p, err))
+				}
+			}
+		}
+	}
+	for i, n := range owners {
+		if n != 1 {
+			errs = append(errs, fmt.Errorf("spilled read %d has %d owners", i, n))
+		}
+	}
+	return errs
+}
+
+func (l *ledger) checkRecord(r *record, owners []int) error {
+	var err error
+	for n := r.more; n != 0; n = l.spill[n-1].next {
+		owners[n-1]++
+		t := l.spill[n-1].ticket
+		twice := t.IsZero()
+		for _, other := range r.reads {
+			twice = twice || other.Stream == t.Stream
+		}
+		for m := l.spill[n-1].next; m != 0; m = l.spill[m-1].next {
+			twice = twice || l.spill[m-1].ticket.Stream == t.Stream
+		}
+		if twice {
+			err = fmt.Errorf("stream %d reads twice", t.Stream)
+		}
+	}
+	if a, b := r.reads[0].Stream, r.reads[1].Stream; a == b && a != 0 {
+		err = fmt.Errorf("stream %d reads twice", a)
+	}
+	return err
+}

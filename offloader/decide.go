@@ -1,0 +1,234 @@
+package offloader
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// apply follows one effect of the tree.
+func (o *Offloader) apply(e *messages.Effect) {
+	h := &o.hosts[e.Pool]
+	for _, b := range e.Blocks {
+		switch e.Kind {
+		case messages.HostYield:
+			h.yield(h.mustSole(b, "yield"), o.stamp)
+		case messages.HostForget:
+			// The tree does not know of copies, so it names blocks that have none.
+			if p := h.find(b); p != messages.NoPage {
+				h.release(p)
+			}
+		case messages.HostReprioritize:
+			h.reprioritize(b, e.Priority)
+		default:
+			panic(fmt.Sprintf("offloader: pool %s: effect %d is not of host memory", h.name, e.Kind))
+		}
+	}
+}
+
+// reprioritize reorders sole contents. A copy takes the priority of its
+// device page when that is evicted, so it needs none before.
+func (h *hostPool) reprioritize(b messages.BlockID, priority messages.Priority) {
+	p := h.find(b)
+	if p == messages.NoPage || h.pages[p].state != sole {
+		return
+	}
+	h.lift(p)
+	h.pages[p].priority = priority
+	h.settle(p)
+}
+
+// pin begins and ends pins of host contents.
+func (o *Offloader) pin(pool messages.PoolID, pm *messages.PoolMove) {
+	h := &o.hosts[pool]
+	for _, b := range pm.Pins {
+		p := h.mustSole(b, "pin")
+		h.lift(p)
+		h.setPins(p, h.pages[p].pins+1)
+	}
+	for i := range pm.Unpins {
+		u := &pm.Unpins[i]
+		p := h.mustSole(u.Block, "unpin")
+		if h.pages[p].pins == 0 {
+			panic(fmt.Sprintf("offloader: pool %s: unpin of block %d, which nobody pins", h.name, u.Block))
+		}
+		h.lift(p)
+		h.setPins(p, h.pages[p].pins-1)
+		h.pages[p].age = uint64(u.Use)
+		h.settle(p)
+	}
+}
+
+// guardReads protects what the Move reads in host memory, before any victim
+// is handled.
+func (o *Offloader) guardReads(pool messages.PoolID, pm *messages.PoolMove) {
+	h := &o.hosts[pool]
+	for i := range pm.Onboards {
+		on := &pm.Onboards[i]
+		on.Failed = false
+		p := h.mustSole(on.Block, "onboard")
+		if h.pages[p].protected {
+			panic(fmt.Sprintf("offloader: pool %s: block %d is onboarded twice", h.name, on.Block))
+		}
+		o.guard(pool, p)
+	}
+	for i := range pm.Copies {
+		c := &pm.Copies[i]
+		c.Failed = false
+		p, tier, ok := c.From.Page()
+		if !ok {
+			panic(fmt.Sprintf("offloader: pool %s: copy to page %d from nowhere", h.name, c.To))
+		}
+		if tier == messages.Primary {
+			continue
+		}
+		if q := h.mustSole(c.Block, "copy"); q != p {
+			panic(fmt.Sprintf("offloader: pool %s: copy of block %d from host page %d, which is on page %d", h.name, c.Block, p, q))
+		}
+		o.guard(pool, p)
+	}
+}
+
+// guard protects one page until the Move is finished.
+func (o *Offloader) guard(pool messages.PoolID, p messages.PageID) {
+	h := &o.hosts[pool]
+	if h.pages[p].protected {
+		return
+	}
+	h.lift(p)
+	h.pages[p].protected = true
+	o.guarded = append(o.guarded, guard{pool, p})
+}
+
+// unguard ends all protection. What was forgotten meanwhile has ended before.
+func (o *Offloader) unguard() {
+	for _, g := range o.guarded {
+		h := &o.hosts[g.pool]
+		h.pages[g.page].protected = false
+		h.settle(g.page)
+	}
+	o.guarded = o.guarded[:0]
+}
+
+// decide says what becomes of each victim and plans the copies that this takes.
+func (o *Offloader) decide(pool messages.PoolID, pm *messages.PoolMove) {
+	h := &o.hosts[pool]
+	pm.Outcomes = pm.Outcomes[:0]
+	for i := range pm.Victims {
+		v := &pm.Victims[i]
+		out := h.keep(v, o.cfg.MinPriority)
+		if out.Copied {
+			o.items = append(o.items, item{
+				kind: offloading, lane: Offload, pool: pool, index: int32(i),
+				src: Slot{pool, messages.Primary, v.Page}, dst: Slot{pool, messages.Secondary, out.Host},
+			})
+		}
+		pm.Outcomes = append(pm.Outcomes, out)
+	}
+}
+
+// keep decides where the contents of a victim go on, if anywhere.
+func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Outcome {
+	dropped := messages.Outcome{Host: messages.NoPage, Displaced: messages.NoBlock}
+	own := h.find(v.Block)
+	if own != messages.NoPage && h.pages[own].state == sole {
+		panic(fmt.Sprintf("offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
+			h.name, v.Page, v.Block, own))
+	}
+	if len(h.pages) == 0 || v.Priority < floor {
+		if own != messages.NoPage {
+			h.release(own)
+		}
+		return dropped
+	}
+	if own != messages.NoPage {
+		h.lift(own)
+		h.inherit(own, v)
+		return messages.Outcome{Host: own, Displaced: messages.NoBlock}
+	}
+	p, displaced := h.room(v.Priority)
+	if p == messages.NoPage {
+		return dropped
+	}
+	h.hold(p, v.Block)
+	h.inherit(p, v)
+	return messages.Outcome{Host: p, Displaced: displaced, Copied: true}
+}
+
+// inherit gives a lifted page the place in the order that the victim had on
+// the device.
+func (h *hostPool) inherit(p messages.PageID, v *messages.Victim) {
+	h.become(p, sole)
+	pg := &h.pages[p]
+	pg.age, pg.depth, pg.priority = uint64(v.Use), v.Depth, v.Priority
+	h.settle(p)
+}
+
+// room makes a page for contents of this priority and gives the block that
+// was displaced for it, if that lost its only contents.
+func (h *hostPool) room(priority messages.Priority) (messages.PageID, messages.BlockID) {
+	if h.size > 0 {
+		return h.takeFree(), messages.NoBlock
+	}
+	displaced := messages.NoBlock
+	p := h.orders[ahead].top()
+	if p == messages.NoPage {
+		p = h.orders[clean].top()
+	}
+	if p == messages.NoPage {
+		p = h.orders[sole].top()
+		if p == messages.NoPage || h.pages[p].priority > priority {
+			return messages.NoPage, messages.NoBlock
+		}
+		displaced = h.pages[p].block
+	}
+	h.release(p)
+	return h.takeFree(), displaced
+}
+
+// arrive ends the onboards: the device holds the blocks now.
+func (o *Offloader) arrive(pool messages.PoolID, onboards []messages.Onboard) {
+	h := &o.hosts[pool]
+	for i := range onboards {
+		on := &onboards[i]
+		if on.Failed {
+			continue
+		}
+		p := h.mustSole(on.Block, "arrival")
+		if on.Free {
+			h.release(p)
+		} else {
+			h.yield(p, o.stamp)
+		}
+	}
+}
+
+// fail undoes what was decided for a transfer that the device refused.
+func (o *Offloader) fail(it *item) {
+	h := &o.hosts[it.pool]
+	switch it.kind {
+	case copying:
+		o.move.Pools[it.pool].Copies[it.index].Failed = true
+	case onboarding:
+		o.move.Pools[it.pool].Onboards[it.index].Failed = true
+	case copyingAhead:
+		h.release(it.dst.Page)
+	case offloading:
+		h.lose(&o.move.Pools[it.pool], int(it.index))
+	}
+}
+
+// lose drops the contents of a victim whose copy was refused. If a later
+// victim displaced them, that one has displaced nothing.
+func (h *hostPool) lose(pm *messages.PoolMove, i int) {
+	block, out := pm.Victims[i].Block, &pm.Outcomes[i]
+	if h.find(block) == out.Host {
+		h.release(out.Host)
+	}
+	for j := i + 1; j < len(pm.Outcomes); j++ {
+		if pm.Outcomes[j].Displaced == block {
+			pm.Outcomes[j].Displaced = messages.NoBlock
+		}
+	}
+	*out = messages.Outcome{Host: messages.NoPage, Displaced: out.Displaced, Failed: true}
+}

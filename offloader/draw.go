@@ -1,0 +1,68 @@
+package offloader
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// String draws host memory, and every slot on which something may be under
+// way: s2:7 is the point 7 of stream 2.
+func (o *Offloader) String() string {
+	var b strings.Builder
+	for i := range o.hosts {
+		o.hosts[i].draw(&b)
+		o.ledger.draw(&b, &o.ledger.pools[i])
+	}
+	return b.String()
+}
+
+func (h *hostPool) draw(b *strings.Builder) {
+	c := h.tally()
+	fmt.Fprintf(b, "pool %s: host pages %d: %d used, %d cached, %d free\n", h.name, c.Total, c.Used, c.Cached, c.Free)
+	for i := range h.pages {
+		pg := &h.pages[i]
+		switch pg.state {
+		case free:
+			continue
+		case sole:
+			fmt.Fprintf(b, "  %d sole block %d depth %d priority %d use %d", i, pg.block, pg.depth, pg.priority, pg.age)
+		default:
+			fmt.Fprintf(b, "  %d %s block %d depth %d stamp %d", i, stateNames[pg.state], pg.block, pg.depth, pg.age)
+		}
+		if pg.pins > 0 {
+			fmt.Fprintf(b, " pins %d", pg.pins)
+		}
+		if pg.protected {
+			b.WriteString(" protected")
+		}
+		b.WriteByte('\n')
+	}
+}
+
+func (l *ledger) draw(b *strings.Builder, p *poolLedger) {
+	for tier := range p.tiers {
+		for page := range p.tiers[tier] {
+			r := &p.tiers[tier][page]
+			var parts []string
+			if !r.written.IsZero() {
+				parts = append(parts, "written "+point(r.written))
+			}
+			for _, t := range r.reads {
+				if !t.IsZero() {
+					parts = append(parts, "read "+point(t))
+				}
+			}
+			for n := r.more; n != 0; n = l.spill[n-1].next {
+				parts = append(parts, "read "+point(l.spill[n-1].ticket))
+			}
+			if len(parts) > 0 {
+				fmt.Fprintf(b, "  %s %d: %s\n", messages.Tier(tier), page, strings.Join(parts, ", "))
+			}
+		}
+	}
+}
+
+// point draws a ticket.
+func point(t messages.Ticket) string { return fmt.Sprintf("s%d:%d", t.Stream, t.Seq) }

@@ -1,0 +1,179 @@
+package offloader
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// pageState is what a host page holds.
+type pageState uint8
+
+const (
+	// free: nothing.
+	free pageState = iota
+	// sole: the only contents of a block.
+	sole
+	// clean: the same as a device page holds.
+	clean
+	// ahead: the same, but copied before anyone asked. Decisions count the page
+	// as free.
+	ahead
+	states
+)
+
+var stateNames = [states]string{"free", "sole", "clean", "ahead"}
+
+// hostPage is one page of host memory. byBlock[block] is the page unless it is
+// free. Pins are 0 unless it is sole.
+type hostPage struct {
+	age       uint64 // sole: the use; clean, ahead: stamp of the request that made it so
+	block     messages.BlockID
+	depth     int32
+	pins      int32
+	place     int32 // in the order of its state, −1: in none
+	priority  messages.Priority
+	state     pageState
+	protected bool // the Move under way reads it
+}
+
+// hostPool is the host memory of one pool.
+//
+// Sole pages that nobody pins, and clean copies, wait in the order of their
+// going: lowest priority, then oldest, then deepest. Clean copies go before all
+// sole pages, so each state has an order of its own. What the Move under way
+// reads is in no order.
+type hostPool struct {
+	name    string
+	pages   []hostPage
+	byBlock []messages.PageID // by BlockID, grown on demand
+	orders  [states]order     // that of free is not used
+	counts  [states]int
+	pinned  int // sole pages with pins
+	// idle is a ring of the free pages. The one free for the longest time is
+	// taken first: its last transfer is the likeliest to be over.
+	idle       []messages.PageID
+	head, size int
+}
+
+func (h *hostPool) init(c PoolConfig) {
+	h.name = c.Name
+	h.pages = make([]hostPage, c.HostPages)
+	h.idle = make([]messages.PageID, c.HostPages)
+	h.counts[free] = c.HostPages
+	h.size = c.HostPages
+	for i := range h.pages {
+		h.pages[i] = hostPage{block: messages.NoBlock, place: -1}
+		h.idle[i] = messages.PageID(i)
+	}
+}
+
+// find gives the page that holds a block, or NoPage.
+func (h *hostPool) find(b messages.BlockID) messages.PageID {
+	if int(b) >= len(h.byBlock) {
+		return messages.NoPage
+	}
+	return h.byBlock[b]
+}
+
+// mustSole gives the page that is the only contents of a block.
+func (h *hostPool) mustSole(b messages.BlockID, why string) messages.PageID {
+	p := h.find(b)
+	if p == messages.NoPage || h.pages[p].state != sole {
+		panic(fmt.Sprintf("offloader: pool %s: %s of block %d, whose host contents are %s", h.name, why, b, h.stateOf(p)))
+	}
+	return p
+}
+
+// stateOf names what a page, or NoPage, holds.
+func (h *hostPool) stateOf(p messages.PageID) string {
+	if p == messages.NoPage {
+		return "none"
+	}
+	return stateNames[h.pages[p].state]
+}
+
+// hold makes block the contents of page p.
+func (h *hostPool) hold(p messages.PageID, b messages.BlockID) {
+	for len(h.byBlock) <= int(b) {
+		h.byBlock = append(h.byBlock, messages.NoPage)
+	}
+	h.byBlock[b] = p
+	h.pages[p].block = b
+}
+
+// lift takes a page out of its order, before anything that decides its place changes.
+func (h *hostPool) lift(p messages.PageID) {
+	if pg := &h.pages[p]; pg.place >= 0 {
+		h.orders[pg.state].remove(h.pages, p)
+	}
+}
+
+// settle puts a page where its state and pins and protection say.
+func (h *hostPool) settle(p messages.PageID) {
+	pg := &h.pages[p]
+	if pg.state == free || pg.protected || pg.pins > 0 {
+		return
+	}
+	h.orders[pg.state].push(h.pages, p)
+}
+
+// become changes the state of a lifted page.
+func (h *hostPool) become(p messages.PageID, s pageState) {
+	pg := &h.pages[p]
+	h.counts[pg.state]--
+	h.counts[s]++
+	pg.state = s
+}
+
+// setPins changes the pins of a lifted page.
+func (h *hostPool) setPins(p messages.PageID, pins int32) {
+	pg := &h.pages[p]
+	if pg.pins > 0 {
+		h.pinned--
+	}
+	if pins > 0 {
+		h.pinned++
+	}
+	pg.pins = pins
+}
+
+// release frees a page whatever it holds.
+func (h *hostPool) release(p messages.PageID) {
+	h.lift(p)
+	pg := &h.pages[p]
+	h.byBlock[pg.block] = messages.NoPage
+	h.setPins(p, 0)
+	h.become(p, free)
+	pg.block = messages.NoBlock
+	h.idle[(h.head+h.size)%len(h.idle)] = p
+	h.size++
+}
+
+// takeFree takes the page that has been free for the longest time.
+func (h *hostPool) takeFree() messages.PageID {
+	p := h.idle[h.head]
+	h.head = (h.head + 1) % len(h.idle)
+	h.size--
+	return p
+}
+
+// yield makes the sole contents a clean copy: a device page holds the block now.
+func (h *hostPool) yield(p messages.PageID, stamp uint64) {
+	h.lift(p)
+	h.setPins(p, 0)
+	h.become(p, clean)
+	h.pages[p].age = stamp
+	h.settle(p)
+}
+
+// tally counts the pages as the host of the engine sees them.
+func (h *hostPool) tally() messages.PageCounts {
+	c := messages.PageCounts{
+		Total:  len(h.pages),
+		Used:   h.pinned,
+		Cached: h.counts[sole] - h.pinned + h.counts[clean],
+	}
+	c.Free = c.Total - c.Used - c.Cached
+	return c
+}

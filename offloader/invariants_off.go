@@ -1,0 +1,6 @@
+//go:build !invariants
+
+package offloader
+
+// invariants makes every change be followed by Check.
+const invariants = false

@@ -1,0 +1,139 @@
+package offloader
+
+import (
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+func at(stream messages.StreamID, seq uint64) messages.Ticket {
+	return messages.Ticket{Stream: stream, Seq: seq}
+}
+
+func smallConfig() Config {
+	return Config{Pools: []PoolConfig{{
+		Name: "wfullh1", DevicePages: 8, HostPages: 4, PageBytes: 64,
+		Layers: 2, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4,
+	}}}
+}
+
+// readsOf lists the reads of a slot.
+func readsOf(l *ledger, s Slot) []messages.Ticket {
+	var out []messages.Ticket
+	r := l.slot(s)
+	for _, t := range r.reads {
+		if !t.IsZero() {
+			out = append(out, t)
+		}
+	}
+	for n := r.more; n != 0; n = l.spill[n-1].next {
+		out = append(out, l.spill[n-1].ticket)
+	}
+	return out
+}
+
+func TestRecordIsOneCacheLine(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(record{}), uintptr(64))
+}
+
+func TestLedgerKeepsTheNewestReadOfEachStream(t *testing.T) {
+	var l ledger
+	l.init(smallConfig().Pools)
+	s := Slot{0, messages.Primary, 3}
+	for _, r := range []messages.Ticket{at(1, 4), at(2, 1), at(3, 1), at(4, 7), at(1, 2), at(3, 9), at(4, 3), at(5, 1)} {
+		l.read(s, r)
+	}
+	require.ElementsMatch(t, []messages.Ticket{at(1, 4), at(2, 1), at(3, 9), at(4, 7), at(5, 1)}, readsOf(&l, s))
+	require.Empty(t, l.check())
+
+	l.write(s, at(2, 5))
+	require.Empty(t, readsOf(&l, s))
+	require.Equal(t, at(2, 5), l.slot(s).written)
+	require.Empty(t, l.check(), "spilled reads are spare again")
+	n := len(l.spill)
+	for stream := range messages.StreamID(5) {
+		l.read(s, at(stream+1, 9))
+	}
+	require.Len(t, l.spill, n, "spare ones are used first")
+}
+
+func TestMarkOfAWrite(t *testing.T) {
+	var l ledger
+	l.init(smallConfig().Pools)
+	s := Slot{0, messages.Primary, 0}
+	l.markWrite(s, at(7, 5))
+	l.read(s, at(1, 3))
+	l.read(s, at(7, 6))
+	l.markWrite(s, at(7, 4))
+	require.Equal(t, at(7, 5), l.slot(s).written, "an older one of the same stream says nothing new")
+	require.ElementsMatch(t, []messages.Ticket{at(1, 3), at(7, 6)}, readsOf(&l, s), "the read comes after the write")
+	l.markWrite(s, at(7, 8))
+	require.Equal(t, at(7, 8), l.slot(s).written)
+	require.Equal(t, []messages.Ticket{at(1, 3)}, readsOf(&l, s), "reads of other streams are unknown to the kernel")
+	l.markWrite(s, at(8, 1))
+	require.Equal(t, at(8, 1), l.slot(s).written)
+	require.Equal(t, []messages.Ticket{at(1, 3)}, readsOf(&l, s))
+}
+
+// The ledger's reads against a map.
+func TestLedgerAgainstMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var l ledger
+	l.init(smallConfig().Pools)
+	type reads map[messages.StreamID]uint64
+	model := map[messages.PageID]reads{}
+	for range 5000 {
+		p := messages.PageID(r.IntN(8))
+		s := Slot{0, messages.Primary, p}
+		ticket := at(messages.StreamID(1+r.IntN(6)), r.Uint64N(100))
+		if r.IntN(8) == 0 {
+			l.write(s, ticket)
+			model[p] = reads{}
+		} else {
+			l.read(s, ticket)
+			if model[p] == nil {
+				model[p] = reads{}
+			}
+			model[p][ticket.Stream] = max(model[p][ticket.Stream], ticket.Seq)
+		}
+		var want []messages.Ticket
+		for stream, seq := range model[p] {
+			want = append(want, at(stream, seq))
+		}
+		require.ElementsMatch(t, want, readsOf(&l, s))
+	}
+	require.Empty(t, l.check())
+}
+
+func TestReadyAsksOnlyWhatHasNotPassed(t *testing.T) {
+	cfg := smallConfig()
+	done := uint64(0)
+	cfg.Passed = func(t messages.Ticket) bool { return t.Seq <= done }
+	o := New(cfg)
+	ready := func(read, write []messages.PageID, marks ...messages.Mark) []messages.Ticket {
+		m := &messages.Move{Marks: marks, Ready: []messages.Ready{{
+			Read: [][]messages.PageID{read}, Write: [][]messages.PageID{write},
+		}}}
+		o.Begin(m)
+		require.Nil(t, o.Next())
+		o.Finish()
+		return m.Ready[0].Tickets
+	}
+	one, two := []messages.PageID{1, messages.NoPage}, []messages.PageID{messages.NoPage, 2}
+	require.Empty(t, ready(one, two))
+	require.Equal(t, []messages.Ticket{at(5, 1)}, ready(one, nil, messages.Mark{Pages: one, Write: true, Ticket: at(5, 1)}))
+	require.Empty(t, ready(nil, two), "another page")
+	require.Empty(t, ready(two, nil, messages.Mark{Pages: two, Ticket: at(6, 2)}), "a read waits for no read")
+	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two))
+	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two, messages.Mark{Pages: two, Write: true}), "a kernel without a ticket is over")
+	done = 1
+	require.Empty(t, ready(one, one))
+	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two))
+	done = 2
+	require.Empty(t, ready(one, two))
+	require.Empty(t, o.ledger.pools[0].pending, "nothing is under way, so the next Ready looks at no page")
+}

@@ -1,0 +1,95 @@
+package offloader
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// runModel drives the offloader through random Moves against the oracle of
+// host memory and the machine that finds hazards.
+func runModel(t *rapid.T) {
+	pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
+	cfg := worldConfig()
+	cfg.Ahead = true
+	cfg.Pools[1].HostPages = rapid.IntRange(0, 6).Draw(t, "host pages")
+	w := newWorld(cfg, pick)
+	w.faults = rapid.SampledFrom([]int{0, 0, 5, 2}).Draw(t, "faults")
+	if rapid.Bool().Draw(t, "passed") {
+		cfg.Passed = w.passed
+		w.o = New(cfg)
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"move":  func(t *rapid.T) { hold(t, w, w.step()) },
+		"ahead": func(t *rapid.T) { hold(t, w, w.aheadOfDemand()) },
+		"pass":  func(t *rapid.T) { w.pass() },
+	})
+}
+
+func hold(t *rapid.T, w *world, err error) {
+	if err != nil {
+		t.Fatalf("%v\n%s", err, w.o)
+	}
+}
+
+// pass lets some operation be seen done, with all that it comes after.
+func (w *world) pass() {
+	stream := 1 + w.pick(allStreams)
+	if n := len(w.m.clocks[stream]); n > 0 {
+		seen := w.m.clocks[stream][w.pick(n)]
+		w.m.passed.join(&seen)
+	}
+}
+
+func (w *world) passed(t messages.Ticket) bool { return w.m.passed[t.Stream] >= t.Seq }
+
+func TestModel(t *testing.T) { rapid.Check(t, runModel) }
+
+func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(runModel)) }
+
+// random is a world that a seed drives: fast enough for thousands of Moves.
+func random(seed uint64, cfg Config) *world {
+	r := rand.New(rand.NewPCG(seed, 1))
+	return newWorld(cfg, r.IntN)
+}
+
+func TestLongRuns(t *testing.T) {
+	for seed := range uint64(20) {
+		cfg := worldConfig()
+		w := random(seed, cfg)
+		w.faults = []int{0, 4}[seed%2]
+		if seed%3 == 0 {
+			cfg.Passed = w.passed
+			w.o = New(cfg)
+		}
+		for range 100 {
+			require.NoError(t, w.step(), "seed %d", seed)
+			require.NoError(t, w.aheadOfDemand(), "seed %d", seed)
+			w.pass()
+		}
+	}
+}
+
+// Each wait is needed: without it the machine finds a hazard.
+func TestEachWaitIsNeeded(t *testing.T) {
+	for _, name := range WaitNames() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(30) {
+				cfg := worldConfig()
+				cfg.SkipWait = name
+				w := random(seed, cfg)
+				for range 60 {
+					if err := w.step(); err != nil {
+						require.ErrorContains(t, err, "is not ordered after", "seed %d", seed)
+						return
+					}
+				}
+			}
+			t.Fatal("nothing noticed that the wait was left out")
+		})
+	}
+}

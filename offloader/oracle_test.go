@@ -1,0 +1,172 @@
+package offloader
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// held is one block in the oracle's host memory.
+type held struct {
+	block     messages.BlockID
+	clean     bool
+	priority  messages.Priority
+	use       messages.Use
+	stamp     uint64
+	depth     int32
+	pins      int
+	protected bool
+}
+
+// oracle is the host memory of one pool as a list that is searched in full. It
+// has no page numbers and knows nothing of copies ahead of demand.
+type oracle struct {
+	total int
+	floor messages.Priority
+	list  []*held
+}
+
+func (r *oracle) find(b messages.BlockID) *held {
+	for _, e := range r.list {
+		if e.block == b {
+			return e
+		}
+	}
+	return nil
+}
+
+func (r *oracle) remove(b messages.BlockID) {
+	for i, e := range r.list {
+		if e.block == b {
+			r.list = append(r.list[:i], r.list[i+1:]...)
+			return
+		}
+	}
+}
+
+func (r *oracle) soles() []messages.BlockID {
+	var out []messages.BlockID
+	for _, e := range r.list {
+		if !e.clean {
+			out = append(out, e.block)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	return out
+}
+
+// evict decides about one victim by the text of the rule.
+func (r *oracle) evict(v messages.Victim) (kept, copied bool, displaced messages.BlockID) {
+	displaced = messages.NoBlock
+	own := r.find(v.Block)
+	if v.Priority < r.floor || r.total == 0 {
+		r.remove(v.Block)
+		return false, false, displaced
+	}
+	if own != nil {
+		own.clean, own.priority, own.use, own.depth = false, v.Priority, v.Use, v.Depth
+		return true, false, displaced
+	}
+	if len(r.list) == r.total {
+		worst := r.worst(v.Priority)
+		if worst == nil {
+			return false, false, displaced
+		}
+		if !worst.clean {
+			displaced = worst.block
+		}
+		r.remove(worst.block)
+	}
+	r.list = append(r.list, &held{block: v.Block, priority: v.Priority, use: v.Use, depth: v.Depth})
+	return true, true, displaced
+}
+
+// worst finds what goes for contents of a priority: the oldest clean copy, else
+// the contents that the rule names.
+func (r *oracle) worst(priority messages.Priority) *held {
+	var worst *held
+	for _, e := range r.list {
+		if e.clean && (worst == nil || e.stamp < worst.stamp || e.stamp == worst.stamp && e.depth > worst.depth) {
+			worst = e
+		}
+	}
+	if worst != nil {
+		return worst
+	}
+	for _, e := range r.list {
+		if e.pins > 0 || e.protected || e.priority > priority {
+			continue
+		}
+		if worst == nil || e.before(worst) {
+			worst = e
+		}
+	}
+	return worst
+}
+
+func (e *held) before(o *held) bool {
+	if e.priority != o.priority {
+		return e.priority < o.priority
+	}
+	if e.use != o.use {
+		return e.use < o.use
+	}
+	return e.depth > o.depth
+}
+
+func (r *oracle) counts() messages.PageCounts {
+	c := messages.PageCounts{Total: r.total, Free: r.total - len(r.list)}
+	for _, e := range r.list {
+		if e.pins > 0 {
+			c.Used++
+		} else {
+			c.Cached++
+		}
+	}
+	return c
+}
+
+// settle compares the outcomes of a Move with the oracle's own, decided
+// victim by victim, and then follows the failures.
+func (r *oracle) settle(pm *messages.PoolMove, aheadOf map[messages.BlockID]bool) error {
+	failed := map[messages.BlockID]bool{}
+	for i, v := range pm.Victims {
+		failed[v.Block] = pm.Outcomes[i].Failed
+	}
+	for i, v := range pm.Victims {
+		out := pm.Outcomes[i]
+		kept, copied, displaced := r.evict(v)
+		if displaced != messages.NoBlock && failed[displaced] && precedes(pm.Victims[:i], displaced) {
+			displaced = messages.NoBlock
+		}
+		switch {
+		case out.Failed && !(kept && copied):
+			return fmt.Errorf("block %d failed a copy that nobody wants", v.Block)
+		case !out.Failed && kept != (out.Host != messages.NoPage):
+			return fmt.Errorf("block %d: kept %t, outcome %+v", v.Block, kept, out)
+		case out.Failed && (out.Host != messages.NoPage || out.Copied):
+			return fmt.Errorf("block %d: failed, but outcome %+v", v.Block, out)
+		case out.Copied && !copied, copied && !out.Copied && !out.Failed && !aheadOf[v.Block]:
+			return fmt.Errorf("block %d: to be copied %t, outcome %+v", v.Block, copied, out)
+		case displaced != out.Displaced:
+			return fmt.Errorf("block %d: displaced %d, outcome %+v", v.Block, displaced, out)
+		}
+		delete(aheadOf, v.Block)
+	}
+	for b, f := range failed {
+		if f {
+			r.remove(b)
+		}
+	}
+	return nil
+}
+
+func precedes(victims []messages.Victim, b messages.BlockID) bool {
+	for _, v := range victims {
+		if v.Block == b {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,83 @@
+package offloader
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// itemKind is why a page is transferred.
+type itemKind uint8
+
+const (
+	offloading itemKind = iota
+	copying
+	onboarding
+	copyingAhead
+)
+
+// item is one transfer: a page, or the leading tokens of one.
+type item struct {
+	kind     itemKind
+	lane     Lane
+	failed   bool // the device refused it, or what its source comes from
+	pool     messages.PoolID
+	index    int32 // in Victims, Copies or Onboards of the pool's move
+	tokens   int32 // leading ones; 0: the whole page
+	src, dst Slot
+}
+
+// plan orders the transfers that follow the offloads: copies, then onboards.
+func (o *Offloader) plan() {
+	for i := range o.move.Pools {
+		o.planCopies(messages.PoolID(i), o.move.Pools[i].Copies)
+	}
+	o.items = append(o.items, o.deferred...)
+	o.deferred = o.deferred[:0]
+	for i := range o.move.Pools {
+		for j := range o.move.Pools[i].Onboards {
+			on, pool := &o.move.Pools[i].Onboards[j], messages.PoolID(i)
+			o.items = append(o.items, item{
+				kind: onboarding, lane: Onboard, pool: pool, index: int32(j),
+				src: Slot{pool, messages.Secondary, o.hosts[pool].find(on.Block)},
+				dst: Slot{pool, messages.Primary, on.To},
+			})
+		}
+	}
+	for i := range o.items {
+		o.ledger.mustHold(o.items[i].src)
+		o.ledger.mustHold(o.items[i].dst)
+	}
+}
+
+// planCopies puts copies from host memory off until after those on the
+// device, so that they share a submission with the onboards. One that a later
+// copy touches is not put off.
+func (o *Offloader) planCopies(pool messages.PoolID, copies []messages.PageCopy) {
+	o.batchNo++
+	for i := range copies {
+		c := &copies[i]
+		if c.Tokens <= 0 || c.Tokens > o.shapes[pool].tokens {
+			panic(fmt.Sprintf("offloader: pool %s: copy of %d tokens to page %d", o.hosts[pool].name, c.Tokens, c.To))
+		}
+		page, tier, _ := c.From.Page()
+		it := item{
+			kind: copying, lane: Duplicate, pool: pool, index: int32(i), tokens: int32(c.Tokens),
+			src: Slot{pool, tier, page}, dst: Slot{pool, messages.Primary, c.To},
+		}
+		o.ledger.mustHold(it.src)
+		o.ledger.mustHold(it.dst)
+		src, dst := o.ledger.slot(it.src), o.ledger.slot(it.dst)
+		if tier == messages.Secondary {
+			it.lane, dst.writeBatch = Onboard, o.batchNo
+			o.deferred = append(o.deferred, it)
+			continue
+		}
+		if src.writeBatch == o.batchNo || dst.writeBatch == o.batchNo {
+			o.items = append(o.items, o.deferred...)
+			o.deferred = o.deferred[:0]
+			o.batchNo++
+		}
+		o.items = append(o.items, it)
+	}
+}

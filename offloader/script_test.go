@@ -1,0 +1,274 @@
+package offloader
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// script is one offloader of one pool that a file drives.
+type script struct {
+	t   *testing.T
+	o   *Offloader
+	seq [allStreams + 1]uint64
+}
+
+// TestScripts runs testdata/scripts. The commands:
+//
+//	new device=N host=N [min=P] [slice=PAGES] [ahead]
+//	move stamp=N [refuse=LANE,INDEX]    refuses one copy, the first time it comes
+//	ahead stamp=N [refuse=...]
+//	draw
+//
+// Lines of a move: victim, onboard, copy, mark, ready, pin, unpin, yield,
+// forget, reprioritize; of ahead: victim.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		s := &script{t: t}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "new":
+				return s.open(d)
+			case "move":
+				return s.move(d)
+			case "ahead":
+				return s.ahead(d)
+			case "draw":
+				return s.o.String()
+			}
+			d.Fatalf(t, "no command %q", d.Cmd)
+			return ""
+		})
+	})
+}
+
+func (s *script) open(d *datadriven.TestData) string {
+	c := PoolConfig{Name: "wfullh2", PageBytes: 128, Layers: 2, KVHeads: 2, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4}
+	priority, slice := 35, 100
+	d.MaybeScanArgs(s.t, "device", &c.DevicePages)
+	d.MaybeScanArgs(s.t, "host", &c.HostPages)
+	d.MaybeScanArgs(s.t, "min", &priority)
+	d.MaybeScanArgs(s.t, "slice", &slice)
+	s.seq = [allStreams + 1]uint64{}
+	s.o = New(Config{
+		Pools: []PoolConfig{c}, MinPriority: messages.Priority(priority),
+		SliceBytes: int64(slice) * c.PageBytes, Ahead: d.HasArg("ahead"),
+	})
+	return s.o.String()
+}
+
+// fields is one line of a command: a word, then key=value pairs and flags.
+type fields struct {
+	t    *testing.T
+	word string
+	args map[string]string
+	rest []string
+}
+
+func (s *script) lines(d *datadriven.TestData) []fields {
+	var out []fields
+	for line := range strings.Lines(d.Input) {
+		words := strings.Fields(line)
+		f := fields{t: s.t, word: words[0], args: map[string]string{}}
+		for _, w := range words[1:] {
+			if k, v, ok := strings.Cut(w, "="); ok {
+				f.args[k] = v
+			} else {
+				f.rest = append(f.rest, w)
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func (f fields) num(key string) int {
+	n, err := strconv.Atoi(f.args[key])
+	require.NoError(f.t, err, "%s %s", f.word, key)
+	return n
+}
+
+func (f fields) first() messages.BlockID {
+	n, err := strconv.Atoi(f.rest[0])
+	require.NoError(f.t, err, f.word)
+	return messages.BlockID(n)
+}
+
+func (f fields) pages(key string) []messages.PageID {
+	var out []messages.PageID
+	for _, w := range strings.FieldsFunc(f.args[key], func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(w)
+		require.NoError(f.t, err, f.word)
+		out = append(out, messages.PageID(n))
+	}
+	return out
+}
+
+func (f fields) ticket() messages.Ticket {
+	var t messages.Ticket
+	_, err := fmt.Sscanf(f.args["at"], "s%d:%d", &t.Stream, &t.Seq)
+	require.NoError(f.t, err, f.word)
+	return t
+}
+
+func (f fields) victim() messages.Victim {
+	return messages.Victim{
+		Page: messages.PageID(f.num("page")), Block: messages.BlockID(f.num("block")),
+		Depth: int32(f.num("depth")), Priority: messages.Priority(f.num("priority")), Use: messages.Use(f.num("use")),
+	}
+}
+
+// add puts the line into a Move.
+func (f fields) add(m *messages.Move) {
+	pm := &m.Pools[0]
+	switch f.word {
+	case "victim":
+		pm.Victims = append(pm.Victims, f.victim())
+	case "onboard":
+		on := messages.Onboard{Block: messages.BlockID(f.num("block")), To: messages.PageID(f.num("to")), Free: len(f.rest) > 0}
+		pm.Onboards = append(pm.Onboards, on)
+	case "copy":
+		c := messages.PageCopy{To: messages.PageID(f.num("to")), Tokens: f.num("tokens"), Block: messages.NoBlock}
+		if f.args["host"] != "" {
+			c.From, c.Block = messages.OnHost(messages.PageID(f.num("host"))), messages.BlockID(f.num("block"))
+		} else {
+			c.From = messages.OnDevice(messages.PageID(f.num("device")))
+		}
+		pm.Copies = append(pm.Copies, c)
+	case "mark":
+		m.Marks = append(m.Marks, messages.Mark{Pages: f.pages("pages"), Write: f.rest[0] == "write", Ticket: f.ticket()})
+	case "ready":
+		m.Ready = append(m.Ready, messages.Ready{
+			Read: [][]messages.PageID{f.pages("read")}, Write: [][]messages.PageID{f.pages("write")},
+		})
+	case "pin":
+		pm.Pins = append(pm.Pins, f.first())
+	case "unpin":
+		pm.Unpins = append(pm.Unpins, messages.Unpin{Block: f.first(), Use: messages.Use(f.num("use"))})
+	case "yield", "forget", "reprioritize":
+		e := messages.Effect{Blocks: []messages.BlockID{f.first()}}
+		switch f.word {
+		case "yield":
+			e.Kind = messages.HostYield
+		case "forget":
+			e.Kind = messages.HostForget
+		default:
+			e.Kind, e.Priority = messages.HostReprioritize, messages.Priority(f.num("priority"))
+		}
+		m.Effects = append(m.Effects, e)
+	default:
+		f.t.Fatalf("no line %q", f.word)
+	}
+}
+
+func (s *script) move(d *datadriven.TestData) string {
+	m := messages.Move{Pools: make([]messages.PoolMove, 1)}
+	d.ScanArgs(s.t, "stamp", &m.Stamp)
+	for _, f := range s.lines(d) {
+		f.add(&m)
+	}
+	var b strings.Builder
+	s.o.Begin(&m)
+	s.run(d, &b)
+	s.o.Finish()
+	require.NoError(s.t, s.o.Check())
+	drawAnswers(&b, &m)
+	return b.String()
+}
+
+func (s *script) ahead(d *datadriven.TestData) string {
+	var stamp uint64
+	d.ScanArgs(s.t, "stamp", &stamp)
+	var candidates []messages.Victim
+	for _, f := range s.lines(d) {
+		candidates = append(candidates, f.victim())
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp, candidates))
+	s.run(d, &b)
+	s.o.Finish()
+	require.NoError(s.t, s.o.Check())
+	return b.String()
+}
+
+// run submits everything, with one refusal if the command says so.
+func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
+	lane, index := "", -1
+	if d.HasArg("refuse") {
+		d.ScanArgs(s.t, "refuse", &lane, &index)
+	}
+	for sub := s.o.Next(); sub != nil; sub = s.o.Next() {
+		fmt.Fprintf(b, "%s", sub.Label)
+		for _, w := range sub.Waits {
+			fmt.Fprintf(b, " after %s", point(w))
+		}
+		b.WriteByte('\n')
+		for _, c := range sub.Copies {
+			fmt.Fprintf(b, "  %s %d -> %s %d", c.Src.Tier, c.Src.Page, c.Dst.Tier, c.Dst.Page)
+			if c.Bytes < 128 {
+				fmt.Fprintf(b, " [%d,%d)", c.SrcOffset, c.SrcOffset+c.Bytes)
+			}
+			b.WriteByte('\n')
+		}
+		failed := -1
+		if sub.Lane.String() == lane {
+			failed, lane = index, ""
+		}
+		var t messages.Ticket
+		if failed != 0 {
+			stream := messages.StreamID(sub.Lane) + 1
+			s.seq[stream]++
+			t = messages.Ticket{Stream: stream, Seq: s.seq[stream]}
+		}
+		if failed >= 0 {
+			fmt.Fprintf(b, "  copy %d refused\n", failed)
+		}
+		s.o.Submitted(t, failed)
+	}
+}
+
+func drawAnswers(b *strings.Builder, m *messages.Move) {
+	pm := &m.Pools[0]
+	for i, out := range pm.Outcomes {
+		fmt.Fprintf(b, "block %d:", pm.Victims[i].Block)
+		switch {
+		case out.Failed:
+			b.WriteString(" failed")
+		case out.Host == messages.NoPage:
+			b.WriteString(" dropped")
+		case out.Copied:
+			fmt.Fprintf(b, " to host page %d", out.Host)
+		default:
+			fmt.Fprintf(b, " is on host page %d", out.Host)
+		}
+		if out.Displaced != messages.NoBlock {
+			fmt.Fprintf(b, ", displaced %d", out.Displaced)
+		}
+		b.WriteByte('\n')
+	}
+	for _, c := range pm.Copies {
+		if c.Failed {
+			fmt.Fprintf(b, "copy to page %d: failed\n", c.To)
+		}
+	}
+	for _, on := range pm.Onboards {
+		if on.Failed {
+			fmt.Fprintf(b, "onboard of block %d: failed\n", on.Block)
+		}
+	}
+	for _, r := range m.Ready {
+		b.WriteString("ready")
+		for _, t := range r.Tickets {
+			b.WriteString(" " + point(t))
+		}
+		b.WriteByte('\n')
+	}
+	c := m.Counts[0]
+	fmt.Fprintf(b, "used %d cached %d free %d\n", c.Used, c.Cached, c.Free)
+}

@@ -1,0 +1,143 @@
+package offloader
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Lane is one of the copy streams. One for each direction fills the link.
+type Lane uint8
+
+const (
+	Offload   Lane = iota // device to host
+	Onboard               // host to device
+	Duplicate             // device to device
+	lanes
+)
+
+var laneNames = [lanes]string{"offload", "onboard", "copy"}
+
+// String names the lane.
+func (l Lane) String() string { return laneNames[l] }
+
+// Slot is the memory of one page.
+type Slot struct {
+	Pool messages.PoolID
+	Tier messages.Tier
+	Page messages.PageID
+}
+
+// String gives tier and number.
+func (s Slot) String() string { return fmt.Sprintf("%d/%s %d", s.Pool, s.Tier, s.Page) }
+
+// Copy moves Bytes from one slot to another, within both pages.
+type Copy struct {
+	Src, Dst             Slot
+	SrcOffset, DstOffset int64
+	Bytes                int64
+}
+
+// Submission is a batch of copies for one lane. They come after all Waits. No
+// destination overlaps another one or a source. It belongs to the offloader
+// and is good until the next call.
+type Submission struct {
+	Lane   Lane
+	Label  string // for reports
+	Waits  []messages.Ticket
+	Copies []Copy
+}
+
+// Next gives the next submission of the work under way, or nil when all is
+// submitted. Submitted must follow before the next Next.
+func (o *Offloader) Next() *Submission {
+	o.enter(planned, "Next")
+	for o.cursor < len(o.items) {
+		o.collect()
+		if len(o.sub.Copies) > 0 {
+			o.sub.Waits = drop(o.sub.Waits, o.cfg.Passed)
+			o.phase = submitted
+			return &o.sub
+		}
+		o.cursor = o.resume
+	}
+	return nil
+}
+
+// Submitted tells what the device did with the last submission: all is queued
+// and done at ticket; or, with failed ≥ 0, the device refused that copy, those
+// before it are queued and done at ticket, those after it come again.
+func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
+	o.enter(submitted, "Submitted")
+	o.phase = planned
+	if failed >= len(o.sub.Copies) {
+		panic(fmt.Sprintf("offloader: copy %d of %d failed", failed, len(o.sub.Copies)))
+	}
+	if ticket.IsZero() && failed != 0 {
+		panic(fmt.Sprintf("offloader: copies on lane %s are queued without a ticket", o.sub.Lane))
+	}
+	if !ticket.IsZero() {
+		o.streams[o.sub.Lane] = ticket.Stream
+	}
+	o.cursor = o.resume
+	for i, index := range o.batch {
+		it, end := &o.items[index], len(o.sub.Copies)
+		if i+1 < len(o.first) {
+			end = int(o.first[i+1])
+		}
+		if failed < 0 || end <= failed {
+			o.record(it, ticket)
+			continue
+		}
+		if int(o.first[i]) < failed {
+			o.record(it, ticket) // some pieces of a partial copy are queued
+		}
+		it.failed = true
+		o.ledger.slot(it.dst).spoiled = o.number
+		o.cursor = int(index) + 1
+		break
+	}
+	o.checked()
+}
+
+// record enters a queued transfer into the ledger.
+func (o *Offloader) record(it *item, ticket messages.Ticket) {
+	o.ledger.read(it.src, ticket)
+	o.ledger.write(it.dst, ticket)
+	o.ledger.slot(it.dst).spoiled = 0
+}
+
+// collect fills sub with the next items of one lane, up to a cut: another
+// lane, a full slice, or an item that touches what the batch writes or writes
+// what it reads.
+func (o *Offloader) collect() {
+	o.batchNo++
+	lane := o.items[o.cursor].lane
+	o.sub.Lane, o.sub.Label = lane, laneNames[lane]
+	o.sub.Waits, o.sub.Copies = o.sub.Waits[:0], o.sub.Copies[:0]
+	o.batch, o.first = o.batch[:0], o.first[:0]
+	var bytes int64
+	o.resume = o.cursor
+	for ; o.resume < len(o.items); o.resume++ {
+		it := &o.items[o.resume]
+		src, dst := o.ledger.slot(it.src), o.ledger.slot(it.dst)
+		size := o.shapes[it.pool].bytes(it.tokens)
+		if it.lane != lane || src.writeBatch == o.batchNo || dst.writeBatch == o.batchNo || dst.readBatch == o.batchNo {
+			return
+		}
+		if bytes > 0 && bytes+size > o.cfg.SliceBytes {
+			return
+		}
+		if src.spoiled == o.number {
+			// Its source was to be written by a copy that failed.
+			it.failed, dst.spoiled = true, o.number
+			continue
+		}
+		src.readBatch, dst.writeBatch = o.batchNo, o.batchNo
+		bytes += size
+		o.wait(it, src, dst)
+		o.batch = append(o.batch, int32(o.resume))
+		o.first = append(o.first, int32(len(o.sub.Copies)))
+		o.sub.Copies = o.shapes[it.pool].cut(o.sub.Copies, it)
+	}
+}

@@ -1,0 +1,161 @@
+package offloader
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// waitKind is one reason to wait. Tests leave them out one by one.
+type waitKind uint8
+
+const (
+	offloadAfterWriter waitKind = iota
+	offloadAfterHostReaders
+	copyAfterSourceWriter
+	copyAfterWriter
+	copyAfterReaders
+	onboardAfterOffload
+	onboardAfterWriter
+	onboardAfterReaders
+	readAfterWriter
+	writeAfterWriter
+	writeAfterReaders
+	waitKinds
+	// unnamed can't be left out and would not be missed: the last offload to a
+	// host page is on the stream of the next one.
+	unnamed
+)
+
+var waitNames = [waitKinds]string{
+	offloadAfterWriter:      "offload waits for writer of source",
+	offloadAfterHostReaders: "offload waits for readers of host page",
+	copyAfterSourceWriter:   "copy waits for writer of source",
+	copyAfterWriter:         "copy waits for writer of destination",
+	copyAfterReaders:        "copy waits for readers of destination",
+	onboardAfterOffload:     "onboard waits for offload of host page",
+	onboardAfterWriter:      "onboard waits for writer of destination",
+	onboardAfterReaders:     "onboard waits for readers of destination",
+	readAfterWriter:         "read waits for writer",
+	writeAfterWriter:        "write waits for writer",
+	writeAfterReaders:       "write waits for readers",
+}
+
+// laneWaits are the reasons of the lanes: for the last write of the source,
+// for the last write of the destination, for the reads of the destination.
+var laneWaits = [lanes]struct{ source, writer, readers waitKind }{
+	Offload:   {offloadAfterWriter, unnamed, offloadAfterHostReaders},
+	Onboard:   {onboardAfterOffload, onboardAfterWriter, onboardAfterReaders},
+	Duplicate: {copyAfterSourceWriter, copyAfterWriter, copyAfterReaders},
+}
+
+// WaitNames lists what Config.SkipWait may name.
+func WaitNames() []string { return slices.Clone(waitNames[:]) }
+
+// waitNamed finds a wait; the empty name is none that any code asks for.
+func waitNamed(name string) waitKind {
+	if name == "" {
+		return waitKinds
+	}
+	i := slices.Index(waitNames[:], name)
+	if i < 0 {
+		panic(fmt.Sprintf("offloader: there is no wait %q", name))
+	}
+	return waitKind(i)
+}
+
+// wait adds to the submission what one item must come after.
+func (o *Offloader) wait(it *item, src, dst *record) {
+	why := &laneWaits[it.lane]
+	own := o.streams[it.lane]
+	o.sub.Waits = o.afterWrite(o.sub.Waits, src, why.source, own)
+	o.sub.Waits = o.afterWrite(o.sub.Waits, dst, why.writer, own)
+	o.sub.Waits = o.afterReads(o.sub.Waits, dst, why.readers, own)
+}
+
+// afterWrite adds the last write of a slot to a set of tickets, unless it is
+// on the waiting stream itself.
+func (o *Offloader) afterWrite(set []messages.Ticket, r *record, why waitKind, own messages.StreamID) []messages.Ticket {
+	if why == o.skip || r.written.Stream == own {
+		return set
+	}
+	return merge(set, r.written)
+}
+
+// afterReads adds the reads of a slot.
+func (o *Offloader) afterReads(set []messages.Ticket, r *record, why waitKind, own messages.StreamID) []messages.Ticket {
+	if why == o.skip {
+		return set
+	}
+	for _, t := range r.reads {
+		if t.Stream != own {
+			set = merge(set, t)
+		}
+	}
+	for n := r.more; n != 0; n = o.ledger.spill[n-1].next {
+		if t := o.ledger.spill[n-1].ticket; t.Stream != own {
+			set = merge(set, t)
+		}
+	}
+	return set
+}
+
+// mark records a kernel of the host.
+func (o *Offloader) mark(m *messages.Mark) {
+	if m.Ticket.IsZero() {
+		return // done already
+	}
+	for _, p := range m.Pages {
+		if p == messages.NoPage {
+			continue
+		}
+		s := Slot{m.Pool, messages.Primary, p}
+		o.ledger.mustHold(s)
+		if m.Write {
+			o.ledger.markWrite(s, m.Ticket)
+		} else {
+			o.ledger.read(s, m.Ticket)
+		}
+	}
+}
+
+// ready answers what must have passed before pages are read and written.
+// Cost: one record a page, unless nothing in the pool is under way.
+func (o *Offloader) ready(r *messages.Ready) {
+	set := r.Tickets[:0]
+	for pool, pages := range r.Read {
+		if o.quiet(messages.PoolID(pool), pages) {
+			continue
+		}
+		for _, p := range pages {
+			if p != messages.NoPage {
+				set = o.afterWrite(set, o.ledger.slot(Slot{messages.PoolID(pool), messages.Primary, p}), readAfterWriter, 0)
+			}
+		}
+	}
+	for pool, pages := range r.Write {
+		if o.quiet(messages.PoolID(pool), pages) {
+			continue
+		}
+		for _, p := range pages {
+			if p != messages.NoPage {
+				rec := o.ledger.slot(Slot{messages.PoolID(pool), messages.Primary, p})
+				set = o.afterWrite(set, rec, writeAfterWriter, 0)
+				set = o.afterReads(set, rec, writeAfterReaders, 0)
+			}
+		}
+	}
+	r.Tickets = drop(set, o.cfg.Passed)
+}
+
+// quiet tells that nothing is under way on the device pages of a pool, or that
+// no page is asked about.
+func (o *Offloader) quiet(pool messages.PoolID, pages []messages.PageID) bool {
+	if len(pages) == 0 {
+		return true
+	}
+	p := &o.ledger.pools[pool]
+	p.pending = drop(p.pending, o.cfg.Passed)
+	return len(p.pending) == 0
+}

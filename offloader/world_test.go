@@ -1,0 +1,452 @@
+package offloader
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// devicePage is a page of the world's device: it caches a block or is free.
+type devicePage struct {
+	block    messages.BlockID // NoBlock: free
+	priority messages.Priority
+	use      messages.Use
+	depth    int32
+}
+
+// worldPool is one pool of the world.
+type worldPool struct {
+	host    oracle
+	device  []devicePage
+	value   map[messages.BlockID]int // the contents that a block names
+	depth   map[messages.BlockID]int32
+	aheadOf map[messages.BlockID]bool // blocks that may have an ahead copy
+	unused  []messages.BlockID        // ids, reused soonest first
+	yields  []messages.BlockID        // the device has written these again
+}
+
+// kernel is work of the world's host that the offloader has not heard of.
+type kernel struct {
+	ticket      messages.Ticket
+	read, write [][]messages.PageID
+}
+
+// world is a small engine around the offloader: it makes Moves as a
+// coordinator would, runs the copies on the machine and launches kernels that
+// wait for what Ready says. pick(n) chooses in [0, n).
+type world struct {
+	o       *Offloader
+	cfg     Config
+	m       *machine
+	pools   []*worldPool
+	pick    func(n int) int
+	faults  int // one copy in so many fails; 0: none
+	serial  int
+	use     messages.Use
+	stamp   uint64
+	kernels []kernel
+	move    messages.Move
+	fresh   [][]messages.PageID // pages that kernels write in this step
+}
+
+const worldBlocks = 40
+
+func worldConfig() Config {
+	return Config{
+		Pools: []PoolConfig{
+			{Name: "w8h1", DevicePages: 8, HostPages: 5, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4},
+			{Name: "wfullh1", DevicePages: 6, HostPages: 3, PageBytes: 64, Layers: 2, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 4},
+		},
+		MinPriority: 30,
+		Ahead:       true,
+		SliceBytes:  3 * 64,
+	}
+}
+
+func newWorld(cfg Config, pick func(n int) int) *world {
+	w := &world{cfg: cfg, m: newMachine(), pick: pick, fresh: make([][]messages.PageID, len(cfg.Pools))}
+	for _, c := range cfg.Pools {
+		p := &worldPool{
+			host:    oracle{total: c.HostPages, floor: cfg.MinPriority},
+			value:   map[messages.BlockID]int{},
+			depth:   map[messages.BlockID]int32{},
+			aheadOf: map[messages.BlockID]bool{},
+		}
+		for range c.DevicePages {
+			p.device = append(p.device, devicePage{block: messages.NoBlock})
+		}
+		for b := range messages.BlockID(worldBlocks) {
+			p.unused = append(p.unused, b)
+		}
+		w.pools = append(w.pools, p)
+	}
+	w.o = New(cfg)
+	return w
+}
+
+func (w *world) chance(n int) bool { return w.pick(n) == 0 }
+
+func (w *world) priority() messages.Priority {
+	return []messages.Priority{10, 30, 35, 35, 80}[w.pick(5)]
+}
+
+// step makes one Move, runs it and compares everything.
+func (w *world) step() error {
+	w.stamp++
+	w.use++
+	w.move = messages.Move{Stamp: w.stamp, Pools: make([]messages.PoolMove, len(w.pools)), Ready: make([]messages.Ready, 1)}
+	r := &w.move.Ready[0]
+	r.Read, r.Write = make([][]messages.PageID, len(w.pools)), make([][]messages.PageID, len(w.pools))
+	for i := range w.pools {
+		w.fresh[i] = nil
+		w.effects(messages.PoolID(i))
+		w.pins(messages.PoolID(i))
+		w.traffic(messages.PoolID(i))
+	}
+	for _, k := range w.kernels {
+		for i := range w.pools {
+			w.move.Marks = append(w.move.Marks,
+				messages.Mark{Pool: messages.PoolID(i), Pages: k.read[i], Ticket: k.ticket},
+				messages.Mark{Pool: messages.PoolID(i), Pages: k.write[i], Write: true, Ticket: k.ticket})
+		}
+	}
+	w.kernels = w.kernels[:0]
+	w.o.Begin(&w.move)
+	if err := w.run(); err != nil {
+		return err
+	}
+	w.o.Finish()
+	if err := oneEach(r.Tickets, 0); err != nil {
+		return fmt.Errorf("ready: %w", err)
+	}
+	for i := range w.pools {
+		if err := w.follow(messages.PoolID(i)); err != nil {
+			return err
+		}
+	}
+	w.launch()
+	return w.compare()
+}
+
+// run carries submissions to the machine.
+func (w *world) run() error {
+	for s := w.o.Next(); s != nil; s = w.o.Next() {
+		pageBytes := w.cfg.Pools[0].PageBytes
+		if err := legal(s, w.cfg.SliceBytes, pageBytes); err != nil {
+			return err
+		}
+		failed := -1
+		n := len(s.Copies)
+		if w.faults > 0 && w.chance(w.faults) {
+			failed = w.pick(n)
+			n = failed
+		}
+		w.o.Submitted(w.m.submit(s, n, pageBytes), failed)
+	}
+	return nil
+}
+
+// effects lets the tree's doings loose on host memory.
+func (w *world) effects(pool messages.PoolID) {
+	p := w.pools[pool]
+	add := func(kind messages.EffectKind, b messages.BlockID, priority messages.Priority) {
+		w.move.Effects = append(w.move.Effects, messages.Effect{Kind: kind, Pool: pool, Blocks: []messages.BlockID{b}, Priority: priority})
+	}
+	for _, b := range p.yields {
+		if e := p.host.find(b); e != nil {
+			add(messages.HostYield, b, 0)
+			e.clean, e.pins, e.stamp = true, 0, w.stamp
+		}
+	}
+	p.yields = nil
+	for _, b := range p.host.soles() {
+		switch w.pick(10) {
+		case 0:
+			add(messages.HostForget, b, 0)
+			p.forget(b)
+		case 1:
+			e := p.host.find(b)
+			e.priority = w.priority()
+			add(messages.HostReprioritize, b, e.priority)
+		}
+	}
+	for i := range p.device {
+		if d := &p.device[i]; d.block != messages.NoBlock && w.chance(12) {
+			add(messages.HostForget, d.block, 0)
+			p.forget(d.block)
+			d.block = messages.NoBlock
+		}
+	}
+}
+
+// forget makes a block unknown and its id free for others.
+func (p *worldPool) forget(b messages.BlockID) {
+	p.host.remove(b)
+	delete(p.aheadOf, b)
+	delete(p.value, b)
+	p.unused = append([]messages.BlockID{b}, p.unused...)
+}
+
+// pins begins and ends pins of host contents.
+func (w *world) pins(pool messages.PoolID) {
+	p, pm := w.pools[pool], &w.move.Pools[pool]
+	for _, b := range p.host.soles() {
+		e := p.host.find(b)
+		switch {
+		case e.pins < 2 && w.chance(10):
+			pm.Pins = append(pm.Pins, b)
+			e.pins++
+		case e.pins > 0 && w.chance(2):
+			w.use++
+			pm.Unpins = append(pm.Unpins, messages.Unpin{Block: b, Use: w.use})
+			e.pins--
+			e.use = w.use
+		}
+	}
+}
+
+// traffic evicts pages and gives the free ones to onboards, copies and kernels.
+func (w *world) traffic(pool messages.PoolID) {
+	p, pm := w.pools[pool], &w.move.Pools[pool]
+	var open, cached []messages.PageID
+	for i := range p.device {
+		page, d := messages.PageID(i), &p.device[i]
+		switch {
+		case d.block == messages.NoBlock:
+			open = append(open, page)
+		case w.chance(3):
+			pm.Victims = append(pm.Victims, messages.Victim{Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use})
+			open = append(open, page)
+		default:
+			cached = append(cached, page)
+		}
+	}
+	for i := len(pm.Victims) - 1; i > 0; i-- {
+		j := w.pick(i + 1)
+		pm.Victims[i], pm.Victims[j] = pm.Victims[j], pm.Victims[i]
+	}
+	take := func() messages.PageID {
+		i := w.pick(len(open))
+		page := open[i]
+		open = slices.Delete(open, i, i+1)
+		return page
+	}
+	w.copies(pool, cached, &open, take)
+	w.onboards(pool, &open, take)
+	for len(open) > 0 && w.chance(2) {
+		w.fresh[pool] = append(w.fresh[pool], take())
+	}
+	r := &w.move.Ready[0]
+	r.Write[pool] = append(r.Write[pool], w.fresh[pool]...)
+	for _, page := range cached {
+		if w.chance(2) {
+			r.Read[pool] = append(r.Read[pool], page, messages.NoPage)
+		}
+	}
+}
+
+func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take func() messages.PageID) {
+	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Ready[0]
+	for _, b := range p.host.soles() {
+		if len(*open) == 0 || !w.chance(4) {
+			continue
+		}
+		on := messages.Onboard{Block: b, To: take(), Free: w.chance(4)}
+		pm.Onboards = append(pm.Onboards, on)
+		r.Read[pool] = append(r.Read[pool], on.To)
+		p.host.find(b).protected = true
+	}
+}
+
+// copies reads cached pages, victims and host memory, and now and then the
+// page that the copy before has written. What is read may be let go by then.
+func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]messages.PageID, take func() messages.PageID) {
+	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Ready[0]
+	for len(*open) > 0 && w.chance(2) {
+		c := messages.PageCopy{To: take(), Block: messages.NoBlock, Tokens: 1 + w.pick(4)}
+		soles := p.host.soles()
+		switch kind := w.pick(4); {
+		case kind == 0 && len(soles) > 0:
+			c.Block = soles[w.pick(len(soles))]
+			p.host.find(c.Block).protected = true
+			c.From = messages.OnHost(w.o.hosts[pool].find(c.Block))
+		case kind == 1 && len(pm.Copies) > 0:
+			c.From = messages.OnDevice(pm.Copies[len(pm.Copies)-1].To)
+		case kind == 2 && len(*open) > 0 && precedes(pm.Victims, p.device[(*open)[0]].block):
+			c.From = messages.OnDevice((*open)[0]) // a victim, which a later copy or onboard may write
+		case len(cached) > 0:
+			c.From = messages.OnDevice(cached[w.pick(len(cached))])
+		default:
+			continue
+		}
+		pm.Copies = append(pm.Copies, c)
+		if w.chance(2) {
+			r.Write[pool] = append(r.Write[pool], c.To)
+		} else {
+			r.Read[pool] = append(r.Read[pool], c.To)
+		}
+	}
+}
+
+// follow applies what the Move answered for one pool.
+func (w *world) follow(pool messages.PoolID) error {
+	p, pm := w.pools[pool], &w.move.Pools[pool]
+	for _, v := range pm.Victims {
+		p.device[v.Page].block = messages.NoBlock
+	}
+	if err := p.host.settle(pm, p.aheadOf); err != nil {
+		return fmt.Errorf("pool %d: %w", pool, err)
+	}
+	for i, v := range pm.Victims {
+		for _, b := range []messages.BlockID{v.Block, pm.Outcomes[i].Displaced} {
+			if b != messages.NoBlock && p.host.find(b) == nil && p.value[b] != 0 {
+				p.forget(b)
+			}
+		}
+	}
+	if err := w.failures(pm); err != nil {
+		return fmt.Errorf("pool %d: %w", pool, err)
+	}
+	for _, on := range pm.Onboards {
+		if on.Failed {
+			continue
+		}
+		e := p.host.find(on.Block)
+		w.use++
+		p.device[on.To] = devicePage{on.Block, e.priority, w.use, e.depth}
+		e.clean, e.pins, e.stamp = true, 0, w.stamp
+		if on.Free {
+			p.host.remove(on.Block)
+		}
+	}
+	for _, e := range p.host.list {
+		e.protected = false
+	}
+	return nil
+}
+
+// failures holds the Failed flags against each other: a copy from a page that
+// was to be written by a copy that failed has failed too, and nothing fails on a
+// device without faults.
+func (w *world) failures(pm *messages.PoolMove) error {
+	for j, c := range pm.Copies {
+		if c.Failed && w.faults == 0 {
+			return fmt.Errorf("copy %d failed on a sound device", j)
+		}
+		for i := j - 1; i >= 0; i-- {
+			if messages.OnDevice(pm.Copies[i].To) == c.From {
+				if pm.Copies[i].Failed && !c.Failed {
+					return fmt.Errorf("copy %d is from copy %d, which failed", j, i)
+				}
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// launch runs one kernel that reads and writes what Ready was asked for.
+func (w *world) launch() {
+	r := &w.move.Ready[0]
+	k := kernel{read: r.Read, write: r.Write}
+	var reads, writes []Slot
+	for i := range w.pools {
+		for _, page := range r.Read[i] {
+			if page != messages.NoPage {
+				reads = append(reads, Slot{messages.PoolID(i), messages.Primary, page})
+			}
+		}
+		for _, page := range r.Write[i] {
+			s := Slot{messages.PoolID(i), messages.Primary, page}
+			writes = append(writes, s)
+			w.m.contents[s] = 0
+		}
+		for _, page := range w.fresh[i] {
+			w.store(messages.PoolID(i), page)
+		}
+	}
+	if len(reads)+len(writes) == 0 {
+		return
+	}
+	stream := messages.StreamID(laneStreams + 1 + w.pick(allStreams-laneStreams))
+	k.ticket = w.m.operate(stream, "kernel", r.Tickets, reads, writes)
+	w.kernels = append(w.kernels, k)
+}
+
+// store makes a page that a kernel has written cache a block: a new one, or
+// one that host memory alone holds.
+func (w *world) store(pool messages.PoolID, page messages.PageID) {
+	p, d := w.pools[pool], &w.pools[pool].device[page]
+	soles := p.host.soles()
+	w.use++
+	w.serial++
+	if len(soles) > 0 && w.chance(4) {
+		b := soles[w.pick(len(soles))]
+		if !slices.Contains(p.yields, b) {
+			e := p.host.find(b)
+			*d = devicePage{b, e.priority, w.use, e.depth}
+			p.yields = append(p.yields, b)
+			w.m.contents[Slot{pool, messages.Primary, page}] = p.value[b]
+			return
+		}
+	}
+	b := p.unused[0]
+	p.unused = p.unused[1:]
+	p.value[b] = w.serial
+	p.depth[b] = int32(w.serial ^ 5)
+	*d = devicePage{b, w.priority(), w.use, p.depth[b]}
+	w.m.contents[Slot{pool, messages.Primary, page}] = w.serial
+}
+
+// aheadOfDemand copies cached pages that no unknown kernel writes.
+func (w *world) aheadOfDemand() error {
+	pool := messages.PoolID(w.pick(len(w.pools)))
+	p := w.pools[pool]
+	var candidates []messages.Victim
+	for i, d := range p.device {
+		page := messages.PageID(i)
+		busy := slices.ContainsFunc(w.kernels, func(k kernel) bool { return slices.Contains(k.write[pool], page) })
+		if d.block != messages.NoBlock && !busy && w.chance(2) {
+			candidates = append(candidates, messages.Victim{Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use})
+		}
+	}
+	w.stamp++
+	n := w.o.PlanAhead(pool, w.stamp, candidates)
+	for _, it := range w.o.items[:n] {
+		p.aheadOf[candidates[it.index].Block] = true
+	}
+	if err := w.run(); err != nil {
+		return err
+	}
+	w.o.Finish()
+	return w.compare()
+}
+
+// compare holds everything that can be seen against the oracle.
+func (w *world) compare() error {
+	if len(w.m.hazards) > 0 {
+		return fmt.Errorf("hazard: %s", w.m.hazards[0])
+	}
+	for i, p := range w.pools {
+		pool := messages.PoolID(i)
+		if got, want := w.o.Counts(pool), p.host.counts(); got != want {
+			return fmt.Errorf("pool %d: counts %+v, oracle %+v", i, got, want)
+		}
+		for _, e := range p.host.list {
+			page := w.o.hosts[i].find(e.block)
+			if page == messages.NoPage {
+				return fmt.Errorf("pool %d: block %d is not in host memory", i, e.block)
+			}
+			if got := w.m.contents[Slot{pool, messages.Secondary, page}]; got != p.value[e.block] {
+				return fmt.Errorf("pool %d: host page %d holds %d, block %d is %d", i, page, got, e.block, p.value[e.block])
+			}
+		}
+		for page, d := range p.device {
+			if got := w.m.contents[Slot{pool, messages.Primary, messages.PageID(page)}]; d.block != messages.NoBlock && got != p.value[d.block] {
+				return fmt.Errorf("pool %d: device page %d holds %d, block %d is %d", i, page, got, d.block, p.value[d.block])
+			}
+		}
+	}
+	return w.o.Check()
+}

@@ -1,0 +1,156 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Check walks over everything and joins all that is wrong:
+//
+//  1. a page is used exactly if somebody holds it, cached if nobody does and it
+//     caches a block, else free, and it is linked once, where it belongs;
+//  2. lists and heaps are in order of eviction, and the bitmap tells which
+//     levels are not empty;
+//  3. only contents have pins, shelters are references, no block is cached twice;
+//  4. the counts are those of a recount.
+func (p *Pool) Check() error {
+	c := &checking{Pool: p, linked: make([]int, len(p.pages)), blocks: make(map[messages.BlockID]int)}
+	held := 0
+	for i := range p.pages {
+		c.page(i)
+		if p.pages[i].held() {
+			held++
+		}
+	}
+	c.free()
+	cached := 0
+	for l := range p.order.levels {
+		cached += c.level(l)
+	}
+	for i, n := range c.linked {
+		if want := p.pages[i].place != used; n > 1 || (n == 1) != want {
+			c.say("page %d is linked %d times", i, n)
+		}
+	}
+	if held != p.held {
+		c.say("%d pages are held, %d counted", held, p.held)
+	}
+	if cached != p.order.n {
+		c.say("%d pages are cached, %d counted", cached, p.order.n)
+	}
+	return errors.Join(c.problems...)
+}
+
+// checking is one run of Check.
+type checking struct {
+	*Pool
+	linked   []int // by page: how often it was met in a list or heap
+	blocks   map[messages.BlockID]int
+	problems []error
+}
+
+func (c *checking) say(format string, args ...any) {
+	c.problems = append(c.problems, fmt.Errorf(format, args...))
+}
+
+// page checks what one page says of itself.
+func (c *checking) page(i int) {
+	g := &c.pages[i]
+	if g.references < 0 || g.pins < 0 {
+		c.say("page %d has %d references and %d pins", i, g.references, g.pins)
+	}
+	if g.idle() != (g.place != used) || g.cached() != (g.idle() && g.stored()) {
+		c.say("page %d with %d references, %d pins and block %d is in place %d", i, g.references, g.pins, g.block, g.place)
+	}
+	if int32(g.shelters) > g.references {
+		c.say("page %d has %d shelters and %d references", i, g.shelters, g.references)
+	}
+	if g.priority > messages.MaxPriority {
+		c.say("page %d has priority %d", i, g.priority)
+	}
+	if !g.stored() {
+		if g.pins > 0 {
+			c.say("page %d caches nothing and has %d pins", i, g.pins)
+		}
+		return
+	}
+	if other, twice := c.blocks[g.block]; twice {
+		c.say("pages %d and %d cache block %d", other, i, g.block)
+	}
+	c.blocks[g.block] = i
+}
+
+// meet counts a page that a link leads to; false if it cannot be followed.
+func (c *checking) meet(i int32, want place) bool {
+	if i < 0 || int(i) >= len(c.pages) {
+		c.say("a link leads to page %d of %d", i, len(c.pages))
+		return false
+	}
+	if c.pages[i].place != want {
+		c.say("page %d is linked in place %d and says %d", i, want, c.pages[i].place)
+	}
+	c.linked[i]++
+	return c.linked[i] == 1 // a second time is a cycle, reported at the end
+}
+
+func (c *checking) free() {
+	n := 0
+	for i := c.freeHead; i != none && c.meet(i, free); i = c.pages[i].next {
+		n++
+	}
+	if n != c.freeN {
+		c.say("%d pages are free, %d counted", n, c.freeN)
+	}
+}
+
+// level checks list, heap and bit of one priority and returns its pages.
+func (c *checking) level(priority int) int {
+	l := &c.order.levels[priority]
+	n, last := 0, none
+	for i := l.head; i != none && c.meet(i, listed); i = c.pages[i].next {
+		c.in(i, priority)
+		if c.pages[i].prev != last {
+			c.say("page %d follows %d and says %d", i, last, c.pages[i].prev)
+		}
+		if last != none && !c.order.before(last, i) {
+			c.say("page %d is listed after %d", i, last)
+		}
+		last = i
+		n++
+	}
+	if l.tail != last {
+		c.say("the list of level %d ends with page %d, not %d", priority, last, l.tail)
+	}
+	n += c.heap(priority, l.root, none)
+	if bit := c.order.occupied[priority/64]>>(priority%64)&1 == 1; bit != (n > 0) {
+		c.say("level %d has %d pages, its bit says %v", priority, n, bit)
+	}
+	return n
+}
+
+// heap checks the siblings from first on and all below them. It goes down by
+// recursion: a heap is as deep as the longest run of melds, so a check of a heap
+// that is one long branch is as deep as that.
+func (c *checking) heap(priority int, first, parent int32) int {
+	n, left := 0, parent
+	for i := first; i != none && c.meet(i, heaped); i = c.pages[i].next {
+		c.in(i, priority)
+		if c.pages[i].prev != left {
+			c.say("page %d is linked from %d and says %d", i, left, c.pages[i].prev)
+		}
+		if parent != none && !c.order.before(parent, i) {
+			c.say("page %d is below %d in the heap", i, parent)
+		}
+		n += 1 + c.heap(priority, c.pages[i].child, i)
+		left = i
+	}
+	return n
+}
+
+func (c *checking) in(i int32, priority int) {
+	if int(c.pages[i].priority) != priority {
+		c.say("page %d of priority %d is linked in level %d", i, c.pages[i].priority, priority)
+	}
+}

@@ -1,0 +1,74 @@
+package pool
+
+// A pairing heap: a tree in which no page goes before its parent, each with its
+// children in a list. It is chosen over a heap in an array because it lives in
+// the pages' links: 101 arrays would have to grow, or be as long as the pool.
+//
+//	parent ── child ▶ a ── next ▶ b ── next ▶ c
+//	                  a.prev = parent, b.prev = a, c.prev = b
+
+// meld makes one heap of two, either of which may be none. Roots have neither
+// prev nor next.
+func (o *order) meld(a, b int32) int32 {
+	if a == none {
+		return b
+	}
+	if b == none {
+		return a
+	}
+	if o.before(b, a) {
+		a, b = b, a
+	}
+	x, y := &o.pages[a], &o.pages[b]
+	y.prev, y.next = a, x.child
+	if x.child != none {
+		o.pages[x.child].prev = b
+	}
+	x.child = b
+	return a
+}
+
+// cut takes page i out of the heap with the given root and returns the new one.
+func (o *order) cut(root, i int32) int32 {
+	g := &o.pages[i]
+	below := o.meldAll(g.child)
+	if i == root {
+		return below
+	}
+	if parent := &o.pages[g.prev]; parent.child == i {
+		parent.child = g.next
+	} else {
+		parent.next = g.next // it was the left sibling
+	}
+	if g.next != none {
+		o.pages[g.next].prev = g.prev
+	}
+	return o.meld(root, below)
+}
+
+// meldAll makes one heap of a list of siblings: by pairs from the left, then the
+// pairs from the right. The pairs are stacked up through next.
+func (o *order) meldAll(first int32) int32 {
+	stack := none
+	for first != none {
+		a := first
+		b := o.pages[a].next
+		first = none
+		if b != none {
+			first = o.pages[b].next
+			o.pages[b].prev, o.pages[b].next = none, none
+		}
+		o.pages[a].prev, o.pages[a].next = none, none
+		pair := o.meld(a, b)
+		o.pages[pair].next = stack
+		stack = pair
+	}
+	root := none
+	for stack != none {
+		pair := stack
+		stack = o.pages[pair].next
+		o.pages[pair].next = none
+		root = o.meld(root, pair)
+	}
+	return root
+}

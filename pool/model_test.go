@@ -1,0 +1,209 @@
+package pool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// machine drives a pool and the oracle with the same legal operations.
+type machine struct {
+	pool   *Pool
+	oracle *oracle
+	work   messages.PoolWork
+	block  messages.BlockID // the next new one
+	use    messages.Use
+}
+
+// TestModel checks after every batch that pool and oracle agree in everything:
+// answers, counts, the facts of each page, the order of eviction and of the free.
+func TestModel(t *testing.T) { rapid.Check(t, checkModel) }
+
+func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkModel)) }
+
+func checkModel(t *rapid.T) {
+	pages := rapid.IntRange(0, 24).Draw(t, "pages")
+	m := &machine{pool: New("test", pages), oracle: newOracle(pages)}
+	t.Repeat(map[string]func(*rapid.T){
+		"":        m.agree,
+		"batch":   m.batch,
+		"resize":  m.resize,
+		"rebuild": m.rebuild,
+	})
+}
+
+// kinds are drawn with the weights of their number here.
+var kinds = []messages.PoolOpKind{
+	messages.Claim, messages.Claim, messages.Unclaim, messages.Take, messages.Take, messages.Take,
+	messages.Drop, messages.Drop, messages.Drop, messages.AttachPages, messages.AttachPages, messages.AttachPages,
+	messages.DetachPages, messages.SetPriority, messages.AddPins, messages.EndPin,
+	messages.Unshelter, messages.Inspect, messages.HeldBlocks,
+}
+
+// batch does up to six operations in one message; the oracle goes ahead, because
+// what is legal depends on the operations before.
+func (m *machine) batch(t *rapid.T) {
+	m.work.Ops = m.work.Ops[:0]
+	var want []messages.PoolOp
+	var victims []messages.Victim
+	for range rapid.IntRange(1, 6).Draw(t, "operations") {
+		op := m.draw(t)
+		m.work.Ops = append(m.work.Ops, op)
+		answered, evicted := m.oracle.do(clone(op))
+		want = append(want, answered)
+		victims = append(victims, evicted...)
+	}
+	m.pool.Do(&m.work)
+	require.Equal(t, victims, append([]messages.Victim(nil), m.work.Victims...))
+	for i := range want {
+		require.Equal(t, clone(want[i]), clone(m.work.Ops[i]), "operation %d", i)
+	}
+	require.Equal(t, m.oracle.counts(), m.work.Counts)
+}
+
+// clone copies the slices, empty ones as nil, so that equal means equal contents.
+func clone(op messages.PoolOp) messages.PoolOp {
+	op.Pages = append([]messages.PageID(nil), op.Pages...)
+	op.Blocks = append([]messages.BlockID(nil), op.Blocks...)
+	op.Shares = append([]messages.Share(nil), op.Shares...)
+	return op
+}
+
+// draw makes an operation that is legal now. Uses repeat and go back, as those
+// of a request do that continues an older one.
+func (m *machine) draw(t *rapid.T) messages.PoolOp {
+	op := messages.PoolOp{
+		Kind:     rapid.SampledFrom(kinds).Draw(t, "kind"),
+		Priority: rapid.SampledFrom([]messages.Priority{0, 35, 35, 35, 63, 64, 80, 100}).Draw(t, "priority"),
+		Depth:    rapid.Int32Range(0, 3).Draw(t, "depth"),
+		Shelter:  rapid.IntRange(0, 3).Draw(t, "shelter") == 0,
+	}
+	m.use++
+	op.Use = m.use - min(m.use, messages.Use(rapid.IntRange(0, 4).Draw(t, "older")))
+	c := m.oracle.counts()
+	switch op.Kind {
+	case messages.Take:
+		op.N = rapid.IntRange(0, c.Free+c.Cached).Draw(t, "n")
+		return op
+	case messages.HeldBlocks:
+		return op
+	case messages.AddPins:
+		op.N = rapid.IntRange(0, 3).Draw(t, "n")
+	}
+	var fit []messages.PageID
+	for i, g := range m.oracle.pages {
+		if legal(op, g) {
+			fit = append(fit, messages.PageID(i), messages.NoPage)
+		}
+	}
+	if len(fit) > 0 {
+		op.Pages = rapid.Permutation(fit).Draw(t, "pages")[:rapid.IntRange(0, len(fit)).Draw(t, "of them")]
+	}
+	m.name(t, &op)
+	return op
+}
+
+// name fills in blocks where an operation has them.
+func (m *machine) name(t *rapid.T, op *messages.PoolOp) {
+	switch op.Kind {
+	case messages.AttachPages:
+		for range op.Pages {
+			op.Blocks = append(op.Blocks, m.block)
+			m.block++
+		}
+	case messages.DetachPages, messages.SetPriority:
+		if rapid.Bool().Draw(t, "named") {
+			for _, id := range op.Pages {
+				block := messages.NoBlock
+				if id != messages.NoPage {
+					block = m.oracle.pages[id].block
+				}
+				op.Blocks = append(op.Blocks, block)
+			}
+		}
+	}
+}
+
+// legal tells whether the operation may name the page.
+func legal(op messages.PoolOp, g oraclePage) bool {
+	stored := g.block != messages.NoBlock
+	switch op.Kind {
+	case messages.Claim:
+		return stored || !g.idle()
+	case messages.Drop, messages.Unclaim:
+		if op.Shelter {
+			return g.shelters > 0
+		}
+		return g.references > g.shelters
+	case messages.AttachPages:
+		return !stored && !g.idle()
+	case messages.DetachPages, messages.SetPriority, messages.AddPins:
+		return stored
+	case messages.EndPin:
+		return g.pins > 0
+	case messages.Unshelter:
+		return g.shelters > 0
+	default:
+		return true
+	}
+}
+
+func (m *machine) resize(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+		return
+	}
+	r := Resizing{Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
+	m.pool.Resize(&r)
+	victims, moves := m.oracle.resize(r.Pages)
+	require.Equal(t, victims, append([]messages.Victim(nil), r.Victims...))
+	require.Equal(t, moves, append([]messages.PageMove(nil), r.Moves...))
+	require.Equal(t, m.oracle.counts(), r.Counts)
+}
+
+// rebuild replaces the pool by one made of what its owners know; only the order
+// of the free pages is lost.
+func (m *machine) rebuild(t *rapid.T) {
+	var kept []Kept
+	for i, g := range m.oracle.pages {
+		if !g.idle() || g.cached() {
+			kept = append(kept, Kept{
+				Page: messages.PageID(i), References: int32(g.references), Shelters: int32(g.shelters), Pins: int32(g.pins),
+				Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use,
+			})
+		}
+	}
+	if len(kept) > 0 {
+		kept = rapid.Permutation(kept).Draw(t, "kept")
+	}
+	m.pool = Rebuild("test", len(m.oracle.pages), kept)
+	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
+}
+
+// agree compares everything that is.
+func (m *machine) agree(t *rapid.T) {
+	require.NoError(t, m.pool.Check())
+	require.Equal(t, m.oracle.counts(), m.pool.Counts())
+	for i, g := range m.oracle.pages {
+		p := &m.pool.pages[i]
+		got := oraclePage{
+			references: int(p.references), shelters: int(p.shelters), pins: int(p.pins),
+			block: p.block, depth: p.depth, priority: p.priority, use: p.use,
+		}
+		require.Equal(t, g, got, "page %d", i)
+	}
+	var cached, freed []messages.PageID
+	for priority := range levels {
+		for _, i := range m.pool.order.sorted(priority) {
+			cached = append(cached, messages.PageID(i))
+		}
+	}
+	require.Equal(t, m.oracle.cachedInOrder(), cached)
+	for i := m.pool.freeHead; i != none; i = m.pool.pages[i].next {
+		freed = append([]messages.PageID{messages.PageID(i)}, freed...)
+	}
+	require.Equal(t, append([]messages.PageID(nil), m.oracle.free...), freed)
+	require.NotEmpty(t, m.pool.String())
+}

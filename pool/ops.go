@@ -1,0 +1,257 @@
+package pool
+
+import (
+	"math"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// claim adds a reference to each page. A cached page keeps its use, so that an
+// unclaim finds its place again.
+func (p *Pool) claim(op *messages.PoolOp) {
+	before := p.held
+	for _, id := range op.Pages {
+		if id == messages.NoPage {
+			continue
+		}
+		g := p.occupy(int32(id), op.Kind)
+		was := g.held()
+		if g.references == math.MaxInt32 {
+			p.fail("claim of page %d, which has %d references", id, g.references)
+		}
+		g.references++
+		if op.Shelter {
+			p.shelter(g, id)
+		}
+		p.count(g, was)
+	}
+	op.Count = p.held - before
+}
+
+// unclaim takes references back without a use.
+func (p *Pool) unclaim(op *messages.PoolOp) {
+	for i := len(op.Pages) - 1; i >= 0; i-- {
+		if id := op.Pages[i]; id != messages.NoPage {
+			p.endReference(id, op)
+		}
+	}
+}
+
+// drop ends references and leaves the use. The last page goes first: the pages
+// of a prefix so arrive in the order in which they will be evicted.
+func (p *Pool) drop(op *messages.PoolOp) {
+	for i := len(op.Pages) - 1; i >= 0; i-- {
+		id := op.Pages[i]
+		if id == messages.NoPage {
+			continue
+		}
+		g := &p.pages[id]
+		if g.references > 0 {
+			g.use = max(g.use, op.Use)
+		}
+		p.endReference(id, op)
+	}
+}
+
+// endReference ends one reference, a sheltering one if the operation says so.
+func (p *Pool) endReference(id messages.PageID, op *messages.PoolOp) {
+	g := &p.pages[id]
+	if g.references == 0 {
+		p.fail("%s of page %d, which nobody holds", verb(op.Kind), id)
+	}
+	was := g.held()
+	switch {
+	case op.Shelter && g.shelters == 0:
+		p.fail("%s of page %d, which is not sheltered", verb(op.Kind), id)
+	case op.Shelter:
+		g.shelters--
+	case int32(g.shelters) == g.references:
+		p.fail("%s of page %d, whose %d references are all sheltered", verb(op.Kind), id, g.references)
+	}
+	g.references--
+	p.count(g, was)
+	if g.idle() {
+		p.settle(int32(id))
+	}
+}
+
+// take takes pages for new contents.
+func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
+	if op.N > p.freeN+p.order.n {
+		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.order.n)
+	}
+	for range op.N {
+		i := p.freeHead
+		if i == none {
+			i = p.order.first()
+			victims = append(victims, p.pages[i].victim(i))
+			p.order.remove(i)
+		} else {
+			p.unfree()
+		}
+		g := &p.pages[i]
+		g.forget()
+		g.references = 1
+		if op.Shelter {
+			g.shelters = 1
+		} else {
+			p.held++
+		}
+		op.Pages = append(op.Pages, messages.PageID(i))
+	}
+	return victims
+}
+
+// attach makes pages cache blocks.
+func (p *Pool) attach(op *messages.PoolOp) {
+	for i, id := range op.Pages {
+		if id == messages.NoPage {
+			continue
+		}
+		g := &p.pages[id]
+		switch {
+		case g.stored():
+			p.fail("attachment of block %d to page %d, which caches block %d", op.Blocks[i], id, g.block)
+		case g.idle():
+			p.fail("attachment of block %d to page %d, which nobody holds", op.Blocks[i], id)
+		case op.Blocks[i] < 0:
+			p.fail("attachment of no block to page %d", id)
+		}
+		g.block, g.depth, g.priority = op.Blocks[i], op.Depth+int32(i), op.Priority
+	}
+}
+
+// detach makes pages cache nothing and ends their pins.
+func (p *Pool) detach(op *messages.PoolOp) {
+	for i := len(op.Pages) - 1; i >= 0; i-- {
+		id := op.Pages[i]
+		if id == messages.NoPage {
+			continue
+		}
+		g := p.mustStore(op, i)
+		was := g.held()
+		if g.cached() {
+			p.order.remove(int32(id))
+		}
+		g.forget()
+		p.count(g, was)
+		if g.idle() {
+			p.settle(int32(id))
+		}
+	}
+}
+
+// setPriority moves cached pages to another level.
+func (p *Pool) setPriority(op *messages.PoolOp) {
+	for i, id := range op.Pages {
+		if id == messages.NoPage {
+			continue
+		}
+		g := p.mustStore(op, i)
+		switch {
+		case g.priority == op.Priority:
+		case g.cached():
+			p.order.remove(int32(id))
+			g.priority = op.Priority
+			p.order.push(int32(id))
+		default:
+			g.priority = op.Priority
+		}
+	}
+}
+
+// mustStore gives page i of the operation, which must cache a block: the one
+// that the operation names, if it names any.
+func (p *Pool) mustStore(op *messages.PoolOp, i int) *page {
+	id := op.Pages[i]
+	g := &p.pages[id]
+	if !g.stored() {
+		p.fail("%s of page %d, which caches nothing", verb(op.Kind), id)
+	}
+	if len(op.Blocks) > 0 && op.Blocks[i] != g.block {
+		p.fail("%s of page %d for block %d, it caches block %d", verb(op.Kind), id, op.Blocks[i], g.block)
+	}
+	return g
+}
+
+// addPins adds pins, which only contents have.
+func (p *Pool) addPins(op *messages.PoolOp) {
+	if op.N == 0 {
+		return
+	}
+	for _, id := range op.Pages {
+		if id == messages.NoPage {
+			continue
+		}
+		if !p.pages[id].stored() {
+			p.fail("pin of page %d, which caches nothing", id)
+		}
+		if int(p.pages[id].pins) > math.MaxInt32-op.N {
+			p.fail("%d pins of page %d, which has %d", op.N, id, p.pages[id].pins)
+		}
+		g := p.occupy(int32(id), op.Kind)
+		was := g.held()
+		g.pins += int32(op.N)
+		p.count(g, was)
+	}
+}
+
+// endPin ends one pin of each page and leaves the use.
+func (p *Pool) endPin(op *messages.PoolOp) {
+	for i := len(op.Pages) - 1; i >= 0; i-- {
+		id := op.Pages[i]
+		if id == messages.NoPage {
+			continue
+		}
+		g := &p.pages[id]
+		if g.pins == 0 {
+			p.fail("unpin of page %d, which no pin holds", id)
+		}
+		was := g.held()
+		g.pins--
+		g.use = max(g.use, op.Use)
+		p.count(g, was)
+		if g.idle() {
+			p.settle(int32(id))
+		}
+	}
+}
+
+// unshelter makes one sheltering reference to each page one like others.
+func (p *Pool) unshelter(op *messages.PoolOp) {
+	for _, id := range op.Pages {
+		if id == messages.NoPage {
+			continue
+		}
+		g := &p.pages[id]
+		if g.shelters == 0 {
+			p.fail("end of shelter of page %d, which is not sheltered", id)
+		}
+		was := g.held()
+		g.shelters--
+		p.count(g, was)
+	}
+}
+
+// inspect answers for every entry of Pages, the zero Share for NoPage.
+func (p *Pool) inspect(op *messages.PoolOp) {
+	op.Shares = op.Shares[:0]
+	for _, id := range op.Pages {
+		var s messages.Share
+		if id != messages.NoPage {
+			g := &p.pages[id]
+			s = messages.Share{References: g.references, Pins: g.pins, Stored: g.stored()}
+		}
+		op.Shares = append(op.Shares, s)
+	}
+}
+
+// heldBlocks answers in order of page number.
+func (p *Pool) heldBlocks(op *messages.PoolOp) {
+	op.Blocks = op.Blocks[:0]
+	for i := range p.pages {
+		if g := &p.pages[i]; g.references > 0 && g.stored() {
+			op.Blocks = append(op.Blocks, g.block)
+		}
+	}
+}

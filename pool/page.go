@@ -1,0 +1,58 @@
+package pool
+
+import "github.com/kvactor/kvactor/messages"
+
+// none ends lists and stands for no page in links.
+const none int32 = -1
+
+// place says where a page is linked.
+type place uint8
+
+const (
+	used   place = iota // nowhere: a sequence or a pin holds it
+	free                // in the list of free pages
+	listed              // cached, in the list of its level
+	heaped              // cached, in the heap of its level
+)
+
+// page is all that is known of one page: 40 bytes.
+type page struct {
+	use        messages.Use     // the latest that its contents have had; 0: none yet
+	block      messages.BlockID // what it caches, or NoBlock
+	depth      int32            // of the block in its prefix
+	references int32            // of sequences
+	pins       int32            // > 0 only if it caches a block
+	prev, next int32            // list: neighbours; heap: left sibling or parent, right sibling
+	child      int32            // heap: the first child
+	shelters   uint16           // chunked prefills among the references, ≤ references
+	priority   messages.Priority
+	place      place // used, exactly if references or pins > 0
+}
+
+// maxShelters is how many chunked prefills may hold one page.
+const maxShelters = 1<<16 - 1
+
+// cached tells whether the page is in the order of eviction.
+func (g *page) cached() bool { return g.place == listed || g.place == heaped }
+
+// stored tells whether the page caches a block, cached or used.
+func (g *page) stored() bool { return g.block != messages.NoBlock }
+
+// idle tells whether nobody holds the page.
+func (g *page) idle() bool { return g.references == 0 && g.pins == 0 }
+
+// held tells whether the page counts as held: by a pin or a sequence, but for
+// the one chunked prefill that shelters it under its reserve.
+func (g *page) held() bool {
+	return g.pins > 0 || g.references > int32(min(1, g.shelters))
+}
+
+// forget makes the page cache nothing.
+func (g *page) forget() {
+	g.block, g.depth, g.priority, g.use, g.pins = messages.NoBlock, 0, 0, 0, 0
+}
+
+// victim gives the facts of what the page caches.
+func (g *page) victim(i int32) messages.Victim {
+	return messages.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use}
+}

@@ -1,0 +1,165 @@
+package pool
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Pool is the device pages of one pool. Every page is in one of three states,
+// used + cached + free = total, and held ≤ used.
+type Pool struct {
+	name     string
+	pages    []page
+	order    order // the cached pages
+	freeHead int32 // the free pages, linked through next, the last freed first
+	freeN    int
+	held     int // pages p with p.held()
+}
+
+// New makes a pool of free pages; the first to be taken is page 0.
+func New(name string, pages int) *Pool {
+	p := &Pool{name: name}
+	p.mustCount(pages)
+	p.pages = make([]page, pages)
+	for i := range p.pages {
+		p.pages[i].forget()
+		p.pages[i].child = none
+	}
+	p.relink()
+	return p
+}
+
+func (p *Pool) mustCount(pages int) {
+	if pages < 0 || pages > math.MaxInt32 {
+		p.fail("%d pages cannot be numbered", pages)
+	}
+}
+
+// relink links all pages anew by what is written on them.
+func (p *Pool) relink() {
+	p.order.reset(p.pages)
+	p.freeHead, p.freeN, p.held = none, 0, 0
+	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
+		g := &p.pages[i]
+		g.place, g.prev, g.next, g.child = used, none, none, none
+		if g.held() {
+			p.held++
+		}
+		if g.idle() {
+			p.settle(i)
+		}
+	}
+}
+
+// Name is the pool's name.
+func (p *Pool) Name() string { return p.name }
+
+// Counts counts the pages.
+func (p *Pool) Counts() messages.PoolPages {
+	total := len(p.pages)
+	return messages.PoolPages{
+		PageCounts: messages.PageCounts{
+			Total: total, Used: total - p.order.n - p.freeN, Cached: p.order.n, Free: p.freeN,
+		},
+		Held: p.held,
+	}
+}
+
+// Do does the operations in order and fills in the answers. It panics on an
+// operation that cannot be right.
+func (p *Pool) Do(w *messages.PoolWork) {
+	for i := range w.Ops {
+		p.validate(&w.Ops[i])
+	}
+	w.Victims = w.Victims[:0]
+	for i := range w.Ops {
+		w.Victims = p.do(&w.Ops[i], w.Victims)
+	}
+	w.Counts = p.Counts()
+	p.mustHold()
+}
+
+// do does one operation and appends what it evicts to the victims.
+func (p *Pool) do(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
+	switch op.Kind {
+	case messages.Claim:
+		p.claim(op)
+	case messages.Unclaim:
+		p.unclaim(op)
+	case messages.Take:
+		return p.take(op, victims)
+	case messages.Drop:
+		p.drop(op)
+	case messages.AttachPages:
+		p.attach(op)
+	case messages.DetachPages:
+		p.detach(op)
+	case messages.SetPriority:
+		p.setPriority(op)
+	case messages.AddPins:
+		p.addPins(op)
+	case messages.EndPin:
+		p.endPin(op)
+	case messages.Unshelter:
+		p.unshelter(op)
+	case messages.Inspect:
+		p.inspect(op)
+	case messages.HeldBlocks:
+		p.heldBlocks(op)
+	}
+	return victims
+}
+
+// validate panics on what can be seen to be wrong without doing anything.
+func (p *Pool) validate(op *messages.PoolOp) {
+	if op.Kind > messages.HeldBlocks {
+		p.fail("operation %d is unknown", op.Kind)
+	}
+	for _, id := range op.Pages {
+		if id < messages.NoPage || int(id) >= len(p.pages) {
+			p.fail("%s of page %d, there are %d", verb(op.Kind), id, len(p.pages))
+		}
+	}
+	if op.N < 0 || op.N > math.MaxInt32 {
+		p.fail("%s of %d", verb(op.Kind), op.N)
+	}
+	if op.Priority > messages.MaxPriority {
+		p.fail("%s at priority %d", verb(op.Kind), op.Priority)
+	}
+	switch op.Kind {
+	case messages.AttachPages:
+		if len(op.Blocks) != len(op.Pages) {
+			p.fail("attachment of %d blocks to %d pages", len(op.Blocks), len(op.Pages))
+		}
+	case messages.DetachPages, messages.SetPriority:
+		if n := len(op.Blocks); n != 0 && n != len(op.Pages) {
+			p.fail("%s of %d pages with %d blocks", verb(op.Kind), len(op.Pages), n)
+		}
+	}
+}
+
+// verb names an operation in a panic.
+func verb(k messages.PoolOpKind) string {
+	return [...]string{
+		messages.Claim: "claim", messages.Unclaim: "unclaim", messages.Take: "take", messages.Drop: "drop",
+		messages.AttachPages: "attachment", messages.DetachPages: "detachment", messages.SetPriority: "change of priority",
+		messages.AddPins: "pin", messages.EndPin: "unpin", messages.Unshelter: "end of shelter",
+		messages.Inspect: "inspection", messages.HeldBlocks: "listing",
+	}[k]
+}
+
+// fail panics with a fact.
+func (p *Pool) fail(format string, args ...any) {
+	panic("pool " + p.name + ": " + fmt.Sprintf(format, args...))
+}
+
+// mustHold checks the invariants when the build asks for it.
+func (p *Pool) mustHold() {
+	if invariants {
+		if err := p.Check(); err != nil {
+			p.fail("%v\n%s", err, p)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package pool
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// TestPageSize: what a page costs is part of the design.
+func TestPageSize(t *testing.T) {
+	assert.LessOrEqual(t, unsafe.Sizeof(page{}), uintptr(40))
+}
+
+func TestEmptyPool(t *testing.T) {
+	p := New("none", 0)
+	w := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take}, {Kind: messages.HeldBlocks}}}
+	p.Do(&w)
+	assert.Zero(t, w.Counts)
+	assert.Empty(t, w.Victims)
+	assert.Equal(t, "none", p.Name())
+	assert.Equal(t, "pool none: 0 pages, 0 used, 0 cached, 0 free, 0 held\n", p.String())
+	assert.Panics(t, func() { New("none", -1) })
+	assert.Panics(t, func() { New("none", math.MaxInt32+1) })
+}
+
+// TestDoKeepsNothing: a record that is sent again carries no old answers.
+func TestDoKeepsNothing(t *testing.T) {
+	p := full(t, 4)
+	w := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 2}}}
+	p.Do(&w)
+	require.Len(t, w.Victims, 2)
+	w.Ops[0] = messages.PoolOp{Kind: messages.Inspect, Pages: []messages.PageID{0}, Shares: make([]messages.Share, 3)}
+	w.Ops = append(w.Ops, messages.PoolOp{Kind: messages.HeldBlocks, Blocks: []messages.BlockID{9, 9}})
+	p.Do(&w)
+	assert.Empty(t, w.Victims)
+	assert.Equal(t, []messages.Share{{Stored: true}}, w.Ops[0].Shares)
+	assert.Empty(t, w.Ops[1].Blocks)
+	assert.Equal(t, messages.PoolPages{PageCounts: messages.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
+}
+
+// full makes a pool whose pages are all cached, page n−1 to be evicted first.
+func full(t testing.TB, pages int) *Pool {
+	t.Helper()
+	p := New("wfullh8", pages)
+	ids, blocks := make([]messages.PageID, pages), make([]messages.BlockID, pages)
+	for i := range pages {
+		ids[i], blocks[i] = messages.PageID(i), messages.BlockID(i)
+	}
+	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
+		{Kind: messages.Take, N: pages},
+		{Kind: messages.AttachPages, Pages: ids, Blocks: blocks, Priority: messages.DefaultPriority},
+		{Kind: messages.Drop, Pages: ids, Use: 1},
+	}})
+	require.Equal(t, pages, p.Counts().Cached)
+	return p
+}
+
+// TestInOrderArrivalsAreListed: the ordinary life of a cache never touches a heap.
+func TestInOrderArrivalsAreListed(t *testing.T) {
+	p := full(t, 8)
+	claimed := []messages.PageID{0, 1, 2}
+	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
+		{Kind: messages.Claim, Pages: claimed},
+		{Kind: messages.Drop, Pages: claimed, Use: 2},
+	}})
+	assert.Equal(t, none, p.order.levels[messages.DefaultPriority].root)
+	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
+		{Kind: messages.Claim, Pages: []messages.PageID{5}},
+		{Kind: messages.Unclaim, Pages: []messages.PageID{5}},
+	}})
+	assert.EqualValues(t, 5, p.order.levels[messages.DefaultPriority].root, "what goes back to the middle is in the heap")
+}
+
+// TestTakeChangesNothingWhenItCannot: the fault leaves a whole pool behind.
+func TestTakeChangesNothingWhenItCannot(t *testing.T) {
+	p := full(t, 3)
+	before := p.String()
+	assert.PanicsWithValue(t, "pool wfullh8: take of 4 pages, 0 are free and 3 cached", func() {
+		p.Do(&messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 4}}})
+	})
+	assert.Equal(t, before, p.String())
+	require.NoError(t, p.Check())
+}
+
+func TestFaultsOfCountsAndKinds(t *testing.T) {
+	p := full(t, 2)
+	do := func(op messages.PoolOp) func() {
+		return func() { p.Do(&messages.PoolWork{Ops: []messages.PoolOp{op}}) }
+	}
+	assert.PanicsWithValue(t, "pool wfullh8: operation 200 is unknown", do(messages.PoolOp{Kind: 200}))
+	zero := []messages.PageID{0}
+	do(messages.PoolOp{Kind: messages.AddPins, Pages: zero, N: math.MaxInt32})()
+	assert.PanicsWithValue(t, "pool wfullh8: 1 pins of page 0, which has 2147483647", do(messages.PoolOp{Kind: messages.AddPins, Pages: zero, N: 1}))
+	for range maxShelters {
+		do(messages.PoolOp{Kind: messages.Claim, Pages: zero, Shelter: true})()
+		if invariants { // a check after each is slow and shows nothing here
+			p.pages[0].shelters, p.pages[0].references = maxShelters, maxShelters
+			break
+		}
+	}
+	assert.PanicsWithValue(t, "pool wfullh8: page 0 is sheltered 65535 times", do(messages.PoolOp{Kind: messages.Claim, Pages: zero, Shelter: true}))
+	p.pages[0].references = math.MaxInt32
+	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references", do(messages.PoolOp{Kind: messages.Claim, Pages: zero}))
+}
+
+func TestRebuildFaults(t *testing.T) {
+	cases := map[string][]Kept{
+		"pool p: rebuild of page 2, there are 2":                                    {{Page: 2}},
+		"pool p: rebuild of page -1, there are 2":                                   {{Page: -1}},
+		"pool p: rebuild of page 1 twice":                                           {{Page: 1, Block: 3}, {Page: 1, Block: 4}},
+		"pool p: rebuild of page 1 with 2 shelters and 1 references":                {{Page: 1, References: 1, Shelters: 2, Block: messages.NoBlock}},
+		"pool p: rebuild of page 0 at priority 101":                                 {{Page: 0, Priority: 101}},
+		"pool p: rebuilt from what contradicts itself: pages 0 and 1 cache block 3": {{Page: 0, Block: 3}, {Page: 1, Block: 3}},
+	}
+	for want, kept := range cases {
+		assert.PanicsWithValue(t, want, func() { Rebuild("p", 2, kept) })
+	}
+}
+
+// TestCheckSees: one spoiled fact each, one problem at least.
+func TestCheckSees(t *testing.T) {
+	spoil := map[string]func(*Pool){
+		"held":                 func(p *Pool) { p.held++ },
+		"are free, 3 counted":  func(p *Pool) { p.freeN++ },
+		"are cached":           func(p *Pool) { p.order.n-- },
+		"its bit says":         func(p *Pool) { p.order.occupied[1] |= 1 << 5 },
+		"shelters":             func(p *Pool) { p.pages[0].shelters = 9 },
+		"pins":                 func(p *Pool) { p.pages[7].pins = 1 },
+		"references":           func(p *Pool) { p.pages[3].references = -1 },
+		"is in place":          func(p *Pool) { p.pages[3].references = 1 },
+		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
+		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
+		"cache block":          func(p *Pool) { p.pages[3].block = 2 },
+		"is listed after":      func(p *Pool) { p.pages[2].use = 0 },
+		"is linked 0 times":    func(p *Pool) { p.order.levels[35].root = none },
+		"ends with page":       func(p *Pool) { p.order.levels[35].tail = 3 },
+		"below":                func(p *Pool) { p.pages[p.order.levels[35].root].use = 99 },
+		"a link leads to page": func(p *Pool) { p.freeHead = 99 },
+		"is linked 2 times":    func(p *Pool) { p.pages[p.order.levels[35].tail].next = p.order.levels[35].head },
+		"follows":              func(p *Pool) { p.pages[p.order.levels[35].tail].prev = none },
+		"is linked from":       func(p *Pool) { p.pages[p.pages[p.order.levels[35].root].child].prev = none },
+		"linked in place":      func(p *Pool) { p.freeHead = p.order.levels[35].head },
+	}
+	for want, change := range spoil {
+		t.Run(want, func(t *testing.T) {
+			p := full(t, 8)
+			p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
+				{Kind: messages.Take, N: 1}, // page 7
+				{Kind: messages.Claim, Pages: []messages.PageID{0, 4, 5}},
+				{Kind: messages.Unclaim, Pages: []messages.PageID{4, 5}}, // to the heap
+				{Kind: messages.DetachPages, Pages: []messages.PageID{1, 6}},
+			}})
+			require.NoError(t, p.Check())
+			change(p)
+			assert.ErrorContains(t, p.Check(), want)
+		})
+	}
+}
+
+// TestWarmDoAllocatesNothing, evictions, heaps and answers included.
+func TestWarmDoAllocatesNothing(t *testing.T) {
+	if invariants {
+		t.Skip("a check allocates")
+	}
+	c := newChurn(t, 256)
+	inspect := messages.PoolOp{Kind: messages.Inspect, Pages: c.window}
+	held := messages.PoolOp{Kind: messages.HeldBlocks}
+	others := messages.PoolWork{Ops: []messages.PoolOp{
+		{Kind: messages.Claim, Pages: c.window}, {Kind: messages.Unclaim, Pages: c.window},
+		{Kind: messages.SetPriority, Pages: c.window, Priority: 60}, {Kind: messages.SetPriority, Pages: c.window, Priority: 35},
+		{Kind: messages.AddPins, Pages: c.window, N: 1}, inspect, held, {Kind: messages.EndPin, Pages: c.window, Use: 1},
+	}}
+	step := func() {
+		c.step()
+		c.pool.Do(&others)
+	}
+	step()
+	assert.Zero(t, testing.AllocsPerRun(100, step))
+}
+
+// churn is a cache that is always full: every step takes 32 pages from their
+// contents, attaches them to new blocks and drops them.
+type churn struct {
+	pool   *Pool
+	take   messages.PoolWork
+	keep   messages.PoolWork
+	blocks []messages.BlockID
+	window []messages.PageID // the pages of the last step
+	use    messages.Use
+}
+
+const churnPages = 32
+
+func newChurn(t testing.TB, pages int) *churn {
+	c := &churn{
+		pool: full(t, pages), use: 1,
+		blocks: make([]messages.BlockID, churnPages), window: make([]messages.PageID, 0, churnPages),
+	}
+	c.take.Ops = make([]messages.PoolOp, 1)
+	c.keep.Ops = make([]messages.PoolOp, 2)
+	c.step()
+	return c
+}
+
+func (c *churn) step() {
+	c.use++
+	c.take.Ops[0] = messages.PoolOp{Kind: messages.Take, N: churnPages, Pages: c.window[:0]}
+	c.pool.Do(&c.take)
+	c.window = c.take.Ops[0].Pages
+	for i, v := range c.take.Victims {
+		c.blocks[i] = v.Block // the tree reuses the ids of what it has forgotten
+	}
+	c.keep.Ops[0] = messages.PoolOp{Kind: messages.AttachPages, Pages: c.window, Blocks: c.blocks, Priority: messages.DefaultPriority}
+	c.keep.Ops[1] = messages.PoolOp{Kind: messages.Drop, Pages: c.window, Use: c.use}
+	c.pool.Do(&c.keep)
+}
+
+// BenchmarkTakeWithEviction is the steady state of a full cache, per page taken,
+// attached and dropped. It must not depend on the size of the pool, but for the
+// processor's caches.
+func BenchmarkTakeWithEviction(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(size.name, func(b *testing.B) {
+			c := newChurn(b, size.pages)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.step()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/churnPages, "ns/page")
+		})
+	}
+}
+
+// BenchmarkHits claims and drops cached prefixes of 32 pages at random places, as
+// a well warmed cache does.
+func BenchmarkHits(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(size.name, func(b *testing.B) {
+			p := full(b, size.pages)
+			r := rand.New(rand.NewPCG(1, 2))
+			run := make([]messages.PageID, churnPages)
+			w := messages.PoolWork{Ops: make([]messages.PoolOp, 2)}
+			use := messages.Use(1)
+			for b.Loop() {
+				use++
+				first := r.IntN(size.pages - churnPages)
+				for i := range run {
+					run[i] = messages.PageID(first + i)
+				}
+				w.Ops[0] = messages.PoolOp{Kind: messages.Claim, Pages: run}
+				w.Ops[1] = messages.PoolOp{Kind: messages.Drop, Pages: run, Use: use}
+				p.Do(&w)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/churnPages, "ns/page")
+		})
+	}
+}
+
+// BenchmarkOutOfOrder is the worst that the order of eviction is asked for: the
+// cached pages change their priority at random and are evicted.
+func BenchmarkOutOfOrder(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(size.name, func(b *testing.B) {
+			c := newChurn(b, size.pages)
+			r := rand.New(rand.NewPCG(1, 2))
+			run := make([]messages.PageID, churnPages)
+			w := messages.PoolWork{Ops: make([]messages.PoolOp, 2)}
+			for b.Loop() {
+				for i := range run {
+					run[i] = messages.PageID(r.IntN(size.pages))
+				}
+				w.Ops[0] = messages.PoolOp{Kind: messages.SetPriority, Pages: run, Priority: 80}
+				w.Ops[1] = messages.PoolOp{Kind: messages.SetPriority, Pages: run, Priority: messages.DefaultPriority}
+				c.pool.Do(&w)
+				c.step()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/churnPages, "ns/page")
+		})
+	}
+}
+
+var sizes = []struct {
+	name  string
+	pages int
+}{{"10k", 10_000}, {"100k", 100_000}, {"1M", 1_000_000}}

@@ -1,0 +1,138 @@
+package pool
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// TestScripts runs the conversations under testdata/scripts. Commands are the
+// operations, several lines of a command's input are one PoolWork:
+//
+//	new name=wfullh8 pages=4     resize pages=2
+//	do
+//	take n=2 shelter
+//	attach pages=(0,1) blocks=(7,8) depth=0 priority=35
+//	drop pages=(0,1) use=3
+//
+// The answers are printed, then the pool; a panic is printed instead of them.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		s := &script{}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+type script struct{ pool *Pool }
+
+func (s *script) run(t *testing.T, d *datadriven.TestData) (out string) {
+	defer func() {
+		if r := recover(); r != nil {
+			out = fmt.Sprintf("panic: %v\n", r)
+		}
+	}()
+	switch d.Cmd {
+	case "new":
+		var name string
+		var pages int
+		d.ScanArgs(t, "name", &name)
+		d.ScanArgs(t, "pages", &pages)
+		s.pool = New(name, pages)
+		return s.pool.String()
+	case "resize":
+		var r Resizing
+		d.ScanArgs(t, "pages", &r.Pages)
+		s.pool.Resize(&r)
+		return drawVictims(r.Victims) + drawMoves(r.Moves) + s.pool.String()
+	case "do":
+		return s.do(t, d)
+	default:
+		d.Fatalf(t, "unknown command %s", d.Cmd)
+		return ""
+	}
+}
+
+var scriptKinds = map[string]messages.PoolOpKind{
+	"claim": messages.Claim, "unclaim": messages.Unclaim, "take": messages.Take, "drop": messages.Drop,
+	"attach": messages.AttachPages, "detach": messages.DetachPages, "priority": messages.SetPriority,
+	"pin": messages.AddPins, "unpin": messages.EndPin, "unshelter": messages.Unshelter,
+	"inspect": messages.Inspect, "held": messages.HeldBlocks,
+}
+
+func (s *script) do(t *testing.T, d *datadriven.TestData) string {
+	var w messages.PoolWork
+	for _, line := range strings.Split(d.Input, "\n") {
+		w.Ops = append(w.Ops, parseOp(t, d, line))
+	}
+	s.pool.Do(&w)
+	var b strings.Builder
+	for _, op := range w.Ops {
+		switch op.Kind {
+		case messages.Claim:
+			fmt.Fprintf(&b, "claim: %d newly held\n", op.Count)
+		case messages.Take:
+			fmt.Fprintf(&b, "take: %v\n", op.Pages)
+		case messages.Inspect:
+			fmt.Fprintf(&b, "inspect: %+v\n", op.Shares)
+		case messages.HeldBlocks:
+			fmt.Fprintf(&b, "held: %v\n", op.Blocks)
+		}
+	}
+	return b.String() + drawVictims(w.Victims) + s.pool.String()
+}
+
+func parseOp(t *testing.T, d *datadriven.TestData, line string) messages.PoolOp {
+	cmd, args, err := datadriven.ParseLine(line)
+	kind, ok := scriptKinds[cmd]
+	if err != nil || !ok {
+		d.Fatalf(t, "cannot read %q: %v", line, err)
+	}
+	op := messages.PoolOp{Kind: kind, N: 1, Priority: messages.DefaultPriority}
+	if kind != messages.Take && kind != messages.AddPins {
+		op.N = 0
+	}
+	for _, arg := range args {
+		for i, value := range arg.Vals {
+			var n int
+			arg.Scan(t, i, &n)
+			switch arg.Key {
+			case "pages":
+				op.Pages = append(op.Pages, messages.PageID(n))
+			case "blocks":
+				op.Blocks = append(op.Blocks, messages.BlockID(n))
+			case "depth":
+				op.Depth = int32(n)
+			case "priority":
+				op.Priority = messages.Priority(n)
+			case "use":
+				op.Use = messages.Use(n)
+			case "n":
+				op.N = n
+			default:
+				d.Fatalf(t, "unknown argument %s=%s", arg.Key, value)
+			}
+		}
+		op.Shelter = op.Shelter || arg.Key == "shelter"
+	}
+	return op
+}
+
+func drawVictims(victims []messages.Victim) string {
+	var b strings.Builder
+	for _, v := range victims {
+		fmt.Fprintf(&b, "victim: page %d block %d depth %d priority %d use %d\n", v.Page, v.Block, v.Depth, v.Priority, v.Use)
+	}
+	return b.String()
+}
+
+func drawMoves(moves []messages.PageMove) string {
+	var b strings.Builder
+	for _, m := range moves {
+		fmt.Fprintf(&b, "move: page %d to %d\n", m.Old, m.New)
+	}
+	return b.String()
+}

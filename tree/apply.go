@@ -1,0 +1,192 @@
+package tree
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Apply changes the tree, part by part in the order of the fields of a.
+func (t *Tree) Apply(a *messages.Apply) {
+	t.log.begin(a.Effects)
+	t.expire(a.Now)
+	for _, m := range a.Moves {
+		t.relocate(m)
+	}
+	for _, b := range a.Takeovers {
+		t.takeOver(b)
+	}
+	for i := range a.Claims {
+		t.claim(&a.Claims[i], a.Now)
+	}
+	for i := range a.Stores {
+		t.store(&a.Stores[i], a.Now)
+	}
+	for _, tokens := range a.Let {
+		t.symbols.let(tokens)
+	}
+	a.Effects = t.log.end()
+	a.NextExpiry = t.timers.next()
+	t.verify()
+}
+
+// expire acts on the timers that end at or before now: the blocks get the
+// default priority.
+func (t *Tree) expire(now time.Duration) {
+	for t.timers.next() <= now && len(t.timers.heap) > 0 {
+		b := t.timers.heap[0].block
+		t.timers.stop(b)
+		t.prioritize(b, messages.DefaultPriority)
+	}
+}
+
+// prioritize gives a block that some pool holds a priority, and tells the
+// pools and the offloader if it is another one.
+func (t *Tree) prioritize(b messages.BlockID, to messages.Priority) {
+	old := t.blocks.priority[b]
+	if old == to {
+		return
+	}
+	t.blocks.priority[b] = to
+	x, i := t.at(b)
+	for p := range t.pools {
+		page, tier, ok := t.locations(x, p)[i].Page()
+		switch {
+		case !ok:
+			continue
+		case tier == messages.Primary:
+			t.effect(messages.Reprioritize, p, b, page)
+		default:
+			t.effect(messages.HostReprioritize, p, b, messages.NoPage)
+		}
+		t.tellPriority(b, p, old)
+	}
+}
+
+// relocate follows a page that was evicted, dropped, brought back or renumbered.
+func (t *Tree) relocate(m messages.BlockMove) {
+	p := int(m.Pool)
+	if !t.alive(m.Block) {
+		panic(fmt.Sprintf("tree: block %d moves in pool %d, which is not in the tree", m.Block, p))
+	}
+	x, i := t.at(m.Block)
+	_, from, ok := t.locations(x, p)[i].Page()
+	if !ok {
+		panic(fmt.Sprintf("tree: block %d moves in pool %d, which does not hold it", m.Block, p))
+	}
+	_, to, ok := m.To.Page()
+	if !ok {
+		t.tellRemoved(m.Block, p)
+		t.lose(m.Block, p)
+		return
+	}
+	t.put(x, i, p, m.To)
+	if from != to {
+		t.tellTier(m.Block, p, to)
+	}
+	if from == messages.Secondary && to == messages.Primary {
+		page, _, _ := m.To.Page()
+		t.effect(messages.Attach, p, m.Block, page)
+	}
+}
+
+// lose makes a block held by pool p be held by it no longer. The node of the
+// block and those above it may change.
+func (t *Tree) lose(b messages.BlockID, p int) {
+	x, i := t.at(b)
+	t.put(x, i, p, messages.Nowhere)
+	gone := !t.holds(x, i)
+	if gone {
+		t.expireAttributes(b)
+	}
+	if i == 0 {
+		t.bubble(x)
+	}
+	if gone {
+		t.prune(x)
+	}
+}
+
+// takeOver forgets a block whose page goes over to a sequence.
+func (t *Tree) takeOver(b messages.BlockID) {
+	if !t.alive(b) {
+		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
+	}
+	t.forgetRun(b)
+	for p := range t.pools {
+		// The last pool's loss may end the block itself.
+		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
+			t.lose(b, p)
+			if !t.alive(b) {
+				return
+			}
+		}
+	}
+}
+
+// forgetRun records that a block is forgotten in all pools, before it is.
+func (t *Tree) forgetRun(b messages.BlockID) {
+	for p := range t.pools {
+		x, i := t.at(b)
+		l := t.locations(x, p)[i]
+		if l == messages.Nowhere {
+			continue
+		}
+		t.detach(b, p, l)
+		t.tellRemoved(b, p)
+	}
+}
+
+// detach records the effects of pool p forgetting b, which it keeps at l.
+func (t *Tree) detach(b messages.BlockID, p int, l messages.Location) {
+	if page, tier, _ := l.Page(); tier == messages.Primary {
+		t.effect(messages.Detach, p, b, page)
+	}
+	if t.host {
+		t.effect(messages.HostForget, p, b, messages.NoPage)
+	}
+}
+
+// claim marks what a sequence reuses as used now. Blocks that are gone, or that
+// no pool holds, are passed over: a window may have passed them long ago.
+func (t *Tree) claim(c *messages.ClaimItem, now time.Duration) {
+	stamp := t.nextStamp()
+	t.cover.read(c.Retention, c.Prompt, t.tpb)
+	for i, b := range c.Blocks {
+		if !t.alive(b) || t.blocks.depth[b] != int32(i) {
+			continue
+		}
+		x, at := t.at(b)
+		if !t.holds(x, at) {
+			continue
+		}
+		t.touch(b, stamp)
+		t.share(b, c.Session)
+		if term, ok := t.cover.of(int32(i)); ok {
+			t.prioritize(b, term.priority)
+			t.timers.start(b, now, term.duration)
+		}
+	}
+	if c.Source != messages.NoBlock && t.alive(c.Source) {
+		t.touch(c.Source, stamp)
+	}
+}
+
+// touch gives a block a new stamp.
+func (t *Tree) touch(b messages.BlockID, stamp uint32) {
+	t.blocks.stamp[b] = stamp
+	if x, i := t.at(b); i == 0 {
+		t.bubble(x)
+	}
+}
+
+// share applies the rule of sessions to a block that a sequence of the named
+// session, or of none, reuses whole or stores too.
+func (t *Tree) share(b messages.BlockID, session string) {
+	s := t.blocks.session[b]
+	if s != none && t.sessions.names[s] != session {
+		t.sessions.drop(s)
+		t.blocks.session[b] = none
+	}
+}

@@ -1,0 +1,19 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// Attached lists, by pool, the device pages of all blocks.
+func (t *Tree) Attached() [][]messages.PageBlock {
+	list := make([][]messages.PageBlock, len(t.pools))
+	for x := range t.walkAll() {
+		ids := t.ids(x)
+		for p := range t.pools {
+			for i, l := range t.locations(x, p) {
+				if page, tier, ok := l.Page(); ok && tier == messages.Primary {
+					list[p] = append(list[p], messages.PageBlock{Page: page, Block: ids[i]})
+				}
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,129 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// blocks are the attributes of all blocks, each in an array of its own, by
+// BlockID. A block that no pool holds (a ghost) has no attributes but its place.
+type blocks struct {
+	node     []int32 // none: the id is free
+	depth    []int32 // index in the prefix
+	life     []uint32
+	stamp    []uint32 // when it was last stored or claimed
+	session  []int32  // none: of no session
+	priority []messages.Priority
+	hash     []messages.Hash // only when events are recorded
+	free     []messages.BlockID
+}
+
+// newBlock gives an id to a block of node x.
+func (t *Tree) newBlock(x, depth int32) messages.BlockID {
+	s := &t.blocks
+	if n := len(s.free); n > 0 {
+		b := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.node[b], s.depth[b], s.stamp[b] = x, depth, 0
+		return b
+	}
+	s.node = append(s.node, x)
+	s.depth = append(s.depth, depth)
+	s.life = append(s.life, 1)
+	s.stamp = append(s.stamp, 0)
+	s.session = append(s.session, none)
+	s.priority = append(s.priority, 0)
+	if t.recording {
+		s.hash = append(s.hash, messages.Hash{})
+	}
+	return messages.BlockID(len(s.node) - 1)
+}
+
+// freeBlock ends the life of a ghost's id.
+func (t *Tree) freeBlock(b messages.BlockID) {
+	s := &t.blocks
+	s.node[b] = none
+	if s.life[b]++; s.life[b] == 0 {
+		s.life[b] = 1 // 0 marks the zero Cursor
+	}
+	s.free = append(s.free, b)
+}
+
+// alive tells whether b names a block, a ghost included.
+func (t *Tree) alive(b messages.BlockID) bool {
+	return b >= 0 && int(b) < len(t.blocks.node) && t.blocks.node[b] != none
+}
+
+// at gives the node of a block and its index in the node's run.
+func (t *Tree) at(b messages.BlockID) (x, i int32) {
+	x = t.blocks.node[b]
+	return x, t.blocks.depth[b] - t.nodes[x].depth
+}
+
+// before gives the block before b in its prefix, or NoBlock.
+func (t *Tree) before(b messages.BlockID) messages.BlockID {
+	x, i := t.at(b)
+	if i > 0 {
+		return t.ids(x)[i-1]
+	}
+	return t.tail(t.parentOf(x))
+}
+
+// tail is the last block of a node, or NoBlock for a root.
+func (t *Tree) tail(x int32) messages.BlockID {
+	ids := t.ids(x)
+	if len(ids) == 0 {
+		return messages.NoBlock
+	}
+	return ids[len(ids)-1]
+}
+
+// holds tells whether some pool holds block i of node x.
+func (t *Tree) holds(x, i int32) bool {
+	for p := range t.pools {
+		if t.locations(x, p)[i] != messages.Nowhere {
+			return true
+		}
+	}
+	return false
+}
+
+// whole tells whether every pool holds block i of node x.
+func (t *Tree) whole(x, i int32) bool {
+	for p := range t.pools {
+		if t.locations(x, p)[i] == messages.Nowhere {
+			return false
+		}
+	}
+	return true
+}
+
+// put changes where a pool keeps block i of node x, and the counts with it.
+// The caller refreshes the node if i is 0.
+func (t *Tree) put(x, i int32, p int, to messages.Location) {
+	l := &t.locations(x, p)[i]
+	if _, tier, ok := l.Page(); ok {
+		*t.count(x, p, tier)--
+	}
+	if _, tier, ok := to.Page(); ok {
+		*t.count(x, p, tier)++
+	}
+	*l = to
+}
+
+// count is the number of blocks of node x that pool p keeps in a tier.
+func (t *Tree) count(x int32, p int, tier messages.Tier) *int32 {
+	return &t.counts[(int(x)*len(t.pools)+p)*2+int(tier)]
+}
+
+// full tells whether pool p holds all blocks of node x.
+func (t *Tree) full(x int32, p int) bool {
+	i := (int(x)*len(t.pools) + p) * 2
+	return t.counts[i]+t.counts[i+1] == t.nodes[x].n
+}
+
+// expireAttributes ends what belongs to a block's contents: its last page went.
+func (t *Tree) expireAttributes(b messages.BlockID) {
+	t.held--
+	t.timers.stop(b)
+	t.sessions.drop(t.blocks.session[b])
+	t.blocks.session[b] = none
+	t.blocks.priority[b] = 0
+}

@@ -1,0 +1,179 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// verify panics with everything wrong, and the picture, under the build tag
+// invariants.
+func (t *Tree) verify() {
+	if !invariants {
+		return
+	}
+	if err := t.Check(); err != nil {
+		panic(fmt.Sprintf("tree: %v\n%s", err, t))
+	}
+}
+
+// checker collects what is wrong and what the walk has counted.
+type checker struct {
+	*Tree
+	problems []error
+	blocks   int // seen
+	held     int
+	symbols  []int32
+	sessions []int32
+	timers   int
+	pages    []map[messages.Location]messages.BlockID // by pool
+}
+
+func (c *checker) say(ok bool, format string, args ...any) {
+	if !ok {
+		c.problems = append(c.problems, fmt.Errorf(format, args...))
+	}
+}
+
+// Check walks everything and joins all problems.
+func (t *Tree) Check() error {
+	c := checker{Tree: t,
+		symbols: make([]int32, len(t.symbols.entries)), sessions: make([]int32, len(t.sessions.names)),
+	}
+	for range t.pools {
+		c.pages = append(c.pages, map[messages.Location]messages.BlockID{})
+	}
+	nodes := 0
+	for i, r := range t.roots {
+		if r.node == none {
+			continue
+		}
+		got, ok := t.byName[r.namespace]
+		c.say(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
+		c.say(t.nodes[r.node].kids != none, "root %d is empty", i)
+	}
+	for x := range t.walkAll() {
+		nodes++
+		c.node(x)
+	}
+	c.say(nodes+len(t.freeNodes) == len(t.nodes), "%d nodes reached and %d free of %d", nodes, len(t.freeNodes), len(t.nodes))
+	c.totals()
+	return errors.Join(c.problems...)
+}
+
+// node checks one node, its blocks, and the treap of its children.
+func (c *checker) node(x int32) {
+	nd := &c.nodes[x]
+	for _, y := range c.kids(nil, x) {
+		c.say(c.parentOf(y) == x, "node %d is a child of %d but names %d", y, x, c.parentOf(y))
+		c.say(c.Tree.nodes[y].depth == c.end(x), "node %d begins at %d behind %d", y, c.Tree.nodes[y].depth, c.end(x))
+	}
+	c.treap(nd.kids)
+	if nd.root != none {
+		c.say(nd.n == 0, "root node %d has %d blocks", x, nd.n)
+		return
+	}
+	c.say(nd.n > 0, "node %d is empty", x)
+	c.say(nd.part == 0 || nd.n == 1 && nd.kids == none && int(nd.part) < c.tpb, "node %d, stored in part, has %d blocks or children", x, nd.n)
+	if y := nd.kids; y == none {
+		c.say(c.holds(x, nd.n-1), "node %d ends in a ghost with nothing behind it", x)
+	} else if c.nodes[y].side == [2]int32{none, none} {
+		c.say(c.nodes[y].part > 0, "node %d need not be apart from its only child %d", x, y)
+	}
+	counts := make([]int32, 2*len(c.pools))
+	for i := range nd.n {
+		c.block(x, i)
+		for p := range c.pools {
+			if _, tier, ok := c.locations(x, p)[i].Page(); ok {
+				counts[2*p+int(tier)]++
+			}
+		}
+	}
+	c.say(slices.Equal(counts, c.countsOf(x)), "node %d counts %v, has %v", x, c.countsOf(x), counts)
+}
+
+// block checks block i of node x.
+func (c *checker) block(x, i int32) {
+	b := c.ids(x)[i]
+	c.blocks++
+	s := &c.Tree.blocks
+	c.say(s.node[b] == x && s.depth[b] == c.nodes[x].depth+i, "block %d is at node %d index %d, not at node %d depth %d", b, x, i, s.node[b], s.depth[b])
+	for p := range c.pools {
+		l := c.locations(x, p)[i]
+		if l == messages.Nowhere {
+			continue
+		}
+		other, twice := c.pages[p][l]
+		c.say(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
+		c.pages[p][l] = b
+	}
+	for _, tok := range c.tokensAt(x, i) {
+		if tok < 0 {
+			c.symbols[entry(tok)]++
+		}
+	}
+	if c.recording {
+		chain, _ := c.chain(x, i)
+		c.say(s.hash[b] == c.hash(chain, c.tokensAt(x, i)), "block %d has a wrong hash", b)
+	}
+	_, timed := c.Tree.timers.of(b)
+	if !c.holds(x, i) {
+		c.say(!timed && s.session[b] == none && s.priority[b] == 0, "ghost %d has attributes", b)
+		return
+	}
+	c.held++
+	c.say(s.stamp[b] > 0 && s.stamp[b] <= c.stamp, "block %d has stamp %d of %d", b, s.stamp[b], c.stamp)
+	c.say(s.priority[b] <= messages.MaxPriority, "block %d has priority %d", b, s.priority[b])
+	if s.session[b] != none {
+		c.sessions[s.session[b]]++
+	}
+	if timed {
+		c.timers++
+	}
+}
+
+// treap checks the element x and those below it.
+func (c *checker) treap(x int32) {
+	if x == none {
+		return
+	}
+	nd := &c.nodes[x]
+	for s, y := range nd.side {
+		if y == none {
+			continue
+		}
+		c.say(c.nodes[y].up == x, "element %d is below %d but names %d", y, x, c.nodes[y].up)
+		c.say(c.nodes[y].weight <= nd.weight, "element %d weighs more than %d above it", y, x)
+		order := slices.Compare(c.first(y), c.first(x))
+		c.say(order == 2*s-1, "element %d is on side %d of %d", y, s, x)
+		c.treap(y)
+	}
+	latest := nd.latest
+	c.say(!c.pull(x), "element %d has latest %v, not %v", x, latest, nd.latest)
+	nd.latest = latest // a check changes nothing
+}
+
+// totals checks what the walk has counted against the tables.
+func (c *checker) totals() {
+	t := c.Tree
+	c.say(c.held == t.held, "%d blocks are held, counted as %d", c.held, t.held)
+	c.say(c.blocks+len(t.blocks.free) == len(t.blocks.node), "%d blocks reached and %d free of %d", c.blocks, len(t.blocks.free), len(t.blocks.node))
+	for n, refs := range c.symbols {
+		c.say(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)
+		if t.symbols.refs[n] > 0 {
+			c.say(t.symbols.index[t.symbols.entries[n]] == int32(n), "symbol %d is not found", n)
+		}
+	}
+	c.say(len(t.symbols.index)+len(t.symbols.free) == len(t.symbols.entries), "%d symbols and %d free of %d", len(t.symbols.index), len(t.symbols.free), len(t.symbols.entries))
+	for n, refs := range c.sessions {
+		c.say(t.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", t.sessions.names[n], t.sessions.refs[n], refs)
+	}
+	c.say(len(t.sessions.index)+len(t.sessions.free) == len(t.sessions.names), "%d sessions and %d free of %d", len(t.sessions.index), len(t.sessions.free), len(t.sessions.names))
+	c.say(c.timers == len(t.timers.heap), "%d blocks have timers, %d timers run", c.timers, len(t.timers.heap))
+	for i := range t.timers.heap {
+		c.say(t.timers.slot[t.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
+		c.say(i == 0 || !t.timers.less(i, (i-1)/2), "timer %d is before the one above it", i)
+	}
+}

@@ -1,0 +1,102 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// Locate answers where each pool keeps blocks; Nowhere for those that are gone.
+func (t *Tree) Locate(l *messages.Locate) {
+	l.Pages = resize(l.Pages, len(t.pools))
+	for p := range t.pools {
+		l.Pages[p] = resize(l.Pages[p], len(l.Blocks))
+		for k, b := range l.Blocks {
+			l.Pages[p][k] = messages.Nowhere
+			if t.alive(b) {
+				x, i := t.at(b)
+				l.Pages[p][k] = t.locations(x, p)[i]
+			}
+		}
+	}
+}
+
+// Snapshot answers every key of the tree as stored events, parents before
+// children in each pool; none if events are not recorded.
+func (t *Tree) Snapshot(s *messages.Snapshot) {
+	s.Events = s.Events[:0]
+	if !t.recording {
+		return
+	}
+	for x := range t.walkAll() {
+		for p := range t.pools {
+			s.Events = t.keys(s.Events, x, p)
+		}
+	}
+}
+
+// keys adds the keys of node x in pool p, one event for each run without holes.
+func (t *Tree) keys(events []messages.Event, x int32, p int) []messages.Event {
+	open := false
+	for i, l := range t.locations(x, p) {
+		switch {
+		case l == messages.Nowhere:
+			open = false
+		case open:
+			e := &events[len(events)-1]
+			e.Blocks = append(e.Blocks, t.storedBlock(x, int32(i), p))
+		default:
+			events = append(events, t.storedEvent(x, int32(i), p))
+			open = true
+		}
+	}
+	return events
+}
+
+// Contents answers every block of the tree.
+func (t *Tree) Contents(c *messages.Contents) {
+	c.Blocks = c.Blocks[:0]
+	index := make([]int, len(t.blocks.node)) // in c.Blocks, by block
+	var ns messages.Namespace
+	for x := range t.walkAll() {
+		if r := t.nodes[x].root; r != none {
+			ns = t.roots[r].namespace
+			continue
+		}
+		parent := -1
+		if b := t.tail(t.parentOf(x)); b != messages.NoBlock {
+			parent = index[b]
+		}
+		for i, b := range t.ids(x) {
+			tokens := t.tokensAt(x, int32(i))
+			pages := make([]messages.Location, len(t.pools))
+			for p := range pages {
+				pages[p] = t.locations(x, p)[i]
+			}
+			c.Blocks = append(c.Blocks, messages.Content{
+				Parent: parent, Namespace: ns, Depth: int(t.blocks.depth[b]),
+				Tokens: t.symbols.hosts(tokens), Covers: t.symbols.covers(tokens), Pages: pages,
+			})
+			parent = len(c.Blocks) - 1
+			index[b] = parent
+		}
+	}
+}
+
+// walkAll goes through all nodes, namespace by namespace, parents before
+// children, children in token order.
+func (t *Tree) walkAll() func(yield func(int32) bool) {
+	return func(yield func(int32) bool) {
+		var stack []int32
+		for i := range t.roots {
+			if t.roots[i].node == none {
+				continue
+			}
+			stack = append(stack[:0], t.roots[i].node)
+			for n := len(stack); n > 0; n = len(stack) {
+				x := stack[n-1]
+				stack = stack[:n-1]
+				if !yield(x) {
+					return
+				}
+				stack = t.kids(stack, x)
+			}
+		}
+	}
+}

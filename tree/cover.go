@@ -1,0 +1,70 @@
+package tree
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// span is a range of a retention in blocks: those in [first, end) have their
+// first token in it.
+type span struct {
+	first, end int32
+	term
+}
+
+// term is what a retention gives to a block.
+type term struct {
+	priority messages.Priority
+	duration time.Duration // 0: for ever
+}
+
+// cover answers, for blocks in ascending order, what a retention gives them.
+// Ranges are sorted once, so a prompt costs its blocks plus its ranges.
+type cover struct {
+	spans     []span
+	at        int // spans before it are behind us
+	generated int32
+	decode    *messages.DecodeRetention
+}
+
+// read takes the retention, which may be nil, of a prompt with so many tokens.
+func (c *cover) read(r *messages.Retention, prompt, tpb int) {
+	up := func(tokens int) int32 { return int32((tokens + tpb - 1) / tpb) }
+	c.spans, c.at, c.decode = c.spans[:0], 0, nil
+	c.generated = up(prompt)
+	if r == nil {
+		return
+	}
+	c.decode = r.Decode
+	for _, g := range r.Ranges {
+		end := g.End
+		if end == messages.EndOfPrompt || end > prompt {
+			end = prompt
+		}
+		s := span{first: up(g.Start), end: up(end), term: term{g.Priority, g.Duration}}
+		if s.first < s.end {
+			c.spans = append(c.spans, s)
+		}
+	}
+	slices.SortFunc(c.spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+}
+
+// of tells what block i of the prefix gets; ok is false if nothing covers it.
+func (c *cover) of(i int32) (t term, ok bool) {
+	if i >= c.generated {
+		if c.decode == nil {
+			return term{}, false
+		}
+		return term{c.decode.Priority, c.decode.Duration}, true
+	}
+	for c.at < len(c.spans) && c.spans[c.at].end <= i {
+		c.at++
+	}
+	if c.at < len(c.spans) && c.spans[c.at].first <= i {
+		return c.spans[c.at].term, true
+	}
+	return term{}, false
+}

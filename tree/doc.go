@@ -1,0 +1,72 @@
+// Package tree is the radix tree of the cache: it knows which blocks are
+// stored, where each pool keeps them, and finds the longest prefix of a prompt
+// that can be reused. It is a core: one goroutine, no clock, no lock, no
+// knowledge of pages beyond their numbers. It serves the records of package
+// messages in place and answers what pools and offloader must do to follow.
+//
+// # What a node is
+//
+// There is one root for each namespace. A node is a run of consecutive blocks
+// that nothing branches off from, with its children behind the last block:
+//
+//	root ── [b0 b1 b2 b3] ──┬── [b4 b5]            b6 is stored in part:
+//	                        ├── [b7 b8 b9] ── [b6]  a leaf of its own
+//	                        └── [b10]
+//
+// A run lies in memory as one piece: its tokens, its block ids and, for each
+// pool, where the pool keeps each block. So a prompt is compared as memory, and
+// the locations of a run without holes are copied. Each node counts, by pool
+// and tier, how many of its blocks the pool holds, so that a whole run is known to have no hole.
+//
+// A block that no pool holds but that something stands behind is a ghost: it
+// keeps its place, nothing else.
+//
+// The children of a node are a treap, ordered by the tokens of their first
+// blocks. Each element knows the latest stamp below it among the blocks that
+// every pool holds (candidates for partial reuse) and among those that some
+// pool holds (for the reach), so the best partial match among 100,000 children
+// is found in the time of a few dozen comparisons: whatever shares the most
+// tokens with the prompt stands beside the place where the prompt would stand.
+//
+// # What a match promises
+//
+// A match is the longest L within the limit such that every pool holds what
+// the token at position L attends to: a full-attention pool all blocks of
+// [0, L), a limited one its window and its sink. L ends at a block boundary or,
+// with partial reuse, inside a block that every pool holds: of those that share
+// the most tokens, the one last stored or claimed. A match changes nothing but
+// the table of symbols.
+//
+// "Stored" includes being offered again: a release that offers a stored block
+// once more makes it the latest of its siblings.
+//
+// # Symbols
+//
+// Tokens that a multimodal item covers are replaced by negative numbers, one
+// for each (item hash, position in the item, token id), so nothing below this
+// line knows of items. Sequences hold theirs from the match to an Apply that
+// lets them go, stored blocks hold theirs; an entry ends with its last holder.
+//
+// # Invariants
+//
+// Check verifies them all.
+//
+//  1. The last block of a leaf is held by some pool: no ghost has nothing behind it.
+//  2. A node with one child ends where that child is stored in part; otherwise the two are one.
+//  3. A block stored in part is a leaf with one block and fewer tokens than a block has.
+//  4. Siblings differ in the tokens of their first blocks; the treap is in their order.
+//  5. A node's counts are those of its locations; an element's latest stamps those below it.
+//  6. A ghost has no priority, timer or session: they end with the block's last page.
+//  7. In one pool, a device page or a host page is the place of one block.
+//  8. Every block's id names its node and depth; every other id is free, and its life is over.
+//
+// # Costs
+//
+// Matching and storing are linear in the tokens, with the constant of a memory
+// compare, plus a logarithm for each node on the way. A warm match allocates
+// nothing. A split or a join costs the shorter of the two runs, so n of them,
+// however chosen, cost O(n log n). A block costs 29 bytes beside its tokens with one pool
+// (4 more for each further pool, 16 more for its hash when events are recorded,
+// 4 more once timers are used). Ghosts are bounded by the pages there are times the blocks
+// of the longest prompt.
+package tree

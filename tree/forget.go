@@ -1,0 +1,189 @@
+package tree
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Forget removes blocks from the tree and answers how many no pool holds any more.
+func (t *Tree) Forget(f *messages.Forget) {
+	t.log.begin(f.Effects)
+	t.expire(f.Now)
+	t.doomed = t.doomed[:0]
+	var kept [][]bool
+	switch s := &f.Selector; {
+	case f.All:
+		kept = t.marks(f.Keep)
+		for i := range t.roots {
+			t.doomRoot(int32(i))
+		}
+	case s.Session != "":
+		t.doomSession(s.Session)
+	case s.Prefix != nil:
+		t.doomPrefix(s.Prefix)
+	default:
+		for i := range t.roots {
+			if t.roots[i].namespace.Salt == s.Salt {
+				t.doomRoot(int32(i))
+			}
+		}
+	}
+	before := t.held
+	for p := range t.pools {
+		t.tellForgotten(p, kept)
+	}
+	// From the last to the first, so that what is behind goes first.
+	for k := len(t.doomed) - 1; k >= 0; k-- {
+		t.doom(t.doomed[k], kept)
+	}
+	f.Blocks = before - t.held
+	if f.All && t.recording && t.held == 0 {
+		t.log.events = append(t.log.events, messages.Event{Type: messages.EventCleared})
+	}
+	f.Effects = t.log.end()
+	t.verify()
+}
+
+// marks turns lists of blocks, by pool, into [pool][block].
+func (t *Tree) marks(lists [][]messages.BlockID) [][]bool {
+	m := make([][]bool, len(t.pools))
+	for p := range m {
+		m[p] = make([]bool, len(t.blocks.node))
+		if p < len(lists) {
+			for _, b := range lists[p] {
+				m[p][b] = true
+			}
+		}
+	}
+	return m
+}
+
+// doomRoot adds all blocks of a namespace to the doomed.
+func (t *Tree) doomRoot(i int32) {
+	if x := t.roots[i].node; x != none {
+		t.kin = append(t.kin[:0], x)
+		t.doomKin()
+	}
+}
+
+// doomKin adds all blocks of the subtrees of t.kin to the doomed, parents first.
+func (t *Tree) doomKin() {
+	for n := len(t.kin); n > 0; n = len(t.kin) {
+		x := t.kin[n-1]
+		t.kin = t.kin[:n-1]
+		t.doomed = append(t.doomed, t.ids(x)...)
+		t.kin = t.kids(t.kin, x)
+	}
+}
+
+// doomSession adds the blocks that belong to a session to the doomed, runs in order.
+func (t *Tree) doomSession(name string) {
+	s := t.sessions.find(name)
+	if s == none {
+		return
+	}
+	for b, of := range t.blocks.session {
+		if of == s {
+			t.doomed = append(t.doomed, messages.BlockID(b))
+		}
+	}
+	slices.SortFunc(t.doomed, func(a, b messages.BlockID) int {
+		if c := cmp.Compare(t.blocks.node[a], t.blocks.node[b]); c != 0 {
+			return c
+		}
+		return cmp.Compare(t.blocks.depth[a], t.blocks.depth[b])
+	})
+}
+
+// doomPrefix adds to the doomed the blocks of a namespace whose tokens from
+// the start begin with all those of the prefix.
+func (t *Tree) doomPrefix(q *messages.Prefix) {
+	t.symbols.look(q.Tokens, q.Multimodal)
+	x := t.rootOf(q.Namespace)
+	if x == none {
+		return
+	}
+	t.path = t.path[:0]
+	whole := t.walk(x, q.Tokens)
+	rest := q.Tokens[int(whole)*t.tpb:]
+	if len(rest) >= t.tpb {
+		return // a whole block of the prefix is not there
+	}
+	t.kin = t.kin[:0]
+	from := int32(0) // first doomed block of x's run
+	if len(t.path) > 0 {
+		s := t.path[len(t.path)-1]
+		x, from = s.node, s.hi
+	}
+	switch n := t.nodes[x].n; {
+	case len(rest) == 0:
+		from = max(0, from-1)
+	case from == n:
+		t.kin = t.kidsWith(t.kin, t.nodes[x].kids, rest)
+		t.doomKin()
+		return
+	case firstDifference(t.tokensAt(x, from), rest) < len(rest):
+		return
+	}
+	t.doomed = append(t.doomed, t.ids(x)[from:]...)
+	t.kin = t.kids(t.kin, x)
+	t.doomKin()
+}
+
+// kids adds the children of x to list, the last in order first.
+func (t *Tree) kids(list []int32, x int32) []int32 {
+	return t.kidsWith(list, t.nodes[x].kids, nil)
+}
+
+// kidsWith adds the elements from x down whose first block begins with prefix
+// to list, the last in order first. Its depth is that of the treap.
+func (t *Tree) kidsWith(list []int32, x int32, prefix []messages.Token) []int32 {
+	if x == none {
+		return list
+	}
+	c := t.against(x, prefix)
+	if c <= 0 {
+		list = t.kidsWith(list, t.nodes[x].side[1], prefix)
+	}
+	if c == 0 {
+		list = append(list, x)
+	}
+	if c >= 0 {
+		list = t.kidsWith(list, t.nodes[x].side[0], prefix)
+	}
+	return list
+}
+
+// tellForgotten records what pool p forgets of the doomed.
+func (t *Tree) tellForgotten(p int, kept [][]bool) {
+	for _, host := range [2]bool{false, true} {
+		for _, b := range t.doomed {
+			x, i := t.at(b)
+			page, tier, ok := t.locations(x, p)[i].Page()
+			switch {
+			case !ok || kept != nil && kept[p][b]:
+			case host && t.host:
+				t.effect(messages.HostForget, p, b, messages.NoPage)
+			case !host:
+				if tier == messages.Primary {
+					t.effect(messages.Detach, p, b, page)
+				}
+				t.tellRemoved(b, p)
+			}
+		}
+	}
+}
+
+// doom makes the pools that do not keep b lose it.
+func (t *Tree) doom(b messages.BlockID, kept [][]bool) {
+	for p := range t.pools {
+		if kept != nil && kept[p][b] || !t.alive(b) {
+			continue
+		}
+		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
+			t.lose(b, p)
+		}
+	}
+}

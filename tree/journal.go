@@ -1,0 +1,65 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// journal collects what a message causes: effects, whose slices lie in two
+// arenas that the next message reuses, and events.
+type journal struct {
+	effects []messages.Effect
+	pages   []messages.PageID
+	blocks  []messages.BlockID
+
+	events []messages.Event
+	// floor is the first event of the message under way: only later ones may
+	// still grow.
+	floor int
+	last  messages.BlockID // of the last stored event
+}
+
+// begin starts a message; its effects go into buffer.
+func (j *journal) begin(buffer []messages.Effect) {
+	j.effects, j.pages, j.blocks = buffer[:0], j.pages[:0], j.blocks[:0]
+	j.floor = len(j.events)
+}
+
+// end gives the effects of the message.
+func (j *journal) end() []messages.Effect {
+	e := j.effects
+	j.effects = nil
+	return e
+}
+
+// effect records that kind happens to block b of a pool, in a run with the
+// effect before it if it is of the same kind and b is the next block. page is
+// NoPage for the Host kinds.
+func (t *Tree) effect(kind messages.EffectKind, p int, b messages.BlockID, page messages.PageID) {
+	j := &t.log
+	j.blocks = append(j.blocks, b)
+	if page != messages.NoPage {
+		j.pages = append(j.pages, page)
+	}
+	depth, priority := t.blocks.depth[b], t.blocks.priority[b]
+	if kind == messages.Detach || kind == messages.HostForget || kind == messages.HostYield {
+		priority = 0
+	}
+	if n := len(j.effects); n > 0 {
+		e := &j.effects[n-1]
+		size := len(e.Blocks)
+		if e.Kind == kind && int(e.Pool) == p && e.Priority == priority &&
+			e.Depth+int32(size) == depth && t.before(b) == e.Blocks[size-1] {
+			e.Blocks = j.blocks[len(j.blocks)-size-1:]
+			if page != messages.NoPage {
+				e.Pages = j.pages[len(j.pages)-size-1:]
+			}
+			return
+		}
+	}
+	e := messages.Effect{
+		Kind: kind, Pool: messages.PoolID(p), Depth: depth, Priority: priority,
+		Blocks: j.blocks[len(j.blocks)-1:],
+	}
+	if page != messages.NoPage {
+		e.Pages = j.pages[len(j.pages)-1:]
+	}
+	j.effects = append(j.effects, e)
+}

@@ -1,0 +1,306 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// segment is the blocks [lo, hi) of node's run, on the way from a root.
+type segment struct{ node, lo, hi int32 }
+
+// Match answers all items of m on the present state.
+func (t *Tree) Match(m *messages.Match) {
+	for i := range m.Items {
+		t.match(&m.Items[i])
+	}
+	t.verify()
+}
+
+// prompt is what one match looks for, and what it has found out.
+type prompt struct {
+	tokens  []messages.Token // within the limit
+	partial bool
+	root    int32
+	whole   int32 // blocks of the prompt that are in the tree, ghosts included
+	lacking int32 // the first of them that a full-attention pool lacks, else whole
+}
+
+// choice is a block that shares tokens with the prompt behind k whole blocks.
+type choice struct {
+	node, i int32 // none: there is none
+	shared  int32
+}
+
+func (t *Tree) match(m *messages.MatchItem) {
+	if m.Hold {
+		t.symbols.hold(m.Tokens, m.Multimodal)
+	} else {
+		t.symbols.look(m.Tokens, m.Multimodal)
+	}
+	limit := max(0, min(m.Limit, len(m.Tokens)))
+	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.rootOf(m.Namespace)}
+	t.path = t.path[:0]
+	m.Pages = resize(m.Pages, len(t.pools))
+	if q.root != none {
+		q.whole = t.walk(q.root, q.tokens)
+		q.lacking = q.whole
+		for p, s := range t.pools {
+			if s.Window == 0 {
+				q.lacking = t.firstHole(p, q.lacking)
+			}
+		}
+	}
+	k, source := t.longest(&q)
+	t.answer(m, k, source)
+	t.measure(m, &q)
+}
+
+// walk follows tokens from a root as far as whole blocks match, leaves the way
+// in t.path and returns its length.
+func (t *Tree) walk(x int32, tokens []messages.Token) (depth int32) {
+	for len(tokens) >= t.tpb {
+		x = t.child(x, tokens[:t.tpb])
+		if x == none {
+			break
+		}
+		n := int32(firstDifference(t.tokens(x), tokens) / t.tpb)
+		t.path = append(t.path, segment{x, 0, n})
+		depth += n
+		if n < t.nodes[x].n {
+			break
+		}
+		tokens = tokens[int(n)*t.tpb:]
+	}
+	return depth
+}
+
+// segmentAt is the index in t.path of the segment that block i lies in.
+func (t *Tree) segmentAt(i int32) int {
+	lo, hi := 0, len(t.path)
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; t.nodes[t.path[mid].node].depth <= i {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// firstHole is the first block of the way before end that pool p lacks, else end.
+func (t *Tree) firstHole(p int, end int32) int32 {
+	for _, s := range t.path {
+		depth := t.nodes[s.node].depth
+		if depth >= end {
+			break
+		}
+		if t.full(s.node, p) {
+			continue
+		}
+		for i, l := range t.locations(s.node, p)[:min(s.hi, end-depth)] {
+			if l == messages.Nowhere {
+				return depth + int32(i)
+			}
+		}
+	}
+	return end
+}
+
+// lastHole is the last block of the way in [lo, hi) that pool p lacks, or −1.
+func (t *Tree) lastHole(p int, lo, hi int32) int32 {
+	if lo >= hi {
+		return -1
+	}
+	for k := t.segmentAt(hi - 1); k >= 0; k-- {
+		s := t.path[k]
+		depth := t.nodes[s.node].depth
+		if !t.full(s.node, p) {
+			l := t.locations(s.node, p)
+			for i := min(s.hi, hi-depth) - 1; i >= max(0, lo-depth); i-- {
+				if l[i] == messages.Nowhere {
+					return depth + i
+				}
+			}
+		}
+		if depth <= lo {
+			break
+		}
+	}
+	return -1
+}
+
+// firstNeeded is the first block, sinks apart, that position attends to in pool p.
+func (t *Tree) firstNeeded(p int, position int32) int32 {
+	w := t.pools[p].Window
+	if w == 0 {
+		return 0
+	}
+	return max(0, position-int32(w)+1) / int32(t.tpb)
+}
+
+// sinkBlocks is the number of blocks that hold the sink of pool p.
+func (t *Tree) sinkBlocks(p int) int32 {
+	return int32((t.pools[p].Sink + t.tpb - 1) / t.tpb)
+}
+
+// longest finds the longest match: k whole blocks, and the block that the rest
+// comes from. It goes down from the deepest way; a pool that lacks block h in
+// the window of one k lacks it for all k above h, whose windows begin no
+// later, so the next k to try is h. No block is looked at twice.
+func (t *Tree) longest(q *prompt) (k int32, source choice) {
+	k = q.lacking
+	for p, s := range t.pools {
+		t.clean[p] = q.whole
+		if s.Window > 0 {
+			if end := min(t.sinkBlocks(p), k); end > 0 {
+				if h := t.firstHole(p, end); h < end {
+					k = h
+				}
+			}
+		}
+	}
+	for {
+		source = t.choose(q, k, candidates)
+		length := k*int32(t.tpb) + source.shared
+		next := k
+		for p, s := range t.pools {
+			if s.Window > 0 {
+				next = min(next, t.gap(p, t.firstNeeded(p, length), k))
+			}
+		}
+		if next == k {
+			return k, source
+		}
+		k = next
+	}
+}
+
+// gap is the last block in [lo, k) that pool p lacks, or k if it has them all.
+// It remembers in t.clean from where on p has all blocks before k.
+func (t *Tree) gap(p int, lo, k int32) int32 {
+	clean := min(t.clean[p], k)
+	if lo >= clean {
+		return k
+	}
+	if h := t.lastHole(p, lo, clean); h >= 0 {
+		t.clean[p] = h
+		return h
+	}
+	t.clean[p] = lo
+	return k
+}
+
+// choose finds the block behind k whole blocks that counts and shares the most
+// tokens with the prompt. Inside a run only the prompt's own next block is
+// there. If k is less than q.whole that block need not be looked at: for
+// candidates it has been found unfit (a pool lacks it) or would be taken whole;
+// for holders the way has been searched from its end.
+func (t *Tree) choose(q *prompt, k int32, what int) choice {
+	if !q.partial || q.root == none {
+		return choice{none, none, 0}
+	}
+	query := q.tokens[int(k)*t.tpb:]
+	query = query[:min(len(query), t.tpb)]
+	x := q.root
+	if k > 0 {
+		s := t.path[t.segmentAt(k-1)]
+		x = s.node
+		if i := k - t.nodes[x].depth; i < t.nodes[x].n {
+			return t.chooseInside(q, segment{x, i, i + 1}, query, what)
+		}
+	}
+	x, shared := t.nearest(x, query, what)
+	return choice{x, 0, int32(shared)}
+}
+
+// chooseInside is choose for the block at s, inside a run.
+func (t *Tree) chooseInside(q *prompt, s segment, query []messages.Token, what int) choice {
+	if t.nodes[s.node].depth+s.lo < q.whole {
+		return choice{none, none, 0}
+	}
+	counts := t.holds(s.node, s.lo)
+	if what == candidates {
+		counts = t.whole(s.node, s.lo)
+	}
+	shared := firstDifference(t.tokensAt(s.node, s.lo), query)
+	if !counts || shared == 0 {
+		return choice{none, none, 0}
+	}
+	return choice{s.node, s.lo, int32(shared)}
+}
+
+// answer fills in what is reused: k whole blocks and a part of source.
+func (t *Tree) answer(m *messages.MatchItem, k int32, source choice) {
+	length := k*int32(t.tpb) + source.shared
+	m.Matched, m.Blocks = int(length), int(k)
+	m.IDs = resize(m.IDs, int(k))
+	for _, s := range t.path {
+		if depth := t.nodes[s.node].depth; depth < k {
+			copy(m.IDs[depth:], t.ids(s.node)[:s.hi])
+		}
+	}
+	for p := range t.pools {
+		m.Pages[p] = resize(m.Pages[p], int(k))
+		first := min(t.firstNeeded(p, length), k)
+		sink := min(t.sinkBlocks(p), first)
+		t.copyLocations(m.Pages[p], p, 0, sink)
+		fillNowhere(m.Pages[p][sink:first])
+		t.copyLocations(m.Pages[p], p, first, k)
+	}
+	m.Source.Block, m.Source.Tokens, m.Source.Stored = messages.NoBlock, 0, 0
+	m.Source.Behind, m.Source.Pages = false, m.Source.Pages[:0]
+	if x := source.node; x != none {
+		m.Source.Block = t.ids(x)[source.i]
+		m.Source.Tokens = int(source.shared)
+		m.Source.Stored = len(t.tokensAt(x, source.i))
+		m.Source.Behind = source.i+1 < t.nodes[x].n || t.nodes[x].kids != none
+		for p := range t.pools {
+			m.Source.Pages = append(m.Source.Pages, t.locations(x, p)[source.i])
+		}
+	}
+}
+
+// copyLocations copies where pool p keeps the blocks [lo, hi) of the way.
+func (t *Tree) copyLocations(to []messages.Location, p int, lo, hi int32) {
+	if lo >= hi {
+		return
+	}
+	for _, s := range t.path[t.segmentAt(lo):] {
+		depth := t.nodes[s.node].depth
+		if depth >= hi {
+			break
+		}
+		from := max(0, lo-depth)
+		copy(to[depth+from:hi], t.locations(s.node, p)[from:s.hi])
+	}
+}
+
+// measure fills in how far the prompt leads to what some pool holds.
+func (t *Tree) measure(m *messages.MatchItem, q *prompt) {
+	m.Reach, m.Lacking = 0, false
+	if q.root == none {
+		return
+	}
+	for k := q.whole; ; k-- {
+		if c := t.choose(q, k, holders); c.node != none {
+			m.Reach = int(k)*t.tpb + int(c.shared)
+			m.Lacking = q.lacking < k || t.lacks(c)
+			return
+		}
+		if k == 0 {
+			return
+		}
+		s := t.path[t.segmentAt(k-1)]
+		if t.holds(s.node, k-1-t.nodes[s.node].depth) {
+			m.Reach, m.Lacking = int(k)*t.tpb, q.lacking < k
+			return
+		}
+	}
+}
+
+// lacks tells whether a full-attention pool lacks a block.
+func (t *Tree) lacks(c choice) bool {
+	for p, s := range t.pools {
+		if s.Window == 0 && t.locations(c.node, p)[c.i] == messages.Nowhere {
+			return true
+		}
+	}
+	return false
+}

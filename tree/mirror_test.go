@@ -1,0 +1,257 @@
+package tree
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// content is what a mirror knows of one key.
+type content struct {
+	tier     messages.Tier
+	priority messages.Priority
+}
+
+// mirrors follow the tree by what it says alone: one by events, one by effects.
+type mirrors struct {
+	t      require.TestingT
+	tree   *Tree
+	events []map[messages.Hash]content              // by pool
+	names  map[messages.Hash]string                 // every hash ever seen
+	hashes map[string]messages.Hash                 // and back
+	device []map[messages.PageID]messages.BlockID   // by pool, by effects and moves
+	dprio  []map[messages.PageID]messages.Priority  //
+	host   []map[messages.BlockID]messages.Priority //
+	forgot map[[2]int32]bool                        // HostForget of the last message: pool, block
+}
+
+func newMirrors(t require.TestingT, tr *Tree) *mirrors {
+	m := &mirrors{t: t, tree: tr, names: map[messages.Hash]string{}, hashes: map[string]messages.Hash{}}
+	for range tr.pools {
+		m.events = append(m.events, map[messages.Hash]content{})
+		m.device = append(m.device, map[messages.PageID]messages.BlockID{})
+		m.dprio = append(m.dprio, map[messages.PageID]messages.Priority{})
+		m.host = append(m.host, map[messages.BlockID]messages.Priority{})
+	}
+	return m
+}
+
+// fullOf gives the namespace and all tokens up to the end of a block.
+func fullOf(tr *Tree, b messages.BlockID) (messages.Namespace, []atom) {
+	var full []atom
+	last := b
+	for c := b; c != messages.NoBlock; c = tr.before(c) {
+		x, i := tr.at(c)
+		full = append(atoms(tr, tr.tokensAt(x, i)), full...)
+		last = c
+	}
+	x, _ := tr.at(last)
+	return tr.roots[tr.nodes[tr.parentOf(x)].root].namespace, full
+}
+
+func atoms(tr *Tree, tokens []messages.Token) []atom {
+	out := make([]atom, len(tokens))
+	for i, tok := range tokens {
+		out[i].token = tr.symbols.host(tok)
+		if tok < 0 {
+			e := tr.symbols.entries[entry(tok)]
+			out[i].covered, out[i].hash, out[i].position = true, e.hash[0], int(e.position)
+		}
+	}
+	return out
+}
+
+// index names every block of the tree, ghosts included.
+func (m *mirrors) index() map[string]messages.BlockID {
+	ids := map[string]messages.BlockID{}
+	for b, x := range m.tree.blocks.node {
+		if x == none {
+			continue
+		}
+		ns, full := fullOf(m.tree, messages.BlockID(b))
+		ids[keyOf(ns, full)] = messages.BlockID(b)
+	}
+	return ids
+}
+
+// move follows a page by what the coordinator told the tree.
+func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) {
+	fmt.Println("MOVE", v, m.device)
+	defer func() { fmt.Println("AFTER", m.device) }()
+	for page, b := range m.device[v.Pool] {
+		if b == v.Block {
+			delete(m.device[v.Pool], page)
+			delete(m.dprio[v.Pool], page)
+		}
+	}
+	delete(m.host[v.Pool], v.Block)
+	switch page, tier, ok := v.To.Page(); {
+	case ok && tier == messages.Primary:
+		m.device[v.Pool][page], m.dprio[v.Pool][page] = v.Block, priority
+	case ok:
+		m.host[v.Pool][v.Block] = priority
+	}
+}
+
+// follow does what the effects say, and checks that they are runs.
+func (m *mirrors) follow(effects []messages.Effect) {
+	fmt.Println("MOVE EFFECTS", effects, m.device)
+	m.forgot = map[[2]int32]bool{}
+	for _, e := range effects {
+		forDevice := e.Kind <= messages.Reprioritize
+		require.NotEmpty(m.t, e.Blocks)
+		if forDevice {
+			require.Len(m.t, e.Pages, len(e.Blocks))
+		} else {
+			require.Nil(m.t, e.Pages)
+		}
+		for i, b := range e.Blocks {
+			p := e.Pool
+			switch e.Kind {
+			case messages.Attach:
+				require.NotContains(m.t, m.device[p], e.Pages[i])
+				m.device[p][e.Pages[i]], m.dprio[p][e.Pages[i]] = b, e.Priority
+			case messages.Detach:
+				require.Equal(m.t, b, m.device[p][e.Pages[i]])
+				delete(m.device[p], e.Pages[i])
+				delete(m.dprio[p], e.Pages[i])
+			case messages.Reprioritize:
+				require.Equal(m.t, b, m.device[p][e.Pages[i]])
+				require.NotEqual(m.t, e.Priority, m.dprio[p][e.Pages[i]])
+				m.dprio[p][e.Pages[i]] = e.Priority
+			case messages.HostYield:
+				require.Contains(m.t, m.host[p], b)
+				delete(m.host[p], b)
+			case messages.HostForget:
+				delete(m.host[p], b)
+				m.forgot[[2]int32{int32(p), int32(b)}] = true
+			case messages.HostReprioritize:
+				require.Contains(m.t, m.host[p], b)
+				require.NotEqual(m.t, e.Priority, m.host[p][b])
+				m.host[p][b] = e.Priority
+			}
+		}
+	}
+}
+
+// listen does what the events say. keys names the blocks that are in the tree.
+func (m *mirrors) listen(events []messages.Event, keys map[string]messages.BlockID) {
+	for key, b := range keys {
+		h := m.tree.blocks.hash[b]
+		if old, ok := m.names[h]; ok {
+			require.Equal(m.t, old, key, "a hash has two meanings")
+		}
+		if old, ok := m.hashes[key]; ok {
+			require.Equal(m.t, old, h, "a block has two hashes")
+		}
+		m.names[h], m.hashes[key] = key, h
+	}
+	for _, e := range events {
+		switch e.Type {
+		case messages.EventStored:
+			parent := e.Parent
+			for i, s := range e.Blocks {
+				require.NotContains(m.t, m.events[e.Pool], s.Hash, "stored twice")
+				m.events[e.Pool][s.Hash] = content{s.Tier, s.Priority}
+				id, ok := keys[m.names[s.Hash]]
+				require.True(m.t, ok, "stored a block that is not there")
+				before := m.tree.before(id)
+				require.Equal(m.t, before != messages.NoBlock, e.HasParent || i > 0)
+				if before != messages.NoBlock {
+					require.Equal(m.t, m.tree.blocks.hash[before], parent)
+				}
+				parent = s.Hash
+			}
+		case messages.EventRemoved:
+			for _, h := range e.Hashes {
+				require.Contains(m.t, m.events[e.Pool], h)
+				delete(m.events[e.Pool], h)
+			}
+		case messages.EventUpdated:
+			c, ok := m.events[e.Pool][e.Hash]
+			require.True(m.t, ok, "update of an unknown key")
+			if e.TierChanged {
+				require.Equal(m.t, e.OldTier, c.tier)
+				require.NotEqual(m.t, e.OldTier, e.NewTier)
+				c.tier = e.NewTier
+			} else {
+				require.Equal(m.t, e.OldPriority, c.priority)
+				require.NotEqual(m.t, e.OldPriority, e.NewPriority)
+				c.priority = e.NewPriority
+			}
+			m.events[e.Pool][e.Hash] = c
+		case messages.EventCleared:
+			for p := range m.events {
+				require.Empty(m.t, m.events[p])
+			}
+		default:
+			require.Fail(m.t, "event", e.Type)
+		}
+	}
+}
+
+// agree requires that tree, mirrors and oracle hold the same.
+func (m *mirrors) agree(o *oracle, keys map[string]messages.BlockID) {
+	want, wantDevice, wantHost := []string{}, []string{}, []string{}
+	for _, b := range o.blocks {
+		id, ok := keys[b.key()]
+		require.True(m.t, ok, "the tree lacks %s", b.key())
+		for p, l := range b.places {
+			page, tier, held := l.Page()
+			x, i := m.tree.at(id)
+			require.Equal(m.t, l, m.tree.locations(x, p)[i], "%s in pool %d", b.key(), p)
+			if !held {
+				continue
+			}
+			want = append(want, fmt.Sprint(p, b.key(), tier, b.priority))
+			if tier == messages.Primary {
+				wantDevice = append(wantDevice, fmt.Sprint(p, page, id, b.priority))
+			} else {
+				wantHost = append(wantHost, fmt.Sprint(p, id, b.priority))
+			}
+		}
+		end, timed := m.tree.timers.of(id)
+		require.Equal(m.t, b.timed, timed)
+		if timed {
+			require.Equal(m.t, b.end, end)
+		}
+		session := ""
+		if s := m.tree.blocks.session[id]; s != none {
+			session = m.tree.sessions.names[s]
+		}
+		require.Equal(m.t, b.session, session, b.key())
+	}
+	require.Equal(m.t, len(o.blocks), m.tree.Blocks())
+	for key := range keys {
+		behind := slices.ContainsFunc(o.blocks, func(b *oblock) bool {
+			return b.key() == key || len(b.key()) > len(key) && b.key()[:len(key)+1] == key+" "
+		})
+		require.True(m.t, behind, "ghost %s has nothing behind it", key)
+	}
+	m.same(want, wantDevice, wantHost)
+}
+
+// same compares the mirrors' keys with lists of what they should hold.
+func (m *mirrors) same(want, wantDevice, wantHost []string) {
+	got, gotDevice, gotHost := []string{}, []string{}, []string{}
+	for p := range m.events {
+		for h, c := range m.events[p] {
+			got = append(got, fmt.Sprint(p, m.names[h], c.tier, c.priority))
+		}
+		for page, b := range m.device[p] {
+			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page]))
+		}
+		for b, priority := range m.host[p] {
+			gotHost = append(gotHost, fmt.Sprint(p, b, priority))
+		}
+	}
+	for _, l := range [][]string{want, wantDevice, wantHost, got, gotDevice, gotHost} {
+		slices.Sort(l)
+	}
+	require.Equal(m.t, want, got, "keys by events")
+	require.Equal(m.t, wantDevice, gotDevice, "device pages by effects")
+	require.Equal(m.t, wantHost, gotHost, "host contents by effects")
+}

@@ -1,0 +1,421 @@
+package tree
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// runner is a sequence that runs: what it holds of the tree is its symbols.
+type runner struct {
+	ns      messages.Namespace
+	tokens  []messages.Token // with symbols
+	full    []atom
+	prompt  int
+	session string
+	cursor  messages.Cursor
+}
+
+// model drives a tree, its oracle and its mirrors with the same random messages.
+type model struct {
+	*rapid.T
+	tree    *Tree
+	oracle  oracle
+	mirrors *mirrors
+	now     time.Duration
+	page    messages.PageID // the last that was used
+	running []*runner
+	work    messages.Apply
+	asked   messages.Match
+}
+
+func newModel(t *rapid.T) *model {
+	shapes := [][]PoolShape{
+		{{}},
+		{{Window: 3}},
+		{{Window: 4}, {}},
+		{{Window: 2}, {Window: 5, Sink: 3}},
+		{{Window: 6, Sink: 1}, {}, {}},
+	}
+	m := &model{T: t}
+	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
+	m.oracle.pools = rapid.SampledFrom(shapes).Draw(t, "pools")
+	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: true, Host: true})
+	m.mirrors = newMirrors(t, m.tree)
+	return m
+}
+
+func (m *model) int(low, high int, what string) int { return rapid.IntRange(low, high).Draw(m.T, what) }
+
+func (m *model) namespace() messages.Namespace {
+	return rapid.SampledFrom([]messages.Namespace{
+		{}, {}, {Salt: "a"}, {Salt: "a", LoRA: "", HasLoRA: true},
+	}).Draw(m.T, "namespace")
+}
+
+// prompt draws host tokens and items; what the tree should make of them.
+func (m *model) prompt() (tokens []messages.Token, items []messages.MultimodalItem, full []atom) {
+	n := m.int(1, 5*m.oracle.tpb+1, "length")
+	for range n {
+		tokens = append(tokens, messages.Token(m.int(0, 1, "token")))
+	}
+	for _, tok := range tokens {
+		full = append(full, atom{token: tok})
+	}
+	if m.int(0, 3, "items") == 0 {
+		start := m.int(0, n-1, "start")
+		length := m.int(1, min(3, n-start), "covered")
+		h := byte(m.int(1, 2, "item"))
+		items = append(items, messages.MultimodalItem{Hash: [32]byte{h}, Start: start, Length: length})
+		for i := range length {
+			full[start+i].covered, full[start+i].hash, full[start+i].position = true, h, i
+		}
+	}
+	return tokens, items, full
+}
+
+func (m *model) retention() *messages.Retention {
+	if m.int(0, 2, "retention") > 0 {
+		return nil
+	}
+	duration := func() time.Duration { return time.Duration(m.int(0, 3, "duration")) * time.Second }
+	priority := func() messages.Priority {
+		return rapid.SampledFrom([]messages.Priority{0, 35, 90}).Draw(m.T, "priority")
+	}
+	a, b := m.int(0, 5, "range"), m.int(1, 6, "range")
+	r := &messages.Retention{Ranges: []messages.RetentionRange{
+		{Start: a + b, End: messages.EndOfPrompt, Priority: priority(), Duration: duration()},
+		{Start: a, End: a + b, Priority: priority(), Duration: duration()},
+	}}
+	r.Ranges = r.Ranges[:m.int(0, 2, "ranges")]
+	if m.int(0, 1, "decode") == 0 {
+		r.Decode = &messages.DecodeRetention{Priority: priority(), Duration: duration()}
+	}
+	return r
+}
+
+func (m *model) session() string {
+	return rapid.SampledFrom([]string{"", "s", "t"}).Draw(m.T, "session")
+}
+
+// ask matches one prompt and compares the answer with the oracle's.
+func (m *model) ask(hold bool) (*messages.MatchItem, []atom, omatch) {
+	tokens, items, full := m.prompt()
+	if len(m.asked.Items) == 0 {
+		m.asked.Items = make([]messages.MatchItem, 1)
+	}
+	it := &m.asked.Items[0]
+	it.Namespace, it.Tokens, it.Multimodal, it.Hold = m.namespace(), tokens, items, hold
+	it.Limit = m.int(0, len(tokens), "limit")
+	if m.int(0, 1, "limited") == 0 {
+		it.Limit = len(tokens) - 1
+	}
+	it.Partial = m.int(0, 3, "partial") > 0
+	m.tree.Match(&m.asked)
+	want := m.oracle.match(it.Namespace, full[:it.Limit], it.Partial)
+	m.compare(it, full, want)
+	return it, full, want
+}
+
+func (m *model) compare(it *messages.MatchItem, full []atom, want omatch) {
+	require.Equal(m, want.length, it.Matched)
+	require.Equal(m, want.length/m.oracle.tpb, it.Blocks)
+	require.Equal(m, want.reach, it.Reach, "reach")
+	require.Equal(m, want.lacking, it.Lacking, "lacking")
+	for p := range want.pages {
+		require.Equal(m, want.pages[p], append([]messages.Location{}, it.Pages[p]...))
+	}
+	require.Len(m, it.IDs, it.Blocks)
+	for i, b := range it.IDs {
+		ns, got := fullOf(m.tree, b)
+		require.Equal(m, keyOf(it.Namespace, full[:(i+1)*m.oracle.tpb]), keyOf(ns, got))
+	}
+	s := &it.Source
+	if want.source == nil {
+		require.Equal(m, messages.NoBlock, s.Block)
+		return
+	}
+	ns, got := fullOf(m.tree, s.Block)
+	require.Equal(m, want.source.key(), keyOf(ns, got))
+	require.Equal(m, want.length%m.oracle.tpb, s.Tokens)
+	require.Equal(m, len(got)-m.oracle.start(want.source), s.Stored)
+	require.Equal(m, want.source.places, s.Pages)
+	behind := slices.ContainsFunc(m.oracle.blocks, func(b *oblock) bool {
+		return b.ns == ns && len(b.full) > len(got) && len(got)%m.oracle.tpb == 0 && slices.Equal(b.full[:len(got)], got)
+	})
+	require.Equal(m, behind, s.Behind)
+}
+
+// apply sends the work prepared in m.work, and lets everyone follow.
+func (m *model) apply() {
+	m.work.Now = m.now
+	m.tree.Apply(&m.work)
+	m.mirrors.follow(m.work.Effects)
+	require.Empty(m, m.mirrors.forgotElsewhere(m.work.Takeovers))
+	require.Equal(m, m.tree.timers.next(), m.work.NextExpiry)
+	m.settle()
+	a := &m.work
+	a.Moves, a.Takeovers, a.Claims, a.Stores, a.Let = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.Let[:0]
+}
+
+// settle checks everything between two messages.
+func (m *model) settle() {
+	require.NoError(m, m.tree.Check())
+	keys := m.mirrors.index()
+	m.mirrors.listen(m.tree.TakeEvents(), keys)
+	m.mirrors.agree(&m.oracle, keys)
+}
+
+// Lookup asks and changes nothing.
+func (m *model) Lookup(*rapid.T) { m.ask(false) }
+
+// Admit matches, claims or takes over, and starts a sequence.
+func (m *model) Admit(*rapid.T) {
+	it, full, want := m.ask(true)
+	r := &runner{ns: it.Namespace, tokens: it.Tokens, full: full, prompt: len(full), session: m.session()}
+	c := messages.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session, Retention: m.retention(), Prompt: len(full)}
+	m.oracle.expire(m.now)
+	source := want.source
+	if source != nil && !it.Source.Behind && m.int(0, 1, "take over") == 0 {
+		m.work.Takeovers = append(m.work.Takeovers, it.Source.Block)
+		c.Source = messages.NoBlock
+		source.places = slices.Repeat([]messages.Location{messages.Nowhere}, len(source.places))
+		m.oracle.sweep()
+		source = nil
+	}
+	m.oracle.claim(it.Namespace, full, it.Blocks, source, &c, m.now)
+	m.work.Claims = append(m.work.Claims, c)
+	m.running = append(m.running, r)
+	m.apply()
+}
+
+// Store offers blocks of one to three sequences, with holes, once more or anew.
+func (m *model) Store(*rapid.T) {
+	m.oracle.expire(m.now)
+	var of []*runner
+	for range m.int(1, 3, "items") {
+		if len(m.running) == 0 {
+			break
+		}
+		r := rapid.SampledFrom(m.running).Draw(m.T, "sequence")
+		for range m.int(0, 2, "generated") {
+			tok := messages.Token(m.int(0, 1, "token"))
+			r.tokens, r.full = append(r.tokens, tok), append(r.full, atom{token: tok})
+		}
+		to := m.int(1, len(r.tokens), "to")
+		s := messages.StoreItem{
+			Namespace: r.ns, Session: r.session, Tokens: r.tokens, To: to,
+			From:      m.int(0, (to-1)/m.oracle.tpb, "from") * m.oracle.tpb,
+			Retention: m.retention(), Prompt: r.prompt,
+			Anew: m.int(0, 3, "anew"), Tables: m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
+		}
+		if !slices.Contains(of, r) && m.int(0, 3, "cursor") > 0 {
+			s.Cursor = r.cursor
+		}
+		m.oracle.store(&s, r.full, m.now)
+		m.work.Stores = append(m.work.Stores, s)
+		of = append(of, r)
+	}
+	stores := m.work.Stores
+	m.apply()
+	for i, r := range of {
+		r.cursor = stores[:len(of)][i].Cursor
+		if c := r.cursor; c.Life != 0 && m.tree.alive(c.Block) && m.tree.blocks.life[c.Block] == c.Life {
+			_, full := fullOf(m.tree, c.Block)
+			require.Equal(m, r.full[:len(full)], full)
+			require.Zero(m, len(full)%m.oracle.tpb)
+		}
+	}
+}
+
+// tables gives fresh pages for n blocks, with windows passed and other holes.
+func (m *model) tables(n int) [][]messages.PageID {
+	var tables [][]messages.PageID
+	for range m.oracle.pools {
+		table := make([]messages.PageID, n)
+		passed := max(0, m.int(-3, n, "passed"))
+		for i := range table {
+			m.page++
+			table[i] = m.page
+			if i < passed || m.int(0, 5, "hole") == 0 {
+				table[i] = messages.NoPage
+			}
+		}
+		tables = append(tables, table)
+	}
+	return tables
+}
+
+// Move evicts, drops, brings back and renumbers pages.
+func (m *model) Move(*rapid.T) {
+	m.oracle.expire(m.now)
+	keys := m.mirrors.index()
+	for range m.int(1, 6, "moves") {
+		if len(m.oracle.blocks) == 0 {
+			break
+		}
+		b := rapid.SampledFrom(m.oracle.blocks).Draw(m.T, "block")
+		p := m.int(0, len(b.places)-1, "pool")
+		if b.places[p] == messages.Nowhere {
+			continue
+		}
+		m.page++
+		to := rapid.SampledFrom([]messages.Location{
+			messages.Nowhere, messages.OnDevice(m.page), messages.OnHost(m.page),
+		}).Draw(m.T, "to")
+		b.places[p] = to
+		v := messages.BlockMove{Pool: messages.PoolID(p), Block: keys[b.key()], To: to}
+		m.work.Moves = append(m.work.Moves, v)
+		m.mirrors.move(v, b.priority)
+		m.oracle.sweep()
+	}
+	m.apply()
+}
+
+// End lets a sequence's symbols go.
+func (m *model) End(*rapid.T) {
+	if len(m.running) == 0 {
+		return
+	}
+	i := m.int(0, len(m.running)-1, "sequence")
+	m.oracle.expire(m.now)
+	m.work.Let = append(m.work.Let, m.running[i].tokens)
+	m.running = slices.Delete(m.running, i, i+1)
+	m.apply()
+}
+
+// Wait lets time pass and timers act.
+func (m *model) Wait(*rapid.T) {
+	m.now += time.Duration(m.int(0, 2500, "ms")) * time.Millisecond
+	m.oracle.expire(m.now)
+	m.apply()
+}
+
+// Forget removes what a selector names.
+func (m *model) Forget(*rapid.T) {
+	f := messages.Forget{Now: m.now}
+	m.oracle.expire(m.now)
+	keys := m.mirrors.index()
+	dies := func(*oblock, int) bool { return true }
+	switch m.int(0, 3, "selector") {
+	case 0:
+		f.Selector.Session = rapid.SampledFrom([]string{"s", "t"}).Draw(m.T, "session")
+		dies = func(b *oblock, _ int) bool { return b.session == f.Selector.Session }
+	case 1:
+		f.Selector.Salt = "a"
+		dies = func(b *oblock, _ int) bool { return b.ns.Salt == "a" }
+	case 2:
+		tokens, items, full := m.prompt()
+		n := len(tokens)
+		if len(items) == 0 {
+			n = m.int(1, n, "shorter")
+		}
+		f.Selector.Prefix = &messages.Prefix{Namespace: m.namespace(), Tokens: tokens[:n], Multimodal: items}
+		dies = func(b *oblock, _ int) bool { return shared(b, f.Selector.Prefix.Namespace, full[:n]) == n }
+	default:
+		f.All = true
+		f.Keep = make([][]messages.BlockID, len(m.oracle.pools))
+		for _, b := range m.oracle.blocks {
+			for p := range b.places {
+				if m.int(0, 4, "keep") == 0 {
+					f.Keep[p] = append(f.Keep[p], keys[b.key()])
+				}
+			}
+		}
+		dies = func(b *oblock, p int) bool { return !slices.Contains(f.Keep[p], keys[b.key()]) }
+	}
+	want := map[[2]int32]bool{}
+	for _, b := range m.oracle.blocks {
+		for p := range b.places {
+			if b.places[p] != messages.Nowhere && dies(b, p) {
+				b.places[p] = messages.Nowhere
+				want[[2]int32{int32(p), int32(keys[b.key()])}] = true
+			}
+		}
+	}
+	dropped := m.oracle.sweep()
+	m.tree.Forget(&f)
+	require.Equal(m, dropped, f.Blocks)
+	events := m.tree.log.events
+	cleared := len(events) > 0 && events[len(events)-1].Type == messages.EventCleared
+	require.Equal(m, f.All && len(m.oracle.blocks) == 0, cleared)
+	m.mirrors.follow(f.Effects)
+	require.Equal(m, want, m.mirrors.forgot)
+	m.settle()
+}
+
+// Look asks for everything there is, in the three ways there are.
+func (m *model) Look(*rapid.T) {
+	var s messages.Snapshot
+	m.tree.Snapshot(&s)
+	keys := m.mirrors.index()
+	fresh := newMirrors(m, m.tree)
+	fresh.device, fresh.dprio, fresh.host = m.mirrors.device, m.mirrors.dprio, m.mirrors.host
+	fresh.listen(s.Events, keys)
+	fresh.agree(&m.oracle, keys)
+
+	var c messages.Contents
+	m.tree.Contents(&c)
+	require.Len(m, c.Blocks, len(keys))
+	seen := map[string]bool{}
+	prefixes := make([][]atom, len(c.Blocks))
+	for i, b := range c.Blocks {
+		if b.Parent >= 0 {
+			prefixes[i] = slices.Clone(prefixes[b.Parent])
+		}
+		require.Len(m, prefixes[i], b.Depth*m.oracle.tpb)
+		for k, tok := range b.Tokens {
+			a := atom{token: tok}
+			if b.Covers != nil && b.Covers[k].Covered {
+				a.covered, a.hash, a.position = true, b.Covers[k].Hash[0], b.Covers[k].Position
+			}
+			prefixes[i] = append(prefixes[i], a)
+		}
+		key := keyOf(b.Namespace, prefixes[i])
+		require.Contains(m, keys, key)
+		require.False(m, seen[key])
+		seen[key] = true
+		l := messages.Locate{Blocks: []messages.BlockID{keys[key]}}
+		m.tree.Locate(&l)
+		for p := range b.Pages {
+			require.Equal(m, l.Pages[p][0], b.Pages[p])
+		}
+	}
+}
+
+// forgotElsewhere are HostForgets of blocks that are not among those given.
+func (m *mirrors) forgotElsewhere(given []messages.BlockID) (other []messages.BlockID) {
+	for k := range m.forgot {
+		if !slices.Contains(given, messages.BlockID(k[1])) {
+			other = append(other, messages.BlockID(k[1]))
+		}
+	}
+	return other
+}
+
+func property(t *rapid.T) {
+	m := newModel(t)
+	t.Repeat(map[string]func(*rapid.T){
+		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
+		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget, "look": m.Look,
+	})
+	for _, r := range m.running {
+		m.work.Let = append(m.work.Let, r.tokens)
+	}
+	f := messages.Forget{All: true, Now: m.now}
+	m.tree.Apply(&m.work)
+	m.tree.Forget(&f)
+	require.NoError(m, m.tree.Check())
+	require.Equal(m, "empty\n", m.tree.String())
+	require.Len(m, m.tree.symbols.free, len(m.tree.symbols.entries), "symbols left over")
+	require.Len(m, m.tree.blocks.free, len(m.tree.blocks.node))
+}
+
+func TestModel(t *testing.T) { rapid.Check(t, property) }
+
+func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(property)) }

@@ -1,0 +1,201 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// node is a run of consecutive blocks that nothing branches off from, with its
+// children behind the last block. It is an element of the treap of its parent's
+// children, ordered by the tokens of first blocks.
+type node struct {
+	run
+	depth int32 // index of the first block in its prefix
+	kids  int32 // the top of the treap of children, or none
+	root  int32 // index in roots of a namespace's root, which has no blocks; else none
+
+	side   [2]int32 // in the treap: the elements before and behind
+	up     int32    // in the treap: the element above; at its top ^parent
+	weight uint32   // no element weighs more than the one above it
+	// latest is the greatest stamp among the first blocks of this element and
+	// those below it that count as candidates, and as held; 0: none counts.
+	latest [2]uint32
+}
+
+func (t *Tree) newNode() int32 {
+	fresh := node{kids: none, root: none, side: [2]int32{none, none}, up: none}
+	if n := len(t.freeNodes); n > 0 {
+		x := t.freeNodes[n-1]
+		t.freeNodes = t.freeNodes[:n-1]
+		t.nodes[x] = fresh
+		return x
+	}
+	t.nodes = append(t.nodes, fresh)
+	for range 2 * len(t.pools) {
+		t.counts = append(t.counts, 0)
+	}
+	return int32(len(t.nodes) - 1)
+}
+
+// freeNode returns a node whose blocks are gone or have moved.
+func (t *Tree) freeNode(x int32) {
+	t.nodes[x] = node{kids: none, root: none, side: [2]int32{none, none}, up: none}
+	clear(t.countsOf(x))
+	t.freeNodes = append(t.freeNodes, x)
+}
+
+func (t *Tree) countsOf(x int32) []int32 {
+	w := 2 * len(t.pools)
+	return t.counts[int(x)*w : int(x+1)*w]
+}
+
+// end is the depth behind the last block of node x.
+func (t *Tree) end(x int32) int32 { return t.nodes[x].depth + t.nodes[x].n }
+
+// grow makes a child of parent with these tokens, whole blocks that no pool holds.
+func (t *Tree) grow(parent int32, tokens []messages.Token) int32 {
+	x := t.newNode()
+	nd := &t.nodes[x]
+	nd.depth = t.end(parent)
+	nd.up = ^parent // for the hashes of its blocks
+	t.extend(x, tokens)
+	t.insert(parent, x)
+	return x
+}
+
+// growPart makes a child of parent with the tokens of a block stored in part.
+func (t *Tree) growPart(parent int32, tokens []messages.Token) int32 {
+	x := t.newNode()
+	nd := &t.nodes[x]
+	nd.depth = t.end(parent)
+	nd.up = ^parent
+	nd.run = run{
+		tokens: append([]messages.Token(nil), tokens...),
+		ids:    []messages.BlockID{t.newBlock(x, nd.depth)},
+		places: make([]messages.Location, len(t.pools)),
+		n:      1, part: int32(len(tokens)),
+	}
+	fillNowhere(nd.places)
+	t.name(x, 0)
+	t.symbols.keep(tokens)
+	t.insert(parent, x)
+	return x
+}
+
+// relabel tells the blocks of a segment, which came from another node, where
+// they are now, and takes what pools hold of them from that node's counts to
+// those of theirs.
+func (t *Tree) relabel(s segment, from int32) {
+	for _, b := range t.ids(s.node)[s.lo:s.hi] {
+		t.blocks.node[b] = s.node
+	}
+	for p := range t.pools {
+		for _, l := range t.locations(s.node, p)[s.lo:s.hi] {
+			if _, tier, ok := l.Page(); ok {
+				*t.count(s.node, p, tier)++
+				*t.count(from, p, tier)--
+			}
+		}
+	}
+}
+
+// split cuts node x before block i, 0 < i < n, and returns the node that ends
+// there; the rest is its only child. The shorter part becomes the new node, so
+// the cost is that of the shorter part.
+func (t *Tree) split(x, i int32) int32 {
+	y := t.newNode()
+	n := t.nodes[x].n
+	if i <= n-i { // y takes the blocks before i
+		t.reserve(y, margins{back: i})
+		t.absorb(y, segment{x, 0, i}, t.nodes[y].off)
+		t.nodes[y].n = i
+		t.nodes[y].depth = t.nodes[x].depth
+		t.replace(x, y)
+		nd := &t.nodes[x]
+		nd.off, nd.n, nd.depth = nd.off+i, n-i, nd.depth+i
+		t.relabel(segment{y, 0, i}, x)
+		t.trim(x)
+		t.insert(y, x)
+		t.bubble(y)
+		return y
+	}
+	t.reserve(y, margins{back: n - i})
+	t.absorb(y, segment{x, i, n}, t.nodes[y].off)
+	t.nodes[y].n = n - i
+	t.nodes[y].depth = t.nodes[x].depth + i
+	t.adopt(y, x)
+	t.nodes[x].n = i
+	t.relabel(segment{y, 0, n - i}, x)
+	t.trim(x)
+	t.insert(x, y)
+	return x
+}
+
+// adopt makes the children of y those of x.
+func (t *Tree) adopt(x, y int32) {
+	kids := t.nodes[y].kids
+	t.nodes[x].kids, t.nodes[y].kids = kids, none
+	if kids != none {
+		t.nodes[kids].up = ^x
+	}
+}
+
+// fuse joins node x with its only child, if it has one of whole blocks. The
+// longer of the two takes the other's blocks.
+func (t *Tree) fuse(x int32) {
+	y := t.nodes[x].kids
+	if y == none || t.nodes[x].root != none || t.nodes[y].side != [2]int32{none, none} || t.nodes[y].part > 0 {
+		return
+	}
+	n, m := t.nodes[x].n, t.nodes[y].n
+	t.nodes[x].kids = none
+	if n >= m {
+		t.reserve(x, margins{back: m})
+		t.absorb(x, segment{y, 0, m}, t.nodes[x].off+n)
+		t.nodes[x].n += m
+		t.adopt(x, y)
+		t.relabel(segment{x, n, n + m}, y)
+		t.freeNode(y)
+		return
+	}
+	t.reserve(y, margins{front: n})
+	t.absorb(y, segment{x, 0, n}, t.nodes[y].off-n)
+	nd := &t.nodes[y]
+	nd.off, nd.n, nd.depth = nd.off-n, n+m, nd.depth-n
+	t.replace(x, y)
+	t.relabel(segment{y, 0, n}, x)
+	t.bubble(y)
+	t.freeNode(x)
+}
+
+// cut removes the last block, a ghost, of a leaf.
+func (t *Tree) cut(x int32) {
+	nd := &t.nodes[x]
+	t.symbols.let(t.tokensAt(x, nd.n-1))
+	t.freeBlock(t.tail(x))
+	nd.n--
+}
+
+// prune removes the ghosts that nothing stands behind, from node x upwards,
+// and joins what need not be apart any more. Nodes may change in it.
+func (t *Tree) prune(x int32) {
+	for t.nodes[x].kids == none && t.nodes[x].root == none {
+		for t.nodes[x].n > 0 && !t.holds(x, t.nodes[x].n-1) {
+			if t.nodes[x].n == 1 {
+				break
+			}
+			t.cut(x)
+		}
+		if t.holds(x, t.nodes[x].n-1) {
+			t.trim(x)
+			return
+		}
+		parent := t.parentOf(x)
+		t.remove(x)
+		t.cut(x)
+		t.freeNode(x)
+		x = parent
+	}
+	if t.nodes[x].root != none && t.nodes[x].kids == none {
+		t.uproot(x)
+		return
+	}
+	t.fuse(x)
+}

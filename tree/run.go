@@ -1,0 +1,151 @@
+package tree
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// run is the content of a node: n consecutive blocks. Its arrays have room on
+// both sides, so that the shorter of two runs can always be moved to the
+// longer one, whichever comes first:
+//
+//	ids     │ room │ b0 b1 … bn−1 │ room │
+//	tokens  │ the same, tokensPerBlock for each block │
+//	places  │ the same for pool 0 │ for pool 1 │ …
+//
+// A block stored in part is a run of its own: n is 1, part its tokens.
+type run struct {
+	tokens []messages.Token
+	ids    []messages.BlockID
+	places []messages.Location
+	off, n int32
+	part   int32 // tokens of a block stored in part; 0: whole blocks
+}
+
+// tokens are the tokens of node x, whose blocks are whole.
+func (t *Tree) tokens(x int32) []messages.Token {
+	r := &t.nodes[x].run
+	return r.tokens[int(r.off)*t.tpb : int(r.off+r.n)*t.tpb]
+}
+
+// tokensAt are the tokens of block i of node x.
+func (t *Tree) tokensAt(x, i int32) []messages.Token {
+	r := &t.nodes[x].run
+	if r.part > 0 {
+		return r.tokens[:r.part]
+	}
+	at := int(r.off+i) * t.tpb
+	return r.tokens[at : at+t.tpb]
+}
+
+// ids are the blocks of node x.
+func (t *Tree) ids(x int32) []messages.BlockID {
+	r := &t.nodes[x].run
+	return r.ids[r.off : r.off+r.n]
+}
+
+// locations are where pool p keeps the blocks of node x.
+func (t *Tree) locations(x int32, p int) []messages.Location {
+	r := &t.nodes[x].run
+	at := p*len(r.ids) + int(r.off)
+	return r.places[at : at+int(r.n)]
+}
+
+// margins is room for blocks before and behind a run.
+type margins struct{ front, back int32 }
+
+// move gives the run of node x new arrays with the given room.
+func (t *Tree) move(x int32, m margins) {
+	r := &t.nodes[x].run
+	room := int(m.front + r.n + m.back)
+	next := run{
+		tokens: make([]messages.Token, room*t.tpb),
+		ids:    make([]messages.BlockID, room),
+		places: make([]messages.Location, room*len(t.pools)),
+		off:    m.front, n: r.n,
+	}
+	copy(next.tokens[int(m.front)*t.tpb:], t.tokens(x))
+	copy(next.ids[m.front:], t.ids(x))
+	for p := range t.pools {
+		copy(next.places[p*room+int(m.front):], t.locations(x, p))
+	}
+	*r = next
+}
+
+// reserve makes room; a run that grows again and again is moved rarely.
+func (t *Tree) reserve(x int32, m margins) {
+	r := &t.nodes[x].run
+	have := margins{front: r.off, back: int32(len(r.ids)) - r.off - r.n}
+	if have.front >= m.front && have.back >= m.back {
+		return
+	}
+	if spare := r.n / 4; r.n > 0 && m.front > 0 {
+		m.front += spare
+	} else if r.n > 0 {
+		m.back += spare
+	}
+	t.move(x, m)
+}
+
+// trim gives memory back when most of the arrays is room.
+func (t *Tree) trim(x int32) {
+	r := &t.nodes[x].run
+	if r.part == 0 && len(r.ids) > 4*int(r.n)+8 {
+		t.move(x, margins{})
+	}
+}
+
+// absorb copies the blocks of a segment into the room that node x's arrays
+// have at index at.
+func (t *Tree) absorb(x int32, s segment, at int32) {
+	to, from := &t.nodes[x].run, &t.nodes[s.node].run
+	n := s.hi - s.lo
+	copy(to.tokens[int(at)*t.tpb:int(at+n)*t.tpb], from.tokens[int(from.off+s.lo)*t.tpb:])
+	copy(to.ids[at:at+n], t.ids(s.node)[s.lo:])
+	for p := range t.pools {
+		base := p * len(to.ids)
+		copy(to.places[base+int(at):base+int(at+n)], t.locations(s.node, p)[s.lo:])
+	}
+}
+
+// extend adds new blocks, which no pool holds, with these tokens to the end of
+// the run of node x.
+func (t *Tree) extend(x int32, tokens []messages.Token) {
+	n := int32(len(tokens) / t.tpb)
+	t.reserve(x, margins{back: n})
+	r := &t.nodes[x].run
+	at := r.off + r.n
+	copy(r.tokens[int(at)*t.tpb:], tokens)
+	for p := range t.pools {
+		base := p*len(r.ids) + int(at)
+		fillNowhere(r.places[base : base+int(n)])
+	}
+	for i := range n {
+		r.ids[at+i] = t.newBlock(x, t.nodes[x].depth+r.n+i)
+	}
+	r.n += n
+	t.name(x, r.n-n)
+	t.symbols.keep(tokens)
+}
+
+// name hashes the blocks of node x from index i on, if events are recorded.
+func (t *Tree) name(x, i int32) {
+	if !t.recording {
+		return
+	}
+	ids := t.ids(x)
+	for ; int(i) < len(ids); i++ {
+		chain, _ := t.chain(x, i)
+		t.blocks.hash[ids[i]] = t.hash(chain, t.tokensAt(x, i))
+	}
+}
+
+func fillNowhere(l []messages.Location) {
+	for i := range l {
+		l[i] = messages.Nowhere
+	}
+}
+
+// resize gives a slice of n elements, the old array where it is large enough.
+func resize[E any](s []E, n int) []E { return slices.Grow(s[:0], n)[:n] }

@@ -1,0 +1,288 @@
+package tree
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// script is one conversation with a tree; time stands still but for "wait".
+type script struct {
+	tree *Tree
+	now  time.Duration
+}
+
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		var s script
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out := s.run(t, d)
+			require.NoError(t, s.tree.Check())
+			return out
+		})
+	})
+}
+
+func (s *script) run(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "tree":
+		c := Config{TokensPerBlock: number(t, d, "tpb", 4), Events: d.HasArg("events"), Host: d.HasArg("host")}
+		sinks := numbers(t, d, "sinks")
+		for p, w := range numbers(t, d, "windows") {
+			shape := PoolShape{Window: w}
+			if p < len(sinks) {
+				shape.Sink = sinks[p]
+			}
+			c.Pools = append(c.Pools, shape)
+		}
+		s.tree = New(c)
+		return s.tree.String()
+	case "draw":
+		return s.tree.String()
+	case "match":
+		return s.match(t, d)
+	case "forget":
+		return s.forget(t, d)
+	case "snapshot":
+		var snap messages.Snapshot
+		s.tree.Snapshot(&snap)
+		var w strings.Builder
+		s.events(&w, snap.Events)
+		return w.String()
+	}
+	a := messages.Apply{Now: s.now}
+	switch d.Cmd {
+	case "store":
+		a.Stores = append(a.Stores, s.store(t, d))
+	case "move":
+		p := number(t, d, "pool", 0)
+		var to string
+		d.ScanArgs(t, "to", &to)
+		a.Moves = append(a.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: s.blockAt(t, d), To: place1(t, to)})
+	case "takeover":
+		a.Takeovers = append(a.Takeovers, s.blockAt(t, d))
+	case "claim":
+		m := s.find(t, d)
+		a.Claims = append(a.Claims, messages.ClaimItem{
+			Blocks: m.IDs, Source: m.Source.Block, Session: word(t, d, "session"),
+			Retention: retentionOf(t, d), Prompt: len(m.Tokens),
+		})
+	case "wait":
+		s.now += time.Duration(number(t, d, "ms", 0)) * time.Millisecond
+		a.Now = s.now
+	default:
+		t.Fatalf("unknown command %q", d.Cmd)
+	}
+	s.tree.Apply(&a)
+	return s.told(a.Effects)
+}
+
+// told prints what a message caused, and the picture after it.
+func (s *script) told(effects []messages.Effect) string {
+	var w strings.Builder
+	names := []string{"attach", "detach", "reprioritize", "host yield", "host forget", "host reprioritize"}
+	for _, e := range effects {
+		fmt.Fprintf(&w, "effect %s: pool %d depth %d blocks %d", names[e.Kind], e.Pool, e.Depth, len(e.Blocks))
+		if e.Pages != nil {
+			fmt.Fprintf(&w, " pages %v", e.Pages)
+		}
+		if e.Kind != messages.Detach && e.Kind != messages.HostForget && e.Kind != messages.HostYield {
+			fmt.Fprintf(&w, " p%d", e.Priority)
+		}
+		w.WriteByte('\n')
+	}
+	s.events(&w, s.tree.TakeEvents())
+	w.WriteString(s.tree.String())
+	return w.String()
+}
+
+func (s *script) events(w *strings.Builder, events []messages.Event) {
+	for _, e := range events {
+		fmt.Fprintf(w, "event %s: pool %d", e.Type, e.Pool)
+		switch {
+		case e.Type == messages.EventStored:
+			if e.HasParent {
+				fmt.Fprintf(w, " behind %x", e.Parent[:2])
+			}
+			for _, b := range e.Blocks {
+				fmt.Fprintf(w, " %x%v %s p%d", b.Hash[:2], b.Tokens, b.Tier, b.Priority)
+			}
+		case e.Type == messages.EventRemoved:
+			for _, h := range e.Hashes {
+				fmt.Fprintf(w, " %x", h[:2])
+			}
+		case e.TierChanged:
+			fmt.Fprintf(w, " %x %s to %s", e.Hash[:2], e.OldTier, e.NewTier)
+		case e.Type == messages.EventUpdated:
+			fmt.Fprintf(w, " %x p%d to p%d", e.Hash[:2], e.OldPriority, e.NewPriority)
+		}
+		w.WriteByte('\n')
+	}
+}
+
+// find matches the tokens of a command.
+func (s *script) find(t *testing.T, d *datadriven.TestData) *messages.MatchItem {
+	tokens, items := prompt1(t, d)
+	m := messages.Match{Items: []messages.MatchItem{{
+		Namespace: messages.Namespace{Salt: word(t, d, "salt")}, Tokens: tokens, Multimodal: items,
+		Limit: number(t, d, "limit", len(tokens)-1), Partial: !d.HasArg("whole"),
+	}}}
+	s.tree.Match(&m)
+	return &m.Items[0]
+}
+
+func (s *script) match(t *testing.T, d *datadriven.TestData) string {
+	m := s.find(t, d)
+	var w strings.Builder
+	fmt.Fprintf(&w, "matched %d blocks %d reach %d lacking %t\n", m.Matched, m.Blocks, m.Reach, m.Lacking)
+	for p, pages := range m.Pages {
+		fmt.Fprintf(&w, "pool %d:%s\n", p, drawn(pages))
+	}
+	if m.Source.Block != messages.NoBlock {
+		fmt.Fprintf(&w, "source: %d of %d tokens behind %t at%s\n", m.Source.Tokens, m.Source.Stored, m.Source.Behind, drawn(m.Source.Pages))
+	}
+	return w.String()
+}
+
+func (s *script) store(t *testing.T, d *datadriven.TestData) messages.StoreItem {
+	tokens, items := prompt1(t, d)
+	s.tree.symbols.hold(tokens, items)
+	i := messages.StoreItem{
+		Namespace: messages.Namespace{Salt: word(t, d, "salt")}, Session: word(t, d, "session"),
+		Tokens: tokens, From: number(t, d, "from", 0), To: number(t, d, "to", len(tokens)),
+		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), Anew: number(t, d, "anew", 0),
+	}
+	for p := range s.tree.pools {
+		table := []messages.PageID{}
+		for _, n := range numbers(t, d, fmt.Sprintf("pages%d", p)) {
+			table = append(table, messages.PageID(n))
+		}
+		i.Tables = append(i.Tables, table)
+	}
+	return i
+}
+
+func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
+	f := messages.Forget{Now: s.now, All: d.HasArg("all")}
+	f.Selector.Session, f.Selector.Salt = word(t, d, "session"), word(t, d, "salt")
+	if d.HasArg("tokens") {
+		tokens, items := prompt1(t, d)
+		f.Selector.Prefix = &messages.Prefix{Namespace: messages.Namespace{Salt: f.Selector.Salt}, Tokens: tokens, Multimodal: items}
+	}
+	if d.HasArg("keep") {
+		for range s.tree.pools {
+			f.Keep = append(f.Keep, nil)
+		}
+		p := number(t, d, "pool", 0)
+		f.Keep[p] = append(f.Keep[p], s.blockAt(t, d))
+	}
+	s.tree.Forget(&f)
+	return fmt.Sprintf("%d blocks\n", f.Blocks) + s.told(f.Effects)
+}
+
+// blockAt finds the block that argument pool keeps at argument at or keep.
+func (s *script) blockAt(t *testing.T, d *datadriven.TestData) messages.BlockID {
+	at := word(t, d, "at") + word(t, d, "keep")
+	p := number(t, d, "pool", 0)
+	for b, x := range s.tree.blocks.node {
+		if x == none {
+			continue
+		}
+		if _, i := s.tree.at(messages.BlockID(b)); s.tree.locations(x, p)[i] == place1(t, at) {
+			return messages.BlockID(b)
+		}
+	}
+	t.Fatalf("no block at %s", at)
+	return messages.NoBlock
+}
+
+// place1 reads d7, h3 or --.
+func place1(t *testing.T, s string) messages.Location {
+	var n int
+	switch {
+	case s == "--":
+		return messages.Nowhere
+	case strings.HasPrefix(s, "d"):
+		_, err := fmt.Sscan(s[1:], &n)
+		require.NoError(t, err)
+		return messages.OnDevice(messages.PageID(n))
+	}
+	_, err := fmt.Sscan(s[1:], &n)
+	require.NoError(t, err)
+	return messages.OnHost(messages.PageID(n))
+}
+
+func drawn(pages []messages.Location) string {
+	var w strings.Builder
+	for _, l := range pages {
+		switch page, tier, ok := l.Page(); {
+		case !ok:
+			w.WriteString(" --")
+		case tier == messages.Primary:
+			fmt.Fprintf(&w, " d%d", page)
+		default:
+			fmt.Fprintf(&w, " h%d", page)
+		}
+	}
+	return w.String()
+}
+
+// prompt1 reads tokens=(…), and item=(hash,start,length).
+func prompt1(t *testing.T, d *datadriven.TestData) (tokens []messages.Token, items []messages.MultimodalItem) {
+	for _, n := range numbers(t, d, "tokens") {
+		tokens = append(tokens, messages.Token(n))
+	}
+	if v := numbers(t, d, "item"); v != nil {
+		items = append(items, messages.MultimodalItem{Hash: [32]byte{byte(v[0])}, Start: v[1], Length: v[2]})
+	}
+	return tokens, items
+}
+
+// retentionOf reads range=(start,end,priority,ms) and decode=(priority,ms).
+func retentionOf(t *testing.T, d *datadriven.TestData) *messages.Retention {
+	var r messages.Retention
+	if v := numbers(t, d, "range"); v != nil {
+		r.Ranges = append(r.Ranges, messages.RetentionRange{
+			Start: v[0], End: v[1], Priority: messages.Priority(v[2]), Duration: time.Duration(v[3]) * time.Millisecond,
+		})
+	}
+	if v := numbers(t, d, "decode"); v != nil {
+		r.Decode = &messages.DecodeRetention{Priority: messages.Priority(v[0]), Duration: time.Duration(v[1]) * time.Millisecond}
+	}
+	if r.IsZero() {
+		return nil
+	}
+	return &r
+}
+
+func numbers(t *testing.T, d *datadriven.TestData, name string) (out []int) {
+	for _, a := range d.CmdArgs {
+		if a.Key != name {
+			continue
+		}
+		for i := range a.Vals {
+			var n int
+			a.Scan(t, i, &n)
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func number(t *testing.T, d *datadriven.TestData, name string, otherwise int) int {
+	if v := numbers(t, d, name); v != nil {
+		return v[0]
+	}
+	return otherwise
+}
+
+func word(t *testing.T, d *datadriven.TestData, name string) (s string) {
+	d.MaybeScanArgs(t, name, &s)
+	return s
+}

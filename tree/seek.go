@@ -1,0 +1,150 @@
+package tree
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// child finds the child of parent whose first block has exactly these tokens.
+func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
+	x := t.nodes[parent].kids
+	for x != none {
+		switch slices.Compare(tokens, t.first(x)) {
+		case 0:
+			return x
+		case -1:
+			x = t.nodes[x].side[0]
+		default:
+			x = t.nodes[x].side[1]
+		}
+	}
+	return none
+}
+
+// nearest finds, among the children of parent whose first block counts, the
+// one that shares the most leading tokens with query, at least one; of equals
+// the one with the latest stamp. Children that share a prefix are neighbours in
+// token order, so the best is next to where query would stand, and its equals
+// are a range around it: O(log children).
+func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32, shared int) {
+	top := t.nodes[parent].kids
+	for dir := range 2 {
+		if y := t.beside(top, query, what, dir); y != none {
+			shared = max(shared, firstDifference(t.first(y), query))
+		}
+	}
+	if shared == 0 {
+		return none, 0
+	}
+	return t.newest(top, query[:shared], what), shared
+}
+
+// beside finds the element that counts and is closest to query, among those
+// not behind it (dir 0) or not before it (dir 1).
+func (t *Tree) beside(x int32, query []messages.Token, what, dir int) int32 {
+	found, far := none, none // the closest so far, or the closest of those in far
+	for x != none && t.nodes[x].latest[what] != 0 {
+		c := slices.Compare(t.first(x), query)
+		if dir == 1 {
+			c = -c
+		}
+		if c > 0 {
+			x = t.nodes[x].side[dir]
+			continue
+		}
+		if t.own(x, what) != 0 {
+			found, far = x, none
+		} else if y := t.nodes[x].side[dir]; t.below(y, what) != 0 {
+			found, far = none, y
+		}
+		x = t.nodes[x].side[1-dir]
+	}
+	for x = far; x != none; {
+		if y := t.nodes[x].side[1-dir]; t.below(y, what) != 0 {
+			x = y
+		} else if t.own(x, what) != 0 {
+			return x
+		} else {
+			x = t.nodes[x].side[dir]
+		}
+	}
+	return found
+}
+
+// newest finds, among the elements that count and begin with prefix, the one
+// with the latest stamp.
+func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
+	for c := t.against(x, prefix); c != 0; c = t.against(x, prefix) {
+		x = t.nodes[x].side[sideOf(c)]
+	}
+	best, stamp := x, t.own(x, what)
+	for dir := range 2 {
+		for y := t.nodes[x].side[dir]; y != none; {
+			if t.against(y, prefix) != 0 {
+				y = t.nodes[y].side[1-dir]
+				continue
+			}
+			if s := t.own(y, what); s > stamp {
+				best, stamp = y, s
+			}
+			if z := t.nodes[y].side[1-dir]; t.below(z, what) > stamp {
+				best, stamp = z, t.nodes[z].latest[what]
+			}
+			y = t.nodes[y].side[dir]
+		}
+	}
+	for t.own(best, what) != stamp { // best is the top of the part that has it
+		y := t.nodes[best].side[0]
+		if t.below(y, what) != stamp {
+			y = t.nodes[best].side[1]
+		}
+		best = y
+	}
+	return best
+}
+
+// against is 0 if the first block of x begins with prefix, negative if x stands
+// before those that do, else positive.
+func (t *Tree) against(x int32, prefix []messages.Token) int {
+	key := t.first(x)
+	return slices.Compare(key[:min(len(key), len(prefix))], prefix)
+}
+
+// sideOf is where to look for what compares so.
+func sideOf(c int) int {
+	if c < 0 {
+		return 1
+	}
+	return 0
+}
+
+// compareChunk is how many tokens are compared at once while they are equal:
+// 1 KiB, where the memory compare has reached its full speed.
+const compareChunk = 256
+
+// firstDifference is the number of leading tokens that a and b share.
+func firstDifference(a, b []messages.Token) int {
+	n := min(len(a), len(b))
+	i := 0
+	for step := compareChunk; step >= 8; {
+		if i+step <= n && same(a[i:i+step], b[i:i+step]) {
+			i += step
+			continue
+		}
+		step /= 4
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
+}
+
+// same compares tokens as memory: the runtime's string compare is a vector
+// loop, a loop over tokens is not.
+func same(a, b []messages.Token) bool { return asString(a) == asString(b) }
+
+func asString(s []messages.Token) string {
+	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
+}

@@ -1,0 +1,52 @@
+package tree
+
+// sessions gives the names of sessions small numbers, so that a block remembers
+// its session in four bytes. refs counts the blocks that belong to each; a
+// name ends with its last block.
+type sessions struct {
+	index map[string]int32
+	names []string
+	refs  []int32
+	free  []int32
+}
+
+// find is the number of a name that some block belongs to, else none.
+func (s *sessions) find(name string) int32 {
+	if n, ok := s.index[name]; ok && name != "" {
+		return n
+	}
+	return none
+}
+
+// join adds a block to the session of this name; the empty name is no session.
+func (s *sessions) join(name string) int32 {
+	if name == "" {
+		return none
+	}
+	n, ok := s.index[name]
+	if !ok {
+		n = int32(len(s.names))
+		if k := len(s.free); k > 0 {
+			n, s.free = s.free[k-1], s.free[:k-1]
+			s.names[n] = name
+		} else {
+			s.names = append(s.names, name)
+			s.refs = append(s.refs, 0)
+		}
+		s.index[name] = n
+	}
+	s.refs[n]++
+	return n
+}
+
+// drop takes a block out of session n, which may be none.
+func (s *sessions) drop(n int32) {
+	if n == none {
+		return
+	}
+	if s.refs[n]--; s.refs[n] == 0 {
+		delete(s.index, s.names[n])
+		s.names[n] = ""
+		s.free = append(s.free, n)
+	}
+}

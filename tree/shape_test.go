@@ -1,0 +1,333 @@
+package tree
+
+import (
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// fixture stores and matches without ceremony; every page is fresh.
+type fixture struct {
+	*Tree
+	page  messages.PageID
+	apply messages.Apply
+	ask   messages.Match
+}
+
+func newFixture(c Config) *fixture {
+	if len(c.Pools) == 0 {
+		c.Pools = []PoolShape{{}}
+	}
+	return &fixture{Tree: New(c), ask: messages.Match{Items: make([]messages.MatchItem, 1)}}
+}
+
+// table gives fresh pages for all blocks of tokens.
+func (f *fixture) table(tokens []messages.Token) [][]messages.PageID {
+	n := (len(tokens) + f.tpb - 1) / f.tpb
+	tables := make([][]messages.PageID, len(f.pools))
+	for p := range tables {
+		for range n {
+			f.page++
+			tables[p] = append(tables[p], f.page)
+		}
+	}
+	return tables
+}
+
+func (f *fixture) put(tokens []messages.Token) {
+	f.apply.Stores = append(f.apply.Stores[:0], messages.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)})
+	f.Apply(&f.apply)
+}
+
+func (f *fixture) match(tokens []messages.Token) *messages.MatchItem {
+	it := &f.ask.Items[0]
+	it.Tokens, it.Limit, it.Partial = tokens, len(tokens)-1, true
+	f.Match(&f.ask)
+	return it
+}
+
+// evict takes a block's page in pool 0 away.
+func (f *fixture) evict(b messages.BlockID) {
+	f.Apply(&messages.Apply{Moves: []messages.BlockMove{{Block: b, To: messages.Nowhere}}})
+}
+
+func counting(n int) []messages.Token {
+	tokens := make([]messages.Token, n)
+	for i := range tokens {
+		tokens[i] = messages.Token(i)
+	}
+	return tokens
+}
+
+// A hundred thousand children of one node: the best of them is found, and all
+// of them go, without looking at each for each.
+func TestManyChildren(t *testing.T) {
+	const children = 100_000
+	f := newFixture(Config{TokensPerBlock: 4})
+	tokens := make([]messages.Token, 8)
+	for i := range children {
+		// Multiplied by an odd constant, so that they come in no order.
+		k := uint32(i) * 0x9e3779b1 >> 1
+		tokens[4], tokens[5] = messages.Token(k>>16), messages.Token(k&0xffff)
+		f.put(tokens)
+	}
+	require.Equal(t, children+1, f.Blocks())
+	require.NoError(t, f.Check())
+	var deepest int
+	for i := range children {
+		k := uint32(i) * 0x9e3779b1 >> 1
+		tokens[4], tokens[5] = messages.Token(k>>16), messages.Token(k&0xffff)
+		it := f.match(append(tokens[:6:6], -9, 0, 0))
+		require.Equal(t, 6, it.Matched)
+		require.Equal(t, tokens[4:6], f.tokensAt(f.at(it.Source.Block))[:2])
+		depth := 0
+		for x := f.blocks.node[it.Source.Block]; f.nodes[x].up >= 0; x = f.nodes[x].up {
+			depth++
+		}
+		deepest = max(deepest, depth)
+	}
+	require.Less(t, deepest, 64, "the treap is out of balance")
+	g := messages.Forget{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: make([]messages.Token, 4)}}}
+	f.Forget(&g)
+	require.Equal(t, children+1, g.Blocks)
+	require.Equal(t, "empty\n", f.String())
+}
+
+// Prompts that leave one long run at each of its blocks, and go again: each
+// split and join costs the shorter side.
+func TestSplitsEverywhere(t *testing.T) {
+	const depth = 20_000
+	orders := map[string]func(i int) int{
+		"from the head": func(i int) int { return i },
+		"from the tail": func(i int) int { return depth - 2 - i },
+		"from both":     func(i int) int { return (depth - 1 + i*7919) % (depth - 1) },
+	}
+	for name, order := range orders {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(Config{TokensPerBlock: 2})
+			long := counting(2 * depth)
+			f.put(long)
+			var twigs []messages.BlockID
+			table := [][]messages.PageID{make([]messages.PageID, depth)}
+			var all messages.Locate
+			it := f.match(append(long, 0))
+			ids := append([]messages.BlockID(nil), it.IDs...)
+			for i := range depth - 1 {
+				at := order(i)
+				own := append(long[:2*at+2:2*at+2], -1, -1)
+				f.page++
+				table[0][at+1] = f.page
+				s := messages.StoreItem{
+					Tokens: own, From: 2 * (at + 1), To: len(own), Tables: table,
+					Cursor: messages.Cursor{Block: ids[at], Life: 1},
+				}
+				own[2*at+2], own[2*at+3] = math.MaxInt32, messages.Token(i)
+				f.apply.Stores = append(f.apply.Stores[:0], s)
+				f.Apply(&f.apply)
+				twigs = append(twigs, f.apply.Stores[0].Cursor.Block)
+			}
+			require.NoError(t, f.Check())
+			require.Equal(t, 2*depth, f.match(append(long, 0)).Matched)
+			for i := range twigs {
+				f.evict(twigs[(i*7919)%len(twigs)])
+			}
+			require.NoError(t, f.Check())
+			require.Equal(t, depth, f.Blocks())
+			require.Len(t, f.freeNodes, len(f.nodes)-2, "one run again, and its root")
+			all.Blocks = ids
+			f.Locate(&all)
+			require.NotContains(t, all.Pages[0], messages.Nowhere)
+		})
+	}
+}
+
+// A hundred thousand blocks one behind the other, stored one by one.
+func TestLongPrompt(t *testing.T) {
+	const depth = 100_000
+	f := newFixture(Config{TokensPerBlock: 2, Pools: []PoolShape{{Window: 6}, {}}})
+	tokens := counting(2*depth + 1)
+	tables := f.table(tokens)
+	s := messages.StoreItem{Tokens: tokens, Tables: tables}
+	for i := range depth {
+		s.From, s.To = 2*i, 2*i+2
+		f.apply.Stores = append(f.apply.Stores[:0], s)
+		f.Apply(&f.apply)
+		s.Cursor = f.apply.Stores[0].Cursor
+		require.Equal(t, int32(i), f.blocks.depth[s.Cursor.Block])
+	}
+	it := f.match(tokens)
+	require.Equal(t, 2*depth, it.Matched)
+	require.Equal(t, messages.Nowhere, it.Pages[0][depth-4])
+	require.Equal(t, messages.OnDevice(tables[0][depth-3]), it.Pages[0][depth-3])
+	// Every third block lost by the window: each shorter match fails in turn.
+	for i := 0; i < depth; i += 3 {
+		f.apply = messages.Apply{Moves: []messages.BlockMove{{Pool: 0, Block: it.IDs[i], To: messages.Nowhere}}}
+		f.Apply(&f.apply)
+	}
+	it = f.match(tokens)
+	require.Zero(t, it.Matched)
+	require.Equal(t, 2*depth, it.Reach)
+	require.NoError(t, f.Check())
+}
+
+// A warm match allocates nothing, whatever it finds.
+func TestMatchAllocatesNothing(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 16, Pools: []PoolShape{{Window: 100, Sink: 4}, {}}, Events: true})
+	long := counting(16 * 200)
+	f.put(long)
+	for i := range 20 {
+		own := append(long[:16*8*i:16*8*i], counting(40)...)
+		own[16*8*i] = -messages.MaxToken
+		own[16*8*i] = messages.Token(9_000_000 + i)
+		f.put(own)
+	}
+	items := []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 3, Length: 20}}
+	for name, ask := range map[string]func(it *messages.MatchItem){
+		"long":     func(it *messages.MatchItem) { it.Tokens = long },
+		"partial":  func(it *messages.MatchItem) { it.Tokens = long[:16*150+7] },
+		"cold":     func(it *messages.MatchItem) { it.Namespace.Salt = "x" },
+		"with one": func(it *messages.MatchItem) { it.Multimodal = items; it.Tokens = make([]messages.Token, 64) },
+	} {
+		it := &f.ask.Items[0]
+		*it = messages.MatchItem{Tokens: long, Limit: len(long), Partial: true, IDs: it.IDs, Pages: it.Pages, Source: it.Source}
+		ask(it)
+		f.Match(&f.ask)
+		require.Zero(t, testing.AllocsPerRun(50, func() { f.Match(&f.ask) }), name)
+	}
+}
+
+// Stamps run out after four thousand million stores; their order stays.
+func TestStampsStartAnew(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 4})
+	f.put([]messages.Token{1, 1, 1, 1})
+	f.stamp = math.MaxUint32 - 2
+	f.put([]messages.Token{1, 1, 2, 2})
+	f.put([]messages.Token{1, 1, 3, 3})
+	f.put([]messages.Token{1, 1, 4, 4})
+	require.Equal(t, uint32(4), f.stamp)
+	require.NoError(t, f.Check())
+	it := f.match([]messages.Token{1, 1, 0, 0, 0})
+	require.Equal(t, []messages.Token{1, 1, 4, 4}, f.tokensAt(f.at(it.Source.Block)))
+	f.evict(it.Source.Block)
+	it = f.match([]messages.Token{1, 1, 0, 0, 0})
+	require.Equal(t, []messages.Token{1, 1, 3, 3}, f.tokensAt(f.at(it.Source.Block)))
+}
+
+// A cursor of a block that is gone, or above which the store begins, is no harm.
+func TestCursors(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 2})
+	f.put(counting(8))
+	c := f.apply.Stores[0].Cursor
+	require.Equal(t, messages.Cursor{Block: 3, Life: 1}, c)
+	other := append(counting(4), 9, 9, 9, 9)
+	f.apply.Stores = []messages.StoreItem{{Tokens: other, From: 4, To: 8, Tables: f.table(other), Cursor: c}}
+	f.Apply(&f.apply)
+	require.Equal(t, 8, f.match(append(other, 0)).Matched)
+	require.Equal(t, 6, f.Blocks())
+
+	f.evict(c.Block)
+	require.False(t, f.alive(c.Block))
+	f.apply.Stores = []messages.StoreItem{{Tokens: counting(10), From: 8, To: 10, Tables: f.table(counting(10)), Cursor: c}}
+	f.Apply(&f.apply)
+	require.Equal(t, 7, f.Blocks())
+	require.Contains(t, f.String(), "3 [6 7] -- ghost\n")
+	require.NoError(t, f.Check())
+}
+
+// Our own mistakes are panics that state the facts.
+func TestPanics(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 2, Pools: []PoolShape{{}, {}}})
+	require.PanicsWithValue(t, "tree: block 5 moves in pool 1, which is not in the tree", func() {
+		f.Apply(&messages.Apply{Moves: []messages.BlockMove{{Pool: 1, Block: 5}}})
+	})
+	f.apply.Stores = []messages.StoreItem{{Tokens: counting(2), To: 2, Tables: [][]messages.PageID{{7}, {messages.NoPage}}}}
+	f.Apply(&f.apply)
+	require.PanicsWithValue(t, "tree: block 0 moves in pool 1, which does not hold it", func() {
+		f.Apply(&messages.Apply{Moves: []messages.BlockMove{{Pool: 1, Block: 0, To: messages.OnDevice(1)}}})
+	})
+	require.PanicsWithValue(t, "tree: takeover of block 9, which is not in the tree", func() {
+		f.Apply(&messages.Apply{Takeovers: []messages.BlockID{9}})
+	})
+	require.PanicsWithValue(t, "tree: symbol -1 let go, which nobody holds", func() {
+		f.Apply(&messages.Apply{Let: [][]messages.Token{{-1}}})
+	})
+	require.Panics(t, func() { New(Config{TokensPerBlock: 2}) })
+}
+
+// Check finds what is wrong, whatever it is.
+func TestCheckFinds(t *testing.T) {
+	for name, harm := range map[string]func(f *fixture){
+		"counts":   func(f *fixture) { *f.count(f.blocks.node[0], 0, messages.Primary)++ },
+		"depth":    func(f *fixture) { f.blocks.depth[1]++ },
+		"page":     func(f *fixture) { f.locations(f.blocks.node[0], 0)[1] = f.locations(f.blocks.node[0], 0)[0] },
+		"latest":   func(f *fixture) { f.nodes[f.blocks.node[0]].latest[candidates]++ },
+		"weight":   func(f *fixture) { f.nodes[f.nodes[f.blocks.node[0]].kids].weight = 0 },
+		"order":    func(f *fixture) { f.first(f.nodes[f.blocks.node[0]].kids)[0] ^= 1 << 20 },
+		"held":     func(f *fixture) { f.held++ },
+		"session":  func(f *fixture) { f.sessions.refs[0]++ },
+		"timer":    func(f *fixture) { f.timers.heap = f.timers.heap[1:] },
+		"hash":     func(f *fixture) { f.blocks.hash[1][0]++ },
+		"free":     func(f *fixture) { f.blocks.free = append(f.blocks.free, 0) },
+		"node":     func(f *fixture) { f.freeNodes = append(f.freeNodes, 0) },
+		"symbol":   func(f *fixture) { f.symbols.refs[0] = 0 },
+		"priority": func(f *fixture) { f.blocks.priority[0] = 101 },
+	} {
+		f := newFixture(Config{TokensPerBlock: 2, Events: true})
+		tokens := counting(8)
+		f.symbols.hold(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
+		retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Duration: time.Second}}}
+		for _, last := range []messages.Token{1, 2, 3} {
+			tokens[4] = last
+			f.apply.Stores = []messages.StoreItem{{
+				Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Session: "s", Retention: retention,
+			}}
+			f.Apply(&f.apply)
+		}
+		require.NoError(t, f.Check())
+		harm(f)
+		require.Error(t, f.Check(), name)
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	f := newFixture(Config{TokensPerBlock: 32})
+	long := counting(32*4096 + 1)
+	f.put(long)
+	b.SetBytes(int64(4 * len(long)))
+	for b.Loop() {
+		f.match(long)
+	}
+}
+
+func BenchmarkStore(b *testing.B) {
+	long := counting(32 * 4096)
+	b.SetBytes(int64(4 * len(long)))
+	var before, after runtime.MemStats
+	var f *fixture
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for b.Loop() {
+		f = newFixture(Config{TokensPerBlock: 32})
+		f.put(long)
+	}
+	f.apply, f.log = messages.Apply{}, journal{}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/4096-4*32, "B/block")
+	runtime.KeepAlive(f)
+}
+
+func BenchmarkStoreAgain(b *testing.B) {
+	f := newFixture(Config{TokensPerBlock: 32})
+	long := counting(32 * 4096)
+	table := f.table(long)
+	for b.Loop() {
+		f.apply.Stores = append(f.apply.Stores[:0], messages.StoreItem{Tokens: long, To: len(long), Tables: table})
+		f.Apply(&f.apply)
+	}
+}

@@ -1,0 +1,164 @@
+package tree
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// The two questions that the treap of children answers about first blocks.
+const (
+	candidates = 0 // has a page in every pool: may be reused in part
+	holders    = 1 // some pool holds it
+)
+
+// parentOf finds the parent of a node that is no root. The elements of a treap
+// do not know it, only its top does: so a split need not tell 100,000 children.
+func (t *Tree) parentOf(x int32) int32 {
+	for t.nodes[x].up >= 0 {
+		x = t.nodes[x].up
+	}
+	return ^t.nodes[x].up
+}
+
+// first are the tokens of the first block of node x, by which it is ordered.
+func (t *Tree) first(x int32) []messages.Token { return t.tokensAt(x, 0) }
+
+// own is the stamp of the first block of node x if it counts, else 0.
+func (t *Tree) own(x int32, what int) uint32 {
+	counts := false
+	if what == candidates {
+		counts = t.whole(x, 0)
+	} else {
+		counts = t.holds(x, 0)
+	}
+	if !counts {
+		return 0
+	}
+	return t.blocks.stamp[t.nodes[x].ids[t.nodes[x].off]]
+}
+
+// below is latest of an element that may be none.
+func (t *Tree) below(x int32, what int) uint32 {
+	if x == none {
+		return 0
+	}
+	return t.nodes[x].latest[what]
+}
+
+// pull recomputes latest of x from x and the elements below it, and tells
+// whether it changed.
+func (t *Tree) pull(x int32) bool {
+	nd := &t.nodes[x]
+	var latest [2]uint32
+	for what := range latest {
+		latest[what] = max(t.own(x, what), t.below(nd.side[0], what), t.below(nd.side[1], what))
+	}
+	changed := latest != nd.latest
+	nd.latest = latest
+	return changed
+}
+
+// bubble brings a change at x to the elements above it.
+func (t *Tree) bubble(x int32) {
+	for x >= 0 && t.pull(x) {
+		x = t.nodes[x].up
+	}
+}
+
+// hang puts x, which may be none, in the place that y has below its element or parent.
+func (t *Tree) hang(x, y int32) {
+	up := t.nodes[y].up
+	switch {
+	case up < 0:
+		t.nodes[^up].kids = x
+	case t.nodes[up].side[0] == y:
+		t.nodes[up].side[0] = x
+	default:
+		t.nodes[up].side[1] = x
+	}
+	if x != none {
+		t.nodes[x].up = up
+	}
+}
+
+// rotate lifts x above the element above it.
+func (t *Tree) rotate(x int32) {
+	y := t.nodes[x].up
+	s := 0
+	if t.nodes[y].side[1] == x {
+		s = 1
+	}
+	inner := t.nodes[x].side[1-s]
+	t.hang(x, y)
+	t.nodes[y].side[s] = inner
+	if inner != none {
+		t.nodes[inner].up = y
+	}
+	t.nodes[x].side[1-s] = y
+	t.nodes[y].up = x
+	t.pull(y)
+	t.pull(x)
+}
+
+// insert puts x among the children of parent.
+func (t *Tree) insert(parent, x int32) {
+	key := t.first(x)
+	up, s := ^parent, 0
+	for y := t.nodes[parent].kids; y != none; y = t.nodes[y].side[s] {
+		up, s = y, 0
+		if slices.Compare(key, t.first(y)) > 0 {
+			s = 1
+		}
+	}
+	nd := &t.nodes[x]
+	nd.up, nd.side, nd.weight = up, [2]int32{none, none}, t.random()
+	if up < 0 {
+		t.nodes[parent].kids = x
+	} else {
+		t.nodes[up].side[s] = x
+	}
+	t.pull(x)
+	for t.nodes[x].up >= 0 && t.nodes[x].weight > t.nodes[t.nodes[x].up].weight {
+		t.rotate(x)
+	}
+	t.bubble(t.nodes[x].up)
+}
+
+// remove takes x from among its siblings.
+func (t *Tree) remove(x int32) {
+	for {
+		a, b := t.nodes[x].side[0], t.nodes[x].side[1]
+		if a == none && b == none {
+			break
+		}
+		if a == none || b != none && t.nodes[b].weight > t.nodes[a].weight {
+			a = b
+		}
+		t.rotate(a)
+	}
+	t.hang(none, x)
+	t.bubble(t.nodes[x].up)
+}
+
+// replace puts y, which has the same first block, in the place of x.
+func (t *Tree) replace(x, y int32) {
+	t.hang(y, x)
+	from, to := &t.nodes[x], &t.nodes[y]
+	to.side, to.weight, to.latest = from.side, from.weight, from.latest
+	from.side = [2]int32{none, none}
+	for _, z := range to.side {
+		if z != none {
+			t.nodes[z].up = y
+		}
+	}
+}
+
+// random gives the weights: splitmix64, the same in every run.
+func (t *Tree) random() uint32 {
+	t.weight += 0x9e3779b97f4a7c15
+	z := t.weight
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return uint32((z ^ z>>31) >> 32)
+}

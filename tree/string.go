@@ -1,0 +1,101 @@
+package tree
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// String draws the tree: a line for each block, indented where the prefix
+// branches, namespaces and siblings in order.
+//
+//	salt "" lora none
+//	  0 [1 2 3 4] d0 h1 p35
+//	  1 [5 6 7 8] d2 -- p80 until 1s session "a"
+//	    2 [9] d3 d4 p35
+//	    2 [9 9 9 9] -- -- ghost
+//
+// The numbers are depths; then tokens, where each pool keeps the block (a
+// device page, a host page, nowhere), priority, timer and session. A covered
+// token is written hash/position:token, with the first byte of the hash.
+func (t *Tree) String() string {
+	var w strings.Builder
+	roots := slices.DeleteFunc(slices.Clone(t.roots), func(r root) bool { return r.node == none })
+	slices.SortFunc(roots, func(a, b root) int {
+		return cmp.Or(cmp.Compare(a.namespace.Salt, b.namespace.Salt),
+			cmp.Compare(loraName(a.namespace), loraName(b.namespace)))
+	})
+	for _, r := range roots {
+		fmt.Fprintf(&w, "salt %q lora %s\n", r.namespace.Salt, loraName(r.namespace))
+		type line struct {
+			node   int32
+			indent int
+		}
+		stack := []line{{r.node, 0}}
+		var kids []int32
+		for n := len(stack); n > 0; n = len(stack) {
+			l := stack[n-1]
+			stack = stack[:n-1]
+			for i := range t.nodes[l.node].n {
+				t.draw(&w, l.node, i, l.indent)
+			}
+			kids = t.kids(kids[:0], l.node)
+			for _, y := range kids {
+				stack = append(stack, line{y, l.indent + 1})
+			}
+		}
+	}
+	if w.Len() == 0 {
+		return "empty\n"
+	}
+	return w.String()
+}
+
+func loraName(ns messages.Namespace) string {
+	if !ns.HasLoRA {
+		return "none"
+	}
+	return fmt.Sprintf("%q", ns.LoRA)
+}
+
+// draw writes the line of block i of node x.
+func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
+	b := t.ids(x)[i]
+	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.blocks.depth[b])
+	for k, tok := range t.tokensAt(x, i) {
+		if k > 0 {
+			w.WriteByte(' ')
+		}
+		if tok < 0 {
+			e := &t.symbols.entries[entry(tok)]
+			fmt.Fprintf(w, "%02x/%d:", e.hash[0], e.position)
+		}
+		fmt.Fprint(w, int32(t.symbols.host(tok)))
+	}
+	w.WriteByte(']')
+	for p := range t.pools {
+		switch page, tier, ok := t.locations(x, p)[i].Page(); {
+		case !ok:
+			w.WriteString(" --")
+		case tier == messages.Primary:
+			fmt.Fprintf(w, " d%d", page)
+		default:
+			fmt.Fprintf(w, " h%d", page)
+		}
+	}
+	if !t.holds(x, i) {
+		w.WriteString(" ghost\n")
+		return
+	}
+	fmt.Fprintf(w, " p%d", t.blocks.priority[b])
+	if end, ok := t.timers.of(b); ok {
+		fmt.Fprintf(w, " until %s", end)
+	}
+	if s := t.blocks.session[b]; s != none {
+		fmt.Fprintf(w, " session %q", t.sessions.names[s])
+	}
+	w.WriteByte('\n')
+}

@@ -1,0 +1,141 @@
+package tree
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// symbol is what two covered tokens have in common if they are the same.
+type symbol struct {
+	hash     [32]byte
+	position int32 // of the token in the item
+	token    messages.Token
+}
+
+// unknown stands for a covered token that nobody has seen before, in prompts
+// that hold no symbols. It is never stored, so it matches nothing.
+const unknown = messages.Token(math.MinInt32)
+
+// symbols gives the tokens that multimodal items cover negative numbers, equal
+// only for the same symbol, so that everything else compares plain integers.
+// The number of entry i is −1−i. refs counts the sequences and stored blocks
+// that hold an entry, once for each token; an entry ends with the last.
+type symbols struct {
+	index   map[symbol]int32
+	entries []symbol
+	refs    []int32
+	free    []int32
+}
+
+// entry is the index of a negative token's entry.
+func entry(tok messages.Token) int32 { return -1 - int32(tok) }
+
+// hold replaces covered tokens by symbols that the caller holds from now on.
+func (s *symbols) hold(tokens []messages.Token, items []messages.MultimodalItem) {
+	for k := range items {
+		it := &items[k]
+		for i, tok := range tokens[it.Start : it.Start+it.Length] {
+			if tok < 0 {
+				continue // replaced, and held, before
+			}
+			n := s.intern(symbol{hash: it.Hash, position: int32(i), token: tok})
+			s.refs[n]++
+			tokens[it.Start+i] = messages.Token(-1 - n)
+		}
+	}
+}
+
+// look replaces covered tokens by symbols for the time of one call.
+func (s *symbols) look(tokens []messages.Token, items []messages.MultimodalItem) {
+	for k := range items {
+		it := &items[k]
+		for i, tok := range tokens[it.Start : it.Start+it.Length] {
+			if tok < 0 {
+				continue
+			}
+			n, ok := s.index[symbol{hash: it.Hash, position: int32(i), token: tok}]
+			tokens[it.Start+i] = unknown
+			if ok {
+				tokens[it.Start+i] = messages.Token(-1 - n)
+			}
+		}
+	}
+}
+
+func (s *symbols) intern(sym symbol) int32 {
+	if n, ok := s.index[sym]; ok {
+		return n
+	}
+	n := int32(len(s.entries))
+	if k := len(s.free); k > 0 {
+		n, s.free = s.free[k-1], s.free[:k-1]
+		s.entries[n] = sym
+	} else {
+		s.entries = append(s.entries, sym)
+		s.refs = append(s.refs, 0)
+	}
+	s.index[sym] = n
+	return n
+}
+
+// keep adds a reference to each symbol among tokens.
+func (s *symbols) keep(tokens []messages.Token) {
+	for _, tok := range tokens {
+		if tok < 0 {
+			s.refs[entry(tok)]++
+		}
+	}
+}
+
+// let ends a reference to each symbol among tokens.
+func (s *symbols) let(tokens []messages.Token) {
+	for _, tok := range tokens {
+		if tok >= 0 {
+			continue
+		}
+		n := entry(tok)
+		if n < 0 || int(n) >= len(s.refs) || s.refs[n] == 0 {
+			panic(fmt.Sprintf("tree: symbol %d let go, which nobody holds", tok))
+		}
+		if s.refs[n]--; s.refs[n] == 0 {
+			delete(s.index, s.entries[n])
+			s.entries[n] = symbol{}
+			s.free = append(s.free, n)
+		}
+	}
+}
+
+// host is a token as the host passed it.
+func (s *symbols) host(tok messages.Token) messages.Token {
+	if tok < 0 {
+		return s.entries[entry(tok)].token
+	}
+	return tok
+}
+
+// hosts are tokens as the host passed them, in a slice of their own.
+func (s *symbols) hosts(tokens []messages.Token) []messages.Token {
+	out := make([]messages.Token, len(tokens))
+	for i, tok := range tokens {
+		out[i] = s.host(tok)
+	}
+	return out
+}
+
+// covers says which items cover tokens; nil if none does.
+func (s *symbols) covers(tokens []messages.Token) []messages.Cover {
+	var out []messages.Cover
+	for i, tok := range tokens {
+		if tok >= 0 {
+			continue
+		}
+		if out == nil {
+			out = make([]messages.Cover, len(tokens))
+		}
+		e := &s.entries[entry(tok)]
+		out[i] = messages.Cover{Covered: true, Hash: e.hash, Position: int(e.position)}
+	}
+	return out
+}

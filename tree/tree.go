@@ -1,0 +1,164 @@
+package tree
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// none is the absence of a node, a session or a root.
+const none int32 = -1
+
+// PoolShape is what the tree must know of a pool: what a position attends to.
+type PoolShape struct {
+	Window int // tokens; 0: full attention
+	Sink   int // tokens at the start that stay attended to; 0 with full attention
+}
+
+// Config is the shape of a tree.
+type Config struct {
+	TokensPerBlock int         // ≥ 1
+	Pools          []PoolShape // by PoolID
+	Events         bool        // record events, and hash blocks for them
+	Host           bool        // there is host memory: answer with HostForget
+}
+
+// Tree is the radix tree of all pools. One goroutine at a time uses it.
+type Tree struct {
+	tpb       int
+	pools     []PoolShape
+	host      bool
+	recording bool
+
+	nodes     []node
+	counts    []int32 // [node][pool][tier]: blocks of the run that lie there
+	freeNodes []int32
+	roots     []root
+	freeRoots []int32
+	byName    map[messages.Namespace]int32 // index in roots
+
+	blocks   blocks
+	held     int // blocks that some pool holds
+	symbols  symbols
+	sessions sessions
+	timers   timers
+	stamp    uint32 // of the last claim or store
+	weight   uint64 // state of the treaps' generator
+
+	log     journal   // effects and events of the message under way
+	path    []segment // scratch of match and store
+	clean   []int32   // scratch of match, by pool
+	cover   cover     // scratch of claims and stores
+	kin     []int32   // scratch of forget: nodes
+	doomed  []messages.BlockID
+	scratch []byte // scratch of hashing
+}
+
+// root is where the prefixes of one namespace begin.
+type root struct {
+	namespace messages.Namespace
+	node      int32
+	seed      messages.Hash
+}
+
+// New makes an empty tree.
+func New(c Config) *Tree {
+	if c.TokensPerBlock < 1 || len(c.Pools) == 0 {
+		panic("tree: a tree needs a block size and a pool")
+	}
+	return &Tree{
+		tpb:       c.TokensPerBlock,
+		pools:     slices.Clone(c.Pools),
+		host:      c.Host,
+		recording: c.Events,
+		byName:    map[messages.Namespace]int32{},
+		symbols:   symbols{index: map[symbol]int32{}},
+		sessions:  sessions{index: map[string]int32{}},
+		clean:     make([]int32, len(c.Pools)),
+		weight:    1,
+	}
+}
+
+// Blocks is the number of blocks that some pool holds.
+func (t *Tree) Blocks() int { return t.held }
+
+// rootOf finds the root node of a namespace, or none.
+func (t *Tree) rootOf(ns messages.Namespace) int32 {
+	if i, ok := t.byName[ns]; ok {
+		return t.roots[i].node
+	}
+	return none
+}
+
+// plant finds or makes the root node of a namespace.
+func (t *Tree) plant(ns messages.Namespace) int32 {
+	if x := t.rootOf(ns); x != none {
+		return x
+	}
+	i := int32(len(t.roots))
+	if n := len(t.freeRoots); n > 0 {
+		i, t.freeRoots = t.freeRoots[n-1], t.freeRoots[:n-1]
+	} else {
+		t.roots = append(t.roots, root{})
+	}
+	x := t.newNode()
+	t.nodes[x].root = i
+	t.roots[i] = root{namespace: ns, node: x}
+	if t.recording {
+		t.roots[i].seed = t.seed(ns)
+	}
+	t.byName[ns] = i
+	return x
+}
+
+// uproot removes the root node x, which has no children.
+func (t *Tree) uproot(x int32) {
+	i := t.nodes[x].root
+	delete(t.byName, t.roots[i].namespace)
+	t.roots[i] = root{node: none}
+	t.freeRoots = append(t.freeRoots, i)
+	t.freeNode(x)
+}
+
+// nextStamp is later than all before it.
+func (t *Tree) nextStamp() uint32 {
+	if t.stamp == math.MaxUint32 {
+		t.restamp()
+	}
+	t.stamp++
+	return t.stamp
+}
+
+// restamp numbers the stamps in use from 1, in their order, so that 32 bits
+// last for ever.
+func (t *Tree) restamp() {
+	used := make([]uint32, 0, t.held)
+	for b, x := range t.blocks.node {
+		if x != none {
+			used = append(used, t.blocks.stamp[b])
+		}
+	}
+	slices.Sort(used)
+	used = slices.Compact(used)
+	if len(used) > 0 && used[0] == 0 {
+		used = used[1:]
+	}
+	rank := func(s uint32) uint32 {
+		if s == 0 {
+			return 0
+		}
+		i, _ := slices.BinarySearch(used, s)
+		return uint32(i) + 1
+	}
+	for b, x := range t.blocks.node {
+		if x != none {
+			t.blocks.stamp[b] = rank(t.blocks.stamp[b])
+		}
+	}
+	for x := range t.nodes {
+		nd := &t.nodes[x]
+		nd.latest[candidates], nd.latest[holders] = rank(nd.latest[candidates]), rank(nd.latest[holders])
+	}
+	t.stamp = uint32(len(used))
+}

@@ -1,0 +1,177 @@
+package kvconfig
+
+import "github.com/kvactor/kvactor/windows"
+
+// setter sets one field from a value that is not null.
+type setter func(*reading, entry)
+
+// fields are all names. The setters read only their own entry, so the order of
+// the text decides the order of the problems.
+var fields = map[string]setter{
+	"tokens_per_block":               integer(func(c *windows.Config) *int { return &c.TokensPerBlock }),
+	"max_attention_window":           window,
+	"sink_token_length":              integer(func(c *windows.Config) *int { return &c.SinkTokenLength }),
+	"dtype":                          text(func(c *windows.Config) *string { return &c.DType }),
+	"free_gpu_memory_fraction":       number(func(c *windows.Config) *float64 { return &c.FreeGPUMemoryFraction }),
+	"max_tokens":                     positive(func(c *windows.Config) *int { return &c.MaxTokens }),
+	"host_cache_size":                integer(func(c *windows.Config) *int64 { return &c.HostCacheSize }),
+	"secondary_offload_min_priority": integer(func(c *windows.Config) *int { return &c.SecondaryOffloadMinPriority }),
+	"onboard_blocks":                 boolean(func(c *windows.Config) *bool { return &c.OnboardBlocks }),
+	"enable_block_reuse":             boolean(func(c *windows.Config) *bool { return &c.EnableBlockReuse }),
+	"enable_partial_reuse":           boolean(func(c *windows.Config) *bool { return &c.EnablePartialReuse }),
+	"copy_on_partial_reuse":          boolean(func(c *windows.Config) *bool { return &c.CopyOnPartialReuse }),
+	"event_buffer_max_size":          integer(func(c *windows.Config) *int { return &c.EventBufferMaxSize }),
+	"cross_kv_cache_fraction":        crossFraction,
+	"use_uvm":                        boolean(func(c *windows.Config) *bool { return &c.UseUVM }),
+	"transfer_mode":                  transferMode,
+	"eviction_policy":                text(func(c *windows.Config) *string { return &c.EvictionPolicy }),
+	"expected_seq_len":               positive(func(c *windows.Config) *int { return &c.ExpectedSeqLen }),
+	"pool_fractions":                 poolFractions,
+	"offload_ahead":                  boolean(func(c *windows.Config) *bool { return &c.OffloadAhead }),
+}
+
+// integer sets a field of 64 bits; on a platform with smaller ints a value that
+// does not fit is too large.
+func integer[T int | int64](field func(*windows.Config) *T) setter {
+	return func(r *reading, e entry) {
+		switch v := e.value.(type) {
+		case int64:
+			if int64(T(v)) != v {
+				r.say("%s %d is too large", e.name, v)
+				return
+			}
+			*field(&r.config) = T(v)
+		case tooLarge:
+			r.say("%s %s is too large", e.name, string(v))
+		default:
+			r.misshape("%s is %s, not an integer", e.name, describe(v))
+		}
+	}
+}
+
+// positive is integer for fields whose 0 stands for none: a text says none by
+// leaving them out, so a 0 in it is a wrong value.
+func positive(field func(*windows.Config) *int) setter {
+	set := integer(field)
+	return func(r *reading, e entry) {
+		if v, ok := e.value.(int64); ok && v == 0 {
+			r.say("%s 0 is not 1 or more", e.name)
+			return
+		}
+		set(r, e)
+	}
+}
+
+func number(field func(*windows.Config) *float64) setter {
+	return func(r *reading, e entry) {
+		if v, ok := r.number(e); ok {
+			*field(&r.config) = v
+		}
+	}
+}
+
+// number reads any number; an integer is one too.
+func (r *reading) number(e entry) (float64, bool) {
+	switch v := e.value.(type) {
+	case float64:
+		return v, true
+	case int64:
+		return float64(v), true
+	case tooLarge:
+		r.say("%s %s is too large", e.name, string(v))
+	default:
+		r.misshape("%s is %s, not a number", e.name, describe(v))
+	}
+	return 0, false
+}
+
+func boolean(field func(*windows.Config) *bool) setter {
+	return func(r *reading, e entry) {
+		v, ok := e.value.(bool)
+		if !ok {
+			r.misshape("%s is %s, not a boolean", e.name, describe(e.value))
+			return
+		}
+		*field(&r.config) = v
+	}
+}
+
+func text(field func(*windows.Config) *string) setter {
+	return func(r *reading, e entry) {
+		v, ok := e.value.(string)
+		if !ok {
+			r.misshape("%s is %s, not a string", e.name, describe(e.value))
+			return
+		}
+		*field(&r.config) = v
+	}
+}
+
+// window reads the list of windows; an empty one stays empty, so that Validate
+// tells it from none.
+func window(r *reading, e entry) {
+	list, ok := e.value.([]any)
+	if !ok {
+		r.misshape("%s is %s, not a list of integers", e.name, describe(e.value))
+		return
+	}
+	windows := make([]int, 0, len(list))
+	for _, value := range list {
+		switch v := value.(type) {
+		case int64:
+			if int64(int(v)) != v {
+				r.say("%s %d is too large", e.name, v)
+				continue
+			}
+			windows = append(windows, int(v))
+		case tooLarge:
+			r.say("%s %s is too large", e.name, string(v))
+		default:
+			r.misshape("%s has %s in it, not an integer", e.name, describe(v))
+		}
+	}
+	r.config.MaxAttentionWindow = windows
+}
+
+// crossFraction: 0 is a fraction too, but Config has it for none.
+func crossFraction(r *reading, e entry) {
+	v, ok := r.number(e)
+	switch {
+	case ok && v == 0:
+		r.say("%s is for encoder-decoder models only", e.name)
+	case ok:
+		r.config.CrossKVCacheFraction = v
+	}
+}
+
+// transferMode: an empty string is a transfer mode too, but Config has it for none.
+func transferMode(r *reading, e entry) {
+	v, ok := e.value.(string)
+	switch {
+	case !ok:
+		r.misshape("%s is %s, not a string", e.name, describe(e.value))
+	case v == "":
+		r.say("%s is deprecated", e.name)
+	default:
+		r.config.TransferMode = v
+	}
+}
+
+func poolFractions(r *reading, e entry) {
+	list, ok := e.value.([]entry)
+	if !ok {
+		r.misshape("%s is %s, not an object", e.name, describe(e.value))
+		return
+	}
+	fractions := make(map[string]float64, len(list))
+	for _, pool := range list {
+		if _, twice := fractions[pool.name]; twice {
+			r.misshape("%s has %s twice", e.name, pool.name)
+			continue
+		}
+		if f, ok := r.number(entry{e.name + " of " + pool.name, pool.value}); ok {
+			fractions[pool.name] = f
+		}
+	}
+	r.config.PoolFractions = fractions
+}

@@ -1,0 +1,109 @@
+package kvconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// ReadJSON reads one JSON object over the defaults. The error is a refusal:
+// BadRequest if the text is no object or has values of the wrong type, else
+// ConfigInvalid. The configuration holds what could be read in either case.
+func ReadJSON(r io.Reader) (windows.Config, error) {
+	raw, err := read(r)
+	if err != nil {
+		return windows.DefaultConfig(), err
+	}
+	value, err := decodeJSON(raw)
+	if err != nil {
+		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is not JSON: %v", err)
+	}
+	entries, ok := value.([]entry)
+	if !ok {
+		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is %s, not an object", describe(value))
+	}
+	return build(entries)
+}
+
+// decodeJSON goes by tokens, because a map would lose the order of the names
+// and those that are given twice.
+func decodeJSON(raw []byte) (any, error) {
+	// The whole text first: the tokens alone would let some errors pass.
+	if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return jsonValue(d)
+}
+
+func jsonValue(d *json.Decoder) (any, error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := token.(type) {
+	case json.Number:
+		return jsonNumber(t.String()), nil
+	case json.Delim:
+		if t == '[' {
+			return jsonList(d)
+		}
+		return jsonObject(d)
+	default:
+		return t, nil // nil, bool, string
+	}
+}
+
+func jsonList(d *json.Decoder) (any, error) {
+	list := []any{}
+	for d.More() {
+		value, err := jsonValue(d)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, value)
+	}
+	_, err := d.Token()
+	return list, err
+}
+
+func jsonObject(d *json.Decoder) (any, error) {
+	entries := []entry{}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		value, err := jsonValue(d)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{name.(string), value})
+	}
+	_, err := d.Token()
+	return entries, err
+}
+
+// jsonNumber tells integers by how they are written: 32.0 is none.
+func jsonNumber(s string) any {
+	if !strings.ContainsAny(s, ".eE") {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return tooLarge(s)
+		}
+		return n
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if errors.Is(err, strconv.ErrRange) && math.IsInf(f, 0) {
+		return tooLarge(s)
+	}
+	return f
+}

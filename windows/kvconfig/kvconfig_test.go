@@ -1,0 +1,220 @@
+package kvconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// readers run a test over both forms; every JSON text is YAML as well.
+var readers = map[string]func(io.Reader) (windows.Config, error){"json": ReadJSON, "yaml": ReadYAML}
+
+const everything = `{
+ "tokens_per_block": 64, "max_attention_window": [4096, 256], "sink_token_length": 4, "dtype": "fp8",
+ "free_gpu_memory_fraction": 0.5, "max_tokens": 1000, "host_cache_size": 8589934592,
+ "secondary_offload_min_priority": 50, "onboard_blocks": false, "enable_block_reuse": false,
+ "enable_partial_reuse": false, "copy_on_partial_reuse": false, "event_buffer_max_size": 7,
+ "cross_kv_cache_fraction": 0.25, "use_uvm": true, "transfer_mode": "gds", "eviction_policy": "fifo",
+ "expected_seq_len": 2048, "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false}`
+
+func TestEveryField(t *testing.T) {
+	want := windows.Config{
+		TokensPerBlock: 64, MaxAttentionWindow: []int{4096, 256}, SinkTokenLength: 4, DType: "fp8",
+		FreeGPUMemoryFraction: 0.5, MaxTokens: 1000, HostCacheSize: 8589934592,
+		SecondaryOffloadMinPriority: 50, EventBufferMaxSize: 7, CrossKVCacheFraction: 0.25, UseUVM: true,
+		TransferMode: "gds", EvictionPolicy: "fifo", ExpectedSeqLen: 2048,
+		PoolFractions: map[string]float64{"a": 0.25, "b": 1},
+	}
+	for name, read := range readers {
+		got, err := read(strings.NewReader(everything))
+		require.NoError(t, err, name)
+		assert.Equal(t, want, got, name)
+		got, err = read(strings.NewReader(`{"kv_cache_config":` + everything + `}`))
+		require.NoError(t, err, name)
+		assert.Equal(t, want, got, name)
+	}
+	var written map[string]any
+	require.NoError(t, json.Unmarshal([]byte(everything), &written))
+	for name := range fields {
+		assert.Contains(t, written, name, "the test sets every field")
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	nulls := make(map[string]any)
+	for name := range fields {
+		nulls[name] = nil
+	}
+	text, err := json.Marshal(nulls)
+	require.NoError(t, err)
+	for name, read := range readers {
+		for _, in := range []string{"{}", string(text), `{"kv_cache_config":null}`, `{"kv_cache_config":{}}`} {
+			got, err := read(strings.NewReader(in))
+			require.NoError(t, err, name)
+			assert.Equal(t, windows.DefaultConfig(), got, name)
+		}
+	}
+	for _, in := range []string{"", "# nothing\n", "kv_cache_config:\n"} {
+		got, err := ReadYAML(strings.NewReader(in))
+		require.NoError(t, err)
+		assert.Equal(t, windows.DefaultConfig(), got)
+	}
+}
+
+func TestYAMLAsTensorRTLLMHasIt(t *testing.T) {
+	got, err := ReadYAML(strings.NewReader(`
+kv_cache_config:
+  enable_block_reuse: true
+  free_gpu_memory_fraction: 0.8   # of what is free
+  max_attention_window: [512, 512, 32768]
+  host_cache_size: 8_589_934_592
+  dtype: auto
+`))
+	require.NoError(t, err)
+	want := windows.DefaultConfig()
+	want.FreeGPUMemoryFraction, want.MaxAttentionWindow, want.HostCacheSize = 0.8, []int{512, 512, 32768}, 8589934592
+	assert.Equal(t, want, got)
+}
+
+// TestRefused has texts that read alike in both forms.
+func TestRefused(t *testing.T) {
+	cases := []struct {
+		in   string
+		code messages.Code
+		want string
+	}{
+		{`{"blocks":1}`, messages.ConfigInvalid, "unknown name blocks"},
+		{`{"b":1,"a":2,"tokens_per_block":4}`, messages.ConfigInvalid, "unknown name b; unknown name a"},
+		{`{"kv_cache_config":{"x":1}}`, messages.ConfigInvalid, "unknown name x"},
+		{`{"kv_cache_config":{},"max_tokens":4}`, messages.ConfigInvalid, "unknown name kv_cache_config"},
+		{`{"kv_cache_config":[]}`, messages.BadRequest, "kv_cache_config is a list, not an object"},
+		{`{"tokens_per_block":"4"}`, messages.BadRequest, "tokens_per_block is a string, not an integer"},
+		{`{"tokens_per_block":4.0}`, messages.BadRequest, "tokens_per_block is a number with a fraction, not an integer"},
+		{`{"tokens_per_block":true}`, messages.BadRequest, "tokens_per_block is a boolean, not an integer"},
+		{`{"use_uvm":1}`, messages.BadRequest, "use_uvm is an integer, not a boolean"},
+		{`{"dtype":16}`, messages.BadRequest, "dtype is an integer, not a string"},
+		{`{"transfer_mode":1}`, messages.BadRequest, "transfer_mode is an integer, not a string"},
+		{`{"transfer_mode":""}`, messages.ConfigInvalid, "transfer_mode is deprecated"},
+		{`{"free_gpu_memory_fraction":"x"}`, messages.BadRequest, "free_gpu_memory_fraction is a string, not a number"},
+		{`{"cross_kv_cache_fraction":0}`, messages.ConfigInvalid, "cross_kv_cache_fraction is for encoder-decoder models only"},
+		{`{"cross_kv_cache_fraction":[]}`, messages.BadRequest, "cross_kv_cache_fraction is a list, not a number"},
+		{`{"max_tokens":0}`, messages.ConfigInvalid, "max_tokens 0 is not 1 or more"},
+		{`{"expected_seq_len":0}`, messages.ConfigInvalid, "expected_seq_len 0 is not 1 or more"},
+		{`{"host_cache_size":9223372036854775808}`, messages.ConfigInvalid, "host_cache_size 9223372036854775808 is too large"},
+		{`{"free_gpu_memory_fraction":9223372036854775808}`, messages.ConfigInvalid, "free_gpu_memory_fraction 9223372036854775808 is too large"},
+		{`{"max_attention_window":4096}`, messages.BadRequest, "max_attention_window is an integer, not a list of integers"},
+		{`{"max_attention_window":[1,"a",2.5,null]}`, messages.BadRequest, "max_attention_window has a string in it, not an integer; " +
+			"max_attention_window has a number with a fraction in it, not an integer; max_attention_window has null in it, not an integer"},
+		{`{"max_attention_window":[9223372036854775808]}`, messages.ConfigInvalid, "max_attention_window 9223372036854775808 is too large"},
+		{`{"pool_fractions":0.5}`, messages.BadRequest, "pool_fractions is a number with a fraction, not an object"},
+		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.BadRequest, "pool_fractions of a is null, not a number; pool_fractions of b is an object, not a number"},
+		{`{"nope":1,"use_uvm":"yes","max_tokens":0}`, messages.BadRequest, "unknown name nope; use_uvm is a string, not a boolean; max_tokens 0 is not 1 or more"},
+		{`[1]`, messages.BadRequest, "the cache configuration is a list, not an object"},
+		{`3`, messages.BadRequest, "the cache configuration is an integer, not an object"},
+	}
+	for _, tc := range cases {
+		for name, read := range readers {
+			t.Run(name+" "+tc.in, func(t *testing.T) {
+				_, err := read(strings.NewReader(tc.in))
+				require.EqualError(t, err, tc.want)
+				assert.ErrorIs(t, err, &messages.Refusal{Code: tc.code})
+			})
+		}
+	}
+}
+
+func TestRefusedTexts(t *testing.T) {
+	for _, in := range []string{"", "{", "{} {}", `{"a":1,}`, `nul`, "{\"a\":\xff}"} {
+		_, err := ReadJSON(strings.NewReader(in))
+		assert.ErrorIs(t, err, messages.ErrBadRequest, "%q", in)
+		assert.ErrorContains(t, err, "the cache configuration is not JSON: ", "%q", in)
+	}
+	for _, in := range []string{"a: [", "a: &x 1\nb: *x", "a: 1\n---\nb: 2", "a: 1\na: 2"} {
+		_, err := ReadYAML(strings.NewReader(in))
+		assert.ErrorIs(t, err, messages.ErrBadRequest, "%q", in)
+		assert.ErrorContains(t, err, "the cache configuration is not YAML: ", "%q", in)
+		assert.NotContains(t, err.Error(), "\n")
+	}
+	_, err := ReadJSON(strings.NewReader("null"))
+	assert.EqualError(t, err, "the cache configuration is null, not an object")
+	_, err = ReadJSON(strings.NewReader(`{"max_tokens":1,"max_tokens":2}`))
+	assert.EqualError(t, err, "max_tokens is given twice")
+	_, err = ReadJSON(strings.NewReader(`{"pool_fractions":{"a":1,"a":1}}`))
+	assert.EqualError(t, err, "pool_fractions has a twice")
+	_, err = ReadJSON(strings.NewReader(`{"free_gpu_memory_fraction":1e999}`))
+	assert.EqualError(t, err, "free_gpu_memory_fraction 1e999 is too large")
+	for name, read := range readers {
+		_, err := read(strings.NewReader(strings.Repeat(" ", MaxBytes+1)))
+		assert.ErrorContains(t, err, "longer than 65536 bytes", name)
+		_, err = read(iotest.ErrReader(errors.New("broken pipe")))
+		assert.ErrorContains(t, err, "broken pipe", name)
+	}
+}
+
+// TestNaNReachesValidate: YAML can write what JSON cannot.
+func TestNaNReachesValidate(t *testing.T) {
+	c, err := ReadYAML(strings.NewReader("free_gpu_memory_fraction: .nan\n"))
+	require.NoError(t, err)
+	model := windows.Presets()["Llama-3.2-1B"].Model
+	assert.ErrorContains(t, c.Validate(model), "free_gpu_memory_fraction NaN")
+}
+
+// TestProblemsOfBothKinds: what could be read comes back with the error, and
+// Join reports types, names and values together.
+func TestProblemsOfBothKinds(t *testing.T) {
+	c, err := ReadJSON(strings.NewReader(`{"tokens_per_block":24,"nope":1}`))
+	model := windows.Presets()["Llama-3.2-1B"].Model
+	assert.EqualError(t, windows.Join(err, c.Validate(model)),
+		"unknown name nope; tokens_per_block 24 is not a power of two greater than 1")
+}
+
+// TestFormsAgree: what is valid as JSON means the same as YAML.
+func TestFormsAgree(t *testing.T) { rapid.Check(t, checkFormsAgree) }
+
+func FuzzFormsAgree(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkFormsAgree)) }
+
+func checkFormsAgree(t *rapid.T) {
+	value := rapid.OneOf(
+		rapid.Just[any](nil), rapid.Map(rapid.Bool(), toAny), rapid.Map(rapid.Int64(), toAny),
+		rapid.Map(rapid.StringMatching(`[a-z ]{0,6}`), toAny),
+		rapid.Map(rapid.SliceOfN(rapid.Int64(), 0, 3), toAny),
+		rapid.Map(rapid.MapOfN(rapid.StringMatching(`w[0-9]{1,3}h1`), rapid.Int64(), 0, 2), toAny),
+	)
+	names := append(slices.Sorted(maps.Keys(fields)), "unheard_of")
+	object := rapid.MapOfN(rapid.SampledFrom(names), value, 0, 6).Draw(t, "object")
+	text, err := json.Marshal(object)
+	require.NoError(t, err)
+	fromJSON, errJSON := ReadJSON(strings.NewReader(string(text)))
+	fromYAML, errYAML := ReadYAML(strings.NewReader(string(text)))
+	assert.Equal(t, errJSON, errYAML)
+	assert.Equal(t, fromJSON, fromYAML)
+}
+
+func toAny[T any](v T) any { return v }
+
+// FuzzRead: no text makes a reader panic or answer something other than a refusal.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(everything))
+	f.Add([]byte("kv_cache_config:\n  max_tokens: 5\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, read := range readers {
+			_, err := read(strings.NewReader(string(text)))
+			var refusal *messages.Refusal
+			if err != nil && !errors.As(err, &refusal) {
+				t.Fatalf("%v is no refusal", err)
+			}
+		}
+	})
+}

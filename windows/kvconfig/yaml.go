@@ -1,0 +1,88 @@
+package kvconfig
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// ReadYAML reads one YAML mapping over the defaults; an empty text is an empty
+// mapping. Errors are as in ReadJSON. Aliases are refused: nothing here is
+// worth repeating, and a few of them can stand for gigabytes.
+func ReadYAML(r io.Reader) (windows.Config, error) {
+	raw, err := read(r)
+	if err != nil {
+		return windows.DefaultConfig(), err
+	}
+	value, err := decodeYAML(raw)
+	if err != nil {
+		// The library draws the place in the text below its first line.
+		line, _, _ := strings.Cut(err.Error(), "\n")
+		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is not YAML: %s", line)
+	}
+	if value == nil {
+		return windows.DefaultConfig(), nil
+	}
+	entries, ok := value.([]entry)
+	if !ok {
+		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is %s, not an object", describe(value))
+	}
+	return build(entries)
+}
+
+func decodeYAML(raw []byte) (any, error) {
+	file, err := parser.ParseBytes(raw, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(file.Docs) > 1 {
+		return nil, fmt.Errorf("%d documents instead of one", len(file.Docs))
+	}
+	for _, doc := range file.Docs {
+		if doc.Body == nil { // an empty text, which the library's walk cannot take
+			return nil, nil
+		}
+		if aliases := ast.Filter(ast.AliasType, doc.Body); len(aliases) > 0 {
+			return nil, fmt.Errorf("alias %s", aliases[0])
+		}
+	}
+	var value any
+	if err := yaml.UnmarshalWithOptions(raw, &value, yaml.UseOrderedMap()); err != nil {
+		return nil, err
+	}
+	return yamlValue(value), nil
+}
+
+// yamlValue turns what the library makes of a text into the values of an entry.
+func yamlValue(value any) any {
+	switch v := value.(type) {
+	case yaml.MapSlice:
+		entries := make([]entry, len(v))
+		for i, item := range v {
+			entries[i] = entry{fmt.Sprint(item.Key), yamlValue(item.Value)}
+		}
+		return entries
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			list[i] = yamlValue(item)
+		}
+		return list
+	case uint64:
+		if v > math.MaxInt64 {
+			return tooLarge(strconv.FormatUint(v, 10))
+		}
+		return int64(v)
+	default:
+		return v // nil, bool, int64, float64, string
+	}
+}

@@ -1,0 +1,174 @@
+package windows
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// share is one pool in the division of memory.
+type share struct {
+	name      string
+	pageBytes uint64
+	need      uint64 // pages of one sequence of the expected length, ≥ 1
+	weight    uint64 // its part of the bytes is weight/Σ weight
+	cap       uint64 // pages at most
+	pages     uint64
+}
+
+// splitting divides memory between pools, all in integers: page counts are part
+// of a host's answers and must not depend on how a compiler rounds.
+type splitting struct{ shares []share }
+
+// newSplitting takes a valid model and configuration.
+func newSplitting(pools []Pool, m Model, c Config) *splitting {
+	s := &splitting{shares: make([]share, len(pools))}
+	expected := c.expected(m)
+	for i, p := range pools {
+		sh := share{
+			name:      p.Name,
+			pageBytes: uint64(p.PageBytes()),
+			need:      uint64(p.Need(expected)),
+			cap:       MaxPages + 1, // one too many, so that excess sees it
+		}
+		sh.weight = sh.need * sh.pageBytes
+		if c.PoolFractions != nil {
+			sh.weight = units(c.PoolFractions[p.Name])
+		}
+		s.shares[i] = sh
+	}
+	return s
+}
+
+// limit caps every pool.
+func (s *splitting) limit(pages int) {
+	for i := range s.shares {
+		s.shares[i].cap = min(s.shares[i].cap, uint64(pages))
+	}
+}
+
+// fill gives every pool its share of the bytes, then what is left.
+func (s *splitting) fill(bytes uint64) {
+	var total uint64
+	for _, sh := range s.shares {
+		total += sh.weight
+	}
+	left := bytes
+	for i := range s.shares {
+		sh := &s.shares[i]
+		sh.pages = min(sh.cap, mulDiv(bytes, sh.weight, total)/sh.pageBytes)
+		left -= sh.pages * sh.pageBytes
+	}
+	s.fillRest(left)
+}
+
+// fillRest gives what is left, one page at a time, to the poorest pool whose
+// page fits. As long as the same pools take part, that order passes through the
+// state in which each has just reached any given number of sequences; so one
+// bisection leads to where the first of them drops out, and only the steps
+// there are done singly. A cap on the largest pool may leave billions of pages.
+func (s *splitting) fillRest(left uint64) {
+	among := 0
+	for {
+		fitting := s.fitting(left)
+		if len(fitting) == 0 {
+			return
+		}
+		if len(fitting) != among {
+			among = len(fitting)
+			left = s.raise(fitting, left)
+		}
+		poorest := fitting[0]
+		for _, sh := range fitting[1:] {
+			if poorer(sh, poorest) {
+				poorest = sh
+			}
+		}
+		if poorest.pages < poorest.cap && poorest.pageBytes <= left {
+			poorest.pages++
+			left -= poorest.pageBytes
+		}
+	}
+}
+
+// fitting lists the pools that another page could be given to.
+func (s *splitting) fitting(left uint64) []*share {
+	var fit []*share
+	for i := range s.shares {
+		if sh := &s.shares[i]; sh.pages < sh.cap && sh.pageBytes <= left {
+			fit = append(fit, sh)
+		}
+	}
+	return fit
+}
+
+// poorer compares pages/need exactly.
+func poorer(a, b *share) bool {
+	ahi, alo := bits.Mul64(a.pages, b.need)
+	bhi, blo := bits.Mul64(b.pages, a.need)
+	return ahi < bhi || ahi == bhi && alo < blo
+}
+
+// level is a number of sequences, as a fraction: steps/per. With per the largest
+// need, a step gives no pool more than one page.
+type level struct{ steps, per uint64 }
+
+// pages of a pool that has just reached the level.
+func (l level) pages(sh *share) uint64 {
+	hi, lo := bits.Mul64(l.steps, sh.need)
+	lo, carry := bits.Add64(lo, l.per-1, 0)
+	q, _ := bits.Div64(hi+carry, lo, l.per) // need ≤ per, so it fits
+	return min(sh.cap, max(sh.pages, q))
+}
+
+// raise lifts all pools to the highest level that leaves room for a page of any
+// of them, and returns the bytes left.
+func (s *splitting) raise(pools []*share, left uint64) uint64 {
+	var reserve, per uint64
+	for _, sh := range pools {
+		reserve, per = max(reserve, sh.pageBytes), max(per, sh.need)
+	}
+	low, high := uint64(0), uint64(MaxPages+1)*per // every pool is at its cap at high
+	for low < high {
+		mid := low + (high-low+1)/2
+		if cost(pools, level{mid, per}) <= left-reserve {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	at := level{low, per}
+	left -= cost(pools, at)
+	for _, sh := range pools {
+		sh.pages = at.pages(sh)
+	}
+	return left
+}
+
+// cost is the memory that lifts pools to a level, or the largest number if that
+// overflows: it is compared with what there is.
+func cost(pools []*share, at level) uint64 {
+	const tooMuch = 1<<64 - 1
+	var sum uint64
+	for _, sh := range pools {
+		hi, lo := bits.Mul64(at.pages(sh)-sh.pages, sh.pageBytes)
+		var carry uint64
+		sum, carry = bits.Add64(sum, lo, 0)
+		if hi != 0 || carry != 0 {
+			return tooMuch
+		}
+	}
+	return sum
+}
+
+// excess refuses pools of more pages than anyone keeps book of.
+func (s *splitting) excess(tier messages.Tier) []string {
+	var ps []string
+	for _, sh := range s.shares {
+		if sh.pages > MaxPages {
+			ps = append(ps, fmt.Sprintf("pool %s would have more than %d %s pages of %d bytes; larger pages need a larger tokens_per_block", sh.name, MaxPages, tier, sh.pageBytes))
+		}
+	}
+	return ps
+}
