@@ -9,7 +9,11 @@ import (
 )
 
 // fail makes the engine refuse every further call with the cause.
-func (e *Engine) fail(cause error) { e.failed.CompareAndSwap(nil, &cause) }
+func (e *Engine) fail(cause error) {
+	if !e.closing.Load() {
+		e.failed.CompareAndSwap(nil, &cause)
+	}
+}
 
 // Close serves what has been accepted, stops the actors and gives the device's
 // memory back. It answers the number of device pages that sequences still held.

@@ -24,7 +24,7 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 	case *call:
 		a.core.Submit(m.request, m)
 	case *messages.Match, *messages.Apply, *messages.Forget, *messages.Locate, *messages.Snapshot, *messages.Contents,
-		*messages.PoolWork, *messages.Move, *messages.Audit:
+		*messages.PoolWork, *messages.Move, *messages.Audit, *messages.ResizePool, *messages.ResizeDevice:
 		a.core.Answered()
 	case *messages.Admit, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
 		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
@@ -46,12 +46,13 @@ type port struct {
 
 var _ coordinator.Port = (*port)(nil)
 
-func (p *port) Tree(message any)                { p.tree.PostUserMessage(message) }
-func (p *port) Pool(work *messages.PoolWork)    { p.pools[work.Pool].PostUserMessage(work) }
-func (p *port) PoolAudit(audit *messages.Audit) { p.pools[audit.Pool].PostUserMessage(audit) }
-func (p *port) Offloader(message any)           { p.offloader.PostUserMessage(message) }
-func (p *port) Now() time.Duration              { return p.clock() }
-func (p *port) Events(request, sender any)      { p.events.PostUserMessage(&forward{request, sender, p}) }
+func (p *port) Tree(message any)                  { p.tree.PostUserMessage(message) }
+func (p *port) Pool(work *messages.PoolWork)      { p.pools[work.Pool].PostUserMessage(work) }
+func (p *port) PoolAudit(audit *messages.Audit)   { p.pools[audit.Pool].PostUserMessage(audit) }
+func (p *port) ResizePool(r *messages.ResizePool) { p.pools[r.Pool].PostUserMessage(r) }
+func (p *port) Offloader(message any)             { p.offloader.PostUserMessage(message) }
+func (p *port) Now() time.Duration                { return p.clock() }
+func (p *port) Events(request, sender any)        { p.events.PostUserMessage(&forward{request, sender, p}) }
 
 // Begin asks a caller whether it still waits; actors always do.
 func (p *port) Begin(sender any) bool {

@@ -84,6 +84,16 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 	return coordinator.Config{
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
+		Divide: divider(config, pools),
+	}
+}
+
+// divider splits memory by fractions, by the rules of the configuration.
+func divider(config *Config, pools []windows.Pool) func(map[string]float64, int64) ([]int, error) {
+	return func(fractions map[string]float64, bytes int64) ([]int, error) {
+		cache := config.Cache
+		cache.PoolFractions = fractions
+		return windows.Divide(pools, config.Model, cache, bytes)
 	}
 }
 

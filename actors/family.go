@@ -48,6 +48,7 @@ func (f *family) start(ctx actor.Context) error {
 	if _, p.offloader, err = f.child(ctx, "offloader", o); err != nil {
 		return err
 	}
+	o.self = p.offloader
 	for i := range e.pools {
 		a := &poolActor{core: e.newPool(i), coordinator: e.coordinator}
 		_, box, err := f.child(ctx, "pool:"+e.pools[i].Name, a)

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -16,6 +17,7 @@ type lanes struct {
 	device  gpu.Device
 	streams [laneCount]gpu.Stream
 	pools   []gpu.Pool // by PoolID
+	pages   []int      // by PoolID, device pages now
 	batch   gpu.Batch  // reused
 }
 
@@ -34,9 +36,15 @@ func openLanes(device gpu.Device, pools []windows.Pool, counts []windows.Counts)
 		}
 		l.streams[i] = stream
 	}
+	total := int64(0)
+	for i, p := range pools {
+		total += p.PageBytes() * int64(counts[i].Primary)
+		l.pages = append(l.pages, counts[i].Primary)
+	}
 	for i, p := range pools {
 		handle, err := device.CreatePool(gpu.PoolSpec{
 			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: counts[i].Primary, HostPages: counts[i].Secondary,
+			MaxDevicePages: int(min(total/p.PageBytes(), windows.MaxPages)),
 		})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("pool %s: %w", p.Name, err), l.close())
@@ -54,6 +62,28 @@ func (l *lanes) close() error {
 	}
 	l.pools = nil
 	return errors.Join(problems...)
+}
+
+// resize gives the pools other page counts when all tickets have passed: first
+// those that shrink, so that there is memory for those that grow.
+func (l *lanes) resize(m *messages.ResizeDevice) error {
+	for _, t := range m.Waits {
+		if err := l.device.Sync(context.Background(), t); err != nil {
+			return err
+		}
+	}
+	for _, shrink := range []bool{true, false} {
+		for p, n := range m.Pages {
+			if n == l.pages[p] || n < l.pages[p] != shrink {
+				continue
+			}
+			if err := l.device.Resize(l.pools[p], n); err != nil {
+				return fmt.Errorf("pool %d: %w", p, err)
+			}
+			l.pages[p] = n
+		}
+	}
+	return nil
 }
 
 // submit carries one submission to its stream; failed is the index of the copy

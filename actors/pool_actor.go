@@ -22,6 +22,8 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *messages.PoolWork:
 		a.core.Do(m)
+	case *messages.ResizePool:
+		resizePool(a.core, m)
 	case *messages.Audit:
 		auditPool(a.core, m)
 	default:
@@ -47,4 +49,14 @@ func auditPool(p *pool.Pool, m *messages.Audit) {
 	}
 	m.Problem = errors.Join(problems...)
 	m.Attached = [][]messages.PageBlock{p.Attached()}
+}
+
+// resizePool resizes the core and says what became of the pages beyond the end.
+func resizePool(p *pool.Pool, m *messages.ResizePool) {
+	r := pool.Resizing{Pages: m.Pages}
+	p.Resize(&r)
+	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
+	for _, move := range r.Moves {
+		m.Moves = append(m.Moves, messages.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
+	}
 }

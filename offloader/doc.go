@@ -5,17 +5,17 @@
 //
 // # A host page
 //
-//	    victim, copied                onboarded, or the
-//	 ┌──────────────────▶ sole ──────────device took its place──┐
-//	 │                    │  ▲                                  ▼
-//	free ◀────────────────┘  └──────── victim, nothing ─────── clean
-//	 │ ▲   displaced, forgotten,          to copy               │ │
-//	 │ │   onboarded to be free             ▲                   │ │
-//	 │ └────────────────────────────────────┼───────────────────┘ │
-//	 │       reclaimed, forgotten           │                     │
-//	 └──────────────────────────────────▶ ahead                   │
-//	     copied while the link is idle      │                     │
-//	                                        └── reclaimed, forgotten: free
+//	      taken for a victim, copied       onboarded, or the device took its place
+//	free ──────────────────────────▶ sole ─────────────────────────────────▶ clean
+//	 │ ◀────────────────────────────  ▲ ◀──────────────────────────────────────
+//	 │   displaced, forgotten,        │    its device page is a victim again:
+//	 │   onboarded to be free         │    nothing to copy
+//	 │                                │
+//	 └────────────────▶ ahead ────────┘
+//	   copied while        its device page is a victim:
+//	   nobody waited       nothing to copy any more
+//
+// Clean and ahead pages that are reclaimed for others or forgotten are free.
 //
 // A sole page is the only contents of a block. A clean copy says the same as a
 // device page, so losing it loses nothing: it goes before any sole page,
@@ -23,10 +23,10 @@
 // decisions and counts take its page for free, so that copying ahead changes
 // the time things take and nothing else.
 //
-// A page evicted from the device, its victim, goes on in host memory if its
-// priority reaches Config.MinPriority and there is a free page, a clean copy,
-// or a sole page that nobody pins, that the Move does not read, and whose
-// priority is not above the victim's. Of several the one with the lowest
+// The contents of a victim, a page evicted from the device, go on in host
+// memory if its priority reaches Config.MinPriority and there is a free page, a
+// clean copy, or a sole page that nobody pins, that the Move does not read, and
+// whose priority is not above the victim's. Of several the one with the lowest
 // priority goes, of these the least recently used, of these the deepest.
 //
 // # A transfer

@@ -165,6 +165,16 @@ func (o *Offloader) Finish() {
 // clean copies; copies ahead of demand count as free.
 func (o *Offloader) Counts(pool messages.PoolID) messages.PageCounts { return o.hosts[pool].tally() }
 
+// Sole gives the host page that is the only contents of a block, or NoPage:
+// the tree must say the same of it.
+func (o *Offloader) Sole(pool messages.PoolID, b messages.BlockID) messages.PageID {
+	p := o.hosts[pool].find(b)
+	if p == messages.NoPage || o.hosts[pool].pages[p].state != sole {
+		return messages.NoPage
+	}
+	return p
+}
+
 // SetDevicePages follows a rebalance. Nothing may be under way on pages that go.
 func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 	o.enter(idle, "SetDevicePages")

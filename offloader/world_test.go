@@ -19,8 +19,7 @@ type devicePage struct {
 type worldPool struct {
 	host    oracle
 	device  []devicePage
-	value   map[messages.BlockID]int // the contents that a block names
-	depth   map[messages.BlockID]int32
+	value   map[messages.BlockID]int  // the contents that a block names
 	aheadOf map[messages.BlockID]bool // blocks that may have an ahead copy
 	unused  []messages.BlockID        // ids, reused soonest first
 	yields  []messages.BlockID        // the device has written these again
@@ -70,7 +69,6 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 		p := &worldPool{
 			host:    oracle{total: c.HostPages, floor: cfg.MinPriority},
 			value:   map[messages.BlockID]int{},
-			depth:   map[messages.BlockID]int32{},
 			aheadOf: map[messages.BlockID]bool{},
 		}
 		for range c.DevicePages {
@@ -379,8 +377,7 @@ func (w *world) launch() {
 func (w *world) store(pool messages.PoolID, page messages.PageID) {
 	p, d := w.pools[pool], &w.pools[pool].device[page]
 	soles := p.host.soles()
-	w.use++
-	w.serial++
+	w.serial++ // all pages of a step have one use and differ in depth
 	if len(soles) > 0 && w.chance(4) {
 		b := soles[w.pick(len(soles))]
 		if !slices.Contains(p.yields, b) {
@@ -394,8 +391,7 @@ func (w *world) store(pool messages.PoolID, page messages.PageID) {
 	b := p.unused[0]
 	p.unused = p.unused[1:]
 	p.value[b] = w.serial
-	p.depth[b] = int32(w.serial ^ 5)
-	*d = devicePage{b, w.priority(), w.use, p.depth[b]}
+	*d = devicePage{b, w.priority(), w.use, int32(w.serial ^ 5)}
 	w.m.contents[Slot{pool, messages.Primary, page}] = w.serial
 }
 
@@ -435,8 +431,8 @@ func (w *world) compare() error {
 		}
 		for _, e := range p.host.list {
 			page := w.o.hosts[i].find(e.block)
-			if page == messages.NoPage {
-				return fmt.Errorf("pool %d: block %d is not in host memory", i, e.block)
+			if page == messages.NoPage || e.clean != (w.o.Sole(pool, e.block) == messages.NoPage) {
+				return fmt.Errorf("pool %d: block %d is on host page %d, clean %t", i, e.block, page, e.clean)
 			}
 			if got := w.m.contents[Slot{pool, messages.Secondary, page}]; got != p.value[e.block] {
 				return fmt.Errorf("pool %d: host page %d holds %d, block %d is %d", i, page, got, e.block, p.value[e.block])

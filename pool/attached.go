@@ -12,3 +12,9 @@ func (p *Pool) Attached() []messages.PageBlock {
 	}
 	return list
 }
+
+// Caches is the block that a page caches, or NoBlock.
+func (p *Pool) Caches(page messages.PageID) messages.BlockID { return p.pages[page].block }
+
+// Holds tells whether a sequence or a pin holds a page.
+func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].idle() }

@@ -64,7 +64,9 @@ func (t *Tree) prioritize(b messages.BlockID, to messages.Priority) {
 	}
 }
 
-// relocate follows a page that was evicted, dropped, brought back or renumbered.
+// relocate follows a page that was evicted, dropped, brought back or
+// renumbered. The pool learns what a page caches that was brought back, and at
+// which priority, by an effect: it took the page without knowing.
 func (t *Tree) relocate(m messages.BlockMove) {
 	p := int(m.Pool)
 	if !t.alive(m.Block) {

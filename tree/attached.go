@@ -2,7 +2,8 @@ package tree
 
 import "github.com/kvactor/kvactor/messages"
 
-// Attached lists, by pool, the device pages of all blocks.
+// Attached lists, by pool, the device pages of all blocks, so that the tree and
+// the pools can be held against each other.
 func (t *Tree) Attached() [][]messages.PageBlock {
 	list := make([][]messages.PageBlock, len(t.pools))
 	for x := range t.walkAll() {

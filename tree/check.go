@@ -168,6 +168,7 @@ func (c *checker) totals() {
 	}
 	c.say(len(t.symbols.index)+len(t.symbols.free) == len(t.symbols.entries), "%d symbols and %d free of %d", len(t.symbols.index), len(t.symbols.free), len(t.symbols.entries))
 	for n, refs := range c.sessions {
+		c.say(refs > 0 || t.sessions.names[n] == "", "session %q has no blocks", t.sessions.names[n])
 		c.say(t.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", t.sessions.names[n], t.sessions.refs[n], refs)
 	}
 	c.say(len(t.sessions.index)+len(t.sessions.free) == len(t.sessions.names), "%d sessions and %d free of %d", len(t.sessions.index), len(t.sessions.free), len(t.sessions.names))

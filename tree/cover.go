@@ -41,8 +41,8 @@ func (c *cover) read(r *messages.Retention, prompt, tpb int) {
 	c.decode = r.Decode
 	for _, g := range r.Ranges {
 		end := g.End
-		if end == messages.EndOfPrompt || end > prompt {
-			end = prompt
+		if end == messages.EndOfPrompt {
+			end = prompt // past it the decode retention speaks anyway
 		}
 		s := span{first: up(g.Start), end: up(end), term: term{g.Priority, g.Duration}}
 		if s.first < s.end {

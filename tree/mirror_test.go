@@ -77,10 +77,10 @@ func (m *mirrors) index() map[string]messages.BlockID {
 	return ids
 }
 
-// move follows a page by what the coordinator told the tree.
-func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) {
-	fmt.Println("MOVE", v, m.device)
-	defer func() { fmt.Println("AFTER", m.device) }()
+// move follows a page by what the coordinator told the tree. What comes back
+// from host memory is left to the tree's effect.
+func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) (back bool) {
+	_, back = m.host[v.Pool][v.Block]
 	for page, b := range m.device[v.Pool] {
 		if b == v.Block {
 			delete(m.device[v.Pool], page)
@@ -89,16 +89,18 @@ func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) {
 	}
 	delete(m.host[v.Pool], v.Block)
 	switch page, tier, ok := v.To.Page(); {
+	case ok && tier == messages.Primary && back:
+		return true
 	case ok && tier == messages.Primary:
 		m.device[v.Pool][page], m.dprio[v.Pool][page] = v.Block, priority
 	case ok:
 		m.host[v.Pool][v.Block] = priority
 	}
+	return false
 }
 
 // follow does what the effects say, and checks that they are runs.
 func (m *mirrors) follow(effects []messages.Effect) {
-	fmt.Println("MOVE EFFECTS", effects, m.device)
 	m.forgot = map[[2]int32]bool{}
 	for _, e := range effects {
 		forDevice := e.Kind <= messages.Reprioritize
@@ -110,6 +112,10 @@ func (m *mirrors) follow(effects []messages.Effect) {
 		}
 		for i, b := range e.Blocks {
 			p := e.Pool
+			if e.Kind != messages.Detach && e.Kind != messages.HostForget && i > 0 && m.tree.alive(b) {
+				require.Equal(m.t, e.Blocks[i-1], m.tree.before(b), "not one run")
+				require.Equal(m.t, e.Depth+int32(i), m.tree.blocks.depth[b])
+			}
 			switch e.Kind {
 			case messages.Attach:
 				require.NotContains(m.t, m.device[p], e.Pages[i])

@@ -255,13 +255,15 @@ func (m *model) tables(n int) [][]messages.PageID {
 func (m *model) Move(*rapid.T) {
 	m.oracle.expire(m.now)
 	keys := m.mirrors.index()
+	back := map[messages.BlockMove]bool{} // by pool and block: stays where it came
 	for range m.int(1, 6, "moves") {
 		if len(m.oracle.blocks) == 0 {
 			break
 		}
 		b := rapid.SampledFrom(m.oracle.blocks).Draw(m.T, "block")
 		p := m.int(0, len(b.places)-1, "pool")
-		if b.places[p] == messages.Nowhere {
+		at := messages.BlockMove{Pool: messages.PoolID(p), Block: keys[b.key()]}
+		if b.places[p] == messages.Nowhere || back[at] {
 			continue
 		}
 		m.page++
@@ -269,9 +271,9 @@ func (m *model) Move(*rapid.T) {
 			messages.Nowhere, messages.OnDevice(m.page), messages.OnHost(m.page),
 		}).Draw(m.T, "to")
 		b.places[p] = to
-		v := messages.BlockMove{Pool: messages.PoolID(p), Block: keys[b.key()], To: to}
+		v := messages.BlockMove{Pool: at.Pool, Block: at.Block, To: to}
 		m.work.Moves = append(m.work.Moves, v)
-		m.mirrors.move(v, b.priority)
+		back[at] = m.mirrors.move(v, b.priority)
 		m.oracle.sweep()
 	}
 	m.apply()
@@ -351,6 +353,12 @@ func (m *model) Forget(*rapid.T) {
 
 // Look asks for everything there is, in the three ways there are.
 func (m *model) Look(*rapid.T) {
+	for p, list := range m.tree.Attached() {
+		require.Len(m, list, len(m.mirrors.device[p]))
+		for _, at := range list {
+			require.Equal(m, at.Block, m.mirrors.device[p][at.Page])
+		}
+	}
 	var s messages.Snapshot
 	m.tree.Snapshot(&s)
 	keys := m.mirrors.index()

@@ -113,7 +113,6 @@ func (t *Tree) split(x, i int32) int32 {
 		t.relabel(segment{y, 0, i}, x)
 		t.trim(x)
 		t.insert(y, x)
-		t.bubble(y)
 		return y
 	}
 	t.reserve(y, margins{back: n - i})
@@ -161,7 +160,6 @@ func (t *Tree) fuse(x int32) {
 	nd.off, nd.n, nd.depth = nd.off-n, n+m, nd.depth-n
 	t.replace(x, y)
 	t.relabel(segment{y, 0, n}, x)
-	t.bubble(y)
 	t.freeNode(x)
 }
 

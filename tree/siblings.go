@@ -125,7 +125,8 @@ func (t *Tree) insert(parent, x int32) {
 	t.bubble(t.nodes[x].up)
 }
 
-// remove takes x from among its siblings.
+// remove takes x, a ghost, from among its siblings; it counts for nothing, so
+// no latest above it changes.
 func (t *Tree) remove(x int32) {
 	for {
 		a, b := t.nodes[x].side[0], t.nodes[x].side[1]
@@ -138,10 +139,9 @@ func (t *Tree) remove(x int32) {
 		t.rotate(a)
 	}
 	t.hang(none, x)
-	t.bubble(t.nodes[x].up)
 }
 
-// replace puts y, which has the same first block, in the place of x.
+// replace puts y, which has taken over the first block of x, in the place of x.
 func (t *Tree) replace(x, y int32) {
 	t.hang(y, x)
 	from, to := &t.nodes[x], &t.nodes[y]

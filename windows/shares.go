@@ -122,17 +122,18 @@ func (l level) pages(sh *share) uint64 {
 	return min(sh.cap, max(sh.pages, q))
 }
 
-// raise lifts all pools to the highest level that leaves room for a page of any
-// of them, and returns the bytes left.
+// raise lifts all pools to the highest level that can be paid, and returns the
+// bytes left. Every page on the way is part of what is paid, so it fits when its
+// turn comes.
 func (s *splitting) raise(pools []*share, left uint64) uint64 {
-	var reserve, per uint64
+	var per uint64
 	for _, sh := range pools {
-		reserve, per = max(reserve, sh.pageBytes), max(per, sh.need)
+		per = max(per, sh.need)
 	}
 	low, high := uint64(0), uint64(MaxPages+1)*per // every pool is at its cap at high
 	for low < high {
 		mid := low + (high-low+1)/2
-		if cost(pools, level{mid, per}) <= left-reserve {
+		if cost(pools, level{mid, per}) <= left {
 			low = mid
 		} else {
 			high = mid - 1

@@ -31,7 +31,7 @@ func (c *Coordinator) admitAnswer() {
 func (c *Coordinator) giveBack(it *admission) {
 	for p := range c.Pools {
 		table := it.sequence.pools[p].tables[0]
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: table, Use: it.sequence.use, Shelter: c.sheltered(it.sequence, p)})
+		c.dropRange(it.sequence, p, table, 0)
 		it.sequence.pools[p].tables[0] = table[:0]
 	}
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
@@ -16,6 +17,8 @@ type Config struct {
 	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
 	// enable_partial_reuse and copy_on_partial_reuse.
 	Reuse, Partial, CopyOnPartial bool
+	// Divide splits bytes between the pools by fractions, as the configuration does.
+	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 }
 
 // Coordinator is the state of the actor that alone changes the others. It is
@@ -63,9 +66,10 @@ type Coordinator struct {
 	lostHost []messages.Effect  // host contents that a failed transfer lost
 	letGo    [][]messages.Token // prompts whose symbols nobody holds any more
 
-	admitting admitting
-	stepping  stepping
-	releasing releasing
+	admitting   admitting
+	stepping    stepping
+	releasing   releasing
+	rebalancing rebalancing
 
 	stats messages.Stats
 	audit auditing
@@ -74,6 +78,7 @@ type Coordinator struct {
 // New makes a coordinator of empty pools.
 func New(config Config, port Port) *Coordinator {
 	n := len(config.Pools)
+	config.Counts = slices.Clone(config.Counts)
 	c := &Coordinator{
 		Config: config, port: port, nextExpiry: messages.NoExpiry,
 		pages: make([]messages.PoolPages, n), host: make([]messages.PageCounts, n), reserved: make([]int, n),
@@ -90,6 +95,7 @@ func New(config Config, port Port) *Coordinator {
 		c.host[p] = messages.PageCounts{Total: count.Secondary, Free: count.Secondary}
 		c.stats.Pools[p].Name = config.Pools[p].Name
 	}
+	c.rebalancing.evicted = make([]int64, n)
 	c.admitting.init(n)
 	c.stepping.init(n)
 	return c

@@ -104,9 +104,3 @@ func (c *Coordinator) resetHeld() {
 	c.forget = messages.Forget{Epoch: c.epoch, Now: c.now, All: true, Keep: keep, Effects: c.forget.Effects[:0]}
 	c.sendForget((*Coordinator).forgotten)
 }
-
-// rebalance moves device memory between pools.
-func (c *Coordinator) rebalance(r *messages.Rebalance) {
-	r.Err = messages.Refuse(messages.NotSupported, "rebalance and a fixed number of pages exclude each other")
-	c.reply()
-}

@@ -12,6 +12,7 @@ type Port interface {
 	Tree(message any)
 	Pool(work *messages.PoolWork)
 	PoolAudit(audit *messages.Audit)
+	ResizePool(resize *messages.ResizePool)
 	Offloader(message any)
 	// Events hands over a request whose answer the events actor gives itself.
 	Events(request, sender any)

@@ -17,15 +17,15 @@ const DefaultBudget = 32
 // implements actor.Mailbox. Make it with Inline or Queued.
 //
 // At any time at most one goroutine is its runner; fields marked so are the
-// runner's own, all others belong to the lock. Not running and not suspended
-// implies that both queues are empty.
+// runner's own, all others belong to the lock. A started mailbox that has no
+// runner and is not suspended has empty queues.
 type Mailbox struct {
 	mu        sync.Mutex
 	user      queue
 	system    queue
 	running   bool
 	suspended bool // written by the runner under the lock
-	started   bool // handlers are known; before, messages wait
+	started   bool // by Start; before, all messages wait
 
 	// urgent counts system messages that are not yet taken, so that the runner
 	// sees them between two messages of a batch without the lock.
@@ -87,19 +87,20 @@ func (m *Mailbox) PostSystemMessage(x any) {
 	m.start()
 }
 
-// RegisterHandlers tells who receives and who runs; the library calls it once,
-// when the actor is already known by name.
+// RegisterHandlers tells who receives and who runs. The library calls it once,
+// when others may already send to the actor by its name.
 func (m *Mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher actor.Dispatcher) {
 	m.mu.Lock()
 	m.invoker = newGuard(invoker, m.onAbort)
 	m.dispatch = dispatcher
-	m.started = true
 	m.mu.Unlock()
 }
 
-// Start lets the actor receive what was posted before the handlers were known.
+// Start lets the actor receive. The library has posted the actor's Started by
+// then, so nothing that was sent to the name before is received before it.
 func (m *Mailbox) Start() {
 	m.mu.Lock()
+	m.started = true
 	m.start()
 }
 

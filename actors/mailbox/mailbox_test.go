@@ -254,7 +254,7 @@ func TestNilIsRefusedAtItsSender(t *testing.T) {
 	require.NoError(t, r.wait(t))
 }
 
-func TestMessagesBeforeTheHandlersAreKnownWait(t *testing.T) {
+func TestMessagesBeforeTheStartWait(t *testing.T) {
 	system := newSystem(t)
 	options := mailbox.Inline(newWorker(t))
 	var got []any

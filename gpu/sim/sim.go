@@ -122,11 +122,10 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	if passed, err := d.ask(t); passed || err != nil {
 		return err
 	}
-	release, err := d.moveTime(ctx)
-	if err != nil {
+	if err := d.moveTime(ctx); err != nil {
 		return err
 	}
-	defer release()
+	defer d.stopTime()
 	const lookEvery = 64
 	for n := 0; !d.passed(t); n++ {
 		if d.err != nil {
@@ -155,15 +154,15 @@ func (d *Device) ask(t gpu.Ticket) (passed bool, err error) {
 	return d.passed(t), nil
 }
 
-// moveTime takes run and then mu; release gives both back.
-func (d *Device) moveTime(ctx context.Context) (release func(), err error) {
+// moveTime takes run and then mu; stopTime gives both back.
+func (d *Device) moveTime(ctx context.Context) error {
 	select {
 	case d.run <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	d.mu.Lock()
-	return d.stopTime, nil
+	return nil
 }
 
 func (d *Device) stopTime() {
@@ -173,8 +172,8 @@ func (d *Device) stopTime() {
 
 // Advance moves time by t and runs what ends in it.
 func (d *Device) Advance(t time.Duration) {
-	release, _ := d.moveTime(context.Background())
-	defer release()
+	_ = d.moveTime(context.Background()) // which does not end
+	defer d.stopTime()
 	limit := d.now + int64(t)
 	for d.err == nil && d.step(limit) {
 	}
@@ -183,8 +182,8 @@ func (d *Device) Advance(t time.Duration) {
 
 // Drain runs everything that is queued.
 func (d *Device) Drain() {
-	release, _ := d.moveTime(context.Background())
-	defer release()
+	_ = d.moveTime(context.Background()) // which does not end
+	defer d.stopTime()
 	for d.err == nil && d.step(forever) {
 	}
 }

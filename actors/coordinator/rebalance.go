@@ -1,0 +1,261 @@
+package coordinator
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// rebalancing is the state of a Rebalance on its way through
+//
+//	divide → resize the pools → offload victims, copy moved pages
+//	→ tree follows → device memory follows → answer
+//
+// All of it is one round: no request sees pools of two sizes.
+type rebalancing struct {
+	pages   []int // by pool, the new counts
+	resize  []messages.ResizePool
+	device  messages.ResizeDevice
+	evicted []int64 // by pool, at the last rebalance: demand is what came since
+}
+
+// rebalance moves device memory between pools.
+func (c *Coordinator) rebalance(r *messages.Rebalance) {
+	r.Err, r.Rebalanced = nil, messages.Rebalanced{}
+	fractions := r.Fractions
+	if fractions == nil {
+		fractions = c.demand()
+	}
+	pages, err := c.divide(fractions)
+	if err == nil {
+		err = c.shrinkable(pages)
+	}
+	if err != nil {
+		r.Err = err
+		c.reply()
+		return
+	}
+	b := &c.rebalancing
+	b.pages = pages
+	b.resize = b.resize[:0]
+	for p, n := range pages {
+		b.resize = append(b.resize, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n})
+	}
+	c.pending += len(pages)
+	c.next = (*Coordinator).resized
+	for p := range b.resize {
+		c.port.ResizePool(&b.resize[p])
+	}
+}
+
+// divide turns fractions of the memory that the pools have together into pages.
+func (c *Coordinator) divide(fractions map[string]float64) ([]int, error) {
+	if fractions == nil { // nothing was in demand
+		pages := make([]int, len(c.Pools))
+		for p := range pages {
+			pages[p] = c.pages[p].Total
+		}
+		return pages, nil
+	}
+	if err := c.validateFractions(fractions); err != nil {
+		return nil, err
+	}
+	bytes := int64(0)
+	for p := range c.Pools {
+		bytes += int64(c.pages[p].Total) * c.Pools[p].PageBytes()
+	}
+	pages, err := c.Divide(fractions, bytes)
+	if err != nil {
+		return nil, messages.Refuse(messages.BadRequest, "%v", err)
+	}
+	return pages, nil
+}
+
+// validateFractions holds fractions to the rule of pool_fractions.
+func (c *Coordinator) validateFractions(fractions map[string]float64) error {
+	sum := 0.0
+	for p := range c.Pools {
+		name := c.Pools[p].Name
+		f, ok := fractions[name]
+		if !ok {
+			return messages.Refuse(messages.BadRequest, "fractions lack pool %s", name)
+		}
+		if !(f > 0 && f <= 1) {
+			return messages.Refuse(messages.BadRequest, "fraction %v of pool %s is not in (0, 1]", f, name)
+		}
+		sum += f
+	}
+	if len(fractions) > len(c.Pools) {
+		for name := range fractions {
+			if !slices.ContainsFunc(c.poolNames(), func(n string) bool { return n == name }) {
+				return messages.Refuse(messages.BadRequest, "fractions name %q, which is no pool", name)
+			}
+		}
+	}
+	if math.Abs(sum-1) > 1e-6 {
+		return messages.Refuse(messages.BadRequest, "fractions add up to %v, not to 1", sum)
+	}
+	return nil
+}
+
+func (c *Coordinator) poolNames() []string {
+	var names []string
+	for p := range c.Pools {
+		names = append(names, c.Pools[p].Name)
+	}
+	return names
+}
+
+// shrinkable refuses counts below what is held or reserved.
+func (c *Coordinator) shrinkable(pages []int) error {
+	for p, n := range pages {
+		if need := max(c.pages[p].Held+c.reserved[p], c.pages[p].Used); need > n {
+			return messages.RefusePages(c.Pools[p].Name, need, n)
+		}
+	}
+	return nil
+}
+
+// The demand rule: a pool's pressure is the share of its memory that was
+// evicted since the last rebalance. Memory moves when the highest pressure is
+// hysteresis times the lowest, a step of the poorer pool's memory at a time, so
+// that a workload that sways does not push memory to and fro.
+const (
+	hysteresis = 1.5
+	demandStep = 0.25
+)
+
+// demand gives the fractions that measured demand asks for; nil if the split is
+// right as it is.
+func (c *Coordinator) demand() map[string]float64 {
+	b := &c.rebalancing
+	total, low, high := int64(0), -1, -1
+	pressure := make([]float64, len(c.Pools))
+	for p := range c.Pools {
+		total += int64(c.pages[p].Total) * c.Pools[p].PageBytes()
+		pressure[p] = float64(c.stats.Pools[p].Evicted-b.evicted[p]) / float64(c.pages[p].Total)
+		b.evicted[p] = c.stats.Pools[p].Evicted
+		if low < 0 || pressure[p] < pressure[low] {
+			low = p
+		}
+		if high < 0 || pressure[p] > pressure[high] {
+			high = p
+		}
+	}
+	if low == high || pressure[high] == 0 || pressure[high] < hysteresis*pressure[low] {
+		return nil
+	}
+	spare := int64(c.pages[low].Total-max(c.pages[low].Held+c.reserved[low], c.pages[low].Used, 1)) * c.Pools[low].PageBytes()
+	step := min(spare, int64(demandStep*float64(c.pages[low].Total))*c.Pools[low].PageBytes())
+	if step <= 0 {
+		return nil
+	}
+	fractions := map[string]float64{}
+	for p := range c.Pools {
+		bytes := int64(c.pages[p].Total) * c.Pools[p].PageBytes()
+		switch p {
+		case low:
+			bytes -= step
+		case high:
+			bytes += step
+		}
+		fractions[c.Pools[p].Name] = float64(bytes) / float64(total)
+	}
+	return fractions
+}
+
+// resized hands victims and moved pages to the offloader, and asks what must
+// have passed before the memory that goes may go.
+func (c *Coordinator) resized() {
+	c.resetMove()
+	ready, _ := c.addReady()
+	for p := range c.rebalancing.resize {
+		z := &c.rebalancing.resize[p]
+		q := &c.move.Pools[p]
+		q.Victims = z.Victims
+		var pages []messages.PageID
+		for i := range z.Moves {
+			m := &z.Moves[i]
+			q.Copies = append(q.Copies, messages.PageCopy{
+				From: messages.OnDevice(m.Old), Block: messages.NoBlock, To: m.New, Tokens: c.TokensPerBlock,
+			})
+			pages = append(pages, m.New)
+		}
+		for page := z.Pages; page < c.pages[p].Total; page++ {
+			pages = append(pages, messages.PageID(page))
+		}
+		ready.Write = append(ready.Write, pages)
+		c.pages[p] = z.Counts
+	}
+	c.ordered = true
+	c.sendMove((*Coordinator).resizeMoved)
+}
+
+// resizeMoved tells the tree where the blocks are now.
+func (c *Coordinator) resizeMoved() {
+	c.resetApply()
+	c.moved()
+	c.rebalancing.device = messages.ResizeDevice{
+		Epoch: c.epoch, Pages: c.rebalancing.pages, Waits: slices.Clone(c.move.Ready[0].Tickets),
+	}
+	for p := range c.rebalancing.resize {
+		for _, m := range c.rebalancing.resize[p].Moves {
+			if m.Block != messages.NoBlock {
+				c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: m.Block, To: messages.OnDevice(m.New)})
+			}
+		}
+	}
+	if c.applyNeeded() {
+		c.sendApply((*Coordinator).resizeDevice)
+		return
+	}
+	c.resizeDevice()
+}
+
+// resizeDevice moves the memory itself.
+func (c *Coordinator) resizeDevice() {
+	c.pending++
+	c.next = (*Coordinator).rebalanced
+	c.port.Offloader(&c.rebalancing.device)
+}
+
+// rebalanced renumbers the pages in the tables and answers.
+func (c *Coordinator) rebalanced() {
+	r := c.round.request.(*messages.Rebalance)
+	b := &c.rebalancing
+	if b.device.Err != nil {
+		r.Err = messages.Refuse(messages.Internal, "rebalance of device memory: %v", b.device.Err)
+	}
+	for p := range b.resize {
+		renumber := map[messages.PageID]messages.PageID{}
+		moved := []messages.PageMove{}
+		for _, m := range b.resize[p].Moves {
+			renumber[m.Old] = m.New
+			if m.Held {
+				moved = append(moved, m.PageMove)
+			}
+		}
+		c.renumber(p, renumber)
+		c.Counts[p].Primary = b.pages[p]
+		r.Rebalanced.Pools = append(r.Rebalanced.Pools, c.Pools[p].Describe(c.Counts[p]))
+		r.Rebalanced.Moved = append(r.Rebalanced.Moved, moved)
+	}
+	c.reply()
+}
+
+// renumber follows moved pages in the tables of all sequences.
+func (c *Coordinator) renumber(p int, to map[messages.PageID]messages.PageID) {
+	if len(to) == 0 {
+		return
+	}
+	c.sequences.each(func(s *sequence) {
+		for _, table := range s.pools[p].tables {
+			for i, page := range table {
+				if moved, ok := to[page]; ok {
+					table[i] = moved
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/cmd/demo/internal/workload"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// conversationFlags are the flags of `demo` alone.
+type conversationFlags struct {
+	conversations, hosts int
+	pages, hostPages     int // of the full-attention pool; the others follow
+	seed                 uint64
+}
+
+func (f *conversationFlags) flags(c *cobra.Command) {
+	flags := c.Flags()
+	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "conversations to play")
+	flags.IntVar(&f.hosts, "hosts", 4, "hosts that share the engine, a goroutine each")
+	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
+	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
+	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
+}
+
+// The limits keep a slip of the finger from taking all memory.
+func (f *conversationFlags) check() error {
+	switch {
+	case f.conversations < 1 || f.conversations > 100_000:
+		return fmt.Errorf("--conversations %d is not within 1 and 100000", f.conversations)
+	case f.hosts < 1 || f.hosts > 64:
+		return fmt.Errorf("--hosts %d is not within 1 and 64", f.hosts)
+	case f.pages < 256 || f.pages > 100_000:
+		return fmt.Errorf("--pages %d is not within 256 and 100000", f.pages)
+	case f.hostPages < 0 || f.hostPages > 100_000:
+		return fmt.Errorf("--host-pages %d is not within 0 and 100000", f.hostPages)
+	}
+	return nil
+}
+
+// Sizes of the hosts' batches.
+const (
+	tokensPerBlock = 32
+	hostRunning    = 16
+	hostStepTokens = 1024
+	hostChunk      = 512
+)
+
+// play is one run of the demo.
+type play struct {
+	rig     *engine.Rig
+	preset  engine.Preset
+	users   []*workload.Users
+	servers []*serve.Server
+	start   time.Time
+
+	occupied [][]float64 // by pool: used and cached share of pages, over time
+	used     [][]float64 // by pool: used share
+}
+
+func converse(c *cobra.Command, f *conversationFlags) error {
+	if err := f.check(); err != nil {
+		return statusError{err, statusUsage}
+	}
+	p, err := openPlay(f)
+	if err != nil {
+		return err
+	}
+	requests := workload.Requests(p.users)
+	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts, on a %s with pages of %s\n",
+		f.conversations, requests, f.hosts, p.rig.Device.Info().Name, report.Bytes(p.pageMemory()))
+	err = p.run(c.Context(), report.NewProgress(c.ErrOrStderr(), "demo", requests))
+	if err != nil {
+		_, shut := p.rig.Shutdown(context.WithoutCancel(c.Context()))
+		return errors.Join(err, shut)
+	}
+	return p.finish(c)
+}
+
+// openPlay starts the engine and the hosts.
+func openPlay(f *conversationFlags) (*play, error) {
+	preset := engine.Hybrid()
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock = tokensPerBlock
+	cache.MaxAttentionWindow = preset.Windows
+	pools, err := windows.Pools(preset.Model, cache)
+	if err != nil {
+		return nil, err
+	}
+	var pages []windows.Counts
+	for _, p := range pools {
+		pages = append(pages, windows.Counts{Primary: f.pages, Secondary: f.hostPages})
+		cache.HostCacheSize += int64(f.hostPages) * p.PageBytes()
+	}
+	rig, err := engine.Open(engine.Options{Model: preset.Model, Cache: cache, Pages: pages})
+	if err != nil {
+		return nil, err
+	}
+	plan := workload.Default()
+	plan.Conversations, plan.Seed = f.conversations, f.seed
+	p := &play{
+		rig: rig, preset: preset, users: workload.Share(plan, f.hosts), start: time.Now(),
+		occupied: make([][]float64, len(pools)), used: make([][]float64, len(pools)),
+	}
+	for i, users := range p.users {
+		server, err := serve.New(serve.Config{
+			Rig: rig, Name: fmt.Sprintf("host %d", i), Model: preset.Costs, GPU: cost.H100(),
+			MaxRunning: hostRunning, StepTokens: hostStepTokens, ChunkTokens: hostChunk,
+		}, users)
+		if err != nil {
+			return nil, err
+		}
+		p.servers = append(p.servers, server)
+	}
+	return p, nil
+}
+
+// pageMemory is the device memory of all pools.
+func (p *play) pageMemory() int64 {
+	bytes := int64(0)
+	for _, pool := range p.rig.Engine.Pools() {
+		bytes += pool.PageBytes * int64(pool.PrimaryPages)
+	}
+	return bytes
+}
+
+// run lets the hosts serve and watches them.
+func (p *play) run(ctx context.Context, progress *report.Progress) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(p.servers))
+	for _, server := range p.servers {
+		go func() { ended <- server.Run(ctx) }()
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var failed error
+	for left := len(p.servers); left > 0; {
+		select {
+		case err := <-ended:
+			left--
+			if err != nil && failed == nil {
+				failed = err
+				cancel() // the others have nothing to wait for
+			}
+		case <-tick.C:
+			if failed == nil {
+				failed = p.watch(ctx, progress)
+			}
+		}
+	}
+	progress.Done(p.answered(), "")
+	return failed
+}
+
+func (p *play) answered() int {
+	n := 0
+	for _, u := range p.users {
+		n += u.Answered()
+	}
+	return n
+}
+
+// watch takes a sample of the pools.
+func (p *play) watch(ctx context.Context, progress *report.Progress) error {
+	stats, err := p.rig.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	for i, pool := range stats.Pools {
+		total := float64(pool.Primary.Total)
+		p.used[i] = append(p.used[i], float64(pool.Primary.Used)/total)
+		p.occupied[i] = append(p.occupied[i], float64(pool.Primary.Used+pool.Primary.Cached)/total)
+	}
+	progress.Set(p.answered(), fmt.Sprintf("%d running, %s of tokens reused", stats.Sequences,
+		report.Percent(stats.ReusedTokens, stats.PromptTokens)))
+	return nil
+}
+
+var errProblems = errors.New("wrong bytes or broken invariants were found")
+
+// finish prints the tables, checks everything and shuts the engine down.
+func (p *play) finish(c *cobra.Command) error {
+	wall := time.Since(p.start)
+	ctx := c.Context()
+	stats, err := p.rig.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	checked, problems, err := p.rig.Verify(ctx)
+	if err != nil {
+		return err
+	}
+	device := p.rig.Now()
+	leaked, err := p.rig.Shutdown(ctx)
+	if err != nil {
+		return err
+	}
+	if leaked > 0 {
+		problems = append(problems, fmt.Sprintf("%d pages are still held by sequences", leaked))
+	}
+	var total serve.Totals
+	for _, s := range p.servers {
+		total.Add(s.Totals())
+		problems = append(problems, s.Compute().Problems...)
+	}
+	r := tables{command: c, play: p, stats: &stats, total: &total, device: device, checked: checked, problems: problems}
+	if err := r.print(wall); err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return errProblems
+	}
+	return nil
+}

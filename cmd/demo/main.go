@@ -1,0 +1,106 @@
+// Command demo shows the cache engine at work: alone it plays a few hundred
+// conversations through a server, `demo replay` drives the engine with a
+// recorded trace, `demo script` with a file of requests.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses.
+const (
+	statusFailed = 1 // the work failed, or found something wrong
+	statusUsage  = 2 // the command line is wrong, or the script could not be read
+)
+
+// statusError is an error with the exit status that it means.
+type statusError struct {
+	error
+	status int
+}
+
+// Unwrap gives the error without the status.
+func (e statusError) Unwrap() error { return e.error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// run runs a command line and gives its exit status. Errors are one line.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	started := false
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		started = true
+		return nil
+	}
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "demo: %s\n", oneLine(err))
+	var known statusError
+	switch {
+	case errors.As(err, &known):
+		return known.status
+	case !started:
+		return statusUsage
+	}
+	return statusFailed
+}
+
+// oneLine joins the lines of an error that has several causes.
+func oneLine(err error) string {
+	text := []byte(err.Error())
+	for i, c := range text {
+		if c == '\n' {
+			text[i] = ';'
+		}
+	}
+	return string(text)
+}
+
+func rootCommand() *cobra.Command {
+	var profiling profiling
+	var conversations conversationFlags
+	root := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the cache engine at work on a simulated GPU",
+		Long: `demo plays a few hundred conversations, over a handful of assistants with long
+system prompts, through hosts that batch their requests and share one cache
+engine. Every page has real bytes; everything that is reused is checked.
+
+The device is simulated: its times are those of a GPU's link and of a model's
+arithmetic, the engine's own times are measured.`,
+		Example: `  demo
+  demo --conversations 600 --hosts 2
+  demo --profile cpu --profile-dir /tmp
+  demo replay trace.jsonl.gz --pages 20000 --atomic
+  demo script examples/requests.jsonl`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return profiling.around(c, func() error { return converse(c, &conversations) })
+		},
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	profiling.flags(root)
+	conversations.flags(root)
+	root.AddCommand(replayCommand(&profiling), scriptCommand())
+	return root
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// tables is what the demo prints in the end.
+type tables struct {
+	command  *cobra.Command
+	play     *play
+	stats    *messages.Stats
+	total    *serve.Totals
+	device   time.Duration
+	checked  int
+	problems []string
+}
+
+func (r *tables) print(wall time.Duration) error {
+	for _, t := range []*report.Table{r.requests(), r.pools(), r.transfers(), r.time()} {
+		if err := t.Write(r.command.OutOrStdout(), report.Locale()); err != nil {
+			return err
+		}
+	}
+	if err := printTimings(r.command, r.play.rig.Meter, wall); err != nil {
+		return err
+	}
+	if err := r.picture(); err != nil {
+		return err
+	}
+	return r.verdict()
+}
+
+func (r *tables) requests() *report.Table {
+	t := &report.Table{Title: "requests and tokens", Header: []string{"", "count", "share"}}
+	n := r.total
+	t.Row("requests answered", report.Count(n.Requests), "")
+	t.Row("requests given up", report.Count(n.GivenUp), "")
+	t.Row("waits for pages", report.Count(n.Refusals), "")
+	t.Row("preemptions", report.Count(n.Preemptions), "")
+	t.Row("prompt tokens", report.Count(n.PromptTokens), "")
+	t.Row("  reused", report.Count(n.ReusedTokens), report.Percent(n.ReusedTokens, n.PromptTokens))
+	t.Row("  computed", report.Count(n.ComputedTokens), report.Percent(n.ComputedTokens, n.PromptTokens))
+	t.Row("answer tokens", report.Count(n.AnswerTokens), "")
+	t.Row("batched steps", report.Count(n.Steps), "")
+	return t
+}
+
+// pools shows reuse by tier: an onboarded page was reused from host memory.
+func (r *tables) pools() *report.Table {
+	t := &report.Table{
+		Title:  "pages by pool",
+		Header: []string{"pool", "pages", "host", "reused on device", "from host", "in part", "evicted", "offloaded", "dropped"},
+	}
+	for _, p := range r.stats.Pools {
+		t.Row(p.Name, report.Count(p.Primary.Total), report.Count(p.Secondary.Total),
+			report.Count(max(0, p.ReusedFull-p.Onboarded)), report.Count(p.Onboarded), report.Count(p.ReusedPartial),
+			report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.Dropped))
+	}
+	return t
+}
+
+// transfers shows what the device's copy engines did.
+func (r *tables) transfers() *report.Table {
+	t := &report.Table{
+		Title:  "copies on the link and on the device",
+		Header: []string{"direction", "calls", "copies", "bytes", "engine busy"},
+	}
+	counters := r.play.rig.Sim.Counters()
+	for _, row := range []struct {
+		direction gpu.Direction
+		name      string
+	}{{gpu.Offload, "device to host"}, {gpu.Onboard, "host to device"}, {gpu.Local, "on the device"}} {
+		n := counters.Directions[row.direction]
+		t.Row(row.name, report.Count(n.Calls), report.Count(n.Copies), report.Bytes(n.Bytes), report.Duration(n.Busy))
+	}
+	return t
+}
+
+// time shows what reuse saves, by the model of the device.
+func (r *tables) time() *report.Table {
+	t := &report.Table{
+		Title:  "time on the modelled GPU (" + r.play.preset.Costs.Name + " on one H100)",
+		Header: []string{"", "time", "share"},
+	}
+	n := r.total
+	all := n.Prefill + n.Saved
+	t.Row("prefill without reuse", report.Duration(all), "")
+	t.Row("prefill computed", report.Duration(n.Prefill), report.Percent(n.Prefill.Nanoseconds(), all.Nanoseconds()))
+	t.Row("prefill saved", report.Duration(n.Saved), report.Percent(n.Saved.Nanoseconds(), all.Nanoseconds()))
+	if n.Requests > 0 {
+		t.Row("mean wait for the first token", report.Duration(n.Wait/time.Duration(n.Requests)), "")
+	}
+	t.Row("the whole run", report.Duration(r.device), "")
+	return t
+}
+
+// pictureWidth is that of a narrow terminal, without the names of the pools.
+const pictureWidth = 60
+
+// picture draws how full the pools were over the run.
+func (r *tables) picture() error {
+	out, style := r.command.OutOrStdout(), report.Locale()
+	if _, err := fmt.Fprintf(out, "\ndevice pages over the run, used and cached, then used alone\n"); err != nil {
+		return err
+	}
+	for i, p := range r.stats.Pools {
+		_, err := fmt.Fprintf(out, "%10s %s\n%10s %s\n", p.Name, style.Sparkline(r.play.occupied[i], pictureWidth),
+			"", style.Sparkline(r.play.used[i], pictureWidth))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *tables) verdict() error {
+	out := r.command.OutOrStdout()
+	_, err := fmt.Fprintf(out, "\n%s reused pages were checked byte by byte, %s of them wrong; %s stored pages at the end: ",
+		report.Count(r.total.VerifiedPages), report.Count(r.total.WrongPages), report.Count(r.checked))
+	if err != nil {
+		return err
+	}
+	if len(r.problems) == 0 {
+		_, err = fmt.Fprintln(out, "all right; all invariants hold")
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%d problems\n", len(r.problems))
+	for _, problem := range r.problems {
+		_, err = fmt.Fprintln(out, "  "+problem)
+	}
+	return err
+}

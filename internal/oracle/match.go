@@ -1,0 +1,142 @@
+package oracle
+
+import (
+	"github.com/kvactor/kvactor/messages"
+)
+
+// prompt is what is matched: a namespace, all tokens, and at most so many of
+// them.
+type prompt struct {
+	namespace messages.Namespace
+	key       []symbol
+	limit     int
+}
+
+// match is the answer to a prompt.
+type match struct {
+	tokens int    // L
+	source *block // of the tokens after the last whole block; nil: there are none
+}
+
+// matchWhole is the longest match that ends at a block boundary.
+func (o *Oracle) matchWhole(q prompt) match {
+	if !o.cfg.BlockReuse {
+		return match{}
+	}
+	for tokens := q.limit / o.tpb * o.tpb; tokens > 0; tokens -= o.tpb {
+		if o.covered(q, tokens) {
+			return match{tokens: tokens}
+		}
+	}
+	return match{}
+}
+
+// matchPartial is the longest match, ending inside a block or at a boundary.
+func (o *Oracle) matchPartial(q prompt) match {
+	if !o.cfg.BlockReuse || !o.cfg.PartialReuse {
+		return o.matchWhole(q)
+	}
+	for tokens := q.limit; tokens > 0; tokens-- {
+		if !o.covered(q, tokens) {
+			continue
+		}
+		if tokens%o.tpb == 0 {
+			return match{tokens: tokens}
+		}
+		if b := o.source(q, tokens); b != nil {
+			return match{tokens: tokens, source: b}
+		}
+	}
+	return match{}
+}
+
+// covered tells whether each pool has the whole blocks before position that the
+// token there attends to.
+func (o *Oracle) covered(q prompt, position int) bool {
+	for index := range position / o.tpb {
+		b := o.find(q.namespace, q.key[:(index+1)*o.tpb])
+		for _, p := range o.pool {
+			if o.needs(p, index, position) && (b == nil || b.at[p.id] == nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// source is the block that the tokens from the last block boundary to tokens can
+// come from: it shares all of them and every pool has it. Of several, the one
+// stored or claimed last.
+func (o *Oracle) source(q prompt, tokens int) *block {
+	var best *block
+	for _, b := range o.blocks {
+		if b.namespace != q.namespace || b.index != tokens/o.tpb || !everywhere(b) {
+			continue
+		}
+		if shared(b.key, q.key) >= tokens && (best == nil || best.touched < b.touched) {
+			best = b
+		}
+	}
+	return best
+}
+
+// reach is the number of leading tokens that lead into a block which some pool
+// holds: the whole of it or, with partial reuse, a part.
+func (o *Oracle) reach(q prompt) int {
+	reach := 0
+	for _, b := range o.blocks {
+		if b.namespace != q.namespace {
+			continue
+		}
+		n := min(shared(b.key, q.key), q.limit)
+		switch {
+		case n <= b.index*o.tpb:
+			// It stands behind another prefix.
+		case n == len(b.key) && o.whole(b), o.cfg.PartialReuse:
+			reach = max(reach, n)
+		}
+	}
+	return reach
+}
+
+// lacking tells whether a full-attention pool lacks a block of [0, reach).
+func (o *Oracle) lacking(q prompt, reach int) bool {
+	for _, p := range o.pool {
+		if p.limited() {
+			continue
+		}
+		for first := 0; first < reach; first += o.tpb {
+			if !o.holds(p, q, min(first+o.tpb, reach)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holds tells whether pool p has a block that begins with the tokens of the
+// prompt's block which ends at end, whole or cut there.
+func (o *Oracle) holds(p *pool, q prompt, end int) bool {
+	for _, b := range o.blocks {
+		if b.namespace == q.namespace && b.index == (end-1)/o.tpb && b.at[p.id] != nil && shared(b.key, q.key) >= end {
+			return true
+		}
+	}
+	return false
+}
+
+// why says how the prompt met the cache, given what was reused in the end.
+func (o *Oracle) why(q prompt, reused, reach int) messages.Why {
+	switch {
+	case !o.cfg.BlockReuse:
+		return messages.WhyDisabled
+	case reach == 0:
+		return messages.WhyCold
+	case reused == reach:
+		return messages.WhyHit
+	case o.lacking(q, reach):
+		return messages.WhyEvicted
+	default:
+		return messages.WhyWindowHole
+	}
+}

@@ -1,0 +1,58 @@
+package offloader
+
+import (
+	"math/rand/v2"
+	"sort"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// The order against a sorted list, with pages that come and go anywhere.
+func TestOrderAgainstSorting(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	pages := make([]hostPage, 100)
+	for i := range pages {
+		pages[i].place = -1
+	}
+	var o order
+	in := map[messages.PageID]bool{}
+	for range 2000 {
+		p := messages.PageID(r.IntN(len(pages)))
+		if in[p] {
+			o.remove(pages, p)
+			delete(in, p)
+		} else {
+			pages[p].state = sole
+			pages[p].priority = messages.Priority(r.IntN(4))
+			pages[p].age = r.Uint64N(6)
+			pages[p].depth = r.Int32N(6)
+			o.push(pages, p)
+			in[p] = true
+		}
+		require.Equal(t, first(pages, in), o.top())
+		for i, p := range o.heap {
+			if int(pages[p].place) != i || i > 0 && sooner(pages, p, o.heap[(i-1)/2]) {
+				t.Fatalf("page %d at %d", p, i)
+			}
+		}
+	}
+}
+
+// first sorts the pages by the rule, word for word.
+func first(pages []hostPage, in map[messages.PageID]bool) messages.PageID {
+	var list []messages.PageID
+	for p := range in {
+		list = append(list, p)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i] < list[j] })
+	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].depth > pages[list[j]].depth })
+	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].age < pages[list[j]].age })
+	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].priority < pages[list[j]].priority })
+	if len(list) == 0 {
+		return messages.NoPage
+	}
+	return list[0]
+}

@@ -1,0 +1,20 @@
+package pool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// TestAttached lists used and cached pages alike.
+func TestAttached(t *testing.T) {
+	p := full(t, 4)
+	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
+		{Kind: messages.Take, N: 1}, // page 3
+		{Kind: messages.Claim, Pages: []messages.PageID{1}},
+		{Kind: messages.DetachPages, Pages: []messages.PageID{2}},
+	}})
+	assert.Equal(t, []messages.PageBlock{{Page: 0, Block: 0}, {Page: 1, Block: 1}}, p.Attached())
+}
