@@ -2,9 +2,11 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -56,8 +58,12 @@ func (c *call) finish() {
 	}
 }
 
-// Abort answers a call that no actor will serve.
+// Abort answers a call that no actor will serve. When the coordinator panicked
+// the call is still in its line or its round, and the recovery sees to it.
 func (c *call) Abort(err error) {
+	if errors.Is(err, mailbox.ErrPanicked) {
+		return
+	}
 	if c.stage.Load() == callCancelled || c.answer.Load() == answerFinished {
 		return
 	}

@@ -56,3 +56,15 @@ func (e *Engine) stop() {
 }
 
 var _ actor.SupervisorStrategy = (*family)(nil)
+
+// Inject makes an actor panic at its next message, as a bug in it would: it is
+// how hosts and tests try out recovery. Actors are coordinator, tree, offloader
+// and pool:NAME.
+func (e *Engine) Inject(name string) error {
+	f, ok := e.family.shells[name]
+	if !ok {
+		return messages.Refuse(messages.BadRequest, "no actor %q: there are coordinator, tree, offloader and pool:NAME", name)
+	}
+	f.lit.Store(true)
+	return nil
+}

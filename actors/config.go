@@ -63,10 +63,12 @@ func validatePages(pools []windows.Pool, pages []windows.Counts) error {
 type Option func(*options)
 
 type options struct {
-	name        string
-	clock       func() time.Duration
-	maxInFlight int
-	refuseBusy  bool
+	name          string
+	clock         func() time.Duration
+	maxInFlight   int
+	refuseBusy    bool
+	maxRestarts   int
+	restartWindow time.Duration
 }
 
 // WithName names the engine's actor; the default is "kvactor" and a number.
@@ -88,9 +90,15 @@ func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight
 // WithBusyRefusal makes a call over the bound return ErrBusy at once.
 func WithBusyRefusal() Option { return func(o *options) { o.refuseBusy = true } }
 
+// WithRestartLimit says how many failures of actors within a while the engine
+// recovers from; one more and it has failed. The default is 5 in 10 s.
+func WithRestartLimit(failures int, within time.Duration) Option {
+	return func(o *options) { o.maxRestarts, o.restartWindow = failures, within }
+}
+
 func newOptions(list []Option) (options, error) {
 	start := time.Now()
-	o := options{maxInFlight: DefaultMaxInFlight, clock: func() time.Duration { return time.Since(start) }}
+	o := options{maxInFlight: DefaultMaxInFlight, maxRestarts: 5, restartWindow: 10 * time.Second, clock: func() time.Duration { return time.Since(start) }}
 	for _, set := range list {
 		set(&o)
 	}

@@ -14,18 +14,67 @@ import (
 // facade as calls, or from hosts that are actors as the messages themselves;
 // everything else that comes is an answer to what the coordinator sent.
 type coordinatorActor struct {
-	core *coordinator.Coordinator
-	port *port
+	core    *coordinator.Coordinator
+	port    *port
+	fuse    fuse
+	serving bool // the core is at work: after a panic its round cannot be trusted
 }
+
+// actorFailed tells the coordinator that an actor was restarted.
+type actorFailed struct{ failure coordinator.Failure }
 
 // Receive passes requests and answers to the core.
 func (a *coordinatorActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
+	case *actorFailed:
+		a.failed(m.failure)
+		return
+	case *actor.Stopping:
+		a.core.Stop(mailbox.ErrStopped)
+		return
+	case actor.AutoReceiveMessage:
+		return
+	}
+	if a.fuse.lit.Load() {
+		a.keep(ctx)
+		a.fuse.burn("coordinator")
+	}
+	a.serving = true
+	a.serve(ctx)
+	a.serving = false
+}
+
+// keep puts a request into the line, so that it outlives the panic to come.
+func (a *coordinatorActor) keep(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *call:
+		a.core.Queue(m.request, m)
+	case epoched:
+	default:
+		a.core.Queue(m, ctx.Sender())
+	}
+}
+
+// failed begins the recovery from a failed actor, itself included.
+func (a *coordinatorActor) failed(f coordinator.Failure) {
+	if f.Actor == "coordinator" {
+		f.Dirty = a.serving
+	}
+	a.serving = true
+	a.core.Failed(f)
+	a.serving = false
+}
+
+// serve tells requests from answers; an answer of an epoch that is over is
+// nobody's any more.
+func (a *coordinatorActor) serve(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
 	case *call:
 		a.core.Submit(m.request, m)
-	case *messages.Match, *messages.Apply, *messages.Forget, *messages.Locate, *messages.Snapshot, *messages.Contents,
-		*messages.PoolWork, *messages.Move, *messages.Audit, *messages.ResizePool, *messages.ResizeDevice:
-		a.core.Answered()
+	case epoched:
+		if m.Answers() == a.core.Epoch() {
+			a.core.Answered()
+		}
 	case *messages.Admit, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
 		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
 		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents,
@@ -33,6 +82,9 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 		a.core.Submit(m, ctx.Sender())
 	}
 }
+
+// epoched is an answer: it says of which epoch.
+type epoched interface{ Answers() uint32 }
 
 // port carries the core's messages straight to the mailboxes of the others.
 type port struct {
@@ -46,13 +98,14 @@ type port struct {
 
 var _ coordinator.Port = (*port)(nil)
 
-func (p *port) Tree(message any)                  { p.tree.PostUserMessage(message) }
-func (p *port) Pool(work *messages.PoolWork)      { p.pools[work.Pool].PostUserMessage(work) }
-func (p *port) PoolAudit(audit *messages.Audit)   { p.pools[audit.Pool].PostUserMessage(audit) }
-func (p *port) ResizePool(r *messages.ResizePool) { p.pools[r.Pool].PostUserMessage(r) }
-func (p *port) Offloader(message any)             { p.offloader.PostUserMessage(message) }
-func (p *port) Now() time.Duration                { return p.clock() }
-func (p *port) Events(request, sender any)        { p.events.PostUserMessage(&forward{request, sender, p}) }
+func (p *port) Tree(message any)                    { p.tree.PostUserMessage(message) }
+func (p *port) Pool(work *messages.PoolWork)        { p.pools[work.Pool].PostUserMessage(work) }
+func (p *port) PoolAudit(audit *messages.Audit)     { p.pools[audit.Pool].PostUserMessage(audit) }
+func (p *port) ResizePool(r *messages.ResizePool)   { p.pools[r.Pool].PostUserMessage(r) }
+func (p *port) RebuildPool(r *messages.RebuildPool) { p.pools[r.Pool].PostUserMessage(r) }
+func (p *port) Offloader(message any)               { p.offloader.PostUserMessage(message) }
+func (p *port) Now() time.Duration                  { return p.clock() }
+func (p *port) Events(request, sender any)          { p.events.PostUserMessage(&forward{request, sender, p}) }
 
 // Begin asks a caller whether it still waits; actors always do.
 func (p *port) Begin(sender any) bool {
@@ -68,6 +121,19 @@ func (p *port) Reply(request, sender any) {
 	case *actor.PID:
 		if to != nil {
 			p.system.Root.Send(to, request)
+		}
+	}
+}
+
+// Abort tells a caller that its request could not be served. An actor gets the
+// request inside an Aborted.
+func (p *port) Abort(request, sender any, cause error) {
+	switch to := sender.(type) {
+	case *call:
+		to.Abort(cause)
+	case *actor.PID:
+		if to != nil {
+			p.system.Root.Send(to, &messages.Aborted{Request: request, Err: cause})
 		}
 	}
 }

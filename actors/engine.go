@@ -42,6 +42,7 @@ type Engine struct {
 	ending  sync.Once
 	leaked  int
 	failed  atomic.Pointer[error]
+	family  *family
 }
 
 // engines numbers the engines of a process, for the names of their actors.
@@ -103,7 +104,8 @@ func (e *Engine) spawn(parent actor.SpawnerContext, o options) error {
 	if name == "" {
 		name = fmt.Sprintf("kvactor-%d", engines.Add(1))
 	}
-	family := &family{engine: e, clock: o.clock, ready: make(chan error, 1)}
+	family := &family{engine: e, clock: o.clock, ready: make(chan error, 1), restarts: restarts{limit: o.maxRestarts, within: o.restartWindow}}
+	e.family = family
 	props := actor.PropsFromProducer(func() actor.Actor { return family },
 		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)
 	pid, err := parent.SpawnNamed(props, name)

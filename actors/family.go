@@ -1,7 +1,9 @@
 package actors
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -11,12 +13,35 @@ import (
 )
 
 // family is the parent of the engine's actors and their supervisor. A panic of
-// any of them is a bug of ours: the engine fails, visibly, and every call that
-// waits is answered.
+// any of them is a bug of ours: the actor is restarted and the coordinator
+// rebuilds what it held. Too many of them in a short time, and the engine fails,
+// visibly: every call that waits or comes later is answered with the cause.
 type family struct {
-	engine *Engine
-	clock  func() time.Duration
-	ready  chan error
+	engine   *Engine
+	clock    func() time.Duration
+	ready    chan error
+	restarts restarts
+	shells   map[string]*fuse // by actor, for Inject
+	tree     *treeActor
+}
+
+// restarts counts the failures of the last while.
+type restarts struct {
+	limit  int
+	within time.Duration
+	at     []time.Time
+}
+
+// over notes a failure and tells whether there have been too many.
+func (r *restarts) over(now time.Time) bool {
+	kept := r.at[:0]
+	for _, t := range r.at {
+		if now.Sub(t) < r.within {
+			kept = append(kept, t)
+		}
+	}
+	r.at = append(kept, now)
+	return len(r.at) > r.limit
 }
 
 // Receive starts the children.
@@ -32,8 +57,10 @@ func (f *family) start(ctx actor.Context) error {
 	e := f.engine
 	p := &port{system: e.system, clock: f.clock}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p}
-	t := &treeActor{core: e.newTree()}
-	o := &offloaderActor{core: e.newOffloader(), lanes: e.lanes}
+	t := &treeActor{core: e.newTree(), renew: e.newTree}
+	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, lanes: e.lanes}
+	f.shells = map[string]*fuse{"coordinator": &c.fuse, "tree": &t.fuse, "offloader": &o.fuse}
+	f.tree = t
 	var err error
 	if e.front, e.coordinator, err = f.child(ctx, "coordinator", c); err != nil {
 		return err
@@ -56,13 +83,19 @@ func (f *family) start(ctx actor.Context) error {
 			return err
 		}
 		p.pools = append(p.pools, box)
+		f.shells["pool:"+e.pools[i].Name] = &a.fuse
 	}
 	return nil
 }
 
-// child spawns one actor with our mailbox and dispatcher.
+// child spawns one actor with our mailbox and dispatcher. The shell outlives
+// restarts; it is what knows the state.
 func (f *family) child(ctx actor.Context, name string, a actor.Actor) (*actor.PID, *mailbox.Mailbox, error) {
-	lost := func(message any, err error) { f.engine.fail(fmt.Errorf("%s: %w", name, err)) }
+	lost := func(_ any, err error) {
+		if errors.Is(err, mailbox.ErrStopped) {
+			f.engine.fail(fmt.Errorf("%s: %w", name, err))
+		}
+	}
 	props := actor.PropsFromProducer(func() actor.Actor { return a }, mailbox.Inline(f.engine.worker, mailbox.OnAbort(lost))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
@@ -71,9 +104,16 @@ func (f *family) child(ctx actor.Context, name string, a actor.Actor) (*actor.PI
 	return pid, mailbox.Of(f.engine.system, pid), nil
 }
 
-// HandleFailure stops all children: what they knew of each other cannot be
-// trusted any more.
+// HandleFailure restarts the actor that failed and lets the coordinator
+// rebuild what it held; after too many failures it stops all.
 func (f *family) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
-	f.engine.fail(fmt.Errorf("%s panicked: %v", child.Id, reason))
-	supervisor.StopChildren(supervisor.Children()...)
+	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
+	cause := fmt.Errorf("%s panicked: %v", name, reason)
+	if f.restarts.over(time.Now()) {
+		f.engine.fail(fmt.Errorf("%d failures within %v, the last: %w", len(f.restarts.at), f.restarts.within, cause))
+		supervisor.StopChildren(supervisor.Children()...)
+		return
+	}
+	supervisor.RestartChildren(child)
+	f.engine.coordinator.PostUserMessage(&actorFailed{coordinator.Failure{Actor: name, Dirty: name == "tree" && f.tree.changing, Cause: cause}})
 }

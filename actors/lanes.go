@@ -19,6 +19,8 @@ type lanes struct {
 	pools   []gpu.Pool // by PoolID
 	pages   []int      // by PoolID, device pages now
 	batch   gpu.Batch  // reused
+	// last is the latest ticket of each stream that the engine was told of.
+	last map[gpu.Stream]messages.Ticket
 }
 
 const laneCount = 3
@@ -28,7 +30,7 @@ var laneNames = [laneCount]string{offloader.Offload: "offload", offloader.Onboar
 
 // openLanes makes streams and pools on the device.
 func openLanes(device gpu.Device, pools []windows.Pool, counts []windows.Counts) (*lanes, error) {
-	l := &lanes{device: device}
+	l := &lanes{device: device, last: map[gpu.Stream]messages.Ticket{}}
 	for i, name := range laneNames {
 		stream, err := device.NewStream(name)
 		if err != nil {
@@ -61,6 +63,22 @@ func (l *lanes) close() error {
 		problems = append(problems, l.device.DestroyPool(p))
 	}
 	l.pools = nil
+	return errors.Join(problems...)
+}
+
+// saw remembers a ticket.
+func (l *lanes) saw(t messages.Ticket) {
+	if !t.IsZero() && t.Seq > l.last[t.Stream].Seq {
+		l.last[t.Stream] = t
+	}
+}
+
+// sync waits for everything that the engine was told of.
+func (l *lanes) sync() error {
+	var problems []error
+	for _, t := range l.last {
+		problems = append(problems, l.device.Sync(context.Background(), t))
+	}
 	return errors.Join(problems...)
 }
 
@@ -98,6 +116,7 @@ func (l *lanes) submit(s *offloader.Submission) (ticket messages.Ticket, failed 
 		})
 	}
 	ticket, err := l.device.Submit(l.streams[s.Lane], b)
+	l.saw(ticket)
 	if err == nil {
 		return ticket, -1
 	}

@@ -12,40 +12,92 @@ import (
 // the lanes carry the copies to the device.
 type offloaderActor struct {
 	core        *offloader.Offloader
+	renew       func() *offloader.Offloader
 	lanes       *lanes
 	coordinator *mailbox.Mailbox
 	self        *mailbox.Mailbox
+	fuse        fuse
+	moving      bool // a Move is under way: after a panic host memory cannot be trusted
 }
 
-// memoryMoved tells that device memory follows a rebalance.
-type memoryMoved struct{ resize *messages.ResizeDevice }
+// waited is a message whose answer had to wait for the device.
+type waited struct{ message any }
 
 // Receive serves one round and sends it back.
 func (a *offloaderActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *messages.Move:
-		a.core.Begin(m)
-		for s := a.core.Next(); s != nil; s = a.core.Next() {
-			a.core.Submitted(a.lanes.submit(s))
-		}
-		a.core.Finish()
-	case *messages.ResizeDevice:
-		// The one wait for the device: on a goroutine, never in here.
-		go func() {
-			m.Err = a.lanes.resize(m)
-			a.self.PostUserMessage(&memoryMoved{m})
-		}()
-		return
-	case *memoryMoved:
-		for p, n := range m.resize.Pages {
-			a.core.SetDevicePages(messages.PoolID(p), n)
-		}
-		a.coordinator.PostUserMessage(m.resize)
-		return
+		a.fuse.burn("offloader")
+		a.moving = true
+		a.move(m)
+		a.moving = false
 	case *messages.Audit:
 		m.Problem = a.core.Check()
+	case *messages.RebuildHost:
+		a.rebuild(m)
+	case *messages.ResizeDevice:
+		a.wait(m, func() { m.Err = a.lanes.resize(m) })
+		return
+	case *messages.Quiesce:
+		a.wait(m, func() { m.Err = a.lanes.sync() })
+		return
+	case *waited:
+		a.waited(m.message)
+		a.coordinator.PostUserMessage(m.message)
+		return
 	default:
 		return
 	}
 	a.coordinator.PostUserMessage(ctx.Message())
+}
+
+// move lets the core decide and carries what it submits.
+func (a *offloaderActor) move(m *messages.Move) {
+	for i := range m.Marks {
+		a.lanes.saw(m.Marks[i].Ticket)
+	}
+	a.core.Begin(m)
+	for s := a.core.Next(); s != nil; s = a.core.Next() {
+		a.core.Submitted(a.lanes.submit(s))
+	}
+	a.core.Finish()
+}
+
+// wait lets a goroutine wait for the device, never the actor.
+func (a *offloaderActor) wait(message any, forDevice func()) {
+	go func() {
+		forDevice()
+		a.self.PostUserMessage(&waited{message})
+	}()
+}
+
+// waited goes on where the wait began.
+func (a *offloaderActor) waited(message any) {
+	switch m := message.(type) {
+	case *messages.ResizeDevice:
+		for p, n := range m.Pages {
+			a.core.SetDevicePages(messages.PoolID(p), n)
+		}
+	case *messages.Quiesce:
+		m.Dirty, a.moving = a.moving, false
+	}
+}
+
+// rebuild makes the core anew; all transfers are over.
+func (a *offloaderActor) rebuild(m *messages.RebuildHost) {
+	old := a.core
+	a.core = a.renew()
+	m.Counts = m.Counts[:0]
+	for p := range m.Kept {
+		id := messages.PoolID(p)
+		kept := make([]offloader.Kept, 0, len(m.Kept[p]))
+		for _, k := range m.Kept[p] {
+			kept = append(kept, offloader.Kept{
+				Page: k.Page, Block: k.Block, Depth: k.Depth, Priority: k.Priority, Pins: int(k.Pins), Use: old.UseOf(id, k.Block),
+			})
+		}
+		a.core.SetDevicePages(id, m.Pages[p])
+		a.core.Adopt(id, kept)
+		m.Counts = append(m.Counts, a.core.Counts(id))
+	}
 }

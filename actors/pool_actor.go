@@ -15,21 +15,39 @@ import (
 type poolActor struct {
 	core        *pool.Pool
 	coordinator *mailbox.Mailbox
+	fuse        fuse
 }
 
 // Receive serves one batch and sends it back.
 func (a *poolActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *messages.PoolWork:
+		a.fuse.burn("pool " + a.core.Name())
 		a.core.Do(m)
 	case *messages.ResizePool:
 		resizePool(a.core, m)
+	case *messages.RebuildPool:
+		a.rebuild(m)
 	case *messages.Audit:
 		auditPool(a.core, m)
 	default:
 		return
 	}
 	a.coordinator.PostUserMessage(ctx.Message())
+}
+
+// rebuild makes the core anew from what the owners of its pages know. Only when
+// contents were used last is the old core's to say.
+func (a *poolActor) rebuild(m *messages.RebuildPool) {
+	kept := make([]pool.Kept, 0, len(m.Kept))
+	for _, k := range m.Kept {
+		kept = append(kept, pool.Kept{
+			Page: k.Page, References: k.References, Shelters: k.Shelters, Block: k.Block, Pins: k.Pins,
+			Depth: k.Depth, Priority: k.Priority, Use: a.core.UseOf(k.Page, k.Block),
+		})
+	}
+	a.core = pool.Rebuild(a.core.Name(), m.Pages, kept)
+	m.Counts = a.core.Counts()
 }
 
 // auditPool compares the references that the coordinator knows of with those

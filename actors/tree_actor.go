@@ -8,11 +8,15 @@ import (
 	"github.com/kvactor/kvactor/tree"
 )
 
-// treeActor is the shell of the radix tree.
+// treeActor is the shell of the radix tree. It outlives a restart, and with it
+// the core, unless that failed in the middle of a change.
 type treeActor struct {
 	core        *tree.Tree
+	renew       func() *tree.Tree
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox
+	fuse        fuse
+	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
 
 // published hands events to the events actor, which owns them from then on.
@@ -20,13 +24,22 @@ type published struct{ events []messages.Event }
 
 // Receive serves one message and sends it back.
 func (a *treeActor) Receive(ctx actor.Context) {
-	switch m := ctx.Message().(type) {
+	message := ctx.Message()
+	if _, system := message.(actor.AutoReceiveMessage); system {
+		return
+	}
+	switch m := message.(type) {
 	case *messages.Match:
+		a.fuse.burn("tree")
 		a.core.Match(m)
 	case *messages.Apply:
+		a.fuse.burn("tree")
+		a.changing = true
 		a.core.Apply(m)
 		a.publish()
 	case *messages.Forget:
+		a.fuse.burn("tree")
+		a.changing = true
 		a.core.Forget(m)
 		a.publish()
 	case *messages.Locate:
@@ -37,10 +50,22 @@ func (a *treeActor) Receive(ctx actor.Context) {
 		a.core.Contents(m)
 	case *messages.Audit:
 		m.Problem, m.Attached = a.core.Check(), a.core.Attached()
+	case *messages.Survey:
+		a.survey(m)
 	default:
 		return
 	}
-	a.coordinator.PostUserMessage(ctx.Message())
+	a.changing = false
+	a.coordinator.PostUserMessage(message)
+}
+
+// survey empties a tree that is broken, and lists the places of all blocks.
+func (a *treeActor) survey(m *messages.Survey) {
+	if m.Renew {
+		a.core = a.renew()
+		a.events.PostUserMessage(&published{[]messages.Event{{Type: messages.EventCleared}}})
+	}
+	a.core.Survey(m)
 }
 
 // publish sends what the tree has to tell, if anybody wants to know.

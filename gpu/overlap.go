@@ -20,6 +20,17 @@ type span struct {
 	dst    bool
 }
 
+// compare orders by slot, then by where the span begins.
+func (s span) compare(b span) int {
+	if s.slot != b.slot {
+		return cmp.Compare(s.slot, b.slot)
+	}
+	if s.lo != b.lo {
+		return cmp.Compare(s.lo, b.lo)
+	}
+	return cmp.Compare(s.copy, b.copy)
+}
+
 // Find reports a destination that overlaps another destination or a source;
 // nil when there is none. It sorts: n log n for n copies.
 func (o *Overlaps) Find(copies []Copy) error {
@@ -30,9 +41,7 @@ func (o *Overlaps) Find(copies []Copy) error {
 			span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(i), false},
 			span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(i), true})
 	}
-	slices.SortFunc(o.spans, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.lo, b.lo), cmp.Compare(a.copy, b.copy))
-	})
+	slices.SortFunc(o.spans, span.compare)
 	// Of the spans passed, the one that reaches furthest, and the furthest
 	// destination: any overlap with the rest is an overlap with these.
 	var far, farDst *span

@@ -181,4 +181,5 @@ type Stats struct {
 	Pools        []PoolStats
 	Sequences    int // running now
 	Rounds       int64
+	Restarts     int64 // of actors that failed
 }

@@ -18,3 +18,11 @@ func (p *Pool) Caches(page messages.PageID) messages.BlockID { return p.pages[pa
 
 // Holds tells whether a sequence or a pin holds a page.
 func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].idle() }
+
+// UseOf is the latest use of what a page caches, if that is the block; else 0.
+func (p *Pool) UseOf(page messages.PageID, block messages.BlockID) messages.Use {
+	if int(page) < len(p.pages) && p.pages[page].block == block {
+		return p.pages[page].use
+	}
+	return 0
+}

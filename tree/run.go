@@ -59,6 +59,7 @@ type margins struct{ front, back int32 }
 func (t *Tree) move(x int32, m margins) {
 	r := &t.nodes[x].run
 	room := int(m.front + r.n + m.back)
+	t.moved += int(r.n)
 	next := run{
 		tokens: make([]messages.Token, room*t.tpb),
 		ids:    make([]messages.BlockID, room),
@@ -101,6 +102,7 @@ func (t *Tree) trim(x int32) {
 func (t *Tree) absorb(x int32, s segment, at int32) {
 	to, from := &t.nodes[x].run, &t.nodes[s.node].run
 	n := s.hi - s.lo
+	t.moved += int(n)
 	copy(to.tokens[int(at)*t.tpb:int(at+n)*t.tpb], from.tokens[int(from.off+s.lo)*t.tpb:])
 	copy(to.ids[at:at+n], t.ids(s.node)[s.lo:])
 	for p := range t.pools {

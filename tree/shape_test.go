@@ -2,6 +2,7 @@ package tree
 
 import (
 	"math"
+	"math/bits"
 	"runtime"
 	"testing"
 	"time"
@@ -142,6 +143,8 @@ func TestSplitsEverywhere(t *testing.T) {
 			all.Blocks = ids
 			f.Locate(&all)
 			require.NotContains(t, all.Pages[0], messages.Nowhere)
+			t.Logf("%d blocks moved", f.moved)
+			require.Less(t, f.moved, depth*2*bits.Len(depth), "not the shorter side was moved")
 		})
 	}
 }
@@ -320,6 +323,7 @@ func BenchmarkStore(b *testing.B) {
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/4096-4*32, "B/block")
 	runtime.KeepAlive(f)
+	runtime.KeepAlive(long)
 }
 
 func BenchmarkStoreAgain(b *testing.B) {

@@ -46,6 +46,10 @@ type Tree struct {
 	stamp    uint32 // of the last claim or store
 	weight   uint64 // state of the treaps' generator
 
+	// moved counts the blocks that splits and joins have copied; the tests hold
+	// its growth against n log n.
+	moved int
+
 	log     journal   // effects and events of the message under way
 	path    []segment // scratch of match and store
 	clean   []int32   // scratch of match, by pool

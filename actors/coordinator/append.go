@@ -248,11 +248,13 @@ func (c *Coordinator) addTokens() {
 		s := it.sequence
 		switch {
 		case it.refused:
+			continue
 		case s.width() > 1:
 			c.addBeamTokens(it)
 		default:
 			s.tokens[0] = append(s.tokens[0], it.request.Tokens...)
 		}
+		it.extended = true
 	}
 }
 

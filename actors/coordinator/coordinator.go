@@ -70,6 +70,9 @@ type Coordinator struct {
 	stepping    stepping
 	releasing   releasing
 	rebalancing rebalancing
+	recovering  recovering
+	owed        []messages.BlockMove // what moved and the tree has not been told yet
+	settled     bool                 // the sequences are as the request leaves them
 
 	stats messages.Stats
 	audit auditing
@@ -100,6 +103,9 @@ func New(config Config, port Port) *Coordinator {
 	c.stepping.init(n)
 	return c
 }
+
+// Queue puts a request into the line and leaves it there.
+func (c *Coordinator) Queue(request, sender any) { c.line.push(queued{request, sender}) }
 
 // Submit queues a request and serves it if nothing else is under way.
 func (c *Coordinator) Submit(request, sender any) {
@@ -141,6 +147,7 @@ func (c *Coordinator) begin() bool {
 	}
 	c.round = q
 	c.stamp++
+	c.settled, c.recovering.again = false, false
 	c.stats.Rounds++
 	c.now = c.port.Now()
 	if c.now >= c.nextExpiry {

@@ -78,6 +78,7 @@ func names(selector *messages.Selector, s *sequence) bool {
 
 // forgotten lets pools and offloader follow.
 func (c *Coordinator) forgotten() {
+	c.settled = true
 	c.resetWork()
 	c.resetMove()
 	c.route(c.forget.Effects)

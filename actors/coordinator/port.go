@@ -13,6 +13,7 @@ type Port interface {
 	Pool(work *messages.PoolWork)
 	PoolAudit(audit *messages.Audit)
 	ResizePool(resize *messages.ResizePool)
+	RebuildPool(rebuild *messages.RebuildPool)
 	Offloader(message any)
 	// Events hands over a request whose answer the events actor gives itself.
 	Events(request, sender any)
@@ -21,6 +22,8 @@ type Port interface {
 	Begin(sender any) bool
 	// Reply gives a request back to its sender, answered.
 	Reply(request, sender any)
+	// Abort tells the sender that its request could not be served.
+	Abort(request, sender any, cause error)
 	// Now is the time by which timers act.
 	Now() time.Duration
 }

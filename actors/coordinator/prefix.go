@@ -133,6 +133,7 @@ func (c *Coordinator) pinMatched() {
 		}
 	}
 	r.Pinned = messages.Pinned{Pin: c.pins.open(blocks), Tokens: m.Blocks * c.TokensPerBlock}
+	c.settled = true
 	c.after = (*Coordinator).pinned
 	c.sendEffects()
 }
@@ -187,6 +188,7 @@ func (c *Coordinator) located() {
 		}
 	}
 	c.pins.end(r.Pin)
+	c.settled = true
 	c.after = (*Coordinator).reply
 	c.sendEffects()
 }

@@ -17,6 +17,7 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 	length := s.length() - r.Tokens
 	blocks := ceilDiv(length, c.TokensPerBlock)
 	s.use = c.nextUse()
+	c.settled = true
 	s.tokens[0] = s.tokens[0][:length]
 	s.computed = min(s.computed, length)
 	if whole := length / c.TokensPerBlock; s.anew > whole || s.sealed > whole {
@@ -89,6 +90,7 @@ func (c *Coordinator) fork(r *messages.Fork) {
 		}
 	}
 	s.sealed = len(s.pools[0].tables[0])
+	c.settled = true
 	c.sendPools((*Coordinator).pooledReply)
 }
 

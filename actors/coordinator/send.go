@@ -57,6 +57,7 @@ func (c *Coordinator) applyNeeded() bool {
 // then comes the stage after.
 func (c *Coordinator) sendApply(after func(*Coordinator)) {
 	c.after = after
+	c.owed = c.apply.Moves
 	c.next = (*Coordinator).applied
 	c.pending++
 	c.port.Tree(&c.apply)
@@ -65,6 +66,7 @@ func (c *Coordinator) sendApply(after func(*Coordinator)) {
 // applied sends the effects of an Apply on.
 func (c *Coordinator) applied() {
 	c.nextExpiry = c.apply.NextExpiry
+	c.owed = nil
 	c.resetWork()
 	c.resetMove()
 	c.route(c.apply.Effects)

@@ -24,6 +24,7 @@ type step struct {
 	ready    int // index in Move.Ready, −1: none
 	first    int // first block that may be written to
 	refused  bool
+	extended bool // the sequence has the step's tokens and pages
 	pools    []stepPages
 }
 
@@ -302,6 +303,7 @@ func (c *Coordinator) committed() {
 		}
 		chunks = c.settleCommit(it) || chunks
 	}
+	c.settled = true
 	if !chunks {
 		c.stepReply()
 		return
@@ -364,6 +366,7 @@ func (c *Coordinator) settleChunk(it *step) bool {
 		}
 		before := len(s.pools[p].tables[0])
 		table := c.work[p].Ops[op].Pages
+		copy(table, s.pools[p].tables[0]) // the operation began with the blocks that have left since
 		s.pools[p].tables[0] = table
 		it.result.NewPages[p] = append(it.result.NewPages[p], table[before:]...)
 		c.stats.Pools[p].AllocatedPages += int64(len(table) - before)

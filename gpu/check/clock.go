@@ -67,7 +67,8 @@ type actor struct {
 	// versions is what the actor knew, itself apart, at its operations from
 	// number since on; ascending. A ticket is looked up in it.
 	versions []version
-	changed  bool // the clock has news since the newest version
+	changed  bool    // the clock has news since the newest version
+	spare    []clock // of versions that were forgotten, for new ones
 }
 
 type version struct {
@@ -142,9 +143,12 @@ func (a *actor) keep(since uint64, known clock) {
 		n = maxVersions / 2
 		a.versions[n].since = a.versions[0].since
 	}
-	if n > 0 {
-		v.clock = a.versions[0].clock[:0] // reuse its memory
-		a.versions = a.versions[:copy(a.versions, a.versions[n:])]
+	for i := range n {
+		a.spare = append(a.spare, a.versions[i].clock[:0])
+	}
+	a.versions = a.versions[:copy(a.versions, a.versions[n:])]
+	if last := len(a.spare) - 1; last >= 0 {
+		v.clock, a.spare = a.spare[last], a.spare[:last]
 	}
 	v.clock = append(v.clock, a.clock...)
 	a.versions = append(a.versions, v)

@@ -238,8 +238,14 @@ func (d *Device) cut(a *gpu.Access) (parts []part, ok bool) {
 
 // splitAt makes a part begin at an offset and gives its index.
 func (pg *page) splitAt(offset int64) int {
+	if offset == 0 {
+		return 0
+	}
+	if offset >= pg.parts[len(pg.parts)-1].hi {
+		return len(pg.parts)
+	}
 	i, found := slices.BinarySearchFunc(pg.parts, offset, func(p part, at int64) int { return int(p.lo - at) })
-	if found || offset >= pg.parts[len(pg.parts)-1].hi {
+	if found {
 		return i
 	}
 	left := &pg.parts[i-1]

@@ -47,7 +47,7 @@ type Device struct {
 	mu       sync.Mutex
 	err      error // gpu.ErrClosed or gpu.ErrDeviceLost, for good
 	memory   []byte
-	out      *outs // in memory
+	out      *outs   // in memory
 	counters uintptr // device address of out.counters; 0: events tell of completion
 	streams  []*stream
 	pools    []*pool
@@ -69,6 +69,7 @@ func open(drv *driver, o Options) (*Device, error) {
 	defer runtime.UnlockOSThread()
 	if err := d.start(o.Ordinal); err != nil {
 		d.stop()
+		_ = syscall.Munmap(memory)
 		return nil, err
 	}
 	return d, nil
@@ -182,7 +183,7 @@ func (d *Device) Memory() (gpu.Memory, error) {
 }
 
 // Close waits for the device's work, frees all pools and streams and lets the
-// context go.
+// context go. The counters stay mapped, some kilobytes, for who asks Done.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if errors.Is(d.err, gpu.ErrClosed) {
@@ -223,8 +224,4 @@ func (d *Device) stop() {
 		d.driver.call(fnPrimaryCtxRelease, d.handle)
 	}
 	d.lists.free()
-	if d.err == nil || d.counters == 0 {
-		_ = syscall.Munmap(d.memory)
-		d.out = nil
-	}
 }

@@ -49,8 +49,8 @@ const (
 	fnEventSynchronize
 	fnEventDestroy
 	fnMemcpyAsync
-	fnMemcpyBatchAsync    // from driver 12.8 on; 0 where missing
-	fnStreamWriteValue64  // 0 where missing
+	fnMemcpyBatchAsync   // from driver 12.8 on; 0 where missing
+	fnStreamWriteValue64 // 0 where missing
 	functions
 )
 

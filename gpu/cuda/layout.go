@@ -84,10 +84,10 @@ func mapMemory(bytes int64) ([]byte, error) {
 
 // lists are the arrays of a batch for the driver, outside of Go's heap.
 type lists struct {
-	memory            []byte
-	dst, src, size    []uint64
-	first             []int32 // by descriptor, the index of its first copy
-	used              int
+	memory         []byte
+	dst, src, size []uint64
+	first          []int32 // by descriptor, the index of its first copy
+	used           int
 }
 
 // grow makes room for n descriptors.

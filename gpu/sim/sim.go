@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,8 @@ const (
 
 func init() {
 	gpu.Register("sim", func(s gpu.Spec) (gpu.Device, error) {
-		return New(Config{MemoryBytes: s.MemoryBytes, Profile: s.Profile, Seed: s.Seed})
+		const unasked = 64 << 20
+		return New(Config{MemoryBytes: cmp.Or(s.MemoryBytes, unasked), Profile: s.Profile, Seed: s.Seed})
 	})
 }
 
@@ -86,15 +88,12 @@ func New(c Config) (*Device, error) {
 	if d.config.MaxPending <= 0 {
 		d.config.MaxPending = DefaultMaxPending
 	}
-	if c.Measured != nil {
-		d.profile = *c.Measured
-		return d, d.profile.Validate()
-	}
-	if c.Profile == "" {
-		c.Profile = DefaultProfile
-	}
 	var err error
-	d.profile, err = NamedProfile(c.Profile)
+	if c.Measured != nil {
+		d.profile, err = *c.Measured, c.Measured.Validate()
+	} else {
+		d.profile, err = NamedProfile(cmp.Or(c.Profile, DefaultProfile))
+	}
 	if err != nil {
 		return nil, err
 	}

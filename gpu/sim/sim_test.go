@@ -31,3 +31,13 @@ func TestConformance(t *testing.T) {
 		devicetest.Run(t, func(t *testing.T) gpu.Device { return open(t, sim.Config{Poison: sim.PoisonOff}) })
 	})
 }
+
+func TestOpenByName(t *testing.T) {
+	d, err := gpu.Open("sim", gpu.Spec{Profile: "b200-pcie5"})
+	require.NoError(t, err)
+	require.Equal(t, gpu.Info{Name: "simulated b200-pcie5", Backend: "sim", Link: "b200-pcie5"}, d.Info())
+	_, err = gpu.Open("sim", gpu.Spec{Profile: "abacus"})
+	require.ErrorContains(t, err, "abacus")
+	_, err = sim.New(sim.Config{MemoryBytes: 1, Measured: &sim.Profile{}})
+	require.ErrorContains(t, err, "no name")
+}

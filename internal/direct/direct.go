@@ -103,6 +103,12 @@ func (e *Engine) ResizePool(m *messages.ResizePool) {
 	e.answered++
 }
 
+// RebuildPool is not needed: nothing fails here.
+func (e *Engine) RebuildPool(*messages.RebuildPool) { e.answered++ }
+
+// Abort drops the request.
+func (e *Engine) Abort(any, any, error) {}
+
 // Offloader serves a round of the coordinator.
 func (e *Engine) Offloader(message any) {
 	switch m := message.(type) {

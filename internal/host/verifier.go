@@ -6,8 +6,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Read gives the bytes of a page; nil if there is no such page. What it gives
-// must be at rest until the verifier is done.
+// Read gives the bytes of a page, until it is called again; nil if there is no
+// such page. Nothing may be under way on the page.
 type Read func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte
 
 // Held is what a running sequence claims to hold.

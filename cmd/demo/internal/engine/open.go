@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
@@ -21,11 +22,26 @@ type Options struct {
 	Cache windows.Config
 	// Pages are the page counts of each pool, by PoolID.
 	Pages []windows.Counts
-	// Profile names the timing of the simulated device; "" is its default.
-	Profile string
+	// DeviceMemory is what a split of memory has to share out when Pages is nil.
+	DeviceMemory int64
+	// Seed picks the simulated device's schedule; 0 is the one without delays.
+	Seed  int64
+	Watch Watch
+	// Clock is the engine's time; nil is the device's.
+	Clock func() time.Duration
 	// Spawn starts the engine; nil starts the real one.
 	Spawn Spawn
 }
+
+// Watch says whether the device looks for mistakes of ordering.
+type Watch int
+
+// Unwatched is for measuring. Watched marks memory that nobody has written and
+// reports every access that nothing orders.
+const (
+	Unwatched Watch = iota
+	Watched
+)
 
 // Setup is what an engine is started on.
 type Setup struct {
@@ -56,6 +72,7 @@ type Rig struct {
 	// whoever holds it for writing with Running 0 has the engine to itself.
 	Door    sync.RWMutex
 	Running atomic.Int64
+	hazards *check.Device // nil: unwatched
 	stop    func()
 }
 
@@ -65,42 +82,67 @@ func Open(o Options) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(pools) != len(o.Pages) {
+	if o.Pages != nil && len(pools) != len(o.Pages) {
 		panic(fmt.Sprintf("engine: page counts for %d pools, the model has %d", len(o.Pages), len(pools)))
 	}
+	poison := sim.PoisonOff
+	if o.Watch == Watched {
+		poison = sim.PoisonOn
+	}
 	device, err := sim.New(sim.Config{
-		MemoryBytes: deviceMemory(pools, o.Pages), Profile: o.Profile, Poison: sim.PoisonOff,
+		MemoryBytes: max(o.DeviceMemory, deviceMemory(pools, o.Pages)), Poison: poison, Seed: o.Seed,
 	})
 	if err != nil {
 		return nil, err
 	}
-	watched := &creations{Device: device, handles: map[string]gpu.Pool{}}
+	r := &Rig{Device: device, Launcher: device, Sim: device, Pools: pools, TokensPerBlock: o.Cache.TokensPerBlock}
+	if o.Watch == Watched {
+		r.hazards = check.Wrap(device, check.Options{})
+		r.Device, r.Launcher = r.hazards, r.hazards
+	}
+	if err := r.start(o); err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	return r, nil
+}
+
+// start starts the engine on the rig's device.
+func (r *Rig) start(o Options) error {
+	watched := &creations{Device: r.Device, handles: map[string]gpu.Pool{}}
+	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: o.Clock}
+	if o.Clock == nil {
+		setup.Clock = r.Now
+	}
 	spawn := o.Spawn
 	if spawn == nil {
 		spawn = spawnActors
 	}
-	e, stop, err := spawn(Setup{
-		Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: pools, Device: watched, Clock: device.Now,
-	})
+	e, stop, err := spawn(setup)
 	if err != nil {
-		return nil, errors.Join(err, device.Close())
+		return err
 	}
-	r := &Rig{
-		Meter: NewMeter(e), Device: device, Launcher: device, Sim: device,
-		Pools: pools, TokensPerBlock: o.Cache.TokensPerBlock, stop: stop,
-	}
-	for _, p := range pools {
+	r.Meter, r.stop = NewMeter(e), stop
+	for _, p := range r.Pools {
 		r.Layouts = append(r.Layouts, host.NewLayout(p, host.Whole))
 		r.DevicePools = append(r.DevicePools, watched.handles[p.Name])
 	}
-	return r, nil
+	return nil
+}
+
+// Hazards are the accesses that nothing orders, found so far; none on a rig
+// that is not watched.
+func (r *Rig) Hazards() []string {
+	if r.hazards == nil {
+		return nil
+	}
+	return r.hazards.Problems()
 }
 
 // deviceMemory is twice what the pages need, so that memory is never what an
 // engine that was given page counts runs out of.
 func deviceMemory(pools []windows.Pool, pages []windows.Counts) int64 {
 	bytes := int64(1 << 20)
-	for i, p := range pools {
+	for i, p := range pools[:len(pages)] {
 		bytes += 2 * p.PageBytes() * int64(pages[i].Primary)
 	}
 	return bytes
@@ -112,10 +154,13 @@ func (r *Rig) Now() time.Duration { return r.Sim.Now() }
 // Shutdown closes the engine and the device and tells what the engine leaked.
 func (r *Rig) Shutdown(ctx context.Context) (leakedPages int, err error) {
 	leakedPages, err = r.Close(ctx)
-	if r.stop != nil {
-		r.stop()
-	}
-	return leakedPages, errors.Join(err, r.Device.Close())
+	return leakedPages, errors.Join(err, r.Stop())
+}
+
+// Stop ends what is under an engine that is closed.
+func (r *Rig) Stop() error {
+	r.stop()
+	return r.Device.Close()
 }
 
 // Verify waits for all transfers and checks every byte of every page that the
@@ -126,9 +171,12 @@ func (r *Rig) Verify(ctx context.Context) (checkedPages int, problems []string, 
 	if err != nil {
 		return 0, nil, err
 	}
-	read, err := r.reader(ctx)
+	bytes, err := r.PageBytes(ctx)
 	if err != nil {
 		return 0, nil, err
+	}
+	read := func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
+		return bytes(gpu.Slot{Pool: r.DevicePools[pool], Tier: tier, Page: page})
 	}
 	v := host.Verifier{Layouts: r.Layouts, Read: read}
 	checkedPages, problems = v.Verify(host.Claims{Blocks: blocks})
@@ -138,24 +186,20 @@ func (r *Rig) Verify(ctx context.Context) (checkedPages int, problems []string, 
 	return checkedPages, problems, nil
 }
 
-// reader gives the bytes of pages at rest. Device pages are seen by a kernel
-// only; on this device their memory stays valid after it.
-func (r *Rig) reader(ctx context.Context) (host.Read, error) {
-	stream, err := r.Device.NewStream("verify")
+// PageBytes gives the bytes of pages at rest. Device pages are shown to kernels
+// only; on the simulated device what one has been shown stays valid.
+func (r *Rig) PageBytes(ctx context.Context) (gpu.PageBytes, error) {
+	stream, err := r.Sim.NewStream("look")
 	if err != nil {
 		return nil, err
 	}
-	var device gpu.PageBytes
-	ticket, err := r.Launcher.Launch(stream, gpu.Kernel{Label: "verify", Run: func(b gpu.PageBytes) { device = b }})
+	var bytes gpu.PageBytes
+	ticket, err := r.Sim.Launch(stream, gpu.Kernel{Label: "look", Run: func(b gpu.PageBytes) { bytes = b }})
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Device.Sync(ctx, ticket); err != nil {
-		return nil, err
-	}
-	return func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
-		return device(gpu.Slot{Pool: r.DevicePools[pool], Tier: tier, Page: page})
-	}, nil
+	err = r.Sim.Sync(ctx, ticket)
+	return bytes, err
 }
 
 // creations watches which handles the pools of a device got, by name.

@@ -62,6 +62,7 @@ func Open(s script.Setup) (*script.Rig, error) {
 		Bytes:      reader(checked, compute),
 		Hazards:    checked.Problems,
 		FailCopies: func(d gpu.Direction, n int) error { device.Fail(d, n); return nil },
+		PanicActor: e.Inject,
 		Close:      device.Close,
 	}, nil
 }

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
@@ -51,20 +50,20 @@ type atomic struct {
 }
 
 // replay admits a request, computes and commits its blocks, and releases it.
+// The model has no refusals: of a prompt that is longer than the cache, what the
+// cache keeps are the first blocks, so the engine is given no more.
 func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	blocks := a.prompt(t.Blocks)
 	size := a.config.TokensPerBlock
-	stored := blocks * size
+	stored := min(blocks, a.config.Pages) * size
+	a.tokens = append(a.tokens[:stored], messages.MaxToken)
 	admitted, err := a.rig.Admit(ctx, messages.AdmitRequest{Tokens: a.tokens})
-	if errors.Is(err, messages.ErrOutOfPages) || errors.Is(err, messages.ErrTooLong) {
-		return a.refuse(ctx, blocks)
-	}
 	if err != nil {
 		return err
 	}
 	reused := admitted.ReusedTokens
 	a.result.look(blocks, reused/size)
-	a.result.PromptTokens += int64(stored)
+	a.result.PromptTokens += int64(blocks * size)
 	a.result.ReusedTokens += int64(reused)
 	computed := cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{From: reused, To: stored})
 	a.result.PrefillSeconds += computed.Seconds()
@@ -92,9 +91,8 @@ func first(results []messages.StepResult, err error) error {
 	return results[0].Err
 }
 
-// prompt makes the tokens of the blocks, the end of the last engine's block,
-// and the one token that is never committed. It tells how many blocks of the
-// engine they are.
+// prompt makes the tokens of the blocks, and those that fill up the engine's
+// last block. It tells how many blocks of the engine they are.
 func (a *atomic) prompt(ids []int32) (blocks int) {
 	own, size := a.reader.TokensPerBlock(), a.config.TokensPerBlock
 	a.tokens = a.tokens[:0]
@@ -112,7 +110,6 @@ func (a *atomic) prompt(ids []int32) (blocks int) {
 		at = at.Next(token, messages.Cover{})
 		a.links = append(a.links, at)
 	}
-	a.tokens = append(a.tokens, messages.MaxToken)
 	return blocks
 }
 
@@ -126,15 +123,4 @@ func (a *atomic) run(ctx context.Context, admitted *messages.Admitted, stored in
 	a.compute.Check(a.links[:admitted.ReusedTokens], a.tables)
 	a.compute.Write(a.links[:stored], admitted.ReusedTokens, a.tables)
 	return a.compute.Run(ctx, max(lasts, a.gpu.Step))
-}
-
-// refuse counts a prompt that is larger than the cache.
-func (a *atomic) refuse(ctx context.Context, blocks int) error {
-	found, err := a.rig.Lookup(ctx, messages.Prefix{Tokens: a.tokens})
-	if err != nil && !errors.Is(err, messages.ErrTooLong) {
-		return err
-	}
-	a.result.look(blocks, found.MatchedTokens/a.config.TokensPerBlock)
-	a.result.Refused++
-	return nil
 }

@@ -130,14 +130,18 @@ func shape(t *testing.T, path string) (longest, distinct int) {
 	}
 }
 
-func TestAtomicRefusesWhatDoesNotFit(t *testing.T) {
+// A prompt that is longer than the cache leaves its first blocks there.
+func TestAtomicPromptsLongerThanTheCache(t *testing.T) {
 	path := generate(t, 60, 9)
 	longest, _ := shape(t, path)
-	result, _, err := Atomic(t.Context(), config(path, longest-1))
-	require.NoError(t, err)
-	assert.Positive(t, result.Refused)
-	assert.Equal(t, 60, result.Requests)
-	assert.Empty(t, result.Problems)
+	for _, capacity := range []int{1, longest / 2, longest - 1} {
+		result, _, err := Atomic(t.Context(), config(path, capacity))
+		require.NoError(t, err)
+		assert.Equal(t, lru(t, path, capacity), result.Hits, "%d blocks", capacity)
+		assert.Equal(t, 60, result.Requests)
+		assert.Zero(t, result.Refused)
+		assert.Empty(t, result.Problems)
+	}
 }
 
 func TestAtomicInOtherBlocks(t *testing.T) {

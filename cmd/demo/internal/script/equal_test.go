@@ -6,69 +6,72 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+// equalCases are pairs of answers; differs is a part of the difference, empty if
+// they are equal.
+var equalCases = []struct {
+	name      string
+	got, want string
+	modulo    Modulo
+	differs   string // empty: equal
+}{
+	{"spaces and order of fields", `{"op":"x","ok":true}`, `{"ok": true, "op": "x"}`, 0, ""},
+	{"a field more", `{"op":"x","new":1}`, `{"op":"x"}`, 0, ""},
+	{"a field less", `{"op":"x"}`, `{"op":"x","old":1}`, Protocol, "lacks old"},
+	{"an answer more", "{}\n{}", "{}\n", Protocol, "2 answers, want 1"},
+	{"a number", `{"a":1}`, `{"a":2}`, Protocol, "a: 1, want 2"},
+	{"a number and a text", `{"a":"1"}`, `{"a":1}`, Protocol, "a: 1, want 1"},
+	{"null and zero", `{"window":0}`, `{"window":null}`, Protocol, "window"},
+	{"an object for a list", `{"a":{}}`, `{"a":[]}`, Protocol, "no list"},
+	{"a list for an object", `{"a":[]}`, `{"a":{}}`, Protocol, "no object"},
+	{"no JSON", `{"a"`, `{}`, Protocol, "got:"},
+
+	{"pages as they are", `{"tables":{"p":[0,1]}}`, `{"tables":{"p":[1,0]}}`, 0, "tables.p"},
+	{"pages renamed", `{"tables":{"p":[0,1]}}`, `{"tables":{"p":[1,0]}}`, Pages, ""},
+	{"pages of two pools", `{"tables":{"p":[0],"q":[0]}}`, `{"tables":{"p":[1],"q":[2]}}`, Pages, ""},
+	{"two pages for one", `{"tables":{"p":[[0,1],[0,2]]}}`, `{"tables":{"p":[[0,1],[0,1]]}}`, Pages, "tables.p"},
+	{"one page for two", `{"tables":{"p":[[0,1],[0,1]]}}`, `{"tables":{"p":[[0,1],[0,2]]}}`, Pages, "tables.p"},
+	{"a page where the window has passed", `{"tables":{"p":[0,1]}}`, `{"tables":{"p":[-1,1]}}`, Pages, "tables.p"},
+	{"a page too many", `{"new_pages":{"p":[0,1]}}`, `{"new_pages":{"p":[0]}}`, Pages, "2 items, want 1"},
+	{"a pool too many", `{"new_pages":{"p":[0],"q":[]}}`, `{"new_pages":{"p":[0]}}`, Pages, "2 members, want 1"},
+	{"pages of another line", "{\"tables\":{\"p\":[0]}}\n{\"tables\":{\"p\":[1]}}", "{\"tables\":{\"p\":[0]}}\n{\"tables\":{\"p\":[0]}}", Pages, ""},
+	{"what moved", `{"moved":{"p":[[1,2],[3,4]]}}`, `{"moved":{"p":[[5,0]]}}`, Pages, ""},
+	{"tokens are no pages", `{"tokens":[1]}`, `{"tokens":[2]}`, Protocol, "tokens"},
+
+	{"hashes as they are", `{"hash":"a"}`, `{"hash":"b"}`, 0, "hash"},
+	{"hashes renamed in all lines", "{\"hash\":\"a\"}\n{\"parent\":\"a\",\"hashes\":[\"a\",\"c\"]}", "{\"hash\":\"b\"}\n{\"parent\":\"b\",\"hashes\":[\"b\",\"a\"]}", Hashes, ""},
+	{"two hashes for one", "{\"hash\":\"a\"}\n{\"hash\":\"b\"}", "{\"hash\":\"x\"}\n{\"hash\":\"x\"}", Hashes, "answer 2"},
+	{"one hash for two", "{\"hash\":\"a\"}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"hash\":\"y\"}", Hashes, "answer 2"},
+	{"no parent", `{"parent":null}`, `{"parent":"x"}`, Hashes, "parent"},
+
+	{"words", `{"error":{"code":"c","message":"a"}}`, `{"error":{"code":"c","message":"b"}}`, Words, ""},
+	{"codes", `{"error":{"code":"c","message":"a"}}`, `{"error":{"code":"d","message":"a"}}`, Protocol, "error.code"},
+	{"how many problems", `{"problems":["a"]}`, `{"problems":[]}`, Protocol, "1 items"},
+	{"checks", `{"checked_pages":1}`, `{"checked_pages":2}`, Checks, ""},
+
+	{
+		"events of two pools in another order",
+		`{"events":[{"id":0,"type":"stored","pool":"p"},{"id":1,"type":"stored","pool":"q"}]}`,
+		`{"events":[{"id":0,"type":"stored","pool":"q"},{"id":1,"type":"stored","pool":"p"}]}`, Order, "",
+	},
+	{
+		"events of one pool in another order",
+		`{"events":[{"id":0,"type":"stored","pool":"p"},{"id":1,"type":"updated","pool":"p"}]}`,
+		`{"events":[{"id":0,"type":"updated","pool":"p"},{"id":1,"type":"stored","pool":"p"}]}`, Protocol, "events.type",
+	},
+	{
+		"removals merged",
+		`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a","b"]}]}`,
+		`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a"]},{"id":1,"type":"removed","pool":"p","hashes":["b"]}]}`, Order, "",
+	},
+	{
+		"removals with something between them",
+		`{"events":[{"type":"removed","pool":"p","hashes":["a","b"]},{"type":"updated","pool":"p"}]}`,
+		`{"events":[{"type":"removed","pool":"p","hashes":["a"]},{"type":"updated","pool":"p"},{"type":"removed","pool":"p","hashes":["b"]}]}`, Order, "2 items, want 3",
+	},
+}
+
 func TestEqual(t *testing.T) {
-	cases := []struct {
-		name      string
-		got, want string
-		modulo    Modulo
-		differs   string // empty: equal
-	}{
-		{"spaces and order of fields", `{"op":"x","ok":true}`, `{"ok": true, "op": "x"}`, 0, ""},
-		{"a field more", `{"op":"x","new":1}`, `{"op":"x"}`, 0, ""},
-		{"a field less", `{"op":"x"}`, `{"op":"x","old":1}`, Protocol, "lacks old"},
-		{"an answer more", "{}\n{}", "{}\n", Protocol, "2 answers, want 1"},
-		{"a number", `{"a":1}`, `{"a":2}`, Protocol, "a: 1, want 2"},
-		{"a number and a text", `{"a":"1"}`, `{"a":1}`, Protocol, "a: 1, want 1"},
-		{"null and zero", `{"window":0}`, `{"window":null}`, Protocol, "window"},
-		{"an object for a list", `{"a":{}}`, `{"a":[]}`, Protocol, "no list"},
-		{"a list for an object", `{"a":[]}`, `{"a":{}}`, Protocol, "no object"},
-		{"no JSON", `{"a"`, `{}`, Protocol, "got:"},
-
-		{"pages as they are", `{"tables":{"p":[0,1]}}`, `{"tables":{"p":[1,0]}}`, 0, "tables.p"},
-		{"pages renamed", `{"tables":{"p":[0,1]}}`, `{"tables":{"p":[1,0]}}`, Pages, ""},
-		{"pages of two pools", `{"tables":{"p":[0],"q":[0]}}`, `{"tables":{"p":[1],"q":[2]}}`, Pages, ""},
-		{"two pages for one", `{"tables":{"p":[[0,1],[0,2]]}}`, `{"tables":{"p":[[0,1],[0,1]]}}`, Pages, "tables.p"},
-		{"one page for two", `{"tables":{"p":[[0,1],[0,1]]}}`, `{"tables":{"p":[[0,1],[0,2]]}}`, Pages, "tables.p"},
-		{"a page where the window has passed", `{"tables":{"p":[0,1]}}`, `{"tables":{"p":[-1,1]}}`, Pages, "tables.p"},
-		{"a page too many", `{"new_pages":{"p":[0,1]}}`, `{"new_pages":{"p":[0]}}`, Pages, "2 items, want 1"},
-		{"a pool too many", `{"new_pages":{"p":[0],"q":[]}}`, `{"new_pages":{"p":[0]}}`, Pages, "2 members, want 1"},
-		{"pages of another line", "{\"tables\":{\"p\":[0]}}\n{\"tables\":{\"p\":[1]}}", "{\"tables\":{\"p\":[0]}}\n{\"tables\":{\"p\":[0]}}", Pages, ""},
-		{"what moved", `{"moved":{"p":[[1,2],[3,4]]}}`, `{"moved":{"p":[[5,0]]}}`, Pages, ""},
-		{"tokens are no pages", `{"tokens":[1]}`, `{"tokens":[2]}`, Protocol, "tokens"},
-
-		{"hashes as they are", `{"hash":"a"}`, `{"hash":"b"}`, 0, "hash"},
-		{"hashes renamed in all lines", "{\"hash\":\"a\"}\n{\"parent\":\"a\",\"hashes\":[\"a\",\"c\"]}", "{\"hash\":\"b\"}\n{\"parent\":\"b\",\"hashes\":[\"b\",\"a\"]}", Hashes, ""},
-		{"two hashes for one", "{\"hash\":\"a\"}\n{\"hash\":\"b\"}", "{\"hash\":\"x\"}\n{\"hash\":\"x\"}", Hashes, "answer 2"},
-		{"one hash for two", "{\"hash\":\"a\"}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"hash\":\"y\"}", Hashes, "answer 2"},
-		{"no parent", `{"parent":null}`, `{"parent":"x"}`, Hashes, "parent"},
-
-		{"words", `{"error":{"code":"c","message":"a"}}`, `{"error":{"code":"c","message":"b"}}`, Words, ""},
-		{"codes", `{"error":{"code":"c","message":"a"}}`, `{"error":{"code":"d","message":"a"}}`, Protocol, "error.code"},
-		{"how many problems", `{"problems":["a"]}`, `{"problems":[]}`, Protocol, "1 items"},
-		{"checks", `{"checked_pages":1}`, `{"checked_pages":2}`, Checks, ""},
-
-		{
-			"events of two pools in another order",
-			`{"events":[{"id":0,"type":"stored","pool":"p"},{"id":1,"type":"stored","pool":"q"}]}`,
-			`{"events":[{"id":0,"type":"stored","pool":"q"},{"id":1,"type":"stored","pool":"p"}]}`, Order, "",
-		},
-		{
-			"events of one pool in another order",
-			`{"events":[{"id":0,"type":"stored","pool":"p"},{"id":1,"type":"updated","pool":"p"}]}`,
-			`{"events":[{"id":0,"type":"updated","pool":"p"},{"id":1,"type":"stored","pool":"p"}]}`, Protocol, "events.type",
-		},
-		{
-			"removals merged",
-			`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a","b"]}]}`,
-			`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a"]},{"id":1,"type":"removed","pool":"p","hashes":["b"]}]}`, Order, "",
-		},
-		{
-			"removals with something between them",
-			`{"events":[{"type":"removed","pool":"p","hashes":["a","b"]},{"type":"updated","pool":"p"}]}`,
-			`{"events":[{"type":"removed","pool":"p","hashes":["a"]},{"type":"updated","pool":"p"},{"type":"removed","pool":"p","hashes":["b"]}]}`, Order, "2 items, want 3",
-		},
-	}
-	for _, c := range cases {
+	for _, c := range equalCases {
 		t.Run(c.name, func(t *testing.T) {
 			err := Equal([]byte(c.got), []byte(c.want), c.modulo)
 			if c.differs == "" {

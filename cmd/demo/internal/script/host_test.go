@@ -33,96 +33,98 @@ func served(t *testing.T, lines, answers []string) {
 	}
 }
 
+// played are scenes and what the host sends to the engine in them.
+var played = []struct {
+	name  string
+	lines []string
+	calls []string
+}{
+	{
+		"admit commits the prompt",
+		[]string{`{"op":"admit","seq":"A","tokens":[1,2,3,4,5]}`},
+		[]string{"admit 1", "commit 1 5"},
+	},
+	{
+		"a batch is admitted before anything is committed",
+		[]string{`{"op":"admit_batch","requests":[{"seq":"A","tokens":[1,2,3,4,5]},{"seq":"B","tokens":[1,2],"prefill":"manual"},{"seq":"C","tokens":[9]}]}`},
+		[]string{"admit 1", "admit 2", "admit 3", "commit 1 5", "commit 3 1"},
+	},
+	{
+		"chunks end at block boundaries, those of one sequence before the next",
+		[]string{`{"op":"admit_batch","requests":[{"seq":"A","tokens":{"from":1,"count":13},"chunk_tokens":4},{"seq":"B","tokens":{"from":50,"count":17},"chunk_tokens":8},{"seq":"C","tokens":[9]}]}`},
+		[]string{"admit 1", "admit 2", "admit 3", "commit 1 4", "commit 1 8", "commit 1 12", "commit 1 13", "commit 2 8", "commit 2 16", "commit 2 17", "commit 3 1"},
+	},
+	{
+		"a prompt that ends with its chunk is committed in one piece",
+		[]string{`{"op":"admit","seq":"A","tokens":[1,2,3],"chunk_tokens":4}`, `{"op":"admit","seq":"B","tokens":{"from":5,"count":8},"chunk_tokens":8}`},
+		[]string{"admit 1", "commit 1 3", "admit 2", "commit 2 8"},
+	},
+	{
+		"append computes all tokens but the last",
+		[]string{`{"op":"admit","seq":"A","tokens":[1,2,3]}`, `{"op":"append","steps":[{"seq":"A","tokens":[4]}]}`, `{"op":"append","steps":[{"seq":"A","tokens":[5]}]}`, `{"op":"append","steps":[{"seq":"A","tokens":[6,7,8]}]}`},
+		[]string{"admit 1", "commit 1 3", "append 1", "append 1", "commit 1 4", "append 1", "commit 1 7"},
+	},
+	{
+		"one engine step for all sequences of a line",
+		[]string{`{"op":"admit","seq":"A","tokens":[1,2,3]}`, `{"op":"admit","seq":"B","tokens":[4]}`, `{"op":"append","steps":[{"seq":"A","tokens":[4,5]},{"seq":"B","tokens":[4,5]}]}`},
+		[]string{"admit 1", "commit 1 3", "admit 2", "commit 2 1", "append 1", "append 2", "commit 1 4", "commit 2 2"},
+	},
+	{
+		"manual sequences and their forks are committed by commit alone",
+		[]string{
+			`{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"prefill":"manual"}`, `{"op":"commit","seq":"A","computed":4}`,
+			`{"op":"commit","seq":"A","computed":5}`, `{"op":"append","steps":[{"seq":"A","tokens":[6,7,8,9]}]}`,
+			`{"op":"fork","seq":"A","into":["B"]}`, `{"op":"append","steps":[{"seq":"B","tokens":[10]}]}`,
+			`{"op":"commit","seq":"A","computed":9}`, `{"op":"commit","seq":"B","computed":8}`, `{"op":"commit","seq":"B","computed":8}`,
+		},
+		[]string{"admit 1", "commit 1 4", "commit 1 5", "append 1", "fork 1 1", "append 2", "commit 1 9", "commit 2 8", "commit 2 8"},
+	},
+	{
+		"a rewound sequence goes on from its new length",
+		[]string{
+			`{"op":"admit","seq":"A","tokens":[1,2,3]}`, `{"op":"append","steps":[{"seq":"A","tokens":[4,5,6,7,8,9]}]}`,
+			`{"op":"rewind","seq":"A","tokens":4}`, `{"op":"append","steps":[{"seq":"A","tokens":[10]}]}`, `{"op":"append","steps":[{"seq":"A","tokens":[11]}]}`,
+		},
+		[]string{"admit 1", "commit 1 3", "append 1", "commit 1 8", "rewind 1 4", "append 1", "append 1", "commit 1 6"},
+	},
+	{
+		"forks copy what they write",
+		[]string{
+			`{"op":"admit","seq":"A","tokens":[1,2,3,4,5]}`, `{"op":"append","steps":[{"seq":"A","tokens":[6,7]}]}`, `{"op":"fork","seq":"A","into":["B","C"]}`,
+			`{"op":"append","steps":[{"seq":"A","tokens":[8]},{"seq":"B","tokens":[9]},{"seq":"C","tokens":[10]}]}`,
+			`{"op":"append","steps":[{"seq":"A","tokens":[8]},{"seq":"B","tokens":[9]},{"seq":"C","tokens":[10]}]}`,
+		},
+		[]string{"admit 1", "commit 1 5", "append 1", "commit 1 6", "fork 1 2", "append 1", "append 2", "append 3", "commit 1 7", "commit 2 7", "commit 3 7", "append 1", "append 2", "append 3", "commit 1 8", "commit 2 8", "commit 3 8"},
+	},
+	{
+		"beams follow their parents",
+		[]string{
+			`{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"beam_width":3}`,
+			`{"op":"append","steps":[{"seq":"A","beams":[{"parent":0,"token":6},{"parent":0,"token":7},{"parent":0,"token":8}]}]}`,
+			`{"op":"append","steps":[{"seq":"A","beams":[{"parent":2,"token":6},{"parent":2,"token":7},{"parent":1,"token":8}]}]}`,
+			`{"op":"append","steps":[{"seq":"A","beams":[{"parent":1,"token":6},{"parent":0,"token":7},{"parent":1,"token":8}]}]}`,
+			`{"op":"append","steps":[{"seq":"A","beams":[{"parent":0,"token":6},{"parent":0,"token":7},{"parent":2,"token":8}]}]}`,
+		},
+		[]string{"admit 1", "commit 1 5", "append 1", "append 1", "commit 1 6", "append 1", "commit 1 7", "append 1", "commit 1 8"},
+	},
+	{
+		"release stores unless told otherwise",
+		[]string{`{"op":"admit","seq":"A","tokens":[1,2,3,4]}`, `{"op":"admit","seq":"B","tokens":[1,2,3,4]}`, `{"op":"release","seq":"A"}`, `{"op":"release","seq":"B","store":false}`},
+		[]string{"admit 1", "commit 1 4", "admit 2", "commit 2 4", "release 1 discard=false", "release 2 discard=true"},
+	},
+	{
+		"covered tokens are other tokens",
+		[]string{
+			`{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"salt":"s","lora":"","multimodal":[{"hash":"` + hash64 + `","start":1,"length":2}]}`,
+			`{"op":"append","steps":[{"seq":"A","tokens":[6,7,8]}]}`,
+		},
+		[]string{"admit 1", "commit 1 5", "append 1", "commit 1 7"},
+	},
+}
+
 // What the host sends to the engine, and that the bytes are right after it.
 func TestHostCommitsWhatItHasComputed(t *testing.T) {
-	cases := []struct {
-		name  string
-		lines []string
-		calls []string
-	}{
-		{
-			"admit commits the prompt",
-			[]string{`{"op":"admit","seq":"A","tokens":[1,2,3,4,5]}`},
-			[]string{"admit 1", "commit 1 5"},
-		},
-		{
-			"a batch is admitted before anything is committed",
-			[]string{`{"op":"admit_batch","requests":[{"seq":"A","tokens":[1,2,3,4,5]},{"seq":"B","tokens":[1,2],"prefill":"manual"},{"seq":"C","tokens":[9]}]}`},
-			[]string{"admit 1", "admit 2", "admit 3", "commit 1 5", "commit 3 1"},
-		},
-		{
-			"chunks end at block boundaries, those of one sequence before the next",
-			[]string{`{"op":"admit_batch","requests":[{"seq":"A","tokens":{"from":1,"count":13},"chunk_tokens":4},{"seq":"B","tokens":{"from":50,"count":17},"chunk_tokens":8},{"seq":"C","tokens":[9]}]}`},
-			[]string{"admit 1", "admit 2", "admit 3", "commit 1 4", "commit 1 8", "commit 1 12", "commit 1 13", "commit 2 8", "commit 2 16", "commit 2 17", "commit 3 1"},
-		},
-		{
-			"a prompt that ends with its chunk is committed in one piece",
-			[]string{`{"op":"admit","seq":"A","tokens":[1,2,3],"chunk_tokens":4}`, `{"op":"admit","seq":"B","tokens":{"from":5,"count":8},"chunk_tokens":8}`},
-			[]string{"admit 1", "commit 1 3", "admit 2", "commit 2 8"},
-		},
-		{
-			"append computes all tokens but the last",
-			[]string{`{"op":"admit","seq":"A","tokens":[1,2,3]}`, `{"op":"append","steps":[{"seq":"A","tokens":[4]}]}`, `{"op":"append","steps":[{"seq":"A","tokens":[5]}]}`, `{"op":"append","steps":[{"seq":"A","tokens":[6,7,8]}]}`},
-			[]string{"admit 1", "commit 1 3", "append 1", "append 1", "commit 1 4", "append 1", "commit 1 7"},
-		},
-		{
-			"one engine step for all sequences of a line",
-			[]string{`{"op":"admit","seq":"A","tokens":[1,2,3]}`, `{"op":"admit","seq":"B","tokens":[4]}`, `{"op":"append","steps":[{"seq":"A","tokens":[4,5]},{"seq":"B","tokens":[4,5]}]}`},
-			[]string{"admit 1", "commit 1 3", "admit 2", "commit 2 1", "append 1", "append 2", "commit 1 4", "commit 2 2"},
-		},
-		{
-			"manual sequences and their forks are committed by commit alone",
-			[]string{
-				`{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"prefill":"manual"}`, `{"op":"commit","seq":"A","computed":4}`,
-				`{"op":"commit","seq":"A","computed":5}`, `{"op":"append","steps":[{"seq":"A","tokens":[6,7,8,9]}]}`,
-				`{"op":"fork","seq":"A","into":["B"]}`, `{"op":"append","steps":[{"seq":"B","tokens":[10]}]}`,
-				`{"op":"commit","seq":"A","computed":9}`, `{"op":"commit","seq":"B","computed":8}`, `{"op":"commit","seq":"B","computed":8}`,
-			},
-			[]string{"admit 1", "commit 1 4", "commit 1 5", "append 1", "fork 1 1", "append 2", "commit 1 9", "commit 2 8", "commit 2 8"},
-		},
-		{
-			"a rewound sequence goes on from its new length",
-			[]string{
-				`{"op":"admit","seq":"A","tokens":[1,2,3]}`, `{"op":"append","steps":[{"seq":"A","tokens":[4,5,6,7,8,9]}]}`,
-				`{"op":"rewind","seq":"A","tokens":4}`, `{"op":"append","steps":[{"seq":"A","tokens":[10]}]}`, `{"op":"append","steps":[{"seq":"A","tokens":[11]}]}`,
-			},
-			[]string{"admit 1", "commit 1 3", "append 1", "commit 1 8", "rewind 1 4", "append 1", "append 1", "commit 1 6"},
-		},
-		{
-			"forks copy what they write",
-			[]string{
-				`{"op":"admit","seq":"A","tokens":[1,2,3,4,5]}`, `{"op":"append","steps":[{"seq":"A","tokens":[6,7]}]}`, `{"op":"fork","seq":"A","into":["B","C"]}`,
-				`{"op":"append","steps":[{"seq":"A","tokens":[8]},{"seq":"B","tokens":[9]},{"seq":"C","tokens":[10]}]}`,
-				`{"op":"append","steps":[{"seq":"A","tokens":[8]},{"seq":"B","tokens":[9]},{"seq":"C","tokens":[10]}]}`,
-			},
-			[]string{"admit 1", "commit 1 5", "append 1", "commit 1 6", "fork 1 2", "append 1", "append 2", "append 3", "commit 1 7", "commit 2 7", "commit 3 7", "append 1", "append 2", "append 3", "commit 1 8", "commit 2 8", "commit 3 8"},
-		},
-		{
-			"beams follow their parents",
-			[]string{
-				`{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"beam_width":3}`,
-				`{"op":"append","steps":[{"seq":"A","beams":[{"parent":0,"token":6},{"parent":0,"token":7},{"parent":0,"token":8}]}]}`,
-				`{"op":"append","steps":[{"seq":"A","beams":[{"parent":2,"token":6},{"parent":2,"token":7},{"parent":1,"token":8}]}]}`,
-				`{"op":"append","steps":[{"seq":"A","beams":[{"parent":1,"token":6},{"parent":0,"token":7},{"parent":1,"token":8}]}]}`,
-				`{"op":"append","steps":[{"seq":"A","beams":[{"parent":0,"token":6},{"parent":0,"token":7},{"parent":2,"token":8}]}]}`,
-			},
-			[]string{"admit 1", "commit 1 5", "append 1", "append 1", "commit 1 6", "append 1", "commit 1 7", "append 1", "commit 1 8"},
-		},
-		{
-			"release stores unless told otherwise",
-			[]string{`{"op":"admit","seq":"A","tokens":[1,2,3,4]}`, `{"op":"admit","seq":"B","tokens":[1,2,3,4]}`, `{"op":"release","seq":"A"}`, `{"op":"release","seq":"B","store":false}`},
-			[]string{"admit 1", "commit 1 4", "admit 2", "commit 2 4", "release 1 discard=false", "release 2 discard=true"},
-		},
-		{
-			"covered tokens are other tokens",
-			[]string{
-				`{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"salt":"s","lora":"","multimodal":[{"hash":"` + hash64 + `","start":1,"length":2}]}`,
-				`{"op":"append","steps":[{"seq":"A","tokens":[6,7,8]}]}`,
-			},
-			[]string{"admit 1", "commit 1 5", "append 1", "commit 1 7"},
-		},
-	}
-	for _, c := range cases {
+	for _, c := range played {
 		t.Run(c.name, func(t *testing.T) {
 			lines := append(append([]string{openLine4}, c.lines...), `{"op":"verify"}`)
 			answers, e := talk(t, lines...)

@@ -73,12 +73,12 @@ func TestTheReaderReadsWhatTheLibraryReads(t *testing.T) {
 
 func TestReaderEdges(t *testing.T) {
 	cases := map[string]any{
-		` { } `:                                   map[string]any{},
-		`[ ]`:                                     []any{},
+		` { } `: map[string]any{},
+		`[ ]`:   []any{},
 		`{"a" : [ 1 , {"b":"]}"} ] ,"c":"\"\\" }`: map[string]any{"a": []any{json.Number("1"), map[string]any{"b": "]}"}}, "c": `"\`},
-		`"\u00e9\n"`:                              "é\n",
-		`{"\u0061":1,"a":2}`:                      "twice a",
-		`-0`:                                      json.Number("-0"),
+		`"\u00e9\n"`:         "é\n",
+		`{"\u0061":1,"a":2}`: "twice a",
+		`-0`:                 json.Number("-0"),
 	}
 	for line, want := range cases {
 		r, err := parse([]byte(line))

@@ -3,6 +3,8 @@ package serve
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
@@ -24,6 +26,7 @@ type Compute struct {
 	writes   []touch
 	accesses [2][]gpu.Access // read, written
 
+	mu sync.Mutex // of Wrong and Problems, inside a kernel
 	// Last is the ticket of the last kernel, which has passed.
 	Last     gpu.Ticket
 	Verified int64    // pages checked
@@ -121,33 +124,59 @@ func (c *Compute) Run(ctx context.Context, lasts time.Duration) error {
 	return nil
 }
 
+// kernel checks, then writes. The pages are independent of one another, so all
+// processors share them.
 func (c *Compute) kernel(bytes gpu.PageBytes) {
-	for i := range c.checks {
-		c.check(bytes(c.checks[i].slot), &c.checks[i])
-	}
-	for i := range c.writes {
-		t := &c.writes[i]
+	c.Verified += int64(len(c.checks))
+	spread(c.checks, func(t *touch) { c.check(bytes(t.slot), t) })
+	spread(c.writes, func(t *touch) {
 		page, layout := bytes(t.slot), &c.rig.Layouts[t.pool]
 		for k, link := range t.links {
 			layout.Write(page, t.first+k, link)
 		}
+	})
+}
+
+// fewPages is up to how many pages the goroutines would cost more than they save.
+const fewPages = 32
+
+// spread does something with every touch, on all processors if there are many.
+func spread(list []touch, do func(*touch)) {
+	parts := min(runtime.GOMAXPROCS(0), len(list)/fewPages)
+	if parts < 2 {
+		for i := range list {
+			do(&list[i])
+		}
+		return
 	}
+	var all sync.WaitGroup
+	for part := range parts {
+		all.Go(func() {
+			for i := part * len(list) / parts; i < (part+1)*len(list)/parts; i++ {
+				do(&list[i])
+			}
+		})
+	}
+	all.Wait()
 }
 
 // check compares one page, up to the first wrong token.
 func (c *Compute) check(page []byte, t *touch) {
-	c.Verified++
 	layout := &c.rig.Layouts[t.pool]
 	for k, link := range t.links {
-		err := layout.Verify(page, t.first+k, link)
-		if err == nil {
-			continue
+		if err := layout.Verify(page, t.first+k, link); err != nil {
+			c.report(t, err)
+			return
 		}
-		c.Wrong++
-		if len(c.Problems) < maxProblems {
-			c.Problems = append(c.Problems, fmt.Sprintf("pool %s, page %d, reused for block %d: %v",
-				c.rig.Pools[t.pool].Name, t.slot.Page, t.block, err))
-		}
-		return
+	}
+}
+
+func (c *Compute) report(t *touch, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Wrong++
+	if len(c.Problems) < maxProblems {
+		c.Problems = append(c.Problems, fmt.Sprintf("pool %s, page %d, reused for block %d: %v",
+			c.rig.Pools[t.pool].Name, t.slot.Page, t.block, err))
 	}
 }

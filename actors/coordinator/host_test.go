@@ -1,0 +1,261 @@
+package coordinator_test
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// tryAdmit admits one sequence; a refusal must have changed nothing.
+func (w *world) tryAdmit(r messages.AdmitRequest) (messages.Admitted, *life, error) {
+	w.t.Helper()
+	before := w.picture()
+	m := &messages.Admit{Requests: []messages.AdmitRequest{r}}
+	w.Do(m)
+	require.NoError(w.t, m.Err)
+	if err := m.Results[0].Err; err != nil {
+		require.Equal(w.t, before, w.picture(), "a refused admission changed something: %v", err)
+		return m.Results[0], nil, err
+	}
+	l := w.started(&r, &m.Results[0])
+	w.check()
+	return m.Results[0], l, nil
+}
+
+// started is the host's view of an admitted sequence.
+func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *life {
+	chains := host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal})
+	l := &life{id: a.Sequence, ns: r.Namespace, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens}
+	for range max(1, r.BeamWidth) {
+		l.beams = append(l.beams, append([]host.Chain(nil), chains...))
+	}
+	w.lives[l.id] = l
+	return l
+}
+
+// admit takes a sequence in and does not compute it.
+func (w *world) admit(tokens []messages.Token) (messages.Admitted, *life) {
+	w.t.Helper()
+	return w.admitAs(messages.AdmitRequest{Tokens: tokens})
+}
+
+func (w *world) admitAs(r messages.AdmitRequest) (messages.Admitted, *life) {
+	w.t.Helper()
+	a, l, err := w.tryAdmit(r)
+	require.NoError(w.t, err)
+	return a, l
+}
+
+// admitBatch takes several in; refused ones are nil.
+func (w *world) admitBatch(requests ...messages.AdmitRequest) ([]messages.Admitted, []*life) {
+	w.t.Helper()
+	m := &messages.Admit{Requests: requests}
+	w.Do(m)
+	require.NoError(w.t, m.Err)
+	lives := make([]*life, len(requests))
+	for i := range requests {
+		if m.Results[i].Err == nil {
+			lives[i] = w.started(&requests[i], &m.Results[i])
+		}
+	}
+	w.check()
+	return m.Results, lives
+}
+
+// commitTo computes and commits the tokens up to n.
+func (w *world) commitTo(l *life, n int) messages.StepResult {
+	w.t.Helper()
+	if n > l.computed {
+		w.write(l, l.computed, n)
+	}
+	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: n, Continues: true}}}
+	w.Do(m)
+	require.NoError(w.t, m.Results[0].Err)
+	l.computed = n
+	w.check()
+	return m.Results[0]
+}
+
+// prefill computes the prompt, in chunks if it is chunked.
+func (w *world) prefill(l *life) {
+	w.t.Helper()
+	for l.computed < l.prompt {
+		w.commitTo(l, l.reach())
+	}
+}
+
+// reach is how far the next commit of a prompt may go.
+func (l *life) reach() int {
+	if l.chunk == 0 || l.prompt-l.computed <= l.chunk {
+		return l.prompt
+	}
+	return (l.computed + l.chunk) / tpb * tpb
+}
+
+// start admits and computes a prompt.
+func (w *world) start(tokens []messages.Token) *life {
+	w.t.Helper()
+	_, l := w.admit(tokens)
+	w.prefill(l)
+	return l
+}
+
+// store leaves a prompt in the cache.
+func (w *world) store(tokens []messages.Token) {
+	w.t.Helper()
+	w.release(w.start(tokens))
+}
+
+// tryAppend adds tokens to sequences of beam width 1 in one engine step, as
+// many for each; what the model computes in it is written and committed.
+func (w *world) tryAppend(tokens []messages.Token, lives ...*life) []messages.StepResult {
+	w.t.Helper()
+	m := &messages.Append{}
+	for _, l := range lives {
+		m.Steps = append(m.Steps, messages.AppendStep{Sequence: l.id, Tokens: tokens})
+	}
+	w.Do(m)
+	require.NoError(w.t, m.Err)
+	for i, l := range lives {
+		if m.Results[i].Err == nil {
+			w.grown(l, tokens)
+		}
+	}
+	w.check()
+	for i, l := range lives {
+		if m.Results[i].Err == nil {
+			w.commitTo(l, l.length()-1)
+		}
+	}
+	return m.Results
+}
+
+// grown adds tokens to what the host knows.
+func (w *world) grown(l *life, tokens []messages.Token) {
+	chains := l.beams[0]
+	at := host.Root(l.ns)
+	if len(chains) > 0 {
+		at = chains[len(chains)-1]
+	}
+	for _, token := range tokens {
+		at = at.Next(token, messages.Cover{})
+		l.beams[0] = append(l.beams[0], at)
+	}
+	l.tokens = append(append([]messages.Token(nil), l.tokens...), tokens...)
+}
+
+func (w *world) append(l *life, tokens ...messages.Token) messages.StepResult {
+	w.t.Helper()
+	r := w.tryAppend(tokens, l)[0]
+	require.NoError(w.t, r.Err)
+	return r
+}
+
+// tryBeams is one step of a sequence with beams.
+func (w *world) tryBeams(l *life, steps ...messages.BeamStep) messages.StepResult {
+	w.t.Helper()
+	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Beams: steps}}}
+	w.Do(m)
+	if m.Results[0].Err != nil {
+		w.check()
+		return m.Results[0]
+	}
+	beams := make([][]host.Chain, len(steps))
+	for i, s := range steps {
+		parent := l.beams[s.Parent]
+		beams[i] = append(append([]host.Chain(nil), parent...), parent[len(parent)-1].Next(s.Token, messages.Cover{}))
+	}
+	l.beams = beams
+	w.check()
+	w.commitTo(l, l.length()-1)
+	return m.Results[0]
+}
+
+func (w *world) fork(l *life, n int) []*life {
+	w.t.Helper()
+	m := &messages.Fork{Sequence: l.id, Count: n}
+	w.Do(m)
+	require.NoError(w.t, m.Err)
+	var forks []*life
+	for _, id := range m.Sequences {
+		f := *l
+		f.id = id
+		f.beams = [][]host.Chain{append([]host.Chain(nil), l.beams[0]...)}
+		w.lives[id] = &f
+		forks = append(forks, &f)
+	}
+	w.check()
+	return forks
+}
+
+func (w *world) rewind(l *life, n int) error {
+	w.t.Helper()
+	before := w.picture()
+	m := &messages.Rewind{Sequence: l.id, Tokens: n}
+	w.Do(m)
+	if m.Err != nil {
+		require.Equal(w.t, before, w.picture())
+		return m.Err
+	}
+	l.beams[0] = l.beams[0][:l.length()-n]
+	l.tokens = l.tokens[:l.length()]
+	l.computed = min(l.computed, l.length())
+	w.check()
+	return nil
+}
+
+func (w *world) release(lives ...*life) {
+	w.t.Helper()
+	m := &messages.Release{}
+	for _, l := range lives {
+		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: l.id})
+	}
+	w.Do(m)
+	for i, l := range lives {
+		require.NoError(w.t, m.Results[i].Err)
+		delete(w.lives, l.id)
+	}
+	w.check()
+}
+
+func (w *world) lookup(p messages.Prefix) messages.Found {
+	w.t.Helper()
+	before := w.picture()
+	m := &messages.Lookup{Prefix: p}
+	w.do(m)
+	require.NoError(w.t, m.Err)
+	require.Equal(w.t, before, w.picture(), "a lookup changed something")
+	return m.Found
+}
+
+func (w *world) pin(tokens []messages.Token) messages.Pinned {
+	w.t.Helper()
+	m := &messages.PinPrefix{Prefix: messages.Prefix{Tokens: tokens}}
+	w.do(m)
+	require.NoError(w.t, m.Err)
+	return m.Pinned
+}
+
+func (w *world) unpin(pin messages.PinID) {
+	w.t.Helper()
+	m := &messages.UnpinPrefix{Pin: pin}
+	w.do(m)
+	require.NoError(w.t, m.Err)
+}
+
+func (w *world) prefetch(tokens []messages.Token) (int, error) {
+	w.t.Helper()
+	m := &messages.Prefetch{Prefix: messages.Prefix{Tokens: tokens}}
+	w.do(m)
+	return m.OnboardedPages, m.Err
+}
+
+// advance moves time and lets the timers act.
+func (w *world) advance(d time.Duration) {
+	w.now += d
+	w.stats()
+	w.check()
+}

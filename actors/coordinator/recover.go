@@ -1,0 +1,340 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Failure says which actor failed.
+type Failure struct {
+	Actor string
+	// Dirty: it was in the middle of a change.
+	Dirty bool
+	Cause error
+}
+
+// recovering is the state of a recovery on its way through
+//
+//	quiesce the device → survey the tree → forget what cannot be trusted
+//	→ rebuild pools and host memory → serve the request once more
+//
+// Sequences and their tables are the coordinator's own and are the truth; a
+// request that was under way is undone there first.
+type recovering struct {
+	failures []Failure
+	running  bool
+	quiesce  messages.Quiesce
+	survey   messages.Survey
+	pools    []messages.RebuildPool
+	host     messages.RebuildHost
+	owed     []messages.BlockMove // of an Apply that the tree did not get
+	lost     []messages.PageCopy  // what the failed round may have written to
+	again    bool                 // the round has been served again once already
+}
+
+// Failed begins a recovery. What is under way is given up; answers that are
+// still to come belong to an epoch that is over.
+func (c *Coordinator) Failed(f Failure) {
+	c.recovering.failures = append(c.recovering.failures, f)
+	c.stats.Restarts++
+	c.epoch++
+	c.pending, c.next, c.after, c.extra = 0, nil, nil, nil
+	if f.Actor == "coordinator" && f.Dirty {
+		c.loseRound()
+	}
+	c.undo()
+	c.renewRecords()
+	c.recovering.running = true
+	c.quiesceDevice()
+	c.run()
+}
+
+// Epoch is the epoch that answers must bear.
+func (c *Coordinator) Epoch() uint32 { return c.epoch }
+
+// renewRecords leaves the records of the epoch that is over to those who may
+// still answer them.
+func (c *Coordinator) renewRecords() {
+	r := &c.recovering
+	r.owed = append(r.owed[:0:0], c.owed...)
+	r.lost = r.lost[:0]
+	for p := range c.move.Pools {
+		r.lost = append(r.lost, c.move.Pools[p].Copies...)
+	}
+	c.owed = nil
+	c.match, c.rematchRecord, c.apply = messages.Match{}, messages.Match{}, messages.Apply{}
+	c.work = make([]messages.PoolWork, len(c.Pools))
+	for p := range c.work {
+		c.work[p].Pool = messages.PoolID(p)
+	}
+	c.move = messages.Move{Pools: make([]messages.PoolMove, len(c.Pools))}
+	c.forget, c.locate = messages.Forget{}, messages.Locate{}
+	c.snapshot, c.contents = messages.Snapshot{}, messages.Contents{}
+	c.audit = auditing{}
+	c.lostHost, c.letGo = nil, nil
+}
+
+// undo takes back what the request under way has changed in the sequences.
+func (c *Coordinator) undo() {
+	switch c.round.request.(type) {
+	case *messages.Admit, *messages.Lookup, *messages.PinPrefix, *messages.Prefetch:
+		if !c.settled {
+			c.undoAdmission()
+		}
+	case *messages.Append:
+		if !c.settled {
+			c.undoAppend()
+		}
+	}
+}
+
+// undoAdmission ends the sequences of a batch that was not answered.
+func (c *Coordinator) undoAdmission() {
+	for i := range c.admitting.items {
+		it := &c.admitting.items[i]
+		if it.sequence != nil && it.sequence.running {
+			it.sequence.symbols = nil // the symbols stay in the tree, unused
+			c.sequences.end(it.sequence)
+		}
+	}
+	c.admitting.items = c.admitting.items[:0]
+}
+
+// undoAppend takes back the tokens and pages of a step that was not finished.
+func (c *Coordinator) undoAppend() {
+	for i := range c.stepping.items {
+		it := &c.stepping.items[i]
+		s := it.sequence
+		if it.refused || !it.extended {
+			continue
+		}
+		if s.width() > 1 {
+			// Beams have followed their parents; the old tables are gone.
+			s.lost = true
+			continue
+		}
+		s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
+		for p := range s.pools {
+			table := s.pools[p].tables[0][:it.pools[p].before]
+			for _, w := range it.pools[p].copies {
+				table[w.block] = w.from
+			}
+			s.pools[p].tables[0] = table
+		}
+		s.sealed = max(s.sealed, len(s.pools[0].tables[0]))
+	}
+}
+
+// loseRound gives up the sequences that a round of a broken coordinator has
+// touched.
+func (c *Coordinator) loseRound() {
+	for i := range c.stepping.items {
+		if s := c.stepping.items[i].sequence; s.running && s.stepped == c.stamp {
+			s.lost = true
+		}
+	}
+	for i := range c.releasing.items {
+		if s := c.releasing.items[i].sequence; s.running && s.stepped == c.stamp {
+			s.lost = true
+		}
+	}
+}
+
+func (c *Coordinator) quiesceDevice() {
+	c.recovering.quiesce = messages.Quiesce{Epoch: c.epoch}
+	c.pending++
+	c.next = (*Coordinator).quiesced
+	c.port.Offloader(&c.recovering.quiesce)
+}
+
+// quiesced tells a sound tree what it was owed, and empties one that is not.
+func (c *Coordinator) quiesced() {
+	r := &c.recovering
+	renew := slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
+	if !renew && len(r.owed) > 0 {
+		c.resetApply()
+		c.apply.Moves = append(c.apply.Moves, r.owed...)
+		r.owed = nil
+		c.pending++
+		c.next = (*Coordinator).askSurvey
+		c.port.Tree(&c.apply)
+		return
+	}
+	if renew {
+		c.loseTree()
+	}
+	r.survey.Renew = renew
+	c.askSurvey()
+}
+
+// loseTree forgets what only an empty tree would have known: pins, cursors,
+// and the symbols of prompts with items, whose sequences store nothing more.
+func (c *Coordinator) loseTree() {
+	c.pins.init(len(c.Pools))
+	c.nextExpiry = messages.NoExpiry
+	c.sequences.each(func(s *sequence) {
+		s.cursor = messages.Cursor{}
+		if s.symbols != nil {
+			s.symbols, s.mute = nil, true
+		}
+	})
+}
+
+func (c *Coordinator) askSurvey() {
+	r := &c.recovering
+	r.survey = messages.Survey{Epoch: c.epoch, Renew: r.survey.Renew}
+	c.pending++
+	c.next = (*Coordinator).surveyed
+	c.port.Tree(&r.survey)
+}
+
+// surveyed makes the tree forget what cannot be trusted: after an offloader
+// that broke off, all host memory and all pages that it may have written to.
+func (c *Coordinator) surveyed() {
+	r := &c.recovering
+	if r.quiesce.Dirty {
+		c.resetApply()
+		kept := r.survey.Blocks[:0]
+		for _, b := range r.survey.Blocks {
+			if c.doubtful(&b) {
+				c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: b.Pool, Block: b.Block, To: messages.Nowhere})
+				c.pins.forget(int(b.Pool), []messages.BlockID{b.Block})
+				c.stats.Pools[b.Pool].Dropped++
+				continue
+			}
+			kept = append(kept, b)
+		}
+		r.survey.Blocks = kept
+		if c.applyNeeded() {
+			c.pending++
+			c.next = (*Coordinator).rebuild
+			c.port.Tree(&c.apply)
+			return
+		}
+	}
+	c.rebuild()
+}
+
+// doubtful tells whether a broken offloader may have overwritten a block.
+func (c *Coordinator) doubtful(b *messages.Surveyed) bool {
+	page, tier, _ := b.At.Page()
+	if tier == messages.Secondary {
+		return true
+	}
+	return slices.ContainsFunc(c.recovering.lost, func(m messages.PageCopy) bool { return m.To == page })
+}
+
+// rebuild makes pools and host memory anew.
+func (c *Coordinator) rebuild() {
+	r := &c.recovering
+	r.pools = r.pools[:0]
+	r.host = messages.RebuildHost{Epoch: c.epoch, Kept: make([][]messages.KeptPage, len(c.Pools))}
+	c.pending += len(c.Pools) + 1
+	c.next = (*Coordinator).rebuilt
+	for p := range c.Pools {
+		r.host.Pages = append(r.host.Pages, c.pages[p].Total)
+		r.pools = append(r.pools, messages.RebuildPool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: c.pages[p].Total, Kept: c.keptPages(p)})
+	}
+	for i := range r.survey.Blocks {
+		b := &r.survey.Blocks[i]
+		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
+			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], messages.KeptPage{
+				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: int32(c.pins.count(int(b.Pool), b.Block)),
+			})
+		}
+	}
+	for p := range r.pools {
+		c.port.RebuildPool(&r.pools[p])
+	}
+	c.port.Offloader(&r.host)
+}
+
+// keptPages joins what sequences, pins and tree know of the pages of a pool.
+func (c *Coordinator) keptPages(p int) []messages.KeptPage {
+	pages := make([]messages.KeptPage, c.pages[p].Total)
+	for i := range pages {
+		pages[i] = messages.KeptPage{Page: messages.PageID(i), Block: messages.NoBlock}
+	}
+	c.sequences.each(func(s *sequence) {
+		if s.lost {
+			return
+		}
+		for _, table := range s.pools[p].tables {
+			for b, page := range table {
+				if page == messages.NoPage {
+					continue
+				}
+				pages[page].References++
+				if c.sheltered(s, p) && b >= s.own {
+					pages[page].Shelters++
+				}
+			}
+		}
+	})
+	for i := range c.recovering.survey.Blocks {
+		b := &c.recovering.survey.Blocks[i]
+		if page, tier, ok := b.At.Page(); int(b.Pool) == p && ok && tier == messages.Primary {
+			k := &pages[page]
+			k.Block, k.Depth, k.Priority, k.Pins = b.Block, b.Depth, b.Priority, int32(c.pins.count(p, b.Block))
+		}
+	}
+	kept := pages[:0]
+	for _, k := range pages {
+		if k.References > 0 || k.Block != messages.NoBlock {
+			kept = append(kept, k)
+		}
+	}
+	return kept
+}
+
+// rebuilt ends the recovery. What had finished is answered; what had not is
+// served once more, and if that fails too it is answered as aborted.
+func (c *Coordinator) rebuilt() {
+	r := &c.recovering
+	for p := range c.Pools {
+		c.pages[p] = r.pools[p].Counts
+		c.reserved[p] = 0
+		c.sequences.each(func(s *sequence) {
+			if s.lost {
+				s.pools[p].reserve = 0
+				for b := range s.pools[p].tables {
+					s.pools[p].tables[b] = s.pools[p].tables[b][:0]
+				}
+			}
+			c.reserved[p] += s.pools[p].reserve
+		})
+	}
+	copy(c.host, r.host.Counts)
+	cause := r.failures[len(r.failures)-1]
+	r.failures, r.running, r.survey = nil, false, messages.Survey{}
+	switch {
+	case c.round.request == nil:
+	case c.settled:
+		c.reply()
+	case r.again || cause.Actor == "coordinator" && cause.Dirty:
+		q := c.round
+		c.round = queued{}
+		c.port.Abort(q.request, q.sender, cause.Cause)
+	default:
+		r.again = true
+		c.stamp++
+		c.dispatch()
+	}
+}
+
+// Stop answers everything that waits with the cause: nothing is served any more.
+func (c *Coordinator) Stop(cause error) {
+	q := c.round
+	c.round = queued{}
+	if q.request != nil {
+		c.port.Abort(q.request, q.sender, cause)
+	}
+	for {
+		q, ok := c.line.pop()
+		if !ok {
+			return
+		}
+		c.port.Abort(q.request, q.sender, cause)
+	}
+}

@@ -1,0 +1,310 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/internal/direct"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/tree"
+	"github.com/kvactor/kvactor/windows"
+)
+
+const (
+	tpb  = 4   // tokens per block, everywhere
+	full = 512 // the longest sequence, hence full attention as a window
+)
+
+// testing is what the tests of this package need: a *testing.T or a *rapid.T.
+type testing interface {
+	require.TestingT
+	Helper()
+}
+
+// setup is what a world is made of.
+type setup struct {
+	windows []int            // of the layers, nil: one layer of full attention
+	sink    int              // tokens
+	pages   []windows.Counts // by PoolID; a single one is for all
+	change  func(*windows.Config)
+}
+
+// world is the coordinator over real cores and over memory that copies at once,
+// with a host that writes every token. Each request is followed by all checks.
+type world struct {
+	t testing
+	*direct.Engine
+	cache   windows.Config
+	shapes  []windows.Pool
+	layouts []host.Layout
+	memory  memory
+	now     time.Duration
+	lives   map[messages.SequenceID]*life
+	quiet   bool // no checks after each request: a test is about many
+}
+
+// life is what the host knows of a running sequence.
+type life struct {
+	id       messages.SequenceID
+	ns       messages.Namespace
+	tokens   []messages.Token
+	beams    [][]host.Chain
+	prompt   int
+	computed int
+	chunk    int
+}
+
+func (l *life) length() int { return len(l.beams[0]) }
+
+// newWorld makes an engine without actors.
+func newWorld(t testing, s setup) *world {
+	t.Helper()
+	if s.windows == nil {
+		s.windows = []int{full}
+	}
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.SinkTokenLength = tpb, s.windows, s.sink
+	if s.change != nil {
+		s.change(&cache)
+	}
+	model := windows.Model{Layers: len(s.windows), KVHeads: []int{1}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: full}
+	require.NoError(t, cache.Validate(model))
+	pools, err := windows.Pools(model, cache)
+	require.NoError(t, err)
+	if len(s.pages) == 1 {
+		s.pages = slices.Repeat(s.pages, len(pools))
+	}
+	require.Len(t, s.pages, len(pools))
+	w := &world{t: t, cache: cache, shapes: pools, lives: map[messages.SequenceID]*life{}, memory: newMemory(pools)}
+	for _, p := range pools {
+		w.layouts = append(w.layouts, host.NewLayout(p, host.Whole))
+	}
+	config := coordinator.Config{
+		Pools: pools, Counts: s.pages, TokensPerBlock: tpb, MaxSeqLen: full,
+		Reuse: cache.EnableBlockReuse, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
+		Divide: func(fractions map[string]float64, bytes int64) ([]int, error) {
+			c := cache
+			c.PoolFractions = fractions
+			return windows.Divide(pools, model, c, bytes)
+		},
+	}
+	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory))
+	w.Clock = func() time.Duration { return w.now }
+	return w
+}
+
+// cores makes the parts that the coordinator joins.
+func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m *memory) direct.Cores {
+	var shapes []tree.PoolShape
+	var c direct.Cores
+	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority)}
+	hosted := false
+	for i, p := range pools {
+		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink})
+		c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary))
+		config.Pools = append(config.Pools, offloader.PoolConfig{
+			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb,
+		})
+		hosted = hosted || pages[i].Secondary > 0
+	}
+	c.Tree = tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Host: hosted})
+	c.Offloader = offloader.New(config)
+	c.Submit = m.submit
+	return c
+}
+
+// run of n consecutive tokens.
+func run(from, n int) []messages.Token {
+	tokens := make([]messages.Token, n)
+	for i := range tokens {
+		tokens[i] = messages.Token(from + i)
+	}
+	return tokens
+}
+
+// do serves a request and checks everything.
+func (w *world) do(request any) {
+	w.t.Helper()
+	w.Do(request)
+	if !w.quiet {
+		w.check()
+	}
+}
+
+// picture draws pools, tree and host memory: what a refused request must leave
+// as it was.
+func (w *world) picture() string {
+	var b strings.Builder
+	for _, p := range w.Pools {
+		b.WriteString(p.String())
+	}
+	fmt.Fprintf(&b, "%v%v%v", w.Cores.Tree, w.Cores.Offloader, w.counts())
+	return b.String()
+}
+
+// counts are the pages by tier, of each pool, as the coordinator knows them.
+func (w *world) counts() [][2]messages.PageCounts {
+	var counts [][2]messages.PageCounts
+	for _, p := range w.stats().Pools {
+		counts = append(counts, [2]messages.PageCounts{p.Primary, p.Secondary})
+	}
+	return counts
+}
+
+func (w *world) stats() messages.Stats {
+	r := &messages.ReadStats{}
+	w.Do(r)
+	return r.Stats
+}
+
+// check holds the cores, what they say of each other, the references of all
+// tables and every byte of every page against each other.
+func (w *world) check() {
+	w.t.Helper()
+	audit := &messages.Check{}
+	w.Do(audit)
+	require.NoError(w.t, audit.Err)
+	require.NoError(w.t, w.Engine.Check())
+	tables := w.checkReferences()
+	r := &messages.ReadContents{}
+	w.Do(r)
+	claims := host.Claims{Blocks: r.Blocks}
+	for id, l := range w.lives {
+		claims.Sequences = append(claims.Sequences, host.Held{
+			Name: id.String(), Computed: l.computed, Beams: l.beams, Tables: tables[id],
+		})
+	}
+	v := host.Verifier{Layouts: w.layouts, Read: w.memory.read}
+	_, problems := v.Verify(claims)
+	require.Empty(w.t, problems, "\n%s", w.picture())
+	require.Equal(w.t, len(w.lives), w.stats().Sequences)
+}
+
+// checkReferences compares the references of each pool with the tables of all
+// sequences, which it answers.
+func (w *world) checkReferences() map[messages.SequenceID]messages.Tables {
+	w.t.Helper()
+	tables := map[messages.SequenceID]messages.Tables{}
+	for id := range w.lives {
+		tables[id] = w.tables(id)
+	}
+	for p, core := range w.Pools {
+		want := make([]int32, core.Counts().Total)
+		pages := make([]messages.PageID, len(want))
+		for i := range pages {
+			pages[i] = messages.PageID(i)
+		}
+		for _, t := range tables {
+			for _, beam := range t[p] {
+				for _, page := range beam {
+					if page != messages.NoPage {
+						want[page]++
+					}
+				}
+			}
+		}
+		work := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Inspect, Pages: pages}}}
+		core.Do(&work)
+		for i, share := range work.Ops[0].Shares {
+			require.Equal(w.t, want[i], share.References, "pool %s page %d\n%s", core.Name(), i, core)
+		}
+	}
+	return tables
+}
+
+func (w *world) tables(id messages.SequenceID) messages.Tables {
+	w.t.Helper()
+	r := &messages.ReadTables{Sequence: id}
+	w.Do(r)
+	require.NoError(w.t, r.Err)
+	return r.Tables
+}
+
+// memory is that of both tiers; every copy is done when it is submitted.
+type memory struct {
+	pools []windows.Pool
+	bytes map[offloader.Slot][]byte
+	seq   uint64
+	// failing counts, by lane, the copies that will be refused from now on.
+	failing [3]int
+	copies  [3]int // done, by lane
+}
+
+func newMemory(pools []windows.Pool) memory {
+	return memory{pools: pools, bytes: map[offloader.Slot][]byte{}}
+}
+
+// at is the memory of a slot; what nobody has written is recognisable.
+func (m *memory) at(s offloader.Slot) []byte {
+	if m.bytes[s] == nil {
+		m.bytes[s] = slices.Repeat([]byte{0xDD}, int(m.pools[s.Pool].PageBytes()))
+	}
+	return m.bytes[s]
+}
+
+func (m *memory) read(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
+	return m.at(offloader.Slot{Pool: pool, Tier: tier, Page: page})
+}
+
+// submit copies, up to the first copy that is to fail.
+func (m *memory) submit(s *offloader.Submission) (messages.Ticket, int) {
+	ticket := messages.Ticket{}
+	for i := range s.Copies {
+		if m.failing[s.Lane] > 0 {
+			m.failing[s.Lane]--
+			return ticket, i
+		}
+		c := &s.Copies[i]
+		copy(m.at(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], m.at(c.Src)[c.SrcOffset:c.SrcOffset+c.Bytes])
+		m.seq++
+		m.copies[s.Lane]++
+		ticket = messages.Ticket{Stream: messages.StreamID(s.Lane) + 1, Seq: m.seq}
+	}
+	return ticket, -1
+}
+
+// write puts the KV of tokens [from, to) into the pages of a sequence. With
+// one beam nobody else may hold a page that is written to.
+func (w *world) write(l *life, from, to int) {
+	w.t.Helper()
+	tables := w.tables(l.id)
+	for p := range tables {
+		for b, table := range tables[p] {
+			for i := from; i < to; i++ {
+				page := table[i/tpb]
+				if page == messages.NoPage {
+					continue
+				}
+				if len(l.beams) == 1 {
+					w.mustOwn(p, page)
+				}
+				w.layouts[p].Write(w.memory.read(messages.PoolID(p), messages.Primary, page), i%tpb, l.beams[b][i])
+			}
+		}
+	}
+}
+
+// mustOwn fails unless exactly one sequence holds a page, and nothing else.
+func (w *world) mustOwn(p int, page messages.PageID) {
+	w.t.Helper()
+	work := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Inspect, Pages: []messages.PageID{page}}}}
+	w.Pools[p].Do(&work)
+	require.Equal(w.t, messages.Share{References: 1}, work.Ops[0].Shares[0], "pool %d page %d is written to\n%s", p, page, w.picture())
+}
+
+// assertCounts compares used, cached and free device pages of a pool.
+func (w *world) assertCounts(p, used, cached, free int) {
+	w.t.Helper()
+	c := w.stats().Pools[p].Primary
+	assert.Equal(w.t, [3]int{used, cached, free}, [3]int{c.Used, c.Cached, c.Free}, "used, cached, free of pool %d", p)
+}

@@ -1,0 +1,38 @@
+// Package bench measures the engine. It holds benchmarks and one stress test,
+// no code for anyone to import.
+//
+// # Floors
+//
+// A time alone says little: it depends on the machine and on what else runs
+// there. So each benchmark has a floor beside it, the least that any program
+// would have to do for the same answer (compare the tokens, copy them, take
+// pages from an array), or the same cores called without actors. Engine and
+// floor take turns in one loop, on the same prompts, and swap their order each
+// time. What the machine does to one it does to the other, and the quotient
+// stays:
+//
+//	engine-ns   median time of the engine's side
+//	floor-ns    median time of the floor's side
+//	x/floor     their quotient: the number to read and to compare
+//	p99-ns      of the engine's side, where a step's latency matters
+//
+// B/op and allocs/op count both sides; no floor allocates, so they are the
+// engine's. The usual ns/op would be the sum of both and is left out.
+//
+// # Running
+//
+//	go test -run=NONE -bench=. ./bench               all, some minutes
+//	go test -run=NONE -bench=Match -count=10 ./bench for benchstat
+//	go test -run=NONE -bench=. -benchtime=1x ./bench once each: does it still run?
+//	go test -race -bench=Stress -run=NONE ./bench    hundreds of hosts, bytes verified
+//	cd bench/baselines && go test -bench=.           maps, an LRU, a radix tree
+//
+// With -benchtime=1x or -short the large set-ups are smaller, and the quotients
+// mean nothing. KVACTOR_BENCH=large makes the largest ones: ten million blocks
+// for the collector, traces from end to end.
+//
+// Pages have no memory here but in the stress test: a device that does nothing
+// (quietDevice) keeps simulated copies out of the times.
+//
+// README.md has the table of targets and measured values.
+package bench

@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"math/rand/v2"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// vocabulary is the number of different tokens, as large models have.
+const vocabulary = 128_000
+
+// dice are random numbers that are the same in each run.
+func dice(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
+// random makes a text of n tokens.
+func random(r *rand.Rand, n int) []messages.Token {
+	t := make([]messages.Token, n)
+	for i := range t {
+		t[i] = messages.Token(r.IntN(vocabulary))
+	}
+	return t
+}
+
+// life is a sequence from admission to release, in records that are reused.
+type life struct {
+	admit   messages.Admit
+	commit  messages.Commit
+	release messages.Release
+}
+
+func newLife(tokens []messages.Token) *life {
+	return &life{
+		admit:   messages.Admit{Requests: []messages.AdmitRequest{{Tokens: tokens}}},
+		commit:  messages.Commit{Steps: make([]messages.CommitStep, 1)},
+		release: messages.Release{Steps: make([]messages.ReleaseStep, 1)},
+	}
+}
+
+// store admits the tokens, commits them and lets the sequence go.
+func (l *life) store(do do) {
+	do(&l.admit)
+	admitted := &l.admit.Results[0]
+	check(admitted.Err)
+	l.commit.Steps[0] = messages.CommitStep{Sequence: admitted.Sequence, Computed: len(l.admit.Requests[0].Tokens)}
+	do(&l.commit)
+	check(l.commit.Results[0].Err)
+	l.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence}
+	do(&l.release)
+	check(l.release.Results[0].Err)
+}
+
+// visit admits the tokens and lets the sequence go, storing nothing.
+func (l *life) visit(do do) {
+	do(&l.admit)
+	admitted := &l.admit.Results[0]
+	check(admitted.Err)
+	l.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence, Discard: true}
+	do(&l.release)
+	check(l.release.Results[0].Err)
+}
+
+// reused is how many tokens the last admission reused.
+func (l *life) reused() int { return l.admit.Results[0].ReusedTokens }

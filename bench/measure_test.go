@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// quick tells a run that only asks whether the benchmarks still work.
+func quick() bool {
+	f := flag.Lookup("test.benchtime")
+	return testing.Short() || f != nil && f.Value.String() == "1x"
+}
+
+// large tells a run that has the time and memory for the largest set-ups.
+func large() bool { return os.Getenv("KVACTOR_BENCH") == "large" }
+
+// scaled is a size for a full run, a tenth of it for a quick one.
+func scaled(n int) int {
+	if quick() {
+		return n / 10
+	}
+	return n
+}
+
+// side does its work once and tells how long the part took that counts.
+type side func() time.Duration
+
+// timed counts all of f.
+func timed(f func()) side {
+	return func() time.Duration {
+		start := time.Now()
+		f()
+		return time.Since(start)
+	}
+}
+
+// batched counts all of f, n times: for work that is short against the clock's
+// own cost.
+func batched(n int, f func()) side {
+	return func() time.Duration {
+		start := time.Now()
+		for range n {
+			f()
+		}
+		return time.Since(start) / time.Duration(n)
+	}
+}
+
+// samples keeps the last times; a run that takes more drops the oldest.
+type samples struct {
+	times []time.Duration
+	at    int
+}
+
+// maxSamples is a megabyte a side, and enough for a 99th percentile.
+const maxSamples = 1 << 17
+
+func newSamples() samples { return samples{times: make([]time.Duration, 0, maxSamples)} }
+
+func (s *samples) add(d time.Duration) {
+	if len(s.times) < cap(s.times) {
+		s.times = append(s.times, d)
+		return
+	}
+	s.times[s.at] = d
+	s.at = (s.at + 1) % len(s.times)
+}
+
+// quantile sorts the samples and picks one; q in [0, 1].
+func (s *samples) quantile(q float64) float64 {
+	slices.Sort(s.times)
+	s.at = 0
+	return float64(s.times[min(len(s.times)-1, int(q*float64(len(s.times))))])
+}
+
+// sum adds the samples up.
+func (s *samples) sum() (total time.Duration) {
+	for _, d := range s.times {
+		total += d
+	}
+	return total
+}
+
+// contest is the outcome of the two sides.
+type contest struct{ engine, floor samples }
+
+// warmups is how often each side runs before it counts, so that records and
+// buffers have grown.
+const warmups = 3
+
+// versus lets engine and floor take turns for the time of the benchmark and
+// reports their medians and the quotient.
+func versus(b *testing.B, engine, floor side) *contest {
+	c := &contest{newSamples(), newSamples()}
+	for range warmups {
+		engine()
+		floor()
+	}
+	b.ReportAllocs()
+	first := false
+	for b.Loop() {
+		if first = !first; first {
+			c.engine.add(engine())
+			c.floor.add(floor())
+		} else {
+			c.floor.add(floor())
+			c.engine.add(engine())
+		}
+	}
+	c.report(b)
+	return c
+}
+
+func (c *contest) report(b *testing.B) {
+	engine, floor := c.engine.quantile(0.5), c.floor.quantile(0.5)
+	b.ReportMetric(0, "ns/op") // of both sides together: says nothing
+	b.ReportMetric(engine, "engine-ns")
+	b.ReportMetric(floor, "floor-ns")
+	b.ReportMetric(engine/max(1, floor), "x/floor")
+}
+
+// tail reports the engine's 99th percentile.
+func (c *contest) tail(b *testing.B) { b.ReportMetric(c.engine.quantile(0.99), "p99-ns") }

@@ -1,0 +1,70 @@
+// Package scripttest runs example scripts against an engine and compares its
+// answers with those beside them: the same folder of examples is the test of
+// every engine and the manual of the protocol.
+//
+//	01-whole-blocks.jsonl     what is asked, with comments
+//	01-whole-blocks.answers   what is right, one line a request
+//
+// A file of answers may leave out fields that its example is not about: those
+// that stand there must be right. With KVACTOR_REWRITE set in the environment,
+// answers that are right are written over those of the file, complete then.
+package scripttest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/script"
+)
+
+// Examples are the scripts of a folder.
+type Examples struct {
+	Folder string
+	// Modulo is what answers may differ in.
+	Modulo script.Modulo
+	Open   script.OpenFunc
+}
+
+// Run runs each script as a subtest. A folder without scripts is an error: it
+// is the wrong one.
+func (e Examples) Run(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(e.Folder, "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatalf("no scripts in %s", e.Folder)
+	}
+	for _, file := range files {
+		base := strings.TrimSuffix(file, ".jsonl")
+		t.Run(filepath.Base(base), func(t *testing.T) { e.one(t, base) })
+	}
+}
+
+func (e Examples) one(t *testing.T, base string) {
+	requests, err := os.ReadFile(base + ".jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(base + ".answers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := script.Run(bytes.NewReader(requests), &got, e.Open); err != nil {
+		t.Fatal(err)
+	}
+	if err := script.Equal(got.Bytes(), want, e.Modulo); err != nil {
+		t.Error(err)
+		return
+	}
+	if os.Getenv("KVACTOR_REWRITE") != "" {
+		if err := os.WriteFile(base+".answers", got.Bytes(), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}

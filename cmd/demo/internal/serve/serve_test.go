@@ -1,0 +1,155 @@
+package serve_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine/enginetest"
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// list is a source of prepared requests.
+type list struct {
+	left []*serve.Request
+	done []*serve.Request
+}
+
+func (l *list) Next(now time.Duration, load serve.Load) (*serve.Request, error) {
+	if len(l.left) == 0 || load == serve.Working && l.left[0].Arrival > now {
+		return nil, nil
+	}
+	r := l.left[0]
+	l.left = l.left[1:]
+	return r, nil
+}
+
+func (l *list) Done(r *serve.Request) error {
+	l.done = append(l.done, r)
+	return nil
+}
+
+func request(number, prompt, answer int, arrival time.Duration) *serve.Request {
+	r := &serve.Request{
+		Number: number, Prompt: prompt, Known: prompt, Answer: answer, Arrival: arrival,
+		Sample: func(i int) messages.Token { return messages.Token(1000000 + number*1000 + i) },
+	}
+	for i := range prompt {
+		r.Tokens = append(r.Tokens, messages.Token(i))
+	}
+	return r
+}
+
+// open makes a server over 64-token pages of the given number.
+func open(t *testing.T, pages, maxRunning int, source serve.Source) (*serve.Server, *engine.Rig) {
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock = 4
+	rig, err := engine.Open(engine.Options{
+		Model: windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.FP8, MaxSeqLen: 4096},
+		Cache: cache, Pages: []windows.Counts{{Primary: pages}}, Spawn: enginetest.Spawn, Watch: engine.Watched,
+	})
+	require.NoError(t, err)
+	server, err := serve.New(serve.Config{
+		Rig: rig, Name: "host", Model: cost.Llama8B(), GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: 16,
+	}, source)
+	require.NoError(t, err)
+	return server, rig
+}
+
+func run(t *testing.T, s *serve.Server, rig *engine.Rig) serve.Totals {
+	require.NoError(t, s.Run(t.Context()))
+	totals := s.Totals()
+	assert.Zero(t, totals.WrongPages, s.Compute().Problems)
+	assert.Empty(t, rig.Hazards())
+	leaked, err := rig.Shutdown(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, leaked)
+	return totals
+}
+
+func TestOneRequest(t *testing.T) {
+	source := &list{left: []*serve.Request{request(1, 30, 5, time.Second)}}
+	server, rig := open(t, 20, 4, source)
+	totals := run(t, server, rig)
+	require.Len(t, source.done, 1)
+	r := source.done[0]
+	assert.Len(t, r.Tokens, 35)
+	assert.Equal(t, messages.Token(1001004), r.Tokens[34])
+	assert.GreaterOrEqual(t, r.Outcome.First, time.Second)
+	assert.Greater(t, r.Outcome.Done, r.Outcome.First)
+	assert.Equal(t, 1, totals.Requests)
+	assert.EqualValues(t, 30, totals.ComputedTokens)
+	assert.EqualValues(t, 5, totals.AnswerTokens)
+	assert.Equal(t, 2+4, totals.Steps, "two chunks, the second samples the first token, then one a token")
+}
+
+func TestTheSecondRequestReusesTheFirst(t *testing.T) {
+	source := &list{left: []*serve.Request{request(1, 32, 2, 0), request(2, 32, 2, time.Hour), request(3, 40, 0, 2*time.Hour)}}
+	server, rig := open(t, 40, 4, source)
+	totals := run(t, server, rig)
+	require.Len(t, source.done, 3)
+	assert.Zero(t, source.done[0].Outcome.Stored)
+	assert.Equal(t, 32, source.done[1].Outcome.Stored, "looked up beyond the rule of the last token")
+	assert.Equal(t, 28, source.done[1].Outcome.Reused)
+	assert.Equal(t, 32, source.done[2].Outcome.Reused)
+	assert.EqualValues(t, 60, totals.ReusedTokens)
+	assert.EqualValues(t, 15, totals.VerifiedPages)
+	assert.Positive(t, totals.Saved)
+}
+
+// Answers that together outgrow the pages make the youngest wait again; all are
+// answered in the end, with the same tokens as without pressure.
+func TestPreemption(t *testing.T) {
+	source := &list{}
+	for i := range 4 {
+		source.left = append(source.left, request(i, 8, 40, 0))
+	}
+	server, rig := open(t, 16, 4, source)
+	totals := run(t, server, rig)
+	assert.Equal(t, 4, totals.Requests)
+	assert.Zero(t, totals.GivenUp)
+	assert.Positive(t, totals.Preemptions)
+	for _, r := range source.done {
+		require.Len(t, r.Tokens, 48)
+		for i := range 40 {
+			assert.Equal(t, r.Sample(i), r.Tokens[8+i])
+		}
+	}
+}
+
+func TestGivingUp(t *testing.T) {
+	source := &list{left: []*serve.Request{request(1, 100, 2, 0), request(2, 8, 100, 0), request(3, 8, 3, 0)}}
+	server, rig := open(t, 12, 4, source)
+	totals := run(t, server, rig)
+	assert.Equal(t, 1, totals.Requests)
+	assert.Equal(t, 2, totals.GivenUp, "a prompt that never fits, an answer that outgrows the engine")
+	assert.Len(t, source.done, 3)
+}
+
+// Servers that share too few pages all get through.
+func TestServersShareAnEngine(t *testing.T) {
+	first := &list{left: []*serve.Request{request(1, 30, 20, 0), request(2, 30, 20, 0)}}
+	server, rig := open(t, 14, 2, first)
+	second := &list{left: []*serve.Request{request(3, 20, 30, 0), request(4, 20, 30, 0)}}
+	other, err := serve.New(serve.Config{
+		Rig: rig, Name: "other", Model: cost.Llama8B(), GPU: cost.H100(), MaxRunning: 2, StepTokens: 16,
+	}, second)
+	require.NoError(t, err)
+	ended := make(chan error)
+	go func() { ended <- other.Run(t.Context()) }()
+	require.NoError(t, server.Run(t.Context()))
+	require.NoError(t, <-ended)
+	var totals serve.Totals
+	totals.Add(server.Totals())
+	totals.Add(other.Totals())
+	assert.Equal(t, 4, totals.Requests)
+	assert.Zero(t, totals.GivenUp)
+	assert.Zero(t, totals.WrongPages)
+	assert.Zero(t, rig.Running.Load())
+}

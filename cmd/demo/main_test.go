@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// command runs a command line as a shell would.
+func command(t *testing.T, in string, args ...string) (status int, out, errs string) {
+	var o, e bytes.Buffer
+	status = run(t.Context(), args, strings.NewReader(in), &o, &e)
+	return status, o.String(), e.String()
+}
+
+func TestMistakesAreOneLine(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none.jsonl")
+	cases := map[string]struct {
+		args   []string
+		status int
+		want   string
+	}{
+		"unknown command": {[]string{"replya"}, 2, "unknown command"},
+		"unknown flag":    {[]string{"--pgaes", "3"}, 2, "unknown flag"},
+		"bad number":      {[]string{"--hosts", "x"}, 2, "invalid argument"},
+		"no hosts":        {[]string{"--hosts", "0"}, 2, "--hosts 0"},
+		"no trace":        {[]string{"replay"}, 2, "accepts 1 arg"},
+		"missing trace":   {[]string{"replay", missing}, 1, "no such file"},
+		"no pages":        {[]string{"replay", missing, "--pages", "0"}, 2, "--pages 0"},
+		"no model":        {[]string{"replay", missing, "--model", "gpt"}, 2, "--model gpt"},
+		"no profile":      {[]string{"replay", missing, "--profile", "gpu"}, 2, "--profile gpu"},
+		"missing script":  {[]string{"script", missing}, 2, "no such file"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			status, out, errs := command(t, "", c.args...)
+			assert.Equal(t, c.status, status)
+			assert.Empty(t, out)
+			assert.Contains(t, errs, c.want)
+			assert.Equal(t, 1, strings.Count(errs, "\n"), errs)
+			assert.True(t, strings.HasPrefix(errs, "demo: "))
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"replay", "--help"}, {"script", "--help"}} {
+		status, out, errs := command(t, "", args...)
+		assert.Zero(t, status)
+		assert.Empty(t, errs)
+		assert.Contains(t, out, "Examples:")
+		assert.Contains(t, out, "Usage:")
+	}
+}
+
+const lines = `{"timestamp":0,"input_length":40,"output_length":3,"hash_runs":[[0,2]]}
+{"timestamp":50,"input_length":70,"output_length":2,"hash_runs":[[0,2],[2,2]]}
+{"timestamp":90,"input_length":70,"output_length":0,"hash_runs":[[0,4]]}
+`
+
+func TestReplayPrintsOneObject(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(lines), 0o600))
+	for _, mode := range []string{"--atomic", "--atomic=false"} {
+		status, out, errs := command(t, "", "replay", path, "--json", "--pages", "50", "--tokens-per-block", "16", mode)
+		require.Zero(t, status, errs)
+		assert.Contains(t, errs, "replay: 3 requests")
+		assert.Equal(t, 1, strings.Count(out, "\n"))
+		var result map[string]any
+		require.NoError(t, json.Unmarshal([]byte(out), &result))
+		assert.EqualValues(t, 10, result["blocks"])
+		assert.EqualValues(t, 6, result["hit_blocks"])
+		assert.Equal(t, []any{}, result["problems"])
+	}
+}
+
+func TestReplayPrintsTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(lines), 0o600))
+	status, out, errs := command(t, "", "replay", path, "--pages", "50", "--host-pages", "10", "--model", "hybrid")
+	require.Zero(t, status, errs)
+	assert.Contains(t, out, "blocks hit")
+	assert.Contains(t, out, "p99")
+}
+
+func TestConversationsAreServedAndChecked(t *testing.T) {
+	status, out, errs := command(t, "", "--conversations", "12", "--hosts", "3", "--pages", "400", "--host-pages", "300")
+	require.Zero(t, status, errs+out)
+	for _, want := range []string{"requests answered", "prefill saved", "device to host", "w512h2", "wfullh2", "append", "0 of them wrong", "all invariants hold"} {
+		assert.Contains(t, out, want)
+	}
+	assert.Contains(t, errs, "12 conversations")
+}
+
+func TestProfileIsWritten(t *testing.T) {
+	directory := t.TempDir()
+	status, _, errs := command(t, "", "--conversations", "2", "--hosts", "1", "--profile", "mem", "--profile-dir", directory)
+	require.Zero(t, status, errs)
+	assert.FileExists(t, filepath.Join(directory, "mem.pprof"))
+}
+
+func TestScript(t *testing.T) {
+	status, out, errs := command(t, `{"op":"close"}`+"\n", "script", "-")
+	require.Zero(t, status, errs)
+	assert.JSONEq(t, `{"op":"close","ok":true,"leaked_pages":0}`, out)
+}

@@ -1,0 +1,363 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"context"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/check"
+	"github.com/kvactor/kvactor/gpu/devicetest"
+	"github.com/kvactor/kvactor/messages"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// failing lets the conformance suite inject faults into the driver.
+type failing struct {
+	*Device
+	fake *fake
+}
+
+func (f failing) Fail(way gpu.Direction, n int) { f.fake.failCopy[way] += n }
+
+func openFake(t testing.TB, without ...fn) (*Device, *fake) {
+	t.Helper()
+	k, table := newFake(without...)
+	d, err := open(table, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, d.Close())
+		assert.Empty(t, k.wrong, "arguments")
+		assert.Zero(t, k.used, "device memory is given back")
+		assert.Empty(t, k.handles)
+		assert.Empty(t, k.reserved)
+		assert.Empty(t, k.pinned)
+		assert.Empty(t, k.events)
+		assert.Empty(t, k.streams)
+		assert.Equal(t, 1, k.calls[fnPrimaryCtxRelease])
+	})
+	return d, k
+}
+
+func TestConformance(t *testing.T) {
+	drivers := map[string][]fn{
+		"all functions":      nil,
+		"no batches":         {fnMemcpyBatchAsync},
+		"no counters":        {fnStreamWriteValue64},
+		"the oldest drivers": {fnMemcpyBatchAsync, fnStreamWriteValue64},
+	}
+	for name, without := range drivers {
+		t.Run(name, func(t *testing.T) {
+			devicetest.Run(t, func(t *testing.T) gpu.Device {
+				d, k := openFake(t, without...)
+				return failing{d, k}
+			})
+		})
+	}
+	t.Run("checked", func(t *testing.T) {
+		devicetest.Run(t, func(t *testing.T) gpu.Device {
+			d, k := openFake(t)
+			c := check.Wrap(failing{d, k}, check.Options{})
+			t.Cleanup(func() { assert.Empty(t, c.Problems()) })
+			return c
+		})
+	})
+}
+
+// TestDevice runs on machines that have one.
+func TestDevice(t *testing.T) {
+	if _, err := Open(Options{}); err != nil {
+		require.ErrorIs(t, err, gpu.ErrNoDriver)
+		t.Skip(err)
+	}
+	devicetest.Run(t, func(t *testing.T) gpu.Device {
+		d, err := gpu.Open("cuda", gpu.Spec{})
+		require.NoError(t, err)
+		return d
+	})
+}
+
+// The sizes and offsets of the driver's structures.
+func TestLayouts(t *testing.T) {
+	assert.EqualValues(t, 8, unsafe.Sizeof(location{}))
+	assert.EqualValues(t, 32, unsafe.Sizeof(allocationProp{}))
+	assert.EqualValues(t, 16, unsafe.Offsetof(allocationProp{}.win32))
+	assert.EqualValues(t, 26, unsafe.Offsetof(allocationProp{}.usage))
+	assert.EqualValues(t, 12, unsafe.Sizeof(accessDesc{}))
+	assert.EqualValues(t, 24, unsafe.Sizeof(copyAttributes{}))
+	assert.EqualValues(t, 20, unsafe.Offsetof(copyAttributes{}.flags))
+}
+
+func TestStartFailures(t *testing.T) {
+	cases := []struct {
+		at   fn
+		code result
+		want error
+		text string
+	}{
+		{fnInit, stubLibrary, gpu.ErrNoDriver, "cuInit: CUDA_ERROR_STUB_LIBRARY (34), device 0"},
+		{fnInit, noDevice, gpu.ErrNoDriver, "CUDA_ERROR_NO_DEVICE"},
+		{fnInit, 4711, nil, "unnamed error (4711)"},
+		{fnPrimaryCtxRetain, outOfMemory, gpu.ErrOutOfMemory, "cuDevicePrimaryCtxRetain"},
+		{fnDeviceGetAttribute, invalidValue, nil, ""},
+	}
+	for _, c := range cases {
+		k, table := newFake()
+		k.fail[c.at] = c.code
+		d, err := open(table, Options{})
+		if c.text == "" { // attributes that the driver does not know cost features
+			require.NoError(t, err)
+			assert.Zero(t, d.counters)
+			assert.NoError(t, d.Close())
+			continue
+		}
+		require.ErrorContains(t, err, c.text)
+		if c.want != nil {
+			assert.ErrorIs(t, err, c.want)
+		}
+	}
+	_, table := newFake()
+	_, err := open(table, Options{Ordinal: 3})
+	assert.ErrorContains(t, err, "no device 3, there are 1")
+}
+
+type rig struct {
+	*Device
+	t    *testing.T
+	fake *fake
+	pool gpu.Pool
+	a, b gpu.Stream
+}
+
+func newRig(t *testing.T, without ...fn) *rig {
+	r := &rig{t: t}
+	r.Device, r.fake = openFake(t, without...)
+	var err error
+	r.pool, err = r.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16})
+	require.NoError(t, err)
+	r.a, err = r.NewStream("a")
+	require.NoError(t, err)
+	r.b, err = r.NewStream("b")
+	require.NoError(t, err)
+	return r
+}
+
+func (r *rig) onboard(pages ...int) *gpu.Batch {
+	b := &gpu.Batch{Label: "in"}
+	for _, p := range pages {
+		b.Copies = append(b.Copies, gpu.Copy{
+			Src:   gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(p)},
+			Dst:   gpu.Slot{Pool: r.pool, Tier: messages.Primary, Page: messages.PageID(p)},
+			Bytes: 4096,
+		})
+	}
+	return b
+}
+
+func (r *rig) submit(s gpu.Stream, b *gpu.Batch) gpu.Ticket {
+	r.t.Helper()
+	t, err := r.Submit(s, b)
+	require.NoError(r.t, err)
+	return t
+}
+
+func TestNeighboursAreOneDescriptor(t *testing.T) {
+	r := newRig(t)
+	r.submit(r.a, r.onboard(2, 3, 4, 5))
+	assert.Equal(t, 1, r.fake.calls[fnMemcpyAsync], "one piece needs no batch")
+	assert.Zero(t, r.fake.calls[fnMemcpyBatchAsync])
+	r.submit(r.a, r.onboard(1, 3, 4, 8))
+	assert.Equal(t, 1, r.fake.calls[fnMemcpyBatchAsync])
+	assert.Equal(t, 3, r.lists.used)
+	assert.EqualValues(t, 8192, r.lists.size[1])
+}
+
+func TestWaitsThatArePointlessAreNotQueued(t *testing.T) {
+	r := newRig(t)
+	passed := r.submit(r.a, r.onboard(1))
+	b := r.onboard(2)
+	b.Waits = []gpu.Ticket{passed, {}}
+	r.submit(r.b, b)
+	assert.Zero(t, r.fake.calls[fnStreamWaitEvent])
+
+	r.fake.held = make(chan struct{})
+	defer r.fake.release()
+	pending := r.submit(r.a, r.onboard(1))
+	b.Waits = []gpu.Ticket{pending}
+	r.submit(r.a, b)
+	assert.Zero(t, r.fake.calls[fnStreamWaitEvent], "a stream is in order by itself")
+	r.submit(r.b, b)
+	assert.Equal(t, 1, r.fake.calls[fnStreamWaitEvent])
+}
+
+func TestCompletion(t *testing.T) {
+	for name, without := range map[string][]fn{"counters": nil, "events": {fnStreamWriteValue64}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, without...)
+			r.fake.held = make(chan struct{})
+			var tickets []gpu.Ticket
+			for range 3 * ring { // more than there are events
+				tickets = append(tickets, r.submit(r.a, r.onboard(1)))
+			}
+			for _, x := range tickets {
+				require.False(t, r.Done(x))
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+			defer cancel()
+			assert.ErrorIs(t, r.Sync(ctx, tickets[0]), context.DeadlineExceeded)
+			done := make(chan error)
+			go func() { done <- r.Sync(context.Background(), tickets[5]) }()
+			r.fake.release()
+			require.NoError(t, <-done)
+			assert.True(t, r.Done(tickets[5]))
+			require.NoError(t, r.Sync(context.Background(), tickets[len(tickets)-1]))
+			for _, x := range tickets {
+				assert.True(t, r.Done(x))
+			}
+		})
+	}
+}
+
+func TestFailureInABatchNamesCallErrorAndPage(t *testing.T) {
+	r := newRig(t)
+	b := r.onboard(1, 3, 4, 8)
+	r.fake.failCopy[gpu.Onboard] = 1
+	_, err := r.Submit(r.a, b)
+	var failed *gpu.CopyError
+	require.ErrorAs(t, err, &failed)
+	assert.ErrorIs(t, err, gpu.ErrCopyFailed)
+	assert.ErrorContains(t, err, "cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE (1), pool kv secondary page 1 to pool kv primary page 1")
+	var cause *DriverError
+	require.ErrorAs(t, err, &cause)
+	assert.Equal(t, "cuMemcpyAsync", cause.Call)
+
+	// A batch call that is refused without a reason is done copy by copy.
+	r.fake.fail[fnMemcpyBatchAsync] = 801
+	r.submit(r.a, b)
+}
+
+func TestLostDevice(t *testing.T) {
+	r := newRig(t)
+	ticket := r.submit(r.a, r.onboard(1))
+	r.fake.fail[fnMemcpyBatchAsync] = 700
+	_, err := r.Submit(r.a, r.onboard(1, 3))
+	require.ErrorIs(t, err, gpu.ErrDeviceLost)
+	_, err = r.Submit(r.a, r.onboard(1))
+	assert.ErrorIs(t, err, gpu.ErrDeviceLost)
+	assert.ErrorContains(t, err, "CUDA_ERROR_ILLEGAL_ADDRESS")
+	assert.ErrorIs(t, r.Sync(context.Background(), ticket), gpu.ErrDeviceLost)
+	assert.False(t, r.Done(ticket))
+	// The context keeps what it had; only what is ours is given back.
+	r.fake.forget()
+}
+
+// forget empties the books of a context that was lost.
+func (k *fake) forget() {
+	for at := range k.reserved {
+		delete(k.reserved, at)
+	}
+	k.used = 0
+	clear(k.handles)
+	clear(k.mapped)
+	for at, n := range k.pinned {
+		if n == 16*4096 {
+			delete(k.pinned, at)
+		}
+	}
+	clear(k.events)
+	clear(k.streams)
+}
+
+func TestPoolFailuresLeaveNothing(t *testing.T) {
+	for _, at := range []fn{fnMemGetAllocationGranularity, fnMemAddressReserve, fnMemCreate, fnMemMap, fnMemSetAccess, fnMemsetD8Async, fnMemHostRegister} {
+		d, k := openFake(t)
+		k.fail[at] = invalidValue
+		_, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16})
+		require.ErrorContains(t, err, at.String())
+		require.ErrorContains(t, err, "pool kv")
+		assert.Zero(t, k.used)
+		assert.Empty(t, k.reserved)
+		assert.Empty(t, k.mapped)
+		delete(k.fail, at)
+		require.NoError(t, d.Close())
+	}
+}
+
+func TestPoolsGrowAndShrinkByChunks(t *testing.T) {
+	d, k := openFake(t)
+	const page = 4 << 20
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: page, DevicePages: 1, MaxDevicePages: 15})
+	require.NoError(t, err)
+	assert.EqualValues(t, 32<<20, k.used)
+	require.NoError(t, d.Resize(p, 8))
+	assert.EqualValues(t, 32<<20, k.used, "it fits")
+	require.NoError(t, d.Resize(p, 9))
+	assert.EqualValues(t, 64<<20, k.used)
+	_, err = d.CreatePool(gpu.PoolSpec{Name: "other", PageBytes: page, DevicePages: 1})
+	assert.ErrorIs(t, err, gpu.ErrOutOfMemory)
+	require.NoError(t, d.Resize(p, 3))
+	assert.EqualValues(t, 32<<20, k.used)
+	require.NoError(t, d.Resize(p, 0))
+	assert.Zero(t, k.used)
+	assert.Positive(t, k.calls[fnStreamSynchronize], "it waits before it takes memory away")
+}
+
+func TestNewPagesHoldPoison(t *testing.T) {
+	r := newRig(t)
+	assert.EqualValues(t, poisonNew, r.HostBytes(r.pool, 3)[17])
+	out := &gpu.Batch{Copies: []gpu.Copy{{
+		Src: gpu.Slot{Pool: r.pool, Page: 15}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary}, Bytes: 4096}}}
+	r.HostBytes(r.pool, 0)[0] = 1
+	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, out)))
+	assert.EqualValues(t, poisonNew, r.HostBytes(r.pool, 0)[0])
+}
+
+func TestExternalStreams(t *testing.T) {
+	r := newRig(t)
+	const theirs, captured, foreign = 0x51, 0x52, 0x53
+	r.fake.streams[captured], r.fake.foreign = true, foreign
+	s, err := r.External("compute", theirs)
+	require.NoError(t, err)
+	one, err := r.Fence(s)
+	require.NoError(t, err)
+	two, err := r.Fence(s)
+	require.NoError(t, err)
+	assert.Greater(t, two.Seq, one.Seq, "the host may have queued work in between")
+	b := r.onboard(1)
+	b.Waits = []gpu.Ticket{two}
+	r.submit(r.a, b)
+	_, err = r.External("graph", captured)
+	assert.ErrorContains(t, err, "captured")
+	_, err = r.External("alien", foreign)
+	assert.ErrorContains(t, err, "another context")
+	delete(r.fake.streams, captured)
+}
+
+// Registered pieces are whole pages, and no descriptor crosses two of them.
+func TestDescriptorsStayInPieces(t *testing.T) {
+	r := newRig(t)
+	p := r.pools[r.pool]
+	p.hostPiece = 4 * 4096 // as if it had been registered so
+	r.submit(r.a, r.onboard(2, 3, 4, 5))
+	assert.Equal(t, 2, r.lists.used)
+	p.hostPiece = 1 << 30
+}
+
+func TestSubmitAllocatesLittle(t *testing.T) {
+	r := newRig(t)
+	b := r.onboard(1, 3, 5, 7, 9)
+	r.submit(r.a, b)
+	few := testing.AllocsPerRun(50, func() { r.submit(r.a, b) })
+	b = r.onboard(1, 3, 5, 7, 9, 11, 13, 15)
+	r.submit(r.a, b)
+	many := testing.AllocsPerRun(50, func() { r.submit(r.a, b) })
+	assert.InDelta(t, few, many, 0.5, "the cost is that of the calls, not of the copies")
+}

@@ -1,0 +1,174 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// block sits in the driver until an event has passed.
+func (d *Device) block(event uintptr) result {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if r := d.driver.call(fnCtxSetCurrent, d.context); r != success {
+		return r
+	}
+	return d.driver.call(fnEventSynchronize, event)
+}
+
+// Submit queues a batch: the waits, one call for all copies, the ticket. A
+// batch that breaks a rule is refused as a whole before the driver sees it.
+func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	if err := d.enter(); err != nil {
+		return gpu.Ticket{}, err
+	}
+	defer d.leave()
+	s, err := d.stream(id)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	if err := d.checkBatch(b); err != nil {
+		return gpu.Ticket{}, fmt.Errorf("batch %q on stream %s: %w", b.Label, s.name, err)
+	}
+	if err := d.lists.grow(len(b.Copies)); err != nil {
+		return gpu.Ticket{}, err
+	}
+	if err := d.waitFor(s, b.Waits); err != nil {
+		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
+	}
+	d.describe(b.Copies)
+	failed := d.copyAll(s, b)
+	if failed != nil && failed.Index == 0 {
+		return gpu.Ticket{}, failed
+	}
+	ticket, err := d.ticket(id, s)
+	if failed != nil {
+		return ticket, failed
+	}
+	return ticket, err
+}
+
+// checkBatch refuses what no device would do.
+func (d *Device) checkBatch(b *gpu.Batch) error {
+	for _, t := range b.Waits {
+		if err := d.known(t); err != nil {
+			return err
+		}
+	}
+	for i := range b.Copies {
+		if err := d.checkCopy(&b.Copies[i]); err != nil {
+			return fmt.Errorf("copy %d: %w", i, err)
+		}
+	}
+	return d.overlaps.Find(b.Copies)
+}
+
+func (d *Device) checkCopy(c *gpu.Copy) error {
+	if _, ok := c.Direction(); !ok {
+		return fmt.Errorf("from %s to %s: devices do not copy from host to host", c.Src, c.Dst)
+	}
+	if c.Bytes <= 0 {
+		return fmt.Errorf("from %s to %s: %d bytes", c.Src, c.Dst, c.Bytes)
+	}
+	if err := d.checkRange(c.Src, c.SrcOffset, c.Bytes); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if err := d.checkRange(c.Dst, c.DstOffset, c.Bytes); err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	return nil
+}
+
+func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
+	p, err := d.pool(s.Pool)
+	if err != nil {
+		return err
+	}
+	pages := p.spec.DevicePages
+	if s.Tier == messages.Secondary {
+		pages = p.spec.HostPages
+	}
+	if s.Page < 0 || int(s.Page) >= pages {
+		return fmt.Errorf("pool %s has no %s page %d: it has %d", p.spec.Name, s.Tier, s.Page, pages)
+	}
+	if offset < 0 || offset > p.spec.PageBytes-bytes {
+		return fmt.Errorf("bytes [%d, %d) leave %s page %d of pool %s: it has %d bytes",
+			offset, offset+bytes, s.Tier, s.Page, p.spec.Name, p.spec.PageBytes)
+	}
+	return nil
+}
+
+// describe fills the lists with the copies of a batch, neighbours merged but
+// for those that would cross two registered pieces of host memory.
+func (d *Device) describe(copies []gpu.Copy) {
+	l := &d.lists
+	for i := range copies {
+		c := &copies[i]
+		if n := l.used; n > 0 && d.mergeable(c, &copies[i-1]) {
+			l.size[n-1] += uint64(c.Bytes)
+			continue
+		}
+		l.dst[l.used] = d.addressOf(c.Dst, c.DstOffset)
+		l.src[l.used] = d.addressOf(c.Src, c.SrcOffset)
+		l.size[l.used] = uint64(c.Bytes)
+		l.first[l.used] = int32(i)
+		l.used++
+	}
+}
+
+func (d *Device) mergeable(c, prev *gpu.Copy) bool {
+	src, dst := d.pools[c.Src.Pool], d.pools[c.Dst.Pool]
+	return c.Follows(*prev, gpu.PageSizes{Src: src.spec.PageBytes, Dst: dst.spec.PageBytes}) &&
+		src.piece(c.Src) == src.piece(prev.Src) && dst.piece(c.Dst) == dst.piece(prev.Dst)
+}
+
+// copyAll queues the copies in the lists. A refused batch call leaves open what
+// it has queued, so the copies are queued again one by one: done twice they
+// give the same bytes, and the one that fails shows itself.
+func (d *Device) copyAll(s *stream, b *gpu.Batch) *gpu.CopyError {
+	l := &d.lists
+	if l.used == 0 {
+		return nil
+	}
+	s.dirty = true
+	if l.used > 1 && d.driver.has(fnMemcpyBatchAsync) {
+		d.out.attr = copyAttributes{srcAccessOrder: streamOrder}
+		d.out.attrIdx, d.out.failIdx = 0, math.MaxUint64
+		r := d.driver.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
+			uintptr(l.used), address(&d.out.attr), address(&d.out.attrIdx), 1, address(&d.out.failIdx), s.handle)
+		if r == success {
+			return nil
+		}
+		if r.sticky() {
+			at := 0
+			if d.out.failIdx < uint64(l.used) {
+				at = int(d.out.failIdx)
+			}
+			return d.copyFailed(b, at, d.failure(fnMemcpyBatchAsync, r, d.page(b, at)))
+		}
+	}
+	for i := range l.used {
+		r := d.driver.call(fnMemcpyAsync, uintptr(l.dst[i]), uintptr(l.src[i]), uintptr(l.size[i]), s.handle)
+		if r != success {
+			return d.copyFailed(b, i, d.failure(fnMemcpyAsync, r, d.page(b, i)))
+		}
+	}
+	return nil
+}
+
+// page says which pages descriptor i is about.
+func (d *Device) page(b *gpu.Batch, i int) string {
+	c := &b.Copies[d.lists.first[i]]
+	return fmt.Sprintf("pool %s %s page %d to pool %s %s page %d",
+		d.pools[c.Src.Pool].spec.Name, c.Src.Tier, c.Src.Page, d.pools[c.Dst.Pool].spec.Name, c.Dst.Tier, c.Dst.Page)
+}
+
+func (d *Device) copyFailed(b *gpu.Batch, descriptor int, cause error) *gpu.CopyError {
+	i := int(d.lists.first[descriptor])
+	return &gpu.CopyError{Index: i, Copy: b.Copies[i], Err: fmt.Errorf("%w: %w", gpu.ErrCopyFailed, cause)}
+}

@@ -1,0 +1,209 @@
+package oracle
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// holder is one reference: a table entry of a sequence.
+type holder struct {
+	sequence  *sequence
+	sheltered bool
+}
+
+// holders finds all table entries that are this page of pool p.
+func (o *Oracle) holders(p *pool, pg *page) []holder {
+	var all []holder
+	for _, s := range o.sequences {
+		for _, table := range s.tables[p.id] {
+			for index, entry := range table {
+				if entry == pg && pg != nil {
+					all = append(all, holder{s, s.sheltered(p, index)})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// pinned tells whether a pin holds the page: the device page of a pinned block,
+// or the host page if it is the block's only one.
+func pinned(p *pool, pg *page) bool {
+	if pg.block == nil {
+		return false
+	}
+	s := pg.block.at[p.id]
+	return s.pins > 0 && (pg.tier == messages.Primary || s.device == nil)
+}
+
+// used tells whether a sequence or a pin holds the page.
+func (o *Oracle) used(p *pool, pg *page) bool {
+	return pinned(p, pg) || len(o.holders(p, pg)) > 0
+}
+
+// taken tells whether the page counts as taken where pages are promised: it is
+// held, but not by a chunked prefill alone whose reserve stands for it.
+func (o *Oracle) taken(p *pool, pg *page) bool {
+	for _, h := range o.holders(p, pg) {
+		if !h.sheltered {
+			return true
+		}
+	}
+	return pinned(p, pg)
+}
+
+// available is total − taken − reserves, where the pages in claimed count as
+// taken too. It may be negative.
+func (o *Oracle) available(p *pool, claimed map[*page]bool) int {
+	n := len(p.device)
+	for _, pg := range p.device {
+		if claimed[pg] || o.taken(p, pg) {
+			n--
+		}
+	}
+	for _, s := range o.sequences {
+		if s.chunk > 0 && p.limited() && s.prefilling() {
+			n -= o.reserve(p, s.chunk, ceil(s.prompt, o.tpb)-s.reused)
+		}
+	}
+	return n
+}
+
+// counts counts the pages of one tier by their state.
+func (o *Oracle) counts(p *pool, pages []*page) messages.PageCounts {
+	c := messages.PageCounts{Total: len(pages)}
+	for _, pg := range pages {
+		switch {
+		case o.used(p, pg):
+			c.Used++
+		case pg.block != nil:
+			c.Cached++
+		default:
+			c.Free++
+		}
+	}
+	return c
+}
+
+// take gives a device page for new contents: a free one, or else the one that
+// the eviction rule names. Whoever takes it puts it into a table before the
+// next one is taken.
+func (o *Oracle) take(p *pool) *page {
+	p.counters.AllocatedPages++
+	for _, pg := range p.device {
+		if pg.block == nil && !o.used(p, pg) && !o.guarded[pg] {
+			return pg
+		}
+	}
+	victim := o.victim(p, p.device)
+	if victim == nil {
+		panic("pool " + p.Name + ": no page is left of those that were promised")
+	}
+	o.evict(p, victim)
+	return victim
+}
+
+// victim names the cached page that goes first: lowest priority, then least
+// recently used, then deepest in its prefix. Clean copies are not asked.
+func (o *Oracle) victim(p *pool, pages []*page) *page {
+	var first *page
+	for _, pg := range pages {
+		if pg.block == nil || o.used(p, pg) || o.guarded[pg] {
+			continue
+		}
+		if pg.tier == messages.Secondary && pg.block.at[p.id].device != nil {
+			continue
+		}
+		if first == nil || goesBefore(p, pg.block, first.block) {
+			first = pg
+		}
+	}
+	return first
+}
+
+func goesBefore(p *pool, a, b *block) bool {
+	if a.priority != b.priority {
+		return a.priority < b.priority
+	}
+	if u, v := a.at[p.id].use, b.at[p.id].use; u != v {
+		return u.before(v)
+	}
+	return a.index > b.index
+}
+
+// evict takes a device page from its contents; they go on in host memory or
+// are dropped.
+func (o *Oracle) evict(p *pool, victim *page) {
+	b := victim.block
+	p.counters.Evicted++
+	if !o.offload(p, b) {
+		p.counters.Dropped++
+		o.forget(b, p)
+	}
+	if victim.block != nil {
+		panic("pool " + p.Name + ": an evicted page still caches a block")
+	}
+}
+
+// offload moves the contents of b's device page to host memory and tells
+// whether that was possible.
+func (o *Oracle) offload(p *pool, b *block) bool {
+	s := b.at[p.id]
+	if !o.cfg.OnboardBlocks || int(b.priority) < o.cfg.SecondaryOffloadMinPriority {
+		return false
+	}
+	if s.host == nil {
+		s.host = o.takeHost(p, b.priority)
+		if s.host == nil {
+			return false
+		}
+		s.host.block = b
+		p.counters.BytesOffloaded += p.PageBytes
+	}
+	s.device.block = nil
+	s.device = nil
+	p.counters.Offloaded++
+	o.emitTier(p, b, messages.Secondary)
+	return true
+}
+
+// takeHost finds a host page for contents of a priority: a free one, else the
+// oldest clean copy, else one whose contents are dropped for it. nil: none.
+func (o *Oracle) takeHost(p *pool, priority messages.Priority) *page {
+	for _, pg := range p.host {
+		if pg.block == nil && !o.guarded[pg] {
+			return pg
+		}
+	}
+	if pg := o.oldestCopy(p); pg != nil {
+		pg.block.at[p.id].host = nil
+		pg.block = nil
+		return pg
+	}
+	victim := o.victim(p, p.host)
+	if victim == nil || victim.block.priority > priority {
+		return nil
+	}
+	p.counters.Dropped++
+	o.forget(victim.block, p)
+	return victim
+}
+
+// oldestCopy is the clean copy that is reclaimed first: the oldest, of those
+// that one request made the deepest.
+func (o *Oracle) oldestCopy(p *pool) *page {
+	copies := slices.DeleteFunc(slices.Clone(p.host), func(pg *page) bool {
+		return pg.block == nil || pg.block.at[p.id].device == nil || o.guarded[pg]
+	})
+	if len(copies) == 0 {
+		return nil
+	}
+	return slices.MinFunc(copies, func(x, y *page) int {
+		a, b := x.block, y.block
+		if a.at[p.id].age != b.at[p.id].age {
+			return int(a.at[p.id].age) - int(b.at[p.id].age)
+		}
+		return b.index - a.index
+	})
+}

@@ -1,0 +1,197 @@
+package oracle
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// pin holds spots, in whichever tier they are.
+type pin struct {
+	id    messages.PinID
+	spots []pinnedSpot
+}
+
+type pinnedSpot struct {
+	pool  *pool
+	block *block
+	spot  *spot
+}
+
+// live tells whether the pin still holds: a forgotten block's pins end with it.
+func (x pinnedSpot) live() bool { return x.block.at[x.pool.id] == x.spot }
+
+// spots are what a match of all the tokens, in whole blocks, would claim.
+func (o *Oracle) spots(q messages.Prefix) (spots []pinnedSpot, tokens int) {
+	all := prompt{q.Namespace, symbols(q.Tokens, q.Multimodal), len(q.Tokens)}
+	pl := &plan{prompt: all}
+	o.settle(pl, o.matchWhole(all))
+	for _, p := range o.pool {
+		for index, s := range pl.claims[p.id] {
+			if s != nil {
+				spots = append(spots, pinnedSpot{p, pl.lead[index], s})
+			}
+		}
+	}
+	return spots, pl.match.tokens
+}
+
+// Pin protects the stored blocks of a prefix from eviction.
+func (o *Oracle) Pin(_ context.Context, q messages.Prefix) (messages.Pinned, error) {
+	if err := o.begin(); err != nil {
+		return messages.Pinned{}, err
+	}
+	if err := validPrompt(q.Tokens, q.Multimodal); err != nil {
+		return messages.Pinned{}, err
+	}
+	spots, tokens := o.spots(q)
+	for _, p := range o.pool {
+		// Only the reserve of a chunked prefill can stand against it.
+		need, available := 0, max(0, o.available(p, nil))
+		for _, x := range spots {
+			if x.pool == p && x.spot.device != nil && !o.taken(p, x.spot.device) {
+				need++
+			}
+		}
+		if need > available {
+			return messages.Pinned{}, messages.RefusePages(p.Name, need, available)
+		}
+	}
+	for _, x := range spots {
+		x.spot.pins++
+	}
+	o.lastPin++
+	o.pins = append(o.pins, &pin{o.lastPin, spots})
+	return messages.Pinned{Pin: o.lastPin, Tokens: tokens}, nil
+}
+
+// Unpin ends a pin.
+func (o *Oracle) Unpin(_ context.Context, id messages.PinID) error {
+	if err := o.begin(); err != nil {
+		return err
+	}
+	for i, x := range o.pins {
+		if x.id != id {
+			continue
+		}
+		for _, held := range x.spots {
+			if held.live() {
+				held.spot.pins--
+				held.spot.use = later(held.spot.use, use{request: o.request})
+			}
+		}
+		o.pins = slices.Delete(o.pins, i, i+1)
+		return nil
+	}
+	return messages.Refuse(messages.UnknownPin, "pin %d is not there", id)
+}
+
+// Prefetch brings what host memory holds of a prefix to the device.
+func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
+	if err := o.begin(); err != nil {
+		return 0, err
+	}
+	if err := validPrompt(q.Tokens, q.Multimodal); err != nil {
+		return 0, err
+	}
+	spots, _ := o.spots(q)
+	for _, p := range o.pool {
+		need, claimed := 0, map[*page]bool{}
+		for _, x := range spots {
+			if x.pool == p && x.spot.device == nil {
+				need++
+			} else if x.pool == p {
+				claimed[x.spot.device] = true
+			}
+		}
+		if available := max(0, o.available(p, claimed)); need > available {
+			return 0, messages.RefusePages(p.Name, need, available)
+		}
+	}
+	for _, x := range spots {
+		if x.spot.device != nil {
+			o.guarded[x.spot.device] = true
+		} else {
+			o.guarded[x.spot.host] = true
+		}
+	}
+	pages := map[pinnedSpot]*page{}
+	for _, x := range spots {
+		if x.spot.device == nil {
+			pages[x] = o.take(x.pool)
+			o.guarded[pages[x]] = true
+		}
+	}
+	for _, x := range spots {
+		if pg := pages[x]; pg != nil {
+			o.onboard(x.pool, x.block, pg)
+		}
+		x.spot.use = later(x.spot.use, use{request: o.request})
+	}
+	return len(pages), nil
+}
+
+// names tells whether the selector names a block or a sequence with this key.
+func names(sel messages.Selector, ns messages.Namespace, key []symbol, session string) bool {
+	switch {
+	case sel.Prefix != nil:
+		prefix := symbols(sel.Prefix.Tokens, sel.Prefix.Multimodal)
+		return ns == sel.Prefix.Namespace && len(key) >= len(prefix) && slices.Equal(key[:len(prefix)], prefix)
+	case sel.Salt != "":
+		return ns.Salt == sel.Salt
+	default:
+		return session == sel.Session
+	}
+}
+
+// Invalidate forgets what a selector names; running sequences that it names
+// store nothing from then on.
+func (o *Oracle) Invalidate(_ context.Context, sel messages.Selector) (int, error) {
+	if err := o.begin(); err != nil {
+		return 0, err
+	}
+	if err := validSelector(sel); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, b := range o.byDepth() {
+		if names(sel, b.namespace, b.key, b.session) {
+			n++
+			o.forgetAll(b)
+		}
+	}
+	for _, s := range o.sequences {
+		for _, key := range s.keys {
+			if names(sel, s.namespace, key, s.session) {
+				s.muted = true
+			}
+		}
+	}
+	return n, nil
+}
+
+// Reset forgets, in each pool, every block that no running sequence holds there.
+func (o *Oracle) Reset(context.Context) error {
+	if err := o.begin(); err != nil {
+		return err
+	}
+	for _, b := range o.byDepth() {
+		for _, p := range o.pool {
+			if s := b.at[p.id]; s != nil && len(o.holders(p, s.device)) == 0 {
+				o.forget(b, p)
+			}
+		}
+	}
+	if len(o.blocks) == 0 {
+		o.emit(messages.Event{Type: messages.EventCleared})
+	}
+	return nil
+}
+
+// byDepth lists the blocks, those nearer to the start of their prompts first.
+func (o *Oracle) byDepth() []*block {
+	all := slices.Clone(o.blocks)
+	slices.SortStableFunc(all, func(a, b *block) int { return a.index - b.index })
+	return all
+}

@@ -1,0 +1,22 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// Survey lists every place where a pool keeps a block.
+func (t *Tree) Survey(m *messages.Survey) {
+	m.Blocks = m.Blocks[:0]
+	for x := range t.walkAll() {
+		ids := t.ids(x)
+		for p := range t.pools {
+			for i, at := range t.locations(x, p) {
+				if at == messages.Nowhere {
+					continue
+				}
+				b := ids[i]
+				m.Blocks = append(m.Blocks, messages.Surveyed{
+					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.blocks.depth[b], Priority: t.blocks.priority[b],
+				})
+			}
+		}
+	}
+}
