@@ -22,6 +22,7 @@ type call struct {
 	answer  atomic.Uint32
 	wake    chan struct{} // capacity 1
 	err     error         // set by Abort alone
+	done    func(error)   // of Submit; nil: a caller waits
 }
 
 const (
@@ -53,6 +54,11 @@ func (c *call) begin() bool { return c.stage.CompareAndSwap(callQueued, callBegu
 
 // finish wakes the caller. The record is the caller's again.
 func (c *call) finish() {
+	if c.done != nil {
+		c.engine.gate.leave()
+		c.done(c.err)
+		return
+	}
 	if c.answer.Swap(answerFinished) == answerAwaited {
 		c.wake <- struct{}{}
 	}
@@ -64,7 +70,7 @@ func (c *call) Abort(err error) {
 	if errors.Is(err, mailbox.ErrPanicked) {
 		return
 	}
-	if c.stage.Load() == callCancelled || c.answer.Load() == answerFinished {
+	if c.stage.Load() == callCancelled || c.done == nil && c.answer.Load() == answerFinished {
 		return
 	}
 	c.err = c.engine.failure(err)
@@ -128,6 +134,17 @@ func (g *gate) enter(ctx context.Context) error {
 	case <-ctx.Done():
 		return g.giveUp(turn, ctx.Err())
 	}
+}
+
+// try enters if there is a place now.
+func (g *gate) try() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside >= g.limit || len(g.waiting) > 0 {
+		return messages.Refuse(messages.Busy, "%d calls are in flight", g.limit)
+	}
+	g.inside++
+	return nil
 }
 
 // giveUp leaves the queue; a turn that came in the same moment is passed on.

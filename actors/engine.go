@@ -200,6 +200,22 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 	return c.wait(ctx)
 }
 
+// Submit starts a request record of package messages and returns at once; done
+// is called when it is answered, with the error that Do would return. done runs
+// on whatever goroutine the engine is on and must not block. Over the bound of
+// calls in flight Submit refuses with ErrBusy.
+func (e *Engine) Submit(request any, done func(error)) error {
+	if err := e.gate.try(); err != nil {
+		return err
+	}
+	if err := e.refusal(); err != nil {
+		e.gate.leave()
+		return err
+	}
+	e.coordinator.PostUserMessage(&call{request: request, engine: e, done: done})
+	return nil
+}
+
 // refusal is what a call gets that is not accepted.
 func (e *Engine) refusal() error {
 	if failed := e.failed.Load(); failed != nil {
