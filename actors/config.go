@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -67,6 +68,7 @@ type options struct {
 	clock         func() time.Duration
 	maxInFlight   int
 	refuseBusy    bool
+	scheduler     *mailbox.Scheduler
 	maxRestarts   int
 	restartWindow time.Duration
 }
@@ -89,6 +91,11 @@ func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight
 
 // WithBusyRefusal makes a call over the bound return ErrBusy at once.
 func WithBusyRefusal() Option { return func(o *options) { o.refuseBusy = true } }
+
+// WithScheduler makes a scheduler run every actor of the engine, one message at
+// a time in an order of its choice, instead of the callers: for simulations.
+// Use Submit then; calls that wait would wait for the scheduler.
+func WithScheduler(s *mailbox.Scheduler) Option { return func(o *options) { o.scheduler = s } }
 
 // WithRestartLimit says how many failures of actors within a while the engine
 // recovers from; one more and it has failed. The default is 5 in 10 s.

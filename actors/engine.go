@@ -104,7 +104,7 @@ func (e *Engine) spawn(parent actor.SpawnerContext, o options) error {
 	if name == "" {
 		name = fmt.Sprintf("kvactor-%d", engines.Add(1))
 	}
-	family := &family{engine: e, clock: o.clock, ready: make(chan error, 1), restarts: restarts{limit: o.maxRestarts, within: o.restartWindow}}
+	family := &family{engine: e, clock: o.clock, ready: make(chan error, 1), restarts: restarts{limit: o.maxRestarts, within: o.restartWindow}, scheduler: o.scheduler}
 	e.family = family
 	props := actor.PropsFromProducer(func() actor.Actor { return family },
 		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)

@@ -17,12 +17,13 @@ import (
 // rebuilds what it held. Too many of them in a short time, and the engine fails,
 // visibly: every call that waits or comes later is answered with the cause.
 type family struct {
-	engine   *Engine
-	clock    func() time.Duration
-	ready    chan error
-	restarts restarts
-	shells   map[string]*fuse // by actor, for Inject
-	tree     *treeActor
+	engine    *Engine
+	clock     func() time.Duration
+	ready     chan error
+	restarts  restarts
+	shells    map[string]*fuse // by actor, for Inject
+	tree      *treeActor
+	scheduler *mailbox.Scheduler // nil: the callers run the actors
 }
 
 // restarts counts the failures of the last while.
@@ -96,12 +97,20 @@ func (f *family) child(ctx actor.Context, name string, a actor.Actor) (*actor.PI
 			f.engine.fail(fmt.Errorf("%s: %w", name, err))
 		}
 	}
-	props := actor.PropsFromProducer(func() actor.Actor { return a }, mailbox.Inline(f.engine.worker, mailbox.OnAbort(lost))...)
+	props := actor.PropsFromProducer(func() actor.Actor { return a }, f.dispatch(mailbox.OnAbort(lost))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("actors: spawn of %s: %w", name, err)
 	}
 	return pid, mailbox.Of(f.engine.system, pid), nil
+}
+
+// dispatch says who runs an actor.
+func (f *family) dispatch(option mailbox.Option) []actor.PropsOption {
+	if f.scheduler != nil {
+		return mailbox.Queued(f.scheduler, option)
+	}
+	return mailbox.Inline(f.engine.worker, option)
 }
 
 // HandleFailure restarts the actor that failed and lets the coordinator

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -22,7 +23,8 @@ const (
 	Words
 	// Checks: how many pages verify has looked at.
 	Checks
-	// Order: of events of different pools, and how removals are merged.
+	// Order: of events of different pools, how removals are merged and how a
+	// snapshot is cut into runs.
 	Order
 
 	// Protocol is all that the protocol leaves to an implementation.
@@ -190,7 +192,8 @@ func at(path []string) string {
 }
 
 // inPoolOrder sorts the events of an answer by pool, keeping the order within
-// each, and merges removals that follow one another.
+// each, merges removals that follow one another and cuts a snapshot's runs into
+// blocks.
 func inPoolOrder(answer any) any {
 	object, ok := answer.(map[string]any)
 	if !ok {
@@ -200,26 +203,44 @@ func inPoolOrder(answer any) any {
 	if !ok {
 		return answer
 	}
-	field := func(e any, name string) string {
-		o, _ := e.(map[string]any)
-		s, _ := o[name].(string)
-		return s
-	}
 	slices.SortStableFunc(events, func(a, b any) int {
-		return strings.Compare(field(a, "pool"), field(b, "pool"))
+		return strings.Compare(member(a, "pool"), member(b, "pool"))
 	})
-	var out []any
+	out := []any{}
 	for _, e := range events {
-		if n := len(out); n > 0 && field(e, "type") == "removed" && field(out[n-1], "type") == "removed" &&
-			field(e, "pool") == field(out[n-1], "pool") {
+		switch n := len(out); {
+		case n > 0 && member(e, "type") == "removed" && member(out[n-1], "type") == "removed" && member(e, "pool") == member(out[n-1], "pool"):
 			last, _ := out[n-1].(map[string]any)
 			first, _ := last["hashes"].([]any)
 			more, _ := e.(map[string]any)["hashes"].([]any)
 			last["hashes"] = append(first, more...)
-			continue
+		case member(e, "type") == "stored" && e.(map[string]any)["id"] == nil:
+			out = append(out, blocksOf(e.(map[string]any))...)
+		default:
+			out = append(out, e)
 		}
-		out = append(out, e)
 	}
 	object["events"] = out
 	return object
+}
+
+// member is a text in an object; empty if there is none.
+func member(object any, name string) string {
+	o, _ := object.(map[string]any)
+	s, _ := o[name].(string)
+	return s
+}
+
+// blocksOf cuts a stored event into one for each block.
+func blocksOf(event map[string]any) []any {
+	blocks, _ := event["blocks"].([]any)
+	out := make([]any, len(blocks))
+	parent := event["parent"]
+	for i, block := range blocks {
+		one := maps.Clone(event)
+		one["parent"], one["blocks"] = parent, []any{block}
+		out[i] = one
+		parent = member(block, "hash")
+	}
+	return out
 }

@@ -64,6 +64,21 @@ var equalCases = []struct {
 		`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a"]},{"id":1,"type":"removed","pool":"p","hashes":["b"]}]}`, Order, "",
 	},
 	{
+		"a snapshot in other runs",
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, Protocol, "",
+	},
+	{
+		"a snapshot with another parent",
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"y"}]}]}`, Protocol, "parent",
+	},
+	{
+		"runs of stored events are no snapshot",
+		`{"events":[{"id":0,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
+		`{"events":[{"id":0,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"id":1,"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, Protocol, "1 items, want 2",
+	},
+	{
 		"removals with something between them",
 		`{"events":[{"type":"removed","pool":"p","hashes":["a","b"]},{"type":"updated","pool":"p"}]}`,
 		`{"events":[{"type":"removed","pool":"p","hashes":["a"]},{"type":"updated","pool":"p"},{"type":"removed","pool":"p","hashes":["b"]}]}`, Order, "2 items, want 3",

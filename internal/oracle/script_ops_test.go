@@ -1,0 +1,269 @@
+package oracle_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvactor/kvactor/internal/oracle"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// open reads the parts of model, cache and pages that the examples use.
+func (s *script) open(l line) (object, error) {
+	var model struct {
+		Layers, KvHeads, HeadDim int
+	}
+	_ = json.Unmarshal([]byte(strings.NewReplacer("kv_heads", "KvHeads", "head_dim", "HeadDim").Replace(string(l.Model))), &model)
+	cache := struct {
+		TokensPerBlock int   `json:"tokens_per_block"`
+		Windows        []int `json:"max_attention_window"`
+		Events         int   `json:"event_buffer_max_size"`
+		UVM            bool  `json:"use_uvm"`
+	}{Windows: []int{4096}}
+	_ = json.Unmarshal(l.Cache, &cache)
+	if cache.UVM {
+		return nil, messages.ErrConfigInvalid
+	}
+	layers := map[int][]int{}
+	for i := range model.Layers {
+		w := cache.Windows[i%len(cache.Windows)]
+		layers[w] = append(layers[w], i)
+	}
+	c := oracle.Config{
+		TokensPerBlock: cache.TokensPerBlock, MaxSeqLen: 4096, SecondaryOffloadMinPriority: 35, OnboardBlocks: true,
+		BlockReuse: true, PartialReuse: true, CopyOnPartialReuse: true, EventLimit: cache.Events,
+		Clock: func() time.Duration { return s.now },
+	}
+	for _, w := range slices.Sorted(keys(layers)) {
+		p := oracle.PoolConfig{Window: w, KVHeads: model.KvHeads, Layers: layers[w]}
+		p.Name = fmt.Sprintf("w%dh%d", w, model.KvHeads)
+		if w >= 4096 {
+			p.Window, p.Name = 0, fmt.Sprintf("wfullh%d", model.KvHeads)
+		}
+		p.PageBytes = int64(len(p.Layers) * 2 * model.KvHeads * model.HeadDim * cache.TokensPerBlock * 2)
+		var both struct{ Primary, Secondary int }
+		var named map[string]struct{ Primary, Secondary int }
+		_ = json.Unmarshal(l.Pages, &both)
+		if json.Unmarshal(l.Pages, &named) == nil {
+			both = named[p.Name]
+		}
+		p.Primary, p.Secondary = both.Primary, both.Secondary
+		c.Pools = append(c.Pools, p)
+	}
+	s.o = oracle.New(c)
+	s.pools = s.o.Pools()
+	s.sequences, s.pins = map[string]*scripted{}, map[string]messages.PinID{}
+	return object{"pools": s.poolList()}, nil
+}
+
+func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
+	return func(yield func(K) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func (s *script) poolList() (list []object) {
+	for _, p := range s.pools {
+		o := object{
+			"name": p.Name, "window": nil, "kv_heads": p.KVHeads, "layers": p.Layers, "page_bytes": p.PageBytes,
+			"primary_pages": p.PrimaryPages, "secondary_pages": p.SecondaryPages,
+		}
+		if p.Window > 0 {
+			o["window"] = p.Window
+		}
+		list = append(list, o)
+	}
+	return list
+}
+
+func (s *script) admit(l line) (object, error) {
+	a, err := s.admitBatch(line{Op: "admit_batch", Requests: []line{l}})
+	if err != nil {
+		return nil, err
+	}
+	only := a["results"].([]any)[0].(object)
+	if e, refused := only["error"].(error); refused {
+		return nil, e
+	}
+	return only, nil
+}
+
+// admitBatch admits and, unless the prefill is manual, commits chunk by chunk.
+func (s *script) admitBatch(l line) (object, error) {
+	ctx := context.Background()
+	results := make([]any, len(l.Requests))
+	var requests []messages.AdmitRequest
+	var places []int
+	fresh := map[string]bool{}
+	for i, r := range l.Requests {
+		if s.sequences[r.Seq] != nil || fresh[r.Seq] {
+			results[i] = object{"error": error(messages.Refuse(messages.DuplicateSequence, "sequence %q is running already", r.Seq))}
+			continue
+		}
+		fresh[r.Seq] = true
+		requests = append(requests, r.request())
+		places = append(places, i)
+	}
+	answers, err := s.o.AdmitBatch(ctx, requests)
+	for i, a := range answers {
+		r := l.Requests[places[i]]
+		if a.Err != nil {
+			results[places[i]] = object{"error": a.Err}
+			continue
+		}
+		s.sequences[r.Seq] = &scripted{a.Sequence, len(requests[i].Tokens), r.Prefill == "manual"}
+		if r.Prefill != "manual" {
+			s.commit(a.Sequence, len(requests[i].Tokens))
+		}
+		results[places[i]] = object{
+			"op": "admit", "ok": true, "seq": r.Seq, "reused_tokens": a.ReusedTokens, "why": string(a.Why),
+			"reuse": s.reuse(a), "tables": s.tablesNow(a.Sequence),
+		}
+	}
+	if l.Op == "admit_batch" && len(l.Requests) > 1 {
+		for i, r := range results {
+			if e, refused := r.(object)["error"].(error); refused {
+				results[i] = failed("admit", e)
+			}
+		}
+	}
+	return object{"results": results}, err
+}
+
+func (s *script) commit(id messages.SequenceID, computed int) {
+	r, err := s.o.Commit(context.Background(), []messages.CommitStep{{Sequence: id, Computed: computed, Continues: true}})
+	if err != nil || r[0].Err != nil {
+		panic(fmt.Sprint(err, r[0].Err))
+	}
+}
+
+func (s *script) append(l line) (object, error) {
+	ctx := context.Background()
+	var steps []messages.AppendStep
+	for _, x := range l.Steps {
+		step := messages.AppendStep{Sequence: s.id(x.Seq), Tokens: x.Tokens, Beams: x.Beams}
+		if q := s.sequences[x.Seq]; q != nil && !q.manual {
+			step.Computed = q.tokens + max(len(x.Tokens), min(1, len(x.Beams))) - 1
+		}
+		steps = append(steps, step)
+	}
+	answers, err := s.o.Append(ctx, steps)
+	var results []any
+	for i, a := range answers {
+		x := l.Steps[i]
+		if a.Err != nil {
+			o := failed("", a.Err)
+			delete(o, "op")
+			o["seq"] = x.Seq
+			results = append(results, o)
+			continue
+		}
+		s.sequences[x.Seq].tokens += max(len(x.Tokens), min(1, len(x.Beams)))
+		results = append(results, object{"seq": x.Seq, "ok": true, "new_pages": s.byPool(a.NewPages)})
+	}
+	return object{"results": results}, err
+}
+
+func (s *script) byPool(pages [][]messages.PageID) object {
+	o := object{}
+	for i, p := range s.pools {
+		o[p.Name] = pages[i]
+	}
+	return o
+}
+
+func (s *script) tablesNow(id messages.SequenceID) object {
+	t, err := s.o.Tables(context.Background(), id)
+	if err != nil {
+		panic(err)
+	}
+	return s.tables(t)
+}
+
+func (s *script) tables(t messages.Tables) object {
+	o := object{}
+	for i := range t {
+		o[s.pools[i].Name] = t[i]
+		if len(t[i]) == 1 {
+			o[s.pools[i].Name] = t[i][0]
+		}
+	}
+	return o
+}
+
+func (s *script) reuse(a messages.Admitted) object {
+	o := object{}
+	for i, r := range a.Reuse {
+		o[s.pools[i].Name] = object{"full": r.Full, "partial": r.Partial, "how": string(r.How), "onboarded": r.Onboarded}
+	}
+	return o
+}
+
+func countsOf(c messages.PageCounts) object {
+	return object{"total": c.Total, "used": c.Used, "cached": c.Cached, "free": c.Free}
+}
+
+func (s *script) stats(st messages.Stats) object {
+	pools, counters := object{}, object{}
+	for _, p := range st.Pools {
+		pools[p.Name] = object{"primary": countsOf(p.Primary), "secondary": countsOf(p.Secondary)}
+		c := p.PoolCounters
+		counters[p.Name] = object{
+			"allocated_pages": c.AllocatedPages, "reused_full": c.ReusedFull, "reused_partial": c.ReusedPartial,
+			"missed": c.Missed, "evicted": c.Evicted, "offloaded": c.Offloaded, "onboarded": c.Onboarded,
+			"dropped": c.Dropped, "bytes_offloaded": c.BytesOffloaded, "bytes_onboarded": c.BytesOnboarded,
+		}
+	}
+	return object{"pools": pools, "counters": object{
+		"requests": st.Requests, "prompt_tokens": st.PromptTokens, "reused_tokens": st.ReusedTokens, "pools": counters,
+	}}
+}
+
+func (s *script) eventList(b messages.EventBatch) object {
+	list := []any{}
+	for _, e := range b.Events {
+		o := object{"id": e.ID, "type": string(e.Type), "pool": s.pools[e.Pool].Name}
+		switch e.Type {
+		case messages.EventCreated:
+			o["primary_pages"], o["secondary_pages"] = e.PrimaryPages, e.SecondaryPages
+		case messages.EventStored:
+			o["parent"] = nil
+			if e.HasParent {
+				o["parent"] = hex.EncodeToString(e.Parent[:])
+			}
+			var blocks []any
+			for _, x := range e.Blocks {
+				blocks = append(blocks, object{
+					"hash": hex.EncodeToString(x.Hash[:]), "tokens": x.Tokens, "tier": x.Tier.String(), "priority": x.Priority,
+				})
+			}
+			o["blocks"] = blocks
+		case messages.EventRemoved:
+			var hashes []string
+			for _, h := range e.Hashes {
+				hashes = append(hashes, hex.EncodeToString(h[:]))
+			}
+			o["hashes"] = hashes
+		case messages.EventUpdated:
+			o["hash"] = hex.EncodeToString(e.Hash[:])
+			if e.TierChanged {
+				o["tier"] = []string{e.OldTier.String(), e.NewTier.String()}
+			} else {
+				o["priority"] = []int{int(e.OldPriority), int(e.NewPriority)}
+			}
+		case messages.EventCleared:
+			delete(o, "pool")
+		}
+		list = append(list, o)
+	}
+	return object{"events": list, "lost": b.Lost}
+}
