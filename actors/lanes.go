@@ -73,6 +73,12 @@ func (l *lanes) saw(t messages.Ticket) {
 	}
 }
 
+// idle tells whether everything that was submitted to a lane has passed.
+func (l *lanes) idle(lane offloader.Lane) bool {
+	last, used := l.last[l.streams[lane]]
+	return !used || l.device.Done(last)
+}
+
 // sync waits for everything that the engine was told of.
 func (l *lanes) sync() error {
 	var problems []error

@@ -31,6 +31,10 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 		a.moving = true
 		a.move(m)
 		a.moving = false
+	case *messages.Ahead:
+		a.moving = true
+		a.ahead(m)
+		a.moving = false
 	case *messages.Audit:
 		m.Problem = a.core.Check()
 	case *messages.RebuildHost:
@@ -57,6 +61,26 @@ func (a *offloaderActor) move(m *messages.Move) {
 		a.lanes.saw(m.Marks[i].Ticket)
 	}
 	a.core.Begin(m)
+	a.carry()
+}
+
+// ahead copies pages near eviction if the link has nothing else to do.
+func (a *offloaderActor) ahead(m *messages.Ahead) {
+	if m.Busy = !a.lanes.idle(offloader.Offload); m.Busy {
+		return
+	}
+	for p, victims := range m.Pools {
+		if len(victims) == 0 {
+			m.Copied = append(m.Copied, 0)
+			continue
+		}
+		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), m.Stamp, victims))
+		a.carry()
+	}
+}
+
+// carry brings what the core has planned to the device.
+func (a *offloaderActor) carry() {
 	for s := a.core.Next(); s != nil; s = a.core.Next() {
 		a.core.Submitted(a.lanes.submit(s))
 	}

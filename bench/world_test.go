@@ -71,7 +71,10 @@ func (s shape) direct() *direct.Engine {
 	pools := must(windows.Pools(s.model(), cache))
 	var cores direct.Cores
 	var shapes []tree.PoolShape
-	offloading := offloader.Config{MinPriority: messages.DefaultPriority}
+	offloading := offloader.Config{
+		MinPriority: messages.DefaultPriority, Ahead: cache.OffloadAhead,
+		Passed: func(messages.Ticket) bool { return true },
+	}
 	for i, p := range pools {
 		cores.Pools = append(cores.Pools, pool.New(p.Name, counts[i].Primary))
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink})
@@ -83,6 +86,9 @@ func (s shape) direct() *direct.Engine {
 	cores.Tree = tree.New(tree.Config{TokensPerBlock: cache.TokensPerBlock, Pools: shapes})
 	cores.Offloader = offloader.New(offloading)
 	cores.Clock = s.clock
+	cores.Submit = func(s *offloader.Submission) (messages.Ticket, int) {
+		return messages.Ticket{Stream: messages.StreamID(s.Lane) + 1}, -1 // as on the quiet device
+	}
 	return direct.New(coordinator.Config{
 		Pools: pools, Counts: counts, TokensPerBlock: cache.TokensPerBlock, MaxSeqLen: s.model().MaxSeqLen,
 		Reuse: true, Partial: true, CopyOnPartial: true,

@@ -46,6 +46,9 @@ func (m *Quiesce) Answers() uint32 { return m.Epoch }
 func (m *RebuildPool) Answers() uint32 { return m.Epoch }
 
 // Answers gives the epoch.
+func (m *Ahead) Answers() uint32 { return m.Epoch }
+
+// Answers gives the epoch.
 func (m *RebuildHost) Answers() uint32 { return m.Epoch }
 
 // Aborted gives a request back to a host that is an actor when it could not be

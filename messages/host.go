@@ -164,6 +164,10 @@ type PoolCounters struct {
 	Onboarded      int64 // pages copied to the device
 	BytesOffloaded int64 // copied, whole pages
 	BytesOnboarded int64
+	// WaitingTakes are the evictions whose contents were copied only then, so
+	// that the page had to wait for the copy; AheadPages those copied before.
+	WaitingTakes int64
+	AheadPages   int64
 }
 
 // PoolStats is the state of one pool.

@@ -14,6 +14,17 @@ type Move struct {
 	Counts  []PageCounts // of host memory by PoolID, answered
 }
 
+// Ahead offers the offloader pages that would be evicted next, to copy them
+// while nobody waits for it. No decision and no count depends on the copies.
+type Ahead struct {
+	Epoch uint32
+	Stamp uint64
+	Pools [][]Victim // by PoolID
+
+	Copied []int // by PoolID, answered
+	Busy   bool  // the link was in use, nothing was copied
+}
+
 // PoolMove is the work in one pool. Order of bytes: offloads, then copies,
 // then onboards.
 type PoolMove struct {

@@ -50,6 +50,9 @@ const (
 	Inspect
 	// HeldBlocks answers in Blocks the cached blocks that sequences hold.
 	HeldBlocks
+	// Foresee lists in Victims at most N pages that would be evicted next, and
+	// evicts none.
+	Foresee
 )
 
 // PoolOp is one operation.

@@ -108,13 +108,15 @@ func (p *Pool) do(op *messages.PoolOp, victims []messages.Victim) []messages.Vic
 		p.inspect(op)
 	case messages.HeldBlocks:
 		p.heldBlocks(op)
+	case messages.Foresee:
+		return p.foresee(op, victims)
 	}
 	return victims
 }
 
 // validate panics on what can be seen to be wrong without doing anything.
 func (p *Pool) validate(op *messages.PoolOp) {
-	if op.Kind > messages.HeldBlocks {
+	if op.Kind > messages.Foresee {
 		p.fail("operation %d is unknown", op.Kind)
 	}
 	for _, id := range op.Pages {

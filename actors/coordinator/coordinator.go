@@ -17,6 +17,8 @@ type Config struct {
 	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
 	// enable_partial_reuse and copy_on_partial_reuse.
 	Reuse, Partial, CopyOnPartial bool
+	// Ahead is offload_ahead.
+	Ahead bool
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 }
@@ -70,6 +72,7 @@ type Coordinator struct {
 	stepping    stepping
 	releasing   releasing
 	rebalancing rebalancing
+	ahead       foresight
 	recovering  recovering
 	owed        []messages.BlockMove // what moved and the tree has not been told yet
 	settled     bool                 // the sequences are as the request leaves them
@@ -130,7 +133,7 @@ func (c *Coordinator) run() {
 			stage(c)
 			continue
 		}
-		if c.round.request != nil || !c.begin() {
+		if c.round.request != nil || !c.begin() && !c.lookAhead() {
 			return
 		}
 	}

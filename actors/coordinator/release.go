@@ -4,9 +4,12 @@ import "github.com/kvactor/kvactor/messages"
 
 // releasing is the state of a Release: trailing partial blocks whose page may
 // cache something already are looked at, all computed blocks are offered once
-// more, then every page is dropped.
+// more, then every page is dropped. Forks whose trailing blocks lie in one page
+// go one after the other, in waves: a page caches one block, the first offered.
 type releasing struct {
-	items []leaving
+	items  []leaving
+	served int // items of the waves before
+	wave   int // items in this wave and those before
 }
 
 // leaving is one sequence that is released.
@@ -21,9 +24,7 @@ type leaving struct {
 func (c *Coordinator) release(r *messages.Release) {
 	r.Results = c.results(r.Results, len(r.Steps))
 	rel := &c.releasing
-	rel.items = rel.items[:0]
-	c.resetWork()
-	asked := false
+	rel.items, rel.served, rel.wave = rel.items[:0], 0, 0
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
 		result.Sequence = request.Sequence
@@ -41,18 +42,56 @@ func (c *Coordinator) release(r *messages.Release) {
 		}
 		if last := it.to / c.TokensPerBlock; it.to%c.TokensPerBlock != 0 && last < s.sealed {
 			it.inspect = true
-			asked = true
-			for p := range s.pools {
-				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: s.pools[p].tables[0][last : last+1]})
-			}
 		}
 		rel.items = append(rel.items, it)
+	}
+	c.releaseWave()
+}
+
+// releaseWave serves the items up to the first that shares its trailing block
+// with one of the same wave.
+func (c *Coordinator) releaseWave() {
+	rel := &c.releasing
+	rel.served = rel.wave
+	c.resetWork()
+	asked := false
+	for ; rel.wave < len(rel.items) && !c.joined(rel.wave); rel.wave++ {
+		it := &rel.items[rel.wave]
+		if !it.inspect {
+			continue
+		}
+		asked = true
+		last := it.to / c.TokensPerBlock
+		for p := range c.Pools {
+			c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: it.sequence.pools[p].tables[0][last : last+1]})
+		}
 	}
 	if asked {
 		c.sendPools((*Coordinator).releaseInspected)
 		return
 	}
 	c.releaseStore()
+}
+
+// joined tells whether the page of an item's trailing block is also that of an
+// earlier item of the wave.
+func (c *Coordinator) joined(i int) bool {
+	rel := &c.releasing
+	if !rel.items[i].inspect {
+		return false
+	}
+	last := rel.items[i].to / c.TokensPerBlock
+	own := rel.items[i].sequence.pools
+	for j := rel.served; j < i; j++ {
+		other := rel.items[j].sequence.pools
+		for p := range own {
+			table := other[p].tables[0]
+			if page := own[p].tables[0][last]; last < len(table) && page != messages.NoPage && table[last] == page {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // endLost ends a lost sequence: it has said so now.
@@ -70,8 +109,8 @@ func (c *Coordinator) endLost(id messages.SequenceID) {
 func (c *Coordinator) releaseInspected() {
 	c.pooled()
 	at := make([]int, len(c.Pools))
-	for i := range c.releasing.items {
-		it := &c.releasing.items[i]
+	for i := range c.inWave() {
+		it := &c.inWave()[i]
 		if !it.inspect {
 			continue
 		}
@@ -88,8 +127,8 @@ func (c *Coordinator) releaseInspected() {
 // releaseStore offers what is computed.
 func (c *Coordinator) releaseStore() {
 	c.resetApply()
-	for i := range c.releasing.items {
-		it := &c.releasing.items[i]
+	for i := range c.inWave() {
+		it := &c.inWave()[i]
 		s := it.sequence
 		if !it.request.Discard {
 			c.store(s, 0, it.to)
@@ -112,8 +151,8 @@ func (c *Coordinator) releaseStore() {
 
 // releasePages drops all pages from tail to head.
 func (c *Coordinator) releasePages() {
-	for i := range c.releasing.items {
-		it := &c.releasing.items[i]
+	for i := range c.inWave() {
+		it := &c.inWave()[i]
 		s := it.sequence
 		for p := range s.pools {
 			for _, table := range s.pools[p].tables {
@@ -136,8 +175,15 @@ func (c *Coordinator) markReleased(s *sequence, p int, table []messages.PageID, 
 		messages.Mark{Pool: messages.PoolID(p), Pages: table[written:], Write: true, Ticket: after})
 }
 
-// released ends the sequences.
+// inWave is the items that are under way.
+func (c *Coordinator) inWave() []leaving { return c.releasing.items[c.releasing.served:c.releasing.wave] }
+
+// released ends the sequences, after the last wave.
 func (c *Coordinator) released() {
+	if c.releasing.wave < len(c.releasing.items) {
+		c.releaseWave()
+		return
+	}
 	for i := range c.releasing.items {
 		s := c.releasing.items[i].sequence
 		for p := range s.pools {

@@ -35,6 +35,9 @@ func (c *Coordinator) sendPools(next func(*Coordinator)) {
 func (c *Coordinator) pooled() {
 	for p := range c.work {
 		if len(c.work[p].Ops) > 0 {
+			if c.work[p].Counts.Cached > c.pages[p].Cached || len(c.work[p].Victims) > 0 {
+				c.ahead.due = true
+			}
 			c.pages[p] = c.work[p].Counts
 		}
 	}
@@ -229,6 +232,7 @@ func (c *Coordinator) outcome(pool int, v *messages.Victim, o *messages.Outcome,
 		to = messages.OnHost(o.Host)
 		if o.Copied {
 			counters.BytesOffloaded += c.Pools[pool].PageBytes()
+			counters.WaitingTakes++
 		}
 	}
 	c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: v.Block, To: to})

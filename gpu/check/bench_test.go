@@ -60,7 +60,7 @@ func (d *idle) Submit(s gpu.Stream, _ *gpu.Batch) (gpu.Ticket, error) {
 // within its bound.
 func TestCheckingAllocatesNothingOnceWarm(t *testing.T) {
 	round, d := pingPong(t)
-	for range 20_000 {
+	for range 9_000 { // more than are remembered
 		round()
 	}
 	assert.Less(t, testing.AllocsPerRun(1000, round), 1.0)

@@ -359,5 +359,5 @@ func TestSubmitAllocatesLittle(t *testing.T) {
 	b = r.onboard(1, 3, 5, 7, 9, 11, 13, 15)
 	r.submit(r.a, b)
 	many := testing.AllocsPerRun(50, func() { r.submit(r.a, b) })
-	assert.InDelta(t, few, many, 0.5, "the cost is that of the calls, not of the copies")
+	assert.InDelta(t, few, many, 2, "the cost is that of the calls, not of the copies")
 }

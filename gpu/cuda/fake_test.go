@@ -108,8 +108,10 @@ func makeCallbacks() *driver {
 	set := func(f fn, g any) { d[f] = purego.NewCallback(g) }
 	setStart(set)
 	setMemory(set)
+	setChunks(set)
 	setHost(set)
 	setStreams(set)
+	setCompletion(set)
 	setCopies(set)
 	return &d
 }
@@ -202,6 +204,9 @@ func setMemory(set func(fn, any)) {
 			return success
 		})
 	})
+}
+
+func setChunks(set func(fn, any)) {
 	set(fnMemCreate, func(out, size, prop, flags uintptr) uintptr {
 		return on(fnMemCreate, func(k *fake) result {
 			k.property(prop)
@@ -318,6 +323,10 @@ func setStreams(set func(fn, any)) {
 			return success
 		})
 	})
+}
+
+func setCompletion(set func(fn, any)) {
+	ok := func(*fake) result { return success }
 	set(fnStreamWaitEvent, func(s, e, flags uintptr) uintptr {
 		return on(fnStreamWaitEvent, func(k *fake) result {
 			k.expect(k.events[e], "a wait for an event that was never recorded")

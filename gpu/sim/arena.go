@@ -25,7 +25,9 @@ type arena struct {
 }
 
 func newArena(pageBytes int64, pages int, poison bool) arena {
-	a := arena{pageBytes: pageBytes, perPiece: int(max(1, pieceBytes/pageBytes)), poison: poison}
+	// A pool smaller than a piece takes no more than it has.
+	perPiece := max(1, min(pieceBytes/pageBytes, int64(pages)))
+	a := arena{pageBytes: pageBytes, perPiece: int(perPiece), poison: poison}
 	a.resize(pages)
 	return a
 }

@@ -23,8 +23,8 @@ const (
 	Words
 	// Checks: how many pages verify has looked at.
 	Checks
-	// Order: of events of different pools, how removals are merged and how a
-	// snapshot is cut into runs.
+	// Order: of events of different pools, of removals, how these are merged and
+	// how a snapshot is cut into runs.
 	Order
 
 	// Protocol is all that the protocol leaves to an implementation.
@@ -116,6 +116,9 @@ func (c *comparison) value(path []string, got, want any) error {
 		if len(g) != len(w) && !c.free(path) {
 			return fmt.Errorf("%s: %d items, want %d", at(path), len(g), len(w))
 		}
+		if c.modulo&Order != 0 && len(path) > 0 && path[len(path)-1] == "hashes" {
+			c.pair(g, w)
+		}
 		for i := range min(len(g), len(w)) {
 			if err := c.value(path, g[i], w[i]); err != nil {
 				return err
@@ -127,6 +130,29 @@ func (c *comparison) value(path []string, got, want any) error {
 		return fmt.Errorf("%s: %v, want %v", at(path), got, want)
 	}
 	return nil
+}
+
+// pair puts removed hashes into the order of those wanted, those first whose
+// names are known: one request may remove many, in any order.
+func (c *comparison) pair(got, want []any) {
+	slices.SortStableFunc(want, func(a, b any) int {
+		return len(c.hashes.back[fmt.Sprint(b)]) - len(c.hashes.back[fmt.Sprint(a)])
+	})
+	place := make(map[string]int, len(want))
+	for i, w := range want {
+		place[fmt.Sprint(w)] = i
+	}
+	rank := func(hash any) int {
+		name := fmt.Sprint(hash)
+		if c.modulo&Hashes != 0 {
+			name = c.hashes.there[name]
+		}
+		if i, ok := place[name]; ok {
+			return i
+		}
+		return len(want)
+	}
+	slices.SortStableFunc(got, func(a, b any) int { return rank(a) - rank(b) })
 }
 
 func (c *comparison) object(path []string, got, want map[string]any) error {

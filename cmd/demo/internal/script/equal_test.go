@@ -64,6 +64,16 @@ var equalCases = []struct {
 		`{"events":[{"id":0,"type":"removed","pool":"p","hashes":["a"]},{"id":1,"type":"removed","pool":"p","hashes":["b"]}]}`, Order, "",
 	},
 	{
+		"removals in another order",
+		"{\"hash\":\"a\",\"parent\":\"b\"}\n" + `{"events":[{"type":"removed","pool":"p","hashes":["a","b","c"]}]}`,
+		"{\"hash\":\"x\",\"parent\":\"y\"}\n" + `{"events":[{"type":"removed","pool":"p","hashes":["z","y"]},{"type":"removed","pool":"p","hashes":["x"]}]}`, Protocol, "",
+	},
+	{
+		"other removals",
+		"{\"hash\":\"a\",\"parent\":\"b\"}\n" + `{"events":[{"type":"removed","pool":"p","hashes":["a"]}]}`,
+		"{\"hash\":\"x\",\"parent\":\"y\"}\n" + `{"events":[{"type":"removed","pool":"p","hashes":["y"]}]}`, Protocol, "hashes",
+	},
+	{
 		"a snapshot in other runs",
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, Protocol, "",

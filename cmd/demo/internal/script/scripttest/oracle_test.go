@@ -1,8 +1,12 @@
 package scripttest
 
 import (
+	"bytes"
 	"os"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/script"
 	"github.com/kvactor/kvactor/internal/oracle"
@@ -48,5 +52,20 @@ func TestExamplesOverTheOracle(t *testing.T) {
 func TestOtherExamplesOverTheOracle(t *testing.T) {
 	if folder := os.Getenv("KVACTOR_EXAMPLES"); folder != "" {
 		Examples{Folder: folder, Modulo: script.Protocol, Open: openOracle}.Run(t)
+	}
+}
+
+// Random scripts are served without internal errors, and the same script gives
+// the same answers, to the byte.
+func TestRandomScriptsOverTheOracle(t *testing.T) {
+	for seed := range uint64(30) {
+		requests := Random(seed, 60)
+		require.Equal(t, requests, Random(seed, 60))
+		var first, second bytes.Buffer
+		require.NoError(t, script.Run(bytes.NewReader(requests), &first, openOracle))
+		require.NoError(t, script.Run(bytes.NewReader(requests), &second, openOracle))
+		require.Equalf(t, first.String(), second.String(), "seed %d", seed)
+		require.NotContainsf(t, first.String(), `"code":"internal"`, "seed %d", seed)
+		require.Greaterf(t, strings.Count(first.String(), `"ok":true`), 40, "seed %d", seed)
 	}
 }

@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/pool"
+)
+
+// prefixPages is the pages that one sequence leaves behind, 4k tokens.
+const prefixPages = 256
+
+// cached is a pool whose pages all cache something, in prefixes that lie
+// scattered over the pool.
+type cached struct {
+	pool  *pool.Pool
+	take  messages.PoolWork
+	leave messages.PoolWork
+	use   messages.Use
+}
+
+func newCached(pages int) *cached {
+	c := &cached{pool: pool.New(fmt.Sprintf("cached%d", pages), pages)}
+	c.take.Ops = []messages.PoolOp{{Kind: messages.Take, N: pages}}
+	c.pool.Do(&c.take)
+	all := c.take.Ops[0].Pages
+	dice(8).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	c.leave.Ops = make([]messages.PoolOp, 2)
+	for len(all) > 0 {
+		n := min(prefixPages, len(all))
+		c.drop(all[:n:n])
+		all = all[n:]
+	}
+	c.take.Ops = []messages.PoolOp{{Kind: messages.Take, N: prefixPages}}
+	return c
+}
+
+// drop makes pages cache the blocks of their own numbers, and lets them go. One
+// prefix in eight is worth more than the others.
+func (c *cached) drop(pages []messages.PageID) {
+	blocks := make([]messages.BlockID, len(pages))
+	for i, p := range pages {
+		blocks[i] = messages.BlockID(p)
+	}
+	c.use++
+	priority := messages.DefaultPriority
+	if c.use%8 == 0 {
+		priority = 80
+	}
+	c.leave.Ops[0] = messages.PoolOp{Kind: messages.AttachPages, Pages: pages, Blocks: blocks, Priority: priority}
+	c.leave.Ops[1] = messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: c.use}
+	c.pool.Do(&c.leave)
+}
+
+// next takes the pages of a prefix from what is cached, and times that; then
+// they are left again as the latest.
+func (c *cached) next() time.Duration {
+	op := &c.take.Ops[0]
+	op.Pages, c.take.Victims = op.Pages[:0], c.take.Victims[:0]
+	start := time.Now()
+	c.pool.Do(&c.take)
+	took := time.Since(start)
+	if len(c.take.Victims) != prefixPages {
+		panic(fmt.Sprintf("bench: %d victims for %d pages", len(c.take.Victims), prefixPages))
+	}
+	c.drop(op.Pages)
+	return took
+}
+
+// BenchmarkEvict takes 256 pages from a pool that has none free. The floor is
+// the same with ten thousand cached pages: the cost should not grow with them.
+func BenchmarkEvict(b *testing.B) {
+	for _, pages := range []int{10_000, 100_000, 1_000_000, 10_000_000} {
+		b.Run(fmt.Sprint(pages), func(b *testing.B) {
+			if quick() && pages > 1_000_000 {
+				b.Skip("ten million pages are for full runs")
+			}
+			above, below := newCached(pages), newCached(10_000)
+			c := versus(b, above.next, below.next)
+			require.Equal(b, pages, above.pool.Counts().Cached)
+			b.ReportMetric(c.engine.quantile(0.5)/prefixPages, "ns/page")
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// eventually and poll bound waits for other goroutines.
+const (
+	eventually = 10 * time.Second
+	poll       = time.Millisecond
+)
+
+// crowd is hosts that admit and release stored prompts at the same time.
+type crowd struct {
+	do    do
+	lives []*life
+	waits [][]time.Duration // by host, of the admissions of the last run
+}
+
+func newCrowd(hosts int, texts [][]messages.Token, do do) *crowd {
+	c := &crowd{do: do, waits: make([][]time.Duration, hosts)}
+	for i := range hosts {
+		c.lives = append(c.lives, newLife(texts[i%len(texts)]))
+		c.waits[i] = make([]time.Duration, 0, visits)
+	}
+	return c
+}
+
+// visits is the admissions of one run, over all hosts.
+const visits = 2048
+
+// run lets all hosts go and waits for them.
+func (c *crowd) run() {
+	var all sync.WaitGroup
+	for i, l := range c.lives {
+		c.waits[i] = c.waits[i][:0]
+		all.Go(func() {
+			for range visits / len(c.lives) {
+				start := time.Now()
+				c.do(&l.admit)
+				c.waits[i] = append(c.waits[i], time.Since(start))
+				check(l.admit.Results[0].Err)
+				l.release.Steps[0] = messages.ReleaseStep{Sequence: l.admit.Results[0].Sequence, Discard: true}
+				c.do(&l.release)
+				check(l.release.Results[0].Err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// BenchmarkHosts has 1 to 512 hosts that admit stored 4k-token prompts at once.
+// The floor is one host that does all of it; x/floor at or below 1 means that
+// throughput does not fall. x/lock compares with as many hosts that share the
+// cores under one lock.
+func BenchmarkHosts(b *testing.B) {
+	r := dice(7)
+	texts := make([][]messages.Token, 64)
+	for i := range texts {
+		texts[i] = random(r, shortText+1)
+	}
+	s := hybrid(2 * len(texts) * shortText / tokensPerBlock)
+	engine, locked := s.actors(b), underLock(s.direct().Do)
+	for _, text := range texts {
+		newLife(text[:shortText]).store(engine)
+		newLife(text[:shortText]).store(locked)
+	}
+	for _, hosts := range []int{1, 8, 64, 512} {
+		b.Run(fmt.Sprint(hosts), func(b *testing.B) {
+			one, many, bare := newCrowd(1, texts, engine), newCrowd(hosts, texts, engine), newCrowd(hosts, texts, locked)
+			waits, bareTimes := newSamples(), newSamples()
+			c := versus(b, func() time.Duration {
+				took := timed(many.run)()
+				for _, w := range slices.Concat(many.waits...) {
+					waits.add(w)
+				}
+				bareTimes.add(timed(bare.run)())
+				return took
+			}, timed(one.run))
+			took := c.engine.quantile(0.5)
+			b.ReportMetric(visits/took*1e9, "admissions/s")
+			b.ReportMetric(took/bareTimes.quantile(0.5), "x/lock")
+			b.ReportMetric(waits.quantile(0.5), "p50-ns")
+			b.ReportMetric(waits.quantile(0.99), "p99-ns")
+		})
+	}
+}
+
+func underLock(inner do) do {
+	var mu sync.Mutex
+	return func(request any) {
+		mu.Lock()
+		defer mu.Unlock()
+		inner(request)
+	}
+}

@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// The target of a store: a fixed part for the requests, a part for each token.
+const (
+	storeFixed    = 3 * time.Microsecond
+	storePerToken = 3 * time.Nanosecond
+)
+
+// storing stores the same prompt again and again under a first token that no
+// one has used, so that all of it is new.
+type storing struct {
+	do     do
+	life   *life
+	tokens []messages.Token
+	room   int // prompts until the engine is emptied; 0: it evicts
+	stored int
+}
+
+func newStoring(do do, tokens []messages.Token, room int) *storing {
+	return &storing{do: do, tokens: tokens, room: room, life: newLife(tokens)}
+}
+
+// next stores one prompt and counts its three requests alone.
+func (s *storing) next() time.Duration {
+	if s.room > 0 && s.stored%s.room == s.room-1 {
+		s.do(&messages.Reset{})
+	}
+	s.stored++
+	s.tokens[0] = messages.Token(vocabulary + s.stored)
+	start := time.Now()
+	s.life.store(s.do)
+	return time.Since(start)
+}
+
+// shelf is the floor of a store: memory to copy tokens to and an array of free
+// pages for each pool.
+type shelf struct {
+	tokens []messages.Token
+	memory [][]messages.Token // used in turn, as an engine does not write where it just wrote
+	tables [][]messages.PageID
+	free   []messages.PageID
+	turn   int
+}
+
+func newShelf(tokens []messages.Token, pools int) *shelf {
+	s := &shelf{tokens: tokens, free: make([]messages.PageID, len(tokens)/tokensPerBlock)}
+	for i := range s.free {
+		s.free[i] = messages.PageID(len(s.free) - i)
+	}
+	for range 16 {
+		s.memory = append(s.memory, make([]messages.Token, len(tokens)))
+	}
+	for range pools {
+		s.tables = append(s.tables, make([]messages.PageID, len(s.free)))
+	}
+	return s
+}
+
+func (s *shelf) next() {
+	copy(s.memory[s.turn%len(s.memory)], s.tokens)
+	s.turn++
+	for _, t := range s.tables {
+		for i := range t {
+			t[i] = s.free[len(s.free)-1-i]
+		}
+	}
+}
+
+// BenchmarkStore admits a new prompt, commits and releases it. The floor copies
+// the tokens and takes the pages from an array. With room there are free pages;
+// full, every page is taken from an older prompt.
+func BenchmarkStore(b *testing.B) {
+	for _, pools := range []int{1, 3} {
+		for _, tokens := range []int{shortText, longText} {
+			for _, state := range []string{"room", "full"} {
+				b.Run(fmt.Sprintf("pools=%d/tokens=%dk/%s", pools, tokens/1000, state), func(b *testing.B) {
+					benchStore(b, pools, tokens, state)
+				})
+			}
+		}
+	}
+}
+
+func benchStore(b *testing.B, pools, tokens int, state string) {
+	const prompts = 32
+	s := full(prompts * tokens / tokensPerBlock)
+	if pools == 3 {
+		s.windows = hybrid(0).windows
+	}
+	room := 0
+	if state == "room" {
+		room = prompts
+	}
+	text := random(dice(3), tokens)
+	above := newStoring(s.actors(b), text, room)
+	for range prompts + 1 {
+		above.next()
+	}
+	floor := newShelf(random(dice(4), tokens), pools)
+	c := versus(b, above.next, timed(floor.next))
+	require.Zero(b, above.life.reused())
+	median := c.engine.quantile(0.5)
+	b.ReportMetric(median/float64(tokens), "ns/token")
+	b.ReportMetric(median/float64(storeFixed+time.Duration(tokens)*storePerToken), "x/target")
+}
+
+// BenchmarkEvents stores with events recorded and published; the floor is the
+// same engine without.
+func BenchmarkEvents(b *testing.B) {
+	for _, tokens := range []int{shortText, longText} {
+		b.Run(fmt.Sprintf("tokens=%dk", tokens/1000), func(b *testing.B) {
+			const prompts = 32
+			off := full(prompts * tokens / tokensPerBlock)
+			on := off
+			on.events = 1 << 12
+			text := random(dice(5), tokens)
+			above, below := newStoring(on.actors(b), text, 0), newStoring(off.actors(b), text, 0)
+			for range prompts + 1 {
+				above.next()
+				below.next()
+			}
+			versus(b, above.next, below.next)
+			read := &messages.ReadEvents{}
+			above.do(read)
+			require.NoError(b, read.Err)
+			require.NotEmpty(b, read.Batch.Events)
+		})
+	}
+}
