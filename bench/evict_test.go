@@ -14,8 +14,7 @@ import (
 // prefixPages is the pages that one sequence leaves behind, 4k tokens.
 const prefixPages = 256
 
-// cached is a pool whose pages all cache something, in prefixes that lie
-// scattered over the pool.
+// cached is a pool whose pages all cache something.
 type cached struct {
 	pool  *pool.Pool
 	take  messages.PoolWork
@@ -23,12 +22,23 @@ type cached struct {
 	use   messages.Use
 }
 
-func newCached(pages int) *cached {
+// order says how the pages of a prefix lie in memory: adjoining, as a pool
+// hands them out, or scattered over all of it, as nothing but chance could.
+type order uint8
+
+const (
+	adjoining order = iota
+	scattered
+)
+
+func newCached(pages int, o order) *cached {
 	c := &cached{pool: pool.New(fmt.Sprintf("cached%d", pages), pages)}
 	c.take.Ops = []messages.PoolOp{{Kind: messages.Take, N: pages}}
 	c.pool.Do(&c.take)
 	all := c.take.Ops[0].Pages
-	dice(8).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if o == scattered {
+		dice(8).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
 	c.leave.Ops = make([]messages.PoolOp, 2)
 	for len(all) > 0 {
 		n := min(prefixPages, len(all))
@@ -74,15 +84,17 @@ func (c *cached) next() time.Duration {
 // BenchmarkEvict takes 256 pages from a pool that has none free. The floor is
 // the same with ten thousand cached pages: the cost should not grow with them.
 func BenchmarkEvict(b *testing.B) {
-	for _, pages := range []int{10_000, 100_000, 1_000_000, 10_000_000} {
-		b.Run(fmt.Sprint(pages), func(b *testing.B) {
-			if quick() && pages > 1_000_000 {
-				b.Skip("ten million pages are for full runs")
-			}
-			above, below := newCached(pages), newCached(10_000)
-			c := versus(b, above.next, below.next)
-			require.Equal(b, pages, above.pool.Counts().Cached)
-			b.ReportMetric(c.engine.quantile(0.5)/prefixPages, "ns/page")
-		})
+	for o, name := range [...]string{adjoining: "adjoining", scattered: "scattered"} {
+		for _, pages := range []int{10_000, 100_000, 1_000_000, 10_000_000} {
+			b.Run(fmt.Sprintf("%s/%d", name, pages), func(b *testing.B) {
+				if quick() && pages > 1_000_000 {
+					b.Skip("ten million pages are for full runs")
+				}
+				above, below := newCached(pages, order(o)), newCached(10_000, order(o))
+				c := versus(b, above.next, below.next)
+				require.Equal(b, pages, above.pool.Counts().Cached)
+				b.ReportMetric(c.engine.quantile(0.5)/prefixPages, "ns/page")
+			})
+		}
 	}
 }

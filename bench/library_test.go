@@ -12,7 +12,6 @@ type library struct {
 	do    do
 	long  []text // of longText tokens
 	short []text // of shortText tokens
-	stop  func()
 }
 
 // text is a stored prompt, as a host asks for it and as the floor has it. ask
@@ -35,7 +34,8 @@ var theLibrary = sync.OnceValue(func() *library {
 	blocks := scaled(1_000_000)
 	l := &library{}
 	e, stop := hybrid(blocks + 1<<16).spawn()
-	l.do, l.stop = serve(e), stop
+	l.do = serve(e)
+	closers = append(closers, stop)
 	r := dice(1)
 	fill := func(tokens, count int) []text {
 		texts := make([]text, count)

@@ -17,6 +17,7 @@ type record struct {
 	written messages.Ticket
 	reads   [inlineReads]messages.Ticket // unused ones are zero
 	more    int32                        // first spilled read + 1; 0: none
+	mixed   bool                         // some of the reads may be writes, see markWrite
 
 	readBatch, writeBatch uint32 // the last batch that touches it
 	spoiled               uint32 // the work in which a copy to it failed
@@ -84,16 +85,22 @@ func (l *ledger) read(s Slot, t messages.Ticket) {
 func (l *ledger) write(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
-	r.written = t
+	r.written, r.mixed = t, false
 	l.clearReads(r)
 }
 
 // markWrite records a write by a host's kernel. The kernel waited for what it
 // was told when its pages were handed out; reads begun since then are unknown
-// to it, so reads stay, but for those on the kernel's own stream.
+// to it, so reads stay, but for those on the kernel's own stream. The write
+// before it stays too, among the reads: a host that had nothing to compute may
+// not have waited for it, and a fence of its stream says nothing of others.
 func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
+	if !r.written.IsZero() && r.written.Stream != t.Stream {
+		l.addRead(r, r.written)
+		r.mixed = true
+	}
 	if r.written.Stream != t.Stream || r.written.Seq < t.Seq {
 		r.written = t
 	}

@@ -77,7 +77,13 @@ func (o *Offloader) wait(it *item, src, dst *record) {
 // afterWrite adds the last write of a slot to a set of tickets, unless it is
 // on the waiting stream itself.
 func (o *Offloader) afterWrite(set []messages.Ticket, r *record, why waitKind, own messages.StreamID) []messages.Ticket {
-	if why == o.skip || r.written.Stream == own {
+	if why == o.skip {
+		return set
+	}
+	if r.mixed {
+		set = o.afterReads(set, r, why, own)
+	}
+	if r.written.Stream == own {
 		return set
 	}
 	return merge(set, r.written)

@@ -342,5 +342,9 @@ func (c *Coordinator) stepsMoved() {
 	c.resetApply()
 	c.moved()
 	c.takeReady()
+	if c.undoFailedCopies() {
+		c.sendPools((*Coordinator).undone)
+		return
+	}
 	c.commitPhase()
 }

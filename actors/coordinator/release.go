@@ -176,7 +176,9 @@ func (c *Coordinator) markReleased(s *sequence, p int, table []messages.PageID, 
 }
 
 // inWave is the items that are under way.
-func (c *Coordinator) inWave() []leaving { return c.releasing.items[c.releasing.served:c.releasing.wave] }
+func (c *Coordinator) inWave() []leaving {
+	return c.releasing.items[c.releasing.served:c.releasing.wave]
+}
 
 // released ends the sequences, after the last wave.
 func (c *Coordinator) released() {

@@ -40,7 +40,6 @@ func (q *fifo) clear()       { q.items, q.head = q.items[:0], 0 }
 func (q *fifo) all() []int32 { return q.items[q.head:] }
 func (q *fifo) empty() bool  { return q.head == len(q.items) }
 func (q *fifo) first() int32 { return q.items[q.head] }
-func (q *fifo) length() int  { return len(q.items) - q.head }
 func (q *fifo) pop() (i int32) {
 	i = q.items[q.head]
 	q.head++

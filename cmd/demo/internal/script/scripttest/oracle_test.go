@@ -9,41 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/script"
-	"github.com/kvactor/kvactor/internal/oracle"
-	"github.com/kvactor/kvactor/windows"
 )
-
-var _ script.Engine = (*oracle.Oracle)(nil)
-
-// openOracle opens the oracle: decisions and counts, no device and no bytes.
-func openOracle(s script.Setup) (*script.Rig, error) {
-	pages := s.Pages
-	if pages == nil {
-		var err error
-		pages, err = windows.Split(s.Pools, s.Model, s.Cache, windows.Budget{DeviceBytes: s.DeviceMemory})
-		if err != nil {
-			return nil, err
-		}
-	}
-	c := oracle.Config{
-		TokensPerBlock: s.Cache.TokensPerBlock, MaxSeqLen: s.Model.MaxSeqLen,
-		SecondaryOffloadMinPriority: s.Cache.SecondaryOffloadMinPriority,
-		OnboardBlocks:               s.Cache.OnboardBlocks, BlockReuse: s.Cache.EnableBlockReuse,
-		PartialReuse: s.Cache.EnablePartialReuse, CopyOnPartialReuse: s.Cache.CopyOnPartialReuse,
-		EventLimit: s.Cache.EventBufferMaxSize, Clock: s.Clock.Now,
-	}
-	for i, p := range s.Pools {
-		c.Pools = append(c.Pools, oracle.PoolConfig{
-			Name: p.Name, Window: p.Window, Sink: p.Sink, KVHeads: p.KVHeads, Layers: p.Layers,
-			PageBytes: p.PageBytes(), Primary: pages[i].Primary, Secondary: pages[i].Secondary,
-		})
-	}
-	return &script.Rig{Engine: oracle.New(c)}, nil
-}
 
 func TestExamplesOverTheOracle(t *testing.T) {
 	Examples{
-		Folder: "../../../testdata/scripts", Modulo: script.Protocol, Open: openOracle,
+		Folder: "../../../testdata/scripts", Modulo: script.Protocol, Open: OpenOracle,
 		Without: []string{"17-rebalance"}, // no part of the model
 	}.Run(t)
 }
@@ -51,7 +21,7 @@ func TestExamplesOverTheOracle(t *testing.T) {
 // Other examples can be run without copying them here.
 func TestOtherExamplesOverTheOracle(t *testing.T) {
 	if folder := os.Getenv("KVACTOR_EXAMPLES"); folder != "" {
-		Examples{Folder: folder, Modulo: script.Protocol, Open: openOracle}.Run(t)
+		Examples{Folder: folder, Modulo: script.Protocol, Open: OpenOracle}.Run(t)
 	}
 }
 
@@ -62,10 +32,22 @@ func TestRandomScriptsOverTheOracle(t *testing.T) {
 		requests := Random(seed, 60)
 		require.Equal(t, requests, Random(seed, 60))
 		var first, second bytes.Buffer
-		require.NoError(t, script.Run(bytes.NewReader(requests), &first, openOracle))
-		require.NoError(t, script.Run(bytes.NewReader(requests), &second, openOracle))
+		require.NoError(t, script.Run(bytes.NewReader(requests), &first, OpenOracle))
+		require.NoError(t, script.Run(bytes.NewReader(requests), &second, OpenOracle))
 		require.Equalf(t, first.String(), second.String(), "seed %d", seed)
 		require.NotContainsf(t, first.String(), `"code":"internal"`, "seed %d", seed)
 		require.Greaterf(t, strings.Count(first.String(), `"ok":true`), 40, "seed %d", seed)
 	}
+}
+
+// A duel sees one decision that differs, and says which.
+func TestDuelsAreLostByWhoDiffers(t *testing.T) {
+	duel := Duel{Got: OpenOracle, Want: OpenOracle, Requests: 40}
+	require.NoError(t, duel.Fight(1))
+	duel.Got = func(s script.Setup) (*script.Rig, error) {
+		s.Cache.EnableBlockReuse = false
+		return OpenOracle(s)
+	}
+	err := duel.Fight(1)
+	require.ErrorContains(t, err, "seed 1: request ")
 }

@@ -14,10 +14,7 @@ import (
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
-	"github.com/kvactor/kvactor/internal/oracle"
-	"github.com/kvactor/kvactor/windows"
 	"bytes"
-	"strings"
 	"fmt"
 )
 
@@ -49,50 +46,21 @@ func open(s script.Setup) (*script.Rig, error) {
 func TestX(t *testing.T) {
 	scripttest.Examples{Folder: os.Getenv("DIR"), Modulo: script.Protocol, Open: open}.Run(t)
 }
-// openOracle opens the oracle: decisions and counts, no device and no bytes.
-func openOracle(s script.Setup) (*script.Rig, error) {
-	pages := s.Pages
-	if pages == nil {
-		var err error
-		pages, err = windows.Split(s.Pools, s.Model, s.Cache, windows.Budget{DeviceBytes: s.DeviceMemory})
-		if err != nil {
-			return nil, err
+func TestDiff(t *testing.T) { scripttest.Duel{Got: open, Want: scripttest.OpenOracle, Seeds: 100, Requests: 60}.Run(t) }
+
+func TestOne(t *testing.T) {
+	req := scripttest.Random(27, 60)
+	lines := bytes.Split(req, []byte("\n"))
+	// find first prefix with a problem
+	for n := 2; n < len(lines); n++ {
+		var got bytes.Buffer
+		in := append(bytes.Join(lines[:n], []byte("\n")), []byte("\n{\"op\":\"verify\"}\n")...)
+		_ = script.Run(bytes.NewReader(in), &got, open)
+		out := bytes.Split(bytes.TrimSpace(got.Bytes()), []byte("\n"))
+		if !bytes.Contains(out[len(out)-1], []byte("\"problems\":[]")) {
+			for i := range n { fmt.Printf("%s\n   %.330s\n", lines[i], out[i]) }
+			fmt.Printf("%s\n", out[len(out)-1])
+			return
 		}
 	}
-	c := oracle.Config{
-		TokensPerBlock: s.Cache.TokensPerBlock, MaxSeqLen: s.Model.MaxSeqLen,
-		SecondaryOffloadMinPriority: s.Cache.SecondaryOffloadMinPriority,
-		OnboardBlocks:               s.Cache.OnboardBlocks, BlockReuse: s.Cache.EnableBlockReuse,
-		PartialReuse: s.Cache.EnablePartialReuse, CopyOnPartialReuse: s.Cache.CopyOnPartialReuse,
-		EventLimit: s.Cache.EventBufferMaxSize, Clock: s.Clock.Now,
-	}
-	for i, p := range s.Pools {
-		c.Pools = append(c.Pools, oracle.PoolConfig{
-			Name: p.Name, Window: p.Window, Sink: p.Sink, KVHeads: p.KVHeads, Layers: p.Layers,
-			PageBytes: p.PageBytes(), Primary: pages[i].Primary, Secondary: pages[i].Secondary,
-		})
-	}
-	return &script.Rig{Engine: oracle.New(c)}, nil
-}
-
-
-func TestDiff(t *testing.T) {
-	bad := 0
-	for seed := range uint64(400) {
-		req := scripttest.Random(seed, 60)
-		var want, got bytes.Buffer
-		if err := script.Run(bytes.NewReader(req), &want, openOracle); err != nil { t.Fatal(err) }
-		func() {
-			defer func() { if r := recover(); r != nil { t.Errorf("seed %d: panic %v", seed, r); bad++ } }()
-			if err := script.Run(bytes.NewReader(req), &got, open); err != nil { t.Errorf("seed %d: %v", seed, err) }
-		}()
-		if err := script.Equal(got.Bytes(), want.Bytes(), script.Protocol); err != nil {
-			bad++
-			var n int
-			fmt.Sscanf(err.Error(), "answer %d", &n)
-			lines := strings.Split(string(req), "\n")
-			if n > 0 && bad < 12 { t.Errorf("seed %d: %s\n   req %s", seed, err, lines[n-1]) }
-		}
-	}
-	t.Logf("bad %d of 400", bad)
 }

@@ -1,0 +1,120 @@
+package coordinator
+
+import "github.com/kvactor/kvactor/messages"
+
+// undone goes on with the commits after failed steps were taken back.
+func (c *Coordinator) undone() {
+	c.pooled()
+	c.commitPhase()
+}
+
+// undoFailedCopies takes back every step of which a copy on write failed: the
+// sequence gets its old pages again, the new ones are dropped.
+func (c *Coordinator) undoFailedCopies() bool {
+	failed := false
+	for p := range c.move.Pools {
+		for k := range c.move.Pools[p].Copies {
+			failed = failed || c.move.Pools[p].Copies[k].Failed
+		}
+	}
+	if !failed {
+		return false
+	}
+	taken := c.takenPages()
+	c.resetWork()
+	for i := range c.stepping.items {
+		it := &c.stepping.items[i]
+		if !it.refused && c.copyFailed(it) {
+			c.undoStep(it, taken)
+		}
+	}
+	return true
+}
+
+// takenPages are, by pool, all pages that the steps have taken.
+func (c *Coordinator) takenPages() []map[messages.PageID]bool {
+	taken := make([]map[messages.PageID]bool, len(c.Pools))
+	for p := range taken {
+		taken[p] = map[messages.PageID]bool{}
+		for i := range c.stepping.items {
+			if it := &c.stepping.items[i]; !it.refused {
+				for _, page := range it.result.NewPages[p] {
+					taken[p][page] = true
+				}
+			}
+		}
+	}
+	return taken
+}
+
+// copyFailed tells whether a copy on write of a step failed.
+func (c *Coordinator) copyFailed(it *step) bool {
+	for p := range it.pools {
+		for _, w := range it.pools[p].copies {
+			for k := range c.move.Pools[p].Copies {
+				if m := &c.move.Pools[p].Copies[k]; m.Failed && m.To == w.to {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// undoStep takes one step back. A sequence whose old page has gone to another
+// step meanwhile, or whose beams have followed their parents, is lost.
+func (c *Coordinator) undoStep(it *step, taken []map[messages.PageID]bool) {
+	s := it.sequence
+	it.refused, it.computed = true, 0
+	it.result.Err = messages.Refuse(messages.Internal, "a copy on write failed")
+	lost := s.width() > 1
+	for p := range it.pools {
+		for _, w := range it.pools[p].copies {
+			lost = lost || taken[p][w.from]
+		}
+	}
+	for p := range it.pools {
+		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: append([]messages.PageID(nil), it.result.NewPages[p]...), Use: s.use})
+		it.result.NewPages[p] = it.result.NewPages[p][:0]
+	}
+	if lost {
+		c.lose(s, it)
+		return
+	}
+	s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
+	for p := range it.pools {
+		var old []messages.PageID
+		table := s.pools[p].tables[0][:it.pools[p].before]
+		for _, w := range it.pools[p].copies {
+			table[w.block] = w.from
+			old = append(old, w.from)
+		}
+		s.pools[p].tables[0] = table
+		c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: old})
+	}
+	s.sealed = len(s.pools[0].tables[0])
+}
+
+// lose gives up a sequence: it holds nothing from then on.
+func (c *Coordinator) lose(s *sequence, it *step) {
+	s.lost = true
+	it.result.Err = messages.Refuse(messages.SequenceLost, "sequence %v was lost: a copy on write failed", s.id)
+	for p := range s.pools {
+		fresh := map[messages.PageID]bool{}
+		for _, op := range c.work[p].Ops {
+			for _, page := range op.Pages {
+				fresh[page] = true
+			}
+		}
+		for b, table := range s.pools[p].tables {
+			var kept []messages.PageID
+			for _, page := range table {
+				if !fresh[page] {
+					kept = append(kept, page)
+				}
+			}
+			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: kept, Use: s.use})
+			s.pools[p].tables[b] = table[:0]
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// heapBytes is what the heap holds after a collection.
+func heapBytes() uint64 {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools had kept
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// fill stores new prompts of n tokens until all blocks are resident.
+func fill(do do, blocks, n int) {
+	r := dice(10)
+	for range blocks * tokensPerBlock / n {
+		newLife(random(r, n)).store(do)
+	}
+}
+
+// BenchmarkMemory measures the heap that a resident block costs in a whole
+// engine of one pool, tokens included. The floor is the tokens alone, 64 bytes.
+func BenchmarkMemory(b *testing.B) {
+	for _, tokens := range []int{512, shortText, longText} {
+		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
+			prompts := max(1, scaled(1_000_000)*tokensPerBlock/tokens)
+			blocks := prompts * tokens / tokensPerBlock
+			var used float64
+			for b.Loop() {
+				before := heapBytes()
+				e, stop := full(blocks).spawn()
+				fill(serve(e), blocks, tokens)
+				used = float64(heapBytes() - before)
+				stats := &messages.ReadStats{}
+				serve(e)(stats)
+				require.Equal(b, blocks, stats.Stats.Pools[0].Primary.Cached)
+				stop()
+			}
+			const floor = 4 * tokensPerBlock
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(used/float64(blocks), "bytes/block")
+			b.ReportMetric(used/float64(blocks)/floor, "x/floor")
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package ops
+
+import (
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// most sequences at once: more than the pages are for.
+const mostRunning = 6
+
+func (r *run) admit(t *rapid.T) {
+	if len(r.running) >= mostRunning {
+		t.Skip("enough sequences")
+	}
+	q := r.drawAdmit(t)
+	a, ea := r.a.Admit(r.ctx, q)
+	b, eb := r.b.Admit(r.ctx, q)
+	r.same(t, "admit", ea, eb, admittedOf(a), admittedOf(b))
+	r.remember(messages.Prefix{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal})
+	if ea == nil {
+		r.take(t, []messages.AdmitRequest{q}, []messages.Admitted{a}, []messages.Admitted{b})
+	}
+}
+
+func (r *run) batch(t *rapid.T) {
+	if len(r.running) >= mostRunning {
+		t.Skip("enough sequences")
+	}
+	var qs []messages.AdmitRequest
+	for range rapid.IntRange(2, 3).Draw(t, "requests") {
+		q := r.drawAdmit(t)
+		r.remember(messages.Prefix{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal})
+		qs = append(qs, q)
+	}
+	a, ea := r.a.AdmitBatch(r.ctx, qs)
+	b, eb := r.b.AdmitBatch(r.ctx, qs)
+	r.same(t, "admit_batch", ea, eb, len(a), len(b))
+	for i := range a {
+		r.same(t, "admit_batch item", a[i].Err, b[i].Err, admittedOf(a[i]), admittedOf(b[i]))
+	}
+	r.take(t, qs, a, b)
+}
+
+// admittedOf is what of an answer can be compared as it is; tables are compared
+// with all others.
+func admittedOf(a messages.Admitted) any {
+	type answer struct {
+		Reused int
+		Why    messages.Why
+		Reuse  []messages.PoolReuse
+	}
+	return answer{a.ReusedTokens, a.Why, a.Reuse}
+}
+
+// take notes what was admitted and, unless the prefill is manual, commits the
+// prompts chunk by chunk, all sequences of the batch together.
+func (r *run) take(t *rapid.T, qs []messages.AdmitRequest, a, b []messages.Admitted) {
+	var auto []*sequence
+	tables := newTablePairs(r)
+	for i, q := range qs {
+		if a[i].Err != nil {
+			continue
+		}
+		tables.compare(t, "tables of the admission", a[i].Tables, b[i].Tables)
+		s := &sequence{
+			id:     [2]messages.SequenceID{a[i].Sequence, b[i].Sequence},
+			prefix: messages.Prefix{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal},
+			prompt: len(q.Tokens), computed: a[i].ReusedTokens, chunk: q.ChunkTokens, width: max(1, q.BeamWidth),
+			manual: rapid.IntRange(0, 3).Draw(t, "manual") == 3,
+		}
+		r.running = append(r.running, s)
+		if !s.manual {
+			auto = append(auto, s)
+		}
+	}
+	for len(auto) > 0 {
+		var rest []*sequence
+		var goals []int
+		for _, s := range auto {
+			goals = append(goals, s.target(r.config.TokensPerBlock))
+		}
+		r.commitTo(t, auto, goals)
+		for _, s := range auto {
+			if s.prefilling() {
+				rest = append(rest, s)
+			}
+		}
+		auto = rest
+	}
+}
+
+// commitTo commits sequences as part of the request that touched them last.
+func (r *run) commitTo(t *rapid.T, all []*sequence, goals []int) {
+	var steps [2][]messages.CommitStep
+	for i, s := range all {
+		for side := range steps {
+			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goals[i], Continues: true})
+		}
+	}
+	a, ea := r.a.Commit(r.ctx, steps[0])
+	b, eb := r.b.Commit(r.ctx, steps[1])
+	r.sameSteps(t, "commit", stepAnswers{a, ea}, stepAnswers{b, eb})
+	for i, s := range all {
+		if a[i].Err == nil {
+			s.computed = goals[i]
+		}
+	}
+}
+
+// commit commits a prompt whose prefill is manual, or generated tokens, a step
+// further, or wrongly.
+func (r *run) commit(t *rapid.T) {
+	s := r.drawRunning(t, func(s *sequence) bool { return s.computed < s.length() })
+	goal := rapid.IntRange(max(0, s.computed-1), s.length()+1).Draw(t, "computed")
+	if s.prefilling() && mostly(t, "boundary") {
+		goal = s.target(r.config.TokensPerBlock)
+		if rapid.Bool().Draw(t, "less") {
+			goal = min(goal, (s.computed/r.config.TokensPerBlock+1)*r.config.TokensPerBlock)
+		}
+	}
+	continues := rapid.Bool().Draw(t, "continues")
+	a, ea := r.a.Commit(r.ctx, []messages.CommitStep{{Sequence: s.id[0], Computed: goal, Continues: continues}})
+	b, eb := r.b.Commit(r.ctx, []messages.CommitStep{{Sequence: s.id[1], Computed: goal, Continues: continues}})
+	r.sameSteps(t, "commit", stepAnswers{a, ea}, stepAnswers{b, eb})
+	if ea == nil && a[0].Err == nil {
+		s.computed = goal
+	}
+}

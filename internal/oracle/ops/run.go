@@ -1,0 +1,103 @@
+package ops
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/internal/oracle"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Comparison compares two implementations.
+type Comparison struct {
+	// Open starts both with one configuration, which holds the clock.
+	Open func(oracle.Config) (a, b Engine)
+	// Without names operations to leave out, to find out which one a
+	// difference needs: the keys of the map in Check.
+	Without []string
+}
+
+// Compare draws a world and a run of operations and fails where the answers of
+// a and b differ.
+func Compare(t *rapid.T, open func(oracle.Config) (a, b Engine)) {
+	Comparison{Open: open}.Check(t)
+}
+
+// Check is Compare.
+func (c Comparison) Check(t *rapid.T) {
+	r := &run{ctx: context.Background(), hashes: newBijection[messages.Hash]()}
+	r.config = drawConfig(t, func() time.Duration { return r.now })
+	r.a, r.b = c.Open(r.config)
+	r.mirrors = [2]mirror{newMirror(r.config), newMirror(r.config)}
+	all := map[string]func(*rapid.T){
+		"admit": r.admit, "batch": r.batch, "commit": r.commit, "step": r.step, "draft": r.draft,
+		"rewind": r.rewind, "fork": r.fork, "release": r.release, "release2": r.release,
+		"lookup": r.lookup, "pin": r.pin, "unpin": r.unpin, "prefetch": r.prefetch,
+		"invalidate": r.invalidate, "reset": r.reset, "advance": r.advance,
+		"snapshot": r.snapshot, "wrong": r.wrong,
+	}
+	maps.DeleteFunc(all, func(name string, _ func(*rapid.T)) bool { return slices.Contains(c.Without, name) })
+	all[""] = r.compareState
+	t.Repeat(all)
+	na, ea := r.a.Close(r.ctx)
+	nb, eb := r.b.Close(r.ctx)
+	r.same(t, "close", ea, eb, na, nb)
+}
+
+// run is one comparison under way, and what the host knows.
+type run struct {
+	ctx     context.Context
+	config  oracle.Config
+	now     time.Duration
+	a, b    Engine
+	hashes  *bijection[messages.Hash]
+	mirrors [2]mirror
+
+	seen    []messages.Prefix // prompts and sequences of before
+	running []*sequence
+	pins    [][2]messages.PinID
+	gone    [][2]messages.SequenceID // handles of released sequences
+}
+
+// sequence is a running sequence as the host knows it.
+type sequence struct {
+	id       [2]messages.SequenceID
+	prefix   messages.Prefix // of beam 0, generated tokens included
+	prompt   int
+	computed int
+	chunk    int
+	width    int
+	manual   bool // an append commits nothing
+}
+
+func (s *sequence) length() int      { return len(s.prefix.Tokens) }
+func (s *sequence) prefilling() bool { return s.computed < s.prompt }
+
+// target is how far the next commit of the prompt may reach.
+func (s *sequence) target(tpb int) int {
+	if s.chunk == 0 || s.computed+s.chunk >= s.prompt {
+		return s.prompt
+	}
+	return (s.computed + s.chunk) / tpb * tpb
+}
+
+// remember keeps a prefix to draw prompts from.
+func (r *run) remember(q messages.Prefix) {
+	r.seen = append(r.seen, q)
+	if len(r.seen) > 12 {
+		r.seen = r.seen[1:]
+	}
+}
+
+// drawRunning draws one of the sequences for which want holds.
+func (r *run) drawRunning(t *rapid.T, want func(*sequence) bool) *sequence {
+	fit := slices.DeleteFunc(slices.Clone(r.running), func(s *sequence) bool { return !want(s) })
+	if len(fit) == 0 {
+		t.Skip("no sequence for it")
+	}
+	return fit[rapid.IntRange(0, len(fit)-1).Draw(t, "sequence")]
+}

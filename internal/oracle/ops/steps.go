@@ -1,0 +1,159 @@
+package ops
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// step is an engine step: an append for some sequences, then a commit of all
+// tokens but the last.
+func (r *run) step(t *rapid.T) { r.extend(t, rapid.IntRange(0, 2).Draw(t, "commits how")) }
+
+// draft is an append that commits nothing.
+func (r *run) draft(t *rapid.T) { r.extend(t, -1) }
+
+// extend appends; how 0 commits in the append, −1 not at all, else afterwards.
+func (r *run) extend(t *rapid.T, how int) {
+	var chosen []*sequence
+	for range rapid.IntRange(1, 3).Draw(t, "sequences") {
+		s := r.drawRunning(t, func(s *sequence) bool { return !s.prefilling() })
+		if !slices.Contains(chosen, s) {
+			chosen = append(chosen, s)
+		}
+	}
+	var steps [2][]messages.AppendStep
+	var parents [][]messages.BeamStep
+	for _, s := range chosen {
+		step := messages.AppendStep{}
+		if s.width > 1 {
+			for range s.width {
+				step.Beams = append(step.Beams, messages.BeamStep{
+					Parent: rapid.IntRange(0, s.width-1).Draw(t, "parent"), Token: drawTokens(t, 1, 1)[0],
+				})
+			}
+		} else {
+			step.Tokens = drawTokens(t, 1, 3)
+		}
+		if how == 0 {
+			step.Computed = s.length() + max(len(step.Tokens), min(1, len(step.Beams))) - 1
+		}
+		parents = append(parents, step.Beams)
+		for side := range steps {
+			step.Sequence = s.id[side]
+			steps[side] = append(steps[side], step)
+		}
+	}
+	a, ea := r.a.Append(r.ctx, steps[0])
+	b, eb := r.b.Append(r.ctx, steps[1])
+	r.sameSteps(t, "append", stepAnswers{a, ea}, stepAnswers{b, eb})
+	var done []*sequence
+	var goals []int
+	for i, s := range chosen {
+		if a[i].Err != nil {
+			continue
+		}
+		tokens := steps[0][i].Tokens
+		if s.width > 1 {
+			// Only the prompt is kept in mind: beams come and go.
+			tokens = []messages.Token{parents[i][0].Token}
+		}
+		s.prefix.Tokens = append(slices.Clone(s.prefix.Tokens), tokens...)
+		r.remember(s.prefix)
+		if how == 0 {
+			s.computed = max(s.computed, steps[0][i].Computed)
+		}
+		done, goals = append(done, s), append(goals, s.length()-1)
+	}
+	if how > 0 && len(done) > 0 {
+		r.commitTo(t, done, goals)
+	}
+}
+
+func (r *run) rewind(t *rapid.T) {
+	s := r.drawRunning(t, func(s *sequence) bool { return !s.prefilling() })
+	n := rapid.IntRange(1, max(1, s.length()-s.prompt)).Draw(t, "tokens")
+	ea, eb := r.a.Rewind(r.ctx, s.id[0], n), r.b.Rewind(r.ctx, s.id[1], n)
+	r.same(t, "rewind", ea, eb, nil, nil)
+	if ea == nil {
+		s.prefix.Tokens = s.prefix.Tokens[:s.length()-n]
+		s.computed = min(s.computed, s.length())
+	}
+}
+
+func (r *run) fork(t *rapid.T) {
+	if len(r.running) >= mostRunning {
+		t.Skip("enough sequences")
+	}
+	s := r.drawRunning(t, func(*sequence) bool { return true })
+	n := rapid.IntRange(1, 2).Draw(t, "forks")
+	a, ea := r.a.Fork(r.ctx, s.id[0], n)
+	b, eb := r.b.Fork(r.ctx, s.id[1], n)
+	r.same(t, "fork", ea, eb, len(a), len(b))
+	for i := range a {
+		f := *s
+		f.id = [2]messages.SequenceID{a[i], b[i]}
+		f.chunk = 0
+		r.running = append(r.running, &f)
+	}
+}
+
+// release lets one or two sequences go.
+func (r *run) release(t *rapid.T) {
+	var steps [2][]messages.ReleaseStep
+	for range rapid.IntRange(1, 2).Draw(t, "sequences") {
+		s := r.drawRunning(t, func(*sequence) bool { return true })
+		discard := rarely(t, "discard")
+		for side := range steps {
+			steps[side] = append(steps[side], messages.ReleaseStep{Sequence: s.id[side], Discard: discard})
+		}
+		r.running = slices.DeleteFunc(r.running, func(x *sequence) bool { return x == s })
+		r.gone = append(r.gone, s.id)
+		if len(r.running) == 0 {
+			break
+		}
+	}
+	a, ea := r.a.Release(r.ctx, steps[0])
+	b, eb := r.b.Release(r.ctx, steps[1])
+	r.sameSteps(t, "release", stepAnswers{a, ea}, stepAnswers{b, eb})
+}
+
+// wrong asks what is refused for its names and values.
+func (r *run) wrong(t *rapid.T) {
+	id := [2]messages.SequenceID{}
+	if len(r.gone) > 0 {
+		id = r.gone[rapid.IntRange(0, len(r.gone)-1).Draw(t, "gone")]
+	}
+	switch rapid.IntRange(0, 5).Draw(t, "what") {
+	case 0:
+		ea, eb := r.a.Rewind(r.ctx, id[0], 1), r.b.Rewind(r.ctx, id[1], 1)
+		r.same(t, "rewind of a sequence that is gone", ea, eb, nil, nil)
+	case 1:
+		a, ea := r.a.Append(r.ctx, []messages.AppendStep{{Sequence: id[0], Tokens: []messages.Token{1}}})
+		b, eb := r.b.Append(r.ctx, []messages.AppendStep{{Sequence: id[1], Tokens: []messages.Token{1}}})
+		r.sameSteps(t, "append to a sequence that is gone", stepAnswers{a, ea}, stepAnswers{b, eb})
+	case 2:
+		s := r.drawRunning(t, (*sequence).prefilling)
+		a, ea := r.a.Append(r.ctx, []messages.AppendStep{{Sequence: s.id[0], Tokens: []messages.Token{1}}})
+		b, eb := r.b.Append(r.ctx, []messages.AppendStep{{Sequence: s.id[1], Tokens: []messages.Token{1}}})
+		r.sameSteps(t, "append before the prompt is computed", stepAnswers{a, ea}, stepAnswers{b, eb})
+	case 3:
+		_, ea := r.a.Invalidate(r.ctx, messages.Selector{})
+		_, eb := r.b.Invalidate(r.ctx, messages.Selector{})
+		r.same(t, "invalidate without selector", ea, eb, nil, nil)
+	case 4:
+		ea, eb := r.a.Unpin(r.ctx, 1<<40), r.b.Unpin(r.ctx, 1<<40)
+		r.same(t, "unpin of no pin", ea, eb, nil, nil)
+	case 5:
+		s := r.drawRunning(t, func(s *sequence) bool { return !s.prefilling() && s.width == 1 })
+		step := func(side int) []messages.AppendStep {
+			x := messages.AppendStep{Sequence: s.id[side], Tokens: []messages.Token{-1}}
+			return []messages.AppendStep{x, x}
+		}
+		a, ea := r.a.Append(r.ctx, step(0))
+		b, eb := r.b.Append(r.ctx, step(1))
+		r.sameSteps(t, "append of a token out of range", stepAnswers{a, ea}, stepAnswers{b, eb})
+	}
+}

@@ -1,0 +1,81 @@
+package ops
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/internal/oracle"
+)
+
+// HeadDim and ElementBytes are those of all pools; page sizes follow from them.
+const (
+	HeadDim      = 8
+	ElementBytes = 2
+)
+
+// shape is what makes a pool: window (0: full attention) and KV heads.
+type shape struct{ window, heads int }
+
+// drawConfig draws a small world: few pages, so that everything is evicted soon.
+func drawConfig(t *rapid.T, clock func() time.Duration) oracle.Config {
+	c := oracle.Config{
+		TokensPerBlock: rapid.SampledFrom([]int{2, 4}).Draw(t, "tpb"),
+		MaxSeqLen:      rapid.SampledFrom([]int{14, 30}).Draw(t, "max_seq_len"),
+
+		SecondaryOffloadMinPriority: rapid.SampledFrom([]int{35, 35, 0, 50}).Draw(t, "offload min"),
+		OnboardBlocks:               mostly(t, "onboard"),
+		BlockReuse:                  mostly(t, "reuse"),
+		PartialReuse:                mostly(t, "partial"),
+		CopyOnPartialReuse:          mostly(t, "copy"),
+		EventLimit:                  1 << 16,
+		Clock:                       clock,
+	}
+	sink := rapid.SampledFrom([]int{0, 0, 1, 3, 4}).Draw(t, "sink")
+	secondary := rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "secondary")
+	for layer, s := range drawShapes(t) {
+		p := oracle.PoolConfig{
+			Window: s.window, KVHeads: s.heads, Layers: []int{layer},
+			Primary: rapid.IntRange(3, 12).Draw(t, "primary"),
+			Name:    fmt.Sprintf("w%dh%d", s.window, s.heads),
+		}
+		p.PageBytes = int64(2 * p.KVHeads * c.TokensPerBlock * HeadDim * ElementBytes)
+		if s.window == 0 {
+			p.Name = fmt.Sprintf("wfullh%d", s.heads)
+		} else {
+			p.Sink = sink
+		}
+		if secondary > 0 {
+			p.Secondary = rapid.IntRange(1, 1+secondary).Draw(t, "secondary pages")
+		}
+		c.Pools = append(c.Pools, p)
+	}
+	return c
+}
+
+// drawShapes draws pools in their order: ascending window, full attention last,
+// then ascending heads.
+func drawShapes(t *rapid.T) []shape {
+	one := rapid.Custom(func(t *rapid.T) shape {
+		return shape{
+			rapid.SampledFrom([]int{0, 0, 2, 3, 4, 5, 8}).Draw(t, "window"),
+			rapid.IntRange(1, 2).Draw(t, "heads"),
+		}
+	})
+	shapes := rapid.SliceOfNDistinct(one, 1, 3, func(s shape) shape { return s }).Draw(t, "pools")
+	slices.SortFunc(shapes, func(a, b shape) int {
+		if (a.window == 0) != (b.window == 0) {
+			return b.window - a.window
+		}
+		return cmp.Or(a.window-b.window, a.heads-b.heads)
+	})
+	return shapes
+}
+
+// mostly is true seven times of eight.
+func mostly(t *rapid.T, label string) bool { return !rarely(t, label) }
+
+func rarely(t *rapid.T, label string) bool { return rapid.IntRange(0, 7).Draw(t, label) == 7 }
