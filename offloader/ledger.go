@@ -17,10 +17,9 @@ type record struct {
 	written messages.Ticket
 	reads   [inlineReads]messages.Ticket // unused ones are zero
 	more    int32                        // first spilled read + 1; 0: none
-	mixed   bool                         // some of the reads may be writes, see markWrite
 
 	readBatch, writeBatch uint32 // the last batch that touches it
-	spoiled               uint32 // the work in which a copy to it failed
+	spoiled               uint32 // twice the work in which a copy to it failed; odd: mixed
 }
 
 // spilled is a read that found no room in the record.
@@ -85,7 +84,7 @@ func (l *ledger) read(s Slot, t messages.Ticket) {
 func (l *ledger) write(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
-	r.written, r.mixed = t, false
+	r.written, r.spoiled = t, r.spoiled&^1
 	l.clearReads(r)
 }
 
@@ -99,7 +98,7 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	r := l.slot(s)
 	if !r.written.IsZero() && r.written.Stream != t.Stream {
 		l.addRead(r, r.written)
-		r.mixed = true
+		r.spoiled |= 1
 	}
 	if r.written.Stream != t.Stream || r.written.Seq < t.Seq {
 		r.written = t
@@ -110,6 +109,15 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 		}
 	}
 }
+
+// mixed tells that some of the reads may be writes, see markWrite.
+func (r *record) mixed() bool { return r.spoiled&1 != 0 }
+
+// spoil notes the work in which a copy to the slot failed.
+func (r *record) spoil(number uint32) { r.spoiled = number<<1 | r.spoiled&1 }
+
+// spoiledIn tells whether a copy to the slot failed in the work.
+func (r *record) spoiledIn(number uint32) bool { return r.spoiled>>1 == number&(1<<31-1) }
 
 // touch keeps pending.
 func (l *ledger) touch(s Slot, t messages.Ticket) {

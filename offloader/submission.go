@@ -93,7 +93,7 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 			o.record(it, ticket) // some pieces of a partial copy are queued
 		}
 		it.failed = true
-		o.ledger.slot(it.dst).spoiled = o.number
+		o.ledger.slot(it.dst).spoil(o.number)
 		o.cursor = int(index) + 1
 		break
 	}
@@ -104,7 +104,7 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 func (o *Offloader) record(it *item, ticket messages.Ticket) {
 	o.ledger.read(it.src, ticket)
 	o.ledger.write(it.dst, ticket)
-	o.ledger.slot(it.dst).spoiled = 0
+	o.ledger.slot(it.dst).spoil(0)
 }
 
 // collect fills sub with the next items of one lane, up to a cut: another
@@ -128,9 +128,10 @@ func (o *Offloader) collect() {
 		if bytes > 0 && bytes+size > o.cfg.SliceBytes {
 			return
 		}
-		if src.spoiled == o.number {
+		if src.spoiledIn(o.number) {
 			// Its source was to be written by a copy that failed.
-			it.failed, dst.spoiled = true, o.number
+			it.failed = true
+			dst.spoil(o.number)
 			continue
 		}
 		src.readBatch, dst.writeBatch = o.batchNo, o.batchNo

@@ -80,7 +80,7 @@ func (o *Offloader) afterWrite(set []messages.Ticket, r *record, why waitKind, o
 	if why == o.skip {
 		return set
 	}
-	if r.mixed {
+	if r.mixed() {
 		set = o.afterReads(set, r, why, own)
 	}
 	if r.written.Stream == own {

@@ -52,7 +52,7 @@ const (
 	tokensPerBlock = 32
 	hostRunning    = 16
 	hostStepTokens = 1024
-	hostChunk      = 0
+	hostChunk      = 512
 )
 
 // play is one run of the demo.

@@ -46,8 +46,8 @@ func (r *tables) requests() *report.Table {
 	t.Row("waits for pages", report.Count(n.Refusals), "")
 	t.Row("preemptions", report.Count(n.Preemptions), "")
 	t.Row("prompt tokens", report.Count(n.PromptTokens), "")
-	t.Row("  reused", report.Count(n.ReusedTokens), report.Percent(n.ReusedTokens, n.PromptTokens))
-	t.Row("  computed", report.Count(n.ComputedTokens), report.Percent(n.ComputedTokens, n.PromptTokens))
+	t.Row("of these reused", report.Count(n.ReusedTokens), report.Percent(n.ReusedTokens, n.PromptTokens))
+	t.Row("computed", report.Count(n.ComputedTokens), report.Percent(n.ComputedTokens, n.PromptTokens))
 	t.Row("answer tokens", report.Count(n.AnswerTokens), "")
 	t.Row("batched steps", report.Count(n.Steps), "")
 	return t

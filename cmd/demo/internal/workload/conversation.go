@@ -31,9 +31,9 @@ type Config struct {
 // part fits into device memory.
 func Default() Config {
 	return Config{
-		Seed: 1, Conversations: 300, Turns: Range{2, 7}, Assistants: 12,
-		System: Range{200, 1800}, User: Range{20, 300}, Answer: Range{20, 120},
-		Starts: 40 * time.Second, Pause: 8 * time.Second,
+		Seed: 1, Conversations: 600, Turns: Range{2, 10}, Assistants: 12,
+		System: Range{200, 2400}, User: Range{20, 400}, Answer: Range{20, 250},
+		Starts: 60 * time.Second, Pause: 10 * time.Second,
 	}
 }
 
