@@ -59,7 +59,7 @@ func (f *family) start(ctx actor.Context) error {
 	p := &port{system: e.system, clock: f.clock}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p}
 	t := &treeActor{core: e.newTree(), renew: e.newTree}
-	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, lanes: e.lanes}
+	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, lanes: e.lanes, aside: f.aside}
 	f.shells = map[string]*fuse{"coordinator": &c.fuse, "tree": &t.fuse, "offloader": &o.fuse}
 	f.tree = t
 	var err error
@@ -111,6 +111,15 @@ func (f *family) dispatch(option mailbox.Option) []actor.PropsOption {
 		return mailbox.Queued(f.scheduler, option)
 	}
 	return mailbox.Inline(f.engine.worker, option)
+}
+
+// aside runs what may block, beside the actors.
+func (f *family) aside(work func()) {
+	if f.scheduler != nil {
+		f.scheduler.Schedule(work)
+		return
+	}
+	go work()
 }
 
 // HandleFailure restarts the actor that failed and lets the coordinator

@@ -17,7 +17,8 @@ type offloaderActor struct {
 	coordinator *mailbox.Mailbox
 	self        *mailbox.Mailbox
 	fuse        fuse
-	moving      bool // a Move is under way: after a panic host memory cannot be trusted
+	aside       func(func()) // runs what waits for the device
+	moving      bool         // a Move is under way: after a panic host memory cannot be trusted
 }
 
 // waited is a message whose answer had to wait for the device.
@@ -87,12 +88,13 @@ func (a *offloaderActor) carry() {
 	a.core.Finish()
 }
 
-// wait lets a goroutine wait for the device, never the actor.
+// wait lets a goroutine wait for the device, never the actor; in a simulation
+// it is a turn that the scheduler gives when it likes.
 func (a *offloaderActor) wait(message any, forDevice func()) {
-	go func() {
+	a.aside(func() {
 		forDevice()
 		a.self.PostUserMessage(&waited{message})
-	}()
+	})
 }
 
 // waited goes on where the wait began.

@@ -40,23 +40,23 @@ func newLife(tokens []messages.Token) *life {
 func (l *life) store(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]
-	check(admitted.Err)
+	accept(admitted.Err)
 	l.commit.Steps[0] = messages.CommitStep{Sequence: admitted.Sequence, Computed: len(l.admit.Requests[0].Tokens)}
 	do(&l.commit)
-	check(l.commit.Results[0].Err)
+	accept(l.commit.Results[0].Err)
 	l.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence}
 	do(&l.release)
-	check(l.release.Results[0].Err)
+	accept(l.release.Results[0].Err)
 }
 
 // visit admits the tokens and lets the sequence go, storing nothing.
 func (l *life) visit(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]
-	check(admitted.Err)
+	accept(admitted.Err)
 	l.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence, Discard: true}
 	do(&l.release)
-	check(l.release.Results[0].Err)
+	accept(l.release.Results[0].Err)
 }
 
 // reused is how many tokens the last admission reused.

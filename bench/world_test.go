@@ -138,8 +138,8 @@ func must[T any](x T, err error) T {
 	return x
 }
 
-// check panics with a refusal.
-func check(err error) {
+// accept panics with a refusal.
+func accept(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("bench: refused: %v", err))
 	}

@@ -12,6 +12,12 @@ type AdmitRequest struct {
 	// ChunkTokens, a multiple of tokens per block, makes limited pools hold
 	// pages only for the window and one chunk; 0 takes all pages at once.
 	ChunkTokens int
+	// Encoder is the encoder's whole input, EncoderItems what covers some of
+	// its tokens, and EncoderRetention says how its cross KV is kept; its ranges
+	// are of encoder tokens. For encoder–decoder models, which need it.
+	Encoder          []Token
+	EncoderItems     []MultimodalItem
+	EncoderRetention *Retention
 }
 
 // Why says how a prompt met the cache.
@@ -53,6 +59,9 @@ type Admitted struct {
 	Tables       Tables      // as they stand after the admission
 	Ready        []Ticket    // what must have passed before the pages are read or written
 	Err          error       // the refusal, in a batch; nothing else is set then
+	// Cross is set with an encoder–decoder model. Reuse and Tables then have
+	// the cross pool last, with one table for all beams.
+	Cross *CrossAdmitted
 }
 
 // Tables are page tables: [pool][beam][block], NoPage where the window has passed.
@@ -108,6 +117,11 @@ type Prefix struct {
 	Namespace  Namespace
 	Tokens     []Token
 	Multimodal []MultimodalItem
+	// Encoder and EncoderItems are as in AdmitRequest. With an encoder–decoder
+	// model a prefix names what is stored for a prompt behind this encoder
+	// input; one without Tokens names the cross KV of the input itself.
+	Encoder      []Token
+	EncoderItems []MultimodalItem
 }
 
 // Found answers a lookup: MatchedTokens = PrimaryTokens + SecondaryTokens.
@@ -144,6 +158,8 @@ type PoolInfo struct {
 	Window         int // 0: full attention
 	KVHeads        int
 	Layers         []int
+	DType          string // of the elements, as in the configuration
+	HeadDim        int    // elements of one head
 	PageBytes      int64
 	PrimaryPages   int
 	SecondaryPages int

@@ -34,6 +34,9 @@ type PoolMove struct {
 	Onboards []Onboard
 	Pins     []BlockID // host contents to pin
 	Unpins   []Unpin
+	// Uses are those that references without a pin leave on host contents: the
+	// source of a partial copy.
+	Uses []Unpin
 }
 
 // Outcome is what became of a victim's contents.

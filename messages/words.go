@@ -113,6 +113,9 @@ type Namespace struct {
 	Salt    string // empty: none
 	LoRA    string // the adapter, meaningful only with HasLoRA
 	HasLoRA bool   // tells an adapter with an empty name from no adapter
+	// Encoder is the encoder input that the KV depends on, in a form of the
+	// engine's own: hosts leave it empty and pass the tokens with a request.
+	Encoder string
 }
 
 // MultimodalItem is content that stands in for a run of prompt tokens.

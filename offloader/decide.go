@@ -57,6 +57,13 @@ func (o *Offloader) pin(pool messages.PoolID, pm *messages.PoolMove) {
 		h.pages[p].age = uint64(u.Use)
 		h.settle(p)
 	}
+	for i := range pm.Uses {
+		u := &pm.Uses[i]
+		p := h.mustSole(u.Block, "use")
+		h.lift(p)
+		h.pages[p].age = max(h.pages[p].age, uint64(u.Use))
+		h.settle(p)
+	}
 }
 
 // guardReads protects what the Move reads in host memory, before any victim

@@ -20,6 +20,10 @@ func (t *Tree) TakeEvents() []messages.Event {
 func (t *Tree) seed(ns messages.Namespace) messages.Hash {
 	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(len(ns.Salt)))
 	b = append(b, ns.Salt...)
+	if ns.Encoder != "" {
+		b = binary.LittleEndian.AppendUint64(append(b, 2), uint64(len(ns.Encoder)))
+		b = append(b, ns.Encoder...)
+	}
 	if ns.HasLoRA {
 		b = append(append(b, 1), ns.LoRA...)
 	}

@@ -278,9 +278,11 @@ func (o *oracle) store(s *messages.StoreItem, full []atom, now time.Duration) {
 				b.retain(prio, d, now)
 			}
 		}
-		b.stamp = o.stamp
 		for p := range o.pools {
 			if page := s.Tables[p][i]; page != messages.NoPage && b.places[p] < 0 {
+				if b.places[p] == messages.Nowhere {
+					b.stamp = o.stamp
+				}
 				b.places[p] = messages.OnDevice(page)
 			}
 		}

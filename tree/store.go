@@ -38,6 +38,7 @@ func (o *offer) offers(d int32) bool {
 // then pages, pool by pool.
 func (t *Tree) store(s *messages.StoreItem, now time.Duration) {
 	o := offer{s, t.nextStamp(), now}
+	t.log.floor = len(t.log.events) // runs of two sequences are two events
 	first, whole := int32(s.From/t.tpb), int32(s.To/t.tpb)
 	end := int32((s.To + t.tpb - 1) / t.tpb)
 	for end > first && !o.offers(end-1) {
@@ -160,7 +161,6 @@ func (t *Tree) attribute(o *offer) {
 				continue
 			}
 			b := t.ids(g.node)[i]
-			t.blocks.stamp[b] = o.stamp
 			term, covered := t.cover.of(d)
 			if t.holds(g.node, i) {
 				t.share(b, o.Session)
@@ -208,6 +208,8 @@ func (t *Tree) attach(o *offer, p int) {
 			if held {
 				t.tellTier(t.ids(g.node)[i], p, messages.Primary)
 			} else {
+				// What is stored already is not stored again: it keeps its stamp.
+				t.blocks.stamp[t.ids(g.node)[i]] = o.stamp
 				t.tellStored(g.node, i, p)
 			}
 		}

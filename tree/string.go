@@ -26,10 +26,15 @@ func (t *Tree) String() string {
 	roots := slices.DeleteFunc(slices.Clone(t.roots), func(r root) bool { return r.node == none })
 	slices.SortFunc(roots, func(a, b root) int {
 		return cmp.Or(cmp.Compare(a.namespace.Salt, b.namespace.Salt),
-			cmp.Compare(loraName(a.namespace), loraName(b.namespace)))
+			cmp.Compare(loraName(a.namespace), loraName(b.namespace)),
+			cmp.Compare(a.namespace.Encoder, b.namespace.Encoder))
 	})
 	for _, r := range roots {
-		fmt.Fprintf(&w, "salt %q lora %s\n", r.namespace.Salt, loraName(r.namespace))
+		fmt.Fprintf(&w, "salt %q lora %s", r.namespace.Salt, loraName(r.namespace))
+		if n := len(r.namespace.Encoder); n > 0 {
+			fmt.Fprintf(&w, " encoder input of %d bytes", n)
+		}
+		w.WriteByte('\n')
 		type line struct {
 			node   int32
 			indent int

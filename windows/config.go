@@ -18,7 +18,7 @@ type Config struct {
 	MaxAttentionWindow   []int   // tokens, repeated over the layers; nil: all layers full
 	SinkTokenLength      int     // leading tokens that never leave a limited window
 	DType                string  // AutoDType, or one for all layers
-	CrossKVCacheFraction float64 // encoder–decoder only, so refused unless 0
+	CrossKVCacheFraction float64 // of the cache's memory, for the cross pool: encoder–decoder models only
 
 	FreeGPUMemoryFraction float64            // of the free device memory, in (0,1)
 	MaxTokens             int                // caps the pages of each pool; 0: no cap
@@ -63,7 +63,7 @@ func DefaultConfig() Config {
 // Validate refuses, as ConfigInvalid, a configuration or a model with wrong
 // values: every problem at once, one sentence each, separated by semicolons.
 func (c Config) Validate(m Model) error {
-	ps := slices.Concat(c.deprecated(), m.problems(), c.shapeProblems(), c.memoryProblems(), c.policyProblems())
+	ps := slices.Concat(c.deprecated(), m.problems(), c.shapeProblems(), c.memoryProblems(), c.crossProblems(m), c.policyProblems())
 	if len(ps) == 0 {
 		// Only a sound model has pools; what they make of the rest comes last.
 		ps = c.poolProblems(m)
@@ -144,9 +144,6 @@ func (c Config) memoryProblems() []string {
 	if c.ExpectedSeqLen < 0 {
 		say("expected_seq_len %d is not 1 or more", c.ExpectedSeqLen)
 	}
-	if c.CrossKVCacheFraction != 0 {
-		say("cross_kv_cache_fraction is for encoder-decoder models only")
-	}
 	return ps
 }
 
@@ -175,6 +172,9 @@ func (c Config) poolProblems(m Model) []string {
 	}
 	pools := group(m, c)
 	ps = append(ps, sizeProblems(pools, c.expected(m))...)
+	if m.Encodes() {
+		ps = append(ps, sizeProblems([]Pool{c.crossPool(m, 0)}, m.EncoderMaxLen)...)
+	}
 	if c.PoolFractions != nil {
 		ps = append(ps, namingProblems(pools, c.PoolFractions)...)
 	}

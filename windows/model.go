@@ -54,6 +54,13 @@ type Model struct {
 	DType     DType   // of keys and values
 	DTypes    []DType // optional: one for each layer, in place of DType
 	MaxSeqLen int     // tokens of the longest sequence, prompt and answer
+
+	// The decoder of an encoder–decoder model also attends to the encoder's
+	// output: in its first CrossLayers layers, with CrossKVHeads heads, to at
+	// most EncoderMaxLen tokens. All are 0 for other models.
+	CrossLayers   int
+	CrossKVHeads  int
+	EncoderMaxLen int
 }
 
 // layer is the part of a pool's identity that the model gives.
@@ -95,7 +102,7 @@ func (m Model) problems() []string {
 			say("kv_heads %s is not 1 or more", at(h, i, len(m.KVHeads)))
 		}
 	}
-	return append(ps, m.elementProblems()...)
+	return append(append(ps, m.elementProblems()...), m.encoderProblems()...)
 }
 
 // elementProblems lists what is wrong with head sizes and element types.

@@ -27,7 +27,7 @@ type Counts struct{ Primary, Secondary int }
 
 // Split divides the memory between pools; see Divide for the rule. Host memory
 // is split by the same shares, but max_tokens does not cap it, and a pool may
-// get no host page.
+// get no host page. What SplitCross gives the cross pool is taken off first.
 func Split(pools []Pool, m Model, c Config, b Budget) ([]Counts, error) {
 	if err := c.Validate(m); err != nil {
 		return nil, err
@@ -35,13 +35,13 @@ func Split(pools []Pool, m Model, c Config, b Budget) ([]Counts, error) {
 	if ps := b.problems(c); len(ps) > 0 {
 		return nil, refuse(ps)
 	}
-	device := mulDiv(uint64(b.DeviceBytes), units(c.FreeGPUMemoryFraction), decimalUnit)
-	primary, err := Divide(pools, m, c, int64(device))
+	deviceBytes, hostBytes := c.selfShare(m, b)
+	primary, err := Divide(pools, m, c, int64(deviceBytes))
 	if err != nil {
 		return nil, err
 	}
 	host := newSplitting(pools, m, c)
-	host.fill(uint64(c.HostCacheSize))
+	host.fill(hostBytes)
 	if ps := host.excess(messages.Secondary); len(ps) > 0 {
 		return nil, refuse(ps)
 	}

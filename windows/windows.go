@@ -72,6 +72,7 @@ func (p Pool) FirstKept(computed int) int { return p.FirstNeeded(computed) }
 func (p Pool) Describe(c Counts) messages.PoolInfo {
 	return messages.PoolInfo{
 		ID: p.ID, Name: p.Name, Window: p.Window, KVHeads: p.KVHeads, Layers: p.Layers,
+		DType: string(p.DType), HeadDim: p.HeadDim,
 		PageBytes: p.PageBytes(), PrimaryPages: c.Primary, SecondaryPages: c.Secondary,
 	}
 }

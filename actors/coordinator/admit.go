@@ -15,6 +15,7 @@ type admitting struct {
 	purpose  purpose
 	items    []admission
 	judging  int                 // the item to be judged next
+	resume   func(*Coordinator)  // the stage after an item was matched again
 	promised []int               // by pool: pages for admissions judged before
 	granted  []int               // by pool: of these, pages for partial copies
 	seized   []int               // by pool: source pages to be taken over, unreferenced so far
@@ -50,7 +51,9 @@ type plan struct {
 	fresh    int
 	source   [1]messages.PageID // the source of a partial reuse, if on the device
 	full     int                // pages claimed whole, onboarded ones too
-	hosted   int                // of these, in host memory
+	claimed  int                // of these, on the device
+	hosted   int                // of these, in host memory, to be brought in
+	shared   []messages.PageID  // of these, brought in by an earlier item
 	blocks   int                // of the table after the admission
 }
 
@@ -210,17 +213,17 @@ func (c *Coordinator) claim(i int) {
 			page := messages.NoPage
 			if at >= 0 {
 				page = messages.PageID(at)
-				pl.full++
+				pl.claimed++
 			} else if at != messages.Nowhere {
 				pl.hosted++
 			}
 			table = append(table, page)
 		}
 		held.tables[0] = table
-		if pl.full > 0 {
+		if pl.claimed > 0 {
 			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: table})
 		}
-		pl.full += pl.hosted
+		pl.full = pl.claimed + pl.hosted
 	}
 }
 
@@ -246,5 +249,20 @@ func (c *Coordinator) claimed() {
 	for i := range c.admitting.items {
 		c.decideHow(i)
 	}
+	c.settleSources()
+}
+
+// settleSources matches every item again whose source nobody may reuse, so
+// that its claims, too, are made before any item is judged.
+func (c *Coordinator) settleSources() {
+	a := &c.admitting
+	for ; a.judging < len(a.items); a.judging++ {
+		i := a.judging
+		if a.items[i].refused == nil && a.items[i].how == messages.HowNone && c.match.Items[i].Source.Block != messages.NoBlock {
+			c.rematch((*Coordinator).settleSources)
+			return
+		}
+	}
+	a.judging = 0
 	c.judge()
 }

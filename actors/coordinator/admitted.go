@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // admitAnswer ends the batch.
 func (c *Coordinator) admitAnswer() {
@@ -15,6 +19,9 @@ func (c *Coordinator) admitAnswer() {
 	c.resetWork()
 	c.resetMove()
 	for i := range c.admitting.items {
+		c.claimShared(&c.admitting.items[i])
+	}
+	for i := range c.admitting.items {
 		if it := &c.admitting.items[i]; it.refused == nil {
 			c.addBeams(it)
 		} else if it.refused == errTransfer {
@@ -25,6 +32,27 @@ func (c *Coordinator) admitAnswer() {
 	c.lostHost = c.lostHost[:0]
 	c.after = (*Coordinator).admitReply
 	c.sendEffects()
+}
+
+// claimShared gives an item its own references to pages that an earlier one has
+// brought in, before that one may let go of them. An item that failed has none
+// to give back.
+func (c *Coordinator) claimShared(it *admission) {
+	for p := range it.plans {
+		shared := it.plans[p].shared
+		switch {
+		case len(shared) == 0:
+		case it.refused == nil:
+			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: shared})
+		case it.refused == errTransfer:
+			table := it.sequence.pools[p].tables[0]
+			for b, page := range table {
+				if slices.Contains(shared, page) {
+					table[b] = messages.NoPage
+				}
+			}
+		}
+	}
 }
 
 // giveBack drops everything that a failed item took, without a use.

@@ -45,6 +45,7 @@ func (c *Coordinator) lookAhead() bool {
 // foreseen offers what was seen to the offloader.
 func (c *Coordinator) foreseen() {
 	c.pooled()
+	c.ahead.due = false // what was seen has not gone: it is no reason to look again
 	a := &c.ahead.ahead
 	a.Epoch, a.Stamp, a.Busy = c.epoch, c.stamp, false
 	a.Pools, a.Copied = a.Pools[:0], a.Copied[:0]

@@ -21,6 +21,9 @@ func (c *Coordinator) append(r *messages.Append) {
 		it := c.addStep(s, result)
 		it.request, it.computed, it.after = request, request.Computed, request.After
 		s.use = c.nextUse()
+		if !it.after.IsZero() {
+			s.after = it.after
+		}
 	}
 	if c.inspectShared() {
 		c.sendPools((*Coordinator).inspected)
@@ -300,6 +303,7 @@ func (c *Coordinator) settleRewrites(it *step, p int) {
 	written := max(s.computed, s.length()-added(it)-1)
 	for k := range pages.copies {
 		w := &pages.copies[k]
+		c.markRead(s, p, []messages.PageID{w.from})
 		w.to = taken[k]
 		s.pools[p].tables[w.beam][w.block] = w.to
 		it.result.NewPages[p] = append(it.result.NewPages[p], w.to)

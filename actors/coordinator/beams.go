@@ -112,6 +112,9 @@ func (c *Coordinator) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 func (c *Coordinator) settleBeams(it *step, p int) bool {
 	s, pages := it.sequence, &it.pools[p]
 	old := s.pools[p].tables
+	for _, table := range old { // some of them are let go
+		c.markRead(s, p, table[it.first:])
+	}
 	tables := make([][]messages.PageID, len(old))
 	for i, b := range it.request.Beams {
 		tables[i] = append([]messages.PageID(nil), old[b.Parent]...)
@@ -139,6 +142,7 @@ func (c *Coordinator) settleBeams(it *step, p int) bool {
 // settleBeamCopy places one copy on write of a beam.
 func (c *Coordinator) settleBeamCopy(it *step, p int, w *rewrite, page messages.PageID) {
 	s := it.sequence
+	c.markRead(s, p, []messages.PageID{w.from})
 	w.to = page
 	s.pools[p].tables[w.beam][w.block] = page
 	it.result.NewPages[p] = append(it.result.NewPages[p], page)

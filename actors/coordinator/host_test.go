@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"errors"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -124,6 +125,7 @@ func (w *world) tryAppend(tokens []messages.Token, lives ...*life) []messages.St
 			w.grown(l, tokens)
 		}
 	}
+	w.bury(m.Results...)
 	w.check()
 	for i, l := range lives {
 		if m.Results[i].Err == nil {
@@ -131,6 +133,20 @@ func (w *world) tryAppend(tokens []messages.Token, lives ...*life) []messages.St
 		}
 	}
 	return m.Results
+}
+
+// bury lets sequences go that the engine calls lost.
+func (w *world) bury(results ...messages.StepResult) {
+	w.t.Helper()
+	for i := range results {
+		if !errors.Is(results[i].Err, messages.ErrSequenceLost) {
+			continue
+		}
+		m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: results[i].Sequence}}}
+		w.Do(m)
+		require.ErrorIs(w.t, m.Results[0].Err, messages.ErrSequenceLost)
+		delete(w.lives, results[i].Sequence)
+	}
 }
 
 // grown adds tokens to what the host knows.
@@ -160,6 +176,7 @@ func (w *world) tryBeams(l *life, steps ...messages.BeamStep) messages.StepResul
 	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Beams: steps}}}
 	w.Do(m)
 	if m.Results[0].Err != nil {
+		w.bury(m.Results...)
 		w.check()
 		return m.Results[0]
 	}
@@ -231,12 +248,22 @@ func (w *world) lookup(p messages.Prefix) messages.Found {
 	return m.Found
 }
 
-func (w *world) pin(tokens []messages.Token) messages.Pinned {
+func (w *world) tryPin(tokens []messages.Token) (messages.Pinned, error) {
 	w.t.Helper()
+	before := w.picture()
 	m := &messages.PinPrefix{Prefix: messages.Prefix{Tokens: tokens}}
 	w.do(m)
-	require.NoError(w.t, m.Err)
-	return m.Pinned
+	if m.Err != nil {
+		require.Equal(w.t, before, w.picture(), "a refused pin changed something: %v", m.Err)
+	}
+	return m.Pinned, m.Err
+}
+
+func (w *world) pin(tokens []messages.Token) messages.Pinned {
+	w.t.Helper()
+	pinned, err := w.tryPin(tokens)
+	require.NoError(w.t, err)
+	return pinned
 }
 
 func (w *world) unpin(pin messages.PinID) {

@@ -121,7 +121,7 @@ func (c *Coordinator) judge() {
 			continue
 		}
 		if c.sourceFails(a.judging) {
-			c.rematch()
+			c.rematch((*Coordinator).judge)
 			return
 		}
 		c.planItem(a.judging)
@@ -138,8 +138,7 @@ func (c *Coordinator) judge() {
 // sourceFails tells whether item i has a source but no way to reuse it: no
 // takeover is allowed, or no page but a source is there for the copy.
 func (c *Coordinator) sourceFails(i int) bool {
-	a := &c.admitting
-	it := &a.items[i]
+	it := &c.admitting.items[i]
 	if c.match.Items[i].Source.Block == messages.NoBlock || it.how == messages.HowTakeover {
 		return false
 	}
@@ -147,18 +146,25 @@ func (c *Coordinator) sourceFails(i int) bool {
 		return true
 	}
 	for p := range c.Pools {
-		counts := &c.pages[p]
-		if counts.Free+counts.Cached-len(a.sources[p])-a.seized[p]-a.granted[p] < 1 {
+		if c.copyRoom(p) < 1 {
 			return true
 		}
 	}
 	return false
 }
 
+// copyRoom is the pages that further partial copies may be written to: neither
+// a source nor promised to an earlier copy.
+func (c *Coordinator) copyRoom(p int) int {
+	a, counts := &c.admitting, &c.pages[p]
+	return counts.Free + counts.Cached - len(a.sources[p]) - a.seized[p] - a.granted[p]
+}
+
 // rematch gives the claims of the item under judgement back and matches it
 // again without partial reuse: the prefix may be shorter then, because a
 // window that ends at a boundary reaches further back.
-func (c *Coordinator) rematch() {
+func (c *Coordinator) rematch(resume func(*Coordinator)) {
+	c.admitting.resume = resume
 	it := &c.admitting.items[c.admitting.judging]
 	c.resetWork()
 	c.unclaim(it)
@@ -168,7 +174,7 @@ func (c *Coordinator) rematch() {
 // unclaim gives the claims of an item back.
 func (c *Coordinator) unclaim(it *admission) {
 	for p := range c.Pools {
-		if pl := &it.plans[p]; pl.full > pl.hosted {
+		if it.plans[p].claimed > 0 {
 			c.add(p, messages.PoolOp{Kind: messages.Unclaim, Pages: it.sequence.pools[p].tables[0]})
 		}
 	}
@@ -199,12 +205,48 @@ func (c *Coordinator) rematched() {
 	c.resetWork()
 	c.claim(i)
 	c.admitting.items[i].how = messages.HowNone
+	c.inspectSources()
 	c.sendPools((*Coordinator).reclaimed)
 }
 
+// reclaimed goes on judging with other claims than before.
 func (c *Coordinator) reclaimed() {
 	c.pooled()
-	c.judge()
+	c.recountSources()
+	c.admitting.resume(c)
+}
+
+// inspectSources asks once more who holds the sources of copies: a source that
+// was claimed whole by an item is cached again when that item is refused.
+func (c *Coordinator) inspectSources() {
+	for i := range c.admitting.items {
+		it := &c.admitting.items[i]
+		if it.refused != nil || it.how != messages.HowCopy {
+			continue
+		}
+		for p := range c.Pools {
+			if it.plans[p].inspect >= 0 {
+				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: it.plans[p].source[:]})
+			}
+		}
+	}
+}
+
+// recountSources takes over what the pools said of the sources.
+func (c *Coordinator) recountSources() {
+	for p := range c.work {
+		sources := c.admitting.sources[p][:0]
+		for k := range c.work[p].Ops {
+			op := &c.work[p].Ops[k]
+			if op.Kind != messages.Inspect || op.Shares[0].References > 0 || op.Shares[0].Pins > 0 {
+				continue
+			}
+			if !slices.Contains(sources, op.Pages[0]) {
+				sources = append(sources, op.Pages[0])
+			}
+		}
+		c.admitting.sources[p] = sources
+	}
 }
 
 // planItem says what item i needs in each pool.
@@ -222,13 +264,42 @@ func (c *Coordinator) planItem(i int) {
 	}
 	for p := range c.Pools {
 		pl := &it.plans[p]
-		pl.blocks = blocks
+		pl.blocks, pl.hosted = blocks, c.ownOnboards(i, p)
 		s.pools[p].reserve = 0
 		if c.sheltered(s, p) {
 			pl.blocks = min(blocks, ceilDiv(s.chunkEnd, c.TokensPerBlock))
 			s.pools[p].reserve = min(blocks-m.Blocks, chunkReserve(&c.Pools[p], s.chunk))
 		}
 	}
+}
+
+// ownOnboards counts the blocks that item i brings from host memory: those that
+// no earlier item brings.
+func (c *Coordinator) ownOnboards(i, p int) int {
+	n := 0
+	if pl := &c.admitting.items[i].plans[p]; pl.full == pl.claimed {
+		return 0
+	}
+	m := &c.match.Items[i]
+	for b, at := range m.Pages[p][:m.Blocks] {
+		if _, tier, _ := at.Page(); tier == messages.Secondary && c.bringer(i, p, b) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// bringer is the earlier item that brings block b of item i from host memory.
+func (c *Coordinator) bringer(i, p, b int) *admission {
+	block := c.match.Items[i].IDs[b]
+	for j := range c.admitting.items[:i] {
+		m := &c.match.Items[j]
+		if c.admitting.items[j].refused != nil || b >= m.Blocks || m.IDs[b] != block || m.Pages[p][b] == messages.Nowhere {
+			continue
+		}
+		return &c.admitting.items[j]
+	}
+	return nil
 }
 
 // chunkEnd is how far a commit may reach when n tokens are computed.
@@ -262,9 +333,15 @@ func (c *Coordinator) need(it *admission, pool int) int {
 // fits compares what an item needs with what is available, pool by pool.
 func (c *Coordinator) fits(it *admission) *messages.Refusal {
 	for p := range c.Pools {
-		available := max(0, c.available(p)-c.admitting.promised[p]-c.admitting.seized[p])
-		if need := c.need(it, p); need > available {
-			return messages.RefusePages(c.Pools[p].Name, need, available)
+		available := c.available(p) - c.admitting.promised[p] - c.admitting.seized[p]
+		// Without its partial block an item may claim pages that earlier copies
+		// count on.
+		crowded := it.how == messages.HowNone && c.copyRoom(p) < 0
+		switch need := c.need(it, p); {
+		case crowded || need > max(0, available):
+			return messages.RefusePages(c.Pools[p].Name, need, max(0, available))
+		case available < 0: // what it claims, a chunked prefill has reserved
+			return messages.RefusePages(c.Pools[p].Name, -available, 0)
 		}
 	}
 	return nil
@@ -291,8 +368,10 @@ func (c *Coordinator) refuse(it *admission, refusal *messages.Refusal) {
 		}
 	}
 	c.admitting.judging++
+	c.admitting.resume = (*Coordinator).judge
 	c.resetWork()
 	c.unclaim(it)
+	c.inspectSources()
 	c.sendPools((*Coordinator).reclaimed)
 }
 

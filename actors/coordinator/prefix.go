@@ -28,15 +28,22 @@ func (c *Coordinator) lookup(r *messages.Lookup) {
 }
 
 // judgeLookup counts what an admission would reuse and gives the claims back.
+// An admission that would be refused anyhow would reuse what is stored.
 func (c *Coordinator) judgeLookup() {
 	r := c.round.request.(*messages.Lookup)
 	it := &c.admitting.items[0]
 	if c.Reuse {
-		if c.sourceFails(0) {
-			c.rematch()
-			return
+		again := it.how == messages.HowNone && r.Found.MatchedTokens > 0
+		if !again {
+			c.countFound(&r.Found, &c.match.Items[0])
+			if c.sourceFails(0) {
+				c.rematch((*Coordinator).judge)
+				return
+			}
+		} else if c.planItem(0); c.fits(it) == nil {
+			r.Found = messages.Found{}
+			c.countFound(&r.Found, &c.match.Items[0])
 		}
-		c.countFound(&r.Found, &c.match.Items[0])
 	}
 	c.resetWork()
 	c.unclaim(it)
@@ -105,31 +112,88 @@ func (c *Coordinator) pin(r *messages.PinPrefix) {
 }
 
 // pinMatched adds a pin to each page that a match of the prefix would claim.
+// Only the reserve of a chunked prefill can stand against it: then the pages
+// are claimed first, to see how many of them nobody held.
 func (c *Coordinator) pinMatched() {
+	c.resetWork()
+	reserved := false
+	for p := range c.Pools {
+		if pages := c.matchedOnDevice(p); len(pages) > 0 && c.reserved[p] > 0 {
+			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages})
+			reserved = true
+		}
+	}
+	if reserved {
+		c.sendPools((*Coordinator).pinClaimed)
+		return
+	}
+	c.pinPages()
+}
+
+// matchedOnDevice lists the device pages that a match of the prefix would claim.
+func (c *Coordinator) matchedOnDevice(p int) []messages.PageID {
+	m := &c.match.Items[0]
+	if m.Blocks == 0 {
+		return nil
+	}
+	var pages []messages.PageID
+	for _, at := range m.Pages[p][:m.Blocks] {
+		if page, tier, ok := at.Page(); ok && tier == messages.Primary {
+			pages = append(pages, page)
+		}
+	}
+	return pages
+}
+
+// pinClaimed judges a pin, and takes the claims back.
+func (c *Coordinator) pinClaimed() {
+	c.pooled()
+	var refusal *messages.Refusal
+	claims := make([][]messages.PageID, len(c.Pools))
+	for p := range c.Pools {
+		if len(c.work[p].Ops) == 0 {
+			continue
+		}
+		op := &c.work[p].Ops[0]
+		claims[p] = op.Pages
+		if available := max(0, c.available(p)+op.Count); op.Count > available && refusal == nil {
+			refusal = messages.RefusePages(c.Pools[p].Name, op.Count, available)
+		}
+	}
+	c.resetWork()
+	for p, pages := range claims {
+		if len(pages) > 0 {
+			c.add(p, messages.PoolOp{Kind: messages.Unclaim, Pages: pages})
+		}
+	}
+	if refusal == nil {
+		c.pinPages()
+		return
+	}
+	c.round.request.(*messages.PinPrefix).Err = refusal
+	c.sendPools((*Coordinator).lookedUp)
+}
+
+// pinPages adds the pins.
+func (c *Coordinator) pinPages() {
 	r := c.round.request.(*messages.PinPrefix)
 	m := &c.match.Items[0]
-	c.resetWork()
 	c.resetMove()
 	blocks := make([][]messages.BlockID, len(c.Pools))
 	for p := range c.Pools {
-		var pages []messages.PageID
+		if pages := c.matchedOnDevice(p); len(pages) > 0 {
+			c.add(p, messages.PoolOp{Kind: messages.AddPins, Pages: pages, N: 1})
+		}
 		if m.Blocks == 0 {
 			continue
 		}
 		for b, at := range m.Pages[p][:m.Blocks] {
-			page, tier, ok := at.Page()
-			if !ok {
-				continue
+			if _, tier, ok := at.Page(); ok {
+				blocks[p] = append(blocks[p], m.IDs[b])
+				if tier == messages.Secondary {
+					c.move.Pools[p].Pins = append(c.move.Pools[p].Pins, m.IDs[b])
+				}
 			}
-			blocks[p] = append(blocks[p], m.IDs[b])
-			if tier == messages.Primary {
-				pages = append(pages, page)
-			} else {
-				c.move.Pools[p].Pins = append(c.move.Pools[p].Pins, m.IDs[b])
-			}
-		}
-		if len(pages) > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.AddPins, Pages: pages, N: 1})
 		}
 	}
 	r.Pinned = messages.Pinned{Pin: c.pins.open(blocks), Tokens: m.Blocks * c.TokensPerBlock}

@@ -158,6 +158,8 @@ func (c *Coordinator) releasePages() {
 			for _, table := range s.pools[p].tables {
 				if !it.request.After.IsZero() {
 					c.markReleased(s, p, table, it.request.After)
+				} else {
+					c.markRead(s, p, table)
 				}
 				c.dropRange(s, p, table, 0)
 			}

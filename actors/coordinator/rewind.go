@@ -27,12 +27,15 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 	}
 	s.sealed = min(s.sealed, blocks)
 	c.resetWork()
+	c.resetMove()
 	for p := range s.pools {
 		table := s.pools[p].tables[0]
+		c.markRead(s, p, table[blocks:])
 		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: table[blocks:], Use: s.use})
 		s.pools[p].tables[0] = table[:blocks]
 	}
-	c.sendPools((*Coordinator).pooledReply)
+	c.after = (*Coordinator).reply
+	c.sendEffects()
 }
 
 func (c *Coordinator) validateRewind(s *sequence, n int) *messages.Refusal {

@@ -145,7 +145,7 @@ func (c *Coordinator) resetMove() {
 	for p := range m.Pools {
 		q := &m.Pools[p]
 		q.Victims, q.Outcomes, q.Copies, q.Onboards = nil, q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
-		q.Pins, q.Unpins = q.Pins[:0], q.Unpins[:0]
+		q.Pins, q.Unpins, q.Uses = q.Pins[:0], q.Unpins[:0], q.Uses[:0]
 	}
 }
 
@@ -157,7 +157,7 @@ func (c *Coordinator) moveNeeded() bool {
 	}
 	for p := range m.Pools {
 		q := &m.Pools[p]
-		if len(q.Victims)+len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins) > 0 {
+		if len(q.Victims)+len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Uses) > 0 {
 			return true
 		}
 	}

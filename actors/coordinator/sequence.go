@@ -27,6 +27,7 @@ type sequence struct {
 	use       messages.Use
 	stepped   uint64              // stamp of the last request that stepped it
 	view      [][]messages.PageID // tables of beam 0 by pool, for the tree
+	after     messages.Ticket     // kernels of the host use the pages until then
 	symbols   *int                // sequences that share the symbols of this prompt; nil: none
 }
 

@@ -204,6 +204,7 @@ func (c *Coordinator) commitExtras() {
 			continue
 		}
 		if !it.after.IsZero() {
+			it.sequence.after = it.after
 			c.markWritten(it.sequence, it.sequence.computed, it.computed, it.after)
 		}
 		c.dropLeft(it.sequence, it.computed)
@@ -235,8 +236,17 @@ func (c *Coordinator) dropLeft(s *sequence, n int) {
 			continue
 		}
 		for _, table := range s.pools[p].tables {
+			c.markRead(s, p, table[from:to])
 			c.dropRange(s, p, table[from:to], from)
 		}
+	}
+}
+
+// markRead tells the offloader that kernels of the host may still read pages
+// that the sequence drops: its kernels read all that their tokens attend to.
+func (c *Coordinator) markRead(s *sequence, p int, pages []messages.PageID) {
+	if !s.after.IsZero() && len(pages) > 0 {
+		c.move.Marks = append(c.move.Marks, messages.Mark{Pool: messages.PoolID(p), Pages: pages, Ticket: s.after})
 	}
 }
 

@@ -129,8 +129,10 @@ func (c *Coordinator) settle(i int) {
 			count.AllocatedPages += int64(ops[pl.fresh].N)
 		}
 		if pl.onboard >= 0 {
-			c.settleOnboards(i, p)
 			count.AllocatedPages += int64(ops[pl.onboard].N)
+		}
+		if pl.full > pl.claimed {
+			c.settleOnboards(i, p)
 		}
 		switch it.how {
 		case messages.HowCopy:
@@ -146,15 +148,25 @@ func (c *Coordinator) settle(i int) {
 	}
 }
 
-// settleOnboards gives the blocks that come from host memory their pages.
+// settleOnboards gives the blocks that come from host memory their pages. What
+// an earlier item brings is shared with it.
 func (c *Coordinator) settleOnboards(i, p int) {
 	it, m := &c.admitting.items[i], &c.match.Items[i]
-	pages := c.work[p].Ops[it.plans[p].onboard].Pages
+	pl := &it.plans[p]
+	var pages []messages.PageID
+	if pl.onboard >= 0 {
+		pages = c.work[p].Ops[pl.onboard].Pages
+	}
 	q := &c.move.Pools[p]
 	table := it.sequence.pools[p].tables[0]
 	next := 0
 	for b, at := range m.Pages[p][:m.Blocks] {
 		if _, tier, ok := at.Page(); ok && tier == messages.Secondary {
+			if from := c.bringer(i, p, b); from != nil {
+				table[b] = from.sequence.pools[p].tables[0][b]
+				pl.shared = append(pl.shared, table[b])
+				continue
+			}
 			table[b] = pages[next]
 			q.Onboards = append(q.Onboards, messages.Onboard{Block: m.IDs[b], To: pages[next]})
 			next++
@@ -170,6 +182,9 @@ func (c *Coordinator) settleCopy(i, p int) {
 	it.sequence.pools[p].tables[0][m.Blocks] = page
 	q := &c.move.Pools[p]
 	q.Copies = append(q.Copies, messages.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
+	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
+		q.Uses = append(q.Uses, messages.Unpin{Block: m.Source.Block, Use: it.sequence.use})
+	}
 	c.ordered = true
 }
 

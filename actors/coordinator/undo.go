@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // undone goes on with the commits after failed steps were taken back.
 func (c *Coordinator) undone() {
@@ -62,7 +66,8 @@ func (c *Coordinator) copyFailed(it *step) bool {
 }
 
 // undoStep takes one step back. A sequence whose old page has gone to another
-// step meanwhile, or whose beams have followed their parents, is lost.
+// step meanwhile, or is another's alone now, or whose beams have followed their
+// parents, is lost.
 func (c *Coordinator) undoStep(it *step, taken []map[messages.PageID]bool) {
 	s := it.sequence
 	it.refused, it.computed = true, 0
@@ -70,16 +75,16 @@ func (c *Coordinator) undoStep(it *step, taken []map[messages.PageID]bool) {
 	lost := s.width() > 1
 	for p := range it.pools {
 		for _, w := range it.pools[p].copies {
-			lost = lost || taken[p][w.from]
+			lost = lost || taken[p][w.from] || c.writtenByOthers(it, p, w.from)
 		}
-	}
-	for p := range it.pools {
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: append([]messages.PageID(nil), it.result.NewPages[p]...), Use: s.use})
-		it.result.NewPages[p] = it.result.NewPages[p][:0]
 	}
 	if lost {
 		c.lose(s, it)
 		return
+	}
+	for p := range it.pools {
+		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.use})
+		it.result.NewPages[p] = it.result.NewPages[p][:0]
 	}
 	s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
 	for p := range it.pools {
@@ -95,25 +100,31 @@ func (c *Coordinator) undoStep(it *step, taken []map[messages.PageID]bool) {
 	s.sealed = len(s.pools[0].tables[0])
 }
 
+// writtenByOthers tells whether another step has the page for itself since this
+// one let it go, and will write to it.
+func (c *Coordinator) writtenByOthers(it *step, p int, page messages.PageID) bool {
+	for i := range c.stepping.items {
+		other := &c.stepping.items[i]
+		if other == it || other.refused {
+			continue
+		}
+		for _, table := range other.sequence.pools[p].tables {
+			if slices.Contains(table[min(other.first, len(table)):], page) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // lose gives up a sequence: it holds nothing from then on.
 func (c *Coordinator) lose(s *sequence, it *step) {
 	s.lost = true
 	it.result.Err = messages.Refuse(messages.SequenceLost, "sequence %v was lost: a copy on write failed", s.id)
 	for p := range s.pools {
-		fresh := map[messages.PageID]bool{}
-		for _, op := range c.work[p].Ops {
-			for _, page := range op.Pages {
-				fresh[page] = true
-			}
-		}
+		it.result.NewPages[p] = it.result.NewPages[p][:0]
 		for b, table := range s.pools[p].tables {
-			var kept []messages.PageID
-			for _, page := range table {
-				if !fresh[page] {
-					kept = append(kept, page)
-				}
-			}
-			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: kept, Use: s.use})
+			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: slices.Clone(table), Use: s.use})
 			s.pools[p].tables[b] = table[:0]
 		}
 	}

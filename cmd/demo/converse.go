@@ -19,7 +19,7 @@ import (
 // conversationFlags are the flags of `demo` alone.
 type conversationFlags struct {
 	conversations, hosts int
-	pages, hostPages     int // of the full-attention pool; the others follow
+	pages, hostPages     int // of each pool
 	seed                 uint64
 }
 

@@ -90,6 +90,7 @@ func TestReplayPrintsTables(t *testing.T) {
 	require.Zero(t, status, errs)
 	assert.Contains(t, out, "blocks hit")
 	assert.Contains(t, out, "p99")
+	assert.Contains(t, out, "50 + 10 pages")
 }
 
 func TestConversationsAreServedAndChecked(t *testing.T) {

@@ -149,7 +149,7 @@ func printReplay(c *cobra.Command, r *replay.Result, meter *engine.Meter) error 
 // printTimings prints what the engine's calls took.
 func printTimings(c *cobra.Command, meter *engine.Meter, wall time.Duration) error {
 	t := report.Table{
-		Title:  fmt.Sprintf("engine calls, %s of %s", report.Duration(meter.Total()), report.Duration(wall)),
+		Title:  fmt.Sprintf("engine calls: %s of wall time, summed over hosts, in %s", report.Duration(meter.Total()), report.Duration(wall)),
 		Header: []string{"call", "calls", "items", "p50", "p99", "longest", "total"},
 	}
 	meter.Timings(func(o engine.Operation, m *engine.Timing) {

@@ -45,6 +45,7 @@ func (r *tables) requests() *report.Table {
 	t.Row("requests given up", report.Count(n.GivenUp), "")
 	t.Row("waits for pages", report.Count(n.Refusals), "")
 	t.Row("preemptions", report.Count(n.Preemptions), "")
+	t.Row("sequences lost and admitted again", report.Count(n.Lost), "")
 	t.Row("prompt tokens", report.Count(n.PromptTokens), "")
 	t.Row("of these reused", report.Count(n.ReusedTokens), report.Percent(n.ReusedTokens, n.PromptTokens))
 	t.Row("computed", report.Count(n.ComputedTokens), report.Percent(n.ComputedTokens, n.PromptTokens))

@@ -42,6 +42,7 @@ var picture = []place{
 
 	{dir: "actors", own: []string{"messages", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
 	{dir: "actors/coordinator", own: []string{"messages", "windows"}, core: true},
+	{dir: "actors/cross", own: []string{"messages", "windows", "actors/coordinator"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
 
 	{dir: "cmd", free: true},

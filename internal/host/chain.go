@@ -44,6 +44,9 @@ func Root(ns messages.Namespace) Chain {
 	if ns.HasLoRA {
 		h = absorb(h, ns.LoRA, loraKey)
 	}
+	if ns.Encoder != "" {
+		h = absorb(h, ns.Encoder, rowKey)
+	}
 	return Chain(h)
 }
 

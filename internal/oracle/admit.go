@@ -24,6 +24,21 @@ func (o *Oracle) AdmitBatch(_ context.Context, requests []messages.AdmitRequest)
 		return nil, err
 	}
 	all := o.plans(requests)
+	sequences := o.carryOut(all)
+	answers := make([]messages.Admitted, len(all))
+	for i, pl := range all {
+		if pl.err != nil {
+			answers[i] = messages.Admitted{Err: pl.err}
+			continue
+		}
+		o.recognise(pl, sequences[i])
+		answers[i] = o.admitted(pl, sequences[i])
+	}
+	return answers, nil
+}
+
+// carryOut claims, takes pages and moves contents for the admissions that fit.
+func (o *Oracle) carryOut(all []*plan) []*sequence {
 	sequences := make([]*sequence, len(all))
 	for i, pl := range all { // claims
 		if pl.err == nil {
@@ -48,16 +63,12 @@ func (o *Oracle) AdmitBatch(_ context.Context, requests []messages.AdmitRequest)
 			o.arrive(pl, sequences[i])
 		}
 	}
-	answers := make([]messages.Admitted, len(all))
-	for i, pl := range all {
-		if pl.err != nil {
-			answers[i] = messages.Admitted{Err: pl.err}
-			continue
+	for _, pl := range all { // what was taken over is forgotten
+		if pl.err == nil && pl.how == messages.HowTakeover {
+			o.forgetAll(pl.match.source)
 		}
-		o.recognise(pl, sequences[i])
-		answers[i] = o.admitted(pl, sequences[i])
 	}
-	return answers, nil
+	return sequences
 }
 
 // claim makes the sequence, with what is on the device in its tables, and guards
@@ -124,7 +135,7 @@ func (o *Oracle) letSourcesGo(all []*plan, sequences []*sequence) {
 		}
 		for _, p := range o.pool {
 			s := pl.match.source.at[p.id]
-			s.use = later(s.use, sequences[i].last)
+			o.spend(s, sequences[i].last)
 			delete(o.guarded, s.device)
 		}
 	}
@@ -154,8 +165,7 @@ func (o *Oracle) takeRest(pl *plan, s *sequence, all []*plan, sequences []*seque
 	}
 }
 
-// arrive brings contents to the pages taken for them; what was taken over is
-// forgotten.
+// arrive brings contents to the pages taken for them.
 func (o *Oracle) arrive(pl *plan, s *sequence) {
 	for _, p := range o.pool {
 		for index, spot := range pl.onboards[p.id] {
@@ -163,23 +173,17 @@ func (o *Oracle) arrive(pl *plan, s *sequence) {
 				o.onboard(p, pl.lead[index], s.tables[p.id][0][index])
 			}
 		}
-	}
-	if pl.how != messages.HowTakeover {
-		return
-	}
-	b := pl.match.source
-	for _, p := range o.pool {
-		if pl.fromHost[p.id] {
+		if pl.how == messages.HowTakeover && pl.fromHost[p.id] {
 			o.countOnboard(p)
 		}
 	}
-	o.forgetAll(b)
 }
 
 // onboard makes pg the device page of b; the host page stays as a clean copy.
 func (o *Oracle) onboard(p *pool, b *block, pg *page) {
 	s := b.at[p.id]
-	s.device, s.age = pg, o.request
+	s.device = pg
+	o.keepCopy(s)
 	pg.block = b
 	o.countOnboard(p)
 	o.emitTier(p, b, messages.Primary)

@@ -120,7 +120,7 @@ func (o *Oracle) letGo(before, after *sequence, u use) {
 		for _, table := range before.tables[p.id] {
 			for _, pg := range table {
 				if references(before, p, pg) > references(after, p, pg) {
-					leave(p, pg, u)
+					o.leave(p, pg, u)
 				}
 			}
 		}
@@ -187,7 +187,7 @@ func (o *Oracle) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 	}
 	for _, pg := range replaced {
 		delete(o.guarded, pg)
-		leave(p, pg, u)
+		o.leave(p, pg, u)
 	}
 	return taken
 }

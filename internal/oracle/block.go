@@ -59,7 +59,21 @@ type spot struct {
 	device, host *page
 	pins         int
 	use          use
+	ended        uint64 // when the last reference ended: counts all ends
 	age          uint64 // of the clean copy: the request that made it
+	born         uint64 // of the clean copy: counts all copies
+}
+
+// spend notes that a reference to the spot has ended.
+func (o *Oracle) spend(s *spot, u use) {
+	o.ends++
+	s.use, s.ended = later(s.use, u), o.ends
+}
+
+// keepCopy notes that the host page is a clean copy from now on.
+func (o *Oracle) keepCopy(s *spot) {
+	o.copies++
+	s.age, s.born = o.request, o.copies
 }
 
 // tier is the best tier of the spot.

@@ -9,6 +9,14 @@ import (
 // span is a half-open range of tokens.
 type span struct{ from, to int }
 
+// moment is when a sequence offers its blocks.
+type moment int
+
+const (
+	atCommit moment = iota
+	atRelease
+)
+
 // progress is a commit that was accepted.
 type progress struct {
 	sequence *sequence
@@ -82,7 +90,7 @@ func (o *Oracle) noPages() [][]messages.PageID {
 // advance does accepted commits: stores, drops, chunks.
 func (o *Oracle) advance(accepted []progress) {
 	for _, c := range accepted {
-		o.store(c.sequence, span{c.sequence.computed / o.tpb * o.tpb, c.computed / o.tpb * o.tpb}, false)
+		o.store(c.sequence, span{c.sequence.computed / o.tpb * o.tpb, c.computed / o.tpb * o.tpb}, atCommit)
 	}
 	chunked := map[*sequence]bool{}
 	for _, c := range accepted {
@@ -121,7 +129,7 @@ func (o *Oracle) takeChunk(p *pool, c progress) {
 
 // store offers the computed blocks of a span, which begins at a block boundary.
 // At a release the span may end inside a block.
-func (o *Oracle) store(s *sequence, tokens span, release bool) {
+func (o *Oracle) store(s *sequence, tokens span, when moment) {
 	if s.muted || !o.cfg.BlockReuse {
 		return
 	}
@@ -135,7 +143,7 @@ func (o *Oracle) store(s *sequence, tokens span, release bool) {
 		if end < first+o.tpb && !o.cfg.PartialReuse {
 			break
 		}
-		if s.width() > 1 && !release && end > s.prompt {
+		if s.width() > 1 && when == atCommit && end > s.prompt {
 			break // holds generated tokens: stored at release
 		}
 		newly := o.offer(s, first/o.tpb, s.keys[0][:end])
@@ -187,7 +195,8 @@ func (o *Oracle) offer(s *sequence, index int, key []symbol) []*block {
 			newly[p.id] = b
 			o.touch(b)
 		case at.device == nil:
-			at.device, at.age = pg, o.request
+			at.device = pg
+			o.keepCopy(at)
 			pg.block = b
 			o.emitTier(p, b, messages.Primary)
 		}

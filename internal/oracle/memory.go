@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
@@ -105,7 +106,8 @@ func (o *Oracle) take(p *pool) *page {
 }
 
 // victim names the cached page that goes first: lowest priority, then least
-// recently used, then deepest in its prefix. Clean copies are not asked.
+// recently used, then deepest in its prefix, then let go first. Clean copies are
+// not asked.
 func (o *Oracle) victim(p *pool, pages []*page) *page {
 	var first *page
 	for _, pg := range pages {
@@ -129,7 +131,10 @@ func goesBefore(p *pool, a, b *block) bool {
 	if u, v := a.at[p.id].use, b.at[p.id].use; u != v {
 		return u.before(v)
 	}
-	return a.index > b.index
+	if a.index != b.index {
+		return a.index > b.index
+	}
+	return a.at[p.id].ended < b.at[p.id].ended
 }
 
 // evict takes a device page from its contents; they go on in host memory or
@@ -201,9 +206,8 @@ func (o *Oracle) oldestCopy(p *pool) *page {
 	}
 	return slices.MinFunc(copies, func(x, y *page) int {
 		a, b := x.block, y.block
-		if a.at[p.id].age != b.at[p.id].age {
-			return int(a.at[p.id].age) - int(b.at[p.id].age)
-		}
-		return b.index - a.index
+		return cmp.Or(
+			cmp.Compare(a.at[p.id].age, b.at[p.id].age), b.index-a.index, cmp.Compare(a.at[p.id].born, b.at[p.id].born),
+		)
 	})
 }

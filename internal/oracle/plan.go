@@ -13,6 +13,7 @@ type plan struct {
 
 	prompt prompt
 	match  match
+	wanted match // before it was known whether there are pages for a copy
 	reach  int
 	why    messages.Why
 	how    messages.How
@@ -26,7 +27,7 @@ type plan struct {
 	fromHost []bool
 }
 
-// whole is the number of blocks reused whole.
+// wholeBlocks is the number of blocks reused whole.
 func (o *Oracle) wholeBlocks(pl *plan) int { return pl.match.tokens / o.tpb }
 
 // plans matches a batch on the present state and judges its admissions in
@@ -47,6 +48,7 @@ func (o *Oracle) plans(requests []messages.AdmitRequest) []*plan {
 	}
 	o.decideHow(all)
 	for i, pl := range all {
+		pl.wanted = pl.match
 		if pl.err == nil {
 			o.judge(all, i)
 		}
@@ -249,7 +251,8 @@ func (o *Oracle) need(pl *plan, p *pool) int {
 	return n + blocks
 }
 
-// Lookup tells what an admission of the same tokens would reuse.
+// Lookup tells what an admission of the same tokens would reuse, were there
+// pages for it.
 func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, error) {
 	if err := o.begin(); err != nil {
 		return messages.Found{}, err
@@ -258,6 +261,10 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 		return messages.Found{}, err
 	}
 	pl := o.plans([]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}})[0]
+	if pl.err != nil {
+		// Refused with or without a copy: what counts is what is stored.
+		o.settle(pl, pl.wanted)
+	}
 	found := messages.Found{MatchedTokens: pl.match.tokens}
 	for index := range pl.lead {
 		for _, p := range o.pool {

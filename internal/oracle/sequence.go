@@ -102,15 +102,14 @@ func (o *Oracle) Tables(_ context.Context, id messages.SequenceID) (messages.Tab
 
 // drop ends the reference that a table entry is, leaving a use.
 func (o *Oracle) drop(p *pool, table []*page, index int, u use) {
-	leave(p, table[index], u)
+	o.leave(p, table[index], u)
 	table[index] = nil
 }
 
 // leave notes a use of what the page caches.
-func leave(p *pool, pg *page, u use) {
+func (o *Oracle) leave(p *pool, pg *page, u use) {
 	if pg != nil && pg.block != nil {
-		s := pg.block.at[p.id]
-		s.use = later(s.use, u)
+		o.spend(pg.block.at[p.id], u)
 	}
 }
 
@@ -206,7 +205,7 @@ func (o *Oracle) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 			r.Err = err
 		} else {
 			if !step.Discard {
-				o.store(s, span{0, s.computed}, true)
+				o.store(s, span{0, s.computed}, atRelease)
 			}
 			for _, p := range o.pool {
 				for _, table := range s.tables[p.id] {

@@ -78,7 +78,7 @@ func (o *Oracle) Unpin(_ context.Context, id messages.PinID) error {
 		for _, held := range x.spots {
 			if held.live() {
 				held.spot.pins--
-				held.spot.use = later(held.spot.use, use{request: o.request})
+				o.spend(held.spot, use{request: o.request})
 			}
 		}
 		o.pins = slices.Delete(o.pins, i, i+1)
@@ -127,7 +127,7 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 		if pg := pages[x]; pg != nil {
 			o.onboard(x.pool, x.block, pg)
 		}
-		x.spot.use = later(x.spot.use, use{request: o.request})
+		o.spend(x.spot, use{request: o.request})
 	}
 	return len(pages), nil
 }

@@ -126,7 +126,7 @@ func (r *run) wrong(t *rapid.T) {
 	if len(r.gone) > 0 {
 		id = r.gone[rapid.IntRange(0, len(r.gone)-1).Draw(t, "gone")]
 	}
-	switch rapid.IntRange(0, 5).Draw(t, "what") {
+	switch rapid.IntRange(0, 6).Draw(t, "what") {
 	case 0:
 		ea, eb := r.a.Rewind(r.ctx, id[0], 1), r.b.Rewind(r.ctx, id[1], 1)
 		r.same(t, "rewind of a sequence that is gone", ea, eb, nil, nil)
@@ -146,6 +146,18 @@ func (r *run) wrong(t *rapid.T) {
 	case 4:
 		ea, eb := r.a.Unpin(r.ctx, 1<<40), r.b.Unpin(r.ctx, 1<<40)
 		r.same(t, "unpin of no pin", ea, eb, nil, nil)
+	case 6:
+		s := r.drawRunning(t, func(s *sequence) bool { return !s.prefilling() && s.width == 1 })
+		step := func(side int) []messages.AppendStep {
+			x := messages.AppendStep{Sequence: s.id[side], Tokens: []messages.Token{1}}
+			return []messages.AppendStep{x, x}
+		}
+		a, ea := r.a.Append(r.ctx, step(0))
+		b, eb := r.b.Append(r.ctx, step(1))
+		r.sameSteps(t, "append of a sequence twice", stepAnswers{a, ea}, stepAnswers{b, eb})
+		if a[0].Err == nil {
+			s.prefix.Tokens = append(slices.Clone(s.prefix.Tokens), 1)
+		}
 	case 5:
 		s := r.drawRunning(t, func(s *sequence) bool { return !s.prefilling() && s.width == 1 })
 		step := func(side int) []messages.AppendStep {

@@ -12,12 +12,16 @@ type Preset struct {
 	Costs   cost.Model
 }
 
+// longest is no limit: a sequence of replays may be as long as a trace says. A
+// window as long is full attention.
+const longest = 1 << 26
+
 // Tiny is one layer with one head of two bytes: pages small enough for replays
 // of whole traces, whose bytes still tell every token apart from others. Time
 // is that of an 8B model.
 func Tiny() Preset {
 	return Preset{
-		Model: windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8, MaxSeqLen: 1 << 26},
+		Model: windows.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 2, DType: windows.FP8, MaxSeqLen: longest},
 		Costs: cost.Llama8B(),
 	}
 }
@@ -30,7 +34,7 @@ func Hybrid() Preset {
 		Model: windows.Model{
 			Layers: 12, KVHeads: []int{2}, HeadDim: 16, DType: windows.BFloat16, MaxSeqLen: 16384,
 		},
-		Windows: []int{512, 512, 512, 512, 512, 16384},
+		Windows: []int{512, 512, 512, 512, 512, longest},
 		Costs:   cost.Gemma12B(),
 	}
 }

@@ -36,6 +36,7 @@ type Result struct {
 	Refused     int      `json:"refused_requests"` // never served: larger than the cache
 	Retries     int      `json:"refusals"`         // waits for pages, once for each try
 	Preemptions int      `json:"preemptions"`
+	Lost        int      `json:"lost_sequences"` // went down with an actor, admitted again
 	Verified    int64    `json:"verified_pages"`
 	LeakedPages int      `json:"leaked_pages"`
 	Problems    []string `json:"problems"`
@@ -58,6 +59,7 @@ func (r *Result) look(blocks, hits int) {
 func (r *Result) served(t serve.Totals) {
 	r.PromptTokens, r.ReusedTokens, r.AnswerTokens = t.PromptTokens, t.ReusedTokens, t.AnswerTokens
 	r.Refused, r.Retries, r.Preemptions = t.GivenUp, t.Refusals, t.Preemptions
+	r.Lost = t.Lost
 	r.PrefillSeconds, r.SavedSeconds = t.Prefill.Seconds(), t.Saved.Seconds()
 }
 

@@ -18,6 +18,7 @@ type sequence struct {
 	computed int                 // committed tokens
 	next     int                 // computed, and what the step under way computes
 	answered int                 // tokens of the answer so far
+	lost     bool                // it went down with an actor: to be admitted again
 }
 
 func (s *Server) newSequence(r *Request) *sequence {

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -152,4 +153,35 @@ func TestServersShareAnEngine(t *testing.T) {
 	assert.Zero(t, totals.GivenUp)
 	assert.Zero(t, totals.WrongPages)
 	assert.Zero(t, rig.Running.Load())
+}
+
+// forgetful loses a sequence at its n-th commit, as an engine does whose actor
+// went down.
+type forgetful struct {
+	engine.Engine
+	left int
+}
+
+func (e *forgetful) Append(ctx context.Context, s []messages.AppendStep) ([]messages.StepResult, error) {
+	out, err := e.Engine.Append(ctx, s)
+	if e.left--; e.left == 0 {
+		if _, err := e.Engine.Release(ctx, []messages.ReleaseStep{{Sequence: s[0].Sequence}}); err != nil {
+			return nil, err
+		}
+		out[0] = messages.StepResult{Err: messages.ErrSequenceLost}
+	}
+	return out, err
+}
+
+func TestLostSequencesAreAdmittedAgain(t *testing.T) {
+	source := &list{left: []*serve.Request{request(1, 20, 12, 0), request(2, 24, 12, 0)}}
+	server, rig := open(t, 40, 4, source)
+	rig.Engine = &forgetful{Engine: rig.Engine, left: 5}
+	totals := run(t, server, rig)
+	assert.Equal(t, 2, totals.Requests)
+	assert.Equal(t, 1, totals.Lost)
+	for _, r := range source.done {
+		require.Len(t, r.Tokens, r.Prompt+12)
+		assert.Equal(t, r.Sample(11), r.Tokens[r.Prompt+11])
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
@@ -32,6 +33,7 @@ type Config struct {
 type Totals struct {
 	Requests, GivenUp         int // answered; never served
 	Refusals, Preemptions     int // requests that had to wait for pages, once for each try
+	Lost                      int // sequences that went down with an actor and were admitted again
 	Steps                     int
 	PromptTokens              int64
 	ReusedTokens              int64
@@ -49,6 +51,7 @@ func (t *Totals) Add(o Totals) {
 	t.GivenUp += o.GivenUp
 	t.Refusals += o.Refusals
 	t.Preemptions += o.Preemptions
+	t.Lost += o.Lost
 	t.Steps += o.Steps
 	t.PromptTokens += o.PromptTokens
 	t.ReusedTokens += o.ReusedTokens
@@ -156,6 +159,7 @@ func (s *Server) Step(ctx context.Context) (more bool, err error) {
 	if err := s.appendSampled(ctx); err != nil {
 		return false, err
 	}
+	s.readmitLost()
 	return true, s.releaseAnswered(ctx)
 }
 
@@ -258,6 +262,25 @@ func (s *Server) lookup(ctx context.Context, batch []*sequence) error {
 		r.Outcome.Stored = min(found.MatchedTokens, r.Known)
 	}
 	return nil
+}
+
+// lost tells whether a sequence went down with an actor of the engine.
+func lost(refused error) bool { return errors.Is(refused, messages.ErrSequenceLost) }
+
+// readmitLost lets the sequences that went down wait again, the oldest first,
+// with the answers that they have so far.
+func (s *Server) readmitLost() {
+	for i := len(s.running) - 1; i >= 0; i-- {
+		q := s.running[i]
+		if !q.lost {
+			continue
+		}
+		q.lost = false
+		s.totals.Lost++
+		s.config.Rig.Running.Add(-1)
+		s.running = slices.Delete(s.running, i, i+1)
+		s.waiting = slices.Insert(s.waiting, 0, q)
+	}
 }
 
 func (s *Server) giveUp(q *sequence) error {

@@ -79,8 +79,11 @@ func (s *Server) commitPrefills(ctx context.Context) error {
 		return err
 	}
 	for i, q := range s.owners {
-		if results[i].Err != nil {
-			return results[i].Err
+		if refused := results[i].Err; refused != nil {
+			if q.lost = lost(refused); !q.lost {
+				return refused
+			}
+			continue
 		}
 		q.computed = q.next
 		if err := s.take(ctx, q, &results[i]); err != nil {
@@ -116,7 +119,7 @@ func (s *Server) appendSampled(ctx context.Context) error {
 	s.appends, s.owners = s.appends[:0], s.owners[:0]
 	s.sampled = slices.Grow(s.sampled[:0], len(s.running))[:len(s.running)]
 	for i, q := range s.running {
-		if q.prefilling() || q.complete() {
+		if q.prefilling() || q.complete() || q.lost {
 			continue
 		}
 		s.sampled[i][0] = q.request.Sample(q.answered)
@@ -135,6 +138,9 @@ func (s *Server) appendSampled(ctx context.Context) error {
 	stalled := 0
 	for i, q := range s.owners {
 		if refused := results[i].Err; refused != nil {
+			if q.lost = lost(refused); q.lost {
+				continue
+			}
 			if !mayPass(refused) {
 				return refused
 			}
@@ -212,7 +218,7 @@ func (s *Server) releaseAll(ctx context.Context) error {
 		return err
 	}
 	for _, r := range results {
-		if r.Err != nil {
+		if r.Err != nil && !lost(r.Err) { // what is lost has been let go
 			return r.Err
 		}
 	}

@@ -70,7 +70,10 @@ func pathError(path string, err error) error {
 }
 
 // NewReader reads a trace from in; errors call it name.
-func NewReader(name string, in io.Reader) (*Reader, error) {
+func NewReader(name string, in io.Reader) (*Reader, error) { return newReader(name, in, lookahead) }
+
+// newReader looks ahead over the given bytes.
+func newReader(name string, in io.Reader, lookahead int) (*Reader, error) {
 	raw := bufio.NewReader(in)
 	magic, err := raw.Peek(2)
 	if err != nil && err != io.EOF {
@@ -86,7 +89,7 @@ func NewReader(name string, in io.Reader) (*Reader, error) {
 	} else {
 		r.in = bufio.NewReaderSize(raw, lookahead)
 	}
-	if err := r.derive(); err != nil {
+	if err := r.derive(lookahead); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -108,7 +111,7 @@ func (r *Reader) Close() error {
 
 // derive looks ahead to find the block size. A line that cannot be read is
 // left for Next to report, in its turn.
-func (r *Reader) derive() error {
+func (r *Reader) derive(lookahead int) error {
 	ahead, err := r.in.Peek(lookahead)
 	if err != nil && err != io.EOF && len(ahead) == 0 {
 		return fmt.Errorf("%s:1: %w", r.name, compressed(err))

@@ -33,7 +33,7 @@ func Default() Config {
 	return Config{
 		Seed: 1, Conversations: 600, Turns: Range{2, 10}, Assistants: 12,
 		System: Range{200, 2400}, User: Range{20, 400}, Answer: Range{20, 250},
-		Starts: 60 * time.Second, Pause: 10 * time.Second,
+		Starts: 120 * time.Second, Pause: 15 * time.Second,
 	}
 }
 

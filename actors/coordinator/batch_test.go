@@ -1,0 +1,186 @@
+package coordinator_test
+
+import (
+	gotesting "testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
+)
+
+func request(tokens []messages.Token) messages.AdmitRequest {
+	return messages.AdmitRequest{Tokens: tokens}
+}
+
+// refusal is the refusal that err is.
+func refusal(t *gotesting.T, err error) *messages.Refusal {
+	t.Helper()
+	var r *messages.Refusal
+	require.ErrorAs(t, err, &r)
+	return r
+}
+
+// No admission of a batch may evict what another one has matched.
+func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6}}})
+	w.store(run(0, 16)) // four blocks, and the first to go
+	results, _ := w.admitBatch(request(run(500, 8)), request(run(0, 17)))
+	require.NoError(t, results[0].Err)
+	assert.Equal(t, messages.RefusePages("wfullh1", 1, 0).Error(), results[1].Err.Error())
+	results, _ = w.admitBatch(request(run(0, 17)))
+	require.Error(t, results[0].Err, "the two pages are still the first one's")
+}
+
+// Those judged first get the pages; a refused one gives its claims back.
+func TestABatchIsJudgedInOrder(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 5}}})
+	results, lives := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)), request(run(300, 1)))
+	require.NoError(t, results[0].Err)
+	assert.Equal(t, "pool wfullh1 needs 3 pages, 2 available", results[1].Err.Error())
+	require.NoError(t, results[2].Err)
+	assert.Equal(t, "pool wfullh1 needs 1 pages, 0 available", results[3].Err.Error())
+	w.prefill(lives[0])
+	w.prefill(lives[2])
+	w.release(lives[0], lives[2])
+	w.assertCounts(0, 0, 5, 0)
+}
+
+func TestARefusalInABatchHasNoNumbersOfItsOwn(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 3}}})
+	results, _ := w.admitBatch(
+		messages.AdmitRequest{}, request(run(0, full+1)), messages.AdmitRequest{Tokens: run(0, 4), ChunkTokens: 3}, request(run(0, 4)),
+		messages.AdmitRequest{Tokens: run(0, 4), BeamWidth: 2, ChunkTokens: 4})
+	assert.ErrorIs(t, results[0].Err, messages.ErrBadRequest)
+	assert.ErrorIs(t, results[1].Err, messages.ErrTooLong)
+	assert.ErrorIs(t, results[2].Err, messages.ErrBadRequest)
+	assert.NoError(t, results[3].Err)
+	assert.ErrorIs(t, results[4].Err, messages.ErrNotSupported)
+	for i := range results {
+		if results[i].Err != nil {
+			assert.Zero(t, results[i].Sequence)
+			assert.Empty(t, results[i].Tables)
+			assert.Empty(t, results[i].Reuse)
+		}
+	}
+}
+
+// The first pool that lacks pages is named, in the order of the pools.
+func TestTheFirstPoolThatLacksPagesIsNamed(t *gotesting.T) {
+	pages := func(small, large int) []windows.Counts { return []windows.Counts{{Primary: small}, {Primary: large}} }
+	for _, c := range []struct {
+		name  string
+		pages []windows.Counts
+		want  messages.Refusal
+	}{
+		{"limited", pages(3, 9), messages.Refusal{Pool: "w8h1", Need: 5, Available: 3}},
+		{"full", pages(9, 3), messages.Refusal{Pool: "wfullh1", Need: 5, Available: 3}},
+		{"both", pages(4, 2), messages.Refusal{Pool: "w8h1", Need: 5, Available: 4}},
+	} {
+		t.Run(c.name, func(t *gotesting.T) {
+			w := newWorld(t, setup{windows: []int{full, 8}, pages: c.pages})
+			_, _, err := w.tryAdmit(request(run(0, 20)))
+			r := refusal(t, err)
+			assert.Equal(t, c.want, messages.Refusal{Pool: r.Pool, Need: r.Need, Available: r.Available})
+			assert.ErrorIs(t, err, messages.ErrOutOfPages)
+		})
+	}
+}
+
+// A block that two admissions want in part is taken over by none: both copy.
+func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w.store(run(0, 6)) // the second block is stored in part: 2 tokens
+	results, lives := w.admitBatch(request(run(0, 8)), request(run(0, 7)))
+	for i := range results {
+		require.NoError(t, results[i].Err)
+		assert.Equal(t, 6, results[i].ReusedTokens)
+		assert.Equal(t, messages.PoolReuse{Full: 1, Partial: 1, How: messages.HowCopy}, results[i].Reuse[0])
+	}
+	assert.Equal(t, 4, w.memory.copies[offloader.Duplicate], "two tokens of K and of V, twice")
+	w.prefill(lives[0])
+	w.prefill(lives[1])
+	w.release(lives...)
+
+	w.do(&messages.Reset{})
+	w.store(run(0, 6))
+	a, _ := w.admit(run(0, 8))
+	assert.Equal(t, messages.HowTakeover, a.Reuse[0].How, "alone it takes it over")
+}
+
+// Without copying, the first that wants a block in part takes it over, unless
+// another wants it whole; the others go without.
+func TestWithoutCopyingOneTakesOver(t *gotesting.T) {
+	noCopies := setup{pages: []windows.Counts{{Primary: 12}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }}
+	w := newWorld(t, noCopies)
+	w.store(run(0, 8))
+	changed := append(run(0, 6), 900, 901, 902)
+	results, _ := w.admitBatch(request(changed), request(changed))
+	assert.Equal(t, []int{6, 4}, []int{results[0].ReusedTokens, results[1].ReusedTokens})
+	assert.Equal(t, []messages.How{messages.HowTakeover, messages.HowNone}, []messages.How{results[0].Reuse[0].How, results[1].Reuse[0].How})
+
+	w = newWorld(t, noCopies)
+	w.store(run(0, 8))
+	results, _ = w.admitBatch(request(changed), request(run(0, 9)))
+	assert.Equal(t, []int{4, 8}, []int{results[0].ReusedTokens, results[1].ReusedTokens})
+}
+
+// The pages for copies are taken before all others, and no source is a victim
+// for them; then the sources may be.
+func TestCopiesComeBeforeOtherPages(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	w.store(run(0, 8))
+	w.store(run(100, 4))
+	// One page is free. The copy takes it; the two further pages are taken from
+	// the oldest contents, the source's among them: it is free to go by then.
+	a, l := w.admit(append(run(0, 6), 900, 901, 902, 903))
+	assert.Equal(t, 6, a.ReusedTokens)
+	assert.Equal(t, messages.HowCopy, a.Reuse[0].How)
+	w.prefill(l)
+}
+
+// If no page but a source is there for the copy, the admission goes without
+// partial reuse.
+func TestNoPageForTheCopyMeansNoPartialReuse(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 2}}})
+	w.store(run(0, 8))
+	a, l := w.admit(append(run(0, 6), 900))
+	assert.Equal(t, 4, a.ReusedTokens)
+	assert.Equal(t, messages.HowNone, a.Reuse[0].How)
+	w.prefill(l)
+}
+
+// A source that a refused item had claimed whole is cached again, so no page
+// is there for a copy of it.
+func TestARefusalMakesASourceOfACopyCachedAgain(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	w.start(run(700, 12))
+	w.store(run(0, 4))
+	w.assertCounts(0, 3, 1, 0)
+	results, _ := w.admitBatch(request(run(0, 9)), request(run(0, 3)))
+	require.ErrorIs(t, results[0].Err, messages.ErrOutOfPages)
+	require.NoError(t, results[1].Err)
+	assert.Zero(t, results[1].ReusedTokens)
+}
+
+// What two admissions of a batch want from host memory is brought in once.
+func TestABatchOnboardsABlockOnce(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6, Secondary: 4}}})
+	w.store(run(0, 8))
+	w.release(w.start(run(500, 24)))
+	require.Equal(t, messages.Found{MatchedTokens: 8, SecondaryTokens: 8}, w.lookup(messages.Prefix{Tokens: run(0, 9)}))
+	results, lives := w.admitBatch(request(run(0, 9)), request(append(run(0, 8), 900)))
+	for i := range results {
+		require.NoError(t, results[i].Err)
+		assert.Equal(t, 8, results[i].ReusedTokens)
+	}
+	assert.Equal(t, []int{2, 0}, []int{results[0].Reuse[0].Onboarded, results[1].Reuse[0].Onboarded})
+	assert.Equal(t, 2, results[1].Reuse[0].Full)
+	assert.Equal(t, results[0].Tables[0][0][:2], results[1].Tables[0][0][:2], "they share the pages")
+	assert.Equal(t, 2, w.memory.copies[offloader.Onboard])
+	w.prefill(lives[0])
+	w.prefill(lives[1])
+	w.assertCounts(0, 4, 2, 0)
+}

@@ -1,0 +1,28 @@
+// Command sim runs whole engines on the simulated device, thousands of random
+// steps under a seeded scheduler, and looks for anything that is not as it
+// should be.
+//
+//	go run ./bench/sim -seed 1 -steps 20000 -seeds 50
+//
+// A run is a function of its seed and its number of steps. Each step draws from
+// a generator of its own, seeded by the run's seed and the step's number, so a
+// step that is left out changes no other. A step lets some actors receive one
+// message each, in an order of the seed's choice, or it is
+//
+//	a host        that admits, computes, commits, appends, forks, rewinds,
+//	              releases; hosts have a compute stream each and write real
+//	              keys and values through it
+//	an observer   that looks up, pins, prefetches, invalidates, resets, reads
+//	a fault       a copy that fails, a stream that stalls, an actor that
+//	              panics, a device or a clock that panics, a caller that gives up
+//	time          the device's, or the clock's, which ends retentions
+//
+// Page counts are small, so that eviction and refusals happen all the time. Now
+// and then the run comes to a quiet point: every call must have been answered
+// exactly once, every invariant of every actor must hold, every byte that a
+// sequence or the tree claims must be there in both tiers, the hazard checker
+// must be silent, and a mirror that followed the events must equal a snapshot.
+//
+// A failure is made smaller by leaving out steps as long as some failure stays,
+// and printed as the history that is left. The same seed and steps replay it.
+package main

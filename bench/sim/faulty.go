@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/check"
+)
+
+// onPurpose is in the reason of every panic that a run asks for itself.
+const onPurpose = "simulated panic"
+
+// faultyDevice panics in a Submit when it is told to, as a driver with a bug
+// would: the offloader is in the middle of a change then.
+type faultyDevice struct {
+	*check.Device
+	lit bool
+}
+
+// Submit passes the batch on.
+func (d *faultyDevice) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	if d.lit {
+		d.lit = false
+		panic("device: " + onPurpose)
+	}
+	return d.Device.Submit(s, b)
+}
+
+// faultyClock panics when it is told to: the coordinator is at work then.
+type faultyClock struct {
+	now time.Duration
+	lit bool
+}
+
+func (c *faultyClock) read() time.Duration {
+	if c.lit {
+		c.lit = false
+		panic("clock: " + onPurpose)
+	}
+	return c.now
+}
+
+// watched is the run that is told of panics.
+var watched atomic.Pointer[world]
+
+// system is the actor system of the process; its log is where panics show.
+var system = actor.NewActorSystem(
+	actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(panicLog{}) }),
+	actor.WithDeadLetterThrottleInterval(time.Millisecond),
+)
+
+// panicLog is a log that keeps panics nobody asked for.
+type panicLog struct{}
+
+// Enabled lets all records pass.
+func (panicLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithAttrs changes nothing.
+func (l panicLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup changes nothing.
+func (l panicLog) WithGroup(string) slog.Handler { return l }
+
+// Handle tells the run of a panic; the stack is still that of the panic.
+func (panicLog) Handle(_ context.Context, r slog.Record) error {
+	w := watched.Load()
+	if w == nil || !strings.Contains(r.Message, "Recovering") {
+		return nil
+	}
+	reason := ""
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "reason" {
+			reason = a.Value.String()
+		}
+		return true
+	})
+	w.panicked(reason, string(debug.Stack()))
+	return nil
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+)
+
+func main() {
+	seed := flag.Uint64("seed", 1, "the first seed")
+	seeds := flag.Int("seeds", 1, "runs, each with the next seed")
+	steps := flag.Int("steps", 20_000, "steps of each run")
+	tries := flag.Int("shrink", 300, "runs to spend on making a failure smaller; 0: none")
+	lines := flag.Int("lines", 120, "lines of history to print of a failure")
+	keepOn := flag.Bool("keep-on", false, "go on with the next seed after a failure")
+	flag.Parse()
+	total, failed := tally{}, 0
+	start := time.Now()
+	for i := range *seeds {
+		p := plan{seed: *seed + uint64(i), steps: *steps}
+		w, err := run(p)
+		if w != nil {
+			total.join(w.counts)
+			total.add("steps", w.step+1)
+		}
+		total.add("seeds", 1)
+		if err == nil {
+			continue
+		}
+		failed++
+		fmt.Printf("seed %d, %d steps: %v\n", p.seed, p.steps, err)
+		if *tries > 0 && w != nil {
+			fmt.Print(explain(shrink(p, w.step, *tries), *lines))
+		}
+		if !*keepOn {
+			break
+		}
+	}
+	fmt.Printf("%s%d failures in %v\n", total, failed, time.Since(start).Round(time.Millisecond))
+	if failed > 0 {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/kvactor/kvactor/windows"
+)
+
+// setup is what a seed makes of an engine and its hosts.
+type setup struct {
+	model       windows.Model
+	cache       windows.Config
+	pools       []windows.Pool
+	pages       []windows.Counts
+	hosts       int
+	perHost     int // sequences
+	longest     int // prompt, in tokens
+	inFlight    int // calls
+	deviceSeed  int64
+	calm        bool // no faults at all
+	maxRestarts int
+}
+
+// unlimited is a restart limit that no run reaches.
+const unlimited = 1 << 30
+
+// drawSetup picks a configuration that stays small and crowded.
+func drawSetup(r *rand.Rand) setup {
+	tpb := 2 << r.IntN(3)
+	maxLen := tpb * (10 + r.IntN(12))
+	s := setup{
+		hosts: 2 + r.IntN(12), perHost: 1 + r.IntN(4), longest: max(4, maxLen*2/3),
+		inFlight: 1 << 12, deviceSeed: int64(r.IntN(4)) * r.Int64N(1<<40), calm: r.IntN(6) == 0, maxRestarts: unlimited,
+	}
+	if r.IntN(4) == 0 {
+		s.inFlight = 2 + r.IntN(8)
+	}
+	if !s.calm && r.IntN(12) == 0 {
+		s.maxRestarts = 2 + r.IntN(4)
+	}
+	s.model = windows.Model{
+		Layers: 1 + r.IntN(4), KVHeads: []int{1 + r.IntN(2)}, HeadDim: 2 + r.IntN(4), DType: "float16", MaxSeqLen: maxLen,
+	}
+	if r.IntN(4) == 0 {
+		s.model.KVHeads = nil
+		for range s.model.Layers {
+			s.model.KVHeads = append(s.model.KVHeads, 1+r.IntN(2))
+		}
+	}
+	s.cache = drawCache(r, tpb, maxLen)
+	pools, err := windows.Pools(s.model, s.cache)
+	if err != nil {
+		panic(fmt.Sprintf("sim: %v", err))
+	}
+	s.pools = pools
+	room, host := 12+r.IntN(40), r.IntN(30)*r.IntN(2)+r.IntN(8)
+	for range pools {
+		s.pages = append(s.pages, windows.Counts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
+	}
+	return s
+}
+
+func drawCache(r *rand.Rand, tpb, maxLen int) windows.Config {
+	often := func(of int) bool { return r.IntN(of) > 0 }
+	c := windows.DefaultConfig()
+	c.TokensPerBlock = tpb
+	for range 1 + r.IntN(3) {
+		w := maxLen
+		if r.IntN(2) == 0 {
+			w = 2 + r.IntN(6*tpb)
+		}
+		c.MaxAttentionWindow = append(c.MaxAttentionWindow, w)
+	}
+	if r.IntN(3) == 0 {
+		c.SinkTokenLength = r.IntN(3 * tpb)
+	}
+	c.EnablePartialReuse, c.CopyOnPartialReuse = often(7), often(4)
+	c.EnableBlockReuse, c.OnboardBlocks, c.OffloadAhead = often(25), often(12), often(3)
+	c.SecondaryOffloadMinPriority = []int{0, 35, 35, 50}[r.IntN(4)]
+	c.EventBufferMaxSize = 1 << 18
+	if r.IntN(5) == 0 {
+		c.EventBufferMaxSize = 4 + r.IntN(60)
+	}
+	return c
+}
+
+// String tells the setup in one line.
+func (s *setup) String() string {
+	text := fmt.Sprintf("tpb %d, windows %v, sink %d, max %d tokens, %d hosts of %d sequences, reuse %v partial %v copy %v onboard %v ahead %v, min priority %d, events %d, in flight %d, calm %v;",
+		s.cache.TokensPerBlock, s.cache.MaxAttentionWindow, s.cache.SinkTokenLength, s.model.MaxSeqLen, s.hosts, s.perHost,
+		s.cache.EnableBlockReuse, s.cache.EnablePartialReuse, s.cache.CopyOnPartialReuse, s.cache.OnboardBlocks, s.cache.OffloadAhead,
+		s.cache.SecondaryOffloadMinPriority, s.cache.EventBufferMaxSize, s.inFlight, s.calm)
+	for i, p := range s.pools {
+		text += fmt.Sprintf(" %s %d+%d pages", p.Name, s.pages[i].Primary, s.pages[i].Secondary)
+	}
+	return text
+}

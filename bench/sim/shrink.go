@@ -1,0 +1,50 @@
+package main
+
+import "fmt"
+
+// shrink leaves out steps as long as the run still fails in some way, halving
+// the stretches it tries, and gives the smallest plan it has found. tries
+// bounds the runs.
+func shrink(p plan, failedAt, tries int) plan {
+	best := plan{seed: p.seed, steps: min(p.steps, failedAt+1), skip: map[int]bool{}}
+	fails := func(q plan) bool {
+		tries--
+		_, err := run(q)
+		return err != nil
+	}
+	for size := best.steps / 2; size >= 1 && tries > 0; size /= 2 {
+		for from := best.steps; from > 0 && tries > 0; from -= size {
+			q := plan{seed: best.seed, steps: best.steps, skip: map[int]bool{}}
+			for i := range best.skip {
+				q.skip[i] = true
+			}
+			new := false
+			for i := max(0, from-size); i < from; i++ {
+				new = new || !q.skip[i]
+				q.skip[i] = true
+			}
+			if new && fails(q) {
+				best = q
+			}
+		}
+	}
+	return best
+}
+
+// explain replays a plan and prints its history, the last lines of it.
+func explain(p plan, lines int) string {
+	p.tell = true
+	w, err := run(p)
+	if w == nil {
+		return fmt.Sprintf("%v\n", err)
+	}
+	text := fmt.Sprintf("%s\n%d of %d steps are left:\n", &w.setup, p.steps-len(p.skip), p.steps)
+	from := max(0, len(w.history)-lines)
+	if from > 0 {
+		text += fmt.Sprintf("  … %d lines\n", from)
+	}
+	for _, line := range w.history[from:] {
+		text += line + "\n"
+	}
+	return text + fmt.Sprintf("FAILED: %v\n", err)
+}

@@ -1,0 +1,91 @@
+// Package oracle is a model of the whole engine that is easy to check against
+// the rules: flat lists that are searched in full, no reference counts, no
+// orders kept, no messages. It answers the requests of a host like the real
+// engine does, with page numbers and hashes of its own, and judges the real
+// engine in differential tests (package ops draws the runs and compares).
+//
+// # What there is
+//
+//	Oracle ─┬─ pools ── device pages, host pages ── each caches one block or none
+//	        ├─ blocks ── key (all tokens from the start), priority, timer, session
+//	        │              └─ spot by pool ── device page, host page, pins, use
+//	        ├─ sequences ── tokens, computed, tables [pool][beam][block] of pages
+//	        └─ pins ── spots
+//
+// A block is in the list as long as a pool has it. A spot with both pages has a
+// clean copy in host memory. Who holds a page is found by looking at all tables
+// and pins; what is available is counted anew whenever it is asked.
+//
+// # A request
+//
+// Timers act first. An admission is planned without changing anything (match,
+// how, judgement; file plan.go) and then carried out: claims; pages for copies;
+// sources let go; other pages, each victim's fate in host memory decided as it
+// goes; arrivals from host memory; takeovers forgotten; retention, sessions and
+// recency of what is reused whole. A commit stores for all its sequences, then
+// drops what left the windows, then takes the pages of the next chunks.
+//
+// # Decisions where the rules are silent
+//
+// Matching:
+//   - "Shares the most leading tokens" counts up to P−1; beyond it there is a
+//     tie, which the block last stored or claimed wins.
+//   - "Stored or claimed": newly stored in some pool; reused whole; copied from.
+//     A store that finds the block, a pin and a prefetch do not count.
+//   - Blocks reused whole are all stored blocks of [0, L), also those that no
+//     pool claims because they lie outside every window.
+//   - An admission that goes without partial reuse is matched again, whole
+//     blocks only: a window may then need blocks that it did not need before.
+//   - The reach lies inside a block of which no full-attention pool lacks a
+//     block with those tokens: then why is window_hole, also when what stood in
+//     the way was a rule about copying.
+//   - A lookup gives what the admission would reuse; if it would be refused for
+//     want of pages, what it would reuse if there were pages.
+//
+// Batches:
+//   - Which admissions want a block is what the matches say, including those
+//     refused afterwards; values and too_long are checked before.
+//   - A block that two admissions bring from host memory is paid and counted as
+//     onboarded by the first that is served.
+//   - A copy needs one page in each pool beyond what is taken, claimed or a
+//     source of the batch, beyond all reserves, and beyond earlier copies.
+//   - Available does not subtract sources of copies, which are let go.
+//
+// Pages:
+//   - A partial copy from host memory is no onboarding: its contents stay there.
+//   - A chunked prefill's takeover of a device page is covered by its reserve.
+//   - A pin that would eat into a reserve is refused (out_of_pages): a commit
+//     must never fail. A pinned host block that a chunked prefill stores again is
+//     not covered by this; the operations of package ops avoid it.
+//   - A use is never replaced by an earlier one, which a commit that continues an
+//     old request could bring.
+//   - Of pages of one priority, use and depth (the source of a copy and the
+//     sequence's own block, once it has left the window) the one let go first
+//     goes first. Of clean copies of one request and depth, the one made first.
+//   - An append takes all pages of a sequence (of a beam) before it lets go of
+//     those it replaced; what parents that were not chosen held is available.
+//   - Reset keeps the clean copies of blocks that it keeps.
+//
+// Priorities and sessions:
+//   - Retention of blocks reused whole is set after the admission's victims were
+//     chosen.
+//   - "Once" is kept by block: tokens generated again after a rewind do not set
+//     it again. A fork counts as the same request.
+//   - Named by a token selector is who has these tokens at that moment, with
+//     beams any of them; forks made afterwards are named with their origin.
+//
+// Refusals:
+//   - A step for a sequence that an earlier step of the request names is
+//     bad_request if the earlier was valid, served or not.
+//   - Rewind asks for the token at the new computed count as the next token.
+//   - Fork before the prompt is computed is bad_request, fork and rewind with
+//     beams not_supported.
+//   - A range that begins beyond the prompt is clipped to nothing, not refused.
+//
+// Events:
+//   - Over the limit the oldest is lost; a snapshot drops what was not read.
+//   - A stored duplicate that takes a host block's place is a tier change.
+//   - A takeover from host memory is a removal only.
+//
+// Rebalancing is not part of the model.
+package oracle

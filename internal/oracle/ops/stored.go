@@ -1,0 +1,101 @@
+package ops
+
+import (
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+func (r *run) lookup(t *rapid.T) {
+	q := r.drawPrompt(t)
+	a, ea := r.a.Lookup(r.ctx, q)
+	b, eb := r.b.Lookup(r.ctx, q)
+	r.same(t, "lookup", ea, eb, a, b)
+}
+
+func (r *run) pin(t *rapid.T) {
+	if r.hosted() && slices.ContainsFunc(r.running, func(s *sequence) bool { return s.chunk > 0 && s.prefilling() }) {
+		t.Skip("see drawAdmit")
+	}
+	if len(r.pins) > 2 {
+		t.Skip("enough pins")
+	}
+	q := r.drawPrompt(t)
+	a, ea := r.a.Pin(r.ctx, q)
+	b, eb := r.b.Pin(r.ctx, q)
+	r.same(t, "pin", ea, eb, a.Tokens, b.Tokens)
+	if ea == nil {
+		r.pins = append(r.pins, [2]messages.PinID{a.Pin, b.Pin})
+	}
+}
+
+func (r *run) unpin(t *rapid.T) {
+	if len(r.pins) == 0 {
+		t.Skip("no pin")
+	}
+	i := rapid.IntRange(0, len(r.pins)-1).Draw(t, "pin")
+	ea, eb := r.a.Unpin(r.ctx, r.pins[i][0]), r.b.Unpin(r.ctx, r.pins[i][1])
+	r.same(t, "unpin", ea, eb, nil, nil)
+	r.pins = slices.Delete(r.pins, i, i+1)
+}
+
+func (r *run) prefetch(t *rapid.T) {
+	q := r.drawPrompt(t)
+	a, ea := r.a.Prefetch(r.ctx, q)
+	b, eb := r.b.Prefetch(r.ctx, q)
+	r.same(t, "prefetch", ea, eb, a, b)
+}
+
+func (r *run) invalidate(t *rapid.T) {
+	var sel messages.Selector
+	switch rapid.IntRange(0, 3).Draw(t, "selector") {
+	case 0:
+		sel.Session = rapid.SampledFrom([]string{"c1", "c2"}).Draw(t, "session")
+	case 1:
+		sel.Salt = "s"
+	default:
+		q := r.drawPrompt(t)
+		sel.Prefix = &q
+	}
+	a, ea := r.a.Invalidate(r.ctx, sel)
+	b, eb := r.b.Invalidate(r.ctx, sel)
+	r.same(t, "invalidate", ea, eb, a, b)
+}
+
+func (r *run) reset(t *rapid.T) {
+	if mostly(t, "not now") {
+		t.Skip("a reset makes everything easy")
+	}
+	r.same(t, "reset", r.a.Reset(r.ctx), r.b.Reset(r.ctx), nil, nil)
+}
+
+func (r *run) advance(t *rapid.T) {
+	r.now += time.Duration(rapid.IntRange(1, 5).Draw(t, "ms")) * time.Millisecond
+}
+
+// snapshot compares the keys of both, with each other and with the mirrors that
+// followed the events until now.
+func (r *run) snapshot(t *rapid.T) {
+	r.compareEvents(t)
+	a, ea := r.a.Snapshot(r.ctx)
+	b, eb := r.b.Snapshot(r.ctx)
+	r.same(t, "snapshot", ea, eb, a.Lost, b.Lost)
+	for side, batch := range []messages.EventBatch{a, b} {
+		fresh := newMirror(r.config)
+		for _, e := range batch.Events {
+			if e.Type != messages.EventStored {
+				t.Fatalf("a snapshot holds an event %v", e)
+			}
+			fresh.follow(e)
+		}
+		if d := fresh.differ(r.mirrors[side]); d != "" {
+			t.Fatalf("implementation %d: the mirror that followed the events and the snapshot differ: %s", side, d)
+		}
+	}
+	if d := r.mirrors[0].renamed(r.hashes).differ(r.mirrors[1]); d != "" {
+		t.Fatalf("the keys differ: %s", d)
+	}
+}

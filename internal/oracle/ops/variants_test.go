@@ -1,0 +1,172 @@
+package ops_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/internal/oracle"
+	"github.com/kvactor/kvactor/internal/oracle/ops"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// variant is an engine that is wrong in one thing, and a word that the report
+// of the difference must hold.
+type variant struct {
+	name, says string
+	open       func(oracle.Config) ops.Engine
+}
+
+func variants() []variant {
+	changed := func(change func(*oracle.Config)) func(oracle.Config) ops.Engine {
+		return func(c oracle.Config) ops.Engine {
+			c.Pools = append([]oracle.PoolConfig(nil), c.Pools...)
+			change(&c)
+			return oracle.New(c)
+		}
+	}
+	return []variant{
+		{"lookup sees nothing", "lookup", func(c oracle.Config) ops.Engine { return &blind{oracle.New(c)} }},
+		{"why is always cold", "admit", func(c oracle.Config) ops.Engine { return &cold{oracle.New(c)} }},
+		{"a dropped page is shown", "tables", func(c oracle.Config) ops.Engine { return &clinging{oracle.New(c)} }},
+		{"pages are shared that are not", "tables", func(c oracle.Config) ops.Engine { return &sharing{oracle.New(c)} }},
+		{"evictions are not counted", "stats", func(c oracle.Config) ops.Engine { return &forgetful{oracle.New(c)} }},
+		{"removals are silent", "event", func(c oracle.Config) ops.Engine { return &silent{oracle.New(c)} }},
+		{"refusals say too much is available", "available", func(c oracle.Config) ops.Engine { return &generous{oracle.New(c)} }},
+		{"one page less", "", changed(func(c *oracle.Config) { c.Pools[0].Primary-- })},
+		{"copies instead of takeovers", "", changed(func(c *oracle.Config) { c.CopyOnPartialReuse = !c.CopyOnPartialReuse })},
+		{"everything is offloaded", "", changed(func(c *oracle.Config) { c.SecondaryOffloadMinPriority = 36 - c.SecondaryOffloadMinPriority/2 })},
+		{"no partial reuse", "", changed(func(c *oracle.Config) { c.PartialReuse = !c.PartialReuse })},
+		{"the sinks leave the window", "", changed(func(c *oracle.Config) {
+			for i := range c.Pools {
+				c.Pools[i].Sink = 0
+			}
+		})},
+	}
+}
+
+type blind struct{ *oracle.Oracle }
+
+func (*blind) Lookup(context.Context, messages.Prefix) (messages.Found, error) {
+	return messages.Found{}, nil
+}
+
+type cold struct{ *oracle.Oracle }
+
+func (e *cold) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
+	a, err := e.Oracle.Admit(ctx, r)
+	if a.Why == messages.WhyHit {
+		a.Why = messages.WhyCold
+	}
+	return a, err
+}
+
+type clinging struct{ *oracle.Oracle }
+
+func (e *clinging) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
+	t, err := e.Oracle.Tables(ctx, s)
+	for _, beams := range t {
+		for _, table := range beams {
+			for i := range table {
+				table[i] = max(table[i], 0)
+			}
+		}
+	}
+	return t, err
+}
+
+type sharing struct{ *oracle.Oracle }
+
+func (e *sharing) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
+	t, err := e.Oracle.Tables(ctx, s)
+	for _, beams := range t {
+		for _, table := range beams {
+			for i := range table {
+				if table[i] == 1 {
+					table[i] = 0
+				}
+			}
+		}
+	}
+	return t, err
+}
+
+type forgetful struct{ *oracle.Oracle }
+
+func (e *forgetful) Stats(ctx context.Context) (messages.Stats, error) {
+	s, err := e.Oracle.Stats(ctx)
+	for i := range s.Pools {
+		s.Pools[i].Evicted = 0
+	}
+	return s, err
+}
+
+type silent struct{ *oracle.Oracle }
+
+func (e *silent) Events(ctx context.Context) (messages.EventBatch, error) {
+	b, err := e.Oracle.Events(ctx)
+	var loud []messages.Event
+	for _, x := range b.Events {
+		if x.Type != messages.EventRemoved {
+			loud = append(loud, x)
+		}
+	}
+	b.Events = loud
+	return b, err
+}
+
+type generous struct{ *oracle.Oracle }
+
+func (e *generous) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
+	a, err := e.Oracle.Admit(ctx, r)
+	if r, refused := err.(*messages.Refusal); refused && r.Code == messages.OutOfPages {
+		err = messages.RefusePages(r.Pool, r.Need, r.Available+1)
+	}
+	return a, err
+}
+
+// recorder is a test that only notes that it failed.
+type recorder struct {
+	testing.TB
+	failed bool
+	text   strings.Builder
+}
+
+func (r *recorder) note(text string)          { r.text.WriteString(text + "\n") }
+func (r *recorder) Logf(f string, a ...any)   { r.note(fmt.Sprintf(f, a...)) }
+func (r *recorder) Log(a ...any)              { r.note(fmt.Sprint(a...)) }
+func (r *recorder) Errorf(f string, a ...any) { r.Logf(f, a...); r.failed = true }
+func (r *recorder) Error(a ...any)            { r.Log(a...); r.failed = true }
+func (r *recorder) Fatalf(f string, a ...any) { r.Errorf(f, a...); r.FailNow() }
+func (r *recorder) Fatal(a ...any)            { r.Error(a...); r.FailNow() }
+func (r *recorder) Failed() bool              { return r.failed }
+func (r *recorder) Fail()                     { r.failed = true }
+func (r *recorder) FailNow()                  { r.failed = true; panic(r) }
+func (r *recorder) Helper()                   {}
+
+// failureOf runs a property that must fail and gives what it said.
+func failureOf(t *testing.T, property func(*rapid.T)) string {
+	t.Helper()
+	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "50ms", "rapid.checks": "500"} {
+		f := flag.Lookup(name)
+		old := f.Value.String()
+		require.NoError(t, f.Value.Set(value))
+		defer func() { _ = f.Value.Set(old) }()
+	}
+	r := &recorder{TB: t}
+	func() {
+		defer func() {
+			if p := recover(); p != nil && p != any(r) {
+				panic(p)
+			}
+		}()
+		rapid.Check(r, property)
+	}()
+	require.True(t, r.failed, "the difference was not found")
+	return r.text.String()
+}

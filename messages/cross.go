@@ -1,0 +1,22 @@
+package messages
+
+// CrossAdmitted is what an admission got in the cross pool of an
+// encoder–decoder model.
+type CrossAdmitted struct {
+	// ReusedTokens are the leading encoder tokens whose cross KV is in the
+	// pages. If it is all of them the encoder need not run.
+	ReusedTokens int
+	// Table has a page for each block of encoder tokens. It stays as it is as
+	// long as the sequence runs, and its forks and all beams have the same.
+	Table []PageID
+	Ready []Ticket // what must have passed before the pages are read or written
+}
+
+// Rehearse asks what an Admit of the same requests would be refused for, and
+// changes nothing.
+type Rehearse struct {
+	Requests []AdmitRequest
+
+	Results []Admitted // only Err is set
+	Err     error
+}

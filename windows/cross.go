@@ -1,0 +1,146 @@
+package windows
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Encodes tells whether the model is an encoder–decoder model, whose decoder
+// attends to the encoder's output.
+func (m Model) Encodes() bool { return m.CrossLayers > 0 }
+
+// CrossPool is the pool of the cross attention's keys and values: one page for
+// each block of encoder tokens, of the first CrossLayers layers, with the head
+// size and element type of layer 0. It comes after all pools of Pools; ok is
+// false if the model has no encoder. Both arguments are valid.
+func CrossPool(m Model, c Config) (p Pool, ok bool) {
+	if !m.Encodes() {
+		return Pool{}, false
+	}
+	return c.crossPool(m, messages.PoolID(len(group(m, c)))), true
+}
+
+func (c Config) crossPool(m Model, id messages.PoolID) Pool {
+	shape := m.layer(0)
+	p := Pool{
+		ID: id, Name: "cross_h" + strconv.Itoa(m.CrossKVHeads), KVHeads: m.CrossKVHeads, HeadDim: shape.dim, DType: shape.dtype,
+		Layers: make([]int, m.CrossLayers), TokensPerBlock: c.TokensPerBlock,
+	}
+	if c.DType != AutoDType {
+		p.DType = DType(c.DType)
+	}
+	for i := range p.Layers {
+		p.Layers[i] = i
+	}
+	return p
+}
+
+// crossShare is the part of so many bytes that the cross pool may have.
+func (c Config) crossShare(bytes uint64) uint64 {
+	return mulDiv(bytes, units(c.CrossKVCacheFraction), decimalUnit)
+}
+
+// SplitCross gives the pages of the cross pool: cross_kv_cache_fraction of the
+// device memory that Split may use and of host_cache_size, rounded down to
+// pages, at most ⌈max_tokens/tpb⌉ on the device. Split gives the other pools
+// the rest. It is the zero Counts for a model without an encoder.
+func SplitCross(m Model, c Config, b Budget) (Counts, error) {
+	if err := c.Validate(m); err != nil {
+		return Counts{}, err
+	}
+	if ps := b.problems(c); len(ps) > 0 {
+		return Counts{}, refuse(ps)
+	}
+	n := c.splitCross(m, b)
+	if ps := crossExcess(m, c, n); len(ps) > 0 {
+		return Counts{}, refuse(ps)
+	}
+	return n, nil
+}
+
+// splitCross is SplitCross of what is valid.
+func (c Config) splitCross(m Model, b Budget) Counts {
+	if !m.Encodes() {
+		return Counts{}
+	}
+	p := c.crossPool(m, 0)
+	page := uint64(p.PageBytes())
+	primary := c.crossShare(c.deviceShare(b)) / page
+	if c.MaxTokens > 0 {
+		primary = min(primary, uint64(blocksOf(c.MaxTokens, c.TokensPerBlock)))
+	}
+	return Counts{Primary: int(primary), Secondary: int(c.crossShare(uint64(c.HostCacheSize)) / page)}
+}
+
+// crossExcess refuses a cross pool of no page or of more than anyone keeps book of.
+func crossExcess(m Model, c Config, n Counts) []string {
+	if !m.Encodes() {
+		return nil
+	}
+	var ps []string
+	p := c.crossPool(m, 0)
+	if n.Primary == 0 {
+		ps = append(ps, fmt.Sprintf("pool %s gets no page: one takes %d bytes", p.Name, p.PageBytes()))
+	}
+	if n.Primary > MaxPages || n.Secondary > MaxPages {
+		ps = append(ps, fmt.Sprintf("pool %s would have more than %d pages of %d bytes; larger pages need a larger tokens_per_block", p.Name, MaxPages, p.PageBytes()))
+	}
+	return ps
+}
+
+// deviceShare is the free device memory that may be used.
+func (c Config) deviceShare(b Budget) uint64 {
+	return mulDiv(uint64(b.DeviceBytes), units(c.FreeGPUMemoryFraction), decimalUnit)
+}
+
+// selfShare is the device and host memory that the cross pool leaves.
+func (c Config) selfShare(m Model, b Budget) (device, host uint64) {
+	device, host = c.deviceShare(b), uint64(c.HostCacheSize)
+	if p, ok := CrossPool(m, c); ok {
+		n := c.splitCross(m, b)
+		device -= uint64(n.Primary) * uint64(p.PageBytes())
+		host -= uint64(n.Secondary) * uint64(p.PageBytes())
+	}
+	return device, host
+}
+
+// encoderProblems lists what is wrong with the encoder part of a model.
+func (m Model) encoderProblems() []string {
+	var ps []string
+	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+	if m.CrossLayers == 0 {
+		if m.CrossKVHeads != 0 {
+			say("cross_kv_heads is for encoder-decoder models only")
+		}
+		if m.EncoderMaxLen != 0 {
+			say("encoder_max_len is for encoder-decoder models only")
+		}
+		return ps
+	}
+	if m.CrossLayers < 0 || m.CrossLayers > m.Layers {
+		say("cross_layers %d is not between 1 and the %d layers of the decoder", m.CrossLayers, m.Layers)
+	}
+	if m.CrossKVHeads < 1 {
+		say("cross_kv_heads %d is not 1 or more", m.CrossKVHeads)
+	}
+	if m.EncoderMaxLen < 1 || m.EncoderMaxLen > MaxSeqLenEver {
+		say("encoder_max_len %d is not between 1 and %d", m.EncoderMaxLen, MaxSeqLenEver)
+	}
+	return ps
+}
+
+// crossProblems lists what is wrong with cross_kv_cache_fraction.
+func (c Config) crossProblems(m Model) []string {
+	f := c.CrossKVCacheFraction
+	switch {
+	case !m.Encodes() && f != 0:
+		return []string{"cross_kv_cache_fraction is for encoder-decoder models only"}
+	case m.Encodes() && f == 0:
+		return []string{"cross_kv_cache_fraction is missing: an encoder-decoder model needs it"}
+	case m.Encodes() && !(f > 0 && f < 1): // negated, so that NaN is refused as well
+		return []string{fmt.Sprintf("cross_kv_cache_fraction %v is not greater than 0 and less than 1", f)}
+	}
+	return nil
+}
