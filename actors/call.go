@@ -37,11 +37,13 @@ const (
 	answerAwaited
 )
 
-var calls = sync.Pool{New: func() any { return &call{wake: make(chan struct{}, 1)} }}
-
-// newCall takes a record that nobody uses.
+// newCall takes a record that nobody uses. Records are the engine's own: one
+// that was made in a bubble of testing/synctest may not leave it.
 func newCall(e *Engine, request any) *call {
-	c := calls.Get().(*call)
+	c, reused := e.calls.Get().(*call)
+	if !reused {
+		c = &call{wake: make(chan struct{}, 1)}
+	}
 	c.request, c.engine, c.err = request, e, nil
 	c.stage.Store(callQueued)
 	c.answer.Store(answerPending)
@@ -98,9 +100,9 @@ func (c *call) wait(ctx context.Context) error {
 
 // end gives the record back.
 func (c *call) end() error {
-	err := c.err
+	err, e := c.err, c.engine
 	c.request, c.engine, c.err = nil, nil, nil
-	calls.Put(c)
+	e.calls.Put(c)
 	return err
 }
 

@@ -36,7 +36,7 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	}
 	e.leaked = r.LeakedPages
 	e.stop()
-	if closing := e.lanes.close(); err == nil {
+	if closing := e.lanes.close(ctx); err == nil {
 		err = closing
 	}
 	close(e.closed)

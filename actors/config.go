@@ -71,6 +71,7 @@ type options struct {
 	scheduler     *mailbox.Scheduler
 	maxRestarts   int
 	restartWindow time.Duration
+	skipWait      string
 }
 
 // WithName names the engine's actor; the default is "kvactor" and a number.
@@ -102,6 +103,11 @@ func WithScheduler(s *mailbox.Scheduler) Option { return func(o *options) { o.sc
 func WithRestartLimit(failures int, within time.Duration) Option {
 	return func(o *options) { o.maxRestarts, o.restartWindow = failures, within }
 }
+
+// WithoutWait leaves out one of the waits that order transfers and kernels, by
+// its name in offloader.WaitNames. It is for tests of hazard checkers, which
+// must miss each of them: an engine without it gives wrong bytes sooner or later.
+func WithoutWait(name string) Option { return func(o *options) { o.skipWait = name } }
 
 func newOptions(list []Option) (options, error) {
 	start := time.Now()

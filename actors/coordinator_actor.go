@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -94,6 +95,8 @@ type port struct {
 	offloader *mailbox.Mailbox
 	events    *mailbox.Mailbox
 	clock     func() time.Duration
+	// resized hears of every rebalance, whoever asked for it.
+	resized func([]messages.PoolInfo)
 }
 
 var _ coordinator.Port = (*port)(nil)
@@ -115,6 +118,9 @@ func (p *port) Begin(sender any) bool {
 
 // Reply answers a caller or an actor.
 func (p *port) Reply(request, sender any) {
+	if r, ok := request.(*messages.Rebalance); ok && r.Err == nil {
+		p.resized(slices.Clone(r.Rebalanced.Pools))
+	}
 	switch to := sender.(type) {
 	case *call:
 		to.finish()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -31,12 +32,15 @@ type Engine struct {
 
 	coordinator *mailbox.Mailbox
 	validate    coordinator.Config
-	pools       []messages.PoolInfo
+	skipWait    string // for tests of hazard checkers
+	pools       []messages.PoolInfo                 // as they were at the start
+	resized     atomic.Pointer[[]messages.PoolInfo] // nil: never
 	lanes       *lanes
 	worker      *mailbox.Worker
 	unsubscribe func()
 
 	gate    gate
+	calls   sync.Pool // of *call
 	closing atomic.Bool
 	closed  chan struct{} // closed when Close is done
 	ending  sync.Once
@@ -67,7 +71,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	e := &Engine{
 		config: config, system: parent.ActorSystem(), lanes: lanes, worker: mailbox.NewWorker(),
 		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
-		validate: coordinatorConfig(&config, pools, counts),
+		validate: coordinatorConfig(&config, pools, counts), skipWait: o.skipWait,
 	}
 	for i, p := range pools {
 		e.pools = append(e.pools, p.Describe(counts[i]))
@@ -75,7 +79,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
 	if err := e.spawn(parent, o); err != nil {
 		e.stop()
-		return nil, errors.Join(err, lanes.close())
+		return nil, errors.Join(err, lanes.close(context.Background()))
 	}
 	return e, nil
 }
@@ -144,7 +148,7 @@ func (e *Engine) newPool(i int) *pool.Pool {
 func (e *Engine) newOffloader() *offloader.Offloader {
 	c := offloader.Config{
 		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
-		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done,
+		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done, SkipWait: e.skipWait,
 	}
 	if !e.config.Cache.OnboardBlocks {
 		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept
@@ -174,8 +178,14 @@ func (e *Engine) newEvents() *events.Log {
 // answered. A record may not be touched in between.
 func (e *Engine) PID() *actor.PID { return e.front }
 
-// Pools describes the pools, by PoolID.
-func (e *Engine) Pools() []messages.PoolInfo { return append([]messages.PoolInfo(nil), e.pools...) }
+// Pools describes the pools, by PoolID, with the page counts of the last
+// rebalance that was answered.
+func (e *Engine) Pools() []messages.PoolInfo {
+	if resized := e.resized.Load(); resized != nil {
+		return slices.Clone(*resized)
+	}
+	return slices.Clone(e.pools)
+}
 
 // DevicePools are the device's handles of the pools, by PoolID: with a page
 // number from a table they name the memory of the page.

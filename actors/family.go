@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/messages"
 )
 
 // family is the parent of the engine's actors and their supervisor. A panic of
@@ -56,7 +57,7 @@ func (f *family) Receive(ctx actor.Context) {
 // pools and the offloader know the coordinator's, the coordinator knows all.
 func (f *family) start(ctx actor.Context) error {
 	e := f.engine
-	p := &port{system: e.system, clock: f.clock}
+	p := &port{system: e.system, clock: f.clock, resized: func(pools []messages.PoolInfo) { e.resized.Store(&pools) }}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p}
 	t := &treeActor{core: e.newTree(), renew: e.newTree}
 	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, lanes: e.lanes, aside: f.aside}

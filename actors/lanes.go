@@ -49,16 +49,17 @@ func openLanes(device gpu.Device, pools []windows.Pool, counts []windows.Counts)
 			MaxDevicePages: int(min(total/p.PageBytes(), windows.MaxPages)),
 		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("pool %s: %w", p.Name, err), l.close())
+			return nil, errors.Join(fmt.Errorf("pool %s: %w", p.Name, err), l.close(context.Background()))
 		}
 		l.pools = append(l.pools, handle)
 	}
 	return l, nil
 }
 
-// close gives the memory back.
-func (l *lanes) close() error {
-	var problems []error
+// close gives the memory back when nothing that the engine was told of uses it
+// any more.
+func (l *lanes) close(ctx context.Context) error {
+	problems := []error{l.sync(ctx)}
 	for _, p := range l.pools {
 		problems = append(problems, l.device.DestroyPool(p))
 	}
@@ -80,10 +81,10 @@ func (l *lanes) idle(lane offloader.Lane) bool {
 }
 
 // sync waits for everything that the engine was told of.
-func (l *lanes) sync() error {
+func (l *lanes) sync(ctx context.Context) error {
 	var problems []error
 	for _, t := range l.last {
-		problems = append(problems, l.device.Sync(context.Background(), t))
+		problems = append(problems, l.device.Sync(ctx, t))
 	}
 	return errors.Join(problems...)
 }

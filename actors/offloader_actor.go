@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"context"
+
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
@@ -44,7 +46,7 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 		a.wait(m, func() { m.Err = a.lanes.resize(m) })
 		return
 	case *messages.Quiesce:
-		a.wait(m, func() { m.Err = a.lanes.sync() })
+		a.wait(m, func() { m.Err = a.lanes.sync(context.Background()) })
 		return
 	case *waited:
 		a.waited(m.message)

@@ -213,6 +213,7 @@ func (s *stress) finish(tb testing.TB) (pages int) {
 	}
 	verifier := host.Verifier{Layouts: s.layouts, Read: s.reader(tb)}
 	pages, problems := verifier.Verify(claims)
+	require.Empty(tb, s.problems)
 	require.Empty(tb, problems)
 	require.Empty(tb, s.writer.Problems(), "read by kernels")
 	require.NoError(tb, s.engine.Check(ctx))

@@ -30,6 +30,7 @@ const (
 	toAdmit    purpose = iota
 	toLookup           // decide, then give the claims back
 	toPrefetch         // bring to the device, then let go
+	toRehearse         // judge, then give the claims back
 )
 
 // admission is one item of the batch. match is its entry in the Match record.
@@ -68,14 +69,21 @@ func (a *admitting) init(pools int) {
 // admit starts a batch of admissions.
 func (c *Coordinator) admit(r *messages.Admit) {
 	c.startBatch(toAdmit)
-	for len(r.Results) < len(r.Requests) {
-		r.Results = append(r.Results, messages.Admitted{})
+	r.Results = c.enterAll(r.Requests, r.Results)
+	c.matchBatch()
+}
+
+// enterAll enters the requests of a batch that are right in themselves; the
+// others have their refusals in the results, which are reused.
+func (c *Coordinator) enterAll(requests []messages.AdmitRequest, results []messages.Admitted) []messages.Admitted {
+	for len(results) < len(requests) {
+		results = append(results, messages.Admitted{})
 	}
-	r.Results = r.Results[:len(r.Requests)]
-	for i := range r.Requests {
-		result := &r.Results[i]
+	results = results[:len(requests)]
+	for i := range requests {
+		result := &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0]}
-		request := &r.Requests[i]
+		request := &requests[i]
 		if err := c.Validate(request); err != nil {
 			result.Err = err
 			continue
@@ -86,7 +94,7 @@ func (c *Coordinator) admit(r *messages.Admit) {
 		}
 		c.enter(request, result)
 	}
-	c.matchBatch()
+	return results
 }
 
 // startBatch empties the batch; sequences and match items keep their arrays.
@@ -123,8 +131,16 @@ func (c *Coordinator) enter(r *messages.AdmitRequest, result *messages.Admitted)
 	}
 	it := c.item(s, max(1, r.BeamWidth))
 	it.result = result
-	limit := len(r.Tokens) - 1
-	c.addMatch(s, r.Multimodal, limit)
+	c.addMatch(s, r.Multimodal, c.reusable(len(r.Tokens)))
+}
+
+// reusable is how many tokens of a prompt may be reused: one must be computed
+// to have logits.
+func (c *Coordinator) reusable(prompt int) int {
+	if c.ReuseAll {
+		return prompt
+	}
+	return prompt - 1
 }
 
 func cloneRetention(r *messages.Retention) *messages.Retention {
@@ -189,6 +205,9 @@ func (c *Coordinator) matchBatch() {
 
 // matched claims what was found, and asks who else holds the sources.
 func (c *Coordinator) matched() {
+	if c.admitting.purpose == toLookup && c.foundAtOnce() {
+		return
+	}
 	c.resetWork()
 	for i := range c.admitting.items {
 		if it := &c.admitting.items[i]; it.refused == nil {

@@ -19,6 +19,13 @@ type Config struct {
 	Reuse, Partial, CopyOnPartial bool
 	// Ahead is offload_ahead.
 	Ahead bool
+	// ReuseAll: a prompt may be reused to its last token. No logits are
+	// computed from an encoder's input.
+	ReuseAll bool
+	// EncoderMaxLen is the longest encoder input; 0: the model has no encoder.
+	EncoderMaxLen int
+	// Scales are those of the layers that have some, as they start.
+	Scales []messages.LayerScale
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 }
@@ -84,7 +91,7 @@ type Coordinator struct {
 // New makes a coordinator of empty pools.
 func New(config Config, port Port) *Coordinator {
 	n := len(config.Pools)
-	config.Counts = slices.Clone(config.Counts)
+	config.Counts, config.Scales = slices.Clone(config.Counts), slices.Clone(config.Scales)
 	c := &Coordinator{
 		Config: config, port: port, nextExpiry: messages.NoExpiry,
 		pages: make([]messages.PoolPages, n), host: make([]messages.PageCounts, n), reserved: make([]int, n),
@@ -211,6 +218,12 @@ func (c *Coordinator) dispatchRare(request any) {
 		c.readContents(r)
 	case *messages.Check:
 		c.check(r)
+	case *messages.Rehearse:
+		c.rehearse(r)
+	case *messages.WriteScales:
+		c.writeScales(r)
+	case *messages.ReadScales:
+		c.readScales(r)
 	case *messages.Close:
 		r.LeakedPages = c.sequences.pagesHeld()
 		c.reply()

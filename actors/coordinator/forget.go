@@ -34,7 +34,7 @@ func (c *Coordinator) validateSelector(s *messages.Selector) error {
 	}
 	if s.Prefix != nil {
 		n++
-		if err := c.validatePrefix(s.Prefix.Tokens, s.Prefix.Multimodal); err != nil {
+		if err := c.validateStored(s.Prefix); err != nil {
 			return err
 		}
 	}

@@ -132,6 +132,10 @@ func (c *Coordinator) judge() {
 		c.promise(it)
 		a.judging++
 	}
+	if a.purpose == toRehearse {
+		c.rehearsed()
+		return
+	}
 	c.take()
 }
 

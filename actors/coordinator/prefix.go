@@ -4,7 +4,7 @@ import "github.com/kvactor/kvactor/messages"
 
 // enterPrefix makes a batch of one prefix; nil if its values are refused.
 func (c *Coordinator) enterPrefix(p *messages.Prefix, limit int) (*admission, error) {
-	if err := c.validatePrefix(p.Tokens, p.Multimodal); err != nil {
+	if err := c.validateStored(p); err != nil {
 		return nil, err
 	}
 	s := c.sequences.open(1)
@@ -19,12 +19,33 @@ func (c *Coordinator) enterPrefix(p *messages.Prefix, limit int) (*admission, er
 func (c *Coordinator) lookup(r *messages.Lookup) {
 	r.Err, r.Found = nil, messages.Found{}
 	c.startBatch(toLookup)
-	if _, err := c.enterPrefix(&r.Prefix, len(r.Prefix.Tokens)-1); err != nil {
+	if _, err := c.enterPrefix(&r.Prefix, c.reusable(len(r.Prefix.Tokens))); err != nil {
 		r.Err = err
 		c.reply()
 		return
 	}
 	c.matchBatch()
+}
+
+// foundAtOnce answers a lookup without asking the pools, if they could not
+// change the answer: there is no source of a partial reuse, or a free page
+// everywhere that its copy could be written to.
+func (c *Coordinator) foundAtOnce() bool {
+	m := &c.match.Items[0]
+	if m.Source.Block != messages.NoBlock {
+		if !c.CopyOnPartial {
+			return false
+		}
+		for p := range c.Pools {
+			if c.pages[p].Free == 0 {
+				return false
+			}
+		}
+	}
+	c.countFound(&c.round.request.(*messages.Lookup).Found, m)
+	c.endItem()
+	c.reply()
+	return true
 }
 
 // judgeLookup counts what an admission would reuse and gives the claims back.
@@ -54,9 +75,11 @@ func (c *Coordinator) judgeLookup() {
 // block has it in host memory only.
 func (c *Coordinator) countFound(f *messages.Found, m *messages.MatchItem) {
 	f.MatchedTokens = m.Matched
-	for b := range m.Blocks {
-		if hostedAt(m.Pages, b) {
-			f.SecondaryTokens += c.TokensPerBlock
+	if c.anyHosted() {
+		for b := range m.Blocks {
+			if hostedAt(m.Pages, b) {
+				f.SecondaryTokens += c.TokensPerBlock
+			}
 		}
 	}
 	if rest := m.Matched - m.Blocks*c.TokensPerBlock; rest > 0 {
@@ -68,6 +91,16 @@ func (c *Coordinator) countFound(f *messages.Found, m *messages.MatchItem) {
 		}
 	}
 	f.PrimaryTokens = f.MatchedTokens - f.SecondaryTokens
+}
+
+// anyHosted tells whether host memory holds anything at all.
+func (c *Coordinator) anyHosted() bool {
+	for p := range c.host {
+		if c.host[p].Free < c.host[p].Total {
+			return true
+		}
+	}
+	return false
 }
 
 // hostedAt tells whether any pool keeps block b in host memory only.

@@ -78,7 +78,7 @@ func (c *Coordinator) renewRecords() {
 // undo takes back what the request under way has changed in the sequences.
 func (c *Coordinator) undo() {
 	switch c.round.request.(type) {
-	case *messages.Admit, *messages.Lookup, *messages.PinPrefix, *messages.Prefetch:
+	case *messages.Admit, *messages.Rehearse, *messages.Lookup, *messages.PinPrefix, *messages.Prefetch:
 		if !c.settled {
 			c.undoAdmission()
 		}

@@ -17,6 +17,12 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if err := validateRetention(r.Retention, len(r.Tokens)); err != nil {
 		return err
 	}
+	if err := c.validateEncoder(r.Encoder, r.EncoderItems); err != nil {
+		return err
+	}
+	if err := validateRetention(r.EncoderRetention, len(r.Encoder)); err != nil {
+		return err
+	}
 	if r.BeamWidth < 0 {
 		return messages.Refuse(messages.BadRequest, "beam_width %d is not at least 1", r.BeamWidth)
 	}
@@ -40,10 +46,8 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	if len(tokens) == 0 {
 		return messages.Refuse(messages.BadRequest, "tokens is empty")
 	}
-	for i, t := range tokens {
-		if t < 0 {
-			return messages.Refuse(messages.BadRequest, "token %d at position %d is not in 0 … 2³¹−1", t, i)
-		}
+	if i := firstNegative(tokens); i >= 0 {
+		return messages.Refuse(messages.BadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[i], i)
 	}
 	if len(items) == 0 {
 		return nil
@@ -63,6 +67,23 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 		end = item.Start + item.Length
 	}
 	return nil
+}
+
+// firstNegative is the index of the first token that is no token id, or −1.
+// Eight at a time: the signs of a prompt of 100,000 tokens cost 10 µs, one by
+// one they would cost as much as the match.
+func firstNegative(tokens []messages.Token) int {
+	signs, rest := messages.Token(0), tokens
+	for ; len(rest) >= 8; rest = rest[8:] {
+		signs |= rest[0] | rest[1] | rest[2] | rest[3] | rest[4] | rest[5] | rest[6] | rest[7]
+	}
+	for _, t := range rest {
+		signs |= t
+	}
+	if signs >= 0 {
+		return -1
+	}
+	return slices.IndexFunc(tokens, func(t messages.Token) bool { return t < 0 })
 }
 
 // validateRetention checks ranges against the prompt: half-open, in any order,

@@ -23,6 +23,19 @@ func (r *run) admit(t *rapid.T) {
 	}
 }
 
+// visit admits, computes and releases: it leaves something cached.
+func (r *run) visit(t *rapid.T) {
+	before := len(r.running)
+	r.admit(t)
+	if len(r.running) > before {
+		s := r.running[before]
+		if s.prefilling() {
+			return // a manual prefill goes on later
+		}
+		r.letGo(t, []*sequence{s}, messages.ReleaseStep{})
+	}
+}
+
 func (r *run) batch(t *rapid.T) {
 	if len(r.running) >= mostRunning {
 		t.Skip("enough sequences")

@@ -14,14 +14,7 @@ func (r *run) drawPrompt(t *rapid.T) messages.Prefix {
 	var q messages.Prefix
 	if len(r.seen) > 0 && mostly(t, "continue") {
 		q = rapid.SampledFrom(r.seen).Draw(t, "seen")
-		q.Tokens = q.Tokens[:rapid.IntRange(0, len(q.Tokens)).Draw(t, "keep")]
-		var items []messages.MultimodalItem
-		for _, item := range q.Multimodal {
-			if item.Start+item.Length <= len(q.Tokens) {
-				items = append(items, item)
-			}
-		}
-		q.Multimodal = items
+		q = cut(q, rapid.IntRange(0, len(q.Tokens)).Draw(t, "keep"))
 	} else {
 		q.Namespace = drawNamespace(t)
 	}
@@ -38,6 +31,32 @@ func (r *run) drawPrompt(t *rapid.T) messages.Prefix {
 		item.Hash[0] = byte(rapid.IntRange(1, 2).Draw(t, "item hash"))
 		q.Multimodal = append(append([]messages.MultimodalItem(nil), q.Multimodal...), item)
 	}
+	return q
+}
+
+// drawKnown draws what a request about stored blocks asks for: mostly the
+// beginning of something seen before, as it is.
+func (r *run) drawKnown(t *rapid.T) messages.Prefix {
+	if len(r.seen) == 0 || rarely(t, "unknown") {
+		return r.drawPrompt(t)
+	}
+	q := rapid.SampledFrom(r.seen).Draw(t, "seen")
+	if rapid.Bool().Draw(t, "all of it") {
+		return q
+	}
+	return cut(q, rapid.IntRange(1, len(q.Tokens)).Draw(t, "keep"))
+}
+
+// cut is the prefix of so many tokens, with the items that lie in it.
+func cut(q messages.Prefix, tokens int) messages.Prefix {
+	q.Tokens = q.Tokens[:tokens]
+	var items []messages.MultimodalItem
+	for _, item := range q.Multimodal {
+		if item.Start+item.Length <= tokens {
+			items = append(items, item)
+		}
+	}
+	q.Multimodal = items
 	return q
 }
 

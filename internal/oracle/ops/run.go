@@ -34,9 +34,9 @@ func (c Comparison) Check(t *rapid.T) {
 	r.a, r.b = c.Open(r.config)
 	r.mirrors = [2]mirror{newMirror(r.config), newMirror(r.config)}
 	all := map[string]func(*rapid.T){
-		"admit": r.admit, "batch": r.batch, "commit": r.commit, "step": r.step, "draft": r.draft,
+		"admit": r.admit, "batch": r.batch, "visit": r.visit, "visit2": r.visit, "commit": r.commit, "step": r.step, "draft": r.draft,
 		"rewind": r.rewind, "fork": r.fork, "release": r.release, "release2": r.release,
-		"lookup": r.lookup, "pin": r.pin, "unpin": r.unpin, "prefetch": r.prefetch,
+		"lookup": r.lookup, "pin": r.pin, "unpin": r.unpin, "prefetch": r.prefetch, "prefetch2": r.prefetch,
 		"invalidate": r.invalidate, "reset": r.reset, "advance": r.advance,
 		"snapshot": r.snapshot, "wrong": r.wrong,
 	}

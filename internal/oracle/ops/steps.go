@@ -102,19 +102,26 @@ func (r *run) fork(t *rapid.T) {
 
 // release lets one or two sequences go.
 func (r *run) release(t *rapid.T) {
-	var steps [2][]messages.ReleaseStep
+	var chosen []*sequence
 	for range rapid.IntRange(1, 2).Draw(t, "sequences") {
-		s := r.drawRunning(t, func(*sequence) bool { return true })
-		discard := rarely(t, "discard")
-		for side := range steps {
-			steps[side] = append(steps[side], messages.ReleaseStep{Sequence: s.id[side], Discard: discard})
-		}
-		r.running = slices.DeleteFunc(r.running, func(x *sequence) bool { return x == s })
-		r.gone = append(r.gone, s.id)
-		if len(r.running) == 0 {
-			break
+		if s := r.drawRunning(t, func(*sequence) bool { return true }); !slices.Contains(chosen, s) {
+			chosen = append(chosen, s)
 		}
 	}
+	r.letGo(t, chosen, messages.ReleaseStep{Discard: rarely(t, "discard")})
+}
+
+// letGo releases sequences in one request, each as like says.
+func (r *run) letGo(t *rapid.T, chosen []*sequence, like messages.ReleaseStep) {
+	var steps [2][]messages.ReleaseStep
+	for _, s := range chosen {
+		for side := range steps {
+			like.Sequence = s.id[side]
+			steps[side] = append(steps[side], like)
+		}
+		r.gone = append(r.gone, s.id)
+	}
+	r.running = slices.DeleteFunc(r.running, func(s *sequence) bool { return slices.Contains(chosen, s) })
 	a, ea := r.a.Release(r.ctx, steps[0])
 	b, eb := r.b.Release(r.ctx, steps[1])
 	r.sameSteps(t, "release", stepAnswers{a, ea}, stepAnswers{b, eb})

@@ -10,7 +10,7 @@ import (
 )
 
 func (r *run) lookup(t *rapid.T) {
-	q := r.drawPrompt(t)
+	q := r.drawKnown(t)
 	a, ea := r.a.Lookup(r.ctx, q)
 	b, eb := r.b.Lookup(r.ctx, q)
 	r.same(t, "lookup", ea, eb, a, b)
@@ -23,7 +23,7 @@ func (r *run) pin(t *rapid.T) {
 	if len(r.pins) > 2 {
 		t.Skip("enough pins")
 	}
-	q := r.drawPrompt(t)
+	q := r.drawKnown(t)
 	a, ea := r.a.Pin(r.ctx, q)
 	b, eb := r.b.Pin(r.ctx, q)
 	r.same(t, "pin", ea, eb, a.Tokens, b.Tokens)
@@ -43,7 +43,7 @@ func (r *run) unpin(t *rapid.T) {
 }
 
 func (r *run) prefetch(t *rapid.T) {
-	q := r.drawPrompt(t)
+	q := r.drawKnown(t)
 	a, ea := r.a.Prefetch(r.ctx, q)
 	b, eb := r.b.Prefetch(r.ctx, q)
 	r.same(t, "prefetch", ea, eb, a, b)
@@ -57,7 +57,7 @@ func (r *run) invalidate(t *rapid.T) {
 	case 1:
 		sel.Salt = "s"
 	default:
-		q := r.drawPrompt(t)
+		q := r.drawKnown(t)
 		sel.Prefix = &q
 	}
 	a, ea := r.a.Invalidate(r.ctx, sel)

@@ -35,7 +35,7 @@ func drawConfig(t *rapid.T, clock func() time.Duration) oracle.Config {
 		Clock:                       clock,
 	}
 	sink := rapid.SampledFrom([]int{0, 0, 1, 3, 4}).Draw(t, "sink")
-	secondary := rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "secondary")
+	secondary := rapid.SampledFrom([]int{0, 2, 5}).Draw(t, "secondary")
 	for layer, s := range drawShapes(t) {
 		p := oracle.PoolConfig{
 			Window: s.window, KVHeads: s.heads, Layers: []int{layer},

@@ -1,0 +1,398 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// In a bubble of synctest a call that nobody would ever answer is a deadlock,
+// which the bubble reports: every test here is also one of "never hang".
+
+// busyRig is an engine with the prompt [0,16) in its four device pages, which
+// an admission of anything else must offload.
+func busyRig(t *testing.T, list ...actors.Option) *rig {
+	r := newRig(t, setup{
+		pages:  []windows.Counts{{Primary: 4, Secondary: 8}},
+		change: func(c *windows.Config) { c.OffloadAhead = false },
+	}, list...)
+	r.store(run(0, 16))
+	return r
+}
+
+// work keeps the engine at work until the stall is released; its answer comes
+// through the channel.
+func (r *rig) work() (*stall, chan error) {
+	s := r.device.stall()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(100, 4)})
+		answered <- err
+	}()
+	<-s.reached
+	return s, answered
+}
+
+// later makes a call of its own goroutine.
+func later(call func() error) chan error {
+	answered := make(chan error, 1)
+	go func() { answered <- call() }()
+	return answered
+}
+
+func (r *rig) lookup(ctx context.Context) error {
+	_, err := r.Lookup(ctx, messages.Prefix{Tokens: run(0, 9)})
+	return err
+}
+
+func TestACallWaitsNoLongerThanItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t)
+		stall, first := r.work()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		start := time.Now()
+		assert.ErrorIs(t, r.lookup(ctx), context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+
+		ctx, stop := context.WithCancel(context.Background())
+		waiting := later(func() error {
+			_, err := r.Admit(ctx, messages.AdmitRequest{Tokens: run(200, 4)})
+			return err
+		})
+		synctest.Wait()
+		stop()
+		assert.ErrorIs(t, <-waiting, context.Canceled)
+
+		close(stall.released)
+		require.NoError(t, <-first)
+		stats, err := r.Stats(context.Background())
+		require.NoError(t, err)
+		assert.Equal(t, 1, stats.Sequences, "what was cancelled has not begun")
+		r.verify()
+		r.close()
+	})
+}
+
+// What has begun is answered, though its context has ended meanwhile: the
+// caller would not know what it holds otherwise.
+func TestACallThatHasBegunIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t)
+		s := r.device.stall()
+		ctx, cancel := context.WithCancel(context.Background())
+		var a messages.Admitted
+		answered := later(func() (err error) {
+			a, err = r.Admit(ctx, messages.AdmitRequest{Tokens: run(100, 4)})
+			return err
+		})
+		<-s.reached
+		cancel()
+		synctest.Wait()
+		close(s.released)
+		require.NoError(t, <-answered)
+		_, err := r.Tables(context.Background(), a.Sequence)
+		assert.NoError(t, err)
+		r.close()
+	})
+}
+
+func TestAContextThatHasEndedStartsNothing(t *testing.T) {
+	r := newRig(t, setup{})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := r.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 4)})
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorIs(t, r.Check(ctx), context.Canceled)
+	stats, err := r.Stats(context.Background())
+	require.NoError(t, err)
+	assert.Zero(t, stats.Sequences)
+	assert.EqualValues(t, 1, stats.Rounds)
+	r.close()
+}
+
+// Over the bound calls enter in the order in which they came.
+func TestTheGateLetsCallsInInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t, actors.WithMaxInFlight(1))
+		stall, first := r.work()
+		var mu sync.Mutex
+		var order []int
+		var all []chan error
+		for i := range 5 {
+			all = append(all, later(func() error {
+				err := r.lookup(context.Background())
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				return err
+			}))
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		assert.ErrorIs(t, r.lookup(ctx), context.DeadlineExceeded, "at the gate a call heeds its context too")
+		cancel()
+		close(stall.released)
+		require.NoError(t, <-first)
+		for _, answered := range all {
+			require.NoError(t, <-answered)
+		}
+		assert.Equal(t, []int{0, 1, 2, 3, 4}, order)
+		r.close()
+	})
+}
+
+// A place that comes free in the moment in which its call gives up is passed on.
+func TestTheGateLosesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t, actors.WithMaxInFlight(2))
+		for range 50 {
+			ctx, cancel := context.WithCancel(context.Background())
+			var all []chan error
+			for range 6 {
+				all = append(all, later(func() error { return r.lookup(ctx) }))
+			}
+			all = append(all, later(func() error { return r.lookup(context.Background()) }))
+			cancel()
+			for _, answered := range all {
+				if err := <-answered; err != nil {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+			}
+		}
+		assert.NoError(t, r.lookup(context.Background()))
+		r.close()
+	})
+}
+
+func TestABusyEngineRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t, actors.WithMaxInFlight(2), actors.WithBusyRefusal())
+		stall, first := r.work()
+		second := later(func() error { return r.lookup(context.Background()) })
+		synctest.Wait()
+		err := r.lookup(context.Background())
+		assert.ErrorIs(t, err, messages.ErrBusy)
+		assert.EqualError(t, err, "2 calls are in flight")
+		close(stall.released)
+		require.NoError(t, <-first)
+		require.NoError(t, <-second)
+		assert.NoError(t, r.lookup(context.Background()))
+		r.close()
+	})
+}
+
+func TestCloseServesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t)
+		stall, first := r.work()
+		waiting := later(func() error { return r.lookup(context.Background()) })
+		synctest.Wait()
+		leaked := 0
+		closed := later(func() (err error) {
+			leaked, err = r.Close(context.Background())
+			return err
+		})
+		synctest.Wait()
+		assert.ErrorIs(t, r.lookup(context.Background()), messages.ErrClosed, "too late")
+		again := later(func() error {
+			n, err := r.Close(context.Background())
+			assert.Equal(t, 1, n)
+			return err
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := r.Close(ctx)
+		assert.ErrorIs(t, err, context.DeadlineExceeded, "a second Close waits for the first")
+		close(stall.released)
+		require.NoError(t, <-first)
+		require.NoError(t, <-waiting)
+		require.NoError(t, <-closed)
+		require.NoError(t, <-again)
+		assert.Equal(t, 1, leaked, "the page of the one that runs")
+		r.ended()
+	})
+}
+
+// Those that wait at the gate have not been accepted.
+func TestCloseRefusesWhatWaitsAtTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t, actors.WithMaxInFlight(1))
+		stall, first := r.work()
+		atTheGate := later(func() error { return r.lookup(context.Background()) })
+		synctest.Wait()
+		closed := later(func() error {
+			_, err := r.Close(context.Background())
+			return err
+		})
+		synctest.Wait()
+		close(stall.released)
+		require.NoError(t, <-first)
+		assert.ErrorIs(t, <-atTheGate, messages.ErrClosed)
+		require.NoError(t, <-closed)
+		r.ended()
+	})
+}
+
+func TestACloseThatMayNotWaitAbortsTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t)
+		stall, first := r.work()
+		waiting := later(func() error { return r.lookup(context.Background()) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		closed := later(func() error {
+			_, err := r.Close(ctx)
+			return err
+		})
+		time.Sleep(2 * time.Second)
+		close(stall.released)
+		assert.ErrorIs(t, <-closed, context.DeadlineExceeded)
+		for _, answered := range []chan error{first, waiting} {
+			if err := <-answered; err != nil {
+				assert.ErrorIs(t, err, messages.ErrClosed)
+			}
+		}
+		r.system.Shutdown()
+	})
+}
+
+func TestACallAfterCloseIsRefused(t *testing.T) {
+	r := newRig(t, setup{})
+	r.store(run(0, 9))
+	r.close()
+	ctx := context.Background()
+	calls := map[string]func() error{
+		"admit":      func() error { _, err := r.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 4)}); return err },
+		"commit":     func() error { _, err := r.Commit(ctx, nil); return err },
+		"append":     func() error { _, err := r.Append(ctx, nil); return err },
+		"release":    func() error { _, err := r.Release(ctx, nil); return err },
+		"rewind":     func() error { return r.Rewind(ctx, 1, 1) },
+		"fork":       func() error { _, err := r.Fork(ctx, 1, 1); return err },
+		"tables":     func() error { _, err := r.Tables(ctx, 1); return err },
+		"lookup":     func() error { return r.lookup(ctx) },
+		"pin":        func() error { _, err := r.Pin(ctx, messages.Prefix{Tokens: run(0, 4)}); return err },
+		"unpin":      func() error { return r.Unpin(ctx, 1) },
+		"invalidate": func() error { _, err := r.Invalidate(ctx, messages.Selector{Salt: "s"}); return err },
+		"prefetch":   func() error { _, err := r.Prefetch(ctx, messages.Prefix{Tokens: run(0, 4)}); return err },
+		"reset":      func() error { return r.Reset(ctx) },
+		"rebalance":  func() error { _, err := r.Rebalance(ctx, nil); return err },
+		"stats":      func() error { _, err := r.Stats(ctx); return err },
+		"events":     func() error { _, err := r.Events(ctx); return err },
+		"snapshot":   func() error { _, err := r.Snapshot(ctx); return err },
+		"contents":   func() error { _, err := r.Contents(ctx); return err },
+		"check":      func() error { return r.Check(ctx) },
+		"submit":     func() error { return r.Submit(&messages.ReadStats{}, func(error) {}) },
+	}
+	for name, call := range calls {
+		assert.ErrorIs(t, call(), messages.ErrClosed, name)
+	}
+	leaked, err := r.Close(ctx)
+	assert.NoError(t, err)
+	assert.Zero(t, leaked)
+}
+
+// Calls that race with Close are served or refused, never left.
+func TestCallsThatRaceWithClose(t *testing.T) {
+	for range 200 {
+		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+		var hosts sync.WaitGroup
+		for i := range 8 {
+			hosts.Go(func() {
+				for {
+					_, err := r.Lookup(context.Background(), messages.Prefix{Tokens: run(i, 9)})
+					if i%4 == 0 && err == nil {
+						_, err = r.Rebalance(context.Background(), nil)
+					}
+					if err != nil {
+						assert.ErrorIs(t, err, messages.ErrClosed)
+						return
+					}
+				}
+			})
+		}
+		_, err := r.Close(context.Background())
+		assert.NoError(t, err)
+		hosts.Wait()
+		r.ended()
+	}
+}
+
+// Submit calls back once, whatever happens.
+func TestSubmitAnswersOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := busyRig(t, actors.WithMaxInFlight(3))
+		stall, first := r.work()
+		answers := make(chan error, 9)
+		for range 2 {
+			require.NoError(t, r.Submit(&messages.ReadStats{}, func(err error) { answers <- err }))
+		}
+		assert.ErrorIs(t, r.Submit(&messages.ReadStats{}, func(err error) { answers <- err }), messages.ErrBusy)
+		close(stall.released)
+		require.NoError(t, <-first)
+		require.NoError(t, <-answers)
+		require.NoError(t, <-answers)
+		r.close()
+		assert.Empty(t, answers)
+	})
+}
+
+// With the default clock durations are those of the wall.
+func TestRetentionRunsByTheDefaultClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{change: func(c *windows.Config) { c.EventBufferMaxSize = 100 }})
+		ctx := context.Background()
+		a, err := r.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 8), Retention: &messages.Retention{
+			Ranges: []messages.RetentionRange{{Start: 0, End: messages.EndOfPrompt, Priority: 80, Duration: time.Minute}},
+		}})
+		require.NoError(t, err)
+		_, err = r.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 8}})
+		require.NoError(t, err)
+		_, err = r.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence}})
+		require.NoError(t, err)
+		time.Sleep(time.Minute - time.Nanosecond)
+		assert.Empty(t, priorities(t, r))
+		time.Sleep(time.Nanosecond)
+		assert.Equal(t, [][2]messages.Priority{{80, 35}, {80, 35}}, priorities(t, r))
+		r.close()
+	})
+}
+
+// priorities lists the changes of priority since the last call. Timers act
+// with a request, so there is one before.
+func priorities(t *testing.T, r *rig) (changes [][2]messages.Priority) {
+	require.NoError(t, r.lookup(context.Background()))
+	batch, err := r.Events(context.Background())
+	require.NoError(t, err)
+	for _, e := range batch.Events {
+		if e.Type == messages.EventUpdated && !e.TierChanged {
+			changes = append(changes, [2]messages.Priority{e.OldPriority, e.NewPriority})
+		}
+	}
+	return changes
+}
+
+// Every refusal of the facade is a *messages.Refusal, for errors.Is and As.
+func TestRefusalsAreRefusals(t *testing.T) {
+	r := newRig(t, setup{})
+	_, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 100)})
+	var refusal *messages.Refusal
+	require.True(t, errors.As(err, &refusal))
+	assert.Equal(t, messages.Refusal{
+		Code: messages.OutOfPages, Message: "pool wfullh1 needs 25 pages, 8 available", Pool: "wfullh1", Need: 25, Available: 8,
+	}, *refusal)
+	assert.ErrorIs(t, r.Rewind(context.Background(), 77, 1), messages.ErrUnknownSequence)
+	assert.ErrorIs(t, r.Unpin(context.Background(), 77), messages.ErrUnknownPin)
+	r.close()
+}

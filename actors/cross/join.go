@@ -1,0 +1,261 @@
+package cross
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Port carries requests to the two sides. Each is answered once, through
+// Answered, before the next is sent; callers are told as by a coordinator.
+type Port interface {
+	Decoder(request any)
+	Encoder(request any)
+	Begin(sender any) bool
+	Reply(request, sender any)
+	Abort(request, sender any, cause error)
+}
+
+// Join is the state of the actor that joins the two sides.
+type Join struct {
+	config  coordinator.Config // what both sides together accept
+	pool    messages.PoolInfo  // the cross pool; its ID is the number of the others
+	port    Port
+	line    []queued
+	round   queued
+	next    func(*Join, error) // the stage after the answer
+	serving bool               // a stage is running: an answer that comes now waits for its end
+	done    []error            // answers that came while one was running
+
+	partners  map[messages.SequenceID]partner
+	admitting admitting
+	release   messages.Release // of the cross side
+	retried   bool
+}
+
+// partner is the cross side of one sequence of the decoder.
+type partner struct {
+	sequence messages.SequenceID
+	tokens   int  // of the padded input
+	reused   int  // decoder tokens that nobody had to compute
+	computed bool // the cross KV has been committed
+}
+
+// queued is a request that waits, as the coordinator has them.
+type queued struct{ request, sender any }
+
+// New makes a join without sequences.
+func New(config coordinator.Config, pool messages.PoolInfo, port Port) *Join {
+	return &Join{config: config, pool: pool, port: port, partners: map[messages.SequenceID]partner{}}
+}
+
+// Submit queues a request and serves it if nothing else is under way.
+func (j *Join) Submit(request, sender any) {
+	j.line = append(j.line, queued{request, sender})
+	j.run()
+}
+
+// Answered goes on when a side has answered, or could not: err says why. It may
+// be called before the Port's method that sent the request has returned.
+func (j *Join) Answered(err error) {
+	j.done = append(j.done, err)
+	j.run()
+}
+
+// Stop answers everything that waits with the cause.
+func (j *Join) Stop(cause error) {
+	if j.round.request != nil {
+		j.abort(cause)
+	}
+	for _, q := range j.line {
+		j.port.Abort(q.request, q.sender, cause)
+	}
+	j.line, j.next = nil, nil
+}
+
+// run serves until an answer is needed or nothing is left to do.
+func (j *Join) run() {
+	if j.serving {
+		return
+	}
+	j.serving = true
+	for j.step() {
+	}
+	j.serving = false
+}
+
+// step runs one stage; false if there is none to run.
+func (j *Join) step() bool {
+	if stage := j.next; stage != nil {
+		if len(j.done) == 0 {
+			return false
+		}
+		err := j.done[0]
+		j.done, j.next = j.done[:0], nil
+		stage(j, err)
+		return true
+	}
+	j.done = j.done[:0] // an answer that comes twice is nobody's
+	if len(j.line) == 0 {
+		return false
+	}
+	q := j.line[0]
+	j.line = slices.Delete(j.line, 0, 1)
+	if j.port.Begin(q.sender) {
+		j.round = q
+		j.dispatch()
+	}
+	return true
+}
+
+// dispatch starts the first stage of the request.
+func (j *Join) dispatch() {
+	switch r := j.round.request.(type) {
+	case *messages.Admit:
+		j.admit(r)
+	case *messages.Commit:
+		j.toDecoder(r, (*Join).committed)
+	case *messages.Append:
+		j.toDecoder(r, (*Join).appended)
+	case *messages.Release:
+		j.toDecoder(r, (*Join).released)
+	case *messages.Fork:
+		j.toDecoder(r, (*Join).forked)
+	case *messages.ReadTables:
+		j.toDecoder(r, (*Join).tablesRead)
+	case *messages.Rehearse:
+		r.Err = messages.Refuse(messages.NotSupported, "an encoder-decoder model rehearses nothing")
+		j.reply()
+	default:
+		j.dispatchStored(r)
+	}
+}
+
+// dispatchStored starts requests about what is stored, or about the engine.
+func (j *Join) dispatchStored(request any) {
+	switch r := request.(type) {
+	case *messages.Lookup:
+		j.lookup(r)
+	case *messages.PinPrefix:
+		j.pin(r)
+	case *messages.UnpinPrefix:
+		j.unpin(r)
+	case *messages.Prefetch:
+		j.prefetch(r)
+	case *messages.Invalidate:
+		j.invalidate(r)
+	case *messages.Reset:
+		j.reset(r)
+	case *messages.Rebalance:
+		j.rebalance(r)
+	case *messages.ReadStats:
+		j.readStats(r)
+	case *messages.ReadContents:
+		j.readContents(r)
+	case *messages.Check:
+		j.check(r)
+	case *messages.Close:
+		j.close(r)
+	default: // rewind, events, snapshot, scales
+		j.toDecoder(r, (*Join).passed)
+	}
+}
+
+// toDecoder and toEncoder send a request to one side; then is the stage after.
+func (j *Join) toDecoder(request any, then func(*Join, error)) {
+	j.next = then
+	j.port.Decoder(request)
+}
+
+func (j *Join) toEncoder(request any, then func(*Join, error)) {
+	j.next = then
+	j.port.Encoder(request)
+}
+
+// both sends a request to each side, one after the other. If one could not be
+// served, the round is aborted.
+func (j *Join) both(decoder, encoder any, then func(*Join)) {
+	j.toDecoder(decoder, func(j *Join, err error) {
+		if err != nil {
+			j.abort(err)
+			return
+		}
+		j.toEncoder(encoder, served(then))
+	})
+}
+
+// served is a stage that runs only if the request before it was served.
+func served(then func(*Join)) func(*Join, error) {
+	return func(j *Join, err error) {
+		if err != nil {
+			j.abort(err)
+			return
+		}
+		then(j)
+	}
+}
+
+// passed ends a round that one side has served alone.
+func (j *Join) passed(err error) {
+	if err != nil {
+		j.abort(err)
+		return
+	}
+	j.reply()
+}
+
+// reply ends the round.
+func (j *Join) reply() {
+	q := j.round
+	j.round = queued{}
+	j.port.Reply(q.request, q.sender)
+}
+
+// abort ends a round that could not be served.
+func (j *Join) abort(cause error) {
+	q := j.round
+	j.round = queued{}
+	j.port.Abort(q.request, q.sender, cause)
+}
+
+// partnerOf gives the cross side of a sequence that the decoder knows.
+func (j *Join) partnerOf(s messages.SequenceID) partner {
+	p, ok := j.partners[s]
+	if !ok {
+		panic(fmt.Sprintf("cross: sequence %v has no cross side", s))
+	}
+	return p
+}
+
+// Check verifies that no two sequences have the same cross side.
+func (j *Join) Check() error {
+	var problems []error
+	owners := map[messages.SequenceID]messages.SequenceID{}
+	for _, s := range slices.Sorted(maps.Keys(j.partners)) {
+		p := j.partners[s]
+		if other, taken := owners[p.sequence]; taken {
+			problems = append(problems, fmt.Errorf("cross: sequences %v and %v have the same cross side %v", other, s, p.sequence))
+		}
+		owners[p.sequence] = s
+	}
+	return errors.Join(problems...)
+}
+
+// String draws the sequences with their cross sides.
+func (j *Join) String() string {
+	var w strings.Builder
+	for _, s := range slices.Sorted(maps.Keys(j.partners)) {
+		p := j.partners[s]
+		fmt.Fprintf(&w, "%v cross %v of %d tokens", s, p.sequence, p.tokens)
+		if p.computed {
+			w.WriteString(" computed")
+		}
+		w.WriteByte('\n')
+	}
+	return w.String()
+}

@@ -1,0 +1,210 @@
+package readme
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// block is a fenced block of a page.
+type block struct {
+	page, language string
+	lines          []string
+}
+
+// pages are the files that this package holds.
+func pages(t *testing.T) []string {
+	list := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/adr/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		for _, name := range found {
+			page, err := filepath.Rel(root, name)
+			require.NoError(t, err)
+			list = append(list, page)
+		}
+	}
+	require.Greater(t, len(list), 8)
+	return list
+}
+
+// read splits a page into its blocks and the text between them.
+func read(t *testing.T, page string) (text []string, blocks []block) {
+	file, err := os.Open(filepath.Join(root, page))
+	require.NoError(t, err)
+	defer file.Close()
+	var open *block
+	scanner := bufio.NewScanner(file)
+	for scanner.Scan() {
+		line := scanner.Text()
+		language, fence := strings.CutPrefix(line, "```")
+		switch {
+		case fence && open == nil:
+			open = &block{page: page, language: language}
+		case fence:
+			blocks = append(blocks, *open)
+			open = nil
+		case open != nil:
+			open.lines = append(open.lines, line)
+		default:
+			text = append(text, line)
+		}
+	}
+	require.NoError(t, scanner.Err())
+	require.Nil(t, open, "%s: a block has no end", page)
+	return text, blocks
+}
+
+func blocksOf(t *testing.T, language string) []block {
+	var list []block
+	for _, page := range pages(t) {
+		_, blocks := read(t, page)
+		for _, b := range blocks {
+			if b.language == language {
+				list = append(list, b)
+			}
+		}
+	}
+	require.NotEmpty(t, list)
+	return list
+}
+
+// trimmed are the lines without indentation and without empty ones.
+func trimmed(lines []string) string {
+	var kept []string
+	for _, line := range lines {
+		if line = strings.TrimSpace(line); line != "" {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// program splits a block that is a whole program into its imports and the body
+// of main; other blocks are all body.
+func program(b block) (imports []string, body string) {
+	if b.lines[0] != "package main" {
+		return nil, trimmed(b.lines)
+	}
+	var inside []string
+	in := ""
+	for _, line := range b.lines {
+		switch {
+		case line == "import (" || line == "func main() {":
+			in = line
+		case line == ")" || line == "}":
+			in = ""
+		case in == "import (" && line != "":
+			imports = append(imports, line)
+		case in == "func main() {":
+			inside = append(inside, line)
+		}
+	}
+	return imports, trimmed(inside)
+}
+
+func TestGoBlocksArePartsOfTheExamples(t *testing.T) {
+	source, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	examples := trimmed(strings.Split(string(source), "\n"))
+	for _, b := range blocksOf(t, "go") {
+		imports, body := program(b)
+		assert.NotEmpty(t, body)
+		assert.Contains(t, examples, body, "%s: no example has these lines", b.page)
+		for _, line := range imports {
+			assert.Contains(t, examples, strings.TrimSpace(line), "%s: no example imports this", b.page)
+		}
+	}
+}
+
+// The README's program is an example as a whole, and prints what it says.
+func TestReadmeProgramIsTheExample(t *testing.T) {
+	source, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(source), "func Example() {\n")
+	require.True(t, found)
+	example, rest, found := strings.Cut(rest, "\t// Output:\n")
+	require.True(t, found)
+	output, _, _ := strings.Cut(rest, "}\n")
+
+	_, blocks := read(t, "README.md")
+	var got, printed string
+	for _, b := range blocks {
+		switch {
+		case b.language == "go":
+			_, got = program(b)
+		case b.language == "text" && printed == "":
+			printed = trimmed(b.lines)
+		}
+	}
+	assert.Equal(t, trimmed(strings.Split(example, "\n")), got)
+	assert.Equal(t, strings.ReplaceAll(trimmed(strings.Split(output, "\n")), "// ", ""), printed)
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// anchor is what GitHub makes of a heading.
+func anchor(heading string) string {
+	text := strings.ToLower(strings.TrimSpace(strings.TrimLeft(heading, "#")))
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case strings.ContainsRune("`,.:;()[]'’?!/", r):
+			return -1
+		}
+		return r
+	}, text)
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, page := range pages(t) {
+		text, _ := read(t, page)
+		for _, found := range link.FindAllStringSubmatch(strings.Join(text, "\n"), -1) {
+			target, heading, _ := strings.Cut(found[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			to := page
+			if target != "" {
+				to = filepath.Join(filepath.Dir(page), target)
+			}
+			if !assert.FileExists(t, filepath.Join(root, to), "%s links to %s", page, found[1]) || heading == "" {
+				continue
+			}
+			lines, _ := read(t, to)
+			var anchors []string
+			for _, line := range lines {
+				if strings.HasPrefix(line, "#") {
+					anchors = append(anchors, anchor(line))
+				}
+			}
+			assert.Contains(t, anchors, heading, "%s links to %s", page, found[1])
+		}
+	}
+}
+
+var quoted = regexp.MustCompile("`([a-z]+(?:/[a-z_]+)*/[a-z_]+(?:\\.go)?)`")
+
+// A path in quotes that begins with a folder of the repository exists.
+func TestPathsExist(t *testing.T) {
+	for _, page := range pages(t) {
+		text, _ := read(t, page)
+		for _, found := range quoted.FindAllStringSubmatch(strings.Join(text, "\n"), -1) {
+			top, _, _ := strings.Cut(found[1], "/")
+			if _, err := os.Stat(filepath.Join(root, top)); err != nil {
+				continue // `testdata/scripts`, `math/rand`
+			}
+			_, err := os.Stat(filepath.Join(root, found[1]))
+			assert.NoError(t, err, "%s names %s", page, found[1])
+		}
+	}
+}
