@@ -32,7 +32,7 @@ type Engine struct {
 
 	coordinator *mailbox.Mailbox
 	validate    coordinator.Config
-	skipWait    string // for tests of hazard checkers
+	skipWait    string                              // for tests of hazard checkers
 	pools       []messages.PoolInfo                 // as they were at the start
 	resized     atomic.Pointer[[]messages.PoolInfo] // nil: never
 	lanes       *lanes

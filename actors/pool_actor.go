@@ -22,7 +22,7 @@ type poolActor struct {
 func (a *poolActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *messages.PoolWork:
-		a.fuse.burn("pool " + a.core.Name())
+		a.fuse.burn("pool")
 		a.core.Do(m)
 	case *messages.ResizePool:
 		resizePool(a.core, m)

@@ -1,0 +1,30 @@
+// Package hazards holds the proofs of the engine's data plane; it is tests
+// alone, there is nothing to import. Everything runs through the whole engine:
+// actors, the simulated device with real bytes, and the hazard checker around it.
+//
+// # Waits
+//
+// The engine orders copies and the host's kernels by waits, each for a reason
+// that offloader.WaitNames names. One workload (see host) makes every reason
+// matter: pages are evicted to host memory and come back, prompts are reused in
+// part from both tiers, forks are copied on write, windows pass, sequences are
+// let go while their kernels run, and the hosts have several streams. Then
+//
+//	all waits there    the checker is silent, every byte is right
+//	any one left out   the checker reports, for each name
+//
+// The second half is what makes the first one worth anything: a checker that
+// sees nothing would pass it, too. It also shows that no wait is idle.
+//
+// # Faults
+//
+// Copies that the device refuses, streams that stall, a device that is lost,
+// memory that is not there: each has a row in a table of what the engine must
+// answer then, and of what must be right afterwards.
+//
+// # Ahead of demand
+//
+// Offloading ahead changes when bytes move and nothing else: the same workload
+// with and without it has the same answers, events and counters, but for those
+// of bytes and waiting.
+package hazards

@@ -1,0 +1,77 @@
+package hazards
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// crowded has two limited windows and full attention, in memory that is short
+// in both tiers.
+func crowded(seed uint64, options ...actors.Option) setup {
+	return setup{
+		windows: []int{maxLen, 12, 24}, pages: windows.Counts{Primary: 40, Secondary: 24}, streams: 3,
+		seed: int64(seed), options: options,
+	}
+}
+
+const (
+	seeds    = 4   // of lives
+	lifetime = 400 // things that a guest does
+)
+
+// life lets a guest live in a world and says all that was wrong.
+func life(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did messages.PoolCounters) {
+	w := newWorld(t, crowded(seed, options...))
+	g := newGuest(w, seed)
+	g.live(lifetime)
+	problems = w.wrong(g.running...)
+	g.leaveAll()
+	problems = append(problems, w.wrong()...)
+	hazards, did = w.device.Count(), w.stats()
+	w.close()
+	return problems, hazards, did
+}
+
+func TestAllWaits(t *testing.T) {
+	var all messages.PoolCounters
+	for seed := range uint64(seeds) {
+		problems, _, did := life(t, seed)
+		require.Empty(t, problems, "seed %d", seed)
+		all.Offloaded += did.Offloaded
+		all.Onboarded += did.Onboarded
+		all.ReusedPartial += did.ReusedPartial
+		all.Dropped += did.Dropped
+		all.AheadPages += did.AheadPages
+	}
+	// The workload does what it is for.
+	assert.NotZero(t, all.Offloaded)
+	assert.NotZero(t, all.Onboarded)
+	assert.NotZero(t, all.ReusedPartial)
+	assert.NotZero(t, all.Dropped)
+	t.Logf("offloaded %d, ahead %d, onboarded %d, in part %d, dropped %d", all.Offloaded, all.AheadPages, all.Onboarded, all.ReusedPartial, all.Dropped)
+}
+
+// Each wait that is left out is seen, whichever the schedule of the device.
+func TestEveryWaitIsNeeded(t *testing.T) {
+	for _, name := range offloader.WaitNames() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			total := 0
+			for seed := range uint64(seeds) {
+				_, hazards, _ := life(t, seed, actors.WithoutWait(name))
+				total += hazards
+				if total > 0 {
+					break
+				}
+			}
+			assert.NotZero(t, total, "the checker saw nothing")
+		})
+	}
+}
