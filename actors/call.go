@@ -72,6 +72,11 @@ func (c *call) Abort(err error) {
 	if errors.Is(err, mailbox.ErrPanicked) {
 		return
 	}
+	c.abandon(err)
+}
+
+// abandon answers a call with an error if it has no answer yet.
+func (c *call) abandon(err error) {
 	if c.stage.Load() == callCancelled || c.done == nil && c.answer.Load() == answerFinished {
 		return
 	}

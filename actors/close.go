@@ -36,7 +36,7 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	}
 	e.leaked = r.LeakedPages
 	e.stop()
-	if closing := e.lanes.close(ctx); err == nil {
+	if closing := e.giveBack(ctx); err == nil {
 		err = closing
 	}
 	close(e.closed)
@@ -59,8 +59,12 @@ var _ actor.SupervisorStrategy = (*family)(nil)
 
 // Inject makes an actor panic at its next message, as a bug in it would: it is
 // how hosts and tests try out recovery. Actors are coordinator, tree, offloader
-// and pool:NAME.
+// and pool:NAME; with an encoder–decoder model also cross:NAME, the same for the
+// cross pool.
 func (e *Engine) Inject(name string) error {
+	if e.joint != nil {
+		return e.joint.inject(name)
+	}
 	f, ok := e.family.shells[name]
 	if !ok {
 		return messages.Refuse(messages.BadRequest, "no actor %q: there are coordinator, tree, offloader and pool:NAME", name)

@@ -16,8 +16,9 @@ type Config struct {
 	Model windows.Model
 	// Cache starts from windows.DefaultConfig.
 	Cache windows.Config
-	// Pages are the exact page counts of each pool, by PoolID; nil splits the
-	// device's free memory and Cache.HostCacheSize as Cache says.
+	// Pages are the exact page counts of each pool, by PoolID, the cross pool
+	// last; nil splits the device's free memory and Cache.HostCacheSize as Cache
+	// says.
 	Pages []windows.Counts
 	// Device holds the pages. It outlives the engine.
 	Device gpu.Device
@@ -34,6 +35,9 @@ func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 	pools, err := windows.Pools(c.Model, c.Cache)
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.Model.Encodes() {
+		return c.resolveJoint(pools)
 	}
 	if c.Pages != nil {
 		return pools, c.Pages, validatePages(pools, c.Pages)

@@ -76,11 +76,10 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 		if m.Answers() == a.core.Epoch() {
 			a.core.Answered()
 		}
-	case *messages.Admit, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
-		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
-		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents,
-		*messages.ReadSnapshot, *messages.ReadContents, *messages.Check:
-		a.core.Submit(m, ctx.Sender())
+	default:
+		if hostRequest(m) {
+			a.core.Submit(m, ctx.Sender())
+		}
 	}
 }
 
@@ -150,9 +149,13 @@ type forward struct {
 	port            *port
 }
 
-// Abort answers the caller when the events actor is gone.
+// Abort answers the caller when the events actor is gone or has panicked: the
+// coordinator has given the request away, so no recovery sees to it.
 func (f *forward) Abort(err error) {
-	if c, ok := f.sender.(*call); ok {
-		c.Abort(err)
+	switch to := f.sender.(type) {
+	case *call:
+		to.abandon(err)
+	case *actor.PID:
+		f.port.Abort(f.request, to, err)
 	}
 }

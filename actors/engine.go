@@ -47,6 +47,7 @@ type Engine struct {
 	leaked  int
 	failed  atomic.Pointer[error]
 	family  *family
+	joint   *joint // of an encoder–decoder model, in place of lanes and family
 }
 
 // engines numbers the engines of a process, for the names of their actors.
@@ -64,17 +65,25 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err != nil {
 		return nil, err
 	}
-	lanes, err := openLanes(config.Device, pools, counts)
+	if config.Model.Encodes() {
+		return spawnJoint(parent, config, pools, counts, o)
+	}
+	return spawnOne(parent, config, coordinatorConfig(&config, pools, counts), o)
+}
+
+// spawnOne starts an engine with one coordinator.
+func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Config, o options) (*Engine, error) {
+	lanes, err := openLanes(config.Device, known.Pools, known.Counts)
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
 		config: config, system: parent.ActorSystem(), lanes: lanes, worker: mailbox.NewWorker(),
 		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
-		validate: coordinatorConfig(&config, pools, counts), skipWait: o.skipWait,
+		validate: known, skipWait: o.skipWait,
 	}
-	for i, p := range pools {
-		e.pools = append(e.pools, p.Describe(counts[i]))
+	for i, p := range known.Pools {
+		e.pools = append(e.pools, p.Describe(known.Counts[i]))
 	}
 	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
 	if err := e.spawn(parent, o); err != nil {
@@ -90,6 +99,7 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
 		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools),
+		Scales: coordinator.Scaled(pools),
 	}
 }
 
@@ -189,7 +199,12 @@ func (e *Engine) Pools() []messages.PoolInfo {
 
 // DevicePools are the device's handles of the pools, by PoolID: with a page
 // number from a table they name the memory of the page.
-func (e *Engine) DevicePools() []gpu.Pool { return append([]gpu.Pool(nil), e.lanes.pools...) }
+func (e *Engine) DevicePools() []gpu.Pool {
+	if e.joint != nil {
+		return append(e.joint.decoder.DevicePools(), e.joint.encoder.DevicePools()...)
+	}
+	return slices.Clone(e.lanes.pools)
+}
 
 // Do serves one request record of package messages (a pointer) and returns when
 // it is answered. It allocates nothing. Err of the record is the refusal of the

@@ -230,12 +230,13 @@ func (c *Coordinator) pinPages() {
 		}
 	}
 	r.Pinned = messages.Pinned{Pin: c.pins.open(blocks), Tokens: m.Blocks * c.TokensPerBlock}
+	c.endItem() // a recovery answers what is settled and looks no further
 	c.settled = true
-	c.after = (*Coordinator).pinned
+	c.after = (*Coordinator).reply
 	c.sendEffects()
 }
 
-// pinned answers.
+// pinned ends the sequence of a prefetch and answers.
 func (c *Coordinator) pinned() {
 	c.endItem()
 	c.reply()

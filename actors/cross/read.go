@@ -68,10 +68,8 @@ func (j *Join) check(r *messages.Check) {
 		decoder, encoder := &messages.ReadStats{}, &messages.ReadStats{}
 		j.both(decoder, encoder, func(j *Join) {
 			problems := []error{r.Err, other.Err, j.Check()}
-			for side, n := range map[string]int{"decoder": decoder.Stats.Sequences, "cross": encoder.Stats.Sequences} {
-				if n != len(j.partners) {
-					problems = append(problems, fmt.Errorf("cross: %d sequences run on the %s side, %d are joined", n, side, len(j.partners)))
-				}
+			if d, e, n := decoder.Stats.Sequences, encoder.Stats.Sequences, len(j.partners); d != n || e != n {
+				problems = append(problems, fmt.Errorf("cross: %d sequences run on the decoder's side, %d on the cross side, %d are joined", d, e, n))
 			}
 			r.Err = errors.Join(problems...)
 			j.reply()

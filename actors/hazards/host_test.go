@@ -42,7 +42,7 @@ func newGuest(w *world, seed uint64) *guest {
 // live does n things.
 func (g *guest) live(n int) {
 	for range n {
-		switch d := g.dice.IntN(16); {
+		switch d := g.dice.IntN(17); {
 		case d < 5 && len(g.running) < guestRunning || len(g.running) == 0:
 			g.arrive()
 		case d < 6:
@@ -51,7 +51,9 @@ func (g *guest) live(n int) {
 			g.rewind()
 		case d < 8:
 			g.ask()
-		case d < 11:
+		case d < 9:
+			g.change()
+		case d < 12:
 			g.leave(g.dice.IntN(len(g.running)))
 		default:
 			g.decode(g.running[g.dice.IntN(len(g.running))])
@@ -170,6 +172,22 @@ func (g *guest) leave(i int) {
 	g.say("release", step.Discard, outcome(results, err))
 }
 
+// change is a client that goes away before its prompt is computed: what it
+// displaced comes back at once, into pages that are free.
+func (g *guest) change() {
+	g.next++
+	q, a, err := g.admit(text(g.next, 20+g.dice.IntN(40)))
+	if !g.say("admit", fmt.Sprint(a.Reuse, a.Tables), err) {
+		return
+	}
+	results, err := g.Release(context.Background(), []messages.ReleaseStep{{Sequence: q.id, Discard: true}})
+	g.say("discard", nil, outcome(results, err))
+	for range 2 {
+		n, err := g.Prefetch(context.Background(), messages.Prefix{Tokens: g.texts[g.dice.IntN(len(g.texts))]})
+		g.say("prefetch", n, err)
+	}
+}
+
 // ask is a request about what is stored.
 func (g *guest) ask() {
 	p := messages.Prefix{Tokens: g.texts[g.dice.IntN(len(g.texts))]}
@@ -185,4 +203,3 @@ func (g *guest) ask() {
 		g.say("invalidate", n, err)
 	}
 }
-

@@ -56,8 +56,12 @@ func (w *world) start(tokens []messages.Token) (*sequence, messages.Admitted, er
 	return q, a, w.compute(q, len(tokens))
 }
 
-// launch queues the kernel of the tokens up to n.
+// launch queues the kernel of the tokens up to n. Without any the sequence goes
+// on waiting for what it waits for.
 func (w *world) launch(q *sequence, n int) error {
+	if n <= q.computed {
+		return nil
+	}
 	tables, err := w.Tables(context.Background(), q.id)
 	if err != nil {
 		return err

@@ -65,9 +65,10 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 			t.Parallel()
 			total := 0
 			for seed := range uint64(seeds) {
-				_, hazards, _ := life(t, seed, actors.WithoutWait(name))
+				problems, hazards, _ := life(t, seed, actors.WithoutWait(name))
 				total += hazards
 				if total > 0 {
+					t.Logf("%d from seed %d on, the first: %s", hazards, seed, problems[0])
 					break
 				}
 			}

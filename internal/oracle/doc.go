@@ -77,7 +77,6 @@
 // Refusals:
 //   - A step for a sequence that an earlier step of the request names is
 //     bad_request if the earlier was valid, served or not.
-//   - Rewind asks for the token at the new computed count as the next token.
 //   - Fork before the prompt is computed is bad_request, fork and rewind with
 //     beams not_supported.
 //   - A range that begins beyond the prompt is clipped to nothing, not refused.

@@ -43,6 +43,9 @@ func (r *run) batch(t *rapid.T) {
 	var qs []messages.AdmitRequest
 	for range rapid.IntRange(2, 3).Draw(t, "requests") {
 		q := r.drawAdmit(t)
+		if len(qs) > 0 && rapid.IntRange(0, 2).Draw(t, "the same prompt") == 2 {
+			q.Namespace, q.Tokens, q.Multimodal = qs[0].Namespace, qs[0].Tokens, qs[0].Multimodal
+		}
 		r.remember(messages.Prefix{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal})
 		qs = append(qs, q)
 	}

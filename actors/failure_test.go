@@ -1,0 +1,275 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// fallible are the actors that Inject knows, of an engine with one pool.
+var fallible = []string{"coordinator", "tree", "offloader", "pool:wfullh1"}
+
+// hostedRig has more contents than device pages, so that every actor has work
+// in every admission.
+func hostedRig(t *testing.T, list ...actors.Option) *rig {
+	r := newRig(t, setup{pages: []windows.Counts{{Primary: 14, Secondary: 16}}}, list...)
+	for i := range 4 {
+		r.store(run(100*i, 16))
+	}
+	return r
+}
+
+// A call that an actor dies of is served once more; sequences go on, and what
+// was stored is found and right.
+func TestEveryActorMayFail(t *testing.T) {
+	for _, name := range fallible {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := hostedRig(t)
+				s, err := r.start(run(100, 9))
+				require.NoError(t, err)
+				require.NoError(t, r.Inject(name))
+				again, err := r.start(run(0, 13))
+				require.NoError(t, err)
+				require.NoError(t, r.decode(r.writer, s, 7))
+				stats, err := r.Stats(context.Background())
+				require.NoError(t, err)
+				assert.EqualValues(t, 1, stats.Restarts)
+				r.verify(s, again)
+				require.NoError(t, r.release(s))
+				require.NoError(t, r.release(again))
+				r.verify()
+				r.close()
+			})
+		})
+	}
+}
+
+// During each kind of request an actor may die; every call is answered.
+func TestAnActorMayFailInEveryRequest(t *testing.T) {
+	ctx := context.Background()
+	for _, name := range fallible {
+		for kind, call := range requestsOfAllKinds(ctx) {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := hostedRig(t)
+					s, err := r.start(run(500, 7))
+					require.NoError(t, err)
+					require.NoError(t, r.decode(r.writer, s, 1))
+					require.NoError(t, r.Inject(name))
+					if err := call(r, s); err != nil {
+						assert.ErrorIs(t, err, messages.ErrInternal, "its second try failed too")
+					}
+					// The fuse may not have burnt yet: it does in one of these.
+					other, err := r.start(run(200, 9))
+					require.NoError(t, err)
+					require.NoError(t, r.release(other))
+					r.sim.Drain()
+					require.NoError(t, r.Check(ctx))
+					r.verify()
+					r.close()
+				})
+			})
+		}
+	}
+}
+
+// requestsOfAllKinds leave the running sequence with the same tokens, or end it.
+func requestsOfAllKinds(ctx context.Context) map[string]func(*rig, *sequence) error {
+	prefix := messages.Prefix{Tokens: run(0, 16)}
+	return map[string]func(*rig, *sequence) error{
+		"admit batch": func(r *rig, _ *sequence) error {
+			_, err := r.AdmitBatch(ctx, []messages.AdmitRequest{{Tokens: run(0, 5)}, {Tokens: run(100, 6)}})
+			return err
+		},
+		"append":  func(r *rig, s *sequence) error { return r.decode(r.writer, s, 2) },
+		"rewind":  func(r *rig, s *sequence) error { return r.Rewind(ctx, s.id, 1) },
+		"release": func(r *rig, s *sequence) error { return r.release(s) },
+		"fork": func(r *rig, s *sequence) error {
+			forks, err := r.Fork(ctx, s.id, 2)
+			if err != nil {
+				return err
+			}
+			_, err = r.Append(ctx, []messages.AppendStep{{Sequence: forks[0], Tokens: run(9, 1)}, {Sequence: forks[1], Tokens: run(8, 3)}})
+			return err
+		},
+		"lookup": func(r *rig, _ *sequence) error { _, err := r.Lookup(ctx, prefix); return err },
+		"pin": func(r *rig, _ *sequence) error {
+			pinned, err := r.Pin(ctx, prefix)
+			if err != nil {
+				return err
+			}
+			// A pin that was lost with the tree is no longer known.
+			if err := r.Unpin(ctx, pinned.Pin); err != nil && !errors.Is(err, messages.ErrUnknownPin) {
+				return err
+			}
+			return nil
+		},
+		"prefetch":   func(r *rig, _ *sequence) error { _, err := r.Prefetch(ctx, prefix); return err },
+		"invalidate": func(r *rig, _ *sequence) error { _, err := r.Invalidate(ctx, messages.Selector{Prefix: &prefix}); return err },
+		"reset":      func(r *rig, _ *sequence) error { return r.Reset(ctx) },
+		"rebalance":  func(r *rig, _ *sequence) error { _, err := r.Rebalance(ctx, nil); return err },
+		"contents":   func(r *rig, _ *sequence) error { _, err := r.Contents(ctx); return err },
+		"snapshot":   func(r *rig, _ *sequence) error { _, err := r.Snapshot(ctx); return err },
+		"check":      func(r *rig, _ *sequence) error { return r.Check(ctx) },
+	}
+}
+
+// Calls that wait when an actor dies are served after the recovery.
+func TestCallsThatWaitOutliveAFailure(t *testing.T) {
+	for _, name := range fallible {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := hostedRig(t)
+				stall, first := r.work()
+				require.NoError(t, r.Inject(name))
+				var waiting []chan error
+				for i := range 5 {
+					waiting = append(waiting, later(func() error {
+						a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(1000*i, 3)})
+						if err == nil {
+							_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
+						}
+						return err
+					}))
+				}
+				synctest.Wait()
+				close(stall.released)
+				assert.NoError(t, <-first)
+				for _, answered := range waiting {
+					assert.NoError(t, <-answered)
+				}
+				r.verify()
+				r.close()
+			})
+		})
+	}
+}
+
+// Too many failures, and the engine has failed: visibly, and every call that
+// waits or comes later is answered.
+func TestTooManyFailuresEndTheEngine(t *testing.T) {
+	for _, name := range fallible {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := hostedRig(t, actors.WithRestartLimit(2, time.Minute))
+				for range 2 {
+					require.NoError(t, r.Inject(name))
+					r.store(run(700, 5))
+				}
+				stall, first := r.work()
+				require.NoError(t, r.Inject(name))
+				var waiting []chan error
+				for range 3 {
+					waiting = append(waiting, later(func() error {
+						_, err := r.start(run(900, 5))
+						return err
+					}))
+				}
+				synctest.Wait()
+				close(stall.released)
+				if err := <-first; err != nil { // it may have been done before
+					assert.ErrorIs(t, err, messages.ErrFailed)
+				}
+				for _, answered := range waiting {
+					err := <-answered
+					assert.ErrorIs(t, err, messages.ErrFailed)
+					assert.ErrorContains(t, err, name)
+				}
+				assert.ErrorIs(t, r.Check(context.Background()), messages.ErrFailed)
+				r.settle()
+				_, err := r.Close(context.Background())
+				assert.NoError(t, err)
+				r.ended()
+			})
+		})
+	}
+}
+
+// Failures that lie further back are forgiven.
+func TestFailuresAreForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := hostedRig(t, actors.WithRestartLimit(1, time.Minute))
+		for range 5 {
+			require.NoError(t, r.Inject("tree"))
+			r.store(run(700, 5))
+			time.Sleep(time.Minute)
+		}
+		r.verify()
+		r.close()
+	})
+}
+
+func TestInjectKnowsTheActors(t *testing.T) {
+	r := newRig(t, setup{})
+	assert.ErrorIs(t, r.Inject("pool:w9h9"), messages.ErrBadRequest)
+	r.close()
+}
+
+// A host's actor that stops takes the engine with it: what is still called is
+// answered, and Close gives the memory back.
+func TestAnEngineEndsWithItsParent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		system := newSystem()
+		spawned := make(chan *rig, 1)
+		parent := system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			if _, ok := ctx.Message().(*actor.Started); ok {
+				spawned <- newRig(t, setup{parent: ctx}, actors.WithName("engine"))
+			}
+		}))
+		r := <-spawned
+		assert.Contains(t, r.PID().Id, parent.Id+"/engine")
+		r.store(run(0, 9))
+		require.NoError(t, system.Root.StopFuture(parent).Wait())
+		err := r.lookup(context.Background())
+		var refusal *messages.Refusal
+		require.ErrorAs(t, err, &refusal)
+		assert.Contains(t, []messages.Code{messages.Internal, messages.Failed, messages.Closed}, refusal.Code)
+		r.settle()
+		_, _ = r.Close(context.Background())
+		r.ended()
+		system.Shutdown()
+	})
+}
+
+// A host that is an actor gets back what could not be served.
+func TestAnActorGetsBackWhatIsNotServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := hostedRig(t, actors.WithRestartLimit(0, time.Minute))
+		answers := make(chan string, 10)
+		request := &messages.Lookup{Prefix: messages.Prefix{Tokens: run(0, 9)}}
+		pid := r.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			switch m := ctx.Message().(type) {
+			case *actor.Started:
+				ctx.Request(r.PID(), request)
+			case *messages.Lookup:
+				answers <- fmt.Sprint("served ", m.Found.MatchedTokens)
+				if err := r.Inject("tree"); err != nil {
+					answers <- err.Error()
+				}
+				ctx.Request(r.PID(), request)
+			case *messages.Aborted:
+				assert.Same(t, request, m.Request)
+				answers <- "aborted"
+			}
+		}))
+		assert.Equal(t, "served 8", <-answers)
+		assert.Equal(t, "aborted", <-answers)
+		require.NoError(t, r.system.Root.StopFuture(pid).Wait())
+		r.settle()
+		_, err := r.Close(context.Background())
+		assert.NoError(t, err)
+		r.ended()
+	})
+}

@@ -1,0 +1,207 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// joint is the two engines that the one of an encoder–decoder model is made of
+// (see package cross). Each has all actors of an engine of its own and shares
+// nothing with the other but the device.
+type joint struct{ decoder, encoder *Engine }
+
+// spawnJoint starts both and the actor that joins them; the cross pool is the
+// last of the pools.
+func spawnJoint(parent actor.SpawnerContext, config Config, pools []windows.Pool, counts []windows.Counts, o options) (*Engine, error) {
+	if o.name == "" {
+		o.name = fmt.Sprintf("kvactor-%d", engines.Add(1))
+	}
+	e := &Engine{
+		config: config, system: parent.ActorSystem(), worker: mailbox.NewWorker(), joint: &joint{},
+		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
+		validate: coordinatorConfig(&config, pools, counts),
+	}
+	e.validate.EncoderMaxLen = config.Model.EncoderMaxLen
+	for i, p := range pools {
+		e.pools = append(e.pools, p.Describe(counts[i]))
+	}
+	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
+	if err := e.spawnJoint(parent, pools, counts, o); err != nil {
+		e.stop()
+		return nil, errors.Join(err, e.giveBack(context.Background()))
+	}
+	return e, nil
+}
+
+// spawnJoint starts the actors of a joint engine.
+func (e *Engine) spawnJoint(parent actor.SpawnerContext, pools []windows.Pool, counts []windows.Counts, o options) error {
+	last := len(pools) - 1
+	inner := o
+	inner.maxInFlight, inner.refuseBusy = math.MaxInt, false // the joint engine's gate is before them
+	inner.name = o.name + "-self"
+	config := e.config.decoder(counts[:last])
+	known := coordinatorConfig(&config, pools[:last], counts[:last])
+	for _, s := range coordinator.Scaled(pools[last:]) {
+		s.Cross = true
+		known.Scales = append(known.Scales, s)
+	}
+	var err error
+	if e.joint.decoder, err = spawnOne(parent, config, known, inner); err != nil {
+		return err
+	}
+	inner.name = o.name + "-cross"
+	config = e.config.encoder(counts[last:])
+	own := pools[last]
+	own.ID = 0
+	known = coordinatorConfig(&config, []windows.Pool{own}, counts[last:])
+	known.ReuseAll = true
+	if e.joint.encoder, err = spawnOne(parent, config, known, inner); err != nil {
+		return err
+	}
+	family := &joinFamily{engine: e, scheduler: o.scheduler, ready: make(chan error, 1)}
+	props := actor.PropsFromProducer(func() actor.Actor { return family },
+		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)
+	if e.pid, err = parent.SpawnNamed(props, o.name); err != nil {
+		return fmt.Errorf("actors: spawn of %s: %w", o.name, err)
+	}
+	return <-family.ready
+}
+
+// decoder is the configuration of the decoder's engine.
+func (c Config) decoder(counts []windows.Counts) Config {
+	c.Model.CrossLayers, c.Model.CrossKVHeads, c.Model.EncoderMaxLen = 0, 0, 0
+	c.Cache.CrossKVCacheFraction = 0
+	c.Pages = counts
+	return c
+}
+
+// encoder is the configuration of the cross attention's engine, whose prompts
+// are encoder inputs padded to whole blocks.
+func (c Config) encoder(counts []windows.Counts) Config {
+	tpb := c.Cache.TokensPerBlock
+	pool, _ := windows.CrossPool(c.Model, c.Cache)
+	c.Model = windows.Model{
+		Layers: len(pool.Layers), KVHeads: []int{pool.KVHeads}, HeadDim: pool.HeadDim, DType: pool.DType,
+		MaxSeqLen: (c.Model.EncoderMaxLen + tpb - 1) / tpb * tpb,
+	}
+	c.Cache.CrossKVCacheFraction = 0
+	c.Cache.MaxAttentionWindow, c.Cache.SinkTokenLength, c.Cache.PoolFractions, c.Cache.ExpectedSeqLen = nil, 0, nil, 0
+	c.Cache.EnablePartialReuse = false // there is nothing but whole blocks
+	c.Cache.EventBufferMaxSize = 0
+	c.Pages = counts
+	return c
+}
+
+// giveBack ends what the engine is made of, when its own actors have stopped.
+func (e *Engine) giveBack(ctx context.Context) error {
+	if e.joint == nil {
+		return e.lanes.close(ctx)
+	}
+	var problems []error
+	for _, inner := range []*Engine{e.joint.decoder, e.joint.encoder} {
+		if inner == nil {
+			continue
+		}
+		inner.closing.Store(true)
+		inner.stop()
+		problems = append(problems, inner.lanes.close(ctx))
+		close(inner.closed)
+	}
+	return errors.Join(problems...)
+}
+
+// inject lights the fuse of an actor of one of the two engines.
+func (j *joint) inject(name string) error {
+	if own, ok := strings.CutPrefix(name, "cross:"); ok {
+		return j.encoder.Inject(own)
+	}
+	return j.decoder.Inject(name)
+}
+
+// joinFamily is the parent of the actor that joins two engines, and its
+// supervisor. That actor's state cannot be rebuilt from what the two sides know
+// (which sequences belong together, nobody else knows), so if it panics the
+// engine has failed.
+type joinFamily struct {
+	engine    *Engine
+	scheduler *mailbox.Scheduler
+	ready     chan error
+}
+
+var _ actor.SupervisorStrategy = (*joinFamily)(nil)
+
+// Receive starts the child.
+func (f *joinFamily) Receive(ctx actor.Context) {
+	if _, started := ctx.Message().(*actor.Started); started {
+		f.ready <- f.start(ctx)
+	}
+}
+
+func (f *joinFamily) start(ctx actor.Context) error {
+	e := f.engine
+	a := newJoinActor(e)
+	props := mailbox.Inline(e.worker)
+	if f.scheduler != nil {
+		props = mailbox.Queued(f.scheduler)
+	}
+	pid, err := ctx.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }, props...), "join")
+	if err != nil {
+		return fmt.Errorf("actors: spawn of join: %w", err)
+	}
+	e.front, e.coordinator = pid, mailbox.Of(e.system, pid)
+	a.port.self = e.coordinator
+	return nil
+}
+
+// HandleFailure makes the engine fail.
+func (f *joinFamily) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+	f.engine.fail(fmt.Errorf("join panicked: %v", reason))
+	supervisor.StopChildren(child)
+}
+
+// resolveJoint adds the cross pool to what the configuration says of the others.
+func (c *Config) resolveJoint(pools []windows.Pool) ([]windows.Pool, []windows.Counts, error) {
+	cross, _ := windows.CrossPool(c.Model, c.Cache)
+	all := append(pools, cross)
+	if c.Pages != nil {
+		return all, c.Pages, validatePages(all, c.Pages)
+	}
+	memory, err := c.Device.Memory()
+	if err != nil {
+		return nil, nil, err
+	}
+	budget := windows.Budget{DeviceBytes: memory.Free, HostBytes: c.Cache.HostCacheSize}
+	counts, err := windows.Split(pools, c.Model, c.Cache, budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	own, err := windows.SplitCross(c.Model, c.Cache, budget)
+	return all, append(counts, own), err
+}
+
+// SetScales sets what keys and values of layers with 8-bit elements were
+// divided by, all or none. Scales that nobody has set are 1. It touches no page:
+// set scales before the first admission, or after a Reset, since what is cached
+// was quantised with those before.
+func (e *Engine) SetScales(ctx context.Context, scales []messages.LayerScale) error {
+	m := &messages.WriteScales{Scales: scales}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// Scales reads the scales of all layers with 8-bit elements: of self attention
+// by layer, then of cross attention by layer.
+func (e *Engine) Scales(ctx context.Context) ([]messages.LayerScale, error) {
+	m := &messages.ReadScales{}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Scales, err
+}
