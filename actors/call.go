@@ -14,7 +14,14 @@ import (
 // The engine owns the request from begun to finished.
 //
 //	queued ──▶ begun ──▶ finished
-//	   └─────▶ cancelled: the caller's context ended first; nothing has begun
+//	   │        │  ▲        ▲
+//	   │        ▼  │        │ the engine ends
+//	   │       parked ──────┘
+//	   └─────▶ cancelled ◀── parked, or leaving when it would be parked: the
+//	           caller's context ended, and nothing has been changed
+//
+// A caller whose context ends while its request is served is leaving: it waits
+// for the answer, or to hear that the request would have to wait for pages.
 type call struct {
 	request any
 	engine  *Engine
@@ -29,6 +36,8 @@ const (
 	callQueued uint32 = iota
 	callBegun
 	callCancelled
+	callParked
+	callLeaving
 )
 
 const (
@@ -52,7 +61,26 @@ func newCall(e *Engine, request any) *call {
 
 // begin tells the caller that its request is being served; false if the caller
 // has gone.
-func (c *call) begin() bool { return c.stage.CompareAndSwap(callQueued, callBegun) }
+func (c *call) begin() bool {
+	return c.stage.CompareAndSwap(callQueued, callBegun) || c.stage.CompareAndSwap(callParked, callBegun)
+}
+
+// park tells the caller that its request waits for pages; false if the caller
+// is leaving, which it is told then.
+func (c *call) park() bool {
+	if c.stage.CompareAndSwap(callBegun, callParked) {
+		return true
+	}
+	c.stage.Store(callCancelled)
+	c.finish()
+	return false
+}
+
+// departed tells the coordinator that a caller waits for pages no longer.
+type departed struct{}
+
+// Abort has nobody to tell.
+func (*departed) Abort(error) {}
 
 // finish wakes the caller. The record is the caller's again.
 func (c *call) finish() {
@@ -85,8 +113,8 @@ func (c *call) abandon(err error) {
 }
 
 // wait returns when the call is finished, or with the context's error if that
-// ends before anything has begun. What has begun ends soon: no stage of it
-// waits for anything outside the engine.
+// ends before anything has begun or while it waits for pages. What has begun ends
+// soon or is parked: no stage of it waits for anything outside the engine.
 func (c *call) wait(ctx context.Context) error {
 	if c.answer.Load() == answerFinished || !c.answer.CompareAndSwap(answerPending, answerAwaited) {
 		return c.end()
@@ -96,11 +124,31 @@ func (c *call) wait(ctx context.Context) error {
 		return c.end()
 	case <-ctx.Done():
 	}
-	if c.stage.CompareAndSwap(callQueued, callCancelled) {
+	if c.leave() {
 		return ctx.Err() // the engine drops the record
 	}
 	<-c.wake
+	if gone := c.stage.Load() == callCancelled; gone {
+		_ = c.end()
+		return ctx.Err()
+	}
 	return c.end()
+}
+
+// leave tells whether the caller may go at once: its request is not being
+// served.
+func (c *call) leave() bool {
+	for {
+		switch {
+		case c.stage.CompareAndSwap(callQueued, callCancelled):
+			return true
+		case c.stage.CompareAndSwap(callParked, callCancelled):
+			c.engine.coordinator.PostUserMessage(&departed{})
+			return true
+		case c.stage.CompareAndSwap(callBegun, callLeaving):
+			return false
+		}
+	}
 }
 
 // end gives the record back.

@@ -264,7 +264,7 @@ func TestACloseThatMayNotWaitAbortsTheRest(t *testing.T) {
 				assert.ErrorIs(t, err, messages.ErrClosed)
 			}
 		}
-		r.system.Shutdown()
+		shutdown(r.system)
 	})
 }
 

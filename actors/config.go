@@ -76,6 +76,7 @@ type options struct {
 	maxRestarts   int
 	restartWindow time.Duration
 	skipWait      string
+	waitingRoom   int
 }
 
 // WithName names the engine's actor; the default is "kvactor" and a number.
@@ -113,6 +114,17 @@ func WithRestartLimit(failures int, within time.Duration) Option {
 // must miss each of them: an engine without it gives wrong bytes sooner or later.
 func WithoutWait(name string) Option { return func(o *options) { o.skipWait = name } }
 
+// WithWaitingRoom lets admissions that find no pages wait instead of being
+// refused, first come first served, until pages are let go: as long as their
+// contexts, and no longer than the engine lives. At most limit calls wait; over
+// it, and for what the pools could not even hold if they were empty, the refusal
+// is ErrOutOfPages as usual. While one waits, all later admissions wait behind
+// it, so that small ones do not starve it. A batch waits until its first request
+// fits and is then judged as usual: the others may be refused. The limit must be
+// below the bound of calls in flight, so that releases always get through; an
+// encoder–decoder model has no room. The default is 0: nothing waits.
+func WithWaitingRoom(limit int) Option { return func(o *options) { o.waitingRoom = limit } }
+
 func newOptions(list []Option) (options, error) {
 	start := time.Now()
 	o := options{maxInFlight: DefaultMaxInFlight, maxRestarts: 5, restartWindow: 10 * time.Second, clock: func() time.Duration { return time.Since(start) }}
@@ -121,6 +133,9 @@ func newOptions(list []Option) (options, error) {
 	}
 	if o.maxInFlight < 1 {
 		return o, fmt.Errorf("actors: %d calls in flight are not at least 1", o.maxInFlight)
+	}
+	if o.waitingRoom < 0 || o.waitingRoom >= o.maxInFlight {
+		return o, fmt.Errorf("actors: a waiting room for %d calls is not in 0 … %d, below the bound of calls in flight", o.waitingRoom, o.maxInFlight-1)
 	}
 	return o, nil
 }

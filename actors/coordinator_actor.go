@@ -50,7 +50,7 @@ func (a *coordinatorActor) keep(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
 		a.core.Queue(m.request, m)
-	case epoched:
+	case epoched, *departed:
 	default:
 		a.core.Queue(m, ctx.Sender())
 	}
@@ -72,6 +72,8 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
 		a.core.Submit(m.request, m)
+	case *departed:
+		a.core.Departed()
 	case epoched:
 		if m.Answers() == a.core.Epoch() {
 			a.core.Answered()
@@ -113,6 +115,18 @@ func (p *port) Events(request, sender any)          { p.events.PostUserMessage(&
 func (p *port) Begin(sender any) bool {
 	c, ok := sender.(*call)
 	return !ok || c.begin()
+}
+
+// Park tells a caller that its request waits for pages; actors always wait.
+func (p *port) Park(sender any) bool {
+	c, ok := sender.(*call)
+	return !ok || c.park()
+}
+
+// Waits asks a caller whose request waits for pages whether it still does.
+func (p *port) Waits(sender any) bool {
+	c, ok := sender.(*call)
+	return !ok || c.stage.Load() != callCancelled
 }
 
 // Reply answers a caller or an actor.

@@ -65,6 +65,9 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err != nil {
 		return nil, err
 	}
+	if config.Model.Encodes() && o.waitingRoom > 0 {
+		return nil, messages.Refuse(messages.NotSupported, "a waiting room with an encoder–decoder model")
+	}
 	if config.Model.Encodes() {
 		return spawnJoint(parent, config, pools, counts, o)
 	}
@@ -82,6 +85,7 @@ func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Conf
 		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
 		validate: known, skipWait: o.skipWait,
 	}
+	e.validate.WaitingRoom = o.waitingRoom
 	for i, p := range known.Pools {
 		e.pools = append(e.pools, p.Describe(known.Counts[i]))
 	}

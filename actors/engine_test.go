@@ -53,7 +53,7 @@ func TestCloseLeavesNoActor(t *testing.T) {
 // Two engines of one system do not disturb each other.
 func TestTwoEnginesInOneSystem(t *testing.T) {
 	system := newSystem()
-	defer system.Shutdown()
+	defer shutdown(system)
 	a, b := newRig(t, setup{parent: system.Root}), newRig(t, setup{parent: system.Root})
 	a.store(run(0, 9))
 	found, err := b.Lookup(context.Background(), messages.Prefix{Tokens: run(0, 9)})
@@ -80,7 +80,7 @@ func TestANameIsTakenOnce(t *testing.T) {
 
 func TestWhatSpawnRefuses(t *testing.T) {
 	system := newSystem()
-	defer system.Shutdown()
+	defer shutdown(system)
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestWhatSpawnRefuses(t *testing.T) {
 // Without page counts the free memory is split.
 func TestPagesComeFromTheMemory(t *testing.T) {
 	system := newSystem()
-	defer system.Shutdown()
+	defer shutdown(system)
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
 	config := (&setup{}).config(device)

@@ -116,13 +116,16 @@ func requestsOfAllKinds(ctx context.Context) map[string]func(*rig, *sequence) er
 			}
 			return nil
 		},
-		"prefetch":   func(r *rig, _ *sequence) error { _, err := r.Prefetch(ctx, prefix); return err },
-		"invalidate": func(r *rig, _ *sequence) error { _, err := r.Invalidate(ctx, messages.Selector{Prefix: &prefix}); return err },
-		"reset":      func(r *rig, _ *sequence) error { return r.Reset(ctx) },
-		"rebalance":  func(r *rig, _ *sequence) error { _, err := r.Rebalance(ctx, nil); return err },
-		"contents":   func(r *rig, _ *sequence) error { _, err := r.Contents(ctx); return err },
-		"snapshot":   func(r *rig, _ *sequence) error { _, err := r.Snapshot(ctx); return err },
-		"check":      func(r *rig, _ *sequence) error { return r.Check(ctx) },
+		"prefetch": func(r *rig, _ *sequence) error { _, err := r.Prefetch(ctx, prefix); return err },
+		"invalidate": func(r *rig, _ *sequence) error {
+			_, err := r.Invalidate(ctx, messages.Selector{Prefix: &prefix})
+			return err
+		},
+		"reset":     func(r *rig, _ *sequence) error { return r.Reset(ctx) },
+		"rebalance": func(r *rig, _ *sequence) error { _, err := r.Rebalance(ctx, nil); return err },
+		"contents":  func(r *rig, _ *sequence) error { _, err := r.Contents(ctx); return err },
+		"snapshot":  func(r *rig, _ *sequence) error { _, err := r.Snapshot(ctx); return err },
+		"check":     func(r *rig, _ *sequence) error { return r.Check(ctx) },
 	}
 }
 
@@ -239,7 +242,7 @@ func TestAnEngineEndsWithItsParent(t *testing.T) {
 		r.settle()
 		_, _ = r.Close(context.Background())
 		r.ended()
-		system.Shutdown()
+		shutdown(system)
 	})
 }
 

@@ -45,36 +45,45 @@ func spawnJoint(parent actor.SpawnerContext, config Config, pools []windows.Pool
 
 // spawnJoint starts the actors of a joint engine.
 func (e *Engine) spawnJoint(parent actor.SpawnerContext, pools []windows.Pool, counts []windows.Counts, o options) error {
-	last := len(pools) - 1
-	inner := o
-	inner.maxInFlight, inner.refuseBusy = math.MaxInt, false // the joint engine's gate is before them
-	inner.name = o.name + "-self"
-	config := e.config.decoder(counts[:last])
-	known := coordinatorConfig(&config, pools[:last], counts[:last])
-	for _, s := range coordinator.Scaled(pools[last:]) {
-		s.Cross = true
-		known.Scales = append(known.Scales, s)
-	}
-	var err error
-	if e.joint.decoder, err = spawnOne(parent, config, known, inner); err != nil {
-		return err
-	}
-	inner.name = o.name + "-cross"
-	config = e.config.encoder(counts[last:])
-	own := pools[last]
-	own.ID = 0
-	known = coordinatorConfig(&config, []windows.Pool{own}, counts[last:])
-	known.ReuseAll = true
-	if e.joint.encoder, err = spawnOne(parent, config, known, inner); err != nil {
+	if err := e.spawnSides(parent, pools, counts, o); err != nil {
 		return err
 	}
 	family := &joinFamily{engine: e, scheduler: o.scheduler, ready: make(chan error, 1)}
 	props := actor.PropsFromProducer(func() actor.Actor { return family },
 		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)
-	if e.pid, err = parent.SpawnNamed(props, o.name); err != nil {
+	pid, err := parent.SpawnNamed(props, o.name)
+	if err != nil {
 		return fmt.Errorf("actors: spawn of %s: %w", o.name, err)
 	}
+	e.pid = pid
 	return <-family.ready
+}
+
+// spawnSides starts the two engines; nobody but the join sends to them.
+func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, counts []windows.Counts, o options) error {
+	last := len(pools) - 1
+	name := o.name
+	o.maxInFlight, o.refuseBusy = math.MaxInt, false // the joint engine's gate is before them
+
+	decoder := e.config.decoder(counts[:last])
+	known := coordinatorConfig(&decoder, pools[:last], counts[:last])
+	for _, s := range coordinator.Scaled(pools[last:]) {
+		s.Cross = true
+		known.Scales = append(known.Scales, s)
+	}
+	o.name = name + "-self"
+	var err error
+	if e.joint.decoder, err = spawnOne(parent, decoder, known, o); err != nil {
+		return err
+	}
+
+	encoder, own := e.config.encoder(counts[last:]), pools[last]
+	own.ID = 0
+	known = coordinatorConfig(&encoder, []windows.Pool{own}, counts[last:])
+	known.ReuseAll = true
+	o.name = name + "-cross"
+	e.joint.encoder, err = spawnOne(parent, encoder, known, o)
+	return err
 }
 
 // decoder is the configuration of the decoder's engine.

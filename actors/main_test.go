@@ -32,7 +32,7 @@ const (
 func newSystem() *actor.ActorSystem {
 	return actor.NewActorSystem(
 		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }),
-		actor.WithDeadLetterThrottleInterval(time.Millisecond))
+		actor.WithDeadLetterThrottleInterval(deadLetterInterval))
 }
 
 // setup is what a rig is made of; the zero value is one pool of full attention
@@ -162,9 +162,18 @@ func (r *rig) ended() {
 	assert.Empty(r.t, r.writer.Problems())
 	require.NoError(r.t, r.device.Close())
 	if r.system != nil {
-		r.system.Shutdown()
+		shutdown(r.system)
 	}
 }
+
+// shutdown ends a system, and waits for the library to have counted its dead
+// letters.
+func shutdown(system *actor.ActorSystem) {
+	time.Sleep(2 * deadLetterInterval)
+	system.Shutdown()
+}
+
+const deadLetterInterval = time.Millisecond
 
 // sequence is what a host knows of a running sequence.
 type sequence struct {
@@ -218,7 +227,9 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 	if err != nil {
 		return err
 	}
-	s.ready, s.last = nil, ticket
+	if n > s.computed { // else there was no kernel, and nothing has waited
+		s.ready, s.last = nil, ticket
+	}
 	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: s.id, Computed: n, After: ticket, Continues: true}})
 	if err != nil {
 		return err

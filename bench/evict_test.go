@@ -16,10 +16,11 @@ const prefixPages = 256
 
 // cached is a pool whose pages all cache something.
 type cached struct {
-	pool  *pool.Pool
-	take  messages.PoolWork
-	leave messages.PoolWork
-	use   messages.Use
+	pool   *pool.Pool
+	take   messages.PoolWork
+	leave  messages.PoolWork
+	blocks []messages.BlockID
+	use    messages.Use
 }
 
 // order says how the pages of a prefix lie in memory: adjoining, as a pool
@@ -52,16 +53,16 @@ func newCached(pages int, o order) *cached {
 // drop makes pages cache the blocks of their own numbers, and lets them go. One
 // prefix in eight is worth more than the others.
 func (c *cached) drop(pages []messages.PageID) {
-	blocks := make([]messages.BlockID, len(pages))
-	for i, p := range pages {
-		blocks[i] = messages.BlockID(p)
+	c.blocks = c.blocks[:0]
+	for _, p := range pages {
+		c.blocks = append(c.blocks, messages.BlockID(p))
 	}
 	c.use++
 	priority := messages.DefaultPriority
 	if c.use%8 == 0 {
 		priority = 80
 	}
-	c.leave.Ops[0] = messages.PoolOp{Kind: messages.AttachPages, Pages: pages, Blocks: blocks, Priority: priority}
+	c.leave.Ops[0] = messages.PoolOp{Kind: messages.AttachPages, Pages: pages, Blocks: c.blocks, Priority: priority}
 	c.leave.Ops[1] = messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: c.use}
 	c.pool.Do(&c.leave)
 }

@@ -76,14 +76,6 @@ func (s *samples) quantile(q float64) float64 {
 	return float64(s.times[min(len(s.times)-1, int(q*float64(len(s.times))))])
 }
 
-// sum adds the samples up.
-func (s *samples) sum() (total time.Duration) {
-	for _, d := range s.times {
-		total += d
-	}
-	return total
-}
-
 // contest is the outcome of the two sides.
 type contest struct{ engine, floor samples }
 

@@ -11,8 +11,9 @@ import "github.com/kvactor/kvactor/messages"
 // unpinning put pages in the middle of an age, where a list would be searched.
 type order struct{ heap []messages.PageID }
 
-// sooner tells whether page a goes before page b. Equal pages go by number, so
-// that the same requests always displace the same blocks.
+// sooner tells whether page a goes before page b. Equal pages go by block, not
+// by number: which page a block got depends on what was copied ahead of demand,
+// and the same requests must displace the same blocks with and without that.
 func sooner(pages []hostPage, a, b messages.PageID) bool {
 	x, y := &pages[a], &pages[b]
 	if x.state == sole && x.priority != y.priority {
@@ -23,6 +24,9 @@ func sooner(pages []hostPage, a, b messages.PageID) bool {
 	}
 	if x.depth != y.depth {
 		return x.depth > y.depth
+	}
+	if x.block != y.block {
+		return x.block < y.block
 	}
 	return a < b
 }

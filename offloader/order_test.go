@@ -29,6 +29,7 @@ func TestOrderAgainstSorting(t *testing.T) {
 			pages[p].priority = messages.Priority(r.IntN(4))
 			pages[p].age = r.Uint64N(6)
 			pages[p].depth = r.Int32N(6)
+			pages[p].block = messages.BlockID(r.Int32N(3))
 			o.push(pages, p)
 			in[p] = true
 		}
@@ -48,6 +49,7 @@ func first(pages []hostPage, in map[messages.PageID]bool) messages.PageID {
 		list = append(list, p)
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i] < list[j] })
+	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].block < pages[list[j]].block })
 	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].depth > pages[list[j]].depth })
 	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].age < pages[list[j]].age })
 	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].priority < pages[list[j]].priority })

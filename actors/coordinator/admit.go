@@ -20,7 +20,7 @@ type admitting struct {
 	granted  []int               // by pool: of these, pages for partial copies
 	seized   []int               // by pool: source pages to be taken over, unreferenced so far
 	sources  [][]messages.PageID // by pool: unreferenced sources of copies, each once
-	again    []int               // items whose transfer failed, to be admitted once more
+	again    bool                // those whose transfers failed are admitted once more
 }
 
 // purpose is what a batch is for.
@@ -100,7 +100,7 @@ func (c *Coordinator) enterAll(requests []messages.AdmitRequest, results []messa
 // startBatch empties the batch; sequences and match items keep their arrays.
 func (c *Coordinator) startBatch(p purpose) {
 	a := &c.admitting
-	a.purpose, a.items, a.again = p, a.items[:0], a.again[:0]
+	a.purpose, a.items, a.again = p, a.items[:0], false
 	c.match.Items = c.match.Items[:0]
 	c.clearPromises()
 }

@@ -149,21 +149,25 @@ func (c *Coordinator) admitAgain() {
 		c.match.Items[n].Multimodal, c.match.Items[n].Partial = nil, false
 		n++
 	}
+	a.again = true
 	a.items, c.match.Items = a.items[:n], c.match.Items[:n]
 	c.clearPromises()
 	c.matchBatch()
 }
 
 // admitLet lets the symbols of refused items go, then answers.
-func (c *Coordinator) admitLet() {
+func (c *Coordinator) admitLet() { c.letThen((*Coordinator).reply) }
+
+// letThen lets symbols go that nobody holds any more, then comes the stage.
+func (c *Coordinator) letThen(stage func(*Coordinator)) {
 	if len(c.letGo) == 0 {
-		c.reply()
+		stage(c)
 		return
 	}
 	c.resetApply()
 	c.apply.Let = append(c.apply.Let, c.letGo...)
 	c.letGo = c.letGo[:0]
-	c.sendApply((*Coordinator).reply)
+	c.sendApply(stage)
 }
 
 // answerItem fills the answer of an admitted item and counts it.

@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // append serves one engine step: first pages for all its sequences in order,
 // then commits, then what left its window.
@@ -44,6 +48,7 @@ func (c *Coordinator) validateAppend(s *sequence, r *messages.AppendStep) error 
 	if s.computed < s.prompt {
 		return messages.Refuse(messages.BadRequest, "append to a prompt of %d tokens of which %d are computed", s.prompt, s.computed)
 	}
+	s.stepped = c.stamp // its values are right: a second step is one too many
 	if n := s.length() + added; n > c.MaxSeqLen {
 		return messages.Refuse(messages.TooLong, "a sequence of %d tokens is over max_seq_len %d", n, c.MaxSeqLen)
 	}
@@ -234,6 +239,7 @@ func (c *Coordinator) stepsTaken() {
 	c.pooled()
 	c.resetMove()
 	c.takeVictims()
+	c.markEarlier()
 	c.addTokens()
 	for i := range c.stepping.items {
 		it := &c.stepping.items[i]
@@ -242,6 +248,31 @@ func (c *Coordinator) stepsTaken() {
 		}
 	}
 	c.sendMove((*Coordinator).stepsMoved)
+}
+
+// markEarlier tells the offloader of kernels that write, before the step, what
+// the step commits: copies on write must come after them.
+func (c *Coordinator) markEarlier() {
+	for i := range c.stepping.items {
+		it := &c.stepping.items[i]
+		if !it.refused && it.computed > it.sequence.computed && !it.after.IsZero() {
+			from := len(c.move.Marks)
+			c.markWritten(it.sequence, it.sequence.computed, min(it.computed, it.sequence.length()), it.after)
+			for k := range c.move.Marks[from:] {
+				m := &c.move.Marks[from+k]
+				m.Pages = slices.Clone(m.Pages) // the step changes the tables
+			}
+		}
+	}
+}
+
+// written is how many tokens may have their KV in the pages before the step:
+// what is computed, drafts, which are all but the last sampled token, and what
+// the step itself commits.
+func (it *step) written() int {
+	s := it.sequence
+	before := s.length() - added(it)
+	return max(s.computed, before-1, min(it.computed, before))
 }
 
 // addTokens extends the sequences of all steps that were not refused.
@@ -300,7 +331,7 @@ func (c *Coordinator) settleRewrites(it *step, p int) {
 	s, pages := it.sequence, &it.pools[p]
 	q := &c.move.Pools[p]
 	taken := c.work[p].Ops[pages.copyOp].Pages
-	written := max(s.computed, s.length()-added(it)-1)
+	written := it.written()
 	for k := range pages.copies {
 		w := &pages.copies[k]
 		c.markRead(s, p, []messages.PageID{w.from})

@@ -146,7 +146,7 @@ func (c *Coordinator) settleBeamCopy(it *step, p int, w *rewrite, page messages.
 	w.to = page
 	s.pools[p].tables[w.beam][w.block] = page
 	it.result.NewPages[p] = append(it.result.NewPages[p], page)
-	written := max(s.computed, s.length()-2)
+	written := it.written()
 	if tokens := min(c.TokensPerBlock, written-w.block*c.TokensPerBlock); tokens > 0 {
 		q := &c.move.Pools[p]
 		q.Copies = append(q.Copies, messages.PageCopy{From: messages.OnDevice(w.from), Block: messages.NoBlock, To: page, Tokens: tokens})

@@ -26,6 +26,9 @@ type Config struct {
 	EncoderMaxLen int
 	// Scales are those of the layers that have some, as they start.
 	Scales []messages.LayerScale
+	// WaitingRoom is how many batches of admissions may wait for pages; 0: a
+	// batch that finds none is refused.
+	WaitingRoom int
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 }
@@ -39,6 +42,7 @@ type Coordinator struct {
 	epoch uint32
 
 	line    line
+	waiting waiting
 	round   queued             // the request being served
 	pending int                // answers outstanding; the next stage runs at 0
 	next    func(*Coordinator) // the stage after the answers
@@ -98,6 +102,7 @@ func New(config Config, port Port) *Coordinator {
 		work: make([]messages.PoolWork, n),
 	}
 	c.sequences.pools = n
+	c.waiting.limit = config.WaitingRoom
 	c.pins.init(n)
 	c.move.Pools = make([]messages.PoolMove, n)
 	c.stats.Pools = make([]messages.PoolStats, n)
@@ -115,11 +120,13 @@ func New(config Config, port Port) *Coordinator {
 }
 
 // Queue puts a request into the line and leaves it there.
-func (c *Coordinator) Queue(request, sender any) { c.line.push(queued{request, sender}) }
+func (c *Coordinator) Queue(request, sender any) {
+	c.line.push(queued{request: request, sender: sender})
+}
 
 // Submit queues a request and serves it if nothing else is under way.
 func (c *Coordinator) Submit(request, sender any) {
-	c.line.push(queued{request, sender})
+	c.line.push(queued{request: request, sender: sender})
 	c.run()
 }
 
@@ -148,7 +155,10 @@ func (c *Coordinator) run() {
 
 // begin takes the next request; timers that have ended act before it.
 func (c *Coordinator) begin() bool {
-	q, ok := c.line.pop()
+	q, ok := c.called()
+	if !ok {
+		q, ok = c.line.pop()
+	}
 	if !ok {
 		return false
 	}
@@ -158,6 +168,9 @@ func (c *Coordinator) begin() bool {
 	c.round = q
 	c.stamp++
 	c.settled, c.recovering.again = false, false
+	// What the last round was about is no longer under way: a failure before
+	// this one has started must not undo it.
+	c.forgetRound()
 	c.stats.Rounds++
 	c.now = c.port.Now()
 	if c.now >= c.nextExpiry {
@@ -225,6 +238,7 @@ func (c *Coordinator) dispatchRare(request any) {
 	case *messages.ReadScales:
 		c.readScales(r)
 	case *messages.Close:
+		c.endWaiting(messages.ErrClosed)
 		r.LeakedPages = c.sequences.pagesHeld()
 		c.reply()
 	default:

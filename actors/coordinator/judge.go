@@ -125,8 +125,12 @@ func (c *Coordinator) judge() {
 			return
 		}
 		c.planItem(a.judging)
-		if refusal := c.fits(it); refusal != nil {
-			c.refuse(it, refusal)
+		if refusal, pool := c.lacking(it); refusal != nil {
+			if c.mayWait(it) {
+				c.park(refusal, pool)
+			} else {
+				c.refuse(it, refusal)
+			}
 			return
 		}
 		c.promise(it)
@@ -334,8 +338,18 @@ func (c *Coordinator) need(it *admission, pool int) int {
 	return need
 }
 
-// fits compares what an item needs with what is available, pool by pool.
+// fits is the refusal of an item that lacks pages, else nil.
 func (c *Coordinator) fits(it *admission) *messages.Refusal {
+	refusal, _ := c.lacking(it)
+	return refusal
+}
+
+// lacking compares what an item needs with what is available, pool by pool. It
+// gives the first pool that lacks pages.
+func (c *Coordinator) lacking(it *admission) (refusal *messages.Refusal, pool int) {
+	if c.behind() {
+		return c.lackAll(it)
+	}
 	for p := range c.Pools {
 		available := c.available(p) - c.admitting.promised[p] - c.admitting.seized[p]
 		// Without its partial block an item may claim pages that earlier copies
@@ -343,12 +357,12 @@ func (c *Coordinator) fits(it *admission) *messages.Refusal {
 		crowded := it.how == messages.HowNone && c.copyRoom(p) < 0
 		switch need := c.need(it, p); {
 		case crowded || need > max(0, available):
-			return messages.RefusePages(c.Pools[p].Name, need, max(0, available))
+			return messages.RefusePages(c.Pools[p].Name, need, max(0, available)), p
 		case available < 0: // what it claims, a chunked prefill has reserved
-			return messages.RefusePages(c.Pools[p].Name, -available, 0)
+			return messages.RefusePages(c.Pools[p].Name, -available, 0), p
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // promise keeps the pages of an admitted item from those judged later.

@@ -20,6 +20,10 @@ type Port interface {
 	// Begin tells the sender that its request is being served; false drops the
 	// request, because nobody waits for it any more.
 	Begin(sender any) bool
+	// Park tells the sender that its request waits for pages; false drops the
+	// request, because nobody waits for it any more. Waits asks that again.
+	Park(sender any) bool
+	Waits(sender any) bool
 	// Reply gives a request back to its sender, answered.
 	Reply(request, sender any)
 	// Abort tells the sender that its request could not be served.
@@ -31,6 +35,7 @@ type Port interface {
 // queued is a request that waits for its round.
 type queued struct {
 	request, sender any
+	called          bool // from the waiting room
 }
 
 // line is the queue of requests: first in, first out, its array reused.

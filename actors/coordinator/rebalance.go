@@ -14,10 +14,16 @@ import (
 //
 // All of it is one round: no request sees pools of two sizes.
 type rebalancing struct {
-	pages   []int // by pool, the new counts
-	resize  []messages.ResizePool
-	device  messages.ResizeDevice
-	evicted []int64 // by pool, at the last rebalance: demand is what came since
+	pages  []int // by pool, the new counts
+	resize []messages.ResizePool
+	device *messages.ResizeDevice
+	before []int // by pool, the old counts
+	// followed: the tables have the new numbers. Before, a failure takes the
+	// round back to the old counts; after, it is carried through.
+	followed bool
+	broken   [][]messages.PageID // by pool: moved pages whose copy failed
+	cached   [][]messages.PageID // of these, those that cached a block
+	evicted  []int64             // by pool, at the last rebalance: demand is what came since
 }
 
 // rebalance moves device memory between pools.
@@ -37,7 +43,11 @@ func (c *Coordinator) rebalance(r *messages.Rebalance) {
 		return
 	}
 	b := &c.rebalancing
-	b.pages = pages
+	b.pages, b.followed = pages, false
+	b.before = b.before[:0]
+	for p := range c.pages {
+		b.before = append(b.before, c.pages[p].Total)
+	}
 	b.resize = b.resize[:0]
 	for p, n := range pages {
 		b.resize = append(b.resize, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n})
@@ -188,59 +198,131 @@ func (c *Coordinator) resized() {
 		ready.Write = append(ready.Write, pages)
 		c.pages[p] = z.Counts
 	}
+	c.sequences.each(func(s *sequence) {
+		for p := range s.pools {
+			for _, table := range s.pools[p].tables {
+				c.markRead(s, p, table)
+			}
+		}
+	})
 	c.ordered = true
 	c.sendMove((*Coordinator).resizeMoved)
 }
 
-// resizeMoved tells the tree where the blocks are now.
+// resizeMoved renumbers the pages in the tables and tells the tree where the
+// blocks are now.
 func (c *Coordinator) resizeMoved() {
 	c.resetApply()
 	c.moved()
-	c.rebalancing.device = messages.ResizeDevice{
-		Epoch: c.epoch, Pages: c.rebalancing.pages, Waits: slices.Clone(c.move.Ready[0].Tickets),
-	}
-	for p := range c.rebalancing.resize {
-		for _, m := range c.rebalancing.resize[p].Moves {
+	b := &c.rebalancing
+	b.device = &messages.ResizeDevice{Epoch: c.epoch, Pages: b.pages, Waits: slices.Clone(c.move.Ready[0].Tickets)}
+	b.broken, b.cached = make([][]messages.PageID, len(c.Pools)), make([][]messages.PageID, len(c.Pools))
+	broken := false
+	for p := range b.resize {
+		renumber := map[messages.PageID]messages.PageID{}
+		for i, m := range b.resize[p].Moves {
+			renumber[m.Old] = m.New
+			to := messages.OnDevice(m.New)
+			if c.move.Pools[p].Copies[i].Failed {
+				to, broken = messages.Nowhere, true
+				b.broken[p] = append(b.broken[p], m.New)
+				if m.Block != messages.NoBlock {
+					b.cached[p] = append(b.cached[p], m.New)
+					c.pins.forget(p, []messages.BlockID{m.Block})
+				}
+			}
 			if m.Block != messages.NoBlock {
-				c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: m.Block, To: messages.OnDevice(m.New)})
+				c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: m.Block, To: to})
 			}
 		}
+		c.renumber(p, renumber)
 	}
-	if c.applyNeeded() {
-		c.sendApply((*Coordinator).resizeDevice)
-		return
+	b.followed = true
+	if broken {
+		c.extra = (*Coordinator).dropBroken
 	}
-	c.resizeDevice()
+	c.sendApply((*Coordinator).resizeDevice)
+}
+
+// dropBroken gives up what was on pages that could not be moved: the blocks,
+// which the tree has forgotten, and the sequences that hold such a page.
+func (c *Coordinator) dropBroken() {
+	for p, pages := range c.rebalancing.broken {
+		if len(pages) == 0 {
+			continue
+		}
+		c.add(p, messages.PoolOp{Kind: messages.DetachPages, Pages: c.rebalancing.cached[p]})
+		c.sequences.each(func(s *sequence) {
+			for _, table := range s.pools[p].tables {
+				if !s.lost && slices.ContainsFunc(table, func(page messages.PageID) bool { return page >= 0 && slices.Contains(pages, page) }) {
+					c.loseHeld(s)
+				}
+			}
+		})
+	}
+}
+
+// loseHeld gives up a sequence and lets go what it holds.
+func (c *Coordinator) loseHeld(s *sequence) {
+	s.lost = true
+	for p := range s.pools {
+		for b, table := range s.pools[p].tables {
+			c.dropRange(s, p, slices.Clone(table), 0)
+			s.pools[p].tables[b] = table[:0]
+		}
+		c.reserved[p] -= s.pools[p].reserve
+		s.pools[p].reserve = 0
+	}
 }
 
 // resizeDevice moves the memory itself.
 func (c *Coordinator) resizeDevice() {
 	c.pending++
 	c.next = (*Coordinator).rebalanced
-	c.port.Offloader(&c.rebalancing.device)
+	c.port.Offloader(c.rebalancing.device)
 }
 
-// rebalanced renumbers the pages in the tables and answers.
+// undoRebalance goes back to the old counts, unless all that is left to do is
+// the device's: then rebuilt carries on. The records may still be others'.
+func (c *Coordinator) undoRebalance() {
+	b := &c.rebalancing
+	b.resize = slices.Clone(b.resize)
+	if b.followed {
+		return
+	}
+	for p, n := range b.before {
+		c.pages[p].Total = n
+	}
+}
+
+// resumeRebalance carries a rebalance through after a recovery; the device is
+// at rest.
+func (c *Coordinator) resumeRebalance() {
+	b := &c.rebalancing
+	b.device = &messages.ResizeDevice{Epoch: c.epoch, Pages: b.pages}
+	c.resizeDevice()
+}
+
+// rebalanced answers.
 func (c *Coordinator) rebalanced() {
 	r := c.round.request.(*messages.Rebalance)
 	b := &c.rebalancing
 	if b.device.Err != nil {
 		r.Err = messages.Refuse(messages.Internal, "rebalance of device memory: %v", b.device.Err)
 	}
+	r.Rebalanced = messages.Rebalanced{}
 	for p := range b.resize {
-		renumber := map[messages.PageID]messages.PageID{}
 		moved := []messages.PageMove{}
 		for _, m := range b.resize[p].Moves {
-			renumber[m.Old] = m.New
 			if m.Held {
 				moved = append(moved, m.PageMove)
 			}
 		}
-		c.renumber(p, renumber)
 		c.Counts[p].Primary = b.pages[p]
 		r.Rebalanced.Pools = append(r.Rebalanced.Pools, c.Pools[p].Describe(c.Counts[p]))
 		r.Rebalanced.Moved = append(r.Rebalanced.Moved, moved)
 	}
+	c.settled, b.followed = true, false
 	c.reply()
 }
 

@@ -24,10 +24,13 @@ type Failure struct {
 type recovering struct {
 	failures []Failure
 	running  bool
-	quiesce  messages.Quiesce
-	survey   messages.Survey
-	pools    []messages.RebuildPool
-	host     messages.RebuildHost
+	// The messages of a recovery are made anew each time: another failure
+	// may leave those before on their way.
+	quiesce *messages.Quiesce
+	survey  *messages.Survey
+	pools   []messages.RebuildPool
+	host    *messages.RebuildHost
+	dirty   bool // the offloader broke off in the middle of a change
 	owed     []messages.BlockMove // of an Apply that the tree did not get
 	lost     []messages.PageCopy  // what the failed round may have written to
 	again    bool                 // the round has been served again once already
@@ -57,8 +60,10 @@ func (c *Coordinator) Epoch() uint32 { return c.epoch }
 // still answer them.
 func (c *Coordinator) renewRecords() {
 	r := &c.recovering
-	r.owed = append(r.owed[:0:0], c.owed...)
-	r.lost = r.lost[:0]
+	r.owed = append(r.owed[:len(r.owed):len(r.owed)], c.owed...) // what a failure before this one owes, too
+	if r.quiesce != nil {
+		r.dirty = r.dirty || r.quiesce.Dirty
+	}
 	for p := range c.move.Pools {
 		r.lost = append(r.lost, c.move.Pools[p].Copies...)
 	}
@@ -85,6 +90,10 @@ func (c *Coordinator) undo() {
 	case *messages.Append:
 		if !c.settled {
 			c.undoAppend()
+		}
+	case *messages.Rebalance:
+		if !c.settled {
+			c.undoRebalance()
 		}
 	}
 }
@@ -124,6 +133,15 @@ func (c *Coordinator) undoAppend() {
 		}
 		s.sealed = max(s.sealed, len(s.pools[0].tables[0]))
 	}
+	c.stepping.items = c.stepping.items[:0] // another failure must not undo it again
+}
+
+// forgetRound empties the batches of the round before.
+func (c *Coordinator) forgetRound() {
+	c.admitting.items = c.admitting.items[:0]
+	c.stepping.items = c.stepping.items[:0]
+	c.releasing.items = c.releasing.items[:0]
+	c.rebalancing.before, c.rebalancing.followed = c.rebalancing.before[:0], false
 }
 
 // loseRound gives up the sequences that a round of a broken coordinator has
@@ -142,30 +160,41 @@ func (c *Coordinator) loseRound() {
 }
 
 func (c *Coordinator) quiesceDevice() {
-	c.recovering.quiesce = messages.Quiesce{Epoch: c.epoch}
+	c.recovering.quiesce = &messages.Quiesce{Epoch: c.epoch}
 	c.pending++
 	c.next = (*Coordinator).quiesced
-	c.port.Offloader(&c.recovering.quiesce)
+	c.port.Offloader(c.recovering.quiesce)
 }
 
 // quiesced tells a sound tree what it was owed, and empties one that is not.
 func (c *Coordinator) quiesced() {
 	r := &c.recovering
-	renew := slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
+	r.dirty = r.dirty || r.quiesce.Dirty
+	renew := c.treeBroken()
 	if !renew && len(r.owed) > 0 {
 		c.resetApply()
 		c.apply.Moves = append(c.apply.Moves, r.owed...)
-		r.owed = nil
 		c.pending++
-		c.next = (*Coordinator).askSurvey
+		c.next = (*Coordinator).owedTold
 		c.port.Tree(&c.apply)
 		return
 	}
 	if renew {
 		c.loseTree()
 	}
-	r.survey.Renew = renew
+	r.owed = nil
 	c.askSurvey()
+}
+
+// owedTold goes on when the tree knows what it was owed.
+func (c *Coordinator) owedTold() {
+	c.recovering.owed = nil
+	c.askSurvey()
+}
+
+// treeBroken tells whether the tree failed in the middle of a change.
+func (c *Coordinator) treeBroken() bool {
+	return slices.ContainsFunc(c.recovering.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
 }
 
 // loseTree forgets what only an empty tree would have known: pins, cursors,
@@ -183,17 +212,17 @@ func (c *Coordinator) loseTree() {
 
 func (c *Coordinator) askSurvey() {
 	r := &c.recovering
-	r.survey = messages.Survey{Epoch: c.epoch, Renew: r.survey.Renew}
+	r.survey = &messages.Survey{Epoch: c.epoch, Renew: c.treeBroken()}
 	c.pending++
 	c.next = (*Coordinator).surveyed
-	c.port.Tree(&r.survey)
+	c.port.Tree(r.survey)
 }
 
 // surveyed makes the tree forget what cannot be trusted: after an offloader
 // that broke off, all host memory and all pages that it may have written to.
 func (c *Coordinator) surveyed() {
 	r := &c.recovering
-	if r.quiesce.Dirty {
+	if r.dirty {
 		c.resetApply()
 		kept := r.survey.Blocks[:0]
 		for _, b := range r.survey.Blocks {
@@ -228,8 +257,8 @@ func (c *Coordinator) doubtful(b *messages.Surveyed) bool {
 // rebuild makes pools and host memory anew.
 func (c *Coordinator) rebuild() {
 	r := &c.recovering
-	r.pools = r.pools[:0]
-	r.host = messages.RebuildHost{Epoch: c.epoch, Kept: make([][]messages.KeptPage, len(c.Pools))}
+	r.pools = make([]messages.RebuildPool, 0, len(c.Pools))
+	r.host = &messages.RebuildHost{Epoch: c.epoch, Kept: make([][]messages.KeptPage, len(c.Pools))}
 	c.pending += len(c.Pools) + 1
 	c.next = (*Coordinator).rebuilt
 	for p := range c.Pools {
@@ -247,7 +276,7 @@ func (c *Coordinator) rebuild() {
 	for p := range r.pools {
 		c.port.RebuildPool(&r.pools[p])
 	}
-	c.port.Offloader(&r.host)
+	c.port.Offloader(r.host)
 }
 
 // keptPages joins what sequences, pins and tree know of the pages of a pool.
@@ -307,11 +336,14 @@ func (c *Coordinator) rebuilt() {
 	}
 	copy(c.host, r.host.Counts)
 	cause := r.failures[len(r.failures)-1]
-	r.failures, r.running, r.survey = nil, false, messages.Survey{}
+	r.failures, r.running, r.survey, r.quiesce = nil, false, nil, nil
+	r.lost, r.dirty = r.lost[:0], false
 	switch {
 	case c.round.request == nil:
 	case c.settled:
 		c.reply()
+	case c.rebalancing.followed:
+		c.resumeRebalance()
 	case r.again || cause.Actor == "coordinator" && cause.Dirty:
 		q := c.round
 		c.round = queued{}
@@ -333,8 +365,9 @@ func (c *Coordinator) Stop(cause error) {
 	for {
 		q, ok := c.line.pop()
 		if !ok {
-			return
+			break
 		}
 		c.port.Abort(q.request, q.sender, cause)
 	}
+	c.endWaiting(cause)
 }

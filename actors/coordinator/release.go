@@ -1,11 +1,17 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
 
-// releasing is the state of a Release: trailing partial blocks whose page may
-// cache something already are looked at, all computed blocks are offered once
-// more, then every page is dropped. Forks whose trailing blocks lie in one page
-// go one after the other, in waves: a page caches one block, the first offered.
+	"github.com/kvactor/kvactor/messages"
+)
+
+// releasing is the state of a Release: pages that may cache something already
+// are looked at, all computed blocks are offered once more, then every page is
+// dropped. Those are the pages of trailing partial blocks, and all pages of
+// forks: one that was rewound may have offered less of the same page. Forks
+// whose trailing blocks lie in one page go one after the other, in waves: a page
+// caches one block, the first offered.
 type releasing struct {
 	items  []leaving
 	served int // items of the waves before
@@ -18,6 +24,9 @@ type leaving struct {
 	request  *messages.ReleaseStep
 	inspect  bool
 	to       int // tokens to offer
+	// offered, of a fork, are by pool the pages that cache nothing yet: all that
+	// it offers.
+	offered [][]messages.PageID
 }
 
 // release serves a Release.
@@ -43,6 +52,9 @@ func (c *Coordinator) release(r *messages.Release) {
 		if last := it.to / c.TokensPerBlock; it.to%c.TokensPerBlock != 0 && last < s.sealed {
 			it.inspect = true
 		}
+		if s.forked {
+			it.offered = make([][]messages.PageID, len(c.Pools))
+		}
 		rel.items = append(rel.items, it)
 	}
 	c.releaseWave()
@@ -57,13 +69,17 @@ func (c *Coordinator) releaseWave() {
 	asked := false
 	for ; rel.wave < len(rel.items) && !c.joined(rel.wave); rel.wave++ {
 		it := &rel.items[rel.wave]
-		if !it.inspect {
-			continue
-		}
-		asked = true
 		last := it.to / c.TokensPerBlock
 		for p := range c.Pools {
-			c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: it.sequence.pools[p].tables[0][last : last+1]})
+			table := it.sequence.pools[p].tables[0]
+			if it.offered != nil {
+				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[:last]})
+				asked = true
+			}
+			if it.inspect {
+				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[last : last+1]})
+				asked = true
+			}
 		}
 	}
 	if asked {
@@ -73,22 +89,28 @@ func (c *Coordinator) releaseWave() {
 	c.releaseStore()
 }
 
-// joined tells whether the page of an item's trailing block is also that of an
-// earlier item of the wave.
+// joined tells whether the page of an item's trailing block is also held by an
+// earlier item of the wave, or the other way round.
 func (c *Coordinator) joined(i int) bool {
 	rel := &c.releasing
-	if !rel.items[i].inspect {
+	for j := rel.served; j < i; j++ {
+		if c.trails(&rel.items[i], &rel.items[j]) || c.trails(&rel.items[j], &rel.items[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// trails tells whether the page of an item's trailing block is held by another.
+func (c *Coordinator) trails(it, other *leaving) bool {
+	if !it.inspect {
 		return false
 	}
-	last := rel.items[i].to / c.TokensPerBlock
-	own := rel.items[i].sequence.pools
-	for j := rel.served; j < i; j++ {
-		other := rel.items[j].sequence.pools
-		for p := range own {
-			table := other[p].tables[0]
-			if page := own[p].tables[0][last]; last < len(table) && page != messages.NoPage && table[last] == page {
-				return true
-			}
+	last := it.to / c.TokensPerBlock
+	for p := range c.Pools {
+		table := other.sequence.pools[p].tables[0]
+		if page := it.sequence.pools[p].tables[0][last]; last < len(table) && page != messages.NoPage && table[last] == page {
+			return true
 		}
 	}
 	return false
@@ -104,24 +126,40 @@ func (c *Coordinator) endLost(id messages.SequenceID) {
 	}
 }
 
-// releaseInspected leaves out trailing partial blocks whose page caches a
-// block already: a page caches at most one.
+// releaseInspected leaves out what lies in pages that cache a block already: a
+// page caches at most one.
 func (c *Coordinator) releaseInspected() {
 	c.pooled()
 	at := make([]int, len(c.Pools))
 	for i := range c.inWave() {
 		it := &c.inWave()[i]
-		if !it.inspect {
-			continue
-		}
 		for p := range c.Pools {
-			if c.work[p].Ops[at[p]].Shares[0].Stored {
-				it.to = it.to / c.TokensPerBlock * c.TokensPerBlock
+			ops := c.work[p].Ops
+			if it.offered != nil {
+				op := &ops[at[p]]
+				it.offered[p] = append(unstored(op), it.sequence.pools[p].tables[0][len(op.Pages):]...)
+				at[p]++
 			}
-			at[p]++
+			if it.inspect {
+				if ops[at[p]].Shares[0].Stored {
+					it.to = it.to / c.TokensPerBlock * c.TokensPerBlock
+				}
+				at[p]++
+			}
 		}
 	}
 	c.releaseStore()
+}
+
+// unstored are the inspected pages, NoPage for those that cache something.
+func unstored(op *messages.PoolOp) []messages.PageID {
+	pages := slices.Clone(op.Pages)
+	for b := range pages {
+		if op.Shares[b].Stored {
+			pages[b] = messages.NoPage
+		}
+	}
+	return pages
 }
 
 // releaseStore offers what is computed.
@@ -131,7 +169,9 @@ func (c *Coordinator) releaseStore() {
 		it := &c.inWave()[i]
 		s := it.sequence
 		if !it.request.Discard {
-			c.store(s, 0, it.to)
+			if k := c.store(s, 0, it.to); k >= 0 && it.offered != nil {
+				c.apply.Stores[k].Tables = it.offered
+			}
 		}
 		c.letSymbols(s)
 	}

@@ -92,7 +92,7 @@ func (c *Coordinator) fork(r *messages.Fork) {
 			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: s.pools[p].tables[0]})
 		}
 	}
-	s.sealed = len(s.pools[0].tables[0])
+	s.sealed, s.forked = len(s.pools[0].tables[0]), true
 	c.settled = true
 	c.sendPools((*Coordinator).pooledReply)
 }
@@ -107,7 +107,7 @@ func (c *Coordinator) forkOne(s *sequence) messages.SequenceID {
 	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)
 	f.prompt, f.computed, f.anew, f.cursor, f.own = s.prompt, s.computed, s.anew, s.cursor, s.own
 	f.chunkEnd = s.chunkEnd
-	f.sealed = len(s.pools[0].tables[0])
+	f.sealed, f.forked = len(s.pools[0].tables[0]), true
 	f.use = s.use
 	if s.symbols != nil {
 		f.symbols = s.symbols

@@ -70,6 +70,7 @@ func (c *Coordinator) sendApply(after func(*Coordinator)) {
 func (c *Coordinator) applied() {
 	c.nextExpiry = c.apply.NextExpiry
 	c.owed = nil
+	c.stored(c.apply.Stores)
 	c.resetWork()
 	c.resetMove()
 	c.route(c.apply.Effects)

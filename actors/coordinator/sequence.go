@@ -11,6 +11,7 @@ type sequence struct {
 	running   bool
 	lost      bool // its pages went down with a failed actor
 	mute      bool // invalidated: it stores nothing any more
+	forked    bool // forks hold some of its pages, or did
 	namespace messages.Namespace
 	session   string
 	retention *messages.Retention

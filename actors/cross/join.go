@@ -120,8 +120,6 @@ func (j *Join) dispatch() {
 		j.admit(r)
 	case *messages.Commit:
 		j.toDecoder(r, (*Join).committed)
-	case *messages.Append:
-		j.toDecoder(r, (*Join).appended)
 	case *messages.Release:
 		j.toDecoder(r, (*Join).released)
 	case *messages.Fork:
@@ -161,7 +159,7 @@ func (j *Join) dispatchStored(request any) {
 		j.check(r)
 	case *messages.Close:
 		j.close(r)
-	default: // rewind, events, snapshot, scales
+	default: // append, which no prompt sees that is not computed; rewind, events, snapshot, scales
 		j.toDecoder(r, (*Join).passed)
 	}
 }

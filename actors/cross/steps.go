@@ -13,77 +13,40 @@ func (j *Join) committed(err error) {
 		j.abort(err)
 		return
 	}
-	var first firsts
+	var first []int // steps that were the first of their sequences to compute anything
+	var own messages.Commit
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		j.note(&first, &r.Results[i], s.Computed, s.After)
+		if r.Results[i].Err != nil {
+			continue
+		}
+		if p := j.partnerOf(s.Sequence); !p.computed && s.Computed > p.reused {
+			first = append(first, i)
+			own.Steps = append(own.Steps, messages.CommitStep{Sequence: p.sequence, Computed: p.tokens, After: s.After, Continues: true})
+		}
 	}
-	j.commitFirsts(&first, r.Results)
-}
-
-// appended does the same for what an append has committed.
-func (j *Join) appended(err error) {
-	r := j.round.request.(*messages.Append)
-	if err != nil {
-		j.abort(err)
-		return
-	}
-	var first firsts
-	for i := range r.Steps {
-		s := &r.Steps[i]
-		j.note(&first, &r.Results[i], s.Computed, s.After)
-	}
-	j.commitFirsts(&first, r.Results)
-}
-
-// firsts are the steps that were the first of their sequences to compute
-// anything; nil in all rounds but a few.
-type firsts struct {
-	commit    *messages.Commit // of the cross side
-	sequences []messages.SequenceID
-}
-
-// note adds a step that was accepted.
-func (j *Join) note(f *firsts, result *messages.StepResult, computed int, after messages.Ticket) {
-	if result.Err != nil {
-		return
-	}
-	p := j.partnerOf(result.Sequence)
-	if p.computed || computed <= p.reused {
-		return
-	}
-	if f.commit == nil {
-		f.commit = &messages.Commit{}
-	}
-	f.commit.Steps = append(f.commit.Steps, messages.CommitStep{Sequence: p.sequence, Computed: p.tokens, After: after, Continues: true})
-	f.sequences = append(f.sequences, result.Sequence)
-}
-
-// commitFirsts answers when the cross KV of the first steps is committed. A
-// sequence whose cross side is lost is told so.
-func (j *Join) commitFirsts(f *firsts, results []messages.StepResult) {
-	if f.commit == nil {
+	if len(first) == 0 {
 		j.reply()
 		return
 	}
-	refusals := map[messages.SequenceID]error{}
-	j.toEncoder(f.commit, served(func(j *Join) {
-		for i, s := range f.sequences {
-			if err := f.commit.Results[i].Err; err != nil {
-				refusals[s] = err
-				continue
-			}
-			p := j.partners[s]
-			p.computed = true
-			j.partners[s] = p
-		}
-		for i := range results {
-			if err := refusals[results[i].Sequence]; err != nil && results[i].Err == nil {
-				results[i].Err = err
-			}
+	j.toEncoder(&own, served(func(j *Join) {
+		for k, i := range first {
+			j.settleCommit(&r.Results[i], own.Results[k].Err)
 		}
 		j.reply()
 	}))
+}
+
+// settleCommit notes that the cross KV of a sequence is committed. One whose
+// cross side is lost is told so.
+func (j *Join) settleCommit(result *messages.StepResult, err error) {
+	if err != nil {
+		result.Err = err
+		return
+	}
+	p := j.partners[result.Sequence]
+	p.computed = true
+	j.partners[result.Sequence] = p
 }
 
 // released lets the cross side go of every sequence that has ended: also of

@@ -114,6 +114,9 @@ func (j *Join) invalidate(r *messages.Invalidate) {
 	}
 	request := &messages.Invalidate{Selector: r.Selector}
 	request.Selector.Prefix = &own
+	if len(r.Selector.Prefix.Tokens) == 0 {
+		own.Tokens = own.Tokens[:1] // no other input is in the namespace: all its blocks begin so
+	}
 	side(j, request, served(func(j *Join) {
 		r.Blocks, r.Err = request.Blocks, request.Err
 		j.reply()

@@ -172,15 +172,18 @@ func (g *guest) leave(i int) {
 	g.say("release", step.Discard, outcome(results, err))
 }
 
-// change is a client that goes away before its prompt is computed: what it
-// displaced comes back at once, into pages that are free.
+// change is a client that goes away before its prompt is computed, or while it
+// is: what it displaced comes back at once, into pages that are free.
 func (g *guest) change() {
 	g.next++
 	q, a, err := g.admit(text(g.next, 20+g.dice.IntN(40)))
 	if !g.say("admit", fmt.Sprint(a.Reuse, a.Tables), err) {
 		return
 	}
-	results, err := g.Release(context.Background(), []messages.ReleaseStep{{Sequence: q.id, Discard: true}})
+	if q.stream = g.dice.IntN(len(g.streams)); g.dice.IntN(2) == 0 {
+		require.NoError(g.t, g.launch(q, q.prompt))
+	}
+	results, err := g.Release(context.Background(), []messages.ReleaseStep{{Sequence: q.id, Discard: true, After: q.last}})
 	g.say("discard", nil, outcome(results, err))
 	for range 2 {
 		n, err := g.Prefetch(context.Background(), messages.Prefix{Tokens: g.texts[g.dice.IntN(len(g.texts))]})

@@ -22,7 +22,7 @@ func crowded(seed uint64, options ...actors.Option) setup {
 }
 
 const (
-	seeds    = 4   // of lives
+	seeds    = 8   // of lives
 	lifetime = 400 // things that a guest does
 )
 
@@ -34,6 +34,7 @@ func life(t *testing.T, seed uint64, options ...actors.Option) (problems []strin
 	problems = w.wrong(g.running...)
 	g.leaveAll()
 	problems = append(problems, w.wrong()...)
+	require.NoError(t, w.Check(t.Context()))
 	hazards, did = w.device.Count(), w.stats()
 	w.close()
 	return problems, hazards, did

@@ -234,11 +234,16 @@ func (m *Mailbox) next() (any, turn) {
 func (m *Mailbox) invokeSystem(x any) {
 	switch x.(type) {
 	case *actor.SuspendMailbox:
-		m.suspend(true)
+		m.suspend(!m.invoker.dead)
 	case *actor.ResumeMailbox:
 		m.suspend(false)
 	default:
 		m.invoker.InvokeSystemMessage(x)
+		if m.invoker.dead && m.suspended {
+			// Nobody will resume an actor that was stopped for its failure; what
+			// waits for it is to be aborted.
+			m.suspend(false)
+		}
 	}
 }
 

@@ -81,6 +81,22 @@ func (panicLog) Handle(_ context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	w.panicked(reason, string(debug.Stack()))
+	w.panicked(reason, frames(debug.Stack()))
 	return nil
+}
+
+// frames keeps the functions of our own on a stack, the innermost few.
+func frames(stack []byte) string {
+	const enough = 6
+	var own []string
+	_, after, _ := strings.Cut(string(stack), "\npanic(")
+	for _, line := range strings.Split(after, "\n") {
+		if strings.HasPrefix(line, "\t") && strings.Contains(line, "/kvactor/") || strings.HasPrefix(line, "\t") && strings.Contains(line, ".go:") && !strings.Contains(line, "/usr/") && !strings.Contains(line, "/pkg/mod/") {
+			own = append(own, strings.TrimSpace(line))
+		}
+		if len(own) == enough {
+			break
+		}
+	}
+	return strings.Join(own, "\n\t")
 }

@@ -11,7 +11,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "the first seed")
 	seeds := flag.Int("seeds", 1, "runs, each with the next seed")
 	steps := flag.Int("steps", 20_000, "steps of each run")
-	tries := flag.Int("shrink", 300, "runs to spend on making a failure smaller; 0: none")
+	tries := flag.Int("shrink", 1500, "runs to spend on making a failure smaller; 0: none")
 	lines := flag.Int("lines", 120, "lines of history to print of a failure")
 	keepOn := flag.Bool("keep-on", false, "go on with the next seed after a failure")
 	flag.Parse()
@@ -31,7 +31,7 @@ func main() {
 		failed++
 		fmt.Printf("seed %d, %d steps: %v\n", p.seed, p.steps, err)
 		if *tries > 0 && w != nil {
-			fmt.Print(explain(shrink(p, w.step, *tries), *lines))
+			fmt.Print(explain(shrink(p, w.step, *tries, err), *lines))
 		}
 		if !*keepOn {
 			break

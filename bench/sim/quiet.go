@@ -175,7 +175,8 @@ func (w *world) rebalance() {
 	for _, a := range w.hosts {
 		for _, s := range a.sequences {
 			if s.written > s.computed {
-				w.sim.Drain() // a kernel that the engine was not told of
+				// A kernel that the engine was not told of.
+				w.fail(w.device.Sync(context.Background(), s.last))
 			}
 		}
 	}

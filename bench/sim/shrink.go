@@ -1,16 +1,35 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// shrink leaves out steps as long as the run still fails in some way, halving
+// kind is the beginning of a failure without its numbers.
+func kind(err error) string {
+	if err == nil {
+		return ""
+	}
+	_, text, _ := strings.Cut(err.Error(), ": ")
+	text = strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
+	const telling = 32
+	return text[:min(len(text), telling)]
+}
+
+// shrink leaves out steps as long as the run still fails in the same way, halving
 // the stretches it tries, and gives the smallest plan it has found. tries
 // bounds the runs.
-func shrink(p plan, failedAt, tries int) plan {
+func shrink(p plan, failedAt, tries int, like error) plan {
 	best := plan{seed: p.seed, steps: min(p.steps, failedAt+1), skip: map[int]bool{}}
 	fails := func(q plan) bool {
 		tries--
 		_, err := run(q)
-		return err != nil
+		return kind(err) == kind(like)
 	}
 	for size := best.steps / 2; size >= 1 && tries > 0; size /= 2 {
 		for from := best.steps; from > 0 && tries > 0; from -= size {

@@ -258,7 +258,11 @@ func (w *world) tellf(format string, args ...any) {
 
 // end stops the engine, whatever has become of it.
 func (w *world) end() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	patience := 5 * time.Second
+	if w.failure != nil {
+		patience = 10 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err := w.close(ctx)
 	if w.failure == nil && !w.dead && !errors.Is(err, messages.ErrClosed) {

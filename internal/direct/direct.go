@@ -106,6 +106,12 @@ func (e *Engine) ResizePool(m *messages.ResizePool) {
 // RebuildPool is not needed: nothing fails here.
 func (e *Engine) RebuildPool(*messages.RebuildPool) { e.answered++ }
 
+// Park lets the request wait; nobody waits for its answer here.
+func (e *Engine) Park(any) bool { return true }
+
+// Waits is asked of requests that wait.
+func (e *Engine) Waits(any) bool { return true }
+
 // Abort drops the request.
 func (e *Engine) Abort(any, any, error) {}
 

@@ -180,3 +180,17 @@ func TestSequencesOfOneRequestLeaveLaterUses(t *testing.T) {
 	require.Equal(t, 4, shareOf(b, count(1, 4)))
 	require.Equal(t, 0, shareOf(b, count(11, 4)))
 }
+
+func TestTheDeepestCleanCopyOfARequestGoesFirst(t *testing.T) {
+	b := world(t, full(3, 3))
+	b.visit(count(1, 8))
+	b.visit(count(21, 12)) // both blocks of the first go to host memory
+	n, err := b.Prefetch(ctx, prefix(count(1, 8)))
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.EqualValues(t, 4*128, b.pool(0).BytesOffloaded)
+	b.visit(count(41, 4)) // what is left of the second reclaims the deeper copy
+	b.visit(count(51, 8)) // the deeper block reclaims the other, which must be copied too
+	require.EqualValues(t, 7*128, b.pool(0).BytesOffloaded)
+	require.EqualValues(t, 2, b.pool(0).Dropped)
+}

@@ -171,3 +171,18 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 		})
 	}
 }
+
+func TestACopyMakesItsSourceTheOneClaimedLast(t *testing.T) {
+	b := world(t, full(12, 0))
+	first, second := append(count(1, 4), 5, 6, 7, 8), append(count(1, 4), 5, 6, 9, 9)
+	b.visit(first)
+	b.visit(second)
+	for _, rest := range [][]messages.Token{{7, 70}, {80}} { // of the first only; of either
+		a := b.enter(messages.AdmitRequest{Tokens: append(append(count(1, 4), 5, 6), rest...)})
+		_, err := b.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
+		require.NoError(t, err)
+	}
+	b.visit(count(100, 40)) // one page more than are free
+	require.Equal(t, 8, shareOf(b, first))
+	require.Equal(t, 4, shareOf(b, second))
+}

@@ -34,13 +34,9 @@ var System = sync.OnceValue(func() *actor.ActorSystem {
 
 // Open starts an engine as a script's open line asks.
 func Open(s script.Setup) (*script.Rig, error) {
-	memory := s.DeviceMemory
-	if s.Pages != nil {
-		// Page counts override the split, so they decide the memory too.
-		memory = 0
-		for i, p := range s.Pools {
-			memory += p.PageBytes() * int64(s.Pages[i].Primary)
-		}
+	memory, err := deviceMemory(s)
+	if err != nil {
+		return nil, err
 	}
 	device, err := sim.New(sim.Config{MemoryBytes: max(memory, 1), Seed: s.Seed})
 	if err != nil {
@@ -65,6 +61,36 @@ func Open(s script.Setup) (*script.Rig, error) {
 		PanicActor: e.Inject,
 		Close:      device.Close,
 	}, nil
+}
+
+// Limits of what a script may ask of this machine, refused before any memory is
+// touched. A page costs some 120 bytes of bookkeeping; the bytes of pages are
+// touched only when they are written.
+const (
+	maxPages = 1 << 24 // both tiers of all pools
+	maxBytes = 1 << 40 // the same
+)
+
+// deviceMemory is the memory of the simulated device. Page counts override the
+// split, so they decide the memory too.
+func deviceMemory(s script.Setup) (int64, error) {
+	if s.Pages == nil {
+		return s.DeviceMemory, nil
+	}
+	pages, bytes, memory := int64(0), float64(0), int64(0)
+	for i, p := range s.Pools {
+		n := int64(s.Pages[i].Primary) + int64(s.Pages[i].Secondary)
+		pages += n
+		bytes += float64(n) * float64(p.PageBytes())
+		if pages <= maxPages && bytes <= maxBytes {
+			memory += p.PageBytes() * int64(s.Pages[i].Primary)
+		}
+	}
+	if pages > maxPages || bytes > maxBytes {
+		return 0, messages.Refuse(messages.ConfigInvalid, "%d pages of %.0f bytes in all are more than the %d pages and %d bytes that a script may use",
+			pages, bytes, maxPages, int64(maxBytes))
+	}
+	return memory, nil
 }
 
 // reader gives the bytes of pages at rest, as a kernel sees them.

@@ -1,0 +1,153 @@
+package coordinator_test
+
+import (
+	gotesting "testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// What a copy that the device refuses costs: contents that cannot be moved are
+// lost, what a host holds is right or it is told.
+
+// An onboard that fails ends the reuse where it failed.
+func TestAFailedOnboardShortensTheMatch(t *gotesting.T) {
+	for failed := range 3 {
+		w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+		w.store(run(0, 12))
+		w.store(run(100, 16))
+		require.Equal(t, 12, w.lookup(messages.Prefix{Tokens: run(0, 13)}).SecondaryTokens)
+		w.memory.failing[offloader.Onboard] = failed
+		_, lives := w.admitBatch(request(run(0, 13)))
+		require.NotNil(t, lives[0])
+		// Each failure costs one of the three blocks; what lies behind it is stored
+		// but cannot be matched.
+		assert.LessOrEqual(t, lives[0].computed, 4*(3-failed))
+		if failed == 0 {
+			assert.Equal(t, 12, lives[0].computed)
+		}
+		w.prefill(lives[0])
+		w.release(lives[0])
+		assert.Equal(t, 12, w.lookup(messages.Prefix{Tokens: run(0, 13)}).MatchedTokens, "stored again")
+	}
+}
+
+// When every onboard fails the prompt is computed, and nothing hangs.
+func TestWhenEveryOnboardFailsThePromptIsComputed(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	w.store(run(0, 12))
+	w.store(run(100, 16))
+	w.memory.failing[offloader.Onboard] = 1000
+	results, lives := w.admitBatch(request(run(0, 13)), request(append(run(0, 8), 900)))
+	require.NoError(t, results[0].Err)
+	assert.Zero(t, results[0].ReusedTokens)
+	assert.ErrorIs(t, results[1].Err, messages.ErrOutOfPages)
+	w.prefill(lives[0])
+	w.release(lives[0])
+}
+
+// Two that share an onboard fail together and are admitted again.
+func TestAFailedOnboardConcernsAllThatShareIt(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6, Secondary: 8}}})
+	w.store(run(0, 8))
+	w.store(run(100, 24))
+	w.memory.failing[offloader.Onboard] = 1
+	results, lives := w.admitBatch(request(run(0, 9)), request(append(run(0, 8), 900)))
+	for i := range results {
+		require.NoError(t, results[i].Err)
+		w.prefill(lives[i])
+	}
+	w.release(lives...)
+}
+
+func TestAFailedOffloadLosesTheContents(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	w.store(run(0, 16))
+	w.memory.failing[offloader.Offload] = 1
+	_, l := w.admit(run(100, 8))
+	w.prefill(l)
+	p := w.stats().Pools[0]
+	assert.EqualValues(t, 2, p.Evicted)
+	assert.EqualValues(t, 1, p.Offloaded)
+	assert.EqualValues(t, 1, p.Dropped)
+	w.release(l)
+}
+
+// A partial copy that fails costs the partial reuse.
+func TestAFailedPartialCopyIsDoneWithout(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}}})
+	w.store(run(0, 8))
+	w.memory.failing[offloader.Duplicate] = 1
+	results, lives := w.admitBatch(request(append(run(0, 6), 900)))
+	require.NoError(t, results[0].Err)
+	assert.Equal(t, 4, results[0].ReusedTokens)
+	assert.Equal(t, messages.HowNone, results[0].Reuse[0].How)
+	w.prefill(lives[0])
+	w.release(lives[0])
+}
+
+// A copy on write that fails takes the step back; the sequence goes on.
+func TestAFailedCopyOnWriteTakesTheStepBack(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}}})
+	s := w.start(run(0, 6))
+	fork := w.fork(s, 1)[0]
+	before := w.counts()
+	w.memory.failing[offloader.Duplicate] = 1
+	r := w.tryAppend(run(70, 1), s)[0]
+	assert.ErrorIs(t, r.Err, messages.ErrInternal)
+	assert.Empty(t, r.NewPages[0])
+	assert.Equal(t, before, w.counts())
+	w.append(s, 70)
+	w.append(fork, 71)
+	w.release(s, fork)
+}
+
+// Where taking back would share a page that another has begun to write to, the
+// sequence is lost, and says so.
+func TestAFailedCopyOnWriteMayLoseASequence(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	s := w.start(run(0, 6))
+	fork := w.fork(s, 1)[0]
+	w.memory.failing[offloader.Duplicate] = 1
+	results := w.tryAppend(run(70, 1), s, fork)
+	assert.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
+	require.NoError(t, results[1].Err)
+	w.release(fork)
+	w.assertCounts(0, 0, 2, 6)
+}
+
+// A prefetch is all or nothing, also when a copy fails.
+func TestAFailedPrefetchKeepsTheRest(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	w.store(run(0, 12))
+	w.store(run(100, 16))
+	w.memory.failing[offloader.Onboard] = 1
+	_, err := w.prefetch(run(0, 12))
+	assert.Error(t, err)
+	w.assertCounts(0, 0, w.stats().Pools[0].Primary.Cached, 4-w.stats().Pools[0].Primary.Cached)
+	_, err = w.prefetch(run(0, 12))
+	assert.NoError(t, err)
+}
+
+// A move of a rebalance that fails costs the contents, and whoever holds the
+// page is told.
+func TestAFailedMoveOfARebalance(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+	w.store(run(100, 8))
+	w.start(run(200, 8))
+	w.memory.failing[offloader.Duplicate] = 1
+	m := &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.25, "wfullh1": 0.75}}
+	w.Do(m)
+	var lost []messages.StepResult
+	for id := range w.lives {
+		r := &messages.ReadTables{Sequence: id}
+		w.Do(r)
+		lost = append(lost, messages.StepResult{Sequence: id, Err: r.Err})
+	}
+	w.bury(lost...)
+	w.check()
+}

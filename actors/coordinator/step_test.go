@@ -1,0 +1,220 @@
+package coordinator_test
+
+import (
+	gotesting "testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Forks share all pages; the append that computes into a shared page copies it
+// for all but the last that holds it.
+func TestForksCopyWhatTheyWrite(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	s := w.start(run(0, 6))
+	forks := w.fork(s, 2)
+	w.assertCounts(0, 2, 0, 6)
+	assert.Len(t, w.append(s, 70).NewPages[0], 1)
+	assert.Len(t, w.append(forks[0], 71).NewPages[0], 1)
+	assert.Empty(t, w.append(forks[1], 72).NewPages[0], "the last that holds it has it alone")
+	assert.Equal(t, 2*2*1, w.memory.copies[offloader.Duplicate], "two tokens' K and V, twice")
+	for i, l := range []*life{s, forks[0], forks[1]} {
+		w.append(l, messages.Token(80+i))
+	}
+	w.assertCounts(0, 4, 0, 4)
+	w.release(s)
+	w.release(forks...)
+	assert.Equal(t, 7, w.lookup(messages.Prefix{Tokens: append(run(0, 6), 72, 9)}).MatchedTokens)
+	assert.Equal(t, 7, w.lookup(messages.Prefix{Tokens: append(run(0, 6), 70, 9)}).MatchedTokens)
+}
+
+// In one step the first copies and the last does not, whatever their order of
+// release; without a page the first is refused and has changed nothing.
+func TestForksInOneStep(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 3}}})
+	s := w.start(run(0, 6))
+	fork := w.fork(s, 1)[0]
+	results := w.tryAppend(run(70, 1), s, fork)
+	require.NoError(t, results[0].Err)
+	require.NoError(t, results[1].Err)
+	assert.Equal(t, []int{1, 0}, []int{len(results[0].NewPages[0]), len(results[1].NewPages[0])})
+	w.release(s, fork)
+
+	w = newWorld(t, setup{pages: []windows.Counts{{Primary: 2}}})
+	s = w.start(run(0, 6))
+	fork = w.fork(s, 1)[0]
+	before := w.picture()
+	results = w.tryAppend(run(70, 1), s, fork)
+	for _, r := range results {
+		assert.Equal(t, "pool wfullh1 needs 1 pages, 0 available", refusal(t, r.Err).Error())
+	}
+	assert.Equal(t, before, w.picture())
+	w.release(fork)
+	w.append(s, 70)
+}
+
+// A rewind into a stored block makes the next token copy it.
+func TestARewindIntoAStoredBlockCopies(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	s := w.start(run(0, 6))
+	w.append(s, 6, 7, 8) // tokens 6 and 7 are computed: block 1 is stored
+	require.NoError(t, w.rewind(s, 2))
+	r := w.append(s, 60, 61)
+	assert.Len(t, r.NewPages[0], 2, "a copy, and a new block")
+	assert.Equal(t, 8, w.lookup(messages.Prefix{Tokens: run(0, 9)}).MatchedTokens, "what was stored is as it was")
+	w.release(s)
+}
+
+func TestWhatARewindRefuses(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{8}, pages: []windows.Counts{{Primary: 8}}})
+	s := w.start(run(0, 10))
+	w.append(s, run(50, 12)...)
+	for _, c := range []struct {
+		n    int
+		want error
+	}{{0, messages.ErrBadRequest}, {-1, messages.ErrBadRequest}, {13, messages.ErrBadRequest}, {12, messages.ErrNotSupported}, {6, messages.ErrNotSupported}} {
+		assert.ErrorIs(t, w.rewind(s, c.n), c.want, "rewind of %d", c.n)
+	}
+	// 21 tokens are computed, position 21 attends to 14 and later: blocks 0, 1, 2
+	// have left. At 19 tokens the next attends to 12, in block 3, which is there.
+	require.NoError(t, w.rewind(s, 3))
+	w.append(s, 90)
+	_, beams := w.admitAs(messages.AdmitRequest{Tokens: run(300, 3), BeamWidth: 2})
+	w.prefill(beams)
+	assert.ErrorIs(t, w.rewind(beams, 1), messages.ErrNotSupported)
+	m := &messages.Fork{Sequence: beams.id, Count: 1}
+	w.do(m)
+	assert.ErrorIs(t, m.Err, messages.ErrNotSupported)
+}
+
+func TestWhatAForkRefuses(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	_, l := w.admit(run(0, 6))
+	for _, m := range []*messages.Fork{{Sequence: l.id, Count: 1}, {Sequence: l.id, Count: 0}, {Sequence: 99, Count: 1}} {
+		before := w.picture()
+		w.do(m)
+		assert.Error(t, m.Err)
+		assert.Empty(t, m.Sequences)
+		assert.Equal(t, before, w.picture())
+	}
+}
+
+// Beams follow their parents; pages are copied where they part.
+func TestBeamsFollowTheirParents(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 12}}})
+	a, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 6), BeamWidth: 3})
+	require.Len(t, a.Tables[0], 3)
+	w.prefill(l)
+	w.assertCounts(0, 2, 0, 10)
+	step := func(parents ...int) messages.StepResult {
+		steps := make([]messages.BeamStep, 3)
+		for i, p := range parents {
+			steps[i] = messages.BeamStep{Parent: p, Token: messages.Token(100 + 10*l.length() + i)}
+		}
+		return w.tryBeams(l, steps...)
+	}
+	r := step(0, 1, 2)
+	require.NoError(t, r.Err)
+	assert.Len(t, r.NewPages[0], 2, "all but the last copy the block they write")
+	require.NoError(t, step(1, 1, 1).Err, "two of three are copies of beam 1 now")
+	w.assertCounts(0, 4, 0, 8)
+	require.NoError(t, step(2, 0, 0).Err)
+	require.NoError(t, step(0, 0, 0).Err)
+	w.release(l)
+	// Beam 0 is stored: four tokens, then the trailing block in part.
+	assert.Equal(t, 6, w.lookup(messages.Prefix{Tokens: run(0, 7)}).MatchedTokens)
+	w.assertCounts(0, 0, 3, 9)
+}
+
+func TestWhatABeamStepRefuses(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 3}}})
+	_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 6), BeamWidth: 3})
+	assert.ErrorIs(t, w.tryBeams(l, messages.BeamStep{}, messages.BeamStep{}, messages.BeamStep{}).Err, messages.ErrBadRequest, "before the prompt is computed")
+	w.prefill(l)
+	before := w.picture()
+	for _, steps := range [][]messages.BeamStep{
+		{{}, {}}, {{}, {}, {}, {}}, {{Parent: 3}, {}, {}}, {{Parent: -1}, {}, {}}, {{Token: -1}, {}, {}},
+	} {
+		assert.ErrorIs(t, w.tryBeams(l, steps...).Err, messages.ErrBadRequest)
+	}
+	r := w.tryBeams(l, messages.BeamStep{Parent: 0}, messages.BeamStep{Parent: 1}, messages.BeamStep{Parent: 2})
+	assert.Equal(t, "pool wfullh1 needs 2 pages, 1 available", refusal(t, r.Err).Error())
+	assert.Equal(t, before, w.picture())
+	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(0, 1)}}}
+	w.do(m)
+	assert.ErrorIs(t, m.Results[0].Err, messages.ErrBadRequest)
+}
+
+// Steps of one append are judged in order: a later one may use what is left.
+func TestStepsAreJudgedInOrder(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	a, b, c := w.start(run(0, 4)), w.start(run(100, 4)), w.start(run(200, 3))
+	results := w.tryAppend(run(900, 1), a, b, c)
+	require.NoError(t, results[0].Err)
+	assert.Equal(t, "pool wfullh1 needs 1 pages, 0 available", refusal(t, results[1].Err).Error())
+	require.NoError(t, results[2].Err, "it needs none")
+	w.release(a, b, c)
+}
+
+func TestWhatAnAppendRefuses(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 200}}})
+	_, raw := w.admit(run(0, 6))
+	long := w.start(run(1000, full-1))
+	for _, c := range []struct {
+		step messages.AppendStep
+		want error
+	}{
+		{messages.AppendStep{Sequence: raw.id, Tokens: run(0, 1)}, messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id}, messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id, Tokens: []messages.Token{-1}}, messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 2)}, messages.ErrTooLong},
+		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 1), Computed: full + 1}, messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id, Tokens: run(0, 1), Computed: full - 2}, messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: long.id, Beams: make([]messages.BeamStep, 1)}, messages.ErrBadRequest},
+		{messages.AppendStep{Sequence: 4711, Tokens: run(0, 1)}, messages.ErrUnknownSequence},
+	} {
+		before := w.picture()
+		m := &messages.Append{Steps: []messages.AppendStep{c.step}}
+		w.do(m)
+		assert.ErrorIs(t, m.Results[0].Err, c.want)
+		assert.Equal(t, before, w.picture())
+	}
+	w.append(long, 1)
+}
+
+// Sequences whose trailing blocks lie in one page, released together, store it
+// once: a page caches one block, the first that was offered.
+func TestForksReleasedTogetherStoreTheirPageOnce(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	s := w.start(run(0, 4))
+	w.append(s, 60, 61, 62) // six tokens are computed
+	fork := w.fork(s, 1)[0]
+	require.NoError(t, w.rewind(s, 2)) // five are, in the same page
+	w.release(s, fork)
+	assert.Equal(t, 5, w.lookup(messages.Prefix{Tokens: append(run(0, 4), 60, 61, 62)}).MatchedTokens)
+	w.assertCounts(0, 0, 2, 6)
+}
+
+// What was lost with a handle stays lost: handles are not used again.
+func TestHandlesAreNotUsedAgain(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	old := w.start(run(0, 4))
+	w.release(old)
+	fresh := w.start(run(100, 4))
+	assert.NotEqual(t, old.id, fresh.id)
+	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: old.id}, {Sequence: fresh.id}, {Sequence: fresh.id}, {}}}
+	w.Do(m)
+	delete(w.lives, fresh.id)
+	w.check()
+	for i, want := range []error{messages.ErrUnknownSequence, nil, messages.ErrBadRequest, messages.ErrUnknownSequence} {
+		if want == nil {
+			assert.NoError(t, m.Results[i].Err)
+			continue
+		}
+		assert.ErrorIs(t, m.Results[i].Err, want, "step %d", i)
+	}
+}

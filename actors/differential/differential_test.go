@@ -1,0 +1,88 @@
+package differential
+
+import (
+	"context"
+	"flag"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/internal/oracle"
+	"github.com/kvactor/kvactor/internal/oracle/ops"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// system is shared: one costs milliseconds.
+var system = sync.OnceValue(func() *actor.ActorSystem {
+	return actor.NewActorSystem(
+		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
+		actor.WithDeadLetterThrottleInterval(time.Millisecond))
+})
+
+// rig is an engine that closes its device with itself.
+type rig struct {
+	*actors.Engine
+	device *sim.Device
+}
+
+func (r rig) Close(ctx context.Context) (int, error) {
+	leaked, err := r.Engine.Close(ctx)
+	_ = r.device.Close()
+	return leaked, err
+}
+
+// Stats leaves out what the oracle does not count: when the copies were made.
+func (r rig) Stats(ctx context.Context) (messages.Stats, error) {
+	s, err := r.Engine.Stats(ctx)
+	for p := range s.Pools {
+		s.Pools[p].WaitingTakes = 0
+	}
+	return s, err
+}
+
+// open makes oracle and engine of one configuration.
+func open(t require.TestingT, c oracle.Config) (a, b ops.Engine) {
+	model, cache := ops.Geometry(c)
+	cache.OffloadAhead = false // the oracle does not know of it; no answer depends on it
+	var pages []windows.Counts
+	memory := int64(0)
+	for _, p := range c.Pools {
+		pages = append(pages, windows.Counts{Primary: p.Primary, Secondary: p.Secondary})
+		memory += p.PageBytes * int64(p.Primary)
+	}
+	device, err := sim.New(sim.Config{MemoryBytes: memory})
+	require.NoError(t, err)
+	e, err := actors.Spawn(system().Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: device}, actors.WithClock(c.Clock))
+	require.NoError(t, err)
+	return oracle.New(c), rig{e, device}
+}
+
+// TestMain draws the same cases each time, so that a failure is one of the
+// change at hand; KVACTOR_SEED=0 draws others.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	seed := os.Getenv("KVACTOR_SEED")
+	if seed == "" {
+		seed = "20261120"
+	}
+	if err := flag.Set("rapid.seed", seed); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+func TestEngineAgreesWithOracle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ops.Compare(t, func(c oracle.Config) (a, b ops.Engine) { return open(t, c) })
+	})
+}

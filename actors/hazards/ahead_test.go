@@ -1,0 +1,83 @@
+package hazards
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// lived is all that can be told of a life but when the bytes moved.
+type lived struct {
+	answers  []string
+	stats    messages.Stats
+	events   []messages.Event
+	contents []messages.Content
+	hurry    messages.PoolCounters // bytes and waiting, of all pools
+}
+
+// livedWith lets one guest live with offload_ahead set so.
+func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
+	s.change = func(c *windows.Config) { c.OffloadAhead = ahead }
+	w := newWorld(t, s)
+	g := newGuest(w, seed)
+	ctx := context.Background()
+	g.live(lifetime)
+	require.Empty(t, w.wrong(g.running...))
+	g.leaveAll()
+	var err error
+	l.answers = g.answers
+	l.stats, err = w.Stats(ctx)
+	require.NoError(t, err)
+	batch, err := w.Events(ctx)
+	require.NoError(t, err)
+	l.events = batch.Events
+	l.contents, err = w.Contents(ctx)
+	require.NoError(t, err)
+	for i := range l.contents {
+		for p, at := range l.contents[i].Pages {
+			if _, tier, ok := at.Page(); ok && tier == messages.Secondary {
+				l.contents[i].Pages[p] = messages.OnHost(0) // which host page it is, is nobody's business
+			}
+		}
+	}
+	for i := range l.stats.Pools {
+		p := &l.stats.Pools[i].PoolCounters
+		l.hurry.BytesOffloaded += p.BytesOffloaded
+		l.hurry.WaitingTakes += p.WaitingTakes
+		l.hurry.AheadPages += p.AheadPages
+		p.BytesOffloaded, p.WaitingTakes, p.AheadPages = 0, 0, 0
+	}
+	w.close()
+	return l
+}
+
+// Offloading ahead of demand decides nothing: whoever is served gets the same
+// pages, finds the same contents, and reads the same of it in events and
+// counters. Only fewer pages wait.
+func TestAheadDecidesNothing(t *testing.T) {
+	for name, pages := range map[string]windows.Counts{
+		"short": {Primary: 40, Secondary: 24}, "room in host memory": {Primary: 40, Secondary: 200}, "narrow": {Primary: 30, Secondary: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spared := int64(0)
+			for seed := range uint64(6) {
+				s := crowded(seed)
+				s.pages = pages
+				with, without := livedWith(t, s, seed, true), livedWith(t, s, seed, false)
+				require.Equal(t, without.answers, with.answers, "seed %d", seed)
+				require.Equal(t, without.stats, with.stats, "seed %d", seed)
+				require.Equal(t, without.events, with.events, "seed %d", seed)
+				require.Equal(t, without.contents, with.contents, "seed %d", seed)
+				assert.Zero(t, without.hurry.AheadPages)
+				assert.LessOrEqual(t, with.hurry.WaitingTakes, without.hurry.WaitingTakes, "seed %d", seed)
+				spared += without.hurry.WaitingTakes - with.hurry.WaitingTakes
+			}
+			assert.NotZero(t, spared)
+		})
+	}
+}

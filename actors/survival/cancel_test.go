@@ -1,0 +1,179 @@
+package survival_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// cancelling is a crowd of callers whose contexts end at random.
+type cancelling struct {
+	*rig
+	cancelled, refused, served atomic.Int64
+}
+
+// hurried gives a context that ends within the time that an admission takes, or
+// that has ended.
+func hurried(random *rand.Rand) (context.Context, context.CancelFunc) {
+	c, cancel := context.WithCancel(ctx)
+	switch random.IntN(4) {
+	case 0:
+		cancel()
+	case 1:
+		go func() {
+			for range random.IntN(50) {
+				_ = c.Err()
+			}
+			cancel()
+		}()
+	default:
+		time.AfterFunc(time.Duration(random.IntN(1000))*time.Microsecond, cancel)
+	}
+	return c, cancel
+}
+
+// requests draws one or several admissions of all kinds.
+func requests(random *rand.Rand) []messages.AdmitRequest {
+	list := make([]messages.AdmitRequest, 1+random.IntN(3))
+	for i := range list {
+		q := prompt(100*random.IntN(3), 1+random.IntN(10*tpb))
+		switch random.IntN(4) {
+		case 0:
+			q.ChunkTokens = tpb * (1 + random.IntN(2))
+		case 1:
+			q.BeamWidth = 1 + random.IntN(2)
+		case 2:
+			q.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{byte(random.IntN(2))}, Length: 1}}
+		}
+		list[i] = q
+	}
+	return list
+}
+
+// caller admits and lets go what it was given.
+func (c *cancelling) caller(seed uint64, calls int) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	own := rand.New(rand.NewPCG(seed, 2)) // of the goroutines that cancel
+	for range calls {
+		short, cancel := hurried(rand.New(rand.NewPCG(own.Uint64(), 3)))
+		results, err := c.AdmitBatch(short, requests(random))
+		cancel()
+		if err != nil {
+			c.cancelled.Add(1)
+			if !errors.Is(err, context.Canceled) {
+				c.t.Errorf("a call was answered with %v", err)
+			}
+			continue
+		}
+		c.letGo(random, results)
+	}
+}
+
+// letGo releases what was admitted; some of it after a step of its life.
+func (c *cancelling) letGo(random *rand.Rand, results []messages.Admitted) {
+	var steps []messages.ReleaseStep
+	for _, a := range results {
+		if a.Err != nil {
+			c.refused.Add(1)
+			if !errors.Is(a.Err, messages.ErrOutOfPages) {
+				c.t.Errorf("an admission was refused with %v", a.Err)
+			}
+			continue
+		}
+		c.served.Add(1)
+		if random.IntN(2) == 0 {
+			// It ends before the first block of some chunked prompts: refused, and harmless.
+			if _, err := c.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: a.ReusedTokens/tpb*tpb + tpb, Continues: true}}); err != nil {
+				c.t.Error(err)
+			}
+		}
+		steps = append(steps, messages.ReleaseStep{Sequence: a.Sequence, Discard: random.IntN(4) == 0})
+	}
+	if _, err := c.Release(ctx, steps); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// Admissions are cancelled at any moment: at the end nothing is taken, nothing
+// reserved, and everything can be.
+func TestCancelledAdmissionsLeaveNothingTaken(t *testing.T) {
+	for name, room := range map[string]int{"refused": 0, "waiting": 8, "a room for all": 64} {
+		t.Run(name, func(t *testing.T) {
+			pages := windows.Counts{Primary: 12, Secondary: 6}
+			r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.Counts{pages, pages}}, actors.WithWaitingRoom(room))
+			c := &cancelling{rig: r}
+			var crowd sync.WaitGroup
+			for i := range 8 {
+				crowd.Go(func() { c.caller(uint64(i), 400) })
+			}
+			crowd.Wait()
+			c.nothingTaken(pages.Primary)
+			t.Logf("%d cancelled, %d refused, %d served", c.cancelled.Load(), c.refused.Load(), c.served.Load())
+			assert.NotZero(t, c.cancelled.Load())
+			assert.NotZero(t, c.served.Load())
+			r.close()
+		})
+	}
+}
+
+// nothingTaken fails if anything is held or reserved.
+func (r *rig) nothingTaken(pages int) {
+	r.t.Helper()
+	stats, err := r.Stats(ctx)
+	require.NoError(r.t, err)
+	assert.Zero(r.t, stats.Sequences)
+	assert.Equal(r.t, []int{0, 0}, r.used())
+	require.NoError(r.t, r.Check(ctx))
+	a := r.admit(prompt(5000, pages*tpb))
+	assert.Equal(r.t, []int{pages, pages}, r.used(), "no reserve is left")
+	r.release(a.Sequence)
+}
+
+// Everything is cancelled while it waits in the room, and the pages are still
+// those of nobody but the one who has them.
+func TestAllWhoWaitAreCancelled(t *testing.T) {
+	inRoom(t, 16, setup{}, func(t *testing.T, r *rig) {
+		a := r.admit(prompt(0, 8*tpb))
+		leaving, cancel := context.WithCancel(ctx)
+		var waiting []chan answer
+		for i := range 16 {
+			waiting = append(waiting, r.later(leaving, prompt(1000*(i+1), 3*tpb)))
+		}
+		pending(t, waiting...)
+		cancel()
+		synctest.Wait()
+		for _, c := range waiting {
+			require.ErrorIs(t, (<-c).err, context.Canceled)
+		}
+		require.NoError(t, r.Check(ctx))
+		r.release(a.Sequence)
+		assert.Equal(t, []int{0}, r.used())
+		r.release(r.admit(prompt(9000, 8*tpb)).Sequence)
+	})
+}
+
+// A call with a deadline waits no longer than that.
+func TestADeadlineEndsTheWait(t *testing.T) {
+	inRoom(t, 1, setup{}, func(t *testing.T, r *rig) {
+		a := r.admit(prompt(0, 8*tpb))
+		start := time.Now()
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := r.Admit(short, prompt(1000, tpb))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		r.release(a.Sequence)
+	})
+}

@@ -1,0 +1,26 @@
+// Package survival holds the tests of what an engine must live through: more
+// demand than pages, requests that make no sense, callers who go away in the
+// middle, and tenants who must not learn of each other. It has no code of its own.
+//
+// Each file is one of these. What they share is the question: is every call
+// answered, with the right code, and is the engine afterwards what it was before?
+//
+//	waiting   admissions wait for pages, in order, and are cancelled
+//	cancel    contexts that end at random leave nothing taken
+//	tenants   two worlds that differ in another tenant's tokens only
+//	hostile   calls and configurations at the edges of their types
+//	shapes    trees as wide and as deep as a hostile host can make them
+//	overload  ten times the demand that there are pages for
+//	fuzz      any sequence of requests, over the cores without actors
+//
+// # Overload for minutes
+//
+// By default the overload lasts a part of a second and asserts nothing about
+// time. The report of a run is printed by
+//
+//	go test -v -run Overload ./actors/survival
+//
+// and a long one, with its limits on time held, by
+//
+//	KVACTOR_OVERLOAD=5m go test -v -run Overload -timeout 0 ./actors/survival
+package survival
