@@ -60,7 +60,7 @@ var _ actor.SupervisorStrategy = (*family)(nil)
 // Inject makes an actor panic at its next message, as a bug in it would: it is
 // how hosts and tests try out recovery. Actors are coordinator, tree, offloader
 // and pool:NAME; with an encoder–decoder model also cross:NAME, the same for the
-// cross pool.
+// cross pool, and join, after which the engine has failed.
 func (e *Engine) Inject(name string) error {
 	if e.joint != nil {
 		return e.joint.inject(name)

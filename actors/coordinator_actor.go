@@ -50,9 +50,10 @@ func (a *coordinatorActor) keep(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
 		a.core.Queue(m.request, m)
-	case epoched, *departed:
 	default:
-		a.core.Queue(m, ctx.Sender())
+		if hostRequest(m) {
+			a.core.Queue(m, ctx.Sender())
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type joinActor struct {
 	core *cross.Join
 	port *joinPort
+	fuse *fuse
 }
 
 // joined says that a side has answered the request that was sent it in a turn.
@@ -25,14 +26,14 @@ type joined struct {
 
 func newJoinActor(e *Engine) *joinActor {
 	p := &joinPort{engine: e}
-	return &joinActor{core: cross.New(e.validate, e.pools[len(e.pools)-1], p), port: p}
+	return &joinActor{core: cross.New(e.validate, e.pools[len(e.pools)-1], p), port: p, fuse: &e.joint.fuse}
 }
 
 // Receive passes requests and answers to the core.
 func (a *joinActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
-		a.core.Submit(m.request, m)
+		a.submit(m.request, m)
 	case *joined:
 		if m.turn == a.port.turn {
 			a.core.Answered(m.err)
@@ -41,9 +42,19 @@ func (a *joinActor) Receive(ctx actor.Context) {
 		a.core.Stop(a.port.engine.failure(mailbox.ErrStopped))
 	default:
 		if hostRequest(m) {
-			a.core.Submit(m, ctx.Sender())
+			a.submit(m, ctx.Sender())
 		}
 	}
+}
+
+// submit hands a request to the core; it is in the line before a lit fuse
+// burns, so that it is answered.
+func (a *joinActor) submit(request, sender any) {
+	if a.fuse.lit.Load() {
+		a.core.Queue(request, sender)
+		a.fuse.burn("join")
+	}
+	a.core.Submit(request, sender)
 }
 
 // joinPort carries the core's requests to the two engines.

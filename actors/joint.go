@@ -18,7 +18,10 @@ import (
 // joint is the two engines that the one of an encoder–decoder model is made of
 // (see package cross). Each has all actors of an engine of its own and shares
 // nothing with the other but the device.
-type joint struct{ decoder, encoder *Engine }
+type joint struct {
+	decoder, encoder *Engine
+	fuse             fuse // of the actor that joins them
+}
 
 // spawnJoint starts both and the actor that joins them; the cross pool is the
 // last of the pools.
@@ -129,8 +132,12 @@ func (e *Engine) giveBack(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// inject lights the fuse of an actor of one of the two engines.
+// inject lights the fuse of the join or of an actor of one of the two engines.
 func (j *joint) inject(name string) error {
+	if name == "join" {
+		j.fuse.lit.Store(true)
+		return nil
+	}
 	if own, ok := strings.CutPrefix(name, "cross:"); ok {
 		return j.encoder.Inject(own)
 	}

@@ -107,7 +107,7 @@ func (a *offloaderActor) waited(message any) {
 			a.core.SetDevicePages(messages.PoolID(p), n)
 		}
 	case *messages.Quiesce:
-		m.Dirty, a.moving = a.moving, false
+		m.Dirty = a.moving
 	}
 }
 
@@ -115,6 +115,7 @@ func (a *offloaderActor) waited(message any) {
 func (a *offloaderActor) rebuild(m *messages.RebuildHost) {
 	old := a.core
 	a.core = a.renew()
+	a.moving = false // what it held is sorted out; a recovery that began anew would have asked again
 	m.Counts = m.Counts[:0]
 	for p := range m.Kept {
 		id := messages.PoolID(p)

@@ -38,8 +38,11 @@ type ledger struct {
 
 // poolLedger is the part of one pool.
 type poolLedger struct {
-	name  string
+	name string
+	// tiers are made when a page of theirs is first touched: with neither host
+	// memory nor kernels that tell of themselves, most never are.
 	tiers [2][]record
+	pages [2]int // of each tier
 	// pending is, for each stream, the newest access of any device page. When
 	// all of them have passed, nothing in the pool is under way.
 	pending []messages.Ticket
@@ -57,19 +60,27 @@ func (l *ledger) init(pools []PoolConfig) {
 // grow makes room for pages. Records of pages that go stay: nothing may be
 // under way there, so what they name has passed and delays no one.
 func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
-	t := &l.pools[pool].tiers[tier]
-	if more := pages - len(*t); more > 0 {
-		*t = append(*t, make([]record, more)...)
+	p := &l.pools[pool]
+	p.pages[tier] = max(p.pages[tier], pages)
+	if t := &p.tiers[tier]; *t != nil && pages > len(*t) {
+		*t = append(*t, make([]record, pages-len(*t))...)
 	}
 }
 
 // slot gives the record of a slot.
-func (l *ledger) slot(s Slot) *record { return &l.pools[s.Pool].tiers[s.Tier][s.Page] }
+func (l *ledger) slot(s Slot) *record {
+	p := &l.pools[s.Pool]
+	t := &p.tiers[s.Tier]
+	if *t == nil {
+		*t = make([]record, p.pages[s.Tier])
+	}
+	return &(*t)[s.Page]
+}
 
 // mustHold panics on a slot that does not exist.
 func (l *ledger) mustHold(s Slot) {
 	p := &l.pools[s.Pool]
-	if n := len(p.tiers[s.Tier]); s.Page < 0 || int(s.Page) >= n {
+	if n := p.pages[s.Tier]; s.Page < 0 || int(s.Page) >= n {
 		panic(fmt.Sprintf("offloader: pool %s: %s page %d of %d", p.name, s.Tier, s.Page, n))
 	}
 }

@@ -19,7 +19,7 @@ type admitting struct {
 	promised []int               // by pool: pages for admissions judged before
 	granted  []int               // by pool: of these, pages for partial copies
 	seized   []int               // by pool: source pages to be taken over, unreferenced so far
-	sources  [][]messages.PageID // by pool: unreferenced sources of copies, each once
+	sources  [][]messages.PageID // by pool: unreferenced sources of partial reuse, each once
 	again    bool                // those whose transfers failed are admitted once more
 }
 

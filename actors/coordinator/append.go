@@ -378,7 +378,8 @@ func (c *Coordinator) stepsMoved() {
 	c.moved()
 	c.takeReady()
 	if c.undoFailedCopies() {
-		c.sendPools((*Coordinator).undone)
+		c.after = (*Coordinator).commitPhase
+		c.sendEffects()
 		return
 	}
 	c.commitPhase()

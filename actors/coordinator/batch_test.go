@@ -165,6 +165,24 @@ func TestARefusalMakesASourceOfACopyCachedAgain(t *gotesting.T) {
 	assert.Zero(t, results[1].ReusedTokens)
 }
 
+// Nor is the page of a takeover there for a copy, also when a reserve covers it.
+func TestAPageThatIsTakenOverIsNoPageForACopy(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 5}, {Primary: 9}}})
+	w.start(run(700, 8))
+	w.store(run(200, 5)) // a whole block, and one of one token
+	w.store(run(300, 1)) // one of one token
+	w.assertCounts(0, 2, 3, 0)
+	results, lives := w.admitBatch(chunked(run(300, 2), 12), chunked(run(200, 6), 12), request(run(200, 7)))
+	require.NoError(t, results[0].Err)
+	assert.Equal(t, messages.HowTakeover, results[0].Reuse[0].How)
+	for i, l := range lives {
+		if results[i].Err == nil {
+			assert.NotEqual(t, messages.HowCopy, results[i].Reuse[0].How)
+			w.prefill(l)
+		}
+	}
+}
+
 // What two admissions of a batch want from host memory is brought in once.
 func TestABatchOnboardsABlockOnce(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6, Secondary: 4}}})

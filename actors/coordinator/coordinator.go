@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -242,7 +243,7 @@ func (c *Coordinator) dispatchRare(request any) {
 		r.LeakedPages = c.sequences.pagesHeld()
 		c.reply()
 	default:
-		panic("coordinator: a request of a type that it does not know")
+		panic(fmt.Sprintf("coordinator: a request of type %T, which it does not know", request))
 	}
 }
 

@@ -137,11 +137,12 @@ func TestAFailedPrefetchKeepsTheRest(t *gotesting.T) {
 // page is told.
 func TestAFailedMoveOfARebalance(t *gotesting.T) {
 	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
-	w.store(run(100, 8))
-	w.start(run(200, 8))
+	w.store(run(100, 16))
+	w.start(run(200, 8)) // on pages beyond the new end
 	w.memory.failing[offloader.Duplicate] = 1
 	m := &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.25, "wfullh1": 0.75}}
 	w.Do(m)
+	require.Zero(t, w.memory.failing[offloader.Duplicate], "there was a move")
 	var lost []messages.StepResult
 	for id := range w.lives {
 		r := &messages.ReadTables{Sequence: id}

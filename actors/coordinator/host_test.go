@@ -238,6 +238,16 @@ func (w *world) release(lives ...*life) {
 	w.check()
 }
 
+// discard releases a sequence without storing anything.
+func (w *world) discard(l *life) {
+	w.t.Helper()
+	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: l.id, Discard: true}}}
+	w.Do(m)
+	require.NoError(w.t, m.Results[0].Err)
+	delete(w.lives, l.id)
+	w.check()
+}
+
 func (w *world) lookup(p messages.Prefix) messages.Found {
 	w.t.Helper()
 	before := w.picture()

@@ -91,10 +91,10 @@ func (c *Coordinator) noteSource(i int, unused bool) {
 		page, _, _ := source.Pages[p].Page()
 		share := c.work[p].Ops[op].Shares[0]
 		cached := share.References == 0 && share.Pins == 0
-		switch {
-		case it.how == messages.HowTakeover && unused && !c.sheltered(it.sequence, p):
+		if it.how == messages.HowTakeover && unused && !c.sheltered(it.sequence, p) {
 			a.seized[p]++
-		case it.how == messages.HowCopy && cached && !slices.Contains(a.sources[p], page):
+		}
+		if it.how != messages.HowNone && cached && !slices.Contains(a.sources[p], page) {
 			a.sources[p] = append(a.sources[p], page)
 		}
 	}
@@ -165,7 +165,7 @@ func (c *Coordinator) sourceFails(i int) bool {
 // a source nor promised to an earlier copy.
 func (c *Coordinator) copyRoom(p int) int {
 	a, counts := &c.admitting, &c.pages[p]
-	return counts.Free + counts.Cached - len(a.sources[p]) - a.seized[p] - a.granted[p]
+	return counts.Free + counts.Cached - len(a.sources[p]) - a.granted[p]
 }
 
 // rematch gives the claims of the item under judgement back and matches it
@@ -224,12 +224,12 @@ func (c *Coordinator) reclaimed() {
 	c.admitting.resume(c)
 }
 
-// inspectSources asks once more who holds the sources of copies: a source that
-// was claimed whole by an item is cached again when that item is refused.
+// inspectSources asks once more who holds the sources: one that was claimed
+// whole by an item is cached again when that item is refused.
 func (c *Coordinator) inspectSources() {
 	for i := range c.admitting.items {
 		it := &c.admitting.items[i]
-		if it.refused != nil || it.how != messages.HowCopy {
+		if it.refused != nil || it.how == messages.HowNone {
 			continue
 		}
 		for p := range c.Pools {

@@ -267,7 +267,9 @@ func (c *Coordinator) loseHeld(s *sequence) {
 	s.lost = true
 	for p := range s.pools {
 		for b, table := range s.pools[p].tables {
-			c.dropRange(s, p, slices.Clone(table), 0)
+			pages := slices.Clone(table)
+			c.markRead(s, p, pages)
+			c.dropRange(s, p, pages, 0)
 			s.pools[p].tables[b] = table[:0]
 		}
 		c.reserved[p] -= s.pools[p].reserve

@@ -30,10 +30,9 @@ type recovering struct {
 	survey  *messages.Survey
 	pools   []messages.RebuildPool
 	host    *messages.RebuildHost
-	dirty   bool // the offloader broke off in the middle of a change
-	owed     []messages.BlockMove // of an Apply that the tree did not get
-	lost     []messages.PageCopy  // what the failed round may have written to
-	again    bool                 // the round has been served again once already
+	owed    []messages.BlockMove // of an Apply that the tree did not get
+	lost    []messages.PageCopy  // what the failed round may have written to
+	again   bool                 // the round has been served again once already
 }
 
 // Failed begins a recovery. What is under way is given up; answers that are
@@ -61,9 +60,6 @@ func (c *Coordinator) Epoch() uint32 { return c.epoch }
 func (c *Coordinator) renewRecords() {
 	r := &c.recovering
 	r.owed = append(r.owed[:len(r.owed):len(r.owed)], c.owed...) // what a failure before this one owes, too
-	if r.quiesce != nil {
-		r.dirty = r.dirty || r.quiesce.Dirty
-	}
 	for p := range c.move.Pools {
 		r.lost = append(r.lost, c.move.Pools[p].Copies...)
 	}
@@ -166,30 +162,53 @@ func (c *Coordinator) quiesceDevice() {
 	c.port.Offloader(c.recovering.quiesce)
 }
 
-// quiesced tells a sound tree what it was owed, and empties one that is not.
+// quiesced empties a tree that is not sound.
 func (c *Coordinator) quiesced() {
 	r := &c.recovering
-	r.dirty = r.dirty || r.quiesce.Dirty
 	renew := c.treeBroken()
-	if !renew && len(r.owed) > 0 {
-		c.resetApply()
-		c.apply.Moves = append(c.apply.Moves, r.owed...)
-		c.pending++
-		c.next = (*Coordinator).owedTold
-		c.port.Tree(&c.apply)
-		return
-	}
 	if renew {
 		c.loseTree()
+		r.owed = nil
 	}
-	r.owed = nil
 	c.askSurvey()
 }
 
-// owedTold goes on when the tree knows what it was owed.
-func (c *Coordinator) owedTold() {
-	c.recovering.owed = nil
-	c.askSurvey()
+// tellOwed tells a sound tree what it was owed, and asks again; false if it
+// knows already: it may have heard, and its answer was nobody's any more.
+func (c *Coordinator) tellOwed() bool {
+	r := &c.recovering
+	if len(r.owed) == 0 || c.owedKnown() {
+		r.owed = nil
+		return false
+	}
+	c.resetApply()
+	c.apply.Moves = append(c.apply.Moves, r.owed...)
+	c.pending++
+	c.next = (*Coordinator).askSurvey
+	c.port.Tree(&c.apply)
+	return true
+}
+
+// owedKnown tells whether the tree has done the moves that it was owed: they
+// were one message, so one that shows is enough.
+func (c *Coordinator) owedKnown() bool {
+	type place struct {
+		pool  messages.PoolID
+		block messages.BlockID
+	}
+	last, at := map[place]messages.Location{}, map[place]messages.Location{}
+	for _, m := range c.recovering.owed {
+		last[place{m.Pool, m.Block}] = m.To
+	}
+	for _, b := range c.recovering.survey.Blocks {
+		at[place{b.Pool, b.Block}] = b.At
+	}
+	for k, to := range last {
+		if now, held := at[k]; !held || now == to {
+			return true
+		}
+	}
+	return false
 }
 
 // treeBroken tells whether the tree failed in the middle of a change.
@@ -222,7 +241,10 @@ func (c *Coordinator) askSurvey() {
 // that broke off, all host memory and all pages that it may have written to.
 func (c *Coordinator) surveyed() {
 	r := &c.recovering
-	if r.dirty {
+	if c.tellOwed() {
+		return
+	}
+	if r.quiesce.Dirty {
 		c.resetApply()
 		kept := r.survey.Blocks[:0]
 		for _, b := range r.survey.Blocks {
@@ -337,7 +359,7 @@ func (c *Coordinator) rebuilt() {
 	copy(c.host, r.host.Counts)
 	cause := r.failures[len(r.failures)-1]
 	r.failures, r.running, r.survey, r.quiesce = nil, false, nil, nil
-	r.lost, r.dirty = r.lost[:0], false
+	r.lost = r.lost[:0]
 	switch {
 	case c.round.request == nil:
 	case c.settled:

@@ -53,7 +53,7 @@ func TestForksInOneStep(t *gotesting.T) {
 		assert.Equal(t, "pool wfullh1 needs 1 pages, 0 available", refusal(t, r.Err).Error())
 	}
 	assert.Equal(t, before, w.picture())
-	w.release(fork)
+	w.discard(fork) // released, it would store the page
 	w.append(s, 70)
 }
 

@@ -6,12 +6,6 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// undone goes on with the commits after failed steps were taken back.
-func (c *Coordinator) undone() {
-	c.pooled()
-	c.commitPhase()
-}
-
 // undoFailedCopies takes back every step of which a copy on write failed: the
 // sequence gets its old pages again, the new ones are dropped.
 func (c *Coordinator) undoFailedCopies() bool {
@@ -25,12 +19,16 @@ func (c *Coordinator) undoFailedCopies() bool {
 		return false
 	}
 	taken := c.takenPages()
-	c.resetWork()
+	var undo []*step
 	for i := range c.stepping.items {
-		it := &c.stepping.items[i]
-		if !it.refused && c.copyFailed(it) {
-			c.undoStep(it, taken)
+		if it := &c.stepping.items[i]; !it.refused && c.copyFailed(it) {
+			undo = append(undo, it)
 		}
+	}
+	c.resetWork()
+	c.resetMove()
+	for _, it := range undo {
+		c.undoStep(it, taken)
 	}
 	return true
 }
@@ -124,7 +122,9 @@ func (c *Coordinator) lose(s *sequence, it *step) {
 	for p := range s.pools {
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 		for b, table := range s.pools[p].tables {
-			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: slices.Clone(table), Use: s.use})
+			pages := slices.Clone(table)
+			c.markRead(s, p, pages)
+			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: s.use})
 			s.pools[p].tables[b] = table[:0]
 		}
 	}

@@ -75,7 +75,9 @@ func TestAWindowSmallerThanABlock(t *gotesting.T) {
 func TestAHoleInAWindow(t *gotesting.T) {
 	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 5}, {Primary: 20}}})
 	w.store(run(0, 16))
-	w.store(run(500, 12)) // evicts blocks 3 and 2, …, of the limited pool
+	// Four pages: the free one, those of blocks 0 and 1, which left their window
+	// first, and of blocks 2 and 3 the deeper.
+	w.store(run(500, 16))
 	a, l := w.admit(run(0, 17))
 	assert.Equal(t, messages.WhyWindowHole, a.Why)
 	assert.Less(t, a.ReusedTokens, 16)

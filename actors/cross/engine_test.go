@@ -128,6 +128,25 @@ func TestAFailedSideIsVisible(t *testing.T) {
 	require.NoError(t, r.device.Close())
 }
 
+// The join alone knows which sequences belong together: a panic of it is the
+// end, and everybody who waits is told so.
+func TestTheEngineFailsWithItsJoin(t *testing.T) {
+	r := newRig(t, setup{pages: pages(20, 20)})
+	r.store(ask(run(100, 8), run(0, 6)))
+	require.NoError(t, r.Inject("join"))
+	_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
+	require.ErrorIs(t, err, messages.ErrFailed)
+	require.ErrorContains(t, err, "join panicked")
+	_, err = r.Stats(context.Background())
+	require.ErrorIs(t, err, messages.ErrFailed)
+	_, err = r.Close(context.Background())
+	require.NoError(t, err)
+	memory, err := r.device.Memory()
+	require.NoError(t, err)
+	assert.Equal(t, memory.Total, memory.Free)
+	require.NoError(t, r.device.Close())
+}
+
 // An input whose pages cannot be brought back is computed anew.
 func TestFailedOnboardsOfInputs(t *testing.T) {
 	r := newRig(t, setup{pages: []windows.Counts{{Primary: 20}, {Primary: 3, Secondary: 6}}})

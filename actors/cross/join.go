@@ -54,9 +54,12 @@ func New(config coordinator.Config, pool messages.PoolInfo, port Port) *Join {
 	return &Join{config: config, pool: pool, port: port, partners: map[messages.SequenceID]partner{}}
 }
 
+// Queue puts a request into the line and leaves it there.
+func (j *Join) Queue(request, sender any) { j.line = append(j.line, queued{request, sender}) }
+
 // Submit queues a request and serves it if nothing else is under way.
 func (j *Join) Submit(request, sender any) {
-	j.line = append(j.line, queued{request, sender})
+	j.Queue(request, sender)
 	j.run()
 }
 

@@ -34,7 +34,7 @@ type crowd struct {
 
 // rooms are cross pools: large, small, and with host memory.
 var rooms = []setup{
-	{pages: []windows.Counts{{Primary: 60}, {Primary: 60}}},
+	{pages: []windows.Counts{{Primary: 2000}, {Primary: 2000}}},
 	{pages: []windows.Counts{{Primary: 14}, {Primary: 7}}},
 	{pages: []windows.Counts{{Primary: 10, Secondary: 4}, {Primary: 5, Secondary: 4}}},
 	{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 9}, {Primary: 12}, {Primary: 6}}},

@@ -110,6 +110,7 @@ func (w *world) expect(what fmt.Stringer, err error, codes ...messages.Code) {
 	if c == "" {
 		return
 	}
+	w.tellf("  refused: %v", err)
 	w.counts.add(fmt.Sprintf("refusals, %s", c), 1)
 	for _, may := range codes {
 		if c == may {

@@ -19,7 +19,7 @@ type Cores struct {
 	Tree      *tree.Tree
 	Pools     []*pool.Pool
 	Offloader *offloader.Offloader
-	// Submit carries a submission; nil queues it nowhere and says it is done.
+	// Submit carries a submission; nil queues it nowhere.
 	Submit func(*offloader.Submission) (messages.Ticket, int)
 	Clock  func() time.Duration
 }
@@ -29,6 +29,7 @@ type Engine struct {
 	Cores
 	core     *coordinator.Coordinator
 	answered int
+	seq      uint64 // of submissions that go nowhere
 }
 
 var _ coordinator.Port = (*Engine)(nil)
@@ -126,7 +127,8 @@ func (e *Engine) Offloader(message any) {
 		e.Cores.Offloader.Begin(m)
 		for s := e.Cores.Offloader.Next(); s != nil; s = e.Cores.Offloader.Next() {
 			if e.Submit == nil {
-				e.Cores.Offloader.Submitted(messages.Ticket{}, -1)
+				e.seq++
+				e.Cores.Offloader.Submitted(messages.Ticket{Stream: messages.StreamID(s.Lane) + 1, Seq: e.seq}, -1)
 				continue
 			}
 			e.Cores.Offloader.Submitted(e.Submit(s))

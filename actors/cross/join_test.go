@@ -1,0 +1,289 @@
+package cross_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// sides are two sides that do as they are told: what a request gets is decided
+// by the test, also what real sides do only when something fails.
+type sides struct {
+	*cross.Join
+	log     []string
+	next    messages.SequenceID
+	fail    map[string]error // by side and type: could not be served
+	refuse  map[string]error // by side and type: refused
+	last    map[string]any   // by side and type
+	held    bool             // answers wait until the test gives them
+	aborted error
+	gone    bool // nobody waits for an answer
+}
+
+func newSides() *sides {
+	s := &sides{fail: map[string]error{}, refuse: map[string]error{}, last: map[string]any{}}
+	s.Join = cross.New(coordinator.Config{TokensPerBlock: tpb, MaxSeqLen: full, EncoderMaxLen: long}, messages.PoolInfo{ID: 1}, s)
+	return s
+}
+
+func (s *sides) Decoder(request any) { s.serve("decoder", request) }
+func (s *sides) Encoder(request any) { s.serve("encoder", request) }
+
+func (s *sides) Begin(any) bool { return !s.gone }
+
+func (s *sides) Reply(request, _ any) { s.log = append(s.log, fmt.Sprintf("reply %T", request)) }
+
+func (s *sides) Abort(request, _ any, cause error) {
+	s.log, s.aborted = append(s.log, fmt.Sprintf("abort %T", request)), cause
+}
+
+func (s *sides) serve(side string, request any) {
+	name := side + " " + strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")
+	s.log = append(s.log, name)
+	s.last[name] = request
+	if err := s.fail[name]; err != nil {
+		delete(s.fail, name)
+		s.Answered(err)
+		return
+	}
+	s.answer(request, s.refuse[name])
+	if !s.held {
+		s.Answered(nil)
+	}
+}
+
+// answer fills a record in.
+func (s *sides) answer(request any, err error) {
+	switch r := request.(type) {
+	case *messages.Rehearse:
+		r.Results = make([]messages.Admitted, len(r.Requests))
+	case *messages.Admit:
+		for range r.Requests {
+			s.next++
+			r.Results = append(r.Results, messages.Admitted{Sequence: s.next, Tables: messages.Tables{{{0}}}, Err: err})
+		}
+	case *messages.Commit:
+		r.Results = make([]messages.StepResult, len(r.Steps))
+		for i := range r.Steps {
+			r.Results[i] = messages.StepResult{Sequence: r.Steps[i].Sequence, Err: err}
+		}
+	case *messages.Release:
+		r.Results = make([]messages.StepResult, len(r.Steps))
+		for i := range r.Steps {
+			r.Results[i] = messages.StepResult{Sequence: r.Steps[i].Sequence, Err: err}
+		}
+	case *messages.Fork:
+		for range r.Count {
+			s.next++
+			r.Sequences = append(r.Sequences, s.next)
+		}
+		r.Err = err
+	}
+}
+
+// take gives the log and empties it.
+func (s *sides) take() []string {
+	log := s.log
+	s.log = nil
+	return log
+}
+
+func (s *sides) admitOne() messages.Admitted {
+	m := &messages.Admit{Requests: []messages.AdmitRequest{ask(run(100, 4), run(0, 4))}}
+	s.Submit(m, nil)
+	return m.Results[0]
+}
+
+var errSide = errors.New("an actor failed")
+
+func TestOrderOfAnAdmission(t *testing.T) {
+	s := newSides()
+	a := s.admitOne()
+	require.NoError(t, a.Err)
+	assert.Equal(t, []string{"encoder Rehearse", "decoder Admit", "encoder Admit", "reply *messages.Admit"}, s.take())
+	asked := s.last["decoder Admit"].(*messages.Admit).Requests[0]
+	assert.Empty(t, asked.Encoder)
+	assert.Equal(t, cross.Key(run(100, 4), nil), asked.Namespace.Encoder)
+	assert.Equal(t, "1.0 cross 2.0 of 4 tokens\n", s.String())
+
+	// The first commit goes to both sides, the next one to the decoder's alone.
+	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.Sequence, Computed: 4, After: messages.Ticket{Stream: 1, Seq: 7}}}}
+	s.Submit(m, nil)
+	assert.Equal(t, []string{"decoder Commit", "encoder Commit", "reply *messages.Commit"}, s.take())
+	assert.Equal(t, messages.Ticket{Stream: 1, Seq: 7}, s.last["encoder Commit"].(*messages.Commit).Steps[0].After)
+	assert.Contains(t, s.String(), "computed")
+	s.Submit(m, nil)
+	assert.Equal(t, []string{"decoder Commit", "reply *messages.Commit"}, s.take())
+	s.Submit(&messages.Append{Steps: []messages.AppendStep{{Sequence: a.Sequence, Computed: 5}}}, nil)
+	assert.Equal(t, []string{"decoder Append", "reply *messages.Append"}, s.take())
+}
+
+// When the cross side fails after its rehearsal, the decoder's side lets go.
+func TestAdmissionsThatFailHalfway(t *testing.T) {
+	for name, spoil := range map[string]func(*sides){
+		"refused":    func(s *sides) { s.refuse["encoder Admit"] = messages.ErrInternal },
+		"not served": func(s *sides) { s.fail["encoder Admit"] = messages.ErrInternal },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSides()
+			spoil(s)
+			a := s.admitOne()
+			require.ErrorIs(t, a.Err, messages.ErrInternal)
+			assert.Equal(t, messages.Admitted{Err: a.Err}, a)
+			assert.Equal(t, []string{"encoder Rehearse", "decoder Admit", "encoder Admit", "decoder Release", "reply *messages.Admit"}, s.take())
+			assert.Equal(t, []messages.ReleaseStep{{Sequence: 1, Discard: true}}, s.last["decoder Release"].(*messages.Release).Steps)
+			assert.Empty(t, s.String())
+		})
+	}
+	for _, stage := range []string{"encoder Rehearse", "decoder Admit"} {
+		s := newSides()
+		s.fail[stage] = errSide
+		s.Submit(&messages.Admit{Requests: []messages.AdmitRequest{ask(run(100, 4), run(0, 4))}}, nil)
+		assert.Equal(t, errSide, s.aborted)
+		assert.Empty(t, s.String())
+	}
+}
+
+func TestForksThatFailHalfway(t *testing.T) {
+	for name, spoil := range map[string]func(*sides){
+		"refused":    func(s *sides) { s.refuse["encoder Fork"] = messages.ErrSequenceLost },
+		"not served": func(s *sides) { s.fail["encoder Fork"] = errSide },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSides()
+			a := s.admitOne()
+			before := s.String()
+			spoil(s)
+			m := &messages.Fork{Sequence: a.Sequence, Count: 2}
+			s.Submit(m, nil)
+			require.Error(t, m.Err)
+			assert.Empty(t, m.Sequences)
+			assert.Len(t, s.last["decoder Release"].(*messages.Release).Steps, 2)
+			assert.Equal(t, before, s.String())
+			var refusal *messages.Refusal
+			assert.ErrorAs(t, m.Err, &refusal)
+		})
+	}
+}
+
+// A sequence whose cross side is lost is told so, and ends like any lost one.
+func TestALostCrossSide(t *testing.T) {
+	s := newSides()
+	a := s.admitOne()
+	s.refuse["encoder Commit"] = messages.ErrSequenceLost
+	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.Sequence, Computed: 4}}}
+	s.Submit(m, nil)
+	require.ErrorIs(t, m.Results[0].Err, messages.ErrSequenceLost)
+	s.refuse["encoder Release"] = messages.ErrSequenceLost
+	r := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: a.Sequence}}}
+	s.Submit(r, nil)
+	require.NoError(t, r.Results[0].Err)
+	assert.Empty(t, s.String())
+}
+
+// A sequence that the decoder's side has lost lets go of its cross side too.
+func TestReleases(t *testing.T) {
+	s := newSides()
+	a, b := s.admitOne(), s.admitOne()
+	s.take()
+	s.refuse["decoder Release"] = messages.ErrBadRequest
+	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: a.Sequence}, {Sequence: 99}}}
+	s.Submit(m, nil)
+	assert.Equal(t, []string{"decoder Release", "reply *messages.Release"}, s.take())
+	s.refuse["decoder Release"] = messages.ErrSequenceLost
+	s.Submit(m, nil)
+	assert.Equal(t, []string{"decoder Release", "encoder Release", "reply *messages.Release"}, s.take())
+
+	// A release that was broken off is asked for again, once.
+	delete(s.refuse, "decoder Release")
+	s.fail["encoder Release"] = errSide
+	s.Submit(&messages.Release{Steps: []messages.ReleaseStep{{Sequence: b.Sequence, Discard: true}}}, nil)
+	assert.Equal(t, []string{"decoder Release", "encoder Release", "encoder Release", "reply *messages.Release"}, s.take())
+	assert.Empty(t, s.String())
+	require.NoError(t, s.Join.Check())
+}
+
+// Whatever cannot be served on one side is aborted, and the next is served.
+func TestAborts(t *testing.T) {
+	prefix := messages.Prefix{Encoder: run(0, 4), Tokens: run(0, 4)}
+	for _, request := range []any{
+		&messages.Commit{}, &messages.Append{}, &messages.Release{}, &messages.Fork{}, &messages.Rewind{}, &messages.ReadTables{},
+		&messages.Lookup{Prefix: prefix}, &messages.PinPrefix{Prefix: prefix}, &messages.Prefetch{Prefix: prefix}, &messages.UnpinPrefix{},
+		&messages.Invalidate{}, &messages.Reset{}, &messages.Rebalance{}, &messages.ReadStats{}, &messages.ReadContents{},
+		&messages.Check{}, &messages.Close{}, &messages.ReadEvents{}, &messages.WriteScales{},
+	} {
+		s := newSides()
+		name := "decoder " + strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")
+		s.fail[name] = errSide
+		s.Submit(request, nil)
+		assert.Equal(t, []string{name, fmt.Sprintf("abort %T", request)}, s.take())
+		assert.Equal(t, errSide, s.aborted)
+		assert.NoError(t, s.admitOne().Err)
+	}
+	for _, request := range []any{&messages.Reset{}, &messages.ReadStats{}, &messages.ReadContents{}, &messages.Check{}, &messages.Close{}} {
+		s := newSides()
+		s.fail["encoder "+strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")] = errSide
+		s.Submit(request, nil)
+		assert.Equal(t, errSide, s.aborted)
+	}
+}
+
+// One request is served at a time; Stop answers the one under way and the rest.
+func TestTheLine(t *testing.T) {
+	s := newSides()
+	s.held = true
+	for range 3 {
+		s.Submit(&messages.Reset{}, nil)
+	}
+	assert.Equal(t, []string{"decoder Reset"}, s.take())
+	s.Answered(nil)
+	s.Answered(nil)
+	assert.Equal(t, []string{"encoder Reset", "reply *messages.Reset", "decoder Reset"}, s.take())
+	s.Stop(errSide)
+	assert.Equal(t, []string{"abort *messages.Reset", "abort *messages.Reset"}, s.take())
+
+	s = newSides()
+	s.gone = true
+	s.Submit(&messages.Reset{}, nil)
+	assert.Empty(t, s.take(), "nobody waits for it")
+}
+
+func TestKeys(t *testing.T) {
+	item := messages.MultimodalItem{Hash: [32]byte{1}, Start: 0, Length: 1}
+	seen := map[string]int{}
+	for i, c := range []struct {
+		tokens []messages.Token
+		items  []messages.MultimodalItem
+	}{
+		{run(0, 1), nil}, {run(0, 2), nil}, {run(1, 1), nil}, {run(0, 1), []messages.MultimodalItem{item}},
+		{make([]messages.Token, 13), nil}, {make([]messages.Token, 25), nil}, {[]messages.Token{messages.MaxToken}, nil},
+	} {
+		key := cross.Key(c.tokens, c.items)
+		_, twice := seen[key]
+		assert.False(t, twice, "%d", i)
+		seen[key] = i
+		assert.Equal(t, key, cross.Key(c.tokens, c.items))
+	}
+}
+
+// Our own bugs are panics, and the panic of the join is the end of the engine.
+func TestASequenceWithoutACrossSide(t *testing.T) {
+	s := newSides()
+	assert.PanicsWithValue(t, "cross: sequence 5.0 has no cross side", func() {
+		s.Submit(&messages.Commit{Steps: []messages.CommitStep{{Sequence: 5, Computed: 1}}}, nil)
+	})
+	r := newRig(t, setup{pages: pages(4, 4)})
+	err := r.Do(context.Background(), struct{}{})
+	require.Error(t, err)
+	_, err = r.Close(context.Background())
+	require.NoError(t, err)
+}

@@ -1,0 +1,284 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// A chat is a service of many users who come back again and again with all that
+// was said so far. The device holds a part of their contexts, host memory the
+// rest. Time is the simulated device's.
+//
+// Pages are 1/512 of real ones, 2 MiB, and so is the link: a page takes as long.
+type chat struct {
+	users    int
+	turns    int           // of all users together
+	think    time.Duration // between the turns of one user, on average
+	pages    windows.Counts
+	windows  []int
+	off      bool // offload_ahead
+	sequence int  // at most so many at once
+	document int  // tokens of the longest first prompt
+	seed     uint64
+}
+
+const (
+	chatBlock    = 16
+	chatStep     = 12 * time.Millisecond // one token of everybody
+	chatPrefill  = 60 * time.Microsecond // a token of a prompt
+	chatLongest  = 6000                  // tokens of a context; then the user starts anew
+	chatPageTime = 40 * time.Microsecond // of a 2 MiB page on a 52 GB/s link
+)
+
+// link is that of the profile h200-pcie5 for pages that are 512 times as small.
+func chatLink() *sim.Profile {
+	p, err := sim.NamedProfile(sim.DefaultProfile)
+	accept(err)
+	const scale = 512
+	for _, lane := range []*sim.Lane{&p.Onboard, &p.Offload} {
+		lane.SmallBelow = 0
+		lane.GBps, lane.Large.GBps = lane.GBps/scale, lane.Large.GBps/scale
+	}
+	p.Name, p.BothGBps, p.HBMGBps = "h200-pcie5 at 1/512", p.BothGBps/scale, p.HBMGBps/scale
+	return &p
+}
+
+// chatter is a chat under way.
+type chatter struct {
+	chat
+	device  *sim.Device
+	engine  *actors.Engine
+	compute gpu.Stream
+	dice    *rand.Rand
+	users   []chatUser
+	active  []*chatUser
+	done    int
+	refused int
+	waits   samples // of admissions, until their pages are ready, in device time
+}
+
+// chatUser is one user: with a sequence while an answer is being written.
+type chatUser struct {
+	history []messages.Token
+	due     time.Duration
+	id      messages.SequenceID
+	left    int // tokens of the answer
+	running bool
+	last    gpu.Ticket
+}
+
+func newChatter(tb testing.TB, c chat) *chatter {
+	h := &chatter{chat: c, dice: dice(c.seed), users: make([]chatUser, c.users), waits: newSamples()}
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock, cache.OffloadAhead, cache.MaxAttentionWindow = chatBlock, !c.off, c.windows
+	model := windows.Model{Layers: max(1, len(c.windows)), KVHeads: []int{1}, HeadDim: 64, DType: windows.Float16, MaxSeqLen: chatLongest + 2000}
+	pages := make([]windows.Counts, model.Layers)
+	for i := range pages {
+		pages[i] = c.pages
+	}
+	var err error
+	h.device, err = sim.New(sim.Config{MemoryBytes: 1 << 32, Measured: chatLink(), Poison: sim.PoisonOff})
+	require.NoError(tb, err)
+	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	h.engine, err = actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: h.device}, actors.WithClock(h.device.Now))
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		h.device.Drain()
+		must(h.engine.Close(context.Background()))
+		accept(h.device.Close())
+		system.Shutdown()
+	})
+	h.compute = must(h.device.NewStream("compute"))
+	for i := range h.users {
+		h.users[i].due = time.Duration(h.dice.Int64N(int64(c.think)))
+	}
+	return h
+}
+
+// run serves all turns.
+func (h *chatter) run() {
+	for h.done < h.turns {
+		now := h.device.Now()
+		idle := true
+		for i := range h.users {
+			u := &h.users[i]
+			if !u.running && u.due <= now && len(h.active) < h.sequence {
+				idle = !h.arrive(u) && idle
+			}
+		}
+		if len(h.active) > 0 {
+			h.step()
+			idle = false
+		}
+		if idle {
+			h.device.Advance(chatStep)
+		}
+	}
+}
+
+// kernel runs for a time after tickets, and is waited for.
+func (h *chatter) kernel(nanos time.Duration, waits []gpu.Ticket) gpu.Ticket {
+	return must(h.device.Launch(h.compute, gpu.Kernel{Waits: waits, Nanos: int64(nanos)}))
+}
+
+// arrive admits a user's next turn and computes it.
+func (h *chatter) arrive(u *chatUser) bool {
+	ctx := context.Background()
+	if len(u.history) == 0 {
+		u.history = random(h.dice, h.document/6+h.dice.IntN(h.document))
+	} else {
+		u.history = append(u.history, random(h.dice, 20+h.dice.IntN(300))...)
+	}
+	a, err := h.engine.Admit(ctx, messages.AdmitRequest{Tokens: u.history})
+	if err != nil {
+		h.refused++
+		u.due = h.device.Now() + chatStep
+		u.history = u.history[:len(u.history)-1]
+		return false
+	}
+	asked := h.device.Now()
+	for _, t := range a.Ready {
+		if t.Stream != h.compute {
+			accept(h.device.Sync(ctx, t))
+		}
+	}
+	h.waits.add(h.device.Now() - asked)
+	u.id, u.running, u.left = a.Sequence, true, 30+h.dice.IntN(150)
+	u.last = h.kernel(time.Duration(len(u.history)-a.ReusedTokens)*chatPrefill, a.Ready)
+	must(h.engine.Commit(ctx, []messages.CommitStep{{Sequence: u.id, Computed: len(u.history), After: u.last, Continues: true}}))
+	h.active = append(h.active, u)
+	accept(h.device.Sync(ctx, u.last))
+	return true
+}
+
+// step gives everybody a token.
+func (h *chatter) step() {
+	ctx := context.Background()
+	steps := make([]messages.AppendStep, len(h.active))
+	for i, u := range h.active {
+		steps[i] = messages.AppendStep{Sequence: u.id, Tokens: random(h.dice, 1)}
+	}
+	results := must(h.engine.Append(ctx, steps))
+	var waits []gpu.Ticket
+	var commits []messages.CommitStep
+	kept := h.active[:0]
+	var ended []messages.ReleaseStep
+	for i, u := range h.active {
+		if results[i].Err != nil { // no page: the answer ends here
+			u.left = 0
+		} else {
+			u.history = append(u.history, steps[i].Tokens...)
+			u.left--
+			waits = append(waits, results[i].Ready...)
+			commits = append(commits, messages.CommitStep{Sequence: u.id, Computed: len(u.history), Continues: true})
+		}
+	}
+	last := h.kernel(chatStep, waits)
+	for i := range commits {
+		commits[i].After = last
+	}
+	must(h.engine.Commit(ctx, commits))
+	for _, u := range h.active {
+		if u.left > 0 {
+			kept = append(kept, u)
+			continue
+		}
+		ended = append(ended, messages.ReleaseStep{Sequence: u.id, After: last})
+		h.leave(u)
+	}
+	h.active = kept
+	if len(ended) > 0 {
+		must(h.engine.Release(ctx, ended))
+	}
+	accept(h.device.Sync(ctx, last))
+}
+
+// leave lets a user think about the answer.
+func (h *chatter) leave(u *chatUser) {
+	h.done++
+	u.running = false
+	u.due = h.device.Now() + time.Duration(h.dice.ExpFloat64()*float64(h.think))
+	if len(u.history) > chatLongest {
+		u.history = nil
+	}
+}
+
+// outcome is what a chat has shown.
+type chatOutcome struct {
+	taken, evicted, offloaded, waiting, ahead, onboarded int64
+	reused                                               float64
+	link                                                 float64 // part of the time in which the link to the host was busy
+	p99                                                  time.Duration
+	refused                                              int
+}
+
+func (h *chatter) outcome() (o chatOutcome) {
+	stats := must(h.engine.Stats(context.Background()))
+	for _, p := range stats.Pools {
+		o.taken += p.AllocatedPages
+		o.evicted += p.Evicted
+		o.offloaded += p.Offloaded
+		o.waiting += p.WaitingTakes
+		o.ahead += p.AheadPages
+		o.onboarded += p.Onboarded
+	}
+	o.reused = float64(stats.ReusedTokens) / float64(stats.PromptTokens)
+	o.link = h.device.Busy()[gpu.Offload]
+	o.p99, o.refused = time.Duration(h.waits.quantile(0.99)), h.refused
+	return o
+}
+
+// share is the part of the copies to host memory that a page waited for.
+func (o chatOutcome) share() float64 { return float64(o.waiting) / float64(max(1, o.waiting+o.ahead)) }
+
+func (o chatOutcome) String() string {
+	return fmt.Sprintf("%d pages taken, %d evicted, %d offloaded, %d copied while a page waited (%.2f %%), %d ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; p99 ready after %v; %d refused",
+		o.taken, o.evicted, o.offloaded, o.waiting, 100*o.share(), o.ahead, o.onboarded, 100*o.reused, 100*o.link, o.p99, o.refused)
+}
+
+// chats are services with ever more to do: the first leaves the device idle now
+// and then, the last never.
+func chats() map[string]chat {
+	base := chat{users: 120, turns: 600, pages: windows.Counts{Primary: 6000, Secondary: 40000}, sequence: 24, document: 1200, seed: 1}
+	calm, busy, hybrid, tight := base, base, base, base
+	calm.think, busy.think, hybrid.think, tight.think = 60*time.Second, 10*time.Second, 20*time.Second, 10*time.Second
+	hybrid.windows = []int{1 << 30, 512}
+	tight.pages.Primary = 3000
+	documents := busy
+	documents.document, documents.pages.Secondary = 5800, 60000
+	return map[string]chat{"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents}
+}
+
+// Off, nearly every eviction with contents makes a page wait for the link. On,
+// fewer than one in a hundred does, and everything else is as it was.
+func TestAheadOfDemand(t *testing.T) {
+	for name, c := range chats() {
+		t.Run(name, func(t *testing.T) {
+			c.turns = cmp.Or(map[bool]int{true: 300}[testing.Short()], c.turns)
+			on := newChatter(t, c)
+			on.run()
+			c.off = true
+			off := newChatter(t, c)
+			off.run()
+			t.Logf("\non:  %v\noff: %v", on.outcome(), off.outcome())
+			require.NotZero(t, off.outcome().offloaded)
+			assert.InDelta(t, 1, off.outcome().share(), 0, "somebody waits for each copy")
+			assert.Less(t, on.outcome().share(), 0.01)
+		})
+	}
+}
