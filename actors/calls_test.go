@@ -2,7 +2,6 @@ package actors_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -388,7 +387,7 @@ func TestRefusalsAreRefusals(t *testing.T) {
 	r := newRig(t, setup{})
 	_, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 100)})
 	var refusal *messages.Refusal
-	require.True(t, errors.As(err, &refusal))
+	require.ErrorAs(t, err, &refusal)
 	assert.Equal(t, messages.Refusal{
 		Code: messages.OutOfPages, Message: "pool wfullh1 needs 25 pages, 8 available", Pool: "wfullh1", Need: 25, Available: 8,
 	}, *refusal)

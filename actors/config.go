@@ -76,6 +76,7 @@ type options struct {
 	maxRestarts   int
 	restartWindow time.Duration
 	skipWait      string
+	rebalance     rebalanceOption
 	waitingRoom   int
 }
 
@@ -109,6 +110,27 @@ func WithRestartLimit(failures int, within time.Duration) Option {
 	return func(o *options) { o.maxRestarts, o.restartWindow = failures, within }
 }
 
+// rebalanceOption is what WithAutoRebalance says.
+type rebalanceOption struct {
+	every int
+	moved func(messages.Rebalanced)
+}
+
+// WithAutoRebalance moves device memory between the pools by demand, as a
+// Rebalance without fractions does, whenever so many rounds have passed. It is
+// opt-in because pages of running sequences may get new numbers: moved is told of
+// them, by pool, before the next answer, on a goroutine of the engine; it must
+// not call the engine, and the host must rewrite its copies of the page tables.
+//
+// Memory moves at step boundaries only: directly before an Append or an Admit is
+// served. So when a host sends one of these, it must have told of every kernel
+// that it has launched on pages of the engine, by the After of a Commit or a
+// Release, as a loop of append, launch and commit does; several hosts of one
+// engine must take their steps together. Not for encoder–decoder models.
+func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option {
+	return func(o *options) { o.rebalance = rebalanceOption{everyRounds, moved} }
+}
+
 // WithoutWait leaves out one of the waits that order transfers and kernels, by
 // its name in offloader.WaitNames. It is for tests of hazard checkers, which
 // must miss each of them: an engine without it gives wrong bytes sooner or later.
@@ -133,6 +155,9 @@ func newOptions(list []Option) (options, error) {
 	}
 	if o.maxInFlight < 1 {
 		return o, fmt.Errorf("actors: %d calls in flight are not at least 1", o.maxInFlight)
+	}
+	if r := &o.rebalance; r.every < 0 || r.every > 0 && r.moved == nil {
+		return o, fmt.Errorf("actors: a rebalance every %d rounds, with nobody to tell of moved pages: %t", r.every, r.moved == nil)
 	}
 	if o.waitingRoom < 0 || o.waitingRoom >= o.maxInFlight {
 		return o, fmt.Errorf("actors: a waiting room for %d calls is not in 0 … %d, below the bound of calls in flight", o.waitingRoom, o.maxInFlight-1)

@@ -43,7 +43,6 @@ type Engine struct {
 	calls   sync.Pool // of *call
 	closing atomic.Bool
 	closed  chan struct{} // closed when Close is done
-	ending  sync.Once
 	leaked  int
 	failed  atomic.Pointer[error]
 	family  *family
@@ -68,6 +67,9 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if config.Model.Encodes() && o.waitingRoom > 0 {
 		return nil, messages.Refuse(messages.NotSupported, "a waiting room with an encoder–decoder model")
 	}
+	if config.Model.Encodes() && o.rebalance.every > 0 {
+		return nil, messages.Refuse(messages.NotSupported, "rebalances that nobody asks for with an encoder–decoder model")
+	}
 	if config.Model.Encodes() {
 		return spawnJoint(parent, config, pools, counts, o)
 	}
@@ -86,6 +88,7 @@ func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Conf
 		validate: known, skipWait: o.skipWait,
 	}
 	e.validate.WaitingRoom = o.waitingRoom
+	e.validate.RebalanceEvery, e.validate.OnRebalance = o.rebalance.every, o.rebalance.moved
 	for i, p := range known.Pools {
 		e.pools = append(e.pools, p.Describe(known.Counts[i]))
 	}
@@ -217,6 +220,9 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if request == nil {
+		return messages.Refuse(messages.BadRequest, "nil is no request")
+	}
 	if err := e.gate.enter(ctx); err != nil {
 		return err
 	}
@@ -234,6 +240,9 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 // on whatever goroutine the engine is on and must not block. Over the bound of
 // calls in flight Submit refuses with ErrBusy.
 func (e *Engine) Submit(request any, done func(error)) error {
+	if request == nil {
+		return messages.Refuse(messages.BadRequest, "nil is no request")
+	}
 	if err := e.gate.try(); err != nil {
 		return err
 	}
@@ -260,6 +269,9 @@ func (e *Engine) refusal() error {
 func (e *Engine) failure(err error) error {
 	if refused := e.refusal(); refused != nil {
 		return refused
+	}
+	if refusal := (*messages.Refusal)(nil); errors.As(err, &refusal) {
+		return refusal
 	}
 	return messages.Refuse(messages.Internal, "the request was aborted: %v", err)
 }

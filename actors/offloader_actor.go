@@ -103,6 +103,9 @@ func (a *offloaderActor) wait(message any, forDevice func()) {
 func (a *offloaderActor) waited(message any) {
 	switch m := message.(type) {
 	case *messages.ResizeDevice:
+		if a.moving {
+			return // a broken core; the one that follows hears of the pages
+		}
 		for p, n := range m.Pages {
 			a.core.SetDevicePages(messages.PoolID(p), n)
 		}

@@ -77,7 +77,8 @@ type chatUser struct {
 	history []messages.Token
 	due     time.Duration
 	id      messages.SequenceID
-	left    int // tokens of the answer
+	left    int  // tokens of the answer
+	asking  bool // history ends with a prompt that has not been admitted
 	running bool
 	last    gpu.Ticket
 }
@@ -139,16 +140,17 @@ func (h *chatter) kernel(nanos time.Duration, waits []gpu.Ticket) gpu.Ticket {
 // arrive admits a user's next turn and computes it.
 func (h *chatter) arrive(u *chatUser) bool {
 	ctx := context.Background()
-	if len(u.history) == 0 {
+	switch {
+	case u.asking:
+	case len(u.history) == 0:
 		u.history = random(h.dice, h.document/6+h.dice.IntN(h.document))
-	} else {
+	default:
 		u.history = append(u.history, random(h.dice, 20+h.dice.IntN(300))...)
 	}
 	a, err := h.engine.Admit(ctx, messages.AdmitRequest{Tokens: u.history})
-	if err != nil {
+	if u.asking = err != nil; u.asking {
 		h.refused++
 		u.due = h.device.Now() + chatStep
-		u.history = u.history[:len(u.history)-1]
 		return false
 	}
 	asked := h.device.Now()
@@ -260,7 +262,7 @@ func chats() map[string]chat {
 	hybrid.windows = []int{1 << 30, 512}
 	tight.pages.Primary = 3000
 	documents := busy
-	documents.document, documents.pages.Secondary = 5800, 60000
+	documents.document, documents.sequence, documents.turns = 5000, 10, 300
 	return map[string]chat{"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents}
 }
 

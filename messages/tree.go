@@ -27,6 +27,9 @@ type MatchItem struct {
 	// lacks a block of [0, Reach).
 	Reach   int
 	Lacking bool
+	// Lacks are, by pool, the blocks that position Reach attends to and that the
+	// pool does not hold; all 0 when everything that is known was matched.
+	Lacks []int
 	// IDs are the blocks of [0, Blocks); Pages where each pool keeps them:
 	// [pool][block], Nowhere for blocks that position L does not attend to.
 	IDs   []BlockID

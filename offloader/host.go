@@ -34,7 +34,8 @@ type hostPage struct {
 	place     int32 // in the order of its state, −1: in none
 	priority  messages.Priority
 	state     pageState
-	protected bool // the Move under way reads it
+	protected bool   // the Move under way reads it
+	born      uint32 // clean: which of its pool's copies it is
 }
 
 // hostPool is the host memory of one pool.
@@ -49,7 +50,8 @@ type hostPool struct {
 	byBlock []messages.PageID // by BlockID, grown on demand
 	orders  [states]order     // that of free is not used
 	counts  [states]int
-	pinned  int // sole pages with pins
+	pinned  int    // sole pages with pins
+	copies  uint32 // clean copies made so far
 	// idle is a ring of the free pages. The one free for the longest time is
 	// taken first: its last transfer is the likeliest to be over.
 	idle       []messages.PageID
@@ -163,7 +165,8 @@ func (h *hostPool) yield(p messages.PageID, stamp uint64) {
 	h.lift(p)
 	h.setPins(p, 0)
 	h.become(p, clean)
-	h.pages[p].age = stamp
+	h.copies++
+	h.pages[p].age, h.pages[p].born = stamp, h.copies
 	h.settle(p)
 }
 

@@ -109,10 +109,13 @@ func (e *held) before(o *held) bool {
 	if e.priority != o.priority {
 		return e.priority < o.priority
 	}
-	if e.use != o.use {
+	if e.use/2 != o.use/2 {
 		return e.use < o.use
 	}
-	return e.depth > o.depth
+	if e.depth != o.depth {
+		return e.depth > o.depth
+	}
+	return e.use < o.use
 }
 
 func (r *oracle) counts() messages.PageCounts {

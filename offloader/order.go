@@ -11,24 +11,40 @@ import "github.com/kvactor/kvactor/messages"
 // unpinning put pages in the middle of an age, where a list would be searched.
 type order struct{ heap []messages.PageID }
 
-// sooner tells whether page a goes before page b. Equal pages go by block, not
-// by number: which page a block got depends on what was copied ahead of demand,
+// sooner tells whether page a goes before page b. Copies of one
+// request go in the order in which they were made, equal pages by block, not by
+// number: which page a block got depends on what was copied ahead of demand,
 // and the same requests must displace the same blocks with and without that.
 func sooner(pages []hostPage, a, b messages.PageID) bool {
 	x, y := &pages[a], &pages[b]
 	if x.state == sole && x.priority != y.priority {
 		return x.priority < y.priority
 	}
-	if x.age != y.age {
+	if x.moment() != y.moment() {
 		return x.age < y.age
 	}
 	if x.depth != y.depth {
 		return x.depth > y.depth
 	}
+	if x.age != y.age {
+		return x.age < y.age
+	}
+	if x.state == clean && x.born != y.born {
+		return x.born < y.born
+	}
 	if x.block != y.block {
 		return x.block < y.block
 	}
 	return a < b
+}
+
+// moment is the age by which pages are compared before their depth. The last bit
+// of a use tells apart what was let go early and late in one use.
+func (pg *hostPage) moment() uint64 {
+	if pg.state == sole {
+		return pg.age >> 1
+	}
+	return pg.age
 }
 
 // top gives the page that goes first, or NoPage.

@@ -50,8 +50,9 @@ func first(pages []hostPage, in map[messages.PageID]bool) messages.PageID {
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i] < list[j] })
 	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].block < pages[list[j]].block })
-	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].depth > pages[list[j]].depth })
 	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].age < pages[list[j]].age })
+	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].depth > pages[list[j]].depth })
+	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].age/2 < pages[list[j]].age/2 })
 	sort.SliceStable(list, func(i, j int) bool { return pages[list[i]].priority < pages[list[j]].priority })
 	if len(list) == 0 {
 		return messages.NoPage

@@ -9,6 +9,7 @@ import (
 // Lane is one of the copy streams. One for each direction fills the link.
 type Lane uint8
 
+// The lanes.
 const (
 	Offload   Lane = iota // device to host
 	Onboard               // host to device

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
@@ -71,12 +72,12 @@ func (o *oracle) cachedInOrder() []messages.PageID {
 		switch {
 		case x.priority != y.priority:
 			return int(x.priority) - int(y.priority)
-		case x.use < y.use:
-			return -1
-		case x.use > y.use:
-			return 1
+		case x.use/2 != y.use/2:
+			return cmp.Compare(x.use, y.use)
 		case x.depth != y.depth:
 			return int(y.depth) - int(x.depth)
+		case x.use != y.use:
+			return cmp.Compare(x.use, y.use)
 		default:
 			return int(a) - int(b)
 		}

@@ -30,14 +30,18 @@ func (o *order) reset(pages []page) {
 	}
 }
 
-// before tells which of two pages of one priority goes first.
+// before tells which of two pages of one priority goes first. The last bit of a
+// use tells apart what was let go early and late in one use: it counts only
+// where the depths are the same.
 func (o *order) before(a, b int32) bool {
 	x, y := &o.pages[a], &o.pages[b]
 	switch {
-	case x.use != y.use:
+	case x.use>>1 != y.use>>1:
 		return x.use < y.use
 	case x.depth != y.depth:
 		return x.depth > y.depth
+	case x.use != y.use:
+		return x.use < y.use
 	default:
 		return a < b
 	}

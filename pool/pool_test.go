@@ -137,7 +137,7 @@ func TestCheckSees(t *testing.T) {
 		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
 		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
 		"cache block":          func(p *Pool) { p.pages[3].block = 2 },
-		"is listed after":      func(p *Pool) { p.pages[2].use = 0 },
+		"is listed after":      func(p *Pool) { p.pages[p.order.levels[35].head].use = 99 },
 		"is linked 0 times":    func(p *Pool) { p.order.levels[35].root = none },
 		"ends with page":       func(p *Pool) { p.order.levels[35].tail = 3 },
 		"below":                func(p *Pool) { p.pages[p.order.levels[35].root].use = 99 },

@@ -275,6 +275,8 @@ func (t *Tree) copyLocations(to []messages.Location, p int, lo, hi int32) {
 // measure fills in how far the prompt leads to what some pool holds.
 func (t *Tree) measure(m *messages.MatchItem, q *prompt) {
 	m.Reach, m.Lacking = 0, false
+	m.Lacks = resize(m.Lacks, len(t.pools))
+	clear(m.Lacks)
 	if q.root == none {
 		return
 	}
@@ -282,6 +284,7 @@ func (t *Tree) measure(m *messages.MatchItem, q *prompt) {
 		if c := t.choose(q, k, holders); c.node != none {
 			m.Reach = int(k)*t.tpb + int(c.shared)
 			m.Lacking = q.lacking < k || t.lacks(c)
+			t.countLacks(m, k)
 			return
 		}
 		if k == 0 {
@@ -290,9 +293,44 @@ func (t *Tree) measure(m *messages.MatchItem, q *prompt) {
 		s := t.path[t.segmentAt(k-1)]
 		if t.holds(s.node, k-1-t.nodes[s.node].depth) {
 			m.Reach, m.Lacking = int(k)*t.tpb, q.lacking < k
+			t.countLacks(m, k)
 			return
 		}
 	}
+}
+
+// countLacks counts what the pools lack of the first k blocks, of those that
+// position Reach attends to. Nothing is counted for a part of a block.
+func (t *Tree) countLacks(m *messages.MatchItem, k int32) {
+	if m.Matched >= int(k)*t.tpb {
+		return
+	}
+	for p := range t.pools {
+		first := min(t.firstNeeded(p, int32(m.Reach)), k)
+		m.Lacks[p] = t.countHoles(p, 0, min(t.sinkBlocks(p), first)) + t.countHoles(p, first, k)
+	}
+}
+
+// countHoles counts the blocks of the way in [lo, hi) that pool p lacks.
+func (t *Tree) countHoles(p int, lo, hi int32) (n int) {
+	if lo >= hi {
+		return 0
+	}
+	for _, s := range t.path[t.segmentAt(lo):] {
+		depth := t.nodes[s.node].depth
+		if depth >= hi {
+			break
+		}
+		if t.full(s.node, p) {
+			continue
+		}
+		for _, l := range t.locations(s.node, p)[max(0, lo-depth):min(s.hi, hi-depth)] {
+			if l == messages.Nowhere {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // lacks tells whether a full-attention pool lacks a block.

@@ -303,7 +303,7 @@ func (m *model) Forget(*rapid.T) {
 	f := messages.Forget{Now: m.now}
 	m.oracle.expire(m.now)
 	keys := m.mirrors.index()
-	dies := func(*oblock, int) bool { return true }
+	var dies func(*oblock, int) bool
 	switch m.int(0, 3, "selector") {
 	case 0:
 		f.Selector.Session = rapid.SampledFrom([]string{"s", "t"}).Draw(m.T, "session")

@@ -26,13 +26,7 @@ func (t *Tree) first(x int32) []messages.Token { return t.tokensAt(x, 0) }
 
 // own is the stamp of the first block of node x if it counts, else 0.
 func (t *Tree) own(x int32, what int) uint32 {
-	counts := false
-	if what == candidates {
-		counts = t.whole(x, 0)
-	} else {
-		counts = t.holds(x, 0)
-	}
-	if !counts {
+	if what == candidates && !t.whole(x, 0) || what != candidates && !t.holds(x, 0) {
 		return 0
 	}
 	return t.blocks.stamp[t.nodes[x].ids[t.nodes[x].off]]

@@ -47,4 +47,26 @@
 // 10 240 and 30. All of it is integer arithmetic of 64 bits and products of 128:
 // the same configuration gives the same pages everywhere, and absurd numbers are
 // refused before anything is made of them.
+//
+// # Encoders
+//
+// The decoder of an encoder–decoder model attends to its own tokens and, in its
+// cross attention, to the encoder's output. Model.CrossLayers makes the model
+// one: CrossPool is then one pool more, behind all others, whose pages hold the
+// cross attention's keys and values of a block of encoder tokens. A sequence
+// needs all its pages from the first decoder token on and never more:
+//
+//	                 prompt        + 3 tokens       + 3 tokens
+//	wfullh2   [0 1 2]        [0 1 2 3]        [0 1 2 3]
+//	cross_h2  [0 1 2 3 4]    [0 1 2 3 4]      [0 1 2 3 4]
+//
+// So there is no need of one sequence by which memory could be shared with the
+// others: cross_kv_cache_fraction says what part of device and host memory the
+// cross pool gets (SplitCross); Split divides the rest.
+//
+// # Elements
+//
+// Pages hold float32, float16, bfloat16, fp8 or int8. The 8-bit types need a
+// scale for keys and one for values in each layer; they are not in the pages,
+// the engine keeps them for the host.
 package windows

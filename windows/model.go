@@ -18,7 +18,7 @@ const (
 	Int8     DType = "int8"
 )
 
-// AutoDType, as Config.DType, takes the model's own element type.
+// AutoDType as Config.DType takes the model's own element type.
 const AutoDType = "auto"
 
 // Bytes is the size of one element, 0 for an unknown type.

@@ -21,6 +21,7 @@ type admitting struct {
 	seized   []int               // by pool: source pages to be taken over, unreferenced so far
 	sources  [][]messages.PageID // by pool: unreferenced sources of partial reuse, each once
 	again    bool                // those whose transfers failed are admitted once more
+	served   []*sequence         // of this request, while those are
 }
 
 // purpose is what a batch is for.
@@ -100,7 +101,7 @@ func (c *Coordinator) enterAll(requests []messages.AdmitRequest, results []messa
 // startBatch empties the batch; sequences and match items keep their arrays.
 func (c *Coordinator) startBatch(p purpose) {
 	a := &c.admitting
-	a.purpose, a.items, a.again = p, a.items[:0], false
+	a.purpose, a.items, a.again, a.served = p, a.items[:0], false, a.served[:0]
 	c.match.Items = c.match.Items[:0]
 	c.clearPromises()
 }
@@ -203,15 +204,20 @@ func (c *Coordinator) matchBatch() {
 	}
 }
 
-// matched claims what was found, and asks who else holds the sources.
+// matched claims what was found, and asks who else holds the sources once all
+// is claimed: one that another item claims whole is no page that could be had.
 func (c *Coordinator) matched() {
 	if c.admitting.purpose == toLookup && c.foundAtOnce() {
 		return
 	}
 	c.resetWork()
 	for i := range c.admitting.items {
-		if it := &c.admitting.items[i]; it.refused == nil {
+		if c.admitting.items[i].refused == nil {
 			c.claim(i)
+		}
+	}
+	for i := range c.admitting.items {
+		if c.admitting.items[i].refused == nil {
 			c.inspect(i)
 		}
 	}

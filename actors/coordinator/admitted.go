@@ -140,6 +140,9 @@ func (c *Coordinator) admitAgain() {
 	n := 0
 	for i := range a.items {
 		if a.items[i].refused != errTransfer {
+			if s := a.items[i].sequence; s != nil {
+				a.served = append(a.served, s)
+			}
 			continue
 		}
 		a.items[n], a.items[i] = a.items[i], a.items[n]
@@ -184,6 +187,7 @@ func (c *Coordinator) answerItem(i int) {
 	c.stats.Requests++
 	c.stats.PromptTokens += int64(s.prompt)
 	c.stats.ReusedTokens += int64(m.Matched)
+	c.demanding.noteMatch(m, s.prompt)
 	for p := range c.Pools {
 		pl, count := &it.plans[p], &c.stats.Pools[p].PoolCounters
 		c.reserved[p] += s.pools[p].reserve

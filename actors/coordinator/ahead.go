@@ -5,30 +5,59 @@ import "github.com/kvactor/kvactor/messages"
 // foresight is the state of offloading ahead of demand: when nothing waits, the
 // pages that would be evicted next are copied to free host pages, so that an
 // eviction finds a clean copy and nobody waits for the link.
+//
+// How far it looks follows demand: as many pages as two of the largest of the
+// last steps between looks have taken, so that a burst like the last ones finds
+// copies even if the link has not been idle since the one before.
 type foresight struct {
 	due   bool // pages have become cached since the last look
+	busy  bool // the link was in use at the last look, in round at
+	at    int64
+	taken []int // by pool: pages taken since the last look that found the link idle
+	peak  []int // by pool: the most that was taken so, fading
 	ahead messages.Ahead
 }
 
-// The pages of a pool that are looked at: a sixteenth, within bounds that keep
-// a look short.
+// The pages of a pool that are looked at: at least a sixteenth, so that there
+// is something before demand is known; at most half of them, of which a walk
+// takes microseconds a hundred.
 const (
 	foresightShare = 16
 	minForesight   = 8
-	maxForesight   = 256
+	maxForesight   = 4096
+	peakFades      = 16 // a sixteenth of the peak is forgotten with each look
 )
 
+// foreseeable is how many pages of a pool should be free or copied.
+func (c *Coordinator) foreseeable(p int) int {
+	total := c.pages[p].Total
+	n := max(total/foresightShare, minForesight, 2*c.ahead.peak[p])
+	return min(n, max(total/2, minForesight), maxForesight)
+}
+
+// noteTaken counts what the pools were asked for.
+func (c *Coordinator) noteTaken(p int) {
+	for i := range c.work[p].Ops {
+		if op := &c.work[p].Ops[i]; op.Kind == messages.Take {
+			c.ahead.taken[p] += op.N
+		}
+	}
+}
+
 // lookAhead starts a look if there is a reason for one. It is no request: it
-// has no stamp, leaves no use and changes no answer.
+// has no stamp, leaves no use and changes no answer. A link that was busy is
+// tried again after the next request.
 func (c *Coordinator) lookAhead() bool {
-	if !c.ahead.due || !c.Ahead {
+	a := &c.ahead
+	if !c.Ahead || !a.due && !(a.busy && c.stats.Rounds > a.at) {
 		return false
 	}
-	c.ahead.due = false
+	a.due, a.busy, a.at = false, false, c.stats.Rounds
 	c.resetWork()
 	asked := false
 	for p := range c.Pools {
-		n := min(max(c.pages[p].Total/foresightShare, minForesight), maxForesight)
+		a.peak[p] = max(a.peak[p]-ceilDiv(a.peak[p], peakFades), a.taken[p])
+		n := c.foreseeable(p)
 		if c.host[p].Total == 0 || c.pages[p].Cached == 0 || c.pages[p].Free >= n {
 			continue
 		}
@@ -36,6 +65,7 @@ func (c *Coordinator) lookAhead() bool {
 		asked = true
 	}
 	if !asked {
+		clear(a.taken)
 		return false
 	}
 	c.sendPools((*Coordinator).foreseen)
@@ -61,9 +91,12 @@ func (c *Coordinator) foreseen() {
 	c.port.Offloader(a)
 }
 
-// copiedAhead counts; a link that was busy is tried again after the next request.
+// copiedAhead counts.
 func (c *Coordinator) copiedAhead() {
 	a := &c.ahead.ahead
+	if c.ahead.busy = a.Busy; !a.Busy {
+		clear(c.ahead.taken)
+	}
 	for p, n := range a.Copied {
 		count := &c.stats.Pools[p].PoolCounters
 		count.AheadPages += int64(n)

@@ -101,16 +101,16 @@ func (c *Coordinator) inspectShared() bool {
 		s := it.sequence
 		blocks := len(s.pools[0].tables[0])
 		it.first = min(s.computed/c.TokensPerBlock, blocks)
-		last := min(s.sealed, blocks)
+		first, last := it.first, min(s.sealed, blocks)
 		if s.width() > 1 {
-			last = blocks
+			first, last = it.followed(), blocks
 		}
-		if it.first >= last {
+		if first >= last {
 			continue
 		}
 		for p := range s.pools {
 			for _, table := range s.pools[p].tables {
-				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[it.first:last]})
+				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[first:last]})
 				asked = true
 			}
 		}
@@ -191,6 +191,7 @@ func (c *Coordinator) takeStep(it *step) bool {
 func (c *Coordinator) refuseStep(it *step, err error) {
 	it.refused, it.computed = true, 0
 	it.result.Err = err
+	c.noteRefusal(err)
 	for p := range it.pools {
 		it.pools[p].copies = it.pools[p].copies[:0]
 	}
@@ -231,7 +232,7 @@ func (c *Coordinator) takeRewrites(it *step, p int) {
 			c.stepping.taken[p]-- // cached from now on: a later step may take it
 		}
 	}
-	c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: old, Use: it.sequence.use})
+	c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: old, Use: early(it.sequence.use)})
 }
 
 // stepsTaken writes the pages into the tables and orders the copies.

@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // A beam step first follows the parents: beam i becomes a copy of its parent,
 // parents that nobody chose let their pages go. Then every page that holds
@@ -35,13 +39,28 @@ func (c *Coordinator) takeBeams(it *step) bool {
 	return true
 }
 
-// followParents works out who holds the written pages after the beams followed
+// followed is the first block whose pages change hands when beams follow their
+// parents: a parent that nobody chose lets all its pages go, others those only
+// that their beams will write to.
+func (it *step) followed() int {
+	for parent := range it.sequence.width() {
+		if !slices.ContainsFunc(it.request.Beams, func(b messages.BeamStep) bool { return b.Parent == parent }) {
+			return 0
+		}
+	}
+	return it.first
+}
+
+// followParents works out who holds these pages after the beams followed
 // their parents; it answers how many pages nobody holds then.
 func (c *Coordinator) followParents(it *step, p int, chosen []int, shares []map[messages.PageID]messages.Share) int {
 	s := it.sequence
 	now := map[messages.PageID]messages.Share{}
 	for j, table := range s.pools[p].tables {
-		for _, page := range table[it.first:] {
+		for _, page := range table[it.followed():] {
+			if page == messages.NoPage {
+				continue
+			}
 			share, seen := now[page]
 			if !seen {
 				share = c.stepping.shares[p][page]
@@ -103,7 +122,7 @@ func (c *Coordinator) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 		for _, w := range pages.copies {
 			old = append(old, w.from)
 		}
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: old, Use: s.use})
+		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: old, Use: early(s.use)})
 	}
 }
 

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,6 +29,11 @@ type Config struct {
 	// WaitingRoom is how many batches of admissions may wait for pages; 0: a
 	// batch that finds none is refused.
 	WaitingRoom int
+	// RebalanceEvery, when above 0, is the number of rounds after which memory
+	// may move by demand; OnRebalance is told of it before the next answer, on
+	// the coordinator's goroutine.
+	RebalanceEvery int
+	OnRebalance    func(messages.Rebalanced)
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 }
@@ -84,9 +88,12 @@ type Coordinator struct {
 	stepping    stepping
 	releasing   releasing
 	rebalancing rebalancing
+	demanding   demanding
+	regular     regular
 	ahead       foresight
 	recovering  recovering
 	owed        []messages.BlockMove // what moved and the tree has not been told yet
+	moving      bool                 // the Move record is on its way
 	settled     bool                 // the sequences are as the request leaves them
 
 	stats messages.Stats
@@ -114,7 +121,8 @@ func New(config Config, port Port) *Coordinator {
 		c.host[p] = messages.PageCounts{Total: count.Secondary, Free: count.Secondary}
 		c.stats.Pools[p].Name = config.Pools[p].Name
 	}
-	c.rebalancing.evicted = make([]int64, n)
+	c.demanding.init(n)
+	c.ahead.taken, c.ahead.peak = make([]int, n), make([]int, n)
 	c.admitting.init(n)
 	c.stepping.init(n)
 	return c
@@ -148,7 +156,7 @@ func (c *Coordinator) run() {
 			stage(c)
 			continue
 		}
-		if c.round.request != nil || !c.begin() && !c.lookAhead() {
+		if c.round.request != nil || !c.rebalanceDue() && !c.begin() && !c.lookAhead() {
 			return
 		}
 	}
@@ -166,14 +174,8 @@ func (c *Coordinator) begin() bool {
 	if !c.port.Begin(q.sender) {
 		return true
 	}
-	c.round = q
-	c.stamp++
-	c.settled, c.recovering.again = false, false
-	// What the last round was about is no longer under way: a failure before
-	// this one has started must not undo it.
-	c.forgetRound()
 	c.stats.Rounds++
-	c.now = c.port.Now()
+	c.open(q)
 	if c.now >= c.nextExpiry {
 		c.resetApply()
 		c.sendApply((*Coordinator).dispatch)
@@ -181,6 +183,17 @@ func (c *Coordinator) begin() bool {
 	}
 	c.dispatch()
 	return true
+}
+
+// open makes a request the one that is served.
+func (c *Coordinator) open(q queued) {
+	c.round = q
+	c.stamp++
+	c.settled, c.recovering.again = false, false
+	// What the last round was about is no longer under way: a failure before
+	// this one has started must not undo it.
+	c.forgetRound()
+	c.now = c.port.Now()
 }
 
 // dispatch starts the first stage of the request.
@@ -243,7 +256,9 @@ func (c *Coordinator) dispatchRare(request any) {
 		r.LeakedPages = c.sequences.pagesHeld()
 		c.reply()
 	default:
-		panic(fmt.Sprintf("coordinator: a request of type %T, which it does not know", request))
+		q := c.round
+		c.round = queued{}
+		c.port.Abort(q.request, q.sender, messages.Refuse(messages.BadRequest, "%T is no request", request))
 	}
 }
 
@@ -254,8 +269,14 @@ func (c *Coordinator) reply() {
 	c.port.Reply(q.request, q.sender)
 }
 
-// nextUse is later than every use before it.
+// nextUse is later than every use before it. Uses are odd: see early.
 func (c *Coordinator) nextUse() messages.Use {
-	c.use++
+	c.use = c.use&^1 + 3
 	return c.use
 }
+
+// early is the even use just before an odd one: pools and offloader count the two
+// as one use and take the early one first where depths, too, are the same. What a
+// sequence reads and lets go before it has pages of its own leaves it: the source
+// of a copy, a page replaced by a copy on write.
+func early(u messages.Use) messages.Use { return u &^ 1 }

@@ -312,11 +312,10 @@ func (c *Coordinator) bringer(i, p, b int) *admission {
 
 // chunkEnd is how far a commit may reach when n tokens are computed.
 func (c *Coordinator) chunkEnd(s *sequence, n int) int {
-	end := n + s.chunk
-	if end >= s.prompt {
+	if s.chunk >= s.prompt-n { // not their sum: a chunk may be as long as an int
 		return s.prompt
 	}
-	return end / c.TokensPerBlock * c.TokensPerBlock
+	return (n + s.chunk) / c.TokensPerBlock * c.TokensPerBlock
 }
 
 // chunkReserve is the pages that a limited pool keeps for a chunked prefill:
@@ -378,6 +377,9 @@ func (c *Coordinator) promise(it *admission) {
 // refuse gives the claims of an item back and judges on.
 func (c *Coordinator) refuse(it *admission, refusal *messages.Refusal) {
 	it.refused = refusal
+	if c.admitting.purpose == toAdmit {
+		c.noteRefusal(refusal)
+	}
 	if it.how == messages.HowTakeover {
 		for p := range c.Pools {
 			if it.plans[p].inspect >= 0 && !c.sheltered(it.sequence, p) {

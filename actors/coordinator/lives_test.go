@@ -1,7 +1,6 @@
 package coordinator_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	gotesting "testing"
@@ -315,7 +314,7 @@ func (c *crowd) end() {
 		c.unpin(pin)
 	}
 	for _, p := range c.stats().Pools {
-		require.Zero(c.t, p.Primary.Used, fmt.Sprintf("%s\n%s", p.Name, c.picture()))
+		require.Zero(c.t, p.Primary.Used, "%s\n%s", p.Name, c.picture())
 		require.Zero(c.t, p.Secondary.Used)
 	}
 	c.do(&messages.Reset{})

@@ -23,7 +23,6 @@ type rebalancing struct {
 	followed bool
 	broken   [][]messages.PageID // by pool: moved pages whose copy failed
 	cached   [][]messages.PageID // of these, those that cached a block
-	evicted  []int64             // by pool, at the last rebalance: demand is what came since
 }
 
 // rebalance moves device memory between pools.
@@ -125,54 +124,6 @@ func (c *Coordinator) shrinkable(pages []int) error {
 		}
 	}
 	return nil
-}
-
-// The demand rule: a pool's pressure is the share of its memory that was
-// evicted since the last rebalance. Memory moves when the highest pressure is
-// hysteresis times the lowest, a step of the poorer pool's memory at a time, so
-// that a workload that sways does not push memory to and fro.
-const (
-	hysteresis = 1.5
-	demandStep = 0.25
-)
-
-// demand gives the fractions that measured demand asks for; nil if the split is
-// right as it is.
-func (c *Coordinator) demand() map[string]float64 {
-	b := &c.rebalancing
-	total, low, high := int64(0), -1, -1
-	pressure := make([]float64, len(c.Pools))
-	for p := range c.Pools {
-		total += int64(c.pages[p].Total) * c.Pools[p].PageBytes()
-		pressure[p] = float64(c.stats.Pools[p].Evicted-b.evicted[p]) / float64(c.pages[p].Total)
-		b.evicted[p] = c.stats.Pools[p].Evicted
-		if low < 0 || pressure[p] < pressure[low] {
-			low = p
-		}
-		if high < 0 || pressure[p] > pressure[high] {
-			high = p
-		}
-	}
-	if low == high || pressure[high] == 0 || pressure[high] < hysteresis*pressure[low] {
-		return nil
-	}
-	spare := int64(c.pages[low].Total-max(c.pages[low].Held+c.reserved[low], c.pages[low].Used, 1)) * c.Pools[low].PageBytes()
-	step := min(spare, int64(demandStep*float64(c.pages[low].Total))*c.Pools[low].PageBytes())
-	if step <= 0 {
-		return nil
-	}
-	fractions := map[string]float64{}
-	for p := range c.Pools {
-		bytes := int64(c.pages[p].Total) * c.Pools[p].PageBytes()
-		switch p {
-		case low:
-			bytes -= step
-		case high:
-			bytes += step
-		}
-		fractions[c.Pools[p].Name] = float64(bytes) / float64(total)
-	}
-	return fractions
 }
 
 // resized hands victims and moved pages to the offloader, and asks what must
@@ -325,6 +276,7 @@ func (c *Coordinator) rebalanced() {
 		r.Rebalanced.Moved = append(r.Rebalanced.Moved, moved)
 	}
 	c.settled, b.followed = true, false
+	c.announce(r)
 	c.reply()
 }
 

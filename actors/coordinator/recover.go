@@ -31,8 +31,10 @@ type recovering struct {
 	pools   []messages.RebuildPool
 	host    *messages.RebuildHost
 	owed    []messages.BlockMove // of an Apply that the tree did not get
-	lost    []messages.PageCopy  // what the failed round may have written to
-	again   bool                 // the round has been served again once already
+	lost    []writtenPage        // what the failed round may have written to
+	// unheard: a Move was on its way whose outcomes nobody heard.
+	unheard bool
+	again   bool // the round has been served again once already
 }
 
 // Failed begins a recovery. What is under way is given up; answers that are
@@ -61,8 +63,18 @@ func (c *Coordinator) renewRecords() {
 	r := &c.recovering
 	r.owed = append(r.owed[:len(r.owed):len(r.owed)], c.owed...) // what a failure before this one owes, too
 	for p := range c.move.Pools {
-		r.lost = append(r.lost, c.move.Pools[p].Copies...)
+		q := &c.move.Pools[p]
+		if c.moving && len(q.Victims)+len(q.Copies)+len(q.Onboards) > 0 {
+			r.unheard = true
+		}
+		for i := range q.Copies {
+			r.lost = append(r.lost, writtenPage{messages.PoolID(p), q.Copies[i].To})
+		}
+		for i := range q.Onboards {
+			r.lost = append(r.lost, writtenPage{messages.PoolID(p), q.Onboards[i].To})
+		}
 	}
+	c.moving = false
 	c.owed = nil
 	c.match, c.rematchRecord, c.apply = messages.Match{}, messages.Match{}, messages.Apply{}
 	c.work = make([]messages.PoolWork, len(c.Pools))
@@ -103,7 +115,11 @@ func (c *Coordinator) undoAdmission() {
 			c.sequences.end(it.sequence)
 		}
 	}
-	c.admitting.items = c.admitting.items[:0]
+	for _, s := range c.admitting.served {
+		s.symbols = nil
+		c.sequences.end(s)
+	}
+	c.admitting.items, c.admitting.served = c.admitting.items[:0], c.admitting.served[:0]
 }
 
 // undoAppend takes back the tokens and pages of a step that was not finished.
@@ -134,7 +150,7 @@ func (c *Coordinator) undoAppend() {
 
 // forgetRound empties the batches of the round before.
 func (c *Coordinator) forgetRound() {
-	c.admitting.items = c.admitting.items[:0]
+	c.admitting.items, c.admitting.served = c.admitting.items[:0], c.admitting.served[:0]
 	c.stepping.items = c.stepping.items[:0]
 	c.releasing.items = c.releasing.items[:0]
 	c.rebalancing.before, c.rebalancing.followed = c.rebalancing.before[:0], false
@@ -155,7 +171,36 @@ func (c *Coordinator) loseRound() {
 	}
 }
 
+// roundTickets are the tickets that the request under way has named.
+func (c *Coordinator) roundTickets() (tickets []messages.Ticket) {
+	switch r := c.round.request.(type) {
+	case *messages.Commit:
+		for i := range r.Steps {
+			tickets = append(tickets, r.Steps[i].After)
+		}
+	case *messages.Append:
+		for i := range r.Steps {
+			tickets = append(tickets, r.Steps[i].After)
+		}
+	case *messages.Release:
+		for i := range r.Steps {
+			tickets = append(tickets, r.Steps[i].After)
+		}
+	}
+	return slices.DeleteFunc(tickets, messages.Ticket.IsZero)
+}
+
 func (c *Coordinator) quiesceDevice() {
+	if waits := c.roundTickets(); len(waits) > 0 {
+		// What the round's kernels write may be in the tree already, and nobody
+		// was told to wait for them: they must have passed.
+		device := &messages.ResizeDevice{Epoch: c.epoch, Waits: waits}
+		for p := range c.Pools {
+			device.Pages = append(device.Pages, c.pages[p].Total)
+		}
+		c.pending++
+		c.port.Offloader(device)
+	}
 	c.recovering.quiesce = &messages.Quiesce{Epoch: c.epoch}
 	c.pending++
 	c.next = (*Coordinator).quiesced
@@ -244,7 +289,7 @@ func (c *Coordinator) surveyed() {
 	if c.tellOwed() {
 		return
 	}
-	if r.quiesce.Dirty {
+	if c.transfersDoubtful() {
 		c.resetApply()
 		kept := r.survey.Blocks[:0]
 		for _, b := range r.survey.Blocks {
@@ -267,13 +312,29 @@ func (c *Coordinator) surveyed() {
 	c.rebuild()
 }
 
+// writtenPage is a device page that a transfer may have written to.
+type writtenPage struct {
+	pool messages.PoolID
+	page messages.PageID
+}
+
+// transfersDoubtful tells whether host memory and the pages of the last
+// transfers may hold something else than the tree thinks: the offloader broke
+// off, or it did what nobody heard of. One that failed before it began has done
+// nothing.
+func (c *Coordinator) transfersDoubtful() bool {
+	r := &c.recovering
+	only := !slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor != "offloader" })
+	return r.quiesce.Dirty || r.unheard && !only
+}
+
 // doubtful tells whether a broken offloader may have overwritten a block.
 func (c *Coordinator) doubtful(b *messages.Surveyed) bool {
 	page, tier, _ := b.At.Page()
 	if tier == messages.Secondary {
 		return true
 	}
-	return slices.ContainsFunc(c.recovering.lost, func(m messages.PageCopy) bool { return m.To == page })
+	return slices.Contains(c.recovering.lost, writtenPage{b.Pool, page})
 }
 
 // rebuild makes pools and host memory anew.
@@ -359,7 +420,7 @@ func (c *Coordinator) rebuilt() {
 	copy(c.host, r.host.Counts)
 	cause := r.failures[len(r.failures)-1]
 	r.failures, r.running, r.survey, r.quiesce = nil, false, nil, nil
-	r.lost = r.lost[:0]
+	r.lost, r.unheard = r.lost[:0], false
 	switch {
 	case c.round.request == nil:
 	case c.settled:

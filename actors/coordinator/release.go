@@ -173,7 +173,10 @@ func (c *Coordinator) releaseStore() {
 				c.apply.Stores[k].Tables = it.offered
 			}
 		}
-		c.letSymbols(s)
+		if s.symbols != nil {
+			c.letSymbols(s)
+			s.mute = true // should a failure leave it running, it has no symbols to store with
+		}
 	}
 	c.apply.Let = append(c.apply.Let, c.letGo...)
 	c.letGo = c.letGo[:0]

@@ -108,7 +108,7 @@ func (c *Coordinator) forkOne(s *sequence) messages.SequenceID {
 	f.prompt, f.computed, f.anew, f.cursor, f.own = s.prompt, s.computed, s.anew, s.cursor, s.own
 	f.chunkEnd = s.chunkEnd
 	f.sealed, f.forked = len(s.pools[0].tables[0]), true
-	f.use = s.use
+	f.use = c.nextUse()
 	if s.symbols != nil {
 		f.symbols = s.symbols
 		*f.symbols++

@@ -38,6 +38,7 @@ func (c *Coordinator) pooled() {
 			if c.work[p].Counts.Cached > c.pages[p].Cached || len(c.work[p].Victims) > 0 {
 				c.ahead.due = true
 			}
+			c.noteTaken(p)
 			c.pages[p] = c.work[p].Counts
 		}
 	}
@@ -85,6 +86,7 @@ func (c *Coordinator) applied() {
 func (c *Coordinator) sendEffects() {
 	c.sendPools((*Coordinator).followed)
 	if c.moveNeeded() {
+		c.moving = true
 		c.pending++
 		c.port.Offloader(&c.move)
 	}
@@ -186,12 +188,16 @@ func (c *Coordinator) sendMove(next func(*Coordinator)) {
 		c.move.Counts = c.move.Counts[:0]
 		return
 	}
+	c.moving = true
 	c.pending++
 	c.port.Offloader(&c.move)
 }
 
 // hosted takes over the counts that the offloader answered.
-func (c *Coordinator) hosted() { copy(c.host, c.move.Counts) }
+func (c *Coordinator) hosted() {
+	c.moving = false
+	copy(c.host, c.move.Counts)
+}
 
 // takeVictims hands what the pools evicted to the offloader.
 func (c *Coordinator) takeVictims() {

@@ -26,6 +26,9 @@ type step struct {
 	refused  bool
 	extended bool // the sequence has the step's tokens and pages
 	pools    []stepPages
+	// offered, of a fork whose pages others hold, are by pool the pages that it
+	// offers: those that cache nothing yet.
+	offered [][]messages.PageID
 }
 
 // stepPages is what a step takes in one pool.
@@ -127,6 +130,10 @@ func (c *Coordinator) commit(r *messages.Commit) {
 		}
 	}
 	c.resetApply()
+	if c.inspectCommits() {
+		c.sendPools((*Coordinator).commitsInspected)
+		return
+	}
 	c.commitPhase()
 }
 
@@ -161,6 +168,9 @@ func (c *Coordinator) commitPhase() {
 			to = min(to, s.prompt)
 		}
 		it.store = c.store(s, s.computed/c.TokensPerBlock*c.TokensPerBlock, to/c.TokensPerBlock*c.TokensPerBlock)
+		if it.store >= 0 && it.offered != nil {
+			c.apply.Stores[it.store].Tables = it.offered
+		}
 	}
 	if c.applyNeeded() {
 		c.extra = (*Coordinator).commitExtras
@@ -320,6 +330,7 @@ func (c *Coordinator) committed() {
 	}
 	c.resetMove()
 	c.takeVictims()
+	c.oweVictims()
 	if c.ordered {
 		for i := range c.stepping.items {
 			if it := &c.stepping.items[i]; it.computed > 0 {
@@ -328,6 +339,17 @@ func (c *Coordinator) committed() {
 		}
 	}
 	c.sendMove((*Coordinator).chunkMoved)
+}
+
+// oweVictims notes what the tree must hear if the round breaks off here: the
+// sequences have the victims' pages for good.
+func (c *Coordinator) oweVictims() {
+	c.owed = nil
+	for p := range c.move.Pools {
+		for i := range c.move.Pools[p].Victims {
+			c.owed = append(c.owed, messages.BlockMove{Pool: messages.PoolID(p), Block: c.move.Pools[p].Victims[i].Block, To: messages.Nowhere})
+		}
+	}
 }
 
 // settleCommit updates the sequence of a step; it tells whether pages of a
@@ -396,6 +418,7 @@ func (c *Coordinator) askWrites(it *step) {
 
 // chunkMoved follows the victims of the next chunks.
 func (c *Coordinator) chunkMoved() {
+	c.owed = nil
 	c.resetApply()
 	c.moved()
 	c.takeReady()

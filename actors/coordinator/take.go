@@ -73,7 +73,7 @@ func (c *Coordinator) dropSource(i int) {
 	it, source := &c.admitting.items[i], &c.match.Items[i].Source
 	for p := range c.Pools {
 		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
-			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: it.plans[p].source[:], Use: it.sequence.use})
+			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: it.plans[p].source[:], Use: early(it.sequence.use)})
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (c *Coordinator) settleCopy(i, p int) {
 	q := &c.move.Pools[p]
 	q.Copies = append(q.Copies, messages.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
 	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
-		q.Uses = append(q.Uses, messages.Unpin{Block: m.Source.Block, Use: it.sequence.use})
+		q.Uses = append(q.Uses, messages.Unpin{Block: m.Source.Block, Use: early(it.sequence.use)})
 	}
 	c.ordered = true
 }

@@ -129,6 +129,7 @@ func (c *Coordinator) whole(it *admission, p int) int {
 // park sends the batch to the room: first its claims are given back.
 func (c *Coordinator) park(refusal *messages.Refusal, pool int) {
 	c.waiting.parking = pool
+	c.noteRefusal(refusal)
 	c.resetWork()
 	for i := range c.admitting.items {
 		if it := &c.admitting.items[i]; it.refused == nil {

@@ -156,7 +156,7 @@ func badPrompts() []bad {
 		admitting("one token too long", messages.ErrTooLong, prompt(0, long+1)),
 		admitting("twice too long", messages.ErrTooLong, prompt(0, 2*long)),
 		admitting("one page too many", messages.ErrOutOfPages, prompt(0, 33*tpb)),
-		admitting("an encoder's input", messages.ErrBadRequest, messages.AdmitRequest{Tokens: run(0, 8), Encoder: run(0, 8)}),
+		admitting("an encoder's input", messages.ErrNotSupported, messages.AdmitRequest{Tokens: run(0, 8), Encoder: run(0, 8)}),
 		admitting("items that overlap", messages.ErrBadRequest, items(messages.MultimodalItem{Start: 4, Length: 3}, messages.MultimodalItem{Start: 2, Length: 3})),
 		admitting("an item twice", messages.ErrBadRequest, items(messages.MultimodalItem{Length: 3}, messages.MultimodalItem{Length: 3})),
 		admitting("an item in another", messages.ErrBadRequest, items(messages.MultimodalItem{Length: 8}, messages.MultimodalItem{Start: 3, Length: 1})),
@@ -302,11 +302,15 @@ func badPrefixes() []bad {
 		"an encoder's input":   {Tokens: run(0, 4), Encoder: run(0, 4)},
 		"items over one other": {Tokens: run(0, 4), Multimodal: []messages.MultimodalItem{{Length: 4}, {Start: 3, Length: 1}}},
 	} {
+		code := messages.ErrBadRequest
+		if p.Encoder != nil {
+			code = messages.ErrNotSupported
+		}
 		list = append(list,
-			bad{"lookup " + name, messages.ErrBadRequest, func(v *victim) error { _, err := v.Lookup(ctx, p); return err }},
-			bad{"pin " + name, messages.ErrBadRequest, func(v *victim) error { _, err := v.Pin(ctx, p); return err }},
-			bad{"prefetch " + name, messages.ErrBadRequest, func(v *victim) error { _, err := v.Prefetch(ctx, p); return err }},
-			bad{"invalidate " + name, messages.ErrBadRequest, func(v *victim) error {
+			bad{"lookup " + name, code, func(v *victim) error { _, err := v.Lookup(ctx, p); return err }},
+			bad{"pin " + name, code, func(v *victim) error { _, err := v.Pin(ctx, p); return err }},
+			bad{"prefetch " + name, code, func(v *victim) error { _, err := v.Prefetch(ctx, p); return err }},
+			bad{"invalidate " + name, code, func(v *victim) error {
 				_, err := v.Invalidate(ctx, messages.Selector{Prefix: &p})
 				return err
 			}})
@@ -333,9 +337,9 @@ func badFractions() []bad {
 		"one missing": {"a": 1}, "a stranger": {"a": 0.5, "b": 0.4, "c": 0.1}, "the highest": {"a": math.MaxFloat64, "b": math.MaxFloat64},
 		"next to nothing": {"a": math.SmallestNonzeroFloat64, "b": 1},
 	} {
-		code := messages.ErrConfigInvalid
+		code := messages.ErrBadRequest
 		if name == "next to nothing" {
-			code = messages.ErrOutOfPages
+			code = messages.ErrConfigInvalid
 		}
 		list = append(list, bad{"rebalance " + name, code, func(v *victim) error {
 			named := map[string]float64{}
@@ -414,6 +418,10 @@ func TestLargeButRight(t *testing.T) {
 	v.release(a.Sequence)
 	b := v.admit(q)
 	assert.Equal(t, 8, b.ReusedTokens)
+	for p := range b.Tables {
+		assert.Len(t, b.Tables[p][0], 3)
+	}
+	v.compute(b.Sequence, 9)
 	v.release(b.Sequence)
 	n, err := v.Invalidate(ctx, messages.Selector{Salt: name})
 	require.NoError(t, err)

@@ -36,8 +36,13 @@ func (a *application) append() {
 				step.Tokens = append(step.Tokens, messages.Token(w.rng.IntN(3)))
 			}
 		}
-		if ends != nil {
+		switch {
+		case ends != nil:
 			step.Computed, step.After = ends[i], s.last
+		case s.written > s.computed:
+			// A kernel has written what no commit has told of: a copy on write
+			// would not wait for it.
+			step.Computed, step.After = s.written, s.last
 		}
 		m.Steps = append(m.Steps, step)
 	}
@@ -87,7 +92,8 @@ func (a *application) appended(what fmt.Stringer, s *sequence, step *messages.Ap
 
 func (a *application) rewind() {
 	w := a.world
-	s := a.one(func(s *sequence) bool { return len(s.beams) == 1 && s.length() > s.prompt })
+	// What a kernel has written is committed before it is taken back.
+	s := a.one(func(s *sequence) bool { return len(s.beams) == 1 && s.length() > s.prompt && s.written <= s.computed })
 	if s == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -25,7 +26,8 @@ func kind(err error) string {
 // the stretches it tries, and gives the smallest plan it has found. tries
 // bounds the runs.
 func shrink(p plan, failedAt, tries int, like error) plan {
-	best := plan{seed: p.seed, steps: min(p.steps, failedAt+1), skip: map[int]bool{}}
+	best := p
+	best.steps, best.skip = min(p.steps, failedAt+1), map[int]bool{}
 	fails := func(q plan) bool {
 		tries--
 		_, err := run(q)
@@ -33,10 +35,8 @@ func shrink(p plan, failedAt, tries int, like error) plan {
 	}
 	for size := best.steps / 2; size >= 1 && tries > 0; size /= 2 {
 		for from := best.steps; from > 0 && tries > 0; from -= size {
-			q := plan{seed: best.seed, steps: best.steps, skip: map[int]bool{}}
-			for i := range best.skip {
-				q.skip[i] = true
-			}
+			q := best
+			q.skip = maps.Clone(best.skip)
 			new := false
 			for i := max(0, from-size); i < from; i++ {
 				new = new || !q.skip[i]

@@ -25,6 +25,8 @@ type plan struct {
 	steps int
 	skip  map[int]bool // steps that are left out
 	tell  bool         // keep a history
+	// careless hosts do not wait for their tickets: a run must find them out.
+	careless bool
 }
 
 // world is one engine with its device and hosts.

@@ -197,7 +197,7 @@ func (d *Device) finish(i int32) {
 		if !d.runKernel(o) {
 			return
 		}
-		o = &d.ops[i] // the records may have moved
+		// o is not used from here on: the records may have moved.
 		d.counters.Kernels++
 	}
 	d.retire(i)

@@ -427,7 +427,7 @@ func TestStepsDoNotMatter(t *testing.T) {
 		once.runAll()
 		often.runAll()
 		require.Empty(t, w.Problems())
-		require.Equal(t, len(once.pages), len(often.pages))
+		require.Len(t, often.pages, len(once.pages))
 		for slot, page := range once.pages {
 			require.True(t, bytes.Equal(page, often.pages[slot]), slot)
 		}

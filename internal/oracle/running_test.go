@@ -93,11 +93,11 @@ func TestCopyOnWriteAmongForks(t *testing.T) {
 	a := b.tokens(count(1, 6))
 	forks, err := b.Fork(ctx, a.Sequence, 2)
 	require.NoError(t, err)
-	require.EqualValues(t, 2, b.pool(0).Primary.Used)
+	require.Equal(t, 2, b.pool(0).Primary.Used)
 	require.Len(t, b.add(a.Sequence, 7).NewPages[0], 1)
 	require.Len(t, b.add(forks[0], 8).NewPages[0], 1)
 	require.Empty(t, b.add(forks[1], 9).NewPages[0], "the last holder writes in place")
-	require.EqualValues(t, 4, b.pool(0).Primary.Used)
+	require.Equal(t, 4, b.pool(0).Primary.Used)
 
 	// The next block: one page is left.
 	require.NoError(t, b.add(a.Sequence, 1, 2).Err)

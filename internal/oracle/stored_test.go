@@ -22,7 +22,7 @@ func TestAPinHoldsWholeBlocksInEitherTier(t *testing.T) {
 	require.Equal(t, 8, b.pin(count(1, 8)).Tokens, "all the tokens, not all but one")
 	p := b.pin(count(1, 10))
 	require.Equal(t, 8, p.Tokens)
-	require.EqualValues(t, 2, b.pool(0).Primary.Used)
+	require.Equal(t, 2, b.pool(0).Primary.Used)
 	_, err := b.Admit(ctx, messages.AdmitRequest{Tokens: count(50, 12)})
 	b.refused(err, 3, 2)
 

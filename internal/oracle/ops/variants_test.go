@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -122,9 +123,10 @@ func (e *silent) Events(ctx context.Context) (messages.EventBatch, error) {
 
 type generous struct{ *oracle.Oracle }
 
-func (e *generous) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
-	a, err := e.Oracle.Admit(ctx, r)
-	if r, refused := err.(*messages.Refusal); refused && r.Code == messages.OutOfPages {
+func (e *generous) Admit(ctx context.Context, q messages.AdmitRequest) (messages.Admitted, error) {
+	a, err := e.Oracle.Admit(ctx, q)
+	var r *messages.Refusal
+	if errors.As(err, &r) && r.Code == messages.OutOfPages {
 		err = messages.RefusePages(r.Pool, r.Need, r.Available+1)
 	}
 	return a, err

@@ -106,7 +106,7 @@ func (s *session) next() (*trace.Request, error) {
 		return nil, nil
 	}
 	r, err := s.reader.Next()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil, nil
 	}
 	return r, err

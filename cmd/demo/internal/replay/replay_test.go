@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -74,7 +75,7 @@ func lru(t *testing.T, path string, capacity int) (hits int64) {
 	at := map[int32]*list.Element{}
 	for {
 		r, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return hits
 		}
 		require.NoError(t, err)
@@ -122,7 +123,7 @@ func shape(t *testing.T, path string) (longest, distinct int) {
 	defer reader.Close()
 	for {
 		r, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return longest, reader.Distinct()
 		}
 		require.NoError(t, err)

@@ -44,7 +44,7 @@ func TestEachTurnContinuesTheConversation(t *testing.T) {
 		requests += len(turns)
 		for i, prompt := range turns {
 			for _, token := range prompt {
-				assert.True(t, token >= 0)
+				assert.GreaterOrEqual(t, token, messages.Token(0))
 			}
 			if i > 0 {
 				assert.Equal(t, turns[i-1], prompt[:len(turns[i-1])])

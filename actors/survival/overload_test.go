@@ -1,0 +1,320 @@
+package survival_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// What an overload is: pages for capacity sequences, and demand for ten times as
+// many. A sequence has a prompt of promptBlocks and grows to twice that.
+const (
+	capacity     = 16
+	demand       = 10 * capacity
+	promptBlocks = 8
+	pageCount    = 2 * promptBlocks * capacity
+)
+
+// What must hold of a long run. Of a short one only what no clock says is asked.
+const (
+	heapLimit     = 64 << 20 // bytes that an overload may hold more than calm
+	recoveryLimit = time.Second
+	shortPhase    = 120 * time.Millisecond
+)
+
+// phaseLength is how long an overload lasts, and whether time is asserted.
+func phaseLength(t *testing.T) (length time.Duration, strict bool) {
+	text := os.Getenv("KVACTOR_OVERLOAD")
+	if text == "" {
+		return shortPhase, false
+	}
+	length, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return length, true
+}
+
+// kind is one kind of call that is timed.
+type kind int
+
+const (
+	admitted kind = iota
+	turnedAway
+	appended
+	released
+	kinds
+)
+
+var kindNames = [kinds]string{"admit, served", "admit, refused", "append", "release"}
+
+// samples are of the last few thousand calls of each kind: as many in an hour as
+// in a second.
+type samples struct {
+	kept  [kinds][]time.Duration
+	count [kinds]int
+}
+
+const samplesKept = 4096
+
+func (s *samples) add(k kind, d time.Duration) {
+	if len(s.kept[k]) < samplesKept {
+		s.kept[k] = append(s.kept[k], d)
+	} else {
+		s.kept[k][s.count[k]%samplesKept] = d
+	}
+	s.count[k]++
+}
+
+// crowd is a number of hosts that want more than there is.
+type crowd struct {
+	*rig
+	workers  int
+	stop     atomic.Bool
+	tokens   atomic.Int64 // computed
+	finished atomic.Int64 // sequences that came to their end
+	preempts atomic.Int64 // sequences that gave way, to come again
+	refused  sync.Map     // messages.Code: *atomic.Int64
+	strange  atomic.Pointer[error]
+	peak     atomic.Uint64 // of HeapInuse
+	samples  []samples
+	elapsed  time.Duration
+}
+
+// run lets the crowd loose for a while and waits until each has let go.
+func (c *crowd) run(length time.Duration) {
+	c.samples = make([]samples, c.workers)
+	start := time.Now()
+	var hosts, watch sync.WaitGroup
+	for i := range c.workers {
+		hosts.Go(func() { c.host(i) })
+	}
+	done := make(chan struct{})
+	watch.Go(func() { c.watch(done) })
+	time.Sleep(length)
+	c.elapsed = time.Since(start)
+	c.stop.Store(true)
+	hosts.Wait()
+	close(done)
+	watch.Wait()
+}
+
+// watch notes the most memory that is in use.
+func (c *crowd) watch(done chan struct{}) {
+	for {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		c.peak.Store(max(c.peak.Load(), m.HeapInuse))
+		select {
+		case <-done:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// typed counts a refusal by its code; what is none is a failure of the test.
+func (c *crowd) typed(err error) {
+	var refusal *messages.Refusal
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		refusal = &messages.Refusal{Code: "deadline"}
+	case !errors.As(err, &refusal) || !errors.Is(err, messages.ErrOutOfPages) && !errors.Is(err, messages.ErrBusy):
+		c.strange.Store(&err)
+		return
+	}
+	n, _ := c.refused.LoadOrStore(refusal.Code, new(atomic.Int64))
+	n.(*atomic.Int64).Add(1)
+}
+
+// host starts one sequence after the other.
+func (c *crowd) host(i int) {
+	random := rand.New(rand.NewPCG(uint64(i), 11))
+	for !c.stop.Load() && c.strange.Load() == nil {
+		// Some prompts are popular, and all of them begin in one of a few ways.
+		q := prompt(1<<16*random.IntN(4), promptBlocks*tpb)
+		if random.IntN(4) > 0 {
+			copy(q.Tokens[2*tpb:], run(random.IntN(1<<20), len(q.Tokens)))
+		}
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		start := time.Now()
+		a, err := c.Admit(short, q)
+		cancel()
+		if err != nil {
+			c.samples[i].add(turnedAway, time.Since(start))
+			c.typed(err)
+			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+			continue
+		}
+		c.samples[i].add(admitted, time.Since(start))
+		c.live(i, a.Sequence, random)
+	}
+}
+
+// live computes a sequence to its end, or until it must give way.
+func (c *crowd) live(i int, id messages.SequenceID, random *rand.Rand) {
+	length := promptBlocks * tpb
+	whole := c.step(i, func() ([]messages.StepResult, error) {
+		return c.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: length, Continues: true}})
+	}, &c.samples[i], kinds)
+	c.tokens.Add(int64(length))
+	for n := 0; whole && n < promptBlocks*tpb; n++ {
+		length++
+		whole = c.step(i, func() ([]messages.StepResult, error) {
+			return c.Append(ctx, []messages.AppendStep{{Sequence: id, Tokens: []messages.Token{messages.Token(random.IntN(1 << 20))}, Computed: length}})
+		}, &c.samples[i], appended)
+		c.tokens.Add(1)
+	}
+	if whole {
+		c.finished.Add(1)
+	} else {
+		c.preempts.Add(1)
+	}
+	for !c.step(i, func() ([]messages.StepResult, error) {
+		return c.Release(ctx, []messages.ReleaseStep{{Sequence: id}})
+	}, &c.samples[i], released) && c.strange.Load() == nil {
+		runtime.Gosched()
+	}
+}
+
+// step does one step of a sequence, some times if there is no room for the call;
+// false if it was refused.
+func (c *crowd) step(_ int, do func() ([]messages.StepResult, error), s *samples, k kind) bool {
+	for {
+		start := time.Now()
+		results, err := do()
+		if err == nil {
+			err = results[0].Err
+		}
+		if err == nil {
+			if k < kinds {
+				s.add(k, time.Since(start))
+			}
+			return true
+		}
+		c.typed(err)
+		if !errors.Is(err, messages.ErrBusy) {
+			return false
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// rate is tokens a second.
+func (c *crowd) rate() float64 { return float64(c.tokens.Load()) / c.elapsed.Seconds() }
+
+// report draws what happened.
+func (c *crowd) report(name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d hosts, %d pages, %v\n", name, c.workers, pageCount, c.elapsed.Round(time.Millisecond))
+	fmt.Fprintf(&b, "  %.0f tokens/s, %d sequences finished, %d gave way, heap at most %.1f MiB\n",
+		c.rate(), c.finished.Load(), c.preempts.Load(), float64(c.peak.Load())/(1<<20))
+	c.refused.Range(func(code, n any) bool {
+		fmt.Fprintf(&b, "  refused with %s: %d\n", code, n.(*atomic.Int64).Load())
+		return true
+	})
+	for k := range kinds {
+		var all []time.Duration
+		for i := range c.samples {
+			all = append(all, c.samples[i].kept[k]...)
+		}
+		if len(all) == 0 {
+			continue
+		}
+		slices.Sort(all)
+		at := func(p float64) time.Duration { return all[int(p*float64(len(all)-1))].Round(time.Microsecond) }
+		fmt.Fprintf(&b, "  %-15s p50 %-9v p90 %-9v p99 %-9v p99.9 %-9v max %v\n", kindNames[k], at(.5), at(.9), at(.99), at(.999), at(1))
+	}
+	return b.String()
+}
+
+// Ten times the demand that there are pages for: every refusal is typed, memory
+// is bounded, and afterwards everything is as at first.
+func TestOverload(t *testing.T) {
+	for _, o := range []struct {
+		name    string
+		options []actors.Option
+	}{
+		{"refused at once", nil},
+		{"a waiting room", []actors.Option{actors.WithWaitingRoom(demand)}},
+		{"a small waiting room", []actors.Option{actors.WithWaitingRoom(capacity)}},
+		{"few calls in flight", []actors.Option{actors.WithMaxInFlight(2 * capacity), actors.WithBusyRefusal()}},
+	} {
+		t.Run(o.name, func(t *testing.T) { overload(t, o.options) })
+	}
+}
+
+func overload(t *testing.T, options []actors.Option) {
+	length, strict := phaseLength(t)
+	r := newRig(t, setup{pages: []windows.Counts{{Primary: pageCount, Secondary: pageCount / 2}}, change: func(c *windows.Config) {
+		c.EventBufferMaxSize = 1000 // that nobody reads
+	}}, options...)
+	before := r.picture()
+	calm := &crowd{rig: r, workers: capacity / 2}
+	calm.run(max(length/10, shortPhase))
+	t.Log(calm.report("calm"))
+	storm := &crowd{rig: r, workers: demand}
+	storm.run(length)
+	t.Log(storm.report("overload"))
+	start := time.Now()
+	r.settled(before)
+	recovery := time.Since(start)
+	after := &crowd{rig: r, workers: capacity / 2}
+	after.run(max(length/10, shortPhase))
+	t.Log(after.report("afterwards"))
+	t.Logf("recovered in %v", recovery)
+	for _, c := range []*crowd{calm, storm, after} {
+		if err := c.strange.Load(); err != nil {
+			t.Errorf("a call was answered with %v", *err)
+		}
+		assert.NotZero(t, c.finished.Load())
+	}
+	if strict {
+		assert.GreaterOrEqual(t, storm.rate(), max(calm.rate(), after.rate())/2)
+		assert.LessOrEqual(t, storm.peak.Load(), calm.peak.Load()+heapLimit)
+		assert.LessOrEqual(t, recovery, recoveryLimit)
+	}
+	r.settled(before)
+	r.close()
+}
+
+// picture is what shows of an engine at rest.
+type picture struct {
+	Sequences int
+	Used      []int
+	Total     []int
+}
+
+func (r *rig) picture() picture {
+	stats, err := r.Stats(ctx)
+	require.NoError(r.t, err)
+	p := picture{Sequences: stats.Sequences}
+	for _, s := range stats.Pools {
+		p.Used = append(p.Used, s.Primary.Used)
+		p.Total = append(p.Total, s.Primary.Total)
+	}
+	return p
+}
+
+// settled fails unless the engine is as at first, and takes all pages.
+func (r *rig) settled(before picture) {
+	r.t.Helper()
+	assert.Equal(r.t, before, r.picture())
+	require.NoError(r.t, r.Check(ctx))
+	a := r.admit(prompt(1<<19, pageCount*tpb))
+	r.release(a.Sequence)
+}
