@@ -132,7 +132,7 @@ func (p *port) Waits(sender any) bool {
 
 // Reply answers a caller or an actor.
 func (p *port) Reply(request, sender any) {
-	if r, ok := request.(*messages.Rebalance); ok && r.Err == nil {
+	if r, ok := request.(*messages.Rebalance); ok && len(r.Rebalanced.Pools) > 0 {
 		p.resized(slices.Clone(r.Rebalanced.Pools))
 	}
 	switch to := sender.(type) {

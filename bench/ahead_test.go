@@ -31,25 +31,24 @@ type chat struct {
 	think    time.Duration // between the turns of one user, on average
 	pages    windows.Counts
 	windows  []int
-	off      bool // offload_ahead
-	sequence int  // at most so many at once
-	document int  // tokens of the longest first prompt
+	off      bool    // offload_ahead
+	sequence int     // at most so many at once
+	document int     // tokens of the longest first prompt
+	slower   float64 // the link, than a real one; 0: as it is
 	seed     uint64
 }
 
 const (
-	chatBlock    = 16
-	chatStep     = 12 * time.Millisecond // one token of everybody
-	chatPrefill  = 60 * time.Microsecond // a token of a prompt
-	chatLongest  = 6000                  // tokens of a context; then the user starts anew
-	chatPageTime = 40 * time.Microsecond // of a 2 MiB page on a 52 GB/s link
+	chatBlock   = 16
+	chatStep    = 12 * time.Millisecond // one token of everybody
+	chatPrefill = 60 * time.Microsecond // a token of a prompt
+	chatLongest = 6000                  // tokens of a context; then the user starts anew
 )
 
-// link is that of the profile h200-pcie5 for pages that are 512 times as small.
-func chatLink() *sim.Profile {
-	p, err := sim.NamedProfile(sim.DefaultProfile)
-	accept(err)
-	const scale = 512
+// chatLink is the profile h200-pcie5 for pages that are 512 times as small.
+func chatLink(slower float64) *sim.Profile {
+	p := must(sim.NamedProfile(sim.DefaultProfile))
+	scale := 512 * slower
 	for _, lane := range []*sim.Lane{&p.Onboard, &p.Offload} {
 		lane.SmallBelow = 0
 		lane.GBps, lane.Large.GBps = lane.GBps/scale, lane.Large.GBps/scale
@@ -93,7 +92,7 @@ func newChatter(tb testing.TB, c chat) *chatter {
 		pages[i] = c.pages
 	}
 	var err error
-	h.device, err = sim.New(sim.Config{MemoryBytes: 1 << 32, Measured: chatLink(), Poison: sim.PoisonOff})
+	h.device, err = sim.New(sim.Config{MemoryBytes: 1 << 32, Measured: chatLink(cmp.Or(c.slower, 1)), Poison: sim.PoisonOff})
 	require.NoError(tb, err)
 	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	h.engine, err = actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: h.device}, actors.WithClock(h.device.Now))
@@ -282,5 +281,31 @@ func TestAheadOfDemand(t *testing.T) {
 			assert.InDelta(t, 1, off.outcome().share(), 0, "somebody waits for each copy")
 			assert.Less(t, on.outcome().share(), 0.01)
 		})
+	}
+}
+
+// BenchmarkAhead is the busiest chat over links of ever less speed, with and
+// without offloading ahead of demand.
+func BenchmarkAhead(b *testing.B) {
+	for _, slower := range []float64{1, 8, 32, 64} {
+		for _, off := range []bool{true, false} {
+			b.Run(fmt.Sprintf("link=1_%g/ahead=%t", slower, !off), func(b *testing.B) {
+				c := chats()["documents"]
+				c.off, c.slower = off, slower
+				if quick() {
+					c.turns /= 10
+				}
+				for b.Loop() {
+					h := newChatter(b, c)
+					h.run()
+					o := h.outcome()
+					b.Log(o)
+					b.ReportMetric(100*o.share(), "waiting-%")
+					b.ReportMetric(100*o.link, "link-%")
+					b.ReportMetric(float64(o.p99)/1e6, "p99-ready-ms")
+				}
+				b.ReportMetric(0, "ns/op")
+			})
+		}
 	}
 }

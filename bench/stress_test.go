@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -205,6 +206,7 @@ func (s *stress) rest() error {
 func (s *stress) finish(tb testing.TB) (pages int) {
 	ctx := context.Background()
 	s.sim.Drain()
+	s.endLost(ctx)
 	claims := host.Claims{Blocks: must(s.engine.Contents(ctx))}
 	for i, q := range s.left {
 		claims.Sequences = append(claims.Sequences, host.Held{
@@ -240,6 +242,24 @@ func (s *stress) finish(tb testing.TB) (pages int) {
 	require.NoError(tb, s.checked.Close())
 	require.Empty(tb, s.problems)
 	return pages
+}
+
+// endLost ends the sequences whose pages could not be moved or copied: the
+// engine says so of each, once.
+func (s *stress) endLost(ctx context.Context) {
+	kept := s.left[:0]
+	for _, q := range s.left {
+		if _, err := s.engine.Tables(ctx, q.id); !errors.Is(err, messages.ErrSequenceLost) {
+			kept = append(kept, q)
+			continue
+		}
+		results := must(s.engine.Release(ctx, []messages.ReleaseStep{{Sequence: q.id, After: q.last}}))
+		if !errors.Is(results[0].Err, messages.ErrSequenceLost) {
+			s.problem(fmt.Sprintf("release of a lost sequence: %v", results[0].Err))
+		}
+		s.seen.addN("sequences lost", 1)
+	}
+	s.left = kept
 }
 
 // reader gives the bytes of pages at rest: the memory that a kernel is given

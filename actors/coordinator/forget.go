@@ -63,7 +63,8 @@ func (c *Coordinator) invalidated() {
 	c.forgotten()
 }
 
-// names tells whether a selector names a sequence.
+// names tells whether a selector names a sequence: tokens do if any of its beams
+// has them, for any may be the one that is stored.
 func names(selector *messages.Selector, s *sequence) bool {
 	switch {
 	case selector.Session != "":
@@ -72,7 +73,9 @@ func names(selector *messages.Selector, s *sequence) bool {
 		return s.namespace.Salt == selector.Salt
 	default:
 		p := selector.Prefix
-		return s.namespace == p.Namespace && s.length() >= len(p.Tokens) && slices.Equal(s.tokens[0][:len(p.Tokens)], p.Tokens)
+		return s.namespace == p.Namespace && slices.ContainsFunc(s.tokens, func(beam []messages.Token) bool {
+			return len(beam) >= len(p.Tokens) && slices.Equal(beam[:len(p.Tokens)], p.Tokens)
+		})
 	}
 }
 

@@ -357,7 +357,9 @@ func (c *Coordinator) lacking(it *admission) (refusal *messages.Refusal, pool in
 		switch need := c.need(it, p); {
 		case crowded || need > max(0, available):
 			return messages.RefusePages(c.Pools[p].Name, need, max(0, available)), p
-		case available < 0: // what it claims, a chunked prefill has reserved
+		case available < 0 && c.admitting.purpose != toPrefetch:
+			// What it claims, a chunked prefill has reserved. A prefetch gives its
+			// claims back: where it needs no page, it lacks none.
 			return messages.RefusePages(c.Pools[p].Name, -available, 0), p
 		}
 	}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -17,7 +18,8 @@ type rebalancing struct {
 	pages  []int // by pool, the new counts
 	resize []messages.ResizePool
 	device *messages.ResizeDevice
-	before []int // by pool, the old counts
+	before []int                 // by pool, the old counts
+	back   []messages.ResizePool // after the device has refused
 	// followed: the tables have the new numbers. Before, a failure takes the
 	// round back to the old counts; after, it is carried through.
 	followed bool
@@ -256,8 +258,49 @@ func (c *Coordinator) resumeRebalance() {
 	c.resizeDevice()
 }
 
-// rebalanced answers.
+// rebalanced takes back what pools have grown by, should the device have refused
+// that memory, then answers.
 func (c *Coordinator) rebalanced() {
+	b := &c.rebalancing
+	if b.device.Err == nil || !c.takeBack() {
+		c.rebalanceEnd()
+		return
+	}
+	c.next = (*Coordinator).tookBack
+}
+
+// takeBack makes the pools that grew as small as they were. What they got is
+// free still.
+func (c *Coordinator) takeBack() bool {
+	b := &c.rebalancing
+	b.back = b.back[:0]
+	for p, n := range b.before {
+		if b.pages[p] > n {
+			b.pages[p] = n
+			b.back = append(b.back, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n})
+		}
+	}
+	c.pending += len(b.back)
+	for i := range b.back {
+		c.port.ResizePool(&b.back[i])
+	}
+	return len(b.back) > 0
+}
+
+// tookBack takes over the counts.
+func (c *Coordinator) tookBack() {
+	for i := range c.rebalancing.back {
+		z := &c.rebalancing.back[i]
+		if len(z.Victims)+len(z.Moves) > 0 {
+			panic(fmt.Sprintf("coordinator: pool %s: %d pages that nobody was given are in use", c.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
+		}
+		c.pages[z.Pool] = z.Counts
+	}
+	c.rebalanceEnd()
+}
+
+// rebalanceEnd answers.
+func (c *Coordinator) rebalanceEnd() {
 	r := c.round.request.(*messages.Rebalance)
 	b := &c.rebalancing
 	if b.device.Err != nil {

@@ -14,8 +14,9 @@ import (
 // caches one block, the first offered.
 type releasing struct {
 	items  []leaving
-	served int // items of the waves before
-	wave   int // items in this wave and those before
+	lost   []messages.SequenceID // those end when the request does
+	served int                   // items of the waves before
+	wave   int                   // items in this wave and those before
 }
 
 // leaving is one sequence that is released.
@@ -24,8 +25,8 @@ type leaving struct {
 	request  *messages.ReleaseStep
 	inspect  bool
 	to       int // tokens to offer
-	// offered, of a fork, are by pool the pages that cache nothing yet: all that
-	// it offers.
+	// offered, if anything was looked at, are by pool the pages that cache nothing
+	// yet: all that the sequence offers.
 	offered [][]messages.PageID
 }
 
@@ -34,13 +35,14 @@ func (c *Coordinator) release(r *messages.Release) {
 	r.Results = c.results(r.Results, len(r.Steps))
 	rel := &c.releasing
 	rel.items, rel.served, rel.wave = rel.items[:0], 0, 0
+	rel.lost = rel.lost[:0]
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
 		result.Sequence = request.Sequence
 		s, err := c.findStep(request.Sequence)
 		if err != nil {
 			result.Err = err
-			c.endLost(request.Sequence)
+			rel.lost = append(rel.lost, request.Sequence)
 			continue
 		}
 		s.stepped = c.stamp
@@ -52,7 +54,7 @@ func (c *Coordinator) release(r *messages.Release) {
 		if last := it.to / c.TokensPerBlock; it.to%c.TokensPerBlock != 0 && last < s.sealed {
 			it.inspect = true
 		}
-		if s.forked {
+		if s.forked || it.inspect {
 			it.offered = make([][]messages.PageID, len(c.Pools))
 		}
 		rel.items = append(rel.items, it)
@@ -72,7 +74,7 @@ func (c *Coordinator) releaseWave() {
 		last := it.to / c.TokensPerBlock
 		for p := range c.Pools {
 			table := it.sequence.pools[p].tables[0]
-			if it.offered != nil {
+			if it.sequence.forked {
 				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[:last]})
 				asked = true
 			}
@@ -126,24 +128,26 @@ func (c *Coordinator) endLost(id messages.SequenceID) {
 	}
 }
 
-// releaseInspected leaves out what lies in pages that cache a block already: a
-// page caches at most one.
+// releaseInspected leaves out, pool by pool, what lies in pages that cache a
+// block already: a page caches at most one.
 func (c *Coordinator) releaseInspected() {
 	c.pooled()
 	at := make([]int, len(c.Pools))
 	for i := range c.inWave() {
 		it := &c.inWave()[i]
+		if it.offered == nil {
+			continue
+		}
+		last := it.to / c.TokensPerBlock
 		for p := range c.Pools {
 			ops := c.work[p].Ops
-			if it.offered != nil {
-				op := &ops[at[p]]
-				it.offered[p] = append(unstored(op), it.sequence.pools[p].tables[0][len(op.Pages):]...)
+			it.offered[p] = slices.Clone(it.sequence.pools[p].tables[0])
+			if it.sequence.forked {
+				copy(it.offered[p], unstored(&ops[at[p]]))
 				at[p]++
 			}
 			if it.inspect {
-				if ops[at[p]].Shares[0].Stored {
-					it.to = it.to / c.TokensPerBlock * c.TokensPerBlock
-				}
+				copy(it.offered[p][last:], unstored(&ops[at[p]]))
 				at[p]++
 			}
 		}
@@ -237,6 +241,9 @@ func (c *Coordinator) released() {
 			c.reserved[p] -= s.pools[p].reserve
 		}
 		c.sequences.end(s)
+	}
+	for _, id := range c.releasing.lost {
+		c.endLost(id)
 	}
 	c.reply()
 }

@@ -96,8 +96,8 @@ func (c *Coordinator) lackAll(it *admission) (refusal *messages.Refusal, pool in
 }
 
 // mayWait tells whether the batch goes to the room because the item under
-// judgement lacks pages: nothing of the batch has been admitted, the pools
-// could hold the item if they were empty, and the room has a place.
+// judgement lacks pages: nothing of the batch has been admitted, the item would
+// fit if nobody else held a page, and the room has a place.
 func (c *Coordinator) mayWait(it *admission) bool {
 	a := &c.admitting
 	if c.waiting.limit == 0 || a.purpose != toAdmit || a.again {
@@ -109,21 +109,29 @@ func (c *Coordinator) mayWait(it *admission) bool {
 		}
 	}
 	for p := range c.Pools {
-		if c.whole(it, p) > c.pages[p].Total {
+		// The claims of the items behind it are made before it takes a page.
+		if c.need(it, p)+c.claims(p)+a.seized[p] > c.pages[p].Total {
 			return false
 		}
 	}
 	return c.round.called || c.hasPlace()
 }
 
-// whole is the pages that an item would hold in a pool, its reserve included.
-func (c *Coordinator) whole(it *admission, p int) int {
-	pl := &it.plans[p]
-	n := c.need(it, p) + pl.claimed
-	if it.how == messages.HowTakeover && pl.inspect >= 0 && !c.sheltered(it.sequence, p) {
-		n++ // the source, which need leaves out
+// claims is the pages that the batch has claimed in a pool, each once.
+func (c *Coordinator) claims(p int) int {
+	items := c.admitting.items
+	if len(items) == 1 {
+		return items[0].plans[p].claimed
 	}
-	return n
+	pages := map[messages.PageID]struct{}{messages.NoPage: {}}
+	for i := range items {
+		if items[i].refused == nil {
+			for _, page := range items[i].sequence.pools[p].tables[0] {
+				pages[page] = struct{}{}
+			}
+		}
+	}
+	return len(pages) - 1
 }
 
 // park sends the batch to the room: first its claims are given back.

@@ -20,8 +20,9 @@ type guest struct {
 	dice    *rand.Rand
 	running []*sequence
 	texts   [][]messages.Token
-	answers []string // everything that the engine said, but for tickets
-	next    int      // number of the next text that is nobody else's
+	answers []string  // everything that the engine said, but for tickets
+	next    int       // number of the next text that is nobody else's
+	touched *sequence // the last that was rewound or appended to
 }
 
 // Sizes that make all of it matter: the texts are three times what device and
@@ -126,6 +127,7 @@ func (g *guest) commit(q *sequence, n int) { require.NoError(g.t, g.compute(q, n
 
 // decode appends tokens and computes those that have a successor.
 func (g *guest) decode(q *sequence) {
+	g.touched = q
 	tokens := text(g.next, 1+g.dice.IntN(3))
 	g.next++
 	tables := func() any { t, err := g.Tables(context.Background(), q.id); return fmt.Sprint(t, err) }
@@ -155,6 +157,7 @@ func (g *guest) fork() {
 // rewind drops generated tokens.
 func (g *guest) rewind() {
 	q := g.running[g.dice.IntN(len(g.running))]
+	g.touched = q
 	n := g.dice.IntN(len(q.chains) - q.prompt + 1)
 	if n == 0 || !g.say("rewind", n, g.Rewind(context.Background(), q.id, n)) {
 		return

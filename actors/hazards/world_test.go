@@ -35,6 +35,8 @@ type setup struct {
 	streams int // of the host's kernels; 0: one
 	seed    int64
 	change  func(*windows.Config)
+	// moves: pages are copied whole when they move, also what nobody has written.
+	moves   bool
 	options []actors.Option
 }
 
@@ -89,7 +91,7 @@ func newWorld(t testing.TB, s setup) *world {
 	var err error
 	w.sim, err = sim.New(sim.Config{MemoryBytes: 1 << 24, Seed: s.seed})
 	require.NoError(t, err)
-	w.device = check.Wrap(w.sim, check.Options{})
+	w.device = check.Wrap(w.sim, check.Options{IgnoreUnwritten: s.moves})
 	config := s.config(w.device)
 	w.Engine, err = actors.Spawn(w.system.Root, config, append(s.options, actors.WithClock(w.sim.Now))...)
 	require.NoError(t, err)

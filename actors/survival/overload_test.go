@@ -168,23 +168,31 @@ func (c *crowd) host(i int) {
 // live computes a sequence to its end, or until it must give way.
 func (c *crowd) live(i int, id messages.SequenceID, random *rand.Rand) {
 	length := promptBlocks * tpb
-	whole := c.step(i, func() ([]messages.StepResult, error) {
+	whole := c.step(func() ([]messages.StepResult, error) {
 		return c.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: length, Continues: true}})
 	}, &c.samples[i], kinds)
 	c.tokens.Add(int64(length))
-	for n := 0; whole && n < promptBlocks*tpb; n++ {
-		length++
-		whole = c.step(i, func() ([]messages.StepResult, error) {
-			return c.Append(ctx, []messages.AppendStep{{Sequence: id, Tokens: []messages.Token{messages.Token(random.IntN(1 << 20))}, Computed: length}})
+	patience := 8
+	for n := 0; whole && n < promptBlocks*tpb; {
+		whole = c.step(func() ([]messages.StepResult, error) {
+			return c.Append(ctx, []messages.AppendStep{{Sequence: id, Tokens: []messages.Token{messages.Token(random.IntN(1 << 20))}, Computed: length + 1}})
 		}, &c.samples[i], appended)
-		c.tokens.Add(1)
+		if whole {
+			length, n = length+1, n+1
+			c.tokens.Add(1)
+			continue
+		}
+		if patience > 0 { // others may end meanwhile
+			patience, whole = patience-1, true
+			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+		}
 	}
 	if whole {
 		c.finished.Add(1)
 	} else {
 		c.preempts.Add(1)
 	}
-	for !c.step(i, func() ([]messages.StepResult, error) {
+	for !c.step(func() ([]messages.StepResult, error) {
 		return c.Release(ctx, []messages.ReleaseStep{{Sequence: id}})
 	}, &c.samples[i], released) && c.strange.Load() == nil {
 		runtime.Gosched()
@@ -193,7 +201,7 @@ func (c *crowd) live(i int, id messages.SequenceID, random *rand.Rand) {
 
 // step does one step of a sequence, some times if there is no room for the call;
 // false if it was refused.
-func (c *crowd) step(_ int, do func() ([]messages.StepResult, error), s *samples, k kind) bool {
+func (c *crowd) step(do func() ([]messages.StepResult, error), s *samples, k kind) bool {
 	for {
 		start := time.Now()
 		results, err := do()

@@ -142,7 +142,7 @@ func TestAllPrefixesOfOnePrompt(t *testing.T) {
 		"longest first":  func(i int) int { return longest - i },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{pages: []windows.Counts{{Primary: 2*longest/tpb + 2, Secondary: 20}}})
+			r := newRig(t, setup{pages: []windows.Counts{{Primary: longest + longest/tpb, Secondary: 20}}})
 			for i := range longest {
 				r.store(run(0, order(i)))
 			}

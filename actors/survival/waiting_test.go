@@ -336,6 +336,20 @@ func TestABatchWaitsAsAWhole(t *testing.T) {
 	})
 }
 
+// What the other requests of a batch have claimed is not there for its first. A
+// batch that lacks pages for that alone would wait for ever: it is judged as ever.
+func TestABatchDoesNotWaitForItself(t *testing.T) {
+	inRoom(t, 4, setup{}, func(t *testing.T, r *rig) {
+		r.store(run(0, 2*tpb))
+		results, err := r.AdmitBatch(ctx, []messages.AdmitRequest{prompt(1000, 7*tpb), prompt(0, 2*tpb+1)})
+		require.NoError(t, err)
+		require.EqualError(t, results[0].Err, "pool wfullh1 needs 7 pages, 6 available")
+		require.NoError(t, results[1].Err)
+		assert.Equal(t, 2*tpb, results[1].ReusedTokens)
+		r.release(results[1].Sequence)
+	})
+}
+
 // Prompts with multimodal items wait like others: what they lend the tree while
 // they are judged they give back.
 func TestPromptsWithItemsWait(t *testing.T) {

@@ -54,16 +54,18 @@ func (r *tables) requests() *report.Table {
 	return t
 }
 
-// pools shows reuse by tier: an onboarded page was reused from host memory.
+// pools shows reuse by tier: an onboarded page was reused from host memory. Ahead
+// are the pages copied to host memory before they were needed; waited for those
+// copied only then.
 func (r *tables) pools() *report.Table {
 	t := &report.Table{
 		Title:  "pages by pool",
-		Header: []string{"pool", "pages", "host", "reused on device", "from host", "in part", "evicted", "offloaded", "dropped"},
+		Header: []string{"pool", "pages", "host", "reused on device", "from host", "in part", "evicted", "offloaded", "ahead", "waited for", "dropped"},
 	}
 	for _, p := range r.stats.Pools {
 		t.Row(p.Name, report.Count(p.Primary.Total), report.Count(p.Secondary.Total),
 			report.Count(max(0, p.ReusedFull-p.Onboarded)), report.Count(p.Onboarded), report.Count(p.ReusedPartial),
-			report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.Dropped))
+			report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.AheadPages), report.Count(p.WaitingTakes), report.Count(p.Dropped))
 	}
 	return t
 }

@@ -146,13 +146,15 @@ func (o *Oracle) store(s *sequence, tokens span, when moment) {
 		if s.width() > 1 && when == atCommit && end > s.prompt {
 			break // holds generated tokens: stored at release
 		}
-		newly := o.offer(s, first/o.tpb, s.keys[0][:end])
+		newly, back := o.offer(s, first/o.tpb, s.keys[0][:end])
 		for _, p := range o.pool {
-			switch {
-			case newly[p.id] == nil:
-				flush(p)
-			default:
+			if newly[p.id] != nil {
 				runs[p.id] = append(runs[p.id], newly[p.id])
+				continue
+			}
+			flush(p)
+			if back[p.id] != nil {
+				o.emitTier(p, back[p.id], messages.Primary)
 			}
 		}
 	}
@@ -162,33 +164,32 @@ func (o *Oracle) store(s *sequence, tokens span, when moment) {
 }
 
 // offer stores one block in each pool that lacks it and answers, by pool, the
-// block where it is new.
-func (o *Oracle) offer(s *sequence, index int, key []symbol) []*block {
-	newly := make([]*block, len(o.pool))
+// block where it is new and where it is back from host memory.
+func (o *Oracle) offer(s *sequence, index int, key []symbol) (newly, back []*block) {
+	newly, back = make([]*block, len(o.pool)), make([]*block, len(o.pool))
 	pages := make([]*page, len(o.pool))
-	held, blank := false, false
+	blank := false
 	for _, p := range o.pool {
-		if table := s.tables[p.id][0]; index < len(table) && table[index] != nil {
+		// A page caches at most one block: one that caches something is not offered.
+		if table := s.tables[p.id][0]; index < len(table) && table[index] != nil && table[index].block == nil {
 			pages[p.id] = table[index]
-			held = true
-			blank = blank || table[index].block == nil
+			blank = true
 		}
 	}
+	if !blank {
+		return newly, back
+	}
 	b := o.find(s.namespace, key)
-	switch {
-	case b != nil && held:
+	if b == nil {
+		b = o.create(s, index, key)
+	} else {
 		join(b, s.session)
 		o.retain(b, s)
-	case b == nil && blank:
-		b = o.create(s, index, key)
-	default:
-		return newly
 	}
 	for _, p := range o.pool {
 		pg, at := pages[p.id], b.at[p.id]
 		switch {
-		case pg == nil || pg.block != nil:
-			// Nothing to offer: a page caches at most one block.
+		case pg == nil:
 		case at == nil:
 			b.at[p.id] = &spot{device: pg}
 			pg.block = b
@@ -198,10 +199,10 @@ func (o *Oracle) offer(s *sequence, index int, key []symbol) []*block {
 			at.device = pg
 			o.keepCopy(at)
 			pg.block = b
-			o.emitTier(p, b, messages.Primary)
+			back[p.id] = b
 		}
 	}
-	return newly
+	return newly, back
 }
 
 // create makes a block that is stored for the first time: its timer starts.

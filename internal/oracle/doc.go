@@ -36,9 +36,9 @@
 //     pool claims because they lie outside every window.
 //   - An admission that goes without partial reuse is matched again, whole
 //     blocks only: a window may then need blocks that it did not need before.
-//   - The reach lies inside a block of which no full-attention pool lacks a
-//     block with those tokens: then why is window_hole, also when what stood in
-//     the way was a rule about copying.
+//   - The reach may lie inside several blocks: the one last stored or claimed
+//     counts. If no full-attention pool lacks it, why is window_hole, also when
+//     what stood in the way was a rule about copying.
 //   - A lookup gives what the admission would reuse; if it would be refused for
 //     want of pages, what it would reuse if there were pages.
 //
@@ -69,6 +69,8 @@
 // Priorities and sessions:
 //   - Retention of blocks reused whole is set after the admission's victims were
 //     chosen.
+//   - A sequence offers pages that cache nothing yet: only with such a one does
+//     it store a block or store it too.
 //   - "Once" is kept by block: tokens generated again after a rewind do not set
 //     it again. A fork counts as the same request.
 //   - Named by a token selector is who has these tokens at that moment, with

@@ -99,14 +99,14 @@ func (o *Oracle) reach(q prompt) int {
 	return reach
 }
 
-// lacking tells whether a full-attention pool lacks a block of [0, reach).
+// lacking tells whether a full-attention pool lacks a block of [0, reach). The
+// last of them is the one that the prompt leads into; of several with as many
+// tokens of the prompt, the one stored or claimed last.
 func (o *Oracle) lacking(q prompt, reach int) bool {
-	for _, p := range o.pool {
-		if p.limited() {
-			continue
-		}
-		for first := 0; first < reach; first += o.tpb {
-			if !o.holds(p, q, min(first+o.tpb, reach)) {
+	for end := o.tpb; end-o.tpb < reach; end += o.tpb {
+		b := o.leadsInto(q, min(end, reach))
+		for _, p := range o.pool {
+			if !p.limited() && (b == nil || b.at[p.id] == nil) {
 				return true
 			}
 		}
@@ -114,15 +114,19 @@ func (o *Oracle) lacking(q prompt, reach int) bool {
 	return false
 }
 
-// holds tells whether pool p has a block that begins with the tokens of the
-// prompt's block which ends at end, whole or cut there.
-func (o *Oracle) holds(p *pool, q prompt, end int) bool {
+// leadsInto is the stored block that shares the tokens of the prompt up to end,
+// which lies in it.
+func (o *Oracle) leadsInto(q prompt, end int) *block {
+	var last *block
 	for _, b := range o.blocks {
-		if b.namespace == q.namespace && b.index == (end-1)/o.tpb && b.at[p.id] != nil && shared(b.key, q.key) >= end {
-			return true
+		if b.namespace != q.namespace || b.index != (end-1)/o.tpb || shared(b.key, q.key) < end {
+			continue
+		}
+		if last == nil || last.touched < b.touched {
+			last = b
 		}
 	}
-	return false
+	return last
 }
 
 // why says how the prompt met the cache, given what was reused in the end.

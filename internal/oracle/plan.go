@@ -148,7 +148,11 @@ func (o *Oracle) judge(all []*plan, i int) {
 		// A match without the partial block may claim pages that the match with
 		// it did not: they may not be those that earlier copies count on.
 		crowded := pl.match.source == nil && o.copyRoom(all, i, p) < 0
-		if need := o.need(pl, p); crowded || need > max(0, available) {
+		need := o.need(pl, p)
+		if need <= max(0, available) && available < 0 {
+			need = -available // what it claims, a chunked prefill has reserved
+		}
+		if crowded || need > max(0, available) {
 			pl.err = messages.RefusePages(p.Name, need, max(0, available))
 			return
 		}

@@ -141,6 +141,7 @@ func (o *Oracle) Rewind(_ context.Context, id messages.SequenceID, tokens int) e
 		}
 	}
 	u := use{request: o.request}
+	s.last = u
 	for _, p := range o.pool {
 		table := s.tables[p.id][0]
 		for index := len(table) - 1; index >= ceil(length, o.tpb); index-- {

@@ -48,11 +48,15 @@ func read(r io.Reader) ([]byte, error) {
 // build makes the configuration of the entries.
 func build(entries []entry) (windows.Config, error) {
 	r := &reading{config: windows.DefaultConfig()}
-	r.entries(entries)
+	if len(entries) == 1 && entries[0].name == section {
+		r.section(entries[0].value)
+	} else {
+		r.entries(entries)
+	}
 	return r.config, r.err()
 }
 
-// entries sets the fields, those of the section included.
+// entries sets the fields. A section within the section is an unknown name.
 func (r *reading) entries(entries []entry) {
 	seen := make(map[string]bool, len(entries))
 	for _, e := range entries {
@@ -61,10 +65,6 @@ func (r *reading) entries(entries []entry) {
 			continue
 		}
 		seen[e.name] = true
-		if e.name == section && len(entries) == 1 {
-			r.section(e.value)
-			continue
-		}
 		set, ok := fields[e.name]
 		if !ok {
 			r.say("unknown name %s", e.name)
