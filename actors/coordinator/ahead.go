@@ -15,7 +15,6 @@ type foresight struct {
 	at    int64
 	taken []int // by pool: pages taken since the last look that found the link idle
 	peak  []int // by pool: the most that was taken so, fading
-	ahead messages.Ahead
 }
 
 // The pages of a pool that are looked at: at least a sixteenth, so that there
@@ -76,7 +75,7 @@ func (c *Coordinator) lookAhead() bool {
 func (c *Coordinator) foreseen() {
 	c.pooled()
 	c.ahead.due = false // what was seen has not gone: it is no reason to look again
-	a := &c.ahead.ahead
+	a := &c.offer
 	a.Epoch, a.Stamp, a.Busy = c.epoch, c.stamp, false
 	a.Pools, a.Copied = a.Pools[:0], a.Copied[:0]
 	for p := range c.work {
@@ -93,7 +92,7 @@ func (c *Coordinator) foreseen() {
 
 // copiedAhead counts.
 func (c *Coordinator) copiedAhead() {
-	a := &c.ahead.ahead
+	a := &c.offer
 	if c.ahead.busy = a.Busy; !a.Busy {
 		clear(c.ahead.taken)
 	}

@@ -71,15 +71,7 @@ type Coordinator struct {
 	// pages may not be ready at once.
 	ordered bool
 
-	match         messages.Match
-	rematchRecord messages.Match // one item, judged again without partial reuse
-	apply         messages.Apply
-	work          []messages.PoolWork // by pool
-	move          messages.Move
-	forget        messages.Forget
-	locate        messages.Locate
-	snapshot      messages.Snapshot
-	contents      messages.Contents
+	*records
 
 	lostHost []messages.Effect  // host contents that a failed transfer lost
 	letGo    [][]messages.Token // prompts whose symbols nobody holds any more
@@ -97,7 +89,6 @@ type Coordinator struct {
 	settled     bool                 // the sequences are as the request leaves them
 
 	stats messages.Stats
-	audit auditing
 }
 
 // New makes a coordinator of empty pools.
@@ -107,16 +98,14 @@ func New(config Config, port Port) *Coordinator {
 	c := &Coordinator{
 		Config: config, port: port, nextExpiry: messages.NoExpiry,
 		pages: make([]messages.PoolPages, n), host: make([]messages.PageCounts, n), reserved: make([]int, n),
-		work: make([]messages.PoolWork, n),
+		records: newRecords(n),
 	}
 	c.sequences.pools = n
 	c.waiting.limit = config.WaitingRoom
 	c.pins.init(n)
-	c.move.Pools = make([]messages.PoolMove, n)
 	c.stats.Pools = make([]messages.PoolStats, n)
 	for p := range n {
 		count := config.Counts[p]
-		c.work[p].Pool = messages.PoolID(p)
 		c.pages[p].PageCounts = messages.PageCounts{Total: count.Primary, Free: count.Primary}
 		c.host[p] = messages.PageCounts{Total: count.Secondary, Free: count.Secondary}
 		c.stats.Pools[p].Name = config.Pools[p].Name

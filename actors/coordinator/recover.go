@@ -76,15 +76,7 @@ func (c *Coordinator) renewRecords() {
 	}
 	c.moving = false
 	c.owed = nil
-	c.match, c.rematchRecord, c.apply = messages.Match{}, messages.Match{}, messages.Apply{}
-	c.work = make([]messages.PoolWork, len(c.Pools))
-	for p := range c.work {
-		c.work[p].Pool = messages.PoolID(p)
-	}
-	c.move = messages.Move{Pools: make([]messages.PoolMove, len(c.Pools))}
-	c.forget, c.locate = messages.Forget{}, messages.Locate{}
-	c.snapshot, c.contents = messages.Snapshot{}, messages.Contents{}
-	c.audit = auditing{}
+	c.records = newRecords(len(c.Pools))
 	c.lostHost, c.letGo = nil, nil
 }
 
