@@ -78,7 +78,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 
 // spawnOne starts an engine with one coordinator.
 func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Config, o options) (*Engine, error) {
-	lanes, err := openLanes(config.Device, known.Pools, known.Counts)
+	lanes, err := openLanes(config.Device, &known)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 	for i, p := range e.validate.Pools {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
-			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
+			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(), SparePages: sparePages(&e.validate, i),
 			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock,
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
@@ -28,8 +29,24 @@ const laneCount = 3
 // laneNames are those of the streams, for reports of the device.
 var laneNames = [laneCount]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy"}
 
+// spareShare is the part of a pool's pages that host memory has beyond what the
+// configuration gives it, so that pages near eviction can be copied ahead of
+// demand when it is full, as it is after a while: an eighth, of the tier that has
+// fewer pages. Bursts take less (bench/DATAPLANE.md).
+const spareShare = 8
+
+// sparePages are those of one pool.
+func sparePages(known *coordinator.Config, pool int) int {
+	n := known.Counts[pool]
+	if !known.Ahead {
+		return 0
+	}
+	return (min(n.Primary, n.Secondary) + spareShare - 1) / spareShare
+}
+
 // openLanes makes streams and pools on the device.
-func openLanes(device gpu.Device, pools []windows.Pool, counts []windows.Counts) (*lanes, error) {
+func openLanes(device gpu.Device, known *coordinator.Config) (*lanes, error) {
+	pools, counts := known.Pools, known.Counts
 	l := &lanes{device: device, last: map[gpu.Stream]messages.Ticket{}}
 	for i, name := range laneNames {
 		stream, err := device.NewStream(name)
@@ -45,7 +62,7 @@ func openLanes(device gpu.Device, pools []windows.Pool, counts []windows.Counts)
 	}
 	for i, p := range pools {
 		handle, err := device.CreatePool(gpu.PoolSpec{
-			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: counts[i].Primary, HostPages: counts[i].Secondary,
+			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: counts[i].Primary, HostPages: counts[i].Secondary + sparePages(known, i),
 			MaxDevicePages: int(min(total/p.PageBytes(), windows.MaxPages)),
 		})
 		if err != nil {

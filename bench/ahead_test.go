@@ -262,7 +262,9 @@ func chats() map[string]chat {
 	tight.pages.Primary = 3000
 	documents := busy
 	documents.document, documents.sequence, documents.turns = 5000, 10, 300
-	return map[string]chat{"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents}
+	full := busy // host memory, too: what is copied ahead there displaces nothing
+	full.pages.Secondary = 7000
+	return map[string]chat{"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents, "full": full}
 }
 
 // Off, nearly every eviction with contents makes a page wait for the link. On,

@@ -6,8 +6,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// PlanAhead plans to copy device pages near eviction to free host pages, while
-// nobody waits for it, and tells how many. The candidates come in the order in
+// PlanAhead plans to copy device pages near eviction to free or spare host pages,
+// while nobody waits for it, and tells how many. The candidates come in the order in
 // which they would be evicted; those below the least priority or with a copy
 // are passed over. Next, Submitted and Finish follow as for a Move. No decision
 // and no count tells that the copies are there; only the copying is spared if
@@ -19,9 +19,10 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, candidates []m
 	}
 	o.open(nil, stamp)
 	h := &o.hosts[pool]
+	h.refresh(candidates, stamp)
 	for i := range candidates {
 		v := &candidates[i]
-		if h.size == 0 {
+		if h.size == 0 && !h.stale(stamp) {
 			break
 		}
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
@@ -41,4 +42,22 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, candidates []m
 	}
 	o.checked()
 	return len(o.items)
+}
+
+// refresh notes which copies are still near eviction.
+func (h *hostPool) refresh(candidates []messages.Victim, stamp uint64) {
+	for i := range candidates {
+		if p := h.find(candidates[i].Block); p != messages.NoPage && h.pages[p].state == ahead {
+			h.lift(p)
+			h.pages[p].age = stamp
+			h.settle(p)
+		}
+	}
+}
+
+// stale tells whether a copy is there of which the device page is no longer near
+// eviction: its page serves another better.
+func (h *hostPool) stale(stamp uint64) bool {
+	p := h.orders[ahead].top()
+	return p != messages.NoPage && h.pages[p].age < stamp
 }

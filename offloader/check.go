@@ -14,7 +14,8 @@ import (
 //  3. every page that is neither free nor pinned nor protected is in the order
 //     of its state, at its place, and no page goes before the one above it;
 //  4. only sole pages have pins;
-//  5. the counts are those of the pages;
+//  5. the counts are those of the pages, and those of sole and clean ones stay
+//     within the limit;
 //  6. outside a Move nothing is protected and nothing left to submit;
 //  7. a record names a stream at most once among its reads, and spilled reads
 //     belong to one record or are spare.
@@ -57,6 +58,9 @@ func (h *hostPool) check(busy bool) []error {
 	}
 	if counts != h.counts || pinned != h.pinned {
 		e.add("counts %v and %d pinned, pages say %v and %d", h.counts, h.pinned, counts, pinned)
+	}
+	if n := counts[sole] + counts[clean]; n > h.limit {
+		e.add("%d sole and clean pages, %d are allowed", n, h.limit)
 	}
 	for b, p := range h.byBlock {
 		if p != messages.NoPage && h.pages[p].block != messages.BlockID(b) {

@@ -148,18 +148,25 @@ func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Ou
 		}
 		return dropped
 	}
-	if own != messages.NoPage {
+	displaced := messages.NoBlock
+	if own == messages.NoPage || h.pages[own].state == ahead {
+		var ok bool
+		if displaced, ok = h.room(v.Priority); !ok {
+			if own != messages.NoPage {
+				h.release(own)
+			}
+			return dropped
+		}
+	}
+	copied := own == messages.NoPage
+	if copied {
+		own = h.takeFree()
+		h.hold(own, v.Block)
+	} else {
 		h.lift(own)
-		h.inherit(own, v)
-		return messages.Outcome{Host: own, Displaced: messages.NoBlock}
 	}
-	p, displaced := h.room(v.Priority)
-	if p == messages.NoPage {
-		return dropped
-	}
-	h.hold(p, v.Block)
-	h.inherit(p, v)
-	return messages.Outcome{Host: p, Displaced: displaced, Copied: true}
+	h.inherit(own, v)
+	return messages.Outcome{Host: own, Displaced: displaced, Copied: copied}
 }
 
 // inherit gives a lifted page the place in the order that the victim had on
@@ -171,26 +178,23 @@ func (h *hostPool) inherit(p messages.PageID, v *messages.Victim) {
 	h.settle(p)
 }
 
-// room makes a page for contents of this priority and gives the block that
-// was displaced for it, if that lost its only contents.
-func (h *hostPool) room(priority messages.Priority) (messages.PageID, messages.BlockID) {
-	if h.size > 0 {
-		return h.takeFree(), messages.NoBlock
-	}
-	displaced := messages.NoBlock
-	p := h.orders[ahead].top()
-	if p == messages.NoPage {
-		p = h.orders[clean].top()
-	}
-	if p == messages.NoPage {
-		p = h.orders[sole].top()
-		if p == messages.NoPage || h.pages[p].priority > priority {
-			return messages.NoPage, messages.NoBlock
+// room makes room for contents of this priority, a free page with it, and gives
+// the block that was displaced for it, if that lost its only contents. Copies
+// ahead of demand take no room: their pages go whenever one is needed.
+func (h *hostPool) room(priority messages.Priority) (displaced messages.BlockID, ok bool) {
+	displaced = messages.NoBlock
+	if h.counts[sole]+h.counts[clean] >= h.limit {
+		p := h.orders[clean].top()
+		if p == messages.NoPage {
+			p = h.orders[sole].top()
+			if p == messages.NoPage || h.pages[p].priority > priority {
+				return displaced, false
+			}
+			displaced = h.pages[p].block
 		}
-		displaced = h.pages[p].block
+		h.release(p)
 	}
-	h.release(p)
-	return h.takeFree(), displaced
+	return displaced, true
 }
 
 // arrive ends the onboards: the device holds the blocks now.

@@ -21,7 +21,10 @@
 // device page, so losing it loses nothing: it goes before any sole page,
 // whatever its priority. An ahead copy is a clean one that nobody asked for;
 // decisions and counts take its page for free, so that copying ahead changes
-// the time things take and nothing else.
+// the time things take and nothing else. Host memory is full after a while, so
+// PoolConfig.SparePages are there for ahead copies beyond what may be sole or
+// clean: when the device page is evicted, room is made by the rule below, the
+// ahead copy becomes sole where it lies, and the page that made room is spare.
 //
 // The contents of a victim, a page evicted from the device, go on in host
 // memory if its priority reaches Config.MinPriority and there is a free page, a

@@ -50,8 +50,10 @@ type hostPool struct {
 	byBlock []messages.PageID // by BlockID, grown on demand
 	orders  [states]order     // that of free is not used
 	counts  [states]int
-	pinned  int    // sole pages with pins
-	copies  uint32 // clean copies made so far
+	pinned  int // sole pages with pins
+	// limit is how many pages may be sole or clean; those beyond are spare.
+	limit  int
+	copies uint32 // clean copies made so far
 	// idle is a ring of the free pages. The one free for the longest time is
 	// taken first: its last transfer is the likeliest to be over.
 	idle       []messages.PageID
@@ -60,10 +62,12 @@ type hostPool struct {
 
 func (h *hostPool) init(c PoolConfig) {
 	h.name = c.Name
-	h.pages = make([]hostPage, c.HostPages)
-	h.idle = make([]messages.PageID, c.HostPages)
-	h.counts[free] = c.HostPages
-	h.size = c.HostPages
+	n := c.HostPages + c.SparePages
+	h.limit = c.HostPages
+	h.pages = make([]hostPage, n)
+	h.idle = make([]messages.PageID, n)
+	h.counts[free] = n
+	h.size = n
 	for i := range h.pages {
 		h.pages[i] = hostPage{block: messages.NoBlock, place: -1}
 		h.idle[i] = messages.PageID(i)
@@ -152,8 +156,12 @@ func (h *hostPool) release(p messages.PageID) {
 	h.size++
 }
 
-// takeFree takes the page that has been free for the longest time.
+// takeFree takes the page that has been free for the longest time, or else that
+// of a copy ahead of demand.
 func (h *hostPool) takeFree() messages.PageID {
+	if h.size == 0 {
+		h.release(h.orders[ahead].top())
+	}
 	p := h.idle[h.head]
 	h.head = (h.head + 1) % len(h.idle)
 	h.size--
@@ -173,7 +181,7 @@ func (h *hostPool) yield(p messages.PageID, stamp uint64) {
 // tally counts the pages as the host of the engine sees them.
 func (h *hostPool) tally() messages.PageCounts {
 	c := messages.PageCounts{
-		Total:  len(h.pages),
+		Total:  h.limit,
 		Used:   h.pinned,
 		Cached: h.counts[sole] - h.pinned + h.counts[clean],
 	}

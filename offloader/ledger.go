@@ -53,7 +53,7 @@ func (l *ledger) init(pools []PoolConfig) {
 	for i, p := range pools {
 		l.pools[i].name = p.Name
 		l.grow(messages.PoolID(i), messages.Primary, p.DevicePages)
-		l.grow(messages.PoolID(i), messages.Secondary, p.HostPages)
+		l.grow(messages.PoolID(i), messages.Secondary, p.HostPages+p.SparePages)
 	}
 }
 

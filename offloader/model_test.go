@@ -17,6 +17,9 @@ func runModel(t *rapid.T) {
 	cfg := worldConfig()
 	cfg.Ahead = true
 	cfg.Pools[1].HostPages = rapid.IntRange(0, 6).Draw(t, "host pages")
+	for i := range cfg.Pools {
+		cfg.Pools[i].SparePages = rapid.IntRange(0, 3).Draw(t, "spare pages")
+	}
 	w := newWorld(cfg, pick)
 	w.faults = rapid.SampledFrom([]int{0, 0, 5, 2}).Draw(t, "faults")
 	if rapid.Bool().Draw(t, "passed") {

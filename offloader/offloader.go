@@ -30,9 +30,12 @@ type Config struct {
 
 // PoolConfig is the geometry of one pool's pages.
 type PoolConfig struct {
-	Name           string
-	DevicePages    int
-	HostPages      int
+	Name        string
+	DevicePages int
+	HostPages   int
+	// SparePages are host pages beyond HostPages. No decision and no count knows
+	// them: they let copies be made ahead of demand when host memory is full.
+	SparePages     int
 	PageBytes      int64
 	Layers         int
 	KVHeads        int

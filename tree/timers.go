@@ -9,15 +9,17 @@ import (
 // timer ends the priority of a block at a moment.
 type timer struct {
 	at    time.Duration
+	order uint64 // in which the timers were started
 	block messages.BlockID
 }
 
-// timers is a heap of the timers, the earliest first, blocks of one moment by
-// id. slot, which grows with the first timer only, is where each block's timer
+// timers is a heap of the timers, the earliest first, those of one moment in the
+// order in which they were started. slot, which grows with the first timer only, is where each block's timer
 // stands plus one; 0: it has none.
 type timers struct {
-	heap []timer
-	slot []int32
+	heap    []timer
+	slot    []int32
+	started uint64 // timers so far
 }
 
 // next is the moment of the earliest timer.
@@ -47,7 +49,8 @@ func (t *timers) start(b messages.BlockID, now, duration time.Duration) {
 	for int(b) >= len(t.slot) {
 		t.slot = append(t.slot, 0)
 	}
-	t.heap = append(t.heap, timer{at: end, block: b})
+	t.started++
+	t.heap = append(t.heap, timer{at: end, order: t.started, block: b})
 	t.slot[b] = int32(len(t.heap))
 	t.up(len(t.heap) - 1)
 }
@@ -70,7 +73,7 @@ func (t *timers) stop(b messages.BlockID) {
 
 func (t *timers) less(i, j int) bool {
 	a, b := t.heap[i], t.heap[j]
-	return a.at < b.at || a.at == b.at && a.block < b.block
+	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
 func (t *timers) swap(i, j int) {

@@ -3,7 +3,7 @@ package coordinator
 import "github.com/kvactor/kvactor/messages"
 
 // foresight is the state of offloading ahead of demand: when nothing waits, the
-// pages that would be evicted next are copied to free host pages, so that an
+// pages that would be evicted next are copied to unused host pages, so that an
 // eviction finds a clean copy and nobody waits for the link.
 //
 // How far it looks follows demand: as many pages as two of the largest of the

@@ -106,6 +106,9 @@ func (c *Coordinator) Check() error {
 	if live != c.sequences.live {
 		problems = append(problems, fmt.Errorf("coordinator: %d sequences run, counted %d", live, c.sequences.live))
 	}
+	if w := &c.waiting; w.len() > w.limit || w.due && w.len() > 0 {
+		problems = append(problems, fmt.Errorf("coordinator: %d batches wait in a room for %d, the first to be tried: %v", w.len(), w.limit, w.due))
+	}
 	return errors.Join(problems...)
 }
 

@@ -241,7 +241,6 @@ func (c *Coordinator) dispatchRare(request any) {
 	case *messages.ReadScales:
 		c.readScales(r)
 	case *messages.Close:
-		c.endWaiting(messages.ErrClosed)
 		r.LeakedPages = c.sequences.pagesHeld()
 		c.reply()
 	default:

@@ -33,6 +33,7 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 		c.markRead(s, p, table[blocks:])
 		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: table[blocks:], Use: s.use})
 		s.pools[p].tables[0] = table[:blocks]
+		s.pools[p].kept = min(s.pools[p].kept, blocks)
 	}
 	c.after = (*Coordinator).reply
 	c.sendEffects()
@@ -51,9 +52,10 @@ func (c *Coordinator) validateRewind(s *sequence, n int) *messages.Refusal {
 	next := min(s.computed, s.length()-n)
 	for p := range s.pools {
 		pool := &c.Pools[p]
-		if !pool.Full() && max(pool.FirstNeeded(next), pool.SinkBlocks()) < s.pools[p].kept {
+		dropped := min(s.pools[p].kept, ceilDiv(next, c.TokensPerBlock)) // of those before the next token
+		if !pool.Full() && max(pool.FirstNeeded(next), pool.SinkBlocks()) < dropped {
 			return messages.Refuse(messages.NotSupported,
-				"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.length()-n, pool.Name, s.pools[p].kept-1)
+				"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.length()-n, pool.Name, dropped-1)
 		}
 	}
 	return nil

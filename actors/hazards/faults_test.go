@@ -2,6 +2,7 @@ package hazards
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,115 +44,120 @@ func (w *world) ends(list ...*sequence) {
 // Six pages of a text, of which the tables make evicted what they need.
 var stored = text(1, 24)
 
+// fault is one copy that the device refuses, and what the engine makes of it.
+type fault struct {
+	name string
+	run  func(w *world)
+}
+
+// failedOffloads are copies to host memory.
+var failedOffloads = []fault{
+	{"offload: the contents are dropped and the page is usable", func(w *world) {
+		w.leave(stored)
+		w.sim.Fail(gpu.Offload, 1)
+		q, _, err := w.start(text(2, 12))
+		require.NoError(w.t, err)
+		n := w.stats()
+		assert.EqualValues(w.t, 3, n.Evicted)
+		assert.EqualValues(w.t, 2, n.Offloaded)
+		assert.EqualValues(w.t, 1, n.Dropped)
+		w.ends(q)
+	}},
+	{"every offload", func(w *world) {
+		w.leave(stored)
+		w.sim.Fail(gpu.Offload, 3)
+		w.leave(text(2, 12))
+		assert.EqualValues(w.t, 3, w.stats().Dropped)
+	}},
+}
+
+// failedOnboards are copies from host memory, whole pages.
+var failedOnboards = []fault{
+	{"onboard: the prompt is reused up to what failed", func(w *world) {
+		w.leave(stored[:16])
+		w.leave(text(2, 24))
+		w.sim.Fail(gpu.Onboard, 1)
+		q, a, err := w.start(stored[:17])
+		require.NoError(w.t, err)
+		assert.Zero(w.t, a.ReusedTokens, "the first block failed")
+		w.ends(q)
+	}},
+	{"onboard in the middle of a batch: the others are served", func(w *world) {
+		w.leave(stored[:8])
+		w.leave(text(3, 8))
+		w.leave(text(2, 24))
+		w.sim.Fail(gpu.Onboard, 1)
+		requests := []messages.AdmitRequest{{Tokens: stored[:9]}, {Tokens: text(3, 9)}}
+		results, err := w.AdmitBatch(context.Background(), requests)
+		require.NoError(w.t, err)
+		var list []*sequence
+		for i, reused := range []int{0, 8} {
+			require.NoError(w.t, results[i].Err)
+			assert.Equal(w.t, reused, results[i].ReusedTokens)
+			list = append(list, admitted(requests[i], &results[i]))
+			require.NoError(w.t, w.compute(list[i], 9))
+		}
+		w.ends(list...)
+	}},
+	{"prefetch: refused, and what is left can be reused", func(w *world) {
+		w.leave(stored[:16])
+		w.leave(text(2, 24))
+		w.sim.Fail(gpu.Onboard, 1)
+		_, err := w.Prefetch(context.Background(), messages.Prefix{Tokens: stored[:16]})
+		assert.ErrorIs(w.t, err, messages.ErrInternal)
+		q, _, err := w.start(stored[:17])
+		require.NoError(w.t, err)
+		w.ends(q)
+	}},
+}
+
+// failedCopies are copies of a part of a page, and copies on write.
+var failedCopies = []fault{
+	{"partial copy from the device: without it", func(w *world) {
+		w.leave(stored[:8])
+		w.sim.Fail(gpu.Local, 1)
+		q, a, err := w.start(append(append([]messages.Token(nil), stored[:6]...), 99))
+		require.NoError(w.t, err)
+		assert.Equal(w.t, 4, a.ReusedTokens)
+		w.ends(q)
+	}},
+	{"partial copy from host memory: without it", func(w *world) {
+		w.leave(stored[:8])
+		w.leave(text(2, 24))
+		prompt := append(append([]messages.Token(nil), stored[:6]...), 99)
+		found, err := w.Lookup(context.Background(), messages.Prefix{Tokens: prompt})
+		require.NoError(w.t, err)
+		require.Equal(w.t, 6, found.SecondaryTokens)
+		w.sim.Fail(gpu.Onboard, 2) // the whole block, and what is tried then
+		q, a, err := w.start(prompt)
+		require.NoError(w.t, err)
+		assert.Less(w.t, a.ReusedTokens, 6)
+		w.ends(q)
+	}},
+	{"copy on write: the sequence is as it was and goes on", func(w *world) {
+		q, _, err := w.start(stored[:6])
+		require.NoError(w.t, err)
+		child, err := w.fork(q)
+		require.NoError(w.t, err)
+		before, err := w.Tables(context.Background(), child.id)
+		require.NoError(w.t, err)
+		w.sim.Fail(gpu.Local, 1)
+		require.ErrorIs(w.t, w.append(child, 50), messages.ErrInternal)
+		after, err := w.Tables(context.Background(), child.id)
+		require.NoError(w.t, err)
+		assert.Equal(w.t, before, after)
+		w.right(q, child)
+		require.NoError(w.t, w.append(child, 50))
+		require.NoError(w.t, w.append(child, 51))
+		require.NoError(w.t, w.compute(child, 7))
+		w.ends(q, child)
+	}},
+}
+
 // Every copy that the device refuses has its answer; afterwards all bytes are
 // right, all invariants hold, and every page can be used.
 func TestFailedCopies(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		run  func(w *world)
-	}{
-		{"offload: the contents are dropped and the page is usable", func(w *world) {
-			w.leave(stored)
-			w.sim.Fail(gpu.Offload, 1)
-			q, _, err := w.start(text(2, 12))
-			require.NoError(w.t, err)
-			n := w.stats()
-			assert.EqualValues(w.t, 3, n.Evicted)
-			assert.EqualValues(w.t, 2, n.Offloaded)
-			assert.EqualValues(w.t, 1, n.Dropped)
-			w.ends(q)
-		}},
-		{"every offload", func(w *world) {
-			w.leave(stored)
-			w.sim.Fail(gpu.Offload, 3)
-			w.leave(text(2, 12))
-			assert.EqualValues(w.t, 3, w.stats().Dropped)
-		}},
-		{"offload ahead of demand: nothing happens", func(w *world) {
-			w.sim.Fail(gpu.Offload, 100)
-			w.leave(stored)
-			w.sim.Drain()
-			_, err := w.Stats(context.Background())
-			require.NoError(w.t, err)
-			w.sim.Fail(gpu.Offload, -100)
-			w.right()
-		}},
-		{"onboard: the prompt is reused up to what failed", func(w *world) {
-			w.leave(stored[:16])
-			w.leave(text(2, 24))
-			w.sim.Fail(gpu.Onboard, 1)
-			q, a, err := w.start(stored[:17])
-			require.NoError(w.t, err)
-			assert.Zero(w.t, a.ReusedTokens, "the first block failed")
-			w.ends(q)
-		}},
-		{"onboard in the middle of a batch: the others are served", func(w *world) {
-			w.leave(stored[:8])
-			w.leave(text(3, 8))
-			w.leave(text(2, 24))
-			w.sim.Fail(gpu.Onboard, 1)
-			requests := []messages.AdmitRequest{{Tokens: stored[:9]}, {Tokens: text(3, 9)}}
-			results, err := w.AdmitBatch(context.Background(), requests)
-			require.NoError(w.t, err)
-			var list []*sequence
-			for i, reused := range []int{0, 8} {
-				require.NoError(w.t, results[i].Err)
-				assert.Equal(w.t, reused, results[i].ReusedTokens)
-				list = append(list, admitted(requests[i], &results[i]))
-				require.NoError(w.t, w.compute(list[i], 9))
-			}
-			w.ends(list...)
-		}},
-		{"prefetch: refused, and what is left can be reused", func(w *world) {
-			w.leave(stored[:16])
-			w.leave(text(2, 24))
-			w.sim.Fail(gpu.Onboard, 1)
-			_, err := w.Prefetch(context.Background(), messages.Prefix{Tokens: stored[:16]})
-			assert.ErrorIs(w.t, err, messages.ErrInternal)
-			q, _, err := w.start(stored[:17])
-			require.NoError(w.t, err)
-			w.ends(q)
-		}},
-		{"partial copy from the device: without it", func(w *world) {
-			w.leave(stored[:8])
-			w.sim.Fail(gpu.Local, 1)
-			q, a, err := w.start(append(append([]messages.Token(nil), stored[:6]...), 99))
-			require.NoError(w.t, err)
-			assert.Equal(w.t, 4, a.ReusedTokens)
-			w.ends(q)
-		}},
-		{"partial copy from host memory: without it", func(w *world) {
-			w.leave(stored[:8])
-			w.leave(text(2, 24))
-			prompt := append(append([]messages.Token(nil), stored[:6]...), 99)
-			found, err := w.Lookup(context.Background(), messages.Prefix{Tokens: prompt})
-			require.NoError(w.t, err)
-			require.Equal(w.t, 6, found.SecondaryTokens)
-			w.sim.Fail(gpu.Onboard, 2) // the whole block, and what is tried then
-			q, a, err := w.start(prompt)
-			require.NoError(w.t, err)
-			assert.Less(w.t, a.ReusedTokens, 6)
-			w.ends(q)
-		}},
-		{"copy on write: the sequence is as it was and goes on", func(w *world) {
-			q, _, err := w.start(stored[:6])
-			require.NoError(w.t, err)
-			child, err := w.fork(q)
-			require.NoError(w.t, err)
-			before, err := w.Tables(context.Background(), child.id)
-			require.NoError(w.t, err)
-			w.sim.Fail(gpu.Local, 1)
-			require.ErrorIs(w.t, w.append(child, 50), messages.ErrInternal)
-			after, err := w.Tables(context.Background(), child.id)
-			require.NoError(w.t, err)
-			assert.Equal(w.t, before, after)
-			w.right(q, child)
-			require.NoError(w.t, w.append(child, 50))
-			require.NoError(w.t, w.append(child, 51))
-			require.NoError(w.t, w.compute(child, 7))
-			w.ends(q, child)
-		}},
-	} {
+	for _, c := range slices.Concat(failedOffloads, failedOnboards, failedCopies) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, small(unhurried))
 			c.run(w)
@@ -264,5 +270,19 @@ func TestRebalanceOnALostDevice(t *testing.T) {
 		assert.LessOrEqual(t, p.Primary.Total, before[i].PrimaryPages, p.Name)
 	}
 	require.NoError(t, w.Check(ctx))
+	w.close()
+}
+
+// A copy ahead of demand that fails is none: the page is copied when it is needed.
+func TestFailedCopyAhead(t *testing.T) {
+	w := newWorld(t, small(nil))
+	w.sim.Fail(gpu.Offload, 6)
+	w.leave(stored)
+	assert.Zero(t, w.stats().Dropped)
+	w.leave(text(2, 12))
+	n := w.stats()
+	assert.EqualValues(t, 3, n.Evicted)
+	assert.EqualValues(t, 3, n.Offloaded+n.Dropped)
+	w.right()
 	w.close()
 }

@@ -164,6 +164,47 @@ func TestAllWhoWaitAreCancelled(t *testing.T) {
 	})
 }
 
+// A context that ends in the very round that would send its call to the room:
+// the call is answered at the end of the round and takes up no place.
+func TestACallLeavesWhileItIsJudged(t *testing.T) {
+	var hook atomic.Pointer[func()] // of the next round's start
+	s := setup{clock: func() time.Duration {
+		if do := hook.Swap(nil); do != nil {
+			(*do)()
+		}
+		return 0
+	}}
+	inRoom(t, 1, s, func(t *testing.T, r *rig) {
+		a := r.admit(prompt(0, 8*tpb))
+		busy := make(chan struct{})
+		stall := func() { <-busy }
+		hook.Store(&stall)
+		looked := make(chan error)
+		go func() {
+			_, err := r.Lookup(ctx, messages.Prefix{Tokens: run(0, 1)})
+			looked <- err
+		}()
+		synctest.Wait() // the engine is at work on another's call
+		leaving, cancel := context.WithCancel(ctx)
+		gone := r.later(leaving, prompt(1000, tpb))
+		synctest.Wait()
+		leave := func() {
+			cancel()
+			time.Sleep(time.Second)
+		}
+		hook.Store(&leave)
+		close(busy)
+		require.NoError(t, <-looked)
+		time.Sleep(time.Minute)
+		require.Len(t, gone, 1)
+		require.ErrorIs(t, (<-gone).err, context.Canceled)
+		waiting := r.later(ctx, prompt(2000, tpb))
+		pending(t, waiting)
+		r.release(a.Sequence)
+		r.release(served(t, waiting).Sequence)
+	})
+}
+
 // A call with a deadline waits no longer than that.
 func TestADeadlineEndsTheWait(t *testing.T) {
 	inRoom(t, 1, setup{}, func(t *testing.T, r *rig) {

@@ -93,6 +93,31 @@ type crowd struct {
 	peak     atomic.Uint64 // of HeapInuse
 	samples  []samples
 	elapsed  time.Duration
+
+	mu      sync.Mutex
+	running []messages.SequenceID // in the order of their admission
+}
+
+// join notes a running sequence.
+func (c *crowd) join(id messages.SequenceID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = append(c.running, id)
+}
+
+func (c *crowd) leave(id messages.SequenceID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.running, id)
+	c.running = slices.Delete(c.running, i, i+1)
+}
+
+// senior tells whether a sequence is one of the oldest, which the pages are
+// enough for: it tries again, all others give way. So some always come to an end.
+func (c *crowd) senior(id messages.SequenceID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Index(c.running, id) < capacity
 }
 
 // run lets the crowd loose for a while and waits until each has let go.
@@ -167,12 +192,13 @@ func (c *crowd) host(i int) {
 
 // live computes a sequence to its end, or until it must give way.
 func (c *crowd) live(i int, id messages.SequenceID, random *rand.Rand) {
+	c.join(id)
+	defer c.leave(id)
 	length := promptBlocks * tpb
 	whole := c.step(func() ([]messages.StepResult, error) {
 		return c.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: length, Continues: true}})
 	}, &c.samples[i], kinds)
 	c.tokens.Add(int64(length))
-	patience := 8
 	for n := 0; whole && n < promptBlocks*tpb; {
 		whole = c.step(func() ([]messages.StepResult, error) {
 			return c.Append(ctx, []messages.AppendStep{{Sequence: id, Tokens: []messages.Token{messages.Token(random.IntN(1 << 20))}, Computed: length + 1}})
@@ -182,9 +208,8 @@ func (c *crowd) live(i int, id messages.SequenceID, random *rand.Rand) {
 			c.tokens.Add(1)
 			continue
 		}
-		if patience > 0 { // others may end meanwhile
-			patience, whole = patience-1, true
-			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+		if whole = c.senior(id); whole { // those who came later give way
+			time.Sleep(time.Duration(50+random.IntN(50)) * time.Microsecond)
 		}
 	}
 	if whole {

@@ -195,6 +195,22 @@ func TestACommitServesThoseWhoMatchIt(t *testing.T) {
 	})
 }
 
+// What a batch matched is claimed while it is judged, and given back when it waits.
+func TestNothingIsClaimedForThoseWhoWait(t *testing.T) {
+	inRoom(t, 4, setup{}, func(t *testing.T, r *rig) {
+		r.store(run(0, 3*tpb))
+		a := r.admit(prompt(1000, 2*tpb))
+		waiting := r.later(ctx, prompt(0, 7*tpb))
+		pending(t, waiting)
+		assert.Equal(t, []int{2}, r.used())
+		require.NoError(t, r.Check(ctx))
+		r.release(a.Sequence)
+		b := served(t, waiting)
+		assert.Equal(t, 3*tpb, b.ReusedTokens)
+		r.release(b.Sequence)
+	})
+}
+
 // An append that slides a window drops pages; the one who waits gets them.
 func TestAWindowThatSlidesServes(t *testing.T) {
 	s := setup{windows: []int{2 * tpb}, pages: []windows.Counts{{Primary: 8}}}

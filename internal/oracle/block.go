@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -48,6 +49,7 @@ type block struct {
 	priority messages.Priority
 	timed    bool
 	expires  time.Duration
+	started  uint64 // counts timers
 	session  string // that it belongs to; empty: none
 	touched  uint64 // last stored or claimed
 }
@@ -170,10 +172,13 @@ func (o *Oracle) setPriority(b *block, to messages.Priority) {
 	}
 }
 
-// expire lets the timers act whose moment has come, the earliest first.
+// expire lets the timers act whose moment has come, the earliest first, those of
+// one moment in the order in which they were started.
 func (o *Oracle) expire() {
 	ended := slices.DeleteFunc(slices.Clone(o.blocks), func(b *block) bool { return !b.timed || o.now < b.expires })
-	slices.SortStableFunc(ended, func(a, b *block) int { return int(a.expires - b.expires) })
+	slices.SortFunc(ended, func(a, b *block) int {
+		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.started, b.started))
+	})
 	for _, b := range ended {
 		b.timed = false
 		o.setPriority(b, messages.DefaultPriority)

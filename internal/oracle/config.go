@@ -45,6 +45,7 @@ type Oracle struct {
 	request      uint64 // counts requests, for uses and the ages of clean copies
 	now          time.Duration
 	touches      uint64 // counts stores and claims, for ties between sources
+	timers       uint64 // counts timers started
 	ends         uint64 // counts references that ended, for ties between victims
 	copies       uint64 // counts clean copies, for ties between them
 	lastSequence messages.SequenceID

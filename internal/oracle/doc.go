@@ -40,15 +40,16 @@
 //     counts. If no full-attention pool lacks it, why is window_hole, also when
 //     what stood in the way was a rule about copying.
 //   - A lookup gives what the admission would reuse; if it would be refused for
-//     want of pages, what it would reuse if there were pages.
+//     want of pages, or as too long, what it would reuse otherwise.
 //
 // Batches:
 //   - Which admissions want a block is what the matches say, including those
 //     refused afterwards; values and too_long are checked before.
 //   - A block that two admissions bring from host memory is paid and counted as
 //     onboarded by the first that is served.
-//   - A copy needs one page in each pool beyond what is taken, claimed or a
-//     source of the batch, beyond all reserves, and beyond earlier copies.
+//   - A copy needs one page in each pool beyond what is held, claimed or a source
+//     of the batch, and beyond earlier copies. A reserved page will do: the source
+//     stands in for it.
 //   - Available does not subtract sources of copies, which are let go.
 //
 // Pages:

@@ -31,13 +31,13 @@ type plan struct {
 func (o *Oracle) wholeBlocks(pl *plan) int { return pl.match.tokens / o.tpb }
 
 // plans matches a batch on the present state and judges its admissions in
-// order.
-func (o *Oracle) plans(requests []messages.AdmitRequest) []*plan {
+// order. Prompts longer than longest are refused.
+func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 	var all []*plan
 	for _, r := range requests {
 		pl := &plan{request: r, err: o.Validate(r)}
-		if pl.err == nil && len(r.Tokens) > o.cfg.MaxSeqLen {
-			pl.err = messages.Refuse(messages.TooLong, "%d tokens are more than max_seq_len %d", len(r.Tokens), o.cfg.MaxSeqLen)
+		if pl.err == nil && len(r.Tokens) > longest {
+			pl.err = messages.Refuse(messages.TooLong, "%d tokens are more than max_seq_len %d", len(r.Tokens), longest)
 		}
 		if pl.err == nil {
 			pl.prompt = prompt{r.Namespace, symbols(r.Tokens, r.Multimodal), len(r.Tokens) - 1}
@@ -218,22 +218,28 @@ func (pl *plan) reserves(p *pool) bool { return pl.request.ChunkTokens > 0 && p.
 
 // copyRoom is how many pages of p there are for copies, when the i-th admission
 // is judged: neither held nor claimed nor a source nor promised to an earlier
-// copy.
+// copy. Sources are let go before any other page is taken, so reserves do not
+// count.
 func (o *Oracle) copyRoom(all []*plan, i int, p *pool) int {
 	kept := o.claimed(all, p)
-	copies := 0
+	room := 0
 	for j, pl := range all {
 		if pl.err != nil || pl.match.source == nil {
 			continue
 		}
-		if d := pl.match.source.at[p.id].device; d != nil && len(o.holders(p, d)) == 0 {
+		if d := pl.match.source.at[p.id].device; d != nil {
 			kept[d] = true
 		}
 		if j < i && pl.how == messages.HowCopy {
-			copies++
+			room--
 		}
 	}
-	return o.available(p, kept) - copies
+	for _, pg := range p.device {
+		if !kept[pg] && !o.used(p, pg) {
+			room++
+		}
+	}
+	return room
 }
 
 // need is the number of pages that the plan takes in p: fresh ones, copies,
@@ -264,7 +270,7 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 	if err := validPrompt(q.Tokens, q.Multimodal); err != nil {
 		return messages.Found{}, err
 	}
-	pl := o.plans([]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}})[0]
+	pl := o.plans([]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}}, len(q.Tokens))[0]
 	if pl.err != nil {
 		// Refused with or without a copy: what counts is what is stored.
 		o.settle(pl, pl.wanted)

@@ -106,4 +106,6 @@ func retention(s *sequence, first int) (messages.Priority, time.Duration, bool) 
 func (o *Oracle) startTimer(b *block, d time.Duration) {
 	b.timed = d > 0 && d <= math.MaxInt64-o.now
 	b.expires = o.now + d
+	o.timers++
+	b.started = o.timers
 }

@@ -121,7 +121,9 @@ type work struct {
 func (p *player) compute(label string, works []work) error {
 	if p.writer == nil {
 		for _, w := range works {
-			w.s.written = max(w.s.written, w.to)
+			if w.from < w.to {
+				w.s.written = max(w.s.written, w.to)
+			}
 		}
 		return nil
 	}

@@ -1,0 +1,88 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// twoPools is a coordinator of a limited and a full pool, 64 pages each.
+func twoPools() *Coordinator {
+	pools := []windows.Pool{
+		{ID: 0, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
+		{ID: 1, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{1}, TokensPerBlock: 4},
+	}
+	return New(Config{Pools: pools, Counts: []windows.Counts{{Primary: 64}, {Primary: 64}}, TokensPerBlock: 4}, nil)
+}
+
+func TestDemand(t *testing.T) {
+	lacking := func(limited, full int) messages.MatchItem {
+		return messages.MatchItem{Matched: 100, Reach: 300, Lacks: []int{limited, full}}
+	}
+	hit := messages.MatchItem{Matched: 300, Reach: 300, Lacks: []int{0, 0}}
+	for name, c := range map[string]struct {
+		matches []messages.MatchItem
+		refused *messages.Refusal
+		evicted [2]int64
+		full    float64 // fraction asked for; 0: none
+	}{
+		"nothing happened":               {},
+		"all was found":                  {matches: []messages.MatchItem{hit, hit}, evicted: [2]int64{50, 60}},
+		"full attention forgets first":   {matches: []messages.MatchItem{lacking(0, 50)}, full: 0.5 + 1.0/16},
+		"the window forgets first":       {matches: []messages.MatchItem{lacking(2, 0)}, full: 0.5 - 1.0/16},
+		"both forget":                    {matches: []messages.MatchItem{lacking(2, 50)}},
+		"too little to matter":           {matches: []messages.MatchItem{{Matched: 299, Reach: 300, Lacks: []int{0, 1}}}},
+		"pages were refused":             {refused: messages.RefusePages("w8h1", 30, 10), full: 0.5 - 1.0/16},
+		"another refusal":                {refused: messages.Refuse(messages.TooLong, "long")},
+		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/16},
+		"both evict, nobody misses it":   {evicted: [2]int64{1, 9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := twoPools()
+			for i := range c.matches {
+				k.demanding.noteMatch(&c.matches[i], 1000)
+			}
+			if c.refused != nil {
+				k.noteRefusal(c.refused)
+			}
+			for p, n := range c.evicted {
+				k.stats.Pools[p].Evicted = n
+			}
+			got := k.demand()
+			if c.full == 0 {
+				assert.Nil(t, got)
+				return
+			}
+			assert.InDelta(t, c.full, got["wfullh1"], 1e-9)
+			assert.InDelta(t, 1, got["w8h1"]+got["wfullh1"], 1e-9)
+		})
+	}
+}
+
+// Moves that go on one way grow, those that turn back shrink, and what is held
+// stays.
+func TestDemandSteps(t *testing.T) {
+	k := twoPools()
+	want := func(pool int, step float64) {
+		t.Helper()
+		k.demanding.prompt, k.demanding.cost[pool] = 1e6, 1e6
+		assert.InDelta(t, 0.5+step/2, k.demand()[k.Pools[pool].Name], 1e-9)
+	}
+	want(1, 1.0/8)
+	want(1, 1.0/4)
+	want(1, 1.0/2)
+	want(1, 1.0/2)
+	want(0, 1.0/4)
+	want(1, 1.0/8)
+	k.pages[0].Used, k.pages[0].Held = 62, 60
+	want(1, 2.0/64)
+	k.pages[0].Used = 64
+	k.demanding.prompt, k.demanding.cost[1] = 1e6, 1e6
+	assert.Nil(t, k.demand(), "all is held")
+	k.pages[0].Used = 0
+	k.demanding.prompt, k.demanding.cost[1] = 1, 1
+	assert.Nil(t, k.demand(), "no evidence yet")
+}

@@ -1,0 +1,6 @@
+//go:build race || invariants
+
+package survival_test
+
+// many is less where each step is watched: invariants walk all pages at each.
+const many = 3000
