@@ -27,4 +27,10 @@
 // Offloading ahead changes when bytes move and nothing else: the same workload
 // with and without it has the same answers, events and counters, but for those
 // of bytes and waiting.
+//
+// # Memory that moves
+//
+// Device memory moves between the pools at step boundaries of the same workload,
+// kernels and transfers under way: no hazard, right bytes, and a host that only
+// listens keeps the right page tables.
 package hazards
