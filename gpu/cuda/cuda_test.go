@@ -361,3 +361,20 @@ func TestSubmitAllocatesLittle(t *testing.T) {
 	many := testing.AllocsPerRun(50, func() { r.submit(r.a, b) })
 	assert.InDelta(t, few, many, 2, "the cost is that of the calls, not of the copies")
 }
+
+// A host's kernels find page p at Base + p pages, however the pool has changed.
+func TestBaseStaysWhileThePoolGrows(t *testing.T) {
+	d, _ := openFake(t)
+	const page = 1 << 20
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "p", PageBytes: page, DevicePages: 2, MaxDevicePages: 64})
+	require.NoError(t, err)
+	base, err := d.Base(p)
+	require.NoError(t, err)
+	require.NoError(t, d.Resize(p, 64))
+	grown, err := d.Base(p)
+	require.NoError(t, err)
+	assert.Equal(t, base, grown)
+	assert.Equal(t, base+5*page, d.addressOf(gpu.Slot{Pool: p, Page: 5}, 0))
+	_, err = d.Base(p + 1)
+	require.Error(t, err)
+}

@@ -301,3 +301,16 @@ func (d *Device) HostBytes(id gpu.Pool, page messages.PageID) []byte {
 	at := int64(page) * p.spec.PageBytes
 	return p.host[at : at+p.spec.PageBytes : at+p.spec.PageBytes]
 }
+
+// Base is the device address of page 0 of a pool. Page p begins PageBytes × p
+// bytes behind it. The address stays the same while the pool grows and shrinks,
+// so a host's kernels take it once and page tables at each launch.
+func (d *Device) Base(id gpu.Pool) (address uint64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p, err := d.pool(id)
+	if err != nil {
+		return 0, err
+	}
+	return uint64(p.base), nil
+}

@@ -167,27 +167,26 @@ func (o *Oracle) growth(p *pool, s *sequence) int {
 func (o *Oracle) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 	taken := []messages.PageID{}
 	var replaced []*page
-	for index := s.computed / o.tpb; index < ceil(len(s.keys[beam]), o.tpb); index++ {
-		table := s.tables[p.id][beam]
-		if index < len(table) && table[index].block == nil && len(o.holders(p, table[index])) == 1 {
+	table := s.tables[p.id][beam]
+	for index := s.computed / o.tpb; index < len(table); index++ {
+		old := table[index]
+		if old.block == nil && len(o.holders(p, old)) == 1 {
 			continue
 		}
-		if index < len(table) {
-			// The page is let go when all pages are taken: until then it is read.
-			replaced = append(replaced, table[index])
-			o.guarded[table[index]] = true
-		}
-		pg := o.take(p)
-		taken = append(taken, numberOf(pg))
-		if index < len(table) {
-			table[index] = pg
-		} else {
-			s.tables[p.id][beam] = append(table, pg)
-		}
+		// The page is let go when all copies have theirs: until then it is read.
+		replaced = append(replaced, old)
+		o.guarded[old] = true
+		table[index] = o.take(p)
+		taken = append(taken, numberOf(table[index]))
 	}
-	for _, pg := range replaced {
-		delete(o.guarded, pg)
-		o.leave(p, pg, u)
+	for _, old := range replaced {
+		delete(o.guarded, old)
+		o.leave(p, old, u)
+	}
+	for len(s.tables[p.id][beam]) < ceil(len(s.keys[beam]), o.tpb) {
+		pg := o.take(p)
+		s.tables[p.id][beam] = append(s.tables[p.id][beam], pg)
+		taken = append(taken, numberOf(pg))
 	}
 	return taken
 }

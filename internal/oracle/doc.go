@@ -63,8 +63,9 @@
 //   - Of pages of one priority, use and depth (the source of a copy and the
 //     sequence's own block, once it has left the window) the one let go first
 //     goes first. Of clean copies of one request and depth, the one made first.
-//   - An append takes all pages of a sequence (of a beam) before it lets go of
-//     those it replaced; what parents that were not chosen held is available.
+//   - An append takes the pages of a sequence's copies, then lets go of what they
+//     replace, then takes its new pages: as for partial copies. What parents that
+//     were not chosen held is available.
 //   - Reset keeps the clean copies of blocks that it keeps.
 //
 // Priorities and sessions:
