@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"errors"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // demanding measures which pool's memory is worth most, so that a rebalance by
 // demand knows where to move it.
@@ -68,8 +72,8 @@ func (d *demanding) noteMatch(m *messages.MatchItem, prompt int) {
 // noteRefusal counts a request that found too few pages: the tokens that those
 // it lacked would have held. A host tries again, and each time counts.
 func (c *Coordinator) noteRefusal(err error) {
-	r, ok := err.(*messages.Refusal)
-	if !ok || r.Code != messages.OutOfPages {
+	var r *messages.Refusal
+	if !errors.As(err, &r) || r.Code != messages.OutOfPages {
 		return
 	}
 	tokens := float64((r.Need - r.Available) * c.TokensPerBlock)

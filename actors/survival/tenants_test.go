@@ -346,7 +346,7 @@ func TestNoAnswerDependsOnAnotherTenantsTokens(t *testing.T) {
 // though there are equal tokens of the other in one; the second tenant's differ.
 func compareHashes(t *testing.T, same, other *neighbourhood) {
 	t.Helper()
-	require.Equal(t, len(same.hashOf), len(other.hashOf))
+	require.Len(t, other.hashOf, len(same.hashOf))
 	mine := 0
 	for n, h := range other.hashOf {
 		if other.own[h] {

@@ -124,7 +124,7 @@ func (w *world) prefetch() {
 
 func (w *world) invalidate() {
 	m := &messages.Invalidate{}
-	detail := ""
+	var detail string
 	switch w.rng.IntN(3) {
 	case 0:
 		m.Selector.Session = "s"

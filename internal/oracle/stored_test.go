@@ -30,16 +30,16 @@ func TestAPinHoldsWholeBlocksInEitherTier(t *testing.T) {
 	c.visit(count(1, 4))
 	c.visit(count(21, 8))
 	q := c.pin(count(1, 4))
-	require.EqualValues(t, 1, c.pool(0).Secondary.Used)
+	require.Equal(t, 1, c.pool(0).Secondary.Used)
 	c.lodge(count(31, 8), keep(90, 0)) // the pinned host page is no victim
 	require.EqualValues(t, 2, c.pool(0).Dropped)
 	_, err = c.Prefetch(ctx, prefix(count(1, 4)))
 	require.NoError(t, err)
-	require.EqualValues(t, 1, c.pool(0).Primary.Used)
+	require.Equal(t, 1, c.pool(0).Primary.Used)
 	require.Equal(t, messages.PageCounts{Total: 1, Cached: 1}, c.pool(0).Secondary)
 	require.NoError(t, c.Unpin(ctx, q.Pin))
 	c.code(messages.UnknownPin, c.Unpin(ctx, q.Pin))
-	require.EqualValues(t, 0, c.pool(0).Primary.Used)
+	require.Equal(t, 0, c.pool(0).Primary.Used)
 }
 
 func TestUnpinIsAUse(t *testing.T) {

@@ -155,10 +155,10 @@ func (r *Reader) derive(lookahead int) error {
 func (r *Reader) Next() (*Request, error) {
 	for {
 		line, err := r.readLine()
-		if err == io.EOF && r.served == 0 {
+		if errors.Is(err, io.EOF) && r.served == 0 {
 			return nil, fmt.Errorf("%s: holds no requests", r.name)
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil, io.EOF
 		}
 		if err != nil {
@@ -183,14 +183,14 @@ func (r *Reader) readLine() ([]byte, error) {
 		return line, nil
 	}
 	r.long = append(r.long[:0], line...)
-	for err == bufio.ErrBufferFull {
+	for errors.Is(err, bufio.ErrBufferFull) {
 		if len(r.long) > maxLine {
 			return nil, fmt.Errorf("the line is longer than %d MiB", maxLine>>20)
 		}
 		line, err = r.in.ReadSlice('\n')
 		r.long = append(r.long, line...)
 	}
-	if err == io.EOF && len(r.long) > 0 {
+	if errors.Is(err, io.EOF) && len(r.long) > 0 {
 		return r.long, nil
 	}
 	return r.long, err
