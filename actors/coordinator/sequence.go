@@ -21,6 +21,7 @@ type sequence struct {
 	pools     []poolPages
 	sealed    int // blocks
 	anew      int // blocks before it have had this request's retention
+	settled   settled
 	cursor    messages.Cursor
 	chunk     int // tokens; 0: not chunked, or the prompt is computed
 	chunkEnd  int // tokens that a commit may reach

@@ -178,7 +178,7 @@ func TestMemoryIsSplitByTheFraction(t *testing.T) {
 	assert.EqualValues(t, 3<<18/infos[0].PageBytes, infos[0].SecondaryPages)
 	used, err := r.device.Memory()
 	require.NoError(t, err)
-	assert.Equal(t, int64(memory), used.Total-used.Free)
+	assert.Equal(t, memory, used.Total-used.Free)
 }
 
 // A rebalance leaves the cross pool its fraction.

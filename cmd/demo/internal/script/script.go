@@ -30,7 +30,7 @@ func Run(in io.Reader, out io.Writer, open OpenFunc) error {
 			}
 		}
 		if err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = nil
 			}
 			return errors.Join(err, c.shut())

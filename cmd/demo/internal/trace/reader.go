@@ -76,7 +76,7 @@ func NewReader(name string, in io.Reader) (*Reader, error) { return newReader(na
 func newReader(name string, in io.Reader, lookahead int) (*Reader, error) {
 	raw := bufio.NewReader(in)
 	magic, err := raw.Peek(2)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, pathError(name, err)
 	}
 	r := &Reader{name: name, numbers: map[int64]int32{}}
@@ -113,7 +113,7 @@ func (r *Reader) Close() error {
 // left for Next to report, in its turn.
 func (r *Reader) derive(lookahead int) error {
 	ahead, err := r.in.Peek(lookahead)
-	if err != nil && err != io.EOF && len(ahead) == 0 {
+	if err != nil && !errors.Is(err, io.EOF) && len(ahead) == 0 {
 		return fmt.Errorf("%s:1: %w", r.name, compressed(err))
 	}
 	if bytes.HasPrefix(ahead, []byte("TIMESTAMP,")) {

@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -33,7 +34,7 @@ func readAll(r *Reader) ([]Request, error) {
 	var all []Request
 	for {
 		next, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
@@ -207,7 +208,7 @@ func TestSharedTraces(t *testing.T) {
 			requests, looked := 0, 0
 			for {
 				next, err := r.Next()
-				if err == io.EOF {
+				if errors.Is(err, io.EOF) {
 					break
 				}
 				require.NoError(t, err)
