@@ -25,6 +25,7 @@ type rebalancing struct {
 	followed bool
 	broken   [][]messages.PageID // by pool: moved pages whose copy failed
 	cached   [][]messages.PageID // of these, those that cached a block
+	losing   []*sequence         // hold such pages
 }
 
 // rebalance moves device memory between pools.
@@ -191,33 +192,46 @@ func (c *Coordinator) resizeMoved() {
 		c.renumber(p, renumber)
 	}
 	b.followed = true
+	b.losing = b.losing[:0]
 	if broken {
+		c.loseBroken()
 		c.extra = (*Coordinator).dropBroken
 	}
 	c.sendApply((*Coordinator).resizeDevice)
 }
 
-// dropBroken gives up what was on pages that could not be moved: the blocks,
-// which the tree has forgotten, and the sequences that hold such a page.
-func (c *Coordinator) dropBroken() {
-	for p, pages := range c.rebalancing.broken {
-		if len(pages) == 0 {
-			continue
-		}
-		c.add(p, messages.PoolOp{Kind: messages.DetachPages, Pages: c.rebalancing.cached[p]})
-		c.sequences.each(func(s *sequence) {
+// loseBroken notes the sequences that hold a page that could not be moved. They
+// are lost from now on, also for a recovery from what may fail next.
+func (c *Coordinator) loseBroken() {
+	b := &c.rebalancing
+	c.sequences.each(func(s *sequence) {
+		for p, pages := range b.broken {
 			for _, table := range s.pools[p].tables {
 				if !s.lost && slices.ContainsFunc(table, func(page messages.PageID) bool { return page >= 0 && slices.Contains(pages, page) }) {
-					c.loseHeld(s)
+					s.lost = true
+					b.losing = append(b.losing, s)
 				}
 			}
-		})
+		}
+	})
+}
+
+// dropBroken gives up what was on pages that could not be moved: the blocks,
+// which the tree has forgotten, and what the lost sequences held.
+func (c *Coordinator) dropBroken() {
+	b := &c.rebalancing
+	for p, pages := range b.cached {
+		if len(pages) > 0 {
+			c.add(p, messages.PoolOp{Kind: messages.DetachPages, Pages: pages})
+		}
+	}
+	for _, s := range b.losing {
+		c.loseHeld(s)
 	}
 }
 
-// loseHeld gives up a sequence and lets go what it holds.
+// loseHeld lets go what a lost sequence holds.
 func (c *Coordinator) loseHeld(s *sequence) {
-	s.lost = true
 	for p := range s.pools {
 		for b, table := range s.pools[p].tables {
 			pages := slices.Clone(table)

@@ -80,8 +80,30 @@ func (c *Coordinator) renewRecords() {
 	c.lostHost, c.letGo = nil, nil
 }
 
+// sealOffered seals what the round may have offered to the tree already: its
+// pages may cache blocks now, though their sequences will not hear of it. They
+// are as if a fork had stored them.
+func (c *Coordinator) sealOffered() {
+	seal := func(s *sequence) { s.sealed, s.forked = max(s.sealed, len(s.pools[0].tables[0])), true }
+	switch c.round.request.(type) {
+	case *messages.Commit, *messages.Append:
+		for i := range c.stepping.items {
+			if it := &c.stepping.items[i]; it.store >= 0 && it.sequence.running && !it.sequence.lost {
+				seal(it.sequence)
+			}
+		}
+	case *messages.Release:
+		for i := range c.releasing.items {
+			if s := c.releasing.items[i].sequence; s.running && !s.lost {
+				seal(s)
+			}
+		}
+	}
+}
+
 // undo takes back what the request under way has changed in the sequences.
 func (c *Coordinator) undo() {
+	c.sealOffered()
 	switch c.round.request.(type) {
 	case *messages.Admit, *messages.Rehearse, *messages.Lookup, *messages.PinPrefix, *messages.Prefetch:
 		if !c.settled {

@@ -18,9 +18,13 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 	blocks := ceilDiv(length, c.TokensPerBlock)
 	s.use = c.nextUse()
 	c.settled = true
+	whole := length / c.TokensPerBlock
+	if s.retention != nil && s.anew > whole {
+		s.settled = s.settled.with(s.tokens[0][:s.anew*c.TokensPerBlock])
+	}
 	s.tokens[0] = s.tokens[0][:length]
 	s.computed = min(s.computed, length)
-	if whole := length / c.TokensPerBlock; s.anew > whole || s.sealed > whole {
+	if s.anew > whole || s.sealed > whole {
 		// The last stored block is no longer the sequence's.
 		s.cursor = messages.Cursor{}
 		s.anew = min(s.anew, whole)
@@ -107,7 +111,7 @@ func (c *Coordinator) forkOne(s *sequence) messages.SequenceID {
 	f := c.sequences.open(1)
 	f.mute, f.namespace, f.session, f.retention = s.mute, s.namespace, s.session, s.retention
 	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)
-	f.prompt, f.computed, f.anew, f.cursor, f.own = s.prompt, s.computed, s.anew, s.cursor, s.own
+	f.prompt, f.computed, f.anew, f.settled, f.cursor, f.own = s.prompt, s.computed, s.anew, s.settled, s.cursor, s.own
 	f.chunkEnd = s.chunkEnd
 	f.sealed, f.forked = len(s.pools[0].tables[0]), true
 	f.use = c.nextUse()

@@ -196,7 +196,8 @@ func (c *Coordinator) store(s *sequence, from, to int) int {
 	}
 	item := messages.StoreItem{
 		Namespace: s.namespace, Session: s.session, Tokens: s.tokens[0], From: from, To: to,
-		Tables: s.view, Retention: s.retention, Prompt: s.prompt, Anew: s.anew,
+		Tables: s.view, Retention: s.retention, Prompt: s.prompt,
+		Anew: max(s.anew, s.settled.blocks(s.tokens[0], c.TokensPerBlock)),
 	}
 	if from > 0 {
 		item.Cursor = s.cursor

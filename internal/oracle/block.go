@@ -61,15 +61,18 @@ type spot struct {
 	device, host *page
 	pins         int
 	use          use
-	ended        uint64 // when the last reference ended: counts all ends
+	ended        uint64 // when the use was left: counts all ends
 	age          uint64 // of the clean copy: the request that made it
 	born         uint64 // of the clean copy: counts all copies
 }
 
-// spend notes that a reference to the spot has ended.
+// spend notes that a reference to the spot has ended. A commit that continues an
+// old request may leave a use earlier than the last: it changes nothing.
 func (o *Oracle) spend(s *spot, u use) {
 	o.ends++
-	s.use, s.ended = later(s.use, u), o.ends
+	if !u.before(s.use) {
+		s.use, s.ended = u, o.ends
+	}
 }
 
 // keepCopy notes that the host page is a clean copy from now on.

@@ -90,14 +90,6 @@ func (u use) before(v use) bool {
 	return u.request < v.request || u.request == v.request && u.place < v.place
 }
 
-// later gives the later of two uses.
-func later(u, v use) use {
-	if u.before(v) {
-		return v
-	}
-	return u
-}
-
 // New starts a model with empty memory.
 func New(cfg Config) *Oracle {
 	o := &Oracle{cfg: cfg, tpb: cfg.TokensPerBlock, guarded: map[*page]bool{}}

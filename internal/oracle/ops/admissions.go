@@ -124,10 +124,34 @@ func (r *run) commitTo(t *rapid.T, all []*sequence, goals []int) {
 	}
 }
 
-// commit commits a prompt whose prefill is manual, or generated tokens, a step
-// further, or wrongly.
+// commit commits one or two sequences in one request: prompts whose prefill is
+// manual, or generated tokens, a step further, or wrongly. A sequence may stand
+// there twice.
 func (r *run) commit(t *rapid.T) {
-	s := r.drawRunning(t, func(s *sequence) bool { return s.computed < s.length() })
+	var chosen []*sequence
+	var goals []int
+	var steps [2][]messages.CommitStep
+	for range rapid.SampledFrom([]int{1, 1, 2}).Draw(t, "sequences") {
+		s := r.drawRunning(t, func(s *sequence) bool { return s.computed < s.length() })
+		goal := r.drawGoal(t, s)
+		continues := rapid.Bool().Draw(t, "continues")
+		chosen, goals = append(chosen, s), append(goals, goal)
+		for side := range steps {
+			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goal, Continues: continues})
+		}
+	}
+	a, ea := r.a.Commit(r.ctx, steps[0])
+	b, eb := r.b.Commit(r.ctx, steps[1])
+	r.sameSteps(t, "commit", stepAnswers{a, ea}, stepAnswers{b, eb})
+	for i, s := range chosen {
+		if ea == nil && a[i].Err == nil {
+			s.computed = goals[i]
+		}
+	}
+}
+
+// drawGoal draws how far a sequence is committed.
+func (r *run) drawGoal(t *rapid.T, s *sequence) int {
 	goal := rapid.IntRange(max(0, s.computed-1), s.length()+1).Draw(t, "computed")
 	if s.prefilling() && mostly(t, "boundary") {
 		goal = s.target(r.config.TokensPerBlock)
@@ -135,11 +159,5 @@ func (r *run) commit(t *rapid.T) {
 			goal = min(goal, (s.computed/r.config.TokensPerBlock+1)*r.config.TokensPerBlock)
 		}
 	}
-	continues := rapid.Bool().Draw(t, "continues")
-	a, ea := r.a.Commit(r.ctx, []messages.CommitStep{{Sequence: s.id[0], Computed: goal, Continues: continues}})
-	b, eb := r.b.Commit(r.ctx, []messages.CommitStep{{Sequence: s.id[1], Computed: goal, Continues: continues}})
-	r.sameSteps(t, "commit", stepAnswers{a, ea}, stepAnswers{b, eb})
-	if ea == nil && a[0].Err == nil {
-		s.computed = goal
-	}
+	return goal
 }

@@ -232,6 +232,7 @@ func inPoolOrder(answer any) any {
 	slices.SortStableFunc(events, func(a, b any) int {
 		return strings.Compare(member(a, "pool"), member(b, "pool"))
 	})
+	prioritiesFirst(events)
 	out := []any{}
 	for _, e := range events {
 		switch n := len(out); {
@@ -248,6 +249,20 @@ func inPoolOrder(answer any) any {
 	}
 	object["events"] = out
 	return object
+}
+
+// prioritiesFirst moves changes of priority before changes of tier of other
+// blocks that stand directly before them in the same pool: a request may tell of
+// its blocks one by one, or first of all priorities.
+func prioritiesFirst(events []any) {
+	tier := func(e any) bool { _, is := e.(map[string]any)["tier"]; return is && member(e, "type") == "updated" }
+	priority := func(e any) bool { _, is := e.(map[string]any)["priority"]; return is && member(e, "type") == "updated" }
+	for i := range events {
+		for j := i; j > 0 && priority(events[j]) && tier(events[j-1]) && member(events[j], "pool") == member(events[j-1], "pool") &&
+			member(events[j], "hash") != member(events[j-1], "hash"); j-- {
+			events[j], events[j-1] = events[j-1], events[j]
+		}
+	}
 }
 
 // member is a text in an object; empty if there is none.
