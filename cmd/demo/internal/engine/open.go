@@ -22,13 +22,7 @@ type Options struct {
 	Cache windows.Config
 	// Pages are the page counts of each pool, by PoolID.
 	Pages []windows.Counts
-	// DeviceMemory is what a split of memory has to share out when Pages is nil.
-	DeviceMemory int64
-	// Seed picks the simulated device's schedule; 0 is the one without delays.
-	Seed  int64
 	Watch Watch
-	// Clock is the engine's time; nil is the device's.
-	Clock func() time.Duration
 	// Spawn starts the engine; nil starts the real one.
 	Spawn Spawn
 }
@@ -76,13 +70,17 @@ type Rig struct {
 	stop    func()
 }
 
+// link is the profile of the simulated device: that of the GPU whose arithmetic
+// package cost models.
+const link = "h100-pcie5"
+
 // Open starts an engine on a simulated device.
 func Open(o Options) (*Rig, error) {
 	pools, err := windows.Pools(o.Model, o.Cache)
 	if err != nil {
 		return nil, err
 	}
-	if o.Pages != nil && len(pools) != len(o.Pages) {
+	if len(pools) != len(o.Pages) {
 		panic(fmt.Sprintf("engine: page counts for %d pools, the model has %d", len(o.Pages), len(pools)))
 	}
 	poison := sim.PoisonOff
@@ -90,7 +88,7 @@ func Open(o Options) (*Rig, error) {
 		poison = sim.PoisonOn
 	}
 	device, err := sim.New(sim.Config{
-		MemoryBytes: max(o.DeviceMemory, deviceMemory(pools, o.Pages)), Poison: poison, Seed: o.Seed,
+		MemoryBytes: deviceMemory(pools, o.Pages), Profile: link, Poison: poison,
 	})
 	if err != nil {
 		return nil, err
@@ -109,10 +107,7 @@ func Open(o Options) (*Rig, error) {
 // start starts the engine on the rig's device.
 func (r *Rig) start(o Options) error {
 	watched := &creations{Device: r.Device, handles: map[string]gpu.Pool{}}
-	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: o.Clock}
-	if o.Clock == nil {
-		setup.Clock = r.Now
-	}
+	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now}
 	spawn := o.Spawn
 	if spawn == nil {
 		spawn = spawnActors
