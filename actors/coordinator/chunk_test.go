@@ -153,3 +153,20 @@ func without(table []messages.PageID) []bool {
 	}
 	return none
 }
+
+// A pin of host contents must not move to the sheltered page of a prefill that
+// computes the same block: its reserve would no longer do.
+func TestAPinInHostMemoryLeavesTheReserve(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{4}, pages: []windows.Counts{{Primary: 4, Secondary: 2}}})
+	_, l := w.admitAs(chunked(run(1, 16), 4))
+	w.store(run(1, 8))
+	w.admitAs(request(run(100, 8)))
+	w.commitTo(l, 4)
+	pin := &messages.PinPrefix{Prefix: messages.Prefix{Tokens: run(1, 8)}}
+	w.do(pin)
+	require.NoError(t, pin.Err)
+	w.commitTo(l, 8)
+	w.commitTo(l, 12)
+	w.commitTo(l, 16)
+	w.release(l)
+}

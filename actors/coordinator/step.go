@@ -168,6 +168,7 @@ func (c *Coordinator) commitPhase() {
 			to = min(to, s.prompt)
 		}
 		it.store = c.store(s, s.computed/c.TokensPerBlock*c.TokensPerBlock, to/c.TokensPerBlock*c.TokensPerBlock)
+		c.keepReserve(it, to)
 		if it.store >= 0 && it.offered != nil {
 			c.apply.Stores[it.store].Tables = it.offered
 		}
