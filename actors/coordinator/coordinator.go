@@ -178,7 +178,7 @@ func (c *Coordinator) begin() bool {
 func (c *Coordinator) open(q queued) {
 	c.round = q
 	c.stamp++
-	c.settled, c.recovering.again = false, false
+	c.settled, c.recovering.attempts = false, 0
 	// What the last round was about is no longer under way: a failure before
 	// this one has started must not undo it.
 	c.forgetRound()

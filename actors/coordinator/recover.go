@@ -14,6 +14,11 @@ type Failure struct {
 	Cause error
 }
 
+// maxAttempts is how often a request is served again after the actors that
+// served it failed: twice, so that two accidents in a row abort nothing, and a
+// request that breaks an actor each time is given up before the engine is.
+const maxAttempts = 2
+
 // recovering is the state of a recovery on its way through
 //
 //	quiesce the device → survey the tree → forget what cannot be trusted
@@ -33,8 +38,8 @@ type recovering struct {
 	owed    []messages.BlockMove // of an Apply that the tree did not get
 	lost    []writtenPage        // what the failed round may have written to
 	// unheard: a Move was on its way whose outcomes nobody heard.
-	unheard bool
-	again   bool // the round has been served again once already
+	unheard  bool
+	attempts int // how often the round under way has been served again
 }
 
 // Failed begins a recovery. What is under way is given up; answers that are
@@ -441,12 +446,12 @@ func (c *Coordinator) rebuilt() {
 		c.reply()
 	case c.rebalancing.followed:
 		c.resumeRebalance()
-	case r.again || cause.Actor == "coordinator" && cause.Dirty:
+	case r.attempts == maxAttempts || cause.Actor == "coordinator" && cause.Dirty:
 		q := c.round
 		c.round = queued{}
 		c.port.Abort(q.request, q.sender, cause.Cause)
 	default:
-		r.again = true
+		r.attempts++
 		c.stamp++
 		c.dispatch()
 	}
