@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"context"
+	"encoding/json"
+	"os"
 	"testing"
 	"time"
 	"unsafe"
@@ -72,7 +74,12 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestDevice runs on machines that have one.
+// TestDevice runs on machines that have one: the conformance suite, then the
+// link is measured and printed as JSON, into the file that KVACTOR_PROFILE names
+// if it is set. The profile in it is one for sim.Config.Measured.
+//
+//	CGO_ENABLED=0 go test -c -o cuda.test ./gpu/cuda
+//	KVACTOR_PROFILE=profile.json ./cuda.test -test.v -test.run TestDevice
 func TestDevice(t *testing.T) {
 	if _, err := Open(Options{}); err != nil {
 		require.ErrorIs(t, err, gpu.ErrNoDriver)
@@ -83,6 +90,22 @@ func TestDevice(t *testing.T) {
 		require.NoError(t, err)
 		return d
 	})
+	t.Run("profile", measureDevice)
+}
+
+func measureDevice(t *testing.T) {
+	d, err := Open(Options{})
+	require.NoError(t, err)
+	began := time.Now()
+	found, err := devicetest.Measure(d, devicetest.Measurement{Clock: func() time.Duration { return time.Since(began) }, Budget: 1 << 30})
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	text, err := json.MarshalIndent(found, "", "  ")
+	require.NoError(t, err)
+	t.Logf("%s", text)
+	if path := os.Getenv("KVACTOR_PROFILE"); path != "" {
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+	}
 }
 
 // The sizes and offsets of the driver's structures.
