@@ -21,12 +21,14 @@ type conversationFlags struct {
 	conversations, hosts int
 	pages, hostPages     int // of each pool
 	seed                 uint64
+	device               string
 }
 
 func (f *conversationFlags) flags(c *cobra.Command) {
 	flags := c.Flags()
 	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "conversations to play")
 	flags.IntVar(&f.hosts, "hosts", 4, "hosts that share the engine, a goroutine each")
+	flags.StringVar(&f.device, "device", simulated, "`device` of the engine: sim, or cuda")
 	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
 	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
@@ -70,6 +72,9 @@ type play struct {
 func converse(c *cobra.Command, f *conversationFlags) error {
 	if err := f.check(); err != nil {
 		return statusError{err, statusUsage}
+	}
+	if err := openDevice(f.device); err != nil {
+		return err
 	}
 	p, err := openPlay(f)
 	if err != nil {

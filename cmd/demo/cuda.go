@@ -1,0 +1,8 @@
+//go:build cuda
+
+package main
+
+import _ "github.com/kvactor/kvactor/gpu/cuda" // registers itself
+
+// linked tells whether NVIDIA devices are linked in.
+const linked = true

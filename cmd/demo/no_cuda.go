@@ -1,0 +1,7 @@
+//go:build !cuda
+
+package main
+
+// linked tells whether NVIDIA devices are linked in: they bring the dynamic
+// loader with them, so only who asks for them gets them.
+const linked = false
