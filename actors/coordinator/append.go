@@ -379,6 +379,7 @@ func (c *Coordinator) stepsMoved() {
 	c.moved()
 	c.takeReady()
 	if c.undoFailedCopies() {
+		c.owed = c.apply.Moves // the tree hears of them after this
 		c.after = (*Coordinator).commitPhase
 		c.sendEffects()
 		return

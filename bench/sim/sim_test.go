@@ -44,6 +44,12 @@ func TestSimOnceFailed(t *testing.T) {
 	}
 }
 
+// TestSimBreaksOffTakingBackACopy plays an offloader that fails while a failed
+// copy on write is taken back: where its victims went was told to nobody.
+func TestSimBreaksOffTakingBackACopy(t *testing.T) {
+	play(t, plan{seed: 30094, steps: 8000})
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23} {
