@@ -25,7 +25,9 @@ type rebalancing struct {
 	followed bool
 	broken   [][]messages.PageID // by pool: moved pages whose copy failed
 	cached   [][]messages.PageID // of these, those that cached a block
-	losing   []*sequence         // hold such pages
+	// forgotten are the blocks that those cached: they may have clean copies.
+	forgotten [][]messages.BlockID
+	losing    []*sequence // hold broken pages
 }
 
 // rebalance moves device memory between pools.
@@ -171,6 +173,7 @@ func (c *Coordinator) resizeMoved() {
 	b := &c.rebalancing
 	b.device = &messages.ResizeDevice{Epoch: c.epoch, Pages: b.pages, Waits: slices.Clone(c.move.Ready[0].Tickets)}
 	b.broken, b.cached = make([][]messages.PageID, len(c.Pools)), make([][]messages.PageID, len(c.Pools))
+	b.forgotten = make([][]messages.BlockID, len(c.Pools))
 	broken := false
 	for p := range b.resize {
 		renumber := map[messages.PageID]messages.PageID{}
@@ -182,6 +185,7 @@ func (c *Coordinator) resizeMoved() {
 				b.broken[p] = append(b.broken[p], m.New)
 				if m.Block != messages.NoBlock {
 					b.cached[p] = append(b.cached[p], m.New)
+					b.forgotten[p] = append(b.forgotten[p], m.Block)
 					c.pins.forget(p, []messages.BlockID{m.Block})
 				}
 			}
@@ -223,6 +227,7 @@ func (c *Coordinator) dropBroken() {
 	for p, pages := range b.cached {
 		if len(pages) > 0 {
 			c.add(p, messages.PoolOp{Kind: messages.DetachPages, Pages: pages})
+			c.hostEffect(&messages.Effect{Kind: messages.HostForget, Pool: messages.PoolID(p), Blocks: b.forgotten[p]}) // clean copies
 		}
 	}
 	for _, s := range b.losing {

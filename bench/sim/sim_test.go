@@ -50,6 +50,12 @@ func TestSimBreaksOffTakingBackACopy(t *testing.T) {
 	play(t, plan{seed: 30094, steps: 8000})
 }
 
+// TestSimForgetsCleanCopies plays a rebalance that cannot move a cached block:
+// its clean copy in host memory must not outlive it.
+func TestSimForgetsCleanCopies(t *testing.T) {
+	play(t, plan{seed: 50071, steps: 7000})
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23} {
