@@ -132,7 +132,7 @@ func (c *Coordinator) settleBeams(it *step, p int) bool {
 	s, pages := it.sequence, &it.pools[p]
 	old := s.pools[p].tables
 	for _, table := range old { // some of them are let go
-		c.markRead(s, p, table[it.first:])
+		c.markRead(s, p, table[it.followed():])
 	}
 	tables := make([][]messages.PageID, len(old))
 	for i, b := range it.request.Beams {

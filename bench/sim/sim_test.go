@@ -56,6 +56,12 @@ func TestSimForgetsCleanCopies(t *testing.T) {
 	play(t, plan{seed: 50071, steps: 7000})
 }
 
+// TestSimMarksLostBeams plays beams that nobody follows: the kernel before the
+// step reads all their pages, not only the last.
+func TestSimMarksLostBeams(t *testing.T) {
+	play(t, plan{seed: 51122, steps: 2000})
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23} {
