@@ -165,13 +165,19 @@ func (c *Coordinator) begin() bool {
 	}
 	c.stats.Rounds++
 	c.open(q)
-	if c.now >= c.nextExpiry {
-		c.resetApply()
-		c.sendApply((*Coordinator).dispatch)
-		return true
-	}
-	c.dispatch()
+	c.start()
 	return true
+}
+
+// start lets retention end whose time has come, before the pools choose what
+// goes; then it starts the request.
+func (c *Coordinator) start() {
+	if c.now < c.nextExpiry {
+		c.dispatch()
+		return
+	}
+	c.resetApply()
+	c.sendApply((*Coordinator).dispatch)
 }
 
 // open makes a request the one that is served.

@@ -323,7 +323,7 @@ func (c *Coordinator) surveyed() {
 		r.survey.Blocks = kept
 		if c.applyNeeded() {
 			c.pending++
-			c.next = (*Coordinator).rebuild
+			c.next = (*Coordinator).askSurvey // once more: an Apply ends retention, too
 			c.port.Tree(&c.apply)
 			return
 		}
@@ -437,6 +437,7 @@ func (c *Coordinator) rebuilt() {
 		})
 	}
 	copy(c.host, r.host.Counts)
+	c.nextExpiry = 0 // the tree's last answer may have been lost
 	cause := r.failures[len(r.failures)-1]
 	r.failures, r.running, r.survey, r.quiesce = nil, false, nil, nil
 	r.lost, r.unheard = r.lost[:0], false
@@ -453,7 +454,7 @@ func (c *Coordinator) rebuilt() {
 	default:
 		r.attempts++
 		c.stamp++
-		c.dispatch()
+		c.start()
 	}
 }
 

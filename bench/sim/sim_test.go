@@ -62,6 +62,12 @@ func TestSimMarksLostBeams(t *testing.T) {
 	play(t, plan{seed: 51122, steps: 2000})
 }
 
+// TestSimExpiresBeforeARoundIsServedAgain plays a tree that fails as retention
+// ends: it must end before the pools choose their victims, also the second time.
+func TestSimExpiresBeforeARoundIsServedAgain(t *testing.T) {
+	play(t, plan{seed: 51238, steps: 12_000})
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23} {
