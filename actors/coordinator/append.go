@@ -205,7 +205,7 @@ func (c *Coordinator) findRewrites(it *step, p int) {
 	table := s.pools[p].tables[0]
 	for b := it.first; b < min(s.sealed, len(table)); b++ {
 		if share, known := c.stepping.shares[p][table[b]]; known && shared(share) {
-			pages.copies = append(pages.copies, rewrite{block: b, from: table[b]})
+			pages.copies = append(pages.copies, rewrite{block: b, from: table[b], to: messages.NoPage})
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (c *Coordinator) findBeamRewrites(it *step, p int, shares map[messages.Page
 			page := table[block]
 			share := shares[page]
 			if shared(share) {
-				pages.copies = append(pages.copies, rewrite{beam: i, block: block, from: page})
+				pages.copies = append(pages.copies, rewrite{beam: i, block: block, from: page, to: messages.NoPage})
 				share.References--
 				shares[page] = share
 			}

@@ -149,8 +149,9 @@ func (c *Coordinator) undoAppend() {
 		if it.refused || !it.extended {
 			continue
 		}
-		if s.width() > 1 {
-			// Beams have followed their parents; the old tables are gone.
+		if s.width() > 1 || c.copiedOver(it) {
+			// Beams have followed their parents, the old tables are gone; or an old
+			// page may hold another step's bytes.
 			s.lost = true
 			continue
 		}
@@ -165,6 +166,21 @@ func (c *Coordinator) undoAppend() {
 		s.sealed = max(s.sealed, len(s.pools[0].tables[0]))
 	}
 	c.stepping.items = c.stepping.items[:0] // another failure must not undo it again
+}
+
+// copiedOver tells whether a page that a step copied and let go is one that
+// another step's copy on write was to be written to.
+func (c *Coordinator) copiedOver(it *step) bool {
+	for p := range it.pools {
+		for _, w := range it.pools[p].copies {
+			for i := range c.stepping.items {
+				if slices.ContainsFunc(c.stepping.items[i].pools[p].copies, func(other rewrite) bool { return other.to == w.from }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // forgetRound empties the batches of the round before.

@@ -42,7 +42,7 @@ type stepPages struct {
 // rewrite is a page that is copied because others hold it too.
 type rewrite struct {
 	beam, block int
-	from, to    messages.PageID
+	from, to    messages.PageID // to: NoPage until the pages are taken
 }
 
 func (st *stepping) init(pools int) {

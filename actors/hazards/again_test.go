@@ -1,0 +1,44 @@
+package hazards
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Two steps of one batch copy a page on write, the second onto the page that the
+// first let go. If the tree fails then, the first has nothing to go back to: it is
+// lost, and must not be served again on another's bytes.
+func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
+	w := newWorld(t, setup{pages: windows.Counts{Primary: 5}})
+	var running []*sequence
+	for i := range 2 {
+		q, _, err := w.start(text(1+i, 6))
+		require.NoError(t, err)
+		child, err := w.fork(q)
+		require.NoError(t, err)
+		require.NoError(t, w.release(child)) // its last block, of two tokens, is stored on a page that q holds
+		running = append(running, q)
+	}
+	w.right(running...)
+	require.NoError(t, w.Inject("tree"))
+	results, err := w.Append(context.Background(), []messages.AppendStep{
+		{Sequence: running[0].id, Tokens: []messages.Token{7}}, {Sequence: running[1].id, Tokens: []messages.Token{8}},
+	})
+	require.NoError(t, err)
+	stats, err := w.Stats(context.Background())
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, stats.Restarts)
+	require.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
+	require.NoError(t, results[1].Err)
+	w.right(running[1])
+	require.Error(t, w.release(running[0]))
+	require.NoError(t, w.release(running[1]))
+	w.right()
+	w.close()
+}
