@@ -71,3 +71,21 @@ type PageSizes struct{ Src, Dst int64 }
 func (s Slot) String() string {
 	return fmt.Sprintf("pool %d %s page %d", s.Pool, s.Tier, s.Page)
 }
+
+// Check refuses a copy that no device can do: one from host to host, one
+// without bytes, one that leaves its pages, about which the device is asked.
+func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
+	if _, ok := c.Direction(); !ok {
+		return fmt.Errorf("from %s to %s: devices do not copy from host to host", c.Src, c.Dst)
+	}
+	if c.Bytes <= 0 {
+		return fmt.Errorf("from %s to %s: %d bytes", c.Src, c.Dst, c.Bytes)
+	}
+	if err := within(c.Src, c.SrcOffset, c.Bytes); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if err := within(c.Dst, c.DstOffset, c.Bytes); err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	return nil
+}

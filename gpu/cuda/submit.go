@@ -61,27 +61,11 @@ func (d *Device) checkBatch(b *gpu.Batch) error {
 		}
 	}
 	for i := range b.Copies {
-		if err := d.checkCopy(&b.Copies[i]); err != nil {
+		if err := b.Copies[i].Check(d.checkRange); err != nil {
 			return fmt.Errorf("copy %d: %w", i, err)
 		}
 	}
 	return d.overlaps.Find(b.Copies)
-}
-
-func (d *Device) checkCopy(c *gpu.Copy) error {
-	if _, ok := c.Direction(); !ok {
-		return fmt.Errorf("from %s to %s: devices do not copy from host to host", c.Src, c.Dst)
-	}
-	if c.Bytes <= 0 {
-		return fmt.Errorf("from %s to %s: %d bytes", c.Src, c.Dst, c.Bytes)
-	}
-	if err := d.checkRange(c.Src, c.SrcOffset, c.Bytes); err != nil {
-		return fmt.Errorf("source: %w", err)
-	}
-	if err := d.checkRange(c.Dst, c.DstOffset, c.Bytes); err != nil {
-		return fmt.Errorf("destination: %w", err)
-	}
-	return nil
 }
 
 func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {

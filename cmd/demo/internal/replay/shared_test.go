@@ -44,6 +44,7 @@ func TestAtomicMatchesTheBaselines(t *testing.T) {
 	}
 	for name, list := range capacities {
 		if testing.Short() && name != "agent_runs_lmcache" || os.Getenv(long) == "" && slow[name] {
+			t.Run(name, func(t *testing.T) { t.Skipf("left out in short runs, and slow traces unless %s is set", long) })
 			continue
 		}
 		baseline := baselines.Traces[name]
