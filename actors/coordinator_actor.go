@@ -51,8 +51,8 @@ func (a *coordinatorActor) keep(ctx actor.Context) {
 	case *call:
 		a.core.Queue(m.request, m)
 	default:
-		if hostRequest(m) {
-			a.core.Queue(m, ctx.Sender())
+		if request := fromActor(ctx); request != nil {
+			a.core.Queue(request, ctx.Sender())
 		}
 	}
 }
@@ -80,8 +80,8 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 			a.core.Answered()
 		}
 	default:
-		if hostRequest(m) {
-			a.core.Submit(m, ctx.Sender())
+		if request := fromActor(ctx); request != nil {
+			a.core.Submit(request, ctx.Sender())
 		}
 	}
 }

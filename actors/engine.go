@@ -220,8 +220,8 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if request == nil {
-		return messages.Refuse(messages.BadRequest, "nil is no request")
+	if err := empty(request); err != nil {
+		return err
 	}
 	if err := e.gate.enter(ctx); err != nil {
 		return err
@@ -240,8 +240,8 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 // on whatever goroutine the engine is on and must not block. Over the bound of
 // calls in flight Submit refuses with ErrBusy.
 func (e *Engine) Submit(request any, done func(error)) error {
-	if request == nil {
-		return messages.Refuse(messages.BadRequest, "nil is no request")
+	if err := empty(request); err != nil {
+		return err
 	}
 	if err := e.gate.try(); err != nil {
 		return err

@@ -41,8 +41,8 @@ func (a *joinActor) Receive(ctx actor.Context) {
 	case *actor.Stopping:
 		a.core.Stop(a.port.engine.failure(mailbox.ErrStopped))
 	default:
-		if hostRequest(m) {
-			a.submit(m, ctx.Sender())
+		if request := fromActor(ctx); request != nil {
+			a.submit(request, ctx.Sender())
 		}
 	}
 }
@@ -113,17 +113,4 @@ func (p *joinPort) Abort(request, sender any, cause error) {
 			p.engine.system.Root.Send(to, &messages.Aborted{Request: request, Err: cause})
 		}
 	}
-}
-
-// hostRequest tells the requests that hosts may send, facade and actors alike,
-// from all else that comes to a mailbox.
-func hostRequest(message any) bool {
-	switch message.(type) {
-	case *messages.Admit, *messages.Rehearse, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
-		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
-		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents,
-		*messages.ReadSnapshot, *messages.ReadContents, *messages.Check, *messages.WriteScales, *messages.ReadScales:
-		return true
-	}
-	return false
 }

@@ -1,10 +1,13 @@
 package survival_test
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -213,12 +216,63 @@ func TestWhatIsNoRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := newVictim(t)
 			before := v.look()
-			var refusal *messages.Refusal
-			require.ErrorAs(t, v.Do(ctx, request), &refusal)
-			after := v.look()
-			after.Stats.Restarts = before.Stats.Restarts
-			require.Equal(t, before, after)
+			require.ErrorIs(t, v.Do(ctx, request), messages.ErrBadRequest)
+			require.Equal(t, before, v.look())
 			v.end()
 		})
+	}
+}
+
+// Pointers of all requests that point at nothing. A host that is an actor gets
+// them back as refused, and what is no request at all as well.
+func TestARequestThatPointsAtNothing(t *testing.T) {
+	requests := []any{
+		(*messages.Admit)(nil), (*messages.Rehearse)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
+		(*messages.Rewind)(nil), (*messages.Fork)(nil), (*messages.ReadTables)(nil), (*messages.Lookup)(nil), (*messages.PinPrefix)(nil),
+		(*messages.UnpinPrefix)(nil), (*messages.Prefetch)(nil), (*messages.Invalidate)(nil), (*messages.Reset)(nil), (*messages.Rebalance)(nil),
+		(*messages.ReadStats)(nil), (*messages.ReadEvents)(nil), (*messages.ReadSnapshot)(nil), (*messages.ReadContents)(nil),
+		(*messages.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*messages.Close)(nil), messages.Admit{}, 42,
+	}
+	for name, s := range map[string]setup{"one engine": {}, "two joined": {encodes: true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, s)
+			for _, request := range requests {
+				require.ErrorIs(t, r.Do(ctx, request), messages.ErrBadRequest, "%T", request)
+				done := make(chan error, 1)
+				if err := r.Submit(request, func(err error) { done <- err }); err != nil {
+					done <- err
+				}
+				require.ErrorIs(t, <-done, messages.ErrBadRequest, "%T", request)
+				require.ErrorIs(t, r.asActor(request), messages.ErrBadRequest, "%T", request)
+			}
+			stats, err := r.Stats(ctx)
+			require.NoError(t, err)
+			require.Zero(t, stats.Restarts)
+			r.close()
+		})
+	}
+}
+
+// asActor sends a request as an actor does, and gives what it was aborted for.
+func (r *rig) asActor(request any) error {
+	r.t.Helper()
+	answers := make(chan any, 1)
+	host := r.system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+		switch m := c.Message().(type) {
+		case *actor.Started:
+			c.Request(r.PID(), request)
+		case *actor.Stopping, *actor.Stopped:
+		default:
+			answers <- m
+		}
+	}))
+	defer func() { require.NoError(r.t, r.system.Root.StopFuture(host).Wait()) }()
+	select {
+	case answer := <-answers:
+		aborted, ok := answer.(*messages.Aborted)
+		require.True(r.t, ok, "%T was answered by %T", request, answer)
+		return aborted.Err
+	case <-time.After(10 * time.Second):
+		return errors.New("no answer")
 	}
 }

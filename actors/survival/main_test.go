@@ -33,6 +33,7 @@ type setup struct {
 	pages   []windows.Counts
 	change  func(*windows.Config)
 	clock   func() time.Duration
+	encodes bool // an encoder–decoder model, with eight pages for the cross pool
 }
 
 // rig is an engine on a simulated device.
@@ -68,7 +69,13 @@ func (s *setup) config(t testing.TB) actors.Config {
 	if s.pages == nil {
 		s.pages = []windows.Counts{{Primary: 8}}
 	}
-	return actors.Config{Model: modelOf(len(s.windows)), Cache: cache, Pages: s.pages, Device: device}
+	model := modelOf(len(s.windows))
+	if s.encodes {
+		model.CrossLayers, model.CrossKVHeads, model.EncoderMaxLen = 1, 1, 8*tpb
+		cache.CrossKVCacheFraction = 0.5
+		s.pages = append(s.pages, windows.Counts{Primary: 8})
+	}
+	return actors.Config{Model: model, Cache: cache, Pages: s.pages, Device: device}
 }
 
 // newRig starts an engine; close ends it.

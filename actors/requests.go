@@ -1,0 +1,52 @@
+package actors
+
+import (
+	"reflect"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// hostRequest tells the requests that hosts may send, facade and actors alike,
+// from all else that comes to a mailbox.
+func hostRequest(message any) bool {
+	switch message.(type) {
+	case *messages.Admit, *messages.Rehearse, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
+		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
+		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents,
+		*messages.ReadSnapshot, *messages.ReadContents, *messages.Check, *messages.WriteScales, *messages.ReadScales:
+		return true
+	}
+	return false
+}
+
+// empty is the refusal of a request that points at nothing, else nil.
+func empty(request any) error {
+	if v := reflect.ValueOf(request); request == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return messages.Refuse(messages.BadRequest, "a nil %T is no request", request)
+	}
+	return nil
+}
+
+// fromActor gives the request that a host's actor has sent; nil for messages of
+// the library, which nobody waits for. What is no request is sent back.
+func fromActor(ctx actor.Context) any {
+	m := ctx.Message()
+	var refusal error
+	switch _, own := m.(actor.SystemMessage); {
+	case own || ctx.Sender() == nil && !hostRequest(m):
+		return nil
+	case !hostRequest(m):
+		refusal = messages.Refuse(messages.BadRequest, "%T is no request", m)
+	default:
+		refusal = empty(m)
+	}
+	if refusal == nil {
+		return m
+	}
+	if sender := ctx.Sender(); sender != nil {
+		ctx.Send(sender, &messages.Aborted{Request: m, Err: refusal})
+	}
+	return nil
+}
