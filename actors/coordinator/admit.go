@@ -14,14 +14,16 @@ import (
 type admitting struct {
 	purpose  purpose
 	items    []admission
-	judging  int                 // the item to be judged next
-	resume   func(*Coordinator)  // the stage after an item was matched again
-	promised []int               // by pool: pages for admissions judged before
-	granted  []int               // by pool: of these, pages for partial copies
-	seized   []int               // by pool: source pages to be taken over, unreferenced so far
-	sources  [][]messages.PageID // by pool: unreferenced sources of partial reuse, each once
-	again    bool                // those whose transfers failed are admitted once more
-	served   []*sequence         // of this request, while those are
+	judging  int                        // the item to be judged next
+	resume   func(*Coordinator)         // the stage after an item was matched again
+	promised []int                      // by pool: pages for admissions judged before
+	granted  []int                      // by pool: of these, pages for partial copies
+	seized   []int                      // by pool: source pages to be taken over, unreferenced so far
+	sources  []sourcePages              // by pool: of items that reuse a part of them
+	wishes   wishes                     // for the sources
+	bringers []map[messages.BlockID]int // by pool: which item brings a block from host memory
+	again    bool                       // those whose transfers failed are admitted once more
+	served   []*sequence                // of this request, while those are
 }
 
 // purpose is what a batch is for.
@@ -64,7 +66,10 @@ var noPlan = plan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
 
 func (a *admitting) init(pools int) {
 	a.promised, a.granted, a.seized = make([]int, pools), make([]int, pools), make([]int, pools)
-	a.sources = make([][]messages.PageID, pools)
+	a.sources, a.bringers = make([]sourcePages, pools), make([]map[messages.BlockID]int, pools)
+	for p := range a.bringers {
+		a.bringers[p] = map[messages.BlockID]int{}
+	}
 }
 
 // admit starts a batch of admissions.
@@ -113,7 +118,10 @@ func (c *Coordinator) clearPromises() {
 	clear(a.granted)
 	clear(a.seized)
 	for p := range a.sources {
-		a.sources[p] = a.sources[p][:0]
+		a.sources[p].clear()
+		if len(a.bringers[p]) > 0 {
+			clear(a.bringers[p])
+		}
 	}
 }
 
@@ -271,6 +279,7 @@ func (c *Coordinator) inspect(i int) {
 // any admission is judged.
 func (c *Coordinator) claimed() {
 	c.pooled()
+	c.admitting.wishes.count(c.admitting.items, c.match.Items, !c.CopyOnPartial)
 	for i := range c.admitting.items {
 		c.decideHow(i)
 	}

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -46,9 +44,9 @@ func (c *Coordinator) claimShared(it *admission) {
 			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: shared})
 		case it.refused == errTransfer:
 			table := it.sequence.pools[p].tables[0]
-			for b, page := range table {
-				if slices.Contains(shared, page) {
-					table[b] = messages.NoPage
+			for b, page := range table { // they are in the order of the table
+				if len(shared) > 0 && page == shared[0] {
+					table[b], shared = messages.NoPage, shared[1:]
 				}
 			}
 		}

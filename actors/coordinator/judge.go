@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -17,50 +15,14 @@ func (c *Coordinator) decideHow(i int) {
 	unused := c.unreferenced(i)
 	alone := unused && !source.Behind
 	switch {
-	case c.CopyOnPartial && alone && source.Stored < c.TokensPerBlock && source.Tokens == source.Stored && !c.wanted(i, inPart):
+	case c.CopyOnPartial && alone && source.Stored < c.TokensPerBlock && source.Tokens == source.Stored && c.admitting.wishes.of(source.Block).n < 2:
 		it.how = messages.HowTakeover
 	case c.CopyOnPartial:
 		it.how = messages.HowCopy
-	case alone && !c.wanted(i, inPartBefore) && !c.wanted(i, whole):
+	case alone && c.admitting.wishes.of(source.Block).onlyFor(i):
 		it.how = messages.HowTakeover
 	}
 	c.noteSource(i, unused)
-}
-
-// want is a way in which another item of the batch can want a source.
-type want uint8
-
-const (
-	inPart       want = iota // any item, in part
-	inPartBefore             // an earlier item, in part
-	whole                    // any item, whole
-)
-
-// wanted tells whether another item of the batch wants the source of item i.
-func (c *Coordinator) wanted(i int, w want) bool {
-	block := c.match.Items[i].Source.Block
-	depth := c.match.Items[i].Blocks
-	for j := range c.match.Items {
-		m := &c.match.Items[j]
-		if j == i || c.admitting.items[j].refused != nil {
-			continue
-		}
-		switch w {
-		case inPartBefore:
-			if j < i && m.Source.Block == block {
-				return true
-			}
-		case inPart:
-			if m.Source.Block == block {
-				return true
-			}
-		case whole:
-			if m.Blocks > depth && m.IDs[depth] == block {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // unreferenced tells whether no sequence and no pin holds the source anywhere.
@@ -94,8 +56,9 @@ func (c *Coordinator) noteSource(i int, unused bool) {
 		if it.how == messages.HowTakeover && unused && !c.sheltered(it.sequence, p) {
 			a.seized[p]++
 		}
-		if it.how != messages.HowNone && cached && !slices.Contains(a.sources[p], page) {
-			a.sources[p] = append(a.sources[p], page)
+		if it.how != messages.HowNone {
+			a.sources[p].add(page)
+			a.sources[p].saw(page, cached)
 		}
 	}
 }
@@ -133,7 +96,7 @@ func (c *Coordinator) judge() {
 			}
 			return
 		}
-		c.promise(it)
+		c.promise(a.judging)
 		a.judging++
 	}
 	if a.purpose == toRehearse {
@@ -165,7 +128,7 @@ func (c *Coordinator) sourceFails(i int) bool {
 // a source nor promised to an earlier copy.
 func (c *Coordinator) copyRoom(p int) int {
 	a, counts := &c.admitting, &c.pages[p]
-	return counts.Free + counts.Cached - len(a.sources[p]) - a.granted[p]
+	return counts.Free + counts.Cached - a.sources[p].cached() - a.granted[p]
 }
 
 // rematch gives the claims of the item under judgement back and matches it
@@ -175,7 +138,9 @@ func (c *Coordinator) rematch(resume func(*Coordinator)) {
 	c.admitting.resume = resume
 	it := &c.admitting.items[c.admitting.judging]
 	c.resetWork()
+	c.letSource(it)
 	c.unclaim(it)
+	c.lookAtSources(it)
 	c.sendPools((*Coordinator).rematchAsk)
 }
 
@@ -192,6 +157,7 @@ func (c *Coordinator) unclaim(it *admission) {
 // their answers behind it.
 func (c *Coordinator) rematchAsk() {
 	c.pooled()
+	c.recountSources()
 	i := c.admitting.judging
 	m := &c.match
 	m.Items[i].Partial = false
@@ -213,7 +179,7 @@ func (c *Coordinator) rematched() {
 	c.resetWork()
 	c.claim(i)
 	c.admitting.items[i].how = messages.HowNone
-	c.inspectSources()
+	c.lookAtSources(&c.admitting.items[i])
 	c.sendPools((*Coordinator).reclaimed)
 }
 
@@ -224,17 +190,27 @@ func (c *Coordinator) reclaimed() {
 	c.admitting.resume(c)
 }
 
-// inspectSources asks once more who holds the sources: one that was claimed
-// whole by an item is cached again when that item is refused.
-func (c *Coordinator) inspectSources() {
-	for i := range c.admitting.items {
-		it := &c.admitting.items[i]
-		if it.refused != nil || it.how == messages.HowNone {
+// letSource takes an item from those that reuse a part of their source.
+func (c *Coordinator) letSource(it *admission) {
+	for p := range c.Pools {
+		if it.how != messages.HowNone && it.plans[p].inspect >= 0 {
+			c.admitting.sources[p].drop(it.plans[p].source[0])
+		}
+	}
+}
+
+// lookAtSources asks once more who holds the sources among the whole blocks of
+// an item: those that it has claimed or given back just now.
+func (c *Coordinator) lookAtSources(it *admission) {
+	for p := range c.Pools {
+		sources := &c.admitting.sources[p]
+		if it.plans[p].claimed == 0 || sources.none() {
 			continue
 		}
-		for p := range c.Pools {
-			if it.plans[p].inspect >= 0 {
-				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: it.plans[p].source[:]})
+		table := it.sequence.pools[p].tables[0]
+		for b, page := range table {
+			if sources.has(page) {
+				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[b : b+1]})
 			}
 		}
 	}
@@ -243,17 +219,13 @@ func (c *Coordinator) inspectSources() {
 // recountSources takes over what the pools said of the sources.
 func (c *Coordinator) recountSources() {
 	for p := range c.work {
-		sources := c.admitting.sources[p][:0]
 		for k := range c.work[p].Ops {
 			op := &c.work[p].Ops[k]
-			if op.Kind != messages.Inspect || op.Shares[0].References > 0 || op.Shares[0].Pins > 0 {
-				continue
-			}
-			if !slices.Contains(sources, op.Pages[0]) {
-				sources = append(sources, op.Pages[0])
+			if op.Kind == messages.Inspect {
+				share := op.Shares[0]
+				c.admitting.sources[p].saw(op.Pages[0], share.References == 0 && share.Pins == 0)
 			}
 		}
-		c.admitting.sources[p] = sources
 	}
 }
 
@@ -299,15 +271,25 @@ func (c *Coordinator) ownOnboards(i, p int) int {
 
 // bringer is the earlier item that brings block b of item i from host memory.
 func (c *Coordinator) bringer(i, p, b int) *admission {
-	block := c.match.Items[i].IDs[b]
-	for j := range c.admitting.items[:i] {
-		m := &c.match.Items[j]
-		if c.admitting.items[j].refused != nil || b >= m.Blocks || m.IDs[b] != block || m.Pages[p][b] == messages.Nowhere {
+	j, ok := c.admitting.bringers[p][c.match.Items[i].IDs[b]]
+	if !ok || j >= i {
+		return nil
+	}
+	return &c.admitting.items[j]
+}
+
+// brings notes what an admitted item brings from host memory, if no earlier one
+// does.
+func (c *Coordinator) brings(i, p int) {
+	a, m := &c.admitting, &c.match.Items[i]
+	for b, at := range m.Pages[p][:m.Blocks] {
+		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
 			continue
 		}
-		return &c.admitting.items[j]
+		if _, earlier := a.bringers[p][m.IDs[b]]; !earlier {
+			a.bringers[p][m.IDs[b]] = i
+		}
 	}
-	return nil
 }
 
 // chunkEnd is how far a commit may reach when n tokens are computed.
@@ -367,8 +349,12 @@ func (c *Coordinator) lacking(it *admission) (refusal *messages.Refusal, pool in
 }
 
 // promise keeps the pages of an admitted item from those judged later.
-func (c *Coordinator) promise(it *admission) {
+func (c *Coordinator) promise(i int) {
+	it := &c.admitting.items[i]
 	for p := range c.Pools {
+		if pl := &it.plans[p]; pl.full > pl.claimed {
+			c.brings(i, p)
+		}
 		c.admitting.promised[p] += c.need(it, p)
 		if it.how == messages.HowCopy {
 			c.admitting.granted[p]++
@@ -392,8 +378,9 @@ func (c *Coordinator) refuse(it *admission, refusal *messages.Refusal) {
 	c.admitting.judging++
 	c.admitting.resume = (*Coordinator).judge
 	c.resetWork()
+	c.letSource(it)
 	c.unclaim(it)
-	c.inspectSources()
+	c.lookAtSources(it)
 	c.sendPools((*Coordinator).reclaimed)
 }
 

@@ -231,6 +231,13 @@ func (c *Coordinator) admitMoved() {
 // is left when it is matched again.
 func (c *Coordinator) applyTransfers(p int) {
 	q, count := &c.move.Pools[p], &c.stats.Pools[p].PoolCounters
+	var failed map[messages.PageID]bool
+	fail := func(page messages.PageID) {
+		if failed == nil {
+			failed = map[messages.PageID]bool{}
+		}
+		failed[page] = true
+	}
 	id := messages.PoolID(p)
 	for k := range q.Onboards {
 		o := &q.Onboards[k]
@@ -240,7 +247,7 @@ func (c *Coordinator) applyTransfers(p int) {
 			count.Dropped++
 			c.lostHost = append(c.lostHost, messages.Effect{Kind: messages.HostForget, Pool: id, Blocks: []messages.BlockID{o.Block}})
 			c.pins.forget(p, c.lostHost[len(c.lostHost)-1].Blocks)
-			c.markAgain(p, o.To)
+			fail(o.To)
 		} else {
 			count.Onboarded++
 			count.BytesOnboarded += c.Pools[p].PageBytes()
@@ -251,16 +258,19 @@ func (c *Coordinator) applyTransfers(p int) {
 	}
 	for k := range q.Copies {
 		if q.Copies[k].Failed {
-			c.markAgain(p, q.Copies[k].To)
+			fail(q.Copies[k].To)
 		}
+	}
+	if failed != nil {
+		c.markAgain(p, failed)
 	}
 }
 
-// markAgain notes the item whose table holds the page.
-func (c *Coordinator) markAgain(p int, page messages.PageID) {
+// markAgain notes the items whose tables hold a page that has not been written.
+func (c *Coordinator) markAgain(p int, failed map[messages.PageID]bool) {
 	for i := range c.admitting.items {
 		it := &c.admitting.items[i]
-		if it.refused == nil && slices.Contains(it.sequence.pools[p].tables[0], page) {
+		if it.refused == nil && slices.ContainsFunc(it.sequence.pools[p].tables[0], func(page messages.PageID) bool { return failed[page] }) {
 			it.refused = errTransfer
 		}
 	}
