@@ -49,7 +49,8 @@ type Source struct {
 }
 
 // Cursor remembers where in the tree a sequence's last stored block was seen,
-// so that the next store need not start at the root. The zero Cursor is the root.
+// so that the next store need not start at the root: the sequence's tokens lead
+// to the block, or end above it. The zero Cursor is the root.
 type Cursor struct {
 	Block BlockID
 	Life  uint32 // of the id; 0 marks the zero Cursor
@@ -106,7 +107,7 @@ type StoreItem struct {
 	// Anew: blocks from this index on that are stored already get the
 	// retention anew; those before it had it from this request before.
 	Anew   int
-	Cursor Cursor // in: of the block before From; out: of the last whole block
+	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 }
 
 // EffectKind says what a pool or the offloader must do.

@@ -11,8 +11,13 @@ import (
 func (t *Tree) Apply(a *messages.Apply) {
 	t.log.begin(a.Effects)
 	t.expire(a.Now)
-	for _, m := range a.Moves {
-		t.relocate(m)
+	for moves := a.Moves; len(moves) > 0; {
+		n := t.leaving(moves)
+		if n == 0 {
+			t.relocate(moves[0])
+			n = 1
+		}
+		moves = moves[n:]
 	}
 	for _, b := range a.Takeovers {
 		t.takeOver(b)
@@ -64,8 +69,8 @@ func (t *Tree) prioritize(b messages.BlockID, to messages.Priority) {
 	}
 }
 
-// relocate follows a page that was evicted, dropped, brought back or
-// renumbered. The pool learns what a page caches that was brought back, and at
+// relocate follows a page whose contents moved to the other tier or to a page
+// of another number. The pool learns what a page caches that was brought back, and at
 // which priority, by an effect: it took the page without knowing.
 func (t *Tree) relocate(m messages.BlockMove) {
 	p := int(m.Pool)
@@ -77,12 +82,7 @@ func (t *Tree) relocate(m messages.BlockMove) {
 	if !ok {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which does not hold it", m.Block, p))
 	}
-	_, to, ok := m.To.Page()
-	if !ok {
-		t.tellRemoved(m.Block, p)
-		t.lose(m.Block, p)
-		return
-	}
+	_, to, _ := m.To.Page()
 	t.put(x, i, p, m.To)
 	if from != to {
 		t.tellTier(m.Block, p, to)
@@ -90,23 +90,6 @@ func (t *Tree) relocate(m messages.BlockMove) {
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
 		t.effect(messages.Attach, p, m.Block, page)
-	}
-}
-
-// lose makes a block held by pool p be held by it no longer. The node of the
-// block and those above it may change.
-func (t *Tree) lose(b messages.BlockID, p int) {
-	x, i := t.at(b)
-	t.put(x, i, p, messages.Nowhere)
-	gone := !t.holds(x, i)
-	if gone {
-		t.expireAttributes(b)
-	}
-	if i == 0 {
-		t.bubble(x)
-	}
-	if gone {
-		t.prune(x)
 	}
 }
 
@@ -119,7 +102,7 @@ func (t *Tree) takeOver(b messages.BlockID) {
 	for p := range t.pools {
 		// The last pool's loss may end the block itself.
 		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
-			t.lose(b, p)
+			t.loseBlock(b, p)
 			if !t.alive(b) {
 				return
 			}

@@ -15,17 +15,28 @@ type blocks struct {
 	free     []messages.BlockID
 }
 
-// newBlock gives an id to a block of node x.
-func (t *Tree) newBlock(x, depth int32) messages.BlockID {
+// newBlocks gives ids to consecutive blocks of node x, the first at depth: the
+// id freed last first, so that what went as one run comes back as one.
+func (t *Tree) newBlocks(ids []messages.BlockID, x, depth int32) {
 	s := &t.blocks
-	if n := len(s.free); n > 0 {
-		b := s.free[n-1]
-		s.free = s.free[:n-1]
-		s.node[b], s.depth[b], s.stamp[b] = x, depth, 0
-		return b
+	used := min(len(ids), len(s.free))
+	for i := range used {
+		ids[i] = s.free[len(s.free)-1-i]
 	}
-	s.node = append(s.node, x)
-	s.depth = append(s.depth, depth)
+	s.free = s.free[:len(s.free)-used]
+	for i := used; i < len(ids); i++ {
+		ids[i] = t.makeBlock()
+	}
+	for i, b := range ids {
+		s.node[b], s.depth[b], s.stamp[b] = x, depth+int32(i), 0
+	}
+}
+
+// makeBlock adds an id that was never used.
+func (t *Tree) makeBlock() messages.BlockID {
+	s := &t.blocks
+	s.node = append(s.node, none)
+	s.depth = append(s.depth, 0)
 	s.life = append(s.life, 1)
 	s.stamp = append(s.stamp, 0)
 	s.session = append(s.session, none)
@@ -36,14 +47,17 @@ func (t *Tree) newBlock(x, depth int32) messages.BlockID {
 	return messages.BlockID(len(s.node) - 1)
 }
 
-// freeBlock ends the life of a ghost's id.
-func (t *Tree) freeBlock(b messages.BlockID) {
+// freeBlocks ends the lives of ghosts' ids, the last first.
+func (t *Tree) freeBlocks(ids []messages.BlockID) {
 	s := &t.blocks
-	s.node[b] = none
-	if s.life[b]++; s.life[b] == 0 {
-		s.life[b] = 1 // 0 marks the zero Cursor
+	for i := len(ids) - 1; i >= 0; i-- {
+		b := ids[i]
+		s.node[b] = none
+		if s.life[b]++; s.life[b] == 0 {
+			s.life[b] = 1 // 0 marks the zero Cursor
+		}
+		s.free = append(s.free, b)
 	}
-	s.free = append(s.free, b)
 }
 
 // alive tells whether b names a block, a ghost included.
@@ -85,6 +99,43 @@ func (t *Tree) holds(x, i int32) bool {
 	return false
 }
 
+// solid tells whether some pool holds all blocks of node x.
+func (t *Tree) solid(x int32) bool {
+	for p := range t.pools {
+		if t.full(x, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// vacant tells whether no pool but p, which may be −1, holds any block of node x.
+func (t *Tree) vacant(x int32, p int) bool {
+	for q := range t.pools {
+		if q != p && *t.count(x, q, messages.Primary)+*t.count(x, q, messages.Secondary) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// heldEnd is the index behind the last block of node x that some pool holds.
+func (t *Tree) heldEnd(x int32) int32 {
+	end := int32(0)
+	for p := range t.pools {
+		if *t.count(x, p, messages.Primary)+*t.count(x, p, messages.Secondary) == 0 {
+			continue
+		}
+		locations := t.locations(x, p)
+		for i := t.nodes[x].n; i > end; i-- {
+			if locations[i-1] != messages.Nowhere {
+				end = i
+			}
+		}
+	}
+	return end
+}
+
 // whole tells whether every pool holds block i of node x.
 func (t *Tree) whole(x, i int32) bool {
 	for p := range t.pools {
@@ -119,11 +170,16 @@ func (t *Tree) full(x int32, p int) bool {
 	return t.counts[i]+t.counts[i+1] == t.nodes[x].n
 }
 
-// expireAttributes ends what belongs to a block's contents: its last page went.
-func (t *Tree) expireAttributes(b messages.BlockID) {
-	t.held--
-	t.timers.stop(b)
-	t.sessions.drop(t.blocks.session[b])
-	t.blocks.session[b] = none
-	t.blocks.priority[b] = 0
+// expireAttributes ends what belongs to the contents of blocks: their last
+// pages went.
+func (t *Tree) expireAttributes(ids ...messages.BlockID) {
+	t.held -= len(ids)
+	for _, b := range ids {
+		t.timers.stop(b)
+		if s := t.blocks.session[b]; s != none {
+			t.sessions.drop(s)
+			t.blocks.session[b] = none
+		}
+		t.blocks.priority[b] = 0
+	}
 }

@@ -52,6 +52,9 @@ func (c *cover) read(r *messages.Retention, prompt, tpb int) {
 	slices.SortFunc(c.spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 }
 
+// empty tells that no block gets anything.
+func (c *cover) empty() bool { return len(c.spans) == 0 && c.decode == nil }
+
 // of tells what block i of the prefix gets; ok is false if nothing covers it.
 func (c *cover) of(i int32) (t term, ok bool) {
 	if i >= c.generated {

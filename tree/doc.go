@@ -64,7 +64,8 @@
 //
 // Matching and storing are linear in the tokens, with the constant of a memory
 // compare, plus a logarithm for each node on the way. A warm match allocates
-// nothing. A split or a join costs the shorter of the two runs, so n of them,
+// nothing. What is stored and what is lost goes by runs: a block of a run costs
+// its id, its place in each pool and no search. A split or a join costs the shorter of the two runs, so n of them,
 // however chosen, cost O(n log n). A block costs 29 bytes beside its tokens with one pool
 // (4 more for each further pool, 16 more for its hash when events are recorded,
 // 4 more once timers are used). Ghosts are bounded by the pages there are times the blocks

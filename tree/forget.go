@@ -183,7 +183,7 @@ func (t *Tree) doom(b messages.BlockID, kept [][]bool) {
 			continue
 		}
 		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
-			t.lose(b, p)
+			t.loseBlock(b, p)
 		}
 	}
 }

@@ -29,15 +29,26 @@ func (j *journal) end() []messages.Effect {
 	return e
 }
 
-// effect records that kind happens to block b of a pool, in a run with the
-// effect before it if it is of the same kind and b is the next block. page is
-// NoPage for the Host kinds.
+// effect records that kind happens to block b of a pool. page is NoPage for the
+// Host kinds.
 func (t *Tree) effect(kind messages.EffectKind, p int, b messages.BlockID, page messages.PageID) {
-	j := &t.log
-	j.blocks = append(j.blocks, b)
-	if page != messages.NoPage {
-		j.pages = append(j.pages, page)
+	blocks, pages := [1]messages.BlockID{b}, [1]messages.PageID{page}
+	if page == messages.NoPage {
+		t.effects(kind, p, blocks[:], nil)
+		return
 	}
+	t.effects(kind, p, blocks[:], pages[:])
+}
+
+// effects records that kind happens to consecutive blocks of one priority in a
+// pool, in a run with the effect before it if that is of the same kind and ends
+// where they begin. There are as many pages, or none for the Host kinds. The
+// slices are copied.
+func (t *Tree) effects(kind messages.EffectKind, p int, blocks []messages.BlockID, pages []messages.PageID) {
+	j := &t.log
+	j.blocks = append(j.blocks, blocks...)
+	j.pages = append(j.pages, pages...)
+	b := blocks[0]
 	depth, priority := t.blocks.depth[b], t.blocks.priority[b]
 	if kind == messages.Detach || kind == messages.HostForget || kind == messages.HostYield {
 		priority = 0
@@ -47,19 +58,19 @@ func (t *Tree) effect(kind messages.EffectKind, p int, b messages.BlockID, page 
 		size := len(e.Blocks)
 		if e.Kind == kind && int(e.Pool) == p && e.Priority == priority &&
 			e.Depth+int32(size) == depth && t.before(b) == e.Blocks[size-1] {
-			e.Blocks = j.blocks[len(j.blocks)-size-1:]
-			if page != messages.NoPage {
-				e.Pages = j.pages[len(j.pages)-size-1:]
+			e.Blocks = j.blocks[len(j.blocks)-size-len(blocks):]
+			if pages != nil {
+				e.Pages = j.pages[len(j.pages)-size-len(pages):]
 			}
 			return
 		}
 	}
 	e := messages.Effect{
 		Kind: kind, Pool: messages.PoolID(p), Depth: depth, Priority: priority,
-		Blocks: j.blocks[len(j.blocks)-1:],
+		Blocks: j.blocks[len(j.blocks)-len(blocks):],
 	}
-	if page != messages.NoPage {
-		e.Pages = j.pages[len(j.pages)-1:]
+	if pages != nil {
+		e.Pages = j.pages[len(j.pages)-len(pages):]
 	}
 	j.effects = append(j.effects, e)
 }

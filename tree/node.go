@@ -68,10 +68,11 @@ func (t *Tree) growPart(parent int32, tokens []messages.Token) int32 {
 	nd.up = ^parent
 	nd.run = run{
 		tokens: append([]messages.Token(nil), tokens...),
-		ids:    []messages.BlockID{t.newBlock(x, nd.depth)},
+		ids:    make([]messages.BlockID, 1),
 		places: make([]messages.Location, len(t.pools)),
 		n:      1, part: int32(len(tokens)),
 	}
+	t.newBlocks(nd.ids, x, nd.depth)
 	fillNowhere(nd.places)
 	t.name(x, 0)
 	t.symbols.keep(tokens)
@@ -163,31 +164,32 @@ func (t *Tree) fuse(x int32) {
 	t.freeNode(x)
 }
 
-// cut removes the last block, a ghost, of a leaf.
-func (t *Tree) cut(x int32) {
+// cut removes the blocks from index n on, ghosts, of a leaf.
+func (t *Tree) cut(x, n int32) {
 	nd := &t.nodes[x]
-	t.symbols.let(t.tokensAt(x, nd.n-1))
-	t.freeBlock(t.tail(x))
-	nd.n--
+	switch {
+	case t.symbols.none():
+	case nd.part > 0:
+		t.symbols.let(t.tokensAt(x, 0))
+	default:
+		t.symbols.let(t.tokens(x)[int(n)*t.tpb:])
+	}
+	t.freeBlocks(t.ids(x)[n:])
+	nd.n = n
 }
 
 // prune removes the ghosts that nothing stands behind, from node x upwards,
 // and joins what need not be apart any more. Nodes may change in it.
 func (t *Tree) prune(x int32) {
 	for t.nodes[x].kids == none && t.nodes[x].root == none {
-		for t.nodes[x].n > 0 && !t.holds(x, t.nodes[x].n-1) {
-			if t.nodes[x].n == 1 {
-				break
-			}
-			t.cut(x)
-		}
-		if t.holds(x, t.nodes[x].n-1) {
+		if n := t.heldEnd(x); n > 0 {
+			t.cut(x, n)
 			t.trim(x)
 			return
 		}
 		parent := t.parentOf(x)
 		t.remove(x)
-		t.cut(x)
+		t.cut(x, 0)
 		t.freeNode(x)
 		x = parent
 	}

@@ -123,9 +123,7 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 		base := p*len(r.ids) + int(at)
 		fillNowhere(r.places[base : base+int(n)])
 	}
-	for i := range n {
-		r.ids[at+i] = t.newBlock(x, t.nodes[x].depth+r.n+i)
-	}
+	t.newBlocks(r.ids[at:at+n], x, t.nodes[x].depth+r.n)
 	r.n += n
 	t.name(x, r.n-n)
 	t.symbols.keep(tokens)

@@ -10,6 +10,9 @@ type sessions struct {
 	free  []int32
 }
 
+// none tells that no block belongs to a session.
+func (s *sessions) none() bool { return len(s.index) == 0 }
+
 // find is the number of a name that some block belongs to, else none.
 func (s *sessions) find(name string) int32 {
 	if n, ok := s.index[name]; ok && name != "" {

@@ -232,23 +232,31 @@ func TestStampsStartAnew(t *testing.T) {
 	require.Equal(t, []messages.Token{1, 1, 3, 3}, f.tokensAt(f.at(it.Source.Block)))
 }
 
-// A cursor of a block that is gone, or above which the store begins, is no harm.
+// A cursor of a block that is gone, or beyond what is offered, is no harm; one that
+// other tokens lead to is a bug.
 func TestCursors(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	f.put(counting(8))
 	c := f.apply.Stores[0].Cursor
 	require.Equal(t, messages.Cursor{Block: 3, Life: 1}, c)
 	other := append(counting(4), 9, 9, 9, 9)
-	f.apply.Stores = []messages.StoreItem{{Tokens: other, From: 4, To: 8, Tables: f.table(other), Cursor: c}}
+	f.put(other)
+	f.apply.Stores = []messages.StoreItem{{Tokens: counting(5), From: 2, To: 5, Tables: f.table(counting(5)), Cursor: c}}
 	f.Apply(&f.apply)
+	require.Equal(t, 5, f.match(append(counting(5), 0)).Matched)
 	require.Equal(t, 8, f.match(append(other, 0)).Matched)
-	require.Equal(t, 6, f.Blocks())
+	require.Equal(t, 7, f.Blocks())
+	if invariants {
+		require.PanicsWithValue(t, "tree: a cursor leads to node 1, where token 4 is another", func() {
+			f.Apply(&messages.Apply{Stores: []messages.StoreItem{{Tokens: other, To: 8, Tables: f.table(other), Cursor: c}}})
+		})
+	}
 
 	f.evict(c.Block)
 	require.False(t, f.alive(c.Block))
 	f.apply.Stores = []messages.StoreItem{{Tokens: counting(10), From: 8, To: 10, Tables: f.table(counting(10)), Cursor: c}}
 	f.Apply(&f.apply)
-	require.Equal(t, 6, f.Blocks())
+	require.Equal(t, 7, f.Blocks())
 	require.Contains(t, f.String(), "3 [6 7] -- ghost\n")
 	require.NoError(t, f.Check())
 }

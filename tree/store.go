@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
@@ -12,22 +13,25 @@ type place struct{ node, i int32 }
 // offer is one StoreItem under way.
 type offer struct {
 	*messages.StoreItem
-	stamp uint32
-	now   time.Duration
+	stamp   uint32
+	now     time.Duration
+	session int32 // the number of Session once a block has joined it
 }
 
-// page is what the sequence offers of block d to pool p, or NoPage.
-func (o *offer) page(p int, d int32) messages.PageID {
-	if p >= len(o.Tables) || int(d) >= len(o.Tables[p]) {
-		return messages.NoPage
+// pages are what the sequence offers of the blocks [lo, hi) to pool p; fewer if
+// it has none at the end.
+func (o *offer) pages(p int, lo, hi int32) []messages.PageID {
+	if p >= len(o.Tables) || int(lo) >= len(o.Tables[p]) {
+		return nil
 	}
-	return o.Tables[p][d]
+	return o.Tables[p][lo:min(int(hi), len(o.Tables[p]))]
 }
 
-// offers tells whether the sequence offers block d to some pool.
+// offers tells whether the sequence offers block d to some pool. The last pool
+// is asked first: full attention offers everything.
 func (o *offer) offers(d int32) bool {
-	for p := range o.Tables {
-		if o.page(p, d) != messages.NoPage {
+	for p := len(o.Tables) - 1; p >= 0; p-- {
+		if int(d) < len(o.Tables[p]) && o.Tables[p][d] != messages.NoPage {
 			return true
 		}
 	}
@@ -37,7 +41,7 @@ func (o *offer) offers(d int32) bool {
 // store adds what a sequence offers: first the structure, then attributes,
 // then pages, pool by pool.
 func (t *Tree) store(s *messages.StoreItem, now time.Duration) {
-	o := offer{s, t.nextStamp(), now}
+	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
 	t.log.floor = len(t.log.events) // runs of two sequences are two events
 	first, whole := int32(s.From/t.tpb), int32(s.To/t.tpb)
 	end := int32((s.To + t.tpb - 1) / t.tpb)
@@ -47,7 +51,8 @@ func (t *Tree) store(s *messages.StoreItem, now time.Duration) {
 	if end <= first {
 		return // what nothing is offered of would be ghosts with nothing behind them
 	}
-	at := t.descend(t.start(s), s.Tokens[:int(min(end, whole))*t.tpb])
+	tokens := s.Tokens[:int(min(end, whole))*t.tpb]
+	at := t.descend(t.start(s, tokens), tokens)
 	leaf := none
 	if end > whole {
 		at, leaf = t.storePart(at, s.Tokens[int(whole)*t.tpb:s.To])
@@ -78,19 +83,33 @@ func (t *Tree) last(at place) messages.BlockID {
 	return t.ids(at.node)[at.i-1]
 }
 
-// start is where the tokens of s before From, or fewer of them, end: at its
-// cursor or above it if the cursor's block is alive, else at the root.
-func (t *Tree) start(s *messages.StoreItem) place {
+// start is where the tokens, which are whole blocks, or the first of them end:
+// at the cursor of s or above it if the cursor's block is alive, else at the root.
+func (t *Tree) start(s *messages.StoreItem, tokens []messages.Token) place {
 	c := s.Cursor
-	if s.From == 0 || c.Life == 0 || !t.alive(c.Block) || t.blocks.life[c.Block] != c.Life {
+	if len(tokens) == 0 || c.Life == 0 || !t.alive(c.Block) || t.blocks.life[c.Block] != c.Life {
 		return place{t.plant(s.Namespace), 0}
 	}
-	depth := min(t.blocks.depth[c.Block]+1, int32(s.From/t.tpb))
+	depth := min(t.blocks.depth[c.Block]+1, int32(len(tokens)/t.tpb))
 	x := t.blocks.node[c.Block]
 	for t.nodes[x].depth >= depth {
 		x = t.parentOf(x)
 	}
+	if invariants {
+		t.mustLead(x, tokens[:int(depth)*t.tpb])
+	}
 	return place{x, depth - t.nodes[x].depth}
+}
+
+// mustLead panics unless the way from the root into node x has these tokens.
+func (t *Tree) mustLead(x int32, tokens []messages.Token) {
+	for ; t.nodes[x].root == none; x = t.parentOf(x) {
+		depth := int(t.nodes[x].depth) * t.tpb
+		if n := firstDifference(t.tokens(x), tokens[depth:]); depth+n < len(tokens) {
+			panic(fmt.Sprintf("tree: a cursor leads to node %d, where token %d is another", x, depth+n))
+		}
+		tokens = tokens[:depth]
+	}
 }
 
 // descend follows tokens, which start at the root and are whole blocks, from
@@ -148,81 +167,5 @@ func (t *Tree) retrace(at place, first int32) {
 	}
 	for i, j := 0, len(t.path)-1; i < j; i, j = i+1, j-1 {
 		t.path[i], t.path[j] = t.path[j], t.path[i]
-	}
-}
-
-// attribute gives what is offered its stamps, sessions, priorities and timers.
-func (t *Tree) attribute(o *offer) {
-	t.cover.read(o.Retention, o.Prompt, t.tpb)
-	for _, g := range t.path {
-		for i := g.lo; i < g.hi; i++ {
-			d := t.nodes[g.node].depth + i
-			if !o.offers(d) {
-				continue
-			}
-			b := t.ids(g.node)[i]
-			term, covered := t.cover.of(d)
-			if t.holds(g.node, i) {
-				t.share(b, o.Session)
-				if covered && int(d) >= o.Anew {
-					t.prioritize(b, term.priority)
-					t.timers.start(b, o.now, term.duration)
-				}
-				continue
-			}
-			if !covered {
-				term.priority = messages.DefaultPriority
-			}
-			t.held++
-			t.blocks.session[b] = t.sessions.join(o.Session)
-			t.blocks.priority[b] = term.priority
-			t.timers.start(b, o.now, term.duration)
-		}
-	}
-}
-
-// attach gives pool p the pages it is offered: of blocks it lacks, and of those
-// it keeps in host memory only.
-func (t *Tree) attach(o *offer, p int) {
-	for _, g := range t.path {
-		if *t.count(g.node, p, messages.Secondary) > 0 {
-			t.yield(o, g, p)
-		}
-	}
-	for _, g := range t.path {
-		if *t.count(g.node, p, messages.Primary) == t.nodes[g.node].n {
-			continue
-		}
-		depth := t.nodes[g.node].depth
-		for i := g.lo; i < g.hi; i++ {
-			page := o.page(p, depth+i)
-			if page == messages.NoPage {
-				continue
-			}
-			_, tier, held := t.locations(g.node, p)[i].Page()
-			if held && tier == messages.Primary {
-				continue // the stored page stays, the sequence keeps a duplicate
-			}
-			t.put(g.node, i, p, messages.OnDevice(page))
-			t.effect(messages.Attach, p, t.ids(g.node)[i], page)
-			if held {
-				t.tellTier(t.ids(g.node)[i], p, messages.Primary)
-			} else {
-				// What is stored already is not stored again: it keeps its stamp.
-				t.blocks.stamp[t.ids(g.node)[i]] = o.stamp
-				t.tellStored(g.node, i, p)
-			}
-		}
-	}
-}
-
-// yield tells the offloader which of its contents device pages replace.
-func (t *Tree) yield(o *offer, g segment, p int) {
-	depth := t.nodes[g.node].depth
-	for i := g.lo; i < g.hi; i++ {
-		_, tier, held := t.locations(g.node, p)[i].Page()
-		if held && tier == messages.Secondary && o.page(p, depth+i) != messages.NoPage {
-			t.effect(messages.HostYield, p, t.ids(g.node)[i], messages.NoPage)
-		}
 	}
 }

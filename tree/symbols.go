@@ -80,21 +80,23 @@ func (s *symbols) intern(sym symbol) int32 {
 	return n
 }
 
+// none tells that no token anywhere is a symbol.
+func (s *symbols) none() bool { return len(s.index) == 0 }
+
 // keep adds a reference to each symbol among tokens.
 func (s *symbols) keep(tokens []messages.Token) {
-	for _, tok := range tokens {
-		if tok < 0 {
-			s.refs[entry(tok)]++
-		}
+	if s.none() {
+		return
+	}
+	for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
+		s.refs[entry(tokens[0])]++
 	}
 }
 
 // let ends a reference to each symbol among tokens.
 func (s *symbols) let(tokens []messages.Token) {
-	for _, tok := range tokens {
-		if tok >= 0 {
-			continue
-		}
+	for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
+		tok := tokens[0]
 		n := entry(tok)
 		if n < 0 || int(n) >= len(s.refs) || s.refs[n] == 0 {
 			panic(fmt.Sprintf("tree: symbol %d let go, which nobody holds", tok))
@@ -105,6 +107,18 @@ func (s *symbols) let(tokens []messages.Token) {
 			s.free = append(s.free, n)
 		}
 	}
+}
+
+// fromSymbol is tokens from the first symbol on, empty if there is none. It
+// looks at the signs of eight tokens at a time.
+func fromSymbol(tokens []messages.Token) []messages.Token {
+	for len(tokens) >= 8 && tokens[0]|tokens[1]|tokens[2]|tokens[3]|tokens[4]|tokens[5]|tokens[6]|tokens[7] >= 0 {
+		tokens = tokens[8:]
+	}
+	for len(tokens) > 0 && tokens[0] >= 0 {
+		tokens = tokens[1:]
+	}
+	return tokens
 }
 
 // host is a token as the host passed it.

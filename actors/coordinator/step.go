@@ -198,10 +198,7 @@ func (c *Coordinator) store(s *sequence, from, to int) int {
 	item := messages.StoreItem{
 		Namespace: s.namespace, Session: s.session, Tokens: s.tokens[0], From: from, To: to,
 		Tables: s.view, Retention: s.retention, Prompt: s.prompt,
-		Anew: max(s.anew, s.settled.blocks(s.tokens[0], c.TokensPerBlock)),
-	}
-	if from > 0 {
-		item.Cursor = s.cursor
+		Anew: max(s.anew, s.settled.blocks(s.tokens[0], c.TokensPerBlock)), Cursor: s.cursor,
 	}
 	c.apply.Stores = append(c.apply.Stores, item)
 	return len(c.apply.Stores) - 1

@@ -1,0 +1,125 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// attribute gives what is offered its sessions, priorities and timers. What
+// the tree holds already is passed over by runs if the offer changes nothing.
+func (t *Tree) attribute(o *offer) {
+	t.cover.read(o.Retention, o.Prompt, t.tpb)
+	for _, g := range t.path {
+		held, fresh := t.solid(g.node), t.vacant(g.node, -1)
+		depth := t.nodes[g.node].depth
+		if held && t.sessions.none() && (t.cover.empty() || int(depth+g.hi) <= o.Anew) {
+			continue
+		}
+		ids := t.ids(g.node)
+		for i := g.lo; i < g.hi; i++ {
+			switch d := depth + i; {
+			case !o.offers(d):
+			case held || !fresh && t.holds(g.node, i):
+				t.renew(o, ids[i], d)
+			default:
+				t.endow(o, ids[i], d)
+			}
+		}
+	}
+}
+
+// endow gives block b of depth d, which no pool held, what an offer says.
+func (t *Tree) endow(o *offer, b messages.BlockID, d int32) {
+	term, covered := t.cover.of(d)
+	if !covered {
+		term.priority = messages.DefaultPriority
+	}
+	t.held++
+	t.blocks.priority[b] = term.priority
+	if o.session != none {
+		t.sessions.refs[o.session]++
+	} else {
+		o.session = t.sessions.join(o.Session)
+	}
+	t.blocks.session[b] = o.session
+	t.timers.start(b, o.now, term.duration)
+}
+
+// renew gives block b of depth d, which some pool holds, what an offer says.
+func (t *Tree) renew(o *offer, b messages.BlockID, d int32) {
+	t.share(b, o.Session)
+	if int(d) < o.Anew {
+		return
+	}
+	if term, covered := t.cover.of(d); covered {
+		t.prioritize(b, term.priority)
+		t.timers.start(b, o.now, term.duration)
+	}
+}
+
+// attach gives pool p the pages it is offered: of blocks it lacks, and of those
+// it keeps in host memory only.
+func (t *Tree) attach(o *offer, p int) {
+	for _, g := range t.path {
+		if *t.count(g.node, p, messages.Secondary) > 0 {
+			t.yield(o, g, p)
+		}
+	}
+	for _, g := range t.path {
+		if *t.count(g.node, p, messages.Primary) == t.nodes[g.node].n {
+			continue // the stored pages stay, the sequence keeps duplicates
+		}
+		depth := t.nodes[g.node].depth
+		pages := o.pages(p, depth+g.lo, depth+g.hi)
+		locations := t.locations(g.node, p)[g.lo:g.hi]
+		for i := 0; i < len(pages); {
+			switch l := locations[i]; {
+			case pages[i] == messages.NoPage || l > messages.Nowhere:
+				i++
+			case l < messages.Nowhere:
+				t.bring(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])
+				i++
+			default:
+				i += t.attachRun(o, segment{g.node, g.lo + int32(i), g.hi}, p, pages[i:])
+			}
+		}
+	}
+}
+
+// attachRun gives pool p the first pages, of the blocks from the beginning of
+// a segment on: as many as the pool lacks and are of one priority, at least
+// one. It tells how many.
+func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
+	ids, locations := t.ids(s.node)[s.lo:s.hi], t.locations(s.node, p)[s.lo:s.hi]
+	priority := t.blocks.priority[ids[0]]
+	n := 0
+	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == messages.Nowhere && t.blocks.priority[ids[n]] == priority {
+		locations[n] = messages.OnDevice(pages[n])
+		// What is stored already is not stored again: it keeps its stamp.
+		t.blocks.stamp[ids[n]] = o.stamp
+		n++
+	}
+	*t.count(s.node, p, messages.Primary) += int32(n)
+	t.effects(messages.Attach, p, ids[:n], pages[:n])
+	for i := range n {
+		t.tellStored(s.node, s.lo+int32(i), p)
+	}
+	return n
+}
+
+// bring lets a device page take the place of contents in host memory.
+func (t *Tree) bring(s segment, p int, page messages.PageID) {
+	b := t.ids(s.node)[s.lo]
+	t.put(s.node, s.lo, p, messages.OnDevice(page))
+	t.effect(messages.Attach, p, b, page)
+	t.tellTier(b, p, messages.Primary)
+}
+
+// yield tells the offloader which of its contents device pages replace.
+func (t *Tree) yield(o *offer, g segment, p int) {
+	depth := t.nodes[g.node].depth
+	pages := o.pages(p, depth+g.lo, depth+g.hi)
+	locations, ids := t.locations(g.node, p)[g.lo:g.hi], t.ids(g.node)[g.lo:g.hi]
+	for i, page := range pages {
+		if locations[i] < messages.Nowhere && page != messages.NoPage {
+			t.effect(messages.HostYield, p, ids[i], messages.NoPage)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package tree
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// What the pools lose they mostly lose from the tail of a prefix to its head,
+// one block after the other: so it goes by runs of one node.
+
+// leaving follows the first moves if they go nowhere: as many as drop, from the
+// last to the first, consecutive blocks of one node in one pool. It tells how
+// many, 0 if the first one goes elsewhere.
+func (t *Tree) leaving(moves []messages.BlockMove) int {
+	m := &moves[0]
+	if m.To != messages.Nowhere {
+		return 0
+	}
+	if !t.alive(m.Block) {
+		panic(fmt.Sprintf("tree: block %d leaves pool %d, which is not in the tree", m.Block, m.Pool))
+	}
+	x, last := t.at(m.Block)
+	ids := t.ids(x)[:last+1]
+	n := 1
+	for n < min(len(moves), len(ids)) && moves[n] == (messages.BlockMove{Pool: m.Pool, Block: ids[len(ids)-1-n], To: messages.Nowhere}) {
+		n++
+	}
+	s := segment{x, last + 1 - int32(n), last + 1}
+	for i := s.hi - 1; t.recording && i >= s.lo; i-- {
+		t.tellRemoved(ids[i], int(m.Pool))
+	}
+	t.lose(s, int(m.Pool))
+	return n
+}
+
+// lose makes the blocks of a segment, which pool p holds, be held by it no
+// longer. The node and those above it may change.
+func (t *Tree) lose(s segment, p int) {
+	locations, host := t.locations(s.node, p)[s.lo:s.hi], int32(0)
+	for i, l := range locations {
+		if l == messages.Nowhere {
+			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", t.ids(s.node)[s.lo+int32(i)], p))
+		}
+		if l < messages.Nowhere {
+			host++
+		}
+		locations[i] = messages.Nowhere
+	}
+	*t.count(s.node, p, messages.Primary) -= s.hi - s.lo - host
+	*t.count(s.node, p, messages.Secondary) -= host
+	gone := t.expireLost(s, p)
+	if s.lo == 0 {
+		t.bubble(s.node)
+	}
+	if gone {
+		t.prune(s.node)
+	}
+}
+
+// expireLost ends the attributes of the blocks of a segment that no pool holds
+// now that p does not, and tells whether there are any.
+func (t *Tree) expireLost(s segment, p int) (gone bool) {
+	ids := t.ids(s.node)[s.lo:s.hi]
+	if t.vacant(s.node, p) {
+		t.expireAttributes(ids...)
+		return true
+	}
+	for i := range ids {
+		if !t.holds(s.node, s.lo+int32(i)) {
+			t.expireAttributes(ids[i])
+			gone = true
+		}
+	}
+	return gone
+}
+
+// loseBlock is lose for one block.
+func (t *Tree) loseBlock(b messages.BlockID, p int) {
+	x, i := t.at(b)
+	t.lose(segment{x, i, i + 1}, p)
+}
