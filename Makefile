@@ -3,6 +3,11 @@ LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 PKG  ?= ./events
 FUZZ ?= FuzzLog
 TIME ?= 30s
+SEED ?= 1
+STEPS ?= 100000
+# Go spends up to a minute on making each input smaller that has reached something
+# new, and does nothing else meanwhile.
+SHRINK ?= 10x
 
 .PHONY: help check test race fuzz sim bench demo cover ci
 
@@ -20,10 +25,10 @@ race: ## all tests with the race detector and the invariants of the cores
 	go test -race -short -tags invariants ./...
 
 fuzz: ## one fuzz target: make fuzz PKG=./events FUZZ=FuzzLog TIME=30s
-	go test -run=NONE -fuzz='^$(FUZZ)$$' -fuzztime=$(TIME) $(PKG)
+	go test -run=NONE -fuzz='^$(FUZZ)$$' -fuzztime=$(TIME) -fuzzminimizetime=$(SHRINK) $(PKG)
 
-sim: ## the simulations of the whole engine, invariants on
-	go test -count=1 -tags invariants -run=Sim ./...
+sim: ## a simulation of the whole engine, invariants on: make sim SEED=7 STEPS=100000
+	go run -tags invariants ./bench/sim -seed $(SEED) -steps $(STEPS)
 
 bench: ## all benchmarks
 	go test -run=NONE -bench=. -benchmem ./...

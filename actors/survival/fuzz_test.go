@@ -1,6 +1,7 @@
 package survival_test
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -296,14 +297,16 @@ func (f *fuzzed) forget(id messages.SequenceID) {
 	}
 }
 
-// do serves a request and checks every core.
+// do serves a request and checks every core: those that an audit asks for, and
+// the offloader.
 func (f *fuzzed) do(request any) {
 	f.Do(request)
 	f.learn(request)
-	require.NoError(f.t, f.Check(), "after %T", request)
 	audit := &messages.Check{}
 	f.Do(audit)
-	require.NoError(f.t, audit.Err, "after %T", request)
+	if err := errors.Join(audit.Err, f.Cores.Offloader.Check()); err != nil {
+		f.t.Fatalf("after %T: %v", request, err)
+	}
 }
 
 // end lets everything go: then nobody waits, nothing is held or reserved, and

@@ -19,12 +19,14 @@ func play(t *testing.T, p plan) *world {
 	return w
 }
 
-// TestSim plays some 20000 steps of ten engines, and all that a run is for must
-// have happened in them.
+// TestSim plays a hundred thousand steps of many engines, and all that a run is
+// for must have happened in them.
 func TestSim(t *testing.T) {
-	total := tally{}
-	for seed := range uint64(10) {
-		total.join(play(t, plan{seed: 9000 + seed, steps: 2000}).counts)
+	total, steps := tally{}, 0
+	for seed := uint64(9000); steps < 100_000; seed++ {
+		w := play(t, plan{seed: seed, steps: 2000})
+		steps += w.step + 1
+		total.join(w.counts)
 	}
 	for _, what := range []string{
 		"quiet points", "recoveries", "rebalanced", "cancelled, admit", "pages verified", "pages, evicted", "pages, offloaded",
