@@ -157,7 +157,8 @@ func (c *Coordinator) undoAppend() {
 		}
 		s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
 		for p := range s.pools {
-			table := s.pools[p].tables[0][:it.pools[p].before]
+			// Pools may still have to read messages that point into the old table.
+			table := slices.Clone(s.pools[p].tables[0][:it.pools[p].before])
 			for _, w := range it.pools[p].copies {
 				table[w.block] = w.from
 			}

@@ -70,6 +70,12 @@ func TestSimExpiresBeforeARoundIsServedAgain(t *testing.T) {
 	play(t, plan{seed: 51238, steps: 12_000})
 }
 
+// TestSimUndoesBesideMessages plays a pool that reads what a step sent to it after
+// a recovery has taken the step back.
+func TestSimUndoesBesideMessages(t *testing.T) {
+	play(t, plan{seed: 800_513, steps: 9000})
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23} {
