@@ -163,8 +163,8 @@ func (w *walker) arrive() ([]*sequence, error) {
 		running = append(running, s)
 		for s.computed < s.prompt && err == nil {
 			n := s.prompt
-			if chunk := requests[i].ChunkTokens; chunk > 0 && n-s.computed > chunk {
-				n = (s.computed + chunk) / tpb * tpb
+			if chunk := requests[i].ChunkTokens; chunk > 0 {
+				n = min(n, (s.computed+chunk)/tpb*tpb)
 			}
 			err = w.compute(w.writer, s, n)
 		}

@@ -156,10 +156,10 @@ func (g *guest) begin() bool {
 
 // reach is how far the next commit of the prompt goes.
 func (q *sequence) reach() int {
-	if q.chunk == 0 || q.prompt-q.computed <= q.chunk {
+	if q.chunk == 0 {
 		return q.prompt
 	}
-	return (q.computed + q.chunk) / stressBlock * stressBlock
+	return min(q.prompt, (q.computed+q.chunk)/stressBlock*stressBlock)
 }
 
 // compute launches the kernel of the tokens up to one and commits them.

@@ -106,7 +106,10 @@ type StoreItem struct {
 	Prompt    int // tokens
 	// Anew: blocks from this index on that are stored already get the
 	// retention anew; those before it had it from this request before.
-	Anew   int
+	Anew int
+	// Stay: by pool, blocks that stay in host memory if they are there only,
+	// whatever page is offered of them; nil: none.
+	Stay   [][]BlockID
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 }
 

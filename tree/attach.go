@@ -1,6 +1,10 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // attribute gives what is offered its sessions, priorities and timers. What
 // the tree holds already is passed over by runs if the offer changes nothing.
@@ -54,6 +58,11 @@ func (t *Tree) renew(o *offer, b messages.BlockID, d int32) {
 	}
 }
 
+// stays tells whether block b of pool p stays where it is.
+func (o *offer) stays(p int, b messages.BlockID) bool {
+	return p < len(o.Stay) && slices.Contains(o.Stay[p], b)
+}
+
 // attach gives pool p the pages it is offered: of blocks it lacks, and of those
 // it keeps in host memory only.
 func (t *Tree) attach(o *offer, p int) {
@@ -72,6 +81,8 @@ func (t *Tree) attach(o *offer, p int) {
 		for i := 0; i < len(pages); {
 			switch l := locations[i]; {
 			case pages[i] == messages.NoPage || l > messages.Nowhere:
+				i++
+			case l < messages.Nowhere && o.stays(p, t.ids(g.node)[g.lo+int32(i)]):
 				i++
 			case l < messages.Nowhere:
 				t.bring(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])
@@ -118,7 +129,7 @@ func (t *Tree) yield(o *offer, g segment, p int) {
 	pages := o.pages(p, depth+g.lo, depth+g.hi)
 	locations, ids := t.locations(g.node, p)[g.lo:g.hi], t.ids(g.node)[g.lo:g.hi]
 	for i, page := range pages {
-		if locations[i] < messages.Nowhere && page != messages.NoPage {
+		if locations[i] < messages.Nowhere && page != messages.NoPage && !o.stays(p, ids[i]) {
 			t.effect(messages.HostYield, p, ids[i], messages.NoPage)
 		}
 	}

@@ -1,35 +1,35 @@
 package coordinator
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
 
-// keepReserve withholds the pages of a chunked prefill from the tree where they
-// could take the place of contents in host memory that a pin holds: the pin
-// would hold them then, beside the reserve that covers them, and a later chunk
-// could find no page. Pools with pages to spare for that are left alone.
+// keepReserve lets what a pin holds in host memory stay there where a chunked
+// prefill computes the same block, and no page is to spare: the pin would hold
+// the prefill's page then, beside the reserve that covers it, and a later chunk
+// could find none. The prefill keeps its page as a duplicate.
 func (c *Coordinator) keepReserve(it *step, to int) {
 	s := it.sequence
 	if it.store < 0 || s.chunk == 0 || c.pins.empty() {
 		return
 	}
-	from, end := s.computed/c.TokensPerBlock, to/c.TokensPerBlock
+	blocks := to/c.TokensPerBlock - s.computed/c.TokensPerBlock
+	var stay [][]messages.BlockID
 	for p := range c.Pools {
-		if !c.sheltered(s, p) || len(c.pins.counts[p]) == 0 || c.available(p) >= end-from {
+		if !c.sheltered(s, p) || len(c.pins.counts[p]) == 0 {
 			continue
 		}
-		if it.offered == nil {
-			it.offered = make([][]messages.PageID, len(c.Pools))
-			for q := range c.Pools {
-				it.offered[q] = s.pools[q].tables[0]
-			}
+		if spared := &c.stepping.taken[p]; c.available(p)-*spared >= blocks {
+			*spared += blocks
+			continue
 		}
-		offered := slices.Clone(it.offered[p])
-		for b := from; b < min(end, len(offered)); b++ {
-			offered[b] = messages.NoPage
+		if stay == nil {
+			stay = make([][]messages.BlockID, len(c.Pools))
 		}
-		it.offered[p] = offered
+		stay[p] = slices.Collect(maps.Keys(c.pins.counts[p]))
 	}
+	c.apply.Stores[it.store].Stay = stay
 }

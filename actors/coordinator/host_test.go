@@ -90,10 +90,10 @@ func (w *world) prefill(l *life) {
 
 // reach is how far the next commit of a prompt may go.
 func (l *life) reach() int {
-	if l.chunk == 0 || l.prompt-l.computed <= l.chunk {
+	if l.chunk == 0 {
 		return l.prompt
 	}
-	return (l.computed + l.chunk) / tpb * tpb
+	return min(l.prompt, (l.computed+l.chunk)/tpb*tpb)
 }
 
 // start admits and computes a prompt.

@@ -292,12 +292,14 @@ func (c *Coordinator) brings(i, p int) {
 	}
 }
 
-// chunkEnd is how far a commit may reach when n tokens are computed.
+// chunkEnd is how far a commit may reach when n tokens are computed: to the last
+// block boundary within n + chunk, never past the prompt.
 func (c *Coordinator) chunkEnd(s *sequence, n int) int {
-	if s.chunk >= s.prompt-n { // not their sum: a chunk may be as long as an int
+	from := n / c.TokensPerBlock * c.TokensPerBlock
+	if s.chunk >= s.prompt-from { // not their sum: a chunk may be as long as an int
 		return s.prompt
 	}
-	return (n + s.chunk) / c.TokensPerBlock * c.TokensPerBlock
+	return from + s.chunk
 }
 
 // chunkReserve is the pages that a limited pool keeps for a chunked prefill:

@@ -116,10 +116,10 @@ func (g *guest) arrive() {
 
 // reach is how far the next commit of the prompt goes.
 func (q *sequence) reach() int {
-	if q.chunk == 0 || q.prompt-q.computed <= q.chunk {
+	if q.chunk == 0 {
 		return q.prompt
 	}
-	return (q.computed + q.chunk) / tpb * tpb
+	return min(q.prompt, (q.computed+q.chunk)/tpb*tpb)
 }
 
 // commit computes the tokens up to n, which never fails.

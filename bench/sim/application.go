@@ -200,8 +200,8 @@ func (a *application) reach(s *sequence) int {
 		return s.computed + 1 + rng.IntN(s.length()-s.computed)
 	}
 	end := s.prompt
-	if s.chunk > 0 && s.computed+s.chunk < s.prompt {
-		end = (s.computed + s.chunk) / tpb * tpb
+	if s.chunk > 0 {
+		end = min(end, (s.computed+s.chunk)/tpb*tpb)
 	}
 	// Any block boundary before the end would do too.
 	first := s.computed/tpb + 1

@@ -28,7 +28,7 @@ func (o *Oracle) Append(_ context.Context, steps []messages.AppendStep) ([]messa
 			continue
 		}
 		if step.Computed > s.computed {
-			accepted = append(accepted, progress{s, step.Computed, s.last, &results[i]})
+			accepted = append(accepted, progress{s, step.Computed, s.last, &results[i], nil})
 		}
 	}
 	o.advance(accepted)

@@ -23,6 +23,7 @@ type progress struct {
 	computed int
 	use      use
 	result   *messages.StepResult
+	stays    []bool // by pool: what pins hold in host memory stays there
 }
 
 // Commit tells what is computed. All steps store, then all drop what left their
@@ -55,7 +56,7 @@ func (o *Oracle) Commit(_ context.Context, steps []messages.CommitStep) ([]messa
 		if !step.Continues {
 			s.last = use{o.request, i}
 		}
-		accepted = append(accepted, progress{s, step.Computed, s.last, &results[i]})
+		accepted = append(accepted, progress{s, step.Computed, s.last, &results[i], nil})
 	}
 	o.advance(accepted)
 	return results, nil
@@ -89,8 +90,9 @@ func (o *Oracle) noPages() [][]messages.PageID {
 
 // advance does accepted commits: stores, drops, chunks.
 func (o *Oracle) advance(accepted []progress) {
+	o.keepReserves(accepted)
 	for _, c := range accepted {
-		o.store(c.sequence, span{c.sequence.computed / o.tpb * o.tpb, c.computed / o.tpb * o.tpb}, atCommit)
+		o.store(c.sequence, span{c.sequence.computed / o.tpb * o.tpb, c.computed / o.tpb * o.tpb}, atCommit, c.stays)
 	}
 	chunked := map[*sequence]bool{}
 	for _, c := range accepted {
@@ -117,6 +119,27 @@ func (o *Oracle) advance(accepted []progress) {
 	}
 }
 
+// keepReserves tells in which pools a chunked prefill's pages may not become
+// those of a pin: no page is to spare for the blocks of its commit.
+func (o *Oracle) keepReserves(accepted []progress) {
+	for _, p := range o.pool {
+		spared := 0
+		for i := range accepted {
+			c := &accepted[i]
+			if c.stays == nil {
+				c.stays = make([]bool, len(o.pool))
+			}
+			blocks := c.computed/o.tpb - c.sequence.computed/o.tpb
+			if !c.sequence.sheltered(p, c.sequence.reused) {
+				continue
+			}
+			if c.stays[p.id] = o.available(p, nil)-spared < blocks; !c.stays[p.id] {
+				spared += blocks
+			}
+		}
+	}
+}
+
 // takeChunk takes the pages up to where the next commit may reach.
 func (o *Oracle) takeChunk(p *pool, c progress) {
 	s := c.sequence
@@ -128,8 +151,9 @@ func (o *Oracle) takeChunk(p *pool, c progress) {
 }
 
 // store offers the computed blocks of a span, which begins at a block boundary.
-// At a release the span may end inside a block.
-func (o *Oracle) store(s *sequence, tokens span, when moment) {
+// At a release the span may end inside a block. In pools that are told, what a
+// pin holds in host memory stays there.
+func (o *Oracle) store(s *sequence, tokens span, when moment, stays []bool) {
 	if s.muted || !o.cfg.BlockReuse {
 		return
 	}
@@ -146,7 +170,7 @@ func (o *Oracle) store(s *sequence, tokens span, when moment) {
 		if s.width() > 1 && when == atCommit && end > s.prompt {
 			break // holds generated tokens: stored at release
 		}
-		newly, back := o.offer(s, first/o.tpb, s.keys[0][:end])
+		newly, back := o.offer(s, first/o.tpb, s.keys[0][:end], stays)
 		for _, p := range o.pool {
 			if newly[p.id] != nil {
 				runs[p.id] = append(runs[p.id], newly[p.id])
@@ -165,7 +189,7 @@ func (o *Oracle) store(s *sequence, tokens span, when moment) {
 
 // offer stores one block in each pool that lacks it and answers, by pool, the
 // block where it is new and where it is back from host memory.
-func (o *Oracle) offer(s *sequence, index int, key []symbol) (newly, back []*block) {
+func (o *Oracle) offer(s *sequence, index int, key []symbol, stays []bool) (newly, back []*block) {
 	newly, back = make([]*block, len(o.pool)), make([]*block, len(o.pool))
 	pages := make([]*page, len(o.pool))
 	blank := false
@@ -195,6 +219,7 @@ func (o *Oracle) offer(s *sequence, index int, key []symbol) (newly, back []*blo
 			pg.block = b
 			newly[p.id] = b
 			o.touch(b)
+		case at.device == nil && at.pins > 0 && stays != nil && stays[p.id]:
 		case at.device == nil:
 			at.device = pg
 			o.keepCopy(at)

@@ -56,8 +56,9 @@
 //   - A partial copy from host memory is no onboarding: its contents stay there.
 //   - A chunked prefill's takeover of a device page is covered by its reserve.
 //   - A pin that would eat into a reserve is refused (out_of_pages): a commit
-//     must never fail. A pinned host block that a chunked prefill stores again is
-//     not covered by this; the operations of package ops avoid it.
+//     must never fail. For the same reason a pinned block in host memory stays
+//     there when a chunked prefill stores it again in a commit of more blocks
+//     than pages are available.
 //   - A use is never replaced by an earlier one, which a commit that continues an
 //     old request could bring.
 //   - Of pages of one priority, use and depth (the source of a copy and the

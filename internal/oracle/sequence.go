@@ -40,12 +40,13 @@ func (s *sequence) sheltered(p *pool, index int) bool {
 }
 
 // target is how far the next commit may reach: the last block boundary within
-// computed + chunk, or the end of the prompt.
+// computed + chunk, never past the prompt.
 func (o *Oracle) target(s *sequence) int {
-	if s.chunk == 0 || s.computed+s.chunk >= s.prompt {
+	from := s.computed / o.tpb * o.tpb
+	if s.chunk == 0 || s.chunk >= s.prompt-from {
 		return s.prompt
 	}
-	return (s.computed + s.chunk) / o.tpb * o.tpb
+	return from + s.chunk
 }
 
 // reserve is what a chunked prefill of so many blocks not reused whole reserves
@@ -206,7 +207,7 @@ func (o *Oracle) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 			r.Err = err
 		} else {
 			if !step.Discard {
-				o.store(s, span{0, s.computed}, atRelease)
+				o.store(s, span{0, s.computed}, atRelease, nil)
 			}
 			for _, p := range o.pool {
 				for _, table := range s.tables[p.id] {

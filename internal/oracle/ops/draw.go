@@ -119,16 +119,9 @@ func (r *run) drawAdmit(t *rapid.T) messages.AdmitRequest {
 	}
 	switch rapid.IntRange(0, 7).Draw(t, "kind") {
 	case 5, 6:
-		// Pins of host contents may come to the device on a page that a
-		// chunked prefill's reserve stands for; what then pays is open.
-		if !r.hosted() || len(r.pins) == 0 {
-			a.ChunkTokens = r.config.TokensPerBlock * rapid.IntRange(1, 3).Draw(t, "chunk blocks")
-		}
+		a.ChunkTokens = r.config.TokensPerBlock * rapid.IntRange(1, 3).Draw(t, "chunk blocks")
 	case 7:
 		a.BeamWidth = rapid.IntRange(2, 3).Draw(t, "beams")
 	}
 	return a
 }
-
-// hosted tells whether the world has host memory.
-func (r *run) hosted() bool { return r.config.Pools[0].Secondary > 0 }

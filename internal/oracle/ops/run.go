@@ -80,10 +80,10 @@ func (s *sequence) prefilling() bool { return s.computed < s.prompt }
 
 // target is how far the next commit of the prompt may reach.
 func (s *sequence) target(tpb int) int {
-	if s.chunk == 0 || s.computed+s.chunk >= s.prompt {
+	if s.chunk == 0 {
 		return s.prompt
 	}
-	return (s.computed + s.chunk) / tpb * tpb
+	return min(s.prompt, (s.computed+s.chunk)/tpb*tpb)
 }
 
 // remember keeps a prefix to draw prompts from.

@@ -17,9 +17,6 @@ func (r *run) lookup(t *rapid.T) {
 }
 
 func (r *run) pin(t *rapid.T) {
-	if r.hosted() && slices.ContainsFunc(r.running, func(s *sequence) bool { return s.chunk > 0 && s.prefilling() }) {
-		r.pass(t, "see drawAdmit")
-	}
 	if len(r.pins) > 2 {
 		r.pass(t, "enough pins")
 	}

@@ -171,12 +171,13 @@ func (p *player) computePrompts(admissions []*admission) {
 }
 
 // reach is how far the prompt's next commit may go: with chunks to the last
-// block boundary within computed + chunk, or to the prompt's end.
+// block boundary within computed + chunk, never past the prompt.
 func (p *player) reach(s *sequence) int {
-	if s.chunk == 0 || s.computed >= s.prompt || s.prompt-s.computed <= s.chunk {
+	from := s.computed / p.tokensPerBlock * p.tokensPerBlock
+	if s.chunk == 0 || s.computed >= s.prompt || s.prompt-from <= s.chunk {
 		return s.length()
 	}
-	return (s.computed + s.chunk) / p.tokensPerBlock * p.tokensPerBlock
+	return from + s.chunk
 }
 
 // finish gives the answer, and the name to the sequence. What the engine let in
