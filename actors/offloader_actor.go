@@ -72,12 +72,12 @@ func (a *offloaderActor) ahead(m *messages.Ahead) {
 	if m.Busy = !a.lanes.idle(offloader.Offload); m.Busy {
 		return
 	}
-	for p, victims := range m.Pools {
-		if len(victims) == 0 {
+	for p := range m.Pools {
+		if len(m.Pools[p].Victims) == 0 {
 			m.Copied = append(m.Copied, 0)
 			continue
 		}
-		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), m.Stamp, victims))
+		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), m.Stamp, &m.Pools[p]))
 		a.carry()
 	}
 }

@@ -32,6 +32,7 @@ type chat struct {
 	pages    windows.Counts
 	windows  []int
 	off      bool    // offload_ahead
+	chunk    int     // tokens of a prompt computed at once; 0: all
 	sequence int     // at most so many at once
 	document int     // tokens of the longest first prompt
 	slower   float64 // the link, than a real one; 0: as it is
@@ -146,7 +147,7 @@ func (h *chatter) arrive(u *chatUser) bool {
 	default:
 		u.history = append(u.history, random(h.dice, 20+h.dice.IntN(300))...)
 	}
-	a, err := h.engine.Admit(ctx, messages.AdmitRequest{Tokens: u.history})
+	a, err := h.engine.Admit(ctx, messages.AdmitRequest{Tokens: u.history, ChunkTokens: h.chunk})
 	if u.asking = err != nil; u.asking {
 		h.refused++
 		u.due = h.device.Now() + chatStep
@@ -160,11 +161,23 @@ func (h *chatter) arrive(u *chatUser) bool {
 	}
 	h.waits.add(h.device.Now() - asked)
 	u.id, u.running, u.left = a.Sequence, true, 30+h.dice.IntN(150)
-	u.last = h.kernel(time.Duration(len(u.history)-a.ReusedTokens)*chatPrefill, a.Ready)
-	must(h.engine.Commit(ctx, []messages.CommitStep{{Sequence: u.id, Computed: len(u.history), After: u.last, Continues: true}}))
+	h.prefill(u, a.ReusedTokens, a.Ready)
 	h.active = append(h.active, u)
-	accept(h.device.Sync(ctx, u.last))
 	return true
+}
+
+// prefill computes a prompt in its chunks.
+func (h *chatter) prefill(u *chatUser, computed int, ready []gpu.Ticket) {
+	for prompt := len(u.history); computed < prompt; {
+		end := prompt
+		if reach := (computed + h.chunk) / chatBlock * chatBlock; h.chunk > 0 && reach < prompt {
+			end = reach
+		}
+		u.last = h.kernel(time.Duration(end-computed)*chatPrefill, ready)
+		steps := must(h.engine.Commit(context.Background(), []messages.CommitStep{{Sequence: u.id, Computed: end, After: u.last, Continues: true}}))
+		accept(h.device.Sync(context.Background(), u.last))
+		computed, ready = end, steps[0].Ready
+	}
 }
 
 // step gives everybody a token.
@@ -221,11 +234,11 @@ func (h *chatter) leave(u *chatUser) {
 
 // outcome is what a chat has shown.
 type chatOutcome struct {
-	taken, evicted, offloaded, waiting, ahead, onboarded int64
-	reused                                               float64
-	link                                                 float64 // part of the time in which the link to the host was busy
-	p99                                                  time.Duration
-	refused                                              int
+	taken, evicted, offloaded, dirty, waiting, ahead, onboarded int64
+	reused                                                      float64
+	link                                                        float64 // part of the time in which the link to the host was busy
+	p99                                                         time.Duration
+	refused                                                     int
 }
 
 func (h *chatter) outcome() (o chatOutcome) {
@@ -234,6 +247,7 @@ func (h *chatter) outcome() (o chatOutcome) {
 		o.taken += p.AllocatedPages
 		o.evicted += p.Evicted
 		o.offloaded += p.Offloaded
+		o.dirty += p.DirtyTakes
 		o.waiting += p.WaitingTakes
 		o.ahead += p.AheadPages
 		o.onboarded += p.Onboarded
@@ -244,12 +258,13 @@ func (h *chatter) outcome() (o chatOutcome) {
 	return o
 }
 
-// share is the part of the copies to host memory that a page waited for.
-func (o chatOutcome) share() float64 { return float64(o.waiting) / float64(max(1, o.waiting+o.ahead)) }
+// share is the part of the takes of pages with contents to copy that waited for
+// the copy.
+func (o chatOutcome) share() float64 { return float64(o.waiting) / float64(max(1, o.dirty)) }
 
 func (o chatOutcome) String() string {
-	return fmt.Sprintf("%d pages taken, %d evicted, %d offloaded, %d copied while a page waited (%.2f %%), %d ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; p99 ready after %v; %d refused",
-		o.taken, o.evicted, o.offloaded, o.waiting, 100*o.share(), o.ahead, o.onboarded, 100*o.reused, 100*o.link, o.p99, o.refused)
+	return fmt.Sprintf("%d pages taken, %d evicted, %d offloaded, %d of them dirty, %d waited for (%.2f %%), %d copied ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; p99 ready after %v; %d refused",
+		o.taken, o.evicted, o.offloaded, o.dirty, o.waiting, 100*o.share(), o.ahead, o.onboarded, 100*o.reused, 100*o.link, o.p99, o.refused)
 }
 
 // chats are services with ever more to do: the first leaves the device idle now
@@ -264,7 +279,12 @@ func chats() map[string]chat {
 	documents.document, documents.sequence, documents.turns = 5000, 10, 300
 	full := busy // host memory, too: what is copied ahead there displaces nothing
 	full.pages.Secondary = 7000
-	return map[string]chat{"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents, "full": full}
+	chunked := full // pages of limited windows come and go while a prompt is computed
+	chunked.windows, chunked.chunk, chunked.sequence = []int{1 << 30, 512}, 256, 12
+	chunked.pages = windows.Counts{Primary: 3000, Secondary: 4000}
+	return map[string]chat{
+		"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents, "full": full, "chunked": chunked,
+	}
 }
 
 // Off, nearly every eviction with contents makes a page wait for the link. On,
@@ -275,6 +295,7 @@ func TestAheadOfDemand(t *testing.T) {
 			c.turns = cmp.Or(map[bool]int{true: 300}[testing.Short()], c.turns)
 			on := newChatter(t, c)
 			on.run()
+
 			c.off = true
 			off := newChatter(t, c)
 			off.run()

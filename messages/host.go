@@ -180,8 +180,11 @@ type PoolCounters struct {
 	Onboarded      int64 // pages copied to the device
 	BytesOffloaded int64 // copied, whole pages
 	BytesOnboarded int64
-	// WaitingTakes are the evictions whose contents were copied only then, so
-	// that the page had to wait for the copy; AheadPages those copied before.
+	// DirtyTakes are the offloads of contents of which no onboard had left a copy
+	// in host memory; WaitingTakes those of them whose copy, made then or ahead,
+	// was not over, so that who took the page had to wait for it. AheadPages are
+	// the copies that were made before anyone asked, of use or not.
+	DirtyTakes   int64
 	WaitingTakes int64
 	AheadPages   int64
 }

@@ -19,10 +19,17 @@ type Move struct {
 type Ahead struct {
 	Epoch uint32
 	Stamp uint64
-	Pools [][]Victim // by PoolID
+	Pools []Foreseen // by PoolID
 
 	Copied []int // by PoolID, answered
 	Busy   bool  // the link was in use, nothing was copied
+}
+
+// Foreseen are pages of one pool that may be evicted: the first Near in the
+// order in which they would be next, then some that are held as yet.
+type Foreseen struct {
+	Victims []Victim
+	Near    int
 }
 
 // PoolMove is the work in one pool. Order of bytes: offloads, then copies,
@@ -44,8 +51,14 @@ type Outcome struct {
 	Host PageID // where they go on; NoPage: dropped
 	// Displaced is the block whose host contents were dropped to make room.
 	Displaced BlockID
-	Copied    bool // false: a clean copy was there
-	Failed    bool // dropped because the copy failed
+	// Dirty: no onboard had left a copy. It was made now, which is Copied, or
+	// ahead of demand.
+	Dirty  bool
+	Copied bool
+	// Waits: the copy, made now or ahead, had not passed when the page was given
+	// away, so that the next owner waits for it.
+	Waits  bool
+	Failed bool // dropped because the copy failed
 }
 
 // PageCopy copies the leading tokens of a page, K and V of every layer and

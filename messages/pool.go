@@ -50,8 +50,9 @@ const (
 	Inspect
 	// HeldBlocks answers in Blocks the cached blocks that sequences hold.
 	HeldBlocks
-	// Foresee lists in Victims at most N pages that would be evicted next, and
-	// evicts none.
+	// Foresee lists in Victims at most N pages and evicts none: those that would
+	// be evicted next, which Count counts, and if they are fewer, some of those
+	// that are held and cache a block.
 	Foresee
 )
 
@@ -68,7 +69,7 @@ type PoolOp struct {
 	// stop to be: they are a chunked prefill's own, covered by its reserve.
 	Shelter bool
 
-	Count  int     // answered by Claim
+	Count  int     // answered by Claim and Foresee
 	Shares []Share // answered by Inspect
 }
 

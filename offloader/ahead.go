@@ -9,29 +9,34 @@ import (
 // PlanAhead plans to copy device pages near eviction to free or spare host pages,
 // while nobody waits for it, and tells how many. The candidates come in the order in
 // which they would be evicted; those below the least priority or with a copy
-// are passed over. Next, Submitted and Finish follow as for a Move. No decision
+// are passed over. Those that are held as yet take free pages only, so that looks
+// that see others of them do not copy for ever, and not while they are written,
+// so that no copy waits for a kernel. Next, Submitted and Finish follow as for a Move. No decision
 // and no count tells that the copies are there; only the copying is spared if
 // the page is evicted.
-func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, candidates []messages.Victim) int {
+func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *messages.Foreseen) int {
 	o.enter(idle, "PlanAhead")
 	if !o.cfg.Ahead {
 		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids", o.cfg.Pools[pool].Name))
 	}
 	o.open(nil, stamp)
 	h := &o.hosts[pool]
-	h.refresh(candidates, stamp)
-	for i := range candidates {
-		v := &candidates[i]
-		if h.size == 0 && !h.stale(stamp) {
+	h.see(seen.Victims, stamp)
+	for i := range seen.Victims {
+		v := &seen.Victims[i]
+		if h.size == 0 && (i >= seen.Near || !h.stale(stamp)) {
 			break
 		}
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
 			continue
 		}
+		if i >= seen.Near && !o.passed(o.ledger.slot(Slot{pool, messages.Primary, v.Page}).written) {
+			continue // being written
+		}
 		p := h.takeFree()
 		h.hold(p, v.Block)
 		h.become(p, ahead)
-		h.pages[p].age, h.pages[p].depth = stamp, v.Depth
+		h.pages[p].age, h.pages[p].depth, h.pages[p].born = stamp, v.Depth, uint32(stamp)
 		h.settle(p)
 		it := item{
 			kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),
@@ -44,20 +49,37 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, candidates []m
 	return len(o.items)
 }
 
-// refresh notes which copies are still near eviction.
-func (h *hostPool) refresh(candidates []messages.Victim, stamp uint64) {
+// see notes which copies are still near eviction. Their places in the order
+// follow when somebody asks for the first of them: a look sees hundreds, and
+// seldom needs one to go.
+func (h *hostPool) see(candidates []messages.Victim, stamp uint64) {
 	for i := range candidates {
 		if p := h.find(candidates[i].Block); p != messages.NoPage && h.pages[p].state == ahead {
-			h.lift(p)
-			h.pages[p].age = stamp
-			h.settle(p)
+			h.pages[p].born = uint32(stamp)
 		}
+	}
+}
+
+// seen is the stamp of the last look that saw an ahead page: not before its age,
+// and less than 2³² requests after.
+func (pg *hostPage) seen() uint64 { return pg.age + uint64(pg.born-uint32(pg.age)) }
+
+// stalest gives the copy that was near eviction the longest time ago, or NoPage.
+func (h *hostPool) stalest() messages.PageID {
+	for {
+		p := h.orders[ahead].top()
+		if p == messages.NoPage || h.pages[p].seen() == h.pages[p].age {
+			return p
+		}
+		h.lift(p)
+		h.pages[p].age = h.pages[p].seen()
+		h.settle(p)
 	}
 }
 
 // stale tells whether a copy is there of which the device page is no longer near
 // eviction: its page serves another better.
 func (h *hostPool) stale(stamp uint64) bool {
-	p := h.orders[ahead].top()
+	p := h.stalest()
 	return p != messages.NoPage && h.pages[p].age < stamp
 }

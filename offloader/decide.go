@@ -124,6 +124,7 @@ func (o *Offloader) decide(pool messages.PoolID, pm *messages.PoolMove) {
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
 		out := h.keep(v, o.cfg.MinPriority)
+		out.Waits = out.Copied || out.Dirty && !o.passed(o.ledger.slot(Slot{pool, messages.Secondary, out.Host}).written)
 		if out.Copied {
 			o.items = append(o.items, item{
 				kind: offloading, lane: Offload, pool: pool, index: int32(i),
@@ -159,6 +160,7 @@ func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Ou
 		}
 	}
 	copied := own == messages.NoPage
+	dirty := copied || h.pages[own].state == ahead
 	if copied {
 		own = h.takeFree()
 		h.hold(own, v.Block)
@@ -166,7 +168,7 @@ func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Ou
 		h.lift(own)
 	}
 	h.inherit(own, v)
-	return messages.Outcome{Host: own, Displaced: displaced, Copied: copied}
+	return messages.Outcome{Host: own, Displaced: displaced, Dirty: dirty, Copied: copied}
 }
 
 // inherit gives a lifted page the place in the order that the victim had on

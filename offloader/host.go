@@ -27,7 +27,7 @@ var stateNames = [states]string{"free", "sole", "clean", "ahead"}
 // hostPage is one page of host memory. byBlock[block] is the page unless it is
 // free. Pins are 0 unless it is sole.
 type hostPage struct {
-	age       uint64 // sole: the use; clean, ahead: stamp of the request that made it so
+	age       uint64 // sole: the use; clean, ahead: stamp of the request that made it so, see also seen
 	block     messages.BlockID
 	depth     int32
 	pins      int32
@@ -35,7 +35,7 @@ type hostPage struct {
 	priority  messages.Priority
 	state     pageState
 	protected bool   // the Move under way reads it
-	born      uint32 // clean: which of its pool's copies it is
+	born      uint32 // clean: which of its pool's copies it is; ahead: stamp of the last look that saw it
 }
 
 // hostPool is the host memory of one pool.
@@ -160,7 +160,7 @@ func (h *hostPool) release(p messages.PageID) {
 // of a copy ahead of demand.
 func (h *hostPool) takeFree() messages.PageID {
 	if h.size == 0 {
-		h.release(h.orders[ahead].top())
+		h.release(h.stalest())
 	}
 	p := h.idle[h.head]
 	h.head = (h.head + 1) % len(h.idle)

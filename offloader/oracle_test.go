@@ -152,6 +152,8 @@ func (r *oracle) settle(pm *messages.PoolMove, aheadOf map[messages.BlockID]bool
 			return fmt.Errorf("block %d: failed, but outcome %+v", v.Block, out)
 		case out.Copied && !copied, copied && !out.Copied && !out.Failed && !aheadOf[v.Block]:
 			return fmt.Errorf("block %d: to be copied %t, outcome %+v", v.Block, copied, out)
+		case out.Dirty != (copied && !out.Failed):
+			return fmt.Errorf("block %d: to be copied now or ahead %t, outcome %+v", v.Block, copied, out)
 		case displaced != out.Displaced:
 			return fmt.Errorf("block %d: displaced %d, outcome %+v", v.Block, displaced, out)
 		}

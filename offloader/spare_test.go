@@ -30,7 +30,7 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 		for _, p := range pages {
 			list = append(list, victimOf(p))
 		}
-		n := o.PlanAhead(0, stamp, list)
+		n := o.PlanAhead(0, stamp, &messages.Foreseen{Victims: list, Near: len(list)})
 		carry(o, &seq)
 		require.NoError(t, o.Check())
 		require.Equal(t, full, o.Counts(0), "copies ahead count for nothing")
@@ -40,7 +40,7 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	require.Equal(t, 0, ahead(3, 2, 3, 4), "all copies are still near eviction")
 
 	m := serve(o, 4, messages.PoolMove{Victims: []messages.Victim{victimOf(2)}})
-	require.Equal(t, messages.Outcome{Host: o.Sole(0, 2), Displaced: 0, Copied: false}, m.Pools[0].Outcomes[0])
+	require.Equal(t, messages.Outcome{Host: o.Sole(0, 2), Displaced: 0, Dirty: true, Waits: true}, m.Pools[0].Outcomes[0])
 	require.Equal(t, full, o.Counts(0))
 	require.Equal(t, 1, ahead(5, 3, 4, 5), "the page of what was displaced is spare now")
 	require.Equal(t, 2, ahead(6, 5, 6, 7), "copies that are no longer near eviction make place")
@@ -52,4 +52,46 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	m = serve(o, 7, messages.PoolMove{Victims: []messages.Victim{low}})
 	require.Equal(t, messages.Outcome{Host: messages.NoPage, Displaced: messages.NoBlock}, m.Pools[0].Outcomes[0])
 	require.NoError(t, o.Check())
+}
+
+// Pages that are held as yet are copied to free pages only: they make no copy
+// stale, not even the like of theirs, and not while they are written.
+func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
+	passed := uint64(0)
+	o := New(Config{Ahead: true, Passed: func(t messages.Ticket) bool { return t.Seq <= passed }, Pools: []PoolConfig{{
+		Name: "wfullh1", DevicePages: 8, HostPages: 1, SparePages: 2, PageBytes: 32,
+		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
+	}}})
+	o.Begin(&messages.Move{Stamp: 1, Pools: make([]messages.PoolMove, 1), Marks: []messages.Mark{{
+		Pages: []messages.PageID{3}, Write: true, Ticket: messages.Ticket{Stream: 9, Seq: 5},
+	}}})
+	o.Finish()
+	seq := uint64(1000)
+	ahead := func(stamp uint64, near int, pages ...int) int {
+		seen := messages.Foreseen{Near: near}
+		for _, p := range pages {
+			seen.Victims = append(seen.Victims, victimOf(p))
+		}
+		n := o.PlanAhead(0, stamp, &seen)
+		carry(o, &seq)
+		require.NoError(t, o.Check())
+		return n
+	}
+	require.Equal(t, 1, ahead(2, 0, 3, 2), "page 3 is being written")
+	passed = 5
+	require.Equal(t, 2, ahead(3, 1, 0, 3, 4), "page 0 is near eviction, page 3 is there, for page 4 there is no room")
+	require.Equal(t, 0, ahead(4, 0, 4, 5))
+	require.Equal(t, 2, ahead(5, 2, 4, 5, 6), "those near eviction take the place of copies that are not")
+
+	// Whoever takes a page waits for a copy that is under way.
+	evict := func(stamp uint64, page int) messages.Outcome {
+		return serve(o, stamp, messages.PoolMove{Victims: []messages.Victim{victimOf(page)}}).Pools[0].Outcomes[0]
+	}
+	out := evict(6, 4)
+	require.True(t, out.Dirty && out.Waits && !out.Copied, "%+v", out)
+	passed = seq
+	out = evict(7, 5)
+	require.True(t, out.Dirty && !out.Waits && !out.Copied, "%+v", out)
+	out = evict(8, 7)
+	require.True(t, out.Dirty && out.Waits && out.Copied, "%+v", out)
 }

@@ -107,6 +107,11 @@ func (o *Offloader) afterReads(set []messages.Ticket, r *record, why waitKind, o
 	return set
 }
 
+// passed tells whether a ticket is known to be done.
+func (o *Offloader) passed(t messages.Ticket) bool {
+	return t.IsZero() || o.cfg.Passed != nil && o.cfg.Passed(t)
+}
+
 // mark records a kernel of the host.
 func (o *Offloader) mark(m *messages.Mark) {
 	if m.Ticket.IsZero() {

@@ -37,7 +37,8 @@
 // first, so pages nearly always arrive at a level in the order in which they will
 // leave it: they are appended to a list. A page that belongs somewhere before the
 // list's end (it was unclaimed, or its priority changed) goes to the level's heap
-// instead. The next victim is the lesser of the list's head and the heap's root.
+// instead, until a look ahead (Foresee) lines it up. The next victim is the lesser of
+// the list's head and the heap's root.
 //
 //	level 35   list  4 ─ 9 ─ 3 ─ 2        victims: 4, 7, 9, 1, 3, 2
 //	           heap  7 ─ 1

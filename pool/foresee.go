@@ -2,21 +2,65 @@ package pool
 
 import "github.com/kvactor/kvactor/messages"
 
-// foresee appends the pages that go next, at most op.N, and changes nothing. It
-// walks the lists, lowest priority first, and of each heap takes the top alone:
-// pages out of order are few, and a guess is enough for whoever asks.
+// foresee appends the pages that go next, at most op.N, in their order. It
+// changes no order: what it passes in a heap it lines up in the list, where the
+// next look finds it at once, so that a page is taken out of a heap once,
+// whoever does it. Cost: O(N), and a heap's amortised O(log) for each of these.
 func (p *Pool) foresee(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
 	left := op.N
 	for i := range p.order.levels {
 		l := &p.order.levels[i]
-		if l.root != none && left > 0 {
-			victims = append(victims, p.pages[l.root].victim(l.root))
-			left--
-		}
-		for at := l.head; at != none && left > 0; at = p.pages[at].next {
+		for at := l.head; left > 0; left-- {
+			if l.root != none && (at == none || p.order.before(l.root, at)) {
+				at = p.order.lineUp(l, at)
+			}
+			if at == none {
+				break
+			}
 			victims = append(victims, p.pages[at].victim(at))
-			left--
+			at = p.pages[at].next
 		}
 	}
+	op.Count = op.N - left
+	return p.foreseeHeld(left, victims)
+}
+
+// handReach is how many pages the hand passes for each that is wanted.
+const handReach = 8
+
+// foreseeHeld appends at most n pages that somebody holds and that cache a
+// block: they are evicted some time after they are let go. Which of them that
+// will be first nobody knows, so a hand goes round, from look to look.
+func (p *Pool) foreseeHeld(n int, victims []messages.Victim) []messages.Victim {
+	for reach := min(handReach*n, len(p.pages)); n > 0 && reach > 0; reach-- {
+		if p.hand >= len(p.pages) {
+			p.hand = 0
+		}
+		if g := &p.pages[p.hand]; g.place == used && g.stored() {
+			victims = append(victims, g.victim(int32(p.hand)))
+			n--
+		}
+		p.hand++
+	}
 	return victims
+}
+
+// lineUp moves the root of a level's heap into its list, before page at, or to
+// the end if that is none, and gives the page.
+func (o *order) lineUp(l *level, at int32) int32 {
+	i := l.root
+	l.root = o.cut(l.root, i)
+	g := &o.pages[i]
+	g.place, g.prev, g.next, g.child = listed, l.tail, at, none
+	if at != none {
+		g.prev, o.pages[at].prev = o.pages[at].prev, i
+	} else {
+		l.tail = i
+	}
+	if g.prev == none {
+		l.head = i
+	} else {
+		o.pages[g.prev].next = i
+	}
+	return i
 }

@@ -8,23 +8,33 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// What is foreseen is what a Take then evicts, as long as pages come in order.
+// What is foreseen is what a Take then evicts, in whichever order the pages came.
 func TestForeseenPagesAreEvictedNext(t *testing.T) {
-	p := New("wfullh1", 6)
-	take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 6}}}
-	p.Do(&take)
-	pages := take.Ops[0].Pages
-	for i, page := range pages {
-		p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
-			{Kind: messages.AttachPages, Pages: []messages.PageID{page}, Blocks: []messages.BlockID{messages.BlockID(i)}, Depth: int32(i), Priority: messages.Priority(35 - i%2)},
-			{Kind: messages.Drop, Pages: []messages.PageID{page}, Use: messages.Use(i + 1)},
-		}})
+	cases := map[string][]messages.Use{ // by depth
+		"in order":                 {1, 2, 3, 4, 5, 6},
+		"out of order":             {9, 1, 8, 2, 7, 3},
+		"a sequence came too late": {9, 3, 3, 3, 3, 3},
+		"backwards":                {6, 5, 4, 3, 2, 1},
 	}
-	before := p.String()
-	seen := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Foresee, N: 4}}}
-	p.Do(&seen)
-	require.Equal(t, before, p.String(), "foreseeing changes nothing")
-	taken := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 4}}}
-	p.Do(&taken)
-	require.Equal(t, taken.Victims, seen.Victims)
+	for name, uses := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := New("wfullh1", len(uses))
+			take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: len(uses)}}}
+			p.Do(&take)
+			for i, page := range take.Ops[0].Pages {
+				p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
+					{Kind: messages.AttachPages, Pages: []messages.PageID{page}, Blocks: []messages.BlockID{messages.BlockID(i)}, Depth: int32(i), Priority: messages.Priority(35 - i%2)},
+					{Kind: messages.Drop, Pages: []messages.PageID{page}, Use: 2 * uses[i]},
+				}})
+			}
+			before := p.String()
+			seen := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Foresee, N: 5}}}
+			p.Do(&seen)
+			require.NoError(t, p.Check())
+			require.Equal(t, before, p.String(), "foreseeing changes nothing")
+			taken := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 5}}}
+			p.Do(&taken)
+			require.Equal(t, taken.Victims, seen.Victims)
+		})
+	}
 }

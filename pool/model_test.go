@@ -40,7 +40,7 @@ var kinds = []messages.PoolOpKind{
 	messages.Claim, messages.Claim, messages.Unclaim, messages.Take, messages.Take, messages.Take,
 	messages.Drop, messages.Drop, messages.Drop, messages.AttachPages, messages.AttachPages, messages.AttachPages,
 	messages.DetachPages, messages.SetPriority, messages.AddPins, messages.EndPin,
-	messages.Unshelter, messages.Inspect, messages.HeldBlocks,
+	messages.Unshelter, messages.Inspect, messages.HeldBlocks, messages.Foresee,
 }
 
 // batch does up to six operations in one message; the oracle goes ahead, because
@@ -89,6 +89,9 @@ func (m *machine) draw(t *rapid.T) messages.PoolOp {
 		op.N = rapid.IntRange(0, c.Free+c.Cached).Draw(t, "n")
 		return op
 	case messages.HeldBlocks:
+		return op
+	case messages.Foresee:
+		op.N = rapid.IntRange(0, c.Cached+2).Draw(t, "n")
 		return op
 	case messages.AddPins:
 		op.N = rapid.IntRange(0, 3).Draw(t, "n")
@@ -180,6 +183,7 @@ func (m *machine) rebuild(t *rapid.T) {
 	}
 	m.pool = Rebuild("test", len(m.oracle.pages), kept)
 	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
+	m.oracle.hand = 0
 }
 
 // agree compares everything that is.

@@ -20,6 +20,7 @@ type oraclePage struct {
 type oracle struct {
 	pages []oraclePage
 	free  []messages.PageID // the last is taken first
+	hand  int               // the page at which a look at held ones goes on
 }
 
 func newOracle(pages int) *oracle {
@@ -104,6 +105,9 @@ func (o *oracle) do(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 	before := o.counts().Held
 	if op.Kind == messages.Take {
 		return o.take(op)
+	}
+	if op.Kind == messages.Foresee {
+		return o.foresee(op)
 	}
 	if op.Kind == messages.HeldBlocks {
 		for _, g := range o.pages {
@@ -191,6 +195,31 @@ func (o *oracle) take(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 	return op, victims
 }
 
+// foresee lists the next victims and, if they are too few, held pages that cache
+// a block, from where the last look ended; eight are looked at for each.
+func (o *oracle) foresee(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
+	var victims []messages.Victim
+	next := o.cachedInOrder()
+	op.Count = min(op.N, len(next))
+	for _, id := range next[:op.Count] {
+		victims = append(victims, o.victim(id))
+	}
+	left := op.N - op.Count
+	for range min(8*left, len(o.pages)) {
+		if len(victims) == op.N {
+			break
+		}
+		if o.hand >= len(o.pages) {
+			o.hand = 0
+		}
+		if g := o.pages[o.hand]; !g.idle() && g.block != messages.NoBlock {
+			victims = append(victims, o.victim(messages.PageID(o.hand)))
+		}
+		o.hand++
+	}
+	return op, victims
+}
+
 // resize is the text's rule: free pages, then cached ones in order, go; what
 // lies beyond the end moves to the lowest free pages.
 func (o *oracle) resize(pages int) (victims []messages.Victim, moves []messages.PageMove) {
@@ -209,8 +238,9 @@ func (o *oracle) resize(pages int) (victims []messages.Victim, moves []messages.
 		o.pages[to], o.pages[i] = o.pages[i], oraclePage{block: messages.NoBlock}
 		moves = append(moves, messages.PageMove{Old: messages.PageID(i), New: messages.PageID(to)})
 	}
-	old := o.pages
+	old, hand := o.pages, o.hand
 	*o = *newOracle(pages)
+	o.hand = hand
 	copy(o.pages, old)
 	o.free = o.free[:0]
 	for i := pages - 1; i >= 0; i-- {

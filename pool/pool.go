@@ -16,6 +16,7 @@ type Pool struct {
 	freeHead int32 // the free pages, linked through next, the last freed first
 	freeN    int
 	held     int // pages p with p.held()
+	hand     int // where foreseeHeld goes on
 }
 
 // New makes a pool of free pages; the first to be taken is page 0.

@@ -10,20 +10,24 @@ import "github.com/kvactor/kvactor/messages"
 // last steps between looks have taken, so that a burst like the last ones finds
 // copies even if the link has not been idle since the one before.
 type foresight struct {
-	due   bool // pages have become cached since the last look
+	due   bool // enough has changed since the last look
 	busy  bool // the link was in use at the last look, in round at
 	at    int64
+	churn []int // by pool: pages taken or newly cached since the last look
 	taken []int // by pool: pages taken since the last look that found the link idle
 	peak  []int // by pool: the most that was taken so, fading
 }
 
-// The pages of a pool that are looked at: at least a sixteenth, so that there
-// is something before demand is known; at most half of them, of which a walk
-// takes microseconds a hundred.
+// The pages of a pool that are looked at: at least an eighth, so that there is
+// something before demand is known, and no more than there are spare pages for
+// when host memory is full; at most half of them, of which a walk takes
+// microseconds a hundred. A sixteenth of them has to change before it is worth
+// another look.
 const (
-	foresightShare = 16
+	foresightShare = 8
 	minForesight   = 8
 	maxForesight   = 4096
+	churnShare     = 64
 	peakFades      = 16 // a sixteenth of the peak is forgotten with each look
 )
 
@@ -34,13 +38,17 @@ func (c *Coordinator) foreseeable(p int) int {
 	return min(n, max(total/2, minForesight), maxForesight)
 }
 
-// noteTaken counts what the pools were asked for.
-func (c *Coordinator) noteTaken(p int) {
+// noteChurn counts what a pool was asked for and what became cached in it.
+func (c *Coordinator) noteChurn(p int) {
+	a := &c.ahead
 	for i := range c.work[p].Ops {
 		if op := &c.work[p].Ops[i]; op.Kind == messages.Take {
-			c.ahead.taken[p] += op.N
+			a.taken[p] += op.N
+			a.churn[p] += op.N
 		}
 	}
+	a.churn[p] += max(0, c.work[p].Counts.Cached-c.pages[p].Cached)
+	a.due = a.due || a.churn[p] > 0 && a.churn[p] >= c.foreseeable(p)/churnShare
 }
 
 // lookAhead starts a look if there is a reason for one. It is no request: it
@@ -52,12 +60,13 @@ func (c *Coordinator) lookAhead() bool {
 		return false
 	}
 	a.due, a.busy, a.at = false, false, c.stats.Rounds
+	clear(a.churn)
 	c.resetWork()
 	asked := false
 	for p := range c.Pools {
 		a.peak[p] = max(a.peak[p]-ceilDiv(a.peak[p], peakFades), a.taken[p])
 		n := c.foreseeable(p)
-		if c.host[p].Total == 0 || c.pages[p].Cached == 0 || c.pages[p].Free >= n {
+		if c.host[p].Total == 0 || c.pages[p].Free >= n {
 			continue
 		}
 		c.add(p, messages.PoolOp{Kind: messages.Foresee, N: n - c.pages[p].Free})
@@ -74,16 +83,15 @@ func (c *Coordinator) lookAhead() bool {
 // foreseen offers what was seen to the offloader.
 func (c *Coordinator) foreseen() {
 	c.pooled()
-	c.ahead.due = false // what was seen has not gone: it is no reason to look again
 	a := &c.offer
 	a.Epoch, a.Stamp, a.Busy = c.epoch, c.stamp, false
 	a.Pools, a.Copied = a.Pools[:0], a.Copied[:0]
 	for p := range c.work {
-		var victims []messages.Victim
-		if len(c.work[p].Ops) > 0 {
-			victims = c.work[p].Victims
+		var seen messages.Foreseen
+		if w := &c.work[p]; len(w.Ops) > 0 {
+			seen = messages.Foreseen{Victims: w.Victims, Near: w.Ops[0].Count}
 		}
-		a.Pools = append(a.Pools, victims)
+		a.Pools = append(a.Pools, seen)
 	}
 	c.pending++
 	c.next = (*Coordinator).copiedAhead

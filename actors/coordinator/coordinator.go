@@ -111,7 +111,7 @@ func New(config Config, port Port) *Coordinator {
 		c.stats.Pools[p].Name = config.Pools[p].Name
 	}
 	c.demanding.init(n)
-	c.ahead.taken, c.ahead.peak = make([]int, n), make([]int, n)
+	c.ahead.churn, c.ahead.taken, c.ahead.peak = make([]int, n), make([]int, n), make([]int, n)
 	c.admitting.init(n)
 	c.stepping.init(n)
 	return c

@@ -35,10 +35,7 @@ func (c *Coordinator) sendPools(next func(*Coordinator)) {
 func (c *Coordinator) pooled() {
 	for p := range c.work {
 		if len(c.work[p].Ops) > 0 {
-			if c.work[p].Counts.Cached > c.pages[p].Cached || len(c.work[p].Victims) > 0 {
-				c.ahead.due = true
-			}
-			c.noteTaken(p)
+			c.noteChurn(p)
 			c.pages[p] = c.work[p].Counts
 		}
 	}
@@ -237,9 +234,14 @@ func (c *Coordinator) outcome(pool int, v *messages.Victim, o *messages.Outcome,
 	} else {
 		counters.Offloaded++
 		to = messages.OnHost(o.Host)
+		if o.Dirty {
+			counters.DirtyTakes++
+		}
+		if o.Waits {
+			counters.WaitingTakes++
+		}
 		if o.Copied {
 			counters.BytesOffloaded += c.Pools[pool].PageBytes()
-			counters.WaitingTakes++
 		}
 	}
 	c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: v.Block, To: to})

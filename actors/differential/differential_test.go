@@ -45,7 +45,7 @@ func (r rig) Close(ctx context.Context) (int, error) {
 func (r rig) Stats(ctx context.Context) (messages.Stats, error) {
 	s, err := r.Engine.Stats(ctx)
 	for p := range s.Pools {
-		s.Pools[p].WaitingTakes = 0
+		s.Pools[p].WaitingTakes, s.Pools[p].DirtyTakes = 0, 0
 	}
 	return s, err
 }

@@ -22,6 +22,7 @@ type conversationFlags struct {
 	pages, hostPages     int // of each pool
 	seed                 uint64
 	device               string
+	ahead                bool // offload_ahead
 }
 
 func (f *conversationFlags) flags(c *cobra.Command) {
@@ -29,6 +30,7 @@ func (f *conversationFlags) flags(c *cobra.Command) {
 	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "conversations to play")
 	flags.IntVar(&f.hosts, "hosts", 4, "hosts that share the engine, a goroutine each")
 	flags.StringVar(&f.device, "device", simulated, "`device` of the engine: sim, or cuda")
+	flags.BoolVar(&f.ahead, "offload-ahead", true, "copy pages to host memory before they are needed")
 	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
 	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
@@ -97,6 +99,7 @@ func openPlay(f *conversationFlags) (*play, error) {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = tokensPerBlock
 	cache.MaxAttentionWindow = preset.Windows
+	cache.OffloadAhead = f.ahead
 	pools, err := windows.Pools(preset.Model, cache)
 	if err != nil {
 		return nil, err

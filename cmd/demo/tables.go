@@ -24,7 +24,7 @@ type tables struct {
 }
 
 func (r *tables) print(wall time.Duration) error {
-	for _, t := range []*report.Table{r.requests(), r.pools(), r.transfers(), r.time()} {
+	for _, t := range []*report.Table{r.requests(), r.pools(), r.waiting(), r.transfers(), r.time()} {
 		if err := t.Write(r.command.OutOrStdout(), report.Locale()); err != nil {
 			return err
 		}
@@ -54,18 +54,31 @@ func (r *tables) requests() *report.Table {
 	return t
 }
 
-// pools shows reuse by tier: an onboarded page was reused from host memory. Ahead
-// are the pages copied to host memory before they were needed; waited for those
-// copied only then.
+// pools shows reuse by tier: an onboarded page was reused from host memory.
 func (r *tables) pools() *report.Table {
 	t := &report.Table{
 		Title:  "pages by pool",
-		Header: []string{"pool", "pages", "host", "reused on device", "from host", "in part", "evicted", "offloaded", "ahead", "waited for", "dropped"},
+		Header: []string{"pool", "pages", "host", "reused on device", "from host", "in part", "taken", "evicted", "offloaded", "dropped"},
 	}
 	for _, p := range r.stats.Pools {
 		t.Row(p.Name, report.Count(p.Primary.Total), report.Count(p.Secondary.Total),
 			report.Count(max(0, p.ReusedFull-p.Onboarded)), report.Count(p.Onboarded), report.Count(p.ReusedPartial),
-			report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.AheadPages), report.Count(p.WaitingTakes), report.Count(p.Dropped))
+			report.Count(p.AllocatedPages), report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.Dropped))
+	}
+	return t
+}
+
+// waiting shows how many of the pages that were taken from contents still to be
+// copied to host memory had to wait for that copy, and how many were copied
+// before they were needed.
+func (r *tables) waiting() *report.Table {
+	t := &report.Table{
+		Title:  "pages taken from contents that had to be copied to host memory",
+		Header: []string{"pool", "taken so", "copied ahead", "waited for the copy", "share"},
+	}
+	for _, p := range r.stats.Pools {
+		t.Row(p.Name, report.Count(p.DirtyTakes), report.Count(p.DirtyTakes-p.WaitingTakes), report.Count(p.WaitingTakes),
+			report.Percent(p.WaitingTakes, p.DirtyTakes))
 	}
 	return t
 }
