@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // resetWork empties the batches for the pools; their answers are gone then.
 func (c *Coordinator) resetWork() {
@@ -157,7 +161,10 @@ func (c *Coordinator) moveNeeded() bool {
 	}
 	for p := range m.Pools {
 		q := &m.Pools[p]
-		if len(q.Victims)+len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Uses) > 0 {
+		if len(q.Victims) > 0 && c.host[p].Total > 0 {
+			return true
+		}
+		if len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Uses) > 0 {
 			return true
 		}
 	}
@@ -196,13 +203,15 @@ func (c *Coordinator) hosted() {
 	copy(c.host, c.move.Counts)
 }
 
-// takeVictims hands what the pools evicted to the offloader.
+// takeVictims hands what the pools evicted to the offloader. Where there is no
+// host memory nothing is asked and nothing copied: then victims alone are no
+// reason to send it anything.
 func (c *Coordinator) takeVictims() {
 	for p := range c.work {
 		if len(c.work[p].Ops) > 0 {
 			c.move.Pools[p].Victims = c.work[p].Victims
 		}
-		if len(c.work[p].Victims) > 0 {
+		if len(c.work[p].Victims) > 0 && c.host[p].Total > 0 {
 			c.ordered = true
 		}
 	}
@@ -214,10 +223,26 @@ func (c *Coordinator) moved() {
 	for p := range c.move.Pools {
 		q := &c.move.Pools[p]
 		counters := &c.stats.Pools[p].PoolCounters
+		if len(q.Outcomes) == 0 {
+			c.dropVictims(p, q.Victims, counters)
+			continue
+		}
 		for i := range q.Outcomes {
 			c.outcome(p, &q.Victims[i], &q.Outcomes[i], counters)
 		}
 	}
+}
+
+// dropVictims follows victims that the offloader was not asked about: without
+// host memory all go.
+func (c *Coordinator) dropVictims(pool int, victims []messages.Victim, counters *messages.PoolCounters) {
+	counters.Evicted += int64(len(victims))
+	counters.Dropped += int64(len(victims))
+	moves := slices.Grow(c.apply.Moves, len(victims))
+	for i := range victims {
+		moves = append(moves, messages.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: messages.Nowhere})
+	}
+	c.apply.Moves = moves
 }
 
 // outcome follows one victim: what it displaced went first.
