@@ -40,7 +40,7 @@ func (p *Pool) unclaim(op *messages.PoolOp) {
 // drop ends references and leaves the use. The last page goes first: the pages
 // of a prefix so arrive in the order in which they will be evicted.
 func (p *Pool) drop(op *messages.PoolOp) {
-	for i := len(op.Pages) - 1; i >= 0; i-- {
+	for i := p.dropOwn(op) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
 			continue
@@ -80,23 +80,20 @@ func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.V
 	if op.N > p.freeN+p.order.n {
 		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.order.n)
 	}
-	for range op.N {
-		i := p.freeHead
-		if i == none {
-			i = p.order.first()
-			victims = append(victims, p.pages[i].victim(i))
-			p.order.remove(i)
-		} else {
-			p.unfree()
+	if !op.Shelter {
+		p.held += op.N
+	}
+	end := len(op.Pages) + op.N
+	p.takeFree(op, op.N)
+	for len(op.Pages) < end {
+		victims = p.takeListed(op, end-len(op.Pages), victims)
+		if len(op.Pages) == end {
+			break
 		}
-		g := &p.pages[i]
-		g.forget()
-		g.references = 1
-		if op.Shelter {
-			g.shelters = 1
-		} else {
-			p.held++
-		}
+		i := p.order.first()
+		victims = append(victims, p.pages[i].victim(i))
+		p.order.remove(i)
+		p.pages[i] = p.taken(op)
 		op.Pages = append(op.Pages, messages.PageID(i))
 	}
 	return victims

@@ -1,10 +1,6 @@
 package pool
 
-import (
-	"math/bits"
-
-	"github.com/kvactor/kvactor/messages"
-)
+import "github.com/kvactor/kvactor/messages"
 
 const levels = int(messages.MaxPriority) + 1
 
@@ -78,9 +74,7 @@ func (o *order) remove(i int32) {
 	}
 	g.place, g.prev, g.next, g.child = used, none, none, none
 	o.n--
-	if l.head == none && l.root == none {
-		o.occupied[g.priority/64] &^= 1 << (g.priority % 64)
-	}
+	o.mark(g.priority)
 }
 
 // unlink takes a page out of its list.
@@ -99,16 +93,10 @@ func (o *order) unlink(l *level, g *page) {
 
 // first is the page that goes next, none if nothing is cached.
 func (o *order) first() int32 {
-	var p int
-	switch {
-	case o.occupied[0] != 0:
-		p = bits.TrailingZeros64(o.occupied[0])
-	case o.occupied[1] != 0:
-		p = 64 + bits.TrailingZeros64(o.occupied[1])
-	default:
+	if o.n == 0 {
 		return none
 	}
-	l := &o.levels[p]
+	l := &o.levels[o.lowest()]
 	if l.head == none || l.root != none && o.before(l.root, l.head) {
 		return l.root
 	}

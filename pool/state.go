@@ -16,14 +16,6 @@ func (p *Pool) settle(i int32) {
 	p.freeN++
 }
 
-// unfree takes the free page that was freed last out of the list.
-func (p *Pool) unfree() {
-	g := &p.pages[p.freeHead]
-	p.freeHead = g.next
-	p.freeN--
-	g.place, g.next = used, none
-}
-
 // occupy gives a page that somebody is about to hold, out of the order of
 // eviction. A free page has nothing that could be held.
 func (p *Pool) occupy(i int32, kind messages.PoolOpKind) *page {

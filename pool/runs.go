@@ -1,0 +1,125 @@
+package pool
+
+import (
+	"math/bits"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// A prompt of thousands of pages goes through the pool as a few operations, and
+// nearly all of its pages are alike: free ones that are taken one after the
+// other, the victims at the head of one level's list, pages of one sequence that
+// go to the tail of one level's list. Those are handled here, in one loop over
+// the pages; whatever is not alike is left to the operations in ops.go, page by page.
+
+// takeFree takes at most n free pages, the last freed first, and adds them to
+// the operation's pages.
+func (p *Pool) takeFree(op *messages.PoolOp, n int) {
+	n = min(n, p.freeN)
+	taken, pages := p.taken(op), p.pages
+	at := p.freeHead
+	for range n {
+		g := &pages[at]
+		op.Pages = append(op.Pages, messages.PageID(at))
+		at = g.next
+		*g = taken
+	}
+	p.freeHead = at
+	p.freeN -= n
+}
+
+// taken is a page as it is after an operation has taken it.
+func (p *Pool) taken(op *messages.PoolOp) page {
+	g := page{block: messages.NoBlock, references: 1, prev: none, next: none, child: none}
+	if op.Shelter {
+		g.shelters = 1
+	}
+	return g
+}
+
+// takeListed takes at most n pages from the head of the list of the level that
+// goes first, as long as no page in its heap goes before them, adds them to the
+// operation's pages and what they cached to the victims.
+func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim) []messages.Victim {
+	o := &p.order
+	priority := o.lowest()
+	l := &o.levels[priority]
+	taken, pages := p.taken(op), p.pages
+	at, left := l.head, n
+	for ; left > 0 && at != none && (l.root == none || o.before(at, l.root)); left-- {
+		g := &pages[at]
+		victims = append(victims, g.victim(at))
+		op.Pages = append(op.Pages, messages.PageID(at))
+		at = g.next
+		*g = taken
+	}
+	if l.head = at; at == none {
+		l.tail = none
+	} else {
+		pages[at].prev = none
+	}
+	o.n -= n - left
+	o.mark(priority)
+	return victims
+}
+
+// lowest is the level that goes first; some level has pages.
+func (o *order) lowest() messages.Priority {
+	if o.occupied[0] != 0 {
+		return messages.Priority(bits.TrailingZeros64(o.occupied[0]))
+	}
+	return messages.Priority(64 + bits.TrailingZeros64(o.occupied[1]))
+}
+
+// mark notes that pages of a level have gone.
+func (o *order) mark(p messages.Priority) {
+	if l := &o.levels[p]; l.head == none && l.root == none {
+		o.occupied[p/64] &^= 1 << (p % 64)
+	}
+}
+
+// dropOwn ends the only references to pages, from the last one on: those that
+// cache a block get the use and go to the tail of their level's list, others are
+// free. It stops before the first page for which that is not all there is to do,
+// and tells how many are left.
+func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
+	if op.Shelter {
+		return len(op.Pages)
+	}
+	pages, o := p.pages, &p.order
+	for left = len(op.Pages); left > 0; left-- {
+		i := int32(op.Pages[left-1])
+		if i == none {
+			continue
+		}
+		g := &pages[i]
+		if g.references != 1 || g.pins > 0 || g.shelters > 0 {
+			break
+		}
+		if !g.stored() {
+			*g = page{block: messages.NoBlock, prev: none, next: p.freeHead, child: none, place: free}
+			p.freeHead = i
+			p.freeN++
+			p.held--
+			continue
+		}
+		l := &o.levels[g.priority]
+		use := max(g.use, op.Use)
+		if t := l.tail; t != none {
+			y := &pages[t]
+			if y.use>>1 > use>>1 || y.use>>1 == use>>1 && y.depth <= g.depth {
+				break
+			}
+			y.next = i
+		} else {
+			l.head = i
+			o.occupied[g.priority/64] |= 1 << (g.priority % 64)
+		}
+		g.use, g.references = use, 0
+		g.place, g.prev, g.next = listed, l.tail, none
+		l.tail = i
+		o.n++
+		p.held--
+	}
+	return left
+}
