@@ -170,3 +170,19 @@ func TestAPinInHostMemoryLeavesTheReserve(t *gotesting.T) {
 	w.commitTo(l, 16)
 	w.release(l)
 }
+
+// What other sequences of the commit drop is free for the next chunk, wherever
+// they stand in it.
+func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{4}, pages: []windows.Counts{{Primary: 4}}})
+	w.store(run(900, 4))
+	_, lives := w.admitBatch(chunked(run(0, 12), 4), request(append(run(0, 4), run(50, 4)...)))
+	w.assertCounts(0, 3, 1, 0)
+	first := w.tables(lives[1].id)[0][0][0]
+	w.write(lives[0], 0, 4)
+	w.write(lives[1], 0, 8)
+	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: lives[0].id, Computed: 4}, {Sequence: lives[1].id, Computed: 8}}}
+	w.Do(m)
+	assert.Equal(t, []messages.PageID{first}, m.Results[0].NewPages[0])
+	assert.Zero(t, w.stats().Pools[0].Evicted)
+}

@@ -204,8 +204,8 @@ func (c *Coordinator) store(s *sequence, from, to int) int {
 	return len(c.apply.Stores) - 1
 }
 
-// commitExtras adds to the effects of the store what the steps let go and what
-// the next chunks need.
+// commitExtras adds to the effects of the store what the steps let go and then
+// what the next chunks need.
 func (c *Coordinator) commitExtras() {
 	for i := range c.stepping.items {
 		it := &c.stepping.items[i]
@@ -217,7 +217,9 @@ func (c *Coordinator) commitExtras() {
 			c.markWritten(it.sequence, it.sequence.computed, it.computed, it.after)
 		}
 		c.dropLeft(it.sequence, it.computed)
-		if it.sequence.chunk > 0 {
+	}
+	for i := range c.stepping.items {
+		if it := &c.stepping.items[i]; it.computed > 0 && it.sequence.chunk > 0 {
 			c.chunkExtras(it)
 		}
 	}
