@@ -46,11 +46,15 @@ func (o *object) open() openLine {
 	l.cache.OffloadAhead = false
 	if m := o.child("model"); m != nil {
 		l.model = m.model()
+		if heads, ok := m.take("kv_heads"); ok && heads.kind() == kindList && len(l.model.KVHeads) == 1 && l.model.Layers > 1 {
+			// To the configuration a single value is that of all layers.
+			l.problems = append(l.problems, fmt.Sprintf("kv_heads has 1 values for %d layers", l.model.Layers))
+		}
 	} else {
 		o.missing("model")
 	}
 	if c := o.child("cache"); c != nil {
-		l.problems = c.cache(&l.cache)
+		l.problems = append(l.problems, c.cache(&l.cache)...)
 	}
 	l.pages = o.pages()
 	o.end()

@@ -224,6 +224,11 @@ func TestOpenReportsEverythingAtOnce(t *testing.T) {
 			nil, // 1e0 is no integer: a matter of shape
 		},
 		{
+			"a list that is too short, though one value would do for the configuration",
+			`{"op":"open","model":{"layers":2,"kv_heads":[1],"head_dim":1},"cache":{"max_tokens":0}}`,
+			[]string{"kv_heads has 1 values for 2 layers", "max_tokens 0"},
+		},
+		{
 			"more pages than a pool may have",
 			`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"primary":99999999999999999999}}`,
 			[]string{"primary"},
