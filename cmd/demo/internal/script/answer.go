@@ -230,8 +230,9 @@ type poolCountersAnswer struct {
 
 type eventsAnswer struct {
 	head
-	Events []any  `json:"events"`
-	Lost   uint64 `json:"lost"`
+	Snapshot bool   `json:"snapshot,omitempty"`
+	Events   []any  `json:"events"`
+	Lost     uint64 `json:"lost"`
 }
 
 type verifyAnswer struct {

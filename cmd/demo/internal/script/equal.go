@@ -233,6 +233,7 @@ func inPoolOrder(answer any) any {
 		return strings.Compare(member(a, "pool"), member(b, "pool"))
 	})
 	prioritiesFirst(events)
+	snapshot := object["snapshot"] == true
 	out := []any{}
 	for _, e := range events {
 		switch n := len(out); {
@@ -241,7 +242,7 @@ func inPoolOrder(answer any) any {
 			first, _ := last["hashes"].([]any)
 			more, _ := e.(map[string]any)["hashes"].([]any)
 			last["hashes"] = append(first, more...)
-		case member(e, "type") == "stored" && e.(map[string]any)["id"] == nil:
+		case snapshot || member(e, "type") == "stored" && e.(map[string]any)["id"] == nil:
 			out = append(out, blocksOf(e.(map[string]any))...)
 		default:
 			out = append(out, e)

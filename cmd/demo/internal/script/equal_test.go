@@ -79,6 +79,11 @@ var equalCases = []struct {
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, Protocol, "",
 	},
 	{
+		"a snapshot whose events bear the id of the last one",
+		`{"snapshot":true,"events":[{"id":4,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
+		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, Protocol, "",
+	},
+	{
 		"a snapshot with another parent",
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"y"}]}]}`, Protocol, "parent",

@@ -2,10 +2,10 @@ package script
 
 import "github.com/kvactor/kvactor/messages"
 
-// eventHead opens every event. A snapshot's have no id: they are not in the
-// stream.
+// eventHead opens every event. Those of a snapshot, which are not in the stream,
+// bear the id of the last event that they include: the next one follows it.
 type eventHead struct {
-	ID   *uint64            `json:"id,omitempty"`
+	ID   uint64             `json:"id"`
 	Type messages.EventType `json:"type"`
 }
 
@@ -50,9 +50,9 @@ func eventAnswers(batch *messages.EventBatch, pools []messages.PoolInfo) []any {
 	out := make([]any, 0, len(batch.Events))
 	for i := range batch.Events {
 		e := &batch.Events[i]
-		h := eventHead{Type: e.Type}
-		if !batch.Snapshot {
-			h.ID = &e.ID
+		h := eventHead{ID: e.ID, Type: e.Type}
+		if batch.Snapshot {
+			h.ID = batch.Next - 1 // there was an event: the key was stored
 		}
 		if e.Type == messages.EventCleared {
 			out = append(out, h)

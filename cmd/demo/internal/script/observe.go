@@ -59,7 +59,7 @@ func decodeEvents(o *object) request {
 			return nil, err
 		}
 		batch.Snapshot = snapshot
-		return eventsAnswer{done("events"), eventAnswers(&batch, p.engine.Pools()), batch.Lost}, nil
+		return eventsAnswer{done("events"), snapshot, eventAnswers(&batch, p.engine.Pools()), batch.Lost}, nil
 	})
 }
 
