@@ -53,7 +53,7 @@ func (c *Coordinator) noteSource(i int, unused bool) {
 		page, _, _ := source.Pages[p].Page()
 		share := c.work[p].Ops[op].Shares[0]
 		cached := share.References == 0 && share.Pins == 0
-		if it.how == messages.HowTakeover && unused && !c.sheltered(it.sequence, p) {
+		if it.how == messages.HowTakeover && unused {
 			a.seized[p]++
 		}
 		if it.how != messages.HowNone {
@@ -67,6 +67,19 @@ func (c *Coordinator) noteSource(i int, unused bool) {
 // its reserve.
 func (c *Coordinator) sheltered(s *sequence, pool int) bool {
 	return s.chunk > 0 && c.Pools[pool].Window > 0
+}
+
+// shelterSource lets the reserve of the item under judgement stand for the pages
+// that it takes over; until now they were claimed like others.
+func (c *Coordinator) shelterSource(it *admission) {
+	if it.how != messages.HowTakeover {
+		return
+	}
+	for p := range c.Pools {
+		if it.plans[p].inspect >= 0 && c.sheltered(it.sequence, p) {
+			c.admitting.seized[p]--
+		}
+	}
 }
 
 // judge goes through the items in order: each is admitted, with its pages
@@ -88,6 +101,7 @@ func (c *Coordinator) judge() {
 			return
 		}
 		c.planItem(a.judging)
+		c.shelterSource(it)
 		if refusal, pool := c.lacking(it); refusal != nil {
 			if c.mayWait(it) {
 				c.park(refusal, pool)

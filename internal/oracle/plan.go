@@ -139,7 +139,7 @@ func (o *Oracle) judge(all []*plan, i int) {
 	}
 	o.decideOnboards(all, i)
 	for _, p := range o.pool {
-		available := o.available(p, o.claimed(all, p))
+		available := o.available(p, o.claimed(all, i, p))
 		for _, earlier := range all[:i] {
 			if earlier.err == nil {
 				available -= o.need(earlier, p)
@@ -191,11 +191,12 @@ func (o *Oracle) promised(earlier []*plan, p *pool, s *spot) bool {
 }
 
 // claimed gives the device pages that the batch has claimed and that count as
-// taken: those claimed whole and those to be taken over, but for what a reserve
-// stands for. Sources of copies are let go before other pages are taken.
-func (o *Oracle) claimed(all []*plan, p *pool) map[*page]bool {
+// taken when the i-th admission is judged: those claimed whole and those to be
+// taken over, but for what a reserve stands for, its own or that of an earlier
+// one. Sources of copies are let go before other pages are taken.
+func (o *Oracle) claimed(all []*plan, i int, p *pool) map[*page]bool {
 	pages := map[*page]bool{}
-	for _, pl := range all {
+	for j, pl := range all {
 		if pl.err != nil {
 			continue
 		}
@@ -204,7 +205,7 @@ func (o *Oracle) claimed(all []*plan, p *pool) map[*page]bool {
 				pages[s.device] = true
 			}
 		}
-		if pl.how == messages.HowTakeover && !pl.reserves(p) {
+		if pl.how == messages.HowTakeover && (j > i || !pl.reserves(p)) {
 			if d := pl.match.source.at[p.id].device; d != nil {
 				pages[d] = true
 			}
@@ -221,7 +222,7 @@ func (pl *plan) reserves(p *pool) bool { return pl.request.ChunkTokens > 0 && p.
 // copy. Sources are let go before any other page is taken, so reserves do not
 // count.
 func (o *Oracle) copyRoom(all []*plan, i int, p *pool) int {
-	kept := o.claimed(all, p)
+	kept := o.claimed(all, i, p)
 	room := 0
 	for j, pl := range all {
 		if pl.err != nil || pl.match.source == nil {
