@@ -2,6 +2,7 @@ package pool
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -17,13 +18,15 @@ import (
 func (p *Pool) takeFree(op *messages.PoolOp, n int) {
 	n = min(n, p.freeN)
 	taken, pages := p.taken(op), p.pages
+	ids := slices.Grow(op.Pages, n)
 	at := p.freeHead
 	for range n {
 		g := &pages[at]
-		op.Pages = append(op.Pages, messages.PageID(at))
+		ids = append(ids, messages.PageID(at))
 		at = g.next
 		*g = taken
 	}
+	op.Pages = ids
 	p.freeHead = at
 	p.freeN -= n
 }
@@ -45,14 +48,18 @@ func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim)
 	priority := o.lowest()
 	l := &o.levels[priority]
 	taken, pages := p.taken(op), p.pages
+	ids := slices.Grow(op.Pages, n)
+	victims = slices.Grow(victims, n)
 	at, left := l.head, n
 	for ; left > 0 && at != none && (l.root == none || o.before(at, l.root)); left-- {
 		g := &pages[at]
-		victims = append(victims, g.victim(at))
-		op.Pages = append(op.Pages, messages.PageID(at))
+		victims = victims[:len(victims)+1]
+		g.leave(at, &victims[len(victims)-1])
+		ids = append(ids, messages.PageID(at))
 		at = g.next
 		*g = taken
 	}
+	op.Pages = ids
 	if l.head = at; at == none {
 		l.tail = none
 	} else {

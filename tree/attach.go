@@ -10,13 +10,20 @@ import (
 // the tree holds already is passed over by runs if the offer changes nothing.
 func (t *Tree) attribute(o *offer) {
 	t.cover.read(o.Retention, o.Prompt, t.tpb)
-	for _, g := range t.path {
-		held, fresh := t.solid(g.node), t.vacant(g.node, -1)
+	t.plain = resize(t.plain, len(t.path))
+	clear(t.plain)
+	for k, g := range t.path {
+		held, fresh := t.solid(g.node, -1), t.vacant(g.node, -1)
 		depth := t.nodes[g.node].depth
 		if held && t.sessions.none() && (t.cover.empty() || int(depth+g.hi) <= o.Anew) {
 			continue
 		}
 		ids := t.ids(g.node)
+		if fresh && o.Session == "" && t.cover.empty() {
+			t.endowPlain(o, ids[g.lo:g.hi], depth+g.lo)
+			t.plain[k] = true
+			continue
+		}
 		for i := g.lo; i < g.hi; i++ {
 			switch d := depth + i; {
 			case !o.offers(d):
@@ -46,6 +53,17 @@ func (t *Tree) endow(o *offer, b messages.BlockID, d int32) {
 	t.timers.start(b, o.now, term.duration)
 }
 
+// endowPlain gives consecutive blocks from depth d on, which no pool held, what
+// an offer of no session and without retention says.
+func (t *Tree) endowPlain(o *offer, ids []messages.BlockID, d int32) {
+	for i, b := range ids {
+		if o.offers(d + int32(i)) {
+			t.blocks.priority[b], t.blocks.stamp[b] = messages.DefaultPriority, o.stamp
+			t.held++
+		}
+	}
+}
+
 // renew gives block b of depth d, which some pool holds, what an offer says.
 func (t *Tree) renew(o *offer, b messages.BlockID, d int32) {
 	t.share(b, o.Session)
@@ -71,7 +89,7 @@ func (t *Tree) attach(o *offer, p int) {
 			t.yield(o, g, p)
 		}
 	}
-	for _, g := range t.path {
+	for k, g := range t.path {
 		if *t.count(g.node, p, messages.Primary) == t.nodes[g.node].n {
 			continue // the stored pages stay, the sequence keeps duplicates
 		}
@@ -87,6 +105,8 @@ func (t *Tree) attach(o *offer, p int) {
 			case l < messages.Nowhere:
 				t.bring(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])
 				i++
+			case t.plain[k]:
+				i += t.attachPlain(segment{g.node, g.lo + int32(i), g.hi}, p, pages[i:])
 			default:
 				i += t.attachRun(o, segment{g.node, g.lo + int32(i), g.hi}, p, pages[i:])
 			}
@@ -107,12 +127,31 @@ func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) in
 		t.blocks.stamp[ids[n]] = o.stamp
 		n++
 	}
-	*t.count(s.node, p, messages.Primary) += int32(n)
-	t.effects(messages.Attach, p, ids[:n], pages[:n])
-	for i := range n {
-		t.tellStored(s.node, s.lo+int32(i), p)
-	}
+	t.attached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
 	return n
+}
+
+// attachPlain is attachRun for blocks that no pool held before the offer and
+// that are all of one priority.
+func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
+	locations := t.locations(s.node, p)[s.lo:s.hi]
+	n := 0
+	for n < len(pages) && n < len(locations) && pages[n] != messages.NoPage {
+		locations[n] = messages.OnDevice(pages[n])
+		n++
+	}
+	t.attached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
+	return n
+}
+
+// attached tells that pool p has got pages for the blocks of a segment, which
+// are of one priority.
+func (t *Tree) attached(s segment, p int, pages []messages.PageID) {
+	*t.count(s.node, p, messages.Primary) += s.hi - s.lo
+	t.effects(messages.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
+	for i := s.lo; t.recording && i < s.hi; i++ {
+		t.tellStored(s.node, i, p)
+	}
 }
 
 // bring lets a device page take the place of contents in host memory.

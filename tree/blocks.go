@@ -99,10 +99,10 @@ func (t *Tree) holds(x, i int32) bool {
 	return false
 }
 
-// solid tells whether some pool holds all blocks of node x.
-func (t *Tree) solid(x int32) bool {
-	for p := range t.pools {
-		if t.full(x, p) {
+// solid tells whether some pool but p, which may be −1, holds all blocks of node x.
+func (t *Tree) solid(x int32, p int) bool {
+	for q := range t.pools {
+		if q != p && t.full(x, q) {
 			return true
 		}
 	}

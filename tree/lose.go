@@ -61,6 +61,9 @@ func (t *Tree) lose(s segment, p int) {
 // expireLost ends the attributes of the blocks of a segment that no pool holds
 // now that p does not, and tells whether there are any.
 func (t *Tree) expireLost(s segment, p int) (gone bool) {
+	if t.solid(s.node, p) {
+		return false
+	}
 	ids := t.ids(s.node)[s.lo:s.hi]
 	if t.vacant(s.node, p) {
 		t.expireAttributes(ids...)

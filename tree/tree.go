@@ -54,6 +54,7 @@ type Tree struct {
 	path    []segment // scratch of match and store
 	clean   []int32   // scratch of match, by pool
 	cover   cover     // scratch of claims and stores
+	plain   []bool    // scratch of stores: no pool held the segment of the path, all is of one priority
 	kin     []int32   // scratch of forget: nodes
 	doomed  []messages.BlockID
 	scratch []byte // scratch of hashing
