@@ -101,8 +101,11 @@ type StepResult struct {
 	// NewPages are the pages taken, by PoolID, in block order, one beam after
 	// the other, copies on write included.
 	NewPages [][]PageID
-	Ready    []Ticket
-	Err      error
+	// Ready is what must have passed before the step's pages are written to. A
+	// step that was refused because a copy failed may have some, too: its other
+	// copies still read the pages that the sequence has again.
+	Ready []Ticket
+	Err   error
 }
 
 // ReleaseStep lets a sequence go.

@@ -154,6 +154,35 @@ var failedCopies = []fault{
 	}},
 }
 
+// The copies of a step that did succeed read the pages that its sequence goes
+// back to when another of them fails: the refusal says what to wait for.
+func TestARefusedStepSaysWhatToWaitFor(t *testing.T) {
+	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.Counts{Primary: 6}, change: unhurried})
+	q, _, err := w.start(text(1, 3))
+	require.NoError(t, err)
+	require.NoError(t, w.append(q, 50))
+	child, err := w.fork(q)
+	require.NoError(t, err)
+	require.NoError(t, w.release(child)) // three tokens are stored on a page that q holds
+	require.NoError(t, w.launch(q, 4))
+	require.NoError(t, w.sim.Stall(1, time.Second))
+	w.sim.Fail(gpu.Local, 1) // in one of the two pools
+	step := messages.AppendStep{Sequence: q.id, Tokens: []messages.Token{51}, Computed: 4, After: q.last}
+	results, err := w.Append(context.Background(), []messages.AppendStep{step})
+	require.NoError(t, err)
+	require.ErrorIs(t, results[0].Err, messages.ErrInternal)
+	require.NotEmpty(t, results[0].Ready)
+	q.ready = results[0].Ready
+	require.NoError(t, w.launch(q, 4)) // the same once more
+	step.After = q.last
+	results, err = w.Append(context.Background(), []messages.AppendStep{step})
+	require.NoError(t, outcome(results, err))
+	q.computed, q.ready = 4, results[0].Ready
+	q.chains = append(q.chains, q.chains[3].Next(51, messages.Cover{}))
+	w.ends(q)
+	w.close()
+}
+
 // Every copy that the device refuses has its answer; afterwards all bytes are
 // right, all invariants hold, and every page can be used.
 func TestFailedCopies(t *testing.T) {

@@ -62,6 +62,7 @@ func (a *application) appended(what fmt.Stringer, s *sequence, step *messages.Ap
 	w := a.world
 	if code(got.Err) == messages.Internal && w.lossy {
 		w.counts.add("refusals, internal", 1)
+		s.ready = append(s.ready, got.Ready...)
 		return // a copy on write failed
 	}
 	w.expect(what, got.Err, messages.OutOfPages)
