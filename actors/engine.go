@@ -105,7 +105,8 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 	return coordinator.Config{
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
-		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools),
+		Tenants: config.Cache.Tenants(),
+		Ahead:   config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools),
 		Scales: coordinator.Scaled(pools),
 	}
 }
@@ -159,12 +160,13 @@ func (e *Engine) hasHost() bool {
 }
 
 func (e *Engine) newPool(i int) *pool.Pool {
-	return pool.New(e.validate.Pools[i].Name, e.validate.Counts[i].Primary)
+	return pool.New(e.validate.Pools[i].Name, e.validate.Counts[i].Primary, e.config.Cache.Quotas()...)
 }
 
 func (e *Engine) newOffloader() *offloader.Offloader {
 	c := offloader.Config{
 		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
+		Quotas:      e.config.Cache.Quotas(),
 		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done, SkipWait: e.skipWait,
 	}
 	if !e.config.Cache.OnboardBlocks {

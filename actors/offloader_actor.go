@@ -125,7 +125,7 @@ func (a *offloaderActor) rebuild(m *messages.RebuildHost) {
 		kept := make([]offloader.Kept, 0, len(m.Kept[p]))
 		for _, k := range m.Kept[p] {
 			kept = append(kept, offloader.Kept{
-				Page: k.Page, Block: k.Block, Depth: k.Depth, Priority: k.Priority, Pins: int(k.Pins), Use: old.UseOf(id, k.Block),
+				Page: k.Page, Block: k.Block, Depth: k.Depth, Priority: k.Priority, Pins: int(k.Pins), Tenant: k.Tenant, Use: old.UseOf(id, k.Block),
 			})
 		}
 		a.core.SetDevicePages(id, m.Pages[p])

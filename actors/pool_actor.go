@@ -44,9 +44,10 @@ func (a *poolActor) rebuild(m *messages.RebuildPool) {
 		kept = append(kept, pool.Kept{
 			Page: k.Page, References: k.References, Shelters: k.Shelters, Block: k.Block, Pins: k.Pins,
 			Depth: k.Depth, Priority: k.Priority, Use: a.core.UseOf(k.Page, k.Block),
+			Tenant: k.Tenant,
 		})
 	}
-	a.core = pool.Rebuild(a.core.Name(), m.Pages, kept)
+	a.core = pool.Rebuild(a.core.Name(), m.Pages, kept, a.core.Quotas()...)
 	m.Counts = a.core.Counts()
 }
 
@@ -63,6 +64,11 @@ func auditPool(p *pool.Pool, m *messages.Audit) {
 	for i, share := range work.Ops[0].Shares {
 		if share.References != m.References[i] {
 			problems = append(problems, fmt.Errorf("pool %s: page %d has %d references, sequences hold %d", p.Name(), i, share.References, m.References[i]))
+		}
+	}
+	for i, t := range m.Tenants {
+		if own := p.TenantOf(messages.PageID(i)); m.References[i] > 0 && own != t && len(p.Quotas()) > 0 {
+			problems = append(problems, fmt.Errorf("pool %s: page %d is on the account of tenant %d, sequences of %d hold it", p.Name(), i, own, t))
 		}
 	}
 	m.Problem = errors.Join(problems...)

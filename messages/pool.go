@@ -19,6 +19,12 @@ type PoolPages struct {
 	Held int
 }
 
+// Account counts the pages of one tenant in one tier of a pool.
+type Account struct {
+	Quota        int // its share of the tier; Used + Cached may be more while nobody else needs them
+	Used, Cached int
+}
+
 // PoolOpKind is one of the operations of a pool.
 type PoolOpKind uint8
 
@@ -63,6 +69,7 @@ type PoolOp struct {
 	Blocks   []BlockID
 	Depth    int32
 	Priority Priority
+	Tenant   Tenant // of the pages that Take takes
 	Use      Use
 	N        int
 	// Shelter: with Take and Claim the pages become sheltered, with Drop they
@@ -86,5 +93,6 @@ type Victim struct {
 	Block    BlockID
 	Depth    int32
 	Priority Priority
+	Tenant   Tenant
 	Use      Use
 }

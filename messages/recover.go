@@ -20,6 +20,7 @@ type Surveyed struct {
 	At       Location
 	Depth    int32
 	Priority Priority
+	Salt     string // of its namespace
 }
 
 // Quiesce asks the offloader to answer when every transfer and every kernel
@@ -41,6 +42,7 @@ type KeptPage struct {
 	Pins       int32
 	Depth      int32
 	Priority   Priority
+	Tenant     Tenant
 }
 
 // RebuildPool makes the pages of a pool anew.

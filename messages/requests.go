@@ -155,9 +155,10 @@ type Close struct {
 type Audit struct {
 	Epoch uint32
 	Pool  PoolID
-	// References, by page, are those that the coordinator knows of: the pool
-	// compares them with its own.
+	// References, by page, are those that the coordinator knows of, and Tenants
+	// whose they are: the pool compares them with its own.
 	References []int32
+	Tenants    []Tenant
 	Pins       []int32
 
 	// Attached, answered by the tree: [pool][i]; by a pool: [0][i].

@@ -51,6 +51,14 @@ const (
 // each later request and, within one request, for each later sequence.
 type Use uint64
 
+// Tenant is whose account in a pool a page is on: a salt that has a quota, or
+// OtherTenants. Nothing crosses a salt, so a page has one tenant at a time.
+type Tenant uint16
+
+// OtherTenants is everyone who has no quota of his own, and without quotas
+// everyone.
+const OtherTenants Tenant = 0
+
 // Tier is device or host memory.
 type Tier uint8
 

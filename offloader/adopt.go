@@ -14,6 +14,7 @@ type Kept struct {
 	Depth    int32
 	Priority messages.Priority
 	Use      messages.Use
+	Tenant   messages.Tenant
 	Pins     int
 }
 
@@ -30,6 +31,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []Kept) {
 				h.name, k.Block, k.Page, h.stateOf(k.Page), h.find(k.Block)))
 		}
 		h.hold(k.Page, k.Block)
+		h.lend(k.Page, k.Tenant)
 		h.become(k.Page, sole)
 		pg := &h.pages[k.Page]
 		pg.age, pg.depth, pg.priority = uint64(k.Use), k.Depth, k.Priority

@@ -16,8 +16,9 @@ import (
 //  4. only sole pages have pins;
 //  5. the counts are those of the pages, and those of sole and clean ones stay
 //     within the limit;
-//  6. outside a Move nothing is protected and nothing left to submit;
-//  7. a record names a stream at most once among its reads, and spilled reads
+//  6. each tenant's account counts its sole and clean pages;
+//  7. outside a Move nothing is protected and nothing left to submit;
+//  8. a record names a stream at most once among its reads, and spilled reads
 //     belong to one record or are spare.
 func (o *Offloader) Check() error {
 	var errs []error
@@ -104,15 +105,39 @@ func (h *hostPool) checkRing(e *problems) {
 
 func (h *hostPool) checkOrders(e *problems) {
 	for s := range h.orders {
-		heap := h.orders[s].heap
-		for i, p := range heap {
-			pg := &h.pages[p]
-			if pg.state != pageState(s) || int(pg.place) != i {
-				e.add("host page %d at place %d of the %s order is %s at %d", p, i, stateNames[s], stateNames[pg.state], pg.place)
-			}
-			if parent := heap[max(i-1, 0)/2]; i > 0 && sooner(h.pages, p, parent) {
-				e.add("host page %d goes before %d above it", p, parent)
-			}
+		h.checkOrder(e, pageState(s), &h.orders[s])
+	}
+	if h.accounts != nil {
+		h.checkAccounts(e)
+	}
+}
+
+func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
+	for i, p := range r.heap {
+		pg := &h.pages[p]
+		if pg.state != s || int(pg.place) != i || h.orderOf(p) != r {
+			e.add("host page %d at place %d of the %s order is %s at %d of another", p, i, stateNames[s], stateNames[pg.state], pg.place)
+		}
+		if parent := r.heap[max(i-1, 0)/2]; i > 0 && sooner(h.pages, p, parent) {
+			e.add("host page %d goes before %d above it", p, parent)
+		}
+	}
+}
+
+func (h *hostPool) checkAccounts(e *problems) {
+	pages := make([]int, len(h.accounts.list))
+	for p := range h.pages {
+		if h.pages[p].state.counts() {
+			pages[h.accounts.of[p]]++
+		}
+	}
+	for t := range h.accounts.list {
+		a := &h.accounts.list[t]
+		if a.pages != pages[t] {
+			e.add("tenant %d has %d host pages, counted %d", t, pages[t], a.pages)
+		}
+		for s := range a.orders {
+			h.checkOrder(e, pageState(s), &a.orders[s])
 		}
 	}
 }

@@ -152,7 +152,7 @@ func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Ou
 	displaced := messages.NoBlock
 	if own == messages.NoPage || h.pages[own].state == ahead {
 		var ok bool
-		if displaced, ok = h.room(v.Priority); !ok {
+		if displaced, ok = h.room(v); !ok {
 			if own != messages.NoPage {
 				h.release(own)
 			}
@@ -174,28 +174,29 @@ func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Ou
 // inherit gives a lifted page the place in the order that the victim had on
 // the device.
 func (h *hostPool) inherit(p messages.PageID, v *messages.Victim) {
+	h.lend(p, v.Tenant)
 	h.become(p, sole)
 	pg := &h.pages[p]
 	pg.age, pg.depth, pg.priority = uint64(v.Use), v.Depth, v.Priority
 	h.settle(p)
 }
 
-// room makes room for contents of this priority, a free page with it, and gives
+// room makes room for the contents of a victim, a free page with it, and gives
 // the block that was displaced for it, if that lost its only contents. Copies
 // ahead of demand take no room: their pages go whenever one is needed.
-func (h *hostPool) room(priority messages.Priority) (displaced messages.BlockID, ok bool) {
+func (h *hostPool) room(v *messages.Victim) (displaced messages.BlockID, ok bool) {
 	displaced = messages.NoBlock
-	if h.counts[sole]+h.counts[clean] >= h.limit {
-		p := h.orders[clean].top()
-		if p == messages.NoPage {
-			p = h.orders[sole].top()
-			if p == messages.NoPage || h.pages[p].priority > priority {
-				return displaced, false
-			}
-			displaced = h.pages[p].block
-		}
-		h.release(p)
+	if h.counts[sole]+h.counts[clean] < h.limit {
+		return displaced, true
 	}
+	p := h.victim(v)
+	if p == messages.NoPage {
+		return displaced, false
+	}
+	if h.pages[p].state == sole {
+		displaced = h.pages[p].block
+	}
+	h.release(p)
 	return displaced, true
 }
 

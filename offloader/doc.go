@@ -32,6 +32,8 @@
 // whose priority is not above the victim's. Of several the one with the lowest
 // priority goes, of these the least recently used, of these the deepest.
 //
+// With Config.Quotas host memory is divided between tenants, see accounts.
+//
 // # A transfer
 //
 //	          Begin            Next               Submitted

@@ -37,6 +37,9 @@ func (h *hostPool) draw(b *strings.Builder) {
 		if pg.protected {
 			b.WriteString(" protected")
 		}
+		if h.accounts != nil && pg.state.counts() {
+			fmt.Fprintf(b, " tenant %d", h.tenantOf(messages.PageID(i)))
+		}
 		b.WriteByte('\n')
 	}
 }

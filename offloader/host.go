@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // pageState is what a host page holds.
@@ -45,12 +46,13 @@ type hostPage struct {
 // sole pages, so each state has an order of its own. What the Move under way
 // reads is in no order.
 type hostPool struct {
-	name    string
-	pages   []hostPage
-	byBlock []messages.PageID // by BlockID, grown on demand
-	orders  [states]order     // that of free is not used
-	counts  [states]int
-	pinned  int // sole pages with pins
+	name     string
+	pages    []hostPage
+	byBlock  []messages.PageID // by BlockID, grown on demand
+	orders   [states]order     // that of free is not used; with accounts only that of ahead is
+	counts   [states]int
+	pinned   int       // sole pages with pins
+	accounts *accounts // nil: no quotas
 	// limit is how many pages may be sole or clean; those beyond are spare.
 	limit  int
 	copies uint32 // clean copies made so far
@@ -60,10 +62,11 @@ type hostPool struct {
 	head, size int
 }
 
-func (h *hostPool) init(c PoolConfig) {
+func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.name = c.Name
 	n := c.HostPages + c.SparePages
 	h.limit = c.HostPages
+	h.accounts = newAccounts(quotas, n, h.limit)
 	h.pages = make([]hostPage, n)
 	h.idle = make([]messages.PageID, n)
 	h.counts[free] = n
@@ -111,7 +114,7 @@ func (h *hostPool) hold(p messages.PageID, b messages.BlockID) {
 // lift takes a page out of its order, before anything that decides its place changes.
 func (h *hostPool) lift(p messages.PageID) {
 	if pg := &h.pages[p]; pg.place >= 0 {
-		h.orders[pg.state].remove(h.pages, p)
+		h.orderOf(p).remove(h.pages, p)
 	}
 }
 
@@ -121,14 +124,17 @@ func (h *hostPool) settle(p messages.PageID) {
 	if pg.state == free || pg.protected || pg.pins > 0 {
 		return
 	}
-	h.orders[pg.state].push(h.pages, p)
+	h.orderOf(p).push(h.pages, p)
 }
 
-// become changes the state of a lifted page.
+// become changes the state of a lifted page, whose tenant must be known.
 func (h *hostPool) become(p messages.PageID, s pageState) {
 	pg := &h.pages[p]
 	h.counts[pg.state]--
 	h.counts[s]++
+	if h.accounts != nil {
+		h.accounts.account(p, pg.state, s)
+	}
 	pg.state = s
 }
 

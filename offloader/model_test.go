@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // runModel drives the offloader through random Moves against the oracle of
@@ -20,6 +21,8 @@ func runModel(t *rapid.T) {
 	for i := range cfg.Pools {
 		cfg.Pools[i].SparePages = rapid.IntRange(0, 3).Draw(t, "spare pages")
 	}
+	shares := []windows.Quota{0, windows.NoQuota / 5, windows.NoQuota / 2, windows.NoQuota}
+	cfg.Quotas = rapid.SliceOfN(rapid.SampledFrom(shares), 0, 4).Draw(t, "quotas")
 	w := newWorld(cfg, pick)
 	w.faults = rapid.SampledFrom([]int{0, 0, 5, 2}).Draw(t, "faults")
 	if rapid.Bool().Draw(t, "passed") {
@@ -63,6 +66,9 @@ func random(seed uint64, cfg Config) *world {
 func TestLongRuns(t *testing.T) {
 	for seed := range uint64(20) {
 		cfg := worldConfig()
+		if seed%4 >= 2 {
+			cfg.Quotas = []windows.Quota{windows.NoQuota, windows.NoQuota / 4, windows.NoQuota / 2}
+		}
 		w := random(seed, cfg)
 		w.faults = []int{0, 4}[seed%2]
 		if seed%3 == 0 {

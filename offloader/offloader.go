@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // DefaultSliceBytes bounds one submission, so that an urgent one never queues
@@ -15,6 +16,8 @@ type Config struct {
 	Pools []PoolConfig // by messages.PoolID
 	// MinPriority is the least priority that goes on in host memory.
 	MinPriority messages.Priority
+	// Quotas are the tenants' shares of the host pages of each pool; nil: none.
+	Quotas []windows.Quota
 	// Ahead permits PlanAhead.
 	Ahead bool
 	// SliceBytes bounds one submission, a single page excepted; 0 means
@@ -103,7 +106,7 @@ func New(cfg Config) *Offloader {
 	}
 	o.ledger.init(cfg.Pools)
 	for i, p := range cfg.Pools {
-		o.hosts[i].init(p)
+		o.hosts[i].init(p, cfg.Quotas)
 		o.shapes[i] = newShape(p)
 	}
 	return o

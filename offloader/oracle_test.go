@@ -1,10 +1,12 @@
 package offloader
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // held is one block in the oracle's host memory.
@@ -22,9 +24,29 @@ type held struct {
 // oracle is the host memory of one pool as a list that is searched in full. It
 // has no page numbers and knows nothing of copies ahead of demand.
 type oracle struct {
-	total int
-	floor messages.Priority
-	list  []*held
+	total  int
+	floor  messages.Priority
+	quotas []windows.Quota // by tenant; none: nil
+	list   []*held
+}
+
+// tenant is whose a block is: any fixed choice will do.
+func (r *oracle) tenant(b messages.BlockID) messages.Tenant {
+	if len(r.quotas) == 0 {
+		return messages.OtherTenants
+	}
+	return messages.Tenant(int(b) % len(r.quotas))
+}
+
+// pages counts what a tenant has.
+func (r *oracle) pages(t messages.Tenant) int {
+	n := 0
+	for _, e := range r.list {
+		if r.tenant(e.block) == t {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *oracle) find(b messages.BlockID) *held {
@@ -69,7 +91,7 @@ func (r *oracle) evict(v messages.Victim) (kept, copied bool, displaced messages
 		return true, false, displaced
 	}
 	if len(r.list) == r.total {
-		worst := r.worst(v.Priority)
+		worst := r.room(v)
 		if worst == nil {
 			return false, false, displaced
 		}
@@ -82,20 +104,39 @@ func (r *oracle) evict(v messages.Victim) (kept, copied bool, displaced messages
 	return true, true, displaced
 }
 
-// worst finds what goes for contents of a priority: the oldest clean copy, else
-// the contents that the rule names.
-func (r *oracle) worst(priority messages.Priority) *held {
+// room finds what goes for a victim: of its tenant's own, if that has reached its
+// quota. Else copies go before contents, and of each kind first those of tenants
+// over their quotas, contents beyond a quota whatever they are worth.
+func (r *oracle) room(v messages.Victim) *held {
+	anyone := func(*held) bool { return true }
+	if len(r.quotas) == 0 {
+		return cmp.Or(r.copy(anyone), r.sole(anyone, v.Priority))
+	}
+	own := r.tenant(v.Block)
+	if r.pages(own) >= r.quotas[own].Pages(r.total) {
+		mine := func(e *held) bool { return r.tenant(e.block) == own }
+		return cmp.Or(r.copy(mine), r.sole(mine, v.Priority))
+	}
+	over := func(e *held) bool { t := r.tenant(e.block); return r.pages(t) > r.quotas[t].Pages(r.total) }
+	return cmp.Or(r.copy(over), r.copy(anyone), r.sole(over, messages.MaxPriority), r.sole(anyone, v.Priority))
+}
+
+// copy finds the oldest clean copy of some.
+func (r *oracle) copy(of func(*held) bool) *held {
 	var worst *held
 	for _, e := range r.list {
-		if e.clean && (worst == nil || e.stamp < worst.stamp || e.stamp == worst.stamp && e.depth > worst.depth) {
+		if e.clean && of(e) && (worst == nil || e.stamp < worst.stamp || e.stamp == worst.stamp && e.depth > worst.depth) {
 			worst = e
 		}
 	}
-	if worst != nil {
-		return worst
-	}
+	return worst
+}
+
+// sole finds the contents, of some, that the rule names, not above a priority.
+func (r *oracle) sole(of func(*held) bool, most messages.Priority) *held {
+	var worst *held
 	for _, e := range r.list {
-		if e.pins > 0 || e.protected || e.priority > priority {
+		if e.clean || e.pins > 0 || e.protected || e.priority > most || !of(e) {
 			continue
 		}
 		if worst == nil || e.before(worst) {

@@ -67,7 +67,7 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 	w := &world{cfg: cfg, m: newMachine(), pick: pick, fresh: make([][]messages.PageID, len(cfg.Pools))}
 	for _, c := range cfg.Pools {
 		p := &worldPool{
-			host:    oracle{total: c.HostPages, floor: cfg.MinPriority},
+			host:    oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas},
 			value:   map[messages.BlockID]int{},
 			aheadOf: map[messages.BlockID]bool{},
 		}
@@ -214,7 +214,9 @@ func (w *world) traffic(pool messages.PoolID) {
 		case d.block == messages.NoBlock:
 			open = append(open, page)
 		case w.chance(3):
-			pm.Victims = append(pm.Victims, messages.Victim{Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use})
+			pm.Victims = append(pm.Victims, messages.Victim{
+				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block),
+			})
 			open = append(open, page)
 		default:
 			cached = append(cached, page)
@@ -404,7 +406,9 @@ func (w *world) aheadOfDemand() error {
 		page := messages.PageID(i)
 		busy := slices.ContainsFunc(w.kernels, func(k kernel) bool { return slices.Contains(k.write[pool], page) })
 		if d.block != messages.NoBlock && !busy && w.chance(2) {
-			candidates = append(candidates, messages.Victim{Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use})
+			candidates = append(candidates, messages.Victim{
+				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block),
+			})
 		}
 	}
 	w.stamp++
@@ -428,6 +432,11 @@ func (w *world) compare() error {
 		pool := messages.PoolID(i)
 		if got, want := w.o.Counts(pool), p.host.counts(); got != want {
 			return fmt.Errorf("pool %d: counts %+v, oracle %+v", i, got, want)
+		}
+		for t := range p.host.quotas {
+			if a, n := w.o.Account(pool, messages.Tenant(t)), p.host.pages(messages.Tenant(t)); a.Used+a.Cached != n {
+				return fmt.Errorf("pool %d: tenant %d has %+v, oracle %d", i, t, a, n)
+			}
 		}
 		for _, e := range p.host.list {
 			page := w.o.hosts[i].find(e.block)

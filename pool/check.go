@@ -14,7 +14,10 @@ import (
 //  2. lists and heaps are in order of eviction, and the bitmap tells which
 //     levels are not empty;
 //  3. only contents have pins, shelters are references, no block is cached twice;
-//  4. the counts are those of a recount.
+//  4. the counts are those of a recount;
+//  5. each tenant's account counts the pages that are on it, its order has those
+//     that are cached, and the rankings have every tenant with cached pages once,
+//     by its first page, where its quota says.
 func (p *Pool) Check() error {
 	c := &checking{Pool: p, linked: make([]int, len(p.pages)), blocks: make(map[messages.BlockID]int)}
 	held := 0
@@ -25,9 +28,9 @@ func (p *Pool) Check() error {
 		}
 	}
 	c.free()
-	cached := 0
-	for l := range p.order.levels {
-		cached += c.level(l)
+	cached := c.walk(&p.order)
+	if p.accounts != nil {
+		cached += c.divided()
 	}
 	for i, n := range c.linked {
 		if want := p.pages[i].place != used; n > 1 || (n == 1) != want {
@@ -37,8 +40,8 @@ func (p *Pool) Check() error {
 	if held != p.held {
 		c.say("%d pages are held, %d counted", held, p.held)
 	}
-	if cached != p.order.n {
-		c.say("%d pages are cached, %d counted", cached, p.order.n)
+	if cached != p.cached {
+		c.say("%d pages are cached, %d counted", cached, p.cached)
 	}
 	return errors.Join(c.problems...)
 }
@@ -46,7 +49,8 @@ func (p *Pool) Check() error {
 // checking is one run of Check.
 type checking struct {
 	*Pool
-	linked   []int // by page: how often it was met in a list or heap
+	at       *order // that is walked through
+	linked   []int  // by page: how often it was met in a list or heap
 	blocks   map[messages.BlockID]int
 	problems []error
 }
@@ -82,6 +86,9 @@ func (c *checking) page(i int) {
 	c.blocks[g.block] = i
 }
 
+// has tells whether the bit of a level is set.
+func (o *order) has(priority int) bool { return o.occupied[priority/64]>>(priority%64)&1 == 1 }
+
 // meet counts a page that a link leads to; false if it cannot be followed.
 func (c *checking) meet(i int32, want place) bool {
 	if i < 0 || int(i) >= len(c.pages) {
@@ -105,16 +112,32 @@ func (c *checking) free() {
 	}
 }
 
+// walk checks all levels of an order and returns its pages.
+func (c *checking) walk(o *order) int {
+	c.at = o
+	n := 0
+	for p := range levels {
+		if o.groups[p/group] != nil {
+			n += c.level(p, o.level(messages.Priority(p)))
+		} else if o.has(p) {
+			c.say("level %d has never been used, its bit says otherwise", p)
+		}
+	}
+	if n != o.n {
+		c.say("%d pages are in an order that counts %d", n, o.n)
+	}
+	return n
+}
+
 // level checks list, heap and bit of one priority and returns its pages.
-func (c *checking) level(priority int) int {
-	l := &c.order.levels[priority]
+func (c *checking) level(priority int, l *level) int {
 	n, last := 0, none
 	for i := l.head; i != none && c.meet(i, listed); i = c.pages[i].next {
 		c.in(i, priority)
 		if c.pages[i].prev != last {
 			c.say("page %d follows %d and says %d", i, last, c.pages[i].prev)
 		}
-		if last != none && !c.order.before(last, i) {
+		if last != none && !c.at.before(last, i) {
 			c.say("page %d is listed after %d", i, last)
 		}
 		last = i
@@ -124,7 +147,7 @@ func (c *checking) level(priority int) int {
 		c.say("the list of level %d ends with page %d, not %d", priority, last, l.tail)
 	}
 	n += c.heap(priority, l.root, none)
-	if bit := c.order.occupied[priority/64]>>(priority%64)&1 == 1; bit != (n > 0) {
+	if bit := c.at.has(priority); bit != (n > 0) {
 		c.say("level %d has %d pages, its bit says %v", priority, n, bit)
 	}
 	return n
@@ -140,7 +163,7 @@ func (c *checking) heap(priority int, first, parent int32) int {
 		if c.pages[i].prev != left {
 			c.say("page %d is linked from %d and says %d", i, left, c.pages[i].prev)
 		}
-		if parent != none && !c.order.before(parent, i) {
+		if parent != none && !c.at.before(parent, i) {
 			c.say("page %d is below %d in the heap", i, parent)
 		}
 		n += 1 + c.heap(priority, c.pages[i].child, i)
@@ -152,5 +175,57 @@ func (c *checking) heap(priority int, first, parent int32) int {
 func (c *checking) in(i int32, priority int) {
 	if int(c.pages[i].priority) != priority {
 		c.say("page %d of priority %d is linked in level %d", i, c.pages[i].priority, priority)
+	}
+}
+
+// divided checks every account and both rankings, and returns the pages that
+// are cached on all of them.
+func (c *checking) divided() int {
+	all := c.accounts
+	pages := make([]int, len(all.list))
+	for i := range c.pages {
+		if c.pages[i].place != free {
+			pages[all.of[i]]++
+		}
+	}
+	cached := 0
+	for t := range all.list {
+		a := &all.list[t]
+		cached += c.walk(&a.order)
+		if a.pages != pages[t] || a.quota != a.share.Pages(len(c.pages)) {
+			c.say("tenant %d has %d pages of %d, counted %d of %d", t, pages[t], a.share.Pages(len(c.pages)), a.pages, a.quota)
+		}
+		if a.first != a.order.first() || a.over != (a.pages > a.quota) {
+			c.say("tenant %d with %d pages of %d and first page %d is ranked by %d, over: %v", t, a.pages, a.quota, a.order.first(), a.first, a.over)
+		}
+		for _, i := range a.order.cached() {
+			if all.of[i] != messages.Tenant(t) {
+				c.say("page %d of tenant %d is in the order of tenant %d", i, all.of[i], t)
+			}
+		}
+	}
+	c.ranking(&all.over, true)
+	c.ranking(&all.within, false)
+	return cached
+}
+
+// ranking checks that a ranking has the tenants that belong there, in order.
+func (c *checking) ranking(r *ranking, over bool) {
+	n := 0
+	for t := range r.accounts {
+		if a := &r.accounts[t]; a.first != none && a.over == over {
+			n++
+			if int(a.spot) >= len(r.heap) || r.heap[a.spot] != messages.Tenant(t) {
+				c.say("tenant %d is not at %d of its ranking", t, a.spot)
+			}
+		}
+	}
+	if n != len(r.heap) {
+		c.say("%d tenants are ranked, %d belong there", len(r.heap), n)
+	}
+	for i := range r.heap {
+		if i > 0 && r.before(i, (i-1)/2) {
+			c.say("tenant %d is ranked below tenant %d", r.heap[i], r.heap[(i-1)/2])
+		}
 	}
 }

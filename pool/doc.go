@@ -30,6 +30,18 @@
 // exactly where it was by linking it again, and a pool rebuilt from the facts
 // evicts like the one that was lost.
 //
+// # Quotas
+//
+// A pool may be divided between tenants. Then the page that goes when there is no
+// free one is
+//
+//	the tenant has its quota, or more, and cached pages   the first of its own
+//	else some tenant with cached pages is over its quota   the first of all of theirs
+//	else                                                   the first of all
+//
+// first meaning the rule above. See accounts; without quotas there are none, and
+// nothing costs more.
+//
 // # The order, and what it costs
 //
 // There is one level for each of the 101 priorities and a bitmap of the levels
@@ -46,7 +58,8 @@
 // List and heap are linked through the pages themselves (the heap is a pairing
 // heap), so that a page costs 40 bytes and nothing is ever allocated. Claim,
 // Drop and Take of n pages cost O(n), with a heap's amortised O(log) for each
-// page that did not arrive in order; HeldBlocks, Resize, Check and String walk
+// page that did not arrive in order, and with quotas O(log tenants) for each page
+// whose tenant has another first page afterwards; HeldBlocks, Resize, Check and String walk
 // over all pages.
 //
 // # Shelter

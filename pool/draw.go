@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kvactor/kvactor/messages"
 )
 
 // String draws the pool: its counts, the used pages, the cached ones level by
@@ -14,16 +16,20 @@ func (p *Pool) String() string {
 	var b strings.Builder
 	c := p.Counts()
 	fmt.Fprintf(&b, "pool %s: %d pages, %d used, %d cached, %d free, %d held\n", p.name, c.Total, c.Used, c.Cached, c.Free, c.Held)
-	for i := range p.pages {
-		if p.pages[i].place == used {
-			fmt.Fprintf(&b, "  used  %d%s\n", i, p.pages[i].holders())
+	if p.accounts != nil {
+		for t := range p.accounts.list {
+			a := p.Account(messages.Tenant(t))
+			fmt.Fprintf(&b, "  tenant %d: quota %d, %d used, %d cached\n", t, a.Quota, a.Used, a.Cached)
 		}
 	}
-	for priority := range levels {
-		for _, i := range p.order.sorted(priority) {
-			g := &p.pages[i]
-			fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d\n", i, g.block, g.depth, priority, g.use)
+	for i := range p.pages {
+		if p.pages[i].place == used {
+			fmt.Fprintf(&b, "  used  %d%s%s\n", i, p.pages[i].holders(), p.drawTenant(int32(i)))
 		}
+	}
+	for _, i := range p.sorted() {
+		g := &p.pages[i]
+		fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d%s\n", i, g.block, g.depth, g.priority, g.use, p.drawTenant(i))
 	}
 	if p.freeN > 0 {
 		b.WriteString("  free ")
@@ -50,23 +56,44 @@ func (g *page) holders() string {
 	return s
 }
 
-// sorted lists the pages of a level in the order of their eviction.
-func (o *order) sorted(priority int) []int32 {
-	var pages []int32
-	l := &o.levels[priority]
-	for i := l.head; i != none; i = o.pages[i].next {
-		pages = append(pages, i)
+// drawTenant draws whose account a page is on, if there are several.
+func (p *Pool) drawTenant(i int32) string {
+	if p.accounts == nil {
+		return ""
 	}
-	pages = o.below(l.root, pages)
+	return fmt.Sprintf(" tenant %d", p.accounts.of[i])
+}
+
+// sorted lists the cached pages in the order of their eviction, were there no
+// quotas.
+func (p *Pool) sorted() []int32 {
+	pages := p.order.cached()
+	if p.accounts != nil {
+		for t := range p.accounts.list {
+			pages = append(pages, p.accounts.list[t].order.cached()...)
+		}
+	}
 	slices.SortFunc(pages, func(a, b int32) int {
 		switch {
 		case a == b:
 			return 0
-		case o.before(a, b):
+		case p.order.sooner(a, b):
 			return -1
 		default:
 			return 1
 		}
+	})
+	return pages
+}
+
+// cached lists the pages of all levels.
+func (o *order) cached() (pages []int32) {
+	o.each(func(_ messages.Priority, l *level) bool {
+		for i := l.head; i != none; i = o.pages[i].next {
+			pages = append(pages, i)
+		}
+		pages = o.below(l.root, pages)
+		return true
 	})
 	return pages
 }

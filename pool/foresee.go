@@ -6,23 +6,52 @@ import "github.com/kvactor/kvactor/messages"
 // changes no order: what it passes in a heap it lines up in the list, where the
 // next look finds it at once, so that a page is taken out of a heap once,
 // whoever does it. Cost: O(N), and a heap's amortised O(log) for each of these.
+//
+// With quotas nobody knows who asks next. First come the pages that tenants have
+// beyond theirs, then a part of those that each other tenant would lose first.
 func (p *Pool) foresee(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
-	left := op.N
-	for i := range p.order.levels {
-		l := &p.order.levels[i]
+	from := len(victims)
+	if p.accounts == nil {
+		victims = p.foreseeOrder(&p.order, op.N, victims)
+	} else {
+		victims = p.foreseeDivided(op.N, victims)
+	}
+	op.Count = len(victims) - from
+	return p.foreseeHeld(op.N-op.Count, victims)
+}
+
+func (p *Pool) foreseeDivided(n int, victims []messages.Victim) []messages.Victim {
+	end := len(victims) + n
+	for t := range p.accounts.list {
+		if a := &p.accounts.list[t]; a.over {
+			victims = p.foreseeOrder(&a.order, min(end-len(victims), a.pages-a.quota), victims)
+		}
+	}
+	part := (end-len(victims))/len(p.accounts.list) + 1
+	for t := range p.accounts.list {
+		if a := &p.accounts.list[t]; !a.over {
+			victims = p.foreseeOrder(&a.order, min(end-len(victims), part), victims)
+		}
+	}
+	return victims
+}
+
+// foreseeOrder appends the first pages of an order.
+func (p *Pool) foreseeOrder(o *order, left int, victims []messages.Victim) []messages.Victim {
+	o.each(func(_ messages.Priority, l *level) bool {
 		for at := l.head; left > 0; left-- {
-			if l.root != none && (at == none || p.order.before(l.root, at)) {
-				at = p.order.lineUp(l, at)
+			if l.root != none && (at == none || o.before(l.root, at)) {
+				at = o.lineUp(l, at)
 			}
 			if at == none {
 				break
 			}
-			victims = append(victims, p.pages[at].victim(at))
+			victims = append(victims, p.victim(at))
 			at = p.pages[at].next
 		}
-	}
-	op.Count = op.N - left
-	return p.foreseeHeld(left, victims)
+		return left > 0
+	})
+	return victims
 }
 
 // handReach is how many pages the hand passes for each that is wanted.
@@ -37,7 +66,7 @@ func (p *Pool) foreseeHeld(n int, victims []messages.Victim) []messages.Victim {
 			p.hand = 0
 		}
 		if g := &p.pages[p.hand]; g.place == used && g.stored() {
-			victims = append(victims, g.victim(int32(p.hand)))
+			victims = append(victims, p.victim(int32(p.hand)))
 			n--
 		}
 		p.hand++

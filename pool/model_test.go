@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // machine drives a pool and the oracle with the same legal operations.
@@ -26,13 +27,20 @@ func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkModel)) }
 
 func checkModel(t *rapid.T) {
 	pages := rapid.IntRange(0, 24).Draw(t, "pages")
-	m := &machine{pool: New("test", pages), oracle: newOracle(pages)}
+	quotas := drawQuotas(t)
+	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...)}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,
 		"batch":   m.batch,
 		"resize":  m.resize,
 		"rebuild": m.rebuild,
 	})
+}
+
+// drawQuotas draws none, or those of one to four tenants.
+func drawQuotas(t *rapid.T) []windows.Quota {
+	shares := []windows.Quota{0, windows.NoQuota / 10, windows.NoQuota / 4, windows.NoQuota / 2, windows.NoQuota}
+	return rapid.SliceOfN(rapid.SampledFrom(shares), 0, 4).Draw(t, "quotas")
 }
 
 // kinds are drawn with the weights of their number here.
@@ -87,6 +95,7 @@ func (m *machine) draw(t *rapid.T) messages.PoolOp {
 	switch op.Kind {
 	case messages.Take:
 		op.N = rapid.IntRange(0, c.Free+c.Cached).Draw(t, "n")
+		op.Tenant = messages.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
 		return op
 	case messages.HeldBlocks:
 		return op
@@ -174,14 +183,14 @@ func (m *machine) rebuild(t *rapid.T) {
 		if !g.idle() || g.cached() {
 			kept = append(kept, Kept{
 				Page: messages.PageID(i), References: int32(g.references), Shelters: int32(g.shelters), Pins: int32(g.pins),
-				Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use,
+				Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant,
 			})
 		}
 	}
 	if len(kept) > 0 {
 		kept = rapid.Permutation(kept).Draw(t, "kept")
 	}
-	m.pool = Rebuild("test", len(m.oracle.pages), kept)
+	m.pool = Rebuild("test", len(m.oracle.pages), kept, m.pool.Quotas()...)
 	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
 	m.oracle.hand = 0
 }
@@ -196,13 +205,17 @@ func (m *machine) agree(t *rapid.T) {
 			references: int(p.references), shelters: int(p.shelters), pins: int(p.pins),
 			block: p.block, depth: p.depth, priority: p.priority, use: p.use,
 		}
+		if p.place != free {
+			got.tenant = m.pool.TenantOf(messages.PageID(i))
+		}
 		require.Equal(t, g, got, "page %d", i)
 	}
 	var cached, freed []messages.PageID
-	for priority := range levels {
-		for _, i := range m.pool.order.sorted(priority) {
-			cached = append(cached, messages.PageID(i))
-		}
+	for _, i := range m.pool.sorted() {
+		cached = append(cached, messages.PageID(i))
+	}
+	for tenant := range m.oracle.quotas {
+		require.Equal(t, m.oracle.account(messages.Tenant(tenant)), m.pool.Account(messages.Tenant(tenant)), "tenant %d", tenant)
 	}
 	require.Equal(t, m.oracle.cachedInOrder(), cached)
 	for i := m.pool.freeHead; i != none; i = m.pool.pages[i].next {

@@ -77,11 +77,14 @@ func (p *Pool) endReference(id messages.PageID, op *messages.PoolOp) {
 
 // take takes pages for new contents.
 func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
-	if op.N > p.freeN+p.order.n {
-		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.order.n)
+	if op.N > p.freeN+p.cached {
+		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.cached)
 	}
 	if !op.Shelter {
 		p.held += op.N
+	}
+	if p.accounts != nil {
+		return p.takeDivided(op, victims)
 	}
 	end := len(op.Pages) + op.N
 	p.takeFree(op, op.N)
@@ -91,8 +94,8 @@ func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.V
 			break
 		}
 		i := p.order.first()
-		victims = append(victims, p.pages[i].victim(i))
-		p.order.remove(i)
+		victims = append(victims, p.victim(i))
+		p.unlink(i)
 		p.pages[i] = p.taken(op)
 		op.Pages = append(op.Pages, messages.PageID(i))
 	}
@@ -128,7 +131,7 @@ func (p *Pool) detach(op *messages.PoolOp) {
 		g := p.mustStore(op, i)
 		was := g.held()
 		if g.cached() {
-			p.order.remove(int32(id))
+			p.unlink(int32(id))
 		}
 		g.forget()
 		p.count(g, was)
@@ -148,9 +151,9 @@ func (p *Pool) setPriority(op *messages.PoolOp) {
 		switch {
 		case g.priority == op.Priority:
 		case g.cached():
-			p.order.remove(int32(id))
+			p.unlink(int32(id))
 			g.priority = op.Priority
-			p.order.push(int32(id))
+			p.link(int32(id))
 		default:
 			g.priority = op.Priority
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // oraclePage and oracle are the pool as one would draw it on a whiteboard: facts
@@ -15,16 +16,19 @@ type oraclePage struct {
 	depth                      int32
 	priority                   messages.Priority
 	use                        messages.Use
+	tenant                     messages.Tenant
 }
 
 type oracle struct {
-	pages []oraclePage
-	free  []messages.PageID // the last is taken first
-	hand  int               // the page at which a look at held ones goes on
+	pages  []oraclePage
+	free   []messages.PageID // the last is taken first
+	hand   int               // the page at which a look at held ones goes on
+	quotas []windows.Quota   // by tenant; nil: none
+	total  int               // pages that they are shares of
 }
 
-func newOracle(pages int) *oracle {
-	o := &oracle{pages: make([]oraclePage, pages)}
+func newOracle(pages int, quotas ...windows.Quota) *oracle {
+	o := &oracle{pages: make([]oraclePage, pages), quotas: quotas, total: pages}
 	for i := range pages {
 		o.pages[i].block = messages.NoBlock
 		o.free = append(o.free, messages.PageID(pages-1-i))
@@ -86,9 +90,60 @@ func (o *oracle) cachedInOrder() []messages.PageID {
 	return ids
 }
 
+// account counts the pages of a tenant.
+func (o *oracle) account(t messages.Tenant) messages.Account {
+	a := messages.Account{Quota: o.quotas[t].Pages(o.total)}
+	for _, g := range o.pages {
+		switch {
+		case g.tenant != t:
+		case !g.idle():
+			a.Used++
+		case g.cached():
+			a.Cached++
+		}
+	}
+	return a
+}
+
+// over tells whether a tenant has more than its quota.
+func (o *oracle) over(t messages.Tenant) bool {
+	a := o.account(t)
+	return a.Used+a.Cached > a.Quota
+}
+
+// next is the page that goes when a tenant takes one: from its own contents if it
+// has reached its quota, else from those of tenants over theirs, else from all.
+func (o *oracle) next(taker messages.Tenant) messages.PageID {
+	if len(o.quotas) > 0 {
+		if a := o.account(taker); a.Cached > 0 && a.Used+a.Cached >= a.Quota {
+			return o.firstOf(func(t messages.Tenant) bool { return t == taker })
+		}
+	}
+	return o.surplus()
+}
+
+func (o *oracle) surplus() messages.PageID {
+	if len(o.quotas) > 0 {
+		if id := o.firstOf(o.over); id != messages.NoPage {
+			return id
+		}
+	}
+	return o.cachedInOrder()[0]
+}
+
+// firstOf is the cached page that goes first among those of some tenants.
+func (o *oracle) firstOf(want func(messages.Tenant) bool) messages.PageID {
+	for _, id := range o.cachedInOrder() {
+		if want(o.pages[id].tenant) {
+			return id
+		}
+	}
+	return messages.NoPage
+}
+
 func (o *oracle) victim(id messages.PageID) messages.Victim {
 	g := o.pages[id]
-	return messages.Victim{Page: id, Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use}
+	return messages.Victim{Page: id, Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant}
 }
 
 // settle frees a page that is idle and caches nothing.
@@ -155,7 +210,7 @@ func (o *oracle) doPage(op *messages.PoolOp, at int) {
 	case messages.AttachPages:
 		g.block, g.depth, g.priority = op.Blocks[at], op.Depth+int32(at), op.Priority
 	case messages.DetachPages:
-		*g = oraclePage{block: messages.NoBlock, references: g.references, shelters: g.shelters}
+		*g = oraclePage{block: messages.NoBlock, references: g.references, shelters: g.shelters, tenant: g.tenant}
 	case messages.SetPriority:
 		g.priority = op.Priority
 	case messages.AddPins:
@@ -183,10 +238,10 @@ func (o *oracle) take(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 		if n := len(o.free); n > 0 {
 			id, o.free = o.free[n-1], o.free[:n-1]
 		} else {
-			id = o.cachedInOrder()[0]
+			id = o.next(op.Tenant)
 			victims = append(victims, o.victim(id))
 		}
-		o.pages[id] = oraclePage{block: messages.NoBlock, references: 1}
+		o.pages[id] = oraclePage{block: messages.NoBlock, references: 1, tenant: op.Tenant}
 		if op.Shelter {
 			o.pages[id].shelters = 1
 		}
@@ -199,9 +254,9 @@ func (o *oracle) take(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 // a block, from where the last look ended; eight are looked at for each.
 func (o *oracle) foresee(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 	var victims []messages.Victim
-	next := o.cachedInOrder()
-	op.Count = min(op.N, len(next))
-	for _, id := range next[:op.Count] {
+	next := o.lookedAt(op.N)
+	op.Count = len(next)
+	for _, id := range next {
 		victims = append(victims, o.victim(id))
 	}
 	left := op.N - op.Count
@@ -220,12 +275,43 @@ func (o *oracle) foresee(op messages.PoolOp) (messages.PoolOp, []messages.Victim
 	return op, victims
 }
 
+// lookedAt are at most n pages that go next. With quotas they are those that
+// tenants have beyond theirs, then an equal part for each other tenant.
+func (o *oracle) lookedAt(n int) (pages []messages.PageID) {
+	if len(o.quotas) == 0 {
+		next := o.cachedInOrder()
+		return next[:min(n, len(next))]
+	}
+	look := func(t messages.Tenant, most int) {
+		most = min(most, n-len(pages))
+		for _, id := range o.cachedInOrder() {
+			if o.pages[id].tenant == t && most > 0 {
+				pages = append(pages, id)
+				most--
+			}
+		}
+	}
+	for t := range o.quotas {
+		if a := o.account(messages.Tenant(t)); o.over(messages.Tenant(t)) {
+			look(messages.Tenant(t), a.Used+a.Cached-a.Quota)
+		}
+	}
+	part := (n-len(pages))/len(o.quotas) + 1
+	for t := range o.quotas {
+		if !o.over(messages.Tenant(t)) {
+			look(messages.Tenant(t), part)
+		}
+	}
+	return pages
+}
+
 // resize is the text's rule: free pages, then cached ones in order, go; what
 // lies beyond the end moves to the lowest free pages.
 func (o *oracle) resize(pages int) (victims []messages.Victim, moves []messages.PageMove) {
 	c := o.counts()
+	o.total = pages
 	for over := c.Used + c.Cached - pages; over > 0; over-- {
-		id := o.cachedInOrder()[0]
+		id := o.surplus()
 		victims = append(victims, o.victim(id))
 		o.pages[id] = oraclePage{block: messages.NoBlock}
 	}
@@ -239,7 +325,7 @@ func (o *oracle) resize(pages int) (victims []messages.Victim, moves []messages.
 		moves = append(moves, messages.PageMove{Old: messages.PageID(i), New: messages.PageID(to)})
 	}
 	old, hand := o.pages, o.hand
-	*o = *newOracle(pages)
+	*o = *newOracle(pages, o.quotas...)
 	o.hand = hand
 	copy(o.pages, old)
 	o.free = o.free[:0]

@@ -1,8 +1,15 @@
 package pool
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"math/bits"
 
-const levels = int(messages.MaxPriority) + 1
+	"github.com/kvactor/kvactor/messages"
+)
+
+const (
+	levels = int(messages.MaxPriority) + 1
+	group  = 16 // levels that are made together: most tenants use one or two priorities
+)
 
 // level holds the cached pages of one priority.
 type level struct {
@@ -10,19 +17,54 @@ type level struct {
 	root       int32 // the heap of those that came out of order
 }
 
-// order holds all cached pages in the order of their eviction.
+// order holds cached pages in the order of their eviction: all of a pool, or
+// with quotas those of one tenant.
 type order struct {
 	pages    []page // the pool's
-	levels   [levels]level
+	groups   [(levels + group - 1) / group]*[group]level
 	occupied [2]uint64 // bit p: level p is not empty
 	n        int       // pages in all levels
 }
 
 // reset empties the order over the given pages.
 func (o *order) reset(pages []page) {
-	*o = order{pages: pages}
-	for i := range o.levels {
-		o.levels[i] = level{none, none, none}
+	*o = order{pages: pages, groups: o.groups}
+	for _, g := range o.groups {
+		if g != nil {
+			*g = emptyGroup
+		}
+	}
+}
+
+var emptyGroup = func() (g [group]level) {
+	for i := range g {
+		g[i] = level{none, none, none}
+	}
+	return g
+}()
+
+// level is the level of a priority that some page has had.
+func (o *order) level(p messages.Priority) *level { return &o.groups[p/group][p%group] }
+
+// grow is level for a priority that may be new.
+func (o *order) grow(p messages.Priority) *level {
+	if o.groups[p/group] == nil {
+		g := emptyGroup
+		o.groups[p/group] = &g
+	}
+	return o.level(p)
+}
+
+// each visits the levels that are not empty, those that go first before others,
+// as long as visit says true.
+func (o *order) each(visit func(messages.Priority, *level) bool) {
+	for word, set := range o.occupied {
+		for ; set != 0; set &= set - 1 {
+			p := messages.Priority(64*word + bits.TrailingZeros64(set))
+			if !visit(p, o.level(p)) {
+				return
+			}
+		}
 	}
 }
 
@@ -43,10 +85,16 @@ func (o *order) before(a, b int32) bool {
 	}
 }
 
+// sooner tells which of two pages of any priority goes first.
+func (o *order) sooner(a, b int32) bool {
+	x, y := o.pages[a].priority, o.pages[b].priority
+	return x < y || x == y && o.before(a, b)
+}
+
 // push links page i at its place.
 func (o *order) push(i int32) {
 	g := &o.pages[i]
-	l := &o.levels[g.priority]
+	l := o.grow(g.priority)
 	o.occupied[g.priority/64] |= 1 << (g.priority % 64)
 	o.n++
 	if l.tail != none && !o.before(l.tail, i) {
@@ -66,7 +114,7 @@ func (o *order) push(i int32) {
 // remove unlinks page i, which is used from then on.
 func (o *order) remove(i int32) {
 	g := &o.pages[i]
-	l := &o.levels[g.priority]
+	l := o.level(g.priority)
 	if g.place == heaped {
 		l.root = o.cut(l.root, i)
 	} else {
@@ -96,7 +144,7 @@ func (o *order) first() int32 {
 	if o.n == 0 {
 		return none
 	}
-	l := &o.levels[o.lowest()]
+	l := o.level(o.lowest())
 	if l.head == none || l.root != none && o.before(l.root, l.head) {
 		return l.root
 	}

@@ -52,13 +52,8 @@ func (g *page) forget() {
 	g.block, g.depth, g.priority, g.use, g.pins = messages.NoBlock, 0, 0, 0, 0
 }
 
-// victim gives the facts of what the page caches.
-func (g *page) victim(i int32) messages.Victim {
-	return messages.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use}
-}
-
-// leave is victim, written field by field: a struct put together on the stack
+// leave is Pool.victim without quotas, written field by field: a struct put together on the stack
 // first costs more than all else there is to taking a page.
 func (g *page) leave(i int32, v *messages.Victim) {
-	v.Page, v.Block, v.Depth, v.Priority, v.Use = messages.PageID(i), g.block, g.depth, g.priority, g.use
+	v.Page, v.Block, v.Depth, v.Priority, v.Tenant, v.Use = messages.PageID(i), g.block, g.depth, g.priority, messages.OtherTenants, g.use
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // Pool is the device pages of one pool. Every page is in one of three states,
@@ -12,17 +13,21 @@ import (
 type Pool struct {
 	name     string
 	pages    []page
-	order    order // the cached pages
+	order    order     // the cached pages, unless there are quotas
+	accounts *accounts // nil: no quotas
+	cached   int
 	freeHead int32 // the free pages, linked through next, the last freed first
 	freeN    int
 	held     int // pages p with p.held()
 	hand     int // where foreseeHeld goes on
 }
 
-// New makes a pool of free pages; the first to be taken is page 0.
-func New(name string, pages int) *Pool {
-	p := &Pool{name: name}
+// New makes a pool of free pages; the first to be taken is page 0. Quotas are
+// by tenant; without any, all pages are OtherTenants'.
+func New(name string, pages int, quotas ...windows.Quota) *Pool {
+	p := &Pool{name: name, accounts: newAccounts(quotas)}
 	p.mustCount(pages)
+	p.mustDivide(len(quotas))
 	p.pages = make([]page, pages)
 	for i := range p.pages {
 		p.pages[i].forget()
@@ -41,12 +46,18 @@ func (p *Pool) mustCount(pages int) {
 // relink links all pages anew by what is written on them.
 func (p *Pool) relink() {
 	p.order.reset(p.pages)
-	p.freeHead, p.freeN, p.held = none, 0, 0
+	if p.accounts != nil {
+		p.accounts.reset(p.pages)
+	}
+	p.freeHead, p.freeN, p.held, p.cached = none, 0, 0, 0
 	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
 		g := &p.pages[i]
 		g.place, g.prev, g.next, g.child = used, none, none, none
 		if g.held() {
 			p.held++
+		}
+		if p.accounts != nil {
+			p.accounts.add(i, p.accounts.of[i])
 		}
 		if g.idle() {
 			p.settle(i)
@@ -62,7 +73,7 @@ func (p *Pool) Counts() messages.PoolPages {
 	total := len(p.pages)
 	return messages.PoolPages{
 		PageCounts: messages.PageCounts{
-			Total: total, Used: total - p.order.n - p.freeN, Cached: p.order.n, Free: p.freeN,
+			Total: total, Used: total - p.cached - p.freeN, Cached: p.cached, Free: p.freeN,
 		},
 		Held: p.held,
 	}
@@ -127,6 +138,9 @@ func (p *Pool) validate(op *messages.PoolOp) {
 	}
 	if op.N < 0 || op.N > math.MaxInt32 {
 		p.fail("%s of %d", verb(op.Kind), op.N)
+	}
+	if p.accounts != nil && int(op.Tenant) >= len(p.accounts.list) {
+		p.fail("%s for tenant %d of %d", verb(op.Kind), op.Tenant, len(p.accounts.list))
 	}
 	if op.Priority > messages.MaxPriority {
 		p.fail("%s at priority %d", verb(op.Kind), op.Priority)

@@ -69,12 +69,12 @@ func TestInOrderArrivalsAreListed(t *testing.T) {
 		{Kind: messages.Claim, Pages: claimed},
 		{Kind: messages.Drop, Pages: claimed, Use: 2},
 	}})
-	assert.Equal(t, none, p.order.levels[messages.DefaultPriority].root)
+	assert.Equal(t, none, p.order.level(messages.DefaultPriority).root)
 	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
 		{Kind: messages.Claim, Pages: []messages.PageID{5}},
 		{Kind: messages.Unclaim, Pages: []messages.PageID{5}},
 	}})
-	assert.EqualValues(t, 5, p.order.levels[messages.DefaultPriority].root, "what goes back to the middle is in the heap")
+	assert.EqualValues(t, 5, p.order.level(messages.DefaultPriority).root, "what goes back to the middle is in the heap")
 }
 
 // TestTakeChangesNothingWhenItCannot: the fault leaves a whole pool behind.
@@ -128,8 +128,10 @@ func TestCheckSees(t *testing.T) {
 	spoil := map[string]func(*Pool){
 		"held":                 func(p *Pool) { p.held++ },
 		"are free, 3 counted":  func(p *Pool) { p.freeN++ },
-		"are cached":           func(p *Pool) { p.order.n-- },
-		"its bit says":         func(p *Pool) { p.order.occupied[1] |= 1 << 5 },
+		"are cached":           func(p *Pool) { p.cached-- },
+		"an order that counts": func(p *Pool) { p.order.n-- },
+		"its bit says":         func(p *Pool) { p.order.occupied[0] |= 1 << 36 },
+		"says otherwise":       func(p *Pool) { p.order.occupied[1] |= 1 << 5 },
 		"shelters":             func(p *Pool) { p.pages[0].shelters = 9 },
 		"pins":                 func(p *Pool) { p.pages[7].pins = 1 },
 		"references":           func(p *Pool) { p.pages[3].references = -1 },
@@ -137,15 +139,15 @@ func TestCheckSees(t *testing.T) {
 		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
 		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
 		"cache block":          func(p *Pool) { p.pages[3].block = 2 },
-		"is listed after":      func(p *Pool) { p.pages[p.order.levels[35].head].use = 99 },
-		"is linked 0 times":    func(p *Pool) { p.order.levels[35].root = none },
-		"ends with page":       func(p *Pool) { p.order.levels[35].tail = 3 },
-		"below":                func(p *Pool) { p.pages[p.order.levels[35].root].use = 99 },
+		"is listed after":      func(p *Pool) { p.pages[p.order.level(35).head].use = 99 },
+		"is linked 0 times":    func(p *Pool) { p.order.level(35).root = none },
+		"ends with page":       func(p *Pool) { p.order.level(35).tail = 3 },
+		"below":                func(p *Pool) { p.pages[p.order.level(35).root].use = 99 },
 		"a link leads to page": func(p *Pool) { p.freeHead = 99 },
-		"is linked 2 times":    func(p *Pool) { p.pages[p.order.levels[35].tail].next = p.order.levels[35].head },
-		"follows":              func(p *Pool) { p.pages[p.order.levels[35].tail].prev = none },
-		"is linked from":       func(p *Pool) { p.pages[p.pages[p.order.levels[35].root].child].prev = none },
-		"linked in place":      func(p *Pool) { p.freeHead = p.order.levels[35].head },
+		"is linked 2 times":    func(p *Pool) { p.pages[p.order.level(35).tail].next = p.order.level(35).head },
+		"follows":              func(p *Pool) { p.pages[p.order.level(35).tail].prev = none },
+		"is linked from":       func(p *Pool) { p.pages[p.pages[p.order.level(35).root].child].prev = none },
+		"linked in place":      func(p *Pool) { p.freeHead = p.order.level(35).head },
 	}
 	for want, change := range spoil {
 		t.Run(want, func(t *testing.T) {

@@ -1,6 +1,9 @@
 package pool
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
 
 // Resizing asks for another number of pages; the slices are answered and reused.
 type Resizing struct {
@@ -16,7 +19,8 @@ type Resizing struct {
 }
 
 // Resize makes the pool larger or smaller. A pool that shrinks gives up free
-// pages, then cached ones by the eviction rule; what is left beyond the new end
+// pages, then cached ones by the eviction rule, those of tenants over their quotas
+// of the new size first; what is left beyond the new end
 // moves to free pages, the lowest first, with all that is known of it. It costs
 // O(pages) and panics if less remains than sequences and pins hold.
 func (p *Pool) Resize(r *Resizing) {
@@ -26,10 +30,13 @@ func (p *Pool) Resize(r *Resizing) {
 		p.fail("resize to %d pages, %d are used", r.Pages, c.Used)
 	}
 	r.Victims, r.Moves = r.Victims[:0], r.Moves[:0]
-	for c.Used+p.order.n > r.Pages {
-		i := p.order.first()
-		r.Victims = append(r.Victims, p.pages[i].victim(i))
-		p.order.remove(i)
+	if p.accounts != nil {
+		p.accounts.divide(r.Pages)
+	}
+	for c.Used+p.cached > r.Pages {
+		i := p.surplus()
+		r.Victims = append(r.Victims, p.victim(i))
+		p.unlink(i)
 		p.pages[i].forget()
 		p.settle(i)
 	}
@@ -43,6 +50,9 @@ func (p *Pool) Resize(r *Resizing) {
 		}
 		p.pages[to] = p.pages[from]
 		p.pages[from].place = free
+		if p.accounts != nil {
+			p.accounts.of[to] = p.accounts.of[from]
+		}
 		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
 	}
 	p.truncate(r.Pages)
@@ -70,13 +80,14 @@ type Kept struct {
 	Depth      int32
 	Priority   messages.Priority
 	Use        messages.Use
+	Tenant     messages.Tenant
 }
 
 // Rebuild makes a pool from what sequences, pins and tree know of its pages, in
 // any order; pages that nobody names are free. It is how a pool comes back after
 // its actor has failed, and panics on what contradicts itself.
-func Rebuild(name string, pages int, kept []Kept) *Pool {
-	p := New(name, pages)
+func Rebuild(name string, pages int, kept []Kept, quotas ...windows.Quota) *Pool {
+	p := New(name, pages, quotas...)
 	for _, k := range kept {
 		if k.Page < 0 || int(k.Page) >= pages {
 			p.fail("rebuild of page %d, there are %d", k.Page, pages)
@@ -90,6 +101,12 @@ func Rebuild(name string, pages int, kept []Kept) *Pool {
 		}
 		if k.Priority > messages.MaxPriority {
 			p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)
+		}
+		if p.accounts != nil {
+			if int(k.Tenant) >= len(quotas) {
+				p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(quotas))
+			}
+			p.accounts.of[k.Page] = k.Tenant
 		}
 		*g = page{
 			use: k.Use, block: k.Block, depth: k.Depth, references: k.References, pins: k.Pins,

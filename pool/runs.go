@@ -46,7 +46,7 @@ func (p *Pool) taken(op *messages.PoolOp) page {
 func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim) []messages.Victim {
 	o := &p.order
 	priority := o.lowest()
-	l := &o.levels[priority]
+	l := o.level(priority)
 	taken, pages := p.taken(op), p.pages
 	ids := slices.Grow(op.Pages, n)
 	victims = slices.Grow(victims, n)
@@ -66,6 +66,7 @@ func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim)
 		pages[at].prev = none
 	}
 	o.n -= n - left
+	p.cached -= n - left
 	o.mark(priority)
 	return victims
 }
@@ -80,7 +81,7 @@ func (o *order) lowest() messages.Priority {
 
 // mark notes that pages of a level have gone.
 func (o *order) mark(p messages.Priority) {
-	if l := &o.levels[p]; l.head == none && l.root == none {
+	if l := o.level(p); l.head == none && l.root == none {
 		o.occupied[p/64] &^= 1 << (p % 64)
 	}
 }
@@ -88,9 +89,9 @@ func (o *order) mark(p messages.Priority) {
 // dropOwn ends the only references to pages, from the last one on: those that
 // cache a block get the use and go to the tail of their level's list, others are
 // free. It stops before the first page for which that is not all there is to do,
-// and tells how many are left.
+// and tells how many are left: with quotas all, for accounts have to follow.
 func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
-	if op.Shelter {
+	if op.Shelter || p.accounts != nil {
 		return len(op.Pages)
 	}
 	pages, o := p.pages, &p.order
@@ -110,7 +111,7 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 			p.held--
 			continue
 		}
-		l := &o.levels[g.priority]
+		l := o.grow(g.priority)
 		use := max(g.use, op.Use)
 		if t := l.tail; t != none {
 			y := &pages[t]
@@ -126,6 +127,7 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 		g.place, g.prev, g.next = listed, l.tail, none
 		l.tail = i
 		o.n++
+		p.cached++
 		p.held--
 	}
 	return left

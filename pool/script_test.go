@@ -8,12 +8,13 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // TestScripts runs the conversations under testdata/scripts. Commands are the
 // operations, several lines of a command's input are one PoolWork:
 //
-//	new name=wfullh8 pages=4     resize pages=2
+//	new name=wfullh8 pages=4 percent=(100,25)     resize pages=2
 //	do
 //	take n=2 shelter
 //	attach pages=(0,1) blocks=(7,8) depth=0 priority=35
@@ -41,7 +42,17 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) (out string) {
 		var pages int
 		d.ScanArgs(t, "name", &name)
 		d.ScanArgs(t, "pages", &pages)
-		s.pool = New(name, pages)
+		var quotas []windows.Quota
+		for _, arg := range d.CmdArgs {
+			for i := range arg.Vals {
+				if arg.Key == "percent" {
+					var n int
+					arg.Scan(t, i, &n)
+					quotas = append(quotas, windows.NoQuota/100*windows.Quota(n))
+				}
+			}
+		}
+		s.pool = New(name, pages, quotas...)
 		return s.pool.String()
 	case "resize":
 		var r Resizing
@@ -112,6 +123,8 @@ func parseOp(t *testing.T, d *datadriven.TestData, line string) messages.PoolOp 
 				op.Use = messages.Use(n)
 			case "n":
 				op.N = n
+			case "tenant":
+				op.Tenant = messages.Tenant(n)
 			default:
 				d.Fatalf(t, "unknown argument %s=%s", arg.Key, value)
 			}

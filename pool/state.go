@@ -7,8 +7,11 @@ import "github.com/kvactor/kvactor/messages"
 func (p *Pool) settle(i int32) {
 	g := &p.pages[i]
 	if g.stored() {
-		p.order.push(i)
+		p.link(i)
 		return
+	}
+	if p.accounts != nil {
+		p.accounts.end(i)
 	}
 	g.forget() // a use may have been left by a reference
 	g.place, g.prev, g.next = free, none, p.freeHead
@@ -24,7 +27,7 @@ func (p *Pool) occupy(i int32, kind messages.PoolOpKind) *page {
 		p.fail("%s of page %d, which is free", verb(kind), i)
 	}
 	if g.cached() {
-		p.order.remove(i)
+		p.unlink(i)
 	}
 	return g
 }
@@ -45,4 +48,40 @@ func (p *Pool) count(g *page, was bool) {
 	case was && !is:
 		p.held--
 	}
+}
+
+// link puts a cached page into the order that it belongs to.
+func (p *Pool) link(i int32) {
+	p.cached++
+	c := p.accounts
+	if c == nil {
+		p.order.push(i)
+		return
+	}
+	t := c.of[i]
+	c.list[t].order.push(i)
+	c.settle(t)
+}
+
+// unlink takes a page out of its order; it is used from then on.
+func (p *Pool) unlink(i int32) {
+	p.cached--
+	c := p.accounts
+	if c == nil {
+		p.order.remove(i)
+		return
+	}
+	t := c.of[i]
+	c.list[t].order.remove(i)
+	c.settle(t)
+}
+
+// victim gives the facts of what a page caches.
+func (p *Pool) victim(i int32) messages.Victim {
+	g := &p.pages[i]
+	v := messages.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use}
+	if p.accounts != nil {
+		v.Tenant = p.accounts.of[i]
+	}
+	return v
 }

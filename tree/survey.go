@@ -5,7 +5,11 @@ import "github.com/kvactor/kvactor/messages"
 // Survey lists every place where a pool keeps a block.
 func (t *Tree) Survey(m *messages.Survey) {
 	m.Blocks = m.Blocks[:0]
+	salt := ""
 	for x := range t.walkAll() {
+		if r := t.nodes[x].root; r != none {
+			salt = t.roots[r].namespace.Salt
+		}
 		ids := t.ids(x)
 		for p := range t.pools {
 			for i, at := range t.locations(x, p) {
@@ -15,6 +19,7 @@ func (t *Tree) Survey(m *messages.Survey) {
 				b := ids[i]
 				m.Blocks = append(m.Blocks, messages.Surveyed{
 					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.blocks.depth[b], Priority: t.blocks.priority[b],
+					Salt: salt,
 				})
 			}
 		}

@@ -34,6 +34,9 @@ type Config struct {
 	SecondaryOffloadMinPriority int  // contents below it are dropped, not offloaded
 	OffloadAhead                bool // copy pages near eviction before they are needed
 
+	SaltQuotas      map[string]float64 // by salt, in (0,1]: its share of each tier of each pool; nil: none
+	OtherSaltsQuota float64            // that of all other salts and of requests without one, together; 0: none
+
 	EventBufferMaxSize int    // events kept for a slow reader; 0: no events
 	EvictionPolicy     string // PriorityLRU
 	UseUVM             bool   // deprecated: refused
@@ -63,7 +66,7 @@ func DefaultConfig() Config {
 // Validate refuses, as ConfigInvalid, a configuration or a model with wrong
 // values: every problem at once, one sentence each, separated by semicolons.
 func (c Config) Validate(m Model) error {
-	ps := slices.Concat(c.deprecated(), m.problems(), c.shapeProblems(), c.memoryProblems(), c.crossProblems(m), c.policyProblems())
+	ps := slices.Concat(c.deprecated(), m.problems(), c.shapeProblems(), c.memoryProblems(), c.crossProblems(m), c.policyProblems(), c.quotaProblems())
 	if len(ps) == 0 {
 		// Only a sound model has pools; what they make of the rest comes last.
 		ps = c.poolProblems(m)

@@ -129,6 +129,7 @@ func (c *Coordinator) clearPromises() {
 func (c *Coordinator) enter(r *messages.AdmitRequest, result *messages.Admitted) {
 	s := c.sequences.open(1)
 	s.namespace, s.session, s.prompt = r.Namespace, r.Session, len(r.Tokens)
+	s.tenant = c.Tenants[s.namespace.Salt]
 	if !r.Retention.IsZero() {
 		s.retention = cloneRetention(r.Retention)
 	}

@@ -180,7 +180,7 @@ func (c *Coordinator) takeStep(it *step) bool {
 		pages := &it.pools[p]
 		c.takeRewrites(it, p)
 		if n := blocks - len(s.pools[p].tables[0]); n > 0 {
-			pages.fresh = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Pages: s.pools[p].tables[0]})
+			pages.fresh = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: s.tenant, Pages: s.pools[p].tables[0]})
 			c.stepping.taken[p] += n
 		}
 	}
@@ -220,7 +220,7 @@ func (c *Coordinator) takeRewrites(it *step, p int) {
 	if n == 0 {
 		return
 	}
-	pages.copyOp = c.add(p, messages.PoolOp{Kind: messages.Take, N: n})
+	pages.copyOp = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: it.sequence.tenant})
 	c.stepping.taken[p] += n
 	old := make([]messages.PageID, 0, n)
 	for _, w := range pages.copies {

@@ -115,7 +115,7 @@ func (c *Coordinator) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 	n := len(pages.copies) + s.width()*(blocks-pages.before)
 	c.stepping.taken[p] += n
 	if n > 0 {
-		pages.copyOp = c.add(p, messages.PoolOp{Kind: messages.Take, N: n})
+		pages.copyOp = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: s.tenant})
 	}
 	if len(pages.copies) > 0 {
 		old := make([]messages.PageID, 0, len(pages.copies))

@@ -21,7 +21,7 @@ func (c *Coordinator) check(*messages.Check) {
 	a.pools = a.pools[:0]
 	for p := range c.Pools {
 		a.pools = append(a.pools, messages.Audit{
-			Epoch: c.epoch, Pool: messages.PoolID(p), References: c.references(p),
+			Epoch: c.epoch, Pool: messages.PoolID(p), References: c.references(p), Tenants: c.tenants(p),
 		})
 	}
 	c.pending += 2 + len(a.pools)
@@ -46,6 +46,24 @@ func (c *Coordinator) references(p int) []int32 {
 		}
 	})
 	return n
+}
+
+// tenants says, by page, whose sequences hold it; nil without quotas.
+func (c *Coordinator) tenants(p int) []messages.Tenant {
+	if c.Tenants == nil {
+		return nil
+	}
+	of := make([]messages.Tenant, c.pages[p].Total)
+	c.sequences.each(func(s *sequence) {
+		for _, table := range s.pools[p].tables {
+			for _, page := range table {
+				if page != messages.NoPage {
+					of[page] = s.tenant
+				}
+			}
+		}
+	})
+	return of
 }
 
 // checked joins every problem.

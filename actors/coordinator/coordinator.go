@@ -17,6 +17,9 @@ type Config struct {
 	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
 	// enable_partial_reuse and copy_on_partial_reuse.
 	Reuse, Partial, CopyOnPartial bool
+	// Tenants are the salts with quotas; all others are messages.OtherTenants. The
+	// pools and the offloader know the quotas.
+	Tenants map[string]messages.Tenant
 	// Ahead is offload_ahead.
 	Ahead bool
 	// ReuseAll: a prompt may be reused to its last token. No logits are

@@ -9,6 +9,7 @@ func (c *Coordinator) enterPrefix(p *messages.Prefix, limit int) (*admission, er
 	}
 	s := c.sequences.open(1)
 	s.namespace, s.prompt = p.Namespace, len(p.Tokens)
+	s.tenant = c.Tenants[s.namespace.Salt]
 	s.tokens[0] = append(s.tokens[0], p.Tokens...)
 	it := c.item(s, 1)
 	c.addMatch(s, p.Multimodal, limit)

@@ -389,6 +389,7 @@ func (c *Coordinator) rebuild() {
 		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
 			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], messages.KeptPage{
 				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: int32(c.pins.count(int(b.Pool), b.Block)),
+				Tenant: c.Tenants[b.Salt],
 			})
 		}
 	}
@@ -414,6 +415,7 @@ func (c *Coordinator) keptPages(p int) []messages.KeptPage {
 					continue
 				}
 				pages[page].References++
+				pages[page].Tenant = s.tenant
 				if c.sheltered(s, p) && b >= s.own {
 					pages[page].Shelters++
 				}
@@ -425,6 +427,7 @@ func (c *Coordinator) keptPages(p int) []messages.KeptPage {
 		if page, tier, ok := b.At.Page(); int(b.Pool) == p && ok && tier == messages.Primary {
 			k := &pages[page]
 			k.Block, k.Depth, k.Priority, k.Pins = b.Block, b.Depth, b.Priority, int32(c.pins.count(p, b.Block))
+			k.Tenant = c.Tenants[b.Salt]
 		}
 	}
 	kept := pages[:0]

@@ -110,6 +110,7 @@ const MaxForks = 1 << 16
 func (c *Coordinator) forkOne(s *sequence) messages.SequenceID {
 	f := c.sequences.open(1)
 	f.mute, f.namespace, f.session, f.retention = s.mute, s.namespace, s.session, s.retention
+	f.tenant = s.tenant
 	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)
 	f.prompt, f.computed, f.anew, f.settled, f.cursor, f.own = s.prompt, s.computed, s.anew, s.settled, s.cursor, s.own
 	f.chunkEnd = s.chunkEnd

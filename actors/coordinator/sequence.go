@@ -13,6 +13,7 @@ type sequence struct {
 	mute      bool // invalidated: it stores nothing any more
 	forked    bool // forks hold some of its pages, or did
 	namespace messages.Namespace
+	tenant    messages.Tenant // whose account its pages are on
 	session   string
 	retention *messages.Retention
 	tokens    [][]messages.Token // by beam, symbols included

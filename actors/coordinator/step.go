@@ -308,7 +308,7 @@ func (c *Coordinator) chunkExtras(it *step) {
 		}
 		end := ceilDiv(c.chunkEnd(s, it.computed), c.TokensPerBlock)
 		if n := end - len(table); n > 0 {
-			it.pools[p].fresh = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Pages: table, Shelter: true})
+			it.pools[p].fresh = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: s.tenant, Pages: table, Shelter: true})
 		}
 	}
 }

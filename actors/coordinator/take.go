@@ -62,7 +62,9 @@ func (c *Coordinator) holdSource(i int) {
 // takeCopyPages takes a page in each pool for a partial copy.
 func (c *Coordinator) takeCopyPages(it *admission) {
 	for p := range c.Pools {
-		it.plans[p].copyPage = c.add(p, messages.PoolOp{Kind: messages.Take, N: 1, Shelter: c.sheltered(it.sequence, p)})
+		it.plans[p].copyPage = c.add(p, messages.PoolOp{
+			Kind: messages.Take, N: 1, Tenant: it.sequence.tenant, Shelter: c.sheltered(it.sequence, p),
+		})
 		held := &it.sequence.pools[p]
 		held.tables[0] = append(held.tables[0], messages.NoPage)
 	}
@@ -85,11 +87,11 @@ func (c *Coordinator) takePages(it *admission) {
 	for p := range c.Pools {
 		pl, held := &it.plans[p], &it.sequence.pools[p]
 		if pl.hosted > 0 {
-			pl.onboard = c.add(p, messages.PoolOp{Kind: messages.Take, N: pl.hosted})
+			pl.onboard = c.add(p, messages.PoolOp{Kind: messages.Take, N: pl.hosted, Tenant: it.sequence.tenant})
 		}
 		if n := pl.blocks - len(held.tables[0]); n > 0 {
 			pl.fresh = c.add(p, messages.PoolOp{
-				Kind: messages.Take, N: n, Pages: held.tables[0], Shelter: c.sheltered(it.sequence, p),
+				Kind: messages.Take, N: n, Tenant: it.sequence.tenant, Pages: held.tables[0], Shelter: c.sheltered(it.sequence, p),
 			})
 		}
 	}

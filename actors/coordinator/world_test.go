@@ -91,6 +91,7 @@ func newWorld(t testing, s setup) *world {
 	config := coordinator.Config{
 		Pools: pools, Counts: s.pages, TokensPerBlock: tpb, MaxSeqLen: full,
 		Reuse: cache.EnableBlockReuse, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
+		Tenants: cache.Tenants(),
 		Divide: func(fractions map[string]float64, bytes int64) ([]int, error) {
 			c := cache
 			c.PoolFractions = fractions
@@ -106,11 +107,11 @@ func newWorld(t testing, s setup) *world {
 func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m *memory) direct.Cores {
 	var shapes []tree.PoolShape
 	var c direct.Cores
-	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority)}
+	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority), Quotas: cache.Quotas()}
 	hosted := false
 	for i, p := range pools {
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink})
-		c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary))
+		c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),
 			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: tpb,

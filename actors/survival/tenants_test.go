@@ -71,6 +71,9 @@ func newNeighbourhood(t *testing.T, who tenancy, seed uint64, rename messages.To
 			c.EventBufferMaxSize = 1 << 16
 			c.CopyOnPartialReuse = random.IntN(4) > 0
 			c.EnablePartialReuse = random.IntN(8) > 0
+			if random.IntN(3) == 0 {
+				c.SaltQuotas, c.OtherSaltsQuota = map[string]float64{"a": 0.5, "b": 0.3, "s": 0.5}, 0.3
+			}
 		},
 	}
 	for range s.windows {

@@ -78,6 +78,10 @@ func drawCache(r *rand.Rand, tpb, maxLen int) windows.Config {
 	c.EnablePartialReuse, c.CopyOnPartialReuse = often(7), often(4)
 	c.EnableBlockReuse, c.OnboardBlocks, c.OffloadAhead = often(25), often(12), often(3)
 	c.SecondaryOffloadMinPriority = []int{0, 35, 35, 50}[r.IntN(4)]
+	if r.IntN(3) == 0 {
+		c.SaltQuotas = map[string]float64{"a": 0.1 + 0.4*r.Float64()}
+		c.OtherSaltsQuota = float64(r.IntN(2)) * r.Float64()
+	}
 	c.EventBufferMaxSize = 1 << 18
 	if r.IntN(5) == 0 {
 		c.EventBufferMaxSize = 4 + r.IntN(60)
@@ -87,10 +91,10 @@ func drawCache(r *rand.Rand, tpb, maxLen int) windows.Config {
 
 // String tells the setup in one line.
 func (s *setup) String() string {
-	text := fmt.Sprintf("tpb %d, windows %v, sink %d, max %d tokens, %d hosts of %d sequences, reuse %v partial %v copy %v onboard %v ahead %v, min priority %d, events %d, in flight %d, calm %v;",
+	text := fmt.Sprintf("tpb %d, windows %v, sink %d, max %d tokens, %d hosts of %d sequences, reuse %v partial %v copy %v onboard %v ahead %v, min priority %d, quotas %v and %.2f, events %d, in flight %d, calm %v;",
 		s.cache.TokensPerBlock, s.cache.MaxAttentionWindow, s.cache.SinkTokenLength, s.model.MaxSeqLen, s.hosts, s.perHost,
 		s.cache.EnableBlockReuse, s.cache.EnablePartialReuse, s.cache.CopyOnPartialReuse, s.cache.OnboardBlocks, s.cache.OffloadAhead,
-		s.cache.SecondaryOffloadMinPriority, s.cache.EventBufferMaxSize, s.inFlight, s.calm)
+		s.cache.SecondaryOffloadMinPriority, s.cache.SaltQuotas, s.cache.OtherSaltsQuota, s.cache.EventBufferMaxSize, s.inFlight, s.calm)
 	for i, p := range s.pools {
 		text += fmt.Sprintf(" %s %d+%d pages", p.Name, s.pages[i].Primary, s.pages[i].Secondary)
 	}

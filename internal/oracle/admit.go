@@ -48,7 +48,7 @@ func (o *Oracle) carryOut(all []*plan) []*sequence {
 	for i, pl := range all { // copies, while no source can be a victim
 		if pl.err == nil && pl.how == messages.HowCopy {
 			for _, p := range o.pool {
-				o.place(p, sequences[i], o.wholeBlocks(pl), o.take(p))
+				o.place(p, sequences[i], o.wholeBlocks(pl), o.take(p, pl.request.Namespace.Salt))
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func (o *Oracle) takeRest(pl *plan, s *sequence, all []*plan, sequences []*seque
 			if spot == nil {
 				continue
 			}
-			pg := o.take(p)
+			pg := o.take(p, s.namespace.Salt)
 			for j, other := range all {
 				if other.err == nil && index < len(other.claims[p.id]) && other.claims[p.id][index] == spot {
 					o.place(p, sequences[j], index, pg)
@@ -159,7 +159,7 @@ func (o *Oracle) takeRest(pl *plan, s *sequence, all []*plan, sequences []*seque
 		}
 		for index := s.reused; index < len(s.tables[p.id][0]); index++ {
 			if s.tables[p.id][0][index] == nil {
-				o.place(p, s, index, o.take(p))
+				o.place(p, s, index, o.take(p, s.namespace.Salt))
 			}
 		}
 	}

@@ -176,7 +176,7 @@ func (o *Oracle) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 		// The page is let go when all copies have theirs: until then it is read.
 		replaced = append(replaced, old)
 		o.guarded[old] = true
-		table[index] = o.take(p)
+		table[index] = o.take(p, s.namespace.Salt)
 		taken = append(taken, numberOf(table[index]))
 	}
 	for _, old := range replaced {
@@ -184,7 +184,7 @@ func (o *Oracle) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 		o.leave(p, old, u)
 	}
 	for len(s.tables[p.id][beam]) < ceil(len(s.keys[beam]), o.tpb) {
-		pg := o.take(p)
+		pg := o.take(p, s.namespace.Salt)
 		s.tables[p.id][beam] = append(s.tables[p.id][beam], pg)
 		taken = append(taken, numberOf(pg))
 	}

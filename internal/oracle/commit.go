@@ -144,7 +144,7 @@ func (o *Oracle) keepReserves(accepted []progress) {
 func (o *Oracle) takeChunk(p *pool, c progress) {
 	s := c.sequence
 	for len(s.tables[p.id][0]) < ceil(o.target(s), o.tpb) {
-		pg := o.take(p)
+		pg := o.take(p, s.namespace.Salt)
 		s.tables[p.id][0] = append(s.tables[p.id][0], pg)
 		c.result.NewPages[p.id] = append(c.result.NewPages[p.id], numberOf(pg))
 	}

@@ -28,6 +28,8 @@ type Config struct {
 	BlockReuse                  bool
 	PartialReuse                bool
 	CopyOnPartialReuse          bool
+	SaltQuotas                  map[string]float64   // shares of each tier of each pool, by salt
+	OtherSaltsQuota             float64              // that of all other salts together; 0: none
 	EventLimit                  int                  // events kept for the reader; 0: none
 	Clock                       func() time.Duration // the only time there is
 }
@@ -77,6 +79,7 @@ type page struct {
 	number int
 	tier   messages.Tier
 	block  *block // the block that it caches; nil: none
+	salt   string // of the sequence that took it last, on the device
 }
 
 // use is a moment at which a reference ended: the request, and in a request the

@@ -87,31 +87,33 @@ func (o *Oracle) counts(p *pool, pages []*page) messages.PageCounts {
 	return c
 }
 
-// take gives a device page for new contents: a free one, or else the one that
+// take gives a device page for new contents of a salt: a free one, or else the one that
 // the eviction rule names. Whoever takes it puts it into a table before the
 // next one is taken.
-func (o *Oracle) take(p *pool) *page {
+func (o *Oracle) take(p *pool, salt string) *page {
 	p.counters.AllocatedPages++
 	for _, pg := range p.device {
 		if pg.block == nil && !o.used(p, pg) && !o.guarded[pg] {
+			pg.salt = salt
 			return pg
 		}
 	}
-	victim := o.victim(p, p.device)
+	victim := o.deviceVictim(p, salt)
 	if victim == nil {
 		panic("pool " + p.Name + ": no page is left of those that were promised")
 	}
 	o.evict(p, victim)
+	victim.salt = salt
 	return victim
 }
 
-// victim names the cached page that goes first: lowest priority, then least
+// victim names the cached page of some that goes first: lowest priority, then least
 // recently used, then deepest in its prefix, then let go first. Clean copies are
 // not asked.
-func (o *Oracle) victim(p *pool, pages []*page) *page {
+func (o *Oracle) victim(p *pool, pages []*page, of func(*page) bool) *page {
 	var first *page
 	for _, pg := range pages {
-		if pg.block == nil || o.used(p, pg) || o.guarded[pg] {
+		if pg.block == nil || !of(pg) || o.used(p, pg) || o.guarded[pg] {
 			continue
 		}
 		if pg.tier == messages.Secondary && pg.block.at[p.id].device != nil {
@@ -159,7 +161,7 @@ func (o *Oracle) offload(p *pool, b *block) bool {
 		return false
 	}
 	if s.host == nil {
-		s.host = o.takeHost(p, b.priority)
+		s.host = o.takeHost(p, b)
 		if s.host == nil {
 			return false
 		}
@@ -173,33 +175,33 @@ func (o *Oracle) offload(p *pool, b *block) bool {
 	return true
 }
 
-// takeHost finds a host page for contents of a priority: a free one, else the
-// oldest clean copy, else one whose contents are dropped for it. nil: none.
-func (o *Oracle) takeHost(p *pool, priority messages.Priority) *page {
+// takeHost finds a host page for the contents of a block: a free one, else that
+// of a clean copy, else one whose contents are dropped for it. nil: none.
+func (o *Oracle) takeHost(p *pool, b *block) *page {
 	for _, pg := range p.host {
 		if pg.block == nil && !o.guarded[pg] {
 			return pg
 		}
 	}
-	if pg := o.oldestCopy(p); pg != nil {
+	pg := o.hostVictim(p, b)
+	switch {
+	case pg == nil:
+		return nil
+	case pg.block.at[p.id].device != nil: // a clean copy
 		pg.block.at[p.id].host = nil
 		pg.block = nil
-		return pg
+	default:
+		p.counters.Dropped++
+		o.forget(pg.block, p)
 	}
-	victim := o.victim(p, p.host)
-	if victim == nil || victim.block.priority > priority {
-		return nil
-	}
-	p.counters.Dropped++
-	o.forget(victim.block, p)
-	return victim
+	return pg
 }
 
-// oldestCopy is the clean copy that is reclaimed first: the oldest, of those
+// oldestCopy is the clean copy of some that is reclaimed first: the oldest, of those
 // that one request made the deepest.
-func (o *Oracle) oldestCopy(p *pool) *page {
+func (o *Oracle) oldestCopy(p *pool, of func(*page) bool) *page {
 	copies := slices.DeleteFunc(slices.Clone(p.host), func(pg *page) bool {
-		return pg.block == nil || pg.block.at[p.id].device == nil || o.guarded[pg]
+		return pg.block == nil || !of(pg) || pg.block.at[p.id].device == nil || o.guarded[pg]
 	})
 	if len(copies) == 0 {
 		return nil

@@ -119,7 +119,7 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 	pages := map[pinnedSpot]*page{}
 	for _, x := range spots {
 		if x.spot.device == nil {
-			pages[x] = o.take(x.pool)
+			pages[x] = o.take(x.pool, q.Namespace.Salt)
 			o.guarded[pages[x]] = true
 		}
 	}

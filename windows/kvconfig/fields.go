@@ -26,8 +26,10 @@ var fields = map[string]setter{
 	"transfer_mode":                  transferMode,
 	"eviction_policy":                text(func(c *windows.Config) *string { return &c.EvictionPolicy }),
 	"expected_seq_len":               positive(func(c *windows.Config) *int { return &c.ExpectedSeqLen }),
-	"pool_fractions":                 poolFractions,
+	"pool_fractions":                 shares(func(c *windows.Config) *map[string]float64 { return &c.PoolFractions }),
 	"offload_ahead":                  boolean(func(c *windows.Config) *bool { return &c.OffloadAhead }),
+	"salt_quotas":                    shares(func(c *windows.Config) *map[string]float64 { return &c.SaltQuotas }),
+	"other_salts_quota":              otherSaltsQuota,
 }
 
 // integer sets a field of 64 bits; on a platform with smaller ints a value that
@@ -157,21 +159,35 @@ func transferMode(r *reading, e entry) {
 	}
 }
 
-func poolFractions(r *reading, e entry) {
-	list, ok := e.value.([]entry)
-	if !ok {
-		r.misshape("%s is %s, not an object", e.name, describe(e.value))
-		return
+// otherSaltsQuota: 0 is a quota too, but Config has it for none.
+func otherSaltsQuota(r *reading, e entry) {
+	v, ok := r.number(e)
+	switch {
+	case ok && v == 0:
+		r.say("%s 0 is not greater than 0 and at most 1", e.name)
+	case ok:
+		r.config.OtherSaltsQuota = v
 	}
-	fractions := make(map[string]float64, len(list))
-	for _, pool := range list {
-		if _, twice := fractions[pool.name]; twice {
-			r.misshape("%s has %s twice", e.name, pool.name)
-			continue
+}
+
+// shares sets a field that gives names their parts of a whole.
+func shares(field func(*windows.Config) *map[string]float64) setter {
+	return func(r *reading, e entry) {
+		list, ok := e.value.([]entry)
+		if !ok {
+			r.misshape("%s is %s, not an object", e.name, describe(e.value))
+			return
 		}
-		if f, ok := r.number(entry{e.name + " of " + pool.name, pool.value}); ok {
-			fractions[pool.name] = f
+		parts := make(map[string]float64, len(list))
+		for _, part := range list {
+			if _, twice := parts[part.name]; twice {
+				r.misshape("%s has %s twice", e.name, part.name)
+				continue
+			}
+			if f, ok := r.number(entry{e.name + " of " + part.name, part.value}); ok {
+				parts[part.name] = f
+			}
 		}
+		*field(&r.config) = parts
 	}
-	r.config.PoolFractions = fractions
 }

@@ -27,7 +27,8 @@ const everything = `{
  "secondary_offload_min_priority": 50, "onboard_blocks": false, "enable_block_reuse": false,
  "enable_partial_reuse": false, "copy_on_partial_reuse": false, "event_buffer_max_size": 7,
  "cross_kv_cache_fraction": 0.25, "use_uvm": true, "transfer_mode": "gds", "eviction_policy": "fifo",
- "expected_seq_len": 2048, "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false}`
+ "expected_seq_len": 2048, "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false,
+ "salt_quotas": {"tenant-1": 0.5, "tenant-2": 1}, "other_salts_quota": 0.125}`
 
 func TestEveryField(t *testing.T) {
 	want := windows.Config{
@@ -36,6 +37,7 @@ func TestEveryField(t *testing.T) {
 		SecondaryOffloadMinPriority: 50, EventBufferMaxSize: 7, CrossKVCacheFraction: 0.25, UseUVM: true,
 		TransferMode: "gds", EvictionPolicy: "fifo", ExpectedSeqLen: 2048,
 		PoolFractions: map[string]float64{"a": 0.25, "b": 1},
+		SaltQuotas:    map[string]float64{"tenant-1": 0.5, "tenant-2": 1}, OtherSaltsQuota: 0.125,
 	}
 	for name, read := range readers {
 		got, err := read(strings.NewReader(everything))
@@ -120,6 +122,9 @@ func TestRefused(t *testing.T) {
 		{`{"max_attention_window":[9223372036854775808]}`, messages.ConfigInvalid, "max_attention_window 9223372036854775808 is too large"},
 		{`{"pool_fractions":0.5}`, messages.BadRequest, "pool_fractions is a number with a fraction, not an object"},
 		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.BadRequest, "pool_fractions of a is null, not a number; pool_fractions of b is an object, not a number"},
+		{`{"salt_quotas":[0.5]}`, messages.BadRequest, "salt_quotas is a list, not an object"},
+		{`{"salt_quotas":{"a":"half"}}`, messages.BadRequest, "salt_quotas of a is a string, not a number"},
+		{`{"other_salts_quota":0}`, messages.ConfigInvalid, "other_salts_quota 0 is not greater than 0 and at most 1"},
 		{`{"nope":1,"use_uvm":"yes","max_tokens":0}`, messages.BadRequest, "unknown name nope; use_uvm is a string, not a boolean; max_tokens 0 is not 1 or more"},
 		{`[1]`, messages.BadRequest, "the cache configuration is a list, not an object"},
 		{`3`, messages.BadRequest, "the cache configuration is an integer, not an object"},

@@ -16,7 +16,7 @@ func (r *run) drawPrompt(t *rapid.T) messages.Prefix {
 		q = rapid.SampledFrom(r.seen).Draw(t, "seen")
 		q = cut(q, rapid.IntRange(0, len(q.Tokens)).Draw(t, "keep"))
 	} else {
-		q.Namespace = drawNamespace(t)
+		q.Namespace = r.drawNamespace(t)
 	}
 	room := max(1, min(r.config.MaxSeqLen, 6*r.config.TokensPerBlock)-len(q.Tokens))
 	fewest := 0
@@ -66,7 +66,15 @@ func drawTokens(t *rapid.T, fewest, most int) []messages.Token {
 	}), fewest, most).Draw(t, "tokens")
 }
 
-func drawNamespace(t *rapid.T) messages.Namespace {
+// salts are those of all requests; the empty one is none.
+var salts = []string{"", "s", "t"}
+
+// drawNamespace draws mostly one, so that prompts meet; where salts have quotas,
+// one of each salt, so that they compete.
+func (r *run) drawNamespace(t *rapid.T) messages.Namespace {
+	if len(r.config.SaltQuotas) > 0 {
+		return messages.Namespace{Salt: rapid.SampledFrom(salts).Draw(t, "salt")}
+	}
 	return rapid.SampledFrom([]messages.Namespace{
 		{}, {}, {}, {Salt: "s"}, {LoRA: "x", HasLoRA: true}, {HasLoRA: true},
 	}).Draw(t, "namespace")

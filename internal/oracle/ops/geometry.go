@@ -26,5 +26,6 @@ func Geometry(c oracle.Config) (windows.Model, windows.Config) {
 	w.CopyOnPartialReuse, w.OnboardBlocks = c.CopyOnPartialReuse, c.OnboardBlocks
 	w.SecondaryOffloadMinPriority = c.SecondaryOffloadMinPriority
 	w.EventBufferMaxSize = c.EventLimit
+	w.SaltQuotas, w.OtherSaltsQuota = c.SaltQuotas, c.OtherSaltsQuota
 	return m, w
 }

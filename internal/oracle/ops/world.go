@@ -34,6 +34,7 @@ func drawConfig(t *rapid.T, clock func() time.Duration) oracle.Config {
 		EventLimit:                  1 << 16,
 		Clock:                       clock,
 	}
+	drawQuotas(t, &c)
 	sink := rapid.SampledFrom([]int{0, 0, 1, 3, 4}).Draw(t, "sink")
 	secondary := rapid.SampledFrom([]int{0, 2, 5}).Draw(t, "secondary")
 	for layer, s := range drawShapes(t) {
@@ -79,3 +80,14 @@ func drawShapes(t *rapid.T) []shape {
 func mostly(t *rapid.T, label string) bool { return !rarely(t, label) }
 
 func rarely(t *rapid.T, label string) bool { return rapid.IntRange(0, 7).Draw(t, label) == 7 }
+
+// drawQuotas divides the pools of half the worlds between the salts.
+func drawQuotas(t *rapid.T, c *oracle.Config) {
+	share := rapid.SampledFrom([]float64{0.1, 0.25, 0.5, 0.5, 1})
+	if rapid.Bool().Draw(t, "quotas") {
+		c.SaltQuotas = rapid.MapOfN(rapid.SampledFrom(salts[1:]), share, 0, 2).Draw(t, "salt quotas")
+	}
+	if len(c.SaltQuotas) > 0 && rapid.Bool().Draw(t, "other quota") {
+		c.OtherSaltsQuota = share.Draw(t, "others")
+	}
+}

@@ -66,6 +66,12 @@ func (o *object) cacheMemory(c *windows.Config, say func(string, ...any)) {
 	positive("max_tokens", &c.MaxTokens)
 	positive("expected_seq_len", &c.ExpectedSeqLen)
 	c.PoolFractions = o.numbers("pool_fractions")
+	c.SaltQuotas = o.numbers("salt_quotas")
+	if f := o.optNumber("other_salts_quota"); f != nil {
+		if c.OtherSaltsQuota = *f; *f == 0 {
+			say("other_salts_quota 0 is not greater than 0 and at most 1")
+		}
+	}
 }
 
 // numbers is an object of numbers; nil if there is none.

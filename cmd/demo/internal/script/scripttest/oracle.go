@@ -23,6 +23,7 @@ func OpenOracle(s script.Setup) (*script.Rig, error) {
 		SecondaryOffloadMinPriority: s.Cache.SecondaryOffloadMinPriority,
 		OnboardBlocks:               s.Cache.OnboardBlocks, BlockReuse: s.Cache.EnableBlockReuse,
 		PartialReuse: s.Cache.EnablePartialReuse, CopyOnPartialReuse: s.Cache.CopyOnPartialReuse,
+		SaltQuotas: s.Cache.SaltQuotas, OtherSaltsQuota: s.Cache.OtherSaltsQuota,
 		EventLimit: s.Cache.EventBufferMaxSize, Clock: s.Clock.Now,
 	}
 	for i, p := range s.Pools {

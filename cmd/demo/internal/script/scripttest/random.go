@@ -58,6 +58,10 @@ func (a *author) open() {
 	}{{"enable_partial_reuse", 8}, {"copy_on_partial_reuse", 4}, {"enable_block_reuse", 20}, {"onboard_blocks", 20}} {
 		cache[f.name] = !a.oneIn(f.rare)
 	}
+	if a.oneIn(3) {
+		cache["salt_quotas"] = object{"s": []float64{0.25, 0.5}[a.IntN(2)]}
+		cache["other_salts_quota"] = []float64{0.5, 1}[a.IntN(2)]
+	}
 	pages := object{"primary": 8 + a.IntN(8), "secondary": 0}
 	if cache["onboard_blocks"] == true {
 		pages["secondary"] = a.IntN(8)

@@ -1,0 +1,79 @@
+package windows
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// MaxSaltQuotas is how many salts may have quotas: a share below a thousandth
+// of a cache is none, and an account in a pool takes some hundred bytes.
+const MaxSaltQuotas = 1024
+
+// Quota is a tenant's share of the pages of each tier of each pool, in units of
+// 10⁻¹²: page counts are part of a host's answers and must not depend on how a
+// compiler rounds. NoQuota is all of them, which is no bound.
+type Quota uint64
+
+// NoQuota is that of a tenant without one.
+const NoQuota Quota = decimalUnit
+
+// Pages is the quota of so many pages, rounded down.
+func (q Quota) Pages(total int) int { return int(mulDiv(uint64(total), uint64(q), decimalUnit)) }
+
+// Quotas are the shares by messages.Tenant, nil if there are none. Tenants are
+// numbered in the order of their salts.
+func (c Config) Quotas() []Quota {
+	if !c.hasQuotas() {
+		return nil
+	}
+	quotas := []Quota{NoQuota}
+	if c.OtherSaltsQuota > 0 {
+		quotas[messages.OtherTenants] = Quota(units(c.OtherSaltsQuota))
+	}
+	for _, salt := range slices.Sorted(maps.Keys(c.SaltQuotas)) {
+		quotas = append(quotas, Quota(units(c.SaltQuotas[salt])))
+	}
+	return quotas
+}
+
+// Tenants are the salts that have an account of their own, nil if there are no
+// quotas. All others are messages.OtherTenants.
+func (c Config) Tenants() map[string]messages.Tenant {
+	if !c.hasQuotas() {
+		return nil
+	}
+	tenants := make(map[string]messages.Tenant, len(c.SaltQuotas))
+	for i, salt := range slices.Sorted(maps.Keys(c.SaltQuotas)) {
+		tenants[salt] = messages.OtherTenants + 1 + messages.Tenant(i)
+	}
+	return tenants
+}
+
+func (c Config) hasQuotas() bool { return len(c.SaltQuotas) > 0 || c.OtherSaltsQuota > 0 }
+
+// quotaProblems lists what is wrong with the quotas. Their sum may be over 1:
+// see the semantics of quotas.
+func (c Config) quotaProblems() []string {
+	var ps []string
+	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+	if n := len(c.SaltQuotas); n > MaxSaltQuotas {
+		say("salt_quotas has %d salts, more than %d", n, MaxSaltQuotas)
+		return ps
+	}
+	for _, salt := range slices.Sorted(maps.Keys(c.SaltQuotas)) {
+		if salt == "" {
+			say("salt_quotas has an empty salt; requests without one are among other_salts_quota")
+		}
+		// Negated, so that NaN is refused as well.
+		if q := c.SaltQuotas[salt]; !(q > 0 && q <= 1) {
+			say("salt_quotas of %q: %v is not greater than 0 and at most 1", salt, q)
+		}
+	}
+	if q := c.OtherSaltsQuota; q != 0 && !(q > 0 && q <= 1) {
+		say("other_salts_quota %v is not greater than 0 and at most 1", q)
+	}
+	return ps
+}
