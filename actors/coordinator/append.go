@@ -191,6 +191,7 @@ func (c *Coordinator) takeStep(it *step) bool {
 func (c *Coordinator) refuseStep(it *step, err error) {
 	it.refused, it.computed = true, 0
 	it.result.Err = err
+	it.sequence.use = it.use
 	c.noteRefusal(err)
 	for p := range it.pools {
 		it.pools[p].copies = it.pools[p].copies[:0]

@@ -165,6 +165,7 @@ func (c *Coordinator) undoAppend() {
 			s.pools[p].tables[0] = table
 		}
 		s.sealed = max(s.sealed, len(s.pools[0].tables[0]))
+		s.use = it.use
 	}
 	c.stepping.items = c.stepping.items[:0] // another failure must not undo it again
 }

@@ -20,9 +20,10 @@ type step struct {
 	request  *messages.AppendStep // nil in a Commit
 	computed int                  // tokens to commit to; 0: none
 	after    messages.Ticket
-	store    int // index in Apply.Stores, −1: none
-	ready    int // index in Move.Ready, −1: none
-	first    int // first block that may be written to
+	store    int          // index in Apply.Stores, −1: none
+	ready    int          // index in Move.Ready, −1: none
+	first    int          // first block that may be written to
+	use      messages.Use // that the sequence had before
 	refused  bool
 	extended bool // the sequence has the step's tokens and pages
 	pools    []stepPages
@@ -79,7 +80,7 @@ func (c *Coordinator) addStep(s *sequence, result *messages.StepResult) *step {
 	for p := range pools {
 		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, before: len(s.pools[p].tables[0])}
 	}
-	*it = step{sequence: s, result: result, store: -1, ready: -1, pools: pools}
+	*it = step{sequence: s, result: result, store: -1, ready: -1, use: s.use, pools: pools}
 	s.stepped = c.stamp
 	return it
 }
@@ -125,7 +126,7 @@ func (c *Coordinator) commit(r *messages.Commit) {
 		}
 		it := c.addStep(s, result)
 		it.computed, it.after = request.Computed, request.After
-		if !request.Continues || s.use == 0 {
+		if request.Computed > s.computed && !request.Continues || s.use == 0 {
 			s.use = c.nextUse()
 		}
 	}

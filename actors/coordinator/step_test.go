@@ -218,3 +218,32 @@ func TestHandlesAreNotUsedAgain(t *gotesting.T) {
 		assert.ErrorIs(t, m.Results[i].Err, want, "step %d", i)
 	}
 }
+
+// A commit of what is committed, or a step that is refused, is no use: what the
+// sequence drops later in the same request is as old as it was.
+func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
+	for name, nothing := range map[string]func(*world, *life){
+		"a commit again": func(w *world, l *life) {
+			w.do(&messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 4}}})
+		},
+		"a refused step": func(w *world, l *life) {
+			require.ErrorIs(t, w.tryAppend(run(50, 12), l)[0].Err, messages.ErrOutOfPages)
+		},
+	} {
+		t.Run(name, func(t *gotesting.T) {
+			w := newWorld(t, setup{windows: []int{4}, pages: []windows.Counts{{Primary: 4}}})
+			l := w.start(run(0, 4))
+			m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(4, 4)}}}
+			w.Do(m)
+			require.NoError(t, m.Results[0].Err)
+			w.grown(l, run(4, 4))
+			w.store(run(100, 4))
+			nothing(w, l)
+			w.commitTo(l, 8) // block 0 leaves the window
+			w.store(run(200, 8))
+			assert.Zero(t, w.lookup(messages.Prefix{Tokens: run(0, 5)}).MatchedTokens, "used before the other")
+			assert.Equal(t, 4, w.lookup(messages.Prefix{Tokens: run(100, 5)}).MatchedTokens)
+			w.release(l)
+		})
+	}
+}

@@ -96,6 +96,7 @@ func (c *Coordinator) undoStep(it *step, taken []map[messages.PageID]bool) {
 		c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: old})
 	}
 	s.sealed = len(s.pools[0].tables[0])
+	s.use = it.use
 }
 
 // writtenByOthers tells whether another step has the page for itself since this
