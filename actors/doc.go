@@ -87,7 +87,8 @@
 //	             device pages that it was about to write to
 //	coordinator  within a round: the sequences that the round has touched, which
 //	             answer ErrSequenceLost
-//	events       events; a snapshot puts a mirror right
+//	events       events, as does a reader's batch that could not be named; a
+//	             snapshot puts a mirror right
 //
 // After too many failures in a short time (WithRestartLimit) the engine has
 // failed: every call says ErrFailed with the cause, Close still gives the memory
@@ -100,6 +101,7 @@
 // nanoseconds a hop (package mailbox has the measurements), no goroutine woken,
 // nothing allocated by Do with records that are used again. An admission costs a
 // comparison of the prompt's tokens with what is stored, and constant work a page;
-// a decode step touches only the pools that it takes pages from. The calls in
+// a decode step touches only the pools that it takes pages from. What a reader of
+// events takes is named beside the actors, on a goroutine of its own. The calls in
 // flight are bounded (WithMaxInFlight), and with them every queue.
 package actors

@@ -67,9 +67,11 @@ func (f *family) start(ctx actor.Context) error {
 	if e.front, e.coordinator, err = f.child(ctx, "coordinator", c); err != nil {
 		return err
 	}
-	if _, p.events, err = f.child(ctx, "events", &eventsActor{core: e.newEvents()}); err != nil {
+	v := &eventsActor{core: e.newEvents(), aside: f.aside}
+	if _, p.events, err = f.child(ctx, "events", v); err != nil {
 		return err
 	}
+	v.self = p.events
 	t.coordinator, t.events, o.coordinator = e.coordinator, p.events, e.coordinator
 	if _, p.tree, err = f.child(ctx, "tree", t); err != nil {
 		return err

@@ -114,26 +114,64 @@ func benchStore(b *testing.B, pools, tokens int, state string) {
 	b.ReportMetric(median/float64(storeFixed+time.Duration(tokens)*storePerToken), "x/target")
 }
 
+// readEvery is after how many prompts the reader of BenchmarkEvents asks.
+const readEvery = 16
+
 // BenchmarkEvents stores with events recorded and published; the floor is the
-// same engine without.
+// same engine without. Read: a reader takes all events now and then, between the
+// stores that count, which gives every block its name; read-ns/block is what it
+// waits. Unread: nobody asks, and the log is full most of the time.
 func BenchmarkEvents(b *testing.B) {
 	for _, tokens := range []int{shortText, longText} {
-		b.Run(fmt.Sprintf("tokens=%dk", tokens/1000), func(b *testing.B) {
-			const prompts = 32
-			off := full(prompts * tokens / tokensPerBlock)
-			on := off
-			on.events = 1 << 12
-			text := random(dice(5), tokens)
-			above, below := newStoring(on.actors(b), text, 0), newStoring(off.actors(b), text, 0)
-			for range prompts + 1 {
-				above.next()
-				below.next()
-			}
-			versus(b, above.next, below.next)
-			read := &messages.ReadEvents{}
-			above.do(read)
-			require.NoError(b, read.Err)
-			require.NotEmpty(b, read.Batch.Events)
-		})
+		for _, reader := range []string{"read", "unread"} {
+			b.Run(fmt.Sprintf("tokens=%dk/%s", tokens/1000, reader), func(b *testing.B) {
+				benchEvents(b, tokens, reader == "read")
+			})
+		}
+	}
+}
+
+func benchEvents(b *testing.B, tokens int, reads bool) {
+	const prompts = 32
+	off := full(prompts * tokens / tokensPerBlock)
+	on := off
+	on.events = 1 << 8
+	if reads {
+		on.events = 1 << 12
+	}
+	text := random(dice(5), tokens)
+	above, below := newStoring(on.actors(b), text, 0), newStoring(off.actors(b), text, 0)
+	for range max(prompts+1, on.events/2) {
+		above.next()
+		below.next()
+	}
+	r := &eventReader{do: above.do}
+	r.read(b)
+	versus(b, func() time.Duration {
+		if reads && above.stored%readEvery == 0 {
+			r.read(b)
+		}
+		return above.next()
+	}, below.next)
+	r.read(b)
+	require.NotZero(b, r.blocks)
+	b.ReportMetric(float64(r.waited.Nanoseconds())/float64(r.blocks), "read-ns/block")
+}
+
+// eventReader takes events and counts what they tell.
+type eventReader struct {
+	do     do
+	waited time.Duration
+	blocks int // stored and removed
+}
+
+func (r *eventReader) read(b *testing.B) {
+	m := &messages.ReadEvents{}
+	start := time.Now()
+	r.do(m)
+	r.waited += time.Since(start)
+	require.NoError(b, m.Err)
+	for i := range m.Batch.Events {
+		r.blocks += len(m.Batch.Events[i].Blocks) + len(m.Batch.Events[i].Hashes)
 	}
 }

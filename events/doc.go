@@ -16,6 +16,27 @@
 // told. The mirror is strict: an event that contradicts what it knows is an
 // error, so a test that follows the engine with a mirror checks every event.
 //
+// # Names
+//
+// A hash of every block would cost more than all else that storing it does, so
+// events come to the log without. They say which blocks of which
+// messages.Naming they are about, and Name makes the hashes of what a reader
+// takes: beside the engine, once for each block, and also for blocks that have
+// gone since, whose ancestors have gone, or whose stored event was lost.
+//
+//	tree ── events with namings ──▶ Log ── Take ──▶ Name ──▶ reader
+//	                                 └── lost: owed, named by Settle if too many
+//
+// What that needs are the tokens of unnamed blocks. While blocks are stored they
+// are mostly the tree's own; the log holds those of the events that it keeps and,
+// of lost ones, of at most 1024 blocks for each event that it may keep. Beyond
+// that the oldest that are still stored are named where events are published.
+//
+// A hash is the first half of a SHA-256 of the hash before it and the block's
+// tokens, four bytes each, little-endian; before the first block stands that of
+// the namespace. So equal prompts of two salts have no name in common, and an
+// engine's names are the same in every run.
+//
 // Like every core, both are single-threaded and deterministic; an actor or a
 // lock of the caller keeps them to one goroutine. An event is handed on, never
 // copied in depth: what it points to is the log's after Append and the reader's

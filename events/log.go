@@ -11,7 +11,8 @@ import (
 // Log holds the latest events until its one reader takes them.
 //
 // Invariants: len(ring) ≤ limit and kept ≤ len(ring); the kept events have the
-// consecutive ids [next−kept, next); slots that keep nothing are zero.
+// consecutive ids [next−kept, next); slots that keep nothing are zero; a naming
+// counts the spans of kept stored events that need its tokens.
 type Log struct {
 	limit int
 	ring  []messages.Event // grows up to limit, then wraps
@@ -19,6 +20,8 @@ type Log struct {
 	kept  int
 	next  uint64 // id of the next event
 	lost  uint64 // dropped since the reader's last call
+
+	owed owed
 }
 
 // New makes a log that keeps at most limit events. With 0 it keeps none, counts
@@ -27,7 +30,7 @@ func New(limit int) *Log {
 	if limit < 0 {
 		panic(fmt.Sprintf("events: a log of %d events", limit))
 	}
-	return &Log{limit: limit}
+	return &Log{limit: limit, owed: owed{limit: limit * owedPerEvent}}
 }
 
 // Enabled tells whether events are on; if not, nobody need make any.
@@ -38,7 +41,8 @@ func (l *Log) Next() uint64 { return l.next }
 
 // Append gives the events the next ids and keeps them; the oldest that do not
 // fit are lost. The slice stays the caller's, what its events point to is the
-// log's from then on, and later the reader's.
+// log's from then on, and later the reader's. Call Settle after it, at once or
+// as soon as nobody is in Name any more.
 func (l *Log) Append(batch []messages.Event) {
 	if !l.Enabled() {
 		return
@@ -55,12 +59,17 @@ func (l *Log) push(e *messages.Event) {
 	l.ring[slot].ID = l.next
 	l.next++
 	l.kept++
+	enter(e)
+	if e.Type == messages.EventCleared {
+		l.owed.forget()
+	}
 }
 
 // makeRoom gives the slot of the next event.
 func (l *Log) makeRoom() int {
 	switch {
 	case l.kept == l.limit: // the oldest makes way
+		l.lose(&l.ring[l.first])
 		l.first = (l.first + 1) % len(l.ring)
 		l.kept--
 		l.lost++
@@ -80,18 +89,27 @@ func (l *Log) ordered(spare int) []messages.Event {
 	return append(events, l.ring[:l.kept-tail]...)
 }
 
-// Take gives the events since the last Take or Snapshot. They are the caller's.
+// Take gives the events since the last Take or Snapshot. They are the caller's,
+// who gives them to Name before anybody reads them.
 func (l *Log) Take() messages.EventBatch {
 	batch := messages.EventBatch{Events: l.ordered(0), Lost: l.lost}
+	for i := range batch.Events {
+		leave(&batch.Events[i])
+	}
 	l.clear()
 	return batch
 }
 
 // Snapshot makes the batch that starts a mirror anew from keys, every key of
 // the cache as stored events at this moment. Events from before are part of it:
-// they are not told any more, and the next Take goes on after it.
+// they are not told any more, and the next Take goes on after it. It is for
+// Name too, which names all that is stored.
 func (l *Log) Snapshot(keys []messages.Event) messages.EventBatch {
 	batch := messages.EventBatch{Events: keys, Lost: l.lost, Snapshot: true, Next: l.next}
+	for i := range l.ring {
+		leave(&l.ring[i])
+	}
+	l.owed.forget()
 	l.clear()
 	return batch
 }
@@ -122,6 +140,7 @@ func (l *Log) Check() error {
 			wrong("events: %s in a free slot", Draw(e))
 		}
 	}
+	problems = append(problems, l.checkNamings()...)
 	return errors.Join(problems...)
 }
 

@@ -19,7 +19,7 @@ type Hash [16]byte
 // StoredBlock is a block in a stored event.
 type StoredBlock struct {
 	Hash     Hash
-	Tokens   []Token // as the host passed them
+	Tokens   []Token // as the host passed them; blocks of a batch may share memory
 	Tier     Tier
 	Priority Priority
 }
@@ -44,6 +44,10 @@ type Event struct {
 	NewTier     Tier
 	OldPriority Priority
 	NewPriority Priority
+
+	// Unnamed are the blocks of an event on its way to a reader, who gets Blocks,
+	// Hashes, Hash and Parent in its place; nil for readers.
+	Unnamed []Span
 }
 
 // EventBatch is what a reader of events gets.

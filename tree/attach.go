@@ -149,9 +149,7 @@ func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 func (t *Tree) attached(s segment, p int, pages []messages.PageID) {
 	*t.count(s.node, p, messages.Primary) += s.hi - s.lo
 	t.effects(messages.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
-	for i := s.lo; t.recording && i < s.hi; i++ {
-		t.tellStored(s.node, i, p)
-	}
+	t.tellStored(s, p)
 }
 
 // bring lets a device page take the place of contents in host memory.

@@ -11,7 +11,7 @@ type blocks struct {
 	stamp    []uint32 // when it was last stored or claimed
 	session  []int32  // none: of no session
 	priority []messages.Priority
-	hash     []messages.Hash // only when events are recorded
+	naming   []*messages.Naming // only when events are recorded
 	free     []messages.BlockID
 }
 
@@ -42,7 +42,7 @@ func (t *Tree) makeBlock() messages.BlockID {
 	s.session = append(s.session, none)
 	s.priority = append(s.priority, 0)
 	if t.recording {
-		s.hash = append(s.hash, messages.Hash{})
+		s.naming = append(s.naming, nil)
 	}
 	return messages.BlockID(len(s.node) - 1)
 }
@@ -58,6 +58,7 @@ func (t *Tree) freeBlocks(ids []messages.BlockID) {
 		}
 		s.free = append(s.free, b)
 	}
+	t.unname(ids)
 }
 
 // alive tells whether b names a block, a ghost included.

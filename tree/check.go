@@ -115,8 +115,7 @@ func (c *checker) block(x, i int32) {
 		}
 	}
 	if c.recording {
-		chain, _ := c.chain(x, i)
-		c.say(s.hash[b] == c.hash(chain, c.tokensAt(x, i)), "block %d has a wrong hash", b)
+		c.say(c.checkNaming(x, i), "block %d is named by another's tokens", b)
 	}
 	_, timed := c.Tree.timers.of(b)
 	if !c.holds(x, i) {

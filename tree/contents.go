@@ -17,38 +17,6 @@ func (t *Tree) Locate(l *messages.Locate) {
 	}
 }
 
-// Snapshot answers every key of the tree as stored events, parents before
-// children in each pool; none if events are not recorded.
-func (t *Tree) Snapshot(s *messages.Snapshot) {
-	s.Events = s.Events[:0]
-	if !t.recording {
-		return
-	}
-	for x := range t.walkAll() {
-		for p := range t.pools {
-			s.Events = t.keys(s.Events, x, p)
-		}
-	}
-}
-
-// keys adds the keys of node x in pool p, one event for each run without holes.
-func (t *Tree) keys(events []messages.Event, x int32, p int) []messages.Event {
-	open := false
-	for i, l := range t.locations(x, p) {
-		switch {
-		case l == messages.Nowhere:
-			open = false
-		case open:
-			e := &events[len(events)-1]
-			e.Blocks = append(e.Blocks, t.storedBlock(x, int32(i), p))
-		default:
-			events = append(events, t.storedEvent(x, int32(i), p))
-			open = true
-		}
-	}
-	return events
-}
-
 // Contents answers every block of the tree.
 func (t *Tree) Contents(c *messages.Contents) {
 	c.Blocks = c.Blocks[:0]

@@ -47,6 +47,15 @@
 // line knows of items. Sequences hold theirs from the match to an Apply that
 // lets them go, stored blocks hold theirs; an entry ends with its last holder.
 //
+// # Names
+//
+// Events name blocks by a chain of hashes over the namespace and all tokens, and
+// the tree makes none: a block points into a messages.Naming, one for each run
+// that entered at once, which has its tokens and points to the naming before. The
+// names are made from that when a reader asks, if the blocks are still there or
+// not. A run lends its tokens to its naming where it can and then never writes to
+// that array again: what grows where it was cut is moved first.
+//
 // # Invariants
 //
 // Check verifies them all.
@@ -67,7 +76,7 @@
 // nothing. What is stored and what is lost goes by runs: a block of a run costs
 // its id, its place in each pool and no search. A split or a join costs the shorter of the two runs, so n of them,
 // however chosen, cost O(n log n). A block costs 29 bytes beside its tokens with one pool
-// (4 more for each further pool, 16 more for its hash when events are recorded,
-// 4 more once timers are used). Ghosts are bounded by the pages there are times the blocks
+// (4 more for each further pool, 4 more once timers are used). Events recorded add 8
+// bytes, and what their names are made from: see Names. Ghosts are bounded by the pages there are times the blocks
 // of the longest prompt.
 package tree

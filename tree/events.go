@@ -1,131 +1,197 @@
 package tree
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
 
-// TakeEvents gives the events caused since the last call, oldest first and
-// without ids; they are the caller's. It is nil when events are not recorded.
+// TakeEvents gives the events caused since the last call, oldest first, without
+// ids and with blocks that have no names yet; they are the caller's. It is nil
+// when events are not recorded.
 func (t *Tree) TakeEvents() []messages.Event {
 	e := t.log.events
 	t.log.events, t.log.floor = nil, 0
 	return e
 }
 
-// seed is the hash that stands before the first block of a namespace. Lengths
-// are hashed too, so no two namespaces write the same bytes.
-func (t *Tree) seed(ns messages.Namespace) messages.Hash {
-	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(len(ns.Salt)))
-	b = append(b, ns.Salt...)
-	if ns.Encoder != "" {
-		b = binary.LittleEndian.AppendUint64(append(b, 2), uint64(len(ns.Encoder)))
-		b = append(b, ns.Encoder...)
+// name makes the naming of the blocks of node x from index i on, which have
+// just been made, if events are recorded. A hash is a chain over everything
+// before a block, so the naming points to that of the block before, and stays
+// right when the blocks themselves are gone.
+func (t *Tree) name(x, i int32) {
+	if !t.recording {
+		return
 	}
-	if ns.HasLoRA {
-		b = append(append(b, 1), ns.LoRA...)
+	k := &messages.Naming{Depth: t.nodes[x].depth + i, Blocks: t.nodes[x].n - i, Fresh: true}
+	t.lend(x, i, k)
+	if b := t.prior(x, i); b != messages.NoBlock {
+		k.After, k.At = t.naming(b)
+	} else {
+		ns := t.roots[t.nodes[t.parentOf(x)].root].namespace
+		k.Namespace = &ns
 	}
-	t.scratch = b
-	sum := sha256.Sum256(b)
-	return messages.Hash(sum[:16])
+	for _, b := range t.ids(x)[i:] {
+		t.blocks.naming[b] = k
+	}
+	t.log.fresh = append(t.log.fresh, k)
 }
 
-// hash chains a block to the hash before it. A covered token is written with
-// its sign bit set, its item's hash and its position in it: what the symbol
-// means, not its number, which differs from run to run.
-func (t *Tree) hash(before messages.Hash, tokens []messages.Token) messages.Hash {
-	b := append(t.scratch[:0], before[:]...)
-	for _, tok := range tokens {
-		if tok >= 0 {
-			b = binary.LittleEndian.AppendUint32(b, uint32(tok))
-			continue
+// unname lets go what freed blocks were named by.
+func (t *Tree) unname(ids []messages.BlockID) {
+	if t.recording {
+		for _, b := range ids {
+			t.blocks.naming[b] = nil
 		}
-		e := &t.symbols.entries[entry(tok)]
-		b = binary.LittleEndian.AppendUint32(b, uint32(e.token)|1<<31)
-		b = append(b, e.hash[:]...)
-		b = binary.LittleEndian.AppendUint32(b, uint32(e.position))
 	}
-	t.scratch = b
-	sum := sha256.Sum256(b)
-	return messages.Hash(sum[:16])
 }
 
-// chain is the hash before block i of node x; first tells that it is the
-// namespace's seed, no block.
-func (t *Tree) chain(x, i int32) (h messages.Hash, first bool) {
+// lend gives naming k the tokens of the blocks of node x from index i on. If
+// they are all that the run's array holds, it is lent, not copied: the run
+// leaves it as it is from now on.
+func (t *Tree) lend(x, i int32, k *messages.Naming) {
+	r := &t.nodes[x].run
+	tokens := t.tokensFrom(x, i)
+	switch {
+	case len(fromSymbol(tokens)) > 0 && !t.symbols.none():
+		covers := t.symbols.covers(tokens)
+		k.Tokens, k.Covers = t.symbols.hosts(tokens), &covers
+	case len(tokens) == len(r.tokens):
+		k.Tokens, r.lent = tokens, true
+	default:
+		k.Tokens = slices.Clone(tokens)
+	}
+}
+
+// tokensFrom are the tokens of node x from block i on.
+func (t *Tree) tokensFrom(x, i int32) []messages.Token {
+	if t.nodes[x].part > 0 {
+		return t.tokensAt(x, 0)
+	}
+	return t.tokens(x)[int(i)*t.tpb:]
+}
+
+// prior is the block before block i of node x, or NoBlock.
+func (t *Tree) prior(x, i int32) messages.BlockID {
 	if i > 0 {
-		return t.blocks.hash[t.ids(x)[i-1]], false
+		return t.ids(x)[i-1]
 	}
-	parent := t.parentOf(x)
-	if r := t.nodes[parent].root; r != none {
-		return t.roots[r].seed, true
-	}
-	return t.blocks.hash[t.tail(parent)], false
+	return t.tail(t.parentOf(x))
 }
 
-// storedBlock describes block i of node x as pool p keeps it.
-func (t *Tree) storedBlock(x, i int32, p int) messages.StoredBlock {
-	b := t.ids(x)[i]
-	_, tier, _ := t.locations(x, p)[i].Page()
-	return messages.StoredBlock{
-		Hash:   t.blocks.hash[b],
-		Tokens: t.symbols.hosts(t.tokensAt(x, i)),
-		Tier:   tier, Priority: t.blocks.priority[b],
-	}
+// naming is what b is named by, and which of its blocks b is.
+func (t *Tree) naming(b messages.BlockID) (k *messages.Naming, at int32) {
+	k = t.blocks.naming[b]
+	return k, t.blocks.depth[b] - k.Depth
 }
 
-// storedEvent begins a stored event of pool p with block i of node x.
-func (t *Tree) storedEvent(x, i int32, p int) messages.Event {
-	e := messages.Event{
-		Type: messages.EventStored, Pool: messages.PoolID(p),
-		Blocks: []messages.StoredBlock{t.storedBlock(x, i, p)},
-	}
-	if h, first := t.chain(x, i); !first {
-		e.Parent, e.HasParent = h, true
-	}
-	return e
+// span is b alone.
+func (t *Tree) span(b messages.BlockID) messages.Span {
+	k, at := t.naming(b)
+	return messages.Span{Naming: k, From: at, Count: 1, Priority: t.blocks.priority[b]}
 }
 
 // open is the last event if the message under way may add to it.
 func (t *Tree) open(kind messages.EventType, p int) *messages.Event {
 	j := &t.log
 	if n := len(j.events); n > j.floor {
-		if e := &j.events[n-1]; e.Type == kind && int(e.Pool) == p {
+		if e := &j.events[n-1]; int(e.Pool) == p && e.Type == kind {
 			return e
 		}
 	}
 	return nil
 }
 
-// tellStored records that pool p, which did not hold block i of node x, does.
-func (t *Tree) tellStored(x, i int32, p int) {
+// tell records an event of one span.
+func (t *Tree) tell(kind messages.EventType, p int, s messages.Span) *messages.Event {
+	t.log.events = append(t.log.events, messages.Event{
+		Type: kind, Pool: messages.PoolID(p), Unnamed: []messages.Span{s},
+	})
+	return &t.log.events[len(t.log.events)-1]
+}
+
+// tellStored records that pool p, which did not hold the blocks of a segment,
+// does. They have one priority.
+func (t *Tree) tellStored(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	b := t.ids(x)[i]
-	e := t.open(messages.EventStored, p)
-	if e != nil && t.before(b) == t.log.last {
-		e.Blocks = append(e.Blocks, t.storedBlock(x, i, p))
-	} else {
-		t.log.events = append(t.log.events, t.storedEvent(x, i, p))
+	ids := t.ids(g.node)
+	for g.lo < g.hi {
+		s := t.span(ids[g.lo])
+		s.Count = t.alike(ids[g.lo:g.hi], &s)
+		if !s.Naming.Fresh {
+			s.Tokens = t.symbols.hosts(t.tokensFrom(g.node, g.lo)[:t.size(g.node, s.Count)])
+		}
+		e := t.open(messages.EventStored, p)
+		switch {
+		case e == nil || t.prior(g.node, g.lo) != t.log.last:
+			t.tell(messages.EventStored, p, s)
+		case !e.Unnamed[len(e.Unnamed)-1].Join(&s):
+			e.Unnamed = append(e.Unnamed, s)
+		}
+		g.lo += s.Count
+		t.log.last = ids[g.lo-1]
 	}
-	t.log.last = b
+}
+
+// size is how many tokens n blocks of node x have.
+func (t *Tree) size(x, n int32) int {
+	if part := t.nodes[x].part; part > 0 {
+		return int(part)
+	}
+	return int(n) * t.tpb
+}
+
+// alike is how many of consecutive blocks are of the naming of the first, s. A
+// block's naming has all before it down to the naming's first, so those that
+// are not of it are the last.
+func (t *Tree) alike(ids []messages.BlockID, s *messages.Span) int32 {
+	ids = ids[:min(len(ids), int(s.Naming.Blocks-s.From))]
+	if t.blocks.naming[ids[len(ids)-1]] == s.Naming {
+		return int32(len(ids))
+	}
+	n, _ := slices.BinarySearchFunc(ids, s.Naming, func(b messages.BlockID, k *messages.Naming) int {
+		if t.blocks.naming[b] == k {
+			return -1
+		}
+		return 1
+	})
+	return int32(n)
 }
 
 // tellRemoved records that pool p does not hold b any more.
 func (t *Tree) tellRemoved(b messages.BlockID, p int) {
+	if t.recording {
+		t.tellGone(p, t.span(b))
+	}
+}
+
+// tellLeft records that pool p does not hold the blocks of a segment any more,
+// the last one first.
+func (t *Tree) tellLeft(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	if e := t.open(messages.EventRemoved, p); e != nil {
-		e.Hashes = append(e.Hashes, t.blocks.hash[b])
-		return
+	ids := t.ids(g.node)
+	for g.lo < g.hi {
+		s := t.span(ids[g.hi-1])
+		s.Count = min(g.hi-g.lo, s.From+1)
+		s.From -= s.Count - 1
+		s.Backwards = s.Count > 1
+		t.tellGone(p, s)
+		g.hi -= s.Count
 	}
-	t.log.events = append(t.log.events, messages.Event{
-		Type: messages.EventRemoved, Pool: messages.PoolID(p), Hashes: []messages.Hash{t.blocks.hash[b]},
-	})
+}
+
+// tellGone records that pool p does not hold the blocks of a span any more.
+func (t *Tree) tellGone(p int, s messages.Span) {
+	e := t.open(messages.EventRemoved, p)
+	if e == nil {
+		t.tell(messages.EventRemoved, p, s)
+	} else if !e.Unnamed[len(e.Unnamed)-1].Join(&s) {
+		e.Unnamed = append(e.Unnamed, s)
+	}
 }
 
 // tellTier records that pool p keeps b in the other tier now.
@@ -133,10 +199,8 @@ func (t *Tree) tellTier(b messages.BlockID, p int, to messages.Tier) {
 	if !t.recording {
 		return
 	}
-	t.log.events = append(t.log.events, messages.Event{
-		Type: messages.EventUpdated, Pool: messages.PoolID(p), Hash: t.blocks.hash[b],
-		TierChanged: true, OldTier: messages.Secondary - to, NewTier: to,
-	})
+	e := t.tell(messages.EventUpdated, p, t.span(b))
+	e.TierChanged, e.OldTier, e.NewTier = true, messages.Secondary-to, to
 }
 
 // tellPriority records the change from old for pool p.
@@ -144,8 +208,67 @@ func (t *Tree) tellPriority(b messages.BlockID, p int, old messages.Priority) {
 	if !t.recording {
 		return
 	}
-	t.log.events = append(t.log.events, messages.Event{
-		Type: messages.EventUpdated, Pool: messages.PoolID(p), Hash: t.blocks.hash[b],
-		OldPriority: old, NewPriority: t.blocks.priority[b],
-	})
+	e := t.tell(messages.EventUpdated, p, t.span(b))
+	e.OldPriority, e.NewPriority = old, t.blocks.priority[b]
+}
+
+// Snapshot answers every key of the tree as stored events, parents before
+// children in each pool; none if events are not recorded.
+func (t *Tree) Snapshot(s *messages.Snapshot) {
+	s.Events = s.Events[:0]
+	if !t.recording {
+		return
+	}
+	for x := range t.walkAll() {
+		if t.nodes[x].n == 0 {
+			continue
+		}
+		tokens := t.symbols.hosts(t.tokensFrom(x, 0))
+		for p := range t.pools {
+			s.Events = t.keys(s.Events, x, p, tokens)
+		}
+	}
+}
+
+// keys adds the keys of node x, which has these tokens, in pool p: one event
+// for each run without holes.
+func (t *Tree) keys(events []messages.Event, x int32, p int, tokens []messages.Token) []messages.Event {
+	open := false
+	for i, l := range t.locations(x, p) {
+		_, tier, held := l.Page()
+		if !held {
+			open = false
+			continue
+		}
+		s := t.span(t.ids(x)[i])
+		s.Tier, s.Tokens = tier, tokens[i*t.tpb:min(len(tokens), (i+1)*t.tpb)]
+		if !open {
+			events = append(events, messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)})
+			open = true
+		}
+		e := &events[len(events)-1]
+		if n := len(e.Unnamed); n == 0 || !e.Unnamed[n-1].Join(&s) {
+			e.Unnamed = append(e.Unnamed, s)
+		}
+	}
+	return events
+}
+
+// checkNaming tells whether block i of node x is named by what it is and what
+// is before it.
+func (t *Tree) checkNaming(x, i int32) bool {
+	b := t.ids(x)[i]
+	k, at := t.naming(b)
+	if at < 0 || at >= k.Blocks {
+		return false
+	}
+	before := t.prior(x, i)
+	if before == messages.NoBlock {
+		return at == 0 && k.After == nil && *k.Namespace == t.roots[t.nodes[t.parentOf(x)].root].namespace
+	}
+	parent, place := t.naming(before)
+	if at == 0 {
+		return parent == k.After && place == k.At
+	}
+	return parent == k && place == at-1
 }

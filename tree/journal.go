@@ -13,13 +13,18 @@ type journal struct {
 	// floor is the first event of the message under way: only later ones may
 	// still grow.
 	floor int
-	last  messages.BlockID // of the last stored event
+	last  messages.BlockID   // of the last stored event
+	fresh []*messages.Naming // born in the message under way
 }
 
 // begin starts a message; its effects go into buffer.
 func (j *journal) begin(buffer []messages.Effect) {
 	j.effects, j.pages, j.blocks = buffer[:0], j.pages[:0], j.blocks[:0]
 	j.floor = len(j.events)
+	for i, k := range j.fresh {
+		k.Fresh, j.fresh[i] = false, nil
+	}
+	j.fresh = j.fresh[:0]
 }
 
 // end gives the effects of the message.

@@ -27,9 +27,7 @@ func (t *Tree) leaving(moves []messages.BlockMove) int {
 		n++
 	}
 	s := segment{x, last + 1 - int32(n), last + 1}
-	for i := s.hi - 1; t.recording && i >= s.lo; i-- {
-		t.tellRemoved(ids[i], int(m.Pool))
-	}
+	t.tellLeft(s, int(m.Pool))
 	t.lose(s, int(m.Pool))
 	return n
 }

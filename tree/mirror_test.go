@@ -1,11 +1,14 @@
 package tree
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -19,7 +22,7 @@ type content struct {
 type mirrors struct {
 	t      require.TestingT
 	tree   *Tree
-	events []map[messages.Hash]content              // by pool
+	events []map[messages.Hash]content              // by pool; nil: nobody listens
 	names  map[messages.Hash]string                 // every hash ever seen
 	hashes map[string]messages.Hash                 // and back
 	device []map[messages.PageID]messages.BlockID   // by pool, by effects and moves
@@ -62,6 +65,30 @@ func atoms(tr *Tree, tokens []messages.Token) []atom {
 		}
 	}
 	return out
+}
+
+// hashOf is the name that events have to give to a block, written out.
+func hashOf(tpb int, ns messages.Namespace, full []atom) messages.Hash {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(ns.Salt)))
+	b = append(b, ns.Salt...)
+	if ns.HasLoRA {
+		b = append(append(b, 1), ns.LoRA...)
+	}
+	sum := sha256.Sum256(b)
+	for block := range slices.Chunk(full, tpb) {
+		b = append(b[:0], sum[:16]...)
+		for _, a := range block {
+			if !a.covered {
+				b = binary.LittleEndian.AppendUint32(b, uint32(a.token))
+				continue
+			}
+			b = binary.LittleEndian.AppendUint32(b, uint32(a.token)|1<<31)
+			b = append(append(b, a.hash), make([]byte, 31)...)
+			b = binary.LittleEndian.AppendUint32(b, uint32(a.position))
+		}
+		sum = sha256.Sum256(b)
+	}
+	return messages.Hash(sum[:16])
 }
 
 // index names every block of the tree, ghosts included.
@@ -144,9 +171,11 @@ func (m *mirrors) follow(effects []messages.Effect) {
 }
 
 // listen does what the events say. keys names the blocks that are in the tree.
-func (m *mirrors) listen(events []messages.Event, keys map[string]messages.BlockID) {
+func (m *mirrors) listen(list []messages.Event, keys map[string]messages.BlockID) {
+	events.Name(list)
 	for key, b := range keys {
-		h := m.tree.blocks.hash[b]
+		ns, full := fullOf(m.tree, b)
+		h := hashOf(m.tree.tpb, ns, full)
 		if old, ok := m.names[h]; ok {
 			require.Equal(m.t, old, key, "a hash has two meanings")
 		}
@@ -155,7 +184,7 @@ func (m *mirrors) listen(events []messages.Event, keys map[string]messages.Block
 		}
 		m.names[h], m.hashes[key] = key, h
 	}
-	for _, e := range events {
+	for _, e := range list {
 		switch e.Type {
 		case messages.EventStored:
 			parent := e.Parent
@@ -164,10 +193,15 @@ func (m *mirrors) listen(events []messages.Event, keys map[string]messages.Block
 				m.events[e.Pool][s.Hash] = content{s.Tier, s.Priority}
 				id, ok := keys[m.names[s.Hash]]
 				require.True(m.t, ok, "stored a block that is not there")
+				_, full := fullOf(m.tree, id)
+				for k, tok := range s.Tokens {
+					require.Equal(m.t, full[len(full)-len(s.Tokens)+k].token, tok)
+				}
 				before := m.tree.before(id)
 				require.Equal(m.t, before != messages.NoBlock, e.HasParent || i > 0)
 				if before != messages.NoBlock {
-					require.Equal(m.t, m.tree.blocks.hash[before], parent)
+					ns, full := fullOf(m.tree, before)
+					require.Equal(m.t, hashOf(m.tree.tpb, ns, full), parent)
 				}
 				parent = s.Hash
 			}
@@ -247,6 +281,8 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 		for h, c := range m.events[p] {
 			got = append(got, fmt.Sprint(p, m.names[h], c.tier, c.priority))
 		}
+	}
+	for p := range m.device {
 		for page, b := range m.device[p] {
 			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page]))
 		}
@@ -257,7 +293,9 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 	for _, l := range [][]string{want, wantDevice, wantHost, got, gotDevice, gotHost} {
 		slices.Sort(l)
 	}
-	require.Equal(m.t, want, got, "keys by events")
+	if m.events != nil {
+		require.Equal(m.t, want, got, "keys by events")
+	}
 	require.Equal(m.t, wantDevice, gotDevice, "device pages by effects")
 	require.Equal(m.t, wantHost, gotHost, "host contents by effects")
 }

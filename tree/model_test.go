@@ -32,6 +32,7 @@ type model struct {
 	running []*runner
 	work    messages.Apply
 	asked   messages.Match
+	late    *late // reads the events in the mirrors' place
 }
 
 func newModel(t *rapid.T) *model {
@@ -167,7 +168,12 @@ func (m *model) apply() {
 func (m *model) settle() {
 	require.NoError(m, m.tree.Check())
 	keys := m.mirrors.index()
-	m.mirrors.listen(m.tree.TakeEvents(), keys)
+	if m.late != nil {
+		m.late.note(m.tree)
+		m.mirrors.events = nil
+	} else {
+		m.mirrors.listen(m.tree.TakeEvents(), keys)
+	}
 	m.mirrors.agree(&m.oracle, keys)
 }
 

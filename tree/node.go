@@ -54,7 +54,7 @@ func (t *Tree) grow(parent int32, tokens []messages.Token) int32 {
 	x := t.newNode()
 	nd := &t.nodes[x]
 	nd.depth = t.end(parent)
-	nd.up = ^parent // for the hashes of its blocks
+	nd.up = ^parent // for the names of its blocks
 	t.extend(x, tokens)
 	t.insert(parent, x)
 	return x

@@ -21,6 +21,8 @@ type run struct {
 	places []messages.Location
 	off, n int32
 	part   int32 // tokens of a block stored in part; 0: whole blocks
+	// lent: events read the array of tokens too, so nothing more is written to it.
+	lent bool
 }
 
 // tokens are the tokens of node x, whose blocks are whole.
@@ -78,7 +80,7 @@ func (t *Tree) move(x int32, m margins) {
 func (t *Tree) reserve(x int32, m margins) {
 	r := &t.nodes[x].run
 	have := margins{front: r.off, back: int32(len(r.ids)) - r.off - r.n}
-	if have.front >= m.front && have.back >= m.back {
+	if !r.lent && have.front >= m.front && have.back >= m.back {
 		return
 	}
 	if spare := r.n / 4; r.n > 0 && m.front > 0 {
@@ -127,18 +129,6 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 	r.n += n
 	t.name(x, r.n-n)
 	t.symbols.keep(tokens)
-}
-
-// name hashes the blocks of node x from index i on, if events are recorded.
-func (t *Tree) name(x, i int32) {
-	if !t.recording {
-		return
-	}
-	ids := t.ids(x)
-	for ; int(i) < len(ids); i++ {
-		chain, _ := t.chain(x, i)
-		t.blocks.hash[ids[i]] = t.hash(chain, t.tokensAt(x, i))
-	}
 }
 
 func fillNowhere(l []messages.Location) {

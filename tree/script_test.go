@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -102,8 +103,9 @@ func (s *script) told(effects []messages.Effect) string {
 	return w.String()
 }
 
-func (s *script) events(w *strings.Builder, events []messages.Event) {
-	for _, e := range events {
+func (s *script) events(w *strings.Builder, list []messages.Event) {
+	events.Name(list)
+	for _, e := range list {
 		fmt.Fprintf(w, "event %s: pool %d", e.Type, e.Pool)
 		switch {
 		case e.Type == messages.EventStored:

@@ -3,6 +3,7 @@ package tree
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -131,6 +132,9 @@ func (s *symbols) host(tok messages.Token) messages.Token {
 
 // hosts are tokens as the host passed them, in a slice of their own.
 func (s *symbols) hosts(tokens []messages.Token) []messages.Token {
+	if s.none() {
+		return slices.Clone(tokens)
+	}
 	out := make([]messages.Token, len(tokens))
 	for i, tok := range tokens {
 		out[i] = s.host(tok)
@@ -140,6 +144,9 @@ func (s *symbols) hosts(tokens []messages.Token) []messages.Token {
 
 // covers says which items cover tokens; nil if none does.
 func (s *symbols) covers(tokens []messages.Token) []messages.Cover {
+	if s.none() {
+		return nil
+	}
 	var out []messages.Cover
 	for i, tok := range tokens {
 		if tok >= 0 {

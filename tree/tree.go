@@ -20,7 +20,7 @@ type PoolShape struct {
 type Config struct {
 	TokensPerBlock int         // ≥ 1
 	Pools          []PoolShape // by PoolID
-	Events         bool        // record events, and hash blocks for them
+	Events         bool        // record events
 	Host           bool        // there is host memory: answer with HostForget
 }
 
@@ -50,21 +50,19 @@ type Tree struct {
 	// its growth against n log n.
 	moved int
 
-	log     journal   // effects and events of the message under way
-	path    []segment // scratch of match and store
-	clean   []int32   // scratch of match, by pool
-	cover   cover     // scratch of claims and stores
-	plain   []bool    // scratch of stores: no pool held the segment of the path, all is of one priority
-	kin     []int32   // scratch of forget: nodes
-	doomed  []messages.BlockID
-	scratch []byte // scratch of hashing
+	log    journal   // effects and events of the message under way
+	path   []segment // scratch of match and store
+	clean  []int32   // scratch of match, by pool
+	cover  cover     // scratch of claims and stores
+	plain  []bool    // scratch of stores: no pool held the segment of the path, all is of one priority
+	kin    []int32   // scratch of forget: nodes
+	doomed []messages.BlockID
 }
 
 // root is where the prefixes of one namespace begin.
 type root struct {
 	namespace messages.Namespace
 	node      int32
-	seed      messages.Hash
 }
 
 // New makes an empty tree.
@@ -110,9 +108,6 @@ func (t *Tree) plant(ns messages.Namespace) int32 {
 	x := t.newNode()
 	t.nodes[x].root = i
 	t.roots[i] = root{namespace: ns, node: x}
-	if t.recording {
-		t.roots[i].seed = t.seed(ns)
-	}
 	t.byName[ns] = i
 	return x
 }

@@ -1,0 +1,141 @@
+package actors
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// desk is an events actor whose naming is done when the test says so.
+type desk struct {
+	t       *testing.T
+	shell   *eventsActor
+	box     *mailbox.Mailbox
+	aside   []func()
+	answers []error // of the readers
+	engine  *Engine
+}
+
+// stubborn lets an actor go on after a panic.
+type stubborn struct{ panics int }
+
+func (s *stubborn) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, _ any) {
+	s.panics++
+	supervisor.RestartChildren(child)
+}
+
+func newDesk(t *testing.T, limit int) (d *desk, panics *int) {
+	system := actor.NewActorSystem(
+		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
+		actor.WithDeadLetterThrottleInterval(time.Millisecond))
+	worker, supervisor := mailbox.NewWorker(), &stubborn{}
+	d = &desk{t: t, engine: &Engine{gate: gate{limit: 100}}}
+	d.shell = &eventsActor{core: events.New(limit), aside: func(f func()) { d.aside = append(d.aside, f) }}
+	var child *actor.PID
+	parent := system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+		if _, started := c.Message().(*actor.Started); started {
+			child = c.Spawn(actor.PropsFromProducer(func() actor.Actor { return d.shell }, mailbox.Inline(worker)...))
+		}
+	}, append(mailbox.Inline(worker), actor.WithSupervisor(supervisor))...))
+	d.box = mailbox.Of(system, child)
+	d.shell.self = d.box
+	t.Cleanup(func() {
+		_ = system.Root.StopFuture(parent).Wait()
+		worker.Close()
+		system.Shutdown()
+	})
+	return d, &supervisor.panics
+}
+
+// read sends a reader.
+func (d *desk) read(request any) {
+	require.NoError(d.t, d.engine.gate.try())
+	c := &call{request: request, engine: d.engine, done: func(err error) { d.answers = append(d.answers, err) }}
+	d.box.PostUserMessage(&forward{request: request, sender: c, port: &port{}})
+}
+
+// publish tells of a block that was stored.
+func (d *desk) publish(k *messages.Naming) {
+	d.box.PostUserMessage(&published{[]messages.Event{{Type: messages.EventStored, Unnamed: []messages.Span{{Naming: k, Count: 1}}}}})
+}
+
+func oneBlock() *messages.Naming {
+	return &messages.Naming{Blocks: 1, Tokens: []messages.Token{1, 2}, Namespace: &messages.Namespace{}}
+}
+
+// While a batch is being named the log goes on, and the next reader waits: its
+// batch goes on where the first one ended.
+func TestReadersAreServedOneAfterTheOther(t *testing.T) {
+	d, _ := newDesk(t, 2)
+	first, second, third := &messages.ReadEvents{}, &messages.ReadEvents{}, &messages.ReadSnapshot{}
+	lost := oneBlock()
+	d.publish(oneBlock())
+	d.read(first)
+	d.read(second)
+	require.Len(t, d.aside, 1)
+	d.publish(lost)
+	d.publish(oneBlock())
+	d.publish(oneBlock())
+	d.read(third)
+	require.Len(t, d.aside, 1)
+	assert.Empty(t, d.answers)
+
+	d.aside[0]()
+	require.Len(t, d.answers, 1)
+	require.Len(t, d.aside, 2, "the second reader is served")
+	assert.Len(t, first.Batch.Events[0].Blocks, 1)
+	assert.Nil(t, first.Batch.Events[0].Unnamed)
+	d.aside[1]()
+	assert.Equal(t, []error{nil, nil, nil}, d.answers, "nothing to name for the third")
+	assert.EqualValues(t, 1, second.Batch.Lost)
+	require.Len(t, second.Batch.Events, 2)
+	assert.EqualValues(t, 2, second.Batch.Events[0].ID)
+	assert.True(t, third.Batch.Snapshot)
+	assert.EqualValues(t, 4, third.Batch.Next)
+	assert.NotNil(t, lost.Tokens, "owed, since it is stored still")
+}
+
+// Naming that panics costs its reader the batch; the actor fails for it, and
+// the next reader is served.
+func TestNamingThatPanics(t *testing.T) {
+	d, panics := newDesk(t, 4)
+	d.publish(&messages.Naming{Blocks: 1, Tokens: []messages.Token{1}}) // begins nowhere
+	d.read(&messages.ReadEvents{})
+	d.read(&messages.ReadEvents{})
+	require.Len(t, d.aside, 1)
+	d.aside[0]()
+	assert.Equal(t, 1, *panics)
+	require.Len(t, d.answers, 2)
+	require.ErrorIs(t, d.answers[0], messages.ErrInternal)
+	require.NoError(t, d.answers[1])
+	d.publish(oneBlock())
+	after := &messages.ReadEvents{}
+	d.read(after)
+	d.aside[1]()
+	require.Len(t, after.Batch.Events, 1)
+	assert.EqualValues(t, 1, after.Batch.Events[0].ID)
+	assert.Len(t, after.Batch.Events[0].Blocks, 1)
+}
+
+// Readers that wait when the actor stops are told so.
+func TestReadersOfAStoppedLog(t *testing.T) {
+	d, _ := newDesk(t, 4)
+	d.publish(oneBlock())
+	d.read(&messages.ReadEvents{})
+	d.read(&messages.ReadEvents{})
+	d.shell.stopped()
+	require.Len(t, d.answers, 1)
+	require.Error(t, d.answers[0])
+	d.aside[0]()
+	assert.Len(t, d.answers, 2)
+	assert.NoError(t, d.answers[1], "what was begun is ended")
+}

@@ -1,0 +1,344 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// spell is the name of a block, written out: the namespace, then block by block.
+func spell(ns messages.Namespace, blocks ...[]byte) messages.Hash {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(ns.Salt)))
+	b = append(b, ns.Salt...)
+	sum := sha256.Sum256(b)
+	for _, block := range blocks {
+		sum = sha256.Sum256(append(sum[:16:16], block...))
+	}
+	return messages.Hash(sum[:16])
+}
+
+// run is blocks that entered a tree together, and what is known of each.
+type run struct {
+	naming *messages.Naming
+	ns     messages.Namespace
+	texts  [][]byte // of all blocks from the namespace on
+	tokens [][]messages.Token
+	pools  [2][]bool // by pool and block: is it held
+	owned  bool      // its message is over: stored events bring their own tokens
+}
+
+// name is the right name of block i.
+func (r *run) name(i int) messages.Hash {
+	before := len(r.texts) - len(r.tokens)
+	return spell(r.ns, r.texts[:before+i+1]...)
+}
+
+// namesMachine holds what a log hands out against names that were spelled when
+// the events happened: blocks go, their ancestors go, events are lost, readers
+// come late and take long.
+type namesMachine struct {
+	log   *Log
+	limit int
+	runs  []*run
+	all   []messages.Event // named, with ids
+	taken int
+	slow  []messages.Event // taken, but not named yet
+	want  []messages.Event
+}
+
+const testTokens = 3 // of a block
+
+// append hands over what happened, and lets the log settle if nobody is naming.
+func (m *namesMachine) append(t *rapid.T, events, want []messages.Event) {
+	for i := range want {
+		want[i].ID = uint64(len(m.all))
+		m.all = append(m.all, want[i])
+	}
+	m.log.Append(events)
+	if m.slow == nil {
+		m.log.Settle()
+		require.LessOrEqual(t, m.log.owed.blocks, m.log.owed.limit)
+	}
+	for _, r := range m.runs {
+		r.owned = true
+	}
+}
+
+// bear adds a run behind any block there ever was, and stores it in some pools.
+func (m *namesMachine) bear(t *rapid.T) {
+	n := rapid.IntRange(1, 4).Draw(t, "blocks")
+	r := &run{naming: &messages.Naming{Blocks: int32(n)}}
+	if len(m.runs) == 0 || rapid.Bool().Draw(t, "first") {
+		r.ns.Salt = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "salt")
+		r.naming.Namespace = &r.ns
+	} else {
+		p := rapid.SampledFrom(m.runs).Draw(t, "behind")
+		at := rapid.IntRange(0, len(p.tokens)-1).Draw(t, "at")
+		r.naming.After, r.naming.At, r.ns = p.naming, int32(at), p.ns
+		r.texts = slices.Clone(p.texts[:len(p.texts)-len(p.tokens)+at+1])
+	}
+	covered := rapid.IntRange(0, 5).Draw(t, "covered") == 0
+	var covers []messages.Cover
+	for range n {
+		var text []byte
+		tokens := rapid.SliceOfN(rapid.Int32Range(0, 9), testTokens, testTokens).Draw(t, "tokens")
+		own := make([]messages.Token, 0, testTokens)
+		for i, tok := range tokens {
+			own = append(own, messages.Token(tok))
+			if !covered || i > 0 {
+				covers = append(covers, messages.Cover{})
+				text = binary.LittleEndian.AppendUint32(text, uint32(tok))
+				continue
+			}
+			c := messages.Cover{Covered: true, Hash: [32]byte{byte(tok)}, Position: int(tok)}
+			covers = append(covers, c)
+			text = binary.LittleEndian.AppendUint32(text, uint32(tok)|1<<31)
+			text = binary.LittleEndian.AppendUint32(append(text, c.Hash[:]...), uint32(tok))
+		}
+		r.texts, r.tokens = append(r.texts, text), append(r.tokens, own)
+		r.naming.Tokens = append(r.naming.Tokens, own...)
+	}
+	if covered {
+		r.naming.Covers = &covers
+	}
+	r.pools = [2][]bool{make([]bool, n), make([]bool, n)}
+	m.runs = append(m.runs, r)
+	m.store(t, r)
+}
+
+// again stores blocks of a run that was there before.
+func (m *namesMachine) again(t *rapid.T) {
+	if len(m.runs) > 0 {
+		m.store(t, rapid.SampledFrom(m.runs).Draw(t, "run"))
+	}
+}
+
+// store tells that pools hold a range of a run's blocks that they lacked.
+func (m *namesMachine) store(t *rapid.T, r *run) {
+	var events, want []messages.Event
+	for p := range r.pools {
+		lo := rapid.IntRange(0, len(r.tokens)).Draw(t, "lo")
+		hi := lo
+		for hi < len(r.tokens) && !r.pools[p][hi] {
+			hi++
+		}
+		if lo == hi {
+			continue
+		}
+		s := messages.Span{Naming: r.naming, From: int32(lo), Count: int32(hi - lo), Priority: messages.Priority(lo)}
+		w := messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}
+		if before := len(r.texts) - len(r.tokens) + lo; before > 0 {
+			w.Parent, w.HasParent = spell(r.ns, r.texts[:before]...), true
+		}
+		for i := lo; i < hi; i++ {
+			r.pools[p][i] = true
+			if r.owned {
+				s.Tokens = append(s.Tokens, r.tokens[i]...)
+			}
+			w.Blocks = append(w.Blocks, messages.StoredBlock{Hash: r.name(i), Tokens: r.tokens[i], Priority: s.Priority})
+		}
+		events = append(events, messages.Event{Type: w.Type, Pool: w.Pool, Unnamed: []messages.Span{s}})
+		want = append(want, w)
+	}
+	m.append(t, events, want)
+}
+
+// remove tells that a pool lacks blocks of a run now, in either order.
+func (m *namesMachine) remove(t *rapid.T) {
+	if len(m.runs) == 0 {
+		return
+	}
+	r := rapid.SampledFrom(m.runs).Draw(t, "run")
+	p := rapid.IntRange(0, 1).Draw(t, "pool")
+	lo := rapid.IntRange(0, len(r.tokens)-1).Draw(t, "lo")
+	hi := lo
+	w := messages.Event{Type: messages.EventRemoved, Pool: messages.PoolID(p)}
+	for ; hi < len(r.tokens) && r.pools[p][hi]; hi++ {
+		r.pools[p][hi] = false
+		w.Hashes = append(w.Hashes, r.name(hi))
+	}
+	if lo == hi {
+		return
+	}
+	s := messages.Span{Naming: r.naming, From: int32(lo), Count: int32(hi - lo), Backwards: rapid.Bool().Draw(t, "backwards")}
+	if s.Backwards {
+		slices.Reverse(w.Hashes)
+	}
+	m.append(t, []messages.Event{{Type: w.Type, Pool: w.Pool, Unnamed: []messages.Span{s}}}, []messages.Event{w})
+}
+
+// update tells of a block's priority.
+func (m *namesMachine) update(t *rapid.T) {
+	if len(m.runs) == 0 {
+		return
+	}
+	r := rapid.SampledFrom(m.runs).Draw(t, "run")
+	i := rapid.IntRange(0, len(r.tokens)-1).Draw(t, "block")
+	e := messages.Event{Type: messages.EventUpdated, OldPriority: 1, NewPriority: 2}
+	w := e
+	w.Hash = r.name(i)
+	e.Unnamed = []messages.Span{{Naming: r.naming, From: int32(i), Count: 1}}
+	m.append(t, []messages.Event{e}, []messages.Event{w})
+}
+
+// take begins to read; the names come when the reader is ready.
+func (m *namesMachine) take(t *rapid.T) {
+	m.ready(t)
+	from := max(m.taken, len(m.all)-m.limit)
+	batch := m.log.Take()
+	require.EqualValues(t, from-m.taken, batch.Lost)
+	m.slow, m.want = batch.Events, slices.Clone(m.all[from:])
+	m.taken = len(m.all)
+	if m.slow == nil {
+		m.slow = []messages.Event{}
+	}
+}
+
+// ready names what was taken.
+func (m *namesMachine) ready(t *rapid.T) {
+	if m.slow == nil {
+		return
+	}
+	Name(m.slow)
+	require.Len(t, m.slow, len(m.want))
+	for i := range m.want {
+		require.Equal(t, m.want[i], m.slow[i])
+	}
+	m.slow = nil
+	m.log.Settle()
+}
+
+// snapshot asks for all that is held.
+func (m *namesMachine) snapshot(t *rapid.T) {
+	m.ready(t)
+	var keys []messages.Event
+	want := map[Key]bool{}
+	for _, r := range m.runs {
+		for p := range r.pools {
+			for i, held := range r.pools[p] {
+				if held {
+					s := messages.Span{Naming: r.naming, From: int32(i), Count: 1, Tokens: slices.Clone(r.tokens[i]), Tier: messages.Secondary}
+					keys = append(keys, messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p), Unnamed: []messages.Span{s}})
+					want[Key{messages.PoolID(p), r.name(i)}] = true
+				}
+			}
+		}
+	}
+	batch := m.log.Snapshot(keys)
+	Name(batch.Events)
+	m.taken = len(m.all)
+	for _, e := range batch.Events {
+		require.Equal(t, messages.Secondary, e.Blocks[0].Tier)
+		require.True(t, want[Key{e.Pool, e.Blocks[0].Hash}])
+	}
+	for _, r := range m.runs {
+		for p := range r.pools {
+			if slices.Contains(r.pools[p], true) {
+				require.Nil(t, r.naming.Tokens, "tokens are kept for names that are known")
+			}
+		}
+	}
+}
+
+func namesAgainstHistory(t *rapid.T) {
+	limit := rapid.IntRange(1, 6).Draw(t, "limit")
+	m := &namesMachine{log: New(limit), limit: limit}
+	m.log.owed.limit = rapid.IntRange(0, 8).Draw(t, "owed")
+	t.Repeat(map[string]func(*rapid.T){
+		"bear": m.bear, "bear more": m.bear, "again": m.again, "remove": m.remove, "remove more": m.remove,
+		"update": m.update, "take": m.take, "ready": m.ready, "snapshot": m.snapshot,
+		"": func(t *rapid.T) { require.NoError(t, m.log.Check()) },
+	})
+	m.take(t)
+	m.ready(t)
+}
+
+func TestNamesAgainstHistory(t *testing.T) { rapid.Check(t, namesAgainstHistory) }
+
+func FuzzNames(f *testing.F) { f.Fuzz(rapid.MakeFuzz(namesAgainstHistory)) }
+
+// born makes a naming of one block of its own.
+func born(i int) *messages.Naming {
+	return &messages.Naming{Blocks: 1, Tokens: []messages.Token{messages.Token(i), 0}, Namespace: &messages.Namespace{}}
+}
+
+func tell(kind messages.EventType, k *messages.Naming) []messages.Event {
+	return []messages.Event{{Type: kind, Unnamed: []messages.Span{{Naming: k, Count: k.Blocks}}}}
+}
+
+// Nobody reads: a block that has gone is never hashed, and of those that are
+// stored the tokens of a bounded number are kept.
+func TestWhatNobodyReadsIsNotHashed(t *testing.T) {
+	l := New(2)
+	l.owed.limit = 4
+	gone := born(0)
+	l.Append(tell(messages.EventStored, gone))
+	l.Append(tell(messages.EventRemoved, gone))
+	l.Settle()
+	var stored []*messages.Naming
+	for i := range 20 {
+		k := born(i)
+		stored = append(stored, k)
+		l.Append(tell(messages.EventStored, k))
+		l.Settle()
+	}
+	require.NoError(t, l.Check())
+	assert.Nil(t, gone.Hashes)
+	unnamed := 0
+	for _, k := range stored {
+		require.Equal(t, k.Hashes == nil, k.Tokens != nil)
+		if k.Hashes == nil {
+			unnamed++
+		}
+	}
+	assert.Equal(t, 2+4, unnamed, "kept events and what is owed")
+}
+
+// A chain as long as a prompt that was generated block by block.
+func TestNamesOfALongChain(t *testing.T) {
+	last := born(0)
+	texts := [][]byte{make([]byte, 8)}
+	for range 100_000 {
+		last = &messages.Naming{Blocks: 1, Tokens: make([]messages.Token, 2), After: last}
+		texts = append(texts, texts[0])
+	}
+	events := tell(messages.EventRemoved, last)
+	Name(events)
+	assert.Equal(t, []messages.Hash{spell(messages.Namespace{}, texts...)}, events[0].Hashes)
+}
+
+// No two namespaces have a block of one name.
+func TestNamesOfNamespaces(t *testing.T) {
+	seen := map[messages.Hash]messages.Namespace{}
+	for _, ns := range []messages.Namespace{
+		{}, {HasLoRA: true}, {Salt: "a"}, {LoRA: "a", HasLoRA: true}, {Encoder: "a"}, {Salt: "a", LoRA: "a", HasLoRA: true},
+		{Salt: "aa"}, {Salt: "a", Encoder: "a"}, {Salt: "\x01a"}, {Encoder: "\x01a"}, {Encoder: "a", LoRA: "a", HasLoRA: true},
+	} {
+		k := &messages.Naming{Blocks: 1, Tokens: make([]messages.Token, 2), Namespace: &ns}
+		events := tell(messages.EventStored, k)
+		Name(events)
+		other, twice := seen[events[0].Blocks[0].Hash]
+		assert.False(t, twice, "%+v and %+v", ns, other)
+		seen[events[0].Blocks[0].Hash] = ns
+	}
+}
+
+func BenchmarkName(b *testing.B) {
+	const blocks, tokens = 6400, 16
+	events := tell(messages.EventStored, &messages.Naming{Blocks: blocks, Namespace: &messages.Namespace{}})
+	spans := events[0].Unnamed
+	text := make([]messages.Token, blocks*tokens)
+	for b.Loop() {
+		spans[0].Naming.Hashes, spans[0].Naming.Tokens = nil, text
+		events[0].Unnamed, events[0].Blocks = spans, nil
+		Name(events)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
+}

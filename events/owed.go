@@ -1,0 +1,140 @@
+package events
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// owedPerEvent is for how many blocks, for each event that the log may keep, it
+// holds on to the tokens when their stored events were lost: about as many as an
+// event itself may tell of. A block that has gone before that many others were
+// lost needs no name, unless its removal is still kept.
+const owedPerEvent = 1024
+
+// owed are the namings whose last stored event was lost, oldest first. Nobody
+// has named them then, but events to come may speak of their blocks.
+type owed struct {
+	namings []*messages.Naming
+	head    int
+	blocks  int
+	limit   int // of blocks
+}
+
+func (o *owed) push(k *messages.Naming) {
+	o.namings = append(o.namings, k)
+	o.blocks += int(k.Blocks)
+}
+
+// forget lets all go: nothing to come speaks of them, or they are being named.
+func (o *owed) forget() { *o = owed{limit: o.limit} }
+
+func (o *owed) pop() *messages.Naming {
+	k := o.namings[o.head]
+	o.namings[o.head] = nil
+	o.blocks -= int(k.Blocks)
+	if o.head++; 2*o.head >= len(o.namings) {
+		o.namings, o.head = slices.Delete(o.namings, 0, o.head), 0
+	}
+	return k
+}
+
+// enter counts what an event that is kept from now on tells of namings.
+func enter(e *messages.Event) {
+	for i := range e.Unnamed {
+		s := &e.Unnamed[i]
+		switch e.Type {
+		case messages.EventStored:
+			s.Naming.Held += s.Count
+			if s.Tokens == nil {
+				s.Naming.Buffered++
+			}
+		case messages.EventRemoved:
+			s.Naming.Held -= s.Count
+		}
+	}
+}
+
+// leave ends the need of an event, which is kept no longer, for tokens.
+func leave(e *messages.Event) {
+	if e.Type != messages.EventStored {
+		return
+	}
+	for i := range e.Unnamed {
+		if e.Unnamed[i].Tokens == nil {
+			e.Unnamed[i].Naming.Buffered--
+		}
+	}
+}
+
+// lose ends an event that nobody will read.
+func (l *Log) lose(e *messages.Event) {
+	leave(e)
+	if e.Type != messages.EventStored {
+		return
+	}
+	for i := range e.Unnamed {
+		if k := e.Unnamed[i].Naming; k.Buffered == 0 && e.Unnamed[i].Tokens == nil {
+			l.owed.push(k)
+		}
+	}
+}
+
+// Settle bounds the tokens that are kept for blocks whose stored events were
+// lost: of the oldest, those that are still stored are named, so that a reader
+// who comes late gets the right names of what is removed.
+func (l *Log) Settle() {
+	var n namer
+	for l.owed.blocks > l.owed.limit {
+		k := l.owed.pop()
+		if k.Buffered > 0 {
+			continue // lost later
+		}
+		if k.Held > 0 {
+			n.name(k)
+		}
+		if k.Hashes != nil {
+			release(k)
+		}
+	}
+	for _, k := range n.named {
+		if k.Buffered == 0 {
+			release(k)
+		}
+	}
+	l.verify()
+}
+
+// checkNamings counts the spans of kept events anew.
+func (l *Log) checkNamings() (problems []error) {
+	spans := map[*messages.Naming]int32{}
+	for i := range l.ring {
+		e := &l.ring[i]
+		for _, s := range e.Unnamed {
+			if e.Type == messages.EventStored && s.Tokens == nil {
+				spans[s.Naming]++
+			}
+		}
+	}
+	for i := range l.ring {
+		e := &l.ring[i]
+		for _, s := range e.Unnamed {
+			k := s.Naming
+			if n := spans[k]; n != k.Buffered {
+				problems = append(problems, fmt.Errorf("events: event %d has a naming that counts %d spans, there are %d", e.ID, k.Buffered, n))
+			}
+			if spans[k] > 0 && k.Tokens == nil {
+				problems = append(problems, fmt.Errorf("events: the tokens that event %d tells of are gone", e.ID))
+			}
+		}
+	}
+	blocks := 0
+	for _, k := range l.owed.namings[l.owed.head:] {
+		blocks += int(k.Blocks)
+	}
+	if blocks != l.owed.blocks {
+		problems = append(problems, fmt.Errorf("events: %d blocks are owed names, counted as %d", blocks, l.owed.blocks))
+	}
+	return problems
+}
