@@ -136,7 +136,7 @@ func (l *lanes) submit(s *offloader.Submission) (ticket messages.Ticket, failed 
 	for i := range s.Copies {
 		c := &s.Copies[i]
 		b.Copies = append(b.Copies, gpu.Copy{
-			Src: l.slot(c.Src), Dst: l.slot(c.Dst), SrcOffset: c.SrcOffset, DstOffset: c.DstOffset, Bytes: c.Bytes,
+			Src: l.slot(c.Src), Dst: l.slot(c.Dst), SrcOffset: c.SrcOffset, DstOffset: c.DstOffset, Bytes: c.Bytes, Pages: c.Pages,
 		})
 	}
 	ticket, err := l.device.Submit(l.streams[s.Lane], b)

@@ -236,7 +236,8 @@ func (h *chatter) leave(u *chatUser) {
 type chatOutcome struct {
 	taken, evicted, offloaded, dirty, waiting, ahead, onboarded int64
 	reused                                                      float64
-	link                                                        float64 // part of the time in which the link to the host was busy
+	link                                                        float64    // part of the time in which the link to the host was busy
+	perPiece                                                    [2]float64 // pages copied in one descriptor, out and in
 	p99                                                         time.Duration
 	refused                                                     int
 }
@@ -254,6 +255,10 @@ func (h *chatter) outcome() (o chatOutcome) {
 	}
 	o.reused = float64(stats.ReusedTokens) / float64(stats.PromptTokens)
 	o.link = h.device.Busy()[gpu.Offload]
+	for way := range o.perPiece {
+		traffic := h.device.Counters().Directions[way]
+		o.perPiece[way] = float64(traffic.Copies) / float64(max(1, traffic.Descriptors))
+	}
 	o.p99, o.refused = time.Duration(h.waits.quantile(0.99)), h.refused
 	return o
 }
@@ -263,8 +268,8 @@ func (h *chatter) outcome() (o chatOutcome) {
 func (o chatOutcome) share() float64 { return float64(o.waiting) / float64(max(1, o.dirty)) }
 
 func (o chatOutcome) String() string {
-	return fmt.Sprintf("%d pages taken, %d evicted, %d offloaded, %d of them dirty, %d waited for (%.2f %%), %d copied ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; p99 ready after %v; %d refused",
-		o.taken, o.evicted, o.offloaded, o.dirty, o.waiting, 100*o.share(), o.ahead, o.onboarded, 100*o.reused, 100*o.link, o.p99, o.refused)
+	return fmt.Sprintf("%d pages taken, %d evicted, %d offloaded, %d of them dirty, %d waited for (%.2f %%), %d copied ahead, %d onboarded; %.1f %% reused; link out %.1f %% busy; %.2f pages a piece out, %.2f in; p99 ready after %v; %d refused",
+		o.taken, o.evicted, o.offloaded, o.dirty, o.waiting, 100*o.share(), o.ahead, o.onboarded, 100*o.reused, 100*o.link, o.perPiece[0], o.perPiece[1], o.p99, o.refused)
 }
 
 // chats are services with ever more to do: the first leaves the device idle now

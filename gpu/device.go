@@ -33,11 +33,15 @@ type PoolSpec struct {
 	MaxDevicePages int
 }
 
-// Copy moves Bytes from one slot to another. It may not leave either page.
+// Copy moves Bytes from one slot to another. It may not leave either page,
+// unless it is a run.
 type Copy struct {
 	Src, Dst             Slot
 	SrcOffset, DstOffset int64
-	Bytes                int64
+	Bytes                int64 // of all pages
+	// Pages above 1 make it a run: so many whole pages, from Src on to those from
+	// Dst on, which lie one behind the other on both sides, in one descriptor.
+	Pages int32
 }
 
 // Batch is a set of copies that are submitted in one call. No destination may
@@ -78,7 +82,8 @@ type Device interface {
 	// Submit queues a batch on a stream, after Waits and after all that the
 	// stream was given before. An error is a *CopyError for a copy that the
 	// device refused: those before it are queued, those from it on are not, and
-	// the ticket covers the ones that are.
+	// the ticket covers the ones that are. Of a run that was refused some pages
+	// may be queued; then there is a ticket, which covers them.
 	Submit(s Stream, b *Batch) (Ticket, error)
 	// Fence gives the point after all that was queued on the stream so far.
 	Fence(Stream) (Ticket, error)

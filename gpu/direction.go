@@ -67,13 +67,43 @@ func (c Copy) Follows(prev Copy, size PageSizes) bool {
 // PageSizes are the page sizes of the two pools of a copy, in bytes.
 type PageSizes struct{ Src, Dst int64 }
 
+// Each gives the pages that a copy consists of: a run's one after the other,
+// else the copy itself.
+func (c Copy) Each(yield func(Copy) bool) {
+	if c.Pages <= 1 {
+		yield(c)
+		return
+	}
+	page := Copy{Src: c.Src, Dst: c.Dst, Bytes: c.Bytes / int64(c.Pages)}
+	for range c.Pages {
+		if !yield(page) {
+			return
+		}
+		page.Src.Page++
+		page.Dst.Page++
+	}
+}
+
+// Count is the number of pages that a copy touches on each side.
+func (c Copy) Count() int { return int(max(1, c.Pages)) }
+
+// Where names the pages of a copy: those of a run as [first, end).
+func (c Copy) Where() string {
+	if c.Pages <= 1 {
+		return fmt.Sprintf("page %d to page %d", c.Src.Page, c.Dst.Page)
+	}
+	n := messages.PageID(c.Pages)
+	return fmt.Sprintf("pages [%d, %d) to pages [%d, %d)", c.Src.Page, c.Src.Page+n, c.Dst.Page, c.Dst.Page+n)
+}
+
 // String names the slot: pool, tier and page.
 func (s Slot) String() string {
 	return fmt.Sprintf("pool %d %s page %d", s.Pool, s.Tier, s.Page)
 }
 
 // Check refuses a copy that no device can do: one from host to host, one
-// without bytes, one that leaves its pages, about which the device is asked.
+// without bytes, one that leaves its pages, about which the device is asked, a
+// run of anything but whole pages.
 func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
 	if _, ok := c.Direction(); !ok {
 		return fmt.Errorf("from %s to %s: devices do not copy from host to host", c.Src, c.Dst)
@@ -81,11 +111,34 @@ func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
 	if c.Bytes <= 0 {
 		return fmt.Errorf("from %s to %s: %d bytes", c.Src, c.Dst, c.Bytes)
 	}
+	if c.Pages > 1 {
+		return c.checkRun(within)
+	}
 	if err := within(c.Src, c.SrcOffset, c.Bytes); err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
 	if err := within(c.Dst, c.DstOffset, c.Bytes); err != nil {
 		return fmt.Errorf("destination: %w", err)
+	}
+	return nil
+}
+
+func (c Copy) checkRun(within func(s Slot, offset, bytes int64) error) error {
+	n := int64(c.Pages)
+	if c.SrcOffset != 0 || c.DstOffset != 0 || c.Bytes%n != 0 {
+		return fmt.Errorf("%s: a run of %d bytes at %d and %d is not of whole pages", c.Where(), c.Bytes, c.SrcOffset, c.DstOffset)
+	}
+	for _, first := range []Slot{c.Src, c.Dst} {
+		last := first
+		last.Page += messages.PageID(c.Pages) - 1
+		for _, s := range []Slot{first, last} {
+			if err := within(s, 0, c.Bytes/n); err != nil {
+				return fmt.Errorf("%s: %w", c.Where(), err)
+			}
+		}
+		if within(first, 0, c.Bytes/n+1) == nil {
+			return fmt.Errorf("%s: a run of %d bytes of each page, which has more", c.Where(), c.Bytes/n)
+		}
 	}
 	return nil
 }

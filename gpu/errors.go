@@ -16,7 +16,7 @@ var (
 
 // Error states which copy failed and why.
 func (e *CopyError) Error() string {
-	return fmt.Sprintf("copy %d, page %d to page %d: %v", e.Index, e.Copy.Src.Page, e.Copy.Dst.Page, e.Err)
+	return fmt.Sprintf("copy %d, %s: %v", e.Index, e.Copy.Where(), e.Err)
 }
 
 // Unwrap gives the cause.

@@ -107,6 +107,32 @@ func TestRegistry(t *testing.T) {
 	assert.Panics(t, func() { gpu.Register("test", nil) })
 }
 
+// A run is its pages.
+func TestRuns(t *testing.T) {
+	run := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary}, Bytes: 300, Pages: 3}
+	assert.Equal(t, 3, run.Count())
+	assert.Equal(t, "pages [3, 6) to pages [7, 10)", run.Where())
+	var pages []gpu.Copy
+	for c := range run.Each {
+		pages = append(pages, c)
+	}
+	one := gpu.Copy{Src: gpu.Slot{Page: 3}, Dst: gpu.Slot{Page: 7, Tier: messages.Secondary}, Bytes: 100}
+	two, three := one, one
+	two.Src.Page, two.Dst.Page, three.Src.Page, three.Dst.Page = 4, 8, 5, 9
+	assert.Equal(t, []gpu.Copy{one, two, three}, pages)
+	for c := range one.Each {
+		assert.Equal(t, one, c)
+	}
+	assert.Equal(t, 1, one.Count())
+	after := one
+	after.Src.Page, after.Dst.Page = 6, 10
+	assert.True(t, after.Follows(run, gpu.PageSizes{Src: 100, Dst: 100}))
+	var o gpu.Overlaps
+	assert.NoError(t, o.Find([]gpu.Copy{run, after}))
+	three.Src.Page = 20
+	assert.ErrorContains(t, o.Find([]gpu.Copy{run, after, three}), "copies 0 and 2 of the batch overlap: pool 0 secondary page 9")
+}
+
 func TestCopyError(t *testing.T) {
 	err := &gpu.CopyError{Index: 3, Copy: gpu.Copy{Src: gpu.Slot{Page: 1}, Dst: gpu.Slot{Page: 2}}, Err: gpu.ErrCopyFailed}
 	assert.EqualError(t, err, "copy 3, page 1 to page 2: gpu: copy failed")

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/kvactor/kvactor/messages"
 )
 
 // Overlaps finds copies of a batch that touch the same bytes although the
@@ -36,10 +38,11 @@ func (s span) compare(b span) int {
 func (o *Overlaps) Find(copies []Copy) error {
 	o.spans = o.spans[:0]
 	for i := range copies {
-		c := &copies[i]
-		o.spans = append(o.spans,
-			span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(i), false},
-			span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(i), true})
+		for c := range copies[i].Each {
+			o.spans = append(o.spans,
+				span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(i), false},
+				span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(i), true})
+		}
 	}
 	slices.SortFunc(o.spans, span.compare)
 	// Of the spans passed, the one that reaches furthest, and the furthest
@@ -55,10 +58,10 @@ func (o *Overlaps) Find(copies []Copy) error {
 			continue
 		}
 		if s.dst && s.lo < far.hi {
-			return overlap(copies, far, s)
+			return overlap(far, s)
 		}
 		if farDst != nil && s.lo < farDst.hi {
-			return overlap(copies, farDst, s)
+			return overlap(farDst, s)
 		}
 		if s.hi > far.hi {
 			far = s
@@ -70,11 +73,8 @@ func (o *Overlaps) Find(copies []Copy) error {
 	return nil
 }
 
-func overlap(copies []Copy, a, b *span) error {
-	slot := copies[a.copy].Src
-	if a.dst {
-		slot = copies[a.copy].Dst
-	}
+func overlap(a, b *span) error {
+	slot := Slot{Pool: Pool(a.slot >> 33), Tier: messages.Tier(a.slot >> 32 & 1), Page: messages.PageID(a.slot)}
 	return fmt.Errorf("gpu: copies %d and %d of the batch overlap: %s bytes [%d, %d) as %s and [%d, %d) as %s",
 		a.copy, b.copy, slot, a.lo, a.hi, a.side(), b.lo, b.hi, b.side())
 }

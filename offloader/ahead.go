@@ -1,7 +1,9 @@
 package offloader
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -22,6 +24,7 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *messages
 	o.open(nil, stamp)
 	h := &o.hosts[pool]
 	h.see(seen.Victims, stamp)
+	o.spots = o.spots[:0]
 	for i := range seen.Victims {
 		v := &seen.Victims[i]
 		if h.size == 0 && (i >= seen.Near || !h.stale(stamp)) {
@@ -33,20 +36,32 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *messages
 		if i >= seen.Near && !o.passed(o.ledger.slot(Slot{pool, messages.Primary, v.Page}).written) {
 			continue // being written
 		}
-		p := h.takeFree()
-		h.hold(p, v.Block)
-		h.become(p, ahead)
-		h.pages[p].age, h.pages[p].depth, h.pages[p].born = stamp, v.Depth, uint32(stamp)
-		h.settle(p)
-		it := item{
-			kind: copyingAhead, lane: Offload, pool: pool, index: int32(i),
-			src: Slot{pool, messages.Primary, v.Page}, dst: Slot{pool, messages.Secondary, p},
-		}
+		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i), src: Slot{pool, messages.Primary, v.Page}}
 		o.ledger.mustHold(it.src)
 		o.items = append(o.items, it)
+		o.spots = append(o.spots, h.takeFree())
 	}
+	o.place(seen.Victims, stamp)
 	o.checked()
 	return len(o.items)
+}
+
+// place gives the copies their host pages: both in the order of their numbers,
+// so that pages that are neighbours on the device are as often as can be
+// neighbours in host memory, then and when they come back.
+func (o *Offloader) place(victims []messages.Victim, stamp uint64) {
+	slices.SortFunc(o.items, func(a, b item) int { return cmp.Compare(a.src.Page, b.src.Page) })
+	slices.Sort(o.spots)
+	for i := range o.items {
+		it, p := &o.items[i], o.spots[i]
+		h, v := &o.hosts[it.pool], &victims[it.index]
+		it.dst = Slot{it.pool, messages.Secondary, p}
+		h.hold(p, v.Block)
+		h.become(p, ahead)
+		pg := &h.pages[p]
+		pg.age, pg.depth, pg.born = stamp, v.Depth, uint32(stamp)
+		h.settle(p)
+	}
 }
 
 // see notes which copies are still near eviction. Their places in the order

@@ -57,6 +57,10 @@
 //	onboard    host page     device page    its sequence waits (Ready); the host page is a clean copy
 //	copy       either tier   device page    the source stays whose it was
 //
+// Pages that are neighbours on both sides go as one copy, a run, up to a slice of
+// 16 MiB (Config.SliceBytes), so that no urgent copy waits for a long one. Copies
+// ahead of demand are given the host pages that make runs likely.
+//
 // Kernels of the host enter the ledger by Marks and are told what to wait for
 // in Ready.
 //
@@ -64,7 +68,8 @@
 //
 // A copy that the device refuses has not been queued, and the bytes of both
 // pages are as they were, but for a partial copy, whose destination is
-// undefined.
+// undefined. A run that is refused comes again page by page, so that the pages
+// fail that cannot be copied and no others.
 //
 //	offload  the contents are lost, the host page is free; what was displaced for it is lost too
 //	onboard  nothing has changed: the host page is still the only contents, pins included

@@ -89,13 +89,24 @@ func (m *machine) access(s Slot, a access, c *clock) {
 	m.accesses[s] = append(m.accesses[s], a)
 }
 
-// submit queues the first n copies of a submission.
+// singly breaks runs up into pages; of gives the copy that each was in.
+func singly(copies []Copy) (pages []Copy, of []int) {
+	for i := range copies {
+		for c := range copies[i].Each {
+			pages, of = append(pages, c), append(of, i)
+		}
+	}
+	return pages, of
+}
+
+// submit queues the first n pages of a submission.
 func (m *machine) submit(s *Submission, n int, pageBytes int64) messages.Ticket {
 	if n == 0 {
 		return messages.Ticket{}
 	}
 	var reads, writes []Slot
-	for _, c := range s.Copies[:n] {
+	pages, _ := singly(s.Copies)
+	for _, c := range pages[:n] {
 		reads, writes = append(reads, c.Src), append(writes, c.Dst)
 		m.contents[c.Dst] = 0
 		if c.Bytes == pageBytes {
@@ -109,7 +120,8 @@ func (m *machine) submit(s *Submission, n int, pageBytes int64) messages.Ticket 
 func legal(s *Submission, sliceBytes, pageBytes int64) error {
 	var bytes int64
 	pages := map[Slot]bool{}
-	for i, c := range s.Copies {
+	copies, _ := singly(s.Copies)
+	for i, c := range copies {
 		src := span{c.Src, c.SrcOffset, c.SrcOffset + c.Bytes}
 		dst := span{c.Dst, c.DstOffset, c.DstOffset + c.Bytes}
 		bytes += c.Bytes
@@ -120,7 +132,7 @@ func legal(s *Submission, sliceBytes, pageBytes int64) error {
 		if want := laneOf(c); want != s.Lane {
 			return fmt.Errorf("copy %d belongs on %s, not %s", i, want, s.Lane)
 		}
-		for j, d := range s.Copies {
+		for j, d := range copies {
 			other := span{d.Dst, d.DstOffset, d.DstOffset + d.Bytes}
 			if other.overlaps(src) || j != i && other.overlaps(dst) {
 				return fmt.Errorf("copies %d and %d overlap: %+v %+v", i, j, c, d)

@@ -66,6 +66,7 @@ type Offloader struct {
 	cursor   int    // first item that is not submitted
 	deferred []item // host-to-device copies, while planning
 	guarded  []guard
+	spots    []messages.PageID // for copies ahead, while planning
 
 	batch   []int32 // items in sub
 	first   []int32 // of each, its first copy in sub

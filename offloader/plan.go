@@ -21,6 +21,7 @@ type item struct {
 	kind     itemKind
 	lane     Lane
 	failed   bool // the device refused it, or what its source comes from
+	alone    bool // in no run: the device refused one that it was part of
 	pool     messages.PoolID
 	index    int32 // in Victims, Copies or Onboards of the pool's move
 	tokens   int32 // leading ones; 0: the whole page

@@ -2,6 +2,7 @@ package offloader
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -197,7 +198,8 @@ func (s *script) ahead(d *datadriven.TestData) string {
 	return b.String()
 }
 
-// run submits everything, with one refusal if the command says so.
+// run submits everything, with one refusal if the command says so: of a page or
+// piece of the lane's first submission. One in a run is refused once more alone.
 func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
 	lane, index := "", -1
 	if d.HasArg("refuse") {
@@ -210,6 +212,11 @@ func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
 		}
 		b.WriteByte('\n')
 		for _, c := range sub.Copies {
+			if c.Pages > 1 {
+				n := messages.PageID(c.Pages)
+				fmt.Fprintf(b, "  %s %d-%d -> %s %d-%d\n", c.Src.Tier, c.Src.Page, c.Src.Page+n-1, c.Dst.Tier, c.Dst.Page, c.Dst.Page+n-1)
+				continue
+			}
 			fmt.Fprintf(b, "  %s %d -> %s %d", c.Src.Tier, c.Src.Page, c.Dst.Tier, c.Dst.Page)
 			if c.Bytes < 128 {
 				fmt.Fprintf(b, " [%d,%d)", c.SrcOffset, c.SrcOffset+c.Bytes)
@@ -218,7 +225,11 @@ func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
 		}
 		failed := -1
 		if sub.Lane.String() == lane {
-			failed, lane = index, ""
+			_, of := singly(sub.Copies)
+			failed, lane = of[index], ""
+			if sub.Copies[failed].Pages > 1 { // then the page alone
+				lane, index = sub.Lane.String(), index-slices.Index(of, failed)
+			}
 		}
 		var t messages.Ticket
 		if failed != 0 {

@@ -32,11 +32,48 @@ type Slot struct {
 // String gives tier and number.
 func (s Slot) String() string { return fmt.Sprintf("%d/%s %d", s.Pool, s.Tier, s.Page) }
 
-// Copy moves Bytes from one slot to another, within both pages.
+// Copy moves Bytes from one slot to another, within both pages, or a run of
+// whole pages, so many from Src on to those from Dst on.
 type Copy struct {
 	Src, Dst             Slot
 	SrcOffset, DstOffset int64
 	Bytes                int64
+	Pages                int32 // above 1: a run
+}
+
+// Each gives the pages that a copy consists of: a run's one after the other,
+// else the copy itself.
+func (c Copy) Each(yield func(Copy) bool) {
+	if c.Pages <= 1 {
+		yield(c)
+		return
+	}
+	page := Copy{Src: c.Src, Dst: c.Dst, Bytes: c.Bytes / int64(c.Pages)}
+	for range c.Pages {
+		if !yield(page) {
+			return
+		}
+		page.Src.Page++
+		page.Dst.Page++
+	}
+}
+
+// extend makes a copy of whole pages a run with the page at either end of it, if
+// that adjoins it on both sides in the same way.
+func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {
+	n := messages.PageID(max(1, c.Pages))
+	switch {
+	case src.Pool != c.Src.Pool || src.Tier != c.Src.Tier || dst.Tier != c.Dst.Tier:
+		return false
+	case src.Page == c.Src.Page+n && dst.Page == c.Dst.Page+n:
+	case src.Page == c.Src.Page-1 && dst.Page == c.Dst.Page-1:
+		c.Src, c.Dst = src, dst
+	default:
+		return false
+	}
+	c.Pages = int32(n) + 1
+	c.Bytes += pageBytes
+	return true
 }
 
 // Submission is a batch of copies for one lane. They come after all Waits. No
@@ -67,7 +104,9 @@ func (o *Offloader) Next() *Submission {
 
 // Submitted tells what the device did with the last submission: all is queued
 // and done at ticket; or, with failed ≥ 0, the device refused that copy, those
-// before it are queued and done at ticket, those after it come again.
+// before it are queued and done at ticket, those after it come again. So do the
+// pages of a run that was refused, one by one, so that only those fail that the
+// device cannot copy; it may have queued some, which are then done at ticket.
 func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 	o.enter(submitted, "Submitted")
 	o.phase = planned
@@ -81,24 +120,53 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 		o.streams[o.sub.Lane] = ticket.Stream
 	}
 	o.cursor = o.resume
+	if failed < 0 {
+		failed = len(o.sub.Copies)
+	}
 	for i, index := range o.batch {
-		it, end := &o.items[index], len(o.sub.Copies)
-		if i+1 < len(o.first) {
-			end = int(o.first[i+1])
+		it, first, end := &o.items[index], int(o.first[i]), o.endOf(i)
+		if first < failed {
+			o.record(it, ticket) // if not to the end, some pieces of a partial copy are queued
 		}
-		if failed < 0 || end <= failed {
-			o.record(it, ticket)
+		if end <= failed {
 			continue
 		}
-		if int(o.first[i]) < failed {
-			o.record(it, ticket) // some pieces of a partial copy are queued
+		o.cursor = int(index)
+		if o.sub.Copies[failed].Pages > 1 {
+			o.comeAlone(i, ticket)
+			break
 		}
 		it.failed = true
 		o.ledger.slot(it.dst).spoil(o.number)
-		o.cursor = int(index) + 1
+		o.cursor++
 		break
 	}
 	o.checked()
+}
+
+// endOf is behind the last copy in sub of item i of the batch: a whole page has
+// one, or a part of one.
+func (o *Offloader) endOf(i int) int {
+	it := &o.items[o.batch[i]]
+	switch {
+	case o.shapes[it.pool].whole(it.tokens):
+		return int(o.first[i]) + 1
+	case i+1 < len(o.first):
+		return int(o.first[i+1])
+	default:
+		return len(o.sub.Copies)
+	}
+}
+
+// comeAlone breaks up the run that begins with item i of the batch.
+func (o *Offloader) comeAlone(i int, ticket messages.Ticket) {
+	for run := o.first[i]; i < len(o.batch) && o.first[i] == run; i++ {
+		it := &o.items[o.batch[i]]
+		it.alone = true
+		if !ticket.IsZero() {
+			o.record(it, ticket)
+		}
+	}
 }
 
 // record enters a queued transfer into the ledger.
@@ -139,7 +207,23 @@ func (o *Offloader) collect() {
 		bytes += size
 		o.wait(it, src, dst)
 		o.batch = append(o.batch, int32(o.resume))
+		if o.join(it, size) {
+			o.first = append(o.first, int32(len(o.sub.Copies))-1)
+			continue
+		}
 		o.first = append(o.first, int32(len(o.sub.Copies)))
 		o.sub.Copies = o.shapes[it.pool].cut(o.sub.Copies, it)
 	}
+}
+
+// join adds a whole page to the run that the item before it began.
+func (o *Offloader) join(it *item, pageBytes int64) bool {
+	if len(o.batch) < 2 || it.alone || !o.shapes[it.pool].whole(it.tokens) {
+		return false
+	}
+	last := &o.items[o.batch[len(o.batch)-2]]
+	if last.alone || !o.shapes[last.pool].whole(last.tokens) {
+		return false
+	}
+	return o.sub.Copies[len(o.sub.Copies)-1].extend(it.src, it.dst, pageBytes)
 }

@@ -135,10 +135,11 @@ func (w *world) run() error {
 			return err
 		}
 		failed := -1
-		n := len(s.Copies)
+		pages, of := singly(s.Copies)
+		n := len(pages)
 		if w.faults > 0 && w.chance(w.faults) {
-			failed = w.pick(n)
-			n = failed
+			n = w.pick(n)
+			failed = of[n] // of a run some pages may be queued
 		}
 		w.o.Submitted(w.m.submit(s, n, pageBytes), failed)
 	}

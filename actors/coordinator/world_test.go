@@ -257,18 +257,22 @@ func (m *memory) read(pool messages.PoolID, tier messages.Tier, page messages.Pa
 	return m.at(offloader.Slot{Pool: pool, Tier: tier, Page: page})
 }
 
-// submit copies, up to the first copy that is to fail.
+// submit copies, up to the first copy that is to fail: a page, which alone is
+// counted, or a run with one.
 func (m *memory) submit(s *offloader.Submission) (messages.Ticket, int) {
 	ticket := messages.Ticket{}
 	for i := range s.Copies {
 		if m.failing[s.Lane] > 0 {
-			m.failing[s.Lane]--
+			if s.Copies[i].Pages <= 1 {
+				m.failing[s.Lane]--
+			}
 			return ticket, i
 		}
-		c := &s.Copies[i]
-		copy(m.at(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], m.at(c.Src)[c.SrcOffset:c.SrcOffset+c.Bytes])
+		for c := range s.Copies[i].Each {
+			copy(m.at(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], m.at(c.Src)[c.SrcOffset:c.SrcOffset+c.Bytes])
+			m.copies[s.Lane]++
+		}
 		m.seq++
-		m.copies[s.Lane]++
 		ticket = messages.Ticket{Stream: messages.StreamID(s.Lane) + 1, Seq: m.seq}
 	}
 	return ticket, -1

@@ -87,7 +87,7 @@ func (r *tables) waiting() *report.Table {
 func (r *tables) transfers() *report.Table {
 	t := &report.Table{
 		Title:  "copies on the link and on the device",
-		Header: []string{"direction", "calls", "copies", "bytes", "engine busy"},
+		Header: []string{"direction", "calls", "pages and parts", "pieces", "bytes", "engine busy"},
 	}
 	counters := r.play.rig.Sim.Counters()
 	for _, row := range []struct {
@@ -95,7 +95,7 @@ func (r *tables) transfers() *report.Table {
 		name      string
 	}{{gpu.Offload, "device to host"}, {gpu.Onboard, "host to device"}, {gpu.Local, "on the device"}} {
 		n := counters.Directions[row.direction]
-		t.Row(row.name, report.Count(n.Calls), report.Count(n.Copies), report.Bytes(n.Bytes), report.Duration(n.Busy))
+		t.Row(row.name, report.Count(n.Calls), report.Count(n.Copies), report.Count(n.Descriptors), report.Bytes(n.Bytes), report.Duration(n.Busy))
 	}
 	return t
 }

@@ -296,6 +296,16 @@ func TestOneProblemForEachPairOfOperations(t *testing.T) {
 	x.one("page 0")
 }
 
+// Each page of a run is watched.
+func TestRunsAreWatchedPageByPage(t *testing.T) {
+	x := newBench(t)
+	x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(0), Pages: 4, Bytes: 4 * pageBytes})
+	x.copy(x.b, gpu.Copy{Src: x.host(4), Dst: x.dev(4), Pages: 2, Bytes: 2 * pageBytes})
+	require.Empty(t, x.Problems())
+	x.copy(x.b, gpu.Copy{Src: x.dev(2), Dst: x.host(6), Pages: 1, Bytes: pageBytes})
+	x.one("page 2", `copy "move" (stream onboard, operation 1) wrote`)
+}
+
 // The copies that a failed batch did queue are watched, the rest is not.
 func TestFailureInBatch(t *testing.T) {
 	x := newBench(t)

@@ -143,12 +143,14 @@ func (d *Device) page(s gpu.Slot) *page {
 // copies does the accesses of a batch: all reads first, they are of one moment.
 func (d *Device) copies(list []gpu.Copy) {
 	for i := range list {
-		c := &list[i]
-		d.read(gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes})
+		for c := range list[i].Each {
+			d.read(gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes})
+		}
 	}
 	for i := range list {
-		c := &list[i]
-		d.write(gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes})
+		for c := range list[i].Each {
+			d.write(gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes})
+		}
 	}
 	d.settle()
 }

@@ -257,7 +257,7 @@ func TestFailureInABatchNamesCallErrorAndPage(t *testing.T) {
 	var failed *gpu.CopyError
 	require.ErrorAs(t, err, &failed)
 	assert.ErrorIs(t, err, gpu.ErrCopyFailed)
-	assert.ErrorContains(t, err, "cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE (1), pool kv secondary page 1 to pool kv primary page 1")
+	assert.ErrorContains(t, err, "cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE (1), pool kv secondary to pool kv primary, page 1 to page 1")
 	var cause *DriverError
 	require.ErrorAs(t, err, &cause)
 	assert.Equal(t, "cuMemcpyAsync", cause.Call)
@@ -372,6 +372,42 @@ func TestDescriptorsStayInPieces(t *testing.T) {
 	r.submit(r.a, r.onboard(2, 3, 4, 5))
 	assert.Equal(t, 2, r.lists.used)
 	p.hostPiece = 1 << 30
+}
+
+// A run over two registered pieces is two descriptors. When the second is
+// refused, a part of the run is queued: there is a ticket for it.
+func TestRunOverTwoPieces(t *testing.T) {
+	for name, without := range map[string][]fn{"batch call": nil, "one by one": {fnMemcpyBatchAsync}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, without...)
+			p := r.pools[r.pool]
+			p.hostPiece = 4 * 4096
+			defer func() { p.hostPiece = 1 << 30 }()
+			for i := range 16 {
+				r.HostBytes(r.pool, messages.PageID(i))[9] = byte(i)
+			}
+			run := &gpu.Batch{Label: "in", Copies: []gpu.Copy{{
+				Src: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 2}, Dst: gpu.Slot{Pool: r.pool, Page: 2}, Pages: 4, Bytes: 4 * 4096,
+			}}}
+			require.NoError(t, r.Sync(context.Background(), r.submit(r.a, run)))
+			assert.Equal(t, 2, r.lists.used)
+			out := &gpu.Batch{Copies: []gpu.Copy{{
+				Src: gpu.Slot{Pool: r.pool, Page: 2}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 8}, Pages: 4, Bytes: 4 * 4096,
+			}}}
+			require.NoError(t, r.Sync(context.Background(), r.submit(r.a, out)))
+			for i := range 4 {
+				assert.EqualValues(t, 2+i, r.HostBytes(r.pool, messages.PageID(8+i))[9])
+			}
+			r.fake.spare[gpu.Onboard], r.fake.failCopy[gpu.Onboard] = 1, 1
+			ticket, err := r.Submit(r.a, run)
+			var failed *gpu.CopyError
+			require.ErrorAs(t, err, &failed)
+			assert.Zero(t, failed.Index)
+			assert.ErrorContains(t, err, "pages [2, 6) to pages [2, 6)")
+			assert.False(t, ticket.IsZero())
+			require.NoError(t, r.Sync(context.Background(), ticket))
+		})
+	}
 }
 
 func TestSubmitAllocatesLittle(t *testing.T) {

@@ -21,6 +21,7 @@ type fake struct {
 	calls    map[fn]int
 	fail     map[fn]result // by function: refuse from now on
 	failCopy [gpu.Directions]int
+	spare    [gpu.Directions]int // copies that succeed before failCopy
 	budget   int64
 	used     int64
 	next     uint64
@@ -405,7 +406,11 @@ func setCopies(set func(fn, any)) {
 	set(fnMemcpyAsync, func(dst, src, n, s uintptr) uintptr {
 		return on(fnMemcpyAsync, func(k *fake) result {
 			way, r := k.way(dst, src, n)
-			if r == success && k.failCopy[way] > 0 {
+			switch {
+			case r != success || k.failCopy[way] == 0:
+			case k.spare[way] > 0:
+				k.spare[way]--
+			default:
 				k.failCopy[way]--
 				r = invalidValue
 			}
@@ -422,12 +427,10 @@ func setCopies(set func(fn, any)) {
 			d, f, n := words(dsts, count), words(srcs, count), words(sizes, count)
 			for i := range d {
 				way, r := k.way(uintptr(d[i]), uintptr(f[i]), uintptr(n[i]))
-				if r != success || k.failCopy[way] > 0 {
+				if r != success || k.failCopy[way] > 0 && i >= k.spare[way] {
 					put(failIdx, uint64(i))
-					return invalidValue
+					return invalidValue // in the middle: those before it are queued
 				}
-			}
-			for i := range d {
 				move(uintptr(d[i]), uintptr(f[i]), uintptr(n[i]))
 			}
 			return success

@@ -35,15 +35,19 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err := d.checkBatch(b); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q on stream %s: %w", b.Label, s.name, err)
 	}
-	if err := d.lists.grow(len(b.Copies)); err != nil {
+	pages := 0
+	for i := range b.Copies {
+		pages += b.Copies[i].Count()
+	}
+	if err := d.lists.grow(pages); err != nil {
 		return gpu.Ticket{}, err
 	}
 	if err := d.waitFor(s, b.Waits); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
 	}
 	d.describe(b.Copies)
-	failed := d.copyAll(s, b)
-	if failed != nil && failed.Index == 0 {
+	queued, failed := d.copyAll(s, b)
+	if failed != nil && queued == 0 {
 		return gpu.Ticket{}, failed
 	}
 	ticket, err := d.ticket(id, s)
@@ -91,17 +95,21 @@ func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 // for those that would cross two registered pieces of host memory.
 func (d *Device) describe(copies []gpu.Copy) {
 	l := &d.lists
+	var prev gpu.Copy
 	for i := range copies {
-		c := &copies[i]
-		if n := l.used; n > 0 && d.mergeable(c, &copies[i-1]) {
-			l.size[n-1] += uint64(c.Bytes)
-			continue
+		for c := range copies[i].Each {
+			if n := l.used; n > 0 && d.mergeable(&c, &prev) {
+				l.size[n-1] += uint64(c.Bytes)
+				prev = c
+				continue
+			}
+			l.dst[l.used] = d.addressOf(c.Dst, c.DstOffset)
+			l.src[l.used] = d.addressOf(c.Src, c.SrcOffset)
+			l.size[l.used] = uint64(c.Bytes)
+			l.first[l.used] = int32(i)
+			l.used++
+			prev = c
 		}
-		l.dst[l.used] = d.addressOf(c.Dst, c.DstOffset)
-		l.src[l.used] = d.addressOf(c.Src, c.SrcOffset)
-		l.size[l.used] = uint64(c.Bytes)
-		l.first[l.used] = int32(i)
-		l.used++
 	}
 }
 
@@ -111,13 +119,14 @@ func (d *Device) mergeable(c, prev *gpu.Copy) bool {
 		src.piece(c.Src) == src.piece(prev.Src) && dst.piece(c.Dst) == dst.piece(prev.Dst)
 }
 
-// copyAll queues the copies in the lists. A refused batch call leaves open what
-// it has queued, so the copies are queued again one by one: done twice they
-// give the same bytes, and the one that fails shows itself.
-func (d *Device) copyAll(s *stream, b *gpu.Batch) *gpu.CopyError {
+// copyAll queues the copies in the lists and tells how many descriptors are
+// queued. A refused batch call leaves open what it has queued, so the copies are
+// queued again one by one: done twice they give the same bytes, and the one that
+// fails shows itself.
+func (d *Device) copyAll(s *stream, b *gpu.Batch) (queued int, failed *gpu.CopyError) {
 	l := &d.lists
 	if l.used == 0 {
-		return nil
+		return 0, nil
 	}
 	s.dirty = true
 	if l.used > 1 && d.driver.has(fnMemcpyBatchAsync) {
@@ -126,30 +135,30 @@ func (d *Device) copyAll(s *stream, b *gpu.Batch) *gpu.CopyError {
 		r := d.driver.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
 			uintptr(l.used), address(&d.out.attr), address(&d.out.attrIdx), 1, address(&d.out.failIdx), s.handle)
 		if r == success {
-			return nil
+			return l.used, nil
 		}
 		if r.sticky() {
 			at := 0
 			if d.out.failIdx < uint64(l.used) {
 				at = int(d.out.failIdx)
 			}
-			return d.copyFailed(b, at, d.failure(fnMemcpyBatchAsync, r, d.page(b, at)))
+			return at, d.copyFailed(b, at, d.failure(fnMemcpyBatchAsync, r, d.page(b, at)))
 		}
 	}
 	for i := range l.used {
 		r := d.driver.call(fnMemcpyAsync, uintptr(l.dst[i]), uintptr(l.src[i]), uintptr(l.size[i]), s.handle)
 		if r != success {
-			return d.copyFailed(b, i, d.failure(fnMemcpyAsync, r, d.page(b, i)))
+			return i, d.copyFailed(b, i, d.failure(fnMemcpyAsync, r, d.page(b, i)))
 		}
 	}
-	return nil
+	return l.used, nil
 }
 
 // page says which pages descriptor i is about.
 func (d *Device) page(b *gpu.Batch, i int) string {
 	c := &b.Copies[d.lists.first[i]]
-	return fmt.Sprintf("pool %s %s page %d to pool %s %s page %d",
-		d.pools[c.Src.Pool].spec.Name, c.Src.Tier, c.Src.Page, d.pools[c.Dst.Pool].spec.Name, c.Dst.Tier, c.Dst.Page)
+	return fmt.Sprintf("pool %s %s to pool %s %s, %s",
+		d.pools[c.Src.Pool].spec.Name, c.Src.Tier, d.pools[c.Dst.Pool].spec.Name, c.Dst.Tier, c.Where())
 }
 
 func (d *Device) copyFailed(b *gpu.Batch, descriptor int, cause error) *gpu.CopyError {

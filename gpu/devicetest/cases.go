@@ -207,6 +207,13 @@ func refusals(t *testing.T, dev gpu.Device) {
 		{"past the destination's end", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), DstOffset: 1, Bytes: one}}},
 		{"before the beginning", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: -1, Bytes: 1}}},
 		{"two to one page", []gpu.Copy{r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(0))}},
+		{"a run past the device's end", []gpu.Copy{r.run(r.host(0), r.device(5), 4)}},
+		{"a run past the host's end", []gpu.Copy{r.run(r.host(5), r.device(0), 4)}},
+		{"a run of parts", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), Pages: 2, Bytes: one}}},
+		{"a run that is uneven", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), Pages: 2, Bytes: 2*one - 1}}},
+		{"a run that begins inside", []gpu.Copy{{Src: r.host(0), Dst: r.device(0), SrcOffset: one / 2, DstOffset: one / 2, Pages: 2, Bytes: 2 * one}}},
+		{"a run and one of its pages", []gpu.Copy{r.run(r.host(0), r.device(0), 4), r.whole(r.host(5), r.device(2))}},
+		{"a run into itself", []gpu.Copy{r.run(r.device(0), r.device(2), 4)}},
 		{"chained", []gpu.Copy{r.whole(r.host(0), r.device(0)), r.whole(r.device(0), r.device(1))}},
 	}
 	for _, c := range bad {
@@ -259,6 +266,55 @@ func failureInBatch(t *testing.T, dev gpu.Device) {
 	r.want(5, 5)
 	r.sync(r.submit(r.s[0], nil, r.whole(r.device(0), r.host(4))))
 	r.want(4, 0)
+}
+
+// runsOfPages moves neighbours in one copy each, all three ways.
+func runsOfPages(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, gpu.PoolSpec{Name: "p", PageBytes: 12 << 10, DevicePages: 20, HostPages: 20})
+	for i := range 20 {
+		r.write(i, byte(i))
+	}
+	a := r.submit(r.s[0], nil, r.run(r.host(0), r.device(3), 7), r.whole(r.host(7), r.device(0)))
+	b := r.submit(r.s[1], on(a), r.run(r.device(4), r.device(11), 5))
+	c := r.submit(r.s[2], on(b), r.run(r.device(11), r.host(13), 5), r.run(r.device(3), r.host(10), 2))
+	r.sync(c)
+	for i, seed := range []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 12, 1, 2, 3, 4, 5, 18, 19} {
+		r.want(i, seed)
+	}
+}
+
+// failureInRun: a run is refused as a whole, what comes before it is done, and
+// its pages can be copied one by one.
+func failureInRun(t *testing.T, dev gpu.Device) {
+	f, ok := as[failer](dev)
+	if !ok {
+		t.Skip("the device does not fail on demand")
+	}
+	r := newRig(t, dev, small)
+	for i := range 8 {
+		r.write(i, byte(i))
+	}
+	r.sync(r.submit(r.s[0], nil, r.run(r.host(0), r.device(0), 4)))
+	f.Fail(gpu.Offload, 1)
+	ticket, err := dev.Submit(r.s[0], &gpu.Batch{Copies: []gpu.Copy{r.whole(r.host(7), r.device(5)), r.run(r.device(1), r.host(4), 3)}})
+	var failed *gpu.CopyError
+	require.ErrorAs(t, err, &failed)
+	require.ErrorContains(t, err, "copy 1, pages [1, 4) to pages [4, 7)")
+	assert.Equal(t, 1, failed.Index)
+	r.sync(ticket)
+	for i := 4; i < 8; i++ {
+		r.want(i, byte(i))
+	}
+	one := &gpu.Batch{Copies: []gpu.Copy{r.whole(r.device(1), r.host(4))}}
+	if ticket, err = dev.Submit(r.s[0], one); err != nil { // a simulated fault is of one page
+		ticket, err = dev.Submit(r.s[0], one)
+	}
+	require.NoError(t, err)
+	r.sync(ticket)
+	r.sync(r.submit(r.s[0], nil, r.run(r.device(2), r.host(5), 2)))
+	for i, seed := range []byte{1, 2, 3} {
+		r.want(4+i, seed)
+	}
 }
 
 func closedDevice(t *testing.T, dev gpu.Device) {

@@ -22,6 +22,7 @@ func Run(t *testing.T, open func(*testing.T) gpu.Device) {
 		{"round trips of many sizes", roundTrips},
 		{"scattered batch", scatteredBatch},
 		{"directions mixed in a batch", mixedBatch},
+		{"runs of pages", runsOfPages},
 		{"order across streams", orderAcrossStreams},
 		{"waits and fences", waitsAndFences},
 		{"empty batch carries its waits", emptyBatch},
@@ -31,6 +32,7 @@ func Run(t *testing.T, open func(*testing.T) gpu.Device) {
 		{"memory accounts", memoryAccounts},
 		{"refusals", refusals},
 		{"failure inside a batch", failureInBatch},
+		{"failure inside a run", failureInRun},
 		{"closed device", closedDevice},
 		{"random programs", randomPrograms},
 	}
@@ -99,6 +101,11 @@ func (r *rig) host(page int) gpu.Slot {
 // whole copies a whole page.
 func (r *rig) whole(src, dst gpu.Slot) gpu.Copy {
 	return gpu.Copy{Src: src, Dst: dst, Bytes: r.spec.PageBytes}
+}
+
+// run copies so many whole pages.
+func (r *rig) run(src, dst gpu.Slot, pages int) gpu.Copy {
+	return gpu.Copy{Src: src, Dst: dst, Pages: int32(pages), Bytes: int64(pages) * r.spec.PageBytes}
 }
 
 // write fills a host page with a function of seed and offset.

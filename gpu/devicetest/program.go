@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -98,6 +99,8 @@ func randomCopies(rng *rand.Rand) []gpu.Copy {
 			c.Bytes = programGrain * int64(1+rng.IntN(3))
 			c.SrcOffset = programGrain * rng.Int64N((programPage-c.Bytes)/programGrain+1)
 			c.DstOffset = programGrain * rng.Int64N((programPage-c.Bytes)/programGrain+1)
+		} else if n := 1 + rng.IntN(3); n > 1 && int(max(c.Src.Page, c.Dst.Page))+n <= programPages {
+			c.Pages, c.Bytes = int32(n), int64(n)*programPage
 		}
 		if _, ok := c.Direction(); !ok || overlaps.Find(append(list, c)) != nil {
 			continue
@@ -111,10 +114,11 @@ func randomCopies(rng *rand.Rand) []gpu.Copy {
 func (p *Program) add(s step) {
 	p.steps = append(p.steps, s)
 	var moved [][]byte
-	for _, c := range s.copies {
+	pages := singly(s.copies)
+	for _, c := range pages {
 		moved = append(moved, bytes.Clone(p.model[c.Src.Tier][c.Src.Page][c.SrcOffset:c.SrcOffset+c.Bytes]))
 	}
-	for i, c := range s.copies {
+	for i, c := range pages {
 		copy(p.model[c.Dst.Tier][c.Dst.Page][c.DstOffset:], moved[i])
 	}
 }
@@ -136,9 +140,17 @@ func (p *Program) needs(s *step) []int {
 	return waits
 }
 
+// singly breaks runs up into pages.
+func singly(list []gpu.Copy) (pages []gpu.Copy) {
+	for i := range list {
+		pages = slices.AppendSeq(pages, list[i].Each)
+	}
+	return pages
+}
+
 func conflicts(a, b *step) bool {
-	for _, x := range a.copies {
-		for _, y := range b.copies {
+	for _, x := range singly(a.copies) {
+		for _, y := range singly(b.copies) {
 			if meets(dst(x), src(y)) || meets(dst(x), dst(y)) || meets(src(x), dst(y)) {
 				return true
 			}

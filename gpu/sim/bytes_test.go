@@ -168,6 +168,28 @@ func TestFaults(t *testing.T) {
 	assert.ErrorIs(t, err, gpu.ErrClosed)
 }
 
+// A run with a page that is to fail is refused until the page comes alone.
+func TestFaultsInRuns(t *testing.T) {
+	l := newLab(t, sim.Config{})
+	l.Fail(gpu.Onboard, 1)
+	run := &gpu.Batch{Copies: []gpu.Copy{{Src: l.host(0), Dst: l.dev(0), Pages: 3, Bytes: 3 * pageBytes}}}
+	one := &gpu.Batch{Copies: []gpu.Copy{{Src: l.host(1), Dst: l.dev(1), Bytes: pageBytes}}}
+	for _, b := range []*gpu.Batch{run, run, one} {
+		_, err := l.Submit(l.a, b)
+		require.ErrorIs(t, err, gpu.ErrCopyFailed)
+	}
+	for _, b := range []*gpu.Batch{one, run} {
+		_, err := l.Submit(l.a, b)
+		require.NoError(t, err)
+	}
+	l.Drain()
+	assert.Equal(t, sim.Traffic{Calls: 2, Copies: 4, Descriptors: 2, Bytes: 4 * pageBytes, Busy: l.Counters().Directions[gpu.Onboard].Busy}, l.Counters().Directions[gpu.Onboard])
+
+	_, err := l.Submit(l.a, &gpu.Batch{Label: "move", Copies: []gpu.Copy{{Src: l.host(2), Dst: l.dev(5), Pages: 3, Bytes: 3 * pageBytes}}})
+	require.NoError(t, err)
+	assert.ErrorContains(t, l.Resize(l.pool, 7), "is under way on primary page 7", "the end of a run")
+}
+
 // A device that is lost while a kernel runs ends the wait for it.
 func TestLostUnderAKernel(t *testing.T) {
 	l := newLab(t, sim.Config{})

@@ -16,15 +16,20 @@ type Counters struct {
 // Traffic is what went one way.
 type Traffic struct {
 	Calls  int64 // operations, one for each stretch of a batch that goes one way
-	Copies int64
-	Bytes  int64
-	Busy   time.Duration // of the engine
+	Copies int64 // pages and parts of pages
+	// Descriptors are the pieces that an engine was given: neighbours are one.
+	Descriptors int64
+	Bytes       int64
+	Busy        time.Duration // of the engine
 }
 
 func (c *Counters) add(o *op) {
 	t := &c.Directions[o.direction]
 	t.Calls += o.calls
-	t.Copies += int64(len(o.copies))
+	for i := range o.copies {
+		t.Copies += int64(o.copies[i].Count())
+	}
+	t.Descriptors += o.descriptors
 	t.Bytes += o.bytes
 	t.Busy += time.Duration(o.end - o.started)
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
-// Fail makes the next n copies of a direction fail when they are submitted.
-// Calls add up.
+// Fail makes the next n pages of a direction fail when they are submitted. A run
+// with one of them is refused as a whole and has cost none: who wants to know
+// which page it was submits them one by one. Calls add up.
 func (d *Device) Fail(kind gpu.Direction, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -22,7 +23,9 @@ func (d *Device) inject(b *gpu.Batch) (accepted int, failed error) {
 		if d.failing[way] == 0 {
 			continue
 		}
-		d.failing[way]--
+		if b.Copies[i].Pages <= 1 {
+			d.failing[way]--
+		}
 		return i, &gpu.CopyError{Index: i, Copy: b.Copies[i],
 			Err: fmt.Errorf("sim: injected fault in %s: %w", way, gpu.ErrCopyFailed)}
 	}

@@ -139,14 +139,20 @@ func (t touching) slot(s gpu.Slot) bool {
 	return s.Pool == t.pool && s.Tier == t.tier && s.Page >= t.from
 }
 
+// side is the last page of one side of a copy, the likeliest to be among t.
+func side(s gpu.Slot, c *gpu.Copy) gpu.Slot {
+	s.Page += messages.PageID(c.Count()) - 1
+	return s
+}
+
 // op finds a page of t that an operation uses.
 func (t touching) op(o *op) (gpu.Slot, bool) {
 	for i := range o.copies {
-		if t.slot(o.copies[i].Src) {
-			return o.copies[i].Src, true
-		}
-		if t.slot(o.copies[i].Dst) {
-			return o.copies[i].Dst, true
+		c := &o.copies[i]
+		for _, s := range [...]gpu.Slot{side(c.Src, c), side(c.Dst, c)} {
+			if t.slot(s) {
+				return s, true
+			}
 		}
 	}
 	for _, set := range [][]gpu.Access{o.reads, o.writes} {

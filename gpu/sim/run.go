@@ -117,8 +117,9 @@ func (d *Device) begin(i int32) {
 	d.engines[o.direction].op = i
 	if d.config.Poison == PoisonOn {
 		for k := range o.copies {
-			c := &o.copies[k]
-			fill(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], PoisonFlight)
+			for c := range o.copies[k].Each {
+				fill(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], PoisonFlight)
+			}
 		}
 	}
 	if o.direction != gpu.Local {
@@ -186,8 +187,9 @@ func (d *Device) finish(i int32) {
 	case copies:
 		d.engines[o.direction].op = noOp
 		for k := range o.copies {
-			c := &o.copies[k]
-			copy(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], d.bytes(c.Src)[c.SrcOffset:])
+			for c := range o.copies[k].Each {
+				copy(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], d.bytes(c.Src)[c.SrcOffset:])
+			}
 		}
 		d.counters.add(o)
 		if o.direction != gpu.Local {

@@ -31,19 +31,20 @@ const (
 
 // op is one operation of a stream. Records are reused with their slices.
 type op struct {
-	kind      opKind
-	state     opState
-	direction gpu.Direction
-	stream    int32
-	seq       uint64
-	order     uint64 // over all streams: settles who goes first
-	label     string
-	waits     []gpu.Ticket
-	copies    []gpu.Copy
-	reads     []gpu.Access
-	writes    []gpu.Access
-	run       func(gpu.PageBytes)
-	calls     int64 // 1 for the first operation of a submission in its direction
+	kind        opKind
+	state       opState
+	direction   gpu.Direction
+	stream      int32
+	seq         uint64
+	order       uint64 // over all streams: settles who goes first
+	label       string
+	waits       []gpu.Ticket
+	copies      []gpu.Copy
+	reads       []gpu.Access
+	writes      []gpu.Access
+	run         func(gpu.PageBytes)
+	descriptors int64
+	calls       int64 // 1 for the first operation of a submission in its direction
 
 	submitted int64
 	readyAt   int64
@@ -228,7 +229,7 @@ func (d *Device) measure(o *op) {
 		piece = c.Bytes
 	}
 	flush()
-	o.calls = 1
+	o.calls, o.descriptors = 1, int64(descriptors)
 	o.work = d.profile.work(o.direction, cost, o.bytes)
 	o.speed = float64(o.bytes) / o.work
 	d.callFree += int64(float64(descriptors) * d.profile.DescriptorNanos)

@@ -192,8 +192,8 @@ func TestCountersAndBusy(t *testing.T) {
 	assert.InDelta(t, 0.5, l.Busy()[gpu.Onboard], 1e-9)
 	assert.InDelta(t, 0.1, l.Busy()[gpu.Local], 1e-9)
 	c := l.Counters()
-	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Bytes: pageBytes, Busy: 100 * us}, c.Directions[gpu.Onboard])
-	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Bytes: pageBytes, Busy: 20 * us}, c.Directions[gpu.Local])
+	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Descriptors: 1, Bytes: pageBytes, Busy: 100 * us}, c.Directions[gpu.Onboard])
+	assert.Equal(t, sim.Traffic{Calls: 1, Copies: 1, Descriptors: 1, Bytes: pageBytes, Busy: 20 * us}, c.Directions[gpu.Local])
 	assert.Zero(t, c.Directions[gpu.Offload])
 	assert.Zero(t, l.Pending())
 }
