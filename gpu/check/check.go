@@ -35,6 +35,7 @@ type Device struct {
 	hostSeq  uint64   // of the last host access
 	now      access   // the operation at hand
 	split    []*page  // pages in more than one part that it touched
+	blanks   []int    // its copies of what nothing has written
 
 	problems []string
 	count    int

@@ -179,6 +179,19 @@ var hazards = []struct {
 	{"unwritten", func(x *bench) {
 		x.copy(x.b, gpu.Copy{Src: x.dev(3), Dst: x.host(1)})
 	}, []string{"primary page 3", "reads what nothing has written"}},
+	{"unwritten, copied on the device only", func(x *bench) {
+		x.copy(x.a, gpu.Copy{Src: x.dev(3), Dst: x.dev(4)})
+		x.copy(x.a, gpu.Copy{Src: x.dev(4), Dst: x.dev(5)})
+	}, nil},
+	{"unwritten, copied on the device and read there", func(x *bench) {
+		x.copy(x.a, gpu.Copy{Src: x.dev(3), Dst: x.dev(4)})
+		x.copy(x.a, gpu.Copy{Src: x.dev(4), Dst: x.host(1)})
+	}, []string{"primary page 4", "reads what nothing has written"}},
+	{"unwritten, copied on the device and written there", func(x *bench) {
+		x.copy(x.a, gpu.Copy{Src: x.dev(3), Dst: x.dev(4)})
+		x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(4)})
+		x.copy(x.a, gpu.Copy{Src: x.dev(4), Dst: x.host(1)})
+	}, nil},
 	{"partly written", func(x *bench) {
 		x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(0), Bytes: 8})
 		x.copy(x.a, gpu.Copy{Src: x.dev(0), Dst: x.dev(1)})

@@ -16,7 +16,8 @@
 // after the last write; a write must come after the last write and all reads.
 // Reuse of a page is a write by its next owner, so a page given away while a
 // copy still reads it shows up as a write that nothing orders after that read.
-// A read of bytes that nothing has written is reported as well.
+// A read of bytes that nothing has written is reported as well, but for a copy
+// within the device: what it leaves counts as unwritten.
 //
 // Ranges of bytes are separate: copies of different tokens of a page do not
 // disturb one another. Host code that touches host pages opens a scope with

@@ -8,7 +8,7 @@ import (
 
 // HostRead opens a scope in which the host reads a host page; end closes it.
 // What is submitted to write the page before end is not ordered after it.
-func (d *Device) HostRead(s gpu.Slot) (end func()) { return d.hostAccess(s, (*Device).read) }
+func (d *Device) HostRead(s gpu.Slot) (end func()) { return d.hostAccess(s, (*Device).use) }
 
 // HostWrite opens a scope in which the host writes a host page; end closes it.
 func (d *Device) HostWrite(s gpu.Slot) (end func()) { return d.hostAccess(s, (*Device).write) }

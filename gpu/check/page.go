@@ -35,11 +35,12 @@ func (a access) same(b access) bool { return a.actor == b.actor && a.seq == b.se
 type part struct {
 	lo, hi int64
 	write  access
+	blank  bool     // the write was a copy of what nothing had written
 	reads  []access // since the write, at most one for each actor: its last
 }
 
 func (p *part) sameHistory(q *part) bool {
-	return p.write.same(q.write) && slices.EqualFunc(p.reads, q.reads, access.same)
+	return p.write.same(q.write) && p.blank == q.blank && slices.EqualFunc(p.reads, q.reads, access.same)
 }
 
 // page is the history of a slot: parts in order that cover it from end to end,
@@ -142,22 +143,49 @@ func (d *Device) page(s gpu.Slot) *page {
 
 // copies does the accesses of a batch: all reads first, they are of one moment.
 func (d *Device) copies(list []gpu.Copy) {
+	d.blanks = d.blanks[:0]
+	n := 0
 	for i := range list {
 		for c := range list[i].Each {
-			d.read(gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes})
+			if d.carriesNothing(&c) {
+				d.blanks = append(d.blanks, n)
+			}
+			n++
 		}
 	}
+	n = 0
+	blanks := d.blanks
 	for i := range list {
 		for c := range list[i].Each {
-			d.write(gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes})
+			blank := len(blanks) > 0 && blanks[0] == n
+			if blank {
+				blanks = blanks[1:]
+			}
+			d.overwrite(gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes}, blank)
+			n++
 		}
 	}
 	d.settle()
 }
 
+// carriesNothing does the read of a copy. A copy on the device may carry what
+// nothing has written, tokens that a host has not computed yet: whoever reads
+// the copy is reported then.
+func (d *Device) carriesNothing(c *gpu.Copy) bool {
+	from := gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes}
+	if d.read(&from) || d.options.IgnoreUnwritten {
+		return false
+	}
+	if c.Src.Tier == messages.Primary && c.Dst.Tier == messages.Primary {
+		return true
+	}
+	d.unwritten(from)
+	return false
+}
+
 func (d *Device) kernel(k *gpu.Kernel) {
 	for _, a := range k.Reads {
-		d.read(a)
+		d.use(a)
 	}
 	for _, a := range k.Writes {
 		d.write(a)
@@ -165,29 +193,37 @@ func (d *Device) kernel(k *gpu.Kernel) {
 	d.settle()
 }
 
-// read demands that the last write comes before, and notes the read.
-func (d *Device) read(a gpu.Access) {
-	parts, ok := d.cut(&a)
-	if !ok {
-		return
-	}
-	written := false
-	for i := range parts {
-		p := &parts[i]
-		if p.write.seq != 0 {
-			written = true
-			d.demand(a, conflict{p.write, "reads", "wrote"})
-		}
-		p.note(d.now)
-	}
-	if !written && !d.options.IgnoreUnwritten {
+// use is a read of what something must have written.
+func (d *Device) use(a gpu.Access) {
+	if !d.read(&a) && !d.options.IgnoreUnwritten {
 		d.unwritten(a)
 	}
 }
 
-// write demands that the last write and all reads since come before; then it
-// is the last write.
-func (d *Device) write(a gpu.Access) {
+// read demands that the last write comes before, and notes the read. It tells
+// whether anything of it was written, and resolves the length of a.
+func (d *Device) read(a *gpu.Access) (written bool) {
+	parts, ok := d.cut(a)
+	if !ok {
+		return true
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.write.seq != 0 {
+			written = written || !p.blank
+			d.demand(*a, conflict{p.write, "reads", "wrote"})
+		}
+		p.note(d.now)
+	}
+	return written
+}
+
+// write is an overwrite by something.
+func (d *Device) write(a gpu.Access) { d.overwrite(a, false) }
+
+// overwrite demands that the last write and all reads since come before; then
+// it is the last write. What a blank one leaves counts as unwritten.
+func (d *Device) overwrite(a gpu.Access, blank bool) {
 	parts, ok := d.cut(&a)
 	if !ok {
 		return
@@ -200,7 +236,7 @@ func (d *Device) write(a gpu.Access) {
 		for _, r := range p.reads {
 			d.demand(a, conflict{r, "writes", "read"})
 		}
-		p.write, p.reads = d.now, p.reads[:0]
+		p.write, p.blank, p.reads = d.now, blank, p.reads[:0]
 	}
 }
 

@@ -174,6 +174,7 @@ func (p *player) append(lines []stepLine) (any, error) {
 			if g.err = results[i].Err; g.err == nil {
 				g.grow()
 				g.s.ready = append(g.s.ready, results[i].Ready...)
+				p.letRead(g.s, results[i].Ready)
 				g.answer.NewPages = p.newPages(results[i].NewPages)
 			}
 		}
@@ -189,6 +190,20 @@ func (p *player) append(lines []stepLine) (any, error) {
 		out.Results = append(out.Results, g.answer)
 	}
 	return out, nil
+}
+
+// letRead makes other sequences wait for what made a step of s ready, if they have
+// still to write rows of tokens that were sampled before their last: a copy on
+// write may be reading those in a page that s and they shared.
+func (p *player) letRead(s *sequence, ready []messages.Ticket) {
+	if len(ready) == 0 {
+		return
+	}
+	for _, t := range p.sequences { // each on its own: the order does not matter
+		if t != s && t.written < t.length()-1 {
+			t.ready = append(t.ready, ready...)
+		}
+	}
 }
 
 // judgeStep checks values, then names. Whether the prompt is computed, whether
