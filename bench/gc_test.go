@@ -105,7 +105,7 @@ func runTraffic(b *testing.B, blocks int, run time.Duration) (load, time.Duratio
 	e, stop := hybrid(blocks + batchSequences*(4096+2*batchSteps)/tokensPerBlock).spawn()
 	defer stop()
 	engine := serve(e)
-	fill(engine, blocks, shortText)
+	fill(engine, blocks, shortText, messages.Ticket{})
 	t := newTraffic(engine)
 	runtime.GC()
 	before, start, turns := readCollector(), time.Now(), 0

@@ -26,6 +26,7 @@ type life struct {
 	admit   messages.Admit
 	commit  messages.Commit
 	release messages.Release
+	after   messages.Ticket // of the kernel that computes the tokens
 }
 
 func newLife(tokens []messages.Token) *life {
@@ -41,7 +42,7 @@ func (l *life) store(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]
 	accept(admitted.Err)
-	l.commit.Steps[0] = messages.CommitStep{Sequence: admitted.Sequence, Computed: len(l.admit.Requests[0].Tokens)}
+	l.commit.Steps[0] = messages.CommitStep{Sequence: admitted.Sequence, Computed: len(l.admit.Requests[0].Tokens), After: l.after}
 	do(&l.commit)
 	accept(l.commit.Results[0].Err)
 	l.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence}

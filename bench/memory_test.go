@@ -19,36 +19,46 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// fill stores new prompts of n tokens until all blocks are resident.
-func fill(do do, blocks, n int) {
+// fill stores new prompts of n tokens until all blocks are resident. The kernels
+// that compute them are done at a ticket, which may be zero: no stream orders
+// anything then.
+func fill(do do, blocks, n int, after messages.Ticket) {
 	r := dice(10)
 	for range blocks * tokensPerBlock / n {
-		newLife(random(r, n)).store(do)
+		life := newLife(random(r, n))
+		life.after = after
+		life.store(do)
 	}
 }
 
 // BenchmarkMemory measures the heap that a resident block costs in a whole
-// engine of one pool, tokens included. The floor is the tokens alone, 64 bytes.
+// engine of one pool, tokens included. Ordered, every page was written by a kernel
+// on a stream, as in a real host. The floor is the tokens alone, 64 bytes.
 func BenchmarkMemory(b *testing.B) {
 	for _, tokens := range []int{512, shortText, longText} {
-		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
-			prompts := max(1, scaled(1_000_000)*tokensPerBlock/tokens)
-			blocks := prompts * tokens / tokensPerBlock
-			var used float64
-			for b.Loop() {
-				before := heapBytes()
-				e, stop := full(blocks).spawn()
-				fill(serve(e), blocks, tokens)
-				used = float64(heapBytes() - before)
-				stats := &messages.ReadStats{}
-				serve(e)(stats)
-				require.Equal(b, blocks, stats.Stats.Pools[0].Primary.Cached)
-				stop()
-			}
-			const floor = 4 * tokensPerBlock
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(used/float64(blocks), "bytes/block")
-			b.ReportMetric(used/float64(blocks)/floor, "x/floor")
-		})
+		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) { benchMemory(b, tokens, messages.Ticket{}) })
 	}
+	b.Run(fmt.Sprintf("ordered/tokens=%d", shortText), func(b *testing.B) {
+		benchMemory(b, shortText, messages.Ticket{Stream: 9, Seq: 1})
+	})
+}
+
+func benchMemory(b *testing.B, tokens int, after messages.Ticket) {
+	prompts := max(1, scaled(1_000_000)*tokensPerBlock/tokens)
+	blocks := prompts * tokens / tokensPerBlock
+	var used float64
+	for b.Loop() {
+		before := heapBytes()
+		e, stop := full(blocks).spawn()
+		fill(serve(e), blocks, tokens, after)
+		used = float64(heapBytes() - before)
+		stats := &messages.ReadStats{}
+		serve(e)(stats)
+		require.Equal(b, blocks, stats.Stats.Pools[0].Primary.Cached)
+		stop()
+	}
+	const floor = 4 * tokensPerBlock
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(used/float64(blocks), "bytes/block")
+	b.ReportMetric(used/float64(blocks)/floor, "x/floor")
 }

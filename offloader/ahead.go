@@ -33,7 +33,7 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *messages
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
 			continue
 		}
-		if i >= seen.Near && !o.passed(o.ledger.slot(Slot{pool, messages.Primary, v.Page}).written) {
+		if i >= seen.Near && !o.passed(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
 			continue // being written
 		}
 		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i), src: Slot{pool, messages.Primary, v.Page}}

@@ -19,7 +19,8 @@ import (
 //  6. each tenant's account counts its sole and clean pages;
 //  7. outside a Move nothing is protected and nothing left to submit;
 //  8. a record names a stream at most once among its reads, and spilled reads
-//     belong to one record or are spare.
+//     belong to one record or are spare;
+//  9. records and the pages that have one are inverse, all others are unused.
 func (o *Offloader) Check() error {
 	var errs []error
 	for i := range o.hosts {
@@ -148,15 +149,31 @@ func (l *ledger) check() []error {
 	for n := l.spare; n != 0; n = l.spill[n-1].next {
 		owners[n-1]++
 	}
+	live := 0
 	for i := range l.pools {
-		for tier := range l.pools[i].tiers {
-			records := l.pools[i].tiers[tier]
-			for p := range records {
-				if err := l.checkRecord(&records[p], owners); err != nil {
-					errs = append(errs, fmt.Errorf("pool %s: %s page %d: %w", l.pools[i].name, messages.Tier(tier), p, err))
+		for tier, numbers := range l.pools[i].tiers {
+			for p, n := range numbers {
+				if n == 0 {
+					continue
+				}
+				live++
+				s, r := (Slot{messages.PoolID(i), messages.Tier(tier), messages.PageID(p)}), l.at(n-1)
+				err := l.checkRecord(r, owners)
+				if !r.used || r.slot != s {
+					err = fmt.Errorf("record %d is of %v, in use: %v", n-1, r.slot, r.used)
+				}
+				if err != nil {
+					errs = append(errs, fmt.Errorf("pool %s: %s page %d: %w", l.pools[i].name, s.Tier, p, err))
 				}
 			}
 		}
+	}
+	unused := 0
+	for n := l.free; n != 0 && unused <= int(l.n); n = l.at(n - 1).more {
+		unused++
+	}
+	if live != l.live || live+unused != int(l.n) {
+		errs = append(errs, fmt.Errorf("%d records of %d are in use, %d counted, %d unused", live, l.n, l.live, unused))
 	}
 	for i, n := range owners {
 		if n != 1 {

@@ -124,7 +124,7 @@ func (o *Offloader) decide(pool messages.PoolID, pm *messages.PoolMove) {
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
 		out := h.keep(v, o.cfg.MinPriority)
-		out.Waits = out.Copied || out.Dirty && !o.passed(o.ledger.slot(Slot{pool, messages.Secondary, out.Host}).written)
+		out.Waits = out.Copied || out.Dirty && !o.passed(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
 		if out.Copied {
 			o.items = append(o.items, item{
 				kind: offloading, lane: Offload, pool: pool, index: int32(i),

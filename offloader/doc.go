@@ -79,5 +79,8 @@
 // # Cost
 //
 // A Move allocates nothing once the records have grown. A victim costs
-// O(log host pages); a transfer, a mark and a page in Ready cost one record of 64 bytes.
+// O(log host pages); a transfer and a mark cost a look at one record for each page
+// that they touch, a page in Ready one if anything is under way in its pool. Four
+// bytes a page say which record is its; there are records for the pages on which
+// something is under way, of 80 bytes, and a few more.
 package offloader

@@ -13,7 +13,7 @@ func (o *Offloader) String() string {
 	var b strings.Builder
 	for i := range o.hosts {
 		o.hosts[i].draw(&b)
-		o.ledger.draw(&b, &o.ledger.pools[i])
+		o.ledger.draw(&b, messages.PoolID(i))
 	}
 	return b.String()
 }
@@ -44,10 +44,11 @@ func (h *hostPool) draw(b *strings.Builder) {
 	}
 }
 
-func (l *ledger) draw(b *strings.Builder, p *poolLedger) {
+func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
+	p := &l.pools[id]
 	for tier := range p.tiers {
 		for page := range p.tiers[tier] {
-			r := &p.tiers[tier][page]
+			r := l.look(Slot{id, messages.Tier(tier), messages.PageID(page)})
 			var parts []string
 			if !r.written.IsZero() {
 				parts = append(parts, "written "+point(r.written))

@@ -20,6 +20,9 @@ type record struct {
 
 	readBatch, writeBatch uint32 // the last batch that touches it
 	spoiled               uint32 // twice the work in which a copy to it failed; odd: mixed
+	touched               uint32 // the last work that asked for it
+	slot                  Slot
+	used                  bool
 }
 
 // spilled is a read that found no room in the record.
@@ -28,9 +31,10 @@ type spilled struct {
 	next   int32 // + 1; 0: none
 }
 
-// ledger has one record for each slot. A slot is memory: contents come and
-// go, ordering stays with the page.
+// ledger has a record for each slot on which something may be under way. A slot
+// is memory: contents come and go, ordering stays with the page.
 type ledger struct {
+	records
 	pools []poolLedger
 	spill []spilled
 	spare int32 // first unused spilled read + 1
@@ -39,16 +43,18 @@ type ledger struct {
 // poolLedger is the part of one pool.
 type poolLedger struct {
 	name string
-	// tiers are made when a page of theirs is first touched: with neither host
-	// memory nor kernels that tell of themselves, most never are.
-	tiers [2][]record
+	// tiers give each page's record + 1, 0 for none. They are made when a page of
+	// theirs is first touched: with neither host memory nor kernels that tell of
+	// themselves, most never are.
+	tiers [2][]int32
 	pages [2]int // of each tier
 	// pending is, for each stream, the newest access of any device page. When
 	// all of them have passed, nothing in the pool is under way.
 	pending []messages.Ticket
 }
 
-func (l *ledger) init(pools []PoolConfig) {
+func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
+	l.ask = passed
 	l.pools = make([]poolLedger, len(pools))
 	for i, p := range pools {
 		l.pools[i].name = p.Name
@@ -57,25 +63,43 @@ func (l *ledger) init(pools []PoolConfig) {
 	}
 }
 
-// grow makes room for pages. Records of pages that go stay: nothing may be
-// under way there, so what they name has passed and delays no one.
+// grow makes room for pages. Those that go keep their places: nothing may be
+// under way there, so what their records name has passed and delays no one.
 func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
 	p := &l.pools[pool]
 	p.pages[tier] = max(p.pages[tier], pages)
 	if t := &p.tiers[tier]; *t != nil && pages > len(*t) {
-		*t = append(*t, make([]record, pages-len(*t))...)
+		*t = append(*t, make([]int32, pages-len(*t))...)
 	}
 }
 
-// slot gives the record of a slot.
+// slot gives the record of a slot, to write in; it is good for the work under way.
 func (l *ledger) slot(s Slot) *record {
 	p := &l.pools[s.Pool]
-	t := &p.tiers[s.Tier]
-	if *t == nil {
-		*t = make([]record, p.pages[s.Tier])
+	t := p.tiers[s.Tier]
+	if t == nil {
+		t = make([]int32, p.pages[s.Tier])
+		p.tiers[s.Tier] = t
 	}
-	return &(*t)[s.Page]
+	if t[s.Page] == 0 {
+		l.tidy()
+		t[s.Page] = l.enter(s)
+	}
+	r := l.at(t[s.Page] - 1)
+	r.touched = l.work
+	return r
 }
+
+// look gives the record of a slot, to read in: an empty one if there is none.
+func (l *ledger) look(s Slot) *record {
+	if t := l.pools[s.Pool].tiers[s.Tier]; t != nil && t[s.Page] != 0 {
+		return l.at(t[s.Page] - 1)
+	}
+	return &nothing
+}
+
+// nothing is the record of a slot on which nothing is under way.
+var nothing record
 
 // mustHold panics on a slot that does not exist.
 func (l *ledger) mustHold(s Slot) {

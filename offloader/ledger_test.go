@@ -3,7 +3,6 @@ package offloader
 import (
 	"math/rand/v2"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,13 +35,9 @@ func readsOf(l *ledger, s Slot) []messages.Ticket {
 	return out
 }
 
-func TestRecordIsOneCacheLine(t *testing.T) {
-	require.LessOrEqual(t, unsafe.Sizeof(record{}), uintptr(64))
-}
-
 func TestLedgerKeepsTheNewestReadOfEachStream(t *testing.T) {
 	var l ledger
-	l.init(smallConfig().Pools)
+	l.init(smallConfig().Pools, nil)
 	s := Slot{0, messages.Primary, 3}
 	for _, r := range []messages.Ticket{at(1, 4), at(2, 1), at(3, 1), at(4, 7), at(1, 2), at(3, 9), at(4, 3), at(5, 1)} {
 		l.read(s, r)
@@ -63,7 +58,7 @@ func TestLedgerKeepsTheNewestReadOfEachStream(t *testing.T) {
 
 func TestMarkOfAWrite(t *testing.T) {
 	var l ledger
-	l.init(smallConfig().Pools)
+	l.init(smallConfig().Pools, nil)
 	s := Slot{0, messages.Primary, 0}
 	l.markWrite(s, at(7, 5))
 	l.read(s, at(1, 3))
@@ -86,7 +81,7 @@ func TestMarkOfAWrite(t *testing.T) {
 func TestLedgerAgainstMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var l ledger
-	l.init(smallConfig().Pools)
+	l.init(smallConfig().Pools, nil)
 	type reads map[messages.StreamID]uint64
 	model := map[messages.PageID]reads{}
 	for range 5000 {
@@ -139,4 +134,62 @@ func TestReadyAsksOnlyWhatHasNotPassed(t *testing.T) {
 	done = 2
 	require.Empty(t, ready(one, two))
 	require.Empty(t, o.ledger.pools[0].pending, "nothing is under way, so the next Ready looks at no page")
+}
+
+// TestLedgerForgetsWhatHasPassed: there are records for what is under way, and a
+// few more, however many pages were touched before.
+func TestLedgerForgetsWhatHasPassed(t *testing.T) {
+	const pages = 10_000
+	done := uint64(0)
+	var l ledger
+	l.init([]PoolConfig{{Name: "wfullh1", DevicePages: pages}}, func(t messages.Ticket) bool { return t.Seq <= done })
+	most := 0
+	for step := range uint64(2 * pages) {
+		l.work++
+		done = max(done, step) - min(step, 50) // the last fifty are under way
+		s := Slot{0, messages.Primary, messages.PageID(step * 7919 % pages)}
+		for stream := range messages.StreamID(1 + step%5) {
+			l.read(s, at(1+stream, step))
+		}
+		if step%3 == 0 {
+			l.write(s, at(9, step))
+		}
+		most = max(most, l.live)
+		if step%1000 == 0 {
+			require.Empty(t, l.check())
+		}
+	}
+	require.Less(t, most, 400)
+	require.Less(t, len(l.spill), 2000)
+	last := Slot{0, messages.Primary, messages.PageID((2*pages - 1) * 7919 % pages)}
+	require.NotEmpty(t, readsOf(&l, last), "what is under way is known")
+}
+
+// TestLedgerKeepsWhatIsUnderWay, and what the work under way has asked for.
+func TestLedgerKeepsWhatIsUnderWay(t *testing.T) {
+	done := uint64(0)
+	var l ledger
+	l.init(smallConfig().Pools, func(t messages.Ticket) bool { return t.Seq <= done })
+	slot := func(p messages.PageID) Slot { return Slot{0, messages.Primary, p} }
+	l.work = 1
+	l.write(slot(0), at(1, 5))
+	asked := l.slot(slot(1)) // nothing is known of it yet
+	for p := range messages.PageID(8) {
+		l.slot(slot(p))
+	}
+	require.Same(t, asked, l.slot(slot(1)), "of this work")
+	l.work, done = 2, 4
+	l.write(slot(7), at(2, 9))
+	for range 20 {
+		l.tidy()
+	}
+	require.Equal(t, at(1, 5), l.look(slot(0)).written, "under way")
+	require.Equal(t, 2, l.live)
+	l.work, done = 3, 9
+	for range 20 {
+		l.tidy()
+	}
+	require.Zero(t, l.live)
+	require.Equal(t, &nothing, l.look(slot(0)))
+	require.Empty(t, l.check())
 }

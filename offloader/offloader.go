@@ -105,7 +105,7 @@ func New(cfg Config) *Offloader {
 		shapes: make([]shape, len(cfg.Pools)),
 		skip:   waitNamed(cfg.SkipWait),
 	}
-	o.ledger.init(cfg.Pools)
+	o.ledger.init(cfg.Pools, cfg.Passed)
 	for i, p := range cfg.Pools {
 		o.hosts[i].init(p, cfg.Quotas)
 		o.shapes[i] = newShape(p)
@@ -193,6 +193,7 @@ func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 func (o *Offloader) open(m *messages.Move, stamp uint64) {
 	o.move, o.stamp, o.phase = m, stamp, planned
 	o.number++
+	o.ledger.work = o.number
 	o.items, o.cursor = o.items[:0], 0
 	o.guarded = o.guarded[:0]
 }

@@ -222,7 +222,11 @@ func TestCheckSeesDamage(t *testing.T) {
 		"reads": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1}).reads = [inlineReads]messages.Ticket{at(1, 1), at(1, 2)}
 		}, "primary page 1: stream 1 reads twice"},
-		"spill": {func(o *Offloader) { o.ledger.spill = append(o.ledger.spill, spilled{}) }, "spilled read 0 has 0 owners"},
+		"record": {func(o *Offloader) {
+			o.ledger.slot(Slot{Page: 1}).slot.Page = 2
+		}, "primary page 1: record 2 is of 0/primary 2"},
+		"records": {func(o *Offloader) { o.ledger.live++ }, "records of"},
+		"spill":   {func(o *Offloader) { o.ledger.spill = append(o.ledger.spill, spilled{}) }, "spilled read 0 has 0 owners"},
 		"spilled": {func(o *Offloader) {
 			o.ledger.spill = []spilled{{ticket: at(1, 1)}}
 			o.ledger.slot(Slot{Page: 1}).more = 1

@@ -141,7 +141,7 @@ func (o *Offloader) ready(r *messages.Ready) {
 		}
 		for _, p := range pages {
 			if p != messages.NoPage {
-				set = o.afterWrite(set, o.ledger.slot(Slot{messages.PoolID(pool), messages.Primary, p}), readAfterWriter, 0)
+				set = o.afterWrite(set, o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p}), readAfterWriter, 0)
 			}
 		}
 	}
@@ -151,7 +151,7 @@ func (o *Offloader) ready(r *messages.Ready) {
 		}
 		for _, p := range pages {
 			if p != messages.NoPage {
-				rec := o.ledger.slot(Slot{messages.PoolID(pool), messages.Primary, p})
+				rec := o.ledger.look(Slot{messages.PoolID(pool), messages.Primary, p})
 				set = o.afterWrite(set, rec, writeAfterWriter, 0)
 				set = o.afterReads(set, rec, writeAfterReaders, 0)
 			}
