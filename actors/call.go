@@ -84,12 +84,11 @@ func (*departed) Abort(error) {}
 
 // finish wakes the caller. The record is the caller's again.
 func (c *call) finish() {
-	if c.done != nil {
+	switch before := c.answer.Swap(answerFinished); {
+	case c.done != nil && before != answerFinished: // else it has been told, and has panicked over it
 		c.engine.gate.leave()
 		c.done(c.err)
-		return
-	}
-	if c.answer.Swap(answerFinished) == answerAwaited {
+	case before == answerAwaited:
 		c.wake <- struct{}{}
 	}
 }
@@ -105,7 +104,7 @@ func (c *call) Abort(err error) {
 
 // abandon answers a call with an error if it has no answer yet.
 func (c *call) abandon(err error) {
-	if c.stage.Load() == callCancelled || c.done == nil && c.answer.Load() == answerFinished {
+	if c.stage.Load() == callCancelled || c.answer.Load() == answerFinished {
 		return
 	}
 	c.err = c.engine.failure(err)

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -29,10 +30,14 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 		}
 	}
 	r := &messages.Close{}
-	if e.failed.Load() == nil {
+	err = messages.ErrClosed
+	for try := 0; try < closeTries && errors.Is(err, messages.ErrClosed) && e.failed.Load() == nil; try++ {
 		c := newCall(e, r)
 		e.coordinator.PostUserMessage(c)
 		err = c.wait(ctx)
+	}
+	if e.failed.Load() != nil {
+		err = nil
 	}
 	e.leaked = r.LeakedPages
 	e.stop()
@@ -42,6 +47,10 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	close(e.closed)
 	return e.leaked, err
 }
+
+// closeTries is how often Close asks for what is left to be served: an actor that
+// fails over it aborts the request, which nobody else does before the actors stop.
+const closeTries = 3
 
 // stop ends the actors and what they run on.
 func (e *Engine) stop() {
@@ -58,17 +67,29 @@ func (e *Engine) stop() {
 var _ actor.SupervisorStrategy = (*family)(nil)
 
 // Inject makes an actor panic at its next message, as a bug in it would: it is
-// how hosts and tests try out recovery. Actors are coordinator, tree, offloader
-// and pool:NAME; with an encoder–decoder model also cross:NAME, the same for the
+// how hosts and tests try out recovery. Actors are coordinator, tree, offloader,
+// events and pool:NAME; with an encoder–decoder model also cross:NAME, the same for the
 // cross pool, and join, after which the engine has failed.
 func (e *Engine) Inject(name string) error {
+	return e.ignite(name, (*fuse).light)
+}
+
+// InjectWithin makes an actor panic in the middle of its next change, when so
+// many parts of it are done: messages for the coordinator, items of a batch for
+// the others. If the change has fewer, it is done and nobody is told.
+func (e *Engine) InjectWithin(name string, parts int) error {
+	return e.ignite(name, func(f *fuse) { f.lightWithin(parts) })
+}
+
+// ignite does something to the fuse of an actor.
+func (e *Engine) ignite(name string, light func(*fuse)) error {
 	if e.joint != nil {
-		return e.joint.inject(name)
+		return e.joint.ignite(name, light)
 	}
 	f, ok := e.family.shells[name]
 	if !ok {
-		return messages.Refuse(messages.BadRequest, "no actor %q: there are coordinator, tree, offloader and pool:NAME", name)
+		return messages.Refuse(messages.BadRequest, "no actor %q: there are coordinator, tree, offloader, events and pool:NAME", name)
 	}
-	f.lit.Store(true)
+	light(f)
 	return nil
 }

@@ -17,28 +17,38 @@ import (
 type coordinatorActor struct {
 	core    *coordinator.Coordinator
 	port    *port
-	fuse    fuse
+	fuse    fuse // the port's, too
 	serving bool // the core is at work: after a panic its round cannot be trusted
+	// others are failures of other actors that came while the core was broken.
+	others []coordinator.Failure
 }
 
 // actorFailed tells the coordinator that an actor was restarted.
 type actorFailed struct{ failure coordinator.Failure }
 
-// Receive passes requests and answers to the core.
+// Receive passes requests and answers to the core. A core that is broken gets
+// nothing before it is told so: requests wait, answers are of an epoch that is
+// over by then.
 func (a *coordinatorActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actorFailed:
 		a.failed(m.failure)
 		return
 	case *actor.Stopping:
+		a.fuse.state.Store(0)
 		a.core.Stop(mailbox.ErrStopped)
 		return
-	case actor.AutoReceiveMessage:
-		return
+	default:
+		if library(m) {
+			return
+		}
 	}
-	if a.fuse.lit.Load() {
+	if a.fuse.lit() || a.serving {
 		a.keep(ctx)
 		a.fuse.burn("coordinator")
+		if a.serving {
+			return
+		}
 	}
 	a.serving = true
 	a.serve(ctx)
@@ -59,11 +69,18 @@ func (a *coordinatorActor) keep(ctx actor.Context) {
 
 // failed begins the recovery from a failed actor, itself included.
 func (a *coordinatorActor) failed(f coordinator.Failure) {
-	if f.Actor == "coordinator" {
-		f.Dirty = a.serving
+	own := f.Actor == "coordinator"
+	if a.serving && !own {
+		a.others = append(a.others, f)
+		return
 	}
+	f.Dirty = f.Dirty || own && a.serving
 	a.serving = true
 	a.core.Failed(f)
+	for len(a.others) > 0 {
+		f, a.others = a.others[0], a.others[1:]
+		a.core.Failed(f)
+	}
 	a.serving = false
 }
 
@@ -97,29 +114,44 @@ type port struct {
 	offloader *mailbox.Mailbox
 	events    *mailbox.Mailbox
 	clock     func() time.Duration
+	fuse      *fuse // of the coordinator: what it sends are the parts of its changes
 	// resized hears of every rebalance, whoever asked for it.
 	resized func([]messages.PoolInfo)
 }
 
 var _ coordinator.Port = (*port)(nil)
 
-func (p *port) Tree(message any)                    { p.tree.PostUserMessage(message) }
-func (p *port) Pool(work *messages.PoolWork)        { p.pools[work.Pool].PostUserMessage(work) }
-func (p *port) PoolAudit(audit *messages.Audit)     { p.pools[audit.Pool].PostUserMessage(audit) }
-func (p *port) ResizePool(r *messages.ResizePool)   { p.pools[r.Pool].PostUserMessage(r) }
-func (p *port) RebuildPool(r *messages.RebuildPool) { p.pools[r.Pool].PostUserMessage(r) }
-func (p *port) Offloader(message any)               { p.offloader.PostUserMessage(message) }
-func (p *port) Now() time.Duration                  { return p.clock() }
-func (p *port) Events(request, sender any)          { p.events.PostUserMessage(&forward{request, sender, p}) }
+func (p *port) Tree(message any)                    { p.send(p.tree, message) }
+func (p *port) Pool(work *messages.PoolWork)        { p.send(p.pools[work.Pool], work) }
+func (p *port) PoolAudit(audit *messages.Audit)     { p.send(p.pools[audit.Pool], audit) }
+func (p *port) ResizePool(r *messages.ResizePool)   { p.send(p.pools[r.Pool], r) }
+func (p *port) RebuildPool(r *messages.RebuildPool) { p.send(p.pools[r.Pool], r) }
+func (p *port) Offloader(message any)               { p.send(p.offloader, message) }
+func (p *port) Events(request, sender any) {
+	p.send(p.events, &forward{request: request, sender: sender, port: p})
+}
+
+func (p *port) send(to *mailbox.Mailbox, message any) {
+	p.fuse.step("coordinator")
+	to.PostUserMessage(message)
+}
+
+// Now is the time by which timers act.
+func (p *port) Now() time.Duration {
+	p.fuse.step("coordinator")
+	return p.clock()
+}
 
 // Begin asks a caller whether it still waits; actors always do.
 func (p *port) Begin(sender any) bool {
+	p.fuse.step("coordinator")
 	c, ok := sender.(*call)
 	return !ok || c.begin()
 }
 
 // Park tells a caller that its request waits for pages; actors always wait.
 func (p *port) Park(sender any) bool {
+	p.fuse.step("coordinator")
 	c, ok := sender.(*call)
 	return !ok || c.park()
 }
@@ -132,6 +164,12 @@ func (p *port) Waits(sender any) bool {
 
 // Reply answers a caller or an actor.
 func (p *port) Reply(request, sender any) {
+	p.fuse.step("coordinator")
+	p.answer(request, sender)
+}
+
+// answer is Reply, for the events actor, too.
+func (p *port) answer(request, sender any) {
 	if r, ok := request.(*messages.Rebalance); ok && len(r.Rebalanced.Pools) > 0 {
 		p.resized(slices.Clone(r.Rebalanced.Pools))
 	}
@@ -162,11 +200,13 @@ func (p *port) Abort(request, sender any, cause error) {
 type forward struct {
 	request, sender any
 	port            *port
+	aborted         bool // while it waited: the actor failed over it
 }
 
 // Abort answers the caller when the events actor is gone or has panicked: the
 // coordinator has given the request away, so no recovery sees to it.
 func (f *forward) Abort(err error) {
+	f.aborted = true
 	switch to := f.sender.(type) {
 	case *call:
 		to.abandon(err)

@@ -18,6 +18,11 @@ type eventsActor struct {
 	aside  func(func()) // runs what takes long
 	line   []*forward   // readers that wait for the one that is served
 	naming bool         // a batch is being named
+	fuse   fuse
+	// news is what is being logged, from event number before on: after a panic
+	// the log cannot be trusted.
+	news   *published
+	before uint64
 }
 
 // named says that a batch has been named and its reader answered, or that
@@ -31,20 +36,55 @@ func (*named) Abort(error) {}
 func (a *eventsActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *published:
-		a.core.Append(m.events)
-		a.settle()
+		a.mend()
+		a.log(m)
 	case *forward:
+		a.mend()
+		a.fuse.burn("events")
 		a.line = append(a.line, m)
 		a.next()
 	case *named:
+		a.mend()
 		a.naming = false
+		a.fuse.burn("events")
 		a.settle()
 		a.next()
 		if m.panicked != nil {
 			panic(m.panicked)
 		}
+	case *actor.Started:
+		a.next() // they may have waited for one that has failed
 	case *actor.Stopping:
 		a.stopped()
+	}
+}
+
+// log logs what has happened; lost events came before the others.
+func (a *eventsActor) log(m *published) {
+	a.news, a.before = m, a.core.Next()
+	a.fuse.burn("events")
+	if m.lost > 0 {
+		a.core.Lose(m.lost)
+		a.before = a.core.Next()
+	}
+	if n, breaks := a.fuse.within(); breaks {
+		a.core.Append(m.events[:min(n, len(m.events))])
+		blow("events")
+	}
+	a.core.Append(m.events)
+	a.news = nil
+	a.settle()
+}
+
+// mend makes a log anew that has failed. What it kept and was to keep is lost.
+func (a *eventsActor) mend() {
+	if m := a.news; m != nil {
+		a.news = nil
+		lost := m.lost > 0 && a.core.Next() == a.before
+		a.core = events.Resume(a.core, m.events[min(uint64(len(m.events)), a.core.Next()-a.before):])
+		if lost {
+			a.core.Lose(m.lost)
+		}
 	}
 }
 
@@ -70,6 +110,10 @@ func (a *eventsActor) next() {
 	}
 	m := a.line[0]
 	a.line = append(a.line[:0], a.line[1:]...)
+	if m.aborted {
+		a.next()
+		return
+	}
 	batch := m.take(a.core)
 	if len(batch.Events) == 0 {
 		m.answer(batch)
@@ -106,5 +150,5 @@ func (f *forward) answer(batch messages.EventBatch) {
 	case *messages.ReadSnapshot:
 		r.Batch, r.Err = batch, nil
 	}
-	f.port.Reply(f.request, f.sender)
+	f.port.answer(f.request, f.sender)
 }

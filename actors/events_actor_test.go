@@ -65,7 +65,7 @@ func (d *desk) read(request any) {
 
 // publish tells of a block that was stored.
 func (d *desk) publish(k *messages.Naming) {
-	d.box.PostUserMessage(&published{[]messages.Event{{Type: messages.EventStored, Unnamed: []messages.Span{{Naming: k, Count: 1}}}}})
+	d.box.PostUserMessage(&published{events: []messages.Event{{Type: messages.EventStored, Unnamed: []messages.Span{{Naming: k, Count: 1}}}}})
 }
 
 func oneBlock() *messages.Naming {

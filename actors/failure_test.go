@@ -18,12 +18,14 @@ import (
 )
 
 // fallible are the actors that Inject knows, of an engine with one pool.
-var fallible = []string{"coordinator", "tree", "offloader", "pool:wfullh1"}
+var fallible = []string{"coordinator", "tree", "offloader", "events", "pool:wfullh1"}
 
 // hostedRig has more contents than device pages, so that every actor has work
 // in every admission.
 func hostedRig(t *testing.T, list ...actors.Option) *rig {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 14, Secondary: 16}}}, list...)
+	r := newRig(t, setup{
+		pages: []windows.Counts{{Primary: 14, Secondary: 16}}, change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
+	}, list...)
 	for i := range 4 {
 		r.store(run(100*i, 16))
 	}

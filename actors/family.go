@@ -59,6 +59,7 @@ func (f *family) start(ctx actor.Context) error {
 	e := f.engine
 	p := &port{system: e.system, clock: f.clock, resized: func(pools []messages.PoolInfo) { e.resized.Store(&pools) }}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p}
+	p.fuse = &c.fuse
 	t := &treeActor{core: e.newTree(), renew: e.newTree}
 	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, lanes: e.lanes, aside: f.aside}
 	f.shells = map[string]*fuse{"coordinator": &c.fuse, "tree": &t.fuse, "offloader": &o.fuse}
@@ -68,6 +69,7 @@ func (f *family) start(ctx actor.Context) error {
 		return err
 	}
 	v := &eventsActor{core: e.newEvents(), aside: f.aside}
+	f.shells["events"] = &v.fuse
 	if _, p.events, err = f.child(ctx, "events", v); err != nil {
 		return err
 	}

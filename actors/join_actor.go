@@ -50,7 +50,7 @@ func (a *joinActor) Receive(ctx actor.Context) {
 // submit hands a request to the core; it is in the line before a lit fuse
 // burns, so that it is answered.
 func (a *joinActor) submit(request, sender any) {
-	if a.fuse.lit.Load() {
+	if a.fuse.lit() {
 		a.core.Queue(request, sender)
 		a.fuse.burn("join")
 	}

@@ -132,16 +132,16 @@ func (e *Engine) giveBack(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// inject lights the fuse of the join or of an actor of one of the two engines.
-func (j *joint) inject(name string) error {
+// ignite lights the fuse of the join or of an actor of one of the two engines.
+func (j *joint) ignite(name string, light func(*fuse)) error {
 	if name == "join" {
-		j.fuse.lit.Store(true)
+		light(&j.fuse)
 		return nil
 	}
 	if own, ok := strings.CutPrefix(name, "cross:"); ok {
-		return j.encoder.Inject(own)
+		return j.encoder.ignite(own, light)
 	}
-	return j.decoder.Inject(name)
+	return j.decoder.ignite(name, light)
 }
 
 // joinFamily is the parent of the actor that joins two engines, and its

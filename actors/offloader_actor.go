@@ -28,9 +28,15 @@ type waited struct{ message any }
 
 // Receive serves one round and sends it back.
 func (a *offloaderActor) Receive(ctx actor.Context) {
+	if library(ctx.Message()) {
+		return
+	}
+	a.fuse.burn("offloader")
+	if a.moving && !mends(ctx.Message()) {
+		return // the coordinator hears of the failure, and asks again
+	}
 	switch m := ctx.Message().(type) {
 	case *messages.Move:
-		a.fuse.burn("offloader")
 		a.moving = true
 		a.move(m)
 		a.moving = false
@@ -58,13 +64,42 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 	a.coordinator.PostUserMessage(ctx.Message())
 }
 
+// mends tells what is served by an offloader that has failed in the middle of a
+// round: what a recovery asks for.
+func mends(message any) bool {
+	switch message.(type) {
+	case *messages.RebuildHost, *messages.Quiesce, *messages.ResizeDevice, *waited:
+		return true
+	}
+	return false
+}
+
 // move lets the core decide and carries what it submits.
 func (a *offloaderActor) move(m *messages.Move) {
 	for i := range m.Marks {
 		a.lanes.saw(m.Marks[i].Ticket)
 	}
+	if n, breaks := a.fuse.within(); breaks {
+		a.breakOff(m, n)
+	}
 	a.core.Begin(m)
 	a.carry()
+}
+
+// breakOff does a part of a round and panics: either not all is decided, or not
+// all that is decided is submitted.
+func (a *offloaderActor) breakOff(m *messages.Move, parts int) {
+	if parts%2 == 0 {
+		a.core.Begin(cutMove(m, parts/2))
+		blow("offloader")
+	}
+	a.core.Begin(m)
+	for range parts / 2 {
+		if s := a.core.Next(); s != nil {
+			a.core.Submitted(a.lanes.submit(s))
+		}
+	}
+	blow("offloader")
 }
 
 // ahead copies pages near eviction if the link has nothing else to do.

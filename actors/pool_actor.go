@@ -16,23 +16,40 @@ type poolActor struct {
 	core        *pool.Pool
 	coordinator *mailbox.Mailbox
 	fuse        fuse
+	changing    bool // a change is under way: after a panic only a rebuild helps
 }
 
 // Receive serves one batch and sends it back.
 func (a *poolActor) Receive(ctx actor.Context) {
+	if library(ctx.Message()) {
+		return
+	}
+	a.fuse.burn("pool")
+	if _, rebuild := ctx.Message().(*messages.RebuildPool); a.changing && !rebuild {
+		return // the coordinator hears of the failure, and asks again
+	}
+	a.changing = true
 	switch m := ctx.Message().(type) {
 	case *messages.PoolWork:
-		a.fuse.burn("pool")
+		if n, breaks := a.fuse.within(); breaks {
+			a.core.Do(cutWork(m, n))
+			blow("pool")
+		}
 		a.core.Do(m)
 	case *messages.ResizePool:
 		resizePool(a.core, m)
+		if _, breaks := a.fuse.within(); breaks {
+			blow("pool")
+		}
 	case *messages.RebuildPool:
 		a.rebuild(m)
 	case *messages.Audit:
 		auditPool(a.core, m)
 	default:
+		a.changing = false
 		return
 	}
+	a.changing = false
 	a.coordinator.PostUserMessage(ctx.Message())
 }
 

@@ -21,6 +21,16 @@ func hostRequest(message any) bool {
 	return false
 }
 
+// library tells messages of the actor library: an actor is told when it starts,
+// also anew after a failure, and when it stops.
+func library(message any) bool {
+	switch message.(type) {
+	case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting, *actor.Terminated, *actor.PoisonPill:
+		return true
+	}
+	return false
+}
+
 // empty is the refusal of a request that points at nothing, else nil.
 func empty(request any) error {
 	if v := reflect.ValueOf(request); request == nil || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -34,8 +44,8 @@ func empty(request any) error {
 func fromActor(ctx actor.Context) any {
 	m := ctx.Message()
 	var refusal error
-	switch _, own := m.(actor.SystemMessage); {
-	case own || ctx.Sender() == nil && !hostRequest(m):
+	switch {
+	case !hostRequest(m) && (ctx.Sender() == nil || library(m)):
 		return nil
 	case !hostRequest(m):
 		refusal = messages.Refuse(messages.BadRequest, "%T is no request", m)

@@ -19,28 +19,40 @@ type treeActor struct {
 	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
 
-// published hands events to the events actor, which owns them from then on.
-type published struct{ events []messages.Event }
+// published hands events to the events actor, which owns them from then on. Lost
+// are those that nobody can tell any more, and that came before.
+type published struct {
+	events []messages.Event
+	lost   int
+}
 
 // Receive serves one message and sends it back.
 func (a *treeActor) Receive(ctx actor.Context) {
 	message := ctx.Message()
-	if _, system := message.(actor.AutoReceiveMessage); system {
+	if library(message) {
 		return
+	}
+	a.fuse.burn("tree")
+	if s, survey := message.(*messages.Survey); a.changing && !(survey && s.Renew) {
+		return // the coordinator hears of the failure, and asks again
 	}
 	switch m := message.(type) {
 	case *messages.Match:
-		a.fuse.burn("tree")
 		a.core.Match(m)
 	case *messages.Apply:
-		a.fuse.burn("tree")
 		a.changing = true
+		if n, breaks := a.fuse.within(); breaks {
+			a.core.Apply(cutApply(m, n))
+			blow("tree")
+		}
 		a.core.Apply(m)
 		a.publish()
 	case *messages.Forget:
-		a.fuse.burn("tree")
 		a.changing = true
 		a.core.Forget(m)
+		if _, breaks := a.fuse.within(); breaks {
+			blow("tree")
+		}
 		a.publish()
 	case *messages.Locate:
 		a.core.Locate(m)
@@ -62,8 +74,10 @@ func (a *treeActor) Receive(ctx actor.Context) {
 // survey empties a tree that is broken, and lists the places of all blocks.
 func (a *treeActor) survey(m *messages.Survey) {
 	if m.Renew {
+		a.changing = true
 		a.core = a.renew()
-		a.events.PostUserMessage(&published{[]messages.Event{{Type: messages.EventCleared}}})
+		// That each of its keys is gone, one by one, is more than it can tell.
+		a.events.PostUserMessage(&published{lost: 1})
 	}
 	a.core.Survey(m)
 }
@@ -71,6 +85,6 @@ func (a *treeActor) survey(m *messages.Survey) {
 // publish sends what the tree has to tell, if anybody wants to know.
 func (a *treeActor) publish() {
 	if events := a.core.TakeEvents(); len(events) > 0 {
-		a.events.PostUserMessage(&published{events})
+		a.events.PostUserMessage(&published{events: events})
 	}
 }

@@ -127,7 +127,7 @@ func (c *Coordinator) clearPromises() {
 
 // enter makes the sequence of a request and its items in the batch.
 func (c *Coordinator) enter(r *messages.AdmitRequest, result *messages.Admitted) {
-	s := c.sequences.open(1)
+	s := c.openSequence()
 	s.namespace, s.session, s.prompt = r.Namespace, r.Session, len(r.Tokens)
 	s.tenant = c.Tenants[s.namespace.Salt]
 	if !r.Retention.IsZero() {

@@ -136,14 +136,11 @@ func (c *Coordinator) checkSequence(s *sequence) error {
 		return fmt.Errorf("sequence %v: %d of %d tokens are computed", s.id, s.computed, s.length())
 	}
 	blocks := ceilDiv(s.length(), c.TokensPerBlock)
+	if s.lost {
+		return nil // it holds what it held
+	}
 	for p := range s.pools {
 		for b, table := range s.pools[p].tables {
-			if s.lost {
-				if len(table) > 0 {
-					return fmt.Errorf("sequence %v: it is lost, its table of beam %d in pool %s has %d entries", s.id, b, c.Pools[p].Name, len(table))
-				}
-				continue
-			}
 			if len(table) > blocks || len(table) < blocks && s.chunk == 0 {
 				return fmt.Errorf("sequence %v: table of beam %d in pool %s has %d entries for %d blocks", s.id, b, c.Pools[p].Name, len(table), blocks)
 			}

@@ -52,6 +52,7 @@ type Coordinator struct {
 	line    line
 	waiting waiting
 	round   queued             // the request being served
+	hand    hand               // on its way between line, round, room and answer
 	pending int                // answers outstanding; the next stage runs at 0
 	next    func(*Coordinator) // the stage after the answers
 	after   func(*Coordinator) // the stage after effects are done
@@ -163,7 +164,10 @@ func (c *Coordinator) begin() bool {
 	if !ok {
 		return false
 	}
-	if !c.port.Begin(q.sender) {
+	c.hand = hand{queued: q}
+	begun := c.port.Begin(q.sender)
+	c.hand = hand{}
+	if !begun {
 		return true
 	}
 	c.stats.Rounds++
@@ -253,17 +257,15 @@ func (c *Coordinator) dispatchRare(request any) {
 		r.LeakedPages = c.sequences.pagesHeld()
 		c.reply()
 	default:
-		q := c.round
-		c.round = queued{}
-		c.port.Abort(q.request, q.sender, messages.Refuse(messages.BadRequest, "%T is no request", request))
+		c.abort(messages.Refuse(messages.BadRequest, "%T is no request", request))
 	}
 }
 
 // reply ends the round.
 func (c *Coordinator) reply() {
-	q := c.round
-	c.round = queued{}
-	c.port.Reply(q.request, q.sender)
+	c.hand, c.round = hand{queued: c.round, to: answered}, queued{}
+	c.port.Reply(c.hand.request, c.hand.sender)
+	c.hand = hand{}
 }
 
 // nextUse is later than every use before it. Uses are odd: see early.

@@ -7,7 +7,7 @@ func (c *Coordinator) enterPrefix(p *messages.Prefix, limit int) (*admission, er
 	if err := c.validateStored(p); err != nil {
 		return nil, err
 	}
-	s := c.sequences.open(1)
+	s := c.openSequence()
 	s.namespace, s.prompt = p.Namespace, len(p.Tokens)
 	s.tenant = c.Tenants[s.namespace.Salt]
 	s.tokens[0] = append(s.tokens[0], p.Tokens...)

@@ -18,10 +18,8 @@ func (c *Coordinator) readStats(r *messages.ReadStats) {
 }
 
 // readEvents leaves the answer to the events actor.
-func (c *Coordinator) readEvents(r *messages.ReadEvents) {
-	q := c.round
-	c.round = queued{}
-	c.port.Events(r, q.sender)
+func (c *Coordinator) readEvents(*messages.ReadEvents) {
+	c.passOn()
 }
 
 // readSnapshot asks the tree for its keys, then the events actor for the id
@@ -37,9 +35,7 @@ func (c *Coordinator) snapshotted() {
 	r := c.round.request.(*messages.ReadSnapshot)
 	r.Err = nil
 	r.Batch = messages.EventBatch{Events: c.snapshot.Events, Snapshot: true}
-	q := c.round
-	c.round = queued{}
-	c.port.Events(r, q.sender)
+	c.passOn()
 }
 
 // readContents asks the tree for its blocks.

@@ -212,7 +212,7 @@ func (c *Coordinator) loseBroken() {
 		for p, pages := range b.broken {
 			for _, table := range s.pools[p].tables {
 				if !s.lost && slices.ContainsFunc(table, func(page messages.PageID) bool { return page >= 0 && slices.Contains(pages, page) }) {
-					s.lost = true
+					s.lost = true // its reserve goes with what it holds
 					b.losing = append(b.losing, s)
 				}
 			}

@@ -50,9 +50,11 @@ func (c *Coordinator) Failed(f Failure) {
 	c.epoch++
 	c.pending, c.next, c.after, c.extra = 0, nil, nil, nil
 	if f.Actor == "coordinator" && f.Dirty {
+		c.putDown()
 		c.loseRound()
 	}
 	c.undo()
+	c.forfeitBroken()
 	c.renewRecords()
 	c.recovering.running = true
 	c.quiesceDevice()
@@ -135,8 +137,10 @@ func (c *Coordinator) undoAdmission() {
 		}
 	}
 	for _, s := range c.admitting.served {
-		s.symbols = nil
-		c.sequences.end(s)
+		if s.running {
+			s.symbols = nil
+			c.sequences.end(s)
+		}
 	}
 	c.admitting.items, c.admitting.served = c.admitting.items[:0], c.admitting.served[:0]
 }
@@ -146,13 +150,13 @@ func (c *Coordinator) undoAppend() {
 	for i := range c.stepping.items {
 		it := &c.stepping.items[i]
 		s := it.sequence
-		if it.refused || !it.extended {
+		if it.refused || !it.extended || s.lost {
 			continue
 		}
 		if s.width() > 1 || c.copiedOver(it) {
 			// Beams have followed their parents, the old tables are gone; or an old
 			// page may hold another step's bytes.
-			s.lost = true
+			s.lose()
 			continue
 		}
 		s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
@@ -191,21 +195,47 @@ func (c *Coordinator) forgetRound() {
 	c.stepping.items = c.stepping.items[:0]
 	c.releasing.items = c.releasing.items[:0]
 	c.rebalancing.before, c.rebalancing.followed = c.rebalancing.before[:0], false
+	c.rebalancing.losing = c.rebalancing.losing[:0]
 }
 
-// loseRound gives up the sequences that a round of a broken coordinator has
-// touched.
+// forfeitBroken empties the tables of sequences that a rebalance is losing: their
+// pages could not be moved, and may be beyond the end of the pool by now.
+func (c *Coordinator) forfeitBroken() {
+	for _, s := range c.rebalancing.losing {
+		for p := range s.pools {
+			for b := range s.pools[p].tables {
+				s.pools[p].tables[b] = s.pools[p].tables[b][:0]
+			}
+		}
+	}
+}
+
+// loseRound gives up what a round of a broken coordinator has touched: sequences
+// that it steps are lost, those that it has made have never been. A round that has
+// settled them, or is over, has left them whole.
 func (c *Coordinator) loseRound() {
-	for i := range c.stepping.items {
-		if s := c.stepping.items[i].sequence; s.running && s.stepped == c.stamp {
-			s.lost = true
-		}
+	if c.round.request == nil {
+		return
 	}
-	for i := range c.releasing.items {
-		if s := c.releasing.items[i].sequence; s.running && s.stepped == c.stamp {
-			s.lost = true
+	c.sequences.each(func(s *sequence) {
+		switch {
+		case s.stepped == c.stamp && (!c.settled || c.stepsMany()):
+			s.lose()
+		case s.born == c.stamp && !c.settled:
+			s.symbols = nil // they stay in the tree, unused
+			c.sequences.end(s)
 		}
+	})
+}
+
+// stepsMany tells whether the request under way is a step of many sequences,
+// which goes on after it has settled the first of them.
+func (c *Coordinator) stepsMany() bool {
+	switch c.round.request.(type) {
+	case *messages.Append, *messages.Commit, *messages.Release:
+		return true
 	}
+	return false
 }
 
 // roundTickets are the tickets that the request under way has named.
@@ -407,9 +437,6 @@ func (c *Coordinator) keptPages(p int) []messages.KeptPage {
 		pages[i] = messages.KeptPage{Page: messages.PageID(i), Block: messages.NoBlock}
 	}
 	c.sequences.each(func(s *sequence) {
-		if s.lost {
-			return
-		}
 		for _, table := range s.pools[p].tables {
 			for b, page := range table {
 				if page == messages.NoPage {
@@ -450,9 +477,6 @@ func (c *Coordinator) rebuilt() {
 		c.sequences.each(func(s *sequence) {
 			if s.lost {
 				s.pools[p].reserve = 0
-				for b := range s.pools[p].tables {
-					s.pools[p].tables[b] = s.pools[p].tables[b][:0]
-				}
 			}
 			c.reserved[p] += s.pools[p].reserve
 		})
@@ -469,9 +493,7 @@ func (c *Coordinator) rebuilt() {
 	case c.rebalancing.followed:
 		c.resumeRebalance()
 	case r.attempts == maxAttempts || cause.Actor == "coordinator" && cause.Dirty:
-		q := c.round
-		c.round = queued{}
-		c.port.Abort(q.request, q.sender, cause.Cause)
+		c.abort(cause.Cause)
 	default:
 		r.attempts++
 		c.stamp++
@@ -481,11 +503,12 @@ func (c *Coordinator) rebuilt() {
 
 // Stop answers everything that waits with the cause: nothing is served any more.
 func (c *Coordinator) Stop(cause error) {
-	q := c.round
-	c.round = queued{}
-	if q.request != nil {
-		c.port.Abort(q.request, q.sender, cause)
+	for _, q := range []queued{c.hand.queued, c.round} {
+		if q.request != nil {
+			c.port.Abort(q.request, q.sender, cause)
+		}
 	}
+	c.hand, c.round = hand{}, queued{}
 	for {
 		q, ok := c.line.pop()
 		if !ok {

@@ -14,9 +14,8 @@ import (
 // caches one block, the first offered.
 type releasing struct {
 	items  []leaving
-	lost   []messages.SequenceID // those end when the request does
-	served int                   // items of the waves before
-	wave   int                   // items in this wave and those before
+	served int // items of the waves before
+	wave   int // items in this wave and those before
 }
 
 // leaving is one sequence that is released.
@@ -24,7 +23,8 @@ type leaving struct {
 	sequence *sequence
 	request  *messages.ReleaseStep
 	inspect  bool
-	to       int // tokens to offer
+	lost     bool // it offers nothing
+	to       int  // tokens to offer
 	// offered, if anything was looked at, are by pool the pages that cache nothing
 	// yet: all that the sequence offers.
 	offered [][]messages.PageID
@@ -35,14 +35,13 @@ func (c *Coordinator) release(r *messages.Release) {
 	r.Results = c.results(r.Results, len(r.Steps))
 	rel := &c.releasing
 	rel.items, rel.served, rel.wave = rel.items[:0], 0, 0
-	rel.lost = rel.lost[:0]
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
 		result.Sequence = request.Sequence
 		s, err := c.findStep(request.Sequence)
 		if err != nil {
 			result.Err = err
-			rel.lost = append(rel.lost, request.Sequence)
+			c.releaseLost(request)
 			continue
 		}
 		s.stepped = c.stamp
@@ -74,7 +73,7 @@ func (c *Coordinator) releaseWave() {
 		last := it.to / c.TokensPerBlock
 		for p := range c.Pools {
 			table := it.sequence.pools[p].tables[0]
-			if it.sequence.forked {
+			if it.sequence.forked && !it.lost {
 				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[:last]})
 				asked = true
 			}
@@ -118,14 +117,16 @@ func (c *Coordinator) trails(it, other *leaving) bool {
 	return false
 }
 
-// endLost ends a lost sequence: it has said so now.
-func (c *Coordinator) endLost(id messages.SequenceID) {
-	slot := uint32(id)
-	if int(slot) < len(c.sequences.slots) {
-		if s := c.sequences.slots[slot]; s.id == id && s.running && s.lost {
-			c.sequences.end(s)
-		}
+// releaseLost lets a lost sequence go, which has said so now. It has held its
+// pages until here: its host did not know, and kernels may have been launched on
+// them.
+func (c *Coordinator) releaseLost(request *messages.ReleaseStep) {
+	s := c.sequences.lost(request.Sequence)
+	if s == nil || s.stepped == c.stamp {
+		return
 	}
+	s.stepped, s.use = c.stamp, c.nextUse()
+	c.releasing.items = append(c.releasing.items, leaving{sequence: s, request: request, lost: true})
 }
 
 // releaseInspected leaves out, pool by pool, what lies in pages that cache a
@@ -172,7 +173,7 @@ func (c *Coordinator) releaseStore() {
 	for i := range c.inWave() {
 		it := &c.inWave()[i]
 		s := it.sequence
-		if !it.request.Discard {
+		if !it.request.Discard && !it.lost {
 			if k := c.store(s, 0, it.to); k >= 0 && it.offered != nil {
 				c.apply.Stores[k].Tables = it.offered
 			}
@@ -241,9 +242,6 @@ func (c *Coordinator) released() {
 			c.reserved[p] -= s.pools[p].reserve
 		}
 		c.sequences.end(s)
-	}
-	for _, id := range c.releasing.lost {
-		c.endLost(id)
 	}
 	c.reply()
 }

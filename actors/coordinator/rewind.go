@@ -16,8 +16,7 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 	}
 	length := s.length() - r.Tokens
 	blocks := ceilDiv(length, c.TokensPerBlock)
-	s.use = c.nextUse()
-	c.settled = true
+	s.use, s.stepped = c.nextUse(), c.stamp
 	whole := length / c.TokensPerBlock
 	if s.retention != nil && s.anew > whole {
 		s.settled = s.settled.with(s.tokens[0][:s.anew*c.TokensPerBlock])
@@ -39,6 +38,7 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 		s.pools[p].tables[0] = table[:blocks]
 		s.pools[p].kept = min(s.pools[p].kept, blocks)
 	}
+	c.settled = true
 	c.after = (*Coordinator).reply
 	c.sendEffects()
 }
@@ -89,6 +89,7 @@ func (c *Coordinator) fork(r *messages.Fork) {
 		c.reply()
 		return
 	}
+	s.stepped = c.stamp
 	c.resetWork()
 	for range r.Count {
 		r.Sequences = append(r.Sequences, c.forkOne(s))
@@ -108,7 +109,7 @@ const MaxForks = 1 << 16
 
 // forkOne copies a sequence.
 func (c *Coordinator) forkOne(s *sequence) messages.SequenceID {
-	f := c.sequences.open(1)
+	f := c.openSequence()
 	f.mute, f.namespace, f.session, f.retention = s.mute, s.namespace, s.session, s.retention
 	f.tenant = s.tenant
 	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)

@@ -28,6 +28,7 @@ type sequence struct {
 	chunkEnd  int // tokens that a commit may reach
 	own       int // blocks from it on were not reused whole
 	use       messages.Use
+	born      uint64              // stamp of the request that made it
 	stepped   uint64              // stamp of the last request that stepped it
 	view      [][]messages.PageID // tables of beam 0 by pool, for the tree
 	after     messages.Ticket     // kernels of the host use the pages until then
@@ -78,6 +79,13 @@ func (a *sequences) open(width int) *sequence {
 	return s
 }
 
+// openSequence gives an empty running sequence of one beam.
+func (c *Coordinator) openSequence() *sequence {
+	s := c.sequences.open(1)
+	s.born = c.stamp
+	return s
+}
+
 // reopen gives n empty slices, those of an earlier life where they are.
 func reopen[T any](lists [][]T, n int) [][]T {
 	for i := range n {
@@ -103,6 +111,20 @@ func (a *sequences) find(id messages.SequenceID) (*sequence, *messages.Refusal) 
 	}
 	return s, nil
 }
+
+// lost gives a sequence that was lost and not yet released; nil if it is none.
+func (a *sequences) lost(id messages.SequenceID) *sequence {
+	if slot := uint32(id); int(slot) < len(a.slots) {
+		if s := a.slots[slot]; s.id == id && s.running && s.lost {
+			return s
+		}
+	}
+	return nil
+}
+
+// lose gives a sequence up. What it holds it holds until it is released; a
+// prompt that is not computed never will be, and reserves nothing.
+func (s *sequence) lose() { s.lost, s.chunk = true, 0 }
 
 // end frees the slot.
 func (a *sequences) end(s *sequence) {

@@ -162,12 +162,14 @@ func (c *Coordinator) unclaimed() {
 // The first of the room comes back to where it was.
 func (c *Coordinator) parked() {
 	w, q := &c.waiting, c.round
-	c.round = queued{}
-	first := q.called || w.len() == 0
-	q.called = false
-	if !c.port.Park(q.sender) {
+	c.hand, c.round = hand{queued: q}, queued{}
+	stays := c.port.Park(q.sender)
+	c.hand = hand{}
+	if !stays {
 		return
 	}
+	first := q.called || w.len() == 0
+	q.called = false
 	if !first {
 		w.push(q)
 		return

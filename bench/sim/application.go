@@ -18,7 +18,7 @@ type application struct {
 	writer    *host.Writer
 	busy      bool
 	sequences []*sequence
-	gone      []messages.SequenceID // lost ones, to be released still
+	gone      []messages.ReleaseStep // lost ones, to be released still
 }
 
 // sequence is what a host remembers of a running sequence.
@@ -269,7 +269,12 @@ func (a *application) unknown(s *sequence) bool {
 func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 	step := host.Step{Label: fmt.Sprintf("step %d", a.world.step)}
 	for _, s := range list {
-		end := a.reach(s)
+		end, from := a.reach(s), s.computed
+		if s.written > s.computed {
+			// A commit was aborted: it may be tried again, but what it told of may
+			// be others' by now, and is not written again.
+			end, from = s.written, s.written
+		}
 		ends = append(ends, end)
 		if !a.world.careless {
 			step.Waits = append(step.Waits, s.ready...)
@@ -277,7 +282,7 @@ func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 		for beam, chains := range s.beams {
 			table := host.Beam(s.tables, beam)
 			step.Reads = append(step.Reads, host.Span{Chains: chains, To: s.computed, Table: table})
-			step.Writes = append(step.Writes, host.Span{Chains: chains, From: s.computed, To: end, Table: table})
+			step.Writes = append(step.Writes, host.Span{Chains: chains, From: from, To: end, Table: table})
 		}
 	}
 	ticket, err := a.writer.Launch(step)
@@ -287,7 +292,10 @@ func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 	}
 	for i, s := range list {
 		a.world.tellf("host %d: kernel %v writes [%d, %d) of %v, waits %v", a.number, ticket, s.computed, ends[i], s.id, s.ready)
-		s.ready, s.last, s.written = nil, ticket, max(s.written, ends[i])
+		if !ticket.IsZero() { // there was something to write
+			s.ready, s.last = nil, ticket
+		}
+		s.written = max(s.written, ends[i])
 	}
 	return ends, true
 }
@@ -309,5 +317,5 @@ func (a *application) drop(s *sequence, err error) {
 	}
 	a.world.tellf("  sequence %v is lost", s.id)
 	a.sequences = slices.DeleteFunc(a.sequences, func(t *sequence) bool { return t == s })
-	a.gone = append(a.gone, s.id)
+	a.gone = append(a.gone, messages.ReleaseStep{Sequence: s.id, After: s.last})
 }

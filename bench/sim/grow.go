@@ -179,9 +179,7 @@ func (a *application) released(what fmt.Stringer, list []*sequence, results []me
 // releaseLost tells the engine that the host has understood.
 func (a *application) releaseLost() {
 	m := &messages.Release{}
-	for _, id := range a.gone {
-		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: id})
-	}
+	m.Steps = append(m.Steps, a.gone...)
 	r := &request{kind: "release", record: m, by: a, detail: fmt.Sprint(m.Steps)}
 	r.then = func(err error) {
 		if err != nil {

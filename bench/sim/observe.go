@@ -104,9 +104,17 @@ func (w *world) unpin() {
 			w.pins = append(w.pins, pin)
 			return
 		}
-		w.expect(r, m.Err)
+		w.expect(r, m.Err, w.pinRefusals()...)
 	}
 	w.submit(r)
+}
+
+// pinRefusals are those that an unpin may get: pins end with what is stored.
+func (w *world) pinRefusals() []messages.Code {
+	if w.treeLost {
+		return []messages.Code{messages.UnknownPin}
+	}
+	return nil
 }
 
 func (w *world) prefetch() {
@@ -189,7 +197,7 @@ func (w *world) follow(b messages.EventBatch) {
 		return
 	}
 	err := w.mirror.Follow(b)
-	if errors.Is(err, events.ErrStale) && b.Lost > 0 && w.cache.EventBufferMaxSize < 1<<18 {
+	if errors.Is(err, events.ErrStale) && (w.injected > 0 || b.Lost > 0 && w.cache.EventBufferMaxSize < 1<<18) {
 		w.counts.add("events lost", int(b.Lost))
 		return
 	}

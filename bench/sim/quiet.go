@@ -243,6 +243,9 @@ func (w *world) finish() {
 		return
 	}
 	w.counts.addStats(w)
+	if w.endLost(); w.failure != nil || w.dead {
+		return
+	}
 	held := w.held()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -253,6 +256,21 @@ func (w *world) finish() {
 	w.fail(err)
 	if leaked != held {
 		w.failf("closed with %d pages leaked, the hosts hold %d", leaked, held)
+	}
+}
+
+// endLost releases the sequences that were lost, which hold their pages until
+// then.
+func (w *world) endLost() {
+	for _, a := range w.hosts {
+		if len(a.gone) == 0 {
+			continue
+		}
+		m := &messages.Release{Steps: a.gone}
+		if w.stop(w.serve(m)) {
+			return
+		}
+		a.gone = nil
 	}
 }
 
@@ -277,6 +295,7 @@ func (w *world) held() int {
 
 // giveBack releases and unpins everything and resets the cache.
 func (w *world) giveBack() {
+	w.endLost()
 	for _, a := range w.hosts {
 		m := &messages.Release{}
 		for _, s := range a.sequences {
@@ -295,7 +314,7 @@ func (w *world) giveBack() {
 		if w.stop(w.serve(m)) {
 			return
 		}
-		w.expect(&request{kind: "unpin"}, m.Err)
+		w.expect(&request{kind: "unpin"}, m.Err, w.pinRefusals()...)
 	}
 	stats := &messages.ReadStats{}
 	if w.stop(w.serve(&messages.Reset{})) || w.stop(w.serve(stats)) {

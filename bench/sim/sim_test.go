@@ -30,7 +30,9 @@ func TestSim(t *testing.T) {
 	}
 	for _, what := range []string{
 		"quiet points", "recoveries", "rebalanced", "cancelled, admit", "pages verified", "pages, evicted", "pages, offloaded",
-		"pages, onboarded", "pages, reused in part", "refusals, out_of_pages", "requests, fork", "requests, rewind",
+		"pages, onboarded", "pages, reused in part", "refusals, out_of_pages", "requests, fork", "requests, rewind", "sequences lost",
+		"panics, coordinator, in a change", "panics, tree, in a change", "panics, offloader, in a change", "panics, pool, in a change",
+		"panics, events, in a change",
 	} {
 		assert.Positive(t, total[what], what)
 	}

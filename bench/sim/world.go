@@ -54,6 +54,7 @@ type world struct {
 
 	injected int  // panics asked for
 	lossy    bool // something has happened that may cost sequences
+	treeLost bool // what is stored may have been lost, and pins
 	dead     bool // the engine has failed, as it may
 	failure  error
 	hazards  []string
@@ -207,11 +208,17 @@ func (w *world) fault() {
 			w.panicNext("clock")
 		}
 	default:
-		names := []string{"coordinator", "tree", "offloader"}
+		names := []string{"coordinator", "tree", "offloader", "events"}
 		for _, p := range w.pools {
 			names = append(names, "pool:"+p.Name)
 		}
 		name := names[w.rng.IntN(len(names))]
+		if parts := w.rng.IntN(12) - 3; parts >= 0 {
+			w.panicNext(fmt.Sprintf("%s after %d parts of a change", name, parts))
+			w.treeLost = w.treeLost || name == "tree"
+			w.fail(w.engine.InjectWithin(name, parts))
+			return
+		}
 		w.panicNext(name)
 		w.fail(w.engine.Inject(name))
 	}
@@ -220,7 +227,11 @@ func (w *world) fault() {
 func (w *world) panicNext(name string) {
 	w.injected++
 	w.lossy = true
-	w.counts.add("panics, "+strings.SplitN(name, ":", 2)[0], 1)
+	actor, rest, _ := strings.Cut(name, " ")
+	if actor, _, _ = strings.Cut(actor, ":"); rest != "" {
+		actor += ", in a change"
+	}
+	w.counts.add("panics, "+actor, 1)
 	w.tellf("%s panics next", name)
 }
 

@@ -1,0 +1,37 @@
+package events
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Events that nobody can tell leave a gap that a mirror sees.
+func TestLostEventsLeaveAGap(t *testing.T) {
+	for name, lose := range map[string]func(*Log) *Log{
+		"lost":    func(l *Log) *Log { l.Lose(3); return l },
+		"resumed": func(l *Log) *Log { return Resume(l, []messages.Event{stored(5), stored(6), stored(7)}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, m := New(10), NewMirror()
+			l.Append([]messages.Event{stored(1)})
+			require.NoError(t, m.Follow(l.Take()))
+			l.Append([]messages.Event{stored(2), stored(3)})
+			l = lose(l)
+			require.NoError(t, l.Check())
+			l.Append([]messages.Event{stored(4)})
+			batch := l.Take()
+			assert.EqualValues(t, 5, batch.Lost, "two that were kept, three that nobody knows")
+			assert.EqualValues(t, 6, batch.Events[0].ID)
+			require.ErrorIs(t, m.Follow(batch), ErrStale)
+			require.NoError(t, m.Follow(l.Snapshot([]messages.Event{stored(4)})))
+			assert.False(t, m.Stale())
+		})
+	}
+	off := New(0)
+	off.Lose(3)
+	assert.Zero(t, Resume(off, nil).Next())
+}
