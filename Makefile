@@ -9,7 +9,7 @@ STEPS ?= 100000
 # new, and does nothing else meanwhile.
 SHRINK ?= 10x
 
-.PHONY: help check test race fuzz sim bench demo cover ci
+.PHONY: help check test race fuzz sim bench demo gpu cover ci
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -35,6 +35,9 @@ bench: ## all benchmarks
 
 demo: ## the demo binary's own help
 	go run ./cmd/demo --help
+
+gpu: ## on a machine with an NVIDIA device: all that a device must do, then the profile of its link in profile.json
+	KVACTOR_PROFILE=$(CURDIR)/profile.json go test -v -count=1 -run='^TestDevice$$' ./gpu/cuda
 
 cover: ## coverage of each package, profile in cover.out
 	go test -coverprofile=cover.out ./...

@@ -183,6 +183,9 @@ type PoolCounters struct {
 	Onboarded      int64 // pages copied to the device
 	BytesOffloaded int64 // copied, whole pages
 	BytesOnboarded int64
+	// BytesSaved were not copied to host memory at an eviction, because an onboard
+	// had left them there; whole pages.
+	BytesSaved int64
 	// DirtyTakes are the offloads of contents of which no onboard had left a copy
 	// in host memory; WaitingTakes those of them whose copy, made then or ahead,
 	// was not over, so that who took the page had to wait for it. AheadPages are

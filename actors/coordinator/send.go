@@ -261,6 +261,8 @@ func (c *Coordinator) outcome(pool int, v *messages.Victim, o *messages.Outcome,
 		to = messages.OnHost(o.Host)
 		if o.Dirty {
 			counters.DirtyTakes++
+		} else {
+			counters.BytesSaved += c.Pools[pool].PageBytes()
 		}
 		if o.Waits {
 			counters.WaitingTakes++

@@ -18,7 +18,6 @@ import (
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/internal/oracle/ops"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -39,15 +38,6 @@ func (r rig) Close(ctx context.Context) (int, error) {
 	leaked, err := r.Engine.Close(ctx)
 	_ = r.device.Close()
 	return leaked, err
-}
-
-// Stats leaves out what the oracle does not count: when the copies were made.
-func (r rig) Stats(ctx context.Context) (messages.Stats, error) {
-	s, err := r.Engine.Stats(ctx)
-	for p := range s.Pools {
-		s.Pools[p].WaitingTakes, s.Pools[p].DirtyTakes = 0, 0
-	}
-	return s, err
 }
 
 // open makes oracle and engine of one configuration.

@@ -16,6 +16,9 @@
 // The second half is what makes the first one worth anything: a checker that
 // sees nothing would pass it, too. It also shows that no wait is idle.
 //
+// Who hits pages that are on their way waits for the copy that is under way, and
+// starts none.
+//
 // # Faults
 //
 // Copies that the device refuses, streams that stall, a device that is lost,

@@ -70,15 +70,15 @@ func (r *tables) pools() *report.Table {
 
 // waiting shows how many of the pages that were taken from contents still to be
 // copied to host memory had to wait for that copy, and how many were copied
-// before they were needed.
+// before they were needed. Copies are saved where an onboard had left one.
 func (r *tables) waiting() *report.Table {
 	t := &report.Table{
 		Title:  "pages taken from contents that had to be copied to host memory",
-		Header: []string{"pool", "taken so", "copied ahead", "waited for the copy", "share"},
+		Header: []string{"pool", "taken so", "copied ahead", "waited for the copy", "share", "copies saved"},
 	}
 	for _, p := range r.stats.Pools {
 		t.Row(p.Name, report.Count(p.DirtyTakes), report.Count(p.DirtyTakes-p.WaitingTakes), report.Count(p.WaitingTakes),
-			report.Percent(p.WaitingTakes, p.DirtyTakes))
+			report.Percent(p.WaitingTakes, p.DirtyTakes), report.Bytes(p.BytesSaved))
 	}
 	return t
 }

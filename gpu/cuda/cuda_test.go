@@ -3,9 +3,11 @@
 package cuda
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 	"unsafe"
@@ -17,6 +19,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/devicetest"
+	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -75,8 +78,8 @@ func TestConformance(t *testing.T) {
 }
 
 // TestDevice runs on machines that have one: the conformance suite, then the
-// link is measured and printed as JSON, into the file that KVACTOR_PROFILE names
-// if it is set. The profile in it is one for sim.Config.Measured.
+// link is measured and printed as JSON. If KVACTOR_PROFILE names a file, the
+// profile goes there, for sim.ReadProfile.
 //
 //	CGO_ENABLED=0 go test -c -o cuda.test ./gpu/cuda
 //	KVACTOR_PROFILE=profile.json ./cuda.test -test.v -test.run TestDevice
@@ -96,16 +99,39 @@ func TestDevice(t *testing.T) {
 func measureDevice(t *testing.T) {
 	d, err := Open(Options{})
 	require.NoError(t, err)
-	began := time.Now()
-	found, err := devicetest.Measure(d, devicetest.Measurement{Clock: func() time.Duration { return time.Since(began) }, Budget: 1 << 30})
-	require.NoError(t, err)
+	measure(t, d, 1<<30, os.Getenv("KVACTOR_PROFILE"))
 	require.NoError(t, d.Close())
+}
+
+// measure prints what is found and writes the profile to a file, if it has a name.
+func measure(t *testing.T, d gpu.Device, budget int64, path string) {
+	began := time.Now()
+	found, err := devicetest.Measure(d, devicetest.Measurement{Clock: func() time.Duration { return time.Since(began) }, Budget: budget})
+	require.NoError(t, err)
 	text, err := json.MarshalIndent(found, "", "  ")
 	require.NoError(t, err)
 	t.Logf("%s", text)
-	if path := os.Getenv("KVACTOR_PROFILE"); path != "" {
-		require.NoError(t, os.WriteFile(path, text, 0o600))
+	if path != "" {
+		var b bytes.Buffer
+		require.NoError(t, found.Profile.Write(&b))
+		require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
 	}
+}
+
+// What a measurement writes the simulated device can be.
+func TestMeasuredProfileIsOneForTheSimulation(t *testing.T) {
+	d, _ := openFake(t)
+	path := filepath.Join(t.TempDir(), "profile.json")
+	measure(t, d, 16<<20, path)
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	profile, err := sim.ReadProfile(f)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	assert.Contains(t, profile.Name, "measured-")
+	simulated, err := sim.New(sim.Config{MemoryBytes: 1 << 20, Measured: &profile})
+	require.NoError(t, err)
+	require.NoError(t, simulated.Close())
 }
 
 // The sizes and offsets of the driver's structures.

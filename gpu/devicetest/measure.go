@@ -25,9 +25,9 @@ type Measured struct {
 	Rows    []Row       `json:"rows"`
 }
 
-// sizes are the pages that are measured: two to fit each regime of a lane, and
-// those that caches have.
-var sizes = []int64{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
+// sizes are the pages that are measured: two to fit each regime of a lane, small
+// enough that the link is not full, and those that caches have.
+var sizes = []int64{4 << 10, 16 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20}
 
 // Measurement is how to measure. Clock is the time that copies take: wall time,
 // or that of a simulated device. Budget bounds the bytes of a batch.
@@ -95,7 +95,7 @@ func measureSize(d gpu.Device, m Measurement, size int64) ([]Row, error) {
 // measure runs a cell three times and keeps the fastest.
 func (l lanes) measure(d gpu.Device, m Measurement, row Row) (Row, error) {
 	for range 3 {
-		began, submitted := m.Clock(), time.Now()
+		began := m.Clock()
 		var tickets []gpu.Ticket
 		moved := int64(0)
 		for _, lane := range []struct {
@@ -112,7 +112,7 @@ func (l lanes) measure(d gpu.Device, m Measurement, row Row) (Row, error) {
 			tickets = append(tickets, t)
 			moved += row.Bytes * int64(row.Copies)
 		}
-		spent := float64(time.Since(submitted).Nanoseconds()) / float64(len(tickets))
+		spent := float64((m.Clock() - began).Nanoseconds()) / float64(len(tickets))
 		for _, t := range tickets {
 			if err := d.Sync(context.Background(), t); err != nil {
 				return row, err
@@ -126,17 +126,18 @@ func (l lanes) measure(d gpu.Device, m Measurement, row Row) (Row, error) {
 }
 
 // copies go between the first pages of one tier and the first or last of the
-// other, so that both directions can run at once.
+// other, so that both directions can run at once. They go up on one side and
+// down on the other: neighbours would be one descriptor for the device.
 func (l lanes) copies(direction string, row Row) []gpu.Copy {
 	var list []gpu.Copy
 	for i := range row.Copies {
-		low, high := messages.PageID(i), messages.PageID(row.Copies+i)
+		low, high := messages.PageID(i), messages.PageID(2*row.Copies-1-i)
 		c := gpu.Copy{Bytes: row.Bytes, Src: gpu.Slot{Pool: l.pool, Page: low}, Dst: gpu.Slot{Pool: l.pool, Page: high}}
 		switch direction {
 		case "offload":
-			c.Dst.Tier, c.Dst.Page = messages.Secondary, low
+			c.Dst.Tier, c.Dst.Page = messages.Secondary, messages.PageID(row.Copies-1-i)
 		case "onboard":
-			c.Src.Tier, c.Src.Page = messages.Secondary, high
+			c.Src.Tier, c.Src.Page = messages.Secondary, messages.PageID(row.Copies+i)
 		}
 		list = append(list, c)
 	}
@@ -150,7 +151,7 @@ func fit(rows []Row, direction string) sim.Lane {
 	return sim.Lane{
 		GBps: fastest(rows, direction), SmallBelow: smallBelow,
 		Small: regime(rows, direction, sizes[0], sizes[1]),
-		Large: regime(rows, direction, sizes[2], sizes[len(sizes)-1]),
+		Large: regime(rows, direction, sizes[2], sizes[3]),
 	}
 }
 
@@ -160,11 +161,11 @@ func regime(rows []Row, direction string, small, large int64) sim.Regime {
 	return sim.Regime{Nanos: max(1, a-perByte*float64(small)), GBps: 1 / perByte}
 }
 
-// nanosOf is the time of one copy in a full batch.
+// nanosOf is the time of one copy in a full batch, without the processor's.
 func nanosOf(rows []Row, direction string, bytes int64) float64 {
 	for _, r := range rows {
 		if r.Direction == direction && r.Bytes == bytes && r.Copies > 1 {
-			return float64(bytes) / r.GBps
+			return max(0, float64(bytes)/r.GBps-r.SubmitNs/float64(r.Copies))
 		}
 	}
 	return 0

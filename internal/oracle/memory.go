@@ -167,6 +167,10 @@ func (o *Oracle) offload(p *pool, b *block) bool {
 		}
 		s.host.block = b
 		p.counters.BytesOffloaded += p.PageBytes
+		p.counters.DirtyTakes++
+		p.counters.WaitingTakes++
+	} else {
+		p.counters.BytesSaved += p.PageBytes
 	}
 	s.device.block = nil
 	s.device = nil
