@@ -57,9 +57,9 @@ func (c *cached) drop(pages []messages.PageID) {
 	for _, p := range pages {
 		c.blocks = append(c.blocks, messages.BlockID(p))
 	}
-	c.use++
+	c.use += 2 // as the coordinator does: a use and the one before it count as the same
 	priority := messages.DefaultPriority
-	if c.use%8 == 0 {
+	if c.use%16 == 0 {
 		priority = 80
 	}
 	c.leave.Ops[0] = messages.PoolOp{Kind: messages.AttachPages, Pages: pages, Blocks: c.blocks, Priority: priority}

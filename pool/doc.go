@@ -55,6 +55,9 @@
 //	level 35   list  4 ─ 9 ─ 3 ─ 2        victims: 4, 7, 9, 1, 3, 2
 //	           heap  7 ─ 1
 //
+// In a pool that is too large for a processor's caches the pages of a list have
+// hints at those some places behind them, so that their records are fetched ahead.
+//
 // List and heap are linked through the pages themselves (the heap is a pairing
 // heap), so that a page costs 40 bytes and nothing is ever allocated. Claim,
 // Drop and Take of n pages cost O(n), with a heap's amortised O(log) for each

@@ -24,11 +24,13 @@ type order struct {
 	groups   [(levels + group - 1) / group]*[group]level
 	occupied [2]uint64 // bit p: level p is not empty
 	n        int       // pages in all levels
+	hinted   bool      // the pool is large enough for hints
+	recent   recent    // pages whose hints are to be continued
 }
 
 // reset empties the order over the given pages.
 func (o *order) reset(pages []page) {
-	*o = order{pages: pages, groups: o.groups}
+	*o = order{pages: pages, groups: o.groups, hinted: len(pages) >= farPages}
 	for _, g := range o.groups {
 		if g != nil {
 			*g = emptyGroup

@@ -23,7 +23,7 @@ type page struct {
 	references int32            // of sequences
 	pins       int32            // > 0 only if it caches a block
 	prev, next int32            // list: neighbours; heap: left sibling or parent, right sibling
-	child      int32            // heap: the first child
+	child      int32            // heap: the first child; list: a hint, see hints.go
 	shelters   uint16           // chunked prefills among the references, ≤ references
 	priority   messages.Priority
 	place      place // used, exactly if references or pins > 0

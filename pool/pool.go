@@ -18,8 +18,9 @@ type Pool struct {
 	cached   int
 	freeHead int32 // the free pages, linked through next, the last freed first
 	freeN    int
-	held     int // pages p with p.held()
-	hand     int // where foreseeHeld goes on
+	warm     int32 // says that hints were followed, so that nothing optimises that away
+	held     int   // pages p with p.held()
+	hand     int   // where foreseeHeld goes on
 }
 
 // New makes a pool of free pages; the first to be taken is page 0. Quotas are

@@ -50,9 +50,13 @@ func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim)
 	taken, pages := p.taken(op), p.pages
 	ids := slices.Grow(op.Pages, n)
 	victims = slices.Grow(victims, n)
-	at, left := l.head, n
+	at, left, warm := l.head, n, int32(0)
 	for ; left > 0 && at != none && (l.root == none || o.before(at, l.root)); left-- {
 		g := &pages[at]
+		if g.child != none {
+			// Its first and its last byte: a record may lie in two lines.
+			warm += pages[g.child].depth + int32(pages[g.child].place)
+		}
 		victims = victims[:len(victims)+1]
 		g.leave(at, &victims[len(victims)-1])
 		ids = append(ids, messages.PageID(at))
@@ -65,6 +69,7 @@ func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim)
 	} else {
 		pages[at].prev = none
 	}
+	p.warm = warm
 	o.n -= n - left
 	p.cached -= n - left
 	o.mark(priority)
@@ -95,6 +100,9 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 		return len(op.Pages)
 	}
 	pages, o := p.pages, &p.order
+	if o.hinted {
+		defer func() { o.join(op.Pages[left:]) }()
+	}
 	for left = len(op.Pages); left > 0; left-- {
 		i := int32(op.Pages[left-1])
 		if i == none {
