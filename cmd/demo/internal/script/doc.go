@@ -25,7 +25,7 @@
 //	number with fraction or exponent where      prefill neither auto nor manual
 //	  an integer is expected: 4.0, 4e0          beam_width < 1, chunk_tokens no multiple
 //	tokens and beams in one step, or neither    priority, duration, range out of bounds
-//	invalidate: none or two selectors           computed, rewind, ms negative
+//	invalidate: none or two selectors           computed, ms negative, rewind < 1, into empty
 //	fault panic without an actor                beams empty, a parent that is no beam
 //	                                            fault: unknown kind or actor, count < 1
 //

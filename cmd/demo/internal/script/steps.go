@@ -295,8 +295,8 @@ func (p *player) computeGrown(sent []*growth) {
 func decodeRewind(o *object) request {
 	name, tokens := o.text("seq"), o.int("tokens")
 	return withHost("rewind", func(p *player) (any, error) {
-		if tokens < 0 {
-			return nil, bad("rewind", "tokens %d is negative", tokens)
+		if tokens < 1 {
+			return nil, bad("rewind", "tokens %d is not 1 or more", tokens)
 		}
 		s, err := p.named(name)
 		if err != nil {
@@ -324,6 +324,9 @@ func decodeFork(o *object) request {
 		o.missing("into")
 	}
 	return withHost("fork", func(p *player) (any, error) {
+		if len(into) == 0 {
+			return nil, bad("fork", "into is empty")
+		}
 		s, err := p.named(name)
 		if err != nil {
 			return nil, err
