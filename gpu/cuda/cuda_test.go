@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -353,10 +354,36 @@ func TestPoolsGrowAndShrinkByChunks(t *testing.T) {
 	_, err = d.CreatePool(gpu.PoolSpec{Name: "other", PageBytes: page, DevicePages: 1})
 	assert.ErrorIs(t, err, gpu.ErrOutOfMemory)
 	require.NoError(t, d.Resize(p, 3))
+	free, err := d.Memory()
+	require.NoError(t, err)
 	assert.EqualValues(t, 32<<20, k.used)
+	assert.EqualValues(t, 32<<20, free.Free)
 	require.NoError(t, d.Resize(p, 0))
+	_, err = d.Memory()
+	require.NoError(t, err)
 	assert.Zero(t, k.used)
 	assert.Positive(t, k.calls[fnStreamSynchronize], "it waits before it takes memory away")
+}
+
+// What one pool lets go another gets, and nobody else in between; chunks that no
+// pool can take are given back when memory is short.
+func TestPoolsExchangeChunks(t *testing.T) {
+	d, k := openFake(t)
+	const page = 4 << 20
+	a, err := d.CreatePool(gpu.PoolSpec{Name: "a", PageBytes: page, DevicePages: 8, MaxDevicePages: 16})
+	require.NoError(t, err)
+	b, err := d.CreatePool(gpu.PoolSpec{Name: "b", PageBytes: page, DevicePages: 8, MaxDevicePages: 16})
+	require.NoError(t, err)
+	made, held := k.calls[fnMemCreate], maps.Clone(k.handles)
+	require.NoError(t, d.Resize(a, 0))
+	k.budget = k.used // somebody else takes all that there is
+	require.NoError(t, d.Resize(b, 16))
+	assert.Equal(t, made, k.calls[fnMemCreate])
+	assert.Equal(t, held, k.handles)
+	require.NoError(t, d.Resize(b, 8))
+	_, err = d.CreatePool(gpu.PoolSpec{Name: "small", PageBytes: 1 << 20, DevicePages: 16}) // has chunks of its own size
+	require.NoError(t, err)
+	assert.EqualValues(t, 48<<20, k.used)
 }
 
 func TestNewPagesHoldPoison(t *testing.T) {
@@ -388,6 +415,31 @@ func TestExternalStreams(t *testing.T) {
 	_, err = r.External("alien", foreign)
 	assert.ErrorContains(t, err, "another context")
 	delete(r.fake.streams, captured)
+}
+
+func TestExternalEvents(t *testing.T) {
+	r := newRig(t)
+	const theirs, never = 0x61, 0x62
+	r.fake.events[theirs] = true
+	r.fake.held = make(chan struct{})
+	one, err := r.ExternalEvent(theirs)
+	require.NoError(t, err)
+	two, err := r.ExternalEvent(theirs)
+	require.NoError(t, err)
+	assert.Equal(t, one.Stream, two.Stream)
+	assert.False(t, r.Done(one))
+	before := r.fake.calls[fnStreamWaitEvent]
+	b := r.onboard(1)
+	b.Waits = []gpu.Ticket{two}
+	r.submit(r.a, b)
+	assert.Equal(t, before+1, r.fake.calls[fnStreamWaitEvent], "copies come after the event")
+	r.fake.release()
+	assert.True(t, r.Done(two))
+	r.fake.fail[fnStreamWaitEvent] = invalidValue
+	_, err = r.ExternalEvent(never)
+	assert.ErrorContains(t, err, "cuStreamWaitEvent: CUDA_ERROR_INVALID_VALUE (1), stream external events")
+	delete(r.fake.fail, fnStreamWaitEvent)
+	delete(r.fake.events, theirs)
 }
 
 // Registered pieces are whole pages, and no descriptor crosses two of them.

@@ -51,7 +51,9 @@ type Device struct {
 	counters uintptr // device address of out.counters; 0: events tell of completion
 	streams  []*stream
 	pools    []*pool
-	own      uintptr // stream for filling new memory
+	spare    map[int64][]uint64 // by size: chunks that pools have let go
+	own      uintptr            // stream for filling new memory
+	foreign  gpu.Stream         // waits for events of the host application; 0: not yet
 	lists    lists
 	overlaps gpu.Overlaps
 	waiters  sync.WaitGroup // goroutines inside of the driver
@@ -59,7 +61,7 @@ type Device struct {
 
 // open makes a device of a table of functions.
 func open(drv *driver, o Options) (*Device, error) {
-	d := &Device{driver: drv, numa: -1}
+	d := &Device{driver: drv, numa: -1, spare: map[int64][]uint64{}}
 	memory, err := mapMemory(int64(unsafe.Sizeof(outs{})))
 	if err != nil {
 		return nil, err
@@ -169,12 +171,14 @@ func (d *Device) leave() {
 // Info describes the device.
 func (d *Device) Info() gpu.Info { return gpu.Info{Name: d.name, Backend: "cuda", Link: "native"} }
 
-// Memory asks the driver; other programs on the device count.
+// Memory asks the driver; other programs on the device count. Chunks that pools
+// have let go for others to take are given back first.
 func (d *Device) Memory() (gpu.Memory, error) {
 	if err := d.enter(); err != nil {
 		return gpu.Memory{}, err
 	}
 	defer d.leave()
+	d.releaseSpare()
 	r := d.driver.call(fnMemGetInfo, address(&d.out.number[0]), address(&d.out.number[1]))
 	if err := d.failure(fnMemGetInfo, r, d.name); err != nil {
 		return gpu.Memory{}, err

@@ -7,7 +7,8 @@
 // How the interface maps to the driver:
 //
 //	pool, device tier  address space reserved once for the largest size, memory
-//	                   mapped into it by chunks; pages never change address
+//	                   mapped into it by chunks, which pools exchange as they
+//	                   shrink and grow; pages never change address
 //	pool, host tier    anonymous memory near the device, filled, then registered
 //	stream             a stream that does not block with the default one
 //	batch              one cuMemcpyBatchAsync after merging neighbours, else a
@@ -15,6 +16,8 @@
 //	ticket             a 64-bit counter in registered memory that the stream
 //	                   writes after each batch: Done is one atomic load; and an
 //	                   event, for other streams and for Sync to wait on
+//
+//	the host's work    its streams with External, its events with ExternalEvent
 //
 // A driver's context is current for one thread and goroutines change threads,
 // so each call locks the device and its thread, makes the context current, does

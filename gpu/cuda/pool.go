@@ -123,6 +123,7 @@ func (d *Device) grow(p *pool, pages int) error {
 	for int64(len(p.chunks))*p.chunk < need {
 		if err := d.mapChunk(p); err != nil {
 			d.shrinkTo(p, had)
+			d.releaseSpare()
 			return err
 		}
 	}
@@ -137,6 +138,7 @@ func (d *Device) grow(p *pool, pages int) error {
 		}
 		if err := d.failure(fnMemsetD8Async, r, "pool "+p.spec.Name); err != nil {
 			d.shrinkTo(p, had)
+			d.releaseSpare()
 			return err
 		}
 	}
@@ -147,14 +149,12 @@ func (d *Device) grow(p *pool, pages int) error {
 // mapChunk maps one more chunk behind the others.
 func (d *Device) mapChunk(p *pool) error {
 	on := fmt.Sprintf("pool %s, chunk %d of %d bytes", p.spec.Name, len(p.chunks), p.chunk)
-	d.out.prop = allocationProp{kind: 1, location: location{onDevice, d.ordinal}}
-	r := d.driver.call(fnMemCreate, address(&d.out.number[0]), uintptr(p.chunk), address(&d.out.prop), 0)
-	if err := d.failure(fnMemCreate, r, on); err != nil {
+	handle, err := d.takeChunk(p.chunk, on)
+	if err != nil {
 		return err
 	}
-	handle := d.out.number[0]
 	at := p.base + uintptr(int64(len(p.chunks))*p.chunk)
-	r = d.driver.call(fnMemMap, at, uintptr(p.chunk), 0, uintptr(handle), 0)
+	r := d.driver.call(fnMemMap, at, uintptr(p.chunk), 0, uintptr(handle), 0)
 	if err := d.failure(fnMemMap, r, on); err != nil {
 		d.driver.call(fnMemRelease, uintptr(handle))
 		return err
@@ -170,13 +170,40 @@ func (d *Device) mapChunk(p *pool) error {
 	return nil
 }
 
-// shrinkTo unmaps chunks from the end.
+// takeChunk gives a chunk that a pool has let go, or a new one. Pools exchange
+// chunks so, and no other program gets hold of memory on its way between two.
+func (d *Device) takeChunk(bytes int64, on string) (handle uint64, err error) {
+	if free := d.spare[bytes]; len(free) > 0 {
+		handle = free[len(free)-1]
+		d.spare[bytes] = free[:len(free)-1]
+		return handle, nil
+	}
+	d.out.prop = allocationProp{kind: 1, location: location{onDevice, d.ordinal}}
+	r := d.driver.call(fnMemCreate, address(&d.out.number[0]), uintptr(bytes), address(&d.out.prop), 0)
+	if r == outOfMemory && len(d.spare) > 0 { // those of other sizes may be what is missing
+		d.releaseSpare()
+		r = d.driver.call(fnMemCreate, address(&d.out.number[0]), uintptr(bytes), address(&d.out.prop), 0)
+	}
+	return d.out.number[0], d.failure(fnMemCreate, r, on)
+}
+
+// shrinkTo unmaps chunks from the end; others may take them.
 func (d *Device) shrinkTo(p *pool, chunks int) {
 	for n := len(p.chunks) - 1; n >= chunks; n-- {
 		d.driver.call(fnMemUnmap, p.base+uintptr(int64(n)*p.chunk), uintptr(p.chunk))
-		d.driver.call(fnMemRelease, uintptr(p.chunks[n]))
+		d.spare[p.chunk] = append(d.spare[p.chunk], p.chunks[n])
 		p.chunks = p.chunks[:n]
 	}
+}
+
+// releaseSpare gives the chunks that no pool has back to the driver.
+func (d *Device) releaseSpare() {
+	for _, free := range d.spare {
+		for _, handle := range free {
+			d.driver.call(fnMemRelease, uintptr(handle))
+		}
+	}
+	clear(d.spare)
 }
 
 // pin makes the pool's host memory: mapped near the device, filled, which gives
@@ -284,6 +311,7 @@ func (d *Device) destroy(i int) {
 	}
 	d.pools[i] = nil
 	d.shrinkTo(p, 0)
+	d.releaseSpare()
 	if p.reserved != 0 {
 		d.driver.call(fnMemAddressFree, p.base, uintptr(p.reserved))
 	}

@@ -77,6 +77,35 @@ func (d *Device) External(name string, handle uintptr) (gpu.Stream, error) {
 	return d.addStream(&stream{name: name, handle: handle, external: true})
 }
 
+// ExternalEvent gives a ticket that passes when an event of the host application
+// has: a CUevent of the same process and context, recorded before. It waits on a
+// stream of its own, in the order of the calls: a ticket passes after those given
+// for events before.
+func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
+	if err := d.enter(); err != nil {
+		return gpu.Ticket{}, err
+	}
+	defer d.leave()
+	const on = "stream external events"
+	if d.foreign == 0 {
+		r := d.driver.call(fnStreamCreate, address(&d.out.number[0]), streamNonBlocking, 0)
+		if err := d.failure(fnStreamCreate, r, on); err != nil {
+			return gpu.Ticket{}, err
+		}
+		id, err := d.addStream(&stream{name: "external events", handle: uintptr(d.out.number[0])})
+		if err != nil {
+			return gpu.Ticket{}, err
+		}
+		d.foreign = id
+	}
+	s := d.streams[d.foreign-1]
+	r := d.driver.call(fnStreamWaitEvent, s.handle, event, 0)
+	if err := d.failure(fnStreamWaitEvent, r, on); err != nil {
+		return gpu.Ticket{}, err
+	}
+	return d.ticket(d.foreign, s)
+}
+
 // addStream makes the events of a stream.
 func (d *Device) addStream(s *stream) (gpu.Stream, error) {
 	if len(d.streams) == maxStreams {
