@@ -130,3 +130,84 @@ func (c *Coordinator) lose(s *sequence, it *step) {
 		}
 	}
 }
+
+// undo takes back what the request under way has changed in the sequences.
+func (c *Coordinator) undo() {
+	c.sealOffered()
+	switch c.round.request.(type) {
+	case *messages.Admit, *messages.Rehearse, *messages.Lookup, *messages.PinPrefix, *messages.Prefetch:
+		if !c.settled {
+			c.undoAdmission()
+		}
+	case *messages.Append:
+		if !c.settled {
+			c.undoAppend()
+		}
+	case *messages.Rebalance:
+		if !c.settled {
+			c.undoRebalance()
+		}
+	}
+}
+
+// undoAdmission ends the sequences of a batch that was not answered.
+func (c *Coordinator) undoAdmission() {
+	for i := range c.admitting.items {
+		it := &c.admitting.items[i]
+		if it.sequence != nil && it.sequence.running {
+			it.sequence.symbols = nil // the symbols stay in the tree, unused
+			c.sequences.end(it.sequence)
+		}
+	}
+	for _, s := range c.admitting.served {
+		if s.running {
+			s.symbols = nil
+			c.sequences.end(s)
+		}
+	}
+	c.admitting.items, c.admitting.served = c.admitting.items[:0], c.admitting.served[:0]
+}
+
+// undoAppend takes back the tokens and pages of a step that was not finished.
+func (c *Coordinator) undoAppend() {
+	for i := range c.stepping.items {
+		it := &c.stepping.items[i]
+		s := it.sequence
+		if it.refused || !it.extended || s.lost {
+			continue
+		}
+		if s.width() > 1 || c.copiedOver(it) {
+			// Beams have followed their parents, the old tables are gone; or an old
+			// page may hold another step's bytes.
+			s.lose()
+			continue
+		}
+		s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
+		for p := range s.pools {
+			// Pools may still have to read messages that point into the old table.
+			table := slices.Clone(s.pools[p].tables[0][:it.pools[p].before])
+			for _, w := range it.pools[p].copies {
+				table[w.block] = w.from
+			}
+			s.pools[p].tables[0] = table
+		}
+		s.sealed = max(s.sealed, len(s.pools[0].tables[0]))
+		s.use = it.use
+	}
+	c.stepping.items = c.stepping.items[:0] // another failure must not undo it again
+}
+
+// copiedOver tells whether a page that a step copied and let go is one that
+// another step's copy on write was to be written to.
+func (c *Coordinator) copiedOver(it *step) bool {
+	for p := range it.pools {
+		for _, w := range it.pools[p].copies {
+			for i := range c.stepping.items {
+				if slices.ContainsFunc(c.stepping.items[i].pools[p].copies, func(other rewrite) bool { return other.to == w.from }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
