@@ -10,7 +10,7 @@ import (
 // unclaim finds its place again.
 func (p *Pool) claim(op *messages.PoolOp) {
 	before := p.held
-	for _, id := range op.Pages {
+	for _, id := range op.Pages[p.claimListed(op):] {
 		if id == messages.NoPage {
 			continue
 		}

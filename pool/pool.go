@@ -133,7 +133,7 @@ func (p *Pool) validate(op *messages.PoolOp) {
 		p.fail("operation %d is unknown", op.Kind)
 	}
 	for _, id := range op.Pages {
-		if id < messages.NoPage || int(id) >= len(p.pages) {
+		if uint32(id+1) > uint32(len(p.pages)) { // NoPage is −1
 			p.fail("%s of page %d, there are %d", verb(op.Kind), id, len(p.pages))
 		}
 	}

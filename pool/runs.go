@@ -99,10 +99,11 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 	if op.Shelter || p.accounts != nil {
 		return len(op.Pages)
 	}
-	pages, o := p.pages, &p.order
+	pages, o, listedN, freedN := p.pages, &p.order, 0, 0
 	if o.hinted {
 		defer func() { o.join(op.Pages[left:]) }()
 	}
+	var at cursor
 	for left = len(op.Pages); left > 0; left-- {
 		i := int32(op.Pages[left-1])
 		if i == none {
@@ -115,11 +116,10 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 		if !g.stored() {
 			*g = page{block: messages.NoBlock, prev: none, next: p.freeHead, child: none, place: free}
 			p.freeHead = i
-			p.freeN++
-			p.held--
+			freedN++
 			continue
 		}
-		l := o.grow(g.priority)
+		l := at.move(o, g.priority)
 		use := max(g.use, op.Use)
 		if t := l.tail; t != none {
 			y := &pages[t]
@@ -134,9 +134,56 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 		g.use, g.references = use, 0
 		g.place, g.prev, g.next = listed, l.tail, none
 		l.tail = i
-		o.n++
-		p.cached++
-		p.held--
+		listedN++
 	}
+	o.n += listedN
+	p.cached += listedN
+	p.freeN += freedN
+	p.held -= listedN + freedN
 	return left
+}
+
+// claimListed adds the first reference to pages that are in a list, from the
+// first on. It stops before the first page that is in none, and tells how many
+// it has passed: with quotas none, for accounts have to follow.
+func (p *Pool) claimListed(op *messages.PoolOp) (passed int) {
+	if op.Shelter || p.accounts != nil {
+		return 0
+	}
+	pages, o, claimed := p.pages, &p.order, 0
+	var at cursor
+	for _, id := range op.Pages {
+		if id != messages.NoPage {
+			g := &pages[id]
+			if g.place != listed {
+				break
+			}
+			l := at.move(o, g.priority)
+			o.unlink(l, g)
+			if l.head == none {
+				o.mark(g.priority)
+			}
+			g.place, g.prev, g.next, g.child, g.references = used, none, none, none, 1
+			claimed++
+		}
+		passed++
+	}
+	o.n -= claimed
+	p.cached -= claimed
+	p.held += claimed
+	return passed
+}
+
+// cursor is at a level of an order: pages that go together mostly have the same.
+type cursor struct {
+	*level
+	priority messages.Priority
+}
+
+// move goes to the level of a priority.
+func (c *cursor) move(o *order, p messages.Priority) *level {
+	if c.level == nil || c.priority != p {
+		c.level, c.priority = o.grow(p), p
+	}
+	return c.level
 }

@@ -58,6 +58,7 @@ func (t *Tree) Check() error {
 		nodes++
 		c.node(x)
 	}
+	c.shelf()
 	c.say(nodes+len(t.freeNodes) == len(t.nodes), "%d nodes reached and %d free of %d", nodes, len(t.freeNodes), len(t.nodes))
 	c.totals()
 	return errors.Join(c.problems...)
@@ -92,6 +93,27 @@ func (c *checker) node(x int32) {
 		}
 	}
 	c.say(slices.Equal(counts, c.countsOf(x)), "node %d counts %v, has %v", x, c.countsOf(x), counts)
+}
+
+// shelf checks that the arrays on the shelf have the room that is counted, and
+// that none of them is in use.
+func (c *checker) shelf() {
+	room, shelved := 0, map[*messages.BlockID]bool{}
+	for size, stack := range c.Tree.shelf.stacks {
+		for _, a := range stack {
+			c.say(sizeOf(len(a.ids)) == size && len(a.tokens) == len(a.ids)*c.tpb && len(a.places) == len(a.ids)*len(c.pools),
+				"arrays of %d tokens, %d ids and %d places are on the shelf for size %d", len(a.tokens), len(a.ids), len(a.places), size)
+			c.say(!shelved[&a.ids[0]], "arrays for %d blocks are on the shelf twice", len(a.ids))
+			shelved[&a.ids[0]] = true
+			room += len(a.ids)
+		}
+	}
+	c.say(room == c.Tree.shelf.room, "the shelf has room for %d blocks, counted as %d", room, c.Tree.shelf.room)
+	for x := range c.Tree.nodes {
+		if ids := c.Tree.nodes[x].ids; len(ids) > 0 {
+			c.say(!shelved[&ids[0]], "the arrays of node %d are on the shelf", x)
+		}
+	}
 }
 
 // block checks block i of node x.

@@ -77,6 +77,9 @@
 // its id, its place in each pool and no search. A split or a join costs the shorter of the two runs, so n of them,
 // however chosen, cost O(n log n). A block costs 29 bytes beside its tokens with one pool
 // (4 more for each further pool, 4 more once timers are used). Events recorded add 8
-// bytes, and what their names are made from: see Names. Ghosts are bounded by the pages there are times the blocks
+// bytes, and what their names are made from: see Names. The arrays of runs that are
+// gone wait for runs to come, an eighth of what is held and room for 4,096 blocks at
+// most: a tree that stores as much as it loses allocates nothing (unless it records
+// events, which read the arrays too). Ghosts are bounded by the pages there are times the blocks
 // of the longest prompt.
 package tree

@@ -36,6 +36,7 @@ func (t *Tree) newNode() int32 {
 
 // freeNode returns a node whose blocks are gone or have moved.
 func (t *Tree) freeNode(x int32) {
+	t.shelve(t.nodes[x].arrays)
 	t.nodes[x] = node{kids: none, root: none, side: [2]int32{none, none}, up: none}
 	clear(t.countsOf(x))
 	t.freeNodes = append(t.freeNodes, x)
@@ -66,14 +67,12 @@ func (t *Tree) growPart(parent int32, tokens []messages.Token) int32 {
 	nd := &t.nodes[x]
 	nd.depth = t.end(parent)
 	nd.up = ^parent
-	nd.run = run{
-		tokens: append([]messages.Token(nil), tokens...),
-		ids:    make([]messages.BlockID, 1),
-		places: make([]messages.Location, len(t.pools)),
-		n:      1, part: int32(len(tokens)),
+	nd.run = run{arrays: t.arrays(1), n: 1, part: int32(len(tokens))}
+	copy(nd.tokens, tokens)
+	t.newBlocks(t.ids(x), x, nd.depth)
+	for p := range t.pools {
+		fillNowhere(t.locations(x, p))
 	}
-	t.newBlocks(nd.ids, x, nd.depth)
-	fillNowhere(nd.places)
 	t.name(x, 0)
 	t.symbols.keep(tokens)
 	t.insert(parent, x)

@@ -16,9 +16,7 @@ import (
 //
 // A block stored in part is a run of its own: n is 1, part its tokens.
 type run struct {
-	tokens []messages.Token
-	ids    []messages.BlockID
-	places []messages.Location
+	arrays
 	off, n int32
 	part   int32 // tokens of a block stored in part; 0: whole blocks
 	// lent: events read the array of tokens too, so nothing more is written to it.
@@ -60,33 +58,33 @@ type margins struct{ front, back int32 }
 // move gives the run of node x new arrays with the given room.
 func (t *Tree) move(x int32, m margins) {
 	r := &t.nodes[x].run
-	room := int(m.front + r.n + m.back)
 	t.moved += int(r.n)
-	next := run{
-		tokens: make([]messages.Token, room*t.tpb),
-		ids:    make([]messages.BlockID, room),
-		places: make([]messages.Location, room*len(t.pools)),
-		off:    m.front, n: r.n,
-	}
+	next := run{arrays: t.arrays(int(m.front + r.n + m.back)), off: m.front, n: r.n}
 	copy(next.tokens[int(m.front)*t.tpb:], t.tokens(x))
 	copy(next.ids[m.front:], t.ids(x))
 	for p := range t.pools {
-		copy(next.places[p*room+int(m.front):], t.locations(x, p))
+		copy(next.places[p*len(next.ids)+int(m.front):], t.locations(x, p))
 	}
+	t.shelve(r.arrays)
 	*r = next
 }
 
-// reserve makes room; a run that grows again and again is moved rarely.
+// spare is the room that a run which grows gets beyond what it needs: a quarter
+// more, a short one as much again, so that one that grows again and again is
+// moved rarely.
+func spare(n int32) int32 { return max(n/4, min(n, 16)) }
+
+// reserve makes room.
 func (t *Tree) reserve(x int32, m margins) {
 	r := &t.nodes[x].run
 	have := margins{front: r.off, back: int32(len(r.ids)) - r.off - r.n}
 	if !r.lent && have.front >= m.front && have.back >= m.back {
 		return
 	}
-	if spare := r.n / 4; r.n > 0 && m.front > 0 {
-		m.front += spare
-	} else if r.n > 0 {
-		m.back += spare
+	if m.front > 0 {
+		m.front += spare(r.n)
+	} else {
+		m.back += spare(r.n)
 	}
 	t.move(x, m)
 }
@@ -117,10 +115,15 @@ func (t *Tree) absorb(x int32, s segment, at int32) {
 // the run of node x.
 func (t *Tree) extend(x int32, tokens []messages.Token) {
 	n := int32(len(tokens) / t.tpb)
-	t.reserve(x, margins{back: n})
 	r := &t.nodes[x].run
 	at := r.off + r.n
-	copy(r.tokens[int(at)*t.tpb:], tokens)
+	if len(r.ids) == 0 {
+		r.arrays = t.arraysOf(tokens)
+	} else {
+		t.reserve(x, margins{back: n})
+		at = r.off + r.n
+		copy(r.tokens[int(at)*t.tpb:], tokens)
+	}
 	for p := range t.pools {
 		base := p*len(r.ids) + int(at)
 		fillNowhere(r.places[base : base+int(n)])

@@ -38,6 +38,7 @@ type Tree struct {
 	freeRoots []int32
 	byName    map[messages.Namespace]int32 // index in roots
 
+	shelf    shelf
 	blocks   blocks
 	held     int // blocks that some pool holds
 	symbols  symbols

@@ -54,6 +54,7 @@ type plan struct {
 	onboard  int
 	fresh    int
 	source   [1]messages.PageID // the source of a partial reuse, if on the device
+	copied   [1]messages.PageID // the page for its copy
 	full     int                // pages claimed whole, onboarded ones too
 	claimed  int                // of these, on the device
 	hosted   int                // of these, in host memory, to be brought in

@@ -13,11 +13,16 @@ func (c *Coordinator) resetWork() {
 	}
 }
 
-// add queues an operation for a pool and gives its index.
+// add queues an operation for a pool and gives its index. What an earlier
+// operation at this index answered in Shares gives its array to this one.
 func (c *Coordinator) add(pool int, op messages.PoolOp) int {
 	w := &c.work[pool]
+	n := len(w.Ops)
+	if n < cap(w.Ops) {
+		op.Shares = w.Ops[:n+1][n].Shares[:0]
+	}
 	w.Ops = append(w.Ops, op)
-	return len(w.Ops) - 1
+	return n
 }
 
 // sendPools sends every pool that has operations its batch.

@@ -62,8 +62,9 @@ func (c *Coordinator) holdSource(i int) {
 // takeCopyPages takes a page in each pool for a partial copy.
 func (c *Coordinator) takeCopyPages(it *admission) {
 	for p := range c.Pools {
-		it.plans[p].copyPage = c.add(p, messages.PoolOp{
-			Kind: messages.Take, N: 1, Tenant: it.sequence.tenant, Shelter: c.sheltered(it.sequence, p),
+		pl := &it.plans[p]
+		pl.copyPage = c.add(p, messages.PoolOp{
+			Kind: messages.Take, N: 1, Pages: pl.copied[:0], Tenant: it.sequence.tenant, Shelter: c.sheltered(it.sequence, p),
 		})
 		held := &it.sequence.pools[p]
 		held.tables[0] = append(held.tables[0], messages.NoPage)

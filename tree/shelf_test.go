@@ -1,0 +1,116 @@
+package tree
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// A tree that reuses arrays is the same as one that does not, which is one that
+// records events: after each of the same messages.
+func TestShelfChangesNothing(t *testing.T) {
+	shapes := []PoolShape{{Window: 6}, {}}
+	for seed := range uint64(large(1000)+200) / 100 {
+		r := rand.New(rand.NewPCG(seed, 1))
+		reusing := newFixture(Config{TokensPerBlock: 2, Pools: shapes})
+		plain := newFixture(Config{TokensPerBlock: 2, Pools: shapes, Events: true})
+		reused := false
+		for range 100 {
+			a := randomApply(r, reusing)
+			b := a
+			b.Stores = append([]messages.StoreItem(nil), a.Stores...)
+			before := reusing.shelf.room
+			reusing.Apply(&a)
+			plain.Apply(&b)
+			plain.TakeEvents()
+			reused = reused || reusing.shelf.room < before
+			require.Equal(t, plain.String(), reusing.String(), "seed %d", seed)
+			require.NoError(t, reusing.Check(), "seed %d", seed)
+		}
+		require.True(t, reused, "seed %d", seed)
+		require.Zero(t, plain.shelf.room)
+	}
+}
+
+// randomApply evicts some runs, from the tail to the head as pools do, then
+// stores prompts that share beginnings.
+func randomApply(r *rand.Rand, f *fixture) messages.Apply {
+	var a messages.Apply
+	for _, x := range r.Perm(len(f.nodes))[:r.IntN(min(4, len(f.nodes)+1))] {
+		for p := range f.pools {
+			for i := f.nodes[x].n - 1; i >= 0 && r.IntN(12) > 0; i-- {
+				if f.locations(int32(x), p)[i] != messages.Nowhere {
+					a.Moves = append(a.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: f.ids(int32(x))[i], To: messages.Nowhere})
+				}
+			}
+		}
+	}
+	for range r.IntN(3) {
+		tokens := make([]messages.Token, 1+r.IntN(80))
+		for i := range tokens {
+			tokens[i] = messages.Token(i * r.IntN(20) / 19)
+		}
+		a.Stores = append(a.Stores, messages.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: f.table(tokens)})
+	}
+	return a
+}
+
+// What a tree loses is enough for what it stores in its place.
+func TestStoresAllocateNothing(t *testing.T) {
+	const prompts, blocks = 8, 100
+	f := newFixture(Config{TokensPerBlock: 2})
+	tokens := counting(2 * blocks)
+	tables := f.table(tokens)
+	var a messages.Apply
+	var ids [prompts][blocks]messages.BlockID
+	k := 0
+	next := func() {
+		at := k % prompts
+		a.Moves, a.Stores = a.Moves[:0], a.Stores[:0]
+		if k >= prompts {
+			for i := blocks - 1; i >= 0; i-- {
+				a.Moves = append(a.Moves, messages.BlockMove{Block: ids[at][i], To: messages.Nowhere})
+			}
+		}
+		for i := range tables[0] {
+			tables[0][i] = messages.PageID(at*blocks + i)
+		}
+		tokens[0] = messages.Token(k)
+		a.Stores = append(a.Stores, messages.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: tables})
+		f.Apply(&a)
+		copy(ids[at][:], f.ids(f.blocks.node[a.Stores[0].Cursor.Block]))
+		k++
+	}
+	for range 3 * prompts {
+		next()
+	}
+	if !invariants {
+		require.Zero(t, testing.AllocsPerRun(100, next))
+	}
+	require.Equal(t, prompts*blocks, f.Blocks())
+	require.NoError(t, f.Check())
+}
+
+// The shelf keeps no more than it may, and drops some of every size.
+func TestShelfIsBounded(t *testing.T) {
+	var s shelf
+	for room := range 200 {
+		for range 10 {
+			s.put(arrays{ids: make([]messages.BlockID, room+1)}, 1000)
+			require.LessOrEqual(t, s.room, 1000)
+		}
+	}
+	kept := s.room
+	for room := 200; room > 0; room-- {
+		for a, ok := s.take(room); ok; a, ok = s.take(room) {
+			require.GreaterOrEqual(t, len(a.ids), room)
+			require.LessOrEqual(t, len(a.ids), room+max(1, room/2))
+			kept -= len(a.ids)
+		}
+	}
+	require.Equal(t, kept, s.room)
+	require.Zero(t, kept)
+}
