@@ -78,6 +78,7 @@ type options struct {
 	skipWait      string
 	rebalance     rebalanceOption
 	waitingRoom   int
+	side          side
 }
 
 // WithName names the engine's actor; the default is "kvactor" and a number.

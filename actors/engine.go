@@ -46,7 +46,9 @@ type Engine struct {
 	leaked  int
 	failed  atomic.Pointer[error]
 	family  *family
-	joint   *joint // of an encoder–decoder model, in place of lanes and family
+	side    side
+	events  *mailbox.Mailbox // the log's
+	joint   *joint           // of an encoder–decoder model, in place of lanes and family
 }
 
 // engines numbers the engines of a process, for the names of their actors.
@@ -85,7 +87,7 @@ func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Conf
 	e := &Engine{
 		config: config, system: parent.ActorSystem(), lanes: lanes, worker: mailbox.NewWorker(),
 		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
-		validate: known, skipWait: o.skipWait,
+		validate: known, skipWait: o.skipWait, side: o.side,
 	}
 	e.validate.WaitingRoom = o.waitingRoom
 	e.validate.RebalanceEvery, e.validate.OnRebalance = o.rebalance.every, o.rebalance.moved
@@ -183,8 +185,11 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 }
 
 func (e *Engine) newEvents() *events.Log {
-	log := events.New(e.config.Cache.EventBufferMaxSize)
-	for _, p := range e.pools {
+	log, pools := events.New(e.config.Cache.EventBufferMaxSize), e.pools
+	if both := e.side.pools; both != nil {
+		log, pools = events.NewShared(e.config.Cache.EventBufferMaxSize, messages.PoolID(len(e.pools))), both
+	}
+	for _, p := range pools {
 		log.Append([]messages.Event{{
 			Type: messages.EventCreated, Pool: p.ID, PrimaryPages: p.PrimaryPages, SecondaryPages: p.SecondaryPages,
 		}})

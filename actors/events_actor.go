@@ -41,8 +41,7 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 	case *forward:
 		a.mend()
 		a.fuse.burn("events")
-		a.line = append(a.line, m)
-		a.next()
+		a.serve(m)
 	case *named:
 		a.mend()
 		a.naming = false
@@ -64,7 +63,7 @@ func (a *eventsActor) log(m *published) {
 	a.news, a.before = m, a.core.Next()
 	a.fuse.burn("events")
 	if m.lost > 0 {
-		a.core.Lose(m.lost)
+		a.core.Lose(m.first, m.lost)
 		a.before = a.core.Next()
 	}
 	if n, breaks := a.fuse.within(); breaks {
@@ -83,7 +82,7 @@ func (a *eventsActor) mend() {
 		lost := m.lost > 0 && a.core.Next() == a.before
 		a.core = events.Resume(a.core, m.events[min(uint64(len(m.events)), a.core.Next()-a.before):])
 		if lost {
-			a.core.Lose(m.lost)
+			a.core.Lose(m.first, m.lost)
 		}
 	}
 }
@@ -94,6 +93,17 @@ func (a *eventsActor) stopped() {
 		m.Abort(mailbox.ErrStopped)
 	}
 	a.line = nil
+}
+
+// serve answers a reader when those before it have been served.
+func (a *eventsActor) serve(m *forward) {
+	if r, ok := m.request.(*messages.ReadKeys); ok {
+		r.Next, r.Err = a.core.Next(), nil
+		m.port.answer(m.request, m.sender)
+		return
+	}
+	a.line = append(a.line, m)
+	a.next()
 }
 
 // settle lets the log name what it has to, unless others are naming.
@@ -136,10 +146,17 @@ func (a *eventsActor) next() {
 
 // take takes from the log what a reader has asked for.
 func (f *forward) take(log *events.Log) messages.EventBatch {
-	if r, ok := f.request.(*messages.ReadSnapshot); ok {
+	switch r := f.request.(type) {
+	case *messages.ReadSnapshot:
 		return log.Snapshot(r.Batch.Events)
+	case *messages.JoinSnapshot:
+		if r.Stale = log.ToldSince(r.Pool, r.Since); r.Stale {
+			return messages.EventBatch{}
+		}
+		return log.Snapshot(r.Batch.Events)
+	default:
+		return log.Take()
 	}
-	return log.Take()
 }
 
 // answer gives a reader a batch.
@@ -148,6 +165,8 @@ func (f *forward) answer(batch messages.EventBatch) {
 	case *messages.ReadEvents:
 		r.Batch, r.Err = batch, nil
 	case *messages.ReadSnapshot:
+		r.Batch, r.Err = batch, nil
+	case *messages.JoinSnapshot:
 		r.Batch, r.Err = batch, nil
 	}
 	f.port.answer(f.request, f.sender)

@@ -68,12 +68,10 @@ func (f *family) start(ctx actor.Context) error {
 	if e.front, e.coordinator, err = f.child(ctx, "coordinator", c); err != nil {
 		return err
 	}
-	v := &eventsActor{core: e.newEvents(), aside: f.aside}
-	f.shells["events"] = &v.fuse
-	if _, p.events, err = f.child(ctx, "events", v); err != nil {
+	if p.events, err = f.log(ctx); err != nil {
 		return err
 	}
-	v.self = p.events
+	e.events, t.first, t.adapt = p.events, e.side.first, e.side.adapt
 	t.coordinator, t.events, o.coordinator = e.coordinator, p.events, e.coordinator
 	if _, p.tree, err = f.child(ctx, "tree", t); err != nil {
 		return err
@@ -92,6 +90,18 @@ func (f *family) start(ctx actor.Context) error {
 		f.shells["pool:"+e.pools[i].Name] = &a.fuse
 	}
 	return nil
+}
+
+// log spawns the events actor; the encoder's engine tells the decoder's.
+func (f *family) log(ctx actor.Context) (*mailbox.Mailbox, error) {
+	if shared := f.engine.side.events; shared != nil {
+		return shared, nil
+	}
+	a := &eventsActor{core: f.engine.newEvents(), aside: f.aside}
+	f.shells["events"] = &a.fuse
+	_, box, err := f.child(ctx, "events", a)
+	a.self = box
+	return box, err
 }
 
 // child spawns one actor with our mailbox and dispatcher. The shell outlives

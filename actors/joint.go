@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/cross"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -21,6 +22,17 @@ import (
 type joint struct {
 	decoder, encoder *Engine
 	fuse             fuse // of the actor that joins them
+}
+
+// side is what an engine is told that is one of two. The decoder's is told the
+// pools of both, which its log begins with; the encoder's where that log is, what
+// number its pool has there, and how what its tree tells becomes what readers
+// hear.
+type side struct {
+	pools  []messages.PoolInfo
+	events *mailbox.Mailbox
+	first  messages.PoolID
+	adapt  func([]messages.Event)
 }
 
 // spawnJoint starts both and the actor that joins them; the cross pool is the
@@ -74,7 +86,7 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 		s.Cross = true
 		known.Scales = append(known.Scales, s)
 	}
-	o.name = name + "-self"
+	o.name, o.side = name+"-self", side{pools: e.pools}
 	var err error
 	if e.joint.decoder, err = spawnOne(parent, decoder, known, o); err != nil {
 		return err
@@ -84,7 +96,10 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 	own.ID = 0
 	known = coordinatorConfig(&encoder, []windows.Pool{own}, counts[last:])
 	known.ReuseAll = true
-	o.name = name + "-cross"
+	o.name, o.side = name+"-cross", side{
+		events: e.joint.decoder.events, first: messages.PoolID(last),
+		adapt: func(told []messages.Event) { cross.Adapt(told, e.pools[last].ID, known.TokensPerBlock) },
+	}
 	e.joint.encoder, err = spawnOne(parent, encoder, known, o)
 	return err
 }
@@ -109,7 +124,6 @@ func (c Config) encoder(counts []windows.Counts) Config {
 	c.Cache.CrossKVCacheFraction = 0
 	c.Cache.MaxAttentionWindow, c.Cache.SinkTokenLength, c.Cache.PoolFractions, c.Cache.ExpectedSeqLen = nil, 0, nil, 0
 	c.Cache.EnablePartialReuse = false // there is nothing but whole blocks
-	c.Cache.EventBufferMaxSize = 0
 	c.Pages = counts
 	return c
 }

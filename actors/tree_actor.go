@@ -15,15 +15,19 @@ type treeActor struct {
 	renew       func() *tree.Tree
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox
+	first       messages.PoolID        // of the tree's pools, as events number them
+	adapt       func([]messages.Event) // of an encoder's tree: what it tells becomes what readers hear
 	fuse        fuse
 	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
 
 // published hands events to the events actor, which owns them from then on. Lost
-// are those that nobody can tell any more, and that came before.
+// are those that nobody can tell any more, and that came before: the tree has lost
+// all it held.
 type published struct {
 	events []messages.Event
 	lost   int
+	first  messages.PoolID // of the tree
 }
 
 // Receive serves one message and sends it back.
@@ -77,14 +81,19 @@ func (a *treeActor) survey(m *messages.Survey) {
 		a.changing = true
 		a.core = a.renew()
 		// That each of its keys is gone, one by one, is more than it can tell.
-		a.events.PostUserMessage(&published{lost: 1})
+		a.events.PostUserMessage(&published{lost: 1, first: a.first})
 	}
 	a.core.Survey(m)
 }
 
 // publish sends what the tree has to tell, if anybody wants to know.
 func (a *treeActor) publish() {
-	if events := a.core.TakeEvents(); len(events) > 0 {
-		a.events.PostUserMessage(&published{events: events})
+	events := a.core.TakeEvents()
+	if len(events) == 0 {
+		return
 	}
+	if a.adapt != nil {
+		a.adapt(events)
+	}
+	a.events.PostUserMessage(&published{events: events, first: a.first})
 }

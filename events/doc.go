@@ -37,6 +37,12 @@
 // the namespace. So equal prompts of two salts have no name in common, and an
 // engine's names are the same in every run.
 //
+// # Two trees
+//
+// The two sides of an encoder–decoder model tell one log (NewShared), each of its
+// own pools. cleared is told once, when nothing is left on either side, and a tree
+// that has lost everything leaves a gap in the ids for both.
+//
 // Like every core, both are single-threaded and deterministic; an actor or a
 // lock of the caller keeps them to one goroutine. An event is handed on, never
 // copied in depth: what it points to is the log's after Append and the reader's

@@ -14,14 +14,14 @@ import (
 // consecutive ids [next−kept, next); slots that keep nothing are zero; a naming
 // counts the spans of kept stored events that need its tokens.
 type Log struct {
-	limit int
-	ring  []messages.Event // grows up to limit, then wraps
-	first int              // slot of the oldest kept event
-	kept  int
-	next  uint64 // id of the next event
-	lost  uint64 // dropped since the reader's last call
-
-	owed owed
+	limit  int
+	ring   []messages.Event // grows up to limit, then wraps
+	first  int              // slot of the oldest kept event
+	kept   int
+	next   uint64 // id of the next event
+	lost   uint64 // dropped since the reader's last call
+	owed   owed
+	shared shared
 }
 
 // New makes a log that keeps at most limit events. With 0 it keeps none, counts
@@ -31,6 +31,14 @@ func New(limit int) *Log {
 		panic(fmt.Sprintf("events: a log of %d events", limit))
 	}
 	return &Log{limit: limit, owed: owed{limit: limit * owedPerEvent}}
+}
+
+// NewShared makes a log that two trees tell of their changes: one has the pools
+// before second, the other those from it on.
+func NewShared(limit int, second messages.PoolID) *Log {
+	l := New(limit)
+	l.shared.second = second
+	return l
 }
 
 // Enabled tells whether events are on; if not, nobody need make any.
@@ -48,7 +56,11 @@ func (l *Log) Append(batch []messages.Event) {
 		return
 	}
 	for i := range batch {
-		l.push(&batch[i])
+		if batch[i].Type != messages.EventCleared {
+			l.push(&batch[i])
+		} else if tree := l.tree(batch[i].Pool); l.clears(tree) {
+			l.clearAll(tree)
+		}
 	}
 	l.verify()
 }
@@ -59,10 +71,9 @@ func (l *Log) push(e *messages.Event) {
 	l.ring[slot].ID = l.next
 	l.next++
 	l.kept++
-	enter(e)
-	if e.Type == messages.EventCleared {
-		l.owed.forget()
-	}
+	t := &l.shared.trees[l.tree(e.Pool)]
+	t.keys += enter(e)
+	t.next, l.shared.bare = l.next, false
 }
 
 // makeRoom gives the slot of the next event.

@@ -2,17 +2,25 @@ package events
 
 import "github.com/kvactor/kvactor/messages"
 
-// Lose says that n events have happened that nobody can tell, after which nothing
-// from before is spoken of again: what the log keeps is of no use without them and
-// is lost as well. A mirror sees the gap in the ids and starts anew from a snapshot.
-func (l *Log) Lose(n int) {
+// Lose says that the tree of pool p has lost all it held, and that n events have
+// happened that nobody can tell. What the log keeps is of no use without them and
+// is lost as well: a mirror sees the gap in the ids and starts anew from a snapshot.
+func (l *Log) Lose(p messages.PoolID, n int) {
 	if !l.Enabled() {
 		return
 	}
-	batch := l.Take()
-	l.owed.forget()
-	l.next += uint64(n)
-	l.lost = batch.Lost + uint64(len(batch.Events)+n)
+	for _, e := range l.ordered(0) {
+		l.lose(&e)
+	}
+	if l.shared.second == 0 {
+		l.owed.forget() // nothing from before is spoken of again
+	}
+	kept, lost := l.kept, l.lost
+	clear(l.ring)
+	l.first, l.kept = 0, 0
+	l.next, l.lost = l.next+uint64(n), lost+uint64(kept+n)
+	l.shared.trees[l.tree(p)].keys = 0
+	l.shared.gap(l.next)
 	l.verify()
 }
 
@@ -23,10 +31,10 @@ func Resume(broken *Log, rest []messages.Event) *Log {
 	if !l.Enabled() {
 		return l
 	}
-	l.next, l.lost, l.owed = broken.next, broken.lost, broken.owed
+	l.next, l.lost, l.owed, l.shared = broken.next, broken.lost, broken.owed, broken.shared
 	kept := broken.ordered(0)
 	for i := range rest {
-		enter(&rest[i])
+		l.shared.trees[l.tree(rest[i].Pool)].keys += enter(&rest[i])
 	}
 	for _, events := range [][]messages.Event{kept, rest} {
 		for i := range events {
@@ -35,6 +43,7 @@ func Resume(broken *Log, rest []messages.Event) *Log {
 	}
 	l.next += uint64(len(rest))
 	l.lost += uint64(len(kept) + len(rest))
+	l.shared.gap(l.next)
 	l.verify()
 	return l
 }

@@ -12,7 +12,7 @@ import (
 // Events that nobody can tell leave a gap that a mirror sees.
 func TestLostEventsLeaveAGap(t *testing.T) {
 	for name, lose := range map[string]func(*Log) *Log{
-		"lost":    func(l *Log) *Log { l.Lose(3); return l },
+		"lost":    func(l *Log) *Log { l.Lose(0, 3); return l },
 		"resumed": func(l *Log) *Log { return Resume(l, []messages.Event{stored(5), stored(6), stored(7)}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -32,6 +32,6 @@ func TestLostEventsLeaveAGap(t *testing.T) {
 		})
 	}
 	off := New(0)
-	off.Lose(3)
+	off.Lose(0, 3)
 	assert.Zero(t, Resume(off, nil).Next())
 }

@@ -70,6 +70,9 @@ func nameStored(e *messages.Event) {
 		tokens, size := spanTokens(s)
 		for b := range int(s.Count) {
 			from, to := b*size, (b+1)*size
+			if b == int(s.Count)-1 {
+				to -= int(s.Padding)
+			}
 			e.Blocks = append(e.Blocks, messages.StoredBlock{
 				Hash: s.Naming.Hashes[int(s.From)+b], Tokens: tokens[from:to:to], Tier: s.Tier, Priority: s.Priority,
 			})

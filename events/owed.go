@@ -40,20 +40,25 @@ func (o *owed) pop() *messages.Naming {
 	return k
 }
 
-// enter counts what an event that is kept from now on tells of namings.
-func enter(e *messages.Event) {
+// enter counts what an event that is kept from now on tells of namings, and
+// answers how many keys more there are.
+func enter(e *messages.Event) (keys int) {
+	keys = len(e.Blocks) - len(e.Hashes)
 	for i := range e.Unnamed {
 		s := &e.Unnamed[i]
 		switch e.Type {
 		case messages.EventStored:
+			keys += int(s.Count)
 			s.Naming.Held += s.Count
 			if s.Tokens == nil {
 				s.Naming.Buffered++
 			}
 		case messages.EventRemoved:
+			keys -= int(s.Count)
 			s.Naming.Held -= s.Count
 		}
 	}
+	return keys
 }
 
 // leave ends the need of an event, which is kept no longer, for tokens.

@@ -20,3 +20,24 @@ type Rehearse struct {
 	Results []Admitted // only Err is set
 	Err     error
 }
+
+// ReadKeys reads the keys of one side of an encoder–decoder engine, as events
+// that have no names yet, for a snapshot of both.
+type ReadKeys struct {
+	Keys []Event
+	Next uint64 // the id that the next event of either side gets
+	Err  error
+}
+
+// JoinSnapshot is a ReadSnapshot of one side to which the keys of the other are
+// added. If that side has told of anything since they were read, at Since, they
+// are Stale: then there is no Batch, and nothing has been taken from the log.
+type JoinSnapshot struct {
+	Keys  []Event
+	Pool  PoolID // one of the other side
+	Since uint64
+
+	Batch EventBatch
+	Stale bool
+	Err   error
+}

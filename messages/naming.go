@@ -31,6 +31,7 @@ type Span struct {
 	Naming      *Naming
 	Tokens      []Token // of these blocks, where a stored event has its own
 	From, Count int32   // blocks [From, From+Count) of the naming
+	Padding     int32   // trailing tokens of the last block that are none of the host's
 	Tier        Tier    // stored
 	Priority    Priority
 	Backwards   bool // told from the last to the first
@@ -39,7 +40,7 @@ type Span struct {
 // Join adds the blocks of next to s if they follow those of s in the order of
 // telling, in the same naming and alike in everything.
 func (s *Span) Join(next *Span) bool {
-	if s.Naming != next.Naming || s.Tier != next.Tier || s.Priority != next.Priority || (s.Tokens == nil) != (next.Tokens == nil) {
+	if s.Padding > 0 || s.Naming != next.Naming || s.Tier != next.Tier || s.Priority != next.Priority || (s.Tokens == nil) != (next.Tokens == nil) {
 		return false
 	}
 	switch {
@@ -50,6 +51,6 @@ func (s *Span) Join(next *Span) bool {
 	default:
 		return false
 	}
-	s.Count += next.Count
+	s.Count, s.Padding = s.Count+next.Count, next.Padding
 	return true
 }

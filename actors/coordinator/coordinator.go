@@ -241,8 +241,8 @@ func (c *Coordinator) dispatchRare(request any) {
 		c.readStats(r)
 	case *messages.ReadEvents:
 		c.readEvents(r)
-	case *messages.ReadSnapshot:
-		c.readSnapshot(r)
+	case *messages.ReadSnapshot, *messages.JoinSnapshot, *messages.ReadKeys:
+		c.readSnapshot()
 	case *messages.ReadContents:
 		c.readContents(r)
 	case *messages.Check:

@@ -24,7 +24,7 @@ func (c *Coordinator) readEvents(*messages.ReadEvents) {
 
 // readSnapshot asks the tree for its keys, then the events actor for the id
 // that follows them.
-func (c *Coordinator) readSnapshot(*messages.ReadSnapshot) {
+func (c *Coordinator) readSnapshot() {
 	c.snapshot = messages.Snapshot{Epoch: c.epoch}
 	c.pending++
 	c.next = (*Coordinator).snapshotted
@@ -32,9 +32,15 @@ func (c *Coordinator) readSnapshot(*messages.ReadSnapshot) {
 }
 
 func (c *Coordinator) snapshotted() {
-	r := c.round.request.(*messages.ReadSnapshot)
-	r.Err = nil
-	r.Batch = messages.EventBatch{Events: c.snapshot.Events, Snapshot: true}
+	keys := c.snapshot.Events
+	switch r := c.round.request.(type) {
+	case *messages.ReadSnapshot:
+		r.Batch = messages.EventBatch{Events: keys}
+	case *messages.JoinSnapshot:
+		r.Batch = messages.EventBatch{Events: append(keys, r.Keys...)}
+	case *messages.ReadKeys:
+		r.Keys = keys
+	}
 	c.passOn()
 }
 

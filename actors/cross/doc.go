@@ -47,12 +47,20 @@
 // ticket After will be, in the pages, since no decoder layer could have been
 // computed without it. From then on others reuse it.
 //
+// # Events
+//
+// Both trees tell one log, the decoder's, so ids are consecutive over all pools,
+// the bound is one, and readers hear things in the order in which they happened.
+// A block of the cross pool is told with the encoder tokens that it has, without
+// padding; its name depends on the whole input, and its parent is the block before
+// it in that input. cleared says that nothing is left on either side.
+//
 // # What concerns which side
 //
 //	both      admit, the first commit, fork, release; reset, stats, contents,
-//	          check; invalidation of a session or a salt
+//	          check; invalidation of a session or a salt; events and snapshots
 //	decoder   append, rewind, rebalance (the cross pool keeps its fraction),
-//	          events and snapshots (there are none of the cross pool), scales
+//	          scales
 //	either    lookup, pin, prefetch, invalidation of a prefix: the cross side
 //	          if the prefix has no tokens but those of the encoder
 package cross

@@ -158,11 +158,15 @@ func (j *Join) dispatchStored(request any) {
 		j.readStats(r)
 	case *messages.ReadContents:
 		j.readContents(r)
+	case *messages.ReadEvents:
+		j.readEvents(r)
+	case *messages.ReadSnapshot:
+		j.readSnapshot(r)
 	case *messages.Check:
 		j.check(r)
 	case *messages.Close:
 		j.close(r)
-	default: // append, which no prompt sees that is not computed; rewind, events, snapshot, scales
+	default: // append, which no prompt sees that is not computed; rewind, scales
 		j.toDecoder(r, (*Join).passed)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,7 @@ type sides struct {
 	held    bool             // answers wait until the test gives them
 	aborted error
 	gone    bool // nobody waits for an answer
+	stale   int  // snapshots that come too late
 }
 
 func newSides() *sides {
@@ -81,6 +83,9 @@ func (s *sides) answer(request any, err error) {
 		for i := range r.Steps {
 			r.Results[i] = messages.StepResult{Sequence: r.Steps[i].Sequence, Err: err}
 		}
+	case *messages.JoinSnapshot:
+		r.Stale = s.stale > 0
+		s.stale--
 	case *messages.Fork:
 		for range r.Count {
 			s.next++
@@ -219,7 +224,7 @@ func TestAborts(t *testing.T) {
 		&messages.Commit{}, &messages.Append{}, &messages.Release{}, &messages.Fork{}, &messages.Rewind{}, &messages.ReadTables{},
 		&messages.Lookup{Prefix: prefix}, &messages.PinPrefix{Prefix: prefix}, &messages.Prefetch{Prefix: prefix}, &messages.UnpinPrefix{},
 		&messages.Invalidate{}, &messages.Reset{}, &messages.Rebalance{}, &messages.ReadStats{}, &messages.ReadContents{},
-		&messages.Check{}, &messages.Close{}, &messages.ReadEvents{}, &messages.WriteScales{},
+		&messages.Check{}, &messages.Close{}, &messages.WriteScales{},
 	} {
 		s := newSides()
 		name := "decoder " + strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")
@@ -235,6 +240,33 @@ func TestAborts(t *testing.T) {
 		s.Submit(request, nil)
 		assert.Equal(t, errSide, s.aborted)
 	}
+}
+
+// Events and snapshots ask the cross side first.
+func TestEventsOfBothSides(t *testing.T) {
+	for _, c := range []struct {
+		request any
+		first   string
+		second  string
+	}{
+		{&messages.ReadEvents{}, "encoder ReadStats", "decoder ReadEvents"},
+		{&messages.ReadSnapshot{}, "encoder ReadKeys", "decoder JoinSnapshot"},
+	} {
+		for i, name := range []string{c.first, c.second} {
+			s := newSides()
+			s.fail[name] = errSide
+			s.Submit(c.request, nil)
+			assert.Equal(t, append([]string{c.first, c.second}[:i+1:i+1], fmt.Sprintf("abort %T", c.request)), s.take())
+		}
+		s := newSides()
+		s.Submit(c.request, nil)
+		assert.Equal(t, []string{c.first, c.second, fmt.Sprintf("reply %T", c.request)}, s.take())
+	}
+	s := newSides()
+	s.stale = 2
+	s.Submit(&messages.ReadSnapshot{}, nil)
+	again := []string{"encoder ReadKeys", "decoder JoinSnapshot"}
+	assert.Equal(t, append(slices.Concat(again, again, again), "reply *messages.ReadSnapshot"), s.take(), "until nothing has happened in between")
 }
 
 // One request is served at a time; Stop answers the one under way and the rest.

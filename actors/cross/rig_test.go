@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -77,6 +78,8 @@ type rig struct {
 	last    int          // the cross pool's number
 	lives   []*life
 	wrong   []string // found by kernels and by the hazard checker
+
+	unwritten bool // the host writes nothing, so copies read what nobody has written
 }
 
 // life is what the host knows of a running sequence.
@@ -121,7 +124,11 @@ func newRig(t tester, s setup) *rig {
 	var err error
 	r.sim, err = sim.New(sim.Config{MemoryBytes: 1 << 24})
 	require.NoError(t, err)
-	r.device = check.Wrap(r.sim, check.Options{OnProblem: func(p string) { r.wrong = append(r.wrong, p) }})
+	r.device = check.Wrap(r.sim, check.Options{OnProblem: func(p string) {
+		if !r.unwritten || !strings.Contains(p, "reads what nothing has written") {
+			r.wrong = append(r.wrong, p)
+		}
+	}})
 	config := s.config(r.device)
 	r.Engine, err = actors.Spawn(system().Root, config, actors.WithClock(func() time.Duration {
 		if s.now == nil {
@@ -376,6 +383,9 @@ func (r *rig) picture() string {
 	blocks, err := r.Contents(context.Background())
 	require.NoError(r.t, err)
 	stats.Rounds = 0
+	for p := range stats.Pools { // any round may copy ahead, also one that refuses
+		stats.Pools[p].AheadPages, stats.Pools[p].BytesOffloaded = 0, 0
+	}
 	return fmt.Sprintf("%+v\n%+v", stats, blocks)
 }
 

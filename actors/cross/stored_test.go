@@ -142,26 +142,6 @@ func TestReset(t *testing.T) {
 	r.assertPool(0, 0, 0, 20)
 }
 
-// Events speak of the decoder's pools; hashes depend on the encoder input.
-func TestEvents(t *testing.T) {
-	r := newRig(t, setup{pages: pages(20, 20), change: func(c *windows.Config) { c.EventBufferMaxSize = 100 }})
-	defer r.end()
-	r.store(ask(run(100, 6), run(0, 4)))
-	r.store(ask(run(200, 6), run(0, 4)))
-	batch, err := r.Events(context.Background())
-	require.NoError(t, err)
-	require.Len(t, batch.Events, 3)
-	assert.Equal(t, messages.EventCreated, batch.Events[0].Type)
-	a, b := batch.Events[1].Blocks, batch.Events[2].Blocks
-	require.Len(t, a, 1)
-	require.Len(t, b, 1)
-	assert.Equal(t, a[0].Tokens, b[0].Tokens)
-	assert.NotEqual(t, a[0].Hash, b[0].Hash)
-	snapshot, err := r.Snapshot(context.Background())
-	require.NoError(t, err)
-	assert.Len(t, snapshot.Events, 2)
-}
-
 // Without reuse nothing is shared, on neither side.
 func TestReuseDisabled(t *testing.T) {
 	r := newRig(t, setup{pages: pages(20, 20), change: func(c *windows.Config) { c.EnableBlockReuse = false }})
