@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // foresight is the state of offloading ahead of demand: when nothing waits, the
 // pages that would be evicted next are copied to unused host pages, so that an
@@ -13,9 +17,10 @@ type foresight struct {
 	due   bool // enough has changed since the last look
 	busy  bool // the link was in use at the last look, in round at
 	at    int64
-	churn []int // by pool: pages taken or newly cached since the last look
-	taken []int // by pool: pages taken since the last look that found the link idle
-	peak  []int // by pool: the most that was taken so, fading
+	churn []int                        // by pool: pages taken or newly cached since the last look
+	taken []int                        // by pool: pages taken since the last look that found the link idle
+	peak  []int                        // by pool: the most that was taken so, fading
+	open  map[messages.PageID]struct{} // of one pool at a time: pages that may be written to
 }
 
 // The pages of a pool that are looked at: at least an eighth, so that there is
@@ -89,6 +94,7 @@ func (c *Coordinator) foreseen() {
 	for p := range c.work {
 		var seen messages.Foreseen
 		if w := &c.work[p]; len(w.Ops) > 0 {
+			w.Victims = c.withoutOpen(p, w.Victims, w.Ops[0].Count)
 			seen = messages.Foreseen{Victims: w.Victims, Near: w.Ops[0].Count}
 		}
 		a.Pools = append(a.Pools, seen)
@@ -96,6 +102,32 @@ func (c *Coordinator) foreseen() {
 	c.pending++
 	c.next = (*Coordinator).copiedAhead
 	c.port.Offloader(a)
+}
+
+// withoutOpen leaves out, of the candidates from index near on, which are held,
+// those that a sequence may write to: a page may cache the beginning of a block
+// of which a host writes the rest without asking again, and would have to wait
+// for the copy.
+func (c *Coordinator) withoutOpen(p int, candidates []messages.Victim, near int) []messages.Victim {
+	if near == len(candidates) {
+		return candidates
+	}
+	a := &c.ahead
+	clear(a.open)
+	c.sequences.each(func(s *sequence) {
+		for _, table := range s.pools[p].tables {
+			for _, page := range table[min(s.computed/c.TokensPerBlock, len(table)):] {
+				if page != messages.NoPage {
+					a.open[page] = struct{}{}
+				}
+			}
+		}
+	})
+	held := slices.DeleteFunc(candidates[near:], func(v messages.Victim) bool {
+		_, open := a.open[v.Page]
+		return open
+	})
+	return candidates[:near+len(held)]
 }
 
 // copiedAhead counts.
