@@ -69,7 +69,7 @@ var _ actor.SupervisorStrategy = (*family)(nil)
 // Inject makes an actor panic at its next message, as a bug in it would: it is
 // how hosts and tests try out recovery. Actors are coordinator, tree, offloader,
 // events and pool:NAME; with an encoder–decoder model also cross:NAME, the same but
-// events for the cross pool, and join, after which the engine has failed.
+// events for the cross pool, and join.
 func (e *Engine) Inject(name string) error {
 	return e.ignite(name, (*fuse).light)
 }

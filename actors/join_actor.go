@@ -13,10 +13,14 @@ import (
 // joinActor is the shell of the join of two engines: it stands where the
 // coordinator of a single one does.
 type joinActor struct {
-	core *cross.Join
-	port *joinPort
-	fuse *fuse
+	core    *cross.Join
+	port    *joinPort
+	fuse    *fuse // the port's, too
+	serving bool  // the core is at work: after a panic it gets nothing before it is told so
 }
+
+// joinFailed tells the join that it was restarted.
+type joinFailed struct{ cause error }
 
 // joined says that a side has answered the request that was sent it in a turn.
 type joined struct {
@@ -25,36 +29,63 @@ type joined struct {
 }
 
 func newJoinActor(e *Engine) *joinActor {
-	p := &joinPort{engine: e}
+	p := &joinPort{engine: e, fuse: &e.joint.fuse}
 	return &joinActor{core: cross.New(e.validate, e.pools[len(e.pools)-1], p), port: p, fuse: &e.joint.fuse}
 }
 
 // Receive passes requests and answers to the core.
 func (a *joinActor) Receive(ctx actor.Context) {
+	if library(ctx.Message()) {
+		if _, stops := ctx.Message().(*actor.Stopping); stops {
+			a.fuse.state.Store(0)
+			a.core.Stop(a.port.engine.failure(mailbox.ErrStopped))
+		}
+		return
+	}
+	failed, own := ctx.Message().(*joinFailed)
+	if !own && (a.serving || a.fuse.lit()) {
+		a.keep(ctx)
+		a.fuse.burn("join")
+		return
+	}
+	a.serving = true
+	if own {
+		a.port.turn++ // what is still to come is nobody's answer
+		a.core.Failed(failed.cause)
+	} else {
+		a.serve(ctx)
+	}
+	a.serving = false
+}
+
+// keep puts a request into the line, so that it outlives a panic. An answer that
+// comes meanwhile is nobody's.
+func (a *joinActor) keep(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
-		a.submit(m.request, m)
+		a.core.Queue(m.request, m)
 	case *joined:
-		if m.turn == a.port.turn {
-			a.core.Answered(m.err)
-		}
-	case *actor.Stopping:
-		a.core.Stop(a.port.engine.failure(mailbox.ErrStopped))
 	default:
 		if request := fromActor(ctx); request != nil {
-			a.submit(request, ctx.Sender())
+			a.core.Queue(request, ctx.Sender())
 		}
 	}
 }
 
-// submit hands a request to the core; it is in the line before a lit fuse
-// burns, so that it is answered.
-func (a *joinActor) submit(request, sender any) {
-	if a.fuse.lit() {
-		a.core.Queue(request, sender)
-		a.fuse.burn("join")
+// serve tells requests from answers.
+func (a *joinActor) serve(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *call:
+		a.core.Submit(m.request, m)
+	case *joined:
+		if m.turn == a.port.turn {
+			a.core.Answered(m.err)
+		}
+	default:
+		if request := fromActor(ctx); request != nil {
+			a.core.Submit(request, ctx.Sender())
+		}
 	}
-	a.core.Submit(request, sender)
 }
 
 // joinPort carries the core's requests to the two engines.
@@ -62,6 +93,7 @@ type joinPort struct {
 	engine *Engine
 	self   *mailbox.Mailbox
 	turn   uint64 // of the request under way
+	fuse   *fuse
 }
 
 var _ cross.Port = (*joinPort)(nil)
@@ -71,6 +103,7 @@ func (p *joinPort) Encoder(request any) { p.send(p.engine.joint.encoder, request
 
 // send starts a request; its answer comes as a message.
 func (p *joinPort) send(to *Engine, request any) {
+	p.fuse.step("join")
 	p.turn++
 	turn := p.turn
 	done := func(err error) { p.self.PostUserMessage(&joined{turn, err}) }
@@ -81,12 +114,14 @@ func (p *joinPort) send(to *Engine, request any) {
 
 // Begin asks a caller whether it still waits; actors always do.
 func (p *joinPort) Begin(sender any) bool {
+	p.fuse.step("join")
 	c, ok := sender.(*call)
 	return !ok || c.begin()
 }
 
 // Reply answers a caller or an actor.
 func (p *joinPort) Reply(request, sender any) {
+	p.fuse.step("join")
 	if r, ok := request.(*messages.Rebalance); ok && r.Err == nil {
 		pools := slices.Clone(r.Rebalanced.Pools)
 		p.engine.resized.Store(&pools)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -63,7 +64,9 @@ func (e *Engine) spawnJoint(parent actor.SpawnerContext, pools []windows.Pool, c
 	if err := e.spawnSides(parent, pools, counts, o); err != nil {
 		return err
 	}
-	family := &joinFamily{engine: e, scheduler: o.scheduler, ready: make(chan error, 1)}
+	family := &joinFamily{
+		engine: e, scheduler: o.scheduler, ready: make(chan error, 1), restarts: restarts{limit: o.maxRestarts, within: o.restartWindow},
+	}
 	props := actor.PropsFromProducer(func() actor.Actor { return family },
 		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)
 	pid, err := parent.SpawnNamed(props, o.name)
@@ -159,13 +162,14 @@ func (j *joint) ignite(name string, light func(*fuse)) error {
 }
 
 // joinFamily is the parent of the actor that joins two engines, and its
-// supervisor. That actor's state cannot be rebuilt from what the two sides know
-// (which sequences belong together, nobody else knows), so if it panics the
+// supervisor. If that actor panics it is restarted and sorts out what the round
+// under way has left on one side only; too many panics in a short time, and the
 // engine has failed.
 type joinFamily struct {
 	engine    *Engine
 	scheduler *mailbox.Scheduler
 	ready     chan error
+	restarts  restarts
 }
 
 var _ actor.SupervisorStrategy = (*joinFamily)(nil)
@@ -193,10 +197,16 @@ func (f *joinFamily) start(ctx actor.Context) error {
 	return nil
 }
 
-// HandleFailure makes the engine fail.
+// HandleFailure restarts the actor, or makes the engine fail.
 func (f *joinFamily) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
-	f.engine.fail(fmt.Errorf("join panicked: %v", reason))
-	supervisor.StopChildren(child)
+	cause := fmt.Errorf("join panicked: %v", reason)
+	if f.restarts.over(time.Now()) {
+		f.engine.fail(fmt.Errorf("%d failures within %v, the last: %w", len(f.restarts.at), f.restarts.within, cause))
+		supervisor.StopChildren(child)
+		return
+	}
+	supervisor.RestartChildren(child)
+	f.engine.coordinator.PostUserMessage(&joinFailed{messages.Refuse(messages.Internal, "the request was aborted: %v", cause)})
 }
 
 // resolveJoint adds the cross pool to what the configuration says of the others.

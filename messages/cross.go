@@ -41,3 +41,9 @@ type JoinSnapshot struct {
 	Stale bool
 	Err   error
 }
+
+// ReadSequences lists the handles of all running sequences, lost ones included.
+type ReadSequences struct {
+	Sequences []SequenceID
+	Err       error
+}

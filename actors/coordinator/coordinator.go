@@ -250,6 +250,8 @@ func (c *Coordinator) dispatchRare(request any) {
 		c.check(r)
 	case *messages.Rehearse:
 		c.rehearse(r)
+	case *messages.ReadSequences:
+		c.readSequences(r)
 	case *messages.WriteScales:
 		c.writeScales(r)
 	case *messages.ReadScales:

@@ -57,3 +57,10 @@ func (c *Coordinator) contentsRead() {
 	r.Err, r.Blocks = nil, c.contents.Blocks
 	c.reply()
 }
+
+// readSequences lists what runs.
+func (c *Coordinator) readSequences(r *messages.ReadSequences) {
+	r.Err, r.Sequences = nil, r.Sequences[:0]
+	c.sequences.each(func(s *sequence) { r.Sequences = append(r.Sequences, s.id) })
+	c.reply()
+}

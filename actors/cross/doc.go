@@ -40,6 +40,13 @@
 // Only if a transfer or an actor fails between the two is the decoder's part
 // released again.
 //
+// # When the join fails
+//
+// Which sequences belong together nobody but the join knows, and it knows it as one
+// entry for each pair, so pairs outlive a panic. The round under way has perhaps
+// made or ended something on one side only: the join asks both sides which
+// sequences run, and releases those without a partner.
+//
 // # Computed
 //
 // The host has no separate call to commit cross KV: the first commit of a

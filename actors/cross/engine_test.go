@@ -128,11 +128,13 @@ func TestAFailedSideIsVisible(t *testing.T) {
 	require.NoError(t, r.device.Close())
 }
 
-// The join alone knows which sequences belong together: a panic of it is the
-// end, and everybody who waits is told so.
+// Too many panics of the join are the end, and everybody who waits is told so.
 func TestTheEngineFailsWithItsJoin(t *testing.T) {
 	r := newRig(t, setup{pages: pages(20, 20)})
-	r.store(ask(run(100, 8), run(0, 6)))
+	for range 5 {
+		require.NoError(t, r.Inject("join"))
+		r.store(ask(run(100, 8), run(0, 6)))
+	}
 	require.NoError(t, r.Inject("join"))
 	_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
 	require.ErrorIs(t, err, messages.ErrFailed)

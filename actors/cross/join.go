@@ -23,19 +23,23 @@ type Port interface {
 
 // Join is the state of the actor that joins the two sides.
 type Join struct {
-	config  coordinator.Config // what both sides together accept
-	pool    messages.PoolInfo  // the cross pool; its ID is the number of the others
-	port    Port
-	line    []queued
-	round   queued
-	next    func(*Join, error) // the stage after the answer
-	serving bool               // a stage is running: an answer that comes now waits for its end
-	done    []error            // answers that came while one was running
+	config   coordinator.Config // what both sides together accept
+	pool     messages.PoolInfo  // the cross pool; its ID is the number of the others
+	port     Port
+	line     []queued
+	round    queued
+	complete bool               // the answer of the round is, it has only to be given
+	next     func(*Join, error) // the stage after the answer
+	serving  bool               // a stage is running: an answer that comes now waits for its end
+	done     []error            // answers that came while one was running
 
 	partners  map[messages.SequenceID]partner
 	admitting admitting
 	release   messages.Release // of the cross side
 	retried   bool
+
+	restarts   int64
+	recovering *recovering // nil: not at it
 }
 
 // partner is the cross side of one sequence of the decoder.
@@ -78,7 +82,7 @@ func (j *Join) Stop(cause error) {
 	for _, q := range j.line {
 		j.port.Abort(q.request, q.sender, cause)
 	}
-	j.line, j.next = nil, nil
+	j.line, j.next, j.recovering = nil, nil, nil
 }
 
 // run serves until an answer is needed or nothing is left to do.
@@ -107,12 +111,13 @@ func (j *Join) step() bool {
 	if len(j.line) == 0 {
 		return false
 	}
-	q := j.line[0]
+	j.round = j.line[0]
 	j.line = slices.Delete(j.line, 0, 1)
-	if j.port.Begin(q.sender) {
-		j.round = q
-		j.dispatch()
+	if !j.port.Begin(j.round.sender) {
+		j.round = queued{}
+		return true
 	}
+	j.dispatch()
 	return true
 }
 
@@ -214,18 +219,18 @@ func (j *Join) passed(err error) {
 	j.reply()
 }
 
-// reply ends the round.
+// reply ends the round. Until its caller has the answer it is the round: should
+// giving it fail, it is given after the recovery.
 func (j *Join) reply() {
-	q := j.round
-	j.round = queued{}
-	j.port.Reply(q.request, q.sender)
+	j.complete = true
+	j.port.Reply(j.round.request, j.round.sender)
+	j.round, j.complete = queued{}, false
 }
 
 // abort ends a round that could not be served.
 func (j *Join) abort(cause error) {
-	q := j.round
+	j.port.Abort(j.round.request, j.round.sender, cause)
 	j.round = queued{}
-	j.port.Abort(q.request, q.sender, cause)
 }
 
 // partnerOf gives the cross side of a sequence that the decoder knows.

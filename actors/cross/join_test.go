@@ -307,7 +307,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Our own bugs are panics, and the panic of the join is the end of the engine.
+// Our own bugs are panics.
 func TestASequenceWithoutACrossSide(t *testing.T) {
 	s := newSides()
 	assert.PanicsWithValue(t, "cross: sequence 5.0 has no cross side", func() {

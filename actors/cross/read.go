@@ -26,7 +26,7 @@ func (j *Join) readStats(r *messages.ReadStats) {
 	j.both(r, other, func(j *Join) {
 		r.Stats.Pools = append(r.Stats.Pools, other.Stats.Pools...)
 		r.Stats.Rounds += other.Stats.Rounds
-		r.Stats.Restarts += other.Stats.Restarts
+		r.Stats.Restarts += other.Stats.Restarts + j.restarts
 		j.reply()
 	})
 }

@@ -64,8 +64,8 @@ func (j *Join) released(err error) {
 			continue
 		}
 		if p, ok := j.partners[s.Sequence]; ok {
-			delete(j.partners, s.Sequence)
 			j.release.Steps = append(j.release.Steps, messages.ReleaseStep{Sequence: p.sequence, Discard: s.Discard, After: s.After})
+			delete(j.partners, s.Sequence)
 		}
 	}
 	if len(j.release.Steps) == 0 {

@@ -1,0 +1,135 @@
+package cross
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// recovering is the state of a recovery of the join itself on its way through
+//
+//	ask the decoder's side what runs → ask the cross side
+//	→ abort the round → release what has no partner → go on
+//
+// Which sequences belong together nobody but the join knows, and a change of it
+// is one entry: pairs are never in doubt. What the failed round has made or ended
+// on one side only has no partner. Both sides serve in order, so that the first
+// answers come when the round's last request is through: only then its record is
+// the caller's again.
+type recovering struct {
+	cause    error
+	decoder  messages.ReadSequences
+	encoder  messages.ReadSequences
+	own      messages.Release // of the decoder's side
+	other    messages.Release // of the cross side
+	attempts int
+}
+
+// maxAttempts is how often a recovery asks again when a side fails over it.
+const maxAttempts = 3
+
+// Failed begins the recovery from a panic of the join: what was under way is
+// aborted, what waits is served afterwards. Answers that are still to come are
+// the port's to hold back.
+func (j *Join) Failed(cause error) {
+	j.restarts++
+	j.serving, j.next, j.done = false, nil, nil
+	j.recovering = &recovering{cause: cause}
+	j.survey()
+	j.run()
+}
+
+// survey asks both sides what runs.
+func (j *Join) survey() {
+	r := j.recovering
+	j.toDecoder(&r.decoder, j.then(func(j *Join) {
+		j.toEncoder(&r.encoder, j.then((*Join).surveyed))
+	}))
+}
+
+// then is a stage of the recovery, which begins anew if a side could not serve.
+func (j *Join) then(stage func(*Join)) func(*Join, error) {
+	return func(j *Join, err error) {
+		r := j.recovering
+		switch {
+		case err == nil:
+			stage(j)
+		case r.attempts == maxAttempts:
+			j.recovered()
+		default:
+			fresh := &recovering{cause: r.cause, attempts: r.attempts + 1}
+			j.recovering = fresh
+			j.survey()
+		}
+	}
+}
+
+// surveyed aborts the round and finds what has no partner.
+func (j *Join) surveyed() {
+	r := j.recovering
+	known := j.lastReleases()
+	j.endRound()
+	joined := map[messages.SequenceID]bool{}
+	for s, p := range j.partners {
+		if slices.Contains(r.decoder.Sequences, s) {
+			joined[p.sequence] = true
+		} else {
+			delete(j.partners, s)
+		}
+	}
+	for _, s := range r.decoder.Sequences {
+		if _, ok := j.partners[s]; !ok {
+			r.own.Steps = append(r.own.Steps, messages.ReleaseStep{Sequence: s, Discard: true})
+		}
+	}
+	for _, s := range r.encoder.Sequences {
+		if joined[s] {
+			continue
+		}
+		step, ok := known[s]
+		if !ok {
+			step = messages.ReleaseStep{Sequence: s, Discard: true}
+		}
+		r.other.Steps = append(r.other.Steps, step)
+	}
+	j.toDecoder(&r.own, j.then(func(j *Join) {
+		j.toEncoder(&r.other, j.then((*Join).recovered))
+	}))
+}
+
+// lastReleases are, by sequence of the cross side, the steps that a release under
+// way asks for: kernels of the host may still use the pages.
+func (j *Join) lastReleases() map[messages.SequenceID]messages.ReleaseStep {
+	known := map[messages.SequenceID]messages.ReleaseStep{}
+	r, ok := j.round.request.(*messages.Release)
+	if !ok {
+		return known
+	}
+	for _, s := range j.release.Steps {
+		known[s.Sequence] = s
+	}
+	for _, s := range r.Steps {
+		if p, ok := j.partners[s.Sequence]; ok {
+			s.Sequence = p.sequence
+			known[p.sequence] = s
+		}
+	}
+	return known
+}
+
+// recovered goes on with what waits.
+func (j *Join) recovered() {
+	j.endRound()
+	j.recovering = nil
+}
+
+// endRound answers the round that failed.
+func (j *Join) endRound() {
+	switch {
+	case j.round.request == nil:
+	case j.complete:
+		j.reply()
+	default:
+		j.abort(j.recovering.cause)
+	}
+}
