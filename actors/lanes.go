@@ -12,8 +12,8 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// lanes is the device as the offloader uses it: one copy stream for each
-// direction, one handle for each pool.
+// lanes is the device as the offloader uses it: a copy stream for each lane, one
+// handle for each pool.
 type lanes struct {
 	device  gpu.Device
 	streams [laneCount]gpu.Stream
@@ -24,10 +24,10 @@ type lanes struct {
 	last map[gpu.Stream]messages.Ticket
 }
 
-const laneCount = 3
+const laneCount = 4
 
 // laneNames are those of the streams, for reports of the device.
-var laneNames = [laneCount]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy"}
+var laneNames = [laneCount]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy", offloader.Bulk: "onboard much"}
 
 // spareShare is the part of a pool's pages that host memory has beyond what the
 // configuration gives it, so that pages near eviction can be copied ahead of

@@ -58,8 +58,9 @@
 //	copy       either tier   device page    the source stays whose it was
 //
 // Pages that are neighbours on both sides go as one copy, a run, up to a slice of
-// 16 MiB (Config.SliceBytes), so that no urgent copy waits for a long one. Copies
-// ahead of demand are given the host pages that make runs likely.
+// 16 MiB (Config.SliceBytes). Onboards of more than a slice go on a stream of
+// their own, so that an urgent one waits for a slice of them at most. Copies ahead
+// of demand are given the host pages that make runs likely.
 //
 // Kernels of the host enter the ledger by Marks and are told what to wait for
 // in Ready.

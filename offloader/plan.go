@@ -30,8 +30,9 @@ type item struct {
 
 // plan orders the transfers that follow the offloads: copies, then onboards.
 func (o *Offloader) plan() {
+	in := o.inbound()
 	for i := range o.move.Pools {
-		o.planCopies(messages.PoolID(i), o.move.Pools[i].Copies)
+		o.planCopies(messages.PoolID(i), o.move.Pools[i].Copies, in)
 	}
 	o.items = append(o.items, o.deferred...)
 	o.deferred = o.deferred[:0]
@@ -39,7 +40,7 @@ func (o *Offloader) plan() {
 		for j := range o.move.Pools[i].Onboards {
 			on, pool := &o.move.Pools[i].Onboards[j], messages.PoolID(i)
 			o.items = append(o.items, item{
-				kind: onboarding, lane: Onboard, pool: pool, index: int32(j),
+				kind: onboarding, lane: in, pool: pool, index: int32(j),
 				src: Slot{pool, messages.Secondary, o.hosts[pool].find(on.Block)},
 				dst: Slot{pool, messages.Primary, on.To},
 			})
@@ -51,10 +52,22 @@ func (o *Offloader) plan() {
 	}
 }
 
+// inbound is the lane of what the Move brings to the device.
+func (o *Offloader) inbound() Lane {
+	bytes := int64(0)
+	for i := range o.move.Pools {
+		bytes += int64(len(o.move.Pools[i].Onboards)) * o.shapes[i].pageBytes
+	}
+	if bytes > o.cfg.SliceBytes {
+		return Bulk
+	}
+	return Onboard
+}
+
 // planCopies puts copies from host memory off until after those on the
 // device, so that they share a submission with the onboards. One that a later
 // copy touches is not put off.
-func (o *Offloader) planCopies(pool messages.PoolID, copies []messages.PageCopy) {
+func (o *Offloader) planCopies(pool messages.PoolID, copies []messages.PageCopy, in Lane) {
 	o.batchNo++
 	for i := range copies {
 		c := &copies[i]
@@ -70,7 +83,7 @@ func (o *Offloader) planCopies(pool messages.PoolID, copies []messages.PageCopy)
 		o.ledger.mustHold(it.dst)
 		src, dst := o.ledger.slot(it.src), o.ledger.slot(it.dst)
 		if tier == messages.Secondary {
-			it.lane, dst.writeBatch = Onboard, o.batchNo
+			it.lane, dst.writeBatch = in, o.batchNo
 			o.deferred = append(o.deferred, it)
 			continue
 		}

@@ -6,7 +6,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Lane is one of the copy streams. One for each direction fills the link.
+// Lane is one of the copy streams. One for each direction fills the link. Host to
+// device there are two, because somebody waits for these copies: a Move that
+// brings more than a slice goes on the second, so that the next, which may need
+// a page or two, waits for the slice under way and not for all of it.
 type Lane uint8
 
 // The lanes.
@@ -14,10 +17,11 @@ const (
 	Offload   Lane = iota // device to host
 	Onboard               // host to device
 	Duplicate             // device to device
+	Bulk                  // host to device, much at once
 	lanes
 )
 
-var laneNames = [lanes]string{"offload", "onboard", "copy"}
+var laneNames = [lanes]string{"offload", "onboard", "copy", "bulk"}
 
 // String names the lane.
 func (l Lane) String() string { return laneNames[l] }

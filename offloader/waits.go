@@ -48,6 +48,7 @@ var laneWaits = [lanes]struct{ source, writer, readers waitKind }{
 	Offload:   {offloadAfterWriter, unnamed, offloadAfterHostReaders},
 	Onboard:   {onboardAfterOffload, onboardAfterWriter, onboardAfterReaders},
 	Duplicate: {copyAfterSourceWriter, copyAfterWriter, copyAfterReaders},
+	Bulk:      {onboardAfterOffload, onboardAfterWriter, onboardAfterReaders},
 }
 
 // WaitNames lists what Config.SkipWait may name.

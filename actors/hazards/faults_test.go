@@ -208,7 +208,7 @@ func TestFailedCopies(t *testing.T) {
 func TestStalledStreams(t *testing.T) {
 	const (
 		late  = time.Second
-		lanes = 3 // the engine's streams, which it made first
+		lanes = 4 // the engine's streams, which it made first
 	)
 	w := newWorld(t, small(nil))
 	w.leave(stored)
