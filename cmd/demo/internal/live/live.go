@@ -48,7 +48,7 @@ func Open(s script.Setup) (*script.Rig, error) {
 		return nil, errors.Join(err, device.Close())
 	}
 	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked},
-		actors.WithClock(s.Clock.Now))
+		actors.WithClock(s.Clock.Now), actors.WithRestartLimit(maxFailures, time.Second))
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -62,6 +62,11 @@ func Open(s script.Setup) (*script.Rig, error) {
 		Close:      device.Close,
 	}, nil
 }
+
+// maxFailures is how many panics of actors a script may ask for between two
+// advances of its clock, which stands still otherwise: a script that tries out
+// failures is not an engine that fails again and again.
+const maxFailures = 1 << 16
 
 // Limits of what a script may ask of this machine, refused before any memory is
 // touched. A page costs some 120 bytes of bookkeeping; the bytes of pages are

@@ -158,6 +158,10 @@ func (e *plain) Release(_ context.Context, steps []messages.ReleaseStep) ([]mess
 	var out []messages.StepResult
 	for _, step := range steps {
 		s, err := e.get(step.Sequence)
+		if e.lost[step.Sequence] { // the handle ends with this answer
+			delete(e.lost, step.Sequence)
+			delete(e.running, step.Sequence)
+		}
 		if err == nil {
 			e.call("release %d discard=%t", step.Sequence, step.Discard)
 			for pool := range e.pools {

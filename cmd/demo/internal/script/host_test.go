@@ -206,8 +206,8 @@ func TestScriptsRunWithoutADevice(t *testing.T) {
 	assert.Equal(t, messages.NotSupported, codeOf(t, answers[6]))
 }
 
-// A sequence that went down with an actor answers sequence_lost until its name
-// is used anew.
+// A sequence that went down with an actor answers sequence_lost until it is
+// released or its name is used anew. The engine is told at once.
 func TestLostSequencesAreAdmittedAgain(t *testing.T) {
 	var engines []*plain
 	open := openPlain(&engines)
@@ -226,6 +226,7 @@ func TestLostSequencesAreAdmittedAgain(t *testing.T) {
 	assert.Equal(t, []string{"sequence_lost"}, results(t, answers[4]))
 	assert.Equal(t, messages.SequenceLost, codeOf(t, answers[5]))
 	assert.Equal(t, messages.SequenceLost, codeOf(t, answers[6]))
+	assert.Empty(t, engines[0].lost)
 	assert.Empty(t, codeOf(t, answers[7]))
 	assert.Empty(t, codeOf(t, answers[8]))
 	assert.Empty(t, codeOf(t, answers[9]))

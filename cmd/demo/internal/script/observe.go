@@ -1,7 +1,6 @@
 package script
 
 import (
-	"errors"
 	"math"
 	"strings"
 	"time"
@@ -94,9 +93,12 @@ func (p *player) checkBytes() (pages int, problems []string, err error) {
 	}
 	for _, name := range p.names() {
 		s := p.sequences[name]
-		tables, err := p.engine.Tables(p.ctx, s.id)
-		if errors.Is(err, messages.ErrSequenceLost) {
+		if s.lost != nil {
 			continue // it claims nothing
+		}
+		tables, err := p.engine.Tables(p.ctx, s.id)
+		if err = p.noticed(s, err); s.lost != nil {
+			continue
 		} else if err != nil {
 			return 0, nil, err
 		}

@@ -46,6 +46,7 @@ type sequence struct {
 	// that touched the pages.
 	ready []messages.Ticket
 	last  messages.Ticket
+	lost  error // it went down with an actor, and the engine has let it go
 }
 
 func (s *sequence) length() int { return len(s.beams[0]) }
@@ -78,7 +79,7 @@ func (p *player) named(name string) (*sequence, error) {
 	if !ok {
 		return nil, messages.Refuse(messages.UnknownSequence, "sequence %q is not running", name)
 	}
-	return s, nil
+	return s, s.lost
 }
 
 // vacant refuses the name of a running sequence. One that went down with an
@@ -88,11 +89,26 @@ func (p *player) vacant(name string) error {
 	if !ok {
 		return nil
 	}
-	if _, err := p.engine.Tables(p.ctx, s.id); errors.Is(err, messages.ErrSequenceLost) {
-		delete(p.sequences, name)
-		return nil
+	if s.lost == nil {
+		_, err := p.engine.Tables(p.ctx, s.id)
+		_ = p.noticed(s, err)
 	}
-	return duplicate(name)
+	if s.lost == nil {
+		return duplicate(name)
+	}
+	delete(p.sequences, name)
+	return nil
+}
+
+// noticed passes an error of a sequence on. One that was lost is let go: its
+// pages went down with it, and its name says so until it is used anew.
+func (p *player) noticed(s *sequence, err error) error {
+	if s.lost == nil && errors.Is(err, messages.ErrSequenceLost) {
+		s.lost = err
+		// The answer says once more that it is lost.
+		_, _ = p.engine.Release(p.ctx, []messages.ReleaseStep{{Sequence: s.id, Discard: true, After: s.last}})
+	}
+	return err
 }
 
 func duplicate(name string) error {
@@ -134,7 +150,7 @@ func (p *player) compute(label string, works []work) error {
 		}
 		tables, err := p.engine.Tables(p.ctx, w.s.id)
 		if err != nil {
-			return err
+			return p.noticed(w.s, err)
 		}
 		step.Waits = append(step.Waits, w.s.ready...)
 		for beam, chains := range w.s.beams {
@@ -192,7 +208,7 @@ const (
 func (p *player) tablesOf(s *sequence) (tables, error) {
 	all, err := p.engine.Tables(p.ctx, s.id)
 	if err != nil {
-		return nil, err
+		return nil, p.noticed(s, err)
 	}
 	out := make(tables, len(all))
 	for i, pool := range p.engine.Pools() {

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -28,7 +29,7 @@ func decodeCommit(o *object) request {
 			return nil, err
 		}
 		if results[0].Err != nil {
-			return nil, results[0].Err
+			return nil, p.noticed(s, results[0].Err)
 		}
 		p.shareWritten(s)
 		return commitAnswer{done("commit"), p.newPages(results[0].NewPages)}, nil
@@ -171,7 +172,7 @@ func (p *player) append(lines []stepLine) (any, error) {
 			if g.err = err; err != nil {
 				continue
 			}
-			if g.err = results[i].Err; g.err == nil {
+			if g.err = p.noticed(g.s, results[i].Err); g.err == nil {
 				g.grow()
 				g.s.ready = append(g.s.ready, results[i].Ready...)
 				p.letRead(g.s, results[i].Ready)
@@ -287,7 +288,7 @@ func (p *player) computeGrown(sent []*growth) {
 	results, err := p.commit("decode", works, sameRequest)
 	for i, g := range of {
 		if g.err = err; err == nil {
-			g.err = results[i].Err
+			g.err = p.noticed(g.s, results[i].Err)
 		}
 	}
 }
@@ -303,7 +304,7 @@ func decodeRewind(o *object) request {
 			return nil, err
 		}
 		if err := p.engine.Rewind(p.ctx, s.id, int(tokens)); err != nil {
-			return nil, err
+			return nil, p.noticed(s, err)
 		}
 		length := s.length() - int(tokens)
 		s.beams[0] = s.beams[0][:length]
@@ -341,7 +342,7 @@ func decodeFork(o *object) request {
 		}
 		ids, err := p.engine.Fork(p.ctx, s.id, len(into))
 		if err != nil {
-			return nil, err
+			return nil, p.noticed(s, err)
 		}
 		for i, n := range into {
 			f := *s
@@ -356,6 +357,9 @@ func decodeRelease(o *object) request {
 	name, store := o.text("seq"), o.flagOr("store", true)
 	return withHost("release", func(p *player) (any, error) {
 		s, err := p.named(name)
+		if s != nil && s.lost != nil {
+			delete(p.sequences, name)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -363,10 +367,12 @@ func decodeRelease(o *object) request {
 		if err == nil {
 			err = results[0].Err
 		}
+		if err == nil || errors.Is(err, messages.ErrSequenceLost) {
+			delete(p.sequences, name)
+		}
 		if err != nil {
 			return nil, err
 		}
-		delete(p.sequences, name)
 		return done("release"), nil
 	})
 }

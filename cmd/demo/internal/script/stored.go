@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -60,10 +61,13 @@ func decodeUnpin(o *object) request {
 		if !ok {
 			return nil, messages.Refuse(messages.UnknownPin, "pin %q is not there", name)
 		}
-		if err := p.engine.Unpin(p.ctx, pin); err != nil {
+		err := p.engine.Unpin(p.ctx, pin)
+		if err == nil || errors.Is(err, messages.ErrUnknownPin) { // pins end with what the tree forgets in a failure
+			delete(p.pins, name)
+		}
+		if err != nil {
 			return nil, err
 		}
-		delete(p.pins, name)
 		return done("unpin"), nil
 	})
 }
