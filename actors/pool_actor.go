@@ -61,7 +61,7 @@ func (a *poolActor) rebuild(m *messages.RebuildPool) {
 		kept = append(kept, pool.Kept{
 			Page: k.Page, References: k.References, Shelters: k.Shelters, Block: k.Block, Pins: k.Pins,
 			Depth: k.Depth, Priority: k.Priority, Use: a.core.UseOf(k.Page, k.Block),
-			Tenant: k.Tenant,
+			Tenant: k.Tenant, Until: k.Until,
 		})
 	}
 	a.core = pool.Rebuild(a.core.Name(), m.Pages, kept, a.core.Quotas()...)
@@ -94,7 +94,7 @@ func auditPool(p *pool.Pool, m *messages.Audit) {
 
 // resizePool resizes the core and says what became of the pages beyond the end.
 func resizePool(p *pool.Pool, m *messages.ResizePool) {
-	r := pool.Resizing{Pages: m.Pages}
+	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {

@@ -1,11 +1,15 @@
 package messages
 
+import "time"
+
 // PoolWork is one batch of operations for one pool, done in order. The pool
 // answers by sending the same record back.
 type PoolWork struct {
 	Epoch uint32
 	Pool  PoolID
-	Ops   []PoolOp
+	// Now is the engine's time: priorities that end at or before it have ended.
+	Now time.Duration
+	Ops []PoolOp
 
 	Victims []Victim // of all Take operations, in the order of their eviction
 	Counts  PoolPages
@@ -71,6 +75,7 @@ type PoolOp struct {
 	Priority Priority
 	Tenant   Tenant // of the pages that Take takes
 	Use      Use
+	Until    time.Duration // when Priority ends, to be the default one; 0: never
 	N        int
 	// Shelter: with Take and Claim the pages become sheltered, with Drop they
 	// stop to be: they are a chunked prefill's own, covered by its reserve.

@@ -1,5 +1,7 @@
 package messages
 
+import "time"
+
 // After an actor has failed, the coordinator makes pools and offloader anew
 // from what the owners of their pages know: sequences and pins, which it holds
 // itself, and the tree. These are the messages of that.
@@ -20,7 +22,8 @@ type Surveyed struct {
 	At       Location
 	Depth    int32
 	Priority Priority
-	Salt     string // of its namespace
+	Until    time.Duration // when the priority ends; 0: never
+	Salt     string        // of its namespace
 }
 
 // Quiesce asks the offloader to answer when every transfer and every kernel
@@ -43,6 +46,7 @@ type KeptPage struct {
 	Depth      int32
 	Priority   Priority
 	Tenant     Tenant
+	Until      time.Duration // when the priority ends; 0: never
 }
 
 // RebuildPool makes the pages of a pool anew.

@@ -1,5 +1,7 @@
 package messages
 
+import "time"
+
 // ResizePool makes a pool larger or smaller. A pool that shrinks gives up free
 // pages, then cached ones by the eviction rule; what is left beyond the new end
 // moves to free pages.
@@ -7,6 +9,7 @@ type ResizePool struct {
 	Epoch uint32
 	Pool  PoolID
 	Pages int
+	Now   time.Duration // as in PoolWork
 
 	Victims []Victim
 	Moves   []PageMoved

@@ -137,6 +137,9 @@ type Effect struct {
 	Blocks   []BlockID // consecutive in one prefix
 	Depth    int32     // index of Blocks[0] in its prefix
 	Priority Priority  // of all Blocks
+	// Until is when Priority ends, for pools: from then on it is the default one,
+	// without another effect. 0: never.
+	Until time.Duration
 }
 
 // Forget removes blocks from the tree: those of a selector, or with All every

@@ -90,6 +90,7 @@ func (p *Pool) takeDivided(op *messages.PoolOp, victims []messages.Victim) []mes
 			i = c.next(op.Tenant)
 			victims = append(victims, p.victim(i))
 			p.unlink(i)
+			p.disown(i)
 			c.end(i)
 		} else {
 			p.freeHead = p.pages[i].next
@@ -195,7 +196,8 @@ func (r *ranking) fix(a *account) {
 
 func (r *ranking) before(i, j int) bool {
 	a, b := &r.accounts[r.heap[i]], &r.accounts[r.heap[j]]
-	return a.order.sooner(a.first, b.first)
+	x, y := a.order.priority(a.first), b.order.priority(b.first)
+	return x < y || x == y && a.order.before(a.first, b.first)
 }
 
 func (r *ranking) swap(i, j int) {

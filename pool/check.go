@@ -14,7 +14,8 @@ import (
 //  2. lists and heaps are in order of eviction, and the bitmap tells which
 //     levels are not empty;
 //  3. only contents have pins, shelters are references, no block is cached twice;
-//  4. the counts are those of a recount;
+//  4. the counts are those of a recount, and terms, of which those that have not
+//     ended are known and wait for their ends, count their pages;
 //  5. each tenant's account counts the pages that are on it, its order has those
 //     that are cached, and the rankings have every tenant with cached pages once,
 //     by its first page, where its quota says.
@@ -50,6 +51,7 @@ func (p *Pool) Check() error {
 type checking struct {
 	*Pool
 	at       *order // that is walked through
+	term     int32  // of it
 	linked   []int  // by page: how often it was met in a list or heap
 	blocks   map[messages.BlockID]int
 	problems []error
@@ -126,11 +128,34 @@ func (c *checking) walk(o *order) int {
 	if n != o.n {
 		c.say("%d pages are in an order that counts %d", n, o.n)
 	}
+	c.terms(o)
 	return n
 }
 
-// level checks list, heap and bit of one priority and returns its pages.
+// level checks pages, terms and bit of one priority and returns its pages.
 func (c *checking) level(priority int, l *level) int {
+	c.term = 0
+	n := c.list(priority, &l.list)
+	for k, id := range l.ranked {
+		t := &c.at.terms.all[id-1]
+		c.term = id
+		if int(t.priority) != priority || int(t.spot) != k || t.first != c.at.firstOf(&t.list) || t.first == none {
+			c.say("term %d of priority %d with first page %d and spot %d is ranked at %d of level %d", id, t.priority, t.first, t.spot, k, priority)
+		}
+		if k > 0 && c.at.rankBefore(l, k, (k-1)/2) {
+			c.say("term %d is ranked below term %d", id, l.ranked[(k-1)/2])
+		}
+		n += c.list(priority, &t.list)
+	}
+	c.term = 0
+	if bit := c.at.has(priority); bit != (n > 0) {
+		c.say("level %d has %d pages, its bit says %v", priority, n, bit)
+	}
+	return n
+}
+
+// list checks a list and its heap and returns their pages.
+func (c *checking) list(priority int, l *list) int {
 	n, last := 0, none
 	for i := l.head; i != none && c.meet(i, listed); i = c.pages[i].next {
 		c.in(i, priority)
@@ -146,11 +171,7 @@ func (c *checking) level(priority int, l *level) int {
 	if l.tail != last {
 		c.say("the list of level %d ends with page %d, not %d", priority, last, l.tail)
 	}
-	n += c.heap(priority, l.root, none)
-	if bit := c.at.has(priority); bit != (n > 0) {
-		c.say("level %d has %d pages, its bit says %v", priority, n, bit)
-	}
-	return n
+	return n + c.heap(priority, l.root, none)
 }
 
 // heap checks the siblings from first on and all below them. It goes down by
@@ -173,8 +194,11 @@ func (c *checking) heap(priority int, first, parent int32) int {
 }
 
 func (c *checking) in(i int32, priority int) {
-	if int(c.pages[i].priority) != priority {
-		c.say("page %d of priority %d is linked in level %d", i, c.pages[i].priority, priority)
+	if own := c.orderOf(i).priority(i); int(own) != priority {
+		c.say("page %d of priority %d is linked in level %d", i, own, priority)
+	}
+	if of := c.at.terms.of; of != nil && of[i] != c.term {
+		c.say("page %d of term %d is linked with term %d", i, of[i], c.term)
 	}
 }
 
@@ -226,6 +250,45 @@ func (c *checking) ranking(r *ranking, over bool) {
 	for i := range r.heap {
 		if i > 0 && r.before(i, (i-1)/2) {
 			c.say("tenant %d is ranked below tenant %d", r.heap[i], r.heap[(i-1)/2])
+		}
+	}
+}
+
+// terms checks the terms of an order.
+func (c *checking) terms(o *order) {
+	s := &o.terms
+	if s.of == nil {
+		return
+	}
+	pages := make([]int32, len(s.all))
+	for i := range c.pages {
+		if s.of[i] != 0 && c.orderOf(int32(i)) == o {
+			pages[s.of[i]-1]++
+			if !c.pages[i].stored() {
+				c.say("page %d caches nothing and has term %d", i, s.of[i])
+			}
+		}
+	}
+	waiting := 0
+	for k := range s.all {
+		t := &s.all[k]
+		if t.pages != pages[k] {
+			c.say("term %d has %d pages, counted %d", k+1, pages[k], t.pages)
+		}
+		if t.until == messages.NoExpiry {
+			continue
+		}
+		waiting++
+		if s.known[termKey{t.until, t.priority}] != int32(k+1) || s.ends[t.place] != int32(k+1) {
+			c.say("term %d of priority %d until %v is not known or does not wait for its end", k+1, t.priority, t.until)
+		}
+	}
+	if waiting != len(s.ends) || waiting != len(s.known) {
+		c.say("%d terms have not ended, %d are known and %d wait", waiting, len(s.known), len(s.ends))
+	}
+	for k := range s.ends {
+		if k > 0 && o.endBefore(k, (k-1)/2) {
+			c.say("term %d ends before term %d", s.ends[k], s.ends[(k-1)/2])
 		}
 	}
 }

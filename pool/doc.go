@@ -73,6 +73,15 @@
 // Several prefills may shelter one page; then it is held by more than one, and
 // counts.
 //
+// # Priorities that end
+//
+// A priority may hold until a moment (PoolOp.Until) and be the default one from
+// then on. The pool hears of the time with its work and lets them end: pages
+// with one priority until one moment share a term, with a list and a heap of its
+// own, and a term that ends goes to the default level as a whole. So a million
+// pages that end together cost as much as one, and each cached page that has had a
+// term O(log terms of its level) more when it goes. See term.
+//
 // # Faults
 //
 // The pool is told what to do by the coordinator, which knows what is there. So

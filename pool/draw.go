@@ -24,12 +24,12 @@ func (p *Pool) String() string {
 	}
 	for i := range p.pages {
 		if p.pages[i].place == used {
-			fmt.Fprintf(&b, "  used  %d%s%s\n", i, p.pages[i].holders(), p.drawTenant(int32(i)))
+			fmt.Fprintf(&b, "  used  %d%s%s\n", i, p.pages[i].holders(p.orderOf(int32(i)).priority(int32(i))), p.drawMore(int32(i)))
 		}
 	}
 	for _, i := range p.sorted() {
 		g := &p.pages[i]
-		fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d%s\n", i, g.block, g.depth, g.priority, g.use, p.drawTenant(i))
+		fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d%s\n", i, g.block, g.depth, p.orderOf(i).priority(i), g.use, p.drawMore(i))
 	}
 	if p.freeN > 0 {
 		b.WriteString("  free ")
@@ -42,7 +42,7 @@ func (p *Pool) String() string {
 }
 
 // holders draws who holds a used page and what it caches.
-func (g *page) holders() string {
+func (g *page) holders(priority messages.Priority) string {
 	s := fmt.Sprintf(": references %d", g.references)
 	if g.shelters > 0 {
 		s += fmt.Sprintf(" shelters %d", g.shelters)
@@ -51,17 +51,21 @@ func (g *page) holders() string {
 		s += fmt.Sprintf(" pins %d", g.pins)
 	}
 	if g.stored() {
-		s += fmt.Sprintf(" block %d depth %d priority %d use %d", g.block, g.depth, g.priority, g.use)
+		s += fmt.Sprintf(" block %d depth %d priority %d use %d", g.block, g.depth, priority, g.use)
 	}
 	return s
 }
 
-// drawTenant draws whose account a page is on, if there are several.
-func (p *Pool) drawTenant(i int32) string {
-	if p.accounts == nil {
-		return ""
+// drawMore draws until when a page has its priority, if not for ever, and whose
+// account it is on, if there are several.
+func (p *Pool) drawMore(i int32) (s string) {
+	if end := p.until(i); end != 0 {
+		s = fmt.Sprintf(" until %v", end)
 	}
-	return fmt.Sprintf(" tenant %d", p.accounts.of[i])
+	if p.accounts != nil {
+		s += fmt.Sprintf(" tenant %d", p.accounts.of[i])
+	}
+	return s
 }
 
 // sorted lists the cached pages in the order of their eviction, were there no
@@ -77,7 +81,7 @@ func (p *Pool) sorted() []int32 {
 		switch {
 		case a == b:
 			return 0
-		case p.order.sooner(a, b):
+		case p.sooner(a, b):
 			return -1
 		default:
 			return 1
@@ -86,16 +90,29 @@ func (p *Pool) sorted() []int32 {
 	return pages
 }
 
+// sooner tells which of two pages goes first, were there no quotas.
+func (p *Pool) sooner(a, b int32) bool {
+	x, y := p.orderOf(a).priority(a), p.orderOf(b).priority(b)
+	return x < y || x == y && p.order.before(a, b)
+}
+
 // cached lists the pages of all levels.
 func (o *order) cached() (pages []int32) {
 	o.each(func(_ messages.Priority, l *level) bool {
-		for i := l.head; i != none; i = o.pages[i].next {
-			pages = append(pages, i)
+		pages = o.listed(&l.list, pages)
+		for _, id := range l.ranked {
+			pages = o.listed(&o.terms.all[id-1].list, pages)
 		}
-		pages = o.below(l.root, pages)
 		return true
 	})
 	return pages
+}
+
+func (o *order) listed(l *list, pages []int32) []int32 {
+	for i := l.head; i != none; i = o.pages[i].next {
+		pages = append(pages, i)
+	}
+	return o.below(l.root, pages)
 }
 
 // below appends the siblings from first on and all below them.

@@ -7,6 +7,8 @@ import "github.com/kvactor/kvactor/messages"
 // next look finds it at once, so that a page is taken out of a heap once,
 // whoever does it. Cost: O(N), and a heap's amortised O(log) for each of these.
 //
+// Pages with terms come after the others of their level, which is a guess.
+//
 // With quotas nobody knows who asks next. First come the pages that tenants have
 // beyond theirs, then a part of those that each other tenant would lose first.
 func (p *Pool) foresee(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
@@ -41,13 +43,19 @@ func (p *Pool) foreseeOrder(o *order, left int, victims []messages.Victim) []mes
 	o.each(func(_ messages.Priority, l *level) bool {
 		for at := l.head; left > 0; left-- {
 			if l.root != none && (at == none || o.before(l.root, at)) {
-				at = o.lineUp(l, at)
+				at = o.lineUp(&l.list, at)
 			}
 			if at == none {
 				break
 			}
 			victims = append(victims, p.victim(at))
 			at = p.pages[at].next
+		}
+		for _, id := range l.ranked {
+			for at := o.terms.all[id-1].head; at != none && left > 0; left-- {
+				victims = append(victims, p.victim(at))
+				at = p.pages[at].next
+			}
 		}
 		return left > 0
 	})
@@ -76,7 +84,7 @@ func (p *Pool) foreseeHeld(n int, victims []messages.Victim) []messages.Victim {
 
 // lineUp moves the root of a level's heap into its list, before page at, or to
 // the end if that is none, and gives the page.
-func (o *order) lineUp(l *level, at int32) int32 {
+func (o *order) lineUp(l *list, at int32) int32 {
 	i := l.root
 	l.root = o.cut(l.root, i)
 	g := &o.pages[i]

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -17,6 +18,8 @@ type machine struct {
 	work   messages.PoolWork
 	block  messages.BlockID // the next new one
 	use    messages.Use
+	timed  bool // priorities may end
+	termed bool // some page has had a term: ended ones may still be in use
 }
 
 // TestModel checks after every batch that pool and oracle agree in everything:
@@ -28,7 +31,7 @@ func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkModel)) }
 func checkModel(t *rapid.T) {
 	pages := rapid.IntRange(0, 24).Draw(t, "pages")
 	quotas := drawQuotas(t)
-	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...)}
+	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...), timed: rapid.Bool().Draw(t, "priorities end")}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,
 		"batch":   m.batch,
@@ -55,6 +58,8 @@ var kinds = []messages.PoolOpKind{
 // what is legal depends on the operations before.
 func (m *machine) batch(t *rapid.T) {
 	m.work.Ops = m.work.Ops[:0]
+	m.work.Now += time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "passes"))
+	m.oracle.advance(m.work.Now)
 	var want []messages.PoolOp
 	var victims []messages.Victim
 	for range rapid.IntRange(1, 6).Draw(t, "operations") {
@@ -89,6 +94,10 @@ func (m *machine) draw(t *rapid.T) messages.PoolOp {
 		Depth:    rapid.Int32Range(0, 3).Draw(t, "depth"),
 		Shelter:  rapid.IntRange(0, 3).Draw(t, "shelter") == 0,
 	}
+	if m.timed && rapid.Bool().Draw(t, "timed") {
+		op.Until = m.work.Now + time.Duration(rapid.IntRange(0, 6).Draw(t, "until"))
+		m.termed = true
+	}
 	m.use++
 	op.Use = m.use - min(m.use, messages.Use(rapid.IntRange(0, 4).Draw(t, "older")))
 	c := m.oracle.counts()
@@ -100,6 +109,9 @@ func (m *machine) draw(t *rapid.T) messages.PoolOp {
 	case messages.HeldBlocks:
 		return op
 	case messages.Foresee:
+		if m.termed {
+			return op // of pages with terms it is a guess
+		}
 		op.N = rapid.IntRange(0, c.Cached+2).Draw(t, "n")
 		return op
 	case messages.AddPins:
@@ -167,7 +179,7 @@ func (m *machine) resize(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		return
 	}
-	r := Resizing{Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
+	r := Resizing{Now: m.work.Now, Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
 	m.pool.Resize(&r)
 	victims, moves := m.oracle.resize(r.Pages)
 	require.Equal(t, victims, append([]messages.Victim(nil), r.Victims...))
@@ -184,6 +196,7 @@ func (m *machine) rebuild(t *rapid.T) {
 			kept = append(kept, Kept{
 				Page: messages.PageID(i), References: int32(g.references), Shelters: int32(g.shelters), Pins: int32(g.pins),
 				Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant,
+				Until: g.until,
 			})
 		}
 	}
@@ -203,7 +216,10 @@ func (m *machine) agree(t *rapid.T) {
 		p := &m.pool.pages[i]
 		got := oraclePage{
 			references: int(p.references), shelters: int(p.shelters), pins: int(p.pins),
-			block: p.block, depth: p.depth, priority: p.priority, use: p.use,
+			block: p.block, depth: p.depth, use: p.use,
+		}
+		if p.stored() {
+			got.priority, got.until = m.pool.orderOf(int32(i)).priority(int32(i)), m.pool.until(int32(i))
 		}
 		if p.place != free {
 			got.tenant = m.pool.TenantOf(messages.PageID(i))

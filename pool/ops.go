@@ -96,6 +96,7 @@ func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.V
 		i := p.order.first()
 		victims = append(victims, p.victim(i))
 		p.unlink(i)
+		p.disown(i)
 		p.pages[i] = p.taken(op)
 		op.Pages = append(op.Pages, messages.PageID(i))
 	}
@@ -117,7 +118,8 @@ func (p *Pool) attach(op *messages.PoolOp) {
 		case op.Blocks[i] < 0:
 			p.fail("attachment of no block to page %d", id)
 		}
-		g.block, g.depth, g.priority = op.Blocks[i], op.Depth+int32(i), op.Priority
+		g.block, g.depth = op.Blocks[i], op.Depth+int32(i)
+		p.endow(int32(id), op.Priority, op.Until)
 	}
 }
 
@@ -133,6 +135,7 @@ func (p *Pool) detach(op *messages.PoolOp) {
 		if g.cached() {
 			p.unlink(int32(id))
 		}
+		p.disown(int32(id))
 		g.forget()
 		p.count(g, was)
 		if g.idle() {
@@ -141,21 +144,24 @@ func (p *Pool) detach(op *messages.PoolOp) {
 	}
 }
 
-// setPriority moves cached pages to another level.
+// setPriority moves cached pages to another level or term.
 func (p *Pool) setPriority(op *messages.PoolOp) {
-	for i, id := range op.Pages {
+	for k, id := range op.Pages {
 		if id == messages.NoPage {
 			continue
 		}
-		g := p.mustStore(op, i)
-		switch {
-		case g.priority == op.Priority:
-		case g.cached():
-			p.unlink(int32(id))
-			g.priority = op.Priority
-			p.link(int32(id))
-		default:
-			g.priority = op.Priority
+		g, i := p.mustStore(op, k), int32(id)
+		if p.orderOf(i).priority(i) == op.Priority && p.until(i) == op.Until {
+			continue
+		}
+		cached := g.cached()
+		if cached {
+			p.unlink(i)
+		}
+		p.disown(i)
+		p.endow(i, op.Priority, op.Until)
+		if cached {
+			p.link(i)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -17,6 +18,7 @@ type oraclePage struct {
 	priority                   messages.Priority
 	use                        messages.Use
 	tenant                     messages.Tenant
+	until                      time.Duration // 0: for ever
 }
 
 type oracle struct {
@@ -25,6 +27,7 @@ type oracle struct {
 	hand   int               // the page at which a look at held ones goes on
 	quotas []windows.Quota   // by tenant; nil: none
 	total  int               // pages that they are shares of
+	now    time.Duration
 }
 
 func newOracle(pages int, quotas ...windows.Quota) *oracle {
@@ -88,6 +91,24 @@ func (o *oracle) cachedInOrder() []messages.PageID {
 		}
 	})
 	return ids
+}
+
+// advance ends the priorities whose moment has come.
+func (o *oracle) advance(now time.Duration) {
+	o.now = now
+	for i := range o.pages {
+		if g := &o.pages[i]; g.until > 0 && g.until <= now {
+			g.until, g.priority = 0, messages.DefaultPriority
+		}
+	}
+}
+
+// endow gives what a page caches the priority of an operation.
+func (g *oraclePage) endow(op *messages.PoolOp, now time.Duration) {
+	g.priority, g.until = op.Priority, op.Until
+	if op.Until > 0 && op.Until <= now {
+		g.priority, g.until = messages.DefaultPriority, 0
+	}
 }
 
 // account counts the pages of a tenant.
@@ -208,11 +229,12 @@ func (o *oracle) doPage(op *messages.PoolOp, at int) {
 		g.references--
 		g.shelters -= shelter
 	case messages.AttachPages:
-		g.block, g.depth, g.priority = op.Blocks[at], op.Depth+int32(at), op.Priority
+		g.block, g.depth = op.Blocks[at], op.Depth+int32(at)
+		g.endow(op, o.now)
 	case messages.DetachPages:
 		*g = oraclePage{block: messages.NoBlock, references: g.references, shelters: g.shelters, tenant: g.tenant}
 	case messages.SetPriority:
-		g.priority = op.Priority
+		g.endow(op, o.now)
 	case messages.AddPins:
 		g.pins += op.N
 	case messages.EndPin:
@@ -325,8 +347,9 @@ func (o *oracle) resize(pages int) (victims []messages.Victim, moves []messages.
 		moves = append(moves, messages.PageMove{Old: messages.PageID(i), New: messages.PageID(to)})
 	}
 	old, hand := o.pages, o.hand
+	now := o.now
 	*o = *newOracle(pages, o.quotas...)
-	o.hand = hand
+	o.hand, o.now = hand, now
 	copy(o.pages, old)
 	o.free = o.free[:0]
 	for i := pages - 1; i >= 0; i-- {

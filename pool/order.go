@@ -11,10 +11,19 @@ const (
 	group  = 16 // levels that are made together: most tenants use one or two priorities
 )
 
-// level holds the cached pages of one priority.
-type level struct {
+// list holds cached pages of one priority.
+type list struct {
 	head, tail int32 // the list, in order of eviction
 	root       int32 // the heap of those that came out of order
+}
+
+var emptyList = list{none, none, none}
+
+// level holds all cached pages of one priority: those that have it for ever, and
+// the terms of the others.
+type level struct {
+	list
+	ranked []int32 // a heap of terms; at the top the one whose first page goes first
 }
 
 // order holds cached pages in the order of their eviction: all of a pool, or
@@ -24,23 +33,27 @@ type order struct {
 	groups   [(levels + group - 1) / group]*[group]level
 	occupied [2]uint64 // bit p: level p is not empty
 	n        int       // pages in all levels
-	hinted   bool      // the pool is large enough for hints
-	recent   recent    // pages whose hints are to be continued
+	terms    terms
+	hinted   bool   // the pool is large enough for hints
+	recent   recent // pages whose hints are to be continued
 }
 
-// reset empties the order over the given pages.
+// reset empties the order over the given pages, which keep their terms.
 func (o *order) reset(pages []page) {
-	*o = order{pages: pages, groups: o.groups, hinted: len(pages) >= farPages}
+	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= farPages}
 	for _, g := range o.groups {
 		if g != nil {
 			*g = emptyGroup
 		}
 	}
+	for i := range o.terms.all {
+		o.terms.all[i].list, o.terms.all[i].first = emptyList, none
+	}
 }
 
 var emptyGroup = func() (g [group]level) {
 	for i := range g {
-		g[i] = level{none, none, none}
+		g[i].list = emptyList
 	}
 	return g
 }()
@@ -87,18 +100,23 @@ func (o *order) before(a, b int32) bool {
 	}
 }
 
-// sooner tells which of two pages of any priority goes first.
-func (o *order) sooner(a, b int32) bool {
-	x, y := o.pages[a].priority, o.pages[b].priority
-	return x < y || x == y && o.before(a, b)
-}
-
 // push links page i at its place.
 func (o *order) push(i int32) {
-	g := &o.pages[i]
-	l := o.grow(g.priority)
-	o.occupied[g.priority/64] |= 1 << (g.priority % 64)
+	priority := o.priority(i)
+	l := o.grow(priority)
+	o.occupied[priority/64] |= 1 << (priority % 64)
 	o.n++
+	if t := o.timed(i); t != nil {
+		o.insert(&t.list, i)
+		o.rank(o.terms.of[i])
+		return
+	}
+	o.insert(&l.list, i)
+}
+
+// insert links page i into a list or its heap.
+func (o *order) insert(l *list, i int32) {
+	g := &o.pages[i]
 	if l.tail != none && !o.before(l.tail, i) {
 		g.place, g.prev, g.next, g.child = heaped, none, none, none
 		l.root = o.meld(l.root, i)
@@ -116,7 +134,12 @@ func (o *order) push(i int32) {
 // remove unlinks page i, which is used from then on.
 func (o *order) remove(i int32) {
 	g := &o.pages[i]
-	l := o.level(g.priority)
+	priority := o.priority(i)
+	l := &o.level(priority).list
+	t := o.timed(i)
+	if t != nil {
+		l = &t.list
+	}
 	if g.place == heaped {
 		l.root = o.cut(l.root, i)
 	} else {
@@ -124,11 +147,14 @@ func (o *order) remove(i int32) {
 	}
 	g.place, g.prev, g.next, g.child = used, none, none, none
 	o.n--
-	o.mark(g.priority)
+	if t != nil {
+		o.rank(o.terms.of[i])
+	}
+	o.mark(priority)
 }
 
 // unlink takes a page out of its list.
-func (o *order) unlink(l *level, g *page) {
+func (o *order) unlink(l *list, g *page) {
 	if g.prev == none {
 		l.head = g.next
 	} else {
@@ -147,8 +173,25 @@ func (o *order) first() int32 {
 		return none
 	}
 	l := o.level(o.lowest())
+	first := o.firstOf(&l.list)
+	if timed := o.firstTimed(l); timed != none && (first == none || o.before(timed, first)) {
+		return timed
+	}
+	return first
+}
+
+// firstOf is the page of a list and its heap that goes next, or none.
+func (o *order) firstOf(l *list) int32 {
 	if l.head == none || l.root != none && o.before(l.root, l.head) {
 		return l.root
 	}
 	return l.head
+}
+
+// firstTimed is the page of a level that goes first among those with terms, or none.
+func (o *order) firstTimed(l *level) int32 {
+	if len(l.ranked) == 0 {
+		return none
+	}
+	return o.terms.all[l.ranked[0]-1].first
 }

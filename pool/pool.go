@@ -3,6 +3,7 @@ package pool
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -20,13 +21,15 @@ type Pool struct {
 	freeN    int
 	warm     int32 // says that hints were followed, so that nothing optimises that away
 	held     int   // pages p with p.held()
-	hand     int   // where foreseeHeld goes on
+	now      time.Duration
+	nextEnd  time.Duration // the first moment at which a priority ends
+	hand     int           // where foreseeHeld goes on
 }
 
 // New makes a pool of free pages; the first to be taken is page 0. Quotas are
 // by tenant; without any, all pages are OtherTenants'.
 func New(name string, pages int, quotas ...windows.Quota) *Pool {
-	p := &Pool{name: name, accounts: newAccounts(quotas)}
+	p := &Pool{name: name, accounts: newAccounts(quotas), nextEnd: messages.NoExpiry}
 	p.mustCount(pages)
 	p.mustDivide(len(quotas))
 	p.pages = make([]page, pages)
@@ -86,6 +89,7 @@ func (p *Pool) Do(w *messages.PoolWork) {
 	for i := range w.Ops {
 		p.validate(&w.Ops[i])
 	}
+	p.advance(w.Now)
 	w.Victims = w.Victims[:0]
 	for i := range w.Ops {
 		w.Victims = p.do(&w.Ops[i], w.Victims)
@@ -142,6 +146,9 @@ func (p *Pool) validate(op *messages.PoolOp) {
 	}
 	if p.accounts != nil && int(op.Tenant) >= len(p.accounts.list) {
 		p.fail("%s for tenant %d of %d", verb(op.Kind), op.Tenant, len(p.accounts.list))
+	}
+	if op.Until < 0 {
+		p.fail("%s until %v", verb(op.Kind), op.Until)
 	}
 	if op.Priority > messages.MaxPriority {
 		p.fail("%s at priority %d", verb(op.Kind), op.Priority)

@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"time"
+
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -8,6 +10,7 @@ import (
 // Resizing asks for another number of pages; the slices are answered and reused.
 type Resizing struct {
 	Pages int
+	Now   time.Duration // as in messages.PoolWork
 
 	// Victims are the contents that had to go, in the order of their eviction.
 	Victims []messages.Victim
@@ -25,6 +28,7 @@ type Resizing struct {
 // O(pages) and panics if less remains than sequences and pins hold.
 func (p *Pool) Resize(r *Resizing) {
 	p.mustCount(r.Pages)
+	p.advance(r.Now)
 	c := p.Counts()
 	if c.Used > r.Pages {
 		p.fail("resize to %d pages, %d are used", r.Pages, c.Used)
@@ -37,6 +41,7 @@ func (p *Pool) Resize(r *Resizing) {
 		i := p.surplus()
 		r.Victims = append(r.Victims, p.victim(i))
 		p.unlink(i)
+		p.disown(i)
 		p.pages[i].forget()
 		p.settle(i)
 	}
@@ -53,6 +58,9 @@ func (p *Pool) Resize(r *Resizing) {
 		if p.accounts != nil {
 			p.accounts.of[to] = p.accounts.of[from]
 		}
+		if of := p.order.terms.of; of != nil {
+			of[to], of[from] = of[from], 0
+		}
 		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
 	}
 	p.truncate(r.Pages)
@@ -66,6 +74,10 @@ func (p *Pool) truncate(pages int) {
 	p.pages = make([]page, pages)
 	for i := copy(p.pages, old); i < pages; i++ {
 		p.pages[i].forget()
+	}
+	if of := p.order.terms.of; of != nil {
+		p.allot(make([]int32, pages))
+		copy(p.order.terms.of, of)
 	}
 	p.relink()
 }
@@ -81,6 +93,7 @@ type Kept struct {
 	Priority   messages.Priority
 	Use        messages.Use
 	Tenant     messages.Tenant
+	Until      time.Duration // when the priority ends; 0: never
 }
 
 // Rebuild makes a pool from what sequences, pins and tree know of its pages, in
@@ -110,8 +123,9 @@ func Rebuild(name string, pages int, kept []Kept, quotas ...windows.Quota) *Pool
 		}
 		*g = page{
 			use: k.Use, block: k.Block, depth: k.Depth, references: k.References, pins: k.Pins,
-			shelters: uint16(k.Shelters), priority: k.Priority,
+			shelters: uint16(k.Shelters),
 		}
+		p.endow(int32(k.Page), k.Priority, k.Until)
 	}
 	p.relink()
 	if err := p.Check(); err != nil {

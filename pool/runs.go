@@ -41,7 +41,7 @@ func (p *Pool) taken(op *messages.PoolOp) page {
 }
 
 // takeListed takes at most n pages from the head of the list of the level that
-// goes first, as long as no page in its heap goes before them, adds them to the
+// goes first, as long as no other page of the level goes before them, adds them to the
 // operation's pages and what they cached to the victims.
 func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim) []messages.Victim {
 	o := &p.order
@@ -51,7 +51,11 @@ func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim)
 	ids := slices.Grow(op.Pages, n)
 	victims = slices.Grow(victims, n)
 	at, left, warm := l.head, n, int32(0)
-	for ; left > 0 && at != none && (l.root == none || o.before(at, l.root)); left-- {
+	rival := o.firstTimed(l)
+	if l.root != none && (rival == none || o.before(l.root, rival)) {
+		rival = l.root
+	}
+	for ; left > 0 && at != none && (rival == none || o.before(at, rival)); left-- {
 		g := &pages[at]
 		if g.child != none {
 			// Its first and its last byte: a record may lie in two lines.
@@ -86,7 +90,7 @@ func (o *order) lowest() messages.Priority {
 
 // mark notes that pages of a level have gone.
 func (o *order) mark(p messages.Priority) {
-	if l := o.level(p); l.head == none && l.root == none {
+	if l := o.level(p); l.head == none && l.root == none && len(l.ranked) == 0 {
 		o.occupied[p/64] &^= 1 << (p % 64)
 	}
 }
@@ -110,7 +114,7 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 			continue
 		}
 		g := &pages[i]
-		if g.references != 1 || g.pins > 0 || g.shelters > 0 {
+		if g.references != 1 || g.pins > 0 || g.shelters > 0 || o.terms.of != nil && o.terms.of[i] != 0 {
 			break
 		}
 		if !g.stored() {
@@ -144,7 +148,7 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 }
 
 // claimListed adds the first reference to pages that are in a list, from the
-// first on. It stops before the first page that is in none, and tells how many
+// first on. It stops before the first page that is in none, or has a term, and tells how many
 // it has passed: with quotas none, for accounts have to follow.
 func (p *Pool) claimListed(op *messages.PoolOp) (passed int) {
 	if op.Shelter || p.accounts != nil {
@@ -155,11 +159,11 @@ func (p *Pool) claimListed(op *messages.PoolOp) (passed int) {
 	for _, id := range op.Pages {
 		if id != messages.NoPage {
 			g := &pages[id]
-			if g.place != listed {
+			if g.place != listed || o.timed(int32(id)) != nil {
 				break
 			}
 			l := at.move(o, g.priority)
-			o.unlink(l, g)
+			o.unlink(&l.list, g)
 			if l.head == none {
 				o.mark(g.priority)
 			}

@@ -79,7 +79,7 @@ func (p *Pool) unlink(i int32) {
 // victim gives the facts of what a page caches.
 func (p *Pool) victim(i int32) messages.Victim {
 	g := &p.pages[i]
-	v := messages.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use}
+	v := messages.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: p.orderOf(i).priority(i), Use: g.use}
 	if p.accounts != nil {
 		v.Tenant = p.accounts.of[i]
 	}

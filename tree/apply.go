@@ -36,37 +36,74 @@ func (t *Tree) Apply(a *messages.Apply) {
 	t.verify()
 }
 
-// expire acts on the timers that end at or before now: the blocks get the
-// default priority.
+// expire acts on the timers that end at or before now: the blocks that are
+// watched get the default priority. The pools know of their pages themselves.
 func (t *Tree) expire(now time.Duration) {
+	t.timers.now = max(t.timers.now, now)
 	for t.timers.next() <= now && len(t.timers.heap) > 0 {
 		b := t.timers.heap[0].block
 		t.timers.stop(b)
-		t.prioritize(b, messages.DefaultPriority)
+		old := t.blocks.priority[b]
+		t.blocks.priority[b] = messages.DefaultPriority
+		if old != messages.DefaultPriority {
+			t.tellChange(b, old, false)
+		}
 	}
 }
 
-// prioritize gives a block that some pool holds a priority, and tells the
-// pools and the offloader if it is another one.
-func (t *Tree) prioritize(b messages.BlockID, to messages.Priority) {
-	old := t.blocks.priority[b]
-	if old == to {
-		return
+// update brings the priority of a block up to date whose moment has come.
+func (t *Tree) update(b messages.BlockID) {
+	if t.timers.passed(b) {
+		t.timers.stop(b)
+		t.blocks.priority[b] = messages.DefaultPriority
 	}
-	t.blocks.priority[b] = to
+}
+
+// retain gives a block that some pool holds the priority and the moment of a
+// retention, and tells the pools and the offloader if they are others.
+func (t *Tree) retain(b messages.BlockID, to term, now time.Duration) {
+	t.update(b)
+	old := t.blocks.priority[b]
+	end, _ := t.timers.of(b)
+	t.timers.start(b, now, to.duration)
+	t.blocks.priority[b] = to.priority
+	if next, _ := t.timers.of(b); old != to.priority || end != next {
+		t.tellChange(b, old, true)
+	}
+	if t.recording || t.hosted(b) {
+		t.timers.watch(b)
+	}
+}
+
+// tellChange tells where a block is kept that its priority, or its moment, is
+// another one: in events, the offloader, and the pools if they do not know.
+func (t *Tree) tellChange(b messages.BlockID, old messages.Priority, pools bool) {
 	x, i := t.at(b)
 	for p := range t.pools {
 		page, tier, ok := t.locations(x, p)[i].Page()
 		switch {
 		case !ok:
 			continue
-		case tier == messages.Primary:
-			t.effect(messages.Reprioritize, p, b, page)
-		default:
+		case tier == messages.Secondary && old != t.blocks.priority[b]:
 			t.effect(messages.HostReprioritize, p, b, messages.NoPage)
+		case tier == messages.Primary && pools:
+			t.effect(messages.Reprioritize, p, b, page)
 		}
-		t.tellPriority(b, p, old)
+		if old != t.blocks.priority[b] {
+			t.tellPriority(b, p, old)
+		}
 	}
+}
+
+// hosted tells whether some pool keeps a block in host memory only.
+func (t *Tree) hosted(b messages.BlockID) bool {
+	x, i := t.at(b)
+	for p := range t.pools {
+		if _, tier, ok := t.locations(x, p)[i].Page(); ok && tier == messages.Secondary {
+			return true
+		}
+	}
+	return false
 }
 
 // relocate follows a page whose contents moved to the other tier or to a page
@@ -86,6 +123,10 @@ func (t *Tree) relocate(m messages.BlockMove) {
 	t.put(x, i, p, m.To)
 	if from != to {
 		t.tellTier(m.Block, p, to)
+	}
+	if to == messages.Secondary {
+		t.update(m.Block)
+		t.timers.watch(m.Block)
 	}
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
@@ -149,8 +190,7 @@ func (t *Tree) claim(c *messages.ClaimItem, now time.Duration) {
 		t.touch(b, stamp)
 		t.share(b, c.Session)
 		if term, ok := t.cover.of(int32(i)); ok {
-			t.prioritize(b, term.priority)
-			t.timers.start(b, now, term.duration)
+			t.retain(b, term, now)
 		}
 	}
 	if c.Source != messages.NoBlock && t.alive(c.Source) {

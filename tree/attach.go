@@ -51,6 +51,9 @@ func (t *Tree) endow(o *offer, b messages.BlockID, d int32) {
 	}
 	t.blocks.session[b] = o.session
 	t.timers.start(b, o.now, term.duration)
+	if t.recording {
+		t.timers.watch(b)
+	}
 }
 
 // endowPlain gives consecutive blocks from depth d on, which no pool held, what
@@ -71,8 +74,7 @@ func (t *Tree) renew(o *offer, b messages.BlockID, d int32) {
 		return
 	}
 	if term, covered := t.cover.of(d); covered {
-		t.prioritize(b, term.priority)
-		t.timers.start(b, o.now, term.duration)
+		t.retain(b, term, o.now)
 	}
 }
 
@@ -119,9 +121,15 @@ func (t *Tree) attach(o *offer, p int) {
 // one. It tells how many.
 func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
 	ids, locations := t.ids(s.node)[s.lo:s.hi], t.locations(s.node, p)[s.lo:s.hi]
+	t.update(ids[0])
 	priority := t.blocks.priority[ids[0]]
+	until, _ := t.timers.of(ids[0])
 	n := 0
-	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == messages.Nowhere && t.blocks.priority[ids[n]] == priority {
+	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == messages.Nowhere {
+		t.update(ids[n])
+		if end, _ := t.timers.of(ids[n]); t.blocks.priority[ids[n]] != priority || end != until {
+			break
+		}
 		locations[n] = messages.OnDevice(pages[n])
 		// What is stored already is not stored again: it keeps its stamp.
 		t.blocks.stamp[ids[n]] = o.stamp

@@ -150,7 +150,8 @@ func (c *checker) block(x, i int32) {
 	if s.session[b] != none {
 		c.sessions[s.session[b]]++
 	}
-	if timed {
+	c.say(!timed || c.Tree.timers.watched(b) || !c.recording && !c.hosted(b), "block %d has a timer that nobody watches", b)
+	if c.Tree.timers.watched(b) {
 		c.timers++
 	}
 }
@@ -193,7 +194,7 @@ func (c *checker) totals() {
 		c.say(t.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", t.sessions.names[n], t.sessions.refs[n], refs)
 	}
 	c.say(len(t.sessions.index)+len(t.sessions.free) == len(t.sessions.names), "%d sessions and %d free of %d", len(t.sessions.index), len(t.sessions.free), len(t.sessions.names))
-	c.say(c.timers == len(t.timers.heap), "%d blocks have timers, %d timers run", c.timers, len(t.timers.heap))
+	c.say(c.timers == len(t.timers.heap), "%d blocks are watched, %d timers run", c.timers, len(t.timers.heap))
 	for i := range t.timers.heap {
 		c.say(t.timers.slot[t.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
 		c.say(i == 0 || !t.timers.less(i, (i-1)/2), "timer %d is before the one above it", i)

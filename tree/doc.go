@@ -76,7 +76,7 @@
 // nothing. What is stored and what is lost goes by runs: a block of a run costs
 // its id, its place in each pool and no search. A split or a join costs the shorter of the two runs, so n of them,
 // however chosen, cost O(n log n). A block costs 29 bytes beside its tokens with one pool
-// (4 more for each further pool, 4 more once timers are used). Events recorded add 8
+// (4 more for each further pool, 8 more once a priority has an end, and 28 for each block that is watched). Events recorded add 8
 // bytes, and what their names are made from: see Names. The arrays of runs that are
 // gone wait for runs to come, an eighth of what is held and room for 4,096 blocks at
 // most: a tree that stores as much as it loses allocates nothing (unless it records

@@ -1,6 +1,10 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // journal collects what a message causes: effects, whose slices lie in two
 // arenas that the next message reuses, and events.
@@ -45,7 +49,7 @@ func (t *Tree) effect(kind messages.EffectKind, p int, b messages.BlockID, page 
 	t.effects(kind, p, blocks[:], pages[:])
 }
 
-// effects records that kind happens to consecutive blocks of one priority in a
+// effects records that kind happens to consecutive blocks of one priority and moment in a
 // pool, in a run with the effect before it if that is of the same kind and ends
 // where they begin. There are as many pages, or none for the Host kinds. The
 // slices are copied.
@@ -54,14 +58,18 @@ func (t *Tree) effects(kind messages.EffectKind, p int, blocks []messages.BlockI
 	j.blocks = append(j.blocks, blocks...)
 	j.pages = append(j.pages, pages...)
 	b := blocks[0]
-	depth, priority := t.blocks.depth[b], t.blocks.priority[b]
-	if kind == messages.Detach || kind == messages.HostForget || kind == messages.HostYield {
-		priority = 0
+	depth, priority, until := t.blocks.depth[b], messages.Priority(0), time.Duration(0)
+	if kind == messages.Attach || kind == messages.Reprioritize || kind == messages.HostReprioritize {
+		t.update(b)
+		priority = t.blocks.priority[b]
+		if kind != messages.HostReprioritize {
+			until, _ = t.timers.of(b)
+		}
 	}
 	if n := len(j.effects); n > 0 {
 		e := &j.effects[n-1]
 		size := len(e.Blocks)
-		if e.Kind == kind && int(e.Pool) == p && e.Priority == priority &&
+		if e.Kind == kind && int(e.Pool) == p && e.Priority == priority && e.Until == until &&
 			e.Depth+int32(size) == depth && t.before(b) == e.Blocks[size-1] {
 			e.Blocks = j.blocks[len(j.blocks)-size-len(blocks):]
 			if pages != nil {
@@ -71,7 +79,7 @@ func (t *Tree) effects(kind messages.EffectKind, p int, blocks []messages.BlockI
 		}
 	}
 	e := messages.Effect{
-		Kind: kind, Pool: messages.PoolID(p), Depth: depth, Priority: priority,
+		Kind: kind, Pool: messages.PoolID(p), Depth: depth, Priority: priority, Until: until,
 		Blocks: j.blocks[len(j.blocks)-len(blocks):],
 	}
 	if pages != nil {

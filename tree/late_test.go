@@ -74,6 +74,9 @@ func (l *late) read(t require.TestingT) {
 
 func lateProperty(t *rapid.T) {
 	m := newModel(t)
+	if !m.tree.recording {
+		t.Skip("nobody reads")
+	}
 	m.late = &late{}
 	t.Repeat(map[string]func(*rapid.T){
 		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +27,7 @@ type mirrors struct {
 	names  map[messages.Hash]string                 // every hash ever seen
 	hashes map[string]messages.Hash                 // and back
 	device []map[messages.PageID]messages.BlockID   // by pool, by effects and moves
-	dprio  []map[messages.PageID]messages.Priority  //
+	dprio  []map[messages.PageID]retained           //
 	host   []map[messages.BlockID]messages.Priority //
 	forgot map[[2]int32]bool                        // HostForget of the last message: pool, block
 }
@@ -36,7 +37,7 @@ func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 	for range tr.pools {
 		m.events = append(m.events, map[messages.Hash]content{})
 		m.device = append(m.device, map[messages.PageID]messages.BlockID{})
-		m.dprio = append(m.dprio, map[messages.PageID]messages.Priority{})
+		m.dprio = append(m.dprio, map[messages.PageID]retained{})
 		m.host = append(m.host, map[messages.BlockID]messages.Priority{})
 	}
 	return m
@@ -65,6 +66,19 @@ func atoms(tr *Tree, tokens []messages.Token) []atom {
 		}
 	}
 	return out
+}
+
+// retained is what a pool knows of a page: it lets priorities end by itself.
+type retained struct {
+	priority messages.Priority
+	until    time.Duration // 0: never
+}
+
+func (r retained) at(now time.Duration) messages.Priority {
+	if r.until > 0 && r.until <= now {
+		return messages.DefaultPriority
+	}
+	return r.priority
 }
 
 // hashOf is the name that events have to give to a block, written out.
@@ -108,8 +122,10 @@ func (m *mirrors) index() map[string]messages.BlockID {
 // from host memory is left to the tree's effect.
 func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) (back bool) {
 	_, back = m.host[v.Pool][v.Block]
+	now := retained{priority: priority}
 	for page, b := range m.device[v.Pool] {
 		if b == v.Block {
+			now = m.dprio[v.Pool][page]
 			delete(m.device[v.Pool], page)
 			delete(m.dprio[v.Pool], page)
 		}
@@ -119,7 +135,7 @@ func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) (back b
 	case ok && tier == messages.Primary && back:
 		return true
 	case ok && tier == messages.Primary:
-		m.device[v.Pool][page], m.dprio[v.Pool][page] = v.Block, priority
+		m.device[v.Pool][page], m.dprio[v.Pool][page] = v.Block, now
 	case ok:
 		m.host[v.Pool][v.Block] = priority
 	}
@@ -146,15 +162,15 @@ func (m *mirrors) follow(effects []messages.Effect) {
 			switch e.Kind {
 			case messages.Attach:
 				require.NotContains(m.t, m.device[p], e.Pages[i])
-				m.device[p][e.Pages[i]], m.dprio[p][e.Pages[i]] = b, e.Priority
+				m.device[p][e.Pages[i]], m.dprio[p][e.Pages[i]] = b, retained{e.Priority, e.Until}
 			case messages.Detach:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
 				delete(m.device[p], e.Pages[i])
 				delete(m.dprio[p], e.Pages[i])
 			case messages.Reprioritize:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
-				require.NotEqual(m.t, e.Priority, m.dprio[p][e.Pages[i]])
-				m.dprio[p][e.Pages[i]] = e.Priority
+				require.NotEqual(m.t, retained{e.Priority, e.Until}, m.dprio[p][e.Pages[i]])
+				m.dprio[p][e.Pages[i]] = retained{e.Priority, e.Until}
 			case messages.HostYield:
 				require.Contains(m.t, m.host[p], b)
 				delete(m.host[p], b)
@@ -284,7 +300,7 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 	}
 	for p := range m.device {
 		for page, b := range m.device[p] {
-			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page]))
+			gotDevice = append(gotDevice, fmt.Sprint(p, page, b, m.dprio[p][page].at(m.tree.timers.now)))
 		}
 		for b, priority := range m.host[p] {
 			gotHost = append(gotHost, fmt.Sprint(p, b, priority))

@@ -46,8 +46,12 @@ func newModel(t *rapid.T) *model {
 	m := &model{T: t}
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
 	m.oracle.pools = rapid.SampledFrom(shapes).Draw(t, "pools")
-	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: true, Host: true})
+	events := rapid.IntRange(0, 2).Draw(t, "events") > 0
+	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events, Host: true})
 	m.mirrors = newMirrors(t, m.tree)
+	if !events {
+		m.mirrors.events = nil
+	}
 	return m
 }
 
@@ -351,7 +355,7 @@ func (m *model) Forget(*rapid.T) {
 	require.Equal(m, dropped, f.Blocks)
 	events := m.tree.log.events
 	cleared := len(events) > 0 && events[len(events)-1].Type == messages.EventCleared
-	require.Equal(m, f.All && len(m.oracle.blocks) == 0, cleared)
+	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.recording, cleared)
 	m.mirrors.follow(f.Effects)
 	require.Equal(m, want, m.mirrors.forgot)
 	m.settle()
@@ -370,6 +374,10 @@ func (m *model) Look(*rapid.T) {
 	keys := m.mirrors.index()
 	fresh := newMirrors(m, m.tree)
 	fresh.device, fresh.dprio, fresh.host = m.mirrors.device, m.mirrors.dprio, m.mirrors.host
+	if !m.tree.recording {
+		require.Empty(m, s.Events)
+		fresh.events = nil
+	}
 	fresh.listen(s.Events, keys)
 	fresh.agree(&m.oracle, keys)
 

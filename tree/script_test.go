@@ -95,6 +95,9 @@ func (s *script) told(effects []messages.Effect) string {
 		}
 		if e.Kind != messages.Detach && e.Kind != messages.HostForget && e.Kind != messages.HostYield {
 			fmt.Fprintf(&w, " p%d", e.Priority)
+			if e.Until != 0 {
+				fmt.Fprintf(&w, " until %v", e.Until)
+			}
 		}
 		w.WriteByte('\n')
 	}

@@ -95,7 +95,11 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 		w.WriteString(" ghost\n")
 		return
 	}
-	fmt.Fprintf(w, " p%d", t.blocks.priority[b])
+	priority := t.blocks.priority[b]
+	if t.timers.passed(b) {
+		priority = messages.DefaultPriority
+	}
+	fmt.Fprintf(w, " p%d", priority)
 	if end, ok := t.timers.of(b); ok {
 		fmt.Fprintf(w, " until %s", end)
 	}

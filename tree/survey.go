@@ -17,9 +17,11 @@ func (t *Tree) Survey(m *messages.Survey) {
 					continue
 				}
 				b := ids[i]
+				t.update(b)
+				until, _ := t.timers.of(b)
 				m.Blocks = append(m.Blocks, messages.Surveyed{
 					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.blocks.depth[b], Priority: t.blocks.priority[b],
-					Salt: salt,
+					Until: until, Salt: salt,
 				})
 			}
 		}

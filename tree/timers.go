@@ -6,23 +6,27 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// timer ends the priority of a block at a moment.
+// timers know when the priorities of blocks end. The pools know it too and let
+// those of device pages end by themselves, so nothing has to be done for a block
+// at its moment but where it is told in an event, or where contents lie in host
+// memory: only such blocks are watched. What is written on others is brought up
+// to date when somebody looks at it.
+type timers struct {
+	now     time.Duration
+	until   []time.Duration // by block, grown with the first; 0: for ever
+	heap    []timer         // of the blocks that are watched
+	slot    []int32         // by block: its place in the heap plus one; 0: it is not watched
+	started uint64          // timers so far
+}
+
+// timer waits for the moment of a block.
 type timer struct {
 	at    time.Duration
 	order uint64 // in which the timers were started
 	block messages.BlockID
 }
 
-// timers is a heap of the timers, the earliest first, those of one moment in the
-// order in which they were started. slot, which grows with the first timer only, is where each block's timer
-// stands plus one; 0: it has none.
-type timers struct {
-	heap    []timer
-	slot    []int32
-	started uint64 // timers so far
-}
-
-// next is the moment of the earliest timer.
+// next is the earliest moment of a block that is watched.
 func (t *timers) next() time.Duration {
 	if len(t.heap) == 0 {
 		return messages.NoExpiry
@@ -30,20 +34,37 @@ func (t *timers) next() time.Duration {
 	return t.heap[0].at
 }
 
-// of is when the block's timer ends.
+// of is when the block's priority ends.
 func (t *timers) of(b messages.BlockID) (time.Duration, bool) {
-	if int(b) >= len(t.slot) || t.slot[b] == 0 {
+	if int(b) >= len(t.until) || t.until[b] <= t.now {
 		return 0, false
 	}
-	return t.heap[t.slot[b]-1].at, true
+	return t.until[b], true
 }
 
-// start gives b a timer that ends a duration after now, in place of one it has.
+// passed tells whether the moment of a block has come and nobody has looked since.
+func (t *timers) passed(b messages.BlockID) bool {
+	return int(b) < len(t.until) && t.until[b] != 0 && t.until[b] <= t.now
+}
+
+// start gives b a moment that is a duration after now, in place of one it has.
 // Duration 0 is for ever, and so is an end beyond the clock.
 func (t *timers) start(b messages.BlockID, now, duration time.Duration) {
 	t.stop(b)
 	end := now + duration
 	if duration == 0 || end < now || end == messages.NoExpiry {
+		return
+	}
+	for int(b) >= len(t.until) {
+		t.until = append(t.until, 0)
+	}
+	t.until[b] = end
+}
+
+// watch waits for the moment of b, if it has one.
+func (t *timers) watch(b messages.BlockID) {
+	end, timed := t.of(b)
+	if !timed || t.watched(b) {
 		return
 	}
 	for int(b) >= len(t.slot) {
@@ -55,9 +76,14 @@ func (t *timers) start(b messages.BlockID, now, duration time.Duration) {
 	t.up(len(t.heap) - 1)
 }
 
-// stop takes away the timer of b if it has one.
+func (t *timers) watched(b messages.BlockID) bool { return int(b) < len(t.slot) && t.slot[b] != 0 }
+
+// stop makes the priority of b one for ever.
 func (t *timers) stop(b messages.BlockID) {
-	if int(b) >= len(t.slot) || t.slot[b] == 0 {
+	if int(b) < len(t.until) {
+		t.until[b] = 0
+	}
+	if !t.watched(b) {
 		return
 	}
 	i := int(t.slot[b]) - 1

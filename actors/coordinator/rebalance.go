@@ -54,7 +54,7 @@ func (c *Coordinator) rebalance(r *messages.Rebalance) {
 	}
 	b.resize = b.resize[:0]
 	for p, n := range pages {
-		b.resize = append(b.resize, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n})
+		b.resize = append(b.resize, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n, Now: c.now})
 	}
 	c.pending += len(pages)
 	c.next = (*Coordinator).resized
@@ -296,7 +296,7 @@ func (c *Coordinator) takeBack() bool {
 	for p, n := range b.before {
 		if b.pages[p] > n {
 			b.pages[p] = n
-			b.back = append(b.back, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n})
+			b.back = append(b.back, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n, Now: c.now})
 		}
 	}
 	c.pending += len(b.back)

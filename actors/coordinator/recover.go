@@ -374,7 +374,7 @@ func (c *Coordinator) keptPages(p int) []messages.KeptPage {
 		if page, tier, ok := b.At.Page(); int(b.Pool) == p && ok && tier == messages.Primary {
 			k := &pages[page]
 			k.Block, k.Depth, k.Priority, k.Pins = b.Block, b.Depth, b.Priority, int32(c.pins.count(p, b.Block))
-			k.Tenant = c.Tenants[b.Salt]
+			k.Tenant, k.Until = c.Tenants[b.Salt], b.Until
 		}
 	}
 	kept := pages[:0]

@@ -34,7 +34,7 @@ func (c *Coordinator) sendPools(next func(*Coordinator)) {
 		if len(w.Ops) == 0 {
 			continue
 		}
-		w.Epoch = c.epoch
+		w.Epoch, w.Now = c.epoch, c.now
 		c.pending++
 		c.port.Pool(w)
 	}
@@ -112,13 +112,13 @@ func (c *Coordinator) route(effects []messages.Effect) {
 		pool := int(e.Pool)
 		switch e.Kind {
 		case messages.Attach:
-			c.add(pool, messages.PoolOp{Kind: messages.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority})
+			c.add(pool, messages.PoolOp{Kind: messages.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until})
 			c.movePins(pool, e)
 		case messages.Detach:
 			c.add(pool, messages.PoolOp{Kind: messages.DetachPages, Pages: e.Pages})
 			c.pins.forget(pool, e.Blocks)
 		case messages.Reprioritize:
-			c.add(pool, messages.PoolOp{Kind: messages.SetPriority, Pages: e.Pages, Priority: e.Priority})
+			c.add(pool, messages.PoolOp{Kind: messages.SetPriority, Pages: e.Pages, Priority: e.Priority, Until: e.Until})
 		case messages.HostForget:
 			c.pins.forget(pool, e.Blocks)
 			c.hostEffect(e)

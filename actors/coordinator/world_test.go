@@ -146,10 +146,15 @@ func (w *world) do(request any) {
 // as it was.
 func (w *world) picture() string {
 	var b strings.Builder
+	counts := w.counts() // a request: what has to be told of priorities that ended is told
+	apply := messages.Apply{Now: w.now}
+	w.Cores.Tree.Apply(&apply) // pools and tree hear of the time with their work only
+	require.Empty(w.t, apply.Effects)
 	for _, p := range w.Pools {
+		p.Do(&messages.PoolWork{Now: w.now})
 		b.WriteString(p.String())
 	}
-	fmt.Fprintf(&b, "%v%v%v", w.Cores.Tree, w.Cores.Offloader, w.counts())
+	fmt.Fprintf(&b, "%v%v%v", w.Cores.Tree, w.Cores.Offloader, counts)
 	return b.String()
 }
 

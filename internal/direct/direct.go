@@ -94,7 +94,7 @@ func (e *Engine) PoolAudit(m *messages.Audit) {
 
 // ResizePool serves a part of a rebalance.
 func (e *Engine) ResizePool(m *messages.ResizePool) {
-	r := pool.Resizing{Pages: m.Pages}
+	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p := e.Pools[m.Pool]
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
