@@ -1,34 +1,7 @@
 package ops
 
-import (
-	"context"
-
-	"github.com/kvactor/kvactor/messages"
-)
+import "github.com/kvactor/kvactor/internal/host"
 
 // Engine is what two implementations must have to be compared: the requests of
 // a host.
-type Engine interface {
-	Admit(context.Context, messages.AdmitRequest) (messages.Admitted, error)
-	AdmitBatch(context.Context, []messages.AdmitRequest) ([]messages.Admitted, error)
-	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
-	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
-	Rewind(context.Context, messages.SequenceID, int) error
-	Fork(context.Context, messages.SequenceID, int) ([]messages.SequenceID, error)
-	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
-	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
-	Lookup(context.Context, messages.Prefix) (messages.Found, error)
-	Pin(context.Context, messages.Prefix) (messages.Pinned, error)
-	Unpin(context.Context, messages.PinID) error
-	Invalidate(context.Context, messages.Selector) (int, error)
-	Prefetch(context.Context, messages.Prefix) (int, error)
-	Reset(context.Context) error
-	Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error)
-	Stats(context.Context) (messages.Stats, error)
-	Events(context.Context) (messages.EventBatch, error)
-	Snapshot(context.Context) (messages.EventBatch, error)
-	Contents(context.Context) ([]messages.Content, error)
-	Check(context.Context) error
-	Pools() []messages.PoolInfo
-	Close(context.Context) (int, error)
-}
+type Engine = host.Engine

@@ -14,34 +14,10 @@ import (
 // Engine is what a script drives. Every refusal is a *messages.Refusal; its
 // code and numbers are passed on as they are.
 type Engine interface {
+	host.Engine
 	// Validate judges the values of an admission, without looking at any state:
 	// multimodal items, retention, beam width, chunk size.
 	Validate(messages.AdmitRequest) error
-
-	Admit(context.Context, messages.AdmitRequest) (messages.Admitted, error)
-	AdmitBatch(context.Context, []messages.AdmitRequest) ([]messages.Admitted, error)
-	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
-	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
-	Rewind(context.Context, messages.SequenceID, int) error
-	Fork(context.Context, messages.SequenceID, int) ([]messages.SequenceID, error)
-	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
-	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
-
-	Lookup(context.Context, messages.Prefix) (messages.Found, error)
-	Pin(context.Context, messages.Prefix) (messages.Pinned, error)
-	Unpin(context.Context, messages.PinID) error
-	Invalidate(context.Context, messages.Selector) (int, error)
-	Prefetch(context.Context, messages.Prefix) (int, error)
-	Reset(context.Context) error
-	Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error)
-
-	Stats(context.Context) (messages.Stats, error)
-	Events(context.Context) (messages.EventBatch, error)
-	Snapshot(context.Context) (messages.EventBatch, error)
-	Contents(context.Context) ([]messages.Content, error)
-	Check(context.Context) error
-	Pools() []messages.PoolInfo
-	Close(context.Context) (int, error)
 }
 
 // Setup is an open request whose values are right.

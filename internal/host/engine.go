@@ -1,0 +1,36 @@
+package host
+
+import (
+	"context"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Engine is what a host asks of an engine, whichever stands behind it: the real
+// one, a naive one to compare it with, a fake.
+type Engine interface {
+	Admit(context.Context, messages.AdmitRequest) (messages.Admitted, error)
+	AdmitBatch(context.Context, []messages.AdmitRequest) ([]messages.Admitted, error)
+	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
+	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
+	Rewind(context.Context, messages.SequenceID, int) error
+	Fork(context.Context, messages.SequenceID, int) ([]messages.SequenceID, error)
+	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
+	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
+
+	Lookup(context.Context, messages.Prefix) (messages.Found, error)
+	Pin(context.Context, messages.Prefix) (messages.Pinned, error)
+	Unpin(context.Context, messages.PinID) error
+	Invalidate(context.Context, messages.Selector) (int, error)
+	Prefetch(context.Context, messages.Prefix) (int, error)
+	Reset(context.Context) error
+	Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error)
+
+	Stats(context.Context) (messages.Stats, error)
+	Events(context.Context) (messages.EventBatch, error)
+	Snapshot(context.Context) (messages.EventBatch, error)
+	Contents(context.Context) ([]messages.Content, error)
+	Check(context.Context) error
+	Pools() []messages.PoolInfo
+	Close(context.Context) (int, error)
+}
