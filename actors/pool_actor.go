@@ -84,7 +84,7 @@ func auditPool(p *pool.Pool, m *messages.Audit) {
 		}
 	}
 	for i, t := range m.Tenants {
-		if own := p.TenantOf(messages.PageID(i)); m.References[i] > 0 && own != t && len(p.Quotas()) > 0 {
+		if own := p.TenantOf(messages.PageID(i)); m.References[i] > 0 && t != messages.AnyTenant && own != t && len(p.Quotas()) > 0 {
 			problems = append(problems, fmt.Errorf("pool %s: page %d is on the account of tenant %d, sequences of %d hold it", p.Name(), i, own, t))
 		}
 	}

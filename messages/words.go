@@ -1,6 +1,9 @@
 package messages
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Token is one token id, 0 … 2³¹−1. Inside the engine a negative value is a
 // symbol: it stands for a token that a multimodal item covers, so that prompts
@@ -58,6 +61,9 @@ type Tenant uint16
 // OtherTenants is everyone who has no quota of his own, and without quotas
 // everyone.
 const OtherTenants Tenant = 0
+
+// AnyTenant stands, in an Audit, for a page of which nobody says whose it is.
+const AnyTenant Tenant = math.MaxUint16
 
 // Tier is device or host memory.
 type Tier uint8

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -48,13 +49,18 @@ func (c *Coordinator) references(p int) []int32 {
 	return n
 }
 
-// tenants says, by page, whose sequences hold it; nil without quotas.
+// tenants says, by page, whose sequences hold it; nil without quotas. A lost
+// sequence has no say: its last step may have been about to take a page that
+// now caches what it did before.
 func (c *Coordinator) tenants(p int) []messages.Tenant {
 	if c.Tenants == nil {
 		return nil
 	}
-	of := make([]messages.Tenant, c.pages[p].Total)
+	of := slices.Repeat([]messages.Tenant{messages.AnyTenant}, c.pages[p].Total)
 	c.sequences.each(func(s *sequence) {
+		if s.lost {
+			return
+		}
 		for _, table := range s.pools[p].tables {
 			for _, page := range table {
 				if page != messages.NoPage {

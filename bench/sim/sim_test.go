@@ -78,6 +78,12 @@ func TestSimUndoesBesideMessages(t *testing.T) {
 	play(t, plan{seed: 800_513, steps: 9000})
 }
 
+// TestSimChecksAccountsOfLostSequences plays a step that is lost about to take a
+// page of another tenant, who keeps it.
+func TestSimChecksAccountsOfLostSequences(t *testing.T) {
+	play(t, plan{seed: 821_116, steps: 9000})
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23} {
