@@ -15,9 +15,10 @@ import (
 type eventsActor struct {
 	core   *events.Log
 	self   *mailbox.Mailbox
-	aside  func(func()) // runs what takes long
-	line   []*forward   // readers that wait for the one that is served
-	naming bool         // a batch is being named
+	aside  func(func())     // runs what takes long
+	line   []*forward       // readers that wait for the one that is served
+	naming bool             // a batch is being named
+	tree   *mailbox.Mailbox // gets back what namings were made of
 	fuse   fuse
 	// news is what is being logged, from event number before on: after a panic
 	// the log cannot be trusted.
@@ -27,7 +28,10 @@ type eventsActor struct {
 
 // named says that a batch has been named and its reader answered, or that
 // naming has panicked.
-type named struct{ panicked any }
+type named struct {
+	spent    [][]messages.Token
+	panicked any
+}
 
 // Abort has nobody to tell.
 func (*named) Abort(error) {}
@@ -45,6 +49,7 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 	case *named:
 		a.mend()
 		a.naming = false
+		a.giveBack(m.spent)
 		a.fuse.burn("events")
 		a.settle()
 		a.next()
@@ -109,7 +114,14 @@ func (a *eventsActor) serve(m *forward) {
 // settle lets the log name what it has to, unless others are naming.
 func (a *eventsActor) settle() {
 	if !a.naming {
-		a.core.Settle()
+		a.giveBack(a.core.Settle())
+	}
+}
+
+// giveBack gives tokens that are of no use here any more to the tree.
+func (a *eventsActor) giveBack(tokens [][]messages.Token) {
+	if len(tokens) > 0 && a.tree != nil {
+		a.tree.PostUserMessage(&spent{tokens})
 	}
 }
 
@@ -139,7 +151,7 @@ func (a *eventsActor) next() {
 			}
 			a.self.PostUserMessage(done)
 		}()
-		events.Name(batch.Events)
+		done.spent = events.Name(batch.Events)
 		m.answer(batch)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/tree"
 )
 
 // desk is an events actor whose naming is done when the test says so.
@@ -102,6 +103,34 @@ func TestReadersAreServedOneAfterTheOther(t *testing.T) {
 	assert.True(t, third.Batch.Snapshot)
 	assert.EqualValues(t, 4, third.Batch.Next)
 	assert.NotNil(t, lost.Tokens, "owed, since it is stored still")
+}
+
+// What a batch was named by goes back to the tree.
+func TestSpentTokensGoBack(t *testing.T) {
+	d, _ := newDesk(t, 4)
+	core := tree.New(tree.Config{TokensPerBlock: 2, Pools: []tree.PoolShape{{}}, Events: true})
+	store := func(tokens ...messages.Token) []messages.Event {
+		core.Apply(&messages.Apply{Stores: []messages.StoreItem{{Tokens: tokens, To: 2, Tables: [][]messages.PageID{{messages.PageID(tokens[0])}}}}})
+		return core.TakeEvents()
+	}
+	system, worker := actor.NewActorSystem(), mailbox.NewWorker()
+	shell := &treeActor{core: core}
+	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return shell }, mailbox.Inline(worker)...))
+	t.Cleanup(func() {
+		_ = system.Root.StopFuture(pid).Wait()
+		worker.Close()
+		system.Shutdown()
+	})
+	d.shell.tree = mailbox.Of(system, pid)
+	list := store(1, 2)
+	handed := &list[0].Unnamed[0].Naming.Tokens[0]
+	d.box.PostUserMessage(&published{events: list})
+	first := &messages.ReadEvents{}
+	d.read(first)
+	d.aside[0]()
+	again := store(3, 4)
+	assert.Same(t, handed, &again[0].Unnamed[0].Naming.Tokens[0])
+	assert.Equal(t, []messages.Token{1, 2}, first.Batch.Events[0].Blocks[0].Tokens)
 }
 
 // Naming that panics costs its reader the batch; the actor fails for it, and

@@ -24,6 +24,7 @@ type family struct {
 	restarts  restarts
 	shells    map[string]*fuse // by actor, for Inject
 	tree      *treeActor
+	desk      *eventsActor       // nil: another engine's
 	scheduler *mailbox.Scheduler // nil: the callers run the actors
 }
 
@@ -76,6 +77,9 @@ func (f *family) start(ctx actor.Context) error {
 	if _, p.tree, err = f.child(ctx, "tree", t); err != nil {
 		return err
 	}
+	if f.desk != nil {
+		f.desk.tree = p.tree
+	}
 	if _, p.offloader, err = f.child(ctx, "offloader", o); err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func (f *family) log(ctx actor.Context) (*mailbox.Mailbox, error) {
 		return shared, nil
 	}
 	a := &eventsActor{core: f.engine.newEvents(), aside: f.aside}
-	f.shells["events"] = &a.fuse
+	f.desk, f.shells["events"] = a, &a.fuse
 	_, box, err := f.child(ctx, "events", a)
 	a.self = box
 	return box, err

@@ -30,10 +30,20 @@ type published struct {
 	first  messages.PoolID // of the tree
 }
 
+// spent gives tokens back that the tree has handed out with events.
+type spent struct{ tokens [][]messages.Token }
+
+// Abort has nobody to tell.
+func (*spent) Abort(error) {}
+
 // Receive serves one message and sends it back.
 func (a *treeActor) Receive(ctx actor.Context) {
 	message := ctx.Message()
 	if library(message) {
+		return
+	}
+	if m, ok := message.(*spent); ok {
+		a.core.Restock(m.tokens)
 		return
 	}
 	a.fuse.burn("tree")

@@ -120,7 +120,8 @@ const readEvery = 16
 // BenchmarkEvents stores with events recorded and published; the floor is the
 // same engine without. Read: a reader takes all events now and then, between the
 // stores that count, which gives every block its name; read-ns/block is what it
-// waits. Unread: nobody asks, and the log is full most of the time.
+// waits. Unread: nobody asks, and the log is full most of the time. Decode: the
+// steps of BenchmarkAppend, which store single blocks.
 func BenchmarkEvents(b *testing.B) {
 	for _, tokens := range []int{shortText, longText} {
 		for _, reader := range []string{"read", "unread"} {
@@ -129,19 +130,17 @@ func BenchmarkEvents(b *testing.B) {
 			})
 		}
 	}
+	b.Run("decode/read", benchDecodeEvents)
 }
 
 func benchEvents(b *testing.B, tokens int, reads bool) {
 	const prompts = 32
 	off := full(prompts * tokens / tokensPerBlock)
 	on := off
-	on.events = 1 << 8
-	if reads {
-		on.events = 1 << 12
-	}
+	on.events = 4 * readEvery
 	text := random(dice(5), tokens)
 	above, below := newStoring(on.actors(b), text, 0), newStoring(off.actors(b), text, 0)
-	for range max(prompts+1, on.events/2) {
+	for range prompts + on.events/2 {
 		above.next()
 		below.next()
 	}
@@ -149,6 +148,24 @@ func benchEvents(b *testing.B, tokens int, reads bool) {
 	r.read(b)
 	versus(b, func() time.Duration {
 		if reads && above.stored%readEvery == 0 {
+			r.read(b)
+		}
+		return above.next()
+	}, below.next)
+	r.read(b)
+	require.NotZero(b, r.blocks)
+	b.ReportMetric(float64(r.waited.Nanoseconds())/float64(r.blocks), "read-ns/block")
+}
+
+func benchDecodeEvents(b *testing.B) {
+	off := hybrid(batchSequences * (4096 + batchSteps) / tokensPerBlock)
+	on := off
+	on.events = 1 << 16
+	above, below := newBatch(on.actors(b), 7), newBatch(off.actors(b), 7)
+	r := &eventReader{do: above.do}
+	r.read(b)
+	versus(b, func() time.Duration {
+		if above.step%(4*readEvery) == 0 {
 			r.read(b)
 		}
 		return above.next()

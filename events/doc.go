@@ -27,10 +27,10 @@
 //	tree ── events with namings ──▶ Log ── Take ──▶ Name ──▶ reader
 //	                                 └── lost: owed, named by Settle if too many
 //
-// What that needs are the tokens of unnamed blocks. While blocks are stored they
-// are mostly the tree's own; the log holds those of the events that it keeps and,
-// of lost ones, of at most 1024 blocks for each event that it may keep. Beyond
-// that the oldest that are still stored are named where events are published.
+// What that needs are the tokens of unnamed blocks, once more than the tree has
+// them. They are kept for the events that the log keeps and, of lost ones, for at
+// most 1024 blocks for each event that it may keep. Beyond that the oldest that are
+// still stored are named where events are published.
 //
 // A hash is the first half of a SHA-256 of the hash before it and the block's
 // tokens, four bytes each, little-endian; before the first block stands that of

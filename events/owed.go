@@ -88,8 +88,9 @@ func (l *Log) lose(e *messages.Event) {
 
 // Settle bounds the tokens that are kept for blocks whose stored events were
 // lost: of the oldest, those that are still stored are named, so that a reader
-// who comes late gets the right names of what is removed.
-func (l *Log) Settle() {
+// who comes late gets the right names of what is removed. It answers tokens that
+// are nobody's now.
+func (l *Log) Settle() (spent [][]messages.Token) {
 	var n namer
 	for l.owed.blocks > l.owed.limit {
 		k := l.owed.pop()
@@ -100,15 +101,16 @@ func (l *Log) Settle() {
 			n.name(k)
 		}
 		if k.Hashes != nil {
-			release(k)
+			n.release(k)
 		}
 	}
 	for _, k := range n.named {
 		if k.Buffered == 0 {
-			release(k)
+			n.release(k)
 		}
 	}
 	l.verify()
+	return n.spent
 }
 
 // checkNamings counts the spans of kept events anew.

@@ -11,7 +11,7 @@ type blocks struct {
 	stamp    []uint32 // when it was last stored or claimed
 	session  []int32  // none: of no session
 	priority []messages.Priority
-	naming   []*messages.Naming // only when events are recorded
+	naming   []int32 // in namings, only when events are recorded
 	free     []messages.BlockID
 }
 
@@ -42,7 +42,7 @@ func (t *Tree) makeBlock() messages.BlockID {
 	s.session = append(s.session, none)
 	s.priority = append(s.priority, 0)
 	if t.recording {
-		s.naming = append(s.naming, nil)
+		s.naming = append(s.naming, none)
 	}
 	return messages.BlockID(len(s.node) - 1)
 }

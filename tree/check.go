@@ -27,6 +27,7 @@ type checker struct {
 	held     int
 	symbols  []int32
 	sessions []int32
+	named    map[int32]int32 // blocks by number of naming
 	timers   int
 	pages    []map[messages.Location]messages.BlockID // by pool
 }
@@ -39,7 +40,7 @@ func (c *checker) say(ok bool, format string, args ...any) {
 
 // Check walks everything and joins all problems.
 func (t *Tree) Check() error {
-	c := checker{Tree: t,
+	c := checker{Tree: t, named: map[int32]int32{},
 		symbols: make([]int32, len(t.symbols.entries)), sessions: make([]int32, len(t.sessions.names)),
 	}
 	for range t.pools {
@@ -137,6 +138,7 @@ func (c *checker) block(x, i int32) {
 		}
 	}
 	if c.recording {
+		c.named[s.naming[b]]++
 		c.say(c.checkNaming(x, i), "block %d is named by another's tokens", b)
 	}
 	_, timed := c.Tree.timers.of(b)
@@ -182,6 +184,9 @@ func (c *checker) totals() {
 	t := c.Tree
 	c.say(c.held == t.held, "%d blocks are held, counted as %d", c.held, t.held)
 	c.say(c.blocks+len(t.blocks.free) == len(t.blocks.node), "%d blocks reached and %d free of %d", c.blocks, len(t.blocks.free), len(t.blocks.node))
+	for slot, n := range t.namings.left {
+		c.say(c.named[int32(slot)] == n && (n > 0) == (t.namings.list[slot] != nil), "naming %d counts %d blocks, has %d", slot, n, c.named[int32(slot)])
+	}
 	for n, refs := range c.symbols {
 		c.say(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)
 		if t.symbols.refs[n] > 0 {

@@ -50,11 +50,11 @@
 // # Names
 //
 // Events name blocks by a chain of hashes over the namespace and all tokens, and
-// the tree makes none: a block points into a messages.Naming, one for each run
-// that entered at once, which has its tokens and points to the naming before. The
-// names are made from that when a reader asks, if the blocks are still there or
-// not. A run lends its tokens to its naming where it can and then never writes to
-// that array again: what grows where it was cut is moved first.
+// the tree makes none: a block has the number of a messages.Naming, one for each
+// run that entered at once, which has a copy of its tokens and points to the
+// naming before. The names are made from that when a reader asks, whether the
+// blocks are still there or not. Then the copy comes back (Restock), for a naming
+// to come: memory that was just used is far cheaper than new.
 //
 // # Invariants
 //

@@ -11,7 +11,7 @@ import (
 // when events are not recorded.
 func (t *Tree) TakeEvents() []messages.Event {
 	e := t.log.events
-	t.log.events, t.log.floor = nil, 0
+	t.log.events, t.log.floor, t.log.most = nil, 0, len(e)
 	return e
 }
 
@@ -24,42 +24,70 @@ func (t *Tree) name(x, i int32) {
 		return
 	}
 	k := &messages.Naming{Depth: t.nodes[x].depth + i, Blocks: t.nodes[x].n - i, Fresh: true}
-	t.lend(x, i, k)
+	t.spell(x, i, k)
 	if b := t.prior(x, i); b != messages.NoBlock {
 		k.After, k.At = t.naming(b)
 	} else {
 		ns := t.roots[t.nodes[t.parentOf(x)].root].namespace
 		k.Namespace = &ns
 	}
+	slot := t.namings.add(k)
 	for _, b := range t.ids(x)[i:] {
-		t.blocks.naming[b] = k
+		t.blocks.naming[b] = slot
 	}
 	t.log.fresh = append(t.log.fresh, k)
 }
 
-// unname lets go what freed blocks were named by.
-func (t *Tree) unname(ids []messages.BlockID) {
-	if t.recording {
-		for _, b := range ids {
-			t.blocks.naming[b] = nil
-		}
+// spell gives naming k the tokens of the blocks of node x from index i on.
+func (t *Tree) spell(x, i int32, k *messages.Naming) {
+	tokens := t.tokensFrom(x, i)
+	k.Tokens = t.symbols.into(t.spares.take(len(tokens)), tokens)
+	if !t.symbols.none() && len(fromSymbol(tokens)) > 0 {
+		covers := t.symbols.covers(tokens)
+		k.Covers = &covers
 	}
 }
 
-// lend gives naming k the tokens of the blocks of node x from index i on. If
-// they are all that the run's array holds, it is lent, not copied: the run
-// leaves it as it is from now on.
-func (t *Tree) lend(x, i int32, k *messages.Naming) {
-	r := &t.nodes[x].run
-	tokens := t.tokensFrom(x, i)
-	switch {
-	case len(fromSymbol(tokens)) > 0 && !t.symbols.none():
-		covers := t.symbols.covers(tokens)
-		k.Tokens, k.Covers = t.symbols.hosts(tokens), &covers
-	case len(tokens) == len(r.tokens):
-		k.Tokens, r.lent = tokens, true
-	default:
-		k.Tokens = slices.Clone(tokens)
+// unname lets go what freed blocks were named by.
+func (t *Tree) unname(ids []messages.BlockID) {
+	if !t.recording {
+		return
+	}
+	for len(ids) > 0 {
+		slot, n := t.blocks.naming[ids[0]], 1
+		for n < len(ids) && t.blocks.naming[ids[n]] == slot {
+			n++
+		}
+		t.namings.drop(slot, int32(n))
+		ids = ids[n:]
+	}
+}
+
+// namings are what blocks are named by, by a number: a pointer for each block
+// would have to be told to the garbage collector whenever it is written.
+type namings struct {
+	list []*messages.Naming // nil: the number is free
+	left []int32            // blocks of each that are in the tree
+	free []int32
+}
+
+// add gives a naming a number; all its blocks are in the tree.
+func (s *namings) add(k *messages.Naming) int32 {
+	if n := len(s.free); n > 0 {
+		slot := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.list[slot], s.left[slot] = k, k.Blocks
+		return slot
+	}
+	s.list, s.left = append(s.list, k), append(s.left, k.Blocks)
+	return int32(len(s.list) - 1)
+}
+
+// drop notes that n blocks of a naming are gone.
+func (s *namings) drop(slot, n int32) {
+	if s.left[slot] -= n; s.left[slot] == 0 {
+		s.list[slot] = nil
+		s.free = append(s.free, slot)
 	}
 }
 
@@ -81,7 +109,7 @@ func (t *Tree) prior(x, i int32) messages.BlockID {
 
 // naming is what b is named by, and which of its blocks b is.
 func (t *Tree) naming(b messages.BlockID) (k *messages.Naming, at int32) {
-	k = t.blocks.naming[b]
+	k = t.namings.list[t.blocks.naming[b]]
 	return k, t.blocks.depth[b] - k.Depth
 }
 
@@ -104,10 +132,12 @@ func (t *Tree) open(kind messages.EventType, p int) *messages.Event {
 
 // tell records an event of one span.
 func (t *Tree) tell(kind messages.EventType, p int, s messages.Span) *messages.Event {
-	t.log.events = append(t.log.events, messages.Event{
-		Type: kind, Pool: messages.PoolID(p), Unnamed: []messages.Span{s},
-	})
-	return &t.log.events[len(t.log.events)-1]
+	j := &t.log
+	if j.events == nil {
+		j.events = make([]messages.Event, 0, max(1, min(j.most, spanChunk)))
+	}
+	j.events = append(j.events, messages.Event{Type: kind, Pool: messages.PoolID(p), Unnamed: j.one(s)})
+	return &j.events[len(j.events)-1]
 }
 
 // tellStored records that pool p, which did not hold the blocks of a segment,
@@ -148,11 +178,12 @@ func (t *Tree) size(x, n int32) int {
 // are not of it are the last.
 func (t *Tree) alike(ids []messages.BlockID, s *messages.Span) int32 {
 	ids = ids[:min(len(ids), int(s.Naming.Blocks-s.From))]
-	if t.blocks.naming[ids[len(ids)-1]] == s.Naming {
+	slot := t.blocks.naming[ids[0]]
+	if t.blocks.naming[ids[len(ids)-1]] == slot {
 		return int32(len(ids))
 	}
-	n, _ := slices.BinarySearchFunc(ids, s.Naming, func(b messages.BlockID, k *messages.Naming) int {
-		if t.blocks.naming[b] == k {
+	n, _ := slices.BinarySearchFunc(ids, slot, func(b messages.BlockID, slot int32) int {
+		if t.blocks.naming[b] == slot {
 			return -1
 		}
 		return 1

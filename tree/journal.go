@@ -19,6 +19,22 @@ type journal struct {
 	floor int
 	last  messages.BlockID   // of the last stored event
 	fresh []*messages.Naming // born in the message under way
+	most  int                // events that were taken last
+	spans []messages.Span    // of events of one span, up to spanChunk
+}
+
+// spanChunk is how many events of one span share an array, so that a step which
+// stores a block of each of many sequences does not allocate for each.
+const spanChunk = 64
+
+// one is the span of an event that has no other.
+func (j *journal) one(s messages.Span) []messages.Span {
+	if len(j.spans) == cap(j.spans) {
+		j.spans = make([]messages.Span, 0, spanChunk)
+	}
+	j.spans = append(j.spans, s)
+	n := len(j.spans)
+	return j.spans[n-1 : n : n]
 }
 
 // begin starts a message; its effects go into buffer.

@@ -15,6 +15,7 @@ import (
 // were split, joined, cut, grown again and moved.
 type late struct {
 	told  [][]messages.Event
+	named int // of them
 	truth []map[events.Key]known
 }
 
@@ -48,10 +49,18 @@ func (l *late) note(tr *Tree) {
 	l.told, l.truth = append(l.told, tr.TakeEvents()), append(l.truth, truth)
 }
 
+// name asks for the names of what was told up to now. The tokens that were kept
+// for it are the tree's again, and what is written to them is not in what was told.
+func (l *late) name(tr *Tree) {
+	for ; l.named < len(l.told); l.named++ {
+		tr.Restock(events.Name(l.told[l.named]))
+	}
+}
+
 // read follows everything, with a mirror that is held against the truth of each
 // moment.
 func (l *late) read(t require.TestingT) {
-	for _, list := range l.told {
+	for _, list := range l.told[l.named:] {
 		events.Name(list)
 	}
 	mirror, id := events.NewMirror(), uint64(0)
@@ -81,6 +90,7 @@ func lateProperty(t *rapid.T) {
 	t.Repeat(map[string]func(*rapid.T){
 		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
 		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget,
+		"name": func(*rapid.T) { m.late.name(m.tree) },
 	})
 	m.late.read(m)
 }
@@ -89,9 +99,9 @@ func TestNamesOfALateReader(t *testing.T) { rapid.Check(t, lateProperty) }
 
 func FuzzLateReader(f *testing.F) { f.Fuzz(rapid.MakeFuzz(lateProperty)) }
 
-// A run's tokens are lent to events, and stay as they are when the run is cut
-// and grows again in their place.
-func TestLentTokensStay(t *testing.T) {
+// What events are told of a run stays as it is when the run is cut and grows
+// again in its place.
+func TestToldTokensStay(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Events: true})
 	f.put(counting(8))
 	first := f.TakeEvents()

@@ -188,7 +188,7 @@ func (m *mirrors) follow(effects []messages.Effect) {
 
 // listen does what the events say. keys names the blocks that are in the tree.
 func (m *mirrors) listen(list []messages.Event, keys map[string]messages.BlockID) {
-	events.Name(list)
+	m.tree.Restock(events.Name(list))
 	for key, b := range keys {
 		ns, full := fullOf(m.tree, b)
 		h := hashOf(m.tree.tpb, ns, full)

@@ -19,8 +19,6 @@ type run struct {
 	arrays
 	off, n int32
 	part   int32 // tokens of a block stored in part; 0: whole blocks
-	// lent: events read the array of tokens too, so nothing more is written to it.
-	lent bool
 }
 
 // tokens are the tokens of node x, whose blocks are whole.
@@ -78,7 +76,7 @@ func spare(n int32) int32 { return max(n/4, min(n, 16)) }
 func (t *Tree) reserve(x int32, m margins) {
 	r := &t.nodes[x].run
 	have := margins{front: r.off, back: int32(len(r.ids)) - r.off - r.n}
-	if !r.lent && have.front >= m.front && have.back >= m.back {
+	if have.front >= m.front && have.back >= m.back {
 		return
 	}
 	if m.front > 0 {

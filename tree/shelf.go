@@ -77,9 +77,9 @@ func (s *shelf) put(a arrays, limit int) {
 	}
 }
 
-// shelve puts arrays on the shelf, unless events may read them.
+// shelve puts arrays on the shelf.
 func (t *Tree) shelve(a arrays) {
-	if len(a.ids) > 0 && !t.recording {
+	if len(a.ids) > 0 {
 		t.shelf.put(a, t.held/shelvedShare+shelved)
 	}
 }

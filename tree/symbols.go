@@ -3,7 +3,6 @@ package tree
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -131,12 +130,15 @@ func (s *symbols) host(tok messages.Token) messages.Token {
 }
 
 // hosts are tokens as the host passed them, in a slice of their own.
-func (s *symbols) hosts(tokens []messages.Token) []messages.Token {
+func (s *symbols) hosts(tokens []messages.Token) []messages.Token { return s.into(nil, tokens) }
+
+// into writes tokens as the host passed them over what is in a slice.
+func (s *symbols) into(out, tokens []messages.Token) []messages.Token {
+	out = append(out[:0], tokens...)
 	if s.none() {
-		return slices.Clone(tokens)
+		return out
 	}
-	out := make([]messages.Token, len(tokens))
-	for i, tok := range tokens {
+	for i, tok := range out {
 		out[i] = s.host(tok)
 	}
 	return out

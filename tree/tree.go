@@ -40,6 +40,8 @@ type Tree struct {
 
 	shelf    shelf
 	blocks   blocks
+	namings  namings
+	spares   spares
 	held     int // blocks that some pool holds
 	symbols  symbols
 	sessions sessions
