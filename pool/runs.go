@@ -104,6 +104,7 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 		return len(op.Pages)
 	}
 	pages, o, listedN, freedN := p.pages, &p.order, 0, 0
+	timed := o.terms.of
 	if o.hinted {
 		defer func() { o.join(op.Pages[left:]) }()
 	}
@@ -114,7 +115,7 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 			continue
 		}
 		g := &pages[i]
-		if g.references != 1 || g.pins > 0 || g.shelters > 0 || o.terms.of != nil && o.terms.of[i] != 0 {
+		if g.references != 1 || g.pins > 0 || g.shelters > 0 || timed != nil && timed[i] != 0 {
 			break
 		}
 		if !g.stored() {
@@ -155,11 +156,12 @@ func (p *Pool) claimListed(op *messages.PoolOp) (passed int) {
 		return 0
 	}
 	pages, o, claimed := p.pages, &p.order, 0
+	timed := o.terms.of
 	var at cursor
 	for _, id := range op.Pages {
 		if id != messages.NoPage {
 			g := &pages[id]
-			if g.place != listed || o.timed(int32(id)) != nil {
+			if g.place != listed || timed != nil && timed[id] != 0 {
 				break
 			}
 			l := at.move(o, g.priority)
