@@ -64,21 +64,21 @@ func (c *checking) say(format string, args ...any) {
 // page checks what one page says of itself.
 func (c *checking) page(i int) {
 	g := &c.pages[i]
-	if g.references < 0 || g.pins < 0 {
-		c.say("page %d has %d references and %d pins", i, g.references, g.pins)
+	if g.references() < 0 || g.pins() < 0 {
+		c.say("page %d has %d references and %d pins", i, g.references(), g.pins())
 	}
 	if g.idle() != (g.place != used) || g.cached() != (g.idle() && g.stored()) {
-		c.say("page %d with %d references, %d pins and block %d is in place %d", i, g.references, g.pins, g.block, g.place)
+		c.say("page %d with %d references, %d pins and block %d is in place %d", i, g.references(), g.pins(), g.block, g.place)
 	}
-	if int32(g.shelters) > g.references {
-		c.say("page %d has %d shelters and %d references", i, g.shelters, g.references)
+	if g.shelters() > g.references() {
+		c.say("page %d has %d shelters and %d references", i, g.shelters(), g.references())
 	}
 	if g.priority > messages.MaxPriority {
 		c.say("page %d has priority %d", i, g.priority)
 	}
 	if !g.stored() {
-		if g.pins > 0 {
-			c.say("page %d caches nothing and has %d pins", i, g.pins)
+		if g.pins() > 0 {
+			c.say("page %d caches nothing and has %d pins", i, g.pins())
 		}
 		return
 	}

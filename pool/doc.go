@@ -59,7 +59,7 @@
 // hints at those some places behind them, so that their records are fetched ahead.
 //
 // List and heap are linked through the pages themselves (the heap is a pairing
-// heap), so that a page costs 40 bytes and nothing is ever allocated. Claim,
+// heap), so that a page costs 32 bytes and nothing is ever allocated. Claim,
 // Drop and Take of n pages cost O(n), with a heap's amortised O(log) for each
 // page that did not arrive in order, and with quotas O(log tenants) for each page
 // whose tenant has another first page afterwards; HeldBlocks, Resize, Check and String walk

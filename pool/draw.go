@@ -43,12 +43,12 @@ func (p *Pool) String() string {
 
 // holders draws who holds a used page and what it caches.
 func (g *page) holders(priority messages.Priority) string {
-	s := fmt.Sprintf(": references %d", g.references)
-	if g.shelters > 0 {
-		s += fmt.Sprintf(" shelters %d", g.shelters)
+	s := fmt.Sprintf(": references %d", g.references())
+	if g.shelters() > 0 {
+		s += fmt.Sprintf(" shelters %d", g.shelters())
 	}
-	if g.pins > 0 {
-		s += fmt.Sprintf(" pins %d", g.pins)
+	if g.pins() > 0 {
+		s += fmt.Sprintf(" pins %d", g.pins())
 	}
 	if g.stored() {
 		s += fmt.Sprintf(" block %d depth %d priority %d use %d", g.block, g.depth, priority, g.use)

@@ -15,7 +15,7 @@ import "github.com/kvactor/kvactor/messages"
 const ahead = 16
 
 // farPages is how many pages a pool has whose records a processor has not at hand
-// anyway: 1.3 MB of them. In a smaller one hints would only cost the writing.
+// anyway: a megabyte of them. In a smaller one hints would only cost the writing.
 const farPages = 1 << 15
 
 // recent are the last pages that came to the lists of an order, the latest last:

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,4 +46,9 @@ func TestHintsMayBeStale(t *testing.T) {
 	y.do(messages.PoolOp{Kind: messages.DetachPages, Pages: []messages.PageID{40}})
 	assert.Len(t, y.visit(0, 77, messages.DefaultPriority), 76)
 	require.NoError(t, y.pool.Check())
+}
+
+// TestPageIsHalfACacheLine: a million pages are 32 MB, and none lies in two lines.
+func TestPageIsHalfACacheLine(t *testing.T) {
+	assert.EqualValues(t, 32, unsafe.Sizeof(page{}))
 }

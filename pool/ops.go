@@ -16,10 +16,10 @@ func (p *Pool) claim(op *messages.PoolOp) {
 		}
 		g := p.occupy(int32(id), op.Kind)
 		was := g.held()
-		if g.references == math.MaxInt32 {
-			p.fail("claim of page %d, which has %d references", id, g.references)
+		if g.references() == math.MaxInt32 {
+			p.fail("claim of page %d, which has %d references", id, g.references())
 		}
-		g.references++
+		g.hold(1, 0, 0)
 		if op.Shelter {
 			p.shelter(g, id)
 		}
@@ -46,7 +46,7 @@ func (p *Pool) drop(op *messages.PoolOp) {
 			continue
 		}
 		g := &p.pages[id]
-		if g.references > 0 {
+		if g.references() > 0 {
 			g.use = max(g.use, op.Use)
 		}
 		p.endReference(id, op)
@@ -56,19 +56,19 @@ func (p *Pool) drop(op *messages.PoolOp) {
 // endReference ends one reference, a sheltering one if the operation says so.
 func (p *Pool) endReference(id messages.PageID, op *messages.PoolOp) {
 	g := &p.pages[id]
-	if g.references == 0 {
+	if g.references() == 0 {
 		p.fail("%s of page %d, which nobody holds", verb(op.Kind), id)
 	}
 	was := g.held()
 	switch {
-	case op.Shelter && g.shelters == 0:
+	case op.Shelter && g.shelters() == 0:
 		p.fail("%s of page %d, which is not sheltered", verb(op.Kind), id)
 	case op.Shelter:
-		g.shelters--
-	case int32(g.shelters) == g.references:
-		p.fail("%s of page %d, whose %d references are all sheltered", verb(op.Kind), id, g.references)
+		g.hold(0, 0, -1)
+	case g.shelters() == g.references():
+		p.fail("%s of page %d, whose %d references are all sheltered", verb(op.Kind), id, g.references())
 	}
-	g.references--
+	g.hold(-1, 0, 0)
 	p.count(g, was)
 	if g.idle() {
 		p.settle(int32(id))
@@ -192,12 +192,12 @@ func (p *Pool) addPins(op *messages.PoolOp) {
 		if !p.pages[id].stored() {
 			p.fail("pin of page %d, which caches nothing", id)
 		}
-		if int(p.pages[id].pins) > math.MaxInt32-op.N {
-			p.fail("%d pins of page %d, which has %d", op.N, id, p.pages[id].pins)
+		if int(p.pages[id].pins()) > math.MaxInt32-op.N {
+			p.fail("%d pins of page %d, which has %d", op.N, id, p.pages[id].pins())
 		}
 		g := p.occupy(int32(id), op.Kind)
 		was := g.held()
-		g.pins += int32(op.N)
+		g.hold(0, int32(op.N), 0)
 		p.count(g, was)
 	}
 }
@@ -210,11 +210,11 @@ func (p *Pool) endPin(op *messages.PoolOp) {
 			continue
 		}
 		g := &p.pages[id]
-		if g.pins == 0 {
+		if g.pins() == 0 {
 			p.fail("unpin of page %d, which no pin holds", id)
 		}
 		was := g.held()
-		g.pins--
+		g.hold(0, -1, 0)
 		g.use = max(g.use, op.Use)
 		p.count(g, was)
 		if g.idle() {
@@ -230,11 +230,11 @@ func (p *Pool) unshelter(op *messages.PoolOp) {
 			continue
 		}
 		g := &p.pages[id]
-		if g.shelters == 0 {
+		if g.shelters() == 0 {
 			p.fail("end of shelter of page %d, which is not sheltered", id)
 		}
 		was := g.held()
-		g.shelters--
+		g.hold(0, 0, -1)
 		p.count(g, was)
 	}
 }
@@ -246,7 +246,7 @@ func (p *Pool) inspect(op *messages.PoolOp) {
 		var s messages.Share
 		if id != messages.NoPage {
 			g := &p.pages[id]
-			s = messages.Share{References: g.references, Pins: g.pins, Stored: g.stored()}
+			s = messages.Share{References: g.references(), Pins: g.pins(), Stored: g.stored()}
 		}
 		op.Shares = append(op.Shares, s)
 	}
@@ -256,7 +256,7 @@ func (p *Pool) inspect(op *messages.PoolOp) {
 func (p *Pool) heldBlocks(op *messages.PoolOp) {
 	op.Blocks = op.Blocks[:0]
 	for i := range p.pages {
-		if g := &p.pages[i]; g.references > 0 && g.stored() {
+		if g := &p.pages[i]; g.references() > 0 && g.stored() {
 			op.Blocks = append(op.Blocks, g.block)
 		}
 	}

@@ -122,7 +122,7 @@ func (o *order) insert(l *list, i int32) {
 		l.root = o.meld(l.root, i)
 		return
 	}
-	g.place, g.prev, g.next = listed, l.tail, none
+	g.place, g.prev, g.next, g.child = listed, l.tail, none, none
 	if l.tail == none {
 		l.head = i
 	} else {
@@ -145,7 +145,7 @@ func (o *order) remove(i int32) {
 	} else {
 		o.unlink(l, g)
 	}
-	g.place, g.prev, g.next, g.child = used, none, none, none
+	g.let()
 	o.n--
 	if t != nil {
 		o.rank(o.terms.of[i])

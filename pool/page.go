@@ -15,19 +15,57 @@ const (
 	heaped              // cached, in the heap of its level
 )
 
-// page is all that is known of one page: 40 bytes.
+// page is all that is known of one page: 32 bytes, two of them in a cache line.
+//
+// Only a page that is used has holders, and only one that is not is linked, so
+// the same fields serve for both; place tells which they are.
+//
+//	             used        free     listed                heaped
+//	prev         references           the page before       left sibling or parent
+//	next         pins        next     the page behind       right sibling
+//	child        shelters             a hint, see hints.go  the first child
 type page struct {
-	use        messages.Use     // the latest that its contents have had; 0: none yet
-	block      messages.BlockID // what it caches, or NoBlock
-	depth      int32            // of the block in its prefix
-	references int32            // of sequences
-	pins       int32            // > 0 only if it caches a block
-	prev, next int32            // list: neighbours; heap: left sibling or parent, right sibling
-	child      int32            // heap: the first child; list: a hint, see hints.go
-	shelters   uint16           // chunked prefills among the references, ≤ references
-	priority   messages.Priority
-	place      place // used, exactly if references or pins > 0
+	use               messages.Use     // the latest that its contents have had; 0: none yet
+	block             messages.BlockID // what it caches, or NoBlock
+	depth             int32            // of the block in its prefix
+	prev, next, child int32
+	priority          messages.Priority // unless it has a term
+	place             place             // used, exactly if references or pins > 0
 }
+
+// references is how many sequences hold the page.
+func (g *page) references() int32 {
+	if g.place != used {
+		return 0
+	}
+	return g.prev
+}
+
+// pins is how many pins hold the page: some only if it caches a block.
+func (g *page) pins() int32 {
+	if g.place != used {
+		return 0
+	}
+	return g.next
+}
+
+// shelters is how many of the references are chunked prefills'.
+func (g *page) shelters() int32 {
+	if g.place != used {
+		return 0
+	}
+	return g.child
+}
+
+// hold adds holders to a used page.
+func (g *page) hold(references, pins, shelters int32) {
+	g.prev += references
+	g.next += pins
+	g.child += shelters
+}
+
+// let makes a page used, and nobody hold it yet.
+func (g *page) let() { g.place, g.prev, g.next, g.child = used, 0, 0, 0 }
 
 // maxShelters is how many chunked prefills may hold one page.
 const maxShelters = 1<<16 - 1
@@ -39,17 +77,17 @@ func (g *page) cached() bool { return g.place == listed || g.place == heaped }
 func (g *page) stored() bool { return g.block != messages.NoBlock }
 
 // idle tells whether nobody holds the page.
-func (g *page) idle() bool { return g.references == 0 && g.pins == 0 }
+func (g *page) idle() bool { return g.references() == 0 && g.pins() == 0 }
 
 // held tells whether the page counts as held: by a pin or a sequence, but for
 // the one chunked prefill that shelters it under its reserve.
 func (g *page) held() bool {
-	return g.pins > 0 || g.references > int32(min(1, g.shelters))
+	return g.pins() > 0 || g.references() > min(1, g.shelters())
 }
 
-// forget makes the page cache nothing.
+// forget makes a used page cache nothing; pins end with the contents.
 func (g *page) forget() {
-	g.block, g.depth, g.priority, g.use, g.pins = messages.NoBlock, 0, 0, 0, 0
+	g.block, g.depth, g.priority, g.use, g.next = messages.NoBlock, 0, 0, 0, 0
 }
 
 // leave is Pool.victim without quotas, written field by field: a struct put together on the stack

@@ -35,7 +35,6 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	p.pages = make([]page, pages)
 	for i := range p.pages {
 		p.pages[i].forget()
-		p.pages[i].child = none
 	}
 	p.relink()
 	return p
@@ -56,7 +55,9 @@ func (p *Pool) relink() {
 	p.freeHead, p.freeN, p.held, p.cached = none, 0, 0, 0
 	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
 		g := &p.pages[i]
-		g.place, g.prev, g.next, g.child = used, none, none, none
+		if g.place != used {
+			g.let()
+		}
 		if g.held() {
 			p.held++
 		}

@@ -100,12 +100,12 @@ func TestFaultsOfCountsAndKinds(t *testing.T) {
 	for range maxShelters {
 		do(messages.PoolOp{Kind: messages.Claim, Pages: zero, Shelter: true})()
 		if invariants { // a check after each is slow and shows nothing here
-			p.pages[0].shelters, p.pages[0].references = maxShelters, maxShelters
+			p.pages[0].child, p.pages[0].prev = maxShelters, maxShelters
 			break
 		}
 	}
 	assert.PanicsWithValue(t, "pool wfullh8: page 0 is sheltered 65535 times", do(messages.PoolOp{Kind: messages.Claim, Pages: zero, Shelter: true}))
-	p.pages[0].references = math.MaxInt32
+	p.pages[0].prev = math.MaxInt32
 	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references", do(messages.PoolOp{Kind: messages.Claim, Pages: zero}))
 }
 
@@ -132,10 +132,10 @@ func TestCheckSees(t *testing.T) {
 		"an order that counts": func(p *Pool) { p.order.n-- },
 		"its bit says":         func(p *Pool) { p.order.occupied[0] |= 1 << 36 },
 		"says otherwise":       func(p *Pool) { p.order.occupied[1] |= 1 << 5 },
-		"shelters":             func(p *Pool) { p.pages[0].shelters = 9 },
-		"pins":                 func(p *Pool) { p.pages[7].pins = 1 },
-		"references":           func(p *Pool) { p.pages[3].references = -1 },
-		"is in place":          func(p *Pool) { p.pages[3].references = 1 },
+		"shelters":             func(p *Pool) { p.pages[0].child = 9 },
+		"pins":                 func(p *Pool) { p.pages[7].next = 1 },
+		"references":           func(p *Pool) { p.pages[7].prev = -1 },
+		"is in place":          func(p *Pool) { p.pages[7].prev = 0 },
 		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
 		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
 		"cache block":          func(p *Pool) { p.pages[3].block = 2 },

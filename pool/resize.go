@@ -122,9 +122,9 @@ func Rebuild(name string, pages int, kept []Kept, quotas ...windows.Quota) *Pool
 			p.accounts.of[k.Page] = k.Tenant
 		}
 		*g = page{
-			use: k.Use, block: k.Block, depth: k.Depth, references: k.References, pins: k.Pins,
-			shelters: uint16(k.Shelters),
+			use: k.Use, block: k.Block, depth: k.Depth,
 		}
+		g.hold(k.References, k.Pins, k.Shelters)
 		p.endow(int32(k.Page), k.Priority, k.Until)
 	}
 	p.relink()

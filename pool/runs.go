@@ -33,9 +33,10 @@ func (p *Pool) takeFree(op *messages.PoolOp, n int) {
 
 // taken is a page as it is after an operation has taken it.
 func (p *Pool) taken(op *messages.PoolOp) page {
-	g := page{block: messages.NoBlock, references: 1, prev: none, next: none, child: none}
+	g := page{block: messages.NoBlock}
+	g.hold(1, 0, 0)
 	if op.Shelter {
-		g.shelters = 1
+		g.hold(0, 0, 1)
 	}
 	return g
 }
@@ -58,8 +59,7 @@ func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim)
 	for ; left > 0 && at != none && (rival == none || o.before(at, rival)); left-- {
 		g := &pages[at]
 		if g.child != none {
-			// Its first and its last byte: a record may lie in two lines.
-			warm += pages[g.child].depth + int32(pages[g.child].place)
+			warm += pages[g.child].depth
 		}
 		victims = victims[:len(victims)+1]
 		g.leave(at, &victims[len(victims)-1])
@@ -115,11 +115,11 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 			continue
 		}
 		g := &pages[i]
-		if g.references != 1 || g.pins > 0 || g.shelters > 0 || timed != nil && timed[i] != 0 {
+		if g.place != used || g.prev != 1 || g.next|g.child != 0 || timed != nil && timed[i] != 0 {
 			break
 		}
 		if !g.stored() {
-			*g = page{block: messages.NoBlock, prev: none, next: p.freeHead, child: none, place: free}
+			*g = page{block: messages.NoBlock, prev: none, next: p.freeHead, place: free}
 			p.freeHead = i
 			freedN++
 			continue
@@ -136,8 +136,8 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 			l.head = i
 			o.occupied[g.priority/64] |= 1 << (g.priority % 64)
 		}
-		g.use, g.references = use, 0
-		g.place, g.prev, g.next = listed, l.tail, none
+		g.use = use
+		g.place, g.prev, g.next, g.child = listed, l.tail, none, none
 		l.tail = i
 		listedN++
 	}
@@ -169,7 +169,7 @@ func (p *Pool) claimListed(op *messages.PoolOp) (passed int) {
 			if l.head == none {
 				o.mark(g.priority)
 			}
-			g.place, g.prev, g.next, g.child, g.references = used, none, none, none, 1
+			g.place, g.prev, g.next, g.child = used, 1, 0, 0
 			claimed++
 		}
 		passed++

@@ -34,10 +34,10 @@ func (p *Pool) occupy(i int32, kind messages.PoolOpKind) *page {
 
 // shelter makes one reference to the page a sheltering one.
 func (p *Pool) shelter(g *page, id messages.PageID) {
-	if g.shelters == maxShelters {
+	if g.shelters() == maxShelters {
 		p.fail("page %d is sheltered %d times", id, maxShelters)
 	}
-	g.shelters++
+	g.hold(0, 0, 1)
 }
 
 // count keeps the number of held pages after a change to a page.
