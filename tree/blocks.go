@@ -175,6 +175,12 @@ func (t *Tree) full(x int32, p int) bool {
 // pages went.
 func (t *Tree) expireAttributes(ids ...messages.BlockID) {
 	t.held -= len(ids)
+	if t.timers.none() && t.sessions.none() {
+		for _, b := range ids {
+			t.blocks.priority[b] = 0
+		}
+		return
+	}
 	for _, b := range ids {
 		t.timers.stop(b)
 		if s := t.blocks.session[b]; s != none {

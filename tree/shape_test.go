@@ -356,3 +356,16 @@ func BenchmarkStoreAgain(b *testing.B) {
 		f.Apply(&f.apply)
 	}
 }
+
+// A block that goes takes its moment with it, also where nobody watches it.
+func TestLostBlocksHaveNoMoment(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 2})
+	tokens := counting(8)
+	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
+	f.Apply(&messages.Apply{Stores: []messages.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
+	ghost := f.ids(f.nodes[f.rootOf(messages.Namespace{})].kids)[1]
+	f.evict(ghost)
+	require.NoError(t, f.Check())
+	_, timed := f.timers.of(ghost)
+	require.False(t, timed)
+}

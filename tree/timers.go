@@ -34,6 +34,9 @@ func (t *timers) next() time.Duration {
 	return t.heap[0].at
 }
 
+// none tells that no block has ever had a timer.
+func (t *timers) none() bool { return len(t.until) == 0 }
+
 // of is when the block's priority ends.
 func (t *timers) of(b messages.BlockID) (time.Duration, bool) {
 	if int(b) >= len(t.until) || t.until[b] <= t.now {
