@@ -101,6 +101,7 @@ func (c *checker) node(x int32) {
 func (c *checker) shelf() {
 	room, shelved := 0, map[*messages.BlockID]bool{}
 	for size, stack := range c.Tree.shelf.stacks {
+		before := room
 		for _, a := range stack {
 			c.say(sizeOf(len(a.ids)) == size && len(a.tokens) == len(a.ids)*c.tpb && len(a.places) == len(a.ids)*len(c.pools),
 				"arrays of %d tokens, %d ids and %d places are on the shelf for size %d", len(a.tokens), len(a.ids), len(a.places), size)
@@ -108,6 +109,7 @@ func (c *checker) shelf() {
 			shelved[&a.ids[0]] = true
 			room += len(a.ids)
 		}
+		c.say(room-before == c.Tree.shelf.rooms[size], "the shelf has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.shelf.rooms[size])
 	}
 	c.say(room == c.Tree.shelf.room, "the shelf has room for %d blocks, counted as %d", room, c.Tree.shelf.room)
 	for x := range c.Tree.nodes {

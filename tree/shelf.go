@@ -20,8 +20,8 @@ type arrays struct {
 // doubling, so that what is taken is at most half as large again as was asked.
 type shelf struct {
 	stacks [sizes][]arrays
-	room   int // blocks that all of them have room for
-	hand   int // the size that gives way next
+	rooms  [sizes]int // blocks that the arrays of a stack have room for
+	room   int        // blocks that all of them have room for
 }
 
 const (
@@ -53,7 +53,7 @@ func (s *shelf) take(room int) (a arrays, ok bool) {
 			if len(stack[i].ids) >= room {
 				a, stack[i], stack[top] = stack[i], stack[top], arrays{}
 				s.stacks[size] = stack[:top]
-				s.room -= len(a.ids)
+				s.count(size, -len(a.ids))
 				return a, true
 			}
 		}
@@ -62,19 +62,30 @@ func (s *shelf) take(room int) (a arrays, ok bool) {
 }
 
 // put adds arrays that nobody uses any more. If there is more room than the
-// limit, arrays of each size in turn go to the garbage collector.
+// limit, arrays of the size that has most of it go to the garbage collector: so
+// no size hoards, and few arrays go.
 func (s *shelf) put(a arrays, limit int) {
 	size := sizeOf(len(a.ids))
 	s.stacks[size] = append(s.stacks[size], a)
-	s.room += len(a.ids)
+	s.count(size, len(a.ids))
 	for s.room > limit {
-		s.hand = (s.hand + 1) % sizes
-		if top := len(s.stacks[s.hand]) - 1; top >= 0 {
-			s.room -= len(s.stacks[s.hand][top].ids)
-			s.stacks[s.hand][top] = arrays{}
-			s.stacks[s.hand] = s.stacks[s.hand][:top]
+		most := 0
+		for i, room := range s.rooms {
+			if room > s.rooms[most] {
+				most = i
+			}
 		}
+		top := len(s.stacks[most]) - 1
+		s.count(most, -len(s.stacks[most][top].ids))
+		s.stacks[most][top] = arrays{}
+		s.stacks[most] = s.stacks[most][:top]
 	}
+}
+
+// count adds room that has come to a stack.
+func (s *shelf) count(size, room int) {
+	s.rooms[size] += room
+	s.room += room
 }
 
 // shelve puts arrays on the shelf.

@@ -96,7 +96,7 @@ func TestStoresAllocateNothing(t *testing.T) {
 	require.NoError(t, f.Check())
 }
 
-// The shelf keeps no more than it may, and drops some of every size.
+// The shelf keeps no more than it may, and gives no more than was asked and half.
 func TestShelfIsBounded(t *testing.T) {
 	var s shelf
 	for room := range 200 {
