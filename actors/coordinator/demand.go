@@ -34,7 +34,7 @@ type demanding struct {
 // and shrinks when they turn back.
 const (
 	hysteresis = 2
-	firstStep  = 1.0 / 8
+	firstStep  = 1.0 / 4
 	leastStep  = 1.0 / 64
 	mostStep   = 1.0 / 2
 	// worthMoving is the least cost, as a part of all prompt tokens.

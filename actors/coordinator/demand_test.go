@@ -31,13 +31,13 @@ func TestDemand(t *testing.T) {
 	}{
 		"nothing happened":               {},
 		"all was found":                  {matches: []messages.MatchItem{hit, hit}, evicted: [2]int64{50, 60}},
-		"full attention forgets first":   {matches: []messages.MatchItem{lacking(0, 50)}, full: 0.5 + 1.0/16},
-		"the window forgets first":       {matches: []messages.MatchItem{lacking(2, 0)}, full: 0.5 - 1.0/16},
+		"full attention forgets first":   {matches: []messages.MatchItem{lacking(0, 50)}, full: 0.5 + 1.0/8},
+		"the window forgets first":       {matches: []messages.MatchItem{lacking(2, 0)}, full: 0.5 - 1.0/8},
 		"both forget":                    {matches: []messages.MatchItem{lacking(2, 50)}},
 		"too little to matter":           {matches: []messages.MatchItem{{Matched: 299, Reach: 300, Lacks: []int{0, 1}}}},
-		"pages were refused":             {refused: messages.RefusePages("w8h1", 30, 10), full: 0.5 - 1.0/16},
+		"pages were refused":             {refused: messages.RefusePages("w8h1", 30, 10), full: 0.5 - 1.0/8},
 		"another refusal":                {refused: messages.Refuse(messages.TooLong, "long")},
-		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/16},
+		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/8},
 		"both evict, nobody misses it":   {evicted: [2]int64{1, 9}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,6 @@ func TestDemandSteps(t *testing.T) {
 		k.demanding.prompt, k.demanding.cost[pool] = 1e6, 1e6
 		assert.InDelta(t, 0.5+step/2, k.demand()[k.Pools[pool].Name], 1e-9)
 	}
-	want(1, 1.0/8)
 	want(1, 1.0/4)
 	want(1, 1.0/2)
 	want(1, 1.0/2)
