@@ -21,7 +21,7 @@ func (c *Coordinator) admitAnswer() {
 	}
 	for i := range c.admitting.items {
 		if it := &c.admitting.items[i]; it.refused == nil {
-			c.addBeams(it)
+			c.addBeams(it.sequence, it.beams)
 		} else if it.refused == errTransfer {
 			c.giveBack(it)
 		}
@@ -59,29 +59,6 @@ func (c *Coordinator) giveBack(it *admission) {
 		table := it.sequence.pools[p].tables[0]
 		c.dropRange(it.sequence, p, table, 0)
 		it.sequence.pools[p].tables[0] = table[:0]
-	}
-}
-
-// addBeams gives each further beam its own references to the prompt's pages.
-func (c *Coordinator) addBeams(it *admission) {
-	s := it.sequence
-	if it.beams < 2 {
-		return
-	}
-	tokens := s.tokens[0]
-	s.tokens = reopen(s.tokens[:1], it.beams)
-	s.tokens[0] = tokens
-	for b := 1; b < it.beams; b++ {
-		s.tokens[b] = append(s.tokens[b], tokens...)
-	}
-	for p := range c.Pools {
-		table := s.pools[p].tables[0]
-		s.pools[p].tables = reopen(s.pools[p].tables, it.beams)
-		s.pools[p].tables[0] = table
-		for b := 1; b < it.beams; b++ {
-			s.pools[p].tables[b] = append(s.pools[p].tables[b], table...)
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: table})
-		}
 	}
 }
 

@@ -52,12 +52,12 @@ func TestARefusalInABatchHasNoNumbersOfItsOwn(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 3}}})
 	results, _ := w.admitBatch(
 		messages.AdmitRequest{}, request(run(0, full+1)), messages.AdmitRequest{Tokens: run(0, 4), ChunkTokens: 3}, request(run(0, 4)),
-		messages.AdmitRequest{Tokens: run(0, 4), BeamWidth: 2, ChunkTokens: 4})
+		messages.AdmitRequest{Tokens: run(0, 4), BeamWidth: -1})
 	assert.ErrorIs(t, results[0].Err, messages.ErrBadRequest)
 	assert.ErrorIs(t, results[1].Err, messages.ErrTooLong)
 	assert.ErrorIs(t, results[2].Err, messages.ErrBadRequest)
 	assert.NoError(t, results[3].Err)
-	assert.ErrorIs(t, results[4].Err, messages.ErrNotSupported)
+	assert.ErrorIs(t, results[4].Err, messages.ErrBadRequest)
 	for i := range results {
 		if results[i].Err != nil {
 			assert.Zero(t, results[i].Sequence)

@@ -48,7 +48,7 @@ func (c *Coordinator) validateRewind(s *sequence, n int) *messages.Refusal {
 	switch {
 	case n < 1:
 		return messages.Refuse(messages.BadRequest, "rewind of %d tokens", n)
-	case s.width() > 1:
+	case s.beams() > 1:
 		return messages.Refuse(messages.NotSupported, "rewind and beam_width above 1 exclude each other")
 	case n > generated:
 		return messages.Refuse(messages.BadRequest, "rewind of %d tokens: %d are generated", n, generated)
@@ -79,7 +79,7 @@ func (c *Coordinator) fork(r *messages.Fork) {
 	case refusal != nil:
 	case r.Count < 1 || r.Count > MaxForks:
 		refusal = messages.Refuse(messages.BadRequest, "fork into %d sequences: 1 … %d are allowed", r.Count, MaxForks)
-	case s.width() > 1:
+	case s.beams() > 1:
 		refusal = messages.Refuse(messages.NotSupported, "fork and beam_width above 1 exclude each other")
 	case s.computed < s.prompt:
 		refusal = messages.Refuse(messages.BadRequest, "fork of a prompt of %d tokens of which %d are computed", s.prompt, s.computed)

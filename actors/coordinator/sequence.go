@@ -26,6 +26,7 @@ type sequence struct {
 	cursor    messages.Cursor
 	chunk     int // tokens; 0: not chunked, or the prompt is computed
 	chunkEnd  int // tokens that a commit may reach
+	fan       int // beams to come: while chunked they share one table, see fanOut
 	own       int // blocks from it on were not reused whole
 	use       messages.Use
 	born      uint64              // stamp of the request that made it
@@ -46,6 +47,9 @@ type poolPages struct {
 func (s *sequence) length() int { return len(s.tokens[0]) }
 
 func (s *sequence) width() int { return len(s.tokens) }
+
+// beams is the width that the host knows.
+func (s *sequence) beams() int { return max(s.width(), s.fan) }
 
 // sequences is an arena of sequences; ids name slot and generation.
 type sequences struct {
@@ -166,9 +170,9 @@ func (a *sequences) each(visit func(*sequence)) {
 func (s *sequence) copyTables(into messages.Tables) messages.Tables {
 	into = reopen(into[:0], len(s.pools))
 	for p := range s.pools {
-		into[p] = reopen(into[p][:0], len(s.pools[p].tables))
-		for b, table := range s.pools[p].tables {
-			into[p][b] = append(into[p][b], table...)
+		into[p] = reopen(into[p][:0], s.beams())
+		for b := range into[p] {
+			into[p][b] = append(into[p][b], s.pools[p].tables[min(b, s.width()-1)]...)
 		}
 	}
 	return into

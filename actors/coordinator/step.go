@@ -221,6 +221,7 @@ func (c *Coordinator) commitExtras() {
 	}
 	for i := range c.stepping.items {
 		if it := &c.stepping.items[i]; it.computed > 0 && it.sequence.chunk > 0 {
+			c.fanOut(it)
 			c.chunkExtras(it)
 		}
 	}
@@ -388,7 +389,10 @@ func (c *Coordinator) settleChunk(it *step) bool {
 			c.reserved[p] -= s.pools[p].reserve
 			s.pools[p].reserve = 0
 		}
-		s.chunk = 0
+		if s.chunk = 0; s.fan > 1 {
+			c.copyBeams(s, s.fan)
+			s.fan = 0
+		}
 		return false
 	}
 	s.chunkEnd = c.chunkEnd(s, s.computed)

@@ -32,9 +32,6 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
 		return messages.Refuse(messages.BadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
 	}
-	if r.BeamWidth > 1 && r.ChunkTokens > 0 {
-		return messages.Refuse(messages.NotSupported, "beam_width above 1 and chunk_tokens exclude each other")
-	}
 	return nil
 }
 

@@ -62,9 +62,7 @@ func badShapes() []bad {
 		q.ChunkTokens = n
 		list = append(list, admitting("chunks of "+name, messages.ErrBadRequest, q))
 	}
-	q := prompt(0, 8)
-	q.ChunkTokens, q.BeamWidth = tpb, 2
-	return append(list, admitting("chunks and beams", messages.ErrNotSupported, q))
+	return list
 }
 
 func badRetention() []bad {

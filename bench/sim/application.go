@@ -115,10 +115,11 @@ func (a *application) admit() {
 		r := messages.AdmitRequest{
 			Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal, Retention: w.drawRetention(len(p.Tokens)),
 		}
-		switch w.rng.IntN(8) {
-		case 0:
+		kind := w.rng.IntN(16)
+		if kind < 2 {
 			r.BeamWidth = 2 + w.rng.IntN(2)
-		case 1, 2:
+		}
+		if kind > 0 && kind < 6 {
 			r.ChunkTokens = w.cache.TokensPerBlock * (1 + w.rng.IntN(3))
 		}
 		if w.rng.IntN(4) == 0 {

@@ -145,7 +145,9 @@ func (o *Oracle) takeChunk(p *pool, c progress) {
 	s := c.sequence
 	for len(s.tables[p.id][0]) < ceil(o.target(s), o.tpb) {
 		pg := o.take(p, s.namespace.Salt)
-		s.tables[p.id][0] = append(s.tables[p.id][0], pg)
+		for beam := range s.tables[p.id] {
+			s.tables[p.id][beam] = append(s.tables[p.id][beam], pg)
+		}
 		c.result.NewPages[p.id] = append(c.result.NewPages[p.id], numberOf(pg))
 	}
 }

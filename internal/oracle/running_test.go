@@ -153,8 +153,6 @@ func TestBeams(t *testing.T) {
 	require.Len(t, step(messages.BeamStep{Parent: 1, Token: 8}, messages.BeamStep{Parent: 1, Token: 80}).NewPages[0], 1)
 	b.let(a.Sequence)
 	require.Equal(t, 6, b.found(append(count(1, 6), 70, 1)).MatchedTokens, "as far as it was committed")
-	_, err := b.Admit(ctx, messages.AdmitRequest{Tokens: count(1, 6), BeamWidth: 2, ChunkTokens: 4})
-	b.code(messages.NotSupported, err)
 }
 
 func TestAStepRefusesOneSequenceAndServesTheOthers(t *testing.T) {

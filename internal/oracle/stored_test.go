@@ -184,7 +184,6 @@ func TestValidate(t *testing.T) {
 		{"decode duration", kept(&messages.Retention{Decode: &messages.DecodeRetention{Duration: 1}}), messages.BadRequest},
 		{"negative beams", messages.AdmitRequest{Tokens: count(1, 8), BeamWidth: -1}, messages.BadRequest},
 		{"chunk off the blocks", messages.AdmitRequest{Tokens: count(1, 8), ChunkTokens: 6}, messages.BadRequest},
-		{"beams in chunks", messages.AdmitRequest{Tokens: count(1, 8), ChunkTokens: 4, BeamWidth: 2}, messages.NotSupported},
 	}
 	for _, x := range tests {
 		t.Run(x.name, func(t *testing.T) {

@@ -25,9 +25,6 @@ func (o *Oracle) Validate(r messages.AdmitRequest) error {
 	if r.ChunkTokens < 0 || r.ChunkTokens%o.tpb != 0 {
 		return bad("chunk_tokens %d is not a positive multiple of %d", r.ChunkTokens, o.tpb)
 	}
-	if r.BeamWidth > 1 && r.ChunkTokens > 0 {
-		return messages.Refuse(messages.NotSupported, "beam_width above 1 with chunk_tokens")
-	}
 	return nil
 }
 

@@ -125,10 +125,11 @@ func (r *run) drawAdmit(t *rapid.T) messages.AdmitRequest {
 		Retention: drawRetention(t, len(q.Tokens)),
 		Session:   rapid.SampledFrom([]string{"", "", "c1", "c2"}).Draw(t, "session"),
 	}
-	switch rapid.IntRange(0, 7).Draw(t, "kind") {
-	case 5, 6:
+	kind := rapid.IntRange(0, 8).Draw(t, "kind")
+	if kind == 5 || kind == 6 || kind == 8 {
 		a.ChunkTokens = r.config.TokensPerBlock * rapid.IntRange(1, 3).Draw(t, "chunk blocks")
-	case 7:
+	}
+	if kind == 7 || kind == 8 {
 		a.BeamWidth = rapid.IntRange(2, 3).Draw(t, "beams")
 	}
 	return a
