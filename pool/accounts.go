@@ -130,9 +130,8 @@ func (c *accounts) settle(t messages.Tenant) {
 	if a.first == first && a.over == over {
 		return
 	}
-	if a.first != none && (first == none || a.over != over) {
-		c.ranking(a).remove(a)
-		a.first = none
+	if first == none || a.over != over {
+		c.unrank(t)
 	}
 	ranked := a.first != none
 	a.first, a.over = first, over
@@ -142,6 +141,14 @@ func (c *accounts) settle(t messages.Tenant) {
 		c.ranking(a).fix(a)
 	default:
 		c.ranking(a).push(t)
+	}
+}
+
+// unrank takes a tenant out of its ranking, until settle.
+func (c *accounts) unrank(t messages.Tenant) {
+	if a := &c.list[t]; a.first != none {
+		c.ranking(a).remove(a)
+		a.first = none
 	}
 }
 

@@ -3,6 +3,7 @@ package pool
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -172,4 +173,35 @@ func TestFaultsOfTenants(t *testing.T) {
 	assert.PanicsWithValue(t, "pool divided: 65537 quotas, tenants have 16 bits", func() {
 		New("divided", 4, make([]windows.Quota, 1<<16+1)...)
 	})
+}
+
+// TestTenantsAreRankedAnewWhenPrioritiesEnd, also one whose first page is the
+// same as before.
+func TestTenantsAreRankedAnewWhenPrioritiesEnd(t *testing.T) {
+	p := New("divided", 3, windows.NoQuota, windows.NoQuota, windows.NoQuota)
+	for tenant, op := range []messages.PoolOp{{Priority: 90, Until: 10}, {Priority: 50}, {Priority: 80, Until: 20}} {
+		take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 1, Tenant: messages.Tenant(tenant)}}}
+		p.Do(&take)
+		op.Kind, op.Pages, op.Blocks = messages.AttachPages, take.Ops[0].Pages, []messages.BlockID{messages.BlockID(tenant)}
+		p.Do(&messages.PoolWork{Ops: []messages.PoolOp{op, {Kind: messages.Drop, Pages: op.Pages, Use: messages.Use(2 * tenant)}}})
+	}
+	for now, want := range map[time.Duration]messages.BlockID{9: 1, 10: 0, 20: 0} {
+		twin := Rebuild("divided", 3, keptOf(p), p.Quotas()...)
+		work := messages.PoolWork{Now: now, Ops: []messages.PoolOp{{Kind: messages.Take, N: 1, Tenant: 1}}}
+		twin.Do(&work)
+		require.NoError(t, twin.Check())
+		assert.Equal(t, want, work.Victims[0].Block, "at %d", now)
+	}
+}
+
+// keptOf is what the owners of cached pages know.
+func keptOf(p *Pool) (kept []Kept) {
+	for _, at := range p.Attached() {
+		i := int32(at.Page)
+		kept = append(kept, Kept{
+			Page: at.Page, Block: at.Block, Depth: p.pages[i].depth, Use: p.pages[i].use, Tenant: p.TenantOf(at.Page),
+			Priority: p.orderOf(i).priority(i), Until: p.until(i),
+		})
+	}
+	return kept
 }

@@ -21,15 +21,20 @@ func (p *Pool) advance(now time.Duration) {
 	if p.now < p.nextEnd {
 		return
 	}
+	if p.accounts == nil {
+		p.order.expire(p.now)
+		p.nextEnd = p.order.end()
+		return
+	}
 	p.nextEnd = messages.NoExpiry
-	p.orders(func(o *order) {
-		o.expire(p.now)
-		p.nextEnd = min(p.nextEnd, o.end())
-	})
-	if p.accounts != nil {
-		for t := range p.accounts.list {
+	for t := range p.accounts.list {
+		o := &p.accounts.list[t].order
+		if o.end() <= p.now {
+			p.accounts.unrank(messages.Tenant(t)) // its first page may be the same and be worth something else
+			o.expire(p.now)
 			p.accounts.settle(messages.Tenant(t))
 		}
+		p.nextEnd = min(p.nextEnd, o.end())
 	}
 }
 
