@@ -7,7 +7,7 @@
 //	        └── taken ──┘    └ lost ┘    └ kept ─┘
 //
 // It is bounded. When it is full, the oldest event goes and is counted, so a
-// slow reader costs the engine nothing and is told how much it has missed. What
+// slow reader does not hold the engine up and is told how much it has missed. What
 // it missed it cannot guess; it asks for a snapshot and goes on from there.
 //
 // A Mirror is such a reader. It follows the batches and holds exactly the keys
