@@ -32,6 +32,17 @@ func hostedRig(t *testing.T, list ...actors.Option) *rig {
 	return r
 }
 
+// restarts collects what the engine tells of its restarts.
+func (r *rig) restarts() *[]*messages.Restarted {
+	var told []*messages.Restarted
+	r.system.EventStream.Subscribe(func(event any) {
+		if e, ok := event.(*messages.Restarted); ok {
+			told = append(told, e)
+		}
+	})
+	return &told
+}
+
 // A call that an actor dies of is served once more; sequences go on, and what
 // was stored is found and right.
 func TestEveryActorMayFail(t *testing.T) {
@@ -39,6 +50,7 @@ func TestEveryActorMayFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := hostedRig(t)
+				told := r.restarts()
 				s, err := r.start(run(100, 9))
 				require.NoError(t, err)
 				require.NoError(t, r.Inject(name))
@@ -48,6 +60,10 @@ func TestEveryActorMayFail(t *testing.T) {
 				stats, err := r.Stats(context.Background())
 				require.NoError(t, err)
 				assert.EqualValues(t, 1, stats.Restarts)
+				require.Len(t, *told, 1)
+				assert.Equal(t, name, (*told)[0].Actor)
+				assert.Equal(t, 1, (*told)[0].Failures)
+				assert.ErrorContains(t, (*told)[0].Cause, "panic on request")
 				r.verify(s, again)
 				require.NoError(t, r.release(s))
 				require.NoError(t, r.release(again))

@@ -151,6 +151,7 @@ func (f *family) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor
 		supervisor.StopChildren(supervisor.Children()...)
 		return
 	}
+	f.engine.system.EventStream.Publish(&messages.Restarted{Engine: f.engine.pid.Id, Actor: name, Cause: cause, Failures: len(f.restarts.at)})
 	supervisor.RestartChildren(child)
 	f.engine.coordinator.PostUserMessage(&actorFailed{coordinator.Failure{Actor: name, Dirty: name == "tree" && f.tree.changing, Cause: cause}})
 }

@@ -58,17 +58,11 @@ func upTo[T any](list []T, n *int) []T {
 	return list[:k]
 }
 
-// cutApply is the first parts of an Apply; the store after them is done by half.
+// cutApply is the first parts of an Apply.
 func cutApply(m *messages.Apply, parts int) *messages.Apply {
 	c, n := *m, parts
 	c.Moves, c.Takeovers, c.Claims = upTo(m.Moves, &n), upTo(m.Takeovers, &n), upTo(m.Claims, &n)
-	c.Stores = slices.Clone(upTo(m.Stores, &n))
-	if k := len(c.Stores); k < len(m.Stores) && k > 0 {
-		half := m.Stores[k]
-		half.To -= (half.To - half.From) / 2
-		c.Stores = append(c.Stores, half)
-	}
-	c.Let = upTo(m.Let, &n)
+	c.Stores, c.Let = upTo(m.Stores, &n), upTo(m.Let, &n)
 	return &c
 }
 

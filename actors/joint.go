@@ -205,6 +205,7 @@ func (f *joinFamily) HandleFailure(_ *actor.ActorSystem, supervisor actor.Superv
 		supervisor.StopChildren(child)
 		return
 	}
+	f.engine.system.EventStream.Publish(&messages.Restarted{Engine: f.engine.pid.Id, Actor: "join", Cause: cause, Failures: len(f.restarts.at)})
 	supervisor.RestartChildren(child)
 	f.engine.coordinator.PostUserMessage(&joinFailed{messages.Refuse(messages.Internal, "the request was aborted: %v", cause)})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -105,41 +106,21 @@ type operation struct {
 	call, reply time.Duration
 }
 
-// linearizable searches for an order of the operations in which the model gives
-// the same answers: the next may be any that was called before every other one
-// that is left was answered. What was tried in vain is not tried again.
+// linearizable tells whether there is an order of the operations, each between its
+// call and its answer, in which the model gives the same answers.
 func linearizable(ops []operation) bool {
-	type point struct {
-		done  uint64 // by operation
-		state ledger
+	model := porcupine.Model{
+		Init: func() any { return ledger{} },
+		Step: func(state, in, out any) (bool, any) {
+			next, ok := state.(ledger).step(in.(pageCall), out.(pageAnswer))
+			return ok, next
+		},
 	}
-	tried := map[point]bool{}
-	var search func(point) bool
-	search = func(at point) bool {
-		if at.done == 1<<len(ops)-1 {
-			return true
-		}
-		if tried[at] {
-			return false
-		}
-		tried[at] = true
-		first := time.Duration(1<<63 - 1)
-		for i := range ops {
-			if at.done>>i&1 == 0 {
-				first = min(first, ops[i].reply)
-			}
-		}
-		for i := range ops {
-			if at.done>>i&1 == 1 || ops[i].call > first {
-				continue
-			}
-			if next, ok := at.state.step(ops[i].in, ops[i].out); ok && search(point{at.done | 1<<i, next}) {
-				return true
-			}
-		}
-		return false
+	var history []porcupine.Operation
+	for _, o := range ops {
+		history = append(history, porcupine.Operation{Input: o.in, Output: o.out, Call: int64(o.call), Return: int64(o.reply)})
 	}
-	return search(point{})
+	return porcupine.CheckOperations(model, history)
 }
 
 // history records calls.

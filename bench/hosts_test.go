@@ -55,10 +55,28 @@ func (c *crowd) run() {
 	all.Wait()
 }
 
+// inTurn does the same on one goroutine: all admit, then all release, as hosts do
+// that take turns.
+func (c *crowd) inTurn() {
+	for range visits / len(c.lives) {
+		for _, l := range c.lives {
+			c.do(&l.admit)
+			accept(l.admit.Results[0].Err)
+			l.release.Steps[0] = messages.ReleaseStep{Sequence: l.admit.Results[0].Sequence, Discard: true}
+		}
+		for _, l := range c.lives {
+			c.do(&l.release)
+			accept(l.release.Results[0].Err)
+		}
+	}
+}
+
 // BenchmarkHosts has 1 to 512 hosts that admit stored 4k-token prompts at once.
-// The floor is one host that does all of it; x/floor at or below 1 means that
-// throughput does not fall. x/lock compares with as many hosts that share the
-// cores under one lock.
+// The floor is one goroutine that does the same for all of them, so that as many
+// sequences run and as much memory is touched: x/floor at or below 1 means that
+// hosts do not get in each other's way. x/alone compares with one host and one
+// prompt, whose memory stays in the processor's caches; x/lock with as many hosts
+// that share the cores under one lock.
 func BenchmarkHosts(b *testing.B) {
 	r := dice(7)
 	texts := make([][]messages.Token, 64)
@@ -73,19 +91,22 @@ func BenchmarkHosts(b *testing.B) {
 	}
 	for _, hosts := range []int{1, 8, 64, 512} {
 		b.Run(fmt.Sprint(hosts), func(b *testing.B) {
-			one, many, bare := newCrowd(1, texts, engine), newCrowd(hosts, texts, engine), newCrowd(hosts, texts, locked)
-			waits, bareTimes := newSamples(), newSamples()
+			one, many, bare := newCrowd(hosts, texts, engine), newCrowd(hosts, texts, engine), newCrowd(hosts, texts, locked)
+			alone := newCrowd(1, texts, engine)
+			waits, bareTimes, aloneTimes := newSamples(), newSamples(), newSamples()
 			c := versus(b, func() time.Duration {
 				took := timed(many.run)()
 				for _, w := range slices.Concat(many.waits...) {
 					waits.add(w)
 				}
 				bareTimes.add(timed(bare.run)())
+				aloneTimes.add(timed(alone.run)())
 				return took
-			}, timed(one.run))
+			}, timed(one.inTurn))
 			took := c.engine.quantile(0.5)
 			b.ReportMetric(visits/took*1e9, "admissions/s")
 			b.ReportMetric(took/bareTimes.quantile(0.5), "x/lock")
+			b.ReportMetric(took/aloneTimes.quantile(0.5), "x/alone")
 			b.ReportMetric(waits.quantile(0.5), "p50-ns")
 			b.ReportMetric(waits.quantile(0.99), "p99-ns")
 		})

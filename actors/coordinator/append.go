@@ -20,6 +20,7 @@ func (c *Coordinator) append(r *messages.Append) {
 		}
 		if err != nil {
 			result.Err = err
+			c.heard(request.Sequence, request.After)
 			continue
 		}
 		it := c.addStep(s, result)

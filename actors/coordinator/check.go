@@ -34,6 +34,21 @@ func (c *Coordinator) check(*messages.Check) {
 	}
 }
 
+// itself is the sender of the checks of a debug build.
+type itself struct{}
+
+// checkRound starts a Check when nothing waits and a round has passed, in a build
+// with the tag debug: with callers that wait for their answers, after each.
+func (c *Coordinator) checkRound() bool {
+	if !debug || c.checkedAt == c.stats.Rounds {
+		return false
+	}
+	c.checkedAt = c.stats.Rounds
+	c.open(queued{request: &messages.Check{}, sender: itself{}})
+	c.check(nil)
+	return true
+}
+
 // references counts, by page, the references that sequences hold in a pool.
 func (c *Coordinator) references(p int) []int32 {
 	n := make([]int32, c.pages[p].Total)
@@ -81,6 +96,9 @@ func (c *Coordinator) checked() {
 		problems = append(problems, a.pools[p].Problem, c.compareAttached(p))
 	}
 	r.Err = errors.Join(problems...)
+	if _, own := c.round.sender.(itself); own && r.Err != nil {
+		panic(fmt.Sprintf("coordinator: after round %d: %v", c.checkedAt, r.Err))
+	}
 	c.reply()
 }
 

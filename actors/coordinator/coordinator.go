@@ -91,6 +91,7 @@ type Coordinator struct {
 	owed        []messages.BlockMove // what moved and the tree has not been told yet
 	moving      bool                 // the Move record is on its way
 	settled     bool                 // the sequences are as the request leaves them
+	checkedAt   int64                // the round after which a debug build has checked everything
 
 	stats messages.Stats
 }
@@ -150,7 +151,7 @@ func (c *Coordinator) run() {
 			stage(c)
 			continue
 		}
-		if c.round.request != nil || !c.rebalanceDue() && !c.begin() && !c.lookAhead() {
+		if c.round.request != nil || !c.rebalanceDue() && !c.begin() && !c.checkRound() && !c.lookAhead() {
 			return
 		}
 	}

@@ -158,6 +158,9 @@ func (c *Coordinator) resized() {
 		for p := range s.pools {
 			for _, table := range s.pools[p].tables {
 				c.markRead(s, p, table)
+				if last := len(c.move.Marks) - 1; s.lost && !s.after.IsZero() && len(table) > 0 {
+					c.move.Marks[last].Write = true // what it has written nobody was told
+				}
 			}
 		}
 	})

@@ -109,6 +109,16 @@ func (c *Coordinator) findStep(id messages.SequenceID) (*sequence, error) {
 	return s, nil
 }
 
+// heard notes the kernel of a step that is refused: it runs all the same, on the
+// pages that the sequence holds, and it may be lost.
+func (c *Coordinator) heard(id messages.SequenceID, after messages.Ticket) {
+	if slot := uint32(id); !after.IsZero() && int(slot) < len(c.sequences.slots) {
+		if s := c.sequences.slots[slot]; s.id == id && s.running {
+			s.after = after
+		}
+	}
+}
+
 // commit serves a Commit.
 func (c *Coordinator) commit(r *messages.Commit) {
 	c.startSteps()
@@ -122,6 +132,7 @@ func (c *Coordinator) commit(r *messages.Commit) {
 		}
 		if err != nil {
 			result.Err = err
+			c.heard(request.Sequence, request.After)
 			continue
 		}
 		it := c.addStep(s, result)

@@ -84,6 +84,13 @@ func TestSimChecksAccountsOfLostSequences(t *testing.T) {
 	play(t, plan{seed: 821_116, steps: 9000})
 }
 
+// TestSimHearsOfKernelsOnLostSequences plays a rebalance that moves what a lost
+// sequence holds: the commit that was told of the loss has named a kernel, too.
+// In a debug build, which has rounds of its own.
+func TestSimHearsOfKernelsOnLostSequences(t *testing.T) {
+	play(t, plan{seed: 9084, steps: 2000})
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23} {

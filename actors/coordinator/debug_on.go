@@ -1,0 +1,6 @@
+//go:build debug
+
+package coordinator
+
+// debug: a Check after each round.
+const debug = true
