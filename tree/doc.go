@@ -79,7 +79,6 @@
 // (4 more for each further pool, 8 more once a priority has an end, and 28 for each block that is watched). Events recorded add 8
 // bytes, and what their names are made from: see Names. The arrays of runs that are
 // gone wait for runs to come, an eighth of what is held and room for 4,096 blocks at
-// most: a tree that stores as much as it loses allocates nothing (unless it records
-// events, which read the arrays too). Ghosts are bounded by the pages there are times the blocks
+// most: a tree that stores as much as it loses allocates nothing for them. Ghosts are bounded by the pages there are times the blocks
 // of the longest prompt.
 package tree
