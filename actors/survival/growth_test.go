@@ -2,11 +2,9 @@ package survival_test
 
 import (
 	"runtime"
-	"runtime/debug"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
@@ -114,7 +112,7 @@ type batchCost struct {
 }
 
 // once measures a batch of n.
-func (c *batchCost) once(t *testing.T, n int) time.Duration {
+func (c *batchCost) once(t testing.TB, n int) time.Duration {
 	count := windows.Counts{Primary: 5*n + 10}
 	if c.hosted {
 		count.Secondary = 5 * n
@@ -147,41 +145,49 @@ func (c *batchCost) once(t *testing.T, n int) time.Duration {
 	return took
 }
 
-// A batch costs what its items cost one by one, also when each reuses a part of
-// a block, when all want the same block, when none may have it, when all come
-// from host memory, and when many are refused: with 16 times the items, an item
-// must not cost 16 times as much, nor a third of that. What remains is memory:
-// it no longer fits the processor's caches.
-func TestABatchCostsWhatItsItemsCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("invariants cost more than the batch")
-	}
-	const few, factor, tries = 400, 16, 4
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // not in the middle of a batch
+// batchCosts are batches that share something.
+func batchCosts() map[string]batchCost {
 	stored := func(n int) [][]messages.Token { return crowdOf(n, 2, 0) }
 	parts := func(n int) [][]messages.Token { return crowdOf(n, 2, 1) }
 	one := func(int) [][]messages.Token { return crowdOf(1, 2, 0) }
 	same := func(n int) [][]messages.Token { return repeated(n, append(run(0, 2*tpb-1), 1<<20)) }
-	for name, c := range map[string]batchCost{
+	whole := func(n int) [][]messages.Token { return repeated(n, run(0, 2*tpb)) }
+	return map[string]batchCost{
 		"a part of one block each":     {stored: stored, batch: parts},
 		"each takes one over":          {takeover: true, stored: stored, batch: parts},
 		"a part of the same block":     {stored: one, batch: same},
 		"only one may take it over":    {takeover: true, stored: one, batch: same},
 		"whole blocks of host memory":  {hosted: true, stored: func(n int) [][]messages.Token { return crowdOf(n, 3, 0) }, batch: func(n int) [][]messages.Token { return crowdOf(n, 3, 1) }},
-		"the same ones of host memory": {hosted: true, stored: one, batch: func(n int) [][]messages.Token { return repeated(n, run(0, 2*tpb)) }},
+		"the same ones of host memory": {hosted: true, stored: one, batch: whole},
 		"half of them do not fit":      {tight: true, stored: func(n int) [][]messages.Token { return crowdOf(n/2, 2, 0) }, batch: strait},
-	} {
-		t.Run(name, func(t *testing.T) {
-			least := func(n int) time.Duration {
-				best := c.once(t, n)
-				for range tries {
-					best = min(best, c.once(t, n))
-				}
-				return best
+	}
+}
+
+// Batches that share something are served, all that fits of them. What they
+// cost is BenchmarkBatchGrowth's.
+func TestBatchesThatShare(t *testing.T) {
+	for name, c := range batchCosts() {
+		t.Run(name, func(t *testing.T) { c.once(t, 400) })
+	}
+}
+
+// A batch costs what its items cost one by one, also when each reuses a part of
+// a block, when all want the same block, when none may have it, when all come
+// from host memory, and when many are refused: with 16 times the items an item
+// should cost the same. What it costs more is memory that no longer fits the
+// processor's caches: x/item is 1 to 2.5.
+func BenchmarkBatchGrowth(b *testing.B) {
+	const few, factor = 400, 16
+	for name, c := range batchCosts() {
+		b.Run(name, func(b *testing.B) {
+			small, large := time.Duration(0), time.Duration(0)
+			for range b.N {
+				small += c.once(b, few)
+				large += c.once(b, factor*few)
 			}
-			small, large := least(few), least(factor*few)
-			t.Logf("%d items %v, %d items %v: %.1f times", few, small, factor*few, large, float64(large)/float64(small))
-			assert.Less(t, large, factor*factor/3*small)
+			b.ReportMetric(0, "ns/op") // most of it is making worlds
+			b.ReportMetric(float64(large)/float64(b.N*factor*few), "ns/item")
+			b.ReportMetric(float64(large)/float64(small)/factor, "x/item")
 		})
 	}
 }
