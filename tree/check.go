@@ -166,6 +166,7 @@ func (c *checker) treap(x int32) {
 		return
 	}
 	nd := &c.nodes[x]
+	c.say(nd.head == c.first(x)[0], "element %d has head %d, its first token is %d", x, nd.head, c.first(x)[0])
 	for s, y := range nd.side {
 		if y == none {
 			continue

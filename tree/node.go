@@ -11,9 +11,12 @@ type node struct {
 	kids  int32 // the top of the treap of children, or none
 	root  int32 // index in roots of a namespace's root, which has no blocks; else none
 
-	side   [2]int32 // in the treap: the elements before and behind
-	up     int32    // in the treap: the element above; at its top ^parent
-	weight uint32   // no element weighs more than the one above it
+	side [2]int32 // in the treap: the elements before and behind
+	up   int32    // in the treap: the element above; at its top ^parent
+	// head, in the treap, is the first token of the first block: most questions
+	// about the order are answered by it, without a look at the tokens.
+	head   messages.Token
+	weight uint32 // no element weighs more than the one above it
 	// latest is the greatest stamp among the first blocks of this element and
 	// those below it that count as candidates, and as held; 0: none counts.
 	latest [2]uint32

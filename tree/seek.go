@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"slices"
 	"unsafe"
 
@@ -11,7 +12,7 @@ import (
 func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 	x := t.nodes[parent].kids
 	for x != none {
-		switch slices.Compare(tokens, t.first(x)) {
+		switch -t.compare(x, tokens) {
 		case 0:
 			return x
 		case -1:
@@ -46,7 +47,7 @@ func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32,
 func (t *Tree) beside(x int32, query []messages.Token, what, dir int) int32 {
 	found, far := none, none // the closest so far, or the closest of those in far
 	for x != none && t.nodes[x].latest[what] != 0 {
-		c := slices.Compare(t.first(x), query)
+		c := t.compare(x, query)
 		if dir == 1 {
 			c = -c
 		}
@@ -108,8 +109,19 @@ func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
 // against is 0 if the first block of x begins with prefix, negative if x stands
 // before those that do, else positive.
 func (t *Tree) against(x int32, prefix []messages.Token) int {
+	if len(prefix) > 0 && t.nodes[x].head != prefix[0] {
+		return cmp.Compare(t.nodes[x].head, prefix[0])
+	}
 	key := t.first(x)
 	return slices.Compare(key[:min(len(key), len(prefix))], prefix)
+}
+
+// compare orders the first block of an element and tokens.
+func (t *Tree) compare(x int32, tokens []messages.Token) int {
+	if len(tokens) > 0 && t.nodes[x].head != tokens[0] {
+		return cmp.Compare(t.nodes[x].head, tokens[0])
+	}
+	return slices.Compare(t.first(x), tokens)
 }
 
 // sideOf is where to look for what compares so.

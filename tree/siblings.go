@@ -1,10 +1,6 @@
 package tree
 
-import (
-	"slices"
-
-	"github.com/kvactor/kvactor/messages"
-)
+import "github.com/kvactor/kvactor/messages"
 
 // The two questions that the treap of children answers about first blocks.
 const (
@@ -101,12 +97,12 @@ func (t *Tree) insert(parent, x int32) {
 	up, s := ^parent, 0
 	for y := t.nodes[parent].kids; y != none; y = t.nodes[y].side[s] {
 		up, s = y, 0
-		if slices.Compare(key, t.first(y)) > 0 {
+		if t.compare(y, key) < 0 {
 			s = 1
 		}
 	}
 	nd := &t.nodes[x]
-	nd.up, nd.side, nd.weight = up, [2]int32{none, none}, t.random()
+	nd.up, nd.side, nd.weight, nd.head = up, [2]int32{none, none}, t.random(), key[0]
 	if up < 0 {
 		t.nodes[parent].kids = x
 	} else {
@@ -139,7 +135,7 @@ func (t *Tree) remove(x int32) {
 func (t *Tree) replace(x, y int32) {
 	t.hang(y, x)
 	from, to := &t.nodes[x], &t.nodes[y]
-	to.side, to.weight, to.latest = from.side, from.weight, from.latest
+	to.side, to.weight, to.latest, to.head = from.side, from.weight, from.latest, from.head
 	from.side = [2]int32{none, none}
 	for _, z := range to.side {
 		if z != none {
