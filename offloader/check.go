@@ -151,13 +151,18 @@ func (l *ledger) check() []error {
 	}
 	live := 0
 	for i := range l.pools {
-		for tier, numbers := range l.pools[i].tiers {
-			for p, n := range numbers {
+		for tier := range l.pools[i].tiers {
+			numbers := &l.pools[i].tiers[tier]
+			if err := numbers.check(); err != nil {
+				errs = append(errs, fmt.Errorf("pool %s: %s %w", l.pools[i].name, messages.Tier(tier), err))
+			}
+			for p := range messages.PageID(len(numbers.chunks) * numberChunkPages) {
+				n := numbers.get(p)
 				if n == 0 {
 					continue
 				}
 				live++
-				s, r := (Slot{messages.PoolID(i), messages.Tier(tier), messages.PageID(p)}), l.at(n-1)
+				s, r := (Slot{messages.PoolID(i), messages.Tier(tier), p}), l.at(n-1)
 				err := l.checkRecord(r, owners)
 				if !r.used || r.slot != s {
 					err = fmt.Errorf("record %d is of %v, in use: %v", n-1, r.slot, r.used)
@@ -181,6 +186,29 @@ func (l *ledger) check() []error {
 		}
 	}
 	return errs
+}
+
+func (t *numbers) check() error {
+	for i, c := range t.chunks {
+		if c == nil {
+			continue
+		}
+		used := int32(0)
+		for _, n := range c.of {
+			if n != 0 {
+				used++
+			}
+		}
+		if c.used != used || used == 0 {
+			return fmt.Errorf("pages from %d on: %d have records, counted %d", i*numberChunkPages, used, c.used)
+		}
+	}
+	for _, c := range t.spare {
+		if *c != (numberChunk{}) {
+			return errors.New("pages: a spare chunk is not empty")
+		}
+	}
+	return nil
 }
 
 func (l *ledger) checkRecord(r *record, owners []int) error {

@@ -47,7 +47,7 @@ func (h *hostPool) draw(b *strings.Builder) {
 func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
 	p := &l.pools[id]
 	for tier := range p.tiers {
-		for page := range p.tiers[tier] {
+		for page := range p.pages[tier] {
 			r := l.look(Slot{id, messages.Tier(tier), messages.PageID(page)})
 			var parts []string
 			if !r.written.IsZero() {

@@ -42,12 +42,9 @@ type ledger struct {
 
 // poolLedger is the part of one pool.
 type poolLedger struct {
-	name string
-	// tiers give each page's record + 1, 0 for none. They are made when a page of
-	// theirs is first touched: with neither host memory nor kernels that tell of
-	// themselves, most never are.
-	tiers [2][]int32
-	pages [2]int // of each tier
+	name  string
+	tiers [2]numbers // the pages' records
+	pages [2]int     // of each tier
 	// pending is, for each stream, the newest access of any device page. When
 	// all of them have passed, nothing in the pool is under way.
 	pending []messages.Ticket
@@ -68,32 +65,27 @@ func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
 func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
 	p := &l.pools[pool]
 	p.pages[tier] = max(p.pages[tier], pages)
-	if t := &p.tiers[tier]; *t != nil && pages > len(*t) {
-		*t = append(*t, make([]int32, pages-len(*t))...)
-	}
+	p.tiers[tier].grow(pages)
 }
 
 // slot gives the record of a slot, to write in; it is good for the work under way.
 func (l *ledger) slot(s Slot) *record {
-	p := &l.pools[s.Pool]
-	t := p.tiers[s.Tier]
-	if t == nil {
-		t = make([]int32, p.pages[s.Tier])
-		p.tiers[s.Tier] = t
-	}
-	if t[s.Page] == 0 {
+	t := &l.pools[s.Pool].tiers[s.Tier]
+	n := t.get(s.Page)
+	if n == 0 {
 		l.tidy()
-		t[s.Page] = l.enter(s)
+		n = l.enter(s)
+		t.set(s.Page, n)
 	}
-	r := l.at(t[s.Page] - 1)
+	r := l.at(n - 1)
 	r.touched = l.work
 	return r
 }
 
 // look gives the record of a slot, to read in: an empty one if there is none.
 func (l *ledger) look(s Slot) *record {
-	if t := l.pools[s.Pool].tiers[s.Tier]; t != nil && t[s.Page] != 0 {
-		return l.at(t[s.Page] - 1)
+	if n := l.pools[s.Pool].tiers[s.Tier].get(s.Page); n != 0 {
+		return l.at(n - 1)
 	}
 	return &nothing
 }

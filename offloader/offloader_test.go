@@ -226,7 +226,11 @@ func TestCheckSeesDamage(t *testing.T) {
 			o.ledger.slot(Slot{Page: 1}).slot.Page = 2
 		}, "primary page 1: record 2 is of 0/primary 2"},
 		"records": {func(o *Offloader) { o.ledger.live++ }, "records of"},
-		"spill":   {func(o *Offloader) { o.ledger.spill = append(o.ledger.spill, spilled{}) }, "spilled read 0 has 0 owners"},
+		"numbers": {func(o *Offloader) {
+			o.ledger.slot(Slot{Page: 1})
+			o.ledger.pools[0].tiers[0].chunks[0].used++
+		}, "primary pages from 0 on"},
+		"spill": {func(o *Offloader) { o.ledger.spill = append(o.ledger.spill, spilled{}) }, "spilled read 0 has 0 owners"},
 		"spilled": {func(o *Offloader) {
 			o.ledger.spill = []spilled{{ticket: at(1, 1)}}
 			o.ledger.slot(Slot{Page: 1}).more = 1

@@ -97,7 +97,7 @@ func (l *ledger) over(r *record) bool {
 func (l *ledger) giveBack(n int32) {
 	r := l.at(n)
 	l.clearReads(r)
-	l.pools[r.slot.Pool].tiers[r.slot.Tier][r.slot.Page] = 0
+	l.pools[r.slot.Pool].tiers[r.slot.Tier].end(r.slot.Page)
 	*r = record{more: l.free}
 	l.free = n + 1
 	l.live--

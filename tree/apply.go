@@ -209,9 +209,9 @@ func (t *Tree) touch(b messages.BlockID, stamp uint32) {
 // share applies the rule of sessions to a block that a sequence of the named
 // session, or of none, reuses whole or stores too.
 func (t *Tree) share(b messages.BlockID, session string) {
-	s := t.blocks.session[b]
+	s := t.blocks.sessionOf(b)
 	if s != none && t.sessions.names[s] != session {
 		t.sessions.drop(s)
-		t.blocks.session[b] = none
+		t.blocks.setSession(b, none)
 	}
 }

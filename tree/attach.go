@@ -49,7 +49,7 @@ func (t *Tree) endow(o *offer, b messages.BlockID, d int32) {
 	} else {
 		o.session = t.sessions.join(o.Session)
 	}
-	t.blocks.session[b] = o.session
+	t.blocks.setSession(b, o.session)
 	t.timers.start(b, o.now, term.duration)
 	if t.recording {
 		t.timers.watch(b)

@@ -9,7 +9,7 @@ type blocks struct {
 	depth    []int32 // index in the prefix
 	life     []uint32
 	stamp    []uint32 // when it was last stored or claimed
-	session  []int32  // none: of no session
+	session  []int32  // as far as one was ever of a session; none: of no session
 	priority []messages.Priority
 	naming   []int32 // in namings, only when events are recorded
 	free     []messages.BlockID
@@ -39,7 +39,6 @@ func (t *Tree) makeBlock() messages.BlockID {
 	s.depth = append(s.depth, 0)
 	s.life = append(s.life, 1)
 	s.stamp = append(s.stamp, 0)
-	s.session = append(s.session, none)
 	s.priority = append(s.priority, 0)
 	if t.recording {
 		s.naming = append(s.naming, none)
@@ -59,6 +58,25 @@ func (t *Tree) freeBlocks(ids []messages.BlockID) {
 		s.free = append(s.free, b)
 	}
 	t.unname(ids)
+}
+
+// sessionOf is the number of the session that b belongs to, or none.
+func (s *blocks) sessionOf(b messages.BlockID) int32 {
+	if int(b) >= len(s.session) {
+		return none
+	}
+	return s.session[b]
+}
+
+// setSession makes b a block of session n, or of none.
+func (s *blocks) setSession(b messages.BlockID, n int32) {
+	if n == none && int(b) >= len(s.session) {
+		return
+	}
+	for int(b) >= len(s.session) {
+		s.session = append(s.session, none)
+	}
+	s.session[b] = n
 }
 
 // alive tells whether b names a block, a ghost included.
@@ -183,9 +201,9 @@ func (t *Tree) expireAttributes(ids ...messages.BlockID) {
 	}
 	for _, b := range ids {
 		t.timers.stop(b)
-		if s := t.blocks.session[b]; s != none {
+		if s := t.blocks.sessionOf(b); s != none {
 			t.sessions.drop(s)
-			t.blocks.session[b] = none
+			t.blocks.setSession(b, none)
 		}
 		t.blocks.priority[b] = 0
 	}

@@ -145,14 +145,14 @@ func (c *checker) block(x, i int32) {
 	}
 	_, timed := c.Tree.timers.of(b)
 	if !c.holds(x, i) {
-		c.say(!timed && s.session[b] == none && s.priority[b] == 0, "ghost %d has attributes", b)
+		c.say(!timed && s.sessionOf(b) == none && s.priority[b] == 0, "ghost %d has attributes", b)
 		return
 	}
 	c.held++
 	c.say(s.stamp[b] > 0 && s.stamp[b] <= c.stamp, "block %d has stamp %d of %d", b, s.stamp[b], c.stamp)
 	c.say(s.priority[b] <= messages.MaxPriority, "block %d has priority %d", b, s.priority[b])
-	if s.session[b] != none {
-		c.sessions[s.session[b]]++
+	if n := s.sessionOf(b); n != none {
+		c.sessions[n]++
 	}
 	c.say(!timed || c.Tree.timers.watched(b) || !c.recording && !c.hosted(b), "block %d has a timer that nobody watches", b)
 	if c.Tree.timers.watched(b) {

@@ -275,7 +275,7 @@ func (m *mirrors) agree(o *oracle, keys map[string]messages.BlockID) {
 			require.Equal(m.t, b.end, end)
 		}
 		session := ""
-		if s := m.tree.blocks.session[id]; s != none {
+		if s := m.tree.blocks.sessionOf(id); s != none {
 			session = m.tree.sessions.names[s]
 		}
 		require.Equal(m.t, b.session, session, b.key())

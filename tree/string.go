@@ -103,7 +103,7 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 	if end, ok := t.timers.of(b); ok {
 		fmt.Fprintf(w, " until %s", end)
 	}
-	if s := t.blocks.session[b]; s != none {
+	if s := t.blocks.sessionOf(b); s != none {
 		fmt.Fprintf(w, " session %q", t.sessions.names[s])
 	}
 	w.WriteByte('\n')
