@@ -19,14 +19,15 @@ const (
 // crowd is hosts that admit and release stored prompts at the same time.
 type crowd struct {
 	do    do
+	texts [][]messages.Token
 	lives []*life
 	waits [][]time.Duration // by host, of the admissions of the last run
 }
 
 func newCrowd(hosts int, texts [][]messages.Token, do do) *crowd {
-	c := &crowd{do: do, waits: make([][]time.Duration, hosts)}
+	c := &crowd{do: do, texts: texts, waits: make([][]time.Duration, hosts)}
 	for i := range hosts {
-		c.lives = append(c.lives, newLife(texts[i%len(texts)]))
+		c.lives = append(c.lives, newLife(texts[0]))
 		c.waits[i] = make([]time.Duration, 0, visits)
 	}
 	return c
@@ -35,20 +36,33 @@ func newCrowd(hosts int, texts [][]messages.Token, do do) *crowd {
 // visits is the admissions of one run, over all hosts.
 const visits = 2048
 
+// admit is the k-th visit of host i. All prompts have their turn, however many
+// hosts there are, so that hosts are all that differs.
+func (c *crowd) admit(i, k int) {
+	l := c.lives[i]
+	l.admit.Requests[0].Tokens = c.texts[(i+k*len(c.lives))%len(c.texts)]
+	c.do(&l.admit)
+	accept(l.admit.Results[0].Err)
+}
+
+func (c *crowd) release(i int) {
+	l := c.lives[i]
+	l.release.Steps[0] = messages.ReleaseStep{Sequence: l.admit.Results[0].Sequence, Discard: true}
+	c.do(&l.release)
+	accept(l.release.Results[0].Err)
+}
+
 // run lets all hosts go and waits for them.
 func (c *crowd) run() {
 	var all sync.WaitGroup
-	for i, l := range c.lives {
+	for i := range c.lives {
 		c.waits[i] = c.waits[i][:0]
 		all.Go(func() {
-			for range visits / len(c.lives) {
+			for k := range visits / len(c.lives) {
 				start := time.Now()
-				c.do(&l.admit)
+				c.admit(i, k)
 				c.waits[i] = append(c.waits[i], time.Since(start))
-				accept(l.admit.Results[0].Err)
-				l.release.Steps[0] = messages.ReleaseStep{Sequence: l.admit.Results[0].Sequence, Discard: true}
-				c.do(&l.release)
-				accept(l.release.Results[0].Err)
+				c.release(i)
 			}
 		})
 	}
@@ -58,15 +72,12 @@ func (c *crowd) run() {
 // inTurn does the same on one goroutine: all admit, then all release, as hosts do
 // that take turns.
 func (c *crowd) inTurn() {
-	for range visits / len(c.lives) {
-		for _, l := range c.lives {
-			c.do(&l.admit)
-			accept(l.admit.Results[0].Err)
-			l.release.Steps[0] = messages.ReleaseStep{Sequence: l.admit.Results[0].Sequence, Discard: true}
+	for k := range visits / len(c.lives) {
+		for i := range c.lives {
+			c.admit(i, k)
 		}
-		for _, l := range c.lives {
-			c.do(&l.release)
-			accept(l.release.Results[0].Err)
+		for i := range c.lives {
+			c.release(i)
 		}
 	}
 }
@@ -74,9 +85,8 @@ func (c *crowd) inTurn() {
 // BenchmarkHosts has 1 to 512 hosts that admit stored 4k-token prompts at once.
 // The floor is one goroutine that does the same for all of them, so that as many
 // sequences run and as much memory is touched: x/floor at or below 1 means that
-// hosts do not get in each other's way. x/alone compares with one host and one
-// prompt, whose memory stays in the processor's caches; x/lock with as many hosts
-// that share the cores under one lock.
+// hosts do not get in each other's way. x/alone compares with one host that does
+// all the work, x/lock with as many hosts that share the cores under one lock.
 func BenchmarkHosts(b *testing.B) {
 	r := dice(7)
 	texts := make([][]messages.Token, 64)
