@@ -185,3 +185,37 @@ func TestAStepThatBreaksOffIsNotTrusted(t *testing.T) {
 		r.close()
 	})
 }
+
+// Sequences may hold a page of which they have computed different lengths: one
+// reused the whole block, one was rewound. When the tree is lost, the first that
+// is released leaves its part on the page, and the others leave nothing there.
+func TestAPageIsStoredOnceAfterTheTreeIsLost(t *testing.T) {
+	ctx := context.Background()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{pages: []windows.Counts{{Primary: 24}}})
+		whole, err := r.start(run(0, 5))
+		require.NoError(t, err)
+		for token := messages.Token(5); token < 9; token++ {
+			require.NoError(t, r.decode(r.writer, whole, token))
+		}
+		ids, err := r.Fork(ctx, whole.id, 1)
+		require.NoError(t, err)
+		require.NoError(t, r.Rewind(ctx, ids[0], 3)) // to 6 tokens
+		reuses, err := r.start(run(0, 10))
+		require.NoError(t, err)
+		require.NoError(t, r.InjectWithin("tree", 1))
+		r.store(run(700, 12))
+		found, err := r.Lookup(ctx, messages.Prefix{Tokens: run(0, 9)})
+		require.NoError(t, err)
+		require.Zero(t, found.MatchedTokens, "the tree was lost")
+		require.NoError(t, r.release(&sequence{id: ids[0]}))
+		require.NoError(t, r.release(reuses))
+		require.NoError(t, r.release(whole))
+		require.NoError(t, r.Check(ctx))
+		stats, err := r.Stats(ctx)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, stats.Restarts)
+		r.verify()
+		r.close()
+	})
+}

@@ -247,13 +247,16 @@ func (c *Coordinator) treeBroken() bool {
 	return slices.ContainsFunc(c.recovering.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
 }
 
-// loseTree forgets what only an empty tree would have known: pins, cursors,
-// and the symbols of prompts with items, whose sequences store nothing more.
+// loseTree forgets what only the tree knew: pins, cursors, and the symbols of
+// prompts with items, whose sequences store nothing more. Nor does it know any
+// longer which pages are taken: sequences hold pages of which they have computed
+// different lengths, like forks, and only one of them may store there.
 func (c *Coordinator) loseTree() {
 	c.pins.init(len(c.Pools))
 	c.nextExpiry = messages.NoExpiry
 	c.sequences.each(func(s *sequence) {
 		s.cursor = messages.Cursor{}
+		s.sealed, s.forked = max(s.sealed, len(s.pools[0].tables[0])), true
 		if s.symbols != nil {
 			s.symbols, s.mute = nil, true
 		}
