@@ -76,6 +76,7 @@ func (a *eventsActor) log(m *published) {
 		blow("events")
 	}
 	a.core.Append(m.events)
+	a.core.Gone(m.gone)
 	a.news = nil
 	a.settle()
 }

@@ -105,23 +105,60 @@ func TestReadersAreServedOneAfterTheOther(t *testing.T) {
 	assert.NotNil(t, lost.Tokens, "owed, since it is stored still")
 }
 
-// What a batch was named by goes back to the tree.
-func TestSpentTokensGoBack(t *testing.T) {
-	d, _ := newDesk(t, 4)
+// withTree gives a desk a tree with blocks of two tokens.
+func (d *desk) withTree() *treeActor {
 	core := tree.New(tree.Config{TokensPerBlock: 2, Pools: []tree.PoolShape{{}}, Events: true})
-	store := func(tokens ...messages.Token) []messages.Event {
-		core.Apply(&messages.Apply{Stores: []messages.StoreItem{{Tokens: tokens, To: 2, Tables: [][]messages.PageID{{messages.PageID(tokens[0])}}}}})
-		return core.TakeEvents()
-	}
 	system, worker := actor.NewActorSystem(), mailbox.NewWorker()
-	shell := &treeActor{core: core}
+	shell := &treeActor{core: core, events: d.box}
 	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return shell }, mailbox.Inline(worker)...))
-	t.Cleanup(func() {
+	d.t.Cleanup(func() {
 		_ = system.Root.StopFuture(pid).Wait()
 		worker.Close()
 		system.Shutdown()
 	})
 	d.shell.tree = mailbox.Of(system, pid)
+	return shell
+}
+
+// storeBlock stores a block of two tokens.
+func storeBlock(core *tree.Tree, tokens ...messages.Token) messages.BlockID {
+	a := &messages.Apply{Stores: []messages.StoreItem{{Tokens: tokens, To: 2, Tables: [][]messages.PageID{{messages.PageID(tokens[0])}}}}}
+	core.Apply(a)
+	return a.Stores[0].Cursor.Block
+}
+
+// What nobody reads goes back to the tree too, when it is gone and the events of
+// it are lost.
+func TestUnreadTokensGoBack(t *testing.T) {
+	d, _ := newDesk(t, 1)
+	shell := d.withTree()
+	arrays := map[*messages.Token]bool{}
+	for i := range messages.Token(20) {
+		b := storeBlock(shell.core, 2*i, 2*i+1)
+		list := shell.core.TakeEvents()
+		k := list[0].Unnamed[0].Naming
+		arrays[&k.Tokens[0]] = true
+		d.box.PostUserMessage(&published{events: list})
+		shell.core.Apply(&messages.Apply{Moves: []messages.BlockMove{{Block: b, To: messages.Nowhere}}})
+		shell.publish()
+		assert.Nil(t, k.Hashes)
+	}
+	assert.LessOrEqual(t, len(arrays), 2, "that of the kept event and that of the next one")
+	last := &messages.ReadEvents{}
+	d.read(last)
+	d.aside[0]()
+	assert.EqualValues(t, 39, last.Batch.Lost, "two events a block, and one is kept")
+	assert.Len(t, last.Batch.Events[0].Hashes, 1)
+}
+
+// What a batch was named by goes back to the tree.
+func TestSpentTokensGoBack(t *testing.T) {
+	d, _ := newDesk(t, 4)
+	shell := d.withTree()
+	store := func(tokens ...messages.Token) []messages.Event {
+		storeBlock(shell.core, tokens...)
+		return shell.core.TakeEvents()
+	}
 	list := store(1, 2)
 	handed := &list[0].Unnamed[0].Naming.Tokens[0]
 	d.box.PostUserMessage(&published{events: list})

@@ -26,6 +26,7 @@ type treeActor struct {
 // all it held.
 type published struct {
 	events []messages.Event
+	gone   []*messages.Naming // that the tree has no block of after these events
 	lost   int
 	first  messages.PoolID // of the tree
 }
@@ -98,12 +99,12 @@ func (a *treeActor) survey(m *messages.Survey) {
 
 // publish sends what the tree has to tell, if anybody wants to know.
 func (a *treeActor) publish() {
-	events := a.core.TakeEvents()
-	if len(events) == 0 {
+	events, gone := a.core.TakeEvents(), a.core.TakeGone()
+	if len(events) == 0 && len(gone) == 0 {
 		return
 	}
 	if a.adapt != nil {
 		a.adapt(events)
 	}
-	a.events.PostUserMessage(&published{events: events, first: a.first})
+	a.events.PostUserMessage(&published{events: events, gone: gone, first: a.first})
 }

@@ -25,12 +25,15 @@
 // gone since, whose ancestors have gone, or whose stored event was lost.
 //
 //	tree ── events with namings ──▶ Log ── Take ──▶ Name ──▶ reader
-//	                                 └── lost: owed, named by Settle if too many
+//	                                 └── lost: owed, named by Settle if too many,
+//	                                     free once Gone and spoken of no more
 //
 // What that needs are the tokens of unnamed blocks, once more than the tree has
 // them. They are kept for the events that the log keeps and, of lost ones, for at
 // most 1024 blocks for each event that it may keep. Beyond that the oldest that are
-// still stored are named where events are published.
+// still stored are named where events are published. The tokens of blocks that
+// have gone from the tree come back unhashed when no kept event speaks of them, or
+// of any behind them: so storing costs no new memory when nobody reads.
 //
 // A hash is the first half of a SHA-256 of the hash before it and the block's
 // tokens, four bytes each, little-endian; before the first block stands that of

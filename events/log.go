@@ -12,7 +12,8 @@ import (
 //
 // Invariants: len(ring) ≤ limit and kept ≤ len(ring); the kept events have the
 // consecutive ids [next−kept, next); slots that keep nothing are zero; a naming
-// counts the spans of kept stored events that need its tokens.
+// counts the spans of kept stored events that need its tokens, and is needed by
+// each span of a kept event.
 type Log struct {
 	limit  int
 	ring   []messages.Event // grows up to limit, then wraps
@@ -21,6 +22,7 @@ type Log struct {
 	next   uint64 // id of the next event
 	lost   uint64 // dropped since the reader's last call
 	owed   owed
+	needs  needs
 	shared shared
 }
 
@@ -30,7 +32,7 @@ func New(limit int) *Log {
 	if limit < 0 {
 		panic(fmt.Sprintf("events: a log of %d events", limit))
 	}
-	return &Log{limit: limit, owed: owed{limit: limit * owedPerEvent}}
+	return &Log{limit: limit, owed: owed{limit: limit * owedPerEvent}, needs: needs{era: 1}}
 }
 
 // NewShared makes a log that two trees tell of their changes: one has the pools
@@ -73,6 +75,7 @@ func (l *Log) push(e *messages.Event) {
 	l.kept++
 	t := &l.shared.trees[l.tree(e.Pool)]
 	t.keys += enter(e)
+	l.need(e)
 	t.next, l.shared.bare = l.next, false
 }
 
@@ -119,6 +122,7 @@ func (l *Log) Snapshot(keys []messages.Event) messages.EventBatch {
 	batch := messages.EventBatch{Events: keys, Lost: l.lost, Snapshot: true, Next: l.next}
 	for i := range l.ring {
 		leave(&l.ring[i])
+		l.unneed(&l.ring[i])
 	}
 	l.owed.forget()
 	l.clear()

@@ -32,6 +32,7 @@ func Resume(broken *Log, rest []messages.Event) *Log {
 		return l
 	}
 	l.next, l.lost, l.owed, l.shared = broken.next, broken.lost, broken.owed, broken.shared
+	l.needs.era = broken.needs.era + 1
 	kept := broken.ordered(0)
 	for i := range rest {
 		l.shared.trees[l.tree(rest[i].Pool)].keys += enter(&rest[i])

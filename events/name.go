@@ -3,6 +3,7 @@ package events
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
@@ -11,8 +12,9 @@ import (
 // Name gives the blocks of events that Take or Snapshot has handed out their
 // names, and lets the tokens go that were kept for it: they are nobody's now and
 // may be written to. A block is hashed once, whoever asks first: some 0.12 µs for
-// 16 tokens. It may run beside the log's Append, but not beside another Name or
-// Settle, and batches are named in the order in which they were taken.
+// 16 tokens. It may run beside the log's Append and Gone, but not beside another Name
+// or Settle, nor may Settle come before it once the events were handed out, and
+// batches are named in the order in which they were taken.
 func Name(events []messages.Event) (spent [][]messages.Token) {
 	var n namer
 	for i := range events {
@@ -134,6 +136,9 @@ func (n *namer) name(k *messages.Naming) {
 
 // hash names the blocks of k; what is before it is named.
 func (n *namer) hash(k *messages.Naming) {
+	if k.Tokens == nil {
+		panic(fmt.Sprintf("events: names of %d blocks from %d on, whose tokens are gone", k.Blocks, k.Depth))
+	}
 	var before messages.Hash
 	if k.After != nil {
 		before = k.After.Hashes[k.At]

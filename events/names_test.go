@@ -32,6 +32,8 @@ type run struct {
 	tokens [][]messages.Token
 	pools  [2][]bool // by pool and block: is it held
 	owned  bool      // its message is over: stored events bring their own tokens
+	behind *run      // the run before
+	gone   bool      // from the tree
 }
 
 // name is the right name of block i.
@@ -63,7 +65,7 @@ func (m *namesMachine) append(t *rapid.T, events, want []messages.Event) {
 	}
 	m.log.Append(events)
 	if m.slow == nil {
-		m.log.Settle()
+		spoil(m.log.Settle())
 		require.LessOrEqual(t, m.log.owed.blocks, m.log.owed.limit)
 	}
 	for _, r := range m.runs {
@@ -71,15 +73,35 @@ func (m *namesMachine) append(t *rapid.T, events, want []messages.Event) {
 	}
 }
 
-// bear adds a run behind any block there ever was, and stores it in some pools.
+// there are the runs that the tree has.
+func (m *namesMachine) there() (runs []*run) {
+	for _, r := range m.runs {
+		if !r.gone {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// spoil writes to tokens that are nobody's.
+func spoil(spent [][]messages.Token) {
+	for _, a := range spent {
+		for i := range a {
+			a[i] = 1000
+		}
+	}
+}
+
+// bear adds a run behind any block there is, and stores it in some pools.
 func (m *namesMachine) bear(t *rapid.T) {
 	n := rapid.IntRange(1, 4).Draw(t, "blocks")
 	r := &run{naming: &messages.Naming{Blocks: int32(n)}}
-	if len(m.runs) == 0 || rapid.Bool().Draw(t, "first") {
+	if there := m.there(); len(there) == 0 || rapid.Bool().Draw(t, "first") {
 		r.ns.Salt = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "salt")
 		r.naming.Namespace = &r.ns
 	} else {
-		p := rapid.SampledFrom(m.runs).Draw(t, "behind")
+		p := rapid.SampledFrom(there).Draw(t, "behind")
+		r.behind = p
 		at := rapid.IntRange(0, len(p.tokens)-1).Draw(t, "at")
 		r.naming.After, r.naming.At, r.ns = p.naming, int32(at), p.ns
 		r.texts = slices.Clone(p.texts[:len(p.texts)-len(p.tokens)+at+1])
@@ -115,8 +137,8 @@ func (m *namesMachine) bear(t *rapid.T) {
 
 // again stores blocks of a run that was there before.
 func (m *namesMachine) again(t *rapid.T) {
-	if len(m.runs) > 0 {
-		m.store(t, rapid.SampledFrom(m.runs).Draw(t, "run"))
+	if there := m.there(); len(there) > 0 {
+		m.store(t, rapid.SampledFrom(there).Draw(t, "run"))
 	}
 }
 
@@ -152,10 +174,11 @@ func (m *namesMachine) store(t *rapid.T, r *run) {
 
 // remove tells that a pool lacks blocks of a run now, in either order.
 func (m *namesMachine) remove(t *rapid.T) {
-	if len(m.runs) == 0 {
+	there := m.there()
+	if len(there) == 0 {
 		return
 	}
-	r := rapid.SampledFrom(m.runs).Draw(t, "run")
+	r := rapid.SampledFrom(there).Draw(t, "run")
 	p := rapid.IntRange(0, 1).Draw(t, "pool")
 	lo := rapid.IntRange(0, len(r.tokens)-1).Draw(t, "lo")
 	hi := lo
@@ -176,16 +199,40 @@ func (m *namesMachine) remove(t *rapid.T) {
 
 // update tells of a block's priority.
 func (m *namesMachine) update(t *rapid.T) {
-	if len(m.runs) == 0 {
+	there := m.there()
+	if len(there) == 0 {
 		return
 	}
-	r := rapid.SampledFrom(m.runs).Draw(t, "run")
+	r := rapid.SampledFrom(there).Draw(t, "run")
 	i := rapid.IntRange(0, len(r.tokens)-1).Draw(t, "block")
 	e := messages.Event{Type: messages.EventUpdated, OldPriority: 1, NewPriority: 2}
 	w := e
 	w.Hash = r.name(i)
 	e.Unnamed = []messages.Span{{Naming: r.naming, From: int32(i), Count: 1}}
 	m.append(t, []messages.Event{e}, []messages.Event{w})
+}
+
+// vanish ends the runs that no pool holds and that nothing is behind, if any.
+func (m *namesMachine) vanish(t *rapid.T) {
+	var gone []*messages.Naming
+	for i := len(m.runs) - 1; i >= 0; i-- {
+		r := m.runs[i]
+		stays := r.gone || slices.ContainsFunc(m.runs, func(c *run) bool { return !c.gone && c.behind == r })
+		for p := range r.pools {
+			stays = stays || slices.Contains(r.pools[p], true)
+		}
+		if !stays && rapid.Bool().Draw(t, "goes") {
+			r.gone = true
+			gone = append(gone, r.naming)
+		}
+	}
+	if rapid.Bool().Draw(t, "from the first") {
+		slices.Reverse(gone)
+	}
+	m.log.Gone(gone)
+	if m.slow == nil {
+		spoil(m.log.Settle())
+	}
 }
 
 // take begins to read; the names come when the reader is ready.
@@ -206,13 +253,13 @@ func (m *namesMachine) ready(t *rapid.T) {
 	if m.slow == nil {
 		return
 	}
-	Name(m.slow)
+	spoil(Name(m.slow))
 	require.Len(t, m.slow, len(m.want))
 	for i := range m.want {
 		require.Equal(t, m.want[i], m.slow[i])
 	}
 	m.slow = nil
-	m.log.Settle()
+	spoil(m.log.Settle())
 }
 
 // snapshot asks for all that is held.
@@ -232,7 +279,7 @@ func (m *namesMachine) snapshot(t *rapid.T) {
 		}
 	}
 	batch := m.log.Snapshot(keys)
-	Name(batch.Events)
+	spoil(Name(batch.Events))
 	m.taken = len(m.all)
 	for _, e := range batch.Events {
 		require.Equal(t, messages.Secondary, e.Blocks[0].Tier)
@@ -253,11 +300,44 @@ func namesAgainstHistory(t *rapid.T) {
 	m.log.owed.limit = rapid.IntRange(0, 8).Draw(t, "owed")
 	t.Repeat(map[string]func(*rapid.T){
 		"bear": m.bear, "bear more": m.bear, "again": m.again, "remove": m.remove, "remove more": m.remove,
-		"update": m.update, "take": m.take, "ready": m.ready, "snapshot": m.snapshot,
+		"vanish": m.vanish, "vanish more": m.vanish, "update": m.update, "take": m.take, "ready": m.ready, "snapshot": m.snapshot,
 		"": func(t *rapid.T) { require.NoError(t, m.log.Check()) },
 	})
+	if rapid.Bool().Draw(t, "unread") {
+		m.nothingStays(t)
+		return
+	}
 	m.take(t)
 	m.ready(t)
+}
+
+// nothingStays empties the tree, and lets everything that told of it be lost:
+// whatever was not named for a reader comes back, and nothing was hashed for it.
+func (m *namesMachine) nothingStays(t *rapid.T) {
+	m.ready(t)
+	var gone []*messages.Naming
+	for _, r := range m.runs {
+		for p := range r.pools {
+			for i, held := range r.pools[p] {
+				if held {
+					s := messages.Span{Naming: r.naming, From: int32(i), Count: 1}
+					m.log.Append([]messages.Event{{Type: messages.EventRemoved, Pool: messages.PoolID(p), Unnamed: []messages.Span{s}}})
+				}
+			}
+		}
+		if !r.gone {
+			gone = append(gone, r.naming)
+		}
+	}
+	m.log.Gone(gone)
+	for range m.limit {
+		m.log.Append([]messages.Event{{Type: messages.EventCreated}})
+	}
+	spoil(m.log.Settle())
+	require.NoError(t, m.log.Check())
+	for _, r := range m.runs {
+		require.Nil(t, r.naming.Tokens, "tokens that nobody can ask a name of are kept")
+	}
 }
 
 func TestNamesAgainstHistory(t *testing.T) { rapid.Check(t, namesAgainstHistory) }
@@ -299,6 +379,60 @@ func TestWhatNobodyReadsIsNotHashed(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2+4, unnamed, "kept events and what is owed")
+}
+
+// Tokens come back from what nobody reads when the tree, the kept events and what
+// comes behind need them no more; they are not hashed for it.
+func TestWhatNobodyNeedsComesBack(t *testing.T) {
+	l := New(2)
+	first, second := born(0), born(1)
+	second.After, second.Namespace = first, nil
+	for _, k := range []*messages.Naming{first, second} {
+		l.Append(tell(messages.EventStored, k))
+	}
+	l.Append(tell(messages.EventRemoved, first))
+	l.Append(tell(messages.EventRemoved, second))
+	for range 2 {
+		l.Append(tell(messages.EventCreated, born(2)))
+	}
+	require.Empty(t, l.Settle(), "the tree has both as ghosts")
+
+	l.Gone([]*messages.Naming{first})
+	require.Empty(t, l.Settle(), "the second would be named by the first")
+	l.Gone([]*messages.Naming{second})
+	require.Equal(t, [][]messages.Token{{1, 0}, {0, 0}}, l.Settle())
+	assert.Nil(t, first.Hashes)
+	assert.Nil(t, second.Hashes)
+	require.NoError(t, l.Check())
+
+	part := born(4)
+	l.Append(tell(messages.EventStored, part))
+	l.Append(tell(messages.EventRemoved, part))
+	l.Gone([]*messages.Naming{part})
+	require.Empty(t, l.Settle(), "events are kept that speak of it")
+	l.Snapshot(nil)
+	require.Equal(t, [][]messages.Token{{4, 0}}, l.Settle(), "they are part of what a snapshot replaces")
+
+	never := born(3)
+	l.Gone([]*messages.Naming{never})
+	require.Len(t, l.Settle(), 1, "nothing was ever told of it")
+}
+
+// A log that follows on a broken one does not trust its counts: what was counted
+// stays for the garbage collector, what comes is counted.
+func TestNeedsAfterAFailure(t *testing.T) {
+	broken := New(1)
+	old, young := born(0), born(1)
+	broken.Append(tell(messages.EventStored, old))
+	l := Resume(broken, nil)
+	young.After, young.Namespace = old, nil
+	l.Append(tell(messages.EventStored, young))
+	l.Append(tell(messages.EventRemoved, young))
+	l.Gone([]*messages.Naming{young, old})
+	l.Append([]messages.Event{{Type: messages.EventCreated}})
+	require.Equal(t, [][]messages.Token{{1, 0}}, l.Settle())
+	assert.NotNil(t, old.Tokens)
+	require.NoError(t, l.Check())
 }
 
 // A chain as long as a prompt that was generated block by block.

@@ -76,11 +76,12 @@ func leave(e *messages.Event) {
 // lose ends an event that nobody will read.
 func (l *Log) lose(e *messages.Event) {
 	leave(e)
+	l.unneed(e)
 	if e.Type != messages.EventStored {
 		return
 	}
 	for i := range e.Unnamed {
-		if k := e.Unnamed[i].Naming; k.Buffered == 0 && e.Unnamed[i].Tokens == nil {
+		if k := e.Unnamed[i].Naming; k.Era != freed && k.Buffered == 0 && e.Unnamed[i].Tokens == nil {
 			l.owed.push(k)
 		}
 	}
@@ -92,12 +93,17 @@ func (l *Log) lose(e *messages.Event) {
 // are nobody's now.
 func (l *Log) Settle() (spent [][]messages.Token) {
 	var n namer
+	for i, k := range l.needs.free {
+		n.release(k)
+		l.needs.free[i] = nil
+	}
+	l.needs.free = l.needs.free[:0]
 	for l.owed.blocks > l.owed.limit {
 		k := l.owed.pop()
 		if k.Buffered > 0 {
 			continue // lost later
 		}
-		if k.Held > 0 {
+		if k.Held > 0 && k.Era != freed {
 			n.name(k)
 		}
 		if k.Hashes != nil {
@@ -115,10 +121,11 @@ func (l *Log) Settle() (spent [][]messages.Token) {
 
 // checkNamings counts the spans of kept events anew.
 func (l *Log) checkNamings() (problems []error) {
-	spans := map[*messages.Naming]int32{}
+	spans, all := map[*messages.Naming]int32{}, map[*messages.Naming]int32{}
 	for i := range l.ring {
 		e := &l.ring[i]
 		for _, s := range e.Unnamed {
+			all[s.Naming]++
 			if e.Type == messages.EventStored && s.Tokens == nil {
 				spans[s.Naming]++
 			}
@@ -130,6 +137,9 @@ func (l *Log) checkNamings() (problems []error) {
 			k := s.Naming
 			if n := spans[k]; n != k.Buffered {
 				problems = append(problems, fmt.Errorf("events: event %d has a naming that counts %d spans, there are %d", e.ID, k.Buffered, n))
+			}
+			if k.Era == freed || k.Era == l.needs.era && k.Needed < all[k] {
+				problems = append(problems, fmt.Errorf("events: event %d has a naming of era %d that counts %d needs, there are %d spans", e.ID, k.Era, k.Needed, all[k]))
 			}
 			if spans[k] > 0 && k.Tokens == nil {
 				problems = append(problems, fmt.Errorf("events: the tokens that event %d tells of are gone", e.ID))

@@ -24,6 +24,8 @@ type Naming struct {
 	Hashes   []Hash // by block; nil: not named yet
 	Held     int32  // blocks that pools hold, counted for each pool
 	Buffered int32  // spans of stored events that need Tokens
+	Needed   int32  // what a name may yet be asked for through, as the event log counts it
+	Era      int32  // of that count; 0: none yet
 }
 
 // Span is consecutive blocks of one naming in an event.

@@ -54,7 +54,8 @@
 // run that entered at once, which has a copy of its tokens and points to the
 // naming before. The names are made from that when a reader asks, whether the
 // blocks are still there or not. Then the copy comes back (Restock), for a naming
-// to come: memory that was just used is far cheaper than new.
+// to come: memory that was used before is far cheaper than new. TakeGone tells which
+// namings have no block left, so that copies come back also if nobody reads.
 //
 // # Invariants
 //

@@ -15,6 +15,15 @@ func (t *Tree) TakeEvents() []messages.Event {
 	return e
 }
 
+// TakeGone gives the namings whose last block has gone since the last call; they
+// are the caller's, and pile up until taken. After the events of TakeEvents at the
+// same moment nothing speaks of them, or comes behind them.
+func (t *Tree) TakeGone() []*messages.Naming {
+	gone := t.log.gone
+	t.log.gone = nil
+	return gone
+}
+
 // name makes the naming of the blocks of node x from index i on, which have
 // just been made, if events are recorded. A hash is a chain over everything
 // before a block, so the naming points to that of the block before, and stays
@@ -58,7 +67,9 @@ func (t *Tree) unname(ids []messages.BlockID) {
 		for n < len(ids) && t.blocks.naming[ids[n]] == slot {
 			n++
 		}
-		t.namings.drop(slot, int32(n))
+		if k := t.namings.drop(slot, int32(n)); k != nil {
+			t.log.gone = append(t.log.gone, k)
+		}
 		ids = ids[n:]
 	}
 }
@@ -83,12 +94,16 @@ func (s *namings) add(k *messages.Naming) int32 {
 	return int32(len(s.list) - 1)
 }
 
-// drop notes that n blocks of a naming are gone.
-func (s *namings) drop(slot, n int32) {
-	if s.left[slot] -= n; s.left[slot] == 0 {
-		s.list[slot] = nil
-		s.free = append(s.free, slot)
+// drop notes that n blocks of a naming are gone, and gives the naming if they
+// were the last.
+func (s *namings) drop(slot, n int32) *messages.Naming {
+	if s.left[slot] -= n; s.left[slot] > 0 {
+		return nil
 	}
+	k := s.list[slot]
+	s.list[slot] = nil
+	s.free = append(s.free, slot)
+	return k
 }
 
 // tokensFrom are the tokens of node x from block i on.

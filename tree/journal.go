@@ -19,6 +19,7 @@ type journal struct {
 	floor int
 	last  messages.BlockID   // of the last stored event
 	fresh []*messages.Naming // born in the message under way
+	gone  []*messages.Naming // whose last block has gone since TakeGone
 	most  int                // events that were taken last
 	spans []messages.Span    // of events of one span, up to spanChunk
 }

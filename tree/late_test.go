@@ -27,6 +27,11 @@ type known struct {
 
 // note keeps what a message caused unread, and what the tree holds after it.
 func (l *late) note(tr *Tree) {
+	l.told, l.truth = append(l.told, tr.TakeEvents()), append(l.truth, truthOf(tr))
+}
+
+// truthOf is what a tree holds.
+func truthOf(tr *Tree) map[events.Key]known {
 	truth := map[events.Key]known{}
 	for b, x := range tr.blocks.node {
 		if x == none {
@@ -46,7 +51,7 @@ func (l *late) note(tr *Tree) {
 			}
 		}
 	}
-	l.told, l.truth = append(l.told, tr.TakeEvents()), append(l.truth, truth)
+	return truth
 }
 
 // name asks for the names of what was told up to now. The tokens that were kept

@@ -33,6 +33,7 @@ type model struct {
 	work    messages.Apply
 	asked   messages.Match
 	late    *late // reads the events in the mirrors' place
+	rare    *rare // does so too
 }
 
 func newModel(t *rapid.T) *model {
@@ -172,10 +173,14 @@ func (m *model) apply() {
 func (m *model) settle() {
 	require.NoError(m, m.tree.Check())
 	keys := m.mirrors.index()
-	if m.late != nil {
+	switch {
+	case m.late != nil:
 		m.late.note(m.tree)
 		m.mirrors.events = nil
-	} else {
+	case m.rare != nil:
+		m.rare.note(m, m.tree)
+		m.mirrors.events = nil
+	default:
 		m.mirrors.listen(m.tree.TakeEvents(), keys)
 	}
 	m.mirrors.agree(&m.oracle, keys)
