@@ -53,7 +53,7 @@ type Source struct {
 // to the block, or end above it. The zero Cursor is the root.
 type Cursor struct {
 	Block BlockID
-	Life  uint32 // of the id; 0 marks the zero Cursor
+	Seen  uint64 // by the tree's count of births; 0 marks the zero Cursor
 }
 
 // Apply changes the tree. Its parts are done in the order of the fields. The

@@ -5,9 +5,8 @@ import "github.com/kvactor/kvactor/messages"
 // blocks are the attributes of all blocks, each in an array of its own, by
 // BlockID. A block that no pool holds (a ghost) has no attributes but its place.
 type blocks struct {
-	node     []int32 // none: the id is free
-	depth    []int32 // index in the prefix
-	life     []uint32
+	node     []int32  // none: the id is free
+	depth    []int32  // index in the prefix
 	stamp    []uint32 // when it was last stored or claimed
 	session  []int32  // as far as one was ever of a session; none: of no session
 	priority []messages.Priority
@@ -18,6 +17,8 @@ type blocks struct {
 // newBlocks gives ids to consecutive blocks of node x, the first at depth: the
 // id freed last first, so that what went as one run comes back as one.
 func (t *Tree) newBlocks(ids []messages.BlockID, x, depth int32) {
+	t.births++
+	t.nodes[x].births.bear(t.births, depth)
 	s := &t.blocks
 	used := min(len(ids), len(s.free))
 	for i := range used {
@@ -37,7 +38,6 @@ func (t *Tree) makeBlock() messages.BlockID {
 	s := &t.blocks
 	s.node = append(s.node, none)
 	s.depth = append(s.depth, 0)
-	s.life = append(s.life, 1)
 	s.stamp = append(s.stamp, 0)
 	s.priority = append(s.priority, 0)
 	if t.recording {
@@ -46,15 +46,12 @@ func (t *Tree) makeBlock() messages.BlockID {
 	return messages.BlockID(len(s.node) - 1)
 }
 
-// freeBlocks ends the lives of ghosts' ids, the last first.
+// freeBlocks gives ghosts' ids back, the last first.
 func (t *Tree) freeBlocks(ids []messages.BlockID) {
 	s := &t.blocks
 	for i := len(ids) - 1; i >= 0; i-- {
 		b := ids[i]
 		s.node[b] = none
-		if s.life[b]++; s.life[b] == 0 {
-			s.life[b] = 1 // 0 marks the zero Cursor
-		}
 		s.free = append(s.free, b)
 	}
 	t.unname(ids)

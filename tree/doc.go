@@ -68,7 +68,7 @@
 //  5. A node's counts are those of its locations; an element's latest stamps those below it.
 //  6. A ghost has no priority, timer or session: they end with the block's last page.
 //  7. In one pool, a device page or a host page is the place of one block.
-//  8. Every block's id names its node and depth; every other id is free, and its life is over.
+//  8. Every block's id names its node and depth; every other id is free.
 //
 // # Costs
 //

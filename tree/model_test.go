@@ -240,7 +240,7 @@ func (m *model) Store(*rapid.T) {
 	m.apply()
 	for i, r := range of {
 		r.cursor = stores[:len(of)][i].Cursor
-		if c := r.cursor; c.Life != 0 && m.tree.alive(c.Block) && m.tree.blocks.life[c.Block] == c.Life {
+		if c := r.cursor; m.tree.follows(c) {
 			_, full := fullOf(m.tree, c.Block)
 			require.Equal(m, r.full[:len(full)], full)
 			require.Zero(m, len(full)%m.oracle.tpb)

@@ -20,6 +20,7 @@ type node struct {
 	// latest is the greatest stamp among the first blocks of this element and
 	// those below it that count as candidates, and as held; 0: none counts.
 	latest [2]uint32
+	births births
 }
 
 func (t *Tree) newNode() int32 {
@@ -104,6 +105,7 @@ func (t *Tree) relabel(s segment, from int32) {
 // the cost is that of the shorter part.
 func (t *Tree) split(x, i int32) int32 {
 	y := t.newNode()
+	t.nodes[y].births = t.nodes[x].births
 	n := t.nodes[x].n
 	if i <= n-i { // y takes the blocks before i
 		t.reserve(y, margins{back: i})
@@ -148,6 +150,8 @@ func (t *Tree) fuse(x int32) {
 	}
 	n, m := t.nodes[x].n, t.nodes[y].n
 	t.nodes[x].kids = none
+	births := t.nodes[x].births.join(t.nodes[y].births)
+	t.nodes[x].births, t.nodes[y].births = births, births
 	if n >= m {
 		t.reserve(x, margins{back: m})
 		t.absorb(x, segment{y, 0, m}, t.nodes[x].off+n)

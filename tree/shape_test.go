@@ -133,7 +133,7 @@ func TestSplitsEverywhere(t *testing.T) {
 				own[2*at+2], own[2*at+3] = math.MaxInt32, messages.Token(i)
 				s := messages.StoreItem{
 					Tokens: own, From: 2*at + 2, To: 2*at + 4, Tables: table,
-					Cursor: messages.Cursor{Block: ids[at], Life: 1},
+					Cursor: messages.Cursor{Block: ids[at], Seen: 1},
 				}
 				f.apply.Stores = append(f.apply.Stores[:0], s)
 				f.Apply(&f.apply)
@@ -238,7 +238,7 @@ func TestCursors(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	f.put(counting(8))
 	c := f.apply.Stores[0].Cursor
-	require.Equal(t, messages.Cursor{Block: 3, Life: 1}, c)
+	require.Equal(t, messages.Cursor{Block: 3, Seen: 1}, c)
 	other := append(counting(4), 9, 9, 9, 9)
 	f.put(other)
 	f.apply.Stores = []messages.StoreItem{{Tokens: counting(5), From: 2, To: 5, Tables: f.table(counting(5)), Cursor: c}}

@@ -58,7 +58,7 @@ func (t *Tree) store(s *messages.StoreItem, now time.Duration) {
 		at, leaf = t.storePart(at, s.Tokens[int(whole)*t.tpb:s.To])
 	}
 	if b := t.last(at); b != messages.NoBlock {
-		s.Cursor = messages.Cursor{Block: b, Life: t.blocks.life[b]}
+		s.Cursor = t.cursor(b)
 	}
 	t.retrace(at, first)
 	if leaf != none {
@@ -84,10 +84,10 @@ func (t *Tree) last(at place) messages.BlockID {
 }
 
 // start is where the tokens, which are whole blocks, or the first of them end:
-// at the cursor of s or above it if the cursor's block is alive, else at the root.
+// at the cursor of s or above it if the cursor's block is there, else at the root.
 func (t *Tree) start(s *messages.StoreItem, tokens []messages.Token) place {
 	c := s.Cursor
-	if len(tokens) == 0 || c.Life == 0 || !t.alive(c.Block) || t.blocks.life[c.Block] != c.Life {
+	if len(tokens) == 0 || !t.follows(c) {
 		return place{t.plant(s.Namespace), 0}
 	}
 	depth := min(t.blocks.depth[c.Block]+1, int32(len(tokens)/t.tpb))

@@ -47,6 +47,7 @@ type Tree struct {
 	sessions sessions
 	timers   timers
 	stamp    uint32 // of the last claim or store
+	births   uint64 // how often blocks were born
 	weight   uint64 // state of the treaps' generator
 
 	// moved counts the blocks that splits and joins have copied; the tests hold

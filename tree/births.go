@@ -1,0 +1,46 @@
+package tree
+
+import "github.com/kvactor/kvactor/messages"
+
+// births bound when the blocks of a node came to be, by the tree's count of
+// births, so that a Cursor is known not to be of another block that had the id
+// before. Two numbers for a run do: sequences that go on from one end, each
+// behind the other, find the blocks before the newest as old as they are.
+type births struct {
+	elder  uint64 // of blocks before depth fresh none is younger
+	newest uint64 // of blocks from there on none is
+	fresh  int32
+}
+
+// bear tells that the blocks from this depth on are born now.
+func (a *births) bear(now uint64, depth int32) {
+	*a = births{elder: max(a.elder, a.newest), newest: now, fresh: depth}
+}
+
+// join are the births of a run that begins with those of a.
+func (a births) join(behind births) births {
+	behind.elder = max(a.elder, a.newest, behind.elder)
+	return behind
+}
+
+// of bounds the birth of the block of this depth.
+func (a *births) of(depth int32) uint64 {
+	if depth < a.fresh {
+		return a.elder
+	}
+	return a.newest
+}
+
+// cursor remembers block b.
+func (t *Tree) cursor(b messages.BlockID) messages.Cursor {
+	return messages.Cursor{Block: b, Seen: t.births}
+}
+
+// follows tells whether a cursor leads to the block it was made for. It may say
+// no of one that is still there, in a run that has been joined with younger ones.
+func (t *Tree) follows(c messages.Cursor) bool {
+	if c.Seen == 0 || !t.alive(c.Block) {
+		return false
+	}
+	return t.nodes[t.blocks.node[c.Block]].births.of(t.blocks.depth[c.Block]) <= c.Seen
+}
