@@ -143,11 +143,13 @@ func (e *Engine) spawn(parent actor.SpawnerContext, o options) error {
 // cores makes the state of the actors.
 func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
+	blocks := 0
 	for i, p := range e.validate.Pools {
 		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink}
+		blocks = max(blocks, e.validate.Counts[i].Primary)
 	}
 	return tree.New(tree.Config{
-		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes,
+		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
 		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(),
 	})
 }

@@ -180,11 +180,11 @@ func (t *Tree) claim(c *messages.ClaimItem, now time.Duration) {
 	stamp := t.nextStamp()
 	t.cover.read(c.Retention, c.Prompt, t.tpb)
 	for i, b := range c.Blocks {
-		if !t.alive(b) || t.blocks.depth[b] != int32(i) {
+		if !t.alive(b) {
 			continue
 		}
 		x, at := t.at(b)
-		if !t.holds(x, at) {
+		if t.nodes[x].depth+at != int32(i) || !t.holds(x, at) {
 			continue
 		}
 		t.touch(b, stamp)

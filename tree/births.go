@@ -42,5 +42,6 @@ func (t *Tree) follows(c messages.Cursor) bool {
 	if c.Seen == 0 || !t.alive(c.Block) {
 		return false
 	}
-	return t.nodes[t.blocks.node[c.Block]].births.of(t.blocks.depth[c.Block]) <= c.Seen
+	x, i := t.at(c.Block)
+	return t.nodes[x].births.of(t.nodes[x].depth+i) <= c.Seen
 }

@@ -6,7 +6,7 @@ import "github.com/kvactor/kvactor/messages"
 // BlockID. A block that no pool holds (a ghost) has no attributes but its place.
 type blocks struct {
 	node     []int32  // none: the id is free
-	depth    []int32  // index in the prefix
+	low      []uint16 // of the depth, which is the index in the prefix
 	stamp    []uint32 // when it was last stored or claimed
 	session  []int32  // as far as one was ever of a session; none: of no session
 	priority []messages.Priority
@@ -25,25 +25,51 @@ func (t *Tree) newBlocks(ids []messages.BlockID, x, depth int32) {
 		ids[i] = s.free[len(s.free)-1-i]
 	}
 	s.free = s.free[:len(s.free)-used]
-	for i := used; i < len(ids); i++ {
-		ids[i] = t.makeBlock()
+	if used < len(ids) {
+		t.makeBlocks(ids[used:])
 	}
 	for i, b := range ids {
-		s.node[b], s.depth[b], s.stamp[b] = x, depth+int32(i), 0
+		s.node[b], s.low[b], s.stamp[b] = x, uint16(depth+int32(i)), 0
 	}
 }
 
-// makeBlock adds an id that was never used.
-func (t *Tree) makeBlock() messages.BlockID {
-	s := &t.blocks
-	s.node = append(s.node, none)
-	s.depth = append(s.depth, 0)
-	s.stamp = append(s.stamp, 0)
-	s.priority = append(s.priority, 0)
-	if t.recording {
-		s.naming = append(s.naming, none)
+// reserve makes room for n blocks.
+func (s *blocks) reserve(n int, naming bool) {
+	s.node, s.low = make([]int32, 0, n), make([]uint16, 0, n)
+	s.stamp, s.priority = make([]uint32, 0, n), make([]messages.Priority, 0, n)
+	if naming {
+		s.naming = make([]int32, 0, n)
 	}
-	return messages.BlockID(len(s.node) - 1)
+}
+
+// makeBlocks adds ids that were never used.
+func (t *Tree) makeBlocks(ids []messages.BlockID) {
+	s := &t.blocks
+	n := len(ids)
+	first := len(s.node)
+	s.node, s.low = lengthen(s.node, n), lengthen(s.low, n)
+	s.stamp, s.priority = lengthen(s.stamp, n), lengthen(s.priority, n)
+	if t.recording {
+		s.naming = lengthen(s.naming, n)
+	}
+	for i := range ids {
+		ids[i] = messages.BlockID(first + i)
+		s.node[first+i] = none
+		if t.recording {
+			s.naming[first+i] = none
+		}
+	}
+}
+
+// lengthen adds n zeros to an array by block. One that is moved gets an eighth
+// more: append would give a quarter, which is much where there are millions.
+func lengthen[E any](s []E, n int) []E {
+	if len(s)+n > cap(s) {
+		longer := make([]E, len(s), len(s)+max(n, len(s)/8, 64))
+		copy(longer, s)
+		s = longer
+	}
+	return s[:len(s)+n]
 }
 
 // freeBlocks gives ghosts' ids back, the last first.
@@ -81,10 +107,28 @@ func (t *Tree) alive(b messages.BlockID) bool {
 	return b >= 0 && int(b) < len(t.blocks.node) && t.blocks.node[b] != none
 }
 
-// at gives the node of a block and its index in the node's run.
+// lows is how many depths there are to one after the other before their low
+// halves come again.
+const lows = 1 << 16
+
+// at gives the node of a block and its index in the node's run. Cost: a step for
+// each lows blocks of the run.
 func (t *Tree) at(b messages.BlockID) (x, i int32) {
 	x = t.blocks.node[b]
-	return x, t.blocks.depth[b] - t.nodes[x].depth
+	nd := &t.nodes[x]
+	i = int32(t.blocks.low[b] - uint16(nd.depth))
+	if nd.n > lows {
+		for t.ids(x)[i] != b {
+			i += lows
+		}
+	}
+	return x, i
+}
+
+// depth is the index of a block in its prefix.
+func (t *Tree) depth(b messages.BlockID) int32 {
+	x, i := t.at(b)
+	return t.nodes[x].depth + i
 }
 
 // before gives the block before b in its prefix, or NoBlock.

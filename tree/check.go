@@ -124,7 +124,7 @@ func (c *checker) block(x, i int32) {
 	b := c.ids(x)[i]
 	c.blocks++
 	s := &c.Tree.blocks
-	c.say(s.node[b] == x && s.depth[b] == c.nodes[x].depth+i, "block %d is at node %d index %d, not at node %d depth %d", b, x, i, s.node[b], s.depth[b])
+	c.say(s.node[b] == x && s.low[b] == uint16(c.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.nodes[x].depth+i, s.node[b], s.low[b])
 	for p := range c.pools {
 		l := c.locations(x, p)[i]
 		if l == messages.Nowhere {

@@ -38,7 +38,7 @@ func (t *Tree) Contents(c *messages.Contents) {
 				pages[p] = t.locations(x, p)[i]
 			}
 			c.Blocks = append(c.Blocks, messages.Content{
-				Parent: parent, Namespace: ns, Depth: int(t.blocks.depth[b]),
+				Parent: parent, Namespace: ns, Depth: int(t.nodes[x].depth) + i,
 				Tokens: t.symbols.hosts(tokens), Covers: t.symbols.covers(tokens), Pages: pages,
 			})
 			parent = len(c.Blocks) - 1

@@ -125,7 +125,7 @@ func (t *Tree) prior(x, i int32) messages.BlockID {
 // naming is what b is named by, and which of its blocks b is.
 func (t *Tree) naming(b messages.BlockID) (k *messages.Naming, at int32) {
 	k = t.namings.list[t.blocks.naming[b]]
-	return k, t.blocks.depth[b] - k.Depth
+	return k, t.depth(b) - k.Depth
 }
 
 // span is b alone.

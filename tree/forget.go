@@ -93,7 +93,7 @@ func (t *Tree) doomSession(name string) {
 		if c := cmp.Compare(t.blocks.node[a], t.blocks.node[b]); c != 0 {
 			return c
 		}
-		return cmp.Compare(t.blocks.depth[a], t.blocks.depth[b])
+		return cmp.Compare(t.depth(a), t.depth(b))
 	})
 }
 

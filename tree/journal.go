@@ -75,7 +75,7 @@ func (t *Tree) effects(kind messages.EffectKind, p int, blocks []messages.BlockI
 	j.blocks = append(j.blocks, blocks...)
 	j.pages = append(j.pages, pages...)
 	b := blocks[0]
-	depth, priority, until := t.blocks.depth[b], messages.Priority(0), time.Duration(0)
+	depth, priority, until := t.depth(b), messages.Priority(0), time.Duration(0)
 	if kind == messages.Attach || kind == messages.Reprioritize || kind == messages.HostReprioritize {
 		t.update(b)
 		priority = t.blocks.priority[b]

@@ -157,7 +157,7 @@ func (m *mirrors) follow(effects []messages.Effect) {
 			p := e.Pool
 			if e.Kind != messages.Detach && e.Kind != messages.HostForget && i > 0 && m.tree.alive(b) {
 				require.Equal(m.t, e.Blocks[i-1], m.tree.before(b), "not one run")
-				require.Equal(m.t, e.Depth+int32(i), m.tree.blocks.depth[b])
+				require.Equal(m.t, e.Depth+int32(i), m.tree.depth(b))
 			}
 			switch e.Kind {
 			case messages.Attach:

@@ -169,7 +169,7 @@ func TestLongPrompt(t *testing.T) {
 		f.apply.Stores = append(f.apply.Stores[:0], s)
 		f.Apply(&f.apply)
 		s.Cursor = f.apply.Stores[0].Cursor
-		require.Equal(t, int32(i), f.blocks.depth[s.Cursor.Block])
+		require.Equal(t, int32(i), f.depth(s.Cursor.Block))
 	}
 	it := f.match(tokens)
 	require.Equal(t, 2*depth, it.Matched)
@@ -285,7 +285,7 @@ func TestPanics(t *testing.T) {
 func TestCheckFinds(t *testing.T) {
 	for name, harm := range map[string]func(f *fixture){
 		"counts":   func(f *fixture) { *f.count(f.blocks.node[0], 0, messages.Primary)++ },
-		"depth":    func(f *fixture) { f.blocks.depth[1]++ },
+		"depth":    func(f *fixture) { f.blocks.low[1]++ },
 		"page":     func(f *fixture) { f.locations(f.blocks.node[0], 0)[1] = f.locations(f.blocks.node[0], 0)[0] },
 		"latest":   func(f *fixture) { f.nodes[f.blocks.node[0]].latest[candidates]++ },
 		"weight":   func(f *fixture) { f.nodes[f.nodes[f.blocks.node[0]].kids].weight = 0 },

@@ -90,7 +90,7 @@ func (t *Tree) start(s *messages.StoreItem, tokens []messages.Token) place {
 	if len(tokens) == 0 || !t.follows(c) {
 		return place{t.plant(s.Namespace), 0}
 	}
-	depth := min(t.blocks.depth[c.Block]+1, int32(len(tokens)/t.tpb))
+	depth := min(t.depth(c.Block)+1, int32(len(tokens)/t.tpb))
 	x := t.blocks.node[c.Block]
 	for t.nodes[x].depth >= depth {
 		x = t.parentOf(x)

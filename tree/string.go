@@ -69,7 +69,7 @@ func loraName(ns messages.Namespace) string {
 // draw writes the line of block i of node x.
 func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 	b := t.ids(x)[i]
-	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.blocks.depth[b])
+	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.nodes[x].depth+i)
 	for k, tok := range t.tokensAt(x, i) {
 		if k > 0 {
 			w.WriteByte(' ')

@@ -20,7 +20,7 @@ func (t *Tree) Survey(m *messages.Survey) {
 				t.update(b)
 				until, _ := t.timers.of(b)
 				m.Blocks = append(m.Blocks, messages.Surveyed{
-					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.blocks.depth[b], Priority: t.blocks.priority[b],
+					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.nodes[x].depth + int32(i), Priority: t.blocks.priority[b],
 					Until: until, Salt: salt,
 				})
 			}

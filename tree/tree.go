@@ -20,6 +20,7 @@ type PoolShape struct {
 type Config struct {
 	TokensPerBlock int         // ≥ 1
 	Pools          []PoolShape // by PoolID
+	Blocks         int         // how many to have room for from the start, beside their tokens
 	Events         bool        // record events
 	Host           bool        // there is host memory: answer with HostForget
 }
@@ -74,7 +75,7 @@ func New(c Config) *Tree {
 	if c.TokensPerBlock < 1 || len(c.Pools) == 0 {
 		panic("tree: a tree needs a block size and a pool")
 	}
-	return &Tree{
+	t := &Tree{
 		tpb:       c.TokensPerBlock,
 		pools:     slices.Clone(c.Pools),
 		host:      c.Host,
@@ -85,6 +86,8 @@ func New(c Config) *Tree {
 		clean:     make([]int32, len(c.Pools)),
 		weight:    1,
 	}
+	t.blocks.reserve(c.Blocks, c.Events)
+	return t
 }
 
 // Blocks is the number of blocks that some pool holds.
