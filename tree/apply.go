@@ -179,22 +179,58 @@ func (t *Tree) detach(b messages.BlockID, p int, l messages.Location) {
 func (t *Tree) claim(c *messages.ClaimItem, now time.Duration) {
 	stamp := t.nextStamp()
 	t.cover.read(c.Retention, c.Prompt, t.tpb)
-	for i, b := range c.Blocks {
-		if !t.alive(b) {
+	for i := 0; i < len(c.Blocks); {
+		if !t.alive(c.Blocks[i]) {
+			i++
 			continue
 		}
-		x, at := t.at(b)
-		if t.nodes[x].depth+at != int32(i) || !t.holds(x, at) {
+		x, at := t.at(c.Blocks[i])
+		if t.nodes[x].depth+at != int32(i) {
+			i++
 			continue
 		}
-		t.touch(b, stamp)
-		t.share(b, c.Session)
-		if term, ok := t.cover.of(int32(i)); ok {
-			t.retain(b, term, now)
-		}
+		n := int32(common(t.ids(x)[at:], c.Blocks[i:]))
+		t.claimRun(c, segment{x, at, at + n}, stamp, now)
+		i += int(n)
 	}
 	if c.Source != messages.NoBlock && t.alive(c.Source) {
 		t.touch(c.Source, stamp)
+	}
+}
+
+// common is how many blocks both begin with.
+func common(a, b []messages.BlockID) int {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// claimRun marks those blocks of a segment that some pool holds as used now.
+func (t *Tree) claimRun(c *messages.ClaimItem, g segment, stamp uint32, now time.Duration) {
+	solid := t.solid(g.node, -1)
+	plain := t.sessions.none() && t.cover.empty()
+	depth := t.nodes[g.node].depth
+	for k, b := range t.ids(g.node)[g.lo:g.hi] {
+		i := g.lo + int32(k)
+		if !solid && !t.holds(g.node, i) {
+			continue
+		}
+		t.blocks.stamp[b] = stamp
+		if plain {
+			continue
+		}
+		t.share(b, c.Session)
+		if term, ok := t.cover.of(depth + i); ok {
+			t.retain(b, term, now)
+		}
+	}
+	if g.lo == 0 {
+		t.bubble(g.node)
 	}
 }
 
