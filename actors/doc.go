@@ -18,7 +18,7 @@
 //	├── pool:w1024h8     device pages of one pool: who holds them, what goes first
 //	├── pool:wfullh8     one for each attention window and KV head count
 //	├── offloader ──▶    host memory, and the order of all copies:
-//	│                    device streams offload, onboard, copy
+//	│                    device streams offload, onboard (two), copy
 //	└── events           the log of changes; a slow reader loses, and is told
 //
 // An engine for an encoder–decoder model is two such families, of the decoder and

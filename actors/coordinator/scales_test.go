@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"math"
+	"slices"
 	gotesting "testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +11,9 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/direct"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/tree"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -22,7 +26,15 @@ func scaled() *direct.Engine {
 		{Name: "c", DType: windows.Int8, Layers: []int{1}, TokensPerBlock: tpb},
 	}
 	scales := append(coordinator.Scaled(pools), messages.LayerScale{Layer: 1, Cross: true, K: 1, V: 1})
-	return direct.New(coordinator.Config{Pools: pools, Counts: make([]windows.Counts, 3), Scales: scales}, direct.Cores{})
+	cores := direct.Cores{Tree: tree.New(tree.Config{TokensPerBlock: tpb, Pools: make([]tree.PoolShape, len(pools))})}
+	var host offloader.Config
+	for _, p := range pools {
+		cores.Pools = append(cores.Pools, pool.New(p.Name, 1))
+		host.Pools = append(host.Pools, offloader.PoolConfig{Name: p.Name, DevicePages: 1, PageBytes: 2 * tpb, Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb})
+	}
+	cores.Offloader = offloader.New(host)
+	counts := slices.Repeat([]windows.Counts{{Primary: 1}}, len(pools))
+	return direct.New(coordinator.Config{Pools: pools, Counts: counts, Scales: scales}, cores)
 }
 
 func scalesOf(e *direct.Engine) []messages.LayerScale {

@@ -10,6 +10,8 @@
 //	tenants   two worlds that differ in another tenant's tokens only
 //	hostile   calls and configurations at the edges of their types
 //	shapes    trees as wide and as deep as a hostile host can make them
+//	readers   files of configuration that are none, or say what cannot be
+//	growth    batches of admissions that share and grow
 //	overload  ten times the demand that there are pages for
 //	fuzz      any sequence of requests, over the cores without actors
 //
