@@ -25,7 +25,11 @@ func scaled() *direct.Engine {
 		{Name: "b", DType: windows.Float16, Layers: []int{0, 2}, TokensPerBlock: tpb},
 		{Name: "c", DType: windows.Int8, Layers: []int{1}, TokensPerBlock: tpb},
 	}
-	scales := append(coordinator.Scaled(pools), messages.LayerScale{Layer: 1, Cross: true, K: 1, V: 1})
+	return keeping(pools, append(coordinator.Scaled(pools), messages.LayerScale{Layer: 1, Cross: true, K: 1, V: 1}))
+}
+
+// keeping is a coordinator with scales, over cores with a page in each pool.
+func keeping(pools []windows.Pool, scales []messages.LayerScale) *direct.Engine {
 	cores := direct.Cores{Tree: tree.New(tree.Config{TokensPerBlock: tpb, Pools: make([]tree.PoolShape, len(pools))})}
 	var host offloader.Config
 	for _, p := range pools {
@@ -81,8 +85,9 @@ func TestScales(t *gotesting.T) {
 
 // Engines do not share what they started with.
 func TestScalesAreTheEnginesOwn(t *gotesting.T) {
-	config := coordinator.Config{Scales: []messages.LayerScale{{K: 1, V: 1}}}
-	a, b := direct.New(config, direct.Cores{}), direct.New(config, direct.Cores{})
+	pools := []windows.Pool{{Name: "a", DType: windows.FP8, Layers: []int{0}, TokensPerBlock: tpb}}
+	scales := []messages.LayerScale{{K: 1, V: 1}}
+	a, b := keeping(pools, scales), keeping(pools, scales)
 	a.Do(&messages.WriteScales{Scales: []messages.LayerScale{{K: 2, V: 2}}})
-	assert.Equal(t, config.Scales, scalesOf(b))
+	assert.Equal(t, []messages.LayerScale{{K: 1, V: 1}}, scalesOf(b))
 }
