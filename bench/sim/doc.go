@@ -21,7 +21,8 @@
 // and then the run comes to a quiet point: every call must have been answered
 // exactly once, every invariant of every actor must hold, every byte that a
 // sequence or the tree claims must be there in both tiers, the hazard checker
-// must be silent, and a mirror that followed the events must equal a snapshot.
+// must be silent, a mirror that followed the events must equal a snapshot, and
+// prompts must match what a naive search of all that is stored finds.
 //
 // A failure is made smaller by leaving out steps as long as some failure stays,
 // and printed as the history that is left. The same seed and steps replay it.

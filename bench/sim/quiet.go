@@ -131,10 +131,14 @@ func (w *world) compareMirror() error {
 	return w.mirror.Follow(snapshot.Batch)
 }
 
-// verify reads every page that the tree or a sequence claims.
+// verify holds matches against what is stored, then reads every page that the
+// tree or a sequence claims.
 func (w *world) verify() error {
 	contents := &messages.ReadContents{}
 	if err := w.serve(contents); err != nil {
+		return err
+	}
+	if err := w.compareMatches(contents.Blocks); err != nil {
 		return err
 	}
 	claims := host.Claims{Blocks: contents.Blocks}
