@@ -155,6 +155,40 @@ func TestServersShareAnEngine(t *testing.T) {
 	assert.Zero(t, rig.Running.Load())
 }
 
+// guest is another server's sequence, which goes as soon as an append finds no
+// page.
+type guest struct {
+	engine.Engine
+	rig *engine.Rig
+	id  messages.SequenceID
+}
+
+func (e *guest) Append(ctx context.Context, s []messages.AppendStep) ([]messages.StepResult, error) {
+	out, err := e.Engine.Append(ctx, s)
+	if err == nil && out[0].Err != nil && e.id != 0 {
+		_, err = e.Engine.Release(ctx, []messages.ReleaseStep{{Sequence: e.id}})
+		e.id = 0
+		e.rig.Running.Add(-1)
+	}
+	return out, err
+}
+
+// A sequence that others kept from a page has not outgrown the engine when they
+// are gone by the time it is looked at.
+func TestOthersLeaveDuringAStall(t *testing.T) {
+	source := &list{left: []*serve.Request{request(1, 20, 20, 0)}}
+	server, rig := open(t, 14, 2, source)
+	other, err := rig.AdmitBatch(t.Context(), []messages.AdmitRequest{{Tokens: request(2, 24, 0, 0).Tokens}})
+	require.NoError(t, err)
+	require.NoError(t, other[0].Err)
+	rig.Running.Add(1)
+	rig.Engine = &guest{Engine: rig.Engine, rig: rig, id: other[0].Sequence}
+	totals := run(t, server, rig)
+	assert.Equal(t, 1, totals.Requests)
+	assert.Zero(t, totals.GivenUp)
+	assert.Zero(t, rig.Running.Load())
+}
+
 // forgetful loses a sequence at its n-th commit, as an engine does whose actor
 // went down.
 type forgetful struct {

@@ -113,9 +113,38 @@ func (s *Server) take(ctx context.Context, q *sequence, step *messages.StepResul
 	return nil
 }
 
-// appendSampled gives each sequence the token it has sampled, in one call for
-// the whole batch, and commits the token that was computed for it.
+// appendSampled gives each sequence its sampled token, and makes room when none
+// can go on.
 func (s *Server) appendSampled(ctx context.Context) error {
+	stalled, err := s.appendBatch(ctx)
+	if err != nil || stalled < len(s.running) {
+		return err
+	}
+	if stalled > 1 {
+		return s.preempt(ctx)
+	}
+	s.config.Rig.Door.Lock()
+	defer s.config.Rig.Door.Unlock()
+	if s.config.Rig.Running.Load() > 1 {
+		return s.preempt(ctx)
+	}
+	// Others may have let go since: what it gets now tells whether it has
+	// outgrown the whole engine.
+	stalled, err = s.appendBatch(ctx)
+	if err != nil || stalled == 0 {
+		return err
+	}
+	q, err := s.withdraw(ctx)
+	if err != nil {
+		return err
+	}
+	return s.giveUp(q)
+}
+
+// appendBatch gives each sequence the token it has sampled, in one call for the
+// whole batch, and commits the token that was computed for it. It counts those
+// that found no page.
+func (s *Server) appendBatch(ctx context.Context) (stalled int, err error) {
 	s.appends, s.owners = s.appends[:0], s.owners[:0]
 	s.sampled = slices.Grow(s.sampled[:0], len(s.running))[:len(s.running)]
 	for i, q := range s.running {
@@ -129,20 +158,19 @@ func (s *Server) appendSampled(ctx context.Context) error {
 		s.owners = append(s.owners, q)
 	}
 	if len(s.appends) == 0 {
-		return nil
+		return 0, nil
 	}
 	results, err := s.config.Rig.Append(ctx, s.appends)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	stalled := 0
 	for i, q := range s.owners {
 		if refused := results[i].Err; refused != nil {
 			if q.lost = lost(refused); q.lost {
 				continue
 			}
 			if !mayPass(refused) {
-				return refused
+				return stalled, refused
 			}
 			stalled++
 			continue
@@ -153,32 +181,31 @@ func (s *Server) appendSampled(ctx context.Context) error {
 		q.request.Tokens = append(q.request.Tokens, s.appends[i].Tokens[0])
 		q.link()
 		if err := s.take(ctx, q, &results[i]); err != nil {
-			return err
+			return stalled, err
 		}
 	}
-	if stalled == len(s.running) {
-		return s.preempt(ctx)
-	}
-	return nil
+	return stalled, nil
 }
 
-// preempt makes room when no sequence can go on: the youngest waits again, at
-// the front, with the answer so far as a part of its prompt. The only one in the
-// whole engine has outgrown it and is given up.
+// preempt lets the youngest sequence wait again, at the front, with the answer
+// so far as a part of its prompt.
 func (s *Server) preempt(ctx context.Context) error {
-	q := s.running[len(s.running)-1]
-	s.running = s.running[:len(s.running)-1]
-	s.releases = append(s.releases[:0], messages.ReleaseStep{Sequence: q.id, After: s.compute.Last})
-	if err := s.releaseAll(ctx); err != nil {
+	q, err := s.withdraw(ctx)
+	if err != nil {
 		return err
-	}
-	if s.config.Rig.Running.Load() == 0 {
-		return s.giveUp(q)
 	}
 	s.totals.Preemptions++
 	s.waiting = slices.Insert(s.waiting, 0, q)
 	s.crowded, s.alone = true, true
 	return nil
+}
+
+// withdraw takes the youngest sequence out of the engine.
+func (s *Server) withdraw(ctx context.Context) (*sequence, error) {
+	q := s.running[len(s.running)-1]
+	s.running = s.running[:len(s.running)-1]
+	s.releases = append(s.releases[:0], messages.ReleaseStep{Sequence: q.id, After: s.compute.Last})
+	return q, s.releaseAll(ctx)
 }
 
 // releaseAnswered lets go of the sequences whose answers are complete.
