@@ -10,7 +10,7 @@ import (
 // unclaim finds its place again.
 func (p *Pool) claim(op *messages.PoolOp) {
 	before := p.held
-	for _, id := range op.Pages[p.claimListed(op):] {
+	for _, id := range op.Pages[p.claimAlike(op):] {
 		if id == messages.NoPage {
 			continue
 		}
@@ -40,7 +40,7 @@ func (p *Pool) unclaim(op *messages.PoolOp) {
 // drop ends references and leaves the use. The last page goes first: the pages
 // of a prefix so arrive in the order in which they will be evicted.
 func (p *Pool) drop(op *messages.PoolOp) {
-	for i := p.dropOwn(op) - 1; i >= 0; i-- {
+	for i := p.dropAlike(op) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
 			continue
@@ -105,7 +105,8 @@ func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.V
 
 // attach makes pages cache blocks.
 func (p *Pool) attach(op *messages.PoolOp) {
-	for i, id := range op.Pages {
+	for i := p.attachAlike(op); i < len(op.Pages); i++ {
+		id := op.Pages[i]
 		if id == messages.NoPage {
 			continue
 		}

@@ -137,10 +137,12 @@ func (p *Pool) validate(op *messages.PoolOp) {
 	if op.Kind > messages.Foresee {
 		p.fail("operation %d is unknown", op.Kind)
 	}
+	worst := uint32(0)
 	for _, id := range op.Pages {
-		if uint32(id+1) > uint32(len(p.pages)) { // NoPage is −1
-			p.fail("%s of page %d, there are %d", verb(op.Kind), id, len(p.pages))
-		}
+		worst = max(worst, uint32(id+1)) // NoPage is −1
+	}
+	if worst > uint32(len(p.pages)) {
+		p.fail("%s of page %d, there are %d", verb(op.Kind), int32(worst-1), len(p.pages))
 	}
 	if op.N < 0 || op.N > math.MaxInt32 {
 		p.fail("%s of %d", verb(op.Kind), op.N)

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -95,11 +96,13 @@ func (o *order) mark(p messages.Priority) {
 	}
 }
 
-// dropOwn ends the only references to pages, from the last one on: those that
-// cache a block get the use and go to the tail of their level's list, others are
-// free. It stops before the first page for which that is not all there is to do,
-// and tells how many are left: with quotas all, for accounts have to follow.
-func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
+// dropAlike ends one reference to each of the pages, from the last one on. Of the
+// only references, those to pages that cache a block give it the use and put it at
+// the tail of its level's list, the others free their pages; where others hold the
+// page, the use is left and that is all. It stops before the first page for which
+// more is to be done, and tells how many are left: with quotas all, for accounts
+// have to follow.
+func (p *Pool) dropAlike(op *messages.PoolOp) (left int) {
 	if op.Shelter || p.accounts != nil {
 		return len(op.Pages)
 	}
@@ -115,7 +118,15 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 			continue
 		}
 		g := &pages[i]
-		if g.place != used || g.prev != 1 || g.next|g.child != 0 || timed != nil && timed[i] != 0 {
+		if g.place != used || g.child != 0 || g.prev < 1 {
+			break
+		}
+		if g.prev > 1 || g.next > 0 {
+			g.prev--
+			g.use = max(g.use, op.Use)
+			continue
+		}
+		if timed != nil && timed[i] != 0 {
 			break
 		}
 		if !g.stored() {
@@ -148,29 +159,35 @@ func (p *Pool) dropOwn(op *messages.PoolOp) (left int) {
 	return left
 }
 
-// claimListed adds the first reference to pages that are in a list, from the
-// first on. It stops before the first page that is in none, or has a term, and tells how many
-// it has passed: with quotas none, for accounts have to follow.
-func (p *Pool) claimListed(op *messages.PoolOp) (passed int) {
+// claimAlike adds a reference to pages that are in a list, or held by others
+// already, from the first on. It stops before the first page for which more is to
+// be done, as with one that has a term, and tells how many it has passed: with
+// quotas none, for accounts have to follow.
+func (p *Pool) claimAlike(op *messages.PoolOp) (passed int) {
 	if op.Shelter || p.accounts != nil {
 		return 0
 	}
 	pages, o, claimed := p.pages, &p.order, 0
 	timed := o.terms.of
 	var at cursor
+run:
 	for _, id := range op.Pages {
 		if id != messages.NoPage {
 			g := &pages[id]
-			if g.place != listed || timed != nil && timed[id] != 0 {
-				break
+			switch {
+			case g.place == listed && (timed == nil || timed[id] == 0):
+				l := at.move(o, g.priority)
+				o.unlink(&l.list, g)
+				if l.head == none {
+					o.mark(g.priority)
+				}
+				g.place, g.prev, g.next, g.child = used, 1, 0, 0
+				claimed++
+			case g.place == used && g.child == 0 && g.prev > 0 && g.prev < math.MaxInt32:
+				g.prev++
+			default:
+				break run
 			}
-			l := at.move(o, g.priority)
-			o.unlink(&l.list, g)
-			if l.head == none {
-				o.mark(g.priority)
-			}
-			g.place, g.prev, g.next, g.child = used, 1, 0, 0
-			claimed++
 		}
 		passed++
 	}
@@ -178,6 +195,27 @@ func (p *Pool) claimListed(op *messages.PoolOp) (passed int) {
 	p.cached -= claimed
 	p.held += claimed
 	return passed
+}
+
+// attachAlike makes used pages cache blocks, from the first on, as long as they
+// cache nothing. It stops before the first page for which that is wrong or not
+// all there is to do, and tells how many it has passed: none if the priority ends.
+func (p *Pool) attachAlike(op *messages.PoolOp) (passed int) {
+	if op.Until != 0 {
+		return 0
+	}
+	pages, blocks, depth := p.pages, op.Blocks[:len(op.Pages)], op.Depth
+	for i, id := range op.Pages {
+		if id == messages.NoPage {
+			continue
+		}
+		g, b := &pages[id], blocks[i]
+		if g.place != used || g.prev <= 0 || g.stored() || b < 0 {
+			return i
+		}
+		g.block, g.depth, g.priority = b, depth+int32(i), op.Priority
+	}
+	return len(op.Pages)
 }
 
 // cursor is at a level of an order: pages that go together mostly have the same.

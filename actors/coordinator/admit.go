@@ -242,24 +242,32 @@ func (c *Coordinator) claim(i int) {
 		pl := &it.plans[p]
 		*pl = noPlan
 		held := &it.sequence.pools[p]
-		table := held.tables[0][:0]
-		locations := m.Pages[p][:m.Blocks]
-		for _, at := range locations {
-			page := messages.NoPage
-			if at >= 0 {
-				page = messages.PageID(at)
-				pl.claimed++
-			} else if at != messages.Nowhere {
-				pl.hosted++
-			}
-			table = append(table, page)
-		}
-		held.tables[0] = table
+		held.tables[0], pl.claimed, pl.hosted = tableOf(held.tables[0][:0], m.Pages[p][:m.Blocks])
 		if pl.claimed > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: table})
+			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: held.tables[0]})
 		}
 		pl.full = pl.claimed + pl.hosted
 	}
+}
+
+// tableOf adds the device pages of blocks to a table, NoPage for what is not on
+// the device, and counts the blocks on the device and those in host memory.
+func tableOf(table []messages.PageID, locations []messages.Location) (_ []messages.PageID, device, host int) {
+	table = slices.Grow(table, len(locations))[:len(locations)]
+	for b, at := range locations {
+		table[b] = messages.PageID(at)
+		device += int(^uint32(at) >> 31) // mostly all are: no branch
+	}
+	if device == len(locations) {
+		return table, device, 0
+	}
+	for b, at := range locations {
+		if at < messages.Nowhere {
+			table[b] = messages.NoPage
+			host++
+		}
+	}
+	return table, device, host
 }
 
 // inspect asks the pools who holds the source of a partial reuse.
