@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -135,25 +136,52 @@ func shared(a, b []symbol) int {
 
 // compareMatches holds what the engine finds of the last prompts against the
 // naive answer. Whether a match in part can be used depends on more than what is
-// stored, so the longest match of whole blocks is right, too.
-func (w *world) compareMatches(contents []messages.Content) error {
+// stored, so the longest match of whole blocks is right, too. A panic that is still
+// to come may take contents away between two requests: what is stored is then read
+// again, and so is the match.
+func (w *world) compareMatches() error {
 	if !w.cache.EnableBlockReuse {
 		return nil
 	}
-	n := newNaive(w.cache, w.pools, contents)
+	contents := &messages.ReadContents{}
+	if err := w.serve(contents); err != nil {
+		return err
+	}
+	n := newNaive(w.cache, w.pools, contents.Blocks)
 	for _, p := range w.past[max(0, len(w.past)-4):] {
-		lookup := &messages.Lookup{Prefix: p.Prefix}
-		if err := w.serve(lookup); err != nil {
+		w.counts.add("matches compared", 1)
+		wrong, err := w.compareMatch(n, p.Prefix)
+		if err != nil {
 			return err
 		}
-		if lookup.Err != nil {
-			return lookup.Err
+		if wrong == nil {
+			continue
 		}
-		w.counts.add("matches compared", 1)
-		whole, longest := n.match(p.Prefix)
-		if found := lookup.Found.MatchedTokens; found != longest && found != whole {
-			return fmt.Errorf("%v matches %d tokens, of what is stored %d should", p, found, longest)
+		again := &messages.ReadContents{}
+		if err := w.serve(again); err != nil {
+			return err
 		}
+		if reflect.DeepEqual(again.Blocks, contents.Blocks) {
+			return wrong
+		}
+		w.counts.add("contents lost meanwhile", 1)
+		return w.compareMatches()
 	}
 	return nil
+}
+
+// compareMatch tells what is wrong with the match of one prompt.
+func (w *world) compareMatch(n *naive, p messages.Prefix) (wrong, err error) {
+	lookup := &messages.Lookup{Prefix: p}
+	if err := w.serve(lookup); err != nil {
+		return nil, err
+	}
+	if lookup.Err != nil {
+		return nil, lookup.Err
+	}
+	whole, longest := n.match(p)
+	if found := lookup.Found.MatchedTokens; found != longest && found != whole {
+		return fmt.Errorf("%v matches %d tokens, of what is stored %d should", p, found, longest), nil
+	}
+	return nil, nil
 }

@@ -134,11 +134,11 @@ func (w *world) compareMirror() error {
 // verify holds matches against what is stored, then reads every page that the
 // tree or a sequence claims.
 func (w *world) verify() error {
-	contents := &messages.ReadContents{}
-	if err := w.serve(contents); err != nil {
+	if err := w.compareMatches(); err != nil {
 		return err
 	}
-	if err := w.compareMatches(contents.Blocks); err != nil {
+	contents := &messages.ReadContents{}
+	if err := w.serve(contents); err != nil {
 		return err
 	}
 	claims := host.Claims{Blocks: contents.Blocks}
