@@ -418,6 +418,32 @@ func TestWhatNobodyNeedsComesBack(t *testing.T) {
 	require.Len(t, l.Settle(), 1, "nothing was ever told of it")
 }
 
+// Nobody reads for long: of blocks that have gone the log keeps nothing, however
+// many may be owed names.
+func TestWhatIsGoneIsNotOwed(t *testing.T) {
+	const alive = 100
+	l := New(10)
+	var stored []*messages.Naming
+	for i := range 4 * sweepAfter {
+		stored = append(stored, born(i))
+		l.Append(tell(messages.EventStored, stored[i]))
+		if i >= alive {
+			l.Append(tell(messages.EventRemoved, stored[i-alive]))
+			l.Gone(stored[i-alive : i-alive+1])
+		}
+		l.Settle()
+		require.LessOrEqual(t, len(l.owed.namings), 2*sweepAfter)
+	}
+	require.NoError(t, l.Check())
+	unnamed := 0
+	for _, k := range l.owed.namings[l.owed.head:] {
+		if k.Era != freed {
+			unnamed++
+		}
+	}
+	assert.LessOrEqual(t, unnamed, alive)
+}
+
 // A log that follows on a broken one does not trust its counts: what was counted
 // stays for the garbage collector, what comes is counted.
 func TestNeedsAfterAFailure(t *testing.T) {

@@ -13,6 +13,10 @@ import (
 // lost needs no name, unless its removal is still kept.
 const owedPerEvent = 1024
 
+// sweepAfter is how many namings are owed at least before those of blocks that
+// have gone are looked for.
+const sweepAfter = 1024
+
 // owed are the namings whose last stored event was lost, oldest first. Nobody
 // has named them then, but events to come may speak of their blocks.
 type owed struct {
@@ -20,15 +24,34 @@ type owed struct {
 	head    int
 	blocks  int
 	limit   int // of blocks
+	left    int // namings that the last sweep has left
 }
 
 func (o *owed) push(k *messages.Naming) {
+	if len(o.namings)-o.head >= max(sweepAfter, 2*o.left) {
+		o.sweep()
+	}
 	o.namings = append(o.namings, k)
 	o.blocks += int(k.Blocks)
 }
 
 // forget lets all go: nothing to come speaks of them, or they are being named.
 func (o *owed) forget() { *o = owed{limit: o.limit} }
+
+// sweep lets go what nothing speaks of any more. It runs when the namings have
+// doubled since it did last, so it costs constant work for each that is pushed.
+func (o *owed) sweep() {
+	kept := o.namings[:0]
+	o.blocks = 0
+	for _, k := range o.namings[o.head:] {
+		if k.Era != freed {
+			kept = append(kept, k)
+			o.blocks += int(k.Blocks)
+		}
+	}
+	clear(o.namings[len(kept):])
+	o.namings, o.head, o.left = kept, 0, len(kept)
+}
 
 func (o *owed) pop() *messages.Naming {
 	k := o.namings[o.head]
