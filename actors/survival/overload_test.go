@@ -182,10 +182,11 @@ func (c *crowd) typed(err error) {
 	n.(*atomic.Int64).Add(1)
 }
 
-// host starts one sequence after the other.
+// host starts one sequence after the other. However slow the machine, the crowd
+// goes on until one has come to its end.
 func (c *crowd) host(i int) {
 	random := rand.New(rand.NewPCG(uint64(i), 11))
-	for !c.stop.Load() && c.strange.Load() == nil {
+	for (!c.stop.Load() || c.finished.Load() == 0) && c.strange.Load() == nil {
 		// Some prompts are popular, and all of them begin in one of a few ways.
 		q := prompt(1<<16*random.IntN(4), promptBlocks*tpb)
 		if random.IntN(4) > 0 {

@@ -152,7 +152,7 @@ func TestRowsOfAllRunsDiffer(t *testing.T) {
 	l.Write(page, 1, 5)
 	var rows []string
 	for run := range l.runs() {
-		rows = append(rows, string(l.row(page, run, 1)))
+		rows = append(rows, string(l.rows(page, run, 1, 1)))
 	}
 	slices.Sort(rows)
 	assert.Len(t, slices.Compact(rows), 8)
@@ -435,15 +435,30 @@ func TestStepsDoNotMatter(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	pool := windows.Pool{KVHeads: 8, HeadDim: 128, DType: windows.Float16, Layers: []int{0, 1, 2, 3}, TokensPerBlock: 32}
-	for mode, name := range []string{"whole", "sampled"} {
-		b.Run(name, func(b *testing.B) {
-			l := NewLayout(pool, Mode(mode))
-			page := make([]byte, pool.PageBytes())
-			b.SetBytes(pool.PageBytes())
+	wide := windows.Pool{KVHeads: 8, HeadDim: 128, DType: windows.Float16, Layers: []int{0, 1, 2, 3}, TokensPerBlock: 32}
+	narrow := windows.Pool{KVHeads: 1, HeadDim: 2, DType: windows.FP8, Layers: []int{0}, TokensPerBlock: 64}
+	for _, c := range []struct {
+		name string
+		pool windows.Pool
+		mode Mode
+	}{{"whole", wide, Whole}, {"sampled", wide, Sampled}, {"narrow", narrow, Whole}} {
+		l := NewLayout(c.pool, c.mode)
+		page := make([]byte, c.pool.PageBytes())
+		chains := make([]Chain, c.pool.TokensPerBlock)
+		for i := range chains {
+			chains[i] = Chain(i)
+		}
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(c.pool.PageBytes())
 			for b.Loop() {
-				for token := range pool.TokensPerBlock {
-					l.Write(page, token, Chain(token))
+				l.Write(page, 0, chains...)
+			}
+		})
+		b.Run(c.name+" verify", func(b *testing.B) {
+			b.SetBytes(c.pool.PageBytes())
+			for b.Loop() {
+				if l.Verify(page, 0, chains...) != nil {
+					b.Fatal("wrong bytes")
 				}
 			}
 		})

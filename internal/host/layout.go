@@ -48,17 +48,18 @@ func (l *Layout) runs() int { return len(l.layers) * 2 * l.heads }
 // pageBytes is the size of a page.
 func (l *Layout) pageBytes() int { return l.runs() * l.tokensPerBlock * l.rowBytes }
 
-// row gives the bytes of one token in one run.
-func (l *Layout) row(page []byte, run, token int) []byte {
-	at := (run*l.tokensPerBlock + token) * l.rowBytes
-	return page[at : at+l.rowBytes : at+l.rowBytes]
+// rows gives the bytes of n consecutive tokens in one run.
+func (l *Layout) rows(page []byte, run, first, n int) []byte {
+	at := (run*l.tokensPerBlock + first) * l.rowBytes
+	return page[at : at+n*l.rowBytes]
 }
 
-// seed starts the generator of a row. The layer's number in the model goes in,
-// not its index in the pool, so that layers of two pools never agree.
-func (l *Layout) seed(run int, c Chain) uint64 {
+// key is what a run adds to a chain to start the generator of a row. The layer's
+// number in the model goes in, not its index in the pool, so that layers of two
+// pools never agree.
+func (l *Layout) key(run int) uint64 {
 	layer, rest := run/(2*l.heads), run%(2*l.heads)
-	return mix(uint64(c)^rowKey, (uint64(l.layers[layer])<<32|uint64(rest))^wordKey)
+	return (uint64(l.layers[layer])<<32 | uint64(rest)) ^ wordKey
 }
 
 // wordOf is the i-th word of a row. Words are independent of one another, so
@@ -67,29 +68,45 @@ func wordOf(seed uint64, i int) uint64 {
 	return mix(seed^rowKey, (uint64(i)+1)*saltKey)
 }
 
-// Write puts the row of one token into each run of the page.
-func (l *Layout) Write(page []byte, token int, c Chain) {
+// Write puts the rows of consecutive tokens of the block into each run of the
+// page; first is the index of the first of them.
+func (l *Layout) Write(page []byte, first int, chains ...Chain) {
+	last := (l.rowBytes - 1) / word
+	stride := l.stride(last)
 	for run := range l.runs() {
-		row, seed := l.row(page, run, token), l.seed(run, c)
-		last := (len(row) - 1) / word
-		for i := 0; i <= last; i += l.stride(last) {
-			putWord(row[i*word:], wordOf(seed, i))
+		key, rows := l.key(run), l.rows(page, run, first, len(chains))
+		for _, c := range chains {
+			row, seed := rows[:l.rowBytes:l.rowBytes], mix(uint64(c)^rowKey, key)
+			putWord(row, wordOf(seed, 0))
+			for i := stride; i <= last; i += stride {
+				putWord(row[i*word:], wordOf(seed, i))
+			}
+			rows = rows[l.rowBytes:]
 		}
 	}
 }
 
-// Verify compares what Write would put there and names the first row that differs.
-func (l *Layout) Verify(page []byte, token int, c Chain) error {
+// Verify compares what Write would put there and names the first row of the page
+// that differs.
+func (l *Layout) Verify(page []byte, first int, chains ...Chain) error {
 	if len(page) != l.pageBytes() {
 		return fmt.Errorf("page of %d bytes, pool %s has %d", len(page), l.name, l.pageBytes())
 	}
+	last := (l.rowBytes - 1) / word
+	stride := l.stride(last)
 	for run := range l.runs() {
-		row, seed := l.row(page, run, token), l.seed(run, c)
-		last := (len(row) - 1) / word
-		for i := 0; i <= last; i += l.stride(last) {
-			if !hasWord(row[i*word:], wordOf(seed, i)) {
-				return l.differs(run, token)
+		key, rows := l.key(run), l.rows(page, run, first, len(chains))
+		for token, c := range chains {
+			row, seed := rows[:l.rowBytes:l.rowBytes], mix(uint64(c)^rowKey, key)
+			if !hasWord(row, wordOf(seed, 0)) {
+				return l.differs(run, first+token)
 			}
+			for i := stride; i <= last; i += stride {
+				if !hasWord(row[i*word:], wordOf(seed, i)) {
+					return l.differs(run, first+token)
+				}
+			}
+			rows = rows[l.rowBytes:]
 		}
 	}
 	return nil
@@ -115,12 +132,15 @@ func (l *Layout) differs(run, token int) error {
 
 // putWord writes a word, or the first bytes of it where the row ends.
 func putWord(to []byte, w uint64) {
-	if len(to) >= word {
+	switch {
+	case len(to) >= word:
 		binary.LittleEndian.PutUint64(to, w)
-		return
-	}
-	for i := range to {
-		to[i] = byte(w >> (8 * i))
+	case len(to) == 2:
+		binary.LittleEndian.PutUint16(to, uint16(w))
+	default:
+		for i := range to {
+			to[i] = byte(w >> (8 * i))
+		}
 	}
 }
 
@@ -128,6 +148,9 @@ func putWord(to []byte, w uint64) {
 func hasWord(at []byte, w uint64) bool {
 	if len(at) >= word {
 		return binary.LittleEndian.Uint64(at) == w
+	}
+	if len(at) == 2 {
+		return binary.LittleEndian.Uint16(at) == uint16(w)
 	}
 	for i := range at {
 		if at[i] != byte(w>>(8*i)) {

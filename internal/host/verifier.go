@@ -127,11 +127,8 @@ func (v *Verifier) page(p place, chains []Chain, owner string, block int) {
 		v.report("pool %s, %s page %d (block %d of %s): no such page", layout.name, p.tier, p.page, block, owner)
 		return
 	}
-	for token, c := range chains {
-		if err := layout.Verify(bytes, token, c); err != nil {
-			v.report("pool %s, %s page %d (block %d of %s): %v", layout.name, p.tier, p.page, block, owner, err)
-			return
-		}
+	if err := layout.Verify(bytes, 0, chains...); err != nil {
+		v.report("pool %s, %s page %d (block %d of %s): %v", layout.name, p.tier, p.page, block, owner, err)
 	}
 }
 

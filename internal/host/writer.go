@@ -109,19 +109,12 @@ func (w *Writer) Problems() []string {
 // run is the kernel.
 func (w *Writer) run(bytes gpu.PageBytes, reads, writes []piece) {
 	for _, r := range reads {
-		page := bytes(r.slot)
-		for i, c := range r.chains {
-			if err := r.layout.Verify(page, r.first+i, c); err != nil {
-				w.report(fmt.Sprintf("pool %s, page %d, read by a kernel: %v", r.layout.name, r.slot.Page, err))
-				break
-			}
+		if err := r.layout.Verify(bytes(r.slot), r.first, r.chains...); err != nil {
+			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel: %v", r.layout.name, r.slot.Page, err))
 		}
 	}
 	for _, p := range writes {
-		page := bytes(p.slot)
-		for i, c := range p.chains {
-			p.layout.Write(page, p.first+i, c)
-		}
+		p.layout.Write(bytes(p.slot), p.first, p.chains...)
 	}
 }
 

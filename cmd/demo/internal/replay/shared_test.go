@@ -2,8 +2,11 @@ package replay
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -14,42 +17,59 @@ import (
 // sharedTraces is where published traces lie next to a checkout.
 const sharedTraces = "../../../../../shared/traces"
 
-// long names the environment variable under which the slow traces, a minute
-// together, are replayed too.
+// long names the environment variable under which traces are replayed at every
+// capacity that is published, some minutes together, and not at three.
 const long = "KVACTOR_LONG"
 
-var slow = map[string]bool{"claude_code_agentic_dev": true, "mooncake_conversation_h1": true}
+// baselines are the published hit counts of a trace.
+type baselines struct {
+	File      string
+	LookedUp  int64                       `json:"looked_up"`
+	BlockSize int                         `json:"block_tokens"`
+	Hits      map[string]map[string]int64 // by policy and capacity
+}
+
+// published reads the baselines of all traces, by name. Only where nobody has put
+// them the test is skipped.
+func published(t *testing.T) map[string]baselines {
+	text, err := os.ReadFile(filepath.Join(sharedTraces, "baselines.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the shared traces are not here: ", err)
+	}
+	require.NoError(t, err)
+	var all struct{ Traces map[string]baselines }
+	require.NoError(t, json.Unmarshal(text, &all))
+	return all.Traces
+}
+
+// capacities are those that are replayed: the least, the most and one between.
+func (b *baselines) capacities(t *testing.T) []int {
+	var all []int
+	for text := range b.Hits["lru"] {
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		all = append(all, n)
+	}
+	require.GreaterOrEqual(t, len(all), 3)
+	slices.Sort(all)
+	if os.Getenv(long) != "" {
+		return all
+	}
+	return []int{all[0], all[len(all)/2], all[len(all)-1]}
+}
 
 // The hit counts of the real engine are those of the published baselines.
 func TestAtomicMatchesTheBaselines(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(sharedTraces, "baselines.json"))
-	if err != nil {
-		t.Skip("the shared traces are not here: ", err)
-	}
-	var baselines struct {
-		Traces map[string]struct {
-			File      string
-			LookedUp  int64 `json:"looked_up"`
-			Requests  int
-			BlockSize int `json:"block_tokens"`
-			Hits      map[string]map[string]int64
-		}
-	}
-	require.NoError(t, json.Unmarshal(text, &baselines))
-	capacities := map[string][]int{
-		"agent_runs_lmcache":       {250, 500, 1250, 2500, 5000, 25075},
-		"mooncake_conversation_h1": {500, 10000, 95189},
-		"mooncake_synthetic":       {1000, 5000, 43924},
-		"claude_code_agentic_dev":  {4096, 32768, 303055},
-	}
-	for name, list := range capacities {
-		if testing.Short() && name != "agent_runs_lmcache" || os.Getenv(long) == "" && slow[name] {
-			t.Run(name, func(t *testing.T) { t.Skipf("left out in short runs, and slow traces unless %s is set", long) })
+	all := published(t)
+	require.NotEmpty(t, all)
+	for name, baseline := range all {
+		if testing.Short() && name != "agent_runs_lmcache" {
+			t.Run(name, func(t *testing.T) { t.Skip("left out in short runs") })
 			continue
 		}
-		baseline := baselines.Traces[name]
-		for _, capacity := range list {
+		for _, capacity := range baseline.capacities(t) {
 			t.Run(name+"/"+strconv.Itoa(capacity), func(t *testing.T) {
+				t.Parallel()
 				c := config(filepath.Join(sharedTraces, baseline.File), capacity)
 				c.Spawn = nil
 				result, _, err := Atomic(t.Context(), c)

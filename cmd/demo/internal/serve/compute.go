@@ -130,10 +130,7 @@ func (c *Compute) kernel(bytes gpu.PageBytes) {
 	c.Verified += int64(len(c.checks))
 	spread(c.checks, func(t *touch) { c.check(bytes(t.slot), t) })
 	spread(c.writes, func(t *touch) {
-		page, layout := bytes(t.slot), &c.rig.Layouts[t.pool]
-		for k, link := range t.links {
-			layout.Write(page, t.first+k, link)
-		}
+		c.rig.Layouts[t.pool].Write(bytes(t.slot), t.first, t.links...)
 	})
 }
 
@@ -162,12 +159,8 @@ func spread(list []touch, do func(*touch)) {
 
 // check compares one page, up to the first wrong token.
 func (c *Compute) check(page []byte, t *touch) {
-	layout := &c.rig.Layouts[t.pool]
-	for k, link := range t.links {
-		if err := layout.Verify(page, t.first+k, link); err != nil {
-			c.report(t, err)
-			return
-		}
+	if err := c.rig.Layouts[t.pool].Verify(page, t.first, t.links...); err != nil {
+		c.report(t, err)
 	}
 }
 
