@@ -3,6 +3,7 @@ package pool
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
@@ -137,12 +138,8 @@ func (p *Pool) validate(op *messages.PoolOp) {
 	if op.Kind > messages.Foresee {
 		p.fail("operation %d is unknown", op.Kind)
 	}
-	worst := uint32(0)
-	for _, id := range op.Pages {
-		worst = max(worst, uint32(id+1)) // NoPage is −1
-	}
-	if worst > uint32(len(p.pages)) {
-		p.fail("%s of page %d, there are %d", verb(op.Kind), int32(worst-1), len(p.pages))
+	if i := p.stranger(op.Pages); i >= 0 {
+		p.fail("%s of page %d, there are %d", verb(op.Kind), op.Pages[i], len(p.pages))
 	}
 	if op.N < 0 || op.N > math.MaxInt32 {
 		p.fail("%s of %d", verb(op.Kind), op.N)
@@ -166,6 +163,19 @@ func (p *Pool) validate(op *messages.PoolOp) {
 			p.fail("%s of %d pages with %d blocks", verb(op.Kind), len(op.Pages), n)
 		}
 	}
+}
+
+// stranger is the index of the first entry that is neither a page of the pool nor
+// NoPage, or −1. Nearly always there is none, so all are looked at at once.
+func (p *Pool) stranger(pages []messages.PageID) int {
+	n, signs := int64(len(p.pages)), int64(0)
+	for _, id := range pages {
+		signs |= n - int64(uint32(id+1)) // NoPage is −1
+	}
+	if signs >= 0 {
+		return -1
+	}
+	return slices.IndexFunc(pages, func(id messages.PageID) bool { return int64(uint32(id+1)) > n })
 }
 
 // verb names an operation in a panic.

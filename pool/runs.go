@@ -50,33 +50,32 @@ func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim)
 	priority := o.lowest()
 	l := o.level(priority)
 	taken, pages := p.taken(op), p.pages
-	ids := slices.Grow(op.Pages, n)
-	victims = slices.Grow(victims, n)
-	at, left, warm := l.head, n, int32(0)
+	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
+	ids, gone := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
+	at, k, warm := l.head, 0, int32(0)
 	rival := o.firstTimed(l)
 	if l.root != none && (rival == none || o.before(l.root, rival)) {
 		rival = l.root
 	}
-	for ; left > 0 && at != none && (rival == none || o.before(at, rival)); left-- {
+	for ; k < n && at != none && (rival == none || o.before(at, rival)); k++ {
 		g := &pages[at]
 		if g.child != none {
 			warm += pages[g.child].depth
 		}
-		victims = victims[:len(victims)+1]
-		g.leave(at, &victims[len(victims)-1])
-		ids = append(ids, messages.PageID(at))
+		g.leave(at, &gone[k])
+		ids[k] = messages.PageID(at)
 		at = g.next
 		*g = taken
 	}
-	op.Pages = ids
+	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	if l.head = at; at == none {
 		l.tail = none
 	} else {
 		pages[at].prev = none
 	}
 	p.warm = warm
-	o.n -= n - left
-	p.cached -= n - left
+	o.n -= k
+	p.cached -= k
 	o.mark(priority)
 	return victims
 }

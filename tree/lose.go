@@ -23,8 +23,10 @@ func (t *Tree) leaving(moves []messages.BlockMove) int {
 	x, last := t.at(m.Block)
 	ids := t.ids(x)[:last+1]
 	n := 1
-	for n < min(len(moves), len(ids)) && moves[n] == (messages.BlockMove{Pool: m.Pool, Block: ids[len(ids)-1-n], To: messages.Nowhere}) {
-		n++
+	for most := min(len(moves), len(ids)); n < most; n++ {
+		if next := &moves[n]; next.Block != ids[len(ids)-1-n] || next.Pool != m.Pool || next.To != messages.Nowhere {
+			break
+		}
 	}
 	s := segment{x, last + 1 - int32(n), last + 1}
 	t.tellLeft(s, int(m.Pool))
