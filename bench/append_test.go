@@ -11,9 +11,12 @@ import (
 
 const (
 	batchSequences = 512
-	// batchSteps is how long a batch lives before it is replaced, untimed: an
-	// answer's length.
+	// batchSteps is how many tokens an answer has. Then another sequence takes
+	// its place, untimed: every second step one, as with in-flight batching.
 	batchSteps = 1024
+	// settling is how many steps it takes until the pools are full, and runs of
+	// blocks grow in memory that others have left.
+	settling = 4 * batchSteps
 )
 
 // batch is the running sequences of a server that decodes: each step appends
@@ -37,37 +40,39 @@ func newBatch(do do, seed uint64) *batch {
 		t.prompts = append(t.prompts, newLife(tokens))
 		t.append.Steps = append(t.append.Steps, messages.AppendStep{Tokens: make([]messages.Token, 1)})
 	}
-	t.admit()
+	for i := range t.prompts {
+		t.admit(i)
+	}
 	return t
 }
 
-func (t *batch) admit() {
-	for i, p := range t.prompts {
-		t.do(&p.admit)
-		accept(p.admit.Results[0].Err)
-		t.lengths[i] = len(p.admit.Requests[0].Tokens)
-		id := p.admit.Results[0].Sequence
-		p.commit.Steps[0] = messages.CommitStep{Sequence: id, Computed: t.lengths[i]}
-		t.do(&p.commit)
-		accept(p.commit.Results[0].Err)
-		t.append.Steps[i].Sequence = id
-	}
+func (t *batch) admit(i int) {
+	p := t.prompts[i]
+	t.do(&p.admit)
+	accept(p.admit.Results[0].Err)
+	t.lengths[i] = len(p.admit.Requests[0].Tokens)
+	id := p.admit.Results[0].Sequence
+	p.commit.Steps[0] = messages.CommitStep{Sequence: id, Computed: t.lengths[i]}
+	t.do(&p.commit)
+	accept(p.commit.Results[0].Err)
+	t.append.Steps[i].Sequence = id
 }
 
-func (t *batch) end() {
-	for _, p := range t.prompts {
-		p.release.Steps[0] = messages.ReleaseStep{Sequence: p.admit.Results[0].Sequence, Discard: true}
-		t.do(&p.release)
-		accept(p.release.Results[0].Err)
-	}
+func (t *batch) end(i int) {
+	p := t.prompts[i]
+	p.release.Steps[0] = messages.ReleaseStep{Sequence: p.admit.Results[0].Sequence, Discard: true}
+	t.do(&p.release)
+	accept(p.release.Results[0].Err)
 }
 
 // next is one engine step. The tokens differ from sequence to sequence and
 // from step to step, as sampled ones do.
 func (t *batch) next() time.Duration {
-	if t.step++; t.step%batchSteps == 0 {
-		t.end()
-		t.admit()
+	t.step++
+	if every := batchSteps / batchSequences; t.step%every == 0 {
+		i := t.step / every % batchSequences
+		t.end(i)
+		t.admit(i)
 	}
 	for i := range t.append.Steps {
 		s := &t.append.Steps[i]
@@ -86,6 +91,10 @@ func (t *batch) next() time.Duration {
 func BenchmarkAppend(b *testing.B) {
 	s := hybrid(batchSequences * (4096 + batchSteps) / tokensPerBlock)
 	above, below := newBatch(s.actors(b), 6), newBatch(s.direct().Do, 6)
+	for range scaled(settling) {
+		above.next()
+		below.next()
+	}
 	c := versus(b, above.next, below.next)
 	for i := range above.append.Results {
 		require.NoError(b, above.append.Results[i].Err)
