@@ -91,9 +91,13 @@ func (m *machine) access(s Slot, a access, c *clock) {
 
 // singly breaks runs up into pages; of gives the copy that each was in.
 func singly(copies []Copy) (pages []Copy, of []int) {
-	for i := range copies {
-		for c := range copies[i].Each {
+	for i, c := range copies {
+		n := max(1, c.Pages)
+		c.Bytes, c.Pages = c.Bytes/int64(n), 0
+		for range n {
 			pages, of = append(pages, c), append(of, i)
+			c.Src.Page++
+			c.Dst.Page++
 		}
 	}
 	return pages, of

@@ -45,23 +45,6 @@ type Copy struct {
 	Pages                int32 // above 1: a run
 }
 
-// Each gives the pages that a copy consists of: a run's one after the other,
-// else the copy itself.
-func (c Copy) Each(yield func(Copy) bool) {
-	if c.Pages <= 1 {
-		yield(c)
-		return
-	}
-	page := Copy{Src: c.Src, Dst: c.Dst, Bytes: c.Bytes / int64(c.Pages)}
-	for range c.Pages {
-		if !yield(page) {
-			return
-		}
-		page.Src.Page++
-		page.Dst.Page++
-	}
-}
-
 // extend makes a copy of whole pages a run with the page at either end of it, if
 // that adjoins it on both sides in the same way.
 func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {

@@ -17,16 +17,16 @@ type foresight struct {
 	due   bool // enough has changed since the last look
 	busy  bool // the link was in use at the last look, in round at
 	at    int64
-	churn []int                        // by pool: pages taken or newly cached since the last look
-	taken []int                        // by pool: pages taken since the last look that found the link idle
-	peak  []int                        // by pool: the most that was taken so, fading
-	open  map[messages.PageID]struct{} // of one pool at a time: pages that may be written to
+	churn []int    // by pool: pages taken or newly cached since the last look
+	taken []int    // by pool: pages taken since the last look that found the link idle
+	peak  []int    // by pool: the most that was taken so, fading
+	open  []uint64 // of one pool at a time, a bit a page: those that may be written to
 }
 
 // The pages of a pool that are looked at: at least an eighth, so that there is
 // something before demand is known, and no more than there are spare pages for
 // when host memory is full; at most half of them, of which a walk takes
-// microseconds a hundred. A sixteenth of them has to change before it is worth
+// microseconds a hundred. One in 64 of them has to change before it is worth
 // another look.
 const (
 	foresightShare = 8
@@ -107,27 +107,32 @@ func (c *Coordinator) foreseen() {
 // withoutOpen leaves out, of the candidates from index near on, which are held,
 // those that a sequence may write to: a page may cache the beginning of a block
 // of which a host writes the rest without asking again, and would have to wait
-// for the copy.
+// for the copy. It costs a look at each running sequence and at its blocks that
+// are not computed.
 func (c *Coordinator) withoutOpen(p int, candidates []messages.Victim, near int) []messages.Victim {
 	if near == len(candidates) {
 		return candidates
 	}
+	c.markOpen(p)
+	held := slices.DeleteFunc(candidates[near:], func(v messages.Victim) bool {
+		return c.ahead.open[v.Page/64]&(1<<(v.Page%64)) != 0
+	})
+	return candidates[:near+len(held)]
+}
+
+// markOpen marks the pages of a pool that sequences may write to.
+func (c *Coordinator) markOpen(p int) {
 	a := &c.ahead
-	clear(a.open)
+	a.open = append(a.open[:0], make([]uint64, c.pages[p].Total/64+1)...)
 	c.sequences.each(func(s *sequence) {
 		for _, table := range s.pools[p].tables {
 			for _, page := range table[min(s.computed/c.TokensPerBlock, len(table)):] {
 				if page != messages.NoPage {
-					a.open[page] = struct{}{}
+					a.open[page/64] |= 1 << (page % 64)
 				}
 			}
 		}
 	})
-	held := slices.DeleteFunc(candidates[near:], func(v messages.Victim) bool {
-		_, open := a.open[v.Page]
-		return open
-	})
-	return candidates[:near+len(held)]
 }
 
 // copiedAhead counts.

@@ -117,7 +117,6 @@ func New(config Config, port Port) *Coordinator {
 	}
 	c.demanding.init(n)
 	c.ahead.churn, c.ahead.taken, c.ahead.peak = make([]int, n), make([]int, n), make([]int, n)
-	c.ahead.open = map[messages.PageID]struct{}{}
 	c.admitting.init(n)
 	c.stepping.init(n)
 	return c

@@ -266,16 +266,19 @@ func (m *memory) read(pool messages.PoolID, tier messages.Tier, page messages.Pa
 // counted, or a run with one.
 func (m *memory) submit(s *offloader.Submission) (messages.Ticket, int) {
 	ticket := messages.Ticket{}
-	for i := range s.Copies {
+	for i, c := range s.Copies {
+		pages := max(1, c.Pages)
 		if m.failing[s.Lane] > 0 {
-			if s.Copies[i].Pages <= 1 {
+			if pages == 1 {
 				m.failing[s.Lane]--
 			}
 			return ticket, i
 		}
-		for c := range s.Copies[i].Each {
-			copy(m.at(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], m.at(c.Src)[c.SrcOffset:c.SrcOffset+c.Bytes])
+		for n := c.Bytes / int64(pages); pages > 0; pages-- {
+			copy(m.at(c.Dst)[c.DstOffset:c.DstOffset+n], m.at(c.Src)[c.SrcOffset:c.SrcOffset+n])
 			m.copies[s.Lane]++
+			c.Src.Page++
+			c.Dst.Page++
 		}
 		m.seq++
 		ticket = messages.Ticket{Stream: messages.StreamID(s.Lane) + 1, Seq: m.seq}

@@ -38,57 +38,45 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// TestSimOnceFailed plays seeds that have found mistakes of the engine: a look
-// ahead that began again without end, messages of a recovery that were sent
-// twice, a rebalance cut short, admissions that leaked when they were served
-// once more, copies on write that came before the kernel whose rows they copy.
+// TestSimOnceFailed plays plans that have found mistakes of the engine.
 func TestSimOnceFailed(t *testing.T) {
-	for _, seed := range []uint64{3, 10, 13, 14, 16, 17, 29, 47, 63, 68, 73, 106, 148, 339, 408, 460, 722} {
-		play(t, plan{seed: seed, steps: 2000})
+	for what, plans := range map[string][]plan{
+		// A look ahead that began again without end, messages of a recovery that were
+		// sent twice, a rebalance cut short, admissions that leaked when they were
+		// served once more, copies on write that came before the kernel whose rows
+		// they copy.
+		"of the first days": of(2000, 3, 10, 13, 14, 16, 17, 29, 47, 63, 68, 73, 106, 148, 339, 408, 460, 722),
+		// Nobody was told where its victims went.
+		"an offloader fails while a failed copy on write is taken back": of(8000, 30094),
+		// Its clean copy in host memory must not outlive it.
+		"a rebalance cannot move a cached block": of(7000, 50071),
+		// The kernel before a step reads all their pages, not only the last.
+		"beams that nobody follows": of(2000, 51122),
+		// What expires must do so before the pools choose their victims, also when the
+		// round is served again.
+		"a tree fails as retention ends": of(12_000, 51238),
+		// The messages of a step must not come behind the recovery that undoes it.
+		"a pool reads what a step sent after it was taken back": of(9000, 800_513),
+		// Accounts must add up for the tenant, too.
+		"a lost step is about to take a page of another tenant, who keeps it": of(9000, 821_116),
+		// The commit that was told of the loss has named a kernel, too. In a debug
+		// build, which has rounds of its own.
+		"a rebalance moves what a lost sequence holds": of(2000, 9084),
+	} {
+		t.Run(what, func(t *testing.T) {
+			for _, p := range plans {
+				play(t, p)
+			}
+		})
 	}
 }
 
-// TestSimBreaksOffTakingBackACopy plays an offloader that fails while a failed
-// copy on write is taken back: where its victims went was told to nobody.
-func TestSimBreaksOffTakingBackACopy(t *testing.T) {
-	play(t, plan{seed: 30094, steps: 8000})
-}
-
-// TestSimForgetsCleanCopies plays a rebalance that cannot move a cached block:
-// its clean copy in host memory must not outlive it.
-func TestSimForgetsCleanCopies(t *testing.T) {
-	play(t, plan{seed: 50071, steps: 7000})
-}
-
-// TestSimMarksLostBeams plays beams that nobody follows: the kernel before the
-// step reads all their pages, not only the last.
-func TestSimMarksLostBeams(t *testing.T) {
-	play(t, plan{seed: 51122, steps: 2000})
-}
-
-// TestSimExpiresBeforeARoundIsServedAgain plays a tree that fails as retention
-// ends: it must end before the pools choose their victims, also the second time.
-func TestSimExpiresBeforeARoundIsServedAgain(t *testing.T) {
-	play(t, plan{seed: 51238, steps: 12_000})
-}
-
-// TestSimUndoesBesideMessages plays a pool that reads what a step sent to it after
-// a recovery has taken the step back.
-func TestSimUndoesBesideMessages(t *testing.T) {
-	play(t, plan{seed: 800_513, steps: 9000})
-}
-
-// TestSimChecksAccountsOfLostSequences plays a step that is lost about to take a
-// page of another tenant, who keeps it.
-func TestSimChecksAccountsOfLostSequences(t *testing.T) {
-	play(t, plan{seed: 821_116, steps: 9000})
-}
-
-// TestSimHearsOfKernelsOnLostSequences plays a rebalance that moves what a lost
-// sequence holds: the commit that was told of the loss has named a kernel, too.
-// In a debug build, which has rounds of its own.
-func TestSimHearsOfKernelsOnLostSequences(t *testing.T) {
-	play(t, plan{seed: 9084, steps: 2000})
+// of gives plans of so many steps.
+func of(steps int, seeds ...uint64) (plans []plan) {
+	for _, seed := range seeds {
+		plans = append(plans, plan{seed: seed, steps: steps})
+	}
+	return plans
 }
 
 // TestSimReplays holds a run to its promise: the same plan is the same run.

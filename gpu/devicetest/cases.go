@@ -237,26 +237,39 @@ func refusals(t *testing.T, dev gpu.Device) {
 	assert.Error(t, err)
 }
 
-// failureInBatch: copies before the one that fails are done, others are not,
-// and the ticket covers those that are.
-func failureInBatch(t *testing.T, dev gpu.Device) {
-	f, ok := as[failer](dev)
-	if !ok {
+// failing is a rig on a device that fails on demand, with bytes in all its host
+// pages.
+func failing(t *testing.T, dev gpu.Device) *rig {
+	if _, ok := as[failer](dev); !ok {
 		t.Skip("the device does not fail on demand")
 	}
 	r := newRig(t, dev, small)
-	for i := range 8 {
+	for i := range small.HostPages {
 		r.write(i, byte(i))
 	}
-	r.sync(r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(1)), r.whole(r.host(2), r.device(2))))
+	return r
+}
+
+// secondRefused submits two copies or more, of which the device refuses the
+// second, the first that offloads; it gives the ticket of what comes before it.
+func (r *rig) secondRefused(copies ...gpu.Copy) (gpu.Ticket, *gpu.CopyError) {
+	f, _ := as[failer](r.dev)
 	f.Fail(gpu.Offload, 1)
-	ticket, err := dev.Submit(r.s[0], &gpu.Batch{Copies: []gpu.Copy{
-		r.whole(r.host(7), r.device(3)), r.whole(r.device(0), r.host(4)), r.whole(r.device(1), r.host(5)),
-	}})
-	require.ErrorIs(t, err, gpu.ErrCopyFailed)
+	ticket, err := r.dev.Submit(r.s[0], &gpu.Batch{Copies: copies})
+	require.ErrorIs(r.t, err, gpu.ErrCopyFailed)
 	var failed *gpu.CopyError
-	require.ErrorAs(t, err, &failed)
-	assert.Equal(t, 1, failed.Index)
+	require.ErrorAs(r.t, err, &failed)
+	assert.Equal(r.t, 1, failed.Index)
+	return ticket, failed
+}
+
+// failureInBatch: copies before the one that fails are done, others are not,
+// and the ticket covers those that are.
+func failureInBatch(t *testing.T, dev gpu.Device) {
+	r := failing(t, dev)
+	r.sync(r.submit(r.s[0], nil, r.whole(r.host(0), r.device(0)), r.whole(r.host(1), r.device(1)), r.whole(r.host(2), r.device(2))))
+	ticket, failed := r.secondRefused(
+		r.whole(r.host(7), r.device(3)), r.whole(r.device(0), r.host(4)), r.whole(r.device(1), r.host(5)))
 	assert.Equal(t, r.device(0), failed.Copy.Src)
 	assert.Equal(t, r.host(4), failed.Copy.Dst)
 	r.sync(ticket)
@@ -286,27 +299,17 @@ func runsOfPages(t *testing.T, dev gpu.Device) {
 // failureInRun: a run is refused as a whole, what comes before it is done, and
 // its pages can be copied one by one.
 func failureInRun(t *testing.T, dev gpu.Device) {
-	f, ok := as[failer](dev)
-	if !ok {
-		t.Skip("the device does not fail on demand")
-	}
-	r := newRig(t, dev, small)
-	for i := range 8 {
-		r.write(i, byte(i))
-	}
+	r := failing(t, dev)
 	r.sync(r.submit(r.s[0], nil, r.run(r.host(0), r.device(0), 4)))
-	f.Fail(gpu.Offload, 1)
-	ticket, err := dev.Submit(r.s[0], &gpu.Batch{Copies: []gpu.Copy{r.whole(r.host(7), r.device(5)), r.run(r.device(1), r.host(4), 3)}})
-	var failed *gpu.CopyError
-	require.ErrorAs(t, err, &failed)
-	require.ErrorContains(t, err, "copy 1, pages [1, 4) to pages [4, 7)")
-	assert.Equal(t, 1, failed.Index)
+	ticket, failed := r.secondRefused(r.whole(r.host(7), r.device(5)), r.run(r.device(1), r.host(4), 3))
+	require.ErrorContains(t, failed, "copy 1, pages [1, 4) to pages [4, 7)")
 	r.sync(ticket)
 	for i := 4; i < 8; i++ {
 		r.want(i, byte(i))
 	}
 	one := &gpu.Batch{Copies: []gpu.Copy{r.whole(r.device(1), r.host(4))}}
-	if ticket, err = dev.Submit(r.s[0], one); err != nil { // a simulated fault is of one page
+	ticket, err := dev.Submit(r.s[0], one)
+	if err != nil { // a simulated fault is of one page
 		ticket, err = dev.Submit(r.s[0], one)
 	}
 	require.NoError(t, err)
