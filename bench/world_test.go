@@ -97,20 +97,30 @@ func (s shape) direct() *direct.Engine {
 
 // spawn starts an engine that nobody closes but the caller.
 func (s shape) spawn() (e *actors.Engine, stop func()) {
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(slog.DiscardHandler)
-	}))
-	var options []actors.Option
-	if s.clock != nil {
-		options = append(options, actors.WithClock(s.clock))
-	}
-	e = must(actors.Spawn(system.Root, actors.Config{
-		Model: s.model(), Cache: s.cache(), Pages: s.counts(), Device: &quietDevice{},
-	}, options...))
+	system := newSystem()
+	e = s.spawnIn(system)
 	return e, func() {
 		must(e.Close(context.Background()))
 		system.Shutdown()
 	}
+}
+
+// newSystem is a host's actor system that says nothing.
+func newSystem() *actor.ActorSystem {
+	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(slog.DiscardHandler)
+	}))
+}
+
+// spawnIn starts an engine in a host's actor system.
+func (s shape) spawnIn(system *actor.ActorSystem) *actors.Engine {
+	var options []actors.Option
+	if s.clock != nil {
+		options = append(options, actors.WithClock(s.clock))
+	}
+	return must(actors.Spawn(system.Root, actors.Config{
+		Model: s.model(), Cache: s.cache(), Pages: s.counts(), Device: &quietDevice{},
+	}, options...))
 }
 
 // actors starts an engine that ends with the benchmark.

@@ -99,22 +99,21 @@ func (c *checker) node(x int32) {
 // shelf checks that the arrays on the shelf have the room that is counted, and
 // that none of them is in use.
 func (c *checker) shelf() {
-	room, shelved := 0, map[*messages.BlockID]bool{}
+	room, shelved := 0, map[*int32]bool{}
 	for size, stack := range c.Tree.shelf.stacks {
 		before := room
 		for _, a := range stack {
-			c.say(sizeOf(len(a.ids)) == size && len(a.tokens) == len(a.ids)*c.tpb && len(a.places) == len(a.ids)*len(c.pools),
-				"arrays of %d tokens, %d ids and %d places are on the shelf for size %d", len(a.tokens), len(a.ids), len(a.places), size)
-			c.say(!shelved[&a.ids[0]], "arrays for %d blocks are on the shelf twice", len(a.ids))
-			shelved[&a.ids[0]] = true
-			room += len(a.ids)
+			c.say(sizeOf(int(a.room)) == size && a.off == 0, "arrays for %d blocks, begun at %d, are on the shelf for size %d", a.room, a.off, size)
+			c.say(!shelved[a.numbers], "arrays for %d blocks are on the shelf twice", a.room)
+			shelved[a.numbers] = true
+			room += int(a.room)
 		}
 		c.say(room-before == c.Tree.shelf.rooms[size], "the shelf has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.shelf.rooms[size])
 	}
 	c.say(room == c.Tree.shelf.room, "the shelf has room for %d blocks, counted as %d", room, c.Tree.shelf.room)
 	for x := range c.Tree.nodes {
-		if ids := c.Tree.nodes[x].ids; len(ids) > 0 {
-			c.say(!shelved[&ids[0]], "the arrays of node %d are on the shelf", x)
+		if a := &c.Tree.nodes[x].arrays; a.room > 0 {
+			c.say(!shelved[a.numbers], "the arrays of node %d are on the shelf", x)
 		}
 	}
 }

@@ -31,11 +31,10 @@ func (t *Tree) newNode() int32 {
 		t.nodes[x] = fresh
 		return x
 	}
-	t.nodes = append(t.nodes, fresh)
-	for range 2 * len(t.pools) {
-		t.counts = append(t.counts, 0)
-	}
-	return int32(len(t.nodes) - 1)
+	t.nodes, t.counts = lengthen(t.nodes, 1), lengthen(t.counts, 2*len(t.pools))
+	x := int32(len(t.nodes) - 1)
+	t.nodes[x] = fresh
+	return x
 }
 
 // freeNode returns a node whose blocks are gone or have moved.
@@ -72,7 +71,7 @@ func (t *Tree) growPart(parent int32, tokens []messages.Token) int32 {
 	nd.depth = t.end(parent)
 	nd.up = ^parent
 	nd.run = run{arrays: t.arrays(1), n: 1, part: int32(len(tokens))}
-	copy(nd.tokens, tokens)
+	copy(t.tokensIn(&nd.arrays), tokens)
 	t.newBlocks(t.ids(x), x, nd.depth)
 	for p := range t.pools {
 		fillNowhere(t.locations(x, p))

@@ -17,37 +17,36 @@ import (
 // A block stored in part is a run of its own: n is 1, part its tokens.
 type run struct {
 	arrays
-	off, n int32
-	part   int32 // tokens of a block stored in part; 0: whole blocks
+	n    int32
+	part int32 // tokens of a block stored in part; 0: whole blocks
 }
 
 // tokens are the tokens of node x, whose blocks are whole.
 func (t *Tree) tokens(x int32) []messages.Token {
 	r := &t.nodes[x].run
-	return r.tokens[int(r.off)*t.tpb : int(r.off+r.n)*t.tpb]
+	return t.tokensIn(&r.arrays)[int(r.off)*t.tpb : int(r.off+r.n)*t.tpb]
 }
 
 // tokensAt are the tokens of block i of node x.
 func (t *Tree) tokensAt(x, i int32) []messages.Token {
 	r := &t.nodes[x].run
 	if r.part > 0 {
-		return r.tokens[:r.part]
+		return t.tokensIn(&r.arrays)[:r.part]
 	}
 	at := int(r.off+i) * t.tpb
-	return r.tokens[at : at+t.tpb]
+	return t.tokensIn(&r.arrays)[at : at+t.tpb]
 }
 
 // ids are the blocks of node x.
 func (t *Tree) ids(x int32) []messages.BlockID {
 	r := &t.nodes[x].run
-	return r.ids[r.off : r.off+r.n]
+	return r.ids()[r.off : r.off+r.n]
 }
 
 // locations are where pool p keeps the blocks of node x.
 func (t *Tree) locations(x int32, p int) []messages.Location {
 	r := &t.nodes[x].run
-	at := p*len(r.ids) + int(r.off)
-	return r.places[at : at+int(r.n)]
+	return r.places(p)[r.off : r.off+r.n]
 }
 
 // margins is room for blocks before and behind a run.
@@ -57,11 +56,12 @@ type margins struct{ front, back int32 }
 func (t *Tree) move(x int32, m margins) {
 	r := &t.nodes[x].run
 	t.moved += int(r.n)
-	next := run{arrays: t.arrays(int(m.front + r.n + m.back)), off: m.front, n: r.n}
-	copy(next.tokens[int(m.front)*t.tpb:], t.tokens(x))
-	copy(next.ids[m.front:], t.ids(x))
+	next := run{arrays: t.arrays(int(m.front + r.n + m.back)), n: r.n}
+	next.off = m.front
+	copy(t.tokensIn(&next.arrays)[int(m.front)*t.tpb:], t.tokens(x))
+	copy(next.ids()[m.front:], t.ids(x))
 	for p := range t.pools {
-		copy(next.places[p*len(next.ids)+int(m.front):], t.locations(x, p))
+		copy(next.places(p)[m.front:], t.locations(x, p))
 	}
 	t.shelve(r.arrays)
 	*r = next
@@ -75,7 +75,7 @@ func spare(n int32) int32 { return max(n/4, min(n, 16)) }
 // reserve makes room.
 func (t *Tree) reserve(x int32, m margins) {
 	r := &t.nodes[x].run
-	have := margins{front: r.off, back: int32(len(r.ids)) - r.off - r.n}
+	have := margins{front: r.off, back: r.room - r.off - r.n}
 	if have.front >= m.front && have.back >= m.back {
 		return
 	}
@@ -90,7 +90,7 @@ func (t *Tree) reserve(x int32, m margins) {
 // trim gives memory back when most of the arrays is room.
 func (t *Tree) trim(x int32) {
 	r := &t.nodes[x].run
-	if r.part == 0 && len(r.ids) > 4*int(r.n)+8 {
+	if r.part == 0 && r.room > 4*r.n+8 {
 		t.move(x, margins{})
 	}
 }
@@ -101,11 +101,10 @@ func (t *Tree) absorb(x int32, s segment, at int32) {
 	to, from := &t.nodes[x].run, &t.nodes[s.node].run
 	n := s.hi - s.lo
 	t.moved += int(n)
-	copy(to.tokens[int(at)*t.tpb:int(at+n)*t.tpb], from.tokens[int(from.off+s.lo)*t.tpb:])
-	copy(to.ids[at:at+n], t.ids(s.node)[s.lo:])
+	copy(t.tokensIn(&to.arrays)[int(at)*t.tpb:int(at+n)*t.tpb], t.tokensIn(&from.arrays)[int(from.off+s.lo)*t.tpb:])
+	copy(to.ids()[at:at+n], t.ids(s.node)[s.lo:])
 	for p := range t.pools {
-		base := p * len(to.ids)
-		copy(to.places[base+int(at):base+int(at+n)], t.locations(s.node, p)[s.lo:])
+		copy(to.places(p)[at:at+n], t.locations(s.node, p)[s.lo:])
 	}
 }
 
@@ -115,18 +114,17 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 	n := int32(len(tokens) / t.tpb)
 	r := &t.nodes[x].run
 	at := r.off + r.n
-	if len(r.ids) == 0 {
+	if r.room == 0 {
 		r.arrays = t.arraysOf(tokens)
 	} else {
 		t.reserve(x, margins{back: n})
 		at = r.off + r.n
-		copy(r.tokens[int(at)*t.tpb:], tokens)
+		copy(t.tokensIn(&r.arrays)[int(at)*t.tpb:], tokens)
 	}
 	for p := range t.pools {
-		base := p*len(r.ids) + int(at)
-		fillNowhere(r.places[base : base+int(n)])
+		fillNowhere(r.places(p)[at : at+n])
 	}
-	t.newBlocks(r.ids[at:at+n], x, t.nodes[x].depth+r.n)
+	t.newBlocks(r.ids()[at:at+n], x, t.nodes[x].depth+r.n)
 	r.n += n
 	t.name(x, r.n-n)
 	t.symbols.keep(tokens)

@@ -7,11 +7,29 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// arrays are what a run lies in: room for as many blocks as there are ids.
+// arrays are what a run lies in. They are pointers and one room, not slices: a
+// node is two thirds of what it would be, and there is one for each prompt.
 type arrays struct {
-	tokens []messages.Token
-	ids    []messages.BlockID
-	places []messages.Location // by pool
+	tokens  *messages.Token // tokensPerBlock for each block of the room
+	numbers *int32          // an id for each block, then its location in each pool
+	room    int32           // in blocks; 0: there are no arrays
+	off     int32           // where the run begins, 0 on the shelf
+}
+
+// tokensIn are the tokens of all the room.
+func (t *Tree) tokensIn(a *arrays) []messages.Token {
+	return unsafe.Slice(a.tokens, int(a.room)*t.tpb)
+}
+
+// ids are those of all the room.
+func (a *arrays) ids() []messages.BlockID {
+	return unsafe.Slice((*messages.BlockID)(unsafe.Pointer(a.numbers)), a.room)
+}
+
+// places are the locations in pool p of all the room.
+func (a *arrays) places(p int) []messages.Location {
+	first := unsafe.Add(unsafe.Pointer(a.numbers), 4*int(a.room)*(1+p))
+	return unsafe.Slice((*messages.Location)(first), a.room)
 }
 
 // shelf keeps the arrays of runs that are gone or have moved, for runs to come.
@@ -50,10 +68,10 @@ func (s *shelf) take(room int) (a arrays, ok bool) {
 		stack := s.stacks[size]
 		top := len(stack) - 1
 		for i := top; i >= 0 && i > top-looks; i-- {
-			if len(stack[i].ids) >= room {
+			if int(stack[i].room) >= room {
 				a, stack[i], stack[top] = stack[i], stack[top], arrays{}
 				s.stacks[size] = stack[:top]
-				s.count(size, -len(a.ids))
+				s.count(size, -int(a.room))
 				return a, true
 			}
 		}
@@ -65,9 +83,10 @@ func (s *shelf) take(room int) (a arrays, ok bool) {
 // limit, arrays of the size that has most of it go to the garbage collector: so
 // no size hoards, and few arrays go.
 func (s *shelf) put(a arrays, limit int) {
-	size := sizeOf(len(a.ids))
+	a.off = 0
+	size := sizeOf(int(a.room))
 	s.stacks[size] = append(s.stacks[size], a)
-	s.count(size, len(a.ids))
+	s.count(size, int(a.room))
 	for s.room > limit {
 		most := 0
 		for i, room := range s.rooms {
@@ -76,7 +95,7 @@ func (s *shelf) put(a arrays, limit int) {
 			}
 		}
 		top := len(s.stacks[most]) - 1
-		s.count(most, -len(s.stacks[most][top].ids))
+		s.count(most, -int(s.stacks[most][top].room))
 		s.stacks[most][top] = arrays{}
 		s.stacks[most] = s.stacks[most][:top]
 	}
@@ -90,7 +109,7 @@ func (s *shelf) count(size, room int) {
 
 // shelve puts arrays on the shelf.
 func (t *Tree) shelve(a arrays) {
-	if len(a.ids) > 0 {
+	if a.room > 0 {
 		t.shelf.put(a, t.held/shelvedShare+shelved)
 	}
 }
@@ -101,20 +120,8 @@ func (t *Tree) arrays(room int) arrays {
 		return a
 	}
 	memory := make([]int32, room*(t.tpb+1+len(t.pools)))
-	a := t.divide(memory[room*t.tpb:], room)
-	a.tokens = retype[messages.Token](memory[:room*t.tpb])
-	return a
-}
-
-// divide makes ids and places for a run of one array.
-func (t *Tree) divide(memory []int32, room int) arrays {
-	return arrays{ids: retype[messages.BlockID](memory[:room]), places: retype[messages.Location](memory[room:])}
-}
-
-// retype gives an array of numbers another name for them: all that a run
-// consists of has 32 bits, so one allocation does.
-func retype[E ~int32](s []int32) []E {
-	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+	tokens := (*messages.Token)(unsafe.Pointer(unsafe.SliceData(memory))) // all that a run consists of has 32 bits
+	return arrays{tokens: tokens, numbers: unsafe.SliceData(memory[room*t.tpb:]), room: int32(room)}
 }
 
 // arraysOf gives arrays that begin with these tokens, of whole blocks. New ones
@@ -122,10 +129,10 @@ func retype[E ~int32](s []int32) []E {
 func (t *Tree) arraysOf(tokens []messages.Token) arrays {
 	room := len(tokens) / t.tpb
 	if a, ok := t.shelf.take(room); ok {
-		copy(a.tokens, tokens)
+		copy(t.tokensIn(&a), tokens)
 		return a
 	}
-	a := t.divide(make([]int32, room*(1+len(t.pools))), room)
-	a.tokens = append([]messages.Token(nil), tokens...)
-	return a
+	numbers := make([]int32, room*(1+len(t.pools)))
+	tokens = append([]messages.Token(nil), tokens...)
+	return arrays{tokens: unsafe.SliceData(tokens), numbers: unsafe.SliceData(numbers), room: int32(room)}
 }

@@ -101,16 +101,16 @@ func TestShelfIsBounded(t *testing.T) {
 	var s shelf
 	for room := range 200 {
 		for range 10 {
-			s.put(arrays{ids: make([]messages.BlockID, room+1)}, 1000)
+			s.put(arrays{room: int32(room + 1)}, 1000)
 			require.LessOrEqual(t, s.room, 1000)
 		}
 	}
 	kept := s.room
 	for room := 200; room > 0; room-- {
 		for a, ok := s.take(room); ok; a, ok = s.take(room) {
-			require.GreaterOrEqual(t, len(a.ids), room)
-			require.LessOrEqual(t, len(a.ids), room+max(1, room/2))
-			kept -= len(a.ids)
+			require.GreaterOrEqual(t, int(a.room), room)
+			require.LessOrEqual(t, int(a.room), room+max(1, room/2))
+			kept -= int(a.room)
 		}
 	}
 	require.Equal(t, kept, s.room)

@@ -25,7 +25,7 @@ func (t *Tree) own(x int32, what int) uint32 {
 	if what == candidates && !t.whole(x, 0) || what != candidates && !t.holds(x, 0) {
 		return 0
 	}
-	return t.blocks.stamp[t.nodes[x].ids[t.nodes[x].off]]
+	return t.blocks.stamp[t.ids(x)[0]]
 }
 
 // below is latest of an element that may be none.
