@@ -247,7 +247,7 @@ func TestLostDevice(t *testing.T) {
 	before := w.stats().Offloaded
 	w.sim.Lose()
 	w.lost = true
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	q, _, err := w.admit(text(2, 16)) // evicts: nothing can be copied

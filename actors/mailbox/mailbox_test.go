@@ -38,7 +38,7 @@ func (r *request) Abort(err error) {
 // wait waits for the answer; the tests' answers always come.
 func (r *request) wait(tb testing.TB) error {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	require.NoError(tb, r.slot.Wait(ctx), "request %d was answered by nobody", r.id)
 	return r.err

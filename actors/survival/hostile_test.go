@@ -272,7 +272,7 @@ func (r *rig) asActor(request any) error {
 		aborted, ok := answer.(*messages.Aborted)
 		require.True(r.t, ok, "%T was answered by %T", request, answer)
 		return aborted.Err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		return errors.New("no answer")
 	}
 }

@@ -1,13 +1,31 @@
 package live_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 	"testing"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/live"
+	"github.com/kvactor/kvactor/cmd/demo/internal/script"
 	"github.com/kvactor/kvactor/cmd/demo/internal/script/scripttest"
 )
+
+// The engine's answers to the examples are those beside them.
+func TestExamplesOverTheEngine(t *testing.T) {
+	scripttest.Examples{Folder: "../../testdata/scripts", Modulo: script.Protocol, Open: live.Open}.Run(t)
+}
+
+// So are those to the examples of the protocol itself, where they lie beside the
+// checkout.
+func TestSharedExamplesOverTheEngine(t *testing.T) {
+	const folder = "../../../../../../shared/examples"
+	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the script examples are not beside the repository")
+	}
+	scripttest.Examples{Folder: folder, Modulo: script.Protocol, Open: live.Open}.Run(t)
+}
 
 // Random scripts over the real engine, with all its actors, real bytes and the
 // hazard checker, answer like the naive oracle. KVACTOR_DUELS sets how many.

@@ -41,6 +41,8 @@ var equalCases = []struct {
 	{"hashes renamed in all lines", "{\"hash\":\"a\"}\n{\"parent\":\"a\",\"hashes\":[\"a\",\"c\"]}", "{\"hash\":\"b\"}\n{\"parent\":\"b\",\"hashes\":[\"b\",\"a\"]}", Hashes, ""},
 	{"two hashes for one", "{\"hash\":\"a\"}\n{\"hash\":\"b\"}", "{\"hash\":\"x\"}\n{\"hash\":\"x\"}", Hashes, "answer 2"},
 	{"one hash for two", "{\"hash\":\"a\"}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"hash\":\"y\"}", Hashes, "answer 2"},
+	{"another engine names anew", "{\"hash\":\"a\"}\n{\"op\":\"open\",\"ok\":true}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"op\":\"open\",\"ok\":true}\n{\"hash\":\"y\"}", Hashes, ""},
+	{"no other engine", "{\"hash\":\"a\"}\n{\"op\":\"open\",\"ok\":false}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"op\":\"open\",\"ok\":false}\n{\"hash\":\"y\"}", Hashes, "answer 3"},
 	{"no parent", `{"parent":null}`, `{"parent":"x"}`, Hashes, "parent"},
 
 	{"words", `{"error":{"code":"c","message":"a"}}`, `{"error":{"code":"c","message":"b"}}`, Words, ""},
