@@ -11,8 +11,12 @@ import (
 
 // fail makes the engine refuse every further call with the cause.
 func (e *Engine) fail(cause error) {
-	if !e.closing.Load() {
-		e.failed.CompareAndSwap(nil, &cause)
+	if e.closing.Load() {
+		return
+	}
+	e.failed.CompareAndSwap(nil, &cause)
+	if e.side.failed != nil {
+		e.side.failed(cause)
 	}
 }
 

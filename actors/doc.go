@@ -87,6 +87,7 @@
 //	             device pages that it was about to write to
 //	coordinator  within a round: the sequences that the round has touched, which
 //	             answer ErrSequenceLost
+//	join         within a stage: the sequences that the round steps
 //	events       events, as does a reader's batch that could not be named; a
 //	             snapshot puts a mirror right
 //

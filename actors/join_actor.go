@@ -50,7 +50,9 @@ func (a *joinActor) Receive(ctx actor.Context) {
 	}
 	a.serving = true
 	if own {
-		a.port.turn++ // what is still to come is nobody's answer
+		if a.core.Broken() {
+			a.port.turn++ // what is still to come is nobody's answer
+		}
 		a.core.Failed(failed.cause)
 	} else {
 		a.serve(ctx)
@@ -58,13 +60,16 @@ func (a *joinActor) Receive(ctx actor.Context) {
 	a.serving = false
 }
 
-// keep puts a request into the line, so that it outlives a panic. An answer that
-// comes meanwhile is nobody's.
+// keep puts a request into the line, so that it outlives a panic, and an answer
+// beside it.
 func (a *joinActor) keep(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
 		a.core.Queue(m.request, m)
 	case *joined:
+		if m.turn == a.port.turn {
+			a.core.Hold(m.err)
+		}
 	default:
 		if request := fromActor(ctx); request != nil {
 			a.core.Queue(request, ctx.Sender())

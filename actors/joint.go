@@ -28,12 +28,13 @@ type joint struct {
 // side is what an engine is told that is one of two. The decoder's is told the
 // pools of both, which its log begins with; the encoder's where that log is, what
 // number its pool has there, and how what its tree tells becomes what readers
-// hear.
+// hear. Whichever fails, the joint engine has failed.
 type side struct {
 	pools  []messages.PoolInfo
 	events *mailbox.Mailbox
 	first  messages.PoolID
 	adapt  func([]messages.Event)
+	failed func(cause error)
 }
 
 // spawnJoint starts both and the actor that joins them; the cross pool is the
@@ -89,7 +90,7 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 		s.Cross = true
 		known.Scales = append(known.Scales, s)
 	}
-	o.name, o.side = name+"-self", side{pools: e.pools}
+	o.name, o.side = name+"-self", side{pools: e.pools, failed: e.fail}
 	var err error
 	if e.joint.decoder, err = spawnOne(parent, decoder, known, o); err != nil {
 		return err
@@ -101,7 +102,8 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 	known.ReuseAll = true
 	o.name, o.side = name+"-cross", side{
 		events: e.joint.decoder.events, first: messages.PoolID(last),
-		adapt: func(told []messages.Event) { cross.Adapt(told, e.pools[last].ID, known.TokensPerBlock) },
+		failed: e.fail,
+		adapt:  func(told []messages.Event) { cross.Adapt(told, e.pools[last].ID, known.TokensPerBlock) },
 	}
 	e.joint.encoder, err = spawnOne(parent, encoder, known, o)
 	return err

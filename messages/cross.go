@@ -42,6 +42,14 @@ type JoinSnapshot struct {
 	Err   error
 }
 
+// LoseSequences gives sequences up that the other side of an encoder–decoder engine
+// has lost: every call about them is refused from now on, until they are released.
+// Those that do not run, or are lost already, are passed over.
+type LoseSequences struct {
+	Sequences []SequenceID
+	Err       error
+}
+
 // ReadSequences lists the handles of all running sequences, lost ones included.
 type ReadSequences struct {
 	Sequences []SequenceID

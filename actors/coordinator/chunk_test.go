@@ -186,3 +186,28 @@ func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
 	assert.Equal(t, []messages.PageID{first}, m.Results[0].NewPages[0])
 	assert.Zero(t, w.stats().Pools[0].Evicted)
 }
+
+// A prefill that another side has lost keeps what it holds and reserves until it
+// is released; every call about it says so.
+func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 6}, {Primary: 20}}})
+	_, l := w.admitAs(chunked(run(0, 40), 8))
+	w.commitTo(l, 8)
+	room := func() int {
+		_, _, err := w.tryAdmit(request(run(500, 36)))
+		return refusal(t, err).Available
+	}
+	before := room()
+	lose := &messages.LoseSequences{Sequences: []messages.SequenceID{l.id, 999}}
+	w.Do(lose)
+	w.Do(lose)
+	require.NoError(t, lose.Err)
+	assert.Equal(t, before, room())
+	assert.ErrorIs(t, commit(w, l, 16), messages.ErrSequenceLost)
+	fork := &messages.Fork{Sequence: l.id, Count: 1}
+	w.Do(fork)
+	assert.ErrorIs(t, fork.Err, messages.ErrSequenceLost)
+	w.bury(messages.StepResult{Sequence: l.id, Err: messages.ErrSequenceLost})
+	assert.Equal(t, 6, room())
+	w.check()
+}

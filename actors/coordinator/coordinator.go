@@ -252,6 +252,8 @@ func (c *Coordinator) dispatchRare(request any) {
 		c.rehearse(r)
 	case *messages.ReadSequences:
 		c.readSequences(r)
+	case *messages.LoseSequences:
+		c.loseSequences(r)
 	case *messages.WriteScales:
 		c.writeScales(r)
 	case *messages.ReadScales:

@@ -64,3 +64,17 @@ func (c *Coordinator) readSequences(r *messages.ReadSequences) {
 	c.sequences.each(func(s *sequence) { r.Sequences = append(r.Sequences, s.id) })
 	c.reply()
 }
+
+// loseSequences gives up what another side has lost. It is done in one piece, and
+// doing it again changes nothing.
+func (c *Coordinator) loseSequences(r *messages.LoseSequences) {
+	r.Err = nil
+	for _, id := range r.Sequences {
+		s, refusal := c.sequences.find(id)
+		if refusal != nil {
+			continue
+		}
+		s.lost = true // its reserve stands for what it holds until it is released
+	}
+	c.reply()
+}

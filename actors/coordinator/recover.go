@@ -359,6 +359,9 @@ func (c *Coordinator) keptPages(p int) []messages.KeptPage {
 		pages[i] = messages.KeptPage{Page: messages.PageID(i), Block: messages.NoBlock}
 	}
 	c.sequences.each(func(s *sequence) {
+		if s.lost {
+			s.lose() // no reserve stands for what it holds any more
+		}
 		for _, table := range s.pools[p].tables {
 			for b, page := range table {
 				if page == messages.NoPage {

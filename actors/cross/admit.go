@@ -1,6 +1,7 @@
 package cross
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/kvactor/kvactor/messages"
@@ -17,6 +18,7 @@ type admitting struct {
 	decoder messages.Admit
 	encoder messages.Admit
 	undo    messages.Release // of the decoder's side, when the cross side failed
+	broken  error            // why the cross side could not serve
 }
 
 // item is one request that has not been refused yet.
@@ -108,24 +110,24 @@ func (j *Join) decoded(r *messages.Admit) {
 func (j *Join) encoded(err error) {
 	r := j.round.request.(*messages.Admit)
 	a := &j.admitting
+	a.broken = err
 	for k, it := range a.items {
 		result := &r.Results[it.at]
-		refused := err
-		if refused == nil {
-			refused = a.encoder.Results[k].Err
-		}
-		if refused != nil {
-			a.undo.Steps = append(a.undo.Steps, messages.ReleaseStep{Sequence: result.Sequence, Discard: true})
-			*result = messages.Admitted{Err: refused}
+		if err == nil && a.encoder.Results[k].Err == nil {
+			j.pair(result, &a.encoder.Results[k], it.input)
 			continue
 		}
-		j.pair(result, &a.encoder.Results[k], it.input)
+		a.undo.Steps = append(a.undo.Steps, messages.ReleaseStep{Sequence: result.Sequence, Discard: true})
+		*result = messages.Admitted{}
+		if err == nil {
+			result.Err = a.encoder.Results[k].Err
+		}
 	}
 	if len(a.undo.Steps) == 0 {
 		j.reply()
 		return
 	}
-	j.toDecoder(&a.undo, (*Join).passed)
+	j.toDecoder(&a.undo, func(j *Join, err error) { j.passed(cmp.Or(a.broken, err)) })
 }
 
 // pair makes a cross admission the cross side of a sequence.
@@ -151,33 +153,54 @@ func (j *Join) forked(err error) {
 		j.reply()
 		return
 	}
-	p := j.partnerOf(r.Sequence)
-	own := &messages.Fork{Sequence: p.sequence, Count: r.Count}
-	j.toEncoder(own, func(j *Join, err error) {
-		if err = errors.Join(err, own.Err); err != nil {
-			j.unfork(r, err)
-			return
-		}
-		for i, s := range r.Sequences {
-			p.sequence = own.Sequences[i]
-			j.partners[s] = p
-		}
-		j.reply()
-	})
+	j.forking = forking{cross: messages.Fork{Sequence: j.partnerOf(r.Sequence).sequence, Count: r.Count}}
+	j.toEncoder(&j.forking.cross, (*Join).crossForked)
 }
 
-// unfork lets the forks of the decoder's side go when the cross side failed.
-func (j *Join) unfork(r *messages.Fork, cause error) {
+// forking is the cross side of a fork on its way.
+type forking struct {
+	cross   messages.Fork
+	retried bool
+}
+
+// crossForked joins the forks. A fork that an actor's failure broke off is asked
+// for once more, to hear whether its sequence was lost.
+func (j *Join) crossForked(err error) {
+	r, f := j.round.request.(*messages.Fork), &j.forking
+	if err != nil && !f.retried {
+		f.retried = true
+		j.toEncoder(&f.cross, (*Join).crossForked)
+		return
+	}
+	if err != nil || f.cross.Err != nil {
+		j.unfork(r, err)
+		return
+	}
+	p := j.partnerOf(r.Sequence)
+	for i, s := range r.Sequences {
+		p.sequence = f.cross.Sequences[i]
+		j.partners[s] = p
+	}
+	j.reply()
+}
+
+// unfork lets the forks of the decoder's side go when the cross side refused or
+// could not serve, and the sequence itself when that was lost.
+func (j *Join) unfork(r *messages.Fork, broken error) {
 	undo := &messages.Release{}
 	for _, s := range r.Sequences {
 		undo.Steps = append(undo.Steps, messages.ReleaseStep{Sequence: s, Discard: true})
 	}
-	r.Sequences, r.Err = nil, cause
-	var refusal *messages.Refusal
-	if !errors.As(cause, &refusal) {
-		r.Err = messages.Refuse(messages.Internal, "fork of the cross side: %v", cause)
-	} else {
-		r.Err = refusal
-	}
-	j.toDecoder(undo, (*Join).passed)
+	r.Sequences, r.Err = nil, named(j.forking.cross.Err, r.Sequence)
+	j.toDecoder(undo, func(j *Join, err error) {
+		if err = cmp.Or(broken, err); err != nil {
+			j.abort(err)
+			return
+		}
+		var lost []messages.SequenceID
+		if errors.Is(r.Err, messages.ErrSequenceLost) {
+			lost = append(lost, r.Sequence)
+		}
+		j.replyLosing(lost)
+	})
 }

@@ -42,10 +42,20 @@
 //
 // # When the join fails
 //
-// Which sequences belong together nobody but the join knows, and it knows it as one
-// entry for each pair, so pairs outlive a panic. The round under way has perhaps
-// made or ended something on one side only: the join asks both sides which
-// sequences run, and releases those without a partner.
+// Most of its time the join waits for a side. A panic then, or on the way to a side
+// or to the caller, costs nothing: it goes on where it was, and what was not sent is
+// sent. A panic in the middle of a stage leaves the round in doubt, which is aborted:
+// sequences that it steps are lost. Which sequences belong together nobody but the
+// join knows, and it knows it as one entry for each pair, so pairs outlive a panic.
+// The round has perhaps made or ended something on one side only: the join asks both
+// sides which sequences run, and releases those without a partner.
+//
+// # When a side fails
+//
+// Each side recovers by itself. What the cross side has lost the decoder's side is
+// told to give up as soon as the join hears of it: a commit or a fork that the cross
+// side breaks off is asked for once more, to hear. Too many failures of one side
+// are those of the engine.
 //
 // # Computed
 //

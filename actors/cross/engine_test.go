@@ -111,21 +111,84 @@ func TestRecovery(t *testing.T) {
 	assert.ErrorIs(t, r.Inject("nobody"), messages.ErrBadRequest)
 }
 
-// A side that has failed too often refuses; the engine answers all the same.
-func TestAFailedSideIsVisible(t *testing.T) {
-	r := newRig(t, setup{pages: pages(20, 20)})
-	r.store(ask(run(100, 8), run(0, 6)))
-	for range 6 {
-		require.NoError(t, r.Inject("cross:tree"))
-		_, _ = r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
+// What the cross side loses in the middle of a change is lost for every call, until
+// its release has said so as well; then nothing of it is left.
+func TestTheCrossSideMayLoseASequence(t *testing.T) {
+	ctx := context.Background()
+	losses := 0
+	for parts := range 8 {
+		for _, recovers := range []bool{false, true} {
+			r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 24}, {Primary: 12}}})
+			bystander := r.start(ask(run(100, 8), run(0, 6)))
+			request := ask(run(200, 7), run(50, 40))
+			request.ChunkTokens = 8
+			l, err := r.admit(request)
+			require.NoError(t, err)
+			require.NoError(t, r.InjectWithin("cross:coordinator", parts))
+			commit := []messages.CommitStep{{Sequence: l.id, Computed: 8}}
+			r.unwritten = true
+			results, err := r.Commit(ctx, commit)
+			require.NoError(t, err, "it is asked for once more")
+			if results[0].Err != nil {
+				losses++
+				require.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
+				if recovers {
+					require.NoError(t, r.Inject("tree"))
+				}
+				results, err = r.Commit(ctx, commit)
+				require.NoError(t, err)
+				assert.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
+				results, err = r.Append(ctx, []messages.AppendStep{{Sequence: l.id, Tokens: run(1, 1)}})
+				require.NoError(t, err)
+				assert.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
+				assert.ErrorIs(t, r.Rewind(ctx, l.id, 1), messages.ErrSequenceLost)
+				_, err = r.Fork(ctx, l.id, 1)
+				assert.ErrorIs(t, err, messages.ErrSequenceLost)
+				_, err = r.Tables(ctx, l.id)
+				assert.ErrorIs(t, err, messages.ErrSequenceLost)
+				released, err := r.Release(ctx, []messages.ReleaseStep{{Sequence: l.id}})
+				require.NoError(t, err)
+				assert.ErrorIs(t, released[0].Err, messages.ErrSequenceLost)
+				assert.ErrorContains(t, released[0].Err, l.id.String())
+				_, err = r.Tables(ctx, l.id)
+				assert.ErrorIs(t, err, messages.ErrUnknownSequence)
+				r.forget(l)
+			}
+			for range 2 { // the fuse may not have burnt
+				_ = r.Check(ctx)
+			}
+			require.NoError(t, r.Check(ctx))
+			require.NoError(t, r.decode(bystander, 1))
+			r.end()
+		}
 	}
-	_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
-	require.ErrorIs(t, err, messages.ErrFailed)
-	_, err = r.Lookup(context.Background(), messages.Prefix{Encoder: run(100, 8), Tokens: run(0, 6)})
-	require.NoError(t, err, "the other side is well")
-	_, err = r.Close(context.Background())
-	require.ErrorIs(t, err, messages.ErrFailed)
-	require.NoError(t, r.device.Close())
+	assert.Positive(t, losses)
+}
+
+// An engine of which one side has failed too often has failed, whichever side a
+// call is about; it still gives its memory back.
+func TestTheEngineFailsWithEitherSide(t *testing.T) {
+	for _, name := range []string{"tree", "cross:tree"} {
+		r := newRig(t, setup{pages: pages(20, 20)})
+		r.store(ask(run(100, 8), run(0, 6)))
+		for range 6 {
+			require.NoError(t, r.Inject(name))
+			_, _ = r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
+		}
+		_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
+		require.ErrorIs(t, err, messages.ErrFailed)
+		require.ErrorContains(t, err, "tree panicked")
+		for _, prefix := range []messages.Prefix{{Encoder: run(100, 8), Tokens: run(0, 6)}, {Encoder: run(100, 8)}} {
+			_, err = r.Lookup(context.Background(), prefix)
+			require.ErrorIs(t, err, messages.ErrFailed)
+		}
+		_, err = r.Close(context.Background())
+		require.NoError(t, err)
+		memory, err := r.device.Memory()
+		require.NoError(t, err)
+		assert.Equal(t, memory.Total, memory.Free)
+		require.NoError(t, r.device.Close())
+	}
 }
 
 // Too many panics of the join are the end, and everybody who waits is told so.

@@ -30,13 +30,16 @@ type Join struct {
 	round    queued
 	complete bool               // the answer of the round is, it has only to be given
 	next     func(*Join, error) // the stage after the answer
+	asked    question           // what the answer is to
 	serving  bool               // a stage is running: an answer that comes now waits for its end
+	open     bool               // it has not come to what it does last, which a side or the caller does
 	done     []error            // answers that came while one was running
 
-	partners  map[messages.SequenceID]partner
-	admitting admitting
-	release   messages.Release // of the cross side
-	retried   bool
+	partners   map[messages.SequenceID]partner
+	admitting  admitting
+	committing committing
+	forking    forking
+	releasing  releasing
 
 	restarts   int64
 	recovering *recovering // nil: not at it
@@ -48,6 +51,13 @@ type partner struct {
 	tokens   int  // of the padded input
 	reused   int  // decoder tokens that nobody had to compute
 	computed bool // the cross KV has been committed
+}
+
+// question is a request to one side.
+type question struct {
+	request any
+	encoder bool
+	sent    bool
 }
 
 // queued is a request that waits, as the coordinator has them.
@@ -85,6 +95,9 @@ func (j *Join) Stop(cause error) {
 	j.line, j.next, j.recovering = nil, nil, nil
 }
 
+// Hold keeps an answer that comes when the join has failed, until it goes on.
+func (j *Join) Hold(err error) { j.done = append(j.done, err) }
+
 // run serves until an answer is needed or nothing is left to do.
 func (j *Join) run() {
 	if j.serving {
@@ -104,7 +117,9 @@ func (j *Join) step() bool {
 		}
 		err := j.done[0]
 		j.done, j.next = j.done[:0], nil
+		j.open = true
 		stage(j, err)
+		j.open = false
 		return true
 	}
 	j.done = j.done[:0] // an answer that comes twice is nobody's
@@ -117,7 +132,9 @@ func (j *Join) step() bool {
 		j.round = queued{}
 		return true
 	}
+	j.open = true
 	j.dispatch()
+	j.open = false
 	return true
 }
 
@@ -178,13 +195,23 @@ func (j *Join) dispatchStored(request any) {
 
 // toDecoder and toEncoder send a request to one side; then is the stage after.
 func (j *Join) toDecoder(request any, then func(*Join, error)) {
-	j.next = then
-	j.port.Decoder(request)
+	j.next, j.asked, j.open = then, question{request: request}, false
+	j.ask()
 }
 
 func (j *Join) toEncoder(request any, then func(*Join, error)) {
-	j.next = then
-	j.port.Encoder(request)
+	j.next, j.asked, j.open = then, question{request: request, encoder: true}, false
+	j.ask()
+}
+
+// ask sends the question.
+func (j *Join) ask() {
+	if j.asked.encoder {
+		j.port.Encoder(j.asked.request)
+	} else {
+		j.port.Decoder(j.asked.request)
+	}
+	j.asked.sent = true
 }
 
 // both sends a request to each side, one after the other. If one could not be
@@ -222,13 +249,14 @@ func (j *Join) passed(err error) {
 // reply ends the round. Until its caller has the answer it is the round: should
 // giving it fail, it is given after the recovery.
 func (j *Join) reply() {
-	j.complete = true
+	j.complete, j.open = true, false
 	j.port.Reply(j.round.request, j.round.sender)
 	j.round, j.complete = queued{}, false
 }
 
 // abort ends a round that could not be served.
 func (j *Join) abort(cause error) {
+	j.open = false
 	j.port.Abort(j.round.request, j.round.sender, cause)
 	j.round = queued{}
 }

@@ -22,13 +22,17 @@ type sides struct {
 	*cross.Join
 	log     []string
 	next    messages.SequenceID
-	fail    map[string]error // by side and type: could not be served
+	fail    map[string]error // by side and type: could not be served, once
 	refuse  map[string]error // by side and type: refused
 	last    map[string]any   // by side and type
 	held    bool             // answers wait until the test gives them
 	aborted error
 	gone    bool // nobody waits for an answer
 	stale   int  // snapshots that come too late
+
+	failAgain bool   // what fails does so once more
+	panics    string // where the port does, once
+	short     bool   // results are missing, over which a stage breaks off
 }
 
 func newSides() *sides {
@@ -40,20 +44,38 @@ func newSides() *sides {
 func (s *sides) Decoder(request any) { s.serve("decoder", request) }
 func (s *sides) Encoder(request any) { s.serve("encoder", request) }
 
-func (s *sides) Begin(any) bool { return !s.gone }
+func (s *sides) Begin(any) bool {
+	s.panicAt("begin")
+	return !s.gone
+}
 
-func (s *sides) Reply(request, _ any) { s.log = append(s.log, fmt.Sprintf("reply %T", request)) }
+// panicAt is the port's panic, before it has done anything.
+func (s *sides) panicAt(point string) {
+	if s.panics == point {
+		s.panics = ""
+		panic("join: " + point)
+	}
+}
+
+func (s *sides) Reply(request, _ any) {
+	s.panicAt("reply")
+	s.log = append(s.log, fmt.Sprintf("reply %T", request))
+}
 
 func (s *sides) Abort(request, _ any, cause error) {
 	s.log, s.aborted = append(s.log, fmt.Sprintf("abort %T", request)), cause
 }
 
 func (s *sides) serve(side string, request any) {
+	s.panicAt(side)
 	name := side + " " + strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")
 	s.log = append(s.log, name)
 	s.last[name] = request
 	if err := s.fail[name]; err != nil {
-		delete(s.fail, name)
+		if !s.failAgain {
+			delete(s.fail, name)
+		}
+		s.failAgain = false
 		s.Answered(err)
 		return
 	}
@@ -74,11 +96,17 @@ func (s *sides) answer(request any, err error) {
 			r.Results = append(r.Results, messages.Admitted{Sequence: s.next, Tables: messages.Tables{{{0}}}, Err: err})
 		}
 	case *messages.Commit:
+		if s.short {
+			return
+		}
 		r.Results = make([]messages.StepResult, len(r.Steps))
 		for i := range r.Steps {
 			r.Results[i] = messages.StepResult{Sequence: r.Steps[i].Sequence, Err: err}
 		}
 	case *messages.Release:
+		if s.short {
+			return
+		}
 		r.Results = make([]messages.StepResult, len(r.Steps))
 		for i := range r.Steps {
 			r.Results[i] = messages.StepResult{Sequence: r.Steps[i].Sequence, Err: err}
@@ -86,6 +114,8 @@ func (s *sides) answer(request any, err error) {
 	case *messages.JoinSnapshot:
 		r.Stale = s.stale > 0
 		s.stale--
+	case *messages.ReadTables:
+		r.Err = err
 	case *messages.Fork:
 		for range r.Count {
 			s.next++
@@ -142,9 +172,15 @@ func TestAdmissionsThatFailHalfway(t *testing.T) {
 			s := newSides()
 			spoil(s)
 			a := s.admitOne()
-			require.ErrorIs(t, a.Err, messages.ErrInternal)
+			end := "reply *messages.Admit"
+			if name == "not served" {
+				require.ErrorIs(t, s.aborted, messages.ErrInternal)
+				end = "abort *messages.Admit"
+			} else {
+				require.ErrorIs(t, a.Err, messages.ErrInternal)
+			}
 			assert.Equal(t, messages.Admitted{Err: a.Err}, a)
-			assert.Equal(t, []string{"encoder Rehearse", "decoder Admit", "encoder Admit", "decoder Release", "reply *messages.Admit"}, s.take())
+			assert.Equal(t, []string{"encoder Rehearse", "decoder Admit", "encoder Admit", "decoder Release", end}, s.take())
 			assert.Equal(t, []messages.ReleaseStep{{Sequence: 1, Discard: true}}, s.last["decoder Release"].(*messages.Release).Steps)
 			assert.Empty(t, s.String())
 		})
@@ -161,7 +197,7 @@ func TestAdmissionsThatFailHalfway(t *testing.T) {
 func TestForksThatFailHalfway(t *testing.T) {
 	for name, spoil := range map[string]func(*sides){
 		"refused":    func(s *sides) { s.refuse["encoder Fork"] = messages.ErrSequenceLost },
-		"not served": func(s *sides) { s.fail["encoder Fork"] = errSide },
+		"not served": func(s *sides) { s.fail["encoder Fork"], s.failAgain = errSide, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSides()
@@ -170,29 +206,61 @@ func TestForksThatFailHalfway(t *testing.T) {
 			spoil(s)
 			m := &messages.Fork{Sequence: a.Sequence, Count: 2}
 			s.Submit(m, nil)
-			require.Error(t, m.Err)
+			assert.Equal(t, name == "refused", m.Err != nil)
+			assert.Equal(t, name == "not served", s.aborted != nil, "who was aborted")
 			assert.Empty(t, m.Sequences)
 			assert.Len(t, s.last["decoder Release"].(*messages.Release).Steps, 2)
 			assert.Equal(t, before, s.String())
-			var refusal *messages.Refusal
-			assert.ErrorAs(t, m.Err, &refusal)
+			lost, asked := s.last["decoder LoseSequences"].(*messages.LoseSequences)
+			if asked {
+				assert.Equal(t, []messages.SequenceID{a.Sequence}, lost.Sequences)
+			}
+			assert.Equal(t, name == "refused", asked, "a sequence whose cross side is lost is lost")
 		})
 	}
 }
 
-// A sequence whose cross side is lost is told so, and ends like any lost one.
+// A sequence whose cross side is lost is lost on the decoder's as well, whichever
+// call hears of it first.
 func TestALostCrossSide(t *testing.T) {
 	s := newSides()
 	a := s.admitOne()
+	s.take()
 	s.refuse["encoder Commit"] = messages.ErrSequenceLost
 	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.Sequence, Computed: 4}}}
 	s.Submit(m, nil)
 	require.ErrorIs(t, m.Results[0].Err, messages.ErrSequenceLost)
+	assert.ErrorContains(t, m.Results[0].Err, a.Sequence.String(), "the name that the host knows")
+	assert.Equal(t, []string{"decoder Commit", "encoder Commit", "decoder LoseSequences", "reply *messages.Commit"}, s.take())
+	assert.Equal(t, []messages.SequenceID{a.Sequence}, s.last["decoder LoseSequences"].(*messages.LoseSequences).Sequences)
+
+	s.refuse["encoder ReadTables"] = messages.ErrSequenceLost
+	tables := &messages.ReadTables{Sequence: a.Sequence}
+	s.Submit(tables, nil)
+	require.ErrorIs(t, tables.Err, messages.ErrSequenceLost)
+	assert.Contains(t, s.take(), "decoder LoseSequences")
+
 	s.refuse["encoder Release"] = messages.ErrSequenceLost
 	r := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: a.Sequence}}}
 	s.Submit(r, nil)
-	require.NoError(t, r.Results[0].Err)
+	require.ErrorIs(t, r.Results[0].Err, messages.ErrSequenceLost)
 	assert.Empty(t, s.String())
+}
+
+// A commit that the cross side broke off is asked for again, once.
+func TestACommitThatTheCrossSideBreaksOff(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		s := newSides()
+		a := s.admitOne()
+		s.take()
+		s.fail["encoder Commit"], s.failAgain = errSide, again
+		s.Submit(&messages.Commit{Steps: []messages.CommitStep{{Sequence: a.Sequence, Computed: 4}}}, nil)
+		end := "reply *messages.Commit"
+		if again {
+			end = "abort *messages.Commit"
+		}
+		assert.Equal(t, []string{"decoder Commit", "encoder Commit", "encoder Commit", end}, s.take())
+	}
 }
 
 // A sequence that the decoder's side has lost lets go of its cross side too.

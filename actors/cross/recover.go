@@ -6,10 +6,12 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// recovering is the state of a recovery of the join itself on its way through
+// recovering is the state of a recovery of the join itself, which broke off in
+// the middle of a stage, on its way through
 //
 //	ask the decoder's side what runs → ask the cross side
-//	→ abort the round → release what has no partner → go on
+//	→ lose what the round has stepped → release what has no partner
+//	→ end the round → go on
 //
 // Which sequences belong together nobody but the join knows, and a change of it
 // is one entry: pairs are never in doubt. What the failed round has made or ended
@@ -20,6 +22,7 @@ type recovering struct {
 	cause    error
 	decoder  messages.ReadSequences
 	encoder  messages.ReadSequences
+	lost     messages.LoseSequences
 	own      messages.Release // of the decoder's side
 	other    messages.Release // of the cross side
 	attempts int
@@ -28,12 +31,34 @@ type recovering struct {
 // maxAttempts is how often a recovery asks again when a side fails over it.
 const maxAttempts = 3
 
-// Failed begins the recovery from a panic of the join: what was under way is
-// aborted, what waits is served afterwards. Answers that are still to come are
-// the port's to hold back.
+// Broken tells whether a panic now is one in the middle of a stage. Between two
+// stages all is known, and Failed goes on where the join has stopped; else answers
+// that are still to come are the port's to hold back.
+func (j *Join) Broken() bool { return j.open }
+
+// Failed goes on after a panic of the join. If a stage broke off, the round under
+// way is aborted; what waits is served afterwards.
 func (j *Join) Failed(cause error) {
 	j.restarts++
-	j.serving, j.next, j.done = false, nil, nil
+	j.serving = false
+	if j.open {
+		j.recover(cause)
+		return
+	}
+	switch {
+	case j.complete:
+		j.reply()
+	case j.next != nil && !j.asked.sent:
+		j.ask()
+	case j.next == nil && j.round.request != nil: // it has not begun
+		j.line, j.round = slices.Insert(j.line, 0, j.round), queued{}
+	}
+	j.run()
+}
+
+// recover begins a recovery.
+func (j *Join) recover(cause error) {
+	j.open, j.next, j.done = false, nil, nil
 	j.recovering = &recovering{cause: cause}
 	j.survey()
 	j.run()
@@ -64,11 +89,11 @@ func (j *Join) then(stage func(*Join)) func(*Join, error) {
 	}
 }
 
-// surveyed aborts the round and finds what has no partner.
+// surveyed finds what has no partner.
 func (j *Join) surveyed() {
 	r := j.recovering
 	known := j.lastReleases()
-	j.endRound()
+	j.settle()
 	joined := map[messages.SequenceID]bool{}
 	for s, p := range j.partners {
 		if slices.Contains(r.decoder.Sequences, s) {
@@ -92,9 +117,35 @@ func (j *Join) surveyed() {
 		}
 		r.other.Steps = append(r.other.Steps, step)
 	}
-	j.toDecoder(&r.own, j.then(func(j *Join) {
-		j.toEncoder(&r.other, j.then((*Join).recovered))
+	j.toDecoder(&r.lost, j.then(func(j *Join) {
+		j.toDecoder(&r.own, j.then(func(j *Join) {
+			j.toEncoder(&r.other, j.then((*Join).recovered))
+		}))
 	}))
+}
+
+// settle says what becomes of the round that failed, whose last request to a side
+// is through. A release is answered if the decoder's side has served it: that
+// cannot be undone. What others have stepped is lost, since nobody knows how far.
+func (j *Join) settle() {
+	r := j.recovering
+	switch m := j.round.request.(type) {
+	case *messages.Release:
+		j.complete = !slices.ContainsFunc(m.Steps, func(s messages.ReleaseStep) bool {
+			_, joined := j.partners[s.Sequence]
+			return joined && slices.Contains(r.decoder.Sequences, s.Sequence)
+		})
+	case *messages.Commit:
+		for i := range m.Steps {
+			r.lost.Sequences = append(r.lost.Sequences, m.Steps[i].Sequence)
+		}
+	case *messages.Append:
+		for i := range m.Steps {
+			r.lost.Sequences = append(r.lost.Sequences, m.Steps[i].Sequence)
+		}
+	case *messages.Rewind:
+		r.lost.Sequences = append(r.lost.Sequences, m.Sequence)
+	}
 }
 
 // lastReleases are, by sequence of the cross side, the steps that a release under
@@ -105,7 +156,7 @@ func (j *Join) lastReleases() map[messages.SequenceID]messages.ReleaseStep {
 	if !ok {
 		return known
 	}
-	for _, s := range j.release.Steps {
+	for _, s := range j.releasing.cross.Steps {
 		known[s.Sequence] = s
 	}
 	for _, s := range r.Steps {
@@ -117,19 +168,15 @@ func (j *Join) lastReleases() map[messages.SequenceID]messages.ReleaseStep {
 	return known
 }
 
-// recovered goes on with what waits.
+// recovered answers the round that failed and goes on with what waits.
 func (j *Join) recovered() {
-	j.endRound()
+	cause := j.recovering.cause
 	j.recovering = nil
-}
-
-// endRound answers the round that failed.
-func (j *Join) endRound() {
 	switch {
 	case j.round.request == nil:
 	case j.complete:
 		j.reply()
 	default:
-		j.abort(j.recovering.cause)
+		j.abort(cause)
 	}
 }

@@ -6,6 +6,13 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
+// committing is the cross side of a commit on its way.
+type committing struct {
+	steps   []int // of the request: the first of their sequences to compute anything
+	cross   messages.Commit
+	retried bool
+}
+
 // committed commits the cross KV of sequences that had computed nothing before.
 func (j *Join) committed(err error) {
 	r := j.round.request.(*messages.Commit)
@@ -13,40 +20,76 @@ func (j *Join) committed(err error) {
 		j.abort(err)
 		return
 	}
-	var first []int // steps that were the first of their sequences to compute anything
-	var own messages.Commit
+	c := &j.committing
+	*c = committing{}
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		if r.Results[i].Err != nil {
 			continue
 		}
 		if p := j.partnerOf(s.Sequence); !p.computed && s.Computed > p.reused {
-			first = append(first, i)
-			own.Steps = append(own.Steps, messages.CommitStep{Sequence: p.sequence, Computed: p.tokens, After: s.After, Continues: true})
+			c.steps = append(c.steps, i)
+			c.cross.Steps = append(c.cross.Steps, messages.CommitStep{Sequence: p.sequence, Computed: p.tokens, After: s.After, Continues: true})
 		}
 	}
-	if len(first) == 0 {
+	if len(c.steps) == 0 {
 		j.reply()
 		return
 	}
-	j.toEncoder(&own, served(func(j *Join) {
-		for k, i := range first {
-			j.settleCommit(&r.Results[i], own.Results[k].Err)
-		}
-		j.reply()
-	}))
+	j.toEncoder(&c.cross, (*Join).crossCommitted)
 }
 
-// settleCommit notes that the cross KV of a sequence is committed. One whose
-// cross side is lost is told so.
-func (j *Join) settleCommit(result *messages.StepResult, err error) {
+// crossCommitted notes whose cross KV is committed. A commit that an actor's
+// failure broke off is asked for once more, to hear what was lost.
+func (j *Join) crossCommitted(err error) {
+	c := &j.committing
 	if err != nil {
-		result.Err = err
+		if !c.retried {
+			c.retried = true
+			j.toEncoder(&c.cross, (*Join).crossCommitted)
+			return
+		}
+		j.abort(err)
 		return
 	}
-	p := j.partners[result.Sequence]
-	p.computed = true
-	j.partners[result.Sequence] = p
+	r := j.round.request.(*messages.Commit)
+	var lost []messages.SequenceID
+	for k, i := range c.steps {
+		result := &r.Results[i]
+		if result.Err = named(c.cross.Results[k].Err, result.Sequence); result.Err != nil {
+			lost = append(lost, result.Sequence)
+			continue
+		}
+		p := j.partners[result.Sequence]
+		p.computed = true
+		j.partners[result.Sequence] = p
+	}
+	j.replyLosing(lost)
+}
+
+// named is the refusal of the cross side with the name that the host knows.
+func named(refusal error, s messages.SequenceID) error {
+	if errors.Is(refusal, messages.ErrSequenceLost) {
+		return messages.Refuse(messages.SequenceLost, "sequence %v was lost with a failed actor", s)
+	}
+	return refusal
+}
+
+// replyLosing answers when the decoder's side has given up what the cross side
+// has lost.
+func (j *Join) replyLosing(lost []messages.SequenceID) {
+	if len(lost) == 0 {
+		j.reply()
+		return
+	}
+	j.toDecoder(&messages.LoseSequences{Sequences: lost}, (*Join).passed)
+}
+
+// releasing is the cross side of a release on its way.
+type releasing struct {
+	steps   []int // of the request
+	cross   messages.Release
+	retried bool
 }
 
 // released lets the cross side go of every sequence that has ended: also of
@@ -57,33 +100,47 @@ func (j *Join) released(err error) {
 		j.abort(err)
 		return
 	}
-	j.release.Steps, j.retried = j.release.Steps[:0], false
+	l := &j.releasing
+	l.steps, l.cross.Steps, l.retried = l.steps[:0], l.cross.Steps[:0], false
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		if err := r.Results[i].Err; err != nil && !errors.Is(err, messages.ErrSequenceLost) {
 			continue
 		}
 		if p, ok := j.partners[s.Sequence]; ok {
-			j.release.Steps = append(j.release.Steps, messages.ReleaseStep{Sequence: p.sequence, Discard: s.Discard, After: s.After})
+			l.steps = append(l.steps, i)
+			l.cross.Steps = append(l.cross.Steps, messages.ReleaseStep{Sequence: p.sequence, Discard: s.Discard, After: s.After})
 			delete(j.partners, s.Sequence)
 		}
 	}
-	if len(j.release.Steps) == 0 {
+	if len(l.steps) == 0 {
 		j.reply()
 		return
 	}
-	j.toEncoder(&j.release, (*Join).crossReleased)
+	j.toEncoder(&l.cross, (*Join).crossReleased)
 }
 
-// crossReleased answers. A release that an actor's failure broke off is asked
-// for once more: what was lost then ends.
+// crossReleased answers; a cross side that was lost has said so now. A release
+// that an actor's failure broke off is asked for once more: what was lost then
+// ends.
 func (j *Join) crossReleased(err error) {
-	if err != nil && !j.retried {
-		j.retried = true
-		j.toEncoder(&j.release, (*Join).crossReleased)
+	l := &j.releasing
+	if err != nil {
+		if !l.retried {
+			l.retried = true
+			j.toEncoder(&l.cross, (*Join).crossReleased)
+			return
+		}
+		j.abort(err)
 		return
 	}
-	j.passed(err)
+	r := j.round.request.(*messages.Release)
+	for k, i := range l.steps {
+		if err := l.cross.Results[k].Err; err != nil {
+			r.Results[i].Err = named(err, r.Steps[i].Sequence)
+		}
+	}
+	j.reply()
 }
 
 // tablesRead adds the cross table.
@@ -99,9 +156,12 @@ func (j *Join) tablesRead(err error) {
 	}
 	own := &messages.ReadTables{Sequence: j.partnerOf(r.Sequence).sequence}
 	j.toEncoder(own, served(func(j *Join) {
-		if r.Err = own.Err; r.Err == nil {
-			r.Tables = append(r.Tables, own.Tables...)
+		if r.Err = named(own.Err, r.Sequence); r.Err != nil {
+			r.Tables = nil
+			j.replyLosing([]messages.SequenceID{r.Sequence})
+			return
 		}
+		r.Tables = append(r.Tables, own.Tables...)
 		j.reply()
 	}))
 }

@@ -30,6 +30,8 @@ type sequence struct {
 	computed int
 	written  int // tokens that a kernel was launched for; computed ≤ written unless rewound
 	beams    [][]host.Chain
+	input    []host.Chain // of the encoder's tokens
+	encoded  int          // of them, how many have their KV in the cross pages
 	tables   messages.Tables
 	known    bool // tables are those of the engine
 	// shared: pages of tokens that are not computed are a fork's too, so they
@@ -114,6 +116,10 @@ func (a *application) admit() {
 		p := w.drawPrompt()
 		r := messages.AdmitRequest{
 			Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal, Retention: w.drawRetention(len(p.Tokens)),
+			Encoder: p.Encoder, EncoderItems: p.EncoderItems,
+		}
+		if w.encodes {
+			r.EncoderRetention = w.drawRetention(len(p.Encoder))
 		}
 		kind := w.rng.IntN(16)
 		if kind < 2 {
@@ -150,6 +156,9 @@ func describeAdmit(list []messages.AdmitRequest) string {
 		if len(r.Multimodal) > 0 {
 			s += fmt.Sprintf(" item %d+%d", r.Multimodal[0].Start, r.Multimodal[0].Length)
 		}
+		if len(r.Encoder) > 0 {
+			s += fmt.Sprintf(" encoder %v %v", r.Encoder, r.EncoderItems)
+		}
 		if r.Retention != nil {
 			s += fmt.Sprintf(" keep %v %v", r.Retention.Ranges, r.Retention.Decode)
 		}
@@ -161,6 +170,10 @@ func describeAdmit(list []messages.AdmitRequest) string {
 // admitted takes a sequence over.
 func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messages.Admitted, p prompt) {
 	w := a.world
+	if w.encodes && code(got.Err) == messages.Internal && !w.calm {
+		w.counts.add("refusals, internal", 1)
+		return // a transfer of the cross side failed
+	}
 	w.expect(r, got.Err, messages.OutOfPages)
 	if got.Err != nil {
 		return
@@ -177,11 +190,36 @@ func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messag
 		s.beams = append(s.beams, p.chains())
 	}
 	s.text.Tokens = slices.Clone(p.Tokens)
+	if w.encodes {
+		a.encoding(r, s, got)
+	}
 	if n := len(s.tables[0]); n != len(s.beams) {
 		w.failf("%s: %d tables for %d beams", r, n, len(s.beams))
 	}
 	a.sequences = append(a.sequences, s)
 	w.counts.add("tokens reused", got.ReusedTokens)
+}
+
+// encoding looks at the cross side of an admission.
+func (a *application) encoding(r *request, s *sequence, got *messages.Admitted) {
+	w := a.world
+	_, s.input = s.text.input()
+	cross, last := got.Cross, w.decoder()
+	if cross == nil || len(got.Tables) != last+1 {
+		w.failf("%s: %+v has no cross side", r, got)
+		return
+	}
+	w.tellf("  cross %+v", *cross)
+	tpb := w.cache.TokensPerBlock
+	if n := len(s.input); cross.ReusedTokens < 0 || cross.ReusedTokens > n || len(cross.Table) != (n+tpb-1)/tpb {
+		w.failf("%s: %+v of an input of %d tokens", r, *cross, n)
+	}
+	if t := got.Tables[last]; len(t) != 1 || !slices.Equal(t[0], cross.Table) {
+		w.failf("%s: cross tables %v, %v", r, t, cross.Table)
+	}
+	s.encoded = cross.ReusedTokens
+	s.ready = append(s.ready, cross.Ready...)
+	w.counts.add("encoder tokens reused", s.encoded)
 }
 
 func cloneTables(t messages.Tables) messages.Tables {
@@ -280,8 +318,11 @@ func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 		if !a.world.careless {
 			step.Waits = append(step.Waits, s.ready...)
 		}
+		if a.world.encodes {
+			a.encode(&step, s)
+		}
 		for beam, chains := range s.beams {
-			table := host.Beam(s.tables, beam)
+			table := host.Beam(s.tables[:a.world.decoder()], beam)
 			step.Reads = append(step.Reads, host.Span{Chains: chains, To: s.computed, Table: table})
 			step.Writes = append(step.Writes, host.Span{Chains: chains, From: from, To: end, Table: table})
 		}
@@ -299,6 +340,20 @@ func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 		s.written = max(s.written, ends[i])
 	}
 	return ends, true
+}
+
+// encode adds the cross KV to a kernel: what is there is read, the rest written.
+// The encoder runs once: a kernel that writes tokens of the decoder has written
+// all of the input, whatever becomes of its commit.
+func (a *application) encode(step *host.Step, s *sequence) {
+	last := a.world.decoder()
+	span := host.Span{Chains: s.input, To: s.encoded, Table: host.Table(s.tables[last]), First: messages.PoolID(last)}
+	step.Reads = append(step.Reads, span)
+	if s.encoded < len(s.input) {
+		span.From, span.To = s.encoded, len(s.input)
+		step.Writes = append(step.Writes, span)
+		s.encoded = len(s.input)
+	}
 }
 
 // committed follows one step of a commit.

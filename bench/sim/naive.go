@@ -65,11 +65,12 @@ func symbolsOf(p messages.Prefix) []symbol {
 }
 
 // match is the longest match that ends at a block boundary, and the longest one.
-func (n *naive) match(p messages.Prefix) (whole, longest int) {
-	key := symbolsOf(p)
+func (n *naive) match(p prompt) (whole, longest int) {
+	key := symbolsOf(p.Prefix)
+	ns, _ := p.input()
 	for tokens := len(key) - 1; tokens > 0; tokens-- { // one has to be computed
 		rest := tokens % n.cache.TokensPerBlock
-		if rest > 0 && (longest > 0 || !n.cache.EnablePartialReuse || !n.source(p.Namespace, key[:tokens])) || !n.covered(p.Namespace, key[:tokens]) {
+		if rest > 0 && (longest > 0 || !n.cache.EnablePartialReuse || !n.source(ns, key[:tokens])) || !n.covered(ns, key[:tokens]) {
 			continue
 		}
 		longest = max(longest, tokens)
@@ -78,6 +79,22 @@ func (n *naive) match(p messages.Prefix) (whole, longest int) {
 		}
 	}
 	return 0, longest
+}
+
+// matchInput is how much of an encoder input the cross pool has from its beginning:
+// whole blocks, the last of which may be short.
+func (n *naive) matchInput(p prompt, cross messages.PoolID) int {
+	ns, _ := p.input()
+	key := symbolsOf(messages.Prefix{Tokens: p.Encoder}) // the items are in the namespace
+	matched := 0
+	for matched < len(key) {
+		end := min(matched+n.cache.TokensPerBlock, len(key))
+		if !n.has(ns, key[:end], cross) {
+			break
+		}
+		matched = end
+	}
+	return matched
 }
 
 // covered tells whether every pool has the whole blocks that the token behind
@@ -115,7 +132,7 @@ func (n *naive) source(ns messages.Namespace, key []symbol) bool {
 			continue
 		}
 		all := true
-		for _, at := range b.Pages {
+		for _, at := range b.Pages[:len(n.pools)] {
 			all = all && at != messages.Nowhere
 		}
 		if all {
@@ -147,10 +164,10 @@ func (w *world) compareMatches() error {
 	if err := w.serve(contents); err != nil {
 		return err
 	}
-	n := newNaive(w.cache, w.pools, contents.Blocks)
-	for _, p := range w.past[max(0, len(w.past)-4):] {
+	n := newNaive(w.cache, w.pools[:w.decoder()], contents.Blocks)
+	for _, p := range w.asked() {
 		w.counts.add("matches compared", 1)
-		wrong, err := w.compareMatch(n, p.Prefix)
+		wrong, err := w.compareMatch(n, p)
 		if err != nil {
 			return err
 		}
@@ -170,9 +187,21 @@ func (w *world) compareMatches() error {
 	return nil
 }
 
+// asked are the last prompts, and their encoder inputs.
+func (w *world) asked() (list []prompt) {
+	for _, p := range w.past[max(0, len(w.past)-4):] {
+		list = append(list, p)
+		if w.encodes {
+			p.Tokens, p.Multimodal = nil, nil
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 // compareMatch tells what is wrong with the match of one prompt.
-func (w *world) compareMatch(n *naive, p messages.Prefix) (wrong, err error) {
-	lookup := &messages.Lookup{Prefix: p}
+func (w *world) compareMatch(n *naive, p prompt) (wrong, err error) {
+	lookup := &messages.Lookup{Prefix: p.Prefix}
 	if err := w.serve(lookup); err != nil {
 		return nil, err
 	}
@@ -180,6 +209,10 @@ func (w *world) compareMatch(n *naive, p messages.Prefix) (wrong, err error) {
 		return nil, lookup.Err
 	}
 	whole, longest := n.match(p)
+	if len(p.Tokens) == 0 {
+		whole = n.matchInput(p, messages.PoolID(w.decoder()))
+		longest = whole
+	}
 	if found := lookup.Found.MatchedTokens; found != longest && found != whole {
 		return fmt.Errorf("%v matches %d tokens, of what is stored %d should", p, found, longest), nil
 	}

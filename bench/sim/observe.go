@@ -51,19 +51,30 @@ func (p prompt) String() string {
 	if len(p.Multimodal) > 0 {
 		s += fmt.Sprintf(" item %d+%d", p.Multimodal[0].Start, p.Multimodal[0].Length)
 	}
+	if len(p.Encoder) > 0 {
+		s += fmt.Sprintf(" encoder %v %v", p.Encoder, p.EncoderItems)
+	}
 	return s
 }
 
 func (w *world) lookup() {
-	p := w.drawPrompt()
+	p := w.drawPrefix()
 	m := &messages.Lookup{Prefix: p.Prefix}
 	w.ask("lookup", m, p.String(), func(r *request) {
 		w.expect(r, m.Err)
 		f := m.Found
-		if f.MatchedTokens != f.PrimaryTokens+f.SecondaryTokens || f.PrimaryTokens < 0 || f.SecondaryTokens < 0 || f.MatchedTokens >= len(p.Tokens) {
-			w.failf("lookup of %d tokens: %+v", len(p.Tokens), f)
+		if f.MatchedTokens != f.PrimaryTokens+f.SecondaryTokens || f.PrimaryTokens < 0 || f.SecondaryTokens < 0 || f.MatchedTokens > p.most() {
+			w.failf("lookup of %s: %+v", p, f)
 		}
 	})
+}
+
+// most is how much of a prompt, or of an encoder input, may match.
+func (p prompt) most() int {
+	if len(p.Tokens) == 0 {
+		return len(p.Encoder)
+	}
+	return len(p.Tokens) - 1
 }
 
 // maxPins bounds the pins, which would fill the pools otherwise.
@@ -74,7 +85,7 @@ func (w *world) pin() {
 		w.unpin()
 		return
 	}
-	p := w.drawPrompt()
+	p := w.drawPrefix()
 	m := &messages.PinPrefix{Prefix: p.Prefix}
 	r := &request{kind: "pin", record: m, detail: p.String()}
 	r.then = func(err error) {
@@ -118,7 +129,7 @@ func (w *world) pinRefusals() []messages.Code {
 }
 
 func (w *world) prefetch() {
-	p := w.drawPrompt()
+	p := w.drawPrefix()
 	m := &messages.Prefetch{Prefix: p.Prefix}
 	w.ask("prefetch", m, p.String(), func(r *request) {
 		if code(m.Err) == messages.Internal && !w.calm {
@@ -141,7 +152,7 @@ func (w *world) invalidate() {
 		m.Selector.Salt = "a"
 		detail = "salt a"
 	default:
-		p := w.drawPrompt()
+		p := w.drawPrefix()
 		m.Selector.Prefix = &p.Prefix
 		detail = p.String()
 	}

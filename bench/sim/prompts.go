@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvactor/kvactor/actors/cross"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -49,7 +50,46 @@ func (w *world) drawPrompt() prompt {
 		item.Hash[0] = byte(r.IntN(2))
 		p.Multimodal = append(p.Multimodal, item)
 	}
+	if w.encodes {
+		w.drawInput(&p)
+	}
 	return p
+}
+
+// drawInput gives a prompt an encoder input. There are few, so that they meet.
+func (w *world) drawInput(p *prompt) {
+	r := w.rng
+	text := r.IntN(texts)
+	n := 1 + int(token(text, 0))*7%w.model.EncoderMaxLen
+	for i := range n {
+		p.Encoder = append(p.Encoder, token(text, i))
+	}
+	if r.IntN(8) == 0 {
+		p.Encoder = p.Encoder[:1+r.IntN(n)]
+	}
+	if r.IntN(8) == 0 {
+		start := r.IntN(len(p.Encoder))
+		p.EncoderItems = []messages.MultimodalItem{{Start: start, Length: len(p.Encoder) - start}}
+	}
+}
+
+// drawPrefix is what an observer asks about: a prompt, or an encoder input alone.
+func (w *world) drawPrefix() prompt {
+	p := w.drawPrompt()
+	if w.encodes && w.rng.IntN(3) == 0 {
+		p.Tokens, p.Multimodal = nil, nil
+	}
+	return p
+}
+
+// input is the name of the encoder input in namespaces, and what its tokens are.
+func (p prompt) input() (ns messages.Namespace, chains []host.Chain) {
+	ns = p.Namespace
+	if len(p.Encoder) == 0 {
+		return ns, nil
+	}
+	ns.Encoder = cross.Key(p.Encoder, p.EncoderItems)
+	return ns, host.Chains(messages.Prefix{Namespace: ns, Tokens: p.Encoder})
 }
 
 // again goes on with a text that a sequence has ended with, whole or in part.
@@ -58,7 +98,9 @@ func (w *world) again(p prompt) prompt {
 	if w.rng.IntN(3) == 0 {
 		n = 1 + w.rng.IntN(n)
 	}
-	q := prompt{messages.Prefix{Namespace: p.Namespace, Tokens: slices.Clone(p.Tokens[:n])}}
+	q := prompt{messages.Prefix{
+		Namespace: p.Namespace, Tokens: slices.Clone(p.Tokens[:n]), Encoder: p.Encoder, EncoderItems: p.EncoderItems,
+	}}
 	for range w.rng.IntN(4) {
 		q.Tokens = append(q.Tokens, messages.Token(w.rng.IntN(3)))
 	}
@@ -120,4 +162,8 @@ func (w *world) drawRetention(promptTokens int) *messages.Retention {
 }
 
 // chains is the host's word for what the KV of each token is.
-func (p prompt) chains() []host.Chain { return host.Chains(p.Prefix) }
+func (p prompt) chains() []host.Chain {
+	own := p.Prefix
+	own.Namespace, _ = p.input()
+	return host.Chains(own)
+}

@@ -76,7 +76,7 @@ func (w *world) quiet() {
 	if !w.settle() {
 		return
 	}
-	if w.rng.IntN(4) == 0 && len(w.pools) > 1 {
+	if w.rng.IntN(4) == 0 && w.decoder() > 1 {
 		w.rebalance()
 	}
 	if w.failure == nil && !w.dead {
@@ -155,8 +155,15 @@ func (w *world) verify() error {
 			}
 			s.tables, s.known = cloneTables(read.Tables), true
 			claims.Sequences = append(claims.Sequences, host.Held{
-				Name: s.id.String(), Computed: s.computed, Beams: s.beams, Tables: s.tables,
+				Name: s.id.String(), Computed: s.computed, Beams: s.beams, Tables: s.tables[:w.decoder()],
 			})
+			if w.encodes {
+				own := make(messages.Tables, len(w.pools))
+				own[w.decoder()] = s.tables[w.decoder()]
+				claims.Sequences = append(claims.Sequences, host.Held{
+					Name: s.id.String() + "'s input", Computed: s.encoded, Beams: [][]host.Chain{s.input}, Tables: own,
+				})
+			}
 		}
 	}
 	handles := w.engine.DevicePools()
@@ -188,12 +195,13 @@ func (w *world) rebalance() {
 	if w.rng.IntN(3) > 0 {
 		m.Fractions = map[string]float64{}
 		sum := 0.0
-		parts := make([]float64, len(w.pools))
-		for p := range w.pools {
+		own := w.pools[:w.decoder()]
+		parts := make([]float64, len(own))
+		for p := range own {
 			parts[p] = 1 + 2*w.rng.Float64()
 			sum += parts[p]
 		}
-		for p := range w.pools {
+		for p := range own {
 			m.Fractions[w.pools[p].Name] = parts[p] / sum
 		}
 	}

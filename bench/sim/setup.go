@@ -19,14 +19,19 @@ type setup struct {
 	inFlight    int // calls
 	deviceSeed  int64
 	calm        bool // no faults at all
+	encodes     bool // an encoder–decoder model; the cross pool is the last one
 	maxRestarts int
 }
 
 // unlimited is a restart limit that no run reaches.
 const unlimited = 1 << 30
 
+// encodes tells whether a seed is of an encoder–decoder model: one in seven is,
+// and none of those that tests play for what they have found.
+func encodes(seed uint64) bool { return seed%7 == 4 }
+
 // drawSetup picks a configuration that stays small and crowded.
-func drawSetup(r *rand.Rand) setup {
+func drawSetup(r *rand.Rand, encodes bool) setup {
 	tpb := 2 << r.IntN(3)
 	maxLen := tpb * (10 + r.IntN(12))
 	s := setup{
@@ -58,7 +63,30 @@ func drawSetup(r *rand.Rand) setup {
 	for range pools {
 		s.pages = append(s.pages, windows.Counts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
 	}
+	if encodes {
+		s.addEncoder(r, room, host)
+	}
 	return s
+}
+
+// addEncoder makes the model one with an encoder, whose inputs are about as long
+// as prompts and have about as many pages.
+func (s *setup) addEncoder(r *rand.Rand, room, host int) {
+	s.encodes = true
+	s.model.CrossLayers, s.model.CrossKVHeads = 1+r.IntN(s.model.Layers), 1+r.IntN(2)
+	s.model.EncoderMaxLen = 2 + r.IntN(4*s.cache.TokensPerBlock)
+	s.cache.CrossKVCacheFraction = 0.5
+	own, _ := windows.CrossPool(s.model, s.cache)
+	s.pools = append(s.pools, own)
+	s.pages = append(s.pages, windows.Counts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
+}
+
+// decoder is the number of the decoder's pools.
+func (s *setup) decoder() int {
+	if s.encodes {
+		return len(s.pools) - 1
+	}
+	return len(s.pools)
 }
 
 func drawCache(r *rand.Rand, tpb, maxLen int) windows.Config {
@@ -95,6 +123,9 @@ func (s *setup) String() string {
 		s.cache.TokensPerBlock, s.cache.MaxAttentionWindow, s.cache.SinkTokenLength, s.model.MaxSeqLen, s.hosts, s.perHost,
 		s.cache.EnableBlockReuse, s.cache.EnablePartialReuse, s.cache.CopyOnPartialReuse, s.cache.OnboardBlocks, s.cache.OffloadAhead,
 		s.cache.SecondaryOffloadMinPriority, s.cache.SaltQuotas, s.cache.OtherSaltsQuota, s.cache.EventBufferMaxSize, s.inFlight, s.calm)
+	if s.encodes {
+		text += fmt.Sprintf(" encoder inputs up to %d tokens;", s.model.EncoderMaxLen)
+	}
 	for i, p := range s.pools {
 		text += fmt.Sprintf(" %s %d+%d pages", p.Name, s.pages[i].Primary, s.pages[i].Secondary)
 	}

@@ -66,7 +66,7 @@ type world struct {
 func newWorld(p plan) (*world, error) {
 	w := &world{plan: p, clock: &faultyClock{}, counts: tally{}, mirror: events.NewMirror()}
 	w.rng = rand.New(rand.NewPCG(p.seed, 1<<63))
-	w.setup = drawSetup(w.rng)
+	w.setup = drawSetup(w.rng, encodes(p.seed))
 	watched.Store(w)
 	w.sched = mailbox.NewChoosingScheduler(func(n int) int { return w.rng.IntN(n) })
 	memory := int64(0)
@@ -208,14 +208,11 @@ func (w *world) fault() {
 			w.panicNext("clock")
 		}
 	default:
-		names := []string{"coordinator", "tree", "offloader", "events"}
-		for _, p := range w.pools {
-			names = append(names, "pool:"+p.Name)
-		}
+		names := w.actors()
 		name := names[w.rng.IntN(len(names))]
 		if parts := w.rng.IntN(12) - 3; parts >= 0 {
 			w.panicNext(fmt.Sprintf("%s after %d parts of a change", name, parts))
-			w.treeLost = w.treeLost || name == "tree"
+			w.treeLost = w.treeLost || name == "tree" || name == "cross:tree"
 			w.fail(w.engine.InjectWithin(name, parts))
 			return
 		}
@@ -224,11 +221,26 @@ func (w *world) fault() {
 	}
 }
 
+// actors are those that can be made to panic.
+func (w *world) actors() []string {
+	names := []string{"coordinator", "tree", "offloader", "events"}
+	for _, p := range w.pools[:w.decoder()] {
+		names = append(names, "pool:"+p.Name)
+	}
+	if w.encodes {
+		names = append(names, "join", "cross:coordinator", "cross:tree", "cross:offloader", "cross:pool:"+w.pools[w.decoder()].Name)
+	}
+	return names
+}
+
 func (w *world) panicNext(name string) {
 	w.injected++
 	w.lossy = true
 	actor, rest, _ := strings.Cut(name, " ")
-	if actor, _, _ = strings.Cut(actor, ":"); rest != "" {
+	if i := strings.Index(actor, "pool:"); i >= 0 {
+		actor = actor[:i] + "pool"
+	}
+	if rest != "" {
 		actor += ", in a change"
 	}
 	w.counts.add("panics, "+actor, 1)

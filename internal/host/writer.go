@@ -39,6 +39,7 @@ type Span struct {
 	Chains   []Chain // of the beam, from its first token on
 	From, To int     // tokens [From, To)
 	Table    Table
+	First    messages.PoolID // the pool that Table begins with
 }
 
 // Table is the page table of one beam: [pool][block].
@@ -135,7 +136,8 @@ func (w *Writer) pieces(spans []Span) ([]piece, error) {
 	var out []piece
 	for _, s := range spans {
 		chains := slices.Clone(s.Chains[s.From:s.To])
-		for pool, table := range s.Table {
+		for i, table := range s.Table {
+			pool := int(s.First) + i
 			layout := &w.config.Layouts[pool]
 			tpb := layout.tokensPerBlock
 			for at := s.From; at < s.To; {
