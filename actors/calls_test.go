@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -265,36 +266,65 @@ func TestACloseThatMayNotWaitAbortsTheRest(t *testing.T) {
 	})
 }
 
+// A device that never comes to an end does not hold Close up: at its deadline all
+// who wait get an error, at the gate, in the queue and in the round under way.
+func TestACloseEndsWithItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}}, actors.WithMaxInFlight(4))
+		ctx := context.Background()
+		_, err := r.start(run(0, 16))
+		require.NoError(t, err)
+		stuck := r.device.stick()
+		require.NoError(t, r.Inject("tree")) // the recovery waits for the kernel of the prompt
+		var waiting []chan error
+		for range 7 {
+			waiting = append(waiting, later(func() error { return r.lookup(ctx) }))
+		}
+		synctest.Wait()
+		require.ErrorIs(t, r.Submit(&messages.Check{}, func(error) {}), messages.ErrBusy, "the gate is full")
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err = r.Close(short)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		for _, answered := range waiting {
+			assert.ErrorIs(t, <-answered, messages.ErrClosed)
+		}
+		_, err = r.Close(ctx)
+		assert.NoError(t, err, "the second time is harmless")
+		close(stuck.released)
+		synctest.Wait()
+		shutdown(r.system)
+	})
+}
+
 func TestACallAfterCloseIsRefused(t *testing.T) {
 	r := newRig(t, setup{})
 	r.store(run(0, 9))
 	r.close()
 	ctx := context.Background()
-	calls := map[string]func() error{
-		"admit":      func() error { _, err := r.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 4)}); return err },
-		"commit":     func() error { _, err := r.Commit(ctx, nil); return err },
-		"append":     func() error { _, err := r.Append(ctx, nil); return err },
-		"release":    func() error { _, err := r.Release(ctx, nil); return err },
-		"rewind":     func() error { return r.Rewind(ctx, 1, 1) },
-		"fork":       func() error { _, err := r.Fork(ctx, 1, 1); return err },
-		"tables":     func() error { _, err := r.Tables(ctx, 1); return err },
-		"lookup":     func() error { return r.lookup(ctx) },
-		"pin":        func() error { _, err := r.Pin(ctx, messages.Prefix{Tokens: run(0, 4)}); return err },
-		"unpin":      func() error { return r.Unpin(ctx, 1) },
-		"invalidate": func() error { _, err := r.Invalidate(ctx, messages.Selector{Salt: "s"}); return err },
-		"prefetch":   func() error { _, err := r.Prefetch(ctx, messages.Prefix{Tokens: run(0, 4)}); return err },
-		"reset":      func() error { return r.Reset(ctx) },
-		"rebalance":  func() error { _, err := r.Rebalance(ctx, nil); return err },
-		"stats":      func() error { _, err := r.Stats(ctx); return err },
-		"events":     func() error { _, err := r.Events(ctx); return err },
-		"snapshot":   func() error { _, err := r.Snapshot(ctx); return err },
-		"contents":   func() error { _, err := r.Contents(ctx); return err },
-		"check":      func() error { return r.Check(ctx) },
-		"submit":     func() error { return r.Submit(&messages.ReadStats{}, func(error) {}) },
+	asked := 0
+	engine := reflect.ValueOf(r.Engine)
+	for i := range engine.NumMethod() {
+		name, m := engine.Type().Method(i).Name, engine.Method(i)
+		if takes := m.Type(); takes.NumIn() == 0 || takes.In(0) != reflect.TypeFor[context.Context]() || name == "Close" {
+			continue
+		}
+		asked++
+		arguments := []reflect.Value{reflect.ValueOf(ctx)}
+		for n := 1; n < m.Type().NumIn(); n++ {
+			arguments = append(arguments, reflect.Zero(m.Type().In(n)))
+		}
+		if name == "Do" {
+			arguments[1] = reflect.ValueOf(&messages.ReadStats{})
+		}
+		results := m.Call(arguments)
+		err, _ := results[len(results)-1].Interface().(error)
+		assert.ErrorIs(t, err, messages.ErrClosed, name)
 	}
-	for name, call := range calls {
-		assert.ErrorIs(t, call(), messages.ErrClosed, name)
-	}
+	assert.Greater(t, asked, 20, "calls")
+	assert.ErrorIs(t, r.Submit(&messages.ReadStats{}, func(error) {}), messages.ErrClosed)
 	leaked, err := r.Close(ctx)
 	assert.NoError(t, err)
 	assert.Zero(t, leaked)

@@ -139,11 +139,16 @@ func requestsOfAllKinds(ctx context.Context) map[string]func(*rig, *sequence) er
 			_, err := r.Invalidate(ctx, messages.Selector{Prefix: &prefix})
 			return err
 		},
-		"reset":     func(r *rig, _ *sequence) error { return r.Reset(ctx) },
-		"rebalance": func(r *rig, _ *sequence) error { _, err := r.Rebalance(ctx, nil); return err },
-		"contents":  func(r *rig, _ *sequence) error { _, err := r.Contents(ctx); return err },
-		"snapshot":  func(r *rig, _ *sequence) error { _, err := r.Snapshot(ctx); return err },
-		"check":     func(r *rig, _ *sequence) error { return r.Check(ctx) },
+		"reset":            func(r *rig, _ *sequence) error { return r.Reset(ctx) },
+		"rebalance":        func(r *rig, _ *sequence) error { _, err := r.Rebalance(ctx, nil); return err },
+		"contents":         func(r *rig, _ *sequence) error { _, err := r.Contents(ctx); return err },
+		"snapshot":         func(r *rig, _ *sequence) error { _, err := r.Snapshot(ctx); return err },
+		"events":           func(r *rig, _ *sequence) error { _, err := r.Events(ctx); return err },
+		"stats":            func(r *rig, _ *sequence) error { _, err := r.Stats(ctx); return err },
+		"scales":           func(r *rig, _ *sequence) error { _, err := r.Scales(ctx); return err },
+		"tables":           func(r *rig, s *sequence) error { _, err := r.Tables(ctx, s.id); return err },
+		"admit and commit": func(r *rig, _ *sequence) error { _, err := r.start(run(300, 9)); return err },
+		"check":            func(r *rig, _ *sequence) error { return r.Check(ctx) },
 	}
 }
 

@@ -61,6 +61,7 @@ type rig struct {
 type stallable struct {
 	*check.Device
 	stalled atomic.Pointer[stall]
+	stuck   atomic.Pointer[stall] // waits for the device do not end
 }
 
 type stall struct{ reached, released chan struct{} }
@@ -72,6 +73,25 @@ func (d *stallable) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 		<-w.released
 	}
 	return d.Device.Submit(s, b)
+}
+
+// Sync waits without end while the device is stuck.
+func (d *stallable) Sync(ctx context.Context, t gpu.Ticket) error {
+	if w := d.stuck.Load(); w != nil {
+		select {
+		case <-w.released:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return d.Device.Sync(ctx, t)
+}
+
+// stick makes waits for the device last until release.
+func (d *stallable) stick() *stall {
+	w := &stall{released: make(chan struct{})}
+	d.stuck.Store(w)
+	return w
 }
 
 // stall makes the next submission wait for release.
