@@ -87,6 +87,9 @@ func (e *Engine) InjectWithin(name string, parts int) error {
 
 // ignite does something to the fuse of an actor.
 func (e *Engine) ignite(name string, light func(*fuse)) error {
+	if err := e.refusal(); err != nil {
+		return err
+	}
 	if e.joint != nil {
 		return e.joint.ignite(name, light)
 	}

@@ -85,7 +85,7 @@ func (a *coordinatorActor) failed(f coordinator.Failure) {
 }
 
 // serve tells requests from answers; an answer of an epoch that is over is
-// nobody's any more.
+// nobody's any more, and one that comes from outside never was.
 func (a *coordinatorActor) serve(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
@@ -93,7 +93,10 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 	case *departed:
 		a.core.Departed()
 	case epoched:
-		if m.Answers() == a.core.Epoch() {
+		switch {
+		case ctx.Sender() != nil: // the engine's own actors answer without
+			fromActor(ctx)
+		case a.core.Awaits() && m.Answers() == a.core.Epoch():
 			a.core.Answered()
 		}
 	default:

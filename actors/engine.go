@@ -246,11 +246,15 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 
 // Submit starts a request record of package messages and returns at once; done
 // is called when it is answered, with the error that Do would return. done runs
-// on whatever goroutine the engine is on and must not block. Over the bound of
-// calls in flight Submit refuses with ErrBusy.
+// on whatever goroutine the engine is on, perhaps before Submit returns, and must
+// not block. When Submit itself returns an error, ErrBusy over the bound of calls
+// in flight, the record is the caller's again and done is never called.
 func (e *Engine) Submit(request any, done func(error)) error {
 	if err := empty(request); err != nil {
 		return err
+	}
+	if done == nil {
+		return messages.Refuse(messages.BadRequest, "nobody is told of the answer to %T: done is nil", request)
 	}
 	if err := e.gate.try(); err != nil {
 		return err

@@ -125,7 +125,7 @@ func (t Ticket) IsZero() bool { return t.Stream == 0 }
 // one namespace. It is comparable.
 type Namespace struct {
 	Salt    string // empty: none
-	LoRA    string // the adapter, meaningful only with HasLoRA
+	LoRA    string // the adapter; refused without HasLoRA
 	HasLoRA bool   // tells an adapter with an empty name from no adapter
 	// Encoder is the encoder input that the KV depends on, in a form of the
 	// engine's own: hosts leave it empty and pass the tokens with a request.

@@ -139,6 +139,9 @@ func (c *Coordinator) Answered() {
 	c.run()
 }
 
+// Awaits tells whether answers are due.
+func (c *Coordinator) Awaits() bool { return c.pending > 0 }
+
 // Queued is the number of requests that wait.
 func (c *Coordinator) Queued() int { return c.line.len() }
 

@@ -22,6 +22,9 @@ func (c *Config) validateEncoder(tokens []messages.Token, items []messages.Multi
 // ValidatePrefix checks the values of a prefix with its encoder input. Without
 // tokens it names the encoder input itself.
 func (c *Config) ValidatePrefix(p *messages.Prefix) error {
+	if err := validateNamespace(&p.Namespace); err != nil {
+		return err
+	}
 	if err := c.validateEncoder(p.Encoder, p.EncoderItems); err != nil {
 		return err
 	}
@@ -33,6 +36,9 @@ func (c *Config) ValidatePrefix(p *messages.Prefix) error {
 
 // validateStored checks a prefix of tokens that this coordinator stores.
 func (c *Config) validateStored(p *messages.Prefix) error {
+	if err := validateNamespace(&p.Namespace); err != nil {
+		return err
+	}
 	if err := c.validatePrefix(p.Tokens, p.Multimodal); err != nil {
 		return err
 	}

@@ -11,6 +11,9 @@ import (
 // Validate checks the values of an admission alone, nothing that depends on
 // the state of the engine.
 func (c *Config) Validate(r *messages.AdmitRequest) error {
+	if err := validateNamespace(&r.Namespace); err != nil {
+		return err
+	}
 	if err := c.validatePrefix(r.Tokens, r.Multimodal); err != nil {
 		return err
 	}
@@ -31,6 +34,15 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	}
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
 		return messages.Refuse(messages.BadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
+	}
+	return nil
+}
+
+// validateNamespace refuses the name of an adapter that is said not to be there:
+// a host that forgot HasLoRA must not share with the base model.
+func validateNamespace(n *messages.Namespace) error {
+	if n.LoRA != "" && !n.HasLoRA {
+		return messages.Refuse(messages.BadRequest, "LoRA adapter %q without HasLoRA", n.LoRA)
 	}
 	return nil
 }

@@ -268,7 +268,7 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 	if err := o.begin(); err != nil {
 		return messages.Found{}, err
 	}
-	if err := validPrompt(q.Tokens, q.Multimodal); err != nil {
+	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return messages.Found{}, err
 	}
 	pl := o.plans([]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}}, len(q.Tokens))[0]

@@ -42,7 +42,7 @@ func (o *Oracle) Pin(_ context.Context, q messages.Prefix) (messages.Pinned, err
 	if err := o.begin(); err != nil {
 		return messages.Pinned{}, err
 	}
-	if err := validPrompt(q.Tokens, q.Multimodal); err != nil {
+	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return messages.Pinned{}, err
 	}
 	spots, tokens := o.spots(q)
@@ -92,7 +92,7 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 	if err := o.begin(); err != nil {
 		return 0, err
 	}
-	if err := validPrompt(q.Tokens, q.Multimodal); err != nil {
+	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return 0, err
 	}
 	spots, _ := o.spots(q)

@@ -183,6 +183,8 @@ func TestValidate(t *testing.T) {
 		{"duration below a millisecond", kept(keep(1, time.Microsecond)), messages.BadRequest},
 		{"decode duration", kept(&messages.Retention{Decode: &messages.DecodeRetention{Duration: 1}}), messages.BadRequest},
 		{"negative beams", messages.AdmitRequest{Tokens: count(1, 8), BeamWidth: -1}, messages.BadRequest},
+		{"adapter that is not there", messages.AdmitRequest{Tokens: count(1, 8), Namespace: messages.Namespace{LoRA: "x"}}, messages.BadRequest},
+		{"adapter without a name", messages.AdmitRequest{Tokens: count(1, 8), Namespace: messages.Namespace{HasLoRA: true}}, ""},
 		{"chunk off the blocks", messages.AdmitRequest{Tokens: count(1, 8), ChunkTokens: 6}, messages.BadRequest},
 	}
 	for _, x := range tests {

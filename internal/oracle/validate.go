@@ -13,7 +13,7 @@ func bad(format string, args ...any) error {
 
 // Validate checks the values of an admission, without any state.
 func (o *Oracle) Validate(r messages.AdmitRequest) error {
-	if err := validPrompt(r.Tokens, r.Multimodal); err != nil {
+	if err := validPrompt(r.Namespace, r.Tokens, r.Multimodal); err != nil {
 		return err
 	}
 	if err := validRetention(r.Retention); err != nil {
@@ -40,7 +40,10 @@ func validTokens(tokens []messages.Token) error {
 	return nil
 }
 
-func validPrompt(tokens []messages.Token, items []messages.MultimodalItem) error {
+func validPrompt(ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem) error {
+	if ns.LoRA != "" && !ns.HasLoRA {
+		return bad("the adapter %q is not there", ns.LoRA)
+	}
 	if err := validTokens(tokens); err != nil {
 		return err
 	}
@@ -114,7 +117,7 @@ func validSelector(s messages.Selector) error {
 		return bad("%d selectors where one is wanted", set)
 	}
 	if s.Prefix != nil {
-		return validPrompt(s.Prefix.Tokens, s.Prefix.Multimodal)
+		return validPrompt(s.Prefix.Namespace, s.Prefix.Tokens, s.Prefix.Multimodal)
 	}
 	return nil
 }

@@ -1,0 +1,91 @@
+package actors_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// What the engine's own actors send each other is nobody else's to send: with a
+// sender it comes back refused, without one it is dropped, and the engine goes on.
+func TestRecordsOfTheEngineFromOutside(t *testing.T) {
+	for _, record := range []any{
+		&messages.Match{}, &messages.Apply{}, &messages.Move{}, &messages.PoolWork{}, &messages.Ahead{}, &messages.Audit{},
+		&messages.Forget{}, &messages.Locate{}, &messages.Snapshot{}, &messages.Contents{}, &messages.Survey{}, &messages.Quiesce{},
+		&messages.ResizeDevice{}, &messages.ResizePool{}, &messages.RebuildPool{}, &messages.RebuildHost{}, (*messages.Match)(nil),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.store(run(0, 9))
+			r.system.Root.Send(r.PID(), record)
+			answers := make(chan any, 1)
+			asker := r.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+				switch m := ctx.Message().(type) {
+				case *actor.Started:
+					ctx.Request(r.PID(), record)
+				case *messages.Aborted:
+					answers <- m
+				}
+			}))
+			require.NoError(t, r.lookup(context.Background()), "%T", record)
+			aborted := (<-answers).(*messages.Aborted)
+			assert.ErrorIs(t, aborted.Err, messages.ErrBadRequest)
+			assert.Same(t, record, aborted.Request)
+			require.NoError(t, r.system.Root.StopFuture(asker).Wait())
+			stats, err := r.Stats(context.Background())
+			require.NoError(t, err)
+			assert.Zero(t, stats.Restarts)
+			r.close()
+		})
+	}
+}
+
+// An engine that has ended says so to whoever wants to see an actor fail.
+func TestInjectAfterTheEnd(t *testing.T) {
+	for name, s := range map[string]setup{"one engine": {}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, s)
+			r.close()
+			assert.ErrorIs(t, r.Inject("tree"), messages.ErrClosed)
+			assert.ErrorIs(t, r.InjectWithin("tree", 1), messages.ErrClosed)
+		})
+	}
+}
+
+// Submit without done is a mistake that would show as a panic of an actor.
+func TestSubmitNeedsSomebodyToTell(t *testing.T) {
+	r := newRig(t, setup{})
+	assert.ErrorIs(t, r.Submit(&messages.ReadStats{}, nil), messages.ErrBadRequest)
+	stats, err := r.Stats(context.Background())
+	require.NoError(t, err)
+	assert.Zero(t, stats.Restarts)
+	r.close()
+}
+
+// The name of an adapter that is said not to be there is refused by whatever
+// takes a namespace; else its blocks would bear the names of the base model's.
+func TestAnAdapterThatIsNotThere(t *testing.T) {
+	r := newRig(t, setup{})
+	forgotten := messages.Prefix{Namespace: messages.Namespace{LoRA: "x"}, Tokens: run(0, 9)}
+	request := messages.AdmitRequest{Namespace: forgotten.Namespace, Tokens: forgotten.Tokens}
+	ctx := context.Background()
+	for name, call := range map[string]func() error{
+		"validate":   func() error { return r.Validate(request) },
+		"admit":      func() error { _, err := r.Admit(ctx, request); return err },
+		"lookup":     func() error { _, err := r.Lookup(ctx, forgotten); return err },
+		"pin":        func() error { _, err := r.Pin(ctx, forgotten); return err },
+		"prefetch":   func() error { _, err := r.Prefetch(ctx, forgotten); return err },
+		"invalidate": func() error { _, err := r.Invalidate(ctx, messages.Selector{Prefix: &forgotten}); return err },
+	} {
+		err := call()
+		require.ErrorIs(t, err, messages.ErrBadRequest, name)
+		assert.EqualError(t, err, `LoRA adapter "x" without HasLoRA`, name)
+	}
+	r.close()
+}
