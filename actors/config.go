@@ -2,7 +2,6 @@ package actors
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
@@ -154,14 +153,20 @@ func newOptions(list []Option) (options, error) {
 	for _, set := range list {
 		set(&o)
 	}
-	if o.maxInFlight < 1 {
-		return o, fmt.Errorf("actors: %d calls in flight are not at least 1", o.maxInFlight)
+	wrong := func(format string, args ...any) (options, error) {
+		return o, messages.Refuse(messages.ConfigInvalid, format, args...)
 	}
-	if r := &o.rebalance; r.every < 0 || r.every > 0 && r.moved == nil {
-		return o, fmt.Errorf("actors: a rebalance every %d rounds, with nobody to tell of moved pages: %t", r.every, r.moved == nil)
-	}
-	if o.waitingRoom < 0 || o.waitingRoom >= o.maxInFlight {
-		return o, fmt.Errorf("actors: a waiting room for %d calls is not in 0 … %d, below the bound of calls in flight", o.waitingRoom, o.maxInFlight-1)
+	switch r := &o.rebalance; {
+	case o.maxInFlight < 1:
+		return wrong("%d calls in flight are not at least 1", o.maxInFlight)
+	case r.every < 0 || r.every > 0 && r.moved == nil:
+		return wrong("a rebalance every %d rounds, with nobody to tell of moved pages: %t", r.every, r.moved == nil)
+	case o.waitingRoom < 0 || o.waitingRoom >= o.maxInFlight:
+		return wrong("a waiting room for %d calls is not in 0 … %d, below the bound of calls in flight", o.waitingRoom, o.maxInFlight-1)
+	case o.maxRestarts < 0 || o.restartWindow < 0:
+		return wrong("%d failures within %v are no limit", o.maxRestarts, o.restartWindow)
+	case o.clock == nil:
+		return wrong("a clock that is none")
 	}
 	return o, nil
 }

@@ -213,7 +213,10 @@ func TestTooManyFailuresEndTheEngine(t *testing.T) {
 					assert.ErrorIs(t, err, messages.ErrFailed)
 					assert.ErrorContains(t, err, name)
 				}
-				assert.ErrorIs(t, r.Check(context.Background()), messages.ErrFailed)
+				r.everyCall(func(call string, err error) {
+					assert.ErrorIs(t, err, messages.ErrFailed, call)
+					assert.ErrorContains(t, err, name, "%s tells the cause", call)
+				})
 				r.settle()
 				_, err := r.Close(context.Background())
 				assert.NoError(t, err)
@@ -221,6 +224,61 @@ func TestTooManyFailuresEndTheEngine(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The actor library gives an actor up at its eleventh panic, without a word. Here
+// every one is like the first: the call that it costs is served once more.
+func TestTheEleventhPanicIsLikeTheFirst(t *testing.T) {
+	for _, name := range fallible {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := hostedRig(t, actors.WithRestartLimit(1000, time.Hour))
+				told := r.restarts()
+				s, err := r.start(run(100, 9))
+				require.NoError(t, err)
+				const panics = 25
+				for i := range panics {
+					require.NoError(t, r.Inject(name))
+					require.NoError(t, r.decode(r.writer, s, messages.Token(i)), "panic %d", i+1)
+					require.NoError(t, r.Check(context.Background()))
+					if _, err := r.Events(context.Background()); err != nil { // a reader is told, and reads again
+						require.ErrorIs(t, err, messages.ErrInternal)
+						require.Equal(t, "events", name)
+					}
+				}
+				stats, err := r.Stats(context.Background())
+				require.NoError(t, err)
+				assert.EqualValues(t, panics, stats.Restarts)
+				assert.Len(t, *told, panics)
+				r.verify(s)
+				require.NoError(t, r.release(s))
+				r.close()
+			})
+		})
+	}
+}
+
+// Unless told otherwise an engine takes five panics in ten seconds.
+func TestTheDefaultLimitOfPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := hostedRig(t)
+		for range 2 {
+			for range 5 {
+				require.NoError(t, r.Inject("tree"))
+				r.store(run(700, 5))
+			}
+			time.Sleep(10 * time.Second)
+		}
+		for range 6 {
+			require.NoError(t, r.Inject("tree"))
+			_ = r.lookup(context.Background())
+		}
+		require.ErrorIs(t, r.lookup(context.Background()), messages.ErrFailed)
+		r.settle()
+		_, err := r.Close(context.Background())
+		assert.NoError(t, err)
+		r.ended()
+	})
 }
 
 // Failures that lie further back are forgiven.

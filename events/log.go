@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/kvactor/kvactor/messages"
@@ -32,7 +33,7 @@ func New(limit int) *Log {
 	if limit < 0 {
 		panic(fmt.Sprintf("events: a log of %d events", limit))
 	}
-	return &Log{limit: limit, owed: owed{limit: limit * owedPerEvent}, needs: needs{era: 1}}
+	return &Log{limit: limit, owed: owed{limit: min(limit, math.MaxInt/owedPerEvent) * owedPerEvent}, needs: needs{era: 1}}
 }
 
 // NewShared makes a log that two trees tell of their changes: one has the pools

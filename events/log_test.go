@@ -1,6 +1,7 @@
 package events
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -91,6 +92,17 @@ func TestLogOfZeroIsOff(t *testing.T) {
 	require.NoError(t, l.Check())
 	assert.True(t, New(1).Enabled())
 	assert.PanicsWithValue(t, "events: a log of -1 events", func() { New(-1) })
+}
+
+// Of any number of events none is lost.
+func TestALogOfAnyNumber(t *testing.T) {
+	l := New(math.MaxInt)
+	l.Append(tell(messages.EventStored, born(1)))
+	require.Empty(t, l.Settle())
+	require.NoError(t, l.Check())
+	batch := l.Take()
+	assert.Len(t, batch.Events, 1)
+	assert.Zero(t, batch.Lost)
 }
 
 func TestABatchIsTheReaders(t *testing.T) {

@@ -127,7 +127,7 @@ func (j *Join) encoded(err error) {
 		j.reply()
 		return
 	}
-	j.toDecoder(&a.undo, func(j *Join, err error) { j.passed(cmp.Or(a.broken, err)) })
+	j.insistDecoder(&a.undo, func(j *Join, err error) { j.passed(cmp.Or(a.broken, err)) })
 }
 
 // pair makes a cross admission the cross side of a sequence.
@@ -153,32 +153,20 @@ func (j *Join) forked(err error) {
 		j.reply()
 		return
 	}
-	j.forking = forking{cross: messages.Fork{Sequence: j.partnerOf(r.Sequence).sequence, Count: r.Count}}
-	j.toEncoder(&j.forking.cross, (*Join).crossForked)
+	j.forking = messages.Fork{Sequence: j.partnerOf(r.Sequence).sequence, Count: r.Count}
+	j.insistEncoder(&j.forking, (*Join).crossForked) // to hear whether it was lost
 }
 
-// forking is the cross side of a fork on its way.
-type forking struct {
-	cross   messages.Fork
-	retried bool
-}
-
-// crossForked joins the forks. A fork that an actor's failure broke off is asked
-// for once more, to hear whether its sequence was lost.
+// crossForked joins the forks.
 func (j *Join) crossForked(err error) {
-	r, f := j.round.request.(*messages.Fork), &j.forking
-	if err != nil && !f.retried {
-		f.retried = true
-		j.toEncoder(&f.cross, (*Join).crossForked)
-		return
-	}
-	if err != nil || f.cross.Err != nil {
+	r, own := j.round.request.(*messages.Fork), &j.forking
+	if err != nil || own.Err != nil {
 		j.unfork(r, err)
 		return
 	}
 	p := j.partnerOf(r.Sequence)
 	for i, s := range r.Sequences {
-		p.sequence = f.cross.Sequences[i]
+		p.sequence = own.Sequences[i]
 		j.partners[s] = p
 	}
 	j.reply()
@@ -191,8 +179,8 @@ func (j *Join) unfork(r *messages.Fork, broken error) {
 	for _, s := range r.Sequences {
 		undo.Steps = append(undo.Steps, messages.ReleaseStep{Sequence: s, Discard: true})
 	}
-	r.Sequences, r.Err = nil, named(j.forking.cross.Err, r.Sequence)
-	j.toDecoder(undo, func(j *Join, err error) {
+	r.Sequences, r.Err = nil, named(j.forking.Err, r.Sequence)
+	j.insistDecoder(undo, func(j *Join, err error) {
 		if err = cmp.Or(broken, err); err != nil {
 			j.abort(err)
 			return

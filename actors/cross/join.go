@@ -38,7 +38,7 @@ type Join struct {
 	partners   map[messages.SequenceID]partner
 	admitting  admitting
 	committing committing
-	forking    forking
+	forking    messages.Fork // of the cross side
 	releasing  releasing
 
 	restarts   int64
@@ -202,6 +202,32 @@ func (j *Join) toDecoder(request any, then func(*Join, error)) {
 func (j *Join) toEncoder(request any, then func(*Join, error)) {
 	j.next, j.asked, j.open = then, question{request: request, encoder: true}, false
 	j.ask()
+}
+
+// insist is a stage that asks a side once more what its actors' failures broke off,
+// until it is served: what one side has ended must end on the other. That a side has
+// failed for good, or is closed, is said to the stage after, like more failures than
+// are an accident.
+func insist(request any, to func(*Join, any, func(*Join, error)), then func(*Join, error)) func(*Join, error) {
+	attempts := 0
+	var stage func(*Join, error)
+	stage = func(j *Join, err error) {
+		if attempts++; err == nil || attempts == maxAttempts || errors.Is(err, messages.ErrFailed) || errors.Is(err, messages.ErrClosed) {
+			then(j, err)
+			return
+		}
+		to(j, request, stage)
+	}
+	return stage
+}
+
+// insistDecoder and insistEncoder send such a request.
+func (j *Join) insistDecoder(request any, then func(*Join, error)) {
+	j.toDecoder(request, insist(request, (*Join).toDecoder, then))
+}
+
+func (j *Join) insistEncoder(request any, then func(*Join, error)) {
+	j.toEncoder(request, insist(request, (*Join).toEncoder, then))
 }
 
 // ask sends the question.

@@ -30,13 +30,13 @@ type sides struct {
 	gone    bool // nobody waits for an answer
 	stale   int  // snapshots that come too late
 
-	failAgain bool   // what fails does so once more
-	panics    string // where the port does, once
-	short     bool   // results are missing, over which a stage breaks off
+	failAgain map[string]int // how often what fails does so once more
+	panics    string         // where the port does, once
+	short     bool           // results are missing, over which a stage breaks off
 }
 
 func newSides() *sides {
-	s := &sides{fail: map[string]error{}, refuse: map[string]error{}, last: map[string]any{}}
+	s := &sides{fail: map[string]error{}, refuse: map[string]error{}, last: map[string]any{}, failAgain: map[string]int{}}
 	s.Join = cross.New(coordinator.Config{TokensPerBlock: tpb, MaxSeqLen: full, EncoderMaxLen: long}, messages.PoolInfo{ID: 1}, s)
 	return s
 }
@@ -72,10 +72,9 @@ func (s *sides) serve(side string, request any) {
 	s.log = append(s.log, name)
 	s.last[name] = request
 	if err := s.fail[name]; err != nil {
-		if !s.failAgain {
+		if s.failAgain[name]--; s.failAgain[name] < 0 {
 			delete(s.fail, name)
 		}
-		s.failAgain = false
 		s.Answered(err)
 		return
 	}
@@ -197,7 +196,7 @@ func TestAdmissionsThatFailHalfway(t *testing.T) {
 func TestForksThatFailHalfway(t *testing.T) {
 	for name, spoil := range map[string]func(*sides){
 		"refused":    func(s *sides) { s.refuse["encoder Fork"] = messages.ErrSequenceLost },
-		"not served": func(s *sides) { s.fail["encoder Fork"], s.failAgain = errSide, true },
+		"not served": func(s *sides) { s.fail["encoder Fork"], s.failAgain["encoder Fork"] = errSide, 99 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSides()
@@ -247,20 +246,38 @@ func TestALostCrossSide(t *testing.T) {
 	assert.Empty(t, s.String())
 }
 
-// A commit that the cross side broke off is asked for again, once.
+// What the cross side breaks off is asked for again, but not for ever.
 func TestACommitThatTheCrossSideBreaksOff(t *testing.T) {
-	for _, again := range []bool{false, true} {
+	for _, failures := range []int{1, 7, 8} {
 		s := newSides()
 		a := s.admitOne()
 		s.take()
-		s.fail["encoder Commit"], s.failAgain = errSide, again
+		s.fail["encoder Commit"], s.failAgain["encoder Commit"] = errSide, failures-1
 		s.Submit(&messages.Commit{Steps: []messages.CommitStep{{Sequence: a.Sequence, Computed: 4}}}, nil)
-		end := "reply *messages.Commit"
-		if again {
-			end = "abort *messages.Commit"
+		want := append([]string{"decoder Commit"}, slices.Repeat([]string{"encoder Commit"}, min(8, failures+1))...)
+		if failures == 8 {
+			want = append(want, "abort *messages.Commit")
+		} else {
+			want = append(want, "reply *messages.Commit")
 		}
-		assert.Equal(t, []string{"decoder Commit", "encoder Commit", "encoder Commit", end}, s.take())
+		assert.Equal(t, want, s.take())
 	}
+}
+
+// What is let go because the other side failed is let go, though its own side
+// fails over it, too.
+func TestWhatIsTakenBackIsTakenBack(t *testing.T) {
+	s := newSides()
+	s.fail["encoder Admit"], s.fail["decoder Release"], s.failAgain["decoder Release"] = errSide, errSide, 3
+	s.admitOne()
+	log := s.take()
+	assert.Equal(t, "abort *messages.Admit", log[len(log)-1])
+	assert.Empty(t, s.fail, "the release has been served")
+	s.fail["encoder Fork"], s.failAgain["encoder Fork"] = messages.ErrFailed, 99
+	a := s.admitOne()
+	s.take()
+	s.Submit(&messages.Fork{Sequence: a.Sequence, Count: 1}, nil)
+	assert.Equal(t, []string{"decoder Fork", "encoder Fork", "decoder Release", "abort *messages.Fork"}, s.take(), "it will not be served any more")
 }
 
 // A sequence that the decoder's side has lost lets go of its cross side too.
@@ -276,7 +293,7 @@ func TestReleases(t *testing.T) {
 	s.Submit(m, nil)
 	assert.Equal(t, []string{"decoder Release", "encoder Release", "reply *messages.Release"}, s.take())
 
-	// A release that was broken off is asked for again, once.
+	// A release that was broken off is asked for again.
 	delete(s.refuse, "decoder Release")
 	s.fail["encoder Release"] = errSide
 	s.Submit(&messages.Release{Steps: []messages.ReleaseStep{{Sequence: b.Sequence, Discard: true}}}, nil)

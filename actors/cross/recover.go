@@ -28,8 +28,9 @@ type recovering struct {
 	attempts int
 }
 
-// maxAttempts is how often a recovery asks again when a side fails over it.
-const maxAttempts = 3
+// maxAttempts is how often a side is asked that fails over it: more often than it
+// meets with accidents at once.
+const maxAttempts = 8
 
 // Broken tells whether a panic now is one in the middle of a stage. Between two
 // stages all is known, and Failed goes on where the join has stopped; else answers

@@ -8,9 +8,8 @@ import (
 
 // committing is the cross side of a commit on its way.
 type committing struct {
-	steps   []int // of the request: the first of their sequences to compute anything
-	cross   messages.Commit
-	retried bool
+	steps []int // of the request: the first of their sequences to compute anything
+	cross messages.Commit
 }
 
 // committed commits the cross KV of sequences that had computed nothing before.
@@ -36,22 +35,12 @@ func (j *Join) committed(err error) {
 		j.reply()
 		return
 	}
-	j.toEncoder(&c.cross, (*Join).crossCommitted)
+	j.insistEncoder(&c.cross, served((*Join).crossCommitted)) // to hear what was lost
 }
 
-// crossCommitted notes whose cross KV is committed. A commit that an actor's
-// failure broke off is asked for once more, to hear what was lost.
-func (j *Join) crossCommitted(err error) {
+// crossCommitted notes whose cross KV is committed.
+func (j *Join) crossCommitted() {
 	c := &j.committing
-	if err != nil {
-		if !c.retried {
-			c.retried = true
-			j.toEncoder(&c.cross, (*Join).crossCommitted)
-			return
-		}
-		j.abort(err)
-		return
-	}
 	r := j.round.request.(*messages.Commit)
 	var lost []messages.SequenceID
 	for k, i := range c.steps {
@@ -82,14 +71,13 @@ func (j *Join) replyLosing(lost []messages.SequenceID) {
 		j.reply()
 		return
 	}
-	j.toDecoder(&messages.LoseSequences{Sequences: lost}, (*Join).passed)
+	j.insistDecoder(&messages.LoseSequences{Sequences: lost}, (*Join).passed)
 }
 
 // releasing is the cross side of a release on its way.
 type releasing struct {
-	steps   []int // of the request
-	cross   messages.Release
-	retried bool
+	steps []int // of the request
+	cross messages.Release
 }
 
 // released lets the cross side go of every sequence that has ended: also of
@@ -101,7 +89,7 @@ func (j *Join) released(err error) {
 		return
 	}
 	l := &j.releasing
-	l.steps, l.cross.Steps, l.retried = l.steps[:0], l.cross.Steps[:0], false
+	l.steps, l.cross.Steps = l.steps[:0], l.cross.Steps[:0]
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		if err := r.Results[i].Err; err != nil && !errors.Is(err, messages.ErrSequenceLost) {
@@ -117,26 +105,14 @@ func (j *Join) released(err error) {
 		j.reply()
 		return
 	}
-	j.toEncoder(&l.cross, (*Join).crossReleased)
+	j.insistEncoder(&l.cross, served((*Join).crossReleased))
 }
 
-// crossReleased answers; a cross side that was lost has said so now. A release
-// that an actor's failure broke off is asked for once more: what was lost then
-// ends.
-func (j *Join) crossReleased(err error) {
-	l := &j.releasing
-	if err != nil {
-		if !l.retried {
-			l.retried = true
-			j.toEncoder(&l.cross, (*Join).crossReleased)
-			return
-		}
-		j.abort(err)
-		return
-	}
-	r := j.round.request.(*messages.Release)
+// crossReleased answers; a cross side that was lost has said so now.
+func (j *Join) crossReleased() {
+	l, r := &j.releasing, j.round.request.(*messages.Release)
 	for k, i := range l.steps {
-		if err := l.cross.Results[k].Err; err != nil {
+		if err := l.cross.Results[k].Err; errors.Is(err, messages.ErrSequenceLost) {
 			r.Results[i].Err = named(err, r.Steps[i].Sequence)
 		}
 	}

@@ -3,6 +3,7 @@ package survival_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -126,6 +128,84 @@ func TestCancelledAdmissionsLeaveNothingTaken(t *testing.T) {
 			r.close()
 		})
 	}
+}
+
+// The moments of an admission are the messages of its round. Its caller goes away
+// before, between and after all of them: what is answered is held and can be let
+// go, what is not has taken nothing.
+func TestAnAdmissionIsCancelledAtEachOfItsMoments(t *testing.T) {
+	for name, list := range map[string][]actors.Option{"refused": nil, "waiting": {actors.WithWaitingRoom(4)}} {
+		for _, large := range []bool{false, true} { // it fits, or waits
+			t.Run(fmt.Sprintf("%s, large %v", name, large), func(t *testing.T) {
+				answers := map[bool]int{}
+				for moment := 0; ; moment++ {
+					over := false
+					synctest.Test(t, func(t *testing.T) { over = cancelAt(t, moment, large, answers, list) })
+					if over {
+						t.Logf("%d moments, served at %d of them, not at %d", moment, answers[true], answers[false])
+						break
+					}
+				}
+				assert.NotZero(t, answers[false], "some were cancelled, or refused")
+				assert.Equal(t, !large, answers[true] > 0, "some were served")
+			})
+		}
+	}
+}
+
+// cancelAt cancels an admission when so many messages were received, and tells
+// whether it was over by then.
+func cancelAt(t *testing.T, moment int, large bool, answers map[bool]int, list []actors.Option) (over bool) {
+	scheduler := mailbox.NewScheduler(uint64(moment))
+	pages := windows.Counts{Primary: 8, Secondary: 4}
+	r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.Counts{pages, pages}}, append(list, actors.WithScheduler(scheduler))...)
+	until := func(done func() bool) {
+		for !done() {
+			synctest.Wait()
+			scheduler.Step()
+		}
+	}
+	call := func(do func()) {
+		var done atomic.Bool
+		go func() {
+			defer done.Store(true)
+			do()
+		}()
+		until(done.Load)
+	}
+	var held messages.Admitted
+	call(func() { r.store(run(0, 12)) })
+	if large {
+		call(func() { held = r.admit(prompt(500, 5*tpb)) })
+	}
+	leaving, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q := prompt(0, 6*tpb) // reuses two blocks
+	q.ChunkTokens = 2 * tpb
+	waiting := r.later(leaving, q)
+	for range moment {
+		synctest.Wait()
+		scheduler.Step()
+	}
+	synctest.Wait()
+	over = len(waiting) > 0 || scheduler.Runnable() == 0 && moment > 0
+	cancel()
+	until(func() bool { return len(waiting) > 0 })
+	got := <-waiting
+	answers[got.err == nil]++
+	call(func() {
+		if got.err == nil {
+			r.release(got.admitted.Sequence)
+		}
+		if large {
+			r.release(held.Sequence)
+		}
+		r.nothingTaken(pages.Primary)
+		_, err := r.Close(ctx)
+		require.NoError(t, err)
+	})
+	r.end()
+	return over
 }
 
 // nothingTaken fails if anything is held or reserved.

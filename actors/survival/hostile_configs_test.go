@@ -2,8 +2,10 @@ package survival_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,6 +46,14 @@ func badConfigs() []badConfig {
 		cacheOf("priority -1", func(c *windows.Config) { c.SecondaryOffloadMinPriority = -1 }),
 		cacheOf("priority 101", func(c *windows.Config) { c.SecondaryOffloadMinPriority = 101 }),
 		cacheOf("events below 0", func(c *windows.Config) { c.EventBufferMaxSize = -1 }),
+		cacheOf("a part for an encoder that is not there", func(c *windows.Config) { c.CrossKVCacheFraction = math.NaN() }),
+		cacheOf("quotas for too many", func(c *windows.Config) {
+			c.SaltQuotas = map[string]float64{}
+			for i := range 1025 {
+				c.SaltQuotas[fmt.Sprint(i)] = 0.5
+			}
+		}),
+		cacheOf("a quota for no salt", func(c *windows.Config) { c.SaltQuotas = map[string]float64{"": 0.5} }),
 		cacheOf("no pool named", func(c *windows.Config) { c.PoolFractions = map[string]float64{} }),
 		cacheOf("a pool's fraction no number", func(c *windows.Config) { c.PoolFractions = map[string]float64{"wfullh1": math.NaN()} }),
 		cacheOf("a strange pool", func(c *windows.Config) { c.PoolFractions = map[string]float64{"other": 1} }),
@@ -81,10 +91,36 @@ func badConfigs() []badConfig {
 		badConfig{"pages of another pool", func(c *actors.Config) { c.Pages = make([]windows.Counts, 2) }})
 }
 
+// badParts are quotas, and encoders.
+func badParts() (list []badConfig) {
+	for _, f := range []float64{0, -0.1, 1.1, math.NaN(), math.Inf(1), math.Inf(-1), math.SmallestNonzeroFloat64 * -1} {
+		list = append(list, cacheOf(fmt.Sprint("a quota of ", f), func(c *windows.Config) { c.SaltQuotas = map[string]float64{"a": f} }))
+		if f != 0 { // which is none
+			list = append(list, cacheOf(fmt.Sprint("others' quota of ", f), func(c *windows.Config) { c.OtherSaltsQuota = f }))
+		}
+	}
+	for _, f := range []float64{0, 1, -0.1, 1.1, math.NaN(), math.Inf(1)} {
+		list = append(list, badConfig{fmt.Sprint("an encoder's part of ", f), func(c *actors.Config) {
+			c.Model.CrossLayers, c.Model.CrossKVHeads, c.Model.EncoderMaxLen, c.Cache.CrossKVCacheFraction = 1, 1, 8, f
+		}})
+	}
+	for _, n := range []int{-1, 0, minInt, maxInt} {
+		encoder := func(name string, change func(*windows.Model)) badConfig {
+			return badConfig{fmt.Sprint(name, " ", n), func(c *actors.Config) {
+				c.Model.CrossLayers, c.Model.CrossKVHeads, c.Model.EncoderMaxLen, c.Cache.CrossKVCacheFraction = 1, 1, 8, 0.5
+				change(&c.Model)
+			}}
+		}
+		list = append(list, encoder("cross heads", func(m *windows.Model) { m.CrossKVHeads = n }),
+			encoder("encoder inputs of", func(m *windows.Model) { m.EncoderMaxLen = n }), encoder("cross layers", func(m *windows.Model) { m.CrossLayers = n }))
+	}
+	return list
+}
+
 // Absurd numbers are refused before memory is touched.
 func TestHostileConfigurationsAreRefused(t *testing.T) {
 	system := newSystem()
-	for _, b := range badConfigs() {
+	for _, b := range append(badConfigs(), badParts()...) {
 		s := setup{}
 		config := s.config(t)
 		device := config.Device
@@ -99,6 +135,51 @@ func TestHostileConfigurationsAreRefused(t *testing.T) {
 		memory, err := device.Memory()
 		require.NoError(t, err)
 		assert.Equal(t, memory.Total, memory.Free, b.name)
+	}
+	system.Shutdown()
+}
+
+// The largest numbers that are allowed mean what they say: a sink of more tokens
+// than there are keeps all, and of any number of events none is lost.
+func TestTheLargestNumbersAreRight(t *testing.T) {
+	r := newRig(t, setup{windows: []int{long, 2 * tpb}, pages: []windows.Counts{{Primary: 64}, {Primary: 64}}, change: func(c *windows.Config) {
+		c.SinkTokenLength, c.EventBufferMaxSize = maxInt, maxInt
+	}})
+	a := r.admit(prompt(0, 30*tpb))
+	r.compute(a.Sequence, 30*tpb)
+	tables, err := r.Tables(ctx, a.Sequence)
+	require.NoError(t, err)
+	for p := range tables {
+		assert.NotContains(t, tables[p][0], messages.NoPage)
+	}
+	r.release(a.Sequence)
+	for i := range 50 {
+		r.store(run(1000*i, 3*tpb))
+	}
+	batch, err := r.Events(ctx)
+	require.NoError(t, err)
+	assert.Zero(t, batch.Lost)
+	assert.Greater(t, len(batch.Events), 100)
+	r.close()
+}
+
+// Options are part of the configuration.
+func TestHostileOptionsAreRefused(t *testing.T) {
+	system := newSystem()
+	for name, option := range map[string]actors.Option{
+		"no calls": actors.WithMaxInFlight(0), "calls below 0": actors.WithMaxInFlight(minInt),
+		"a room below 0": actors.WithWaitingRoom(-1), "a room larger than the engine": actors.WithWaitingRoom(maxInt),
+		"panics below 0": actors.WithRestartLimit(-1, time.Second), "a while below 0": actors.WithRestartLimit(1, math.MinInt64),
+		"no clock": actors.WithClock(nil), "rebalances below 0": actors.WithAutoRebalance(-1, func(messages.Rebalanced) {}),
+		"rebalances that nobody hears of": actors.WithAutoRebalance(1, nil),
+	} {
+		s := setup{}
+		config := s.config(t)
+		_, err := actors.Spawn(system.Root, config, option)
+		assert.ErrorIs(t, err, messages.ErrConfigInvalid, name)
+		memory, err := config.Device.Memory()
+		require.NoError(t, err)
+		assert.Equal(t, memory.Total, memory.Free, name)
 	}
 	system.Shutdown()
 }

@@ -1,6 +1,8 @@
 package survival_test
 
 import (
+	"math"
+	"runtime"
 	"testing"
 	"time"
 
@@ -51,104 +53,177 @@ func (r *rig) found(tokens []messages.Token) int {
 	return f.MatchedTokens
 }
 
-// took prints how long something took: a hostile shape must not make it slow.
-func took(t *testing.T, what string, do func()) {
-	t.Helper()
+// costs are what was done with a shape, and how long each thing took for each
+// block of the shape, or, where it says so, at all.
+type costs struct {
+	t      *testing.T
+	blocks int
+	took   map[string]time.Duration
+}
+
+// each times what concerns all blocks.
+func (c *costs) each(what string, do func()) {
+	runtime.GC()
 	start := time.Now()
 	do()
-	t.Logf("%-40s %v", what, time.Since(start).Round(time.Microsecond))
+	c.took[what] = time.Since(start)
+	c.t.Logf("%7d blocks: %-45s %v", c.blocks, what, c.took[what].Round(time.Microsecond))
+	c.took[what] = c.took[what] * 1000 / time.Duration(c.blocks)
+}
+
+// once times what should not depend on how many blocks there are: the best of
+// some tries.
+func (c *costs) once(what string, do func()) {
+	best := time.Duration(math.MaxInt64)
+	for range 20 {
+		start := time.Now()
+		do()
+		best = min(best, time.Since(start))
+	}
+	c.t.Logf("%7d blocks: %-45s %v", c.blocks, what, best)
+	c.took[what] = best
+}
+
+// growthAllowed is how much more a block may cost among thirty-two times as many:
+// caches are missed, and others use the processor. A cost that grew with the number
+// of blocks would grow by thirty-two.
+const growthAllowed = 12
+
+// scales builds a hostile shape of a few thousand blocks and of many: nothing may
+// cost more for each block of the larger one. Who else uses the processor spoils a
+// measurement now and then, so one good one of each is enough.
+func scales(t *testing.T, shape func(*costs)) {
+	const tries = 5
+	if watched {
+		shape(&costs{t, many, map[string]time.Duration{}})
+		return
+	}
+	fine, dear := map[string]bool{}, map[string]time.Duration{}
+	for range tries {
+		small := &costs{t, many / 32, map[string]time.Duration{}}
+		large := &costs{t, many, map[string]time.Duration{}}
+		shape(small)
+		shape(large)
+		for what, took := range large.took {
+			if took <= growthAllowed*max(small.took[what], time.Microsecond) {
+				fine[what] = true
+				delete(dear, what)
+			} else if !fine[what] {
+				dear[what] = took
+			}
+		}
+		if len(dear) == 0 {
+			return
+		}
+		t.Logf("dearer than the small one's: %v", dear)
+	}
+	assert.Empty(t, dear)
 }
 
 // A block with as many others behind it as there are pages: all of them alike
 // but for their last token.
 func TestATreeAsWideAsItsPages(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: many + 4}}})
-	child := func(i int) []messages.Token {
-		return append(run(0, 2*tpb-1), messages.Token(i))
-	}
-	var children [][]messages.Token
-	for i := range many {
-		children = append(children, child(i))
-	}
-	took(t, "all children are stored", func() { r.store(children...) })
-	took(t, "one is found", func() { assert.Equal(t, 2*tpb, r.found(append(child(many-1), 0))) })
-	took(t, "the one stored last matches in part", func() { assert.Equal(t, 2*tpb-1, r.found(append(child(many+1), 0))) })
-	took(t, "an admission that copies a part", func() { r.release(r.admit(messages.AdmitRequest{Tokens: append(child(many+2), 0)}).Sequence) })
-	took(t, "new contents evict all", func() { r.release(r.admit(prompt(1<<19, many*tpb)).Sequence) })
-	took(t, "all are forgotten", func() {
-		_, err := r.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 1)}})
-		require.NoError(t, err)
+	scales(t, func(c *costs) {
+		n := c.blocks
+		r := newRig(t, setup{pages: []windows.Counts{{Primary: n + 4}}})
+		child := func(i int) []messages.Token {
+			return append(run(0, 2*tpb-1), messages.Token(i))
+		}
+		var children [][]messages.Token
+		for i := range n {
+			children = append(children, child(i))
+		}
+		c.each("all children are stored", func() { r.store(children...) })
+		c.once("one is found", func() { assert.Equal(t, 2*tpb, r.found(append(child(n-1), 0))) })
+		c.once("the one stored last matches in part", func() { assert.Equal(t, 2*tpb-1, r.found(append(child(n+1), 0))) })
+		c.once("an admission that copies a part", func() { r.release(r.admit(messages.AdmitRequest{Tokens: append(child(n+2), 0)}).Sequence) })
+		c.each("new contents evict all", func() { r.release(r.admit(prompt(1<<19, n*tpb)).Sequence) })
+		c.each("all are forgotten", func() {
+			_, err := r.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 1)}})
+			require.NoError(t, err)
+		})
+		assert.Zero(t, r.found(append(child(5), 0)))
+		r.close()
 	})
-	assert.Zero(t, r.found(append(child(5), 0)))
-	r.close()
 }
 
 // Forgetting a wide tree at once forgets all of it.
 func TestAWideTreeIsForgottenAtOnce(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: many + 4}}})
-	var children [][]messages.Token
-	for i := range many {
-		children = append(children, append(run(0, tpb), run(i, tpb)...))
-	}
-	r.store(children...)
-	took(t, "all children are forgotten", func() {
-		n, err := r.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 1)}})
-		require.NoError(t, err)
-		assert.Equal(t, many+1, n)
+	scales(t, func(c *costs) {
+		r := newRig(t, setup{pages: []windows.Counts{{Primary: c.blocks + 4}}})
+		var children [][]messages.Token
+		for i := range c.blocks {
+			children = append(children, append(run(0, tpb), run(i, tpb)...))
+		}
+		r.store(children...)
+		c.each("all children are forgotten", func() {
+			n, err := r.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 1)}})
+			require.NoError(t, err)
+			assert.Equal(t, c.blocks+1, n)
+		})
+		r.close()
 	})
-	r.close()
 }
 
 // One prompt as long as the pool.
-func TestATreeAsDeepAsItsPages(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: many + 4, Secondary: 10}}})
-	deep := run(0, many*tpb)
-	took(t, "the prompt is stored", func() { r.store(deep) })
-	took(t, "it is found", func() { assert.Equal(t, many*tpb-1, r.found(deep)) })
-	took(t, "it is pinned and unpinned", func() {
+func TestATreeAsDeepAsItsPages(t *testing.T) { scales(t, deep) }
+
+func deep(c *costs) {
+	t, n := c.t, c.blocks
+	r := newRig(t, setup{pages: []windows.Counts{{Primary: n + 4, Secondary: 10}}})
+	deep := run(0, n*tpb)
+	c.each("the prompt is stored", func() { r.store(deep) })
+	c.each("it is found", func() { assert.Equal(t, n*tpb-1, r.found(deep)) })
+	c.each("it is pinned and unpinned", func() {
 		pin, err := r.Pin(ctx, messages.Prefix{Tokens: deep})
 		require.NoError(t, err)
-		assert.Equal(t, many*tpb, pin.Tokens)
+		assert.Equal(t, n*tpb, pin.Tokens)
 		require.NoError(t, r.Unpin(ctx, pin.Pin))
 	})
-	took(t, "it is forked and let go", func() {
+	c.each("it is forked and let go", func() {
 		a := r.admit(messages.AdmitRequest{Tokens: deep})
 		r.compute(a.Sequence, len(deep))
 		ids, err := r.Fork(ctx, a.Sequence, 2)
 		require.NoError(t, err)
 		r.release(append(ids, a.Sequence)...)
 	})
-	took(t, "contents", func() {
+	c.each("contents", func() {
 		contents, err := r.Contents(ctx)
 		require.NoError(t, err)
-		assert.Len(t, contents, many)
+		assert.Len(t, contents, n)
 	})
-	took(t, "all invariants", func() { require.NoError(t, r.Check(ctx)) })
-	took(t, "it is forgotten", func() {
-		n, err := r.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: deep[:1]}})
+	c.each("all invariants", func() { require.NoError(t, r.Check(ctx)) })
+	c.each("it is forgotten", func() {
+		forgotten, err := r.Invalidate(ctx, messages.Selector{Prefix: &messages.Prefix{Tokens: deep[:1]}})
 		require.NoError(t, err)
-		assert.Equal(t, many, n)
+		assert.Equal(t, n, forgotten)
 	})
 	r.close()
 }
 
-// All prefixes of one prompt, the short ones first and the long ones first.
+// All prefixes of one prompt, the short ones first and the long ones first. They
+// are as many tokens as the square of its length, and cost no more than that.
 func TestAllPrefixesOfOnePrompt(t *testing.T) {
-	const longest = 600
-	for name, order := range map[string]func(i int) int{
-		"shortest first": func(i int) int { return i + 1 },
-		"longest first":  func(i int) int { return longest - i },
+	for name, order := range map[string]func(i, longest int) int{
+		"shortest first": func(i, _ int) int { return i + 1 },
+		"longest first":  func(i, longest int) int { return longest - i },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{pages: []windows.Counts{{Primary: longest + longest/tpb, Secondary: 20}}})
-			for i := range longest {
-				r.store(run(0, order(i)))
-			}
-			require.NoError(t, r.Check(ctx))
-			for _, n := range []int{2, 3, tpb, tpb + 1, longest / 2, longest} {
-				assert.Equal(t, n-1, r.found(run(0, n)), "of %d tokens", n)
-			}
-			r.close()
+			scales(t, func(c *costs) {
+				longest := int(math.Sqrt(float64(8 * c.blocks))) // so many blocks of four tokens in all
+				r := newRig(t, setup{pages: []windows.Counts{{Primary: longest + longest/tpb, Secondary: 20}}})
+				c.each("all are stored", func() {
+					for i := range longest {
+						r.store(run(0, order(i, longest)))
+					}
+				})
+				require.NoError(t, r.Check(ctx))
+				for _, n := range []int{2, 3, tpb, tpb + 1, longest / 2, longest} {
+					assert.Equal(t, n-1, r.found(run(0, n)), "of %d tokens", n)
+				}
+				c.once("a short one is found", func() { assert.Equal(t, tpb, r.found(run(0, tpb+1))) })
+				r.close()
+			})
 		})
 	}
 }

@@ -84,11 +84,12 @@ func of(steps int, seeds ...uint64) (plans []plan) {
 // an engine that went on when one side had failed, a release that the join's panic
 // broke off and that could not be told any more, an append of which nobody heard, a
 // sequence that only the cross side had lost, a fork refused that was aborted, and a
-// reserve that ended while the prefill that it stood for still held its pages.
+// reserve that ended while the prefill that it stood for still held its pages,
+// what one side was to take back and failed over, too.
 func TestSimOfEncoders(t *testing.T) {
 	for _, p := range []plan{
 		{seed: 18, steps: 2000}, {seed: 186, steps: 3000}, {seed: 228, steps: 8000}, {seed: 291, steps: 7000}, {seed: 347, steps: 4000},
-		{seed: 2_310_179, steps: 2000}, {seed: 7_000_655, steps: 16_000},
+		{seed: 2_310_179, steps: 2000}, {seed: 7_000_655, steps: 16_000}, {seed: 577_333_824, steps: 2000},
 	} {
 		require.True(t, encodes(p.seed))
 		play(t, p)
