@@ -40,6 +40,11 @@
 // the namespace. So equal prompts of two salts have no name in common, and an
 // engine's names are the same in every run.
 //
+// So a router that has a prompt can say how much of it an engine has: Names makes
+// the names of its blocks, Mirror.Match finds how many of them every pool has
+// where its window needs them. Names are made anew for each prompt, not looked
+// for in stored events, which do not tell of which namespace they are.
+//
 // # Two trees
 //
 // The two sides of an encoder–decoder model tell one log (NewShared), each of its

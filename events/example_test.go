@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // A log of two events, a mirror that comes too late, and the snapshot that
@@ -28,4 +29,32 @@ func Example() {
 	//   pool 0 a0 primary 35 (2 tokens)
 	//   pool 0 a1 primary 35 (2 tokens)
 	//   pool 0 a2 primary 35 (2 tokens)
+}
+
+// How much of a prompt has an engine whose events a mirror follows? Here it has
+// the first two blocks; a tenant's prompt of the same tokens has other names.
+func ExampleMirror_Match() {
+	model := windows.Model{Layers: 2, KVHeads: []int{2}, HeadDim: 8, DType: windows.Float16, MaxSeqLen: 64}
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock = 2
+	pools, err := windows.Pools(model, cache)
+	fmt.Println(err)
+	prompt := messages.Prefix{Tokens: []messages.Token{1, 2, 3, 4, 5, 6, 7}}
+	names, err := events.Names(prompt, cache.TokensPerBlock)
+	fmt.Println(len(names), err)
+
+	mirror := events.NewMirror()
+	fmt.Println(mirror.Follow(messages.EventBatch{Snapshot: true, Events: []messages.Event{
+		{Type: messages.EventStored, Blocks: []messages.StoredBlock{{Hash: names[0]}, {Hash: names[1]}}},
+	}}))
+	fmt.Println(mirror.Match(pools, names), "blocks")
+	prompt.Namespace.Salt = "tenant"
+	names, err = events.Names(prompt, cache.TokensPerBlock)
+	fmt.Println(mirror.Match(pools, names), "blocks", err)
+	// Output:
+	// <nil>
+	// 3 <nil>
+	// <nil>
+	// 2 blocks
+	// 0 blocks <nil>
 }

@@ -9,7 +9,8 @@ type Preset struct {
 
 // Presets gives shapes of some published models by name, for demos, benchmarks
 // and sizing. The shapes are those of the models' published configurations,
-// not checked against any file; a host that has the model knows better.
+// not checked against any file; a host that has the model knows better. The names
+// are those under which the models were published, such as Llama-3.1-8B.
 func Presets() map[string]Preset {
 	return map[string]Preset{
 		"Llama-3.1-8B":    {Model: shape{32, 8, 128, 131072}.model()},
