@@ -240,6 +240,75 @@ func TestCloseCountsLeaks(t *testing.T) {
 	require.NoError(t, r.device.Close())
 }
 
+// stuckDevice does not come to an end.
+type stuckDevice struct {
+	gpu.Device
+	released chan struct{} // nil: not stuck
+}
+
+// Sync waits until the device is released.
+func (d *stuckDevice) Sync(ctx context.Context, t gpu.Ticket) error {
+	if d.released != nil {
+		select {
+		case <-d.released:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return d.Device.Sync(ctx, t)
+}
+
+// At its deadline a Close lets nobody wait, whichever side holds them up, and a
+// second one is harmless, at the same time as well.
+func TestACloseEndsWithItsDeadline(t *testing.T) {
+	ctx := context.Background()
+	for _, name := range []string{"tree", "cross:tree"} {
+		device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+		require.NoError(t, err)
+		stuck := &stuckDevice{Device: device}
+		e, err := actors.Spawn(system().Root, (&setup{pages: pages(20, 20)}).config(stuck))
+		require.NoError(t, err)
+		a, err := e.Admit(ctx, ask(run(100, 8), run(0, 12)))
+		require.NoError(t, err)
+		stream, err := device.NewStream("host")
+		require.NoError(t, err)
+		kernel, err := device.Launch(stream, gpu.Kernel{Nanos: 1000})
+		require.NoError(t, err)
+		_, err = e.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 12, After: kernel}})
+		require.NoError(t, err)
+		stuck.released = make(chan struct{})
+		require.NoError(t, e.Inject(name)) // the recovery waits for the kernel
+		prefix := messages.Prefix{Encoder: run(100, 8)}
+		if name == "tree" {
+			prefix.Tokens = run(0, 12)
+		}
+		answers := make(chan error, 6)
+		for range cap(answers) {
+			go func() {
+				_, err := e.Lookup(ctx, prefix)
+				answers <- err
+			}()
+		}
+		time.Sleep(10 * time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		first := make(chan error, 1)
+		go func() {
+			_, err := e.Close(short)
+			first <- err
+		}()
+		time.Sleep(10 * time.Millisecond)
+		_, err = e.Close(ctx)
+		require.NoError(t, err)
+		assert.ErrorIs(t, <-first, context.DeadlineExceeded, name)
+		cancel()
+		for range cap(answers) {
+			assert.ErrorIs(t, <-answers, messages.ErrClosed, name)
+		}
+		close(stuck.released)
+		require.NoError(t, device.Close())
+	}
+}
+
 // What has not begun when its context ends is dropped.
 func TestContexts(t *testing.T) {
 	r := newRig(t, setup{pages: pages(20, 20)})

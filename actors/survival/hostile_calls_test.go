@@ -1,6 +1,7 @@
 package survival_test
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -33,7 +34,7 @@ func badPrompts() []bad {
 		admitting("one token too long", messages.ErrTooLong, prompt(0, long+1)),
 		admitting("twice too long", messages.ErrTooLong, prompt(0, 2*long)),
 		admitting("one page too many", messages.ErrOutOfPages, prompt(0, 33*tpb)),
-		admitting("an encoder's input", messages.ErrNotSupported, messages.AdmitRequest{Tokens: run(0, 8), Encoder: run(0, 8)}),
+		only(admitting("an encoder's input", messages.ErrNotSupported, messages.AdmitRequest{Tokens: run(0, 8), Encoder: run(0, 8)})),
 		admitting("items that overlap", messages.ErrBadRequest, items(messages.MultimodalItem{Start: 4, Length: 3}, messages.MultimodalItem{Start: 2, Length: 3})),
 		admitting("an item twice", messages.ErrBadRequest, items(messages.MultimodalItem{Length: 3}, messages.MultimodalItem{Length: 3})),
 		admitting("an item in another", messages.ErrBadRequest, items(messages.MultimodalItem{Length: 8}, messages.MultimodalItem{Start: 3, Length: 1})),
@@ -131,12 +132,12 @@ func badSteps() []bad {
 	for name, pick := range strangers {
 		list = append(list,
 			committing(name, messages.ErrUnknownSequence, pick, 1), appending(name, messages.ErrUnknownSequence, pick, token),
-			bad{"release " + name, messages.ErrUnknownSequence, func(v *victim) error {
+			bad{name: "release " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error {
 				return one(v.Release(ctx, []messages.ReleaseStep{{Sequence: pick(v)}}))
 			}},
-			bad{"rewind " + name, messages.ErrUnknownSequence, func(v *victim) error { return v.Rewind(ctx, pick(v), 1) }},
-			bad{"fork " + name, messages.ErrUnknownSequence, func(v *victim) error { _, err := v.Fork(ctx, pick(v), 1); return err }},
-			bad{"tables " + name, messages.ErrUnknownSequence, func(v *victim) error { _, err := v.Tables(ctx, pick(v)); return err }})
+			bad{name: "rewind " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { return v.Rewind(ctx, pick(v), 1) }},
+			bad{name: "fork " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { _, err := v.Fork(ctx, pick(v), 1); return err }},
+			bad{name: "tables " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { _, err := v.Tables(ctx, pick(v)); return err }})
 	}
 	return list
 }
@@ -145,10 +146,10 @@ func badSteps() []bad {
 func badLives() []bad {
 	var list []bad
 	rewind := func(name string, code error, pick func(*victim) messages.SequenceID, n int) {
-		list = append(list, bad{"rewind " + name, code, func(v *victim) error { return v.Rewind(ctx, pick(v), n) }})
+		list = append(list, bad{name: "rewind " + name, code: code, call: func(v *victim) error { return v.Rewind(ctx, pick(v), n) }})
 	}
 	fork := func(name string, code error, pick func(*victim) messages.SequenceID, n int) {
-		list = append(list, bad{"fork " + name, code, func(v *victim) error { _, err := v.Fork(ctx, pick(v), n); return err }})
+		list = append(list, bad{name: "fork " + name, code: code, call: func(v *victim) error { _, err := v.Fork(ctx, pick(v), n); return err }})
 	}
 	rewind("nothing", messages.ErrBadRequest, computed, 0)
 	rewind("-1", messages.ErrBadRequest, computed, -1)
@@ -166,6 +167,70 @@ func badLives() []bad {
 	return list
 }
 
+// only marks what is bad without an encoder only.
+func only(b bad) bad {
+	b.alone = true
+	return b
+}
+
+// asking is every request about a prefix.
+func asking(name string, code error, p messages.Prefix, alone bool) []bad {
+	call := func(kind string, do func(*victim, messages.Prefix) error) bad {
+		return bad{kind + name, code, func(v *victim) error {
+			own := p
+			if v.input != nil && own.Encoder == nil {
+				own.Encoder = v.input
+			}
+			return do(v, own)
+		}, alone}
+	}
+	return []bad{
+		call("lookup ", func(v *victim, p messages.Prefix) error { _, err := v.Lookup(ctx, p); return err }),
+		call("pin ", func(v *victim, p messages.Prefix) error { _, err := v.Pin(ctx, p); return err }),
+		call("prefetch ", func(v *victim, p messages.Prefix) error { _, err := v.Prefetch(ctx, p); return err }),
+		call("invalidate ", func(v *victim, p messages.Prefix) error {
+			_, err := v.Invalidate(ctx, messages.Selector{Prefix: &p})
+			return err
+		}),
+	}
+}
+
+// badInputs are encoder inputs.
+func badInputs() []bad {
+	var list []bad
+	for name, c := range map[string]struct {
+		input []messages.Token
+		items []messages.MultimodalItem
+		code  error
+	}{
+		"of a negative token":      {input: []messages.Token{1, -1}, code: messages.ErrBadRequest},
+		"of the lowest token":      {input: []messages.Token{math.MinInt32}, code: messages.ErrBadRequest},
+		"of a token too many":      {input: run(0, 8*tpb+1), code: messages.ErrTooLong},
+		"of a million tokens":      {input: run(0, 1_000_000), code: messages.ErrTooLong},
+		"with an item outside":     {run(0, 8), []messages.MultimodalItem{{Start: 8, Length: 1}}, messages.ErrBadRequest},
+		"with an item around":      {run(0, 8), []messages.MultimodalItem{{Start: maxInt, Length: maxInt}}, messages.ErrBadRequest},
+		"with items on each other": {run(0, 8), []messages.MultimodalItem{{Length: 8}, {Start: 7, Length: 1}}, messages.ErrBadRequest},
+	} {
+		list = append(list, bad{name: "input " + name, code: c.code, call: func(v *victim) error {
+			_, err := v.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 8), Encoder: c.input, EncoderItems: c.items})
+			return err
+		}})
+		if !errors.Is(c.code, messages.ErrTooLong) { // which no prefix is
+			list = append(list, asking("an input "+name, c.code, messages.Prefix{Encoder: c.input, EncoderItems: c.items}, false)...)
+		}
+	}
+	return append(list, bad{name: "no input", code: messages.ErrBadRequest, call: func(v *victim) error {
+		_, err := v.Admit(ctx, prompt(0, 8))
+		return err
+	}}, bad{name: "ranges of an input that overlap", code: messages.ErrBadRequest, call: func(v *victim) error {
+		q := prompt(0, 8)
+		q.Encoder = v.input
+		q.EncoderRetention = &messages.Retention{Ranges: []messages.RetentionRange{{End: 4}, {Start: 3, End: 5}}}
+		_, err := v.Admit(ctx, q)
+		return err
+	}})
+}
+
 // badPrefixes are requests about what is stored.
 func badPrefixes() []bad {
 	var list []bad
@@ -181,23 +246,16 @@ func badPrefixes() []bad {
 		if p.Encoder != nil {
 			code = messages.ErrNotSupported
 		}
-		list = append(list,
-			bad{"lookup " + name, code, func(v *victim) error { _, err := v.Lookup(ctx, p); return err }},
-			bad{"pin " + name, code, func(v *victim) error { _, err := v.Pin(ctx, p); return err }},
-			bad{"prefetch " + name, code, func(v *victim) error { _, err := v.Prefetch(ctx, p); return err }},
-			bad{"invalidate " + name, code, func(v *victim) error {
-				_, err := v.Invalidate(ctx, messages.Selector{Prefix: &p})
-				return err
-			}})
+		list = append(list, asking(name, code, p, p.Encoder != nil || len(p.Tokens) == 0)...)
 	}
 	for name, s := range map[string]messages.Selector{
 		"nothing": {}, "a salt and a session": {Salt: "a", Session: "b"},
 		"all three": {Salt: "a", Session: "b", Prefix: &messages.Prefix{Tokens: run(0, 4)}},
 	} {
-		list = append(list, bad{"invalidate " + name, messages.ErrBadRequest, func(v *victim) error { _, err := v.Invalidate(ctx, s); return err }})
+		list = append(list, bad{name: "invalidate " + name, code: messages.ErrBadRequest, call: func(v *victim) error { _, err := v.Invalidate(ctx, s); return err }})
 	}
 	for name, pin := range map[string]messages.PinID{"zero": 0, "the highest": math.MaxUint64, "int64's highest": math.MaxInt64} {
-		list = append(list, bad{"unpin " + name, messages.ErrUnknownPin, func(v *victim) error { return v.Unpin(ctx, pin) }})
+		list = append(list, bad{name: "unpin " + name, code: messages.ErrUnknownPin, call: func(v *victim) error { return v.Unpin(ctx, pin) }})
 	}
 	return list
 }
@@ -212,7 +270,7 @@ func badFractions() []bad {
 		"one missing": {"a": 1}, "a stranger": {"a": 0.5, "b": 0.4, "c": 0.1}, "the highest": {"a": math.MaxFloat64, "b": math.MaxFloat64},
 		"next to nothing": {"a": math.SmallestNonzeroFloat64, "b": 1},
 	} {
-		list = append(list, bad{"rebalance " + name, messages.ErrBadRequest, func(v *victim) error {
+		list = append(list, bad{name: "rebalance " + name, code: messages.ErrBadRequest, call: func(v *victim) error {
 			named := map[string]float64{}
 			for key, fraction := range f {
 				switch key {

@@ -30,24 +30,35 @@ type victim struct {
 	beams    messages.SequenceID // 5 tokens, two beams
 	ended    messages.SequenceID
 	pools    []messages.PoolInfo
+	input    []messages.Token // what each prompt needs of an encoder–decoder engine
 }
 
-func newVictim(t *testing.T) *victim {
+func newVictim(t *testing.T) *victim { return newVictimOf(t, setup{}) }
+
+func newVictimOf(t *testing.T, s setup) *victim {
 	pages := windows.Counts{Primary: 32, Secondary: 8}
-	v := &victim{rig: newRig(t, setup{windows: []int{long, 4 * tpb}, pages: []windows.Counts{pages, pages}})}
+	s.windows, s.pages = []int{long, 4 * tpb}, []windows.Counts{pages, pages}
+	v := &victim{rig: newRig(t, s)}
+	if s.encodes {
+		v.input = run(0, 8)
+	}
+	take := func(q messages.AdmitRequest) messages.SequenceID {
+		q.Encoder = v.input
+		return v.admit(q).Sequence
+	}
 	v.pools = v.Pools()
-	v.computed = v.admit(prompt(0, 9)).Sequence
+	v.computed = take(prompt(0, 9))
 	v.compute(v.computed, 9)
-	v.ended = v.admit(prompt(100, 9)).Sequence
+	v.ended = take(prompt(100, 9))
 	v.compute(v.ended, 9)
 	v.release(v.ended)
-	v.prefill = v.admit(prompt(200, 12)).Sequence
+	v.prefill = take(prompt(200, 12))
 	q := prompt(300, 20)
 	q.ChunkTokens = tpb
-	v.chunked = v.admit(q).Sequence
+	v.chunked = take(q)
 	q = prompt(400, 5)
 	q.BeamWidth = 2
-	v.beams = v.admit(q).Sequence
+	v.beams = take(q)
 	v.compute(v.beams, 5)
 	return v
 }
@@ -85,23 +96,30 @@ func (v *victim) look() seen {
 
 // bad is a call and the code that it must be refused with.
 type bad struct {
-	name string
-	code error
-	call func(*victim) error
+	name  string
+	code  error
+	call  func(*victim) error
+	alone bool // bad without an encoder only
 }
 
 func admitting(name string, code error, q messages.AdmitRequest) bad {
-	return bad{"admit " + name, code, func(v *victim) error { _, err := v.Admit(ctx, q); return err }}
+	return bad{name: "admit " + name, code: code, call: func(v *victim) error {
+		if v.input != nil {
+			q.Encoder = v.input
+		}
+		_, err := v.Admit(ctx, q)
+		return err
+	}}
 }
 
 func committing(name string, code error, pick func(*victim) messages.SequenceID, n int) bad {
-	return bad{"commit " + name, code, func(v *victim) error {
+	return bad{name: "commit " + name, code: code, call: func(v *victim) error {
 		return one(v.Commit(ctx, []messages.CommitStep{{Sequence: pick(v), Computed: n}}))
 	}}
 }
 
 func appending(name string, code error, pick func(*victim) messages.SequenceID, s messages.AppendStep) bad {
-	return bad{"append " + name, code, func(v *victim) error {
+	return bad{name: "append " + name, code: code, call: func(v *victim) error {
 		s.Sequence = pick(v)
 		return one(v.Append(ctx, []messages.AppendStep{s}))
 	}}
@@ -136,9 +154,17 @@ func TestHostileCallsAreRefusedAndChangeNothing(t *testing.T) {
 		list = append(list, some...)
 	}
 	require.Greater(t, len(list), 120)
-	v := newVictim(t)
+	hostile(t, newVictim(t), list)
+	hostile(t, newVictimOf(t, setup{encodes: true}), append(list, badInputs()...))
+}
+
+// hostile makes all bad calls that are bad for the victim.
+func hostile(t *testing.T, v *victim, list []bad) {
 	before := v.look()
 	for _, b := range list {
+		if v.input != nil && b.alone {
+			continue
+		}
 		err := b.call(v)
 		var refusal *messages.Refusal
 		if assert.ErrorAs(t, err, &refusal, b.name) {

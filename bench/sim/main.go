@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
@@ -17,7 +20,12 @@ func main() {
 	flag.Parse()
 	total, failed := tally{}, 0
 	start := time.Now()
+	// Who stops it, as after a night, gets the report of what there was until then.
+	stopped, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	for i := range *seeds {
+		if stopped.Err() != nil {
+			break
+		}
 		p := plan{seed: *seed + uint64(i), steps: *steps}
 		w, err := run(p)
 		if w != nil {
@@ -37,6 +45,7 @@ func main() {
 			break
 		}
 	}
+	forget()
 	fmt.Printf("%s%d failures in %v\n", total, failed, time.Since(start).Round(time.Millisecond))
 	if failed > 0 {
 		os.Exit(1)
