@@ -79,7 +79,7 @@ func (r *record) decode(line []byte) error {
 	case math.IsNaN(r.Timestamp):
 		return errors.New("timestamp is missing")
 	case r.Timestamp < 0 || r.Timestamp > maxTimestamp:
-		return fmt.Errorf("timestamp %v is not within 0 and %v ms", r.Timestamp, maxTimestamp)
+		return fmt.Errorf("timestamp %v is not within 0 and %v ms", r.Timestamp, int64(maxTimestamp))
 	case r.IDs.present == r.Runs.present:
 		return errors.New("a line needs either hash_ids or hash_runs")
 	case len(r.Runs.numbers)%2 != 0:
