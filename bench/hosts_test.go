@@ -12,7 +12,7 @@ import (
 
 // eventually and poll bound waits for other goroutines.
 const (
-	eventually = 10 * time.Second
+	eventually = time.Minute
 	poll       = time.Millisecond
 )
 

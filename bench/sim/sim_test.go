@@ -60,6 +60,8 @@ func TestSimOnceFailed(t *testing.T) {
 		"a pool reads what a step sent after it was taken back": of(9000, 800_513),
 		// Accounts must add up for the tenant, too.
 		"a lost step is about to take a page of another tenant, who keeps it": of(9000, 821_116),
+		// What it was to let go ran on with nobody to end it.
+		"one side of a model that encodes fails, then the other while it undoes": of(1000, 9_034_414),
 		// The commit that was told of the loss has named a kernel, too. In a debug
 		// build, which has rounds of its own.
 		"a rebalance moves what a lost sequence holds": of(2000, 9084),
