@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"context"
+	"encoding/json"
 	"math/rand/v2"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestAMirrorMatchesLikeTheEngine(t *testing.T) {
 			p := randomPrefix(random)
 			batch, err := r.Events(ctx)
 			require.NoError(t, err)
-			require.NoError(t, mirror.Follow(batch))
+			require.NoError(t, mirror.Follow(sent(t, batch)))
 			names, err := events.Names(p, config.TokensPerBlock)
 			require.NoError(t, err)
 			lookup, err := r.Lookup(ctx, p)
@@ -52,6 +53,15 @@ func TestAMirrorMatchesLikeTheEngine(t *testing.T) {
 		assert.Greater(t, found, 400)
 		r.close()
 	}
+}
+
+// sent is a batch that another process has got as JSON.
+func sent(t *testing.T, batch messages.EventBatch) (got messages.EventBatch) {
+	text, err := json.Marshal(batch)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.Equal(t, batch, got)
+	return got
 }
 
 // randomPrefix is one of a few prompts of four namespaces, some under an image.

@@ -20,4 +20,19 @@
 //	 │            │◀──── Apply: effects  │          │           │           │
 //	 │            │ PoolWork: effects ──────────────▶│           │           │
 //	 │◀─ answer ──│                      │          │           │           │
+//
+// # What is a host's
+//
+// A host sends these, by pointer, to Engine.Do, Engine.Submit or Engine.PID, and
+// the methods of actors.Engine do it for those who would rather call:
+//
+//	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables, Rehearse
+//	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
+//	memory      Rebalance, ReadStats, ReadScales, WriteScales
+//	mirrors     ReadEvents, ReadSnapshot
+//	trying out  Check, ReadContents
+//
+// It receives them back answered, or in an Aborted, and may watch the actor
+// system's event stream for a Restarted. Everything else here is between actors of
+// the engine; from others it is refused.
 package messages

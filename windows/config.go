@@ -35,7 +35,7 @@ type Config struct {
 	OffloadAhead                bool // copy pages near eviction before they are needed
 
 	SaltQuotas      map[string]float64 // by salt, in (0,1]: its share of each tier of each pool; nil: none
-	OtherSaltsQuota float64            // that of all other salts and of requests without one, together; 0: none
+	OtherSaltsQuota float64            // that of all other salts and of requests without one, together; 0: none, so they are never over it and SaltQuotas protect from nobody
 
 	EventBufferMaxSize int    // events kept for a slow reader; 0: no events
 	EvictionPolicy     string // PriorityLRU
