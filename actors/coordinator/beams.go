@@ -131,6 +131,7 @@ func (c *Coordinator) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 func (c *Coordinator) settleBeams(it *step, p int) bool {
 	s, pages := it.sequence, &it.pools[p]
 	old := s.pools[p].tables
+	pages.old = old
 	for _, table := range old { // some of them are let go
 		c.markRead(s, p, table[it.followed():])
 	}

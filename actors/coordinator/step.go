@@ -34,10 +34,11 @@ type step struct {
 
 // stepPages is what a step takes in one pool.
 type stepPages struct {
-	copies []rewrite // copies on write
-	copyOp int       // −1: none
-	fresh  int       // the operation that takes new pages, −1: none
-	before int       // length of the table before the step
+	copies []rewrite           // copies on write
+	copyOp int                 // −1: none
+	fresh  int                 // the operation that takes new pages, −1: none
+	before int                 // length of the table before the step
+	old    [][]messages.PageID // the tables before it, by beam; nil: they follow from copies and before
 }
 
 // rewrite is a page that is copied because others hold it too.

@@ -121,6 +121,7 @@ func (c *Coordinator) lose(s *sequence, it *step) {
 	s.lost = true
 	it.result.Err = messages.Refuse(messages.SequenceLost, "sequence %v was lost: a copy on write failed", s.id)
 	for p := range s.pools {
+		it.pools[p].old = it.oldTables(p) // should its host never hear of it
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 		for b, table := range s.pools[p].tables {
 			pages := slices.Clone(table)
@@ -168,29 +169,44 @@ func (c *Coordinator) undoAdmission() {
 	c.admitting.items, c.admitting.served = c.admitting.items[:0], c.admitting.served[:0]
 }
 
-// undoAppend takes back the tokens and pages of a step that was not finished.
+// oldTables are the tables of a sequence in one pool before its step. They are
+// clones: pools may still have to read messages that point into what they were.
+func (it *step) oldTables(p int) [][]messages.PageID {
+	pages := &it.pools[p]
+	switch tables := it.sequence.pools[p].tables; {
+	case pages.old != nil:
+		return slices.Clone(pages.old)
+	case len(tables) > 1: // they have not followed yet
+		return tables
+	}
+	table := slices.Clone(it.sequence.pools[p].tables[0][:pages.before])
+	for _, w := range pages.copies {
+		table[w.block] = w.from
+	}
+	return [][]messages.PageID{table}
+}
+
+// undoAppend takes back the tokens and pages of a step that was not finished. A
+// sequence that is lost over it, too, holds what it held before: its host knows no
+// other pages and may launch kernels on them until it hears of the loss.
 func (c *Coordinator) undoAppend() {
 	for i := range c.stepping.items {
 		it := &c.stepping.items[i]
 		s := it.sequence
-		if it.refused || !it.extended || s.lost {
+		if !it.extended || it.refused && !s.lost {
 			continue
 		}
-		if s.width() > 1 || c.copiedOver(it) {
-			// Beams have followed their parents, the old tables are gone; or an old
-			// page may hold another step's bytes.
+		// Beams have followed their parents; or an old page may hold another step's
+		// bytes.
+		lost := s.lost || s.width() > 1 || c.copiedOver(it)
+		for p := range s.pools {
+			s.pools[p].tables = it.oldTables(p)
+		}
+		if lost {
 			s.lose()
 			continue
 		}
 		s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
-		for p := range s.pools {
-			// Pools may still have to read messages that point into the old table.
-			table := slices.Clone(s.pools[p].tables[0][:it.pools[p].before])
-			for _, w := range it.pools[p].copies {
-				table[w.block] = w.from
-			}
-			s.pools[p].tables[0] = table
-		}
 		s.sealed = max(s.sealed, len(s.pools[0].tables[0]))
 		s.use = it.use
 	}

@@ -82,6 +82,13 @@ func of(steps int, seeds ...uint64) (plans []plan) {
 	return plans
 }
 
+// TestSimHoldsWhatHostsKnow plays a step of beams whose copy on write fails, and a
+// coordinator that fails before their host hears that they are lost: it launches a
+// kernel on pages that must be theirs still.
+func TestSimHoldsWhatHostsKnow(t *testing.T) {
+	play(t, plan{seed: 741_089_740, steps: 15_000})
+}
+
 // TestSimOfEncoders plays seeds of encoder–decoder models that have found mistakes:
 // an engine that went on when one side had failed, a release that the join's panic
 // broke off and that could not be told any more, an append of which nobody heard, a

@@ -213,12 +213,21 @@ func (w *world) fault() {
 		if parts := w.rng.IntN(12) - 3; parts >= 0 {
 			w.panicNext(fmt.Sprintf("%s after %d parts of a change", name, parts))
 			w.treeLost = w.treeLost || name == "tree" || name == "cross:tree"
-			w.fail(w.engine.InjectWithin(name, parts))
+			w.injects(w.engine.InjectWithin(name, parts))
 			return
 		}
 		w.panicNext(name)
-		w.fail(w.engine.Inject(name))
+		w.injects(w.engine.Inject(name))
 	}
+}
+
+// injects hears whether the engine lets an actor panic: one that has failed does not.
+func (w *world) injects(err error) {
+	if code(err) == messages.Failed && w.mayFail() {
+		w.dead = true
+		return
+	}
+	w.fail(err)
 }
 
 // actors are those that can be made to panic.
