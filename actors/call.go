@@ -175,9 +175,9 @@ func (g *gate) enter(ctx context.Context) error {
 		g.mu.Unlock()
 		return nil
 	}
-	if g.refuse {
+	if g.refuse || g.limit == 0 {
 		g.mu.Unlock()
-		return messages.Refuse(messages.Busy, "%d calls are in flight", g.limit)
+		return g.full()
 	}
 	turn := make(chan struct{}, 1)
 	g.waiting = append(g.waiting, turn)
@@ -190,12 +190,21 @@ func (g *gate) enter(ctx context.Context) error {
 	}
 }
 
+// full is the refusal of a call over the bound; Spawn has seen to it that there is
+// one.
+func (g *gate) full() error {
+	if g.limit == 0 {
+		return messages.Refuse(messages.Closed, "an engine that does not come from Spawn")
+	}
+	return messages.Refuse(messages.Busy, "%d calls are in flight", g.limit)
+}
+
 // try enters if there is a place now.
 func (g *gate) try() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.inside >= g.limit || len(g.waiting) > 0 {
-		return messages.Refuse(messages.Busy, "%d calls are in flight", g.limit)
+		return g.full()
 	}
 	g.inside++
 	return nil

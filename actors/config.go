@@ -1,12 +1,14 @@
 package actors
 
 import (
-	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -60,7 +62,7 @@ func validatePages(pools []windows.Pool, pages []windows.Counts) error {
 				"pool %s: %d primary and %d secondary pages are not in 1 … %d and 0 … %d", pools[i].Name, n.Primary, n.Secondary, windows.MaxPages, windows.MaxPages))
 		}
 	}
-	return errors.Join(problems...)
+	return windows.Join(problems...)
 }
 
 // Option is a collaborator or a bound of an engine.
@@ -72,6 +74,7 @@ type options struct {
 	maxInFlight   int
 	refuseBusy    bool
 	scheduler     *mailbox.Scheduler
+	scheduled     bool
 	maxRestarts   int
 	restartWindow time.Duration
 	skipWait      string
@@ -102,7 +105,9 @@ func WithBusyRefusal() Option { return func(o *options) { o.refuseBusy = true } 
 // WithScheduler makes a scheduler run every actor of the engine, one message at
 // a time in an order of its choice, instead of the callers: for simulations.
 // Use Submit then; calls that wait would wait for the scheduler.
-func WithScheduler(s *mailbox.Scheduler) Option { return func(o *options) { o.scheduler = s } }
+func WithScheduler(s *mailbox.Scheduler) Option {
+	return func(o *options) { o.scheduler, o.scheduled = s, true }
+}
 
 // WithRestartLimit says how many failures of actors within a while the engine
 // recovers from; one more and it has failed. The default is 5 in 10 s.
@@ -150,23 +155,37 @@ func WithWaitingRoom(limit int) Option { return func(o *options) { o.waitingRoom
 func newOptions(list []Option) (options, error) {
 	start := time.Now()
 	o := options{maxInFlight: DefaultMaxInFlight, maxRestarts: 5, restartWindow: 10 * time.Second, clock: func() time.Duration { return time.Since(start) }}
-	for _, set := range list {
+	for i, set := range list {
+		if set == nil {
+			return o, messages.Refuse(messages.ConfigInvalid, "option %d of %d is nil", i+1, len(list))
+		}
 		set(&o)
 	}
-	wrong := func(format string, args ...any) (options, error) {
-		return o, messages.Refuse(messages.ConfigInvalid, format, args...)
+	return o, o.validate()
+}
+
+// validate refuses what no engine can be made with.
+func (o *options) validate() error {
+	wrong := func(format string, args ...any) error {
+		return messages.Refuse(messages.ConfigInvalid, format, args...)
 	}
 	switch r := &o.rebalance; {
 	case o.maxInFlight < 1:
 		return wrong("%d calls in flight are not at least 1", o.maxInFlight)
-	case r.every < 0 || r.every > 0 && r.moved == nil:
-		return wrong("a rebalance every %d rounds, with nobody to tell of moved pages: %t", r.every, r.moved == nil)
+	case r.every < 0:
+		return wrong("a rebalance every %d rounds", r.every)
+	case r.every > 0 && r.moved == nil:
+		return wrong("WithAutoRebalance with nobody to tell of moved pages")
 	case o.waitingRoom < 0 || o.waitingRoom >= o.maxInFlight:
 		return wrong("a waiting room for %d calls is not in 0 … %d, below the bound of calls in flight", o.waitingRoom, o.maxInFlight-1)
 	case o.maxRestarts < 0 || o.restartWindow < 0:
-		return wrong("%d failures within %v are no limit", o.maxRestarts, o.restartWindow)
+		return wrong("a limit of %d failures within %v: both are at least 0", o.maxRestarts, o.restartWindow)
 	case o.clock == nil:
-		return wrong("a clock that is none")
+		return wrong("WithClock without a clock")
+	case o.scheduled && o.scheduler == nil:
+		return wrong("WithScheduler without a scheduler")
+	case o.skipWait != "" && !slices.Contains(offloader.WaitNames(), o.skipWait):
+		return wrong("there is no wait %q: there are %s", o.skipWait, strings.Join(offloader.WaitNames(), ", "))
 	}
-	return o, nil
+	return nil
 }

@@ -58,6 +58,9 @@ var engines atomic.Int64
 // context, or as a child of a host's actor when parent is that actor's context.
 // Before it returns the device's memory is taken; Close gives it back.
 func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine, error) {
+	if parent == nil {
+		return nil, messages.Refuse(messages.ConfigInvalid, "no parent: the root context of an actor system, or an actor's")
+	}
 	o, err := newOptions(list)
 	if err != nil {
 		return nil, err
@@ -285,6 +288,9 @@ func (e *Engine) failure(err error) error {
 	}
 	if refusal := (*messages.Refusal)(nil); errors.As(err, &refusal) {
 		return refusal
+	}
+	if errors.Is(err, mailbox.ErrStopped) { // with the actor whose child the engine is
+		return messages.Refuse(messages.Closed, "the engine's actors were stopped")
 	}
 	return messages.Refuse(messages.Internal, "the request was aborted: %v", err)
 }

@@ -1,0 +1,76 @@
+package actors_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Spawn answers what it cannot make an engine of, and takes nothing.
+func TestSpawnRefusesWrongOptions(t *testing.T) {
+	for _, x := range []struct {
+		option actors.Option
+		want   string
+	}{
+		{nil, "option 2 of 2 is nil"},
+		{actors.WithMaxInFlight(0), "0 calls in flight are not at least 1"},
+		{actors.WithClock(nil), "WithClock without a clock"},
+		{actors.WithScheduler(nil), "WithScheduler without a scheduler"},
+		{actors.WithoutWait("nonsense"), `there is no wait "nonsense": there are `},
+		{actors.WithRestartLimit(-1, time.Second), "a limit of -1 failures within 1s: both are at least 0"},
+		{actors.WithAutoRebalance(-1, func(messages.Rebalanced) {}), "a rebalance every -1 rounds"},
+		{actors.WithAutoRebalance(5, nil), "WithAutoRebalance with nobody to tell of moved pages"},
+		{actors.WithWaitingRoom(-1), "a waiting room for -1 calls is not in 0 … 4095"},
+	} {
+		t.Run(x.want, func(t *testing.T) {
+			device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+			require.NoError(t, err)
+			system := newSystem()
+			defer shutdown(system)
+			spawned := make(chan error, 1)
+			go func() {
+				_, err := actors.Spawn(system.Root, (&setup{}).config(device), actors.WithBusyRefusal(), x.option)
+				spawned <- err
+			}()
+			select {
+			case err = <-spawned:
+			case <-time.After(10 * time.Second):
+				t.Fatal("Spawn does not return")
+			}
+			require.ErrorIs(t, err, messages.ErrConfigInvalid)
+			assert.ErrorContains(t, err, x.want)
+			memory, err := device.Memory()
+			require.NoError(t, err)
+			assert.Equal(t, memory.Total, memory.Free)
+		})
+	}
+}
+
+// Without a parent there is nobody to spawn it.
+func TestSpawnNeedsAParent(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	s := setup{pages: []windows.Counts{{Primary: 4}}}
+	_, err = actors.Spawn(nil, s.config(device))
+	require.ErrorIs(t, err, messages.ErrConfigInvalid)
+	assert.EqualError(t, err, "no parent: the root context of an actor system, or an actor's")
+}
+
+// An engine that nobody has spawned serves nothing, and keeps nobody waiting.
+func TestTheZeroEngineRefuses(t *testing.T) {
+	var e actors.Engine
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := e.Stats(ctx)
+	require.ErrorIs(t, err, messages.ErrClosed)
+	assert.EqualError(t, err, "an engine that does not come from Spawn")
+	require.ErrorIs(t, e.Submit(&messages.ReadStats{}, func(error) {}), messages.ErrClosed)
+}
