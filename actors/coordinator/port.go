@@ -44,7 +44,17 @@ type line struct {
 	head  int
 }
 
-func (l *line) push(q queued) { l.items = append(l.items, q) }
+// push uses the slots again that pop has left, when they are at least half of all:
+// a line in which somebody always waits would grow without end, and so what moves has
+// been paid for.
+func (l *line) push(q queued) {
+	if len(l.items) == cap(l.items) && l.head > 0 && 2*l.head >= len(l.items) {
+		n := copy(l.items, l.items[l.head:])
+		clear(l.items[n:])
+		l.items, l.head = l.items[:n], 0
+	}
+	l.items = append(l.items, q)
+}
 
 func (l *line) pop() (queued, bool) {
 	if l.head == len(l.items) {
