@@ -61,12 +61,13 @@ type costs struct {
 	took   map[string]time.Duration
 }
 
-// each times what concerns all blocks.
+// each measures what concerns all blocks, in time of the processors: how long
+// others have them meanwhile says nothing, and would strike the long ones.
 func (c *costs) each(what string, do func()) {
 	runtime.GC()
-	start := time.Now()
+	start := processorTime()
 	do()
-	c.took[what] = time.Since(start)
+	c.took[what] = processorTime() - start
 	c.t.Logf("%7d blocks: %-45s %v", c.blocks, what, c.took[what].Round(time.Microsecond))
 	c.took[what] = c.took[what] * 1000 / time.Duration(c.blocks)
 }
@@ -85,7 +86,7 @@ func (c *costs) once(what string, do func()) {
 }
 
 // growthAllowed is how much more a block may cost among thirty-two times as many:
-// caches are missed, and others use the processor. A cost that grew with the number
+// caches are missed, and the collector works. A cost that grew with the number
 // of blocks would grow by thirty-two.
 const growthAllowed = 12
 
