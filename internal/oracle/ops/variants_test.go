@@ -151,10 +151,14 @@ func (r *recorder) Fail()                     { r.failed = true }
 func (r *recorder) FailNow()                  { r.failed = true; panic(r) }
 func (r *recorder) Helper()                   {}
 
-// failureOf runs a property that must fail and gives what it said.
+// failureOf runs a property that must fail and gives what it said. The cases are
+// the same each time: drawn anew, none of the five hundred shows the rarest of the
+// differences in one of some hundred runs.
 func failureOf(t *testing.T, property func(*rapid.T)) string {
 	t.Helper()
-	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "50ms", "rapid.checks": "500"} {
+	for name, value := range map[string]string{
+		"rapid.nofailfile": "true", "rapid.shrinktime": "50ms", "rapid.checks": "500", "rapid.seed": "1",
+	} {
 		f := flag.Lookup(name)
 		old := f.Value.String()
 		require.NoError(t, f.Value.Set(value))
