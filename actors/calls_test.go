@@ -288,6 +288,8 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 		_, err = r.Close(short)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start))
+		assert.ErrorContains(t, err, "the pools keep their memory")
+		assert.Zero(t, r.device.given.Load(), "what kernels may still write to is not given away")
 		for _, answered := range waiting {
 			assert.ErrorIs(t, <-answered, messages.ErrClosed)
 		}

@@ -23,7 +23,9 @@ func (e *Engine) fail(cause error) {
 // Close serves what has been accepted, stops the actors and gives the device's
 // memory back. It answers the number of device pages that sequences still held.
 // A second Close waits for the first. When ctx ends before the engine has come
-// to rest, the rest is aborted: every call that waits gets an error.
+// to rest, the rest is aborted: every call that waits gets an error. When it ends
+// before all copies and kernels that the engine knows of have passed, the memory is
+// not given back, which the error says; it is the device's until that is closed.
 func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	if e.closing.Swap(true) {
 		select {
@@ -45,9 +47,7 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	}
 	e.leaked = r.LeakedPages
 	e.stop()
-	if closing := e.giveBack(ctx); err == nil {
-		err = closing
-	}
+	err = errors.Join(err, e.giveBack(ctx))
 	close(e.closed)
 	return e.leaked, err
 }

@@ -74,9 +74,14 @@ func openLanes(device gpu.Device, known *coordinator.Config) (*lanes, error) {
 }
 
 // close gives the memory back when nothing that the engine was told of uses it
-// any more.
+// any more. When the context ends before, the memory stays the device's: what is
+// given back others may get, and the copies and kernels under way would write to it.
 func (l *lanes) close(ctx context.Context) error {
-	problems := []error{l.sync(ctx)}
+	waited := l.sync(ctx)
+	if waited != nil && ctx.Err() != nil {
+		return fmt.Errorf("the pools keep their memory, copies or kernels may still use it: %w", waited)
+	}
+	problems := []error{waited}
 	for _, p := range l.pools {
 		problems = append(problems, l.device.DestroyPool(p))
 	}

@@ -62,6 +62,13 @@ type stallable struct {
 	*check.Device
 	stalled atomic.Pointer[stall]
 	stuck   atomic.Pointer[stall] // waits for the device do not end
+	given   atomic.Int32          // pools whose memory was given back
+}
+
+// DestroyPool counts.
+func (d *stallable) DestroyPool(p gpu.Pool) error {
+	d.given.Add(1)
+	return d.Device.DestroyPool(p)
 }
 
 type stall struct{ reached, released chan struct{} }
