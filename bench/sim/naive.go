@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -153,18 +154,22 @@ func shared(a, b []symbol) int {
 
 // compareMatches holds what the engine finds of the last prompts against the
 // naive answer. Whether a match in part can be used depends on more than what is
-// stored, so the longest match of whole blocks is right, too. A panic that is still
+// stored, so the longest match of whole blocks is right, too. A panic that was still
 // to come may take contents away between two requests: what is stored is then read
-// again, and so is the match.
+// again, and so is the match. Nothing else may: a lookup changes nothing.
 func (w *world) compareMatches() error {
 	if !w.cache.EnableBlockReuse {
 		return nil
 	}
-	contents := &messages.ReadContents{}
-	if err := w.serve(contents); err != nil {
+	before, err := w.restarts()
+	if err != nil {
 		return err
 	}
-	n := newNaive(w.cache, w.pools[:w.decoder()], contents.Blocks)
+	contents, err := w.stored()
+	if err != nil {
+		return err
+	}
+	n := newNaive(w.cache, w.pools[:w.decoder()], contents)
 	for _, p := range w.asked() {
 		w.counts.add("matches compared", 1)
 		wrong, err := w.compareMatch(n, p)
@@ -174,17 +179,34 @@ func (w *world) compareMatches() error {
 		if wrong == nil {
 			continue
 		}
-		again := &messages.ReadContents{}
-		if err := w.serve(again); err != nil {
+		again, err := w.stored()
+		if err != nil {
 			return err
 		}
-		if reflect.DeepEqual(again.Blocks, contents.Blocks) {
+		if reflect.DeepEqual(again, contents) {
 			return wrong
+		}
+		if after, err := w.restarts(); err != nil || after == before {
+			return fmt.Errorf("what is stored has changed by itself: %w", errors.Join(wrong, err))
 		}
 		w.counts.add("contents lost meanwhile", 1)
 		return w.compareMatches()
 	}
 	return nil
+}
+
+// stored is what the tree holds.
+func (w *world) stored() ([]messages.Content, error) {
+	contents := &messages.ReadContents{}
+	err := w.serve(contents)
+	return contents.Blocks, err
+}
+
+// restarts is how often actors have been started anew.
+func (w *world) restarts() (int64, error) {
+	stats := &messages.ReadStats{}
+	err := w.serve(stats)
+	return stats.Stats.Restarts, err
 }
 
 // asked are the last prompts, and their encoder inputs.
