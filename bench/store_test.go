@@ -144,14 +144,20 @@ func benchEvents(b *testing.B, tokens int, reads bool) {
 		above.next()
 		below.next()
 	}
-	r := &eventReader{do: above.do}
+	versusRead(b, above.do, func() bool { return reads && above.stored%readEvery == 0 }, above.next, below.next)
+}
+
+// versusRead is versus with a reader who takes the events when they are due, and
+// at the end.
+func versusRead(b *testing.B, do do, due func() bool, above, below side) {
+	r := &eventReader{do: do}
 	r.read(b)
 	versus(b, func() time.Duration {
-		if reads && above.stored%readEvery == 0 {
+		if due() {
 			r.read(b)
 		}
-		return above.next()
-	}, below.next)
+		return above()
+	}, below)
 	r.read(b)
 	require.NotZero(b, r.blocks)
 	b.ReportMetric(float64(r.waited.Nanoseconds())/float64(r.blocks), "read-ns/block")
@@ -162,17 +168,7 @@ func benchDecodeEvents(b *testing.B) {
 	on := off
 	on.events = 1 << 16
 	above, below := newBatch(on.actors(b), 7), newBatch(off.actors(b), 7)
-	r := &eventReader{do: above.do}
-	r.read(b)
-	versus(b, func() time.Duration {
-		if above.step%(4*readEvery) == 0 {
-			r.read(b)
-		}
-		return above.next()
-	}, below.next)
-	r.read(b)
-	require.NotZero(b, r.blocks)
-	b.ReportMetric(float64(r.waited.Nanoseconds())/float64(r.blocks), "read-ns/block")
+	versusRead(b, above.do, func() bool { return above.step%(4*readEvery) == 0 }, above.next, below.next)
 }
 
 // eventReader takes events and counts what they tell.

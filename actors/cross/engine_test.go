@@ -182,13 +182,18 @@ func TestTheEngineFailsWithEitherSide(t *testing.T) {
 			_, err = r.Lookup(context.Background(), prefix)
 			require.ErrorIs(t, err, messages.ErrFailed)
 		}
-		_, err = r.Close(context.Background())
-		require.NoError(t, err)
-		memory, err := r.device.Memory()
-		require.NoError(t, err)
-		assert.Equal(t, memory.Total, memory.Free)
-		require.NoError(t, r.device.Close())
+		r.closesWhole(t)
 	}
+}
+
+// closesWhole closes an engine that has failed: the device has all its memory again.
+func (r *rig) closesWhole(t *testing.T) {
+	_, err := r.Close(context.Background())
+	require.NoError(t, err)
+	memory, err := r.device.Memory()
+	require.NoError(t, err)
+	assert.Equal(t, memory.Total, memory.Free)
+	require.NoError(t, r.device.Close())
 }
 
 // Too many panics of the join are the end, and everybody who waits is told so.
@@ -204,12 +209,7 @@ func TestTheEngineFailsWithItsJoin(t *testing.T) {
 	require.ErrorContains(t, err, "join panicked")
 	_, err = r.Stats(context.Background())
 	require.ErrorIs(t, err, messages.ErrFailed)
-	_, err = r.Close(context.Background())
-	require.NoError(t, err)
-	memory, err := r.device.Memory()
-	require.NoError(t, err)
-	assert.Equal(t, memory.Total, memory.Free)
-	require.NoError(t, r.device.Close())
+	r.closesWhole(t)
 }
 
 // An input whose pages cannot be brought back is computed anew.
