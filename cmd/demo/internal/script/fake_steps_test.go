@@ -164,6 +164,7 @@ func (e *plain) Release(_ context.Context, steps []messages.ReleaseStep) ([]mess
 		}
 		if err == nil {
 			e.call("release %d discard=%t", step.Sequence, step.Discard)
+			e.releasedAfter = append(e.releasedAfter, step.After)
 			for pool := range e.pools {
 				e.drop(pool, s.tables[pool])
 			}

@@ -31,6 +31,8 @@ type plain struct {
 	panicked  []string
 	selectors []messages.Selector
 	retention []*messages.Retention
+	// releasedAfter are the tickets of all releases, in order.
+	releasedAfter []messages.Ticket
 }
 
 type plainSequence struct {

@@ -135,6 +135,20 @@ func TestHostCommitsWhatItHasComputed(t *testing.T) {
 	}
 }
 
+// A commit of what is committed already computes nothing, and leaves a fork its own
+// later kernel: the fork's release names that one.
+func TestRepeatedCommitsKeepTheLastKernelOfForks(t *testing.T) {
+	answers, e := talk(t, openLine4,
+		`{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"prefill":"manual"}`, `{"op":"commit","seq":"A","computed":5}`,
+		`{"op":"append","steps":[{"seq":"A","tokens":[6,7,8,9]}]}`, `{"op":"fork","seq":"A","into":["B"]}`,
+		`{"op":"commit","seq":"A","computed":8}`,
+		`{"op":"append","steps":[{"seq":"B","tokens":[10]}]}`, `{"op":"commit","seq":"B","computed":6}`,
+		`{"op":"commit","seq":"A","computed":8}`, `{"op":"release","seq":"B"}`, `{"op":"release","seq":"A"}`)
+	require.Len(t, e.releasedAfter, 2, answers)
+	assert.Equal(t, uint64(3), e.releasedAfter[0].Seq, "the kernel of B's own commit is the third")
+	assert.Equal(t, uint64(2), e.releasedAfter[1].Seq)
+}
+
 // A commit that the engine will refuse writes nothing.
 func TestRefusedCommitsWriteNothing(t *testing.T) {
 	scene := []string{openLine4, `{"op":"admit","seq":"A","tokens":{"from":0,"count":13},"prefill":"manual","chunk_tokens":8}`}

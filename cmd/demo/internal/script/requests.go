@@ -123,8 +123,8 @@ func bad(op, format string, args ...any) error {
 	return messages.Refuse(messages.BadRequest, op+": "+format, args...)
 }
 
-// tokens gives the ids. Of a run longer than maxWritten it gives none: length
-// tells how many there would be.
+// values returns the ids. It returns none for a run longer than maxWritten;
+// length returns how many there would be.
 func (t tokensLine) values(op string) ([]messages.Token, error) {
 	switch {
 	case t.wrong != nil:

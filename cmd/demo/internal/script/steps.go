@@ -65,11 +65,14 @@ func (p *player) shareWritten(s *sequence) {
 		if err != nil {
 			continue
 		}
+		written := t.written
 		for t.written < min(s.written, t.length()) && t.beams[0][t.written] == s.beams[0][t.written] &&
 			samePages(own, theirs, t.written/p.tokensPerBlock) {
 			t.written++
 		}
-		t.last = s.last
+		if t.written > written && t.last.Seq < s.last.Seq { // all kernels are on one stream
+			t.last = s.last
+		}
 	}
 }
 
