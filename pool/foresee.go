@@ -5,9 +5,8 @@ import "github.com/kvactor/kvactor/messages"
 // foresee appends the pages that go next, at most op.N, in their order. It
 // changes no order: what it passes in a heap it lines up in the list, where the
 // next look finds it at once, so that a page is taken out of a heap once,
-// whoever does it. Cost: O(N), and a heap's amortised O(log) for each of these.
-//
-// Pages with terms come after the others of their level, which is a guess.
+// whoever does it. Cost: O(N), a heap's amortised O(log) for each of these, and
+// O(log N) for each page of a term.
 //
 // With quotas nobody knows who asks next. First come the pages that tenants have
 // beyond theirs, then a part of those that each other tenant would lose first.
@@ -38,26 +37,19 @@ func (p *Pool) foreseeDivided(n int, victims []messages.Victim) []messages.Victi
 	return victims
 }
 
-// foreseeOrder appends the first pages of an order.
+// foreseeOrder appends the first pages of an order, level by level.
 func (p *Pool) foreseeOrder(o *order, left int, victims []messages.Victim) []messages.Victim {
+	end := len(victims) + left
 	o.each(func(_ messages.Priority, l *level) bool {
-		for at := l.head; left > 0; left-- {
-			if l.root != none && (at == none || o.before(l.root, at)) {
-				at = o.lineUp(&l.list, at)
-			}
-			if at == none {
+		p.ahead.begin(o, l)
+		for len(victims) < end {
+			i := p.ahead.next()
+			if i == none {
 				break
 			}
-			victims = append(victims, p.victim(at))
-			at = p.pages[at].next
+			victims = append(victims, p.victim(i))
 		}
-		for _, id := range l.ranked {
-			for at := o.terms.all[id-1].head; at != none && left > 0; left-- {
-				victims = append(victims, p.victim(at))
-				at = p.pages[at].next
-			}
-		}
-		return left > 0
+		return len(victims) < end
 	})
 	return victims
 }
@@ -80,24 +72,4 @@ func (p *Pool) foreseeHeld(n int, victims []messages.Victim) []messages.Victim {
 		p.hand++
 	}
 	return victims
-}
-
-// lineUp moves the root of a level's heap into its list, before page at, or to
-// the end if that is none, and gives the page.
-func (o *order) lineUp(l *list, at int32) int32 {
-	i := l.root
-	l.root = o.cut(l.root, i)
-	g := &o.pages[i]
-	g.place, g.prev, g.next, g.child = listed, l.tail, at, none
-	if at != none {
-		g.prev, o.pages[at].prev = o.pages[at].prev, i
-	} else {
-		l.tail = i
-	}
-	if g.prev == none {
-		l.head = i
-	} else {
-		o.pages[g.prev].next = i
-	}
-	return i
 }

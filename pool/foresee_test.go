@@ -2,8 +2,10 @@ package pool
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -37,4 +39,32 @@ func TestForeseenPagesAreEvictedNext(t *testing.T) {
 			require.Equal(t, taken.Victims, seen.Victims)
 		})
 	}
+}
+
+// TestLookAheadFollowsEvictionOrderWithDurations: pages whose priority has a duration stand among the others
+// of their level by use and depth, also those of several terms and those that came out of order.
+func TestLookAheadFollowsEvictionOrderWithDurations(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pages := rapid.IntRange(1, 40).Draw(t, "pages")
+		p := New("wfullh1", pages)
+		take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: pages}}}
+		p.Do(&take)
+		for i, page := range take.Ops[0].Pages {
+			attach := messages.PoolOp{
+				Kind: messages.AttachPages, Pages: []messages.PageID{page}, Blocks: []messages.BlockID{messages.BlockID(i)},
+				Depth: rapid.Int32Range(0, 4).Draw(t, "depth"), Priority: 35,
+				Until: time.Duration(rapid.IntRange(0, 5).Draw(t, "until")) * time.Hour,
+			}
+			p.Do(&messages.PoolWork{Ops: []messages.PoolOp{attach,
+				{Kind: messages.Drop, Pages: attach.Pages, Use: messages.Use(rapid.IntRange(1, 20).Draw(t, "use"))}}})
+		}
+		before, n := p.String(), rapid.IntRange(1, pages).Draw(t, "n")
+		look := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Foresee, N: n}}}
+		p.Do(&look)
+		require.NoError(t, p.Check())
+		require.Equal(t, before, p.String(), "a look ahead changes nothing")
+		taken := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: n}}}
+		p.Do(&taken)
+		require.Equal(t, taken.Victims, look.Victims)
+	})
 }

@@ -19,7 +19,6 @@ type machine struct {
 	block  messages.BlockID // the next new one
 	use    messages.Use
 	timed  bool // priorities may end
-	termed bool // some page has had a term: ended ones may still be in use
 }
 
 // TestModel checks after every batch that pool and oracle agree in everything:
@@ -96,7 +95,6 @@ func (m *machine) draw(t *rapid.T) messages.PoolOp {
 	}
 	if m.timed && rapid.Bool().Draw(t, "timed") {
 		op.Until = m.work.Now + time.Duration(rapid.IntRange(0, 6).Draw(t, "until"))
-		m.termed = true
 	}
 	m.use++
 	op.Use = m.use - min(m.use, messages.Use(rapid.IntRange(0, 4).Draw(t, "older")))
@@ -109,9 +107,6 @@ func (m *machine) draw(t *rapid.T) messages.PoolOp {
 	case messages.HeldBlocks:
 		return op
 	case messages.Foresee:
-		if m.termed {
-			return op // of pages with terms it is a guess
-		}
 		op.N = rapid.IntRange(0, c.Cached+2).Draw(t, "n")
 		return op
 	case messages.AddPins:

@@ -25,6 +25,7 @@ type Pool struct {
 	now      time.Duration
 	nextEnd  time.Duration // the first moment at which a priority ends
 	hand     int           // where foreseeHeld goes on
+	ahead    lookAhead     // scratch space of foresee
 }
 
 // New makes a pool of free pages; the first to be taken is page 0. Quotas are
