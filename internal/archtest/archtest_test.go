@@ -49,6 +49,8 @@ func TestEveryRuleFires(t *testing.T) {
 		{"windows read no YAML", "windows/a.go", `import _ "github.com/goccy/go-yaml"`, "windows imports github.com/goccy/go-yaml"},
 		{"a core uses windows", "tree/a.go", own + `windows"`, ""},
 		{"a core uses its own parts", "tree/radix/a.go", own + `tree/edge"`, ""},
+		{"a core uses the heap", "tree/a.go", own + `internal/heap"`, ""},
+		{"the heap uses no core", "internal/heap/a.go", own + `tree"`, "internal/heap imports tree"},
 		{"no core uses another", "tree/a.go", own + `pool"`, "tree imports pool"},
 		{"nor below", "offloader/a.go", own + `events/ring"`, "offloader imports events/ring"},
 		{"nor the device", "offloader/a.go", own + `gpu"`, "offloader imports gpu"},

@@ -32,10 +32,10 @@ var picture = []place{
 	{dir: "windows", own: []string{"messages"}, core: true},
 	{dir: "windows/kvconfig", own: []string{"messages", "windows"}, others: []string{yaml}},
 
-	{dir: "tree", own: []string{"messages", "windows"}, core: true},
-	{dir: "pool", own: []string{"messages", "windows"}, core: true},
-	{dir: "offloader", own: []string{"messages", "windows"}, core: true},
-	{dir: "events", own: []string{"messages", "windows"}, core: true},
+	{dir: "tree", own: []string{"messages", "windows", "internal/heap"}, core: true},
+	{dir: "pool", own: []string{"messages", "windows", "internal/heap"}, core: true},
+	{dir: "offloader", own: []string{"messages", "windows", "internal/heap"}, core: true},
+	{dir: "events", own: []string{"messages", "windows", "internal/heap"}, core: true},
 
 	{dir: "gpu", own: []string{"messages"}},
 	{dir: cuda, own: []string{"messages", "gpu"}, others: []string{purego}},
@@ -49,6 +49,7 @@ var picture = []place{
 	{dir: "bench", free: true},
 	{dir: "examples", free: true},
 	{dir: "internal", free: true},
+	{dir: "internal/heap", core: true},
 	{dir: ".", free: true}, // the module's folder itself, not what is below
 }
 
