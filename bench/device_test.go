@@ -30,8 +30,9 @@ func (d *quietDevice) CreatePool(gpu.PoolSpec) (gpu.Pool, error) {
 	return gpu.Pool(d.pools), nil
 }
 
-func (d *quietDevice) Resize(gpu.Pool, int) error { return nil }
-func (d *quietDevice) DestroyPool(gpu.Pool) error { return nil }
+func (d *quietDevice) DestroyStream(gpu.Stream) error { return nil }
+func (d *quietDevice) Resize(gpu.Pool, int) error     { return nil }
+func (d *quietDevice) DestroyPool(gpu.Pool) error     { return nil }
 
 func (d *quietDevice) Submit(s gpu.Stream, _ *gpu.Batch) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: s}, nil

@@ -9,6 +9,9 @@ import (
 // Stream names an in-order queue of a device. The zero Stream is none.
 type Stream = messages.StreamID
 
+// MaxStreams is the number of streams that a device has at one time.
+const MaxStreams = 1024
+
 // Ticket is a point on a stream.
 type Ticket = messages.Ticket
 
@@ -71,6 +74,10 @@ type Device interface {
 	Memory() (Memory, error)
 	// NewStream makes a stream; the name is for reports.
 	NewStream(name string) (Stream, error)
+	// DestroyStream gives a stream back. Everything that was queued on it must
+	// have passed, else the error is ErrInUse and nothing changes. Its tickets
+	// stay valid: they have passed. Its number is not used again.
+	DestroyStream(Stream) error
 	// CreatePool reserves and maps the pages of a pool. New pages hold poison.
 	CreatePool(PoolSpec) (Pool, error)
 	// Resize changes the number of device pages of a pool; pages at the end go

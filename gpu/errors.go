@@ -12,6 +12,7 @@ var (
 	ErrCopyFailed  = errors.New("gpu: copy failed")
 	ErrDeviceLost  = errors.New("gpu: device lost")
 	ErrClosed      = errors.New("gpu: device is closed")
+	ErrInUse       = errors.New("gpu: in use")
 )
 
 // Error states which copy failed and why.

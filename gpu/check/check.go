@@ -29,7 +29,8 @@ type Device struct {
 	mu       sync.Mutex
 	actors   []actor // by actorID; 0 is the host
 	ids      map[gpu.Stream]actorID
-	pools    []*pool // by gpu.Pool; nil: destroyed
+	free     []actorID // of streams that were destroyed
+	pools    []*pool   // by gpu.Pool; nil: destroyed
 	overlaps gpu.Overlaps
 	open     []uint64 // numbers of host accesses that have not ended
 	hostSeq  uint64   // of the last host access
@@ -93,9 +94,23 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	if err != nil {
 		return s, err
 	}
-	d.ids[s] = actorID(len(d.actors))
-	d.actors = append(d.actors, actor{name: name})
+	d.ids[s] = d.newActor(name)
 	return s, nil
+}
+
+// DestroyStream gives a stream back. The device inside has found that all work
+// of the stream has passed, so the host comes after it from now on.
+func (d *Device) DestroyStream(s gpu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.inner.DestroyStream(s); err != nil {
+		return err
+	}
+	if id, ok := d.ids[s]; ok {
+		delete(d.ids, s)
+		d.freeActor(id)
+	}
+	return nil
 }
 
 // Submit queues a batch: all its reads and writes are one operation of the stream.
@@ -117,7 +132,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 		d.begin(id, t, b.Waits)
 		d.now.label, d.now.what = b.Label, copying
 		d.copies(b.Copies[:accepted])
-		d.end(id, t.Seq)
+		d.end(id, d.number(t))
 	}
 	return t, err
 }
@@ -138,7 +153,7 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 		d.begin(id, t, k.Waits)
 		d.now.label, d.now.what = k.Label, computing
 		d.kernel(&k)
-		d.end(id, t.Seq)
+		d.end(id, d.number(t))
 	}
 	return t, nil
 }
@@ -149,7 +164,7 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 	defer d.mu.Unlock()
 	t, err := d.inner.Fence(s)
 	if id, ok := d.ids[s]; ok && err == nil {
-		d.end(id, t.Seq)
+		d.end(id, d.number(t))
 	}
 	return t, err
 }

@@ -281,6 +281,36 @@ func TestHazards(t *testing.T) {
 	}
 }
 
+// The place of a destroyed stream is used again; its operations stay in order
+// before everything later, and those of the new stream are not taken for them.
+func TestDestroyedStreams(t *testing.T) {
+	x := newBench(t)
+	in := x.copy(x.a, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})
+	require.ErrorIs(t, x.DestroyStream(x.a), gpu.ErrInUse)
+	require.NoError(t, x.Sync(context.Background(), in))
+	require.NoError(t, x.DestroyStream(x.a))
+	c, err := x.NewStream("next")
+	require.NoError(t, err)
+	x.copy(c, gpu.Copy{Src: x.dev(0), Dst: x.host(1)}, in)
+	require.Empty(t, x.Problems())
+	x.copy(c, gpu.Copy{Src: x.host(2), Dst: x.dev(1)})
+	x.copy(x.b, gpu.Copy{Src: x.dev(1), Dst: x.host(3)}, in)
+	x.one("page 1", `copy "move" (stream next, operation 2) wrote`, "offload has waited for nothing of next")
+}
+
+// An engine that is opened and closed for years does not make clocks longer.
+func TestDestroyedStreamsCostNothing(t *testing.T) {
+	x := newBench(t)
+	for range 100 {
+		s, err := x.NewStream("short")
+		require.NoError(t, err)
+		require.NoError(t, x.Sync(context.Background(), x.copy(s, gpu.Copy{Src: x.host(0), Dst: x.dev(0)})))
+		require.NoError(t, x.DestroyStream(s))
+	}
+	assert.Empty(t, x.Problems())
+	assert.LessOrEqual(t, check.Actors(x.Device), 4, "the host, two streams, a short one")
+}
+
 func TestKernels(t *testing.T) {
 	x := newBench(t)
 	whole := func(i int) []gpu.Access { return []gpu.Access{{Slot: x.dev(i)}} }

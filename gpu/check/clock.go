@@ -60,8 +60,13 @@ func (c clock) covers(other clock) bool {
 }
 
 // actor is a stream or the host.
+//
+// Operations of an actor are numbered through all streams that it has been, so
+// that those of a destroyed stream stay below those of the next: number = base +
+// Seq of the ticket.
 type actor struct {
 	name  string
+	base  uint64
 	clock clock
 	last  uint64 // number of the last operation that had a ticket
 	// versions is what the actor knew, itself apart, at its operations from
@@ -76,6 +81,38 @@ type version struct {
 	clock clock
 }
 
+// newActor makes an actor for a stream, or reuses that of a destroyed stream,
+// so that clocks are no longer than there were streams at one time.
+func (d *Device) newActor(name string) actorID {
+	n := len(d.free)
+	if n == 0 {
+		d.actors = append(d.actors, actor{name: name})
+		return actorID(len(d.actors) - 1)
+	}
+	id := d.free[n-1]
+	d.free = d.free[:n-1]
+	a := &d.actors[id]
+	a.name, a.base = name, a.last
+	return id
+}
+
+// freeActor ends an actor whose work has all passed. The host knows all that the
+// actor knew, and with it whatever is submitted later; nothing the actor did can
+// be in conflict with that.
+func (d *Device) freeActor(id actorID) {
+	a := &d.actors[id]
+	h := &d.actors[host]
+	a.last = max(a.last, a.clock.at(id))
+	h.clock.join(a.clock)
+	h.clock.raise(id, a.last)
+	h.changed = true
+	a.clock, a.versions, a.changed = a.clock[:0], a.versions[:0], false
+	d.free = append(d.free, id)
+}
+
+// number is the number of the operation that a ticket of a live stream names.
+func (d *Device) number(t gpu.Ticket) uint64 { return d.actors[d.ids[t.Stream]].base + t.Seq }
+
 // learn makes an actor come after what tickets cover.
 func (d *Device) learn(id actorID, tickets []gpu.Ticket) {
 	for _, t := range tickets {
@@ -89,9 +126,10 @@ func (d *Device) learnOne(id actorID, t gpu.Ticket) {
 		return
 	}
 	a, b := &d.actors[id], &d.actors[from]
-	a.clock.raise(from, t.Seq)
+	n := d.number(t)
+	a.clock.raise(from, n)
 	a.changed = true
-	if v := b.version(t.Seq); v != nil {
+	if v := b.version(n); v != nil {
 		a.clock.join(v)
 	}
 }
@@ -115,9 +153,9 @@ func (d *Device) begin(id actorID, t gpu.Ticket, waits []gpu.Ticket) {
 		a.changed = true
 	}
 	d.learn(id, waits)
-	a = &d.actors[id]
-	a.clock.raise(id, t.Seq)
-	d.now = access{actor: id, seq: t.Seq}
+	n := d.number(t)
+	d.actors[id].clock.raise(id, n)
+	d.now = access{actor: id, seq: n}
 }
 
 // end closes an operation or a fence: tickets from it on cover what the stream

@@ -43,21 +43,25 @@ func (d *Device) demand(a gpu.Access, c conflict) {
 	later, earlier := d.actors[d.now.actor].name, d.actors[c.earlier.actor].name
 	d.report(fmt.Sprintf("%s: %s %s what %s %s; nothing orders %s after operation %d of %s: %s",
 		d.where(a), d.describe(d.now), c.verb, d.describe(c.earlier), c.past,
-		later, c.earlier.seq, earlier, d.edge(c.earlier.actor, known)))
+		later, d.seqOf(c.earlier), earlier, d.edge(c.earlier.actor, known)))
 }
 
 // edge says what the operation at hand does know of another actor.
 func (d *Device) edge(of actorID, known uint64) string {
 	later, earlier := d.actors[d.now.actor].name, d.actors[of].name
+	base := d.actors[of].base
 	switch {
 	case of == host:
 		return fmt.Sprintf("the host's scope was still open when %s was given the operation", later)
-	case known == 0:
+	case known <= base:
 		return fmt.Sprintf("%s has waited for nothing of %s", later, earlier)
 	default:
-		return fmt.Sprintf("%s has waited for %s up to operation %d", later, earlier, known)
+		return fmt.Sprintf("%s has waited for %s up to operation %d", later, earlier, known-base)
 	}
 }
+
+// seqOf is the number of an operation on its stream.
+func (d *Device) seqOf(a access) uint64 { return a.seq - d.actors[a.actor].base }
 
 func (d *Device) unwritten(a gpu.Access) {
 	d.report(fmt.Sprintf("%s: %s reads what nothing has written", d.where(a), d.describe(d.now)))
@@ -81,7 +85,7 @@ func (d *Device) describe(a access) string {
 	if a.actor == host {
 		fmt.Fprintf(&b, " (host, %d)", a.seq)
 	} else {
-		fmt.Fprintf(&b, " (stream %s, operation %d)", d.actors[a.actor].name, a.seq)
+		fmt.Fprintf(&b, " (stream %s, operation %d)", d.actors[a.actor].name, d.seqOf(a))
 	}
 	return b.String()
 }

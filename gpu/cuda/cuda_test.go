@@ -346,6 +346,33 @@ func TestExternalStreams(t *testing.T) {
 	delete(r.fake.streams, captured)
 }
 
+// A stream that has work is not destroyed; one of the host's is forgotten, and
+// not touched, whatever has become of it.
+func TestDestroyStream(t *testing.T) {
+	r := newRig(t)
+	r.fake.held = make(chan struct{})
+	ticket := r.submit(r.a, r.onboard(1))
+	require.ErrorIs(t, r.DestroyStream(r.a), gpu.ErrInUse)
+	require.NoError(t, r.Wait(r.b, ticket))
+	require.ErrorIs(t, r.DestroyStream(r.b), gpu.ErrInUse)
+	r.fake.release()
+	require.NoError(t, r.DestroyStream(r.a))
+	require.NoError(t, r.DestroyStream(r.b))
+	assert.True(t, r.Done(ticket))
+
+	const theirs = 0x51
+	r.fake.streams[theirs] = false
+	s, err := r.External("compute", theirs)
+	require.NoError(t, err)
+	_, err = r.Fence(s)
+	require.NoError(t, err)
+	before := r.fake.calls[fnStreamSynchronize]
+	require.NoError(t, r.DestroyStream(s))
+	assert.Contains(t, r.fake.streams, uintptr(theirs), "the host's stream is the host's to destroy")
+	assert.Equal(t, before, r.fake.calls[fnStreamSynchronize])
+	delete(r.fake.streams, theirs)
+}
+
 func TestExternalEvents(t *testing.T) {
 	r := newRig(t)
 	const theirs, never = 0x61, 0x62

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
 // Options of a device.
@@ -49,7 +50,7 @@ type Device struct {
 	memory   []byte
 	out      *outs   // in memory
 	counters uintptr // device address of out.counters; 0: events tell of completion
-	streams  []*stream
+	streams  streams.Table[*stream]
 	pools    []*pool
 	spare    map[int64][]uint64 // by size: chunks that pools have let go
 	own      uintptr            // stream for filling new memory
@@ -208,7 +209,7 @@ func (d *Device) Close() error {
 		for i := range d.pools {
 			d.destroy(i)
 		}
-		for _, s := range d.streams {
+		for _, s := range d.streams.All {
 			d.endStream(s)
 		}
 	}

@@ -40,6 +40,7 @@ const (
 	fnStreamCreate
 	fnStreamDestroy
 	fnStreamSynchronize
+	fnStreamQuery
 	fnStreamWaitEvent
 	fnStreamGetCtx
 	fnStreamIsCapturing
@@ -63,7 +64,7 @@ var names = [functions]string{
 	"cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease",
 	"cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemHostRegister_v2", "cuMemHostUnregister",
 	"cuMemHostGetDevicePointer_v2", "cuMemsetD8Async", "cuStreamCreateWithPriority", "cuStreamDestroy_v2",
-	"cuStreamSynchronize", "cuStreamWaitEvent", "cuStreamGetCtx", "cuStreamIsCapturing", "cuEventCreate",
+	"cuStreamSynchronize", "cuStreamQuery", "cuStreamWaitEvent", "cuStreamGetCtx", "cuStreamIsCapturing", "cuEventCreate",
 	"cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuEventDestroy_v2", "cuMemcpyAsync",
 	// The plain name is the form with failIdx on every driver that has it; the
 	// headers of CUDA 13 mean another function by it.

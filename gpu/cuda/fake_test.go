@@ -305,6 +305,14 @@ func setStreams(set func(fn, any)) {
 	set(fnStreamDestroy, func(s uintptr) uintptr {
 		return on(fnStreamDestroy, func(k *fake) result { delete(k.streams, s); return success })
 	})
+	set(fnStreamQuery, func(s uintptr) uintptr {
+		return on(fnStreamQuery, func(k *fake) result {
+			if k.held != nil {
+				return notReady
+			}
+			return success
+		})
+	})
 	set(fnStreamSynchronize, func(s uintptr) uintptr { return on(fnStreamSynchronize, ok) })
 	set(fnStreamGetCtx, func(s, out uintptr) uintptr {
 		return on(fnStreamGetCtx, func(k *fake) result {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"syscall"
 	"unsafe"
+
+	"github.com/kvactor/kvactor/gpu"
 )
 
 // The driver's structures, in its layout.
@@ -67,7 +69,7 @@ type outs struct {
 	attr     copyAttributes
 	attrIdx  uint64
 	failIdx  uint64
-	counters [maxStreams]uint64 // by stream; written by the device itself
+	counters [gpu.MaxStreams]uint64 // by stream; written by the device itself
 }
 
 // address is what the driver gets for a pointer outside of Go's heap.

@@ -8,10 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
-
-// maxStreams bounds the streams of a device; each has a counter.
-const maxStreams = 1024
 
 // ring is how many tickets of a stream have an event of their own; older ones
 // are waited for by the oldest of these, which comes later on the stream.
@@ -98,7 +96,10 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 		}
 		d.foreign = id
 	}
-	s := d.streams[d.foreign-1]
+	s, err := d.stream(d.foreign)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
 	r := d.driver.call(fnStreamWaitEvent, s.handle, event, 0)
 	if err := d.failure(fnStreamWaitEvent, r, on); err != nil {
 		return gpu.Ticket{}, err
@@ -108,10 +109,6 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 
 // addStream makes the events of a stream.
 func (d *Device) addStream(s *stream) (gpu.Stream, error) {
-	if len(d.streams) == maxStreams {
-		d.endStream(s)
-		return 0, fmt.Errorf("cuda: stream %s: there are %d streams already", s.name, maxStreams)
-	}
 	for i := range s.events {
 		r := d.driver.call(fnEventCreate, address(&d.out.number[0]), eventBlockingSync|eventDisableTiming)
 		if err := d.failure(fnEventCreate, r, "stream "+s.name); err != nil {
@@ -120,9 +117,46 @@ func (d *Device) addStream(s *stream) (gpu.Stream, error) {
 		}
 		s.events[i] = uintptr(d.out.number[0])
 	}
-	s.index = len(d.streams)
-	d.streams = append(d.streams, s)
-	return gpu.Stream(len(d.streams)), nil
+	id, ok := d.streams.Add(s)
+	if !ok {
+		d.endStream(s)
+		return 0, fmt.Errorf("cuda: stream %s: there are %d streams already", s.name, gpu.MaxStreams)
+	}
+	s.index = streams.Place(id)
+	atomic.StoreUint64(&d.out.counters[s.index], 0)
+	return id, nil
+}
+
+// DestroyStream gives a stream back when everything queued on it has passed. A
+// stream of the host application is only forgotten: it is not touched, and the
+// host may have destroyed it before.
+func (d *Device) DestroyStream(id gpu.Stream) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	s, err := d.stream(id)
+	if err != nil {
+		return err
+	}
+	if !d.passedLocked(gpu.Ticket{Stream: id, Seq: s.last}) {
+		return fmt.Errorf("cuda: stream %s: destroyed before ticket %d has passed: %w", s.name, s.last, gpu.ErrInUse)
+	}
+	if s.dirty && !s.external {
+		switch r := d.driver.call(fnStreamQuery, s.handle); r {
+		case success:
+		case notReady:
+			return fmt.Errorf("cuda: stream %s: destroyed while it waits: %w", s.name, gpu.ErrInUse)
+		default:
+			return d.failure(fnStreamQuery, r, "stream "+s.name)
+		}
+	}
+	d.streams.Remove(id)
+	d.endStream(s)
+	if id == d.foreign {
+		d.foreign = 0
+	}
+	return nil
 }
 
 func (d *Device) endStream(s *stream) {
@@ -139,21 +173,22 @@ func (d *Device) endStream(s *stream) {
 
 // drain waits until all streams are idle.
 func (d *Device) drain() {
-	for _, s := range d.streams {
+	for _, s := range d.streams.All {
 		d.driver.call(fnStreamSynchronize, s.handle)
 	}
 }
 
 func (d *Device) stream(s gpu.Stream) (*stream, error) {
-	if s == 0 || int(s) > len(d.streams) {
-		return nil, fmt.Errorf("cuda: no stream %d", s)
+	st, err := d.streams.Find(s)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
-	return d.streams[s-1], nil
+	return st, nil
 }
 
 // known refuses tickets that no stream has given.
 func (d *Device) known(t gpu.Ticket) error {
-	if t.IsZero() {
+	if t.IsZero() || d.streams.Destroyed(t.Stream) {
 		return nil
 	}
 	s, err := d.stream(t.Stream)
@@ -256,10 +291,13 @@ func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
 // needs none.
 func (d *Device) waitFor(s *stream, tickets []gpu.Ticket) error {
 	for _, t := range tickets {
-		if t.IsZero() || d.streams[t.Stream-1] == s || d.passedLocked(t) {
+		if d.passedLocked(t) {
 			continue
 		}
-		from := d.streams[t.Stream-1]
+		from, err := d.streams.Find(t.Stream)
+		if err != nil || from == s {
+			continue
+		}
 		r := d.driver.call(fnStreamWaitEvent, s.handle, from.event(t.Seq), 0)
 		if err := d.failure(fnStreamWaitEvent, r, fmt.Sprintf("stream %s for ticket %d of %s", s.name, t.Seq, from.name)); err != nil {
 			return err
@@ -269,8 +307,13 @@ func (d *Device) waitFor(s *stream, tickets []gpu.Ticket) error {
 	return nil
 }
 
+// passedLocked tells whether a known ticket has passed; those of a destroyed
+// stream have.
 func (d *Device) passedLocked(t gpu.Ticket) bool {
-	s := d.streams[t.Stream-1]
+	s, err := d.streams.Find(t.Stream)
+	if t.IsZero() || err != nil {
+		return true
+	}
 	if d.counters != 0 {
 		return d.count(s) >= t.Seq
 	}
@@ -315,8 +358,9 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 		if err := d.failure(fnEventSynchronize, r, on); err != nil {
 			return err
 		}
-		s := d.streams[t.Stream-1]
-		s.passed = max(s.passed, t.Seq)
+		if s, err := d.streams.Find(t.Stream); err == nil {
+			s.passed = max(s.passed, t.Seq)
+		}
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -337,6 +381,6 @@ func (d *Device) waitable(t gpu.Ticket) (event uintptr, on string, err error) {
 		return 0, "", nil
 	}
 	d.waiters.Add(1)
-	s := d.streams[t.Stream-1]
+	s, _ := d.streams.Find(t.Stream)
 	return s.event(t.Seq), fmt.Sprintf("stream %s, ticket %d", s.name, t.Seq), nil
 }

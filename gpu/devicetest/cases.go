@@ -320,6 +320,40 @@ func failureInRun(t *testing.T, dev gpu.Device) {
 	}
 }
 
+// streamsGivenBack makes and destroys more streams than a device has at one
+// time, and holds that tickets of a destroyed stream have passed and are not
+// taken for those of the stream that has its place.
+func streamsGivenBack(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	r.write(0, 1)
+	var last gpu.Ticket
+	for range gpu.MaxStreams + 10 {
+		s, err := dev.NewStream("short")
+		require.NoError(t, err)
+		if !last.IsZero() {
+			require.True(t, dev.Done(last))
+			require.NoError(t, dev.Sync(context.Background(), last))
+			require.NoError(t, dev.Wait(s, last))
+		}
+		last, err = dev.Fence(s)
+		require.NoError(t, err)
+		r.sync(last)
+		require.NoError(t, dev.DestroyStream(s))
+		require.Error(t, dev.DestroyStream(s), "a stream ends once")
+		_, err = dev.Submit(s, &gpu.Batch{})
+		require.Error(t, err, "a destroyed stream takes no work")
+	}
+	ticket := r.submit(r.s[0], on(last), r.whole(r.host(0), r.device(0)))
+	r.sync(r.submit(r.s[1], on(ticket), r.whole(r.device(0), r.host(1))))
+	r.want(1, 1)
+	require.NoError(t, dev.DestroyStream(r.s[1]))
+	again, err := dev.NewStream("again")
+	require.NoError(t, err)
+	assert.NotEqual(t, r.s[1], again)
+	assert.Error(t, dev.DestroyStream(99999))
+	assert.Error(t, dev.DestroyStream(0))
+}
+
 func closedDevice(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 1)
@@ -331,6 +365,7 @@ func closedDevice(t *testing.T, dev gpu.Device) {
 	assert.ErrorIs(t, err, gpu.ErrClosed)
 	_, err = dev.CreatePool(small)
 	assert.ErrorIs(t, err, gpu.ErrClosed)
+	assert.ErrorIs(t, dev.DestroyStream(r.s[0]), gpu.ErrClosed)
 	assert.NoError(t, dev.Close(), "closing twice is harmless")
 }
 

@@ -33,6 +33,7 @@ func Run(t *testing.T, open func(*testing.T) gpu.Device) {
 		{"refusals", refusals},
 		{"failure inside a batch", failureInBatch},
 		{"failure inside a run", failureInRun},
+		{"streams are given back", streamsGivenBack},
 		{"closed device", closedDevice},
 		{"random programs", randomPrograms},
 	}

@@ -136,6 +136,23 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 	assert.Nil(t, l.HostBytes(l.pool, 0))
 }
 
+func TestStreamInUseIsNotDestroyed(t *testing.T) {
+	l := newLab(t, sim.Config{})
+	ticket := l.move(l.a, l.host(0), l.dev(7))
+	err := l.DestroyStream(l.a)
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	assert.ErrorContains(t, err, `stream a: destroyed while copy "move", operation 1, is under way`)
+	l.Drain()
+	require.NoError(t, l.DestroyStream(l.a))
+	assert.True(t, l.Done(ticket))
+	again, err := l.NewStream("again")
+	require.NoError(t, err)
+	_, known := l.Timing(ticket)
+	assert.False(t, known)
+	l.move(again, l.host(0), l.dev(1), ticket)
+	l.Drain()
+}
+
 func TestFaults(t *testing.T) {
 	l := newLab(t, sim.Config{})
 	l.Fail(gpu.Onboard, 2)

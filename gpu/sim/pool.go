@@ -167,7 +167,7 @@ func (t touching) op(o *op) (gpu.Slot, bool) {
 
 // idle refuses when an operation that has not ended uses one of the pages.
 func (d *Device) idle(t touching) error {
-	for _, s := range d.streams {
+	for _, s := range d.streams.All {
 		for _, i := range s.queue.all() {
 			o := &d.ops[i]
 			if slot, ok := t.op(o); ok {

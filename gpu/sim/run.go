@@ -47,7 +47,7 @@ func (d *Device) start() (ended bool) {
 	for e := range chosen {
 		chosen[e] = noOp
 	}
-	for _, s := range d.streams {
+	for _, s := range d.streams.All {
 		if s.queue.empty() || s.stalled > d.now {
 			continue
 		}
@@ -95,7 +95,7 @@ func (d *Device) becomeReady(o *op) {
 	if d.config.Seed == 0 || o.kind == marker {
 		return
 	}
-	delay, stretch := newChance(d.config.Seed, o.stream, o.seq).schedule()
+	delay, stretch := newChance(d.config.Seed, int32(o.stream.id), o.seq).schedule()
 	o.earliest = max(o.earliest, d.now+delay)
 	o.work *= stretch
 	o.speed /= stretch
@@ -158,7 +158,7 @@ func (d *Device) onEngine(e gpu.Direction) *op {
 // first goes first.
 func (d *Device) next() (at int64, who int32) {
 	at, who = forever, noOp
-	for _, s := range d.streams {
+	for _, s := range d.streams.All {
 		if s.queue.empty() {
 			continue
 		}
@@ -239,7 +239,7 @@ func (d *Device) kernelBytes(s gpu.Slot) []byte {
 // retire takes an operation that has ended from its stream.
 func (d *Device) retire(i int32) {
 	o := &d.ops[i]
-	s := d.streams[o.stream-1]
+	s := o.stream
 	s.queue.pop()
 	s.done = o.seq
 	d.pending -= 1 + len(o.copies)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
 // Config describes a simulated device.
@@ -64,7 +65,7 @@ type Device struct {
 	callFree int64 // when the host has done the calls it was given
 	pools    []*pool
 	used     int64 // bytes of device memory in pools
-	streams  []*stream
+	streams  streams.Table[*stream]
 	ops      []op    // records, by index, reused
 	free     []int32 // of ops
 	engines  [gpu.Directions]engine
@@ -134,7 +135,7 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 			return ctx.Err()
 		}
 		if !d.step(forever) {
-			panic(fmt.Sprintf("sim: ticket %d of %s cannot pass, though nothing is left to run", t.Seq, d.streams[t.Stream-1].name))
+			panic(fmt.Sprintf("sim: ticket %d of stream %d cannot pass, though nothing is left to run", t.Seq, t.Stream))
 		}
 	}
 	return nil
@@ -205,7 +206,7 @@ func (d *Device) fail(reason error) {
 	if d.err == nil || errors.Is(reason, gpu.ErrClosed) {
 		d.err = reason
 	}
-	for _, s := range d.streams {
+	for _, s := range d.streams.All {
 		s.queue.clear()
 	}
 	d.ops, d.free, d.pending = nil, nil, 0

@@ -8,9 +8,6 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
-// maxStreams is far above what anybody needs; each keeps its last operations.
-const maxStreams = 1024
-
 // remembered is how many past operations of a stream Timing knows.
 const remembered = 256
 
@@ -20,6 +17,7 @@ const forever = math.MaxInt64
 // stream is an in-order queue. Its operations have numbers 1, 2, …; done is
 // that of the last one that has ended.
 type stream struct {
+	id      gpu.Stream
 	name    string
 	last    uint64
 	done    uint64
@@ -59,39 +57,65 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	if d.err != nil {
 		return 0, d.err
 	}
-	if len(d.streams) == maxStreams {
-		return 0, fmt.Errorf("sim: stream %s: there are %d streams already", name, maxStreams)
+	st := &stream{name: name}
+	id, ok := d.streams.Add(st)
+	if !ok {
+		return 0, fmt.Errorf("sim: stream %s: there are %d streams already", name, gpu.MaxStreams)
 	}
-	d.streams = append(d.streams, &stream{name: name})
-	return gpu.Stream(len(d.streams)), nil
+	st.id = id
+	return id, nil
+}
+
+// DestroyStream gives a stream back when all its operations have ended.
+func (d *Device) DestroyStream(s gpu.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	if !st.queue.empty() {
+		o := &d.ops[st.queue.first()]
+		return fmt.Errorf("sim: stream %s: destroyed while %s %q, operation %d, is under way: %w",
+			st.name, o.kind, o.label, o.seq, gpu.ErrInUse)
+	}
+	d.streams.Remove(s)
+	return nil
 }
 
 func (d *Device) stream(s gpu.Stream) (*stream, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	if s == 0 || int(s) > len(d.streams) {
-		return nil, fmt.Errorf("sim: no stream %d", s)
+	st, err := d.streams.Find(s)
+	if err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
 	}
-	return d.streams[s-1], nil
+	return st, nil
 }
 
 // known refuses tickets that no stream has given.
 func (d *Device) known(t gpu.Ticket) error {
-	if t.IsZero() {
+	if t.IsZero() || d.streams.Destroyed(t.Stream) {
 		return nil
 	}
-	if int(t.Stream) > len(d.streams) {
-		return fmt.Errorf("sim: ticket of stream %d, which does not exist", t.Stream)
+	s, err := d.streams.Find(t.Stream)
+	if err != nil {
+		return fmt.Errorf("sim: ticket %d: %w", t.Seq, err)
 	}
-	if s := d.streams[t.Stream-1]; t.Seq > s.last {
+	if t.Seq > s.last {
 		return fmt.Errorf("sim: ticket %d of stream %s, which has given %d", t.Seq, s.name, s.last)
 	}
 	return nil
 }
 
+// passed is asked about known tickets; those of a destroyed stream have passed.
 func (d *Device) passed(t gpu.Ticket) bool {
-	return t.IsZero() || d.streams[t.Stream-1].done >= t.Seq
+	if t.IsZero() {
+		return true
+	}
+	s, err := d.streams.Find(t.Stream)
+	return err != nil || s.done >= t.Seq
 }
 
 // Fence gives the point after all that was queued on the stream so far.
@@ -136,13 +160,10 @@ type Timing struct {
 func (d *Device) Timing(t gpu.Ticket) (timing Timing, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if t.IsZero() || d.known(t) != nil {
+	s, err := d.streams.Find(t.Stream)
+	if err != nil || len(s.past) == 0 {
 		return Timing{}, false
 	}
-	past := d.streams[t.Stream-1].past
-	if len(past) == 0 {
-		return Timing{}, false
-	}
-	timing = past[t.Seq%remembered]
+	timing = s.past[t.Seq%remembered]
 	return timing, timing.Seq == t.Seq && t.Seq != 0
 }

@@ -34,7 +34,7 @@ type op struct {
 	kind        opKind
 	state       opState
 	direction   gpu.Direction
-	stream      int32
+	stream      *stream
 	seq         uint64
 	order       uint64 // over all streams: settles who goes first
 	label       string
@@ -84,12 +84,12 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	}
 	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
 	if len(list) == 0 {
-		d.enqueue(s, marker, b.Label, b.Waits)
+		d.enqueue(st, marker, b.Label, b.Waits)
 	}
 	waits := b.Waits
 	d.split(list)
 	for _, r := range d.runs {
-		o := d.enqueue(s, copies, b.Label, waits)
+		o := d.enqueue(st, copies, b.Label, waits)
 		o.direction = r.direction
 		o.copies = append(o.copies, list[:r.n]...)
 		d.measure(o)
@@ -161,15 +161,14 @@ func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 
 // enqueue makes the next operation of a stream. What has passed already is not
 // waited for.
-func (d *Device) enqueue(s gpu.Stream, kind opKind, label string, waits []gpu.Ticket) *op {
+func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Ticket) *op {
 	i := d.record()
 	o := &d.ops[i]
-	st := d.streams[s-1]
 	st.last++
 	d.order++
 	*o = op{
 		waits: o.waits[:0], copies: o.copies[:0], reads: o.reads[:0], writes: o.writes[:0],
-		kind: kind, label: label, stream: int32(s), seq: st.last, order: d.order,
+		kind: kind, label: label, stream: st, seq: st.last, order: d.order,
 		submitted: d.now, earliest: d.callFree, rate: 1,
 	}
 	if kind == marker {
@@ -254,7 +253,7 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 		return gpu.Ticket{}, err
 	}
 	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
-	o := d.enqueue(s, kernel, k.Label, k.Waits)
+	o := d.enqueue(st, kernel, k.Label, k.Waits)
 	o.reads = append(o.reads, k.Reads...)
 	o.writes = append(o.writes, k.Writes...)
 	o.run = k.Run
@@ -291,6 +290,6 @@ func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
 			return fmt.Errorf("wait on stream %s: %w", st.name, err)
 		}
 	}
-	d.enqueue(s, marker, "wait", tickets)
+	d.enqueue(st, marker, "wait", tickets)
 	return nil
 }

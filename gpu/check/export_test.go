@@ -1,0 +1,4 @@
+package check
+
+// Actors is the number of actors that a checker keeps.
+func Actors(d *Device) int { return len(d.actors) }
