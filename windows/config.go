@@ -10,44 +10,96 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Config is the cache configuration, by the names and with the defaults of
-// TensorRT-LLM's KvCacheConfig. Start from DefaultConfig: the zero value is not
-// valid. Package kvconfig reads it from JSON and YAML.
+// Config is the cache configuration. Names and defaults are those of
+// TensorRT-LLM's KvCacheConfig, and the name of a field in files and in errors
+// is the Go name in lower case with underscores. Start from DefaultConfig: the
+// zero value is not valid. Package kvconfig reads a Config from JSON and YAML.
 type Config struct {
-	TokensPerBlock       int     // a power of two greater than 1
-	MaxAttentionWindow   []int   // tokens, repeated over the layers; nil: all layers full
-	SinkTokenLength      int     // leading tokens that never leave a limited window
-	DType                string  // AutoDType, or one for all layers
-	CrossKVCacheFraction float64 // of the cache's memory, for the cross pool: encoder–decoder models only
+	// TokensPerBlock is the size of a block, a power of two greater than 1.
+	TokensPerBlock int
+	// MaxAttentionWindow are windows in tokens, 2 or more, repeated over the
+	// layers; nil: every layer has full attention. A window of Model.MaxSeqLen or
+	// more is full attention.
+	MaxAttentionWindow []int
+	// SinkTokenLength is how many leading tokens never leave a limited window.
+	SinkTokenLength int
+	// DType is the element type of all layers, or AutoDType for the model's.
+	DType string
+	// MambaSSMCacheDType is the element type of recurrent states: "", "auto",
+	// float16, bfloat16 or float32. The engine is given states as bytes
+	// (Model.States); only a reader that computes these bytes, such as package
+	// hfconfig, uses this field.
+	MambaSSMCacheDType string
 
-	FreeGPUMemoryFraction float64            // of the free device memory, in (0,1)
-	MaxTokens             int                // caps the pages of each pool; 0: no cap
-	HostCacheSize         int64              // bytes of host memory; 0: no offloading
-	ExpectedSeqLen        int                // tokens that the memory split assumes; 0: MaxSeqLen
-	PoolFractions         map[string]float64 // by pool name, all pools; nil: by need
+	// FreeGPUMemoryFraction is the part of the free device memory that the pages
+	// take, greater than 0 and less than 1: the driver needs a rest. A host that
+	// knows how many bytes it wants divides them with Divide and gives the engine
+	// the page counts; then the fraction has no effect.
+	FreeGPUMemoryFraction float64
+	// MaxTokens caps each attention pool at ⌈MaxTokens/TokensPerBlock⌉ device
+	// pages; 0: no cap.
+	MaxTokens int
+	// HostCacheSize is the host memory for pages, in bytes; 0: no offloading.
+	HostCacheSize int64
+	// CrossKVCacheFraction is the part of the cache's memory for the cross pool of
+	// an encoder–decoder model, which needs it; other models must not set it.
+	CrossKVCacheFraction float64
+	// ExpectedSeqLen is the sequence length that the memory split assumes, in
+	// tokens; 0: Model.MaxSeqLen. See the section on memory in the package
+	// comment: for models with limited windows it decides how many sequences fit.
+	ExpectedSeqLen int
+	// PoolFractions are the parts of the memory by pool name, one for each pool,
+	// each in (0,1], with sum 1; nil: by need. Fractions computes some.
+	PoolFractions map[string]float64
 
-	EnableBlockReuse   bool // false: nothing is stored or matched
-	EnablePartialReuse bool // false: only whole blocks are
-	CopyOnPartialReuse bool // false: a partly matching block is taken over or left
+	// EnableBlockReuse allows storing and matching blocks.
+	EnableBlockReuse bool
+	// EnablePartialReuse allows storing and matching parts of blocks.
+	EnablePartialReuse bool
+	// CopyOnPartialReuse allows copying a block that matches in part. Without it,
+	// such a block is taken over if that is possible, or not reused.
+	CopyOnPartialReuse bool
+	// StateCheckpointInterval is the distance in tokens between checkpoints of
+	// recurrent states, a multiple of TokensPerBlock, in addition to those at
+	// branches and at the ends of prompts; 0: only those.
+	StateCheckpointInterval int
 
-	OnboardBlocks               bool // false: host contents are not brought back
-	SecondaryOffloadMinPriority int  // contents below it are dropped, not offloaded
-	OffloadAhead                bool // copy pages near eviction before they are needed
+	// OnboardBlocks allows bringing contents back from host memory. Without it,
+	// nothing is offloaded either.
+	OnboardBlocks bool
+	// SecondaryOffloadMinPriority is the lowest priority that is offloaded, 0 to
+	// 100. Contents of a lower priority are dropped when they are evicted.
+	SecondaryOffloadMinPriority int
+	// OffloadAhead allows copying pages to host memory before they are evicted.
+	// Evictions then rarely wait for a copy. The engine submits these copies in
+	// the call that finds the link idle, so that call takes longer: in an
+	// engine with host memory an admission that evicts costs several times one
+	// that does not.
+	OffloadAhead bool
 
-	SaltQuotas      map[string]float64 // by salt, in (0,1]: its share of each tier of each pool; nil: none
-	OtherSaltsQuota float64            // that of all other salts and of requests without one, together; 0: none, so they are never over it and SaltQuotas protect from nobody
+	// SaltQuotas are the parts of each tier of each pool that a salt may use,
+	// each in (0,1], by salt; nil: none.
+	SaltQuotas map[string]float64
+	// OtherSaltsQuota is the common part of all other salts and of requests
+	// without a salt, in (0,1]; 0: no quota. Without a quota they never exceed
+	// one, so SaltQuotas alone do not protect any salt from them.
+	OtherSaltsQuota float64
 
-	EventBufferMaxSize int    // events kept for a slow reader; 0: no events
-	EvictionPolicy     string // PriorityLRU
-	UseUVM             bool   // deprecated: refused
-	TransferMode       string // deprecated: refused unless empty
+	// EventBufferMaxSize is how many events are kept for a slow reader; 0: the
+	// engine makes no events.
+	EventBufferMaxSize int
+	// EvictionPolicy is PriorityLRU.
+	EvictionPolicy string
+
+	UseUVM       bool   // deprecated: true is refused
+	TransferMode string // deprecated: refused unless empty
 }
 
-// PriorityLRU is the eviction policy: lowest priority, then least recently
-// used, then deepest.
+// PriorityLRU is the eviction policy that evicts the lowest priority first,
+// among equals the least recently used, among these the deepest in its prefix.
 const PriorityLRU = "priority_lru"
 
-// DefaultConfig is what a host gets that says nothing.
+// DefaultConfig returns the configuration in which every field has its default.
 func DefaultConfig() Config {
 	return Config{
 		TokensPerBlock:              32,
@@ -63,12 +115,14 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate refuses, as ConfigInvalid, a configuration or a model with wrong
-// values: every problem at once, one sentence each, separated by semicolons.
+// Validate checks the configuration and the model. The error is a ConfigInvalid
+// refusal that lists every problem, one sentence each, separated by semicolons.
+// Each sentence begins with or contains the name of its field.
 func (c Config) Validate(m Model) error {
 	ps := slices.Concat(c.deprecated(), m.problems(), c.shapeProblems(), c.memoryProblems(), c.crossProblems(m), c.policyProblems(), c.quotaProblems())
 	if len(ps) == 0 {
-		// Only a sound model has pools; what they make of the rest comes last.
+		// Pools can be formed only if model and configuration are valid by
+		// themselves. Problems between them are therefore reported last.
 		ps = c.poolProblems(m)
 	} else {
 		ps = append(ps, fractionProblems(c.PoolFractions)...)
@@ -76,8 +130,9 @@ func (c Config) Validate(m Model) error {
 	return refuse(ps)
 }
 
-// Join makes one ConfigInvalid refusal of several, nil of none: a host that has
-// read a configuration and validated it reports everything together.
+// Join combines refusals into one ConfigInvalid refusal with all their sentences,
+// or nil if all errors are nil. A host uses it to report the problems that a
+// reader and Validate found together.
 func Join(errs ...error) error {
 	var ps []string
 	for _, err := range errs {
@@ -106,7 +161,7 @@ func (c Config) deprecated() []string {
 	return ps
 }
 
-// shapeProblems lists what is wrong with blocks, windows and element type.
+// shapeProblems checks blocks, windows and element type.
 func (c Config) shapeProblems() []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
@@ -125,16 +180,34 @@ func (c Config) shapeProblems() []string {
 		say("sink_token_length %d is negative", c.SinkTokenLength)
 	}
 	if c.DType != AutoDType && !DType(c.DType).Known() {
-		say("dtype %q is not one of auto, float32, float16, bfloat16, fp8, int8", c.DType)
+		say("dtype %q is not one of auto, %s", c.DType, dtypeNames)
+	}
+	return append(ps, c.stateProblems()...)
+}
+
+// stateProblems checks the fields of recurrent states. They are allowed for
+// models without recurrent layers too, where they have no effect, so that one
+// file serves several models.
+func (c Config) stateProblems() []string {
+	var ps []string
+	if n := c.StateCheckpointInterval; n < 0 {
+		ps = append(ps, fmt.Sprintf("state_checkpoint_interval %d is negative", n))
+	} else if t := c.TokensPerBlock; t > 0 && n%t != 0 {
+		ps = append(ps, fmt.Sprintf("state_checkpoint_interval %d is not a multiple of tokens_per_block %d", n, t))
+	}
+	switch c.MambaSSMCacheDType {
+	case "", AutoDType, string(Float16), string(BFloat16), string(Float32):
+	default:
+		ps = append(ps, fmt.Sprintf("mamba_ssm_cache_dtype %q is not one of auto, float16, bfloat16, float32", c.MambaSSMCacheDType))
 	}
 	return ps
 }
 
-// memoryProblems lists what is wrong with sizes.
+// memoryProblems checks sizes.
 func (c Config) memoryProblems() []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
-	// Negated, so that NaN is refused as well.
+	// The comparison is negated so that NaN, which compares false, is refused.
 	if f := c.FreeGPUMemoryFraction; !(f > 0 && f < 1) {
 		say("free_gpu_memory_fraction %v is not greater than 0 and less than 1", f)
 	}
@@ -150,7 +223,7 @@ func (c Config) memoryProblems() []string {
 	return ps
 }
 
-// policyProblems lists what is wrong with priorities, events and eviction.
+// policyProblems checks priorities, events and eviction.
 func (c Config) policyProblems() []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
@@ -166,8 +239,8 @@ func (c Config) policyProblems() []string {
 	return ps
 }
 
-// poolProblems lists what is wrong between the configuration and the pools of a
-// model when both are sound by themselves.
+// poolProblems checks the configuration against the pools of the model. Both are
+// valid by themselves.
 func (c Config) poolProblems(m Model) []string {
 	var ps []string
 	if c.ExpectedSeqLen > m.MaxSeqLen {
@@ -184,7 +257,8 @@ func (c Config) poolProblems(m Model) []string {
 	return append(ps, fractionProblems(c.PoolFractions)...)
 }
 
-// fractionTolerance is how far from 1 the sum of the pool fractions may be.
+// fractionTolerance is how far from 1 the sum of the pool fractions may be:
+// fractions are written with a few decimal digits.
 const fractionTolerance = 1e-6
 
 // fractionProblems checks the values of pool_fractions, which need no pools.

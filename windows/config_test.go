@@ -52,6 +52,10 @@ func TestValidate(t *testing.T) {
 		{"use_uvm is deprecated", func(c *Config, _ *Model) { c.UseUVM = true }},
 		{"transfer_mode is deprecated", func(c *Config, _ *Model) { c.TransferMode = "gds" }},
 
+		{"state_checkpoint_interval -32 is negative", func(c *Config, _ *Model) { c.StateCheckpointInterval = -32 }},
+		{"state_checkpoint_interval 40 is not a multiple of tokens_per_block 32", func(c *Config, _ *Model) { c.StateCheckpointInterval = 40 }},
+		{`mamba_ssm_cache_dtype "fp8" is not one of auto, float16, bfloat16, float32`, func(c *Config, _ *Model) { c.MambaSSMCacheDType = "fp8" }},
+
 		{"layers 0 is not between 1 and 4096", func(_ *Config, m *Model) { m.Layers = 0 }},
 		{"layers 9223372036854775807 is not between 1 and 4096", func(_ *Config, m *Model) { m.Layers = math.MaxInt }},
 		{"max_seq_len 0 is not between 1 and 2147483647", func(_ *Config, m *Model) { m.MaxSeqLen = 0 }},

@@ -18,6 +18,9 @@ const (
 	Int8     DType = "int8"
 )
 
+// dtypeNames are the element types in the words of an error.
+const dtypeNames = "float32, float16, bfloat16, fp8, int8"
+
 // AutoDType as Config.DType takes the model's own element type.
 const AutoDType = "auto"
 
@@ -121,14 +124,14 @@ func (m Model) elementProblems() []string {
 		}
 	}
 	if len(m.DTypes) == 0 && !m.DType.Known() {
-		say("dtype %q of the model is not one of float32, float16, bfloat16, fp8, int8", m.DType)
+		say("dtype %q of the model is not one of %s", m.DType, dtypeNames)
 	}
 	if n := len(m.DTypes); n != 0 && n != m.Layers {
 		say("dtype has %d values for %d layers", n, m.Layers)
 	}
 	for i, d := range m.DTypes {
 		if !d.Known() {
-			say("dtype %q of layer %d is not one of float32, float16, bfloat16, fp8, int8", d, i)
+			say("dtype %q of layer %d is not one of %s", d, i, dtypeNames)
 		}
 	}
 	return ps

@@ -1,5 +1,5 @@
-// Package kvconfig reads a windows.Config from JSON or YAML, by the names of
-// TensorRT-LLM's kv_cache_config:
+// Package kvconfig reads a windows.Config from JSON or YAML. The names are those
+// of TensorRT-LLM's KvCacheConfig:
 //
 //	kv_cache_config:
 //	  max_attention_window: [512, 512, 512, 512, 512, 32768]
@@ -7,15 +7,51 @@
 //	  host_cache_size: 8589934592
 //	  dtype: auto
 //
-// The outer name may be left out. What is not given, or given as null, has its
-// default. Unknown names are refused, each by name, and so are values of the
-// wrong type, all in one error. Values are checked where the model is known, by
-// Config.Validate; because the configuration comes back with the error too, both
+// A file of TensorRT-LLM's options, as trtllm-serve takes it, can be read as it
+// is: if the text has kv_cache_config at its top level, that section is read and
+// the other top-level names are left alone. If it has not, the whole text is the
+// section. A field that is absent or null has its default.
+//
+// # Names
+//
+// Every field of windows.Config has a name, in lower case with underscores. The
+// other names of KvCacheConfig, up to TensorRT-LLM 1.3, are known too:
+//
+//	avg_seq_len                           sets expected_seq_len
+//	mamba_state_cache_interval            sets state_checkpoint_interval
+//	mamba_state_config                    its periodic_snapshot_interval does the same; enable_branch_snapshot
+//	                                      may be true; additional offsets are refused
+//	attention_dp_events_gather_period_ms  accepted without effect: it tunes a part that the engine does
+//	enable_swa_scratch_reuse              not have, or the kernels, which belong to the host
+//	fp8_context_mla_kv_len_cap
+//	iteration_stats_interval
+//	kv_cache_event_hash_algo
+//	mamba_ssm_philox_rounds
+//	mamba_ssm_stochastic_rounding
+//	max_util_for_resume
+//	use_kv_cache_manager_v2
+//	block_reuse_config                    refused with the reason, unless null or a value that asks for
+//	disk_cache_path                       nothing: 0, false, an empty path
+//	disk_cache_size
+//	enable_kv_pool_rebalance
+//	kv_events_config
+//	max_gpu_total_bytes
+//	pool_ratio
+//
+// Any other name is refused, and so is a name of the cache configuration beside
+// the section instead of in it.
+//
+// # Errors
+//
+// All problems are reported in one error, each with the name of its field: a
+// value of the wrong type makes it BadRequest, otherwise it is ConfigInvalid.
+// Whether a value is allowed is checked by Config.Validate, which needs the
+// model. The configuration is returned together with the error, so that both
 // kinds of problems can be reported at once:
 //
 //	c, err := kvconfig.ReadYAML(file)
 //	err = windows.Join(err, c.Validate(model))
 //
-// It stands apart from package windows so that only hosts that read files
+// The package is separate from windows so that only hosts that read files
 // depend on a YAML parser.
 package kvconfig

@@ -25,6 +25,8 @@ var fields = map[string]setter{
 	"use_uvm":                        boolean(func(c *windows.Config) *bool { return &c.UseUVM }),
 	"transfer_mode":                  transferMode,
 	"eviction_policy":                text(func(c *windows.Config) *string { return &c.EvictionPolicy }),
+	"state_checkpoint_interval":      integer(func(c *windows.Config) *int { return &c.StateCheckpointInterval }),
+	"mamba_ssm_cache_dtype":          text(func(c *windows.Config) *string { return &c.MambaSSMCacheDType }),
 	"expected_seq_len":               positive(func(c *windows.Config) *int { return &c.ExpectedSeqLen }),
 	"pool_fractions":                 shares(func(c *windows.Config) *map[string]float64 { return &c.PoolFractions }),
 	"offload_ahead":                  boolean(func(c *windows.Config) *bool { return &c.OffloadAhead }),

@@ -26,11 +26,18 @@ type entry struct {
 // tooLarge is an integer that 64 bits do not hold, as written.
 type tooLarge string
 
-// reading collects what is wrong while the fields are set.
+// reading is the configuration under construction with the problems found so far.
 type reading struct {
 	config    windows.Config
 	problems  []string
-	misshapen bool // a value of the wrong type, rather than an unknown name or a wrong value
+	misshapen bool    // a value has the wrong type, rather than an unknown name or a wrong value
+	given     []given // for contradictions
+}
+
+// given records the name under which a field was set.
+type given struct {
+	name, field string
+	value       any
 }
 
 // read reads at most MaxBytes.
@@ -45,15 +52,51 @@ func read(r io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// build makes the configuration of the entries.
+// build makes the configuration of the entries: those of the section if there
+// is one, else all of them.
 func build(entries []entry) (windows.Config, error) {
 	r := &reading{config: windows.DefaultConfig()}
-	if len(entries) == 1 && entries[0].name == section {
-		r.section(entries[0].value)
+	if has(entries, section) {
+		r.file(entries)
 	} else {
 		r.entries(entries)
 	}
+	r.contradictions()
 	return r.config, r.err()
+}
+
+func has(entries []entry, name string) bool {
+	for _, e := range entries {
+		if e.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// topLevel are the names that an options file has beside the section with a
+// meaning of their own, although they are also names within it.
+var topLevel = map[string]bool{"dtype": true}
+
+// file reads the section out of a whole options file. The other names at its
+// top level configure other parts of TensorRT-LLM and are left alone, except
+// names of the cache configuration: TensorRT-LLM would refuse them there, and
+// dropping them would lose what the author meant.
+func (r *reading) file(entries []entry) {
+	read := false
+	for _, e := range entries {
+		switch {
+		case e.name != section:
+			if (fields[e.name] != nil || options[e.name] != nil) && !topLevel[e.name] {
+				r.say("%s is outside %s", e.name, section)
+			}
+		case read:
+			r.misshape("%s is given twice", section)
+		default:
+			read = true
+			r.section(e.value)
+		}
+	}
 }
 
 // entries sets the fields. A section within the section is an unknown name.
@@ -65,14 +108,46 @@ func (r *reading) entries(entries []entry) {
 			continue
 		}
 		seen[e.name] = true
-		set, ok := fields[e.name]
-		if !ok {
+		set := fields[e.name]
+		if set == nil {
+			set = options[e.name]
+		}
+		if set == nil {
 			r.say("unknown name %s", e.name)
 			continue
 		}
-		if e.value != nil {
-			set(r, e)
+		if e.value == nil {
+			continue
 		}
+		set(r, e)
+		if fields[e.name] != nil {
+			r.given = append(r.given, given{e.name, e.name, e.value})
+		}
+	}
+}
+
+// contradictions refuses two names of one field with different values.
+func (r *reading) contradictions() {
+	first := make(map[string]given, len(r.given))
+	for _, g := range r.given {
+		f, ok := first[g.field]
+		if !ok {
+			first[g.field] = g
+			continue
+		}
+		if f.name != g.name && isScalar(f.value) && f.value != g.value {
+			r.say("%s %v and %s %v are one option with two values", f.name, f.value, g.name, g.value)
+		}
+	}
+}
+
+// isScalar reports whether the value can be compared.
+func isScalar(value any) bool {
+	switch value.(type) {
+	case []any, []entry:
+		return false
+	default:
+		return true
 	}
 }
 

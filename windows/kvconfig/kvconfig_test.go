@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,8 @@ const everything = `{
  "enable_partial_reuse": false, "copy_on_partial_reuse": false, "event_buffer_max_size": 7,
  "cross_kv_cache_fraction": 0.25, "use_uvm": true, "transfer_mode": "gds", "eviction_policy": "fifo",
  "expected_seq_len": 2048, "pool_fractions": {"a": 0.25, "b": 1}, "offload_ahead": false,
- "salt_quotas": {"tenant-1": 0.5, "tenant-2": 1}, "other_salts_quota": 0.125}`
+ "salt_quotas": {"tenant-1": 0.5, "tenant-2": 1}, "other_salts_quota": 0.125,
+ "state_checkpoint_interval": 128, "mamba_ssm_cache_dtype": "float32"}`
 
 func TestEveryField(t *testing.T) {
 	want := windows.Config{
@@ -38,6 +40,7 @@ func TestEveryField(t *testing.T) {
 		TransferMode: "gds", EvictionPolicy: "fifo", ExpectedSeqLen: 2048,
 		PoolFractions: map[string]float64{"a": 0.25, "b": 1},
 		SaltQuotas:    map[string]float64{"tenant-1": 0.5, "tenant-2": 1}, OtherSaltsQuota: 0.125,
+		StateCheckpointInterval: 128, MambaSSMCacheDType: "float32",
 	}
 	for name, read := range readers {
 		got, err := read(strings.NewReader(everything))
@@ -100,7 +103,10 @@ func TestRefused(t *testing.T) {
 		{`{"blocks":1}`, messages.ConfigInvalid, "unknown name blocks"},
 		{`{"b":1,"a":2,"tokens_per_block":4}`, messages.ConfigInvalid, "unknown name b; unknown name a"},
 		{`{"kv_cache_config":{"x":1}}`, messages.ConfigInvalid, "unknown name x"},
-		{`{"kv_cache_config":{},"max_tokens":4}`, messages.ConfigInvalid, "unknown name kv_cache_config"},
+		{`{"kv_cache_config":{"kv_cache_config":{}}}`, messages.ConfigInvalid, "unknown name kv_cache_config"},
+		{`{"kv_cache_config":{},"max_tokens":4}`, messages.ConfigInvalid, "max_tokens is outside kv_cache_config"},
+		{`{"pool_ratio":[1],"kv_cache_config":{}}`, messages.ConfigInvalid, "pool_ratio is outside kv_cache_config"},
+		{`{"dtype":"fp8","kv_cache_config":{"x":1}}`, messages.ConfigInvalid, "unknown name x"},
 		{`{"kv_cache_config":[]}`, messages.BadRequest, "kv_cache_config is a list, not an object"},
 		{`{"tokens_per_block":"4"}`, messages.BadRequest, "tokens_per_block is a string, not an integer"},
 		{`{"tokens_per_block":4.0}`, messages.BadRequest, "tokens_per_block is a number with a fraction, not an integer"},
@@ -136,6 +142,110 @@ func TestRefused(t *testing.T) {
 				require.EqualError(t, err, tc.want)
 				assert.ErrorIs(t, err, &messages.Refusal{Code: tc.code})
 			})
+		}
+	}
+}
+
+// TestAWholeOptionsFile reads what a user of TensorRT-LLM has: a file with the
+// options of all its parts, as written by hand or dumped with every default.
+func TestAWholeOptionsFile(t *testing.T) {
+	got, err := ReadYAML(strings.NewReader(`
+backend: pytorch
+dtype: bfloat16
+cuda_graph_config:
+  enable_padding: true
+  max_batch_size: 256
+enable_chunked_prefill: true
+max_batch_size: 256
+max_seq_len: null
+kv_cache_config:
+  enable_block_reuse: false
+  max_tokens: null
+  max_attention_window: null
+  sink_token_length: null
+  free_gpu_memory_fraction: 0.75
+  host_cache_size: null
+  cross_kv_cache_fraction: null
+  secondary_offload_min_priority: null
+  event_buffer_max_size: 0
+  attention_dp_events_gather_period_ms: 5
+  enable_partial_reuse: true
+  copy_on_partial_reuse: true
+  use_uvm: false
+  max_gpu_total_bytes: 0
+  iteration_stats_interval: 1
+  dtype: fp8
+  tokens_per_block: 64
+  mamba_ssm_cache_dtype: float16
+  mamba_ssm_stochastic_rounding: true
+  mamba_ssm_philox_rounds: 5
+  mamba_state_config:
+    periodic_snapshot_interval: 8192
+    enable_branch_snapshot: true
+    additional_snapshot_offsets_from_end: [0]
+  use_kv_cache_manager_v2: auto
+  max_util_for_resume: 0.95
+  avg_seq_len: 2048
+  disk_cache_size: 0
+  disk_cache_path: ""
+  kv_events_config: null
+  pool_ratio: null
+  block_reuse_config: null
+  enable_kv_pool_rebalance: false
+moe_config:
+  backend: TRTLLM
+speculative_config: {decoding_type: MTP, max_draft_len: 3}
+`))
+	require.NoError(t, err)
+	want := windows.DefaultConfig()
+	want.EnableBlockReuse, want.FreeGPUMemoryFraction, want.DType, want.TokensPerBlock = false, 0.75, "fp8", 64
+	want.MambaSSMCacheDType, want.StateCheckpointInterval, want.ExpectedSeqLen = "float16", 8192, 2048
+	assert.Equal(t, want, got)
+}
+
+// TestOptionsOfOthers: each name of KvCacheConfig that the engine has no field
+// for is accepted or refused with the reason.
+func TestOptionsOfOthers(t *testing.T) {
+	cases := []struct{ in, want string }{
+		{`{"avg_seq_len":0}`, "avg_seq_len 0 is not 1 or more"},
+		{`{"avg_seq_len":"x"}`, "avg_seq_len is a string, not an integer"},
+		{`{"avg_seq_len":8,"expected_seq_len":8}`, ""},
+		{`{"avg_seq_len":8,"expected_seq_len":9}`, "avg_seq_len 8 and expected_seq_len 9 are one option with two values"},
+		{`{"mamba_state_cache_interval":256,"mamba_state_config":{"periodic_snapshot_interval":0}}`,
+			"mamba_state_cache_interval 256 and mamba_state_config.periodic_snapshot_interval 0 are one option with two values"},
+		{`{"mamba_state_config":{"x":1}}`, "unknown name mamba_state_config.x"},
+		{`{"mamba_state_config":[]}`, "mamba_state_config is a list, not an object"},
+		{`{"mamba_state_config":{"enable_branch_snapshot":false}}`, "mamba_state_config.enable_branch_snapshot false is not supported: branches always get a checkpoint"},
+		{`{"mamba_state_config":{"additional_snapshot_offsets_from_start":[128]}}`, "mamba_state_config.additional_snapshot_offsets_from_start is not supported: " +
+			"checkpoints are made at branches, at the prompt's end and at multiples of state_checkpoint_interval"},
+		{`{"disk_cache_size":5}`, "disk_cache_size 5 is not supported: there is no disk tier; contents go to host memory, host_cache_size"},
+		{`{"disk_cache_path":"/x"}`, `disk_cache_path "/x" is not supported: there is no disk tier; contents go to host memory, host_cache_size`},
+		{`{"kv_events_config":{"publisher":"zmq"}}`, "kv_events_config is not supported: events are read from the engine, event_buffer_max_size; it has no publisher"},
+		{`{"max_gpu_total_bytes":5}`, "max_gpu_total_bytes 5 is not supported: limit the cache by free_gpu_memory_fraction or max_tokens"},
+		{`{"pool_ratio":[0.5,0.5]}`, "pool_ratio is not supported: set pool_fractions, which names the pools"},
+		{`{"enable_kv_pool_rebalance":true}`, "enable_kv_pool_rebalance true is not supported: rebalancing is an option of the engine, not of the configuration"},
+		{`{"block_reuse_config":{"policy":"per_conversation"}}`, "block_reuse_config is not supported: reuse follows enable_block_reuse, without a policy per conversation"},
+		{`{"iteration_stats_interval":"often"}`, "iteration_stats_interval is a string, not an integer"},
+		{`{"max_util_for_resume":[1]}`, "max_util_for_resume is a list, not a number"},
+		{`{"use_kv_cache_manager_v2":"auto","kv_cache_event_hash_algo":"auto","enable_swa_scratch_reuse":true,"fp8_context_mla_kv_len_cap":1}`, ""},
+	}
+	for _, tc := range cases {
+		for name, read := range readers {
+			_, err := read(strings.NewReader(tc.in))
+			if tc.want == "" {
+				assert.NoError(t, err, "%s %s", name, tc.in)
+			} else {
+				assert.EqualError(t, err, tc.want, "%s %s", name, tc.in)
+			}
+		}
+	}
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	for name := range options {
+		assert.Contains(t, string(doc), "//	"+name, "the package comment names every option")
+		for form, read := range readers {
+			_, err := read(strings.NewReader(`{"` + name + `":null}`))
+			assert.NoError(t, err, "%s %s", form, name)
 		}
 	}
 }
@@ -198,6 +308,7 @@ func checkFormsAgree(t *rapid.T) {
 		rapid.Map(rapid.MapOfN(rapid.StringMatching(`w[0-9]{1,3}h1`), rapid.Int64(), 0, 2), toAny),
 	)
 	names := append(slices.Sorted(maps.Keys(fields)), "unheard_of")
+	names = append(names, slices.Sorted(maps.Keys(options))...)
 	object := rapid.MapOfN(rapid.SampledFrom(names), value, 0, 6).Draw(t, "object")
 	text, err := json.Marshal(object)
 	require.NoError(t, err)

@@ -29,6 +29,7 @@ func (o *object) cache(c *windows.Config) (problems []string) {
 func (o *object) cacheBlocks(c *windows.Config) {
 	o.setInt("tokens_per_block", &c.TokensPerBlock)
 	o.setInt("sink_token_length", &c.SinkTokenLength)
+	o.setInt("state_checkpoint_interval", &c.StateCheckpointInterval)
 	o.setText("dtype", &c.DType)
 	o.setFlag("enable_block_reuse", &c.EnableBlockReuse)
 	o.setFlag("enable_partial_reuse", &c.EnablePartialReuse)

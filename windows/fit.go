@@ -1,0 +1,118 @@
+package windows
+
+import "fmt"
+
+// Fit says how many sequences of one length a set of pools holds at a time.
+type Fit struct {
+	Tokens    int    // length of each sequence
+	Sequences int    // how many fit
+	Pool      string // the pool that allows no more of them, the first in order on a tie
+}
+
+// FitOf returns how many sequences of so many tokens fit into the pages at a
+// time, while they decode: each takes Need pages of every pool. Sequences that
+// share a prefix share its pages, so more of them may fit. The pools and their
+// counts are in the same order.
+func FitOf(pools []Pool, counts []Counts, tokens int) Fit {
+	f := Fit{Tokens: tokens}
+	for i, p := range pools {
+		if n := counts[i].Primary / max(1, p.Need(tokens)); i == 0 || n < f.Sequences {
+			f.Sequences, f.Pool = n, p.Name
+		}
+	}
+	return f
+}
+
+// LongestPrompt is the length of the longest prompt that can be admitted
+// without chunks, and the pool that allows no longer one. Until it is computed,
+// such a prompt holds pages for all its blocks in every attention pool, also in
+// those with limited windows.
+func LongestPrompt(pools []Pool, counts []Counts) Fit {
+	f := Fit{Sequences: 1}
+	for i, p := range pools {
+		if n := counts[i].Primary * p.TokensPerBlock; i == 0 || n < f.Tokens {
+			f.Tokens, f.Pool = n, p.Name
+		}
+	}
+	return f
+}
+
+// Fractions returns pool_fractions that serve sequences of several lengths. By
+// need alone, memory is split for one length. If most sequences are shorter, a
+// pool with a limited window, of which every sequence takes the same few pages,
+// runs out while full attention has pages left.
+//
+// Each pool gets the largest part that it would get for any one of the lengths,
+// in proportion. The parts for one length sum to 1, so those of k lengths to at
+// most k: sequences of each length get at least 1/k of the number that a split
+// for that length alone would give them, but for rounding to pages. Lengths are 1
+// or more; the pools are those of Pools.
+func Fractions(pools []Pool, tokens int, others ...int) map[string]float64 {
+	parts := make([]float64, len(pools))
+	for _, n := range append([]int{tokens}, others...) {
+		total := 0.0
+		for _, p := range pools {
+			total += p.bytesOf(n)
+		}
+		for i, p := range pools {
+			parts[i] = max(parts[i], p.bytesOf(n)/total)
+		}
+	}
+	sum := 0.0
+	for _, part := range parts {
+		sum += part
+	}
+	fractions := make(map[string]float64, len(pools))
+	for i, p := range pools {
+		fractions[p.Name] = parts[i] / sum
+	}
+	return fractions
+}
+
+// bytesOf is the memory that a sequence takes in the pool.
+func (p Pool) bytesOf(tokens int) float64 {
+	return float64(p.Need(tokens)) * float64(p.PageBytes())
+}
+
+// shortSequence is the length in tokens at which Warnings looks for a split that
+// serves only long sequences: about that of a chat.
+const shortSequence = 1024
+
+// Warnings lists what a host should know about a split that is valid: each
+// entry is a sentence with numbers.
+//
+// The default of expected_seq_len is max_seq_len, as the configuration says. It
+// is right for a host whose sequences reach that length, and it is kept because
+// the same file must give the same pages everywhere. But with limited windows
+// it leaves the limited pools few pages: GPT-OSS-20B in 16 GiB gets 24 of its
+// window of 128, enough for four sequences of any length, where a split for
+// 1024 tokens would hold 531. So the engine does not guess another length;
+// Warnings tells how many sequences fit and what to set.
+func Warnings(pools []Pool, m Model, c Config, counts []Counts) []string {
+	var ws []string
+	if prompt := LongestPrompt(pools, counts); prompt.Tokens < m.MaxSeqLen {
+		ws = append(ws, fmt.Sprintf("pool %s holds %d tokens: longer prompts must be admitted in chunks", prompt.Pool, prompt.Tokens))
+	}
+	short := min(shortSequence, m.MaxSeqLen)
+	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil {
+		return ws
+	}
+	now, then := FitOf(pools, counts, short), 0
+	bytes := int64(0)
+	for i, p := range pools {
+		bytes += int64(counts[i].Primary) * p.PageBytes()
+	}
+	c.ExpectedSeqLen = short
+	if pages, err := Divide(pools, m, c, bytes); err == nil {
+		shorter := make([]Counts, len(pages))
+		for i, n := range pages {
+			shorter[i].Primary = n
+		}
+		then = FitOf(pools, shorter, short).Sequences
+	}
+	if then >= 2*max(1, now.Sequences) {
+		ws = append(ws, fmt.Sprintf("expected_seq_len is max_seq_len, %d: %d sequences of %d tokens fit, limited by pool %s; with expected_seq_len %d %d would fit",
+			m.MaxSeqLen, now.Sequences, short, now.Pool, short, then))
+	}
+	return ws
+}

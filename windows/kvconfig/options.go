@@ -1,0 +1,166 @@
+package kvconfig
+
+import "fmt"
+
+// options are the names of TensorRT-LLM's KvCacheConfig that are not fields of
+// windows.Config. A file that TensorRT-LLM reads must be readable here, but an
+// option that asks for something the engine does not do must not be dropped
+// silently. So each name is handled in one of three ways: its value is set in
+// the field of windows.Config that means the same, it is accepted because it
+// tunes a part that the engine does not have, or it is refused with the reason
+// unless its value asks for nothing.
+var options = map[string]setter{
+	"avg_seq_len":                avgSeqLen,
+	"mamba_state_cache_interval": checkpointInterval,
+	"mamba_state_config":         stateConfig,
+
+	"attention_dp_events_gather_period_ms": accepted(aNumber),
+	"enable_swa_scratch_reuse":             accepted(aBoolean),
+	"fp8_context_mla_kv_len_cap":           accepted(anInteger),
+	"iteration_stats_interval":             accepted(anInteger),
+	"kv_cache_event_hash_algo":             accepted(aString),
+	"mamba_ssm_philox_rounds":              accepted(anInteger),
+	"mamba_ssm_stochastic_rounding":        accepted(aBoolean),
+	"max_util_for_resume":                  accepted(aNumber),
+	"use_kv_cache_manager_v2":              accepted(anyKind),
+
+	"block_reuse_config":       refused(anObject, "reuse follows enable_block_reuse, without a policy per conversation"),
+	"disk_cache_path":          refused(aString, "there is no disk tier; contents go to host memory, host_cache_size", ""),
+	"disk_cache_size":          refused(anInteger, "there is no disk tier; contents go to host memory, host_cache_size", int64(0)),
+	"enable_kv_pool_rebalance": refused(aBoolean, "rebalancing is an option of the engine, not of the configuration", false),
+	"kv_events_config":         refused(anObject, "events are read from the engine, event_buffer_max_size; it has no publisher"),
+	"max_gpu_total_bytes":      refused(anInteger, "limit the cache by free_gpu_memory_fraction or max_tokens", int64(0)),
+	"pool_ratio":               refused(aList, "set pool_fractions, which names the pools"),
+}
+
+// kind is a type of values, in the words of an error.
+type kind struct {
+	name string
+	is   func(any) bool
+}
+
+var (
+	anInteger = kind{"an integer", func(v any) bool { return is[int64](v) || is[tooLarge](v) }}
+	aNumber   = kind{"a number", func(v any) bool { return is[int64](v) || is[tooLarge](v) || is[float64](v) }}
+	aBoolean  = kind{"a boolean", is[bool]}
+	aString   = kind{"a string", is[string]}
+	aList     = kind{"a list", is[[]any]}
+	anObject  = kind{"an object", is[[]entry]}
+	anyKind   = kind{"", func(any) bool { return true }}
+)
+
+func is[T any](v any) bool {
+	_, ok := v.(T)
+	return ok
+}
+
+// accepted takes any value of the kind. The value has no effect.
+func accepted(k kind) setter {
+	return func(r *reading, e entry) { r.check(e, k) }
+}
+
+// refused takes the neutral values, which ask for nothing, and refuses every
+// other value with the reason.
+func refused(k kind, reason string, neutral ...any) setter {
+	return func(r *reading, e entry) {
+		if !r.check(e, k) {
+			return
+		}
+		for _, n := range neutral {
+			if e.value == n {
+				return
+			}
+		}
+		r.say("%s is not supported: %s", shown(e), reason)
+	}
+}
+
+// check reports whether the entry's value is of the kind, and records a problem
+// if it is not.
+func (r *reading) check(e entry, k kind) bool {
+	ok := k.is(e.value)
+	if !ok {
+		r.misshape("%s is %s, not %s", e.name, describe(e.value), k.name)
+	}
+	return ok
+}
+
+// shown is the name of an option with its value, if the value is short.
+func shown(e entry) string {
+	switch e.value.(type) {
+	case []any, []entry:
+		return e.name
+	case string:
+		return fmt.Sprintf("%s %q", e.name, e.value)
+	default:
+		return fmt.Sprintf("%s %v", e.name, e.value)
+	}
+}
+
+// avgSeqLen sets expected_seq_len: both are the length that the split of the
+// memory assumes.
+func avgSeqLen(r *reading, e entry) { r.alias(e, "expected_seq_len") }
+
+// checkpointInterval sets state_checkpoint_interval: both are the distance in
+// tokens between the checkpoints of recurrent states, 0 for none at an interval.
+func checkpointInterval(r *reading, e entry) { r.alias(e, "state_checkpoint_interval") }
+
+// alias sets the field of another name. Two names for one field with two values
+// are a contradiction, which err reports.
+func (r *reading) alias(e entry, field string) {
+	problems := len(r.problems)
+	fields[field](r, e)
+	if len(r.problems) == problems {
+		r.given = append(r.given, given{e.name, field, e.value})
+	}
+}
+
+// stateConfig reads the section of recurrent states. The engine makes a
+// checkpoint at the branch and at the end of each prompt in any case; other
+// positions than multiples of an interval cannot be named.
+func stateConfig(r *reading, e entry) {
+	list, ok := e.value.([]entry)
+	if !ok {
+		r.misshape("%s is %s, not an object", e.name, describe(e.value))
+		return
+	}
+	seen := make(map[string]bool, len(list))
+	for _, sub := range list {
+		name := sub.name
+		sub.name = e.name + "." + name
+		if seen[name] {
+			r.misshape("%s is given twice", sub.name)
+			continue
+		}
+		seen[name] = true
+		set, ok := stateOptions[name]
+		switch {
+		case !ok:
+			r.say("unknown name %s", sub.name)
+		case sub.value != nil:
+			set(r, sub)
+		}
+	}
+}
+
+// stateOptions are the names within mamba_state_config.
+var stateOptions = map[string]setter{
+	"periodic_snapshot_interval":             checkpointInterval,
+	"enable_branch_snapshot":                 refused(aBoolean, "branches always get a checkpoint", true),
+	"additional_snapshot_offsets_from_start": offsets,
+	"additional_snapshot_offsets_from_end":   offsets,
+}
+
+// offsets accepts a list only if it adds nothing: empty, or 0 from the end,
+// which is a position that gets a checkpoint in any case.
+func offsets(r *reading, e entry) {
+	if !r.check(e, aList) {
+		return
+	}
+	for _, v := range e.value.([]any) {
+		if v != int64(0) {
+			r.say("%s is not supported: checkpoints are made at branches, at the prompt's end and at multiples of state_checkpoint_interval", e.name)
+			return
+		}
+	}
+}
