@@ -24,6 +24,7 @@ const (
 	yaml       = "github.com/goccy/go-yaml"
 	purego     = "github.com/ebitengine/purego"
 	cuda       = "gpu/cuda"
+	attention  = "gpu/attention" // of hosts: the engine never imports it
 )
 
 // picture has a place for every folder; the longest that fits counts.
@@ -39,6 +40,7 @@ var picture = []place{
 
 	{dir: "gpu", own: []string{"messages"}},
 	{dir: cuda, own: []string{"messages", "gpu"}, others: []string{purego}},
+	{dir: attention, own: []string{"messages", "windows"}},
 
 	{dir: "actors", own: []string{"messages", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
 	{dir: "actors/coordinator", own: []string{"messages", "windows"}, core: true},
