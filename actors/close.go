@@ -6,6 +6,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -35,7 +36,7 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 			return 0, ctx.Err()
 		}
 	}
-	r := &messages.Close{}
+	r := &protocol.Close{}
 	err = messages.ErrClosed
 	for try := 0; try < closeTries && errors.Is(err, messages.ErrClosed) && e.failed.Load() == nil; try++ {
 		c := newCall(e, r)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -96,7 +97,7 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 		switch {
 		case ctx.Sender() != nil: // the engine's own actors answer without
 			fromActor(ctx)
-		case a.core.Awaits() && m.Answers() == a.core.Epoch():
+		case a.core.Awaits() && m.RequestEpoch() == a.core.Epoch():
 			a.core.Answered()
 		}
 	default:
@@ -107,7 +108,7 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 }
 
 // epoched is an answer: it says of which epoch.
-type epoched interface{ Answers() uint32 }
+type epoched interface{ RequestEpoch() uint32 }
 
 // port carries the core's messages straight to the mailboxes of the others.
 type port struct {
@@ -125,13 +126,13 @@ type port struct {
 var _ coordinator.Port = (*port)(nil)
 
 func (p *port) Tree(message any)                    { p.send(p.tree, message) }
-func (p *port) Pool(work *messages.PoolWork)        { p.send(p.pools[work.Pool], work) }
-func (p *port) PoolAudit(audit *messages.Audit)     { p.send(p.pools[audit.Pool], audit) }
-func (p *port) ResizePool(r *messages.ResizePool)   { p.send(p.pools[r.Pool], r) }
-func (p *port) RebuildPool(r *messages.RebuildPool) { p.send(p.pools[r.Pool], r) }
+func (p *port) Pool(work *protocol.PoolWork)        { p.send(p.pools[work.Pool], work) }
+func (p *port) PoolAudit(audit *protocol.Audit)     { p.send(p.pools[audit.Pool], audit) }
+func (p *port) ResizePool(r *protocol.ResizePool)   { p.send(p.pools[r.Pool], r) }
+func (p *port) RebuildPool(r *protocol.RebuildPool) { p.send(p.pools[r.Pool], r) }
 func (p *port) Offloader(message any)               { p.send(p.offloader, message) }
-func (p *port) Events(request, sender any) {
-	p.send(p.events, &forward{request: request, sender: sender, port: p})
+func (p *port) Events(request, sender any, keys []protocol.Event) {
+	p.send(p.events, &forward{request: request, sender: sender, keys: keys, port: p})
 }
 
 func (p *port) send(to *mailbox.Mailbox, message any) {
@@ -202,6 +203,7 @@ func (p *port) Abort(request, sender any, cause error) {
 // forward is a request that the events actor answers itself.
 type forward struct {
 	request, sender any
+	keys            []protocol.Event // of the tree, for a snapshot
 	port            *port
 	aborted         bool // while it waited: the actor failed over it
 }

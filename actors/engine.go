@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -195,9 +196,9 @@ func (e *Engine) newEvents() *events.Log {
 		log, pools = events.NewShared(e.config.Cache.EventBufferMaxSize, messages.PoolID(len(e.pools))), both
 	}
 	for _, p := range pools {
-		log.Append([]messages.Event{{
+		log.Append(protocol.WrapEvents([]messages.Event{{
 			Type: messages.EventCreated, Pool: p.ID, PrimaryPages: p.PrimaryPages, SecondaryPages: p.SecondaryPages,
-		}})
+		}}))
 	}
 	return log
 }

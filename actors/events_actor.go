@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -103,7 +104,7 @@ func (a *eventsActor) stopped() {
 
 // serve answers a reader when those before it have been served.
 func (a *eventsActor) serve(m *forward) {
-	if r, ok := m.request.(*messages.ReadKeys); ok {
+	if r, ok := m.request.(*protocol.ReadKeys); ok {
 		r.Next, r.Err = a.core.Next(), nil
 		m.port.answer(m.request, m.sender)
 		return
@@ -139,7 +140,8 @@ func (a *eventsActor) next() {
 	}
 	batch := m.take(a.core)
 	if len(batch.Events) == 0 {
-		m.answer(batch)
+		empty, _ := events.Name(batch)
+		m.answer(empty)
 		a.next()
 		return
 	}
@@ -152,21 +154,22 @@ func (a *eventsActor) next() {
 			}
 			a.self.PostUserMessage(done)
 		}()
-		done.spent = events.Name(batch.Events)
-		m.answer(batch)
+		named, spent := events.Name(batch)
+		done.spent = spent
+		m.answer(named)
 	})
 }
 
 // take takes from the log what a reader has asked for.
-func (f *forward) take(log *events.Log) messages.EventBatch {
+func (f *forward) take(log *events.Log) protocol.EventBatch {
 	switch r := f.request.(type) {
 	case *messages.ReadSnapshot:
-		return log.Snapshot(r.Batch.Events)
-	case *messages.JoinSnapshot:
+		return log.Snapshot(f.keys)
+	case *protocol.JoinSnapshot:
 		if r.Stale = log.ToldSince(r.Pool, r.Since); r.Stale {
-			return messages.EventBatch{}
+			return protocol.EventBatch{}
 		}
-		return log.Snapshot(r.Batch.Events)
+		return log.Snapshot(f.keys)
 	default:
 		return log.Take()
 	}
@@ -179,7 +182,7 @@ func (f *forward) answer(batch messages.EventBatch) {
 		r.Batch, r.Err = batch, nil
 	case *messages.ReadSnapshot:
 		r.Batch, r.Err = batch, nil
-	case *messages.JoinSnapshot:
+	case *protocol.JoinSnapshot:
 		r.Batch, r.Err = batch, nil
 	}
 	f.port.answer(f.request, f.sender)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/tree"
 )
@@ -65,12 +66,12 @@ func (d *desk) read(request any) {
 }
 
 // publish tells of a block that was stored.
-func (d *desk) publish(k *messages.Naming) {
-	d.box.PostUserMessage(&published{events: []messages.Event{{Type: messages.EventStored, Unnamed: []messages.Span{{Naming: k, Count: 1}}}}})
+func (d *desk) publish(k *protocol.Naming) {
+	d.box.PostUserMessage(&published{events: []protocol.Event{{Event: messages.Event{Type: messages.EventStored}, Spans: []protocol.Span{{Naming: k, Count: 1}}}}})
 }
 
-func oneBlock() *messages.Naming {
-	return &messages.Naming{Blocks: 1, Tokens: []messages.Token{1, 2}, Namespace: &messages.Namespace{}}
+func oneBlock() *protocol.Naming {
+	return &protocol.Naming{Blocks: 1, Tokens: []messages.Token{1, 2}, Namespace: &messages.Namespace{}}
 }
 
 // While a batch is being named the log goes on, and the next reader waits: its
@@ -94,7 +95,6 @@ func TestReadersAreServedOneAfterTheOther(t *testing.T) {
 	require.Len(t, d.answers, 1)
 	require.Len(t, d.aside, 2, "the second reader is served")
 	assert.Len(t, first.Batch.Events[0].Blocks, 1)
-	assert.Nil(t, first.Batch.Events[0].Unnamed)
 	d.aside[1]()
 	assert.Equal(t, []error{nil, nil, nil}, d.answers, "nothing to name for the third")
 	assert.EqualValues(t, 1, second.Batch.Lost)
@@ -121,8 +121,8 @@ func (d *desk) withTree() *treeActor {
 }
 
 // storeBlock stores a block of two tokens.
-func storeBlock(core *tree.Tree, tokens ...messages.Token) messages.BlockID {
-	a := &messages.Apply{Stores: []messages.StoreItem{{Tokens: tokens, To: 2, Tables: [][]messages.PageID{{messages.PageID(tokens[0])}}}}}
+func storeBlock(core *tree.Tree, tokens ...messages.Token) protocol.BlockID {
+	a := &protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 2, Tables: [][]messages.PageID{{messages.PageID(tokens[0])}}}}}
 	core.Apply(a)
 	return a.Stores[0].Cursor.Block
 }
@@ -136,10 +136,10 @@ func TestUnreadTokensGoBack(t *testing.T) {
 	for i := range messages.Token(20) {
 		b := storeBlock(shell.core, 2*i, 2*i+1)
 		list := shell.core.TakeEvents()
-		k := list[0].Unnamed[0].Naming
+		k := list[0].Spans[0].Naming
 		arrays[&k.Tokens[0]] = true
 		d.box.PostUserMessage(&published{events: list})
-		shell.core.Apply(&messages.Apply{Moves: []messages.BlockMove{{Block: b, To: messages.Nowhere}}})
+		shell.core.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Block: b, To: messages.Nowhere}}})
 		shell.publish()
 		assert.Nil(t, k.Hashes)
 	}
@@ -155,18 +155,18 @@ func TestUnreadTokensGoBack(t *testing.T) {
 func TestSpentTokensGoBack(t *testing.T) {
 	d, _ := newDesk(t, 4)
 	shell := d.withTree()
-	store := func(tokens ...messages.Token) []messages.Event {
+	store := func(tokens ...messages.Token) []protocol.Event {
 		storeBlock(shell.core, tokens...)
 		return shell.core.TakeEvents()
 	}
 	list := store(1, 2)
-	handed := &list[0].Unnamed[0].Naming.Tokens[0]
+	handed := &list[0].Spans[0].Naming.Tokens[0]
 	d.box.PostUserMessage(&published{events: list})
 	first := &messages.ReadEvents{}
 	d.read(first)
 	d.aside[0]()
 	again := store(3, 4)
-	assert.Same(t, handed, &again[0].Unnamed[0].Naming.Tokens[0])
+	assert.Same(t, handed, &again[0].Spans[0].Naming.Tokens[0])
 	assert.Equal(t, []messages.Token{1, 2}, first.Batch.Events[0].Blocks[0].Tokens)
 }
 
@@ -174,7 +174,7 @@ func TestSpentTokensGoBack(t *testing.T) {
 // the next reader is served.
 func TestNamingThatPanics(t *testing.T) {
 	d, panics := newDesk(t, 4)
-	d.publish(&messages.Naming{Blocks: 1, Tokens: []messages.Token{1}}) // begins nowhere
+	d.publish(&protocol.Naming{Blocks: 1, Tokens: []messages.Token{1}}) // begins nowhere
 	d.read(&messages.ReadEvents{})
 	d.read(&messages.ReadEvents{})
 	require.Len(t, d.aside, 1)

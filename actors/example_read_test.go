@@ -223,7 +223,7 @@ func Example_host() {
 	for computed < len(prompt) { // chunked prefill
 		computed = min((computed+8)/tpb*tpb, len(prompt))
 		after := kernel("prefill", ready)
-		r, err := engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: computed, After: after, Continues: true}})
+		r, err := engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: computed, After: after}})
 		must(err)
 		must(r[0].Err)
 		ready = r[0].Ready
@@ -236,7 +236,7 @@ func Example_host() {
 		must(r[0].Err)
 		after = kernel("decode", slices.Concat(ready, r[0].Ready))
 		ready = nil
-		_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: computed, After: after, Continues: true}})
+		_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: computed, After: after}})
 		must(err)
 		computed++
 	}

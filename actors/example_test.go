@@ -112,13 +112,13 @@ func ExampleEngine_Admit() {
 	defer e.done()
 	e.stored(run(0, 8))
 	a, err := e.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 8)})
-	fmt.Println(a.ReusedTokens, a.Why, err)
+	fmt.Println(a.ReusedTokens, a.MissReason, err)
 	fmt.Printf("%+v %v\n", a.Reuse[0], a.Tables[0][0])
 	_, err = e.Admit(context.Background(), messages.AdmitRequest{Tokens: run(100, 40)})
 	fmt.Println(errors.Is(err, messages.ErrOutOfPages), err)
 	// Output:
 	// 7 hit <nil>
-	// {Full:1 Partial:1 How:copy Onboarded:0} [0 2]
+	// {Full:1 Partial:1 PartialReuse:copy Onboarded:0} [0 2]
 	// true pool wfullh1 needs 10 pages, 6 available
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -16,9 +17,9 @@ import (
 // sender it comes back refused, without one it is dropped, and the engine goes on.
 func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 	for _, record := range []any{
-		&messages.Match{}, &messages.Apply{}, &messages.Move{}, &messages.PoolWork{}, &messages.Ahead{}, &messages.Audit{},
-		&messages.Forget{}, &messages.Locate{}, &messages.Snapshot{}, &messages.Contents{}, &messages.Survey{}, &messages.Quiesce{},
-		&messages.ResizeDevice{}, &messages.ResizePool{}, &messages.RebuildPool{}, &messages.RebuildHost{}, (*messages.Match)(nil),
+		&protocol.Match{}, &protocol.Apply{}, &protocol.Move{}, &protocol.PoolWork{}, &protocol.OffloadAhead{}, &protocol.Audit{},
+		&protocol.Forget{}, &protocol.Locate{}, &protocol.Snapshot{}, &protocol.Contents{}, &protocol.ListLocations{}, &protocol.Quiesce{},
+		&protocol.ResizeDevice{}, &protocol.ResizePool{}, &protocol.RebuildPool{}, &protocol.RebuildHost{}, (*protocol.Match)(nil),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, setup{})

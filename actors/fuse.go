@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // fuse lets tests and the script protocol make an actor panic as a bug in it
@@ -59,19 +59,19 @@ func upTo[T any](list []T, n *int) []T {
 }
 
 // cutApply is the first parts of an Apply.
-func cutApply(m *messages.Apply, parts int) *messages.Apply {
+func cutApply(m *protocol.Apply, parts int) *protocol.Apply {
 	c, n := *m, parts
 	c.Moves, c.Takeovers, c.Claims = upTo(m.Moves, &n), upTo(m.Takeovers, &n), upTo(m.Claims, &n)
-	c.Stores, c.Let = upTo(m.Stores, &n), upTo(m.Let, &n)
+	c.Stores, c.ReleasedSymbols = upTo(m.Stores, &n), upTo(m.ReleasedSymbols, &n)
 	return &c
 }
 
 // cutWork is the first operations of a batch; the one after them is done for
 // half of its pages.
-func cutWork(m *messages.PoolWork, parts int) *messages.PoolWork {
+func cutWork(m *protocol.PoolWork, parts int) *protocol.PoolWork {
 	c := *m
 	c.Ops = slices.Clone(upTo(m.Ops, &parts))
-	if k := len(c.Ops); k < len(m.Ops) && m.Ops[k].Kind != messages.Take {
+	if k := len(c.Ops); k < len(m.Ops) && m.Ops[k].Kind != protocol.Take {
 		half := m.Ops[k]
 		half.Pages = half.Pages[:len(half.Pages)/2]
 		half.Blocks = half.Blocks[:min(len(half.Blocks), len(half.Pages))]
@@ -81,14 +81,14 @@ func cutWork(m *messages.PoolWork, parts int) *messages.PoolWork {
 }
 
 // cutMove is the first parts of a Move.
-func cutMove(m *messages.Move, parts int) *messages.Move {
+func cutMove(m *protocol.Move, parts int) *protocol.Move {
 	c, n := *m, parts
 	c.Effects, c.Pools = upTo(m.Effects, &n), slices.Clone(m.Pools)
 	for p := range c.Pools {
 		q := &c.Pools[p]
-		q.Pins, q.Unpins, q.Uses = upTo(q.Pins, &n), upTo(q.Unpins, &n), upTo(q.Uses, &n)
+		q.Pins, q.Unpins, q.Touches = upTo(q.Pins, &n), upTo(q.Unpins, &n), upTo(q.Touches, &n)
 		q.Victims, q.Copies, q.Onboards = upTo(q.Victims, &n), upTo(q.Copies, &n), upTo(q.Onboards, &n)
 	}
-	c.Marks, c.Ready = upTo(m.Marks, &n), nil
+	c.Marks, c.Queries = upTo(m.Marks, &n), nil
 	return &c
 }

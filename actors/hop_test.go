@@ -9,7 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/tree"
 )
 
@@ -23,7 +23,7 @@ func BenchmarkHop(b *testing.B) {
 	worker := mailbox.NewWorker()
 	answers := 0
 	sink := system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
-		if _, ok := c.Message().(*messages.Locate); ok {
+		if _, ok := c.Message().(*protocol.Locate); ok {
 			answers++
 		}
 	}, mailbox.Inline(worker)...))
@@ -36,7 +36,7 @@ func BenchmarkHop(b *testing.B) {
 		worker.Close()
 		system.Shutdown()
 	})
-	box, question := mailbox.Of(system, pid), &messages.Locate{}
+	box, question := mailbox.Of(system, pid), &protocol.Locate{}
 	b.ReportAllocs()
 	for b.Loop() {
 		box.PostUserMessage(question)

@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/cross"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -33,7 +34,7 @@ type side struct {
 	pools  []messages.PoolInfo
 	events *mailbox.Mailbox
 	first  messages.PoolID
-	adapt  func([]messages.Event)
+	adapt  func([]protocol.Event)
 	failed func(cause error)
 }
 
@@ -103,7 +104,7 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 	o.name, o.side = name+"-cross", side{
 		events: e.joint.decoder.events, first: messages.PoolID(last),
 		failed: e.fail,
-		adapt:  func(told []messages.Event) { cross.Adapt(told, e.pools[last].ID, known.TokensPerBlock) },
+		adapt:  func(told []protocol.Event) { cross.Adapt(told, e.pools[last].ID, known.TokensPerBlock) },
 	}
 	e.joint.encoder, err = spawnOne(parent, encoder, known, o)
 	return err

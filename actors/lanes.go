@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -113,7 +114,7 @@ func (l *lanes) sync(ctx context.Context) error {
 
 // resize gives the pools other page counts when all tickets have passed: first
 // those that shrink, so that there is memory for those that grow.
-func (l *lanes) resize(m *messages.ResizeDevice) error {
+func (l *lanes) resize(m *protocol.ResizeDevice) error {
 	for _, t := range m.Waits {
 		if err := l.device.Sync(context.Background(), t); err != nil {
 			return err

@@ -257,7 +257,7 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 	if n > s.computed { // else there was no kernel, and nothing has waited
 		s.ready, s.last = nil, ticket
 	}
-	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: s.id, Computed: n, After: ticket, Continues: true}})
+	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: s.id, Computed: n, After: ticket}})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 )
@@ -36,22 +37,22 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 		return // the coordinator hears of the failure, and asks again
 	}
 	switch m := ctx.Message().(type) {
-	case *messages.Move:
+	case *protocol.Move:
 		a.moving = true
 		a.move(m)
 		a.moving = false
-	case *messages.Ahead:
+	case *protocol.OffloadAhead:
 		a.moving = true
 		a.ahead(m)
 		a.moving = false
-	case *messages.Audit:
+	case *protocol.Audit:
 		m.Problem = a.core.Check()
-	case *messages.RebuildHost:
+	case *protocol.RebuildHost:
 		a.rebuild(m)
-	case *messages.ResizeDevice:
+	case *protocol.ResizeDevice:
 		a.wait(m, func() { m.Err = a.lanes.resize(m) })
 		return
-	case *messages.Quiesce:
+	case *protocol.Quiesce:
 		a.wait(m, func() { m.Err = a.lanes.sync(context.Background()) })
 		return
 	case *waited:
@@ -68,14 +69,14 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 // round: what a recovery asks for.
 func mends(message any) bool {
 	switch message.(type) {
-	case *messages.RebuildHost, *messages.Quiesce, *messages.ResizeDevice, *waited:
+	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *waited:
 		return true
 	}
 	return false
 }
 
 // move lets the core decide and carries what it submits.
-func (a *offloaderActor) move(m *messages.Move) {
+func (a *offloaderActor) move(m *protocol.Move) {
 	for i := range m.Marks {
 		a.lanes.saw(m.Marks[i].Ticket)
 	}
@@ -88,7 +89,7 @@ func (a *offloaderActor) move(m *messages.Move) {
 
 // breakOff does a part of a round and panics: either not all is decided, or not
 // all that is decided is submitted.
-func (a *offloaderActor) breakOff(m *messages.Move, parts int) {
+func (a *offloaderActor) breakOff(m *protocol.Move, parts int) {
 	if parts%2 == 0 {
 		a.core.Begin(cutMove(m, parts/2))
 		blow("offloader")
@@ -103,7 +104,7 @@ func (a *offloaderActor) breakOff(m *messages.Move, parts int) {
 }
 
 // ahead copies pages near eviction if the link has nothing else to do.
-func (a *offloaderActor) ahead(m *messages.Ahead) {
+func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 	if m.Busy = !a.lanes.idle(offloader.Offload); m.Busy {
 		return
 	}
@@ -137,20 +138,20 @@ func (a *offloaderActor) wait(message any, forDevice func()) {
 // waited goes on where the wait began.
 func (a *offloaderActor) waited(message any) {
 	switch m := message.(type) {
-	case *messages.ResizeDevice:
+	case *protocol.ResizeDevice:
 		if a.moving {
 			return // a broken core; the one that follows hears of the pages
 		}
 		for p, n := range m.Pages {
 			a.core.SetDevicePages(messages.PoolID(p), n)
 		}
-	case *messages.Quiesce:
+	case *protocol.Quiesce:
 		m.Dirty = a.moving
 	}
 }
 
 // rebuild makes the core anew; all transfers are over.
-func (a *offloaderActor) rebuild(m *messages.RebuildHost) {
+func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 	old := a.core
 	a.core = a.renew()
 	a.moving = false // what it held is sorted out; a recovery that began anew would have asked again

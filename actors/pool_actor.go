@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool"
 )
@@ -25,25 +26,25 @@ func (a *poolActor) Receive(ctx actor.Context) {
 		return
 	}
 	a.fuse.burn("pool")
-	if _, rebuild := ctx.Message().(*messages.RebuildPool); a.changing && !rebuild {
+	if _, rebuild := ctx.Message().(*protocol.RebuildPool); a.changing && !rebuild {
 		return // the coordinator hears of the failure, and asks again
 	}
 	a.changing = true
 	switch m := ctx.Message().(type) {
-	case *messages.PoolWork:
+	case *protocol.PoolWork:
 		if n, breaks := a.fuse.within(); breaks {
 			a.core.Do(cutWork(m, n))
 			blow("pool")
 		}
 		a.core.Do(m)
-	case *messages.ResizePool:
+	case *protocol.ResizePool:
 		resizePool(a.core, m)
 		if _, breaks := a.fuse.within(); breaks {
 			blow("pool")
 		}
-	case *messages.RebuildPool:
+	case *protocol.RebuildPool:
 		a.rebuild(m)
-	case *messages.Audit:
+	case *protocol.Audit:
 		auditPool(a.core, m)
 	default:
 		a.changing = false
@@ -55,11 +56,11 @@ func (a *poolActor) Receive(ctx actor.Context) {
 
 // rebuild makes the core anew from what the owners of its pages know. Only when
 // contents were used last is the old core's to say.
-func (a *poolActor) rebuild(m *messages.RebuildPool) {
+func (a *poolActor) rebuild(m *protocol.RebuildPool) {
 	kept := make([]pool.Kept, 0, len(m.Kept))
 	for _, k := range m.Kept {
 		kept = append(kept, pool.Kept{
-			Page: k.Page, References: k.References, Shelters: k.Shelters, Block: k.Block, Pins: k.Pins,
+			Page: k.Page, References: k.References, Shelters: k.CoveredReferences, Block: k.Block, Pins: k.Pins,
 			Depth: k.Depth, Priority: k.Priority, Use: a.core.UseOf(k.Page, k.Block),
 			Tenant: k.Tenant, Until: k.Until,
 		})
@@ -70,13 +71,13 @@ func (a *poolActor) rebuild(m *messages.RebuildPool) {
 
 // auditPool compares the references that the coordinator knows of with those
 // that the pool has, and says what the pages cache.
-func auditPool(p *pool.Pool, m *messages.Audit) {
+func auditPool(p *pool.Pool, m *protocol.Audit) {
 	problems := []error{p.Check()}
 	pages := make([]messages.PageID, len(m.References))
 	for i := range pages {
 		pages[i] = messages.PageID(i)
 	}
-	work := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Inspect, Pages: pages}}}
+	work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: pages}}}
 	p.Do(&work)
 	for i, share := range work.Ops[0].Shares {
 		if share.References != m.References[i] {
@@ -84,20 +85,20 @@ func auditPool(p *pool.Pool, m *messages.Audit) {
 		}
 	}
 	for i, t := range m.Tenants {
-		if own := p.TenantOf(messages.PageID(i)); m.References[i] > 0 && t != messages.AnyTenant && own != t && len(p.Quotas()) > 0 {
+		if own := p.TenantOf(messages.PageID(i)); m.References[i] > 0 && t != protocol.AnyTenant && own != t && len(p.Quotas()) > 0 {
 			problems = append(problems, fmt.Errorf("pool %s: page %d is on the account of tenant %d, sequences of %d hold it", p.Name(), i, own, t))
 		}
 	}
 	m.Problem = errors.Join(problems...)
-	m.Attached = [][]messages.PageBlock{p.Attached()}
+	m.Attached = [][]protocol.PageBlock{p.Attached()}
 }
 
 // resizePool resizes the core and says what became of the pages beyond the end.
-func resizePool(p *pool.Pool, m *messages.ResizePool) {
+func resizePool(p *pool.Pool, m *protocol.ResizePool) {
 	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {
-		m.Moves = append(m.Moves, messages.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
+		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
 	}
 }

@@ -12,7 +12,7 @@ import (
 // from all else that comes to a mailbox.
 func hostRequest(message any) bool {
 	switch message.(type) {
-	case *messages.Admit, *messages.Rehearse, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
+	case *messages.Admit, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
 		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
 		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents,
 		*messages.ReadSnapshot, *messages.ReadContents, *messages.Check, *messages.WriteScales, *messages.ReadScales:

@@ -4,6 +4,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/tree"
 )
@@ -16,7 +17,7 @@ type treeActor struct {
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox
 	first       messages.PoolID        // of the tree's pools, as events number them
-	adapt       func([]messages.Event) // of an encoder's tree: what it tells becomes what readers hear
+	adapt       func([]protocol.Event) // of an encoder's tree: what it tells becomes what readers hear
 	fuse        fuse
 	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
@@ -25,8 +26,8 @@ type treeActor struct {
 // are those that nobody can tell any more, and that came before: the tree has lost
 // all it held.
 type published struct {
-	events []messages.Event
-	gone   []*messages.Naming // that the tree has no block of after these events
+	events []protocol.Event
+	gone   []*protocol.Naming // that the tree has no block of after these events
 	lost   int
 	first  messages.PoolID // of the tree
 }
@@ -48,13 +49,13 @@ func (a *treeActor) Receive(ctx actor.Context) {
 		return
 	}
 	a.fuse.burn("tree")
-	if s, survey := message.(*messages.Survey); a.changing && !(survey && s.Renew) {
+	if s, survey := message.(*protocol.ListLocations); a.changing && !(survey && s.EmptyTree) {
 		return // the coordinator hears of the failure, and asks again
 	}
 	switch m := message.(type) {
-	case *messages.Match:
+	case *protocol.Match:
 		a.core.Match(m)
-	case *messages.Apply:
+	case *protocol.Apply:
 		a.changing = true
 		if n, breaks := a.fuse.within(); breaks {
 			a.core.Apply(cutApply(m, n))
@@ -62,22 +63,22 @@ func (a *treeActor) Receive(ctx actor.Context) {
 		}
 		a.core.Apply(m)
 		a.publish()
-	case *messages.Forget:
+	case *protocol.Forget:
 		a.changing = true
 		a.core.Forget(m)
 		if _, breaks := a.fuse.within(); breaks {
 			blow("tree")
 		}
 		a.publish()
-	case *messages.Locate:
+	case *protocol.Locate:
 		a.core.Locate(m)
-	case *messages.Snapshot:
+	case *protocol.Snapshot:
 		a.core.Snapshot(m)
-	case *messages.Contents:
+	case *protocol.Contents:
 		a.core.Contents(m)
-	case *messages.Audit:
+	case *protocol.Audit:
 		m.Problem, m.Attached = a.core.Check(), a.core.Attached()
-	case *messages.Survey:
+	case *protocol.ListLocations:
 		a.survey(m)
 	default:
 		return
@@ -87,8 +88,8 @@ func (a *treeActor) Receive(ctx actor.Context) {
 }
 
 // survey empties a tree that is broken, and lists the places of all blocks.
-func (a *treeActor) survey(m *messages.Survey) {
-	if m.Renew {
+func (a *treeActor) survey(m *protocol.ListLocations) {
+	if m.EmptyTree {
 		a.changing = true
 		a.core = a.renew()
 		// That each of its keys is gone, one by one, is more than it can tell.

@@ -174,7 +174,7 @@ func (h *chatter) prefill(u *chatUser, computed int, ready []gpu.Ticket) {
 			end = reach
 		}
 		u.last = h.kernel(time.Duration(end-computed)*chatPrefill, ready)
-		steps := must(h.engine.Commit(context.Background(), []messages.CommitStep{{Sequence: u.id, Computed: end, After: u.last, Continues: true}}))
+		steps := must(h.engine.Commit(context.Background(), []messages.CommitStep{{Sequence: u.id, Computed: end, After: u.last}}))
 		accept(h.device.Sync(context.Background(), u.last))
 		computed, ready = end, steps[0].Ready
 	}
@@ -199,7 +199,7 @@ func (h *chatter) step() {
 			u.history = append(u.history, steps[i].Tokens...)
 			u.left--
 			waits = append(waits, results[i].Ready...)
-			commits = append(commits, messages.CommitStep{Sequence: u.id, Computed: len(u.history), Continues: true})
+			commits = append(commits, messages.CommitStep{Sequence: u.id, Computed: len(u.history)})
 		}
 	}
 	last := h.kernel(chatStep, waits)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/pool"
 )
@@ -17,10 +18,10 @@ const prefixPages = 256
 // cached is a pool whose pages all cache something.
 type cached struct {
 	pool   *pool.Pool
-	take   messages.PoolWork
-	leave  messages.PoolWork
-	blocks []messages.BlockID
-	use    messages.Use
+	take   protocol.PoolWork
+	leave  protocol.PoolWork
+	blocks []protocol.BlockID
+	use    protocol.Use
 }
 
 // order says how the pages of a prefix lie in memory: adjoining, as a pool
@@ -34,19 +35,19 @@ const (
 
 func newCached(pages int, o order) *cached {
 	c := &cached{pool: pool.New(fmt.Sprintf("cached%d", pages), pages)}
-	c.take.Ops = []messages.PoolOp{{Kind: messages.Take, N: pages}}
+	c.take.Ops = []protocol.PoolOp{{Kind: protocol.Take, N: pages}}
 	c.pool.Do(&c.take)
 	all := c.take.Ops[0].Pages
 	if o == scattered {
 		dice(8).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	}
-	c.leave.Ops = make([]messages.PoolOp, 2)
+	c.leave.Ops = make([]protocol.PoolOp, 2)
 	for len(all) > 0 {
 		n := min(prefixPages, len(all))
 		c.drop(all[:n:n])
 		all = all[n:]
 	}
-	c.take.Ops = []messages.PoolOp{{Kind: messages.Take, N: prefixPages}}
+	c.take.Ops = []protocol.PoolOp{{Kind: protocol.Take, N: prefixPages}}
 	return c
 }
 
@@ -55,15 +56,15 @@ func newCached(pages int, o order) *cached {
 func (c *cached) drop(pages []messages.PageID) {
 	c.blocks = c.blocks[:0]
 	for _, p := range pages {
-		c.blocks = append(c.blocks, messages.BlockID(p))
+		c.blocks = append(c.blocks, protocol.BlockID(p))
 	}
 	c.use += 2 // as the coordinator does: a use and the one before it count as the same
 	priority := messages.DefaultPriority
 	if c.use%16 == 0 {
 		priority = 80
 	}
-	c.leave.Ops[0] = messages.PoolOp{Kind: messages.AttachPages, Pages: pages, Blocks: c.blocks, Priority: priority}
-	c.leave.Ops[1] = messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: c.use}
+	c.leave.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: pages, Blocks: c.blocks, Priority: priority}
+	c.leave.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: c.use}
 	c.pool.Do(&c.leave)
 }
 

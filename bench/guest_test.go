@@ -193,7 +193,7 @@ func (g *guest) computeHere(q *sequence, to int) bool {
 	}
 	g.seen.add("kernels")
 	q.ready = nil
-	results, err := g.engine.Commit(ctx, []messages.CommitStep{{Sequence: q.id, Computed: to, After: q.last, Continues: true}})
+	results, err := g.engine.Commit(ctx, []messages.CommitStep{{Sequence: q.id, Computed: to, After: q.last}})
 	if err == nil {
 		err = results[0].Err
 	}

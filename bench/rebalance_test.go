@@ -136,7 +136,7 @@ func (h *shifting) turn(p phase, u *reader) {
 	h.reused += a.ReusedTokens
 	for n := a.ReusedTokens; n < len(u.history); {
 		n = min(len(u.history), (n+512)/shiftBlock*shiftBlock)
-		accept(must(h.engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: n, Continues: true}}))[0].Err)
+		accept(must(h.engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: n}}))[0].Err)
 	}
 	answer := random(h.dice, shiftAnswer)
 	u.id, u.running = a.Sequence, true

@@ -44,7 +44,7 @@ func TestAnUrgentOnboardOvertakes(t *testing.T) {
 		return must(engine.Admit(ctx, messages.AdmitRequest{Tokens: tokens}))
 	}
 	store := func(a messages.Admitted, blocks int) {
-		must(engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: blocks*block + 1, Continues: true}}))
+		must(engine.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: blocks*block + 1}}))
 		must(engine.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence}}))
 	}
 	ready := func(a messages.Admitted) time.Duration {

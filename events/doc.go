@@ -20,7 +20,7 @@
 //
 // A hash of every block would cost more than all else that storing it does, so
 // events come to the log without. They say which blocks of which
-// messages.Naming they are about, and Name makes the hashes of what a reader
+// protocol.Naming they are about, and Name makes the hashes of what a reader
 // takes: beside the engine, once for each block, and also for blocks that have
 // gone since, whose ancestors have gone, or whose stored event was lost.
 //

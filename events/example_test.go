@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -16,11 +17,13 @@ func Example() {
 		return messages.Event{Type: messages.EventStored, Blocks: []messages.StoredBlock{block}}
 	}
 	log, mirror := events.New(2), events.NewMirror()
-	log.Append([]messages.Event{stored(0xa0), stored(0xa1), stored(0xa2)})
-	fmt.Println(mirror.Follow(log.Take()))
+	everything := protocol.WrapEvents([]messages.Event{stored(0xa0), stored(0xa1), stored(0xa2)})
+	log.Append(everything)
+	late, _ := events.Name(log.Take())
+	fmt.Println(mirror.Follow(late))
 
-	everything := []messages.Event{stored(0xa0), stored(0xa1), stored(0xa2)}
-	fmt.Println(mirror.Follow(log.Snapshot(everything)))
+	anew, _ := events.Name(log.Snapshot(everything))
+	fmt.Println(mirror.Follow(anew))
 	fmt.Print(mirror)
 	// Output:
 	// events: the mirror has missed events and needs a snapshot: 1 lost before event 1

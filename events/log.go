@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -17,7 +18,7 @@ import (
 // each span of a kept event.
 type Log struct {
 	limit  int
-	ring   []messages.Event // grows up to limit, then wraps
+	ring   []protocol.Event // grows up to limit, then wraps
 	first  int              // slot of the oldest kept event
 	kept   int
 	next   uint64 // id of the next event
@@ -54,7 +55,7 @@ func (l *Log) Next() uint64 { return l.next }
 // fit are lost. The slice stays the caller's, what its events point to is the
 // log's from then on, and later the reader's. Call Settle after it, at once or
 // as soon as nobody is in Name any more.
-func (l *Log) Append(batch []messages.Event) {
+func (l *Log) Append(batch []protocol.Event) {
 	if !l.Enabled() {
 		return
 	}
@@ -68,7 +69,7 @@ func (l *Log) Append(batch []messages.Event) {
 	l.verify()
 }
 
-func (l *Log) push(e *messages.Event) {
+func (l *Log) push(e *protocol.Event) {
 	slot := l.makeRoom()
 	l.ring[slot] = *e
 	l.ring[slot].ID = l.next
@@ -89,7 +90,7 @@ func (l *Log) makeRoom() int {
 		l.kept--
 		l.lost++
 	case l.kept == len(l.ring): // straighten, so that append may grow the ring
-		l.ring = append(l.ordered(l.kept), messages.Event{})
+		l.ring = append(l.ordered(l.kept), protocol.Event{})
 		l.ring = l.ring[:min(cap(l.ring), l.limit)]
 		l.first = 0
 	}
@@ -97,8 +98,8 @@ func (l *Log) makeRoom() int {
 }
 
 // ordered copies the kept events, oldest first, into a slice with room to spare.
-func (l *Log) ordered(spare int) []messages.Event {
-	events := make([]messages.Event, 0, l.kept+spare)
+func (l *Log) ordered(spare int) []protocol.Event {
+	events := make([]protocol.Event, 0, l.kept+spare)
 	tail := min(l.kept, len(l.ring)-l.first)
 	events = append(events, l.ring[l.first:l.first+tail]...)
 	return append(events, l.ring[:l.kept-tail]...)
@@ -106,8 +107,8 @@ func (l *Log) ordered(spare int) []messages.Event {
 
 // Take gives the events since the last Take or Snapshot. They are the caller's,
 // who gives them to Name before anybody reads them.
-func (l *Log) Take() messages.EventBatch {
-	batch := messages.EventBatch{Events: l.ordered(0), Lost: l.lost}
+func (l *Log) Take() protocol.EventBatch {
+	batch := protocol.EventBatch{Events: l.ordered(0), Lost: l.lost}
 	for i := range batch.Events {
 		leave(&batch.Events[i])
 	}
@@ -119,8 +120,8 @@ func (l *Log) Take() messages.EventBatch {
 // the cache as stored events at this moment. Events from before are part of it:
 // they are not told any more, and the next Take goes on after it. It is for
 // Name too, which names all that is stored.
-func (l *Log) Snapshot(keys []messages.Event) messages.EventBatch {
-	batch := messages.EventBatch{Events: keys, Lost: l.lost, Snapshot: true, Next: l.next}
+func (l *Log) Snapshot(keys []protocol.Event) protocol.EventBatch {
+	batch := protocol.EventBatch{Events: keys, Lost: l.lost, Snapshot: true, Next: l.next}
 	for i := range l.ring {
 		leave(&l.ring[i])
 		l.unneed(&l.ring[i])
@@ -151,9 +152,9 @@ func (l *Log) Check() error {
 		e := &l.ring[(l.first+i)%len(l.ring)]
 		switch want := l.next - uint64(l.kept) + uint64(i); {
 		case i < l.kept && (e.ID != want || e.Type == ""):
-			wrong("events: %s where event %d should be", Draw(e), want)
+			wrong("events: %s where event %d should be", Draw(&e.Event), want)
 		case i >= l.kept && (e.ID != 0 || e.Type != ""):
-			wrong("events: %s in a free slot", Draw(e))
+			wrong("events: %s in a free slot", Draw(&e.Event))
 		}
 	}
 	problems = append(problems, l.checkNamings()...)
@@ -173,7 +174,7 @@ func (l *Log) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d events, %d lost, next %d\n", l.kept, l.limit, l.lost, l.next)
 	for _, e := range l.ordered(0) {
-		fmt.Fprintf(&b, "  %s\n", Draw(&e))
+		fmt.Fprintf(&b, "  %s\n", Draw(&e.Event))
 	}
 	return b.String()
 }

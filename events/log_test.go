@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -24,6 +25,21 @@ func stored(name byte, tokens ...messages.Token) messages.Event {
 	}}
 }
 
+// wrap makes of events, whose hashes are known, what the log takes.
+func wrap(list []messages.Event) []protocol.Event { return protocol.WrapEvents(list) }
+
+// take reads a log like a reader.
+func take(l *Log) messages.EventBatch {
+	batch, _ := Name(l.Take())
+	return batch
+}
+
+// snapshot starts a reader anew from keys.
+func snapshot(l *Log, keys []messages.Event) messages.EventBatch {
+	batch, _ := Name(l.Snapshot(wrap(keys)))
+	return batch
+}
+
 func ids(events []messages.Event) []uint64 {
 	out := []uint64{}
 	for _, e := range events {
@@ -34,60 +50,60 @@ func ids(events []messages.Event) []uint64 {
 
 func TestLogGivesConsecutiveIDs(t *testing.T) {
 	l := New(10)
-	l.Append([]messages.Event{stored(1), {ID: 99, Type: messages.EventCleared}})
+	l.Append(wrap([]messages.Event{stored(1), {ID: 99, Type: messages.EventCleared}}))
 	l.Append(nil)
-	l.Append([]messages.Event{stored(2)})
-	batch := l.Take()
+	l.Append(wrap([]messages.Event{stored(2)}))
+	batch := take(l)
 	assert.Equal(t, []uint64{0, 1, 2}, ids(batch.Events))
 	assert.Equal(t, messages.EventCleared, batch.Events[1].Type)
 	assert.Zero(t, batch.Lost)
 	assert.False(t, batch.Snapshot)
 
-	assert.Empty(t, l.Take().Events)
-	l.Append([]messages.Event{stored(3)})
-	assert.Equal(t, []uint64{3}, ids(l.Take().Events))
+	assert.Empty(t, take(l).Events)
+	l.Append(wrap([]messages.Event{stored(3)}))
+	assert.Equal(t, []uint64{3}, ids(take(l).Events))
 }
 
 func TestLogDropsTheOldestAndCounts(t *testing.T) {
 	l := New(3)
 	for i := range byte(8) {
-		l.Append([]messages.Event{stored(i)})
+		l.Append(wrap([]messages.Event{stored(i)}))
 	}
-	batch := l.Take()
+	batch := take(l)
 	assert.Equal(t, []uint64{5, 6, 7}, ids(batch.Events))
 	assert.Equal(t, hash(5), batch.Events[0].Blocks[0].Hash)
 	assert.EqualValues(t, 5, batch.Lost)
-	assert.Zero(t, l.Take().Lost, "told once")
+	assert.Zero(t, take(l).Lost, "told once")
 
-	l.Append(make([]messages.Event, 0))
-	l.Append([]messages.Event{stored(0), stored(1), stored(2), stored(3)})
-	batch = l.Take()
+	l.Append(wrap(make([]messages.Event, 0)))
+	l.Append(wrap([]messages.Event{stored(0), stored(1), stored(2), stored(3)}))
+	batch = take(l)
 	assert.Equal(t, []uint64{9, 10, 11}, ids(batch.Events))
 	assert.EqualValues(t, 1, batch.Lost)
 }
 
 func TestLogSnapshotSupersedesWhatWasKept(t *testing.T) {
 	l := New(2)
-	l.Append([]messages.Event{stored(1), stored(2), stored(3)})
+	l.Append(wrap([]messages.Event{stored(1), stored(2), stored(3)}))
 	keys := []messages.Event{stored(3), stored(2), stored(1)}
-	batch := l.Snapshot(keys)
+	batch := snapshot(l, keys)
 	assert.True(t, batch.Snapshot)
 	assert.Equal(t, keys, batch.Events)
 	assert.EqualValues(t, 3, batch.Next)
 	assert.EqualValues(t, 1, batch.Lost)
 
-	batch = l.Take()
+	batch = take(l)
 	assert.Empty(t, batch.Events)
 	assert.Zero(t, batch.Lost)
-	l.Append([]messages.Event{stored(4)})
-	assert.Equal(t, []uint64{3}, ids(l.Take().Events))
+	l.Append(wrap([]messages.Event{stored(4)}))
+	assert.Equal(t, []uint64{3}, ids(take(l).Events))
 }
 
 func TestLogOfZeroIsOff(t *testing.T) {
 	l := New(0)
 	assert.False(t, l.Enabled())
-	l.Append([]messages.Event{stored(1)})
-	assert.Equal(t, messages.EventBatch{Events: []messages.Event{}}, l.Take())
+	l.Append(wrap([]messages.Event{stored(1)}))
+	assert.Equal(t, messages.EventBatch{Events: []messages.Event{}}, take(l))
 	assert.Zero(t, l.Next())
 	require.NoError(t, l.Check())
 	assert.True(t, New(1).Enabled())
@@ -100,7 +116,7 @@ func TestALogOfAnyNumber(t *testing.T) {
 	l.Append(tell(messages.EventStored, born(1)))
 	require.Empty(t, l.Settle())
 	require.NoError(t, l.Check())
-	batch := l.Take()
+	batch := take(l)
 	assert.Len(t, batch.Events, 1)
 	assert.Zero(t, batch.Lost)
 }
@@ -108,12 +124,12 @@ func TestALogOfAnyNumber(t *testing.T) {
 func TestABatchIsTheReaders(t *testing.T) {
 	l := New(2)
 	appended := []messages.Event{stored(1, 10, 20), stored(2)}
-	l.Append(appended)
+	l.Append(wrap(appended))
 	appended[0] = messages.Event{Type: messages.EventCleared}
-	taken := l.Take().Events
+	taken := take(l).Events
 	assert.Equal(t, []messages.Token{10, 20}, taken[0].Blocks[0].Tokens, "the slice of an append may be used again")
 
-	l.Append([]messages.Event{stored(7), stored(8), stored(9)})
+	l.Append(wrap([]messages.Event{stored(7), stored(8), stored(9)}))
 	assert.Equal(t, hash(1), taken[0].Blocks[0].Hash, "a taken batch stays as it is")
 	assert.Equal(t, hash(2), taken[1].Blocks[0].Hash)
 }
@@ -122,17 +138,17 @@ func TestLogSteadyAppendsAllocateNothing(t *testing.T) {
 	l := New(64)
 	batch := []messages.Event{stored(1), stored(2), stored(3)}
 	for range 64 {
-		l.Append(batch)
+		l.Append(wrap(batch))
 	}
 	if !invariants {
-		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(batch) }))
+		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(wrap(batch)) }))
 	}
 }
 
 func TestLogWithoutEventsAllocatesNothing(t *testing.T) {
 	l := New(0)
 	batch := []messages.Event{stored(1)}
-	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(batch) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(wrap(batch)) }))
 }
 
 func TestLogCheckSeesDamage(t *testing.T) {
@@ -146,9 +162,9 @@ func TestLogCheckSeesDamage(t *testing.T) {
 	}
 	for want, hurt := range damage {
 		l := New(3)
-		l.Append([]messages.Event{stored(1), stored(2)})
+		l.Append(wrap([]messages.Event{stored(1), stored(2)}))
 		require.Len(t, l.ring, 2)
-		l.ring = append(l.ring, messages.Event{})
+		l.ring = append(l.ring, protocol.Event{})
 		require.NoError(t, l.Check())
 		hurt(l)
 		assert.ErrorContains(t, l.Check(), want)
@@ -172,12 +188,12 @@ func (m *logMachine) append(t *rapid.T) {
 		told.ID = uint64(len(m.all))
 		m.all = append(m.all, told)
 	}
-	m.log.Append(batch)
+	m.log.Append(wrap(batch))
 }
 
 func (m *logMachine) take(t *rapid.T) {
 	from := max(m.taken, len(m.all)-m.limit)
-	batch := m.log.Take()
+	batch := take(m.log)
 	require.EqualValues(t, from-m.taken, batch.Lost)
 	require.Len(t, batch.Events, len(m.all)-from)
 	for i, e := range batch.Events {
@@ -187,7 +203,7 @@ func (m *logMachine) take(t *rapid.T) {
 }
 
 func (m *logMachine) snapshot(t *rapid.T) {
-	batch := m.log.Snapshot(nil)
+	batch := snapshot(m.log, nil)
 	require.EqualValues(t, len(m.all), batch.Next)
 	require.EqualValues(t, max(m.taken, len(m.all)-m.limit)-m.taken, batch.Lost)
 	m.taken = len(m.all)
@@ -212,9 +228,9 @@ func FuzzLog(f *testing.F) { f.Fuzz(rapid.MakeFuzz(logAgainstHistory)) }
 
 func BenchmarkLogAppend(b *testing.B) {
 	l := New(4096)
-	batch := make([]messages.Event, 16)
+	batch := make([]protocol.Event, 16)
 	for i := range batch {
-		batch[i] = stored(byte(i), 1, 2, 3, 4)
+		batch[i].Event = stored(byte(i), 1, 2, 3, 4)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,6 +1,9 @@
 package events
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // Lose says that the tree of pool p has lost all it held, and that n events have
 // happened that nobody can tell. What the log keeps is of no use without them and
@@ -26,7 +29,7 @@ func (l *Log) Lose(p messages.PoolID, n int) {
 
 // Resume makes a log that goes on where a broken one has stopped. What that one
 // kept is lost, and so are the events that it was to keep and has not.
-func Resume(broken *Log, rest []messages.Event) *Log {
+func Resume(broken *Log, rest []protocol.Event) *Log {
 	l := New(broken.limit)
 	if !l.Enabled() {
 		return l
@@ -37,7 +40,7 @@ func Resume(broken *Log, rest []messages.Event) *Log {
 	for i := range rest {
 		l.shared.trees[l.tree(rest[i].Pool)].keys += enter(&rest[i])
 	}
-	for _, events := range [][]messages.Event{kept, rest} {
+	for _, events := range [][]protocol.Event{kept, rest} {
 		for i := range events {
 			l.lose(&events[i])
 		}

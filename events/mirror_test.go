@@ -24,7 +24,7 @@ func newCacheModel(limit int) *cacheModel {
 }
 
 func (m *cacheModel) tell(e messages.Event) {
-	m.log.Append([]messages.Event{e})
+	m.log.Append(wrap([]messages.Event{e}))
 	m.exact = false
 }
 
@@ -105,7 +105,7 @@ func (m *cacheModel) truth() []messages.Event {
 }
 
 func (m *cacheModel) follow(t *rapid.T) {
-	batch := m.log.Take()
+	batch := take(m.log)
 	wasStale := m.mirror.Stale()
 	err := m.mirror.Follow(batch)
 	if wasStale || batch.Lost > 0 {
@@ -118,7 +118,7 @@ func (m *cacheModel) follow(t *rapid.T) {
 }
 
 func (m *cacheModel) snapshot(t *rapid.T) {
-	require.NoError(t, m.mirror.Follow(m.log.Snapshot(m.truth())))
+	require.NoError(t, m.mirror.Follow(snapshot(m.log, m.truth())))
 	require.False(t, m.mirror.Stale())
 	m.exact = true
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -15,45 +16,47 @@ import (
 // 16 tokens. It may run beside the log's Append and Gone, but not beside another Name
 // or Settle, nor may Settle come before it once the events were handed out, and
 // batches are named in the order in which they were taken.
-func Name(events []messages.Event) (spent [][]messages.Token) {
+func Name(from protocol.EventBatch) (batch messages.EventBatch, spent [][]messages.Token) {
+	batch = messages.EventBatch{Events: make([]messages.Event, len(from.Events)), Lost: from.Lost, Snapshot: from.Snapshot, Next: from.Next}
 	var n namer
-	for i := range events {
-		n.event(&events[i])
+	for i := range from.Events {
+		n.event(&from.Events[i])
+		batch.Events[i] = from.Events[i].Event
 	}
-	for i := range events {
-		for _, s := range events[i].Unnamed {
+	for i := range from.Events {
+		for _, s := range from.Events[i].Spans {
 			n.release(s.Naming)
 		}
-		events[i].Unnamed = nil
+		from.Events[i].Spans = nil
 	}
 	for _, k := range n.named {
 		n.release(k)
 	}
-	return n.spent
+	return batch, n.spent
 }
 
 // namer makes hashes.
 type namer struct {
-	named   []*messages.Naming // by this namer
+	named   []*protocol.Naming // by this namer
 	spent   [][]messages.Token // what they were named by
-	chain   []*messages.Naming
+	chain   []*protocol.Naming
 	scratch []byte
 }
 
 // release lets go what a named naming was named by.
-func (n *namer) release(k *messages.Naming) {
+func (n *namer) release(k *protocol.Naming) {
 	if k.Tokens != nil {
 		n.spent = append(n.spent, k.Tokens)
 	}
 	k.Tokens, k.Covers = nil, nil
 }
 
-func (n *namer) event(e *messages.Event) {
-	if len(e.Unnamed) == 0 {
+func (n *namer) event(e *protocol.Event) {
+	if len(e.Spans) == 0 {
 		return
 	}
-	for i := range e.Unnamed {
-		n.name(e.Unnamed[i].Naming)
+	for i := range e.Spans {
+		n.name(e.Spans[i].Naming)
 	}
 	switch e.Type {
 	case messages.EventStored:
@@ -61,21 +64,21 @@ func (n *namer) event(e *messages.Event) {
 	case messages.EventRemoved:
 		nameRemoved(e)
 	default:
-		s := &e.Unnamed[0]
+		s := &e.Spans[0]
 		e.Hash = s.Naming.Hashes[s.From]
 	}
 }
 
 // nameStored writes the blocks of a stored event; those of a span share the
 // memory of their tokens.
-func nameStored(e *messages.Event) {
+func nameStored(e *protocol.Event) {
 	blocks := 0
-	for i := range e.Unnamed {
-		blocks += int(e.Unnamed[i].Count)
+	for i := range e.Spans {
+		blocks += int(e.Spans[i].Count)
 	}
 	e.Blocks = make([]messages.StoredBlock, 0, blocks)
-	for i := range e.Unnamed {
-		s := &e.Unnamed[i]
+	for i := range e.Spans {
+		s := &e.Spans[i]
 		tokens, size := spanTokens(s)
 		for b := range int(s.Count) {
 			from, to := b*size, (b+1)*size
@@ -87,7 +90,7 @@ func nameStored(e *messages.Event) {
 			})
 		}
 	}
-	first := &e.Unnamed[0]
+	first := &e.Spans[0]
 	switch k := first.Naming; {
 	case first.From > 0:
 		e.Parent, e.HasParent = k.Hashes[first.From-1], true
@@ -98,7 +101,7 @@ func nameStored(e *messages.Event) {
 
 // spanTokens gives the tokens of a span, the reader's own, and how many each
 // block has: a block that is stored in part is alone in its naming.
-func spanTokens(s *messages.Span) (tokens []messages.Token, size int) {
+func spanTokens(s *protocol.Span) (tokens []messages.Token, size int) {
 	if s.Tokens != nil {
 		return s.Tokens, len(s.Tokens) / int(s.Count)
 	}
@@ -106,9 +109,9 @@ func spanTokens(s *messages.Span) (tokens []messages.Token, size int) {
 	return slices.Clone(s.Naming.Tokens[int(s.From)*size : int(s.From+s.Count)*size]), size
 }
 
-func nameRemoved(e *messages.Event) {
-	for i := range e.Unnamed {
-		s := &e.Unnamed[i]
+func nameRemoved(e *protocol.Event) {
+	for i := range e.Spans {
+		s := &e.Spans[i]
 		hashes := s.Naming.Hashes[s.From : s.From+s.Count]
 		if !s.Backwards {
 			e.Hashes = append(e.Hashes, hashes...)
@@ -122,7 +125,7 @@ func nameRemoved(e *messages.Event) {
 
 // name hashes the blocks of k, after those of all namings before it. The chain
 // of them may be as long as the prefix, so it is no recursion.
-func (n *namer) name(k *messages.Naming) {
+func (n *namer) name(k *protocol.Naming) {
 	for ; k != nil && k.Hashes == nil; k = k.After {
 		n.chain = append(n.chain, k)
 	}
@@ -135,7 +138,7 @@ func (n *namer) name(k *messages.Naming) {
 }
 
 // hash names the blocks of k; what is before it is named.
-func (n *namer) hash(k *messages.Naming) {
+func (n *namer) hash(k *protocol.Naming) {
 	if k.Tokens == nil {
 		panic(fmt.Sprintf("events: names of %d blocks from %d on, whose tokens are gone", k.Blocks, k.Depth))
 	}

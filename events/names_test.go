@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -25,7 +26,7 @@ func spell(ns messages.Namespace, blocks ...[]byte) messages.Hash {
 
 // run is blocks that entered a tree together, and what is known of each.
 type run struct {
-	naming *messages.Naming
+	naming *protocol.Naming
 	ns     messages.Namespace
 	texts  [][]byte // of all blocks from the namespace on
 	tokens [][]messages.Token
@@ -50,14 +51,14 @@ type namesMachine struct {
 	runs  []*run
 	all   []messages.Event // named, with ids
 	taken int
-	slow  []messages.Event // taken, but not named yet
+	slow  *protocol.EventBatch // taken, but not named yet
 	want  []messages.Event
 }
 
 const testTokens = 3 // of a block
 
 // append hands over what happened, and lets the log settle if nobody is naming.
-func (m *namesMachine) append(t *rapid.T, events, want []messages.Event) {
+func (m *namesMachine) append(t *rapid.T, events []protocol.Event, want []messages.Event) {
 	for i := range want {
 		want[i].ID = uint64(len(m.all))
 		m.all = append(m.all, want[i])
@@ -94,7 +95,7 @@ func spoil(spent [][]messages.Token) {
 // bear adds a run behind any block there is, and stores it in some pools.
 func (m *namesMachine) bear(t *rapid.T) {
 	n := rapid.IntRange(1, 4).Draw(t, "blocks")
-	r := &run{naming: &messages.Naming{Blocks: int32(n)}}
+	r := &run{naming: &protocol.Naming{Blocks: int32(n)}}
 	if there := m.there(); len(there) == 0 || rapid.Bool().Draw(t, "first") {
 		r.ns.Salt = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "salt")
 		r.naming.Namespace = &r.ns
@@ -143,7 +144,8 @@ func (m *namesMachine) again(t *rapid.T) {
 
 // store tells that pools hold a range of a run's blocks that they lacked.
 func (m *namesMachine) store(t *rapid.T, r *run) {
-	var events, want []messages.Event
+	var events []protocol.Event
+	var want []messages.Event
 	for p := range r.pools {
 		lo := rapid.IntRange(0, len(r.tokens)).Draw(t, "lo")
 		hi := lo
@@ -153,7 +155,7 @@ func (m *namesMachine) store(t *rapid.T, r *run) {
 		if lo == hi {
 			continue
 		}
-		s := messages.Span{Naming: r.naming, From: int32(lo), Count: int32(hi - lo), Priority: messages.Priority(lo)}
+		s := protocol.Span{Naming: r.naming, From: int32(lo), Count: int32(hi - lo), Priority: messages.Priority(lo)}
 		w := messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}
 		if before := len(r.texts) - len(r.tokens) + lo; before > 0 {
 			w.Parent, w.HasParent = spell(r.ns, r.texts[:before]...), true
@@ -165,7 +167,7 @@ func (m *namesMachine) store(t *rapid.T, r *run) {
 			}
 			w.Blocks = append(w.Blocks, messages.StoredBlock{Hash: r.name(i), Tokens: r.tokens[i], Priority: s.Priority})
 		}
-		events = append(events, messages.Event{Type: w.Type, Pool: w.Pool, Unnamed: []messages.Span{s}})
+		events = append(events, protocol.Event{Event: messages.Event{Type: w.Type, Pool: w.Pool}, Spans: []protocol.Span{s}})
 		want = append(want, w)
 	}
 	m.append(t, events, want)
@@ -189,11 +191,11 @@ func (m *namesMachine) remove(t *rapid.T) {
 	if lo == hi {
 		return
 	}
-	s := messages.Span{Naming: r.naming, From: int32(lo), Count: int32(hi - lo), Backwards: rapid.Bool().Draw(t, "backwards")}
+	s := protocol.Span{Naming: r.naming, From: int32(lo), Count: int32(hi - lo), Backwards: rapid.Bool().Draw(t, "backwards")}
 	if s.Backwards {
 		slices.Reverse(w.Hashes)
 	}
-	m.append(t, []messages.Event{{Type: w.Type, Pool: w.Pool, Unnamed: []messages.Span{s}}}, []messages.Event{w})
+	m.append(t, []protocol.Event{{Event: messages.Event{Type: w.Type, Pool: w.Pool}, Spans: []protocol.Span{s}}}, []messages.Event{w})
 }
 
 // update tells of a block's priority.
@@ -204,16 +206,16 @@ func (m *namesMachine) update(t *rapid.T) {
 	}
 	r := rapid.SampledFrom(there).Draw(t, "run")
 	i := rapid.IntRange(0, len(r.tokens)-1).Draw(t, "block")
-	e := messages.Event{Type: messages.EventUpdated, OldPriority: 1, NewPriority: 2}
-	w := e
+	w := messages.Event{Type: messages.EventUpdated, OldPriority: 1, NewPriority: 2}
+	e := protocol.Event{Event: w}
 	w.Hash = r.name(i)
-	e.Unnamed = []messages.Span{{Naming: r.naming, From: int32(i), Count: 1}}
-	m.append(t, []messages.Event{e}, []messages.Event{w})
+	e.Spans = []protocol.Span{{Naming: r.naming, From: int32(i), Count: 1}}
+	m.append(t, []protocol.Event{e}, []messages.Event{w})
 }
 
 // vanish ends the runs that no pool holds and that nothing is behind, if any.
 func (m *namesMachine) vanish(t *rapid.T) {
-	var gone []*messages.Naming
+	var gone []*protocol.Naming
 	for i := len(m.runs) - 1; i >= 0; i-- {
 		r := m.runs[i]
 		stays := r.gone || slices.ContainsFunc(m.runs, func(c *run) bool { return !c.gone && c.behind == r })
@@ -240,11 +242,8 @@ func (m *namesMachine) take(t *rapid.T) {
 	from := max(m.taken, len(m.all)-m.limit)
 	batch := m.log.Take()
 	require.EqualValues(t, from-m.taken, batch.Lost)
-	m.slow, m.want = batch.Events, slices.Clone(m.all[from:])
+	m.slow, m.want = &batch, slices.Clone(m.all[from:])
 	m.taken = len(m.all)
-	if m.slow == nil {
-		m.slow = []messages.Event{}
-	}
 }
 
 // ready names what was taken.
@@ -252,10 +251,11 @@ func (m *namesMachine) ready(t *rapid.T) {
 	if m.slow == nil {
 		return
 	}
-	spoil(Name(m.slow))
-	require.Len(t, m.slow, len(m.want))
+	named, spent := Name(*m.slow)
+	spoil(spent)
+	require.Len(t, named.Events, len(m.want))
 	for i := range m.want {
-		require.Equal(t, m.want[i], m.slow[i])
+		require.Equal(t, m.want[i], named.Events[i])
 	}
 	m.slow = nil
 	spoil(m.log.Settle())
@@ -264,21 +264,21 @@ func (m *namesMachine) ready(t *rapid.T) {
 // snapshot asks for all that is held.
 func (m *namesMachine) snapshot(t *rapid.T) {
 	m.ready(t)
-	var keys []messages.Event
+	var keys []protocol.Event
 	want := map[Key]bool{}
 	for _, r := range m.runs {
 		for p := range r.pools {
 			for i, held := range r.pools[p] {
 				if held {
-					s := messages.Span{Naming: r.naming, From: int32(i), Count: 1, Tokens: slices.Clone(r.tokens[i]), Tier: messages.Secondary}
-					keys = append(keys, messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p), Unnamed: []messages.Span{s}})
+					s := protocol.Span{Naming: r.naming, From: int32(i), Count: 1, Tokens: slices.Clone(r.tokens[i]), Tier: messages.Secondary}
+					keys = append(keys, protocol.Event{Event: messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}, Spans: []protocol.Span{s}})
 					want[Key{messages.PoolID(p), r.name(i)}] = true
 				}
 			}
 		}
 	}
-	batch := m.log.Snapshot(keys)
-	spoil(Name(batch.Events))
+	batch, spent := Name(m.log.Snapshot(keys))
+	spoil(spent)
 	m.taken = len(m.all)
 	for _, e := range batch.Events {
 		require.Equal(t, messages.Secondary, e.Blocks[0].Tier)
@@ -314,13 +314,13 @@ func namesAgainstHistory(t *rapid.T) {
 // whatever was not named for a reader comes back, and nothing was hashed for it.
 func (m *namesMachine) nothingStays(t *rapid.T) {
 	m.ready(t)
-	var gone []*messages.Naming
+	var gone []*protocol.Naming
 	for _, r := range m.runs {
 		for p := range r.pools {
 			for i, held := range r.pools[p] {
 				if held {
-					s := messages.Span{Naming: r.naming, From: int32(i), Count: 1}
-					m.log.Append([]messages.Event{{Type: messages.EventRemoved, Pool: messages.PoolID(p), Unnamed: []messages.Span{s}}})
+					s := protocol.Span{Naming: r.naming, From: int32(i), Count: 1}
+					m.log.Append([]protocol.Event{{Event: messages.Event{Type: messages.EventRemoved, Pool: messages.PoolID(p)}, Spans: []protocol.Span{s}}})
 				}
 			}
 		}
@@ -330,7 +330,7 @@ func (m *namesMachine) nothingStays(t *rapid.T) {
 	}
 	m.log.Gone(gone)
 	for range m.limit {
-		m.log.Append([]messages.Event{{Type: messages.EventCreated}})
+		m.log.Append(wrap([]messages.Event{{Type: messages.EventCreated}}))
 	}
 	spoil(m.log.Settle())
 	require.NoError(t, m.log.Check())

@@ -1,6 +1,8 @@
 package events
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+)
 
 // needs find out which namings no name can be asked for any more: those whose
 // blocks are gone from the tree, that no kept event speaks of, and that nothing
@@ -15,7 +17,7 @@ import "github.com/kvactor/kvactor/messages"
 // to the garbage collector.
 type needs struct {
 	era  int32              // of the counts: a log that follows on a broken one does not trust its counts
-	free []*messages.Naming // since the last Settle
+	free []*protocol.Naming // since the last Settle
 }
 
 // freed is the era of namings that are counted no more.
@@ -23,7 +25,7 @@ const freed = -1
 
 // add counts one more span of a kept event. The first time a naming is met the
 // tree has its blocks, and it comes behind the one before.
-func (s *needs) add(k *messages.Naming) {
+func (s *needs) add(k *protocol.Naming) {
 	for ; k != nil; k = k.After {
 		if k.Era != 0 {
 			if k.Era == s.era {
@@ -36,7 +38,7 @@ func (s *needs) add(k *messages.Naming) {
 }
 
 // drop ends a need; the last one ends that for the naming before as well.
-func (s *needs) drop(k *messages.Naming) {
+func (s *needs) drop(k *protocol.Naming) {
 	for ; k != nil && k.Era == s.era; k = k.After {
 		if k.Needed--; k.Needed > 0 {
 			return
@@ -45,7 +47,7 @@ func (s *needs) drop(k *messages.Naming) {
 	}
 }
 
-func (s *needs) release(k *messages.Naming) {
+func (s *needs) release(k *protocol.Naming) {
 	k.Era = freed
 	s.free = append(s.free, k)
 }
@@ -54,7 +56,7 @@ func (s *needs) release(k *messages.Naming) {
 // them: after the events that it has told till then, nothing speaks of them. Call
 // Settle after it, as after Append. Who does not say so loses no more than that
 // the tokens come back from Settle.
-func (l *Log) Gone(namings []*messages.Naming) {
+func (l *Log) Gone(namings []*protocol.Naming) {
 	if !l.Enabled() {
 		return
 	}
@@ -69,15 +71,15 @@ func (l *Log) Gone(namings []*messages.Naming) {
 }
 
 // need counts what an event that is kept from now on speaks of.
-func (l *Log) need(e *messages.Event) {
-	for i := range e.Unnamed {
-		l.needs.add(e.Unnamed[i].Naming)
+func (l *Log) need(e *protocol.Event) {
+	for i := range e.Spans {
+		l.needs.add(e.Spans[i].Naming)
 	}
 }
 
 // unneed ends that without the event being read.
-func (l *Log) unneed(e *messages.Event) {
-	for i := range e.Unnamed {
-		l.needs.drop(e.Unnamed[i].Naming)
+func (l *Log) unneed(e *protocol.Event) {
+	for i := range e.Spans {
+		l.needs.drop(e.Spans[i].Naming)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -20,14 +21,14 @@ const sweepAfter = 1024
 // owed are the namings whose last stored event was lost, oldest first. Nobody
 // has named them then, but events to come may speak of their blocks.
 type owed struct {
-	namings []*messages.Naming
+	namings []*protocol.Naming
 	head    int
 	blocks  int
 	limit   int // of blocks
 	left    int // namings that the last sweep has left
 }
 
-func (o *owed) push(k *messages.Naming) {
+func (o *owed) push(k *protocol.Naming) {
 	if len(o.namings)-o.head >= max(sweepAfter, 2*o.left) {
 		o.sweep()
 	}
@@ -53,7 +54,7 @@ func (o *owed) sweep() {
 	o.namings, o.head, o.left = kept, 0, len(kept)
 }
 
-func (o *owed) pop() *messages.Naming {
+func (o *owed) pop() *protocol.Naming {
 	k := o.namings[o.head]
 	o.namings[o.head] = nil
 	o.blocks -= int(k.Blocks)
@@ -65,10 +66,10 @@ func (o *owed) pop() *messages.Naming {
 
 // enter counts what an event that is kept from now on tells of namings, and
 // answers how many keys more there are.
-func enter(e *messages.Event) (keys int) {
+func enter(e *protocol.Event) (keys int) {
 	keys = len(e.Blocks) - len(e.Hashes)
-	for i := range e.Unnamed {
-		s := &e.Unnamed[i]
+	for i := range e.Spans {
+		s := &e.Spans[i]
 		switch e.Type {
 		case messages.EventStored:
 			keys += int(s.Count)
@@ -85,26 +86,26 @@ func enter(e *messages.Event) (keys int) {
 }
 
 // leave ends the need of an event, which is kept no longer, for tokens.
-func leave(e *messages.Event) {
+func leave(e *protocol.Event) {
 	if e.Type != messages.EventStored {
 		return
 	}
-	for i := range e.Unnamed {
-		if e.Unnamed[i].Tokens == nil {
-			e.Unnamed[i].Naming.Buffered--
+	for i := range e.Spans {
+		if e.Spans[i].Tokens == nil {
+			e.Spans[i].Naming.Buffered--
 		}
 	}
 }
 
 // lose ends an event that nobody will read.
-func (l *Log) lose(e *messages.Event) {
+func (l *Log) lose(e *protocol.Event) {
 	leave(e)
 	l.unneed(e)
 	if e.Type != messages.EventStored {
 		return
 	}
-	for i := range e.Unnamed {
-		if k := e.Unnamed[i].Naming; k.Era != freed && k.Buffered == 0 && e.Unnamed[i].Tokens == nil {
+	for i := range e.Spans {
+		if k := e.Spans[i].Naming; k.Era != freed && k.Buffered == 0 && e.Spans[i].Tokens == nil {
 			l.owed.push(k)
 		}
 	}
@@ -144,10 +145,10 @@ func (l *Log) Settle() (spent [][]messages.Token) {
 
 // checkNamings counts the spans of kept events anew.
 func (l *Log) checkNamings() (problems []error) {
-	spans, all := map[*messages.Naming]int32{}, map[*messages.Naming]int32{}
+	spans, all := map[*protocol.Naming]int32{}, map[*protocol.Naming]int32{}
 	for i := range l.ring {
 		e := &l.ring[i]
-		for _, s := range e.Unnamed {
+		for _, s := range e.Spans {
 			all[s.Naming]++
 			if e.Type == messages.EventStored && s.Tokens == nil {
 				spans[s.Naming]++
@@ -156,7 +157,7 @@ func (l *Log) checkNamings() (problems []error) {
 	}
 	for i := range l.ring {
 		e := &l.ring[i]
-		for _, s := range e.Unnamed {
+		for _, s := range e.Spans {
 			k := s.Naming
 			if n := spans[k]; n != k.Buffered {
 				problems = append(problems, fmt.Errorf("events: event %d has a naming that counts %d spans, there are %d", e.ID, k.Buffered, n))

@@ -6,16 +6,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // born makes a naming of one block of its own.
-func born(i int) *messages.Naming {
-	return &messages.Naming{Blocks: 1, Tokens: []messages.Token{messages.Token(i), 0}, Namespace: &messages.Namespace{}}
+func born(i int) *protocol.Naming {
+	return &protocol.Naming{Blocks: 1, Tokens: []messages.Token{messages.Token(i), 0}, Namespace: &messages.Namespace{}}
 }
 
-func tell(kind messages.EventType, k *messages.Naming) []messages.Event {
-	return []messages.Event{{Type: kind, Unnamed: []messages.Span{{Naming: k, Count: k.Blocks}}}}
+func tell(kind messages.EventType, k *protocol.Naming) []protocol.Event {
+	return []protocol.Event{{Event: messages.Event{Type: kind}, Spans: []protocol.Span{{Naming: k, Count: k.Blocks}}}}
 }
 
 // Nobody reads: a block that has gone is never hashed, and of those that are
@@ -27,7 +28,7 @@ func TestWhatNobodyReadsIsNotHashed(t *testing.T) {
 	l.Append(tell(messages.EventStored, gone))
 	l.Append(tell(messages.EventRemoved, gone))
 	l.Settle()
-	var stored []*messages.Naming
+	var stored []*protocol.Naming
 	for i := range 20 {
 		k := born(i)
 		stored = append(stored, k)
@@ -52,7 +53,7 @@ func TestWhatNobodyNeedsComesBack(t *testing.T) {
 	l := New(2)
 	first, second := born(0), born(1)
 	second.After, second.Namespace = first, nil
-	for _, k := range []*messages.Naming{first, second} {
+	for _, k := range []*protocol.Naming{first, second} {
 		l.Append(tell(messages.EventStored, k))
 	}
 	l.Append(tell(messages.EventRemoved, first))
@@ -62,9 +63,9 @@ func TestWhatNobodyNeedsComesBack(t *testing.T) {
 	}
 	require.Empty(t, l.Settle(), "the tree has both as ghosts")
 
-	l.Gone([]*messages.Naming{first})
+	l.Gone([]*protocol.Naming{first})
 	require.Empty(t, l.Settle(), "the second would be named by the first")
-	l.Gone([]*messages.Naming{second})
+	l.Gone([]*protocol.Naming{second})
 	require.Equal(t, [][]messages.Token{{1, 0}, {0, 0}}, l.Settle())
 	assert.Nil(t, first.Hashes)
 	assert.Nil(t, second.Hashes)
@@ -73,13 +74,13 @@ func TestWhatNobodyNeedsComesBack(t *testing.T) {
 	part := born(4)
 	l.Append(tell(messages.EventStored, part))
 	l.Append(tell(messages.EventRemoved, part))
-	l.Gone([]*messages.Naming{part})
+	l.Gone([]*protocol.Naming{part})
 	require.Empty(t, l.Settle(), "events are kept that speak of it")
 	l.Snapshot(nil)
 	require.Equal(t, [][]messages.Token{{4, 0}}, l.Settle(), "they are part of what a snapshot replaces")
 
 	never := born(3)
-	l.Gone([]*messages.Naming{never})
+	l.Gone([]*protocol.Naming{never})
 	require.Len(t, l.Settle(), 1, "nothing was ever told of it")
 }
 
@@ -88,7 +89,7 @@ func TestWhatNobodyNeedsComesBack(t *testing.T) {
 func TestWhatIsGoneIsNotOwed(t *testing.T) {
 	const alive = 100
 	l := New(10)
-	var stored []*messages.Naming
+	var stored []*protocol.Naming
 	for i := range 4 * sweepAfter {
 		stored = append(stored, born(i))
 		l.Append(tell(messages.EventStored, stored[i]))
@@ -119,8 +120,8 @@ func TestNeedsAfterAFailure(t *testing.T) {
 	young.After, young.Namespace = old, nil
 	l.Append(tell(messages.EventStored, young))
 	l.Append(tell(messages.EventRemoved, young))
-	l.Gone([]*messages.Naming{young, old})
-	l.Append([]messages.Event{{Type: messages.EventCreated}})
+	l.Gone([]*protocol.Naming{young, old})
+	l.Append(wrap([]messages.Event{{Type: messages.EventCreated}}))
 	require.Equal(t, [][]messages.Token{{1, 0}}, l.Settle())
 	assert.NotNil(t, old.Tokens)
 	require.NoError(t, l.Check())
@@ -131,12 +132,12 @@ func TestNamesOfALongChain(t *testing.T) {
 	last := born(0)
 	texts := [][]byte{make([]byte, 8)}
 	for range 100_000 {
-		last = &messages.Naming{Blocks: 1, Tokens: make([]messages.Token, 2), After: last}
+		last = &protocol.Naming{Blocks: 1, Tokens: make([]messages.Token, 2), After: last}
 		texts = append(texts, texts[0])
 	}
 	events := tell(messages.EventRemoved, last)
-	Name(events)
-	assert.Equal(t, []messages.Hash{spell(messages.Namespace{}, texts...)}, events[0].Hashes)
+	batch, _ := Name(protocol.EventBatch{Events: events})
+	assert.Equal(t, []messages.Hash{spell(messages.Namespace{}, texts...)}, batch.Events[0].Hashes)
 }
 
 // No two namespaces have a block of one name.
@@ -146,24 +147,25 @@ func TestNamesOfNamespaces(t *testing.T) {
 		{}, {HasLoRA: true}, {Salt: "a"}, {LoRA: "a", HasLoRA: true}, {Encoder: "a"}, {Salt: "a", LoRA: "a", HasLoRA: true},
 		{Salt: "aa"}, {Salt: "a", Encoder: "a"}, {Salt: "\x01a"}, {Encoder: "\x01a"}, {Encoder: "a", LoRA: "a", HasLoRA: true},
 	} {
-		k := &messages.Naming{Blocks: 1, Tokens: make([]messages.Token, 2), Namespace: &ns}
+		k := &protocol.Naming{Blocks: 1, Tokens: make([]messages.Token, 2), Namespace: &ns}
 		events := tell(messages.EventStored, k)
-		Name(events)
-		other, twice := seen[events[0].Blocks[0].Hash]
+		batch, _ := Name(protocol.EventBatch{Events: events})
+		name := batch.Events[0].Blocks[0].Hash
+		other, twice := seen[name]
 		assert.False(t, twice, "%+v and %+v", ns, other)
-		seen[events[0].Blocks[0].Hash] = ns
+		seen[name] = ns
 	}
 }
 
 func BenchmarkName(b *testing.B) {
 	const blocks, tokens = 6400, 16
-	events := tell(messages.EventStored, &messages.Naming{Blocks: blocks, Namespace: &messages.Namespace{}})
-	spans := events[0].Unnamed
+	events := tell(messages.EventStored, &protocol.Naming{Blocks: blocks, Namespace: &messages.Namespace{}})
+	spans := events[0].Spans
 	text := make([]messages.Token, blocks*tokens)
 	for b.Loop() {
 		spans[0].Naming.Hashes, spans[0].Naming.Tokens = nil, text
-		events[0].Unnamed, events[0].Blocks = spans, nil
-		Name(events)
+		events[0].Spans, events[0].Blocks = spans, nil
+		Name(protocol.EventBatch{Events: events})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
 }

@@ -38,12 +38,12 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.log, s.mirror = New(limit), NewMirror()
 		return ""
 	case "append":
-		s.log.Append(s.parse(d.Input))
+		s.log.Append(wrap(s.parse(d.Input)))
 		return s.log.String()
 	case "take":
-		return s.tell(s.log.Take())
+		return s.tell(take(s.log))
 	case "snapshot":
-		return s.tell(s.log.Snapshot(s.parse(d.Input)))
+		return s.tell(snapshot(s.log, s.parse(d.Input)))
 	case "log":
 		return s.log.String()
 	case "mirror":

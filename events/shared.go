@@ -1,6 +1,9 @@
 package events
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // shared is what a log knows of the trees that tell it: two, if second is set.
 type shared struct {
@@ -32,7 +35,7 @@ func (l *Log) clears(tree int) bool {
 
 // clearAll tells that nothing is left.
 func (l *Log) clearAll(tree int) {
-	l.push(&messages.Event{Type: messages.EventCleared})
+	l.push(&protocol.Event{Event: messages.Event{Type: messages.EventCleared}})
 	l.shared.trees[tree].next = l.next
 	l.shared.bare, l.shared.last = true, tree
 	l.owed.forget() // nothing from before is spoken of again

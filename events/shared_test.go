@@ -48,8 +48,8 @@ func TestTwoTreesTellOneLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, m := NewShared(100, 2), NewMirror()
-			l.Append(c.events)
-			batch := l.Take()
+			l.Append(wrap(c.events))
+			batch := take(l)
 			require.NoError(t, m.Follow(batch))
 			kinds := types(batch)
 			assert.Equal(t, c.last == told, len(kinds) > 0 && kinds[len(kinds)-1] == told)
@@ -67,31 +67,31 @@ func TestTwoTreesTellOneLog(t *testing.T) {
 // says whether anything is left.
 func TestOneOfTwoTreesIsLost(t *testing.T) {
 	l := NewShared(100, 1)
-	l.Append([]messages.Event{of(0, stored(1)), of(1, stored(2))})
+	l.Append(wrap([]messages.Event{of(0, stored(1)), of(1, stored(2))}))
 	l.Lose(0, 1)
-	l.Append([]messages.Event{{Type: messages.EventCleared, Pool: 0}})
-	assert.Empty(t, l.Take().Events, "the second tree holds a block")
-	l.Append([]messages.Event{{Type: messages.EventRemoved, Pool: 1, Hashes: []messages.Hash{hash(2)}}, {Type: messages.EventCleared, Pool: 1}})
-	assert.Equal(t, []messages.EventType{messages.EventRemoved, messages.EventCleared}, types(l.Take()))
+	l.Append(wrap([]messages.Event{{Type: messages.EventCleared, Pool: 0}}))
+	assert.Empty(t, take(l).Events, "the second tree holds a block")
+	l.Append(wrap([]messages.Event{{Type: messages.EventRemoved, Pool: 1, Hashes: []messages.Hash{hash(2)}}, {Type: messages.EventCleared, Pool: 1}}))
+	assert.Equal(t, []messages.EventType{messages.EventRemoved, messages.EventCleared}, types(take(l)))
 
-	l.Append([]messages.Event{of(0, stored(1)), of(1, stored(2))})
-	l = Resume(l, []messages.Event{{Type: messages.EventRemoved, Pool: 1, Hashes: []messages.Hash{hash(2)}}})
-	l.Append([]messages.Event{{Type: messages.EventCleared, Pool: 1}})
-	assert.Empty(t, l.Take().Events, "a log that goes on knows what is held")
-	l.Append([]messages.Event{{Type: messages.EventRemoved, Pool: 0, Hashes: []messages.Hash{hash(1)}}, {Type: messages.EventCleared, Pool: 0}})
-	assert.Len(t, l.Take().Events, 2)
+	l.Append(wrap([]messages.Event{of(0, stored(1)), of(1, stored(2))}))
+	l = Resume(l, wrap([]messages.Event{{Type: messages.EventRemoved, Pool: 1, Hashes: []messages.Hash{hash(2)}}}))
+	l.Append(wrap([]messages.Event{{Type: messages.EventCleared, Pool: 1}}))
+	assert.Empty(t, take(l).Events, "a log that goes on knows what is held")
+	l.Append(wrap([]messages.Event{{Type: messages.EventRemoved, Pool: 0, Hashes: []messages.Hash{hash(1)}}, {Type: messages.EventCleared, Pool: 0}}))
+	assert.Len(t, take(l).Events, 2)
 }
 
 // Whether a tree has told of anything in between is known by pool.
 func TestToldSince(t *testing.T) {
 	l := NewShared(100, 1)
-	l.Append([]messages.Event{of(0, stored(1)), of(1, stored(2))})
+	l.Append(wrap([]messages.Event{of(0, stored(1)), of(1, stored(2))}))
 	since := l.Next()
 	assert.False(t, l.ToldSince(1, since))
-	l.Append([]messages.Event{of(0, stored(3))})
+	l.Append(wrap([]messages.Event{of(0, stored(3))}))
 	assert.False(t, l.ToldSince(1, since))
 	assert.True(t, l.ToldSince(0, since))
-	l.Append([]messages.Event{of(1, stored(4))})
+	l.Append(wrap([]messages.Event{of(1, stored(4))}))
 	assert.True(t, l.ToldSince(1, since))
 	since = l.Next()
 	l.Lose(0, 1)

@@ -1,38 +1,24 @@
-// Package messages holds the words of the cache and the conversation between
-// its actors. It imports the standard library only; everything else imports it.
+// Package messages defines the requests that a host sends to an engine, the
+// answers that it gets, and the types that both are made of. It imports the
+// standard library only.
 //
-// A message is a pointer to a record. The sender owns the record and all its
-// slices until it sends; the receiver owns them until it sends the same record
-// back with the answers filled in. Records are reused, so nothing is allocated
-// once they have grown.
+// A request is a pointer to a record that the host owns. From sending until the
+// engine has sent the same record back, with the answers filled in, the record
+// and all its slices belong to the engine. A host that uses its records again
+// allocates nothing once they have grown.
 //
-//	host        coordinator            tree      pools      offloader    events
-//	 │ request ──▶│                      │          │           │           │
-//	 │            │ Match ──────────────▶│          │           │           │
-//	 │            │◀───────────── Match  │          │           │           │
-//	 │            │ PoolWork: claim ────────────────▶│           │           │
-//	 │            │◀────────────────────── PoolWork │           │           │
-//	 │            │ PoolWork: take ─────────────────▶│           │           │
-//	 │            │◀────────────── PoolWork victims │           │           │
-//	 │            │ Move ───────────────────────────────────────▶│           │
-//	 │            │◀──────────────────── Move: outcomes, tickets │           │
-//	 │            │ Apply ──────────────▶│ ── Publish ──────────────────────▶│
-//	 │            │◀──── Apply: effects  │          │           │           │
-//	 │            │ PoolWork: effects ──────────────▶│           │           │
-//	 │◀─ answer ──│                      │          │           │           │
+// # Requests
 //
-// # What is a host's
+// A host sends these by pointer to Engine.Do, Engine.Submit or Engine.PID; the
+// methods of actors.Engine wrap them:
 //
-// A host sends these, by pointer, to Engine.Do, Engine.Submit or Engine.PID, and
-// the methods of actors.Engine do it for those who would rather call:
-//
-//	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables, Rehearse
+//	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables
 //	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
 //	memory      Rebalance, ReadStats, ReadScales, WriteScales
 //	mirrors     ReadEvents, ReadSnapshot
-//	trying out  Check, ReadContents
+//	debugging   Check, ReadContents
 //
-// It receives them back answered, or in an Aborted, and may watch the actor
-// system's event stream for a Restarted. Everything else here is between actors of
-// the engine; from others it is refused.
+// A host that is an actor receives them back answered, or inside an Aborted. A
+// host may watch the event stream of the actor system for Restarted. What the
+// actors of the engine say to each other is in a package that hosts cannot import.
 package messages

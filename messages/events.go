@@ -44,10 +44,6 @@ type Event struct {
 	NewTier     Tier
 	OldPriority Priority
 	NewPriority Priority
-
-	// Unnamed are the blocks of an event on its way to a reader, who gets Blocks,
-	// Hashes, Hash and Parent in its place; nil for readers.
-	Unnamed []Span
 }
 
 // EventBatch is what a reader of events gets.

@@ -21,40 +21,40 @@ type AdmitRequest struct {
 }
 
 // Why says how a prompt met the cache.
-type Why string
+type MissReason string
 
 // The answers to why.
 const (
-	WhyDisabled   Why = "disabled"    // reuse is off
-	WhyHit        Why = "hit"         // everything that is stored was reused
-	WhyCold       Why = "cold"        // nothing of the prompt is stored
-	WhyEvicted    Why = "evicted"     // a full-attention pool lacks a block
-	WhyWindowHole Why = "window_hole" // a limited pool lacks a block
+	ReasonDisabled   MissReason = "disabled"    // reuse is off
+	ReasonHit        MissReason = "hit"         // everything that is stored was reused
+	ReasonCold       MissReason = "cold"        // nothing of the prompt is stored
+	ReasonEvicted    MissReason = "evicted"     // a full-attention pool lacks a block
+	ReasonWindowHole MissReason = "window_hole" // a limited pool lacks a block
 )
 
 // How says how a partly matching block was reused.
-type How string
+type PartialReuse string
 
 // The ways of partial reuse.
 const (
-	HowNone     How = "none"
-	HowCopy     How = "copy"
-	HowTakeover How = "takeover"
+	PartialNone     PartialReuse = "none"
+	PartialCopy     PartialReuse = "copy"
+	PartialTakeover PartialReuse = "takeover"
 )
 
 // PoolReuse is what an admission reused in one pool.
 type PoolReuse struct {
-	Full      int // pages claimed whole
-	Partial   int // 1 if a page was reused in part
-	How       How
-	Onboarded int // pages brought from host memory
+	Full         int // pages claimed whole
+	Partial      int // 1 if a page was reused in part
+	PartialReuse PartialReuse
+	Onboarded    int // pages brought from host memory
 }
 
 // Admitted answers an AdmitRequest.
 type Admitted struct {
 	Sequence     SequenceID
 	ReusedTokens int // leading tokens whose KV need not be computed
-	Why          Why
+	MissReason   MissReason
 	Reuse        []PoolReuse // by PoolID
 	Tables       Tables      // as they stand after the admission
 	Ready        []Ticket    // what must have passed before the pages are read or written
@@ -62,6 +62,18 @@ type Admitted struct {
 	// Cross is set with an encoder–decoder model. Reuse and Tables then have
 	// the cross pool last, with one table for all beams.
 	Cross *CrossAdmitted
+}
+
+// CrossAdmitted is what an admission got in the cross pool of an
+// encoder–decoder model.
+type CrossAdmitted struct {
+	// ReusedTokens are the leading encoder tokens whose cross KV is in the
+	// pages. If it is all of them the encoder need not run.
+	ReusedTokens int
+	// Table has a page for each block of encoder tokens. It stays as it is as
+	// long as the sequence runs, and its forks and all beams have the same.
+	Table []PageID
+	Ready []Ticket // what must have passed before the pages are read or written
 }
 
 // Tables are page tables: [pool][beam][block], NoPage where the window has passed.
@@ -73,9 +85,10 @@ type CommitStep struct {
 	Sequence SequenceID
 	Computed int
 	After    Ticket
-	// Continues makes the step a part of the request that touched the sequence
-	// last (its admission or append): pages that it drops have that use.
-	Continues bool
+	// SeparateRequest makes the commit a use of its own. By default a commit is a
+	// part of the request that touched the sequence last, its admission or its
+	// append: pages that the commit drops were last used at that request's time.
+	SeparateRequest bool
 }
 
 // BeamStep extends beam Parent by Token.

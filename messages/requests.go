@@ -144,30 +144,9 @@ type Check struct {
 	Err error
 }
 
-// Close ends the engine; what is queued before it is still served.
-type Close struct {
-	LeakedPages int
-	Err         error
-}
-
-// Audit asks an actor for its invariants; the coordinator compares what they
-// say of each other.
-type Audit struct {
-	Epoch uint32
-	Pool  PoolID
-	// References, by page, are those that the coordinator knows of, and Tenants
-	// whose they are: the pool compares them with its own.
-	References []int32
-	Tenants    []Tenant
-	Pins       []int32
-
-	// Attached, answered by the tree: [pool][i]; by a pool: [0][i].
-	Attached [][]PageBlock
-	Problem  error
-}
-
-// PageBlock says that a device page caches a block.
-type PageBlock struct {
-	Page  PageID
-	Block BlockID
+// Aborted returns a request to a host that is an actor when the request could
+// not be served: an actor of the engine failed, or the engine has ended.
+type Aborted struct {
+	Request any
+	Err     error
 }

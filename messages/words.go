@@ -1,9 +1,6 @@
 package messages
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Token is one token id, 0 … 2³¹−1. Inside the engine a negative value is a
 // symbol: it stands for a token that a multimodal item covers, so that prompts
@@ -22,12 +19,6 @@ const NoPage PageID = -1
 // PoolID is the index of a pool in the engine's list of pools: ascending
 // window, full attention last, then ascending KV heads.
 type PoolID int32
-
-// BlockID names a block of the tree while it is there; ids are reused afterwards.
-type BlockID int32
-
-// NoBlock is the absence of a block.
-const NoBlock BlockID = -1
 
 // SequenceID is the engine's handle of a running sequence: a slot in the low
 // 32 bits, the slot's generation in the high ones, so an old handle is
@@ -49,21 +40,6 @@ const (
 	DefaultPriority Priority = 35
 	MaxPriority     Priority = 100
 )
-
-// Use is the moment at which a reference ended, on a logical clock: later for
-// each later request and, within one request, for each later sequence.
-type Use uint64
-
-// Tenant is whose account in a pool a page is on: a salt that has a quota, or
-// OtherTenants. Nothing crosses a salt, so a page has one tenant at a time.
-type Tenant uint16
-
-// OtherTenants is everyone who has no quota of his own, and without quotas
-// everyone.
-const OtherTenants Tenant = 0
-
-// AnyTenant stands, in an Audit, for a page of which nobody says whose it is.
-const AnyTenant Tenant = math.MaxUint16
 
 // Tier is device or host memory.
 type Tier uint8

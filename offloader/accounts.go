@@ -1,6 +1,7 @@
 package offloader
 
 import (
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -11,7 +12,7 @@ import (
 // tenants over their quotas: contents beyond a quota go whatever their priority,
 // others if it is not above that of what comes.
 type accounts struct {
-	of   []messages.Tenant // by page; of one that is neither sole nor clean it says nothing
+	of   []protocol.Tenant // by page; of one that is neither sole nor clean it says nothing
 	list []account         // by tenant
 }
 
@@ -26,7 +27,7 @@ func newAccounts(quotas []windows.Quota, pages, limit int) *accounts {
 	if len(quotas) == 0 {
 		return nil
 	}
-	c := &accounts{of: make([]messages.Tenant, pages), list: make([]account, len(quotas))}
+	c := &accounts{of: make([]protocol.Tenant, pages), list: make([]account, len(quotas))}
 	for t := range c.list {
 		c.list[t].quota = quotas[t].Pages(limit)
 	}
@@ -58,22 +59,22 @@ func (c *accounts) account(p messages.PageID, from, to pageState) {
 }
 
 // lend notes whose contents a page is about to hold.
-func (h *hostPool) lend(p messages.PageID, t messages.Tenant) {
+func (h *hostPool) lend(p messages.PageID, t protocol.Tenant) {
 	if h.accounts != nil {
 		h.accounts.of[p] = t
 	}
 }
 
 // tenantOf is whose contents a page holds.
-func (h *hostPool) tenantOf(p messages.PageID) messages.Tenant {
+func (h *hostPool) tenantOf(p messages.PageID) protocol.Tenant {
 	if h.accounts == nil {
-		return messages.OtherTenants
+		return protocol.OtherTenants
 	}
 	return h.accounts.of[p]
 }
 
 // victim is the page that goes for contents from the device, or NoPage.
-func (h *hostPool) victim(v *messages.Victim) messages.PageID {
+func (h *hostPool) victim(v *protocol.Victim) messages.PageID {
 	c := h.accounts
 	if c == nil {
 		if p := h.orders[clean].top(); p != messages.NoPage {
@@ -103,7 +104,7 @@ func (h *hostPool) victim(v *messages.Victim) messages.PageID {
 }
 
 // affordable is a sole page if its contents are not worth more than what comes.
-func (h *hostPool) affordable(p messages.PageID, v *messages.Victim) messages.PageID {
+func (h *hostPool) affordable(p messages.PageID, v *protocol.Victim) messages.PageID {
 	if p == messages.NoPage || h.pages[p].priority > v.Priority {
 		return messages.NoPage
 	}
@@ -130,11 +131,11 @@ func (h *hostPool) least(s pageState, over bool) messages.PageID {
 
 // Account counts the host pages of one tenant as Counts does those of all.
 // Without quotas OtherTenants has all.
-func (o *Offloader) Account(pool messages.PoolID, t messages.Tenant) messages.Account {
+func (o *Offloader) Account(pool messages.PoolID, t protocol.Tenant) protocol.Account {
 	h := &o.hosts[pool]
 	if h.accounts == nil {
 		c := h.tally()
-		return messages.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
+		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
 	}
 	a := &h.accounts.list[t]
 	used := 0
@@ -143,5 +144,5 @@ func (o *Offloader) Account(pool messages.PoolID, t messages.Tenant) messages.Ac
 			used++
 		}
 	}
-	return messages.Account{Quota: a.quota, Used: used, Cached: a.pages - used}
+	return protocol.Account{Quota: a.quota, Used: used, Cached: a.pages - used}
 }

@@ -3,6 +3,7 @@ package offloader
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -10,11 +11,11 @@ import (
 // remember it.
 type Kept struct {
 	Page     messages.PageID
-	Block    messages.BlockID
+	Block    protocol.BlockID
 	Depth    int32
 	Priority messages.Priority
-	Use      messages.Use
-	Tenant   messages.Tenant
+	Use      protocol.Use
+	Tenant   protocol.Tenant
 	Pins     int
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -16,7 +17,7 @@ import (
 // so that no copy waits for a kernel. Next, Submitted and Finish follow as for a Move. No decision
 // and no count tells that the copies are there; only the copying is spared if
 // the page is evicted.
-func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *messages.Foreseen) int {
+func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates) int {
 	o.enter(idle, "PlanAhead")
 	if !o.cfg.Ahead {
 		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids", o.cfg.Pools[pool].Name))
@@ -27,13 +28,13 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *messages
 	o.spots = o.spots[:0]
 	for i := range seen.Victims {
 		v := &seen.Victims[i]
-		if h.size == 0 && (i >= seen.Near || !h.stale(stamp)) {
+		if h.size == 0 && (i >= seen.Evictable || !h.stale(stamp)) {
 			break
 		}
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
 			continue
 		}
-		if i >= seen.Near && !o.passed(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
+		if i >= seen.Evictable && !o.passed(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
 			continue // being written
 		}
 		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i), src: Slot{pool, messages.Primary, v.Page}}
@@ -49,7 +50,7 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *messages
 // place gives the copies their host pages: both in the order of their numbers,
 // so that pages that are neighbours on the device are as often as can be
 // neighbours in host memory, then and when they come back.
-func (o *Offloader) place(victims []messages.Victim, stamp uint64) {
+func (o *Offloader) place(victims []protocol.Victim, stamp uint64) {
 	slices.SortFunc(o.items, func(a, b item) int { return cmp.Compare(a.src.Page, b.src.Page) })
 	slices.Sort(o.spots)
 	for i := range o.items {
@@ -67,7 +68,7 @@ func (o *Offloader) place(victims []messages.Victim, stamp uint64) {
 // see notes which copies are still near eviction. Their places in the order
 // follow when somebody asks for the first of them: a look sees hundreds, and
 // seldom needs one to go.
-func (h *hostPool) see(candidates []messages.Victim, stamp uint64) {
+func (h *hostPool) see(candidates []protocol.Victim, stamp uint64) {
 	for i := range candidates {
 		if p := h.find(candidates[i].Block); p != messages.NoPage && h.pages[p].state == ahead {
 			h.pages[p].born = uint32(stamp)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -65,7 +66,7 @@ func (h *hostPool) check(busy bool) []error {
 		e.add("%d sole and clean pages, %d are allowed", n, h.limit)
 	}
 	for b, p := range h.byBlock {
-		if p != messages.NoPage && h.pages[p].block != messages.BlockID(b) {
+		if p != messages.NoPage && h.pages[p].block != protocol.BlockID(b) {
 			e.add("block %d is on host page %d, which holds block %d", b, p, h.pages[p].block)
 		}
 	}
@@ -76,7 +77,7 @@ func (h *hostPool) check(busy bool) []error {
 
 func (h *hostPool) checkPage(e *problems, p messages.PageID) {
 	pg := &h.pages[p]
-	if (pg.state == free) != (pg.block == messages.NoBlock) {
+	if (pg.state == free) != (pg.block == protocol.NoBlock) {
 		e.add("host page %d is %s and holds block %d", p, stateNames[pg.state], pg.block)
 	}
 	if pg.state != free && h.find(pg.block) != p {

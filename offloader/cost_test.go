@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -15,8 +16,8 @@ type shuttle struct {
 	n    int
 	turn int
 	seq  uint64
-	use  messages.Use
-	move messages.Move
+	use  protocol.Use
+	move protocol.Move
 }
 
 func newShuttle(n int) *shuttle {
@@ -24,14 +25,14 @@ func newShuttle(n int) *shuttle {
 		Name: "wfullh8", DevicePages: 2 * n, HostPages: 2 * n, PageBytes: 1 << 20,
 		Layers: 8, KVHeads: 8, HeadDim: 128, ElemBytes: 2, TokensPerBlock: 32,
 	}}})}
-	s.move.Pools = make([]messages.PoolMove, 1)
-	s.move.Ready = []messages.Ready{{Read: make([][]messages.PageID, 1), Write: make([][]messages.PageID, 1)}}
-	s.move.Marks = make([]messages.Mark, 1)
+	s.move.Pools = make([]protocol.PoolMove, 1)
+	s.move.Queries = []protocol.WaitQuery{{Read: make([][]messages.PageID, 1), Write: make([][]messages.PageID, 1)}}
+	s.move.Marks = make([]protocol.Mark, 1)
 	return s
 }
 
 func (s *shuttle) step() {
-	m, pm, r := &s.move, &s.move.Pools[0], &s.move.Ready[0]
+	m, pm, r := &s.move, &s.move.Pools[0], &s.move.Queries[0]
 	out, in := s.turn%2, (s.turn+1)%2 // halves of the blocks
 	s.use++
 	m.Stamp++
@@ -39,17 +40,17 @@ func (s *shuttle) step() {
 	r.Read[0], r.Write[0] = r.Read[0][:0], r.Write[0][:0]
 	for i := range s.n {
 		page := messages.PageID(i)
-		pm.Victims = append(pm.Victims, messages.Victim{
-			Page: page, Block: messages.BlockID(out*s.n + i), Depth: int32(i), Priority: 35, Use: s.use,
+		pm.Victims = append(pm.Victims, protocol.Victim{
+			Page: page, Block: protocol.BlockID(out*s.n + i), Depth: int32(i), Priority: 35, Use: s.use,
 		})
 		if s.turn > 0 {
-			pm.Onboards = append(pm.Onboards, messages.Onboard{Block: messages.BlockID(in*s.n + i), To: page, Free: true})
+			pm.Onboards = append(pm.Onboards, protocol.Onboard{Block: protocol.BlockID(in*s.n + i), To: page, Free: true})
 		}
 		r.Read[0], r.Write[0] = append(r.Read[0], page), append(r.Write[0], page)
 	}
 	last := messages.PageID(2*s.n - 1)
-	pm.Copies = append(pm.Copies, messages.PageCopy{From: messages.OnDevice(0), To: last, Tokens: 7})
-	m.Marks[0] = messages.Mark{Pages: r.Read[0], Write: true, Ticket: at(9, s.seq)}
+	pm.Copies = append(pm.Copies, protocol.PageCopy{From: messages.OnDevice(0), To: last, Tokens: 7})
+	m.Marks[0] = protocol.Mark{Pages: r.Read[0], Write: true, Ticket: at(9, s.seq)}
 	s.o.Begin(m)
 	carry(s.o, &s.seq)
 	s.turn++

@@ -3,22 +3,23 @@ package offloader
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // apply follows one effect of the tree.
-func (o *Offloader) apply(e *messages.Effect) {
+func (o *Offloader) apply(e *protocol.Effect) {
 	h := &o.hosts[e.Pool]
 	for _, b := range e.Blocks {
 		switch e.Kind {
-		case messages.HostYield:
+		case protocol.HostYield:
 			h.yield(h.mustSole(b, "yield"), o.stamp)
-		case messages.HostForget:
+		case protocol.HostForget:
 			// The tree does not know of copies, so it names blocks that have none.
 			if p := h.find(b); p != messages.NoPage {
 				h.release(p)
 			}
-		case messages.HostReprioritize:
+		case protocol.HostReprioritize:
 			h.reprioritize(b, e.Priority)
 		default:
 			panic(fmt.Sprintf("offloader: pool %s: effect %d is not of host memory", h.name, e.Kind))
@@ -28,7 +29,7 @@ func (o *Offloader) apply(e *messages.Effect) {
 
 // reprioritize reorders sole contents. A copy takes the priority of its
 // device page when that is evicted, so it needs none before.
-func (h *hostPool) reprioritize(b messages.BlockID, priority messages.Priority) {
+func (h *hostPool) reprioritize(b protocol.BlockID, priority messages.Priority) {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
 		return
@@ -39,7 +40,7 @@ func (h *hostPool) reprioritize(b messages.BlockID, priority messages.Priority) 
 }
 
 // pin begins and ends pins of host contents.
-func (o *Offloader) pin(pool messages.PoolID, pm *messages.PoolMove) {
+func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	for _, b := range pm.Pins {
 		p := h.mustSole(b, "pin")
@@ -57,8 +58,8 @@ func (o *Offloader) pin(pool messages.PoolID, pm *messages.PoolMove) {
 		h.pages[p].age = uint64(u.Use)
 		h.settle(p)
 	}
-	for i := range pm.Uses {
-		u := &pm.Uses[i]
+	for i := range pm.Touches {
+		u := &pm.Touches[i]
 		p := h.mustSole(u.Block, "use")
 		h.lift(p)
 		h.pages[p].age = max(h.pages[p].age, uint64(u.Use))
@@ -68,7 +69,7 @@ func (o *Offloader) pin(pool messages.PoolID, pm *messages.PoolMove) {
 
 // guardReads protects what the Move reads in host memory, before any victim
 // is handled.
-func (o *Offloader) guardReads(pool messages.PoolID, pm *messages.PoolMove) {
+func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	for i := range pm.Onboards {
 		on := &pm.Onboards[i]
@@ -118,7 +119,7 @@ func (o *Offloader) unguard() {
 }
 
 // decide says what becomes of each victim and plans the copies that this takes.
-func (o *Offloader) decide(pool messages.PoolID, pm *messages.PoolMove) {
+func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	pm.Outcomes = pm.Outcomes[:0]
 	for i := range pm.Victims {
@@ -136,8 +137,8 @@ func (o *Offloader) decide(pool messages.PoolID, pm *messages.PoolMove) {
 }
 
 // keep decides where the contents of a victim go on, if anywhere.
-func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Outcome {
-	dropped := messages.Outcome{Host: messages.NoPage, Displaced: messages.NoBlock}
+func (h *hostPool) keep(v *protocol.Victim, floor messages.Priority) protocol.Outcome {
+	dropped := protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
 		panic(fmt.Sprintf("offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
@@ -149,7 +150,7 @@ func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Ou
 		}
 		return dropped
 	}
-	displaced := messages.NoBlock
+	displaced := protocol.NoBlock
 	if own == messages.NoPage || h.pages[own].state == ahead {
 		var ok bool
 		if displaced, ok = h.room(v); !ok {
@@ -168,12 +169,12 @@ func (h *hostPool) keep(v *messages.Victim, floor messages.Priority) messages.Ou
 		h.lift(own)
 	}
 	h.inherit(own, v)
-	return messages.Outcome{Host: own, Displaced: displaced, Dirty: dirty, Copied: copied}
+	return protocol.Outcome{Host: own, Displaced: displaced, Dirty: dirty, Copied: copied}
 }
 
 // inherit gives a lifted page the place in the order that the victim had on
 // the device.
-func (h *hostPool) inherit(p messages.PageID, v *messages.Victim) {
+func (h *hostPool) inherit(p messages.PageID, v *protocol.Victim) {
 	h.lend(p, v.Tenant)
 	h.become(p, sole)
 	pg := &h.pages[p]
@@ -184,8 +185,8 @@ func (h *hostPool) inherit(p messages.PageID, v *messages.Victim) {
 // room makes room for the contents of a victim, a free page with it, and gives
 // the block that was displaced for it, if that lost its only contents. Copies
 // ahead of demand take no room: their pages go whenever one is needed.
-func (h *hostPool) room(v *messages.Victim) (displaced messages.BlockID, ok bool) {
-	displaced = messages.NoBlock
+func (h *hostPool) room(v *protocol.Victim) (displaced protocol.BlockID, ok bool) {
+	displaced = protocol.NoBlock
 	if h.counts[sole]+h.counts[clean] < h.limit {
 		return displaced, true
 	}
@@ -201,7 +202,7 @@ func (h *hostPool) room(v *messages.Victim) (displaced messages.BlockID, ok bool
 }
 
 // arrive ends the onboards: the device holds the blocks now.
-func (o *Offloader) arrive(pool messages.PoolID, onboards []messages.Onboard) {
+func (o *Offloader) arrive(pool messages.PoolID, onboards []protocol.Onboard) {
 	h := &o.hosts[pool]
 	for i := range onboards {
 		on := &onboards[i]
@@ -234,15 +235,15 @@ func (o *Offloader) fail(it *item) {
 
 // lose drops the contents of a victim whose copy was refused. If a later
 // victim displaced them, that one has displaced nothing.
-func (h *hostPool) lose(pm *messages.PoolMove, i int) {
+func (h *hostPool) lose(pm *protocol.PoolMove, i int) {
 	block, out := pm.Victims[i].Block, &pm.Outcomes[i]
 	if h.find(block) == out.Host {
 		h.release(out.Host)
 	}
 	for j := i + 1; j < len(pm.Outcomes); j++ {
 		if pm.Outcomes[j].Displaced == block {
-			pm.Outcomes[j].Displaced = messages.NoBlock
+			pm.Outcomes[j].Displaced = protocol.NoBlock
 		}
 	}
-	*out = messages.Outcome{Host: messages.NoPage, Displaced: out.Displaced, Failed: true}
+	*out = protocol.Outcome{Host: messages.NoPage, Displaced: out.Displaced, Failed: true}
 }

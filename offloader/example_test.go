@@ -3,6 +3,7 @@ package offloader_test
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 )
@@ -15,8 +16,8 @@ func Example() {
 		Layers: 1, KVHeads: 1, HeadDim: 2, ElemBytes: 2, TokensPerBlock: 8,
 	}}})
 	queued := map[offloader.Lane]uint64{}
-	serve := func(pm messages.PoolMove) {
-		o.Begin(&messages.Move{Pools: []messages.PoolMove{pm}})
+	serve := func(pm protocol.PoolMove) {
+		o.Begin(&protocol.Move{Pools: []protocol.PoolMove{pm}})
 		for s := o.Next(); s != nil; s = o.Next() {
 			for _, c := range s.Copies {
 				fmt.Println(s.Lane, "after", s.Waits, "from page", c.Src.Page, "to page", c.Dst.Page)
@@ -26,10 +27,10 @@ func Example() {
 		}
 		o.Finish()
 	}
-	serve(messages.PoolMove{Victims: []messages.Victim{{Page: 3, Block: 7, Priority: 35, Use: 1}}})
-	serve(messages.PoolMove{
-		Victims:  []messages.Victim{{Page: 2, Block: 8, Priority: 35, Use: 1}},
-		Onboards: []messages.Onboard{{Block: 7, To: 2}},
+	serve(protocol.PoolMove{Victims: []protocol.Victim{{Page: 3, Block: 7, Priority: 35, Use: 1}}})
+	serve(protocol.PoolMove{
+		Victims:  []protocol.Victim{{Page: 2, Block: 8, Priority: 35, Use: 1}},
+		Onboards: []protocol.Onboard{{Block: 7, To: 2}},
 	})
 	fmt.Printf("%+v\n", o.Counts(0))
 	// Output:

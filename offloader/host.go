@@ -3,6 +3,7 @@ package offloader
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -29,7 +30,7 @@ var stateNames = [states]string{"free", "sole", "clean", "ahead"}
 // free. Pins are 0 unless it is sole.
 type hostPage struct {
 	age       uint64 // sole: the use; clean, ahead: stamp of the request that made it so, see also seen
-	block     messages.BlockID
+	block     protocol.BlockID
 	depth     int32
 	pins      int32
 	place     int32 // in the order of its state, −1: in none
@@ -72,13 +73,13 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.counts[free] = n
 	h.size = n
 	for i := range h.pages {
-		h.pages[i] = hostPage{block: messages.NoBlock, place: -1}
+		h.pages[i] = hostPage{block: protocol.NoBlock, place: -1}
 		h.idle[i] = messages.PageID(i)
 	}
 }
 
 // find gives the page that holds a block, or NoPage.
-func (h *hostPool) find(b messages.BlockID) messages.PageID {
+func (h *hostPool) find(b protocol.BlockID) messages.PageID {
 	if int(b) >= len(h.byBlock) {
 		return messages.NoPage
 	}
@@ -86,7 +87,7 @@ func (h *hostPool) find(b messages.BlockID) messages.PageID {
 }
 
 // mustSole gives the page that is the only contents of a block.
-func (h *hostPool) mustSole(b messages.BlockID, why string) messages.PageID {
+func (h *hostPool) mustSole(b protocol.BlockID, why string) messages.PageID {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
 		panic(fmt.Sprintf("offloader: pool %s: %s of block %d, whose host contents are %s", h.name, why, b, h.stateOf(p)))
@@ -103,7 +104,7 @@ func (h *hostPool) stateOf(p messages.PageID) string {
 }
 
 // hold makes block the contents of page p.
-func (h *hostPool) hold(p messages.PageID, b messages.BlockID) {
+func (h *hostPool) hold(p messages.PageID, b protocol.BlockID) {
 	for len(h.byBlock) <= int(b) {
 		h.byBlock = append(h.byBlock, messages.NoPage)
 	}
@@ -157,7 +158,7 @@ func (h *hostPool) release(p messages.PageID) {
 	h.byBlock[pg.block] = messages.NoPage
 	h.setPins(p, 0)
 	h.become(p, free)
-	pg.block = messages.NoBlock
+	pg.block = protocol.NoBlock
 	h.idle[(h.head+h.size)%len(h.idle)] = p
 	h.size++
 }

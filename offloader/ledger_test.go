@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -112,22 +113,22 @@ func TestReadyAsksOnlyWhatHasNotPassed(t *testing.T) {
 	done := uint64(0)
 	cfg.Passed = func(t messages.Ticket) bool { return t.Seq <= done }
 	o := New(cfg)
-	ready := func(read, write []messages.PageID, marks ...messages.Mark) []messages.Ticket {
-		m := &messages.Move{Marks: marks, Ready: []messages.Ready{{
+	ready := func(read, write []messages.PageID, marks ...protocol.Mark) []messages.Ticket {
+		m := &protocol.Move{Marks: marks, Queries: []protocol.WaitQuery{{
 			Read: [][]messages.PageID{read}, Write: [][]messages.PageID{write},
 		}}}
 		o.Begin(m)
 		require.Nil(t, o.Next())
 		o.Finish()
-		return m.Ready[0].Tickets
+		return m.Queries[0].Tickets
 	}
 	one, two := []messages.PageID{1, messages.NoPage}, []messages.PageID{messages.NoPage, 2}
 	require.Empty(t, ready(one, two))
-	require.Equal(t, []messages.Ticket{at(5, 1)}, ready(one, nil, messages.Mark{Pages: one, Write: true, Ticket: at(5, 1)}))
+	require.Equal(t, []messages.Ticket{at(5, 1)}, ready(one, nil, protocol.Mark{Pages: one, Write: true, Ticket: at(5, 1)}))
 	require.Empty(t, ready(nil, two), "another page")
-	require.Empty(t, ready(two, nil, messages.Mark{Pages: two, Ticket: at(6, 2)}), "a read waits for no read")
+	require.Empty(t, ready(two, nil, protocol.Mark{Pages: two, Ticket: at(6, 2)}), "a read waits for no read")
 	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two))
-	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two, messages.Mark{Pages: two, Write: true}), "a kernel without a ticket is over")
+	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two, protocol.Mark{Pages: two, Write: true}), "a kernel without a ticket is over")
 	done = 1
 	require.Empty(t, ready(one, one))
 	require.Equal(t, []messages.Ticket{at(6, 2)}, ready(nil, two))

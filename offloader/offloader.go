@@ -3,6 +3,7 @@ package offloader
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -58,7 +59,7 @@ type Offloader struct {
 	ledger ledger         // who touched which page, by ticket
 	skip   waitKind       // waitKinds: none
 	phase  phase          // what may be called
-	move   *messages.Move // the one under way; nil ahead of demand
+	move   *protocol.Move // the one under way; nil ahead of demand
 	stamp  uint64         // of the work under way
 	number uint32         // of the work under way, for spoiled pages
 
@@ -116,7 +117,7 @@ func New(cfg Config) *Offloader {
 // Begin takes a Move in and decides everything: what goes on in host memory,
 // what is displaced there, what is copied in which order. The Move belongs to
 // the offloader until Finish. Cost: O(log host pages) a victim.
-func (o *Offloader) Begin(m *messages.Move) {
+func (o *Offloader) Begin(m *protocol.Move) {
 	o.enter(idle, "Begin")
 	o.open(m, m.Stamp)
 	for i := range m.Effects {
@@ -155,8 +156,8 @@ func (o *Offloader) Finish() {
 		for i := range m.Pools {
 			o.arrive(messages.PoolID(i), m.Pools[i].Onboards)
 		}
-		for i := range m.Ready {
-			o.ready(&m.Ready[i])
+		for i := range m.Queries {
+			o.ready(&m.Queries[i])
 		}
 		m.Counts = m.Counts[:0]
 		for i := range o.hosts {
@@ -174,7 +175,7 @@ func (o *Offloader) Counts(pool messages.PoolID) messages.PageCounts { return o.
 
 // Sole gives the host page that is the only contents of a block, or NoPage:
 // the tree must say the same of it.
-func (o *Offloader) Sole(pool messages.PoolID, b messages.BlockID) messages.PageID {
+func (o *Offloader) Sole(pool messages.PoolID, b protocol.BlockID) messages.PageID {
 	p := o.hosts[pool].find(b)
 	if p == messages.NoPage || o.hosts[pool].pages[p].state != sole {
 		return messages.NoPage
@@ -190,7 +191,7 @@ func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 }
 
 // open starts one piece of work.
-func (o *Offloader) open(m *messages.Move, stamp uint64) {
+func (o *Offloader) open(m *protocol.Move, stamp uint64) {
 	o.move, o.stamp, o.phase = m, stamp, planned
 	o.number++
 	o.ledger.work = o.number

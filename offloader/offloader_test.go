@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -18,8 +19,8 @@ func carry(o *Offloader, seq *uint64) {
 }
 
 // serve runs one Move of one pool.
-func serve(o *Offloader, stamp uint64, pm messages.PoolMove, effects ...messages.Effect) *messages.Move {
-	m := &messages.Move{Stamp: stamp, Effects: effects, Pools: []messages.PoolMove{pm}}
+func serve(o *Offloader, stamp uint64, pm protocol.PoolMove, effects ...protocol.Effect) *protocol.Move {
+	m := &protocol.Move{Stamp: stamp, Effects: effects, Pools: []protocol.PoolMove{pm}}
 	o.Begin(m)
 	seq := stamp * 100
 	carry(o, &seq)
@@ -29,10 +30,10 @@ func serve(o *Offloader, stamp uint64, pm messages.PoolMove, effects ...messages
 // filled has blocks 0…n−1 in host memory, evicted from device pages 0…n−1.
 func filled(cfg Config, n int) *Offloader {
 	o := New(cfg)
-	var pm messages.PoolMove
+	var pm protocol.PoolMove
 	for i := range n {
-		pm.Victims = append(pm.Victims, messages.Victim{
-			Page: messages.PageID(i), Block: messages.BlockID(i), Depth: int32(i), Priority: 35, Use: 1,
+		pm.Victims = append(pm.Victims, protocol.Victim{
+			Page: messages.PageID(i), Block: protocol.BlockID(i), Depth: int32(i), Priority: 35, Use: 1,
 		})
 	}
 	serve(o, 1, pm)
@@ -40,10 +41,10 @@ func filled(cfg Config, n int) *Offloader {
 }
 
 func TestPanicsStateTheFacts(t *testing.T) {
-	onboard := func(blocks ...messages.BlockID) messages.PoolMove {
-		var pm messages.PoolMove
+	onboard := func(blocks ...protocol.BlockID) protocol.PoolMove {
+		var pm protocol.PoolMove
 		for i, b := range blocks {
-			pm.Onboards = append(pm.Onboards, messages.Onboard{Block: b, To: messages.PageID(i)})
+			pm.Onboards = append(pm.Onboards, protocol.Onboard{Block: b, To: messages.PageID(i)})
 		}
 		return pm
 	}
@@ -58,43 +59,43 @@ func TestPanicsStateTheFacts(t *testing.T) {
 		"twice": {func(o *Offloader) { serve(o, 2, onboard(0, 0)) },
 			"offloader: pool wfullh1: block 0 is onboarded twice"},
 		"no such page": {func(o *Offloader) {
-			serve(o, 2, messages.PoolMove{Onboards: []messages.Onboard{{Block: 0, To: 8}}})
+			serve(o, 2, protocol.PoolMove{Onboards: []protocol.Onboard{{Block: 0, To: 8}}})
 		}, "offloader: pool wfullh1: primary page 8 of 8"},
 		"unpinned": {func(o *Offloader) {
-			serve(o, 2, messages.PoolMove{Unpins: []messages.Unpin{{Block: 1}}})
+			serve(o, 2, protocol.PoolMove{Unpins: []protocol.Touch{{Block: 1}}})
 		}, "offloader: pool wfullh1: unpin of block 1, which nobody pins"},
 		"victim with sole contents": {func(o *Offloader) {
-			serve(o, 2, messages.PoolMove{Victims: []messages.Victim{{Page: 5, Block: 1}}})
+			serve(o, 2, protocol.PoolMove{Victims: []protocol.Victim{{Page: 5, Block: 1}}})
 		}, "offloader: pool wfullh1: victim page 5 caches block 1, whose only contents are host page 1"},
 		"copy from the wrong page": {func(o *Offloader) {
-			serve(o, 2, messages.PoolMove{Copies: []messages.PageCopy{{From: messages.OnHost(1), Block: 0, Tokens: 1}}})
+			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.OnHost(1), Block: 0, Tokens: 1}}})
 		}, "offloader: pool wfullh1: copy of block 0 from host page 1, which is on page 0"},
 		"copy from nowhere": {func(o *Offloader) {
-			serve(o, 2, messages.PoolMove{Copies: []messages.PageCopy{{From: messages.Nowhere, To: 3, Tokens: 1}}})
+			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.Nowhere, To: 3, Tokens: 1}}})
 		}, "offloader: pool wfullh1: copy to page 3 from nowhere"},
 		"copy of too much": {func(o *Offloader) {
-			serve(o, 2, messages.PoolMove{Copies: []messages.PageCopy{{From: messages.OnDevice(1), To: 3, Tokens: 5}}})
+			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.OnDevice(1), To: 3, Tokens: 5}}})
 		}, "offloader: pool wfullh1: copy of 5 tokens to page 3"},
 		"effect of another": {func(o *Offloader) {
-			serve(o, 2, messages.PoolMove{}, messages.Effect{Kind: messages.Attach, Blocks: []messages.BlockID{1}})
+			serve(o, 2, protocol.PoolMove{}, protocol.Effect{Kind: protocol.Attach, Blocks: []protocol.BlockID{1}})
 		}, "offloader: pool wfullh1: effect 0 is not of host memory"},
 		"order of calls": {func(o *Offloader) { o.Finish() },
 			"offloader: Finish while idle, which wants planned"},
 		"unfinished": {func(o *Offloader) {
-			o.Begin(&messages.Move{Pools: []messages.PoolMove{onboard(0)}})
+			o.Begin(&protocol.Move{Pools: []protocol.PoolMove{onboard(0)}})
 			o.Finish()
 		}, "offloader: Finish with 1 of 1 transfers not submitted"},
 		"no ticket": {func(o *Offloader) {
-			o.Begin(&messages.Move{Pools: []messages.PoolMove{onboard(0)}})
+			o.Begin(&protocol.Move{Pools: []protocol.PoolMove{onboard(0)}})
 			o.Next()
 			o.Submitted(messages.Ticket{}, -1)
 		}, "offloader: copies on lane onboard are queued without a ticket"},
 		"no such copy": {func(o *Offloader) {
-			o.Begin(&messages.Move{Pools: []messages.PoolMove{onboard(0)}})
+			o.Begin(&protocol.Move{Pools: []protocol.PoolMove{onboard(0)}})
 			o.Next()
 			o.Submitted(at(1, 1), 1)
 		}, "offloader: copy 1 of 1 failed"},
-		"ahead forbidden": {func(o *Offloader) { o.PlanAhead(0, 1, &messages.Foreseen{}) },
+		"ahead forbidden": {func(o *Offloader) { o.PlanAhead(0, 1, &protocol.EvictionCandidates{}) },
 			"offloader: pool wfullh1: PlanAhead, which the configuration forbids"},
 		"adopted twice": {func(o *Offloader) { o.Adopt(0, []Kept{{Page: 0, Block: 7}}) },
 			"offloader: pool wfullh1: adoption of block 7 on host page 0, which is sole; the block is on page -1"},
@@ -119,8 +120,8 @@ func TestWithoutHostMemoryEverythingIsDropped(t *testing.T) {
 	cfg := smallConfig()
 	cfg.Pools[0].HostPages = 0
 	o := New(cfg)
-	m := serve(o, 1, messages.PoolMove{Victims: []messages.Victim{{Page: 1, Block: 1, Priority: 100}}})
-	require.Equal(t, []messages.Outcome{{Host: messages.NoPage, Displaced: messages.NoBlock}}, m.Pools[0].Outcomes)
+	m := serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{{Page: 1, Block: 1, Priority: 100}}})
+	require.Equal(t, []protocol.Outcome{{Host: messages.NoPage, Displaced: protocol.NoBlock}}, m.Pools[0].Outcomes)
 	require.Equal(t, []messages.PageCounts{{}}, m.Counts)
 }
 
@@ -134,24 +135,24 @@ func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
 	require.NoError(t, o.Check())
 	require.Equal(t, messages.PageCounts{Total: 4, Used: 1, Cached: 1, Free: 2}, o.Counts(0))
 	require.Equal(t, messages.PageCounts{Total: 4, Cached: 3, Free: 1}, old.Counts(0))
-	var pm messages.PoolMove
+	var pm protocol.PoolMove
 	for i := range 4 {
-		pm.Victims = append(pm.Victims, messages.Victim{Page: messages.PageID(i), Block: messages.BlockID(10 + i), Priority: 90, Use: 9})
+		pm.Victims = append(pm.Victims, protocol.Victim{Page: messages.PageID(i), Block: protocol.BlockID(10 + i), Priority: 90, Use: 9})
 	}
 	pm.Victims[3].Priority = 50
 	m := serve(o, 2, pm)
-	var displaced []messages.BlockID
+	var displaced []protocol.BlockID
 	for _, out := range m.Pools[0].Outcomes {
 		displaced = append(displaced, out.Displaced)
 	}
-	require.Equal(t, []messages.BlockID{messages.NoBlock, messages.NoBlock, 0, messages.NoBlock}, displaced)
+	require.Equal(t, []protocol.BlockID{protocol.NoBlock, protocol.NoBlock, 0, protocol.NoBlock}, displaced)
 	require.Equal(t, messages.NoPage, m.Pools[0].Outcomes[3].Host, "the pinned page is no victim")
 }
 
 func TestDevicePagesGrow(t *testing.T) {
 	o := filled(smallConfig(), 1)
 	o.SetDevicePages(0, 20)
-	serve(o, 2, messages.PoolMove{Onboards: []messages.Onboard{{Block: 0, To: 19}}})
+	serve(o, 2, protocol.PoolMove{Onboards: []protocol.Onboard{{Block: 0, To: 19}}})
 	require.Equal(t, at(2, 201), o.ledger.slot(Slot{0, messages.Primary, 19}).written)
 	o.SetDevicePages(0, 4)
 	require.NoError(t, o.Check())
@@ -159,11 +160,11 @@ func TestDevicePagesGrow(t *testing.T) {
 
 func TestRecordsAreAnsweredAnew(t *testing.T) {
 	o := filled(smallConfig(), 2)
-	m := &messages.Move{Stamp: 2, Pools: []messages.PoolMove{{
-		Onboards: []messages.Onboard{{Block: 0, To: 4, Failed: true}},
-		Copies:   []messages.PageCopy{{From: messages.OnDevice(1), To: 5, Tokens: 4, Failed: true}},
-		Outcomes: make([]messages.Outcome, 5),
-	}}, Counts: make([]messages.PageCounts, 3), Ready: []messages.Ready{{Tickets: []messages.Ticket{at(9, 9)}}}}
+	m := &protocol.Move{Stamp: 2, Pools: []protocol.PoolMove{{
+		Onboards: []protocol.Onboard{{Block: 0, To: 4, Failed: true}},
+		Copies:   []protocol.PageCopy{{From: messages.OnDevice(1), To: 5, Tokens: 4, Failed: true}},
+		Outcomes: make([]protocol.Outcome, 5),
+	}}, Counts: make([]messages.PageCounts, 3), Queries: []protocol.WaitQuery{{Tickets: []messages.Ticket{at(9, 9)}}}}
 	o.Begin(m)
 	var seq uint64
 	carry(o, &seq)
@@ -171,17 +172,17 @@ func TestRecordsAreAnsweredAnew(t *testing.T) {
 	require.False(t, m.Pools[0].Copies[0].Failed)
 	require.Empty(t, m.Pools[0].Outcomes)
 	require.Len(t, m.Counts, 1)
-	require.Empty(t, m.Ready[0].Tickets)
+	require.Empty(t, m.Queries[0].Tickets)
 }
 
 // A device that refuses everything ends every Move all the same.
 func TestNothingWorks(t *testing.T) {
 	o := filled(smallConfig(), 3)
 	before := o.String()
-	m := &messages.Move{Stamp: 2, Pools: []messages.PoolMove{{
-		Victims:  []messages.Victim{{Page: 5, Block: 5, Priority: 35, Use: 3}},
-		Onboards: []messages.Onboard{{Block: 0, To: 4}, {Block: 1, To: 6}},
-		Copies: []messages.PageCopy{
+	m := &protocol.Move{Stamp: 2, Pools: []protocol.PoolMove{{
+		Victims:  []protocol.Victim{{Page: 5, Block: 5, Priority: 35, Use: 3}},
+		Onboards: []protocol.Onboard{{Block: 0, To: 4}, {Block: 1, To: 6}},
+		Copies: []protocol.PageCopy{
 			{From: messages.OnHost(2), Block: 2, To: 5, Tokens: 3},
 			{From: messages.OnDevice(5), To: 7, Tokens: 3},
 		},

@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"sort"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // held is one block in the oracle's host memory.
 type held struct {
-	block     messages.BlockID
+	block     protocol.BlockID
 	clean     bool
 	priority  messages.Priority
-	use       messages.Use
+	use       protocol.Use
 	stamp     uint64
 	depth     int32
 	pins      int
@@ -31,15 +32,15 @@ type oracle struct {
 }
 
 // tenant is whose a block is: any fixed choice will do.
-func (r *oracle) tenant(b messages.BlockID) messages.Tenant {
+func (r *oracle) tenant(b protocol.BlockID) protocol.Tenant {
 	if len(r.quotas) == 0 {
-		return messages.OtherTenants
+		return protocol.OtherTenants
 	}
-	return messages.Tenant(int(b) % len(r.quotas))
+	return protocol.Tenant(int(b) % len(r.quotas))
 }
 
 // pages counts what a tenant has.
-func (r *oracle) pages(t messages.Tenant) int {
+func (r *oracle) pages(t protocol.Tenant) int {
 	n := 0
 	for _, e := range r.list {
 		if r.tenant(e.block) == t {
@@ -49,7 +50,7 @@ func (r *oracle) pages(t messages.Tenant) int {
 	return n
 }
 
-func (r *oracle) find(b messages.BlockID) *held {
+func (r *oracle) find(b protocol.BlockID) *held {
 	for _, e := range r.list {
 		if e.block == b {
 			return e
@@ -58,7 +59,7 @@ func (r *oracle) find(b messages.BlockID) *held {
 	return nil
 }
 
-func (r *oracle) remove(b messages.BlockID) {
+func (r *oracle) remove(b protocol.BlockID) {
 	for i, e := range r.list {
 		if e.block == b {
 			r.list = append(r.list[:i], r.list[i+1:]...)
@@ -67,8 +68,8 @@ func (r *oracle) remove(b messages.BlockID) {
 	}
 }
 
-func (r *oracle) soles() []messages.BlockID {
-	var out []messages.BlockID
+func (r *oracle) soles() []protocol.BlockID {
+	var out []protocol.BlockID
 	for _, e := range r.list {
 		if !e.clean {
 			out = append(out, e.block)
@@ -79,8 +80,8 @@ func (r *oracle) soles() []messages.BlockID {
 }
 
 // evict decides about one victim by the text of the rule.
-func (r *oracle) evict(v messages.Victim) (kept, copied bool, displaced messages.BlockID) {
-	displaced = messages.NoBlock
+func (r *oracle) evict(v protocol.Victim) (kept, copied bool, displaced protocol.BlockID) {
+	displaced = protocol.NoBlock
 	own := r.find(v.Block)
 	if v.Priority < r.floor || r.total == 0 {
 		r.remove(v.Block)
@@ -107,7 +108,7 @@ func (r *oracle) evict(v messages.Victim) (kept, copied bool, displaced messages
 // room finds what goes for a victim: of its tenant's own, if that has reached its
 // quota. Else copies go before contents, and of each kind first those of tenants
 // over their quotas, contents beyond a quota whatever they are worth.
-func (r *oracle) room(v messages.Victim) *held {
+func (r *oracle) room(v protocol.Victim) *held {
 	anyone := func(*held) bool { return true }
 	if len(r.quotas) == 0 {
 		return cmp.Or(r.copy(anyone), r.sole(anyone, v.Priority))
@@ -173,16 +174,16 @@ func (r *oracle) counts() messages.PageCounts {
 
 // settle compares the outcomes of a Move with the oracle's own, decided
 // victim by victim, and then follows the failures.
-func (r *oracle) settle(pm *messages.PoolMove, aheadOf map[messages.BlockID]bool) error {
-	failed := map[messages.BlockID]bool{}
+func (r *oracle) settle(pm *protocol.PoolMove, aheadOf map[protocol.BlockID]bool) error {
+	failed := map[protocol.BlockID]bool{}
 	for i, v := range pm.Victims {
 		failed[v.Block] = pm.Outcomes[i].Failed
 	}
 	for i, v := range pm.Victims {
 		out := pm.Outcomes[i]
 		kept, copied, displaced := r.evict(v)
-		if displaced != messages.NoBlock && failed[displaced] && precedes(pm.Victims[:i], displaced) {
-			displaced = messages.NoBlock
+		if displaced != protocol.NoBlock && failed[displaced] && precedes(pm.Victims[:i], displaced) {
+			displaced = protocol.NoBlock
 		}
 		switch {
 		case out.Failed && !(kept && copied):
@@ -208,7 +209,7 @@ func (r *oracle) settle(pm *messages.PoolMove, aheadOf map[messages.BlockID]bool
 	return nil
 }
 
-func precedes(victims []messages.Victim, b messages.BlockID) bool {
+func precedes(victims []protocol.Victim, b protocol.BlockID) bool {
 	for _, v := range victims {
 		if v.Block == b {
 			return true

@@ -1,6 +1,9 @@
 package offloader
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // order is a heap of host pages that knows where each one stands, so that any
 // can be taken out. The top is the page that goes first: the lowest priority,
@@ -42,7 +45,7 @@ func sooner(pages []hostPage, a, b messages.PageID) bool {
 // of a use tells apart what was let go early and late in one use.
 func (pg *hostPage) moment() uint64 {
 	if pg.state == sole {
-		return pg.age >> 1
+		return protocol.Use(pg.age).Moment()
 	}
 	return pg.age
 }

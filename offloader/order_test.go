@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -29,7 +30,7 @@ func TestOrderAgainstSorting(t *testing.T) {
 			pages[p].priority = messages.Priority(r.IntN(4))
 			pages[p].age = r.Uint64N(6)
 			pages[p].depth = r.Int32N(6)
-			pages[p].block = messages.BlockID(r.Int32N(3))
+			pages[p].block = protocol.BlockID(r.Int32N(3))
 			o.push(pages, p)
 			in[p] = true
 		}

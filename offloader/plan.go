@@ -3,6 +3,7 @@ package offloader
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -67,7 +68,7 @@ func (o *Offloader) inbound() Lane {
 // planCopies puts copies from host memory off until after those on the
 // device, so that they share a submission with the onboards. One that a later
 // copy touches is not put off.
-func (o *Offloader) planCopies(pool messages.PoolID, copies []messages.PageCopy, in Lane) {
+func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy, in Lane) {
 	o.batchNo++
 	for i := range copies {
 		c := &copies[i]

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -95,10 +96,10 @@ func (f fields) num(key string) int {
 	return n
 }
 
-func (f fields) first() messages.BlockID {
+func (f fields) first() protocol.BlockID {
 	n, err := strconv.Atoi(f.rest[0])
 	require.NoError(f.t, err, f.word)
-	return messages.BlockID(n)
+	return protocol.BlockID(n)
 }
 
 func (f fields) pages(key string) []messages.PageID {
@@ -118,49 +119,49 @@ func (f fields) ticket() messages.Ticket {
 	return t
 }
 
-func (f fields) victim() messages.Victim {
-	return messages.Victim{
-		Page: messages.PageID(f.num("page")), Block: messages.BlockID(f.num("block")),
-		Depth: int32(f.num("depth")), Priority: messages.Priority(f.num("priority")), Use: messages.Use(f.num("use")),
+func (f fields) victim() protocol.Victim {
+	return protocol.Victim{
+		Page: messages.PageID(f.num("page")), Block: protocol.BlockID(f.num("block")),
+		Depth: int32(f.num("depth")), Priority: messages.Priority(f.num("priority")), Use: protocol.Use(f.num("use")),
 	}
 }
 
 // add puts the line into a Move.
-func (f fields) add(m *messages.Move) {
+func (f fields) add(m *protocol.Move) {
 	pm := &m.Pools[0]
 	switch f.word {
 	case "victim":
 		pm.Victims = append(pm.Victims, f.victim())
 	case "onboard":
-		on := messages.Onboard{Block: messages.BlockID(f.num("block")), To: messages.PageID(f.num("to")), Free: len(f.rest) > 0}
+		on := protocol.Onboard{Block: protocol.BlockID(f.num("block")), To: messages.PageID(f.num("to")), Free: len(f.rest) > 0}
 		pm.Onboards = append(pm.Onboards, on)
 	case "copy":
-		c := messages.PageCopy{To: messages.PageID(f.num("to")), Tokens: f.num("tokens"), Block: messages.NoBlock}
+		c := protocol.PageCopy{To: messages.PageID(f.num("to")), Tokens: f.num("tokens"), Block: protocol.NoBlock}
 		if f.args["host"] != "" {
-			c.From, c.Block = messages.OnHost(messages.PageID(f.num("host"))), messages.BlockID(f.num("block"))
+			c.From, c.Block = messages.OnHost(messages.PageID(f.num("host"))), protocol.BlockID(f.num("block"))
 		} else {
 			c.From = messages.OnDevice(messages.PageID(f.num("device")))
 		}
 		pm.Copies = append(pm.Copies, c)
 	case "mark":
-		m.Marks = append(m.Marks, messages.Mark{Pages: f.pages("pages"), Write: f.rest[0] == "write", Ticket: f.ticket()})
+		m.Marks = append(m.Marks, protocol.Mark{Pages: f.pages("pages"), Write: f.rest[0] == "write", Ticket: f.ticket()})
 	case "ready":
-		m.Ready = append(m.Ready, messages.Ready{
+		m.Queries = append(m.Queries, protocol.WaitQuery{
 			Read: [][]messages.PageID{f.pages("read")}, Write: [][]messages.PageID{f.pages("write")},
 		})
 	case "pin":
 		pm.Pins = append(pm.Pins, f.first())
 	case "unpin":
-		pm.Unpins = append(pm.Unpins, messages.Unpin{Block: f.first(), Use: messages.Use(f.num("use"))})
+		pm.Unpins = append(pm.Unpins, protocol.Touch{Block: f.first(), Use: protocol.Use(f.num("use"))})
 	case "yield", "forget", "reprioritize":
-		e := messages.Effect{Blocks: []messages.BlockID{f.first()}}
+		e := protocol.Effect{Blocks: []protocol.BlockID{f.first()}}
 		switch f.word {
 		case "yield":
-			e.Kind = messages.HostYield
+			e.Kind = protocol.HostYield
 		case "forget":
-			e.Kind = messages.HostForget
+			e.Kind = protocol.HostForget
 		default:
-			e.Kind, e.Priority = messages.HostReprioritize, messages.Priority(f.num("priority"))
+			e.Kind, e.Priority = protocol.HostReprioritize, messages.Priority(f.num("priority"))
 		}
 		m.Effects = append(m.Effects, e)
 	default:
@@ -169,7 +170,7 @@ func (f fields) add(m *messages.Move) {
 }
 
 func (s *script) move(d *datadriven.TestData) string {
-	m := messages.Move{Pools: make([]messages.PoolMove, 1)}
+	m := protocol.Move{Pools: make([]protocol.PoolMove, 1)}
 	d.ScanArgs(s.t, "stamp", &m.Stamp)
 	for _, f := range s.lines(d) {
 		f.add(&m)
@@ -186,12 +187,12 @@ func (s *script) move(d *datadriven.TestData) string {
 func (s *script) ahead(d *datadriven.TestData) string {
 	var stamp uint64
 	d.ScanArgs(s.t, "stamp", &stamp)
-	var candidates []messages.Victim
+	var candidates []protocol.Victim
 	for _, f := range s.lines(d) {
 		candidates = append(candidates, f.victim())
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp, &messages.Foreseen{Victims: candidates, Near: len(candidates)}))
+	fmt.Fprintf(&b, "planned %d\n", s.o.PlanAhead(0, stamp, &protocol.EvictionCandidates{Victims: candidates, Evictable: len(candidates)}))
 	s.run(d, &b)
 	s.o.Finish()
 	require.NoError(s.t, s.o.Check())
@@ -244,7 +245,7 @@ func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
 	}
 }
 
-func drawAnswers(b *strings.Builder, m *messages.Move) {
+func drawAnswers(b *strings.Builder, m *protocol.Move) {
 	pm := &m.Pools[0]
 	for i, out := range pm.Outcomes {
 		fmt.Fprintf(b, "block %d:", pm.Victims[i].Block)
@@ -258,7 +259,7 @@ func drawAnswers(b *strings.Builder, m *messages.Move) {
 		default:
 			fmt.Fprintf(b, " is on host page %d", out.Host)
 		}
-		if out.Displaced != messages.NoBlock {
+		if out.Displaced != protocol.NoBlock {
 			fmt.Fprintf(b, ", displaced %d", out.Displaced)
 		}
 		b.WriteByte('\n')
@@ -273,7 +274,7 @@ func drawAnswers(b *strings.Builder, m *messages.Move) {
 			fmt.Fprintf(b, "onboard of block %d: failed\n", on.Block)
 		}
 	}
-	for _, r := range m.Ready {
+	for _, r := range m.Queries {
 		b.WriteString("ready")
 		for _, t := range r.Tickets {
 			b.WriteString(" " + point(t))

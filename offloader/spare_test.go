@@ -5,12 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // victim of one device page, that caches the block of its number.
-func victimOf(page int) messages.Victim {
-	return messages.Victim{Page: messages.PageID(page), Block: messages.BlockID(page), Depth: int32(page), Priority: 35, Use: messages.Use(page + 1)}
+func victimOf(page int) protocol.Victim {
+	return protocol.Victim{Page: messages.PageID(page), Block: protocol.BlockID(page), Depth: int32(page), Priority: 35, Use: protocol.Use(page + 1)}
 }
 
 // With host memory full, pages near eviction are copied to spare pages. When one
@@ -20,17 +21,17 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 		Name: "wfullh1", DevicePages: 8, HostPages: 2, SparePages: 2, PageBytes: 32,
 		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
 	}}})
-	serve(o, 1, messages.PoolMove{Victims: []messages.Victim{victimOf(0), victimOf(1)}})
+	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victimOf(0), victimOf(1)}})
 	full := messages.PageCounts{Total: 2, Cached: 2}
 	require.Equal(t, full, o.Counts(0))
 
 	seq := uint64(1000)
 	ahead := func(stamp uint64, pages ...int) int {
-		var list []messages.Victim
+		var list []protocol.Victim
 		for _, p := range pages {
 			list = append(list, victimOf(p))
 		}
-		n := o.PlanAhead(0, stamp, &messages.Foreseen{Victims: list, Near: len(list)})
+		n := o.PlanAhead(0, stamp, &protocol.EvictionCandidates{Victims: list, Evictable: len(list)})
 		carry(o, &seq)
 		require.NoError(t, o.Check())
 		require.Equal(t, full, o.Counts(0), "copies ahead count for nothing")
@@ -39,8 +40,8 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	require.Equal(t, 2, ahead(2, 2, 3, 4), "two spare pages")
 	require.Equal(t, 0, ahead(3, 2, 3, 4), "all copies are still near eviction")
 
-	m := serve(o, 4, messages.PoolMove{Victims: []messages.Victim{victimOf(2)}})
-	require.Equal(t, messages.Outcome{Host: o.Sole(0, 2), Displaced: 0, Dirty: true, Waits: true}, m.Pools[0].Outcomes[0])
+	m := serve(o, 4, protocol.PoolMove{Victims: []protocol.Victim{victimOf(2)}})
+	require.Equal(t, protocol.Outcome{Host: o.Sole(0, 2), Displaced: 0, Dirty: true, Waits: true}, m.Pools[0].Outcomes[0])
 	require.Equal(t, full, o.Counts(0))
 	require.Equal(t, 1, ahead(5, 3, 4, 5), "the page of what was displaced is spare now")
 	require.Equal(t, 2, ahead(6, 5, 6, 7), "copies that are no longer near eviction make place")
@@ -49,8 +50,8 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	// Contents that may displace nothing are dropped, copied or not.
 	low := victimOf(5)
 	low.Priority = 0
-	m = serve(o, 7, messages.PoolMove{Victims: []messages.Victim{low}})
-	require.Equal(t, messages.Outcome{Host: messages.NoPage, Displaced: messages.NoBlock}, m.Pools[0].Outcomes[0])
+	m = serve(o, 7, protocol.PoolMove{Victims: []protocol.Victim{low}})
+	require.Equal(t, protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}, m.Pools[0].Outcomes[0])
 	require.NoError(t, o.Check())
 }
 
@@ -62,13 +63,13 @@ func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 		Name: "wfullh1", DevicePages: 8, HostPages: 1, SparePages: 2, PageBytes: 32,
 		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
 	}}})
-	o.Begin(&messages.Move{Stamp: 1, Pools: make([]messages.PoolMove, 1), Marks: []messages.Mark{{
+	o.Begin(&protocol.Move{Stamp: 1, Pools: make([]protocol.PoolMove, 1), Marks: []protocol.Mark{{
 		Pages: []messages.PageID{3}, Write: true, Ticket: messages.Ticket{Stream: 9, Seq: 5},
 	}}})
 	o.Finish()
 	seq := uint64(1000)
 	ahead := func(stamp uint64, near int, pages ...int) int {
-		seen := messages.Foreseen{Near: near}
+		seen := protocol.EvictionCandidates{Evictable: near}
 		for _, p := range pages {
 			seen.Victims = append(seen.Victims, victimOf(p))
 		}
@@ -84,8 +85,8 @@ func TestCopiesOfHeldPagesTakeWhatIsFree(t *testing.T) {
 	require.Equal(t, 2, ahead(5, 2, 4, 5, 6), "those near eviction take the place of copies that are not")
 
 	// Whoever takes a page waits for a copy that is under way.
-	evict := func(stamp uint64, page int) messages.Outcome {
-		return serve(o, stamp, messages.PoolMove{Victims: []messages.Victim{victimOf(page)}}).Pools[0].Outcomes[0]
+	evict := func(stamp uint64, page int) protocol.Outcome {
+		return serve(o, stamp, protocol.PoolMove{Victims: []protocol.Victim{victimOf(page)}}).Pools[0].Outcomes[0]
 	}
 	out := evict(6, 4)
 	require.True(t, out.Dirty && out.Waits && !out.Copied, "%+v", out)

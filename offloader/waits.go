@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -114,7 +115,7 @@ func (o *Offloader) passed(t messages.Ticket) bool {
 }
 
 // mark records a kernel of the host.
-func (o *Offloader) mark(m *messages.Mark) {
+func (o *Offloader) mark(m *protocol.Mark) {
 	if m.Ticket.IsZero() {
 		return // done already
 	}
@@ -134,7 +135,7 @@ func (o *Offloader) mark(m *messages.Mark) {
 
 // ready answers what must have passed before pages are read and written.
 // Cost: one record a page, unless nothing in the pool is under way.
-func (o *Offloader) ready(r *messages.Ready) {
+func (o *Offloader) ready(r *protocol.WaitQuery) {
 	set := r.Tickets[:0]
 	for pool, pages := range r.Read {
 		if o.quiet(messages.PoolID(pool), pages) {

@@ -4,14 +4,15 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // devicePage is a page of the world's device: it caches a block or is free.
 type devicePage struct {
-	block    messages.BlockID // NoBlock: free
+	block    protocol.BlockID // NoBlock: free
 	priority messages.Priority
-	use      messages.Use
+	use      protocol.Use
 	depth    int32
 }
 
@@ -19,10 +20,10 @@ type devicePage struct {
 type worldPool struct {
 	host    oracle
 	device  []devicePage
-	value   map[messages.BlockID]int  // the contents that a block names
-	aheadOf map[messages.BlockID]bool // blocks that may have an ahead copy
-	unused  []messages.BlockID        // ids, reused soonest first
-	yields  []messages.BlockID        // the device has written these again
+	value   map[protocol.BlockID]int  // the contents that a block names
+	aheadOf map[protocol.BlockID]bool // blocks that may have an ahead copy
+	unused  []protocol.BlockID        // ids, reused soonest first
+	yields  []protocol.BlockID        // the device has written these again
 }
 
 // kernel is work of the world's host that the offloader has not heard of.
@@ -42,10 +43,10 @@ type world struct {
 	pick    func(n int) int
 	faults  int // one copy in so many fails; 0: none
 	serial  int
-	use     messages.Use
+	use     protocol.Use
 	stamp   uint64
 	kernels []kernel
-	move    messages.Move
+	move    protocol.Move
 	fresh   [][]messages.PageID // pages that kernels write in this step
 }
 
@@ -68,13 +69,13 @@ func newWorld(cfg Config, pick func(n int) int) *world {
 	for _, c := range cfg.Pools {
 		p := &worldPool{
 			host:    oracle{total: c.HostPages, floor: cfg.MinPriority, quotas: cfg.Quotas},
-			value:   map[messages.BlockID]int{},
-			aheadOf: map[messages.BlockID]bool{},
+			value:   map[protocol.BlockID]int{},
+			aheadOf: map[protocol.BlockID]bool{},
 		}
 		for range c.DevicePages {
-			p.device = append(p.device, devicePage{block: messages.NoBlock})
+			p.device = append(p.device, devicePage{block: protocol.NoBlock})
 		}
-		for b := range messages.BlockID(worldBlocks) {
+		for b := range protocol.BlockID(worldBlocks) {
 			p.unused = append(p.unused, b)
 		}
 		w.pools = append(w.pools, p)
@@ -93,8 +94,8 @@ func (w *world) priority() messages.Priority {
 func (w *world) step() error {
 	w.stamp++
 	w.use++
-	w.move = messages.Move{Stamp: w.stamp, Pools: make([]messages.PoolMove, len(w.pools)), Ready: make([]messages.Ready, 1)}
-	r := &w.move.Ready[0]
+	w.move = protocol.Move{Stamp: w.stamp, Pools: make([]protocol.PoolMove, len(w.pools)), Queries: make([]protocol.WaitQuery, 1)}
+	r := &w.move.Queries[0]
 	r.Read, r.Write = make([][]messages.PageID, len(w.pools)), make([][]messages.PageID, len(w.pools))
 	for i := range w.pools {
 		w.fresh[i] = nil
@@ -105,8 +106,8 @@ func (w *world) step() error {
 	for _, k := range w.kernels {
 		for i := range w.pools {
 			w.move.Marks = append(w.move.Marks,
-				messages.Mark{Pool: messages.PoolID(i), Pages: k.read[i], Ticket: k.ticket},
-				messages.Mark{Pool: messages.PoolID(i), Pages: k.write[i], Write: true, Ticket: k.ticket})
+				protocol.Mark{Pool: messages.PoolID(i), Pages: k.read[i], Ticket: k.ticket},
+				protocol.Mark{Pool: messages.PoolID(i), Pages: k.write[i], Write: true, Ticket: k.ticket})
 		}
 	}
 	w.kernels = w.kernels[:0]
@@ -149,12 +150,12 @@ func (w *world) run() error {
 // effects lets the tree's doings loose on host memory.
 func (w *world) effects(pool messages.PoolID) {
 	p := w.pools[pool]
-	add := func(kind messages.EffectKind, b messages.BlockID, priority messages.Priority) {
-		w.move.Effects = append(w.move.Effects, messages.Effect{Kind: kind, Pool: pool, Blocks: []messages.BlockID{b}, Priority: priority})
+	add := func(kind protocol.EffectKind, b protocol.BlockID, priority messages.Priority) {
+		w.move.Effects = append(w.move.Effects, protocol.Effect{Kind: kind, Pool: pool, Blocks: []protocol.BlockID{b}, Priority: priority})
 	}
 	for _, b := range p.yields {
 		if e := p.host.find(b); e != nil {
-			add(messages.HostYield, b, 0)
+			add(protocol.HostYield, b, 0)
 			e.clean, e.pins, e.stamp = true, 0, w.stamp
 		}
 	}
@@ -162,29 +163,29 @@ func (w *world) effects(pool messages.PoolID) {
 	for _, b := range p.host.soles() {
 		switch w.pick(10) {
 		case 0:
-			add(messages.HostForget, b, 0)
+			add(protocol.HostForget, b, 0)
 			p.forget(b)
 		case 1:
 			e := p.host.find(b)
 			e.priority = w.priority()
-			add(messages.HostReprioritize, b, e.priority)
+			add(protocol.HostReprioritize, b, e.priority)
 		}
 	}
 	for i := range p.device {
-		if d := &p.device[i]; d.block != messages.NoBlock && w.chance(12) {
-			add(messages.HostForget, d.block, 0)
+		if d := &p.device[i]; d.block != protocol.NoBlock && w.chance(12) {
+			add(protocol.HostForget, d.block, 0)
 			p.forget(d.block)
-			d.block = messages.NoBlock
+			d.block = protocol.NoBlock
 		}
 	}
 }
 
 // forget makes a block unknown and its id free for others.
-func (p *worldPool) forget(b messages.BlockID) {
+func (p *worldPool) forget(b protocol.BlockID) {
 	p.host.remove(b)
 	delete(p.aheadOf, b)
 	delete(p.value, b)
-	p.unused = append([]messages.BlockID{b}, p.unused...)
+	p.unused = append([]protocol.BlockID{b}, p.unused...)
 }
 
 // pins begins and ends pins of host contents.
@@ -198,7 +199,7 @@ func (w *world) pins(pool messages.PoolID) {
 			e.pins++
 		case e.pins > 0 && w.chance(2):
 			w.use++
-			pm.Unpins = append(pm.Unpins, messages.Unpin{Block: b, Use: w.use})
+			pm.Unpins = append(pm.Unpins, protocol.Touch{Block: b, Use: w.use})
 			e.pins--
 			e.use = w.use
 		}
@@ -212,10 +213,10 @@ func (w *world) traffic(pool messages.PoolID) {
 	for i := range p.device {
 		page, d := messages.PageID(i), &p.device[i]
 		switch {
-		case d.block == messages.NoBlock:
+		case d.block == protocol.NoBlock:
 			open = append(open, page)
 		case w.chance(3):
-			pm.Victims = append(pm.Victims, messages.Victim{
+			pm.Victims = append(pm.Victims, protocol.Victim{
 				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block),
 			})
 			open = append(open, page)
@@ -238,7 +239,7 @@ func (w *world) traffic(pool messages.PoolID) {
 	for len(open) > 0 && w.chance(2) {
 		w.fresh[pool] = append(w.fresh[pool], take())
 	}
-	r := &w.move.Ready[0]
+	r := &w.move.Queries[0]
 	r.Write[pool] = append(r.Write[pool], w.fresh[pool]...)
 	for _, page := range cached {
 		if w.chance(2) {
@@ -248,12 +249,12 @@ func (w *world) traffic(pool messages.PoolID) {
 }
 
 func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take func() messages.PageID) {
-	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Ready[0]
+	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
 	for _, b := range p.host.soles() {
 		if len(*open) == 0 || !w.chance(4) {
 			continue
 		}
-		on := messages.Onboard{Block: b, To: take(), Free: w.chance(4)}
+		on := protocol.Onboard{Block: b, To: take(), Free: w.chance(4)}
 		pm.Onboards = append(pm.Onboards, on)
 		r.Read[pool] = append(r.Read[pool], on.To)
 		p.host.find(b).protected = true
@@ -263,9 +264,9 @@ func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take fun
 // copies reads cached pages, victims and host memory, and now and then the
 // page that the copy before has written. What is read may be let go by then.
 func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]messages.PageID, take func() messages.PageID) {
-	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Ready[0]
+	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
 	for len(*open) > 0 && w.chance(2) {
-		c := messages.PageCopy{To: take(), Block: messages.NoBlock, Tokens: 1 + w.pick(4)}
+		c := protocol.PageCopy{To: take(), Block: protocol.NoBlock, Tokens: 1 + w.pick(4)}
 		soles := p.host.soles()
 		switch kind := w.pick(4); {
 		case kind == 0 && len(soles) > 0:
@@ -294,14 +295,14 @@ func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]m
 func (w *world) follow(pool messages.PoolID) error {
 	p, pm := w.pools[pool], &w.move.Pools[pool]
 	for _, v := range pm.Victims {
-		p.device[v.Page].block = messages.NoBlock
+		p.device[v.Page].block = protocol.NoBlock
 	}
 	if err := p.host.settle(pm, p.aheadOf); err != nil {
 		return fmt.Errorf("pool %d: %w", pool, err)
 	}
 	for i, v := range pm.Victims {
-		for _, b := range []messages.BlockID{v.Block, pm.Outcomes[i].Displaced} {
-			if b != messages.NoBlock && p.host.find(b) == nil && p.value[b] != 0 {
+		for _, b := range []protocol.BlockID{v.Block, pm.Outcomes[i].Displaced} {
+			if b != protocol.NoBlock && p.host.find(b) == nil && p.value[b] != 0 {
 				p.forget(b)
 			}
 		}
@@ -330,7 +331,7 @@ func (w *world) follow(pool messages.PoolID) error {
 // failures holds the Failed flags against each other: a copy from a page that
 // was to be written by a copy that failed has failed too, and nothing fails on a
 // device without faults.
-func (w *world) failures(pm *messages.PoolMove) error {
+func (w *world) failures(pm *protocol.PoolMove) error {
 	for j, c := range pm.Copies {
 		if c.Failed && w.faults == 0 {
 			return fmt.Errorf("copy %d failed on a sound device", j)
@@ -349,7 +350,7 @@ func (w *world) failures(pm *messages.PoolMove) error {
 
 // launch runs one kernel that reads and writes what Ready was asked for.
 func (w *world) launch() {
-	r := &w.move.Ready[0]
+	r := &w.move.Queries[0]
 	k := kernel{read: r.Read, write: r.Write}
 	var reads, writes []Slot
 	for i := range w.pools {
@@ -402,18 +403,18 @@ func (w *world) store(pool messages.PoolID, page messages.PageID) {
 func (w *world) aheadOfDemand() error {
 	pool := messages.PoolID(w.pick(len(w.pools)))
 	p := w.pools[pool]
-	var candidates []messages.Victim
+	var candidates []protocol.Victim
 	for i, d := range p.device {
 		page := messages.PageID(i)
 		busy := slices.ContainsFunc(w.kernels, func(k kernel) bool { return slices.Contains(k.write[pool], page) })
-		if d.block != messages.NoBlock && !busy && w.chance(2) {
-			candidates = append(candidates, messages.Victim{
+		if d.block != protocol.NoBlock && !busy && w.chance(2) {
+			candidates = append(candidates, protocol.Victim{
 				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block),
 			})
 		}
 	}
 	w.stamp++
-	n := w.o.PlanAhead(pool, w.stamp, &messages.Foreseen{Victims: candidates, Near: w.pick(len(candidates) + 1)})
+	n := w.o.PlanAhead(pool, w.stamp, &protocol.EvictionCandidates{Victims: candidates, Evictable: w.pick(len(candidates) + 1)})
 	for _, it := range w.o.items[:n] {
 		p.aheadOf[candidates[it.index].Block] = true
 	}
@@ -435,7 +436,7 @@ func (w *world) compare() error {
 			return fmt.Errorf("pool %d: counts %+v, oracle %+v", i, got, want)
 		}
 		for t := range p.host.quotas {
-			if a, n := w.o.Account(pool, messages.Tenant(t)), p.host.pages(messages.Tenant(t)); a.Used+a.Cached != n {
+			if a, n := w.o.Account(pool, protocol.Tenant(t)), p.host.pages(protocol.Tenant(t)); a.Used+a.Cached != n {
 				return fmt.Errorf("pool %d: tenant %d has %+v, oracle %d", i, t, a, n)
 			}
 		}
@@ -449,7 +450,7 @@ func (w *world) compare() error {
 			}
 		}
 		for page, d := range p.device {
-			if got := w.m.contents[Slot{pool, messages.Primary, messages.PageID(page)}]; d.block != messages.NoBlock && got != p.value[d.block] {
+			if got := w.m.contents[Slot{pool, messages.Primary, messages.PageID(page)}]; d.block != protocol.NoBlock && got != p.value[d.block] {
 				return fmt.Errorf("pool %d: device page %d holds %d, block %d is %d", i, page, got, d.block, p.value[d.block])
 			}
 		}

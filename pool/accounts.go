@@ -3,6 +3,7 @@ package pool
 import (
 	"math"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -17,7 +18,7 @@ import (
 // same fields, for a page is on one account at a time. Which tenant gives the
 // next page is read off two rankings.
 type accounts struct {
-	of   []messages.Tenant // by page; of a free page it says nothing
+	of   []protocol.Tenant // by page; of a free page it says nothing
 	list []account         // by tenant
 	// over ranks the tenants with cached pages that are over their quotas,
 	// within all others that have cached pages.
@@ -51,7 +52,7 @@ func newAccounts(quotas []windows.Quota) *accounts {
 // reset empties the accounts of a pool with these pages; whose each one is stays.
 func (c *accounts) reset(pages []page) {
 	of := c.of
-	c.of = make([]messages.Tenant, len(pages))
+	c.of = make([]protocol.Tenant, len(pages))
 	copy(c.of, of)
 	c.over.heap, c.within.heap = c.over.heap[:0], c.within.heap[:0]
 	for t := range c.list {
@@ -65,7 +66,7 @@ func (c *accounts) reset(pages []page) {
 func (c *accounts) divide(pages int) {
 	for t := range c.list {
 		c.list[t].quota = c.list[t].share.Pages(pages)
-		c.settle(messages.Tenant(t))
+		c.settle(protocol.Tenant(t))
 	}
 }
 
@@ -74,7 +75,7 @@ func (a *account) full() bool { return a.pages >= a.quota }
 
 // next is the cached page that goes next when the tenant takes one, none if
 // there is none.
-func (c *accounts) next(taker messages.Tenant) int32 {
+func (c *accounts) next(taker protocol.Tenant) int32 {
 	if a := &c.list[taker]; a.full() && a.first != none {
 		return a.first
 	}
@@ -82,7 +83,7 @@ func (c *accounts) next(taker messages.Tenant) int32 {
 }
 
 // takeDivided is take where there are quotas.
-func (p *Pool) takeDivided(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
+func (p *Pool) takeDivided(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	c := p.accounts
 	for range op.N {
 		i := p.freeHead
@@ -124,7 +125,7 @@ func (c *accounts) surplus() int32 {
 }
 
 // settle ranks a tenant anew after a change to its account.
-func (c *accounts) settle(t messages.Tenant) {
+func (c *accounts) settle(t protocol.Tenant) {
 	a := &c.list[t]
 	first, over := a.order.first(), a.pages > a.quota
 	if a.first == first && a.over == over {
@@ -145,7 +146,7 @@ func (c *accounts) settle(t messages.Tenant) {
 }
 
 // unrank takes a tenant out of its ranking, until settle.
-func (c *accounts) unrank(t messages.Tenant) {
+func (c *accounts) unrank(t protocol.Tenant) {
 	if a := &c.list[t]; a.first != none {
 		c.ranking(a).remove(a)
 		a.first = none
@@ -160,7 +161,7 @@ func (c *accounts) ranking(a *account) *ranking {
 }
 
 // add counts a page for a tenant.
-func (c *accounts) add(i int32, t messages.Tenant) {
+func (c *accounts) add(i int32, t protocol.Tenant) {
 	c.of[i] = t
 	c.list[t].pages++
 	c.settle(t)
@@ -177,10 +178,10 @@ func (c *accounts) end(i int32) {
 // before those of all others.
 type ranking struct {
 	accounts []account // by tenant
-	heap     []messages.Tenant
+	heap     []protocol.Tenant
 }
 
-func (r *ranking) push(t messages.Tenant) {
+func (r *ranking) push(t protocol.Tenant) {
 	r.accounts[t].spot = int32(len(r.heap))
 	r.heap = append(r.heap, t)
 	r.up(len(r.heap) - 1)
@@ -235,22 +236,22 @@ func (r *ranking) down(i int) {
 }
 
 // TenantOf is whose account a page that is not free is on.
-func (p *Pool) TenantOf(page messages.PageID) messages.Tenant {
+func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant {
 	if p.accounts == nil {
-		return messages.OtherTenants
+		return protocol.OtherTenants
 	}
 	return p.accounts.of[page]
 }
 
 // Account counts the pages of one tenant: its quota, and of these or beyond
 // them those in use and those cached. Without quotas OtherTenants has all.
-func (p *Pool) Account(t messages.Tenant) messages.Account {
+func (p *Pool) Account(t protocol.Tenant) protocol.Account {
 	if p.accounts == nil {
 		c := p.Counts()
-		return messages.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
+		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
 	}
 	a := &p.accounts.list[t]
-	return messages.Account{Quota: a.quota, Used: a.pages - a.order.n, Cached: a.order.n}
+	return protocol.Account{Quota: a.quota, Used: a.pages - a.order.n, Cached: a.order.n}
 }
 
 // Quotas are the shares that the pool was made with.

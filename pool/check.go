@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -20,7 +21,7 @@ import (
 //     that are cached, and the rankings have every tenant with cached pages once,
 //     by its first page, where its quota says.
 func (p *Pool) Check() error {
-	c := &checking{Pool: p, linked: make([]int, len(p.pages)), blocks: make(map[messages.BlockID]int)}
+	c := &checking{Pool: p, linked: make([]int, len(p.pages)), blocks: make(map[protocol.BlockID]int)}
 	held := 0
 	for i := range p.pages {
 		c.page(i)
@@ -53,7 +54,7 @@ type checking struct {
 	at       *order // that is walked through
 	term     int32  // of it
 	linked   []int  // by page: how often it was met in a list or heap
-	blocks   map[messages.BlockID]int
+	blocks   map[protocol.BlockID]int
 	problems []error
 }
 
@@ -223,7 +224,7 @@ func (c *checking) divided() int {
 			c.say("tenant %d with %d pages of %d and first page %d is ranked by %d, over: %v", t, a.pages, a.quota, a.order.first(), a.first, a.over)
 		}
 		for _, i := range a.order.cached() {
-			if all.of[i] != messages.Tenant(t) {
+			if all.of[i] != protocol.Tenant(t) {
 				c.say("page %d of tenant %d is in the order of tenant %d", i, all.of[i], t)
 			}
 		}
@@ -239,7 +240,7 @@ func (c *checking) ranking(r *ranking, over bool) {
 	for t := range r.accounts {
 		if a := &r.accounts[t]; a.first != none && a.over == over {
 			n++
-			if int(a.spot) >= len(r.heap) || r.heap[a.spot] != messages.Tenant(t) {
+			if int(a.spot) >= len(r.heap) || r.heap[a.spot] != protocol.Tenant(t) {
 				c.say("tenant %d is not at %d of its ranking", t, a.spot)
 			}
 		}
@@ -275,7 +276,7 @@ func (c *checking) terms(o *order) {
 		if t.pages != pages[k] {
 			c.say("term %d has %d pages, counted %d", k+1, pages[k], t.pages)
 		}
-		if t.until == messages.NoExpiry {
+		if t.until == protocol.NoExpiry {
 			continue
 		}
 		waiting++

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -18,7 +19,7 @@ func (p *Pool) String() string {
 	fmt.Fprintf(&b, "pool %s: %d pages, %d used, %d cached, %d free, %d held\n", p.name, c.Total, c.Used, c.Cached, c.Free, c.Held)
 	if p.accounts != nil {
 		for t := range p.accounts.list {
-			a := p.Account(messages.Tenant(t))
+			a := p.Account(protocol.Tenant(t))
 			fmt.Fprintf(&b, "  tenant %d: quota %d, %d used, %d cached\n", t, a.Quota, a.Used, a.Cached)
 		}
 	}

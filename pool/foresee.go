@@ -1,6 +1,9 @@
 package pool
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // foresee appends the pages that go next, at most op.N, in their order. It
 // changes no order: what it passes in a heap it lines up in the list, where the
@@ -10,7 +13,7 @@ import "github.com/kvactor/kvactor/messages"
 //
 // With quotas nobody knows who asks next. First come the pages that tenants have
 // beyond theirs, then a part of those that each other tenant would lose first.
-func (p *Pool) foresee(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
+func (p *Pool) foresee(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	from := len(victims)
 	if p.accounts == nil {
 		victims = p.foreseeOrder(&p.order, op.N, victims)
@@ -21,7 +24,7 @@ func (p *Pool) foresee(op *messages.PoolOp, victims []messages.Victim) []message
 	return p.foreseeHeld(op.N-op.Count, victims)
 }
 
-func (p *Pool) foreseeDivided(n int, victims []messages.Victim) []messages.Victim {
+func (p *Pool) foreseeDivided(n int, victims []protocol.Victim) []protocol.Victim {
 	end := len(victims) + n
 	for t := range p.accounts.list {
 		if a := &p.accounts.list[t]; a.over {
@@ -38,7 +41,7 @@ func (p *Pool) foreseeDivided(n int, victims []messages.Victim) []messages.Victi
 }
 
 // foreseeOrder appends the first pages of an order, level by level.
-func (p *Pool) foreseeOrder(o *order, left int, victims []messages.Victim) []messages.Victim {
+func (p *Pool) foreseeOrder(o *order, left int, victims []protocol.Victim) []protocol.Victim {
 	end := len(victims) + left
 	o.each(func(_ messages.Priority, l *level) bool {
 		p.ahead.begin(o, l)
@@ -60,7 +63,7 @@ const handReach = 8
 // foreseeHeld appends at most n pages that somebody holds and that cache a
 // block: they are evicted some time after they are let go. Which of them that
 // will be first nobody knows, so a hand goes round, from look to look.
-func (p *Pool) foreseeHeld(n int, victims []messages.Victim) []messages.Victim {
+func (p *Pool) foreseeHeld(n int, victims []protocol.Victim) []protocol.Victim {
 	for reach := min(handReach*n, len(p.pages)); n > 0 && reach > 0; reach-- {
 		if p.hand >= len(p.pages) {
 			p.hand = 0

@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // What is foreseen is what a Take then evicts, in whichever order the pages came.
 func TestForeseenPagesAreEvictedNext(t *testing.T) {
-	cases := map[string][]messages.Use{ // by depth
+	cases := map[string][]protocol.Use{ // by depth
 		"in order":                 {1, 2, 3, 4, 5, 6},
 		"out of order":             {9, 1, 8, 2, 7, 3},
 		"a sequence came too late": {9, 3, 3, 3, 3, 3},
@@ -21,20 +22,20 @@ func TestForeseenPagesAreEvictedNext(t *testing.T) {
 	for name, uses := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := New("wfullh1", len(uses))
-			take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: len(uses)}}}
+			take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: len(uses)}}}
 			p.Do(&take)
 			for i, page := range take.Ops[0].Pages {
-				p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
-					{Kind: messages.AttachPages, Pages: []messages.PageID{page}, Blocks: []messages.BlockID{messages.BlockID(i)}, Depth: int32(i), Priority: messages.Priority(35 - i%2)},
-					{Kind: messages.Drop, Pages: []messages.PageID{page}, Use: 2 * uses[i]},
+				p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+					{Kind: protocol.AttachPages, Pages: []messages.PageID{page}, Blocks: []protocol.BlockID{protocol.BlockID(i)}, Depth: int32(i), Priority: messages.Priority(35 - i%2)},
+					{Kind: protocol.Drop, Pages: []messages.PageID{page}, Use: 2 * uses[i]},
 				}})
 			}
 			before := p.String()
-			seen := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Foresee, N: 5}}}
+			seen := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.PeekVictims, N: 5}}}
 			p.Do(&seen)
 			require.NoError(t, p.Check())
 			require.Equal(t, before, p.String(), "foreseeing changes nothing")
-			taken := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 5}}}
+			taken := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 5}}}
 			p.Do(&taken)
 			require.Equal(t, taken.Victims, seen.Victims)
 		})
@@ -47,23 +48,23 @@ func TestLookAheadFollowsEvictionOrderWithDurations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pages := rapid.IntRange(1, 40).Draw(t, "pages")
 		p := New("wfullh1", pages)
-		take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: pages}}}
+		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: pages}}}
 		p.Do(&take)
 		for i, page := range take.Ops[0].Pages {
-			attach := messages.PoolOp{
-				Kind: messages.AttachPages, Pages: []messages.PageID{page}, Blocks: []messages.BlockID{messages.BlockID(i)},
+			attach := protocol.PoolOp{
+				Kind: protocol.AttachPages, Pages: []messages.PageID{page}, Blocks: []protocol.BlockID{protocol.BlockID(i)},
 				Depth: rapid.Int32Range(0, 4).Draw(t, "depth"), Priority: 35,
 				Until: time.Duration(rapid.IntRange(0, 5).Draw(t, "until")) * time.Hour,
 			}
-			p.Do(&messages.PoolWork{Ops: []messages.PoolOp{attach,
-				{Kind: messages.Drop, Pages: attach.Pages, Use: messages.Use(rapid.IntRange(1, 20).Draw(t, "use"))}}})
+			p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{attach,
+				{Kind: protocol.Drop, Pages: attach.Pages, Use: protocol.Use(rapid.IntRange(1, 20).Draw(t, "use"))}}})
 		}
 		before, n := p.String(), rapid.IntRange(1, pages).Draw(t, "n")
-		look := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Foresee, N: n}}}
+		look := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.PeekVictims, N: n}}}
 		p.Do(&look)
 		require.NoError(t, p.Check())
 		require.Equal(t, before, p.String(), "a look ahead changes nothing")
-		taken := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: n}}}
+		taken := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: n}}}
 		p.Do(&taken)
 		require.Equal(t, taken.Victims, look.Victims)
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -39,11 +40,11 @@ func TestHintsMayBeStale(t *testing.T) {
 	y := &tenancy{pool: New("hinted", 100)}
 	y.pool.order.hinted = true
 	y.visit(0, 100, messages.DefaultPriority)
-	y.do(messages.PoolOp{Kind: messages.Claim, Pages: []messages.PageID{70, 60, 50}})
+	y.do(protocol.PoolOp{Kind: protocol.Claim, Pages: []messages.PageID{70, 60, 50}})
 	y.pool.Resize(&Resizing{Pages: 80})
 	y.pool.order.hinted = true
 	y.visit(0, 30, messages.DefaultPriority)
-	y.do(messages.PoolOp{Kind: messages.DetachPages, Pages: []messages.PageID{40}})
+	y.do(protocol.PoolOp{Kind: protocol.DetachPages, Pages: []messages.PageID{40}})
 	assert.Len(t, y.visit(0, 77, messages.DefaultPriority), 76)
 	require.NoError(t, y.pool.Check())
 }

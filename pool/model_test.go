@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -15,9 +16,9 @@ import (
 type machine struct {
 	pool   *Pool
 	oracle *oracle
-	work   messages.PoolWork
-	block  messages.BlockID // the next new one
-	use    messages.Use
+	work   protocol.PoolWork
+	block  protocol.BlockID // the next new one
+	use    protocol.Use
 	timed  bool // priorities may end
 }
 
@@ -46,11 +47,11 @@ func drawQuotas(t *rapid.T) []windows.Quota {
 }
 
 // kinds are drawn with the weights of their number here.
-var kinds = []messages.PoolOpKind{
-	messages.Claim, messages.Claim, messages.Unclaim, messages.Take, messages.Take, messages.Take,
-	messages.Drop, messages.Drop, messages.Drop, messages.AttachPages, messages.AttachPages, messages.AttachPages,
-	messages.DetachPages, messages.SetPriority, messages.AddPins, messages.EndPin,
-	messages.Unshelter, messages.Inspect, messages.HeldBlocks, messages.Foresee,
+var kinds = []protocol.PoolOpKind{
+	protocol.Claim, protocol.Claim, protocol.Unclaim, protocol.Take, protocol.Take, protocol.Take,
+	protocol.Drop, protocol.Drop, protocol.Drop, protocol.AttachPages, protocol.AttachPages, protocol.AttachPages,
+	protocol.DetachPages, protocol.SetPriority, protocol.AddPins, protocol.EndPin,
+	protocol.EndCoverage, protocol.Inspect, protocol.HeldBlocks, protocol.PeekVictims,
 }
 
 // batch does up to six operations in one message; the oracle goes ahead, because
@@ -59,8 +60,8 @@ func (m *machine) batch(t *rapid.T) {
 	m.work.Ops = m.work.Ops[:0]
 	m.work.Now += time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "passes"))
 	m.oracle.advance(m.work.Now)
-	var want []messages.PoolOp
-	var victims []messages.Victim
+	var want []protocol.PoolOp
+	var victims []protocol.Victim
 	for range rapid.IntRange(1, 6).Draw(t, "operations") {
 		op := m.draw(t)
 		m.work.Ops = append(m.work.Ops, op)
@@ -69,7 +70,7 @@ func (m *machine) batch(t *rapid.T) {
 		victims = append(victims, evicted...)
 	}
 	m.pool.Do(&m.work)
-	require.Equal(t, victims, append([]messages.Victim(nil), m.work.Victims...))
+	require.Equal(t, victims, append([]protocol.Victim(nil), m.work.Victims...))
 	for i := range want {
 		require.Equal(t, clone(want[i]), clone(m.work.Ops[i]), "operation %d", i)
 	}
@@ -77,39 +78,39 @@ func (m *machine) batch(t *rapid.T) {
 }
 
 // clone copies the slices, empty ones as nil, so that equal means equal contents.
-func clone(op messages.PoolOp) messages.PoolOp {
+func clone(op protocol.PoolOp) protocol.PoolOp {
 	op.Pages = append([]messages.PageID(nil), op.Pages...)
-	op.Blocks = append([]messages.BlockID(nil), op.Blocks...)
-	op.Shares = append([]messages.Share(nil), op.Shares...)
+	op.Blocks = append([]protocol.BlockID(nil), op.Blocks...)
+	op.Shares = append([]protocol.Share(nil), op.Shares...)
 	return op
 }
 
 // draw makes an operation that is legal now. Uses repeat and go back, as those
 // of a request do that continues an older one.
-func (m *machine) draw(t *rapid.T) messages.PoolOp {
-	op := messages.PoolOp{
-		Kind:     rapid.SampledFrom(kinds).Draw(t, "kind"),
-		Priority: rapid.SampledFrom([]messages.Priority{0, 35, 35, 35, 63, 64, 80, 100}).Draw(t, "priority"),
-		Depth:    rapid.Int32Range(0, 3).Draw(t, "depth"),
-		Shelter:  rapid.IntRange(0, 3).Draw(t, "shelter") == 0,
+func (m *machine) draw(t *rapid.T) protocol.PoolOp {
+	op := protocol.PoolOp{
+		Kind:                 rapid.SampledFrom(kinds).Draw(t, "kind"),
+		Priority:             rapid.SampledFrom([]messages.Priority{0, 35, 35, 35, 63, 64, 80, 100}).Draw(t, "priority"),
+		Depth:                rapid.Int32Range(0, 3).Draw(t, "depth"),
+		CoveredByReservation: rapid.IntRange(0, 3).Draw(t, "shelter") == 0,
 	}
 	if m.timed && rapid.Bool().Draw(t, "timed") {
 		op.Until = m.work.Now + time.Duration(rapid.IntRange(0, 6).Draw(t, "until"))
 	}
 	m.use++
-	op.Use = m.use - min(m.use, messages.Use(rapid.IntRange(0, 4).Draw(t, "older")))
+	op.Use = m.use - min(m.use, protocol.Use(rapid.IntRange(0, 4).Draw(t, "older")))
 	c := m.oracle.counts()
 	switch op.Kind {
-	case messages.Take:
+	case protocol.Take:
 		op.N = rapid.IntRange(0, c.Free+c.Cached).Draw(t, "n")
-		op.Tenant = messages.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
+		op.Tenant = protocol.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
 		return op
-	case messages.HeldBlocks:
+	case protocol.HeldBlocks:
 		return op
-	case messages.Foresee:
+	case protocol.PeekVictims:
 		op.N = rapid.IntRange(0, c.Cached+2).Draw(t, "n")
 		return op
-	case messages.AddPins:
+	case protocol.AddPins:
 		op.N = rapid.IntRange(0, 3).Draw(t, "n")
 	}
 	var fit []messages.PageID
@@ -126,17 +127,17 @@ func (m *machine) draw(t *rapid.T) messages.PoolOp {
 }
 
 // name fills in blocks where an operation has them.
-func (m *machine) name(t *rapid.T, op *messages.PoolOp) {
+func (m *machine) name(t *rapid.T, op *protocol.PoolOp) {
 	switch op.Kind {
-	case messages.AttachPages:
+	case protocol.AttachPages:
 		for range op.Pages {
 			op.Blocks = append(op.Blocks, m.block)
 			m.block++
 		}
-	case messages.DetachPages, messages.SetPriority:
+	case protocol.DetachPages, protocol.SetPriority:
 		if rapid.Bool().Draw(t, "named") {
 			for _, id := range op.Pages {
-				block := messages.NoBlock
+				block := protocol.NoBlock
 				if id != messages.NoPage {
 					block = m.oracle.pages[id].block
 				}
@@ -147,23 +148,23 @@ func (m *machine) name(t *rapid.T, op *messages.PoolOp) {
 }
 
 // legal tells whether the operation may name the page.
-func legal(op messages.PoolOp, g oraclePage) bool {
-	stored := g.block != messages.NoBlock
+func legal(op protocol.PoolOp, g oraclePage) bool {
+	stored := g.block != protocol.NoBlock
 	switch op.Kind {
-	case messages.Claim:
+	case protocol.Claim:
 		return stored || !g.idle()
-	case messages.Drop, messages.Unclaim:
-		if op.Shelter {
+	case protocol.Drop, protocol.Unclaim:
+		if op.CoveredByReservation {
 			return g.shelters > 0
 		}
 		return g.references > g.shelters
-	case messages.AttachPages:
+	case protocol.AttachPages:
 		return !stored && !g.idle()
-	case messages.DetachPages, messages.SetPriority, messages.AddPins:
+	case protocol.DetachPages, protocol.SetPriority, protocol.AddPins:
 		return stored
-	case messages.EndPin:
+	case protocol.EndPin:
 		return g.pins > 0
-	case messages.Unshelter:
+	case protocol.EndCoverage:
 		return g.shelters > 0
 	default:
 		return true
@@ -177,7 +178,7 @@ func (m *machine) resize(t *rapid.T) {
 	r := Resizing{Now: m.work.Now, Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
 	m.pool.Resize(&r)
 	victims, moves := m.oracle.resize(r.Pages)
-	require.Equal(t, victims, append([]messages.Victim(nil), r.Victims...))
+	require.Equal(t, victims, append([]protocol.Victim(nil), r.Victims...))
 	require.Equal(t, moves, append([]messages.PageMove(nil), r.Moves...))
 	require.Equal(t, m.oracle.counts(), r.Counts)
 }
@@ -226,7 +227,7 @@ func (m *machine) agree(t *rapid.T) {
 		cached = append(cached, messages.PageID(i))
 	}
 	for tenant := range m.oracle.quotas {
-		require.Equal(t, m.oracle.account(messages.Tenant(tenant)), m.pool.Account(messages.Tenant(tenant)), "tenant %d", tenant)
+		require.Equal(t, m.oracle.account(protocol.Tenant(tenant)), m.pool.Account(protocol.Tenant(tenant)), "tenant %d", tenant)
 	}
 	require.Equal(t, m.oracle.cachedInOrder(), cached)
 	for i := m.pool.freeHead; i != none; i = m.pool.pages[i].next {

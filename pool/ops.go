@@ -3,12 +3,13 @@ package pool
 import (
 	"math"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // claim adds a reference to each page. A cached page keeps its use, so that an
 // unclaim finds its place again.
-func (p *Pool) claim(op *messages.PoolOp) {
+func (p *Pool) claim(op *protocol.PoolOp) {
 	before := p.held
 	for _, id := range op.Pages[p.claimAlike(op):] {
 		if id == messages.NoPage {
@@ -20,7 +21,7 @@ func (p *Pool) claim(op *messages.PoolOp) {
 			p.fail("claim of page %d, which has %d references", id, g.references())
 		}
 		g.hold(1, 0, 0)
-		if op.Shelter {
+		if op.CoveredByReservation {
 			p.shelter(g, id)
 		}
 		p.count(g, was)
@@ -29,7 +30,7 @@ func (p *Pool) claim(op *messages.PoolOp) {
 }
 
 // unclaim takes references back without a use.
-func (p *Pool) unclaim(op *messages.PoolOp) {
+func (p *Pool) unclaim(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		if id := op.Pages[i]; id != messages.NoPage {
 			p.endReference(id, op)
@@ -39,7 +40,7 @@ func (p *Pool) unclaim(op *messages.PoolOp) {
 
 // drop ends references and leaves the use. The last page goes first: the pages
 // of a prefix so arrive in the order in which they will be evicted.
-func (p *Pool) drop(op *messages.PoolOp) {
+func (p *Pool) drop(op *protocol.PoolOp) {
 	for i := p.dropAlike(op) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
@@ -54,16 +55,16 @@ func (p *Pool) drop(op *messages.PoolOp) {
 }
 
 // endReference ends one reference, a sheltering one if the operation says so.
-func (p *Pool) endReference(id messages.PageID, op *messages.PoolOp) {
+func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 	g := &p.pages[id]
 	if g.references() == 0 {
 		p.fail("%s of page %d, which nobody holds", verb(op.Kind), id)
 	}
 	was := g.held()
 	switch {
-	case op.Shelter && g.shelters() == 0:
+	case op.CoveredByReservation && g.shelters() == 0:
 		p.fail("%s of page %d, which is not sheltered", verb(op.Kind), id)
-	case op.Shelter:
+	case op.CoveredByReservation:
 		g.hold(0, 0, -1)
 	case g.shelters() == g.references():
 		p.fail("%s of page %d, whose %d references are all sheltered", verb(op.Kind), id, g.references())
@@ -76,11 +77,11 @@ func (p *Pool) endReference(id messages.PageID, op *messages.PoolOp) {
 }
 
 // take takes pages for new contents.
-func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
+func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	if op.N > p.freeN+p.cached {
 		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.cached)
 	}
-	if !op.Shelter {
+	if !op.CoveredByReservation {
 		p.held += op.N
 	}
 	if p.accounts != nil {
@@ -104,7 +105,7 @@ func (p *Pool) take(op *messages.PoolOp, victims []messages.Victim) []messages.V
 }
 
 // attach makes pages cache blocks.
-func (p *Pool) attach(op *messages.PoolOp) {
+func (p *Pool) attach(op *protocol.PoolOp) {
 	for i := p.attachAlike(op); i < len(op.Pages); i++ {
 		id := op.Pages[i]
 		if id == messages.NoPage {
@@ -125,7 +126,7 @@ func (p *Pool) attach(op *messages.PoolOp) {
 }
 
 // detach makes pages cache nothing and ends their pins.
-func (p *Pool) detach(op *messages.PoolOp) {
+func (p *Pool) detach(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
@@ -146,7 +147,7 @@ func (p *Pool) detach(op *messages.PoolOp) {
 }
 
 // setPriority moves cached pages to another level or term.
-func (p *Pool) setPriority(op *messages.PoolOp) {
+func (p *Pool) setPriority(op *protocol.PoolOp) {
 	for k, id := range op.Pages {
 		if id == messages.NoPage {
 			continue
@@ -169,7 +170,7 @@ func (p *Pool) setPriority(op *messages.PoolOp) {
 
 // mustStore gives page i of the operation, which must cache a block: the one
 // that the operation names, if it names any.
-func (p *Pool) mustStore(op *messages.PoolOp, i int) *page {
+func (p *Pool) mustStore(op *protocol.PoolOp, i int) *page {
 	id := op.Pages[i]
 	g := &p.pages[id]
 	if !g.stored() {
@@ -182,7 +183,7 @@ func (p *Pool) mustStore(op *messages.PoolOp, i int) *page {
 }
 
 // addPins adds pins, which only contents have.
-func (p *Pool) addPins(op *messages.PoolOp) {
+func (p *Pool) addPins(op *protocol.PoolOp) {
 	if op.N == 0 {
 		return
 	}
@@ -204,7 +205,7 @@ func (p *Pool) addPins(op *messages.PoolOp) {
 }
 
 // endPin ends one pin of each page and leaves the use.
-func (p *Pool) endPin(op *messages.PoolOp) {
+func (p *Pool) endPin(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
@@ -225,7 +226,7 @@ func (p *Pool) endPin(op *messages.PoolOp) {
 }
 
 // unshelter makes one sheltering reference to each page one like others.
-func (p *Pool) unshelter(op *messages.PoolOp) {
+func (p *Pool) unshelter(op *protocol.PoolOp) {
 	for _, id := range op.Pages {
 		if id == messages.NoPage {
 			continue
@@ -241,20 +242,20 @@ func (p *Pool) unshelter(op *messages.PoolOp) {
 }
 
 // inspect answers for every entry of Pages, the zero Share for NoPage.
-func (p *Pool) inspect(op *messages.PoolOp) {
+func (p *Pool) inspect(op *protocol.PoolOp) {
 	op.Shares = op.Shares[:0]
 	for _, id := range op.Pages {
-		var s messages.Share
+		var s protocol.Share
 		if id != messages.NoPage {
 			g := &p.pages[id]
-			s = messages.Share{References: g.references(), Pins: g.pins(), Stored: g.stored()}
+			s = protocol.Share{References: g.references(), Pins: g.pins(), Stored: g.stored()}
 		}
 		op.Shares = append(op.Shares, s)
 	}
 }
 
 // heldBlocks answers in order of page number.
-func (p *Pool) heldBlocks(op *messages.PoolOp) {
+func (p *Pool) heldBlocks(op *protocol.PoolOp) {
 	op.Blocks = op.Blocks[:0]
 	for i := range p.pages {
 		if g := &p.pages[i]; g.references() > 0 && g.stored() {

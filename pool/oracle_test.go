@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -13,11 +14,11 @@ import (
 // on every page, a stack of free pages, and a full search for every victim.
 type oraclePage struct {
 	references, shelters, pins int
-	block                      messages.BlockID
+	block                      protocol.BlockID
 	depth                      int32
 	priority                   messages.Priority
-	use                        messages.Use
-	tenant                     messages.Tenant
+	use                        protocol.Use
+	tenant                     protocol.Tenant
 	until                      time.Duration // 0: for ever
 }
 
@@ -33,14 +34,14 @@ type oracle struct {
 func newOracle(pages int, quotas ...windows.Quota) *oracle {
 	o := &oracle{pages: make([]oraclePage, pages), quotas: quotas, total: pages}
 	for i := range pages {
-		o.pages[i].block = messages.NoBlock
+		o.pages[i].block = protocol.NoBlock
 		o.free = append(o.free, messages.PageID(pages-1-i))
 	}
 	return o
 }
 
 func (g oraclePage) idle() bool   { return g.references == 0 && g.pins == 0 }
-func (g oraclePage) cached() bool { return g.idle() && g.block != messages.NoBlock }
+func (g oraclePage) cached() bool { return g.idle() && g.block != protocol.NoBlock }
 
 // held is the comment of PoolPages.Held: sequences and pins, but for what only a
 // chunked prefill holds.
@@ -51,8 +52,8 @@ func (g oraclePage) held() bool {
 	return g.references > 0 && !(g.references == 1 && g.shelters == 1)
 }
 
-func (o *oracle) counts() messages.PoolPages {
-	c := messages.PoolPages{PageCounts: messages.PageCounts{Total: len(o.pages), Free: len(o.free)}}
+func (o *oracle) counts() protocol.PoolPages {
+	c := protocol.PoolPages{PageCounts: messages.PageCounts{Total: len(o.pages), Free: len(o.free)}}
 	for _, g := range o.pages {
 		if g.cached() {
 			c.Cached++
@@ -104,7 +105,7 @@ func (o *oracle) advance(now time.Duration) {
 }
 
 // endow gives what a page caches the priority of an operation.
-func (g *oraclePage) endow(op *messages.PoolOp, now time.Duration) {
+func (g *oraclePage) endow(op *protocol.PoolOp, now time.Duration) {
 	g.priority, g.until = op.Priority, op.Until
 	if op.Until > 0 && op.Until <= now {
 		g.priority, g.until = messages.DefaultPriority, 0
@@ -112,8 +113,8 @@ func (g *oraclePage) endow(op *messages.PoolOp, now time.Duration) {
 }
 
 // account counts the pages of a tenant.
-func (o *oracle) account(t messages.Tenant) messages.Account {
-	a := messages.Account{Quota: o.quotas[t].Pages(o.total)}
+func (o *oracle) account(t protocol.Tenant) protocol.Account {
+	a := protocol.Account{Quota: o.quotas[t].Pages(o.total)}
 	for _, g := range o.pages {
 		switch {
 		case g.tenant != t:
@@ -127,17 +128,17 @@ func (o *oracle) account(t messages.Tenant) messages.Account {
 }
 
 // over tells whether a tenant has more than its quota.
-func (o *oracle) over(t messages.Tenant) bool {
+func (o *oracle) over(t protocol.Tenant) bool {
 	a := o.account(t)
 	return a.Used+a.Cached > a.Quota
 }
 
 // next is the page that goes when a tenant takes one: from its own contents if it
 // has reached its quota, else from those of tenants over theirs, else from all.
-func (o *oracle) next(taker messages.Tenant) messages.PageID {
+func (o *oracle) next(taker protocol.Tenant) messages.PageID {
 	if len(o.quotas) > 0 {
 		if a := o.account(taker); a.Cached > 0 && a.Used+a.Cached >= a.Quota {
-			return o.firstOf(func(t messages.Tenant) bool { return t == taker })
+			return o.firstOf(func(t protocol.Tenant) bool { return t == taker })
 		}
 	}
 	return o.surplus()
@@ -153,7 +154,7 @@ func (o *oracle) surplus() messages.PageID {
 }
 
 // firstOf is the cached page that goes first among those of some tenants.
-func (o *oracle) firstOf(want func(messages.Tenant) bool) messages.PageID {
+func (o *oracle) firstOf(want func(protocol.Tenant) bool) messages.PageID {
 	for _, id := range o.cachedInOrder() {
 		if want(o.pages[id].tenant) {
 			return id
@@ -162,32 +163,32 @@ func (o *oracle) firstOf(want func(messages.Tenant) bool) messages.PageID {
 	return messages.NoPage
 }
 
-func (o *oracle) victim(id messages.PageID) messages.Victim {
+func (o *oracle) victim(id messages.PageID) protocol.Victim {
 	g := o.pages[id]
-	return messages.Victim{Page: id, Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant}
+	return protocol.Victim{Page: id, Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant}
 }
 
 // settle frees a page that is idle and caches nothing.
 func (o *oracle) settle(id messages.PageID) {
 	g := &o.pages[id]
-	if g.idle() && g.block == messages.NoBlock {
-		*g = oraclePage{block: messages.NoBlock}
+	if g.idle() && g.block == protocol.NoBlock {
+		*g = oraclePage{block: protocol.NoBlock}
 		o.free = append(o.free, id)
 	}
 }
 
 // do does one operation and returns it with the answers filled in.
-func (o *oracle) do(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
+func (o *oracle) do(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 	before := o.counts().Held
-	if op.Kind == messages.Take {
+	if op.Kind == protocol.Take {
 		return o.take(op)
 	}
-	if op.Kind == messages.Foresee {
+	if op.Kind == protocol.PeekVictims {
 		return o.foresee(op)
 	}
-	if op.Kind == messages.HeldBlocks {
+	if op.Kind == protocol.HeldBlocks {
 		for _, g := range o.pages {
-			if g.references > 0 && g.block != messages.NoBlock {
+			if g.references > 0 && g.block != protocol.NoBlock {
 				op.Blocks = append(op.Blocks, g.block)
 			}
 		}
@@ -195,66 +196,66 @@ func (o *oracle) do(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 	for i := range op.Pages {
 		at := i
 		switch op.Kind {
-		case messages.Drop, messages.Unclaim, messages.EndPin, messages.DetachPages:
+		case protocol.Drop, protocol.Unclaim, protocol.EndPin, protocol.DetachPages:
 			at = len(op.Pages) - 1 - i
 		}
 		if op.Pages[at] != messages.NoPage {
 			o.doPage(&op, at)
-		} else if op.Kind == messages.Inspect {
-			op.Shares = append(op.Shares, messages.Share{})
+		} else if op.Kind == protocol.Inspect {
+			op.Shares = append(op.Shares, protocol.Share{})
 		}
 	}
-	if op.Kind == messages.Claim {
+	if op.Kind == protocol.Claim {
 		op.Count = o.counts().Held - before
 	}
 	return op, nil
 }
 
-func (o *oracle) doPage(op *messages.PoolOp, at int) {
+func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 	id := op.Pages[at]
 	g := &o.pages[id]
 	shelter := 0
-	if op.Shelter {
+	if op.CoveredByReservation {
 		shelter = 1
 	}
 	switch op.Kind {
-	case messages.Claim:
+	case protocol.Claim:
 		g.references++
 		g.shelters += shelter
-	case messages.Drop:
+	case protocol.Drop:
 		g.use = max(g.use, op.Use)
 		g.references--
 		g.shelters -= shelter
-	case messages.Unclaim:
+	case protocol.Unclaim:
 		g.references--
 		g.shelters -= shelter
-	case messages.AttachPages:
+	case protocol.AttachPages:
 		g.block, g.depth = op.Blocks[at], op.Depth+int32(at)
 		g.endow(op, o.now)
-	case messages.DetachPages:
-		*g = oraclePage{block: messages.NoBlock, references: g.references, shelters: g.shelters, tenant: g.tenant}
-	case messages.SetPriority:
+	case protocol.DetachPages:
+		*g = oraclePage{block: protocol.NoBlock, references: g.references, shelters: g.shelters, tenant: g.tenant}
+	case protocol.SetPriority:
 		g.endow(op, o.now)
-	case messages.AddPins:
+	case protocol.AddPins:
 		g.pins += op.N
-	case messages.EndPin:
+	case protocol.EndPin:
 		g.pins--
 		g.use = max(g.use, op.Use)
-	case messages.Unshelter:
+	case protocol.EndCoverage:
 		g.shelters--
-	case messages.Inspect:
-		op.Shares = append(op.Shares, messages.Share{
-			References: int32(g.references), Pins: int32(g.pins), Stored: g.block != messages.NoBlock,
+	case protocol.Inspect:
+		op.Shares = append(op.Shares, protocol.Share{
+			References: int32(g.references), Pins: int32(g.pins), Stored: g.block != protocol.NoBlock,
 		})
 	}
 	switch op.Kind {
-	case messages.Drop, messages.Unclaim, messages.EndPin, messages.DetachPages:
+	case protocol.Drop, protocol.Unclaim, protocol.EndPin, protocol.DetachPages:
 		o.settle(id)
 	}
 }
 
-func (o *oracle) take(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
-	var victims []messages.Victim
+func (o *oracle) take(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
+	var victims []protocol.Victim
 	for range op.N {
 		var id messages.PageID
 		if n := len(o.free); n > 0 {
@@ -263,8 +264,8 @@ func (o *oracle) take(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 			id = o.next(op.Tenant)
 			victims = append(victims, o.victim(id))
 		}
-		o.pages[id] = oraclePage{block: messages.NoBlock, references: 1, tenant: op.Tenant}
-		if op.Shelter {
+		o.pages[id] = oraclePage{block: protocol.NoBlock, references: 1, tenant: op.Tenant}
+		if op.CoveredByReservation {
 			o.pages[id].shelters = 1
 		}
 		op.Pages = append(op.Pages, id)
@@ -274,8 +275,8 @@ func (o *oracle) take(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
 
 // foresee lists the next victims and, if they are too few, held pages that cache
 // a block, from where the last look ended; eight are looked at for each.
-func (o *oracle) foresee(op messages.PoolOp) (messages.PoolOp, []messages.Victim) {
-	var victims []messages.Victim
+func (o *oracle) foresee(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
+	var victims []protocol.Victim
 	next := o.lookedAt(op.N)
 	op.Count = len(next)
 	for _, id := range next {
@@ -289,7 +290,7 @@ func (o *oracle) foresee(op messages.PoolOp) (messages.PoolOp, []messages.Victim
 		if o.hand >= len(o.pages) {
 			o.hand = 0
 		}
-		if g := o.pages[o.hand]; !g.idle() && g.block != messages.NoBlock {
+		if g := o.pages[o.hand]; !g.idle() && g.block != protocol.NoBlock {
 			victims = append(victims, o.victim(messages.PageID(o.hand)))
 		}
 		o.hand++
@@ -304,7 +305,7 @@ func (o *oracle) lookedAt(n int) (pages []messages.PageID) {
 		next := o.cachedInOrder()
 		return next[:min(n, len(next))]
 	}
-	look := func(t messages.Tenant, most int) {
+	look := func(t protocol.Tenant, most int) {
 		most = min(most, n-len(pages))
 		for _, id := range o.cachedInOrder() {
 			if o.pages[id].tenant == t && most > 0 {
@@ -314,14 +315,14 @@ func (o *oracle) lookedAt(n int) (pages []messages.PageID) {
 		}
 	}
 	for t := range o.quotas {
-		if a := o.account(messages.Tenant(t)); o.over(messages.Tenant(t)) {
-			look(messages.Tenant(t), a.Used+a.Cached-a.Quota)
+		if a := o.account(protocol.Tenant(t)); o.over(protocol.Tenant(t)) {
+			look(protocol.Tenant(t), a.Used+a.Cached-a.Quota)
 		}
 	}
 	part := (n-len(pages))/len(o.quotas) + 1
 	for t := range o.quotas {
-		if !o.over(messages.Tenant(t)) {
-			look(messages.Tenant(t), part)
+		if !o.over(protocol.Tenant(t)) {
+			look(protocol.Tenant(t), part)
 		}
 	}
 	return pages
@@ -329,21 +330,21 @@ func (o *oracle) lookedAt(n int) (pages []messages.PageID) {
 
 // resize is the text's rule: free pages, then cached ones in order, go; what
 // lies beyond the end moves to the lowest free pages.
-func (o *oracle) resize(pages int) (victims []messages.Victim, moves []messages.PageMove) {
+func (o *oracle) resize(pages int) (victims []protocol.Victim, moves []messages.PageMove) {
 	c := o.counts()
 	o.total = pages
 	for over := c.Used + c.Cached - pages; over > 0; over-- {
 		id := o.surplus()
 		victims = append(victims, o.victim(id))
-		o.pages[id] = oraclePage{block: messages.NoBlock}
+		o.pages[id] = oraclePage{block: protocol.NoBlock}
 	}
-	empty := func(g oraclePage) bool { return g.idle() && g.block == messages.NoBlock }
+	empty := func(g oraclePage) bool { return g.idle() && g.block == protocol.NoBlock }
 	for i := pages; i < len(o.pages); i++ {
 		if empty(o.pages[i]) {
 			continue
 		}
 		to := slices.IndexFunc(o.pages, empty)
-		o.pages[to], o.pages[i] = o.pages[i], oraclePage{block: messages.NoBlock}
+		o.pages[to], o.pages[i] = o.pages[i], oraclePage{block: protocol.NoBlock}
 		moves = append(moves, messages.PageMove{Old: messages.PageID(i), New: messages.PageID(to)})
 	}
 	old, hand := o.pages, o.hand

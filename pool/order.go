@@ -89,7 +89,7 @@ func (o *order) each(visit func(messages.Priority, *level) bool) {
 func (o *order) before(a, b int32) bool {
 	x, y := &o.pages[a], &o.pages[b]
 	switch {
-	case x.use>>1 != y.use>>1:
+	case x.use.Moment() != y.use.Moment():
 		return x.use < y.use
 	case x.depth != y.depth:
 		return x.depth > y.depth

@@ -1,6 +1,9 @@
 package pool
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // none ends lists and stands for no page in links.
 const none int32 = -1
@@ -25,8 +28,8 @@ const (
 //	next         pins        next     the page behind       right sibling
 //	child        shelters             a hint, see hints.go  the first child
 type page struct {
-	use               messages.Use     // the latest that its contents have had; 0: none yet
-	block             messages.BlockID // what it caches, or NoBlock
+	use               protocol.Use     // the latest that its contents have had; 0: none yet
+	block             protocol.BlockID // what it caches, or NoBlock
 	depth             int32            // of the block in its prefix
 	prev, next, child int32
 	priority          messages.Priority // unless it has a term
@@ -74,7 +77,7 @@ const maxShelters = 1<<16 - 1
 func (g *page) cached() bool { return g.place == listed || g.place == heaped }
 
 // stored tells whether the page caches a block, cached or used.
-func (g *page) stored() bool { return g.block != messages.NoBlock }
+func (g *page) stored() bool { return g.block != protocol.NoBlock }
 
 // idle tells whether nobody holds the page.
 func (g *page) idle() bool { return g.references() == 0 && g.pins() == 0 }
@@ -87,11 +90,11 @@ func (g *page) held() bool {
 
 // forget makes a used page cache nothing; pins end with the contents.
 func (g *page) forget() {
-	g.block, g.depth, g.priority, g.use, g.next = messages.NoBlock, 0, 0, 0, 0
+	g.block, g.depth, g.priority, g.use, g.next = protocol.NoBlock, 0, 0, 0, 0
 }
 
 // leave is Pool.victim without quotas, written field by field: a struct put together on the stack
 // first costs more than all else there is to taking a page.
-func (g *page) leave(i int32, v *messages.Victim) {
-	v.Page, v.Block, v.Depth, v.Priority, v.Tenant, v.Use = messages.PageID(i), g.block, g.depth, g.priority, messages.OtherTenants, g.use
+func (g *page) leave(i int32, v *protocol.Victim) {
+	v.Page, v.Block, v.Depth, v.Priority, v.Tenant, v.Use = messages.PageID(i), g.block, g.depth, g.priority, protocol.OtherTenants, g.use
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -31,7 +32,7 @@ type Pool struct {
 // New makes a pool of free pages; the first to be taken is page 0. Quotas are
 // by tenant; without any, all pages are OtherTenants'.
 func New(name string, pages int, quotas ...windows.Quota) *Pool {
-	p := &Pool{name: name, accounts: newAccounts(quotas), nextEnd: messages.NoExpiry}
+	p := &Pool{name: name, accounts: newAccounts(quotas), nextEnd: protocol.NoExpiry}
 	p.mustCount(pages)
 	p.mustDivide(len(quotas))
 	p.pages = make([]page, pages)
@@ -76,9 +77,9 @@ func (p *Pool) relink() {
 func (p *Pool) Name() string { return p.name }
 
 // Counts counts the pages.
-func (p *Pool) Counts() messages.PoolPages {
+func (p *Pool) Counts() protocol.PoolPages {
 	total := len(p.pages)
-	return messages.PoolPages{
+	return protocol.PoolPages{
 		PageCounts: messages.PageCounts{
 			Total: total, Used: total - p.cached - p.freeN, Cached: p.cached, Free: p.freeN,
 		},
@@ -88,7 +89,7 @@ func (p *Pool) Counts() messages.PoolPages {
 
 // Do does the operations in order and fills in the answers. It panics on an
 // operation that cannot be right.
-func (p *Pool) Do(w *messages.PoolWork) {
+func (p *Pool) Do(w *protocol.PoolWork) {
 	for i := range w.Ops {
 		p.validate(&w.Ops[i])
 	}
@@ -102,41 +103,41 @@ func (p *Pool) Do(w *messages.PoolWork) {
 }
 
 // do does one operation and appends what it evicts to the victims.
-func (p *Pool) do(op *messages.PoolOp, victims []messages.Victim) []messages.Victim {
+func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	switch op.Kind {
-	case messages.Claim:
+	case protocol.Claim:
 		p.claim(op)
-	case messages.Unclaim:
+	case protocol.Unclaim:
 		p.unclaim(op)
-	case messages.Take:
+	case protocol.Take:
 		return p.take(op, victims)
-	case messages.Drop:
+	case protocol.Drop:
 		p.drop(op)
-	case messages.AttachPages:
+	case protocol.AttachPages:
 		p.attach(op)
-	case messages.DetachPages:
+	case protocol.DetachPages:
 		p.detach(op)
-	case messages.SetPriority:
+	case protocol.SetPriority:
 		p.setPriority(op)
-	case messages.AddPins:
+	case protocol.AddPins:
 		p.addPins(op)
-	case messages.EndPin:
+	case protocol.EndPin:
 		p.endPin(op)
-	case messages.Unshelter:
+	case protocol.EndCoverage:
 		p.unshelter(op)
-	case messages.Inspect:
+	case protocol.Inspect:
 		p.inspect(op)
-	case messages.HeldBlocks:
+	case protocol.HeldBlocks:
 		p.heldBlocks(op)
-	case messages.Foresee:
+	case protocol.PeekVictims:
 		return p.foresee(op, victims)
 	}
 	return victims
 }
 
 // validate panics on what can be seen to be wrong without doing anything.
-func (p *Pool) validate(op *messages.PoolOp) {
-	if op.Kind > messages.Foresee {
+func (p *Pool) validate(op *protocol.PoolOp) {
+	if op.Kind > protocol.PeekVictims {
 		p.fail("operation %d is unknown", op.Kind)
 	}
 	if i := p.stranger(op.Pages); i >= 0 {
@@ -155,11 +156,11 @@ func (p *Pool) validate(op *messages.PoolOp) {
 		p.fail("%s at priority %d", verb(op.Kind), op.Priority)
 	}
 	switch op.Kind {
-	case messages.AttachPages:
+	case protocol.AttachPages:
 		if len(op.Blocks) != len(op.Pages) {
 			p.fail("attachment of %d blocks to %d pages", len(op.Blocks), len(op.Pages))
 		}
-	case messages.DetachPages, messages.SetPriority:
+	case protocol.DetachPages, protocol.SetPriority:
 		if n := len(op.Blocks); n != 0 && n != len(op.Pages) {
 			p.fail("%s of %d pages with %d blocks", verb(op.Kind), len(op.Pages), n)
 		}
@@ -180,12 +181,12 @@ func (p *Pool) stranger(pages []messages.PageID) int {
 }
 
 // verb names an operation in a panic.
-func verb(k messages.PoolOpKind) string {
+func verb(k protocol.PoolOpKind) string {
 	return [...]string{
-		messages.Claim: "claim", messages.Unclaim: "unclaim", messages.Take: "take", messages.Drop: "drop",
-		messages.AttachPages: "attachment", messages.DetachPages: "detachment", messages.SetPriority: "change of priority",
-		messages.AddPins: "pin", messages.EndPin: "unpin", messages.Unshelter: "end of shelter",
-		messages.Inspect: "inspection", messages.HeldBlocks: "listing",
+		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
+		protocol.AttachPages: "attachment", protocol.DetachPages: "detachment", protocol.SetPriority: "change of priority",
+		protocol.AddPins: "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of shelter",
+		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing",
 	}[k]
 }
 

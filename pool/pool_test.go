@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -19,7 +20,7 @@ func TestPageSize(t *testing.T) {
 
 func TestEmptyPool(t *testing.T) {
 	p := New("none", 0)
-	w := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take}, {Kind: messages.HeldBlocks}}}
+	w := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take}, {Kind: protocol.HeldBlocks}}}
 	p.Do(&w)
 	assert.Zero(t, w.Counts)
 	assert.Empty(t, w.Victims)
@@ -32,30 +33,30 @@ func TestEmptyPool(t *testing.T) {
 // TestDoKeepsNothing: a record that is sent again carries no old answers.
 func TestDoKeepsNothing(t *testing.T) {
 	p := full(t, 4)
-	w := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 2}}}
+	w := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 2}}}
 	p.Do(&w)
 	require.Len(t, w.Victims, 2)
-	w.Ops[0] = messages.PoolOp{Kind: messages.Inspect, Pages: []messages.PageID{0}, Shares: make([]messages.Share, 3)}
-	w.Ops = append(w.Ops, messages.PoolOp{Kind: messages.HeldBlocks, Blocks: []messages.BlockID{9, 9}})
+	w.Ops[0] = protocol.PoolOp{Kind: protocol.Inspect, Pages: []messages.PageID{0}, Shares: make([]protocol.Share, 3)}
+	w.Ops = append(w.Ops, protocol.PoolOp{Kind: protocol.HeldBlocks, Blocks: []protocol.BlockID{9, 9}})
 	p.Do(&w)
 	assert.Empty(t, w.Victims)
-	assert.Equal(t, []messages.Share{{Stored: true}}, w.Ops[0].Shares)
+	assert.Equal(t, []protocol.Share{{Stored: true}}, w.Ops[0].Shares)
 	assert.Empty(t, w.Ops[1].Blocks)
-	assert.Equal(t, messages.PoolPages{PageCounts: messages.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
+	assert.Equal(t, protocol.PoolPages{PageCounts: messages.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
 }
 
 // full makes a pool whose pages are all cached, page n−1 to be evicted first.
 func full(t testing.TB, pages int) *Pool {
 	t.Helper()
 	p := New("wfullh8", pages)
-	ids, blocks := make([]messages.PageID, pages), make([]messages.BlockID, pages)
+	ids, blocks := make([]messages.PageID, pages), make([]protocol.BlockID, pages)
 	for i := range pages {
-		ids[i], blocks[i] = messages.PageID(i), messages.BlockID(i)
+		ids[i], blocks[i] = messages.PageID(i), protocol.BlockID(i)
 	}
-	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
-		{Kind: messages.Take, N: pages},
-		{Kind: messages.AttachPages, Pages: ids, Blocks: blocks, Priority: messages.DefaultPriority},
-		{Kind: messages.Drop, Pages: ids, Use: 1},
+	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+		{Kind: protocol.Take, N: pages},
+		{Kind: protocol.AttachPages, Pages: ids, Blocks: blocks, Priority: messages.DefaultPriority},
+		{Kind: protocol.Drop, Pages: ids, Use: 1},
 	}})
 	require.Equal(t, pages, p.Counts().Cached)
 	return p
@@ -65,14 +66,14 @@ func full(t testing.TB, pages int) *Pool {
 func TestInOrderArrivalsAreListed(t *testing.T) {
 	p := full(t, 8)
 	claimed := []messages.PageID{0, 1, 2}
-	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
-		{Kind: messages.Claim, Pages: claimed},
-		{Kind: messages.Drop, Pages: claimed, Use: 2},
+	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+		{Kind: protocol.Claim, Pages: claimed},
+		{Kind: protocol.Drop, Pages: claimed, Use: 2},
 	}})
 	assert.Equal(t, none, p.order.level(messages.DefaultPriority).root)
-	p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
-		{Kind: messages.Claim, Pages: []messages.PageID{5}},
-		{Kind: messages.Unclaim, Pages: []messages.PageID{5}},
+	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+		{Kind: protocol.Claim, Pages: []messages.PageID{5}},
+		{Kind: protocol.Unclaim, Pages: []messages.PageID{5}},
 	}})
 	assert.EqualValues(t, 5, p.order.level(messages.DefaultPriority).root, "what goes back to the middle is in the heap")
 }
@@ -82,7 +83,7 @@ func TestTakeChangesNothingWhenItCannot(t *testing.T) {
 	p := full(t, 3)
 	before := p.String()
 	assert.PanicsWithValue(t, "pool wfullh8: take of 4 pages, 0 are free and 3 cached", func() {
-		p.Do(&messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 4}}})
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}})
 	})
 	assert.Equal(t, before, p.String())
 	require.NoError(t, p.Check())
@@ -90,23 +91,23 @@ func TestTakeChangesNothingWhenItCannot(t *testing.T) {
 
 func TestFaultsOfCountsAndKinds(t *testing.T) {
 	p := full(t, 2)
-	do := func(op messages.PoolOp) func() {
-		return func() { p.Do(&messages.PoolWork{Ops: []messages.PoolOp{op}}) }
+	do := func(op protocol.PoolOp) func() {
+		return func() { p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op}}) }
 	}
-	assert.PanicsWithValue(t, "pool wfullh8: operation 200 is unknown", do(messages.PoolOp{Kind: 200}))
+	assert.PanicsWithValue(t, "pool wfullh8: operation 200 is unknown", do(protocol.PoolOp{Kind: 200}))
 	zero := []messages.PageID{0}
-	do(messages.PoolOp{Kind: messages.AddPins, Pages: zero, N: math.MaxInt32})()
-	assert.PanicsWithValue(t, "pool wfullh8: 1 pins of page 0, which has 2147483647", do(messages.PoolOp{Kind: messages.AddPins, Pages: zero, N: 1}))
+	do(protocol.PoolOp{Kind: protocol.AddPins, Pages: zero, N: math.MaxInt32})()
+	assert.PanicsWithValue(t, "pool wfullh8: 1 pins of page 0, which has 2147483647", do(protocol.PoolOp{Kind: protocol.AddPins, Pages: zero, N: 1}))
 	for range maxShelters {
-		do(messages.PoolOp{Kind: messages.Claim, Pages: zero, Shelter: true})()
+		do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true})()
 		if invariants { // a check after each is slow and shows nothing here
 			p.pages[0].child, p.pages[0].prev = maxShelters, maxShelters
 			break
 		}
 	}
-	assert.PanicsWithValue(t, "pool wfullh8: page 0 is sheltered 65535 times", do(messages.PoolOp{Kind: messages.Claim, Pages: zero, Shelter: true}))
+	assert.PanicsWithValue(t, "pool wfullh8: page 0 is sheltered 65535 times", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true}))
 	p.pages[0].prev = math.MaxInt32
-	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references", do(messages.PoolOp{Kind: messages.Claim, Pages: zero}))
+	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero}))
 }
 
 func TestRebuildFaults(t *testing.T) {
@@ -114,7 +115,7 @@ func TestRebuildFaults(t *testing.T) {
 		"pool p: rebuild of page 2, there are 2":                                    {{Page: 2}},
 		"pool p: rebuild of page -1, there are 2":                                   {{Page: -1}},
 		"pool p: rebuild of page 1 twice":                                           {{Page: 1, Block: 3}, {Page: 1, Block: 4}},
-		"pool p: rebuild of page 1 with 2 shelters and 1 references":                {{Page: 1, References: 1, Shelters: 2, Block: messages.NoBlock}},
+		"pool p: rebuild of page 1 with 2 shelters and 1 references":                {{Page: 1, References: 1, Shelters: 2, Block: protocol.NoBlock}},
 		"pool p: rebuild of page 0 at priority 101":                                 {{Page: 0, Priority: 101}},
 		"pool p: rebuilt from what contradicts itself: pages 0 and 1 cache block 3": {{Page: 0, Block: 3}, {Page: 1, Block: 3}},
 	}
@@ -152,11 +153,11 @@ func TestCheckSees(t *testing.T) {
 	for want, change := range spoil {
 		t.Run(want, func(t *testing.T) {
 			p := full(t, 8)
-			p.Do(&messages.PoolWork{Ops: []messages.PoolOp{
-				{Kind: messages.Take, N: 1}, // page 7
-				{Kind: messages.Claim, Pages: []messages.PageID{0, 4, 5}},
-				{Kind: messages.Unclaim, Pages: []messages.PageID{4, 5}}, // to the heap
-				{Kind: messages.DetachPages, Pages: []messages.PageID{1, 6}},
+			p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+				{Kind: protocol.Take, N: 1}, // page 7
+				{Kind: protocol.Claim, Pages: []messages.PageID{0, 4, 5}},
+				{Kind: protocol.Unclaim, Pages: []messages.PageID{4, 5}}, // to the heap
+				{Kind: protocol.DetachPages, Pages: []messages.PageID{1, 6}},
 			}})
 			require.NoError(t, p.Check())
 			change(p)
@@ -171,12 +172,12 @@ func TestWarmDoAllocatesNothing(t *testing.T) {
 		t.Skip("a check allocates")
 	}
 	c := newChurn(t, 256)
-	inspect := messages.PoolOp{Kind: messages.Inspect, Pages: c.window}
-	held := messages.PoolOp{Kind: messages.HeldBlocks}
-	others := messages.PoolWork{Ops: []messages.PoolOp{
-		{Kind: messages.Claim, Pages: c.window}, {Kind: messages.Unclaim, Pages: c.window},
-		{Kind: messages.SetPriority, Pages: c.window, Priority: 60}, {Kind: messages.SetPriority, Pages: c.window, Priority: 35},
-		{Kind: messages.AddPins, Pages: c.window, N: 1}, inspect, held, {Kind: messages.EndPin, Pages: c.window, Use: 1},
+	inspect := protocol.PoolOp{Kind: protocol.Inspect, Pages: c.window}
+	held := protocol.PoolOp{Kind: protocol.HeldBlocks}
+	others := protocol.PoolWork{Ops: []protocol.PoolOp{
+		{Kind: protocol.Claim, Pages: c.window}, {Kind: protocol.Unclaim, Pages: c.window},
+		{Kind: protocol.SetPriority, Pages: c.window, Priority: 60}, {Kind: protocol.SetPriority, Pages: c.window, Priority: 35},
+		{Kind: protocol.AddPins, Pages: c.window, N: 1}, inspect, held, {Kind: protocol.EndPin, Pages: c.window, Use: 1},
 	}}
 	step := func() {
 		c.step()
@@ -190,11 +191,11 @@ func TestWarmDoAllocatesNothing(t *testing.T) {
 // contents, attaches them to new blocks and drops them.
 type churn struct {
 	pool   *Pool
-	take   messages.PoolWork
-	keep   messages.PoolWork
-	blocks []messages.BlockID
+	take   protocol.PoolWork
+	keep   protocol.PoolWork
+	blocks []protocol.BlockID
 	window []messages.PageID // the pages of the last step
-	use    messages.Use
+	use    protocol.Use
 }
 
 const churnPages = 32
@@ -202,24 +203,24 @@ const churnPages = 32
 func newChurn(t testing.TB, pages int) *churn {
 	c := &churn{
 		pool: full(t, pages), use: 1,
-		blocks: make([]messages.BlockID, churnPages), window: make([]messages.PageID, 0, churnPages),
+		blocks: make([]protocol.BlockID, churnPages), window: make([]messages.PageID, 0, churnPages),
 	}
-	c.take.Ops = make([]messages.PoolOp, 1)
-	c.keep.Ops = make([]messages.PoolOp, 2)
+	c.take.Ops = make([]protocol.PoolOp, 1)
+	c.keep.Ops = make([]protocol.PoolOp, 2)
 	c.step()
 	return c
 }
 
 func (c *churn) step() {
 	c.use++
-	c.take.Ops[0] = messages.PoolOp{Kind: messages.Take, N: churnPages, Pages: c.window[:0]}
+	c.take.Ops[0] = protocol.PoolOp{Kind: protocol.Take, N: churnPages, Pages: c.window[:0]}
 	c.pool.Do(&c.take)
 	c.window = c.take.Ops[0].Pages
 	for i, v := range c.take.Victims {
 		c.blocks[i] = v.Block // the tree reuses the ids of what it has forgotten
 	}
-	c.keep.Ops[0] = messages.PoolOp{Kind: messages.AttachPages, Pages: c.window, Blocks: c.blocks, Priority: messages.DefaultPriority}
-	c.keep.Ops[1] = messages.PoolOp{Kind: messages.Drop, Pages: c.window, Use: c.use}
+	c.keep.Ops[0] = protocol.PoolOp{Kind: protocol.AttachPages, Pages: c.window, Blocks: c.blocks, Priority: messages.DefaultPriority}
+	c.keep.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: c.window, Use: c.use}
 	c.pool.Do(&c.keep)
 }
 
@@ -247,16 +248,16 @@ func BenchmarkHits(b *testing.B) {
 			p := full(b, size.pages)
 			r := rand.New(rand.NewPCG(1, 2))
 			run := make([]messages.PageID, churnPages)
-			w := messages.PoolWork{Ops: make([]messages.PoolOp, 2)}
-			use := messages.Use(1)
+			w := protocol.PoolWork{Ops: make([]protocol.PoolOp, 2)}
+			use := protocol.Use(1)
 			for b.Loop() {
 				use++
 				first := r.IntN(size.pages - churnPages)
 				for i := range run {
 					run[i] = messages.PageID(first + i)
 				}
-				w.Ops[0] = messages.PoolOp{Kind: messages.Claim, Pages: run}
-				w.Ops[1] = messages.PoolOp{Kind: messages.Drop, Pages: run, Use: use}
+				w.Ops[0] = protocol.PoolOp{Kind: protocol.Claim, Pages: run}
+				w.Ops[1] = protocol.PoolOp{Kind: protocol.Drop, Pages: run, Use: use}
 				p.Do(&w)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/churnPages, "ns/page")
@@ -272,13 +273,13 @@ func BenchmarkOutOfOrder(b *testing.B) {
 			c := newChurn(b, size.pages)
 			r := rand.New(rand.NewPCG(1, 2))
 			run := make([]messages.PageID, churnPages)
-			w := messages.PoolWork{Ops: make([]messages.PoolOp, 2)}
+			w := protocol.PoolWork{Ops: make([]protocol.PoolOp, 2)}
 			for b.Loop() {
 				for i := range run {
 					run[i] = messages.PageID(r.IntN(size.pages))
 				}
-				w.Ops[0] = messages.PoolOp{Kind: messages.SetPriority, Pages: run, Priority: 80}
-				w.Ops[1] = messages.PoolOp{Kind: messages.SetPriority, Pages: run, Priority: messages.DefaultPriority}
+				w.Ops[0] = protocol.PoolOp{Kind: protocol.SetPriority, Pages: run, Priority: 80}
+				w.Ops[1] = protocol.PoolOp{Kind: protocol.SetPriority, Pages: run, Priority: messages.DefaultPriority}
 				c.pool.Do(&w)
 				c.step()
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -17,29 +18,29 @@ import (
 // leaves contents there, and uses contents again.
 type tenancy struct {
 	pool  *Pool
-	use   messages.Use // even, so that none is an early or late one of another
-	block messages.BlockID
+	use   protocol.Use // even, so that none is an early or late one of another
+	block protocol.BlockID
 }
 
-func (y *tenancy) do(ops ...messages.PoolOp) []messages.Victim {
-	w := messages.PoolWork{Ops: ops}
+func (y *tenancy) do(ops ...protocol.PoolOp) []protocol.Victim {
+	w := protocol.PoolWork{Ops: ops}
 	y.pool.Do(&w)
 	return w.Victims
 }
 
 // visit takes n pages for a tenant, stores them and lets them go.
-func (y *tenancy) visit(t messages.Tenant, n int, priority messages.Priority) []messages.Victim {
-	take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: n, Tenant: t}}}
+func (y *tenancy) visit(t protocol.Tenant, n int, priority messages.Priority) []protocol.Victim {
+	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: n, Tenant: t}}}
 	y.pool.Do(&take)
 	pages := take.Ops[0].Pages
-	blocks := make([]messages.BlockID, n)
+	blocks := make([]protocol.BlockID, n)
 	for i := range blocks {
 		blocks[i] = y.block
 		y.block++
 	}
 	y.use += 2
-	y.do(messages.PoolOp{Kind: messages.AttachPages, Pages: pages, Blocks: blocks, Priority: priority},
-		messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: y.use})
+	y.do(protocol.PoolOp{Kind: protocol.AttachPages, Pages: pages, Blocks: blocks, Priority: priority},
+		protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: y.use})
 	return take.Victims
 }
 
@@ -52,11 +53,11 @@ func TestQuotasProtect(t *testing.T) {
 		pages := rapid.IntRange(10, 60).Draw(t, "pages")
 		y := &tenancy{pool: New("divided", pages, quotas...)}
 		for range rapid.IntRange(1, 80).Draw(t, "visits") {
-			tenant := messages.Tenant(rapid.IntRange(0, len(quotas)-1).Draw(t, "tenant"))
+			tenant := protocol.Tenant(rapid.IntRange(0, len(quotas)-1).Draw(t, "tenant"))
 			before := y.pool.Account(tenant)
-			had := make([]messages.Account, len(quotas))
+			had := make([]protocol.Account, len(quotas))
 			for other := range had {
-				had[other] = y.pool.Account(messages.Tenant(other))
+				had[other] = y.pool.Account(protocol.Tenant(other))
 			}
 			n := rapid.IntRange(0, before.Quota).Draw(t, "n")
 			for _, v := range y.visit(tenant, n, messages.Priority(rapid.IntRange(0, 100).Draw(t, "priority"))) {
@@ -76,7 +77,7 @@ func TestQuotaIsWorthAPool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shared := &tenancy{pool: New("divided", 40, windows.NoQuota/2, windows.NoQuota/2)}
 		alone := &tenancy{pool: New("alone", 20), block: 1 << 20}
-		twin := map[messages.BlockID]messages.BlockID{} // of a block alone, the same in the divided pool
+		twin := map[protocol.BlockID]protocol.BlockID{} // of a block alone, the same in the divided pool
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			n := rapid.IntRange(1, 20).Draw(t, "n")
 			switch rapid.IntRange(0, 3).Draw(t, "who") {
@@ -86,7 +87,7 @@ func TestQuotaIsWorthAPool(t *testing.T) {
 				again(t, shared, alone, twin)
 			default:
 				for i := range n {
-					twin[alone.block+messages.BlockID(i)] = shared.block + messages.BlockID(i)
+					twin[alone.block+protocol.BlockID(i)] = shared.block + protocol.BlockID(i)
 				}
 				shared.visit(1, n, messages.DefaultPriority)
 				alone.visit(0, n, messages.DefaultPriority)
@@ -99,7 +100,7 @@ func TestQuotaIsWorthAPool(t *testing.T) {
 }
 
 // again uses a block that is there alone, in both pools.
-func again(t *rapid.T, shared, alone *tenancy, twin map[messages.BlockID]messages.BlockID) {
+func again(t *rapid.T, shared, alone *tenancy, twin map[protocol.BlockID]protocol.BlockID) {
 	all := alone.pool.Attached()
 	if len(all) == 0 {
 		return
@@ -111,14 +112,14 @@ func again(t *rapid.T, shared, alone *tenancy, twin map[messages.BlockID]message
 	}{{alone, at.Page}, {shared, pageOf(shared.pool, twin[at.Block])}} {
 		one.y.use += 2
 		pages := []messages.PageID{one.page}
-		one.y.do(messages.PoolOp{Kind: messages.Claim, Pages: pages}, messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: one.y.use})
+		one.y.do(protocol.PoolOp{Kind: protocol.Claim, Pages: pages}, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: one.y.use})
 	}
 }
 
 // pageOf is the page that caches a block, or NoPage.
-func pageOf(p *Pool, b messages.BlockID) messages.PageID {
+func pageOf(p *Pool, b protocol.BlockID) messages.PageID {
 	all := p.Attached()
-	if i := slices.IndexFunc(all, func(at messages.PageBlock) bool { return at.Block == b }); i >= 0 {
+	if i := slices.IndexFunc(all, func(at protocol.PageBlock) bool { return at.Block == b }); i >= 0 {
 		return all[i].Page
 	}
 	return messages.NoPage
@@ -130,8 +131,8 @@ func TestForeseenPagesAreThoseBeyondQuotas(t *testing.T) {
 	y := &tenancy{pool: New("divided", 12, windows.NoQuota, windows.NoQuota/2, windows.NoQuota/4)}
 	y.visit(2, 6, 90)
 	y.visit(1, 6, 20)
-	seen := y.do(messages.PoolOp{Kind: messages.Foresee, N: 3})
-	assert.Equal(t, y.do(messages.PoolOp{Kind: messages.Take, N: 3}), seen)
+	seen := y.do(protocol.PoolOp{Kind: protocol.PeekVictims, N: 3})
+	assert.Equal(t, y.do(protocol.PoolOp{Kind: protocol.Take, N: 3}), seen)
 }
 
 // TestDividedPoolAllocatesNothing: neither taking nor letting go of pages does,
@@ -141,12 +142,12 @@ func TestDividedPoolAllocatesNothing(t *testing.T) {
 		t.Skip("checks allocate")
 	}
 	y := &tenancy{pool: New("divided", 64, windows.NoQuota/4, windows.NoQuota/4, windows.NoQuota/2)}
-	for tenant := range messages.Tenant(3) {
+	for tenant := range protocol.Tenant(3) {
 		y.visit(tenant, 40, messages.DefaultPriority)
 	}
-	take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 8}}}
-	leave := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.AttachPages, Blocks: make([]messages.BlockID, 8)}, {Kind: messages.Drop}}}
-	tenant := messages.Tenant(0)
+	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 8}}}
+	leave := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.AttachPages, Blocks: make([]protocol.BlockID, 8)}, {Kind: protocol.Drop}}}
+	tenant := protocol.Tenant(0)
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		op := &take.Ops[0]
 		op.Tenant, op.Pages, take.Victims = tenant, op.Pages[:0], take.Victims[:0]
@@ -165,10 +166,10 @@ func TestDividedPoolAllocatesNothing(t *testing.T) {
 func TestFaultsOfTenants(t *testing.T) {
 	p := New("divided", 4, windows.NoQuota, windows.NoQuota/2)
 	assert.PanicsWithValue(t, "pool divided: take for tenant 2 of 2", func() {
-		p.Do(&messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 1, Tenant: 2}}})
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 2}}})
 	})
 	assert.PanicsWithValue(t, "pool divided: rebuild of page 1 for tenant 9 of 2", func() {
-		Rebuild("divided", 4, []Kept{{Page: 1, References: 1, Block: messages.NoBlock, Tenant: 9}}, p.Quotas()...)
+		Rebuild("divided", 4, []Kept{{Page: 1, References: 1, Block: protocol.NoBlock, Tenant: 9}}, p.Quotas()...)
 	})
 	assert.PanicsWithValue(t, "pool divided: 65537 quotas, tenants have 16 bits", func() {
 		New("divided", 4, make([]windows.Quota, 1<<16+1)...)
@@ -179,15 +180,15 @@ func TestFaultsOfTenants(t *testing.T) {
 // same as before.
 func TestTenantsAreRankedAnewWhenPrioritiesEnd(t *testing.T) {
 	p := New("divided", 3, windows.NoQuota, windows.NoQuota, windows.NoQuota)
-	for tenant, op := range []messages.PoolOp{{Priority: 90, Until: 10}, {Priority: 50}, {Priority: 80, Until: 20}} {
-		take := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Take, N: 1, Tenant: messages.Tenant(tenant)}}}
+	for tenant, op := range []protocol.PoolOp{{Priority: 90, Until: 10}, {Priority: 50}, {Priority: 80, Until: 20}} {
+		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: protocol.Tenant(tenant)}}}
 		p.Do(&take)
-		op.Kind, op.Pages, op.Blocks = messages.AttachPages, take.Ops[0].Pages, []messages.BlockID{messages.BlockID(tenant)}
-		p.Do(&messages.PoolWork{Ops: []messages.PoolOp{op, {Kind: messages.Drop, Pages: op.Pages, Use: messages.Use(2 * tenant)}}})
+		op.Kind, op.Pages, op.Blocks = protocol.AttachPages, take.Ops[0].Pages, []protocol.BlockID{protocol.BlockID(tenant)}
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op, {Kind: protocol.Drop, Pages: op.Pages, Use: protocol.Use(2 * tenant)}}})
 	}
-	for now, want := range map[time.Duration]messages.BlockID{9: 1, 10: 0, 20: 0} {
+	for now, want := range map[time.Duration]protocol.BlockID{9: 1, 10: 0, 20: 0} {
 		twin := Rebuild("divided", 3, keptOf(p), p.Quotas()...)
-		work := messages.PoolWork{Now: now, Ops: []messages.PoolOp{{Kind: messages.Take, N: 1, Tenant: 1}}}
+		work := protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 1}}}
 		twin.Do(&work)
 		require.NoError(t, twin.Check())
 		assert.Equal(t, want, work.Victims[0].Block, "at %d", now)

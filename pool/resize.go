@@ -3,6 +3,7 @@ package pool
 import (
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -10,15 +11,15 @@ import (
 // Resizing asks for another number of pages; the slices are answered and reused.
 type Resizing struct {
 	Pages int
-	Now   time.Duration // as in messages.PoolWork
+	Now   time.Duration // as in protocol.PoolWork
 
 	// Victims are the contents that had to go, in the order of their eviction.
-	Victims []messages.Victim
+	Victims []protocol.Victim
 	// Moves are the pages beyond the new end that survived, held or cached, with
 	// their new numbers, in order of the old ones. A new number may be the page
 	// of a victim, so victims are read before anything is moved.
 	Moves  []messages.PageMove
-	Counts messages.PoolPages
+	Counts protocol.PoolPages
 }
 
 // Resize makes the pool larger or smaller. A pool that shrinks gives up free
@@ -87,12 +88,12 @@ type Kept struct {
 	Page       messages.PageID
 	References int32
 	Shelters   int32            // chunked prefills among the references
-	Block      messages.BlockID // NoBlock: the page caches nothing
+	Block      protocol.BlockID // NoBlock: the page caches nothing
 	Pins       int32
 	Depth      int32
 	Priority   messages.Priority
-	Use        messages.Use
-	Tenant     messages.Tenant
+	Use        protocol.Use
+	Tenant     protocol.Tenant
 	Until      time.Duration // when the priority ends; 0: never
 }
 

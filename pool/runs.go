@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -16,7 +17,7 @@ import (
 
 // takeFree takes at most n free pages, the last freed first, and adds them to
 // the operation's pages.
-func (p *Pool) takeFree(op *messages.PoolOp, n int) {
+func (p *Pool) takeFree(op *protocol.PoolOp, n int) {
 	n = min(n, p.freeN)
 	taken, pages := p.taken(op), p.pages
 	ids := slices.Grow(op.Pages, n)
@@ -33,10 +34,10 @@ func (p *Pool) takeFree(op *messages.PoolOp, n int) {
 }
 
 // taken is a page as it is after an operation has taken it.
-func (p *Pool) taken(op *messages.PoolOp) page {
-	g := page{block: messages.NoBlock}
+func (p *Pool) taken(op *protocol.PoolOp) page {
+	g := page{block: protocol.NoBlock}
 	g.hold(1, 0, 0)
-	if op.Shelter {
+	if op.CoveredByReservation {
 		g.hold(0, 0, 1)
 	}
 	return g
@@ -45,7 +46,7 @@ func (p *Pool) taken(op *messages.PoolOp) page {
 // takeListed takes at most n pages from the head of the list of the level that
 // goes first, as long as no other page of the level goes before them, adds them to the
 // operation's pages and what they cached to the victims.
-func (p *Pool) takeListed(op *messages.PoolOp, n int, victims []messages.Victim) []messages.Victim {
+func (p *Pool) takeListed(op *protocol.PoolOp, n int, victims []protocol.Victim) []protocol.Victim {
 	o := &p.order
 	priority := o.lowest()
 	l := o.level(priority)
@@ -101,8 +102,8 @@ func (o *order) mark(p messages.Priority) {
 // page, the use is left and that is all. It stops before the first page for which
 // more is to be done, and tells how many are left: with quotas all, for accounts
 // have to follow.
-func (p *Pool) dropAlike(op *messages.PoolOp) (left int) {
-	if op.Shelter || p.accounts != nil {
+func (p *Pool) dropAlike(op *protocol.PoolOp) (left int) {
+	if op.CoveredByReservation || p.accounts != nil {
 		return len(op.Pages)
 	}
 	pages, o, listedN, freedN := p.pages, &p.order, 0, 0
@@ -129,7 +130,7 @@ func (p *Pool) dropAlike(op *messages.PoolOp) (left int) {
 			break
 		}
 		if !g.stored() {
-			*g = page{block: messages.NoBlock, prev: none, next: p.freeHead, place: free}
+			*g = page{block: protocol.NoBlock, prev: none, next: p.freeHead, place: free}
 			p.freeHead = i
 			freedN++
 			continue
@@ -138,7 +139,7 @@ func (p *Pool) dropAlike(op *messages.PoolOp) (left int) {
 		use := max(g.use, op.Use)
 		if t := l.tail; t != none {
 			y := &pages[t]
-			if y.use>>1 > use>>1 || y.use>>1 == use>>1 && y.depth <= g.depth {
+			if y.use.Moment() > use.Moment() || y.use.Moment() == use.Moment() && y.depth <= g.depth {
 				break
 			}
 			y.next = i
@@ -162,8 +163,8 @@ func (p *Pool) dropAlike(op *messages.PoolOp) (left int) {
 // already, from the first on. It stops before the first page for which more is to
 // be done, as with one that has a term, and tells how many it has passed: with
 // quotas none, for accounts have to follow.
-func (p *Pool) claimAlike(op *messages.PoolOp) (passed int) {
-	if op.Shelter || p.accounts != nil {
+func (p *Pool) claimAlike(op *protocol.PoolOp) (passed int) {
+	if op.CoveredByReservation || p.accounts != nil {
 		return 0
 	}
 	pages, o, claimed := p.pages, &p.order, 0
@@ -199,7 +200,7 @@ run:
 // attachAlike makes used pages cache blocks, from the first on, as long as they
 // cache nothing. It stops before the first page for which that is wrong or not
 // all there is to do, and tells how many it has passed: none if the priority ends.
-func (p *Pool) attachAlike(op *messages.PoolOp) (passed int) {
+func (p *Pool) attachAlike(op *protocol.PoolOp) (passed int) {
 	if op.Until != 0 {
 		return 0
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -67,15 +68,15 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) (out string) {
 	}
 }
 
-var scriptKinds = map[string]messages.PoolOpKind{
-	"claim": messages.Claim, "unclaim": messages.Unclaim, "take": messages.Take, "drop": messages.Drop,
-	"attach": messages.AttachPages, "detach": messages.DetachPages, "priority": messages.SetPriority,
-	"pin": messages.AddPins, "unpin": messages.EndPin, "unshelter": messages.Unshelter,
-	"inspect": messages.Inspect, "held": messages.HeldBlocks,
+var scriptKinds = map[string]protocol.PoolOpKind{
+	"claim": protocol.Claim, "unclaim": protocol.Unclaim, "take": protocol.Take, "drop": protocol.Drop,
+	"attach": protocol.AttachPages, "detach": protocol.DetachPages, "priority": protocol.SetPriority,
+	"pin": protocol.AddPins, "unpin": protocol.EndPin, "unshelter": protocol.EndCoverage,
+	"inspect": protocol.Inspect, "held": protocol.HeldBlocks,
 }
 
 func (s *script) do(t *testing.T, d *datadriven.TestData) string {
-	var w messages.PoolWork
+	var w protocol.PoolWork
 	for _, line := range strings.Split(d.Input, "\n") {
 		w.Ops = append(w.Ops, parseOp(t, d, line))
 	}
@@ -83,27 +84,27 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) string {
 	var b strings.Builder
 	for _, op := range w.Ops {
 		switch op.Kind {
-		case messages.Claim:
+		case protocol.Claim:
 			fmt.Fprintf(&b, "claim: %d newly held\n", op.Count)
-		case messages.Take:
+		case protocol.Take:
 			fmt.Fprintf(&b, "take: %v\n", op.Pages)
-		case messages.Inspect:
+		case protocol.Inspect:
 			fmt.Fprintf(&b, "inspect: %+v\n", op.Shares)
-		case messages.HeldBlocks:
+		case protocol.HeldBlocks:
 			fmt.Fprintf(&b, "held: %v\n", op.Blocks)
 		}
 	}
 	return b.String() + drawVictims(w.Victims) + s.pool.String()
 }
 
-func parseOp(t *testing.T, d *datadriven.TestData, line string) messages.PoolOp {
+func parseOp(t *testing.T, d *datadriven.TestData, line string) protocol.PoolOp {
 	cmd, args, err := datadriven.ParseLine(line)
 	kind, ok := scriptKinds[cmd]
 	if err != nil || !ok {
 		d.Fatalf(t, "cannot read %q: %v", line, err)
 	}
-	op := messages.PoolOp{Kind: kind, N: 1, Priority: messages.DefaultPriority}
-	if kind != messages.Take && kind != messages.AddPins {
+	op := protocol.PoolOp{Kind: kind, N: 1, Priority: messages.DefaultPriority}
+	if kind != protocol.Take && kind != protocol.AddPins {
 		op.N = 0
 	}
 	for _, arg := range args {
@@ -114,27 +115,27 @@ func parseOp(t *testing.T, d *datadriven.TestData, line string) messages.PoolOp 
 			case "pages":
 				op.Pages = append(op.Pages, messages.PageID(n))
 			case "blocks":
-				op.Blocks = append(op.Blocks, messages.BlockID(n))
+				op.Blocks = append(op.Blocks, protocol.BlockID(n))
 			case "depth":
 				op.Depth = int32(n)
 			case "priority":
 				op.Priority = messages.Priority(n)
 			case "use":
-				op.Use = messages.Use(n)
+				op.Use = protocol.Use(n)
 			case "n":
 				op.N = n
 			case "tenant":
-				op.Tenant = messages.Tenant(n)
+				op.Tenant = protocol.Tenant(n)
 			default:
 				d.Fatalf(t, "unknown argument %s=%s", arg.Key, value)
 			}
 		}
-		op.Shelter = op.Shelter || arg.Key == "shelter"
+		op.CoveredByReservation = op.CoveredByReservation || arg.Key == "shelter"
 	}
 	return op
 }
 
-func drawVictims(victims []messages.Victim) string {
+func drawVictims(victims []protocol.Victim) string {
 	var b strings.Builder
 	for _, v := range victims {
 		fmt.Fprintf(&b, "victim: page %d block %d depth %d priority %d use %d\n", v.Page, v.Block, v.Depth, v.Priority, v.Use)

@@ -1,6 +1,9 @@
 package pool
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // settle links a page that nobody holds any more: cached if it caches a block,
 // free otherwise.
@@ -21,7 +24,7 @@ func (p *Pool) settle(i int32) {
 
 // occupy gives a page that somebody is about to hold, out of the order of
 // eviction. A free page has nothing that could be held.
-func (p *Pool) occupy(i int32, kind messages.PoolOpKind) *page {
+func (p *Pool) occupy(i int32, kind protocol.PoolOpKind) *page {
 	g := &p.pages[i]
 	if g.place == free {
 		p.fail("%s of page %d, which is free", verb(kind), i)
@@ -77,9 +80,9 @@ func (p *Pool) unlink(i int32) {
 }
 
 // victim gives the facts of what a page caches.
-func (p *Pool) victim(i int32) messages.Victim {
+func (p *Pool) victim(i int32) protocol.Victim {
 	g := &p.pages[i]
-	v := messages.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: p.orderOf(i).priority(i), Use: g.use}
+	v := protocol.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: p.orderOf(i).priority(i), Use: g.use}
 	if p.accounts != nil {
 		v.Tenant = p.accounts.of[i]
 	}

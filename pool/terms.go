@@ -3,6 +3,7 @@ package pool
 import (
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -14,7 +15,7 @@ import (
 // leaves the ranking of its level for that of the default one, with all its pages.
 type term struct {
 	list
-	until    time.Duration // messages.NoExpiry: it has ended
+	until    time.Duration // protocol.NoExpiry: it has ended
 	priority messages.Priority
 	pages    int32 // that have it, used ones too
 	first    int32 // of its cached pages, the next to go; none: there is none
@@ -89,11 +90,11 @@ func (o *order) leave(i int32) {
 	if t.pages--; t.pages > 0 {
 		return
 	}
-	if t.until != messages.NoExpiry {
+	if t.until != protocol.NoExpiry {
 		delete(s.known, termKey{t.until, t.priority})
 		o.endRemove(int(t.place))
 	}
-	*t = term{list: emptyList, until: messages.NoExpiry, first: none}
+	*t = term{list: emptyList, until: protocol.NoExpiry, first: none}
 	s.free = append(s.free, id)
 }
 
@@ -110,7 +111,7 @@ func (o *order) expire(now time.Duration) {
 			o.unrank(id)
 			o.mark(was)
 		}
-		t.until, t.priority = messages.NoExpiry, messages.DefaultPriority
+		t.until, t.priority = protocol.NoExpiry, messages.DefaultPriority
 		if first != none {
 			o.grow(t.priority)
 			o.occupied[t.priority/64] |= 1 << (t.priority % 64)
@@ -123,7 +124,7 @@ func (o *order) expire(now time.Duration) {
 // end is the moment at which the next term ends.
 func (o *order) end() time.Duration {
 	if len(o.terms.ends) == 0 {
-		return messages.NoExpiry
+		return protocol.NoExpiry
 	}
 	return o.terms.all[o.terms.ends[0]-1].until
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -26,13 +27,13 @@ func (p *Pool) advance(now time.Duration) {
 		p.nextEnd = p.order.end()
 		return
 	}
-	p.nextEnd = messages.NoExpiry
+	p.nextEnd = protocol.NoExpiry
 	for t := range p.accounts.list {
 		o := &p.accounts.list[t].order
 		if o.end() <= p.now {
-			p.accounts.unrank(messages.Tenant(t)) // its first page may be the same and be worth something else
+			p.accounts.unrank(protocol.Tenant(t)) // its first page may be the same and be worth something else
 			o.expire(p.now)
-			p.accounts.settle(messages.Tenant(t))
+			p.accounts.settle(protocol.Tenant(t))
 		}
 		p.nextEnd = min(p.nextEnd, o.end())
 	}
@@ -80,7 +81,7 @@ func (p *Pool) disown(i int32) {
 
 // until is the moment at which the priority of a page ends; 0: never.
 func (p *Pool) until(i int32) time.Duration {
-	if t := p.orderOf(i).timed(i); t != nil && t.until != messages.NoExpiry {
+	if t := p.orderOf(i).timed(i); t != nil && t.until != protocol.NoExpiry {
 		return t.until
 	}
 	return 0

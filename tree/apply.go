@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // Apply changes the tree, part by part in the order of the fields of a.
-func (t *Tree) Apply(a *messages.Apply) {
+func (t *Tree) Apply(a *protocol.Apply) {
 	t.log.begin(a.Effects)
 	t.expire(a.Now)
 	for moves := a.Moves; len(moves) > 0; {
@@ -28,7 +29,7 @@ func (t *Tree) Apply(a *messages.Apply) {
 	for i := range a.Stores {
 		t.store(&a.Stores[i], a.Now)
 	}
-	for _, tokens := range a.Let {
+	for _, tokens := range a.ReleasedSymbols {
 		t.symbols.let(tokens)
 	}
 	a.Effects = t.log.end()
@@ -52,7 +53,7 @@ func (t *Tree) expire(now time.Duration) {
 }
 
 // update brings the priority of a block up to date whose moment has come.
-func (t *Tree) update(b messages.BlockID) {
+func (t *Tree) update(b protocol.BlockID) {
 	if t.timers.passed(b) {
 		t.timers.stop(b)
 		t.blocks.priority[b] = messages.DefaultPriority
@@ -61,7 +62,7 @@ func (t *Tree) update(b messages.BlockID) {
 
 // retain gives a block that some pool holds the priority and the moment of a
 // retention, and tells the pools and the offloader if they are others.
-func (t *Tree) retain(b messages.BlockID, to term, now time.Duration) {
+func (t *Tree) retain(b protocol.BlockID, to term, now time.Duration) {
 	t.update(b)
 	old := t.blocks.priority[b]
 	end, _ := t.timers.of(b)
@@ -77,7 +78,7 @@ func (t *Tree) retain(b messages.BlockID, to term, now time.Duration) {
 
 // tellChange tells where a block is kept that its priority, or its moment, is
 // another one: in events, the offloader, and the pools if they do not know.
-func (t *Tree) tellChange(b messages.BlockID, old messages.Priority, pools bool) {
+func (t *Tree) tellChange(b protocol.BlockID, old messages.Priority, pools bool) {
 	x, i := t.at(b)
 	for p := range t.pools {
 		page, tier, ok := t.locations(x, p)[i].Page()
@@ -85,9 +86,9 @@ func (t *Tree) tellChange(b messages.BlockID, old messages.Priority, pools bool)
 		case !ok:
 			continue
 		case tier == messages.Secondary && old != t.blocks.priority[b]:
-			t.effect(messages.HostReprioritize, p, b, messages.NoPage)
+			t.effect(protocol.HostReprioritize, p, b, messages.NoPage)
 		case tier == messages.Primary && pools:
-			t.effect(messages.Reprioritize, p, b, page)
+			t.effect(protocol.Reprioritize, p, b, page)
 		}
 		if old != t.blocks.priority[b] {
 			t.tellPriority(b, p, old)
@@ -96,7 +97,7 @@ func (t *Tree) tellChange(b messages.BlockID, old messages.Priority, pools bool)
 }
 
 // hosted tells whether some pool keeps a block in host memory only.
-func (t *Tree) hosted(b messages.BlockID) bool {
+func (t *Tree) hosted(b protocol.BlockID) bool {
 	x, i := t.at(b)
 	for p := range t.pools {
 		if _, tier, ok := t.locations(x, p)[i].Page(); ok && tier == messages.Secondary {
@@ -109,7 +110,7 @@ func (t *Tree) hosted(b messages.BlockID) bool {
 // relocate follows a page whose contents moved to the other tier or to a page
 // of another number. The pool learns what a page caches that was brought back, and at
 // which priority, by an effect: it took the page without knowing.
-func (t *Tree) relocate(m messages.BlockMove) {
+func (t *Tree) relocate(m protocol.BlockMove) {
 	p := int(m.Pool)
 	if !t.alive(m.Block) {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which is not in the tree", m.Block, p))
@@ -130,12 +131,12 @@ func (t *Tree) relocate(m messages.BlockMove) {
 	}
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
-		t.effect(messages.Attach, p, m.Block, page)
+		t.effect(protocol.Attach, p, m.Block, page)
 	}
 }
 
 // takeOver forgets a block whose page goes over to a sequence.
-func (t *Tree) takeOver(b messages.BlockID) {
+func (t *Tree) takeOver(b protocol.BlockID) {
 	if !t.alive(b) {
 		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
 	}
@@ -152,7 +153,7 @@ func (t *Tree) takeOver(b messages.BlockID) {
 }
 
 // forgetRun records that a block is forgotten in all pools, before it is.
-func (t *Tree) forgetRun(b messages.BlockID) {
+func (t *Tree) forgetRun(b protocol.BlockID) {
 	for p := range t.pools {
 		x, i := t.at(b)
 		l := t.locations(x, p)[i]
@@ -165,18 +166,18 @@ func (t *Tree) forgetRun(b messages.BlockID) {
 }
 
 // detach records the effects of pool p forgetting b, which it keeps at l.
-func (t *Tree) detach(b messages.BlockID, p int, l messages.Location) {
+func (t *Tree) detach(b protocol.BlockID, p int, l messages.Location) {
 	if page, tier, _ := l.Page(); tier == messages.Primary {
-		t.effect(messages.Detach, p, b, page)
+		t.effect(protocol.Detach, p, b, page)
 	}
 	if t.host {
-		t.effect(messages.HostForget, p, b, messages.NoPage)
+		t.effect(protocol.HostForget, p, b, messages.NoPage)
 	}
 }
 
 // claim marks what a sequence reuses as used now. Blocks that are gone, or that
 // no pool holds, are passed over: a window may have passed them long ago.
-func (t *Tree) claim(c *messages.ClaimItem, now time.Duration) {
+func (t *Tree) claim(c *protocol.ClaimItem, now time.Duration) {
 	stamp := t.nextStamp()
 	t.cover.read(c.Retention, c.Prompt, t.tpb)
 	for i := 0; i < len(c.Blocks); {
@@ -193,13 +194,13 @@ func (t *Tree) claim(c *messages.ClaimItem, now time.Duration) {
 		t.claimRun(c, segment{x, at, at + n}, stamp, now)
 		i += int(n)
 	}
-	if c.Source != messages.NoBlock && t.alive(c.Source) {
+	if c.Source != protocol.NoBlock && t.alive(c.Source) {
 		t.touch(c.Source, stamp)
 	}
 }
 
 // common is how many blocks both begin with.
-func common(a, b []messages.BlockID) int {
+func common(a, b []protocol.BlockID) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
 	for i := range a {
@@ -211,7 +212,7 @@ func common(a, b []messages.BlockID) int {
 }
 
 // claimRun marks those blocks of a segment that some pool holds as used now.
-func (t *Tree) claimRun(c *messages.ClaimItem, g segment, stamp uint32, now time.Duration) {
+func (t *Tree) claimRun(c *protocol.ClaimItem, g segment, stamp uint32, now time.Duration) {
 	solid := t.solid(g.node, -1)
 	plain := t.sessions.none() && t.cover.empty()
 	depth := t.nodes[g.node].depth
@@ -235,7 +236,7 @@ func (t *Tree) claimRun(c *messages.ClaimItem, g segment, stamp uint32, now time
 }
 
 // touch gives a block a new stamp.
-func (t *Tree) touch(b messages.BlockID, stamp uint32) {
+func (t *Tree) touch(b protocol.BlockID, stamp uint32) {
 	t.blocks.stamp[b] = stamp
 	if x, i := t.at(b); i == 0 {
 		t.bubble(x)
@@ -244,7 +245,7 @@ func (t *Tree) touch(b messages.BlockID, stamp uint32) {
 
 // share applies the rule of sessions to a block that a sequence of the named
 // session, or of none, reuses whole or stores too.
-func (t *Tree) share(b messages.BlockID, session string) {
+func (t *Tree) share(b protocol.BlockID, session string) {
 	s := t.blocks.sessionOf(b)
 	if s != none && t.sessions.names[s] != session {
 		t.sessions.drop(s)

@@ -3,6 +3,7 @@ package tree
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -15,7 +16,7 @@ func (t *Tree) attribute(o *offer) {
 	for k, g := range t.path {
 		held, fresh := t.solid(g.node, -1), t.vacant(g.node, -1)
 		depth := t.nodes[g.node].depth
-		if held && t.sessions.none() && (t.cover.empty() || int(depth+g.hi) <= o.Anew) {
+		if held && t.sessions.none() && (t.cover.empty() || int(depth+g.hi) <= o.RetentionFrom) {
 			continue
 		}
 		ids := t.ids(g.node)
@@ -37,7 +38,7 @@ func (t *Tree) attribute(o *offer) {
 }
 
 // endow gives block b of depth d, which no pool held, what an offer says.
-func (t *Tree) endow(o *offer, b messages.BlockID, d int32) {
+func (t *Tree) endow(o *offer, b protocol.BlockID, d int32) {
 	term, covered := t.cover.of(d)
 	if !covered {
 		term.priority = messages.DefaultPriority
@@ -58,7 +59,7 @@ func (t *Tree) endow(o *offer, b messages.BlockID, d int32) {
 
 // endowPlain gives consecutive blocks from depth d on, which no pool held, what
 // an offer of no session and without retention says.
-func (t *Tree) endowPlain(o *offer, ids []messages.BlockID, d int32) {
+func (t *Tree) endowPlain(o *offer, ids []protocol.BlockID, d int32) {
 	for i, b := range ids {
 		if o.offers(d + int32(i)) {
 			t.blocks.priority[b], t.blocks.stamp[b] = messages.DefaultPriority, o.stamp
@@ -68,9 +69,9 @@ func (t *Tree) endowPlain(o *offer, ids []messages.BlockID, d int32) {
 }
 
 // renew gives block b of depth d, which some pool holds, what an offer says.
-func (t *Tree) renew(o *offer, b messages.BlockID, d int32) {
+func (t *Tree) renew(o *offer, b protocol.BlockID, d int32) {
 	t.share(b, o.Session)
-	if int(d) < o.Anew {
+	if int(d) < o.RetentionFrom {
 		return
 	}
 	if term, covered := t.cover.of(d); covered {
@@ -79,8 +80,8 @@ func (t *Tree) renew(o *offer, b messages.BlockID, d int32) {
 }
 
 // stays tells whether block b of pool p stays where it is.
-func (o *offer) stays(p int, b messages.BlockID) bool {
-	return p < len(o.Stay) && slices.Contains(o.Stay[p], b)
+func (o *offer) stays(p int, b protocol.BlockID) bool {
+	return p < len(o.KeepOnHost) && slices.Contains(o.KeepOnHost[p], b)
 }
 
 // attach gives pool p the pages it is offered: of blocks it lacks, and of those
@@ -156,7 +157,7 @@ func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 // are of one priority.
 func (t *Tree) attached(s segment, p int, pages []messages.PageID) {
 	*t.count(s.node, p, messages.Primary) += s.hi - s.lo
-	t.effects(messages.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
+	t.effects(protocol.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
 	t.tellStored(s, p)
 }
 
@@ -164,7 +165,7 @@ func (t *Tree) attached(s segment, p int, pages []messages.PageID) {
 func (t *Tree) bring(s segment, p int, page messages.PageID) {
 	b := t.ids(s.node)[s.lo]
 	t.put(s.node, s.lo, p, messages.OnDevice(page))
-	t.effect(messages.Attach, p, b, page)
+	t.effect(protocol.Attach, p, b, page)
 	t.tellTier(b, p, messages.Primary)
 }
 
@@ -175,7 +176,7 @@ func (t *Tree) yield(o *offer, g segment, p int) {
 	locations, ids := t.locations(g.node, p)[g.lo:g.hi], t.ids(g.node)[g.lo:g.hi]
 	for i, page := range pages {
 		if locations[i] < messages.Nowhere && page != messages.NoPage && !o.stays(p, ids[i]) {
-			t.effect(messages.HostYield, p, ids[i], messages.NoPage)
+			t.effect(protocol.HostYield, p, ids[i], messages.NoPage)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import "github.com/kvactor/kvactor/internal/protocol"
 
 // births bound when the blocks of a node came to be, by the tree's count of
 // births, so that a Cursor is known not to be of another block that had the id
@@ -32,16 +32,16 @@ func (a *births) of(depth int32) uint64 {
 }
 
 // cursor remembers block b.
-func (t *Tree) cursor(b messages.BlockID) messages.Cursor {
-	return messages.Cursor{Block: b, Seen: t.births}
+func (t *Tree) cursor(b protocol.BlockID) protocol.Cursor {
+	return protocol.Cursor{Block: b, Generation: t.births}
 }
 
 // follows tells whether a cursor leads to the block it was made for. It may say
 // no of one that is still there, in a run that has been joined with younger ones.
-func (t *Tree) follows(c messages.Cursor) bool {
-	if c.Seen == 0 || !t.alive(c.Block) {
+func (t *Tree) follows(c protocol.Cursor) bool {
+	if c.Generation == 0 || !t.alive(c.Block) {
 		return false
 	}
 	x, i := t.at(c.Block)
-	return t.nodes[x].births.of(t.nodes[x].depth+i) <= c.Seen
+	return t.nodes[x].births.of(t.nodes[x].depth+i) <= c.Generation
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -12,14 +13,14 @@ import (
 type going struct {
 	f      *fixture
 	tokens []messages.Token
-	cursor messages.Cursor
+	cursor protocol.Cursor
 }
 
 // store stores up to token n and tells whether the cursor was followed.
 func (g *going) store(t *testing.T, n int) bool {
 	t.Helper()
 	followed := g.f.follows(g.cursor)
-	g.f.apply.Stores = []messages.StoreItem{{Tokens: g.tokens[:n], To: n, Tables: g.f.table(g.tokens[:n]), Cursor: g.cursor}}
+	g.f.apply.Stores = []protocol.StoreItem{{Tokens: g.tokens[:n], To: n, Tables: g.f.table(g.tokens[:n]), Cursor: g.cursor}}
 	g.f.Apply(&g.f.apply)
 	require.NoError(t, g.f.Check())
 	require.Equal(t, n, g.f.match(append(g.tokens[:n:n], -9)).Matched)
@@ -44,7 +45,7 @@ func TestCursorsOfRunsThatGrow(t *testing.T) {
 	require.False(t, apart.store(t, 20))
 	require.True(t, apart.store(t, 22), "split")
 	require.True(t, apart.store(t, 24))
-	for b := messages.BlockID(19); b >= 10; b-- {
+	for b := protocol.BlockID(19); b >= 10; b-- {
 		f.evict(b)
 	}
 	require.True(t, f.follows(apart.cursor), "joined")

@@ -1,6 +1,9 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // blocks are the attributes of all blocks, each in an array of its own, by
 // BlockID. A block that no pool holds (a ghost) has no attributes but its place.
@@ -11,12 +14,12 @@ type blocks struct {
 	session  []int32  // as far as one was ever of a session; none: of no session
 	priority []messages.Priority
 	naming   []int32 // in namings, only when events are recorded
-	free     []messages.BlockID
+	free     []protocol.BlockID
 }
 
 // newBlocks gives ids to consecutive blocks of node x, the first at depth: the
 // id freed last first, so that what went as one run comes back as one.
-func (t *Tree) newBlocks(ids []messages.BlockID, x, depth int32) {
+func (t *Tree) newBlocks(ids []protocol.BlockID, x, depth int32) {
 	t.births++
 	t.nodes[x].births.bear(t.births, depth)
 	s := &t.blocks
@@ -43,7 +46,7 @@ func (s *blocks) reserve(n int, naming bool) {
 }
 
 // makeBlocks adds ids that were never used.
-func (t *Tree) makeBlocks(ids []messages.BlockID) {
+func (t *Tree) makeBlocks(ids []protocol.BlockID) {
 	s := &t.blocks
 	n := len(ids)
 	first := len(s.node)
@@ -53,7 +56,7 @@ func (t *Tree) makeBlocks(ids []messages.BlockID) {
 		s.naming = lengthen(s.naming, n)
 	}
 	for i := range ids {
-		ids[i] = messages.BlockID(first + i)
+		ids[i] = protocol.BlockID(first + i)
 		s.node[first+i] = none
 		if t.recording {
 			s.naming[first+i] = none
@@ -73,7 +76,7 @@ func lengthen[E any](s []E, n int) []E {
 }
 
 // freeBlocks gives ghosts' ids back, the last first.
-func (t *Tree) freeBlocks(ids []messages.BlockID) {
+func (t *Tree) freeBlocks(ids []protocol.BlockID) {
 	s := &t.blocks
 	for i := len(ids) - 1; i >= 0; i-- {
 		b := ids[i]
@@ -84,7 +87,7 @@ func (t *Tree) freeBlocks(ids []messages.BlockID) {
 }
 
 // sessionOf is the number of the session that b belongs to, or none.
-func (s *blocks) sessionOf(b messages.BlockID) int32 {
+func (s *blocks) sessionOf(b protocol.BlockID) int32 {
 	if int(b) >= len(s.session) {
 		return none
 	}
@@ -92,7 +95,7 @@ func (s *blocks) sessionOf(b messages.BlockID) int32 {
 }
 
 // setSession makes b a block of session n, or of none.
-func (s *blocks) setSession(b messages.BlockID, n int32) {
+func (s *blocks) setSession(b protocol.BlockID, n int32) {
 	if n == none && int(b) >= len(s.session) {
 		return
 	}
@@ -103,7 +106,7 @@ func (s *blocks) setSession(b messages.BlockID, n int32) {
 }
 
 // alive tells whether b names a block, a ghost included.
-func (t *Tree) alive(b messages.BlockID) bool {
+func (t *Tree) alive(b protocol.BlockID) bool {
 	return b >= 0 && int(b) < len(t.blocks.node) && t.blocks.node[b] != none
 }
 
@@ -113,7 +116,7 @@ const lows = 1 << 16
 
 // at gives the node of a block and its index in the node's run. Cost: a step for
 // each lows blocks of the run.
-func (t *Tree) at(b messages.BlockID) (x, i int32) {
+func (t *Tree) at(b protocol.BlockID) (x, i int32) {
 	x = t.blocks.node[b]
 	nd := &t.nodes[x]
 	i = int32(t.blocks.low[b] - uint16(nd.depth))
@@ -126,13 +129,13 @@ func (t *Tree) at(b messages.BlockID) (x, i int32) {
 }
 
 // depth is the index of a block in its prefix.
-func (t *Tree) depth(b messages.BlockID) int32 {
+func (t *Tree) depth(b protocol.BlockID) int32 {
 	x, i := t.at(b)
 	return t.nodes[x].depth + i
 }
 
 // before gives the block before b in its prefix, or NoBlock.
-func (t *Tree) before(b messages.BlockID) messages.BlockID {
+func (t *Tree) before(b protocol.BlockID) protocol.BlockID {
 	x, i := t.at(b)
 	if i > 0 {
 		return t.ids(x)[i-1]
@@ -141,10 +144,10 @@ func (t *Tree) before(b messages.BlockID) messages.BlockID {
 }
 
 // tail is the last block of a node, or NoBlock for a root.
-func (t *Tree) tail(x int32) messages.BlockID {
+func (t *Tree) tail(x int32) protocol.BlockID {
 	ids := t.ids(x)
 	if len(ids) == 0 {
-		return messages.NoBlock
+		return protocol.NoBlock
 	}
 	return ids[len(ids)-1]
 }
@@ -232,7 +235,7 @@ func (t *Tree) full(x int32, p int) bool {
 
 // expireAttributes ends what belongs to the contents of blocks: their last
 // pages went.
-func (t *Tree) expireAttributes(ids ...messages.BlockID) {
+func (t *Tree) expireAttributes(ids ...protocol.BlockID) {
 	t.held -= len(ids)
 	if t.timers.none() && t.sessions.none() {
 		for _, b := range ids {

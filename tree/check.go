@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -29,7 +30,7 @@ type checker struct {
 	sessions []int32
 	named    map[int32]int32 // blocks by number of naming
 	timers   int
-	pages    []map[messages.Location]messages.BlockID // by pool
+	pages    []map[messages.Location]protocol.BlockID // by pool
 }
 
 func (c *checker) say(ok bool, format string, args ...any) {
@@ -44,7 +45,7 @@ func (t *Tree) Check() error {
 		symbols: make([]int32, len(t.symbols.entries)), sessions: make([]int32, len(t.sessions.names)),
 	}
 	for range t.pools {
-		c.pages = append(c.pages, map[messages.Location]messages.BlockID{})
+		c.pages = append(c.pages, map[messages.Location]protocol.BlockID{})
 	}
 	nodes := 0
 	for i, r := range t.roots {

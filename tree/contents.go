@@ -1,9 +1,12 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // Locate answers where each pool keeps blocks; Nowhere for those that are gone.
-func (t *Tree) Locate(l *messages.Locate) {
+func (t *Tree) Locate(l *protocol.Locate) {
 	l.Pages = resize(l.Pages, len(t.pools))
 	for p := range t.pools {
 		l.Pages[p] = resize(l.Pages[p], len(l.Blocks))
@@ -18,7 +21,7 @@ func (t *Tree) Locate(l *messages.Locate) {
 }
 
 // Contents answers every block of the tree.
-func (t *Tree) Contents(c *messages.Contents) {
+func (t *Tree) Contents(c *protocol.Contents) {
 	c.Blocks = c.Blocks[:0]
 	index := make([]int, len(t.blocks.node)) // in c.Blocks, by block
 	var ns messages.Namespace
@@ -28,7 +31,7 @@ func (t *Tree) Contents(c *messages.Contents) {
 			continue
 		}
 		parent := -1
-		if b := t.tail(t.parentOf(x)); b != messages.NoBlock {
+		if b := t.tail(t.parentOf(x)); b != protocol.NoBlock {
 			parent = index[b]
 		}
 		for i, b := range t.ids(x) {

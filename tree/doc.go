@@ -50,7 +50,7 @@
 // # Names
 //
 // Events name blocks by a chain of hashes over the namespace and all tokens, and
-// the tree makes none: a block has the number of a messages.Naming, one for each
+// the tree makes none: a block has the number of a protocol.Naming, one for each
 // run that entered at once, which has a copy of its tokens and points to the
 // naming before. The names are made from that when a reader asks, whether the
 // blocks are still there or not. Then the copy comes back (Restock), for a naming

@@ -3,13 +3,14 @@ package tree
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // TakeEvents gives the events caused since the last call, oldest first, without
 // ids and with blocks that have no names yet; they are the caller's. It is nil
 // when events are not recorded.
-func (t *Tree) TakeEvents() []messages.Event {
+func (t *Tree) TakeEvents() []protocol.Event {
 	e := t.log.events
 	t.log.events, t.log.floor, t.log.most = nil, 0, len(e)
 	return e
@@ -18,7 +19,7 @@ func (t *Tree) TakeEvents() []messages.Event {
 // TakeGone gives the namings whose last block has gone since the last call; they
 // are the caller's, and pile up until taken. After the events of TakeEvents at the
 // same moment nothing speaks of them, or comes behind them.
-func (t *Tree) TakeGone() []*messages.Naming {
+func (t *Tree) TakeGone() []*protocol.Naming {
 	gone := t.log.gone
 	t.log.gone = nil
 	return gone
@@ -32,9 +33,9 @@ func (t *Tree) name(x, i int32) {
 	if !t.recording {
 		return
 	}
-	k := &messages.Naming{Depth: t.nodes[x].depth + i, Blocks: t.nodes[x].n - i, Fresh: true}
+	k := &protocol.Naming{Depth: t.nodes[x].depth + i, Blocks: t.nodes[x].n - i, Fresh: true}
 	t.spell(x, i, k)
-	if b := t.prior(x, i); b != messages.NoBlock {
+	if b := t.prior(x, i); b != protocol.NoBlock {
 		k.After, k.At = t.naming(b)
 	} else {
 		ns := t.roots[t.nodes[t.parentOf(x)].root].namespace
@@ -48,7 +49,7 @@ func (t *Tree) name(x, i int32) {
 }
 
 // spell gives naming k the tokens of the blocks of node x from index i on.
-func (t *Tree) spell(x, i int32, k *messages.Naming) {
+func (t *Tree) spell(x, i int32, k *protocol.Naming) {
 	tokens := t.tokensFrom(x, i)
 	k.Tokens = t.symbols.into(t.spares.take(len(tokens)), tokens)
 	if !t.symbols.none() && len(fromSymbol(tokens)) > 0 {
@@ -58,7 +59,7 @@ func (t *Tree) spell(x, i int32, k *messages.Naming) {
 }
 
 // unname lets go what freed blocks were named by.
-func (t *Tree) unname(ids []messages.BlockID) {
+func (t *Tree) unname(ids []protocol.BlockID) {
 	if !t.recording {
 		return
 	}
@@ -77,13 +78,13 @@ func (t *Tree) unname(ids []messages.BlockID) {
 // namings are what blocks are named by, by a number: a pointer for each block
 // would have to be told to the garbage collector whenever it is written.
 type namings struct {
-	list []*messages.Naming // nil: the number is free
+	list []*protocol.Naming // nil: the number is free
 	left []int32            // blocks of each that are in the tree
 	free []int32
 }
 
 // add gives a naming a number; all its blocks are in the tree.
-func (s *namings) add(k *messages.Naming) int32 {
+func (s *namings) add(k *protocol.Naming) int32 {
 	if n := len(s.free); n > 0 {
 		slot := s.free[n-1]
 		s.free = s.free[:n-1]
@@ -96,7 +97,7 @@ func (s *namings) add(k *messages.Naming) int32 {
 
 // drop notes that n blocks of a naming are gone, and gives the naming if they
 // were the last.
-func (s *namings) drop(slot, n int32) *messages.Naming {
+func (s *namings) drop(slot, n int32) *protocol.Naming {
 	if s.left[slot] -= n; s.left[slot] > 0 {
 		return nil
 	}
@@ -115,7 +116,7 @@ func (t *Tree) tokensFrom(x, i int32) []messages.Token {
 }
 
 // prior is the block before block i of node x, or NoBlock.
-func (t *Tree) prior(x, i int32) messages.BlockID {
+func (t *Tree) prior(x, i int32) protocol.BlockID {
 	if i > 0 {
 		return t.ids(x)[i-1]
 	}
@@ -123,19 +124,19 @@ func (t *Tree) prior(x, i int32) messages.BlockID {
 }
 
 // naming is what b is named by, and which of its blocks b is.
-func (t *Tree) naming(b messages.BlockID) (k *messages.Naming, at int32) {
+func (t *Tree) naming(b protocol.BlockID) (k *protocol.Naming, at int32) {
 	k = t.namings.list[t.blocks.naming[b]]
 	return k, t.depth(b) - k.Depth
 }
 
 // span is b alone.
-func (t *Tree) span(b messages.BlockID) messages.Span {
+func (t *Tree) span(b protocol.BlockID) protocol.Span {
 	k, at := t.naming(b)
-	return messages.Span{Naming: k, From: at, Count: 1, Priority: t.blocks.priority[b]}
+	return protocol.Span{Naming: k, From: at, Count: 1, Priority: t.blocks.priority[b]}
 }
 
 // open is the last event if the message under way may add to it.
-func (t *Tree) open(kind messages.EventType, p int) *messages.Event {
+func (t *Tree) open(kind messages.EventType, p int) *protocol.Event {
 	j := &t.log
 	if n := len(j.events); n > j.floor {
 		if e := &j.events[n-1]; int(e.Pool) == p && e.Type == kind {
@@ -146,12 +147,12 @@ func (t *Tree) open(kind messages.EventType, p int) *messages.Event {
 }
 
 // tell records an event of one span.
-func (t *Tree) tell(kind messages.EventType, p int, s messages.Span) *messages.Event {
+func (t *Tree) tell(kind messages.EventType, p int, s protocol.Span) *protocol.Event {
 	j := &t.log
 	if j.events == nil {
-		j.events = make([]messages.Event, 0, max(1, min(j.most, spanChunk)))
+		j.events = make([]protocol.Event, 0, max(1, min(j.most, spanChunk)))
 	}
-	j.events = append(j.events, messages.Event{Type: kind, Pool: messages.PoolID(p), Unnamed: j.one(s)})
+	j.events = append(j.events, protocol.Event{Event: messages.Event{Type: kind, Pool: messages.PoolID(p)}, Spans: j.one(s)})
 	return &j.events[len(j.events)-1]
 }
 
@@ -172,8 +173,8 @@ func (t *Tree) tellStored(g segment, p int) {
 		switch {
 		case e == nil || t.prior(g.node, g.lo) != t.log.last:
 			t.tell(messages.EventStored, p, s)
-		case !e.Unnamed[len(e.Unnamed)-1].Join(&s):
-			e.Unnamed = append(e.Unnamed, s)
+		case !e.Spans[len(e.Spans)-1].Join(&s):
+			e.Spans = append(e.Spans, s)
 		}
 		g.lo += s.Count
 		t.log.last = ids[g.lo-1]
@@ -191,13 +192,13 @@ func (t *Tree) size(x, n int32) int {
 // alike is how many of consecutive blocks are of the naming of the first, s. A
 // block's naming has all before it down to the naming's first, so those that
 // are not of it are the last.
-func (t *Tree) alike(ids []messages.BlockID, s *messages.Span) int32 {
+func (t *Tree) alike(ids []protocol.BlockID, s *protocol.Span) int32 {
 	ids = ids[:min(len(ids), int(s.Naming.Blocks-s.From))]
 	slot := t.blocks.naming[ids[0]]
 	if t.blocks.naming[ids[len(ids)-1]] == slot {
 		return int32(len(ids))
 	}
-	n, _ := slices.BinarySearchFunc(ids, slot, func(b messages.BlockID, slot int32) int {
+	n, _ := slices.BinarySearchFunc(ids, slot, func(b protocol.BlockID, slot int32) int {
 		if t.blocks.naming[b] == slot {
 			return -1
 		}
@@ -207,7 +208,7 @@ func (t *Tree) alike(ids []messages.BlockID, s *messages.Span) int32 {
 }
 
 // tellRemoved records that pool p does not hold b any more.
-func (t *Tree) tellRemoved(b messages.BlockID, p int) {
+func (t *Tree) tellRemoved(b protocol.BlockID, p int) {
 	if t.recording {
 		t.tellGone(p, t.span(b))
 	}
@@ -231,17 +232,17 @@ func (t *Tree) tellLeft(g segment, p int) {
 }
 
 // tellGone records that pool p does not hold the blocks of a span any more.
-func (t *Tree) tellGone(p int, s messages.Span) {
+func (t *Tree) tellGone(p int, s protocol.Span) {
 	e := t.open(messages.EventRemoved, p)
 	if e == nil {
 		t.tell(messages.EventRemoved, p, s)
-	} else if !e.Unnamed[len(e.Unnamed)-1].Join(&s) {
-		e.Unnamed = append(e.Unnamed, s)
+	} else if !e.Spans[len(e.Spans)-1].Join(&s) {
+		e.Spans = append(e.Spans, s)
 	}
 }
 
 // tellTier records that pool p keeps b in the other tier now.
-func (t *Tree) tellTier(b messages.BlockID, p int, to messages.Tier) {
+func (t *Tree) tellTier(b protocol.BlockID, p int, to messages.Tier) {
 	if !t.recording {
 		return
 	}
@@ -250,7 +251,7 @@ func (t *Tree) tellTier(b messages.BlockID, p int, to messages.Tier) {
 }
 
 // tellPriority records the change from old for pool p.
-func (t *Tree) tellPriority(b messages.BlockID, p int, old messages.Priority) {
+func (t *Tree) tellPriority(b protocol.BlockID, p int, old messages.Priority) {
 	if !t.recording {
 		return
 	}
@@ -260,7 +261,7 @@ func (t *Tree) tellPriority(b messages.BlockID, p int, old messages.Priority) {
 
 // Snapshot answers every key of the tree as stored events, parents before
 // children in each pool; none if events are not recorded.
-func (t *Tree) Snapshot(s *messages.Snapshot) {
+func (t *Tree) Snapshot(s *protocol.Snapshot) {
 	s.Events = s.Events[:0]
 	if !t.recording {
 		return
@@ -278,7 +279,7 @@ func (t *Tree) Snapshot(s *messages.Snapshot) {
 
 // keys adds the keys of node x, which has these tokens, in pool p: one event
 // for each run without holes.
-func (t *Tree) keys(events []messages.Event, x int32, p int, tokens []messages.Token) []messages.Event {
+func (t *Tree) keys(events []protocol.Event, x int32, p int, tokens []messages.Token) []protocol.Event {
 	open := false
 	for i, l := range t.locations(x, p) {
 		_, tier, held := l.Page()
@@ -289,12 +290,12 @@ func (t *Tree) keys(events []messages.Event, x int32, p int, tokens []messages.T
 		s := t.span(t.ids(x)[i])
 		s.Tier, s.Tokens = tier, tokens[i*t.tpb:min(len(tokens), (i+1)*t.tpb)]
 		if !open {
-			events = append(events, messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)})
+			events = append(events, protocol.Event{Event: messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}})
 			open = true
 		}
 		e := &events[len(events)-1]
-		if n := len(e.Unnamed); n == 0 || !e.Unnamed[n-1].Join(&s) {
-			e.Unnamed = append(e.Unnamed, s)
+		if n := len(e.Spans); n == 0 || !e.Spans[n-1].Join(&s) {
+			e.Spans = append(e.Spans, s)
 		}
 	}
 	return events
@@ -309,7 +310,7 @@ func (t *Tree) checkNaming(x, i int32) bool {
 		return false
 	}
 	before := t.prior(x, i)
-	if before == messages.NoBlock {
+	if before == protocol.NoBlock {
 		return at == 0 && k.After == nil && *k.Namespace == t.roots[t.nodes[t.parentOf(x)].root].namespace
 	}
 	parent, place := t.naming(before)

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // Forget removes blocks from the tree and answers how many no pool holds any more.
-func (t *Tree) Forget(f *messages.Forget) {
+func (t *Tree) Forget(f *protocol.Forget) {
 	t.log.begin(f.Effects)
 	t.expire(f.Now)
 	t.doomed = t.doomed[:0]
@@ -40,14 +41,14 @@ func (t *Tree) Forget(f *messages.Forget) {
 	}
 	f.Blocks = before - t.held
 	if f.All && t.recording && t.held == 0 {
-		t.log.events = append(t.log.events, messages.Event{Type: messages.EventCleared})
+		t.log.events = append(t.log.events, protocol.Event{Event: messages.Event{Type: messages.EventCleared}})
 	}
 	f.Effects = t.log.end()
 	t.verify()
 }
 
 // marks turns lists of blocks, by pool, into [pool][block].
-func (t *Tree) marks(lists [][]messages.BlockID) [][]bool {
+func (t *Tree) marks(lists [][]protocol.BlockID) [][]bool {
 	m := make([][]bool, len(t.pools))
 	for p := range m {
 		m[p] = make([]bool, len(t.blocks.node))
@@ -86,10 +87,10 @@ func (t *Tree) doomSession(name string) {
 	}
 	for b, of := range t.blocks.session {
 		if of == s {
-			t.doomed = append(t.doomed, messages.BlockID(b))
+			t.doomed = append(t.doomed, protocol.BlockID(b))
 		}
 	}
-	slices.SortFunc(t.doomed, func(a, b messages.BlockID) int {
+	slices.SortFunc(t.doomed, func(a, b protocol.BlockID) int {
 		if c := cmp.Compare(t.blocks.node[a], t.blocks.node[b]); c != 0 {
 			return c
 		}
@@ -165,10 +166,10 @@ func (t *Tree) tellForgotten(p int, kept [][]bool) {
 			switch {
 			case !ok || kept != nil && kept[p][b]:
 			case host && t.host:
-				t.effect(messages.HostForget, p, b, messages.NoPage)
+				t.effect(protocol.HostForget, p, b, messages.NoPage)
 			case !host:
 				if tier == messages.Primary {
-					t.effect(messages.Detach, p, b, page)
+					t.effect(protocol.Detach, p, b, page)
 				}
 				t.tellRemoved(b, p)
 			}
@@ -177,7 +178,7 @@ func (t *Tree) tellForgotten(p int, kept [][]bool) {
 }
 
 // doom makes the pools that do not keep b lose it.
-func (t *Tree) doom(b messages.BlockID, kept [][]bool) {
+func (t *Tree) doom(b protocol.BlockID, kept [][]bool) {
 	for p := range t.pools {
 		if kept != nil && kept[p][b] || !t.alive(b) {
 			continue

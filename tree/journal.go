@@ -3,25 +3,26 @@ package tree
 import (
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // journal collects what a message causes: effects, whose slices lie in two
 // arenas that the next message reuses, and events.
 type journal struct {
-	effects []messages.Effect
+	effects []protocol.Effect
 	pages   []messages.PageID
-	blocks  []messages.BlockID
+	blocks  []protocol.BlockID
 
-	events []messages.Event
+	events []protocol.Event
 	// floor is the first event of the message under way: only later ones may
 	// still grow.
 	floor int
-	last  messages.BlockID   // of the last stored event
-	fresh []*messages.Naming // born in the message under way
-	gone  []*messages.Naming // whose last block has gone since TakeGone
+	last  protocol.BlockID   // of the last stored event
+	fresh []*protocol.Naming // born in the message under way
+	gone  []*protocol.Naming // whose last block has gone since TakeGone
 	most  int                // events that were taken last
-	spans []messages.Span    // of events of one span, up to spanChunk
+	spans []protocol.Span    // of events of one span, up to spanChunk
 }
 
 // spanChunk is how many events of one span share an array, so that a step which
@@ -29,9 +30,9 @@ type journal struct {
 const spanChunk = 64
 
 // one is the span of an event that has no other.
-func (j *journal) one(s messages.Span) []messages.Span {
+func (j *journal) one(s protocol.Span) []protocol.Span {
 	if len(j.spans) == cap(j.spans) {
-		j.spans = make([]messages.Span, 0, spanChunk)
+		j.spans = make([]protocol.Span, 0, spanChunk)
 	}
 	j.spans = append(j.spans, s)
 	n := len(j.spans)
@@ -39,7 +40,7 @@ func (j *journal) one(s messages.Span) []messages.Span {
 }
 
 // begin starts a message; its effects go into buffer.
-func (j *journal) begin(buffer []messages.Effect) {
+func (j *journal) begin(buffer []protocol.Effect) {
 	j.effects, j.pages, j.blocks = buffer[:0], j.pages[:0], j.blocks[:0]
 	j.floor = len(j.events)
 	for i, k := range j.fresh {
@@ -49,7 +50,7 @@ func (j *journal) begin(buffer []messages.Effect) {
 }
 
 // end gives the effects of the message.
-func (j *journal) end() []messages.Effect {
+func (j *journal) end() []protocol.Effect {
 	e := j.effects
 	j.effects = nil
 	return e
@@ -57,8 +58,8 @@ func (j *journal) end() []messages.Effect {
 
 // effect records that kind happens to block b of a pool. page is NoPage for the
 // Host kinds.
-func (t *Tree) effect(kind messages.EffectKind, p int, b messages.BlockID, page messages.PageID) {
-	blocks, pages := [1]messages.BlockID{b}, [1]messages.PageID{page}
+func (t *Tree) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID) {
+	blocks, pages := [1]protocol.BlockID{b}, [1]messages.PageID{page}
 	if page == messages.NoPage {
 		t.effects(kind, p, blocks[:], nil)
 		return
@@ -70,16 +71,16 @@ func (t *Tree) effect(kind messages.EffectKind, p int, b messages.BlockID, page 
 // pool, in a run with the effect before it if that is of the same kind and ends
 // where they begin. There are as many pages, or none for the Host kinds. The
 // slices are copied.
-func (t *Tree) effects(kind messages.EffectKind, p int, blocks []messages.BlockID, pages []messages.PageID) {
+func (t *Tree) effects(kind protocol.EffectKind, p int, blocks []protocol.BlockID, pages []messages.PageID) {
 	j := &t.log
 	j.blocks = append(j.blocks, blocks...)
 	j.pages = append(j.pages, pages...)
 	b := blocks[0]
 	depth, priority, until := t.depth(b), messages.Priority(0), time.Duration(0)
-	if kind == messages.Attach || kind == messages.Reprioritize || kind == messages.HostReprioritize {
+	if kind == protocol.Attach || kind == protocol.Reprioritize || kind == protocol.HostReprioritize {
 		t.update(b)
 		priority = t.blocks.priority[b]
-		if kind != messages.HostReprioritize {
+		if kind != protocol.HostReprioritize {
 			until, _ = t.timers.of(b)
 		}
 	}
@@ -95,7 +96,7 @@ func (t *Tree) effects(kind messages.EffectKind, p int, blocks []messages.BlockI
 			return
 		}
 	}
-	e := messages.Effect{
+	e := protocol.Effect{
 		Kind: kind, Pool: messages.PoolID(p), Depth: depth, Priority: priority, Until: until,
 		Blocks: j.blocks[len(j.blocks)-len(blocks):],
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -28,22 +29,22 @@ func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 				held[p][b] = r.IntN(4) > 0
 			}
 		}
-		tree.Apply(&messages.Apply{Stores: []messages.StoreItem{{Tokens: tokens, To: len(tokens), Tables: tables, Prompt: len(tokens)}}})
-		all := messages.Match{Items: []messages.MatchItem{{Tokens: tokens, Limit: len(tokens)}}}
+		tree.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: len(tokens), Tables: tables, Prompt: len(tokens)}}})
+		all := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: len(tokens)}}}
 		tree.Match(&all)
 		ids := all.Items[0].IDs
 		require.Len(t, ids, blocks)
 		require.Equal(t, []int{0, 0, 0}, all.Items[0].Lacks)
-		var lost messages.Apply
+		var lost protocol.Apply
 		for p := range held {
 			for b, ok := range held[p] {
 				if !ok {
-					lost.Moves = append(lost.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: ids[b], To: messages.Nowhere})
+					lost.Moves = append(lost.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: ids[b], To: messages.Nowhere})
 				}
 			}
 		}
 		tree.Apply(&lost)
-		m := messages.Match{Items: []messages.MatchItem{{Tokens: tokens, Limit: 1 + r.IntN(len(tokens))}}}
+		m := protocol.Match{Items: []protocol.MatchItem{{Tokens: tokens, Limit: 1 + r.IntN(len(tokens))}}}
 		tree.Match(&m)
 		it := &m.Items[0]
 		for p, s := range shapes {

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -14,7 +15,7 @@ import (
 // events tell of have gone, their ids name others, and the runs they lay in
 // were split, joined, cut, grown again and moved.
 type late struct {
-	told  [][]messages.Event
+	told  [][]protocol.Event
 	named int // of them
 	truth []map[events.Key]known
 }
@@ -37,7 +38,7 @@ func truthOf(tr *Tree) map[events.Key]known {
 		if x == none {
 			continue
 		}
-		id := messages.BlockID(b)
+		id := protocol.BlockID(b)
 		ns, full := fullOf(tr, id)
 		_, i := tr.at(id)
 		for p := range tr.pools {
@@ -58,7 +59,7 @@ func truthOf(tr *Tree) map[events.Key]known {
 // for it are the tree's again, and what is written to them is not in what was told.
 func (l *late) name(tr *Tree) {
 	for ; l.named < len(l.told); l.named++ {
-		tr.Restock(events.Name(l.told[l.named]))
+		tr.Restock(nameEvents(l.told[l.named]))
 	}
 }
 
@@ -66,7 +67,7 @@ func (l *late) name(tr *Tree) {
 // moment.
 func (l *late) read(t require.TestingT) {
 	for _, list := range l.told[l.named:] {
-		events.Name(list)
+		nameEvents(list)
 	}
 	mirror, id := events.NewMirror(), uint64(0)
 	for i, list := range l.told {
@@ -78,7 +79,7 @@ func (l *late) read(t require.TestingT) {
 				require.Equal(t, l.truth[i][key].tokens, b.Tokens, "tokens of a block that was stored")
 			}
 		}
-		require.NoError(t, mirror.Follow(messages.EventBatch{Events: list}))
+		require.NoError(t, mirror.Follow(messages.EventBatch{Events: hostEvents(list)}))
 		require.Equal(t, len(l.truth[i]), mirror.Len())
 		for key, entry := range mirror.All() {
 			require.Equal(t, l.truth[i][key].Entry, entry)
@@ -110,13 +111,13 @@ func TestToldTokensStay(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Events: true})
 	f.put(counting(8))
 	first := f.TakeEvents()
-	tail := messages.BlockID(3) // of four
+	tail := protocol.BlockID(3) // of four
 	for i := range messages.Token(3) {
 		f.evict(tail)
 		f.put(append(counting(6), 70+i, 80))
 		tail = f.apply.Stores[0].Cursor.Block
 	}
-	events.Name(first)
+	nameEvents(first)
 	var told []messages.Token
 	for _, b := range first[0].Blocks {
 		told = append(told, b.Tokens...)

@@ -3,6 +3,7 @@ package tree
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -12,7 +13,7 @@ import (
 // leaving follows the first moves if they go nowhere: as many as drop, from the
 // last to the first, consecutive blocks of one node in one pool. It tells how
 // many, 0 if the first one goes elsewhere.
-func (t *Tree) leaving(moves []messages.BlockMove) int {
+func (t *Tree) leaving(moves []protocol.BlockMove) int {
 	m := &moves[0]
 	if m.To != messages.Nowhere {
 		return 0
@@ -79,7 +80,7 @@ func (t *Tree) expireLost(s segment, p int) (gone bool) {
 }
 
 // loseBlock is lose for one block.
-func (t *Tree) loseBlock(b messages.BlockID, p int) {
+func (t *Tree) loseBlock(b protocol.BlockID, p int) {
 	x, i := t.at(b)
 	t.lose(segment{x, i, i + 1}, p)
 }

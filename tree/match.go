@@ -1,12 +1,15 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // segment is the blocks [lo, hi) of node's run, on the way from a root.
 type segment struct{ node, lo, hi int32 }
 
 // Match answers all items of m on the present state.
-func (t *Tree) Match(m *messages.Match) {
+func (t *Tree) Match(m *protocol.Match) {
 	for i := range m.Items {
 		t.match(&m.Items[i])
 	}
@@ -28,8 +31,8 @@ type choice struct {
 	shared  int32
 }
 
-func (t *Tree) match(m *messages.MatchItem) {
-	if m.Hold {
+func (t *Tree) match(m *protocol.MatchItem) {
+	if m.KeepSymbols {
 		t.symbols.hold(m.Tokens, m.Multimodal)
 	} else {
 		t.symbols.look(m.Tokens, m.Multimodal)
@@ -227,7 +230,7 @@ func (t *Tree) chooseInside(q *prompt, s segment, query []messages.Token, what i
 }
 
 // answer fills in what is reused: k whole blocks and a part of source.
-func (t *Tree) answer(m *messages.MatchItem, k int32, source choice) {
+func (t *Tree) answer(m *protocol.MatchItem, k int32, source choice) {
 	length := k*int32(t.tpb) + source.shared
 	m.Matched, m.Blocks = int(length), int(k)
 	m.IDs = resize(m.IDs, int(k))
@@ -244,13 +247,13 @@ func (t *Tree) answer(m *messages.MatchItem, k int32, source choice) {
 		fillNowhere(m.Pages[p][sink:first])
 		t.copyLocations(m.Pages[p], p, first, k)
 	}
-	m.Source.Block, m.Source.Tokens, m.Source.Stored = messages.NoBlock, 0, 0
-	m.Source.Behind, m.Source.Pages = false, m.Source.Pages[:0]
+	m.Source.Block, m.Source.Tokens, m.Source.Stored = protocol.NoBlock, 0, 0
+	m.Source.HasChildren, m.Source.Pages = false, m.Source.Pages[:0]
 	if x := source.node; x != none {
 		m.Source.Block = t.ids(x)[source.i]
 		m.Source.Tokens = int(source.shared)
 		m.Source.Stored = len(t.tokensAt(x, source.i))
-		m.Source.Behind = source.i+1 < t.nodes[x].n || t.nodes[x].kids != none
+		m.Source.HasChildren = source.i+1 < t.nodes[x].n || t.nodes[x].kids != none
 		for p := range t.pools {
 			m.Source.Pages = append(m.Source.Pages, t.locations(x, p)[source.i])
 		}
@@ -273,7 +276,7 @@ func (t *Tree) copyLocations(to []messages.Location, p int, lo, hi int32) {
 }
 
 // measure fills in how far the prompt leads to what some pool holds.
-func (t *Tree) measure(m *messages.MatchItem, q *prompt) {
+func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 	m.Reach, m.Lacking = 0, false
 	m.Lacks = resize(m.Lacks, len(t.pools))
 	clear(m.Lacks)
@@ -301,7 +304,7 @@ func (t *Tree) measure(m *messages.MatchItem, q *prompt) {
 
 // countLacks counts what the pools lack of the first k blocks, of those that
 // position Reach attends to. Nothing is counted for a part of a block.
-func (t *Tree) countLacks(m *messages.MatchItem, k int32) {
+func (t *Tree) countLacks(m *protocol.MatchItem, k int32) {
 	if m.Matched >= int(k)*t.tpb {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -26,9 +27,9 @@ type mirrors struct {
 	events []map[messages.Hash]content              // by pool; nil: nobody listens
 	names  map[messages.Hash]string                 // every hash ever seen
 	hashes map[string]messages.Hash                 // and back
-	device []map[messages.PageID]messages.BlockID   // by pool, by effects and moves
+	device []map[messages.PageID]protocol.BlockID   // by pool, by effects and moves
 	dprio  []map[messages.PageID]retained           //
-	host   []map[messages.BlockID]messages.Priority //
+	host   []map[protocol.BlockID]messages.Priority //
 	forgot map[[2]int32]bool                        // HostForget of the last message: pool, block
 }
 
@@ -36,18 +37,18 @@ func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 	m := &mirrors{t: t, tree: tr, names: map[messages.Hash]string{}, hashes: map[string]messages.Hash{}}
 	for range tr.pools {
 		m.events = append(m.events, map[messages.Hash]content{})
-		m.device = append(m.device, map[messages.PageID]messages.BlockID{})
+		m.device = append(m.device, map[messages.PageID]protocol.BlockID{})
 		m.dprio = append(m.dprio, map[messages.PageID]retained{})
-		m.host = append(m.host, map[messages.BlockID]messages.Priority{})
+		m.host = append(m.host, map[protocol.BlockID]messages.Priority{})
 	}
 	return m
 }
 
 // fullOf gives the namespace and all tokens up to the end of a block.
-func fullOf(tr *Tree, b messages.BlockID) (messages.Namespace, []atom) {
+func fullOf(tr *Tree, b protocol.BlockID) (messages.Namespace, []atom) {
 	var full []atom
 	last := b
-	for c := b; c != messages.NoBlock; c = tr.before(c) {
+	for c := b; c != protocol.NoBlock; c = tr.before(c) {
 		x, i := tr.at(c)
 		full = append(atoms(tr, tr.tokensAt(x, i)), full...)
 		last = c
@@ -106,21 +107,21 @@ func hashOf(tpb int, ns messages.Namespace, full []atom) messages.Hash {
 }
 
 // index names every block of the tree, ghosts included.
-func (m *mirrors) index() map[string]messages.BlockID {
-	ids := map[string]messages.BlockID{}
+func (m *mirrors) index() map[string]protocol.BlockID {
+	ids := map[string]protocol.BlockID{}
 	for b, x := range m.tree.blocks.node {
 		if x == none {
 			continue
 		}
-		ns, full := fullOf(m.tree, messages.BlockID(b))
-		ids[keyOf(ns, full)] = messages.BlockID(b)
+		ns, full := fullOf(m.tree, protocol.BlockID(b))
+		ids[keyOf(ns, full)] = protocol.BlockID(b)
 	}
 	return ids
 }
 
 // move follows a page by what the coordinator told the tree. What comes back
 // from host memory is left to the tree's effect.
-func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) (back bool) {
+func (m *mirrors) move(v protocol.BlockMove, priority messages.Priority) (back bool) {
 	_, back = m.host[v.Pool][v.Block]
 	now := retained{priority: priority}
 	for page, b := range m.device[v.Pool] {
@@ -143,10 +144,10 @@ func (m *mirrors) move(v messages.BlockMove, priority messages.Priority) (back b
 }
 
 // follow does what the effects say, and checks that they are runs.
-func (m *mirrors) follow(effects []messages.Effect) {
+func (m *mirrors) follow(effects []protocol.Effect) {
 	m.forgot = map[[2]int32]bool{}
 	for _, e := range effects {
-		forDevice := e.Kind <= messages.Reprioritize
+		forDevice := e.Kind <= protocol.Reprioritize
 		require.NotEmpty(m.t, e.Blocks)
 		if forDevice {
 			require.Len(m.t, e.Pages, len(e.Blocks))
@@ -155,29 +156,29 @@ func (m *mirrors) follow(effects []messages.Effect) {
 		}
 		for i, b := range e.Blocks {
 			p := e.Pool
-			if e.Kind != messages.Detach && e.Kind != messages.HostForget && i > 0 && m.tree.alive(b) {
+			if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && i > 0 && m.tree.alive(b) {
 				require.Equal(m.t, e.Blocks[i-1], m.tree.before(b), "not one run")
 				require.Equal(m.t, e.Depth+int32(i), m.tree.depth(b))
 			}
 			switch e.Kind {
-			case messages.Attach:
+			case protocol.Attach:
 				require.NotContains(m.t, m.device[p], e.Pages[i])
 				m.device[p][e.Pages[i]], m.dprio[p][e.Pages[i]] = b, retained{e.Priority, e.Until}
-			case messages.Detach:
+			case protocol.Detach:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
 				delete(m.device[p], e.Pages[i])
 				delete(m.dprio[p], e.Pages[i])
-			case messages.Reprioritize:
+			case protocol.Reprioritize:
 				require.Equal(m.t, b, m.device[p][e.Pages[i]])
 				require.NotEqual(m.t, retained{e.Priority, e.Until}, m.dprio[p][e.Pages[i]])
 				m.dprio[p][e.Pages[i]] = retained{e.Priority, e.Until}
-			case messages.HostYield:
+			case protocol.HostYield:
 				require.Contains(m.t, m.host[p], b)
 				delete(m.host[p], b)
-			case messages.HostForget:
+			case protocol.HostForget:
 				delete(m.host[p], b)
 				m.forgot[[2]int32{int32(p), int32(b)}] = true
-			case messages.HostReprioritize:
+			case protocol.HostReprioritize:
 				require.Contains(m.t, m.host[p], b)
 				require.NotEqual(m.t, e.Priority, m.host[p][b])
 				m.host[p][b] = e.Priority
@@ -187,8 +188,8 @@ func (m *mirrors) follow(effects []messages.Effect) {
 }
 
 // listen does what the events say. keys names the blocks that are in the tree.
-func (m *mirrors) listen(list []messages.Event, keys map[string]messages.BlockID) {
-	m.tree.Restock(events.Name(list))
+func (m *mirrors) listen(list []protocol.Event, keys map[string]protocol.BlockID) {
+	m.tree.Restock(nameEvents(list))
 	for key, b := range keys {
 		ns, full := fullOf(m.tree, b)
 		h := hashOf(m.tree.tpb, ns, full)
@@ -214,8 +215,8 @@ func (m *mirrors) listen(list []messages.Event, keys map[string]messages.BlockID
 					require.Equal(m.t, full[len(full)-len(s.Tokens)+k].token, tok)
 				}
 				before := m.tree.before(id)
-				require.Equal(m.t, before != messages.NoBlock, e.HasParent || i > 0)
-				if before != messages.NoBlock {
+				require.Equal(m.t, before != protocol.NoBlock, e.HasParent || i > 0)
+				if before != protocol.NoBlock {
 					ns, full := fullOf(m.tree, before)
 					require.Equal(m.t, hashOf(m.tree.tpb, ns, full), parent)
 				}
@@ -250,7 +251,7 @@ func (m *mirrors) listen(list []messages.Event, keys map[string]messages.BlockID
 }
 
 // agree requires that tree, mirrors and oracle hold the same.
-func (m *mirrors) agree(o *oracle, keys map[string]messages.BlockID) {
+func (m *mirrors) agree(o *oracle, keys map[string]protocol.BlockID) {
 	want, wantDevice, wantHost := []string{}, []string{}, []string{}
 	for _, b := range o.blocks {
 		id, ok := keys[b.key()]
@@ -314,4 +315,19 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 	}
 	require.Equal(m.t, wantDevice, gotDevice, "device pages by effects")
 	require.Equal(m.t, wantHost, gotHost, "host contents by effects")
+}
+
+// nameEvents hashes the blocks of events, in place.
+func nameEvents(list []protocol.Event) (spent [][]messages.Token) {
+	_, spent = events.Name(protocol.EventBatch{Events: list})
+	return spent
+}
+
+// hostEvents returns what a reader gets of hashed events.
+func hostEvents(list []protocol.Event) []messages.Event {
+	out := make([]messages.Event, len(list))
+	for i := range list {
+		out[i] = list[i].Event
+	}
+	return out
 }

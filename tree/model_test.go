@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -18,7 +19,7 @@ type runner struct {
 	full    []atom
 	prompt  int
 	session string
-	cursor  messages.Cursor
+	cursor  protocol.Cursor
 }
 
 // model drives a tree, its oracle and its mirrors with the same random messages.
@@ -30,8 +31,8 @@ type model struct {
 	now     time.Duration
 	page    messages.PageID // the last that was used
 	running []*runner
-	work    messages.Apply
-	asked   messages.Match
+	work    protocol.Apply
+	asked   protocol.Match
 	late    *late // reads the events in the mirrors' place
 	rare    *rare // does so too
 }
@@ -110,13 +111,13 @@ func (m *model) session() string {
 }
 
 // ask matches one prompt and compares the answer with the oracle's.
-func (m *model) ask(hold bool) (*messages.MatchItem, []atom, omatch) {
+func (m *model) ask(hold bool) (*protocol.MatchItem, []atom, omatch) {
 	tokens, items, full := m.prompt()
 	if len(m.asked.Items) == 0 {
-		m.asked.Items = make([]messages.MatchItem, 1)
+		m.asked.Items = make([]protocol.MatchItem, 1)
 	}
 	it := &m.asked.Items[0]
-	it.Namespace, it.Tokens, it.Multimodal, it.Hold = m.namespace(), tokens, items, hold
+	it.Namespace, it.Tokens, it.Multimodal, it.KeepSymbols = m.namespace(), tokens, items, hold
 	it.Limit = m.int(0, len(tokens), "limit")
 	if m.int(0, 1, "limited") == 0 {
 		it.Limit = len(tokens) - 1
@@ -128,7 +129,7 @@ func (m *model) ask(hold bool) (*messages.MatchItem, []atom, omatch) {
 	return it, full, want
 }
 
-func (m *model) compare(it *messages.MatchItem, full []atom, want omatch) {
+func (m *model) compare(it *protocol.MatchItem, full []atom, want omatch) {
 	require.Equal(m, want.length, it.Matched)
 	require.Equal(m, want.length/m.oracle.tpb, it.Blocks)
 	require.Equal(m, want.reach, it.Reach, "reach")
@@ -143,7 +144,7 @@ func (m *model) compare(it *messages.MatchItem, full []atom, want omatch) {
 	}
 	s := &it.Source
 	if want.source == nil {
-		require.Equal(m, messages.NoBlock, s.Block)
+		require.Equal(m, protocol.NoBlock, s.Block)
 		return
 	}
 	ns, got := fullOf(m.tree, s.Block)
@@ -154,7 +155,7 @@ func (m *model) compare(it *messages.MatchItem, full []atom, want omatch) {
 	behind := slices.ContainsFunc(m.oracle.blocks, func(b *oblock) bool {
 		return b.ns == ns && len(b.full) > len(got) && len(got)%m.oracle.tpb == 0 && slices.Equal(b.full[:len(got)], got)
 	})
-	require.Equal(m, behind, s.Behind)
+	require.Equal(m, behind, s.HasChildren)
 }
 
 // apply sends the work prepared in m.work, and lets everyone follow.
@@ -166,7 +167,7 @@ func (m *model) apply() {
 	require.Equal(m, m.tree.timers.next(), m.work.NextExpiry)
 	m.settle()
 	a := &m.work
-	a.Moves, a.Takeovers, a.Claims, a.Stores, a.Let = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.Let[:0]
+	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
 }
 
 // settle checks everything between two messages.
@@ -193,12 +194,12 @@ func (m *model) Lookup(*rapid.T) { m.ask(false) }
 func (m *model) Admit(*rapid.T) {
 	it, full, want := m.ask(true)
 	r := &runner{ns: it.Namespace, tokens: it.Tokens, full: full, prompt: len(full), session: m.session()}
-	c := messages.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session, Retention: m.retention(), Prompt: len(full)}
+	c := protocol.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session, Retention: m.retention(), Prompt: len(full)}
 	m.oracle.expire(m.now)
 	source := want.source
-	if source != nil && !it.Source.Behind && m.int(0, 1, "take over") == 0 {
+	if source != nil && !it.Source.HasChildren && m.int(0, 1, "take over") == 0 {
 		m.work.Takeovers = append(m.work.Takeovers, it.Source.Block)
-		c.Source = messages.NoBlock
+		c.Source = protocol.NoBlock
 		source.places = slices.Repeat([]messages.Location{messages.Nowhere}, len(source.places))
 		m.oracle.sweep()
 		source = nil
@@ -223,11 +224,11 @@ func (m *model) Store(*rapid.T) {
 			r.tokens, r.full = append(r.tokens, tok), append(r.full, atom{token: tok})
 		}
 		to := m.int(1, len(r.tokens), "to")
-		s := messages.StoreItem{
+		s := protocol.StoreItem{
 			Namespace: r.ns, Session: r.session, Tokens: r.tokens, To: to,
 			From:      m.int(0, (to-1)/m.oracle.tpb, "from") * m.oracle.tpb,
 			Retention: m.retention(), Prompt: r.prompt,
-			Anew: m.int(0, 3, "anew"), Tables: m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
+			RetentionFrom: m.int(0, 3, "anew"), Tables: m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
 		}
 		if !slices.Contains(of, r) && m.int(0, 3, "cursor") > 0 {
 			s.Cursor = r.cursor
@@ -270,14 +271,14 @@ func (m *model) tables(n int) [][]messages.PageID {
 func (m *model) Move(*rapid.T) {
 	m.oracle.expire(m.now)
 	keys := m.mirrors.index()
-	back := map[messages.BlockMove]bool{} // by pool and block: stays where it came
+	back := map[protocol.BlockMove]bool{} // by pool and block: stays where it came
 	for range m.int(1, 6, "moves") {
 		if len(m.oracle.blocks) == 0 {
 			break
 		}
 		b := rapid.SampledFrom(m.oracle.blocks).Draw(m.T, "block")
 		p := m.int(0, len(b.places)-1, "pool")
-		at := messages.BlockMove{Pool: messages.PoolID(p), Block: keys[b.key()]}
+		at := protocol.BlockMove{Pool: messages.PoolID(p), Block: keys[b.key()]}
 		if b.places[p] == messages.Nowhere || back[at] {
 			continue
 		}
@@ -286,7 +287,7 @@ func (m *model) Move(*rapid.T) {
 			messages.Nowhere, messages.OnDevice(m.page), messages.OnHost(m.page),
 		}).Draw(m.T, "to")
 		b.places[p] = to
-		v := messages.BlockMove{Pool: at.Pool, Block: at.Block, To: to}
+		v := protocol.BlockMove{Pool: at.Pool, Block: at.Block, To: to}
 		m.work.Moves = append(m.work.Moves, v)
 		back[at] = m.mirrors.move(v, b.priority)
 		m.oracle.sweep()
@@ -301,7 +302,7 @@ func (m *model) End(*rapid.T) {
 	}
 	i := m.int(0, len(m.running)-1, "sequence")
 	m.oracle.expire(m.now)
-	m.work.Let = append(m.work.Let, m.running[i].tokens)
+	m.work.ReleasedSymbols = append(m.work.ReleasedSymbols, m.running[i].tokens)
 	m.running = slices.Delete(m.running, i, i+1)
 	m.apply()
 }
@@ -315,7 +316,7 @@ func (m *model) Wait(*rapid.T) {
 
 // Forget removes what a selector names.
 func (m *model) Forget(*rapid.T) {
-	f := messages.Forget{Now: m.now}
+	f := protocol.Forget{Now: m.now}
 	m.oracle.expire(m.now)
 	keys := m.mirrors.index()
 	var dies func(*oblock, int) bool
@@ -336,7 +337,7 @@ func (m *model) Forget(*rapid.T) {
 		dies = func(b *oblock, _ int) bool { return shared(b, f.Selector.Prefix.Namespace, full[:n]) == n }
 	default:
 		f.All = true
-		f.Keep = make([][]messages.BlockID, len(m.oracle.pools))
+		f.Keep = make([][]protocol.BlockID, len(m.oracle.pools))
 		for _, b := range m.oracle.blocks {
 			for p := range b.places {
 				if m.int(0, 4, "keep") == 0 {
@@ -374,7 +375,7 @@ func (m *model) Look(*rapid.T) {
 			require.Equal(m, at.Block, m.mirrors.device[p][at.Page])
 		}
 	}
-	var s messages.Snapshot
+	var s protocol.Snapshot
 	m.tree.Snapshot(&s)
 	keys := m.mirrors.index()
 	fresh := newMirrors(m, m.tree)
@@ -386,7 +387,7 @@ func (m *model) Look(*rapid.T) {
 	fresh.listen(s.Events, keys)
 	fresh.agree(&m.oracle, keys)
 
-	var c messages.Contents
+	var c protocol.Contents
 	m.tree.Contents(&c)
 	require.Len(m, c.Blocks, len(keys))
 	seen := map[string]bool{}
@@ -407,7 +408,7 @@ func (m *model) Look(*rapid.T) {
 		require.Contains(m, keys, key)
 		require.False(m, seen[key])
 		seen[key] = true
-		l := messages.Locate{Blocks: []messages.BlockID{keys[key]}}
+		l := protocol.Locate{Blocks: []protocol.BlockID{keys[key]}}
 		m.tree.Locate(&l)
 		for p := range b.Pages {
 			require.Equal(m, l.Pages[p][0], b.Pages[p])
@@ -416,10 +417,10 @@ func (m *model) Look(*rapid.T) {
 }
 
 // forgotElsewhere are HostForgets of blocks that are not among those given.
-func (m *mirrors) forgotElsewhere(given []messages.BlockID) (other []messages.BlockID) {
+func (m *mirrors) forgotElsewhere(given []protocol.BlockID) (other []protocol.BlockID) {
 	for k := range m.forgot {
-		if !slices.Contains(given, messages.BlockID(k[1])) {
-			other = append(other, messages.BlockID(k[1]))
+		if !slices.Contains(given, protocol.BlockID(k[1])) {
+			other = append(other, protocol.BlockID(k[1]))
 		}
 	}
 	return other
@@ -432,9 +433,9 @@ func property(t *rapid.T) {
 		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget, "look": m.Look,
 	})
 	for _, r := range m.running {
-		m.work.Let = append(m.work.Let, r.tokens)
+		m.work.ReleasedSymbols = append(m.work.ReleasedSymbols, r.tokens)
 	}
-	f := messages.Forget{All: true, Now: m.now}
+	f := protocol.Forget{All: true, Now: m.now}
 	m.tree.Apply(&m.work)
 	m.tree.Forget(&f)
 	require.NoError(m, m.tree.Check())

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -28,9 +29,9 @@ func TestNearestAmongMany(t *testing.T) {
 			switch r.IntN(3) {
 			case 0:
 				tokens, full := draw(1 + r.IntN(tpb))
-				s := messages.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)}
+				s := protocol.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)}
 				o.store(&s, full, 0)
-				f.apply = messages.Apply{Stores: []messages.StoreItem{s}}
+				f.apply = protocol.Apply{Stores: []protocol.StoreItem{s}}
 				f.Apply(&f.apply)
 			default:
 				if len(o.blocks) == 0 {
@@ -42,7 +43,7 @@ func TestNearestAmongMany(t *testing.T) {
 				if b.places[p] == messages.Nowhere || r.IntN(3) > 0 {
 					continue
 				}
-				f.Apply(&messages.Apply{Moves: []messages.BlockMove{{Pool: messages.PoolID(p), Block: f.ids(id)[0], To: messages.Nowhere}}})
+				f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: messages.PoolID(p), Block: f.ids(id)[0], To: messages.Nowhere}}})
 				b.places[p] = messages.Nowhere
 				o.sweep()
 			}
@@ -55,8 +56,8 @@ func TestNearestAmongMany(t *testing.T) {
 			if want.source != nil {
 				_, got := fullOf(f.Tree, it.Source.Block)
 				require.Equal(t, want.source.full, got)
-				f.Apply(&messages.Apply{Claims: []messages.ClaimItem{{Source: it.Source.Block}}})
-				o.claim(messages.Namespace{}, nil, 0, want.source, &messages.ClaimItem{}, 0)
+				f.Apply(&protocol.Apply{Claims: []protocol.ClaimItem{{Source: it.Source.Block}}})
+				o.claim(messages.Namespace{}, nil, 0, want.source, &protocol.ClaimItem{}, 0)
 			}
 		}
 		require.NoError(t, f.Check())

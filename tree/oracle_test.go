@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -230,7 +231,7 @@ func (b *oblock) sharedBy(session string) {
 }
 
 // claim is the claim of the whole blocks of prompt and of source.
-func (o *oracle) claim(ns messages.Namespace, prompt []atom, k int, source *oblock, c *messages.ClaimItem, now time.Duration) {
+func (o *oracle) claim(ns messages.Namespace, prompt []atom, k int, source *oblock, c *protocol.ClaimItem, now time.Duration) {
 	o.stamp++
 	for i := range k {
 		b := o.find(ns, prompt[:(i+1)*o.tpb])
@@ -248,7 +249,7 @@ func (o *oracle) claim(ns messages.Namespace, prompt []atom, k int, source *oblo
 	}
 }
 
-func (o *oracle) store(s *messages.StoreItem, full []atom, now time.Duration) {
+func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
 	o.stamp++
 	for pos := s.From; pos < s.To; pos += o.tpb {
 		i := pos / o.tpb
@@ -274,7 +275,7 @@ func (o *oracle) store(s *messages.StoreItem, full []atom, now time.Duration) {
 			o.blocks = append(o.blocks, b)
 		} else {
 			b.sharedBy(s.Session)
-			if covered && i >= s.Anew {
+			if covered && i >= s.RetentionFrom {
 				b.retain(prio, d, now)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -43,8 +44,8 @@ func (r *rare) restock(tr *Tree, spent [][]messages.Token) {
 
 // read takes what is left, and starts anew if something was lost.
 func (r *rare) read(t require.TestingT, tr *Tree) {
-	batch := r.log.Take()
-	r.restock(tr, events.Name(batch.Events))
+	batch, spent := events.Name(r.log.Take())
+	r.restock(tr, spent)
 	for _, e := range batch.Events {
 		for _, h := range e.Hashes {
 			require.Contains(t, r.ever, events.Key{Pool: e.Pool, Hash: h}, "a name of nothing")
@@ -58,10 +59,10 @@ func (r *rare) read(t require.TestingT, tr *Tree) {
 	}
 	if err := r.mirror.Follow(batch); err != nil {
 		require.ErrorIs(t, err, events.ErrStale)
-		var s messages.Snapshot
+		var s protocol.Snapshot
 		tr.Snapshot(&s)
-		keys := r.log.Snapshot(s.Events)
-		r.restock(tr, events.Name(keys.Events))
+		keys, spent := events.Name(r.log.Snapshot(s.Events))
+		r.restock(tr, spent)
 		require.NoError(t, r.mirror.Follow(keys))
 	}
 	truth := truthOf(tr)
@@ -103,9 +104,9 @@ func TestUnreadNamingsReuseTokens(t *testing.T) {
 		prompt[0] = 1000 + i
 		f.put(prompt)
 		list := f.TakeEvents()
-		seen[&list[0].Unnamed[0].Naming.Tokens[0]] = true
+		seen[&list[0].Spans[0].Naming.Tokens[0]] = true
 		r.log.Append(list)
-		for b := messages.BlockID(99); b >= 0; b-- {
+		for b := protocol.BlockID(99); b >= 0; b-- {
 			f.evict(b)
 		}
 		r.note(t, f.Tree)

@@ -3,6 +3,7 @@ package tree
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -38,7 +39,7 @@ func (t *Tree) tokensAt(x, i int32) []messages.Token {
 }
 
 // ids are the blocks of node x.
-func (t *Tree) ids(x int32) []messages.BlockID {
+func (t *Tree) ids(x int32) []protocol.BlockID {
 	r := &t.nodes[x].run
 	return r.ids()[r.off : r.off+r.n]
 }

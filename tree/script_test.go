@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -51,13 +51,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "forget":
 		return s.forget(t, d)
 	case "snapshot":
-		var snap messages.Snapshot
+		var snap protocol.Snapshot
 		s.tree.Snapshot(&snap)
 		var w strings.Builder
 		s.events(&w, snap.Events)
 		return w.String()
 	}
-	a := messages.Apply{Now: s.now}
+	a := protocol.Apply{Now: s.now}
 	switch d.Cmd {
 	case "store":
 		a.Stores = append(a.Stores, s.store(t, d))
@@ -65,12 +65,12 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		p := number(t, d, "pool", 0)
 		var to string
 		d.ScanArgs(t, "to", &to)
-		a.Moves = append(a.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: s.blockAt(t, d), To: place1(t, to)})
+		a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: s.blockAt(t, d), To: place1(t, to)})
 	case "takeover":
 		a.Takeovers = append(a.Takeovers, s.blockAt(t, d))
 	case "claim":
 		m := s.find(t, d)
-		a.Claims = append(a.Claims, messages.ClaimItem{
+		a.Claims = append(a.Claims, protocol.ClaimItem{
 			Blocks: m.IDs, Source: m.Source.Block, Session: word(t, d, "session"),
 			Retention: retentionOf(t, d), Prompt: len(m.Tokens),
 		})
@@ -85,7 +85,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 }
 
 // told prints what a message caused, and the picture after it.
-func (s *script) told(effects []messages.Effect) string {
+func (s *script) told(effects []protocol.Effect) string {
 	var w strings.Builder
 	names := []string{"attach", "detach", "reprioritize", "host yield", "host forget", "host reprioritize"}
 	for _, e := range effects {
@@ -93,7 +93,7 @@ func (s *script) told(effects []messages.Effect) string {
 		if e.Pages != nil {
 			fmt.Fprintf(&w, " pages %v", e.Pages)
 		}
-		if e.Kind != messages.Detach && e.Kind != messages.HostForget && e.Kind != messages.HostYield {
+		if e.Kind != protocol.Detach && e.Kind != protocol.HostForget && e.Kind != protocol.HostYield {
 			fmt.Fprintf(&w, " p%d", e.Priority)
 			if e.Until != 0 {
 				fmt.Fprintf(&w, " until %v", e.Until)
@@ -106,8 +106,8 @@ func (s *script) told(effects []messages.Effect) string {
 	return w.String()
 }
 
-func (s *script) events(w *strings.Builder, list []messages.Event) {
-	events.Name(list)
+func (s *script) events(w *strings.Builder, list []protocol.Event) {
+	nameEvents(list)
 	for _, e := range list {
 		fmt.Fprintf(w, "event %s: pool %d", e.Type, e.Pool)
 		switch {
@@ -132,9 +132,9 @@ func (s *script) events(w *strings.Builder, list []messages.Event) {
 }
 
 // find matches the tokens of a command.
-func (s *script) find(t *testing.T, d *datadriven.TestData) *messages.MatchItem {
+func (s *script) find(t *testing.T, d *datadriven.TestData) *protocol.MatchItem {
 	tokens, items := prompt1(t, d)
-	m := messages.Match{Items: []messages.MatchItem{{
+	m := protocol.Match{Items: []protocol.MatchItem{{
 		Namespace: messages.Namespace{Salt: word(t, d, "salt")}, Tokens: tokens, Multimodal: items,
 		Limit: number(t, d, "limit", len(tokens)-1), Partial: !d.HasArg("whole"),
 	}}}
@@ -149,19 +149,19 @@ func (s *script) match(t *testing.T, d *datadriven.TestData) string {
 	for p, pages := range m.Pages {
 		fmt.Fprintf(&w, "pool %d:%s\n", p, drawn(pages))
 	}
-	if m.Source.Block != messages.NoBlock {
-		fmt.Fprintf(&w, "source: %d of %d tokens behind %t at%s\n", m.Source.Tokens, m.Source.Stored, m.Source.Behind, drawn(m.Source.Pages))
+	if m.Source.Block != protocol.NoBlock {
+		fmt.Fprintf(&w, "source: %d of %d tokens behind %t at%s\n", m.Source.Tokens, m.Source.Stored, m.Source.HasChildren, drawn(m.Source.Pages))
 	}
 	return w.String()
 }
 
-func (s *script) store(t *testing.T, d *datadriven.TestData) messages.StoreItem {
+func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem {
 	tokens, items := prompt1(t, d)
 	s.tree.symbols.hold(tokens, items)
-	i := messages.StoreItem{
+	i := protocol.StoreItem{
 		Namespace: messages.Namespace{Salt: word(t, d, "salt")}, Session: word(t, d, "session"),
 		Tokens: tokens, From: number(t, d, "from", 0), To: number(t, d, "to", len(tokens)),
-		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), Anew: number(t, d, "anew", 0),
+		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), RetentionFrom: number(t, d, "anew", 0),
 	}
 	for p := range s.tree.pools {
 		table := []messages.PageID{}
@@ -174,7 +174,7 @@ func (s *script) store(t *testing.T, d *datadriven.TestData) messages.StoreItem 
 }
 
 func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
-	f := messages.Forget{Now: s.now, All: d.HasArg("all")}
+	f := protocol.Forget{Now: s.now, All: d.HasArg("all")}
 	f.Selector.Session, f.Selector.Salt = word(t, d, "session"), word(t, d, "salt")
 	if d.HasArg("tokens") {
 		tokens, items := prompt1(t, d)
@@ -192,19 +192,19 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 }
 
 // blockAt finds the block that argument pool keeps at argument at or keep.
-func (s *script) blockAt(t *testing.T, d *datadriven.TestData) messages.BlockID {
+func (s *script) blockAt(t *testing.T, d *datadriven.TestData) protocol.BlockID {
 	at := word(t, d, "at") + word(t, d, "keep")
 	p := number(t, d, "pool", 0)
 	for b, x := range s.tree.blocks.node {
 		if x == none {
 			continue
 		}
-		if _, i := s.tree.at(messages.BlockID(b)); s.tree.locations(x, p)[i] == place1(t, at) {
-			return messages.BlockID(b)
+		if _, i := s.tree.at(protocol.BlockID(b)); s.tree.locations(x, p)[i] == place1(t, at) {
+			return protocol.BlockID(b)
 		}
 	}
 	t.Fatalf("no block at %s", at)
-	return messages.NoBlock
+	return protocol.NoBlock
 }
 
 // place1 reads d7, h3 or --.

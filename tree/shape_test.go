@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -16,15 +17,15 @@ import (
 type fixture struct {
 	*Tree
 	page  messages.PageID
-	apply messages.Apply
-	ask   messages.Match
+	apply protocol.Apply
+	ask   protocol.Match
 }
 
 func newFixture(c Config) *fixture {
 	if len(c.Pools) == 0 {
 		c.Pools = []PoolShape{{}}
 	}
-	return &fixture{Tree: New(c), ask: messages.Match{Items: make([]messages.MatchItem, 1)}}
+	return &fixture{Tree: New(c), ask: protocol.Match{Items: make([]protocol.MatchItem, 1)}}
 }
 
 // table gives fresh pages for all blocks of tokens.
@@ -41,11 +42,11 @@ func (f *fixture) table(tokens []messages.Token) [][]messages.PageID {
 }
 
 func (f *fixture) put(tokens []messages.Token) {
-	f.apply.Stores = append(f.apply.Stores[:0], messages.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)})
+	f.apply.Stores = append(f.apply.Stores[:0], protocol.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)})
 	f.Apply(&f.apply)
 }
 
-func (f *fixture) match(tokens []messages.Token) *messages.MatchItem {
+func (f *fixture) match(tokens []messages.Token) *protocol.MatchItem {
 	it := &f.ask.Items[0]
 	it.Tokens, it.Limit, it.Partial = tokens, len(tokens)-1, true
 	f.Match(&f.ask)
@@ -53,8 +54,8 @@ func (f *fixture) match(tokens []messages.Token) *messages.MatchItem {
 }
 
 // evict takes a block's page in pool 0 away.
-func (f *fixture) evict(b messages.BlockID) {
-	f.Apply(&messages.Apply{Moves: []messages.BlockMove{{Block: b, To: messages.Nowhere}}})
+func (f *fixture) evict(b protocol.BlockID) {
+	f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Block: b, To: messages.Nowhere}}})
 }
 
 func counting(n int) []messages.Token {
@@ -101,7 +102,7 @@ func TestManyChildren(t *testing.T) {
 		deepest = max(deepest, depth)
 	}
 	require.Less(t, deepest, 64, "the treap is out of balance")
-	g := messages.Forget{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: make([]messages.Token, 4)}}}
+	g := protocol.Forget{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: make([]messages.Token, 4)}}}
 	f.Forget(&g)
 	require.Equal(t, children+1, g.Blocks)
 	require.Equal(t, "empty\n", f.String())
@@ -121,19 +122,19 @@ func TestSplitsEverywhere(t *testing.T) {
 			f := newFixture(Config{TokensPerBlock: 2})
 			long, own := counting(2*depth), counting(2*depth)
 			f.put(long)
-			var twigs []messages.BlockID
+			var twigs []protocol.BlockID
 			table := [][]messages.PageID{make([]messages.PageID, depth)}
-			var all messages.Locate
+			var all protocol.Locate
 			it := f.match(append(long, 0))
-			ids := append([]messages.BlockID(nil), it.IDs...)
+			ids := append([]protocol.BlockID(nil), it.IDs...)
 			for i := range depth - 1 {
 				at := order(i)
 				f.page++
 				table[0][at+1] = f.page
 				own[2*at+2], own[2*at+3] = math.MaxInt32, messages.Token(i)
-				s := messages.StoreItem{
+				s := protocol.StoreItem{
 					Tokens: own, From: 2*at + 2, To: 2*at + 4, Tables: table,
-					Cursor: messages.Cursor{Block: ids[at], Seen: 1},
+					Cursor: protocol.Cursor{Block: ids[at], Generation: 1},
 				}
 				f.apply.Stores = append(f.apply.Stores[:0], s)
 				f.Apply(&f.apply)
@@ -163,7 +164,7 @@ func TestLongPrompt(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Pools: []PoolShape{{Window: 6}, {}}})
 	tokens := counting(2*depth + 1)
 	tables := f.table(tokens)
-	s := messages.StoreItem{Tokens: tokens, Tables: tables}
+	s := protocol.StoreItem{Tokens: tokens, Tables: tables}
 	for i := range depth {
 		s.From, s.To = 2*i, 2*i+2
 		f.apply.Stores = append(f.apply.Stores[:0], s)
@@ -177,7 +178,7 @@ func TestLongPrompt(t *testing.T) {
 	require.Equal(t, messages.OnDevice(tables[0][depth-3]), it.Pages[0][depth-3])
 	// Every third block lost by the window: each shorter match fails in turn.
 	for i := 0; i < depth; i += 3 {
-		f.apply = messages.Apply{Moves: []messages.BlockMove{{Pool: 0, Block: it.IDs[i], To: messages.Nowhere}}}
+		f.apply = protocol.Apply{Moves: []protocol.BlockMove{{Pool: 0, Block: it.IDs[i], To: messages.Nowhere}}}
 		f.Apply(&f.apply)
 	}
 	it = f.match(tokens)
@@ -201,14 +202,14 @@ func TestMatchAllocatesNothing(t *testing.T) {
 		f.put(own)
 	}
 	items := []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 3, Length: 20}}
-	for name, ask := range map[string]func(it *messages.MatchItem){
-		"long":     func(it *messages.MatchItem) { it.Tokens = long },
-		"partial":  func(it *messages.MatchItem) { it.Tokens = long[:16*150+7] },
-		"cold":     func(it *messages.MatchItem) { it.Namespace.Salt = "x" },
-		"with one": func(it *messages.MatchItem) { it.Multimodal = items; it.Tokens = make([]messages.Token, 64) },
+	for name, ask := range map[string]func(it *protocol.MatchItem){
+		"long":     func(it *protocol.MatchItem) { it.Tokens = long },
+		"partial":  func(it *protocol.MatchItem) { it.Tokens = long[:16*150+7] },
+		"cold":     func(it *protocol.MatchItem) { it.Namespace.Salt = "x" },
+		"with one": func(it *protocol.MatchItem) { it.Multimodal = items; it.Tokens = make([]messages.Token, 64) },
 	} {
 		it := &f.ask.Items[0]
-		*it = messages.MatchItem{Tokens: long, Limit: len(long), Partial: true, IDs: it.IDs, Pages: it.Pages, Source: it.Source}
+		*it = protocol.MatchItem{Tokens: long, Limit: len(long), Partial: true, IDs: it.IDs, Pages: it.Pages, Source: it.Source}
 		ask(it)
 		f.Match(&f.ask)
 		require.Zero(t, testing.AllocsPerRun(50, func() { f.Match(&f.ask) }), name)
@@ -238,23 +239,23 @@ func TestCursors(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	f.put(counting(8))
 	c := f.apply.Stores[0].Cursor
-	require.Equal(t, messages.Cursor{Block: 3, Seen: 1}, c)
+	require.Equal(t, protocol.Cursor{Block: 3, Generation: 1}, c)
 	other := append(counting(4), 9, 9, 9, 9)
 	f.put(other)
-	f.apply.Stores = []messages.StoreItem{{Tokens: counting(5), From: 2, To: 5, Tables: f.table(counting(5)), Cursor: c}}
+	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(5), From: 2, To: 5, Tables: f.table(counting(5)), Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 5, f.match(append(counting(5), 0)).Matched)
 	require.Equal(t, 8, f.match(append(other, 0)).Matched)
 	require.Equal(t, 7, f.Blocks())
 	if invariants {
 		require.PanicsWithValue(t, "tree: a cursor leads to node 1, where token 4 is another", func() {
-			f.Apply(&messages.Apply{Stores: []messages.StoreItem{{Tokens: other, To: 8, Tables: f.table(other), Cursor: c}}})
+			f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: other, To: 8, Tables: f.table(other), Cursor: c}}})
 		})
 	}
 
 	f.evict(c.Block)
 	require.False(t, f.alive(c.Block))
-	f.apply.Stores = []messages.StoreItem{{Tokens: counting(10), From: 8, To: 10, Tables: f.table(counting(10)), Cursor: c}}
+	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(10), From: 8, To: 10, Tables: f.table(counting(10)), Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 7, f.Blocks())
 	require.Contains(t, f.String(), "3 [6 7] -- ghost\n")
@@ -265,18 +266,18 @@ func TestCursors(t *testing.T) {
 func TestPanics(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Pools: []PoolShape{{}, {}}})
 	require.PanicsWithValue(t, "tree: block 5 moves in pool 1, which is not in the tree", func() {
-		f.Apply(&messages.Apply{Moves: []messages.BlockMove{{Pool: 1, Block: 5}}})
+		f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 5}}})
 	})
-	f.apply.Stores = []messages.StoreItem{{Tokens: counting(2), To: 2, Tables: [][]messages.PageID{{7}, {messages.NoPage}}}}
+	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(2), To: 2, Tables: [][]messages.PageID{{7}, {messages.NoPage}}}}
 	f.Apply(&f.apply)
 	require.PanicsWithValue(t, "tree: block 0 moves in pool 1, which does not hold it", func() {
-		f.Apply(&messages.Apply{Moves: []messages.BlockMove{{Pool: 1, Block: 0, To: messages.OnDevice(1)}}})
+		f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 0, To: messages.OnDevice(1)}}})
 	})
 	require.PanicsWithValue(t, "tree: takeover of block 9, which is not in the tree", func() {
-		f.Apply(&messages.Apply{Takeovers: []messages.BlockID{9}})
+		f.Apply(&protocol.Apply{Takeovers: []protocol.BlockID{9}})
 	})
 	require.PanicsWithValue(t, "tree: symbol -1 let go, which nobody holds", func() {
-		f.Apply(&messages.Apply{Let: [][]messages.Token{{-1}}})
+		f.Apply(&protocol.Apply{ReleasedSymbols: [][]messages.Token{{-1}}})
 	})
 	require.Panics(t, func() { New(Config{TokensPerBlock: 2}) })
 }
@@ -307,7 +308,7 @@ func TestCheckFinds(t *testing.T) {
 		retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Duration: time.Second}}}
 		for _, last := range []messages.Token{1, 2, 3} {
 			tokens[4] = last
-			f.apply.Stores = []messages.StoreItem{{
+			f.apply.Stores = []protocol.StoreItem{{
 				Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Session: "s", Retention: retention,
 			}}
 			f.Apply(&f.apply)
@@ -339,7 +340,7 @@ func BenchmarkStore(b *testing.B) {
 		f = newFixture(Config{TokensPerBlock: 32})
 		f.put(long)
 	}
-	f.apply, f.log = messages.Apply{}, journal{}
+	f.apply, f.log = protocol.Apply{}, journal{}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/4096-4*32, "B/block")
@@ -352,7 +353,7 @@ func BenchmarkStoreAgain(b *testing.B) {
 	long := counting(32 * 4096)
 	table := f.table(long)
 	for b.Loop() {
-		f.apply.Stores = append(f.apply.Stores[:0], messages.StoreItem{Tokens: long, To: len(long), Tables: table})
+		f.apply.Stores = append(f.apply.Stores[:0], protocol.StoreItem{Tokens: long, To: len(long), Tables: table})
 		f.Apply(&f.apply)
 	}
 }
@@ -362,7 +363,7 @@ func TestLostBlocksHaveNoMoment(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	tokens := counting(8)
 	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
-	f.Apply(&messages.Apply{Stores: []messages.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
+	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
 	ghost := f.ids(f.nodes[f.rootOf(messages.Namespace{})].kids)[1]
 	f.evict(ghost)
 	require.NoError(t, f.Check())

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -22,8 +23,8 @@ func (t *Tree) tokensIn(a *arrays) []messages.Token {
 }
 
 // ids are those of all the room.
-func (a *arrays) ids() []messages.BlockID {
-	return unsafe.Slice((*messages.BlockID)(unsafe.Pointer(a.numbers)), a.room)
+func (a *arrays) ids() []protocol.BlockID {
+	return unsafe.Slice((*protocol.BlockID)(unsafe.Pointer(a.numbers)), a.room)
 }
 
 // places are the locations in pool p of all the room.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -20,13 +21,13 @@ func TestShelfChangesNothing(t *testing.T) {
 		reused := false
 		for range 100 {
 			a := randomApply(r, reusing)
-			stores := append([]messages.StoreItem(nil), a.Stores...)
+			stores := append([]protocol.StoreItem(nil), a.Stores...)
 			before := reusing.shelf.room
 			reusing.Apply(&a)
-			plain.Apply(&messages.Apply{Moves: a.Moves})
+			plain.Apply(&protocol.Apply{Moves: a.Moves})
 			for i := range stores {
 				plain.shelf = shelf{}
-				plain.Apply(&messages.Apply{Stores: stores[i : i+1]})
+				plain.Apply(&protocol.Apply{Stores: stores[i : i+1]})
 			}
 			plain.shelf = shelf{}
 			reused = reused || reusing.shelf.room < before
@@ -39,13 +40,13 @@ func TestShelfChangesNothing(t *testing.T) {
 
 // randomApply evicts some runs, from the tail to the head as pools do, then
 // stores prompts that share beginnings.
-func randomApply(r *rand.Rand, f *fixture) messages.Apply {
-	var a messages.Apply
+func randomApply(r *rand.Rand, f *fixture) protocol.Apply {
+	var a protocol.Apply
 	for _, x := range r.Perm(len(f.nodes))[:r.IntN(min(4, len(f.nodes)+1))] {
 		for p := range f.pools {
 			for i := f.nodes[x].n - 1; i >= 0 && r.IntN(12) > 0; i-- {
 				if f.locations(int32(x), p)[i] != messages.Nowhere {
-					a.Moves = append(a.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: f.ids(int32(x))[i], To: messages.Nowhere})
+					a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: f.ids(int32(x))[i], To: messages.Nowhere})
 				}
 			}
 		}
@@ -55,7 +56,7 @@ func randomApply(r *rand.Rand, f *fixture) messages.Apply {
 		for i := range tokens {
 			tokens[i] = messages.Token(i * r.IntN(20) / 19)
 		}
-		a.Stores = append(a.Stores, messages.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: f.table(tokens)})
+		a.Stores = append(a.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: f.table(tokens)})
 	}
 	return a
 }
@@ -66,22 +67,22 @@ func TestStoresAllocateNothing(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	tokens := counting(2 * blocks)
 	tables := f.table(tokens)
-	var a messages.Apply
-	var ids [prompts][blocks]messages.BlockID
+	var a protocol.Apply
+	var ids [prompts][blocks]protocol.BlockID
 	k := 0
 	next := func() {
 		at := k % prompts
 		a.Moves, a.Stores = a.Moves[:0], a.Stores[:0]
 		if k >= prompts {
 			for i := blocks - 1; i >= 0; i-- {
-				a.Moves = append(a.Moves, messages.BlockMove{Block: ids[at][i], To: messages.Nowhere})
+				a.Moves = append(a.Moves, protocol.BlockMove{Block: ids[at][i], To: messages.Nowhere})
 			}
 		}
 		for i := range tables[0] {
 			tables[0][i] = messages.PageID(at*blocks + i)
 		}
 		tokens[0] = messages.Token(k)
-		a.Stores = append(a.Stores, messages.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: tables})
+		a.Stores = append(a.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: tables})
 		f.Apply(&a)
 		copy(ids[at][:], f.ids(f.blocks.node[a.Stores[0].Cursor.Block]))
 		k++

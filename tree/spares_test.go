@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -39,13 +39,13 @@ func TestSpares(t *testing.T) {
 // what a reader has got stays the reader's.
 func TestNamingsReuseTokens(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 4, Events: true})
-	var read []messages.Event
+	var read []protocol.Event
 	for i := range messages.Token(20) {
 		prompt := counting(400)
 		prompt[0] = 1000 + i
 		f.put(prompt)
 		list := f.TakeEvents()
-		spent := events.Name(list)
+		spent := nameEvents(list)
 		require.Len(t, spent, 1)
 		f.Restock(spent)
 		read = append(read, list...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -12,7 +13,7 @@ type place struct{ node, i int32 }
 
 // offer is one StoreItem under way.
 type offer struct {
-	*messages.StoreItem
+	*protocol.StoreItem
 	stamp   uint32
 	now     time.Duration
 	session int32 // the number of Session once a block has joined it
@@ -40,7 +41,7 @@ func (o *offer) offers(d int32) bool {
 
 // store adds what a sequence offers: first the structure, then attributes,
 // then pages, pool by pool.
-func (t *Tree) store(s *messages.StoreItem, now time.Duration) {
+func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
 	t.log.floor = len(t.log.events) // runs of two sequences are two events
 	first, whole := int32(s.From/t.tpb), int32(s.To/t.tpb)
@@ -57,7 +58,7 @@ func (t *Tree) store(s *messages.StoreItem, now time.Duration) {
 	if end > whole {
 		at, leaf = t.storePart(at, s.Tokens[int(whole)*t.tpb:s.To])
 	}
-	if b := t.last(at); b != messages.NoBlock {
+	if b := t.last(at); b != protocol.NoBlock {
 		s.Cursor = t.cursor(b)
 	}
 	t.retrace(at, first)
@@ -76,16 +77,16 @@ func (t *Tree) store(s *messages.StoreItem, now time.Duration) {
 }
 
 // last is the block before a place, or NoBlock at a root.
-func (t *Tree) last(at place) messages.BlockID {
+func (t *Tree) last(at place) protocol.BlockID {
 	if at.i == 0 {
-		return messages.NoBlock
+		return protocol.NoBlock
 	}
 	return t.ids(at.node)[at.i-1]
 }
 
 // start is where the tokens, which are whole blocks, or the first of them end:
 // at the cursor of s or above it if the cursor's block is there, else at the root.
-func (t *Tree) start(s *messages.StoreItem, tokens []messages.Token) place {
+func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) place {
 	c := s.Cursor
 	if len(tokens) == 0 || !t.follows(c) {
 		return place{t.plant(s.Namespace), 0}

@@ -1,9 +1,12 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // Survey lists every place where a pool keeps a block.
-func (t *Tree) Survey(m *messages.Survey) {
+func (t *Tree) Survey(m *protocol.ListLocations) {
 	m.Blocks = m.Blocks[:0]
 	salt := ""
 	for x := range t.walkAll() {
@@ -19,7 +22,7 @@ func (t *Tree) Survey(m *messages.Survey) {
 				b := ids[i]
 				t.update(b)
 				until, _ := t.timers.of(b)
-				m.Blocks = append(m.Blocks, messages.Surveyed{
+				m.Blocks = append(m.Blocks, protocol.BlockLocation{
 					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.nodes[x].depth + int32(i), Priority: t.blocks.priority[b],
 					Until: until, Salt: salt,
 				})

@@ -3,7 +3,7 @@ package tree
 import (
 	"time"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // timers know when the priorities of blocks end. The pools know it too and let
@@ -23,13 +23,13 @@ type timers struct {
 type timer struct {
 	at    time.Duration
 	order uint64 // in which the timers were started
-	block messages.BlockID
+	block protocol.BlockID
 }
 
 // next is the earliest moment of a block that is watched.
 func (t *timers) next() time.Duration {
 	if len(t.heap) == 0 {
-		return messages.NoExpiry
+		return protocol.NoExpiry
 	}
 	return t.heap[0].at
 }
@@ -38,7 +38,7 @@ func (t *timers) next() time.Duration {
 func (t *timers) none() bool { return len(t.until) == 0 }
 
 // of is when the block's priority ends.
-func (t *timers) of(b messages.BlockID) (time.Duration, bool) {
+func (t *timers) of(b protocol.BlockID) (time.Duration, bool) {
 	if int(b) >= len(t.until) || t.until[b] <= t.now {
 		return 0, false
 	}
@@ -46,16 +46,16 @@ func (t *timers) of(b messages.BlockID) (time.Duration, bool) {
 }
 
 // passed tells whether the moment of a block has come and nobody has looked since.
-func (t *timers) passed(b messages.BlockID) bool {
+func (t *timers) passed(b protocol.BlockID) bool {
 	return int(b) < len(t.until) && t.until[b] != 0 && t.until[b] <= t.now
 }
 
 // start gives b a moment that is a duration after now, in place of one it has.
 // Duration 0 is for ever, and so is an end beyond the clock.
-func (t *timers) start(b messages.BlockID, now, duration time.Duration) {
+func (t *timers) start(b protocol.BlockID, now, duration time.Duration) {
 	t.stop(b)
 	end := now + duration
-	if duration == 0 || end < now || end == messages.NoExpiry {
+	if duration == 0 || end < now || end == protocol.NoExpiry {
 		return
 	}
 	for int(b) >= len(t.until) {
@@ -65,7 +65,7 @@ func (t *timers) start(b messages.BlockID, now, duration time.Duration) {
 }
 
 // watch waits for the moment of b, if it has one.
-func (t *timers) watch(b messages.BlockID) {
+func (t *timers) watch(b protocol.BlockID) {
 	end, timed := t.of(b)
 	if !timed || t.watched(b) {
 		return
@@ -79,10 +79,10 @@ func (t *timers) watch(b messages.BlockID) {
 	t.up(len(t.heap) - 1)
 }
 
-func (t *timers) watched(b messages.BlockID) bool { return int(b) < len(t.slot) && t.slot[b] != 0 }
+func (t *timers) watched(b protocol.BlockID) bool { return int(b) < len(t.slot) && t.slot[b] != 0 }
 
 // stop makes the priority of b one for ever.
-func (t *timers) stop(b messages.BlockID) {
+func (t *timers) stop(b protocol.BlockID) {
 	if int(b) < len(t.until) {
 		t.until[b] = 0
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -61,7 +62,7 @@ type Tree struct {
 	cover  cover     // scratch of claims and stores
 	plain  []bool    // scratch of stores: no pool held the segment of the path, all is of one priority
 	kin    []int32   // scratch of forget: nodes
-	doomed []messages.BlockID
+	doomed []protocol.BlockID
 }
 
 // root is where the prefixes of one namespace begin.

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // MaxSaltQuotas is how many salts may have quotas: a share below a thousandth
@@ -23,7 +23,7 @@ const NoQuota Quota = decimalUnit
 // Pages is the quota of so many pages, rounded down.
 func (q Quota) Pages(total int) int { return int(mulDiv(uint64(total), uint64(q), decimalUnit)) }
 
-// Quotas are the shares by messages.Tenant, nil if there are none. Tenants are
+// Quotas are the shares by protocol.Tenant, nil if there are none. Tenants are
 // numbered in the order of their salts.
 func (c Config) Quotas() []Quota {
 	if !c.hasQuotas() {
@@ -31,7 +31,7 @@ func (c Config) Quotas() []Quota {
 	}
 	quotas := []Quota{NoQuota}
 	if c.OtherSaltsQuota > 0 {
-		quotas[messages.OtherTenants] = Quota(units(c.OtherSaltsQuota))
+		quotas[protocol.OtherTenants] = Quota(units(c.OtherSaltsQuota))
 	}
 	for _, salt := range slices.Sorted(maps.Keys(c.SaltQuotas)) {
 		quotas = append(quotas, Quota(units(c.SaltQuotas[salt])))
@@ -40,14 +40,14 @@ func (c Config) Quotas() []Quota {
 }
 
 // Tenants are the salts that have an account of their own, nil if there are no
-// quotas. All others are messages.OtherTenants.
-func (c Config) Tenants() map[string]messages.Tenant {
+// quotas. All others are protocol.OtherTenants.
+func (c Config) Tenants() map[string]protocol.Tenant {
 	if !c.hasQuotas() {
 		return nil
 	}
-	tenants := make(map[string]messages.Tenant, len(c.SaltQuotas))
+	tenants := make(map[string]protocol.Tenant, len(c.SaltQuotas))
 	for i, salt := range slices.Sorted(maps.Keys(c.SaltQuotas)) {
-		tenants[salt] = messages.OtherTenants + 1 + messages.Tenant(i)
+		tenants[salt] = protocol.OtherTenants + 1 + protocol.Tenant(i)
 	}
 	return tenants
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // TestQuotasArePagesRoundedDown, by the decimal that the host wrote.
 func TestQuotasArePagesRoundedDown(t *testing.T) {
 	c := Config{SaltQuotas: map[string]float64{"b": 0.29, "a": 0.1}, OtherSaltsQuota: 0.7}
 	quotas := c.Quotas()
-	assert.Equal(t, map[string]messages.Tenant{"a": 1, "b": 2}, c.Tenants())
+	assert.Equal(t, map[string]protocol.Tenant{"a": 1, "b": 2}, c.Tenants())
 	for total, want := range map[int][]int{100: {70, 10, 29}, 10: {7, 1, 2}, 1: {0, 0, 0}, 0: {0, 0, 0}, MaxPages: {MaxPages / 10 * 7, MaxPages / 10, 0}} {
 		for tenant, q := range quotas {
 			if total == MaxPages {
@@ -39,7 +39,7 @@ func TestNoQuotasAreNoAccounts(t *testing.T) {
 	}
 	only := Config{OtherSaltsQuota: 0.5}
 	assert.Equal(t, []Quota{NoQuota / 2}, only.Quotas())
-	assert.Equal(t, messages.OtherTenants, only.Tenants()["anyone"])
+	assert.Equal(t, protocol.OtherTenants, only.Tenants()["anyone"])
 	named := Config{SaltQuotas: map[string]float64{"a": 1}}
 	assert.Equal(t, []Quota{NoQuota, NoQuota}, named.Quotas(), "the others have no bound unless they are given one")
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -21,7 +22,7 @@ type admitting struct {
 	seized   []int                      // by pool: source pages to be taken over, unreferenced so far
 	sources  []sourcePages              // by pool: of items that reuse a part of them
 	wishes   wishes                     // for the sources
-	bringers []map[messages.BlockID]int // by pool: which item brings a block from host memory
+	bringers []map[protocol.BlockID]int // by pool: which item brings a block from host memory
 	again    bool                       // those whose transfers failed are admitted once more
 	served   []*sequence                // of this request, while those are
 }
@@ -42,7 +43,7 @@ type admission struct {
 	result   *messages.Admitted // nil but for admissions
 	beams    int
 	refused  *messages.Refusal
-	how      messages.How
+	how      messages.PartialReuse
 	ready    int    // index of its question in the Move, −1: none
 	plans    []plan // by pool
 }
@@ -67,9 +68,9 @@ var noPlan = plan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
 
 func (a *admitting) init(pools int) {
 	a.promised, a.granted, a.seized = make([]int, pools), make([]int, pools), make([]int, pools)
-	a.sources, a.bringers = make([]sourcePages, pools), make([]map[messages.BlockID]int, pools)
+	a.sources, a.bringers = make([]sourcePages, pools), make([]map[protocol.BlockID]int, pools)
 	for p := range a.bringers {
-		a.bringers[p] = map[messages.BlockID]int{}
+		a.bringers[p] = map[protocol.BlockID]int{}
 	}
 }
 
@@ -176,7 +177,7 @@ func (c *Coordinator) item(s *sequence, beams int) *admission {
 	for range c.Pools {
 		plans = append(plans, noPlan)
 	}
-	*it = admission{sequence: s, beams: beams, how: messages.HowNone, ready: -1, plans: plans}
+	*it = admission{sequence: s, beams: beams, how: messages.PartialNone, ready: -1, plans: plans}
 	return it
 }
 
@@ -186,14 +187,14 @@ func (c *Coordinator) addMatch(s *sequence, items []messages.MultimodalItem, lim
 	if n := len(m.Items); n < cap(m.Items) {
 		m.Items = m.Items[:n+1]
 	} else {
-		m.Items = append(m.Items, messages.MatchItem{})
+		m.Items = append(m.Items, protocol.MatchItem{})
 	}
 	it := &m.Items[len(m.Items)-1]
 	it.Namespace, it.Tokens, it.Multimodal, it.Limit = s.namespace, s.tokens[0], items, limit
-	it.Hold, it.Partial = s.symbols != nil, c.Partial && c.admitting.purpose != toPrefetch
+	it.KeepSymbols, it.Partial = s.symbols != nil, c.Partial && c.admitting.purpose != toPrefetch
 	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false
 	it.IDs = it.IDs[:0]
-	it.Source = messages.Source{Block: messages.NoBlock, Pages: it.Source.Pages[:0]}
+	it.Source = protocol.Source{Block: protocol.NoBlock, Pages: it.Source.Pages[:0]}
 	for p := range it.Pages {
 		it.Pages[p] = it.Pages[p][:0]
 	}
@@ -244,7 +245,7 @@ func (c *Coordinator) claim(i int) {
 		held := &it.sequence.pools[p]
 		held.tables[0], pl.claimed, pl.hosted = tableOf(held.tables[0][:0], m.Pages[p][:m.Blocks])
 		if pl.claimed > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: held.tables[0]})
+			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: held.tables[0]})
 		}
 		pl.full = pl.claimed + pl.hosted
 	}
@@ -273,14 +274,14 @@ func tableOf(table []messages.PageID, locations []messages.Location) (_ []messag
 // inspect asks the pools who holds the source of a partial reuse.
 func (c *Coordinator) inspect(i int) {
 	it, source := &c.admitting.items[i], &c.match.Items[i].Source
-	if source.Block == messages.NoBlock {
+	if source.Block == protocol.NoBlock {
 		return
 	}
 	for p := range c.Pools {
 		if page, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
 			pl := &it.plans[p]
 			pl.source[0] = page
-			pl.inspect = c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: pl.source[:]})
+			pl.inspect = c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: pl.source[:]})
 		}
 	}
 }
@@ -302,7 +303,7 @@ func (c *Coordinator) settleSources() {
 	a := &c.admitting
 	for ; a.judging < len(a.items); a.judging++ {
 		i := a.judging
-		if a.items[i].refused == nil && a.items[i].how == messages.HowNone && c.match.Items[i].Source.Block != messages.NoBlock {
+		if a.items[i].refused == nil && a.items[i].how == messages.PartialNone && c.match.Items[i].Source.Block != protocol.NoBlock {
 			c.rematch((*Coordinator).settleSources)
 			return
 		}

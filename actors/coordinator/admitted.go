@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -41,7 +42,7 @@ func (c *Coordinator) claimShared(it *admission) {
 		switch {
 		case len(shared) == 0:
 		case it.refused == nil:
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: shared})
+			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: shared})
 		case it.refused == errTransfer:
 			table := it.sequence.pools[p].tables[0]
 			for b, page := range table { // they are in the order of the table
@@ -123,7 +124,7 @@ func (c *Coordinator) admitAgain() {
 		a.items[n], a.items[i] = a.items[i], a.items[n]
 		c.match.Items[n], c.match.Items[i] = c.match.Items[i], c.match.Items[n]
 		a.items[n].refused = nil
-		a.items[n].how = messages.HowNone
+		a.items[n].how = messages.PartialNone
 		c.match.Items[n].Multimodal, c.match.Items[n].Partial = nil, false
 		n++
 	}
@@ -143,7 +144,7 @@ func (c *Coordinator) letThen(stage func(*Coordinator)) {
 		return
 	}
 	c.resetApply()
-	c.apply.Let = append(c.apply.Let, c.letGo...)
+	c.apply.ReleasedSymbols = append(c.apply.ReleasedSymbols, c.letGo...)
 	c.letGo = c.letGo[:0]
 	c.sendApply(stage)
 }
@@ -153,10 +154,10 @@ func (c *Coordinator) answerItem(i int) {
 	it, m := &c.admitting.items[i], &c.match.Items[i]
 	s, r := it.sequence, it.result
 	s.sealed, s.anew, s.computed = m.Blocks, m.Blocks, m.Matched
-	r.Sequence, r.ReusedTokens, r.Why = s.id, m.Matched, c.why(m)
+	r.Sequence, r.ReusedTokens, r.MissReason = s.id, m.Matched, c.why(m)
 	blocks := ceilDiv(s.prompt, c.TokensPerBlock)
 	partial := 0
-	if it.how != messages.HowNone {
+	if it.how != messages.PartialNone {
 		partial = 1
 	}
 	c.stats.Requests++
@@ -166,8 +167,8 @@ func (c *Coordinator) answerItem(i int) {
 	for p := range c.Pools {
 		pl, count := &it.plans[p], &c.stats.Pools[p].PoolCounters
 		c.reserved[p] += s.pools[p].reserve
-		reuse := messages.PoolReuse{Full: pl.full, Partial: partial, How: it.how, Onboarded: pl.hosted}
-		if it.how == messages.HowTakeover && pl.inspect < 0 {
+		reuse := messages.PoolReuse{Full: pl.full, Partial: partial, PartialReuse: it.how, Onboarded: pl.hosted}
+		if it.how == messages.PartialTakeover && pl.inspect < 0 {
 			reuse.Onboarded++
 		}
 		r.Reuse = append(r.Reuse, reuse)
@@ -180,17 +181,17 @@ func (c *Coordinator) answerItem(i int) {
 }
 
 // why says how a prompt met the cache.
-func (c *Coordinator) why(m *messages.MatchItem) messages.Why {
+func (c *Coordinator) why(m *protocol.MatchItem) messages.MissReason {
 	switch {
 	case !c.Reuse:
-		return messages.WhyDisabled
+		return messages.ReasonDisabled
 	case m.Reach == 0:
-		return messages.WhyCold
+		return messages.ReasonCold
 	case m.Matched == m.Reach:
-		return messages.WhyHit
+		return messages.ReasonHit
 	case m.Lacking:
-		return messages.WhyEvicted
+		return messages.ReasonEvicted
 	default:
-		return messages.WhyWindowHole
+		return messages.ReasonWindowHole
 	}
 }

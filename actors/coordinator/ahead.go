@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -47,7 +48,7 @@ func (c *Coordinator) foreseeable(p int) int {
 func (c *Coordinator) noteChurn(p int) {
 	a := &c.ahead
 	for i := range c.work[p].Ops {
-		if op := &c.work[p].Ops[i]; op.Kind == messages.Take {
+		if op := &c.work[p].Ops[i]; op.Kind == protocol.Take {
 			a.taken[p] += op.N
 			a.churn[p] += op.N
 		}
@@ -74,7 +75,7 @@ func (c *Coordinator) lookAhead() bool {
 		if c.host[p].Total == 0 || c.pages[p].Free >= n {
 			continue
 		}
-		c.add(p, messages.PoolOp{Kind: messages.Foresee, N: n - c.pages[p].Free})
+		c.add(p, protocol.PoolOp{Kind: protocol.PeekVictims, N: n - c.pages[p].Free})
 		asked = true
 	}
 	if !asked {
@@ -92,10 +93,10 @@ func (c *Coordinator) foreseen() {
 	a.Epoch, a.Stamp, a.Busy = c.epoch, c.stamp, false
 	a.Pools, a.Copied = a.Pools[:0], a.Copied[:0]
 	for p := range c.work {
-		var seen messages.Foreseen
+		var seen protocol.EvictionCandidates
 		if w := &c.work[p]; len(w.Ops) > 0 {
 			w.Victims = c.withoutOpen(p, w.Victims, w.Ops[0].Count)
-			seen = messages.Foreseen{Victims: w.Victims, Near: w.Ops[0].Count}
+			seen = protocol.EvictionCandidates{Victims: w.Victims, Evictable: w.Ops[0].Count}
 		}
 		a.Pools = append(a.Pools, seen)
 	}
@@ -109,12 +110,12 @@ func (c *Coordinator) foreseen() {
 // of which a host writes the rest without asking again, and would have to wait
 // for the copy. It costs a look at each running sequence and at its blocks that
 // are not computed.
-func (c *Coordinator) withoutOpen(p int, candidates []messages.Victim, near int) []messages.Victim {
+func (c *Coordinator) withoutOpen(p int, candidates []protocol.Victim, near int) []protocol.Victim {
 	if near == len(candidates) {
 		return candidates
 	}
 	c.markOpen(p)
-	held := slices.DeleteFunc(candidates[near:], func(v messages.Victim) bool {
+	held := slices.DeleteFunc(candidates[near:], func(v protocol.Victim) bool {
 		return c.ahead.open[v.Page/64]&(1<<(v.Page%64)) != 0
 	})
 	return candidates[:near+len(held)]

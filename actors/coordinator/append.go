@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -111,7 +112,7 @@ func (c *Coordinator) inspectShared() bool {
 		}
 		for p := range s.pools {
 			for _, table := range s.pools[p].tables {
-				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[first:last]})
+				c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[first:last]})
 				asked = true
 			}
 		}
@@ -181,7 +182,7 @@ func (c *Coordinator) takeStep(it *step) bool {
 		pages := &it.pools[p]
 		c.takeRewrites(it, p)
 		if n := blocks - len(s.pools[p].tables[0]); n > 0 {
-			pages.fresh = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: s.tenant, Pages: s.pools[p].tables[0]})
+			pages.fresh = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.tenant, Pages: s.pools[p].tables[0]})
 			c.stepping.taken[p] += n
 		}
 	}
@@ -213,7 +214,7 @@ func (c *Coordinator) findRewrites(it *step, p int) {
 }
 
 // shared tells whether a page that a sequence holds is held by others too.
-func shared(s messages.Share) bool { return s.References > 1 || s.Pins > 0 || s.Stored }
+func shared(s protocol.Share) bool { return s.References > 1 || s.Pins > 0 || s.Stored }
 
 // takeRewrites takes pages for copies on write, then lets the old ones go.
 func (c *Coordinator) takeRewrites(it *step, p int) {
@@ -222,7 +223,7 @@ func (c *Coordinator) takeRewrites(it *step, p int) {
 	if n == 0 {
 		return
 	}
-	pages.copyOp = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: it.sequence.tenant})
+	pages.copyOp = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: it.sequence.tenant})
 	c.stepping.taken[p] += n
 	old := make([]messages.PageID, 0, n)
 	for _, w := range pages.copies {
@@ -234,7 +235,7 @@ func (c *Coordinator) takeRewrites(it *step, p int) {
 			c.stepping.taken[p]-- // cached from now on: a later step may take it
 		}
 	}
-	c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: old, Use: early(it.sequence.use)})
+	c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: it.sequence.use.Early()})
 }
 
 // stepsTaken writes the pages into the tables and orders the copies.
@@ -343,7 +344,7 @@ func (c *Coordinator) settleRewrites(it *step, p int) {
 		it.result.NewPages[p] = append(it.result.NewPages[p], w.to)
 		c.stats.Pools[p].AllocatedPages++
 		if tokens := min(c.TokensPerBlock, written-w.block*c.TokensPerBlock); tokens > 0 {
-			q.Copies = append(q.Copies, messages.PageCopy{From: messages.OnDevice(w.from), Block: messages.NoBlock, To: w.to, Tokens: tokens})
+			q.Copies = append(q.Copies, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: w.to, Tokens: tokens})
 			c.ordered = true
 		}
 	}
@@ -359,7 +360,7 @@ func added(it *step) int {
 
 // askStep asks what the pages that a step may write to wait for.
 func (c *Coordinator) askStep(it *step) {
-	var r *messages.Ready
+	var r *protocol.WaitQuery
 	r, it.ready = c.addReady()
 	s := it.sequence
 	for p := range s.pools {

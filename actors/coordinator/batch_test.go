@@ -97,7 +97,7 @@ func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
 	for i := range results {
 		require.NoError(t, results[i].Err)
 		assert.Equal(t, 6, results[i].ReusedTokens)
-		assert.Equal(t, messages.PoolReuse{Full: 1, Partial: 1, How: messages.HowCopy}, results[i].Reuse[0])
+		assert.Equal(t, messages.PoolReuse{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy}, results[i].Reuse[0])
 	}
 	assert.Equal(t, 4, w.memory.copies[offloader.Duplicate], "two tokens of K and of V, twice")
 	w.prefill(lives[0])
@@ -107,7 +107,7 @@ func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
 	w.do(&messages.Reset{})
 	w.store(run(0, 6))
 	a, _ := w.admit(run(0, 8))
-	assert.Equal(t, messages.HowTakeover, a.Reuse[0].How, "alone it takes it over")
+	assert.Equal(t, messages.PartialTakeover, a.Reuse[0].PartialReuse, "alone it takes it over")
 }
 
 // Without copying, the first that wants a block in part takes it over, unless
@@ -119,7 +119,7 @@ func TestWithoutCopyingOneTakesOver(t *gotesting.T) {
 	changed := append(run(0, 6), 900, 901, 902)
 	results, _ := w.admitBatch(request(changed), request(changed))
 	assert.Equal(t, []int{6, 4}, []int{results[0].ReusedTokens, results[1].ReusedTokens})
-	assert.Equal(t, []messages.How{messages.HowTakeover, messages.HowNone}, []messages.How{results[0].Reuse[0].How, results[1].Reuse[0].How})
+	assert.Equal(t, []messages.PartialReuse{messages.PartialTakeover, messages.PartialNone}, []messages.PartialReuse{results[0].Reuse[0].PartialReuse, results[1].Reuse[0].PartialReuse})
 
 	w = newWorld(t, noCopies)
 	w.store(run(0, 8))
@@ -137,7 +137,7 @@ func TestCopiesComeBeforeOtherPages(t *gotesting.T) {
 	// the oldest contents, the source's among them: it is free to go by then.
 	a, l := w.admit(append(run(0, 6), 900, 901, 902, 903))
 	assert.Equal(t, 6, a.ReusedTokens)
-	assert.Equal(t, messages.HowCopy, a.Reuse[0].How)
+	assert.Equal(t, messages.PartialCopy, a.Reuse[0].PartialReuse)
 	w.prefill(l)
 }
 
@@ -148,7 +148,7 @@ func TestNoPageForTheCopyMeansNoPartialReuse(t *gotesting.T) {
 	w.store(run(0, 8))
 	a, l := w.admit(append(run(0, 6), 900))
 	assert.Equal(t, 4, a.ReusedTokens)
-	assert.Equal(t, messages.HowNone, a.Reuse[0].How)
+	assert.Equal(t, messages.PartialNone, a.Reuse[0].PartialReuse)
 	w.prefill(l)
 }
 
@@ -174,10 +174,10 @@ func TestAPageThatIsTakenOverIsNoPageForACopy(t *gotesting.T) {
 	w.assertCounts(0, 2, 3, 0)
 	results, lives := w.admitBatch(chunked(run(300, 2), 12), chunked(run(200, 6), 12), request(run(200, 7)))
 	require.NoError(t, results[0].Err)
-	assert.Equal(t, messages.HowTakeover, results[0].Reuse[0].How)
+	assert.Equal(t, messages.PartialTakeover, results[0].Reuse[0].PartialReuse)
 	for i, l := range lives {
 		if results[i].Err == nil {
-			assert.NotEqual(t, messages.HowCopy, results[i].Reuse[0].How)
+			assert.NotEqual(t, messages.PartialCopy, results[i].Reuse[0].PartialReuse)
 			w.prefill(l)
 		}
 	}

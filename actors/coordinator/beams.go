@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -19,7 +20,7 @@ func (c *Coordinator) takeBeams(it *step) bool {
 	for _, b := range it.request.Beams {
 		chosen[b.Parent]++
 	}
-	shares := make([]map[messages.PageID]messages.Share, len(s.pools))
+	shares := make([]map[messages.PageID]protocol.Share, len(s.pools))
 	freed := make([]int, len(s.pools))
 	for p := range s.pools {
 		freed[p] = c.followParents(it, p, chosen, shares)
@@ -53,9 +54,9 @@ func (it *step) followed() int {
 
 // followParents works out who holds these pages after the beams followed
 // their parents; it answers how many pages nobody holds then.
-func (c *Coordinator) followParents(it *step, p int, chosen []int, shares []map[messages.PageID]messages.Share) int {
+func (c *Coordinator) followParents(it *step, p int, chosen []int, shares []map[messages.PageID]protocol.Share) int {
 	s := it.sequence
-	now := map[messages.PageID]messages.Share{}
+	now := map[messages.PageID]protocol.Share{}
 	for j, table := range s.pools[p].tables {
 		for _, page := range table[it.followed():] {
 			if page == messages.NoPage {
@@ -80,7 +81,7 @@ func (c *Coordinator) followParents(it *step, p int, chosen []int, shares []map[
 }
 
 // findBeamRewrites lists the pages that beams must copy, in order of beams.
-func (c *Coordinator) findBeamRewrites(it *step, p int, shares map[messages.PageID]messages.Share) int {
+func (c *Coordinator) findBeamRewrites(it *step, p int, shares map[messages.PageID]protocol.Share) int {
 	s, pages := it.sequence, &it.pools[p]
 	pages.copies = pages.copies[:0]
 	for i, b := range it.request.Beams {
@@ -104,25 +105,25 @@ func (c *Coordinator) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 	s, pages := it.sequence, &it.pools[p]
 	for j, n := range chosen {
 		for range n - 1 {
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: s.pools[p].tables[j]})
+			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: s.pools[p].tables[j]})
 		}
 	}
 	for j, n := range chosen {
 		if n == 0 {
-			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: s.pools[p].tables[j], Use: s.use})
+			c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: s.pools[p].tables[j], Use: s.use})
 		}
 	}
 	n := len(pages.copies) + s.width()*(blocks-pages.before)
 	c.stepping.taken[p] += n
 	if n > 0 {
-		pages.copyOp = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: s.tenant})
+		pages.copyOp = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.tenant})
 	}
 	if len(pages.copies) > 0 {
 		old := make([]messages.PageID, 0, len(pages.copies))
 		for _, w := range pages.copies {
 			old = append(old, w.from)
 		}
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: old, Use: early(s.use)})
+		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.use.Early()})
 	}
 }
 
@@ -169,7 +170,7 @@ func (c *Coordinator) settleBeamCopy(it *step, p int, w *rewrite, page messages.
 	written := it.written()
 	if tokens := min(c.TokensPerBlock, written-w.block*c.TokensPerBlock); tokens > 0 {
 		q := &c.move.Pools[p]
-		q.Copies = append(q.Copies, messages.PageCopy{From: messages.OnDevice(w.from), Block: messages.NoBlock, To: page, Tokens: tokens})
+		q.Copies = append(q.Copies, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})
 		c.ordered = true
 	}
 }

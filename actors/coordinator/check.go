@@ -5,24 +5,25 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // auditing is the state of a Check: every actor walks its own structure, then
 // the coordinator compares what they say of each other.
 type auditing struct {
-	tree, offloader messages.Audit
-	pools           []messages.Audit
+	tree, offloader protocol.Audit
+	pools           []protocol.Audit
 }
 
 // check serves a Check.
 func (c *Coordinator) check(*messages.Check) {
 	a := &c.audit
-	a.tree, a.offloader = messages.Audit{Epoch: c.epoch}, messages.Audit{Epoch: c.epoch}
+	a.tree, a.offloader = protocol.Audit{Header: protocol.Header{Epoch: c.epoch}}, protocol.Audit{Header: protocol.Header{Epoch: c.epoch}}
 	a.pools = a.pools[:0]
 	for p := range c.Pools {
-		a.pools = append(a.pools, messages.Audit{
-			Epoch: c.epoch, Pool: messages.PoolID(p), References: c.references(p), Tenants: c.tenants(p),
+		a.pools = append(a.pools, protocol.Audit{
+			Header: protocol.Header{Epoch: c.epoch}, Pool: messages.PoolID(p), References: c.references(p), Tenants: c.tenants(p),
 		})
 	}
 	c.pending += 2 + len(a.pools)
@@ -67,11 +68,11 @@ func (c *Coordinator) references(p int) []int32 {
 // tenants says, by page, whose sequences hold it; nil without quotas. A lost
 // sequence has no say: its last step may have been about to take a page that
 // now caches what it did before.
-func (c *Coordinator) tenants(p int) []messages.Tenant {
+func (c *Coordinator) tenants(p int) []protocol.Tenant {
 	if c.Tenants == nil {
 		return nil
 	}
-	of := slices.Repeat([]messages.Tenant{messages.AnyTenant}, c.pages[p].Total)
+	of := slices.Repeat([]protocol.Tenant{protocol.AnyTenant}, c.pages[p].Total)
 	c.sequences.each(func(s *sequence) {
 		if s.lost {
 			return
@@ -105,7 +106,7 @@ func (c *Coordinator) checked() {
 // compareAttached holds tree and pool against each other.
 func (c *Coordinator) compareAttached(p int) error {
 	var problems []error
-	inTree := map[messages.PageID]messages.BlockID{}
+	inTree := map[messages.PageID]protocol.BlockID{}
 	if p < len(c.audit.tree.Attached) {
 		for _, at := range c.audit.tree.Attached[p] {
 			inTree[at.Page] = at.Block

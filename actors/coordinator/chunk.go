@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // keepReserve lets what a pin holds in host memory stay there where a chunked
@@ -17,7 +17,7 @@ func (c *Coordinator) keepReserve(it *step, to int) {
 		return
 	}
 	blocks := to/c.TokensPerBlock - s.computed/c.TokensPerBlock
-	var stay [][]messages.BlockID
+	var stay [][]protocol.BlockID
 	for p := range c.Pools {
 		if !c.sheltered(s, p) || len(c.pins.counts[p]) == 0 {
 			continue
@@ -27,9 +27,9 @@ func (c *Coordinator) keepReserve(it *step, to int) {
 			continue
 		}
 		if stay == nil {
-			stay = make([][]messages.BlockID, len(c.Pools))
+			stay = make([][]protocol.BlockID, len(c.Pools))
 		}
 		stay[p] = slices.Collect(maps.Keys(c.pins.counts[p]))
 	}
-	c.apply.Stores[it.store].Stay = stay
+	c.apply.Stores[it.store].KeepOnHost = stay
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -198,7 +199,7 @@ func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
 		return refusal(t, err).Available
 	}
 	before := room()
-	lose := &messages.LoseSequences{Sequences: []messages.SequenceID{l.id, 999}}
+	lose := &protocol.LoseSequences{Sequences: []messages.SequenceID{l.id, 999}}
 	w.Do(lose)
 	w.Do(lose)
 	require.NoError(t, lose.Err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -17,9 +18,9 @@ type Config struct {
 	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
 	// enable_partial_reuse and copy_on_partial_reuse.
 	Reuse, Partial, CopyOnPartial bool
-	// Tenants are the salts with quotas; all others are messages.OtherTenants. The
+	// Tenants are the salts with quotas; all others are protocol.OtherTenants. The
 	// pools and the offloader know the quotas.
-	Tenants map[string]messages.Tenant
+	Tenants map[string]protocol.Tenant
 	// Ahead is offload_ahead.
 	Ahead bool
 	// ReuseAll: a prompt may be reused to its last token. No logits are
@@ -63,13 +64,13 @@ type Coordinator struct {
 
 	// What each pool said last; nobody else changes it. reserved is the sum of
 	// the reserves of chunked prefills.
-	pages    []messages.PoolPages
+	pages    []protocol.PoolPages
 	host     []messages.PageCounts
 	reserved []int
 
 	now        time.Duration
 	nextExpiry time.Duration
-	use        messages.Use // the last one given
+	use        protocol.Use // the last one given
 	stamp      uint64       // of the request
 	// ordered: some transfer or kernel of the host has been recorded, so that
 	// pages may not be ready at once.
@@ -77,7 +78,7 @@ type Coordinator struct {
 
 	*records
 
-	lostHost []messages.Effect  // host contents that a failed transfer lost
+	lostHost []protocol.Effect  // host contents that a failed transfer lost
 	letGo    [][]messages.Token // prompts whose symbols nobody holds any more
 
 	admitting   admitting
@@ -88,7 +89,7 @@ type Coordinator struct {
 	regular     regular
 	ahead       foresight
 	recovering  recovering
-	owed        []messages.BlockMove // what moved and the tree has not been told yet
+	owed        []protocol.BlockMove // what moved and the tree has not been told yet
 	moving      bool                 // the Move record is on its way
 	settled     bool                 // the sequences are as the request leaves them
 	checkedAt   int64                // the round after which a debug build has checked everything
@@ -101,8 +102,8 @@ func New(config Config, port Port) *Coordinator {
 	n := len(config.Pools)
 	config.Counts, config.Scales = slices.Clone(config.Counts), slices.Clone(config.Scales)
 	c := &Coordinator{
-		Config: config, port: port, nextExpiry: messages.NoExpiry,
-		pages: make([]messages.PoolPages, n), host: make([]messages.PageCounts, n), reserved: make([]int, n),
+		Config: config, port: port, nextExpiry: protocol.NoExpiry,
+		pages: make([]protocol.PoolPages, n), host: make([]messages.PageCounts, n), reserved: make([]int, n),
 		records: newRecords(n),
 	}
 	c.sequences.pools = n
@@ -245,23 +246,23 @@ func (c *Coordinator) dispatchRare(request any) {
 		c.readStats(r)
 	case *messages.ReadEvents:
 		c.readEvents(r)
-	case *messages.ReadSnapshot, *messages.JoinSnapshot, *messages.ReadKeys:
+	case *messages.ReadSnapshot, *protocol.JoinSnapshot, *protocol.ReadKeys:
 		c.readSnapshot()
 	case *messages.ReadContents:
 		c.readContents(r)
 	case *messages.Check:
 		c.check(r)
-	case *messages.Rehearse:
+	case *protocol.DryRunAdmit:
 		c.rehearse(r)
-	case *messages.ReadSequences:
+	case *protocol.ReadSequences:
 		c.readSequences(r)
-	case *messages.LoseSequences:
+	case *protocol.LoseSequences:
 		c.loseSequences(r)
 	case *messages.WriteScales:
 		c.writeScales(r)
 	case *messages.ReadScales:
 		c.readScales(r)
-	case *messages.Close:
+	case *protocol.Close:
 		r.LeakedPages = c.sequences.pagesHeld()
 		c.reply()
 	default:
@@ -276,14 +277,8 @@ func (c *Coordinator) reply() {
 	c.hand = hand{}
 }
 
-// nextUse is later than every use before it. Uses are odd: see early.
-func (c *Coordinator) nextUse() messages.Use {
-	c.use = c.use&^1 + 3
+// nextUse returns a use that is later than every use before it.
+func (c *Coordinator) nextUse() protocol.Use {
+	c.use = c.use.Next()
 	return c.use
 }
-
-// early is the even use just before an odd one: pools and offloader count the two
-// as one use and take the early one first where depths, too, are the same. What a
-// sequence reads and lets go before it has pages of its own leaves it: the source
-// of a copy, a page replaced by a copy on write.
-func early(u messages.Use) messages.Use { return u &^ 1 }

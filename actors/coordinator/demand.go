@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -51,7 +52,7 @@ func (d *demanding) init(pools int) {
 
 // noteMatch counts what an admitted prompt had to compute again, shared by the
 // pools that lacked blocks.
-func (d *demanding) noteMatch(m *messages.MatchItem, prompt int) {
+func (d *demanding) noteMatch(m *protocol.MatchItem, prompt int) {
 	d.prompt += float64(prompt)
 	if m.Matched >= m.Reach {
 		return

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -19,22 +20,22 @@ func twoPools() *Coordinator {
 }
 
 func TestDemand(t *testing.T) {
-	lacking := func(limited, full int) messages.MatchItem {
-		return messages.MatchItem{Matched: 100, Reach: 300, Lacks: []int{limited, full}}
+	lacking := func(limited, full int) protocol.MatchItem {
+		return protocol.MatchItem{Matched: 100, Reach: 300, Lacks: []int{limited, full}}
 	}
-	hit := messages.MatchItem{Matched: 300, Reach: 300, Lacks: []int{0, 0}}
+	hit := protocol.MatchItem{Matched: 300, Reach: 300, Lacks: []int{0, 0}}
 	for name, c := range map[string]struct {
-		matches []messages.MatchItem
+		matches []protocol.MatchItem
 		refused *messages.Refusal
 		evicted [2]int64
 		full    float64 // fraction asked for; 0: none
 	}{
 		"nothing happened":               {},
-		"all was found":                  {matches: []messages.MatchItem{hit, hit}, evicted: [2]int64{50, 60}},
-		"full attention forgets first":   {matches: []messages.MatchItem{lacking(0, 50)}, full: 0.5 + 1.0/8},
-		"the window forgets first":       {matches: []messages.MatchItem{lacking(2, 0)}, full: 0.5 - 1.0/8},
-		"both forget":                    {matches: []messages.MatchItem{lacking(2, 50)}},
-		"too little to matter":           {matches: []messages.MatchItem{{Matched: 299, Reach: 300, Lacks: []int{0, 1}}}},
+		"all was found":                  {matches: []protocol.MatchItem{hit, hit}, evicted: [2]int64{50, 60}},
+		"full attention forgets first":   {matches: []protocol.MatchItem{lacking(0, 50)}, full: 0.5 + 1.0/8},
+		"the window forgets first":       {matches: []protocol.MatchItem{lacking(2, 0)}, full: 0.5 - 1.0/8},
+		"both forget":                    {matches: []protocol.MatchItem{lacking(2, 50)}},
+		"too little to matter":           {matches: []protocol.MatchItem{{Matched: 299, Reach: 300, Lacks: []int{0, 1}}}},
 		"pages were refused":             {refused: messages.RefusePages("w8h1", 30, 10), full: 0.5 - 1.0/8},
 		"another refusal":                {refused: messages.Refuse(messages.TooLong, "long")},
 		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/8},

@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // addBeams gives each further beam its own references to the prompt's pages. A
 // prefill in chunks has one table until its prompt is computed: until then the
@@ -22,7 +25,7 @@ func (c *Coordinator) addBeams(s *sequence, beams int) {
 // claimBeams adds the references of all beams but the first.
 func (c *Coordinator) claimBeams(p int, pages []messages.PageID, beams int) {
 	for range beams - 1 {
-		c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages})
+		c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 	}
 }
 

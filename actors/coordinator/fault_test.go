@@ -85,7 +85,7 @@ func TestAFailedPartialCopyIsDoneWithout(t *gotesting.T) {
 	results, lives := w.admitBatch(request(append(run(0, 6), 900)))
 	require.NoError(t, results[0].Err)
 	assert.Equal(t, 4, results[0].ReusedTokens)
-	assert.Equal(t, messages.HowNone, results[0].Reuse[0].How)
+	assert.Equal(t, messages.PartialNone, results[0].Reuse[0].PartialReuse)
 	w.prefill(lives[0])
 	w.release(lives[0])
 }

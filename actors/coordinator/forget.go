@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -15,7 +16,7 @@ func (c *Coordinator) invalidate(r *messages.Invalidate) {
 		c.reply()
 		return
 	}
-	c.forget = messages.Forget{Epoch: c.epoch, Now: c.now, Selector: r.Selector, Effects: c.forget.Effects[:0]}
+	c.forget = protocol.Forget{Header: protocol.Header{Epoch: c.epoch}, Now: c.now, Selector: r.Selector, Effects: c.forget.Effects[:0]}
 	if p := r.Selector.Prefix; p != nil {
 		own := *p
 		own.Tokens = slices.Clone(p.Tokens) // symbols are written into them
@@ -94,17 +95,17 @@ func (c *Coordinator) reset(r *messages.Reset) {
 	r.Err = nil
 	c.resetWork()
 	for p := range c.Pools {
-		c.add(p, messages.PoolOp{Kind: messages.HeldBlocks})
+		c.add(p, protocol.PoolOp{Kind: protocol.HeldBlocks})
 	}
 	c.sendPools((*Coordinator).resetHeld)
 }
 
 func (c *Coordinator) resetHeld() {
 	c.pooled()
-	keep := make([][]messages.BlockID, len(c.Pools))
+	keep := make([][]protocol.BlockID, len(c.Pools))
 	for p := range keep {
 		keep[p] = c.work[p].Ops[0].Blocks
 	}
-	c.forget = messages.Forget{Epoch: c.epoch, Now: c.now, All: true, Keep: keep, Effects: c.forget.Effects[:0]}
+	c.forget = protocol.Forget{Header: protocol.Header{Epoch: c.epoch}, Now: c.now, All: true, Keep: keep, Effects: c.forget.Effects[:0]}
 	c.sendForget((*Coordinator).forgotten)
 }

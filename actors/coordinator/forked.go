@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -32,7 +33,7 @@ func (c *Coordinator) inspectCommits() bool {
 		}
 		asked = true
 		for p := range c.Pools {
-			c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: it.sequence.pools[p].tables[0][from:to]})
+			c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.sequence.pools[p].tables[0][from:to]})
 		}
 	}
 	return asked

@@ -1,12 +1,15 @@
 package coordinator
 
+import "github.com/kvactor/kvactor/internal/protocol"
+
 // hand is the request that the coordinator has taken from one place and not yet
 // put into another: should it fail then, the request is neither in the line nor
 // in the round, and its caller would wait for ever.
 type hand struct {
 	queued
 	to    place
-	cause error // to be aborted with
+	cause error            // to be aborted with
+	keys  []protocol.Event // with passedOn: those of a snapshot
 }
 
 // place is where a request in hand goes.
@@ -26,10 +29,10 @@ func (c *Coordinator) abort(cause error) {
 	c.hand = hand{}
 }
 
-// passOn ends the round: the events actor answers.
-func (c *Coordinator) passOn() {
-	c.hand, c.round = hand{queued: c.round, to: passedOn}, queued{}
-	c.port.Events(c.hand.request, c.hand.sender)
+// passOn ends the round: the events actor answers, a snapshot from these keys.
+func (c *Coordinator) passOn(keys []protocol.Event) {
+	c.hand, c.round = hand{queued: c.round, to: passedOn, keys: keys}, queued{}
+	c.port.Events(c.hand.request, c.hand.sender, keys)
 	c.hand = hand{}
 }
 
@@ -45,7 +48,7 @@ func (c *Coordinator) putDown() {
 	case h.to == aborted:
 		c.port.Abort(h.request, h.sender, h.cause)
 	case h.to == passedOn:
-		c.port.Events(h.request, h.sender)
+		c.port.Events(h.request, h.sender, h.keys)
 	default:
 		c.line.pushFirst(h.queued)
 	}

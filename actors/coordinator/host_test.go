@@ -72,7 +72,7 @@ func (w *world) commitTo(l *life, n int) messages.StepResult {
 	if n > l.computed {
 		w.write(l, l.computed, n)
 	}
-	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: n, Continues: true}}}
+	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: n}}}
 	w.Do(m)
 	require.NoError(w.t, m.Results[0].Err)
 	l.computed = n

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -8,19 +9,19 @@ import (
 // decideHow chooses takeover, copy or nothing for the source of item i.
 func (c *Coordinator) decideHow(i int) {
 	it, source := &c.admitting.items[i], &c.match.Items[i].Source
-	it.how = messages.HowNone
-	if it.refused != nil || source.Block == messages.NoBlock {
+	it.how = messages.PartialNone
+	if it.refused != nil || source.Block == protocol.NoBlock {
 		return
 	}
 	unused := c.unreferenced(i)
-	alone := unused && !source.Behind
+	alone := unused && !source.HasChildren
 	switch {
 	case c.CopyOnPartial && alone && source.Stored < c.TokensPerBlock && source.Tokens == source.Stored && c.admitting.wishes.of(source.Block).n < 2:
-		it.how = messages.HowTakeover
+		it.how = messages.PartialTakeover
 	case c.CopyOnPartial:
-		it.how = messages.HowCopy
+		it.how = messages.PartialCopy
 	case alone && c.admitting.wishes.of(source.Block).onlyFor(i):
-		it.how = messages.HowTakeover
+		it.how = messages.PartialTakeover
 	}
 	c.noteSource(i, unused)
 }
@@ -53,10 +54,10 @@ func (c *Coordinator) noteSource(i int, unused bool) {
 		page, _, _ := source.Pages[p].Page()
 		share := c.work[p].Ops[op].Shares[0]
 		cached := share.References == 0 && share.Pins == 0
-		if it.how == messages.HowTakeover && unused {
+		if it.how == messages.PartialTakeover && unused {
 			a.seized[p]++
 		}
-		if it.how != messages.HowNone {
+		if it.how != messages.PartialNone {
 			a.sources[p].add(page)
 			a.sources[p].saw(page, cached)
 		}
@@ -72,7 +73,7 @@ func (c *Coordinator) sheltered(s *sequence, pool int) bool {
 // shelterSource lets the reserve of the item under judgement stand for the pages
 // that it takes over; until now they were claimed like others.
 func (c *Coordinator) shelterSource(it *admission) {
-	if it.how != messages.HowTakeover {
+	if it.how != messages.PartialTakeover {
 		return
 	}
 	for p := range c.Pools {
@@ -124,10 +125,10 @@ func (c *Coordinator) judge() {
 // takeover is allowed, or no page but a source is there for the copy.
 func (c *Coordinator) sourceFails(i int) bool {
 	it := &c.admitting.items[i]
-	if c.match.Items[i].Source.Block == messages.NoBlock || it.how == messages.HowTakeover {
+	if c.match.Items[i].Source.Block == protocol.NoBlock || it.how == messages.PartialTakeover {
 		return false
 	}
-	if it.how == messages.HowNone {
+	if it.how == messages.PartialNone {
 		return true
 	}
 	for p := range c.Pools {
@@ -162,7 +163,7 @@ func (c *Coordinator) rematch(resume func(*Coordinator)) {
 func (c *Coordinator) unclaim(it *admission) {
 	for p := range c.Pools {
 		if it.plans[p].claimed > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.Unclaim, Pages: it.sequence.pools[p].tables[0]})
+			c.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.pools[p].tables[0]})
 		}
 	}
 }
@@ -192,7 +193,7 @@ func (c *Coordinator) rematched() {
 	c.match.Items[i].Reach, c.match.Items[i].Lacking = reach, lacking
 	c.resetWork()
 	c.claim(i)
-	c.admitting.items[i].how = messages.HowNone
+	c.admitting.items[i].how = messages.PartialNone
 	c.lookAtSources(&c.admitting.items[i])
 	c.sendPools((*Coordinator).reclaimed)
 }
@@ -207,7 +208,7 @@ func (c *Coordinator) reclaimed() {
 // letSource takes an item from those that reuse a part of their source.
 func (c *Coordinator) letSource(it *admission) {
 	for p := range c.Pools {
-		if it.how != messages.HowNone && it.plans[p].inspect >= 0 {
+		if it.how != messages.PartialNone && it.plans[p].inspect >= 0 {
 			c.admitting.sources[p].drop(it.plans[p].source[0])
 		}
 	}
@@ -224,7 +225,7 @@ func (c *Coordinator) lookAtSources(it *admission) {
 		table := it.sequence.pools[p].tables[0]
 		for b, page := range table {
 			if sources.has(page) {
-				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[b : b+1]})
+				c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[b : b+1]})
 			}
 		}
 	}
@@ -235,7 +236,7 @@ func (c *Coordinator) recountSources() {
 	for p := range c.work {
 		for k := range c.work[p].Ops {
 			op := &c.work[p].Ops[k]
-			if op.Kind == messages.Inspect {
+			if op.Kind == protocol.Inspect {
 				share := op.Shares[0]
 				c.admitting.sources[p].saw(op.Pages[0], share.References == 0 && share.Pins == 0)
 			}
@@ -329,7 +330,7 @@ func (c *Coordinator) need(it *admission, pool int) int {
 		return pl.hosted + s.pools[pool].reserve
 	}
 	need := pl.hosted + pl.blocks - s.own
-	if it.how == messages.HowTakeover && pl.inspect >= 0 {
+	if it.how == messages.PartialTakeover && pl.inspect >= 0 {
 		need-- // the source itself is the page
 	}
 	return need
@@ -351,7 +352,7 @@ func (c *Coordinator) lacking(it *admission) (refusal *messages.Refusal, pool in
 		available := c.available(p) - c.admitting.promised[p] - c.admitting.seized[p]
 		// Without its partial block an item may claim pages that earlier copies
 		// count on.
-		crowded := it.how == messages.HowNone && c.copyRoom(p) < 0
+		crowded := it.how == messages.PartialNone && c.copyRoom(p) < 0
 		switch need := c.need(it, p); {
 		case crowded || need > max(0, available):
 			return messages.RefusePages(c.Pools[p].Name, need, max(0, available)), p
@@ -372,7 +373,7 @@ func (c *Coordinator) promise(i int) {
 			c.brings(i, p)
 		}
 		c.admitting.promised[p] += c.need(it, p)
-		if it.how == messages.HowCopy {
+		if it.how == messages.PartialCopy {
 			c.admitting.granted[p]++
 		}
 	}
@@ -384,7 +385,7 @@ func (c *Coordinator) refuse(it *admission, refusal *messages.Refusal) {
 	if c.admitting.purpose == toAdmit {
 		c.noteRefusal(refusal)
 	}
-	if it.how == messages.HowTakeover {
+	if it.how == messages.PartialTakeover {
 		for p := range c.Pools {
 			if it.plans[p].inspect >= 0 && !c.sheltered(it.sequence, p) {
 				c.admitting.seized[p]--

@@ -1,30 +1,33 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // pins remembers which blocks each pin holds in each pool. A pin is of blocks,
 // not of pages: it stays when a block moves between the tiers, and what is
 // forgotten is no longer pinned.
 type pins struct {
 	last   messages.PinID
-	blocks map[messages.PinID][][]messages.BlockID // by pool
-	counts []map[messages.BlockID]int              // by pool
+	blocks map[messages.PinID][][]protocol.BlockID // by pool
+	counts []map[protocol.BlockID]int              // by pool
 }
 
 func (p *pins) init(pools int) {
-	p.blocks = map[messages.PinID][][]messages.BlockID{}
-	p.counts = make([]map[messages.BlockID]int, pools)
+	p.blocks = map[messages.PinID][][]protocol.BlockID{}
+	p.counts = make([]map[protocol.BlockID]int, pools)
 	for i := range p.counts {
-		p.counts[i] = map[messages.BlockID]int{}
+		p.counts[i] = map[protocol.BlockID]int{}
 	}
 }
 
 func (p *pins) empty() bool { return len(p.blocks) == 0 }
 
-func (p *pins) count(pool int, block messages.BlockID) int { return p.counts[pool][block] }
+func (p *pins) count(pool int, block protocol.BlockID) int { return p.counts[pool][block] }
 
 // open makes a pin of the blocks, by pool.
-func (p *pins) open(blocks [][]messages.BlockID) messages.PinID {
+func (p *pins) open(blocks [][]protocol.BlockID) messages.PinID {
 	p.last++
 	p.blocks[p.last] = blocks
 	for pool, list := range blocks {
@@ -48,7 +51,7 @@ func (p *pins) end(pin messages.PinID) {
 }
 
 // forget takes blocks out of all pins.
-func (p *pins) forget(pool int, gone []messages.BlockID) {
+func (p *pins) forget(pool int, gone []protocol.BlockID) {
 	for _, block := range gone {
 		if p.counts[pool][block] == 0 {
 			continue
@@ -60,7 +63,7 @@ func (p *pins) forget(pool int, gone []messages.BlockID) {
 	}
 }
 
-func without(list []messages.BlockID, block messages.BlockID) []messages.BlockID {
+func without(list []protocol.BlockID, block protocol.BlockID) []protocol.BlockID {
 	kept := list[:0]
 	for _, b := range list {
 		if b != block {

@@ -3,20 +3,21 @@ package coordinator
 import (
 	"time"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/internal/protocol"
 )
 
 // Port carries the coordinator's messages. What goes to the tree, a pool or the
 // offloader comes back as the same record through Answered; nothing else does.
 type Port interface {
 	Tree(message any)
-	Pool(work *messages.PoolWork)
-	PoolAudit(audit *messages.Audit)
-	ResizePool(resize *messages.ResizePool)
-	RebuildPool(rebuild *messages.RebuildPool)
+	Pool(work *protocol.PoolWork)
+	PoolAudit(audit *protocol.Audit)
+	ResizePool(resize *protocol.ResizePool)
+	RebuildPool(rebuild *protocol.RebuildPool)
 	Offloader(message any)
-	// Events hands over a request whose answer the events actor gives itself.
-	Events(request, sender any)
+	// Events hands over a request whose answer the events actor gives itself; keys
+	// are those of the tree, for a snapshot.
+	Events(request, sender any, keys []protocol.Event)
 	// Begin tells the sender that its request is being served; false drops the
 	// request, because nobody waits for it any more.
 	Begin(sender any) bool

@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // enterPrefix makes a batch of one prefix; nil if its values are refused.
 func (c *Coordinator) enterPrefix(p *messages.Prefix, limit int) (*admission, error) {
@@ -33,7 +36,7 @@ func (c *Coordinator) lookup(r *messages.Lookup) {
 // everywhere that its copy could be written to.
 func (c *Coordinator) foundAtOnce() bool {
 	m := &c.match.Items[0]
-	if m.Source.Block != messages.NoBlock {
+	if m.Source.Block != protocol.NoBlock {
 		if !c.CopyOnPartial {
 			return false
 		}
@@ -55,7 +58,7 @@ func (c *Coordinator) judgeLookup() {
 	r := c.round.request.(*messages.Lookup)
 	it := &c.admitting.items[0]
 	if c.Reuse {
-		again := it.how == messages.HowNone && r.Found.MatchedTokens > 0
+		again := it.how == messages.PartialNone && r.Found.MatchedTokens > 0
 		if !again {
 			c.countFound(&r.Found, &c.match.Items[0])
 			if c.sourceFails(0) {
@@ -74,7 +77,7 @@ func (c *Coordinator) judgeLookup() {
 
 // countFound counts tokens by tier: secondary if any pool that would claim the
 // block has it in host memory only.
-func (c *Coordinator) countFound(f *messages.Found, m *messages.MatchItem) {
+func (c *Coordinator) countFound(f *messages.Found, m *protocol.MatchItem) {
 	f.MatchedTokens = m.Matched
 	if c.anyHosted() {
 		for b := range m.Blocks {
@@ -153,7 +156,7 @@ func (c *Coordinator) pinMatched() {
 	reserved := false
 	for p := range c.Pools {
 		if pages := c.matchedOnDevice(p); len(pages) > 0 && c.reserved[p] > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages})
+			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			reserved = true
 		}
 	}
@@ -197,7 +200,7 @@ func (c *Coordinator) pinClaimed() {
 	c.resetWork()
 	for p, pages := range claims {
 		if len(pages) > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.Unclaim, Pages: pages})
+			c.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: pages})
 		}
 	}
 	if refusal == nil {
@@ -213,10 +216,10 @@ func (c *Coordinator) pinPages() {
 	r := c.round.request.(*messages.PinPrefix)
 	m := &c.match.Items[0]
 	c.resetMove()
-	blocks := make([][]messages.BlockID, len(c.Pools))
+	blocks := make([][]protocol.BlockID, len(c.Pools))
 	for p := range c.Pools {
 		if pages := c.matchedOnDevice(p); len(pages) > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.AddPins, Pages: pages, N: 1})
+			c.add(p, protocol.PoolOp{Kind: protocol.AddPins, Pages: pages, N: 1})
 		}
 		if m.Blocks == 0 {
 			continue
@@ -279,11 +282,11 @@ func (c *Coordinator) located() {
 			case tier == messages.Primary:
 				pages = append(pages, page)
 			default:
-				c.move.Pools[p].Unpins = append(c.move.Pools[p].Unpins, messages.Unpin{Block: block, Use: use})
+				c.move.Pools[p].Unpins = append(c.move.Pools[p].Unpins, protocol.Touch{Block: block, Use: use})
 			}
 		}
 		if len(pages) > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.EndPin, Pages: pages, Use: use})
+			c.add(p, protocol.PoolOp{Kind: protocol.EndPin, Pages: pages, Use: use})
 		}
 	}
 	c.pins.end(r.Pin)
@@ -316,7 +319,7 @@ func (c *Coordinator) prefetched() {
 	c.resetMove()
 	if it.refused == nil || it.refused == errTransfer {
 		for p := range c.Pools {
-			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: it.sequence.pools[p].tables[0], Use: it.sequence.use})
+			c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.sequence.pools[p].tables[0], Use: it.sequence.use})
 			if it.refused == nil {
 				r.OnboardedPages += it.plans[p].hosted
 			}

@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // readStats copies the counters.
 func (c *Coordinator) readStats(r *messages.ReadStats) {
@@ -19,13 +22,13 @@ func (c *Coordinator) readStats(r *messages.ReadStats) {
 
 // readEvents leaves the answer to the events actor.
 func (c *Coordinator) readEvents(*messages.ReadEvents) {
-	c.passOn()
+	c.passOn(nil)
 }
 
 // readSnapshot asks the tree for its keys, then the events actor for the id
 // that follows them.
 func (c *Coordinator) readSnapshot() {
-	c.snapshot = messages.Snapshot{Epoch: c.epoch}
+	c.snapshot = protocol.Snapshot{Header: protocol.Header{Epoch: c.epoch}}
 	c.pending++
 	c.next = (*Coordinator).snapshotted
 	c.port.Tree(&c.snapshot)
@@ -34,19 +37,17 @@ func (c *Coordinator) readSnapshot() {
 func (c *Coordinator) snapshotted() {
 	keys := c.snapshot.Events
 	switch r := c.round.request.(type) {
-	case *messages.ReadSnapshot:
-		r.Batch = messages.EventBatch{Events: keys}
-	case *messages.JoinSnapshot:
-		r.Batch = messages.EventBatch{Events: append(keys, r.Keys...)}
-	case *messages.ReadKeys:
+	case *protocol.JoinSnapshot:
+		keys = append(keys, r.Keys...)
+	case *protocol.ReadKeys:
 		r.Keys = keys
 	}
-	c.passOn()
+	c.passOn(keys)
 }
 
 // readContents asks the tree for its blocks.
 func (c *Coordinator) readContents(*messages.ReadContents) {
-	c.contents = messages.Contents{Epoch: c.epoch}
+	c.contents = protocol.Contents{Header: protocol.Header{Epoch: c.epoch}}
 	c.pending++
 	c.next = (*Coordinator).contentsRead
 	c.port.Tree(&c.contents)
@@ -59,7 +60,7 @@ func (c *Coordinator) contentsRead() {
 }
 
 // readSequences lists what runs.
-func (c *Coordinator) readSequences(r *messages.ReadSequences) {
+func (c *Coordinator) readSequences(r *protocol.ReadSequences) {
 	r.Err, r.Sequences = nil, r.Sequences[:0]
 	c.sequences.each(func(s *sequence) { r.Sequences = append(r.Sequences, s.id) })
 	c.reply()
@@ -67,7 +68,7 @@ func (c *Coordinator) readSequences(r *messages.ReadSequences) {
 
 // loseSequences gives up what another side has lost. It is done in one piece, and
 // doing it again changes nothing.
-func (c *Coordinator) loseSequences(r *messages.LoseSequences) {
+func (c *Coordinator) loseSequences(r *protocol.LoseSequences) {
 	r.Err = nil
 	for _, id := range r.Sequences {
 		s, refusal := c.sequences.find(id)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -16,17 +17,17 @@ import (
 // All of it is one round: no request sees pools of two sizes.
 type rebalancing struct {
 	pages  []int // by pool, the new counts
-	resize []messages.ResizePool
-	device *messages.ResizeDevice
+	resize []protocol.ResizePool
+	device *protocol.ResizeDevice
 	before []int                 // by pool, the old counts
-	back   []messages.ResizePool // after the device has refused
+	back   []protocol.ResizePool // after the device has refused
 	// followed: the tables have the new numbers. Before, a failure takes the
 	// round back to the old counts; after, it is carried through.
 	followed bool
 	broken   [][]messages.PageID // by pool: moved pages whose copy failed
 	cached   [][]messages.PageID // of these, those that cached a block
 	// forgotten are the blocks that those cached: they may have clean copies.
-	forgotten [][]messages.BlockID
+	forgotten [][]protocol.BlockID
 	losing    []*sequence // hold broken pages
 }
 
@@ -54,7 +55,7 @@ func (c *Coordinator) rebalance(r *messages.Rebalance) {
 	}
 	b.resize = b.resize[:0]
 	for p, n := range pages {
-		b.resize = append(b.resize, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n, Now: c.now})
+		b.resize = append(b.resize, protocol.ResizePool{Header: protocol.Header{Epoch: c.epoch}, Pool: messages.PoolID(p), Pages: n, Now: c.now})
 	}
 	c.pending += len(pages)
 	c.next = (*Coordinator).resized
@@ -143,8 +144,8 @@ func (c *Coordinator) resized() {
 		var pages []messages.PageID
 		for i := range z.Moves {
 			m := &z.Moves[i]
-			q.Copies = append(q.Copies, messages.PageCopy{
-				From: messages.OnDevice(m.Old), Block: messages.NoBlock, To: m.New, Tokens: c.TokensPerBlock,
+			q.Copies = append(q.Copies, protocol.PageCopy{
+				From: messages.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New, Tokens: c.TokensPerBlock,
 			})
 			pages = append(pages, m.New)
 		}
@@ -174,9 +175,9 @@ func (c *Coordinator) resizeMoved() {
 	c.resetApply()
 	c.moved()
 	b := &c.rebalancing
-	b.device = &messages.ResizeDevice{Epoch: c.epoch, Pages: b.pages, Waits: slices.Clone(c.move.Ready[0].Tickets)}
+	b.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: c.epoch}, Pages: b.pages, Waits: slices.Clone(c.move.Queries[0].Tickets)}
 	b.broken, b.cached = make([][]messages.PageID, len(c.Pools)), make([][]messages.PageID, len(c.Pools))
-	b.forgotten = make([][]messages.BlockID, len(c.Pools))
+	b.forgotten = make([][]protocol.BlockID, len(c.Pools))
 	broken := false
 	for p := range b.resize {
 		renumber := map[messages.PageID]messages.PageID{}
@@ -186,14 +187,14 @@ func (c *Coordinator) resizeMoved() {
 			if c.move.Pools[p].Copies[i].Failed {
 				to, broken = messages.Nowhere, true
 				b.broken[p] = append(b.broken[p], m.New)
-				if m.Block != messages.NoBlock {
+				if m.Block != protocol.NoBlock {
 					b.cached[p] = append(b.cached[p], m.New)
 					b.forgotten[p] = append(b.forgotten[p], m.Block)
-					c.pins.forget(p, []messages.BlockID{m.Block})
+					c.pins.forget(p, []protocol.BlockID{m.Block})
 				}
 			}
-			if m.Block != messages.NoBlock {
-				c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: messages.PoolID(p), Block: m.Block, To: to})
+			if m.Block != protocol.NoBlock {
+				c.apply.Moves = append(c.apply.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: m.Block, To: to})
 			}
 		}
 		c.renumber(p, renumber)
@@ -229,8 +230,8 @@ func (c *Coordinator) dropBroken() {
 	b := &c.rebalancing
 	for p, pages := range b.cached {
 		if len(pages) > 0 {
-			c.add(p, messages.PoolOp{Kind: messages.DetachPages, Pages: pages})
-			c.hostEffect(&messages.Effect{Kind: messages.HostForget, Pool: messages.PoolID(p), Blocks: b.forgotten[p]}) // clean copies
+			c.add(p, protocol.PoolOp{Kind: protocol.DetachPages, Pages: pages})
+			c.hostEffect(&protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: b.forgotten[p]}) // clean copies
 		}
 	}
 	for _, s := range b.losing {
@@ -276,7 +277,7 @@ func (c *Coordinator) undoRebalance() {
 // at rest.
 func (c *Coordinator) resumeRebalance() {
 	b := &c.rebalancing
-	b.device = &messages.ResizeDevice{Epoch: c.epoch, Pages: b.pages}
+	b.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: c.epoch}, Pages: b.pages}
 	c.resizeDevice()
 }
 
@@ -299,7 +300,7 @@ func (c *Coordinator) takeBack() bool {
 	for p, n := range b.before {
 		if b.pages[p] > n {
 			b.pages[p] = n
-			b.back = append(b.back, messages.ResizePool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: n, Now: c.now})
+			b.back = append(b.back, protocol.ResizePool{Header: protocol.Header{Epoch: c.epoch}, Pool: messages.PoolID(p), Pages: n, Now: c.now})
 		}
 	}
 	c.pending += len(b.back)

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -31,11 +32,11 @@ type recovering struct {
 	running  bool
 	// The messages of a recovery are made anew each time: another failure
 	// may leave those before on their way.
-	quiesce *messages.Quiesce
-	survey  *messages.Survey
-	pools   []messages.RebuildPool
-	host    *messages.RebuildHost
-	owed    []messages.BlockMove // of an Apply that the tree did not get
+	quiesce *protocol.Quiesce
+	survey  *protocol.ListLocations
+	pools   []protocol.RebuildPool
+	host    *protocol.RebuildHost
+	owed    []protocol.BlockMove // of an Apply that the tree did not get
 	lost    []writtenPage        // what the failed round may have written to
 	// unheard: a Move was on its way whose outcomes nobody heard.
 	unheard  bool
@@ -180,14 +181,14 @@ func (c *Coordinator) quiesceDevice() {
 	if waits := c.roundTickets(); len(waits) > 0 {
 		// What the round's kernels write may be in the tree already, and nobody
 		// was told to wait for them: they must have passed.
-		device := &messages.ResizeDevice{Epoch: c.epoch, Waits: waits}
+		device := &protocol.ResizeDevice{Header: protocol.Header{Epoch: c.epoch}, Waits: waits}
 		for p := range c.Pools {
 			device.Pages = append(device.Pages, c.pages[p].Total)
 		}
 		c.pending++
 		c.port.Offloader(device)
 	}
-	c.recovering.quiesce = &messages.Quiesce{Epoch: c.epoch}
+	c.recovering.quiesce = &protocol.Quiesce{Header: protocol.Header{Epoch: c.epoch}}
 	c.pending++
 	c.next = (*Coordinator).quiesced
 	c.port.Offloader(c.recovering.quiesce)
@@ -225,7 +226,7 @@ func (c *Coordinator) tellOwed() bool {
 func (c *Coordinator) owedKnown() bool {
 	type place struct {
 		pool  messages.PoolID
-		block messages.BlockID
+		block protocol.BlockID
 	}
 	last, at := map[place]messages.Location{}, map[place]messages.Location{}
 	for _, m := range c.recovering.owed {
@@ -253,9 +254,9 @@ func (c *Coordinator) treeBroken() bool {
 // different lengths, like forks, and only one of them may store there.
 func (c *Coordinator) loseTree() {
 	c.pins.init(len(c.Pools))
-	c.nextExpiry = messages.NoExpiry
+	c.nextExpiry = protocol.NoExpiry
 	c.sequences.each(func(s *sequence) {
-		s.cursor = messages.Cursor{}
+		s.cursor = protocol.Cursor{}
 		s.sealed, s.forked = max(s.sealed, len(s.pools[0].tables[0])), true
 		if s.symbols != nil {
 			s.symbols, s.mute = nil, true
@@ -265,7 +266,7 @@ func (c *Coordinator) loseTree() {
 
 func (c *Coordinator) askSurvey() {
 	r := &c.recovering
-	r.survey = &messages.Survey{Epoch: c.epoch, Renew: c.treeBroken()}
+	r.survey = &protocol.ListLocations{Header: protocol.Header{Epoch: c.epoch}, EmptyTree: c.treeBroken()}
 	c.pending++
 	c.next = (*Coordinator).surveyed
 	c.port.Tree(r.survey)
@@ -283,8 +284,8 @@ func (c *Coordinator) surveyed() {
 		kept := r.survey.Blocks[:0]
 		for _, b := range r.survey.Blocks {
 			if c.doubtful(&b) {
-				c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: b.Pool, Block: b.Block, To: messages.Nowhere})
-				c.pins.forget(int(b.Pool), []messages.BlockID{b.Block})
+				c.apply.Moves = append(c.apply.Moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: messages.Nowhere})
+				c.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
 				c.stats.Pools[b.Pool].Dropped++
 				continue
 			}
@@ -318,7 +319,7 @@ func (c *Coordinator) transfersDoubtful() bool {
 }
 
 // doubtful tells whether a broken offloader may have overwritten a block.
-func (c *Coordinator) doubtful(b *messages.Surveyed) bool {
+func (c *Coordinator) doubtful(b *protocol.BlockLocation) bool {
 	page, tier, _ := b.At.Page()
 	if tier == messages.Secondary {
 		return true
@@ -329,18 +330,18 @@ func (c *Coordinator) doubtful(b *messages.Surveyed) bool {
 // rebuild makes pools and host memory anew.
 func (c *Coordinator) rebuild() {
 	r := &c.recovering
-	r.pools = make([]messages.RebuildPool, 0, len(c.Pools))
-	r.host = &messages.RebuildHost{Epoch: c.epoch, Kept: make([][]messages.KeptPage, len(c.Pools))}
+	r.pools = make([]protocol.RebuildPool, 0, len(c.Pools))
+	r.host = &protocol.RebuildHost{Header: protocol.Header{Epoch: c.epoch}, Kept: make([][]protocol.KeptPage, len(c.Pools))}
 	c.pending += len(c.Pools) + 1
 	c.next = (*Coordinator).rebuilt
 	for p := range c.Pools {
 		r.host.Pages = append(r.host.Pages, c.pages[p].Total)
-		r.pools = append(r.pools, messages.RebuildPool{Epoch: c.epoch, Pool: messages.PoolID(p), Pages: c.pages[p].Total, Kept: c.keptPages(p)})
+		r.pools = append(r.pools, protocol.RebuildPool{Header: protocol.Header{Epoch: c.epoch}, Pool: messages.PoolID(p), Pages: c.pages[p].Total, Kept: c.keptPages(p)})
 	}
 	for i := range r.survey.Blocks {
 		b := &r.survey.Blocks[i]
 		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
-			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], messages.KeptPage{
+			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], protocol.KeptPage{
 				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: int32(c.pins.count(int(b.Pool), b.Block)),
 				Tenant: c.Tenants[b.Salt],
 			})
@@ -353,10 +354,10 @@ func (c *Coordinator) rebuild() {
 }
 
 // keptPages joins what sequences, pins and tree know of the pages of a pool.
-func (c *Coordinator) keptPages(p int) []messages.KeptPage {
-	pages := make([]messages.KeptPage, c.pages[p].Total)
+func (c *Coordinator) keptPages(p int) []protocol.KeptPage {
+	pages := make([]protocol.KeptPage, c.pages[p].Total)
 	for i := range pages {
-		pages[i] = messages.KeptPage{Page: messages.PageID(i), Block: messages.NoBlock}
+		pages[i] = protocol.KeptPage{Page: messages.PageID(i), Block: protocol.NoBlock}
 	}
 	c.sequences.each(func(s *sequence) {
 		if s.lost {
@@ -370,7 +371,7 @@ func (c *Coordinator) keptPages(p int) []messages.KeptPage {
 				pages[page].References++
 				pages[page].Tenant = s.tenant
 				if c.sheltered(s, p) && b >= s.own {
-					pages[page].Shelters++
+					pages[page].CoveredReferences++
 				}
 			}
 		}
@@ -385,7 +386,7 @@ func (c *Coordinator) keptPages(p int) []messages.KeptPage {
 	}
 	kept := pages[:0]
 	for _, k := range pages {
-		if k.References > 0 || k.Block != messages.NoBlock {
+		if k.References > 0 || k.Block != protocol.NoBlock {
 			kept = append(kept, k)
 		}
 	}

@@ -1,10 +1,10 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import "github.com/kvactor/kvactor/internal/protocol"
 
 // rehearse goes the way of a batch of admissions up to the judgement and back:
 // its answer is what the batch would be refused for.
-func (c *Coordinator) rehearse(r *messages.Rehearse) {
+func (c *Coordinator) rehearse(r *protocol.DryRunAdmit) {
 	r.Err = nil
 	c.startBatch(toRehearse)
 	r.Results = c.enterAll(r.Requests, r.Results)

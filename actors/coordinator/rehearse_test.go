@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -15,7 +16,7 @@ import (
 func (w *world) rehearse(requests ...messages.AdmitRequest) []messages.Admitted {
 	w.t.Helper()
 	before := w.picture()
-	m := &messages.Rehearse{Requests: requests}
+	m := &protocol.DryRunAdmit{Requests: requests}
 	w.do(m)
 	require.NoError(w.t, m.Err)
 	require.Equal(w.t, before, w.picture(), "a rehearsal changed something")

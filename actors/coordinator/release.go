@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -74,11 +75,11 @@ func (c *Coordinator) releaseWave() {
 		for p := range c.Pools {
 			table := it.sequence.pools[p].tables[0]
 			if it.sequence.forked && !it.lost {
-				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[:last]})
+				c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[:last]})
 				asked = true
 			}
 			if it.inspect {
-				c.add(p, messages.PoolOp{Kind: messages.Inspect, Pages: table[last : last+1]})
+				c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[last : last+1]})
 				asked = true
 			}
 		}
@@ -157,7 +158,7 @@ func (c *Coordinator) releaseInspected() {
 }
 
 // unstored are the inspected pages, NoPage for those that cache something.
-func unstored(op *messages.PoolOp) []messages.PageID {
+func unstored(op *protocol.PoolOp) []messages.PageID {
 	pages := slices.Clone(op.Pages)
 	for b := range pages {
 		if op.Shares[b].Stored {
@@ -183,7 +184,7 @@ func (c *Coordinator) releaseStore() {
 			s.mute = true // should a failure leave it running, it has no symbols to store with
 		}
 	}
-	c.apply.Let = append(c.apply.Let, c.letGo...)
+	c.apply.ReleasedSymbols = append(c.apply.ReleasedSymbols, c.letGo...)
 	c.letGo = c.letGo[:0]
 	if c.applyNeeded() {
 		c.extra = (*Coordinator).releasePages
@@ -221,8 +222,8 @@ func (c *Coordinator) markReleased(s *sequence, p int, table []messages.PageID, 
 	c.ordered = true
 	written := min(s.computed/c.TokensPerBlock, len(table))
 	c.move.Marks = append(c.move.Marks,
-		messages.Mark{Pool: messages.PoolID(p), Pages: table[:written], Ticket: after},
-		messages.Mark{Pool: messages.PoolID(p), Pages: table[written:], Write: true, Ticket: after})
+		protocol.Mark{Pool: messages.PoolID(p), Pages: table[:written], Ticket: after},
+		protocol.Mark{Pool: messages.PoolID(p), Pages: table[written:], Write: true, Ticket: after})
 }
 
 // inWave is the items that are under way.

@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // rewind drops the last tokens of a sequence.
 func (c *Coordinator) rewind(r *messages.Rewind) {
@@ -25,7 +28,7 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 	s.computed = min(s.computed, length)
 	if s.anew > whole || s.sealed > whole {
 		// The last stored block is no longer the sequence's.
-		s.cursor = messages.Cursor{}
+		s.cursor = protocol.Cursor{}
 		s.anew = min(s.anew, whole)
 	}
 	s.sealed = min(s.sealed, blocks)
@@ -34,7 +37,7 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 	for p := range s.pools {
 		table := s.pools[p].tables[0]
 		c.markRead(s, p, table[blocks:])
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: table[blocks:], Use: s.use})
+		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: table[blocks:], Use: s.use})
 		s.pools[p].tables[0] = table[:blocks]
 		s.pools[p].kept = min(s.pools[p].kept, blocks)
 	}
@@ -96,7 +99,7 @@ func (c *Coordinator) fork(r *messages.Fork) {
 	}
 	for p := range s.pools {
 		for range r.Count {
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: s.pools[p].tables[0]})
+			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: s.pools[p].tables[0]})
 		}
 	}
 	s.sealed, s.forked = len(s.pools[0].tables[0]), true

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -15,7 +16,7 @@ func (c *Coordinator) resetWork() {
 
 // add queues an operation for a pool and gives its index. What an earlier
 // operation at this index answered in Shares gives its array to this one.
-func (c *Coordinator) add(pool int, op messages.PoolOp) int {
+func (c *Coordinator) add(pool int, op protocol.PoolOp) int {
 	w := &c.work[pool]
 	n := len(w.Ops)
 	if n < cap(w.Ops) {
@@ -53,14 +54,14 @@ func (c *Coordinator) pooled() {
 func (c *Coordinator) resetApply() {
 	a := &c.apply
 	a.Now, a.Epoch = c.now, c.epoch
-	a.Moves, a.Takeovers, a.Claims, a.Stores, a.Let = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.Let[:0]
+	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
 	a.Effects = a.Effects[:0]
 }
 
 // applyNeeded tells whether the tree has anything to do.
 func (c *Coordinator) applyNeeded() bool {
 	a := &c.apply
-	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.Let) > 0
+	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.ReleasedSymbols) > 0
 }
 
 // sendApply sends the tree its changes; after them pools and offloader follow,
@@ -106,20 +107,20 @@ func (c *Coordinator) followed() {
 }
 
 // route turns effects of the tree into operations for pools and offloader.
-func (c *Coordinator) route(effects []messages.Effect) {
+func (c *Coordinator) route(effects []protocol.Effect) {
 	for i := range effects {
 		e := &effects[i]
 		pool := int(e.Pool)
 		switch e.Kind {
-		case messages.Attach:
-			c.add(pool, messages.PoolOp{Kind: messages.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until})
+		case protocol.Attach:
+			c.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until})
 			c.movePins(pool, e)
-		case messages.Detach:
-			c.add(pool, messages.PoolOp{Kind: messages.DetachPages, Pages: e.Pages})
+		case protocol.Detach:
+			c.add(pool, protocol.PoolOp{Kind: protocol.DetachPages, Pages: e.Pages})
 			c.pins.forget(pool, e.Blocks)
-		case messages.Reprioritize:
-			c.add(pool, messages.PoolOp{Kind: messages.SetPriority, Pages: e.Pages, Priority: e.Priority, Until: e.Until})
-		case messages.HostForget:
+		case protocol.Reprioritize:
+			c.add(pool, protocol.PoolOp{Kind: protocol.SetPriority, Pages: e.Pages, Priority: e.Priority, Until: e.Until})
+		case protocol.HostForget:
 			c.pins.forget(pool, e.Blocks)
 			c.hostEffect(e)
 		default:
@@ -129,20 +130,20 @@ func (c *Coordinator) route(effects []messages.Effect) {
 }
 
 // hostEffect passes an effect to the offloader if the pool has host memory.
-func (c *Coordinator) hostEffect(e *messages.Effect) {
+func (c *Coordinator) hostEffect(e *protocol.Effect) {
 	if c.host[e.Pool].Total > 0 {
 		c.move.Effects = append(c.move.Effects, *e)
 	}
 }
 
 // movePins lets pins follow blocks that came to the device.
-func (c *Coordinator) movePins(pool int, e *messages.Effect) {
+func (c *Coordinator) movePins(pool int, e *protocol.Effect) {
 	if c.pins.empty() {
 		return
 	}
 	for i, block := range e.Blocks {
 		if n := c.pins.count(pool, block); n > 0 && e.Pages[i] != messages.NoPage {
-			c.add(pool, messages.PoolOp{Kind: messages.AddPins, Pages: e.Pages[i : i+1], N: n})
+			c.add(pool, protocol.PoolOp{Kind: protocol.AddPins, Pages: e.Pages[i : i+1], N: n})
 		}
 	}
 }
@@ -150,18 +151,18 @@ func (c *Coordinator) movePins(pool int, e *messages.Effect) {
 func (c *Coordinator) resetMove() {
 	m := &c.move
 	m.Epoch, m.Stamp = c.epoch, c.stamp
-	m.Effects, m.Marks, m.Ready = m.Effects[:0], m.Marks[:0], m.Ready[:0]
+	m.Effects, m.Marks, m.Queries = m.Effects[:0], m.Marks[:0], m.Queries[:0]
 	for p := range m.Pools {
 		q := &m.Pools[p]
 		q.Victims, q.Outcomes, q.Copies, q.Onboards = nil, q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
-		q.Pins, q.Unpins, q.Uses = q.Pins[:0], q.Unpins[:0], q.Uses[:0]
+		q.Pins, q.Unpins, q.Touches = q.Pins[:0], q.Unpins[:0], q.Touches[:0]
 	}
 }
 
 // moveNeeded tells whether the offloader has anything to do.
 func (c *Coordinator) moveNeeded() bool {
 	m := &c.move
-	if len(m.Effects)+len(m.Marks)+len(m.Ready) > 0 {
+	if len(m.Effects)+len(m.Marks)+len(m.Queries) > 0 {
 		return true
 	}
 	for p := range m.Pools {
@@ -169,7 +170,7 @@ func (c *Coordinator) moveNeeded() bool {
 		if len(q.Victims) > 0 && c.host[p].Total > 0 {
 			return true
 		}
-		if len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Uses) > 0 {
+		if len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Touches) > 0 {
 			return true
 		}
 	}
@@ -177,15 +178,15 @@ func (c *Coordinator) moveNeeded() bool {
 }
 
 // addReady adds a question to the Move record and gives its index.
-func (c *Coordinator) addReady() (*messages.Ready, int) {
+func (c *Coordinator) addReady() (*protocol.WaitQuery, int) {
 	m := &c.move
-	n := len(m.Ready)
-	if n < cap(m.Ready) {
-		m.Ready = m.Ready[:n+1]
+	n := len(m.Queries)
+	if n < cap(m.Queries) {
+		m.Queries = m.Queries[:n+1]
 	} else {
-		m.Ready = append(m.Ready, messages.Ready{})
+		m.Queries = append(m.Queries, protocol.WaitQuery{})
 	}
-	r := &m.Ready[n]
+	r := &m.Queries[n]
 	r.Read, r.Write, r.Tickets = r.Read[:0], r.Write[:0], r.Tickets[:0]
 	return r, n
 }
@@ -240,23 +241,23 @@ func (c *Coordinator) moved() {
 
 // dropVictims follows victims that the offloader was not asked about: without
 // host memory all go.
-func (c *Coordinator) dropVictims(pool int, victims []messages.Victim, counters *messages.PoolCounters) {
+func (c *Coordinator) dropVictims(pool int, victims []protocol.Victim, counters *messages.PoolCounters) {
 	counters.Evicted += int64(len(victims))
 	counters.Dropped += int64(len(victims))
 	moves := slices.Grow(c.apply.Moves, len(victims))
 	for i := range victims {
-		moves = append(moves, messages.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: messages.Nowhere})
+		moves = append(moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: messages.Nowhere})
 	}
 	c.apply.Moves = moves
 }
 
 // outcome follows one victim: what it displaced went first.
-func (c *Coordinator) outcome(pool int, v *messages.Victim, o *messages.Outcome, counters *messages.PoolCounters) {
+func (c *Coordinator) outcome(pool int, v *protocol.Victim, o *protocol.Outcome, counters *messages.PoolCounters) {
 	id := messages.PoolID(pool)
 	counters.Evicted++
-	if o.Displaced != messages.NoBlock {
+	if o.Displaced != protocol.NoBlock {
 		counters.Dropped++
-		c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: o.Displaced, To: messages.Nowhere})
+		c.apply.Moves = append(c.apply.Moves, protocol.BlockMove{Pool: id, Block: o.Displaced, To: messages.Nowhere})
 	}
 	to := messages.Nowhere
 	if o.Host == messages.NoPage {
@@ -276,7 +277,7 @@ func (c *Coordinator) outcome(pool int, v *messages.Victim, o *messages.Outcome,
 			counters.BytesOffloaded += c.Pools[pool].PageBytes()
 		}
 	}
-	c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: v.Block, To: to})
+	c.apply.Moves = append(c.apply.Moves, protocol.BlockMove{Pool: id, Block: v.Block, To: to})
 }
 
 // available is the pages that may still be taken: total − held − reserves.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -13,7 +14,7 @@ type sequence struct {
 	mute      bool // invalidated: it stores nothing any more
 	forked    bool // forks hold some of its pages, or did
 	namespace messages.Namespace
-	tenant    messages.Tenant // whose account its pages are on
+	tenant    protocol.Tenant // whose account its pages are on
 	session   string
 	retention *messages.Retention
 	tokens    [][]messages.Token // by beam, symbols included
@@ -23,12 +24,12 @@ type sequence struct {
 	sealed    int // blocks
 	anew      int // blocks before it have had this request's retention
 	settled   settled
-	cursor    messages.Cursor
+	cursor    protocol.Cursor
 	chunk     int // tokens; 0: not chunked, or the prompt is computed
 	chunkEnd  int // tokens that a commit may reach
 	fan       int // beams to come: while chunked they share one table, see fanOut
 	own       int // blocks from it on were not reused whole
-	use       messages.Use
+	use       protocol.Use
 	born      uint64              // stamp of the request that made it
 	stepped   uint64              // stamp of the last request that stepped it
 	view      [][]messages.PageID // tables of beam 0 by pool, for the tree

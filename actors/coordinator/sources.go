@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -70,7 +71,7 @@ func (s *sourcePages) cached() int { return s.n }
 // wishes are, by block, the items of a batch that want it in part, and whether
 // another wants it whole.
 type wishes struct {
-	blocks map[messages.BlockID]wish
+	blocks map[protocol.BlockID]wish
 	depths []int // of the blocks, each once
 }
 
@@ -84,10 +85,10 @@ type wish struct {
 // part, and none wants it whole.
 func (w wish) onlyFor(i int) bool { return w.first >= i && !w.whole }
 
-func (w *wishes) of(block messages.BlockID) wish { return w.blocks[block] }
+func (w *wishes) of(block protocol.BlockID) wish { return w.blocks[block] }
 
 // count looks through a batch; of a batch of one there is nothing to know.
-func (w *wishes) count(items []admission, matches []messages.MatchItem, wholeToo bool) {
+func (w *wishes) count(items []admission, matches []protocol.MatchItem, wholeToo bool) {
 	if len(w.blocks) > 0 {
 		clear(w.blocks)
 	}
@@ -96,7 +97,7 @@ func (w *wishes) count(items []admission, matches []messages.MatchItem, wholeToo
 		return
 	}
 	for i := range items {
-		if block := matches[i].Source.Block; items[i].refused == nil && block != messages.NoBlock {
+		if block := matches[i].Source.Block; items[i].refused == nil && block != protocol.NoBlock {
 			w.add(block, i, matches[i].Blocks)
 		}
 	}
@@ -112,9 +113,9 @@ func (w *wishes) count(items []admission, matches []messages.MatchItem, wholeToo
 	}
 }
 
-func (w *wishes) add(block messages.BlockID, i, depth int) {
+func (w *wishes) add(block protocol.BlockID, i, depth int) {
 	if w.blocks == nil {
-		w.blocks = map[messages.BlockID]wish{}
+		w.blocks = map[protocol.BlockID]wish{}
 	}
 	at, ok := w.blocks[block]
 	if !ok {
@@ -126,7 +127,7 @@ func (w *wishes) add(block messages.BlockID, i, depth int) {
 }
 
 // countWhole marks the blocks that an item wants whole.
-func (w *wishes) countWhole(m *messages.MatchItem) {
+func (w *wishes) countWhole(m *protocol.MatchItem) {
 	for _, depth := range w.depths {
 		if depth >= m.Blocks {
 			return

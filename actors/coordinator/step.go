@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // stepping is the state of a Commit or an Append on its way through
 //
@@ -8,7 +11,7 @@ import "github.com/kvactor/kvactor/messages"
 //	[→ take the next chunk's pages → move] → answer
 type stepping struct {
 	items  []step
-	shares []map[messages.PageID]messages.Share // by pool: pages that may be shared
+	shares []map[messages.PageID]protocol.Share // by pool: pages that may be shared
 	taken  []int                                // by pool: pages of steps judged before
 	undo   bool                                 // some copy on write failed
 }
@@ -23,7 +26,7 @@ type step struct {
 	store    int          // index in Apply.Stores, −1: none
 	ready    int          // index in Move.Ready, −1: none
 	first    int          // first block that may be written to
-	use      messages.Use // that the sequence had before
+	use      protocol.Use // that the sequence had before
 	refused  bool
 	extended bool // the sequence has the step's tokens and pages
 	pools    []stepPages
@@ -49,9 +52,9 @@ type rewrite struct {
 
 func (st *stepping) init(pools int) {
 	st.taken = make([]int, pools)
-	st.shares = make([]map[messages.PageID]messages.Share, pools)
+	st.shares = make([]map[messages.PageID]protocol.Share, pools)
 	for p := range st.shares {
-		st.shares[p] = map[messages.PageID]messages.Share{}
+		st.shares[p] = map[messages.PageID]protocol.Share{}
 	}
 }
 
@@ -138,7 +141,7 @@ func (c *Coordinator) commit(r *messages.Commit) {
 		}
 		it := c.addStep(s, result)
 		it.computed, it.after = request.Computed, request.After
-		if request.Computed > s.computed && !request.Continues || s.use == 0 {
+		if request.Computed > s.computed && request.SeparateRequest || s.use == 0 {
 			s.use = c.nextUse()
 		}
 	}
@@ -208,10 +211,10 @@ func (c *Coordinator) store(s *sequence, from, to int) int {
 	for p := range s.pools {
 		s.view = append(s.view, s.pools[p].tables[0])
 	}
-	item := messages.StoreItem{
+	item := protocol.StoreItem{
 		Namespace: s.namespace, Session: s.session, Tokens: s.tokens[0], From: from, To: to,
 		Tables: s.view, Retention: s.retention, Prompt: s.prompt,
-		Anew: max(s.anew, s.settled.blocks(s.tokens[0], c.TokensPerBlock)), Cursor: s.cursor,
+		RetentionFrom: max(s.anew, s.settled.blocks(s.tokens[0], c.TokensPerBlock)), Cursor: s.cursor,
 	}
 	c.apply.Stores = append(c.apply.Stores, item)
 	return len(c.apply.Stores) - 1
@@ -246,7 +249,7 @@ func (c *Coordinator) markWritten(s *sequence, from, to int, after messages.Tick
 	first, last := from/c.TokensPerBlock, ceilDiv(to, c.TokensPerBlock)
 	for p := range s.pools {
 		for _, table := range s.pools[p].tables {
-			c.move.Marks = append(c.move.Marks, messages.Mark{
+			c.move.Marks = append(c.move.Marks, protocol.Mark{
 				Pool: messages.PoolID(p), Pages: table[min(first, len(table)):min(last, len(table))], Write: true, Ticket: after,
 			})
 		}
@@ -271,7 +274,7 @@ func (c *Coordinator) dropLeft(s *sequence, n int) {
 // that the sequence drops: its kernels read all that their tokens attend to.
 func (c *Coordinator) markRead(s *sequence, p int, pages []messages.PageID) {
 	if !s.after.IsZero() && len(pages) > 0 {
-		c.move.Marks = append(c.move.Marks, messages.Mark{Pool: messages.PoolID(p), Pages: pages, Ticket: s.after})
+		c.move.Marks = append(c.move.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages, Ticket: s.after})
 	}
 }
 
@@ -288,15 +291,15 @@ func (c *Coordinator) leaving(s *sequence, p, n int) (from, to int) {
 // prefill's own are sheltered.
 func (c *Coordinator) dropRange(s *sequence, p int, pages []messages.PageID, from int) {
 	if !c.sheltered(s, p) {
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: s.use})
+		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.use})
 		return
 	}
 	own := min(max(s.own-from, 0), len(pages))
 	if own < len(pages) {
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: pages[own:], Use: s.use, Shelter: true})
+		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[own:], Use: s.use, CoveredByReservation: true})
 	}
 	if own > 0 {
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: pages[:own], Use: s.use})
+		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[:own], Use: s.use})
 	}
 }
 
@@ -313,16 +316,16 @@ func (c *Coordinator) chunkExtras(it *step) {
 			_, kept := c.leaving(s, p, it.computed)
 			sink := min(c.Pools[p].SinkBlocks(), len(table))
 			if s.own < sink {
-				c.add(p, messages.PoolOp{Kind: messages.Unshelter, Pages: table[s.own:sink]})
+				c.add(p, protocol.PoolOp{Kind: protocol.EndCoverage, Pages: table[s.own:sink]})
 			}
 			if from := max(kept, sink, s.own); from < len(table) {
-				c.add(p, messages.PoolOp{Kind: messages.Unshelter, Pages: table[from:]})
+				c.add(p, protocol.PoolOp{Kind: protocol.EndCoverage, Pages: table[from:]})
 			}
 			continue
 		}
 		end := ceilDiv(c.chunkEnd(s, it.computed), c.TokensPerBlock)
 		if n := end - len(table); n > 0 {
-			it.pools[p].fresh = c.add(p, messages.PoolOp{Kind: messages.Take, N: n, Tenant: s.tenant, Pages: table, Shelter: true})
+			it.pools[p].fresh = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.tenant, Pages: table, CoveredByReservation: true})
 		}
 	}
 }
@@ -362,7 +365,7 @@ func (c *Coordinator) oweVictims() {
 	c.owed = nil
 	for p := range c.move.Pools {
 		for i := range c.move.Pools[p].Victims {
-			c.owed = append(c.owed, messages.BlockMove{Pool: messages.PoolID(p), Block: c.move.Pools[p].Victims[i].Block, To: messages.Nowhere})
+			c.owed = append(c.owed, protocol.BlockMove{Pool: messages.PoolID(p), Block: c.move.Pools[p].Victims[i].Block, To: messages.Nowhere})
 		}
 	}
 }
@@ -427,7 +430,7 @@ func (c *Coordinator) settleChunk(it *step) bool {
 
 // askWrites asks what the new pages of a step wait for.
 func (c *Coordinator) askWrites(it *step) {
-	var r *messages.Ready
+	var r *protocol.WaitQuery
 	r, it.ready = c.addReady()
 	for p := range c.Pools {
 		r.Write = append(r.Write, it.result.NewPages[p])
@@ -452,7 +455,7 @@ func (c *Coordinator) takeReady() {
 	for i := range c.stepping.items {
 		it := &c.stepping.items[i]
 		if it.ready >= 0 {
-			it.result.Ready = append(it.result.Ready, c.move.Ready[it.ready].Tickets...)
+			it.result.Ready = append(it.result.Ready, c.move.Queries[it.ready].Tickets...)
 			it.ready = -1
 		}
 	}

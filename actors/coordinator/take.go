@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -19,12 +20,12 @@ func (c *Coordinator) take() {
 		}
 	}
 	for i := range a.items {
-		if it := &a.items[i]; it.refused == nil && it.how == messages.HowCopy {
+		if it := &a.items[i]; it.refused == nil && it.how == messages.PartialCopy {
 			c.takeCopyPages(it)
 		}
 	}
 	for i := range a.items {
-		if it := &a.items[i]; it.refused == nil && it.how == messages.HowCopy {
+		if it := &a.items[i]; it.refused == nil && it.how == messages.PartialCopy {
 			c.dropSource(i)
 		}
 	}
@@ -40,7 +41,7 @@ func (c *Coordinator) take() {
 // until the copies have their pages otherwise.
 func (c *Coordinator) holdSource(i int) {
 	it, source := &c.admitting.items[i], &c.match.Items[i].Source
-	if it.how == messages.HowNone {
+	if it.how == messages.PartialNone {
 		return
 	}
 	for p := range c.Pools {
@@ -49,11 +50,11 @@ func (c *Coordinator) holdSource(i int) {
 			continue
 		}
 		pages := it.plans[p].source[:]
-		if it.how == messages.HowCopy {
-			c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages})
+		if it.how == messages.PartialCopy {
+			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			continue
 		}
-		c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: pages, Shelter: c.sheltered(it.sequence, p)})
+		c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: c.sheltered(it.sequence, p)})
 		held := &it.sequence.pools[p]
 		held.tables[0] = append(held.tables[0], page)
 	}
@@ -63,8 +64,8 @@ func (c *Coordinator) holdSource(i int) {
 func (c *Coordinator) takeCopyPages(it *admission) {
 	for p := range c.Pools {
 		pl := &it.plans[p]
-		pl.copyPage = c.add(p, messages.PoolOp{
-			Kind: messages.Take, N: 1, Pages: pl.copied[:0], Tenant: it.sequence.tenant, Shelter: c.sheltered(it.sequence, p),
+		pl.copyPage = c.add(p, protocol.PoolOp{
+			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: it.sequence.tenant, CoveredByReservation: c.sheltered(it.sequence, p),
 		})
 		held := &it.sequence.pools[p]
 		held.tables[0] = append(held.tables[0], messages.NoPage)
@@ -76,7 +77,7 @@ func (c *Coordinator) dropSource(i int) {
 	it, source := &c.admitting.items[i], &c.match.Items[i].Source
 	for p := range c.Pools {
 		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
-			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: it.plans[p].source[:], Use: early(it.sequence.use)})
+			c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.use.Early()})
 		}
 	}
 }
@@ -88,11 +89,11 @@ func (c *Coordinator) takePages(it *admission) {
 	for p := range c.Pools {
 		pl, held := &it.plans[p], &it.sequence.pools[p]
 		if pl.hosted > 0 {
-			pl.onboard = c.add(p, messages.PoolOp{Kind: messages.Take, N: pl.hosted, Tenant: it.sequence.tenant})
+			pl.onboard = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.hosted, Tenant: it.sequence.tenant})
 		}
 		if n := pl.blocks - len(held.tables[0]); n > 0 {
-			pl.fresh = c.add(p, messages.PoolOp{
-				Kind: messages.Take, N: n, Tenant: it.sequence.tenant, Pages: held.tables[0], Shelter: c.sheltered(it.sequence, p),
+			pl.fresh = c.add(p, protocol.PoolOp{
+				Kind: protocol.Take, N: n, Tenant: it.sequence.tenant, Pages: held.tables[0], CoveredByReservation: c.sheltered(it.sequence, p),
 			})
 		}
 	}
@@ -138,13 +139,13 @@ func (c *Coordinator) settle(i int) {
 			c.settleOnboards(i, p)
 		}
 		switch it.how {
-		case messages.HowCopy:
+		case messages.PartialCopy:
 			c.settleCopy(i, p)
 			count.AllocatedPages++
-		case messages.HowTakeover:
+		case messages.PartialTakeover:
 			if pl.inspect < 0 { // from host memory
 				q := &c.move.Pools[p]
-				q.Onboards = append(q.Onboards, messages.Onboard{Block: m.Source.Block, To: held.tables[0][m.Blocks], Free: true})
+				q.Onboards = append(q.Onboards, protocol.Onboard{Block: m.Source.Block, To: held.tables[0][m.Blocks], Free: true})
 				c.ordered = true
 			}
 		}
@@ -171,7 +172,7 @@ func (c *Coordinator) settleOnboards(i, p int) {
 				continue
 			}
 			table[b] = pages[next]
-			q.Onboards = append(q.Onboards, messages.Onboard{Block: m.IDs[b], To: pages[next]})
+			q.Onboards = append(q.Onboards, protocol.Onboard{Block: m.IDs[b], To: pages[next]})
 			next++
 		}
 	}
@@ -184,9 +185,9 @@ func (c *Coordinator) settleCopy(i, p int) {
 	page := c.work[p].Ops[it.plans[p].copyPage].Pages[0]
 	it.sequence.pools[p].tables[0][m.Blocks] = page
 	q := &c.move.Pools[p]
-	q.Copies = append(q.Copies, messages.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
+	q.Copies = append(q.Copies, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
 	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
-		q.Uses = append(q.Uses, messages.Unpin{Block: m.Source.Block, Use: early(it.sequence.use)})
+		q.Touches = append(q.Touches, protocol.Touch{Block: m.Source.Block, Use: it.sequence.use.Early()})
 	}
 	c.ordered = true
 }
@@ -194,7 +195,7 @@ func (c *Coordinator) settleCopy(i, p int) {
 // askReady asks what an admission's pages wait for: whole blocks are read,
 // all others written.
 func (c *Coordinator) askReady(it *admission) {
-	var r *messages.Ready
+	var r *protocol.WaitQuery
 	r, it.ready = c.addReady()
 	own := it.sequence.own
 	for p := range c.Pools {
@@ -218,7 +219,7 @@ func (c *Coordinator) admitMoved() {
 			continue
 		}
 		if it.ready >= 0 && it.result != nil {
-			it.result.Ready = append(it.result.Ready[:0], c.move.Ready[it.ready].Tickets...)
+			it.result.Ready = append(it.result.Ready[:0], c.move.Queries[it.ready].Tickets...)
 		}
 		c.applyClaim(i)
 	}
@@ -248,7 +249,7 @@ func (c *Coordinator) applyTransfers(p int) {
 		if o.Failed {
 			to = messages.Nowhere
 			count.Dropped++
-			c.lostHost = append(c.lostHost, messages.Effect{Kind: messages.HostForget, Pool: id, Blocks: []messages.BlockID{o.Block}})
+			c.lostHost = append(c.lostHost, protocol.Effect{Kind: protocol.HostForget, Pool: id, Blocks: []protocol.BlockID{o.Block}})
 			c.pins.forget(p, c.lostHost[len(c.lostHost)-1].Blocks)
 			fail(o.To)
 		} else {
@@ -256,7 +257,7 @@ func (c *Coordinator) applyTransfers(p int) {
 			count.BytesOnboarded += c.Pools[p].PageBytes()
 		}
 		if !o.Free {
-			c.apply.Moves = append(c.apply.Moves, messages.BlockMove{Pool: id, Block: o.Block, To: to})
+			c.apply.Moves = append(c.apply.Moves, protocol.BlockMove{Pool: id, Block: o.Block, To: to})
 		}
 	}
 	for k := range q.Copies {
@@ -286,15 +287,15 @@ var errTransfer = messages.Refuse(messages.Internal, "a transfer into the pages 
 func (c *Coordinator) applyClaim(i int) {
 	it, m := &c.admitting.items[i], &c.match.Items[i]
 	source := m.Source.Block
-	if it.how == messages.HowTakeover {
+	if it.how == messages.PartialTakeover {
 		c.apply.Takeovers = append(c.apply.Takeovers, source)
-		source = messages.NoBlock
+		source = protocol.NoBlock
 	}
-	if c.admitting.purpose != toAdmit || it.refused != nil || m.Blocks == 0 && source == messages.NoBlock {
+	if c.admitting.purpose != toAdmit || it.refused != nil || m.Blocks == 0 && source == protocol.NoBlock {
 		return
 	}
 	s := it.sequence
-	c.apply.Claims = append(c.apply.Claims, messages.ClaimItem{
+	c.apply.Claims = append(c.apply.Claims, protocol.ClaimItem{
 		Blocks: m.IDs[:m.Blocks], Source: source, Session: s.session, Retention: s.retention, Prompt: s.prompt,
 	})
 }

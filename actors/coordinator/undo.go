@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -81,7 +82,7 @@ func (c *Coordinator) undoStep(it *step, taken []map[messages.PageID]bool) {
 		return
 	}
 	for p := range it.pools {
-		c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.use})
+		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.use})
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 	}
 	s.tokens[0] = s.tokens[0][:s.length()-len(it.request.Tokens)]
@@ -93,7 +94,7 @@ func (c *Coordinator) undoStep(it *step, taken []map[messages.PageID]bool) {
 			old = append(old, w.from)
 		}
 		s.pools[p].tables[0] = table
-		c.add(p, messages.PoolOp{Kind: messages.Claim, Pages: old})
+		c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: old})
 	}
 	s.sealed = len(s.pools[0].tables[0])
 	s.use = it.use
@@ -126,7 +127,7 @@ func (c *Coordinator) lose(s *sequence, it *step) {
 		for b, table := range s.pools[p].tables {
 			pages := slices.Clone(table)
 			c.markRead(s, p, pages)
-			c.add(p, messages.PoolOp{Kind: messages.Drop, Pages: pages, Use: s.use})
+			c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.use})
 			s.pools[p].tables[b] = table[:0]
 		}
 	}
@@ -136,7 +137,7 @@ func (c *Coordinator) lose(s *sequence, it *step) {
 func (c *Coordinator) undo() {
 	c.sealOffered()
 	switch c.round.request.(type) {
-	case *messages.Admit, *messages.Rehearse, *messages.Lookup, *messages.PinPrefix, *messages.Prefetch:
+	case *messages.Admit, *protocol.DryRunAdmit, *messages.Lookup, *messages.PinPrefix, *messages.Prefetch:
 		if !c.settled {
 			c.undoAdmission()
 		}

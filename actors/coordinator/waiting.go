@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // waiting is the waiting room: admissions that found no pages, first come first
 // served. Nothing is held for them: a batch that must wait has given its claims
@@ -180,7 +183,7 @@ func (c *Coordinator) parked() {
 
 // stored notes that blocks were stored which the first that waits may match: it
 // needs fewer pages then, though none came free.
-func (c *Coordinator) stored(items []messages.StoreItem) {
+func (c *Coordinator) stored(items []protocol.StoreItem) {
 	w := &c.waiting
 	if w.len() == 0 || w.due {
 		return

@@ -79,7 +79,7 @@ func TestAHoleInAWindow(t *gotesting.T) {
 	// first, and of blocks 2 and 3 the deeper.
 	w.store(run(500, 16))
 	a, l := w.admit(run(0, 17))
-	assert.Equal(t, messages.WhyWindowHole, a.Why)
+	assert.Equal(t, messages.ReasonWindowHole, a.MissReason)
 	assert.Less(t, a.ReusedTokens, 16)
 	w.prefill(l)
 	w.release(l)

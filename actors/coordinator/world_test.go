@@ -12,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/direct"
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -147,11 +148,11 @@ func (w *world) do(request any) {
 func (w *world) picture() string {
 	var b strings.Builder
 	counts := w.counts() // a request: what has to be told of priorities that ended is told
-	apply := messages.Apply{Now: w.now}
+	apply := protocol.Apply{Now: w.now}
 	w.Cores.Tree.Apply(&apply) // pools and tree hear of the time with their work only
 	require.Empty(w.t, apply.Effects)
 	for _, p := range w.Pools {
-		p.Do(&messages.PoolWork{Now: w.now})
+		p.Do(&protocol.PoolWork{Now: w.now})
 		b.WriteString(p.String())
 	}
 	fmt.Fprintf(&b, "%v%v%v", w.Cores.Tree, w.Cores.Offloader, counts)
@@ -219,7 +220,7 @@ func (w *world) checkReferences() map[messages.SequenceID]messages.Tables {
 				}
 			}
 		}
-		work := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Inspect, Pages: pages}}}
+		work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: pages}}}
 		core.Do(&work)
 		for i, share := range work.Ops[0].Shares {
 			require.Equal(w.t, want[i], share.References, "pool %s page %d\n%s", core.Name(), i, core)
@@ -310,9 +311,9 @@ func (w *world) write(l *life, from, to int) {
 // mustOwn fails unless exactly one sequence holds a page, and nothing else.
 func (w *world) mustOwn(p int, page messages.PageID) {
 	w.t.Helper()
-	work := messages.PoolWork{Ops: []messages.PoolOp{{Kind: messages.Inspect, Pages: []messages.PageID{page}}}}
+	work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: []messages.PageID{page}}}}
 	w.Pools[p].Do(&work)
-	require.Equal(w.t, messages.Share{References: 1}, work.Ops[0].Shares[0], "pool %d page %d is written to\n%s", p, page, w.picture())
+	require.Equal(w.t, protocol.Share{References: 1}, work.Ops[0].Shares[0], "pool %d page %d is written to\n%s", p, page, w.picture())
 }
 
 // assertCounts compares used, cached and free device pages of a pool.

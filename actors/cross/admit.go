@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -33,7 +34,7 @@ func (j *Join) admit(r *messages.Admit) {
 	r.Results = make([]messages.Admitted, len(r.Requests))
 	a := &j.admitting
 	*a = admitting{}
-	rehearsal := &messages.Rehearse{}
+	rehearsal := &protocol.DryRunAdmit{}
 	for i := range r.Requests {
 		request := &r.Requests[i]
 		err := j.config.Validate(request)
@@ -64,7 +65,7 @@ func (it *item) admission(r *messages.AdmitRequest) messages.AdmitRequest {
 }
 
 // rehearsed admits on the decoder's side what the cross side has room for.
-func (j *Join) rehearsed(r *messages.Admit, rehearsal *messages.Rehearse) {
+func (j *Join) rehearsed(r *messages.Admit, rehearsal *protocol.DryRunAdmit) {
 	a := &j.admitting
 	kept := a.items[:0]
 	for k, it := range a.items {

@@ -43,7 +43,7 @@ func TestIdenticalInputsShareEveryPage(t *testing.T) {
 	second := r.start(ask(run(100, 10), run(50, 3)))
 	assert.Equal(t, 10, second.admitted.Cross.ReusedTokens, "the last token too")
 	assert.Equal(t, first.admitted.Cross.Table, second.admitted.Cross.Table)
-	assert.Equal(t, messages.PoolReuse{Full: 3, How: messages.HowNone}, second.admitted.Reuse[1])
+	assert.Equal(t, messages.PoolReuse{Full: 3, PartialReuse: messages.PartialNone}, second.admitted.Reuse[1])
 	r.assertCross(3, 0, 5)
 	r.verify()
 
@@ -95,7 +95,7 @@ func TestAnyDifferenceSharesNothing(t *testing.T) {
 			l := r.start(request)
 			assert.Zero(t, l.admitted.Cross.ReusedTokens)
 			assert.Zero(t, l.admitted.ReusedTokens)
-			assert.Equal(t, messages.WhyCold, l.admitted.Why)
+			assert.Equal(t, messages.ReasonCold, l.admitted.MissReason)
 			again := r.start(request)
 			assert.Equal(t, len(request.Encoder), again.admitted.Cross.ReusedTokens, "but it shares with itself")
 			assert.Equal(t, 8, again.admitted.ReusedTokens)

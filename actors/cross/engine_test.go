@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -53,7 +54,7 @@ func TestRefusals(t *testing.T) {
 	assert.Len(t, l.admitted.Cross.Table, 8)
 	_, err := r.Tables(context.Background(), 99)
 	assert.ErrorIs(t, err, messages.ErrUnknownSequence)
-	m := &messages.Rehearse{Requests: []messages.AdmitRequest{ask(run(0, 4), run(0, 4))}}
+	m := &protocol.DryRunAdmit{Requests: []messages.AdmitRequest{ask(run(0, 4), run(0, 4))}}
 	require.NoError(t, r.Do(context.Background(), m))
 	assert.ErrorIs(t, m.Err, messages.ErrNotSupported)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -151,7 +152,7 @@ func (j *Join) dispatch() {
 		j.toDecoder(r, (*Join).forked)
 	case *messages.ReadTables:
 		j.toDecoder(r, (*Join).tablesRead)
-	case *messages.Rehearse:
+	case *protocol.DryRunAdmit:
 		r.Err = messages.Refuse(messages.NotSupported, "an encoder-decoder model rehearses nothing")
 		j.reply()
 	default:
@@ -186,7 +187,7 @@ func (j *Join) dispatchStored(request any) {
 		j.readSnapshot(r)
 	case *messages.Check:
 		j.check(r)
-	case *messages.Close:
+	case *protocol.Close:
 		j.close(r)
 	default: // append, which no prompt sees that is not computed; rewind, scales
 		j.toDecoder(r, (*Join).passed)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -68,7 +69,7 @@ func (s *sides) Abort(request, _ any, cause error) {
 
 func (s *sides) serve(side string, request any) {
 	s.panicAt(side)
-	name := side + " " + strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")
+	name := side + " " + recordName(request)
 	s.log = append(s.log, name)
 	s.last[name] = request
 	if err := s.fail[name]; err != nil {
@@ -87,7 +88,7 @@ func (s *sides) serve(side string, request any) {
 // answer fills a record in.
 func (s *sides) answer(request any, err error) {
 	switch r := request.(type) {
-	case *messages.Rehearse:
+	case *protocol.DryRunAdmit:
 		r.Results = make([]messages.Admitted, len(r.Requests))
 	case *messages.Admit:
 		for range r.Requests {
@@ -110,7 +111,7 @@ func (s *sides) answer(request any, err error) {
 		for i := range r.Steps {
 			r.Results[i] = messages.StepResult{Sequence: r.Steps[i].Sequence, Err: err}
 		}
-	case *messages.JoinSnapshot:
+	case *protocol.JoinSnapshot:
 		r.Stale = s.stale > 0
 		s.stale--
 	case *messages.ReadTables:
@@ -143,7 +144,7 @@ func TestOrderOfAnAdmission(t *testing.T) {
 	s := newSides()
 	a := s.admitOne()
 	require.NoError(t, a.Err)
-	assert.Equal(t, []string{"encoder Rehearse", "decoder Admit", "encoder Admit", "reply *messages.Admit"}, s.take())
+	assert.Equal(t, []string{"encoder DryRunAdmit", "decoder Admit", "encoder Admit", "reply *messages.Admit"}, s.take())
 	asked := s.last["decoder Admit"].(*messages.Admit).Requests[0]
 	assert.Empty(t, asked.Encoder)
 	assert.Equal(t, cross.Key(run(100, 4), nil), asked.Namespace.Encoder)
@@ -179,12 +180,12 @@ func TestAdmissionsThatFailHalfway(t *testing.T) {
 				require.ErrorIs(t, a.Err, messages.ErrInternal)
 			}
 			assert.Equal(t, messages.Admitted{Err: a.Err}, a)
-			assert.Equal(t, []string{"encoder Rehearse", "decoder Admit", "encoder Admit", "decoder Release", end}, s.take())
+			assert.Equal(t, []string{"encoder DryRunAdmit", "decoder Admit", "encoder Admit", "decoder Release", end}, s.take())
 			assert.Equal(t, []messages.ReleaseStep{{Sequence: 1, Discard: true}}, s.last["decoder Release"].(*messages.Release).Steps)
 			assert.Empty(t, s.String())
 		})
 	}
-	for _, stage := range []string{"encoder Rehearse", "decoder Admit"} {
+	for _, stage := range []string{"encoder DryRunAdmit", "decoder Admit"} {
 		s := newSides()
 		s.fail[stage] = errSide
 		s.Submit(&messages.Admit{Requests: []messages.AdmitRequest{ask(run(100, 4), run(0, 4))}}, nil)
@@ -210,7 +211,7 @@ func TestForksThatFailHalfway(t *testing.T) {
 			assert.Empty(t, m.Sequences)
 			assert.Len(t, s.last["decoder Release"].(*messages.Release).Steps, 2)
 			assert.Equal(t, before, s.String())
-			lost, asked := s.last["decoder LoseSequences"].(*messages.LoseSequences)
+			lost, asked := s.last["decoder LoseSequences"].(*protocol.LoseSequences)
 			if asked {
 				assert.Equal(t, []messages.SequenceID{a.Sequence}, lost.Sequences)
 			}
@@ -231,7 +232,7 @@ func TestALostCrossSide(t *testing.T) {
 	require.ErrorIs(t, m.Results[0].Err, messages.ErrSequenceLost)
 	assert.ErrorContains(t, m.Results[0].Err, a.Sequence.String(), "the name that the host knows")
 	assert.Equal(t, []string{"decoder Commit", "encoder Commit", "decoder LoseSequences", "reply *messages.Commit"}, s.take())
-	assert.Equal(t, []messages.SequenceID{a.Sequence}, s.last["decoder LoseSequences"].(*messages.LoseSequences).Sequences)
+	assert.Equal(t, []messages.SequenceID{a.Sequence}, s.last["decoder LoseSequences"].(*protocol.LoseSequences).Sequences)
 
 	s.refuse["encoder ReadTables"] = messages.ErrSequenceLost
 	tables := &messages.ReadTables{Sequence: a.Sequence}
@@ -309,19 +310,19 @@ func TestAborts(t *testing.T) {
 		&messages.Commit{}, &messages.Append{}, &messages.Release{}, &messages.Fork{}, &messages.Rewind{}, &messages.ReadTables{},
 		&messages.Lookup{Prefix: prefix}, &messages.PinPrefix{Prefix: prefix}, &messages.Prefetch{Prefix: prefix}, &messages.UnpinPrefix{},
 		&messages.Invalidate{}, &messages.Reset{}, &messages.Rebalance{}, &messages.ReadStats{}, &messages.ReadContents{},
-		&messages.Check{}, &messages.Close{}, &messages.WriteScales{},
+		&messages.Check{}, &protocol.Close{}, &messages.WriteScales{},
 	} {
 		s := newSides()
-		name := "decoder " + strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")
+		name := "decoder " + recordName(request)
 		s.fail[name] = errSide
 		s.Submit(request, nil)
 		assert.Equal(t, []string{name, fmt.Sprintf("abort %T", request)}, s.take())
 		assert.Equal(t, errSide, s.aborted)
 		assert.NoError(t, s.admitOne().Err)
 	}
-	for _, request := range []any{&messages.Reset{}, &messages.ReadStats{}, &messages.ReadContents{}, &messages.Check{}, &messages.Close{}} {
+	for _, request := range []any{&messages.Reset{}, &messages.ReadStats{}, &messages.ReadContents{}, &messages.Check{}, &protocol.Close{}} {
 		s := newSides()
-		s.fail["encoder "+strings.TrimPrefix(fmt.Sprintf("%T", request), "*messages.")] = errSide
+		s.fail["encoder "+recordName(request)] = errSide
 		s.Submit(request, nil)
 		assert.Equal(t, errSide, s.aborted)
 	}
@@ -403,4 +404,10 @@ func TestASequenceWithoutACrossSide(t *testing.T) {
 	require.Error(t, err)
 	_, err = r.Close(context.Background())
 	require.NoError(t, err)
+}
+
+// recordName is the name of a request's type without its package.
+func recordName(request any) string {
+	name := fmt.Sprintf("%T", request)
+	return name[strings.LastIndexByte(name, '.')+1:]
 }

@@ -84,7 +84,7 @@ func TestInputsGoToHostMemoryAndBack(t *testing.T) {
 	r.verify()
 	l := r.start(ask(a, run(50, 4)))
 	assert.Equal(t, 10, l.admitted.Cross.ReusedTokens)
-	assert.Equal(t, messages.PoolReuse{Full: 3, How: messages.HowNone, Onboarded: 3}, l.admitted.Reuse[1])
+	assert.Equal(t, messages.PoolReuse{Full: 3, PartialReuse: messages.PartialNone, Onboarded: 3}, l.admitted.Reuse[1])
 	assert.NotEmpty(t, l.admitted.Cross.Ready, "the copies must have passed")
 	r.verify()
 	stats, err := r.Stats(context.Background())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -78,8 +79,8 @@ func (j *Join) check(r *messages.Check) {
 }
 
 // close counts what both sides hold; it ends neither.
-func (j *Join) close(r *messages.Close) {
-	other := &messages.Close{}
+func (j *Join) close(r *protocol.Close) {
+	other := &protocol.Close{}
 	j.both(r, other, func(j *Join) {
 		r.LeakedPages += other.LeakedPages
 		j.reply()

@@ -3,6 +3,7 @@ package cross
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -20,9 +21,9 @@ import (
 // the caller's again.
 type recovering struct {
 	cause    error
-	decoder  messages.ReadSequences
-	encoder  messages.ReadSequences
-	lost     messages.LoseSequences
+	decoder  protocol.ReadSequences
+	encoder  protocol.ReadSequences
+	lost     protocol.LoseSequences
 	own      messages.Release // of the decoder's side
 	other    messages.Release // of the cross side
 	attempts int

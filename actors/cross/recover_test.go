@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -289,7 +290,7 @@ func TestAStageThatBreaksOff(t *testing.T) {
 		if c.lost {
 			lost = append(lost, a.Sequence)
 		}
-		assert.Equal(t, lost, s.last["decoder LoseSequences"].(*messages.LoseSequences).Sequences)
+		assert.Equal(t, lost, s.last["decoder LoseSequences"].(*protocol.LoseSequences).Sequences)
 		assert.Empty(t, s.String(), "the sides say that nothing runs")
 	}
 }

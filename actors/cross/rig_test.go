@@ -242,7 +242,7 @@ func (r *rig) compute(l *life, n int) {
 	if !after.IsZero() {
 		l.after, l.ready = after, nil
 	}
-	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: l.id, Computed: n, After: l.after, Continues: true}})
+	results, err := r.Commit(context.Background(), []messages.CommitStep{{Sequence: l.id, Computed: n, After: l.after}})
 	require.NoError(r.t, err)
 	require.NoError(r.t, results[0].Err)
 	l.computed, l.ready = n, append(l.ready, results[0].Ready...)

@@ -3,6 +3,7 @@ package cross
 import (
 	"errors"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -28,7 +29,7 @@ func (j *Join) committed(err error) {
 		}
 		if p := j.partnerOf(s.Sequence); !p.computed && s.Computed > p.reused {
 			c.steps = append(c.steps, i)
-			c.cross.Steps = append(c.cross.Steps, messages.CommitStep{Sequence: p.sequence, Computed: p.tokens, After: s.After, Continues: true})
+			c.cross.Steps = append(c.cross.Steps, messages.CommitStep{Sequence: p.sequence, Computed: p.tokens, After: s.After})
 		}
 	}
 	if len(c.steps) == 0 {
@@ -71,7 +72,7 @@ func (j *Join) replyLosing(lost []messages.SequenceID) {
 		j.reply()
 		return
 	}
-	j.insistDecoder(&messages.LoseSequences{Sequences: lost}, (*Join).passed)
+	j.insistDecoder(&protocol.LoseSequences{Sequences: lost}, (*Join).passed)
 }
 
 // releasing is the cross side of a release on its way.

@@ -149,6 +149,6 @@ func TestReuseDisabled(t *testing.T) {
 	r.start(ask(run(100, 6), run(0, 8)))
 	l := r.start(ask(run(100, 6), run(0, 8)))
 	assert.Zero(t, l.admitted.Cross.ReusedTokens)
-	assert.Equal(t, messages.WhyDisabled, l.admitted.Why)
+	assert.Equal(t, messages.ReasonDisabled, l.admitted.MissReason)
 	r.assertCross(4, 0, 16)
 }

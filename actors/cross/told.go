@@ -1,19 +1,22 @@
 package cross
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // Adapt makes of what the cross side's tree tells what readers hear: it is of
 // the cross pool, and padding is no token. Names and parents are right as they
 // are, since the namespace has the whole input.
-func Adapt(events []messages.Event, pool messages.PoolID, tokensPerBlock int) {
+func Adapt(events []protocol.Event, pool messages.PoolID, tokensPerBlock int) {
 	for i := range events {
 		e := &events[i]
 		e.Pool += pool
 		if e.Type != messages.EventStored {
 			continue
 		}
-		for k := range e.Unnamed {
-			s := &e.Unnamed[k]
+		for k := range e.Spans {
+			s := &e.Spans[k]
 			end := int(s.Naming.Depth+s.From+s.Count) * tokensPerBlock
 			s.Padding = int32(max(0, end-keyLength(keyOf(s.Naming))))
 		}
@@ -21,7 +24,7 @@ func Adapt(events []messages.Event, pool messages.PoolID, tokensPerBlock int) {
 }
 
 // keyOf is the key of the input that a naming is of.
-func keyOf(k *messages.Naming) string {
+func keyOf(k *protocol.Naming) string {
 	for k.After != nil {
 		k = k.After
 	}
@@ -38,10 +41,10 @@ func (j *Join) readEvents(r *messages.ReadEvents) {
 // first, once more if it has told of anything until the decoder's were read. It
 // does nothing of its own but recover from failures, so that ends.
 func (j *Join) readSnapshot(r *messages.ReadSnapshot) {
-	keys := &messages.ReadKeys{}
+	keys := &protocol.ReadKeys{}
 	j.toEncoder(keys, served(func(j *Join) {
 		Adapt(keys.Keys, j.pool.ID, j.config.TokensPerBlock)
-		both := &messages.JoinSnapshot{Keys: keys.Keys, Since: keys.Next, Pool: j.pool.ID}
+		both := &protocol.JoinSnapshot{Keys: keys.Keys, Since: keys.Next, Pool: j.pool.ID}
 		j.toDecoder(both, served(func(j *Join) {
 			if both.Stale {
 				j.readSnapshot(r)

@@ -102,7 +102,7 @@ func (g *guest) arrive() {
 	require.NoError(g.t, err)
 	for i := range results {
 		a := &results[i]
-		if !g.say("admit", fmt.Sprint(a.ReusedTokens, a.Why, a.Reuse, a.Tables), a.Err) {
+		if !g.say("admit", fmt.Sprint(a.ReusedTokens, a.MissReason, a.Reuse, a.Tables), a.Err) {
 			continue
 		}
 		q := admitted(requests[i], a)

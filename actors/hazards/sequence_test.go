@@ -83,7 +83,7 @@ func (w *world) compute(q *sequence, n int) error {
 	if err := w.launch(q, n); err != nil {
 		return err
 	}
-	step := messages.CommitStep{Sequence: q.id, Computed: n, After: q.last, Continues: true}
+	step := messages.CommitStep{Sequence: q.id, Computed: n, After: q.last}
 	results, err := w.Commit(context.Background(), []messages.CommitStep{step})
 	if err = outcome(results, err); err != nil {
 		return err

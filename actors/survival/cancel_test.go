@@ -97,7 +97,7 @@ func (c *cancelling) letGo(random *rand.Rand, results []messages.Admitted) {
 		c.served.Add(1)
 		if random.IntN(2) == 0 {
 			// It ends before the first block of some chunked prompts: refused, and harmless.
-			if _, err := c.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: a.ReusedTokens/tpb*tpb + tpb, Continues: true}}); err != nil {
+			if _, err := c.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: a.ReusedTokens/tpb*tpb + tpb}}); err != nil {
 				c.t.Error(err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/direct"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -165,7 +166,7 @@ func (f *fuzzed) request() any {
 	case 4, 5:
 		m := &messages.Commit{}
 		for range f.below(3) {
-			m.Steps = append(m.Steps, messages.CommitStep{Sequence: f.sequence(), Computed: f.number(), Continues: f.below(2) == 0})
+			m.Steps = append(m.Steps, messages.CommitStep{Sequence: f.sequence(), Computed: f.number(), SeparateRequest: f.below(2) == 0})
 		}
 		return m
 	case 6, 7, 8:
@@ -243,7 +244,7 @@ func (f *fuzzed) rare() any {
 	case 5:
 		return &messages.Reset{}
 	case 6:
-		return &messages.Rehearse{Requests: f.admit().(*messages.Admit).Requests}
+		return &protocol.DryRunAdmit{Requests: f.admit().(*messages.Admit).Requests}
 	case 7:
 		f.now += time.Duration(f.below(50)) * time.Millisecond
 		return &messages.ReadContents{}

@@ -62,7 +62,7 @@ func (b *bare) end(m *messages.Admit, discard bool) {
 	b.t.Helper()
 	commit, release := &messages.Commit{}, &messages.Release{}
 	for i := range m.Results {
-		commit.Steps = append(commit.Steps, messages.CommitStep{Sequence: m.Results[i].Sequence, Computed: len(m.Requests[i].Tokens), Continues: true})
+		commit.Steps = append(commit.Steps, messages.CommitStep{Sequence: m.Results[i].Sequence, Computed: len(m.Requests[i].Tokens)})
 		release.Steps = append(release.Steps, messages.ReleaseStep{Sequence: m.Results[i].Sequence, Discard: discard})
 	}
 	if !discard {

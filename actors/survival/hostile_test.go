@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -237,7 +238,7 @@ func TestLargeButRight(t *testing.T) {
 // What is no request at all is refused, and the engine goes on.
 func TestWhatIsNoRequest(t *testing.T) {
 	for name, request := range map[string]any{
-		"a number": 42, "a word": "admit", "an answer": &messages.PoolWork{}, "a request by value": messages.Admit{}, "no request": (*messages.Admit)(nil), "nothing": nil,
+		"a number": 42, "a word": "admit", "an answer": &protocol.PoolWork{}, "a request by value": messages.Admit{}, "no request": (*messages.Admit)(nil), "nothing": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVictim(t)
@@ -253,11 +254,11 @@ func TestWhatIsNoRequest(t *testing.T) {
 // them back as refused, and what is no request at all as well.
 func TestARequestThatPointsAtNothing(t *testing.T) {
 	requests := []any{
-		(*messages.Admit)(nil), (*messages.Rehearse)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
+		(*messages.Admit)(nil), (*protocol.DryRunAdmit)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
 		(*messages.Rewind)(nil), (*messages.Fork)(nil), (*messages.ReadTables)(nil), (*messages.Lookup)(nil), (*messages.PinPrefix)(nil),
 		(*messages.UnpinPrefix)(nil), (*messages.Prefetch)(nil), (*messages.Invalidate)(nil), (*messages.Reset)(nil), (*messages.Rebalance)(nil),
 		(*messages.ReadStats)(nil), (*messages.ReadEvents)(nil), (*messages.ReadSnapshot)(nil), (*messages.ReadContents)(nil),
-		(*messages.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*messages.Close)(nil), messages.Admit{}, 42,
+		(*messages.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*protocol.Close)(nil), messages.Admit{}, 42,
 	}
 	for name, s := range map[string]setup{"one engine": {}, "two joined": {encodes: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -144,7 +144,7 @@ func (r *rig) admit(q messages.AdmitRequest) messages.Admitted {
 // compute commits the first n tokens of a sequence.
 func (r *rig) compute(id messages.SequenceID, n int) {
 	r.t.Helper()
-	results, err := r.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: n, Continues: true}})
+	results, err := r.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: n}})
 	require.NoError(r.t, err)
 	require.NoError(r.t, results[0].Err)
 }

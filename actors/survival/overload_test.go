@@ -213,7 +213,7 @@ func (c *crowd) live(i int, id messages.SequenceID, random *rand.Rand) {
 	defer c.leave(id)
 	length := promptBlocks * tpb
 	whole := c.step(func() ([]messages.StepResult, error) {
-		return c.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: length, Continues: true}})
+		return c.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: length}})
 	}, &c.samples[i], kinds)
 	c.tokens.Add(int64(length))
 	for n := 0; whole && n < promptBlocks*tpb; {

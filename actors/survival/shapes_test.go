@@ -29,7 +29,7 @@ func (r *rig) store(prompts ...[]messages.Token) {
 		var releases []messages.ReleaseStep
 		for i, a := range results {
 			require.NoError(r.t, a.Err)
-			commits = append(commits, messages.CommitStep{Sequence: a.Sequence, Computed: len(requests[i].Tokens), Continues: true})
+			commits = append(commits, messages.CommitStep{Sequence: a.Sequence, Computed: len(requests[i].Tokens)})
 			releases = append(releases, messages.ReleaseStep{Sequence: a.Sequence})
 		}
 		for _, steps := range []func() ([]messages.StepResult, error){

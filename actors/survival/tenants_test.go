@@ -196,7 +196,7 @@ func (w *neighbourhood) extend() {
 	s := &w.live[w.random.IntN(len(w.live))]
 	if s.computed < s.prompt {
 		for _, n := range []int{s.prompt, s.computed/tpb*tpb + tpb} {
-			results, err := w.Commit(ctx, []messages.CommitStep{{Sequence: s.id, Computed: n, Continues: true}})
+			results, err := w.Commit(ctx, []messages.CommitStep{{Sequence: s.id, Computed: n}})
 			w.note("commit", results, err)
 			if results[0].Err == nil {
 				s.computed = n
@@ -385,7 +385,7 @@ func TestEqualPromptsOfTenantsAreStrangers(t *testing.T) {
 			q.Namespace = who[1]
 			b := r.admit(q)
 			assert.Zero(t, b.ReusedTokens)
-			assert.Equal(t, messages.WhyCold, b.Why)
+			assert.Equal(t, messages.ReasonCold, b.MissReason)
 			r.release(b.Sequence)
 			p.Namespace = who[0]
 			found, err = r.Lookup(ctx, p)

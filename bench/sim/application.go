@@ -267,7 +267,7 @@ func (a *application) compute() bool {
 	}
 	for i, s := range list {
 		m.Steps = append(m.Steps, messages.CommitStep{
-			Sequence: s.id, Computed: ends[i], After: s.last, Continues: a.world.rng.IntN(2) == 0,
+			Sequence: s.id, Computed: ends[i], After: s.last, SeparateRequest: a.world.rng.IntN(2) == 0,
 		})
 	}
 	r := &request{kind: "commit", record: m, by: a, detail: fmt.Sprint(m.Steps)}

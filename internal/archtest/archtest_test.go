@@ -42,6 +42,9 @@ func TestEveryRuleFires(t *testing.T) {
 	}{
 		{"messages stand alone", "messages/a.go", own + `windows"`, "messages imports windows"},
 		{"messages use the library", "messages/a.go", `import _ "fmt"`, ""},
+		{"the protocol uses messages", "internal/protocol/a.go", own + `messages"`, ""},
+		{"the protocol uses no core", "internal/protocol/a.go", own + `tree"`, "internal/protocol imports tree"},
+		{"a core uses the protocol", "pool/a.go", own + `internal/protocol"`, ""},
 		{"windows use messages", "windows/a.go", own + `messages"`, ""},
 		{"windows use no core", "windows/a.go", own + `tree"`, "windows imports tree"},
 		{"kvconfig reads YAML", "windows/kvconfig/a.go", `import _ "github.com/goccy/go-yaml/parser"`, ""},

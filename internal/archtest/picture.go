@@ -30,21 +30,22 @@ const (
 // picture has a place for every folder; the longest that fits counts.
 var picture = []place{
 	{dir: "messages", core: true},
-	{dir: "windows", own: []string{"messages"}, core: true},
+	{dir: "internal/protocol", own: []string{"messages"}, core: true},
+	{dir: "windows", own: []string{"messages", "internal/protocol"}, core: true},
 	{dir: "windows/kvconfig", own: []string{"messages", "windows"}, others: []string{yaml}},
 
-	{dir: "tree", own: []string{"messages", "windows", "internal/heap"}, core: true},
-	{dir: "pool", own: []string{"messages", "windows", "internal/heap"}, core: true},
-	{dir: "offloader", own: []string{"messages", "windows", "internal/heap"}, core: true},
-	{dir: "events", own: []string{"messages", "windows", "internal/heap"}, core: true},
+	{dir: "tree", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
+	{dir: "pool", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
+	{dir: "offloader", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
+	{dir: "events", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
 
 	{dir: "gpu", own: []string{"messages"}},
 	{dir: cuda, own: []string{"messages", "gpu"}, others: []string{purego}},
 	{dir: attention, own: []string{"messages", "windows"}},
 
-	{dir: "actors", own: []string{"messages", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
-	{dir: "actors/coordinator", own: []string{"messages", "windows"}, core: true},
-	{dir: "actors/cross", own: []string{"messages", "windows", "actors/coordinator"}, core: true},
+	{dir: "actors", own: []string{"messages", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
+	{dir: "actors/coordinator", own: []string{"messages", "internal/protocol", "windows"}, core: true},
+	{dir: "actors/cross", own: []string{"messages", "internal/protocol", "windows", "actors/coordinator"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
 
 	{dir: "cmd", free: true},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -62,50 +63,50 @@ func (e *Engine) Check() error {
 // Tree serves a message of the coordinator.
 func (e *Engine) Tree(message any) {
 	switch m := message.(type) {
-	case *messages.Match:
+	case *protocol.Match:
 		e.Cores.Tree.Match(m)
-	case *messages.Apply:
+	case *protocol.Apply:
 		e.Cores.Tree.Apply(m)
-	case *messages.Forget:
+	case *protocol.Forget:
 		e.Cores.Tree.Forget(m)
-	case *messages.Locate:
+	case *protocol.Locate:
 		e.Cores.Tree.Locate(m)
-	case *messages.Snapshot:
+	case *protocol.Snapshot:
 		e.Cores.Tree.Snapshot(m)
-	case *messages.Contents:
+	case *protocol.Contents:
 		e.Cores.Tree.Contents(m)
-	case *messages.Audit:
+	case *protocol.Audit:
 		m.Problem, m.Attached = e.Cores.Tree.Check(), e.Cores.Tree.Attached()
 	}
 	e.answered++
 }
 
 // Pool serves a batch of the coordinator.
-func (e *Engine) Pool(work *messages.PoolWork) {
+func (e *Engine) Pool(work *protocol.PoolWork) {
 	e.Pools[work.Pool].Do(work)
 	e.answered++
 }
 
 // PoolAudit serves an audit.
-func (e *Engine) PoolAudit(m *messages.Audit) {
-	m.Problem, m.Attached = e.Pools[m.Pool].Check(), [][]messages.PageBlock{e.Pools[m.Pool].Attached()}
+func (e *Engine) PoolAudit(m *protocol.Audit) {
+	m.Problem, m.Attached = e.Pools[m.Pool].Check(), [][]protocol.PageBlock{e.Pools[m.Pool].Attached()}
 	e.answered++
 }
 
 // ResizePool serves a part of a rebalance.
-func (e *Engine) ResizePool(m *messages.ResizePool) {
+func (e *Engine) ResizePool(m *protocol.ResizePool) {
 	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p := e.Pools[m.Pool]
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {
-		m.Moves = append(m.Moves, messages.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
+		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
 	}
 	e.answered++
 }
 
 // RebuildPool is not needed: nothing fails here.
-func (e *Engine) RebuildPool(*messages.RebuildPool) { e.answered++ }
+func (e *Engine) RebuildPool(*protocol.RebuildPool) { e.answered++ }
 
 // Park lets the request wait; nobody waits for its answer here.
 func (e *Engine) Park(any) bool { return true }
@@ -119,11 +120,11 @@ func (e *Engine) Abort(any, any, error) {}
 // Offloader serves a round of the coordinator.
 func (e *Engine) Offloader(message any) {
 	switch m := message.(type) {
-	case *messages.ResizeDevice:
+	case *protocol.ResizeDevice:
 		for p, n := range m.Pages {
 			e.Cores.Offloader.SetDevicePages(messages.PoolID(p), n)
 		}
-	case *messages.Move:
+	case *protocol.Move:
 		e.Cores.Offloader.Begin(m)
 		for s := e.Cores.Offloader.Next(); s != nil; s = e.Cores.Offloader.Next() {
 			if e.Submit == nil {
@@ -139,7 +140,7 @@ func (e *Engine) Offloader(message any) {
 }
 
 // Events drops readers of events: there is no log here.
-func (e *Engine) Events(any, any) {}
+func (e *Engine) Events(any, any, []protocol.Event) {}
 
 // Begin accepts every request.
 func (e *Engine) Begin(any) bool { return true }

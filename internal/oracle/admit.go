@@ -46,7 +46,7 @@ func (o *Oracle) carryOut(all []*plan) []*sequence {
 		}
 	}
 	for i, pl := range all { // copies, while no source can be a victim
-		if pl.err == nil && pl.how == messages.HowCopy {
+		if pl.err == nil && pl.how == messages.PartialCopy {
 			for _, p := range o.pool {
 				o.place(p, sequences[i], o.wholeBlocks(pl), o.take(p, pl.request.Namespace.Salt))
 			}
@@ -64,7 +64,7 @@ func (o *Oracle) carryOut(all []*plan) []*sequence {
 		}
 	}
 	for _, pl := range all { // what was taken over is forgotten
-		if pl.err == nil && pl.how == messages.HowTakeover {
+		if pl.err == nil && pl.how == messages.PartialTakeover {
 			o.forgetAll(pl.match.source)
 		}
 	}
@@ -109,7 +109,7 @@ func (o *Oracle) claim(pl *plan, u use) *sequence {
 		switch {
 		case from.device == nil:
 			o.guarded[from.host] = true
-		case pl.how == messages.HowTakeover:
+		case pl.how == messages.PartialTakeover:
 			o.place(p, s, s.reused, from.device)
 		default:
 			o.guarded[from.device] = true
@@ -130,7 +130,7 @@ func (o *Oracle) place(p *pool, s *sequence, index int, pg *page) {
 // be victims from now on, used at this request.
 func (o *Oracle) letSourcesGo(all []*plan, sequences []*sequence) {
 	for i, pl := range all {
-		if pl.err != nil || pl.how != messages.HowCopy {
+		if pl.err != nil || pl.how != messages.PartialCopy {
 			continue
 		}
 		for _, p := range o.pool {
@@ -173,7 +173,7 @@ func (o *Oracle) arrive(pl *plan, s *sequence) {
 				o.onboard(p, pl.lead[index], s.tables[p.id][0][index])
 			}
 		}
-		if pl.how == messages.HowTakeover && pl.fromHost[p.id] {
+		if pl.how == messages.PartialTakeover && pl.fromHost[p.id] {
 			o.countOnboard(p)
 		}
 	}

@@ -53,7 +53,7 @@ func (o *Oracle) Commit(_ context.Context, steps []messages.CommitStep) ([]messa
 		if step.Computed == s.computed {
 			continue
 		}
-		if !step.Continues {
+		if step.SeparateRequest {
 			s.last = use{o.request, i}
 		}
 		accepted = append(accepted, progress{s, step.Computed, s.last, &results[i], nil})

@@ -140,7 +140,7 @@ func TestATakeoverFromHostMemoryFreesTheHostPage(t *testing.T) {
 	b.visit(count(1, 2))
 	b.visit(count(21, 12)) // offloads the partial block
 	a := b.enter(messages.AdmitRequest{Tokens: count(1, 4)})
-	require.Equal(t, []messages.PoolReuse{{Partial: 1, How: messages.HowTakeover, Onboarded: 1}}, a.Reuse)
+	require.Equal(t, []messages.PoolReuse{{Partial: 1, PartialReuse: messages.PartialTakeover, Onboarded: 1}}, a.Reuse)
 	require.Equal(t, messages.PageCounts{Total: 2, Cached: 1, Free: 1}, b.pool(0).Secondary)
 	require.EqualValues(t, 128, b.pool(0).BytesOnboarded)
 }
@@ -150,7 +150,7 @@ func TestAPartialCopyFromHostMemoryStaysThere(t *testing.T) {
 	b.visit(count(1, 4))
 	b.visit(count(21, 12))
 	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 2), 99)})
-	require.Equal(t, []messages.PoolReuse{{Partial: 1, How: messages.HowCopy}}, a.Reuse)
+	require.Equal(t, []messages.PoolReuse{{Partial: 1, PartialReuse: messages.PartialCopy}}, a.Reuse)
 	require.EqualValues(t, 0, b.pool(0).Onboarded)
 	require.Equal(t, messages.Found{MatchedTokens: 4, SecondaryTokens: 4}, b.found(count(1, 5)))
 }
@@ -163,7 +163,7 @@ func TestAStoredDuplicateOfAHostBlockTakesItsPlace(t *testing.T) {
 	b.visit(count(21, 8))
 	require.Equal(t, 0, b.found(count(1, 9)).MatchedTokens)
 	a := b.tokens(count(1, 8))
-	require.Equal(t, messages.WhyWindowHole, a.Why)
+	require.Equal(t, messages.ReasonWindowHole, a.MissReason)
 	require.Equal(t, 0, a.ReusedTokens)
 	s := b.pool(1)
 	require.EqualValues(t, 0, s.Onboarded)

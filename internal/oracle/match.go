@@ -130,17 +130,17 @@ func (o *Oracle) leadsInto(q prompt, end int) *block {
 }
 
 // why says how the prompt met the cache, given what was reused in the end.
-func (o *Oracle) why(q prompt, reused, reach int) messages.Why {
+func (o *Oracle) why(q prompt, reused, reach int) messages.MissReason {
 	switch {
 	case !o.cfg.BlockReuse:
-		return messages.WhyDisabled
+		return messages.ReasonDisabled
 	case reach == 0:
-		return messages.WhyCold
+		return messages.ReasonCold
 	case reused == reach:
-		return messages.WhyHit
+		return messages.ReasonHit
 	case o.lacking(q, reach):
-		return messages.WhyEvicted
+		return messages.ReasonEvicted
 	default:
-		return messages.WhyWindowHole
+		return messages.ReasonWindowHole
 	}
 }

@@ -15,8 +15,8 @@ type plan struct {
 	match  match
 	wanted match // before it was known whether there are pages for a copy
 	reach  int
-	why    messages.Why
-	how    messages.How
+	why    messages.MissReason
+	how    messages.PartialReuse
 
 	lead []*block // by block: those reused whole; nil: no pool has it and none needs it
 	// claims are, by pool and block, the spots claimed whole; nil: not claimed.
@@ -61,7 +61,7 @@ func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 
 // settle makes m the match of the plan.
 func (o *Oracle) settle(pl *plan, m match) {
-	pl.match, pl.how = m, messages.HowNone
+	pl.match, pl.how = m, messages.PartialNone
 	pl.lead, pl.claims = nil, make([][]*spot, len(o.pool))
 	for index := range m.tokens / o.tpb {
 		b := o.find(pl.prompt.namespace, pl.prompt.key[:(index+1)*o.tpb])
@@ -102,13 +102,13 @@ func (o *Oracle) decideHow(all []*plan) {
 		idle := !o.busy(b) && !o.behind(b)
 		switch {
 		case o.cfg.CopyOnPartialReuse:
-			pl.how = messages.HowCopy
+			pl.how = messages.PartialCopy
 			alone := wholly[b] == 0 && len(partly[b]) == 1
 			if idle && alone && !o.whole(b) && len(b.key) <= pl.match.tokens {
-				pl.how = messages.HowTakeover
+				pl.how = messages.PartialTakeover
 			}
 		case idle && wholly[b] == 0 && partly[b][0] == pl:
-			pl.how = messages.HowTakeover
+			pl.how = messages.PartialTakeover
 		default:
 			o.withoutPartial(pl)
 		}
@@ -129,7 +129,7 @@ func (o *Oracle) busy(b *block) bool {
 // before it.
 func (o *Oracle) judge(all []*plan, i int) {
 	pl := all[i]
-	if pl.how == messages.HowCopy {
+	if pl.how == messages.PartialCopy {
 		for _, p := range o.pool {
 			if o.copyRoom(all, i, p) < 1 {
 				o.withoutPartial(pl)
@@ -205,7 +205,7 @@ func (o *Oracle) claimed(all []*plan, i int, p *pool) map[*page]bool {
 				pages[s.device] = true
 			}
 		}
-		if pl.how == messages.HowTakeover && (j > i || !pl.reserves(p)) {
+		if pl.how == messages.PartialTakeover && (j > i || !pl.reserves(p)) {
 			if d := pl.match.source.at[p.id].device; d != nil {
 				pages[d] = true
 			}
@@ -231,7 +231,7 @@ func (o *Oracle) copyRoom(all []*plan, i int, p *pool) int {
 		if d := pl.match.source.at[p.id].device; d != nil {
 			kept[d] = true
 		}
-		if j < i && pl.how == messages.HowCopy {
+		if j < i && pl.how == messages.PartialCopy {
 			room--
 		}
 	}
@@ -256,7 +256,7 @@ func (o *Oracle) need(pl *plan, p *pool) int {
 	if pl.reserves(p) {
 		return n + o.reserve(p, pl.request.ChunkTokens, blocks)
 	}
-	if pl.how == messages.HowTakeover && pl.match.source.at[p.id].device != nil {
+	if pl.how == messages.PartialTakeover && pl.match.source.at[p.id].device != nil {
 		blocks-- // its page is there already
 	}
 	return n + blocks

@@ -80,7 +80,7 @@ func (b *play) tokens(tokens []messages.Token) messages.Admitted {
 // computed commits as a part of the last request.
 func (b *play) computed(id messages.SequenceID, n int) messages.StepResult {
 	b.t.Helper()
-	r, err := b.Commit(context.Background(), []messages.CommitStep{{Sequence: id, Computed: n, Continues: true}})
+	r, err := b.Commit(context.Background(), []messages.CommitStep{{Sequence: id, Computed: n}})
 	require.NoError(b.t, err)
 	require.NoError(b.t, r[0].Err)
 	return r[0]

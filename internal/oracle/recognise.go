@@ -19,7 +19,7 @@ func (o *Oracle) recognise(pl *plan, s *sequence) {
 		join(b, s.session)
 		o.retain(b, s)
 	}
-	if pl.how == messages.HowCopy && o.alive(pl.match.source) {
+	if pl.how == messages.PartialCopy && o.alive(pl.match.source) {
 		o.touch(pl.match.source)
 	}
 }
@@ -28,14 +28,14 @@ func (o *Oracle) recognise(pl *plan, s *sequence) {
 func (o *Oracle) admitted(pl *plan, s *sequence) messages.Admitted {
 	a := messages.Admitted{
 		Sequence: s.id, ReusedTokens: pl.match.tokens, Tables: tablesOf(s),
-		Why: pl.why,
+		MissReason: pl.why,
 	}
 	partial := 0
 	if pl.match.source != nil {
 		partial = 1
 	}
 	for _, p := range o.pool {
-		r := messages.PoolReuse{Partial: partial, How: pl.how}
+		r := messages.PoolReuse{Partial: partial, PartialReuse: pl.how}
 		for index, spot := range pl.claims[p.id] {
 			if spot != nil {
 				r.Full++
@@ -44,7 +44,7 @@ func (o *Oracle) admitted(pl *plan, s *sequence) messages.Admitted {
 				r.Onboarded++
 			}
 		}
-		if pl.how == messages.HowTakeover && pl.fromHost[p.id] {
+		if pl.how == messages.PartialTakeover && pl.fromHost[p.id] {
 			r.Onboarded++
 		}
 		p.counters.ReusedFull += int64(r.Full)

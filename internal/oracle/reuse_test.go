@@ -17,8 +17,8 @@ func TestTheLastTokenOfACachedPromptIsComputed(t *testing.T) {
 	b.visit(count(1, 8))
 	a := b.enter(messages.AdmitRequest{Tokens: count(1, 8)})
 	require.Equal(t, 7, a.ReusedTokens)
-	require.Equal(t, messages.WhyHit, a.Why)
-	require.Equal(t, []messages.PoolReuse{{Full: 1, Partial: 1, How: messages.HowCopy}}, a.Reuse)
+	require.Equal(t, messages.ReasonHit, a.MissReason)
+	require.Equal(t, []messages.PoolReuse{{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy}}, a.Reuse)
 	require.EqualValues(t, 3, b.pool(0).AllocatedPages)
 	require.EqualValues(t, 2, b.pool(0).Missed)
 }
@@ -33,12 +33,12 @@ func TestPartialReuse(t *testing.T) {
 		prompt  []messages.Token
 		noCopy  bool
 		reused  int
-		how     messages.How
+		how     messages.PartialReuse
 		left    int // of the stored tokens, for another
 	}{
-		{"all stored tokens: taken over", false, longer, false, 6, messages.HowTakeover, 4},
-		{"not all of them: copied", false, other, false, 5, messages.HowCopy, 6},
-		{"without copying: taken over", false, other, true, 5, messages.HowTakeover, 4},
+		{"all stored tokens: taken over", false, longer, false, 6, messages.PartialTakeover, 4},
+		{"not all of them: copied", false, other, false, 5, messages.PartialCopy, 6},
+		{"without copying: taken over", false, other, true, 5, messages.PartialTakeover, 4},
 	}
 	for _, x := range tests {
 		t.Run(x.name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPartialReuse(t *testing.T) {
 			b.visit(stored)
 			a := b.enter(messages.AdmitRequest{Tokens: x.prompt})
 			require.Equal(t, x.reused, a.ReusedTokens)
-			require.Equal(t, x.how, a.Reuse[0].How)
+			require.Equal(t, x.how, a.Reuse[0].PartialReuse)
 			require.Equal(t, x.left, b.found(append(stored, 99)).MatchedTokens)
 		})
 	}
@@ -57,8 +57,8 @@ func TestWithoutCopyingABlockInUseIsNotReusedInPart(t *testing.T) {
 	b.tokens(count(1, 8)) // runs on
 	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 6), 99)})
 	require.Equal(t, 4, a.ReusedTokens)
-	require.Equal(t, messages.HowNone, a.Reuse[0].How)
-	require.Equal(t, messages.WhyWindowHole, a.Why, "no pool lacks anything, and yet less than the reach is reused")
+	require.Equal(t, messages.PartialNone, a.Reuse[0].PartialReuse)
+	require.Equal(t, messages.ReasonWindowHole, a.MissReason, "no pool lacks anything, and yet less than the reach is reused")
 }
 
 func TestTheSourceIsTheBlockLastStoredOrClaimed(t *testing.T) {
@@ -85,7 +85,7 @@ func TestACopyNeedsAPageThatIsNoSource(t *testing.T) {
 	require.Equal(t, 4, b.found(append(count(1, 6), 99)).MatchedTokens)
 	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 6), 99)})
 	require.Equal(t, 4, a.ReusedTokens, "the only other page is claimed whole")
-	require.Equal(t, messages.HowNone, a.Reuse[0].How)
+	require.Equal(t, messages.PartialNone, a.Reuse[0].PartialReuse)
 	require.EqualValues(t, 1, b.pool(0).Dropped)
 }
 
@@ -95,7 +95,7 @@ func TestASourceMayBeAVictimOfItsOwnAdmission(t *testing.T) {
 	// One copy and one fresh page: the free page, then the source's.
 	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 6), 99, 99, 99)})
 	require.Equal(t, 6, a.ReusedTokens)
-	require.Equal(t, messages.HowCopy, a.Reuse[0].How)
+	require.Equal(t, messages.PartialCopy, a.Reuse[0].PartialReuse)
 	require.EqualValues(t, 1, b.pool(0).Evicted)
 }
 
@@ -106,7 +106,7 @@ func TestABatchTakesNothingOverThatTwoWant(t *testing.T) {
 	all, err := b.AdmitBatch(ctx, []messages.AdmitRequest{{Tokens: prompt}, {Tokens: prompt}})
 	require.NoError(t, err)
 	for _, a := range all {
-		require.Equal(t, messages.HowCopy, a.Reuse[0].How)
+		require.Equal(t, messages.PartialCopy, a.Reuse[0].PartialReuse)
 	}
 	require.Equal(t, all[0].Tables[0][0][0], all[1].Tables[0][0][0])
 	require.NotEqual(t, all[0].Tables[0][0][1], all[1].Tables[0][0][1])

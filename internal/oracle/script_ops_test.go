@@ -125,7 +125,7 @@ func (s *script) admitBatch(l line) (object, error) {
 			s.commit(a.Sequence, len(requests[i].Tokens))
 		}
 		results[places[i]] = object{
-			"op": "admit", "ok": true, "seq": r.Seq, "reused_tokens": a.ReusedTokens, "why": string(a.Why),
+			"op": "admit", "ok": true, "seq": r.Seq, "reused_tokens": a.ReusedTokens, "why": string(a.MissReason),
 			"reuse": s.reuse(a), "tables": s.tablesNow(a.Sequence),
 		}
 	}
@@ -140,7 +140,7 @@ func (s *script) admitBatch(l line) (object, error) {
 }
 
 func (s *script) commit(id messages.SequenceID, computed int) {
-	r, err := s.o.Commit(context.Background(), []messages.CommitStep{{Sequence: id, Computed: computed, Continues: true}})
+	r, err := s.o.Commit(context.Background(), []messages.CommitStep{{Sequence: id, Computed: computed}})
 	if err != nil || r[0].Err != nil {
 		panic(fmt.Sprint(err, r[0].Err))
 	}
@@ -203,7 +203,7 @@ func (s *script) tables(t messages.Tables) object {
 func (s *script) reuse(a messages.Admitted) object {
 	o := object{}
 	for i, r := range a.Reuse {
-		o[s.pools[i].Name] = object{"full": r.Full, "partial": r.Partial, "how": string(r.How), "onboarded": r.Onboarded}
+		o[s.pools[i].Name] = object{"full": r.Full, "partial": r.Partial, "how": string(r.PartialReuse), "onboarded": r.Onboarded}
 	}
 	return o
 }

@@ -160,7 +160,7 @@ func (s *script) answer(l line) (object, error) {
 	case "append":
 		return s.append(l)
 	case "commit":
-		r, err := s.o.Commit(ctx, []messages.CommitStep{{Sequence: s.id(l.Seq), Computed: l.Computed, Continues: true}})
+		r, err := s.o.Commit(ctx, []messages.CommitStep{{Sequence: s.id(l.Seq), Computed: l.Computed}})
 		if err != nil || r[0].Err != nil {
 			return nil, errors.Join(err, r[0].Err)
 		}

@@ -125,7 +125,7 @@ func TestATakeoverAndAnOrphanAreTold(t *testing.T) {
 	b.visit(count(1, 6))
 	b.typesOf()
 	a := b.enter(messages.AdmitRequest{Tokens: count(1, 7)})
-	require.Equal(t, messages.HowTakeover, a.Reuse[0].How)
+	require.Equal(t, messages.PartialTakeover, a.Reuse[0].PartialReuse)
 	require.Equal(t, map[messages.EventType]int{messages.EventRemoved: 1}, b.typesOf())
 	b.let(a.Sequence) // nothing but what was reused was computed: stored again
 	require.Equal(t, map[messages.EventType]int{messages.EventStored: 1}, b.typesOf())
@@ -139,7 +139,7 @@ func TestOrphansAreFoundAgain(t *testing.T) {
 	}})
 	b.visit(count(51, 8)) // the free page, then the first block
 	f := b.enter(messages.AdmitRequest{Tokens: count(1, 4)})
-	require.Equal(t, messages.WhyCold, f.Why, "nothing of these four is stored")
+	require.Equal(t, messages.ReasonCold, f.MissReason, "nothing of these four is stored")
 	b.computed(f.Sequence, 4)
 	b.let(f.Sequence)
 	require.Equal(t, 8, b.found(count(1, 9)).MatchedTokens)
@@ -148,8 +148,8 @@ func TestOrphansAreFoundAgain(t *testing.T) {
 func TestWhy(t *testing.T) {
 	b := world(t, limited(3, 0), full(8, 0))
 	b.visit(count(1, 8))
-	require.Equal(t, messages.WhyHit, b.enter(messages.AdmitRequest{Tokens: count(1, 9)}).Why)
-	require.Equal(t, messages.WhyCold, b.enter(messages.AdmitRequest{Tokens: count(90, 2)}).Why)
+	require.Equal(t, messages.ReasonHit, b.enter(messages.AdmitRequest{Tokens: count(1, 9)}).MissReason)
+	require.Equal(t, messages.ReasonCold, b.enter(messages.AdmitRequest{Tokens: count(90, 2)}).MissReason)
 }
 
 func TestValidate(t *testing.T) {

@@ -105,7 +105,7 @@ func (b *batcher) prefill(ctx context.Context) {
 			// Chunks end at block boundaries, wherever the reuse ended; the last at the prompt's end.
 			end := min((c.computed+chunkTokens)/blockTokens*blockTokens, c.prompt)
 			batch = append(batch, c)
-			steps = append(steps, messages.CommitStep{Sequence: c.id, Computed: end, Continues: true})
+			steps = append(steps, messages.CommitStep{Sequence: c.id, Computed: end})
 		}
 	}
 	if len(batch) == 0 {
@@ -158,7 +158,7 @@ func (b *batcher) decode(ctx context.Context) {
 func (b *batcher) verify(ctx context.Context, batch []*chat, after messages.Ticket) {
 	var steps []messages.CommitStep
 	for _, c := range batch {
-		steps = append(steps, messages.CommitStep{Sequence: c.id, Computed: len(c.tokens) - rejected(c), After: after, Continues: true})
+		steps = append(steps, messages.CommitStep{Sequence: c.id, Computed: len(c.tokens) - rejected(c), After: after})
 	}
 	results, err := b.engine.Commit(ctx, steps)
 	check(err)

@@ -100,7 +100,7 @@ func Example_tickets() {
 	check(err)
 	decode, err := device.Launch(compute, gpu.Kernel{Label: "decode", Waits: step[0].Ready, Reads: accesses(engine, in.Tables)})
 	check(err)
-	_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: in.Sequence, Computed: 7, After: decode, Continues: true}})
+	_, err = engine.Commit(ctx, []messages.CommitStep{{Sequence: in.Sequence, Computed: 7, After: decode}})
 	check(err)
 
 	// The kernels may still run: the release says until when they use the pages.

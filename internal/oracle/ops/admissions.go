@@ -63,10 +63,10 @@ func (r *run) batch(t *rapid.T) {
 func admittedOf(a messages.Admitted) any {
 	type answer struct {
 		Reused int
-		Why    messages.Why
+		Why    messages.MissReason
 		Reuse  []messages.PoolReuse
 	}
-	return answer{a.ReusedTokens, a.Why, a.Reuse}
+	return answer{a.ReusedTokens, a.MissReason, a.Reuse}
 }
 
 // take notes what was admitted and, unless the prefill is manual, commits the
@@ -111,7 +111,7 @@ func (r *run) commitTo(t *rapid.T, all []*sequence, goals []int) {
 	var steps [2][]messages.CommitStep
 	for i, s := range all {
 		for side := range steps {
-			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goals[i], Continues: true})
+			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goals[i]})
 		}
 	}
 	a, ea := r.a.Commit(r.ctx, steps[0])
@@ -137,7 +137,7 @@ func (r *run) commit(t *rapid.T) {
 		continues := rapid.Bool().Draw(t, "continues")
 		chosen, goals = append(chosen, s), append(goals, goal)
 		for side := range steps {
-			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goal, Continues: continues})
+			steps[side] = append(steps[side], messages.CommitStep{Sequence: s.id[side], Computed: goal, SeparateRequest: !continues})
 		}
 	}
 	a, ea := r.a.Commit(r.ctx, steps[0])

@@ -61,8 +61,8 @@ type cold struct{ *oracle.Oracle }
 
 func (e *cold) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
 	a, err := e.Oracle.Admit(ctx, r)
-	if a.Why == messages.WhyHit {
-		a.Why = messages.WhyCold
+	if a.MissReason == messages.ReasonHit {
+		a.MissReason = messages.ReasonCold
 	}
 	return a, err
 }

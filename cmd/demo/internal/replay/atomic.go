@@ -73,7 +73,7 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	}
 	if stored > reused {
 		a.commit[0] = messages.CommitStep{
-			Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last, Continues: true,
+			Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last,
 		}
 		if err := first(a.rig.Commit(ctx, a.commit[:])); err != nil {
 			return err

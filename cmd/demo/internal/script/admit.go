@@ -184,7 +184,7 @@ func (p *player) reach(s *sequence) int {
 // but could not keep, because an actor died meanwhile, is let go.
 func (p *player) finish(a *admission) {
 	if a.err == nil {
-		a.answer = admitAnswer{head: done("admit"), Seq: a.line.seq, ReusedTokens: a.reply.ReusedTokens, Why: a.reply.Why}
+		a.answer = admitAnswer{head: done("admit"), Seq: a.line.seq, ReusedTokens: a.reply.ReusedTokens, Why: a.reply.MissReason}
 		a.answer.Tables, a.err = p.tablesOf(a.s)
 	}
 	if a.err != nil {
@@ -197,10 +197,10 @@ func (p *player) finish(a *admission) {
 	}
 	for i, pool := range p.engine.Pools() {
 		r := a.reply.Reuse[i]
-		if r.How == "" {
-			r.How = messages.HowNone
+		if r.PartialReuse == "" {
+			r.PartialReuse = messages.PartialNone
 		}
-		a.answer.Reuse = append(a.answer.Reuse, named[reuseAnswer]{pool.Name, reuseAnswer{r.Full, r.Partial, r.How, r.Onboarded}})
+		a.answer.Reuse = append(a.answer.Reuse, named[reuseAnswer]{pool.Name, reuseAnswer{r.Full, r.Partial, r.PartialReuse, r.Onboarded}})
 	}
 	p.sequences[a.line.seq] = a.s
 }

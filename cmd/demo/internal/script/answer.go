@@ -125,16 +125,16 @@ type admitAnswer struct {
 	head
 	Seq          string              `json:"seq"`
 	ReusedTokens int                 `json:"reused_tokens"`
-	Why          messages.Why        `json:"why"`
+	Why          messages.MissReason `json:"why"`
 	Tables       tables              `json:"tables"`
 	Reuse        byPool[reuseAnswer] `json:"reuse"`
 }
 
 type reuseAnswer struct {
-	Full      int          `json:"full"`
-	Partial   int          `json:"partial"`
-	How       messages.How `json:"how"`
-	Onboarded int          `json:"onboarded"`
+	Full      int                   `json:"full"`
+	Partial   int                   `json:"partial"`
+	How       messages.PartialReuse `json:"how"`
+	Onboarded int                   `json:"onboarded"`
 }
 
 type resultsAnswer struct {

@@ -179,7 +179,7 @@ func (e *plain) Admit(_ context.Context, r messages.AdmitRequest) (messages.Admi
 	blocks := (len(r.Tokens) + e.tpb() - 1) / e.tpb()
 	found := e.find(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens}, len(r.Tokens)-1)
 	s := &plainSequence{request: r, computed: len(found) * e.tpb(), beams: slices.Repeat([][]messages.Token{r.Tokens}, max(1, r.BeamWidth))}
-	a := messages.Admitted{ReusedTokens: s.computed, Why: messages.WhyCold}
+	a := messages.Admitted{ReusedTokens: s.computed, MissReason: messages.ReasonCold}
 	for pool := range e.pools {
 		var free int
 		for _, refs := range e.refs[pool] {

@@ -180,7 +180,7 @@ func (p *player) commit(label string, works []work, continues continuation) ([]m
 	}
 	steps := make([]messages.CommitStep, len(works))
 	for i, w := range works {
-		steps[i] = messages.CommitStep{Sequence: w.s.id, Computed: w.to, After: w.s.last, Continues: continues == sameRequest}
+		steps[i] = messages.CommitStep{Sequence: w.s.id, Computed: w.to, After: w.s.last, SeparateRequest: continues != sameRequest}
 	}
 	results, err := p.engine.Commit(p.ctx, steps)
 	if err != nil {

@@ -67,7 +67,7 @@ func (s *Server) commitPrefills(ctx context.Context) error {
 			continue
 		}
 		s.commits = append(s.commits, messages.CommitStep{
-			Sequence: q.id, Computed: q.next, After: s.compute.Last, Continues: true,
+			Sequence: q.id, Computed: q.next, After: s.compute.Last,
 		})
 		s.owners = append(s.owners, q)
 	}

@@ -1,12 +1,16 @@
-package messages
+package protocol
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // PoolWork is one batch of operations for one pool, done in order. The pool
 // answers by sending the same record back.
 type PoolWork struct {
-	Epoch uint32
-	Pool  PoolID
+	Header
+	Pool messages.PoolID
 	// Now is the engine's time: priorities that end at or before it have ended.
 	Now time.Duration
 	Ops []PoolOp
@@ -17,7 +21,7 @@ type PoolWork struct {
 
 // PoolPages counts the device pages of a pool.
 type PoolPages struct {
-	PageCounts
+	messages.PageCounts
 	// Held is the pages that sequences and pins hold, but for those that only
 	// a chunked prefill holds under its reserve. Held ≤ Used.
 	Held int
@@ -54,34 +58,36 @@ const (
 	// AddPins adds N pins to each page, EndPin takes one away, leaving Use.
 	AddPins
 	EndPin
-	// Unshelter makes sheltered pages count as held like others.
-	Unshelter
+	// EndCoverage makes pages that were covered by a reservation count as held,
+	// like all others.
+	EndCoverage
 	// Inspect answers in Shares who else holds each page.
 	Inspect
 	// HeldBlocks answers in Blocks the cached blocks that sequences hold.
 	HeldBlocks
-	// Foresee lists in Victims at most N pages and evicts none: those that would
+	// PeekVictims lists in Victims at most N pages and evicts none: those that would
 	// be evicted next, which Count counts, and if they are fewer, some of those
 	// that are held and cache a block.
-	Foresee
+	PeekVictims
 )
 
 // PoolOp is one operation.
 type PoolOp struct {
 	Kind     PoolOpKind
-	Pages    []PageID
+	Pages    []messages.PageID
 	Blocks   []BlockID
 	Depth    int32
-	Priority Priority
+	Priority messages.Priority
 	Tenant   Tenant // of the pages that Take takes
 	Use      Use
 	Until    time.Duration // when Priority ends, to be the default one; 0: never
 	N        int
-	// Shelter: with Take and Claim the pages become sheltered, with Drop they
-	// stop to be: they are a chunked prefill's own, covered by its reserve.
-	Shelter bool
+	// CoveredByReservation, with Take and Claim, marks pages of a chunked prefill
+	// that its reservation already counts, so that they do not count as held as
+	// well. With Drop it ends that mark.
+	CoveredByReservation bool
 
-	Count  int     // answered by Claim and Foresee
+	Count  int     // answered by Claim and PeekVictims
 	Shares []Share // answered by Inspect
 }
 
@@ -94,10 +100,10 @@ type Share struct {
 
 // Victim is a page that was taken from its contents.
 type Victim struct {
-	Page     PageID
+	Page     messages.PageID
 	Block    BlockID
 	Depth    int32
-	Priority Priority
+	Priority messages.Priority
 	Tenant   Tenant
 	Use      Use
 }

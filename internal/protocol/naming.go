@@ -1,4 +1,6 @@
-package messages
+package protocol
+
+import "github.com/kvactor/kvactor/messages"
 
 // Naming is what the names of blocks are made from that entered the tree
 // together as one run. Events that nobody has read yet speak of blocks as spans
@@ -12,30 +14,30 @@ package messages
 // has filled in. Tokens, Covers and the last group are the event log's as soon
 // as it has been told of the naming.
 type Naming struct {
-	After     *Naming    // the run of the block before; nil: Namespace begins here
-	Namespace *Namespace // if After is nil
-	Tokens    []Token    // of all blocks, as the host passed them; nil when no longer needed
-	Covers    *[]Cover   // by token; nil if no item covers any
-	At        int32      // which block of After is the one before
-	Depth     int32      // index of the first block in its prefix
+	After     *Naming             // the run of the block before; nil: Namespace begins here
+	Namespace *messages.Namespace // if After is nil
+	Tokens    []messages.Token    // of all blocks, as the host passed them; nil when no longer needed
+	Covers    *[]messages.Cover   // by token; nil if no item covers any
+	At        int32               // which block of After is the one before
+	Depth     int32               // index of the first block in its prefix
 	Blocks    int32
 	Fresh     bool // born in the tree's message under way: the log has all tokens
 
-	Hashes   []Hash // by block; nil: not named yet
-	Held     int32  // blocks that pools hold, counted for each pool
-	Buffered int32  // spans of stored events that need Tokens
-	Needed   int32  // what a name may yet be asked for through, as the event log counts it
-	Era      int32  // of that count; 0: none yet
+	Hashes   []messages.Hash // by block; nil: not named yet
+	Held     int32           // blocks that pools hold, counted for each pool
+	Buffered int32           // spans of stored events that need Tokens
+	Needed   int32           // what a name may yet be asked for through, as the event log counts it
+	Era      int32           // of that count; 0: none yet
 }
 
 // Span is consecutive blocks of one naming in an event.
 type Span struct {
 	Naming      *Naming
-	Tokens      []Token // of these blocks, where a stored event has its own
-	From, Count int32   // blocks [From, From+Count) of the naming
-	Padding     int32   // trailing tokens of the last block that are none of the host's
-	Tier        Tier    // stored
-	Priority    Priority
+	Tokens      []messages.Token // of these blocks, where a stored event has its own
+	From, Count int32            // blocks [From, From+Count) of the naming
+	Padding     int32            // trailing tokens of the last block that are none of the host's
+	Tier        messages.Tier    // stored
+	Priority    messages.Priority
 	Backwards   bool // told from the last to the first
 }
 

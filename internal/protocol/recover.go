@@ -1,27 +1,32 @@
-package messages
+package protocol
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // After an actor has failed, the coordinator makes pools and offloader anew
 // from what the owners of their pages know: sequences and pins, which it holds
 // itself, and the tree. These are the messages of that.
 
-// Survey asks the tree for every place where a pool keeps a block. With Renew
-// the tree is emptied first: it failed in the middle of a change.
-type Survey struct {
-	Epoch uint32
-	Renew bool
+// ListLocations asks the tree for every location of every block, in all pools.
+// With EmptyTree the tree drops everything first, because it failed in the middle
+// of a change.
+type ListLocations struct {
+	Header
+	EmptyTree bool
 
-	Blocks []Surveyed
+	Blocks []BlockLocation
 }
 
-// Surveyed is one block in one pool.
-type Surveyed struct {
-	Pool     PoolID
+// BlockLocation is where one pool keeps one block.
+type BlockLocation struct {
+	Pool     messages.PoolID
 	Block    BlockID
-	At       Location
+	At       messages.Location
 	Depth    int32
-	Priority Priority
+	Priority messages.Priority
 	Until    time.Duration // when the priority ends; 0: never
 	Salt     string        // of its namespace
 }
@@ -30,7 +35,7 @@ type Surveyed struct {
 // that it was told of has passed. Dirty is answered: it failed in the middle of
 // a change, so nothing that it holds in host memory can be trusted.
 type Quiesce struct {
-	Epoch uint32
+	Header
 
 	Dirty bool
 	Err   error
@@ -38,21 +43,21 @@ type Quiesce struct {
 
 // KeptPage is what the owners of a page know of it.
 type KeptPage struct {
-	Page       PageID
-	References int32
-	Shelters   int32 // chunked prefills among the references
-	Block      BlockID
-	Pins       int32
-	Depth      int32
-	Priority   Priority
-	Tenant     Tenant
-	Until      time.Duration // when the priority ends; 0: never
+	Page              messages.PageID
+	References        int32
+	CoveredReferences int32 // chunked prefills among the references
+	Block             BlockID
+	Pins              int32
+	Depth             int32
+	Priority          messages.Priority
+	Tenant            Tenant
+	Until             time.Duration // when the priority ends; 0: never
 }
 
 // RebuildPool makes the pages of a pool anew.
 type RebuildPool struct {
-	Epoch uint32
-	Pool  PoolID
+	Header
+	Pool  messages.PoolID
 	Pages int
 	Kept  []KeptPage
 
@@ -61,9 +66,9 @@ type RebuildPool struct {
 
 // RebuildHost makes the host pages of all pools anew; Kept is by PoolID.
 type RebuildHost struct {
-	Epoch uint32
+	Header
 	Kept  [][]KeptPage
 	Pages []int // device pages, by PoolID
 
-	Counts []PageCounts
+	Counts []messages.PageCounts
 }

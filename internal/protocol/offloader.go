@@ -1,35 +1,38 @@
-package messages
+package protocol
+
+import "github.com/kvactor/kvactor/messages"
 
 // Move is one round's work for the offloader: by pool what was evicted, what
 // comes back, what is copied. It decides what goes on in host memory, submits
 // the copies and answers by sending the same record back.
 type Move struct {
-	Epoch uint32
+	Header
 	Stamp uint64 // of the request: clean copies of one request are of one age
 	// Effects are those of the tree that concern host memory; done first.
 	Effects []Effect
-	Pools   []PoolMove   // by PoolID
-	Marks   []Mark       // the host's kernels, done before the copies
-	Ready   []Ready      // answered at the end
-	Counts  []PageCounts // of host memory by PoolID, answered
+	Pools   []PoolMove            // by PoolID
+	Marks   []Mark                // the host's kernels, done before the copies
+	Queries []WaitQuery           // answered at the end
+	Counts  []messages.PageCounts // of host memory by PoolID, answered
 }
 
-// Ahead offers the offloader pages that would be evicted next, to copy them
+// OffloadAhead offers the offloader pages that would be evicted next, to copy them
 // while nobody waits for it. No decision and no count depends on the copies.
-type Ahead struct {
-	Epoch uint32
+type OffloadAhead struct {
+	Header
 	Stamp uint64
-	Pools []Foreseen // by PoolID
+	Pools []EvictionCandidates // by PoolID
 
 	Copied []int // by PoolID, answered
 	Busy   bool  // the link was in use, nothing was copied
 }
 
-// Foreseen are pages of one pool that may be evicted: the first Near in the
-// order in which they would be next, then some that are held as yet.
-type Foreseen struct {
-	Victims []Victim
-	Near    int
+// EvictionCandidates are pages of one pool that may be evicted. The first
+// Evictable are those that would be evicted next, in eviction order; the rest are
+// still held.
+type EvictionCandidates struct {
+	Victims   []Victim
+	Evictable int
 }
 
 // PoolMove is the work in one pool. Order of bytes: offloads, then copies,
@@ -40,15 +43,15 @@ type PoolMove struct {
 	Copies   []PageCopy
 	Onboards []Onboard
 	Pins     []BlockID // host contents to pin
-	Unpins   []Unpin
-	// Uses are those that references without a pin leave on host contents: the
-	// source of a partial copy.
-	Uses []Unpin
+	Unpins   []Touch
+	// Touches are uses of host contents that were read without a pin: the sources
+	// of partial copies.
+	Touches []Touch
 }
 
 // Outcome is what became of a victim's contents.
 type Outcome struct {
-	Host PageID // where they go on; NoPage: dropped
+	Host messages.PageID // where they go on; NoPage: dropped
 	// Displaced is the block whose host contents were dropped to make room.
 	Displaced BlockID
 	// Dirty: no onboard had left a copy. It was made now, which is Copied, or
@@ -64,9 +67,9 @@ type Outcome struct {
 // PageCopy copies the leading tokens of a page, K and V of every layer and
 // head, into device page To.
 type PageCopy struct {
-	From   Location
+	From   messages.Location
 	Block  BlockID // of From, when it is in host memory
-	To     PageID
+	To     messages.PageID
 	Tokens int
 	Failed bool
 }
@@ -75,13 +78,14 @@ type PageCopy struct {
 // stays as a clean copy; with Free it is free at the end of the request.
 type Onboard struct {
 	Block  BlockID
-	To     PageID
+	To     messages.PageID
 	Free   bool
 	Failed bool
 }
 
-// Unpin ends one pin of the host contents of Block.
-type Unpin struct {
+// Touch is one use of the host contents of Block: by a pin that ends, or by a
+// reader that did not pin them.
+type Touch struct {
 	Block BlockID
 	Use   Use
 }
@@ -89,16 +93,16 @@ type Unpin struct {
 // Mark tells that a kernel of the host, done when Ticket has passed, reads or
 // writes device pages.
 type Mark struct {
-	Pool   PoolID
-	Pages  []PageID
+	Pool   messages.PoolID
+	Pages  []messages.PageID
 	Write  bool
-	Ticket Ticket
+	Ticket messages.Ticket
 }
 
-// Ready asks what must have passed before a sequence may read the pages in
+// WaitQuery asks what must have passed before a sequence may read the pages in
 // Read and write those in Write; both by PoolID. Tickets is answered, at most
 // one for each stream.
-type Ready struct {
-	Read, Write [][]PageID
-	Tickets     []Ticket
+type WaitQuery struct {
+	Read, Write [][]messages.PageID
+	Tickets     []messages.Ticket
 }

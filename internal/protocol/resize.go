@@ -1,13 +1,17 @@
-package messages
+package protocol
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // ResizePool makes a pool larger or smaller. A pool that shrinks gives up free
 // pages, then cached ones by the eviction rule; what is left beyond the new end
 // moves to free pages.
 type ResizePool struct {
-	Epoch uint32
-	Pool  PoolID
+	Header
+	Pool  messages.PoolID
 	Pages int
 	Now   time.Duration // as in PoolWork
 
@@ -19,7 +23,7 @@ type ResizePool struct {
 // PageMoved is one page that got a new number. A new number may be the page of
 // a victim, so victims are read before anything is moved.
 type PageMoved struct {
-	PageMove
+	messages.PageMove
 	Block BlockID // what the page caches, or NoBlock
 	Held  bool    // by a sequence or a pin
 }
@@ -28,9 +32,9 @@ type PageMoved struct {
 // first, when the tickets have passed. It is the one message whose answer
 // waits for the device.
 type ResizeDevice struct {
-	Epoch uint32
+	Header
 	Pages []int // by PoolID
-	Waits []Ticket
+	Waits []messages.Ticket
 
 	Err error
 }

@@ -1,23 +1,13 @@
-package messages
+package protocol
 
-// CrossAdmitted is what an admission got in the cross pool of an
-// encoder–decoder model.
-type CrossAdmitted struct {
-	// ReusedTokens are the leading encoder tokens whose cross KV is in the
-	// pages. If it is all of them the encoder need not run.
-	ReusedTokens int
-	// Table has a page for each block of encoder tokens. It stays as it is as
-	// long as the sequence runs, and its forks and all beams have the same.
-	Table []PageID
-	Ready []Ticket // what must have passed before the pages are read or written
-}
+import "github.com/kvactor/kvactor/messages"
 
-// Rehearse asks what an Admit of the same requests would be refused for, and
+// DryRunAdmit asks what an Admit of the same requests would be refused for, and
 // changes nothing.
-type Rehearse struct {
-	Requests []AdmitRequest
+type DryRunAdmit struct {
+	Requests []messages.AdmitRequest
 
-	Results []Admitted // only Err is set
+	Results []messages.Admitted // only Err is set
 	Err     error
 }
 
@@ -34,10 +24,10 @@ type ReadKeys struct {
 // are Stale: then there is no Batch, and nothing has been taken from the log.
 type JoinSnapshot struct {
 	Keys  []Event
-	Pool  PoolID // one of the other side
+	Pool  messages.PoolID // one of the other side
 	Since uint64
 
-	Batch EventBatch
+	Batch messages.EventBatch
 	Stale bool
 	Err   error
 }
@@ -46,12 +36,12 @@ type JoinSnapshot struct {
 // has lost: every call about them is refused from now on, until they are released.
 // Those that do not run, or are lost already, are passed over.
 type LoseSequences struct {
-	Sequences []SequenceID
+	Sequences []messages.SequenceID
 	Err       error
 }
 
 // ReadSequences lists the handles of all running sequences, lost ones included.
 type ReadSequences struct {
-	Sequences []SequenceID
+	Sequences []messages.SequenceID
 	Err       error
 }

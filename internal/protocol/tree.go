@@ -1,24 +1,28 @@
-package messages
+package protocol
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // Match asks the tree for the longest reusable prefixes of a batch, all on the
 // same state. It changes nothing but the table of symbols. The tree answers by
 // sending the same record back.
 type Match struct {
-	Epoch uint32
+	Header
 	Items []MatchItem
 }
 
 // MatchItem is one prompt to match. The tree reads the slices until it answers;
 // the answer's slices are the item's own and are reused by the next match.
 type MatchItem struct {
-	Namespace  Namespace
-	Tokens     []Token          // covered tokens are replaced by symbols in place
-	Multimodal []MultimodalItem // valid: disjoint, inside the prompt
-	Hold       bool             // keep the symbols until an Apply lets them go
-	Limit      int              // match at most so many tokens
-	Partial    bool             // the match may end inside a block
+	Namespace   messages.Namespace
+	Tokens      []messages.Token          // covered tokens are replaced by symbols in place
+	Multimodal  []messages.MultimodalItem // valid: disjoint, inside the prompt
+	KeepSymbols bool                      // keep the symbols until an Apply lets them go
+	Limit       int                       // match at most so many tokens
+	Partial     bool                      // the match may end inside a block
 
 	// Matched is L: tokens that can be reused. Blocks of them are whole.
 	Matched, Blocks int
@@ -33,7 +37,7 @@ type MatchItem struct {
 	// IDs are the blocks of [0, Blocks); Pages where each pool keeps them:
 	// [pool][block], Nowhere for blocks that position L does not attend to.
 	IDs   []BlockID
-	Pages [][]Location
+	Pages [][]messages.Location
 	// Source is the block that the rest, Matched − Blocks×tokensPerBlock
 	// tokens, comes from.
 	Source Source
@@ -41,32 +45,32 @@ type MatchItem struct {
 
 // Source is a block to be reused in part.
 type Source struct {
-	Block  BlockID // NoBlock: none
-	Tokens int     // leading tokens of it that match, ≥ 1
-	Stored int     // tokens it holds, fewer than a block's if stored in part
-	Behind bool    // something is stored behind it
-	Pages  []Location
+	Block       BlockID // NoBlock: none
+	Tokens      int     // leading tokens of it that match, ≥ 1
+	Stored      int     // tokens it holds, fewer than a block's if stored in part
+	HasChildren bool    // something is stored behind it
+	Pages       []messages.Location
 }
 
 // Cursor remembers where in the tree a sequence's last stored block was seen,
 // so that the next store need not start at the root: the sequence's tokens lead
 // to the block, or end above it. The zero Cursor is the root.
 type Cursor struct {
-	Block BlockID
-	Seen  uint64 // by the tree's count of births; 0 marks the zero Cursor
+	Block      BlockID
+	Generation uint64 // the tree's creation count when the block was seen; 0 marks the zero Cursor
 }
 
 // Apply changes the tree. Its parts are done in the order of the fields. The
 // tree answers with Effects: what pools and offloader must do to follow.
 type Apply struct {
-	Epoch uint32
+	Header
 	// Now is the engine's time: timers that end at or before it act first.
-	Now       time.Duration
-	Moves     []BlockMove
-	Takeovers []BlockID // partial reuse in place: forget, the page stays its sequence's
-	Claims    []ClaimItem
-	Stores    []StoreItem
-	Let       [][]Token // symbols of sequences that ended
+	Now             time.Duration
+	Moves           []BlockMove
+	Takeovers       []BlockID // partial reuse in place: forget, the page stays its sequence's
+	Claims          []ClaimItem
+	Stores          []StoreItem
+	ReleasedSymbols [][]messages.Token // symbols of sequences that ended
 
 	Effects    []Effect
 	NextExpiry time.Duration // the earliest timer, or NoExpiry
@@ -78,9 +82,9 @@ const NoExpiry = time.Duration(1<<63 - 1)
 // BlockMove tells where one pool keeps a block from now on; Nowhere if its
 // contents were dropped.
 type BlockMove struct {
-	Pool  PoolID
+	Pool  messages.PoolID
 	Block BlockID
-	To    Location
+	To    messages.Location
 }
 
 // ClaimItem tells that a sequence reuses Blocks, the leading blocks of its
@@ -89,7 +93,7 @@ type ClaimItem struct {
 	Blocks    []BlockID
 	Source    BlockID // NoBlock: none, or taken over
 	Session   string
-	Retention *Retention
+	Retention *messages.Retention
 	Prompt    int // tokens
 }
 
@@ -97,20 +101,20 @@ type ClaimItem struct {
 // after From and lie in [0, To) are stored; To inside a block stores that block
 // in part.
 type StoreItem struct {
-	Namespace Namespace
+	Namespace messages.Namespace
 	Session   string
-	Tokens    []Token    // at least [0, To)
-	From, To  int        // tokens; From at a block boundary
-	Tables    [][]PageID // [pool][block], NoPage: none to offer
-	Retention *Retention
+	Tokens    []messages.Token    // at least [0, To)
+	From, To  int                 // tokens; From at a block boundary
+	Tables    [][]messages.PageID // [pool][block], NoPage: none to offer
+	Retention *messages.Retention
 	Prompt    int // tokens
-	// Anew: blocks from this index on that are stored already get the
-	// retention anew; those before it had it from this request before.
-	Anew int
-	// Stay: by pool, blocks that stay in host memory if they are there only,
-	// whatever page is offered of them; nil: none.
-	Stay   [][]BlockID
-	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
+	// RetentionFrom is a block index. Blocks from it on that are stored already
+	// get Retention; blocks before it have got it from this request already.
+	RetentionFrom int
+	// KeepOnHost lists, by pool, blocks that stay in host memory if they are only
+	// there, even if Tables offers a page of them; nil means none.
+	KeepOnHost [][]BlockID
+	Cursor     Cursor // in: of any block of the sequence; out: of the last whole one stored
 }
 
 // EffectKind says what a pool or the offloader must do.
@@ -132,11 +136,11 @@ const (
 // and the sequences; they stay as they are until the tree's next message.
 type Effect struct {
 	Kind     EffectKind
-	Pool     PoolID
-	Pages    []PageID  // device pages, of Blocks in order; nil for the Host kinds
-	Blocks   []BlockID // consecutive in one prefix
-	Depth    int32     // index of Blocks[0] in its prefix
-	Priority Priority  // of all Blocks
+	Pool     messages.PoolID
+	Pages    []messages.PageID // device pages, of Blocks in order; nil for the Host kinds
+	Blocks   []BlockID         // consecutive in one prefix
+	Depth    int32             // index of Blocks[0] in its prefix
+	Priority messages.Priority // of all Blocks
 	// Until is when Priority ends, for pools: from then on it is the default one,
 	// without another effect. 0: never.
 	Until time.Duration
@@ -145,9 +149,9 @@ type Effect struct {
 // Forget removes blocks from the tree: those of a selector, or with All every
 // one that a pool does not hold for a running sequence.
 type Forget struct {
-	Epoch    uint32
+	Header
 	Now      time.Duration
-	Selector Selector // its tokens are replaced by symbols in place
+	Selector messages.Selector // its tokens are replaced by symbols in place
 	All      bool
 	Keep     [][]BlockID // with All: by pool, what sequences hold there
 
@@ -157,38 +161,20 @@ type Forget struct {
 
 // Locate asks where each pool keeps blocks.
 type Locate struct {
-	Epoch  uint32
+	Header
 	Blocks []BlockID
-	Pages  [][]Location // [pool][i], answered
+	Pages  [][]messages.Location // [pool][i], answered
 }
 
 // Snapshot asks for every key of the tree as stored events without ids.
 type Snapshot struct {
-	Epoch  uint32
+	Header
 	Events []Event
 }
 
 // Contents asks for every block of the tree, parents before children, so that
 // a host can check the bytes of every page.
 type Contents struct {
-	Epoch  uint32
-	Blocks []Content
-}
-
-// Content is one block of the tree. Blocks that no pool holds but that others
-// stand behind are among them.
-type Content struct {
-	Parent    int // index of the block before in Contents.Blocks; −1: none
-	Namespace Namespace
-	Depth     int        // index in the prefix
-	Tokens    []Token    // as the host passed them; fewer than a block's if stored in part
-	Covers    []Cover    // by token, of multimodal items; nil if none covers the block
-	Pages     []Location // by PoolID
-}
-
-// Cover says which item covers a token; the zero Cover is none.
-type Cover struct {
-	Covered  bool
-	Hash     [32]byte
-	Position int // of the token in the item
+	Header
+	Blocks []messages.Content
 }
