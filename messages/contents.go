@@ -6,6 +6,7 @@ type Content struct {
 	Parent    int // index of the block before in Contents.Blocks; −1: none
 	Namespace Namespace
 	Depth     int        // index in the prefix
+	Cross     bool       // of the encoder's input, in cross pools; else of the decoder's tokens
 	Tokens    []Token    // as the host passed them; fewer than a block's if stored in part
 	Covers    []Cover    // by token, of multimodal items; nil if none covers the block
 	Pages     []Location // by PoolID

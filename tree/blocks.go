@@ -199,9 +199,10 @@ func (t *Tree) heldEnd(x int32) int32 {
 	return end
 }
 
-// whole tells whether every pool holds block i of node x.
+// whole tells whether every pool of its kind holds block i of node x.
 func (t *Tree) whole(x, i int32) bool {
-	for p := range t.pools {
+	first, end := t.poolsOf(t.nodes[x].cross)
+	for p := first; p < end; p++ {
 		if t.locations(x, p)[i] == messages.Nowhere {
 			return false
 		}

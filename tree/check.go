@@ -52,9 +52,10 @@ func (t *Tree) Check() error {
 		if r.node == none {
 			continue
 		}
-		got, ok := t.byName[r.namespace]
+		got, ok := t.byName[class(t.nodes[r.node].cross)][r.namespace]
 		c.say(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
 		c.say(t.nodes[r.node].kids != none, "root %d is empty", i)
+		c.say(t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
 	}
 	for x := range t.walkAll() {
 		nodes++
@@ -71,6 +72,7 @@ func (c *checker) node(x int32) {
 	nd := &c.nodes[x]
 	for _, y := range c.kids(nil, x) {
 		c.say(c.parentOf(y) == x, "node %d is a child of %d but names %d", y, x, c.parentOf(y))
+		c.say(c.Tree.nodes[y].cross == nd.cross, "node %d, a child of %d, is not of the same pools", y, x)
 		c.say(c.Tree.nodes[y].depth == c.end(x), "node %d begins at %d behind %d", y, c.Tree.nodes[y].depth, c.end(x))
 	}
 	c.treap(nd.kids)
@@ -130,6 +132,7 @@ func (c *checker) block(x, i int32) {
 		if l == messages.Nowhere {
 			continue
 		}
+		c.say(c.pools[p].Cross == c.nodes[x].cross, "block %d is in pool %d, which is not of its kind", b, p)
 		other, twice := c.pages[p][l]
 		c.say(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
 		c.pages[p][l] = b

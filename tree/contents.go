@@ -36,12 +36,13 @@ func (t *Tree) Contents(c *protocol.Contents) {
 		}
 		for i, b := range t.ids(x) {
 			tokens := t.tokensAt(x, int32(i))
+			tokens = tokens[:len(tokens)-int(t.padding(x, int32(i)))]
 			pages := make([]messages.Location, len(t.pools))
 			for p := range pages {
 				pages[p] = t.locations(x, p)[i]
 			}
 			c.Blocks = append(c.Blocks, messages.Content{
-				Parent: parent, Namespace: ns, Depth: int(t.nodes[x].depth) + i,
+				Parent: parent, Namespace: ns, Depth: int(t.nodes[x].depth) + i, Cross: t.nodes[x].cross,
 				Tokens: t.symbols.hosts(tokens), Covers: t.symbols.covers(tokens), Pages: pages,
 			})
 			parent = len(c.Blocks) - 1

@@ -6,7 +6,7 @@
 //
 // # What a node is
 //
-// There is one root for each namespace. A node is a run of consecutive blocks
+// There is one root for each namespace and kind of pools. A node is a run of consecutive blocks
 // that nothing branches off from, with its children behind the last block:
 //
 //	root ── [b0 b1 b2 b3] ──┬── [b4 b5]            b6 is stored in part:
@@ -40,6 +40,31 @@
 // "Stored" includes being offered again: a release that offers a stored block
 // once more makes it the latest of its siblings.
 //
+// # Self pools and cross pools
+//
+// An encoder–decoder model has two kinds of pools. Pages of its self pools are
+// matched by the decoder's tokens, pages of its cross pools by the input of the
+// encoder. A prefix is of one kind, and the two have nothing in common: each
+// namespace has a root for each kind, a node has pages in pools of its own kind
+// only, and "every pool" means every pool of that kind, in a match, a source and a
+// candidate. A tree without cross pools does not notice.
+//
+// So one sequence has two prefixes, matched by two items of one Match, claimed
+// and stored by two items of one Apply:
+//
+//	decoder   Cross false   Namespace with the key   the prompt
+//	encoder   Cross true    Namespace with the key   the input, padded to whole blocks
+//
+// The key of the input is Namespace.Encoder of both, since the decoder's keys and
+// values depend on the input too. As the key names the whole input, the namespace
+// has one prefix for cross pools. An encoder's item has Limit len(Tokens), since
+// nothing need be computed again, Partial false and no items; its Prompt is the
+// length without the padding. Both items of a store may have all tables of the
+// sequence: an item reads those of its own kind. IDs, pages, cursors and claims
+// are used as they are, and so are moves, takeovers and Locate, which name blocks.
+// A session or a salt selects blocks of both kinds, a prefix those of Forget.Cross.
+// Events and Contents tell of an input's tokens without the padding.
+//
 // # Symbols
 //
 // Tokens that a multimodal item covers are replaced by negative numbers, one
@@ -68,7 +93,8 @@
 //  5. A node's counts are those of its locations; an element's latest stamps those below it.
 //  6. A ghost has no priority, timer or session: they end with the block's last page.
 //  7. In one pool, a device page or a host page is the place of one block.
-//  8. Every block's id names its node and depth; every other id is free.
+//  8. A block has pages in pools of its root's kind only, self or cross.
+//  9. Every block's id names its node and depth; every other id is free.
 //
 // # Costs
 //

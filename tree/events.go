@@ -115,6 +115,19 @@ func (t *Tree) tokensFrom(x, i int32) []messages.Token {
 	return t.tokens(x)[int(i)*t.tpb:]
 }
 
+// padding is how many tokens at the end of block i of node x are none of the
+// host's: those behind the end of an encoder's input.
+func (t *Tree) padding(x, i int32) int32 {
+	if !t.nodes[x].cross {
+		return 0
+	}
+	end := (t.nodes[x].depth + i + 1) * int32(t.tpb)
+	for t.nodes[x].root == none {
+		x = t.parentOf(x)
+	}
+	return max(0, end-t.roots[t.nodes[x].root].input)
+}
+
 // prior is the block before block i of node x, or NoBlock.
 func (t *Tree) prior(x, i int32) protocol.BlockID {
 	if i > 0 {
@@ -169,6 +182,7 @@ func (t *Tree) tellStored(g segment, p int) {
 		if !s.Naming.Fresh {
 			s.Tokens = t.symbols.hosts(t.tokensFrom(g.node, g.lo)[:t.size(g.node, s.Count)])
 		}
+		s.Padding = t.padding(g.node, g.lo+s.Count-1)
 		e := t.open(messages.EventStored, p)
 		switch {
 		case e == nil || t.prior(g.node, g.lo) != t.log.last:
@@ -288,6 +302,7 @@ func (t *Tree) keys(events []protocol.Event, x int32, p int, tokens []messages.T
 			continue
 		}
 		s := t.span(t.ids(x)[i])
+		s.Padding = t.padding(x, int32(i))
 		s.Tier, s.Tokens = tier, tokens[i*t.tpb:min(len(tokens), (i+1)*t.tpb)]
 		if !open {
 			events = append(events, protocol.Event{Event: messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}})

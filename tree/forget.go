@@ -23,7 +23,7 @@ func (t *Tree) Forget(f *protocol.Forget) {
 	case s.Session != "":
 		t.doomSession(s.Session)
 	case s.Prefix != nil:
-		t.doomPrefix(s.Prefix)
+		t.doomPrefix(s.Prefix, f.Cross)
 	default:
 		for i := range t.roots {
 			if t.roots[i].namespace.Salt == s.Salt {
@@ -100,9 +100,9 @@ func (t *Tree) doomSession(name string) {
 
 // doomPrefix adds to the doomed the blocks of a namespace whose tokens from
 // the start begin with all those of the prefix.
-func (t *Tree) doomPrefix(q *messages.Prefix) {
+func (t *Tree) doomPrefix(q *messages.Prefix, cross bool) {
 	t.symbols.look(q.Tokens, q.Multimodal)
-	x := t.rootOf(q.Namespace)
+	x := t.rootOf(q.Namespace, cross)
 	if x == none {
 		return
 	}

@@ -18,6 +18,8 @@ func (t *Tree) Match(m *protocol.Match) {
 
 // prompt is what one match looks for, and what it has found out.
 type prompt struct {
+	first   int // pools [first, end) are those that the match concerns
+	end     int
 	tokens  []messages.Token // within the limit
 	partial bool
 	root    int32
@@ -38,20 +40,21 @@ func (t *Tree) match(m *protocol.MatchItem) {
 		t.symbols.look(m.Tokens, m.Multimodal)
 	}
 	limit := max(0, min(m.Limit, len(m.Tokens)))
-	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.rootOf(m.Namespace)}
+	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.rootOf(m.Namespace, m.Cross)}
+	q.first, q.end = t.poolsOf(m.Cross)
 	t.path = t.path[:0]
 	m.Pages = resize(m.Pages, len(t.pools))
 	if q.root != none {
 		q.whole = t.walk(q.root, q.tokens)
 		q.lacking = q.whole
-		for p, s := range t.pools {
-			if s.Window == 0 {
+		for p := q.first; p < q.end; p++ {
+			if t.pools[p].Window == 0 {
 				q.lacking = t.firstHole(p, q.lacking)
 			}
 		}
 	}
 	k, source := t.longest(&q)
-	t.answer(m, k, source)
+	t.answer(m, &q, k, source)
 	t.measure(m, &q)
 }
 
@@ -149,9 +152,9 @@ func (t *Tree) sinkBlocks(p int) int32 {
 // later, so the next k to try is h. No block is looked at twice.
 func (t *Tree) longest(q *prompt) (k int32, source choice) {
 	k = q.lacking
-	for p, s := range t.pools {
+	for p := q.first; p < q.end; p++ {
 		t.clean[p] = q.whole
-		if s.Window > 0 {
+		if t.pools[p].Window > 0 {
 			if end := min(t.sinkBlocks(p), k); end > 0 {
 				if h := t.firstHole(p, end); h < end {
 					k = h
@@ -163,8 +166,8 @@ func (t *Tree) longest(q *prompt) (k int32, source choice) {
 		source = t.choose(q, k, candidates)
 		length := k*int32(t.tpb) + source.shared
 		next := k
-		for p, s := range t.pools {
-			if s.Window > 0 {
+		for p := q.first; p < q.end; p++ {
+			if t.pools[p].Window > 0 {
 				next = min(next, t.gap(p, t.firstNeeded(p, length), k))
 			}
 		}
@@ -230,7 +233,7 @@ func (t *Tree) chooseInside(q *prompt, s segment, query []messages.Token, what i
 }
 
 // answer fills in what is reused: k whole blocks and a part of source.
-func (t *Tree) answer(m *protocol.MatchItem, k int32, source choice) {
+func (t *Tree) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) {
 	length := k*int32(t.tpb) + source.shared
 	m.Matched, m.Blocks = int(length), int(k)
 	m.IDs = resize(m.IDs, int(k))
@@ -241,6 +244,10 @@ func (t *Tree) answer(m *protocol.MatchItem, k int32, source choice) {
 	}
 	for p := range t.pools {
 		m.Pages[p] = resize(m.Pages[p], int(k))
+		if p < q.first || p >= q.end {
+			fillNowhere(m.Pages[p])
+			continue
+		}
 		first := min(t.firstNeeded(p, length), k)
 		sink := min(t.sinkBlocks(p), first)
 		t.copyLocations(m.Pages[p], p, 0, sink)
@@ -286,8 +293,8 @@ func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 	for k := q.whole; ; k-- {
 		if c := t.choose(q, k, holders); c.node != none {
 			m.Reach = int(k)*t.tpb + int(c.shared)
-			m.Lacking = q.lacking < k || t.lacks(c)
-			t.countLacks(m, k)
+			m.Lacking = q.lacking < k || t.lacks(q, c)
+			t.countLacks(m, q, k)
 			return
 		}
 		if k == 0 {
@@ -296,7 +303,7 @@ func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 		s := t.path[t.segmentAt(k-1)]
 		if t.holds(s.node, k-1-t.nodes[s.node].depth) {
 			m.Reach, m.Lacking = int(k)*t.tpb, q.lacking < k
-			t.countLacks(m, k)
+			t.countLacks(m, q, k)
 			return
 		}
 	}
@@ -304,11 +311,11 @@ func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 
 // countLacks counts what the pools lack of the first k blocks, of those that
 // position Reach attends to. Nothing is counted for a part of a block.
-func (t *Tree) countLacks(m *protocol.MatchItem, k int32) {
+func (t *Tree) countLacks(m *protocol.MatchItem, q *prompt, k int32) {
 	if m.Matched >= int(k)*t.tpb {
 		return
 	}
-	for p := range t.pools {
+	for p := q.first; p < q.end; p++ {
 		first := min(t.firstNeeded(p, int32(m.Reach)), k)
 		m.Lacks[p] = t.countHoles(p, 0, min(t.sinkBlocks(p), first)) + t.countHoles(p, first, k)
 	}
@@ -337,9 +344,9 @@ func (t *Tree) countHoles(p int, lo, hi int32) (n int) {
 }
 
 // lacks tells whether a full-attention pool lacks a block.
-func (t *Tree) lacks(c choice) bool {
-	for p, s := range t.pools {
-		if s.Window == 0 && t.locations(c.node, p)[c.i] == messages.Nowhere {
+func (t *Tree) lacks(q *prompt, c choice) bool {
+	for p := q.first; p < q.end; p++ {
+		if t.pools[p].Window == 0 && t.locations(c.node, p)[c.i] == messages.Nowhere {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -44,8 +45,8 @@ func newMirrors(t require.TestingT, tr *Tree) *mirrors {
 	return m
 }
 
-// fullOf gives the namespace and all tokens up to the end of a block.
-func fullOf(tr *Tree, b protocol.BlockID) (messages.Namespace, []atom) {
+// fullOf gives the namespace and all tokens up to the end of a block, padding included.
+func fullOf(tr *Tree, b protocol.BlockID) (space, []atom) {
 	var full []atom
 	last := b
 	for c := b; c != protocol.NoBlock; c = tr.before(c) {
@@ -54,7 +55,8 @@ func fullOf(tr *Tree, b protocol.BlockID) (messages.Namespace, []atom) {
 		last = c
 	}
 	x, _ := tr.at(last)
-	return tr.roots[tr.nodes[tr.parentOf(x)].root].namespace, full
+	root := tr.parentOf(x)
+	return space{tr.roots[tr.nodes[root].root].namespace, tr.nodes[root].cross}, full
 }
 
 func atoms(tr *Tree, tokens []messages.Token) []atom {
@@ -67,6 +69,16 @@ func atoms(tr *Tree, tokens []messages.Token) []atom {
 		}
 	}
 	return out
+}
+
+// paddingOf is how many tokens of a block lie behind the end of an encoder's
+// input, which the key of its namespace lists.
+func paddingOf(tr *Tree, b protocol.BlockID, ns space) int {
+	if !ns.cross {
+		return 0
+	}
+	length := len(strings.Fields(ns.Encoder))
+	return max(0, (int(tr.depth(b))+1)*tr.tpb-length)
 }
 
 // retained is what a pool knows of a page: it lets priorities end by itself.
@@ -83,9 +95,13 @@ func (r retained) at(now time.Duration) messages.Priority {
 }
 
 // hashOf is the name that events have to give to a block, written out.
-func hashOf(tpb int, ns messages.Namespace, full []atom) messages.Hash {
+func hashOf(tpb int, ns space, full []atom) messages.Hash {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(ns.Salt)))
 	b = append(b, ns.Salt...)
+	if ns.Encoder != "" {
+		b = binary.LittleEndian.AppendUint64(append(b, 2), uint64(len(ns.Encoder)))
+		b = append(b, ns.Encoder...)
+	}
 	if ns.HasLoRA {
 		b = append(append(b, 1), ns.LoRA...)
 	}
@@ -210,9 +226,11 @@ func (m *mirrors) listen(list []protocol.Event, keys map[string]protocol.BlockID
 				m.events[e.Pool][s.Hash] = content{s.Tier, s.Priority}
 				id, ok := keys[m.names[s.Hash]]
 				require.True(m.t, ok, "stored a block that is not there")
-				_, full := fullOf(m.tree, id)
+				ns, full := fullOf(m.tree, id)
+				full = full[(len(full)-1)/m.tree.tpb*m.tree.tpb:]
+				require.Len(m.t, s.Tokens, len(full)-paddingOf(m.tree, id, ns))
 				for k, tok := range s.Tokens {
-					require.Equal(m.t, full[len(full)-len(s.Tokens)+k].token, tok)
+					require.Equal(m.t, full[k].token, tok)
 				}
 				before := m.tree.before(id)
 				require.Equal(m.t, before != protocol.NoBlock, e.HasParent || i > 0)

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 
 // runner is a sequence that runs: what it holds of the tree is its symbols.
 type runner struct {
-	ns      messages.Namespace
+	ns      space
 	tokens  []messages.Token // with symbols
 	full    []atom
 	prompt  int
@@ -44,6 +45,8 @@ func newModel(t *rapid.T) *model {
 		{{Window: 4}, {}},
 		{{Window: 2}, {Window: 5, Sink: 3}},
 		{{Window: 6, Sink: 1}, {}, {}},
+		{{}, {Cross: true}},
+		{{Window: 3}, {}, {Cross: true}, {Cross: true}},
 	}
 	m := &model{T: t}
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
@@ -63,6 +66,37 @@ func (m *model) namespace() messages.Namespace {
 	return rapid.SampledFrom([]messages.Namespace{
 		{}, {}, {Salt: "a"}, {Salt: "a", LoRA: "", HasLoRA: true},
 	}).Draw(m.T, "namespace")
+}
+
+// input draws the input of an encoder, padded to whole blocks, with the namespace
+// that has its key. The decoder's prompts are in that namespace too, with others.
+func (m *model) input() (ns space, tokens []messages.Token, full []atom, length int) {
+	length = m.int(1, 2*m.oracle.tpb, "length")
+	blocks := (length + m.oracle.tpb - 1) / m.oracle.tpb
+	for i := range blocks * m.oracle.tpb {
+		tok := messages.Token(0)
+		if i < length {
+			tok = messages.Token(m.int(0, 1, "token"))
+		}
+		tokens, full = append(tokens, tok), append(full, atom{token: tok})
+	}
+	ns = space{m.namespace(), true}
+	ns.Encoder = fmt.Sprint(tokens[:length])
+	return ns, tokens, full, length
+}
+
+// encodes draws whether a request is one of the encoder's input.
+func (m *model) encodes() bool {
+	return m.oracle.pools[len(m.oracle.pools)-1].Cross && m.int(0, 2, "encoder") == 0
+}
+
+// decoder draws the namespace of a prompt; that of an encoder's input, sometimes.
+func (m *model) decoder() space {
+	ns := space{m.namespace(), false}
+	if m.oracle.pools[len(m.oracle.pools)-1].Cross && m.int(0, 1, "encoder") == 0 {
+		ns.Encoder = "[0 1]"
+	}
+	return ns
 }
 
 // prompt draws host tokens and items; what the tree should make of them.
@@ -111,22 +145,33 @@ func (m *model) session() string {
 }
 
 // ask matches one prompt and compares the answer with the oracle's.
-func (m *model) ask(hold bool) (*protocol.MatchItem, []atom, omatch) {
-	tokens, items, full := m.prompt()
+func (m *model) ask(hold bool) (it *protocol.MatchItem, full []atom, want omatch, length int) {
+	ns, encodes := space{}, m.encodes()
+	var tokens []messages.Token
+	var items []messages.MultimodalItem
+	if encodes {
+		ns, tokens, full, length = m.input()
+	} else {
+		tokens, items, full = m.prompt()
+		ns, length = m.decoder(), len(tokens)
+	}
 	if len(m.asked.Items) == 0 {
 		m.asked.Items = make([]protocol.MatchItem, 1)
 	}
-	it := &m.asked.Items[0]
-	it.Namespace, it.Tokens, it.Multimodal, it.KeepSymbols = m.namespace(), tokens, items, hold
+	it = &m.asked.Items[0]
+	it.Namespace, it.Tokens, it.Multimodal, it.KeepSymbols, it.Cross = ns.Namespace, tokens, items, hold, ns.cross
 	it.Limit = m.int(0, len(tokens), "limit")
 	if m.int(0, 1, "limited") == 0 {
 		it.Limit = len(tokens) - 1
 	}
 	it.Partial = m.int(0, 3, "partial") > 0
+	if encodes && m.int(0, 3, "as used") > 0 {
+		it.Limit, it.Partial = len(tokens), false
+	}
 	m.tree.Match(&m.asked)
-	want := m.oracle.match(it.Namespace, full[:it.Limit], it.Partial)
+	want = m.oracle.match(ns, full[:it.Limit], it.Partial)
 	m.compare(it, full, want)
-	return it, full, want
+	return it, full, want, length
 }
 
 func (m *model) compare(it *protocol.MatchItem, full []atom, want omatch) {
@@ -140,7 +185,7 @@ func (m *model) compare(it *protocol.MatchItem, full []atom, want omatch) {
 	require.Len(m, it.IDs, it.Blocks)
 	for i, b := range it.IDs {
 		ns, got := fullOf(m.tree, b)
-		require.Equal(m, keyOf(it.Namespace, full[:(i+1)*m.oracle.tpb]), keyOf(ns, got))
+		require.Equal(m, keyOf(space{it.Namespace, it.Cross}, full[:(i+1)*m.oracle.tpb]), keyOf(ns, got))
 	}
 	s := &it.Source
 	if want.source == nil {
@@ -192,9 +237,9 @@ func (m *model) Lookup(*rapid.T) { m.ask(false) }
 
 // Admit matches, claims or takes over, and starts a sequence.
 func (m *model) Admit(*rapid.T) {
-	it, full, want := m.ask(true)
-	r := &runner{ns: it.Namespace, tokens: it.Tokens, full: full, prompt: len(full), session: m.session()}
-	c := protocol.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session, Retention: m.retention(), Prompt: len(full)}
+	it, full, want, length := m.ask(true)
+	r := &runner{ns: space{it.Namespace, it.Cross}, tokens: it.Tokens, full: full, prompt: length, session: m.session()}
+	c := protocol.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session, Retention: m.retention(), Prompt: length}
 	m.oracle.expire(m.now)
 	source := want.source
 	if source != nil && !it.Source.HasChildren && m.int(0, 1, "take over") == 0 {
@@ -204,7 +249,7 @@ func (m *model) Admit(*rapid.T) {
 		m.oracle.sweep()
 		source = nil
 	}
-	m.oracle.claim(it.Namespace, full, it.Blocks, source, &c, m.now)
+	m.oracle.claim(r.ns, full, it.Blocks, source, &c, m.now)
 	m.work.Claims = append(m.work.Claims, c)
 	m.running = append(m.running, r)
 	m.apply()
@@ -219,13 +264,16 @@ func (m *model) Store(*rapid.T) {
 			break
 		}
 		r := rapid.SampledFrom(m.running).Draw(m.T, "sequence")
-		for range m.int(0, 2, "generated") {
+		for range m.generated(r) {
 			tok := messages.Token(m.int(0, 1, "token"))
 			r.tokens, r.full = append(r.tokens, tok), append(r.full, atom{token: tok})
 		}
 		to := m.int(1, len(r.tokens), "to")
+		if r.ns.cross {
+			to = (to + m.oracle.tpb - 1) / m.oracle.tpb * m.oracle.tpb
+		}
 		s := protocol.StoreItem{
-			Namespace: r.ns, Session: r.session, Tokens: r.tokens, To: to,
+			Namespace: r.ns.Namespace, Cross: r.ns.cross, Session: r.session, Tokens: r.tokens, To: to,
 			From:      m.int(0, (to-1)/m.oracle.tpb, "from") * m.oracle.tpb,
 			Retention: m.retention(), Prompt: r.prompt,
 			RetentionFrom: m.int(0, 3, "anew"), Tables: m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
@@ -247,6 +295,14 @@ func (m *model) Store(*rapid.T) {
 			require.Zero(m, len(full)%m.oracle.tpb)
 		}
 	}
+}
+
+// generated draws how many tokens a sequence generates; an input has no more.
+func (m *model) generated(r *runner) int {
+	if r.ns.cross {
+		return 0
+	}
+	return m.int(0, 2, "generated")
 }
 
 // tables gives fresh pages for n blocks, with windows passed and other holes.
@@ -329,12 +385,18 @@ func (m *model) Forget(*rapid.T) {
 		dies = func(b *oblock, _ int) bool { return b.ns.Salt == "a" }
 	case 2:
 		tokens, items, full := m.prompt()
+		ns := m.decoder()
+		if m.encodes() {
+			items = nil
+			ns, tokens, full, _ = m.input()
+		}
 		n := len(tokens)
 		if len(items) == 0 {
 			n = m.int(1, n, "shorter")
 		}
-		f.Selector.Prefix = &messages.Prefix{Namespace: m.namespace(), Tokens: tokens[:n], Multimodal: items}
-		dies = func(b *oblock, _ int) bool { return shared(b, f.Selector.Prefix.Namespace, full[:n]) == n }
+		f.Selector.Prefix = &messages.Prefix{Namespace: ns.Namespace, Tokens: tokens[:n], Multimodal: items}
+		f.Cross = ns.cross
+		dies = func(b *oblock, _ int) bool { return shared(b, ns, full[:n]) == n }
 	default:
 		f.All = true
 		f.Keep = make([][]protocol.BlockID, len(m.oracle.pools))
@@ -404,7 +466,10 @@ func (m *model) Look(*rapid.T) {
 			}
 			prefixes[i] = append(prefixes[i], a)
 		}
-		key := keyOf(b.Namespace, prefixes[i])
+		for b.Cross && len(prefixes[i])%m.oracle.tpb != 0 {
+			prefixes[i] = append(prefixes[i], atom{}) // the padding
+		}
+		key := keyOf(space{b.Namespace, b.Cross}, prefixes[i])
 		require.Contains(m, keys, key)
 		require.False(m, seen[key])
 		seen[key] = true

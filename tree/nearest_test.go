@@ -39,7 +39,7 @@ func TestNearestAmongMany(t *testing.T) {
 				}
 				b := o.blocks[r.IntN(len(o.blocks))]
 				p := r.IntN(2)
-				id := f.child(f.rootOf(b.ns), hosted(b.full))
+				id := f.child(f.rootOf(b.ns.Namespace, b.ns.cross), hosted(b.full))
 				if b.places[p] == messages.Nowhere || r.IntN(3) > 0 {
 					continue
 				}
@@ -48,7 +48,7 @@ func TestNearestAmongMany(t *testing.T) {
 				o.sweep()
 			}
 			tokens, full := draw(1 + r.IntN(tpb+1))
-			want := o.match(messages.Namespace{}, full[:len(full)-1], true)
+			want := o.match(space{}, full[:len(full)-1], true)
 			it := f.match(tokens)
 			require.Equal(t, want.length, it.Matched)
 			require.Equal(t, want.reach, it.Reach)
@@ -57,7 +57,7 @@ func TestNearestAmongMany(t *testing.T) {
 				_, got := fullOf(f.Tree, it.Source.Block)
 				require.Equal(t, want.source.full, got)
 				f.Apply(&protocol.Apply{Claims: []protocol.ClaimItem{{Source: it.Source.Block}}})
-				o.claim(messages.Namespace{}, nil, 0, want.source, &protocol.ClaimItem{}, 0)
+				o.claim(space{}, nil, 0, want.source, &protocol.ClaimItem{}, 0)
 			}
 		}
 		require.NoError(t, f.Check())

@@ -21,6 +21,7 @@ type node struct {
 	// those below it that count as candidates, and as held; 0: none counts.
 	latest [2]uint32
 	births births
+	cross  bool // cross pools hold the blocks, and no self pool; else the other way round
 }
 
 func (t *Tree) newNode() int32 {
@@ -57,6 +58,7 @@ func (t *Tree) end(x int32) int32 { return t.nodes[x].depth + t.nodes[x].n }
 func (t *Tree) grow(parent int32, tokens []messages.Token) int32 {
 	x := t.newNode()
 	nd := &t.nodes[x]
+	nd.cross = t.nodes[parent].cross
 	nd.depth = t.end(parent)
 	nd.up = ^parent // for the names of its blocks
 	t.extend(x, tokens)
@@ -68,6 +70,7 @@ func (t *Tree) grow(parent int32, tokens []messages.Token) int32 {
 func (t *Tree) growPart(parent int32, tokens []messages.Token) int32 {
 	x := t.newNode()
 	nd := &t.nodes[x]
+	nd.cross = t.nodes[parent].cross
 	nd.depth = t.end(parent)
 	nd.up = ^parent
 	nd.run = run{arrays: t.arrays(1), n: 1, part: int32(len(tokens))}
@@ -104,7 +107,7 @@ func (t *Tree) relabel(s segment, from int32) {
 // the cost is that of the shorter part.
 func (t *Tree) split(x, i int32) int32 {
 	y := t.newNode()
-	t.nodes[y].births = t.nodes[x].births
+	t.nodes[y].births, t.nodes[y].cross = t.nodes[x].births, t.nodes[x].cross
 	n := t.nodes[x].n
 	if i <= n-i { // y takes the blocks before i
 		t.reserve(y, margins{back: i})

@@ -18,9 +18,15 @@ type atom struct {
 	position int
 }
 
+// space is where prefixes are looked for: a namespace, of self or of cross pools.
+type space struct {
+	messages.Namespace
+	cross bool
+}
+
 // oblock is a block that some pool holds, with all tokens from the start.
 type oblock struct {
-	ns       messages.Namespace
+	ns       space
 	full     []atom
 	places   []messages.Location
 	priority messages.Priority
@@ -39,9 +45,9 @@ type oracle struct {
 	stamp  int
 }
 
-func keyOf(ns messages.Namespace, full []atom) string {
+func keyOf(ns space, full []atom) string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "%q %q %v", ns.Salt, ns.LoRA, ns.HasLoRA)
+	fmt.Fprintf(&w, "%q %q %v %q %v", ns.Salt, ns.LoRA, ns.HasLoRA, ns.Encoder, ns.cross)
 	for _, a := range full {
 		if a.covered {
 			fmt.Fprintf(&w, " %d/%d:%d", a.hash, a.position, a.token)
@@ -57,10 +63,21 @@ func (b *oblock) key() string { return keyOf(b.ns, b.full) }
 // start is the first token of the block itself.
 func (o *oracle) start(b *oblock) int { return (len(b.full) - 1) / o.tpb * o.tpb }
 
-func (b *oblock) everywhere() bool { return !slices.Contains(b.places, messages.Nowhere) }
+// everywhere tells whether all pools of the block's kind hold it.
+func (o *oracle) everywhere(b *oblock) bool {
+	for p := range o.pools {
+		if o.concerns(b.ns, p) && b.places[p] == messages.Nowhere {
+			return false
+		}
+	}
+	return true
+}
+
+// concerns tells whether pool p is one of those that hold the blocks of a space.
+func (o *oracle) concerns(ns space, p int) bool { return o.pools[p].Cross == ns.cross }
 
 // find gives the held block with exactly these tokens.
-func (o *oracle) find(ns messages.Namespace, full []atom) *oblock {
+func (o *oracle) find(ns space, full []atom) *oblock {
 	for _, b := range o.blocks {
 		if b.ns == ns && slices.Equal(b.full, full) {
 			return b
@@ -70,7 +87,7 @@ func (o *oracle) find(ns messages.Namespace, full []atom) *oblock {
 }
 
 // place is where pool p keeps the block with these tokens.
-func (o *oracle) place(ns messages.Namespace, full []atom, p int) messages.Location {
+func (o *oracle) place(ns space, full []atom, p int) messages.Location {
 	if b := o.find(ns, full); b != nil {
 		return b.places[p]
 	}
@@ -89,7 +106,7 @@ func (o *oracle) attends(p, l, i int) bool {
 }
 
 // shared counts the leading tokens of b that equal the prompt's.
-func shared(b *oblock, ns messages.Namespace, prompt []atom) int {
+func shared(b *oblock, ns space, prompt []atom) int {
 	if b.ns != ns {
 		return 0
 	}
@@ -108,7 +125,7 @@ type omatch struct {
 	pages   [][]messages.Location
 }
 
-func (o *oracle) match(ns messages.Namespace, prompt []atom, partial bool) omatch {
+func (o *oracle) match(ns space, prompt []atom, partial bool) omatch {
 	var m omatch
 	for l := len(prompt); l >= 0; l-- {
 		if l%o.tpb != 0 && !partial {
@@ -123,7 +140,7 @@ func (o *oracle) match(ns messages.Namespace, prompt []atom, partial bool) omatc
 		pages := []messages.Location{}
 		for i := range m.length / o.tpb {
 			at := messages.Nowhere
-			if o.attends(p, m.length, i) {
+			if o.concerns(ns, p) && o.attends(p, m.length, i) {
 				at = o.place(ns, prompt[:(i+1)*o.tpb], p)
 			}
 			pages = append(pages, at)
@@ -135,11 +152,11 @@ func (o *oracle) match(ns messages.Namespace, prompt []atom, partial bool) omatc
 }
 
 // feasible tells whether l tokens can be reused, and the source of the rest.
-func (o *oracle) feasible(ns messages.Namespace, prompt []atom, l int) (bool, *oblock) {
+func (o *oracle) feasible(ns space, prompt []atom, l int) (bool, *oblock) {
 	k := l / o.tpb
 	for p := range o.pools {
 		for i := range k {
-			if o.attends(p, l, i) && o.place(ns, prompt[:(i+1)*o.tpb], p) == messages.Nowhere {
+			if o.concerns(ns, p) && o.attends(p, l, i) && o.place(ns, prompt[:(i+1)*o.tpb], p) == messages.Nowhere {
 				return false, nil
 			}
 		}
@@ -149,14 +166,14 @@ func (o *oracle) feasible(ns messages.Namespace, prompt []atom, l int) (bool, *o
 	}
 	var best *oblock
 	for _, b := range o.blocks {
-		if b.everywhere() && o.start(b) == k*o.tpb && shared(b, ns, prompt) >= l && (best == nil || b.stamp > best.stamp) {
+		if o.everywhere(b) && o.start(b) == k*o.tpb && shared(b, ns, prompt) >= l && (best == nil || b.stamp > best.stamp) {
 			best = b
 		}
 	}
 	return best != nil, best
 }
 
-func (o *oracle) reach(ns messages.Namespace, prompt []atom, partial bool) (int, bool) {
+func (o *oracle) reach(ns space, prompt []atom, partial bool) (int, bool) {
 	reach := 0
 	var into *oblock
 	for _, b := range o.blocks {
@@ -169,7 +186,7 @@ func (o *oracle) reach(ns messages.Namespace, prompt []atom, partial bool) (int,
 		}
 	}
 	for p, s := range o.pools {
-		if s.Window != 0 || reach == 0 {
+		if s.Window != 0 || reach == 0 || !o.concerns(ns, p) {
 			continue
 		}
 		for i := range reach / o.tpb {
@@ -231,7 +248,7 @@ func (b *oblock) sharedBy(session string) {
 }
 
 // claim is the claim of the whole blocks of prompt and of source.
-func (o *oracle) claim(ns messages.Namespace, prompt []atom, k int, source *oblock, c *protocol.ClaimItem, now time.Duration) {
+func (o *oracle) claim(ns space, prompt []atom, k int, source *oblock, c *protocol.ClaimItem, now time.Duration) {
 	o.stamp++
 	for i := range k {
 		b := o.find(ns, prompt[:(i+1)*o.tpb])
@@ -251,20 +268,21 @@ func (o *oracle) claim(ns messages.Namespace, prompt []atom, k int, source *oblo
 
 func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
 	o.stamp++
+	ns := space{s.Namespace, s.Cross}
 	for pos := s.From; pos < s.To; pos += o.tpb {
 		i := pos / o.tpb
 		offered := false
 		for p := range o.pools {
-			offered = offered || s.Tables[p][i] != messages.NoPage
+			offered = offered || o.concerns(ns, p) && s.Tables[p][i] != messages.NoPage
 		}
 		if !offered {
 			continue
 		}
 		tokens := full[:min(pos+o.tpb, s.To)]
 		prio, d, covered := given(s.Retention, s.Prompt, pos)
-		b := o.find(s.Namespace, tokens)
+		b := o.find(ns, tokens)
 		if b == nil {
-			b = &oblock{ns: s.Namespace, full: slices.Clone(tokens), session: s.Session}
+			b = &oblock{ns: ns, full: slices.Clone(tokens), session: s.Session}
 			for range o.pools {
 				b.places = append(b.places, messages.Nowhere)
 			}
@@ -280,7 +298,7 @@ func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
 			}
 		}
 		for p := range o.pools {
-			if page := s.Tables[p][i]; page != messages.NoPage && b.places[p] < 0 {
+			if page := s.Tables[p][i]; page != messages.NoPage && o.concerns(ns, p) && b.places[p] < 0 {
 				if b.places[p] == messages.Nowhere {
 					b.stamp = o.stamp
 				}

@@ -36,7 +36,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		c := Config{TokensPerBlock: number(t, d, "tpb", 4), Events: d.HasArg("events"), Host: d.HasArg("host")}
 		sinks := numbers(t, d, "sinks")
 		for p, w := range numbers(t, d, "windows") {
-			shape := PoolShape{Window: w}
+			shape := PoolShape{Window: w, Cross: p >= number(t, d, "cross", p+1)}
 			if p < len(sinks) {
 				shape.Sink = sinks[p]
 			}
@@ -50,6 +50,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return s.match(t, d)
 	case "forget":
 		return s.forget(t, d)
+	case "contents":
+		return s.contents()
 	case "snapshot":
 		var snap protocol.Snapshot
 		s.tree.Snapshot(&snap)
@@ -131,11 +133,26 @@ func (s *script) events(w *strings.Builder, list []protocol.Event) {
 	}
 }
 
+// contents lists the blocks as hosts get them.
+func (s *script) contents() string {
+	var c protocol.Contents
+	s.tree.Contents(&c)
+	var w strings.Builder
+	for i, b := range c.Blocks {
+		kind := "decoder"
+		if b.Cross {
+			kind = "encoder"
+		}
+		fmt.Fprintf(&w, "%d: behind %d depth %d %s %v at%s\n", i, b.Parent, b.Depth, kind, b.Tokens, drawn(b.Pages))
+	}
+	return w.String()
+}
+
 // find matches the tokens of a command.
 func (s *script) find(t *testing.T, d *datadriven.TestData) *protocol.MatchItem {
 	tokens, items := prompt1(t, d)
 	m := protocol.Match{Items: []protocol.MatchItem{{
-		Namespace: messages.Namespace{Salt: word(t, d, "salt")}, Tokens: tokens, Multimodal: items,
+		Namespace: namespaceOf(t, d), Tokens: tokens, Multimodal: items, Cross: d.HasArg("cross"),
 		Limit: number(t, d, "limit", len(tokens)-1), Partial: !d.HasArg("whole"),
 	}}}
 	s.tree.Match(&m)
@@ -159,7 +176,7 @@ func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem 
 	tokens, items := prompt1(t, d)
 	s.tree.symbols.hold(tokens, items)
 	i := protocol.StoreItem{
-		Namespace: messages.Namespace{Salt: word(t, d, "salt")}, Session: word(t, d, "session"),
+		Namespace: namespaceOf(t, d), Cross: d.HasArg("cross"), Session: word(t, d, "session"),
 		Tokens: tokens, From: number(t, d, "from", 0), To: number(t, d, "to", len(tokens)),
 		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), RetentionFrom: number(t, d, "anew", 0),
 	}
@@ -178,7 +195,8 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 	f.Selector.Session, f.Selector.Salt = word(t, d, "session"), word(t, d, "salt")
 	if d.HasArg("tokens") {
 		tokens, items := prompt1(t, d)
-		f.Selector.Prefix = &messages.Prefix{Namespace: messages.Namespace{Salt: f.Selector.Salt}, Tokens: tokens, Multimodal: items}
+		f.Selector.Prefix = &messages.Prefix{Namespace: namespaceOf(t, d), Tokens: tokens, Multimodal: items}
+		f.Cross = d.HasArg("cross")
 	}
 	if d.HasArg("keep") {
 		for range s.tree.pools {
@@ -236,6 +254,11 @@ func drawn(pages []messages.Location) string {
 		}
 	}
 	return w.String()
+}
+
+// namespaceOf reads salt and encoder, the key of an encoder's input.
+func namespaceOf(t *testing.T, d *datadriven.TestData) messages.Namespace {
+	return messages.Namespace{Salt: word(t, d, "salt"), Encoder: word(t, d, "encoder")}
 }
 
 // prompt1 reads tokens=(…), and item=(hash,start,length).

@@ -364,7 +364,7 @@ func TestLostBlocksHaveNoMoment(t *testing.T) {
 	tokens := counting(8)
 	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
 	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
-	ghost := f.ids(f.nodes[f.rootOf(messages.Namespace{})].kids)[1]
+	ghost := f.ids(f.nodes[f.rootOf(messages.Namespace{}, false)].kids)[1]
 	f.evict(ghost)
 	require.NoError(t, f.Check())
 	_, timed := f.timers.of(ghost)

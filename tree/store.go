@@ -17,6 +17,8 @@ type offer struct {
 	stamp   uint32
 	now     time.Duration
 	session int32 // the number of Session once a block has joined it
+	first   int   // pools [first, end) are those that the offer concerns
+	end     int
 }
 
 // pages are what the sequence offers of the blocks [lo, hi) to pool p; fewer if
@@ -31,7 +33,7 @@ func (o *offer) pages(p int, lo, hi int32) []messages.PageID {
 // offers tells whether the sequence offers block d to some pool. The last pool
 // is asked first: full attention offers everything.
 func (o *offer) offers(d int32) bool {
-	for p := len(o.Tables) - 1; p >= 0; p-- {
+	for p := min(o.end, len(o.Tables)) - 1; p >= o.first; p-- {
 		if int(d) < len(o.Tables[p]) && o.Tables[p][d] != messages.NoPage {
 			return true
 		}
@@ -43,6 +45,7 @@ func (o *offer) offers(d int32) bool {
 // then pages, pool by pool.
 func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
+	o.first, o.end = t.poolsOf(s.Cross)
 	t.log.floor = len(t.log.events) // runs of two sequences are two events
 	first, whole := int32(s.From/t.tpb), int32(s.To/t.tpb)
 	end := int32((s.To + t.tpb - 1) / t.tpb)
@@ -66,7 +69,7 @@ func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 		t.path = append(t.path, segment{leaf, 0, 1})
 	}
 	t.attribute(&o)
-	for p := range t.pools {
+	for p := o.first; p < o.end; p++ {
 		t.attach(&o, p)
 	}
 	for _, g := range t.path {
@@ -89,7 +92,7 @@ func (t *Tree) last(at place) protocol.BlockID {
 func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) place {
 	c := s.Cursor
 	if len(tokens) == 0 || !t.follows(c) {
-		return place{t.plant(s.Namespace), 0}
+		return place{t.plant(s), 0}
 	}
 	depth := min(t.depth(c.Block)+1, int32(len(tokens)/t.tpb))
 	x := t.blocks.node[c.Block]

@@ -18,8 +18,8 @@ import (
 //	    2 [9] d3 d4 p35
 //	    2 [9 9 9 9] -- -- ghost
 //
-// The numbers are depths; then tokens, where each pool keeps the block (a
-// device page, a host page, nowhere), priority, timer and session. A covered
+// The numbers are depths; then tokens, where each pool of the namespace's kind
+// keeps the block (a device page, a host page, nowhere), priority, timer and session. A covered
 // token is written hash/position:token, with the first byte of the hash.
 func (t *Tree) String() string {
 	var w strings.Builder
@@ -27,12 +27,16 @@ func (t *Tree) String() string {
 	slices.SortFunc(roots, func(a, b root) int {
 		return cmp.Or(cmp.Compare(a.namespace.Salt, b.namespace.Salt),
 			cmp.Compare(loraName(a.namespace), loraName(b.namespace)),
-			cmp.Compare(a.namespace.Encoder, b.namespace.Encoder))
+			cmp.Compare(a.namespace.Encoder, b.namespace.Encoder),
+			cmp.Compare(class(t.nodes[a.node].cross), class(t.nodes[b.node].cross)))
 	})
 	for _, r := range roots {
 		fmt.Fprintf(&w, "salt %q lora %s", r.namespace.Salt, loraName(r.namespace))
 		if n := len(r.namespace.Encoder); n > 0 {
 			fmt.Fprintf(&w, " encoder input of %d bytes", n)
+		}
+		if t.nodes[r.node].cross {
+			w.WriteString(" cross")
 		}
 		w.WriteByte('\n')
 		type line struct {
@@ -70,7 +74,8 @@ func loraName(ns messages.Namespace) string {
 func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 	b := t.ids(x)[i]
 	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.nodes[x].depth+i)
-	for k, tok := range t.tokensAt(x, i) {
+	tokens := t.tokensAt(x, i)
+	for k, tok := range tokens[:len(tokens)-int(t.padding(x, i))] {
 		if k > 0 {
 			w.WriteByte(' ')
 		}
@@ -81,7 +86,8 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 		fmt.Fprint(w, int32(t.symbols.host(tok)))
 	}
 	w.WriteByte(']')
-	for p := range t.pools {
+	first, end := t.poolsOf(t.nodes[x].cross)
+	for p := first; p < end; p++ {
 		switch page, tier, ok := t.locations(x, p)[i].Page(); {
 		case !ok:
 			w.WriteString(" --")

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -15,6 +16,9 @@ const none int32 = -1
 type PoolShape struct {
 	Window int // tokens; 0: full attention
 	Sink   int // tokens at the start that stay attended to; 0 with full attention
+	// Cross marks a cross pool: its pages are matched by the input of the encoder,
+	// those of all other pools by the tokens of the decoder. Cross pools come last.
+	Cross bool
 }
 
 // Config is the shape of a tree.
@@ -30,6 +34,7 @@ type Config struct {
 type Tree struct {
 	tpb       int
 	pools     []PoolShape
+	selfPools int // pools before it are self pools, the others cross pools
 	host      bool
 	recording bool
 
@@ -38,7 +43,7 @@ type Tree struct {
 	freeNodes []int32
 	roots     []root
 	freeRoots []int32
-	byName    map[messages.Namespace]int32 // index in roots
+	byName    [2]map[messages.Namespace]int32 // index in roots, of self and of cross pools
 
 	shelf    shelf
 	blocks   blocks
@@ -66,9 +71,13 @@ type Tree struct {
 }
 
 // root is where the prefixes of one namespace begin.
+//
+// The root of cross pools has the one prefix that there is in its namespace: the
+// input of the encoder, which the namespace names, padded to whole blocks.
 type root struct {
 	namespace messages.Namespace
 	node      int32
+	input     int32 // tokens of the encoder's input without the padding; 0 for self pools
 }
 
 // New makes an empty tree.
@@ -81,30 +90,54 @@ func New(c Config) *Tree {
 		pools:     slices.Clone(c.Pools),
 		host:      c.Host,
 		recording: c.Events,
-		byName:    map[messages.Namespace]int32{},
+		byName:    [2]map[messages.Namespace]int32{{}, {}},
 		symbols:   symbols{index: map[symbol]int32{}},
 		sessions:  sessions{index: map[string]int32{}},
 		clean:     make([]int32, len(c.Pools)),
 		weight:    1,
 	}
+	for t.selfPools < len(c.Pools) && !c.Pools[t.selfPools].Cross {
+		t.selfPools++
+	}
+	for p := range c.Pools[t.selfPools:] {
+		if !c.Pools[t.selfPools+p].Cross {
+			panic(fmt.Sprintf("tree: pool %d, a self pool, comes after the cross pool %d", t.selfPools+p, t.selfPools))
+		}
+	}
 	t.blocks.reserve(c.Blocks, c.Events)
 	return t
+}
+
+// poolsOf returns the range [first, end) of the self pools, or of the cross pools.
+func (t *Tree) poolsOf(cross bool) (first, end int) {
+	if cross {
+		return t.selfPools, len(t.pools)
+	}
+	return 0, t.selfPools
+}
+
+// class is the index in byName of self and of cross pools.
+func class(cross bool) int {
+	if cross {
+		return 1
+	}
+	return 0
 }
 
 // Blocks is the number of blocks that some pool holds.
 func (t *Tree) Blocks() int { return t.held }
 
-// rootOf finds the root node of a namespace, or none.
-func (t *Tree) rootOf(ns messages.Namespace) int32 {
-	if i, ok := t.byName[ns]; ok {
+// rootOf finds the root node of a namespace for self or cross pools, or none.
+func (t *Tree) rootOf(ns messages.Namespace, cross bool) int32 {
+	if i, ok := t.byName[class(cross)][ns]; ok {
 		return t.roots[i].node
 	}
 	return none
 }
 
-// plant finds or makes the root node of a namespace.
-func (t *Tree) plant(ns messages.Namespace) int32 {
-	if x := t.rootOf(ns); x != none {
+// plant finds or makes the root node of what s stores.
+func (t *Tree) plant(s *protocol.StoreItem) int32 {
+	if x := t.rootOf(s.Namespace, s.Cross); x != none {
 		return x
 	}
 	i := int32(len(t.roots))
@@ -115,15 +148,19 @@ func (t *Tree) plant(ns messages.Namespace) int32 {
 	}
 	x := t.newNode()
 	t.nodes[x].root = i
-	t.roots[i] = root{namespace: ns, node: x}
-	t.byName[ns] = i
+	t.nodes[x].cross = s.Cross
+	t.roots[i] = root{namespace: s.Namespace, node: x}
+	if s.Cross {
+		t.roots[i].input = int32(s.Prompt)
+	}
+	t.byName[class(s.Cross)][s.Namespace] = i
 	return x
 }
 
 // uproot removes the root node x, which has no children.
 func (t *Tree) uproot(x int32) {
 	i := t.nodes[x].root
-	delete(t.byName, t.roots[i].namespace)
+	delete(t.byName[class(t.nodes[x].cross)], t.roots[i].namespace)
 	t.roots[i] = root{node: none}
 	t.freeRoots = append(t.freeRoots, i)
 	t.freeNode(x)

@@ -49,7 +49,7 @@ func (j *Join) readContents(r *messages.ReadContents) {
 				pages[p] = messages.Nowhere
 			}
 			b.Pages = append(pages, b.Pages...)
-			b.Tokens = j.unpadded(&b)
+			b.Tokens, b.Cross = j.unpadded(&b), true
 			r.Blocks = append(r.Blocks, b)
 		}
 		j.reply()

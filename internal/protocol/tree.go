@@ -23,6 +23,10 @@ type MatchItem struct {
 	KeepSymbols bool                      // keep the symbols until an Apply lets them go
 	Limit       int                       // match at most so many tokens
 	Partial     bool                      // the match may end inside a block
+	// Cross makes it a match of the cross pools alone. Tokens are then the whole
+	// input of the encoder, padded with zeros to whole blocks, and Namespace.Encoder
+	// is its key. Without it the match is of all pools but those.
+	Cross bool
 
 	// Matched is L: tokens that can be reused. Blocks of them are whole.
 	Matched, Blocks int
@@ -35,7 +39,8 @@ type MatchItem struct {
 	// pool does not hold; all 0 when everything that is known was matched.
 	Lacks []int
 	// IDs are the blocks of [0, Blocks); Pages where each pool keeps them:
-	// [pool][block], Nowhere for blocks that position L does not attend to.
+	// [pool][block], Nowhere for blocks that position L does not attend to, and
+	// for all blocks in pools that the match does not concern.
 	IDs   []BlockID
 	Pages [][]messages.Location
 	// Source is the block that the rest, Matched − Blocks×tokensPerBlock
@@ -114,7 +119,12 @@ type StoreItem struct {
 	// KeepOnHost lists, by pool, blocks that stay in host memory if they are only
 	// there, even if Tables offers a page of them; nil means none.
 	KeepOnHost [][]BlockID
-	Cursor     Cursor // in: of any block of the sequence; out: of the last whole one stored
+	// Cross makes it an offer to the cross pools alone, and only their Tables are
+	// read. Tokens and Namespace are those of a Cross match, Prompt is the length of
+	// the encoder's input without the padding, which no reader hears of. Without it
+	// the offer is to all pools but those.
+	Cross  bool
+	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 }
 
 // EffectKind says what a pool or the offloader must do.
@@ -152,6 +162,7 @@ type Forget struct {
 	Header
 	Now      time.Duration
 	Selector messages.Selector // its tokens are replaced by symbols in place
+	Cross    bool              // the Prefix of Selector is one of a Cross match
 	All      bool
 	Keep     [][]BlockID // with All: by pool, what sequences hold there
 
