@@ -144,7 +144,7 @@ func (e *Engine) spawn(parent actor.SpawnerContext, o options) error {
 	return <-family.ready
 }
 
-// cores makes the state of the actors.
+// newTree makes the core of the tree from the shapes of the pools.
 func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
 	blocks := 0

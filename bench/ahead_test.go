@@ -232,7 +232,7 @@ func (h *chatter) leave(u *chatUser) {
 	}
 }
 
-// outcome is what a chat has shown.
+// chatOutcome is what a chat has shown.
 type chatOutcome struct {
 	taken, evicted, offloaded, dirty, waiting, ahead, onboarded int64
 	reused                                                      float64

@@ -20,7 +20,7 @@ type AdmitRequest struct {
 	EncoderRetention *Retention
 }
 
-// Why says how a prompt met the cache.
+// MissReason says how a prompt met the cache.
 type MissReason string
 
 // The answers to why.
@@ -32,7 +32,7 @@ const (
 	ReasonWindowHole MissReason = "window_hole" // a limited pool lacks a block
 )
 
-// How says how a partly matching block was reused.
+// PartialReuse says how a partly matching block was reused.
 type PartialReuse string
 
 // The ways of partial reuse.

@@ -9,7 +9,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// victim of one device page, that caches the block of its number.
+// victimOf is the victim of one device page, which caches the block of its number.
 func victimOf(page int) protocol.Victim {
 	return protocol.Victim{Page: messages.PageID(page), Block: protocol.BlockID(page), Depth: int32(page), Priority: 35, Use: protocol.Use(page + 1)}
 }

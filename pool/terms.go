@@ -7,6 +7,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
+// term is the pages with one priority until one moment.
+//
 // A priority may hold until a moment and be the default one from then on. A
 // million pages may have the same moment, so none of them is touched when it
 // comes: pages with one priority until one moment share a term, which has a list
@@ -54,7 +56,7 @@ func (o *order) priority(i int32) messages.Priority {
 	return o.pages[i].priority
 }
 
-// join gives a page, which is in no list, a term.
+// enter gives a page, which is in no list, a term.
 func (o *order) enter(i int32, k termKey) {
 	s := &o.terms
 	id, ok := s.known[k]

@@ -41,7 +41,7 @@ func (w *world) ends(list ...*sequence) {
 	}
 }
 
-// Six pages of a text, of which the tables make evicted what they need.
+// stored is six blocks of a text, of which each case evicts what it needs.
 var stored = text(1, 24)
 
 // fault is one copy that the device refuses, and what the engine makes of it.

@@ -36,7 +36,7 @@ func (f *conversationFlags) flags(c *cobra.Command) {
 	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
 }
 
-// The limits keep a slip of the finger from taking all memory.
+// check refuses counts that would take all memory by a slip of the finger.
 func (f *conversationFlags) check() error {
 	switch {
 	case f.conversations < 1 || f.conversations > 100_000:

@@ -87,6 +87,7 @@ func (s *source) forTests() bool { return s.isTest() || servesTests(s.dir) }
 
 func (s *source) check() {
 	s.checkSizes()
+	s.checkComments()
 	p, ok := placeOf(s.dir)
 	if !ok {
 		s.report(s.file.Package, "package %s has no place in the picture", s.dir)

@@ -175,7 +175,7 @@ func (b *board) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: s, Seq: uint64(len(b.kernels))}, nil
 }
 
-// size is of the pages of one device pool.
+// bytes returns the page of a slot, which it makes at first use.
 func (b *board) bytes(slot gpu.Slot) []byte {
 	if b.pages[slot] == nil {
 		size := small.PageBytes()

@@ -89,7 +89,7 @@ func (s *spot) tier() messages.Tier {
 	return messages.Secondary
 }
 
-// stored in part: the key ends inside a block.
+// whole reports whether a block is stored whole: the key of one stored in part ends inside a block.
 func (o *Oracle) whole(b *block) bool { return len(b.key)%o.tpb == 0 }
 
 // find looks for the block with exactly this key.

@@ -6,7 +6,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// most sequences at once: more than the pages are for.
+// mostRunning is the most sequences at once: more than the pages are for.
 const mostRunning = 6
 
 func (r *run) admit(t *rapid.T) {
