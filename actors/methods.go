@@ -63,22 +63,58 @@ func (e *Engine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]m
 
 // Rewind drops the last tokens of a sequence, such as rejected drafts.
 func (e *Engine) Rewind(ctx context.Context, s messages.SequenceID, tokens int) error {
-	m := &messages.Rewind{Sequence: s, Tokens: tokens}
-	return first(e.Do(ctx, m), &m.Err)
+	results, err := e.RewindBatch(ctx, []messages.RewindStep{{Sequence: s, Tokens: tokens}})
+	if err != nil {
+		return err
+	}
+	return results[0].Err
+}
+
+// RewindBatch drops the last tokens of many sequences in one message. Each result
+// has its own Err.
+func (e *Engine) RewindBatch(ctx context.Context, steps []messages.RewindStep) ([]messages.StepResult, error) {
+	m := &messages.Rewind{Steps: steps}
+	if err := e.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	return m.Results, m.Err
 }
 
 // Fork makes n sequences that share all pages of one until they write.
 func (e *Engine) Fork(ctx context.Context, s messages.SequenceID, n int) ([]messages.SequenceID, error) {
-	m := &messages.Fork{Sequence: s, Count: n}
-	err := first(e.Do(ctx, m), &m.Err)
-	return m.Sequences, err
+	results, err := e.ForkBatch(ctx, []messages.ForkStep{{Sequence: s, Count: n}})
+	if err != nil {
+		return nil, err
+	}
+	return results[0].Forks, results[0].Err
+}
+
+// ForkBatch forks many sequences in one message. Each result has its own Err.
+func (e *Engine) ForkBatch(ctx context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
+	m := &messages.Fork{Steps: steps}
+	if err := e.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	return m.Results, m.Err
 }
 
 // Tables reads the page tables of a sequence.
 func (e *Engine) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
-	m := &messages.ReadTables{Sequence: s}
-	err := first(e.Do(ctx, m), &m.Err)
-	return m.Tables, err
+	results, err := e.TablesBatch(ctx, []messages.SequenceID{s})
+	if err != nil {
+		return nil, err
+	}
+	return results[0].Tables, results[0].Err
+}
+
+// TablesBatch reads the page tables of many sequences in one message. Each result
+// has its own Err.
+func (e *Engine) TablesBatch(ctx context.Context, sequences []messages.SequenceID) ([]messages.TablesResult, error) {
+	m := &messages.ReadTables{Sequences: sequences}
+	if err := e.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	return m.Results, m.Err
 }
 
 // Lookup tells what an admission of the same prompt would reuse now.

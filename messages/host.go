@@ -128,6 +128,32 @@ type ReleaseStep struct {
 	After    Ticket // its kernels read and write the pages until then
 }
 
+// RewindStep drops the last Tokens tokens of one sequence.
+type RewindStep struct {
+	Sequence SequenceID
+	Tokens   int
+}
+
+// ForkStep makes Count new sequences that share the pages of one.
+type ForkStep struct {
+	Sequence SequenceID
+	Count    int
+}
+
+// ForkResult answers one ForkStep.
+type ForkResult struct {
+	Sequence SequenceID   // that was forked
+	Forks    []SequenceID // the new ones; empty with Err
+	Err      error
+}
+
+// TablesResult has the page tables of one sequence.
+type TablesResult struct {
+	Sequence SequenceID
+	Tables   Tables // stale with Err
+	Err      error
+}
+
 // Prefix names the beginning of a prompt, for requests about what is stored.
 type Prefix struct {
 	Namespace  Namespace

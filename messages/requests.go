@@ -38,29 +38,29 @@ type Release struct {
 	Err     error
 }
 
-// Rewind drops the last tokens of a sequence.
+// Rewind drops the last tokens of sequences, such as rejected drafts. A result
+// has only its Sequence and Err.
 type Rewind struct {
-	Sequence SequenceID
-	Tokens   int
+	Steps []RewindStep
 
-	Err error
+	Results []StepResult
+	Err     error
 }
 
-// Fork makes new sequences that share the pages of one.
+// Fork makes new sequences that share the pages of others.
 type Fork struct {
-	Sequence SequenceID
-	Count    int
+	Steps []ForkStep
 
-	Sequences []SequenceID
-	Err       error
+	Results []ForkResult
+	Err     error
 }
 
-// ReadTables reads the page tables of a sequence.
+// ReadTables reads the page tables of sequences.
 type ReadTables struct {
-	Sequence SequenceID
+	Sequences []SequenceID
 
-	Tables Tables
-	Err    error
+	Results []TablesResult
+	Err     error
 }
 
 // Lookup asks what an admission would reuse; it changes nothing.

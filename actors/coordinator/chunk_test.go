@@ -205,9 +205,9 @@ func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
 	require.NoError(t, lose.Err)
 	assert.Equal(t, before, room())
 	assert.ErrorIs(t, commit(w, l, 16), messages.ErrSequenceLost)
-	fork := &messages.Fork{Sequence: l.id, Count: 1}
+	fork := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: 1}}}
 	w.Do(fork)
-	assert.ErrorIs(t, fork.Err, messages.ErrSequenceLost)
+	assert.ErrorIs(t, fork.Results[0].Err, messages.ErrSequenceLost)
 	w.bury(messages.StepResult{Sequence: l.id, Err: messages.ErrSequenceLost})
 	assert.Equal(t, 6, room())
 	w.check()

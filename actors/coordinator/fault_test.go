@@ -145,9 +145,9 @@ func TestAFailedMoveOfARebalance(t *gotesting.T) {
 	require.Zero(t, w.memory.failing[offloader.Duplicate], "there was a move")
 	var lost []messages.StepResult
 	for id := range w.lives {
-		r := &messages.ReadTables{Sequence: id}
+		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
 		w.Do(r)
-		lost = append(lost, messages.StepResult{Sequence: id, Err: r.Err})
+		lost = append(lost, messages.StepResult{Sequence: id, Err: r.Results[0].Err})
 	}
 	w.bury(lost...)
 	w.check()

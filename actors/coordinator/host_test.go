@@ -193,11 +193,11 @@ func (w *world) tryBeams(l *life, steps ...messages.BeamStep) messages.StepResul
 
 func (w *world) fork(l *life, n int) []*life {
 	w.t.Helper()
-	m := &messages.Fork{Sequence: l.id, Count: n}
+	m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: n}}}
 	w.Do(m)
-	require.NoError(w.t, m.Err)
+	require.NoError(w.t, m.Results[0].Err)
 	var forks []*life
-	for _, id := range m.Sequences {
+	for _, id := range m.Results[0].Forks {
 		f := *l
 		f.id = id
 		f.beams = [][]host.Chain{append([]host.Chain(nil), l.beams[0]...)}
@@ -211,11 +211,11 @@ func (w *world) fork(l *life, n int) []*life {
 func (w *world) rewind(l *life, n int) error {
 	w.t.Helper()
 	before := w.picture()
-	m := &messages.Rewind{Sequence: l.id, Tokens: n}
+	m := &messages.Rewind{Steps: []messages.RewindStep{{Sequence: l.id, Tokens: n}}}
 	w.Do(m)
-	if m.Err != nil {
+	if err := m.Results[0].Err; err != nil {
 		require.Equal(w.t, before, w.picture())
-		return m.Err
+		return err
 	}
 	l.beams[0] = l.beams[0][:l.length()-n]
 	l.tokens = l.tokens[:l.length()]

@@ -293,9 +293,9 @@ func (c *crowd) rebalance() {
 // buryLost lets sequences go whose pages a failed move has lost.
 func (c *crowd) buryLost() {
 	for id := range c.lives {
-		r := &messages.ReadTables{Sequence: id}
+		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
 		c.Do(r)
-		c.bury(messages.StepResult{Sequence: id, Err: r.Err})
+		c.bury(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
 	}
 }
 

@@ -5,19 +5,36 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// rewind drops the last tokens of a sequence.
+// rewind drops the last tokens of sequences. The pools hear of all of them in one
+// message each.
 func (c *Coordinator) rewind(r *messages.Rewind) {
-	r.Err = nil
-	s, refusal := c.sequences.find(r.Sequence)
-	if refusal == nil {
-		refusal = c.validateRewind(s, r.Tokens)
+	r.Err, r.Results = nil, c.results(r.Results, len(r.Steps))
+	c.resetWork()
+	c.resetMove()
+	served := false
+	for i := range r.Steps {
+		step, result := &r.Steps[i], &r.Results[i]
+		result.Sequence = step.Sequence
+		s, err := c.findStep(step.Sequence)
+		if err == nil {
+			err = c.validateRewind(s, step.Tokens)
+		}
+		if result.Err = err; err == nil {
+			c.rewindOne(s, s.length()-step.Tokens)
+			served = true
+		}
 	}
-	if refusal != nil {
-		r.Err = refusal
+	if !served {
 		c.reply()
 		return
 	}
-	length := s.length() - r.Tokens
+	c.settled = true
+	c.after = (*Coordinator).reply
+	c.sendEffects()
+}
+
+// rewindOne drops the tokens of a sequence from length on.
+func (c *Coordinator) rewindOne(s *sequence, length int) {
 	blocks := ceilDiv(length, c.TokensPerBlock)
 	s.use, s.stepped = c.nextUse(), c.stamp
 	whole := length / c.TokensPerBlock
@@ -32,8 +49,6 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 		s.anew = min(s.anew, whole)
 	}
 	s.sealed = min(s.sealed, blocks)
-	c.resetWork()
-	c.resetMove()
 	for p := range s.pools {
 		table := s.pools[p].tables[0]
 		c.markRead(s, p, table[blocks:])
@@ -41,12 +56,9 @@ func (c *Coordinator) rewind(r *messages.Rewind) {
 		s.pools[p].tables[0] = table[:blocks]
 		s.pools[p].kept = min(s.pools[p].kept, blocks)
 	}
-	c.settled = true
-	c.after = (*Coordinator).reply
-	c.sendEffects()
 }
 
-func (c *Coordinator) validateRewind(s *sequence, n int) *messages.Refusal {
+func (c *Coordinator) validateRewind(s *sequence, n int) error {
 	generated := s.length() - s.prompt
 	switch {
 	case n < 1:
@@ -74,40 +86,57 @@ func (c *Coordinator) pooledReply() {
 	c.reply()
 }
 
-// fork makes new sequences that share all pages of one.
+// fork makes new sequences that share all pages of others.
 func (c *Coordinator) fork(r *messages.Fork) {
-	r.Err, r.Sequences = nil, r.Sequences[:0]
-	s, refusal := c.sequences.find(r.Sequence)
-	switch {
-	case refusal != nil:
-	case r.Count < 1 || r.Count > MaxForks:
-		refusal = messages.Refuse(messages.BadRequest, "fork into %d sequences: 1 … %d are allowed", r.Count, MaxForks)
-	case s.beams() > 1:
-		refusal = messages.Refuse(messages.NotSupported, "fork and beam_width above 1 exclude each other")
-	case s.computed < s.prompt:
-		refusal = messages.Refuse(messages.BadRequest, "fork of a prompt of %d tokens of which %d are computed", s.prompt, s.computed)
+	for len(r.Results) < len(r.Steps) {
+		r.Results = append(r.Results, messages.ForkResult{})
 	}
-	if refusal != nil {
-		r.Err = refusal
+	r.Err, r.Results = nil, r.Results[:len(r.Steps)]
+	c.resetWork()
+	made := 0
+	for i := range r.Steps {
+		step, result := &r.Steps[i], &r.Results[i]
+		*result = messages.ForkResult{Sequence: step.Sequence, Forks: result.Forks[:0]}
+		s, err := c.findStep(step.Sequence)
+		if err == nil {
+			err = c.validateFork(s, step.Count, made)
+		}
+		if result.Err = err; err != nil {
+			continue
+		}
+		made += step.Count
+		s.stepped = c.stamp
+		for range step.Count {
+			result.Forks = append(result.Forks, c.forkOne(s))
+			for p := range s.pools {
+				c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: s.pools[p].tables[0]})
+			}
+		}
+		s.sealed, s.forked = len(s.pools[0].tables[0]), true
+	}
+	if made == 0 {
 		c.reply()
 		return
 	}
-	s.stepped = c.stamp
-	c.resetWork()
-	for range r.Count {
-		r.Sequences = append(r.Sequences, c.forkOne(s))
-	}
-	for p := range s.pools {
-		for range r.Count {
-			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: s.pools[p].tables[0]})
-		}
-	}
-	s.sealed, s.forked = len(s.pools[0].tables[0]), true
 	c.settled = true
 	c.sendPools((*Coordinator).pooledReply)
 }
 
-// MaxForks bounds the sequences that one fork makes.
+// validateFork checks a fork into n sequences, after others of the same request
+// have made some.
+func (c *Coordinator) validateFork(s *sequence, n, made int) error {
+	switch {
+	case n < 1 || n > MaxForks-made:
+		return messages.Refuse(messages.BadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
+	case s.beams() > 1:
+		return messages.Refuse(messages.NotSupported, "fork and beam_width above 1 exclude each other")
+	case s.computed < s.prompt:
+		return messages.Refuse(messages.BadRequest, "fork of a prompt of %d tokens of which %d are computed", s.prompt, s.computed)
+	}
+	return nil
+}
+
+// MaxForks bounds the sequences that one Fork makes, all its steps together.
 const MaxForks = 1 << 16
 
 // forkOne copies a sequence.
@@ -131,14 +160,21 @@ func (c *Coordinator) forkOne(s *sequence) messages.SequenceID {
 	return f.id
 }
 
-// readTables copies the page tables of a sequence.
+// readTables copies the page tables of sequences.
 func (c *Coordinator) readTables(r *messages.ReadTables) {
-	r.Err = nil
-	s, refusal := c.sequences.find(r.Sequence)
-	if refusal != nil {
-		r.Err = refusal
-	} else {
-		r.Tables = s.copyTables(r.Tables)
+	for len(r.Results) < len(r.Sequences) {
+		r.Results = append(r.Results, messages.TablesResult{})
+	}
+	r.Err, r.Results = nil, r.Results[:len(r.Sequences)]
+	for i, id := range r.Sequences {
+		result := &r.Results[i]
+		result.Sequence, result.Err = id, nil
+		s, refusal := c.sequences.find(id)
+		if refusal != nil {
+			result.Err = refusal
+			continue
+		}
+		result.Tables = s.copyTables(result.Tables)
 	}
 	c.reply()
 }

@@ -1,11 +1,13 @@
 package coordinator_test
 
 import (
+	"errors"
 	gotesting "testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -86,19 +88,20 @@ func TestWhatARewindRefuses(t *gotesting.T) {
 	_, beams := w.admitAs(messages.AdmitRequest{Tokens: run(300, 3), BeamWidth: 2})
 	w.prefill(beams)
 	assert.ErrorIs(t, w.rewind(beams, 1), messages.ErrNotSupported)
-	m := &messages.Fork{Sequence: beams.id, Count: 1}
+	m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: beams.id, Count: 1}}}
 	w.do(m)
-	assert.ErrorIs(t, m.Err, messages.ErrNotSupported)
+	assert.ErrorIs(t, m.Results[0].Err, messages.ErrNotSupported)
 }
 
 func TestWhatAForkRefuses(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
 	_, l := w.admit(run(0, 6))
-	for _, m := range []*messages.Fork{{Sequence: l.id, Count: 1}, {Sequence: l.id, Count: 0}, {Sequence: 99, Count: 1}} {
+	for _, step := range []messages.ForkStep{{Sequence: l.id, Count: 1}, {Sequence: l.id, Count: 0}, {Sequence: 99, Count: 1}} {
 		before := w.picture()
+		m := &messages.Fork{Steps: []messages.ForkStep{step}}
 		w.do(m)
-		assert.Error(t, m.Err)
-		assert.Empty(t, m.Sequences)
+		assert.Error(t, m.Results[0].Err)
+		assert.Empty(t, m.Results[0].Forks)
 		assert.Equal(t, before, w.picture())
 	}
 }
@@ -246,4 +249,55 @@ func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
 			w.release(l)
 		})
 	}
+}
+
+// Rewinds, forks and reads of tables are batches: each step is served or refused
+// by itself, and a sequence that is named twice is served once.
+func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 40}}})
+	lives := []*life{w.start(run(0, 6)), w.start(run(100, 6)), w.start(run(200, 6))}
+	for i, l := range lives {
+		w.append(l, messages.Token(50+i))
+		w.append(l, messages.Token(60+i))
+	}
+	rewind := &messages.Rewind{Steps: []messages.RewindStep{
+		{Sequence: lives[0].id, Tokens: 1}, {Sequence: lives[1].id, Tokens: 99}, {Sequence: 77, Tokens: 1},
+		{Sequence: lives[2].id, Tokens: 2}, {Sequence: lives[2].id, Tokens: 1},
+	}}
+	w.Do(rewind)
+	require.NoError(t, rewind.Err)
+	for i, want := range []error{nil, messages.ErrBadRequest, messages.ErrUnknownSequence, nil, messages.ErrBadRequest} {
+		assert.Equal(t, rewind.Steps[i].Sequence, rewind.Results[i].Sequence)
+		assert.ErrorIs(t, rewind.Results[i].Err, want, "step %d", i)
+	}
+	for i, n := range []int{1, 0, 2} {
+		lives[i].beams[0] = lives[i].beams[0][:len(lives[i].beams[0])-n]
+		lives[i].tokens = lives[i].tokens[:lives[i].length()]
+		lives[i].computed = min(lives[i].computed, lives[i].length())
+	}
+	w.check()
+
+	fork := &messages.Fork{Steps: []messages.ForkStep{
+		{Sequence: lives[0].id, Count: 2}, {Sequence: lives[1].id, Count: coordinator.MaxForks}, {Sequence: lives[0].id, Count: 1}, {Sequence: lives[2].id, Count: 1},
+	}}
+	w.Do(fork)
+	require.NoError(t, fork.Err)
+	for i, want := range []int{2, 0, 0, 1} {
+		assert.Len(t, fork.Results[i].Forks, want)
+		assert.Equal(t, want == 0, errors.Is(fork.Results[i].Err, messages.ErrBadRequest))
+	}
+	read := &messages.ReadTables{Sequences: []messages.SequenceID{lives[0].id, 77, fork.Results[0].Forks[1]}}
+	for range 2 {
+		w.Do(read)
+		assert.ErrorIs(t, read.Results[1].Err, messages.ErrUnknownSequence)
+		assert.Equal(t, read.Results[0].Tables, read.Results[2].Tables)
+		assert.Len(t, read.Results[0].Tables[0][0], 2)
+	}
+	for _, result := range fork.Results {
+		for _, id := range result.Forks {
+			w.Do(&messages.Release{Steps: []messages.ReleaseStep{{Sequence: id, Discard: true}}})
+		}
+	}
+	w.check()
+	w.release(lives...)
 }

@@ -231,10 +231,10 @@ func (w *world) checkReferences() map[messages.SequenceID]messages.Tables {
 
 func (w *world) tables(id messages.SequenceID) messages.Tables {
 	w.t.Helper()
-	r := &messages.ReadTables{Sequence: id}
+	r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
 	w.Do(r)
-	require.NoError(w.t, r.Err)
-	return r.Tables
+	require.NoError(w.t, r.Results[0].Err)
+	return r.Results[0].Tables
 }
 
 // memory is that of both tiers; every copy is done when it is submitted.

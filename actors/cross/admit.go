@@ -150,45 +150,59 @@ func (j *Join) forked(err error) {
 		j.abort(err)
 		return
 	}
-	if r.Err != nil {
+	j.forking = messages.Fork{}
+	for i := range r.Results {
+		if r.Results[i].Err == nil {
+			p := j.partnerOf(r.Results[i].Sequence)
+			j.forking.Steps = append(j.forking.Steps, messages.ForkStep{Sequence: p.sequence, Count: r.Steps[i].Count})
+		}
+	}
+	if len(j.forking.Steps) == 0 {
 		j.reply()
 		return
 	}
-	j.forking = messages.Fork{Sequence: j.partnerOf(r.Sequence).sequence, Count: r.Count}
 	j.insistEncoder(&j.forking, (*Join).crossForked) // to hear whether it was lost
 }
 
-// crossForked joins the forks.
-func (j *Join) crossForked(err error) {
-	r, own := j.round.request.(*messages.Fork), &j.forking
-	if err != nil || own.Err != nil {
-		j.unfork(r, err)
+// crossForked joins the forks, and releases those of the decoder's side that the
+// cross side refused or could not serve.
+func (j *Join) crossForked(broken error) {
+	r, next := j.round.request.(*messages.Fork), 0
+	undo, lost := &messages.Release{}, []messages.SequenceID(nil)
+	for i := range r.Results {
+		result := &r.Results[i]
+		if result.Err != nil {
+			continue
+		}
+		var own messages.ForkResult
+		if broken == nil {
+			own = j.forking.Results[next]
+			next++
+		}
+		if broken == nil && own.Err == nil {
+			p := j.partnerOf(result.Sequence)
+			for k, s := range result.Forks {
+				p.sequence = own.Forks[k]
+				j.partners[s] = p
+			}
+			continue
+		}
+		for _, s := range result.Forks {
+			undo.Steps = append(undo.Steps, messages.ReleaseStep{Sequence: s, Discard: true})
+		}
+		result.Forks, result.Err = nil, named(own.Err, result.Sequence)
+		if errors.Is(result.Err, messages.ErrSequenceLost) {
+			lost = append(lost, result.Sequence)
+		}
+	}
+	if len(undo.Steps) == 0 {
+		j.reply()
 		return
 	}
-	p := j.partnerOf(r.Sequence)
-	for i, s := range r.Sequences {
-		p.sequence = own.Sequences[i]
-		j.partners[s] = p
-	}
-	j.reply()
-}
-
-// unfork lets the forks of the decoder's side go when the cross side refused or
-// could not serve, and the sequence itself when that was lost.
-func (j *Join) unfork(r *messages.Fork, broken error) {
-	undo := &messages.Release{}
-	for _, s := range r.Sequences {
-		undo.Steps = append(undo.Steps, messages.ReleaseStep{Sequence: s, Discard: true})
-	}
-	r.Sequences, r.Err = nil, named(j.forking.Err, r.Sequence)
 	j.insistDecoder(undo, func(j *Join, err error) {
 		if err = cmp.Or(broken, err); err != nil {
 			j.abort(err)
 			return
-		}
-		var lost []messages.SequenceID
-		if errors.Is(r.Err, messages.ErrSequenceLost) {
-			lost = append(lost, r.Sequence)
 		}
 		j.replyLosing(lost)
 	})

@@ -115,13 +115,18 @@ func (s *sides) answer(request any, err error) {
 		r.Stale = s.stale > 0
 		s.stale--
 	case *messages.ReadTables:
-		r.Err = err
-	case *messages.Fork:
-		for range r.Count {
-			s.next++
-			r.Sequences = append(r.Sequences, s.next)
+		for _, id := range r.Sequences {
+			r.Results = append(r.Results, messages.TablesResult{Sequence: id, Err: err})
 		}
-		r.Err = err
+	case *messages.Fork:
+		for _, step := range r.Steps {
+			result := messages.ForkResult{Sequence: step.Sequence, Err: err}
+			for range step.Count {
+				s.next++
+				result.Forks = append(result.Forks, s.next)
+			}
+			r.Results = append(r.Results, result)
+		}
 	}
 }
 
@@ -204,11 +209,11 @@ func TestForksThatFailHalfway(t *testing.T) {
 			a := s.admitOne()
 			before := s.String()
 			spoil(s)
-			m := &messages.Fork{Sequence: a.Sequence, Count: 2}
+			m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: a.Sequence, Count: 2}}}
 			s.Submit(m, nil)
-			assert.Equal(t, name == "refused", m.Err != nil)
+			assert.Equal(t, name == "refused", m.Results[0].Err != nil)
 			assert.Equal(t, name == "not served", s.aborted != nil, "who was aborted")
-			assert.Empty(t, m.Sequences)
+			assert.Empty(t, m.Results[0].Forks)
 			assert.Len(t, s.last["decoder Release"].(*messages.Release).Steps, 2)
 			assert.Equal(t, before, s.String())
 			lost, asked := s.last["decoder LoseSequences"].(*protocol.LoseSequences)
@@ -235,9 +240,9 @@ func TestALostCrossSide(t *testing.T) {
 	assert.Equal(t, []messages.SequenceID{a.Sequence}, s.last["decoder LoseSequences"].(*protocol.LoseSequences).Sequences)
 
 	s.refuse["encoder ReadTables"] = messages.ErrSequenceLost
-	tables := &messages.ReadTables{Sequence: a.Sequence}
+	tables := &messages.ReadTables{Sequences: []messages.SequenceID{a.Sequence}}
 	s.Submit(tables, nil)
-	require.ErrorIs(t, tables.Err, messages.ErrSequenceLost)
+	require.ErrorIs(t, tables.Results[0].Err, messages.ErrSequenceLost)
 	assert.Contains(t, s.take(), "decoder LoseSequences")
 
 	s.refuse["encoder Release"] = messages.ErrSequenceLost
@@ -277,7 +282,7 @@ func TestWhatIsTakenBackIsTakenBack(t *testing.T) {
 	s.fail["encoder Fork"], s.failAgain["encoder Fork"] = messages.ErrFailed, 99
 	a := s.admitOne()
 	s.take()
-	s.Submit(&messages.Fork{Sequence: a.Sequence, Count: 1}, nil)
+	s.Submit(&messages.Fork{Steps: []messages.ForkStep{{Sequence: a.Sequence, Count: 1}}}, nil)
 	assert.Equal(t, []string{"decoder Fork", "encoder Fork", "decoder Release", "abort *messages.Fork"}, s.take(), "it will not be served any more")
 }
 

@@ -146,7 +146,9 @@ func (j *Join) settle() {
 			r.lost.Sequences = append(r.lost.Sequences, m.Steps[i].Sequence)
 		}
 	case *messages.Rewind:
-		r.lost.Sequences = append(r.lost.Sequences, m.Sequence)
+		for i := range m.Steps {
+			r.lost.Sequences = append(r.lost.Sequences, m.Steps[i].Sequence)
+		}
 	}
 }
 

@@ -77,11 +77,14 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			return err
 		},
 		"fork": func(r *rig, l *life) error {
-			m := &messages.Fork{Sequence: l.id, Count: 2}
-			if err := cmp.Or(r.Do(ctx, m), m.Err); err != nil {
+			m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: 2}}}
+			if err := r.Do(ctx, m); err != nil {
 				return err
 			}
-			for _, id := range m.Sequences {
+			if err := m.Results[0].Err; err != nil {
+				return err
+			}
+			for _, id := range m.Results[0].Forks {
 				fork := *l
 				fork.id = id
 				r.lives = append(r.lives, &fork)

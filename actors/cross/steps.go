@@ -120,25 +120,34 @@ func (j *Join) crossReleased() {
 	j.reply()
 }
 
-// tablesRead adds the cross table.
+// tablesRead adds the cross tables.
 func (j *Join) tablesRead(err error) {
 	r := j.round.request.(*messages.ReadTables)
 	if err != nil {
 		j.abort(err)
 		return
 	}
-	if r.Err != nil {
+	own, of := &messages.ReadTables{}, []int(nil)
+	for i := range r.Results {
+		if r.Results[i].Err == nil {
+			own.Sequences, of = append(own.Sequences, j.partnerOf(r.Results[i].Sequence).sequence), append(of, i)
+		}
+	}
+	if len(of) == 0 {
 		j.reply()
 		return
 	}
-	own := &messages.ReadTables{Sequence: j.partnerOf(r.Sequence).sequence}
 	j.toEncoder(own, served(func(j *Join) {
-		if r.Err = named(own.Err, r.Sequence); r.Err != nil {
-			r.Tables = nil
-			j.replyLosing([]messages.SequenceID{r.Sequence})
-			return
+		var lost []messages.SequenceID
+		for k, i := range of {
+			result := &r.Results[i]
+			if result.Err = named(own.Results[k].Err, result.Sequence); result.Err != nil {
+				result.Tables = nil
+				lost = append(lost, result.Sequence)
+				continue
+			}
+			result.Tables = append(result.Tables, own.Results[k].Tables...)
 		}
-		r.Tables = append(r.Tables, own.Tables...)
-		j.reply()
+		j.replyLosing(lost)
 	}))
 }

@@ -178,13 +178,21 @@ func (f *fuzzed) request() any {
 		}
 		return m
 	case 11:
-		return &messages.Rewind{Sequence: f.sequence(), Tokens: f.number()}
-	case 12:
-		count := f.number()
-		if count > 4 && count < 1<<16 {
-			count %= 4
+		m := &messages.Rewind{}
+		for range f.below(3) {
+			m.Steps = append(m.Steps, messages.RewindStep{Sequence: f.sequence(), Tokens: f.number()})
 		}
-		return &messages.Fork{Sequence: f.sequence(), Count: count}
+		return m
+	case 12:
+		m := &messages.Fork{}
+		for range f.below(3) {
+			count := f.number()
+			if count > 4 && count < 1<<16 {
+				count %= 4
+			}
+			m.Steps = append(m.Steps, messages.ForkStep{Sequence: f.sequence(), Count: count})
+		}
+		return m
 	default:
 		return f.rare()
 	}
@@ -267,7 +275,9 @@ func (f *fuzzed) learn(request any) {
 	case *messages.Admit:
 		f.admits = append(f.admits, m)
 	case *messages.Fork:
-		f.live = append(f.live, m.Sequences...)
+		for i := range m.Results {
+			f.live = append(f.live, m.Results[i].Forks...)
+		}
 	case *messages.PinPrefix:
 		if m.Err == nil && m.Pinned.Tokens > 0 {
 			f.pins = append(f.pins, m.Pinned.Pin)

@@ -287,16 +287,17 @@ func (a *application) unknown(s *sequence) bool {
 	if s.known {
 		return false
 	}
-	m := &messages.ReadTables{Sequence: s.id}
+	m := &messages.ReadTables{Sequences: []messages.SequenceID{s.id}}
 	r := &request{kind: "tables", record: m, by: a, detail: s.id.String()}
 	r.then = func(err error) {
 		if err != nil {
 			return
 		}
-		a.world.expect(r, m.Err)
-		a.drop(s, m.Err)
-		if m.Err == nil {
-			s.tables, s.known = cloneTables(m.Tables), true
+		result := &m.Results[0]
+		a.world.expect(r, result.Err)
+		a.drop(s, result.Err)
+		if result.Err == nil {
+			s.tables, s.known = cloneTables(result.Tables), true
 			a.world.tellf("  tables of %v: %v", s.id, s.tables)
 		}
 	}

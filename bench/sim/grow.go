@@ -99,15 +99,16 @@ func (a *application) rewind() {
 		return
 	}
 	n := 1 + w.rng.IntN(s.length()-s.prompt)
-	m := &messages.Rewind{Sequence: s.id, Tokens: n}
+	m := &messages.Rewind{Steps: []messages.RewindStep{{Sequence: s.id, Tokens: n}}}
 	r := &request{kind: "rewind", record: m, by: a, detail: fmt.Sprintf("%v by %d", s.id, n)}
 	r.then = func(err error) {
 		if err != nil {
 			return
 		}
-		w.expect(r, m.Err, messages.NotSupported)
-		a.drop(s, m.Err)
-		if m.Err != nil {
+		refusal := m.Results[0].Err
+		w.expect(r, refusal, messages.NotSupported)
+		a.drop(s, refusal)
+		if refusal != nil {
 			return
 		}
 		length := s.length() - n
@@ -123,19 +124,21 @@ func (a *application) fork() {
 	if s == nil || len(a.sequences) > 2*w.perHost {
 		return
 	}
-	m := &messages.Fork{Sequence: s.id, Count: 1 + w.rng.IntN(2)}
-	r := &request{kind: "fork", record: m, by: a, detail: fmt.Sprintf("%v into %d", s.id, m.Count)}
+	count := 1 + w.rng.IntN(2)
+	m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: s.id, Count: count}}}
+	r := &request{kind: "fork", record: m, by: a, detail: fmt.Sprintf("%v into %d", s.id, count)}
 	r.then = func(err error) {
 		if err != nil {
 			return
 		}
-		w.expect(r, m.Err)
-		a.drop(s, m.Err)
-		if m.Err != nil {
+		result := &m.Results[0]
+		w.expect(r, result.Err)
+		a.drop(s, result.Err)
+		if result.Err != nil {
 			return
 		}
 		s.shared = s.computed < s.length()
-		for _, id := range m.Sequences {
+		for _, id := range result.Forks {
 			f := *s
 			f.id, f.known, f.tables = id, false, nil
 			f.beams, f.ready = [][]host.Chain{slices.Clone(s.beams[0])}, slices.Clone(s.ready)

@@ -144,16 +144,16 @@ func (w *world) verify() error {
 	claims := host.Claims{Blocks: contents.Blocks}
 	for _, a := range w.hosts {
 		for _, s := range append([]*sequence(nil), a.sequences...) {
-			read := &messages.ReadTables{Sequence: s.id}
+			read := &messages.ReadTables{Sequences: []messages.SequenceID{s.id}}
 			if err := w.serve(read); err != nil {
 				return err
 			}
-			w.expect(&request{kind: "tables", by: a}, read.Err)
-			a.drop(s, read.Err)
-			if read.Err != nil {
+			w.expect(&request{kind: "tables", by: a}, read.Results[0].Err)
+			a.drop(s, read.Results[0].Err)
+			if read.Results[0].Err != nil {
 				continue
 			}
-			s.tables, s.known = cloneTables(read.Tables), true
+			s.tables, s.known = cloneTables(read.Results[0].Tables), true
 			claims.Sequences = append(claims.Sequences, host.Held{
 				Name: s.id.String(), Computed: s.computed, Beams: s.beams, Tables: s.tables[:w.decoder()],
 			})
