@@ -349,3 +349,13 @@ func hostEvents(list []protocol.Event) []messages.Event {
 	}
 	return out
 }
+
+// forgotElsewhere are HostForgets of blocks that are not among those given.
+func (m *mirrors) forgotElsewhere(given []protocol.BlockID) (other []protocol.BlockID) {
+	for k := range m.forgot {
+		if !slices.Contains(given, protocol.BlockID(k[1])) {
+			other = append(other, protocol.BlockID(k[1]))
+		}
+	}
+	return other
+}

@@ -3,7 +3,6 @@ package tree
 import (
 	"fmt"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -480,35 +479,3 @@ func (m *model) Look(*rapid.T) {
 		}
 	}
 }
-
-// forgotElsewhere are HostForgets of blocks that are not among those given.
-func (m *mirrors) forgotElsewhere(given []protocol.BlockID) (other []protocol.BlockID) {
-	for k := range m.forgot {
-		if !slices.Contains(given, protocol.BlockID(k[1])) {
-			other = append(other, protocol.BlockID(k[1]))
-		}
-	}
-	return other
-}
-
-func property(t *rapid.T) {
-	m := newModel(t)
-	t.Repeat(map[string]func(*rapid.T){
-		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
-		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget, "look": m.Look,
-	})
-	for _, r := range m.running {
-		m.work.ReleasedSymbols = append(m.work.ReleasedSymbols, r.tokens)
-	}
-	f := protocol.Forget{All: true, Now: m.now}
-	m.tree.Apply(&m.work)
-	m.tree.Forget(&f)
-	require.NoError(m, m.tree.Check())
-	require.Equal(m, "empty\n", m.tree.String())
-	require.Len(m, m.tree.symbols.free, len(m.tree.symbols.entries), "symbols left over")
-	require.Len(m, m.tree.blocks.free, len(m.tree.blocks.node))
-}
-
-func TestModel(t *testing.T) { rapid.Check(t, property) }
-
-func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(property)) }
