@@ -1,0 +1,33 @@
+// Package model runs language models whose keys and values lie in the engine's
+// pages and nowhere else, in plain Go on the processor.
+//
+//	weights   safetensors and GGUF files
+//	   │
+//	Load ── settings, builders by architecture ──▶ Model    weights in memory, what
+//	   │                                             │       each layer computes
+//	   │                                             ▼
+//	Geometry ──▶ windows.Model, windows        Executor     one forward pass of a
+//	             (how the engine is opened)                 batch over given pages
+//
+// # What a model is
+//
+// A Model is an embedding, blocks, a norm and a head. A block has a mixer, which
+// alone looks at other tokens, perhaps cross attention, and an MLP. Builders make
+// blocks of a configuration with Hugging Face's names; a GGUF file is given those
+// names first. What a builder does not know it refuses by key.
+//
+// # One result, bit for bit
+//
+// Every number of a row is a function of that row, of the rows that attention
+// sees, and of the state of recurrent layers, as package attention has it: a
+// matrix product adds along the inputs in their order, whatever the batch, the
+// chunk and the workers. So what a model answers does not depend on what was
+// cached.
+//
+// # Recurrent layers
+//
+// Mamba-2 and the gated delta rule keep a State for each sequence, which blocks
+// of tokens cannot restore. The engine has no pages for states yet: the host
+// holds them and such a model runs without reuse (Model.Recurrent). States step
+// one token at a time, in prefill too, so chunks do not change bits.
+package model

@@ -1,0 +1,166 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/weights"
+	"github.com/kvactor/kvactor/gpu/attention"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Model is a language model: weights and what each layer does with them. It is
+// read only once it is loaded; an Executor runs it.
+type Model struct {
+	Kind   string // model_type of the configuration
+	Vocab  int
+	Hidden int
+	MaxLen int // tokens of the longest sequence that the model is made for
+
+	embed      *weights.Tensor
+	embedScale float32   // 0: none
+	positions  []float32 // learned, [position][hidden]; nil: none
+	offset     int       // of positions
+	embedNorm  *norm     // nil: none
+	blocks     []block
+	finalNorm  *norm // nil: none
+	head       *linear
+	logitCap   float32
+	encoder    *encoder // nil: decoder only
+
+	caches []cacheShape // of the layers that have a cache, in order
+	cross  cacheShape   // of cross attention; heads 0: none
+}
+
+// cacheShape is what one layer has in the cache.
+type cacheShape struct{ heads, dim, window int }
+
+// block is one layer.
+type block struct {
+	in        *norm // before the mixer
+	mixer     mixer
+	mixerNorm *norm // of the mixer's output; nil: none
+	crossNorm *norm
+	cross     *crossAttention // nil: none
+	mlpNorm   *norm           // before the MLP; nil: the MLP reads what the mixer read
+	mlp       mlp
+	outNorm   *norm // of the MLP's output; nil: none
+	shape     residual
+}
+
+// residual says how a block adds up.
+type residual uint8
+
+const (
+	preNorm  residual = iota // x += mixer(norm(x)); x += mlp(norm(x))
+	parallel                 // x += mixer(norm(x)) + mlp(norm(x))
+	postNorm                 // x = norm(x + mixer(x)); x = norm(x + mlp(x))
+)
+
+// mixer is the part of a block that looks at other tokens. y may not be x.
+type mixer interface {
+	run(e *Executor, y, x []float32, rows int) error
+}
+
+// Recurrent tells whether the model has layers whose state blocks of tokens
+// cannot restore. The engine keeps no states yet, so such a model runs without
+// reuse, and its host holds a State for each sequence.
+func (m *Model) Recurrent() bool {
+	for i := range m.blocks {
+		if _, ok := m.blocks[i].mixer.(recurrent); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// Encodes tells whether the model has an encoder.
+func (m *Model) Encodes() bool { return m.encoder != nil }
+
+// Geometry is what the engine must know: the shape of the model's caches and the
+// attention window of each of its layers. Layers without a cache are left out.
+// Latent attention has one head of half a row, which lies in the keys' and the
+// values' part (see attention.Latent).
+func (m *Model) Geometry(maxLen int, dtype windows.DType) (windows.Model, []int) {
+	g := windows.Model{Layers: len(m.caches), DType: dtype, MaxSeqLen: maxLen}
+	var limits []int
+	for _, c := range m.caches {
+		g.KVHeads = append(g.KVHeads, c.heads)
+		g.HeadDims = append(g.HeadDims, c.dim)
+		limits = append(limits, c.window)
+		if c.window == 0 {
+			limits[len(limits)-1] = maxLen
+		}
+	}
+	if m.cross.heads > 0 {
+		g.CrossLayers, g.CrossKVHeads, g.EncoderMaxLen = len(m.caches), m.cross.heads, maxLen
+	}
+	return g, limits
+}
+
+// CheckTokens refuses tokens that the vocabulary does not have.
+func (m *Model) CheckTokens(tokens []messages.Token) error {
+	for i, t := range tokens {
+		if t < 0 || int(t) >= m.Vocab {
+			return fmt.Errorf("token %d is %d, the vocabulary has %d", i, t, m.Vocab)
+		}
+	}
+	return nil
+}
+
+// NewState is the state of a sequence without tokens; nil if the model has none.
+func (m *Model) NewState() *State {
+	if !m.Recurrent() {
+		return nil
+	}
+	s := &State{layers: make([][]float32, len(m.blocks))}
+	for i := range m.blocks {
+		if r, ok := m.blocks[i].mixer.(recurrent); ok {
+			s.layers[i] = make([]float32, r.stateSize())
+		}
+	}
+	return s
+}
+
+// State is what recurrent layers keep of one sequence: numbers of fixed size for
+// each such layer. It is a value that can be copied at any length of a sequence:
+// that is what a page of a state pool will hold when the engine has them.
+type State struct{ layers [][]float32 }
+
+// Clone copies a state, for a fork or a checkpoint.
+func (s *State) Clone() *State {
+	if s == nil {
+		return nil
+	}
+	c := &State{layers: make([][]float32, len(s.layers))}
+	for i, l := range s.layers {
+		c.layers[i] = append([]float32(nil), l...)
+	}
+	return c
+}
+
+// recurrent is a mixer with a state.
+type recurrent interface {
+	mixer
+	stateSize() int
+}
+
+// spanRoPE is the rotation of a layer with a table for the model's length.
+func spanRoPE(style attention.RoPEStyle, inverse []float64, factor float64, maxLen int) *attention.RoPE {
+	return attention.NewRoPE(style, inverse, factor, min(maxLen, maxRoPETable))
+}
+
+// maxRoPETable bounds the table of cosines: a model may be made for a million
+// tokens that nobody gives it.
+const maxRoPETable = 8192
+
+// Greedy is the token with the largest logit, the first of equal ones.
+func Greedy(logits []float32) messages.Token {
+	top := 0
+	for i, x := range logits {
+		if x > logits[top] {
+			top = i
+		}
+	}
+	return messages.Token(top)
+}
