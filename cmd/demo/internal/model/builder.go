@@ -102,7 +102,7 @@ func (b *builder) layerNorm(name string, n int, eps float64) *norm {
 	return &norm{weight: b.numbers(name+".weight", n), bias: b.numbers(name+".bias", n), eps: eps, subtractMean: true}
 }
 
-// heads makes the output matrix, which may be the embedding again.
+// outputHead makes the output matrix, which may be the embedding again.
 func (b *builder) outputHead(name string) {
 	m := b.m
 	if b.there(name + ".weight") {

@@ -62,7 +62,7 @@ type Executor struct {
 // place says where a cache layer lies.
 type place struct{ pool, index int }
 
-// buffer names a piece of memory of the executor. Two buffers with one name are
+// bufferName names a piece of memory of the executor. Two buffers with one name are
 // never needed at a time.
 type bufferName uint8
 
