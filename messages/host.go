@@ -30,6 +30,7 @@ const (
 	ReasonCold       MissReason = "cold"        // nothing of the prompt is stored
 	ReasonEvicted    MissReason = "evicted"     // a full-attention pool lacks a block
 	ReasonWindowHole MissReason = "window_hole" // a limited pool lacks a block
+	ReasonNoState    MissReason = "no_state"    // a state pool lacks a checkpoint
 )
 
 // PartialReuse says how a partly matching block was reused.
@@ -55,10 +56,16 @@ type Admitted struct {
 	Sequence     SequenceID
 	ReusedTokens int // leading tokens whose KV need not be computed
 	MissReason   MissReason
-	Reuse        []PoolReuse // by PoolID
-	Tables       Tables      // as they stand after the admission
-	Ready        []Ticket    // what must have passed before the pages are read or written
-	Err          error       // the refusal, in a batch; nothing else is set then
+	// AttentionTokens is what the attention pools alone would have reused, and
+	// Checkpoints are the positions, ascending, at which a commit that ends there
+	// makes a checkpoint of the recurrent states. Both are zero for models without
+	// recurrent layers.
+	AttentionTokens int
+	Checkpoints     []int
+	Reuse           []PoolReuse // by PoolID
+	Tables          Tables      // as they stand after the admission
+	Ready           []Ticket    // what must have passed before the pages are read or written
+	Err             error       // the refusal, in a batch; nothing else is set then
 	// Cross is set with an encoder–decoder model. Reuse and Tables then have
 	// the cross pool last, with one table for all beams.
 	Cross *CrossAdmitted
@@ -169,6 +176,9 @@ type Prefix struct {
 // Found answers a lookup: MatchedTokens = PrimaryTokens + SecondaryTokens.
 type Found struct {
 	MatchedTokens, PrimaryTokens, SecondaryTokens int
+	// AttentionTokens is what the attention pools alone would have matched; 0 for
+	// models without recurrent layers.
+	AttentionTokens int
 }
 
 // Pinned answers a pin.
@@ -232,6 +242,11 @@ type PoolCounters struct {
 	DirtyTakes   int64
 	WaitingTakes int64
 	AheadPages   int64
+	// Checkpoints counts the checkpoints made in a state pool, those included that
+	// a release hands over; CheckpointsSkipped counts those for which no page was
+	// found.
+	Checkpoints        int64
+	CheckpointsSkipped int64
 }
 
 // PoolStats is the state of one pool.

@@ -46,9 +46,9 @@ func (o *Oracle) carryOut(all []*plan) []*sequence {
 		}
 	}
 	for i, pl := range all { // copies, while no source can be a victim
-		if pl.err == nil && pl.how == messages.PartialCopy {
-			for _, p := range o.pool {
-				o.place(p, sequences[i], o.wholeBlocks(pl), o.take(p, pl.request.Namespace.Salt))
+		for _, p := range o.pool {
+			if pl.err == nil && o.copiesInto(pl, p) {
+				o.place(p, sequences[i], o.copiedBlock(pl, p), o.take(p, pl.request.Namespace.Salt))
 			}
 		}
 	}
@@ -84,7 +84,12 @@ func (o *Oracle) claim(pl *plan, u use) *sequence {
 	for range max(1, r.BeamWidth) {
 		s.keys = append(s.keys, append([]symbol(nil), pl.prompt.key...))
 	}
+	s.wanted = o.wantedCheckpoints(pl)
 	for _, p := range o.pool {
+		if !p.attends() {
+			o.claimState(pl, s, p)
+			continue
+		}
 		blocks := ceil(s.prompt, o.tpb)
 		if s.chunk > 0 && p.limited() {
 			blocks = ceil(o.target(s), o.tpb)
@@ -130,13 +135,12 @@ func (o *Oracle) place(p *pool, s *sequence, index int, pg *page) {
 // be victims from now on, used at this request.
 func (o *Oracle) letSourcesGo(all []*plan, sequences []*sequence) {
 	for i, pl := range all {
-		if pl.err != nil || pl.how != messages.PartialCopy {
-			continue
-		}
 		for _, p := range o.pool {
-			s := pl.match.source.at[p.id]
-			o.spend(s, sequences[i].last)
-			delete(o.guarded, s.device)
+			if pl.err == nil && o.copiesInto(pl, p) {
+				s := o.readFrom(pl, p)
+				o.spend(s, sequences[i].last)
+				delete(o.guarded, s.device)
+			}
 		}
 	}
 }
@@ -146,6 +150,12 @@ func (o *Oracle) letSourcesGo(all []*plan, sequences []*sequence) {
 // hold too.
 func (o *Oracle) takeRest(pl *plan, s *sequence, all []*plan, sequences []*sequence) {
 	for _, p := range o.pool {
+		if !p.attends() {
+			if s.tables[p.id][0][0] == nil {
+				o.place(p, s, 0, o.take(p, s.namespace.Salt))
+			}
+			continue
+		}
 		for index, spot := range pl.onboards[p.id] {
 			if spot == nil {
 				continue
@@ -173,7 +183,7 @@ func (o *Oracle) arrive(pl *plan, s *sequence) {
 				o.onboard(p, pl.lead[index], s.tables[p.id][0][index])
 			}
 		}
-		if pl.how == messages.PartialTakeover && pl.fromHost[p.id] {
+		if pl.how == messages.PartialTakeover && p.attends() && pl.fromHost[p.id] {
 			o.countOnboard(p)
 		}
 	}

@@ -143,6 +143,9 @@ func references(s *sequence, p *pool, pg *page) int {
 // growth counts the pages that the beams take in p, one after the other: copies
 // of what others hold too, and new ones.
 func (o *Oracle) growth(p *pool, s *sequence) int {
+	if !p.attends() {
+		return 0
+	}
 	n := 0
 	gone := map[*page]int{} // references that beams before gave up
 	for beam, table := range s.tables[p.id] {
@@ -166,6 +169,9 @@ func (o *Oracle) growth(p *pool, s *sequence) int {
 // taken, in block order.
 func (o *Oracle) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 	taken := []messages.PageID{}
+	if !p.attends() {
+		return taken
+	}
 	var replaced []*page
 	table := s.tables[p.id][beam]
 	for index := s.computed / o.tpb; index < len(table); index++ {

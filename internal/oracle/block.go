@@ -115,8 +115,10 @@ func (o *Oracle) behind(b *block) bool {
 	return false
 }
 
-// everywhere tells whether each pool has a page of the block, in either tier.
-func everywhere(b *block) bool { return !slices.Contains(b.at, nil) }
+// held tells whether each of some pools has a page of the block, in either tier.
+func held(b *block, pools []*pool) bool {
+	return b != nil && !slices.ContainsFunc(pools, func(p *pool) bool { return b.at[p.id] == nil })
+}
 
 // touch makes the block the one that was stored or claimed last.
 func (o *Oracle) touch(b *block) {

@@ -94,6 +94,9 @@ func (o *Oracle) advance(accepted []progress) {
 	for _, c := range accepted {
 		o.store(c.sequence, span{c.sequence.computed / o.tpb * o.tpb, c.computed / o.tpb * o.tpb}, atCommit, c.stays)
 	}
+	for _, c := range accepted {
+		o.makeCheckpoints(c)
+	}
 	chunked := map[*sequence]bool{}
 	for _, c := range accepted {
 		s := c.sequence
@@ -113,7 +116,7 @@ func (o *Oracle) advance(accepted []progress) {
 		if !chunked[c.sequence] {
 			continue
 		}
-		for _, p := range o.pool {
+		for _, p := range o.attentionPools() {
 			o.takeChunk(p, c)
 		}
 	}
@@ -197,7 +200,7 @@ func (o *Oracle) offer(s *sequence, index int, key []symbol, stays []bool) (newl
 	blank := false
 	for _, p := range o.pool {
 		// A page caches at most one block: one that caches something is not offered.
-		if table := s.tables[p.id][0]; index < len(table) && table[index] != nil && table[index].block == nil {
+		if table := s.tables[p.id][0]; p.attends() && index < len(table) && table[index] != nil && table[index].block == nil {
 			pages[p.id] = table[index]
 			blank = true
 		}

@@ -6,11 +6,13 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// PoolConfig is one pool: the layers that share window and KV heads.
+// PoolConfig is one pool: the layers that share window and KV heads, or the
+// recurrent layers.
 type PoolConfig struct {
 	Name      string
-	Window    int // tokens; 0: full attention
-	Sink      int // leading tokens that never leave a limited window
+	State     bool // pages hold recurrent states; Window and KVHeads are 0
+	Window    int  // tokens; 0: full attention
+	Sink      int  // leading tokens that never leave a limited window
 	KVHeads   int
 	Layers    []int
 	PageBytes int64
@@ -22,7 +24,7 @@ type PoolConfig struct {
 type Config struct {
 	TokensPerBlock              int
 	MaxSeqLen                   int
-	Pools                       []PoolConfig // ascending window, full attention last
+	Pools                       []PoolConfig // ascending window, full attention, states
 	SecondaryOffloadMinPriority int
 	OnboardBlocks               bool
 	BlockReuse                  bool
@@ -30,6 +32,7 @@ type Config struct {
 	CopyOnPartialReuse          bool
 	SaltQuotas                  map[string]float64   // shares of each tier of each pool, by salt
 	OtherSaltsQuota             float64              // that of all other salts together; 0: none
+	CheckpointInterval          int                  // tokens between checkpoints of states; 0: none
 	EventLimit                  int                  // events kept for the reader; 0: none
 	Clock                       func() time.Duration // the only time there is
 }
@@ -148,11 +151,14 @@ func (o *Oracle) sinkBlocks(p *pool) int {
 	return ceil(p.Sink, o.tpb)
 }
 
+// attends tells whether pages hold keys and values.
+func (p *pool) attends() bool { return !p.State }
+
 // needs tells whether the token at position attends, in pool p, to a token of
 // block index that lies before position.
 func (o *Oracle) needs(p *pool, index, position int) bool {
 	first, end := index*o.tpb, (index+1)*o.tpb
-	if first >= position {
+	if first >= position || p.State {
 		return false
 	}
 	if !p.limited() || index < o.sinkBlocks(p) {

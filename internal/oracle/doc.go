@@ -91,5 +91,14 @@
 //   - A stored duplicate that takes a host block's place is a tier change.
 //   - A takeover from host memory is a removal only.
 //
+// Recurrent states:
+//   - All commits of a step store, then they make their checkpoints in order.
+//   - A block that is not stored when its commit wants a checkpoint makes none, and
+//     none is counted as skipped.
+//   - A checkpoint that may not evict what is worth more than its block evicts, by
+//     the usual rule, among the rest: with quotas, too.
+//   - An admission that goes without partial reuse for want of a page is matched
+//     again, whole blocks only, before the pages for working pages are looked at.
+//
 // Rebalancing is not part of the model.
 package oracle

@@ -17,6 +17,8 @@ const examples = "../../../shared/examples"
 
 func TestExamples(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(examples, "*.jsonl"))
+	states, _ := filepath.Glob(filepath.Join(examples+"-new", "*-recurrent-states.jsonl"))
+	files = append(files, states...)
 	if len(files) == 0 {
 		t.Skip("the script examples are not beside the repository")
 	}

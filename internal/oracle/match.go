@@ -18,13 +18,21 @@ type match struct {
 	source *block // of the tokens after the last whole block; nil: there are none
 }
 
+// condition says what a match must find apart from keys and values.
+type condition int
+
+const (
+	withStates    condition = iota // a checkpoint in each state pool where it ends
+	withoutStates                  // nothing
+)
+
 // matchWhole is the longest match that ends at a block boundary.
-func (o *Oracle) matchWhole(q prompt) match {
+func (o *Oracle) matchWhole(q prompt, on condition) match {
 	if !o.cfg.BlockReuse {
 		return match{}
 	}
 	for tokens := q.limit / o.tpb * o.tpb; tokens > 0; tokens -= o.tpb {
-		if o.covered(q, tokens) {
+		if o.covered(q, tokens) && (on == withoutStates || o.checkpointed(q, tokens)) {
 			return match{tokens: tokens}
 		}
 	}
@@ -32,18 +40,24 @@ func (o *Oracle) matchWhole(q prompt) match {
 }
 
 // matchPartial is the longest match, ending inside a block or at a boundary.
-func (o *Oracle) matchPartial(q prompt) match {
+func (o *Oracle) matchPartial(q prompt, on condition) match {
 	if !o.cfg.BlockReuse || !o.cfg.PartialReuse {
-		return o.matchWhole(q)
+		return o.matchWhole(q, on)
 	}
 	for tokens := q.limit; tokens > 0; tokens-- {
-		if !o.covered(q, tokens) {
+		if !o.covered(q, tokens) || on == withStates && !o.checkpointed(q, tokens) {
 			continue
 		}
 		if tokens%o.tpb == 0 {
 			return match{tokens: tokens}
 		}
-		if b := o.source(q, tokens); b != nil {
+		b := o.source(q, tokens)
+		if on == withStates && o.recurrent() { // the block that ends there, with a page in every pool
+			if b = o.find(q.namespace, q.key[:tokens]); !held(b, o.attentionPools()) {
+				b = nil
+			}
+		}
+		if b != nil {
 			return match{tokens: tokens, source: b}
 		}
 	}
@@ -70,7 +84,7 @@ func (o *Oracle) covered(q prompt, position int) bool {
 func (o *Oracle) source(q prompt, tokens int) *block {
 	var best *block
 	for _, b := range o.blocks {
-		if b.namespace != q.namespace || b.index != tokens/o.tpb || !everywhere(b) {
+		if b.namespace != q.namespace || b.index != tokens/o.tpb || !held(b, o.attentionPools()) {
 			continue
 		}
 		if shared(b.key, q.key) >= tokens && (best == nil || best.touched < b.touched) {
@@ -106,7 +120,7 @@ func (o *Oracle) lacking(q prompt, reach int) bool {
 	for end := o.tpb; end-o.tpb < reach; end += o.tpb {
 		b := o.leadsInto(q, min(end, reach))
 		for _, p := range o.pool {
-			if !p.limited() && (b == nil || b.at[p.id] == nil) {
+			if p.attends() && !p.limited() && (b == nil || b.at[p.id] == nil) {
 				return true
 			}
 		}
@@ -129,8 +143,13 @@ func (o *Oracle) leadsInto(q prompt, end int) *block {
 	return last
 }
 
-// why says how the prompt met the cache, given what was reused in the end.
-func (o *Oracle) why(q prompt, reused, reach int) messages.MissReason {
+// why says how the prompt met the cache, given what was reused in the end and
+// what the attention pools alone would have reused.
+func (o *Oracle) why(q prompt, reused, attention, reach int) messages.MissReason {
+	if o.cfg.BlockReuse && reused < attention && (reused == 0 || reused < attention/o.tpb*o.tpb) {
+		return messages.ReasonNoState
+	}
+	reused = max(reused, attention)
 	switch {
 	case !o.cfg.BlockReuse:
 		return messages.ReasonDisabled

@@ -98,7 +98,7 @@ func (o *Oracle) take(p *pool, salt string) *page {
 			return pg
 		}
 	}
-	victim := o.deviceVictim(p, salt)
+	victim := o.deviceVictim(p, salt, anyone)
 	if victim == nil {
 		panic("pool " + p.Name + ": no page is left of those that were promised")
 	}

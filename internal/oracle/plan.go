@@ -14,9 +14,12 @@ type plan struct {
 	prompt prompt
 	match  match
 	wanted match // before it was known whether there are pages for a copy
-	reach  int
-	why    messages.MissReason
-	how    messages.PartialReuse
+	// attention is what the attention pools alone would have given this prompt,
+	// were it alone; 0 without state pools.
+	attention int
+	reach     int
+	why       messages.MissReason
+	how       messages.PartialReuse
 
 	lead []*block // by block: those reused whole; nil: no pool has it and none needs it
 	// claims are, by pool and block, the spots claimed whole; nil: not claimed.
@@ -42,7 +45,8 @@ func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 		if pl.err == nil {
 			pl.prompt = prompt{r.Namespace, symbols(r.Tokens, r.Multimodal), len(r.Tokens) - 1}
 			pl.reach = o.reach(pl.prompt)
-			o.settle(pl, o.matchPartial(pl.prompt))
+			o.settle(pl, o.matchPartial(pl.prompt, withStates))
+			pl.attention = o.attentionMatch(pl.prompt)
 		}
 		all = append(all, pl)
 	}
@@ -53,7 +57,7 @@ func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 			o.judge(all, i)
 		}
 		if pl.err == nil {
-			pl.why = o.why(pl.prompt, pl.match.tokens, pl.reach)
+			pl.why = o.why(pl.prompt, pl.match.tokens, pl.attention, pl.reach)
 		}
 	}
 	return all
@@ -77,7 +81,7 @@ func (o *Oracle) settle(pl *plan, m match) {
 }
 
 // withoutPartial makes the plan go without partial reuse.
-func (o *Oracle) withoutPartial(pl *plan) { o.settle(pl, o.matchWhole(pl.prompt)) }
+func (o *Oracle) withoutPartial(pl *plan) { o.settle(pl, o.matchWhole(pl.prompt, withStates)) }
 
 // decideHow decides for each partial reuse of the batch whether the block is
 // taken over, copied, or left alone. Who wants what is what the matches say,
@@ -104,7 +108,7 @@ func (o *Oracle) decideHow(all []*plan) {
 		case o.cfg.CopyOnPartialReuse:
 			pl.how = messages.PartialCopy
 			alone := wholly[b] == 0 && len(partly[b]) == 1
-			if idle && alone && !o.whole(b) && len(b.key) <= pl.match.tokens {
+			if idle && alone && !o.whole(b) && len(b.key) <= pl.match.tokens && !o.recurrent() {
 				pl.how = messages.PartialTakeover
 			}
 		case idle && wholly[b] == 0 && partly[b][0] == pl:
@@ -130,11 +134,16 @@ func (o *Oracle) busy(b *block) bool {
 func (o *Oracle) judge(all []*plan, i int) {
 	pl := all[i]
 	if pl.how == messages.PartialCopy {
-		for _, p := range o.pool {
+		for _, p := range o.attentionPools() {
 			if o.copyRoom(all, i, p) < 1 {
 				o.withoutPartial(pl)
 				break
 			}
+		}
+	}
+	for _, p := range o.statePools() {
+		if o.copiesInto(pl, p) && o.copyRoom(all, i, p) < 1 {
+			o.settle(pl, match{}) // the only page is the checkpoint itself
 		}
 	}
 	o.decideOnboards(all, i)
@@ -147,7 +156,7 @@ func (o *Oracle) judge(all []*plan, i int) {
 		}
 		// A match without the partial block may claim pages that the match with
 		// it did not: they may not be those that earlier copies count on.
-		crowded := pl.match.source == nil && o.copyRoom(all, i, p) < 0
+		crowded := pl.match.source == nil && p.attends() && o.copyRoom(all, i, p) < 0
 		need := o.need(pl, p)
 		if need <= max(0, available) && available < 0 {
 			need = -available // what it claims, a chunked prefill has reserved
@@ -205,7 +214,7 @@ func (o *Oracle) claimed(all []*plan, i int, p *pool) map[*page]bool {
 				pages[s.device] = true
 			}
 		}
-		if pl.how == messages.PartialTakeover && (j > i || !pl.reserves(p)) {
+		if pl.how == messages.PartialTakeover && p.attends() && (j > i || !pl.reserves(p)) {
 			if d := pl.match.source.at[p.id].device; d != nil {
 				pages[d] = true
 			}
@@ -225,13 +234,13 @@ func (o *Oracle) copyRoom(all []*plan, i int, p *pool) int {
 	kept := o.claimed(all, i, p)
 	room := 0
 	for j, pl := range all {
-		if pl.err != nil || pl.match.source == nil {
+		if pl.err != nil || o.readFrom(pl, p) == nil {
 			continue
 		}
-		if d := pl.match.source.at[p.id].device; d != nil {
+		if d := o.readFrom(pl, p).device; d != nil {
 			kept[d] = true
 		}
-		if j < i && pl.how == messages.PartialCopy {
+		if j < i && o.copiesInto(pl, p) {
 			room--
 		}
 	}
@@ -246,6 +255,9 @@ func (o *Oracle) copyRoom(all []*plan, i int, p *pool) int {
 // need is the number of pages that the plan takes in p: fresh ones, copies,
 // those to be onboarded, or its reserve.
 func (o *Oracle) need(pl *plan, p *pool) int {
+	if !p.attends() {
+		return 1 // the working page
+	}
 	n := 0
 	for _, s := range pl.onboards[p.id] {
 		if s != nil {
@@ -276,7 +288,7 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 		// Refused with or without a copy: what counts is what is stored.
 		o.settle(pl, pl.wanted)
 	}
-	found := messages.Found{MatchedTokens: pl.match.tokens}
+	found := messages.Found{MatchedTokens: pl.match.tokens, AttentionTokens: pl.attention}
 	for index := range pl.lead {
 		for _, p := range o.pool {
 			if s := pl.claims[p.id][index]; s != nil && s.device == nil {
@@ -286,7 +298,7 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 		}
 	}
 	if b := pl.match.source; b != nil {
-		for _, p := range o.pool {
+		for _, p := range o.attentionPools() {
 			if b.at[p.id].device == nil {
 				found.SecondaryTokens += pl.match.tokens % o.tpb
 				break

@@ -45,23 +45,24 @@ func (o *Oracle) has(p *pool, account string, pages []*page) int {
 	return n
 }
 
-// deviceVictim is the page that goes when a request of a salt takes one: from
-// its own contents if it has its quota, else from those of accounts over theirs,
-// else from all.
-func (o *Oracle) deviceVictim(p *pool, salt string) *page {
+// deviceVictim is the page, of those that may be, that is evicted when a request
+// of a salt takes one: from its own contents if it has its quota, else from those of
+// accounts over theirs, else from all.
+func (o *Oracle) deviceVictim(p *pool, salt string, may func(*page) bool) *page {
 	if !o.divided() {
-		return o.victim(p, p.device, anyone)
+		return o.victim(p, p.device, may)
 	}
 	account := o.account(salt)
 	if o.has(p, account, p.device) >= o.quota(account, p.device) {
-		if pg := o.victim(p, p.device, func(pg *page) bool { return o.owner(pg) == account }); pg != nil {
+		if pg := o.victim(p, p.device, func(pg *page) bool { return may(pg) && o.owner(pg) == account }); pg != nil {
 			return pg
 		}
 	}
-	if pg := o.victim(p, p.device, o.beyond(p, p.device)); pg != nil {
+	beyond := o.beyond(p, p.device)
+	if pg := o.victim(p, p.device, func(pg *page) bool { return may(pg) && beyond(pg) }); pg != nil {
 		return pg
 	}
-	return o.victim(p, p.device, anyone)
+	return o.victim(p, p.device, may)
 }
 
 // hostVictim is the host page that goes for contents of a block. An account that

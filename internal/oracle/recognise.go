@@ -28,13 +28,18 @@ func (o *Oracle) recognise(pl *plan, s *sequence) {
 func (o *Oracle) admitted(pl *plan, s *sequence) messages.Admitted {
 	a := messages.Admitted{
 		Sequence: s.id, ReusedTokens: pl.match.tokens, Tables: tablesOf(s),
-		MissReason: pl.why,
+		MissReason: pl.why, AttentionTokens: pl.attention, Checkpoints: s.wanted,
 	}
 	partial := 0
 	if pl.match.source != nil {
 		partial = 1
 	}
 	for _, p := range o.pool {
+		if !p.attends() {
+			a.Reuse = append(a.Reuse, o.stateReuse(pl, p))
+			p.counters.Missed += int64(ceil(s.prompt, o.tpb) - s.reused - partial)
+			continue
+		}
 		r := messages.PoolReuse{Partial: partial, PartialReuse: pl.how}
 		for index, spot := range pl.claims[p.id] {
 			if spot != nil {

@@ -5,49 +5,64 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/messages"
 )
 
+// headCounts reads one number for all layers, or a list of one for each.
+type headCounts []int
+
+// UnmarshalJSON repeats a number once; open repeats it over the layers.
+func (h *headCounts) UnmarshalJSON(text []byte) error {
+	var one int
+	if json.Unmarshal(text, &one) == nil {
+		*h = headCounts{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]int)(h))
+}
+
+// modelField is the part of model that the examples use.
+type modelField struct {
+	Layers  int
+	KVHeads headCounts `json:"kv_heads"`
+	HeadDim int        `json:"head_dim"`
+	State   *struct {
+		Layers []int
+		Bytes  int64
+	}
+}
+
+// cacheField is the part of cache that the examples use.
+type cacheField struct {
+	TokensPerBlock int   `json:"tokens_per_block"`
+	Windows        []int `json:"max_attention_window"`
+	Events         int   `json:"event_buffer_max_size"`
+	Interval       int   `json:"state_checkpoint_interval"`
+	UVM            bool  `json:"use_uvm"`
+}
+
 // open reads the parts of model, cache and pages that the examples use.
 func (s *script) open(l line) (object, error) {
-	var model struct {
-		Layers, KvHeads, HeadDim int
-	}
-	_ = json.Unmarshal([]byte(strings.NewReplacer("kv_heads", "KvHeads", "head_dim", "HeadDim").Replace(string(l.Model))), &model)
-	cache := struct {
-		TokensPerBlock int   `json:"tokens_per_block"`
-		Windows        []int `json:"max_attention_window"`
-		Events         int   `json:"event_buffer_max_size"`
-		UVM            bool  `json:"use_uvm"`
-	}{Windows: []int{4096}}
+	var model modelField
+	_ = json.Unmarshal(l.Model, &model)
+	cache := cacheField{Windows: []int{4096}}
 	_ = json.Unmarshal(l.Cache, &cache)
 	if cache.UVM {
 		return nil, messages.ErrConfigInvalid
 	}
-	layers := map[int][]int{}
-	for i := range model.Layers {
-		w := cache.Windows[i%len(cache.Windows)]
-		layers[w] = append(layers[w], i)
-	}
 	c := oracle.Config{
 		TokensPerBlock: cache.TokensPerBlock, MaxSeqLen: 4096, SecondaryOffloadMinPriority: 35, OnboardBlocks: true,
 		BlockReuse: true, PartialReuse: true, CopyOnPartialReuse: true, EventLimit: cache.Events,
-		Clock: func() time.Duration { return s.now },
+		CheckpointInterval: cache.Interval, Clock: func() time.Duration { return s.now },
 	}
-	for _, w := range slices.Sorted(keys(layers)) {
-		p := oracle.PoolConfig{Window: w, KVHeads: model.KvHeads, Layers: layers[w]}
-		p.Name = fmt.Sprintf("w%dh%d", w, model.KvHeads)
-		if w >= 4096 {
-			p.Window, p.Name = 0, fmt.Sprintf("wfullh%d", model.KvHeads)
-		}
-		p.PageBytes = int64(len(p.Layers) * 2 * model.KvHeads * model.HeadDim * cache.TokensPerBlock * 2)
-		var both struct{ Primary, Secondary int }
+	for _, p := range poolsOf(model, cache) {
 		var named map[string]struct{ Primary, Secondary int }
+		var both struct{ Primary, Secondary int }
 		_ = json.Unmarshal(l.Pages, &both)
 		if json.Unmarshal(l.Pages, &named) == nil {
 			both = named[p.Name]
@@ -57,8 +72,37 @@ func (s *script) open(l line) (object, error) {
 	}
 	s.o = oracle.New(c)
 	s.pools = s.o.Pools()
+	s.states = map[messages.PoolID]bool{}
+	for i, p := range c.Pools {
+		s.states[messages.PoolID(i)] = p.State
+	}
 	s.sequences, s.pins = map[string]*scripted{}, map[string]messages.PinID{}
 	return object{"pools": s.poolList()}, nil
+}
+
+// poolsOf groups the layers: by window, the attention layers, then the states.
+func poolsOf(model modelField, cache cacheField) (pools []oracle.PoolConfig) {
+	layers, heads := map[int][]int{}, 0
+	for i := range model.Layers {
+		if h := model.KVHeads[i%len(model.KVHeads)]; h > 0 {
+			w := cache.Windows[i%len(cache.Windows)]
+			layers[w], heads = append(layers[w], i), h
+		}
+	}
+	for _, w := range slices.Sorted(keys(layers)) {
+		p := oracle.PoolConfig{Window: w, KVHeads: heads, Layers: layers[w]}
+		p.Name = fmt.Sprintf("w%dh%d", w, heads)
+		if w >= 4096 {
+			p.Window, p.Name = 0, fmt.Sprintf("wfullh%d", heads)
+		}
+		p.PageBytes = int64(len(p.Layers) * 2 * heads * model.HeadDim * cache.TokensPerBlock * 2)
+		pools = append(pools, p)
+	}
+	if st := model.State; st != nil {
+		slices.Sort(st.Layers)
+		pools = append(pools, oracle.PoolConfig{Name: "state", State: true, Layers: st.Layers, PageBytes: int64(len(st.Layers)) * st.Bytes})
+	}
+	return pools
 }
 
 func keys[K comparable, V any](m map[K]V) func(func(K) bool) {
@@ -79,6 +123,9 @@ func (s *script) poolList() (list []object) {
 		}
 		if p.Window > 0 {
 			o["window"] = p.Window
+		}
+		if s.states[p.ID] {
+			o["kv_heads"] = nil
 		}
 		list = append(list, o)
 	}
@@ -122,12 +169,18 @@ func (s *script) admitBatch(l line) (object, error) {
 		}
 		s.sequences[r.Seq] = &scripted{a.Sequence, len(requests[i].Tokens), r.Prefill == "manual"}
 		if r.Prefill != "manual" {
-			s.commit(a.Sequence, len(requests[i].Tokens))
+			for _, position := range append(a.Checkpoints, len(requests[i].Tokens)) {
+				s.commit(a.Sequence, position)
+			}
 		}
-		results[places[i]] = object{
+		answer := object{
 			"op": "admit", "ok": true, "seq": r.Seq, "reused_tokens": a.ReusedTokens, "why": string(a.MissReason),
 			"reuse": s.reuse(a), "tables": s.tablesNow(a.Sequence),
 		}
+		if s.recurrent() {
+			answer["attention_tokens"], answer["checkpoints"] = a.AttentionTokens, append([]int{}, a.Checkpoints...)
+		}
+		results[places[i]] = answer
 	}
 	if l.Op == "admit_batch" && len(l.Requests) > 1 {
 		for i, r := range results {
@@ -171,6 +224,11 @@ func (s *script) append(l line) (object, error) {
 		results = append(results, object{"seq": x.Seq, "ok": true, "new_pages": s.byPool(a.NewPages)})
 	}
 	return object{"results": results}, err
+}
+
+// recurrent tells whether the model has recurrent layers.
+func (s *script) recurrent() bool {
+	return slices.Contains(slices.Collect(maps.Values(s.states)), true)
 }
 
 func (s *script) byPool(pages [][]messages.PageID) object {
@@ -217,11 +275,15 @@ func (s *script) stats(st messages.Stats) object {
 	for _, p := range st.Pools {
 		pools[p.Name] = object{"primary": countsOf(p.Primary), "secondary": countsOf(p.Secondary)}
 		c := p.PoolCounters
-		counters[p.Name] = object{
+		counter := object{
 			"allocated_pages": c.AllocatedPages, "reused_full": c.ReusedFull, "reused_partial": c.ReusedPartial,
 			"missed": c.Missed, "evicted": c.Evicted, "offloaded": c.Offloaded, "onboarded": c.Onboarded,
 			"dropped": c.Dropped, "bytes_offloaded": c.BytesOffloaded, "bytes_onboarded": c.BytesOnboarded,
 		}
+		if p.Name == "state" {
+			counter["checkpoints"], counter["checkpoints_skipped"] = c.Checkpoints, c.CheckpointsSkipped
+		}
+		counters[p.Name] = counter
 	}
 	return object{"pools": pools, "counters": object{
 		"requests": st.Requests, "prompt_tokens": st.PromptTokens, "reused_tokens": st.ReusedTokens, "pools": counters,

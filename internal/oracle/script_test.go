@@ -20,6 +20,7 @@ type script struct {
 	o         *oracle.Oracle
 	now       time.Duration
 	pools     []messages.PoolInfo
+	states    map[messages.PoolID]bool
 	sequences map[string]*scripted
 	pins      map[string]messages.PinID
 }
@@ -197,7 +198,11 @@ func (s *script) stored(ctx context.Context, l line) (object, error) {
 	switch l.Op {
 	case "lookup":
 		f, err := s.o.Lookup(ctx, l.prefix())
-		return object{"matched_tokens": f.MatchedTokens, "primary_tokens": f.PrimaryTokens, "secondary_tokens": f.SecondaryTokens}, err
+		answer := object{"matched_tokens": f.MatchedTokens, "primary_tokens": f.PrimaryTokens, "secondary_tokens": f.SecondaryTokens}
+		if s.recurrent() {
+			answer["attention_tokens"] = f.AttentionTokens
+		}
+		return answer, err
 	case "prefetch":
 		n, err := s.o.Prefetch(ctx, l.prefix())
 		return object{"onboarded_pages": n}, err

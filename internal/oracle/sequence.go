@@ -22,8 +22,9 @@ type sequence struct {
 	computed int
 	last     use // of the request that touched it last
 
+	wanted []int       // positions of checkpoints
 	keys   [][]symbol  // by beam: all tokens
-	tables [][][]*page // by pool, beam, block; nil: the window has passed
+	tables [][][]*page // by pool, beam, block; nil: the window has passed; of states the working page alone
 }
 
 func (s *sequence) length() int { return len(s.keys[0]) }
@@ -133,8 +134,11 @@ func (o *Oracle) Rewind(_ context.Context, id messages.SequenceID, tokens int) e
 		return bad("rewind of %d tokens: %d are generated", tokens, generated)
 	}
 	length := s.length() - tokens
+	if o.recurrent() && length < s.computed {
+		return messages.Refuse(messages.NotSupported, "rewind below the %d computed tokens with recurrent layers", s.computed)
+	}
 	computed := min(s.computed, length)
-	for _, p := range o.pool {
+	for _, p := range o.attentionPools() {
 		for index, pg := range s.tables[p.id][0] {
 			if pg == nil && o.needs(p, index, computed) {
 				return messages.Refuse(messages.NotSupported, "rewind of %d tokens needs a page that left the window of pool %s", tokens, p.Name)
@@ -143,7 +147,7 @@ func (o *Oracle) Rewind(_ context.Context, id messages.SequenceID, tokens int) e
 	}
 	u := use{request: o.request}
 	s.last = u
-	for _, p := range o.pool {
+	for _, p := range o.attentionPools() {
 		table := s.tables[p.id][0]
 		for index := len(table) - 1; index >= ceil(length, o.tpb); index-- {
 			o.drop(p, table, index, u)
@@ -173,6 +177,11 @@ func (o *Oracle) Fork(_ context.Context, id messages.SequenceID, n int) ([]messa
 	if s.prefilling() {
 		return nil, bad("fork before the prompt is computed")
 	}
+	for _, p := range o.statePools() {
+		if available := max(0, o.available(p, nil)); n > available {
+			return nil, messages.RefusePages(p.Name, n, available)
+		}
+	}
 	var ids []messages.SequenceID
 	for i := range n {
 		f := *s
@@ -187,6 +196,9 @@ func (o *Oracle) Fork(_ context.Context, id messages.SequenceID, n int) ([]messa
 		f.tables = nil
 		for _, beams := range s.tables {
 			f.tables = append(f.tables, [][]*page{slices.Clone(beams[0])})
+		}
+		for _, p := range o.statePools() {
+			f.tables[p.id][0][0] = o.take(p, f.namespace.Salt)
 		}
 		o.sequences = append(o.sequences, &f)
 		ids = append(ids, f.id)
@@ -208,6 +220,7 @@ func (o *Oracle) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 		} else {
 			if !step.Discard {
 				o.store(s, span{0, s.computed}, atRelease, nil)
+				o.handOver(s)
 			}
 			for _, p := range o.pool {
 				for _, table := range s.tables[p.id] {

@@ -26,12 +26,17 @@ func (x pinnedSpot) live() bool { return x.block.at[x.pool.id] == x.spot }
 func (o *Oracle) spots(q messages.Prefix) (spots []pinnedSpot, tokens int) {
 	all := prompt{q.Namespace, symbols(q.Tokens, q.Multimodal), len(q.Tokens)}
 	pl := &plan{prompt: all}
-	o.settle(pl, o.matchWhole(all))
+	o.settle(pl, o.matchWhole(all, withStates))
 	for _, p := range o.pool {
 		for index, s := range pl.claims[p.id] {
 			if s != nil {
 				spots = append(spots, pinnedSpot{p, pl.lead[index], s})
 			}
+		}
+	}
+	for _, p := range o.statePools() {
+		if s := o.readFrom(pl, p); s != nil {
+			spots = append(spots, pinnedSpot{p, o.stateBlock(pl), s})
 		}
 	}
 	return spots, pl.match.tokens

@@ -25,6 +25,9 @@ func (o *Oracle) Validate(r messages.AdmitRequest) error {
 	if r.ChunkTokens < 0 || r.ChunkTokens%o.tpb != 0 {
 		return bad("chunk_tokens %d is not a positive multiple of %d", r.ChunkTokens, o.tpb)
 	}
+	if r.BeamWidth > 1 && o.recurrent() {
+		return messages.Refuse(messages.NotSupported, "beam_width above 1 with recurrent layers")
+	}
 	return nil
 }
 
