@@ -246,6 +246,10 @@ func (c Config) poolProblems(m Model) []string {
 	if c.ExpectedSeqLen > m.MaxSeqLen {
 		ps = append(ps, fmt.Sprintf("expected_seq_len %d is more than max_seq_len %d", c.ExpectedSeqLen, m.MaxSeqLen))
 	}
+	ps = append(ps, c.layerProblems(m)...)
+	if len(ps) > 0 {
+		return append(ps, fractionProblems(c.PoolFractions)...)
+	}
 	pools := group(m, c)
 	ps = append(ps, sizeProblems(pools, c.expected(m))...)
 	if m.Encodes() {

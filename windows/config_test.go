@@ -33,7 +33,7 @@ var invalidConfigs = []struct {
 	{"max_attention_window is an empty list", func(c *Config, _ *Model) { c.MaxAttentionWindow = []int{} }},
 	{"max_attention_window 1 is not 2 or more; max_attention_window 0 is not 2 or more", func(c *Config, _ *Model) { c.MaxAttentionWindow = []int{1, 8, 0} }},
 	{"sink_token_length -1 is negative", func(c *Config, _ *Model) { c.SinkTokenLength = -1 }},
-	{`dtype "float64" is not one of auto, float32, float16, bfloat16, fp8, int8`, func(c *Config, _ *Model) { c.DType = "float64" }},
+	{`dtype "float64" is not one of auto, float32, float16, bfloat16, fp8, int8, nvfp4`, func(c *Config, _ *Model) { c.DType = "float64" }},
 	{"free_gpu_memory_fraction 0 is not greater than 0 and less than 1", func(c *Config, _ *Model) { c.FreeGPUMemoryFraction = 0 }},
 	{"free_gpu_memory_fraction 1 is not greater than 0 and less than 1", func(c *Config, _ *Model) { c.FreeGPUMemoryFraction = 1 }},
 	{"free_gpu_memory_fraction NaN is not greater than 0 and less than 1", func(c *Config, _ *Model) { c.FreeGPUMemoryFraction = math.NaN() }},
@@ -63,14 +63,54 @@ var invalidConfigs = []struct {
 	{"kv_heads 0 is not 1 or more", func(_ *Config, m *Model) { m.KVHeads = []int{0} }},
 	{"kv_heads -2 of layer 1 is not 1 or more", func(_ *Config, m *Model) { m.KVHeads = []int{1, -2} }},
 	{"head_dim 0 is not 1 or more", func(_ *Config, m *Model) { m.HeadDim = 0 }},
-	{"head_dim has 1 values for 2 layers", func(_ *Config, m *Model) { m.HeadDims = []int{4} }},
-	{"head_dim 0 of layer 1 is not 1 or more", func(_ *Config, m *Model) { m.HeadDims = []int{4, 0} }},
-	{`dtype "" of the model is not one of float32, float16, bfloat16, fp8, int8`, func(_ *Config, m *Model) { m.DType = "" }},
-	{"dtype has 1 values for 2 layers", func(_ *Config, m *Model) { m.DTypes = []DType{FP8} }},
-	{`dtype "x" of layer 0 is not one of float32, float16, bfloat16, fp8, int8`, func(_ *Config, m *Model) { m.DTypes = []DType{"x", FP8} }},
-	{"a page of pool wfullh8 would have more than 9223372036854775807 bytes", func(_ *Config, m *Model) { m.HeadDim = math.MaxInt / 16 }},
-	{"a page of pool wfullh9223372036854775807 would have more than 9223372036854775807 bytes", func(_ *Config, m *Model) { m.KVHeads = []int{math.MaxInt} }},
-	{"a sequence of 4096 tokens would take more than 9223372036854775807 bytes", func(_ *Config, m *Model) { m.HeadDim = 1 << 46 }},
+	{"shapes has 1 entries for 2 layers", func(_ *Config, m *Model) { m.Shapes = []Shape{{HeadDim: 4, DType: FP8}} }},
+	{"head_dim 0 of layer 1 is not 1 or more", func(_ *Config, m *Model) { m.Shapes = []Shape{{HeadDim: 4, DType: FP8}, {DType: FP8}} }},
+	{"value_dim -1 is negative", func(_ *Config, m *Model) { m.ValueDim = -1 }},
+	{"value_dim 8 is given with kv_factor 1, which has no values", func(_ *Config, m *Model) { m.ValueDim, m.KVFactor = 8, 1 }},
+	{"kv_factor 3 is not 1 or 2", func(_ *Config, m *Model) { m.KVFactor = 3 }},
+	{"side_bytes -1 is negative", func(_ *Config, m *Model) { m.SideBytes = -1 }},
+	{`layout "HDN" is not one of HND, NHD`, func(_ *Config, m *Model) { m.Layout = "HDN" }},
+	{"attention_chunk 1 is neither 0 nor 2 or more", func(_ *Config, m *Model) { m.AttentionChunk = []int{1} }},
+	{"attention_chunk -4 of layer 1 is neither 0 nor 2 or more", func(_ *Config, m *Model) { m.AttentionChunk = []int{0, -4} }},
+	{"attention_chunk has 3 values for 2 layers", func(_ *Config, m *Model) { m.AttentionChunk = []int{0, 8, 8} }},
+	{"max_attention_window 64 of layer 1: the layer has an attention_chunk of 8", func(c *Config, m *Model) {
+		c.MaxAttentionWindow, m.AttentionChunk = []int{64}, []int{0, 8}
+	}},
+	{"head_dim of layer 0 is not a multiple of 16, as dtype nvfp4 needs; head_dim of layer 1 is not a multiple of 16, as dtype nvfp4 needs", func(c *Config, m *Model) {
+		c.DType, m.HeadDim = "nvfp4", 24
+	}},
+	{"shared_kv has 1 values for 2 layers", func(_ *Config, m *Model) { m.SharedKV = []int{0} }},
+	{"shared_kv of layer 1: there is no layer 2", func(_ *Config, m *Model) { m.SharedKV = []int{0, 2} }},
+	{"shared_kv of layer 0: layer 1 has no keys and values of its own; shared_kv of layer 1: layer 0 has no keys and values of its own", func(_ *Config, m *Model) { m.SharedKV = []int{1, 0} }},
+	{"shared_kv of layer 1: its attention_chunk 8 differs from 0 of layer 0", func(_ *Config, m *Model) { m.SharedKV, m.AttentionChunk = []int{0, 0}, []int{0, 8} }},
+	{"max_attention_window of layer 1 differs from that of layer 0, whose keys and values it shares", func(c *Config, m *Model) {
+		c.MaxAttentionWindow, m.SharedKV = []int{64, 4096}, []int{0, 0}
+	}},
+
+	{"layer 1 has neither keys and values (kv_heads) nor a state", func(_ *Config, m *Model) { m.KVHeads = []int{8, 0} }},
+	{"layer 0 has neither keys and values (kv_heads) nor a state; layer 1 has neither keys and values (kv_heads) nor a state; " +
+		"kv_heads is 0 in every layer: at least one must have keys and values", func(_ *Config, m *Model) { m.KVHeads = []int{0, 0} }},
+	{"kv_heads is 0 in every layer: at least one must have keys and values", func(_ *Config, m *Model) {
+		m.KVHeads, m.States = []int{0, 0}, []State{{Layers: []int{1, 0}, Bytes: 8}}
+	}},
+	{"no_cache names layer 1, which has keys and values or a state", func(_ *Config, m *Model) { m.NoCache = []int{1} }},
+	{"no_cache: there is no layer -1", func(_ *Config, m *Model) { m.NoCache = []int{-1} }},
+	{"state.layers is an empty list", func(_ *Config, m *Model) { m.States = []State{{Bytes: 8}} }},
+	{"state.bytes 0 is not 1 or more", func(_ *Config, m *Model) { m.States = []State{{Layers: []int{0}}} }},
+	{"state.layers: there is no layer 2", func(_ *Config, m *Model) { m.States = []State{{Layers: []int{2}, Bytes: 8}} }},
+	{"state.layers names layer 0 twice", func(_ *Config, m *Model) {
+		m.States = []State{{Layers: []int{0}, Bytes: 8}, {Layers: []int{0}, Bytes: 8}}
+	}},
+	{"a page of pool state would have more than 9223372036854775806 bytes", func(_ *Config, m *Model) {
+		m.States = []State{{Layers: []int{0, 1}, Bytes: math.MaxInt64}}
+	}},
+	{`dtype "" of the model is not one of float32, float16, bfloat16, fp8, int8, nvfp4`, func(_ *Config, m *Model) { m.DType = "" }},
+	{`dtype "x" of layer 0 is not one of float32, float16, bfloat16, fp8, int8, nvfp4`, func(_ *Config, m *Model) {
+		m.Shapes = []Shape{{HeadDim: 4, DType: "x"}, {HeadDim: 4, DType: FP8}}
+	}},
+	{"a page of pool wfullh8 would have more than 9223372036854775806 bytes", func(_ *Config, m *Model) { m.HeadDim = math.MaxInt / 16 }},
+	{"a page of pool wfullh9223372036854775807 would have more than 9223372036854775806 bytes", func(_ *Config, m *Model) { m.KVHeads = []int{math.MaxInt} }},
+	{"a sequence of 4096 tokens would take more than 9223372036854775806 bytes", func(_ *Config, m *Model) { m.HeadDim = 1 << 46 }},
 
 	{`pool_fractions lacks pool wfullh8; pool_fractions names "full", which is no pool`, func(c *Config, _ *Model) { c.PoolFractions = map[string]float64{"full": 1} }},
 	{"pool_fractions of wfullh8: 0 is not greater than 0 and at most 1", func(c *Config, _ *Model) { c.PoolFractions = map[string]float64{"wfullh8": 0} }},

@@ -7,14 +7,14 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Encodes tells whether the model is an encoder–decoder model, whose decoder
+// Encodes reports whether the model is an encoder–decoder model, whose decoder
 // attends to the encoder's output.
 func (m Model) Encodes() bool { return m.CrossLayers > 0 }
 
-// CrossPool is the pool of the cross attention's keys and values: one page for
-// each block of encoder tokens, of the first CrossLayers layers, with the head
-// size and element type of layer 0. It comes after all pools of Pools; ok is
-// false if the model has no encoder. Both arguments are valid.
+// CrossPool returns the pool of the cross attention's keys and values. A page
+// holds those of a block of encoder tokens in the first CrossLayers layers, with
+// the shape of layer 0. The pool comes after all pools of Pools; ok is false if
+// the model has no encoder. Both arguments must be valid.
 func CrossPool(m Model, c Config) (p Pool, ok bool) {
 	if !m.Encodes() {
 		return Pool{}, false
@@ -23,9 +23,10 @@ func CrossPool(m Model, c Config) (p Pool, ok bool) {
 }
 
 func (c Config) crossPool(m Model, id messages.PoolID) Pool {
-	shape := m.layer(0)
+	s := m.shape(0)
 	p := Pool{
-		ID: id, Name: "cross_h" + strconv.Itoa(m.CrossKVHeads), KVHeads: m.CrossKVHeads, HeadDim: shape.dim, DType: shape.dtype,
+		ID: id, Name: "cross_h" + strconv.Itoa(m.CrossKVHeads), Kind: KindCross, KVHeads: m.CrossKVHeads,
+		HeadDim: s.HeadDim, ValueDim: s.ValueDim, KVFactor: s.KVFactor, DType: s.DType, Layout: s.Layout,
 		Layers: make([]int, m.CrossLayers), TokensPerBlock: c.TokensPerBlock,
 	}
 	if c.DType != AutoDType {
@@ -37,15 +38,15 @@ func (c Config) crossPool(m Model, id messages.PoolID) Pool {
 	return p
 }
 
-// crossShare is the part of so many bytes that the cross pool may have.
+// crossShare is the part of so many bytes that the cross pool may take.
 func (c Config) crossShare(bytes uint64) uint64 {
 	return mulDiv(bytes, units(c.CrossKVCacheFraction), decimalUnit)
 }
 
-// SplitCross gives the pages of the cross pool: cross_kv_cache_fraction of the
+// SplitCross returns the pages of the cross pool: cross_kv_cache_fraction of the
 // device memory that Split may use and of host_cache_size, rounded down to
-// pages, at most ⌈max_tokens/tpb⌉ on the device. Split gives the other pools
-// the rest. It is the zero Counts for a model without an encoder.
+// pages, at most ⌈max_tokens/tpb⌉ on the device. Split divides the rest between
+// the other pools. For a model without an encoder the counts are 0.
 func SplitCross(m Model, c Config, b Budget) (Counts, error) {
 	if err := c.Validate(m); err != nil {
 		return Counts{}, err
@@ -60,7 +61,7 @@ func SplitCross(m Model, c Config, b Budget) (Counts, error) {
 	return n, nil
 }
 
-// splitCross is SplitCross of what is valid.
+// splitCross is SplitCross for valid arguments.
 func (c Config) splitCross(m Model, b Budget) Counts {
 	if !m.Encodes() {
 		return Counts{}
@@ -74,7 +75,7 @@ func (c Config) splitCross(m Model, b Budget) Counts {
 	return Counts{Primary: int(primary), Secondary: int(c.crossShare(uint64(c.HostCacheSize)) / page)}
 }
 
-// crossExcess refuses a cross pool of no page or of more than anyone keeps book of.
+// crossExcess refuses a cross pool without pages or with more than MaxPages.
 func crossExcess(m Model, c Config, n Counts) []string {
 	if !m.Encodes() {
 		return nil
@@ -95,7 +96,7 @@ func (c Config) deviceShare(b Budget) uint64 {
 	return mulDiv(uint64(b.DeviceBytes), units(c.FreeGPUMemoryFraction), decimalUnit)
 }
 
-// selfShare is the device and host memory that the cross pool leaves.
+// selfShare is the device and host memory without that of the cross pool.
 func (c Config) selfShare(m Model, b Budget) (device, host uint64) {
 	device, host = c.deviceShare(b), uint64(c.HostCacheSize)
 	if p, ok := CrossPool(m, c); ok {
@@ -106,7 +107,7 @@ func (c Config) selfShare(m Model, b Budget) (device, host uint64) {
 	return device, host
 }
 
-// encoderProblems lists what is wrong with the encoder part of a model.
+// encoderProblems checks the encoder part of a model.
 func (m Model) encoderProblems() []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
@@ -131,7 +132,7 @@ func (m Model) encoderProblems() []string {
 	return ps
 }
 
-// crossProblems lists what is wrong with cross_kv_cache_fraction.
+// crossProblems checks cross_kv_cache_fraction.
 func (c Config) crossProblems(m Model) []string {
 	f := c.CrossKVCacheFraction
 	switch {

@@ -26,7 +26,7 @@ func TestCrossPool(t *testing.T) {
 	p, ok := CrossPool(m, c)
 	require.True(t, ok)
 	assert.Equal(t, Pool{
-		ID: 1, Name: "cross_h4", KVHeads: 4, HeadDim: 16, DType: Float16, Layers: []int{0, 1}, TokensPerBlock: 32,
+		ID: 1, Name: "cross_h4", Kind: KindCross, KVHeads: 4, HeadDim: 16, ValueDim: 16, KVFactor: 2, DType: Float16, Layout: HND, Layers: []int{0, 1}, TokensPerBlock: 32,
 	}, p)
 	assert.EqualValues(t, 16<<10, p.PageBytes())
 
@@ -35,7 +35,7 @@ func TestCrossPool(t *testing.T) {
 	assert.Equal(t, []int{0}, p.Layers)
 	assert.Equal(t, FP8, p.DType)
 
-	m.HeadDims, m.DTypes, c.DType = []int{8, 16}, []DType{Int8, Float32}, AutoDType
+	m.Shapes, c.DType = []Shape{{HeadDim: 8, DType: Int8}, {HeadDim: 16, DType: Float32}}, AutoDType
 	p, _ = CrossPool(m, c)
 	assert.Equal(t, 8, p.HeadDim, "of layer 0")
 	assert.Equal(t, Int8, p.DType)
@@ -59,7 +59,7 @@ func TestValidateEncoders(t *testing.T) {
 		{"cross_kv_heads 0 is not 1 or more", func(_ *Config, m *Model) { m.CrossKVHeads = 0 }},
 		{"encoder_max_len 0 is not between 1 and 2147483647", func(_ *Config, m *Model) { m.EncoderMaxLen = 0 }},
 		{"encoder_max_len 9223372036854775807 is not between 1 and 2147483647", func(_ *Config, m *Model) { m.EncoderMaxLen = math.MaxInt }},
-		{"a page of pool cross_h9223372036854775807 would have more than 9223372036854775807 bytes", func(_ *Config, m *Model) { m.CrossKVHeads = math.MaxInt }},
+		{"a page of pool cross_h9223372036854775807 would have more than 9223372036854775806 bytes", func(_ *Config, m *Model) { m.CrossKVHeads = math.MaxInt }},
 		{"cross_kv_heads is for encoder-decoder models only; encoder_max_len is for encoder-decoder models only", func(c *Config, m *Model) { m.CrossLayers, c.CrossKVCacheFraction = 0, 0 }},
 	}
 	for _, tc := range cases {

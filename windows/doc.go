@@ -1,6 +1,7 @@
-// Package windows is the geometry of a model's cache: which layers form a pool,
-// which blocks a token attends to, which have slid out of the window, how many
-// bytes a page has, and how memory is split between pools. It holds no state.
+// Package windows describes the geometry of a model's cache: which layers form a
+// pool, which blocks a token attends to, which blocks have left a window, how many
+// bytes a page has, where each row lies in it, and how memory is split between
+// pools. It has no state: every function computes its result from its arguments.
 //
 // # A worked model
 //
@@ -31,42 +32,74 @@
 // With sink_token_length 3 the first three tokens never leave a limited window:
 // block 0 stays in the page table of w8h2 and every match needs it, [0 -1 2 3 4].
 //
-// # The questions, and who asks
+// # Kinds of layers
 //
-//	Needs, FirstNeeded   the tree, for a match at a position; a rewind
-//	FirstKept            the coordinator, after a commit: what to drop
-//	SinkBlocks           both: these blocks are needed always
-//	Need, Split, Divide  the coordinator, at start and at a rebalance
-//	PageBytes            the device and the offloader
+//	full attention      wfullh8    all blocks
+//	window of w tokens  w1024h8    the blocks of the last w tokens, and of the sink
+//	chunks of c tokens  c8192h8    the blocks of the token's own chunk, [⌊p/c⌋·c, p)
+//	recurrent           state      the state at this very position
+//	cross attention     cross_h8   all blocks of the encoder's tokens
+//
+// Keys and values may have different sizes; a layer may keep one latent vector
+// for both (KVFactor 1); a layer that reads another layer's keys and values has no
+// pages of its own (Model.SharedKV); side bytes, such as the keys of a sparse
+// attention's indexer, lie in the same page. Layers that agree in all of this are
+// one pool.
+//
+// # Who asks
+//
+// Reach, and the methods of Pool that use it, answer which blocks a position
+// needs:
+//
+//	Needs, FirstNeeded   a match at a position; how far a sequence can be rewound
+//	FirstKept            what a sequence drops after a commit
+//	SinkBlocks           which leading blocks are needed always
+//	PrefillReserve       what a prefill in chunks keeps in a limited pool
+//	Need, Split, Divide  how many pages a pool gets, at start and at a rebalance
+//	PageBytes, Regions   how much is copied, whole and in part
+//	View                 where the host's kernels find a layer
+//
+// The events mirror and the coordinator call them.
 //
 // # Memory
 //
 // Bytes are shared in proportion to what each pool needs for a sequence of the
 // expected length, so that all pools run out together. At 4096 tokens wfullh2
 // above needs 1024 pages and w8h2 needs 3, and 10 270 pages of memory become
-// 10 240 and 30. All of it is integer arithmetic of 64 bits and products of 128:
-// the same configuration gives the same pages everywhere, and absurd numbers are
-// refused before anything is made of them.
+// 10 240 and 30. All arithmetic is in integers of 64 bits with products of 128
+// bits: the same configuration gives the same pages everywhere, and numbers that
+// overflow are refused.
+//
+// Sequences that are shorter than expected cannot use what full attention has
+// left: each takes 3 pages of w8h2, whatever its length, so 30 pages serve ten
+// sequences. expected_seq_len, whose default is the longest sequence, should
+// therefore be what most sequences have. Warnings reports a split that holds few
+// sequences, FitOf counts them, and Fractions returns pool_fractions for sequences
+// of several lengths.
+//
+// A state pool needs two pages a sequence, the working page and a checkpoint, or
+// one if nothing is reused. max_tokens does not cap it.
 //
 // # Encoders
 //
 // The decoder of an encoder–decoder model attends to its own tokens and, in its
-// cross attention, to the encoder's output. Model.CrossLayers makes the model
-// one: CrossPool is then one pool more, behind all others, whose pages hold the
-// cross attention's keys and values of a block of encoder tokens. A sequence
-// needs all its pages from the first decoder token on and never more:
+// cross attention, to the encoder's output. If Model.CrossLayers is set, the
+// model has one pool more, after all others: CrossPool. Its pages hold the cross
+// attention's keys and values of a block of encoder tokens. A sequence needs all
+// of them from the first decoder token on, and never more:
 //
 //	                 prompt        + 3 tokens       + 3 tokens
 //	wfullh2   [0 1 2]        [0 1 2 3]        [0 1 2 3]
 //	cross_h2  [0 1 2 3 4]    [0 1 2 3 4]      [0 1 2 3 4]
 //
-// So there is no need of one sequence by which memory could be shared with the
-// others: cross_kv_cache_fraction says what part of device and host memory the
-// cross pool gets (SplitCross); Split divides the rest.
+// The need of a sequence therefore says nothing about the cross pool's share of
+// the memory. cross_kv_cache_fraction does: that part of the device and host
+// memory goes to the cross pool (SplitCross), and Split divides the rest.
 //
 // # Elements
 //
-// Pages hold float32, float16, bfloat16, fp8 or int8. The 8-bit types need a
-// scale for keys and one for values in each layer; they are not in the pages,
-// the engine keeps them for the host.
+// Pages hold float32, float16, bfloat16, fp8, int8 or nvfp4. The 8-bit types need
+// a scale for keys and one for values in each layer; these are not in the pages,
+// the engine keeps them for the host. nvfp4 has a scale for each 16 elements, in
+// the page.
 package windows

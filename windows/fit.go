@@ -30,7 +30,7 @@ func FitOf(pools []Pool, counts []Counts, tokens int) Fit {
 func LongestPrompt(pools []Pool, counts []Counts) Fit {
 	f := Fit{Sequences: 1}
 	for i, p := range pools {
-		if n := counts[i].Primary * p.TokensPerBlock; i == 0 || n < f.Tokens {
+		if n := counts[i].Primary * p.TokensPerBlock; p.Kind == KindAttention && (f.Pool == "" || n < f.Tokens) {
 			f.Tokens, f.Pool = n, p.Name
 		}
 	}

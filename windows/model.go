@@ -1,62 +1,53 @@
 package windows
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
-// DType is the type of one element of a key or value.
-type DType string
-
-// The element types. The scales of the 8-bit ones are kept per layer, outside
-// the pages.
-const (
-	Float32  DType = "float32"
-	Float16  DType = "float16"
-	BFloat16 DType = "bfloat16"
-	FP8      DType = "fp8"
-	Int8     DType = "int8"
-)
-
-// dtypeNames are the element types in the words of an error.
-const dtypeNames = "float32, float16, bfloat16, fp8, int8"
-
-// AutoDType as Config.DType takes the model's own element type.
-const AutoDType = "auto"
-
-// Bytes is the size of one element, 0 for an unknown type.
-func (d DType) Bytes() int {
-	switch d {
-	case Float32:
-		return 4
-	case Float16, BFloat16:
-		return 2
-	case FP8, Int8:
-		return 1
-	default:
-		return 0
-	}
-}
-
-// Known tells whether the type is one of those above.
-func (d DType) Known() bool { return d.Bytes() > 0 }
-
-// The bounds of a model. They only keep absurd numbers from costing memory or
+// The bounds of a model. They keep absurd numbers from costing memory or
 // overflowing before they are refused: no model comes near.
 const (
 	MaxLayers     = 4096
 	MaxSeqLenEver = math.MaxInt32
 )
 
-// Model is what the cache must know of a model: nothing but shapes.
+// Model is what the cache must know of a model: shapes only. Package hfconfig
+// reads a Model from the files of a published model.
 type Model struct {
-	Layers    int
-	KVHeads   []int   // one for all layers, or one for each
-	HeadDim   int     // elements of a key or value of one head
-	HeadDims  []int   // optional: one for each layer, in place of HeadDim
-	DType     DType   // of keys and values
-	DTypes    []DType // optional: one for each layer, in place of DType
-	MaxSeqLen int     // tokens of the longest sequence, prompt and answer
+	// Layers is the number of layers, those without keys and values included.
+	Layers int
+	// KVHeads is one number for all layers, or one for each. In a list 0 stands
+	// for a layer without keys and values of its own: it has a state (States),
+	// reads another layer's keys and values (SharedKV), or keeps nothing
+	// (NoCache).
+	KVHeads []int
+	// MaxSeqLen is the length of the longest sequence in tokens, prompt and
+	// answer.
+	MaxSeqLen int
+
+	// The shape of the keys and values of every layer; see Shape for the fields.
+	HeadDim   int
+	ValueDim  int
+	KVFactor  int
+	DType     DType
+	Layout    Layout
+	SideBytes int
+	// Shapes, if not empty, has a shape for each layer and replaces the fields
+	// above. The shape of a layer without keys and values is not used.
+	Shapes []Shape
+
+	// AttentionChunk is one number for all layers, or one for each; nil: none. In
+	// a layer with chunked attention, a token attends to its own chunk only: with
+	// chunk c, the token at position p to [⌊p/c⌋·c, p]. 0 stands for a layer
+	// without chunks. The limited windows of a configuration and chunks exclude
+	// each other in one layer. A chunk of MaxSeqLen or more is full attention.
+	AttentionChunk []int
+	// SharedKV, if not empty, has an entry for each layer: the layer whose keys
+	// and values it reads, which is the layer itself if it has its own.
+	SharedKV []int
+	// NoCache lists the layers that keep nothing, such as those that consist of a
+	// feed-forward network only.
+	NoCache []int
+	// States are the recurrent layers.
+	States []State
 
 	// The decoder of an encoder–decoder model also attends to the encoder's
 	// output: in its first CrossLayers layers, with CrossKVHeads heads, to at
@@ -66,81 +57,93 @@ type Model struct {
 	EncoderMaxLen int
 }
 
-// layer is the part of a pool's identity that the model gives.
-type layer struct {
-	heads, dim int
-	dtype      DType
+// Shape is the shape of the keys and values of one layer, heads excepted.
+type Shape struct {
+	// HeadDim is the number of elements of a key of one head, and of a value
+	// unless ValueDim says otherwise. With a KVFactor of 1 it is the length of
+	// the latent vector.
+	HeadDim int
+	// ValueDim is the number of elements of a value of one head; 0: HeadDim.
+	ValueDim int
+	// KVFactor is 2 if a token has keys and values, and 1 if it has one vector
+	// for both, as in multi-head latent attention; 0 stands for 2.
+	KVFactor int
+	// DType is the element type.
+	DType DType
+	// Layout is the order of dimensions; "": HND.
+	Layout Layout
+	// SideBytes are further bytes for each token, such as the keys of a sparse
+	// attention's indexer. They are stored and moved with the page.
+	SideBytes int
 }
 
-// layer gives the shape of layer i of a valid model.
-func (m Model) layer(i int) layer {
-	l := layer{heads: m.KVHeads[0], dim: m.HeadDim, dtype: m.DType}
+// State is a group of recurrent layers with states of one size. A layer's state
+// is everything that it keeps of a sequence, whatever its length: the states of a
+// selective state space model, of a causal convolution, of linear attention.
+type State struct {
+	Layers []int // in any order; a layer is in one group at most
+	Bytes  int64 // of the state of one layer for one sequence
+}
+
+// shape returns the shape of layer i of a valid model, with the stand-ins for
+// defaults replaced.
+func (m Model) shape(i int) Shape {
+	s := Shape{m.HeadDim, m.ValueDim, m.KVFactor, m.DType, m.Layout, m.SideBytes}
+	if len(m.Shapes) > 0 {
+		s = m.Shapes[i]
+	}
+	if s.KVFactor == 0 {
+		s.KVFactor = 2
+	}
+	if s.KVFactor == 1 {
+		s.ValueDim = 0
+	} else if s.ValueDim == 0 {
+		s.ValueDim = s.HeadDim
+	}
+	if s.Layout == "" {
+		s.Layout = HND
+	}
+	return s
+}
+
+// heads is the number of KV heads of layer i of a valid model, 0 for a layer
+// that has no keys and values of its own.
+func (m Model) heads(i int) int {
+	if len(m.SharedKV) > 0 && m.SharedKV[i] != i {
+		return 0
+	}
 	if len(m.KVHeads) > 1 {
-		l.heads = m.KVHeads[i]
+		return m.KVHeads[i]
 	}
-	if len(m.HeadDims) > 0 {
-		l.dim = m.HeadDims[i]
-	}
-	if len(m.DTypes) > 0 {
-		l.dtype = m.DTypes[i]
-	}
-	return l
+	return m.KVHeads[0]
 }
 
-// problems lists what is wrong with the model, one sentence each.
-func (m Model) problems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
-	if m.Layers < 1 || m.Layers > MaxLayers {
-		say("layers %d is not between 1 and %d", m.Layers, MaxLayers)
+// chunk is the attention chunk of layer i of a valid model, 0 for none. A chunk
+// that no sequence can outgrow is none.
+func (m Model) chunk(i int) int {
+	n := 0
+	switch len(m.AttentionChunk) {
+	case 0:
+	case 1:
+		n = m.AttentionChunk[0]
+	default:
+		n = m.AttentionChunk[i]
 	}
-	if m.MaxSeqLen < 1 || m.MaxSeqLen > MaxSeqLenEver {
-		say("max_seq_len %d is not between 1 and %d", m.MaxSeqLen, MaxSeqLenEver)
+	if n >= m.MaxSeqLen {
+		return 0
 	}
-	if n := len(m.KVHeads); n == 0 || n != 1 && n != m.Layers {
-		say("kv_heads has %d values for %d layers", n, m.Layers)
-	}
-	for i, h := range m.KVHeads {
-		if h < 1 {
-			say("kv_heads %s is not 1 or more", at(h, i, len(m.KVHeads)))
-		}
-	}
-	return append(append(ps, m.elementProblems()...), m.encoderProblems()...)
+	return n
 }
 
-// elementProblems lists what is wrong with head sizes and element types.
-func (m Model) elementProblems() []string {
-	var ps []string
-	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
-	if len(m.HeadDims) == 0 && m.HeadDim < 1 {
-		say("head_dim %d is not 1 or more", m.HeadDim)
-	}
-	if n := len(m.HeadDims); n != 0 && n != m.Layers {
-		say("head_dim has %d values for %d layers", n, m.Layers)
-	}
-	for i, d := range m.HeadDims {
-		if d < 1 {
-			say("head_dim %s is not 1 or more", at(d, i, 0))
-		}
-	}
-	if len(m.DTypes) == 0 && !m.DType.Known() {
-		say("dtype %q of the model is not one of %s", m.DType, dtypeNames)
-	}
-	if n := len(m.DTypes); n != 0 && n != m.Layers {
-		say("dtype has %d values for %d layers", n, m.Layers)
-	}
-	for i, d := range m.DTypes {
-		if !d.Known() {
-			say("dtype %q of layer %d is not one of %s", d, i, dtypeNames)
-		}
-	}
-	return ps
-}
+// Recurrent reports whether the model has recurrent layers.
+func (m Model) Recurrent() bool { return len(m.States) > 0 }
 
-// at names value v of a list, with its layer unless it stands for all.
-func at(v, i, n int) string {
-	if n == 1 {
-		return fmt.Sprint(v)
+// KVLayer returns the layer whose keys and values layer i of a valid model
+// reads: i itself, or the layer with which it shares them. It is false for a
+// layer without keys and values.
+func (m Model) KVLayer(i int) (int, bool) {
+	if len(m.SharedKV) > 0 {
+		i = m.SharedKV[i]
 	}
-	return fmt.Sprintf("%d of layer %d", v, i)
+	return i, m.heads(i) > 0
 }

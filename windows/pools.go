@@ -9,14 +9,17 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// identity is what layers must share to be of one pool.
+// identity is what layers must share to be in one attention pool.
 type identity struct {
-	window int // 0: full attention
-	layer
+	window, chunk int // 0: none
+	heads         int
+	Shape
 }
 
-// Pools groups the layers of a model: ascending window, full attention last,
-// then ascending KV heads, then the first layer. It validates both arguments.
+// Pools groups the layers of a model. Attention pools come first: those with a
+// window or chunk in ascending order of its length, a window before a chunk, then
+// full attention; among these ascending KV heads, then the first layer. State
+// pools come last, in order of their first layers. Both arguments are validated.
 func Pools(m Model, c Config) ([]Pool, error) {
 	if err := c.Validate(m); err != nil {
 		return nil, err
@@ -24,11 +27,14 @@ func Pools(m Model, c Config) ([]Pool, error) {
 	return group(m, c), nil
 }
 
-// group is Pools of what is valid by itself.
+// group is Pools for arguments that are valid by themselves.
 func group(m Model, c Config) []Pool {
 	var pools []Pool
 	index := make(map[identity]int)
 	for i := range m.Layers {
+		if m.heads(i) == 0 {
+			continue
+		}
 		id := c.identity(m, i)
 		at, ok := index[id]
 		if !ok {
@@ -38,39 +44,82 @@ func group(m Model, c Config) []Pool {
 		}
 		pools[at].Layers = append(pools[at].Layers, i)
 	}
+	// So far the pools are in order of their first layers, which decides the
+	// suffixes of equal names and, by a stable sort, what the order leaves open.
+	pools = append(pools, c.statePools(m)...)
 	nameAll(pools)
-	// Pools were found in order of their first layers, which a stable sort keeps.
-	slices.SortStableFunc(pools, func(a, b Pool) int {
-		if a.Full() != b.Full() {
-			return cmp.Compare(b.Window, a.Window) // 0, full attention, goes last
-		}
-		return cmp.Or(cmp.Compare(a.Window, b.Window), cmp.Compare(a.KVHeads, b.KVHeads))
-	})
+	slices.SortStableFunc(pools, inOrder)
 	for i := range pools {
 		pools[i].ID = messages.PoolID(i)
 	}
 	return pools
 }
 
-// identity says to which pool layer i belongs. A window that no sequence can
-// outgrow is full attention.
-func (c Config) identity(m Model, i int) identity {
-	id := identity{layer: m.layer(i)}
-	if n := len(c.MaxAttentionWindow); n > 0 && c.MaxAttentionWindow[i%n] < m.MaxSeqLen {
-		id.window = c.MaxAttentionWindow[i%n]
+// inOrder compares pools by the order that Pools documents.
+func inOrder(a, b Pool) int {
+	last := func(yes bool) int {
+		if yes {
+			return 1
+		}
+		return 0
 	}
+	return cmp.Or(
+		cmp.Compare(last(a.Kind == KindState), last(b.Kind == KindState)),
+		cmp.Compare(last(a.Full()), last(b.Full())),
+		cmp.Compare(a.Reach().extent(), b.Reach().extent()),
+		cmp.Compare(a.Chunk, b.Chunk),
+		cmp.Compare(a.KVHeads, b.KVHeads),
+	)
+}
+
+// statePools returns a pool for each size of states.
+func (c Config) statePools(m Model) []Pool {
+	bytes := make([]int64, m.Layers) // of each layer's state
+	for _, s := range m.States {
+		for _, l := range s.Layers {
+			bytes[l] = s.Bytes
+		}
+	}
+	var pools []Pool
+	for l, n := range bytes {
+		if n == 0 {
+			continue
+		}
+		at := slices.IndexFunc(pools, func(p Pool) bool { return p.StateBytes == n })
+		if at < 0 {
+			at = len(pools)
+			pools = append(pools, Pool{Kind: KindState, StateBytes: n, Checkpoints: c.EnableBlockReuse, TokensPerBlock: c.TokensPerBlock})
+		}
+		pools[at].Layers = append(pools[at].Layers, l)
+	}
+	return pools
+}
+
+// identity says to which pool layer i belongs.
+func (c Config) identity(m Model, i int) identity {
+	id := identity{window: c.window(m, i), chunk: m.chunk(i), heads: m.heads(i), Shape: m.shape(i)}
 	if c.DType != AutoDType {
-		id.dtype = DType(c.DType)
+		id.DType = DType(c.DType)
 	}
 	return id
 }
 
+// window is the limited window of layer i, 0 for full attention. A window that
+// no sequence can outgrow is full attention.
+func (c Config) window(m Model, i int) int {
+	n := len(c.MaxAttentionWindow)
+	if n == 0 || c.MaxAttentionWindow[i%n] >= m.MaxSeqLen {
+		return 0
+	}
+	return c.MaxAttentionWindow[i%n]
+}
+
 func (c Config) pool(id identity) Pool {
 	p := Pool{
-		Window: id.window, KVHeads: id.heads, HeadDim: id.dim, DType: id.dtype,
-		TokensPerBlock: c.TokensPerBlock,
+		Window: id.window, Chunk: id.chunk, KVHeads: id.heads, HeadDim: id.HeadDim, ValueDim: id.ValueDim, KVFactor: id.KVFactor,
+		DType: id.DType, Layout: id.Layout, SideBytes: id.SideBytes, TokensPerBlock: c.TokensPerBlock,
 	}
-	if !p.Full() {
+	if p.Window > 0 {
 		p.Sink = c.SinkTokenLength
 	}
 	return p
@@ -81,14 +130,42 @@ func nameAll(pools []Pool) {
 	seen := make(map[string]int)
 	for i := range pools {
 		p := &pools[i]
-		window := "full"
-		if !p.Full() {
-			window = strconv.Itoa(p.Window)
-		}
-		p.Name = fmt.Sprintf("w%sh%d", window, p.KVHeads)
+		p.Name = p.baseName()
 		seen[p.Name]++
 		if n := seen[p.Name]; n > 1 {
 			p.Name += "." + strconv.Itoa(n)
 		}
 	}
+}
+
+// baseName is the name of the pool without a suffix.
+func (p *Pool) baseName() string {
+	switch {
+	case p.Kind == KindState:
+		return "state"
+	case p.Chunk > 0:
+		return fmt.Sprintf("c%dh%d", p.Chunk, p.KVHeads)
+	case p.Window > 0:
+		return fmt.Sprintf("w%dh%d", p.Window, p.KVHeads)
+	default:
+		return fmt.Sprintf("wfullh%d", p.KVHeads)
+	}
+}
+
+// layerProblems checks the windows of a configuration against the layers of a
+// model. Both are valid by themselves.
+func (c Config) layerProblems(m Model) []string {
+	var ps []string
+	for i := range m.Layers {
+		if w, n := c.window(m, i), m.chunk(i); w > 0 && n > 0 {
+			ps = append(ps, fmt.Sprintf("max_attention_window %d of layer %d: the layer has an attention_chunk of %d", w, i, n))
+		}
+		if owner, ok := m.KVLayer(i); ok && c.window(m, i) != c.window(m, owner) {
+			ps = append(ps, fmt.Sprintf("max_attention_window of layer %d differs from that of layer %d, whose keys and values it shares", i, owner))
+		}
+		if s := c.identity(m, i).Shape; m.heads(i) > 0 && s.DType == NVFP4 && (s.HeadDim%scaledElements != 0 || s.ValueDim%scaledElements != 0) {
+			ps = append(ps, fmt.Sprintf("head_dim of layer %d is not a multiple of %d, as dtype nvfp4 needs", i, scaledElements))
+		}
+	}
+	return ps
 }

@@ -8,23 +8,24 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 )
 
-// MaxSaltQuotas is how many salts may have quotas: a share below a thousandth
-// of a cache is none, and an account in a pool takes some hundred bytes.
+// MaxSaltQuotas is how many salts may have quotas: less than a thousandth of a
+// cache is of no use, and the bookkeeping of a quota takes about a hundred bytes in
+// each pool.
 const MaxSaltQuotas = 1024
 
 // Quota is a tenant's share of the pages of each tier of each pool, in units of
-// 10⁻¹²: page counts are part of a host's answers and must not depend on how a
-// compiler rounds. NoQuota is all of them, which is no bound.
+// 10⁻¹². It is an integer because page counts are part of answers and must not
+// depend on how a compiler rounds. NoQuota is all pages, which is no bound.
 type Quota uint64
 
-// NoQuota is that of a tenant without one.
+// NoQuota is the quota of a tenant without one.
 const NoQuota Quota = decimalUnit
 
-// Pages is the quota of so many pages, rounded down.
+// Pages is the quota in pages of a pool with so many, rounded down.
 func (q Quota) Pages(total int) int { return int(mulDiv(uint64(total), uint64(q), decimalUnit)) }
 
-// Quotas are the shares by protocol.Tenant, nil if there are none. Tenants are
-// numbered in the order of their salts.
+// Quotas returns the quotas by protocol.Tenant, nil if there are none. Tenants
+// are numbered in the order of their salts.
 func (c Config) Quotas() []Quota {
 	if !c.hasQuotas() {
 		return nil
@@ -39,8 +40,8 @@ func (c Config) Quotas() []Quota {
 	return quotas
 }
 
-// Tenants are the salts that have an account of their own, nil if there are no
-// quotas. All others are protocol.OtherTenants.
+// Tenants returns the tenant of each salt that has a quota, nil if there are no
+// quotas. All other salts belong to protocol.OtherTenants.
 func (c Config) Tenants() map[string]protocol.Tenant {
 	if !c.hasQuotas() {
 		return nil
@@ -54,8 +55,8 @@ func (c Config) Tenants() map[string]protocol.Tenant {
 
 func (c Config) hasQuotas() bool { return len(c.SaltQuotas) > 0 || c.OtherSaltsQuota > 0 }
 
-// quotaProblems lists what is wrong with the quotas. Their sum may be over 1:
-// see the semantics of quotas.
+// quotaProblems checks the quotas. Their sum may exceed 1; they are upper
+// bounds only then.
 func (c Config) quotaProblems() []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
@@ -67,7 +68,7 @@ func (c Config) quotaProblems() []string {
 		if salt == "" {
 			say("salt_quotas has an empty salt; requests without one are among other_salts_quota")
 		}
-		// Negated, so that NaN is refused as well.
+		// The comparison is negated so that NaN, which compares false, is refused.
 		if q := c.SaltQuotas[salt]; !(q > 0 && q <= 1) {
 			say("salt_quotas of %q: %v is not greater than 0 and at most 1", salt, q)
 		}

@@ -14,11 +14,11 @@ type share struct {
 	need      uint64 // pages of one sequence of the expected length, ≥ 1
 	weight    uint64 // its part of the bytes is weight/Σ weight
 	cap       uint64 // pages at most
-	pages     uint64
+	pages     uint64 // so far
 }
 
-// splitting divides memory between pools, all in integers: page counts are part
-// of a host's answers and must not depend on how a compiler rounds.
+// splitting divides memory between pools. It computes in integers only, because
+// page counts are part of answers and must not depend on how a compiler rounds.
 type splitting struct{ shares []share }
 
 // newSplitting takes a valid model and configuration.
@@ -41,14 +41,16 @@ func newSplitting(pools []Pool, m Model, c Config) *splitting {
 	return s
 }
 
-// limit caps every pool.
-func (s *splitting) limit(pages int) {
+// limit caps every attention pool. A cap in tokens says nothing about states.
+func (s *splitting) limit(pools []Pool, pages int) {
 	for i := range s.shares {
-		s.shares[i].cap = min(s.shares[i].cap, uint64(pages))
+		if pools[i].Kind != KindState {
+			s.shares[i].cap = min(s.shares[i].cap, uint64(pages))
+		}
 	}
 }
 
-// fill gives every pool its share of the bytes, then what is left.
+// fill gives every pool its share of the bytes, then the rest page by page.
 func (s *splitting) fill(bytes uint64) {
 	var total uint64
 	for _, sh := range s.shares {
@@ -63,11 +65,12 @@ func (s *splitting) fill(bytes uint64) {
 	s.fillRest(left)
 }
 
-// fillRest gives what is left, one page at a time, to the poorest pool whose
-// page fits. As long as the same pools take part, that order passes through the
-// state in which each has just reached any given number of sequences; so one
-// bisection leads to where the first of them drops out, and only the steps
-// there are done singly. A cap on the largest pool may leave billions of pages.
+// fillRest gives the rest, one page at a time, to the pool with the fewest
+// sequences whose page fits. A cap on the largest pool can leave billions of pages
+// to the others, so the pages are not given singly: as long as the same pools take
+// part, the order passes, for any number of sequences, through the state in which
+// every pool has just reached that number. A bisection therefore finds the state
+// in which the first pool drops out, and only the steps from there are single.
 func (s *splitting) fillRest(left uint64) {
 	among := 0
 	for {
@@ -103,15 +106,16 @@ func (s *splitting) fitting(left uint64) []*share {
 	return fit
 }
 
-// poorer compares pages/need exactly.
+// poorer reports whether a holds fewer sequences than b: it compares pages/need
+// exactly, by products of 128 bits.
 func poorer(a, b *share) bool {
 	ahi, alo := bits.Mul64(a.pages, b.need)
 	bhi, blo := bits.Mul64(b.pages, a.need)
 	return ahi < bhi || ahi == bhi && alo < blo
 }
 
-// level is a number of sequences, as a fraction: steps/per. With per the largest
-// need, a step gives no pool more than one page.
+// level is a number of sequences, as the fraction steps/per. With the largest
+// need as per, a step gives no pool more than one page.
 type level struct{ steps, per uint64 }
 
 // pages of a pool that has just reached the level.
@@ -122,9 +126,9 @@ func (l level) pages(sh *share) uint64 {
 	return min(sh.cap, max(sh.pages, q))
 }
 
-// raise lifts all pools to the highest level that can be paid, and returns the
-// bytes left. Every page on the way is part of what is paid, so it fits when its
-// turn comes.
+// raise gives all pools the pages of the highest level that the bytes suffice
+// for, and returns the bytes left. Every page on the way is part of that cost, so
+// it fits when its turn comes.
 func (s *splitting) raise(pools []*share, left uint64) uint64 {
 	var per uint64
 	for _, sh := range pools {
@@ -147,8 +151,8 @@ func (s *splitting) raise(pools []*share, left uint64) uint64 {
 	return left
 }
 
-// cost is the memory that lifts pools to a level, or the largest number if that
-// overflows: it is compared with what there is.
+// cost is the memory of the pages that pools lack at a level, or the largest
+// number if it overflows. It is compared with the bytes that are left.
 func cost(pools []*share, at level) uint64 {
 	const tooMuch = 1<<64 - 1
 	var sum uint64
@@ -163,7 +167,7 @@ func cost(pools []*share, at level) uint64 {
 	return sum
 }
 
-// excess refuses pools of more pages than anyone keeps book of.
+// excess refuses pools with more than MaxPages.
 func (s *splitting) excess(tier messages.Tier) []string {
 	var ps []string
 	for _, sh := range s.shares {

@@ -8,26 +8,28 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// MaxPages is how many pages one pool may have in one tier. At some forty bytes
-// of bookkeeping a page that is 10 GiB: whoever comes near has pages too small.
+// MaxPages is how many pages one pool may have in one tier. The bookkeeping of so
+// many pages, about 40 bytes each, takes 10 GiB: a pool that comes near has too
+// small pages.
 const MaxPages = 1 << 28
 
-// Budget is the memory to split. A negative size is refused.
+// Budget is the memory to split. Negative sizes are refused.
 type Budget struct {
 	// DeviceBytes is the device memory that is free; Split takes
 	// free_gpu_memory_fraction of it.
 	DeviceBytes int64
-	// HostBytes is the host memory that is free; 0 if that is not known.
-	// What is split is host_cache_size, refused if it is more than is free.
+	// HostBytes is the host memory that is free; 0 if that is not known. Split
+	// divides host_cache_size and refuses it if it is larger than HostBytes.
 	HostBytes int64
 }
 
-// Counts are the pages of one pool.
+// Counts are the pages of one pool: on the device and in host memory.
 type Counts struct{ Primary, Secondary int }
 
 // Split divides the memory between pools; see Divide for the rule. Host memory
 // is split by the same shares, but max_tokens does not cap it, and a pool may
-// get no host page. What SplitCross gives the cross pool is taken off first.
+// get no host page. The memory of the cross pool, by SplitCross, is subtracted
+// first.
 func Split(pools []Pool, m Model, c Config, b Budget) ([]Counts, error) {
 	if err := c.Validate(m); err != nil {
 		return nil, err
@@ -66,16 +68,18 @@ func (b Budget) problems(c Config) []string {
 	return ps
 }
 
-// Divide gives each pool its device pages out of so many bytes, all of which
-// may be used: a rebalance divides what the pools have already.
+// Divide divides so many bytes of device memory, all of which may be used,
+// between the pools and returns the pages of each. Split calls it for the memory
+// of a new engine, a rebalance for the memory that the pools have.
 //
-// The bytes are shared by need, that is by what each pool takes for a sequence
-// of the expected length, or by pool_fractions. Shares are rounded down to
-// pages and capped at ⌈max_tokens/tpb⌉ pages. What is left goes one page at a
-// time to the pool that could hold the fewest sequences, pages/need compared
-// exactly, the first in order on a tie, among those that are below the cap and
-// whose page fits. So in the end no page fits that could still be given. A pool
-// that gets no page is refused: no sequence could run.
+// The bytes are shared in proportion to what each pool needs for a sequence of
+// the expected length, or by pool_fractions. Shares are rounded down to pages and
+// capped at ⌈max_tokens/tpb⌉ pages, which holds for attention pools only. What is
+// left goes one page at a time to the pool that could hold the fewest sequences
+// among those that are below the cap and whose page fits. To find it, pages/need
+// is compared exactly; on a tie the first pool in order gets the page. In the end
+// no further page fits. A pool without a page is refused, because no sequence
+// could run.
 func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 	if err := c.Validate(m); err != nil {
 		return nil, err
@@ -85,7 +89,7 @@ func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 	}
 	s := newSplitting(pools, m, c)
 	if c.MaxTokens > 0 {
-		s.limit(blocksOf(c.MaxTokens, c.TokensPerBlock))
+		s.limit(pools, blocksOf(c.MaxTokens, c.TokensPerBlock))
 	}
 	s.fill(uint64(bytes))
 	ps := s.excess(messages.Primary)
@@ -112,64 +116,35 @@ func (c Config) expected(m Model) int {
 	return m.MaxSeqLen
 }
 
-// Need is how many pages the pool takes for a sequence of so many tokens: all
-// its blocks, but in a limited window at most ⌈(w+sink)/tpb⌉+1, because a
-// window that does not begin at a block boundary touches one block more.
-func (p Pool) Need(tokens int) int {
-	all := blocksOf(tokens, p.TokensPerBlock)
-	if p.Full() {
-		return all
-	}
-	inWindow := p.Window + p.Sink
-	if inWindow < 0 { // the sum overflowed
-		return all
-	}
-	return min(all, blocksOf(inWindow, p.TokensPerBlock)+1)
-}
-
-// sizeProblems refuses shapes whose sizes overflow: what it lets pass can be
-// multiplied and added up without care.
+// sizeProblems refuses shapes whose sizes overflow. The sizes of shapes that pass
+// can be multiplied and added without further checks.
 func sizeProblems(pools []Pool, expected int) []string {
 	var ps []string
-	var total uint64
+	var total int64
 	for _, p := range pools {
-		page, ok := product(2, len(p.Layers), p.KVHeads, p.TokensPerBlock, p.HeadDim, p.DType.Bytes())
-		if !ok {
-			ps = append(ps, fmt.Sprintf("a page of pool %s would have more than %d bytes", p.Name, int64(math.MaxInt64)))
+		page := p.PageBytes()
+		if page == math.MaxInt64 {
+			ps = append(ps, fmt.Sprintf("a page of pool %s would have more than %d bytes", p.Name, page-1))
 			continue
 		}
-		need, ok := product(int(page), p.Need(expected))
-		total += need // both are below 2⁶³
-		if !ok || total > math.MaxInt64 {
-			ps = append(ps, fmt.Sprintf("a sequence of %d tokens would take more than %d bytes", expected, int64(math.MaxInt64)))
+		total = sum(total, saturated(page, int64(p.Need(expected))))
+		if total == math.MaxInt64 {
+			ps = append(ps, fmt.Sprintf("a sequence of %d tokens would take more than %d bytes", expected, total-1))
 			return ps
 		}
 	}
 	return ps
 }
 
-// product multiplies positive factors; false if the result is not below 2⁶³.
-func product(factors ...int) (uint64, bool) {
-	result := uint64(1)
-	for _, f := range factors {
-		hi, lo := bits.Mul64(result, uint64(f))
-		if hi != 0 || lo > math.MaxInt64 {
-			return 0, false
-		}
-		result = lo
-	}
-	return result, true
-}
-
-// decimalUnit is 1 in the integers that fractions are converted to. Fractions
-// are written in decimal, and a tenth of ten pages is one page, which the binary
-// fraction next to 0.9 would leave to chance.
+// decimalUnit is 1 in the integers to which fractions are converted. Fractions
+// are written in decimal: 0.9 of ten pages must be nine pages, although the
+// nearest binary fraction may be a little less than 0.9.
 const decimalUnit = 1_000_000_000_000
 
-// units converts a fraction in [0,1].
+// units converts a fraction in [0,1] to multiples of 1/decimalUnit.
 func units(fraction float64) uint64 { return uint64(math.Round(fraction * decimalUnit)) }
 
-// mulDiv is ⌊a×b/c⌋ by a 128 bit product, for b ≤ c.
+// mulDiv is ⌊a×b/c⌋ for b ≤ c, by a product of 128 bits.
 func mulDiv(a, b, c uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	q, _ := bits.Div64(hi, lo, c)

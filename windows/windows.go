@@ -6,69 +6,61 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Pool is a set of layers whose keys and values live in the same pages: they
-// share attention window, KV heads, head size and element type. What one layer
-// of a pool needs, all of them need.
+// Kind is what the pages of a pool hold.
+type Kind uint8
+
+// The kinds of pools.
+const (
+	KindAttention Kind = iota // keys and values of a block of tokens
+	KindState                 // recurrent states after the last token of a block
+	KindCross                 // keys and values of a block of encoder tokens
+)
+
+// String is the kind in one word.
+func (k Kind) String() string {
+	switch k {
+	case KindAttention:
+		return "attention"
+	case KindState:
+		return "state"
+	case KindCross:
+		return "cross"
+	default:
+		return "kind " + strconv.Itoa(int(k))
+	}
+}
+
+// Pool is a set of layers whose contents lie in the same pages. The layers of an
+// attention pool share window or chunk, KV heads and shape; those of a state pool
+// share the size of the state. What one layer of a pool needs, all of them need.
 type Pool struct {
-	ID     messages.PoolID
-	Name   string // w<window>h<heads>, then .2, .3 for pools that would bear the same name
-	Window int    // tokens that a token attends to, itself included; 0: full attention
-	Sink   int    // leading tokens that never leave the window; 0 with full attention
+	ID   messages.PoolID
+	Name string // w<window>h<heads>, c<chunk>h<heads>, state or cross_h<heads>; equal names get .2, .3
+	Kind Kind
 
-	KVHeads, HeadDim int
-	DType            DType
-	Layers           []int // ascending
-	TokensPerBlock   int
+	Window int // tokens that a token attends to, itself included; 0: no window
+	Sink   int // leading tokens that never leave the window; 0 without one
+	Chunk  int // tokens of a chunk of attention; 0: no chunks
+
+	// KVHeads and the shape of keys and values; 0 and "" in a state pool.
+	KVHeads   int
+	HeadDim   int
+	ValueDim  int // 0: HeadDim, or none with a KVFactor of 1
+	KVFactor  int // 0: 2
+	DType     DType
+	Layout    Layout // "": HND
+	SideBytes int
+
+	// StateBytes is the state of one layer, Checkpoints whether blocks have
+	// checkpoints beside the working pages of sequences; in a state pool only.
+	StateBytes  int64
+	Checkpoints bool
+
+	Layers         []int // ascending
+	TokensPerBlock int
 }
 
-// PageBytes is the memory of one block in all layers of the pool: keys and
-// values, [layer][K,V][head][token][dim].
-func (p Pool) PageBytes() int64 {
-	return 2 * int64(len(p.Layers)) * int64(p.KVHeads) * int64(p.TokensPerBlock) * int64(p.HeadDim) * int64(p.DType.Bytes())
-}
-
-// Full tells whether the pool attends to everything.
-func (p Pool) Full() bool { return p.Window == 0 }
-
-// SinkBlocks is the number of leading blocks that hold sink tokens: they are
-// needed at every position. It is 0 with full attention, which needs them anyway.
-func (p Pool) SinkBlocks() int {
-	if p.Full() {
-		return 0
-	}
-	return blocksOf(p.Sink, p.TokensPerBlock)
-}
-
-// FirstNeeded is the index of the first block, sinks apart, that the token at
-// position attends to: 0 with full attention, else the block of token
-// max(0, position−w+1).
-func (p Pool) FirstNeeded(position int) int {
-	if p.Full() {
-		return 0
-	}
-	return max(0, position-p.Window+1) / p.TokensPerBlock
-}
-
-// Needs tells whether the token at position attends to a token before it that
-// lies in block. A prompt's match of length L is whole in this pool if every
-// block that position L needs is there.
-func (p Pool) Needs(block, position int) bool {
-	// Divided, not multiplied: block may be any number.
-	if position <= 0 || block < 0 || block > (position-1)/p.TokensPerBlock {
-		return false
-	}
-	return block >= p.FirstNeeded(position) || block < p.SinkBlocks()
-}
-
-// FirstKept is the index of the first block, sinks apart, that a sequence with
-// so many computed tokens still holds. The last token of every block before it
-// lies before position computed−w+1, so no later token attends to it.
-//
-// A block is needed as long as one of its tokens is, hence FirstKept is
-// FirstNeeded of the next position: the two names ask for a reason each.
-func (p Pool) FirstKept(computed int) int { return p.FirstNeeded(computed) }
-
-// Describe gives what a host is told of the pool, with its page counts.
+// Describe returns what a host is told of the pool, with its page counts.
 func (p Pool) Describe(c Counts) messages.PoolInfo {
 	return messages.PoolInfo{
 		ID: p.ID, Name: p.Name, Window: p.Window, KVHeads: p.KVHeads, Layers: p.Layers,
@@ -79,7 +71,7 @@ func (p Pool) Describe(c Counts) messages.PoolInfo {
 
 // String draws the pool on one line.
 func (p Pool) String() string {
-	s := p.Name + " " + string(p.DType) + "x" + strconv.Itoa(p.HeadDim) + " layers"
+	s := p.Name + " " + p.element() + " layers"
 	for _, l := range p.Layers {
 		s += " " + strconv.Itoa(l)
 	}
@@ -89,10 +81,24 @@ func (p Pool) String() string {
 	return s + " page " + strconv.FormatInt(p.PageBytes(), 10) + " B"
 }
 
-// blocksOf is ⌈tokens/perBlock⌉ without the sum that could overflow.
-func blocksOf(tokens, perBlock int) int {
-	if tokens <= 0 {
-		return 0
+// element draws what a page holds for one layer: the type of the elements with
+// the head size, or the size of the state.
+func (p Pool) element() string {
+	if p.Kind == KindState {
+		return strconv.FormatInt(p.StateBytes, 10) + " B"
 	}
-	return (tokens-1)/perBlock + 1
+	s := string(p.DType) + "x" + strconv.Itoa(p.HeadDim)
+	switch {
+	case p.KVFactor == 1:
+		s += " latent"
+	case p.values() != p.HeadDim:
+		s += "," + strconv.Itoa(p.values())
+	}
+	if p.Layout == NHD {
+		s += " NHD"
+	}
+	if p.SideBytes > 0 {
+		s += "+" + strconv.Itoa(p.SideBytes) + " B"
+	}
+	return s
 }

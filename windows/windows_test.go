@@ -17,14 +17,25 @@ func attends(p Pool, position, t int) bool {
 	if t >= position || t < 0 {
 		return false
 	}
+	switch {
+	case p.Kind == KindState:
+		return t == position-1
+	case p.Chunk > 0:
+		return t/p.Chunk == position/p.Chunk
+	}
 	return p.Full() || t > position-p.Window || t < p.Sink
 }
 
 func drawPool(t *rapid.T) Pool {
 	p := Pool{TokensPerBlock: 1 << rapid.IntRange(1, 4).Draw(t, "log2 tpb")}
-	if rapid.Bool().Draw(t, "limited") {
+	switch rapid.SampledFrom([]string{"full", "window", "chunk", "state"}).Draw(t, "reach") {
+	case "window":
 		p.Window = rapid.IntRange(2, 40).Draw(t, "window")
 		p.Sink = rapid.IntRange(0, 20).Draw(t, "sink")
+	case "chunk":
+		p.Chunk = rapid.IntRange(2, 40).Draw(t, "chunk")
+	case "state":
+		p.Kind = KindState
 	}
 	return p
 }
@@ -47,23 +58,28 @@ func checkWindowArithmetic(t *rapid.T) {
 		}
 		assert.Equal(t, want, p.Needs(b, position), "block %d", b)
 	}
-	firstNeeded := 0
-	for !p.Full() && (firstNeeded+1)*p.TokensPerBlock <= position-p.Window+1 {
-		firstNeeded++
+	// Sinks excepted, the token at position attends to [first, position).
+	q, first := p, position
+	q.Sink = 0
+	for first > 0 && attends(q, position, first-1) {
+		first--
 	}
-	assert.Equal(t, firstNeeded, p.FirstNeeded(position))
-	// Left: the last token lies before computed − w + 1.
-	kept := 0
-	for !p.Full() && kept*p.TokensPerBlock+p.TokensPerBlock-1 < position-p.Window+1 {
-		kept++
+	assert.Equal(t, first/p.TokensPerBlock, p.FirstNeeded(position))
+	assert.Equal(t, first, p.Reach().First(position))
+	if p.Kind == KindState {
+		assert.Equal(t, blocksOf(position, p.TokensPerBlock), p.FirstKept(position), "a sequence holds no block of a state pool")
+	} else {
+		assert.Equal(t, first/p.TokensPerBlock, p.FirstKept(position))
 	}
-	assert.Equal(t, kept, p.FirstKept(position))
 }
 
 // TestDroppedIsNeverNeeded: what FirstKept drops, no later position needs.
 func TestDroppedIsNeverNeeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPool(t)
+		if p.Kind == KindState {
+			t.Skip("a sequence holds no block of a state pool")
+		}
 		computed := rapid.IntRange(0, 130).Draw(t, "computed")
 		later := computed + rapid.IntRange(0, 60).Draw(t, "later")
 		for b := p.SinkBlocks(); b < p.FirstKept(computed); b++ {
@@ -77,6 +93,9 @@ func TestDroppedIsNeverNeeded(t *testing.T) {
 func TestNeedCoversEveryPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPool(t)
+		if p.Kind == KindState {
+			t.Skip("the need of a state pool does not depend on the length")
+		}
 		length := rapid.IntRange(1, 150).Draw(t, "length")
 		most := 0
 		for position := range length {
@@ -157,11 +176,12 @@ func TestGrouping(t *testing.T) {
 				"w32h4 int8x1 layers 3 page 256 B", "w32h8 int8x1 layers 2 page 512 B",
 				"wfullh4 int8x1 layers 1 page 256 B", "wfullh8 int8x1 layers 0 page 512 B"}},
 		{"same name, in order of first layer",
-			Model{Layers: 5, KVHeads: []int{2}, HeadDims: []int{8, 4, 8, 4, 2}, DTypes: []DType{FP8, FP8, Float32, FP8, FP8}, MaxSeqLen: 64}, nil,
+			Model{Layers: 5, KVHeads: []int{2}, Shapes: []Shape{{HeadDim: 8, DType: FP8}, {HeadDim: 4, DType: FP8}, {HeadDim: 8, DType: Float32},
+				{HeadDim: 4, DType: FP8}, {HeadDim: 2, DType: FP8}}, MaxSeqLen: 64}, nil,
 			[]string{"wfullh2 fp8x8 layers 0 page 1024 B", "wfullh2.2 fp8x4 layers 1 3 page 1024 B",
 				"wfullh2.3 float32x8 layers 2 page 4096 B", "wfullh2.4 fp8x2 layers 4 page 256 B"}},
 		{"the configuration's dtype is for all layers",
-			Model{Layers: 2, KVHeads: []int{2}, HeadDim: 4, DTypes: []DType{FP8, Float32}, MaxSeqLen: 64},
+			Model{Layers: 2, KVHeads: []int{2}, Shapes: []Shape{{HeadDim: 4, DType: FP8}, {HeadDim: 4, DType: Float32}}, MaxSeqLen: 64},
 			func(c *Config) { c.DType = "bfloat16" },
 			[]string{"wfullh2 bfloat16x4 layers 0 1 page 2048 B"}},
 	}

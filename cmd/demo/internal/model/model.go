@@ -82,11 +82,11 @@ func (m *Model) Encodes() bool { return m.encoder != nil }
 // Latent attention has one head of half a row, which lies in the keys' and the
 // values' part (see attention.Latent).
 func (m *Model) Geometry(maxLen int, dtype windows.DType) (windows.Model, []int) {
-	g := windows.Model{Layers: len(m.caches), DType: dtype, MaxSeqLen: maxLen}
+	g := windows.Model{Layers: len(m.caches), MaxSeqLen: maxLen}
 	var limits []int
 	for _, c := range m.caches {
 		g.KVHeads = append(g.KVHeads, c.heads)
-		g.HeadDims = append(g.HeadDims, c.dim)
+		g.Shapes = append(g.Shapes, windows.Shape{HeadDim: c.dim, DType: dtype})
 		limits = append(limits, c.window)
 		if c.window == 0 {
 			limits[len(limits)-1] = maxLen

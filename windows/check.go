@@ -1,0 +1,224 @@
+package windows
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// problems checks a model and returns a sentence for each problem.
+func (m Model) problems() []string {
+	ps := m.layerProblems()
+	if len(ps) == 0 {
+		// What depends on a layer can be checked only if every list has an entry
+		// for it.
+		ps = slices.Concat(m.sharingProblems(), m.stateProblems(), m.contentProblems())
+	}
+	return slices.Concat(ps, m.shapeProblems(), m.encoderProblems())
+}
+
+// layerProblems checks the numbers of layers and tokens, and the lists that have
+// an entry for each layer.
+func (m Model) layerProblems() []string {
+	var ps []string
+	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+	if m.Layers < 1 || m.Layers > MaxLayers {
+		say("layers %d is not between 1 and %d", m.Layers, MaxLayers)
+	}
+	if m.MaxSeqLen < 1 || m.MaxSeqLen > MaxSeqLenEver {
+		say("max_seq_len %d is not between 1 and %d", m.MaxSeqLen, MaxSeqLenEver)
+	}
+	if n := len(m.KVHeads); n == 0 || n != 1 && n != m.Layers {
+		say("kv_heads has %d values for %d layers", n, m.Layers)
+	}
+	for i, h := range m.KVHeads {
+		if h < 0 || h == 0 && len(m.KVHeads) == 1 {
+			say("kv_heads %s is not 1 or more", at(h, i, len(m.KVHeads)))
+		}
+	}
+	if n := len(m.AttentionChunk); n > 1 && n != m.Layers {
+		say("attention_chunk has %d values for %d layers", n, m.Layers)
+	}
+	for i, c := range m.AttentionChunk {
+		if c < 0 || c == 1 {
+			say("attention_chunk %s is neither 0 nor 2 or more", at(c, i, len(m.AttentionChunk)))
+		}
+	}
+	if n := len(m.SharedKV); n != 0 && n != m.Layers {
+		say("shared_kv has %d values for %d layers", n, m.Layers)
+	}
+	return ps
+}
+
+// sharingProblems checks SharedKV: each layer names itself, or a layer that
+// names itself.
+func (m Model) sharingProblems() []string {
+	var ps []string
+	for i, owner := range m.SharedKV {
+		switch {
+		case owner < 0 || owner >= m.Layers:
+			ps = append(ps, fmt.Sprintf("shared_kv of layer %d: there is no layer %d", i, owner))
+		case m.SharedKV[owner] != owner:
+			ps = append(ps, fmt.Sprintf("shared_kv of layer %d: layer %d has no keys and values of its own", i, owner))
+		case owner != i && m.chunk(i) != m.chunk(owner):
+			ps = append(ps, fmt.Sprintf("shared_kv of layer %d: its attention_chunk %d differs from %d of layer %d", i, m.chunk(i), m.chunk(owner), owner))
+		}
+	}
+	return ps
+}
+
+// stateProblems checks the groups of recurrent layers.
+func (m Model) stateProblems() []string {
+	var ps []string
+	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+	seen := make(map[int]bool)
+	for _, s := range m.States {
+		if len(s.Layers) == 0 {
+			say("state.layers is an empty list")
+		}
+		if s.Bytes < 1 {
+			say("state.bytes %d is not 1 or more", s.Bytes)
+		}
+		for _, l := range s.Layers {
+			switch {
+			case l < 0 || l >= m.Layers:
+				say("state.layers: there is no layer %d", l)
+			case seen[l]:
+				say("state.layers names layer %d twice", l)
+			}
+			seen[l] = true
+		}
+	}
+	if m.Recurrent() && m.Encodes() {
+		say("state is not supported for encoder-decoder models")
+	}
+	return ps
+}
+
+// contentProblems checks that each layer keeps something, or is listed as one
+// that keeps nothing: a layer that was forgotten in kv_heads would otherwise be
+// computed without a cache.
+func (m Model) contentProblems() []string {
+	if len(m.sharingProblems()) > 0 {
+		return nil
+	}
+	var ps []string
+	empty := make([]bool, m.Layers)
+	for _, l := range m.NoCache {
+		if l < 0 || l >= m.Layers {
+			ps = append(ps, fmt.Sprintf("no_cache: there is no layer %d", l))
+			continue
+		}
+		empty[l] = true
+	}
+	stated, any := m.stated(), false
+	for i := range m.Layers {
+		_, cached := m.KVLayer(i)
+		any = any || cached
+		switch {
+		case empty[i] && (cached || stated[i]):
+			ps = append(ps, fmt.Sprintf("no_cache names layer %d, which has keys and values or a state", i))
+		case !empty[i] && !cached && !stated[i]:
+			ps = append(ps, fmt.Sprintf("layer %d has neither keys and values (kv_heads) nor a state", i))
+		}
+	}
+	if !any {
+		ps = append(ps, "kv_heads is 0 in every layer: at least one must have keys and values")
+	}
+	return ps
+}
+
+// stated reports for each layer whether it has a state.
+func (m Model) stated() []bool {
+	has := make([]bool, m.Layers)
+	for _, s := range m.States {
+		for _, l := range s.Layers {
+			if l >= 0 && l < m.Layers {
+				has[l] = true
+			}
+		}
+	}
+	return has
+}
+
+// shapeProblems checks the shapes of keys and values.
+func (m Model) shapeProblems() []string {
+	if len(m.Shapes) == 0 {
+		s := Shape{m.HeadDim, m.ValueDim, m.KVFactor, m.DType, m.Layout, m.SideBytes}
+		return s.problems("", "of the model ")
+	}
+	var ps []string
+	if n := len(m.Shapes); n != m.Layers {
+		ps = append(ps, fmt.Sprintf("shapes has %d entries for %d layers", n, m.Layers))
+	}
+	for i, s := range m.Shapes {
+		if len(m.KVHeads) == m.Layers && i < m.Layers && m.KVHeads[i] == 0 {
+			continue
+		}
+		of := fmt.Sprintf("of layer %d ", i)
+		ps = append(ps, s.problems(of, of)...)
+	}
+	return ps
+}
+
+// problems checks one shape. The words say in each sentence whose shape it is.
+func (s Shape) problems(of, ofType string) []string {
+	var ps []string
+	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+	if s.HeadDim < 1 {
+		say("head_dim %d %sis not 1 or more", s.HeadDim, of)
+	}
+	if s.ValueDim < 0 {
+		say("value_dim %d %sis negative", s.ValueDim, of)
+	}
+	if s.KVFactor < 0 || s.KVFactor > 2 {
+		say("kv_factor %d %sis not 1 or 2", s.KVFactor, of)
+	}
+	if s.KVFactor == 1 && s.ValueDim > 0 && s.ValueDim != s.HeadDim {
+		say("value_dim %d %sis given with kv_factor 1, which has no values", s.ValueDim, of)
+	}
+	if !s.DType.Known() {
+		say("dtype %q %sis not one of %s", s.DType, ofType, dtypeNames)
+	}
+	if s.Layout != "" && s.Layout != HND && s.Layout != NHD {
+		say("layout %q %sis not one of %s, %s", s.Layout, of, HND, NHD)
+	}
+	if s.SideBytes < 0 {
+		say("side_bytes %d %sis negative", s.SideBytes, of)
+	}
+	return ps
+}
+
+// at shows value v of a list, with its layer unless the value is that of all.
+func at(v, i, n int) string {
+	if n == 1 {
+		return fmt.Sprint(v)
+	}
+	return fmt.Sprintf("%d of layer %d", v, i)
+}
+
+// saturated multiplies sizes that are not negative; the result is the largest
+// number if the product does not fit.
+func saturated(factors ...int64) int64 {
+	result := int64(1)
+	for _, f := range factors {
+		if f != 0 && result > math.MaxInt64/f {
+			return math.MaxInt64
+		}
+		result *= f
+	}
+	return result
+}
+
+// sum adds sizes that are not negative; the result is the largest number if the
+// sum does not fit.
+func sum(sizes ...int64) int64 {
+	total := int64(0)
+	for _, s := range sizes {
+		if total > math.MaxInt64-s {
+			return math.MaxInt64
+		}
+		total += s
+	}
+	return total
+}
