@@ -184,7 +184,7 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(), SparePages: sparePages(&e.validate, i),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock,
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}
 	return offloader.New(c)

@@ -46,6 +46,9 @@ type PoolConfig struct {
 	HeadDim        int
 	ElemBytes      int
 	TokensPerBlock int
+	// Regions say which bytes of a page belong to which token, for copies of
+	// leading tokens. nil: keys and values of equal size, by the fields above.
+	Regions []windows.Region
 }
 
 // Offloader is the state of host memory and the order of all transfers.

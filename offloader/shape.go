@@ -1,23 +1,31 @@
 package offloader
 
-import "fmt"
+import (
+	"fmt"
 
-// shape knows where tokens lie in a page: [layer][K,V][head][token][dim].
+	"github.com/kvactor/kvactor/windows"
+)
+
+// shape is where the bytes of each token lie in a page: the regions that
+// windows.Pool.Regions describes. A page without regions is copied whole.
 type shape struct {
 	pageBytes  int64
-	tokens     int   // of a page
-	runs       int   // (layer, K or V, head) triples
-	tokenBytes int64 // of one token in one run
+	tokens     int // of a page
+	regions    []windows.Region
+	tokenBytes int64 // of one token in all runs
 }
 
 func newShape(c PoolConfig) shape {
-	s := shape{
-		pageBytes:  c.PageBytes,
-		tokens:     c.TokensPerBlock,
-		runs:       c.Layers * 2 * c.KVHeads,
-		tokenBytes: int64(c.HeadDim) * int64(c.ElemBytes),
+	s := shape{pageBytes: c.PageBytes, tokens: c.TokensPerBlock, regions: c.Regions}
+	if s.regions == nil {
+		s.regions = []windows.Region{{Runs: int64(c.Layers * 2 * c.KVHeads), TokenBytes: int64(c.HeadDim) * int64(c.ElemBytes)}}
 	}
-	if need := int64(s.runs) * int64(s.tokens) * s.tokenBytes; need > s.pageBytes || s.pageBytes <= 0 {
+	need := int64(0)
+	for _, r := range s.regions {
+		s.tokenBytes += r.Runs * r.TokenBytes
+		need = max(need, r.Offset+r.Bytes(s.tokens))
+	}
+	if need > s.pageBytes || s.pageBytes <= 0 {
 		panic(fmt.Sprintf("offloader: pool %s: a page of %d bytes does not hold %d", c.Name, s.pageBytes, need))
 	}
 	return s
@@ -32,7 +40,7 @@ func (s *shape) bytes(n int32) int64 {
 	if s.whole(n) {
 		return s.pageBytes
 	}
-	return int64(s.runs) * int64(n) * s.tokenBytes
+	return int64(n) * s.tokenBytes
 }
 
 // cut appends the copies that an item consists of: the page in one piece, or
@@ -41,11 +49,13 @@ func (s *shape) cut(copies []Copy, it *item) []Copy {
 	if s.whole(it.tokens) {
 		return append(copies, Copy{Src: it.src, Dst: it.dst, Bytes: s.pageBytes})
 	}
-	piece := int64(it.tokens) * s.tokenBytes
-	stride := int64(s.tokens) * s.tokenBytes
-	for run := range int64(s.runs) {
-		at := run * stride
-		copies = append(copies, Copy{Src: it.src, Dst: it.dst, SrcOffset: at, DstOffset: at, Bytes: piece})
+	for _, r := range s.regions {
+		piece := int64(it.tokens) * r.TokenBytes
+		stride := int64(s.tokens) * r.TokenBytes
+		for run := range r.Runs {
+			at := r.Offset + run*stride
+			copies = append(copies, Copy{Src: it.src, Dst: it.dst, SrcOffset: at, DstOffset: at, Bytes: piece})
+		}
 	}
 	return copies
 }

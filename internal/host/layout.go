@@ -22,44 +22,47 @@ const (
 // word is the unit in which bytes are made.
 const word = 8
 
-// Layout says where in a page of one pool each row lies. A row is the key or
-// the value of one token in one head of one layer. Make it with NewLayout.
+// Layout says where in a page of one pool each row lies. A row is what a token
+// has in one run of the page, such as its key in one head of one layer. Make it
+// with NewLayout.
 type Layout struct {
-	name           string
-	layers         []int
-	heads          int
-	tokensPerBlock int
-	rowBytes       int
-	mode           Mode
+	pool windows.Pool
+	runs []run
+	mode Mode
+}
+
+// run is a sequence of rows of equal size, one for each token of the block.
+type run struct {
+	at  int    // of the first row, in bytes from the start of the page
+	row int    // bytes of a row
+	key uint64 // starts the generator of a row, with the token's chain
 }
 
 // NewLayout makes the layout of a pool's pages.
 func NewLayout(p windows.Pool, mode Mode) Layout {
-	return Layout{
-		name: p.Name, layers: p.Layers, heads: p.KVHeads,
-		tokensPerBlock: p.TokensPerBlock, rowBytes: p.HeadDim * p.DType.Bytes(), mode: mode,
+	l := Layout{pool: p, mode: mode}
+	for i, r := range p.Regions() {
+		perLayer := r.Runs / int64(r.Layers)
+		for n := range r.Runs {
+			// The layer's number in the model goes into the key, not its index in
+			// the pool, so that layers of two pools never agree.
+			layer := p.Layers[r.Layer+int(n/perLayer)]
+			key := uint64(layer)<<32 | uint64(i)<<20 | uint64(n%perLayer)
+			l.runs = append(l.runs, run{
+				at: int(r.Offset + n*r.TokenBytes*int64(p.TokensPerBlock)), row: int(r.TokenBytes), key: key ^ wordKey,
+			})
+		}
 	}
+	return l
 }
-
-// runs is the number of runs of rows in a page: the rows of one layer, K or V,
-// and head lie one token behind the other.
-func (l *Layout) runs() int { return len(l.layers) * 2 * l.heads }
 
 // pageBytes is the size of a page.
-func (l *Layout) pageBytes() int { return l.runs() * l.tokensPerBlock * l.rowBytes }
+func (l *Layout) pageBytes() int { return int(l.pool.PageBytes()) }
 
 // rows gives the bytes of n consecutive tokens in one run.
-func (l *Layout) rows(page []byte, run, first, n int) []byte {
-	at := (run*l.tokensPerBlock + first) * l.rowBytes
-	return page[at : at+n*l.rowBytes]
-}
-
-// key is what a run adds to a chain to start the generator of a row. The layer's
-// number in the model goes in, not its index in the pool, so that layers of two
-// pools never agree.
-func (l *Layout) key(run int) uint64 {
-	layer, rest := run/(2*l.heads), run%(2*l.heads)
-	return (uint64(l.layers[layer])<<32 | uint64(rest)) ^ wordKey
+func (r *run) rows(page []byte, first, n int) []byte {
+	at := r.at + first*r.row
+	return page[at : at+n*r.row]
 }
 
 // wordOf is the i-th word of a row. Words are independent of one another, so
@@ -71,17 +74,18 @@ func wordOf(seed uint64, i int) uint64 {
 // Write puts the rows of consecutive tokens of the block into each run of the
 // page; first is the index of the first of them.
 func (l *Layout) Write(page []byte, first int, chains ...Chain) {
-	last := (l.rowBytes - 1) / word
-	stride := l.stride(last)
-	for run := range l.runs() {
-		key, rows := l.key(run), l.rows(page, run, first, len(chains))
+	for i := range l.runs {
+		r := &l.runs[i]
+		last := (r.row - 1) / word
+		stride := l.stride(last)
+		rows := r.rows(page, first, len(chains))
 		for _, c := range chains {
-			row, seed := rows[:l.rowBytes:l.rowBytes], mix(uint64(c)^rowKey, key)
+			row, seed := rows[:r.row:r.row], mix(uint64(c)^rowKey, r.key)
 			putWord(row, wordOf(seed, 0))
 			for i := stride; i <= last; i += stride {
 				putWord(row[i*word:], wordOf(seed, i))
 			}
-			rows = rows[l.rowBytes:]
+			rows = rows[r.row:]
 		}
 	}
 }
@@ -90,23 +94,24 @@ func (l *Layout) Write(page []byte, first int, chains ...Chain) {
 // that differs.
 func (l *Layout) Verify(page []byte, first int, chains ...Chain) error {
 	if len(page) != l.pageBytes() {
-		return fmt.Errorf("page of %d bytes, pool %s has %d", len(page), l.name, l.pageBytes())
+		return fmt.Errorf("page of %d bytes, pool %s has %d", len(page), l.pool.Name, l.pageBytes())
 	}
-	last := (l.rowBytes - 1) / word
-	stride := l.stride(last)
-	for run := range l.runs() {
-		key, rows := l.key(run), l.rows(page, run, first, len(chains))
+	for i := range l.runs {
+		r := &l.runs[i]
+		last := (r.row - 1) / word
+		stride := l.stride(last)
+		rows := r.rows(page, first, len(chains))
 		for token, c := range chains {
-			row, seed := rows[:l.rowBytes:l.rowBytes], mix(uint64(c)^rowKey, key)
+			row, seed := rows[:r.row:r.row], mix(uint64(c)^rowKey, r.key)
 			if !hasWord(row, wordOf(seed, 0)) {
-				return l.differs(run, first+token)
+				return l.differs(r, first+token)
 			}
 			for i := stride; i <= last; i += stride {
 				if !hasWord(row[i*word:], wordOf(seed, i)) {
-					return l.differs(run, first+token)
+					return l.differs(r, first+token)
 				}
 			}
-			rows = rows[l.rowBytes:]
+			rows = rows[r.row:]
 		}
 	}
 	return nil
@@ -120,14 +125,31 @@ func (l *Layout) stride(last int) int {
 	return 1
 }
 
-// differs names a row.
-func (l *Layout) differs(run, token int) error {
-	kv := "K"
-	if run/l.heads%2 == 1 {
-		kv = "V"
+// parts are the parts of a layer by the names that errors use.
+var parts = []struct {
+	part windows.Part
+	name string
+}{{windows.Keys, "K"}, {windows.Values, "V"}, {windows.KeyScales, "scales of K"}, {windows.ValueScales, "scales of V"}, {windows.Side, "side bytes"}}
+
+// differs names the row of a token in a run: the part of a layer and head that
+// begins there.
+func (l *Layout) differs(r *run, token int) error {
+	at := int64(r.at + token*r.row)
+	for layer, number := range l.pool.Layers {
+		for _, p := range parts {
+			v, ok := l.pool.View(layer, p.part)
+			heads := l.pool.KVHeads
+			if p.part == windows.Side {
+				heads = 1
+			}
+			for head := range heads {
+				if ok && v.Offset+int64(head)*v.HeadStride+int64(token)*v.TokenStride == at {
+					return fmt.Errorf("layer %d, %s, head %d, token %d of the block: wrong bytes", number, p.name, head, token)
+				}
+			}
+		}
 	}
-	return fmt.Errorf("layer %d, %s, head %d, token %d of the block: wrong bytes",
-		l.layers[run/(2*l.heads)], kv, run%l.heads, token)
+	return fmt.Errorf("byte %d, token %d of the block: wrong bytes", at, token)
 }
 
 // putWord writes a word, or the first bytes of it where the row ends.

@@ -105,10 +105,10 @@ func (v *Verifier) sequence(s *Held) {
 
 // table checks the pages of one beam in one pool.
 func (v *Verifier) table(pool messages.PoolID, table []messages.PageID, chains []Chain, owner string) {
-	tpb := v.Layouts[pool].tokensPerBlock
+	tpb := v.Layouts[pool].pool.TokensPerBlock
 	for block := 0; block*tpb < len(chains); block++ {
 		if block >= len(table) {
-			v.report("sequence %s: pool %s has %d pages for %d computed tokens", owner, v.Layouts[pool].name, len(table), len(chains))
+			v.report("sequence %s: pool %s has %d pages for %d computed tokens", owner, v.Layouts[pool].pool.Name, len(table), len(chains))
 			return
 		}
 		if table[block] == messages.NoPage {
@@ -124,11 +124,11 @@ func (v *Verifier) page(p place, chains []Chain, owner string, block int) {
 	layout := &v.Layouts[p.pool]
 	bytes := v.Read(p.pool, p.tier, p.page)
 	if bytes == nil {
-		v.report("pool %s, %s page %d (block %d of %s): no such page", layout.name, p.tier, p.page, block, owner)
+		v.report("pool %s, %s page %d (block %d of %s): no such page", layout.pool.Name, p.tier, p.page, block, owner)
 		return
 	}
 	if err := layout.Verify(bytes, 0, chains...); err != nil {
-		v.report("pool %s, %s page %d (block %d of %s): %v", layout.name, p.tier, p.page, block, owner, err)
+		v.report("pool %s, %s page %d (block %d of %s): %v", layout.pool.Name, p.tier, p.page, block, owner, err)
 	}
 }
 

@@ -111,7 +111,7 @@ func (w *Writer) Problems() []string {
 func (w *Writer) run(bytes gpu.PageBytes, reads, writes []piece) {
 	for _, r := range reads {
 		if err := r.layout.Verify(bytes(r.slot), r.first, r.chains...); err != nil {
-			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel: %v", r.layout.name, r.slot.Page, err))
+			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel: %v", r.layout.pool.Name, r.slot.Page, err))
 		}
 	}
 	for _, p := range writes {
@@ -139,11 +139,11 @@ func (w *Writer) pieces(spans []Span) ([]piece, error) {
 		for i, table := range s.Table {
 			pool := int(s.First) + i
 			layout := &w.config.Layouts[pool]
-			tpb := layout.tokensPerBlock
+			tpb := layout.pool.TokensPerBlock
 			for at := s.From; at < s.To; {
 				block, end := at/tpb, min(s.To, (at/tpb+1)*tpb)
 				if block >= len(table) {
-					return nil, fmt.Errorf("pool %s, block %d of %d: %w", layout.name, block, len(table), errNoPage)
+					return nil, fmt.Errorf("pool %s, block %d of %d: %w", layout.pool.Name, block, len(table), errNoPage)
 				}
 				if page := table[block]; page != messages.NoPage {
 					out = append(out, piece{
@@ -184,17 +184,16 @@ func accesses(pieces []piece) []gpu.Access {
 	for i := range pieces {
 		p := &pieces[i]
 		l, n := p.layout, len(p.chains)
-		row, runs := int64(l.rowBytes), l.runs()
-		run := int64(l.tokensPerBlock) * row
-		first := int64(p.first) * row
 		switch {
-		case n == l.tokensPerBlock:
+		case n == l.pool.TokensPerBlock:
 			out = append(out, gpu.Access{Slot: p.slot})
-		case runs > maxRuns:
-			out = append(out, gpu.Access{Slot: p.slot, Offset: first, Bytes: int64(runs-1)*run + int64(n)*row})
+		case len(l.runs) > maxRuns:
+			begin, last := l.runs[0], l.runs[len(l.runs)-1]
+			from, to := begin.at+p.first*begin.row, last.at+(p.first+n)*last.row
+			out = append(out, gpu.Access{Slot: p.slot, Offset: int64(from), Bytes: int64(to - from)})
 		default:
-			for r := range int64(runs) {
-				out = append(out, gpu.Access{Slot: p.slot, Offset: r*run + first, Bytes: int64(n) * row})
+			for _, r := range l.runs {
+				out = append(out, gpu.Access{Slot: p.slot, Offset: int64(r.at + p.first*r.row), Bytes: int64(n * r.row)})
 			}
 		}
 	}
