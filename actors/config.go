@@ -25,12 +25,24 @@ type Config struct {
 	Device gpu.Device
 }
 
-// resolve validates everything and settles the page counts.
+// unsupported refuses models that package windows describes and the engine does
+// not serve.
+func unsupported(m windows.Model) error {
+	if m.Recurrent() {
+		return messages.Refuse(messages.NotSupported, "the engine does not serve models with recurrent layers (state)")
+	}
+	return nil
+}
+
+// resolve validates everything and determines the page counts.
 func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 	if c.Device == nil {
 		return nil, nil, messages.Refuse(messages.ConfigInvalid, "no device")
 	}
 	if err := c.Cache.Validate(c.Model); err != nil {
+		return nil, nil, err
+	}
+	if err := unsupported(c.Model); err != nil {
 		return nil, nil, err
 	}
 	pools, err := windows.Pools(c.Model, c.Cache)

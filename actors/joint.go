@@ -124,7 +124,8 @@ func (c Config) encoder(counts []windows.Counts) Config {
 	tpb := c.Cache.TokensPerBlock
 	pool, _ := windows.CrossPool(c.Model, c.Cache)
 	c.Model = windows.Model{
-		Layers: len(pool.Layers), KVHeads: []int{pool.KVHeads}, HeadDim: pool.HeadDim, DType: pool.DType,
+		Layers: len(pool.Layers), KVHeads: []int{pool.KVHeads}, DType: pool.DType,
+		HeadDim: pool.HeadDim, ValueDim: pool.ValueDim, KVFactor: pool.KVFactor, Layout: pool.Layout,
 		MaxSeqLen: (c.Model.EncoderMaxLen + tpb - 1) / tpb * tpb,
 	}
 	c.Cache.CrossKVCacheFraction = 0

@@ -41,6 +41,7 @@ type setup struct {
 	windows []int // of the layers
 	pages   []windows.Counts
 	change  func(*windows.Config)
+	model   func(*windows.Model)
 	parent  actor.SpawnerContext // nil: the root of a system of its own
 }
 
@@ -125,7 +126,11 @@ func (s *setup) config(device gpu.Device) actors.Config {
 	if s.pages == nil {
 		s.pages = []windows.Counts{{Primary: 8}}
 	}
-	return actors.Config{Model: modelOf(len(s.windows)), Cache: cache, Pages: s.pages, Device: device}
+	model := modelOf(len(s.windows))
+	if s.model != nil {
+		s.model(&model)
+	}
+	return actors.Config{Model: model, Cache: cache, Pages: s.pages, Device: device}
 }
 
 // newRig starts an engine; close ends it.

@@ -203,15 +203,24 @@ type Rebalanced struct {
 	Moved [][]PageMove // by PoolID: held pages that had to move
 }
 
-// PoolInfo describes one pool.
+// PoolInfo describes one pool. The shape of its pages is that of windows.Pool,
+// whose documentation says where each row lies in a page.
 type PoolInfo struct {
 	ID             PoolID
 	Name           string
-	Window         int // 0: full attention
+	Kind           string // attention, state or cross
+	Window         int    // tokens; 0: no window
+	Sink           int    // tokens at the start that never leave the window
+	Chunk          int    // tokens of a chunk of attention; 0: none
 	KVHeads        int
 	Layers         []int
 	DType          string // of the elements, as in the configuration
-	HeadDim        int    // elements of one head
+	HeadDim        int    // elements of a key of one head
+	ValueDim       int    // elements of a value of one head
+	KVFactor       int    // 2: keys and values; 1: one latent vector for both
+	Layout         string // HND or NHD
+	SideBytes      int    // further bytes of each token in each layer
+	TokensPerBlock int
 	PageBytes      int64
 	PrimaryPages   int
 	SecondaryPages int

@@ -13,7 +13,7 @@ import (
 // Lacks against counting, on a prompt of 12 blocks of which pools have lost some.
 func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 	const tpb, blocks = 4, 12
-	shapes := []PoolShape{{}, {Window: 10}, {Window: 9, Sink: 5}}
+	shapes := []PoolShape{{}, {Window: 10}, {Window: 9, Sink: 5}, {Chunk: 10}}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		tree := New(Config{TokensPerBlock: tpb, Pools: shapes})
@@ -34,7 +34,7 @@ func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 		tree.Match(&all)
 		ids := all.Items[0].IDs
 		require.Len(t, ids, blocks)
-		require.Equal(t, []int{0, 0, 0}, all.Items[0].Lacks)
+		require.Equal(t, []int{0, 0, 0, 0}, all.Items[0].Lacks)
 		var lost protocol.Apply
 		for p := range held {
 			for b, ok := range held[p] {
@@ -51,6 +51,9 @@ func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 			want := 0
 			for b := range it.Reach / tpb {
 				attended := s.Window == 0 || (b+1)*tpb > it.Reach-s.Window+1 || b*tpb < s.Sink
+				if s.Chunk > 0 {
+					attended = (b+1)*tpb > it.Reach/s.Chunk*s.Chunk && it.Reach%s.Chunk > 0
+				}
 				if it.Matched < it.Reach && attended && !held[p][b] {
 					want++
 				}

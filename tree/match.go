@@ -48,7 +48,7 @@ func (t *Tree) match(m *protocol.MatchItem) {
 		q.whole = t.walk(q.root, q.tokens)
 		q.lacking = q.whole
 		for p := q.first; p < q.end; p++ {
-			if t.pools[p].Window == 0 {
+			if t.pools[p].full() {
 				q.lacking = t.firstHole(p, q.lacking)
 			}
 		}
@@ -134,11 +134,7 @@ func (t *Tree) lastHole(p int, lo, hi int32) int32 {
 
 // firstNeeded is the first block, sinks apart, that position attends to in pool p.
 func (t *Tree) firstNeeded(p int, position int32) int32 {
-	w := t.pools[p].Window
-	if w == 0 {
-		return 0
-	}
-	return max(0, position-int32(w)+1) / int32(t.tpb)
+	return int32(t.pools[p].reach().First(int(position)) / t.tpb)
 }
 
 // sinkBlocks is the number of blocks that hold the sink of pool p.
@@ -167,7 +163,7 @@ func (t *Tree) longest(q *prompt) (k int32, source choice) {
 		length := k*int32(t.tpb) + source.shared
 		next := k
 		for p := q.first; p < q.end; p++ {
-			if t.pools[p].Window > 0 {
+			if !t.pools[p].full() {
 				next = min(next, t.gap(p, t.firstNeeded(p, length), k))
 			}
 		}
@@ -346,7 +342,7 @@ func (t *Tree) countHoles(p int, lo, hi int32) (n int) {
 // lacks tells whether a full-attention pool lacks a block.
 func (t *Tree) lacks(q *prompt, c choice) bool {
 	for p := q.first; p < q.end; p++ {
-		if t.pools[p].Window == 0 && t.locations(c.node, p)[c.i] == messages.Nowhere {
+		if t.pools[p].full() && t.locations(c.node, p)[c.i] == messages.Nowhere {
 			return true
 		}
 	}

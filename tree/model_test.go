@@ -44,6 +44,8 @@ func newModel(t *rapid.T) *model {
 		{{Window: 4}, {}},
 		{{Window: 2}, {Window: 5, Sink: 3}},
 		{{Window: 6, Sink: 1}, {}, {}},
+		{{Chunk: 4}, {}},
+		{{Window: 3}, {Chunk: 5}},
 		{{}, {Cross: true}},
 		{{Window: 3}, {}, {Cross: true}, {Cross: true}},
 	}

@@ -98,7 +98,12 @@ func (o *oracle) place(ns space, full []atom, p int) messages.Location {
 func (o *oracle) attends(p, l, i int) bool {
 	s := o.pools[p]
 	for j := i * o.tpb; j < min(l, (i+1)*o.tpb); j++ {
-		if s.Window == 0 || j >= l-s.Window+1 || j < s.Sink {
+		switch {
+		case s.Chunk > 0:
+			if j/s.Chunk == l/s.Chunk {
+				return true
+			}
+		case s.Window == 0 || j >= l-s.Window+1 || j < s.Sink:
 			return true
 		}
 	}
@@ -186,7 +191,7 @@ func (o *oracle) reach(ns space, prompt []atom, partial bool) (int, bool) {
 		}
 	}
 	for p, s := range o.pools {
-		if s.Window != 0 || reach == 0 || !o.concerns(ns, p) {
+		if s.Window != 0 || s.Chunk != 0 || reach == 0 || !o.concerns(ns, p) {
 			continue
 		}
 		for i := range reach / o.tpb {

@@ -7,19 +7,30 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // none is the absence of a node, a session or a root.
 const none int32 = -1
 
-// PoolShape is what the tree must know of a pool: what a position attends to.
+// PoolShape is what the tree must know of a pool: what a position attends to. The
+// fields are those of windows.Reach, which answers for them.
 type PoolShape struct {
-	Window int // tokens; 0: full attention
-	Sink   int // tokens at the start that stay attended to; 0 with full attention
+	Window int // tokens; 0: no window
+	Sink   int // tokens at the start that stay attended to; 0 without a window
+	Chunk  int // tokens of a chunk of attention; 0: none
 	// Cross marks a cross pool: its pages are matched by the input of the encoder,
 	// those of all other pools by the tokens of the decoder. Cross pools come last.
 	Cross bool
 }
+
+// reach says which tokens a position attends to.
+func (s *PoolShape) reach() windows.Reach {
+	return windows.Reach{Window: s.Window, Sink: s.Sink, Chunk: s.Chunk}
+}
+
+// full reports whether a position attends to everything before it.
+func (s *PoolShape) full() bool { return s.reach().Full() }
 
 // Config is the shape of a tree.
 type Config struct {

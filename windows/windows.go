@@ -63,8 +63,9 @@ type Pool struct {
 // Describe returns what a host is told of the pool, with its page counts.
 func (p Pool) Describe(c Counts) messages.PoolInfo {
 	return messages.PoolInfo{
-		ID: p.ID, Name: p.Name, Window: p.Window, KVHeads: p.KVHeads, Layers: p.Layers,
-		DType: string(p.DType), HeadDim: p.HeadDim,
+		ID: p.ID, Name: p.Name, Kind: p.Kind.String(), Window: p.Window, Sink: p.Sink, Chunk: p.Chunk,
+		KVHeads: p.KVHeads, Layers: p.Layers, DType: string(p.DType), HeadDim: p.HeadDim, ValueDim: p.ValueDim,
+		KVFactor: p.KVFactor, Layout: string(p.Layout), SideBytes: p.SideBytes, TokensPerBlock: p.TokensPerBlock,
 		PageBytes: p.PageBytes(), PrimaryPages: c.Primary, SecondaryPages: c.Secondary,
 	}
 }

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/windows"
 )
 
 // decideHow chooses takeover, copy or nothing for the source of item i.
@@ -67,7 +66,7 @@ func (c *Coordinator) noteSource(i int, unused bool) {
 // sheltered tells whether what the sequence takes in the pool is covered by
 // its reserve.
 func (c *Coordinator) sheltered(s *sequence, pool int) bool {
-	return s.chunk > 0 && c.Pools[pool].Window > 0
+	return s.chunk > 0 && !c.Pools[pool].Full()
 }
 
 // shelterSource lets the reserve of the item under judgement stand for the pages
@@ -263,7 +262,7 @@ func (c *Coordinator) planItem(i int) {
 		s.pools[p].reserve = 0
 		if c.sheltered(s, p) {
 			pl.blocks = min(blocks, ceilDiv(s.chunkEnd, c.TokensPerBlock))
-			s.pools[p].reserve = min(blocks-m.Blocks, chunkReserve(&c.Pools[p], s.chunk))
+			s.pools[p].reserve = min(blocks-m.Blocks, c.Pools[p].PrefillReserve(s.chunk))
 		}
 	}
 }
@@ -315,12 +314,6 @@ func (c *Coordinator) chunkEnd(s *sequence, n int) int {
 		return s.prompt
 	}
 	return from + s.chunk
-}
-
-// chunkReserve is the pages that a limited pool keeps for a chunked prefill:
-// the window before the chunk, the chunk, the sink.
-func chunkReserve(pool *windows.Pool, chunk int) int {
-	return ceilDiv(pool.Window-1, pool.TokensPerBlock) + chunk/pool.TokensPerBlock + pool.SinkBlocks()
 }
 
 // need is the pages that an item takes in a pool, its reserve included.

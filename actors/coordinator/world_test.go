@@ -111,7 +111,7 @@ func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m
 	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority), Quotas: cache.Quotas()}
 	hosted := false
 	for i, p := range pools {
-		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink})
+		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk})
 		c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),

@@ -22,7 +22,8 @@ func TestPoolsListTheCrossPoolLast(t *testing.T) {
 	infos := r.Pools()
 	require.Len(t, infos, 3)
 	assert.Equal(t, messages.PoolInfo{
-		ID: 2, Name: "cross_h2", KVHeads: 2, Layers: []int{0, 1}, DType: "float16", HeadDim: 8,
+		ID: 2, Name: "cross_h2", Kind: "cross", KVHeads: 2, Layers: []int{0, 1}, DType: "float16", HeadDim: 8, ValueDim: 8, KVFactor: 2,
+		Layout: "HND", TokensPerBlock: tpb,
 		PageBytes: 2 * 2 * 2 * tpb * 8 * 2, PrimaryPages: 10, SecondaryPages: 3,
 	}, infos[2])
 	assert.Len(t, r.DevicePools(), 3)

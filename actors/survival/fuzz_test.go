@@ -70,7 +70,7 @@ func (f *fuzzed) cores(pools []windows.Pool, config *coordinator.Config, count w
 	host := offloader.Config{MinPriority: messages.Priority(f.below(101)), Ahead: config.Ahead, Passed: func(messages.Ticket) bool { return true }}
 	for _, p := range pools {
 		config.Counts = append(config.Counts, count)
-		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink})
+		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk})
 		c.Pools = append(c.Pools, pool.New(p.Name, count.Primary))
 		host.Pools = append(host.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: count.Primary, HostPages: count.Secondary, PageBytes: p.PageBytes(),

@@ -1,0 +1,129 @@
+package actors_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Pages of every shape go through partial reuse by copy, eviction to host memory
+// and back, and all their bytes are right afterwards.
+func TestPagesOfEveryShape(t *testing.T) {
+	shapes := map[string]func(*windows.Model){
+		"one latent vector":      func(m *windows.Model) { m.KVFactor = 1 },
+		"keys and values differ": func(m *windows.Model) { m.ValueDim = 8 },
+		"tokens before heads":    func(m *windows.Model) { m.KVHeads, m.Layout = []int{2}, windows.NHD },
+		"nvfp4 with scales":      func(m *windows.Model) { m.HeadDim, m.DType = 32, windows.NVFP4 },
+		"side bytes":             func(m *windows.Model) { m.SideBytes = 5 },
+		"a shape for each layer": func(m *windows.Model) {
+			m.Shapes = []windows.Shape{{HeadDim: 4, DType: windows.Float32}, {HeadDim: 8, ValueDim: 4, DType: windows.FP8}}
+		},
+		"a layer that shares another": func(m *windows.Model) { m.SharedKV = []int{0, 0} },
+		"a layer that keeps nothing":  func(m *windows.Model) { m.KVHeads, m.NoCache = []int{0, 2}, []int{0} },
+		"chunks of attention":         func(m *windows.Model) { m.AttentionChunk = []int{8, 0} },
+	}
+	for name, set := range shapes {
+		t.Run(name, func(t *testing.T) {
+			pools := 1
+			if name == "chunks of attention" || name == "a shape for each layer" {
+				pools = 2
+			}
+			counts := make([]windows.Counts, pools)
+			for i := range counts {
+				counts[i] = windows.Counts{Primary: 8, Secondary: 16}
+			}
+			r := newRig(t, setup{windows: []int{full, full}, pages: counts, model: set})
+			defer r.close()
+			r.store(run(0, 11))
+			// The first ten tokens again, then others: two whole blocks and half of one.
+			s, err := r.start(append(run(0, 10), run(100, 6)...))
+			require.NoError(t, err)
+			r.verify(s)
+			require.NoError(t, r.release(s))
+			// Others push both out to host memory; the first comes back.
+			r.store(run(1000, 27))
+			r.verify()
+			s, err = r.start(run(0, 10))
+			require.NoError(t, err)
+			r.verify(s)
+			for token := range 9 {
+				require.NoError(t, r.decode(r.writer, s, messages.Token(200+token)))
+			}
+			r.verify(s)
+			require.NoError(t, r.release(s))
+			stats, err := r.Stats(t.Context())
+			require.NoError(t, err)
+			for _, p := range stats.Pools {
+				assert.Positive(t, p.ReusedPartial, p.Name)
+				assert.Positive(t, p.Offloaded, p.Name)
+				if p.Name != "c8h1" { // position 9 needs the source block only
+					assert.Positive(t, p.Onboarded, p.Name)
+				}
+			}
+		})
+	}
+}
+
+// A pool with chunks of 8 tokens holds a chunk of a long prompt at a time. A match
+// needs the chunk that it ends in and none of those before.
+func TestChunksOfAttention(t *testing.T) {
+	r := newRig(t, setup{
+		windows: []int{full, full}, pages: []windows.Counts{{Primary: 4}, {Primary: 16}},
+		model: func(m *windows.Model) { m.AttentionChunk = []int{8, 0} },
+	})
+	defer r.close()
+	start := func(tokens []messages.Token) (*sequence, int) {
+		request := messages.AdmitRequest{Tokens: tokens, ChunkTokens: tpb}
+		a, err := r.Admit(t.Context(), request)
+		require.NoError(t, err)
+		s := admitted(request, &a)
+		for n := a.ReusedTokens/tpb*tpb + tpb; s.computed < len(tokens); n += tpb {
+			require.NoError(t, r.compute(r.writer, s, min(n, len(tokens))))
+		}
+		r.verify(s)
+		return s, a.ReusedTokens
+	}
+	s, _ := start(run(0, 26))
+	tables, err := r.Tables(t.Context(), s.id)
+	require.NoError(t, err)
+	table := host.Beam(tables, 0)[0]
+	for i, page := range table {
+		assert.Equal(t, i >= 6, page >= 0, "block %d: only those of the chunk from token 24 on are held", i)
+	}
+	require.NoError(t, r.release(s))
+	// Four pages cache the last four blocks, [12, 26). At 24 a new chunk begins.
+	for _, c := range []struct{ prompt, reused int }{{25, 24}, {26, 25}, {21, 20}, {13, 8}, {9, 8}} {
+		got, err := r.Lookup(t.Context(), messages.Prefix{Tokens: run(0, c.prompt)})
+		require.NoError(t, err)
+		assert.Equal(t, c.reused, got.MatchedTokens, "a prompt of %d", c.prompt)
+	}
+	s, reused := start(append(run(0, 24), 99, 98, 97))
+	assert.Equal(t, 24, reused)
+	for token := range 12 {
+		require.NoError(t, r.decode(r.writer, s, messages.Token(50+token)))
+	}
+	r.verify(s)
+	require.NoError(t, r.release(s))
+}
+
+// A model with recurrent layers is described but not served.
+func TestRecurrentModelsAreRefused(t *testing.T) {
+	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	s := setup{windows: []int{full, full}, model: func(m *windows.Model) {
+		m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
+	}}
+	system := newSystem()
+	defer shutdown(system)
+	_, err = actors.Spawn(system.Root, s.config(d))
+	require.EqualError(t, err, "the engine does not serve models with recurrent layers (state)")
+	assert.ErrorIs(t, err, messages.ErrNotSupported)
+	require.NoError(t, d.Close())
+}
