@@ -1,119 +1,175 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// append serves one engine step: first pages for all its sequences in order,
-// then commits, then what left its window.
-func (c *Coordinator) append(r *messages.Append) {
-	c.startSteps()
-	r.Results = c.results(r.Results, len(r.Steps))
+// extension serves Append, an engine step: sequences grow by sampled tokens. First
+// all of them get their pages, in order; then what they compute is committed; then
+// what has left its window is dropped.
+//
+//	start ─▶ inspecting ─▶ taking ─▶ moving ──────────────┬──▶ committing ─▶ answer
+//	         who else       pages,    victims, copies      │    see commit.go
+//	         holds the      copies    on write             ▼
+//	         pages to be    on write            a copy failed: takingBack
+//	         written                            the steps it belongs to get
+//	                                            their old pages again
+//
+// A page that others hold, too, is copied before it is written to. Most steps write
+// to pages of their own and need no new one: they go straight to committing.
+type extension struct {
+	*shared
+	batch      *stepBatch
+	committing *commitStages
+	request    *messages.Append
+	stage      extensionStage
+}
+
+// extensionStage is what the step waits for.
+type extensionStage uint8
+
+// The stages.
+const (
+	extensionIdle       extensionStage = iota
+	extensionInspecting                // pools say who else holds the pages that are written to
+	extensionTaking                    // pools take pages and name victims
+	extensionMoving                    // the offloader submits copies
+	extensionTakingBack                // pools take back the pages of steps whose copies failed
+	extensionCommitting                // see commitStages
+)
+
+// String names the stage.
+func (s extensionStage) String() string {
+	return [...]string{"idle", "inspecting", "taking", "moving", "taking back", "committing"}[s]
+}
+
+// open begins a request.
+func (e *extension) open(r *messages.Append) {
+	e.request, e.stage = r, extensionIdle
+	e.batch.reset()
+	e.committing.reset()
+}
+
+// start enters the steps that are right.
+func (e *extension) start() {
+	b, r := e.batch, e.request
+	b.reset()
+	e.committing.reset()
+	r.Results = emptyResults(r.Results, len(r.Steps), len(e.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
 		result.Sequence = request.Sequence
-		s, err := c.findStep(request.Sequence)
+		s, err := e.sequences.FindOnce(request.Sequence, e.kernel.stamp)
 		if err == nil {
-			err = c.validateAppend(s, request)
+			err = e.validate(s, request)
 		}
 		if err != nil {
 			result.Err = err
-			c.heard(request.Sequence, request.After)
+			e.sequences.NoteKernel(request.Sequence, request.After)
 			continue
 		}
-		it := c.addStep(s, result)
+		it := b.add(s, result)
 		it.request, it.computed, it.after = request, request.Computed, request.After
-		s.use = c.nextUse()
-		if !it.after.IsZero() {
-			s.after = it.after
-		}
+		s.SetUse(e.uses.next())
+		s.SetAfter(it.after)
 	}
-	if c.inspectShared() {
-		c.sendPools((*Coordinator).inspected)
+	if e.inspect() {
+		e.stage = extensionInspecting
+		e.out.pools.send()
 		return
 	}
-	c.takeSteps()
+	e.take()
 }
 
-// validateAppend checks one step against its sequence.
-func (c *Coordinator) validateAppend(s *sequence, r *messages.AppendStep) error {
+// resume does the stage that follows.
+func (e *extension) resume() {
+	switch e.stage {
+	case extensionInspecting:
+		e.inspected()
+		e.take()
+	case extensionTaking:
+		e.taken()
+	case extensionMoving:
+		e.moved()
+	case extensionTakingBack:
+		e.out.followed()
+		e.commit()
+	case extensionCommitting:
+		if e.committing.resume() {
+			e.kernel.reply()
+		}
+	case extensionIdle:
+	}
+}
+
+// validate checks one step against its sequence.
+func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error {
 	added := len(r.Tokens)
-	if s.width() > 1 {
+	if s.Width() > 1 {
 		added = min(1, len(r.Beams))
 	}
-	if err := c.validateShape(s, r); err != nil {
+	if err := validateTokens(s, r); err != nil {
 		return err
 	}
-	if s.computed < s.prompt {
-		return messages.Refuse(messages.BadRequest, "append to a prompt of %d tokens of which %d are computed", s.prompt, s.computed)
+	if !s.PromptComputed() {
+		return messages.Refuse(messages.BadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
-	s.stepped = c.stamp // its values are right: a second step is one too many
-	if n := s.length() + added; n > c.MaxSeqLen {
-		return messages.Refuse(messages.TooLong, "a sequence of %d tokens is over max_seq_len %d", n, c.MaxSeqLen)
+	s.Touch(e.kernel.stamp) // its values are right: a second step is one too many
+	length := int(s.Length()) + added
+	if length > e.config.MaxSeqLen {
+		return messages.Refuse(messages.TooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)
 	}
 	if r.Computed != 0 {
-		return c.validateCommit(s, r.Computed, s.length()+added)
+		return e.batch.validateCommit(s, r.Computed, length)
 	}
 	return nil
 }
 
-// validateShape checks tokens or beams.
-func (c *Coordinator) validateShape(s *sequence, r *messages.AppendStep) error {
-	if s.width() == 1 {
-		if len(r.Beams) > 0 {
-			return messages.Refuse(messages.BadRequest, "beams for a sequence of beam width 1")
-		}
-		if len(r.Tokens) == 0 {
-			return messages.Refuse(messages.BadRequest, "tokens is empty")
-		}
-		for _, t := range r.Tokens {
-			if t < 0 {
-				return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", t)
-			}
-		}
-		return nil
+// validateTokens checks the tokens of a step, or its beams.
+func validateTokens(s *sequence.Sequence, r *messages.AppendStep) error {
+	if s.Width() > 1 {
+		return validateBeams(s, r)
 	}
-	if len(r.Tokens) > 0 {
-		return messages.Refuse(messages.BadRequest, "tokens for a sequence of beam width %d", s.width())
+	if len(r.Beams) > 0 {
+		return messages.Refuse(messages.BadRequest, "beams for a sequence of beam width 1")
 	}
-	if len(r.Beams) != s.width() {
-		return messages.Refuse(messages.BadRequest, "%d beams for a sequence of beam width %d", len(r.Beams), s.width())
+	if len(r.Tokens) == 0 {
+		return messages.Refuse(messages.BadRequest, "tokens is empty")
 	}
-	for _, b := range r.Beams {
-		if b.Parent < 0 || b.Parent >= s.width() {
-			return messages.Refuse(messages.BadRequest, "beam parent %d of beam width %d", b.Parent, s.width())
-		}
-		if b.Token < 0 {
-			return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", b.Token)
+	for _, t := range r.Tokens {
+		if t < 0 {
+			return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", t)
 		}
 	}
 	return nil
 }
 
-// inspectShared asks the pools about every page that a step may write to and
-// that others may hold. Most steps have none.
-func (c *Coordinator) inspectShared() bool {
-	c.resetWork()
+// inspect asks the pools about every page that a step may write to and that others
+// may hold. Most steps have none. It tells whether there is anything to ask.
+func (e *extension) inspect() bool {
+	e.out.pools.reset()
 	asked := false
-	for i := range c.stepping.items {
-		it := &c.stepping.items[i]
+	for i := range e.batch.items {
+		it := &e.batch.items[i]
 		s := it.sequence
-		blocks := len(s.pools[0].tables[0])
-		it.first = min(s.computed/c.TokensPerBlock, blocks)
-		first, last := it.first, min(s.sealed, blocks)
-		if s.width() > 1 {
-			first, last = it.followed(), blocks
+		blocks := int(s.Blocks())
+		it.first = min(int(s.Computed())/e.config.TokensPerBlock, blocks)
+		first, last := it.first, min(int(s.SharedBlocks()), blocks)
+		if s.Width() > 1 {
+			first, last = it.firstExchanged(), blocks
 		}
 		if first >= last {
 			continue
 		}
-		for p := range s.pools {
-			for _, table := range s.pools[p].tables {
-				c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[first:last]})
-				asked = true
+		asked = true
+		for p := range e.config.Pools {
+			for _, table := range s.Tables(p) {
+				e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[first:last]})
 			}
 		}
 	}
@@ -121,271 +177,314 @@ func (c *Coordinator) inspectShared() bool {
 }
 
 // inspected remembers what the pools said of each page.
-func (c *Coordinator) inspected() {
-	c.pooled()
-	for p := range c.work {
-		for k := range c.work[p].Ops {
-			op := &c.work[p].Ops[k]
+func (e *extension) inspected() {
+	e.out.pools.received()
+	for p := range e.config.Pools {
+		for k := range e.out.pools.ops(p) {
+			op := e.out.pools.op(p, k)
 			for j, page := range op.Pages {
 				if page != messages.NoPage {
-					c.stepping.shares[p][page] = op.Shares[j]
+					e.batch.shares[p][page] = op.Shares[j]
 				}
 			}
 		}
 	}
-	c.takeSteps()
 }
 
-// takeSteps judges the steps in order and takes the pages of those that fit.
-func (c *Coordinator) takeSteps() {
-	c.resetWork()
-	any := false
-	for i := range c.stepping.items {
-		it := &c.stepping.items[i]
-		if it.sequence.width() > 1 {
-			any = c.takeBeams(it) || any
+// take decides about the steps in order and takes the pages of those that fit.
+func (e *extension) take() {
+	e.out.pools.reset()
+	changes := false
+	for i := range e.batch.items {
+		it := &e.batch.items[i]
+		if it.sequence.Width() > 1 {
+			changes = e.takeBeams(it) || changes
 		} else {
-			any = c.takeStep(it) || any
+			changes = e.takeStep(it) || changes
 		}
 	}
-	if !any {
-		c.addTokens()
-		c.resetApply()
-		c.commitPhase()
+	if !changes {
+		e.addTokens()
+		e.out.resetChange()
+		e.commit()
 		return
 	}
-	c.sendPools((*Coordinator).stepsTaken)
+	e.stage = extensionTaking
+	e.out.pools.send()
 }
 
-// takeStep judges one step of beam width 1: all its pages in all pools or none.
-func (c *Coordinator) takeStep(it *step) bool {
+// takeStep decides about one step of beam width 1: all its pages in all pools or
+// none. It tells whether the tables of the sequence change.
+func (e *extension) takeStep(it *step) bool {
 	s := it.sequence
-	blocks := ceilDiv(s.length()+len(it.request.Tokens), c.TokensPerBlock)
-	any := false
-	for p := range s.pools {
-		table := s.pools[p].tables[0]
-		c.findRewrites(it, p)
-		need := len(it.pools[p].copies) + blocks - len(table)
+	blocks := e.config.blocks(int(s.Length()) + len(it.request.Tokens))
+	takes := false
+	for p := range e.config.Pools {
+		e.findRewrites(it, p)
+		need := len(it.pools[p].copies) + blocks - len(s.Table(p))
 		if need == 0 {
 			continue
 		}
-		any = true
-		if available := max(0, c.available(p)-c.stepping.taken[p]); need > available {
-			c.refuseStep(it, messages.RefusePages(c.Pools[p].Name, need, available))
+		takes = true
+		if available := max(0, e.counts.available(p)-e.batch.taken[p]); need > available {
+			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available))
 			return false
 		}
 	}
-	if !any {
-		return len(c.stepping.shares[0]) > 0 && it.first < s.sealed
+	if !takes { // pages that others might have held are the sequence's own now
+		return len(e.batch.shares[0]) > 0 && it.first < int(s.SharedBlocks())
 	}
-	for p := range s.pools {
-		pages := &it.pools[p]
-		c.takeRewrites(it, p)
-		if n := blocks - len(s.pools[p].tables[0]); n > 0 {
-			pages.fresh = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.tenant, Pages: s.pools[p].tables[0]})
-			c.stepping.taken[p] += n
+	for p := range e.config.Pools {
+		e.takeRewrites(it, p)
+		if n := blocks - len(s.Table(p)); n > 0 {
+			it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: s.Table(p)})
+			e.batch.taken[p] += n
 		}
 	}
 	return true
 }
 
-// refuseStep leaves a sequence as it was.
-func (c *Coordinator) refuseStep(it *step, err error) {
+// refuse leaves a sequence as it was.
+func (e *extension) refuse(it *step, err error) {
 	it.refused, it.computed = true, 0
 	it.result.Err = err
-	it.sequence.use = it.use
-	c.noteRefusal(err)
+	it.sequence.SetUse(it.use)
+	e.pressure.noteRefusal(err)
 	for p := range it.pools {
 		it.pools[p].copies = it.pools[p].copies[:0]
 	}
 }
 
 // findRewrites lists the pages of a step that others hold.
-func (c *Coordinator) findRewrites(it *step, p int) {
-	s := it.sequence
-	pages := &it.pools[p]
+func (e *extension) findRewrites(it *step, p int) {
+	s, pages := it.sequence, &it.pools[p]
 	pages.copies = pages.copies[:0]
-	table := s.pools[p].tables[0]
-	for b := it.first; b < min(s.sealed, len(table)); b++ {
-		if share, known := c.stepping.shares[p][table[b]]; known && shared(share) {
-			pages.copies = append(pages.copies, rewrite{block: b, from: table[b], to: messages.NoPage})
+	table := s.Table(p)
+	for b := it.first; b < min(int(s.SharedBlocks()), len(table)); b++ {
+		if share, known := e.batch.shares[p][table[b]]; known && heldByOthers(share) {
+			pages.copies = append(pages.copies, pageRewrite{block: b, from: table[b], to: messages.NoPage})
 		}
 	}
 }
 
-// shared tells whether a page that a sequence holds is held by others too.
-func shared(s protocol.Share) bool { return s.References > 1 || s.Pins > 0 || s.Stored }
+// heldByOthers tells whether a page that a sequence holds is held by others, too.
+func heldByOthers(s protocol.Share) bool { return s.References > 1 || s.Pins > 0 || s.Stored }
 
-// takeRewrites takes pages for copies on write, then lets the old ones go.
-func (c *Coordinator) takeRewrites(it *step, p int) {
+// takeRewrites takes pages for copies on write, then drops the old ones.
+func (e *extension) takeRewrites(it *step, p int) {
 	pages := &it.pools[p]
 	n := len(pages.copies)
 	if n == 0 {
 		return
 	}
-	pages.copyOp = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: it.sequence.tenant})
-	c.stepping.taken[p] += n
+	pages.copyOp = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: it.sequence.Tenant})
+	e.batch.taken[p] += n
 	old := make([]messages.PageID, 0, n)
 	for _, w := range pages.copies {
 		old = append(old, w.from)
-		share := c.stepping.shares[p][w.from]
+		share := e.batch.shares[p][w.from]
 		share.References--
-		c.stepping.shares[p][w.from] = share
+		e.batch.shares[p][w.from] = share
 		if share.References == 0 && share.Pins == 0 {
-			c.stepping.taken[p]-- // cached from now on: a later step may take it
+			e.batch.taken[p]-- // cached from now on: a later step may take it
 		}
 	}
-	c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: it.sequence.use.Early()})
+	e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: it.sequence.Use().Early()})
 }
 
-// stepsTaken writes the pages into the tables and orders the copies.
-func (c *Coordinator) stepsTaken() {
-	c.pooled()
-	c.resetMove()
-	c.takeVictims()
-	c.markEarlier()
-	c.addTokens()
-	for i := range c.stepping.items {
-		it := &c.stepping.items[i]
-		if !it.refused {
-			c.settleStep(it)
+// taken writes the pages into the tables and orders the copies.
+func (e *extension) taken() {
+	e.out.pools.received()
+	e.out.move.reset()
+	e.out.move.victims(&e.out.pools)
+	e.markEarlier()
+	e.addTokens()
+	for i := range e.batch.items {
+		if it := &e.batch.items[i]; !it.refused {
+			e.fillTables(it)
 		}
 	}
-	c.sendMove((*Coordinator).stepsMoved)
+	e.stage = extensionMoving
+	e.out.move.send()
 }
 
-// markEarlier tells the offloader of kernels that write, before the step, what
-// the step commits: copies on write must come after them.
-func (c *Coordinator) markEarlier() {
-	for i := range c.stepping.items {
-		it := &c.stepping.items[i]
-		if !it.refused && it.computed > it.sequence.computed && !it.after.IsZero() {
-			from := len(c.move.Marks)
-			c.markWritten(it.sequence, it.sequence.computed, min(it.computed, it.sequence.length()), it.after)
-			for k := range c.move.Marks[from:] {
-				m := &c.move.Marks[from+k]
-				m.Pages = slices.Clone(m.Pages) // the step changes the tables
-			}
+// markEarlier tells the offloader of kernels that write, before the step, what the
+// step commits: copies on write must come after them.
+func (e *extension) markEarlier() {
+	marks := &e.out.move.record.Marks
+	for i := range e.batch.items {
+		it := &e.batch.items[i]
+		s := it.sequence
+		if it.refused || it.computed <= int(s.Computed()) || it.after.IsZero() {
+			continue
+		}
+		from := len(*marks)
+		last := e.config.blocks(min(it.computed, int(s.Length())))
+		e.out.move.markWritten(s, int(s.Computed())/e.config.TokensPerBlock, last, it.after)
+		for k := range (*marks)[from:] {
+			m := &(*marks)[from+k]
+			m.Pages = slices.Clone(m.Pages) // the step changes the tables
 		}
 	}
 }
 
-// written is how many tokens may have their KV in the pages before the step:
-// what is computed, drafts, which are all but the last sampled token, and what
-// the step itself commits.
+// written is how many tokens may have their KV in the pages before the step: what
+// is computed, drafts, which are all but the last sampled token, and what the step
+// itself commits.
 func (it *step) written() int {
 	s := it.sequence
-	before := s.length() - added(it)
-	return max(s.computed, before-1, min(it.computed, before))
+	before := int(s.Length()) - it.added()
+	return max(int(s.Computed()), before-1, min(it.computed, before))
 }
 
-// addTokens extends the sequences of all steps that were not refused.
-func (c *Coordinator) addTokens() {
-	for i := range c.stepping.items {
-		it := &c.stepping.items[i]
-		s := it.sequence
-		switch {
-		case it.refused:
-			continue
-		case s.width() > 1:
-			c.addBeamTokens(it)
-		default:
-			s.tokens[0] = append(s.tokens[0], it.request.Tokens...)
-		}
-		it.extended = true
-	}
-}
-
-// settleStep places the pages of one step, block by block, copies first.
-func (c *Coordinator) settleStep(it *step) {
-	s := it.sequence
-	took := false
-	for p := range s.pools {
-		pages, count := &it.pools[p], &c.stats.Pools[p].PoolCounters
-		if s.width() > 1 {
-			took = c.settleBeams(it, p) || took
-			continue
-		}
-		if pages.copyOp >= 0 {
-			c.settleRewrites(it, p)
-			took = true
-		}
-		if pages.fresh >= 0 {
-			table := c.work[p].Ops[pages.fresh].Pages
-			for _, w := range pages.copies { // the operation began with the old table
-				table[w.block] = w.to
-			}
-			s.pools[p].tables[0] = table
-			it.result.NewPages[p] = append(it.result.NewPages[p], table[pages.before:]...)
-			count.AllocatedPages += int64(len(table) - pages.before)
-			took = true
-		}
-	}
-	if it.first < s.sealed {
-		took = true
-		s.sealed = it.first
-	}
-	if took && c.ordered {
-		c.askStep(it)
-	}
-}
-
-// settleRewrites gives copies on write their pages.
-func (c *Coordinator) settleRewrites(it *step, p int) {
-	s, pages := it.sequence, &it.pools[p]
-	q := &c.move.Pools[p]
-	taken := c.work[p].Ops[pages.copyOp].Pages
-	written := it.written()
-	for k := range pages.copies {
-		w := &pages.copies[k]
-		c.markRead(s, p, []messages.PageID{w.from})
-		w.to = taken[k]
-		s.pools[p].tables[w.beam][w.block] = w.to
-		it.result.NewPages[p] = append(it.result.NewPages[p], w.to)
-		c.stats.Pools[p].AllocatedPages++
-		if tokens := min(c.TokensPerBlock, written-w.block*c.TokensPerBlock); tokens > 0 {
-			q.Copies = append(q.Copies, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: w.to, Tokens: tokens})
-			c.ordered = true
-		}
-	}
-}
-
-// added is the number of tokens that a step brought to each beam.
-func added(it *step) int {
-	if it.sequence.width() > 1 {
+// added is the number of tokens that a step brings to each beam.
+func (it *step) added() int {
+	if it.sequence.Width() > 1 {
 		return 1
 	}
 	return len(it.request.Tokens)
 }
 
-// askStep asks what the pages that a step may write to wait for.
-func (c *Coordinator) askStep(it *step) {
-	var r *protocol.WaitQuery
-	r, it.ready = c.addReady()
-	s := it.sequence
-	for p := range s.pools {
-		if s.width() == 1 {
-			r.Write = append(r.Write, s.pools[p].tables[0][it.first:])
+// addTokens extends the sequences of all steps that were not refused.
+func (e *extension) addTokens() {
+	for i := range e.batch.items {
+		it := &e.batch.items[i]
+		switch s := it.sequence; {
+		case it.refused:
 			continue
+		case s.Width() > 1:
+			s.ExtendBeams(it.request.Beams)
+		default:
+			s.Extend(it.request.Tokens)
 		}
-		var pages []messages.PageID
-		for _, table := range s.pools[p].tables {
-			pages = append(pages, table[it.first:]...)
-		}
-		r.Write = append(r.Write, pages)
+		it.extended = true
 	}
 }
 
-// stepsMoved follows victims and copies, then commits.
-func (c *Coordinator) stepsMoved() {
-	c.resetApply()
-	c.moved()
-	c.takeReady()
-	if c.undoFailedCopies() {
-		c.owed = c.apply.Moves // the tree hears of them after this
-		c.after = (*Coordinator).commitPhase
-		c.sendEffects()
+// fillTables places the pages of one step, block by block, copies first.
+func (e *extension) fillTables(it *step) {
+	s := it.sequence
+	took := false
+	for p := range e.config.Pools {
+		pages := &it.pools[p]
+		if s.Width() > 1 {
+			took = e.fillBeams(it, p) || took
+			continue
+		}
+		if pages.copyOp >= 0 {
+			e.fillRewrites(it, p)
+			took = true
+		}
+		if pages.fresh >= 0 {
+			table := e.out.pools.op(p, pages.fresh).Pages
+			for _, w := range pages.copies { // the operation began with the old table
+				table[w.block] = w.to
+			}
+			s.SetTable(p, table)
+			it.result.NewPages[p] = append(it.result.NewPages[p], table[pages.before:]...)
+			e.stats.allocated(p, len(table)-pages.before)
+			took = true
+		}
+	}
+	if it.first < int(s.SharedBlocks()) {
+		took = true
+		s.OwnFrom(sequence.BlockIndex(it.first))
+	}
+	if took && e.out.move.ordered {
+		e.askWrites(it)
+	}
+}
+
+// fillRewrites gives copies on write their pages.
+func (e *extension) fillRewrites(it *step, p int) {
+	pages := &it.pools[p]
+	taken := e.out.pools.op(p, pages.copyOp).Pages
+	for k := range pages.copies {
+		e.rewrite(it, p, &pages.copies[k], taken[k])
+		e.stats.allocated(p, 1)
+	}
+}
+
+// rewrite puts a page in the place of one that others hold, and copies what the
+// sequence has written there.
+func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageID) {
+	s := it.sequence
+	e.out.move.markRead(s, p, []messages.PageID{w.from})
+	w.to = page
+	s.Tables(p)[w.beam][w.block] = page
+	it.result.NewPages[p] = append(it.result.NewPages[p], page)
+	tpb := e.config.TokensPerBlock
+	if tokens := min(tpb, it.written()-w.block*tpb); tokens > 0 {
+		e.out.move.copy(p, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})
+	}
+}
+
+// askWrites asks what the pages that a step may write to wait for.
+func (e *extension) askWrites(it *step) {
+	var q *protocol.WaitQuery
+	q, it.query = e.out.move.query()
+	s := it.sequence
+	for p := range e.config.Pools {
+		if s.Width() == 1 {
+			q.Write = append(q.Write, s.Table(p)[it.first:])
+			continue
+		}
+		var pages []messages.PageID
+		for _, table := range s.Tables(p) {
+			pages = append(pages, table[it.first:]...)
+		}
+		q.Write = append(q.Write, pages)
+	}
+}
+
+// moved follows victims and copies, then commits.
+func (e *extension) moved() {
+	e.out.resetChange()
+	e.out.moved()
+	e.batch.copyTickets()
+	if !e.takeBackFailed() {
+		e.commit()
 		return
 	}
-	c.commitPhase()
+	e.out.unackedMoves = e.out.change.Moves // the tree hears of them after this
+	e.stage = extensionTakingBack
+	e.out.followUp()
+}
+
+// commit commits what the steps compute; the change of the tree has what moved.
+func (e *extension) commit() {
+	e.stage = extensionCommitting
+	e.committing.begin()
+}
+
+// undo takes the tokens and pages of a step back that was not committed.
+func (e *extension) undo(broken bool) verdict {
+	if broken {
+		e.sequences.LoseTouchedBy(e.kernel.stamp)
+	}
+	e.batch.shareOffered()
+	v := e.committing.verdict()
+	if v == serveAgain {
+		e.undoTables()
+		e.stage = extensionIdle
+	}
+	return v
+}
+
+// tickets are those of the kernels that the request names.
+func (e *extension) tickets() (named []messages.Ticket) {
+	for i := range e.request.Steps {
+		named = append(named, e.request.Steps[i].After)
+	}
+	return named
+}
+
+func (e *extension) check() error { return e.batch.check() }
+
+// String names the stage.
+func (e *extension) String() string {
+	if e.stage == extensionCommitting {
+		return fmt.Sprintf("append: committing: %v", e.committing.stage)
+	}
+	return fmt.Sprintf("append: %v", e.stage)
 }

@@ -3,48 +3,70 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// A beam step first follows the parents: beam i becomes a copy of its parent,
-// parents that nobody chose let their pages go. Then every page that holds
-// positions from the first uncomputed one on becomes the beam's own, and new
-// blocks get their pages, one beam after the other.
+// A beam step first follows the parents: beam i becomes a copy of its parent, and
+// parents that nobody chose drop their pages. Then every page that holds positions
+// from the first uncomputed one on becomes the beam's own, and new blocks get their
+// pages, one beam after the other.
 
-// takeBeams judges one step of a sequence with beams.
-func (c *Coordinator) takeBeams(it *step) bool {
+// validateBeams checks the beams of a step.
+func validateBeams(s *sequence.Sequence, r *messages.AppendStep) error {
+	width := s.Width()
+	if len(r.Tokens) > 0 {
+		return messages.Refuse(messages.BadRequest, "tokens for a sequence of beam width %d", width)
+	}
+	if len(r.Beams) != width {
+		return messages.Refuse(messages.BadRequest, "%d beams for a sequence of beam width %d", len(r.Beams), width)
+	}
+	for _, b := range r.Beams {
+		if b.Parent < 0 || b.Parent >= width {
+			return messages.Refuse(messages.BadRequest, "beam parent %d of beam width %d", b.Parent, width)
+		}
+		if b.Token < 0 {
+			return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", b.Token)
+		}
+	}
+	return nil
+}
+
+// takeBeams decides about one step of a sequence with beams.
+func (e *extension) takeBeams(it *step) bool {
 	s := it.sequence
-	blocks := ceilDiv(s.length()+1, c.TokensPerBlock)
-	chosen := make([]int, s.width())
+	blocks := e.config.blocks(int(s.Length()) + 1)
+	chosen := make([]int, s.Width())
 	for _, b := range it.request.Beams {
 		chosen[b.Parent]++
 	}
-	shares := make([]map[messages.PageID]protocol.Share, len(s.pools))
-	freed := make([]int, len(s.pools))
-	for p := range s.pools {
-		freed[p] = c.followParents(it, p, chosen, shares)
-		need := c.findBeamRewrites(it, p, shares[p]) + s.width()*(blocks-it.pools[p].before)
-		if available := max(0, c.available(p)-c.stepping.taken[p]+freed[p]); need > available {
-			c.refuseStep(it, messages.RefusePages(c.Pools[p].Name, need, available))
+	pools := len(e.config.Pools)
+	shares := make([]map[messages.PageID]protocol.Share, pools)
+	freed := make([]int, pools)
+	for p := range e.config.Pools {
+		shares[p], freed[p] = e.followParents(it, p, chosen)
+		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
+		if available := max(0, e.counts.available(p)-e.batch.taken[p]+freed[p]); need > available {
+			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available))
 			return false
 		}
 	}
-	for p := range s.pools {
-		c.takeBeamPages(it, p, chosen, blocks)
-		c.stepping.taken[p] -= freed[p]
+	for p := range e.config.Pools {
+		e.takeBeamPages(it, p, chosen, blocks)
+		e.batch.taken[p] -= freed[p]
 		for page, share := range shares[p] {
-			c.stepping.shares[p][page] = share
+			e.batch.shares[p][page] = share
 		}
 	}
 	return true
 }
 
-// followed is the first block whose pages change hands when beams follow their
-// parents: a parent that nobody chose lets all its pages go, others those only
+// firstExchanged is the first block whose pages get other holders when beams follow
+// their parents: a parent that nobody chose drops all its pages, others only those
 // that their beams will write to.
-func (it *step) followed() int {
-	for parent := range it.sequence.width() {
+func (it *step) firstExchanged() int {
+	for parent := range it.sequence.Width() {
 		if !slices.ContainsFunc(it.request.Beams, func(b messages.BeamStep) bool { return b.Parent == parent }) {
 			return 0
 		}
@@ -52,45 +74,43 @@ func (it *step) followed() int {
 	return it.first
 }
 
-// followParents works out who holds these pages after the beams followed
-// their parents; it answers how many pages nobody holds then.
-func (c *Coordinator) followParents(it *step, p int, chosen []int, shares []map[messages.PageID]protocol.Share) int {
-	s := it.sequence
-	now := map[messages.PageID]protocol.Share{}
-	for j, table := range s.pools[p].tables {
-		for _, page := range table[it.followed():] {
+// followParents works out who holds these pages after the beams followed their
+// parents, and how many pages nobody holds then.
+func (e *extension) followParents(it *step, p int, chosen []int) (now map[messages.PageID]protocol.Share, freed int) {
+	now = map[messages.PageID]protocol.Share{}
+	for j, table := range it.sequence.Tables(p) {
+		for _, page := range table[it.firstExchanged():] {
 			if page == messages.NoPage {
 				continue
 			}
 			share, seen := now[page]
 			if !seen {
-				share = c.stepping.shares[p][page]
+				share = e.batch.shares[p][page]
 			}
 			share.References += int32(chosen[j]) - 1
 			now[page] = share
 		}
 	}
-	freed := 0
 	for _, share := range now {
 		if share.References == 0 && share.Pins == 0 {
 			freed++
 		}
 	}
-	shares[p] = now
-	return freed
+	return now, freed
 }
 
-// findBeamRewrites lists the pages that beams must copy, in order of beams.
-func (c *Coordinator) findBeamRewrites(it *step, p int, shares map[messages.PageID]protocol.Share) int {
+// findBeamRewrites lists the pages that beams must copy, in order of beams, and
+// returns their number.
+func (e *extension) findBeamRewrites(it *step, p int, shares map[messages.PageID]protocol.Share) int {
 	s, pages := it.sequence, &it.pools[p]
 	pages.copies = pages.copies[:0]
 	for i, b := range it.request.Beams {
-		table := s.pools[p].tables[b.Parent]
+		table := s.Tables(p)[b.Parent]
 		for block := it.first; block < len(table); block++ {
 			page := table[block]
 			share := shares[page]
-			if shared(share) {
-				pages.copies = append(pages.copies, rewrite{beam: i, block: block, from: page, to: messages.NoPage})
+			if heldByOthers(share) {
+				pages.copies = append(pages.copies, pageRewrite{beam: i, block: block, from: page, to: messages.NoPage})
 				share.References--
 				shares[page] = share
 			}
@@ -99,88 +119,62 @@ func (c *Coordinator) findBeamRewrites(it *step, p int, shares map[messages.Page
 	return len(pages.copies)
 }
 
-// takeBeamPages orders the operations of one pool: references of the parents
-// that were chosen more than once, those that were not chosen, copies, blocks.
-func (c *Coordinator) takeBeamPages(it *step, p int, chosen []int, blocks int) {
+// takeBeamPages adds the operations of one pool: references of the parents that
+// were chosen more than once, those that were not chosen, copies, blocks.
+func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 	s, pages := it.sequence, &it.pools[p]
+	tables := s.Tables(p)
 	for j, n := range chosen {
-		for range n - 1 {
-			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: s.pools[p].tables[j]})
-		}
+		e.out.pools.claimBeams(p, tables[j], n)
 	}
 	for j, n := range chosen {
 		if n == 0 {
-			c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: s.pools[p].tables[j], Use: s.use})
+			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Use()})
 		}
 	}
-	n := len(pages.copies) + s.width()*(blocks-pages.before)
-	c.stepping.taken[p] += n
+	n := len(pages.copies) + s.Width()*(blocks-pages.before)
+	e.batch.taken[p] += n
 	if n > 0 {
-		pages.copyOp = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.tenant})
+		pages.copyOp = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant})
 	}
 	if len(pages.copies) > 0 {
 		old := make([]messages.PageID, 0, len(pages.copies))
 		for _, w := range pages.copies {
 			old = append(old, w.from)
 		}
-		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.use.Early()})
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.Use().Early()})
 	}
 }
 
-// settleBeams rebuilds the tables of one pool: parents' tables, copies, new
-// blocks, in the order in which the pages were counted.
-func (c *Coordinator) settleBeams(it *step, p int) bool {
+// fillBeams rebuilds the tables of one pool: parents' tables, copies, new blocks,
+// in the order in which the pages were counted. It tells whether pages were taken.
+func (e *extension) fillBeams(it *step, p int) bool {
 	s, pages := it.sequence, &it.pools[p]
-	old := s.pools[p].tables
+	old := s.Tables(p)
 	pages.old = old
-	for _, table := range old { // some of them are let go
-		c.markRead(s, p, table[it.followed():])
+	for _, table := range old { // some of them are dropped
+		e.out.move.markRead(s, p, table[it.firstExchanged():])
 	}
 	tables := make([][]messages.PageID, len(old))
 	for i, b := range it.request.Beams {
-		tables[i] = append([]messages.PageID(nil), old[b.Parent]...)
+		tables[i] = slices.Clone(old[b.Parent])
 	}
-	s.pools[p].tables = tables
+	s.SetTables(p, tables)
 	if pages.copyOp < 0 {
 		return false
 	}
-	taken := c.work[p].Ops[pages.copyOp].Pages
-	fresh := ceilDiv(s.length(), c.TokensPerBlock) - pages.before
+	taken := e.out.pools.op(p, pages.copyOp).Pages
+	fresh := e.config.blocks(int(s.Length())) - pages.before
 	next, k := 0, 0
 	for i := range tables {
 		for ; k < len(pages.copies) && pages.copies[k].beam == i; k++ {
-			c.settleBeamCopy(it, p, &pages.copies[k], taken[next])
+			e.rewrite(it, p, &pages.copies[k], taken[next])
 			next++
 		}
 		tables[i] = append(tables[i], taken[next:next+fresh]...)
 		it.result.NewPages[p] = append(it.result.NewPages[p], taken[next:next+fresh]...)
 		next += fresh
 	}
-	c.stats.Pools[p].AllocatedPages += int64(len(taken))
+	e.stats.allocated(p, len(taken))
 	return true
-}
-
-// settleBeamCopy places one copy on write of a beam.
-func (c *Coordinator) settleBeamCopy(it *step, p int, w *rewrite, page messages.PageID) {
-	s := it.sequence
-	c.markRead(s, p, []messages.PageID{w.from})
-	w.to = page
-	s.pools[p].tables[w.beam][w.block] = page
-	it.result.NewPages[p] = append(it.result.NewPages[p], page)
-	written := it.written()
-	if tokens := min(c.TokensPerBlock, written-w.block*c.TokensPerBlock); tokens > 0 {
-		q := &c.move.Pools[p]
-		q.Copies = append(q.Copies, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})
-		c.ordered = true
-	}
-}
-
-// addBeamTokens makes each beam its parent's tokens and one more.
-func (c *Coordinator) addBeamTokens(it *step) {
-	s := it.sequence
-	tokens := make([][]messages.Token, s.width())
-	for i, b := range it.request.Beams {
-		tokens[i] = append(append([]messages.Token(nil), s.tokens[b.Parent]...), b.Token)
-	}
-	s.tokens = tokens
 }

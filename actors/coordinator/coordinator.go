@@ -1,284 +1,320 @@
 package coordinator
 
 import (
+	"errors"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/windows"
 )
 
-// Config is what the coordinator must know of the engine.
-type Config struct {
-	Pools          []windows.Pool
-	Counts         []windows.Counts
-	TokensPerBlock int
-	MaxSeqLen      int
-	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
-	// enable_partial_reuse and copy_on_partial_reuse.
-	Reuse, Partial, CopyOnPartial bool
-	// Tenants are the salts with quotas; all others are protocol.OtherTenants. The
-	// pools and the offloader know the quotas.
-	Tenants map[string]protocol.Tenant
-	// Ahead is offload_ahead.
-	Ahead bool
-	// ReuseAll: a prompt may be reused to its last token. No logits are
-	// computed from an encoder's input.
-	ReuseAll bool
-	// EncoderMaxLen is the longest encoder input; 0: the model has no encoder.
-	EncoderMaxLen int
-	// Scales are those of the layers that have some, as they start.
-	Scales []messages.LayerScale
-	// WaitingRoom is how many batches of admissions may wait for pages; 0: a
-	// batch that finds none is refused.
-	WaitingRoom int
-	// RebalanceEvery, when above 0, is the number of rounds after which memory
-	// may move by demand; OnRebalance is told of it before the next answer, on
-	// the coordinator's goroutine.
-	RebalanceEvery int
-	OnRebalance    func(messages.Rebalanced)
-	// Divide splits bytes between the pools by fractions, as the configuration does.
-	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
-}
-
-// Coordinator is the state of the actor that alone changes the others. It is
-// plain and single-threaded: Submit and Answered are its only ways in, Port its
-// only way out.
+// Coordinator is the state of the actor that alone changes the others: one
+// transaction for each kind of request, and what they share. Submit and Answered
+// are its ways in, Port is its way out.
 type Coordinator struct {
-	Config
-	port  Port
-	epoch uint32
+	*shared
 
-	line    line
-	waiting waiting
-	round   queued             // the request being served
-	hand    hand               // on its way between line, round, room and answer
-	pending int                // answers outstanding; the next stage runs at 0
-	next    func(*Coordinator) // the stage after the answers
-	after   func(*Coordinator) // the stage after effects are done
-	extra   func(*Coordinator) // adds work that goes out with the effects
+	admission     *admission
+	commit        *commit
+	extension     *extension
+	release       *release
+	rewind        *rewind
+	fork          *fork
+	lookup        *lookup
+	prefetch      *prefetch
+	pin           *pin
+	unpin         *unpin
+	forget        *forget
+	rebalance     *rebalance
+	audit         *audit
+	readTree      *readTree
+	readStats     *readStats
+	readTables    *readTables
+	readEvents    *readEvents
+	readScales    *readScales
+	writeScales   *writeScales
+	closing       *closing
+	unknown       *unknown
+	dryRun        *dryRun
+	readSequences *readSequences
+	loseSequences *loseSequences
 
-	sequences sequences
-	pins      pins
-
-	// What each pool said last; nobody else changes it. reserved is the sum of
-	// the reserves of chunked prefills.
-	pages    []protocol.PoolPages
-	host     []messages.PageCounts
-	reserved []int
-
-	now        time.Duration
-	nextExpiry time.Duration
-	use        protocol.Use // the last one given
-	stamp      uint64       // of the request
-	// ordered: some transfer or kernel of the host has been recorded, so that
-	// pages may not be ready at once.
-	ordered bool
-
-	*records
-
-	lostHost []protocol.Effect  // host contents that a failed transfer lost
-	letGo    [][]messages.Token // prompts whose symbols nobody holds any more
-
-	admitting   admitting
-	stepping    stepping
-	releasing   releasing
-	rebalancing rebalancing
-	demanding   demanding
-	regular     regular
-	ahead       foresight
-	recovering  recovering
-	owed        []protocol.BlockMove // what moved and the tree has not been told yet
-	moving      bool                 // the Move record is on its way
-	settled     bool                 // the sequences are as the request leaves them
-	checkedAt   int64                // the round after which a debug build has checked everything
-
-	stats messages.Stats
+	// These are no requests: they go before the next one, or when nothing waits.
+	expiry    *expiry
+	auto      *autoRebalance
+	lookAhead *lookAhead
+	recovery  *recovery
 }
 
 // New makes a coordinator of empty pools.
 func New(config Config, port Port) *Coordinator {
-	n := len(config.Pools)
 	config.Counts, config.Scales = slices.Clone(config.Counts), slices.Clone(config.Scales)
+	parts := newShared(&config, port)
+	prompts, steps := newPromptBatch(parts), newStepBatch(parts)
+	committing := &commitStages{shared: parts, batch: steps}
+	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
-		Config: config, port: port, nextExpiry: protocol.NoExpiry,
-		pages: make([]protocol.PoolPages, n), host: make([]messages.PageCounts, n), reserved: make([]int, n),
-		records: newRecords(n),
+		shared:        parts,
+		admission:     &admission{shared: parts, batch: prompts},
+		commit:        &commit{shared: parts, batch: steps, committing: committing},
+		extension:     &extension{shared: parts, batch: steps, committing: committing},
+		release:       &release{shared: parts},
+		rewind:        &rewind{shared: parts},
+		fork:          &fork{shared: parts},
+		lookup:        &lookup{shared: parts, batch: prompts},
+		prefetch:      &prefetch{shared: parts, batch: prompts},
+		pin:           &pin{shared: parts, batch: prompts},
+		unpin:         &unpin{shared: parts},
+		forget:        &forget{shared: parts},
+		rebalance:     &rebalance{shared: parts, auto: auto},
+		audit:         &audit{shared: parts},
+		readTree:      &readTree{shared: parts},
+		readStats:     &readStats{shared: parts},
+		readTables:    &readTables{shared: parts},
+		readEvents:    &readEvents{shared: parts},
+		readScales:    &readScales{shared: parts},
+		writeScales:   &writeScales{shared: parts},
+		closing:       &closing{shared: parts},
+		unknown:       &unknown{shared: parts},
+		dryRun:        &dryRun{admission: admission{shared: parts, batch: prompts}},
+		readSequences: &readSequences{shared: parts},
+		loseSequences: &loseSequences{shared: parts},
+		expiry:        &expiry{shared: parts},
+		auto:          auto,
+		lookAhead:     newLookAhead(parts),
+		recovery:      &recovery{shared: parts},
 	}
-	c.sequences.pools = n
-	c.waiting.limit = config.WaitingRoom
-	c.pins.init(n)
-	c.stats.Pools = make([]messages.PoolStats, n)
-	for p := range n {
-		count := config.Counts[p]
-		c.pages[p].PageCounts = messages.PageCounts{Total: count.Primary, Free: count.Primary}
-		c.host[p] = messages.PageCounts{Total: count.Secondary, Free: count.Secondary}
-		c.stats.Pools[p].Name = config.Pools[p].Name
-	}
-	c.demanding.init(n)
-	c.ahead.churn, c.ahead.taken, c.ahead.peak = make([]int, n), make([]int, n), make([]int, n)
-	c.admitting.init(n)
-	c.stepping.init(n)
+	c.audit.own = c.Check
+	c.out.pools.churn = c.lookAhead.noteChurn
+	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.lookAhead}
 	return c
 }
 
-// Queue puts a request into the line and leaves it there.
+// transactionFor opens the transaction that serves a request. This is the one place
+// that tells requests apart.
+func (c *Coordinator) transactionFor(request any) transaction {
+	switch r := request.(type) {
+	case *messages.Admit:
+		c.admission.open(r)
+		return c.admission
+	case *messages.Commit:
+		c.commit.open(r)
+		return c.commit
+	case *messages.Append:
+		c.extension.open(r)
+		return c.extension
+	case *messages.Release:
+		c.release.open(r)
+		return c.release
+	case *messages.Rewind:
+		c.rewind.open(r)
+		return c.rewind
+	case *messages.Fork:
+		c.fork.open(r)
+		return c.fork
+	case *messages.ReadTables:
+		c.readTables.request = r
+		return c.readTables
+	default:
+		return c.rareTransaction(request)
+	}
+}
+
+// rareTransaction is the part of transactionFor for requests about what is stored
+// and about the engine.
+func (c *Coordinator) rareTransaction(request any) transaction {
+	switch r := request.(type) {
+	case *messages.Lookup:
+		c.lookup.open(r)
+		return c.lookup
+	case *messages.Prefetch:
+		c.prefetch.open(r)
+		return c.prefetch
+	case *messages.PinPrefix:
+		c.pin.open(r)
+		return c.pin
+	case *messages.UnpinPrefix:
+		c.unpin.open(r)
+		return c.unpin
+	case *messages.Invalidate:
+		c.forget.open(r, nil)
+		return c.forget
+	case *messages.Reset:
+		c.forget.open(nil, r)
+		return c.forget
+	case *messages.Rebalance:
+		c.rebalance.open(r)
+		return c.rebalance
+	case *messages.Check:
+		c.audit.open(r)
+		return c.audit
+	case *protocol.DryRunAdmit:
+		c.dryRun.openDry(r)
+		return c.dryRun
+	default:
+		return c.reading(request)
+	}
+}
+
+// reading is the part of transactionFor for requests that change nothing.
+func (c *Coordinator) reading(request any) transaction {
+	switch r := request.(type) {
+	case *messages.ReadStats:
+		c.readStats.request = r
+		return c.readStats
+	case *messages.ReadEvents:
+		return c.readEvents
+	case *messages.ReadSnapshot:
+		c.readTree.open(nil, nil, nil)
+		return c.readTree
+	case *messages.ReadContents:
+		c.readTree.open(r, nil, nil)
+		return c.readTree
+	case *messages.ReadScales:
+		c.readScales.request = r
+		return c.readScales
+	case *messages.WriteScales:
+		c.writeScales.request = r
+		return c.writeScales
+	case *protocol.Close:
+		c.closing.request = r
+		return c.closing
+	case *protocol.ReadKeys:
+		c.readTree.open(nil, r, nil)
+		return c.readTree
+	case *protocol.JoinSnapshot:
+		c.readTree.open(nil, nil, r)
+		return c.readTree
+	case *protocol.ReadSequences:
+		c.readSequences.request = r
+		return c.readSequences
+	case *protocol.LoseSequences:
+		c.loseSequences.request = r
+		return c.loseSequences
+	default:
+		c.unknown.request = request
+		return c.unknown
+	}
+}
+
+// Queue adds a request to the queue and leaves it there.
 func (c *Coordinator) Queue(request, sender any) {
-	c.line.push(queued{request: request, sender: sender})
+	c.kernel.queue.push(queued{request: request, sender: sender})
 }
 
 // Submit queues a request and serves it if nothing else is under way.
 func (c *Coordinator) Submit(request, sender any) {
-	c.line.push(queued{request: request, sender: sender})
+	c.Queue(request, sender)
 	c.run()
 }
 
 // Answered counts one answer; the record is one that the coordinator sent.
 func (c *Coordinator) Answered() {
-	c.pending--
+	c.kernel.pending--
 	c.run()
 }
 
+// Departed tells that the caller of a request that waits for pages has gone.
+func (c *Coordinator) Departed() { c.run() }
+
+// Failed begins a recovery from the failure of an actor, the coordinator's own
+// included. What is under way is given up.
+func (c *Coordinator) Failed(f Failure) {
+	c.recovery.begin(f)
+	c.run()
+}
+
+// Stop answers everything that waits with the cause: nothing is served any more.
+func (c *Coordinator) Stop(cause error) {
+	c.kernel.stop(cause)
+	c.waiting.stop(cause)
+}
+
 // Awaits tells whether answers are due.
-func (c *Coordinator) Awaits() bool { return c.pending > 0 }
+func (c *Coordinator) Awaits() bool { return c.kernel.pending > 0 }
 
 // Queued is the number of requests that wait.
-func (c *Coordinator) Queued() int { return c.line.len() }
+func (c *Coordinator) Queued() int { return c.kernel.queue.len() }
+
+// Epoch is the epoch that answers must bear.
+func (c *Coordinator) Epoch() uint32 { return c.kernel.epoch }
 
 // run serves until an answer is needed or nothing is left to do.
 func (c *Coordinator) run() {
-	for c.pending == 0 {
-		if stage := c.next; stage != nil {
-			c.next = nil
-			stage(c)
-			continue
-		}
-		if c.round.request != nil || !c.rebalanceDue() && !c.begin() && !c.checkRound() && !c.lookAhead() {
+	k := c.kernel
+	for k.pending == 0 {
+		switch {
+		case k.active != nil:
+			k.active.resume()
+		case k.round.request != nil: // opened, or to be served again
+			c.startRound()
+		case !c.next():
 			return
 		}
 	}
 }
 
-// begin takes the next request; timers that have ended act before it.
-func (c *Coordinator) begin() bool {
-	q, ok := c.called()
-	if !ok {
-		q, ok = c.line.pop()
-	}
-	if !ok {
-		return false
-	}
-	c.hand = hand{queued: q}
-	begun := c.port.Begin(q.sender)
-	c.hand = hand{}
-	if !begun {
-		return true
-	}
-	c.stats.Rounds++
-	c.open(q)
-	c.start()
-	return true
-}
-
-// start lets retention end whose time has come, before the pools choose what
-// goes; then it starts the request.
-func (c *Coordinator) start() {
-	if c.now < c.nextExpiry {
-		c.dispatch()
+// startRound starts the transaction of the round, after timers that have ended.
+func (c *Coordinator) startRound() {
+	if c.expiry.due() {
+		c.expiry.start()
 		return
 	}
-	c.resetApply()
-	c.sendApply((*Coordinator).dispatch)
+	c.kernel.serve()
+}
+
+// next begins what comes next: a rebalance that is due before the next step, the
+// first batch that waits for pages, the next request, then what is done when nothing
+// waits. It returns false if there is nothing.
+func (c *Coordinator) next() bool {
+	k := c.kernel
+	if c.auto.due() {
+		c.auto.request = messages.Rebalance{}
+		c.open(queued{request: &c.auto.request})
+		return true
+	}
+	q, ok := c.waiting.next()
+	if !ok {
+		q, ok = k.queue.pop()
+	}
+	if ok {
+		if k.begin(q) {
+			c.stats.Rounds++
+			c.open(q)
+		}
+		return true
+	}
+	if c.audit.due() {
+		c.open(queued{request: &messages.Check{}, sender: itself{}})
+		return true
+	}
+	return c.lookAhead.due() && c.lookAhead.begin()
 }
 
 // open makes a request the one that is served.
-func (c *Coordinator) open(q queued) {
-	c.round = q
-	c.stamp++
-	c.settled, c.recovering.attempts = false, 0
-	// What the last round was about is no longer under way: a failure before
-	// this one has started must not undo it.
-	c.forgetRound()
-	c.now = c.port.Now()
-}
+func (c *Coordinator) open(q queued) { c.kernel.open(q, c.transactionFor(q.request)) }
 
-// dispatch starts the first stage of the request.
-func (c *Coordinator) dispatch() {
-	switch r := c.round.request.(type) {
-	case *messages.Admit:
-		c.admit(r)
-	case *messages.Commit:
-		c.commit(r)
-	case *messages.Append:
-		c.append(r)
-	case *messages.Release:
-		c.release(r)
-	default:
-		c.dispatchRare(r)
+// Check verifies every relation that the coordinator holds, and joins what is wrong.
+func (c *Coordinator) Check() error {
+	problems := []error{c.sequences.Check(), c.counts.check(c.config.poolNames()), c.pins.check(), c.recovery.check()}
+	if t := c.kernel.active; t != nil {
+		problems = append(problems, t.check())
 	}
-}
-
-// dispatchRare starts the requests that no engine step makes.
-func (c *Coordinator) dispatchRare(request any) {
-	switch r := request.(type) {
-	case *messages.Rewind:
-		c.rewind(r)
-	case *messages.Fork:
-		c.fork(r)
-	case *messages.ReadTables:
-		c.readTables(r)
-	case *messages.Lookup:
-		c.lookup(r)
-	case *messages.PinPrefix:
-		c.pin(r)
-	case *messages.UnpinPrefix:
-		c.unpin(r)
-	case *messages.Prefetch:
-		c.prefetch(r)
-	case *messages.Invalidate:
-		c.invalidate(r)
-	case *messages.Reset:
-		c.reset(r)
-	case *messages.Rebalance:
-		c.rebalance(r)
-	case *messages.ReadStats:
-		c.readStats(r)
-	case *messages.ReadEvents:
-		c.readEvents(r)
-	case *messages.ReadSnapshot, *protocol.JoinSnapshot, *protocol.ReadKeys:
-		c.readSnapshot()
-	case *messages.ReadContents:
-		c.readContents(r)
-	case *messages.Check:
-		c.check(r)
-	case *protocol.DryRunAdmit:
-		c.rehearse(r)
-	case *protocol.ReadSequences:
-		c.readSequences(r)
-	case *protocol.LoseSequences:
-		c.loseSequences(r)
-	case *messages.WriteScales:
-		c.writeScales(r)
-	case *messages.ReadScales:
-		c.readScales(r)
-	case *protocol.Close:
-		r.LeakedPages = c.sequences.pagesHeld()
-		c.reply()
-	default:
-		c.abort(messages.Refuse(messages.BadRequest, "%T is no request", request))
+	if c.kernel.round.request == nil {
+		problems = append(problems, c.waiting.check())
 	}
+	return errors.Join(problems...)
 }
 
-// reply ends the round.
-func (c *Coordinator) reply() {
-	c.hand, c.round = hand{queued: c.round, to: answered}, queued{}
-	c.port.Reply(c.hand.request, c.hand.sender)
-	c.hand = hand{}
-}
-
-// nextUse returns a use that is later than every use before it.
-func (c *Coordinator) nextUse() protocol.Use {
-	c.use = c.use.Next()
-	return c.use
+// String draws the coordinator: what it is at, what waits, pools and sequences.
+func (c *Coordinator) String() string {
+	var w strings.Builder
+	w.WriteString(c.kernel.String())
+	w.WriteString(c.waiting.String())
+	for p, name := range c.config.poolNames() {
+		w.WriteString(c.counts.draw(p, name))
+	}
+	w.WriteString(c.sequences.String())
+	return w.String()
 }

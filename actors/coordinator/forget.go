@@ -1,31 +1,87 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// invalidate forgets what a selector names; running sequences that it names
-// keep their pages but store nothing from then on.
-func (c *Coordinator) invalidate(r *messages.Invalidate) {
-	r.Err, r.Blocks = nil, 0
-	if err := c.validateSelector(&r.Selector); err != nil {
-		r.Err = err
-		c.reply()
-		return
-	}
-	c.forget = protocol.Forget{Header: protocol.Header{Epoch: c.epoch}, Now: c.now, Selector: r.Selector, Effects: c.forget.Effects[:0]}
-	if p := r.Selector.Prefix; p != nil {
-		own := *p
-		own.Tokens = slices.Clone(p.Tokens) // symbols are written into them
-		c.forget.Selector.Prefix = &own
-	}
-	c.sendForget((*Coordinator).invalidated)
+// forget serves Invalidate and Reset: blocks leave the tree.
+//
+//	Invalidate: start ───────────────▶ forgetting ─▶ following ─▶ answer
+//	Reset:      start ─▶ listing ──────▶
+//	                     pools say which blocks running sequences hold: these stay
+//
+// An invalidation names blocks; running sequences that it names keep their pages but
+// store nothing from then on. A reset forgets all that no running sequence holds.
+type forget struct {
+	*shared
+	invalidate *messages.Invalidate // nil: a reset
+	reset      *messages.Reset
+	record     protocol.Forget
+	stage      forgetStage
 }
 
-func (c *Coordinator) validateSelector(s *messages.Selector) error {
+// forgetStage is what the request waits for.
+type forgetStage uint8
+
+// The stages. From forgetFollowing on the tree has forgotten, and the request only
+// has to be answered.
+const (
+	forgetIdle forgetStage = iota
+	forgetListing
+	forgetForgetting
+	forgetFollowing
+)
+
+// String names the stage.
+func (s forgetStage) String() string {
+	return [...]string{"idle", "listing", "forgetting", "following"}[s]
+}
+
+// open begins a request: one of the two.
+func (f *forget) open(i *messages.Invalidate, r *messages.Reset) {
+	f.invalidate, f.reset, f.stage = i, r, forgetIdle
+}
+
+// start begins with what the request names.
+func (f *forget) start() {
+	if f.invalidate != nil {
+		f.startInvalidate()
+		return
+	}
+	f.reset.Err = nil
+	f.out.pools.reset()
+	for p := range f.config.Pools {
+		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.HeldBlocks})
+	}
+	f.stage = forgetListing
+	f.out.pools.send()
+}
+
+func (f *forget) startInvalidate() {
+	r := f.invalidate
+	r.Err, r.Blocks = nil, 0
+	if err := f.config.validateSelector(&r.Selector); err != nil {
+		r.Err = err
+		f.kernel.reply()
+		return
+	}
+	selector := r.Selector
+	if p := selector.Prefix; p != nil {
+		prefix := *p
+		prefix.Tokens = slices.Clone(p.Tokens) // the tree writes symbols into them
+		selector.Prefix = &prefix
+	}
+	f.send(protocol.Forget{Selector: selector})
+}
+
+// validateSelector checks that exactly one thing is named, and that it is right in
+// itself.
+func (c *Config) validateSelector(s *messages.Selector) error {
 	n := 0
 	if s.Session != "" {
 		n++
@@ -45,67 +101,89 @@ func (c *Coordinator) validateSelector(s *messages.Selector) error {
 	return nil
 }
 
-func (c *Coordinator) sendForget(next func(*Coordinator)) {
-	c.pending++
-	c.next = next
-	c.port.Tree(&c.forget)
+// send sends the tree what to forget.
+func (f *forget) send(m protocol.Forget) {
+	m.Now, m.Effects = f.kernel.now, f.record.Effects[:0]
+	f.record = m
+	f.record.Epoch = f.kernel.epoch
+	f.stage = forgetForgetting
+	f.kernel.toTree(&f.record)
 }
 
-// invalidated mutes the sequences that the selector names.
-func (c *Coordinator) invalidated() {
-	r := c.round.request.(*messages.Invalidate)
-	r.Blocks = c.forget.Blocks
-	selector := &c.forget.Selector
-	c.sequences.each(func(s *sequence) {
-		if names(selector, s) {
-			s.mute = true
+// resume does the stage that follows.
+func (f *forget) resume() {
+	switch f.stage {
+	case forgetListing:
+		f.out.pools.received()
+		keep := make([][]protocol.BlockID, len(f.config.Pools))
+		for p := range keep {
+			keep[p] = f.out.pools.op(p, 0).Blocks
 		}
-	})
-	c.forgotten()
+		f.send(protocol.Forget{All: true, Keep: keep})
+	case forgetForgetting:
+		f.forgotten()
+	case forgetFollowing:
+		f.out.followed()
+		f.kernel.reply()
+	case forgetIdle:
+	}
+}
+
+// forgotten stops the sequences that the selector names from storing, and lets pools
+// and offloader follow.
+func (f *forget) forgotten() {
+	if f.invalidate != nil {
+		f.invalidate.Blocks = f.record.Blocks
+		f.sequences.Each(func(s *sequence.Sequence) {
+			if names(&f.record.Selector, s) {
+				s.StopStoring()
+			}
+		})
+	}
+	f.out.reset()
+	f.out.route(f.record.Effects)
+	f.stage = forgetFollowing
+	f.out.followUp()
 }
 
 // names tells whether a selector names a sequence: tokens do if any of its beams
 // has them, for any may be the one that is stored.
-func names(selector *messages.Selector, s *sequence) bool {
+func names(selector *messages.Selector, s *sequence.Sequence) bool {
 	switch {
 	case selector.Session != "":
-		return s.session == selector.Session
+		return s.Session == selector.Session
 	case selector.Salt != "":
-		return s.namespace.Salt == selector.Salt
-	default:
-		p := selector.Prefix
-		return s.namespace == p.Namespace && slices.ContainsFunc(s.tokens, func(beam []messages.Token) bool {
-			return len(beam) >= len(p.Tokens) && slices.Equal(beam[:len(p.Tokens)], p.Tokens)
-		})
+		return s.Namespace.Salt == selector.Salt
 	}
+	p := selector.Prefix
+	if s.Namespace != p.Namespace {
+		return false
+	}
+	for b := range s.Width() {
+		if tokens := s.Tokens(b); len(tokens) >= len(p.Tokens) && slices.Equal(tokens[:len(p.Tokens)], p.Tokens) {
+			return true
+		}
+	}
+	return false
 }
 
-// forgotten lets pools and offloader follow.
-func (c *Coordinator) forgotten() {
-	c.settled = true
-	c.resetWork()
-	c.resetMove()
-	c.route(c.forget.Effects)
-	c.after = (*Coordinator).reply
-	c.sendEffects()
+// renew takes a new record for a new epoch.
+func (f *forget) renew() { f.record = protocol.Forget{} }
+
+// undo has nothing to take back: to forget twice is to forget once.
+func (f *forget) undo(bool) verdict {
+	if f.stage == forgetFollowing {
+		return answerNow
+	}
+	return serveAgain
 }
 
-// reset forgets all that no running sequence holds; the pools say what is held.
-func (c *Coordinator) reset(r *messages.Reset) {
-	r.Err = nil
-	c.resetWork()
-	for p := range c.Pools {
-		c.add(p, protocol.PoolOp{Kind: protocol.HeldBlocks})
-	}
-	c.sendPools((*Coordinator).resetHeld)
-}
+func (f *forget) check() error { return nil }
 
-func (c *Coordinator) resetHeld() {
-	c.pooled()
-	keep := make([][]protocol.BlockID, len(c.Pools))
-	for p := range keep {
-		keep[p] = c.work[p].Ops[0].Blocks
+// String names request and stage.
+func (f *forget) String() string {
+	if f.invalidate != nil {
+		return fmt.Sprintf("invalidate: %v", f.stage)
 	}
-	c.forget = protocol.Forget{Header: protocol.Header{Epoch: c.epoch}, Now: c.now, All: true, Keep: keep, Effects: c.forget.Effects[:0]}
-	c.sendForget((*Coordinator).forgotten)
+	return fmt.Sprintf("reset: %v", f.stage)
 }

@@ -1,6 +1,10 @@
 package coordinator
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -11,12 +15,18 @@ import (
 type pins struct {
 	last   messages.PinID
 	blocks map[messages.PinID][][]protocol.BlockID // by pool
-	counts []map[protocol.BlockID]int              // by pool
+	counts []map[protocol.BlockID]int              // by pool: pins that hold a block, at least 1
 }
 
-func (p *pins) init(pools int) {
+func newPins(pools int) *pins {
+	p := &pins{counts: make([]map[protocol.BlockID]int, pools)}
+	p.clear()
+	return p
+}
+
+// clear ends all pins.
+func (p *pins) clear() {
 	p.blocks = map[messages.PinID][][]protocol.BlockID{}
-	p.counts = make([]map[protocol.BlockID]int, pools)
 	for i := range p.counts {
 		p.counts[i] = map[protocol.BlockID]int{}
 	}
@@ -24,6 +34,7 @@ func (p *pins) init(pools int) {
 
 func (p *pins) empty() bool { return len(p.blocks) == 0 }
 
+// count is the number of pins that hold a block in a pool.
 func (p *pins) count(pool int, block protocol.BlockID) int { return p.counts[pool][block] }
 
 // open makes a pin of the blocks, by pool.
@@ -58,17 +69,30 @@ func (p *pins) forget(pool int, gone []protocol.BlockID) {
 		}
 		delete(p.counts[pool], block)
 		for pin, pools := range p.blocks {
-			p.blocks[pin][pool] = without(pools[pool], block)
+			p.blocks[pin][pool] = slices.DeleteFunc(pools[pool], func(b protocol.BlockID) bool { return b == block })
 		}
 	}
 }
 
-func without(list []protocol.BlockID, block protocol.BlockID) []protocol.BlockID {
-	kept := list[:0]
-	for _, b := range list {
-		if b != block {
-			kept = append(kept, b)
+// check verifies that the counts are those of the pins.
+func (p *pins) check() error {
+	var problems []error
+	for pool, counts := range p.counts {
+		n := map[protocol.BlockID]int{}
+		for _, blocks := range p.blocks {
+			for _, block := range blocks[pool] {
+				n[block]++
+			}
+		}
+		for block, counted := range counts {
+			if n[block] != counted {
+				problems = append(problems, fmt.Errorf("pool %d: %d pins hold block %d, counted %d", pool, n[block], block, counted))
+			}
+			delete(n, block)
+		}
+		for block := range n {
+			problems = append(problems, fmt.Errorf("pool %d: pins hold block %d, which is not counted", pool, block))
 		}
 	}
-	return kept
+	return errors.Join(problems...)
 }

@@ -5,82 +5,133 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// rebalancing is the state of a Rebalance on its way through
+// rebalance serves Rebalance: device memory moves between pools. All of it is one
+// round: no request sees pools of two sizes.
 //
-//	divide → resize the pools → offload victims, copy moved pages
-//	→ tree follows → device memory follows → answer
-//
-// All of it is one round: no request sees pools of two sizes.
-type rebalancing struct {
+//	start ─▶ resizing ─▶ moving ─▶ applying ─▶ following ─▶ device ─┬─▶ answer
+//	         pools get   victims   the tree    pools follow │       │
+//	         new counts  and moved follows     what could   │       └─▶ takingBack
+//	                     pages are             not be moved │           the device refused:
+//	                     copied                is dropped   │           pools that grew get
+//	                                                        │           their old counts
+//	         before the tables have the new numbers         │ after it the request
+//	         a failure takes everything back                │ is carried through
+type rebalance struct {
+	*shared
+	auto    *autoRebalance
+	request *messages.Rebalance
+	stage   rebalanceStage
+
 	pages  []int // by pool, the new counts
+	before []int // by pool, the old counts
 	resize []protocol.ResizePool
-	device *protocol.ResizeDevice
-	before []int                 // by pool, the old counts
 	back   []protocol.ResizePool // after the device has refused
-	// followed: the tables have the new numbers. Before, a failure takes the
-	// round back to the old counts; after, it is carried through.
-	followed bool
-	broken   [][]messages.PageID // by pool: moved pages whose copy failed
-	cached   [][]messages.PageID // of these, those that cached a block
-	// forgotten are the blocks that those cached: they may have clean copies.
-	forgotten [][]protocol.BlockID
-	losing    []*sequence // hold broken pages
+	device *protocol.ResizeDevice
+	waits  []messages.Ticket // that must have passed before memory may shrink
+	// renumbered: the tables have the new numbers. Before that a failure takes the
+	// round back to the old counts; after it, the rest is carried through.
+	renumbered bool
+	done       bool // only the answer is left
+
+	failed []failedMoves        // by pool
+	losing []*sequence.Sequence // that hold a page which could not be moved
 }
 
-// rebalance moves device memory between pools.
-func (c *Coordinator) rebalance(r *messages.Rebalance) {
-	r.Err, r.Rebalanced = nil, messages.Rebalanced{}
-	fractions := r.Fractions
-	if fractions == nil {
-		fractions = c.demand()
-	}
-	pages, err := c.divide(fractions)
+// failedMoves are the pages of one pool that could not be moved.
+type failedMoves struct {
+	pages  []messages.PageID  // their new numbers
+	cached []messages.PageID  // of these, those that cached a block
+	blocks []protocol.BlockID // that those cached: they may have clean copies
+}
+
+// rebalanceStage is what the rebalance waits for.
+type rebalanceStage uint8
+
+// The stages.
+const (
+	rebalanceIdle rebalanceStage = iota
+	rebalanceResizing
+	rebalanceMoving
+	rebalanceApplying
+	rebalanceFollowing
+	rebalanceDevice
+	rebalanceTakingBack
+	rebalanceRecovered // a recovery has rebuilt the pools, and the device's part is left
+)
+
+// String names the stage.
+func (s rebalanceStage) String() string {
+	return [...]string{"idle", "resizing", "moving", "applying", "following", "device", "taking back", "recovered"}[s]
+}
+
+// open begins a request.
+func (r *rebalance) open(m *messages.Rebalance) {
+	r.request, r.stage, r.renumbered, r.done = m, rebalanceIdle, false, false
+	r.before, r.losing = r.before[:0], r.losing[:0]
+}
+
+// start refuses what cannot be, and resizes the pools.
+func (r *rebalance) start() {
+	m := r.request
+	m.Err, m.Rebalanced = nil, messages.Rebalanced{}
+	pages, err := r.split(m)
 	if err == nil {
-		err = c.shrinkable(pages)
+		err = r.validateCounts(pages)
 	}
 	if err != nil {
-		r.Err = err
-		c.reply()
+		m.Err = err
+		r.kernel.reply()
 		return
 	}
-	b := &c.rebalancing
-	b.pages, b.followed = pages, false
-	b.before = b.before[:0]
-	for p := range c.pages {
-		b.before = append(b.before, c.pages[p].Total)
+	r.pages, r.renumbered, r.done = pages, false, false
+	r.before = r.before[:0]
+	for p := range r.counts.device {
+		r.before = append(r.before, r.counts.device[p].Total)
 	}
-	b.resize = b.resize[:0]
+	// The records are new ones: a failure may leave the last ones with the pools.
+	r.resize = make([]protocol.ResizePool, 0, len(pages))
 	for p, n := range pages {
-		b.resize = append(b.resize, protocol.ResizePool{Header: protocol.Header{Epoch: c.epoch}, Pool: messages.PoolID(p), Pages: n, Now: c.now})
+		r.resize = append(r.resize, r.resizeTo(p, n))
 	}
-	c.pending += len(pages)
-	c.next = (*Coordinator).resized
-	for p := range b.resize {
-		c.port.ResizePool(&b.resize[p])
+	r.stage = rebalanceResizing
+	for p := range r.resize {
+		r.kernel.resizePool(&r.resize[p])
 	}
 }
 
-// divide turns fractions of the memory that the pools have together into pages.
-func (c *Coordinator) divide(fractions map[string]float64) ([]int, error) {
-	if fractions == nil { // nothing was in demand
-		pages := make([]int, len(c.Pools))
-		for p := range pages {
-			pages[p] = c.pages[p].Total
-		}
-		return pages, nil
+// resizeTo is the message that gives a pool a number of pages.
+func (r *rebalance) resizeTo(p, pages int) protocol.ResizePool {
+	return protocol.ResizePool{
+		Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: pages, Now: r.kernel.now,
 	}
-	if err := c.validateFractions(fractions); err != nil {
-		return nil, err
+}
+
+// split gives the counts that a request asks for: by its fractions of the memory
+// that the pools have together, or by demand.
+func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
+	fractions := m.Fractions
+	switch {
+	case m == &r.auto.request:
+		fractions = r.auto.fractions
+	case fractions == nil:
+		if fractions = r.pressure.demand(); fractions == nil {
+			return r.pressure.totals(), nil // nothing was in demand
+		}
+	default:
+		if err := r.config.validateFractions(fractions); err != nil {
+			return nil, err
+		}
 	}
 	bytes := int64(0)
-	for p := range c.Pools {
-		bytes += int64(c.pages[p].Total) * c.Pools[p].PageBytes()
+	for p := range r.config.Pools {
+		bytes += r.pressure.bytes(p)
 	}
-	pages, err := c.Divide(fractions, bytes)
+	pages, err := r.config.Divide(fractions, bytes)
 	if err != nil {
 		return nil, messages.Refuse(messages.BadRequest, "%v", err)
 	}
@@ -88,10 +139,9 @@ func (c *Coordinator) divide(fractions map[string]float64) ([]int, error) {
 }
 
 // validateFractions holds fractions to the rule of pool_fractions.
-func (c *Coordinator) validateFractions(fractions map[string]float64) error {
+func (c *Config) validateFractions(fractions map[string]float64) error {
 	sum := 0.0
-	for p := range c.Pools {
-		name := c.Pools[p].Name
+	for _, name := range c.poolNames() {
 		f, ok := fractions[name]
 		if !ok {
 			return messages.Refuse(messages.BadRequest, "fractions lack pool %s", name)
@@ -103,7 +153,7 @@ func (c *Coordinator) validateFractions(fractions map[string]float64) error {
 	}
 	if len(fractions) > len(c.Pools) {
 		for name := range fractions {
-			if !slices.ContainsFunc(c.poolNames(), func(n string) bool { return n == name }) {
+			if c.poolNamed(name) < 0 {
 				return messages.Refuse(messages.BadRequest, "fractions name %q, which is no pool", name)
 			}
 		}
@@ -114,250 +164,255 @@ func (c *Coordinator) validateFractions(fractions map[string]float64) error {
 	return nil
 }
 
-func (c *Coordinator) poolNames() []string {
-	var names []string
-	for p := range c.Pools {
-		names = append(names, c.Pools[p].Name)
-	}
-	return names
-}
-
-// shrinkable refuses counts below what is held or reserved.
-func (c *Coordinator) shrinkable(pages []int) error {
+// validateCounts refuses counts below what is held or reserved.
+func (r *rebalance) validateCounts(pages []int) error {
 	for p, n := range pages {
-		if need := max(c.pages[p].Held+c.reserved[p], c.pages[p].Used); need > n {
-			return messages.RefusePages(c.Pools[p].Name, need, n)
+		if need := r.counts.needed(p); need > n {
+			return messages.RefusePages(r.config.Pools[p].Name, need, n)
 		}
 	}
 	return nil
 }
 
-// resized hands victims and moved pages to the offloader, and asks what must
-// have passed before the memory that goes may go.
-func (c *Coordinator) resized() {
-	c.resetMove()
-	ready, _ := c.addReady()
-	for p := range c.rebalancing.resize {
-		z := &c.rebalancing.resize[p]
-		q := &c.move.Pools[p]
+// resume does the stage that follows.
+func (r *rebalance) resume() {
+	switch r.stage {
+	case rebalanceResizing:
+		r.resized()
+	case rebalanceMoving:
+		r.moved()
+	case rebalanceApplying:
+		r.out.applied()
+		r.dropFailed()
+		r.stage = rebalanceFollowing
+		r.out.followUp()
+	case rebalanceFollowing:
+		r.out.followed()
+		r.resizeDevice(r.waits)
+	case rebalanceDevice:
+		if r.device.Err == nil || !r.takeBack() {
+			r.end()
+		}
+	case rebalanceTakingBack:
+		r.tookBack()
+		r.end()
+	case rebalanceRecovered:
+		r.resizeDevice(nil) // the device is at rest
+	case rebalanceIdle:
+	}
+}
+
+// resized passes victims and moved pages on to the offloader, and asks what must
+// have passed before the memory that shrinks may go.
+func (r *rebalance) resized() {
+	r.out.move.reset()
+	query, _ := r.out.move.query()
+	for p := range r.resize {
+		z := &r.resize[p]
+		q := r.out.move.pool(p)
 		q.Victims = z.Victims
 		var pages []messages.PageID
 		for i := range z.Moves {
 			m := &z.Moves[i]
-			q.Copies = append(q.Copies, protocol.PageCopy{
-				From: messages.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New, Tokens: c.TokensPerBlock,
+			r.out.move.copy(p, protocol.PageCopy{
+				From: messages.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New, Tokens: r.config.TokensPerBlock,
 			})
 			pages = append(pages, m.New)
 		}
-		for page := z.Pages; page < c.pages[p].Total; page++ {
+		for page := z.Pages; page < r.counts.device[p].Total; page++ {
 			pages = append(pages, messages.PageID(page))
 		}
-		ready.Write = append(ready.Write, pages)
-		c.pages[p] = z.Counts
+		query.Write = append(query.Write, pages)
+		r.counts.device[p] = z.Counts
 	}
-	c.sequences.each(func(s *sequence) {
-		for p := range s.pools {
-			for _, table := range s.pools[p].tables {
-				c.markRead(s, p, table)
-				if last := len(c.move.Marks) - 1; s.lost && !s.after.IsZero() && len(table) > 0 {
-					c.move.Marks[last].Write = true // what it has written nobody was told
-				}
-			}
-		}
-	})
-	c.ordered = true
-	c.sendMove((*Coordinator).resizeMoved)
+	r.sequences.Each(r.markTables)
+	r.out.move.ordered = true
+	r.stage = rebalanceMoving
+	r.out.move.send()
 }
 
-// resizeMoved renumbers the pages in the tables and tells the tree where the
-// blocks are now.
-func (c *Coordinator) resizeMoved() {
-	c.resetApply()
-	c.moved()
-	b := &c.rebalancing
-	b.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: c.epoch}, Pages: b.pages, Waits: slices.Clone(c.move.Queries[0].Tickets)}
-	b.broken, b.cached = make([][]messages.PageID, len(c.Pools)), make([][]messages.PageID, len(c.Pools))
-	b.forgotten = make([][]protocol.BlockID, len(c.Pools))
-	broken := false
-	for p := range b.resize {
+// markTables tells the offloader of the kernels that use the pages of a sequence.
+// What those of a lost sequence have written nobody was told.
+func (r *rebalance) markTables(s *sequence.Sequence) {
+	after := s.After()
+	if after.IsZero() {
+		return
+	}
+	for p := range r.config.Pools {
+		for _, table := range s.Tables(p) {
+			if len(table) > 0 {
+				r.out.move.mark(p, table, s.IsLost(), after)
+			}
+		}
+	}
+}
+
+// moved renumbers the pages in the tables and tells the tree where the blocks are
+// now.
+func (r *rebalance) moved() {
+	r.out.resetChange()
+	r.out.moved()
+	r.waits = slices.Clone(r.out.move.tickets(0))
+	r.failed = make([]failedMoves, len(r.config.Pools))
+	for p := range r.resize {
 		renumber := map[messages.PageID]messages.PageID{}
-		for i, m := range b.resize[p].Moves {
+		for i := range r.resize[p].Moves {
+			m := &r.resize[p].Moves[i]
 			renumber[m.Old] = m.New
 			to := messages.OnDevice(m.New)
-			if c.move.Pools[p].Copies[i].Failed {
-				to, broken = messages.Nowhere, true
-				b.broken[p] = append(b.broken[p], m.New)
-				if m.Block != protocol.NoBlock {
-					b.cached[p] = append(b.cached[p], m.New)
-					b.forgotten[p] = append(b.forgotten[p], m.Block)
-					c.pins.forget(p, []protocol.BlockID{m.Block})
-				}
+			if r.out.move.pool(p).Copies[i].Failed {
+				to = messages.Nowhere
+				r.noteFailed(p, m)
 			}
 			if m.Block != protocol.NoBlock {
-				c.apply.Moves = append(c.apply.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: m.Block, To: to})
+				r.out.moveBlock(p, m.Block, to)
 			}
 		}
-		c.renumber(p, renumber)
+		r.sequences.Renumber(p, renumber)
 	}
-	b.followed = true
-	b.losing = b.losing[:0]
-	if broken {
-		c.loseBroken()
-		c.extra = (*Coordinator).dropBroken
-	}
-	c.sendApply((*Coordinator).resizeDevice)
+	r.renumbered = true
+	r.loseFailed()
+	r.stage = rebalanceApplying
+	r.out.apply()
 }
 
-// loseBroken notes the sequences that hold a page that could not be moved. They
+// noteFailed notes a page whose copy failed: what it cached is forgotten.
+func (r *rebalance) noteFailed(p int, m *protocol.PageMoved) {
+	f := &r.failed[p]
+	f.pages = append(f.pages, m.New)
+	if m.Block != protocol.NoBlock {
+		f.cached, f.blocks = append(f.cached, m.New), append(f.blocks, m.Block)
+		r.pins.forget(p, []protocol.BlockID{m.Block})
+	}
+}
+
+// loseFailed marks the sequences that hold a page which could not be moved. They
 // are lost from now on, also for a recovery from what may fail next.
-func (c *Coordinator) loseBroken() {
-	b := &c.rebalancing
-	c.sequences.each(func(s *sequence) {
-		for p, pages := range b.broken {
-			for _, table := range s.pools[p].tables {
-				if !s.lost && slices.ContainsFunc(table, func(page messages.PageID) bool { return page >= 0 && slices.Contains(pages, page) }) {
-					s.lost = true // its reserve goes with what it holds
-					b.losing = append(b.losing, s)
-				}
+func (r *rebalance) loseFailed() {
+	r.losing = r.losing[:0]
+	for p := range r.failed {
+		if len(r.failed[p].pages) == 0 {
+			continue
+		}
+		r.sequences.Each(func(s *sequence.Sequence) {
+			if !s.IsLost() && s.HoldsAny(p, r.failed[p].pages) {
+				s.MarkLost(sequence.LostMove)
+				r.losing = append(r.losing, s)
+			}
+		})
+	}
+}
+
+// dropFailed gives up what was on pages that could not be moved: the blocks, which
+// the tree has forgotten, and what the lost sequences held.
+func (r *rebalance) dropFailed() {
+	for p := range r.failed {
+		if f := &r.failed[p]; len(f.cached) > 0 {
+			r.out.pools.add(p, protocol.PoolOp{Kind: protocol.DetachPages, Pages: f.cached})
+			r.out.move.effect(&protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: f.blocks}) // clean copies
+		}
+	}
+	for _, s := range r.losing {
+		for p := range r.config.Pools {
+			for _, table := range s.Tables(p) {
+				pages := slices.Clone(table)
+				r.out.move.markRead(s, p, pages)
+				r.out.pools.drop(s, p, pages, 0)
 			}
 		}
-	})
-}
-
-// dropBroken gives up what was on pages that could not be moved: the blocks,
-// which the tree has forgotten, and what the lost sequences held.
-func (c *Coordinator) dropBroken() {
-	b := &c.rebalancing
-	for p, pages := range b.cached {
-		if len(pages) > 0 {
-			c.add(p, protocol.PoolOp{Kind: protocol.DetachPages, Pages: pages})
-			c.hostEffect(&protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: b.forgotten[p]}) // clean copies
-		}
-	}
-	for _, s := range b.losing {
-		c.loseHeld(s)
-	}
-}
-
-// loseHeld lets go what a lost sequence holds.
-func (c *Coordinator) loseHeld(s *sequence) {
-	for p := range s.pools {
-		for b, table := range s.pools[p].tables {
-			pages := slices.Clone(table)
-			c.markRead(s, p, pages)
-			c.dropRange(s, p, pages, 0)
-			s.pools[p].tables[b] = table[:0]
-		}
-		c.reserved[p] -= s.pools[p].reserve
-		s.pools[p].reserve = 0
+		s.Clear() // its reserve goes with what it held
 	}
 }
 
 // resizeDevice moves the memory itself.
-func (c *Coordinator) resizeDevice() {
-	c.pending++
-	c.next = (*Coordinator).rebalanced
-	c.port.Offloader(c.rebalancing.device)
+func (r *rebalance) resizeDevice(waits []messages.Ticket) {
+	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages, Waits: waits}
+	r.stage = rebalanceDevice
+	r.kernel.toOffloader(r.device)
 }
 
-// undoRebalance goes back to the old counts, unless all that is left to do is
-// the device's: then rebuilt carries on. The records may still be others'.
-func (c *Coordinator) undoRebalance() {
-	b := &c.rebalancing
-	b.resize = slices.Clone(b.resize)
-	if b.followed {
-		return
-	}
-	for p, n := range b.before {
-		c.pages[p].Total = n
-	}
-}
-
-// resumeRebalance carries a rebalance through after a recovery; the device is
-// at rest.
-func (c *Coordinator) resumeRebalance() {
-	b := &c.rebalancing
-	b.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: c.epoch}, Pages: b.pages}
-	c.resizeDevice()
-}
-
-// rebalanced takes back what pools have grown by, should the device have refused
-// that memory, then answers.
-func (c *Coordinator) rebalanced() {
-	b := &c.rebalancing
-	if b.device.Err == nil || !c.takeBack() {
-		c.rebalanceEnd()
-		return
-	}
-	c.next = (*Coordinator).tookBack
-}
-
-// takeBack makes the pools that grew as small as they were. What they got is
-// free still.
-func (c *Coordinator) takeBack() bool {
-	b := &c.rebalancing
-	b.back = b.back[:0]
-	for p, n := range b.before {
-		if b.pages[p] > n {
-			b.pages[p] = n
-			b.back = append(b.back, protocol.ResizePool{Header: protocol.Header{Epoch: c.epoch}, Pool: messages.PoolID(p), Pages: n, Now: c.now})
+// takeBack gives the pools that grew their old counts, since the device has refused
+// the memory. What they got is free still. It tells whether there are any.
+func (r *rebalance) takeBack() bool {
+	r.back = make([]protocol.ResizePool, 0, len(r.before))
+	for p, n := range r.before {
+		if r.pages[p] > n {
+			r.pages[p] = n
+			r.back = append(r.back, r.resizeTo(p, n))
 		}
 	}
-	c.pending += len(b.back)
-	for i := range b.back {
-		c.port.ResizePool(&b.back[i])
+	r.stage = rebalanceTakingBack
+	for i := range r.back {
+		r.kernel.resizePool(&r.back[i])
 	}
-	return len(b.back) > 0
+	return len(r.back) > 0
 }
 
 // tookBack takes over the counts.
-func (c *Coordinator) tookBack() {
-	for i := range c.rebalancing.back {
-		z := &c.rebalancing.back[i]
+func (r *rebalance) tookBack() {
+	for i := range r.back {
+		z := &r.back[i]
 		if len(z.Victims)+len(z.Moves) > 0 {
-			panic(fmt.Sprintf("coordinator: pool %s: %d pages that nobody was given are in use", c.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
+			panic(fmt.Sprintf("coordinator: pool %s: %d pages that nobody was given are in use", r.config.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
 		}
-		c.pages[z.Pool] = z.Counts
+		r.counts.device[z.Pool] = z.Counts
 	}
-	c.rebalanceEnd()
 }
 
-// rebalanceEnd answers.
-func (c *Coordinator) rebalanceEnd() {
-	r := c.round.request.(*messages.Rebalance)
-	b := &c.rebalancing
-	if b.device.Err != nil {
-		r.Err = messages.Refuse(messages.Internal, "rebalance of device memory: %v", b.device.Err)
+// end answers.
+func (r *rebalance) end() {
+	m := r.request
+	if r.device.Err != nil {
+		m.Err = messages.Refuse(messages.Internal, "rebalance of device memory: %v", r.device.Err)
 	}
-	r.Rebalanced = messages.Rebalanced{}
-	for p := range b.resize {
+	m.Rebalanced = messages.Rebalanced{}
+	for p := range r.resize {
 		moved := []messages.PageMove{}
-		for _, m := range b.resize[p].Moves {
-			if m.Held {
-				moved = append(moved, m.PageMove)
+		for i := range r.resize[p].Moves {
+			if page := &r.resize[p].Moves[i]; page.Held {
+				moved = append(moved, page.PageMove)
 			}
 		}
-		c.Counts[p].Primary = b.pages[p]
-		r.Rebalanced.Pools = append(r.Rebalanced.Pools, c.Pools[p].Describe(c.Counts[p]))
-		r.Rebalanced.Moved = append(r.Rebalanced.Moved, moved)
+		r.config.Counts[p].Primary = r.pages[p]
+		m.Rebalanced.Pools = append(m.Rebalanced.Pools, r.config.Pools[p].Describe(r.config.Counts[p]))
+		m.Rebalanced.Moved = append(m.Rebalanced.Moved, moved)
 	}
-	c.settled, b.followed = true, false
-	c.announce(r)
-	c.reply()
+	r.done, r.renumbered = true, false
+	r.auto.announce(m)
+	r.kernel.reply()
 }
 
-// renumber follows moved pages in the tables of all sequences.
-func (c *Coordinator) renumber(p int, to map[messages.PageID]messages.PageID) {
-	if len(to) == 0 {
-		return
+// undo goes back to the old counts, unless the tables have the new numbers: then the
+// rest is the device's, and is carried through. What lost sequences held could not
+// be moved, and may lie beyond the ends of the pools by now.
+func (r *rebalance) undo(bool) verdict {
+	for _, s := range r.losing {
+		s.Clear()
 	}
-	c.sequences.each(func(s *sequence) {
-		for _, table := range s.pools[p].tables {
-			for i, page := range table {
-				if moved, ok := to[page]; ok {
-					table[i] = moved
-				}
-			}
+	switch {
+	case r.done:
+		return answerNow
+	case r.renumbered:
+		for p, n := range r.pages { // fewer than the pools say if they are about to be taken back
+			r.counts.device[p].Total = n
 		}
-	})
+		r.stage = rebalanceRecovered
+		return carryOn
+	}
+	for p, n := range r.before {
+		r.counts.device[p].Total = n
+	}
+	r.stage = rebalanceIdle
+	return serveAgain
 }
+
+// check verifies that there is a count for every pool.
+func (r *rebalance) check() error {
+	if r.stage != rebalanceIdle && (len(r.pages) != len(r.config.Pools) || len(r.before) != len(r.config.Pools)) {
+		return fmt.Errorf("rebalance: %d new and %d old counts for %d pools", len(r.pages), len(r.before), len(r.config.Pools))
+	}
+	return nil
+}
+
+// String names the stage.
+func (r *rebalance) String() string { return fmt.Sprintf("rebalance: %v", r.stage) }

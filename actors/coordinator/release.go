@@ -1,29 +1,58 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// releasing is the state of a Release: pages that may cache something already
-// are looked at, all computed blocks are offered once more, then every page is
-// dropped. Those are the pages of trailing partial blocks, and all pages of
-// forks: one that was rewound may have offered less of the same page. Forks
-// whose trailing blocks lie in one page go one after the other, in waves: a page
-// caches one block, the first offered.
-type releasing struct {
-	items  []leaving
-	served int // items of the waves before
-	wave   int // items in this wave and those before
+// release serves Release: sequences end. What they have computed is offered to the
+// tree once more, a trailing partial block included, and all their pages are
+// dropped.
+//
+//	start ─▶ inspecting ─▶ storing ─▶ following ─┬─▶ answer
+//	  ▲      pages that may           pages are  │
+//	  │      cache something          dropped    │ next wave
+//	  └──────────────────────────────────────────┘
+//
+// A page caches one block. Pages that may cache something already are asked about
+// first: those of trailing partial blocks, and all pages of forks, since one that
+// was rewound may have offered less of the same page. Forks whose trailing blocks
+// lie in one page go one after the other, in waves: the first offered block stays.
+type release struct {
+	*shared
+	request *messages.Release
+	stage   releaseStage
+	items   []releaseItem
+	from    int                // items before it belong to earlier waves
+	to      int                // items before it belong to this wave or earlier ones
+	symbols [][]messages.Token // for the tree to forget
 }
 
-// leaving is one sequence that is released.
-type leaving struct {
-	sequence *sequence
+// releaseStage is what the release waits for.
+type releaseStage uint8
+
+// The stages, of one wave.
+const (
+	releaseIdle       releaseStage = iota
+	releaseInspecting              // pools say which pages cache a block
+	releaseStoring                 // the tree stores what is offered
+	releaseFollowing               // pools and host memory follow, pages are dropped
+)
+
+// String names the stage.
+func (s releaseStage) String() string {
+	return [...]string{"idle", "inspecting", "storing", "following"}[s]
+}
+
+// releaseItem is one sequence that is released.
+type releaseItem struct {
+	sequence *sequence.Sequence
 	request  *messages.ReleaseStep
-	inspect  bool
+	inspect  bool // its trailing partial block
 	lost     bool // it offers nothing
 	to       int  // tokens to offer
 	// offered, if anything was looked at, are by pool the pages that cache nothing
@@ -31,72 +60,112 @@ type leaving struct {
 	offered [][]messages.PageID
 }
 
-// release serves a Release.
-func (c *Coordinator) release(r *messages.Release) {
-	r.Results = c.results(r.Results, len(r.Steps))
-	rel := &c.releasing
-	rel.items, rel.served, rel.wave = rel.items[:0], 0, 0
-	for i := range r.Steps {
-		request, result := &r.Steps[i], &r.Results[i]
-		result.Sequence = request.Sequence
-		s, err := c.findStep(request.Sequence)
-		if err != nil {
-			result.Err = err
-			c.releaseLost(request)
-			continue
-		}
-		s.stepped = c.stamp
-		s.use = c.nextUse()
-		it := leaving{sequence: s, request: request, to: s.computed}
-		if !c.Partial {
-			it.to = s.computed / c.TokensPerBlock * c.TokensPerBlock
-		}
-		if last := it.to / c.TokensPerBlock; it.to%c.TokensPerBlock != 0 && last < s.sealed {
-			it.inspect = true
-		}
-		if s.forked || it.inspect {
-			it.offered = make([][]messages.PageID, len(c.Pools))
-		}
-		rel.items = append(rel.items, it)
-	}
-	c.releaseWave()
+// open begins a request.
+func (r *release) open(m *messages.Release) {
+	r.request, r.stage = m, releaseIdle
+	r.items, r.from, r.to = r.items[:0], 0, 0
 }
 
-// releaseWave serves the items up to the first that shares its trailing block
-// with one of the same wave.
-func (c *Coordinator) releaseWave() {
-	rel := &c.releasing
-	rel.served = rel.wave
-	c.resetWork()
+// start enters the sequences that run, and those that are lost: these say so now.
+func (r *release) start() {
+	m := r.request
+	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
+	r.items, r.from, r.to, r.symbols = r.items[:0], 0, 0, r.symbols[:0]
+	for i := range m.Steps {
+		request, result := &m.Steps[i], &m.Results[i]
+		result.Sequence = request.Sequence
+		s, err := r.sequences.FindOnce(request.Sequence, r.kernel.stamp)
+		if err != nil {
+			result.Err = err
+			r.enterLost(request)
+			continue
+		}
+		it := releaseItem{sequence: s, request: request, to: int(s.Computed())}
+		if !r.config.Partial {
+			it.to = r.config.wholeTokens(it.to)
+		}
+		tpb := r.config.TokensPerBlock
+		it.inspect = it.to%tpb != 0 && it.to/tpb < int(s.SharedBlocks())
+		if s.Forked() || it.inspect {
+			it.offered = make([][]messages.PageID, len(r.config.Pools))
+		}
+		r.enter(it)
+	}
+	r.wave()
+}
+
+// enter adds an item and touches its sequence.
+func (r *release) enter(it releaseItem) {
+	r.items = append(r.items, it)
+	it.sequence.Touch(r.kernel.stamp)
+	it.sequence.SetUse(r.uses.next())
+}
+
+// enterLost adds a lost sequence. It has held its pages until here: its host did not
+// know, and kernels may have been launched on them.
+func (r *release) enterLost(request *messages.ReleaseStep) {
+	if s := r.sequences.Lost(request.Sequence); s != nil && !s.TouchedBy(r.kernel.stamp) {
+		r.enter(releaseItem{sequence: s, request: request, lost: true})
+	}
+}
+
+// resume does the stage that follows.
+func (r *release) resume() {
+	switch r.stage {
+	case releaseInspecting:
+		r.inspected()
+		r.store()
+	case releaseStoring:
+		r.out.applied()
+		r.dropPages()
+	case releaseFollowing:
+		r.out.followed()
+		if r.to < len(r.items) {
+			r.wave()
+			return
+		}
+		r.end()
+	case releaseIdle:
+	}
+}
+
+// current is the items of the wave that is under way.
+func (r *release) current() []releaseItem { return r.items[r.from:r.to] }
+
+// wave begins the items up to the first that shares its trailing block with one of
+// the same wave.
+func (r *release) wave() {
+	r.from = r.to
+	r.out.pools.reset()
 	asked := false
-	for ; rel.wave < len(rel.items) && !c.joined(rel.wave); rel.wave++ {
-		it := &rel.items[rel.wave]
-		last := it.to / c.TokensPerBlock
-		for p := range c.Pools {
-			table := it.sequence.pools[p].tables[0]
-			if it.sequence.forked && !it.lost {
-				c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[:last]})
+	for ; r.to < len(r.items) && !r.sharesTrailing(r.to); r.to++ {
+		it := &r.items[r.to]
+		last := it.to / r.config.TokensPerBlock
+		for p := range r.config.Pools {
+			table := it.sequence.Table(p)
+			if it.sequence.Forked() && !it.lost {
+				r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[:last]})
 				asked = true
 			}
 			if it.inspect {
-				c.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[last : last+1]})
+				r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[last : last+1]})
 				asked = true
 			}
 		}
 	}
-	if asked {
-		c.sendPools((*Coordinator).releaseInspected)
+	if !asked {
+		r.store()
 		return
 	}
-	c.releaseStore()
+	r.stage = releaseInspecting
+	r.out.pools.send()
 }
 
-// joined tells whether the page of an item's trailing block is also held by an
-// earlier item of the wave, or the other way round.
-func (c *Coordinator) joined(i int) bool {
-	rel := &c.releasing
-	for j := rel.served; j < i; j++ {
-		if c.trails(&rel.items[i], &rel.items[j]) || c.trails(&rel.items[j], &rel.items[i]) {
+// sharesTrailing tells whether the page of an item's trailing block is also held by
+// an earlier item of the wave, or the other way round.
+func (r *release) sharesTrailing(i int) bool {
+	for j := r.from; j < i; j++ {
+		if r.trails(&r.items[i], &r.items[j]) || r.trails(&r.items[j], &r.items[i]) {
 			return true
 		}
 	}
@@ -104,145 +173,143 @@ func (c *Coordinator) joined(i int) bool {
 }
 
 // trails tells whether the page of an item's trailing block is held by another.
-func (c *Coordinator) trails(it, other *leaving) bool {
+func (r *release) trails(it, other *releaseItem) bool {
 	if !it.inspect {
 		return false
 	}
-	last := it.to / c.TokensPerBlock
-	for p := range c.Pools {
-		table := other.sequence.pools[p].tables[0]
-		if page := it.sequence.pools[p].tables[0][last]; last < len(table) && page != messages.NoPage && table[last] == page {
+	last := it.to / r.config.TokensPerBlock
+	for p := range r.config.Pools {
+		table := other.sequence.Table(p)
+		if page := it.sequence.Table(p)[last]; last < len(table) && page != messages.NoPage && table[last] == page {
 			return true
 		}
 	}
 	return false
 }
 
-// releaseLost lets a lost sequence go, which has said so now. It has held its
-// pages until here: its host did not know, and kernels may have been launched on
-// them.
-func (c *Coordinator) releaseLost(request *messages.ReleaseStep) {
-	s := c.sequences.lost(request.Sequence)
-	if s == nil || s.stepped == c.stamp {
-		return
-	}
-	s.stepped, s.use = c.stamp, c.nextUse()
-	c.releasing.items = append(c.releasing.items, leaving{sequence: s, request: request, lost: true})
-}
-
-// releaseInspected leaves out, pool by pool, what lies in pages that cache a
-// block already: a page caches at most one.
-func (c *Coordinator) releaseInspected() {
-	c.pooled()
-	at := make([]int, len(c.Pools))
-	for i := range c.inWave() {
-		it := &c.inWave()[i]
+// inspected leaves out, pool by pool, what lies in pages that cache a block already.
+func (r *release) inspected() {
+	r.out.pools.received()
+	next := make([]int, len(r.config.Pools))
+	for i := range r.current() {
+		it := &r.current()[i]
 		if it.offered == nil {
 			continue
 		}
-		last := it.to / c.TokensPerBlock
-		for p := range c.Pools {
-			ops := c.work[p].Ops
-			it.offered[p] = slices.Clone(it.sequence.pools[p].tables[0])
-			if it.sequence.forked {
-				copy(it.offered[p], unstored(&ops[at[p]]))
-				at[p]++
+		last := it.to / r.config.TokensPerBlock
+		for p := range r.config.Pools {
+			it.offered[p] = slices.Clone(it.sequence.Table(p))
+			if it.sequence.Forked() {
+				copy(it.offered[p], unstored(r.out.pools.op(p, next[p])))
+				next[p]++
 			}
 			if it.inspect {
-				copy(it.offered[p][last:], unstored(&ops[at[p]]))
-				at[p]++
+				copy(it.offered[p][last:], unstored(r.out.pools.op(p, next[p])))
+				next[p]++
 			}
 		}
 	}
-	c.releaseStore()
 }
 
-// unstored are the inspected pages, NoPage for those that cache something.
-func unstored(op *protocol.PoolOp) []messages.PageID {
-	pages := slices.Clone(op.Pages)
-	for b := range pages {
-		if op.Shares[b].Stored {
-			pages[b] = messages.NoPage
-		}
-	}
-	return pages
-}
-
-// releaseStore offers what is computed.
-func (c *Coordinator) releaseStore() {
-	c.resetApply()
-	for i := range c.inWave() {
-		it := &c.inWave()[i]
+// store offers what is computed, and makes the tree forget the symbols of prompts
+// that end here.
+func (r *release) store() {
+	r.out.resetChange()
+	for i := range r.current() {
+		it := &r.current()[i]
 		s := it.sequence
 		if !it.request.Discard && !it.lost {
-			if k := c.store(s, 0, it.to); k >= 0 && it.offered != nil {
-				c.apply.Stores[k].Tables = it.offered
+			if k := r.out.store(s, 0, it.to); k >= 0 && it.offered != nil {
+				r.out.change.Stores[k].Tables = it.offered
 			}
 		}
-		if s.symbols != nil {
-			c.letSymbols(s)
-			s.mute = true // should a failure leave it running, it has no symbols to store with
+		if s.HoldsSymbols() {
+			if symbols := s.ReleaseSymbols(); symbols != nil {
+				r.symbols = append(r.symbols, symbols)
+			}
+			s.StopStoring() // should a failure leave it running, it has no symbols to store with
 		}
 	}
-	c.apply.ReleasedSymbols = append(c.apply.ReleasedSymbols, c.letGo...)
-	c.letGo = c.letGo[:0]
-	if c.applyNeeded() {
-		c.extra = (*Coordinator).releasePages
-		c.sendApply((*Coordinator).released)
+	r.out.change.ReleasedSymbols = append(r.out.change.ReleasedSymbols, r.symbols...)
+	r.symbols = r.symbols[:0]
+	if r.out.changeNeeded() {
+		r.stage = releaseStoring
+		r.out.apply()
 		return
 	}
-	c.resetWork()
-	c.resetMove()
-	c.releasePages()
-	c.after = (*Coordinator).released
-	c.sendEffects()
+	r.out.reset()
+	r.dropPages()
 }
 
-// releasePages drops all pages from tail to head.
-func (c *Coordinator) releasePages() {
-	for i := range c.inWave() {
-		it := &c.inWave()[i]
+// dropPages drops all pages of the wave; pools drop a table from its tail to its
+// head.
+func (r *release) dropPages() {
+	for i := range r.current() {
+		it := &r.current()[i]
 		s := it.sequence
-		for p := range s.pools {
-			for _, table := range s.pools[p].tables {
-				if !it.request.After.IsZero() {
-					c.markReleased(s, p, table, it.request.After)
+		for p := range r.config.Pools {
+			for _, table := range s.Tables(p) {
+				if after := it.request.After; !after.IsZero() {
+					r.markReleased(s, p, table, after)
 				} else {
-					c.markRead(s, p, table)
+					r.out.move.markRead(s, p, table)
 				}
-				c.dropRange(s, p, table, 0)
+				r.out.pools.drop(s, p, table, 0)
 			}
 		}
 	}
+	r.stage = releaseFollowing
+	r.out.followUp()
 }
 
-// markReleased tells the offloader that kernels of the host use the pages
-// until the ticket has passed: they may still write what is not committed.
-func (c *Coordinator) markReleased(s *sequence, p int, table []messages.PageID, after messages.Ticket) {
-	c.ordered = true
-	written := min(s.computed/c.TokensPerBlock, len(table))
-	c.move.Marks = append(c.move.Marks,
-		protocol.Mark{Pool: messages.PoolID(p), Pages: table[:written], Ticket: after},
-		protocol.Mark{Pool: messages.PoolID(p), Pages: table[written:], Write: true, Ticket: after})
+// markReleased tells the offloader that kernels of the host use the pages until the
+// ticket has passed: they may still write what is not committed.
+func (r *release) markReleased(s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket) {
+	r.out.move.ordered = true
+	written := len(table) - len(s.Uncomputed(table))
+	r.out.move.mark(p, table[:written], false, after)
+	r.out.move.mark(p, table[written:], true, after)
 }
 
-// inWave is the items that are under way.
-func (c *Coordinator) inWave() []leaving {
-	return c.releasing.items[c.releasing.served:c.releasing.wave]
-}
-
-// released ends the sequences, after the last wave.
-func (c *Coordinator) released() {
-	if c.releasing.wave < len(c.releasing.items) {
-		c.releaseWave()
-		return
+// end ends the sequences and answers.
+func (r *release) end() {
+	for i := range r.items {
+		r.sequences.End(r.items[i].sequence)
 	}
-	for i := range c.releasing.items {
-		s := c.releasing.items[i].sequence
-		for p := range s.pools {
-			c.reserved[p] -= s.pools[p].reserve
+	r.items = r.items[:0]
+	r.kernel.reply()
+}
+
+// undo leaves what was offered to the tree shared. The sequences run until the
+// answer, so the request is served again.
+func (r *release) undo(broken bool) verdict {
+	if broken {
+		r.sequences.LoseTouchedBy(r.kernel.stamp)
+	}
+	for i := range r.items {
+		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
+			s.MarkShared()
 		}
-		c.sequences.end(s)
 	}
-	c.reply()
+	r.symbols, r.stage = nil, releaseIdle
+	return serveAgain
 }
+
+// tickets are those of the kernels that the request names.
+func (r *release) tickets() (named []messages.Ticket) {
+	for i := range r.request.Steps {
+		named = append(named, r.request.Steps[i].After)
+	}
+	return named
+}
+
+// check verifies that the waves follow each other.
+func (r *release) check() error {
+	if r.from > r.to || r.to > len(r.items) {
+		return fmt.Errorf("release: the wave [%d, %d) of %d sequences", r.from, r.to, len(r.items))
+	}
+	return nil
+}
+
+// String names the stage.
+func (r *release) String() string { return fmt.Sprintf("release: %v", r.stage) }

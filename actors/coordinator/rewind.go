@@ -1,180 +1,212 @@
 package coordinator
 
 import (
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// rewind drops the last tokens of sequences. The pools hear of all of them in one
-// message each.
-func (c *Coordinator) rewind(r *messages.Rewind) {
-	r.Err, r.Results = nil, c.results(r.Results, len(r.Steps))
-	c.resetWork()
-	c.resetMove()
+// rewind serves Rewind: the last tokens of sequences are dropped.
+//
+//	start ─▶ dropping ─▶ answer
+//	         pools drop the pages of blocks that are left
+//
+// The sequences change in start, in one piece; after that the request only has to be
+// answered.
+type rewind struct {
+	*shared
+	request *messages.Rewind
+	changed bool // the sequences are as the request leaves them; pools drop pages
+}
+
+// open begins a request.
+func (r *rewind) open(m *messages.Rewind) { r.request, r.changed = m, false }
+
+// start rewinds the sequences whose steps are right.
+func (r *rewind) start() {
+	m := r.request
+	m.Err, m.Results = nil, emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
+	r.out.reset()
 	served := false
-	for i := range r.Steps {
-		step, result := &r.Steps[i], &r.Results[i]
+	for i := range m.Steps {
+		step, result := &m.Steps[i], &m.Results[i]
 		result.Sequence = step.Sequence
-		s, err := c.findStep(step.Sequence)
+		n := sequence.TokenCount(step.Tokens)
+		s, err := r.sequences.FindOnce(step.Sequence, r.kernel.stamp)
 		if err == nil {
-			err = c.validateRewind(s, step.Tokens)
+			err = r.validate(s, n)
 		}
 		if result.Err = err; err == nil {
-			c.rewindOne(s, s.length()-step.Tokens)
+			r.rewindOne(s, n)
 			served = true
 		}
 	}
 	if !served {
-		c.reply()
+		r.kernel.reply()
 		return
 	}
-	c.settled = true
-	c.after = (*Coordinator).reply
-	c.sendEffects()
+	r.changed = true
+	r.out.followUp()
 }
 
-// rewindOne drops the tokens of a sequence from length on.
-func (c *Coordinator) rewindOne(s *sequence, length int) {
-	blocks := ceilDiv(length, c.TokensPerBlock)
-	s.use, s.stepped = c.nextUse(), c.stamp
-	whole := length / c.TokensPerBlock
-	if s.retention != nil && s.anew > whole {
-		s.settled = s.settled.with(s.tokens[0][:s.anew*c.TokensPerBlock])
+// rewindOne drops the last n tokens of a sequence, and the pages of its last blocks.
+func (r *rewind) rewindOne(s *sequence.Sequence, n sequence.TokenCount) {
+	s.Touch(r.kernel.stamp)
+	s.SetUse(r.uses.next())
+	blocks := s.RewindBlocks(n)
+	for p := range r.config.Pools {
+		pages := s.Table(p)[blocks:]
+		r.out.move.markRead(s, p, pages)
+		r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
 	}
-	s.tokens[0] = s.tokens[0][:length]
-	s.computed = min(s.computed, length)
-	if s.anew > whole || s.sealed > whole {
-		// The last stored block is no longer the sequence's.
-		s.cursor = protocol.Cursor{}
-		s.anew = min(s.anew, whole)
-	}
-	s.sealed = min(s.sealed, blocks)
-	for p := range s.pools {
-		table := s.pools[p].tables[0]
-		c.markRead(s, p, table[blocks:])
-		c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: table[blocks:], Use: s.use})
-		s.pools[p].tables[0] = table[:blocks]
-		s.pools[p].kept = min(s.pools[p].kept, blocks)
-	}
+	s.Rewind(n)
 }
 
-func (c *Coordinator) validateRewind(s *sequence, n int) error {
-	generated := s.length() - s.prompt
+// validate refuses what no rewind can do: to enter the prompt, or to come back to
+// a token that attends to a page that has been dropped.
+func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
+	generated := s.Length() - s.Prompt
 	switch {
 	case n < 1:
 		return messages.Refuse(messages.BadRequest, "rewind of %d tokens", n)
-	case s.beams() > 1:
+	case s.Beams() > 1:
 		return messages.Refuse(messages.NotSupported, "rewind and beam_width above 1 exclude each other")
 	case n > generated:
 		return messages.Refuse(messages.BadRequest, "rewind of %d tokens: %d are generated", n, generated)
 	}
-	next := min(s.computed, s.length()-n)
-	for p := range s.pools {
-		pool := &c.Pools[p]
-		dropped := min(s.pools[p].kept, ceilDiv(next, c.TokensPerBlock)) // of those before the next token
-		if !pool.Full() && max(pool.FirstNeeded(next), pool.SinkBlocks()) < dropped {
-			return messages.Refuse(messages.NotSupported,
-				"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.length()-n, pool.Name, dropped-1)
-		}
+	if p, block, dropped := s.DroppedBefore(n); dropped {
+		return messages.Refuse(messages.NotSupported,
+			"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.Length()-n, r.config.Pools[p].Name, block)
 	}
 	return nil
 }
 
-// pooledReply answers after the pools have.
-func (c *Coordinator) pooledReply() {
-	c.pooled()
-	c.reply()
+// resume answers when the pages are dropped.
+func (r *rewind) resume() {
+	r.out.followed()
+	r.kernel.reply()
 }
 
-// fork makes new sequences that share all pages of others.
-func (c *Coordinator) fork(r *messages.Fork) {
-	for len(r.Results) < len(r.Steps) {
-		r.Results = append(r.Results, messages.ForkResult{})
+// undo has nothing to take back: before the change nothing has happened, after it
+// the request is answered. A broken coordinator may have changed half of it.
+func (r *rewind) undo(broken bool) verdict {
+	if r.changed {
+		return answerNow
 	}
-	r.Err, r.Results = nil, r.Results[:len(r.Steps)]
-	c.resetWork()
-	made := 0
-	for i := range r.Steps {
-		step, result := &r.Steps[i], &r.Results[i]
-		*result = messages.ForkResult{Sequence: step.Sequence, Forks: result.Forks[:0]}
-		s, err := c.findStep(step.Sequence)
-		if err == nil {
-			err = c.validateFork(s, step.Count, made)
-		}
-		if result.Err = err; err != nil {
-			continue
-		}
-		made += step.Count
-		s.stepped = c.stamp
-		for range step.Count {
-			result.Forks = append(result.Forks, c.forkOne(s))
-			for p := range s.pools {
-				c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: s.pools[p].tables[0]})
-			}
-		}
-		s.sealed, s.forked = len(s.pools[0].tables[0]), true
+	if broken {
+		r.sequences.LoseTouchedBy(r.kernel.stamp)
 	}
-	if made == 0 {
-		c.reply()
-		return
-	}
-	c.settled = true
-	c.sendPools((*Coordinator).pooledReply)
+	return serveAgain
 }
 
-// validateFork checks a fork into n sequences, after others of the same request
-// have made some.
-func (c *Coordinator) validateFork(s *sequence, n, made int) error {
-	switch {
-	case n < 1 || n > MaxForks-made:
-		return messages.Refuse(messages.BadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
-	case s.beams() > 1:
-		return messages.Refuse(messages.NotSupported, "fork and beam_width above 1 exclude each other")
-	case s.computed < s.prompt:
-		return messages.Refuse(messages.BadRequest, "fork of a prompt of %d tokens of which %d are computed", s.prompt, s.computed)
+func (r *rewind) check() error { return nil }
+
+// String names the stage.
+func (r *rewind) String() string {
+	if r.changed {
+		return "rewind: dropping"
 	}
-	return nil
+	return "rewind: idle"
 }
 
 // MaxForks bounds the sequences that one Fork makes, all its steps together.
 const MaxForks = 1 << 16
 
-// forkOne copies a sequence.
-func (c *Coordinator) forkOne(s *sequence) messages.SequenceID {
-	f := c.openSequence()
-	f.mute, f.namespace, f.session, f.retention = s.mute, s.namespace, s.session, s.retention
-	f.tenant = s.tenant
-	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)
-	f.prompt, f.computed, f.anew, f.settled, f.cursor, f.own = s.prompt, s.computed, s.anew, s.settled, s.cursor, s.own
-	f.chunkEnd = s.chunkEnd
-	f.sealed, f.forked = len(s.pools[0].tables[0]), true
-	f.use = c.nextUse()
-	if s.symbols != nil {
-		f.symbols = s.symbols
-		*f.symbols++
-	}
-	for p := range s.pools {
-		f.pools[p].tables[0] = append(f.pools[p].tables[0], s.pools[p].tables[0]...)
-		f.pools[p].kept = s.pools[p].kept
-	}
-	return f.id
+// fork serves Fork: new sequences share all pages of others.
+//
+//	start ─▶ claiming ─▶ answer
+//	         pools add the references of the new sequences
+type fork struct {
+	*shared
+	request *messages.Fork
+	changed bool // the forks are complete; pools claim their pages
 }
 
-// readTables copies the page tables of sequences.
-func (c *Coordinator) readTables(r *messages.ReadTables) {
-	for len(r.Results) < len(r.Sequences) {
-		r.Results = append(r.Results, messages.TablesResult{})
+// open begins a request.
+func (f *fork) open(m *messages.Fork) { f.request, f.changed = m, false }
+
+// start makes the forks of the steps that are right.
+func (f *fork) start() {
+	m := f.request
+	for len(m.Results) < len(m.Steps) {
+		m.Results = append(m.Results, messages.ForkResult{})
 	}
-	r.Err, r.Results = nil, r.Results[:len(r.Sequences)]
-	for i, id := range r.Sequences {
-		result := &r.Results[i]
-		result.Sequence, result.Err = id, nil
-		s, refusal := c.sequences.find(id)
-		if refusal != nil {
-			result.Err = refusal
-			continue
+	m.Err, m.Results = nil, m.Results[:len(m.Steps)]
+	f.out.reset()
+	made := 0
+	for i := range m.Steps {
+		step, result := &m.Steps[i], &m.Results[i]
+		*result = messages.ForkResult{Sequence: step.Sequence, Forks: result.Forks[:0]}
+		s, err := f.sequences.FindOnce(step.Sequence, f.kernel.stamp)
+		if err == nil {
+			err = validateFork(s, step.Count, made)
 		}
-		result.Tables = s.copyTables(result.Tables)
+		if result.Err = err; err == nil {
+			made += step.Count
+			f.forkOne(s, step.Count, result)
+		}
 	}
-	c.reply()
+	if made == 0 {
+		f.kernel.reply()
+		return
+	}
+	f.changed = true
+	f.out.pools.send()
+}
+
+// forkOne makes n forks of a sequence.
+func (f *fork) forkOne(s *sequence.Sequence, n int, result *messages.ForkResult) {
+	s.Touch(f.kernel.stamp)
+	for range n {
+		made := f.sequences.Open(f.kernel.stamp)
+		s.Fork(made)
+		made.SetUse(f.uses.next())
+		result.Forks = append(result.Forks, made.ID())
+	}
+	for p := range f.config.Pools {
+		f.out.pools.claimBeams(p, s.Table(p), n+1)
+	}
+}
+
+// validateFork checks a fork into n sequences, after others of the same request have
+// made some.
+func validateFork(s *sequence.Sequence, n, made int) error {
+	switch {
+	case n < 1 || n > MaxForks-made:
+		return messages.Refuse(messages.BadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
+	case s.Beams() > 1:
+		return messages.Refuse(messages.NotSupported, "fork and beam_width above 1 exclude each other")
+	case !s.PromptComputed():
+		return messages.Refuse(messages.BadRequest, "fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
+	}
+	return nil
+}
+
+// resume answers when the pages are claimed.
+func (f *fork) resume() {
+	f.out.pools.received()
+	f.kernel.reply()
+}
+
+// undo has nothing to take back: pools are rebuilt with the references of forks
+// that are complete. A broken coordinator may have made half of one.
+func (f *fork) undo(broken bool) verdict {
+	if f.changed {
+		return answerNow
+	}
+	if broken {
+		f.sequences.LoseTouchedBy(f.kernel.stamp)
+	}
+	f.sequences.EndOpenedBy(f.kernel.stamp)
+	return serveAgain
+}
+
+func (f *fork) check() error { return nil }
+
+// String names the stage.
+func (f *fork) String() string {
+	if f.changed {
+		return "fork: claiming"
+	}
+	return "fork: idle"
 }

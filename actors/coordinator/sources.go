@@ -7,134 +7,253 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// sourcePages are the device pages of one pool that items of a batch reuse in
-// part. A page counts once, however many items want it; only those that nobody
-// holds count against the pages that copies may be written to.
+// sourcePages are the device pages of one pool that prompts of a batch reuse in
+// part. A page counts once, however many prompts reuse it; only those that nobody
+// holds count against the pages that partial copies may be written to.
 type sourcePages struct {
-	pages map[messages.PageID]sourcePage
-	n     int // of them, cached
+	pages  map[messages.PageID]sourcePage
+	cached int // of them, those that nobody holds
 }
 
+// sourcePage is one of them.
 type sourcePage struct {
-	items  int32 // that reuse a part of it, at least 1
-	cached bool  // no sequence and no pin holds it
+	prompts int32 // that reuse a part of it, at least 1
+	cached  bool  // no sequence and no pin holds it
 }
 
 func (s *sourcePages) clear() {
 	if len(s.pages) > 0 {
 		clear(s.pages)
 	}
-	s.n = 0
+	s.cached = 0
 }
 
-// add counts an item. Who holds the page is not known before saw.
+// add counts a prompt that reuses a page. Who holds the page is not known before
+// setCached.
 func (s *sourcePages) add(page messages.PageID) {
 	if s.pages == nil {
 		s.pages = map[messages.PageID]sourcePage{}
 	}
 	at := s.pages[page]
-	at.items++
+	at.prompts++
 	s.pages[page] = at
 }
 
-// drop takes an item away.
-func (s *sourcePages) drop(page messages.PageID) {
+// remove takes a prompt away.
+func (s *sourcePages) remove(page messages.PageID) {
 	at := s.pages[page]
-	if at.items--; at.items > 0 {
+	if at.prompts--; at.prompts > 0 {
 		s.pages[page] = at
 		return
 	}
-	s.saw(page, false)
+	s.setCached(page, false)
 	delete(s.pages, page)
 }
 
-// saw notes whether a source is cached.
-func (s *sourcePages) saw(page messages.PageID, cached bool) {
+// setCached notes whether nobody holds a source. Other pages are passed over.
+func (s *sourcePages) setCached(page messages.PageID, cached bool) {
 	at, ok := s.pages[page]
 	if !ok || at.cached == cached {
 		return
 	}
 	if at.cached = cached; cached {
-		s.n++
+		s.cached++
 	} else {
-		s.n--
+		s.cached--
 	}
 	s.pages[page] = at
 }
 
-func (s *sourcePages) none() bool                    { return len(s.pages) == 0 }
+func (s *sourcePages) empty() bool                   { return len(s.pages) == 0 }
 func (s *sourcePages) has(page messages.PageID) bool { _, ok := s.pages[page]; return ok }
 
-// cached is the number of sources that nobody holds.
-func (s *sourcePages) cached() int { return s.n }
-
-// wishes are, by block, the items of a batch that want it in part, and whether
-// another wants it whole.
-type wishes struct {
-	blocks map[protocol.BlockID]wish
-	depths []int // of the blocks, each once
+// sourceUsers are, by block, the prompts of a batch that reuse it in part, and
+// whether another one reuses it whole.
+type sourceUsers struct {
+	blocks map[protocol.BlockID]sourceUse
+	depths []int // of the blocks in their prefixes, each once, ascending
 }
 
-type wish struct {
-	n     int // items that want it in part
-	first int // of them
-	whole bool
+// sourceUse is the use of one block.
+type sourceUse struct {
+	prompts int // that reuse it in part
+	first   int // of them
+	whole   bool
 }
 
-// onlyFor tells whether item i comes before all others that want the block in
-// part, and none wants it whole.
-func (w wish) onlyFor(i int) bool { return w.first >= i && !w.whole }
+// onlyFor tells whether prompt i comes before all others that reuse the block in
+// part, and none reuses it whole.
+func (u sourceUse) onlyFor(i int) bool { return u.first >= i && !u.whole }
 
-func (w *wishes) of(block protocol.BlockID) wish { return w.blocks[block] }
+// of is the use of a block.
+func (u *sourceUsers) of(block protocol.BlockID) sourceUse { return u.blocks[block] }
 
-// count looks through a batch; of a batch of one there is nothing to know.
-func (w *wishes) count(items []admission, matches []protocol.MatchItem, wholeToo bool) {
-	if len(w.blocks) > 0 {
-		clear(w.blocks)
+// count looks through a batch. In a batch of one there is nothing to know. Whether
+// blocks are reused whole matters only without copies, with whole.
+func (u *sourceUsers) count(items []prompt, matches []protocol.MatchItem, whole bool) {
+	if len(u.blocks) > 0 {
+		clear(u.blocks)
 	}
-	w.depths = w.depths[:0]
+	u.depths = u.depths[:0]
 	if len(items) < 2 {
 		return
 	}
 	for i := range items {
 		if block := matches[i].Source.Block; items[i].refused == nil && block != protocol.NoBlock {
-			w.add(block, i, matches[i].Blocks)
+			u.add(block, i, matches[i].Blocks)
 		}
 	}
-	if !wholeToo || len(w.depths) == 0 {
+	if !whole || len(u.depths) == 0 {
 		return
 	}
-	slices.Sort(w.depths)
-	w.depths = slices.Compact(w.depths)
+	slices.Sort(u.depths)
+	u.depths = slices.Compact(u.depths)
 	for i := range items {
 		if items[i].refused == nil {
-			w.countWhole(&matches[i])
+			u.countWhole(&matches[i])
 		}
 	}
 }
 
-func (w *wishes) add(block protocol.BlockID, i, depth int) {
-	if w.blocks == nil {
-		w.blocks = map[protocol.BlockID]wish{}
+// add counts prompt i, whose source lies at a depth.
+func (u *sourceUsers) add(block protocol.BlockID, i, depth int) {
+	if u.blocks == nil {
+		u.blocks = map[protocol.BlockID]sourceUse{}
 	}
-	at, ok := w.blocks[block]
+	at, ok := u.blocks[block]
 	if !ok {
 		at.first = i
-		w.depths = append(w.depths, depth)
+		u.depths = append(u.depths, depth)
 	}
-	at.n++
-	w.blocks[block] = at
+	at.prompts++
+	u.blocks[block] = at
 }
 
-// countWhole marks the blocks that an item wants whole.
-func (w *wishes) countWhole(m *protocol.MatchItem) {
-	for _, depth := range w.depths {
+// countWhole marks the sources that a prompt reuses whole.
+func (u *sourceUsers) countWhole(m *protocol.MatchItem) {
+	for _, depth := range u.depths {
 		if depth >= m.Blocks {
 			return
 		}
-		if at, ok := w.blocks[m.IDs[depth]]; ok && !at.whole {
+		if at, ok := u.blocks[m.IDs[depth]]; ok && !at.whole {
 			at.whole = true
-			w.blocks[m.IDs[depth]] = at
+			u.blocks[m.IDs[depth]] = at
+		}
+	}
+}
+
+// inspectSource asks the pools who holds the source of a prompt.
+func (b *promptBatch) inspectSource(i int) {
+	it, source := &b.items[i], &b.match.Items[i].Source
+	if source.Block == protocol.NoBlock {
+		return
+	}
+	for p := range b.config.Pools {
+		if page, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
+			pl := &it.plans[p]
+			pl.source[0] = page
+			pl.inspect = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: pl.source[:]})
+		}
+	}
+}
+
+// decideReuse chooses takeover, copy or nothing for the source of prompt i.
+//
+// A takeover loses nothing if the block is stored in part only and all its stored
+// tokens are reused. Without copy_on_partial_reuse it is the only way, and then the
+// first of the batch gets it. Nobody may hold the page, and nothing may be stored
+// behind the block.
+func (b *promptBatch) decideReuse(i int) {
+	it, source := &b.items[i], &b.match.Items[i].Source
+	it.reuse = messages.PartialNone
+	if it.refused != nil || source.Block == protocol.NoBlock {
+		return
+	}
+	unheld := b.sourceUnheld(i)
+	free := unheld && !source.HasChildren
+	users := b.users.of(source.Block)
+	switch {
+	case b.config.CopyOnPartial && free && source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && users.prompts < 2:
+		it.reuse = messages.PartialTakeover
+	case b.config.CopyOnPartial:
+		it.reuse = messages.PartialCopy
+	case free && users.onlyFor(i):
+		it.reuse = messages.PartialTakeover
+	}
+	b.noteSource(i, unheld)
+}
+
+// sourceUnheld tells whether no sequence and no pin holds the source in any pool.
+func (b *promptBatch) sourceUnheld(i int) bool {
+	it, source := &b.items[i], &b.match.Items[i].Source
+	for p := range b.config.Pools {
+		if op := it.plans[p].inspect; op >= 0 {
+			if share := b.out.pools.op(p, op).Shares[0]; share.References > 0 || share.Pins > 0 {
+				return false
+			}
+		} else if b.pins.count(p, source.Block) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// noteSource counts the device pages of a source that are cached now: those that a
+// takeover takes, and those that no partial copy may be written to.
+func (b *promptBatch) noteSource(i int, unheld bool) {
+	it, source := &b.items[i], &b.match.Items[i].Source
+	for p := range b.config.Pools {
+		op := it.plans[p].inspect
+		if op < 0 {
+			continue
+		}
+		page, _, _ := source.Pages[p].Page()
+		share := b.out.pools.op(p, op).Shares[0]
+		if it.reuse == messages.PartialTakeover && unheld {
+			b.claims.takeovers[p]++
+		}
+		if it.reuse != messages.PartialNone {
+			b.sources[p].add(page)
+			b.sources[p].setCached(page, share.References == 0 && share.Pins == 0)
+		}
+	}
+}
+
+// releaseSource takes a prompt from those that reuse a part of their source.
+func (b *promptBatch) releaseSource(it *prompt) {
+	for p := range b.config.Pools {
+		if it.reuse != messages.PartialNone && it.plans[p].inspect >= 0 {
+			b.sources[p].remove(it.plans[p].source[0])
+		}
+	}
+}
+
+// inspectClaims asks again who holds the sources among the whole blocks of a
+// prompt: those that it has claimed or given back just now.
+func (b *promptBatch) inspectClaims(it *prompt) {
+	for p := range b.config.Pools {
+		sources := &b.sources[p]
+		if it.plans[p].claimed == 0 || sources.empty() {
+			continue
+		}
+		table := it.sequence.Table(p)
+		for k, page := range table {
+			if sources.has(page) {
+				b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[k : k+1]})
+			}
+		}
+	}
+}
+
+// recountSources takes over what the pools said of the sources.
+func (b *promptBatch) recountSources() {
+	for p := range b.config.Pools {
+		for k := range b.out.pools.ops(p) {
+			op := b.out.pools.op(p, k)
+			if op.Kind == protocol.Inspect {
+				share := op.Shares[0]
+				b.sources[p].setCached(op.Pages[0], share.References == 0 && share.Pins == 0)
+			}
 		}
 	}
 }

@@ -7,295 +7,260 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// take asks the pools for the pages of all admitted items: first the pages for
-// partial copies, their sources held so that they are no victims, then all
-// others.
-func (c *Coordinator) take() {
-	c.resetWork()
-	a := &c.admitting
-	for i := range a.items {
-		if it := &a.items[i]; it.refused == nil {
-			it.sequence.use = c.nextUse()
-			c.holdSource(i)
+// The second half of the way of a prompt batch. Pages are taken in three parts, of
+// all prompts each: those for partial copies while their sources are held, so that
+// no source is a victim; then the sources are given up; then all other pages.
+//
+//	claims of 1, 2, 3 │ copy pages of 1, 2, 3 │ sources dropped │ pages of 1, 2, 3
+//
+// What two prompts want from host memory the first of them brings in.
+
+// take asks the pools for the pages of all admitted prompts.
+func (b *promptBatch) take() {
+	b.out.pools.reset()
+	for i := range b.items {
+		if it := &b.items[i]; it.refused == nil {
+			it.sequence.SetUse(b.uses.next())
+			b.holdSource(i)
 		}
 	}
-	for i := range a.items {
-		if it := &a.items[i]; it.refused == nil && it.how == messages.PartialCopy {
-			c.takeCopyPages(it)
+	for i := range b.items {
+		if it := &b.items[i]; it.refused == nil && it.reuse == messages.PartialCopy {
+			b.takeCopyPages(it)
 		}
 	}
-	for i := range a.items {
-		if it := &a.items[i]; it.refused == nil && it.how == messages.PartialCopy {
-			c.dropSource(i)
+	for i := range b.items {
+		if it := &b.items[i]; it.refused == nil && it.reuse == messages.PartialCopy {
+			b.dropSource(i)
 		}
 	}
-	for i := range a.items {
-		if it := &a.items[i]; it.refused == nil {
-			c.takePages(it)
+	for i := range b.items {
+		if it := &b.items[i]; it.refused == nil {
+			b.takePages(it)
 		}
 	}
-	c.sendPools((*Coordinator).taken)
+	b.out.pools.send()
 }
 
-// holdSource claims the source of a partial reuse: for good by a takeover,
-// until the copies have their pages otherwise.
-func (c *Coordinator) holdSource(i int) {
-	it, source := &c.admitting.items[i], &c.match.Items[i].Source
-	if it.how == messages.PartialNone {
+// holdSource claims the source of partial reuse: for good by a takeover, else until
+// the copies have their pages.
+func (b *promptBatch) holdSource(i int) {
+	it, source := &b.items[i], &b.match.Items[i].Source
+	if it.reuse == messages.PartialNone {
 		return
 	}
-	for p := range c.Pools {
+	for p := range b.config.Pools {
 		page, tier, _ := source.Pages[p].Page()
 		if tier != messages.Primary {
 			continue
 		}
 		pages := it.plans[p].source[:]
-		if it.how == messages.PartialCopy {
-			c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
+		if it.reuse == messages.PartialCopy {
+			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			continue
 		}
-		c.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: c.sheltered(it.sequence, p)})
-		held := &it.sequence.pools[p]
-		held.tables[0] = append(held.tables[0], page)
+		b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: it.sequence.Covered(p)})
+		it.sequence.SetTable(p, append(it.sequence.Table(p), page))
 	}
 }
 
 // takeCopyPages takes a page in each pool for a partial copy.
-func (c *Coordinator) takeCopyPages(it *admission) {
-	for p := range c.Pools {
+func (b *promptBatch) takeCopyPages(it *prompt) {
+	s := it.sequence
+	for p := range b.config.Pools {
 		pl := &it.plans[p]
-		pl.copyPage = c.add(p, protocol.PoolOp{
-			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: it.sequence.tenant, CoveredByReservation: c.sheltered(it.sequence, p),
+		pl.copyPage = b.out.pools.add(p, protocol.PoolOp{
+			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: s.Tenant, CoveredByReservation: s.Covered(p),
 		})
-		held := &it.sequence.pools[p]
-		held.tables[0] = append(held.tables[0], messages.NoPage)
+		s.SetTable(p, append(s.Table(p), messages.NoPage))
 	}
 }
 
-// dropSource lets the source of a copy go: from now on it may be a victim.
-func (c *Coordinator) dropSource(i int) {
-	it, source := &c.admitting.items[i], &c.match.Items[i].Source
-	for p := range c.Pools {
+// dropSource gives up the source of a copy: from now on it may be a victim.
+func (b *promptBatch) dropSource(i int) {
+	it, source := &b.items[i], &b.match.Items[i].Source
+	for p := range b.config.Pools {
 		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
-			c.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.use.Early()})
+			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Use().Early()})
 		}
 	}
 }
 
-// takePages takes pages for what comes from host memory, then for all tokens
-// that must be computed. A block that is taken over from host memory is the
-// first after the whole ones.
-func (c *Coordinator) takePages(it *admission) {
-	for p := range c.Pools {
-		pl, held := &it.plans[p], &it.sequence.pools[p]
-		if pl.hosted > 0 {
-			pl.onboard = c.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.hosted, Tenant: it.sequence.tenant})
+// takePages takes pages for what comes from host memory, then for all tokens that
+// must be computed. A block that is taken over from host memory is the first of
+// those.
+func (b *promptBatch) takePages(it *prompt) {
+	s := it.sequence
+	for p := range b.config.Pools {
+		pl, table := &it.plans[p], s.Table(p)
+		if pl.onboarded > 0 {
+			pl.onboard = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.onboarded, Tenant: s.Tenant})
 		}
-		if n := pl.blocks - len(held.tables[0]); n > 0 {
-			pl.fresh = c.add(p, protocol.PoolOp{
-				Kind: protocol.Take, N: n, Tenant: it.sequence.tenant, Pages: held.tables[0], CoveredByReservation: c.sheltered(it.sequence, p),
+		if n := pl.blocks - len(table); n > 0 {
+			pl.fresh = b.out.pools.add(p, protocol.PoolOp{
+				Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: table, CoveredByReservation: s.Covered(p),
 			})
 		}
 	}
 }
 
-// taken writes the pages into the tables and hands victims and transfers to
-// the offloader.
-func (c *Coordinator) taken() {
-	c.pooled()
-	c.resetMove()
-	c.takeVictims()
-	a := &c.admitting
-	for i := range a.items {
-		if it := &a.items[i]; it.refused == nil {
-			c.settle(i)
+// taken writes the pages into the tables and passes victims and transfers on to the
+// offloader.
+func (b *promptBatch) taken() {
+	b.out.pools.received()
+	b.out.move.reset()
+	b.out.move.victims(&b.out.pools)
+	for i := range b.items {
+		if b.items[i].refused == nil {
+			b.fillTables(i)
 		}
 	}
-	if c.ordered {
-		for i := range a.items {
-			if it := &a.items[i]; it.refused == nil {
-				c.askReady(it)
+	if b.out.move.ordered {
+		for i := range b.items {
+			if it := &b.items[i]; it.refused == nil {
+				b.askReady(it)
 			}
 		}
 	}
-	c.sendMove((*Coordinator).admitMoved)
+	b.out.move.send()
 }
 
-// settle completes the tables of item i and plans its transfers.
-func (c *Coordinator) settle(i int) {
-	it, m := &c.admitting.items[i], &c.match.Items[i]
-	for p := range c.Pools {
-		pl, held := &it.plans[p], &it.sequence.pools[p]
-		ops := c.work[p].Ops
-		count := &c.stats.Pools[p].PoolCounters
+// fillTables completes the tables of prompt i and plans its transfers.
+func (b *promptBatch) fillTables(i int) {
+	it := &b.items[i]
+	s := it.sequence
+	for p := range b.config.Pools {
+		pl, m := &it.plans[p], b.matchFor(i, p)
 		if pl.fresh >= 0 {
-			held.tables[0] = ops[pl.fresh].Pages
-			count.AllocatedPages += int64(ops[pl.fresh].N)
+			op := b.out.pools.op(p, pl.fresh)
+			s.SetTable(p, op.Pages)
+			b.stats.allocated(p, op.N)
 		}
 		if pl.onboard >= 0 {
-			count.AllocatedPages += int64(ops[pl.onboard].N)
+			b.stats.allocated(p, b.out.pools.op(p, pl.onboard).N)
 		}
-		if pl.full > pl.claimed {
-			c.settleOnboards(i, p)
+		if pl.whole > pl.claimed {
+			b.fillOnboards(i, p)
 		}
-		switch it.how {
+		switch it.reuse {
 		case messages.PartialCopy:
-			c.settleCopy(i, p)
-			count.AllocatedPages++
+			b.fillCopy(i, p)
+			b.stats.allocated(p, 1)
 		case messages.PartialTakeover:
 			if pl.inspect < 0 { // from host memory
-				q := &c.move.Pools[p]
-				q.Onboards = append(q.Onboards, protocol.Onboard{Block: m.Source.Block, To: held.tables[0][m.Blocks], Free: true})
-				c.ordered = true
+				b.out.move.onboard(p, protocol.Onboard{Block: m.Source.Block, To: s.Table(p)[m.Blocks], Free: true})
 			}
 		}
 	}
 }
 
-// settleOnboards gives the blocks that come from host memory their pages. What
-// an earlier item brings is shared with it.
-func (c *Coordinator) settleOnboards(i, p int) {
-	it, m := &c.admitting.items[i], &c.match.Items[i]
+// fillOnboards gives the blocks that come from host memory their pages. What an
+// earlier prompt brings is shared with it.
+func (b *promptBatch) fillOnboards(i, p int) {
+	it, m := &b.items[i], b.matchFor(i, p)
 	pl := &it.plans[p]
 	var pages []messages.PageID
 	if pl.onboard >= 0 {
-		pages = c.work[p].Ops[pl.onboard].Pages
+		pages = b.out.pools.op(p, pl.onboard).Pages
 	}
-	q := &c.move.Pools[p]
-	table := it.sequence.pools[p].tables[0]
+	table := it.sequence.Table(p)
 	next := 0
-	for b, at := range m.Pages[p][:m.Blocks] {
-		if _, tier, ok := at.Page(); ok && tier == messages.Secondary {
-			if from := c.bringer(i, p, b); from != nil {
-				table[b] = from.sequence.pools[p].tables[0][b]
-				pl.shared = append(pl.shared, table[b])
-				continue
-			}
-			table[b] = pages[next]
-			q.Onboards = append(q.Onboards, protocol.Onboard{Block: m.IDs[b], To: pages[next]})
-			next++
-		}
-	}
-	c.ordered = true
-}
-
-// settleCopy plans the partial copy of item i.
-func (c *Coordinator) settleCopy(i, p int) {
-	it, m := &c.admitting.items[i], &c.match.Items[i]
-	page := c.work[p].Ops[it.plans[p].copyPage].Pages[0]
-	it.sequence.pools[p].tables[0][m.Blocks] = page
-	q := &c.move.Pools[p]
-	q.Copies = append(q.Copies, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
-	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
-		q.Touches = append(q.Touches, protocol.Touch{Block: m.Source.Block, Use: it.sequence.use.Early()})
-	}
-	c.ordered = true
-}
-
-// askReady asks what an admission's pages wait for: whole blocks are read,
-// all others written.
-func (c *Coordinator) askReady(it *admission) {
-	var r *protocol.WaitQuery
-	r, it.ready = c.addReady()
-	own := it.sequence.own
-	for p := range c.Pools {
-		table := it.sequence.pools[p].tables[0]
-		r.Read = append(r.Read, table[:own])
-		r.Write = append(r.Write, table[own:])
-	}
-}
-
-// admitMoved tells the tree what moved and what was claimed. An item whose
-// transfer failed is taken back, to be admitted again with what is left.
-func (c *Coordinator) admitMoved() {
-	c.resetApply()
-	c.moved()
-	for p := range c.move.Pools {
-		c.applyTransfers(p)
-	}
-	for i := range c.admitting.items {
-		it := &c.admitting.items[i]
-		if it.refused != nil && it.refused != errTransfer {
+	for k, at := range m.Pages[p][:m.Blocks] {
+		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
 			continue
 		}
-		if it.ready >= 0 && it.result != nil {
-			it.result.Ready = append(it.result.Ready[:0], c.move.Queries[it.ready].Tickets...)
+		if from := b.onboarder(i, p, k); from != nil {
+			table[k] = from.sequence.Table(p)[k]
+			pl.shared = append(pl.shared, table[k])
+			continue
 		}
-		c.applyClaim(i)
+		table[k] = pages[next]
+		b.out.move.onboard(p, protocol.Onboard{Block: m.IDs[k], To: pages[next]})
+		next++
 	}
-	if c.applyNeeded() {
-		c.sendApply((*Coordinator).admitAnswer)
-		return
-	}
-	c.admitAnswer()
+	b.out.move.ordered = true
 }
 
-// applyTransfers tells the tree which blocks are on the device now. A block
-// that could not be brought in is forgotten, so that its admission finds what
-// is left when it is matched again.
-func (c *Coordinator) applyTransfers(p int) {
-	q, count := &c.move.Pools[p], &c.stats.Pools[p].PoolCounters
-	var failed map[messages.PageID]bool
-	fail := func(page messages.PageID) {
-		if failed == nil {
-			failed = map[messages.PageID]bool{}
-		}
-		failed[page] = true
+// fillCopy plans the partial copy of prompt i.
+func (b *promptBatch) fillCopy(i, p int) {
+	it, m := &b.items[i], b.matchFor(i, p)
+	page := b.out.pools.op(p, it.plans[p].copyPage).Pages[0]
+	it.sequence.Table(p)[m.Blocks] = page
+	b.out.move.copy(p, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
+	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
+		q := b.out.move.pool(p)
+		q.Touches = append(q.Touches, protocol.Touch{Block: m.Source.Block, Use: it.sequence.Use().Early()})
 	}
-	id := messages.PoolID(p)
+}
+
+// askReady asks what the pages of a prompt wait for: blocks reused whole are read,
+// all others written.
+func (b *promptBatch) askReady(it *prompt) {
+	var q *protocol.WaitQuery
+	q, it.query = b.out.move.query()
+	reused := it.sequence.ReusedBlocks()
+	for p := range b.config.Pools {
+		table := it.sequence.Table(p)
+		q.Read = append(q.Read, table[:reused])
+		q.Write = append(q.Write, table[reused:])
+	}
+}
+
+// transferred takes over what became of the transfers in a pool and tells the tree
+// which blocks are on the device now. A block that could not be brought in is
+// forgotten, so that its prompt finds what is left when it is matched again. It
+// returns what the offloader must forget, added to lost.
+func (b *promptBatch) transferred(p int, lost []protocol.Effect) []protocol.Effect {
+	q := b.out.move.pool(p)
+	var failed []messages.PageID
 	for k := range q.Onboards {
 		o := &q.Onboards[k]
 		to := messages.OnDevice(o.To)
 		if o.Failed {
 			to = messages.Nowhere
-			count.Dropped++
-			c.lostHost = append(c.lostHost, protocol.Effect{Kind: protocol.HostForget, Pool: id, Blocks: []protocol.BlockID{o.Block}})
-			c.pins.forget(p, c.lostHost[len(c.lostHost)-1].Blocks)
-			fail(o.To)
+			b.stats.pool(p).Dropped++
+			blocks := []protocol.BlockID{o.Block}
+			lost = append(lost, protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: blocks})
+			b.pins.forget(p, blocks)
+			failed = append(failed, o.To)
 		} else {
-			count.Onboarded++
-			count.BytesOnboarded += c.Pools[p].PageBytes()
+			b.stats.onboarded(p)
 		}
 		if !o.Free {
-			c.apply.Moves = append(c.apply.Moves, protocol.BlockMove{Pool: id, Block: o.Block, To: to})
+			b.out.moveBlock(p, o.Block, to)
 		}
 	}
 	for k := range q.Copies {
 		if q.Copies[k].Failed {
-			fail(q.Copies[k].To)
+			failed = append(failed, q.Copies[k].To)
 		}
 	}
 	if failed != nil {
-		c.markAgain(p, failed)
+		b.markFailed(p, failed)
 	}
+	return lost
 }
 
-// markAgain notes the items whose tables hold a page that has not been written.
-func (c *Coordinator) markAgain(p int, failed map[messages.PageID]bool) {
-	for i := range c.admitting.items {
-		it := &c.admitting.items[i]
-		if it.refused == nil && slices.ContainsFunc(it.sequence.pools[p].tables[0], func(page messages.PageID) bool { return failed[page] }) {
+// markFailed refuses the prompts whose tables hold a page that was not written.
+func (b *promptBatch) markFailed(p int, failed []messages.PageID) {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.refused == nil && slices.ContainsFunc(it.sequence.Table(p), func(page messages.PageID) bool { return slices.Contains(failed, page) }) {
 			it.refused = errTransfer
 		}
 	}
 }
 
-// errTransfer marks an item whose transfer failed.
-var errTransfer = messages.Refuse(messages.Internal, "a transfer into the pages of the admission failed")
+// served tells whether a prompt has its pages, also if they could not be filled.
+func (it *prompt) served() bool { return it.refused == nil || it.refused == errTransfer }
 
-// applyClaim tells the tree what the item reuses.
-func (c *Coordinator) applyClaim(i int) {
-	it, m := &c.admitting.items[i], &c.match.Items[i]
-	source := m.Source.Block
-	if it.how == messages.PartialTakeover {
-		c.apply.Takeovers = append(c.apply.Takeovers, source)
-		source = protocol.NoBlock
+// takeover tells the tree of the source of a prompt that was taken over. It returns
+// the source that is left to be claimed.
+func (b *promptBatch) takeover(i int) protocol.BlockID {
+	source := b.match.Items[i].Source.Block
+	if b.items[i].reuse != messages.PartialTakeover {
+		return source
 	}
-	if c.admitting.purpose != toAdmit || it.refused != nil || m.Blocks == 0 && source == protocol.NoBlock {
-		return
-	}
-	s := it.sequence
-	c.apply.Claims = append(c.apply.Claims, protocol.ClaimItem{
-		Blocks: m.IDs[:m.Blocks], Source: source, Session: s.session, Retention: s.retention, Prompt: s.prompt,
-	})
+	b.out.change.Takeovers = append(b.out.change.Takeovers, source)
+	return protocol.NoBlock
 }

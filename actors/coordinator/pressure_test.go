@@ -44,15 +44,15 @@ func TestDemand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := twoPools()
 			for i := range c.matches {
-				k.demanding.noteMatch(&c.matches[i], 1000)
+				k.pressure.noteMatch(&c.matches[i], 1000)
 			}
 			if c.refused != nil {
-				k.noteRefusal(c.refused)
+				k.pressure.noteRefusal(c.refused)
 			}
 			for p, n := range c.evicted {
 				k.stats.Pools[p].Evicted = n
 			}
-			got := k.demand()
+			got := k.pressure.demand()
 			if c.full == 0 {
 				assert.Nil(t, got)
 				return
@@ -69,20 +69,20 @@ func TestDemandSteps(t *testing.T) {
 	k := twoPools()
 	want := func(pool int, step float64) {
 		t.Helper()
-		k.demanding.prompt, k.demanding.cost[pool] = 1e6, 1e6
-		assert.InDelta(t, 0.5+step/2, k.demand()[k.Pools[pool].Name], 1e-9)
+		k.pressure.prompt, k.pressure.cost[pool] = 1e6, 1e6
+		assert.InDelta(t, 0.5+step/2, k.pressure.demand()[k.config.Pools[pool].Name], 1e-9)
 	}
 	want(1, 1.0/4)
 	want(1, 1.0/2)
 	want(1, 1.0/2)
 	want(0, 1.0/4)
 	want(1, 1.0/8)
-	k.pages[0].Used, k.pages[0].Held = 62, 60
+	k.counts.device[0].Used, k.counts.device[0].Held = 62, 60
 	want(1, 2.0/64)
-	k.pages[0].Used = 64
-	k.demanding.prompt, k.demanding.cost[1] = 1e6, 1e6
-	assert.Nil(t, k.demand(), "all is held")
-	k.pages[0].Used = 0
-	k.demanding.prompt, k.demanding.cost[1] = 1, 1
-	assert.Nil(t, k.demand(), "no evidence yet")
+	k.counts.device[0].Used = 64
+	k.pressure.prompt, k.pressure.cost[1] = 1e6, 1e6
+	assert.Nil(t, k.pressure.demand(), "all is held")
+	k.counts.device[0].Used = 0
+	k.pressure.prompt, k.pressure.cost[1] = 1, 1
+	assert.Nil(t, k.pressure.demand(), "no evidence yet")
 }

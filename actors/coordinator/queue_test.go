@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A line in which somebody always waits stays as long as it has to be.
-func TestALineThatNeverEnds(t *testing.T) {
+// A queue that is never empty stays as long as it has to be.
+func TestAQueueThatIsNeverEmpty(t *testing.T) {
 	for _, waiting := range []int{1, 7, 100} {
-		var l line
+		var l queue
 		next, first := 0, 0
 		push := func() {
 			l.push(queued{request: next})

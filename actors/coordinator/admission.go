@@ -1,0 +1,484 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// admission serves Admit: a batch of prompts becomes running sequences.
+//
+//	            ┌────────────────────────────────────────────────────────┐
+//	            ▼                                                        │ again
+//	start ─▶ claiming ─▶ (decide, in order) ─▶ taking ─▶ moving ─▶ applying ─▶ following
+//	         see batch.go   │  ▲  │                │         │         │          │
+//	                        │  │  │           pages taken, copies     the tree    pools and host
+//	              no page   ▼  │  │           victims      into the   knows what  memory follow
+//	              left: refusing  │           named        pages      moved          │
+//	                              ▼                                                  ▼
+//	                           parking ─▶ (admission queue)      (answer) ◀─ completing
+//	                                                                  references of beams and
+//	                                                                  of shared onboards
+//
+// Every prompt is all or nothing: the counts tell before a page is taken whether
+// all of them will be there. A prompt that is refused takes its claims back and has
+// changed nothing. What may fail is a transfer. What could not be copied is
+// forgotten then, and the prompts that wanted it are admitted again with what is
+// left; each time there is less that could fail. When the tables of refused prompts
+// have symbols, the tree forgets those last (releasing, then releasingFollow).
+type admission struct {
+	*shared
+	batch   *promptBatch
+	request *messages.Admit
+	stage   admissionStage
+	next    int // the prompt to be decided about
+	// again: transfers have failed and their prompts are being admitted once more.
+	again bool
+	lost  []protocol.Effect // host contents that failed transfers have lost
+	// symbols are those of refused prompts, for the tree to forget.
+	symbols [][]messages.Token
+	// parked: the batch waits for pages of pool lacks, in place of an answer.
+	parked bool
+	lacks  int
+}
+
+// admissionStage is what an admission waits for.
+type admissionStage uint8
+
+// The stages.
+const (
+	admissionIdle            admissionStage = iota // nothing has been sent
+	admissionClaiming                              // the batch is being matched and claimed
+	admissionRefusing                              // pools take the claims of a refused prompt back
+	admissionParking                               // pools take all claims back
+	admissionTaking                                // pools take pages and name victims
+	admissionMoving                                // the offloader submits copies
+	admissionApplying                              // the tree learns what moved and what is claimed
+	admissionFollowing                             // pools and host memory follow the tree
+	admissionCompleting                            // pools add references of beams, drop what failed
+	admissionReleasing                             // the tree forgets symbols of refused prompts
+	admissionReleasingFollow                       // pools and host memory follow
+)
+
+// String names the stage.
+func (s admissionStage) String() string {
+	return [...]string{
+		"idle", "claiming", "refusing", "parking", "taking", "moving", "applying", "following", "completing", "releasing symbols",
+		"following the release of symbols",
+	}[s]
+}
+
+// open begins a request.
+func (a *admission) open(r *messages.Admit) {
+	a.request, a.stage = r, admissionIdle
+}
+
+// start enters the prompts that are right in themselves and matches them.
+func (a *admission) start() {
+	a.batch.reset(false)
+	a.lost, a.symbols, a.again, a.parked = a.lost[:0], a.symbols[:0], false, false
+	a.request.Results = a.batch.enter(a.request.Requests, a.request.Results)
+	a.match()
+}
+
+// match begins the way of the batch, or of those of its prompts that go once more.
+func (a *admission) match() {
+	a.next = 0
+	if len(a.batch.items) == 0 {
+		a.complete()
+		return
+	}
+	a.stage = admissionClaiming
+	a.batch.send()
+}
+
+// resume does the stage that follows.
+func (a *admission) resume() {
+	switch a.stage {
+	case admissionClaiming:
+		if a.batch.resume() {
+			a.decide()
+		}
+	case admissionRefusing:
+		a.out.pools.received()
+		a.batch.recountSources()
+		a.decide()
+	case admissionParking:
+		a.unclaimed()
+	case admissionTaking:
+		a.stage = admissionMoving
+		a.batch.taken()
+	case admissionMoving:
+		a.moved()
+	case admissionApplying:
+		a.stage = admissionFollowing
+		a.out.applied()
+		a.out.followUp()
+	case admissionFollowing:
+		a.out.followed()
+		a.complete()
+	case admissionCompleting:
+		a.out.followed()
+		a.answer()
+	case admissionReleasing:
+		a.stage = admissionReleasingFollow
+		a.out.applied()
+		a.out.followUp()
+	case admissionReleasingFollow:
+		a.out.followed()
+		a.end()
+	case admissionIdle:
+	}
+}
+
+// decide goes through the prompts in order: each is admitted, with its pages
+// reserved, or refused. It stops whenever something has to be sent first.
+func (a *admission) decide() {
+	b := a.batch
+	for ; a.next < len(b.items); a.next++ {
+		it := &b.items[a.next]
+		if it.refused != nil {
+			continue
+		}
+		if b.sourceUnusable(a.next) {
+			a.stage = admissionClaiming
+			b.withdrawSource(a.next)
+			return
+		}
+		b.plan(a.next)
+		refusal, pool := a.capacity(it)
+		if refusal == nil {
+			b.reserve(a.next)
+			continue
+		}
+		if a.mayPark(it) {
+			a.park(refusal, pool)
+		} else {
+			a.refuse(it, refusal)
+		}
+		return
+	}
+	a.stage = admissionTaking
+	b.take()
+}
+
+// capacity is the refusal of a prompt that lacks pages, with the pool. While another
+// batch waits for pages, this one lacks them, whatever is there: a large one must
+// not be starved by small ones.
+func (a *admission) capacity(it *prompt) (*messages.Refusal, int) {
+	if a.waiting.len() > 0 && !a.kernel.round.parked {
+		return a.batch.refuseAll(it)
+	}
+	return a.batch.checkCapacity(it)
+}
+
+// refuse refuses the prompt that is decided about, and goes on with the next.
+func (a *admission) refuse(it *prompt, refusal *messages.Refusal) {
+	a.pressure.noteRefusal(refusal)
+	a.next++
+	a.batch.refuse(it, refusal)
+	a.stage = admissionRefusing
+	a.out.pools.send()
+}
+
+// mayPark tells whether the batch waits because the prompt that is decided about
+// lacks pages: nothing of the batch has been admitted, the prompt would fit if
+// nobody else held a page, and the admission queue has a place.
+func (a *admission) mayPark(it *prompt) bool {
+	if a.waiting.limit == 0 || a.again {
+		return false
+	}
+	for i := range a.batch.items[:a.next] {
+		if a.batch.items[i].refused == nil {
+			return false
+		}
+	}
+	return a.batch.fitsAlone(it) && (a.kernel.round.parked || a.waiting.hasPlace())
+}
+
+// park takes all claims back before the batch waits for a pool.
+func (a *admission) park(refusal *messages.Refusal, pool int) {
+	a.parked, a.lacks = true, pool
+	a.pressure.noteRefusal(refusal)
+	a.out.pools.reset()
+	for i := range a.batch.items {
+		if it := &a.batch.items[i]; it.refused == nil {
+			it.refused = refusal
+			a.batch.unclaim(it)
+		}
+	}
+	a.stage = admissionParking
+	a.out.pools.send()
+}
+
+// unclaimed ends the sequences of a batch that waits; when it is tried again, it
+// begins with its first stage.
+func (a *admission) unclaimed() {
+	a.out.pools.received()
+	for i := range a.batch.items {
+		a.endRefused(&a.batch.items[i])
+	}
+	a.batch.items = a.batch.items[:0]
+	a.releaseSymbols()
+}
+
+// moved tells the tree what moved and what was claimed. A prompt whose transfer
+// failed claims nothing.
+func (a *admission) moved() {
+	a.out.resetChange()
+	a.out.moved()
+	for p := range a.config.Pools {
+		a.lost = a.batch.transferred(p, a.lost)
+	}
+	for i := range a.batch.items {
+		it := &a.batch.items[i]
+		if !it.served() {
+			continue
+		}
+		if it.query >= 0 {
+			it.result.Ready = append(it.result.Ready[:0], a.out.move.tickets(it.query)...)
+		}
+		a.claim(i)
+	}
+	if !a.out.changeNeeded() {
+		a.complete()
+		return
+	}
+	a.stage = admissionApplying
+	a.out.apply()
+}
+
+// claim tells the tree what a prompt reuses.
+func (a *admission) claim(i int) {
+	it, m := &a.batch.items[i], &a.batch.match.Items[i]
+	source := a.batch.takeover(i)
+	if it.refused != nil || m.Blocks == 0 && source == protocol.NoBlock {
+		return
+	}
+	s := it.sequence
+	a.out.change.Claims = append(a.out.change.Claims, protocol.ClaimItem{
+		Blocks: m.IDs[:m.Blocks], Source: source, Session: s.Session, Retention: s.Retention, Prompt: int(s.Prompt),
+	})
+}
+
+// complete adds the references that were not taken with the pages: to blocks that
+// an earlier prompt has brought in, before that one may drop them, and those of
+// further beams. What failed is dropped, without a use.
+func (a *admission) complete() {
+	a.out.reset()
+	for i := range a.batch.items {
+		a.claimShared(&a.batch.items[i])
+	}
+	for i := range a.batch.items {
+		it := &a.batch.items[i]
+		switch it.refused {
+		case nil:
+			a.addBeams(it)
+		case errTransfer:
+			a.dropAll(it)
+		}
+	}
+	a.out.move.record.Effects = append(a.out.move.record.Effects, a.lost...)
+	a.lost = a.lost[:0]
+	a.stage = admissionCompleting
+	a.out.followUp()
+}
+
+// claimShared gives a prompt its own references to pages that an earlier one has
+// brought in. A prompt that failed has none, and takes them out of its table.
+func (a *admission) claimShared(it *prompt) {
+	for p := range it.plans {
+		shared := it.plans[p].shared
+		switch {
+		case len(shared) == 0:
+		case it.refused == nil:
+			a.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: shared})
+		case it.refused == errTransfer:
+			table := it.sequence.Table(p)
+			for k, page := range table { // shared is in the order of the table
+				if len(shared) > 0 && page == shared[0] {
+					table[k], shared = messages.NoPage, shared[1:]
+				}
+			}
+		}
+	}
+}
+
+// addBeams gives each further beam its own references to the pages of the prompt.
+// A prompt in chunks has one table until it is computed.
+func (a *admission) addBeams(it *prompt) {
+	s := it.sequence
+	if it.beams > 1 && !s.Chunked() {
+		for p := range a.config.Pools {
+			a.out.pools.claimBeams(p, s.Table(p), it.beams)
+		}
+	}
+	s.Spread(it.beams)
+}
+
+// dropAll drops everything that a prompt took whose transfer failed.
+func (a *admission) dropAll(it *prompt) {
+	for p := range a.config.Pools {
+		table := it.sequence.Table(p)
+		a.out.pools.drop(it.sequence, p, table, 0)
+		it.sequence.SetTable(p, table[:0])
+	}
+}
+
+// answer fills in the answers of all prompts but those whose transfers failed:
+// these are admitted again.
+func (a *admission) answer() {
+	again := false
+	for i := range a.batch.items {
+		it := &a.batch.items[i]
+		switch {
+		case it.refused == errTransfer:
+			again = true
+		case it.refused != nil:
+			a.endRefused(it)
+		default:
+			a.fillResult(i)
+		}
+	}
+	if again {
+		a.retry()
+		return
+	}
+	a.releaseSymbols()
+}
+
+// endRefused answers a refused prompt and ends its sequence.
+func (a *admission) endRefused(it *prompt) {
+	if it.sequence == nil {
+		return
+	}
+	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0]}
+	if symbols := it.sequence.ReleaseSymbols(); symbols != nil {
+		a.symbols = append(a.symbols, symbols)
+	}
+	a.sequences.End(it.sequence)
+	it.sequence = nil
+}
+
+// retry makes a batch of the prompts whose transfers failed.
+func (a *admission) retry() {
+	b := a.batch
+	items, matches, n := b.items, b.match.Items, 0
+	for i := range items {
+		if items[i].refused != errTransfer {
+			continue
+		}
+		items[n], items[i] = items[i], items[n]
+		matches[n], matches[i] = matches[i], matches[n]
+		items[n].refused, items[n].reuse = nil, messages.PartialNone
+		matches[n].Multimodal, matches[n].Partial = nil, false
+		n++
+	}
+	a.again = true
+	b.items, b.match.Items = items[:n], matches[:n]
+	b.forgetDecisions()
+	a.match()
+}
+
+// releaseSymbols makes the tree forget the symbols of refused prompts, then ends the
+// round.
+func (a *admission) releaseSymbols() {
+	if len(a.symbols) == 0 {
+		a.end()
+		return
+	}
+	a.out.resetChange()
+	a.out.change.ReleasedSymbols = append(a.out.change.ReleasedSymbols, a.symbols...)
+	a.symbols = a.symbols[:0]
+	a.stage = admissionReleasing
+	a.out.apply()
+}
+
+// end answers the request, or puts it into the admission queue.
+func (a *admission) end() {
+	a.stage = admissionIdle
+	if !a.parked {
+		a.kernel.reply()
+		return
+	}
+	if q, waits := a.kernel.park(); waits {
+		a.waiting.put(q, a.lacks)
+	}
+}
+
+// fillResult completes the sequence of an admitted prompt, fills its answer in and
+// counts it.
+func (a *admission) fillResult(i int) {
+	it, m := &a.batch.items[i], &a.batch.match.Items[i]
+	s, r := it.sequence, it.result
+	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched), func(p int) sequence.PageCount {
+		return sequence.PageCount(it.plans[p].reserve)
+	})
+	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.reason(m)
+	partial := 0
+	if it.reuse != messages.PartialNone {
+		partial = 1
+	}
+	a.stats.Requests++
+	a.stats.PromptTokens += int64(s.Prompt)
+	a.stats.ReusedTokens += int64(m.Matched)
+	a.pressure.noteMatch(m, int(s.Prompt))
+	for p := range a.config.Pools {
+		pl, counters := &it.plans[p], a.stats.pool(p)
+		reuse := messages.PoolReuse{Full: pl.whole, Partial: partial, PartialReuse: it.reuse, Onboarded: pl.onboarded}
+		if it.reuse == messages.PartialTakeover && pl.inspect < 0 {
+			reuse.Onboarded++
+		}
+		r.Reuse = append(r.Reuse, reuse)
+		counters.ReusedFull += int64(pl.whole)
+		counters.ReusedPartial += int64(partial)
+		counters.Missed += int64(a.config.blocks(int(s.Prompt)) - m.Blocks - partial)
+	}
+	r.Tables = s.CopyTables(r.Tables)
+}
+
+// reason says how a prompt met the cache.
+func (a *admission) reason(m *protocol.MatchItem) messages.MissReason {
+	switch {
+	case !a.config.Reuse:
+		return messages.ReasonDisabled
+	case m.Reach == 0:
+		return messages.ReasonCold
+	case m.Matched == m.Reach:
+		return messages.ReasonHit
+	case m.Lacking:
+		return messages.ReasonEvicted
+	default:
+		return messages.ReasonWindowHole
+	}
+}
+
+// undo ends the sequences of a batch that was not answered: also those that were
+// complete and waited for others that went once more.
+func (a *admission) undo(bool) verdict {
+	a.sequences.EndOpenedBy(a.kernel.stamp)
+	a.batch.reset(false)
+	a.lost, a.symbols, a.stage = nil, nil, admissionIdle
+	return serveAgain
+}
+
+// check verifies that a batch has prompts as long as something is under way for it.
+func (a *admission) check() error {
+	if a.next > len(a.batch.items) {
+		return fmt.Errorf("admission: prompt %d of %d is decided about", a.next, len(a.batch.items))
+	}
+	if a.stage == admissionIdle {
+		return nil
+	}
+	return a.batch.check()
+}
+
+// String names the stage.
+func (a *admission) String() string {
+	if a.stage == admissionClaiming {
+		return fmt.Sprintf("admission: claiming: %v", a.batch.stage)
+	}
+	return fmt.Sprintf("admission: %v", a.stage)
+}

@@ -1,0 +1,126 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// admissionQueue holds admissions that found no pages, first come first served.
+// Nothing is held for them: a batch that must wait has given its claims back, and
+// starts from its first stage when it is tried again.
+//
+//	queue ──▶ decided ──▶ served
+//	           │  ▲
+//	     lacks │  │ tried again: pages came free, blocks were stored,
+//	     pages │  │ or it became the first
+//	           ▼  │
+//	     admission queue ──▶ gone: its context ended, or the engine did
+//
+// A batch waits until the first of its requests fits; the others are then decided
+// as ever. It never waits with a part of it admitted: two such batches could wait
+// for each other's pages, which their hosts cannot give back yet.
+//
+// While one waits, every admission behind it lacks pages, whatever is there: one
+// that is large is not starved by small ones. Running sequences go before all that
+// wait, because only their end gives pages back.
+type admissionQueue struct {
+	queue
+	limit  int // batches; 0: none waits
+	port   Port
+	counts *pageCounts
+	due    bool // the first is worth another try
+	// lacks is the pool that the first found too few pages in; then seen of total
+	// pages were available there.
+	lacks, seen, total int
+}
+
+// put adds a batch that lacks pages of a pool. One that was tried again, and so was
+// the first, comes back to its place.
+func (w *admissionQueue) put(q queued, pool int) {
+	first := q.parked || w.len() == 0
+	q.parked = false
+	if !first {
+		w.push(q)
+		return
+	}
+	w.pushFirst(q)
+	w.due, w.lacks, w.seen, w.total = false, pool, w.counts.available(pool), w.counts.device[pool].Total
+}
+
+// next takes the first batch out if it is worth a try: it may find more than last
+// time. Those whose callers have gone make room for the ones behind them.
+func (w *admissionQueue) next() (queued, bool) {
+	for w.len() > 0 && !w.port.Waits(w.first().sender) {
+		w.pop()
+		w.due = true
+	}
+	if w.len() == 0 || !w.worthTrying() {
+		return queued{}, false
+	}
+	w.due = true // for the batch behind it, unless this one comes back
+	q, _ := w.pop()
+	q.parked = true
+	return q, true
+}
+
+// worthTrying tells whether the first that waits may find more than last time.
+func (w *admissionQueue) worthTrying() bool {
+	return w.due || w.counts.available(w.lacks) > w.seen || w.counts.device[w.lacks].Total != w.total
+}
+
+// hasPlace tells whether one more may wait. Those whose callers have gone take
+// nobody's place.
+func (w *admissionQueue) hasPlace() bool {
+	if w.len() >= w.limit {
+		w.keep(func(q queued) bool {
+			waits := w.port.Waits(q.sender)
+			w.due = w.due || !waits
+			return waits
+		})
+	}
+	return w.len() < w.limit
+}
+
+// noteStored notes that blocks were stored which the first that waits may match: it
+// needs fewer pages then, though none came free.
+func (w *admissionQueue) noteStored(items []protocol.StoreItem) {
+	if w.len() == 0 || w.due {
+		return
+	}
+	r := w.first().request.(*messages.Admit)
+	for i := range items {
+		for j := range r.Requests {
+			w.due = w.due || items[i].Namespace == r.Requests[j].Namespace
+		}
+	}
+}
+
+// stop answers all that wait with the cause.
+func (w *admissionQueue) stop(cause error) {
+	for {
+		q, ok := w.pop()
+		if !ok {
+			return
+		}
+		w.port.Abort(q.request, q.sender, cause)
+	}
+}
+
+// check verifies that the queue keeps its limit, and that between rounds the first
+// has been tried if it is worth it.
+func (w *admissionQueue) check() error {
+	if w.len() > w.limit || w.due && w.len() > 0 {
+		return fmt.Errorf("coordinator: %d batches wait for pages, at most %d may, the first is to be tried: %v", w.len(), w.limit, w.due)
+	}
+	return nil
+}
+
+// String draws the queue.
+func (w *admissionQueue) String() string {
+	if w.len() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d batches wait, the first for pool %d, where %d of %d pages were available\n", w.len(), w.lacks, w.seen, w.total)
+}

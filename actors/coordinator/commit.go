@@ -1,0 +1,454 @@
+package coordinator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// commit serves Commit: computed tokens become reusable.
+//
+//	start ─▶ inspecting ─▶ storing ─▶ following ─▶ moving ─▶ applying ─▶ followingMoves ─▶ answer
+//	         pages that    the tree   pools follow, │ pages of next chunks have victims
+//	         forks commit  stores     windows move, │
+//	                                  next chunks   └─▶ answer, when no chunk took pages
+//	                                  take pages
+//
+// An Append commits what it computes in the same way, from storing on.
+type commit struct {
+	*shared
+	batch      *stepBatch
+	committing *commitStages
+	request    *messages.Commit
+	inspecting bool // the pools are asked about the pages of forks; else committing waits
+}
+
+// open begins a request.
+func (c *commit) open(r *messages.Commit) {
+	c.request, c.inspecting = r, false
+	c.batch.reset()
+	c.committing.reset()
+}
+
+// start enters the steps that are right.
+func (c *commit) start() {
+	b, r := c.batch, c.request
+	b.reset()
+	c.committing.reset()
+	r.Results = emptyResults(r.Results, len(r.Steps), len(c.config.Pools))
+	for i := range r.Steps {
+		request, result := &r.Steps[i], &r.Results[i]
+		result.Sequence = request.Sequence
+		s, err := c.sequences.FindOnce(request.Sequence, c.kernel.stamp)
+		if err == nil {
+			err = b.validateCommit(s, request.Computed, int(s.Length()))
+		}
+		if err != nil {
+			result.Err = err
+			c.sequences.NoteKernel(request.Sequence, request.After)
+			continue
+		}
+		it := b.add(s, result)
+		it.computed, it.after = request.Computed, request.After
+		if request.Computed > int(s.Computed()) && request.SeparateRequest || s.Use() == 0 {
+			s.SetUse(c.uses.next())
+		}
+	}
+	c.out.resetChange()
+	if c.inspecting = c.inspectForks(); c.inspecting {
+		c.out.pools.send()
+		return
+	}
+	c.committing.begin()
+}
+
+// resume does the stage that follows.
+func (c *commit) resume() {
+	if c.inspecting {
+		c.inspecting = false
+		c.forksInspected()
+		c.committing.begin()
+		return
+	}
+	if c.committing.resume() {
+		c.kernel.reply()
+	}
+}
+
+// A page that a fork holds may cache a block by the time the fork commits it: a
+// fork that had computed less of it was released and left it as a partial block.
+// A page caches at most one block, so such pages are not offered.
+
+// sharedRange is the range of blocks that a step stores and others may hold. Only
+// forks have any.
+func (c *commit) sharedRange(it *step) (from, to int) {
+	s := it.sequence
+	if !s.Forked() || it.computed <= int(s.Computed()) {
+		return 0, 0
+	}
+	tpb := c.config.TokensPerBlock
+	return int(s.Computed()) / tpb, min(int(s.SharedBlocks()), it.computed/tpb)
+}
+
+// inspectForks asks the pools about the pages that forks commit.
+func (c *commit) inspectForks() bool {
+	c.out.pools.reset()
+	asked := false
+	for i := range c.batch.items {
+		it := &c.batch.items[i]
+		from, to := c.sharedRange(it)
+		if from >= to {
+			continue
+		}
+		asked = true
+		for p := range c.config.Pools {
+			c.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.sequence.Table(p)[from:to]})
+		}
+	}
+	return asked
+}
+
+// forksInspected leaves out what lies in pages that cache a block already.
+func (c *commit) forksInspected() {
+	c.out.pools.received()
+	next := 0
+	for i := range c.batch.items {
+		it := &c.batch.items[i]
+		from, to := c.sharedRange(it)
+		if from >= to {
+			continue
+		}
+		it.offered = make([][]messages.PageID, len(c.config.Pools))
+		for p := range c.config.Pools {
+			it.offered[p] = slices.Clone(it.sequence.Table(p))
+			copy(it.offered[p][from:to], unstored(c.out.pools.op(p, next)))
+		}
+		next++
+	}
+}
+
+// unstored are the inspected pages, NoPage for those that cache something.
+func unstored(op *protocol.PoolOp) []messages.PageID {
+	pages := slices.Clone(op.Pages)
+	for b := range pages {
+		if op.Shares[b].Stored {
+			pages[b] = messages.NoPage
+		}
+	}
+	return pages
+}
+
+// undo leaves what was offered to the tree shared. Until the sequences are
+// committed they are as they were, and the request is served again.
+func (c *commit) undo(broken bool) verdict {
+	if broken {
+		c.sequences.LoseTouchedBy(c.kernel.stamp)
+	}
+	c.batch.shareOffered()
+	c.inspecting = false
+	return c.committing.verdict()
+}
+
+// tickets are those of the kernels that the request names.
+func (c *commit) tickets() (named []messages.Ticket) {
+	for i := range c.request.Steps {
+		named = append(named, c.request.Steps[i].After)
+	}
+	return named
+}
+
+func (c *commit) check() error { return c.batch.check() }
+
+// String names the stage.
+func (c *commit) String() string {
+	if c.inspecting {
+		return "commit: inspecting"
+	}
+	return fmt.Sprintf("commit: %v", c.committing.stage)
+}
+
+// commitStages is the part that Commit and Append have in common: what the steps of
+// the batch compute is stored, what leaves its window is dropped, and prompts in
+// chunks get the pages of their next chunk.
+type commitStages struct {
+	*shared
+	batch *stepBatch
+	stage commitStage
+	// committed: the sequences are as the request leaves them. A failure cannot take
+	// that back; the request is answered.
+	committed bool
+}
+
+// commitStage is what the commit waits for.
+type commitStage uint8
+
+// The stages.
+const (
+	commitIdle           commitStage = iota
+	commitStoring                    // the tree stores blocks
+	commitFollowing                  // pools and host memory follow; windows move; next chunks take pages
+	commitMoving                     // the offloader takes victims of the next chunks
+	commitApplying                   // the tree learns what moved
+	commitFollowingMoves             // pools and host memory follow
+)
+
+// String names the stage.
+func (s commitStage) String() string {
+	return [...]string{"idle", "storing", "following", "moving", "applying", "following moves"}[s]
+}
+
+func (c *commitStages) reset() { c.stage, c.committed = commitIdle, false }
+
+// begin offers what the steps have computed to the tree.
+func (c *commitStages) begin() {
+	for i := range c.batch.items {
+		it := &c.batch.items[i]
+		s := it.sequence
+		if it.refused || it.computed <= int(s.Computed()) {
+			it.computed = 0
+			continue
+		}
+		to := it.computed
+		if s.Width() > 1 { // beams differ behind the prompt
+			to = min(to, int(s.Prompt))
+		}
+		it.store = c.out.store(s, c.config.wholeTokens(int(s.Computed())), c.config.wholeTokens(to))
+		if it.store >= 0 {
+			c.keepOnHost(it, to)
+			if it.offered != nil {
+				c.out.change.Stores[it.store].Tables = it.offered
+			}
+		}
+	}
+	if c.out.changeNeeded() {
+		c.stage = commitStoring
+		c.out.apply()
+		return
+	}
+	c.out.reset()
+	c.follow()
+}
+
+// keepOnHost makes what a pin holds in host memory stay there when a prompt in
+// chunks computes the same block and no page is to spare: the pin would hold the
+// page of the prompt then, beside the reserve that covers it, and a later chunk
+// could find none. The prompt keeps its page as a duplicate.
+func (c *commitStages) keepOnHost(it *step, to int) {
+	s := it.sequence
+	if !s.Chunked() || c.pins.empty() {
+		return
+	}
+	blocks := to/c.config.TokensPerBlock - int(s.Computed())/c.config.TokensPerBlock
+	var keep [][]protocol.BlockID
+	for p := range c.config.Pools {
+		if !s.Covered(p) || len(c.pins.counts[p]) == 0 {
+			continue
+		}
+		if spare := &c.batch.taken[p]; c.counts.available(p)-*spare >= blocks {
+			*spare += blocks
+			continue
+		}
+		if keep == nil {
+			keep = make([][]protocol.BlockID, len(c.config.Pools))
+		}
+		keep[p] = slices.Collect(maps.Keys(c.pins.counts[p]))
+	}
+	c.out.change.Stores[it.store].KeepOnHost = keep
+}
+
+// follow adds what the steps drop to what follows from the store, then what the
+// next chunks need.
+func (c *commitStages) follow() {
+	for i := range c.batch.items {
+		it := &c.batch.items[i]
+		if it.computed == 0 {
+			continue
+		}
+		s := it.sequence
+		if !it.after.IsZero() {
+			s.SetAfter(it.after)
+			c.out.move.markWritten(s, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
+		}
+		c.dropPassed(s, it.computed)
+	}
+	for i := range c.batch.items {
+		if it := &c.batch.items[i]; it.computed > 0 && it.sequence.Chunked() {
+			c.spreadBeams(it)
+			c.nextChunk(it)
+		}
+	}
+	c.stage = commitFollowing
+	c.out.followUp()
+}
+
+// dropPassed drops the pages that leave their windows when n tokens are computed.
+func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
+	for p := range c.config.Pools {
+		from, to := s.LeavingWindow(p, sequence.TokenCount(n))
+		if from >= to {
+			continue
+		}
+		for _, table := range s.Tables(p) {
+			c.out.move.markRead(s, p, table[from:to])
+			c.out.pools.drop(s, p, table[from:to], from)
+		}
+	}
+}
+
+// spreadBeams adds the references of further beams when a commit computes the
+// prompt, to the pages that stay in their windows.
+func (c *commitStages) spreadBeams(it *step) {
+	s := it.sequence
+	beams := s.PendingBeams()
+	if beams < 2 || it.computed < int(s.Prompt) {
+		return
+	}
+	for p := range c.config.Pools {
+		table := s.Table(p)
+		from, to := s.LeavingWindow(p, sequence.TokenCount(it.computed))
+		if from >= to {
+			from, to = sequence.BlockIndex(len(table)), sequence.BlockIndex(len(table))
+		}
+		c.out.pools.claimBeams(p, table[:from], beams)
+		c.out.pools.claimBeams(p, table[to:], beams)
+	}
+}
+
+// nextChunk takes the pages of the next chunk, or ends the reserve of a prompt that
+// is computed.
+func (c *commitStages) nextChunk(it *step) {
+	s := it.sequence
+	for p := range c.config.Pools {
+		if !s.Covered(p) {
+			continue
+		}
+		if it.computed >= int(s.Prompt) {
+			sink, window := s.EndOfReserve(p, sequence.TokenCount(it.computed))
+			for _, pages := range [][]messages.PageID{sink, window} {
+				if len(pages) > 0 {
+					c.out.pools.add(p, protocol.PoolOp{Kind: protocol.EndCoverage, Pages: pages})
+				}
+			}
+			continue
+		}
+		table := s.Table(p)
+		end := c.config.blocks(int(s.NextChunkEnd(sequence.TokenCount(it.computed))))
+		if n := end - len(table); n > 0 {
+			it.pools[p].fresh = c.out.pools.add(p, protocol.PoolOp{
+				Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: table, CoveredByReservation: true,
+			})
+		}
+	}
+}
+
+// resume does the stage that follows. It returns true when the commit is done.
+func (c *commitStages) resume() bool {
+	switch c.stage {
+	case commitStoring:
+		c.out.applied()
+		c.follow()
+		return false
+	case commitFollowing:
+		c.out.followed()
+		return c.commitAll()
+	case commitMoving:
+		c.out.unackedMoves = nil
+		c.out.resetChange()
+		c.out.moved()
+		c.batch.copyTickets()
+		if !c.out.changeNeeded() {
+			return true
+		}
+		c.stage = commitApplying
+		c.out.apply()
+		return false
+	case commitApplying:
+		c.stage = commitFollowingMoves
+		c.out.applied()
+		c.out.followUp()
+		return false
+	case commitFollowingMoves:
+		c.out.followed()
+	case commitIdle:
+	}
+	return true
+}
+
+// commitAll changes the sequences. It returns true if nothing is left to do: the
+// pages that next chunks took had no victims to be moved.
+func (c *commitStages) commitAll() bool {
+	took := false
+	for i := range c.batch.items {
+		if it := &c.batch.items[i]; it.computed > 0 {
+			took = c.commitOne(it) || took
+		}
+	}
+	c.committed = true
+	if !took {
+		return true
+	}
+	c.out.move.reset()
+	c.out.move.victims(&c.out.pools)
+	c.out.unackVictims()
+	if c.out.move.ordered {
+		for i := range c.batch.items {
+			if it := &c.batch.items[i]; it.computed > 0 {
+				c.askWrites(it)
+			}
+		}
+	}
+	c.stage = commitMoving
+	c.out.move.send()
+	return false
+}
+
+// commitOne changes the sequence of a step. It tells whether pages of a next chunk
+// were taken.
+func (c *commitStages) commitOne(it *step) bool {
+	s := it.sequence
+	var stored *sequence.Stored
+	if it.store >= 0 {
+		item := &c.out.change.Stores[it.store]
+		stored = &sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor}
+	}
+	s.Commit(sequence.TokenCount(it.computed), stored)
+	if !s.Chunked() {
+		return false
+	}
+	took := false
+	for p := range c.config.Pools {
+		op := it.pools[p].fresh
+		if op < 0 {
+			continue
+		}
+		old := s.Table(p)
+		table := c.out.pools.op(p, op).Pages
+		copy(table, old) // the operation began with the blocks that have left since
+		s.SetTable(p, table)
+		it.result.NewPages[p] = append(it.result.NewPages[p], table[len(old):]...)
+		c.stats.allocated(p, len(table)-len(old))
+		took = true
+	}
+	return took
+}
+
+// askWrites asks what the new pages of a step wait for.
+func (c *commitStages) askWrites(it *step) {
+	var q *protocol.WaitQuery
+	q, it.query = c.out.move.query()
+	for p := range c.config.Pools {
+		q.Write = append(q.Write, it.result.NewPages[p])
+	}
+}
+
+// verdict says how a recovery ends the round.
+func (c *commitStages) verdict() verdict {
+	if c.committed {
+		return answerNow
+	}
+	return serveAgain
+}

@@ -1,0 +1,122 @@
+package coordinator
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Config is what the coordinator must know of the engine.
+type Config struct {
+	Pools          []windows.Pool
+	Counts         []windows.Counts
+	TokensPerBlock int
+	MaxSeqLen      int
+	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
+	// enable_partial_reuse and copy_on_partial_reuse.
+	Reuse, Partial, CopyOnPartial bool
+	// Tenants are the salts with quotas; all others are protocol.OtherTenants. The
+	// pools and the offloader know the quotas.
+	Tenants map[string]protocol.Tenant
+	// Ahead is offload_ahead.
+	Ahead bool
+	// ReuseAll: a prompt may be reused to its last token. No logits are
+	// computed from an encoder's input.
+	ReuseAll bool
+	// EncoderMaxLen is the longest encoder input; 0: the model has no encoder.
+	EncoderMaxLen int
+	// Scales are those of the layers that have some, as they start.
+	Scales []messages.LayerScale
+	// WaitingRoom is how many batches of admissions may wait for pages; 0: a
+	// batch that finds none is refused.
+	WaitingRoom int
+	// RebalanceEvery, when above 0, is the number of rounds after which memory
+	// may move by demand; OnRebalance is told of it before the next answer, on
+	// the coordinator's goroutine.
+	RebalanceEvery int
+	OnRebalance    func(messages.Rebalanced)
+	// Divide splits bytes between the pools by fractions, as the configuration does.
+	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
+}
+
+// ceilDiv is ⌈a / b⌉.
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// blocks is the number of blocks that n tokens need.
+func (c *Config) blocks(n int) int { return ceilDiv(n, c.TokensPerBlock) }
+
+// wholeTokens is n without the tokens of a last partial block.
+func (c *Config) wholeTokens(n int) int { return n / c.TokensPerBlock * c.TokensPerBlock }
+
+// reusable is how many tokens of a prompt may be reused: one must be computed to
+// have logits.
+func (c *Config) reusable(prompt int) int {
+	if c.ReuseAll {
+		return prompt
+	}
+	return prompt - 1
+}
+
+// poolNames are the names of all pools by PoolID.
+func (c *Config) poolNames() []string {
+	var names []string
+	for p := range c.Pools {
+		names = append(names, c.Pools[p].Name)
+	}
+	return names
+}
+
+// poolNamed is the index of the pool with a name, −1 if there is none.
+func (c *Config) poolNamed(name string) int {
+	return slices.IndexFunc(c.Pools, func(p windows.Pool) bool { return p.Name == name })
+}
+
+// Scaled lists the layers of pools with 8-bit elements, ascending, each with
+// the default scale: those whose scales the coordinator keeps.
+func Scaled(pools []windows.Pool) []messages.LayerScale {
+	var scales []messages.LayerScale
+	for _, p := range pools {
+		if p.DType.Bytes() != 1 {
+			continue
+		}
+		for _, layer := range p.Layers {
+			scales = append(scales, messages.LayerScale{Layer: layer, K: messages.DefaultScale, V: messages.DefaultScale})
+		}
+	}
+	slices.SortFunc(scales, func(a, b messages.LayerScale) int { return a.Layer - b.Layer })
+	return scales
+}
+
+// scaleOf is the index of a layer's scale, −1 if the layer has none.
+func (c *Config) scaleOf(s messages.LayerScale) int {
+	return slices.IndexFunc(c.Scales, func(known messages.LayerScale) bool { return known.Layer == s.Layer && known.Cross == s.Cross })
+}
+
+// validateScales refuses scales of layers that have none, scales that are not
+// finite and above 0, and a layer that is given twice.
+func (c *Config) validateScales(scales []messages.LayerScale) *messages.Refusal {
+	seen := make([]bool, len(c.Scales))
+	for _, s := range scales {
+		name := "layer"
+		if s.Cross {
+			name = "the cross attention of layer"
+		}
+		i := c.scaleOf(s)
+		switch {
+		case !validScale(s.K) || !validScale(s.V):
+			return messages.Refuse(messages.BadRequest, "scales %v and %v of %s %d are not finite and greater than 0", s.K, s.V, name, s.Layer)
+		case i < 0:
+			return messages.Refuse(messages.NotSupported, "%s %d has no elements of 8 bits, so it has no scales", name, s.Layer)
+		case seen[i]:
+			return messages.Refuse(messages.BadRequest, "%s %d is given twice", name, s.Layer)
+		}
+		seen[i] = true
+	}
+	return nil
+}
+
+// validScale is false for NaN too, which is not greater than anything.
+func validScale(x float32) bool { return x > 0 && !math.IsInf(float64(x), 1) }

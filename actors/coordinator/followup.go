@@ -1,0 +1,205 @@
+package coordinator
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// outgoing is all work that a round sends: changes for the tree, operations for the
+// pools, copies for the offloader. Changes of the tree have effects that the others
+// must follow, in two stages of the transaction that asked for them:
+//
+//	outgoing.apply()        the tree changes
+//	  ▼ answered
+//	outgoing.applied()      its effects become work for pools and offloader
+//	(the transaction adds work of its own)
+//	outgoing.followUp()     which is sent
+//	  ▼ answered
+//	outgoing.followed()
+type outgoing struct {
+	kernel *kernel
+	counts *pageCounts
+	pools  poolBatches
+	move   moveBatch
+	change protocol.Apply // for the tree
+	pins   *pins
+	stats  *statistics
+	reuse  bool // enable_block_reuse
+	// stored hears which blocks a change has stored.
+	stored func([]protocol.StoreItem)
+
+	// unackedMoves are the moves of blocks that have happened and of which the tree
+	// has not said that it knows them.
+	unackedMoves []protocol.BlockMove
+	nextExpiry   time.Duration // the tree's earliest timer
+}
+
+// renew takes new records for a new epoch.
+func (o *outgoing) renew() {
+	o.pools.renew()
+	o.move.renew()
+	o.change = protocol.Apply{}
+	o.unackedMoves = nil
+}
+
+// reset empties the batches for pools and offloader.
+func (o *outgoing) reset() {
+	o.pools.reset()
+	o.move.reset()
+}
+
+// resetChange empties the change of the tree.
+func (o *outgoing) resetChange() {
+	a := &o.change
+	a.Now, a.Epoch = o.kernel.now, o.kernel.epoch
+	a.Moves, a.Takeovers, a.Claims, a.Stores = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0]
+	a.ReleasedSymbols, a.Effects = a.ReleasedSymbols[:0], a.Effects[:0]
+}
+
+// changeNeeded tells whether the tree has anything to do.
+func (o *outgoing) changeNeeded() bool {
+	a := &o.change
+	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.ReleasedSymbols) > 0
+}
+
+// apply sends the change to the tree.
+func (o *outgoing) apply() {
+	o.unackedMoves = o.change.Moves
+	o.kernel.toTree(&o.change)
+}
+
+// applied makes work for pools and offloader of the effects of the change.
+func (o *outgoing) applied() {
+	o.nextExpiry = o.change.NextExpiry
+	o.unackedMoves = nil
+	o.stored(o.change.Stores)
+	o.reset()
+	o.route(o.change.Effects)
+}
+
+// followUp sends the work for pools and offloader.
+func (o *outgoing) followUp() {
+	o.pools.send()
+	o.move.send()
+}
+
+// followed takes over what pools and offloader have answered.
+func (o *outgoing) followed() {
+	o.pools.received()
+	o.move.received()
+}
+
+// route turns effects of the tree into work for pools and offloader.
+func (o *outgoing) route(effects []protocol.Effect) {
+	for i := range effects {
+		e := &effects[i]
+		pool := int(e.Pool)
+		switch e.Kind {
+		case protocol.Attach:
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until})
+			o.movePins(pool, e)
+		case protocol.Detach:
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.DetachPages, Pages: e.Pages})
+			o.pins.forget(pool, e.Blocks)
+		case protocol.Reprioritize:
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.SetPriority, Pages: e.Pages, Priority: e.Priority, Until: e.Until})
+		case protocol.HostForget:
+			o.pins.forget(pool, e.Blocks)
+			o.move.effect(e)
+		default:
+			o.move.effect(e)
+		}
+	}
+}
+
+// movePins makes pins follow blocks that came to the device.
+func (o *outgoing) movePins(pool int, e *protocol.Effect) {
+	if o.pins.empty() {
+		return
+	}
+	for i, block := range e.Blocks {
+		if n := o.pins.count(pool, block); n > 0 && e.Pages[i] != messages.NoPage {
+			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AddPins, Pages: e.Pages[i : i+1], N: n})
+		}
+	}
+}
+
+// moveBlock tells the tree where a pool keeps a block from now on.
+func (o *outgoing) moveBlock(pool int, block protocol.BlockID, to messages.Location) {
+	o.change.Moves = append(o.change.Moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: block, To: to})
+}
+
+// moved takes over the answer of the offloader, counts what became of the victims
+// and tells the tree.
+func (o *outgoing) moved() {
+	o.move.received()
+	for p := range o.move.record.Pools {
+		q := o.move.pool(p)
+		if len(q.Outcomes) == 0 {
+			o.dropVictims(p, q.Victims)
+			continue
+		}
+		for i := range q.Outcomes {
+			o.outcome(p, &q.Victims[i], &q.Outcomes[i])
+		}
+	}
+}
+
+// dropVictims follows victims that the offloader was not asked about: without host
+// memory all are dropped.
+func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
+	counters := o.stats.pool(pool)
+	counters.Evicted += int64(len(victims))
+	counters.Dropped += int64(len(victims))
+	moves := slices.Grow(o.change.Moves, len(victims))
+	for i := range victims {
+		moves = append(moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: messages.Nowhere})
+	}
+	o.change.Moves = moves
+}
+
+// outcome follows one victim: what it displaced was dropped first.
+func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome) {
+	counters := o.stats.pool(pool)
+	counters.Evicted++
+	if what.Displaced != protocol.NoBlock {
+		counters.Dropped++
+		o.moveBlock(pool, what.Displaced, messages.Nowhere)
+	}
+	if what.Host == messages.NoPage {
+		counters.Dropped++
+		o.moveBlock(pool, v.Block, messages.Nowhere)
+		return
+	}
+	o.stats.offloaded(pool, what)
+	o.moveBlock(pool, v.Block, messages.OnHost(what.Host))
+}
+
+// unackVictims notes what the tree must hear if the round breaks off now: the
+// sequences keep the victims' pages for good.
+func (o *outgoing) unackVictims() {
+	o.unackedMoves = nil
+	for p := range o.move.record.Pools {
+		for _, v := range o.move.pool(p).Victims {
+			o.unackedMoves = append(o.unackedMoves, protocol.BlockMove{Pool: messages.PoolID(p), Block: v.Block, To: messages.Nowhere})
+		}
+	}
+}
+
+// store offers the tokens [from, to) of a sequence to the tree. It returns the index
+// of what is offered, −1 if there is nothing to offer.
+func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
+	if !o.reuse || !s.Stores() || from >= to {
+		return -1
+	}
+	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
+		Namespace: s.Namespace, Session: s.Session, Tokens: s.Tokens(0), From: from, To: to,
+		Tables: s.View(), Retention: s.Retention, Prompt: int(s.Prompt),
+		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(),
+	})
+	return len(o.change.Stores) - 1
+}

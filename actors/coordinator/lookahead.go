@@ -1,0 +1,208 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// lookAhead offloads ahead of demand: when nothing waits, the pages that would be
+// evicted next are copied to unused host pages, so that an eviction finds a clean
+// copy and nobody waits for the link.
+//
+//	due ─▶ peeking ─▶ copying ─▶ done
+//	       pools name  the offloader copies what it can, if the
+//	       candidates  link is idle
+//
+// How far it looks follows demand: as many pages as two of the largest of the
+// last steps between looks have taken, so that a burst like the last ones finds
+// copies even if the link has not been idle since the one before.
+//
+// It is no request: it has no stamp, leaves no use and changes no answer.
+type lookAhead struct {
+	*shared
+	offer protocol.OffloadAhead
+	stage lookAheadStage
+
+	wanted bool // enough has changed since the last look
+	busy   bool // the link was in use at the last look, in round at
+	at     int64
+	churn  []int    // by pool: pages taken or newly cached since the last look
+	taken  []int    // by pool: pages taken since the last look that found the link idle
+	peak   []int    // by pool: the most that was taken so, fading
+	open   []uint64 // of one pool at a time, a bit a page: those that may be written to
+}
+
+// lookAheadStage is what a look waits for.
+type lookAheadStage uint8
+
+// The stages.
+const (
+	lookAheadIdle lookAheadStage = iota
+	lookAheadPeeking
+	lookAheadCopying
+)
+
+// String names the stage.
+func (s lookAheadStage) String() string { return [...]string{"idle", "peeking", "copying"}[s] }
+
+// The pages of a pool that are looked at: at least an eighth, so that there is
+// something before demand is known, and no more than there are spare pages for
+// when host memory is full; at most half of them, of which a walk takes
+// microseconds a hundred. One in 64 of them has to change before it is worth
+// another look.
+const (
+	lookShare  = 8
+	minLook    = 8
+	maxLook    = 4096
+	churnShare = 64
+	peakFades  = 16 // a sixteenth of the peak is forgotten with each look
+)
+
+func newLookAhead(parts *shared) *lookAhead {
+	n := len(parts.config.Pools)
+	return &lookAhead{shared: parts, churn: make([]int, n), taken: make([]int, n), peak: make([]int, n)}
+}
+
+// reach is how many pages of a pool should be free or copied.
+func (a *lookAhead) reach(p int) int {
+	total := a.counts.device[p].Total
+	n := max(total/lookShare, minLook, 2*a.peak[p])
+	return min(n, max(total/2, minLook), maxLook)
+}
+
+// noteChurn counts what a pool was asked for and what became cached in it. The
+// counts are still those before the work.
+func (a *lookAhead) noteChurn(p int, work *protocol.PoolWork) {
+	for i := range work.Ops {
+		if op := &work.Ops[i]; op.Kind == protocol.Take {
+			a.taken[p] += op.N
+			a.churn[p] += op.N
+		}
+	}
+	a.churn[p] += max(0, work.Counts.Cached-a.counts.device[p].Cached)
+	a.wanted = a.wanted || a.churn[p] > 0 && a.churn[p] >= a.reach(p)/churnShare
+}
+
+// due tells whether there is a reason for a look. A link that was busy is tried
+// again after the next request.
+func (a *lookAhead) due() bool {
+	return a.config.Ahead && (a.wanted || a.busy && a.stats.Rounds > a.at)
+}
+
+// begin asks the pools what would be evicted next. It returns false if no pool has
+// too few free pages.
+func (a *lookAhead) begin() bool {
+	a.wanted, a.busy, a.at = false, false, a.stats.Rounds
+	clear(a.churn)
+	a.out.pools.reset()
+	asked := false
+	for p := range a.config.Pools {
+		a.peak[p] = max(a.peak[p]-ceilDiv(a.peak[p], peakFades), a.taken[p])
+		n := a.reach(p)
+		if !a.counts.hasHost(p) || a.counts.device[p].Free >= n {
+			continue
+		}
+		a.out.pools.add(p, protocol.PoolOp{Kind: protocol.PeekVictims, N: n - a.counts.device[p].Free})
+		asked = true
+	}
+	if !asked {
+		clear(a.taken)
+		return false
+	}
+	a.kernel.active = a
+	a.stage = lookAheadPeeking
+	a.out.pools.send()
+	return true
+}
+
+// start is not called: a look is in no round.
+func (a *lookAhead) start() {}
+
+// resume does the stage that follows.
+func (a *lookAhead) resume() {
+	switch a.stage {
+	case lookAheadPeeking:
+		a.offerCandidates()
+	case lookAheadCopying:
+		a.copied()
+		a.stage = lookAheadIdle
+		a.kernel.active = nil
+	case lookAheadIdle:
+	}
+}
+
+// offerCandidates offers what the pools have named to the offloader.
+func (a *lookAhead) offerCandidates() {
+	a.out.pools.received()
+	o := &a.offer
+	o.Epoch, o.Stamp, o.Busy = a.kernel.epoch, a.kernel.stamp, false
+	o.Pools, o.Copied = o.Pools[:0], o.Copied[:0]
+	for p := range a.config.Pools {
+		var candidates protocol.EvictionCandidates
+		if w := &a.out.pools.work[p]; len(w.Ops) > 0 {
+			evictable := w.Ops[0].Count
+			w.Victims = a.withoutOpen(p, w.Victims, evictable)
+			candidates = protocol.EvictionCandidates{Victims: w.Victims, Evictable: evictable}
+		}
+		o.Pools = append(o.Pools, candidates)
+	}
+	a.stage = lookAheadCopying
+	a.kernel.toOffloader(o)
+}
+
+// withoutOpen leaves out, of the candidates from the given index on, which are held,
+// those that a sequence may write to: a page may cache the beginning of a block
+// of which a host writes the rest without asking again, and would have to wait
+// for the copy. It costs a look at each running sequence and at its blocks that
+// are not computed.
+func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) []protocol.Victim {
+	if held == len(candidates) {
+		return candidates
+	}
+	a.markOpen(p)
+	closed := slices.DeleteFunc(candidates[held:], func(v protocol.Victim) bool {
+		return a.open[v.Page/64]&(1<<(v.Page%64)) != 0
+	})
+	return candidates[:held+len(closed)]
+}
+
+// markOpen marks the pages of a pool that sequences may write to.
+func (a *lookAhead) markOpen(p int) {
+	a.open = append(a.open[:0], make([]uint64, a.counts.device[p].Total/64+1)...)
+	a.sequences.Each(func(s *sequence.Sequence) {
+		for _, table := range s.Tables(p) {
+			for _, page := range s.Uncomputed(table) {
+				if page != messages.NoPage {
+					a.open[page/64] |= 1 << (page % 64)
+				}
+			}
+		}
+	})
+}
+
+// copied counts.
+func (a *lookAhead) copied() {
+	o := &a.offer
+	if a.busy = o.Busy; !o.Busy {
+		clear(a.taken)
+	}
+	for p, n := range o.Copied {
+		a.stats.copiedAhead(p, n)
+		a.out.move.ordered = a.out.move.ordered || n > 0
+	}
+}
+
+// renew takes a new record for a new epoch.
+func (a *lookAhead) renew() { a.offer, a.stage = protocol.OffloadAhead{}, lookAheadIdle }
+
+// undo is not called: a look is in no round.
+func (a *lookAhead) undo(bool) verdict { return serveAgain }
+
+func (a *lookAhead) check() error { return nil }
+
+// String names the stage.
+func (a *lookAhead) String() string { return fmt.Sprintf("look ahead: %v", a.stage) }

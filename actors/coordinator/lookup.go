@@ -1,0 +1,335 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// lookup serves Lookup: it says what an admission of a prompt would reuse, and
+// changes nothing.
+//
+//	start ─▶ matching ─▶ claiming ─▶ (decide, as an admission would) ─▶ unclaiming ─▶ answer
+//	            │        see batch.go
+//	            └─▶ answer, when the pools could not change it
+type lookup struct {
+	*shared
+	batch   *promptBatch
+	request *messages.Lookup
+	stage   lookupStage
+	// counted: Found has what is stored, with partial reuse; the prompt has been
+	// matched again without.
+	counted bool
+}
+
+// lookupStage is what the lookup waits for.
+type lookupStage uint8
+
+// The stages.
+const (
+	lookupIdle lookupStage = iota
+	lookupMatching
+	lookupClaiming
+	lookupUnclaiming
+)
+
+// String names the stage.
+func (s lookupStage) String() string {
+	return [...]string{"idle", "matching", "claiming", "unclaiming"}[s]
+}
+
+// open begins a request.
+func (l *lookup) open(r *messages.Lookup) { l.request, l.stage = r, lookupIdle }
+
+// start matches the prefix as an admission would.
+func (l *lookup) start() {
+	r := l.request
+	r.Err, r.Found, l.counted = nil, messages.Found{}, false
+	l.batch.reset(false)
+	if _, err := l.batch.addPrefix(&r.Prefix, l.config.reusable(len(r.Prefix.Tokens))); err != nil {
+		r.Err = err
+		l.kernel.reply()
+		return
+	}
+	l.stage = lookupMatching
+	if l.batch.send(); l.batch.stage == batchReady {
+		l.end()
+	}
+}
+
+// resume does the stage that follows.
+func (l *lookup) resume() {
+	switch l.stage {
+	case lookupMatching:
+		if l.foundAtOnce() {
+			l.count()
+			l.end()
+			return
+		}
+		l.stage = lookupClaiming
+		l.batch.resume()
+	case lookupClaiming:
+		if l.batch.resume() {
+			l.decide()
+		}
+	case lookupUnclaiming:
+		l.out.pools.received()
+		l.end()
+	case lookupIdle:
+	}
+}
+
+// foundAtOnce tells whether the pools could not change the answer: there is no
+// source of partial reuse, or a free page everywhere that its copy could be written
+// to.
+func (l *lookup) foundAtOnce() bool {
+	if !l.batch.hasSource(0) {
+		return true
+	}
+	if !l.config.CopyOnPartial {
+		return false
+	}
+	for p := range l.config.Pools {
+		if l.counts.device[p].Free == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// decide counts what an admission would reuse and gives the claims back. An
+// admission that would be refused anyhow would reuse what is stored.
+func (l *lookup) decide() {
+	b := l.batch
+	it := &b.items[0]
+	again := it.reuse == messages.PartialNone && l.request.Found.MatchedTokens > 0
+	switch {
+	case !again:
+		l.count()
+		if b.sourceUnusable(0) {
+			b.withdrawSource(0)
+			return
+		}
+	default:
+		b.plan(0)
+		if refusal, _ := b.checkCapacity(it); refusal == nil {
+			l.request.Found = messages.Found{}
+			l.count()
+		}
+	}
+	l.out.pools.reset()
+	b.unclaim(it)
+	l.stage = lookupUnclaiming
+	l.out.pools.send()
+}
+
+// count counts tokens by tier: secondary if any pool that would claim the block has
+// it in host memory only.
+func (l *lookup) count() {
+	f, m := &l.request.Found, &l.batch.match.Items[0]
+	tpb := l.config.TokensPerBlock
+	f.MatchedTokens = m.Matched
+	if l.counts.anyOnHost() {
+		for b := range m.Blocks {
+			if onHost(m.Pages, b) {
+				f.SecondaryTokens += tpb
+			}
+		}
+	}
+	if rest := m.Matched - m.Blocks*tpb; rest > 0 {
+		for _, at := range m.Source.Pages {
+			if _, tier, _ := at.Page(); tier == messages.Secondary {
+				f.SecondaryTokens += rest
+				break
+			}
+		}
+	}
+	f.PrimaryTokens = f.MatchedTokens - f.SecondaryTokens
+}
+
+// onHost tells whether any pool keeps block b in host memory only.
+func onHost(pages [][]messages.Location, b int) bool {
+	for p := range pages {
+		if _, tier, _ := pages[p][b].Page(); tier == messages.Secondary {
+			return true
+		}
+	}
+	return false
+}
+
+// end ends the sequence and answers.
+func (l *lookup) end() {
+	l.batch.end()
+	l.kernel.reply()
+}
+
+// undo ends the sequence.
+func (l *lookup) undo(bool) verdict {
+	l.sequences.EndOpenedBy(l.kernel.stamp)
+	l.batch.reset(false)
+	l.stage = lookupIdle
+	return serveAgain
+}
+
+func (l *lookup) check() error { return l.batch.check() }
+
+// String names the stage.
+func (l *lookup) String() string {
+	if l.stage == lookupClaiming {
+		return fmt.Sprintf("lookup: claiming: %v", l.batch.stage)
+	}
+	return fmt.Sprintf("lookup: %v", l.stage)
+}
+
+// prefetch serves Prefetch: what host memory holds of a prefix comes to the device,
+// by the way of an admission that takes no further page and drops all of them at
+// its end.
+//
+//	start ─▶ claiming ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ dropping ─▶ answer
+//	            │                                                       ▲
+//	            └─▶ refusing: too few pages ────────────────────────────┘
+type prefetch struct {
+	*shared
+	batch   *promptBatch
+	request *messages.Prefetch
+	stage   prefetchStage
+	lost    []protocol.Effect // host contents that failed transfers have lost
+}
+
+// prefetchStage is what the prefetch waits for.
+type prefetchStage uint8
+
+// The stages.
+const (
+	prefetchIdle prefetchStage = iota
+	prefetchClaiming
+	prefetchRefusing
+	prefetchTaking
+	prefetchMoving
+	prefetchApplying
+	prefetchFollowing
+	prefetchDropping
+)
+
+// String names the stage.
+func (s prefetchStage) String() string {
+	return [...]string{"idle", "claiming", "refusing", "taking", "moving", "applying", "following", "dropping"}[s]
+}
+
+// open begins a request.
+func (f *prefetch) open(r *messages.Prefetch) { f.request, f.stage = r, prefetchIdle }
+
+// start matches the prefix.
+func (f *prefetch) start() {
+	r := f.request
+	r.Err, r.OnboardedPages, f.lost = nil, 0, f.lost[:0]
+	f.batch.reset(true)
+	if _, err := f.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
+		r.Err = err
+		f.kernel.reply()
+		return
+	}
+	f.stage = prefetchClaiming
+	f.batch.send()
+}
+
+// resume does the stage that follows.
+func (f *prefetch) resume() {
+	switch f.stage {
+	case prefetchClaiming:
+		if f.batch.resume() {
+			f.take()
+		}
+	case prefetchRefusing:
+		f.out.pools.received()
+		f.drop()
+	case prefetchTaking:
+		f.stage = prefetchMoving
+		f.batch.taken()
+	case prefetchMoving:
+		f.moved()
+	case prefetchApplying:
+		f.stage = prefetchFollowing
+		f.out.applied()
+		f.out.followUp()
+	case prefetchFollowing:
+		f.out.followed()
+		f.drop()
+	case prefetchDropping:
+		f.out.followed()
+		f.batch.end()
+		f.kernel.reply()
+	case prefetchIdle:
+	}
+}
+
+// take takes the pages for what comes from host memory, if they are there.
+func (f *prefetch) take() {
+	b := f.batch
+	it := &b.items[0]
+	b.plan(0)
+	if refusal, _ := b.checkCapacity(it); refusal != nil {
+		b.refuse(it, refusal)
+		f.stage = prefetchRefusing
+		f.out.pools.send()
+		return
+	}
+	b.reserve(0)
+	f.stage = prefetchTaking
+	b.take()
+}
+
+// moved tells the tree what moved.
+func (f *prefetch) moved() {
+	f.out.resetChange()
+	f.out.moved()
+	for p := range f.config.Pools {
+		f.lost = f.batch.transferred(p, f.lost)
+	}
+	if !f.out.changeNeeded() {
+		f.drop()
+		return
+	}
+	f.stage = prefetchApplying
+	f.out.apply()
+}
+
+// drop drops all pages again: they are cached now, and used last.
+func (f *prefetch) drop() {
+	r, it := f.request, &f.batch.items[0]
+	f.out.reset()
+	if it.refused != nil {
+		r.Err = it.refused
+	}
+	if it.served() {
+		for p := range f.config.Pools {
+			f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.sequence.Table(p), Use: it.sequence.Use()})
+			if it.refused == nil {
+				r.OnboardedPages += it.plans[p].onboarded
+			}
+		}
+	}
+	f.out.move.record.Effects = append(f.out.move.record.Effects, f.lost...)
+	f.lost = f.lost[:0]
+	f.stage = prefetchDropping
+	f.out.followUp()
+}
+
+// undo ends the sequence.
+func (f *prefetch) undo(bool) verdict {
+	f.sequences.EndOpenedBy(f.kernel.stamp)
+	f.batch.reset(true)
+	f.lost, f.stage = nil, prefetchIdle
+	return serveAgain
+}
+
+func (f *prefetch) check() error { return f.batch.check() }
+
+// String names the stage.
+func (f *prefetch) String() string {
+	if f.stage == prefetchClaiming {
+		return fmt.Sprintf("prefetch: claiming: %v", f.batch.stage)
+	}
+	return fmt.Sprintf("prefetch: %v", f.stage)
+}

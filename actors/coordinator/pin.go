@@ -1,0 +1,296 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// pin serves PinPrefix: the stored blocks of a prefix are protected from eviction.
+//
+//	start ─▶ matching ─────────────────────────▶ pinning ─▶ answer
+//	            │                                 ▲
+//	            └─▶ claiming ─ enough pages left ─┘
+//	                   └─ too few ─▶ unclaiming ─▶ answer
+//
+// Only the reserve of a prompt in chunks can stand against a pin: then the pages are
+// claimed first, to see how many of them nobody held.
+type pin struct {
+	*shared
+	batch   *promptBatch // for its sequence and its match
+	request *messages.PinPrefix
+	stage   pinStage
+}
+
+// pinStage is what the pin waits for.
+type pinStage uint8
+
+// The stages. From pinPinning on the pin is there and the request only has to be
+// answered.
+const (
+	pinIdle pinStage = iota
+	pinMatching
+	pinClaiming
+	pinUnclaiming
+	pinPinning
+)
+
+// String names the stage.
+func (s pinStage) String() string {
+	return [...]string{"idle", "matching", "claiming", "unclaiming", "pinning"}[s]
+}
+
+// open begins a request.
+func (n *pin) open(r *messages.PinPrefix) { n.request, n.stage = r, pinIdle }
+
+// start matches the prefix.
+func (n *pin) start() {
+	r := n.request
+	r.Err, r.Pinned = nil, messages.Pinned{}
+	n.batch.reset(true)
+	if _, err := n.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
+		r.Err = err
+		n.kernel.reply()
+		return
+	}
+	n.stage = pinMatching
+	n.batch.send()
+}
+
+// resume does the stage that follows.
+func (n *pin) resume() {
+	switch n.stage {
+	case pinMatching:
+		n.matched()
+	case pinClaiming:
+		n.claimed()
+	case pinUnclaiming:
+		n.out.pools.received()
+		n.batch.end()
+		n.kernel.reply()
+	case pinPinning:
+		n.out.followed()
+		n.kernel.reply()
+	case pinIdle:
+	}
+}
+
+// matched adds the pins, or claims the pages first where prompts in chunks have
+// reserved some.
+func (n *pin) matched() {
+	n.out.pools.reset()
+	reserved := false
+	for p := range n.config.Pools {
+		if pages := n.onDevice(p); len(pages) > 0 && n.counts.reserved(p) > 0 {
+			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
+			reserved = true
+		}
+	}
+	if !reserved {
+		n.addPins()
+		return
+	}
+	n.stage = pinClaiming
+	n.out.pools.send()
+}
+
+// blocks is the number of whole blocks of the prefix that are stored.
+func (n *pin) blocks() int { return n.batch.match.Items[0].Blocks }
+
+// onDevice lists the device pages that an admission of the prefix would claim.
+func (n *pin) onDevice(p int) []messages.PageID {
+	if n.blocks() == 0 {
+		return nil
+	}
+	var pages []messages.PageID
+	for _, at := range n.batch.matchFor(0, p).Pages[p][:n.blocks()] {
+		if page, tier, ok := at.Page(); ok && tier == messages.Primary {
+			pages = append(pages, page)
+		}
+	}
+	return pages
+}
+
+// claimed decides whether the pages may be pinned, and takes the claims back.
+func (n *pin) claimed() {
+	n.out.pools.received()
+	var refusal *messages.Refusal
+	claims := make([][]messages.PageID, len(n.config.Pools))
+	for p := range n.config.Pools {
+		if len(n.out.pools.ops(p)) == 0 {
+			continue
+		}
+		op := n.out.pools.op(p, 0)
+		claims[p] = op.Pages
+		if available := max(0, n.counts.available(p)+op.Count); op.Count > available && refusal == nil {
+			refusal = messages.RefusePages(n.config.Pools[p].Name, op.Count, available)
+		}
+	}
+	n.out.pools.reset()
+	for p, pages := range claims {
+		if len(pages) > 0 {
+			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: pages})
+		}
+	}
+	if refusal == nil {
+		n.addPins()
+		return
+	}
+	n.request.Err = refusal
+	n.stage = pinUnclaiming
+	n.out.pools.send()
+}
+
+// addPins adds a pin to each page, and to what is in host memory.
+func (n *pin) addPins() {
+	n.out.move.reset()
+	blocks := make([][]protocol.BlockID, len(n.config.Pools))
+	for p := range n.config.Pools {
+		if pages := n.onDevice(p); len(pages) > 0 {
+			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.AddPins, Pages: pages, N: 1})
+		}
+		if n.blocks() == 0 {
+			continue
+		}
+		m := n.batch.matchFor(0, p)
+		for b, at := range m.Pages[p][:m.Blocks] {
+			_, tier, ok := at.Page()
+			if !ok {
+				continue
+			}
+			blocks[p] = append(blocks[p], m.IDs[b])
+			if tier == messages.Secondary {
+				q := n.out.move.pool(p)
+				q.Pins = append(q.Pins, m.IDs[b])
+			}
+		}
+	}
+	n.request.Pinned = messages.Pinned{Pin: n.pins.open(blocks), Tokens: n.blocks() * n.config.TokensPerBlock}
+	n.batch.end()
+	n.stage = pinPinning
+	n.out.followUp()
+}
+
+// undo ends the sequence of a prefix that is not pinned yet.
+func (n *pin) undo(bool) verdict {
+	if n.stage == pinPinning {
+		return answerNow
+	}
+	n.sequences.EndOpenedBy(n.kernel.stamp)
+	n.batch.reset(true)
+	n.stage = pinIdle
+	return serveAgain
+}
+
+func (n *pin) check() error {
+	if n.stage == pinPinning {
+		return nil
+	}
+	return n.batch.check()
+}
+
+// String names the stage.
+func (n *pin) String() string { return fmt.Sprintf("pin: %v", n.stage) }
+
+// unpin serves UnpinPrefix: a pin ends. Where its blocks are now the tree says.
+//
+//	start ─▶ locating ─▶ unpinning ─▶ answer
+type unpin struct {
+	*shared
+	request *messages.UnpinPrefix
+	locate  protocol.Locate
+	stage   unpinStage
+}
+
+// unpinStage is what the unpin waits for.
+type unpinStage uint8
+
+// The stages. From unpinUnpinning on the pin is gone and the request only has to be
+// answered.
+const (
+	unpinIdle unpinStage = iota
+	unpinLocating
+	unpinUnpinning
+)
+
+// String names the stage.
+func (s unpinStage) String() string { return [...]string{"idle", "locating", "unpinning"}[s] }
+
+// open begins a request.
+func (n *unpin) open(r *messages.UnpinPrefix) { n.request, n.stage = r, unpinIdle }
+
+// start asks where the blocks of the pin are.
+func (n *unpin) start() {
+	r := n.request
+	r.Err = nil
+	blocks, ok := n.pins.blocks[r.Pin]
+	if !ok {
+		r.Err = messages.Refuse(messages.UnknownPin, "pin %d does not exist", r.Pin)
+		n.kernel.reply()
+		return
+	}
+	n.locate = protocol.Locate{Blocks: n.locate.Blocks[:0], Pages: n.locate.Pages}
+	for _, list := range blocks {
+		n.locate.Blocks = append(n.locate.Blocks, list...)
+	}
+	n.locate.Epoch = n.kernel.epoch
+	n.stage = unpinLocating
+	n.kernel.toTree(&n.locate)
+}
+
+// resume does the stage that follows.
+func (n *unpin) resume() {
+	switch n.stage {
+	case unpinLocating:
+		n.endPins()
+	case unpinUnpinning:
+		n.out.followed()
+		n.kernel.reply()
+	case unpinIdle:
+	}
+}
+
+// endPins takes one pin from each page.
+func (n *unpin) endPins() {
+	use := n.uses.next()
+	n.out.reset()
+	i := 0
+	for p, list := range n.pins.blocks[n.request.Pin] {
+		var pages []messages.PageID
+		for _, block := range list {
+			page, tier, ok := n.locate.Pages[p][i].Page()
+			i++
+			switch {
+			case !ok:
+			case tier == messages.Primary:
+				pages = append(pages, page)
+			default:
+				q := n.out.move.pool(p)
+				q.Unpins = append(q.Unpins, protocol.Touch{Block: block, Use: use})
+			}
+		}
+		if len(pages) > 0 {
+			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.EndPin, Pages: pages, Use: use})
+		}
+	}
+	n.pins.end(n.request.Pin)
+	n.stage = unpinUnpinning
+	n.out.followUp()
+}
+
+// renew takes a new record for a new epoch.
+func (n *unpin) renew() { n.locate = protocol.Locate{} }
+
+// undo has nothing to take back.
+func (n *unpin) undo(bool) verdict {
+	if n.stage == unpinUnpinning {
+		return answerNow
+	}
+	return serveAgain
+}
+
+func (n *unpin) check() error { return nil }
+
+// String names the stage.
+func (n *unpin) String() string { return fmt.Sprintf("unpin: %v", n.stage) }

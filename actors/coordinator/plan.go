@@ -1,0 +1,258 @@
+package coordinator
+
+import (
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// poolPlan is what an admission needs in one pool. The first group are operations
+// of the pool, −1: none.
+type poolPlan struct {
+	inspect  int // asks who holds the source
+	copyPage int // takes the page for a partial copy
+	onboard  int // takes pages for blocks in host memory
+	fresh    int // takes pages for what must be computed
+
+	source [1]messages.PageID // the source of partial reuse, if on the device
+	copied [1]messages.PageID // the page for its copy
+
+	whole     int               // blocks reused whole = claimed + those in host memory
+	claimed   int               // of these, on the device
+	onboarded int               // of these, in host memory and brought in by this prompt
+	shared    []messages.PageID // of these, brought in by an earlier prompt of the batch
+	blocks    int               // of the table after the admission
+	reserve   int               // pages reserved for later chunks
+}
+
+// noPlan is a plan without operations.
+var noPlan = poolPlan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
+
+// pageClaims is what the prompts of a batch that have been decided about leave less
+// for those after them.
+type pageClaims struct {
+	reserved  []int // by pool: pages of admitted prompts that have not been taken yet
+	copies    []int // by pool: of these, pages for partial copies
+	takeovers []int // by pool: source pages to be taken over that nobody holds so far
+	// onboarders says, by pool, which prompt brings a block from host memory. The
+	// first that wants it does; the others share its page.
+	onboarders []map[protocol.BlockID]int
+}
+
+func newPageClaims(pools int) pageClaims {
+	c := pageClaims{
+		reserved: make([]int, pools), copies: make([]int, pools), takeovers: make([]int, pools),
+		onboarders: make([]map[protocol.BlockID]int, pools),
+	}
+	for p := range c.onboarders {
+		c.onboarders[p] = map[protocol.BlockID]int{}
+	}
+	return c
+}
+
+func (c *pageClaims) clear() {
+	clear(c.reserved)
+	clear(c.copies)
+	clear(c.takeovers)
+	for p := range c.onboarders {
+		if len(c.onboarders[p]) > 0 {
+			clear(c.onboarders[p])
+		}
+	}
+}
+
+// plan says what prompt i needs in each pool.
+func (b *promptBatch) plan(i int) {
+	it := &b.items[i]
+	s, m := it.sequence, &b.match.Items[i]
+	s.Plan(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched))
+	blocks := b.config.blocks(int(s.Prompt))
+	if b.storedOnly {
+		blocks = m.Blocks
+	}
+	for p := range b.config.Pools {
+		pl := &it.plans[p]
+		pl.blocks, pl.onboarded, pl.reserve = blocks, b.countOnboards(i, p), 0
+		if s.Covered(p) {
+			pl.blocks = min(blocks, b.config.blocks(int(s.ChunkEnd())))
+			pl.reserve = int(s.ChunkReserve(p, s.ReusedBlocks()))
+		}
+	}
+	b.coverTakeover(it)
+}
+
+// coverTakeover makes the reserve of a prompt stand for the pages that it takes
+// over; until now they counted like others.
+func (b *promptBatch) coverTakeover(it *prompt) {
+	if it.reuse != messages.PartialTakeover {
+		return
+	}
+	for p := range b.config.Pools {
+		if it.plans[p].inspect >= 0 && it.sequence.Covered(p) {
+			b.claims.takeovers[p]--
+		}
+	}
+}
+
+// countOnboards counts the blocks that prompt i brings from host memory: those that
+// no earlier prompt brings.
+func (b *promptBatch) countOnboards(i, p int) int {
+	n := 0
+	if pl := &b.items[i].plans[p]; pl.whole == pl.claimed {
+		return 0
+	}
+	m := b.matchFor(i, p)
+	for k, at := range m.Pages[p][:m.Blocks] {
+		if _, tier, _ := at.Page(); tier == messages.Secondary && b.onboarder(i, p, k) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// onboarder is the earlier prompt that brings block k of prompt i from host memory;
+// nil if there is none.
+func (b *promptBatch) onboarder(i, p, k int) *prompt {
+	j, ok := b.claims.onboarders[p][b.matchFor(i, p).IDs[k]]
+	if !ok || j >= i {
+		return nil
+	}
+	return &b.items[j]
+}
+
+// noteOnboards notes what an admitted prompt brings from host memory.
+func (b *promptBatch) noteOnboards(i, p int) {
+	m, by := b.matchFor(i, p), b.claims.onboarders[p]
+	for k, at := range m.Pages[p][:m.Blocks] {
+		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
+			continue
+		}
+		if _, earlier := by[m.IDs[k]]; !earlier {
+			by[m.IDs[k]] = i
+		}
+	}
+}
+
+// need is the pages that a planned prompt takes in a pool, its reserve included.
+func (b *promptBatch) need(it *prompt, p int) int {
+	pl, s := &it.plans[p], it.sequence
+	if s.Covered(p) {
+		return pl.onboarded + pl.reserve
+	}
+	need := pl.onboarded + pl.blocks - int(s.ReusedBlocks())
+	if it.reuse == messages.PartialTakeover && pl.inspect >= 0 {
+		need-- // the source itself is the page
+	}
+	return need
+}
+
+// checkCapacity compares what a planned prompt needs with what is available, pool
+// by pool. It returns the first pool that lacks pages, with the refusal.
+func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
+	for p := range b.config.Pools {
+		name := b.config.Pools[p].Name
+		available := b.counts.available(p) - b.claims.reserved[p] - b.claims.takeovers[p]
+		// Without its partial block a prompt may claim pages that earlier copies
+		// count on.
+		crowded := it.reuse == messages.PartialNone && b.copyRoom(p) < 0
+		switch need := b.need(it, p); {
+		case crowded || need > max(0, available):
+			return messages.RefusePages(name, need, max(0, available)), p
+		case available < 0 && !b.storedOnly:
+			// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
+			// its claims back: where it needs no page, it lacks none.
+			return messages.RefusePages(name, -available, 0), p
+		}
+	}
+	return nil, 0
+}
+
+// refuseAll is the refusal of a prompt that may take nothing at all. A sequence
+// ends up with one page more at least, if only by a takeover.
+func (b *promptBatch) refuseAll(it *prompt) (*messages.Refusal, int) {
+	for p := range b.config.Pools {
+		if need := b.need(it, p); need > 0 {
+			return messages.RefusePages(b.config.Pools[p].Name, need, 0), p
+		}
+	}
+	return messages.RefusePages(b.config.Pools[0].Name, 1, 0), 0
+}
+
+// copyRoom is the pages that further partial copies may be written to: neither a
+// source nor reserved for an earlier copy.
+func (b *promptBatch) copyRoom(p int) int {
+	return b.counts.evictable(p) - b.sources[p].cached - b.claims.copies[p]
+}
+
+// sourceUnusable tells whether prompt i has a source but no way to reuse it: no
+// takeover is allowed, or no page but a source is there for the copy.
+func (b *promptBatch) sourceUnusable(i int) bool {
+	it := &b.items[i]
+	if !b.hasSource(i) || it.reuse == messages.PartialTakeover {
+		return false
+	}
+	if it.reuse == messages.PartialNone {
+		return true
+	}
+	for p := range b.config.Pools {
+		if b.copyRoom(p) < 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// reserve keeps the pages of an admitted prompt from those after it.
+func (b *promptBatch) reserve(i int) {
+	it := &b.items[i]
+	for p := range b.config.Pools {
+		if pl := &it.plans[p]; pl.whole > pl.claimed {
+			b.noteOnboards(i, p)
+		}
+		b.claims.reserved[p] += b.need(it, p)
+		if it.reuse == messages.PartialCopy {
+			b.claims.copies[p]++
+		}
+	}
+}
+
+// refuse notes the refusal of a prompt and takes its claims back; the caller sends.
+func (b *promptBatch) refuse(it *prompt, refusal *messages.Refusal) {
+	it.refused = refusal
+	if it.reuse == messages.PartialTakeover {
+		for p := range b.config.Pools {
+			if it.plans[p].inspect >= 0 && !it.sequence.Covered(p) {
+				b.claims.takeovers[p]--
+			}
+		}
+	}
+	b.out.pools.reset()
+	b.withdraw(it)
+}
+
+// claimedPages is the pages that the batch has claimed in a pool, each once.
+func (b *promptBatch) claimedPages(p int) int {
+	if len(b.items) == 1 {
+		return b.items[0].plans[p].claimed
+	}
+	pages := map[messages.PageID]struct{}{messages.NoPage: {}}
+	for i := range b.items {
+		if b.items[i].refused == nil {
+			for _, page := range b.items[i].sequence.Table(p) {
+				pages[page] = struct{}{}
+			}
+		}
+	}
+	return len(pages) - 1
+}
+
+// fitsAlone tells whether a planned prompt would fit if nobody else held a page.
+func (b *promptBatch) fitsAlone(it *prompt) bool {
+	for p := range b.config.Pools {
+		// The claims of the prompts behind it are made before it takes a page.
+		if b.need(it, p)+b.claimedPages(p)+b.claims.takeovers[p] > b.counts.device[p].Total {
+			return false
+		}
+	}
+	return true
+}

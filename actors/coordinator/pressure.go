@@ -1,0 +1,267 @@
+package coordinator
+
+import (
+	"errors"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// poolPressure measures which pool's memory is worth most, so that a rebalance by
+// demand knows where to move it.
+//
+// Evictions alone say little: most evicted blocks are never asked for again. What
+// counts is work that one pool's shortage has caused. A prompt that could have
+// been reused further, had some pools not lacked blocks that others still know,
+// costs these pools the tokens that are computed again; a request or a step that
+// was refused for lack of pages costs the pool the tokens of the pages it lacked.
+// Blocks evicted from every pool are charged to none: more memory for one alone
+// would not have kept them.
+//
+// So a pool that keeps blocks longer than the others do has no cost, and the one
+// that keeps them the shortest has all of it: memory moves until all pools forget
+// at about the same age, and none keeps what no prompt can use without another.
+type poolPressure struct {
+	config *Config
+	counts *pageCounts
+	stats  *statistics
+
+	cost    []float64 // by pool, tokens; halved when it was looked at in vain
+	prompt  float64   // tokens of all prompts meanwhile
+	evicted []int64   // by pool, at the last look
+	from    int       // the last move, −1: none
+	to      int
+	step    float64 // of the memory of the smaller of the two
+}
+
+// The demand rule. Memory moves from the pool with the least cost to the one with
+// the most if that is hysteresis times as much, so that a workload that sways
+// does not push memory to and fro. The step grows while moves go one way
+// and shrinks when they turn back.
+const (
+	hysteresis = 2
+	firstStep  = 1.0 / 4
+	leastStep  = 1.0 / 64
+	mostStep   = 1.0 / 2
+	// worthMoving is the least cost, as a part of all prompt tokens.
+	worthMoving = 0.02
+	// evidence is the prompt tokens that a look needs, as a part of what the
+	// largest pool holds: what a move has done shows when pages have turned over.
+	evidence = 1.0 / 4
+	// roundUp makes up for what a float64 loses: a pool that is to keep its pages
+	// must not get one less because bytes/total × total is a hair below bytes. It is
+	// less than a byte of any memory.
+	roundUp = 1 + 4.0/(1<<52)
+)
+
+func newPoolPressure(config *Config, counts *pageCounts, stats *statistics) *poolPressure {
+	n := len(config.Pools)
+	return &poolPressure{
+		config: config, counts: counts, stats: stats,
+		cost: make([]float64, n), evicted: make([]int64, n), from: -1, to: -1, step: firstStep,
+	}
+}
+
+// noteMatch counts what an admitted prompt had to compute again, shared by the
+// pools that lacked blocks.
+func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt int) {
+	d.prompt += float64(prompt)
+	if m.Matched >= m.Reach {
+		return
+	}
+	short := 0
+	for _, n := range m.Lacks {
+		if n > 0 {
+			short++
+		}
+	}
+	for p, n := range m.Lacks {
+		if n > 0 {
+			d.cost[p] += float64(m.Reach-m.Matched) / float64(short)
+		}
+	}
+}
+
+// noteRefusal counts a request that found too few pages: the tokens that those
+// it lacked would have held. A host tries again, and each time counts.
+func (d *poolPressure) noteRefusal(err error) {
+	var r *messages.Refusal
+	if !errors.As(err, &r) || r.Code != messages.OutOfPages {
+		return
+	}
+	tokens := float64((r.Need - r.Available) * d.config.TokensPerBlock)
+	d.prompt += tokens
+	if p := d.config.poolNamed(r.Pool); p >= 0 {
+		d.cost[p] += tokens
+	}
+}
+
+// demand gives the fractions that measured demand asks for; nil if the split is
+// right as it is.
+func (d *poolPressure) demand() map[string]float64 {
+	if d.prompt < evidence*float64(d.capacity()) && d.from >= 0 {
+		return nil
+	}
+	low, high := d.extremes()
+	if low == high {
+		d.fade()
+		return nil
+	}
+	switch {
+	case d.from == low && d.to == high:
+		d.step = min(2*d.step, mostStep)
+	case d.from == high && d.to == low:
+		d.step = max(d.step/2, leastStep)
+	}
+	held := max(d.counts.needed(low), 1)
+	smaller := min(d.bytes(low), d.bytes(high))
+	pageBytes := d.config.Pools[low].PageBytes()
+	pages := min(d.counts.device[low].Total-held, max(1, int(d.step*float64(smaller/pageBytes))))
+	if pages <= 0 {
+		d.fade()
+		return nil
+	}
+	d.from, d.to = low, high
+	clear(d.cost)
+	d.prompt = 0
+	return d.move(low, high, int64(pages)*pageBytes)
+}
+
+// move gives the fractions after bytes have moved from one pool to another.
+func (d *poolPressure) move(from, to int, moved int64) map[string]float64 {
+	total := int64(0)
+	for p := range d.config.Pools {
+		total += d.bytes(p)
+	}
+	fractions := map[string]float64{}
+	for p, name := range d.config.poolNames() {
+		bytes := d.bytes(p)
+		switch p {
+		case from:
+			bytes -= moved
+		case to:
+			bytes += moved
+		}
+		fractions[name] = min(float64(bytes)/float64(total)*roundUp, 1)
+	}
+	return fractions
+}
+
+// capacity is the tokens that the largest pool holds.
+func (d *poolPressure) capacity() (tokens int) {
+	for p := range d.config.Pools {
+		tokens = max(tokens, d.counts.device[p].Total*d.config.TokensPerBlock)
+	}
+	return tokens
+}
+
+// totals are the pages of all pools as they are.
+func (d *poolPressure) totals() []int {
+	pages := make([]int, len(d.config.Pools))
+	for p := range pages {
+		pages[p] = d.counts.device[p].Total
+	}
+	return pages
+}
+
+// bytes is the device memory of a pool.
+func (d *poolPressure) bytes(p int) int64 {
+	return int64(d.counts.device[p].Total) * d.config.Pools[p].PageBytes()
+}
+
+// extremes gives the pools that have cost least and most; the same one twice if
+// nothing speaks for a move. Cost for each byte of a pool was tried: it favours
+// small pools, and did worse on every workload of the benchmark.
+func (d *poolPressure) extremes() (low, high int) {
+	for p := range d.cost {
+		if d.cost[p] < d.cost[low] {
+			low = p
+		}
+		if d.cost[p] > d.cost[high] {
+			high = p
+		}
+	}
+	if d.cost[high] == 0 {
+		return d.evicting()
+	}
+	if d.cost[high] < worthMoving*d.prompt || d.cost[high] < hysteresis*d.cost[low] {
+		return 0, 0
+	}
+	return low, high
+}
+
+// evicting is the choice while no pool has cost anything: from one that has
+// evicted nothing to the one that evicts most of its memory.
+func (d *poolPressure) evicting() (low, high int) {
+	pressure := make([]float64, len(d.config.Pools))
+	for p := range pressure {
+		now := d.stats.pool(p).Evicted
+		pressure[p] = float64(now-d.evicted[p]) / float64(d.counts.device[p].Total)
+		d.evicted[p] = now
+		if pressure[p] < pressure[low] || pressure[p] == pressure[low] && d.counts.device[p].Free > d.counts.device[low].Free {
+			low = p
+		}
+		if pressure[p] > pressure[high] {
+			high = p
+		}
+	}
+	if pressure[low] > 0 || pressure[high] == 0 {
+		return 0, 0
+	}
+	return low, high
+}
+
+// fade halves what was measured: it counts again with what comes.
+func (d *poolPressure) fade() {
+	for p := range d.cost {
+		d.cost[p] /= 2
+	}
+	d.prompt /= 2
+}
+
+// autoRebalance rebalances by demand without being asked, every so many rounds. Page
+// numbers change then under hosts that run, so it is done at a step boundary
+// only: directly before an Append or an Admit is served, of which the answer
+// has not been given. What a host has launched until then it has told of, by
+// the After of its Commits and Releases; and it hears of the new numbers before
+// that answer.
+type autoRebalance struct {
+	*shared
+	request   messages.Rebalance
+	fractions map[string]float64 // that demand asks for
+	next      int64              // the round from which on demand is looked at again
+}
+
+// due tells whether a rebalance is to be made now: it is time, demand asks for one,
+// and the next request begins a step. A split that cannot be reached now, since too
+// much is held, is looked for again later.
+func (a *autoRebalance) due() bool {
+	every := a.config.RebalanceEvery
+	if every == 0 || a.stats.Rounds < a.next || !a.stepIsNext() {
+		return false
+	}
+	a.next = a.stats.Rounds + int64(every)
+	a.fractions = a.pressure.demand()
+	return a.fractions != nil
+}
+
+// stepIsNext tells whether the next request of the queue begins a step.
+func (a *autoRebalance) stepIsNext() bool {
+	first := a.kernel.queue.first()
+	if first == nil {
+		return false
+	}
+	switch first.request.(type) {
+	case *messages.Append, *messages.Admit:
+		return true
+	default:
+		return false
+	}
+}
+
+// announce tells the host of a rebalance that it has not asked for.
+func (a *autoRebalance) announce(r *messages.Rebalance) {
+	if r == &a.request && len(r.Rebalanced.Pools) > 0 {
+		a.config.OnRebalance(r.Rebalanced)
+	}
+}

@@ -1,0 +1,80 @@
+package coordinator
+
+// queued is a request that waits for its round.
+type queued struct {
+	request, sender any
+	// parked: the request has waited in the admission queue and has been taken out
+	// of it, to be tried again.
+	parked bool
+}
+
+// queue is first in, first out. Its array is used again.
+type queue struct {
+	items []queued
+	head  int // items[:head] have been popped
+}
+
+// push adds a request at the end. When the array is full it moves the requests to
+// the front of it instead of growing, if at least half of the slots have been
+// popped: so a queue that is never empty does not grow without end, and each move
+// has been paid for by as many pops.
+func (q *queue) push(r queued) {
+	if len(q.items) == cap(q.items) && q.head > 0 && 2*q.head >= len(q.items) {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	q.items = append(q.items, r)
+}
+
+// pushFirst puts a request back to where pop took it from.
+func (q *queue) pushFirst(r queued) {
+	if q.head == 0 {
+		q.items = append(q.items, queued{})
+		copy(q.items[1:], q.items)
+		q.items[0] = r
+		return
+	}
+	q.head--
+	q.items[q.head] = r
+}
+
+// pop takes the first request; ok is false if there is none.
+func (q *queue) pop() (r queued, ok bool) {
+	if q.head == len(q.items) {
+		return queued{}, false
+	}
+	r = q.items[q.head]
+	q.items[q.head] = queued{}
+	q.head++
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return r, true
+}
+
+// first is the request that pop would take; nil if there is none.
+func (q *queue) first() *queued {
+	if q.head == len(q.items) {
+		return nil
+	}
+	return &q.items[q.head]
+}
+
+// keep drops all requests but those that the predicate keeps, in order.
+func (q *queue) keep(kept func(queued) bool) {
+	n := q.head
+	for _, r := range q.items[q.head:] {
+		if kept(r) {
+			q.items[n] = r
+			n++
+		}
+	}
+	clear(q.items[n:])
+	q.items = q.items[:n]
+	if q.head == n {
+		q.items, q.head = q.items[:0], 0
+	}
+}
+
+func (q *queue) len() int { return len(q.items) - q.head }

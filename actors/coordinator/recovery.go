@@ -1,0 +1,362 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Failure says which actor failed.
+type Failure struct {
+	Actor string
+	// Dirty: it was in the middle of a change.
+	Dirty bool
+	Cause error
+}
+
+// broken tells whether the coordinator itself failed in the middle of a stage.
+func (f *Failure) broken() bool { return f.Actor == "coordinator" && f.Dirty }
+
+// maxAttempts is how often a request is served again after the actors that
+// served it failed: twice, so that two accidents in a row abort nothing, and a
+// request that breaks an actor each time is given up before the engine is.
+const maxAttempts = 2
+
+// recovery makes pools and host memory again after an actor has failed, from what
+// the owners of their pages know: sequences and pins, which are the coordinator's
+// own, and the tree.
+//
+//	begin ─▶ quiescing ─▶ listing ─▶ telling ─▶ listing ─▶ forgetting ─▶ listing ─▶ rebuilding ─▶ end
+//	undo     the device   the tree   moves that the        what cannot              pools and     answer, serve
+//	the      comes to     lists its  tree may not          be trusted               host memory   again, carry
+//	round    rest         blocks     have heard of         leaves the tree                        on, or abort
+//
+// Telling and forgetting are left out when there is nothing to tell or to forget;
+// after each of them the tree lists its blocks once more, since an Apply ends
+// retention, too.
+//
+// Messages are new ones each time: another failure may leave those before on their
+// way. A failure in the middle of a recovery begins it again.
+type recovery struct {
+	*shared
+	stage    recoveryStage
+	records  []lender // all that send records which are used again
+	failures []Failure
+	verdict  verdict // what to do with the round
+
+	quiesce *protocol.Quiesce
+	list    *protocol.ListLocations
+	change  *protocol.Apply
+	pools   []protocol.RebuildPool
+	host    *protocol.RebuildHost
+
+	unacked []protocol.BlockMove // moves of which the tree has not said that it knows them
+	written []writtenPage        // what copies of failed rounds may have been written to
+	// unheard: a Move was on its way, and nobody heard what became of it.
+	unheard bool
+}
+
+// recoveryStage is what the recovery waits for.
+type recoveryStage uint8
+
+// The stages.
+const (
+	recoveryIdle recoveryStage = iota
+	recoveryQuiescing
+	recoveryListing
+	recoveryTelling
+	recoveryForgetting
+	recoveryRebuilding
+)
+
+// String names the stage.
+func (s recoveryStage) String() string {
+	return [...]string{"idle", "quiescing", "listing", "telling", "forgetting", "rebuilding"}[s]
+}
+
+// lender sends records that it uses again. Renew takes new ones: those of an epoch
+// that is over may still be on their way.
+type lender interface{ renew() }
+
+// writtenPage is a device page that a copy may have been written to.
+type writtenPage struct {
+	pool messages.PoolID
+	page messages.PageID
+}
+
+// begin notes a failure, undoes the round and lets the device come to rest. Answers
+// that are still to come belong to an epoch that is over.
+func (r *recovery) begin(f Failure) {
+	r.failures = append(r.failures, f)
+	r.stats.Restarts++
+	r.kernel.cancel()
+	if f.broken() {
+		r.kernel.finishHandoff()
+	}
+	if t := r.kernel.round.transaction; t != nil {
+		r.verdict = t.undo(f.broken())
+	}
+	r.noteDoubts()
+	for _, l := range r.records {
+		l.renew()
+	}
+	r.kernel.active = r
+	r.quiesceDevice()
+}
+
+// noteDoubts remembers what the records of the failed round say before they are
+// left to those who may still answer them.
+func (r *recovery) noteDoubts() {
+	r.unacked = append(r.unacked[:len(r.unacked):len(r.unacked)], r.out.unackedMoves...)
+	r.unheard = r.unheard || r.out.move.sent && r.out.move.moves()
+	r.written = append(r.written, r.out.move.written()...)
+}
+
+// start is not called: begin starts a recovery.
+func (r *recovery) start() {}
+
+// quiesceDevice waits for everything that the offloader was told of. What the
+// kernels of the round write may be in the tree already, and nobody was told to
+// wait for them: they must have passed, too.
+func (r *recovery) quiesceDevice() {
+	header := protocol.Header{Epoch: r.kernel.epoch}
+	if waits := r.tickets(); len(waits) > 0 {
+		r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(), Waits: waits})
+	}
+	r.quiesce = &protocol.Quiesce{Header: header}
+	r.stage = recoveryQuiescing
+	r.kernel.toOffloader(r.quiesce)
+}
+
+// tickets are those that the request of the round names.
+func (r *recovery) tickets() []messages.Ticket {
+	t, ok := r.kernel.round.transaction.(interface{ tickets() []messages.Ticket })
+	if !ok {
+		return nil
+	}
+	return slices.DeleteFunc(t.tickets(), messages.Ticket.IsZero)
+}
+
+// resume does the stage that follows.
+func (r *recovery) resume() {
+	switch r.stage {
+	case recoveryQuiescing:
+		if r.treeBroken() {
+			r.forgetTree()
+		}
+		r.listBlocks()
+	case recoveryListing:
+		if !r.tell() && !r.forgetDoubtful() {
+			r.rebuild()
+		}
+	case recoveryTelling, recoveryForgetting:
+		r.listBlocks()
+	case recoveryRebuilding:
+		r.end()
+	case recoveryIdle:
+	}
+}
+
+// treeBroken tells whether the tree failed in the middle of a change. It starts
+// empty then.
+func (r *recovery) treeBroken() bool {
+	return slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
+}
+
+// forgetTree forgets what only the tree knew.
+func (r *recovery) forgetTree() {
+	r.unacked = nil
+	r.pins.clear()
+	r.out.nextExpiry = protocol.NoExpiry
+	r.sequences.Each((*sequence.Sequence).ForgetTree)
+}
+
+// listBlocks asks the tree where each pool keeps each block.
+func (r *recovery) listBlocks() {
+	r.list = &protocol.ListLocations{Header: protocol.Header{Epoch: r.kernel.epoch}, EmptyTree: r.treeBroken()}
+	r.stage = recoveryListing
+	r.kernel.toTree(r.list)
+}
+
+// tell resends moves that the tree may have missed. It returns false if the tree has
+// already applied them, or there are none.
+func (r *recovery) tell() bool {
+	if len(r.unacked) == 0 || r.knows(r.unacked) {
+		r.unacked = nil
+		return false
+	}
+	r.sendMoves(recoveryTelling, r.unacked)
+	return true
+}
+
+// sendMoves tells the tree of moves of blocks.
+func (r *recovery) sendMoves(stage recoveryStage, moves []protocol.BlockMove) {
+	r.change = &protocol.Apply{Header: protocol.Header{Epoch: r.kernel.epoch}, Now: r.kernel.now, Moves: moves}
+	r.stage = stage
+	r.kernel.toTree(r.change)
+}
+
+// knows tells whether the tree has done moves: they were one message, so one that
+// shows is enough.
+func (r *recovery) knows(moves []protocol.BlockMove) bool {
+	type blockInPool struct {
+		pool  messages.PoolID
+		block protocol.BlockID
+	}
+	last, at := map[blockInPool]messages.Location{}, map[blockInPool]messages.Location{}
+	for _, m := range moves {
+		last[blockInPool{m.Pool, m.Block}] = m.To
+	}
+	for _, b := range r.list.Blocks {
+		at[blockInPool{b.Pool, b.Block}] = b.At
+	}
+	for k, to := range last {
+		if now, held := at[k]; !held || now == to {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetDoubtful makes the tree forget what cannot be trusted: after an offloader
+// that broke off, all host memory and all pages that it may have written to.
+func (r *recovery) forgetDoubtful() bool {
+	if !r.transfersDoubtful() {
+		return false
+	}
+	var moves []protocol.BlockMove
+	for i := range r.list.Blocks {
+		b := &r.list.Blocks[i]
+		if !r.doubtful(b) {
+			continue
+		}
+		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: messages.Nowhere})
+		r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
+		r.stats.pool(int(b.Pool)).Dropped++
+	}
+	if len(moves) == 0 {
+		return false
+	}
+	r.sendMoves(recoveryForgetting, moves)
+	return true
+}
+
+// transfersDoubtful tells whether host memory and the pages of the last transfers
+// may hold something else than the tree thinks: the offloader broke off, or it did
+// what nobody heard of. One that failed before it began has done nothing.
+func (r *recovery) transfersDoubtful() bool {
+	only := !slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor != "offloader" })
+	return r.quiesce.Dirty || r.unheard && !only
+}
+
+// doubtful tells whether a broken offloader may have overwritten a block.
+func (r *recovery) doubtful(b *protocol.BlockLocation) bool {
+	page, tier, _ := b.At.Page()
+	return tier == messages.Secondary || slices.Contains(r.written, writtenPage{b.Pool, page})
+}
+
+// rebuild makes pools and host memory from the owners of their pages.
+func (r *recovery) rebuild() {
+	n := len(r.config.Pools)
+	header := protocol.Header{Epoch: r.kernel.epoch}
+	r.sequences.Each(func(s *sequence.Sequence) {
+		if s.IsLost() {
+			s.EndReserve() // no reserve stands for what it holds any more
+		}
+	})
+	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n), Pages: r.pressure.totals()}
+	r.pools = make([]protocol.RebuildPool, 0, n)
+	for p := range n {
+		r.pools = append(r.pools, protocol.RebuildPool{
+			Header: header, Pool: messages.PoolID(p), Pages: r.counts.device[p].Total, Kept: r.keptPages(p),
+		})
+	}
+	for i := range r.list.Blocks {
+		b := &r.list.Blocks[i]
+		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
+			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], protocol.KeptPage{
+				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: r.pinsOf(b), Tenant: r.config.Tenants[b.Salt],
+			})
+		}
+	}
+	r.stage = recoveryRebuilding
+	for p := range r.pools {
+		r.kernel.rebuildPool(&r.pools[p])
+	}
+	r.kernel.toOffloader(r.host)
+}
+
+func (r *recovery) pinsOf(b *protocol.BlockLocation) int32 {
+	return int32(r.pins.count(int(b.Pool), b.Block))
+}
+
+// keptPages joins what sequences, pins and tree know of the pages of a pool.
+func (r *recovery) keptPages(p int) []protocol.KeptPage {
+	pages := make([]protocol.KeptPage, r.counts.device[p].Total)
+	for i := range pages {
+		pages[i] = protocol.KeptPage{Page: messages.PageID(i), Block: protocol.NoBlock}
+	}
+	r.sequences.EachPage(p, func(s *sequence.Sequence, block sequence.BlockIndex, page messages.PageID) {
+		k := &pages[page]
+		k.References++
+		k.Tenant = s.Tenant
+		if s.Covered(p) && block >= s.ReusedBlocks() {
+			k.CoveredReferences++
+		}
+	})
+	for i := range r.list.Blocks {
+		b := &r.list.Blocks[i]
+		if page, tier, ok := b.At.Page(); int(b.Pool) == p && ok && tier == messages.Primary {
+			k := &pages[page]
+			k.Block, k.Depth, k.Priority, k.Pins = b.Block, b.Depth, b.Priority, r.pinsOf(b)
+			k.Tenant, k.Until = r.config.Tenants[b.Salt], b.Until
+		}
+	}
+	return slices.DeleteFunc(pages, func(k protocol.KeptPage) bool { return k.References == 0 && k.Block == protocol.NoBlock })
+}
+
+// end takes over the counts and ends the round: what had finished is answered, what
+// had not is served once more. If that fails too often, or if the coordinator has
+// failed over it, it is answered as aborted.
+func (r *recovery) end() {
+	for p := range r.config.Pools {
+		r.counts.device[p] = r.pools[p].Counts
+	}
+	copy(r.counts.host, r.host.Counts)
+	r.out.nextExpiry = 0 // the tree's last answer may have been lost
+	cause := &r.failures[len(r.failures)-1]
+	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
+	r.written, r.unheard, r.stage = r.written[:0], false, recoveryIdle
+
+	k := r.kernel
+	k.active = nil
+	switch round := &k.round; {
+	case round.request == nil:
+	case r.verdict == answerNow:
+		k.reply()
+	case r.verdict == carryOn:
+		k.active = round.transaction
+	case round.attempts == maxAttempts || cause.broken():
+		k.abort(cause.Cause)
+	default:
+		round.attempts++
+		k.stamp++ // the coordinator starts the round again
+	}
+}
+
+// undo is not called: a recovery is in no round of its own.
+func (r *recovery) undo(bool) verdict { return serveAgain }
+
+// check verifies that a recovery that waits has a reason.
+func (r *recovery) check() error {
+	if (r.stage == recoveryIdle) != (len(r.failures) == 0) {
+		return fmt.Errorf("recovery: %v after %d failures", r.stage, len(r.failures))
+	}
+	return nil
+}
+
+// String names the stage.
+func (r *recovery) String() string { return fmt.Sprintf("recovery: %v", r.stage) }

@@ -1,0 +1,232 @@
+package sequence
+
+import (
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// TokenCount is a number of tokens, or the index of a token in its sequence.
+type TokenCount int
+
+// BlockIndex is the index of a block in a sequence, or a number of leading blocks.
+type BlockIndex int
+
+// PageCount is a number of pages of one pool.
+type PageCount int
+
+// Arena holds sequences in slots that are used again.
+type Arena struct {
+	pools          []windows.Pool
+	tokensPerBlock int
+	slots          []*Sequence
+	free           []uint32 // slots of sequences that have ended; the last is used first
+	running        int      // = slots − free
+	reserved       []PageCount
+}
+
+// NewArena makes an arena without sequences.
+func NewArena(pools []windows.Pool, tokensPerBlock int) *Arena {
+	return &Arena{pools: pools, tokensPerBlock: tokensPerBlock, reserved: make([]PageCount, len(pools))}
+}
+
+// Open gives an empty sequence that is being admitted. The arrays of the slot's
+// sequence before it are used again. The stamp is that of the request that opens it.
+func (a *Arena) Open(stamp uint64) *Sequence {
+	var slot uint32
+	if n := len(a.free); n > 0 {
+		slot, a.free = a.free[n-1], a.free[:n-1]
+	} else {
+		slot = uint32(len(a.slots))
+		a.slots = append(a.slots, &Sequence{arena: a, pools: make([]poolTables, len(a.pools))})
+	}
+	s := a.slots[slot]
+	generation := uint32(s.id>>32) + 1
+	tokens, pools, view := s.tokens[:0], s.pools, s.view
+	*s = Sequence{
+		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
+		tokens: Reopen(tokens, 1), pools: pools, view: view, opened: stamp,
+	}
+	for p := range pools {
+		pools[p] = poolTables{beams: Reopen(pools[p].beams[:0], 1)}
+	}
+	a.running++
+	return s
+}
+
+// Reopen gives n empty slices, those that the array of lists had before where it
+// had some.
+func Reopen[T any](lists [][]T, n int) [][]T {
+	for i := range n {
+		if i < cap(lists) {
+			lists = lists[:i+1]
+			lists[i] = lists[i][:0]
+		} else {
+			lists = append(lists, nil)
+		}
+	}
+	return lists
+}
+
+// End frees the slot of a sequence, and its reserve. Its references are the
+// caller's to drop.
+func (a *Arena) End(s *Sequence) {
+	s.endReserve()
+	s.running = false
+	s.Retention, s.Session, s.retained = nil, "", nil
+	a.free = append(a.free, uint32(s.id))
+	a.running--
+}
+
+// Find gives a running sequence, or the refusal of requests about it.
+func (a *Arena) Find(id messages.SequenceID) (*Sequence, *messages.Refusal) {
+	s := a.Holder(id)
+	switch {
+	case s == nil:
+		return nil, messages.Refuse(messages.UnknownSequence, "sequence %v is not running", id)
+	case s.loss != NotLost:
+		return nil, messages.Refuse(messages.SequenceLost, "sequence %v was lost%v", id, s.loss)
+	}
+	return s, nil
+}
+
+// Lost gives a sequence that is lost and has not been released; nil if the handle
+// names none.
+func (a *Arena) Lost(id messages.SequenceID) *Sequence {
+	if s := a.Holder(id); s != nil && s.loss != NotLost {
+		return s
+	}
+	return nil
+}
+
+// Holder gives the sequence that holds pages under a handle, lost or not; nil if
+// there is none.
+func (a *Arena) Holder(id messages.SequenceID) *Sequence {
+	slot := uint32(id)
+	if int(slot) >= len(a.slots) || a.slots[slot].id != id || !a.slots[slot].running {
+		return nil
+	}
+	return a.slots[slot]
+}
+
+// Each visits all sequences in the order of their slots, those that are being
+// admitted and those that are lost included.
+func (a *Arena) Each(visit func(*Sequence)) {
+	for _, s := range a.slots {
+		if s.running {
+			visit(s)
+		}
+	}
+}
+
+// Running is the number of sequences that Each visits.
+func (a *Arena) Running() int { return a.running }
+
+// Reserved is the pages of a pool that sequences have reserved for later chunks of
+// their prompts.
+func (a *Arena) Reserved(pool int) PageCount { return a.reserved[pool] }
+
+// References counts, by page, the references that tables hold in a pool of so many
+// pages.
+func (a *Arena) References(pool, pages int) []int32 {
+	n := make([]int32, pages)
+	a.EachPage(pool, func(_ *Sequence, _ BlockIndex, page messages.PageID) { n[page]++ })
+	return n
+}
+
+// EachPage visits every reference of every table in a pool.
+func (a *Arena) EachPage(pool int, visit func(s *Sequence, block BlockIndex, page messages.PageID)) {
+	a.Each(func(s *Sequence) {
+		for _, table := range s.pools[pool].beams {
+			for b, page := range table {
+				if page != messages.NoPage {
+					visit(s, BlockIndex(b), page)
+				}
+			}
+		}
+	})
+}
+
+// PagesHeld counts the device pages of all pools that sequences hold, each once.
+func (a *Arena) PagesHeld() int {
+	n := 0
+	for p := range a.pools {
+		seen := map[messages.PageID]struct{}{}
+		a.EachPage(p, func(_ *Sequence, _ BlockIndex, page messages.PageID) { seen[page] = struct{}{} })
+		n += len(seen)
+	}
+	return n
+}
+
+// Renumber follows pages of a pool that have moved, from old numbers to new ones.
+func (a *Arena) Renumber(pool int, to map[messages.PageID]messages.PageID) {
+	if len(to) == 0 {
+		return
+	}
+	a.Each(func(s *Sequence) {
+		for _, table := range s.pools[pool].beams {
+			for i, page := range table {
+				if moved, ok := to[page]; ok {
+					table[i] = moved
+				}
+			}
+		}
+	})
+}
+
+// blocks is ⌈n / tokens per block⌉.
+func (a *Arena) blocks(n TokenCount) BlockIndex {
+	return BlockIndex((int(n) + a.tokensPerBlock - 1) / a.tokensPerBlock)
+}
+
+// wholeBlocks is the number of whole blocks in n tokens.
+func (a *Arena) wholeBlocks(n TokenCount) BlockIndex {
+	return BlockIndex(int(n) / a.tokensPerBlock)
+}
+
+// EndOpenedBy ends the sequences that a request has opened, after a failure: the
+// request has not been answered, so no host knows them. Nothing says whether the
+// tree still has their symbols.
+func (a *Arena) EndOpenedBy(stamp uint64) {
+	a.Each(func(s *Sequence) {
+		if s.opened == stamp {
+			s.symbols = nil
+			a.End(s)
+			// Tree and pools may still have messages that point into its arrays.
+			s.tokens, s.view = nil, nil
+			for p := range s.pools {
+				s.pools[p].beams = nil
+			}
+		}
+	})
+}
+
+// FindOnce finds the sequence of one part of a request, which must not have touched
+// it: each sequence may be in a request once.
+func (a *Arena) FindOnce(id messages.SequenceID, stamp uint64) (*Sequence, error) {
+	s, refusal := a.Find(id)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if s.touched == stamp {
+		return nil, messages.Refuse(messages.BadRequest, "sequence %v is twice in one request", id)
+	}
+	return s, nil
+}
+
+// NoteKernel notes the kernel of a step that is refused: it runs all the same, on
+// the pages that the sequence holds, whether it is lost or not.
+func (a *Arena) NoteKernel(id messages.SequenceID, after messages.Ticket) {
+	if s := a.Holder(id); s != nil {
+		s.SetAfter(after)
+	}
+}
+
+// LoseTouchedBy gives up the sequences that a request has touched, after the
+// coordinator itself failed over it: nobody can say how far the change has come.
+func (a *Arena) LoseTouchedBy(stamp uint64) {
+	a.Each(func(s *Sequence) {
+		if s.touched == stamp {
+			s.MarkLost(LostActor)
+		}
+	})
+}

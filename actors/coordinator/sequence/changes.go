@@ -1,0 +1,193 @@
+package sequence
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Begin sets what the admission says of an opened sequence; tokens are copied. A
+// chunk above 0 computes the prompt in chunks.
+func (s *Sequence) Begin(o Origin, tokens []messages.Token, chunk TokenCount) {
+	s.Origin = o
+	s.tokens[0] = append(s.tokens[0], tokens...)
+	s.chunk = chunk
+}
+
+// Plan notes how much of the prompt an admission is about to reuse: so many whole
+// blocks, and matched tokens in all.
+func (s *Sequence) Plan(reused BlockIndex, matched TokenCount) {
+	s.reusedBlocks = reused
+	s.chunkEnd = s.NextChunkEnd(matched)
+}
+
+// Admit completes the admission: matched tokens are computed, of which whole blocks
+// are in the cache. reserves are by pool.
+func (s *Sequence) Admit(whole BlockIndex, matched TokenCount, reserves func(pool int) PageCount) {
+	s.sharedBlocks, s.retainedBlocks, s.computed = whole, whole, matched
+	for p := range s.pools {
+		s.setReserve(p, reserves(p))
+		s.pools[p].windowStart = BlockIndex(s.arena.pools[p].FirstKept(int(matched)))
+	}
+	s.admitted = true
+}
+
+// Spread gives every beam the tokens and the tables of the first. A sequence in
+// chunks only notes the number: it has one table until its prompt is computed.
+func (s *Sequence) Spread(beams int) {
+	if beams < 2 {
+		return
+	}
+	if s.chunk > 0 {
+		s.pendingBeams = beams
+		return
+	}
+	s.spread(beams)
+}
+
+func (s *Sequence) spread(beams int) {
+	s.tokens = spread(s.tokens, beams)
+	for p := range s.pools {
+		s.pools[p].beams = spread(s.pools[p].beams, beams)
+	}
+}
+
+// spread copies the first list into n−1 further ones.
+func spread[T any](lists [][]T, n int) [][]T {
+	first := lists[0]
+	lists = Reopen(lists[:1], n)
+	lists[0] = first
+	for i := 1; i < n; i++ {
+		lists[i] = append(lists[i], first...)
+	}
+	return lists
+}
+
+// Extend adds sampled tokens to a sequence of one beam; Shorten takes the last n
+// back.
+func (s *Sequence) Extend(tokens []messages.Token) { s.tokens[0] = append(s.tokens[0], tokens...) }
+
+// Shorten is described with Extend.
+func (s *Sequence) Shorten(n int) { s.tokens[0] = s.tokens[0][:len(s.tokens[0])-n] }
+
+// ExtendBeams makes each beam a copy of its parent and one more token.
+func (s *Sequence) ExtendBeams(steps []messages.BeamStep) {
+	tokens := make([][]messages.Token, s.Width())
+	for i, b := range steps {
+		tokens[i] = append(slices.Clone(s.tokens[b.Parent]), b.Token)
+	}
+	s.tokens = tokens
+}
+
+// OwnFrom says that no other sequence holds a block from the given one on: it is
+// about to be written to. Blocks before it stay as they are.
+func (s *Sequence) OwnFrom(first BlockIndex) { s.sharedBlocks = min(s.sharedBlocks, first) }
+
+// Stored is what a store has told of a sequence: the whole blocks that the tree
+// knows now, and where it saw the last of them.
+type Stored struct {
+	Blocks BlockIndex
+	Cursor protocol.Cursor
+}
+
+// Commit makes the first n tokens computed and takes what leaves the windows out of
+// the tables. stored is nil if nothing was offered to the tree.
+func (s *Sequence) Commit(n TokenCount, stored *Stored) {
+	for p := range s.pools {
+		from, to := s.LeavingWindow(p, n)
+		for _, table := range s.pools[p].beams {
+			for b := from; b < to; b++ {
+				table[b] = messages.NoPage
+			}
+		}
+		s.pools[p].windowStart = max(s.pools[p].windowStart, to)
+	}
+	if stored != nil {
+		s.cursor = stored.Cursor
+		s.sharedBlocks, s.retainedBlocks = max(s.sharedBlocks, stored.Blocks), max(s.retainedBlocks, stored.Blocks)
+	}
+	s.computed = n
+	if s.chunk == 0 {
+		return
+	}
+	s.chunkEnd = s.NextChunkEnd(n)
+	if n < s.Prompt {
+		return
+	}
+	s.endReserve()
+	if s.pendingBeams > 1 {
+		s.spread(s.pendingBeams)
+		s.pendingBeams = 0
+	}
+}
+
+// Cursor is where the tree was seen to hold the last stored block.
+func (s *Sequence) Cursor() protocol.Cursor { return s.cursor }
+
+// RetentionFrom is the first block whose priority and timer this request has not
+// set: a request sets them once for each block, also if it comes to the same tokens
+// again after a rewind.
+func (s *Sequence) RetentionFrom() BlockIndex {
+	return max(s.retainedBlocks, s.retained.blocks(s.tokens[0], s.arena.tokensPerBlock))
+}
+
+// Rewind drops the last n tokens of a sequence of one beam. The blocks that the
+// tables lose are the caller's to drop before, see RewindBlocks.
+func (s *Sequence) Rewind(n TokenCount) {
+	length := s.Length() - n
+	blocks, whole := s.arena.blocks(length), s.arena.wholeBlocks(length)
+	if s.Retention != nil && s.retainedBlocks > whole {
+		s.retained = s.retained.with(s.tokens[0][:int(s.retainedBlocks)*s.arena.tokensPerBlock])
+	}
+	s.tokens[0] = s.tokens[0][:length]
+	s.computed = min(s.computed, length)
+	if s.retainedBlocks > whole || s.sharedBlocks > whole {
+		// The last stored block is no longer the sequence's.
+		s.cursor = protocol.Cursor{}
+		s.retainedBlocks = min(s.retainedBlocks, whole)
+	}
+	s.sharedBlocks = min(s.sharedBlocks, blocks)
+	for p := range s.pools {
+		held := &s.pools[p]
+		held.beams[0] = held.beams[0][:blocks]
+		held.windowStart = min(held.windowStart, blocks)
+	}
+}
+
+// RewindBlocks is the number of blocks that are left after a rewind of n tokens.
+func (s *Sequence) RewindBlocks(n TokenCount) BlockIndex { return s.arena.blocks(s.Length() - n) }
+
+// DroppedBefore finds a limited pool whose window a rewind of n tokens cannot enter
+// again, because the next token would attend to a block that has been dropped: the
+// pool and the last such block. ok is false if there is none.
+func (s *Sequence) DroppedBefore(n TokenCount) (pool int, block BlockIndex, ok bool) {
+	next := min(s.computed, s.Length()-n)
+	for p := range s.pools {
+		shape := &s.arena.pools[p]
+		dropped := min(s.pools[p].windowStart, s.arena.blocks(next)) // of those before the next token
+		if !shape.Full() && BlockIndex(max(shape.FirstNeeded(int(next)), shape.SinkBlocks())) < dropped {
+			return p, dropped - 1, true
+		}
+	}
+	return 0, 0, false
+}
+
+// Fork makes f, an opened sequence, a copy of s that shares all its pages. The
+// references are the caller's to claim.
+func (s *Sequence) Fork(f *Sequence) {
+	f.Origin = s.Origin
+	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)
+	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks, s.retainedBlocks, s.retained
+	f.cursor, f.chunkEnd, f.noStore, f.admitted = s.cursor, s.chunkEnd, s.noStore, true
+	if s.symbols != nil {
+		f.symbols = s.symbols
+		*f.symbols++
+	}
+	for p := range s.pools {
+		f.pools[p].beams[0] = append(f.pools[p].beams[0], s.pools[p].beams[0]...)
+		f.pools[p].windowStart = s.pools[p].windowStart
+	}
+	s.sharedBlocks, s.forked = s.Blocks(), true
+	f.sharedBlocks, f.forked = s.sharedBlocks, true
+}

@@ -1,0 +1,173 @@
+package sequence
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Check verifies every relation between the parts of every sequence and joins what
+// is wrong.
+func (a *Arena) Check() error {
+	var problems []error
+	fail := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	free := map[uint32]bool{}
+	for _, slot := range a.free {
+		if free[slot] || a.slots[slot].running {
+			fail("sequences: slot %d is free twice, or taken", slot)
+		}
+		free[slot] = true
+	}
+	if n := len(a.slots) - len(a.free); n != a.running {
+		fail("sequences: %d slots are taken, counted %d", n, a.running)
+	}
+	reserved := make([]PageCount, len(a.pools))
+	sharers := map[*int]int{}
+	for slot, s := range a.slots {
+		if uint32(s.id) != uint32(slot) || s.arena != a || s.running == free[uint32(slot)] {
+			fail("sequences: slot %d holds %v, running %v, free %v", slot, s.id, s.running, free[uint32(slot)])
+		}
+		for p := range s.pools {
+			reserved[p] += s.pools[p].reserve
+		}
+		if s.running && s.symbols != nil {
+			sharers[s.symbols]++
+		}
+		if s.running && s.admitted && s.loss == NotLost {
+			problems = append(problems, s.check()...)
+		}
+	}
+	for p, n := range reserved {
+		if n != a.reserved[p] {
+			fail("pool %s: reserves add up to %d, counted %d", a.pools[p].Name, n, a.reserved[p])
+		}
+	}
+	for counted, n := range sharers {
+		if n > *counted {
+			fail("sequences: %d share the symbols of a prompt, counted %d", n, *counted)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// check verifies a sequence that is admitted and not lost.
+func (s *Sequence) check() (problems []error) {
+	a, length := s.arena, s.Length()
+	rule := func(holds bool, format string, args ...any) {
+		if !holds {
+			problems = append(problems, fmt.Errorf("sequence %v: %s", s.id, fmt.Sprintf(format, args...)))
+		}
+	}
+	rule(s.computed <= length, "%d of %d tokens are computed", s.computed, length)
+	rule(s.Prompt <= length, "%d tokens, the prompt has %d", length, s.Prompt)
+	for b := range s.tokens {
+		rule(len(s.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b, len(s.tokens[b]), length)
+	}
+	rule(s.sharedBlocks <= s.Blocks(), "%d blocks are shared of %d", s.sharedBlocks, s.Blocks())
+	rule(s.retainedBlocks <= a.wholeBlocks(s.computed), "%d blocks are retained, %d tokens computed", s.retainedBlocks, s.computed)
+	rule(s.reusedBlocks <= a.blocks(s.Prompt), "%d blocks were reused of a prompt of %d tokens", s.reusedBlocks, s.Prompt)
+	rule(s.chunk == 0 || s.computed < s.Prompt && s.computed <= s.chunkEnd && s.chunkEnd <= s.Prompt,
+		"a chunk ends at %d of %d tokens, %d are computed", s.chunkEnd, s.Prompt, s.computed)
+	rule(s.pendingBeams == 0 || s.pendingBeams > 1 && s.chunk > 0 && s.Width() == 1, "%d beams are pending beside %d", s.pendingBeams, s.Width())
+	for i, known := range s.retained {
+		rule(len(known)%a.tokensPerBlock == 0, "a retained prefix of %d tokens ends inside a block", len(known))
+		for j, other := range s.retained {
+			rule(i == j || sharedTokens(known, other) < len(known), "retained prefix %d begins prefix %d", i, j)
+		}
+	}
+	for p := range s.pools {
+		s.checkTables(p, rule)
+	}
+	return problems
+}
+
+// checkTables verifies the tables of one pool: their number, their length, and that
+// exactly what has left the window has no page.
+func (s *Sequence) checkTables(p int, rule func(bool, string, ...any)) {
+	a, held := s.arena, &s.pools[p]
+	shape := &a.pools[p]
+	blocks := a.blocks(s.Length())
+	if s.Covered(p) {
+		blocks = a.blocks(s.chunkEnd)
+	}
+	rule(len(held.beams) == s.Width(), "%d tables in pool %s for %d beams", len(held.beams), shape.Name, s.Width())
+	rule(held.reserve == 0 || s.Covered(p), "a reserve of %d pages in pool %s", held.reserve, shape.Name)
+	rule(held.windowStart == 0 || !shape.Full() && int(held.windowStart) <= len(held.beams[0]), "the window of pool %s begins at block %d", shape.Name, held.windowStart)
+	for beam, table := range held.beams {
+		rule(len(table) == int(blocks), "table of beam %d in pool %s has %d entries for %d blocks", beam, shape.Name, len(table), blocks)
+		seen := map[messages.PageID]bool{}
+		for b, page := range table {
+			left := b >= shape.SinkBlocks() && b < int(held.windowStart)
+			rule((page == messages.NoPage) == left, "block %d of beam %d in pool %s is on page %d, the window begins at block %d", b, beam, shape.Name, page, held.windowStart)
+			rule(page == messages.NoPage || !seen[page], "page %d of pool %s is twice in the table of beam %d", page, shape.Name, beam)
+			seen[page] = true
+		}
+	}
+}
+
+// String draws every sequence: its counts, then its tables.
+func (a *Arena) String() string {
+	var w strings.Builder
+	a.Each(func(s *Sequence) { w.WriteString(s.String()) })
+	for p, n := range a.reserved {
+		if n > 0 {
+			fmt.Fprintf(&w, "reserved %s: %d\n", a.pools[p].Name, n)
+		}
+	}
+	if w.Len() == 0 {
+		return "no sequences\n"
+	}
+	return w.String()
+}
+
+// String draws one sequence. Counts that are 0 are left out.
+func (s *Sequence) String() string {
+	var w strings.Builder
+	fmt.Fprintf(&w, "sequence %v: %d of %d tokens computed, prompt %d", s.id, s.computed, s.Length(), s.Prompt)
+	for _, n := range []struct {
+		name  string
+		value int
+	}{
+		{"shared", int(s.sharedBlocks)}, {"retained", int(s.retainedBlocks)}, {"reused", int(s.reusedBlocks)},
+		{"chunk end", s.drawnChunkEnd()}, {"pending beams", s.pendingBeams},
+	} {
+		if n.value > 0 {
+			fmt.Fprintf(&w, ", %s %d", n.name, n.value)
+		}
+	}
+	for _, is := range []struct {
+		what string
+		true bool
+	}{{"being admitted", !s.admitted}, {"stores nothing", s.noStore}, {"forked", s.forked}, {"lost" + s.loss.String(), s.IsLost()}} {
+		if is.true {
+			w.WriteString(", " + is.what)
+		}
+	}
+	w.WriteByte('\n')
+	for p := range s.pools {
+		for _, table := range s.pools[p].beams {
+			fmt.Fprintf(&w, "  %s:", s.arena.pools[p].Name)
+			for _, page := range table {
+				if page == messages.NoPage {
+					w.WriteString(" -")
+				} else {
+					fmt.Fprintf(&w, " %d", page)
+				}
+			}
+			if n := s.pools[p].reserve; n > 0 {
+				fmt.Fprintf(&w, ", reserve %d", n)
+			}
+			w.WriteByte('\n')
+		}
+	}
+	return w.String()
+}
+
+func (s *Sequence) drawnChunkEnd() int {
+	if s.chunk == 0 {
+		return 0
+	}
+	return int(s.chunkEnd)
+}

@@ -1,0 +1,52 @@
+// Package sequence keeps the running sequences of an engine: their tokens, their
+// page tables in every pool, and what of them others hold, too. It is a core:
+// single-threaded, deterministic, without messages of its own. The coordinator
+// decides and carries; this package says what a change does to a sequence and
+// holds the relations between its parts.
+//
+//	tokens    ├─────────── prompt ───────────┤── generated ──┤
+//	computed  ├──────────────────────────────────────┤  their KV is in the pages
+//	pages     SS······├──────────────────────────────────────┤  of a limited pool
+//	          │       └ windowStart: blocks before it have left the window
+//	          └ the sink, which never leaves it
+//
+//	reusedBlocks    ├─────┤            reused whole from the cache at admission
+//	retainedBlocks  ├──────────┤       have had this request's retention
+//	sharedBlocks    ├───────────────┤  others may hold these blocks, too
+//
+// All three count leading blocks. A page below sharedBlocks is asked about before
+// it is written to, and copied if somebody else holds it; from sharedBlocks on the
+// sequence is alone, and no pool is asked.
+//
+// # Tables
+//
+// A table has one entry for each block: the page, or NoPage when the block has
+// left the window of a limited pool. Every entry that is not NoPage is one
+// reference in the pool. With beams each beam has a table; while the prompt of a
+// sequence with beams is computed in chunks the beams still share one table, and
+// PendingBeams says how many there will be.
+//
+// # Chunks and reserves
+//
+// A prompt that is computed in chunks holds pages of limited pools for its window
+// and one chunk only. So that no later chunk can fail, the admission reserves what
+// the rest may need. Until the prompt is computed, the pages that the sequence took
+// itself (from reusedBlocks on) are covered by the reserve and count once.
+//
+// # Life
+//
+//	Open ──▶ being admitted ──Admit──▶ running ──▶ End
+//	              │                      │  ▲
+//	              └────────End           │  └ Commit, Extend, Rewind, Fork
+//	                                     ▼
+//	                                    lost ──▶ End
+//
+// A sequence is lost when an accident has left its pages in doubt. MarkLost is the
+// only place that says so. It holds what it held until its host releases it, because
+// the host may have launched kernels that use the pages.
+//
+// # Handles
+//
+// A SequenceID names a slot of the arena and the slot's generation, so that the
+// handle of a sequence that has ended never finds the next one in its slot.
+package sequence

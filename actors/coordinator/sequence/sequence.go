@@ -1,0 +1,215 @@
+package sequence
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Origin is what the admission of a sequence says of it. Nothing changes it.
+type Origin struct {
+	Namespace messages.Namespace
+	Tenant    protocol.Tenant // whose quota its pages count against
+	Session   string
+	Retention *messages.Retention
+	Prompt    TokenCount
+}
+
+// Sequence is one running sequence. The comment of the package draws its counts.
+type Sequence struct {
+	Origin
+	arena   *Arena
+	id      messages.SequenceID
+	running bool // the slot is taken
+
+	// admitted: the admission is complete. Until then tables and counts are what
+	// its stages have made so far, and Check knows no relation between them.
+	admitted bool
+	loss     Loss
+	// noStore: an invalidation named the sequence, or the symbols of its prompt are
+	// gone: it offers nothing to the tree any more.
+	noStore bool
+	// forked: other sequences hold some of its pages, or did. Its pages may cache
+	// blocks by the time it commits them.
+	forked bool
+
+	tokens   [][]messages.Token // by beam, all of one length; covered ones are symbols
+	computed TokenCount         // ≤ length
+	pools    []poolTables
+
+	sharedBlocks   BlockIndex // ≤ the blocks of the table
+	retainedBlocks BlockIndex // ≤ the whole blocks of computed
+	reusedBlocks   BlockIndex // ≤ the blocks of the prompt
+	retained       retainedPrefixes
+	cursor         protocol.Cursor // of the last block that the tree was seen to hold
+
+	// chunk is the tokens of a chunk while the prompt is computed in chunks, else 0;
+	// chunkEnd is how far a commit may reach: computed ≤ chunkEnd ≤ prompt.
+	chunk, chunkEnd TokenCount
+	pendingBeams    int // beams to come when the prompt is computed; 0: none
+
+	use     protocol.Use    // what its next drop leaves on its pages
+	after   messages.Ticket // kernels of the host may use its pages until then
+	symbols *int            // sequences that share the symbols of the prompt; nil: none
+
+	opened  uint64              // stamp of the request that opened it
+	touched uint64              // stamp of the last request that changes it
+	view    [][]messages.PageID // scratch of View
+}
+
+// Loss says why a sequence is lost.
+type Loss uint8
+
+// The losses. String gives the end of "sequence 0.1 was lost".
+const (
+	NotLost    Loss = iota
+	LostActor       // the coordinator failed while it changed the sequence
+	LostCopy        // a copy on write failed and cannot be taken back
+	LostMove        // a rebalance could not move one of its pages
+	LostBefore      // its step was under way when an actor failed and cannot be taken back
+)
+
+// String gives the reason as a refusal states it.
+func (l Loss) String() string {
+	switch l {
+	case NotLost:
+		return ""
+	case LostCopy:
+		return ": a copy on write failed"
+	case LostMove:
+		return ": a page could not be moved"
+	default:
+		return " with a failed actor"
+	}
+}
+
+// MarkLost gives a sequence up: every request about it is refused from now on but
+// its release. A sequence that is lost already keeps its first reason.
+func (s *Sequence) MarkLost(why Loss) {
+	if s.loss == NotLost {
+		s.loss = why
+	}
+}
+
+// IsLost tells whether the sequence is lost.
+func (s *Sequence) IsLost() bool { return s.loss != NotLost }
+
+// ID is the handle of the sequence.
+func (s *Sequence) ID() messages.SequenceID { return s.id }
+
+// Running tells whether the sequence has not ended.
+func (s *Sequence) Running() bool { return s.running }
+
+// Length is the number of tokens of each beam.
+func (s *Sequence) Length() TokenCount { return TokenCount(len(s.tokens[0])) }
+
+// Width is the number of beams that have tokens and tables of their own.
+func (s *Sequence) Width() int { return len(s.tokens) }
+
+// Beams is the number of beams that the host knows of.
+func (s *Sequence) Beams() int { return max(s.Width(), s.pendingBeams) }
+
+// PendingBeams is the number of beams that the sequence will have when its prompt
+// is computed; 0 if it has them all.
+func (s *Sequence) PendingBeams() int { return s.pendingBeams }
+
+// Tokens are those of one beam. The caller does not change them.
+func (s *Sequence) Tokens(beam int) []messages.Token { return s.tokens[beam] }
+
+// Computed is the number of leading tokens whose KV is in the pages.
+func (s *Sequence) Computed() TokenCount { return s.computed }
+
+// PromptComputed tells whether all of the prompt is computed.
+func (s *Sequence) PromptComputed() bool { return s.computed >= s.Prompt }
+
+// SharedBlocks is the number of leading blocks that others may hold, too.
+func (s *Sequence) SharedBlocks() BlockIndex { return s.sharedBlocks }
+
+// ReusedBlocks is the number of leading blocks that were reused whole.
+func (s *Sequence) ReusedBlocks() BlockIndex { return s.reusedBlocks }
+
+// Forked tells whether other sequences hold some of its pages, or did.
+func (s *Sequence) Forked() bool { return s.forked }
+
+// Stores tells whether the sequence still offers its blocks to the tree.
+func (s *Sequence) Stores() bool { return !s.noStore }
+
+// StopStoring makes the sequence offer nothing from now on.
+func (s *Sequence) StopStoring() { s.noStore = true }
+
+// Touch notes that a request changes the sequence; TouchedBy asks for it.
+func (s *Sequence) Touch(stamp uint64) { s.touched = stamp }
+
+// TouchedBy tells whether a request has changed the sequence.
+func (s *Sequence) TouchedBy(stamp uint64) bool { return s.touched == stamp }
+
+// OpenedBy tells whether a request has opened the sequence.
+func (s *Sequence) OpenedBy(stamp uint64) bool { return s.opened == stamp }
+
+// Use is what the pages that the sequence drops next are left with.
+func (s *Sequence) Use() protocol.Use { return s.use }
+
+// SetUse sets it.
+func (s *Sequence) SetUse(u protocol.Use) { s.use = u }
+
+// After is the ticket of the last kernel that the host has named; kernels of the
+// host may use the pages until it has passed.
+func (s *Sequence) After() messages.Ticket { return s.after }
+
+// SetAfter notes a kernel of the host; the zero Ticket is none and changes nothing.
+func (s *Sequence) SetAfter(t messages.Ticket) {
+	if !t.IsZero() {
+		s.after = t
+	}
+}
+
+// HoldSymbols says that the prompt has tokens that items cover: the tree keeps
+// their symbols until ReleaseSymbols.
+func (s *Sequence) HoldSymbols() {
+	s.symbols = new(int)
+	*s.symbols = 1
+}
+
+// HoldsSymbols tells whether the tree keeps symbols for the prompt.
+func (s *Sequence) HoldsSymbols() bool { return s.symbols != nil }
+
+// ReleaseSymbols gives the symbols up. It returns the prompt if no other sequence
+// shares them, for the tree to forget them, else nil.
+func (s *Sequence) ReleaseSymbols() []messages.Token {
+	if s.symbols == nil {
+		return nil
+	}
+	*s.symbols--
+	last := *s.symbols == 0
+	s.symbols = nil
+	if !last {
+		return nil
+	}
+	return slices.Clone(s.tokens[0][:s.Prompt])
+}
+
+// AbandonSymbols leaves the symbols in the tree, unused: nobody can say whether it
+// still has them.
+func (s *Sequence) AbandonSymbols() { s.symbols = nil }
+
+// ForgetTree follows a tree that was emptied: it knows no cursor and no symbol any
+// more, nor which pages are taken. Sequences that hold one page may have computed
+// different lengths of it, like forks, and only one of them may store there.
+func (s *Sequence) ForgetTree() {
+	s.cursor = protocol.Cursor{}
+	s.MarkShared()
+	if s.symbols != nil {
+		s.symbols, s.noStore = nil, true
+	}
+}
+
+// MarkShared says that the tree may hold any of the pages, with a block of this
+// sequence or of another: it is as if a fork had stored them.
+func (s *Sequence) MarkShared() {
+	s.ShareAll()
+	s.forked = true
+}
+
+// ShareAll says that others may hold any of the pages.
+func (s *Sequence) ShareAll() { s.sharedBlocks = max(s.sharedBlocks, s.Blocks()) }

@@ -1,0 +1,165 @@
+package sequence
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// poolTables is what a sequence holds in one pool.
+type poolTables struct {
+	beams [][]messages.PageID // a table for each beam
+	// windowStart: the blocks before it, but for the sink, have left the window.
+	// Their entries are NoPage, and no other entry is.
+	windowStart BlockIndex
+	reserve     PageCount // counted in Arena.reserved; 0 without chunk
+}
+
+// Table is the page table of the first beam in a pool.
+func (s *Sequence) Table(pool int) []messages.PageID { return s.pools[pool].beams[0] }
+
+// Tables are the page tables of all beams in a pool.
+func (s *Sequence) Tables(pool int) [][]messages.PageID { return s.pools[pool].beams }
+
+// SetTable replaces the table of the first beam.
+func (s *Sequence) SetTable(pool int, table []messages.PageID) { s.pools[pool].beams[0] = table }
+
+// SetTables replaces the tables of all beams.
+func (s *Sequence) SetTables(pool int, tables [][]messages.PageID) { s.pools[pool].beams = tables }
+
+// Blocks is the number of entries of the tables in the first pool, which has the
+// shortest: chunks shorten the tables of limited pools, and those come first.
+func (s *Sequence) Blocks() BlockIndex { return BlockIndex(len(s.pools[0].beams[0])) }
+
+// View is the tables of the first beam by pool, for one message to the tree.
+func (s *Sequence) View() [][]messages.PageID {
+	s.view = s.view[:0]
+	for p := range s.pools {
+		s.view = append(s.view, s.pools[p].beams[0])
+	}
+	return s.view
+}
+
+// CopyTables copies the tables for a host, one for each beam that it knows of.
+func (s *Sequence) CopyTables(into messages.Tables) messages.Tables {
+	into = Reopen(into[:0], len(s.pools))
+	for p := range s.pools {
+		into[p] = Reopen(into[p][:0], s.Beams())
+		for b := range into[p] {
+			into[p][b] = append(into[p][b], s.pools[p].beams[min(b, s.Width()-1)]...)
+		}
+	}
+	return into
+}
+
+// Clear empties the tables of a sequence that is lost, in all pools, and ends its
+// reserve. The caller has dropped the references, or knows that the pages are gone.
+func (s *Sequence) Clear() {
+	for p := range s.pools {
+		for b := range s.pools[p].beams {
+			s.pools[p].beams[b] = s.pools[p].beams[b][:0]
+		}
+	}
+	s.endReserve()
+}
+
+// LeavingWindow is the range of blocks of a pool that leave the window when n
+// tokens are computed; it is empty if from ≥ to.
+func (s *Sequence) LeavingWindow(pool int, n TokenCount) (from, to BlockIndex) {
+	shape := &s.arena.pools[pool]
+	if shape.Full() {
+		return 0, 0
+	}
+	held := &s.pools[pool]
+	from = max(held.windowStart, BlockIndex(shape.SinkBlocks()))
+	return from, min(BlockIndex(shape.FirstKept(int(n))), BlockIndex(len(held.beams[0])))
+}
+
+// Covered tells whether pages that the sequence takes in a pool are covered by its
+// reserve there.
+func (s *Sequence) Covered(pool int) bool { return s.chunk > 0 && !s.arena.pools[pool].Full() }
+
+// CoveredFrom is the first of some consecutive blocks, the first of which is at
+// index from, that is covered by the reserve: those before it were reused.
+func (s *Sequence) CoveredFrom(from BlockIndex, blocks int) int {
+	return min(max(int(s.reusedBlocks-from), 0), blocks)
+}
+
+// EndOfReserve gives the parts of a table whose pages stop being covered when the
+// prompt is computed and its reserve ends: those of the sink and those that stay in
+// the window when n tokens are computed, both without what was reused.
+func (s *Sequence) EndOfReserve(pool int, n TokenCount) (sink, window []messages.PageID) {
+	table := s.pools[pool].beams[0]
+	_, kept := s.LeavingWindow(pool, n)
+	end := min(BlockIndex(s.arena.pools[pool].SinkBlocks()), BlockIndex(len(table)))
+	if s.reusedBlocks < end {
+		sink = table[s.reusedBlocks:end]
+	}
+	if from := max(kept, end, s.reusedBlocks); int(from) < len(table) {
+		window = table[from:]
+	}
+	return sink, window
+}
+
+// Chunked tells whether the prompt is computed in chunks and not computed yet.
+func (s *Sequence) Chunked() bool { return s.chunk > 0 }
+
+// ChunkEnd is how far a commit may reach, and NextChunkEnd how far one may reach
+// when n tokens are computed: to the last block boundary within n + chunk, never
+// past the prompt.
+func (s *Sequence) ChunkEnd() TokenCount { return s.chunkEnd }
+
+// NextChunkEnd is described with ChunkEnd.
+func (s *Sequence) NextChunkEnd(n TokenCount) TokenCount {
+	tpb := TokenCount(s.arena.tokensPerBlock)
+	from := n / tpb * tpb
+	if s.chunk == 0 || s.chunk >= s.Prompt-from { // not their sum: a chunk may be as long as an int
+		return s.Prompt
+	}
+	return from + s.chunk
+}
+
+// ChunkReserve is the pages that a limited pool reserves for a prompt in chunks of
+// which so many blocks were reused: the window before the chunk, the chunk and the
+// sink, but no more than what is left of the prompt.
+func (s *Sequence) ChunkReserve(pool int, reused BlockIndex) PageCount {
+	left := PageCount(s.arena.blocks(s.Prompt) - reused)
+	return min(left, PageCount(s.arena.pools[pool].PrefillReserve(int(s.chunk))))
+}
+
+// setReserve changes the reserve of a pool and the sum over all sequences with it.
+func (s *Sequence) setReserve(pool int, n PageCount) {
+	held := &s.pools[pool]
+	s.arena.reserved[pool] += n - held.reserve
+	held.reserve = n
+}
+
+// endReserve ends all reserves: the prompt is computed, or never will be.
+func (s *Sequence) endReserve() {
+	s.chunk = 0
+	for p := range s.pools {
+		s.setReserve(p, 0)
+	}
+}
+
+// EndReserve ends the reserves of a sequence that is lost, when pools are rebuilt:
+// what it still holds counts like other pages from then on.
+func (s *Sequence) EndReserve() { s.endReserve() }
+
+// Uncomputed is the part of a table that a host may write to without asking again:
+// the pages of blocks that are not computed to their end.
+func (s *Sequence) Uncomputed(table []messages.PageID) []messages.PageID {
+	return table[min(int(s.arena.wholeBlocks(s.computed)), len(table)):]
+}
+
+// HoldsAny tells whether a table of the sequence in a pool has one of the pages.
+func (s *Sequence) HoldsAny(pool int, pages []messages.PageID) bool {
+	for _, table := range s.pools[pool].beams {
+		for _, page := range table {
+			if page != messages.NoPage && slices.Contains(pages, page) {
+				return true
+			}
+		}
+	}
+	return false
+}

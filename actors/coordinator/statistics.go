@@ -1,0 +1,67 @@
+package coordinator
+
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// statistics counts what happened since the engine started.
+type statistics struct {
+	messages.Stats
+	pageBytes []int64 // by pool
+}
+
+func newStatistics(config *Config) *statistics {
+	s := &statistics{}
+	for p := range config.Pools {
+		s.Pools = append(s.Pools, messages.PoolStats{Name: config.Pools[p].Name})
+		s.pageBytes = append(s.pageBytes, config.Pools[p].PageBytes())
+	}
+	return s
+}
+
+// pool gives the counters of one pool.
+func (s *statistics) pool(p int) *messages.PoolCounters { return &s.Pools[p].PoolCounters }
+
+// allocated counts pages that were taken, for whatever purpose.
+func (s *statistics) allocated(p, pages int) { s.pool(p).AllocatedPages += int64(pages) }
+
+// offloaded counts a victim whose contents go on in host memory.
+func (s *statistics) offloaded(p int, what *protocol.Outcome) {
+	counters := s.pool(p)
+	counters.Offloaded++
+	if what.Dirty {
+		counters.DirtyTakes++
+	} else {
+		counters.BytesSaved += s.pageBytes[p]
+	}
+	if what.Waits {
+		counters.WaitingTakes++
+	}
+	if what.Copied {
+		counters.BytesOffloaded += s.pageBytes[p]
+	}
+}
+
+// onboarded counts a page that was copied to the device.
+func (s *statistics) onboarded(p int) {
+	counters := s.pool(p)
+	counters.Onboarded++
+	counters.BytesOnboarded += s.pageBytes[p]
+}
+
+// copiedAhead counts pages that were copied before anybody asked.
+func (s *statistics) copiedAhead(p, pages int) {
+	counters := s.pool(p)
+	counters.AheadPages += int64(pages)
+	counters.BytesOffloaded += int64(pages) * s.pageBytes[p]
+}
+
+// useClock gives the uses that references leave when they end.
+type useClock struct{ last protocol.Use }
+
+// next gives a use later than all before.
+func (c *useClock) next() protocol.Use {
+	c.last = c.last.Next()
+	return c.last
+}

@@ -1,0 +1,199 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// An Append is taken back in two ways. When a copy on write fails, the steps that
+// wanted it give the new pages back and get their old ones again, in the same round
+// (takeBackFailed). When an actor fails, all pools are rebuilt from the tables, so
+// only the tables have to be as they were (undoTables).
+
+// takeBackFailed takes back every step of which a copy on write failed: the
+// sequence gets its old pages again, the new ones are dropped. It tells whether
+// there were any.
+func (e *extension) takeBackFailed() bool {
+	failed := slices.ContainsFunc(e.out.move.record.Pools, func(q protocol.PoolMove) bool {
+		return slices.ContainsFunc(q.Copies, func(c protocol.PageCopy) bool { return c.Failed })
+	})
+	if !failed {
+		return false
+	}
+	taken := e.takenPages()
+	var undo []*step
+	for i := range e.batch.items {
+		if it := &e.batch.items[i]; !it.refused && e.copyFailed(it) {
+			undo = append(undo, it)
+		}
+	}
+	e.out.reset()
+	for _, it := range undo {
+		e.takeBack(it, taken)
+	}
+	return true
+}
+
+// takenPages are, by pool, all pages that the steps have taken.
+func (e *extension) takenPages() []map[messages.PageID]bool {
+	taken := make([]map[messages.PageID]bool, len(e.config.Pools))
+	for p := range taken {
+		taken[p] = map[messages.PageID]bool{}
+		for i := range e.batch.items {
+			if it := &e.batch.items[i]; !it.refused {
+				for _, page := range it.result.NewPages[p] {
+					taken[p][page] = true
+				}
+			}
+		}
+	}
+	return taken
+}
+
+// copyFailed tells whether a copy on write of a step failed.
+func (e *extension) copyFailed(it *step) bool {
+	for p := range it.pools {
+		for _, w := range it.pools[p].copies {
+			for _, m := range e.out.move.pool(p).Copies {
+				if m.Failed && m.To == w.to {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// takeBack takes one step back. A sequence is lost if its old page has gone to
+// another step meanwhile, or is written to by another one that holds it alone now,
+// or if its beams have followed their parents.
+func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
+	s := it.sequence
+	it.refused, it.computed = true, 0
+	it.result.Err = messages.Refuse(messages.Internal, "a copy on write failed")
+	lost := s.Width() > 1
+	for p := range it.pools {
+		for _, w := range it.pools[p].copies {
+			lost = lost || taken[p][w.from] || e.writtenByOthers(it, p, w.from)
+		}
+	}
+	if lost {
+		e.dropLost(it)
+		return
+	}
+	for p := range it.pools {
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Use()})
+		it.result.NewPages[p] = it.result.NewPages[p][:0]
+	}
+	s.Shorten(len(it.request.Tokens))
+	for p := range it.pools {
+		var old []messages.PageID
+		table := s.Table(p)[:it.pools[p].before]
+		for _, w := range it.pools[p].copies {
+			table[w.block] = w.from
+			old = append(old, w.from)
+		}
+		s.SetTable(p, table)
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: old})
+	}
+	s.ShareAll()
+	s.SetUse(it.use)
+}
+
+// writtenByOthers tells whether another step holds the page alone since this one
+// dropped it, and will write to it.
+func (e *extension) writtenByOthers(it *step, p int, page messages.PageID) bool {
+	for i := range e.batch.items {
+		other := &e.batch.items[i]
+		if other == it || other.refused {
+			continue
+		}
+		for _, table := range other.sequence.Tables(p) {
+			if slices.Contains(table[min(other.first, len(table)):], page) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// dropLost gives a sequence up whose step cannot be taken back: it holds nothing
+// from then on. Should the round break off before its host hears of it, it gets the
+// old tables again.
+func (e *extension) dropLost(it *step) {
+	s := it.sequence
+	s.MarkLost(sequence.LostCopy)
+	it.result.Err = messages.Refuse(messages.SequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy)
+	for p := range it.pools {
+		it.pools[p].old = it.oldTables(p)
+		it.result.NewPages[p] = it.result.NewPages[p][:0]
+		for _, table := range s.Tables(p) {
+			pages := slices.Clone(table)
+			e.out.move.markRead(s, p, pages)
+			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
+		}
+	}
+	s.Clear()
+}
+
+// oldTables are the tables of a sequence in one pool before its step. They are
+// clones: pools may still have to read messages that point into what they were.
+func (it *step) oldTables(p int) [][]messages.PageID {
+	pages := &it.pools[p]
+	switch tables := it.sequence.Tables(p); {
+	case pages.old != nil:
+		return slices.Clone(pages.old)
+	case len(tables) > 1: // they have not followed yet
+		return tables
+	}
+	table := slices.Clone(it.sequence.Table(p)[:pages.before])
+	for _, w := range pages.copies {
+		table[w.block] = w.from
+	}
+	return [][]messages.PageID{table}
+}
+
+// undoTables takes back the tokens and pages of steps that were not committed. A
+// sequence that is lost over it, too, holds what it held before: its host knows no
+// other pages and may launch kernels on them until it hears of the loss.
+func (e *extension) undoTables() {
+	for i := range e.batch.items {
+		it := &e.batch.items[i]
+		s := it.sequence
+		if !it.extended || it.refused && !s.IsLost() {
+			continue
+		}
+		// Beams have followed their parents; or an old page may hold another step's
+		// bytes.
+		lost := s.IsLost() || s.Width() > 1 || e.copiedOver(it)
+		for p := range it.pools {
+			s.SetTables(p, it.oldTables(p))
+		}
+		if lost {
+			s.MarkLost(sequence.LostBefore)
+			continue
+		}
+		s.Shorten(len(it.request.Tokens))
+		s.ShareAll()
+		s.SetUse(it.use)
+	}
+	e.batch.items = e.batch.items[:0] // another failure must not undo it again
+}
+
+// copiedOver tells whether a page that a step copied and dropped is one that
+// another step's copy on write was to be written to.
+func (e *extension) copiedOver(it *step) bool {
+	for p := range it.pools {
+		for _, w := range it.pools[p].copies {
+			for i := range e.batch.items {
+				if slices.ContainsFunc(e.batch.items[i].pools[p].copies, func(other pageRewrite) bool { return other.to == w.from }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
