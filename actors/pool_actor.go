@@ -57,15 +57,11 @@ func (a *poolActor) Receive(ctx actor.Context) {
 // rebuild makes the core anew from what the owners of its pages know. Only when
 // contents were used last is the old core's to say.
 func (a *poolActor) rebuild(m *protocol.RebuildPool) {
-	kept := make([]pool.Kept, 0, len(m.Kept))
-	for _, k := range m.Kept {
-		kept = append(kept, pool.Kept{
-			Page: k.Page, References: k.References, Shelters: k.CoveredReferences, Block: k.Block, Pins: k.Pins,
-			Depth: k.Depth, Priority: k.Priority, Use: a.core.UseOf(k.Page, k.Block),
-			Tenant: k.Tenant, Until: k.Until,
-		})
+	for i := range m.Kept {
+		k := &m.Kept[i]
+		k.Use = a.core.UseOf(k.Page, k.Block)
 	}
-	a.core = pool.Rebuild(a.core.Name(), m.Pages, kept, a.core.Quotas()...)
+	a.core = pool.Rebuild(a.core.Name(), m.Pages, m.Kept, a.core.Quotas()...)
 	m.Counts = a.core.Counts()
 }
 

@@ -3,37 +3,39 @@ package pool
 import (
 	"math"
 
+	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
-// accounts divide a pool between tenants by their quotas. A tenant that has as
-// many pages as its quota, or more, takes the next from its own contents; what
-// others take goes first to the cost of those over their quotas, and then by the
-// order of eviction, as if there were no quotas. So who stays within his quota
-// is safe from who does not, and memory that nobody else needs is anyone's.
+// accounts divide a pool between tenants by their quotas. A tenant that has
+// reached its quota replaces its own contents. For any other tenant the contents
+// of tenants over their quotas are evicted first, and then those of all tenants by
+// the eviction rule, as if there were no quotas. A tenant within its quota is thus
+// protected from tenants over theirs, and memory that no other tenant needs may be
+// used by any.
 //
-// Each tenant's cached pages have an order of their own, linked through the
-// same fields, for a page is on one account at a time. Which tenant gives the
-// next page is read off two rankings.
+// Each tenant's cached pages have an eviction order of their own. It uses the same
+// links of the pages, since a page belongs to one tenant at a time. Two rankings
+// tell which tenant loses the next page.
 type accounts struct {
-	of   []protocol.Tenant // by page; of a free page it says nothing
+	of   []protocol.Tenant // by page; meaningless for free pages
 	list []account         // by tenant
-	// over ranks the tenants with cached pages that are over their quotas,
-	// within all others that have cached pages.
+	// over ranks the tenants with cached pages that are over their quotas, within
+	// all other tenants with cached pages.
 	over, within ranking
 }
 
-// account is what one tenant has of the pool.
+// account is the part of the pool that one tenant uses.
 type account struct {
-	share windows.Quota
-	quota int   // pages: the share of all
-	pages int   // used and cached; more than the quota while nobody else needs them
-	order order // of its cached pages
-	first int32 // the next of these to go, none: it has none
-	spot  int32 // in its ranking
-	over  bool  // ranked among those over their quotas
+	share     windows.Quota
+	quota     int   // pages: the share of the pool's total
+	pages     int   // used and cached; may exceed the quota while no other tenant needs them
+	order     order // of its cached pages
+	first     int32 // the page of the order that is evicted first, or none
+	rankIndex int32 // in its ranking, if it has a first page
+	over      bool  // ranked among those over their quotas
 }
 
 // newAccounts makes one account for each quota; nil if there are none.
@@ -49,7 +51,8 @@ func newAccounts(quotas []windows.Quota) *accounts {
 	return c
 }
 
-// reset empties the accounts of a pool with these pages; whose each one is stays.
+// reset empties the accounts of a pool with these pages. It keeps the tenants of
+// the pages.
 func (c *accounts) reset(pages []page) {
 	of := c.of
 	c.of = make([]protocol.Tenant, len(pages))
@@ -62,19 +65,19 @@ func (c *accounts) reset(pages []page) {
 	}
 }
 
-// divide makes the quotas those of so many pages.
+// divide computes the quotas of a pool with so many pages.
 func (c *accounts) divide(pages int) {
 	for t := range c.list {
 		c.list[t].quota = c.list[t].share.Pages(pages)
-		c.settle(protocol.Tenant(t))
+		c.rerank(protocol.Tenant(t))
 	}
 }
 
-// full tells whether a tenant has no claim to pages of others.
+// full tells whether a tenant has reached its quota and so replaces its own
+// contents.
 func (a *account) full() bool { return a.pages >= a.quota }
 
-// next is the cached page that goes next when the tenant takes one, none if
-// there is none.
+// next is the cached page that is evicted when a tenant takes one, or none.
 func (c *accounts) next(taker protocol.Tenant) int32 {
 	if a := &c.list[taker]; a.full() && a.first != none {
 		return a.first
@@ -82,8 +85,9 @@ func (c *accounts) next(taker protocol.Tenant) int32 {
 	return c.surplus()
 }
 
-// takeDivided is take where there are quotas.
-func (p *Pool) takeDivided(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
+// takeWithQuotas is take for a pool with quotas: the victim of each page depends on
+// what the tenant has after the page before.
+func (p *Pool) takeWithQuotas(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	c := p.accounts
 	for range op.N {
 		i := p.freeHead
@@ -91,8 +95,8 @@ func (p *Pool) takeDivided(op *protocol.PoolOp, victims []protocol.Victim) []pro
 			i = c.next(op.Tenant)
 			victims = append(victims, p.victim(i))
 			p.unlink(i)
-			p.disown(i)
-			c.end(i)
+			p.removeTerm(i)
+			c.remove(i)
 		} else {
 			p.freeHead = p.pages[i].next
 			p.freeN--
@@ -104,7 +108,8 @@ func (p *Pool) takeDivided(op *protocol.PoolOp, victims []protocol.Victim) []pro
 	return victims
 }
 
-// surplus is the cached page that goes next when no tenant takes it.
+// surplus is the cached page that is evicted when no tenant takes it, as when the
+// pool shrinks.
 func (p *Pool) surplus() int32 {
 	if p.accounts == nil {
 		return p.order.first()
@@ -112,8 +117,7 @@ func (p *Pool) surplus() int32 {
 	return p.accounts.surplus()
 }
 
-// surplus is that of the tenant over its quota whose first page goes first, or
-// else of any tenant.
+// surplus is the first page of the tenants over their quotas, or else of all.
 func (c *accounts) surplus() int32 {
 	if len(c.over.heap) > 0 {
 		return c.list[c.over.heap[0]].first
@@ -124,8 +128,8 @@ func (c *accounts) surplus() int32 {
 	return none
 }
 
-// settle ranks a tenant anew after a change to its account.
-func (c *accounts) settle(t protocol.Tenant) {
+// rerank updates the ranking of a tenant after a change to its account.
+func (c *accounts) rerank(t protocol.Tenant) {
 	a := &c.list[t]
 	first, over := a.order.first(), a.pages > a.quota
 	if a.first == first && a.over == over {
@@ -139,20 +143,24 @@ func (c *accounts) settle(t protocol.Tenant) {
 	switch {
 	case first == none:
 	case ranked:
-		c.ranking(a).fix(a)
+		r := c.ranking(a)
+		heap.Fix(r.heap, r, int(a.rankIndex))
 	default:
-		c.ranking(a).push(t)
+		r := c.ranking(a)
+		heap.Push(&r.heap, r, t)
 	}
 }
 
-// unrank takes a tenant out of its ranking, until settle.
+// unrank takes a tenant out of its ranking until the next rerank.
 func (c *accounts) unrank(t protocol.Tenant) {
 	if a := &c.list[t]; a.first != none {
-		c.ranking(a).remove(a)
+		r := c.ranking(a)
+		heap.Remove(&r.heap, r, int(a.rankIndex))
 		a.first = none
 	}
 }
 
+// ranking is the ranking that an account belongs to.
 func (c *accounts) ranking(a *account) *ranking {
 	if a.over {
 		return &c.over
@@ -160,82 +168,38 @@ func (c *accounts) ranking(a *account) *ranking {
 	return &c.within
 }
 
-// add counts a page for a tenant.
+// add adds a page to the account of a tenant.
 func (c *accounts) add(i int32, t protocol.Tenant) {
 	c.of[i] = t
 	c.list[t].pages++
-	c.settle(t)
+	c.rerank(t)
 }
 
-// end takes a page off the account that it is on.
-func (c *accounts) end(i int32) {
+// remove removes a page from the account that it is on.
+func (c *accounts) remove(i int32) {
 	t := c.of[i]
 	c.list[t].pages--
-	c.settle(t)
+	c.rerank(t)
 }
 
-// ranking is a heap of tenants; at its top is the one whose first page goes
-// before those of all others.
+// ranking is a heap of tenants by the first page of each: at the top is the
+// tenant whose first page is evicted before those of all others.
 type ranking struct {
 	accounts []account // by tenant
 	heap     []protocol.Tenant
 }
 
-func (r *ranking) push(t protocol.Tenant) {
-	r.accounts[t].spot = int32(len(r.heap))
-	r.heap = append(r.heap, t)
-	r.up(len(r.heap) - 1)
-}
-
-func (r *ranking) remove(a *account) {
-	i, last := int(a.spot), len(r.heap)-1
-	r.swap(i, last)
-	r.heap = r.heap[:last]
-	if i < last {
-		r.fix(&r.accounts[r.heap[i]])
-	}
-}
-
-// fix moves a tenant whose first page is another one to its place.
-func (r *ranking) fix(a *account) {
-	r.up(int(a.spot))
-	r.down(int(a.spot))
-}
-
-func (r *ranking) before(i, j int) bool {
-	a, b := &r.accounts[r.heap[i]], &r.accounts[r.heap[j]]
+// Before tells whether the first page of tenant t is evicted before that of u.
+func (r *ranking) Before(t, u protocol.Tenant) bool {
+	a, b := &r.accounts[t], &r.accounts[u]
 	x, y := a.order.priority(a.first), b.order.priority(b.first)
 	return x < y || x == y && a.order.before(a.first, b.first)
 }
 
-func (r *ranking) swap(i, j int) {
-	r.heap[i], r.heap[j] = r.heap[j], r.heap[i]
-	r.accounts[r.heap[i]].spot, r.accounts[r.heap[j]].spot = int32(i), int32(j)
-}
+// Moved notes the index of a tenant.
+func (r *ranking) Moved(t protocol.Tenant, i int) { r.accounts[t].rankIndex = int32(i) }
 
-func (r *ranking) up(i int) {
-	for ; i > 0 && r.before(i, (i-1)/2); i = (i - 1) / 2 {
-		r.swap(i, (i-1)/2)
-	}
-}
-
-func (r *ranking) down(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(r.heap); child++ {
-			if r.before(child, least) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		r.swap(i, least)
-		i = least
-	}
-}
-
-// TenantOf is whose account a page that is not free is on.
+// TenantOf is the tenant on whose account a page is, unless it is free.
 func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant {
 	if p.accounts == nil {
 		return protocol.OtherTenants
@@ -243,8 +207,8 @@ func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant {
 	return p.accounts.of[page]
 }
 
-// Account counts the pages of one tenant: its quota, and of these or beyond
-// them those in use and those cached. Without quotas OtherTenants has all.
+// Account counts the used and cached pages of one tenant, which may exceed its
+// quota. Without quotas all pages belong to OtherTenants.
 func (p *Pool) Account(t protocol.Tenant) protocol.Account {
 	if p.accounts == nil {
 		c := p.Counts()
@@ -266,7 +230,8 @@ func (p *Pool) Quotas() []windows.Quota {
 	return quotas
 }
 
-func (p *Pool) mustDivide(quotas int) {
+// mustBeTenants panics if there are more quotas than tenant numbers.
+func (p *Pool) mustBeTenants(quotas int) {
 	if quotas > math.MaxUint16+1 {
 		p.fail("%d quotas, tenants have 16 bits", quotas)
 	}

@@ -4,22 +4,23 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Check walks over everything and joins all that is wrong:
+// Check verifies the invariants and joins everything that is wrong:
 //
-//  1. a page is used exactly if somebody holds it, cached if nobody does and it
-//     caches a block, else free, and it is linked once, where it belongs;
-//  2. lists and heaps are in order of eviction, and the bitmap tells which
-//     levels are not empty;
-//  3. only contents have pins, shelters are references, no block is cached twice;
-//  4. the counts are those of a recount, and terms, of which those that have not
-//     ended are known and wait for their ends, count their pages;
-//  5. each tenant's account counts the pages that are on it, its order has those
-//     that are cached, and the rankings have every tenant with cached pages once,
-//     by its first page, where its quota says.
+//  1. A page is used exactly if it has a holder. A page without holders is cached if
+//     it caches a block and free otherwise, and it is in exactly one list or heap.
+//  2. Lists and heaps are in eviction order, and the bitmap has the levels that are
+//     not empty.
+//  3. Only pages that cache a block have pins, covered references are references,
+//     and no block is cached twice.
+//  4. The counts equal a recount. A term counts its pages; a term that has not ended
+//     can be found by its key and is in the heap of ends.
+//  5. The account of a tenant counts its pages, and its order holds those that are
+//     cached. Every tenant with cached pages is in the ranking that its quota says.
 func (p *Pool) Check() error {
 	c := &checking{Pool: p, linked: make([]int, len(p.pages)), blocks: make(map[protocol.BlockID]int)}
 	held := 0
@@ -32,10 +33,10 @@ func (p *Pool) Check() error {
 	c.free()
 	cached := c.walk(&p.order)
 	if p.accounts != nil {
-		cached += c.divided()
+		cached += c.checkQuotas()
 	}
 	for i, n := range c.linked {
-		if want := p.pages[i].place != used; n > 1 || (n == 1) != want {
+		if want := p.pages[i].state != used; n > 1 || (n == 1) != want {
 			c.say("page %d is linked %d times", i, n)
 		}
 	}
@@ -48,12 +49,12 @@ func (p *Pool) Check() error {
 	return errors.Join(c.problems...)
 }
 
-// checking is one run of Check.
+// checking is the state of one run of Check.
 type checking struct {
 	*Pool
-	at       *order // that is walked through
-	term     int32  // of it
-	linked   []int  // by page: how often it was met in a list or heap
+	at       *order // the order that is being checked
+	term     int32  // the term of it that is being checked; 0: none
+	linked   []int  // by page: how often a list or heap has led to it
 	blocks   map[protocol.BlockID]int
 	problems []error
 }
@@ -62,17 +63,17 @@ func (c *checking) say(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Errorf(format, args...))
 }
 
-// page checks what one page says of itself.
+// page checks the record of one page by itself.
 func (c *checking) page(i int) {
 	g := &c.pages[i]
 	if g.references() < 0 || g.pins() < 0 {
 		c.say("page %d has %d references and %d pins", i, g.references(), g.pins())
 	}
-	if g.idle() != (g.place != used) || g.cached() != (g.idle() && g.stored()) {
-		c.say("page %d with %d references, %d pins and block %d is in place %d", i, g.references(), g.pins(), g.block, g.place)
+	if g.unheld() != (g.state != used) || g.cached() != (g.unheld() && g.stored()) {
+		c.say("page %d with %d references, %d pins and block %d is in state %d", i, g.references(), g.pins(), g.block, g.state)
 	}
-	if g.shelters() > g.references() {
-		c.say("page %d has %d shelters and %d references", i, g.shelters(), g.references())
+	if g.covered() > g.references() {
+		c.say("page %d has %d covered references of %d", i, g.covered(), g.references())
 	}
 	if g.priority > messages.MaxPriority {
 		c.say("page %d has priority %d", i, g.priority)
@@ -92,22 +93,24 @@ func (c *checking) page(i int) {
 // has tells whether the bit of a level is set.
 func (o *order) has(priority int) bool { return o.occupied[priority/64]>>(priority%64)&1 == 1 }
 
-// meet counts a page that a link leads to; false if it cannot be followed.
-func (c *checking) meet(i int32, want place) bool {
+// follow counts a page that a link leads to, and tells whether the link can be
+// followed.
+func (c *checking) follow(i int32, want pageState) bool {
 	if i < 0 || int(i) >= len(c.pages) {
 		c.say("a link leads to page %d of %d", i, len(c.pages))
 		return false
 	}
-	if c.pages[i].place != want {
-		c.say("page %d is linked in place %d and says %d", i, want, c.pages[i].place)
+	if c.pages[i].state != want {
+		c.say("page %d is linked in state %d and says %d", i, want, c.pages[i].state)
 	}
 	c.linked[i]++
 	return c.linked[i] == 1 // a second time is a cycle, reported at the end
 }
 
+// free checks the list of free pages.
 func (c *checking) free() {
 	n := 0
-	for i := c.freeHead; i != none && c.meet(i, free); i = c.pages[i].next {
+	for i := c.freeHead; i != none && c.follow(i, free); i = c.pages[i].next {
 		n++
 	}
 	if n != c.freeN {
@@ -115,7 +118,7 @@ func (c *checking) free() {
 	}
 }
 
-// walk checks all levels of an order and returns its pages.
+// walk checks all levels of an order and returns the number of its pages.
 func (c *checking) walk(o *order) int {
 	c.at = o
 	n := 0
@@ -133,20 +136,21 @@ func (c *checking) walk(o *order) int {
 	return n
 }
 
-// level checks pages, terms and bit of one priority and returns its pages.
+// level checks the pages, the terms and the bit of one priority and returns the
+// number of its pages.
 func (c *checking) level(priority int, l *level) int {
 	c.term = 0
 	n := c.list(priority, &l.list)
 	for k, id := range l.ranked {
 		t := &c.at.terms.all[id-1]
 		c.term = id
-		if int(t.priority) != priority || int(t.spot) != k || t.first != c.at.firstOf(&t.list) || t.first == none {
-			c.say("term %d of priority %d with first page %d and spot %d is ranked at %d of level %d", id, t.priority, t.first, t.spot, k, priority)
-		}
-		if k > 0 && c.at.rankBefore(l, k, (k-1)/2) {
-			c.say("term %d is ranked below term %d", id, l.ranked[(k-1)/2])
+		if int(t.priority) != priority || int(t.rankIndex) != k || t.first != c.at.firstOf(&t.list) || t.first == none {
+			c.say("term %d of priority %d with first page %d and index %d is ranked at %d of level %d", id, t.priority, t.first, t.rankIndex, k, priority)
 		}
 		n += c.list(priority, &t.list)
+	}
+	if k := heap.Misplaced(l.ranked, rankOrder{c.at}); k >= 0 {
+		c.say("term %d is ranked below term %d", l.ranked[k], l.ranked[(k-1)/2])
 	}
 	c.term = 0
 	if bit := c.at.has(priority); bit != (n > 0) {
@@ -155,10 +159,10 @@ func (c *checking) level(priority int, l *level) int {
 	return n
 }
 
-// list checks a list and its heap and returns their pages.
+// list checks a list and its heap and returns the number of their pages.
 func (c *checking) list(priority int, l *list) int {
 	n, last := 0, none
-	for i := l.head; i != none && c.meet(i, listed); i = c.pages[i].next {
+	for i := l.head; i != none && c.follow(i, listed); i = c.pages[i].next {
 		c.in(i, priority)
 		if c.pages[i].prev != last {
 			c.say("page %d follows %d and says %d", i, last, c.pages[i].prev)
@@ -175,12 +179,11 @@ func (c *checking) list(priority int, l *list) int {
 	return n + c.heap(priority, l.root, none)
 }
 
-// heap checks the siblings from first on and all below them. It goes down by
-// recursion: a heap is as deep as the longest run of melds, so a check of a heap
-// that is one long branch is as deep as that.
+// heap checks the siblings from first on and all pages below them. It recurses as
+// deep as the heap is.
 func (c *checking) heap(priority int, first, parent int32) int {
 	n, left := 0, parent
-	for i := first; i != none && c.meet(i, heaped); i = c.pages[i].next {
+	for i := first; i != none && c.follow(i, heaped); i = c.pages[i].next {
 		c.in(i, priority)
 		if c.pages[i].prev != left {
 			c.say("page %d is linked from %d and says %d", i, left, c.pages[i].prev)
@@ -194,6 +197,7 @@ func (c *checking) heap(priority int, first, parent int32) int {
 	return n
 }
 
+// in checks that a page is linked at its own priority and term.
 func (c *checking) in(i int32, priority int) {
 	if own := c.orderOf(i).priority(i); int(own) != priority {
 		c.say("page %d of priority %d is linked in level %d", i, own, priority)
@@ -203,13 +207,13 @@ func (c *checking) in(i int32, priority int) {
 	}
 }
 
-// divided checks every account and both rankings, and returns the pages that
-// are cached on all of them.
-func (c *checking) divided() int {
+// checkQuotas checks every account and both rankings, and returns the number of
+// cached pages on all accounts.
+func (c *checking) checkQuotas() int {
 	all := c.accounts
 	pages := make([]int, len(all.list))
 	for i := range c.pages {
-		if c.pages[i].place != free {
+		if c.pages[i].state != free {
 			pages[all.of[i]]++
 		}
 	}
@@ -234,28 +238,26 @@ func (c *checking) divided() int {
 	return cached
 }
 
-// ranking checks that a ranking has the tenants that belong there, in order.
+// ranking checks that a ranking holds the tenants that belong there, in order.
 func (c *checking) ranking(r *ranking, over bool) {
 	n := 0
 	for t := range r.accounts {
 		if a := &r.accounts[t]; a.first != none && a.over == over {
 			n++
-			if int(a.spot) >= len(r.heap) || r.heap[a.spot] != protocol.Tenant(t) {
-				c.say("tenant %d is not at %d of its ranking", t, a.spot)
+			if int(a.rankIndex) >= len(r.heap) || r.heap[a.rankIndex] != protocol.Tenant(t) {
+				c.say("tenant %d is not at %d of its ranking", t, a.rankIndex)
 			}
 		}
 	}
 	if n != len(r.heap) {
 		c.say("%d tenants are ranked, %d belong there", len(r.heap), n)
 	}
-	for i := range r.heap {
-		if i > 0 && r.before(i, (i-1)/2) {
-			c.say("tenant %d is ranked below tenant %d", r.heap[i], r.heap[(i-1)/2])
-		}
+	if i := heap.Misplaced(r.heap, r); i >= 0 {
+		c.say("tenant %d is ranked below tenant %d", r.heap[i], r.heap[(i-1)/2])
 	}
 }
 
-// terms checks the terms of an order.
+// terms checks the terms of an order: their counts, keys and ends.
 func (c *checking) terms(o *order) {
 	s := &o.terms
 	if s.of == nil {
@@ -280,16 +282,14 @@ func (c *checking) terms(o *order) {
 			continue
 		}
 		waiting++
-		if s.known[termKey{t.until, t.priority}] != int32(k+1) || s.ends[t.place] != int32(k+1) {
+		if s.known[termKey{t.until, t.priority}] != int32(k+1) || s.ends[t.endIndex] != int32(k+1) {
 			c.say("term %d of priority %d until %v is not known or does not wait for its end", k+1, t.priority, t.until)
 		}
 	}
 	if waiting != len(s.ends) || waiting != len(s.known) {
 		c.say("%d terms have not ended, %d are known and %d wait", waiting, len(s.known), len(s.ends))
 	}
-	for k := range s.ends {
-		if k > 0 && o.endBefore(k, (k-1)/2) {
-			c.say("term %d ends before term %d", s.ends[k], s.ends[(k-1)/2])
-		}
+	if k := heap.Misplaced(s.ends, endOrder{s}); k >= 0 {
+		c.say("term %d ends before term %d", s.ends[k], s.ends[(k-1)/2])
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// String draws the pool: its counts, the used pages, the cached ones level by
-// level in the order of their eviction, the free ones in the order in which
-// they will be taken. The drawing is canonical: pools that behave alike look
-// alike, whichever way list and heap share the pages.
+// String draws the pool: its counts, the used pages, the cached pages in eviction
+// order, the free pages in the order in which they will be taken. The drawing is
+// canonical: it does not depend on how lists and heaps divide the pages.
 func (p *Pool) String() string {
 	var b strings.Builder
 	c := p.Counts()
@@ -24,7 +23,7 @@ func (p *Pool) String() string {
 		}
 	}
 	for i := range p.pages {
-		if p.pages[i].place == used {
+		if p.pages[i].state == used {
 			fmt.Fprintf(&b, "  used  %d%s%s\n", i, p.pages[i].holders(p.orderOf(int32(i)).priority(int32(i))), p.drawMore(int32(i)))
 		}
 	}
@@ -42,11 +41,11 @@ func (p *Pool) String() string {
 	return b.String()
 }
 
-// holders draws who holds a used page and what it caches.
+// holders draws the holders of a used page and what it caches.
 func (g *page) holders(priority messages.Priority) string {
 	s := fmt.Sprintf(": references %d", g.references())
-	if g.shelters() > 0 {
-		s += fmt.Sprintf(" shelters %d", g.shelters())
+	if g.covered() > 0 {
+		s += fmt.Sprintf(" covered %d", g.covered())
 	}
 	if g.pins() > 0 {
 		s += fmt.Sprintf(" pins %d", g.pins())
@@ -57,8 +56,8 @@ func (g *page) holders(priority messages.Priority) string {
 	return s
 }
 
-// drawMore draws until when a page has its priority, if not for ever, and whose
-// account it is on, if there are several.
+// drawMore draws when the priority of a page ends, if ever, and its tenant, if there
+// are quotas.
 func (p *Pool) drawMore(i int32) (s string) {
 	if end := p.until(i); end != 0 {
 		s = fmt.Sprintf(" until %v", end)
@@ -69,8 +68,7 @@ func (p *Pool) drawMore(i int32) (s string) {
 	return s
 }
 
-// sorted lists the cached pages in the order of their eviction, were there no
-// quotas.
+// sorted lists the cached pages in eviction order, as if there were no quotas.
 func (p *Pool) sorted() []int32 {
 	pages := p.order.cached()
 	if p.accounts != nil {
@@ -82,7 +80,7 @@ func (p *Pool) sorted() []int32 {
 		switch {
 		case a == b:
 			return 0
-		case p.sooner(a, b):
+		case p.evictedBefore(a, b):
 			return -1
 		default:
 			return 1
@@ -91,13 +89,14 @@ func (p *Pool) sorted() []int32 {
 	return pages
 }
 
-// sooner tells which of two pages goes first, were there no quotas.
-func (p *Pool) sooner(a, b int32) bool {
+// evictedBefore tells whether page a is evicted before page b, as if there were no
+// quotas.
+func (p *Pool) evictedBefore(a, b int32) bool {
 	x, y := p.orderOf(a).priority(a), p.orderOf(b).priority(b)
 	return x < y || x == y && p.order.before(a, b)
 }
 
-// cached lists the pages of all levels.
+// cached lists the pages of all levels, in no order within one.
 func (o *order) cached() (pages []int32) {
 	o.each(func(_ messages.Priority, l *level) bool {
 		pages = o.listed(&l.list, pages)
@@ -109,6 +108,7 @@ func (o *order) cached() (pages []int32) {
 	return pages
 }
 
+// listed appends the pages of a list and its heap.
 func (o *order) listed(l *list, pages []int32) []int32 {
 	for i := l.head; i != none; i = o.pages[i].next {
 		pages = append(pages, i)
@@ -116,7 +116,7 @@ func (o *order) listed(l *list, pages []int32) []int32 {
 	return o.below(l.root, pages)
 }
 
-// below appends the siblings from first on and all below them.
+// below appends the siblings from first on and all pages below them.
 func (o *order) below(first int32, pages []int32) []int32 {
 	for i := first; i != none; i = o.pages[i].next {
 		pages = o.below(o.pages[i].child, append(pages, i))

@@ -2,58 +2,60 @@ package pool
 
 import "github.com/kvactor/kvactor/messages"
 
-// A pool of millions of pages does not fit into a cache, and a list says where
-// its next page is only when the one before has arrived: each victim would cost
-// a miss of its own, one after the other. So a page that is listed in a run has a
-// hint, the page that is listed ahead places later; whoever takes pages from the
-// list's head asks for that one's record too, and the misses overlap. The hint
-// lies where a heap has the first child. It decides nothing: pages that leave
-// the list in between, or come to another level, make a hint useless, not wrong.
+// The records of a pool with millions of pages do not fit into the processor's
+// caches, and the address of the next page of a list is known only when the record
+// before has been read. Each victim would then cost a cache miss, one after the
+// other. So a listed page may have a hint: the page hintDistance places behind it in
+// the list. takeFromList reads that record as well, and the misses overlap.
+//
+// A hint is kept in the field child, which listed pages do not use otherwise. It
+// decides nothing. If pages leave the list or change their level, the hint fetches a
+// record that is not needed.
 
-// ahead is how far a hint leads: with some 12 misses under way at a time a
-// processor takes a page in a tenth of a miss, and not all of them hit.
-const ahead = 16
+// hintDistance is how far ahead a hint leads. Processors have about 12 misses under
+// way at a time, and some hints are lost to pages that have left the list.
+const hintDistance = 16
 
-// farPages is how many pages a pool has whose records a processor has not at hand
-// anyway: a megabyte of them. In a smaller one hints would only cost the writing.
-const farPages = 1 << 15
+// hintedPages is the size of a pool from which hints pay: a megabyte of records. In
+// a smaller pool the records are in the caches anyway.
+const hintedPages = 1 << 15
 
-// recent are the last pages that came to the lists of an order, the latest last:
-// the next run continues their hints.
+// recent holds the pages last appended to the lists of an order, the latest last.
+// Their hints are set when the next run is appended.
 type recent struct {
-	pages [ahead]int32
+	pages [hintDistance]int32
 	n     int
 }
 
-// join gives hints to the pages of a run that has come to the list from the last
-// one to the first, and to those before it. NoPage entries, and pages that were
-// freed instead, are left out: their neighbours have hints all the same.
-func (o *order) join(run []messages.PageID) {
+// extendHints sets the hints of the pages of a run that has been appended to a list
+// from the last to the first, and of the pages appended before. NoPage entries, and
+// pages that were freed instead, are passed over.
+func (o *order) extendHints(run []messages.PageID) {
 	r := &o.recent
 	for k := range r.n {
-		// The page that comes ahead places after the k-th of the recent ones.
-		if at := len(run) - 1 - (ahead - r.n + k); at >= 0 {
+		// The page that was appended hintDistance places after the k-th recent one.
+		if at := len(run) - 1 - (hintDistance - r.n + k); at >= 0 {
 			o.hint(r.pages[k], run[at])
 		}
 	}
-	for i := len(run) - 1; i >= ahead; i-- {
-		o.hint(int32(run[i]), run[i-ahead])
+	for i := len(run) - 1; i >= hintDistance; i-- {
+		o.hint(int32(run[i]), run[i-hintDistance])
 	}
 	o.remember(run)
 }
 
-// hint makes page i, if it is still listed, lead to another.
+// hint sets the hint of page i, unless the page has left its list.
 func (o *order) hint(i int32, to messages.PageID) {
-	if i != none && to != messages.NoPage && o.pages[i].place == listed {
+	if i != none && to != messages.NoPage && o.pages[i].state == listed {
 		o.pages[i].child = int32(to)
 	}
 }
 
-// remember keeps the last pages of a run, and of those before if it is short.
+// remember keeps the last pages of a run, and those before if the run is short.
 func (o *order) remember(run []messages.PageID) {
 	r := &o.recent
-	last := min(len(run), ahead)
-	kept := min(r.n, ahead-last)
+	last := min(len(run), hintDistance)
+	kept := min(r.n, hintDistance-last)
 	copy(r.pages[:kept], r.pages[r.n-kept:r.n])
 	for k := range last {
 		r.pages[kept+k] = int32(run[last-1-k])

@@ -15,7 +15,7 @@ import (
 // one leads to the page that goes some places after it.
 func TestHintsLeadAhead(t *testing.T) {
 	const pages = 200
-	y := &tenancy{pool: New("hinted", pages)}
+	y := &tenants{pool: New("hinted", pages)}
 	y.pool.order.hinted = true
 	for _, n := range []int{1, 2, 40, 3, 3, 17, 16, 15, 1, 60, 5, 37} {
 		y.visit(0, n, messages.DefaultPriority)
@@ -26,18 +26,18 @@ func TestHintsLeadAhead(t *testing.T) {
 		order = append(order, i)
 	}
 	require.Len(t, order, pages)
-	for k, i := range order[:pages-ahead] {
-		assert.Equal(t, order[k+ahead], y.pool.pages[i].child, "place %d", k)
+	for k, i := range order[:pages-hintDistance] {
+		assert.Equal(t, order[k+hintDistance], y.pool.pages[i].child, "place %d", k)
 	}
-	for _, i := range order[pages-ahead:] {
+	for _, i := range order[pages-hintDistance:] {
 		assert.Equal(t, none, y.pool.pages[i].child)
 	}
 }
 
 // Hints that lead to pages which are no longer listed, or no longer there, are
-// followed and mislead nobody.
+// followed and change nothing.
 func TestHintsMayBeStale(t *testing.T) {
-	y := &tenancy{pool: New("hinted", 100)}
+	y := &tenants{pool: New("hinted", 100)}
 	y.pool.order.hinted = true
 	y.visit(0, 100, messages.DefaultPriority)
 	y.do(protocol.PoolOp{Kind: protocol.Claim, Pages: []messages.PageID{70, 60, 50}})

@@ -92,7 +92,7 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 		Kind:                 rapid.SampledFrom(kinds).Draw(t, "kind"),
 		Priority:             rapid.SampledFrom([]messages.Priority{0, 35, 35, 35, 63, 64, 80, 100}).Draw(t, "priority"),
 		Depth:                rapid.Int32Range(0, 3).Draw(t, "depth"),
-		CoveredByReservation: rapid.IntRange(0, 3).Draw(t, "shelter") == 0,
+		CoveredByReservation: rapid.IntRange(0, 3).Draw(t, "covered") == 0,
 	}
 	if m.timed && rapid.Bool().Draw(t, "timed") {
 		op.Until = m.work.Now + time.Duration(rapid.IntRange(0, 6).Draw(t, "until"))
@@ -152,20 +152,20 @@ func legal(op protocol.PoolOp, g oraclePage) bool {
 	stored := g.block != protocol.NoBlock
 	switch op.Kind {
 	case protocol.Claim:
-		return stored || !g.idle()
+		return stored || !g.unheld()
 	case protocol.Drop, protocol.Unclaim:
 		if op.CoveredByReservation {
-			return g.shelters > 0
+			return g.covered > 0
 		}
-		return g.references > g.shelters
+		return g.references > g.covered
 	case protocol.AttachPages:
-		return !stored && !g.idle()
+		return !stored && !g.unheld()
 	case protocol.DetachPages, protocol.SetPriority, protocol.AddPins:
 		return stored
 	case protocol.EndPin:
 		return g.pins > 0
 	case protocol.EndCoverage:
-		return g.shelters > 0
+		return g.covered > 0
 	default:
 		return true
 	}
@@ -186,11 +186,11 @@ func (m *machine) resize(t *rapid.T) {
 // rebuild replaces the pool by one made of what its owners know; only the order
 // of the free pages is lost.
 func (m *machine) rebuild(t *rapid.T) {
-	var kept []Kept
+	var kept []protocol.KeptPage
 	for i, g := range m.oracle.pages {
-		if !g.idle() || g.cached() {
-			kept = append(kept, Kept{
-				Page: messages.PageID(i), References: int32(g.references), Shelters: int32(g.shelters), Pins: int32(g.pins),
+		if !g.unheld() || g.cached() {
+			kept = append(kept, protocol.KeptPage{
+				Page: messages.PageID(i), References: int32(g.references), CoveredReferences: int32(g.covered), Pins: int32(g.pins),
 				Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant,
 				Until: g.until,
 			})
@@ -201,7 +201,7 @@ func (m *machine) rebuild(t *rapid.T) {
 	}
 	m.pool = Rebuild("test", len(m.oracle.pages), kept, m.pool.Quotas()...)
 	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
-	m.oracle.hand = 0
+	m.oracle.scanNext = 0
 }
 
 // agree compares everything that is.
@@ -211,13 +211,13 @@ func (m *machine) agree(t *rapid.T) {
 	for i, g := range m.oracle.pages {
 		p := &m.pool.pages[i]
 		got := oraclePage{
-			references: int(p.references()), shelters: int(p.shelters()), pins: int(p.pins()),
+			references: int(p.references()), covered: int(p.covered()), pins: int(p.pins()),
 			block: p.block, depth: p.depth, use: p.use,
 		}
 		if p.stored() {
 			got.priority, got.until = m.pool.orderOf(int32(i)).priority(int32(i)), m.pool.until(int32(i))
 		}
-		if p.place != free {
+		if p.state != free {
 			got.tenant = m.pool.TenantOf(messages.PageID(i))
 		}
 		require.Equal(t, g, got, "page %d", i)

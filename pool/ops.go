@@ -7,29 +7,29 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// claim adds a reference to each page. A cached page keeps its use, so that an
-// unclaim finds its place again.
+// claim adds a reference to each page. A page keeps its use, so that unclaim puts it
+// back exactly where it was in the eviction order.
 func (p *Pool) claim(op *protocol.PoolOp) {
 	before := p.held
-	for _, id := range op.Pages[p.claimAlike(op):] {
+	for _, id := range op.Pages[p.claimRun(op):] {
 		if id == messages.NoPage {
 			continue
 		}
-		g := p.occupy(int32(id), op.Kind)
+		g := p.markUsed(int32(id), op.Kind)
 		was := g.held()
 		if g.references() == math.MaxInt32 {
 			p.fail("claim of page %d, which has %d references", id, g.references())
 		}
 		g.hold(1, 0, 0)
 		if op.CoveredByReservation {
-			p.shelter(g, id)
+			p.cover(g, id)
 		}
-		p.count(g, was)
+		p.countHeld(g, was)
 	}
 	op.Count = p.held - before
 }
 
-// unclaim takes references back without a use.
+// unclaim ends references without a use, as if they had never been.
 func (p *Pool) unclaim(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		if id := op.Pages[i]; id != messages.NoPage {
@@ -38,10 +38,11 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 	}
 }
 
-// drop ends references and leaves the use. The last page goes first: the pages
-// of a prefix so arrive in the order in which they will be evicted.
+// drop ends references and leaves the use. It starts with the last page, so that the
+// pages of a prefix arrive in the order in which they will be evicted, the deepest
+// first, and can be appended to a list.
 func (p *Pool) drop(op *protocol.PoolOp) {
-	for i := p.dropAlike(op) - 1; i >= 0; i-- {
+	for i := p.dropRun(op) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
 			continue
@@ -54,29 +55,30 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 	}
 }
 
-// endReference ends one reference, a sheltering one if the operation says so.
+// endReference ends one reference: a covered one if the operation says so.
 func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 	g := &p.pages[id]
 	if g.references() == 0 {
-		p.fail("%s of page %d, which nobody holds", verb(op.Kind), id)
+		p.fail("%s of page %d, which has no holder", opName(op.Kind), id)
 	}
 	was := g.held()
 	switch {
-	case op.CoveredByReservation && g.shelters() == 0:
-		p.fail("%s of page %d, which is not sheltered", verb(op.Kind), id)
+	case op.CoveredByReservation && g.covered() == 0:
+		p.fail("%s of page %d, which no reservation covers", opName(op.Kind), id)
 	case op.CoveredByReservation:
 		g.hold(0, 0, -1)
-	case g.shelters() == g.references():
-		p.fail("%s of page %d, whose %d references are all sheltered", verb(op.Kind), id, g.references())
+	case g.covered() == g.references():
+		p.fail("%s of page %d, whose %d references are all covered by reservations", opName(op.Kind), id, g.references())
 	}
 	g.hold(-1, 0, 0)
-	p.count(g, was)
-	if g.idle() {
-		p.settle(int32(id))
+	p.countHeld(g, was)
+	if g.unheld() {
+		p.linkUnheld(int32(id))
 	}
 }
 
-// take takes pages for new contents.
+// take takes pages for new contents: free pages, then victims. A request for more
+// pages than there are changes nothing.
 func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	if op.N > p.freeN+p.cached {
 		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.cached)
@@ -85,28 +87,28 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 		p.held += op.N
 	}
 	if p.accounts != nil {
-		return p.takeDivided(op, victims)
+		return p.takeWithQuotas(op, victims)
 	}
 	end := len(op.Pages) + op.N
 	p.takeFree(op, op.N)
 	for len(op.Pages) < end {
-		victims = p.takeListed(op, end-len(op.Pages), victims)
+		victims = p.takeFromList(op, end-len(op.Pages), victims)
 		if len(op.Pages) == end {
 			break
 		}
 		i := p.order.first()
 		victims = append(victims, p.victim(i))
 		p.unlink(i)
-		p.disown(i)
+		p.removeTerm(i)
 		p.pages[i] = p.taken(op)
 		op.Pages = append(op.Pages, messages.PageID(i))
 	}
 	return victims
 }
 
-// attach makes pages cache blocks.
+// attach makes used pages cache blocks. A page caches at most one.
 func (p *Pool) attach(op *protocol.PoolOp) {
-	for i := p.attachAlike(op); i < len(op.Pages); i++ {
+	for i := p.attachRun(op); i < len(op.Pages); i++ {
 		id := op.Pages[i]
 		if id == messages.NoPage {
 			continue
@@ -115,17 +117,18 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 		switch {
 		case g.stored():
 			p.fail("attachment of block %d to page %d, which caches block %d", op.Blocks[i], id, g.block)
-		case g.idle():
-			p.fail("attachment of block %d to page %d, which nobody holds", op.Blocks[i], id)
+		case g.unheld():
+			p.fail("attachment of block %d to page %d, which has no holder", op.Blocks[i], id)
 		case op.Blocks[i] < 0:
 			p.fail("attachment of no block to page %d", id)
 		}
 		g.block, g.depth = op.Blocks[i], op.Depth+int32(i)
-		p.endow(int32(id), op.Priority, op.Until)
+		p.assignPriority(int32(id), op.Priority, op.Until)
 	}
 }
 
-// detach makes pages cache nothing and ends their pins.
+// detach makes pages cache nothing and ends their pins. Pages without holders become
+// free.
 func (p *Pool) detach(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		id := op.Pages[i]
@@ -137,16 +140,17 @@ func (p *Pool) detach(op *protocol.PoolOp) {
 		if g.cached() {
 			p.unlink(int32(id))
 		}
-		p.disown(int32(id))
-		g.forget()
-		p.count(g, was)
-		if g.idle() {
-			p.settle(int32(id))
+		p.removeTerm(int32(id))
+		g.clearContents()
+		p.countHeld(g, was)
+		if g.unheld() {
+			p.linkUnheld(int32(id))
 		}
 	}
 }
 
-// setPriority moves cached pages to another level or term.
+// setPriority changes the priority of contents. A cached page moves to the level or
+// the term of the new one, to the place that its use gives it.
 func (p *Pool) setPriority(op *protocol.PoolOp) {
 	for k, id := range op.Pages {
 		if id == messages.NoPage {
@@ -160,29 +164,29 @@ func (p *Pool) setPriority(op *protocol.PoolOp) {
 		if cached {
 			p.unlink(i)
 		}
-		p.disown(i)
-		p.endow(i, op.Priority, op.Until)
+		p.removeTerm(i)
+		p.assignPriority(i, op.Priority, op.Until)
 		if cached {
 			p.link(i)
 		}
 	}
 }
 
-// mustStore gives page i of the operation, which must cache a block: the one
-// that the operation names, if it names any.
+// mustStore returns the page at index i of the operation. The page must cache a
+// block, and the right one if the operation names blocks.
 func (p *Pool) mustStore(op *protocol.PoolOp, i int) *page {
 	id := op.Pages[i]
 	g := &p.pages[id]
 	if !g.stored() {
-		p.fail("%s of page %d, which caches nothing", verb(op.Kind), id)
+		p.fail("%s of page %d, which caches nothing", opName(op.Kind), id)
 	}
 	if len(op.Blocks) > 0 && op.Blocks[i] != g.block {
-		p.fail("%s of page %d for block %d, it caches block %d", verb(op.Kind), id, op.Blocks[i], g.block)
+		p.fail("%s of page %d for block %d, it caches block %d", opName(op.Kind), id, op.Blocks[i], g.block)
 	}
 	return g
 }
 
-// addPins adds pins, which only contents have.
+// addPins adds pins. A pin protects contents, so a page that caches nothing has none.
 func (p *Pool) addPins(op *protocol.PoolOp) {
 	if op.N == 0 {
 		return
@@ -197,14 +201,14 @@ func (p *Pool) addPins(op *protocol.PoolOp) {
 		if int(p.pages[id].pins()) > math.MaxInt32-op.N {
 			p.fail("%d pins of page %d, which has %d", op.N, id, p.pages[id].pins())
 		}
-		g := p.occupy(int32(id), op.Kind)
+		g := p.markUsed(int32(id), op.Kind)
 		was := g.held()
 		g.hold(0, int32(op.N), 0)
-		p.count(g, was)
+		p.countHeld(g, was)
 	}
 }
 
-// endPin ends one pin of each page and leaves the use.
+// endPin ends one pin of each page and leaves the use, as drop does.
 func (p *Pool) endPin(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		id := op.Pages[i]
@@ -213,35 +217,36 @@ func (p *Pool) endPin(op *protocol.PoolOp) {
 		}
 		g := &p.pages[id]
 		if g.pins() == 0 {
-			p.fail("unpin of page %d, which no pin holds", id)
+			p.fail("unpin of page %d, which has no pin", id)
 		}
 		was := g.held()
 		g.hold(0, -1, 0)
 		g.use = max(g.use, op.Use)
-		p.count(g, was)
-		if g.idle() {
-			p.settle(int32(id))
+		p.countHeld(g, was)
+		if g.unheld() {
+			p.linkUnheld(int32(id))
 		}
 	}
 }
 
-// unshelter makes one sheltering reference to each page one like others.
-func (p *Pool) unshelter(op *protocol.PoolOp) {
+// endCoverage makes one covered reference of each page an ordinary one, when the
+// reservation of a chunked prefill ends.
+func (p *Pool) endCoverage(op *protocol.PoolOp) {
 	for _, id := range op.Pages {
 		if id == messages.NoPage {
 			continue
 		}
 		g := &p.pages[id]
-		if g.shelters() == 0 {
-			p.fail("end of shelter of page %d, which is not sheltered", id)
+		if g.covered() == 0 {
+			p.fail("end of coverage of page %d, which no reservation covers", id)
 		}
 		was := g.held()
 		g.hold(0, 0, -1)
-		p.count(g, was)
+		p.countHeld(g, was)
 	}
 }
 
-// inspect answers for every entry of Pages, the zero Share for NoPage.
+// inspect reports the holders of every entry of Pages, the zero Share for NoPage.
 func (p *Pool) inspect(op *protocol.PoolOp) {
 	op.Shares = op.Shares[:0]
 	for _, id := range op.Pages {
@@ -254,7 +259,7 @@ func (p *Pool) inspect(op *protocol.PoolOp) {
 	}
 }
 
-// heldBlocks answers in order of page number.
+// heldBlocks lists the cached blocks that sequences hold, by page number.
 func (p *Pool) heldBlocks(op *protocol.PoolOp) {
 	op.Blocks = op.Blocks[:0]
 	for i := range p.pages {

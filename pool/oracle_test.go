@@ -13,22 +13,22 @@ import (
 // oraclePage and oracle are the pool as one would draw it on a whiteboard: facts
 // on every page, a stack of free pages, and a full search for every victim.
 type oraclePage struct {
-	references, shelters, pins int
-	block                      protocol.BlockID
-	depth                      int32
-	priority                   messages.Priority
-	use                        protocol.Use
-	tenant                     protocol.Tenant
-	until                      time.Duration // 0: for ever
+	references, covered, pins int
+	block                     protocol.BlockID
+	depth                     int32
+	priority                  messages.Priority
+	use                       protocol.Use
+	tenant                    protocol.Tenant
+	until                     time.Duration // 0: for ever
 }
 
 type oracle struct {
-	pages  []oraclePage
-	free   []messages.PageID // the last is taken first
-	hand   int               // the page at which a look at held ones goes on
-	quotas []windows.Quota   // by tenant; nil: none
-	total  int               // pages that they are shares of
-	now    time.Duration
+	pages    []oraclePage
+	free     []messages.PageID // the last is taken first
+	scanNext int               // the page at which a look at held ones goes on
+	quotas   []windows.Quota   // by tenant; nil: none
+	total    int               // pages that they are shares of
+	now      time.Duration
 }
 
 func newOracle(pages int, quotas ...windows.Quota) *oracle {
@@ -40,8 +40,8 @@ func newOracle(pages int, quotas ...windows.Quota) *oracle {
 	return o
 }
 
-func (g oraclePage) idle() bool   { return g.references == 0 && g.pins == 0 }
-func (g oraclePage) cached() bool { return g.idle() && g.block != protocol.NoBlock }
+func (g oraclePage) unheld() bool { return g.references == 0 && g.pins == 0 }
+func (g oraclePage) cached() bool { return g.unheld() && g.block != protocol.NoBlock }
 
 // held is the comment of PoolPages.Held: sequences and pins, but for what only a
 // chunked prefill holds.
@@ -49,7 +49,7 @@ func (g oraclePage) held() bool {
 	if g.pins > 0 {
 		return true
 	}
-	return g.references > 0 && !(g.references == 1 && g.shelters == 1)
+	return g.references > 0 && !(g.references == 1 && g.covered == 1)
 }
 
 func (o *oracle) counts() protocol.PoolPages {
@@ -58,7 +58,7 @@ func (o *oracle) counts() protocol.PoolPages {
 		if g.cached() {
 			c.Cached++
 		}
-		if !g.idle() {
+		if !g.unheld() {
 			c.Used++
 		}
 		if g.held() {
@@ -104,8 +104,8 @@ func (o *oracle) advance(now time.Duration) {
 	}
 }
 
-// endow gives what a page caches the priority of an operation.
-func (g *oraclePage) endow(op *protocol.PoolOp, now time.Duration) {
+// assignPriority gives what a page caches the priority of an operation.
+func (g *oraclePage) assignPriority(op *protocol.PoolOp, now time.Duration) {
 	g.priority, g.until = op.Priority, op.Until
 	if op.Until > 0 && op.Until <= now {
 		g.priority, g.until = messages.DefaultPriority, 0
@@ -118,7 +118,7 @@ func (o *oracle) account(t protocol.Tenant) protocol.Account {
 	for _, g := range o.pages {
 		switch {
 		case g.tenant != t:
-		case !g.idle():
+		case !g.unheld():
 			a.Used++
 		case g.cached():
 			a.Cached++
@@ -153,7 +153,7 @@ func (o *oracle) surplus() messages.PageID {
 	return o.cachedInOrder()[0]
 }
 
-// firstOf is the cached page that goes first among those of some tenants.
+// firstOf is the first cached page of some tenants in eviction order.
 func (o *oracle) firstOf(want func(protocol.Tenant) bool) messages.PageID {
 	for _, id := range o.cachedInOrder() {
 		if want(o.pages[id].tenant) {
@@ -168,10 +168,10 @@ func (o *oracle) victim(id messages.PageID) protocol.Victim {
 	return protocol.Victim{Page: id, Block: g.block, Depth: g.depth, Priority: g.priority, Use: g.use, Tenant: g.tenant}
 }
 
-// settle frees a page that is idle and caches nothing.
-func (o *oracle) settle(id messages.PageID) {
+// freeIfUnused frees a page that is idle and caches nothing.
+func (o *oracle) freeIfUnused(id messages.PageID) {
 	g := &o.pages[id]
-	if g.idle() && g.block == protocol.NoBlock {
+	if g.unheld() && g.block == protocol.NoBlock {
 		*g = oraclePage{block: protocol.NoBlock}
 		o.free = append(o.free, id)
 	}
@@ -184,7 +184,7 @@ func (o *oracle) do(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 		return o.take(op)
 	}
 	if op.Kind == protocol.PeekVictims {
-		return o.foresee(op)
+		return o.peekVictims(op)
 	}
 	if op.Kind == protocol.HeldBlocks {
 		for _, g := range o.pages {
@@ -214,35 +214,35 @@ func (o *oracle) do(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 	id := op.Pages[at]
 	g := &o.pages[id]
-	shelter := 0
+	covered := 0
 	if op.CoveredByReservation {
-		shelter = 1
+		covered = 1
 	}
 	switch op.Kind {
 	case protocol.Claim:
 		g.references++
-		g.shelters += shelter
+		g.covered += covered
 	case protocol.Drop:
 		g.use = max(g.use, op.Use)
 		g.references--
-		g.shelters -= shelter
+		g.covered -= covered
 	case protocol.Unclaim:
 		g.references--
-		g.shelters -= shelter
+		g.covered -= covered
 	case protocol.AttachPages:
 		g.block, g.depth = op.Blocks[at], op.Depth+int32(at)
-		g.endow(op, o.now)
+		g.assignPriority(op, o.now)
 	case protocol.DetachPages:
-		*g = oraclePage{block: protocol.NoBlock, references: g.references, shelters: g.shelters, tenant: g.tenant}
+		*g = oraclePage{block: protocol.NoBlock, references: g.references, covered: g.covered, tenant: g.tenant}
 	case protocol.SetPriority:
-		g.endow(op, o.now)
+		g.assignPriority(op, o.now)
 	case protocol.AddPins:
 		g.pins += op.N
 	case protocol.EndPin:
 		g.pins--
 		g.use = max(g.use, op.Use)
 	case protocol.EndCoverage:
-		g.shelters--
+		g.covered--
 	case protocol.Inspect:
 		op.Shares = append(op.Shares, protocol.Share{
 			References: int32(g.references), Pins: int32(g.pins), Stored: g.block != protocol.NoBlock,
@@ -250,7 +250,7 @@ func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 	}
 	switch op.Kind {
 	case protocol.Drop, protocol.Unclaim, protocol.EndPin, protocol.DetachPages:
-		o.settle(id)
+		o.freeIfUnused(id)
 	}
 }
 
@@ -266,16 +266,16 @@ func (o *oracle) take(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 		}
 		o.pages[id] = oraclePage{block: protocol.NoBlock, references: 1, tenant: op.Tenant}
 		if op.CoveredByReservation {
-			o.pages[id].shelters = 1
+			o.pages[id].covered = 1
 		}
 		op.Pages = append(op.Pages, id)
 	}
 	return op, victims
 }
 
-// foresee lists the next victims and, if they are too few, held pages that cache
+// peekVictims lists the next victims and, if they are too few, held pages that cache
 // a block, from where the last look ended; eight are looked at for each.
-func (o *oracle) foresee(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
+func (o *oracle) peekVictims(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 	var victims []protocol.Victim
 	next := o.lookedAt(op.N)
 	op.Count = len(next)
@@ -287,18 +287,18 @@ func (o *oracle) foresee(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim
 		if len(victims) == op.N {
 			break
 		}
-		if o.hand >= len(o.pages) {
-			o.hand = 0
+		if o.scanNext >= len(o.pages) {
+			o.scanNext = 0
 		}
-		if g := o.pages[o.hand]; !g.idle() && g.block != protocol.NoBlock {
-			victims = append(victims, o.victim(messages.PageID(o.hand)))
+		if g := o.pages[o.scanNext]; !g.unheld() && g.block != protocol.NoBlock {
+			victims = append(victims, o.victim(messages.PageID(o.scanNext)))
 		}
-		o.hand++
+		o.scanNext++
 	}
 	return op, victims
 }
 
-// lookedAt are at most n pages that go next. With quotas they are those that
+// lookedAt are at most n pages that are evicted next. With quotas they are those that
 // tenants have beyond theirs, then an equal part for each other tenant.
 func (o *oracle) lookedAt(n int) (pages []messages.PageID) {
 	if len(o.quotas) == 0 {
@@ -338,7 +338,7 @@ func (o *oracle) resize(pages int) (victims []protocol.Victim, moves []messages.
 		victims = append(victims, o.victim(id))
 		o.pages[id] = oraclePage{block: protocol.NoBlock}
 	}
-	empty := func(g oraclePage) bool { return g.idle() && g.block == protocol.NoBlock }
+	empty := func(g oraclePage) bool { return g.unheld() && g.block == protocol.NoBlock }
 	for i := pages; i < len(o.pages); i++ {
 		if empty(o.pages[i]) {
 			continue
@@ -347,10 +347,10 @@ func (o *oracle) resize(pages int) (victims []protocol.Victim, moves []messages.
 		o.pages[to], o.pages[i] = o.pages[i], oraclePage{block: protocol.NoBlock}
 		moves = append(moves, messages.PageMove{Old: messages.PageID(i), New: messages.PageID(to)})
 	}
-	old, hand := o.pages, o.hand
+	old, scanNext := o.pages, o.scanNext
 	now := o.now
 	*o = *newOracle(pages, o.quotas...)
-	o.hand, o.now = hand, now
+	o.scanNext, o.now = scanNext, now
 	copy(o.pages, old)
 	o.free = o.free[:0]
 	for i := pages - 1; i >= 0; i-- {

@@ -11,23 +11,25 @@ const (
 	group  = 16 // levels that are made together: most tenants use one or two priorities
 )
 
-// list holds cached pages of one priority.
+// list holds cached pages of one level or term in eviction order. Pages that
+// arrive in this order, as nearly all do, are appended to the list. A page that
+// belongs before the tail is put into the heap, so that the list is never searched.
 type list struct {
-	head, tail int32 // the list, in order of eviction
-	root       int32 // the heap of those that came out of order
+	head, tail int32 // the pages that arrived in order
+	root       int32 // the pairing heap of the others
 }
 
 var emptyList = list{none, none, none}
 
-// level holds all cached pages of one priority: those that have it for ever, and
-// the terms of the others.
+// level holds all cached pages of one priority: the pages without a term in its
+// own list, the others in the lists of their terms.
 type level struct {
 	list
-	ranked []int32 // a heap of terms; at the top the one whose first page goes first
+	ranked []int32 // a heap of terms; at the top the one whose first page is evicted first
 }
 
-// order holds cached pages in the order of their eviction: all of a pool, or
-// with quotas those of one tenant.
+// order is the eviction order of cached pages: all of a pool, or with quotas those
+// of one tenant.
 type order struct {
 	pages    []page // the pool's
 	groups   [(levels + group - 1) / group]*[group]level
@@ -35,12 +37,12 @@ type order struct {
 	n        int       // pages in all levels
 	terms    terms
 	hinted   bool   // the pool is large enough for hints
-	recent   recent // pages whose hints are to be continued
+	recent   recent // pages whose hints are not complete yet
 }
 
-// reset empties the order over the given pages, which keep their terms.
+// reset empties the order. The pages keep their terms.
 func (o *order) reset(pages []page) {
-	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= farPages}
+	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= hintedPages}
 	for _, g := range o.groups {
 		if g != nil {
 			*g = emptyGroup
@@ -51,6 +53,7 @@ func (o *order) reset(pages []page) {
 	}
 }
 
+// emptyGroup is a group of levels without pages.
 var emptyGroup = func() (g [group]level) {
 	for i := range g {
 		g[i].list = emptyList
@@ -58,11 +61,11 @@ var emptyGroup = func() (g [group]level) {
 	return g
 }()
 
-// level is the level of a priority that some page has had.
+// level is the level of a priority; some page must have had this priority.
 func (o *order) level(p messages.Priority) *level { return &o.groups[p/group][p%group] }
 
-// grow is level for a priority that may be new.
-func (o *order) grow(p messages.Priority) *level {
+// ensureLevel is level for any priority; it makes the level if there is none.
+func (o *order) ensureLevel(p messages.Priority) *level {
 	if o.groups[p/group] == nil {
 		g := emptyGroup
 		o.groups[p/group] = &g
@@ -70,8 +73,8 @@ func (o *order) grow(p messages.Priority) *level {
 	return o.level(p)
 }
 
-// each visits the levels that are not empty, those that go first before others,
-// as long as visit says true.
+// each visits the levels that are not empty, the lowest priority first, as long as
+// visit returns true.
 func (o *order) each(visit func(messages.Priority, *level) bool) {
 	for word, set := range o.occupied {
 		for ; set != 0; set &= set - 1 {
@@ -83,9 +86,10 @@ func (o *order) each(visit func(messages.Priority, *level) bool) {
 	}
 }
 
-// before tells which of two pages of one priority goes first. The last bit of a
-// use tells apart what was let go early and late in one use: it counts only
-// where the depths are the same.
+// before tells whether page a is evicted before page b of the same priority: the
+// earlier use first, then the deeper block. The lowest bit of a use tells pages
+// apart that were released early and late by one request; it counts only between
+// pages of one depth. The page number decides last, so that the order is total.
 func (o *order) before(a, b int32) bool {
 	x, y := &o.pages[a], &o.pages[b]
 	switch {
@@ -100,13 +104,13 @@ func (o *order) before(a, b int32) bool {
 	}
 }
 
-// push links page i at its place.
+// push adds page i.
 func (o *order) push(i int32) {
 	priority := o.priority(i)
-	l := o.grow(priority)
-	o.occupied[priority/64] |= 1 << (priority % 64)
+	l := o.ensureLevel(priority)
+	o.setOccupied(priority)
 	o.n++
-	if t := o.timed(i); t != nil {
+	if t := o.termOf(i); t != nil {
 		o.insert(&t.list, i)
 		o.rank(o.terms.of[i])
 		return
@@ -114,15 +118,34 @@ func (o *order) push(i int32) {
 	o.insert(&l.list, i)
 }
 
-// insert links page i into a list or its heap.
+// setOccupied notes that the level of a priority has pages.
+func (o *order) setOccupied(p messages.Priority) { o.occupied[p/64] |= 1 << (p % 64) }
+
+// clearIfEmpty notes that the level of a priority may have lost its last page.
+func (o *order) clearIfEmpty(p messages.Priority) {
+	if l := o.level(p); l.head == none && l.root == none && len(l.ranked) == 0 {
+		o.occupied[p/64] &^= 1 << (p % 64)
+	}
+}
+
+// lowest is the lowest priority of a cached page; there must be one.
+func (o *order) lowest() messages.Priority {
+	if o.occupied[0] != 0 {
+		return messages.Priority(bits.TrailingZeros64(o.occupied[0]))
+	}
+	return messages.Priority(64 + bits.TrailingZeros64(o.occupied[1]))
+}
+
+// insert appends page i to a list, or puts it into the heap if it belongs before
+// the tail.
 func (o *order) insert(l *list, i int32) {
 	g := &o.pages[i]
 	if l.tail != none && !o.before(l.tail, i) {
-		g.place, g.prev, g.next, g.child = heaped, none, none, none
+		g.state, g.prev, g.next, g.child = heaped, none, none, none
 		l.root = o.meld(l.root, i)
 		return
 	}
-	g.place, g.prev, g.next, g.child = listed, l.tail, none, none
+	g.state, g.prev, g.next, g.child = listed, l.tail, none, none
 	if l.tail == none {
 		l.head = i
 	} else {
@@ -131,29 +154,29 @@ func (o *order) insert(l *list, i int32) {
 	l.tail = i
 }
 
-// remove unlinks page i, which is used from then on.
+// remove removes page i; the page is used then.
 func (o *order) remove(i int32) {
 	g := &o.pages[i]
 	priority := o.priority(i)
 	l := &o.level(priority).list
-	t := o.timed(i)
+	t := o.termOf(i)
 	if t != nil {
 		l = &t.list
 	}
-	if g.place == heaped {
+	if g.state == heaped {
 		l.root = o.cut(l.root, i)
 	} else {
 		o.unlink(l, g)
 	}
-	g.let()
+	g.unlinkAll()
 	o.n--
 	if t != nil {
 		o.rank(o.terms.of[i])
 	}
-	o.mark(priority)
+	o.clearIfEmpty(priority)
 }
 
-// unlink takes a page out of its list.
+// unlink removes a page from its list.
 func (o *order) unlink(l *list, g *page) {
 	if g.prev == none {
 		l.head = g.next
@@ -167,7 +190,7 @@ func (o *order) unlink(l *list, g *page) {
 	}
 }
 
-// first is the page that goes next, none if nothing is cached.
+// first is the page that is evicted next, or none if none is cached.
 func (o *order) first() int32 {
 	if o.n == 0 {
 		return none
@@ -180,7 +203,7 @@ func (o *order) first() int32 {
 	return first
 }
 
-// firstOf is the page of a list and its heap that goes next, or none.
+// firstOf is the page of a list and its heap that is evicted first, or none.
 func (o *order) firstOf(l *list) int32 {
 	if l.head == none || l.root != none && o.before(l.root, l.head) {
 		return l.root
@@ -188,7 +211,8 @@ func (o *order) firstOf(l *list) int32 {
 	return l.head
 }
 
-// firstTimed is the page of a level that goes first among those with terms, or none.
+// firstTimed is the page of a level that is evicted first among the pages with
+// terms, or none.
 func (o *order) firstTimed(l *level) int32 {
 	if len(l.ranked) == 0 {
 		return none

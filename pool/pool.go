@@ -6,50 +6,52 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
-// Pool is the device pages of one pool. Every page is in one of three states,
-// used + cached + free = total, and held ≤ used.
+// Pool holds the state of the device pages of one pool. Every page is used, cached
+// or free: used + cached + free = total, and held ≤ used.
 type Pool struct {
 	name     string
 	pages    []page
-	order    order     // the cached pages, unless there are quotas
+	order    order     // of the cached pages, unless there are quotas
 	accounts *accounts // nil: no quotas
 	cached   int
-	freeHead int32 // the free pages, linked through next, the last freed first
+	freeHead int32 // the first free page; they are linked through next, the last freed first
 	freeN    int
-	warm     int32 // says that hints were followed, so that nothing optimises that away
-	held     int   // pages p with p.held()
+	touched  int32 // a result of reading hinted records, so that the reads are not optimised away
+	held     int   // pages for which page.held is true
 	now      time.Duration
-	nextEnd  time.Duration // the first moment at which a priority ends
-	hand     int           // where foreseeHeld goes on
-	ahead    lookAhead     // scratch space of foresee
+	nextEnd  time.Duration // when the next priority ends; NoExpiry: none does
+	scanNext int           // where peekHeld goes on
+	ahead    lookAhead     // scratch space of peekVictims
 }
 
-// New makes a pool of free pages; the first to be taken is page 0. Quotas are
-// by tenant; without any, all pages are OtherTenants'.
+// New makes a pool of free pages; page 0 is taken first. Quotas are by tenant;
+// without any, all pages belong to OtherTenants.
 func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	p := &Pool{name: name, accounts: newAccounts(quotas), nextEnd: protocol.NoExpiry}
 	p.mustCount(pages)
-	p.mustDivide(len(quotas))
+	p.mustBeTenants(len(quotas))
 	p.pages = make([]page, pages)
 	for i := range p.pages {
-		p.pages[i].forget()
+		p.pages[i].clearContents()
 	}
 	p.relink()
 	return p
 }
 
+// mustCount panics on a number of pages that page numbers cannot express.
 func (p *Pool) mustCount(pages int) {
 	if pages < 0 || pages > math.MaxInt32 {
 		p.fail("%d pages cannot be numbered", pages)
 	}
 }
 
-// relink links all pages anew by what is written on them.
+// relink rebuilds all lists from the records of the pages, and the counts.
 func (p *Pool) relink() {
 	p.order.reset(p.pages)
 	if p.accounts != nil {
@@ -58,8 +60,8 @@ func (p *Pool) relink() {
 	p.freeHead, p.freeN, p.held, p.cached = none, 0, 0, 0
 	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
 		g := &p.pages[i]
-		if g.place != used {
-			g.let()
+		if g.state != used {
+			g.unlinkAll()
 		}
 		if g.held() {
 			p.held++
@@ -67,16 +69,16 @@ func (p *Pool) relink() {
 		if p.accounts != nil {
 			p.accounts.add(i, p.accounts.of[i])
 		}
-		if g.idle() {
-			p.settle(i)
+		if g.unheld() {
+			p.linkUnheld(i)
 		}
 	}
 }
 
-// Name is the pool's name.
+// Name is the name of the pool, as wfullh8.
 func (p *Pool) Name() string { return p.name }
 
-// Counts counts the pages.
+// Counts gives the number of pages in each state.
 func (p *Pool) Counts() protocol.PoolPages {
 	total := len(p.pages)
 	return protocol.PoolPages{
@@ -87,8 +89,35 @@ func (p *Pool) Counts() protocol.PoolPages {
 	}
 }
 
-// Do does the operations in order and fills in the answers. It panics on an
-// operation that cannot be right.
+// Attached lists the blocks that pages cache, by page number.
+func (p *Pool) Attached() []protocol.PageBlock {
+	var list []protocol.PageBlock
+	for i := range p.pages {
+		if g := &p.pages[i]; g.stored() {
+			list = append(list, protocol.PageBlock{Page: messages.PageID(i), Block: g.block})
+		}
+	}
+	return list
+}
+
+// Caches is the block that a page caches, or NoBlock.
+func (p *Pool) Caches(page messages.PageID) protocol.BlockID { return p.pages[page].block }
+
+// Holds tells whether a sequence or a pin holds a page.
+func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].unheld() }
+
+// UseOf is the latest use of a page's contents if they are the given block, else 0.
+func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use {
+	if int(page) < len(p.pages) && p.pages[page].block == block {
+		return p.pages[page].use
+	}
+	return 0
+}
+
+// Do carries out the operations in order and fills in their results. It panics on an
+// operation that cannot be right: the caller is told what the pool holds, so such an
+// operation is a bug. Page numbers and shapes of all operations are checked before
+// anything changes.
 func (p *Pool) Do(w *protocol.PoolWork) {
 	for i := range w.Ops {
 		p.validate(&w.Ops[i])
@@ -99,10 +128,10 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 		w.Victims = p.do(&w.Ops[i], w.Victims)
 	}
 	w.Counts = p.Counts()
-	p.mustHold()
+	p.mustCheck()
 }
 
-// do does one operation and appends what it evicts to the victims.
+// do carries out one operation and appends what it evicts to the victims.
 func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	switch op.Kind {
 	case protocol.Claim:
@@ -124,36 +153,36 @@ func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Vic
 	case protocol.EndPin:
 		p.endPin(op)
 	case protocol.EndCoverage:
-		p.unshelter(op)
+		p.endCoverage(op)
 	case protocol.Inspect:
 		p.inspect(op)
 	case protocol.HeldBlocks:
 		p.heldBlocks(op)
 	case protocol.PeekVictims:
-		return p.foresee(op, victims)
+		return p.peekVictims(op, victims)
 	}
 	return victims
 }
 
-// validate panics on what can be seen to be wrong without doing anything.
+// validate panics on an operation that is wrong whatever the state of the pages.
 func (p *Pool) validate(op *protocol.PoolOp) {
 	if op.Kind > protocol.PeekVictims {
 		p.fail("operation %d is unknown", op.Kind)
 	}
-	if i := p.stranger(op.Pages); i >= 0 {
-		p.fail("%s of page %d, there are %d", verb(op.Kind), op.Pages[i], len(p.pages))
+	if i := p.unknownPage(op.Pages); i >= 0 {
+		p.fail("%s of page %d, there are %d", opName(op.Kind), op.Pages[i], len(p.pages))
 	}
 	if op.N < 0 || op.N > math.MaxInt32 {
-		p.fail("%s of %d", verb(op.Kind), op.N)
+		p.fail("%s of %d", opName(op.Kind), op.N)
 	}
 	if p.accounts != nil && int(op.Tenant) >= len(p.accounts.list) {
-		p.fail("%s for tenant %d of %d", verb(op.Kind), op.Tenant, len(p.accounts.list))
+		p.fail("%s for tenant %d of %d", opName(op.Kind), op.Tenant, len(p.accounts.list))
 	}
 	if op.Until < 0 {
-		p.fail("%s until %v", verb(op.Kind), op.Until)
+		p.fail("%s until %v", opName(op.Kind), op.Until)
 	}
 	if op.Priority > messages.MaxPriority {
-		p.fail("%s at priority %d", verb(op.Kind), op.Priority)
+		p.fail("%s at priority %d", opName(op.Kind), op.Priority)
 	}
 	switch op.Kind {
 	case protocol.AttachPages:
@@ -162,14 +191,14 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 		}
 	case protocol.DetachPages, protocol.SetPriority:
 		if n := len(op.Blocks); n != 0 && n != len(op.Pages) {
-			p.fail("%s of %d pages with %d blocks", verb(op.Kind), len(op.Pages), n)
+			p.fail("%s of %d pages with %d blocks", opName(op.Kind), len(op.Pages), n)
 		}
 	}
 }
 
-// stranger is the index of the first entry that is neither a page of the pool nor
-// NoPage, or −1. Nearly always there is none, so all are looked at at once.
-func (p *Pool) stranger(pages []messages.PageID) int {
+// unknownPage is the index of the first entry that is neither a page of the pool nor
+// NoPage, or −1. There is one only after a bug, so the loop has no branch.
+func (p *Pool) unknownPage(pages []messages.PageID) int {
 	n, signs := int64(len(p.pages)), int64(0)
 	for _, id := range pages {
 		signs |= n - int64(uint32(id+1)) // NoPage is −1
@@ -180,24 +209,24 @@ func (p *Pool) stranger(pages []messages.PageID) int {
 	return slices.IndexFunc(pages, func(id messages.PageID) bool { return int64(uint32(id+1)) > n })
 }
 
-// verb names an operation in a panic.
-func verb(k protocol.PoolOpKind) string {
+// opName is the name of an operation in a panic.
+func opName(k protocol.PoolOpKind) string {
 	return [...]string{
 		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
 		protocol.AttachPages: "attachment", protocol.DetachPages: "detachment", protocol.SetPriority: "change of priority",
-		protocol.AddPins: "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of shelter",
-		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing",
+		protocol.AddPins: "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of coverage",
+		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing", protocol.PeekVictims: "look ahead",
 	}[k]
 }
 
-// fail panics with a fact.
+// fail panics with a fact about the pool.
 func (p *Pool) fail(format string, args ...any) {
 	panic("pool " + p.name + ": " + fmt.Sprintf(format, args...))
 }
 
-// mustHold checks the invariants when the build asks for it.
-func (p *Pool) mustHold() {
-	if invariants {
+// mustCheck runs Check in builds with the tag invariants.
+func (p *Pool) mustCheck() {
+	if invariants.Enabled {
 		if err := p.Check(); err != nil {
 			p.fail("%v\n%s", err, p)
 		}

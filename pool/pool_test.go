@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -43,6 +44,17 @@ func TestDoKeepsNothing(t *testing.T) {
 	assert.Equal(t, []protocol.Share{{Stored: true}}, w.Ops[0].Shares)
 	assert.Empty(t, w.Ops[1].Blocks)
 	assert.Equal(t, protocol.PoolPages{PageCounts: messages.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
+}
+
+// TestAttached lists used and cached pages alike.
+func TestAttached(t *testing.T) {
+	p := full(t, 4)
+	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+		{Kind: protocol.Take, N: 1}, // page 3
+		{Kind: protocol.Claim, Pages: []messages.PageID{1}},
+		{Kind: protocol.DetachPages, Pages: []messages.PageID{2}},
+	}})
+	assert.Equal(t, []protocol.PageBlock{{Page: 0, Block: 0}, {Page: 1, Block: 1}}, p.Attached())
 }
 
 // full makes a pool whose pages are all cached, page n−1 to be evicted first.
@@ -98,26 +110,26 @@ func TestFaultsOfCountsAndKinds(t *testing.T) {
 	zero := []messages.PageID{0}
 	do(protocol.PoolOp{Kind: protocol.AddPins, Pages: zero, N: math.MaxInt32})()
 	assert.PanicsWithValue(t, "pool wfullh8: 1 pins of page 0, which has 2147483647", do(protocol.PoolOp{Kind: protocol.AddPins, Pages: zero, N: 1}))
-	for range maxShelters {
+	for range maxCovered {
 		do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true})()
-		if invariants { // a check after each is slow and shows nothing here
-			p.pages[0].child, p.pages[0].prev = maxShelters, maxShelters
+		if invariants.Enabled { // a check after each is slow and shows nothing here
+			p.pages[0].child, p.pages[0].prev = maxCovered, maxCovered
 			break
 		}
 	}
-	assert.PanicsWithValue(t, "pool wfullh8: page 0 is sheltered 65535 times", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true}))
+	assert.PanicsWithValue(t, "pool wfullh8: page 0 is covered by 65535 reservations", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero, CoveredByReservation: true}))
 	p.pages[0].prev = math.MaxInt32
 	assert.PanicsWithValue(t, "pool wfullh8: claim of page 0, which has 2147483647 references", do(protocol.PoolOp{Kind: protocol.Claim, Pages: zero}))
 }
 
 func TestRebuildFaults(t *testing.T) {
-	cases := map[string][]Kept{
-		"pool p: rebuild of page 2, there are 2":                                    {{Page: 2}},
-		"pool p: rebuild of page -1, there are 2":                                   {{Page: -1}},
-		"pool p: rebuild of page 1 twice":                                           {{Page: 1, Block: 3}, {Page: 1, Block: 4}},
-		"pool p: rebuild of page 1 with 2 shelters and 1 references":                {{Page: 1, References: 1, Shelters: 2, Block: protocol.NoBlock}},
-		"pool p: rebuild of page 0 at priority 101":                                 {{Page: 0, Priority: 101}},
-		"pool p: rebuilt from what contradicts itself: pages 0 and 1 cache block 3": {{Page: 0, Block: 3}, {Page: 1, Block: 3}},
+	cases := map[string][]protocol.KeptPage{
+		"pool p: rebuild of page 2, there are 2":                                             {{Page: 2}},
+		"pool p: rebuild of page -1, there are 2":                                            {{Page: -1}},
+		"pool p: rebuild of page 1 twice":                                                    {{Page: 1, Block: 3}, {Page: 1, Block: 4}},
+		"pool p: rebuild of page 1 with 2 covered references of 1":                           {{Page: 1, References: 1, CoveredReferences: 2, Block: protocol.NoBlock}},
+		"pool p: rebuild of page 0 at priority 101":                                          {{Page: 0, Priority: 101}},
+		"pool p: rebuilt from facts that contradict each other: pages 0 and 1 cache block 3": {{Page: 0, Block: 3}, {Page: 1, Block: 3}},
 	}
 	for want, kept := range cases {
 		assert.PanicsWithValue(t, want, func() { Rebuild("p", 2, kept) })
@@ -133,10 +145,10 @@ func TestCheckSees(t *testing.T) {
 		"an order that counts": func(p *Pool) { p.order.n-- },
 		"its bit says":         func(p *Pool) { p.order.occupied[0] |= 1 << 36 },
 		"says otherwise":       func(p *Pool) { p.order.occupied[1] |= 1 << 5 },
-		"shelters":             func(p *Pool) { p.pages[0].child = 9 },
+		"covered references":   func(p *Pool) { p.pages[0].child = 9 },
 		"pins":                 func(p *Pool) { p.pages[7].next = 1 },
 		"references":           func(p *Pool) { p.pages[7].prev = -1 },
-		"is in place":          func(p *Pool) { p.pages[7].prev = 0 },
+		"is in state":          func(p *Pool) { p.pages[7].prev = 0 },
 		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
 		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
 		"cache block":          func(p *Pool) { p.pages[3].block = 2 },
@@ -148,7 +160,7 @@ func TestCheckSees(t *testing.T) {
 		"is linked 2 times":    func(p *Pool) { p.pages[p.order.level(35).tail].next = p.order.level(35).head },
 		"follows":              func(p *Pool) { p.pages[p.order.level(35).tail].prev = none },
 		"is linked from":       func(p *Pool) { p.pages[p.pages[p.order.level(35).root].child].prev = none },
-		"linked in place":      func(p *Pool) { p.freeHead = p.order.level(35).head },
+		"linked in state":      func(p *Pool) { p.freeHead = p.order.level(35).head },
 	}
 	for want, change := range spoil {
 		t.Run(want, func(t *testing.T) {
@@ -168,7 +180,7 @@ func TestCheckSees(t *testing.T) {
 
 // TestWarmDoAllocatesNothing, evictions, heaps and answers included.
 func TestWarmDoAllocatesNothing(t *testing.T) {
-	if invariants {
+	if invariants.Enabled {
 		t.Skip("a check allocates")
 	}
 	c := newChurn(t, 256)

@@ -9,27 +9,28 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
-// tenancy drives a divided pool whose tenants come and go: each takes pages,
+// tenants drives a divided pool whose tenants come and go: each takes pages,
 // leaves contents there, and uses contents again.
-type tenancy struct {
+type tenants struct {
 	pool  *Pool
 	use   protocol.Use // even, so that none is an early or late one of another
 	block protocol.BlockID
 }
 
-func (y *tenancy) do(ops ...protocol.PoolOp) []protocol.Victim {
+func (y *tenants) do(ops ...protocol.PoolOp) []protocol.Victim {
 	w := protocol.PoolWork{Ops: ops}
 	y.pool.Do(&w)
 	return w.Victims
 }
 
-// visit takes n pages for a tenant, stores them and lets them go.
-func (y *tenancy) visit(t protocol.Tenant, n int, priority messages.Priority) []protocol.Victim {
+// visit takes n pages for a tenant, stores them and drops them.
+func (y *tenants) visit(t protocol.Tenant, n int, priority messages.Priority) []protocol.Victim {
 	take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: n, Tenant: t}}}
 	y.pool.Do(&take)
 	pages := take.Ops[0].Pages
@@ -44,14 +45,14 @@ func (y *tenancy) visit(t protocol.Tenant, n int, priority messages.Priority) []
 	return take.Victims
 }
 
-// TestQuotasProtect: where the quotas add up to no more than the pool and nobody
+// TestQuotasProtect: where the quotas add up to no more than the pool and no tenant
 // holds more than his, whoever loses a page has more than his quota, or has
 // reached it and takes the page himself.
 func TestQuotasProtect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quotas := []windows.Quota{windows.NoQuota / 5, windows.NoQuota / 2, windows.NoQuota / 10, windows.NoQuota / 5}
 		pages := rapid.IntRange(10, 60).Draw(t, "pages")
-		y := &tenancy{pool: New("divided", pages, quotas...)}
+		y := &tenants{pool: New("divided", pages, quotas...)}
 		for range rapid.IntRange(1, 80).Draw(t, "visits") {
 			tenant := protocol.Tenant(rapid.IntRange(0, len(quotas)-1).Draw(t, "tenant"))
 			before := y.pool.Account(tenant)
@@ -75,8 +76,8 @@ func TestQuotasProtect(t *testing.T) {
 // there in the divided pool, whatever others do, if all contents are worth the same.
 func TestQuotaIsWorthAPool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		shared := &tenancy{pool: New("divided", 40, windows.NoQuota/2, windows.NoQuota/2)}
-		alone := &tenancy{pool: New("alone", 20), block: 1 << 20}
+		shared := &tenants{pool: New("divided", 40, windows.NoQuota/2, windows.NoQuota/2)}
+		alone := &tenants{pool: New("alone", 20), block: 1 << 20}
 		twin := map[protocol.BlockID]protocol.BlockID{} // of a block alone, the same in the divided pool
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			n := rapid.IntRange(1, 20).Draw(t, "n")
@@ -100,14 +101,14 @@ func TestQuotaIsWorthAPool(t *testing.T) {
 }
 
 // again uses a block that is there alone, in both pools.
-func again(t *rapid.T, shared, alone *tenancy, twin map[protocol.BlockID]protocol.BlockID) {
+func again(t *rapid.T, shared, alone *tenants, twin map[protocol.BlockID]protocol.BlockID) {
 	all := alone.pool.Attached()
 	if len(all) == 0 {
 		return
 	}
 	at := rapid.SampledFrom(all).Draw(t, "block")
 	for _, one := range []struct {
-		y    *tenancy
+		y    *tenants
 		page messages.PageID
 	}{{alone, at.Page}, {shared, pageOf(shared.pool, twin[at.Block])}} {
 		one.y.use += 2
@@ -125,10 +126,10 @@ func pageOf(p *Pool, b protocol.BlockID) messages.PageID {
 	return messages.NoPage
 }
 
-// What is foreseen in a divided pool is what goes first when a tenant within
+// TestPeekedPagesAreThoseBeyondQuotas: PeekVictims of a divided pool lists what is evicted when a tenant within
 // its quota takes pages: what others have beyond theirs.
-func TestForeseenPagesAreThoseBeyondQuotas(t *testing.T) {
-	y := &tenancy{pool: New("divided", 12, windows.NoQuota, windows.NoQuota/2, windows.NoQuota/4)}
+func TestPeekedPagesAreThoseBeyondQuotas(t *testing.T) {
+	y := &tenants{pool: New("divided", 12, windows.NoQuota, windows.NoQuota/2, windows.NoQuota/4)}
 	y.visit(2, 6, 90)
 	y.visit(1, 6, 20)
 	seen := y.do(protocol.PoolOp{Kind: protocol.PeekVictims, N: 3})
@@ -138,10 +139,10 @@ func TestForeseenPagesAreThoseBeyondQuotas(t *testing.T) {
 // TestDividedPoolAllocatesNothing: neither taking nor letting go of pages does,
 // with quotas either, once the records have grown.
 func TestDividedPoolAllocatesNothing(t *testing.T) {
-	if invariants {
+	if invariants.Enabled {
 		t.Skip("checks allocate")
 	}
-	y := &tenancy{pool: New("divided", 64, windows.NoQuota/4, windows.NoQuota/4, windows.NoQuota/2)}
+	y := &tenants{pool: New("divided", 64, windows.NoQuota/4, windows.NoQuota/4, windows.NoQuota/2)}
 	for tenant := range protocol.Tenant(3) {
 		y.visit(tenant, 40, messages.DefaultPriority)
 	}
@@ -169,7 +170,7 @@ func TestFaultsOfTenants(t *testing.T) {
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 2}}})
 	})
 	assert.PanicsWithValue(t, "pool divided: rebuild of page 1 for tenant 9 of 2", func() {
-		Rebuild("divided", 4, []Kept{{Page: 1, References: 1, Block: protocol.NoBlock, Tenant: 9}}, p.Quotas()...)
+		Rebuild("divided", 4, []protocol.KeptPage{{Page: 1, References: 1, Block: protocol.NoBlock, Tenant: 9}}, p.Quotas()...)
 	})
 	assert.PanicsWithValue(t, "pool divided: 65537 quotas, tenants have 16 bits", func() {
 		New("divided", 4, make([]windows.Quota, 1<<16+1)...)
@@ -187,7 +188,7 @@ func TestTenantsAreRankedAnewWhenPrioritiesEnd(t *testing.T) {
 		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{op, {Kind: protocol.Drop, Pages: op.Pages, Use: protocol.Use(2 * tenant)}}})
 	}
 	for now, want := range map[time.Duration]protocol.BlockID{9: 1, 10: 0, 20: 0} {
-		twin := Rebuild("divided", 3, keptOf(p), p.Quotas()...)
+		twin := Rebuild("divided", 3, keptPages(p), p.Quotas()...)
 		work := protocol.PoolWork{Now: now, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: 1}}}
 		twin.Do(&work)
 		require.NoError(t, twin.Check())
@@ -195,11 +196,11 @@ func TestTenantsAreRankedAnewWhenPrioritiesEnd(t *testing.T) {
 	}
 }
 
-// keptOf is what the owners of cached pages know.
-func keptOf(p *Pool) (kept []Kept) {
+// keptPages is what the owners of cached pages know.
+func keptPages(p *Pool) (kept []protocol.KeptPage) {
 	for _, at := range p.Attached() {
 		i := int32(at.Page)
-		kept = append(kept, Kept{
+		kept = append(kept, protocol.KeptPage{
 			Page: at.Page, Block: at.Block, Depth: p.pages[i].depth, Use: p.pages[i].use, Tenant: p.TenantOf(at.Page),
 			Priority: p.orderOf(i).priority(i), Until: p.until(i),
 		})

@@ -8,25 +8,25 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// Resizing asks for another number of pages; the slices are answered and reused.
+// Resizing asks for another number of pages. The slices are results and are reused.
 type Resizing struct {
 	Pages int
 	Now   time.Duration // as in protocol.PoolWork
 
-	// Victims are the contents that had to go, in the order of their eviction.
+	// Victims are the contents that were evicted, in this order.
 	Victims []protocol.Victim
-	// Moves are the pages beyond the new end that survived, held or cached, with
-	// their new numbers, in order of the old ones. A new number may be the page
-	// of a victim, so victims are read before anything is moved.
+	// Moves are the pages beyond the new end that survived, in the order of their
+	// old numbers. A new number may be the page of a victim, so the bytes of victims
+	// have to be read before anything is moved.
 	Moves  []messages.PageMove
 	Counts protocol.PoolPages
 }
 
-// Resize makes the pool larger or smaller. A pool that shrinks gives up free
-// pages, then cached ones by the eviction rule, those of tenants over their quotas
-// of the new size first; what is left beyond the new end
-// moves to free pages, the lowest first, with all that is known of it. It costs
-// O(pages) and panics if less remains than sequences and pins hold.
+// Resize makes the pool larger or smaller. A pool that shrinks gives up free pages,
+// then cached pages by the eviction rule, those of tenants over their quotas of the
+// new size first. Pages beyond the new end that survive move to the lowest free
+// pages, with their records. It costs O(pages) and panics if the new size is less
+// than what sequences and pins hold.
 func (p *Pool) Resize(r *Resizing) {
 	p.mustCount(r.Pages)
 	p.advance(r.Now)
@@ -42,20 +42,20 @@ func (p *Pool) Resize(r *Resizing) {
 		i := p.surplus()
 		r.Victims = append(r.Victims, p.victim(i))
 		p.unlink(i)
-		p.disown(i)
-		p.pages[i].forget()
-		p.settle(i)
+		p.removeTerm(i)
+		p.pages[i].clearContents()
+		p.linkUnheld(i)
 	}
 	to := 0
 	for from := r.Pages; from < len(p.pages); from++ {
-		if p.pages[from].place == free {
+		if p.pages[from].state == free {
 			continue
 		}
-		for p.pages[to].place != free {
+		for p.pages[to].state != free {
 			to++
 		}
 		p.pages[to] = p.pages[from]
-		p.pages[from].place = free
+		p.pages[from].state = free
 		if p.accounts != nil {
 			p.accounts.of[to] = p.accounts.of[from]
 		}
@@ -66,71 +66,60 @@ func (p *Pool) Resize(r *Resizing) {
 	}
 	p.truncate(r.Pages)
 	r.Counts = p.Counts()
-	p.mustHold()
+	p.mustCheck()
 }
 
-// truncate cuts or extends the pages and links them anew.
+// truncate changes the number of records and rebuilds all lists.
 func (p *Pool) truncate(pages int) {
 	old := p.pages
 	p.pages = make([]page, pages)
 	for i := copy(p.pages, old); i < pages; i++ {
-		p.pages[i].forget()
+		p.pages[i].clearContents()
 	}
 	if of := p.order.terms.of; of != nil {
-		p.allot(make([]int32, pages))
+		p.setTermsOfPages(make([]int32, pages))
 		copy(p.order.terms.of, of)
 	}
 	p.relink()
 }
 
-// Kept is what the owners of a page know of it.
-type Kept struct {
-	Page       messages.PageID
-	References int32
-	Shelters   int32            // chunked prefills among the references
-	Block      protocol.BlockID // NoBlock: the page caches nothing
-	Pins       int32
-	Depth      int32
-	Priority   messages.Priority
-	Use        protocol.Use
-	Tenant     protocol.Tenant
-	Until      time.Duration // when the priority ends; 0: never
-}
-
-// Rebuild makes a pool from what sequences, pins and tree know of its pages, in
-// any order; pages that nobody names are free. It is how a pool comes back after
-// its actor has failed, and panics on what contradicts itself.
-func Rebuild(name string, pages int, kept []Kept, quotas ...windows.Quota) *Pool {
+// Rebuild makes a pool from what sequences, pins and the tree know of its pages, in
+// any order; all other pages are free. So a pool comes back after its actor has
+// failed. It panics on facts that contradict each other.
+func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows.Quota) *Pool {
 	p := New(name, pages, quotas...)
-	for _, k := range kept {
-		if k.Page < 0 || int(k.Page) >= pages {
-			p.fail("rebuild of page %d, there are %d", k.Page, pages)
-		}
-		g := &p.pages[k.Page]
-		if g.stored() || !g.idle() {
-			p.fail("rebuild of page %d twice", k.Page)
-		}
-		if k.Shelters < 0 || k.Shelters > min(k.References, maxShelters) {
-			p.fail("rebuild of page %d with %d shelters and %d references", k.Page, k.Shelters, k.References)
-		}
-		if k.Priority > messages.MaxPriority {
-			p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)
-		}
-		if p.accounts != nil {
-			if int(k.Tenant) >= len(quotas) {
-				p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(quotas))
-			}
-			p.accounts.of[k.Page] = k.Tenant
-		}
-		*g = page{
-			use: k.Use, block: k.Block, depth: k.Depth,
-		}
-		g.hold(k.References, k.Pins, k.Shelters)
-		p.endow(int32(k.Page), k.Priority, k.Until)
+	for i := range kept {
+		p.restore(&kept[i])
 	}
 	p.relink()
 	if err := p.Check(); err != nil {
-		p.fail("rebuilt from what contradicts itself: %v", err)
+		p.fail("rebuilt from facts that contradict each other: %v", err)
 	}
 	return p
+}
+
+// restore writes the record of one page of a pool that is being rebuilt.
+func (p *Pool) restore(k *protocol.KeptPage) {
+	if k.Page < 0 || int(k.Page) >= len(p.pages) {
+		p.fail("rebuild of page %d, there are %d", k.Page, len(p.pages))
+	}
+	g := &p.pages[k.Page]
+	if g.stored() || !g.unheld() {
+		p.fail("rebuild of page %d twice", k.Page)
+	}
+	if k.CoveredReferences < 0 || k.CoveredReferences > min(k.References, maxCovered) {
+		p.fail("rebuild of page %d with %d covered references of %d", k.Page, k.CoveredReferences, k.References)
+	}
+	if k.Priority > messages.MaxPriority {
+		p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)
+	}
+	if p.accounts != nil {
+		if int(k.Tenant) >= len(p.accounts.list) {
+			p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(p.accounts.list))
+		}
+		p.accounts.of[k.Page] = k.Tenant
+	}
+	*g = page{use: k.Use, block: k.Block, depth: k.Depth}
+	g.hold(k.References, k.Pins, k.CoveredReferences)
+	p.assignPriority(int32(k.Page), k.Priority, k.Until)
 }

@@ -2,20 +2,20 @@ package pool
 
 import (
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// A prompt of thousands of pages goes through the pool as a few operations, and
-// nearly all of its pages are alike: free ones that are taken one after the
-// other, the victims at the head of one level's list, pages of one sequence that
-// go to the tail of one level's list. Those are handled here, in one loop over
-// the pages; whatever is not alike is left to the operations in ops.go, page by page.
+// A prompt of thousands of pages passes through the pool in a few operations, and
+// nearly all of its pages need the same work: free pages are taken one after the
+// other, victims come from the head of one level's list, the pages of a sequence are
+// appended to the tail of one level's list. The functions of this file do that in
+// one loop over the pages and stop at the first page that needs anything else. The
+// operations in ops.go, which do everything for one page at a time, go on from there.
 
-// takeFree takes at most n free pages, the last freed first, and adds them to
+// takeFree takes at most n free pages, the last freed first, and appends them to
 // the operation's pages.
 func (p *Pool) takeFree(op *protocol.PoolOp, n int) {
 	n = min(n, p.freeN)
@@ -33,7 +33,7 @@ func (p *Pool) takeFree(op *protocol.PoolOp, n int) {
 	p.freeN -= n
 }
 
-// taken is a page as it is after an operation has taken it.
+// taken is the record of a page after an operation has taken it.
 func (p *Pool) taken(op *protocol.PoolOp) page {
 	g := page{block: protocol.NoBlock}
 	g.hold(1, 0, 0)
@@ -43,17 +43,17 @@ func (p *Pool) taken(op *protocol.PoolOp) page {
 	return g
 }
 
-// takeListed takes at most n pages from the head of the list of the level that
-// goes first, as long as no other page of the level goes before them, adds them to the
-// operation's pages and what they cached to the victims.
-func (p *Pool) takeListed(op *protocol.PoolOp, n int, victims []protocol.Victim) []protocol.Victim {
+// takeFromList takes at most n pages from the head of the list of the lowest level,
+// up to the first that a page of a heap or a term precedes. It appends them to the
+// operation's pages and their contents to the victims.
+func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victim) []protocol.Victim {
 	o := &p.order
 	priority := o.lowest()
 	l := o.level(priority)
 	taken, pages := p.taken(op), p.pages
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
-	ids, gone := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
-	at, k, warm := l.head, 0, int32(0)
+	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
+	at, k, touched := l.head, 0, int32(0)
 	rival := o.firstTimed(l)
 	if l.root != none && (rival == none || o.before(l.root, rival)) {
 		rival = l.root
@@ -61,9 +61,9 @@ func (p *Pool) takeListed(op *protocol.PoolOp, n int, victims []protocol.Victim)
 	for ; k < n && at != none && (rival == none || o.before(at, rival)); k++ {
 		g := &pages[at]
 		if g.child != none {
-			warm += pages[g.child].depth
+			touched += pages[g.child].depth // fetches the record, see hints.go
 		}
-		g.leave(at, &gone[k])
+		g.fillVictim(at, &evicted[k])
 		ids[k] = messages.PageID(at)
 		at = g.next
 		*g = taken
@@ -74,42 +74,27 @@ func (p *Pool) takeListed(op *protocol.PoolOp, n int, victims []protocol.Victim)
 	} else {
 		pages[at].prev = none
 	}
-	p.warm = warm
+	p.touched = touched
 	o.n -= k
 	p.cached -= k
-	o.mark(priority)
+	o.clearIfEmpty(priority)
 	return victims
 }
 
-// lowest is the level that goes first; some level has pages.
-func (o *order) lowest() messages.Priority {
-	if o.occupied[0] != 0 {
-		return messages.Priority(bits.TrailingZeros64(o.occupied[0]))
-	}
-	return messages.Priority(64 + bits.TrailingZeros64(o.occupied[1]))
-}
-
-// mark notes that pages of a level have gone.
-func (o *order) mark(p messages.Priority) {
-	if l := o.level(p); l.head == none && l.root == none && len(l.ranked) == 0 {
-		o.occupied[p/64] &^= 1 << (p % 64)
-	}
-}
-
-// dropAlike ends one reference to each of the pages, from the last one on. Of the
-// only references, those to pages that cache a block give it the use and put it at
-// the tail of its level's list, the others free their pages; where others hold the
-// page, the use is left and that is all. It stops before the first page for which
-// more is to be done, and tells how many are left: with quotas all, for accounts
-// have to follow.
-func (p *Pool) dropAlike(op *protocol.PoolOp) (left int) {
+// dropRun ends one reference to each of the pages, from the last one on, and returns
+// how many are left. A page with other holders only gets the use. A page without is
+// appended to the list of its level if it caches a block, and freed otherwise. The
+// run ends before a page that is covered by a reservation, has a term, or belongs
+// before the tail of the list. With quotas it is empty, because each page may change
+// the rankings.
+func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 	if op.CoveredByReservation || p.accounts != nil {
 		return len(op.Pages)
 	}
 	pages, o, listedN, freedN := p.pages, &p.order, 0, 0
-	timed := o.terms.of
+	terms := o.terms.of
 	if o.hinted {
-		defer func() { o.join(op.Pages[left:]) }()
+		defer func() { o.extendHints(op.Pages[left:]) }()
 	}
 	var at cursor
 	for left = len(op.Pages); left > 0; left-- {
@@ -118,7 +103,7 @@ func (p *Pool) dropAlike(op *protocol.PoolOp) (left int) {
 			continue
 		}
 		g := &pages[i]
-		if g.place != used || g.child != 0 || g.prev < 1 {
+		if g.state != used || g.child != 0 || g.prev < 1 {
 			break
 		}
 		if g.prev > 1 || g.next > 0 {
@@ -126,11 +111,11 @@ func (p *Pool) dropAlike(op *protocol.PoolOp) (left int) {
 			g.use = max(g.use, op.Use)
 			continue
 		}
-		if timed != nil && timed[i] != 0 {
+		if terms != nil && terms[i] != 0 {
 			break
 		}
 		if !g.stored() {
-			*g = page{block: protocol.NoBlock, prev: none, next: p.freeHead, place: free}
+			*g = page{block: protocol.NoBlock, prev: none, next: p.freeHead, state: free}
 			p.freeHead = i
 			freedN++
 			continue
@@ -145,10 +130,10 @@ func (p *Pool) dropAlike(op *protocol.PoolOp) (left int) {
 			y.next = i
 		} else {
 			l.head = i
-			o.occupied[g.priority/64] |= 1 << (g.priority % 64)
+			o.setOccupied(g.priority)
 		}
 		g.use = use
-		g.place, g.prev, g.next, g.child = listed, l.tail, none, none
+		g.state, g.prev, g.next, g.child = listed, l.tail, none, none
 		l.tail = i
 		listedN++
 	}
@@ -159,48 +144,47 @@ func (p *Pool) dropAlike(op *protocol.PoolOp) (left int) {
 	return left
 }
 
-// claimAlike adds a reference to pages that are in a list, or held by others
-// already, from the first on. It stops before the first page for which more is to
-// be done, as with one that has a term, and tells how many it has passed: with
-// quotas none, for accounts have to follow.
-func (p *Pool) claimAlike(op *protocol.PoolOp) (passed int) {
+// claimRun adds a reference to each of the pages, from the first on, and returns how
+// many it has done. The run ends before a page that is in a heap or has a term. With
+// quotas it is empty, because each page may change the rankings.
+func (p *Pool) claimRun(op *protocol.PoolOp) (done int) {
 	if op.CoveredByReservation || p.accounts != nil {
 		return 0
 	}
 	pages, o, claimed := p.pages, &p.order, 0
-	timed := o.terms.of
+	terms := o.terms.of
 	var at cursor
 run:
 	for _, id := range op.Pages {
 		if id != messages.NoPage {
 			g := &pages[id]
 			switch {
-			case g.place == listed && (timed == nil || timed[id] == 0):
+			case g.state == listed && (terms == nil || terms[id] == 0):
 				l := at.move(o, g.priority)
 				o.unlink(&l.list, g)
 				if l.head == none {
-					o.mark(g.priority)
+					o.clearIfEmpty(g.priority)
 				}
-				g.place, g.prev, g.next, g.child = used, 1, 0, 0
+				g.state, g.prev, g.next, g.child = used, 1, 0, 0
 				claimed++
-			case g.place == used && g.child == 0 && g.prev > 0 && g.prev < math.MaxInt32:
+			case g.state == used && g.child == 0 && g.prev > 0 && g.prev < math.MaxInt32:
 				g.prev++
 			default:
 				break run
 			}
 		}
-		passed++
+		done++
 	}
 	o.n -= claimed
 	p.cached -= claimed
 	p.held += claimed
-	return passed
+	return done
 }
 
-// attachAlike makes used pages cache blocks, from the first on, as long as they
-// cache nothing. It stops before the first page for which that is wrong or not
-// all there is to do, and tells how many it has passed: none if the priority ends.
-func (p *Pool) attachAlike(op *protocol.PoolOp) (passed int) {
+// attachRun makes used pages cache blocks, from the first on, and returns how many
+// it has done. The run ends before a page for which the operation is wrong, so that
+// attach reports it. It is empty if the priority ends, because the pages need a term.
+func (p *Pool) attachRun(op *protocol.PoolOp) (done int) {
 	if op.Until != 0 {
 		return 0
 	}
@@ -210,7 +194,7 @@ func (p *Pool) attachAlike(op *protocol.PoolOp) (passed int) {
 			continue
 		}
 		g, b := &pages[id], blocks[i]
-		if g.place != used || g.prev <= 0 || g.stored() || b < 0 {
+		if g.state != used || g.prev <= 0 || g.stored() || b < 0 {
 			return i
 		}
 		g.block, g.depth, g.priority = b, depth+int32(i), op.Priority
@@ -218,16 +202,16 @@ func (p *Pool) attachAlike(op *protocol.PoolOp) (passed int) {
 	return len(op.Pages)
 }
 
-// cursor is at a level of an order: pages that go together mostly have the same.
+// cursor remembers the level of the page before: neighbours mostly have the same.
 type cursor struct {
 	*level
 	priority messages.Priority
 }
 
-// move goes to the level of a priority.
+// move returns the level of a priority and remembers it.
 func (c *cursor) move(o *order, p messages.Priority) *level {
 	if c.level == nil || c.priority != p {
-		c.level, c.priority = o.grow(p), p
+		c.level, c.priority = o.ensureLevel(p), p
 	}
 	return c.level
 }

@@ -17,7 +17,7 @@ import (
 //
 //	new name=wfullh8 pages=4 percent=(100,25)     resize pages=2
 //	do
-//	take n=2 shelter
+//	take n=2 covered
 //	attach pages=(0,1) blocks=(7,8) depth=0 priority=35
 //	drop pages=(0,1) use=3
 //
@@ -71,7 +71,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) (out string) {
 var scriptKinds = map[string]protocol.PoolOpKind{
 	"claim": protocol.Claim, "unclaim": protocol.Unclaim, "take": protocol.Take, "drop": protocol.Drop,
 	"attach": protocol.AttachPages, "detach": protocol.DetachPages, "priority": protocol.SetPriority,
-	"pin": protocol.AddPins, "unpin": protocol.EndPin, "unshelter": protocol.EndCoverage,
+	"pin": protocol.AddPins, "unpin": protocol.EndPin, "uncover": protocol.EndCoverage,
 	"inspect": protocol.Inspect, "held": protocol.HeldBlocks,
 }
 
@@ -130,7 +130,7 @@ func parseOp(t *testing.T, d *datadriven.TestData, line string) protocol.PoolOp 
 				d.Fatalf(t, "unknown argument %s=%s", arg.Key, value)
 			}
 		}
-		op.CoveredByReservation = op.CoveredByReservation || arg.Key == "shelter"
+		op.CoveredByReservation = op.CoveredByReservation || arg.Key == "covered"
 	}
 	return op
 }

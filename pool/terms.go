@@ -3,85 +3,114 @@ package pool
 import (
 	"time"
 
+	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// term is the pages with one priority until one moment.
+// term is one priority until one moment, with all pages that have both. After the
+// moment their priority is the default one.
 //
-// A priority may hold until a moment and be the default one from then on. A
-// million pages may have the same moment, so none of them is touched when it
-// comes: pages with one priority until one moment share a term, which has a list
-// and a heap of its own for those that are cached. A level ranks its terms by
-// their first pages, next to the pages that have no term, and a term that ends
-// leaves the ranking of its level for that of the default one, with all its pages.
+// A million pages may share a moment, so no page is touched when it comes. The
+// cached pages of a term are in a list and a heap of their own. A level ranks its
+// terms by their first pages, beside its pages without a term; when a term ends it
+// moves from the ranking of its level to that of the default level, with all its
+// pages, in O(log terms).
 type term struct {
 	list
-	until    time.Duration // protocol.NoExpiry: it has ended
-	priority messages.Priority
-	pages    int32 // that have it, used ones too
-	first    int32 // of its cached pages, the next to go; none: there is none
-	spot     int32 // in the ranking of its level, if it has a first page
-	place    int32 // in the heap of ends, unless it has ended
+	until     time.Duration // protocol.NoExpiry: it has ended
+	priority  messages.Priority
+	pages     int32 // that have the term, used and cached
+	first     int32 // the cached page that is evicted first; none: no page is cached
+	rankIndex int32 // in the ranking of its level, if it has a first page
+	endIndex  int32 // in the heap of ends, unless it has ended
 }
 
-// termKey is what pages of one term share.
+// termKey identifies a term that has not ended.
 type termKey struct {
 	until    time.Duration
 	priority messages.Priority
 }
 
-// terms are those of one order, by their numbers from 1 on; 0 is none.
+// terms holds the terms of one eviction order, by their numbers from 1 on; 0 means
+// no term. A number is used again when no page has the term any more.
 type terms struct {
 	all   []term
-	free  []int32
-	known map[termKey]int32 // those that have not ended
-	ends  []int32           // a heap of these, the first to end at the top
+	free  []int32           // unused numbers
+	known map[termKey]int32 // terms that have not ended
+	ends  []int32           // a heap of these; the first to end is at the top
 	of    []int32           // by page, of the whole pool; nil: no page has ever had a term
 }
 
-// timed gives the term of a page, or nil.
-func (o *order) timed(i int32) *term {
+// endOrder orders the heap of ends.
+type endOrder struct{ terms *terms }
+
+// Before tells whether term x ends before term y.
+func (e endOrder) Before(x, y int32) bool {
+	return e.terms.all[x-1].until < e.terms.all[y-1].until
+}
+
+// Moved notes the index of a term.
+func (e endOrder) Moved(x int32, i int) { e.terms.all[x-1].endIndex = int32(i) }
+
+// rankOrder orders the ranking of a level.
+type rankOrder struct{ order *order }
+
+// Before tells whether the first page of term x is evicted before that of term y.
+func (r rankOrder) Before(x, y int32) bool {
+	return r.order.before(r.order.terms.all[x-1].first, r.order.terms.all[y-1].first)
+}
+
+// Moved notes the index of a term.
+func (r rankOrder) Moved(x int32, i int) { r.order.terms.all[x-1].rankIndex = int32(i) }
+
+// termOf is the term of a page, or nil.
+func (o *order) termOf(i int32) *term {
 	if o.terms.of == nil || o.terms.of[i] == 0 {
 		return nil
 	}
 	return &o.terms.all[o.terms.of[i]-1]
 }
 
-// priority is what a page's contents have at this moment.
+// priority is the current priority of a page's contents.
 func (o *order) priority(i int32) messages.Priority {
-	if t := o.timed(i); t != nil {
+	if t := o.termOf(i); t != nil {
 		return t.priority
 	}
 	return o.pages[i].priority
 }
 
-// enter gives a page, which is in no list, a term.
-func (o *order) enter(i int32, k termKey) {
+// addTerm gives a page, which is in no list, a term.
+func (o *order) addTerm(i int32, k termKey) {
 	s := &o.terms
 	id, ok := s.known[k]
 	if !ok {
-		if n := len(s.free); n > 0 {
-			id, s.free = s.free[n-1], s.free[:n-1]
-		} else {
-			s.all = append(s.all, term{})
-			id = int32(len(s.all))
-		}
-		s.all[id-1] = term{list: emptyList, until: k.until, priority: k.priority, first: none}
-		if s.known == nil {
-			s.known = map[termKey]int32{}
-		}
-		s.known[k] = id
-		s.ends = append(s.ends, id)
-		s.all[id-1].place = int32(len(s.ends) - 1)
-		o.endUp(len(s.ends) - 1)
+		id = s.open(k)
 	}
 	s.of[i] = id
 	s.all[id-1].pages++
 }
 
-// leave takes the term from a page, which is in no list.
-func (o *order) leave(i int32) {
+// open makes a term without pages.
+func (s *terms) open(k termKey) (id int32) {
+	if n := len(s.free); n > 0 {
+		id, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		s.all = append(s.all, term{})
+		id = int32(len(s.all))
+	}
+	s.all[id-1] = term{list: emptyList, until: k.until, priority: k.priority, first: none}
+	if s.known == nil {
+		s.known = map[termKey]int32{}
+	}
+	s.known[k] = id
+	heap.Push(&s.ends, endOrder{s}, id)
+	return id
+}
+
+// removeTerm takes the term from a page, which is in no list. A term without pages
+// is closed.
+func (o *order) removeTerm(i int32) {
 	s := &o.terms
 	if s.of == nil || s.of[i] == 0 {
 		return
@@ -94,7 +123,7 @@ func (o *order) leave(i int32) {
 	}
 	if t.until != protocol.NoExpiry {
 		delete(s.known, termKey{t.until, t.priority})
-		o.endRemove(int(t.place))
+		heap.Remove(&s.ends, endOrder{s}, int(t.endIndex))
 	}
 	*t = term{list: emptyList, until: protocol.NoExpiry, first: none}
 	s.free = append(s.free, id)
@@ -104,26 +133,23 @@ func (o *order) leave(i int32) {
 func (o *order) expire(now time.Duration) {
 	s := &o.terms
 	for len(s.ends) > 0 && s.all[s.ends[0]-1].until <= now {
-		id := s.ends[0]
+		id := heap.Pop(&s.ends, endOrder{s})
 		t := &s.all[id-1]
-		o.endRemove(0)
 		delete(s.known, termKey{t.until, t.priority})
-		first, was := t.first, t.priority
-		if first != none {
-			o.unrank(id)
-			o.mark(was)
+		if t.first != none {
+			heap.Remove(&o.level(t.priority).ranked, rankOrder{o}, int(t.rankIndex))
+			o.clearIfEmpty(t.priority)
 		}
 		t.until, t.priority = protocol.NoExpiry, messages.DefaultPriority
-		if first != none {
-			o.grow(t.priority)
-			o.occupied[t.priority/64] |= 1 << (t.priority % 64)
-			t.first = first
-			o.rankNew(id)
+		if t.first != none {
+			l := o.ensureLevel(t.priority)
+			o.setOccupied(t.priority)
+			heap.Push(&l.ranked, rankOrder{o}, id)
 		}
 	}
 }
 
-// end is the moment at which the next term ends.
+// end is the moment at which the next term ends, NoExpiry if there is none.
 func (o *order) end() time.Duration {
 	if len(o.terms.ends) == 0 {
 		return protocol.NoExpiry
@@ -131,118 +157,87 @@ func (o *order) end() time.Duration {
 	return o.terms.all[o.terms.ends[0]-1].until
 }
 
-// rank puts a term to its place after a page came to it or went.
+// rank updates the ranking after a page was added to a term or removed from it.
 func (o *order) rank(id int32) {
 	t := &o.terms.all[id-1]
-	first := o.firstOf(&t.list)
+	first, before := o.firstOf(&t.list), t.first
+	if first == before {
+		return
+	}
+	l := o.level(t.priority)
 	switch {
-	case first == t.first:
 	case first == none:
-		o.unrank(id)
+		heap.Remove(&l.ranked, rankOrder{o}, int(t.rankIndex))
 		t.first = none
-	case t.first == none:
+	case before == none:
 		t.first = first
-		o.rankNew(id)
+		heap.Push(&l.ranked, rankOrder{o}, id)
 	default:
 		t.first = first
-		l := o.level(t.priority)
-		o.rankUp(l, int(t.spot))
-		o.rankDown(l, int(t.spot))
+		heap.Fix(l.ranked, rankOrder{o}, int(t.rankIndex))
 	}
 }
 
-func (o *order) rankNew(id int32) {
-	t := &o.terms.all[id-1]
-	l := o.level(t.priority)
-	t.spot = int32(len(l.ranked))
-	l.ranked = append(l.ranked, id)
-	o.rankUp(l, int(t.spot))
-}
-
-// unrank takes a term, which was ranked, out of the ranking of its level.
-func (o *order) unrank(id int32) {
-	t := &o.terms.all[id-1]
-	l := o.level(t.priority)
-	i, last := int(t.spot), len(l.ranked)-1
-	o.rankSwap(l, i, last)
-	l.ranked = l.ranked[:last]
-	if i < last {
-		o.rankUp(l, i)
-		o.rankDown(l, i)
+// advance moves the clock and ends the priorities whose moment has come: O(log)
+// for each term, whatever the number of its pages.
+func (p *Pool) advance(now time.Duration) {
+	p.now = max(p.now, now)
+	if p.now < p.nextEnd {
+		return
 	}
-}
-
-func (o *order) rankBefore(l *level, i, j int) bool {
-	return o.before(o.terms.all[l.ranked[i]-1].first, o.terms.all[l.ranked[j]-1].first)
-}
-
-func (o *order) rankSwap(l *level, i, j int) {
-	l.ranked[i], l.ranked[j] = l.ranked[j], l.ranked[i]
-	o.terms.all[l.ranked[i]-1].spot, o.terms.all[l.ranked[j]-1].spot = int32(i), int32(j)
-}
-
-func (o *order) rankUp(l *level, i int) {
-	for ; i > 0 && o.rankBefore(l, i, (i-1)/2); i = (i - 1) / 2 {
-		o.rankSwap(l, i, (i-1)/2)
+	if p.accounts == nil {
+		p.order.expire(p.now)
+		p.nextEnd = p.order.end()
+		return
 	}
-}
-
-func (o *order) rankDown(l *level, i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(l.ranked); child++ {
-			if o.rankBefore(l, child, least) {
-				least = child
-			}
+	p.nextEnd = protocol.NoExpiry
+	for t := range p.accounts.list {
+		o := &p.accounts.list[t].order
+		if o.end() <= p.now {
+			// The first page may stay the same and yet have another priority, which
+			// rerank would not see.
+			p.accounts.unrank(protocol.Tenant(t))
+			o.expire(p.now)
+			p.accounts.rerank(protocol.Tenant(t))
 		}
-		if least == i {
-			return
+		p.nextEnd = min(p.nextEnd, o.end())
+	}
+}
+
+// assignPriority gives a page, which is in no list, a priority until a moment; 0
+// means for ever.
+func (p *Pool) assignPriority(i int32, priority messages.Priority, until time.Duration) {
+	switch {
+	case until == 0:
+	case until <= p.now:
+		priority = messages.DefaultPriority
+	default:
+		if p.order.terms.of == nil {
+			p.setTermsOfPages(make([]int32, len(p.pages)))
 		}
-		o.rankSwap(l, i, least)
-		i = least
+		p.orderOf(i).addTerm(i, termKey{until, priority})
+		p.nextEnd = min(p.nextEnd, until)
+	}
+	p.pages[i].priority = priority
+}
+
+// setTermsOfPages makes the array of the pages' terms known to every order.
+func (p *Pool) setTermsOfPages(of []int32) {
+	p.order.terms.of = of
+	p.orders(func(o *order) { o.terms.of = of })
+}
+
+// removeTerm takes the term, if any, from a page that is in no list.
+func (p *Pool) removeTerm(i int32) {
+	if p.order.terms.of != nil {
+		p.orderOf(i).removeTerm(i)
 	}
 }
 
-func (o *order) endBefore(i, j int) bool {
-	s := &o.terms
-	return s.all[s.ends[i]-1].until < s.all[s.ends[j]-1].until
-}
-
-func (o *order) endSwap(i, j int) {
-	s := &o.terms
-	s.ends[i], s.ends[j] = s.ends[j], s.ends[i]
-	s.all[s.ends[i]-1].place, s.all[s.ends[j]-1].place = int32(i), int32(j)
-}
-
-func (o *order) endRemove(i int) {
-	s := &o.terms
-	last := len(s.ends) - 1
-	o.endSwap(i, last)
-	s.ends = s.ends[:last]
-	if i < last {
-		o.endUp(i)
-		o.endDown(i)
+// until is the moment at which the priority of a page ends; 0: never.
+func (p *Pool) until(i int32) time.Duration {
+	if t := p.orderOf(i).termOf(i); t != nil && t.until != protocol.NoExpiry {
+		return t.until
 	}
-}
-
-func (o *order) endUp(i int) {
-	for ; i > 0 && o.endBefore(i, (i-1)/2); i = (i - 1) / 2 {
-		o.endSwap(i, (i-1)/2)
-	}
-}
-
-func (o *order) endDown(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(o.terms.ends); child++ {
-			if o.endBefore(child, least) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		o.endSwap(i, least)
-		i = least
-	}
+	return 0
 }

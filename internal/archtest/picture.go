@@ -34,10 +34,10 @@ var picture = []place{
 	{dir: "windows", own: []string{"messages", "internal/protocol"}, core: true},
 	{dir: "windows/kvconfig", own: []string{"messages", "windows"}, others: []string{yaml}},
 
-	{dir: "tree", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
-	{dir: "pool", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
-	{dir: "offloader", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
-	{dir: "events", own: []string{"messages", "internal/protocol", "windows", "internal/heap"}, core: true},
+	{dir: "tree", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
+	{dir: "pool", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
+	{dir: "offloader", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
+	{dir: "events", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
 
 	{dir: "gpu", own: []string{"messages"}},
 	{dir: cuda, own: []string{"messages", "gpu"}, others: []string{purego}},
@@ -53,6 +53,7 @@ var picture = []place{
 	{dir: "examples", free: true},
 	{dir: "internal", free: true},
 	{dir: "internal/heap", core: true},
+	{dir: "internal/invariants", core: true},
 	{dir: ".", free: true}, // the module's folder itself, not what is below
 }
 

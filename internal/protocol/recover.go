@@ -52,6 +52,7 @@ type KeptPage struct {
 	Priority          messages.Priority
 	Tenant            Tenant
 	Until             time.Duration // when the priority ends; 0: never
+	Use               Use           // filled in by the actor: only the failed core knows it
 }
 
 // RebuildPool makes the pages of a pool anew.

@@ -1,14 +1,15 @@
 package pool
 
-// A pairing heap: a tree in which no page goes before its parent, each with its
-// children in a list. It is chosen over a heap in an array because it lives in
-// the pages' links: 101 arrays would have to grow, or be as long as the pool.
+// A list keeps the pages that arrived out of order in a pairing heap: a tree in which
+// no page is evicted before its parent, and each page has its children in a list. It
+// is linked through the pages' records. Heaps in arrays would need 101 arrays for
+// each order, each of which may grow to the size of the pool.
 //
 //	parent ── child ▶ a ── next ▶ b ── next ▶ c
 //	                  a.prev = parent, b.prev = a, c.prev = b
 
-// meld makes one heap of two, either of which may be none. Roots have neither
-// prev nor next.
+// meld merges two heaps, either of which may be none, and returns the root. Roots
+// have neither prev nor next.
 func (o *order) meld(a, b int32) int32 {
 	if a == none {
 		return b
@@ -28,7 +29,7 @@ func (o *order) meld(a, b int32) int32 {
 	return a
 }
 
-// cut takes page i out of the heap with the given root and returns the new one.
+// cut removes page i from the heap with the given root and returns the new root.
 func (o *order) cut(root, i int32) int32 {
 	g := &o.pages[i]
 	below := o.meldAll(g.child)
@@ -38,7 +39,7 @@ func (o *order) cut(root, i int32) int32 {
 	if parent := &o.pages[g.prev]; parent.child == i {
 		parent.child = g.next
 	} else {
-		parent.next = g.next // it was the left sibling
+		parent.next = g.next // page i has a left sibling
 	}
 	if g.next != none {
 		o.pages[g.next].prev = g.prev
@@ -46,8 +47,9 @@ func (o *order) cut(root, i int32) int32 {
 	return o.meld(root, below)
 }
 
-// meldAll makes one heap of a list of siblings: by pairs from the left, then the
-// pairs from the right. The pairs are stacked up through next.
+// meldAll merges a list of siblings: in pairs from the left, then the pairs from the
+// right, which is what bounds the amortised cost by O(log n). The pairs wait in a
+// stack that is linked through next.
 func (o *order) meldAll(first int32) int32 {
 	stack := none
 	for first != none {

@@ -11,7 +11,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// What is foreseen is what a Take then evicts, in whichever order the pages came.
+// What is peeked is what a Take then evicts, in whichever order the pages came.
 func TestForeseenPagesAreEvictedNext(t *testing.T) {
 	cases := map[string][]protocol.Use{ // by depth
 		"in order":                 {1, 2, 3, 4, 5, 6},
@@ -34,7 +34,7 @@ func TestForeseenPagesAreEvictedNext(t *testing.T) {
 			seen := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.PeekVictims, N: 5}}}
 			p.Do(&seen)
 			require.NoError(t, p.Check())
-			require.Equal(t, before, p.String(), "foreseeing changes nothing")
+			require.Equal(t, before, p.String(), "a look ahead changes nothing")
 			taken := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 5}}}
 			p.Do(&taken)
 			require.Equal(t, taken.Victims, seen.Victims)
@@ -42,9 +42,9 @@ func TestForeseenPagesAreEvictedNext(t *testing.T) {
 	}
 }
 
-// TestLookAheadFollowsEvictionOrderWithDurations: pages whose priority has a duration stand among the others
+// TestPeekFollowsEvictionOrderWithDurations: pages whose priority has a duration stand among the others
 // of their level by use and depth, also those of several terms and those that came out of order.
-func TestLookAheadFollowsEvictionOrderWithDurations(t *testing.T) {
+func TestPeekFollowsEvictionOrderWithDurations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pages := rapid.IntRange(1, 40).Draw(t, "pages")
 		p := New("wfullh1", pages)

@@ -1,6 +1,0 @@
-//go:build !invariants
-
-package pool
-
-// invariants makes every change check the whole pool.
-const invariants = false

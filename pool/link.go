@@ -1,0 +1,110 @@
+package pool
+
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// linkUnheld links a page that has lost its last holder: as cached if it caches
+// a block, otherwise as free.
+func (p *Pool) linkUnheld(i int32) {
+	g := &p.pages[i]
+	if g.stored() {
+		p.link(i)
+		return
+	}
+	if p.accounts != nil {
+		p.accounts.remove(i)
+	}
+	g.clearContents() // a reference may have left a use
+	g.state, g.prev, g.next = free, none, p.freeHead
+	p.freeHead = i
+	p.freeN++
+}
+
+// markUsed returns a page that is about to get a holder, and takes it out of the
+// eviction order if it is cached. A free page has no contents to hold.
+func (p *Pool) markUsed(i int32, kind protocol.PoolOpKind) *page {
+	g := &p.pages[i]
+	if g.state == free {
+		p.fail("%s of page %d, which is free", opName(kind), i)
+	}
+	if g.cached() {
+		p.unlink(i)
+	}
+	return g
+}
+
+// cover makes one reference of the page a covered one.
+func (p *Pool) cover(g *page, id messages.PageID) {
+	if g.covered() == maxCovered {
+		p.fail("page %d is covered by %d reservations", id, maxCovered)
+	}
+	g.hold(0, 0, 1)
+}
+
+// countHeld updates the number of held pages after a change to a page; was tells
+// whether the page was held before the change.
+func (p *Pool) countHeld(g *page, was bool) {
+	switch is := g.held(); {
+	case is && !was:
+		p.held++
+	case was && !is:
+		p.held--
+	}
+}
+
+// link adds a cached page to the eviction order of the pool or of its tenant.
+func (p *Pool) link(i int32) {
+	p.cached++
+	c := p.accounts
+	if c == nil {
+		p.order.push(i)
+		return
+	}
+	t := c.of[i]
+	c.list[t].order.push(i)
+	c.rerank(t)
+}
+
+// unlink removes a cached page from its eviction order; the page is used then.
+func (p *Pool) unlink(i int32) {
+	p.cached--
+	c := p.accounts
+	if c == nil {
+		p.order.remove(i)
+		return
+	}
+	t := c.of[i]
+	c.list[t].order.remove(i)
+	c.rerank(t)
+}
+
+// orderOf is the eviction order that a page belongs to while it is cached.
+func (p *Pool) orderOf(i int32) *order {
+	if p.accounts == nil {
+		return &p.order
+	}
+	return &p.accounts.list[p.accounts.of[i]].order
+}
+
+// orders visits every eviction order of the pool: one, or one for each tenant.
+func (p *Pool) orders(visit func(*order)) {
+	if p.accounts == nil {
+		visit(&p.order)
+		return
+	}
+	for t := range p.accounts.list {
+		visit(&p.accounts.list[t].order)
+	}
+}
+
+// victim describes a cached page that is about to be evicted.
+func (p *Pool) victim(i int32) protocol.Victim {
+	g := &p.pages[i]
+	v := protocol.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: p.orderOf(i).priority(i), Use: g.use}
+	if p.accounts != nil {
+		v.Tenant = p.accounts.of[i]
+	}
+	return v
+}
