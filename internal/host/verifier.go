@@ -84,9 +84,34 @@ func (v *Verifier) blocks(blocks []messages.Content) {
 		ends[i] = at
 		for pool, location := range b.Pages {
 			if page, tier, ok := location.Page(); ok {
-				v.page(place{messages.PoolID(pool), tier, page}, chains, "tree", b.Depth)
+				v.block(place{messages.PoolID(pool), tier, page}, b, chains)
 			}
 		}
+	}
+}
+
+// block checks the page of a block: its tokens, or in a state pool the state after
+// the last of them.
+func (v *Verifier) block(p place, b *messages.Content, chains []Chain) {
+	if layout := &v.Layouts[p.pool]; layout.HoldsStates() {
+		tokens := b.Depth*layout.pool.TokensPerBlock + len(chains)
+		v.state(p, State{tokens, chains[len(chains)-1]}, "tree")
+		return
+	}
+	v.page(p, chains, "tree", b.Depth)
+}
+
+// state checks a page that holds a state.
+func (v *Verifier) state(p place, s State, owner string) {
+	v.pages[p] = true
+	layout := &v.Layouts[p.pool]
+	bytes := v.Read(p.pool, p.tier, p.page)
+	if bytes == nil {
+		v.report("pool %s, %s page %d (state of %s): no such page", layout.pool.Name, p.tier, p.page, owner)
+		return
+	}
+	if err := layout.VerifyState(bytes, s); err != nil {
+		v.report("pool %s, %s page %d (state of %s): %v", layout.pool.Name, p.tier, p.page, owner, err)
 	}
 }
 
@@ -105,6 +130,14 @@ func (v *Verifier) sequence(s *Held) {
 
 // table checks the pages of one beam in one pool.
 func (v *Verifier) table(pool messages.PoolID, table []messages.PageID, chains []Chain, owner string) {
+	if layout := &v.Layouts[pool]; layout.HoldsStates() {
+		if len(table) != 1 || table[0] == messages.NoPage {
+			v.report("sequence %s: pool %s has no working page", owner, layout.pool.Name)
+			return
+		}
+		v.state(place{pool, messages.Primary, table[0]}, StateAfter(chains, len(chains)), owner)
+		return
+	}
 	tpb := v.Layouts[pool].pool.TokensPerBlock
 	for block := 0; block*tpb < len(chains); block++ {
 		if block >= len(table) {

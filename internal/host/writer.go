@@ -61,6 +61,7 @@ type Step struct {
 	Waits  []gpu.Ticket // what the engine called Ready
 	Reads  []Span       // the context; blocks without a page are passed over
 	Writes []Span
+	States []StateUpdate // of recurrent layers
 }
 
 // piece is the part of a span that lies in one page.
@@ -76,7 +77,7 @@ type piece struct {
 // writes nothing launches nothing and has the zero ticket, the past.
 func (w *Writer) Launch(s Step) (gpu.Ticket, error) {
 	writes, err := w.pieces(s.Writes)
-	if err != nil || len(writes) == 0 {
+	if err != nil || len(writes) == 0 && len(s.States) == 0 {
 		return gpu.Ticket{}, err
 	}
 	// Two beams that still share a page would write the same rows twice.
@@ -90,10 +91,15 @@ func (w *Writer) Launch(s Step) (gpu.Ticket, error) {
 	for _, span := range s.Writes {
 		tokens += span.To - span.From
 	}
+	states := slices.Clone(s.States)
 	return w.config.Launcher.Launch(w.config.Stream, gpu.Kernel{
 		Label: s.Label, Waits: s.Waits, Nanos: int64(tokens) * w.config.NanosPerToken,
-		Reads: accesses(reads), Writes: accesses(writes),
-		Run: func(bytes gpu.PageBytes) { w.run(bytes, reads, writes) },
+		Reads:  append(accesses(reads), w.stateAccesses(states)...),
+		Writes: append(accesses(writes), w.stateAccesses(states)...),
+		Run: func(bytes gpu.PageBytes) {
+			w.run(bytes, reads, writes)
+			w.updateStates(bytes, states)
+		},
 	})
 }
 
@@ -139,6 +145,9 @@ func (w *Writer) pieces(spans []Span) ([]piece, error) {
 		for i, table := range s.Table {
 			pool := int(s.First) + i
 			layout := &w.config.Layouts[pool]
+			if layout.HoldsStates() {
+				continue // Step.States has them
+			}
 			tpb := layout.pool.TokensPerBlock
 			for at := s.From; at < s.To; {
 				block, end := at/tpb, min(s.To, (at/tpb+1)*tpb)

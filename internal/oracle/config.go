@@ -121,7 +121,7 @@ func (o *Oracle) Pools() []messages.PoolInfo {
 	var all []messages.PoolInfo
 	for i, p := range o.pool {
 		all = append(all, messages.PoolInfo{
-			ID: messages.PoolID(i), Name: p.Name, Window: p.Window, KVHeads: p.KVHeads, Layers: p.Layers,
+			ID: messages.PoolID(i), Name: p.Name, Kind: p.kind(), Window: p.Window, KVHeads: p.KVHeads, Layers: p.Layers,
 			PageBytes: p.PageBytes, PrimaryPages: p.Primary, SecondaryPages: p.Secondary,
 		})
 	}
@@ -138,6 +138,14 @@ func (o *Oracle) begin() error {
 	clear(o.guarded)
 	o.expire()
 	return nil
+}
+
+// kind is what the pages hold, by the engine's names.
+func (p *pool) kind() string {
+	if p.State {
+		return "state"
+	}
+	return "attention"
 }
 
 // limited tells whether the pool has a window.

@@ -2,6 +2,7 @@ package script
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
@@ -119,8 +120,9 @@ func (p *player) started(a *admission) *sequence {
 	s := &sequence{
 		id: a.reply.Sequence, prompt: len(r.Tokens), chunk: r.ChunkTokens,
 		manual:   a.line.prefill != nil && *a.line.prefill == "manual",
-		computed: a.reply.ReusedTokens, written: a.reply.ReusedTokens,
-		ready: a.reply.Ready, beams: [][]host.Chain{chains},
+		computed: a.reply.ReusedTokens, written: a.reply.ReusedTokens, stated: a.reply.ReusedTokens,
+		checkpoints: slices.Clone(a.reply.Checkpoints),
+		ready:       a.reply.Ready, beams: [][]host.Chain{chains},
 	}
 	for range r.BeamWidth - 1 {
 		s.beams = append(s.beams, append([]host.Chain(nil), chains...))
@@ -130,16 +132,16 @@ func (p *player) started(a *admission) *sequence {
 
 // prefill computes and commits the prompts of what was admitted and is not the
 // script's to commit. Prompts that fit into one commit go together, as one
-// engine step. Chunks take pages when they are committed: a batch with chunks
-// goes sequence by sequence, so that the order of what is taken and given back
-// is that of the batch.
+// engine step. Chunks and checkpoints take pages when they are committed: a batch
+// with some goes sequence by sequence, so that the order of what is taken and given
+// back is that of the batch.
 func (p *player) prefill(admissions []*admission) {
 	var now []*admission
 	chunked := false
 	for _, a := range admissions {
 		if a.err == nil && !a.s.manual {
 			now = append(now, a)
-			chunked = chunked || a.s.chunk > 0
+			chunked = chunked || a.s.chunk > 0 || len(a.s.checkpoints) > 0
 		}
 	}
 	if !chunked {
@@ -160,7 +162,7 @@ func (p *player) computePrompts(admissions []*admission) {
 	}
 	works := make([]work, len(admissions))
 	for i, a := range admissions {
-		works[i] = work{a.s, a.s.computed, p.reach(a.s)}
+		works[i] = work{s: a.s, from: a.s.computed, to: p.nextCommit(a.s)}
 	}
 	results, err := p.commit("prefill", works, sameRequest)
 	for i, a := range admissions {
@@ -178,6 +180,17 @@ func (p *player) reach(s *sequence) int {
 		return s.length()
 	}
 	return from + s.chunk
+}
+
+// nextCommit is where the prompt's next commit ends: at the next checkpoint, or as
+// far as it may reach.
+func (p *player) nextCommit(s *sequence) int {
+	for _, position := range s.checkpoints {
+		if position > s.computed {
+			return min(position, p.reach(s))
+		}
+	}
+	return p.reach(s)
 }
 
 // finish gives the answer, and the name to the sequence. What the engine let in
@@ -201,6 +214,9 @@ func (p *player) finish(a *admission) {
 			r.PartialReuse = messages.PartialNone
 		}
 		a.answer.Reuse = append(a.answer.Reuse, named[reuseAnswer]{pool.Name, reuseAnswer{r.Full, r.Partial, r.PartialReuse, r.Onboarded}})
+	}
+	if p.recurrent() {
+		a.answer.statesAnswer = &statesAnswer{append([]int{}, a.reply.Checkpoints...), a.reply.AttentionTokens}
 	}
 	p.sequences[a.line.seq] = a.s
 }

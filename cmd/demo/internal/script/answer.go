@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // An …Answer is one line of output, its fields in the order in which they are
@@ -94,8 +95,8 @@ func (b byPool[T]) MarshalJSON() ([]byte, error) {
 
 type poolAnswer struct {
 	Name           string `json:"name"`
-	Window         *int   `json:"window"` // null: full attention
-	KVHeads        int    `json:"kv_heads"`
+	Window         *int   `json:"window"`   // null: full attention
+	KVHeads        *int   `json:"kv_heads"` // null: recurrent states
 	Layers         []int  `json:"layers"`
 	PageBytes      int64  `json:"page_bytes"`
 	PrimaryPages   int    `json:"primary_pages"`
@@ -105,13 +106,19 @@ type poolAnswer struct {
 func poolAnswers(pools []messages.PoolInfo) []poolAnswer {
 	out := make([]poolAnswer, len(pools))
 	for i, p := range pools {
-		out[i] = poolAnswer{p.Name, nil, p.KVHeads, p.Layers, p.PageBytes, p.PrimaryPages, p.SecondaryPages}
+		out[i] = poolAnswer{p.Name, nil, nil, p.Layers, p.PageBytes, p.PrimaryPages, p.SecondaryPages}
+		if !holdsStates(p) {
+			out[i].KVHeads = &p.KVHeads
+		}
 		if p.Window > 0 {
 			out[i].Window = &p.Window
 		}
 	}
 	return out
 }
+
+// holdsStates reports whether a pool's pages hold recurrent states.
+func holdsStates(p messages.PoolInfo) bool { return p.Kind == windows.KindState.String() }
 
 type poolsAnswer struct {
 	head
@@ -128,6 +135,14 @@ type admitAnswer struct {
 	Why          messages.MissReason `json:"why"`
 	Tables       tables              `json:"tables"`
 	Reuse        byPool[reuseAnswer] `json:"reuse"`
+	*statesAnswer
+}
+
+// statesAnswer is what an admission answers besides for a model with recurrent
+// layers.
+type statesAnswer struct {
+	Checkpoints     []int `json:"checkpoints"`
+	AttentionTokens int   `json:"attention_tokens"`
 }
 
 type reuseAnswer struct {
@@ -167,6 +182,8 @@ type lookupAnswer struct {
 	MatchedTokens   int `json:"matched_tokens"`
 	PrimaryTokens   int `json:"primary_tokens"`
 	SecondaryTokens int `json:"secondary_tokens"`
+	// AttentionTokens is nil for a model without recurrent layers.
+	AttentionTokens *int `json:"attention_tokens,omitempty"`
 }
 
 type pinAnswer struct {
@@ -226,6 +243,13 @@ type poolCountersAnswer struct {
 	Dropped        int64 `json:"dropped"`
 	BytesOffloaded int64 `json:"bytes_offloaded"`
 	BytesOnboarded int64 `json:"bytes_onboarded"`
+	*checkpointsAnswer
+}
+
+// checkpointsAnswer is what a state pool counts besides.
+type checkpointsAnswer struct {
+	Checkpoints        int64 `json:"checkpoints"`
+	CheckpointsSkipped int64 `json:"checkpoints_skipped"`
 }
 
 type eventsAnswer struct {

@@ -32,15 +32,19 @@ func decodeStats(*object) request {
 		}
 		out := statsAnswer{head: done("stats")}
 		out.Counters = countersAnswer{Requests: s.Requests, PromptTokens: s.PromptTokens, ReusedTokens: s.ReusedTokens}
-		for _, pool := range s.Pools {
+		for i, pool := range s.Pools {
 			out.Pools = append(out.Pools, named[tiersAnswer]{pool.Name, tiersAnswer{
 				countAnswer(pool.Primary), countAnswer(pool.Secondary),
 			}})
 			c := pool.PoolCounters
-			out.Counters.Pools = append(out.Counters.Pools, named[poolCountersAnswer]{pool.Name, poolCountersAnswer{
+			counters := poolCountersAnswer{
 				c.AllocatedPages, c.ReusedFull, c.ReusedPartial, c.Missed, c.Evicted, c.Offloaded,
-				c.Onboarded, c.Dropped, c.BytesOffloaded, c.BytesOnboarded,
-			}})
+				c.Onboarded, c.Dropped, c.BytesOffloaded, c.BytesOnboarded, nil,
+			}
+			if holdsStates(p.engine.Pools()[i]) {
+				counters.checkpointsAnswer = &checkpointsAnswer{c.Checkpoints, c.CheckpointsSkipped}
+			}
+			out.Counters.Pools = append(out.Counters.Pools, named[poolCountersAnswer]{pool.Name, counters})
 		}
 		return out, nil
 	})

@@ -69,8 +69,20 @@ func (o *object) model() windows.Model {
 	if d := o.optText("dtype"); d != nil {
 		m.DType = windows.DType(*d)
 	}
+	if s := o.child("state"); s != nil {
+		m.States = []windows.State{{Layers: s.layers(), Bytes: s.int("bytes")}}
+		s.end()
+	}
 	o.end()
 	return m
+}
+
+// layers is a list of layers, which must be there.
+func (o *object) layers() []int {
+	if !o.has("layers") {
+		o.missing("layers")
+	}
+	return o.ints("layers")
 }
 
 // kvHeads is a number or a list of them.

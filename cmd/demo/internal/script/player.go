@@ -40,6 +40,11 @@ type sequence struct {
 	// written counts the tokens whose KV is in the pages. It runs ahead of
 	// computed where sequences share pages and another one has written them.
 	written int
+	// stated counts the tokens after which the working pages hold the state; it is
+	// computed, but while a commit is under way.
+	stated int
+	// checkpoints are the positions at which a commit makes a checkpoint.
+	checkpoints []int
 	// beams has the chain after each token, one list a beam.
 	beams [][]host.Chain
 	// ready is what the next kernel must wait for; last is the latest kernel
@@ -126,10 +131,25 @@ func (p *player) tooLong(op string, tokens int64) error {
 // names lists the running sequences in a fixed order.
 func (p *player) names() []string { return slices.Sorted(maps.Keys(p.sequences)) }
 
-// work is the KV of tokens [from, to) of one sequence.
+// work is the KV of tokens [from, to) of one sequence, and with recurrent layers
+// the state after to tokens.
 type work struct {
 	s        *sequence
 	from, to int
+	refused  bool // the engine will refuse its commit: nothing is computed
+}
+
+// states reports whether the working pages of the sequence are still to be brought
+// to the end of the work. KV that a fork has written already is not computed again;
+// a state is the sequence's own.
+func (p *player) states(w work) bool { return p.recurrent() && w.s.stated < w.to }
+
+// computes reports whether there is anything to compute.
+func (p *player) computes(w work) bool { return !w.refused && (w.from < w.to || p.states(w)) }
+
+// recurrent reports whether the model has recurrent layers.
+func (p *player) recurrent() bool {
+	return slices.ContainsFunc(p.layouts, func(l host.Layout) bool { return l.HoldsStates() })
 }
 
 // compute launches one kernel that computes the KV of all works, into the pages
@@ -137,7 +157,7 @@ type work struct {
 func (p *player) compute(label string, works []work) error {
 	if p.writer == nil {
 		for _, w := range works {
-			if w.from < w.to {
+			if p.computes(w) {
 				w.s.written = max(w.s.written, w.to)
 			}
 		}
@@ -145,7 +165,7 @@ func (p *player) compute(label string, works []work) error {
 	}
 	step := host.Step{Label: label}
 	for _, w := range works {
-		if w.from >= w.to {
+		if !p.computes(w) {
 			continue
 		}
 		tables, err := p.engine.Tables(p.ctx, w.s.id)
@@ -153,6 +173,7 @@ func (p *player) compute(label string, works []work) error {
 			return p.noticed(w.s, err)
 		}
 		step.Waits = append(step.Waits, w.s.ready...)
+		step.States = append(step.States, p.stateUpdates(w, tables)...)
 		for beam, chains := range w.s.beams {
 			table := host.Beam(tables, beam)
 			step.Reads = append(step.Reads, host.Span{Chains: chains, To: w.from, Table: table})
@@ -164,11 +185,29 @@ func (p *player) compute(label string, works []work) error {
 		return fmt.Errorf("%s: %w", label, err)
 	}
 	for _, w := range works {
-		if w.from < w.to {
+		if p.computes(w) {
 			w.s.ready, w.s.last, w.s.written = nil, ticket, max(w.s.written, w.to)
+			w.s.stated = w.to
 		}
 	}
 	return nil
+}
+
+// stateUpdates are what a work does to the working pages of its sequence.
+func (p *player) stateUpdates(w work, tables messages.Tables) (updates []host.StateUpdate) {
+	if !p.states(w) {
+		return nil
+	}
+	chains := w.s.beams[0]
+	for pool := range p.layouts {
+		if p.layouts[pool].HoldsStates() {
+			updates = append(updates, host.StateUpdate{
+				Pool: messages.PoolID(pool), Page: tables[pool][0][0],
+				From: host.StateAfter(chains, w.s.stated), To: host.StateAfter(chains, w.to),
+			})
+		}
+	}
+	return updates
 }
 
 // commit computes and commits works in one engine step. With continues it is a

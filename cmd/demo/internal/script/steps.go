@@ -20,10 +20,7 @@ func decodeCommit(o *object) request {
 			return nil, err
 		}
 		n := int(computed)
-		w := work{s, n, n} // computes nothing: the engine will refuse it
-		if p.allowed(s, n) {
-			w.from = min(n, max(s.computed, s.written))
-		}
+		w := work{s: s, from: min(n, max(s.computed, s.written)), to: n, refused: !p.allowed(s, n)}
 		results, err := p.commit("commit", []work{w}, ownRequest)
 		if err != nil {
 			return nil, err
@@ -282,7 +279,7 @@ func (p *player) computeGrown(sent []*growth) {
 	var of []*growth
 	for _, g := range sent {
 		if g.err == nil && !g.s.manual && g.s.computed < g.s.length()-1 {
-			works, of = append(works, work{g.s, g.s.computed, g.s.length() - 1}), append(of, g)
+			works, of = append(works, work{s: g.s, from: g.s.computed, to: g.s.length() - 1}), append(of, g)
 		}
 	}
 	if len(works) == 0 {

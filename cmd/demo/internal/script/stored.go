@@ -31,7 +31,11 @@ func decodeLookup(o *object) request {
 			return nil, err
 		}
 		found, err := p.engine.Lookup(p.ctx, prefix)
-		return lookupAnswer{done("lookup"), found.MatchedTokens, found.PrimaryTokens, found.SecondaryTokens}, err
+		answer := lookupAnswer{done("lookup"), found.MatchedTokens, found.PrimaryTokens, found.SecondaryTokens, nil}
+		if p.recurrent() {
+			answer.AttentionTokens = &found.AttentionTokens
+		}
+		return answer, err
 	})
 }
 

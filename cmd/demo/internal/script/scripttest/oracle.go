@@ -24,11 +24,12 @@ func OpenOracle(s script.Setup) (*script.Rig, error) {
 		OnboardBlocks:               s.Cache.OnboardBlocks, BlockReuse: s.Cache.EnableBlockReuse,
 		PartialReuse: s.Cache.EnablePartialReuse, CopyOnPartialReuse: s.Cache.CopyOnPartialReuse,
 		SaltQuotas: s.Cache.SaltQuotas, OtherSaltsQuota: s.Cache.OtherSaltsQuota,
-		EventLimit: s.Cache.EventBufferMaxSize, Clock: s.Clock.Now,
+		CheckpointInterval: s.Cache.StateCheckpointInterval,
+		EventLimit:         s.Cache.EventBufferMaxSize, Clock: s.Clock.Now,
 	}
 	for i, p := range s.Pools {
 		c.Pools = append(c.Pools, oracle.PoolConfig{
-			Name: p.Name, Window: p.Window, Sink: p.Sink, KVHeads: p.KVHeads, Layers: p.Layers,
+			Name: p.Name, State: p.Kind == windows.KindState, Window: p.Window, Sink: p.Sink, KVHeads: p.KVHeads, Layers: p.Layers,
 			PageBytes: p.PageBytes(), Primary: pages[i].Primary, Secondary: pages[i].Secondary,
 		})
 	}
