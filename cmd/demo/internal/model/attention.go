@@ -18,6 +18,7 @@ func (a *selfAttention) run(e *Executor, y, x []float32, rows int) error {
 	e.layer = a.number
 	qkv := e.buffer(bufferQKV, rows*a.qkv.out)
 	a.qkv.apply(e.workers, qkv, x, rows)
+	e.adapt(qkv, x, a.qkv)
 	a.normHeads(qkv, rows)
 	e.traceKV(l, qkv, rows)
 	width := l.Heads * l.HeadDim

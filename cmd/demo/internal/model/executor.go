@@ -21,7 +21,8 @@ type Sequence struct {
 	// written in this step; at its length or beyond the encoder does not run.
 	Encoder    []messages.Token
 	EncodeFrom int
-	State      *State // of a recurrent model; the step advances it
+	State      *State   // of a recurrent model; the step advances it
+	Adapter    *Adapter // nil: none
 
 	LogitsFrom int // first of Tokens whose logits are wanted
 

@@ -4,5 +4,5 @@
 //
 // Both readers are our own. The formats are a header and offsets, and the
 // libraries at hand either read GGUF headers alone, with 37 modules of
-// dependencies, or are an inference engine's own: see docs/adr.
+// dependencies, or are an inference engine's own: see docs/adr/0007.
 package weights

@@ -1,0 +1,233 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/model"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/attention"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Compute runs one step of sequences: a chunk of each whose prompt is not yet
+// computed, and the tokens of the others that are not. It waits for the kernel
+// and commits; a sequence that the engine has lost has an error in its place.
+func (r *Runner) Compute(ctx context.Context, batch ...*Sequence) ([]error, error) {
+	return r.step(ctx, batch, true)
+}
+
+// ComputeOnly runs a step without committing it: tokens that may be rewound.
+// Commit follows.
+func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) error {
+	_, err := r.step(ctx, batch, false)
+	return err
+}
+
+// Commit tells the engine that tokens up to one of each sequence are computed.
+func (r *Runner) Commit(ctx context.Context, batch []*Sequence, upTo []int) ([]error, error) {
+	return r.commit(ctx, batch, upTo, batch[0].last)
+}
+
+func (r *Runner) step(ctx context.Context, batch []*Sequence, commit bool) ([]error, error) {
+	// Contexts come first. The order of the rest is the caller's.
+	order := slices.Clone(batch)
+	slices.SortStableFunc(order, func(a, b *Sequence) int { return rank(a) - rank(b) })
+	tables, err := r.tables(ctx, order)
+	if err != nil {
+		return nil, err
+	}
+	k := &kernel{r: r}
+	upTo := make([]int, len(order))
+	for i, s := range order {
+		if tables[i].Err != nil {
+			return nil, tables[i].Err
+		}
+		upTo[i] = s.until(r.Config.Chunk, r.Config.TokensPerBlock)
+		if upTo[i] <= s.computed {
+			return nil, fmt.Errorf("nothing to compute: %d of %d tokens are", s.computed, len(s.Tokens))
+		}
+		k.add(s, upTo[i], tables[i].Tables)
+	}
+	ticket, err := k.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range order {
+		s.computed, s.last, s.encode = upTo[i], ticket, len(s.encoder)
+		s.ready = s.ready[:0]
+	}
+	if !commit {
+		return nil, nil
+	}
+	errs, err := r.commit(ctx, order, upTo, ticket)
+	if err != nil {
+		return nil, err
+	}
+	sorted := make([]error, len(batch))
+	for i, s := range batch {
+		sorted[i] = errs[slices.Index(order, s)]
+	}
+	return sorted, nil
+}
+
+func rank(s *Sequence) int {
+	if s.generating() {
+		return 1
+	}
+	return 0
+}
+
+// kernel is one step on the compute stream.
+type kernel struct {
+	r     *Runner
+	spec  gpu.Kernel
+	of    []*Sequence       // by step sequence; beams repeat
+	steps []*model.Sequence // in the executor's order
+	pages []messages.Tables // by step sequence: [pool][0][block]
+	seen  map[gpu.Slot]bool
+	err   error
+}
+
+// add puts the tokens [computed, upTo) of a sequence into the step.
+func (k *kernel) add(s *Sequence, upTo int, tables messages.Tables) {
+	k.spec.Waits = append(k.spec.Waits, s.ready...)
+	s.Logits = nil // what the last step gave may still be in use
+	beams := 1
+	if s.beams != nil && s.generating() {
+		beams = len(s.beams)
+	}
+	for b := range beams {
+		tokens := s.Tokens[s.computed:upTo]
+		if beams > 1 {
+			tokens = s.beams[b][s.computed-s.Prompt : upTo-s.Prompt]
+		}
+		step := &model.Sequence{
+			Tokens: tokens, Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder, EncodeFrom: s.encode,
+			State: s.state, Adapter: s.adapter, LogitsFrom: len(tokens) - 1,
+		}
+		switch {
+		case s.AllLogits:
+			step.LogitsFrom = 0
+		case upTo < s.Prompt:
+			step.LogitsFrom = len(tokens)
+		}
+		own := make(messages.Tables, len(tables))
+		for p := range tables {
+			own[p] = tables[p][min(b, len(tables[p])-1):]
+			k.touch(p, own[p][0], s, step)
+		}
+		k.of, k.steps, k.pages = append(k.of, s), append(k.steps, step), append(k.pages, own)
+	}
+}
+
+// touch declares what the step reads and writes of one page table. Blocks from
+// the first token that is computed on are written, all before are read.
+func (k *kernel) touch(pool int, table []messages.PageID, s *Sequence, step *model.Sequence) {
+	tpb := k.r.Config.TokensPerBlock
+	first := step.Cached / tpb
+	if k.r.Model.Encodes() && pool == len(k.r.pools)-1 {
+		first = s.encode / tpb
+		if s.encode >= len(s.encoder) {
+			first = len(table)
+		}
+	}
+	for i, page := range table {
+		if page == messages.NoPage {
+			continue
+		}
+		slot := gpu.Slot{Pool: k.r.handles[pool], Tier: messages.Primary, Page: page}
+		if k.seen[slot] {
+			continue
+		}
+		if k.seen == nil {
+			k.seen = map[gpu.Slot]bool{}
+		}
+		k.seen[slot] = true
+		if i < first {
+			k.spec.Reads = append(k.spec.Reads, gpu.Access{Slot: slot})
+		} else {
+			k.spec.Writes = append(k.spec.Writes, gpu.Access{Slot: slot})
+		}
+	}
+}
+
+// run launches the kernel and waits for it.
+func (k *kernel) run(ctx context.Context) (gpu.Ticket, error) {
+	k.spec.Label, k.spec.Nanos, k.spec.Run = "step", 1000, k.body
+	k.err = errNotRun
+	ticket, err := k.r.launch.Launch(k.r.compute, k.spec)
+	if err != nil {
+		return ticket, err
+	}
+	// The kernel is queued: even when the context ends, its pages must not be
+	// given back before it has run.
+	if err := k.r.sync(context.WithoutCancel(ctx), ticket); err != nil {
+		return ticket, err
+	}
+	return ticket, k.err
+}
+
+var errNotRun = errors.New("the kernel has not run")
+
+// body is the kernel: it looks pages up and runs the model.
+func (k *kernel) body(bytes gpu.PageBytes) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.err = fmt.Errorf("%v", p)
+		}
+	}()
+	for i, step := range k.steps {
+		step.Pages = make([][][]byte, len(k.pages[i]))
+		for p, tables := range k.pages[i] {
+			step.Pages[p] = attention.Resolve(nil, tables[0], func(page messages.PageID) []byte {
+				return bytes(gpu.Slot{Pool: k.r.handles[p], Tier: messages.Primary, Page: page})
+			})
+		}
+	}
+	if k.err = k.r.exec.Run(k.steps); k.err != nil {
+		return
+	}
+	for i, s := range k.of {
+		s.Logits = append(s.Logits, k.steps[i].Logits...)
+	}
+}
+
+// Prefill computes the whole prompt of a sequence, chunk by chunk, and collects
+// the logits that it wants. A context that ends stops it between two chunks.
+func (r *Runner) Prefill(ctx context.Context, s *Sequence) error {
+	var logits [][]float32
+	for !s.generating() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.one(ctx, s); err != nil {
+			return err
+		}
+		logits = append(logits, s.Logits...)
+	}
+	s.Logits = logits
+	return nil
+}
+
+// Extend appends one token and computes it.
+func (r *Runner) Extend(ctx context.Context, s *Sequence, token messages.Token) error {
+	errs, err := r.Append(ctx, []*Sequence{s}, [][]messages.Token{{token}})
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	return r.one(ctx, s)
+}
+
+func (r *Runner) one(ctx context.Context, s *Sequence) error {
+	errs, err := r.Compute(ctx, s)
+	if err != nil {
+		return err
+	}
+	return errs[0]
+}
+
+// Next is the greedy choice after the last step.
+func (s *Sequence) Next() messages.Token { return model.Greedy(s.Logits[len(s.Logits)-1]) }

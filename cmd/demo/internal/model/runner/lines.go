@@ -1,0 +1,205 @@
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// line is one request of a program, a line of JSON.
+type line struct {
+	Tokens  []messages.Token `json:"tokens"`
+	Encoder []messages.Token `json:"encoder"`
+	New     int              `json:"new"`
+	Logits  bool             `json:"logits"`
+	Salt    string           `json:"salt"`
+}
+
+// Lines answers requests, JSON lines, one after the other until the input ends:
+//
+//	{"tokens":[…],"encoder":[…],"new":40,"logits":true,"salt":"…"}
+//	{"greedy":[…],"logits":[[…]…],"first_logits_position":n,"cached_tokens":n,"onboarded_pages":n}
+//
+// Logits are those of each position of the prompt that was computed and of each
+// new token, from first_logits_position on. Empty lines and lines that begin with
+// # are skipped. What is wrong with a request is answered as an error, and
+// changes nothing.
+func (r *Runner) Lines(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewReaderSize(in, 1<<16)
+	to := bufio.NewWriterSize(out, 1<<16)
+	for {
+		text, end := lines.ReadBytes('\n')
+		if end != nil && !errors.Is(end, io.EOF) {
+			return end
+		}
+		if text = bytes.TrimSpace(text); len(text) > 0 && text[0] != '#' {
+			to.Write(r.answer(ctx, text))
+			to.WriteByte('\n')
+			if err := to.Flush(); err != nil {
+				return err
+			}
+		}
+		if end != nil {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// answer serves one request.
+func (r *Runner) answer(ctx context.Context, text []byte) []byte {
+	var q line
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err := d.Decode(&q)
+	if err == nil && d.More() {
+		err = errors.New("more than one value in a line")
+	}
+	if err != nil {
+		return failed(messages.Refuse(messages.BadRequest, "%v", err))
+	}
+	if err := r.check(&q); err != nil {
+		return failed(err)
+	}
+	a, err := r.generate(ctx, &q)
+	if err != nil {
+		return failed(err)
+	}
+	if problems := r.Hazards(); len(problems) > 0 {
+		return failed(messages.Refuse(messages.Internal, "%s", problems[0]))
+	}
+	return a
+}
+
+// check refuses what the model cannot answer.
+func (r *Runner) check(q *line) error {
+	m := r.Model
+	switch {
+	case len(q.Tokens) == 0:
+		return messages.Refuse(messages.BadRequest, "tokens: empty")
+	case q.New < 0:
+		return messages.Refuse(messages.BadRequest, "new: %d is negative", q.New)
+	case m.Encodes() && len(q.Encoder) == 0:
+		return messages.Refuse(messages.BadRequest, "encoder: missing, the model has one")
+	case !m.Encodes() && q.Encoder != nil:
+		return messages.Refuse(messages.BadRequest, "encoder: the model has none")
+	case q.New > r.Config.MaxLen || len(q.Tokens)+q.New > r.Config.MaxLen:
+		return messages.Refuse(messages.TooLong, "%d tokens and %d new ones, the longest sequence has %d", len(q.Tokens), q.New, r.Config.MaxLen)
+	case len(q.Encoder) > r.Config.MaxLen:
+		return messages.Refuse(messages.TooLong, "%d encoder tokens, at most %d", len(q.Encoder), r.Config.MaxLen)
+	}
+	if err := m.CheckTokens(q.Tokens); err != nil {
+		return messages.Refuse(messages.BadRequest, "tokens: %v", err)
+	}
+	if err := m.CheckTokens(q.Encoder); err != nil {
+		return messages.Refuse(messages.BadRequest, "encoder: %v", err)
+	}
+	return nil
+}
+
+// generate computes the answer. The sequence is released whatever happens.
+func (r *Runner) generate(ctx context.Context, q *line) (answer []byte, err error) {
+	s, err := r.Admit(ctx, Request{Tokens: q.Tokens, Encoder: q.Encoder, Salt: q.Salt})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Release(context.WithoutCancel(ctx), s)) }()
+	s.AllLogits = q.Logits
+	if err := r.Prefill(ctx, s); err != nil {
+		return nil, err
+	}
+	logits := s.Logits
+	greedy := make([]messages.Token, 0, q.New)
+	for len(greedy) < q.New {
+		next := s.Next()
+		greedy = append(greedy, next)
+		// The last token is computed only for its logits.
+		if len(greedy) == q.New && !q.Logits {
+			break
+		}
+		if err := r.Extend(ctx, s, next); err != nil {
+			return nil, err
+		}
+		logits = append(logits, s.Logits...)
+	}
+	if !q.Logits {
+		logits = nil
+	}
+	return format(greedy, logits, s), nil
+}
+
+// format writes an answer.
+func format(greedy []messages.Token, logits [][]float32, s *Sequence) []byte {
+	b := []byte(`{"greedy":[`)
+	for i, t := range greedy {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(t), 10)
+	}
+	b = append(b, ']')
+	if logits != nil {
+		b = append(b, `,"logits":[`...)
+		for i, row := range logits {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, FormatNumbers(row)...)
+		}
+		b = append(b, ']')
+	}
+	return fmt.Appendf(b, `,"first_logits_position":%d,"cached_tokens":%d,"onboarded_pages":%d}`, s.Reused, s.Reused, s.Onboarded)
+}
+
+// FormatNumbers writes a list of numbers so that reading it back gives the same
+// bits.
+func FormatNumbers(row []float32) []byte {
+	b := []byte{'['}
+	for i, x := range row {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendFloat(b, x)
+	}
+	return append(b, ']')
+}
+
+// appendFloat writes a number in the fewest digits that read back to the same
+// bits, also through a float64. JSON has no infinity: it becomes the largest
+// number, and NaN null.
+func appendFloat(b []byte, x float32) []byte {
+	if x != x {
+		return append(b, "null"...)
+	}
+	x = min(max(x, -math.MaxFloat32), math.MaxFloat32)
+	n := len(b)
+	b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
+	if y, err := strconv.ParseFloat(string(b[n:]), 64); err != nil || math.Float32bits(float32(y)) != math.Float32bits(x) {
+		b = strconv.AppendFloat(b[:n], float64(x), 'g', -1, 64)
+	}
+	return b
+}
+
+// failed writes an error with its code.
+func failed(err error) []byte {
+	code, text := messages.Internal, err.Error()
+	var refused *messages.Refusal
+	if errors.As(err, &refused) {
+		code, text = refused.Code, refused.Message
+	}
+	b, err := json.Marshal(map[string]any{"error": map[string]string{"code": string(code), "message": text}})
+	if err != nil {
+		panic(err) // strings are always written
+	}
+	return b
+}

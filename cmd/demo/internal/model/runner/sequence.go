@@ -1,0 +1,82 @@
+package runner
+
+import (
+	"github.com/kvactor/kvactor/cmd/demo/internal/model"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Sequence is one running sequence. Its exported fields are for reading.
+type Sequence struct {
+	Tokens    []messages.Token // prompt, sampled tokens, drafts; of beam 0
+	Prompt    int
+	Reused    int // tokens whose K and V were cached when it came
+	Onboarded int // pages that were brought from host memory for it
+	// Logits are those of the last step: of all new tokens if AllLogits is set,
+	// else of the last one, and none while the prompt is not computed. With beams
+	// there is one row for each.
+	Logits    [][]float32
+	AllLogits bool
+
+	id       messages.SequenceID
+	computed int
+	encoder  []messages.Token
+	encode   int // first encoder token whose K and V are to be written
+	adapter  *model.Adapter
+	ready    []gpu.Ticket
+	last     gpu.Ticket
+	state    *model.State
+	beams    [][]messages.Token // generated tokens by beam; nil without beams
+}
+
+// Computed is the count of tokens whose K and V are in the pages.
+func (s *Sequence) Computed() int { return s.computed }
+
+// Beams are the generated tokens of each beam.
+func (s *Sequence) Beams() [][]messages.Token { return s.beams }
+
+// admitted is the sequence of an admission.
+func (r *Runner) admitted(q *Request, in messages.Admitted) *Sequence {
+	s := &Sequence{
+		Tokens: append([]messages.Token(nil), q.Tokens...), Prompt: len(q.Tokens), Reused: in.ReusedTokens,
+		id: in.Sequence, computed: in.ReusedTokens, encoder: q.Encoder, encode: len(q.Encoder), adapter: q.Adapter,
+		ready: append([]gpu.Ticket(nil), in.Ready...), state: r.Model.NewState(),
+	}
+	for _, p := range in.Reuse {
+		s.Onboarded += p.Onboarded
+	}
+	if in.Cross != nil {
+		s.encode = in.Cross.ReusedTokens
+		s.ready = append(s.ready, in.Cross.Ready...)
+	}
+	if q.Beams > 1 {
+		s.beams = make([][]messages.Token, q.Beams)
+	}
+	return s
+}
+
+// follow makes beams of their parents.
+func (s *Sequence) follow(steps []messages.BeamStep) {
+	beams := make([][]messages.Token, len(steps))
+	for i, b := range steps {
+		parent := s.beams[b.Parent]
+		beams[i] = append(append([]messages.Token(nil), parent...), b.Token)
+	}
+	s.beams = beams
+	s.Tokens = append(s.Tokens[:s.Prompt], beams[0]...)
+}
+
+// generating tells whether the prompt is computed.
+func (s *Sequence) generating() bool { return s.computed >= s.Prompt }
+
+// until is where the next step of a sequence ends: at the end of a chunk, which
+// is the end of a block, at the end of the prompt, or at the last token.
+func (s *Sequence) until(chunk, tokensPerBlock int) int {
+	if s.generating() {
+		return len(s.Tokens)
+	}
+	if chunk == 0 {
+		return s.Prompt
+	}
+	return min((s.computed+chunk)/tokensPerBlock*tokensPerBlock, s.Prompt)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/model"
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
+	"github.com/kvactor/kvactor/windows"
+)
+
+func modelCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "model",
+		Short: "Run a language model over the engine's pages",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(modelRunCommand())
+	return c
+}
+
+// cacheTypes are the element types that --dtype takes.
+var cacheTypes = []windows.DType{windows.Float32, windows.Float16, windows.BFloat16, windows.Int8, windows.FP8}
+
+func modelRunCommand() *cobra.Command {
+	var config runner.Config
+	dtype := string(windows.Float32)
+	c := &cobra.Command{
+		Use:   "run FOLDER",
+		Short: "Answer requests with a model, JSON lines on standard input",
+		Long: `run loads a model, a folder with config.json and .safetensors files or a GGUF
+file, and answers requests, JSON lines on standard input, one after the other on
+one engine whose pages hold all keys and values:
+
+  {"tokens":[1,2,3],"encoder":[…],"new":40,"logits":true,"salt":"…"}
+
+What is answered depends on the model and the request alone, to the bit, never on
+what was cached. The answer tells that, too: cached_tokens, onboarded_pages, and
+first_logits_position, the first position that was computed. Models with
+recurrent layers run without reuse.`,
+		Example: `  echo '{"tokens":[5,7,11,13],"new":8}' | demo model run cmd/demo/internal/model/testdata/llama_gqa`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if config.DType, err = cacheType(dtype); err != nil {
+				return statusError{err, statusUsage}
+			}
+			m, _, err := model.Load(args[0])
+			if err != nil {
+				return statusError{err, statusUsage}
+			}
+			r, err := runner.Open(m, config)
+			if err != nil {
+				return statusError{err, statusUsage}
+			}
+			defer func() { err = errors.Join(err, r.Close()) }()
+			return r.Lines(c.Context(), c.InOrStdin(), c.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&config.TokensPerBlock, "tokens-per-block", 32, "tokens of a block")
+	f.IntVar(&config.Pages, "pages", 0, "device pages of each pool; 0: enough for two of the longest sequences")
+	f.IntVar(&config.HostPages, "host-pages", 0, "pages of each pool in host memory")
+	f.IntVar(&config.Chunk, "chunk", 0, "tokens of a prompt that are computed at a time, a multiple of a block; 0: all")
+	f.BoolVar(&config.NoReuse, "no-reuse", false, "store and reuse nothing")
+	f.StringVar(&dtype, "dtype", dtype, "elements of the cache: float32, float16, bfloat16, int8, fp8")
+	f.BoolVar(&config.Checked, "check", false, "report every access to pages that nothing orders, as an error of the request")
+	return c
+}
+
+func cacheType(name string) (windows.DType, error) {
+	for _, t := range cacheTypes {
+		if string(t) == name {
+			return t, nil
+		}
+	}
+	return "", fmt.Errorf("--dtype %q is not one of %v", name, cacheTypes)
+}

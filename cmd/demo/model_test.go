@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fixtureFolder is a model that comes with the sources.
+var fixtureFolder = filepath.Join("internal", "model", "testdata", "llama_gqa")
+
+// The second of two equal requests computes one position, and answers the same.
+func TestModelRun(t *testing.T) {
+	request := `{"tokens":[5,7,11,13,17,19,23,29,31],"new":8,"logits":true}` + "\n"
+	status, out, errs := command(t, request+request, "model", "run", fixtureFolder, "--tokens-per-block", "4", "--chunk", "4", "--pages", "16", "--host-pages", "8", "--dtype", "bfloat16", "--check")
+	require.Zero(t, status, errs)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 2)
+	var answers [2]struct {
+		Greedy []int
+		Logits [][]float32
+		First  int `json:"first_logits_position"`
+		Cached int `json:"cached_tokens"`
+	}
+	for i := range answers {
+		require.NoError(t, json.Unmarshal([]byte(lines[i]), &answers[i]))
+	}
+	assert.Len(t, answers[0].Greedy, 8)
+	assert.Equal(t, answers[0].Greedy, answers[1].Greedy)
+	assert.Equal(t, []int{0, 8}, []int{answers[0].Cached, answers[1].Cached})
+	assert.Equal(t, answers[0].Logits[8:], answers[1].Logits)
+}
+
+func TestModelRunMistakes(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no folder":     {[]string{"model", "run"}, "accepts 1 arg"},
+		"missing":       {[]string{"model", "run", "none"}, "no such file"},
+		"no model":      {[]string{"model", "run", t.TempDir()}, "no config.json"},
+		"type":          {[]string{"model", "run", fixtureFolder, "--dtype", "int4"}, "--dtype"},
+		"chunk":         {[]string{"model", "run", fixtureFolder, "--chunk", "5"}, "not a multiple"},
+		"block":         {[]string{"model", "run", fixtureFolder, "--tokens-per-block", "3"}, "tokens_per_block"},
+		"negative":      {[]string{"model", "run", fixtureFolder, "--pages", "-1"}, "negative"},
+		"unknown model": {[]string{"model", "rnu"}, ""},
+	} {
+		status, out, errs := command(t, "", c.args...)
+		if c.want == "" {
+			assert.Contains(t, errs+out, "Usage", name)
+			continue
+		}
+		assert.Equal(t, 2, status, name)
+		assert.Empty(t, out, name)
+		assert.Contains(t, errs, c.want, name)
+	}
+}
