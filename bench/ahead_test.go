@@ -43,7 +43,7 @@ const (
 	chatBlock   = 16
 	chatStep    = 12 * time.Millisecond // one token of everybody
 	chatPrefill = 60 * time.Microsecond // a token of a prompt
-	chatLongest = 6000                  // tokens of a context; then the user starts anew
+	chatLongest = 6000                  // tokens of a context; then the user starts again
 )
 
 // chatLink is the profile h200-pcie5 for pages that are 512 times as small.

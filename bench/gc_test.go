@@ -69,7 +69,7 @@ func (c collector) longestPause(before collector) time.Duration {
 }
 
 // BenchmarkGC runs traffic over millions of resident blocks and reports the
-// collector's share of the processors' time, without what it does when nobody
+// collector's share of the processors' time, without what it does when no one
 // else wants them, and its longest pause. The floor is the same traffic while
 // almost nothing is resident: x/floor is what the resident blocks cost.
 func BenchmarkGC(b *testing.B) {

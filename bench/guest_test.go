@@ -64,7 +64,7 @@ func (g *guest) live() {
 	}
 }
 
-// refused counts an operation by its outcome and tells whether it was refused.
+// refused counts an operation by its outcome and reports whether it was refused.
 // Refusals that no right host can cause are problems.
 func (s *stress) refused(what string, err error) bool {
 	var refusal *messages.Refusal

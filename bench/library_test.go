@@ -7,7 +7,7 @@ import (
 )
 
 // library is an engine with a million resident blocks and the prompts that
-// made them. It is built once and shared: nobody may store into it.
+// made them. It is built once and shared: no one may store into it.
 type library struct {
 	do    do
 	long  []text // of longText tokens

@@ -43,7 +43,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmitRelease admits a stored prompt and lets it go, in three pools:
+// BenchmarkAdmitRelease admits a stored prompt and releases it, in three pools:
 // match, claims, tables, release. The floor is the same coordinator and cores
 // without actors.
 func BenchmarkAdmitRelease(b *testing.B) {

@@ -33,7 +33,7 @@ type phase struct {
 	turns, users   int
 	shortest, span int // tokens of a first prompt
 	follow         int // tokens of a later prompt, at most
-	turnsEach      int // then a user begins anew
+	turnsEach      int // then a user begins again
 	running        int // sequences at once
 }
 
@@ -155,7 +155,7 @@ func (h *shifting) leave() {
 	must(h.engine.Release(context.Background(), []messages.ReleaseStep{{Sequence: u.id}}))
 }
 
-// rate is the part of all prompt tokens that nobody computed.
+// rate is the part of all prompt tokens that no one computed.
 func (h *shifting) rate() float64 { return float64(h.reused) / float64(h.prompt) }
 
 // crowd is how many sequences ran at once, on average.

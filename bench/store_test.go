@@ -120,7 +120,7 @@ const readEvery = 16
 // BenchmarkEvents stores with events recorded and published; the floor is the
 // same engine without. Read: a reader takes all events now and then, between the
 // stores that count, which gives every block its name; read-ns/block is what it
-// waits. Unread: nobody asks, and the log is full most of the time. Decode: the
+// waits. Unread: no one asks, and the log is full most of the time. Decode: the
 // steps of BenchmarkAppend, which store single blocks.
 func BenchmarkEvents(b *testing.B) {
 	for _, tokens := range []int{shortText, longText} {

@@ -95,7 +95,7 @@ func (s shape) direct() *direct.Engine {
 	}, cores)
 }
 
-// spawn starts an engine that nobody closes but the caller.
+// spawn starts an engine that no one closes but the caller.
 func (s shape) spawn() (e *actors.Engine, stop func()) {
 	system := newSystem()
 	e = s.spawnIn(system)

@@ -56,7 +56,7 @@ var system = actor.NewActorSystem(
 	actor.WithDeadLetterThrottleInterval(time.Millisecond),
 )
 
-// panicLog is a log that keeps panics nobody asked for.
+// panicLog is a log that keeps panics no one asked for.
 type panicLog struct{}
 
 // Enabled lets all records pass.

@@ -98,7 +98,7 @@ func (n *naive) matchInput(p prompt, cross messages.PoolID) int {
 	return matched
 }
 
-// covered tells whether every pool has the whole blocks that the token behind
+// covered reports whether every pool has the whole blocks that the token behind
 // these attends to.
 func (n *naive) covered(ns messages.Namespace, key []symbol) bool {
 	tpb := n.cache.TokensPerBlock
@@ -113,7 +113,7 @@ func (n *naive) covered(ns messages.Namespace, key []symbol) bool {
 	return true
 }
 
-// has tells whether a pool has the last block of a key.
+// has reports whether a pool has the last block of a key.
 func (n *naive) has(ns messages.Namespace, key []symbol, p messages.PoolID) bool {
 	for i := range n.blocks {
 		b := &n.blocks[i]
@@ -124,7 +124,7 @@ func (n *naive) has(ns messages.Namespace, key []symbol, p messages.PoolID) bool
 	return false
 }
 
-// source tells whether a block that every pool has begins with the tokens behind
+// source reports whether a block that every pool has begins with the tokens behind
 // the last block boundary of a key.
 func (n *naive) source(ns messages.Namespace, key []symbol) bool {
 	for i := range n.blocks {
@@ -202,7 +202,7 @@ func (w *world) stored() ([]messages.Content, error) {
 	return contents.Blocks, err
 }
 
-// restarts is how often actors have been started anew.
+// restarts is how often actors have been restarted.
 func (w *world) restarts() (int64, error) {
 	stats := &messages.ReadStats{}
 	err := w.serve(stats)

@@ -20,7 +20,7 @@ type request struct {
 	then    func(err error) // when its host hears of the answer
 }
 
-// room tells whether the engine takes another call.
+// room reports whether the engine takes another call.
 func (w *world) room() bool { return len(w.flying) < w.inFlight && !w.dead }
 
 // submit sends a request. The caller has asked for room.
@@ -73,7 +73,7 @@ func (w *world) hear() {
 			r.by.busy = false
 		}
 		w.tellf("%s answered: %v", r, r.err)
-		w.judge(r)
+		w.checkError(r)
 		r.then(r.err)
 		if _, is := r.record.(*messages.ReadStats); !is && w.room() {
 			w.readStats()
@@ -81,9 +81,9 @@ func (w *world) hear() {
 	}
 }
 
-// judge looks at the error of the call as a whole: it may only be one that an
+// checkError looks at the error of the call as a whole: it may only be one that an
 // actor's panic explains.
-func (w *world) judge(r *request) {
+func (w *world) checkError(r *request) {
 	switch code(r.err) {
 	case "":
 	case messages.Internal:
@@ -101,7 +101,7 @@ func (w *world) judge(r *request) {
 	}
 }
 
-// mayFail tells whether the engine has had more panics than it takes.
+// mayFail reports whether the engine has had more panics than it takes.
 func (w *world) mayFail() bool { return w.injected > w.maxRestarts }
 
 // expect checks the refusal of one item against those that may come.

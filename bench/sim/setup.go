@@ -26,7 +26,7 @@ type setup struct {
 // unlimited is a restart limit that no run reaches.
 const unlimited = 1 << 30
 
-// encodes tells whether a seed is of an encoder–decoder model: one in seven is,
+// encodes reports whether a seed is of an encoder–decoder model: one in seven is,
 // and none of those that tests play for what they have found.
 func encodes(seed uint64) bool { return seed%7 == 4 }
 

@@ -47,7 +47,7 @@ func TestSimOnceFailed(t *testing.T) {
 		// served once more, copies on write that came before the kernel whose rows
 		// they copy.
 		"of the first days": of(2000, 3, 10, 13, 14, 16, 17, 29, 47, 63, 68, 73, 106, 148, 339, 408, 460, 722),
-		// Nobody was told where its victims went.
+		// No one was told where its victims went.
 		"an offloader fails while a failed copy on write is taken back": of(8000, 30094),
 		// Its clean copy in host memory must not outlive it.
 		"a rebalance cannot move a cached block": of(7000, 50071),
@@ -60,7 +60,7 @@ func TestSimOnceFailed(t *testing.T) {
 		"a pool reads what a step sent after it was taken back": of(9000, 800_513),
 		// Accounts must add up for the tenant, too.
 		"a lost step is about to take a page of another tenant, who keeps it": of(9000, 821_116),
-		// What it was to let go ran on with nobody to end it.
+		// What it was to let go ran on with no one to end it.
 		"one side of a model that encodes fails, then the other while it undoes": of(1000, 9_034_414),
 		// The commit that was told of the loss has named a kernel, too. In a debug
 		// build, which has rounds of its own.
@@ -91,7 +91,7 @@ func TestSimHoldsWhatHostsKnow(t *testing.T) {
 
 // TestSimOfEncoders plays seeds of encoder–decoder models that have found mistakes:
 // an engine that went on when one side had failed, a release that the join's panic
-// broke off and that could not be told any more, an append of which nobody heard, a
+// broke off and that could not be told any more, an append of which no one heard, a
 // sequence that only the cross side had lost, a fork refused that was aborted, and a
 // reserve that ended while the prefill that it stood for still held its pages,
 // what one side was to take back and failed over, too.

@@ -4,5 +4,5 @@ package main
 
 import _ "github.com/kvactor/kvactor/gpu/cuda" // registers itself
 
-// linked tells whether NVIDIA devices are linked in.
+// linked reports whether NVIDIA devices are linked in.
 const linked = true

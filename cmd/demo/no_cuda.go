@@ -2,6 +2,6 @@
 
 package main
 
-// linked tells whether NVIDIA devices are linked in: they bring the dynamic
+// linked reports whether NVIDIA devices are linked in: they bring the dynamic
 // loader with them, so only who asks for them gets them.
 const linked = false

@@ -108,7 +108,7 @@ func (e *Engine) ResizePool(m *protocol.ResizePool) {
 // RebuildPool is not needed: nothing fails here.
 func (e *Engine) RebuildPool(*protocol.RebuildPool) { e.answered++ }
 
-// Park lets the request wait; nobody waits for its answer here.
+// Park lets the request wait; no one waits for its answer here.
 func (e *Engine) Park(any) bool { return true }
 
 // Waits is asked of requests that wait.

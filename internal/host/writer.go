@@ -184,7 +184,7 @@ func distinct(pieces []piece) []piece {
 
 // maxRuns is up to how many runs of a page are declared one by one. Beyond it
 // the declaration would cost more than the kernel, and one range is declared
-// from the first row to the last: nobody else may use such a page anyway.
+// from the first row to the last: no one else may use such a page anyway.
 const maxRuns = 64
 
 // accesses declares what pieces touch.

@@ -179,7 +179,7 @@ func (o *Oracle) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 		if old.block == nil && len(o.holders(p, old)) == 1 {
 			continue
 		}
-		// The page is let go when all copies have theirs: until then it is read.
+		// The page is released when all copies have theirs: until then it is read.
 		replaced = append(replaced, old)
 		o.guarded[old] = true
 		table[index] = o.take(p, s.namespace.Salt)

@@ -102,10 +102,10 @@ func (o *Oracle) find(ns messages.Namespace, key []symbol) *block {
 	return nil
 }
 
-// alive tells whether the block is still stored.
+// alive reports whether the block is still stored.
 func (o *Oracle) alive(b *block) bool { return slices.Contains(o.blocks, b) }
 
-// behind tells whether anything is stored behind the block.
+// behind reports whether anything is stored behind the block.
 func (o *Oracle) behind(b *block) bool {
 	for _, c := range o.blocks {
 		if c.namespace == b.namespace && len(c.key) > len(b.key) && slices.Equal(c.key[:len(b.key)], b.key) && o.whole(b) {
@@ -115,7 +115,7 @@ func (o *Oracle) behind(b *block) bool {
 	return false
 }
 
-// held tells whether each of some pools has a page of the block, in either tier.
+// held reports whether each of some pools has a page of the block, in either tier.
 func held(b *block, pools []*pool) bool {
 	return b != nil && !slices.ContainsFunc(pools, func(p *pool) bool { return b.at[p.id] == nil })
 }

@@ -133,7 +133,7 @@ func (o *Oracle) keepReserves(accepted []progress) {
 				c.stays = make([]bool, len(o.pool))
 			}
 			blocks := c.computed/o.tpb - c.sequence.computed/o.tpb
-			if !c.sequence.sheltered(p, c.sequence.reused) {
+			if !c.sequence.coveredByReserve(p, c.sequence.reused) {
 				continue
 			}
 			if c.stays[p.id] = o.available(p, nil)-spared < blocks; !c.stays[p.id] {

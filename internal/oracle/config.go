@@ -64,7 +64,7 @@ type Oracle struct {
 	lost      uint64
 
 	// guarded is only set while a request is under way: device and host pages
-	// that it reads from, so nobody may evict them.
+	// that it reads from, so no one may evict them.
 	guarded map[*page]bool
 }
 
@@ -148,7 +148,7 @@ func (p *pool) kind() string {
 	return "attention"
 }
 
-// limited tells whether the pool has a window.
+// limited reports whether the pool has a window.
 func (p *pool) limited() bool { return p.Window > 0 }
 
 // sinkBlocks is the number of leading blocks that never leave the window.
@@ -159,10 +159,10 @@ func (o *Oracle) sinkBlocks(p *pool) int {
 	return ceil(p.Sink, o.tpb)
 }
 
-// attends tells whether pages hold keys and values.
+// attends reports whether pages hold keys and values.
 func (p *pool) attends() bool { return !p.State }
 
-// needs tells whether the token at position attends, in pool p, to a token of
+// needs reports whether the token at position attends, in pool p, to a token of
 // block index that lies before position.
 func (o *Oracle) needs(p *pool, index, position int) bool {
 	first, end := index*o.tpb, (index+1)*o.tpb
@@ -175,7 +175,7 @@ func (o *Oracle) needs(p *pool, index, position int) bool {
 	return end-1 >= position-p.Window+1
 }
 
-// left tells whether block index has left the window of a sequence with so many
+// left reports whether block index has left the window of a sequence with so many
 // computed tokens: its last token lies before computed−w+1 and after the sinks.
 func (o *Oracle) left(p *pool, index, computed int) bool {
 	if !p.limited() || index < o.sinkBlocks(p) {

@@ -1,7 +1,7 @@
 // Package oracle is a model of the whole engine that is easy to check against
 // the rules: flat lists that are searched in full, no reference counts, no
 // orders kept, no messages. It answers the requests of a host like the real
-// engine does, with page numbers and hashes of its own, and judges the real
+// engine does, with page numbers and hashes of its own, and checks the real
 // engine in differential tests (package ops draws the runs and compares).
 //
 // # What there is
@@ -14,13 +14,13 @@
 //
 // A block is in the list as long as a pool has it. A spot with both pages has a
 // clean copy in host memory. Who holds a page is found by looking at all tables
-// and pins; what is available is counted anew whenever it is asked.
+// and pins; what is available is computed again whenever it is asked.
 //
 // # A request
 //
 // Timers act first. An admission is planned without changing anything (match,
 // how, judgement; file plan.go) and then carried out: claims; pages for copies;
-// sources let go; other pages, each victim's fate in host memory decided as it
+// sources released; other pages, each victim's fate in host memory decided as it
 // goes; arrivals from host memory; takeovers forgotten; retention, sessions and
 // recency of what is reused whole. A commit stores for all its sequences, then
 // drops what left the windows, then takes the pages of the next chunks.
@@ -50,7 +50,7 @@
 //   - A copy needs one page in each pool beyond what is held, claimed or a source
 //     of the batch, and beyond earlier copies. A reserved page will do: the source
 //     stands in for it.
-//   - Available does not subtract sources of copies, which are let go.
+//   - Available does not subtract sources of copies, which are released.
 //
 // Pages:
 //   - A partial copy from host memory is no onboarding: its contents stay there.
@@ -62,9 +62,9 @@
 //   - A use is never replaced by an earlier one, which a commit that continues an
 //     old request could bring.
 //   - Of pages of one priority, use and depth (the source of a copy and the
-//     sequence's own block, once it has left the window) the one let go first
+//     sequence's own block, once it has left the window) the one released first
 //     goes first. Of clean copies of one request and depth, the one made first.
-//   - An append takes the pages of a sequence's copies, then lets go of what they
+//   - An append takes the pages of a sequence's copies, then releases what they
 //     replace, then takes its new pages: as for partial copies. What parents that
 //     were not chosen held is available.
 //   - Reset keeps the clean copies of blocks that it keeps.

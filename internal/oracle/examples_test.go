@@ -103,7 +103,7 @@ func (r *renaming) differ(want, got any, path string, pages *renaming) string {
 	return ""
 }
 
-// same tells whether two names can stand for one thing.
+// same reports whether two names can stand for one thing.
 func (r *renaming) same(a, b string) bool {
 	if r.hashes[a] == "" && r.back[b] == "" {
 		r.hashes[a], r.back[b] = b, a

@@ -64,7 +64,7 @@ func (o *Oracle) matchPartial(q prompt, on condition) match {
 	return match{}
 }
 
-// covered tells whether each pool has the whole blocks before position that the
+// covered reports whether each pool has the whole blocks before position that the
 // token there attends to.
 func (o *Oracle) covered(q prompt, position int) bool {
 	for index := range position / o.tpb {
@@ -113,7 +113,7 @@ func (o *Oracle) reach(q prompt) int {
 	return reach
 }
 
-// lacking tells whether a full-attention pool lacks a block of [0, reach). The
+// lacking reports whether a full-attention pool lacks a block of [0, reach). The
 // last of them is the one that the prompt leads into; of several with as many
 // tokens of the prompt, the one stored or claimed last.
 func (o *Oracle) lacking(q prompt, reach int) bool {

@@ -9,8 +9,8 @@ import (
 
 // holder is one reference: a table entry of a sequence.
 type holder struct {
-	sequence  *sequence
-	sheltered bool
+	sequence *sequence
+	covered  bool
 }
 
 // holders finds all table entries that are this page of pool p.
@@ -20,7 +20,7 @@ func (o *Oracle) holders(p *pool, pg *page) []holder {
 		for _, table := range s.tables[p.id] {
 			for index, entry := range table {
 				if entry == pg && pg != nil {
-					all = append(all, holder{s, s.sheltered(p, index)})
+					all = append(all, holder{s, s.coveredByReserve(p, index)})
 				}
 			}
 		}
@@ -28,7 +28,7 @@ func (o *Oracle) holders(p *pool, pg *page) []holder {
 	return all
 }
 
-// pinned tells whether a pin holds the page: the device page of a pinned block,
+// pinned reports whether a pin holds the page: the device page of a pinned block,
 // or the host page if it is the block's only one.
 func pinned(p *pool, pg *page) bool {
 	if pg.block == nil {
@@ -38,16 +38,16 @@ func pinned(p *pool, pg *page) bool {
 	return s.pins > 0 && (pg.tier == messages.Primary || s.device == nil)
 }
 
-// used tells whether a sequence or a pin holds the page.
+// used reports whether a sequence or a pin holds the page.
 func (o *Oracle) used(p *pool, pg *page) bool {
 	return pinned(p, pg) || len(o.holders(p, pg)) > 0
 }
 
-// taken tells whether the page counts as taken where pages are promised: it is
+// taken reports whether the page counts as taken where pages are promised: it is
 // held, but not by a chunked prefill alone whose reserve stands for it.
 func (o *Oracle) taken(p *pool, pg *page) bool {
 	for _, h := range o.holders(p, pg) {
-		if !h.sheltered {
+		if !h.covered {
 			return true
 		}
 	}
@@ -108,7 +108,7 @@ func (o *Oracle) take(p *pool, salt string) *page {
 }
 
 // victim names the cached page of some that goes first: lowest priority, then least
-// recently used, then deepest in its prefix, then let go first. Clean copies are
+// recently used, then deepest in its prefix, then released first. Clean copies are
 // not asked.
 func (o *Oracle) victim(p *pool, pages []*page, of func(*page) bool) *page {
 	var first *page

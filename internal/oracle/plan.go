@@ -33,7 +33,7 @@ type plan struct {
 // wholeBlocks is the number of blocks reused whole.
 func (o *Oracle) wholeBlocks(pl *plan) int { return pl.match.tokens / o.tpb }
 
-// plans matches a batch on the present state and judges its admissions in
+// plans matches a batch on the present state and checks its admissions in
 // order. Prompts longer than longest are refused.
 func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 	var all []*plan
@@ -54,7 +54,7 @@ func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 	for i, pl := range all {
 		pl.wanted = pl.match
 		if pl.err == nil {
-			o.judge(all, i)
+			o.admitOrRefuse(all, i)
 		}
 		if pl.err == nil {
 			pl.why = o.why(pl.prompt, pl.match.tokens, pl.attention, pl.reach)
@@ -119,7 +119,7 @@ func (o *Oracle) decideHow(all []*plan) {
 	}
 }
 
-// busy tells whether a sequence or a pin holds a page of the block.
+// busy reports whether a sequence or a pin holds a page of the block.
 func (o *Oracle) busy(b *block) bool {
 	for _, p := range o.pool {
 		if s := b.at[p.id]; s != nil && (s.pins > 0 || len(o.holders(p, s.device)) > 0) {
@@ -129,9 +129,9 @@ func (o *Oracle) busy(b *block) bool {
 	return false
 }
 
-// judge decides whether the i-th admission of the batch fits, after those
+// admitOrRefuse decides whether the i-th admission of the batch fits, after those
 // before it.
-func (o *Oracle) judge(all []*plan, i int) {
+func (o *Oracle) admitOrRefuse(all []*plan, i int) {
 	pl := all[i]
 	if pl.how == messages.PartialCopy {
 		for _, p := range o.attentionPools() {
@@ -184,7 +184,7 @@ func (o *Oracle) decideOnboards(all []*plan, i int) {
 	}
 }
 
-// promised tells whether an earlier admission brings the spot to the device.
+// promised reports whether an earlier admission brings the spot to the device.
 func (o *Oracle) promised(earlier []*plan, p *pool, s *spot) bool {
 	for _, pl := range earlier {
 		if pl.err != nil {
@@ -200,9 +200,9 @@ func (o *Oracle) promised(earlier []*plan, p *pool, s *spot) bool {
 }
 
 // claimed gives the device pages that the batch has claimed and that count as
-// taken when the i-th admission is judged: those claimed whole and those to be
+// taken when the i-th admission is checked: those claimed whole and those to be
 // taken over, but for what a reserve stands for, its own or that of an earlier
-// one. Sources of copies are let go before other pages are taken.
+// one. Sources of copies are released before other pages are taken.
 func (o *Oracle) claimed(all []*plan, i int, p *pool) map[*page]bool {
 	pages := map[*page]bool{}
 	for j, pl := range all {
@@ -223,12 +223,12 @@ func (o *Oracle) claimed(all []*plan, i int, p *pool) map[*page]bool {
 	return pages
 }
 
-// reserves tells whether the plan is a chunked prefill with a reserve in p.
+// reserves reports whether the plan is a chunked prefill with a reserve in p.
 func (pl *plan) reserves(p *pool) bool { return pl.request.ChunkTokens > 0 && p.limited() }
 
 // copyRoom is how many pages of p there are for copies, when the i-th admission
-// is judged: neither held nor claimed nor a source nor promised to an earlier
-// copy. Sources are let go before any other page is taken, so reserves do not
+// is checked: neither held nor claimed nor a source nor promised to an earlier
+// copy. Sources are released before any other page is taken, so reserves do not
 // count.
 func (o *Oracle) copyRoom(all []*plan, i int, p *pool) int {
 	kept := o.claimed(all, i, p)

@@ -103,7 +103,7 @@ func (b *play) let(ids ...messages.SequenceID) {
 	}
 }
 
-// visit takes a prompt in, computes it and lets it go.
+// visit takes a prompt in, computes it and releases it.
 func (b *play) visit(tokens []messages.Token) messages.Admitted {
 	b.t.Helper()
 	a := b.tokens(tokens)

@@ -2,7 +2,7 @@ package oracle
 
 import "math"
 
-// divided tells whether there are quotas.
+// divided reports whether there are quotas.
 func (o *Oracle) divided() bool { return len(o.cfg.SaltQuotas) > 0 || o.cfg.OtherSaltsQuota > 0 }
 
 // account is the salt whose quota stands for a salt; all that have none of

@@ -226,7 +226,7 @@ func (s *script) append(l line) (object, error) {
 	return object{"results": results}, err
 }
 
-// recurrent tells whether the model has recurrent layers.
+// recurrent reports whether the model has recurrent layers.
 func (s *script) recurrent() bool {
 	return slices.Contains(slices.Collect(maps.Values(s.states)), true)
 }

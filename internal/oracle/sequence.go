@@ -30,13 +30,13 @@ type sequence struct {
 func (s *sequence) length() int { return len(s.keys[0]) }
 func (s *sequence) width() int  { return len(s.keys) }
 
-// prefilling tells whether the prompt is not computed yet.
+// prefilling reports whether the prompt is not computed yet.
 func (s *sequence) prefilling() bool { return s.computed < s.prompt }
 
-// sheltered tells whether the sequence's reserve stands for what it has in pool
+// coveredByReserve reports whether the sequence's reserve stands for what it has in pool
 // p at a block index: the pages of a chunked prefill's own, not those it
 // reused whole.
-func (s *sequence) sheltered(p *pool, index int) bool {
+func (s *sequence) coveredByReserve(p *pool, index int) bool {
 	return s.chunk > 0 && p.limited() && s.prefilling() && index >= s.reused
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// recurrent tells whether the model has recurrent layers.
+// recurrent reports whether the model has recurrent layers.
 func (o *Oracle) recurrent() bool { return len(o.statePools()) > 0 }
 
 func (o *Oracle) attentionPools() []*pool {
@@ -17,7 +17,7 @@ func (o *Oracle) statePools() []*pool {
 	return slices.DeleteFunc(slices.Clone(o.pool), func(p *pool) bool { return !p.State })
 }
 
-// checkpointed tells whether a stored block ends at position whose checkpoint
+// checkpointed reports whether a stored block ends at position whose checkpoint
 // every state pool has in some tier.
 func (o *Oracle) checkpointed(q prompt, position int) bool {
 	return !o.recurrent() || held(o.find(q.namespace, q.key[:position]), o.statePools())
@@ -61,7 +61,7 @@ func (o *Oracle) readFrom(pl *plan, p *pool) *spot {
 	return b.at[p.id]
 }
 
-// copiesInto tells whether an admission takes a page in a pool and copies into it.
+// copiesInto reports whether an admission takes a page in a pool and copies into it.
 func (o *Oracle) copiesInto(pl *plan, p *pool) bool {
 	if p.attends() {
 		return pl.how == messages.PartialCopy
@@ -122,7 +122,7 @@ func (o *Oracle) wantedCheckpoints(pl *plan) []int {
 	return wanted
 }
 
-// wants tells whether a commit that ends at position makes a checkpoint.
+// wants reports whether a commit that ends at position makes a checkpoint.
 func (o *Oracle) wants(s *sequence, position int) bool {
 	if s.muted || !o.recurrent() || !o.cfg.BlockReuse {
 		return false

@@ -19,7 +19,7 @@ type pinnedSpot struct {
 	spot  *spot
 }
 
-// live tells whether the pin still holds: a forgotten block's pins end with it.
+// live reports whether the pin still holds: a forgotten block's pins end with it.
 func (x pinnedSpot) live() bool { return x.block.at[x.pool.id] == x.spot }
 
 // spots are what a match of all the tokens, in whole blocks, would claim.
@@ -137,7 +137,7 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 	return len(pages), nil
 }
 
-// names tells whether the selector names a block or a sequence with this key.
+// names reports whether the selector names a block or a sequence with this key.
 func names(sel messages.Selector, ns messages.Namespace, key []symbol, session string) bool {
 	switch {
 	case sel.Prefix != nil:

@@ -17,7 +17,7 @@ func newBijection[T comparable]() *bijection[T] {
 	return &bijection[T]{map[T]T{}, map[T]T{}}
 }
 
-// same tells whether x of a and y of b can be one thing, and remembers it.
+// same reports whether x of a and y of b can be one thing, and remembers it.
 func (n *bijection[T]) same(x, y T) bool {
 	b, knownA := n.ab[x]
 	a, knownB := n.ba[y]

@@ -133,7 +133,7 @@ func moved(all []messages.Event) (list []event) {
 	return list
 }
 
-// removedAfter tells whether the next thing that happens to a key that was
+// removedAfter reports whether the next thing that happens to a key that was
 // brought to the device is its removal.
 func removedAfter(rest []messages.Event, e messages.Event) bool {
 	if e.NewTier != messages.Primary {

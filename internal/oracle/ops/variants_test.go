@@ -152,7 +152,7 @@ func (r *recorder) FailNow()                  { r.failed = true; panic(r) }
 func (r *recorder) Helper()                   {}
 
 // failureOf runs a property that must fail and gives what it said. The cases are
-// the same each time: drawn anew, none of the five hundred shows the rarest of the
+// the same each time: drawn again, none of the five hundred shows the rarest of the
 // differences in one of some hundred runs.
 func failureOf(t *testing.T, property func(*rapid.T)) string {
 	t.Helper()

@@ -30,7 +30,7 @@ type Options struct {
 // Watch says whether the device looks for mistakes of ordering.
 type Watch int
 
-// Unwatched is for measuring. Watched marks memory that nobody has written and
+// Unwatched is for measuring. Watched marks memory that no one has written and
 // reports every access that nothing orders.
 const (
 	Unwatched Watch = iota

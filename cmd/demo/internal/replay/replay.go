@@ -27,7 +27,7 @@ type Config struct {
 	HostPages      int // of each pool
 	Policy         string
 	Limit          int // requests; 0: all
-	// Progress is called after each request; nil: nobody looks.
+	// Progress is called after each request; nil: no one looks.
 	Progress func(*Result)
 	// Spawn starts the engine; nil starts the real one.
 	Spawn engine.Spawn

@@ -29,7 +29,7 @@ type baselines struct {
 	Hits      map[string]map[string]int64 // by policy and capacity
 }
 
-// published reads the baselines of all traces, by name. Only where nobody has put
+// published reads the baselines of all traces, by name. Only where no one has put
 // them the test is skipped.
 func published(t *testing.T) map[string]baselines {
 	text, err := os.ReadFile(filepath.Join(sharedTraces, "baselines.json"))

@@ -44,7 +44,7 @@ func NewProgress(w io.Writer, label string, total int) *Progress {
 	return p
 }
 
-// Set shows that n are done; note says more. Errors of the terminal are nobody's
+// Set shows that n are done; note says more. Errors of the terminal are no one's
 // concern: progress is no result.
 func (p *Progress) Set(n int, note string) {
 	now := p.now()

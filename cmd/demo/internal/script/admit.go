@@ -52,8 +52,8 @@ type admission struct {
 	err     error
 }
 
-// admit takes sequences in: judges them in order, sends those that stand the
-// test to the engine, computes and commits their prompts, answers.
+// admit checks the admissions of a line in order, sends the valid ones to the
+// engine, computes and commits their prompts, and answers all of them.
 func (p *player) admit(lines []admitLine, call func([]messages.AdmitRequest) ([]messages.Admitted, error)) []*admission {
 	all := make([]*admission, len(lines))
 	taken := make(map[string]bool) // by valid requests of this batch
@@ -62,7 +62,7 @@ func (p *player) admit(lines []admitLine, call func([]messages.AdmitRequest) ([]
 	for i, line := range lines {
 		a := &admission{line: line}
 		all[i] = a
-		if a.err = p.judge(a, taken); a.err == nil {
+		if a.err = p.checkAdmission(a, taken); a.err == nil {
 			taken[line.seq] = true
 			sent, requests = append(sent, a), append(requests, a.request)
 		}
@@ -86,9 +86,9 @@ func (p *player) admit(lines []admitLine, call func([]messages.AdmitRequest) ([]
 	return all
 }
 
-// judge checks values, then the name, then the length. What is left for the
+// checkAdmission checks values, then the name, then the length. What is left for the
 // engine is pages.
-func (p *player) judge(a *admission, taken map[string]bool) error {
+func (p *player) checkAdmission(a *admission, taken map[string]bool) error {
 	var err error
 	if a.request, err = a.line.value("admit"); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (p *player) nextCommit(s *sequence) int {
 }
 
 // finish gives the answer, and the name to the sequence. What the engine let in
-// but could not keep, because an actor died meanwhile, is let go.
+// but could not keep, because an actor died meanwhile, is released.
 func (p *player) finish(a *admission) {
 	if a.err == nil {
 		a.answer = admitAnswer{head: done("admit"), Seq: a.line.seq, ReusedTokens: a.reply.ReusedTokens, Why: a.reply.MissReason}

@@ -15,7 +15,7 @@ import (
 // code and numbers are passed on as they are.
 type Engine interface {
 	host.Engine
-	// Validate judges the values of an admission, without looking at any state:
+	// Validate checks the values of an admission, without looking at any state:
 	// multimodal items, retention, beam width, chunk size.
 	Validate(messages.AdmitRequest) error
 }

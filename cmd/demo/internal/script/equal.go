@@ -95,7 +95,7 @@ func (c *comparison) line(got, want []byte) error {
 	return c.value(nil, g, w)
 }
 
-// opens tells whether an answer is that of an engine that has started.
+// opens reports whether an answer is that of an engine that has started.
 func opens(answer any) bool {
 	fields, _ := answer.(map[string]any)
 	return fields["op"] == "open" && fields["ok"] == true
@@ -187,7 +187,7 @@ func (c *comparison) object(path []string, got, want map[string]any) error {
 	return nil
 }
 
-// free tells whether a list may have another length: which pages move in a
+// free reports whether a list may have another length: which pages move in a
 // rebalance depends on how they are numbered.
 func (c *comparison) free(path []string) bool {
 	return c.modulo&Pages != 0 && slices.Contains(path, "moved")

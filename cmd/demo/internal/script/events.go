@@ -3,7 +3,7 @@ package script
 import "github.com/kvactor/kvactor/messages"
 
 // eventHead opens every event. Those of a snapshot, which are not in the stream,
-// bear the id of the last event that they include: the next one follows it.
+// carry the id of the last event that they include: the next one follows it.
 type eventHead struct {
 	ID   uint64             `json:"id"`
 	Type messages.EventType `json:"type"`

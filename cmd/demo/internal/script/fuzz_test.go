@@ -77,7 +77,7 @@ func calls(engines []*plain) int {
 	return n
 }
 
-// refuseToOpen judges a configuration and opens nothing: what it asks for may
+// refuseToOpen checks a configuration and opens nothing: what it asks for may
 // be large.
 func refuseToOpen(Setup) (*Rig, error) {
 	return nil, messages.Refuse(messages.ConfigInvalid, "no engine for fuzzed configurations")

@@ -221,7 +221,7 @@ func TestScriptsRunWithoutADevice(t *testing.T) {
 }
 
 // A sequence that went down with an actor answers sequence_lost until it is
-// released or its name is used anew. The engine is told at once.
+// released or its name is used again. The engine is told at once.
 func TestLostSequencesAreAdmittedAgain(t *testing.T) {
 	var engines []*plain
 	open := openPlain(&engines)

@@ -144,7 +144,7 @@ func decodeFault(o *object) request {
 	})
 }
 
-// failActor judges the actor's name: a pool's, or one of the three others.
+// failActor checks the actor's name: a pool's, or one of the three others.
 func (p *player) failActor(actor string, count *int64) error {
 	known := actor == "tree" || actor == "offloader" || actor == "coordinator"
 	for _, pool := range p.engine.Pools() {

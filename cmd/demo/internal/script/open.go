@@ -140,7 +140,7 @@ func (o *object) counts() countsLine {
 	return c
 }
 
-// setup judges the values: every problem of model, cache and pages in one
+// setup checks the values: every problem of model, cache and pages in one
 // refusal.
 func (l openLine) setup() (Setup, error) {
 	s := Setup{Model: l.model, Cache: l.cache, DeviceMemory: l.deviceMemory, Seed: l.seed}
@@ -161,14 +161,14 @@ func (l openLine) setup() (Setup, error) {
 	return s, windows.Join(problems...)
 }
 
-// counts judges the page counts. Without pools, because the configuration is
-// wrong, it judges the numbers alone.
+// counts checks the page counts. Without pools, because the configuration is
+// wrong, it checks the numbers alone.
 func (p *pagesLine) counts(pools []windows.Pool) ([]windows.Counts, error) {
 	var problems []error
 	say := func(format string, args ...any) {
 		problems = append(problems, messages.Refuse(messages.ConfigInvalid, format, args...))
 	}
-	judge := func(c countsLine, of string) windows.Counts {
+	check := func(c countsLine, of string) windows.Counts {
 		if c.primary < 1 || c.primary > windows.MaxPages {
 			say("pages%s: primary %d is not between 1 and %d", of, c.primary, windows.MaxPages)
 		}
@@ -178,11 +178,11 @@ func (p *pagesLine) counts(pools []windows.Pool) ([]windows.Counts, error) {
 		return windows.Counts{Primary: int(c.primary), Secondary: int(c.secondary)}
 	}
 	if p.all != nil {
-		return slices.Repeat([]windows.Counts{judge(*p.all, "")}, len(pools)), windows.Join(problems...)
+		return slices.Repeat([]windows.Counts{check(*p.all, "")}, len(pools)), windows.Join(problems...)
 	}
 	byName := make(map[string]windows.Counts, len(p.byPool))
 	for _, name := range slices.Sorted(maps.Keys(p.byPool)) {
-		byName[name] = judge(p.byPool[name], fmt.Sprintf(" of %s", name))
+		byName[name] = check(p.byPool[name], fmt.Sprintf(" of %s", name))
 	}
 	if pools == nil {
 		return nil, windows.Join(problems...)

@@ -105,8 +105,8 @@ func (p *player) vacant(name string) error {
 	return nil
 }
 
-// noticed passes an error of a sequence on. One that was lost is let go: its
-// pages went down with it, and its name says so until it is used anew.
+// noticed passes an error of a sequence on. One that was lost is released: its
+// pages went down with it, and its name says so until it is used again.
 func (p *player) noticed(s *sequence, err error) error {
 	if s.lost == nil && errors.Is(err, messages.ErrSequenceLost) {
 		s.lost = err

@@ -8,8 +8,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// A …Line is a request whose shape is right and whose values nobody has looked
-// at yet. Its methods judge values.
+// A …Line is a request whose shape is right and whose values are unchecked. Its
+// methods check them.
 
 // prefixLine is tokens with their namespace.
 type prefixLine struct {
@@ -155,7 +155,7 @@ func (t tokensLine) length() int64 {
 	return int64(len(t.list))
 }
 
-// namespace judges salt and LoRA.
+// namespace checks salt and LoRA.
 func (p prefixLine) namespace(op string) (messages.Namespace, error) {
 	var ns messages.Namespace
 	if p.salt != nil {
@@ -170,8 +170,8 @@ func (p prefixLine) namespace(op string) (messages.Namespace, error) {
 	return ns, nil
 }
 
-// value judges a prefix as far as this package can: where the items lie is the
-// engine's to judge.
+// value checks a prefix as far as this package can: where the items lie is the
+// engine's to check.
 func (p prefixLine) value(op string) (messages.Prefix, error) {
 	ns, err := p.namespace(op)
 	if err != nil {
@@ -206,7 +206,7 @@ func hashText(s string) []byte {
 	return []byte(s)
 }
 
-// value judges an admission, names and state apart.
+// value checks an admission, names and state apart.
 func (a admitLine) value(op string) (messages.AdmitRequest, error) {
 	prefix, err := a.prefix.value(op)
 	if err != nil {
@@ -238,8 +238,8 @@ func (a admitLine) value(op string) (messages.AdmitRequest, error) {
 	return r, err
 }
 
-// value judges priorities, durations and ends; how ranges lie to one another is
-// the engine's to judge.
+// value checks priorities, durations and ends; how ranges lie to one another is
+// checked by the engine.
 func (r retentionLine) value(op string) (*messages.Retention, error) {
 	out := &messages.Retention{}
 	for _, l := range r.ranges {

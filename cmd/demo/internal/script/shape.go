@@ -66,13 +66,13 @@ func (o *object) take(name string) (value raw, ok bool) {
 	return o.fields[i].value, o.fields[i].value.kind() != kindNull
 }
 
-// has tells whether a field is there and not null.
+// has reports whether a field is there and not null.
 func (o *object) has(name string) bool {
 	_, ok := o.take(name)
 	return ok
 }
 
-// end refuses the fields that nobody took.
+// end refuses the fields that no one took.
 func (o *object) end() {
 	for i, f := range o.fields {
 		if !o.taken[i] {

@@ -33,7 +33,7 @@ func decodeCommit(o *object) request {
 	})
 }
 
-// allowed tells whether the engine will let a commit pass: kernels must not
+// allowed reports whether the engine will let a commit pass: kernels must not
 // write before a commit that is refused.
 func (p *player) allowed(s *sequence, n int) bool {
 	if n < s.computed || n > s.length() {
@@ -73,7 +73,7 @@ func (p *player) shareWritten(s *sequence) {
 	}
 }
 
-// samePages tells whether two sequences hold a block in the same pages.
+// samePages reports whether two sequences hold a block in the same pages.
 func samePages(a, b messages.Tables, block int) bool {
 	for pool := range a {
 		x, y := a[pool][0], b[pool][0]
@@ -121,7 +121,7 @@ func (o *object) step() stepLine {
 	return l
 }
 
-// value judges the tokens of a step.
+// value checks the tokens of a step.
 func (l stepLine) value() (messages.AppendStep, error) {
 	if l.beams == nil {
 		tokens, err := l.tokens.values("append")
@@ -161,7 +161,7 @@ func (p *player) append(lines []stepLine) (any, error) {
 	for i, l := range lines {
 		g := &all[i]
 		g.answer.Seq = l.seq
-		if g.err = p.judgeStep(g, l, taken); g.err == nil {
+		if g.err = p.checkStep(g, l, taken); g.err == nil {
 			sent, steps = append(sent, g), append(steps, g.step)
 			taken[l.seq] = g.grows()
 		}
@@ -175,7 +175,7 @@ func (p *player) append(lines []stepLine) (any, error) {
 			if g.err = p.noticed(g.s, results[i].Err); g.err == nil {
 				g.grow()
 				g.s.ready = append(g.s.ready, results[i].Ready...)
-				p.letRead(g.s, results[i].Ready)
+				p.delayWriters(g.s, results[i].Ready)
 				g.answer.NewPages = p.newPages(results[i].NewPages)
 			}
 		}
@@ -193,10 +193,10 @@ func (p *player) append(lines []stepLine) (any, error) {
 	return out, nil
 }
 
-// letRead makes other sequences wait for what made a step of s ready, if they have
+// delayWriters makes other sequences wait for what made a step of s ready, if they have
 // still to write rows of tokens that were sampled before their last: a copy on
 // write may be reading those in a page that s and they shared.
-func (p *player) letRead(s *sequence, ready []messages.Ticket) {
+func (p *player) delayWriters(s *sequence, ready []messages.Ticket) {
 	if len(ready) == 0 {
 		return
 	}
@@ -207,9 +207,9 @@ func (p *player) letRead(s *sequence, ready []messages.Ticket) {
 	}
 }
 
-// judgeStep checks values, then names. Whether the prompt is computed, whether
-// tokens or beams are wanted and the rest is the engine's to judge.
-func (p *player) judgeStep(g *growth, l stepLine, taken map[string]bool) error {
+// checkStep checks values, then names. Whether the prompt is computed, whether
+// tokens or beams are wanted and the rest the engine checks.
+func (p *player) checkStep(g *growth, l stepLine, taken map[string]bool) error {
 	var err error
 	if g.step, err = l.value(); err != nil {
 		return err
@@ -227,7 +227,7 @@ func (p *player) judgeStep(g *growth, l stepLine, taken map[string]bool) error {
 	return p.tooLong("append", int64(g.s.length())+g.added())
 }
 
-// grows tells whether a step fits its sequence, so that a second one is one too
+// grows reports whether a step fits its sequence, so that a second one is one too
 // many. What fits may still be too long or find no pages.
 func (g *growth) grows() bool {
 	if g.s.computed < g.s.prompt {

@@ -8,7 +8,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// prefixOf judges a prefix to the end: also what only the engine knows of
+// prefixOf checks a prefix to the end: also what only the engine knows of
 // items, and that it is not too long to write out.
 func (p *player) prefixOf(op string, line prefixLine) (messages.Prefix, error) {
 	prefix, err := line.value(op)

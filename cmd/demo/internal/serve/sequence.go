@@ -72,10 +72,10 @@ func (s *Server) enter(q *sequence, a *messages.Admitted) {
 	s.totals.ReusedTokens += int64(a.ReusedTokens)
 }
 
-// prefilling tells whether the prompt is not yet computed.
+// prefilling reports whether the prompt is not yet computed.
 func (q *sequence) prefilling() bool { return q.computed < q.prompt }
 
-// complete tells whether the answer has all its tokens.
+// complete reports whether the answer has all its tokens.
 func (q *sequence) complete() bool {
 	return !q.prefilling() && q.answered >= q.request.Answer
 }

@@ -242,7 +242,7 @@ func (s *Server) ask(ctx context.Context, batch []*sequence) ([]messages.Admitte
 	return s.config.Rig.AdmitBatch(ctx, s.admits)
 }
 
-// mayPass tells whether a refusal may pass: pages come back, a length does not.
+// mayPass reports whether a refusal may pass: pages come back, a length does not.
 func mayPass(refused error) bool { return errors.Is(refused, messages.ErrOutOfPages) }
 
 // lookup finds how much of each prompt is stored, before the admissions change
@@ -264,7 +264,7 @@ func (s *Server) lookup(ctx context.Context, batch []*sequence) error {
 	return nil
 }
 
-// lost tells whether a sequence went down with an actor of the engine.
+// lost reports whether a sequence went down with an actor of the engine.
 func lost(refused error) bool { return errors.Is(refused, messages.ErrSequenceLost) }
 
 // readmitLost lets the sequences that went down wait again, the oldest first,

@@ -128,7 +128,7 @@ func (s *Server) appendSampled(ctx context.Context) error {
 	if s.config.Rig.Running.Load() > 1 {
 		return s.preempt(ctx)
 	}
-	// Others may have let go since: what it gets now tells whether it has
+	// Others may have released pages since: what it gets now reports whether it has
 	// outgrown the whole engine.
 	stalled, err = s.appendBatch(ctx)
 	if err != nil || stalled == 0 {
@@ -208,7 +208,7 @@ func (s *Server) withdraw(ctx context.Context) (*sequence, error) {
 	return q, s.releaseAll(ctx)
 }
 
-// releaseAnswered lets go of the sequences whose answers are complete.
+// releaseAnswered releases the sequences whose answers are complete.
 func (s *Server) releaseAnswered(ctx context.Context) error {
 	s.releases = s.releases[:0]
 	for _, q := range s.running {
@@ -245,7 +245,7 @@ func (s *Server) releaseAll(ctx context.Context) error {
 		return err
 	}
 	for _, r := range results {
-		if r.Err != nil && !lost(r.Err) { // what is lost has been let go
+		if r.Err != nil && !lost(r.Err) { // what is lost has been released
 			return r.Err
 		}
 	}

@@ -60,7 +60,7 @@ func (b *bounds) tokens() int {
 	return size
 }
 
-// fits tells whether a prompt of p tokens can list n blocks of size tokens.
+// fits reports whether a prompt of p tokens can list n blocks of size tokens.
 func (r *record) fits(n int64, size int) bool {
 	if r.IDs.present {
 		return n <= (r.InputLength+int64(size)-1)/int64(size)

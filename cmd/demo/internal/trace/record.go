@@ -32,7 +32,7 @@ type identity struct {
 }
 
 // UnmarshalJSON appends the integers of a JSON array, nested or not, to the
-// emptied list. The shape is judged later, by the number of integers.
+// emptied list. The shape is checked later, by the number of integers.
 func (l *identity) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
@@ -67,7 +67,7 @@ func isNumber(c byte) bool {
 	return c >= '0' && c <= '9' || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-'
 }
 
-// decode reads one line over the record and judges its numbers one by one.
+// decode reads one line over the record and checks its numbers one by one.
 func (r *record) decode(line []byte) error {
 	r.Timestamp, r.InputLength, r.OutputLength = math.NaN(), absent, absent
 	r.IDs = identity{numbers: r.IDs.numbers[:0]}

@@ -123,7 +123,7 @@ func (v *conversation) turn() *serve.Request {
 	return r
 }
 
-// answered takes the tokens back and tells whether there is another turn.
+// answered takes the tokens back and reports whether there is another turn.
 func (v *conversation) answered(r *serve.Request) bool {
 	v.tokens = r.Tokens
 	pause := v.random.ExpFloat64() * float64(v.plan.Pause)
