@@ -158,14 +158,12 @@ func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 	m.Counts = m.Counts[:0]
 	for p := range m.Kept {
 		id := messages.PoolID(p)
-		kept := make([]offloader.Kept, 0, len(m.Kept[p]))
-		for _, k := range m.Kept[p] {
-			kept = append(kept, offloader.Kept{
-				Page: k.Page, Block: k.Block, Depth: k.Depth, Priority: k.Priority, Pins: int(k.Pins), Tenant: k.Tenant, Use: old.UseOf(id, k.Block),
-			})
+		for i := range m.Kept[p] {
+			k := &m.Kept[p][i]
+			k.Use = old.UseOf(id, k.Block)
 		}
 		a.core.SetDevicePages(id, m.Pages[p])
-		a.core.Adopt(id, kept)
+		a.core.Adopt(id, m.Kept[p])
 		m.Counts = append(m.Counts, a.core.Counts(id))
 	}
 }

@@ -7,22 +7,24 @@ import (
 )
 
 // accounts divide the host memory of one pool between tenants by their quotas. A
-// tenant that has as many sole and clean pages as its quota makes room among its
-// own. For others, copies go before contents, and of each kind first those of
-// tenants over their quotas: contents beyond a quota go whatever their priority,
-// others if it is not above that of what comes.
+// tenant that has as many sole and clean pages as its quota displaces its own. For
+// other tenants clean copies are displaced before sole pages, and of each kind first
+// those of tenants over their quotas. Sole pages of a tenant over its quota are
+// displaced whatever their priority, others only if their priority is not above that
+// of the victim.
 type accounts struct {
-	of   []protocol.Tenant // by page; of one that is neither sole nor clean it says nothing
+	of   []protocol.Tenant // by page; meaningless unless the page is sole or clean
 	list []account         // by tenant
 }
 
-// account is what one tenant has of the host memory of a pool.
+// account is the part of a pool's host memory that one tenant uses.
 type account struct {
 	quota  int
 	pages  int           // sole and clean
 	orders [states]order // of sole and clean
 }
 
+// newAccounts makes an account for each quota, or none if there are no quotas.
 func newAccounts(quotas []windows.Quota, pages, limit int) *accounts {
 	if len(quotas) == 0 {
 		return nil
@@ -34,11 +36,11 @@ func newAccounts(quotas []windows.Quota, pages, limit int) *accounts {
 	return c
 }
 
-// counts tells whether pages of a state are on an account: copies ahead of
-// demand are nobody's.
+// counts tells whether pages of a state are on an account. Ahead copies are on none,
+// because decisions count their pages as free.
 func (s pageState) counts() bool { return s == sole || s == clean }
 
-// orderOf is where a page waits that is neither free nor pinned nor protected.
+// orderOf is the order that a page is in while it may be displaced.
 func (h *hostPool) orderOf(p messages.PageID) *order {
 	s := h.pages[p].state
 	if h.accounts == nil || !s.counts() {
@@ -47,7 +49,7 @@ func (h *hostPool) orderOf(p messages.PageID) *order {
 	return &h.accounts.list[h.accounts.of[p]].orders[s]
 }
 
-// account moves a page that changes its state on or off its tenant's account.
+// account updates the account of a page's tenant for a change of the page's state.
 func (c *accounts) account(p messages.PageID, from, to pageState) {
 	a := &c.list[c.of[p]]
 	switch was, is := from.counts(), to.counts(); {
@@ -58,14 +60,14 @@ func (c *accounts) account(p messages.PageID, from, to pageState) {
 	}
 }
 
-// lend notes whose contents a page is about to hold.
-func (h *hostPool) lend(p messages.PageID, t protocol.Tenant) {
+// setTenant notes the tenant of the contents that a page is about to hold.
+func (h *hostPool) setTenant(p messages.PageID, t protocol.Tenant) {
 	if h.accounts != nil {
 		h.accounts.of[p] = t
 	}
 }
 
-// tenantOf is whose contents a page holds.
+// tenantOf is the tenant of a page's contents.
 func (h *hostPool) tenantOf(p messages.PageID) protocol.Tenant {
 	if h.accounts == nil {
 		return protocol.OtherTenants
@@ -73,28 +75,29 @@ func (h *hostPool) tenantOf(p messages.PageID) protocol.Tenant {
 	return h.accounts.of[p]
 }
 
-// victim is the page that goes for contents from the device, or NoPage.
+// victim is the host page that is displaced for the contents of a device page, or
+// NoPage if nothing may be displaced.
 func (h *hostPool) victim(v *protocol.Victim) messages.PageID {
 	c := h.accounts
 	if c == nil {
-		if p := h.orders[clean].top(); p != messages.NoPage {
+		if p := h.orders[clean].first(); p != messages.NoPage {
 			return p
 		}
-		return h.affordable(h.orders[sole].top(), v)
+		return h.displaceable(h.orders[sole].first(), v)
 	}
 	if own := &c.list[v.Tenant]; own.pages >= own.quota {
-		if p := own.orders[clean].top(); p != messages.NoPage {
+		if p := own.orders[clean].first(); p != messages.NoPage {
 			return p
 		}
-		return h.affordable(own.orders[sole].top(), v)
+		return h.displaceable(own.orders[sole].first(), v)
 	}
 	for _, s := range [2]pageState{clean, sole} {
-		if p := h.least(s, true); p != messages.NoPage {
+		if p := h.firstOf(s, true); p != messages.NoPage {
 			return p
 		}
-		p := h.least(s, false)
+		p := h.firstOf(s, false)
 		if s == sole {
-			p = h.affordable(p, v)
+			p = h.displaceable(p, v)
 		}
 		if p != messages.NoPage {
 			return p
@@ -103,38 +106,39 @@ func (h *hostPool) victim(v *protocol.Victim) messages.PageID {
 	return messages.NoPage
 }
 
-// affordable is a sole page if its contents are not worth more than what comes.
-func (h *hostPool) affordable(p messages.PageID, v *protocol.Victim) messages.PageID {
+// displaceable is page p if its priority is not above that of the victim from the
+// device, otherwise NoPage.
+func (h *hostPool) displaceable(p messages.PageID, v *protocol.Victim) messages.PageID {
 	if p == messages.NoPage || h.pages[p].priority > v.Priority {
 		return messages.NoPage
 	}
 	return p
 }
 
-// least is the page of a state that goes first, of all tenants or of those over
-// their quotas. It asks every tenant: there are at most as many as quotas, and
-// a page that is offloaded is worth the asking.
-func (h *hostPool) least(s pageState, over bool) messages.PageID {
-	least := messages.NoPage
+// firstOf is the page of a state that is displaced first, of all tenants or of the
+// tenants over their quotas. It looks at every tenant: there are as few as there are
+// quotas, and the copy of a page costs much more.
+func (h *hostPool) firstOf(s pageState, over bool) messages.PageID {
+	first := messages.NoPage
 	for t := range h.accounts.list {
 		a := &h.accounts.list[t]
-		p := a.orders[s].top()
+		p := a.orders[s].first()
 		if p == messages.NoPage || over && a.pages <= a.quota {
 			continue
 		}
-		if least == messages.NoPage || sooner(h.pages, p, least) {
-			least = p
+		if first == messages.NoPage || displacedBefore(h.pages, p, first) {
+			first = p
 		}
 	}
-	return least
+	return first
 }
 
-// Account counts the host pages of one tenant as Counts does those of all.
-// Without quotas OtherTenants has all.
+// Account counts the host pages of one tenant as Counts does for all. Without quotas
+// all pages belong to OtherTenants.
 func (o *Offloader) Account(pool messages.PoolID, t protocol.Tenant) protocol.Account {
 	h := &o.hosts[pool]
 	if h.accounts == nil {
-		c := h.tally()
+		c := h.count()
 		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
 	}
 	a := &h.accounts.list[t]

@@ -9,23 +9,24 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// PlanAhead plans to copy device pages near eviction to free or spare host pages,
-// while nobody waits for it, and tells how many. The candidates come in the order in
-// which they would be evicted; those below the least priority or with a copy
-// are passed over. Those that are held as yet take free pages only, so that looks
-// that see others of them do not copy for ever, and not while they are written,
-// so that no copy waits for a kernel. Next, Submitted and Finish follow as for a Move. No decision
-// and no count tells that the copies are there; only the copying is spared if
-// the page is evicted.
+// PlanAhead plans copies of device pages near eviction to free or spare host pages
+// and returns their number. Next, Submitted and Finish follow as for a Move. When such
+// a page is evicted its bytes need not be copied any more; no decision and no count
+// depends on the copies.
+//
+// The candidates come in eviction order. Candidates below the least priority, or with
+// a copy, are passed over. Candidates that are still held take free pages only:
+// otherwise each look would replace the copies of the look before. A held page is not
+// copied while a kernel writes to it, so that no copy waits for a kernel.
 func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol.EvictionCandidates) int {
-	o.enter(idle, "PlanAhead")
+	o.expect(idle, "PlanAhead")
 	if !o.cfg.Ahead {
 		panic(fmt.Sprintf("offloader: pool %s: PlanAhead, which the configuration forbids", o.cfg.Pools[pool].Name))
 	}
-	o.open(nil, stamp)
+	o.start(nil, stamp)
 	h := &o.hosts[pool]
-	h.see(seen.Victims, stamp)
-	o.spots = o.spots[:0]
+	h.noteCandidates(seen.Victims, stamp)
+	o.hostPages = o.hostPages[:0]
 	for i := range seen.Victims {
 		v := &seen.Victims[i]
 		if h.size == 0 && (i >= seen.Evictable || !h.stale(stamp)) {
@@ -35,66 +36,67 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol
 			continue
 		}
 		if i >= seen.Evictable && !o.passed(o.ledger.look(Slot{pool, messages.Primary, v.Page}).written) {
-			continue // being written
+			continue // a kernel is writing to it
 		}
 		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i), src: Slot{pool, messages.Primary, v.Page}}
 		o.ledger.mustHold(it.src)
 		o.items = append(o.items, it)
-		o.spots = append(o.spots, h.takeFree())
+		o.hostPages = append(o.hostPages, h.takeFree())
 	}
-	o.place(seen.Victims, stamp)
-	o.checked()
+	o.assignHostPages(seen.Victims, stamp)
+	o.mustCheck()
 	return len(o.items)
 }
 
-// place gives the copies their host pages: both in the order of their numbers,
-// so that pages that are neighbours on the device are as often as can be
-// neighbours in host memory, then and when they come back.
-func (o *Offloader) place(victims []protocol.Victim, stamp uint64) {
+// assignHostPages gives the copies their host pages. Device and host pages are sorted
+// and paired in this order, so that neighbours on the device are often neighbours in
+// host memory: they are copied as one run, now and when they are onboarded.
+func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
 	slices.SortFunc(o.items, func(a, b item) int { return cmp.Compare(a.src.Page, b.src.Page) })
-	slices.Sort(o.spots)
+	slices.Sort(o.hostPages)
 	for i := range o.items {
-		it, p := &o.items[i], o.spots[i]
+		it, p := &o.items[i], o.hostPages[i]
 		h, v := &o.hosts[it.pool], &victims[it.index]
 		it.dst = Slot{it.pool, messages.Secondary, p}
-		h.hold(p, v.Block)
-		h.become(p, ahead)
+		h.setBlock(p, v.Block)
+		h.setState(p, ahead)
 		pg := &h.pages[p]
-		pg.age, pg.depth, pg.born = stamp, v.Depth, uint32(stamp)
-		h.settle(p)
+		pg.age, pg.depth, pg.made = stamp, v.Depth, uint32(stamp)
+		h.enqueue(p)
 	}
 }
 
-// see notes which copies are still near eviction. Their places in the order
-// follow when somebody asks for the first of them: a look sees hundreds, and
-// seldom needs one to go.
-func (h *hostPool) see(candidates []protocol.Victim, stamp uint64) {
+// noteCandidates notes which ahead copies belong to pages that are still near
+// eviction. The order of the copies is not updated here but in stalest: a look names
+// hundreds of candidates and seldom needs to replace a copy.
+func (h *hostPool) noteCandidates(candidates []protocol.Victim, stamp uint64) {
 	for i := range candidates {
 		if p := h.find(candidates[i].Block); p != messages.NoPage && h.pages[p].state == ahead {
-			h.pages[p].born = uint32(stamp)
+			h.pages[p].made = uint32(stamp)
 		}
 	}
 }
 
-// seen is the stamp of the last look that saw an ahead page: not before its age,
-// and less than 2³² requests after.
-func (pg *hostPage) seen() uint64 { return pg.age + uint64(pg.born-uint32(pg.age)) }
+// lastNear is the stamp of the last look that named the block of an ahead page as a
+// candidate. It is stored as 32 bits beside the age, which is less than 2³² requests
+// earlier.
+func (pg *hostPage) lastNear() uint64 { return pg.age + uint64(pg.made-uint32(pg.age)) }
 
-// stalest gives the copy that was near eviction the longest time ago, or NoPage.
+// stalest is the ahead copy that was a candidate the longest time ago, or NoPage.
 func (h *hostPool) stalest() messages.PageID {
 	for {
-		p := h.orders[ahead].top()
-		if p == messages.NoPage || h.pages[p].seen() == h.pages[p].age {
+		p := h.orders[ahead].first()
+		if p == messages.NoPage || h.pages[p].lastNear() == h.pages[p].age {
 			return p
 		}
-		h.lift(p)
-		h.pages[p].age = h.pages[p].seen()
-		h.settle(p)
+		h.dequeue(p)
+		h.pages[p].age = h.pages[p].lastNear()
+		h.enqueue(p)
 	}
 }
 
-// stale tells whether a copy is there of which the device page is no longer near
-// eviction: its page serves another better.
+// stale tells whether there is an ahead copy of a page that is no longer near
+// eviction, so that its host page may be used for another copy.
 func (h *hostPool) stale(stamp uint64) bool {
 	p := h.stalest()
 	return p != messages.NoPage && h.pages[p].age < stamp

@@ -8,20 +8,20 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Check walks host memory and the ledger and joins everything wrong:
+// Check verifies the invariants of host memory and the ledger and joins everything that
+// is wrong:
 //
-//  1. byBlock and the pages' blocks are inverse, and a free page has none;
-//  2. every free page is in the ring once;
-//  3. every page that is neither free nor pinned nor protected is in the order
-//     of its state, at its place, and no page goes before the one above it;
-//  4. only sole pages have pins;
-//  5. the counts are those of the pages, and those of sole and clean ones stay
-//     within the limit;
-//  6. each tenant's account counts its sole and clean pages;
-//  7. outside a Move nothing is protected and nothing left to submit;
-//  8. a record names a stream at most once among its reads, and spilled reads
-//     belong to one record or are spare;
-//  9. records and the pages that have one are inverse, all others are unused.
+//  1. byBlock and the blocks of the pages are inverse, and a free page has no block.
+//  2. Every free page is in the ring once.
+//  3. Every page that is not free, pinned or protected is in the order of its state, at
+//     its index, and no page is displaced before the page above it in the heap.
+//  4. Only sole pages have pins.
+//  5. The counts equal a recount, and sole and clean pages are within the limit.
+//  6. The account of a tenant counts its sole and clean pages.
+//  7. Outside a Move nothing is protected, and everything has been submitted.
+//  8. A record has at most one read of each stream, and every spilled read belongs to
+//     one record or is unused.
+//  9. Records and the pages that have one are inverse; all other records are unused.
 func (o *Offloader) Check() error {
 	var errs []error
 	for i := range o.hosts {
@@ -34,7 +34,7 @@ func (o *Offloader) Check() error {
 	return errors.Join(append(errs, o.ledger.check()...)...)
 }
 
-// problems collects what is wrong with one pool.
+// problems collects the violations in one pool.
 type problems struct {
 	pool string
 	errs []error
@@ -56,7 +56,7 @@ func (h *hostPool) check(busy bool) []error {
 		}
 		h.checkPage(e, p)
 		if pg.protected && !busy {
-			e.add("host page %d is protected by nothing", p)
+			e.add("host page %d is protected outside a Move", p)
 		}
 	}
 	if counts != h.counts || pinned != h.pinned {
@@ -86,8 +86,8 @@ func (h *hostPool) checkPage(e *problems, p messages.PageID) {
 	if pg.pins < 0 || pg.pins > 0 && pg.state != sole {
 		e.add("host page %d is %s and has %d pins", p, stateNames[pg.state], pg.pins)
 	}
-	if waits := pg.state != free && pg.pins == 0 && !pg.protected; waits != (pg.place >= 0) {
-		e.add("host page %d is %s with %d pins at place %d", p, stateNames[pg.state], pg.pins, pg.place)
+	if waits := pg.state != free && pg.pins == 0 && !pg.protected; waits != (pg.heapIndex >= 0) {
+		e.add("host page %d is %s with %d pins at index %d", p, stateNames[pg.state], pg.pins, pg.heapIndex)
 	}
 }
 
@@ -117,11 +117,11 @@ func (h *hostPool) checkOrders(e *problems) {
 func (h *hostPool) checkOrder(e *problems, s pageState, r *order) {
 	for i, p := range r.heap {
 		pg := &h.pages[p]
-		if pg.state != s || int(pg.place) != i || h.orderOf(p) != r {
-			e.add("host page %d at place %d of the %s order is %s at %d of another", p, i, stateNames[s], stateNames[pg.state], pg.place)
+		if pg.state != s || int(pg.heapIndex) != i || h.orderOf(p) != r {
+			e.add("host page %d at index %d of the %s order is %s at %d of another", p, i, stateNames[s], stateNames[pg.state], pg.heapIndex)
 		}
-		if parent := r.heap[max(i-1, 0)/2]; i > 0 && sooner(h.pages, p, parent) {
-			e.add("host page %d goes before %d above it", p, parent)
+		if parent := r.heap[max(i-1, 0)/2]; i > 0 && displacedBefore(h.pages, p, parent) {
+			e.add("host page %d is displaced before %d above it", p, parent)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (h *hostPool) checkAccounts(e *problems) {
 func (l *ledger) check() []error {
 	var errs []error
 	owners := make([]int, len(l.spill))
-	for n := l.spare; n != 0; n = l.spill[n-1].next {
+	for n := l.unusedSpill; n != 0; n = l.spill[n-1].next {
 		owners[n-1]++
 	}
 	live := 0
@@ -157,7 +157,7 @@ func (l *ledger) check() []error {
 			if err := numbers.check(); err != nil {
 				errs = append(errs, fmt.Errorf("pool %s: %s %w", l.pools[i].name, messages.Tier(tier), err))
 			}
-			for p := range messages.PageID(len(numbers.chunks) * numberChunkPages) {
+			for p := range messages.PageID(len(numbers.chunks) * recordChunkPages) {
 				n := numbers.get(p)
 				if n == 0 {
 					continue
@@ -178,8 +178,8 @@ func (l *ledger) check() []error {
 	for n := l.free; n != 0 && unused <= int(l.n); n = l.at(n - 1).more {
 		unused++
 	}
-	if live != l.live || live+unused != int(l.n) {
-		errs = append(errs, fmt.Errorf("%d records of %d are in use, %d counted, %d unused", live, l.n, l.live, unused))
+	if live != l.inUse || live+unused != int(l.n) {
+		errs = append(errs, fmt.Errorf("%d records of %d are in use, %d counted, %d unused", live, l.n, l.inUse, unused))
 	}
 	for i, n := range owners {
 		if n != 1 {
@@ -189,7 +189,7 @@ func (l *ledger) check() []error {
 	return errs
 }
 
-func (t *numbers) check() error {
+func (t *recordNumbers) check() error {
 	for i, c := range t.chunks {
 		if c == nil {
 			continue
@@ -201,12 +201,12 @@ func (t *numbers) check() error {
 			}
 		}
 		if c.used != used || used == 0 {
-			return fmt.Errorf("pages from %d on: %d have records, counted %d", i*numberChunkPages, used, c.used)
+			return fmt.Errorf("pages from %d on: %d have records, counted %d", i*recordChunkPages, used, c.used)
 		}
 	}
-	for _, c := range t.spare {
-		if *c != (numberChunk{}) {
-			return errors.New("pages: a spare chunk is not empty")
+	for _, c := range t.unused {
+		if *c != (pageRecords{}) {
+			return errors.New("pages: an unused chunk is not empty")
 		}
 	}
 	return nil

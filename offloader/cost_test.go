@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -57,7 +58,7 @@ func (s *shuttle) step() {
 }
 
 func TestAWarmMoveAllocatesNothing(t *testing.T) {
-	if invariants {
+	if invariants.Enabled {
 		t.Skip("Check allocates")
 	}
 	s := newShuttle(64)

@@ -7,17 +7,18 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// apply follows one effect of the tree.
+// apply carries out one effect of the tree on host memory.
 func (o *Offloader) apply(e *protocol.Effect) {
 	h := &o.hosts[e.Pool]
 	for _, b := range e.Blocks {
 		switch e.Kind {
 		case protocol.HostYield:
-			h.yield(h.mustSole(b, "yield"), o.stamp)
+			h.makeClean(h.mustSole(b, "yield"), o.stamp)
 		case protocol.HostForget:
-			// The tree does not know of copies, so it names blocks that have none.
+			// The tree does not know which blocks have clean or ahead copies, so it
+			// names blocks without any as well.
 			if p := h.find(b); p != messages.NoPage {
-				h.release(p)
+				h.freePage(p)
 			}
 		case protocol.HostReprioritize:
 			h.reprioritize(b, e.Priority)
@@ -27,48 +28,48 @@ func (o *Offloader) apply(e *protocol.Effect) {
 	}
 }
 
-// reprioritize reorders sole contents. A copy takes the priority of its
-// device page when that is evicted, so it needs none before.
+// reprioritize changes the priority of sole contents. A clean or ahead copy gets the
+// priority of its device page when that page is evicted, so it needs none before.
 func (h *hostPool) reprioritize(b protocol.BlockID, priority messages.Priority) {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
 		return
 	}
-	h.lift(p)
+	h.dequeue(p)
 	h.pages[p].priority = priority
-	h.settle(p)
+	h.enqueue(p)
 }
 
-// pin begins and ends pins of host contents.
+// pin adds and ends pins of host contents, and notes uses.
 func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	for _, b := range pm.Pins {
 		p := h.mustSole(b, "pin")
-		h.lift(p)
+		h.dequeue(p)
 		h.setPins(p, h.pages[p].pins+1)
 	}
 	for i := range pm.Unpins {
 		u := &pm.Unpins[i]
 		p := h.mustSole(u.Block, "unpin")
 		if h.pages[p].pins == 0 {
-			panic(fmt.Sprintf("offloader: pool %s: unpin of block %d, which nobody pins", h.name, u.Block))
+			panic(fmt.Sprintf("offloader: pool %s: unpin of block %d, which has no pin", h.name, u.Block))
 		}
-		h.lift(p)
+		h.dequeue(p)
 		h.setPins(p, h.pages[p].pins-1)
 		h.pages[p].age = uint64(u.Use)
-		h.settle(p)
+		h.enqueue(p)
 	}
 	for i := range pm.Touches {
 		u := &pm.Touches[i]
 		p := h.mustSole(u.Block, "use")
-		h.lift(p)
+		h.dequeue(p)
 		h.pages[p].age = max(h.pages[p].age, uint64(u.Use))
-		h.settle(p)
+		h.enqueue(p)
 	}
 }
 
-// guardReads protects what the Move reads in host memory, before any victim
-// is handled.
+// guardReads protects the host pages that the Move reads. It comes before the
+// decisions, so that no victim displaces them.
 func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	for i := range pm.Onboards {
@@ -85,7 +86,7 @@ func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 		c.Failed = false
 		p, tier, ok := c.From.Page()
 		if !ok {
-			panic(fmt.Sprintf("offloader: pool %s: copy to page %d from nowhere", h.name, c.To))
+			panic(fmt.Sprintf("offloader: pool %s: copy to page %d without a source", h.name, c.To))
 		}
 		if tier == messages.Primary {
 			continue
@@ -103,28 +104,29 @@ func (o *Offloader) guard(pool messages.PoolID, p messages.PageID) {
 	if h.pages[p].protected {
 		return
 	}
-	h.lift(p)
+	h.dequeue(p)
 	h.pages[p].protected = true
 	o.guarded = append(o.guarded, guard{pool, p})
 }
 
-// unguard ends all protection. What was forgotten meanwhile has ended before.
+// unguard ends all protection. Pages that were freed meanwhile stay free.
 func (o *Offloader) unguard() {
 	for _, g := range o.guarded {
 		h := &o.hosts[g.pool]
 		h.pages[g.page].protected = false
-		h.settle(g.page)
+		h.enqueue(g.page)
 	}
 	o.guarded = o.guarded[:0]
 }
 
-// decide says what becomes of each victim and plans the copies that this takes.
+// decide decides for each victim whether its contents go on in host memory, and plans
+// the copies.
 func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	pm.Outcomes = pm.Outcomes[:0]
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
-		out := h.keep(v, o.cfg.MinPriority)
+		out := h.place(v, o.cfg.MinPriority)
 		out.Waits = out.Copied || out.Dirty && !o.passed(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
 		if out.Copied {
 			o.items = append(o.items, item{
@@ -136,8 +138,8 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	}
 }
 
-// keep decides where the contents of a victim go on, if anywhere.
-func (h *hostPool) keep(v *protocol.Victim, floor messages.Priority) protocol.Outcome {
+// place decides where the contents of a victim go on, if they do.
+func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.Outcome {
 	dropped := protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
@@ -146,16 +148,16 @@ func (h *hostPool) keep(v *protocol.Victim, floor messages.Priority) protocol.Ou
 	}
 	if len(h.pages) == 0 || v.Priority < floor {
 		if own != messages.NoPage {
-			h.release(own)
+			h.freePage(own)
 		}
 		return dropped
 	}
 	displaced := protocol.NoBlock
 	if own == messages.NoPage || h.pages[own].state == ahead {
 		var ok bool
-		if displaced, ok = h.room(v); !ok {
+		if displaced, ok = h.makeRoom(v); !ok {
 			if own != messages.NoPage {
-				h.release(own)
+				h.freePage(own)
 			}
 			return dropped
 		}
@@ -164,28 +166,28 @@ func (h *hostPool) keep(v *protocol.Victim, floor messages.Priority) protocol.Ou
 	dirty := copied || h.pages[own].state == ahead
 	if copied {
 		own = h.takeFree()
-		h.hold(own, v.Block)
+		h.setBlock(own, v.Block)
 	} else {
-		h.lift(own)
+		h.dequeue(own)
 	}
-	h.inherit(own, v)
+	h.setFacts(own, v)
 	return protocol.Outcome{Host: own, Displaced: displaced, Dirty: dirty, Copied: copied}
 }
 
-// inherit gives a lifted page the place in the order that the victim had on
-// the device.
-func (h *hostPool) inherit(p messages.PageID, v *protocol.Victim) {
-	h.lend(p, v.Tenant)
-	h.become(p, sole)
+// setFacts makes a page, which is in no order, the sole page of a victim's contents,
+// with the priority, use and depth that they had on the device.
+func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim) {
+	h.setTenant(p, v.Tenant)
+	h.setState(p, sole)
 	pg := &h.pages[p]
 	pg.age, pg.depth, pg.priority = uint64(v.Use), v.Depth, v.Priority
-	h.settle(p)
+	h.enqueue(p)
 }
 
-// room makes room for the contents of a victim, a free page with it, and gives
-// the block that was displaced for it, if that lost its only contents. Copies
-// ahead of demand take no room: their pages go whenever one is needed.
-func (h *hostPool) room(v *protocol.Victim) (displaced protocol.BlockID, ok bool) {
+// makeRoom makes a host page available for a victim, and returns the block that lost
+// its only contents for it, if any. Ahead copies take no room: takeFree uses their
+// pages whenever no page is free.
+func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok bool) {
 	displaced = protocol.NoBlock
 	if h.counts[sole]+h.counts[clean] < h.limit {
 		return displaced, true
@@ -197,28 +199,29 @@ func (h *hostPool) room(v *protocol.Victim) (displaced protocol.BlockID, ok bool
 	if h.pages[p].state == sole {
 		displaced = h.pages[p].block
 	}
-	h.release(p)
+	h.freePage(p)
 	return displaced, true
 }
 
-// arrive ends the onboards: the device holds the blocks now.
-func (o *Offloader) arrive(pool messages.PoolID, onboards []protocol.Onboard) {
+// finishOnboards makes the sources of the onboards clean copies, or free: the blocks
+// are on the device now.
+func (o *Offloader) finishOnboards(pool messages.PoolID, onboards []protocol.Onboard) {
 	h := &o.hosts[pool]
 	for i := range onboards {
 		on := &onboards[i]
 		if on.Failed {
 			continue
 		}
-		p := h.mustSole(on.Block, "arrival")
+		p := h.mustSole(on.Block, "end of onboard")
 		if on.Free {
-			h.release(p)
+			h.freePage(p)
 		} else {
-			h.yield(p, o.stamp)
+			h.makeClean(p, o.stamp)
 		}
 	}
 }
 
-// fail undoes what was decided for a transfer that the device refused.
+// fail undoes the decision for a transfer that the device refused.
 func (o *Offloader) fail(it *item) {
 	h := &o.hosts[it.pool]
 	switch it.kind {
@@ -227,18 +230,18 @@ func (o *Offloader) fail(it *item) {
 	case onboarding:
 		o.move.Pools[it.pool].Onboards[it.index].Failed = true
 	case copyingAhead:
-		h.release(it.dst.Page)
+		h.freePage(it.dst.Page)
 	case offloading:
-		h.lose(&o.move.Pools[it.pool], int(it.index))
+		h.dropFailed(&o.move.Pools[it.pool], int(it.index))
 	}
 }
 
-// lose drops the contents of a victim whose copy was refused. If a later
-// victim displaced them, that one has displaced nothing.
-func (h *hostPool) lose(pm *protocol.PoolMove, i int) {
+// dropFailed drops the contents of a victim whose copy was refused. If a later victim
+// had displaced them, then that victim has displaced nothing.
+func (h *hostPool) dropFailed(pm *protocol.PoolMove, i int) {
 	block, out := pm.Victims[i].Block, &pm.Outcomes[i]
 	if h.find(block) == out.Host {
-		h.release(out.Host)
+		h.freePage(out.Host)
 	}
 	for j := i + 1; j < len(pm.Outcomes); j++ {
 		if pm.Outcomes[j].Displaced == block {

@@ -1,87 +1,88 @@
-// Package offloader decides what goes on in host memory and orders every
-// transfer between pages. It is a plain state machine: it never touches a byte
-// and never waits. It says which copies to submit to which stream after which
-// tickets, and is told the ticket at which they are done.
+// Package offloader decides which contents go on in host memory when their device
+// pages are evicted, and orders every transfer between pages. It is a plain state
+// machine: it touches no byte and never waits. It returns the copies to submit, the
+// stream for each and the tickets to wait for, and is told the ticket at which they
+// are done.
 //
-// # A host page
+// # The states of a host page
 //
-//	      taken for a victim, copied       onboarded, or the device took its place
+//	      taken for a victim, copied       onboarded, or the block is on the device again
 //	free ──────────────────────────▶ sole ─────────────────────────────────▶ clean
 //	 │ ◀────────────────────────────  ▲ ◀──────────────────────────────────────
 //	 │   displaced, forgotten,        │    its device page is a victim again:
-//	 │   onboarded to be free         │    nothing to copy
+//	 │   onboarded with Free          │    nothing to copy
 //	 │                                │
 //	 └────────────────▶ ahead ────────┘
-//	   copied while        its device page is a victim:
-//	   nobody waited       nothing to copy any more
+//	   copied before       its device page is a victim:
+//	   it was needed       nothing to copy any more
 //
-// Clean and ahead pages that are reclaimed for others or forgotten are free.
+// Clean and ahead pages become free when they are reclaimed for other contents or
+// forgotten.
 //
-// A sole page is the only contents of a block. A clean copy says the same as a
-// device page, so losing it loses nothing: it goes before any sole page,
-// whatever its priority. An ahead copy is a clean one that nobody asked for;
-// decisions and counts take its page for free, so that copying ahead changes
-// the time things take and nothing else. Host memory is full after a while, so
-// PoolConfig.SparePages are there for ahead copies beyond what may be sole or
-// clean: when the device page is evicted, room is made by the rule below, the
-// ahead copy becomes sole where it lies, and the page that made room is spare.
+// A sole page holds the only contents of a block. A clean copy holds the same bytes as
+// a device page, so it is displaced before any sole page, whatever its priority. An
+// ahead copy is a clean copy that was made before the device page was evicted.
+// Decisions and counts take its page for free, so copying ahead changes when bytes are
+// moved and nothing else. Once host memory is full there are no free pages for ahead
+// copies; PoolConfig.SparePages provides pages for them beyond those that may be sole
+// or clean. When the device page of an ahead copy is evicted, room is made by the rule
+// below, the copy becomes sole where it is, and the page that made room is spare.
 //
-// The contents of a victim, a page evicted from the device, go on in host
-// memory if its priority reaches Config.MinPriority and there is a free page, a
-// clean copy, or a sole page that nobody pins, that the Move does not read, and
-// whose priority is not above the victim's. Of several the one with the lowest
-// priority goes, of these the least recently used, of these the deepest.
+// The contents of a victim, a page evicted from the device, go on in host memory if
+// their priority is at least Config.MinPriority and there is a free page, a clean copy,
+// or a sole page without pins that the Move does not read and whose priority is not
+// above the victim's. Of several sole pages the one of the lowest priority is
+// displaced, of these the least recently used, of these the deepest.
 //
 // With Config.Quotas host memory is divided between tenants, see accounts.
 //
-// # A transfer
+// # The states of a transfer
 //
 //	          Begin            Next               Submitted
-//	decided ────────▶ planned ──────▶ submitted ───────────▶ queued ──▶ over
+//	decided ────────▶ planned ──────▶ submitted ───────────▶ queued ──▶ passed
 //	                     ▲                │ refused             (its ticket passes)
 //	                     │                ▼
-//	                     └── those after ─ failed ──▶ Finish undoes the decision
+//	                     └── later ones ─ failed ──▶ Finish undoes the decision
 //
-// For decisions a transfer is over when its Move is finished. For the bytes it
-// is over when its ticket passes; until then both pages are its own, and the
-// ledger keeps it so: it has for each slot, that is tier and page, the last
-// write and the reads since. A copy comes after the last write of its source
-// and after the last write and all reads of its destination; then it is
-// itself a read of the one and a write of the other. So the page of a victim
-// may be given away at once: whoever writes there waits for the copy that reads
-// it out. An onboard from a page that is still being offloaded waits for that
-// offload. All that is waited for is on the streams; the CPU goes on.
+// For decisions a transfer is over when its Move is finished. For the bytes it is over
+// when its ticket passes. Until then the transfer holds both pages, through the ledger:
+// the ledger has the last write and the reads since for each slot, that is for each tier
+// and page. A copy waits for the last write of its source and for the last write and all
+// reads of its destination. It is then itself a read of the one and a write of the other.
 //
-//	transfer   source        destination    holds both until its ticket
-//	offload    device page   host page      next owner of the device page waits
-//	onboard    host page     device page    its sequence waits (Ready); the host page is a clean copy
-//	copy       either tier   device page    the source stays whose it was
+// So the device page of a victim can be given away at once: its next owner waits, on its
+// stream, for the copy that reads the page. An onboard from a host page that is still
+// being written by an offload waits for that offload. All of these waits are on the
+// streams; the CPU waits for nothing.
 //
-// Pages that are neighbours on both sides go as one copy, a run, up to a slice of
-// 16 MiB (Config.SliceBytes). Onboards of more than a slice go on a stream of
-// their own, so that an urgent one waits for a slice of them at most. Copies ahead
-// of demand are given the host pages that make runs likely.
+//	transfer   source        destination    who waits for the ticket
+//	offload    device page   host page      the next owner of the device page
+//	onboard    host page     device page    the sequence (WaitQuery); the host page is a clean copy
+//	copy       either tier   device page    the sequence; the source keeps its owner
 //
-// Kernels of the host enter the ledger by Marks and are told what to wait for
-// in Ready.
+// Whole pages that are neighbours at both ends are copied as one run, up to a slice of
+// 16 MiB (Config.SliceBytes). A Move that onboards more than a slice uses a second
+// stream, so that an urgent onboard waits for at most one slice of it. Ahead copies are
+// given host pages that make runs likely.
 //
-// # Failure
+// Kernels of the host are added to the ledger by Marks, and learn what to wait for from
+// WaitQuery.
 //
-// A copy that the device refuses has not been queued, and the bytes of both
-// pages are as they were, but for a partial copy, whose destination is
-// undefined. A run that is refused comes again page by page, so that the pages
-// fail that cannot be copied and no others.
+// # What a failure leaves
 //
-//	offload  the contents are lost, the host page is free; what was displaced for it is lost too
-//	onboard  nothing has changed: the host page is still the only contents, pins included
-//	copy     the destination is undefined; so is that of a copy from there in the same Move
+// A copy that the device refuses is not queued. The bytes of both pages are as before,
+// except that the destination of a partial copy is undefined. A run that is refused is
+// submitted again page by page, so that only pages fail that cannot be copied.
+//
+//	offload  the contents are lost and the host page is free; contents displaced for it are lost too
+//	onboard  nothing has changed: the host page is still the only contents, with its pins
+//	copy     the destination is undefined, and so is that of a copy from there in the same Move
 //	ahead    there is no copy
 //
 // # Cost
 //
-// A Move allocates nothing once the records have grown. A victim costs
-// O(log host pages); a transfer and a mark cost a look at one record for each page
-// that they touch, a page in Ready one if anything is under way in its pool. Four
-// bytes a page say which record is its; there are records for the pages on which
-// something is under way, of 80 bytes, and a few more.
+// A Move allocates nothing once its records have grown. A victim costs O(log host
+// pages). A transfer and a mark cost one ledger record for each page that they touch, a
+// page in WaitQuery one if anything is under way in its pool. A page costs four bytes in
+// chunks of 64 pages with something under way, and a record 80 bytes.
 package offloader

@@ -7,8 +7,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// String draws host memory, and every slot on which something may be under
-// way: s2:7 is the point 7 of stream 2.
+// String draws host memory and every slot on which something may be under way. The
+// ticket s2:7 is the point 7 of stream 2.
 func (o *Offloader) String() string {
 	var b strings.Builder
 	for i := range o.hosts {
@@ -19,7 +19,7 @@ func (o *Offloader) String() string {
 }
 
 func (h *hostPool) draw(b *strings.Builder) {
-	c := h.tally()
+	c := h.count()
 	fmt.Fprintf(b, "pool %s: host pages %d: %d used, %d cached, %d free\n", h.name, c.Total, c.Used, c.Cached, c.Free)
 	for i := range h.pages {
 		pg := &h.pages[i]

@@ -12,40 +12,39 @@ import (
 type pageState uint8
 
 const (
-	// free: nothing.
+	// free pages hold nothing.
 	free pageState = iota
-	// sole: the only contents of a block.
+	// sole pages hold the only contents of a block.
 	sole
-	// clean: the same as a device page holds.
+	// clean pages hold the same bytes as a device page: an onboard left them.
 	clean
-	// ahead: the same, but copied before anyone asked. Decisions count the page
-	// as free.
+	// ahead pages hold the same bytes as a device page: they were copied before the
+	// device page was evicted. Decisions and counts take them for free.
 	ahead
 	states
 )
 
 var stateNames = [states]string{"free", "sole", "clean", "ahead"}
 
-// hostPage is one page of host memory. byBlock[block] is the page unless it is
-// free. Pins are 0 unless it is sole.
+// hostPage is the record of one page of host memory. Unless the page is free,
+// hostPool.byBlock[block] is the page. Only sole pages have pins.
 type hostPage struct {
-	age       uint64 // sole: the use; clean, ahead: stamp of the request that made it so, see also seen
+	age       uint64 // sole: the use; clean and ahead: the stamp of the request that made the copy
 	block     protocol.BlockID
 	depth     int32
 	pins      int32
-	place     int32 // in the order of its state, −1: in none
+	heapIndex int32 // in the order of its state; −1: in none
 	priority  messages.Priority
 	state     pageState
 	protected bool   // the Move under way reads it
-	born      uint32 // clean: which of its pool's copies it is; ahead: stamp of the last look that saw it
+	made      uint32 // clean: a running number; ahead: the stamp of lastNear
 }
 
 // hostPool is the host memory of one pool.
 //
-// Sole pages that nobody pins, and clean copies, wait in the order of their
-// going: lowest priority, then oldest, then deepest. Clean copies go before all
-// sole pages, so each state has an order of its own. What the Move under way
-// reads is in no order.
+// Each state has an order of the pages that may be displaced: sole pages without pins,
+// clean copies, ahead copies. There is one for each state because clean copies are
+// displaced before all sole pages. Pages that the current Move reads are in no order.
 type hostPool struct {
 	name     string
 	pages    []hostPage
@@ -54,15 +53,16 @@ type hostPool struct {
 	counts   [states]int
 	pinned   int       // sole pages with pins
 	accounts *accounts // nil: no quotas
-	// limit is how many pages may be sole or clean; those beyond are spare.
+	// limit is how many pages may be sole or clean; the others are spare.
 	limit  int
 	copies uint32 // clean copies made so far
-	// idle is a ring of the free pages. The one free for the longest time is
-	// taken first: its last transfer is the likeliest to be over.
+	// idle is a ring of the free pages. The page that has been free for the longest
+	// time is taken first, because its last transfer is the most likely to be over.
 	idle       []messages.PageID
 	head, size int
 }
 
+// init sizes the host memory; all pages are free.
 func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.name = c.Name
 	n := c.HostPages + c.SparePages
@@ -73,12 +73,12 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.counts[free] = n
 	h.size = n
 	for i := range h.pages {
-		h.pages[i] = hostPage{block: protocol.NoBlock, place: -1}
+		h.pages[i] = hostPage{block: protocol.NoBlock, heapIndex: -1}
 		h.idle[i] = messages.PageID(i)
 	}
 }
 
-// find gives the page that holds a block, or NoPage.
+// find is the page that holds a block, or NoPage.
 func (h *hostPool) find(b protocol.BlockID) messages.PageID {
 	if int(b) >= len(h.byBlock) {
 		return messages.NoPage
@@ -86,7 +86,8 @@ func (h *hostPool) find(b protocol.BlockID) messages.PageID {
 	return h.byBlock[b]
 }
 
-// mustSole gives the page that is the only contents of a block.
+// mustSole is the sole page of a block. It panics if there is none; why names the
+// operation.
 func (h *hostPool) mustSole(b protocol.BlockID, why string) messages.PageID {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
@@ -95,7 +96,7 @@ func (h *hostPool) mustSole(b protocol.BlockID, why string) messages.PageID {
 	return p
 }
 
-// stateOf names what a page, or NoPage, holds.
+// stateOf names the state of a page, or of NoPage.
 func (h *hostPool) stateOf(p messages.PageID) string {
 	if p == messages.NoPage {
 		return "none"
@@ -103,8 +104,8 @@ func (h *hostPool) stateOf(p messages.PageID) string {
 	return stateNames[h.pages[p].state]
 }
 
-// hold makes block the contents of page p.
-func (h *hostPool) hold(p messages.PageID, b protocol.BlockID) {
+// setBlock makes a block the contents of a page.
+func (h *hostPool) setBlock(p messages.PageID, b protocol.BlockID) {
 	for len(h.byBlock) <= int(b) {
 		h.byBlock = append(h.byBlock, messages.NoPage)
 	}
@@ -112,15 +113,17 @@ func (h *hostPool) hold(p messages.PageID, b protocol.BlockID) {
 	h.pages[p].block = b
 }
 
-// lift takes a page out of its order, before anything that decides its place changes.
-func (h *hostPool) lift(p messages.PageID) {
-	if pg := &h.pages[p]; pg.place >= 0 {
+// dequeue removes a page from its order. It comes before any change to the fields that
+// the order compares.
+func (h *hostPool) dequeue(p messages.PageID) {
+	if pg := &h.pages[p]; pg.heapIndex >= 0 {
 		h.orderOf(p).remove(h.pages, p)
 	}
 }
 
-// settle puts a page where its state and pins and protection say.
-func (h *hostPool) settle(p messages.PageID) {
+// enqueue adds a page to the order of its state, unless pins or the current Move
+// protect it.
+func (h *hostPool) enqueue(p messages.PageID) {
 	pg := &h.pages[p]
 	if pg.state == free || pg.protected || pg.pins > 0 {
 		return
@@ -128,8 +131,8 @@ func (h *hostPool) settle(p messages.PageID) {
 	h.orderOf(p).push(h.pages, p)
 }
 
-// become changes the state of a lifted page, whose tenant must be known.
-func (h *hostPool) become(p messages.PageID, s pageState) {
+// setState changes the state of a page that is in no order. Its tenant must be set.
+func (h *hostPool) setState(p messages.PageID, s pageState) {
 	pg := &h.pages[p]
 	h.counts[pg.state]--
 	h.counts[s]++
@@ -139,7 +142,7 @@ func (h *hostPool) become(p messages.PageID, s pageState) {
 	pg.state = s
 }
 
-// setPins changes the pins of a lifted page.
+// setPins changes the pins of a page that is in no order.
 func (h *hostPool) setPins(p messages.PageID, pins int32) {
 	pg := &h.pages[p]
 	if pg.pins > 0 {
@@ -151,23 +154,23 @@ func (h *hostPool) setPins(p messages.PageID, pins int32) {
 	pg.pins = pins
 }
 
-// release frees a page whatever it holds.
-func (h *hostPool) release(p messages.PageID) {
-	h.lift(p)
+// freePage frees a page, whatever it holds.
+func (h *hostPool) freePage(p messages.PageID) {
+	h.dequeue(p)
 	pg := &h.pages[p]
 	h.byBlock[pg.block] = messages.NoPage
 	h.setPins(p, 0)
-	h.become(p, free)
+	h.setState(p, free)
 	pg.block = protocol.NoBlock
 	h.idle[(h.head+h.size)%len(h.idle)] = p
 	h.size++
 }
 
-// takeFree takes the page that has been free for the longest time, or else that
-// of a copy ahead of demand.
+// takeFree takes the page that has been free for the longest time, or else the page of
+// the stalest ahead copy.
 func (h *hostPool) takeFree() messages.PageID {
 	if h.size == 0 {
-		h.release(h.stalest())
+		h.freePage(h.stalest())
 	}
 	p := h.idle[h.head]
 	h.head = (h.head + 1) % len(h.idle)
@@ -175,18 +178,19 @@ func (h *hostPool) takeFree() messages.PageID {
 	return p
 }
 
-// yield makes the sole contents a clean copy: a device page holds the block now.
-func (h *hostPool) yield(p messages.PageID, stamp uint64) {
-	h.lift(p)
+// makeClean makes a sole page a clean copy: a device page holds the block now.
+func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
+	h.dequeue(p)
 	h.setPins(p, 0)
-	h.become(p, clean)
+	h.setState(p, clean)
 	h.copies++
-	h.pages[p].age, h.pages[p].born = stamp, h.copies
-	h.settle(p)
+	h.pages[p].age, h.pages[p].made = stamp, h.copies
+	h.enqueue(p)
 }
 
-// tally counts the pages as the host of the engine sees them.
-func (h *hostPool) tally() messages.PageCounts {
+// count counts the pages as hosts see them: ahead copies are free, spare pages do not
+// exist.
+func (h *hostPool) count() messages.PageCounts {
 	c := messages.PageCounts{
 		Total:  h.limit,
 		Used:   h.pinned,

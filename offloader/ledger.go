@@ -6,50 +6,52 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// inlineReads holds the readers of nearly every page: the lane that copies it
-// out and the host's stream. Others go to the spill.
+// inlineReads is enough for nearly every page: the stream that copies it out and the
+// host's stream. Reads by more streams are kept in ledger.spill.
 const inlineReads = 2
 
-// record is what may still be under way on one slot: its last write, and the
-// reads since, at most one for each stream, the newest. Streams are in order,
-// so who waits for the newest has waited for all.
+// record holds what may still be under way on one slot: its last write, and the newest
+// read since then of each stream. Streams execute in order, so waiting for the newest
+// read of a stream is waiting for all of them.
 type record struct {
 	written messages.Ticket
 	reads   [inlineReads]messages.Ticket // unused ones are zero
 	more    int32                        // first spilled read + 1; 0: none
 
-	readBatch, writeBatch uint32 // the last batch that touches it
-	spoiled               uint32 // twice the work in which a copy to it failed; odd: mixed
-	touched               uint32 // the last work that asked for it
+	readBatch, writeBatch uint32 // the last batches that read and write the slot
+	spoiled               uint32 // twice the number of the work in which a copy to the slot failed; odd: mixed
+	touched               uint32 // the last work that used the record
 	slot                  Slot
 	used                  bool
 }
 
-// spilled is a read that found no room in the record.
-type spilled struct {
+// spilledRead is a read for which the record has no room.
+type spilledRead struct {
 	ticket messages.Ticket
 	next   int32 // + 1; 0: none
 }
 
-// ledger has a record for each slot on which something may be under way. A slot
-// is memory: contents come and go, ordering stays with the page.
+// ledger has a record for each slot on which something may be under way. It orders
+// accesses to memory, so it knows slots and not blocks: a new owner of a page waits for
+// what an earlier owner has started there.
 type ledger struct {
 	records
-	pools []poolLedger
-	spill []spilled
-	spare int32 // first unused spilled read + 1
+	pools       []poolLedger
+	spill       []spilledRead
+	unusedSpill int32 // first unused spilled read + 1
 }
 
-// poolLedger is the part of one pool.
+// poolLedger is the part of the ledger that belongs to one pool.
 type poolLedger struct {
 	name  string
-	tiers [2]numbers // the pages' records
-	pages [2]int     // of each tier
-	// pending is, for each stream, the newest access of any device page. When
-	// all of them have passed, nothing in the pool is under way.
+	tiers [2]recordNumbers // of the pages, by tier
+	pages [2]int           // of each tier
+	// pending is the newest access of any device page, for each stream. When all of
+	// them have passed, nothing is under way in the pool.
 	pending []messages.Ticket
 }
 
+// init sizes the ledger; nothing is under way.
 func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
 	l.ask = passed
 	l.pools = make([]poolLedger, len(pools))
@@ -60,21 +62,22 @@ func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
 	}
 }
 
-// grow makes room for pages. Those that go keep their places: nothing may be
-// under way there, so what their records name has passed and delays no one.
+// grow makes room for pages. Records of pages that no longer exist are kept: nothing
+// may be under way there, so the tickets in them have passed.
 func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
 	p := &l.pools[pool]
 	p.pages[tier] = max(p.pages[tier], pages)
 	p.tiers[tier].grow(pages)
 }
 
-// slot gives the record of a slot, to write in; it is good for the work under way.
+// slot is the record of a slot, made if there is none. The pointer is valid until the
+// end of the current work.
 func (l *ledger) slot(s Slot) *record {
 	t := &l.pools[s.Pool].tiers[s.Tier]
 	n := t.get(s.Page)
 	if n == 0 {
-		l.tidy()
-		n = l.enter(s)
+		l.reclaim()
+		n = l.acquire(s)
 		t.set(s.Page, n)
 	}
 	r := l.at(n - 1)
@@ -82,7 +85,7 @@ func (l *ledger) slot(s Slot) *record {
 	return r
 }
 
-// look gives the record of a slot, to read in: an empty one if there is none.
+// look is the record of a slot for reading, an empty one if there is none.
 func (l *ledger) look(s Slot) *record {
 	if n := l.pools[s.Pool].tiers[s.Tier].get(s.Page); n != 0 {
 		return l.at(n - 1)
@@ -90,7 +93,7 @@ func (l *ledger) look(s Slot) *record {
 	return &nothing
 }
 
-// nothing is the record of a slot on which nothing is under way.
+// nothing is the empty record that look returns. It is never written.
 var nothing record
 
 // mustHold panics on a slot that does not exist.
@@ -101,13 +104,14 @@ func (l *ledger) mustHold(s Slot) {
 	}
 }
 
-// read records a read that is done at ticket.
+// read records a read of a slot that is done at ticket.
 func (l *ledger) read(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	l.addRead(l.slot(s), t)
 }
 
-// write records a write that is done at ticket and comes after all before it.
+// write records a write of a slot that is done at ticket and that waits for all
+// accesses before it, so that these need not be remembered.
 func (l *ledger) write(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
@@ -115,11 +119,11 @@ func (l *ledger) write(s Slot, t messages.Ticket) {
 	l.clearReads(r)
 }
 
-// markWrite records a write by a host's kernel. The kernel waited for what it
-// was told when its pages were handed out; reads begun since then are unknown
-// to it, so reads stay, but for those on the kernel's own stream. The write
-// before it stays too, among the reads: a host that had nothing to compute may
-// not have waited for it, and a fence of its stream says nothing of others.
+// markWrite records a write by a kernel of the host. The kernel waited for the tickets
+// that the host was given with its pages. It did not wait for reads that began later,
+// so reads are kept, except those on the kernel's own stream. The write before is kept
+// as well, among the reads: a host that had nothing to compute may not have waited for
+// it, and a fence on the host's stream does not cover other streams.
 func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
@@ -137,7 +141,7 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	}
 }
 
-// mixed tells that some of the reads may be writes, see markWrite.
+// mixed tells whether some of the reads may be writes, see markWrite.
 func (r *record) mixed() bool { return r.spoiled&1 != 0 }
 
 // spoil notes the work in which a copy to the slot failed.
@@ -146,7 +150,7 @@ func (r *record) spoil(number uint32) { r.spoiled = number<<1 | r.spoiled&1 }
 // spoiledIn tells whether a copy to the slot failed in the work.
 func (r *record) spoiledIn(number uint32) bool { return r.spoiled>>1 == number&(1<<31-1) }
 
-// touch keeps pending.
+// touch updates pending.
 func (l *ledger) touch(s Slot, t messages.Ticket) {
 	if s.Tier == messages.Primary {
 		p := &l.pools[s.Pool]
@@ -154,7 +158,7 @@ func (l *ledger) touch(s Slot, t messages.Ticket) {
 	}
 }
 
-// addRead keeps the newest read of each stream.
+// addRead adds a read and keeps only the newest of its stream.
 func (l *ledger) addRead(r *record, t messages.Ticket) {
 	empty := -1
 	for i := range r.reads {
@@ -178,13 +182,13 @@ func (l *ledger) addRead(r *record, t messages.Ticket) {
 		r.reads[empty] = t
 		return
 	}
-	r.more = l.spillRead(spilled{ticket: t, next: r.more})
+	r.more = l.spillRead(spilledRead{ticket: t, next: r.more})
 }
 
-// spillRead finds room for a read and gives its place + 1.
-func (l *ledger) spillRead(s spilled) int32 {
-	if n := l.spare; n != 0 {
-		l.spare = l.spill[n-1].next
+// spillRead stores a read that the record has no room for, and returns its index + 1.
+func (l *ledger) spillRead(s spilledRead) int32 {
+	if n := l.unusedSpill; n != 0 {
+		l.unusedSpill = l.spill[n-1].next
 		l.spill[n-1] = s
 		return n
 	}
@@ -192,14 +196,14 @@ func (l *ledger) spillRead(s spilled) int32 {
 	return int32(len(l.spill))
 }
 
-// clearReads forgets the reads of a record.
+// clearReads removes all reads from a record.
 func (l *ledger) clearReads(r *record) {
 	r.reads = [inlineReads]messages.Ticket{}
 	for n := r.more; n != 0; {
 		s := &l.spill[n-1]
 		next := s.next
-		*s = spilled{next: l.spare}
-		l.spare, n = n, next
+		*s = spilledRead{next: l.unusedSpill}
+		l.unusedSpill, n = n, next
 	}
 	r.more = 0
 }
@@ -218,8 +222,8 @@ func merge(set []messages.Ticket, t messages.Ticket) []messages.Ticket {
 	return append(set, t)
 }
 
-// drop takes the tickets that have passed out of a set.
-func drop(set []messages.Ticket, passed func(messages.Ticket) bool) []messages.Ticket {
+// withoutPassed removes the tickets that have passed from a set.
+func withoutPassed(set []messages.Ticket, passed func(messages.Ticket) bool) []messages.Ticket {
 	if passed == nil {
 		return set
 	}

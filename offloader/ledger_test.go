@@ -155,7 +155,7 @@ func TestLedgerForgetsWhatHasPassed(t *testing.T) {
 		if step%3 == 0 {
 			l.write(s, at(9, step))
 		}
-		most = max(most, l.live)
+		most = max(most, l.inUse)
 		if step%1000 == 0 {
 			require.Empty(t, l.check())
 		}
@@ -182,15 +182,15 @@ func TestLedgerKeepsWhatIsUnderWay(t *testing.T) {
 	l.work, done = 2, 4
 	l.write(slot(7), at(2, 9))
 	for range 20 {
-		l.tidy()
+		l.reclaim()
 	}
 	require.Equal(t, at(1, 5), l.look(slot(0)).written, "under way")
-	require.Equal(t, 2, l.live)
+	require.Equal(t, 2, l.inUse)
 	l.work, done = 3, 9
 	for range 20 {
-		l.tidy()
+		l.reclaim()
 	}
-	require.Zero(t, l.live)
+	require.Zero(t, l.inUse)
 	require.Equal(t, &nothing, l.look(slot(0)))
 	require.Empty(t, l.check())
 }

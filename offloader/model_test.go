@@ -42,7 +42,7 @@ func hold(t *rapid.T, w *world, err error) {
 	}
 }
 
-// pass lets some operation be seen done, with all that it comes after.
+// pass makes the host see one operation done, with all operations before it.
 func (w *world) pass() {
 	stream := 1 + w.pick(allStreams)
 	if n := len(w.m.clocks[stream]); n > 0 {

@@ -3,6 +3,7 @@ package offloader
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -24,11 +25,11 @@ type Config struct {
 	// SliceBytes bounds one submission, a single page excepted; 0 means
 	// DefaultSliceBytes.
 	SliceBytes int64
-	// Passed tells whether a ticket is known to be done. It spares waits; nil
-	// never assumes so.
+	// Passed tells whether a ticket is known to have passed, so that nothing waits for
+	// it. Without Passed no ticket is.
 	Passed func(messages.Ticket) bool
-	// SkipWait names one wait to leave out, so that tests can prove that the
-	// hazard checker misses it. Empty in any real engine.
+	// SkipWait names one wait to leave out, so that tests can show that the hazard
+	// checker reports it. Empty except in tests.
 	SkipWait string
 }
 
@@ -37,8 +38,8 @@ type PoolConfig struct {
 	Name        string
 	DevicePages int
 	HostPages   int
-	// SparePages are host pages beyond HostPages. No decision and no count knows
-	// them: they let copies be made ahead of demand when host memory is full.
+	// SparePages are host pages beyond HostPages for copies ahead of demand when host
+	// memory is full. No decision and no count includes them.
 	SparePages     int
 	PageBytes      int64
 	Layers         int
@@ -62,15 +63,15 @@ type Offloader struct {
 	ledger ledger         // who touched which page, by ticket
 	skip   waitKind       // waitKinds: none
 	phase  phase          // what may be called
-	move   *protocol.Move // the one under way; nil ahead of demand
-	stamp  uint64         // of the work under way
-	number uint32         // of the work under way, for spoiled pages
+	move   *protocol.Move // the current one; nil for PlanAhead
+	stamp  uint64         // of the current work
+	number uint32         // of the current work
 
-	items    []item // the plan, in the order of submission
-	cursor   int    // first item that is not submitted
-	deferred []item // host-to-device copies, while planning
-	guarded  []guard
-	spots    []messages.PageID // for copies ahead, while planning
+	items     []item // the plan, in the order of submission
+	cursor    int    // first item that is not submitted
+	deferred  []item // host-to-device copies, while planning
+	guarded   []guard
+	hostPages []messages.PageID // destinations of copies ahead, while planning
 
 	batch   []int32 // items in sub
 	first   []int32 // of each, its first copy in sub
@@ -91,14 +92,14 @@ const (
 
 var phaseNames = [...]string{"idle", "planned", "submitted"}
 
-// guard is a host page that the Move reads and that is no victim meanwhile.
+// guard is a host page that the Move reads and that may not be displaced meanwhile.
 type guard struct {
 	pool messages.PoolID
 	page messages.PageID
 }
 
 // New makes an offloader with empty host memory. It panics on a geometry that
-// contradicts itself: sizes are computed, never typed in by a user.
+// contradicts itself, since sizes are computed and not typed in by a user.
 func New(cfg Config) *Offloader {
 	if cfg.SliceBytes <= 0 {
 		cfg.SliceBytes = DefaultSliceBytes
@@ -117,12 +118,12 @@ func New(cfg Config) *Offloader {
 	return o
 }
 
-// Begin takes a Move in and decides everything: what goes on in host memory,
-// what is displaced there, what is copied in which order. The Move belongs to
-// the offloader until Finish. Cost: O(log host pages) a victim.
+// Begin starts a Move and makes all of its decisions: which victims go on in host
+// memory, what they displace there, what is copied and in which order. The Move belongs
+// to the offloader until Finish. Cost: O(log host pages) for each victim.
 func (o *Offloader) Begin(m *protocol.Move) {
-	o.enter(idle, "Begin")
-	o.open(m, m.Stamp)
+	o.expect(idle, "Begin")
+	o.start(m, m.Stamp)
 	for i := range m.Effects {
 		o.apply(&m.Effects[i])
 	}
@@ -139,13 +140,13 @@ func (o *Offloader) Begin(m *protocol.Move) {
 	for i := range m.Marks {
 		o.mark(&m.Marks[i])
 	}
-	o.checked()
+	o.mustCheck()
 }
 
-// Finish ends the work that Begin or PlanAhead started and fills in the
-// Move's answers. Copies that were never submitted are a bug.
+// Finish ends the work that Begin or PlanAhead has started and fills in the results of
+// the Move. It panics if copies have not been submitted.
 func (o *Offloader) Finish() {
-	o.enter(planned, "Finish")
+	o.expect(planned, "Finish")
 	if o.cursor < len(o.items) {
 		panic(fmt.Sprintf("offloader: Finish with %d of %d transfers not submitted", len(o.items)-o.cursor, len(o.items)))
 	}
@@ -157,27 +158,26 @@ func (o *Offloader) Finish() {
 	o.unguard()
 	if m := o.move; m != nil {
 		for i := range m.Pools {
-			o.arrive(messages.PoolID(i), m.Pools[i].Onboards)
+			o.finishOnboards(messages.PoolID(i), m.Pools[i].Onboards)
 		}
 		for i := range m.Queries {
-			o.ready(&m.Queries[i])
+			o.answer(&m.Queries[i])
 		}
 		m.Counts = m.Counts[:0]
 		for i := range o.hosts {
-			m.Counts = append(m.Counts, o.hosts[i].tally())
+			m.Counts = append(m.Counts, o.hosts[i].count())
 		}
 	}
 	o.move, o.phase = nil, idle
-	o.checked()
+	o.mustCheck()
 }
 
-// Counts gives the pages of a pool's host memory: used are those that a pin
-// holds as the only contents of a block, cached the other contents and the
-// clean copies; copies ahead of demand count as free.
-func (o *Offloader) Counts(pool messages.PoolID) messages.PageCounts { return o.hosts[pool].tally() }
+// Counts counts the pages of a pool's host memory. Sole pages with pins are used, other
+// sole pages and clean copies are cached, and ahead copies count as free.
+func (o *Offloader) Counts(pool messages.PoolID) messages.PageCounts { return o.hosts[pool].count() }
 
-// Sole gives the host page that is the only contents of a block, or NoPage:
-// the tree must say the same of it.
+// Sole is the host page with the only contents of a block, or NoPage. The tree must
+// agree.
 func (o *Offloader) Sole(pool messages.PoolID, b protocol.BlockID) messages.PageID {
 	p := o.hosts[pool].find(b)
 	if p == messages.NoPage || o.hosts[pool].pages[p].state != sole {
@@ -186,15 +186,16 @@ func (o *Offloader) Sole(pool messages.PoolID, b protocol.BlockID) messages.Page
 	return p
 }
 
-// SetDevicePages follows a rebalance. Nothing may be under way on pages that go.
+// SetDevicePages changes the number of device pages of a pool after a rebalance.
+// Nothing may be under way on pages that no longer exist.
 func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
-	o.enter(idle, "SetDevicePages")
+	o.expect(idle, "SetDevicePages")
 	o.cfg.Pools[pool].DevicePages = pages
 	o.ledger.grow(pool, messages.Primary, pages)
 }
 
-// open starts one piece of work.
-func (o *Offloader) open(m *protocol.Move, stamp uint64) {
+// start begins one piece of work: a Move or the copies of one PlanAhead.
+func (o *Offloader) start(m *protocol.Move, stamp uint64) {
 	o.move, o.stamp, o.phase = m, stamp, planned
 	o.number++
 	o.ledger.work = o.number
@@ -202,16 +203,16 @@ func (o *Offloader) open(m *protocol.Move, stamp uint64) {
 	o.guarded = o.guarded[:0]
 }
 
-// enter holds the callers to the order of calls.
-func (o *Offloader) enter(want phase, call string) {
+// expect panics if the calls of one piece of work are out of order.
+func (o *Offloader) expect(want phase, call string) {
 	if o.phase != want {
 		panic(fmt.Sprintf("offloader: %s while %s, which wants %s", call, phaseNames[o.phase], phaseNames[want]))
 	}
 }
 
-// checked runs Check under the build tag invariants.
-func (o *Offloader) checked() {
-	if !invariants {
+// mustCheck runs Check in builds with the tag invariants.
+func (o *Offloader) mustCheck() {
+	if !invariants.Enabled {
 		return
 	}
 	if err := o.Check(); err != nil {

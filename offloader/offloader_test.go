@@ -63,16 +63,16 @@ func TestPanicsStateTheFacts(t *testing.T) {
 		}, "offloader: pool wfullh1: primary page 8 of 8"},
 		"unpinned": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{Unpins: []protocol.Touch{{Block: 1}}})
-		}, "offloader: pool wfullh1: unpin of block 1, which nobody pins"},
+		}, "offloader: pool wfullh1: unpin of block 1, which has no pin"},
 		"victim with sole contents": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{Victims: []protocol.Victim{{Page: 5, Block: 1}}})
 		}, "offloader: pool wfullh1: victim page 5 caches block 1, whose only contents are host page 1"},
 		"copy from the wrong page": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.OnHost(1), Block: 0, Tokens: 1}}})
 		}, "offloader: pool wfullh1: copy of block 0 from host page 1, which is on page 0"},
-		"copy from nowhere": {func(o *Offloader) {
+		"copy without a source": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.Nowhere, To: 3, Tokens: 1}}})
-		}, "offloader: pool wfullh1: copy to page 3 from nowhere"},
+		}, "offloader: pool wfullh1: copy to page 3 without a source"},
 		"copy of too much": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.OnDevice(1), To: 3, Tokens: 5}}})
 		}, "offloader: pool wfullh1: copy of 5 tokens to page 3"},
@@ -97,7 +97,7 @@ func TestPanicsStateTheFacts(t *testing.T) {
 		}, "offloader: copy 1 of 1 failed"},
 		"ahead forbidden": {func(o *Offloader) { o.PlanAhead(0, 1, &protocol.EvictionCandidates{}) },
 			"offloader: pool wfullh1: PlanAhead, which the configuration forbids"},
-		"adopted twice": {func(o *Offloader) { o.Adopt(0, []Kept{{Page: 0, Block: 7}}) },
+		"adopted twice": {func(o *Offloader) { o.Adopt(0, []protocol.KeptPage{{Page: 0, Block: 7}}) },
 			"offloader: pool wfullh1: adoption of block 7 on host page 0, which is sole; the block is on page -1"},
 	}
 	for name, c := range cases {
@@ -128,7 +128,7 @@ func TestWithoutHostMemoryEverythingIsDropped(t *testing.T) {
 func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
 	old := filled(smallConfig(), 3)
 	o := New(smallConfig())
-	o.Adopt(0, []Kept{
+	o.Adopt(0, []protocol.KeptPage{
 		{Page: 2, Block: 2, Depth: 2, Priority: 35, Use: 1, Pins: 1},
 		{Page: 0, Block: 0, Depth: 0, Priority: 35, Use: 1},
 	})
@@ -158,7 +158,7 @@ func TestDevicePagesGrow(t *testing.T) {
 	require.NoError(t, o.Check())
 }
 
-func TestRecordsAreAnsweredAnew(t *testing.T) {
+func TestReusedRecordsKeepNoOldResults(t *testing.T) {
 	o := filled(smallConfig(), 2)
 	m := &protocol.Move{Stamp: 2, Pools: []protocol.PoolMove{{
 		Onboards: []protocol.Onboard{{Block: 0, To: 4, Failed: true}},
@@ -213,12 +213,12 @@ func TestCheckSeesDamage(t *testing.T) {
 		"free":      {func(o *Offloader) { o.hosts[0].pages[0].state = free }, "host page 0 is free and holds block 0"},
 		"ring":      {func(o *Offloader) { o.hosts[0].idle[3] = 2 }, "host page 2 in the ring is sole"},
 		"ring size": {func(o *Offloader) { o.hosts[0].size = 0 }, "0 pages in the ring, 1 free"},
-		"pins":      {func(o *Offloader) { o.hosts[0].pages[1].pins = 1 }, "host page 1 is sole with 1 pins at place 2"},
+		"pins":      {func(o *Offloader) { o.hosts[0].pages[1].pins = 1 }, "host page 1 is sole with 1 pins at index 2"},
 		"negative":  {func(o *Offloader) { o.hosts[0].pages[1].pins = -1 }, "host page 1 is sole and has -1 pins"},
-		"order":     {func(o *Offloader) { o.hosts[0].pages[2].age = 9 }, "goes before"},
-		"place":     {func(o *Offloader) { o.hosts[0].pages[2].place = 1 }, "is sole at 1"},
+		"order":     {func(o *Offloader) { o.hosts[0].pages[2].age = 9 }, "is displaced before"},
+		"place":     {func(o *Offloader) { o.hosts[0].pages[2].heapIndex = 1 }, "is sole at 1"},
 		"counts":    {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0]"},
-		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true }, "host page 0 is protected by nothing"},
+		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true }, "host page 0 is protected outside a Move"},
 		"plan":      {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},
 		"reads": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1}).reads = [inlineReads]messages.Ticket{at(1, 1), at(1, 2)}
@@ -226,14 +226,14 @@ func TestCheckSeesDamage(t *testing.T) {
 		"record": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1}).slot.Page = 2
 		}, "primary page 1: record 2 is of 0/primary 2"},
-		"records": {func(o *Offloader) { o.ledger.live++ }, "records of"},
+		"records": {func(o *Offloader) { o.ledger.inUse++ }, "records of"},
 		"numbers": {func(o *Offloader) {
 			o.ledger.slot(Slot{Page: 1})
 			o.ledger.pools[0].tiers[0].chunks[0].used++
 		}, "primary pages from 0 on"},
-		"spill": {func(o *Offloader) { o.ledger.spill = append(o.ledger.spill, spilled{}) }, "spilled read 0 has 0 owners"},
-		"spilled": {func(o *Offloader) {
-			o.ledger.spill = []spilled{{ticket: at(1, 1)}}
+		"spill": {func(o *Offloader) { o.ledger.spill = append(o.ledger.spill, spilledRead{}) }, "spilled read 0 has 0 owners"},
+		"spilledRead": {func(o *Offloader) {
+			o.ledger.spill = []spilledRead{{ticket: at(1, 1)}}
 			o.ledger.slot(Slot{Page: 1}).more = 1
 		}, "stream 1 reads twice"},
 	}

@@ -109,9 +109,9 @@ func (r *oracle) evict(v protocol.Victim) (kept, copied bool, displaced protocol
 // quota. Else copies go before contents, and of each kind first those of tenants
 // over their quotas, contents beyond a quota whatever they are worth.
 func (r *oracle) room(v protocol.Victim) *held {
-	anyone := func(*held) bool { return true }
+	all := func(*held) bool { return true }
 	if len(r.quotas) == 0 {
-		return cmp.Or(r.copy(anyone), r.sole(anyone, v.Priority))
+		return cmp.Or(r.copy(all), r.sole(all, v.Priority))
 	}
 	own := r.tenant(v.Block)
 	if r.pages(own) >= r.quotas[own].Pages(r.total) {
@@ -119,7 +119,7 @@ func (r *oracle) room(v protocol.Victim) *held {
 		return cmp.Or(r.copy(mine), r.sole(mine, v.Priority))
 	}
 	over := func(e *held) bool { t := r.tenant(e.block); return r.pages(t) > r.quotas[t].Pages(r.total) }
-	return cmp.Or(r.copy(over), r.copy(anyone), r.sole(over, messages.MaxPriority), r.sole(anyone, v.Priority))
+	return cmp.Or(r.copy(over), r.copy(all), r.sole(over, messages.MaxPriority), r.sole(all, v.Priority))
 }
 
 // copy finds the oldest clean copy of some.
@@ -187,7 +187,7 @@ func (r *oracle) settle(pm *protocol.PoolMove, aheadOf map[protocol.BlockID]bool
 		}
 		switch {
 		case out.Failed && !(kept && copied):
-			return fmt.Errorf("block %d failed a copy that nobody wants", v.Block)
+			return fmt.Errorf("block %d failed a copy that was not wanted", v.Block)
 		case !out.Failed && kept != (out.Host != messages.NoPage):
 			return fmt.Errorf("block %d: kept %t, outcome %+v", v.Block, kept, out)
 		case out.Failed && (out.Host != messages.NoPage || out.Copied):

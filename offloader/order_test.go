@@ -11,12 +11,13 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// The order against a sorted list, with pages that come and go anywhere.
+// TestOrderAgainstSorting compares the order with a sorted list while pages are added
+// and removed anywhere.
 func TestOrderAgainstSorting(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	pages := make([]hostPage, 100)
 	for i := range pages {
-		pages[i].place = -1
+		pages[i].heapIndex = -1
 	}
 	var o order
 	in := map[messages.PageID]bool{}
@@ -34,17 +35,17 @@ func TestOrderAgainstSorting(t *testing.T) {
 			o.push(pages, p)
 			in[p] = true
 		}
-		require.Equal(t, first(pages, in), o.top())
+		require.Equal(t, firstBySorting(pages, in), o.first())
 		for i, p := range o.heap {
-			if int(pages[p].place) != i || i > 0 && sooner(pages, p, o.heap[(i-1)/2]) {
+			if int(pages[p].heapIndex) != i || i > 0 && displacedBefore(pages, p, o.heap[(i-1)/2]) {
 				t.Fatalf("page %d at %d", p, i)
 			}
 		}
 	}
 }
 
-// first sorts the pages by the rule, word for word.
-func first(pages []hostPage, in map[messages.PageID]bool) messages.PageID {
+// firstBySorting sorts the pages by the rule, word for word.
+func firstBySorting(pages []hostPage, in map[messages.PageID]bool) messages.PageID {
 	var list []messages.PageID
 	for p := range in {
 		list = append(list, p)

@@ -7,7 +7,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// itemKind is why a page is transferred.
+// itemKind is the reason for a transfer.
 type itemKind uint8
 
 const (
@@ -21,8 +21,8 @@ const (
 type item struct {
 	kind     itemKind
 	lane     Lane
-	failed   bool // the device refused it, or what its source comes from
-	alone    bool // in no run: the device refused one that it was part of
+	failed   bool // the device refused it, or a copy to its source
+	alone    bool // not to be part of a run: the device refused a run that it was part of
 	pool     messages.PoolID
 	index    int32 // in Victims, Copies or Onboards of the pool's move
 	tokens   int32 // leading ones; 0: the whole page
@@ -53,7 +53,7 @@ func (o *Offloader) plan() {
 	}
 }
 
-// inbound is the lane of what the Move brings to the device.
+// inbound is the lane for the onboards of the Move: Bulk for more than a slice.
 func (o *Offloader) inbound() Lane {
 	bytes := int64(0)
 	for i := range o.move.Pools {
@@ -65,9 +65,10 @@ func (o *Offloader) inbound() Lane {
 	return Onboard
 }
 
-// planCopies puts copies from host memory off until after those on the
-// device, so that they share a submission with the onboards. One that a later
-// copy touches is not put off.
+// planCopies plans the copies of a pool in their order, except that copies from host
+// memory are deferred until after the copies on the device, so that they share a
+// submission with the onboards. A copy whose pages a later copy touches is not
+// deferred beyond that one.
 func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy, in Lane) {
 	o.batchNo++
 	for i := range copies {

@@ -2,35 +2,34 @@ package offloader
 
 import "github.com/kvactor/kvactor/messages"
 
-// records are those of the slots on which something may be under way. A slot
-// without one is one whose transfers and kernels have all passed: of the pages
-// of a pool that is at work, most.
+// records allocates the records of slots. A slot has a record only while something may
+// be under way on it, which is true of few pages at a time.
 //
-// They are never moved, so that two can be held at a time; what is touched in
-// one piece of work is there to its end. A hand goes round and gives back those
-// that have passed: two for each new one, so that there are at most a few times
-// as many as are needed at a time.
+// Records do not move, so that two can be used at a time, and a record that the current
+// work has touched stays until the work ends. For each new record a clock hand inspects
+// two others and releases those whose tickets have all passed. So there are at most a
+// few times as many records as slots with something under way.
 type records struct {
-	chunks [][]record
-	n      int32 // records in the chunks that have been used
-	free   int32 // first unused one of these + 1, linked through more; 0: none
-	live   int   // records in use
-	hand   int32
-	work   uint32                     // number of the work under way
-	passed []messages.Ticket          // of each stream, the newest ticket known to have passed
-	ask    func(messages.Ticket) bool // Config.Passed
+	chunks    [][]record
+	n         int32 // records in the chunks that have been used
+	free      int32 // the first unused record + 1, linked through more; 0: none
+	inUse     int   // number of records in use
+	clockHand int32
+	work      uint32                     // number of the current work
+	passed    []messages.Ticket          // of each stream, the newest ticket known to have passed
+	ask       func(messages.Ticket) bool // Config.Passed
 }
 
 // recordChunk is how many records are made at a time: a few pages of memory.
 const recordChunk = 128
 
-// handSteps is how many records are looked at for each new one.
-const handSteps = 2
+// clockSteps is how many records are inspected for each new one.
+const clockSteps = 2
 
 func (l *records) at(n int32) *record { return &l.chunks[n/recordChunk][n%recordChunk] }
 
-// enter makes the record of a slot and gives its number + 1.
-func (l *records) enter(s Slot) int32 {
+// acquire makes the record of a slot and returns its index + 1.
+func (l *records) acquire(s Slot) int32 {
 	n := l.free - 1
 	if n >= 0 {
 		l.free = l.at(n).more
@@ -41,12 +40,12 @@ func (l *records) enter(s Slot) int32 {
 		l.n++
 	}
 	*l.at(n) = record{slot: s, touched: l.work, used: true}
-	l.live++
+	l.inUse++
 	return n + 1
 }
 
-// done tells whether a ticket is known to have passed. Streams are in order, so
-// that what has been known of one ticket is known of those before.
+// done tells whether a ticket is known to have passed. Streams execute in order, so a
+// ticket that has passed means that all earlier tickets of its stream have passed.
 func (l *records) done(t messages.Ticket) bool {
 	if t.IsZero() {
 		return true
@@ -63,20 +62,20 @@ func (l *records) done(t messages.Ticket) bool {
 	return true
 }
 
-// tidy lets the hand pass some records.
-func (l *ledger) tidy() {
-	for range min(handSteps, int(l.n)) {
-		if l.hand++; l.hand >= l.n {
-			l.hand = 0
+// reclaim inspects the next records and releases those with nothing under way.
+func (l *ledger) reclaim() {
+	for range min(clockSteps, int(l.n)) {
+		if l.clockHand++; l.clockHand >= l.n {
+			l.clockHand = 0
 		}
-		if r := l.at(l.hand); r.used && r.touched != l.work && l.over(r) {
-			l.giveBack(l.hand)
+		if r := l.at(l.clockHand); r.used && r.touched != l.work && l.finished(r) {
+			l.release(l.clockHand)
 		}
 	}
 }
 
-// over tells whether nothing is under way on a slot.
-func (l *ledger) over(r *record) bool {
+// finished tells whether nothing is under way on the slot of a record.
+func (l *ledger) finished(r *record) bool {
 	if !l.done(r.written) {
 		return false
 	}
@@ -93,12 +92,69 @@ func (l *ledger) over(r *record) bool {
 	return true
 }
 
-// giveBack makes a record unused.
-func (l *ledger) giveBack(n int32) {
+// release makes a record unused.
+func (l *ledger) release(n int32) {
 	r := l.at(n)
 	l.clearReads(r)
 	l.pools[r.slot.Pool].tiers[r.slot.Tier].end(r.slot.Page)
 	*r = record{more: l.free}
 	l.free = n + 1
-	l.live--
+	l.inUse--
+}
+
+// recordNumbers maps the pages of a tier to their records. It is divided into chunks of
+// consecutive pages, and a chunk exists only while one of its pages has a record: what
+// is under way are a few runs of pages, so the other chunks cost one pointer each.
+type recordNumbers struct {
+	chunks []*pageRecords // by page / recordChunkPages; nil: no page there has a record
+	unused []*pageRecords // chunks that are empty, to be used again
+}
+
+// pageRecords is one chunk.
+type pageRecords struct {
+	of   [recordChunkPages]int32 // record + 1; 0: none
+	used int32                   // pages that have one
+}
+
+// recordChunkPages is the number of pages in a chunk: 64 make chunks of 260 bytes.
+const recordChunkPages = 64
+
+// grow makes room for pages.
+func (t *recordNumbers) grow(pages int) {
+	if n := (pages + recordChunkPages - 1) / recordChunkPages; n > len(t.chunks) {
+		t.chunks = append(t.chunks, make([]*pageRecords, n-len(t.chunks))...)
+	}
+}
+
+// get is the index + 1 of the record of a page, or 0.
+func (t *recordNumbers) get(p messages.PageID) int32 {
+	c := t.chunks[uint32(p)/recordChunkPages]
+	if c == nil {
+		return 0
+	}
+	return c.of[uint32(p)%recordChunkPages]
+}
+
+// set gives the record with index n − 1 to a page that has none.
+func (t *recordNumbers) set(p messages.PageID, n int32) {
+	at := &t.chunks[uint32(p)/recordChunkPages]
+	if *at == nil {
+		if top := len(t.unused) - 1; top >= 0 {
+			*at, t.unused = t.unused[top], t.unused[:top]
+		} else {
+			*at = new(pageRecords)
+		}
+	}
+	(*at).of[uint32(p)%recordChunkPages] = n
+	(*at).used++
+}
+
+// end removes the record of a page.
+func (t *recordNumbers) end(p messages.PageID) {
+	at := &t.chunks[uint32(p)/recordChunkPages]
+	(*at).of[uint32(p)%recordChunkPages] = 0
+	if (*at).used--; (*at).used == 0 {
+		t.unused = append(t.unused, *at)
+		*at = nil
+	}
 }

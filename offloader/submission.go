@@ -6,10 +6,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Lane is one of the copy streams. One for each direction fills the link. Host to
-// device there are two, because somebody waits for these copies: a Move that
-// brings more than a slice goes on the second, so that the next, which may need
-// a page or two, waits for the slice under way and not for all of it.
+// Lane is one of the copy streams. One stream for each direction fills the link. There
+// are two from host to device, because sequences wait for these copies: a Move with
+// more than a slice of onboards uses the second, so that a later Move with a page or
+// two waits for at most one slice.
 type Lane uint8
 
 // The lanes.
@@ -36,8 +36,8 @@ type Slot struct {
 // String gives tier and number.
 func (s Slot) String() string { return fmt.Sprintf("%d/%s %d", s.Pool, s.Tier, s.Page) }
 
-// Copy moves Bytes from one slot to another, within both pages, or a run of
-// whole pages, so many from Src on to those from Dst on.
+// Copy moves Bytes from one slot to another, or a run of Pages consecutive whole pages
+// that begin at Src and Dst.
 type Copy struct {
 	Src, Dst             Slot
 	SrcOffset, DstOffset int64
@@ -45,8 +45,8 @@ type Copy struct {
 	Pages                int32 // above 1: a run
 }
 
-// extend makes a copy of whole pages a run with the page at either end of it, if
-// that adjoins it on both sides in the same way.
+// extend adds a whole page to either end of a run, and tells whether it could: the page
+// must adjoin the run in the same direction at source and destination.
 func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {
 	n := messages.PageID(max(1, c.Pages))
 	switch {
@@ -63,9 +63,9 @@ func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {
 	return true
 }
 
-// Submission is a batch of copies for one lane. They come after all Waits. No
-// destination overlaps another one or a source. It belongs to the offloader
-// and is good until the next call.
+// Submission is a batch of copies for one lane, to be queued after all Waits. No
+// destination overlaps another destination or a source, so the order of the copies does
+// not matter. It belongs to the offloader and is valid until the next call.
 type Submission struct {
 	Lane   Lane
 	Label  string // for reports
@@ -73,14 +73,14 @@ type Submission struct {
 	Copies []Copy
 }
 
-// Next gives the next submission of the work under way, or nil when all is
-// submitted. Submitted must follow before the next Next.
+// Next returns the next submission of the current work, or nil when everything is
+// submitted. Submitted must be called before the next Next.
 func (o *Offloader) Next() *Submission {
-	o.enter(planned, "Next")
+	o.expect(planned, "Next")
 	for o.cursor < len(o.items) {
 		o.collect()
 		if len(o.sub.Copies) > 0 {
-			o.sub.Waits = drop(o.sub.Waits, o.cfg.Passed)
+			o.sub.Waits = withoutPassed(o.sub.Waits, o.cfg.Passed)
 			o.phase = submitted
 			return &o.sub
 		}
@@ -89,13 +89,14 @@ func (o *Offloader) Next() *Submission {
 	return nil
 }
 
-// Submitted tells what the device did with the last submission: all is queued
-// and done at ticket; or, with failed ≥ 0, the device refused that copy, those
-// before it are queued and done at ticket, those after it come again. So do the
-// pages of a run that was refused, one by one, so that only those fail that the
-// device cannot copy; it may have queued some, which are then done at ticket.
+// Submitted reports what the device did with the last submission. With failed < 0 all
+// copies are queued and done at ticket. Otherwise the device refused the copy with this
+// index, the copies before it are queued and done at ticket, and the copies after it
+// are submitted again. If the refused copy is a run, its pages are submitted again one
+// by one, so that only the pages fail that cannot be copied; the device may have queued
+// some of them already, which are then done at ticket.
 func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
-	o.enter(submitted, "Submitted")
+	o.expect(submitted, "Submitted")
 	o.phase = planned
 	if failed >= len(o.sub.Copies) {
 		panic(fmt.Sprintf("offloader: copy %d of %d failed", failed, len(o.sub.Copies)))
@@ -120,7 +121,7 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 		}
 		o.cursor = int(index)
 		if o.sub.Copies[failed].Pages > 1 {
-			o.comeAlone(i, ticket)
+			o.splitRun(i, ticket)
 			break
 		}
 		it.failed = true
@@ -128,11 +129,11 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 		o.cursor++
 		break
 	}
-	o.checked()
+	o.mustCheck()
 }
 
-// endOf is behind the last copy in sub of item i of the batch: a whole page has
-// one, or a part of one.
+// endOf is the index behind the last copy of item i of the batch. A whole page has one
+// copy or shares a run; a part of a page has several.
 func (o *Offloader) endOf(i int) int {
 	it := &o.items[o.batch[i]]
 	switch {
@@ -145,8 +146,8 @@ func (o *Offloader) endOf(i int) int {
 	}
 }
 
-// comeAlone breaks up the run that begins with item i of the batch.
-func (o *Offloader) comeAlone(i int, ticket messages.Ticket) {
+// splitRun marks the items of the run that begins with item i to be copied alone.
+func (o *Offloader) splitRun(i int, ticket messages.Ticket) {
 	for run := o.first[i]; i < len(o.batch) && o.first[i] == run; i++ {
 		it := &o.items[o.batch[i]]
 		it.alone = true
@@ -156,16 +157,16 @@ func (o *Offloader) comeAlone(i int, ticket messages.Ticket) {
 	}
 }
 
-// record enters a queued transfer into the ledger.
+// record adds a queued transfer to the ledger.
 func (o *Offloader) record(it *item, ticket messages.Ticket) {
 	o.ledger.read(it.src, ticket)
 	o.ledger.write(it.dst, ticket)
 	o.ledger.slot(it.dst).spoil(0)
 }
 
-// collect fills sub with the next items of one lane, up to a cut: another
-// lane, a full slice, or an item that touches what the batch writes or writes
-// what it reads.
+// collect fills sub with the next items of one lane. The submission ends before an item
+// of another lane, at a full slice, and before an item that conflicts with the batch:
+// one that touches a page that the batch writes, or writes a page that it reads.
 func (o *Offloader) collect() {
 	o.batchNo++
 	lane := o.items[o.cursor].lane
@@ -185,7 +186,7 @@ func (o *Offloader) collect() {
 			return
 		}
 		if src.spoiledIn(o.number) {
-			// Its source was to be written by a copy that failed.
+			// A copy to its source failed, so its bytes would be undefined.
 			it.failed = true
 			dst.spoil(o.number)
 			continue
@@ -194,7 +195,7 @@ func (o *Offloader) collect() {
 		bytes += size
 		o.wait(it, src, dst)
 		o.batch = append(o.batch, int32(o.resume))
-		if o.join(it, size) {
+		if o.extendRun(it, size) {
 			o.first = append(o.first, int32(len(o.sub.Copies))-1)
 			continue
 		}
@@ -203,8 +204,8 @@ func (o *Offloader) collect() {
 	}
 }
 
-// join adds a whole page to the run that the item before it began.
-func (o *Offloader) join(it *item, pageBytes int64) bool {
+// extendRun adds a whole page to the run of the item before it, if they adjoin.
+func (o *Offloader) extendRun(it *item, pageBytes int64) bool {
 	if len(o.batch) < 2 || it.alone || !o.shapes[it.pool].whole(it.tokens) {
 		return false
 	}

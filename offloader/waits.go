@@ -24,8 +24,8 @@ const (
 	writeAfterWriter
 	writeAfterReaders
 	waitKinds
-	// unnamed can't be left out and would not be missed: the last offload to a
-	// host page is on the stream of the next one.
+	// unnamed waits cannot be left out by tests, because nothing would fail: the last
+	// offload to a host page is on the same stream as the next one.
 	unnamed
 )
 
@@ -43,8 +43,8 @@ var waitNames = [waitKinds]string{
 	writeAfterReaders:       "write waits for readers",
 }
 
-// laneWaits are the reasons of the lanes: for the last write of the source,
-// for the last write of the destination, for the reads of the destination.
+// laneWaits names, for each lane, the waits for the last write of the source, for the
+// last write of the destination and for the reads of the destination.
 var laneWaits = [lanes]struct{ source, writer, readers waitKind }{
 	Offload:   {offloadAfterWriter, unnamed, offloadAfterHostReaders},
 	Onboard:   {onboardAfterOffload, onboardAfterWriter, onboardAfterReaders},
@@ -55,7 +55,7 @@ var laneWaits = [lanes]struct{ source, writer, readers waitKind }{
 // WaitNames lists what Config.SkipWait may name.
 func WaitNames() []string { return slices.Clone(waitNames[:]) }
 
-// waitNamed finds a wait; the empty name is none that any code asks for.
+// waitNamed finds a wait by name. The empty name gives waitKinds, which is no wait.
 func waitNamed(name string) waitKind {
 	if name == "" {
 		return waitKinds
@@ -67,7 +67,7 @@ func waitNamed(name string) waitKind {
 	return waitKind(i)
 }
 
-// wait adds to the submission what one item must come after.
+// wait adds the tickets that one item must wait for to the submission.
 func (o *Offloader) wait(it *item, src, dst *record) {
 	why := &laneWaits[it.lane]
 	own := o.streams[it.lane]
@@ -76,8 +76,8 @@ func (o *Offloader) wait(it *item, src, dst *record) {
 	o.sub.Waits = o.afterReads(o.sub.Waits, dst, why.readers, own)
 }
 
-// afterWrite adds the last write of a slot to a set of tickets, unless it is
-// on the waiting stream itself.
+// afterWrite adds the last write of a slot to a set of tickets, unless the write is on
+// the waiting stream itself.
 func (o *Offloader) afterWrite(set []messages.Ticket, r *record, why waitKind, own messages.StreamID) []messages.Ticket {
 	if why == o.skip {
 		return set
@@ -109,15 +109,15 @@ func (o *Offloader) afterReads(set []messages.Ticket, r *record, why waitKind, o
 	return set
 }
 
-// passed tells whether a ticket is known to be done.
+// passed tells whether a ticket is known to have passed.
 func (o *Offloader) passed(t messages.Ticket) bool {
 	return t.IsZero() || o.cfg.Passed != nil && o.cfg.Passed(t)
 }
 
-// mark records a kernel of the host.
+// mark records the pages that a kernel of the host reads or writes.
 func (o *Offloader) mark(m *protocol.Mark) {
 	if m.Ticket.IsZero() {
-		return // done already
+		return // the kernel is done
 	}
 	for _, p := range m.Pages {
 		if p == messages.NoPage {
@@ -133,12 +133,12 @@ func (o *Offloader) mark(m *protocol.Mark) {
 	}
 }
 
-// ready answers what must have passed before pages are read and written.
+// answer says what must have passed before pages are read and written.
 // Cost: one record a page, unless nothing in the pool is under way.
-func (o *Offloader) ready(r *protocol.WaitQuery) {
+func (o *Offloader) answer(r *protocol.WaitQuery) {
 	set := r.Tickets[:0]
 	for pool, pages := range r.Read {
-		if o.quiet(messages.PoolID(pool), pages) {
+		if o.nothingPending(messages.PoolID(pool), pages) {
 			continue
 		}
 		for _, p := range pages {
@@ -148,7 +148,7 @@ func (o *Offloader) ready(r *protocol.WaitQuery) {
 		}
 	}
 	for pool, pages := range r.Write {
-		if o.quiet(messages.PoolID(pool), pages) {
+		if o.nothingPending(messages.PoolID(pool), pages) {
 			continue
 		}
 		for _, p := range pages {
@@ -159,16 +159,16 @@ func (o *Offloader) ready(r *protocol.WaitQuery) {
 			}
 		}
 	}
-	r.Tickets = drop(set, o.cfg.Passed)
+	r.Tickets = withoutPassed(set, o.cfg.Passed)
 }
 
-// quiet tells that nothing is under way on the device pages of a pool, or that
-// no page is asked about.
-func (o *Offloader) quiet(pool messages.PoolID, pages []messages.PageID) bool {
+// nothingPending tells whether no page is asked about or nothing is under way on the
+// device pages of the pool, so that the pages need not be looked at.
+func (o *Offloader) nothingPending(pool messages.PoolID, pages []messages.PageID) bool {
 	if len(pages) == 0 {
 		return true
 	}
 	p := &o.ledger.pools[pool]
-	p.pending = drop(p.pending, o.cfg.Passed)
+	p.pending = withoutPassed(p.pending, o.cfg.Passed)
 	return len(p.pending) == 0
 }

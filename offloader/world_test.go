@@ -147,7 +147,7 @@ func (w *world) run() error {
 	return nil
 }
 
-// effects lets the tree's doings loose on host memory.
+// effects draws effects of the tree on host memory.
 func (w *world) effects(pool messages.PoolID) {
 	p := w.pools[pool]
 	add := func(kind protocol.EffectKind, b protocol.BlockID, priority messages.Priority) {
@@ -262,7 +262,7 @@ func (w *world) onboards(pool messages.PoolID, open *[]messages.PageID, take fun
 }
 
 // copies reads cached pages, victims and host memory, and now and then the
-// page that the copy before has written. What is read may be let go by then.
+// page that the copy before has written. Pages that were read may be free by then.
 func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]messages.PageID, take func() messages.PageID) {
 	p, pm, r := w.pools[pool], &w.move.Pools[pool], &w.move.Queries[0]
 	for len(*open) > 0 && w.chance(2) {

@@ -13,7 +13,7 @@ import (
 // that are gone come back.
 func TestNumbersAgainstMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	var n numbers
+	var n recordNumbers
 	n.grow(100)
 	model := map[messages.PageID]int32{}
 	most := 0
@@ -37,7 +37,7 @@ func TestNumbersAgainstMap(t *testing.T) {
 		require.Equal(t, model[p], n.get(p))
 		chunks := map[uint32]bool{}
 		for p := range model {
-			chunks[uint32(p)/numberChunkPages] = true
+			chunks[uint32(p)/recordChunkPages] = true
 		}
 		made := 0
 		for _, c := range n.chunks {
@@ -47,7 +47,7 @@ func TestNumbersAgainstMap(t *testing.T) {
 		}
 		require.Len(t, chunks, made, "where a page has a record, and only there")
 		most = max(most, made)
-		require.LessOrEqual(t, made+len(n.spare), most)
+		require.LessOrEqual(t, made+len(n.unused), most)
 	}
 	n.grow(10)
 	require.Len(t, n.chunks, 16, "pages that go keep their places")

@@ -1,6 +1,0 @@
-//go:build invariants
-
-package offloader
-
-// invariants makes every change be followed by Check.
-const invariants = true
