@@ -45,6 +45,9 @@ type Copy struct {
 	// Pages above 1 make it a run: so many whole pages, from Src on to those from
 	// Dst on, which lie one behind the other on both sides, in one descriptor.
 	Pages int32
+	// Zero writes zero bytes to Dst and reads nothing. Src is then the same as Dst,
+	// a device page, and so are the offsets.
+	Zero bool
 }
 
 // Batch is a set of copies that are submitted in one call. No destination may

@@ -58,7 +58,7 @@ func (c Copy) Direction() (d Direction, ok bool) {
 // descriptor can move both; pages of a pool and tier lie one behind the other.
 // The sizes are those of the pages of c's source and destination pools.
 func (c Copy) Follows(prev Copy, size PageSizes) bool {
-	return c.Src.Pool == prev.Src.Pool && c.Src.Tier == prev.Src.Tier &&
+	return c.Zero == prev.Zero && c.Src.Pool == prev.Src.Pool && c.Src.Tier == prev.Src.Tier &&
 		c.Dst.Pool == prev.Dst.Pool && c.Dst.Tier == prev.Dst.Tier &&
 		int64(c.Src.Page)*size.Src+c.SrcOffset == int64(prev.Src.Page)*size.Src+prev.SrcOffset+prev.Bytes &&
 		int64(c.Dst.Page)*size.Dst+c.DstOffset == int64(prev.Dst.Page)*size.Dst+prev.DstOffset+prev.Bytes
@@ -74,7 +74,7 @@ func (c Copy) Each(yield func(Copy) bool) {
 		yield(c)
 		return
 	}
-	page := Copy{Src: c.Src, Dst: c.Dst, Bytes: c.Bytes / int64(c.Pages)}
+	page := Copy{Src: c.Src, Dst: c.Dst, Bytes: c.Bytes / int64(c.Pages), Zero: c.Zero}
 	for range c.Pages {
 		if !yield(page) {
 			return
@@ -103,13 +103,16 @@ func (s Slot) String() string {
 
 // Check refuses a copy that no device can do: one from host to host, one
 // without bytes, one that leaves its pages, about which the device is asked, a
-// run of anything but whole pages.
+// run of anything but whole pages, zeros that have a source.
 func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
 	if _, ok := c.Direction(); !ok {
 		return fmt.Errorf("from %s to %s: devices do not copy from host to host", c.Src, c.Dst)
 	}
 	if c.Bytes <= 0 {
 		return fmt.Errorf("from %s to %s: %d bytes", c.Src, c.Dst, c.Bytes)
+	}
+	if c.Zero && (c.Src != c.Dst || c.SrcOffset != c.DstOffset || c.Dst.Tier != messages.Primary) {
+		return fmt.Errorf("from %s to %s: zeros are written to device memory and have no source", c.Src, c.Dst)
 	}
 	if c.Pages > 1 {
 		return c.checkRun(within)

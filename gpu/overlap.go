@@ -39,9 +39,10 @@ func (o *Overlaps) Find(copies []Copy) error {
 	o.spans = o.spans[:0]
 	for i := range copies {
 		for c := range copies[i].Each {
-			o.spans = append(o.spans,
-				span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(i), false},
-				span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(i), true})
+			if !c.Zero {
+				o.spans = append(o.spans, span{c.Src.key(), c.SrcOffset, c.SrcOffset + c.Bytes, int32(i), false})
+			}
+			o.spans = append(o.spans, span{c.Dst.key(), c.DstOffset, c.DstOffset + c.Bytes, int32(i), true})
 		}
 	}
 	slices.SortFunc(o.spans, span.compare)

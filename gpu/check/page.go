@@ -172,6 +172,9 @@ func (d *Device) copies(list []gpu.Copy) {
 // nothing has written, tokens that a host has not computed yet: whoever reads
 // the copy is reported then.
 func (d *Device) carriesNothing(c *gpu.Copy) bool {
+	if c.Zero {
+		return false
+	}
 	from := gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes}
 	if d.read(&from) || d.options.IgnoreUnwritten {
 		return false

@@ -45,8 +45,7 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err := d.waitFor(s, b.Waits); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
 	}
-	d.describe(b.Copies)
-	queued, failed := d.copyAll(s, b)
+	queued, failed := d.queueAll(s, b)
 	if failed != nil && queued == 0 {
 		return gpu.Ticket{}, failed
 	}
@@ -91,12 +90,45 @@ func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 	return nil
 }
 
-// describe fills the lists with the copies of a batch, neighbours merged but
-// for those that would cross two registered pieces of host memory.
-func (d *Device) describe(copies []gpu.Copy) {
+// queueAll queues a batch stretch by stretch: one call for each stretch of copies,
+// one for each page of zeros. It returns how many descriptors are queued.
+func (d *Device) queueAll(s *stream, b *gpu.Batch) (queued int, failed *gpu.CopyError) {
+	for from, to := 0, 0; from < len(b.Copies); from = to {
+		for to = from + 1; to < len(b.Copies) && b.Copies[to].Zero == b.Copies[from].Zero; to++ {
+		}
+		d.describe(b.Copies, from, to)
+		queue := d.copyAll
+		if b.Copies[from].Zero {
+			queue = d.zeroAll
+		}
+		n, failed := queue(s, b)
+		queued += n
+		if failed != nil {
+			return queued, failed
+		}
+	}
+	return queued, nil
+}
+
+// zeroAll fills the destinations in the lists with zeros.
+func (d *Device) zeroAll(s *stream, b *gpu.Batch) (queued int, failed *gpu.CopyError) {
 	l := &d.lists
+	s.dirty = true
+	for i := range l.used {
+		if r := d.driver.call(fnMemsetD8Async, uintptr(l.dst[i]), 0, uintptr(l.size[i]), s.handle); r != success {
+			return i, d.copyFailed(b, i, d.failure(fnMemsetD8Async, r, d.page(b, i)))
+		}
+	}
+	return l.used, nil
+}
+
+// describe fills the lists with the copies [from, to) of a batch, neighbours merged
+// but for those that would cross two registered pieces of host memory.
+func (d *Device) describe(copies []gpu.Copy, from, to int) {
+	l := &d.lists
+	l.used = 0
 	var prev gpu.Copy
-	for i := range copies {
+	for i := from; i < to; i++ {
 		for c := range copies[i].Each {
 			if n := l.used; n > 0 && d.mergeable(&c, &prev) {
 				l.size[n-1] += uint64(c.Bytes)

@@ -62,6 +62,46 @@ func scatteredBatch(t *testing.T, dev gpu.Device) {
 	}
 }
 
+// zeros fills pages and parts of pages with zeros, beside copies in the same batch,
+// and refuses zeros that have a source or lie in host memory.
+func zeros(t *testing.T, dev gpu.Device) {
+	r := newRig(t, dev, small)
+	zero := func(page int, at, n int64) gpu.Copy {
+		return gpu.Copy{Src: r.device(page), Dst: r.device(page), SrcOffset: at, DstOffset: at, Bytes: n, Zero: true}
+	}
+	r.write(0, 1)
+	var in []gpu.Copy
+	for page := range 4 {
+		in = append(in, r.whole(r.host(0), r.device(page)))
+	}
+	first := r.submit(r.s[0], nil, in...)
+	run := zero(1, 0, 2*small.PageBytes)
+	run.Pages = 2
+	filled := r.submit(r.s[1], on(first), zero(0, 64, 128), r.whole(r.device(3), r.device(4)), run)
+	r.sync(r.submit(r.s[2], on(filled), r.whole(r.device(0), r.host(1)), r.whole(r.device(1), r.host(2)),
+		r.whole(r.device(2), r.host(3)), r.whole(r.device(4), r.host(4))))
+	for page, clear := range []span{{64, 192}, {0, small.PageBytes}, {0, small.PageBytes}, {0, 0}} {
+		got := r.read(page + 1)
+		for i := range got {
+			want := pattern(1, i)
+			if int64(i) >= clear.from && int64(i) < clear.to {
+				want = 0
+			}
+			require.Equalf(t, want, got[i], "host page %d, byte %d", page+1, i)
+		}
+	}
+	moved := zero(0, 0, 64)
+	moved.Src = r.device(1)
+	inHost := gpu.Copy{Src: r.host(0), Dst: r.host(0), Bytes: 64, Zero: true}
+	for _, wrong := range []gpu.Copy{moved, inHost} {
+		_, err := dev.Submit(r.s[0], &gpu.Batch{Copies: []gpu.Copy{wrong}})
+		assert.Error(t, err)
+	}
+}
+
+// span is a range of bytes of a page.
+type span struct{ from, to int64 }
+
 func mixedBatch(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 1)

@@ -22,6 +22,7 @@ func Run(t *testing.T, open func(*testing.T) gpu.Device) {
 		{"round trips of many sizes", roundTrips},
 		{"scattered batch", scatteredBatch},
 		{"directions mixed in a batch", mixedBatch},
+		{"zeros", zeros},
 		{"runs of pages", runsOfPages},
 		{"order across streams", orderAcrossStreams},
 		{"waits and fences", waitsAndFences},

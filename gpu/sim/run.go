@@ -188,7 +188,12 @@ func (d *Device) finish(i int32) {
 		d.engines[o.direction].op = noOp
 		for k := range o.copies {
 			for c := range o.copies[k].Each {
-				copy(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], d.bytes(c.Src)[c.SrcOffset:])
+				to := d.bytes(c.Dst)[c.DstOffset : c.DstOffset+c.Bytes]
+				if c.Zero {
+					clear(to)
+				} else {
+					copy(to, d.bytes(c.Src)[c.SrcOffset:])
+				}
 			}
 		}
 		d.counters.add(o)
