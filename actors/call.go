@@ -3,11 +3,9 @@ package actors
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
-	"github.com/kvactor/kvactor/messages"
 )
 
 // call is one request of the facade on its way through the engine and back.
@@ -76,18 +74,18 @@ func (c *call) park() bool {
 	return false
 }
 
-// departed tells the coordinator that a caller waits for pages no longer.
-type departed struct{}
+// callerGone tells the coordinator that a caller no longer waits for pages.
+type callerGone struct{}
 
-// Abort has nobody to tell.
-func (*departed) Abort(error) {}
+// Abort does nothing: the caller has gone.
+func (*callerGone) Abort(error) {}
 
 // finish wakes the caller. The record is the caller's again.
 func (c *call) finish() {
 	switch before := c.answer.Swap(answerFinished); {
-	case c.done != nil && before != answerFinished: // else it has been told, and has panicked over it
-		c.engine.gate.leave()
-		c.done(c.err)
+	case c.done != nil && before != answerFinished:
+		c.engine.gate.release()
+		c.engine.callHost("Submit", func() { c.done(c.err) })
 	case before == answerAwaited:
 		c.wake <- struct{}{}
 	}
@@ -123,7 +121,7 @@ func (c *call) wait(ctx context.Context) error {
 		return c.end()
 	case <-ctx.Done():
 	}
-	if c.leave() {
+	if c.giveUp() {
 		return ctx.Err() // the engine drops the record
 	}
 	<-c.wake
@@ -134,15 +132,15 @@ func (c *call) wait(ctx context.Context) error {
 	return c.end()
 }
 
-// leave tells whether the caller may go at once: its request is not being
+// giveUp tells whether the caller may return at once: its request is not being
 // served.
-func (c *call) leave() bool {
+func (c *call) giveUp() bool {
 	for {
 		switch {
 		case c.stage.CompareAndSwap(callQueued, callCancelled):
 			return true
 		case c.stage.CompareAndSwap(callParked, callCancelled):
-			c.engine.coordinator.PostUserMessage(&departed{})
+			c.engine.coordinator.PostUserMessage(&callerGone{})
 			return true
 		case c.stage.CompareAndSwap(callBegun, callLeaving):
 			return false
@@ -156,85 +154,4 @@ func (c *call) end() error {
 	c.request, c.engine, c.err = nil, nil, nil
 	e.calls.Put(c)
 	return err
-}
-
-// gate bounds the calls in flight. Those over the bound enter in order.
-type gate struct {
-	mu      sync.Mutex
-	limit   int
-	inside  int
-	waiting []chan struct{}
-	refuse  bool
-}
-
-// enter waits for a place, or refuses.
-func (g *gate) enter(ctx context.Context) error {
-	g.mu.Lock()
-	if g.inside < g.limit && len(g.waiting) == 0 {
-		g.inside++
-		g.mu.Unlock()
-		return nil
-	}
-	if g.refuse || g.limit == 0 {
-		g.mu.Unlock()
-		return g.full()
-	}
-	turn := make(chan struct{}, 1)
-	g.waiting = append(g.waiting, turn)
-	g.mu.Unlock()
-	select {
-	case <-turn:
-		return nil
-	case <-ctx.Done():
-		return g.giveUp(turn, ctx.Err())
-	}
-}
-
-// full is the refusal of a call over the bound; Spawn has seen to it that there is
-// one.
-func (g *gate) full() error {
-	if g.limit == 0 {
-		return messages.Refuse(messages.Closed, "an engine that does not come from Spawn")
-	}
-	return messages.Refuse(messages.Busy, "%d calls are in flight", g.limit)
-}
-
-// try enters if there is a place now.
-func (g *gate) try() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.inside >= g.limit || len(g.waiting) > 0 {
-		return g.full()
-	}
-	g.inside++
-	return nil
-}
-
-// giveUp leaves the queue; a turn that came in the same moment is passed on.
-func (g *gate) giveUp(turn chan struct{}, err error) error {
-	g.mu.Lock()
-	for i, t := range g.waiting {
-		if t == turn {
-			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
-			g.mu.Unlock()
-			return err
-		}
-	}
-	g.mu.Unlock()
-	g.leave()
-	return err
-}
-
-// leave gives the place to the first that waits.
-func (g *gate) leave() {
-	g.mu.Lock()
-	if len(g.waiting) > 0 {
-		turn := g.waiting[0]
-		g.waiting = g.waiting[1:]
-		g.mu.Unlock()
-		turn <- struct{}{}
-		return
-	}
-	g.inside--
-	g.mu.Unlock()
 }

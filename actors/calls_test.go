@@ -275,7 +275,7 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 		_, err := r.start(run(0, 16))
 		require.NoError(t, err)
 		stuck := r.device.stick()
-		require.NoError(t, r.Inject("tree")) // the recovery waits for the kernel of the prompt
+		require.NoError(t, r.points.Arm("tree")) // the recovery waits for the kernel of the prompt
 		var waiting []chan error
 		for range 7 {
 			waiting = append(waiting, later(func() error { return r.lookup(ctx) }))
@@ -293,11 +293,16 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 		for _, answered := range waiting {
 			assert.ErrorIs(t, <-answered, messages.ErrClosed)
 		}
-		_, err = r.Close(ctx)
-		assert.NoError(t, err, "the second time is harmless")
+		short, cancel = context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err = r.Close(short)
+		assert.ErrorIs(t, err, context.DeadlineExceeded, "the second one waits, too")
+		assert.Zero(t, r.device.given.Load())
 		close(stuck.released)
-		synctest.Wait()
-		shutdown(r.system)
+		_, err = r.Close(ctx)
+		assert.NoError(t, err)
+		r.settle()
+		r.ended()
 	})
 }
 

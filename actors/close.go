@@ -3,101 +3,184 @@ package actors
 import (
 	"context"
 	"errors"
-
-	"github.com/asynkron/protoactor-go/actor"
+	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
+// ending is how far the end of an engine has come.
+type ending struct {
+	// turn, of capacity 1, is held by the one Close, or the engine's actor when it
+	// stops without a Close, that ends the engine. The fields after it are the
+	// holder's.
+	turn     chan struct{}
+	stopping bool
+	served   bool // what was accepted has been served, or aborted
+	over     bool // all has been given back
+
+	terminated chan struct{} // closed when the engine's actor has stopped, and with it all others
+	stopped    chan struct{} // closed when, after that, no goroutine of the engine runs
+	leaked     atomic.Int64  // device pages that sequences held at the end
+}
+
+func (e *ending) init() {
+	e.turn, e.terminated, e.stopped = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+}
+
 // fail makes the engine refuse every further call with the cause.
 func (e *Engine) fail(cause error) {
-	if e.closing.Load() {
+	if e.closing.Load() || e.orphan.Load() {
 		return
 	}
-	e.failed.CompareAndSwap(nil, &cause)
+	if e.failed.CompareAndSwap(nil, &cause) {
+		e.log.Error("kvactor: the engine has failed", "engine", e.settings.Name, "cause", cause)
+	}
 	if e.side.failed != nil {
 		e.side.failed(cause)
 	}
 }
 
 // Close serves what has been accepted, stops the actors and gives the device's
-// memory back. It answers the number of device pages that sequences still held.
-// A second Close waits for the first. When ctx ends before the engine has come
-// to rest, the rest is aborted: every call that waits gets an error. When it ends
-// before all copies and kernels that the engine knows of have passed, the memory is
-// not given back, which the error says; it is the device's until that is closed.
+// memory back. It returns the number of device pages that sequences still held,
+// also when the engine has failed or its parent actor has stopped.
+//
+// Close returns with the context's error when ctx ends. What it was waiting for
+// decides what is left: a call that was accepted is aborted; an actor that does not
+// stop, since the device does not return from a call, stops when it can; copies and
+// kernels that still use the memory keep it: the memory is not given back, and the
+// error says so. A further Close goes on where the last one gave up. After one that
+// has returned no error, Close does nothing and returns the same number of pages.
 func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
-	if e.closing.Swap(true) {
-		select {
-		case <-e.closed:
-			return e.leaked, nil
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
+	e.closing.Store(true)
+	select {
+	case e.ending.turn <- struct{}{}:
+		defer func() { <-e.ending.turn }()
+	case <-ctx.Done():
+		return e.leaked(), ctx.Err()
 	}
-	r := &protocol.Close{}
-	err = messages.ErrClosed
-	for try := 0; try < closeTries && errors.Is(err, messages.ErrClosed) && e.failed.Load() == nil; try++ {
-		c := newCall(e, r)
-		e.coordinator.PostUserMessage(c)
-		err = c.wait(ctx)
+	if e.ending.over {
+		return e.leaked(), nil
 	}
-	if e.failed.Load() != nil {
-		err = nil
-	}
-	e.leaked = r.LeakedPages
+	err = e.serveRest(ctx)
 	e.stop()
-	err = errors.Join(err, e.giveBack(ctx))
-	close(e.closed)
-	return e.leaked, err
+	if late := e.awaitStop(ctx); late != nil {
+		return e.leaked(), errors.Join(err, late)
+	}
+	over, released := e.giveBack(ctx)
+	e.ending.over = over
+	return e.leaked(), errors.Join(err, released)
+}
+
+// leaked is the number of device pages that sequences held at the end.
+func (e *Engine) leaked() int {
+	if e.joint != nil && e.joint.encoder != nil {
+		return e.joint.decoder.leaked() + e.joint.encoder.leaked()
+	}
+	return int(e.ending.leaked.Load())
 }
 
 // closeTries is how often Close asks for what is left to be served: an actor that
-// fails over it aborts the request, which nobody else does before the actors stop.
+// fails over it aborts the request, which nothing else does before the actors stop.
 const closeTries = 3
 
-// stop ends the actors and what they run on.
+// serveRest waits until what has been accepted is served. An engine that has failed
+// or that has lost its parent serves nothing.
+func (e *Engine) serveRest(ctx context.Context) error {
+	if e.ending.served {
+		return nil
+	}
+	e.ending.served = true
+	err := error(messages.ErrClosed)
+	for try := 0; try < closeTries && errors.Is(err, messages.ErrClosed) && e.serves(); try++ {
+		r := &protocol.Close{}
+		c := newCall(e, r)
+		e.coordinator.PostUserMessage(c)
+		if err = c.wait(ctx); err == nil {
+			e.ending.leaked.Store(int64(r.LeakedPages))
+		}
+	}
+	if !e.serves() {
+		return nil
+	}
+	return err
+}
+
+// serves tells whether the actors are there to serve anything.
+func (e *Engine) serves() bool { return e.failed.Load() == nil && !e.orphan.Load() }
+
+// stop begins to stop the actors, then the goroutines of the engine: ending.stopped
+// is closed when all have stopped. The holder of the turn calls it.
 func (e *Engine) stop() {
-	if e.pid != nil {
-		stopped := e.system.Root.StopFuture(e.pid)
-		_ = stopped.Wait()
+	if e.ending.stopping {
+		return
 	}
-	e.worker.Close()
-	if e.unsubscribe != nil {
+	e.ending.stopping = true
+	go func() {
+		if e.pid != nil {
+			e.process.Stop(e.pid)
+			<-e.ending.terminated
+		}
+		e.background.end()
+		e.workers.close()
 		e.unsubscribe()
+		close(e.ending.stopped)
+	}()
+}
+
+// stopGrace is how long Close waits for the actors to stop when its context has
+// ended before that: idle actors stop in microseconds, so only a device that does
+// not return from a call takes longer.
+const stopGrace = 100 * time.Millisecond
+
+// awaitStop waits for the end of the engine's goroutines.
+func (e *Engine) awaitStop(ctx context.Context) error {
+	select {
+	case <-e.ending.stopped:
+		return nil
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(stopGrace)
+	defer grace.Stop()
+	select {
+	case <-e.ending.stopped:
+		return nil
+	case <-grace.C:
+		return fmt.Errorf("the pools keep their memory, the engine's actors have not stopped: %w", ctx.Err())
 	}
 }
 
-var _ actor.SupervisorStrategy = (*family)(nil)
+// orphanPatience is how long an engine whose actor was stopped waits at most for
+// copies and kernels before it lets the stop go on: longer than a step of a host
+// takes. What takes still longer is waited for beside the actors.
+const orphanPatience = 2 * time.Second
 
-// Inject makes an actor panic at its next message, as a bug in it would: it is
-// how hosts and tests try out recovery. Actors are coordinator, tree, offloader,
-// events and pool:NAME; with an encoder–decoder model also cross:NAME, the same but
-// events for the cross pool, and join.
-func (e *Engine) Inject(name string) error {
-	return e.ignite(name, (*fuse).light)
-}
-
-// InjectWithin makes an actor panic in the middle of its next change, when so
-// many parts of it are done: messages for the coordinator, items of a batch for
-// the others. If the change has fewer, it is done and nobody is told.
-func (e *Engine) InjectWithin(name string, parts int) error {
-	return e.ignite(name, func(f *fuse) { f.lightWithin(parts) })
-}
-
-// ignite does something to the fuse of an actor.
-func (e *Engine) ignite(name string, light func(*fuse)) error {
-	if err := e.refusal(); err != nil {
-		return err
+// orphaned ends an engine whose actor has stopped without a Close, as the last act
+// of that actor: when a host's actor is restarted, its Started comes after this, and
+// the next engine finds the memory free.
+func (e *Engine) orphaned() {
+	select {
+	case e.ending.turn <- struct{}{}:
+	default:
+		return // a Close goes on with it
 	}
-	if e.joint != nil {
-		return e.joint.ignite(name, light)
-	}
-	f, ok := e.family.shells[name]
-	if !ok {
-		return messages.Refuse(messages.BadRequest, "no actor %q: there are coordinator, tree, offloader, events and pool:NAME", name)
-	}
-	light(f)
-	return nil
+	e.log.Warn("kvactor: the engine's actor was stopped", "engine", e.settings.Name, "leaked_pages", e.leaked())
+	e.background.end()
+	ctx, cancel := context.WithTimeout(context.Background(), orphanPatience)
+	defer cancel()
+	e.ending.over, _ = e.giveBack(ctx)
+	e.stop()
+	go func() {
+		defer func() { <-e.ending.turn }()
+		<-e.ending.stopped
+		if e.ending.over {
+			return
+		}
+		var err error
+		if e.ending.over, err = e.giveBack(context.Background()); err != nil {
+			e.log.Error("kvactor: memory was not given back", "engine", e.settings.Name, "cause", err)
+		}
+	}()
 }

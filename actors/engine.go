@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,14 +12,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/internal/lent"
+	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/actors/mailbox"
-	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/offloader"
-	"github.com/kvactor/kvactor/pool"
-	"github.com/kvactor/kvactor/tree"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -26,43 +24,50 @@ import (
 // goroutines; each is one message to the coordinator. Every refusal is a
 // *messages.Refusal.
 type Engine struct {
-	config Config
-	system *actor.ActorSystem
-	pid    *actor.PID // parent of the engine's actors
-	front  *actor.PID // the coordinator, for hosts that are actors
+	config   Config
+	settings settings.Settings
+	log      *slog.Logger
+	system   *actor.ActorSystem
+	pid      *actor.PID    // the engine's actor: parent of the others
+	process  actor.Process // of pid; another engine may have the name of one that has ended
+	front    *actor.PID    // the coordinator, for hosts that are actors
 
 	coordinator *mailbox.Mailbox
+	events      *mailbox.Mailbox // of the log
 	validate    coordinator.Config
-	skipWait    string                              // for tests of hazard checkers
 	pools       []messages.PoolInfo                 // as they were at the start
 	resized     atomic.Pointer[[]messages.PoolInfo] // nil: never
-	lanes       *lanes
-	worker      *mailbox.Worker
+	streams     *copyStreams
+	supervisor  *supervisor
+	workers     workers
+	background  background
 	unsubscribe func()
 
-	gate    gate
-	calls   sync.Pool // of *call
-	closing atomic.Bool
-	closed  chan struct{} // closed when Close is done
-	leaked  int
-	failed  atomic.Pointer[error]
-	family  *family
-	side    side
-	events  *mailbox.Mailbox // the log's
-	joint   *joint           // of an encoder–decoder model, in place of lanes and family
+	gate  gate
+	calls sync.Pool // of *call
+
+	failed  atomic.Pointer[error] // why the engine serves nothing any more; nil: it does
+	closing atomic.Bool           // Close has been called
+	orphan  atomic.Bool           // the engine's actor was stopped, by its parent or by name
+	ending  ending
+
+	side  side
+	joint *joint // of an encoder–decoder model, in place of streams and supervisor
 }
 
-// engines numbers the engines of a process, for the names of their actors.
+// engines numbers the engines of a process: for the names of their actors, and for
+// the first generation of their sequences.
 var engines atomic.Int64
 
 // Spawn starts an engine: under a host's actor system when parent is its root
 // context, or as a child of a host's actor when parent is that actor's context.
-// Before it returns the device's memory is taken; Close gives it back.
+// Before it returns the device's memory is taken. Close gives the memory back; so
+// does the end of the host's actor that is the parent.
 func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine, error) {
 	if parent == nil {
 		return nil, messages.Refuse(messages.ConfigInvalid, "no parent: the root context of an actor system, or an actor's")
 	}
-	o, err := newOptions(list)
+	s, err := newSettings(list)
 	if err != nil {
 		return nil, err
 	}
@@ -70,41 +75,67 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err != nil {
 		return nil, err
 	}
-	if config.Model.Encodes() && o.waitingRoom > 0 {
-		return nil, messages.Refuse(messages.NotSupported, "a waiting room with an encoder–decoder model")
+	if config.Model.Encodes() && s.WaitingRoom > 0 {
+		return nil, messages.Refuse(messages.NotSupported, "WithWaitingRoom with an encoder–decoder model")
 	}
-	if config.Model.Encodes() && o.rebalance.every > 0 {
-		return nil, messages.Refuse(messages.NotSupported, "rebalances that nobody asks for with an encoder–decoder model")
+	if config.Model.Encodes() && s.RebalanceEvery > 0 {
+		return nil, messages.Refuse(messages.NotSupported, "WithAutoRebalance with an encoder–decoder model")
 	}
 	if config.Model.Encodes() {
-		return spawnJoint(parent, config, pools, counts, o)
+		return spawnJoint(parent, config, pools, counts, s)
 	}
-	return spawnOne(parent, config, coordinatorConfig(&config, pools, counts), o)
+	return spawnOne(parent, config, coordinatorConfig(&config, pools, counts), s, side{})
 }
 
 // spawnOne starts an engine with one coordinator.
-func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Config, o options) (*Engine, error) {
-	lanes, err := openLanes(config.Device, &known)
+func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Config, s settings.Settings, of side) (*Engine, error) {
+	streams, err := openStreams(config.Device, &known)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{
-		config: config, system: parent.ActorSystem(), lanes: lanes, worker: mailbox.NewWorker(),
-		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
-		validate: known, skipWait: o.skipWait, side: o.side,
+	e := newEngine(parent, config, known, s)
+	e.streams, e.side = streams, of
+	e.validate.WaitingRoom = s.WaitingRoom
+	e.validate.RebalanceEvery = s.RebalanceEvery
+	if moved := s.OnRebalance; moved != nil {
+		e.validate.OnRebalance = func(r messages.Rebalanced) { e.callHost("WithAutoRebalance", func() { moved(r) }) }
 	}
-	e.validate.WaitingRoom = o.waitingRoom
-	e.validate.RebalanceEvery, e.validate.OnRebalance = o.rebalance.every, o.rebalance.moved
-	for i, p := range known.Pools {
-		e.pools = append(e.pools, p.Describe(known.Counts[i]))
-	}
-	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
-	if err := e.spawn(parent, o); err != nil {
+	if err := e.spawn(parent); err != nil {
 		e.stop()
-		return nil, errors.Join(err, lanes.close(context.Background()))
+		<-e.ending.stopped
+		_, released := streams.close(context.Background())
+		return nil, errors.Join(err, released)
 	}
 	return e, nil
 }
+
+// newEngine makes an engine without actors.
+func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Config, s settings.Settings) *Engine {
+	e := &Engine{
+		config: config, settings: s, log: s.Logger, system: parent.ActorSystem(),
+		gate: gate{limit: s.MaxInFlight, refuse: s.RefuseBusy}, validate: known,
+	}
+	number := engines.Add(1)
+	if e.settings.Name == "" {
+		e.settings.Name = fmt.Sprintf("kvactor-%d", number)
+	}
+	e.validate.FirstGeneration = uint32(number) << generationBits
+	if first := s.FirstGeneration; first != nil {
+		e.validate.FirstGeneration = *first
+	}
+	for i, p := range known.Pools {
+		e.pools = append(e.pools, p.Describe(known.Counts[i]))
+	}
+	e.ending.init()
+	e.background.init()
+	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
+	return e
+}
+
+// generationBits is how far apart the first generations of two engines of a process
+// are: a slot of sequences must be used 2^20 times before its ids can be those of
+// the next engine, and 4,096 engines must have started before they come again.
+const generationBits = 20
 
 // coordinatorConfig is what the coordinator must know.
 func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Counts) coordinator.Config {
@@ -126,86 +157,45 @@ func divider(config *Config, pools []windows.Pool) func(map[string]float64, int6
 	}
 }
 
-// spawn starts the parent actor, which starts all others.
-func (e *Engine) spawn(parent actor.SpawnerContext, o options) error {
-	name := o.name
-	if name == "" {
-		name = fmt.Sprintf("kvactor-%d", engines.Add(1))
+// spawn starts the engine's actor, which starts all others.
+func (e *Engine) spawn(parent actor.SpawnerContext) error {
+	s := &supervisor{
+		engine: e, ready: make(chan error, 1), points: e.settings.Failpoints,
+		restarts: restarts{limit: e.settings.MaxRestarts, within: e.settings.RestartWindow},
 	}
-	family := &family{engine: e, clock: o.clock, ready: make(chan error, 1), restarts: restarts{limit: o.maxRestarts, within: o.restartWindow}, scheduler: o.scheduler}
-	e.family = family
-	props := actor.PropsFromProducer(func() actor.Actor { return family },
-		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)
-	pid, err := parent.SpawnNamed(props, name)
+	e.supervisor = s
+	pid, err := e.spawnParent(parent, s)
 	if err != nil {
-		return fmt.Errorf("actors: spawn of %s: %w", name, err)
+		return err
 	}
+	e.parentIs(pid)
+	return <-s.ready
+}
+
+// spawnParent starts an engine's actor, the supervisor of its children.
+func (e *Engine) spawnParent(parent actor.SpawnerContext, s interface {
+	actor.Actor
+	actor.SupervisorStrategy
+}) (*actor.PID, error) {
+	props := actor.PropsFromProducer(func() actor.Actor { return s },
+		append(e.workers.props(e.settings.OwnGoroutines), actor.WithSupervisor(s))...)
+	pid, err := parent.SpawnNamed(props, e.settings.Name)
+	if err != nil {
+		return nil, fmt.Errorf("actors: spawn of %s: %w", e.settings.Name, err)
+	}
+	return pid, nil
+}
+
+// parentIs notes the engine's actor.
+func (e *Engine) parentIs(pid *actor.PID) {
 	e.pid = pid
-	return <-family.ready
-}
-
-// newTree makes the core of the tree from the shapes of the pools.
-func (e *Engine) newTree() *tree.Tree {
-	shapes := make([]tree.PoolShape, len(e.validate.Pools))
-	blocks := 0
-	for i, p := range e.validate.Pools {
-		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk}
-		blocks = max(blocks, e.validate.Counts[i].Primary)
-	}
-	return tree.New(tree.Config{
-		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
-		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(),
-	})
-}
-
-func (e *Engine) hasHost() bool {
-	for _, n := range e.validate.Counts {
-		if n.Secondary > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (e *Engine) newPool(i int) *pool.Pool {
-	return pool.New(e.validate.Pools[i].Name, e.validate.Counts[i].Primary, e.config.Cache.Quotas()...)
-}
-
-func (e *Engine) newOffloader() *offloader.Offloader {
-	c := offloader.Config{
-		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
-		Quotas:      e.config.Cache.Quotas(),
-		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done, SkipWait: e.skipWait,
-	}
-	if !e.config.Cache.OnboardBlocks {
-		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept
-	}
-	for i, p := range e.validate.Pools {
-		n := e.validate.Counts[i]
-		c.Pools = append(c.Pools, offloader.PoolConfig{
-			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(), SparePages: sparePages(&e.validate, i),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
-		})
-	}
-	return offloader.New(c)
-}
-
-func (e *Engine) newEvents() *events.Log {
-	log, pools := events.New(e.config.Cache.EventBufferMaxSize), e.pools
-	if both := e.side.pools; both != nil {
-		log, pools = events.NewShared(e.config.Cache.EventBufferMaxSize, messages.PoolID(len(e.pools))), both
-	}
-	for _, p := range pools {
-		log.Append(protocol.WrapEvents([]messages.Event{{
-			Type: messages.EventCreated, Pool: p.ID, PrimaryPages: p.PrimaryPages, SecondaryPages: p.SecondaryPages,
-		}}))
-	}
-	return log
+	e.process, _ = e.system.ProcessRegistry.Get(pid)
 }
 
 // PID is the actor that a host's actor sends its requests to: pointers to the
-// request records of package messages, sent with Request; they come back
-// answered. A record may not be touched in between.
+// request records of package messages, sent with Request. Each comes back
+// answered, or in a *messages.Aborted when the engine cannot serve it, also after
+// the engine has ended. The host may not touch a record in between.
 func (e *Engine) PID() *actor.PID { return e.front }
 
 // Pools describes the pools, by PoolID, with the page counts of the last
@@ -223,7 +213,7 @@ func (e *Engine) DevicePools() []gpu.Pool {
 	if e.joint != nil {
 		return append(e.joint.decoder.DevicePools(), e.joint.encoder.DevicePools()...)
 	}
-	return slices.Clone(e.lanes.pools)
+	return slices.Clone(e.streams.pools)
 }
 
 // Do serves one request record of package messages (a pointer) and returns when
@@ -236,48 +226,63 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 	if err := empty(request); err != nil {
 		return err
 	}
-	if err := e.gate.enter(ctx); err != nil {
+	if err := e.gate.acquire(ctx); err != nil {
 		return err
 	}
-	defer e.gate.leave()
+	defer e.gate.release()
 	if err := e.refusal(); err != nil {
 		return err
 	}
-	c := newCall(e, request)
+	served := lent.Copy(request)
+	c := newCall(e, served)
 	e.coordinator.PostUserMessage(c)
-	return c.wait(ctx)
+	err := c.wait(ctx)
+	lent.Restore(request, served)
+	return err
 }
 
 // Submit starts a request record of package messages and returns at once; done
 // is called when it is answered, with the error that Do would return. done runs
 // on whatever goroutine the engine is on, perhaps before Submit returns, and must
-// not block. When Submit itself returns an error, ErrBusy over the bound of calls
-// in flight, the record is the caller's again and done is never called.
+// not block; when it panics, the program ends. When Submit itself returns an error,
+// ErrBusy over the bound of calls in flight, the record is the caller's again and
+// done is never called.
 func (e *Engine) Submit(request any, done func(error)) error {
 	if err := empty(request); err != nil {
 		return err
 	}
 	if done == nil {
-		return messages.Refuse(messages.BadRequest, "nobody is told of the answer to %T: done is nil", request)
+		return messages.Refuse(messages.BadRequest, "Submit of %T: done is nil", request)
 	}
 	if err := e.gate.try(); err != nil {
 		return err
 	}
 	if err := e.refusal(); err != nil {
-		e.gate.leave()
+		e.gate.release()
 		return err
 	}
-	e.coordinator.PostUserMessage(&call{request: request, engine: e, done: done})
+	served := lent.Copy(request)
+	if lent.Enabled {
+		told := done
+		done = func(err error) {
+			lent.Restore(request, served)
+			told(err)
+		}
+	}
+	e.coordinator.PostUserMessage(&call{request: served, engine: e, done: done})
 	return nil
 }
 
 // refusal is what a call gets that is not accepted.
 func (e *Engine) refusal() error {
 	if failed := e.failed.Load(); failed != nil {
-		return messages.Refuse(messages.Failed, "the engine has failed: %v", *failed)
+		return &messages.Refusal{Code: messages.Failed, Message: fmt.Sprintf("the engine has failed: %v", *failed), Cause: *failed}
 	}
 	if e.closing.Load() {
 		return messages.ErrClosed
+	}
+	if e.orphan.Load() {
+		return messages.Refuse(messages.Closed, "the engine's actors were stopped")
 	}
 	return nil
 }
@@ -290,8 +295,8 @@ func (e *Engine) failure(err error) error {
 	if refusal := (*messages.Refusal)(nil); errors.As(err, &refusal) {
 		return refusal
 	}
-	if errors.Is(err, mailbox.ErrStopped) { // with the actor whose child the engine is
+	if errors.Is(err, mailbox.ErrStopped) {
 		return messages.Refuse(messages.Closed, "the engine's actors were stopped")
 	}
-	return messages.Refuse(messages.Internal, "the request was aborted: %v", err)
+	return &messages.Refusal{Code: messages.Internal, Message: fmt.Sprintf("the request was aborted: %v", err), Cause: err}
 }

@@ -43,11 +43,25 @@ func TestEveryActorHasOurMailbox(t *testing.T) {
 	assert.Equal(t, "engine/coordinator", r.PID().Id)
 }
 
+// No actor is left, and of names only the one under which requests are sent back.
+// Another engine may have the names.
 func TestCloseLeavesNoActor(t *testing.T) {
 	r := newRig(t, setup{}, actors.WithName("engine"))
 	r.store(run(0, 9))
-	r.close()
-	assert.Empty(t, names(r.system, "engine"))
+	s, err := r.start(run(0, 9))
+	require.NoError(t, err)
+	require.NoError(t, r.release(s))
+	r.settle()
+	_, err = r.Close(context.Background())
+	require.NoError(t, err)
+	list := names(r.system, "engine")
+	assert.Equal(t, []string{"engine/coordinator"}, list)
+	assert.Nil(t, mailbox.Of(r.system, actor.NewPID(r.system.Address(), list[0])))
+	again, err := actors.Spawn(r.system.Root, (&setup{}).config(r.device), actors.WithName("engine"))
+	require.NoError(t, err)
+	_, err = again.Close(context.Background())
+	require.NoError(t, err)
+	r.ended()
 }
 
 // Two engines of one system do not disturb each other.
@@ -105,7 +119,7 @@ func TestWhatSpawnRefuses(t *testing.T) {
 		})
 	}
 	_, err = actors.Spawn(system.Root, (&setup{}).config(device), actors.WithMaxInFlight(0))
-	assert.ErrorContains(t, err, "0 calls in flight")
+	assert.ErrorContains(t, err, "WithMaxInFlight: 0 calls")
 }
 
 // Without page counts the free memory is split.

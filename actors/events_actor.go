@@ -1,10 +1,12 @@
 package actors
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -14,13 +16,13 @@ import (
 // eventsActor is the shell of the event log. What a reader takes is named beside
 // the actors, since it may be a million blocks: one reader after the other.
 type eventsActor struct {
-	core   *events.Log
-	self   *mailbox.Mailbox
-	aside  func(func())     // runs what takes long
-	line   []*forward       // readers that wait for the one that is served
-	naming bool             // a batch is being named
-	tree   *mailbox.Mailbox // gets back what namings were made of
-	fuse   fuse
+	core       *events.Log
+	self       *mailbox.Mailbox
+	queue      []*forward       // readers that wait for the one that is served
+	naming     bool             // a batch is being named
+	tree       *mailbox.Mailbox // gets back what namings were made of
+	point      failpoint.Point
+	background *background
 	// news is what is being logged, from event number before on: after a panic
 	// the log cannot be trusted.
 	news   *published
@@ -31,7 +33,7 @@ type eventsActor struct {
 // naming has panicked.
 type named struct {
 	spent    [][]messages.Token
-	panicked any
+	panicked *mailbox.Panic // nil: it has not
 }
 
 // Abort has nobody to tell.
@@ -45,13 +47,13 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 		a.log(m)
 	case *forward:
 		a.mend()
-		a.fuse.burn("events")
+		a.point.Hit("events")
 		a.serve(m)
 	case *named:
 		a.mend()
 		a.naming = false
 		a.giveBack(m.spent)
-		a.fuse.burn("events")
+		a.point.Hit("events")
 		a.settle()
 		a.next()
 		if m.panicked != nil {
@@ -67,14 +69,14 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 // log logs what has happened; lost events came before the others.
 func (a *eventsActor) log(m *published) {
 	a.news, a.before = m, a.core.Next()
-	a.fuse.burn("events")
+	a.point.Hit("events")
 	if m.lost > 0 {
 		a.core.Lose(m.first, m.lost)
 		a.before = a.core.Next()
 	}
-	if n, breaks := a.fuse.within(); breaks {
+	if n, breaks := a.point.Within(); breaks {
 		a.core.Append(m.events[:min(n, len(m.events))])
-		blow("events")
+		failpoint.Panic("events")
 	}
 	a.core.Append(m.events)
 	a.core.Gone(m.gone)
@@ -96,10 +98,10 @@ func (a *eventsActor) mend() {
 
 // stopped answers the readers that cannot be served any more.
 func (a *eventsActor) stopped() {
-	for _, m := range a.line {
+	for _, m := range a.queue {
 		m.Abort(mailbox.ErrStopped)
 	}
-	a.line = nil
+	a.queue = nil
 }
 
 // serve answers a reader when those before it have been served.
@@ -109,7 +111,7 @@ func (a *eventsActor) serve(m *forward) {
 		m.port.answer(m.request, m.sender)
 		return
 	}
-	a.line = append(a.line, m)
+	a.queue = append(a.queue, m)
 	a.next()
 }
 
@@ -129,11 +131,11 @@ func (a *eventsActor) giveBack(tokens [][]messages.Token) {
 
 // next serves the next reader.
 func (a *eventsActor) next() {
-	if a.naming || len(a.line) == 0 {
+	if a.naming || len(a.queue) == 0 {
 		return
 	}
-	m := a.line[0]
-	a.line = append(a.line[:0], a.line[1:]...)
+	m := a.queue[0]
+	a.queue = append(a.queue[:0], a.queue[1:]...)
 	if m.aborted {
 		a.next()
 		return
@@ -146,11 +148,12 @@ func (a *eventsActor) next() {
 		return
 	}
 	a.naming = true
-	a.aside(func() {
+	a.background.run(func(context.Context) {
 		done := &named{}
 		defer func() {
-			if done.panicked = recover(); done.panicked != nil {
-				m.Abort(fmt.Errorf("%w: %v", mailbox.ErrPanicked, done.panicked))
+			if reason := recover(); reason != nil {
+				done.panicked = mailbox.NewPanic(reason)
+				m.Abort(fmt.Errorf("%w: %w", mailbox.ErrPanicked, done.panicked))
 			}
 			a.self.PostUserMessage(done)
 		}()

@@ -166,11 +166,11 @@ func ExampleEngine_Submit() {
 }
 
 // An actor that fails is restarted; the call that it failed in is served again.
-func ExampleEngine_Inject() {
+func ExampleEngine_recovery() {
 	e := open(windows.Counts{Primary: 4})
 	defer e.done()
 	e.stored(run(0, 8))
-	must(e.Inject("pool:wfullh1"))
+	must(e.points.Arm("pool:wfullh1"))
 	a, err := e.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9)})
 	fmt.Println(a.ReusedTokens, err)
 	stats, err := e.Stats(context.Background())

@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -54,6 +55,7 @@ func must(err error) {
 // example is an engine for the examples below, with the prompt 0 … 8 stored.
 type example struct {
 	*actors.Engine
+	points *enginetest.Failpoints
 	system *actor.ActorSystem
 }
 
@@ -70,9 +72,10 @@ func openPools(attention []int, counts ...windows.Counts) example {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize, cache.OffloadAhead = 4, attention, 100, false
 	model := windows.Model{Layers: len(attention), KVHeads: []int{1}, HeadDim: 8, DType: windows.Float16, MaxSeqLen: 4096}
-	engine, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts, Device: device})
+	points := &enginetest.Failpoints{}
+	engine, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: counts, Device: device}, enginetest.WithFailpoints(points))
 	must(err)
-	return example{engine, system}
+	return example{engine, points, system}
 }
 
 // computed admits a prompt and says that its KV is there.

@@ -53,7 +53,7 @@ func TestEveryActorMayFail(t *testing.T) {
 				told := r.restarts()
 				s, err := r.start(run(100, 9))
 				require.NoError(t, err)
-				require.NoError(t, r.Inject(name))
+				require.NoError(t, r.points.Arm(name))
 				again, err := r.start(run(0, 13))
 				require.NoError(t, err)
 				require.NoError(t, r.decode(r.writer, s, 7))
@@ -85,7 +85,7 @@ func TestAnActorMayFailInEveryRequest(t *testing.T) {
 					s, err := r.start(run(500, 7))
 					require.NoError(t, err)
 					require.NoError(t, r.decode(r.writer, s, 1))
-					require.NoError(t, r.Inject(name))
+					require.NoError(t, r.points.Arm(name))
 					if err := call(r, s); err != nil {
 						assert.ErrorIs(t, err, messages.ErrInternal, "its second try failed too")
 					}
@@ -159,7 +159,7 @@ func TestCallsThatWaitOutliveAFailure(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := hostedRig(t)
 				stall, first := r.work()
-				require.NoError(t, r.Inject(name))
+				require.NoError(t, r.points.Arm(name))
 				var waiting []chan error
 				for i := range 5 {
 					waiting = append(waiting, later(func() error {
@@ -191,11 +191,11 @@ func TestTooManyFailuresEndTheEngine(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := hostedRig(t, actors.WithRestartLimit(2, time.Minute))
 				for range 2 {
-					require.NoError(t, r.Inject(name))
+					require.NoError(t, r.points.Arm(name))
 					r.store(run(700, 5))
 				}
 				stall, first := r.work()
-				require.NoError(t, r.Inject(name))
+				require.NoError(t, r.points.Arm(name))
 				var waiting []chan error
 				for range 3 {
 					waiting = append(waiting, later(func() error {
@@ -238,7 +238,7 @@ func TestTheEleventhPanicIsLikeTheFirst(t *testing.T) {
 				require.NoError(t, err)
 				const panics = 25
 				for i := range panics {
-					require.NoError(t, r.Inject(name))
+					require.NoError(t, r.points.Arm(name))
 					require.NoError(t, r.decode(r.writer, s, messages.Token(i)), "panic %d", i+1)
 					require.NoError(t, r.Check(context.Background()))
 					if _, err := r.Events(context.Background()); err != nil { // a reader is told, and reads again
@@ -264,13 +264,13 @@ func TestTheDefaultLimitOfPanics(t *testing.T) {
 		r := hostedRig(t)
 		for range 2 {
 			for range 5 {
-				require.NoError(t, r.Inject("tree"))
+				require.NoError(t, r.points.Arm("tree"))
 				r.store(run(700, 5))
 			}
 			time.Sleep(10 * time.Second)
 		}
 		for range 6 {
-			require.NoError(t, r.Inject("tree"))
+			require.NoError(t, r.points.Arm("tree"))
 			_ = r.lookup(context.Background())
 		}
 		require.ErrorIs(t, r.lookup(context.Background()), messages.ErrFailed)
@@ -286,7 +286,7 @@ func TestFailuresAreForgiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := hostedRig(t, actors.WithRestartLimit(1, time.Minute))
 		for range 5 {
-			require.NoError(t, r.Inject("tree"))
+			require.NoError(t, r.points.Arm("tree"))
 			r.store(run(700, 5))
 			time.Sleep(time.Minute)
 		}
@@ -297,7 +297,7 @@ func TestFailuresAreForgiven(t *testing.T) {
 
 func TestInjectKnowsTheActors(t *testing.T) {
 	r := newRig(t, setup{})
-	assert.ErrorIs(t, r.Inject("pool:w9h9"), messages.ErrBadRequest)
+	assert.ErrorIs(t, r.points.Arm("pool:w9h9"), messages.ErrBadRequest)
 	r.close()
 }
 
@@ -337,7 +337,7 @@ func TestAnActorGetsBackWhatIsNotServed(t *testing.T) {
 				ctx.Request(r.PID(), request)
 			case *messages.Lookup:
 				answers <- fmt.Sprint("served ", m.Found.MatchedTokens)
-				if err := r.Inject("tree"); err != nil {
+				if err := r.points.Arm("tree"); err != nil {
 					answers <- err.Error()
 				}
 				ctx.Request(r.PID(), request)

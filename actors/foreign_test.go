@@ -47,18 +47,6 @@ func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 	}
 }
 
-// An engine that has ended says so to whoever wants to see an actor fail.
-func TestInjectAfterTheEnd(t *testing.T) {
-	for name, s := range map[string]setup{"one engine": {}} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, s)
-			r.close()
-			assert.ErrorIs(t, r.Inject("tree"), messages.ErrClosed)
-			assert.ErrorIs(t, r.InjectWithin("tree", 1), messages.ErrClosed)
-		})
-	}
-}
-
 // Submit without done is a mistake that would show as a panic of an actor.
 func TestSubmitNeedsSomebodyToTell(t *testing.T) {
 	r := newRig(t, setup{})

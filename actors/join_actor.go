@@ -6,6 +6,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -15,8 +16,8 @@ import (
 type joinActor struct {
 	core    *cross.Join
 	port    *joinPort
-	fuse    *fuse // the port's, too
-	serving bool  // the core is at work: after a panic it gets nothing before it is told so
+	point   *failpoint.Point // the port's, too
+	serving bool             // the core is at work: after a panic it gets nothing before it is told so
 }
 
 // joinFailed tells the join that it was restarted.
@@ -29,23 +30,23 @@ type joined struct {
 }
 
 func newJoinActor(e *Engine) *joinActor {
-	p := &joinPort{engine: e, fuse: &e.joint.fuse}
-	return &joinActor{core: cross.New(e.validate, e.pools[len(e.pools)-1], p), port: p, fuse: &e.joint.fuse}
+	p := &joinPort{engine: e, point: &e.joint.point}
+	return &joinActor{core: cross.New(e.validate, e.pools[len(e.pools)-1], p), port: p, point: &e.joint.point}
 }
 
 // Receive passes requests and answers to the core.
 func (a *joinActor) Receive(ctx actor.Context) {
 	if library(ctx.Message()) {
 		if _, stops := ctx.Message().(*actor.Stopping); stops {
-			a.fuse.state.Store(0)
+			a.point.Disarm()
 			a.core.Stop(a.port.engine.failure(mailbox.ErrStopped))
 		}
 		return
 	}
 	failed, own := ctx.Message().(*joinFailed)
-	if !own && (a.serving || a.fuse.lit()) {
+	if !own && (a.serving || a.point.Armed()) {
 		a.keep(ctx)
-		a.fuse.burn("join")
+		a.point.Hit("join")
 		return
 	}
 	a.serving = true
@@ -98,7 +99,7 @@ type joinPort struct {
 	engine *Engine
 	self   *mailbox.Mailbox
 	turn   uint64 // of the request under way
-	fuse   *fuse
+	point  *failpoint.Point
 }
 
 var _ cross.Port = (*joinPort)(nil)
@@ -108,7 +109,7 @@ func (p *joinPort) Encoder(request any) { p.send(p.engine.joint.encoder, request
 
 // send starts a request; its answer comes as a message.
 func (p *joinPort) send(to *Engine, request any) {
-	p.fuse.step("join")
+	p.point.Step("join")
 	p.turn++
 	turn := p.turn
 	done := func(err error) { p.self.PostUserMessage(&joined{turn, err}) }
@@ -119,14 +120,14 @@ func (p *joinPort) send(to *Engine, request any) {
 
 // Begin asks a caller whether it still waits; actors always do.
 func (p *joinPort) Begin(sender any) bool {
-	p.fuse.step("join")
+	p.point.Step("join")
 	c, ok := sender.(*call)
 	return !ok || c.begin()
 }
 
 // Reply answers a caller or an actor.
 func (p *joinPort) Reply(request, sender any) {
-	p.fuse.step("join")
+	p.point.Step("join")
 	if r, ok := request.(*messages.Rebalance); ok && r.Err == nil {
 		pools := slices.Clone(r.Rebalanced.Pools)
 		p.engine.resized.Store(&pools)

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
+	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -23,7 +23,7 @@ import (
 // nothing with the other but the device.
 type joint struct {
 	decoder, encoder *Engine
-	fuse             fuse // of the actor that joins them
+	point            failpoint.Point // of the actor that joins them
 }
 
 // side is what an engine is told that is one of two. The decoder's is told the
@@ -36,54 +36,46 @@ type side struct {
 	first  messages.PoolID
 	adapt  func([]protocol.Event)
 	failed func(cause error)
+	prefix string // of the names of its failpoints
 }
 
 // spawnJoint starts both and the actor that joins them; the cross pool is the
 // last of the pools.
-func spawnJoint(parent actor.SpawnerContext, config Config, pools []windows.Pool, counts []windows.Counts, o options) (*Engine, error) {
-	if o.name == "" {
-		o.name = fmt.Sprintf("kvactor-%d", engines.Add(1))
-	}
-	e := &Engine{
-		config: config, system: parent.ActorSystem(), worker: mailbox.NewWorker(), joint: &joint{},
-		closed: make(chan struct{}), gate: gate{limit: o.maxInFlight, refuse: o.refuseBusy},
-		validate: coordinatorConfig(&config, pools, counts),
-	}
-	e.validate.EncoderMaxLen = config.Model.EncoderMaxLen
-	for i, p := range pools {
-		e.pools = append(e.pools, p.Describe(counts[i]))
-	}
-	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
-	if err := e.spawnJoint(parent, pools, counts, o); err != nil {
+func spawnJoint(parent actor.SpawnerContext, config Config, pools []windows.Pool, counts []windows.Counts, s settings.Settings) (*Engine, error) {
+	known := coordinatorConfig(&config, pools, counts)
+	known.EncoderMaxLen = config.Model.EncoderMaxLen
+	e := newEngine(parent, config, known, s)
+	e.joint = &joint{}
+	if err := e.spawnJoint(parent, pools, counts); err != nil {
 		e.stop()
-		return nil, errors.Join(err, e.giveBack(context.Background()))
+		<-e.ending.stopped
+		_, released := e.giveBack(context.Background())
+		return nil, errors.Join(err, released)
 	}
 	return e, nil
 }
 
 // spawnJoint starts the actors of a joint engine.
-func (e *Engine) spawnJoint(parent actor.SpawnerContext, pools []windows.Pool, counts []windows.Counts, o options) error {
-	if err := e.spawnSides(parent, pools, counts, o); err != nil {
+func (e *Engine) spawnJoint(parent actor.SpawnerContext, pools []windows.Pool, counts []windows.Counts) error {
+	if err := e.spawnSides(parent, pools, counts); err != nil {
 		return err
 	}
 	family := &joinFamily{
-		engine: e, scheduler: o.scheduler, ready: make(chan error, 1), restarts: restarts{limit: o.maxRestarts, within: o.restartWindow},
+		engine: e, ready: make(chan error, 1), restarts: restarts{limit: e.settings.MaxRestarts, within: e.settings.RestartWindow},
 	}
-	props := actor.PropsFromProducer(func() actor.Actor { return family },
-		append(mailbox.Inline(e.worker), actor.WithSupervisor(family))...)
-	pid, err := parent.SpawnNamed(props, o.name)
+	pid, err := e.spawnParent(parent, family)
 	if err != nil {
-		return fmt.Errorf("actors: spawn of %s: %w", o.name, err)
+		return err
 	}
-	e.pid = pid
+	e.parentIs(pid)
 	return <-family.ready
 }
 
 // spawnSides starts the two engines; nobody but the join sends to them.
-func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, counts []windows.Counts, o options) error {
+func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, counts []windows.Counts) error {
 	last := len(pools) - 1
-	name := o.name
-	o.maxInFlight, o.refuseBusy = math.MaxInt, false // the joint engine's gate is before them
+	name, o := e.settings.Name, e.settings
+	o.MaxInFlight, o.RefuseBusy = math.MaxInt, false // the joint engine's gate is before them
 
 	decoder := e.config.decoder(counts[:last])
 	known := coordinatorConfig(&decoder, pools[:last], counts[:last])
@@ -91,9 +83,9 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 		s.Cross = true
 		known.Scales = append(known.Scales, s)
 	}
-	o.name, o.side = name+"-self", side{pools: e.pools, failed: e.fail}
+	o.Name = name + "-self"
 	var err error
-	if e.joint.decoder, err = spawnOne(parent, decoder, known, o); err != nil {
+	if e.joint.decoder, err = spawnOne(parent, decoder, known, o, side{pools: e.pools, failed: e.fail}); err != nil {
 		return err
 	}
 
@@ -101,12 +93,12 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 	own.ID = 0
 	known = coordinatorConfig(&encoder, []windows.Pool{own}, counts[last:])
 	known.ReuseAll = true
-	o.name, o.side = name+"-cross", side{
-		events: e.joint.decoder.events, first: messages.PoolID(last),
+	o.Name = name + "-cross"
+	e.joint.encoder, err = spawnOne(parent, encoder, known, o, side{
+		prefix: "cross:", events: e.joint.decoder.events, first: messages.PoolID(last),
 		failed: e.fail,
 		adapt:  func(told []protocol.Event) { cross.Adapt(told, e.pools[last].ID, known.TokensPerBlock) },
-	}
-	e.joint.encoder, err = spawnOne(parent, encoder, known, o)
+	})
 	return err
 }
 
@@ -135,34 +127,23 @@ func (c Config) encoder(counts []windows.Counts) Config {
 	return c
 }
 
-// giveBack ends what the engine is made of, when its own actors have stopped.
-func (e *Engine) giveBack(ctx context.Context) error {
+// giveBack gives back what the engine has taken of the device, when its own actors
+// have stopped. over says that nothing is left to be given back.
+func (e *Engine) giveBack(ctx context.Context) (over bool, err error) {
 	if e.joint == nil {
-		return e.lanes.close(ctx)
+		return e.streams.close(ctx)
 	}
+	over = true
 	var problems []error
 	for _, inner := range []*Engine{e.joint.decoder, e.joint.encoder} {
 		if inner == nil {
 			continue
 		}
-		inner.closing.Store(true)
-		inner.stop()
-		problems = append(problems, inner.lanes.close(ctx))
-		close(inner.closed)
+		_, err := inner.Close(ctx)
+		over = over && (err == nil || ctx.Err() == nil)
+		problems = append(problems, err)
 	}
-	return errors.Join(problems...)
-}
-
-// ignite lights the fuse of the join or of an actor of one of the two engines.
-func (j *joint) ignite(name string, light func(*fuse)) error {
-	if name == "join" {
-		light(&j.fuse)
-		return nil
-	}
-	if own, ok := strings.CutPrefix(name, "cross:"); ok {
-		return j.encoder.ignite(own, light)
-	}
-	return j.decoder.ignite(name, light)
+	return over, errors.Join(problems...)
 }
 
 // joinFamily is the parent of the actor that joins two engines, and its
@@ -170,29 +151,31 @@ func (j *joint) ignite(name string, light func(*fuse)) error {
 // under way has left on one side only; too many panics in a short time, and the
 // engine has failed.
 type joinFamily struct {
-	engine    *Engine
-	scheduler *mailbox.Scheduler
-	ready     chan error
-	restarts  restarts
+	engine   *Engine
+	ready    chan error
+	restarts restarts
 }
 
 var _ actor.SupervisorStrategy = (*joinFamily)(nil)
 
 // Receive starts the child.
 func (f *joinFamily) Receive(ctx actor.Context) {
-	if _, started := ctx.Message().(*actor.Started); started {
+	switch ctx.Message().(type) {
+	case *actor.Started:
 		f.ready <- f.start(ctx)
+	case *actor.Stopping:
+		f.engine.orphan.Store(!f.engine.closing.Load() && f.engine.failed.Load() == nil)
+	case *actor.Stopped:
+		f.engine.terminated()
 	}
 }
 
 func (f *joinFamily) start(ctx actor.Context) error {
 	e := f.engine
 	a := newJoinActor(e)
-	props := mailbox.Inline(e.worker)
-	if f.scheduler != nil {
-		props = mailbox.Queued(f.scheduler)
-	}
-	pid, err := ctx.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }, props...), "join")
+	e.settings.Failpoints.Add("join", &e.joint.point)
+	none := mailbox.OnAbort(nil)
+	pid, err := ctx.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }, e.props(none)...), "join")
 	if err != nil {
 		return fmt.Errorf("actors: spawn of join: %w", err)
 	}
@@ -203,13 +186,11 @@ func (f *joinFamily) start(ctx actor.Context) error {
 
 // HandleFailure restarts the actor, or makes the engine fail.
 func (f *joinFamily) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
-	cause := fmt.Errorf("join panicked: %v", reason)
-	if f.restarts.over(time.Now()) {
-		f.engine.fail(fmt.Errorf("%d failures within %v, the last: %w", len(f.restarts.at), f.restarts.within, cause))
+	cause, failed := f.engine.failedActor("join", reason, &f.restarts)
+	if failed {
 		supervisor.StopChildren(child)
 		return
 	}
-	f.engine.system.EventStream.Publish(&messages.Restarted{Engine: f.engine.pid.Id, Actor: "join", Cause: cause, Failures: len(f.restarts.at)})
 	supervisor.RestartChildren(child)
 	f.engine.coordinator.PostUserMessage(&joinFailed{messages.Refuse(messages.Internal, "the request was aborted: %v", cause)})
 }

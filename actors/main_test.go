@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
@@ -49,6 +50,7 @@ type setup struct {
 type rig struct {
 	*actors.Engine
 	t       testing.TB
+	points  enginetest.Failpoints
 	sim     *sim.Device
 	device  *stallable
 	streams []gpu.Stream // of the host's kernels
@@ -145,7 +147,7 @@ func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 		s.parent = r.system.Root
 	}
 	config := s.config(device)
-	r.Engine, err = actors.Spawn(s.parent, config, list...)
+	r.Engine, err = actors.Spawn(s.parent, config, append(list, enginetest.WithFailpoints(&r.points))...)
 	require.NoError(t, err)
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -12,31 +13,46 @@ import (
 )
 
 // offloaderActor is the shell of the host tier: its core decides and orders,
-// the lanes carry the copies to the device.
+// the copy streams carry the copies to the device.
 type offloaderActor struct {
 	core        *offloader.Offloader
 	renew       func() *offloader.Offloader
-	lanes       *lanes
+	streams     *copyStreams
 	coordinator *mailbox.Mailbox
 	self        *mailbox.Mailbox
-	fuse        fuse
-	aside       func(func()) // runs what waits for the device
-	moving      bool         // a Move is under way: after a panic host memory cannot be trusted
+	point       failpoint.Point
+	moving      bool // a Move is under way: after a panic host memory cannot be trusted
+	background  *background
+	waits       []*wait // for the device; the first is under way
 }
 
-// waited is a message whose answer had to wait for the device.
-type waited struct{ message any }
+// wait is a message whose answer waits for the device: on a task of its own, never
+// in the actor. One wait is served after the other.
+type wait struct {
+	message any
+	resize  *resize           // nil: only tickets
+	tickets []messages.Ticket // that must have passed
+	err     error             // of the device, when the wait is over
+}
 
 // Receive serves one round and sends it back.
 func (a *offloaderActor) Receive(ctx actor.Context) {
-	if library(ctx.Message()) {
-		return
+	switch m := ctx.Message().(type) {
+	case *fence:
+		a.coordinator.PostUserMessage(m)
+	default:
+		if !library(m) {
+			a.receive(m)
+		}
 	}
-	a.fuse.burn("offloader")
-	if a.moving && !mends(ctx.Message()) {
+}
+
+func (a *offloaderActor) receive(message any) {
+	a.point.Hit("offloader")
+	if a.moving && !mends(message) {
 		return // the coordinator hears of the failure, and asks again
 	}
-	switch m := ctx.Message().(type) {
+	switch m := message.(type) {
 	case *protocol.Move:
 		a.moving = true
 		a.move(m)
@@ -50,26 +66,26 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 	case *protocol.RebuildHost:
 		a.rebuild(m)
 	case *protocol.ResizeDevice:
-		a.wait(m, func() { m.Err = a.lanes.resize(m) })
+		a.wait(&wait{message: m})
 		return
 	case *protocol.Quiesce:
-		a.wait(m, func() { m.Err = a.lanes.sync(context.Background()) })
+		a.wait(&wait{message: m})
 		return
-	case *waited:
-		a.waited(m.message)
+	case *wait:
+		a.waited(m)
 		a.coordinator.PostUserMessage(m.message)
 		return
 	default:
 		return
 	}
-	a.coordinator.PostUserMessage(ctx.Message())
+	a.coordinator.PostUserMessage(message)
 }
 
 // mends tells what is served by an offloader that has failed in the middle of a
 // round: what a recovery asks for.
 func mends(message any) bool {
 	switch message.(type) {
-	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *waited:
+	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait:
 		return true
 	}
 	return false
@@ -78,9 +94,9 @@ func mends(message any) bool {
 // move lets the core decide and carries what it submits.
 func (a *offloaderActor) move(m *protocol.Move) {
 	for i := range m.Marks {
-		a.lanes.saw(m.Marks[i].Ticket)
+		a.streams.saw(m.Marks[i].Ticket)
 	}
-	if n, breaks := a.fuse.within(); breaks {
+	if n, breaks := a.point.Within(); breaks {
 		a.breakOff(m, n)
 	}
 	a.core.Begin(m)
@@ -92,20 +108,20 @@ func (a *offloaderActor) move(m *protocol.Move) {
 func (a *offloaderActor) breakOff(m *protocol.Move, parts int) {
 	if parts%2 == 0 {
 		a.core.Begin(cutMove(m, parts/2))
-		blow("offloader")
+		failpoint.Panic("offloader")
 	}
 	a.core.Begin(m)
 	for range parts / 2 {
 		if s := a.core.Next(); s != nil {
-			a.core.Submitted(a.lanes.submit(s))
+			a.core.Submitted(a.streams.submit(s))
 		}
 	}
-	blow("offloader")
+	failpoint.Panic("offloader")
 }
 
 // ahead copies pages near eviction if the link has nothing else to do.
 func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
-	if m.Busy = !a.lanes.idle(offloader.Offload); m.Busy {
+	if m.Busy = !a.streams.idle(offloader.Offload); m.Busy {
 		return
 	}
 	for p := range m.Pools {
@@ -121,32 +137,59 @@ func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 // carry brings what the core has planned to the device.
 func (a *offloaderActor) carry() {
 	for s := a.core.Next(); s != nil; s = a.core.Next() {
-		a.core.Submitted(a.lanes.submit(s))
+		a.core.Submitted(a.streams.submit(s))
 	}
 	a.core.Finish()
 }
 
-// wait lets a goroutine wait for the device, never the actor; in a simulation
-// it is a turn that the scheduler gives when it likes.
-func (a *offloaderActor) wait(message any, forDevice func()) {
-	a.aside(func() {
-		forDevice()
-		a.self.PostUserMessage(&waited{message})
+// wait queues a message that waits for the device.
+func (a *offloaderActor) wait(w *wait) {
+	a.waits = append(a.waits, w)
+	if len(a.waits) == 1 {
+		a.startWait()
+	}
+}
+
+// startWait starts the task of the first wait in the queue. The task gets copies: the
+// record may be given up, and the streams go on being used, before it ends.
+func (a *offloaderActor) startWait() {
+	w := a.waits[0]
+	switch m := w.message.(type) {
+	case *protocol.ResizeDevice:
+		w.resize = a.streams.resizeTo(m)
+	case *protocol.Quiesce:
+		w.tickets = a.streams.tickets()
+	}
+	device := a.streams.device
+	a.background.run(func(ctx context.Context) {
+		if w.resize != nil {
+			w.err = w.resize.do(ctx)
+		} else {
+			w.err = syncAll(ctx, device, w.tickets)
+		}
+		a.self.PostUserMessage(w)
 	})
 }
 
-// waited goes on where the wait began.
-func (a *offloaderActor) waited(message any) {
-	switch m := message.(type) {
+// waited ends a wait and starts the next one.
+func (a *offloaderActor) waited(w *wait) {
+	a.waits = a.waits[1:]
+	if w.resize != nil {
+		a.streams.pages = w.resize.from
+	}
+	switch m := w.message.(type) {
 	case *protocol.ResizeDevice:
-		if a.moving {
-			return // a broken core; the one that follows hears of the pages
-		}
-		for p, n := range m.Pages {
-			a.core.SetDevicePages(messages.PoolID(p), n)
+		m.Err = w.err
+		if !a.moving { // else the core is broken, and the next one is told of the pages
+			for p, n := range m.Pages {
+				a.core.SetDevicePages(messages.PoolID(p), n)
+			}
 		}
 	case *protocol.Quiesce:
-		m.Dirty = a.moving
+		m.Err, m.Dirty = w.err, a.moving
+	}
+	if len(a.waits) > 0 {
+		a.startWait()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -21,14 +22,15 @@ func TestSpawnRefusesWrongOptions(t *testing.T) {
 		want   string
 	}{
 		{nil, "option 2 of 2 is nil"},
-		{actors.WithMaxInFlight(0), "0 calls in flight are not at least 1"},
-		{actors.WithClock(nil), "WithClock without a clock"},
-		{actors.WithScheduler(nil), "WithScheduler without a scheduler"},
-		{actors.WithoutWait("nonsense"), `there is no wait "nonsense": there are `},
-		{actors.WithRestartLimit(-1, time.Second), "a limit of -1 failures within 1s: both are at least 0"},
-		{actors.WithAutoRebalance(-1, func(messages.Rebalanced) {}), "a rebalance every -1 rounds"},
-		{actors.WithAutoRebalance(5, nil), "WithAutoRebalance with nobody to tell of moved pages"},
-		{actors.WithWaitingRoom(-1), "a waiting room for -1 calls is not in 0 … 4095"},
+		{actors.WithLogger(nil), "WithLogger: no logger"},
+		{actors.WithMaxInFlight(0), "WithMaxInFlight: 0 calls, want at least 1"},
+		{actors.WithClock(nil), "WithClock: no clock"},
+		{enginetest.WithScheduler(nil), "WithScheduler: no scheduler"},
+		{enginetest.WithoutWait("nonsense"), `WithoutWait: no wait "nonsense": there are `},
+		{actors.WithRestartLimit(-1, time.Second), "WithRestartLimit: -1 failures within 1s, want at least 0"},
+		{actors.WithAutoRebalance(-1, func(messages.Rebalanced) {}), "WithAutoRebalance: every -1 rounds, want at least 1"},
+		{actors.WithAutoRebalance(5, nil), "WithAutoRebalance: no function to tell of moved pages"},
+		{actors.WithWaitingRoom(-1), "WithWaitingRoom: -1 calls are not in 0 … 4095"},
 	} {
 		t.Run(x.want, func(t *testing.T) {
 			device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})

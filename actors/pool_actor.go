@@ -6,6 +6,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -16,31 +17,37 @@ import (
 type poolActor struct {
 	core        *pool.Pool
 	coordinator *mailbox.Mailbox
-	fuse        fuse
+	point       failpoint.Point
 	changing    bool // a change is under way: after a panic only a rebuild helps
 }
 
 // Receive serves one batch and sends it back.
 func (a *poolActor) Receive(ctx actor.Context) {
-	if library(ctx.Message()) {
+	switch m := ctx.Message().(type) {
+	case *fence:
+		a.coordinator.PostUserMessage(m)
 		return
+	default:
+		if library(m) {
+			return
+		}
 	}
-	a.fuse.burn("pool")
+	a.point.Hit("pool")
 	if _, rebuild := ctx.Message().(*protocol.RebuildPool); a.changing && !rebuild {
 		return // the coordinator hears of the failure, and asks again
 	}
 	a.changing = true
 	switch m := ctx.Message().(type) {
 	case *protocol.PoolWork:
-		if n, breaks := a.fuse.within(); breaks {
+		if n, breaks := a.point.Within(); breaks {
 			a.core.Do(cutWork(m, n))
-			blow("pool")
+			failpoint.Panic("pool")
 		}
 		a.core.Do(m)
 	case *protocol.ResizePool:
 		resizePool(a.core, m)
-		if _, breaks := a.fuse.within(); breaks {
-			blow("pool")
+		if _, breaks := a.point.Within(); breaks {
+			failpoint.Panic("pool")
 		}
 	case *protocol.RebuildPool:
 		a.rebuild(m)

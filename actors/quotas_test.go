@@ -52,7 +52,7 @@ func TestQuotasOutliveFailures(t *testing.T) {
 				visit(t, r, "a", 0, 6)         // 2 beyond its quota
 				_, s := begin(t, r, "c", 900, 1)
 				if name != "" {
-					require.NoError(t, r.Inject(name))
+					require.NoError(t, r.points.Arm(name))
 				}
 				// c takes what a is over, then a takes from itself, thrice its quota.
 				visit(t, r, "c", 100, 1)

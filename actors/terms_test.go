@@ -34,7 +34,7 @@ func TestPrioritiesEndAfterFailures(t *testing.T) {
 				require.NoError(t, r.release(s))
 				r.store(run(100, 2*tpb)) // used later, worth less
 				if name != "" {
-					require.NoError(t, r.Inject(name))
+					require.NoError(t, r.points.Arm(name))
 				}
 				_, err = r.Lookup(ctx, messages.Prefix{Tokens: run(0, 1)})
 				require.NoError(t, err)

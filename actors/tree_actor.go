@@ -3,6 +3,7 @@ package actors
 import (
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -18,7 +19,7 @@ type treeActor struct {
 	events      *mailbox.Mailbox
 	first       messages.PoolID        // of the tree's pools, as events number them
 	adapt       func([]protocol.Event) // of an encoder's tree: what it tells becomes what readers hear
-	fuse        fuse
+	point       failpoint.Point
 	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
 
@@ -40,15 +41,20 @@ func (*spent) Abort(error) {}
 
 // Receive serves one message and sends it back.
 func (a *treeActor) Receive(ctx actor.Context) {
-	message := ctx.Message()
-	if library(message) {
-		return
-	}
-	if m, ok := message.(*spent); ok {
+	switch m := ctx.Message().(type) {
+	case *fence:
+		a.coordinator.PostUserMessage(m)
+	case *spent:
 		a.core.Restock(m.tokens)
-		return
+	default:
+		if !library(m) {
+			a.receive(m)
+		}
 	}
-	a.fuse.burn("tree")
+}
+
+func (a *treeActor) receive(message any) {
+	a.point.Hit("tree")
 	if s, survey := message.(*protocol.ListLocations); a.changing && !(survey && s.EmptyTree) {
 		return // the coordinator hears of the failure, and asks again
 	}
@@ -57,17 +63,17 @@ func (a *treeActor) Receive(ctx actor.Context) {
 		a.core.Match(m)
 	case *protocol.Apply:
 		a.changing = true
-		if n, breaks := a.fuse.within(); breaks {
+		if n, breaks := a.point.Within(); breaks {
 			a.core.Apply(cutApply(m, n))
-			blow("tree")
+			failpoint.Panic("tree")
 		}
 		a.core.Apply(m)
 		a.publish()
 	case *protocol.Forget:
 		a.changing = true
 		a.core.Forget(m)
-		if _, breaks := a.fuse.within(); breaks {
-			blow("tree")
+		if _, breaks := a.point.Within(); breaks {
+			failpoint.Panic("tree")
 		}
 		a.publish()
 	case *protocol.Locate:

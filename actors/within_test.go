@@ -59,7 +59,7 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *sequence) e
 	require.NoError(t, r.decode(r.writer, s, 1))
 	other, err := r.start(run(600, 6))
 	require.NoError(t, err)
-	require.NoError(t, r.InjectWithin(name, parts))
+	require.NoError(t, r.points.ArmWithin(name, parts))
 	if err := call(r, s); err != nil {
 		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost), "%s: %v", about, err)
 	}
@@ -113,9 +113,12 @@ func (r *rig) proven(s *sequence) error {
 
 // endAll releases the sequences that a request has made.
 func (r *rig) endAll() {
+	last, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 1)})
+	require.NoError(r.t, err)
+	first := last.Sequence >> 52 << 20 // the first generation of this engine
 	for slot := range messages.SequenceID(8) {
 		for generation := range messages.SequenceID(16) {
-			id := generation<<32 | slot
+			id := (first+generation)<<32 | slot
 			err := r.release(&sequence{id: id})
 			if err != nil && !errors.Is(err, messages.ErrUnknownSequence) {
 				require.ErrorIs(r.t, err, messages.ErrSequenceLost)
@@ -131,7 +134,7 @@ func TestAnAnswerOutlivesItsCoordinator(t *testing.T) {
 	for parts := range 30 {
 		synctest.Test(t, func(t *testing.T) {
 			r := limitedRig(t)
-			require.NoError(t, r.InjectWithin("coordinator", parts))
+			require.NoError(t, r.points.ArmWithin("coordinator", parts))
 			var waiting []chan error
 			for i := range 4 {
 				waiting = append(waiting, later(func() error {
@@ -164,7 +167,7 @@ func TestAStepThatBreaksOffIsNotTrusted(t *testing.T) {
 			s, err := r.start(run(500, 7))
 			require.NoError(t, err)
 			require.NoError(t, r.decode(r.writer, s, 3))
-			require.NoError(t, r.InjectWithin("coordinator", parts))
+			require.NoError(t, r.points.ArmWithin("coordinator", parts))
 			before := *s
 			if err := r.decode(r.writer, s, 4); err != nil && !errors.Is(err, messages.ErrSequenceLost) {
 				require.ErrorIs(t, err, messages.ErrInternal)
@@ -203,7 +206,7 @@ func TestAPageIsStoredOnceAfterTheTreeIsLost(t *testing.T) {
 		require.NoError(t, r.Rewind(ctx, ids[0], 3)) // to 6 tokens
 		reuses, err := r.start(run(0, 10))
 		require.NoError(t, err)
-		require.NoError(t, r.InjectWithin("tree", 1))
+		require.NoError(t, r.points.ArmWithin("tree", 1))
 		r.store(run(700, 12))
 		found, err := r.Lookup(ctx, messages.Prefix{Tokens: run(0, 9)})
 		require.NoError(t, err)

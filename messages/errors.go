@@ -33,7 +33,13 @@ type Refusal struct {
 	// lacks pages, the pages to be taken and those that could have been.
 	Pool            string
 	Need, Available int
+	// Cause is what made the engine give a request up, or nil. errors.As finds a
+	// *Panic in it when an actor has panicked.
+	Cause error
 }
+
+// Unwrap returns Cause.
+func (r *Refusal) Unwrap() error { return r.Cause }
 
 // Error states the fact.
 func (r *Refusal) Error() string { return r.Message }

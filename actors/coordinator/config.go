@@ -40,6 +40,10 @@ type Config struct {
 	OnRebalance    func(messages.Rebalanced)
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
+	// FirstGeneration is the generation, less one, of the first sequence in each
+	// slot. Engines of one process get different ones, so that the id of a sequence
+	// of an engine that has ended is unknown to the next one.
+	FirstGeneration uint32
 }
 
 // ceilDiv is ⌈a / b⌉.

@@ -295,6 +295,10 @@ func (c *Coordinator) next() bool {
 // open makes a request the one that is served.
 func (c *Coordinator) open(q queued) { c.kernel.open(q, c.transactionFor(q.request)) }
 
+// PagesHeld counts the device pages that sequences hold, each once. It may be called
+// in the middle of a round, also of one that has panicked.
+func (c *Coordinator) PagesHeld() int { return c.sequences.PagesHeld() }
+
 // Check verifies every relation that the coordinator holds, and joins what is wrong.
 func (c *Coordinator) Check() error {
 	problems := []error{c.sequences.Check(), c.counts.check(c.config.poolNames()), c.pins.check(), c.recovery.check()}

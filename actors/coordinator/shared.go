@@ -24,7 +24,7 @@ type shared struct {
 func newShared(config *Config, port Port) *shared {
 	n := len(config.Pools)
 	p := &shared{
-		config: config, kernel: &kernel{port: port}, sequences: sequence.NewArena(config.Pools, config.TokensPerBlock),
+		config: config, kernel: &kernel{port: port}, sequences: sequence.NewArena(config.Pools, config.TokensPerBlock, config.FirstGeneration),
 		pins: newPins(n), stats: newStatistics(config), uses: &useClock{},
 	}
 	p.counts = newPageCounts(config, p.sequences)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -93,7 +94,7 @@ func TestRecovery(t *testing.T) {
 			r := newRig(t, setup{pages: []windows.Counts{{Primary: 20, Secondary: 4}, {Primary: 9, Secondary: 4}}})
 			defer r.end()
 			first := r.start(ask(run(100, 8), run(0, 6)))
-			require.NoError(t, r.Inject(name))
+			require.NoError(t, r.points.Arm(name))
 			second := r.start(ask(run(200, 7), run(0, 6)))
 			third := r.start(ask(run(100, 8), run(50, 6)))
 			r.verify()
@@ -108,8 +109,8 @@ func TestRecovery(t *testing.T) {
 	}
 	r := newRig(t, setup{pages: pages(4, 4)})
 	defer r.end()
-	assert.ErrorIs(t, r.Inject("cross:nobody"), messages.ErrBadRequest)
-	assert.ErrorIs(t, r.Inject("nobody"), messages.ErrBadRequest)
+	assert.ErrorIs(t, r.points.Arm("cross:nobody"), messages.ErrBadRequest)
+	assert.ErrorIs(t, r.points.Arm("nobody"), messages.ErrBadRequest)
 }
 
 // What the cross side loses in the middle of a change is lost for every call, until
@@ -125,7 +126,7 @@ func TestTheCrossSideMayLoseASequence(t *testing.T) {
 			request.ChunkTokens = 8
 			l, err := r.admit(request)
 			require.NoError(t, err)
-			require.NoError(t, r.InjectWithin("cross:coordinator", parts))
+			require.NoError(t, r.points.ArmWithin("cross:coordinator", parts))
 			commit := []messages.CommitStep{{Sequence: l.id, Computed: 8}}
 			r.unwritten = true
 			results, err := r.Commit(ctx, commit)
@@ -134,7 +135,7 @@ func TestTheCrossSideMayLoseASequence(t *testing.T) {
 				losses++
 				require.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
 				if recovers {
-					require.NoError(t, r.Inject("tree"))
+					require.NoError(t, r.points.Arm("tree"))
 				}
 				results, err = r.Commit(ctx, commit)
 				require.NoError(t, err)
@@ -173,7 +174,7 @@ func TestTheEngineFailsWithEitherSide(t *testing.T) {
 		r := newRig(t, setup{pages: pages(20, 20)})
 		r.store(ask(run(100, 8), run(0, 6)))
 		for range 6 {
-			require.NoError(t, r.Inject(name))
+			require.NoError(t, r.points.Arm(name))
 			_, _ = r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
 		}
 		_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
@@ -201,10 +202,10 @@ func (r *rig) closesWhole(t *testing.T) {
 func TestTheEngineFailsWithItsJoin(t *testing.T) {
 	r := newRig(t, setup{pages: pages(20, 20)})
 	for range 5 {
-		require.NoError(t, r.Inject("join"))
+		require.NoError(t, r.points.Arm("join"))
 		r.store(ask(run(100, 8), run(0, 6)))
 	}
-	require.NoError(t, r.Inject("join"))
+	require.NoError(t, r.points.Arm("join"))
 	_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
 	require.ErrorIs(t, err, messages.ErrFailed)
 	require.ErrorContains(t, err, "join panicked")
@@ -259,15 +260,16 @@ func (d *stuckDevice) Sync(ctx context.Context, t gpu.Ticket) error {
 	return d.Device.Sync(ctx, t)
 }
 
-// At its deadline a Close lets nobody wait, whichever side holds them up, and a
-// second one is harmless, at the same time as well.
+// At its deadline a Close returns, whichever side holds it up, and every call that
+// waits is answered. One that is called meanwhile goes on with the end.
 func TestACloseEndsWithItsDeadline(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range []string{"tree", "cross:tree"} {
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 		require.NoError(t, err)
 		stuck := &stuckDevice{Device: device}
-		e, err := actors.Spawn(system().Root, (&setup{pages: pages(20, 20)}).config(stuck))
+		var points enginetest.Failpoints
+		e, err := actors.Spawn(system().Root, (&setup{pages: pages(20, 20)}).config(stuck), enginetest.WithFailpoints(&points))
 		require.NoError(t, err)
 		a, err := e.Admit(ctx, ask(run(100, 8), run(0, 12)))
 		require.NoError(t, err)
@@ -278,7 +280,7 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 		_, err = e.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 12, After: kernel}})
 		require.NoError(t, err)
 		stuck.released = make(chan struct{})
-		require.NoError(t, e.Inject(name)) // the recovery waits for the kernel
+		require.NoError(t, points.Arm(name)) // the recovery waits for the kernel
 		prefix := messages.Prefix{Encoder: run(100, 8)}
 		if name == "tree" {
 			prefix.Tokens = run(0, 12)
@@ -298,14 +300,18 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 			first <- err
 		}()
 		time.Sleep(10 * time.Millisecond)
-		_, err = e.Close(ctx)
-		require.NoError(t, err)
+		second := make(chan error, 1)
+		go func() {
+			_, err := e.Close(ctx)
+			second <- err
+		}()
 		assert.ErrorIs(t, <-first, context.DeadlineExceeded, name)
 		cancel()
 		for range cap(answers) {
 			assert.ErrorIs(t, <-answers, messages.ErrClosed, name)
 		}
 		close(stuck.released)
+		require.NoError(t, <-second)
 		require.NoError(t, device.Close())
 	}
 }
@@ -383,7 +389,7 @@ func TestScales(t *testing.T) {
 	require.NoError(t, r.SetScales(ctx, own))
 	want[3], want[1] = own[0], own[1]
 	for _, name := range []string{"tree", "coordinator", "cross:coordinator"} {
-		require.NoError(t, r.Inject(name))
+		require.NoError(t, r.points.Arm(name))
 		r.store(ask(run(100, 4), run(0, 4)))
 		scales, err = r.Scales(ctx)
 		require.NoError(t, err)

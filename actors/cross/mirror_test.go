@@ -255,9 +255,9 @@ func TestEventsWhenASideFails(t *testing.T) {
 					w.follow()
 				}
 				if parts == 0 {
-					require.NoError(t, r.Inject(name))
+					require.NoError(t, r.points.Arm(name))
 				} else {
-					require.NoError(t, r.InjectWithin(name, parts-1))
+					require.NoError(t, r.points.ArmWithin(name, parts-1))
 				}
 				for i := range 3 {
 					w.live(ask(run(100*i, 7), run(10*i, 9)))

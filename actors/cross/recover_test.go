@@ -174,9 +174,9 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error
 	l := r.start(ask(run(200, 7), run(50, 6)))
 	require.NoError(t, r.decode(l, 7))
 	if parts < 0 {
-		require.NoError(t, r.Inject(name))
+		require.NoError(t, r.points.Arm(name))
 	} else {
-		require.NoError(t, r.InjectWithin(name, parts))
+		require.NoError(t, r.points.ArmWithin(name, parts))
 	}
 	if err := call(r, l); name == "join" {
 		require.NoError(t, err, about)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
@@ -68,6 +69,7 @@ type setup struct {
 type rig struct {
 	*actors.Engine
 	t       tester
+	points  enginetest.Failpoints
 	sim     *sim.Device
 	device  *check.Device
 	stream  gpu.Stream // of the host's kernels
@@ -130,7 +132,7 @@ func newRig(t tester, s setup) *rig {
 		}
 	}})
 	config := s.config(r.device)
-	r.Engine, err = actors.Spawn(system().Root, config, actors.WithClock(func() time.Duration {
+	r.Engine, err = actors.Spawn(system().Root, config, enginetest.WithFailpoints(&r.points), actors.WithClock(func() time.Duration {
 		if s.now == nil {
 			return 0
 		}

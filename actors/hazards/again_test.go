@@ -26,7 +26,7 @@ func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
 		running = append(running, q)
 	}
 	w.right(running...)
-	require.NoError(t, w.Inject("tree"))
+	require.NoError(t, w.points.Arm("tree"))
 	results, err := w.Append(context.Background(), []messages.AppendStep{
 		{Sequence: running[0].id, Tokens: []messages.Token{7}}, {Sequence: running[1].id, Tokens: []messages.Token{8}},
 	})

@@ -260,7 +260,7 @@ func TestLostDevice(t *testing.T) {
 	assert.ErrorIs(t, w.append(child, 1), messages.ErrInternal, "a copy on write")
 	require.NoError(t, w.Check(ctx))
 
-	require.NoError(t, w.Inject("tree")) // to recover, the engine must wait for the device
+	require.NoError(t, w.points.Arm("tree")) // to recover, the engine must wait for the device
 	_, err = w.Lookup(ctx, messages.Prefix{Tokens: stored})
 	t.Log(err)
 	require.NoError(t, ctx.Err(), "something hung")

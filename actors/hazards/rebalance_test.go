@@ -98,5 +98,5 @@ func TestAutoRebalanceNeedsAListener(t *testing.T) {
 	defer system.Shutdown()
 	s := small(nil)
 	_, err := actors.Spawn(system.Root, s.config(nil), actors.WithAutoRebalance(1, nil))
-	assert.ErrorContains(t, err, "nobody to tell")
+	assert.ErrorContains(t, err, "no function to tell")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -66,7 +67,7 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 			t.Parallel()
 			total := 0
 			for seed := range uint64(seeds) {
-				problems, hazards, _ := life(t, seed, actors.WithoutWait(name))
+				problems, hazards, _ := life(t, seed, enginetest.WithoutWait(name))
 				total += hazards
 				if total > 0 {
 					t.Logf("%d from seed %d on, the first: %s", hazards, seed, problems[0])

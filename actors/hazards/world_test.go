@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
@@ -45,6 +46,7 @@ type setup struct {
 type world struct {
 	*actors.Engine
 	t       testing.TB
+	points  enginetest.Failpoints
 	sim     *sim.Device
 	device  *check.Device
 	streams []gpu.Stream
@@ -93,7 +95,7 @@ func newWorld(t testing.TB, s setup) *world {
 	require.NoError(t, err)
 	w.device = check.Wrap(w.sim, check.Options{IgnoreUnwritten: s.moves})
 	config := s.config(w.device)
-	w.Engine, err = actors.Spawn(w.system.Root, config, append(s.options, actors.WithClock(w.sim.Now))...)
+	w.Engine, err = actors.Spawn(w.system.Root, config, append(s.options, actors.WithClock(w.sim.Now), enginetest.WithFailpoints(&w.points))...)
 	require.NoError(t, err)
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)

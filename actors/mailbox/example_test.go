@@ -1,7 +1,6 @@
 package mailbox_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 
@@ -10,21 +9,19 @@ import (
 	"github.com/kvactor/kvactor/actors/mailbox"
 )
 
-// double is a request record: input, answer, and the slot that tells when the
-// answer is there.
+// double is a request record: input, answer, and the channel, of capacity 1, that
+// tells when the answer is there.
 type double struct {
-	n    int
-	twin int
-	err  error
-	slot mailbox.Slot
+	n      int
+	result int
+	err    error
+	done   chan struct{}
 }
 
 // Abort answers when the actor cannot.
 func (d *double) Abort(err error) {
-	if !d.slot.Done() {
-		d.err = err
-		d.slot.Finish()
-	}
+	d.err = err
+	d.done <- struct{}{}
 }
 
 // An actor that runs on its senders, and a record that is used again and again.
@@ -39,24 +36,21 @@ func ExampleInline() {
 			if d.n < 0 {
 				panic("too small")
 			}
-			d.twin = 2 * d.n
-			d.slot.Finish() // last: from here on the record is the requester's
+			d.result = 2 * d.n
+			d.done <- struct{}{} // last: from here on the record is the requester's
 		}
 	}, mailbox.Inline(worker)...))
 
-	d := &double{}
+	d := &double{done: make(chan struct{}, 1)}
 	for _, n := range []int{4, -1, 21} {
 		d.n, d.err = n, nil
-		d.slot.Reset()
 		system.Root.Send(pid, d)
-		if err := d.slot.Wait(context.Background()); err != nil {
-			return // abandoned: d may not be touched any more
-		}
+		<-d.done
 		if d.err != nil {
 			fmt.Println(d.n, d.err)
 			continue
 		}
-		fmt.Println(d.n, d.twin)
+		fmt.Println(d.n, d.result)
 	}
 	// Output:
 	// 4 8

@@ -251,7 +251,7 @@ func TestOnAbortGetsMessagesWithoutAMethod(t *testing.T) {
 		if x, ok := c.Message().(int); ok {
 			panic(x)
 		}
-	}, mailbox.Inline(newWorker(t), mailbox.OnAbort(func(m any, err error) { got = append(got, aborted{m, err}) }))...)
+	}, mailbox.Inline(newWorker(t), mailbox.OnAbort(func(m any, _ *actor.PID, err error) { got = append(got, aborted{m, err}) }))...)
 	m := mailbox.Of(system, pid)
 	system.Root.Send(pid, 7)
 	system.Root.RequestWithCustomSender(pid, 8, pid)

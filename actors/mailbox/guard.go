@@ -3,6 +3,7 @@ package mailbox
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/asynkron/protoactor-go/actor"
 )
@@ -12,14 +13,35 @@ var (
 	// ErrStopped says that the actor has stopped before it could receive.
 	ErrStopped = errors.New("the actor has stopped")
 	// ErrPanicked says that the actor panicked while it received the message;
-	// the error that wraps it has the reason.
+	// the error that wraps it has the reason and, unless the goroutine has ended
+	// with the panic, a *Panic.
 	ErrPanicked = errors.New("the actor panicked")
 )
 
-// Aborter is a message that somebody waits for. Abort ends the wait with an
+// Panic is a panic of an actor. It is the reason that the actor's supervisor is
+// given.
+type Panic struct {
+	Reason any    // what panic was called with
+	Stack  []byte // of the goroutine, as debug.Stack formats it
+}
+
+// NewPanic is called by the deferred function that has recovered the reason: the
+// frames of the panic are still on the stack. A reason that is a *Panic, of another
+// goroutine, is returned as it is.
+func NewPanic(reason any) *Panic {
+	if p, ok := reason.(*Panic); ok {
+		return p
+	}
+	return &Panic{Reason: reason, Stack: debug.Stack()}
+}
+
+// Error returns the reason.
+func (p *Panic) Error() string { return fmt.Sprint(p.Reason) }
+
+// Aborter is a message that a caller waits for. Abort ends the wait with an
 // error. It runs on the goroutine that finds out, so it must not block, and it
-// may come after Receive has answered already, when it panicked later: an
-// implementation asks its slot for Done before it finishes it. For the same
+// may come after Receive has answered already, when Receive panicked later: an
+// implementation makes sure that only the first answer counts. For the same
 // reason an answer is the last thing a Receive does with a message.
 type Aborter interface{ Abort(error) }
 
@@ -27,7 +49,7 @@ type Aborter interface{ Abort(error) }
 // received any more.
 type guard struct {
 	actor.MessageInvoker
-	onAbort func(message any, err error)
+	onAbort AbortFunc
 	self    identity
 	process actor.Process // as registered; nil if the invoker has no name
 	dead    bool          // the runner's own
@@ -39,7 +61,7 @@ type identity interface {
 	ActorSystem() *actor.ActorSystem
 }
 
-func newGuard(invoker actor.MessageInvoker, onAbort func(any, error)) guard {
+func newGuard(invoker actor.MessageInvoker, onAbort AbortFunc) guard {
 	g := guard{MessageInvoker: invoker, onAbort: onAbort}
 	if id, ok := invoker.(identity); ok {
 		if p, ok := id.ActorSystem().ProcessRegistry.GetLocal(id.Self().Id); ok {
@@ -74,18 +96,26 @@ func (g *guard) InvokeSystemMessage(x any) {
 // supervisor.
 func (g *guard) EscalateFailure(reason, x any) {
 	if x != nil {
-		g.abort(x, fmt.Errorf("%w: %v", ErrPanicked, reason))
+		g.abort(x, aborted(reason))
 	}
 	g.MessageInvoker.EscalateFailure(reason, x)
 }
 
+// aborted is what an Abort is told of a panic.
+func aborted(reason any) error {
+	if p, ok := reason.(*Panic); ok {
+		return fmt.Errorf("%w: %w", ErrPanicked, p)
+	}
+	return fmt.Errorf("%w: %v", ErrPanicked, reason)
+}
+
 func (g *guard) abort(x any, err error) {
-	message := actor.UnwrapEnvelopeMessage(x)
+	_, message, sender := actor.UnwrapEnvelope(x)
 	switch a, ok := message.(Aborter); {
 	case ok:
 		a.Abort(err)
 	case g.onAbort != nil && !isSystem(message):
-		g.onAbort(message, err)
+		g.onAbort(message, sender, err)
 	}
 }
 

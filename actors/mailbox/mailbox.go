@@ -32,7 +32,7 @@ type Mailbox struct {
 	urgent atomic.Int32
 
 	budget  int // messages that a sender works off; 0: never inline
-	onAbort func(message any, err error)
+	onAbort AbortFunc
 
 	invoker  guard
 	dispatch actor.Dispatcher
@@ -165,7 +165,7 @@ func (m *Mailbox) deliver(first any) (again bool) {
 			again = true
 			x := m.current
 			m.current = nil
-			m.invoker.EscalateFailure(reason, x)
+			m.invoker.EscalateFailure(NewPanic(reason), x)
 		}
 	}()
 	if first != nil {

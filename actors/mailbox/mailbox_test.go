@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // request is a message with a slot, as the engine's are.
 type request struct {
-	slot   mailbox.Slot
+	slot   slot
 	id     int
 	served int
 	err    error

@@ -15,9 +15,13 @@ func Budget(messages int) Option {
 	}
 }
 
+// AbortFunc is told of a message that cannot be received, of its sender, nil if it
+// has none, and of the error that an Abort would be told. It must not block.
+type AbortFunc func(message any, sender *actor.PID, err error)
+
 // OnAbort sets what happens to messages that cannot be received and have no
-// method Abort. It is told what an Abort would be told and must not block.
-func OnAbort(f func(message any, err error)) Option {
+// method Abort.
+func OnAbort(f AbortFunc) Option {
 	return func(m *Mailbox) { m.onAbort = f }
 }
 

@@ -2,128 +2,55 @@ package mailbox_test
 
 import (
 	"context"
-	"sync"
-	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/kvactor/kvactor/actors/mailbox"
+	"sync/atomic"
 )
 
-func TestSlotFinishedBeforeTheWait(t *testing.T) {
-	var s mailbox.Slot
-	assert.False(t, s.Done())
-	assert.True(t, s.Finish())
-	assert.True(t, s.Done())
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	require.NoError(t, s.Wait(ended), "an answer that is there counts")
-	require.NoError(t, s.Wait(context.Background()), "and stays there")
-	s.Reset()
-	assert.False(t, s.Done())
+// slot is where the answer to one request arrives, as in the records of the
+// engine's facade: a flag that is looked at first, and a channel for those who have
+// to wait. The zero slot is ready for use.
+type slot struct {
+	state atomic.Uint32
+	wake  chan struct{} // capacity 1; made by the first Wait that blocks
 }
 
-func TestSlotFinishedDuringTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s mailbox.Slot
-		for range 3 {
-			s.Reset()
-			delivered := make(chan bool, 1)
-			go func() {
-				time.Sleep(time.Second)
-				delivered <- s.Finish()
-			}()
-			require.NoError(t, s.Wait(t.Context()))
-			assert.True(t, <-delivered)
-		}
-	})
-}
+const (
+	pending uint32 = iota
+	parked
+	finished
+)
 
-func TestSlotAbandoned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s mailbox.Slot
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		assert.False(t, s.Abandoned())
-		require.ErrorIs(t, s.Wait(ctx), context.DeadlineExceeded)
-		assert.True(t, s.Abandoned())
-		assert.False(t, s.Done())
-		assert.PanicsWithValue(t, "mailbox: reset of a slot that is abandoned and not finished", s.Reset)
-		assert.PanicsWithValue(t, "mailbox: wait for a slot that is abandoned", func() { _ = s.Wait(t.Context()) })
+// Reset makes the slot ready for the next request.
+func (s *slot) Reset() { s.state.Store(pending) }
 
-		assert.False(t, s.Finish(), "the record is the finisher's")
-		assert.False(t, s.Abandoned())
-		assert.True(t, s.Done())
-		s.Reset()
-		assert.True(t, s.Finish())
-		require.NoError(t, s.Wait(t.Context()))
-	})
-}
+// Done tells whether the answer is there.
+func (s *slot) Done() bool { return s.state.Load() == finished }
 
-func TestSlotResetWhileWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s mailbox.Slot
-		go func() { assert.NoError(t, s.Wait(t.Context())) }()
-		synctest.Wait()
-		assert.PanicsWithValue(t, "mailbox: reset of a slot that is parked and not finished", s.Reset)
-		assert.True(t, s.Finish())
-		synctest.Wait()
-	})
-}
-
-func TestSlotFinishedTwice(t *testing.T) {
-	var s mailbox.Slot
-	s.Finish()
-	assert.PanicsWithValue(t, "mailbox: a slot was finished twice", func() { s.Finish() })
-}
-
-// The answer and the end of the context race: exactly one of them wins, both
-// sides agree which, and the slot is as good as new afterwards.
-func TestSlotRaceOfAnswerAndContext(t *testing.T) {
-	s := &mailbox.Slot{}
-	for i := range 2000 {
-		ctx, cancel := context.WithCancel(context.Background())
-		var both sync.WaitGroup
-		var delivered bool
-		both.Go(func() { delivered = s.Finish() })
-		both.Go(func() {
-			for range i % 7 {
-				time.Sleep(0)
-			}
-			cancel()
-		})
-		err := s.Wait(ctx)
-		both.Wait()
-		cancel()
-		require.Equal(t, delivered, err == nil, "turn %d: %v", i, err)
-		require.True(t, s.Done())
-		s.Reset()
+// Finish tells the requester that the answer is there, once for each Reset.
+func (s *slot) Finish() {
+	switch s.state.Swap(finished) {
+	case parked:
+		s.wake <- struct{}{}
+	case finished:
+		panic("a slot was finished twice")
 	}
 }
 
-func TestSlotAllocatesNothingOnceItHasBlocked(t *testing.T) {
-	var s mailbox.Slot
-	ask, stop := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stop)
-		for range ask {
-			s.Finish()
-		}
-	}()
-	turn := func() {
-		s.Reset()
-		ask <- struct{}{}
-		if err := s.Wait(context.Background()); err != nil {
-			t.Error(err)
-		}
+// Wait returns when the slot is finished, or with the context's error; the slot may
+// not be used again then.
+func (s *slot) Wait(ctx context.Context) error {
+	if s.Done() {
+		return nil
 	}
-	for range 100 {
-		turn()
+	if s.wake == nil {
+		s.wake = make(chan struct{}, 1)
 	}
-	assert.Zero(t, testing.AllocsPerRun(200, turn))
-	close(ask)
-	<-stop
+	if !s.state.CompareAndSwap(pending, parked) {
+		return nil
+	}
+	select {
+	case <-s.wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

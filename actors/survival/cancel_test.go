@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -158,7 +159,7 @@ func TestAnAdmissionIsCancelledAtEachOfItsMoments(t *testing.T) {
 func cancelAt(t *testing.T, moment int, large bool, answers map[bool]int, list []actors.Option) (over bool) {
 	scheduler := mailbox.NewScheduler(uint64(moment))
 	pages := windows.Counts{Primary: 8, Secondary: 4}
-	r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.Counts{pages, pages}}, append(list, actors.WithScheduler(scheduler))...)
+	r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.Counts{pages, pages}}, append(list, enginetest.WithScheduler(scheduler))...)
 	until := func(done func() bool) {
 		for !done() {
 			synctest.Wait()

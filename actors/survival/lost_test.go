@@ -37,7 +37,7 @@ func TestALostSequenceHoldsWhatItsHostKnows(t *testing.T) {
 		}
 		known, err := r.Tables(ctx, a.Sequence)
 		require.NoError(t, err)
-		require.NoError(t, r.InjectWithin("coordinator", parts))
+		require.NoError(t, r.points.ArmWithin("coordinator", parts))
 		_ = follow(0, 0, 2)
 		for range 2 { // the fuse may not have burnt
 			_ = r.Check(ctx)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -40,6 +41,7 @@ type setup struct {
 type rig struct {
 	*actors.Engine
 	t      testing.TB
+	points enginetest.Failpoints
 	device *sim.Device
 	system *actor.ActorSystem
 }
@@ -87,7 +89,7 @@ func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 	}
 	r := &rig{t: t, system: newSystem(), device: config.Device.(*sim.Device)}
 	var err error
-	r.Engine, err = actors.Spawn(r.system.Root, config, list...)
+	r.Engine, err = actors.Spawn(r.system.Root, config, append(list, enginetest.WithFailpoints(&r.points))...)
 	require.NoError(t, err)
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -79,7 +80,7 @@ func newNeighbourhood(t *testing.T, who tenancy, seed uint64, rename messages.To
 	for range s.windows {
 		s.pages = append(s.pages, windows.Counts{Primary: 14, Secondary: random.IntN(2) * 10})
 	}
-	w.rig = newRig(t, s)
+	w.rig = newRig(t, s, enginetest.WithFirstGeneration(0))
 	return w
 }
 

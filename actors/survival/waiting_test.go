@@ -297,7 +297,7 @@ func TestFailureEndsTheWaiting(t *testing.T) {
 		r.admit(prompt(0, 8*tpb))
 		waiting := r.later(ctx, prompt(1000, 8*tpb))
 		pending(t, waiting)
-		require.NoError(t, r.Inject("tree"))
+		require.NoError(t, r.points.Arm("tree"))
 		_, err := r.Lookup(ctx, messages.Prefix{Tokens: run(0, 8)})
 		require.ErrorIs(t, err, messages.ErrFailed)
 		require.ErrorIs(t, (<-waiting).err, messages.ErrFailed)
@@ -317,10 +317,10 @@ func TestTheRoomOutlivesAFailure(t *testing.T) {
 				synctest.Wait()
 				two := r.later(ctx, prompt(2000, tpb))
 				pending(t, one, two)
-				require.NoError(t, r.Inject(name))
+				require.NoError(t, r.points.Arm(name))
 				r.release(a.Sequence)
 				b := served(t, one)
-				require.NoError(t, r.Inject(name))
+				require.NoError(t, r.points.Arm(name))
 				r.release(b.Sequence)
 				r.release(served(t, two).Sequence)
 			})
@@ -415,7 +415,7 @@ func TestTheRoomIsSmallerThanTheEngine(t *testing.T) {
 		s := setup{}
 		system := newSystem()
 		_, err := actors.Spawn(system.Root, s.config(t), list...)
-		require.ErrorContains(t, err, "waiting room")
+		require.ErrorContains(t, err, "WithWaitingRoom")
 		system.Shutdown()
 	}
 }

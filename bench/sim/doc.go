@@ -14,7 +14,7 @@
 //	              keys and values through it
 //	an observer   that looks up, pins, prefetches, invalidates, resets, reads
 //	a fault       a copy that fails, a stream that stalls, an actor that
-//	              panics, a device or a clock that panics, a caller that gives up
+//	              panics, a device that panics, a caller that gives up
 //	time          the device's, or the clock's, which ends retentions
 //
 // One seed in seven has an encoder–decoder model: its hosts give an input with each

@@ -33,19 +33,10 @@ func (d *faultyDevice) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	return d.Device.Submit(s, b)
 }
 
-// faultyClock panics when it is told to: the coordinator is at work then.
-type faultyClock struct {
-	now time.Duration
-	lit bool
-}
+// clock is the time by which retentions end.
+type clock struct{ now time.Duration }
 
-func (c *faultyClock) read() time.Duration {
-	if c.lit {
-		c.lit = false
-		panic("clock: " + onPurpose)
-	}
-	return c.now
-}
+func (c *clock) read() time.Duration { return c.now }
 
 // watched is the run that is told of panics.
 var watched atomic.Pointer[world]

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/gpu"
@@ -38,8 +39,9 @@ type world struct {
 	sched   *mailbox.Scheduler
 	sim     *sim.Device
 	device  *faultyDevice
-	clock   *faultyClock
+	clock   *clock
 	engine  *actors.Engine
+	points  enginetest.Failpoints
 	streams []gpu.Stream // all but the engine's
 	look    host.Inspector
 	layouts []host.Layout
@@ -64,7 +66,7 @@ type world struct {
 
 // newWorld starts an engine.
 func newWorld(p plan) (*world, error) {
-	w := &world{plan: p, clock: &faultyClock{}, counts: tally{}, mirror: events.NewMirror()}
+	w := &world{plan: p, clock: &clock{}, counts: tally{}, mirror: events.NewMirror()}
 	w.rng = rand.New(rand.NewPCG(p.seed, 1<<63))
 	w.setup = drawSetup(w.rng, encodes(p.seed))
 	watched.Store(w)
@@ -86,7 +88,8 @@ func newWorld(p plan) (*world, error) {
 	w.look = host.Inspector{Launcher: w.sim, Stream: inspect, Drain: w.sim.Drain}
 	w.device = &faultyDevice{Device: check.Wrap(w.sim, check.Options{OnProblem: w.hazard})}
 	w.engine, err = actors.Spawn(system.Root, actors.Config{Model: w.model, Cache: w.cache, Pages: w.pages, Device: w.device},
-		actors.WithScheduler(w.sched), actors.WithClock(w.clock.read), actors.WithMaxInFlight(w.inFlight),
+		enginetest.WithScheduler(w.sched), enginetest.WithFailpoints(&w.points), enginetest.WithFirstGeneration(0),
+		actors.WithClock(w.clock.read), actors.WithMaxInFlight(w.inFlight),
 		actors.WithRestartLimit(w.maxRestarts, 1000*time.Hour))
 	if err != nil {
 		return nil, err
@@ -190,7 +193,7 @@ func (w *world) passTime() {
 
 // fault breaks something.
 func (w *world) fault() {
-	switch n := w.rng.IntN(12); n {
+	switch n := w.rng.IntN(11); n {
 	case 0, 1, 2, 3, 4, 5:
 		way, copies := gpu.Direction(n%3), 1+w.rng.IntN(3)
 		w.sim.Fail(way, copies)
@@ -202,22 +205,17 @@ func (w *world) fault() {
 	case 6:
 		w.device.lit = true
 		w.panicNext("device")
-	case 7:
-		if w.rng.IntN(4) == 0 {
-			w.clock.lit = true
-			w.panicNext("clock")
-		}
 	default:
 		names := w.actors()
 		name := names[w.rng.IntN(len(names))]
 		if parts := w.rng.IntN(12) - 3; parts >= 0 {
 			w.panicNext(fmt.Sprintf("%s after %d parts of a change", name, parts))
 			w.treeLost = w.treeLost || name == "tree" || name == "cross:tree"
-			w.injects(w.engine.InjectWithin(name, parts))
+			w.injects(w.points.ArmWithin(name, parts))
 			return
 		}
 		w.panicNext(name)
-		w.injects(w.engine.Inject(name))
+		w.injects(w.points.Arm(name))
 	}
 }
 

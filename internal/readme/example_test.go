@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
@@ -154,7 +155,8 @@ func Example_refusals() {
 func Example_recovery() {
 	system := quietSystem()
 	defer system.Shutdown()
-	engine, _ := openEngine(system)
+	points := &enginetest.Failpoints{}
+	engine, _ := openEngine(system, enginetest.WithFailpoints(points))
 	ctx := context.Background()
 	prompt := []messages.Token{1, 2, 3, 4, 5, 6, 7, 8, 9}
 	in, err := engine.Admit(ctx, messages.AdmitRequest{Tokens: prompt})
@@ -163,7 +165,7 @@ func Example_recovery() {
 	check(err)
 
 	for _, name := range []string{"coordinator", "tree", "pool:wfullh8"} {
-		check(engine.Inject(name))
+		check(points.Arm(name))
 		again, err := engine.Admit(ctx, messages.AdmitRequest{Tokens: prompt})
 		check(err)
 		fmt.Println(name, "failed,", again.ReusedTokens, "tokens reused")

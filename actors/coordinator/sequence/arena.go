@@ -16,17 +16,19 @@ type PageCount int
 
 // Arena holds sequences in slots that are used again.
 type Arena struct {
-	pools          []windows.Pool
-	tokensPerBlock int
-	slots          []*Sequence
-	free           []uint32 // slots of sequences that have ended; the last is used first
-	running        int      // = slots − free
-	reserved       []PageCount
+	pools           []windows.Pool
+	tokensPerBlock  int
+	firstGeneration uint32
+	slots           []*Sequence
+	free            []uint32 // slots of sequences that have ended; the last is used first
+	running         int      // = slots − free
+	reserved        []PageCount
 }
 
-// NewArena makes an arena without sequences.
-func NewArena(pools []windows.Pool, tokensPerBlock int) *Arena {
-	return &Arena{pools: pools, tokensPerBlock: tokensPerBlock, reserved: make([]PageCount, len(pools))}
+// NewArena makes an arena without sequences. firstGeneration is the generation, less
+// one, of the first sequence in each slot.
+func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) *Arena {
+	return &Arena{pools: pools, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration, reserved: make([]PageCount, len(pools))}
 }
 
 // Open gives an empty sequence that is being admitted. The arrays of the slot's
@@ -37,7 +39,7 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 		slot, a.free = a.free[n-1], a.free[:n-1]
 	} else {
 		slot = uint32(len(a.slots))
-		a.slots = append(a.slots, &Sequence{arena: a, pools: make([]poolTables, len(a.pools))})
+		a.slots = append(a.slots, &Sequence{arena: a, id: messages.SequenceID(a.firstGeneration) << 32, pools: make([]poolTables, len(a.pools))})
 	}
 	s := a.slots[slot]
 	generation := uint32(s.id>>32) + 1

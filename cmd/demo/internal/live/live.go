@@ -14,6 +14,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/cmd/demo/internal/script"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
@@ -47,8 +48,9 @@ func Open(s script.Setup) (*script.Rig, error) {
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
+	points := &enginetest.Failpoints{}
 	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked},
-		actors.WithClock(s.Clock.Now), actors.WithRestartLimit(maxFailures, time.Second))
+		actors.WithClock(s.Clock.Now), actors.WithRestartLimit(maxFailures, time.Second), enginetest.WithFailpoints(points))
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -58,7 +60,7 @@ func Open(s script.Setup) (*script.Rig, error) {
 		Bytes:      reader(checked, compute),
 		Hazards:    checked.Problems,
 		FailCopies: func(d gpu.Direction, n int) error { device.Fail(d, n); return nil },
-		PanicActor: e.Inject,
+		PanicActor: points.Arm,
 		Close:      device.Close,
 	}, nil
 }

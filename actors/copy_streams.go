@@ -1,0 +1,200 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// copyStreams is the device as the offloader uses it: a copy stream for each lane,
+// one handle for each pool. It belongs to the offloader's actor, and when that has
+// stopped to whoever ends the engine. Tasks beside the actor, which wait for the
+// device, get copies of what they need; pools never changes while the actor runs.
+type copyStreams struct {
+	device  gpu.Device
+	streams []gpu.Stream // by offloader.Lane
+	pools   []gpu.Pool   // by PoolID
+	pages   []int        // by PoolID, device pages now
+	batch   gpu.Batch    // reused
+	// last is the latest ticket of each stream that the engine was told of.
+	last map[gpu.Stream]messages.Ticket
+}
+
+// streamNames are the names of the streams by lane, for reports of the device.
+var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy", offloader.Bulk: "onboard much"}
+
+// spareShare is the part of a pool's pages that host memory has beyond what the
+// configuration gives it, so that pages near eviction can be copied ahead of
+// demand when it is full, as it is after a while: an eighth, of the tier that has
+// fewer pages. Bursts take less (bench/DATAPLANE.md).
+const spareShare = 8
+
+// sparePages are those of one pool.
+func sparePages(known *coordinator.Config, pool int) int {
+	n := known.Counts[pool]
+	if !known.Ahead {
+		return 0
+	}
+	return (min(n.Primary, n.Secondary) + spareShare - 1) / spareShare
+}
+
+// openStreams makes streams and pools on the device. When it fails it gives back
+// what it has made.
+func openStreams(device gpu.Device, known *coordinator.Config) (*copyStreams, error) {
+	s := &copyStreams{device: device, last: map[gpu.Stream]messages.Ticket{}}
+	if err := s.open(known); err != nil {
+		_, failed := s.close(context.Background())
+		return nil, errors.Join(err, failed)
+	}
+	return s, nil
+}
+
+func (s *copyStreams) open(known *coordinator.Config) error {
+	for _, name := range streamNames {
+		stream, err := s.device.NewStream(name)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
+		}
+		s.streams = append(s.streams, stream)
+	}
+	total := int64(0)
+	for i, p := range known.Pools {
+		total += p.PageBytes() * int64(known.Counts[i].Primary)
+		s.pages = append(s.pages, known.Counts[i].Primary)
+	}
+	for i, p := range known.Pools {
+		n := known.Counts[i]
+		handle, err := s.device.CreatePool(gpu.PoolSpec{
+			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + sparePages(known, i),
+			MaxDevicePages: int(min(total/p.PageBytes(), windows.MaxPages)),
+		})
+		if err != nil {
+			return fmt.Errorf("pool %s: %w", p.Name, err)
+		}
+		s.pools = append(s.pools, handle)
+	}
+	return nil
+}
+
+// close gives memory and streams back when nothing that the engine was told of uses
+// them any more. When the context ends before, given is false: others may get
+// memory that is given back, and the copies and kernels under way would write to it.
+func (s *copyStreams) close(ctx context.Context) (given bool, err error) {
+	waited := syncAll(ctx, s.device, s.tickets())
+	if waited != nil && ctx.Err() != nil {
+		return false, fmt.Errorf("the pools keep their memory, copies or kernels may still use it: %w", waited)
+	}
+	problems := []error{waited}
+	for _, p := range s.pools {
+		problems = append(problems, s.device.DestroyPool(p))
+	}
+	for _, stream := range s.streams {
+		problems = append(problems, s.device.DestroyStream(stream))
+	}
+	s.pools, s.streams = nil, nil
+	clear(s.last)
+	return true, errors.Join(problems...)
+}
+
+// saw remembers a ticket.
+func (s *copyStreams) saw(t messages.Ticket) {
+	if !t.IsZero() && t.Seq > s.last[t.Stream].Seq {
+		s.last[t.Stream] = t
+	}
+}
+
+// idle tells whether everything that was submitted to a lane has passed.
+func (s *copyStreams) idle(lane offloader.Lane) bool {
+	last, used := s.last[s.streams[lane]]
+	return !used || s.device.Done(last)
+}
+
+// tickets are the latest of all streams that the engine was told of.
+func (s *copyStreams) tickets() []messages.Ticket {
+	list := make([]messages.Ticket, 0, len(s.last))
+	for _, t := range s.last {
+		list = append(list, t)
+	}
+	return list
+}
+
+// syncAll waits until all tickets have passed.
+func syncAll(ctx context.Context, device gpu.Device, tickets []messages.Ticket) error {
+	var problems []error
+	for _, t := range tickets {
+		problems = append(problems, device.Sync(ctx, t))
+	}
+	return errors.Join(problems...)
+}
+
+// resize is one change of the pools' sizes, on its own task: it shares nothing with
+// the actor but the device and the handles.
+type resize struct {
+	device gpu.Device
+	pools  []gpu.Pool
+	waits  []messages.Ticket
+	from   []int // pages now; the task changes them as far as it comes
+	to     []int
+}
+
+// resizeTo prepares a resize.
+func (s *copyStreams) resizeTo(m *protocol.ResizeDevice) *resize {
+	return &resize{device: s.device, pools: s.pools, waits: slices.Clone(m.Waits), from: slices.Clone(s.pages), to: slices.Clone(m.Pages)}
+}
+
+// do gives the pools other page counts when all tickets have passed: first those
+// that shrink, so that there is memory for those that grow.
+func (r *resize) do(ctx context.Context) error {
+	for _, t := range r.waits {
+		if err := r.device.Sync(ctx, t); err != nil {
+			return err
+		}
+	}
+	for _, shrink := range []bool{true, false} {
+		for p, n := range r.to {
+			if n == r.from[p] || n < r.from[p] != shrink {
+				continue
+			}
+			if err := r.device.Resize(r.pools[p], n); err != nil {
+				return fmt.Errorf("pool %d: %w", p, err)
+			}
+			r.from[p] = n
+		}
+	}
+	return nil
+}
+
+// submit carries one submission to its stream; failed is the index of the copy
+// that the device refused, −1 if none.
+func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, failed int) {
+	b := &s.batch
+	b.Label, b.Waits, b.Copies = x.Label, x.Waits, b.Copies[:0]
+	for i := range x.Copies {
+		c := &x.Copies[i]
+		b.Copies = append(b.Copies, gpu.Copy{
+			Src: s.slot(c.Src), Dst: s.slot(c.Dst), SrcOffset: c.SrcOffset, DstOffset: c.DstOffset, Bytes: c.Bytes, Pages: c.Pages,
+		})
+	}
+	ticket, err := s.device.Submit(s.streams[x.Lane], b)
+	s.saw(ticket)
+	if err == nil {
+		return ticket, -1
+	}
+	var refused *gpu.CopyError
+	if errors.As(err, &refused) {
+		return ticket, refused.Index
+	}
+	return messages.Ticket{}, 0
+}
+
+func (s *copyStreams) slot(x offloader.Slot) gpu.Slot {
+	return gpu.Slot{Pool: s.pools[x.Pool], Tier: x.Tier, Page: x.Page}
+}

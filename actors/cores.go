@@ -1,0 +1,73 @@
+package actors
+
+import (
+	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/pool"
+	"github.com/kvactor/kvactor/tree"
+)
+
+// The functions of this file make the cores of the actors, at the start and when an
+// actor has failed within a change.
+
+func (e *Engine) newTree() *tree.Tree {
+	shapes := make([]tree.PoolShape, len(e.validate.Pools))
+	blocks := 0
+	for i, p := range e.validate.Pools {
+		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk}
+		blocks = max(blocks, e.validate.Counts[i].Primary)
+	}
+	return tree.New(tree.Config{
+		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
+		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(),
+	})
+}
+
+// hasHost tells whether any pool has pages in host memory.
+func (e *Engine) hasHost() bool {
+	for _, n := range e.validate.Counts {
+		if n.Secondary > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) newPool(i int) *pool.Pool {
+	return pool.New(e.validate.Pools[i].Name, e.validate.Counts[i].Primary, e.config.Cache.Quotas()...)
+}
+
+func (e *Engine) newOffloader() *offloader.Offloader {
+	c := offloader.Config{
+		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
+		Quotas:      e.config.Cache.Quotas(),
+		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done, SkipWait: e.settings.SkipWait,
+	}
+	if !e.config.Cache.OnboardBlocks {
+		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept
+	}
+	for i, p := range e.validate.Pools {
+		n := e.validate.Counts[i]
+		c.Pools = append(c.Pools, offloader.PoolConfig{
+			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(), SparePages: sparePages(&e.validate, i),
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
+		})
+	}
+	return offloader.New(c)
+}
+
+// newEvents makes the log, which begins with the pools.
+func (e *Engine) newEvents() *events.Log {
+	log, pools := events.New(e.config.Cache.EventBufferMaxSize), e.pools
+	if both := e.side.pools; both != nil {
+		log, pools = events.NewShared(e.config.Cache.EventBufferMaxSize, messages.PoolID(len(e.pools))), both
+	}
+	for _, p := range pools {
+		log.Append(protocol.WrapEvents([]messages.Event{{
+			Type: messages.EventCreated, Pool: p.ID, PrimaryPages: p.PrimaryPages, SecondaryPages: p.SecondaryPages,
+		}}))
+	}
+	return log
+}

@@ -1,0 +1,53 @@
+// Package enginetest has what tests of hosts and of the engine need and a running
+// host does not: options that make actors fail, that choose the order in which they
+// run, or that leave out what keeps transfers in order.
+package enginetest
+
+import (
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
+	"github.com/kvactor/kvactor/actors/internal/settings"
+	"github.com/kvactor/kvactor/actors/mailbox"
+)
+
+// Failpoints makes actors of one engine panic, as a bug in them would, so that a
+// host can try out what it does when an engine recovers. Arm makes an actor panic
+// at its next message, ArmWithin in the middle of its next change. Actors are
+// coordinator, tree, offloader, events and pool:NAME; with an encoder–decoder model
+// also cross:NAME for the actors of the cross pool, and join. The zero value is
+// ready to be passed to WithFailpoints.
+type Failpoints = failpoint.Set
+
+// WithFailpoints lets f make actors of the engine panic.
+func WithFailpoints(f *Failpoints) actors.Option {
+	return func(s *settings.Settings) { s.Failpoints = f }
+}
+
+// WithScheduler makes a scheduler run every actor of the engine, one message at a
+// time in an order of its choice, instead of the callers: for simulations. Use
+// Engine.Submit then; calls that wait would wait for the scheduler.
+func WithScheduler(scheduler *mailbox.Scheduler) actors.Option {
+	return func(s *settings.Settings) { s.Scheduler, s.Scheduled = scheduler, true }
+}
+
+// WithOwnGoroutines gives each actor of the engine a goroutine. The race detector
+// then sees an actor that touches what another one holds, which it cannot while the
+// actors share the goroutines of their callers. The build tag isolated makes this
+// the default.
+func WithOwnGoroutines() actors.Option {
+	return func(s *settings.Settings) { s.OwnGoroutines = true }
+}
+
+// WithFirstGeneration makes the ids of sequences begin with a generation, so that two
+// engines that are asked the same give the same answers. By default no two engines
+// of a process give the same id.
+func WithFirstGeneration(generation uint32) actors.Option {
+	return func(s *settings.Settings) { s.FirstGeneration = &generation }
+}
+
+// WithoutWait leaves out one of the waits that order transfers and kernels, by its
+// name in offloader.WaitNames. It is for tests of hazard checkers, which must find
+// each of them missing: an engine without it gives wrong bytes sooner or later.
+func WithoutWait(name string) actors.Option {
+	return func(s *settings.Settings) { s.SkipWait = name }
+}

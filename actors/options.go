@@ -1,0 +1,89 @@
+package actors
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/kvactor/kvactor/actors/internal/settings"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Option sets a collaborator or a bound of an engine. The functions of this package
+// whose names begin with With make options; package enginetest has more, for tests.
+type Option func(*settings.Settings)
+
+// WithName names the engine's actor. The default is "kvactor-" and a number.
+func WithName(name string) Option { return func(s *settings.Settings) { s.Name = name } }
+
+// WithClock gives the time by which retention durations run: it never goes
+// back. The default is the time since the engine started.
+func WithClock(now func() time.Duration) Option {
+	return func(s *settings.Settings) { s.Clock = now }
+}
+
+// WithLogger makes the engine write to a logger: an actor that panics and is
+// restarted, with its stack, as an error; the failure of the engine as an error; the
+// end of the engine with its parent as a warning. The default is silence. The actor
+// library has a log of its own, which belongs to the actor system: NewSystem makes
+// a system that writes it to a logger, too.
+func WithLogger(logger *slog.Logger) Option {
+	return func(s *settings.Settings) { s.Logger = logger }
+}
+
+// DefaultMaxInFlight is the number of calls that may be in flight unless
+// WithMaxInFlight says otherwise: far above what an inference host has, low
+// enough that the queue stays small.
+const DefaultMaxInFlight = settings.MaxInFlight
+
+// WithMaxInFlight bounds the calls that are accepted and not yet answered. A
+// call over the bound waits for its turn, in order, as long as its context.
+func WithMaxInFlight(calls int) Option { return func(s *settings.Settings) { s.MaxInFlight = calls } }
+
+// WithBusyRefusal makes a call over the bound return ErrBusy at once.
+func WithBusyRefusal() Option { return func(s *settings.Settings) { s.RefuseBusy = true } }
+
+// WithRestartLimit says how many failures of actors within a period the engine
+// recovers from. One more, and the engine has failed. The default is 5 in 10 s.
+func WithRestartLimit(failures int, within time.Duration) Option {
+	return func(s *settings.Settings) { s.MaxRestarts, s.RestartWindow = failures, within }
+}
+
+// WithAutoRebalance moves device memory between the pools by demand, as a
+// Rebalance without fractions does, whenever so many rounds have passed. It is
+// opt-in because pages of running sequences may get new numbers: the engine tells
+// moved of them, by pool, before the next answer, on a goroutine of the engine.
+// moved must not call the engine, and the host must rewrite its copies of the page
+// tables.
+//
+// Memory moves at step boundaries only: directly before an Append or an Admit is
+// served. So when a host sends one of these, it must have told the engine of every
+// kernel that it has launched on the engine's pages, by the After of a Commit or a
+// Release, as a loop of append, launch and commit does; several hosts of one
+// engine must take their steps together. Not for encoder–decoder models.
+func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option {
+	return func(s *settings.Settings) { s.RebalanceEvery, s.OnRebalance = everyRounds, moved }
+}
+
+// WithWaitingRoom lets admissions that find no pages wait until pages become
+// available, first come first served, instead of being refused. They wait as long
+// as their contexts, and no longer than the engine runs. At most limit calls wait;
+// over it, and for what the pools could not even hold if they were empty, the
+// refusal is ErrOutOfPages as usual. While one waits, all later admissions wait
+// behind it, so that small ones do not starve it. A batch waits until its first
+// request fits; then each of its requests is admitted or refused as usual. The
+// limit must be below the bound of calls in flight, so that releases always get
+// through; an encoder–decoder model has no waiting room. The default is 0: nothing
+// waits.
+func WithWaitingRoom(limit int) Option { return func(s *settings.Settings) { s.WaitingRoom = limit } }
+
+// newSettings applies the options to the defaults.
+func newSettings(list []Option) (settings.Settings, error) {
+	s := settings.New()
+	for i, set := range list {
+		if set == nil {
+			return s, messages.Refuse(messages.ConfigInvalid, "option %d of %d is nil", i+1, len(list))
+		}
+		set(&s)
+	}
+	return s, s.Validate()
+}

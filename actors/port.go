@@ -1,0 +1,165 @@
+package actors
+
+import (
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
+	"github.com/kvactor/kvactor/actors/internal/lent"
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// port carries the coordinator's messages straight to the mailboxes of the others.
+// It belongs to the coordinator's actor, but for answer, which the events actor and
+// its task call, too.
+type port struct {
+	engine    *Engine
+	tree      *mailbox.Mailbox
+	pools     []*mailbox.Mailbox
+	offloader *mailbox.Mailbox
+	events    *mailbox.Mailbox
+	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
+	ledger    lent.Ledger      // of the records that the coordinator has lent
+	last      time.Duration    // that the clock has shown
+}
+
+var _ coordinator.Port = (*port)(nil)
+
+// Tree lends a record to the tree.
+func (p *port) Tree(message any) { p.lend("tree", p.tree, message) }
+
+// Pool lends a batch to its pool; the next three lend other records.
+func (p *port) Pool(work *protocol.PoolWork)        { p.lendPool(work.Pool, work) }
+func (p *port) PoolAudit(audit *protocol.Audit)     { p.lendPool(audit.Pool, audit) }
+func (p *port) ResizePool(r *protocol.ResizePool)   { p.lendPool(r.Pool, r) }
+func (p *port) RebuildPool(r *protocol.RebuildPool) { p.lendPool(r.Pool, r) }
+
+// Offloader lends a record to the offloader.
+func (p *port) Offloader(message any) { p.lend("offloader", p.offloader, message) }
+
+// Events gives a request to the events actor, which answers it itself.
+func (p *port) Events(request, sender any, keys []protocol.Event) {
+	p.point.Step("coordinator")
+	p.events.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
+}
+
+func (p *port) lendPool(id messages.PoolID, record any) {
+	p.lend(p.engine.pools[id].Name, p.pools[id], record)
+}
+
+func (p *port) lend(receiver string, to *mailbox.Mailbox, record any) {
+	p.point.Step("coordinator")
+	to.PostUserMessage(p.ledger.Lend(receiver, record))
+}
+
+// fence is sent to an actor and comes back behind everything that the actor was
+// sent before: the actor holds no record of the coordinator's then.
+type fence struct{}
+
+// Abort does nothing: an actor that has stopped sends no fence back, and the engine
+// ends with it.
+func (*fence) Abort(error) {}
+
+// sendFences sends a fence to each actor that records are lent to, and returns how
+// many there are.
+func (p *port) sendFences() int {
+	p.tree.PostUserMessage(&fence{})
+	p.offloader.PostUserMessage(&fence{})
+	for _, pool := range p.pools {
+		pool.PostUserMessage(&fence{})
+	}
+	return 2 + len(p.pools)
+}
+
+// Now is the time by which timers act. When the host's clock panics it stands still.
+func (p *port) Now() time.Duration {
+	p.point.Step("coordinator")
+	p.engine.callHost("WithClock", func() { p.last = p.engine.settings.Clock() })
+	return p.last
+}
+
+// Begin asks a caller whether it still waits; actors always do.
+func (p *port) Begin(sender any) bool {
+	p.point.Step("coordinator")
+	c, ok := sender.(*call)
+	return !ok || c.begin()
+}
+
+// Park tells a caller that its request waits for pages; actors always wait.
+func (p *port) Park(sender any) bool {
+	p.point.Step("coordinator")
+	c, ok := sender.(*call)
+	return !ok || c.park()
+}
+
+// Waits asks a caller whose request waits for pages whether it still does.
+func (p *port) Waits(sender any) bool {
+	c, ok := sender.(*call)
+	return !ok || c.stage.Load() != callCancelled
+}
+
+// Reply answers a caller or an actor.
+func (p *port) Reply(request, sender any) {
+	p.point.Step("coordinator")
+	p.answer(request, sender)
+}
+
+// answer is Reply, for the events actor, too.
+func (p *port) answer(request, sender any) {
+	if r, ok := request.(*messages.Rebalance); ok && len(r.Rebalanced.Pools) > 0 {
+		pools := slices.Clone(r.Rebalanced.Pools)
+		p.engine.resized.Store(&pools) // whoever has asked for it
+	}
+	switch to := sender.(type) {
+	case *call:
+		to.finish()
+	case *actor.PID:
+		if to != nil {
+			p.engine.system.Root.Send(to, request)
+		}
+	}
+}
+
+// Abort tells a caller that its request could not be served. An actor gets the
+// request inside an Aborted.
+func (p *port) Abort(request, sender any, cause error) {
+	switch to := sender.(type) {
+	case *call:
+		to.Abort(cause)
+	case *actor.PID:
+		p.engine.returnRequest(to, request, cause)
+	}
+}
+
+// returnRequest sends a request that cannot be served back to the host's actor that
+// it came from.
+func (e *Engine) returnRequest(to *actor.PID, request any, cause error) {
+	if to != nil {
+		e.system.Root.Send(to, &messages.Aborted{Request: request, Err: e.failure(cause)})
+	}
+}
+
+// forward is a request that the events actor answers itself.
+type forward struct {
+	request, sender any
+	keys            []protocol.Event // of the tree, for a snapshot
+	port            *port
+	aborted         bool // while it waited: the actor failed over it
+}
+
+// Abort answers the caller when the events actor is gone or has panicked: the
+// coordinator has given the request away, so no recovery sees to it.
+func (f *forward) Abort(err error) {
+	f.aborted = true
+	switch to := f.sender.(type) {
+	case *call:
+		to.abandon(err)
+	case *actor.PID:
+		f.port.Abort(f.request, to, err)
+	}
+}

@@ -1,0 +1,185 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// supervisor is the engine's actor: the parent of the others. A panic of any of
+// them is a bug of the engine: the supervisor restarts the actor, and the
+// coordinator rebuilds what it held. After too many panics in a short time the
+// engine fails, visibly: every call that waits or comes later is answered with the
+// cause.
+type supervisor struct {
+	engine   *Engine
+	ready    chan error
+	restarts restarts
+	points   *failpoint.Set
+	tree     *treeActor
+	events   *eventsActor // nil: another engine's
+}
+
+// restarts counts the failures of the last while.
+type restarts struct {
+	limit  int
+	within time.Duration
+	at     []time.Time
+}
+
+// over notes a failure and tells whether there have been too many.
+func (r *restarts) over(now time.Time) bool {
+	kept := r.at[:0]
+	for _, t := range r.at {
+		if now.Sub(t) < r.within {
+			kept = append(kept, t)
+		}
+	}
+	r.at = append(kept, now)
+	return len(r.at) > r.limit
+}
+
+// Receive starts the children, and ends the engine when the library has stopped
+// them without a Close: their parent was stopped, or they were by name.
+func (s *supervisor) Receive(ctx actor.Context) {
+	switch ctx.Message().(type) {
+	case *actor.Started:
+		s.ready <- s.start(ctx)
+	case *actor.Stopping:
+		s.engine.orphan.Store(!s.engine.closing.Load() && s.engine.failed.Load() == nil)
+	case *actor.Stopped:
+		s.engine.terminated()
+	}
+}
+
+// terminated ends what the actors have left, unless a Close does.
+func (e *Engine) terminated() {
+	close(e.ending.terminated)
+	if !e.closing.Load() {
+		e.orphaned()
+	}
+}
+
+// start spawns the actors and ties their mailboxes together: the tree, the
+// pools and the offloader know the coordinator's, the coordinator knows all.
+func (s *supervisor) start(ctx actor.Context) error {
+	e := s.engine
+	if scheduler := e.settings.Scheduler; scheduler != nil {
+		e.background.schedule = scheduler.Schedule
+	}
+	p := &port{engine: e}
+	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p, engine: e}
+	p.point = &c.point
+	t := &treeActor{core: e.newTree(), renew: e.newTree}
+	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, streams: e.streams, background: &e.background}
+	s.tree = t
+	var err error
+	unbury(e.system, ctx.Self().Id+"/coordinator")
+	if e.front, e.coordinator, err = s.child(ctx, "coordinator", c, &c.point); err != nil {
+		return err
+	}
+	if p.events, err = s.log(ctx); err != nil {
+		return err
+	}
+	e.events, t.first, t.adapt = p.events, e.side.first, e.side.adapt
+	t.coordinator, t.events, o.coordinator = e.coordinator, p.events, e.coordinator
+	if _, p.tree, err = s.child(ctx, "tree", t, &t.point); err != nil {
+		return err
+	}
+	if s.events != nil {
+		s.events.tree = p.tree
+	}
+	if _, p.offloader, err = s.child(ctx, "offloader", o, &o.point); err != nil {
+		return err
+	}
+	o.self = p.offloader
+	for i := range e.pools {
+		a := &poolActor{core: e.newPool(i), coordinator: e.coordinator}
+		_, box, err := s.child(ctx, "pool:"+e.pools[i].Name, a, &a.point)
+		if err != nil {
+			return err
+		}
+		p.pools = append(p.pools, box)
+	}
+	return nil
+}
+
+// log spawns the events actor, or returns that of the decoder's engine, which the
+// encoder's engine tells of its events.
+func (s *supervisor) log(ctx actor.Context) (*mailbox.Mailbox, error) {
+	if shared := s.engine.side.events; shared != nil {
+		return shared, nil
+	}
+	a := &eventsActor{core: s.engine.newEvents(), background: &s.engine.background}
+	s.events = a
+	_, box, err := s.child(ctx, "events", a, &a.point)
+	a.self = box
+	return box, err
+}
+
+// child spawns one actor with the mailbox and dispatcher of package mailbox. The
+// shell outlives restarts; it is what knows the state.
+func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point *failpoint.Point) (*actor.PID, *mailbox.Mailbox, error) {
+	lost := func(message any, sender *actor.PID, err error) {
+		if errors.Is(err, mailbox.ErrStopped) {
+			s.engine.fail(fmt.Errorf("%s: %w", name, err))
+			if hostRequest(message) {
+				s.engine.returnRequest(sender, message, err)
+			}
+		}
+	}
+	s.points.Add(s.engine.side.prefix+name, point)
+	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost))...)
+	pid, err := ctx.SpawnNamed(props, name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("actors: spawn of %s: %w", name, err)
+	}
+	return pid, mailbox.Of(s.engine.system, pid), nil
+}
+
+// props says who runs one more actor.
+func (e *Engine) props(option mailbox.Option) []actor.PropsOption {
+	if e.settings.Scheduler != nil {
+		return mailbox.Queued(e.settings.Scheduler, option)
+	}
+	return e.workers.props(e.settings.OwnGoroutines, option)
+}
+
+// HandleFailure restarts the actor that failed and lets the coordinator rebuild
+// what it held; after too many failures it stops all.
+func (s *supervisor) HandleFailure(_ *actor.ActorSystem, library actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
+	cause, failed := s.engine.failedActor(name, reason, &s.restarts)
+	if failed {
+		library.StopChildren(library.Children()...)
+		return
+	}
+	library.RestartChildren(child)
+	s.engine.coordinator.PostUserMessage(&actorFailed{coordinator.Failure{Actor: name, Dirty: name == "tree" && s.tree.changing, Cause: cause}})
+}
+
+// failedActor tells of an actor that has panicked. The engine fails with it when
+// there have been too many.
+func (e *Engine) failedActor(name string, reason any, so *restarts) (cause *messages.Panic, failed bool) {
+	cause = &messages.Panic{Actor: name, Reason: fmt.Sprint(reason)}
+	if p, ok := reason.(*mailbox.Panic); ok {
+		cause.Stack = string(p.Stack)
+	}
+	over := so.over(time.Now())
+	failures := len(so.at)
+	e.log.Error("kvactor: an actor panicked", "engine", e.settings.Name, "actor", name, "reason", cause.Reason, "failures", failures, "stack", cause.Stack)
+	if over {
+		e.fail(fmt.Errorf("%d failures within %v, the last: %w", failures, so.within, cause))
+		return cause, true
+	}
+	e.system.EventStream.Publish(&messages.Restarted{Engine: e.pid.Id, Actor: name, Cause: cause, Failures: failures})
+	return cause, false
+}
