@@ -213,6 +213,10 @@ func TestPresets(t *testing.T) {
 		"Gemma-3-4B":      {118784, 20480},
 		"Gemma-3-27B":     {425984, 81920},
 		"GPT-OSS-20B":     {24576, 24576},
+		"DeepSeek-V3":     {70272},
+		"Llama-4-Scout":   {147456, 49152},
+
+		"Qwen3-Next-80B-A3B": {24576, 39518208}, // the states are not by token
 	}
 	presets := Presets()
 	require.Len(t, presets, len(want))
@@ -223,7 +227,11 @@ func TestPresets(t *testing.T) {
 		require.NoError(t, err, name)
 		var got []int64
 		for _, p := range pools {
-			got = append(got, p.PageBytes()/int64(p.TokensPerBlock))
+			if p.Kind == KindState {
+				got = append(got, p.PageBytes())
+				continue
+			}
+			got = append(got, p.TokenBytes())
 		}
 		assert.Equal(t, bytes, got, name)
 	}

@@ -23,6 +23,7 @@ const (
 	protoactor = "github.com/asynkron/protoactor-go"
 	yaml       = "github.com/goccy/go-yaml"
 	purego     = "github.com/ebitengine/purego"
+	gguf       = "github.com/gpustack/gguf-parser-go"
 	cuda       = "gpu/cuda"
 	attention  = "gpu/attention" // of hosts: the engine never imports it
 )
@@ -33,6 +34,9 @@ var picture = []place{
 	{dir: "internal/protocol", own: []string{"messages"}, core: true},
 	{dir: "windows", own: []string{"messages", "internal/protocol"}, core: true},
 	{dir: "windows/kvconfig", own: []string{"messages", "windows"}, others: []string{yaml}},
+	{dir: "windows/hfconfig", own: []string{"messages", "windows"}},
+	{dir: "windows/hfconfig/gguf", own: []string{"messages", "windows/hfconfig"}, others: []string{gguf}},
+	{dir: "windows/resources", own: []string{"messages", "windows", "gpu"}},
 
 	{dir: "tree", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
 	{dir: "pool", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},

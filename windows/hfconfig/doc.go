@@ -1,0 +1,26 @@
+// Package hfconfig reads the geometry of a model's cache from the config.json
+// that Hugging Face models are published with:
+//
+//	model, err := hfconfig.Open("Qwen3-Next-80B-A3B-Instruct") // a folder or a file
+//	cache := model.Configure(windows.DefaultConfig())
+//	pools, err := windows.Pools(model.Model, cache)
+//
+// Package gguf, below this one, does the same for GGUF files.
+//
+// # What is read
+//
+// The text part of a model that also reads images or sound; layers, KV heads and
+// head sizes under the names that the model types use; the element type; which
+// layers have a window, a chunk or a recurrent state, from layer_types or from the
+// keys and the fixed patterns of the model type; latent attention; layers that
+// share another layer's keys and values; encoder–decoder models. A key that is
+// absent has the default of its model type if the package knows one.
+//
+// # What is refused
+//
+// A cache that is planned for the wrong geometry loses contents or wastes most of
+// its memory, so a key that the package cannot interpret is an error with its
+// name. A model type that the package does not know is read if it has only the
+// common keys. If one of its other keys says that layers differ, have windows,
+// latent vectors or states, the error names that key.
+package hfconfig

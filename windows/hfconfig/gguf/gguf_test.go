@@ -1,0 +1,186 @@
+package gguf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+	"github.com/kvactor/kvactor/windows/hfconfig"
+)
+
+// The types of metadata values, by the format's numbers.
+const (
+	typeUint32 = 4
+	typeInt32  = 5
+	typeBool   = 7
+	typeString = 8
+	typeArray  = 9
+	typeUint64 = 10
+)
+
+// encode writes a GGUF file of version 3 without tensors.
+func encode(t *testing.T, values map[string]any) []byte {
+	var b bytes.Buffer
+	put := func(v any) { require.NoError(t, binary.Write(&b, binary.LittleEndian, v)) }
+	text := func(s string) { put(uint64(len(s))); b.WriteString(s) }
+	var value func(v any, typed bool)
+	value = func(v any, typed bool) {
+		kind := func(n uint32) {
+			if typed {
+				put(n)
+			}
+		}
+		switch v := v.(type) {
+		case int:
+			kind(typeUint32)
+			put(uint32(v))
+		case uint64:
+			kind(typeUint64)
+			put(v)
+		case string:
+			kind(typeString)
+			text(v)
+		case []int:
+			kind(typeArray)
+			put(uint32(typeInt32))
+			put(uint64(len(v)))
+			for _, n := range v {
+				put(int32(n))
+			}
+		case []bool:
+			kind(typeArray)
+			put(uint32(typeBool))
+			put(uint64(len(v)))
+			put(v)
+		default:
+			t.Fatalf("a %T", v)
+		}
+	}
+	b.WriteString("GGUF")
+	put(uint32(3))
+	put(uint64(0))
+	put(uint64(len(values)))
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		text(key)
+		value(values[key], true)
+	}
+	for b.Len()%32 != 0 {
+		b.WriteByte(0)
+	}
+	return b.Bytes()
+}
+
+// written is the path of a file of an architecture; the keys are without its name.
+func written(t *testing.T, arch string, keys map[string]any) string {
+	values := map[string]any{"general.architecture": arch, "general.type": "model", "tokenizer.ggml.model": "gpt2"}
+	for key, v := range keys {
+		values[arch+"."+key] = v
+	}
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	require.NoError(t, os.WriteFile(path, encode(t, values), 0o600))
+	return path
+}
+
+func drawn(t *testing.T, m hfconfig.Model) string {
+	pools, err := windows.Pools(m.Model, m.Configure(windows.DefaultConfig()))
+	require.NoError(t, err)
+	var out []string
+	for _, p := range pools {
+		bytes := p.TokenBytes()
+		if p.Kind == windows.KindState {
+			bytes = p.PageBytes()
+		}
+		out = append(out, fmt.Sprintf("%s %d %d", p.Name, len(p.Layers), bytes))
+	}
+	return strings.Join(out, ", ")
+}
+
+// with adds keys to the common ones.
+func with(layers, width, heads, kv, dim int, more map[string]any) map[string]any {
+	keys := map[string]any{
+		"block_count": layers, "context_length": 32768, "embedding_length": width, "attention.head_count": heads,
+		"attention.head_count_kv": kv, "attention.key_length": dim, "attention.value_length": dim,
+	}
+	maps.Copy(keys, more)
+	return keys
+}
+
+func TestArchitectures(t *testing.T) {
+	cases := []struct {
+		name, arch string
+		keys       map[string]any
+		want       string
+	}{
+		{"Llama-3.1-8B", "llama", map[string]any{"block_count": 32, "context_length": uint64(131072), "embedding_length": 4096, "attention.head_count": 32, "attention.head_count_kv": 8},
+			"wfullh8 32 131072"},
+		{"Gemma-3-1b", "gemma3", with(26, 1152, 4, 1, 256, map[string]any{"attention.sliding_window": 512}), "w512h1 22 22528, wfullh1 4 4096"},
+		{"windows by a list", "gemma3", with(4, 1152, 4, 1, 256, map[string]any{"attention.sliding_window": 512, "attention.sliding_window_pattern": []bool{true, false, true, true}}),
+			"w512h1 3 3072, wfullh1 1 1024"},
+		{"Gemma-3n-E4B", "gemma3n", with(35, 2048, 8, 2, 256, map[string]any{"attention.sliding_window": 512, "attention.shared_kv_layers": 15}),
+			"w512h2 16 32768, wfullh2 4 8192"},
+		{"gpt-oss-20b", "gpt-oss", with(24, 2880, 64, 8, 64, map[string]any{"attention.sliding_window": 128}), "w128h8 12 24576, wfullh8 12 24576"},
+		{"DeepSeek-V2-Lite, heads in the file", "deepseek2", with(27, 2048, 16, 16, 192, map[string]any{"attention.value_length": 128, "attention.kv_lora_rank": 512, "rope.dimension_count": 64}),
+			"wfullh1 27 31104"},
+		{"DeepSeek-V2-Lite, one vector in the file", "deepseek2", with(27, 2048, 16, 1, 576, map[string]any{"attention.value_length": 512, "attention.kv_lora_rank": 512, "rope.dimension_count": 64}),
+			"wfullh1 27 31104"},
+		{"Falcon-H1-7B as llama.cpp keeps it", "falcon-h1", with(44, 3072, 12, 2, 128, map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 3072, "ssm.state_size": 256, "ssm.time_step_rank": 24, "ssm.group_count": 1}),
+			fmt.Sprintf("wfullh2 44 45056, state 44 %d", 44*3188736)},
+		{"Nemotron-H, four layers", "nemotron_h", map[string]any{"block_count": 4, "context_length": 8192, "embedding_length": 4096, "attention.head_count": 32, "attention.key_length": 128,
+			"attention.head_count_kv": []int{0, 0, 8, 0}, "feed_forward_length": []int{0, 64, 0, 64}, "ssm.conv_kernel": 4, "ssm.inner_size": 8192, "ssm.state_size": 128, "ssm.time_step_rank": 128, "ssm.group_count": 8},
+			fmt.Sprintf("wfullh8 1 4096, state 1 %d", 4*(3*(8192+2*8*128)+128*64*128))},
+		{"Granite 4, three layers", "granitehybrid", map[string]any{"block_count": 3, "context_length": 8192, "embedding_length": 4096, "attention.head_count": 32, "attention.head_count_kv": []int{0, 8, 0},
+			"ssm.conv_kernel": 4, "ssm.inner_size": 8192, "ssm.state_size": 128, "ssm.time_step_rank": 128, "ssm.group_count": 1},
+			fmt.Sprintf("wfullh8 1 4096, state 2 %d", 2*4*(3*(8192+2*128)+128*64*128))},
+		{"Qwen3-Next", "qwen3next", with(48, 2048, 16, 2, 256, map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 4096, "ssm.state_size": 128, "ssm.time_step_rank": 32, "ssm.group_count": 16}),
+			fmt.Sprintf("wfullh2 12 24576, state 36 %d", 36*4*(24576+524288))},
+		{"heads by layer", "openelm", map[string]any{"block_count": 2, "context_length": 2048, "embedding_length": 1280, "attention.head_count": 16, "attention.head_count_kv": []int{3, 4}, "attention.key_length": 64},
+			"wfullh3 1 768, wfullh4 1 1024"},
+		{"Llama-4-Scout", "llama4", with(48, 5120, 40, 8, 128, nil), "c8192h8 36 147456, wfullh8 12 49152"},
+		{"an unknown one with the common keys", "wonder", with(2, 1024, 8, 8, 128, nil), "wfullh8 2 8192"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			m, err := Open(written(t, tc.arch, tc.keys), hfconfig.Options{})
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, drawn(t, m))
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	_, err := Open(written(t, "wonder", with(2, 1024, 8, 8, 128, map[string]any{"attention.sliding_window": 512})), hfconfig.Options{})
+	assert.ErrorContains(t, err, `model_type "wonder" is not known, and sliding_window says`)
+	_, err = Open(written(t, "wonder", with(2, 1024, 8, 8, 128, map[string]any{"ssm.inner_size": 512, "ssm.time_step_rank": 8})), hfconfig.Options{})
+	assert.EqualError(t, err, `wonder.ssm.inner_size: the states of architecture "wonder" are not known`)
+	_, err = Open(written(t, "falcon-h1", with(2, 1024, 8, 8, 128, map[string]any{"ssm.inner_size": 512})), hfconfig.Options{})
+	assert.EqualError(t, err, "falcon-h1.ssm.time_step_rank is missing")
+	_, err = Open(filepath.Join(t.TempDir(), "nothing.gguf"), hfconfig.Options{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	whole := encode(t, map[string]any{"general.architecture": "llama"})
+	for n := range len(whole) {
+		path := filepath.Join(t.TempDir(), "cut.gguf")
+		require.NoError(t, os.WriteFile(path, whole[:n], 0o600))
+		_, err := Open(path, hfconfig.Options{})
+		assert.Error(t, err, "%d bytes", n)
+	}
+	path := filepath.Join(t.TempDir(), "text.gguf")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("not a model ", 9)), 0o600))
+	_, err = Open(path, hfconfig.Options{})
+	assert.ErrorIs(t, err, messages.ErrBadRequest)
+}
+
+func TestIsFile(t *testing.T) {
+	assert.True(t, IsFile("a/B.GGUF"))
+	assert.False(t, IsFile("a/config.json"))
+}

@@ -1,0 +1,300 @@
+package hfconfig
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Model is the geometry of a published model.
+type Model struct {
+	windows.Preset
+	// Type is the model_type of the text part.
+	Type string
+	// Notes are sentences on what was assumed where the file does not say it.
+	Notes []string
+}
+
+// Configure returns the configuration with the windows of the model, unless it
+// has windows of its own.
+func (m Model) Configure(c windows.Config) windows.Config {
+	if c.MaxAttentionWindow == nil {
+		c.MaxAttentionWindow = m.MaxAttentionWindow
+	}
+	return c
+}
+
+// Options change how a file is read. The zero value reads it as it is.
+type Options struct {
+	// TensorParallel is the number of devices that a layer is divided between; 0
+	// stands for 1. The model is then that of one device: it has its share of the
+	// heads and states. KV heads are repeated if there are fewer than devices, and a
+	// latent vector is the same on each device.
+	TensorParallel int
+	// StateDType is the element type of recurrent states, as
+	// mamba_ssm_cache_dtype of a windows.Config: "" and "auto" take it from the
+	// file.
+	StateDType string
+	// ConvDType is the element type of the states of convolutions; "": that of the
+	// model.
+	ConvDType string
+	// MaxSeqLen replaces the longest sequence of the file; 0: the file's.
+	MaxSeqLen int
+}
+
+// Open reads a config.json, or that in a folder.
+func Open(path string, o Options) (Model, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "config.json")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return Model{}, err
+	}
+	defer file.Close()
+	return Read(file, o)
+}
+
+// Read reads a config.json. The error is a refusal: BadRequest if the text is no
+// JSON object, else ConfigInvalid with every problem, each naming its key.
+func Read(r io.Reader, o Options) (Model, error) {
+	top, err := parse(r)
+	if err != nil {
+		return Model{}, err
+	}
+	return read(top, defaults, o)
+}
+
+// ReadValues is Read for values that are already decoded, by the keys of a
+// config.json: strings, booleans, int, []any and map[string]any. Absent keys have
+// no defaults of their model type.
+func ReadValues(values map[string]any, o Options) (Model, error) {
+	return read(&config{values: values, problems: new([]string)}, nil, o)
+}
+
+func read(top *config, defaults map[string]map[string]any, o Options) (Model, error) {
+	c := textPart(top)
+	rd := &reading{config: c, kind: kindOf(c, top), tp: max(1, o.TensorParallel), stateDType: o.StateDType, convDType: o.ConvDType}
+	c.defaults = defaults[rd.kind]
+	rd.dtype = rd.elements(top)
+	rd.model.MaxSeqLen = o.MaxSeqLen
+	if o.MaxSeqLen == 0 {
+		rd.model.MaxSeqLen = c.need(lengthKeys...)
+	}
+	if o.TensorParallel < 0 {
+		c.say("tensor parallelism over %d devices", o.TensorParallel)
+	}
+	rd.family()
+	if err := c.err(); err != nil {
+		return Model{}, err
+	}
+	m := rd.finish()
+	m.Type = rd.kind
+	return m, m.valid()
+}
+
+// valid refuses what no engine could be made for.
+func (m Model) valid() error {
+	c := m.Configure(windows.DefaultConfig())
+	if m.Encodes() {
+		c.CrossKVCacheFraction = 0.5 // any fraction serves here, but one there must be
+	}
+	return c.Validate(m.Model)
+}
+
+// textParts are the keys under which models with several parts keep the
+// configuration of the language model.
+var textParts = []string{"text_config", "llm_config", "language_config", "thinker_config"}
+
+// textPart is the part of the configuration that describes the language model.
+func textPart(top *config) *config {
+	for _, key := range textParts {
+		if part := top.part(key); part != nil {
+			return textPart(part)
+		}
+	}
+	return top
+}
+
+// kindOf is the model type of the text part. Files that nest their text part
+// without a type name the whole model only.
+func kindOf(c, top *config) string {
+	if kind := c.text("model_type"); kind != "" {
+		return kind
+	}
+	return top.text("model_type")
+}
+
+// The keys that stand for one thing, in the order in which they are tried.
+var (
+	layerKeys  = []string{"num_hidden_layers", "n_layer", "n_layers", "num_layers"}
+	queryKeys  = []string{"num_attention_heads", "n_head", "n_heads", "num_heads"}
+	widthKeys  = []string{"hidden_size", "n_embd", "d_model", "model_dim"}
+	kvKeys     = []string{"n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups"}
+	lengthKeys = []string{"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx", "max_target_positions"}
+	dimKeys    = []string{"head_dim", "attention_head_dim", "hidden_size_per_head", "kv_channels"}
+)
+
+// layer is what one layer keeps. A layer without heads and state keeps nothing.
+type layer struct {
+	heads  int // of keys and values; 0: none
+	shape  windows.Shape
+	window int // 0: full attention
+	chunk  int
+	shares int   // 1 + the layer whose keys and values it reads; 0: its own
+	state  int64 // bytes; 0: none
+}
+
+// reading is a model under construction.
+type reading struct {
+	*config
+	kind       string
+	tp         int
+	stateDType string
+	convDType  string
+	dtype      windows.DType
+	layers     []layer
+	model      windows.Model
+	notes      []string
+}
+
+func (r *reading) note(s string) { r.notes = append(r.notes, s) }
+
+// dtypes are the element types by the names that files use.
+var dtypes = map[string]windows.DType{
+	"float32": windows.Float32, "float": windows.Float32, "float16": windows.Float16, "half": windows.Float16, "bfloat16": windows.BFloat16,
+}
+
+// elements is the element type of keys and values, which a quantised file does
+// not change. The text part may leave it to the whole model.
+func (r *reading) elements(top *config) windows.DType {
+	for _, c := range []*config{top, r.config} {
+		key, v := c.find("dtype", "torch_dtype")
+		if key == "" {
+			continue
+		}
+		name, _ := v.(string)
+		if d, ok := dtypes[strings.TrimPrefix(name, "torch.")]; ok {
+			return d
+		}
+		c.say("%s %v is not one of bfloat16, float16, float32", key, v)
+		return windows.BFloat16
+	}
+	if r.kind == "gpt_oss" { // its files are quantised and name no type
+		return windows.BFloat16
+	}
+	r.note("the file names no dtype: float32 is assumed, as transformers does")
+	return windows.Float32
+}
+
+// finish makes the model of the layers.
+func (r *reading) finish() Model {
+	m := r.model
+	m.Layers = len(r.layers)
+	m.DType = r.dtype
+	for i, l := range r.layers {
+		if l.heads == 0 && l.state == 0 && l.shares == 0 {
+			m.NoCache = append(m.NoCache, i)
+		}
+	}
+	m.KVHeads = compact(r.layers, func(l layer) int { return l.heads })
+	r.shapes(&m)
+	r.states(&m)
+	if slices.ContainsFunc(r.layers, func(l layer) bool { return l.chunk > 0 }) {
+		m.AttentionChunk = compact(r.layers, func(l layer) int { return l.chunk })
+	}
+	if slices.ContainsFunc(r.layers, func(l layer) bool { return l.shares > 0 }) {
+		for i, l := range r.layers {
+			if l.shares == 0 {
+				l.shares = i + 1
+			}
+			m.SharedKV = append(m.SharedKV, l.shares-1)
+		}
+	}
+	var limits []int
+	if slices.ContainsFunc(r.layers, func(l layer) bool { return l.window > 0 && l.window < m.MaxSeqLen }) {
+		limits = compact(r.layers, func(l layer) int {
+			if l.window == 0 {
+				return m.MaxSeqLen
+			}
+			return l.window
+		})
+	}
+	return Model{Preset: windows.Preset{Model: m, MaxAttentionWindow: limits}, Notes: r.notes}
+}
+
+// compact lists a number of each layer, or returns one number if all are equal.
+// It lists zeros, since 0 for all layers has a meaning in lists only.
+func compact(layers []layer, of func(layer) int) []int {
+	var out []int
+	same := true
+	for i, l := range layers {
+		out = append(out, of(l))
+		same = same && out[i] == out[0]
+	}
+	if same && len(out) > 0 && out[0] != 0 {
+		return out[:1]
+	}
+	return out
+}
+
+// shapes sets the common shape, or one for each layer.
+func (r *reading) shapes(m *windows.Model) {
+	var common windows.Shape
+	same := true
+	for _, l := range r.layers {
+		if l.heads == 0 {
+			continue
+		}
+		if common == (windows.Shape{}) {
+			common = l.shape
+		}
+		same = same && l.shape == common
+	}
+	m.HeadDim, m.ValueDim, m.KVFactor, m.SideBytes = common.HeadDim, common.ValueDim, common.KVFactor, common.SideBytes
+	if same {
+		return
+	}
+	m.Shapes = make([]windows.Shape, len(r.layers))
+	for i, l := range r.layers {
+		m.Shapes[i] = l.shape
+		m.Shapes[i].DType = m.DType
+		if l.heads == 0 {
+			m.Shapes[i] = common
+			m.Shapes[i].DType = m.DType
+		}
+	}
+	m.HeadDim, m.ValueDim, m.KVFactor, m.SideBytes = 0, 0, 0, 0
+}
+
+// states groups the layers by the size of their states.
+func (r *reading) states(m *windows.Model) {
+	for i, l := range r.layers {
+		if l.state == 0 {
+			continue
+		}
+		at := slices.IndexFunc(m.States, func(s windows.State) bool { return s.Bytes == l.state })
+		if at < 0 {
+			at = len(m.States)
+			m.States = append(m.States, windows.State{Bytes: l.state})
+		}
+		m.States[at].Layers = append(m.States[at].Layers, i)
+	}
+}
+
+// divided is the share of one device of so many heads, and whether they can be
+// divided. Fewer heads than devices are repeated.
+func (r *reading) divided(heads int) (int, bool) {
+	switch {
+	case heads%r.tp == 0:
+		return heads / r.tp, true
+	case r.tp%heads == 0:
+		return 1, true
+	default:
+		return heads, false
+	}
+}

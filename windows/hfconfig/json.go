@@ -1,0 +1,269 @@
+package hfconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// MaxBytes is the size of the largest file that is read. A config.json has some
+// kilobytes; a larger file is something else.
+const MaxBytes = 4 << 20
+
+// config is a JSON object with a record of what was wrong with its values.
+type config struct {
+	values   map[string]any
+	parent   *config // of a nested part; nil
+	defaults map[string]any
+	problems *[]string
+}
+
+// parse reads one JSON object.
+func parse(r io.Reader) (*config, error) {
+	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
+	switch {
+	case err != nil:
+		return nil, messages.Refuse(messages.BadRequest, "cannot read the model's configuration: %v", err)
+	case len(text) > MaxBytes:
+		return nil, messages.Refuse(messages.BadRequest, "the model's configuration is longer than %d bytes", MaxBytes)
+	}
+	d := json.NewDecoder(bytes.NewReader(withoutConstants(text)))
+	d.UseNumber()
+	c := &config{problems: new([]string)}
+	if err := d.Decode(&c.values); err != nil {
+		return nil, messages.Refuse(messages.BadRequest, "the model's configuration is not a JSON object: %v", err)
+	}
+	return c, nil
+}
+
+// withoutConstants replaces Infinity, -Infinity and NaN outside of strings by
+// null. Python writes them, JSON does not know them, and no key that matters here
+// can have them as a value.
+func withoutConstants(text []byte) []byte {
+	var out []byte
+	inString := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\' && i+1 < len(text):
+			out = append(out, c, text[i+1])
+			i++
+			continue
+		case c == '"':
+			inString = !inString
+		case !inString:
+			if n := constant(text[i:]); n > 0 {
+				out = append(out, "null"...)
+				i += n - 1
+				continue
+			}
+		}
+		out = append(out, text[i])
+	}
+	return out
+}
+
+// constant is the length of the constant that the text begins with, or 0.
+func constant(text []byte) int {
+	for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
+		if bytes.HasPrefix(text, []byte(word)) {
+			return len(word)
+		}
+	}
+	return 0
+}
+
+// say records a problem.
+func (c *config) say(format string, args ...any) {
+	*c.problems = append(*c.problems, fmt.Sprintf(format, args...))
+}
+
+// err is one refusal for all problems.
+func (c *config) err() error {
+	if len(*c.problems) == 0 {
+		return nil
+	}
+	return messages.Refuse(messages.ConfigInvalid, "%s", strings.Join(*c.problems, "; "))
+}
+
+// value looks a key up; null counts as absent.
+func (c *config) value(key string) (any, bool) {
+	if v := c.values[key]; v != nil {
+		return v, true
+	}
+	v := c.defaults[key]
+	return v, v != nil
+}
+
+// has reports whether a key has a value that switches something on: not null,
+// false, 0 or empty.
+func (c *config) has(key string) bool {
+	v, ok := c.value(key)
+	if !ok {
+		return false
+	}
+	switch v := v.(type) {
+	case bool:
+		return v
+	case json.Number:
+		f, err := v.Float64()
+		return err != nil || f != 0
+	case int:
+		return v != 0
+	case string:
+		return v != ""
+	case []any:
+		return len(v) > 0
+	case map[string]any:
+		return len(v) > 0
+	default:
+		return true
+	}
+}
+
+// find returns the first of several keys that has a value.
+func (c *config) find(keys ...string) (string, any) {
+	for _, key := range keys {
+		if v, ok := c.value(key); ok {
+			return key, v
+		}
+	}
+	return "", nil
+}
+
+// number returns the first of several keys that is there, as an integer; 0 if
+// none is. Integers may be written with a fraction of 0.
+func (c *config) number(keys ...string) int {
+	key, v := c.find(keys...)
+	if key == "" {
+		return 0
+	}
+	n, ok := integer(v)
+	if !ok {
+		c.say("%s is not an integer", key)
+	}
+	return n
+}
+
+// need is number for a value that must be 1 or more.
+func (c *config) need(keys ...string) int {
+	key, _ := c.find(keys...)
+	if key == "" {
+		c.say("%s is missing", keys[0])
+		return 1
+	}
+	problems := len(*c.problems)
+	n := c.number(key)
+	if n < 1 && len(*c.problems) == problems {
+		c.say("%s %d is not 1 or more", key, n)
+	}
+	return max(1, n)
+}
+
+// or is number with a value for none.
+func (c *config) or(otherwise int, keys ...string) int {
+	if key, _ := c.find(keys...); key == "" {
+		return otherwise
+	}
+	return c.number(keys...)
+}
+
+// integer converts a value. Numbers beyond 2³¹ are refused, because no shape has
+// them and their products could overflow.
+func integer(v any) (int, bool) {
+	switch v := v.(type) {
+	case int:
+		return v, true
+	case json.Number:
+		f, err := v.Float64()
+		if err != nil || f != math.Trunc(f) || math.Abs(f) > math.MaxInt32 {
+			return 0, false
+		}
+		return int(f), true
+	default:
+		return 0, false
+	}
+}
+
+// text returns a string, "" if the key is absent.
+func (c *config) text(key string) string {
+	v, ok := c.value(key)
+	if !ok {
+		return ""
+	}
+	s, ok := v.(string)
+	if !ok {
+		c.say("%s is not a string", key)
+	}
+	return s
+}
+
+// flag returns a boolean, and otherwise if the key is absent.
+func (c *config) flag(key string, otherwise bool) bool {
+	v, ok := c.value(key)
+	if !ok {
+		return otherwise
+	}
+	b, ok := v.(bool)
+	if !ok {
+		c.say("%s is not a boolean", key)
+	}
+	return b
+}
+
+// texts returns a list of strings, nil if the key is absent.
+func (c *config) texts(key string) []string {
+	return list(c, key, "strings", func(v any) (string, bool) { s, ok := v.(string); return s, ok })
+}
+
+// numbers returns a list of integers, nil if the key is absent.
+func (c *config) numbers(key string) []int { return list(c, key, "integers", integer) }
+
+// list returns the elements of a list, nil if the key is absent.
+func list[T any](c *config, key, of string, convert func(any) (T, bool)) []T {
+	v, ok := c.value(key)
+	if !ok {
+		return nil
+	}
+	values, ok := v.([]any)
+	out := make([]T, 0, len(values))
+	for _, v := range values {
+		element, good := convert(v)
+		ok = ok && good
+		out = append(out, element)
+	}
+	if !ok {
+		c.say("%s is not a list of %s", key, of)
+		return nil
+	}
+	return out
+}
+
+// part returns a nested object, nil if the key is absent.
+func (c *config) part(key string) *config {
+	v, ok := c.value(key)
+	if !ok {
+		return nil
+	}
+	values, ok := v.(map[string]any)
+	if !ok {
+		c.say("%s is not an object", key)
+		return nil
+	}
+	return &config{values: values, parent: c, problems: c.problems}
+}
+
+// keys are the names of the object, sorted.
+func (c *config) keys() []string {
+	keys := make([]string, 0, len(c.values))
+	for key := range c.values {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
