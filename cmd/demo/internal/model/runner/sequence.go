@@ -80,3 +80,6 @@ func (s *Sequence) until(chunk, tokensPerBlock int) int {
 	}
 	return min((s.computed+chunk)/tokensPerBlock*tokensPerBlock, s.Prompt)
 }
+
+// ID is the engine's handle of the sequence.
+func (s *Sequence) ID() messages.SequenceID { return s.id }
