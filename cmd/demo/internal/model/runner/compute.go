@@ -14,7 +14,8 @@ import (
 
 // Compute runs one step of sequences: a chunk of each whose prompt is not yet
 // computed, and the tokens of the others that are not. It waits for the kernel
-// and commits; a sequence that the engine has lost has an error in its place.
+// if logits are wanted, and commits; a sequence that the engine has lost has an
+// error in its place.
 func (r *Runner) Compute(ctx context.Context, batch ...*Sequence) ([]error, error) {
 	return r.step(ctx, batch, true)
 }
@@ -88,7 +89,9 @@ type kernel struct {
 	steps []*model.Sequence // in the executor's order
 	pages []messages.Tables // by step sequence: [pool][0][block]
 	seen  map[gpu.Slot]bool
-	err   error
+	err   error // of the run
+
+	ticket gpu.Ticket
 }
 
 // add puts the tokens [computed, upTo) of a sequence into the step.
@@ -104,8 +107,9 @@ func (k *kernel) add(s *Sequence, upTo int, tables messages.Tables) {
 		if beams > 1 {
 			tokens = s.beams[b][s.computed-s.Prompt : upTo-s.Prompt]
 		}
+		// The kernel runs later: by then the sequence may have been rewound.
 		step := &model.Sequence{
-			Tokens: tokens, Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder, EncodeFrom: s.encode,
+			Tokens: slices.Clone(tokens), Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder, EncodeFrom: s.encode,
 			State: s.state, Adapter: s.adapter, LogitsFrom: len(tokens) - 1,
 		}
 		switch {
@@ -154,23 +158,45 @@ func (k *kernel) touch(pool int, table []messages.PageID, s *Sequence, step *mod
 	}
 }
 
-// run launches the kernel and waits for it.
+// run launches the kernel and waits for it if it has logits to give.
 func (k *kernel) run(ctx context.Context) (gpu.Ticket, error) {
-	k.spec.Label, k.spec.Nanos, k.spec.Run = "step", 1000, k.body
+	k.spec.Label, k.spec.Nanos, k.spec.Run = "step", kernelNanos*int64(len(k.steps)), k.body
 	k.err = errNotRun
 	ticket, err := k.r.launch.Launch(k.r.compute, k.spec)
 	if err != nil {
 		return ticket, err
 	}
-	// The kernel is queued: even when the context ends, its pages must not be
-	// given back before it has run.
-	if err := k.r.sync(context.WithoutCancel(ctx), ticket); err != nil {
-		return ticket, err
+	k.ticket = ticket
+	k.r.pending = append(k.r.pending, k)
+	for _, step := range k.steps {
+		if step.LogitsFrom < len(step.Tokens) {
+			return ticket, k.r.Wait(ctx)
+		}
 	}
-	return ticket, k.err
+	return ticket, nil
 }
 
+// kernelNanos is the virtual time that a step takes for each sequence: long
+// enough that copies go on beside it.
+const kernelNanos = 20_000
+
 var errNotRun = errors.New("the kernel has not run")
+
+// Wait waits for all steps and gives their errors. Steps without logits, the
+// chunks of a prompt before its last, are not waited for otherwise.
+func (r *Runner) Wait(ctx context.Context) error {
+	if len(r.pending) == 0 {
+		return nil
+	}
+	// The kernels are queued: even when the context ends, their pages must not be
+	// given back before they have run.
+	err := r.sync(context.WithoutCancel(ctx), r.pending[len(r.pending)-1].ticket)
+	for _, k := range r.pending {
+		err = errors.Join(err, k.err)
+	}
+	r.pending = r.pending[:0]
+	return err
+}
 
 // body is the kernel: it looks pages up and runs the model.
 func (k *kernel) body(bytes gpu.PageBytes) {

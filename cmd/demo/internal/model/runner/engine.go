@@ -86,6 +86,8 @@ type Runner struct {
 	compute gpu.Stream
 	pools   []windows.Pool // by PoolID, the cross pool last
 	handles []gpu.Pool
+	pending []*kernel // launched, and nobody has waited for them
+	guest   bool      // of an engine that another runner opened and closes
 }
 
 // Open starts an engine for a model.
@@ -155,6 +157,34 @@ func (r *Runner) start(geometry windows.Model, cache windows.Config) (err error)
 	return err
 }
 
+// Another is a second host of the same engine, with a compute stream of its own.
+// Close it before the runner that opened the engine.
+func (r *Runner) Another() (*Runner, error) {
+	other := *r
+	other.guest, other.pending, other.workers = true, nil, attention.NewWorkers(r.Config.Workers)
+	var err error
+	if other.exec, err = model.NewExecutor(r.Model, r.pools, other.workers); err != nil {
+		return nil, err
+	}
+	scales, err := r.Engine.Scales(context.Background())
+	for _, s := range scales {
+		other.exec.SetScales(s.Layer, s.Cross, s.K, s.V)
+	}
+	if err != nil {
+		return nil, err
+	}
+	other.compute, err = r.watched().NewStream("another compute")
+	return &other, err
+}
+
+// watched is the device as the engine sees it.
+func (r *Runner) watched() gpu.Device {
+	if r.hazards != nil {
+		return r.hazards
+	}
+	return r.device
+}
+
 // scale sets the scales of 8-bit caches: what a fixed text, the same for every
 // model, needs. So they are a function of the model alone.
 func (r *Runner) scale() error {
@@ -181,6 +211,10 @@ func (r *Runner) scale() error {
 // Close ends the engine and gives its memory back. Pages that sequences still
 // held are an error.
 func (r *Runner) Close() error {
+	if r.guest {
+		r.workers.Close()
+		return nil
+	}
 	leaked, err := r.Engine.Close(context.Background())
 	if err == nil && leaked > 0 {
 		err = fmt.Errorf("%d pages leaked", leaked)
@@ -299,6 +333,11 @@ func (r *Runner) Rewind(ctx context.Context, s *Sequence, n int) error {
 
 // Fork makes sequences that go on from where one is.
 func (r *Runner) Fork(ctx context.Context, s *Sequence, n int) ([]*Sequence, error) {
+	if s.state != nil {
+		if err := r.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
 	ids, err := r.Engine.Fork(ctx, s.id, n)
 	if err != nil {
 		return nil, err

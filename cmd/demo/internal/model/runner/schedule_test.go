@@ -1,0 +1,346 @@
+package runner_test
+
+import (
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/demo/internal/model"
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+var (
+	schedules = flag.Int("schedules", 400, "random schedules that TestRandomSchedules plays")
+	firstSeed = flag.Uint64("first-seed", 0, "seed of the first of them")
+)
+
+// Hosts that share an engine do things at random: whatever they do, everything
+// that they compute has the bits of the sequence alone.
+func TestRandomSchedules(t *testing.T) {
+	n := *schedules
+	if testing.Short() {
+		n = min(n, 40)
+	}
+	references := map[string]*reference{}
+	dtypes := []windows.DType{windows.Float32, windows.Float32, windows.BFloat16, windows.Int8}
+	names := slices.Concat(decoders, encoders)
+	for i := range uint64(n) {
+		seed := *firstSeed + i
+		rng := rand.New(rand.NewPCG(seed, 0))
+		f, dtype := fixture(t, names[rng.IntN(len(names))]), dtypes[rng.IntN(len(dtypes))]
+		key := f.Name + string(dtype)
+		if references[key] == nil {
+			references[key] = newReference(t, f, runner.Config{DType: dtype})
+		}
+		playSchedule(t, f, references[key], dtype, seed, rng)
+		if t.Failed() {
+			t.Fatalf("go test -run TestRandomSchedules -args -first-seed %d -schedules 1", seed)
+		}
+	}
+}
+
+func playSchedule(t *testing.T, f *fixtureModel, a *reference, dtype windows.DType, seed uint64, rng *rand.Rand) {
+	t.Helper()
+	c := runner.Config{
+		TokensPerBlock: 2 << rng.IntN(3), DType: dtype, Pages: 16 + rng.IntN(60), HostPages: rng.IntN(60), Seed: int64(seed),
+		MaxLen: 512, Checked: true, Workers: 1, Options: []actors.Option{actors.WithRestartLimit(1000, 1)},
+		Adjust: func(c *windows.Config) {
+			c.CopyOnPartialReuse, c.EnablePartialReuse, c.OffloadAhead = seed%2 == 0, seed%5 != 0, seed%3 != 0
+		},
+	}
+	c.Chunk = c.TokensPerBlock * rng.IntN(4)
+	r, err := runner.Open(f.Model, c)
+	require.NoError(t, err)
+	p := newPlayer(t, f, a, seed, r)
+	for range 1 + rng.IntN(2) {
+		other, err := r.Another()
+		require.NoError(t, err)
+		p.hosts = append(p.hosts, other)
+	}
+	p.play(60)
+	p.leave()
+	require.NoError(t, r.Engine.Check(t.Context()), "seed %d", seed)
+	require.Empty(t, r.Hazards(), "seed %d", seed)
+	for i := range p.hosts {
+		require.NoError(t, p.hosts[i].Wait(t.Context()), "seed %d", seed)
+	}
+	for i := range p.hosts {
+		require.NoError(t, p.hosts[len(p.hosts)-1-i].Close(), "seed %d", seed)
+	}
+}
+
+// player does things at random with the sequences of several hosts.
+type player struct {
+	t        *testing.T
+	f        *fixtureModel
+	a        *reference
+	rng      *rand.Rand
+	hosts    []*runner.Runner // of one engine
+	running  []*member
+	adapters []*model.Adapter
+	tolerant bool // wrong bits are noted, not failed
+	wrong    bool
+}
+
+// member is one sequence of one host.
+type member struct {
+	*history
+	host *runner.Runner
+}
+
+func newPlayer(t *testing.T, f *fixtureModel, a *reference, seed uint64, r *runner.Runner) *player {
+	p := &player{t: t, f: f, a: a, rng: rand.New(rand.NewPCG(seed, 1)), hosts: []*runner.Runner{r}}
+	p.adapters = []*model.Adapter{nil, nil, nil, model.RandomAdapter(f.Model, "a", 1, 1)}
+	return p
+}
+
+func (p *player) play(steps int) {
+	for range steps {
+		switch n := p.rng.IntN(100); {
+		case n < 25 && len(p.running) < 6:
+			p.admit()
+		case n < 70:
+			p.step(p.hosts[p.rng.IntN(len(p.hosts))])
+		case n < 78:
+			p.with(p.fork)
+		case n < 84:
+			p.with(p.draft)
+		case n < 92:
+			p.with(p.release)
+		case n < 95:
+			p.with(p.preempt)
+		default:
+			p.disturb()
+		}
+	}
+}
+
+func (p *player) leave() {
+	for len(p.running) > 0 {
+		p.release(p.running[0])
+	}
+}
+
+// with does something with a running sequence whose prompt is computed.
+func (p *player) with(do func(*member)) {
+	if len(p.running) > 0 {
+		do(p.running[p.rng.IntN(len(p.running))])
+	}
+}
+
+// admit takes in the beginning of a fixture's prompt, perhaps with another end.
+func (p *player) admit() {
+	c := p.f.Cases[p.rng.IntN(len(p.f.Cases))]
+	q := runner.Request{Tokens: slices.Clone(c.Tokens[:1+p.rng.IntN(len(c.Tokens))]), Encoder: c.Encoder}
+	if p.rng.IntN(3) == 0 {
+		q.Tokens[len(q.Tokens)-1] = messages.Token(p.rng.IntN(p.f.Vocab))
+	}
+	q.Salt = []string{"", "", "s"}[p.rng.IntN(3)]
+	q.Adapter = p.adapters[p.rng.IntN(len(p.adapters))]
+	p.take(p.hosts[p.rng.IntN(len(p.hosts))], q)
+}
+
+func (p *player) take(host *runner.Runner, q runner.Request) {
+	s, err := host.Admit(p.t.Context(), q)
+	if p.refused(err) {
+		return
+	}
+	// Without logits nobody waits for the chunks before the last.
+	from := s.Reused
+	if s.AllLogits = p.rng.IntN(2) == 0; !s.AllLogits {
+		from = len(q.Tokens) - 1
+	}
+	p.running = append(p.running, &member{&history{Sequence: s, ask: q, from: from}, host})
+}
+
+// refused tells whether something was refused for a reason that a host lives with.
+func (p *player) refused(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, known := range []error{messages.ErrOutOfPages, messages.ErrSequenceLost, messages.ErrInternal} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	require.NoError(p.t, err)
+	return true
+}
+
+// step runs a step of some of a host's sequences: a chunk of a prompt or a token.
+func (p *player) step(host *runner.Runner) {
+	var batch []*member
+	for _, m := range p.running {
+		if m.host == host && p.rng.IntN(4) > 0 && p.grow(m) {
+			batch = append(batch, m)
+		}
+	}
+	if len(batch) == 0 {
+		return
+	}
+	sequences := make([]*runner.Sequence, len(batch))
+	for i, m := range batch {
+		sequences[i] = m.Sequence
+	}
+	errs, err := host.Compute(p.t.Context(), sequences...)
+	for i, m := range batch {
+		if p.refused(err) || p.refused(errs[i]) {
+			p.drop(m) // lost, or in doubt
+			continue
+		}
+		m.rows = append(m.rows, m.Logits...)
+	}
+}
+
+// grow appends a token if all are computed. It tells whether there is something
+// to compute.
+func (p *player) grow(m *member) bool {
+	if m.Computed() < len(m.Tokens) {
+		return true
+	}
+	if len(m.Tokens) > 70 || len(m.Logits) == 0 {
+		return false
+	}
+	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence}, [][]messages.Token{{p.token(m)}})
+	switch {
+	case err != nil && p.refused(err):
+		p.drop(m)
+		return false
+	case errors.Is(errs[0], messages.ErrOutOfPages):
+		return false // another time
+	case p.refused(errs[0]):
+		p.drop(m)
+		return false
+	}
+	return true
+}
+
+// token is the greedy choice, or any.
+func (p *player) token(m *member) messages.Token {
+	if p.rng.IntN(2) == 0 {
+		return m.Next()
+	}
+	return messages.Token(p.rng.IntN(p.f.Vocab))
+}
+
+// idle tells whether all tokens of a sequence are computed.
+func (m *member) idle() bool { return m.Computed() == len(m.Tokens) && len(m.Logits) > 0 }
+
+func (p *player) fork(m *member) {
+	if !m.idle() || len(p.running) > 7 {
+		return
+	}
+	forks, err := m.host.Fork(p.t.Context(), m.Sequence, 1+p.rng.IntN(2))
+	if p.refused(err) {
+		return
+	}
+	for _, s := range forks {
+		p.running = append(p.running, &member{&history{Sequence: s, ask: m.ask, from: m.from, rows: slices.Clone(m.rows)}, m.host})
+	}
+}
+
+// draft appends tokens, computes them, commits some and takes the others back.
+func (p *player) draft(m *member) {
+	if !m.idle() || len(m.Tokens) > 60 {
+		return
+	}
+	tokens := []messages.Token{p.token(m)}
+	for range 1 + p.rng.IntN(5) {
+		tokens = append(tokens, messages.Token(p.rng.IntN(p.f.Vocab)))
+	}
+	errs, err := m.host.Append(p.t.Context(), []*runner.Sequence{m.Sequence}, [][]messages.Token{tokens})
+	if p.refused(err) || p.refused(errs[0]) {
+		if err != nil || !errors.Is(errs[0], messages.ErrOutOfPages) {
+			p.drop(m)
+		}
+		return
+	}
+	m.AllLogits = true
+	before, accepted := m.Computed(), 1+p.rng.IntN(len(tokens))
+	if err := m.host.ComputeOnly(p.t.Context(), m.Sequence); p.refused(err) {
+		p.drop(m)
+		return
+	}
+	rows := slices.Clone(m.Logits)
+	errs, err = m.host.Commit(p.t.Context(), []*runner.Sequence{m.Sequence}, []int{before + accepted})
+	if p.refused(err) || p.refused(errs[0]) {
+		p.drop(m)
+		return
+	}
+	if n := len(tokens) - accepted; n > 0 && p.refused(m.host.Rewind(p.t.Context(), m.Sequence, n)) {
+		p.drop(m)
+		return
+	}
+	m.rows = append(m.rows, rows[:accepted]...)
+	m.Logits = rows[accepted-1 : accepted]
+}
+
+// release checks and ends a sequence, also one whose prompt is not computed.
+func (p *player) release(m *member) {
+	p.compare(m)
+	p.drop(m)
+}
+
+func (p *player) preempt(m *member) {
+	q := m.ask
+	q.Tokens = slices.Clone(m.Tokens)
+	p.release(m)
+	p.take(m.host, q)
+}
+
+// drop ends a sequence that may be lost.
+func (p *player) drop(m *member) {
+	p.refused(m.host.Release(p.t.Context(), m.Sequence))
+	p.running = slices.DeleteFunc(p.running, func(r *member) bool { return r == m })
+}
+
+// compare compares what was computed with the sequence alone.
+func (p *player) compare(m *member) {
+	if len(m.rows) == 0 {
+		return
+	}
+	if !p.tolerant {
+		m.check(p.t, p.a, "in a random schedule")
+		return
+	}
+	q := m.ask
+	q.Tokens = m.Tokens
+	for i, row := range p.a.logits(p.t, q)[m.from : m.from+len(m.rows)] {
+		if _, other := differs(row, m.rows[i]); other {
+			p.wrong = true
+		}
+	}
+}
+
+// disturb does something to the engine.
+func (p *player) disturb() {
+	e, ctx := p.hosts[0].Engine, p.t.Context()
+	pools := e.Pools()
+	var err error
+	switch p.rng.IntN(5) {
+	case 0:
+		err = e.Reset(ctx)
+	case 1:
+		_, err = e.Invalidate(ctx, messages.Selector{Salt: "s"})
+	case 2:
+		if len(pools) == 2 && !p.f.Encodes() {
+			share := 0.3 + 0.4*p.rng.Float64()
+			_, err = e.Rebalance(ctx, map[string]float64{pools[0].Name: share, pools[1].Name: 1 - share})
+		}
+	case 3:
+		if !p.tolerant {
+			err = e.Inject([]string{"coordinator", "tree", "offloader"}[p.rng.IntN(3)])
+		}
+	case 4:
+		c := p.f.Cases[p.rng.IntN(len(p.f.Cases))]
+		_, err = e.Prefetch(ctx, messages.Prefix{Tokens: c.Tokens, Encoder: c.Encoder})
+	}
+	p.refused(err)
+}
