@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
@@ -58,7 +59,8 @@ func TestPanickingActors(t *testing.T) {
 	for _, name := range []string{"llama_gqa", "gemma3_hybrid", "deepseek_v3_mla", "t5_cross"} {
 		f := fixture(t, name)
 		a := newReference(t, f, runner.Config{})
-		options := []actors.Option{actors.WithRestartLimit(1000, 1)}
+		points := &enginetest.Failpoints{}
+		options := []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)}
 		r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 30, HostPages: 30, Options: options})
 		names := []string{"coordinator", "tree", "offloader"}
 		for _, p := range r.Engine.Pools() {
@@ -71,7 +73,7 @@ func TestPanickingActors(t *testing.T) {
 			h := begin(t, r, runner.Request{Tokens: c.Tokens, Encoder: c.Encoder})
 			for range 3 {
 				h.generate(t, r, 2)
-				require.NoError(t, r.Engine.Inject(actor))
+				require.NoError(t, points.Arm(actor))
 				h = survive(t, r, h, f)
 			}
 			h.check(t, a, "after "+actor+" failed")
@@ -140,7 +142,7 @@ func TestAMissingWaitShows(t *testing.T) {
 // withoutWait plays a crowded life without one wait and tells whether it shows.
 func withoutWait(t *testing.T, f *fixtureModel, a *reference, wait string, seed int64) bool {
 	t.Helper()
-	c := runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 20, HostPages: 24, Seed: seed, MaxLen: 512, Checked: true, Options: []actors.Option{actors.WithoutWait(wait)}}
+	c := runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 20, HostPages: 24, Seed: seed, MaxLen: 512, Checked: true, Options: []actors.Option{enginetest.WithoutWait(wait)}}
 	r, err := runner.Open(f.Model, c)
 	require.NoError(t, err)
 	p := newPlayer(t, f, a, uint64(seed), r)

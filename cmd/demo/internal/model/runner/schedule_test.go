@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
@@ -48,9 +49,10 @@ func TestRandomSchedules(t *testing.T) {
 
 func playSchedule(t *testing.T, f *fixtureModel, a *reference, dtype windows.DType, seed uint64, rng *rand.Rand) {
 	t.Helper()
+	points := &enginetest.Failpoints{}
 	c := runner.Config{
 		TokensPerBlock: 2 << rng.IntN(3), DType: dtype, Pages: 16 + rng.IntN(60), HostPages: rng.IntN(60), Seed: int64(seed),
-		MaxLen: 512, Checked: true, Workers: 1, Options: []actors.Option{actors.WithRestartLimit(1000, 1)},
+		MaxLen: 512, Checked: true, Workers: 1, Options: []actors.Option{actors.WithRestartLimit(1000, 1), enginetest.WithFailpoints(points)},
 		Adjust: func(c *windows.Config) {
 			c.CopyOnPartialReuse, c.EnablePartialReuse, c.OffloadAhead = seed%2 == 0, seed%5 != 0, seed%3 != 0
 		},
@@ -59,6 +61,7 @@ func playSchedule(t *testing.T, f *fixtureModel, a *reference, dtype windows.DTy
 	r, err := runner.Open(f.Model, c)
 	require.NoError(t, err)
 	p := newPlayer(t, f, a, seed, r)
+	p.points = points
 	for range 1 + rng.IntN(2) {
 		other, err := r.Another()
 		require.NoError(t, err)
@@ -85,7 +88,8 @@ type player struct {
 	hosts    []*runner.Runner // of one engine
 	running  []*member
 	adapters []*model.Adapter
-	tolerant bool // wrong bits are noted, not failed
+	points   *enginetest.Failpoints // nil: no failures
+	tolerant bool                   // wrong bits are noted, not failed
 	wrong    bool
 }
 
@@ -335,8 +339,8 @@ func (p *player) disturb() {
 			_, err = e.Rebalance(ctx, map[string]float64{pools[0].Name: share, pools[1].Name: 1 - share})
 		}
 	case 3:
-		if !p.tolerant {
-			err = e.Inject([]string{"coordinator", "tree", "offloader"}[p.rng.IntN(3)])
+		if p.points != nil {
+			err = p.points.Arm([]string{"coordinator", "tree", "offloader"}[p.rng.IntN(3)])
 		}
 	case 4:
 		c := p.f.Cases[p.rng.IntN(len(p.f.Cases))]
