@@ -1,8 +1,9 @@
 package actors
 
 import (
+	"crypto/rand"
+
 	"github.com/kvactor/kvactor/events"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -21,7 +22,7 @@ func (e *Engine) newTree() *tree.Tree {
 	}
 	return tree.New(tree.Config{
 		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
-		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(),
+		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(), InputTokens: e.side.inputTokens,
 	})
 }
 
@@ -60,14 +61,13 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 
 // newEvents makes the log, which begins with the pools.
 func (e *Engine) newEvents() *events.Log {
-	log, pools := events.New(e.config.Cache.EventBufferMaxSize), e.pools
+	c := events.Config{Limit: e.config.Cache.EventBufferMaxSize, Engine: rand.Text()}
+	log, pools := events.New(c), e.pools
 	if both := e.side.pools; both != nil {
-		log, pools = events.NewShared(e.config.Cache.EventBufferMaxSize, messages.PoolID(len(e.pools))), both
+		log, pools = events.NewShared(c, messages.PoolID(len(e.pools))), both
 	}
 	for _, p := range pools {
-		log.Append(protocol.WrapEvents([]messages.Event{{
-			Type: messages.EventCreated, Pool: p.ID, PrimaryPages: p.PrimaryPages, SecondaryPages: p.SecondaryPages,
-		}}))
+		log.Created(p.ID, events.PoolPages{Primary: p.PrimaryPages, Secondary: p.SecondaryPages})
 	}
 	return log
 }

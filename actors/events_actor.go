@@ -13,14 +13,15 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// eventsActor is the shell of the event log. What a reader takes is named beside
-// the actors, since it may be a million blocks: one reader after the other.
+// eventsActor is the shell of the event log. The blocks that a reader is told of
+// are hashed beside the actors, since they may be a million: one reader after the
+// other.
 type eventsActor struct {
 	core       *events.Log
 	self       *mailbox.Mailbox
 	queue      []*forward       // readers that wait for the one that is served
-	naming     bool             // a batch is being named
-	tree       *mailbox.Mailbox // gets back what namings were made of
+	naming     bool             // a draft is being named
+	tree       *mailbox.Mailbox // gets records of changes back
 	point      failpoint.Point
 	background *background
 	// news is what is being logged, from event number before on: after a panic
@@ -29,14 +30,14 @@ type eventsActor struct {
 	before uint64
 }
 
-// named says that a batch has been named and its reader answered, or that
+// named says that a draft has been named and its reader answered, or that
 // naming has panicked.
 type named struct {
-	spent    [][]messages.Token
+	draft    *events.Draft
 	panicked *mailbox.Panic // nil: it has not
 }
 
-// Abort has nobody to tell.
+// Abort does nothing: the reader has been answered.
 func (*named) Abort(error) {}
 
 // Receive logs what is published and answers the readers.
@@ -52,9 +53,8 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 	case *named:
 		a.mend()
 		a.naming = false
-		a.giveBack(m.spent)
 		a.point.Hit("events")
-		a.settle()
+		a.core.Named(m.draft)
 		a.next()
 		if m.panicked != nil {
 			panic(m.panicked)
@@ -71,28 +71,39 @@ func (a *eventsActor) log(m *published) {
 	a.news, a.before = m, a.core.Next()
 	a.point.Hit("events")
 	if m.lost > 0 {
-		a.core.Lose(m.first, m.lost)
+		a.core.TreeLost(m.first, m.lost)
 		a.before = a.core.Next()
 	}
-	if n, breaks := a.point.Within(); breaks {
-		a.core.Append(m.events[:min(n, len(m.events))])
-		failpoint.Panic("events")
+	if m.changes != nil {
+		if n, breaks := a.point.Within(); breaks {
+			cut := *m.changes
+			cut.List = cut.List[:min(n, len(cut.List))]
+			a.core.Append(&cut)
+			failpoint.Panic("events")
+		}
+		a.core.Append(m.changes)
 	}
-	a.core.Append(m.events)
-	a.core.Gone(m.gone)
 	a.news = nil
-	a.settle()
+	if m.changes != nil && a.tree != nil {
+		a.tree.PostUserMessage(m) // to be filled again
+	}
 }
 
-// mend makes a log anew that has failed. What it kept and was to keep is lost.
+// mend makes a log that goes on where one has failed. What that kept and was to
+// keep is lost.
 func (a *eventsActor) mend() {
-	if m := a.news; m != nil {
-		a.news = nil
-		lost := m.lost > 0 && a.core.Next() == a.before
-		a.core = events.Resume(a.core, m.events[min(uint64(len(m.events)), a.core.Next()-a.before):])
-		if lost {
-			a.core.Lose(m.first, m.lost)
-		}
+	m := a.news
+	if m == nil {
+		return
+	}
+	a.news = nil
+	lost, rest := m.lost > 0 && a.core.Next() == a.before, 0
+	if m.changes != nil {
+		rest = max(0, m.changes.Events()-int(a.core.Next()-a.before))
+	}
+	a.core = events.Resume(a.core, rest)
+	if lost {
+		a.core.TreeLost(m.first, m.lost)
 	}
 }
 
@@ -106,27 +117,19 @@ func (a *eventsActor) stopped() {
 
 // serve answers a reader when those before it have been served.
 func (a *eventsActor) serve(m *forward) {
-	if r, ok := m.request.(*protocol.ReadKeys); ok {
+	switch r := m.request.(type) {
+	case *protocol.ReadKeys:
 		r.Next, r.Err = a.core.Next(), nil
-		m.port.answer(m.request, m.sender)
+	case *messages.OpenReader:
+		r.Reader, r.Err = a.core.OpenReader()
+	case *messages.CloseReader:
+		r.Err = a.core.CloseReader(r.Reader)
+	default:
+		a.queue = append(a.queue, m)
+		a.next()
 		return
 	}
-	a.queue = append(a.queue, m)
-	a.next()
-}
-
-// settle lets the log name what it has to, unless others are naming.
-func (a *eventsActor) settle() {
-	if !a.naming {
-		a.giveBack(a.core.Settle())
-	}
-}
-
-// giveBack gives tokens that are of no use here any more to the tree.
-func (a *eventsActor) giveBack(tokens [][]messages.Token) {
-	if len(tokens) > 0 && a.tree != nil {
-		a.tree.PostUserMessage(&spent{tokens})
-	}
+	m.port.answer(m.request, m.sender)
 }
 
 // next serves the next reader.
@@ -140,16 +143,25 @@ func (a *eventsActor) next() {
 		a.next()
 		return
 	}
-	batch := m.take(a.core)
-	if len(batch.Events) == 0 {
-		empty, _ := events.Name(batch)
-		m.answer(empty)
-		a.next()
+	draft, err := m.take(a.core)
+	switch {
+	case err != nil || draft == nil:
+		m.answer(messages.EventBatch{}, err)
+	case draft.Empty():
+		m.answer(draft.Name(), nil)
+		a.core.Named(draft)
+	default:
+		a.name(m, draft)
 		return
 	}
+	a.next()
+}
+
+// name names a draft beside the actors and answers its reader.
+func (a *eventsActor) name(m *forward, draft *events.Draft) {
 	a.naming = true
 	a.background.run(func(context.Context) {
-		done := &named{}
+		done := &named{draft: draft}
 		defer func() {
 			if reason := recover(); reason != nil {
 				done.panicked = mailbox.NewPanic(reason)
@@ -157,36 +169,34 @@ func (a *eventsActor) next() {
 			}
 			a.self.PostUserMessage(done)
 		}()
-		named, spent := events.Name(batch)
-		done.spent = spent
-		m.answer(named)
+		m.answer(draft.Name(), nil)
 	})
 }
 
-// take takes from the log what a reader has asked for.
-func (f *forward) take(log *events.Log) protocol.EventBatch {
+// take takes from the log what a reader has asked for; nil if it is stale.
+func (f *forward) take(log *events.Log) (*events.Draft, error) {
 	switch r := f.request.(type) {
 	case *messages.ReadSnapshot:
-		return log.Snapshot(f.keys)
+		return log.Snapshot(r.Reader, f.keys...)
 	case *protocol.JoinSnapshot:
 		if r.Stale = log.ToldSince(r.Pool, r.Since); r.Stale {
-			return protocol.EventBatch{}
+			return nil, nil
 		}
-		return log.Snapshot(f.keys)
+		return log.Snapshot(r.Reader, f.keys...)
 	default:
-		return log.Take()
+		return log.Take(f.request.(*messages.ReadEvents).Reader)
 	}
 }
 
 // answer gives a reader a batch.
-func (f *forward) answer(batch messages.EventBatch) {
+func (f *forward) answer(batch messages.EventBatch, err error) {
 	switch r := f.request.(type) {
 	case *messages.ReadEvents:
-		r.Batch, r.Err = batch, nil
+		r.Batch, r.Err = batch, err
 	case *messages.ReadSnapshot:
-		r.Batch, r.Err = batch, nil
+		r.Batch, r.Err = batch, err
 	case *protocol.JoinSnapshot:
-		r.Batch, r.Err = batch, nil
+		r.Batch, r.Err = batch, err
 	}
 	f.port.answer(f.request, f.sender)
 }

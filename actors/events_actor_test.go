@@ -25,6 +25,7 @@ type eventsRig struct {
 	tasks   []func()
 	answers []error // of the readers
 	engine  *Engine
+	block   protocol.BlockID // the last
 }
 
 // stubborn lets an actor go on after a panic.
@@ -41,7 +42,7 @@ func newEventsRig(t *testing.T, limit int) (d *eventsRig, panics *int) {
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
 	worker, supervisor := mailbox.NewWorker(), &stubborn{}
 	d = &eventsRig{t: t, engine: &Engine{gate: gate{limit: 100}}}
-	d.shell = &eventsActor{core: events.New(limit), background: &background{schedule: func(f func()) { d.tasks = append(d.tasks, f) }}}
+	d.shell = &eventsActor{core: events.New(events.Config{Limit: limit, Engine: "engine"}), background: &background{schedule: func(f func()) { d.tasks = append(d.tasks, f) }}}
 	var child *actor.PID
 	parent := system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
 		if _, started := c.Message().(*actor.Started); started {
@@ -65,13 +66,20 @@ func (d *eventsRig) read(request any) {
 	d.box.PostUserMessage(&forward{request: request, sender: c, port: &port{}})
 }
 
-// publish tells of a block that was stored.
-func (d *eventsRig) publish(k *protocol.Naming) {
-	d.box.PostUserMessage(&published{events: []protocol.Event{{Event: messages.Event{Type: messages.EventStored}, Spans: []protocol.Span{{Naming: k, Count: 1}}}}})
-}
+// publish tells of a block of two tokens that was stored.
+func (d *eventsRig) publish() { d.publishPadded(0) }
 
-func oneBlock() *protocol.Naming {
-	return &protocol.Naming{Blocks: 1, Tokens: []messages.Token{1, 2}, Namespace: &messages.Namespace{}}
+// publishPadded is publish of a block with padding; it cannot be named if that is
+// more than its tokens.
+func (d *eventsRig) publishPadded(padding int32) {
+	d.block++
+	d.box.PostUserMessage(&published{changes: &protocol.Changes{
+		List: []protocol.Change{
+			{Kind: protocol.BlocksEntered, Last: d.block, Count: 1, Parent: protocol.NoBlock, Tokens: 2, Padding: padding},
+			{Kind: protocol.BlocksStored, Last: d.block, Count: 1},
+		},
+		Blocks: []protocol.BlockID{d.block}, Tokens: []messages.Token{1, messages.Token(d.block)}, Namespaces: make([]messages.Namespace, 1),
+	}})
 }
 
 // While a batch is being named the log goes on, and the next reader waits: its
@@ -79,14 +87,13 @@ func oneBlock() *protocol.Naming {
 func TestReadersAreServedOneAfterTheOther(t *testing.T) {
 	d, _ := newEventsRig(t, 2)
 	first, second, third := &messages.ReadEvents{}, &messages.ReadEvents{}, &messages.ReadSnapshot{}
-	lost := oneBlock()
-	d.publish(oneBlock())
+	d.publish()
 	d.read(first)
 	d.read(second)
 	require.Len(t, d.tasks, 1)
-	d.publish(lost)
-	d.publish(oneBlock())
-	d.publish(oneBlock())
+	d.publish()
+	d.publish()
+	d.publish()
 	d.read(third)
 	require.Len(t, d.tasks, 1)
 	assert.Empty(t, d.answers)
@@ -102,79 +109,68 @@ func TestReadersAreServedOneAfterTheOther(t *testing.T) {
 	assert.EqualValues(t, 2, second.Batch.Events[0].ID)
 	assert.True(t, third.Batch.Snapshot)
 	assert.EqualValues(t, 4, third.Batch.Next)
-	assert.NotNil(t, lost.Tokens, "owed, since it is stored still")
 }
 
-// withTree gives a desk a tree with blocks of two tokens.
-func (d *eventsRig) withTree() *treeActor {
+// Records of changes go back to the tree and are filled again.
+func TestRecordsOfChangesGoBack(t *testing.T) {
+	d, _ := newEventsRig(t, 4)
 	core := tree.New(tree.Config{TokensPerBlock: 2, Pools: []tree.PoolShape{{}}, Events: true})
 	system, worker := NewSystem(nil), mailbox.NewWorker()
 	shell := &treeActor{core: core, events: d.box}
 	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return shell }, mailbox.Inline(worker)...))
-	d.t.Cleanup(func() {
+	t.Cleanup(func() {
 		_ = system.Root.StopFuture(pid).Wait()
 		worker.Close()
 		system.Shutdown()
 	})
 	d.shell.tree = mailbox.Of(system, pid)
-	return shell
-}
-
-// storeBlock stores a block of two tokens.
-func storeBlock(core *tree.Tree, tokens ...messages.Token) protocol.BlockID {
-	a := &protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 2, Tables: [][]messages.PageID{{messages.PageID(tokens[0])}}}}}
-	core.Apply(a)
-	return a.Stores[0].Cursor.Block
-}
-
-// What nobody reads goes back to the tree too, when it is gone and the events of
-// it are lost.
-func TestUnreadTokensGoBack(t *testing.T) {
-	d, _ := newEventsRig(t, 1)
-	shell := d.withTree()
-	arrays := map[*messages.Token]bool{}
+	records := map[*protocol.Changes]bool{}
 	for i := range messages.Token(20) {
-		b := storeBlock(shell.core, 2*i, 2*i+1)
-		list := shell.core.TakeEvents()
-		k := list[0].Spans[0].Naming
-		arrays[&k.Tokens[0]] = true
-		d.box.PostUserMessage(&published{events: list})
-		shell.core.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Block: b, To: messages.Nowhere}}})
-		shell.publish()
-		assert.Nil(t, k.Hashes)
+		core.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: []messages.Token{i, i}, To: 2, Tables: [][]messages.PageID{{messages.PageID(i)}}}}})
+		c := core.TakeChanges()
+		records[c] = true
+		d.box.PostUserMessage(&published{changes: c})
 	}
-	assert.LessOrEqual(t, len(arrays), 2, "that of the kept event and that of the next one")
-	last := &messages.ReadEvents{}
-	d.read(last)
-	d.tasks[0]()
-	assert.EqualValues(t, 39, last.Batch.Lost, "two events a block, and one is kept")
-	assert.Len(t, last.Batch.Events[0].Hashes, 1)
-}
-
-// What a batch was named by goes back to the tree.
-func TestSpentTokensGoBack(t *testing.T) {
-	d, _ := newEventsRig(t, 4)
-	shell := d.withTree()
-	store := func(tokens ...messages.Token) []protocol.Event {
-		storeBlock(shell.core, tokens...)
-		return shell.core.TakeEvents()
-	}
-	list := store(1, 2)
-	handed := &list[0].Spans[0].Naming.Tokens[0]
-	d.box.PostUserMessage(&published{events: list})
+	assert.Len(t, records, 2)
 	first := &messages.ReadEvents{}
 	d.read(first)
 	d.tasks[0]()
-	again := store(3, 4)
-	assert.Same(t, handed, &again[0].Spans[0].Naming.Tokens[0])
-	assert.Equal(t, []messages.Token{1, 2}, first.Batch.Events[0].Blocks[0].Tokens)
+	assert.EqualValues(t, 16, first.Batch.Lost)
+	assert.Equal(t, "engine", first.Batch.Engine)
+	assert.Equal(t, []messages.Token{16, 16}, first.Batch.Events[0].Blocks[0].Tokens, "not those of the record")
+}
+
+// Readers are opened and closed while others wait for names.
+func TestReadersComeAndGo(t *testing.T) {
+	d, _ := newEventsRig(t, 4)
+	d.publish()
+	d.read(&messages.ReadEvents{})
+	open := &messages.OpenReader{}
+	d.read(open)
+	require.NoError(t, open.Err)
+	assert.Len(t, d.answers, 1, "it need not wait")
+	d.publish()
+	d.tasks[0]()
+	second := &messages.ReadEvents{Reader: open.Reader}
+	d.read(second)
+	d.tasks[1]()
+	require.Len(t, second.Batch.Events, 1)
+	assert.EqualValues(t, 1, second.Batch.Events[0].ID, "events from when it was opened")
+	closed := &messages.CloseReader{Reader: open.Reader}
+	d.read(closed)
+	require.NoError(t, closed.Err)
+	d.read(second)
+	assert.ErrorIs(t, second.Err, messages.ErrBadRequest)
+	snapshot := &messages.ReadSnapshot{Reader: open.Reader}
+	d.read(snapshot)
+	assert.ErrorIs(t, snapshot.Err, messages.ErrBadRequest)
 }
 
 // Naming that panics costs its reader the batch; the actor fails for it, and
 // the next reader is served.
 func TestNamingThatPanics(t *testing.T) {
 	d, panics := newEventsRig(t, 4)
-	d.publish(&protocol.Naming{Blocks: 1, Tokens: []messages.Token{1}}) // begins nowhere
+	d.publishPadded(3)
 	d.read(&messages.ReadEvents{})
 	d.read(&messages.ReadEvents{})
 	require.Len(t, d.tasks, 1)
@@ -183,7 +179,7 @@ func TestNamingThatPanics(t *testing.T) {
 	require.Len(t, d.answers, 2)
 	require.ErrorIs(t, d.answers[0], messages.ErrInternal)
 	require.NoError(t, d.answers[1])
-	d.publish(oneBlock())
+	d.publish()
 	after := &messages.ReadEvents{}
 	d.read(after)
 	d.tasks[1]()
@@ -195,7 +191,7 @@ func TestNamingThatPanics(t *testing.T) {
 // Readers that wait when the actor stops are told so.
 func TestReadersOfAStoppedLog(t *testing.T) {
 	d, _ := newEventsRig(t, 4)
-	d.publish(oneBlock())
+	d.publish()
 	d.read(&messages.ReadEvents{})
 	d.read(&messages.ReadEvents{})
 	d.shell.stopped()

@@ -13,7 +13,6 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/actors/mailbox"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -28,15 +27,15 @@ type joint struct {
 
 // side is what an engine is told that is one of two. The decoder's is told the
 // pools of both, which its log begins with; the encoder's where that log is, what
-// number its pool has there, and how what its tree tells becomes what readers
-// hear. Whichever fails, the joint engine has failed.
+// number its pool has there, and how long an input is without its padding.
+// Whichever fails, the joint engine has failed.
 type side struct {
-	pools  []messages.PoolInfo
-	events *mailbox.Mailbox
-	first  messages.PoolID
-	adapt  func([]protocol.Event)
-	failed func(cause error)
-	prefix string // of the names of its failpoints
+	pools       []messages.PoolInfo
+	events      *mailbox.Mailbox
+	first       messages.PoolID
+	inputTokens func(messages.Namespace) int
+	failed      func(cause error)
+	prefix      string // of the names of its failpoints
 }
 
 // spawnJoint starts both and the actor that joins them; the cross pool is the
@@ -96,8 +95,8 @@ func (e *Engine) spawnSides(parent actor.SpawnerContext, pools []windows.Pool, c
 	o.Name = name + "-cross"
 	e.joint.encoder, err = spawnOne(parent, encoder, known, o, side{
 		prefix: "cross:", events: e.joint.decoder.events, first: messages.PoolID(last),
-		failed: e.fail,
-		adapt:  func(told []protocol.Event) { cross.Adapt(told, e.pools[last].ID, known.TokensPerBlock) },
+		failed:      e.fail,
+		inputTokens: cross.InputTokens,
 	})
 	return err
 }

@@ -179,6 +179,35 @@ func (e *Engine) Events(ctx context.Context) (messages.EventBatch, error) {
 	return m.Batch, err
 }
 
+// OpenReader adds a reader of events, who takes them from now on with EventsOf and
+// SnapshotOf: each reader gets all events, at its own pace. Events and Snapshot are
+// those of the zero ReaderID.
+func (e *Engine) OpenReader(ctx context.Context) (messages.ReaderID, error) {
+	m := &messages.OpenReader{}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Reader, err
+}
+
+// CloseReader ends a reader of events.
+func (e *Engine) CloseReader(ctx context.Context, id messages.ReaderID) error {
+	m := &messages.CloseReader{Reader: id}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// EventsOf takes the events since the reader's last call.
+func (e *Engine) EventsOf(ctx context.Context, id messages.ReaderID) (messages.EventBatch, error) {
+	m := &messages.ReadEvents{Reader: id}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Batch, err
+}
+
+// SnapshotOf is Snapshot for a reader.
+func (e *Engine) SnapshotOf(ctx context.Context, id messages.ReaderID) (messages.EventBatch, error) {
+	m := &messages.ReadSnapshot{Reader: id}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Batch, err
+}
+
 // Snapshot reads every key of the tree, to start a mirror; later Events go on
 // from there.
 func (e *Engine) Snapshot(ctx context.Context) (messages.EventBatch, error) {

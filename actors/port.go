@@ -43,7 +43,7 @@ func (p *port) RebuildPool(r *protocol.RebuildPool) { p.lendPool(r.Pool, r) }
 func (p *port) Offloader(message any) { p.lend("offloader", p.offloader, message) }
 
 // Events gives a request to the events actor, which answers it itself.
-func (p *port) Events(request, sender any, keys []protocol.Event) {
+func (p *port) Events(request, sender any, keys []*protocol.Changes) {
 	p.point.Step("coordinator")
 	p.events.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
 }
@@ -147,7 +147,7 @@ func (e *Engine) returnRequest(to *actor.PID, request any, cause error) {
 // forward is a request that the events actor answers itself.
 type forward struct {
 	request, sender any
-	keys            []protocol.Event // of the tree, for a snapshot
+	keys            []*protocol.Changes // of the tree, for a snapshot
 	port            *port
 	aborted         bool // while it waited: the actor failed over it
 }

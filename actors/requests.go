@@ -14,7 +14,7 @@ func hostRequest(message any) bool {
 	switch message.(type) {
 	case *messages.Admit, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
 		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
-		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents,
+		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader,
 		*messages.ReadSnapshot, *messages.ReadContents, *messages.Check, *messages.WriteScales, *messages.ReadScales:
 		return true
 	}

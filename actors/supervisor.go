@@ -89,7 +89,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	if p.events, err = s.log(ctx); err != nil {
 		return err
 	}
-	e.events, t.first, t.adapt = p.events, e.side.first, e.side.adapt
+	e.events, t.first = p.events, e.side.first
 	t.coordinator, t.events, o.coordinator = e.coordinator, p.events, e.coordinator
 	if _, p.tree, err = s.child(ctx, "tree", t, &t.point); err != nil {
 		return err

@@ -17,35 +17,30 @@ type treeActor struct {
 	renew       func() *tree.Tree
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox
-	first       messages.PoolID        // of the tree's pools, as events number them
-	adapt       func([]protocol.Event) // of an encoder's tree: what it tells becomes what readers hear
+	first       messages.PoolID // of the tree's pools, as events number them
 	point       failpoint.Point
 	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
 
-// published hands events to the events actor, which owns them from then on. Lost
-// are those that nobody can tell any more, and that came before: the tree has lost
-// all it held.
+// published sends changes to the events actor, which sends the message back when
+// it has read them. Lost counts events that cannot be told and came before: the
+// tree has lost all it held.
 type published struct {
-	events []protocol.Event
-	gone   []*protocol.Naming // that the tree has no block of after these events
-	lost   int
-	first  messages.PoolID // of the tree
+	changes *protocol.Changes // nil: none
+	lost    int
+	first   messages.PoolID // of the tree
 }
 
-// spent gives tokens back that the tree has handed out with events.
-type spent struct{ tokens [][]messages.Token }
-
-// Abort has nobody to tell.
-func (*spent) Abort(error) {}
+// Abort does nothing: no caller waits for the record.
+func (*published) Abort(error) {}
 
 // Receive serves one message and sends it back.
 func (a *treeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *fence:
 		a.coordinator.PostUserMessage(m)
-	case *spent:
-		a.core.Restock(m.tokens)
+	case *published:
+		a.core.ReturnChanges(m.changes)
 	default:
 		if !library(m) {
 			a.receive(m)
@@ -80,6 +75,7 @@ func (a *treeActor) receive(message any) {
 		a.core.Locate(m)
 	case *protocol.Snapshot:
 		a.core.Snapshot(m)
+		m.Keys.FirstPool = a.first
 	case *protocol.Contents:
 		a.core.Contents(m)
 	case *protocol.Audit:
@@ -104,14 +100,10 @@ func (a *treeActor) survey(m *protocol.ListLocations) {
 	a.core.Survey(m)
 }
 
-// publish sends what the tree has to tell, if anybody wants to know.
+// publish sends what the tree has changed, if events are on.
 func (a *treeActor) publish() {
-	events, gone := a.core.TakeEvents(), a.core.TakeGone()
-	if len(events) == 0 && len(gone) == 0 {
-		return
+	if c := a.core.TakeChanges(); c != nil {
+		c.FirstPool = a.first
+		a.events.PostUserMessage(&published{changes: c, first: a.first})
 	}
-	if a.adapt != nil {
-		a.adapt(events)
-	}
-	a.events.PostUserMessage(&published{events: events, gone: gone, first: a.first})
 }

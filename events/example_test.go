@@ -9,29 +9,34 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// A log of two events, a mirror that comes too late, and the snapshot that
-// helps it.
+// A log of two events, a mirror that comes too late, and the snapshot that helps it.
 func Example() {
-	stored := func(name byte) messages.Event {
-		block := messages.StoredBlock{Hash: messages.Hash{name}, Tokens: []messages.Token{1, 2}, Priority: messages.DefaultPriority}
-		return messages.Event{Type: messages.EventStored, Blocks: []messages.StoredBlock{block}}
+	log, mirror := events.New(events.Config{Limit: 2, Engine: "engine"}), events.NewMirror()
+	read := func(draft *events.Draft, err error) messages.EventBatch {
+		batch := draft.Name()
+		log.Named(draft)
+		return batch
 	}
-	log, mirror := events.New(2), events.NewMirror()
-	everything := protocol.WrapEvents([]messages.Event{stored(0xa0), stored(0xa1), stored(0xa2)})
+	// A tree tells of three prompts of two tokens each.
+	everything := &protocol.Changes{}
+	for b := range protocol.BlockID(3) {
+		everything.Blocks, everything.Tokens = append(everything.Blocks, b), append(everything.Tokens, 7, messages.Token(b))
+		everything.Namespaces = append(everything.Namespaces, messages.Namespace{})
+		everything.List = append(everything.List,
+			protocol.Change{Kind: protocol.BlocksEntered, Last: b, Count: 1, Parent: protocol.NoBlock, Tokens: 2},
+			protocol.Change{Kind: protocol.BlocksStored, Last: b, Count: 1, Priority: messages.DefaultPriority})
+	}
 	log.Append(everything)
-	late, _ := events.Name(log.Take())
-	fmt.Println(mirror.Follow(late))
-
-	anew, _ := events.Name(log.Snapshot(everything))
-	fmt.Println(mirror.Follow(anew))
+	fmt.Println(mirror.Follow(read(log.Take(events.FirstReader))))
+	fmt.Println(mirror.Follow(read(log.Snapshot(events.FirstReader, everything))))
 	fmt.Print(mirror)
 	// Output:
 	// events: the mirror has missed events and needs a snapshot: 1 lost before event 1
 	// <nil>
 	// 3 keys, next event 3
-	//   pool 0 a0 primary 35 (2 tokens)
-	//   pool 0 a1 primary 35 (2 tokens)
-	//   pool 0 a2 primary 35 (2 tokens)
+	//   pool 0 2720d627f694e334 primary 35 (2 tokens)
+	//   pool 0 4ded99d704778b60 primary 35 (2 tokens)
+	//   pool 0 65eae1957ca2945b primary 35 (2 tokens)
 }
 
 // How much of a prompt has an engine whose events a mirror follows? Here it has

@@ -1,180 +1,216 @@
 package events
 
 import (
-	"errors"
 	"fmt"
-	"math"
-	"strings"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Log holds the latest events until its one reader takes them.
+// Log keeps the latest events for its readers, each of which takes them in turn.
 //
-// Invariants: len(ring) ≤ limit and kept ≤ len(ring); the kept events have the
-// consecutive ids [next−kept, next); slots that keep nothing are zero; a naming
-// counts the spans of kept stored events that need its tokens, and is needed by
-// each span of a kept event.
+// Invariants: at most limit events are kept, with the consecutive ids
+// [next−events.n, next); none is kept that every reader has had; the spans of the
+// kept events are those in spans, in the same order.
 type Log struct {
-	limit  int
-	ring   []protocol.Event // grows up to limit, then wraps
-	first  int              // slot of the oldest kept event
-	kept   int
-	next   uint64 // id of the next event
-	lost   uint64 // dropped since the reader's last call
-	owed   owed
-	needs  needs
-	shared shared
+	limit   int
+	engine  string
+	events  deque[kept]
+	spans   deque[span]
+	next    uint64 // id of the next event
+	readers []reader
+	opened  messages.ReaderID // the last reader that was opened
+
+	runs    runs
+	sources [2]source
+	shared  shared
+	// blind tells that the log does not know the blocks of its trees, after a
+	// failure: it gives ids and counts losses until a snapshot tells it again.
+	blind bool
 }
 
-// New makes a log that keeps at most limit events. With 0 it keeps none, counts
-// none and gives no ids: events are off.
-func New(limit int) *Log {
-	if limit < 0 {
-		panic(fmt.Sprintf("events: a log of %d events", limit))
+// kept is an event that a reader has not had yet.
+type kept struct {
+	kind        protocol.ChangeKind // not BlocksEntered, BlocksLeft
+	created     bool                // the event created, whatever kind is
+	pool        messages.PoolID
+	tier        messages.Tier
+	priority    messages.Priority
+	oldPriority messages.Priority
+	spans       int32 // of Log.spans
+	pages       PoolPages
+}
+
+// span is consecutive blocks of one prefix: the last is that at, the others lie
+// before it in its run and in those before.
+type span struct {
+	position
+	count     int32
+	tier      messages.Tier
+	priority  messages.Priority
+	backwards bool // told from the last to the first
+}
+
+// Config is what a log is made from.
+type Config struct {
+	// Limit is the number of events that the log keeps at most. With 0 it keeps
+	// none, counts none and gives no ids: events are off.
+	Limit int
+	// Engine is the id of the engine, which all batches carry.
+	Engine string
+}
+
+// New makes a log with one reader, FirstReader.
+func New(c Config) *Log {
+	if c.Limit < 0 {
+		panic(fmt.Sprintf("events: a log of %d events", c.Limit))
 	}
-	return &Log{limit: limit, owed: owed{limit: min(limit, math.MaxInt/owedPerEvent) * owedPerEvent}, needs: needs{era: 1}}
+	return &Log{limit: c.Limit, engine: c.Engine, readers: []reader{{id: FirstReader}}}
 }
 
-// NewShared makes a log that two trees tell of their changes: one has the pools
-// before second, the other those from it on.
-func NewShared(limit int, second messages.PoolID) *Log {
-	l := New(limit)
-	l.shared.second = second
-	return l
-}
-
-// Enabled tells whether events are on; if not, nobody need make any.
+// Enabled tells whether events are on; if they are off no changes are needed.
 func (l *Log) Enabled() bool { return l.limit > 0 }
 
-// Next is the id that the next event will have.
+// Next returns the id that the next event will have.
 func (l *Log) Next() uint64 { return l.next }
 
-// Append gives the events the next ids and keeps them; the oldest that do not
-// fit are lost. The slice stays the caller's, what its events point to is the
-// log's from then on, and later the reader's. Call Settle after it, at once or
-// as soon as nobody is in Name any more.
-func (l *Log) Append(batch []protocol.Event) {
+// Created makes the event that tells of a pool and its size.
+func (l *Log) Created(p messages.PoolID, pages PoolPages) {
+	if l.Enabled() {
+		l.push(kept{created: true, pool: p, pages: pages})
+		l.trimUnread()
+		l.verify()
+	}
+}
+
+// Append makes events of changes and keeps them; the oldest that do not fit are
+// lost. Nothing in the record is needed afterwards.
+func (l *Log) Append(c *protocol.Changes) {
 	if !l.Enabled() {
 		return
 	}
-	for i := range batch {
-		if batch[i].Type != messages.EventCleared {
-			l.push(&batch[i])
-		} else if tree := l.tree(batch[i].Pool); l.clears(tree) {
-			l.clearAll(tree)
+	tree := l.tree(c.FirstPool)
+	rest := *c // what of the record's arrays has not been used yet
+	for i := range c.List {
+		change := &c.List[i]
+		switch {
+		case change.Kind == protocol.BlocksEntered:
+			m := bring(&rest, change)
+			if !l.blind {
+				l.enter(tree, change, m)
+			}
+		case l.blind:
+			l.skip(change)
+		case change.Kind == protocol.BlocksLeft:
+			l.leave(&l.sources[tree], change)
+		case change.Kind == protocol.EverythingForgot:
+			l.clear(tree)
+		default:
+			l.change(tree, c.FirstPool, change)
 		}
 	}
+	l.trimUnread()
 	l.verify()
 }
 
-func (l *Log) push(e *protocol.Event) {
-	slot := l.makeRoom()
-	l.ring[slot] = *e
-	l.ring[slot].ID = l.next
+// bring cuts what a change of kind BlocksEntered brings off the rest of a record.
+func bring(rest *protocol.Changes, c *protocol.Change) (m material) {
+	m.blocks, rest.Blocks = rest.Blocks[:c.Count], rest.Blocks[c.Count:]
+	m.tokens, rest.Tokens = rest.Tokens[:c.Tokens], rest.Tokens[c.Tokens:]
+	if c.Covered {
+		m.covers, rest.Covers = rest.Covers[:c.Tokens], rest.Covers[c.Tokens:]
+	}
+	if c.Parent == protocol.NoBlock {
+		m.namespace, rest.Namespaces = &rest.Namespaces[0], rest.Namespaces[1:]
+	}
+	return m
+}
+
+// change keeps what happened to blocks as an event of its own or as a part of the
+// last one.
+func (l *Log) change(tree int8, firstPool messages.PoolID, c *protocol.Change) {
+	s := &l.sources[tree]
+	if !c.Joined {
+		l.push(kept{kind: c.Kind, pool: firstPool + c.Pool, tier: c.Tier, priority: c.Priority, oldPriority: c.OldPriority})
+		s.next = l.next
+	}
+	l.keep(l.events.at(l.events.n-1), span{s.blocks[c.Last], c.Count, c.Tier, c.Priority, c.Backwards})
+	switch c.Kind {
+	case protocol.BlocksStored:
+		s.keys += int(c.Count)
+	case protocol.BlocksRemoved:
+		s.keys -= int(c.Count)
+	}
+}
+
+// keep adds a span to the last event.
+func (l *Log) keep(e *kept, s span) {
+	e.spans++
+	l.runs.list[s.run].refs++
+	l.spans.push(s)
+}
+
+// push keeps an event; the oldest makes way for it if there is no room.
+func (l *Log) push(e kept) {
+	if l.events.n == l.limit {
+		l.drop()
+	}
+	l.events.push(e)
 	l.next++
-	l.kept++
-	t := &l.shared.trees[l.tree(e.Pool)]
-	t.keys += enter(e)
-	l.need(e)
-	t.next, l.shared.bare = l.next, false
+	l.shared.bare = false
 }
 
-// makeRoom gives the slot of the next event.
-func (l *Log) makeRoom() int {
-	switch {
-	case l.kept == l.limit: // the oldest makes way
-		l.lose(&l.ring[l.first])
-		l.first = (l.first + 1) % len(l.ring)
-		l.kept--
-		l.lost++
-	case l.kept == len(l.ring): // straighten, so that append may grow the ring
-		l.ring = append(l.ordered(l.kept), protocol.Event{})
-		l.ring = l.ring[:min(cap(l.ring), l.limit)]
-		l.first = 0
+// drop removes the oldest event. Readers that have not had it see that by its id.
+func (l *Log) drop() {
+	for range l.events.pop().spans {
+		l.runs.unref(l.spans.pop().run)
 	}
-	return (l.first + l.kept) % len(l.ring)
 }
 
-// ordered copies the kept events, oldest first, into a slice with room to spare.
-func (l *Log) ordered(spare int) []protocol.Event {
-	events := make([]protocol.Event, 0, l.kept+spare)
-	tail := min(l.kept, len(l.ring)-l.first)
-	events = append(events, l.ring[l.first:l.first+tail]...)
-	return append(events, l.ring[:l.kept-tail]...)
-}
+// first returns the id of the oldest event that is kept.
+func (l *Log) first() uint64 { return l.next - uint64(l.events.n) }
 
-// Take gives the events since the last Take or Snapshot. They are the caller's,
-// who gives them to Name before anybody reads them.
-func (l *Log) Take() protocol.EventBatch {
-	batch := protocol.EventBatch{Events: l.ordered(0), Lost: l.lost}
-	for i := range batch.Events {
-		leave(&batch.Events[i])
+// skip counts an event that cannot be told.
+func (l *Log) skip(c *protocol.Change) {
+	if c.MakesEvent() {
+		l.lose(1)
 	}
-	l.clear()
-	return batch
 }
 
-// Snapshot makes the batch that starts a mirror anew from keys, every key of
-// the cache as stored events at this moment. Events from before are part of it:
-// they are not told any more, and the next Take goes on after it. It is for
-// Name too, which names all that is stored.
-func (l *Log) Snapshot(keys []protocol.Event) protocol.EventBatch {
-	batch := protocol.EventBatch{Events: keys, Lost: l.lost, Snapshot: true, Next: l.next}
-	for i := range l.ring {
-		leave(&l.ring[i])
-		l.unneed(&l.ring[i])
+// lose counts n events that nobody can tell. What is kept is of no use to any
+// reader without them, and goes as well.
+func (l *Log) lose(n int) {
+	for l.events.n > 0 {
+		l.drop()
 	}
-	l.owed.forget()
-	l.clear()
-	return batch
+	l.next += uint64(n)
+	l.shared.gap(l.next, &l.sources)
 }
 
-func (l *Log) clear() {
-	clear(l.ring)
-	l.first, l.kept, l.lost = 0, 0, 0
+// TreeLost says that the tree of pool p has lost all it held, and that n events
+// have happened that nobody can tell. Every reader sees the gap in the ids and
+// starts again from a snapshot.
+func (l *Log) TreeLost(p messages.PoolID, n int) {
+	if !l.Enabled() {
+		return
+	}
+	l.lose(n)
+	l.forgetTree(l.tree(p))
 	l.verify()
 }
 
-// Check reports everything that is wrong with the log.
-func (l *Log) Check() error {
-	var problems []error
-	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if len(l.ring) > l.limit {
-		wrong("events: a ring of %d slots, the limit is %d", len(l.ring), l.limit)
+// Resume makes a log that goes on where a broken one has stopped: its readers
+// have lost what was kept, and n events that were to be kept. It knows no block
+// until a reader, which must, asks for a snapshot.
+func Resume(broken *Log, n int) *Log {
+	l := New(Config{Limit: broken.limit, Engine: broken.engine})
+	if !l.Enabled() {
+		return l
 	}
-	if l.kept > len(l.ring) || uint64(l.kept)+l.lost > l.next {
-		wrong("events: %d kept and %d lost of %d events in %d slots", l.kept, l.lost, l.next, len(l.ring))
-		return errors.Join(problems...)
-	}
-	for i := range l.ring {
-		e := &l.ring[(l.first+i)%len(l.ring)]
-		switch want := l.next - uint64(l.kept) + uint64(i); {
-		case i < l.kept && (e.ID != want || e.Type == ""):
-			wrong("events: %s where event %d should be", Draw(&e.Event), want)
-		case i >= l.kept && (e.ID != 0 || e.Type != ""):
-			wrong("events: %s in a free slot", Draw(&e.Event))
-		}
-	}
-	problems = append(problems, l.checkNamings()...)
-	return errors.Join(problems...)
-}
-
-func (l *Log) verify() {
-	if invariants {
-		if err := l.Check(); err != nil {
-			panic(err)
-		}
-	}
-}
-
-// String draws the log, oldest event first.
-func (l *Log) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d events, %d lost, next %d\n", l.kept, l.limit, l.lost, l.next)
-	for _, e := range l.ordered(0) {
-		fmt.Fprintf(&b, "  %s\n", Draw(&e.Event))
-	}
-	return b.String()
+	l.readers, l.opened = slices.Clone(broken.readers), broken.opened
+	l.next, l.shared, l.blind = broken.next+uint64(n), broken.shared, true
+	l.shared.gap(l.next, &l.sources)
+	l.verify()
+	return l
 }

@@ -2,43 +2,15 @@ package events
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
-
-// hash makes a short name for a block.
-func hash(b ...byte) (h messages.Hash) {
-	copy(h[:], b)
-	return h
-}
-
-// stored makes an event that stores one block of the given tokens.
-func stored(name byte, tokens ...messages.Token) messages.Event {
-	return messages.Event{Type: messages.EventStored, Blocks: []messages.StoredBlock{
-		{Hash: hash(name), Tokens: tokens, Priority: messages.DefaultPriority},
-	}}
-}
-
-// wrap makes of events, whose hashes are known, what the log takes.
-func wrap(list []messages.Event) []protocol.Event { return protocol.WrapEvents(list) }
-
-// take reads a log like a reader.
-func take(l *Log) messages.EventBatch {
-	batch, _ := Name(l.Take())
-	return batch
-}
-
-// snapshot starts a reader anew from keys.
-func snapshot(l *Log, keys []messages.Event) messages.EventBatch {
-	batch, _ := Name(l.Snapshot(wrap(keys)))
-	return batch
-}
 
 func ids(events []messages.Event) []uint64 {
 	out := []uint64{}
@@ -49,191 +21,357 @@ func ids(events []messages.Event) []uint64 {
 }
 
 func TestLogGivesConsecutiveIDs(t *testing.T) {
-	l := New(10)
-	l.Append(wrap([]messages.Event{stored(1), {ID: 99, Type: messages.EventCleared}}))
-	l.Append(nil)
-	l.Append(wrap([]messages.Event{stored(2)}))
-	batch := take(l)
+	l, f := newLog(10), &forest{}
+	f.one(1)
+	f.changes.List = append(f.changes.List, protocol.Change{Kind: protocol.EverythingForgot})
+	f.log(l)
+	f.log(l)
+	f.one(2)
+	f.log(l)
+	batch := take(t, l, FirstReader)
 	assert.Equal(t, []uint64{0, 1, 2}, ids(batch.Events))
 	assert.Equal(t, messages.EventCleared, batch.Events[1].Type)
 	assert.Zero(t, batch.Lost)
 	assert.False(t, batch.Snapshot)
+	assert.Equal(t, "e", batch.Engine)
 
-	assert.Empty(t, take(l).Events)
-	l.Append(wrap([]messages.Event{stored(3)}))
-	assert.Equal(t, []uint64{3}, ids(take(l).Events))
+	assert.Empty(t, take(t, l, FirstReader).Events)
+	f.one(3)
+	f.log(l)
+	assert.Equal(t, []uint64{3}, ids(take(t, l, FirstReader).Events))
 }
 
 func TestLogDropsTheOldestAndCounts(t *testing.T) {
-	l := New(3)
-	for i := range byte(8) {
-		l.Append(wrap([]messages.Event{stored(i)}))
+	l, f := newLog(3), &forest{}
+	var blocks []*block
+	for i := range messages.Token(8) {
+		blocks = append(blocks, f.one(i))
+		f.log(l)
 	}
-	batch := take(l)
+	batch := take(t, l, FirstReader)
 	assert.Equal(t, []uint64{5, 6, 7}, ids(batch.Events))
-	assert.Equal(t, hash(5), batch.Events[0].Blocks[0].Hash)
+	assert.Equal(t, blocks[5].name(), batch.Events[0].Blocks[0].Hash)
 	assert.EqualValues(t, 5, batch.Lost)
-	assert.Zero(t, take(l).Lost, "told once")
+	assert.Zero(t, take(t, l, FirstReader).Lost, "told once")
 
-	l.Append(wrap(make([]messages.Event, 0)))
-	l.Append(wrap([]messages.Event{stored(0), stored(1), stored(2), stored(3)}))
-	batch = take(l)
+	for i := range messages.Token(4) {
+		f.one(i)
+	}
+	f.log(l)
+	batch = take(t, l, FirstReader)
 	assert.Equal(t, []uint64{9, 10, 11}, ids(batch.Events))
 	assert.EqualValues(t, 1, batch.Lost)
 }
 
-func TestLogSnapshotSupersedesWhatWasKept(t *testing.T) {
-	l := New(2)
-	l.Append(wrap([]messages.Event{stored(1), stored(2), stored(3)}))
-	keys := []messages.Event{stored(3), stored(2), stored(1)}
-	batch := snapshot(l, keys)
-	assert.True(t, batch.Snapshot)
-	assert.Equal(t, keys, batch.Events)
-	assert.EqualValues(t, 3, batch.Next)
-	assert.EqualValues(t, 1, batch.Lost)
-
-	batch = take(l)
-	assert.Empty(t, batch.Events)
-	assert.Zero(t, batch.Lost)
-	l.Append(wrap([]messages.Event{stored(4)}))
-	assert.Equal(t, []uint64{3}, ids(take(l).Events))
-}
-
 func TestLogOfZeroIsOff(t *testing.T) {
-	l := New(0)
+	l, f := newLog(0), &forest{}
 	assert.False(t, l.Enabled())
-	l.Append(wrap([]messages.Event{stored(1)}))
-	assert.Equal(t, messages.EventBatch{Events: []messages.Event{}}, take(l))
+	b := f.one(1)
+	f.log(l)
+	l.Created(0, PoolPages{1, 1})
+	l.TreeLost(0, 3)
+	assert.Equal(t, messages.EventBatch{Engine: "e", Events: []messages.Event{}}, take(t, l, FirstReader))
+	assert.Empty(t, snapshot(t, l, FirstReader, f.keys()).Events)
 	assert.Zero(t, l.Next())
+	assert.Zero(t, Resume(l, 2).Next())
 	require.NoError(t, l.Check())
-	assert.True(t, New(1).Enabled())
-	assert.PanicsWithValue(t, "events: a log of -1 events", func() { New(-1) })
+	assert.True(t, newLog(1).Enabled())
+	assert.PanicsWithValue(t, "events: a log of -1 events", func() { newLog(-1) })
+	b.pools[0] = false
 }
 
 // Of any number of events none is lost.
 func TestALogOfAnyNumber(t *testing.T) {
-	l := New(math.MaxInt)
-	l.Append(tell(messages.EventStored, born(1)))
-	require.Empty(t, l.Settle())
+	l, f := newLog(math.MaxInt), &forest{}
+	for i := range messages.Token(100) {
+		f.one(i)
+	}
+	f.log(l)
 	require.NoError(t, l.Check())
-	batch := take(l)
-	assert.Len(t, batch.Events, 1)
+	batch := take(t, l, FirstReader)
+	assert.Len(t, batch.Events, 100)
 	assert.Zero(t, batch.Lost)
 }
 
+// What cannot be told leaves a gap that a mirror sees.
+func TestLostEventsLeaveAGap(t *testing.T) {
+	for name, lose := range map[string]func(*Log) *Log{
+		"tree lost": func(l *Log) *Log { l.TreeLost(0, 3); return l },
+		"resumed":   func(l *Log) *Log { return Resume(l, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, m, f := newLog(10), NewMirror(), &forest{}
+			f.one(1)
+			f.log(l)
+			require.NoError(t, m.Follow(take(t, l, FirstReader)))
+			f.one(2)
+			f.one(3)
+			f.log(l)
+			l, f = lose(l), &forest{}
+			require.NoError(t, l.Check())
+			f.one(4)
+			f.log(l)
+			batch := take(t, l, FirstReader)
+			assert.GreaterOrEqual(t, batch.Lost, uint64(5), "two that were kept, three that nobody knows")
+			require.ErrorIs(t, m.Follow(batch), ErrStale)
+			require.NoError(t, m.Follow(snapshot(t, l, FirstReader, f.keys())))
+			assert.False(t, m.Stale())
+			assert.Equal(t, 1, m.Len())
+		})
+	}
+}
+
+// Each reader takes all events at its own pace; a slow one loses some, others none.
+func TestReadersLoseByThemselves(t *testing.T) {
+	l, f := newLog(3), &forest{}
+	fast, err := l.OpenReader()
+	require.NoError(t, err)
+	got := []uint64{}
+	for i := range messages.Token(7) {
+		f.one(i)
+		f.log(l)
+		batch := take(t, l, fast)
+		assert.Zero(t, batch.Lost)
+		got = append(got, ids(batch.Events)...)
+		assert.LessOrEqual(t, l.events.n, 3, "the slow reader costs the buffer, no more")
+	}
+	assert.Equal(t, []uint64{0, 1, 2, 3, 4, 5, 6}, got)
+	batch := take(t, l, FirstReader)
+	assert.EqualValues(t, 4, batch.Lost)
+	assert.Equal(t, []uint64{4, 5, 6}, ids(batch.Events))
+	assert.Zero(t, l.events.n, "every reader has had everything")
+
+	late, err := l.OpenReader()
+	require.NoError(t, err)
+	f.one(9)
+	f.log(l)
+	assert.Equal(t, []uint64{7}, ids(take(t, l, late).Events), "a reader begins where it was opened")
+	require.NoError(t, l.CloseReader(late))
+	require.NoError(t, l.CloseReader(fast))
+	assert.Equal(t, []uint64{7}, ids(take(t, l, FirstReader).Events))
+}
+
+func TestReadersAreBounded(t *testing.T) {
+	l := newLog(3)
+	for range MaxReaders - 1 {
+		_, err := l.OpenReader()
+		require.NoError(t, err)
+	}
+	_, err := l.OpenReader()
+	require.EqualError(t, err, "events have 64 readers already")
+	require.EqualError(t, l.CloseReader(99), "reader 99 of events is not open")
+	_, err = l.Snapshot(99)
+	require.EqualError(t, err, "reader 99 of events is not open")
+	require.NoError(t, l.CloseReader(5))
+	id, err := l.OpenReader()
+	require.NoError(t, err)
+	assert.EqualValues(t, MaxReaders, id, "an id is never used again")
+}
+
+// Without a reader nothing is kept.
+func TestALogWithoutReaders(t *testing.T) {
+	l, f := newLog(3), &forest{}
+	require.NoError(t, l.CloseReader(FirstReader))
+	b := f.one(1)
+	f.log(l)
+	assert.Zero(t, l.events.n)
+	f.leave(b)
+	f.log(l)
+	assert.Len(t, l.runs.free, 1, "not even its tokens")
+	id, err := l.OpenReader()
+	require.NoError(t, err)
+	assert.Empty(t, take(t, l, id).Events)
+}
+
+// A block is hashed once, for whichever reader asks first.
+func TestHashesAreRemembered(t *testing.T) {
+	l, f := newLog(10), &forest{}
+	second, err := l.OpenReader()
+	require.NoError(t, err)
+	f.one(1)
+	f.log(l)
+	assert.Nil(t, l.runs.list[0].hashes, "nobody has asked")
+	batch := take(t, l, FirstReader)
+	hashes := l.runs.list[0].hashes
+	require.Len(t, hashes, 1)
+	assert.Equal(t, batch.Events[0].Blocks[0].Hash, hashes[0])
+	assert.Equal(t, batch, take(t, l, second))
+	assert.Same(t, &hashes[0], &l.runs.list[0].hashes[0])
+}
+
+// What a reader does with its batch is its own affair.
 func TestABatchIsTheReaders(t *testing.T) {
-	l := New(2)
-	appended := []messages.Event{stored(1, 10, 20), stored(2)}
-	l.Append(wrap(appended))
-	appended[0] = messages.Event{Type: messages.EventCleared}
-	taken := take(l).Events
-	assert.Equal(t, []messages.Token{10, 20}, taken[0].Blocks[0].Tokens, "the slice of an append may be used again")
-
-	l.Append(wrap([]messages.Event{stored(7), stored(8), stored(9)}))
-	assert.Equal(t, hash(1), taken[0].Blocks[0].Hash, "a taken batch stays as it is")
-	assert.Equal(t, hash(2), taken[1].Blocks[0].Hash)
+	l, f := newLog(4), &forest{}
+	f.one(10)
+	f.log(l)
+	first := snapshot(t, l, FirstReader, f.keys())
+	first.Events[0].Blocks[0].Tokens[0]++
+	again := snapshot(t, l, FirstReader, f.keys())
+	assert.Equal(t, []messages.Token{10, 0, 0}, again.Events[0].Blocks[0].Tokens)
 }
 
-func TestLogSteadyAppendsAllocateNothing(t *testing.T) {
-	l := New(64)
-	batch := []messages.Event{stored(1), stored(2), stored(3)}
-	for range 64 {
-		l.Append(wrap(batch))
+// A chain as long as a prompt that was generated block by block.
+func TestNamesOfALongChain(t *testing.T) {
+	const blocks = 100_000
+	l, c := newLog(1), &protocol.Changes{}
+	texts := slices.Repeat([][]byte{make([]byte, 4)}, blocks)
+	c.Namespaces, c.Tokens = make([]messages.Namespace, 1), make([]messages.Token, blocks)
+	for i := range protocol.BlockID(blocks) {
+		c.Blocks = append(c.Blocks, i)
+		c.List = append(c.List, protocol.Change{Kind: protocol.BlocksEntered, Last: i, Count: 1, Parent: i - 1, Tokens: 1})
 	}
-	if !invariants {
-		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(wrap(batch)) }))
-	}
+	c.List = append(c.List, protocol.Change{Kind: protocol.BlocksRemoved, Last: blocks - 1, Count: 1})
+	l.Append(c)
+	batch := take(t, l, FirstReader)
+	assert.Equal(t, []messages.Hash{spell(messages.Namespace{}, texts...)}, batch.Events[0].Hashes)
+	l.TreeLost(0, 1)
+	assert.Len(t, l.runs.free, blocks)
 }
 
-func TestLogWithoutEventsAllocatesNothing(t *testing.T) {
-	l := New(0)
-	batch := []messages.Event{stored(1)}
-	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(wrap(batch)) }))
+// No two namespaces have a block of one name.
+func TestNamesOfNamespaces(t *testing.T) {
+	seen := map[messages.Hash]messages.Namespace{}
+	l, f := newLog(100), &forest{}
+	list := []messages.Namespace{
+		{}, {HasLoRA: true}, {Salt: "a"}, {LoRA: "a", HasLoRA: true}, {Encoder: "a"}, {Salt: "a", LoRA: "a", HasLoRA: true},
+		{Salt: "aa"}, {Salt: "a", Encoder: "a"}, {Salt: "\x01a"}, {Encoder: "\x01a"}, {Encoder: "a", LoRA: "a", HasLoRA: true},
+	}
+	for _, ns := range list {
+		b := f.enter(entering{ns: ns, tokens: make([]messages.Token, testTokens)})
+		f.tell(protocol.Change{Kind: protocol.BlocksStored}, b...)
+	}
+	f.log(l)
+	for i, e := range take(t, l, FirstReader).Events {
+		other, twice := seen[e.Blocks[0].Hash]
+		assert.False(t, twice, "%+v and %+v", list[i], other)
+		seen[e.Blocks[0].Hash] = list[i]
+	}
 }
 
 func TestLogCheckSeesDamage(t *testing.T) {
-	damage := map[string]func(*Log){
-		"a ring of 3 slots, the limit is 2":         func(l *Log) { l.limit = 2 },
-		"2 kept and 3 lost of 2 events in 3 slots":  func(l *Log) { l.lost = 3 },
-		"4 kept and 0 lost of 2 events in 3 slots":  func(l *Log) { l.kept = 4 },
-		"5 stored pool 0: 02 primary 35 (0 tokens)": func(l *Log) { l.ring[1].ID = 5 },
-		"where event 2 should be":                   func(l *Log) { l.kept, l.next = 3, 3 },
-		"in a free slot":                            func(l *Log) { l.ring[2].ID = 5 },
-	}
-	for want, hurt := range damage {
-		l := New(3)
-		l.Append(wrap([]messages.Event{stored(1), stored(2)}))
-		require.Len(t, l.ring, 2)
-		l.ring = append(l.ring, protocol.Event{})
+	for want, harm := range map[string]func(*Log){
+		"2 events are kept, the limit is 1":           func(l *Log) { l.limit = 1 },
+		"2 events are kept of 1":                      func(l *Log) { l.next = 1 },
+		"2 spans are kept, events have 3":             func(l *Log) { l.events.at(0).spans++ },
+		"reader 0 is at event 3 of 2":                 func(l *Log) { l.readers[0].next = 3 },
+		"event 0 is kept, every reader is at 1":       func(l *Log) { l.readers[0].next = 1 },
+		"run 0 has 3 refs, counted 2":                 func(l *Log) { l.runs.list[0].refs++ },
+		"run 1 follows block 1 of run 0":              func(l *Log) { l.runs.list[1].parentIndex = 1 },
+		"the tree has 2 blocks of run 0, which has 1": func(l *Log) { l.runs.list[0].inTree = 2 },
+		"run 0 has 2 hashes of 1 blocks":              func(l *Log) { l.runs.list[0].hashes = make([]messages.Hash, 2) },
+		"0 runs are free, listed 1":                   func(l *Log) { l.runs.free = append(l.runs.free, 0) },
+		"runs have 6 tokens, counted 7":               func(l *Log) { l.runs.tokens++ },
+	} {
+		l, f := newLog(3), &forest{}
+		first := f.enter(entering{tokens: make([]messages.Token, testTokens)})
+		second := f.enter(entering{parent: first[0], tokens: make([]messages.Token, testTokens)})
+		f.tell(protocol.Change{Kind: protocol.BlocksStored}, second...)
+		f.tell(protocol.Change{Kind: protocol.BlocksRemoved}, second...)
+		f.log(l)
 		require.NoError(t, l.Check())
-		hurt(l)
+		harm(l)
 		assert.ErrorContains(t, l.Check(), want)
 	}
 }
 
-// logMachine holds a log against the list of everything that ever happened.
-type logMachine struct {
-	log   *Log
-	limit int
-	all   []messages.Event // with ids
-	taken int              // events before it were taken, or are in a snapshot
-}
-
-func (m *logMachine) append(t *rapid.T) {
-	n := rapid.IntRange(0, 2*m.limit+1).Draw(t, "events")
-	batch := make([]messages.Event, n)
-	for i := range batch {
-		batch[i] = stored(byte(len(m.all)), messages.Token(len(m.all)))
-		told := batch[i]
-		told.ID = uint64(len(m.all))
-		m.all = append(m.all, told)
+// steady is a record of changes that leave the forest as it was, and that a full
+// log of so many events takes without allocating.
+func steady() *protocol.Changes {
+	f := &forest{}
+	for i := range messages.Token(16) {
+		b := f.one(i)
+		f.tell(protocol.Change{Kind: protocol.BlocksRemoved}, b)
+		f.leave(b)
 	}
-	m.log.Append(wrap(batch))
+	return &f.changes
 }
 
-func (m *logMachine) take(t *rapid.T) {
-	from := max(m.taken, len(m.all)-m.limit)
-	batch := take(m.log)
-	require.EqualValues(t, from-m.taken, batch.Lost)
-	require.Len(t, batch.Events, len(m.all)-from)
-	for i, e := range batch.Events {
-		require.Equal(t, m.all[from+i], e)
+func TestLogSteadyAppendsAllocateNothing(t *testing.T) {
+	for _, limit := range []int{0, 64} {
+		l, c := newLog(limit), steady()
+		for range 64 {
+			l.Append(c)
+		}
+		if !invariants {
+			assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(c) }))
+		}
 	}
-	m.taken = len(m.all)
 }
 
-func (m *logMachine) snapshot(t *rapid.T) {
-	batch := snapshot(m.log, nil)
-	require.EqualValues(t, len(m.all), batch.Next)
-	require.EqualValues(t, max(m.taken, len(m.all)-m.limit)-m.taken, batch.Lost)
-	m.taken = len(m.all)
+// Tokens of runs that are gone are used for runs to come, and are bounded.
+func TestTokenBuffers(t *testing.T) {
+	var s tokenBuffers
+	const limit = 1 << 16
+	for i := 1; i < 3000; i++ {
+		s.put(make([]messages.Token, i), limit)
+		require.LessOrEqual(t, s.tokens, limit)
+	}
+	require.Greater(t, s.tokens, limit/2)
+	for n := 1; n < 3000; n += 7 {
+		before := s.tokens
+		a := s.take(n)
+		require.Empty(t, a)
+		require.GreaterOrEqual(t, cap(a), n)
+		if s.tokens < before {
+			require.LessOrEqual(t, cap(a), 2*n)
+			require.Equal(t, before-cap(a), s.tokens)
+		}
+	}
+	room := 0
+	for _, stack := range s.stacks {
+		for _, a := range stack {
+			room += cap(a)
+		}
+	}
+	require.Equal(t, room, s.tokens)
 }
 
-func (m *logMachine) check(t *rapid.T) {
-	require.NoError(t, m.log.Check())
-	require.EqualValues(t, len(m.all), m.log.Next())
+func TestDeque(t *testing.T) {
+	var d deque[int]
+	var want []int
+	for i := range 200 {
+		d.push(i)
+		want = append(want, i)
+		if i%3 > 0 {
+			require.Equal(t, want[0], d.pop())
+			want = want[1:]
+		}
+		got := []int{}
+		for k := range d.n {
+			got = append(got, *d.at(k))
+		}
+		require.Equal(t, want, got)
+		require.Equal(t, len(d.ring)-d.n, len(d.ring)-len(want))
+	}
+	for d.n > 0 {
+		d.pop()
+	}
+	require.False(t, slices.ContainsFunc(d.ring, func(x int) bool { return x != 0 }), "free slots are zero")
 }
-
-func logAgainstHistory(t *rapid.T) {
-	limit := rapid.IntRange(1, 9).Draw(t, "limit")
-	m := &logMachine{log: New(limit), limit: limit}
-	t.Repeat(map[string]func(*rapid.T){
-		"append": m.append, "take": m.take, "snapshot": m.snapshot, "": m.check,
-	})
-}
-
-func TestLogAgainstHistory(t *testing.T) { rapid.Check(t, logAgainstHistory) }
-
-func FuzzLog(f *testing.F) { f.Fuzz(rapid.MakeFuzz(logAgainstHistory)) }
 
 func BenchmarkLogAppend(b *testing.B) {
-	l := New(4096)
-	batch := make([]protocol.Event, 16)
-	for i := range batch {
-		batch[i].Event = stored(byte(i), 1, 2, 3, 4)
-	}
+	l, c := newLog(4096), steady()
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Append(batch)
+		l.Append(c)
 	}
+}
+
+func BenchmarkName(b *testing.B) {
+	const blocks, tokens = 6400, 16
+	c := &protocol.Changes{Tokens: make([]messages.Token, blocks*tokens), Namespaces: make([]messages.Namespace, 1)}
+	for i := range protocol.BlockID(blocks) {
+		c.Blocks = append(c.Blocks, i)
+	}
+	c.List = []protocol.Change{
+		{Kind: protocol.BlocksEntered, Last: blocks - 1, Count: blocks, Tokens: blocks * tokens, Parent: protocol.NoBlock},
+		{Kind: protocol.BlocksStored, Last: blocks - 1, Count: blocks},
+	}
+	for b.Loop() {
+		l := newLog(4)
+		l.Append(c)
+		d, _ := l.Take(FirstReader)
+		d.Name()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
 }

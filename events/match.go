@@ -22,16 +22,16 @@ func Names(p messages.Prefix, tokensPerBlock int) ([]messages.Hash, error) {
 	if err != nil {
 		return nil, err
 	}
-	var n namer
+	var h hasher
 	names := make([]messages.Hash, len(p.Tokens)/tokensPerBlock)
-	before := n.seed(&p.Namespace)
+	before := h.seed(&p.Namespace)
 	for i := range names {
 		from, to := i*tokensPerBlock, (i+1)*tokensPerBlock
 		var of []messages.Cover
 		if covers != nil {
 			of = covers[from:to]
 		}
-		before = n.block(before, p.Tokens[from:to], of)
+		before = h.block(before, p.Tokens[from:to], of)
 		names[i] = before
 	}
 	return names, nil

@@ -1,22 +1,27 @@
 package events
 
 import (
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // TestScripts runs testdata/scripts. Commands:
 //
-//	new limit=N          a log and a mirror
-//	append               a line for each event, in the words of parse
-//	take | snapshot      the batch, and what the mirror says to it
-//	log | mirror         the picture
+//	new limit=N                      a log, its first reader and a mirror for it
+//	append                           a line for each event, in the words of change
+//	open                             another reader, with a mirror
+//	close reader=R
+//	take | snapshot [reader=R]       the batch, and what the reader's mirror says to it
+//	log | mirror [reader=R]          the picture
+//
+// Blocks have names instead of hashes, and three tokens. The first time that a name
+// is stored the block enters the tree, behind the one before it in the line.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{t: t}
@@ -25,35 +30,53 @@ func TestScripts(t *testing.T) {
 }
 
 type script struct {
-	t      *testing.T
-	log    *Log
-	mirror *Mirror
+	t       *testing.T
+	log     *Log
+	tree    forest
+	named   map[string]*block
+	words   []string // hashes as drawn and names, in turn
+	mirrors map[messages.ReaderID]*Mirror
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
+	id := FirstReader
+	if d.HasArg("reader") {
+		var n int
+		d.ScanArgs(t, "reader", &n)
+		id = messages.ReaderID(n)
+	}
 	switch d.Cmd {
 	case "new":
 		var limit int
 		d.ScanArgs(t, "limit", &limit)
-		s.log, s.mirror = New(limit), NewMirror()
+		*s = script{t: t, log: newLog(limit), named: map[string]*block{}, mirrors: map[messages.ReaderID]*Mirror{id: NewMirror()}}
 		return ""
 	case "append":
-		s.log.Append(wrap(s.parse(d.Input)))
+		for line := range strings.Lines(d.Input) {
+			s.change(strings.Fields(line))
+		}
+		s.tree.log(s.log)
 		return s.log.String()
+	case "open":
+		id, err := s.log.OpenReader()
+		s.mirrors[id] = NewMirror()
+		return fmt.Sprintf("reader %d %v\n", id, err)
+	case "close":
+		return fmt.Sprintf("%v\n%s", s.log.CloseReader(id), s.log)
 	case "take":
-		return s.tell(take(s.log))
+		return s.told(id, take(t, s.log, id))
 	case "snapshot":
-		return s.tell(snapshot(s.log, s.parse(d.Input)))
+		return s.told(id, snapshot(t, s.log, id, s.tree.keys()))
 	case "log":
 		return s.log.String()
 	case "mirror":
-		return s.mirror.String()
+		return s.draw(s.mirrors[id].String())
 	}
 	d.Fatalf(t, "no command %s", d.Cmd)
 	return ""
 }
 
-func (s *script) tell(batch messages.EventBatch) string {
+func (s *script) told(id messages.ReaderID, batch messages.EventBatch) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d lost", batch.Lost)
 	if batch.Snapshot {
@@ -63,63 +86,103 @@ func (s *script) tell(batch messages.EventBatch) string {
 	for _, e := range batch.Events {
 		fmt.Fprintf(&b, "  %s\n", Draw(&e))
 	}
-	if err := s.mirror.Follow(batch); err != nil {
+	if err := s.mirrors[id].Follow(batch); err != nil {
 		fmt.Fprintf(&b, "%v\n", err)
 	}
-	return b.String()
+	return s.draw(b.String())
 }
 
-// parse reads events: "stored P [after H] H…", "removed P H…", "tier P H" (to
-// host memory), "back P H", "priority P H from to", "created P n m", "cleared".
-func (s *script) parse(input string) (events []messages.Event) {
-	for line := range strings.Lines(input) {
-		w := strings.Fields(line)
-		e := messages.Event{Type: messages.EventType(w[0])}
-		if len(w) > 1 {
-			s.scan(w[1], &e.Pool)
+// draw puts names in the place of hashes.
+func (s *script) draw(text string) string { return strings.NewReplacer(s.words...).Replace(text) }
+
+// change reads what happens: "stored P [after N] N…", "removed P N…", "tier P N" (to
+// host memory), "back P N", "priority P N from to", "created P n m", "cleared",
+// "gone N" (from the tree).
+func (s *script) change(w []string) {
+	kind, pool := w[0], messages.PoolID(0)
+	if len(w) > 1 && kind != "gone" {
+		s.scan(w[1], &pool)
+		w = w[1:]
+	}
+	w = w[1:]
+	c := protocol.Change{Pool: pool, Priority: messages.DefaultPriority}
+	switch kind {
+	case "created":
+		var p PoolPages
+		s.scan(w[0], &p.Primary)
+		s.scan(w[1], &p.Secondary)
+		s.tree.log(s.log)
+		s.log.Created(pool, p)
+		return
+	case "cleared":
+		s.tree.changes.List = append(s.tree.changes.List, protocol.Change{Kind: protocol.EverythingForgot})
+		return
+	case "gone":
+		s.tree.leave(s.named[w[0]])
+		delete(s.named, w[0])
+		return
+	case "stored":
+		c.Kind = protocol.BlocksStored
+		s.enter(w)
+		if w[0] == "after" {
 			w = w[2:]
 		}
-		switch string(e.Type) {
-		case "created":
-			s.scan(w[0], &e.PrimaryPages)
-			s.scan(w[1], &e.SecondaryPages)
-		case "stored":
-			if w[0] == "after" {
-				e.Parent, e.HasParent, w = s.hash(w[1]), true, w[2:]
-			}
-			for _, h := range w {
-				e.Blocks = append(e.Blocks, messages.StoredBlock{Hash: s.hash(h), Tokens: make([]messages.Token, 4), Priority: 35})
-			}
-		case "removed":
-			for _, h := range w {
-				e.Hashes = append(e.Hashes, s.hash(h))
-			}
-		case "tier", "back":
-			e.TierChanged, e.OldTier, e.NewTier = true, messages.Primary, messages.Secondary
-			if e.Type == "back" {
-				e.OldTier, e.NewTier = messages.Secondary, messages.Primary
-			}
-			e.Type, e.Hash = messages.EventUpdated, s.hash(w[0])
-		case "priority":
-			e.Type, e.Hash = messages.EventUpdated, s.hash(w[0])
-			s.scan(w[1], &e.OldPriority)
-			s.scan(w[2], &e.NewPriority)
+	case "removed":
+		c.Kind = protocol.BlocksRemoved
+		for i, name := range w { // they need not follow one another
+			c.Joined = i > 0
+			s.named[name].pools[pool] = false
+			s.tree.tell(c, s.named[name])
 		}
-		events = append(events, e)
+		return
+	case "tier", "back":
+		c.Kind, c.Tier = protocol.TierChanged, messages.Secondary
+		if kind == "back" {
+			c.Tier = messages.Primary
+		}
+		w = w[:1]
+	case "priority":
+		c.Kind = protocol.PriorityChanged
+		s.scan(w[1], &c.OldPriority)
+		s.scan(w[2], &c.Priority)
+		w = w[:1]
 	}
-	return events
+	var blocks []*block
+	for _, name := range w {
+		b := s.named[name]
+		blocks = append(blocks, b)
+		b.pools[pool], b.tiers[pool] = true, c.Tier
+		if c.Kind != protocol.TierChanged {
+			b.priority = c.Priority
+		}
+	}
+	s.tree.tell(c, blocks...)
+}
+
+// enter makes the blocks of a line that are not there.
+func (s *script) enter(w []string) {
+	var before *block
+	for i, name := range w {
+		if name == "after" {
+			continue
+		}
+		b := s.named[name]
+		if b == nil && i > 0 && w[i-1] == "after" {
+			s.t.Fatalf("no block %s", name)
+		}
+		if b == nil {
+			tokens := make([]messages.Token, testTokens)
+			tokens[0] = messages.Token(len(s.words))
+			b = s.tree.enter(entering{parent: before, tokens: tokens})[0]
+			s.named[name] = b
+			s.words = append(s.words, short(b.name()), name)
+		}
+		before = b
+	}
 }
 
 func (s *script) scan(word string, into any) {
 	if _, err := fmt.Sscan(word, into); err != nil {
 		s.t.Fatalf("%q: %v", word, err)
 	}
-}
-
-func (s *script) hash(word string) messages.Hash {
-	raw, err := hex.DecodeString(word)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return hash(raw...)
 }

@@ -5,52 +5,50 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// shared is what a log knows of the trees that tell it: two, if second is set.
+// shared is what a log must know to serve two trees, if second is set.
 type shared struct {
 	second messages.PoolID // the first pool of the second tree
-	trees  [2]teller
-	bare   bool // the last event said that nothing is left, and last is the tree that did
-	last   int
+	bare   bool            // the last event said that nothing is left, and last is the tree that did
+	last   int8
 }
 
-// teller is what one tree has told.
-type teller struct {
-	keys int    // that its pools hold
-	next uint64 // the id after its last event
+// NewShared makes a log that two trees tell of their changes: one has the pools
+// before second, the other those from it on.
+func NewShared(c Config, second messages.PoolID) *Log {
+	l := New(c)
+	l.shared.second = second
+	return l
 }
 
-// tree is which tree a pool belongs to.
-func (l *Log) tree(p messages.PoolID) int {
+// tree returns which tree a pool belongs to.
+func (l *Log) tree(p messages.PoolID) int8 {
 	if l.shared.second > 0 && p >= l.shared.second {
 		return 1
 	}
 	return 0
 }
 
-// clears tells whether readers hear that a tree is empty: they are told that
-// nothing is left of either, and once.
-func (l *Log) clears(tree int) bool {
-	return l.shared.trees[1-tree].keys == 0 && !(l.shared.bare && l.shared.last != tree)
-}
-
-// clearAll tells that nothing is left.
-func (l *Log) clearAll(tree int) {
-	l.push(&protocol.Event{Event: messages.Event{Type: messages.EventCleared}})
-	l.shared.trees[tree].next = l.next
+// clear tells that nothing is left when a tree is empty and the other one is, too;
+// once, if both say so.
+func (l *Log) clear(tree int8) {
+	if l.sources[1-tree].keys > 0 || l.shared.bare && l.shared.last != tree {
+		return
+	}
+	l.push(kept{kind: protocol.EverythingForgot})
+	l.sources[tree].next = l.next
 	l.shared.bare, l.shared.last = true, tree
-	l.owed.forget() // nothing from before is spoken of again
 }
 
 // gap notes that events were lost before the one with an id, of whichever tree.
-func (s *shared) gap(next uint64) {
+func (s *shared) gap(next uint64, sources *[2]source) {
 	s.bare = false
-	for i := range s.trees {
-		s.trees[i].next = next
+	for i := range sources {
+		sources[i].next = next
 	}
 }
 
 // ToldSince tells whether the tree of a pool has told of anything since the next
 // event was to have an id.
 func (l *Log) ToldSince(p messages.PoolID, id uint64) bool {
-	return l.shared.trees[l.tree(p)].next > id
+	return l.sources[l.tree(p)].next > id
 }

@@ -46,10 +46,17 @@ type Event struct {
 	NewPriority Priority
 }
 
+// ReaderID names a reader of events. Each takes the events at its own pace and
+// learns how many of them it has lost. The zero ReaderID is open from the start.
+type ReaderID uint32
+
 // EventBatch is what a reader of events gets.
 type EventBatch struct {
+	// Engine is the id of the engine, which no other engine has: ids of events are
+	// consecutive within it, and start from 0 again in another.
+	Engine string
 	Events []Event // oldest first
-	Lost   uint64  // events dropped since the last call
+	Lost   uint64  // events dropped since the reader's last call
 	// Snapshot is set by a snapshot: Events are then the keys of the tree as
 	// stored events without ids, and Next is the id of the event that follows.
 	Snapshot bool

@@ -121,14 +121,33 @@ type ReadStats struct {
 	Err   error
 }
 
-// ReadEvents takes the events since the last call.
+// OpenReader adds a reader of events. It takes the events from now on; a mirror
+// begins with a snapshot. The zero ReaderID needs no OpenReader.
+type OpenReader struct {
+	Reader ReaderID
+	Err    error
+}
+
+// CloseReader ends a reader of events. One that is not read and not closed keeps
+// the buffer of events full, which costs memory and no other reader anything.
+type CloseReader struct {
+	Reader ReaderID
+	Err    error
+}
+
+// ReadEvents takes the events since the reader's last ReadEvents or ReadSnapshot.
 type ReadEvents struct {
+	Reader ReaderID
+
 	Batch EventBatch
 	Err   error
 }
 
-// ReadSnapshot reads every key of the tree, to start a mirror.
+// ReadSnapshot reads every key of the tree, to start a mirror. The reader's next
+// ReadEvents goes on after it.
 type ReadSnapshot struct {
+	Reader ReaderID
+
 	Batch EventBatch
 	Err   error
 }

@@ -13,7 +13,6 @@ type blocks struct {
 	stamp    []uint32 // when it was last stored or claimed
 	session  []int32  // as far as one was ever of a session; none: of no session
 	priority []messages.Priority
-	naming   []int32 // in namings, only when events are recorded
 	free     []protocol.BlockID
 }
 
@@ -37,12 +36,9 @@ func (t *Tree) newBlocks(ids []protocol.BlockID, x, depth int32) {
 }
 
 // reserve makes room for n blocks.
-func (s *blocks) reserve(n int, naming bool) {
+func (s *blocks) reserve(n int) {
 	s.node, s.low = make([]int32, 0, n), make([]uint16, 0, n)
 	s.stamp, s.priority = make([]uint32, 0, n), make([]messages.Priority, 0, n)
-	if naming {
-		s.naming = make([]int32, 0, n)
-	}
 }
 
 // makeBlocks adds ids that were never used.
@@ -52,15 +48,9 @@ func (t *Tree) makeBlocks(ids []protocol.BlockID) {
 	first := len(s.node)
 	s.node, s.low = lengthen(s.node, n), lengthen(s.low, n)
 	s.stamp, s.priority = lengthen(s.stamp, n), lengthen(s.priority, n)
-	if t.recording {
-		s.naming = lengthen(s.naming, n)
-	}
 	for i := range ids {
 		ids[i] = protocol.BlockID(first + i)
 		s.node[first+i] = none
-		if t.recording {
-			s.naming[first+i] = none
-		}
 	}
 }
 
@@ -75,15 +65,15 @@ func lengthen[E any](s []E, n int) []E {
 	return s[:len(s)+n]
 }
 
-// freeBlocks gives ghosts' ids back, the last first.
+// freeBlocks gives the ids of consecutive ghosts back, the last first.
 func (t *Tree) freeBlocks(ids []protocol.BlockID) {
+	t.tellLeft(ids)
 	s := &t.blocks
 	for i := len(ids) - 1; i >= 0; i-- {
 		b := ids[i]
 		s.node[b] = none
 		s.free = append(s.free, b)
 	}
-	t.unname(ids)
 }
 
 // sessionOf is the number of the session that b belongs to, or none.

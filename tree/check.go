@@ -28,7 +28,6 @@ type checker struct {
 	held     int
 	symbols  []int32
 	sessions []int32
-	named    map[int32]int32 // blocks by number of naming
 	timers   int
 	pages    []map[messages.Location]protocol.BlockID // by pool
 }
@@ -41,7 +40,7 @@ func (c *checker) say(ok bool, format string, args ...any) {
 
 // Check walks everything and joins all problems.
 func (t *Tree) Check() error {
-	c := checker{Tree: t, named: map[int32]int32{},
+	c := checker{Tree: t,
 		symbols: make([]int32, len(t.symbols.entries)), sessions: make([]int32, len(t.sessions.names)),
 	}
 	for range t.pools {
@@ -55,7 +54,7 @@ func (t *Tree) Check() error {
 		got, ok := t.byName[class(t.nodes[r.node].cross)][r.namespace]
 		c.say(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
 		c.say(t.nodes[r.node].kids != none, "root %d is empty", i)
-		c.say(t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
+		c.say(t.inputTokens != nil || t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
 	}
 	for x := range t.walkAll() {
 		nodes++
@@ -142,10 +141,6 @@ func (c *checker) block(x, i int32) {
 			c.symbols[entry(tok)]++
 		}
 	}
-	if c.recording {
-		c.named[s.naming[b]]++
-		c.say(c.checkNaming(x, i), "block %d is named by another's tokens", b)
-	}
 	_, timed := c.Tree.timers.of(b)
 	if !c.holds(x, i) {
 		c.say(!timed && s.sessionOf(b) == none && s.priority[b] == 0, "ghost %d has attributes", b)
@@ -190,9 +185,6 @@ func (c *checker) totals() {
 	t := c.Tree
 	c.say(c.held == t.held, "%d blocks are held, counted as %d", c.held, t.held)
 	c.say(c.blocks+len(t.blocks.free) == len(t.blocks.node), "%d blocks reached and %d free of %d", c.blocks, len(t.blocks.free), len(t.blocks.node))
-	for slot, n := range t.namings.left {
-		c.say(c.named[int32(slot)] == n && (n > 0) == (t.namings.list[slot] != nil), "naming %d counts %d blocks, has %d", slot, n, c.named[int32(slot)])
-	}
 	for n, refs := range c.symbols {
 		c.say(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)
 		if t.symbols.refs[n] > 0 {

@@ -72,15 +72,13 @@
 // line knows of items. Sequences hold theirs from the match to an Apply that
 // lets them go, stored blocks hold theirs; an entry ends with its last holder.
 //
-// # Names
+// # Changes
 //
-// Events name blocks by a chain of hashes over the namespace and all tokens, and
-// the tree makes none: a block has the number of a protocol.Naming, one for each
-// run that entered at once, which has a copy of its tokens and points to the
-// naming before. The names are made from that when a reader asks, whether the
-// blocks are still there or not. Then the copy comes back (Restock), for a naming
-// to come: memory that was used before is far cheaper than new. TakeGone tells which
-// namings have no block left, so that copies come back also if nobody reads.
+// If events are on, the tree records what it changes of blocks and of where pools
+// hold them, in a protocol.Changes that TakeChanges returns: plain values, with a
+// copy of the tokens of new blocks. The event log makes names and events of them;
+// the tree knows of neither. The record comes back by ReturnChanges and is filled
+// again.
 //
 // # Invariants
 //
@@ -103,8 +101,7 @@
 // nothing. What is stored and what is lost goes by runs: a block of a run costs
 // its id, its place in each pool and no search. A split or a join costs the shorter of the two runs, so n of them,
 // however chosen, cost O(n log n). A block costs 29 bytes beside its tokens with one pool
-// (4 more for each further pool, 8 more once a priority has an end, and 28 for each block that is watched). Events recorded add 8
-// bytes, and what their names are made from: see Names. The arrays of runs that are
+// (4 more for each further pool, 8 more once a priority has an end, and 28 for each block that is watched). The arrays of runs that are
 // gone wait for runs to come, an eighth of what is held and room for 4,096 blocks at
 // most: a tree that stores as much as it loses allocates nothing for them. Ghosts are bounded by the pages there are times the blocks
 // of the longest prompt.

@@ -1,110 +1,96 @@
 package tree
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// TakeEvents gives the events caused since the last call, oldest first, without
-// ids and with blocks that have no names yet; they are the caller's. It is nil
-// when events are not recorded.
-func (t *Tree) TakeEvents() []protocol.Event {
-	e := t.log.events
-	t.log.events, t.log.floor, t.log.most = nil, 0, len(e)
-	return e
-}
-
-// TakeGone gives the namings whose last block has gone since the last call; they
-// are the caller's, and pile up until taken. After the events of TakeEvents at the
-// same moment nothing speaks of them, or comes behind them.
-func (t *Tree) TakeGone() []*protocol.Naming {
-	gone := t.log.gone
-	t.log.gone = nil
-	return gone
-}
-
-// name makes the naming of the blocks of node x from index i on, which have
-// just been made, if events are recorded. A hash is a chain over everything
-// before a block, so the naming points to that of the block before, and stays
-// right when the blocks themselves are gone.
-func (t *Tree) name(x, i int32) {
-	if !t.recording {
-		return
-	}
-	k := &protocol.Naming{Depth: t.nodes[x].depth + i, Blocks: t.nodes[x].n - i, Fresh: true}
-	t.spell(x, i, k)
-	if b := t.prior(x, i); b != protocol.NoBlock {
-		k.After, k.At = t.naming(b)
-	} else {
-		ns := t.roots[t.nodes[t.parentOf(x)].root].namespace
-		k.Namespace = &ns
-	}
-	slot := t.namings.add(k)
-	for _, b := range t.ids(x)[i:] {
-		t.blocks.naming[b] = slot
-	}
-	t.log.fresh = append(t.log.fresh, k)
-}
-
-// spell gives naming k the tokens of the blocks of node x from index i on.
-func (t *Tree) spell(x, i int32, k *protocol.Naming) {
-	tokens := t.tokensFrom(x, i)
-	k.Tokens = t.symbols.into(t.spares.take(len(tokens)), tokens)
-	if !t.symbols.none() && len(fromSymbol(tokens)) > 0 {
-		covers := t.symbols.covers(tokens)
-		k.Covers = &covers
-	}
-}
-
-// unname lets go what freed blocks were named by.
-func (t *Tree) unname(ids []protocol.BlockID) {
-	if !t.recording {
-		return
-	}
-	for len(ids) > 0 {
-		slot, n := t.blocks.naming[ids[0]], 1
-		for n < len(ids) && t.blocks.naming[ids[n]] == slot {
-			n++
-		}
-		if k := t.namings.drop(slot, int32(n)); k != nil {
-			t.log.gone = append(t.log.gone, k)
-		}
-		ids = ids[n:]
-	}
-}
-
-// namings are what blocks are named by, by a number: a pointer for each block
-// would have to be told to the garbage collector whenever it is written.
-type namings struct {
-	list []*protocol.Naming // nil: the number is free
-	left []int32            // blocks of each that are in the tree
-	free []int32
-}
-
-// add gives a naming a number; all its blocks are in the tree.
-func (s *namings) add(k *protocol.Naming) int32 {
-	if n := len(s.free); n > 0 {
-		slot := s.free[n-1]
-		s.free = s.free[:n-1]
-		s.list[slot], s.left[slot] = k, k.Blocks
-		return slot
-	}
-	s.list, s.left = append(s.list, k), append(s.left, k.Blocks)
-	return int32(len(s.list) - 1)
-}
-
-// drop notes that n blocks of a naming are gone, and gives the naming if they
-// were the last.
-func (s *namings) drop(slot, n int32) *protocol.Naming {
-	if s.left[slot] -= n; s.left[slot] > 0 {
+// TakeChanges returns what has changed since the last call, in order, for the
+// event log. The record is the caller's until it comes back to ReturnChanges. It
+// is nil if nothing has changed, and if events are not recorded.
+func (t *Tree) TakeChanges() *protocol.Changes {
+	c := t.log.changes
+	if len(c.List) == 0 {
 		return nil
 	}
-	k := s.list[slot]
-	s.list[slot] = nil
-	s.free = append(s.free, slot)
-	return k
+	t.log.changes, t.log.event = &protocol.Changes{}, noEvent
+	if n := len(t.log.spare); n > 0 {
+		t.log.changes, t.log.spare = t.log.spare[n-1], t.log.spare[:n-1]
+	}
+	return c
+}
+
+// ReturnChanges takes a record back that is not needed any more, to be filled
+// again. Only a few are kept: more are out at a time only if the log is slow.
+func (t *Tree) ReturnChanges(c *protocol.Changes) {
+	if len(t.log.spare) < spareRecords {
+		c.Reset()
+		t.log.spare = append(t.log.spare, c)
+	}
+}
+
+// spareRecords is how many records of changes wait to be filled at most: one is
+// with the log while the next is filled.
+const spareRecords = 2
+
+// noEvent says that the next change is an event of its own.
+const noEvent = -1
+
+// tell records a change, joined or not.
+func (t *Tree) tell(c protocol.Change) {
+	j := &t.log
+	if c.MakesEvent() {
+		j.event = len(j.changes.List)
+	}
+	j.changes.List = append(j.changes.List, c)
+}
+
+// event returns the change that began the last event, if that is of this kind and
+// pool and the message under way may add to it.
+func (t *Tree) event(kind protocol.ChangeKind, p int) bool {
+	j := &t.log
+	if j.event == noEvent {
+		return false
+	}
+	e := &j.changes.List[j.event]
+	return e.Kind == kind && int(e.Pool) == p
+}
+
+// tellEntered records that the blocks of node x from index i on, which have just
+// been made, are in the tree.
+func (t *Tree) tellEntered(x, i int32) {
+	if t.recording {
+		t.enter(t.log.changes, x, i)
+	}
+}
+
+// enter adds the blocks of node x from index i on to a record, with all that the
+// log needs to know them by: ids, tokens and what is before them.
+func (t *Tree) enter(c *protocol.Changes, x, i int32) {
+	ids, tokens := t.ids(x)[i:], t.tokensFrom(x, i)
+	e := protocol.Change{
+		Kind: protocol.BlocksEntered, Last: ids[len(ids)-1], Count: int32(len(ids)), Tokens: int32(len(tokens)),
+		Parent: t.prior(x, i), Padding: t.padding(x, t.nodes[x].n-1),
+	}
+	c.Blocks = append(c.Blocks, ids...)
+	first := len(c.Tokens)
+	c.Tokens = append(c.Tokens, tokens...)
+	if !t.symbols.none() && len(fromSymbol(tokens)) > 0 {
+		e.Covered = true
+		c.Covers = append(c.Covers, t.symbols.covers(tokens)...)
+		t.symbols.replace(c.Tokens[first:])
+	}
+	if e.Parent == protocol.NoBlock {
+		c.Namespaces = append(c.Namespaces, t.roots[t.nodes[t.parentOf(x)].root].namespace)
+	}
+	c.List = append(c.List, e)
+}
+
+// tellLeft records that consecutive blocks are not in the tree any more.
+func (t *Tree) tellLeft(ids []protocol.BlockID) {
+	if t.recording && len(ids) > 0 {
+		t.tell(protocol.Change{Kind: protocol.BlocksLeft, Last: ids[len(ids)-1], Count: int32(len(ids))})
+	}
 }
 
 // tokensFrom are the tokens of node x from block i on.
@@ -118,7 +104,7 @@ func (t *Tree) tokensFrom(x, i int32) []messages.Token {
 // padding is how many tokens at the end of block i of node x are none of the
 // host's: those behind the end of an encoder's input.
 func (t *Tree) padding(x, i int32) int32 {
-	if !t.nodes[x].cross {
+	if !t.nodes[x].cross && t.inputTokens == nil {
 		return 0
 	}
 	end := (t.nodes[x].depth + i + 1) * int32(t.tpb)
@@ -136,147 +122,71 @@ func (t *Tree) prior(x, i int32) protocol.BlockID {
 	return t.tail(t.parentOf(x))
 }
 
-// naming is what b is named by, and which of its blocks b is.
-func (t *Tree) naming(b protocol.BlockID) (k *protocol.Naming, at int32) {
-	k = t.namings.list[t.blocks.naming[b]]
-	return k, t.depth(b) - k.Depth
-}
-
-// span is b alone.
-func (t *Tree) span(b protocol.BlockID) protocol.Span {
-	k, at := t.naming(b)
-	return protocol.Span{Naming: k, From: at, Count: 1, Priority: t.blocks.priority[b]}
-}
-
-// open is the last event if the message under way may add to it.
-func (t *Tree) open(kind messages.EventType, p int) *protocol.Event {
-	j := &t.log
-	if n := len(j.events); n > j.floor {
-		if e := &j.events[n-1]; int(e.Pool) == p && e.Type == kind {
-			return e
-		}
-	}
-	return nil
-}
-
-// tell records an event of one span.
-func (t *Tree) tell(kind messages.EventType, p int, s protocol.Span) *protocol.Event {
-	j := &t.log
-	if j.events == nil {
-		j.events = make([]protocol.Event, 0, max(1, min(j.most, spanChunk)))
-	}
-	j.events = append(j.events, protocol.Event{Event: messages.Event{Type: kind, Pool: messages.PoolID(p)}, Spans: j.one(s)})
-	return &j.events[len(j.events)-1]
-}
-
 // tellStored records that pool p, which did not hold the blocks of a segment,
 // does. They have one priority.
 func (t *Tree) tellStored(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	ids := t.ids(g.node)
-	for g.lo < g.hi {
-		s := t.span(ids[g.lo])
-		s.Count = t.alike(ids[g.lo:g.hi], &s)
-		if !s.Naming.Fresh {
-			s.Tokens = t.symbols.hosts(t.tokensFrom(g.node, g.lo)[:t.size(g.node, s.Count)])
-		}
-		s.Padding = t.padding(g.node, g.lo+s.Count-1)
-		e := t.open(messages.EventStored, p)
-		switch {
-		case e == nil || t.prior(g.node, g.lo) != t.log.last:
-			t.tell(messages.EventStored, p, s)
-		case !e.Spans[len(e.Spans)-1].Join(&s):
-			e.Spans = append(e.Spans, s)
-		}
-		g.lo += s.Count
-		t.log.last = ids[g.lo-1]
+	ids := t.ids(g.node)[g.lo:g.hi]
+	c := protocol.Change{
+		Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: ids[len(ids)-1], Count: int32(len(ids)),
+		Priority: t.blocks.priority[ids[0]],
 	}
+	c.Joined = t.event(c.Kind, p) && t.prior(g.node, g.lo) == t.log.stored
+	t.log.stored = c.Last
+	t.tell(c)
 }
 
-// size is how many tokens n blocks of node x have.
-func (t *Tree) size(x, n int32) int {
-	if part := t.nodes[x].part; part > 0 {
-		return int(part)
-	}
-	return int(n) * t.tpb
-}
-
-// alike is how many of consecutive blocks are of the naming of the first, s. A
-// block's naming has all before it down to the naming's first, so those that
-// are not of it are the last.
-func (t *Tree) alike(ids []protocol.BlockID, s *protocol.Span) int32 {
-	ids = ids[:min(len(ids), int(s.Naming.Blocks-s.From))]
-	slot := t.blocks.naming[ids[0]]
-	if t.blocks.naming[ids[len(ids)-1]] == slot {
-		return int32(len(ids))
-	}
-	n, _ := slices.BinarySearchFunc(ids, slot, func(b protocol.BlockID, slot int32) int {
-		if t.blocks.naming[b] == slot {
-			return -1
-		}
-		return 1
-	})
-	return int32(n)
-}
-
-// tellRemoved records that pool p does not hold b any more.
+// tellRemoved records that pool p does not hold b any more. Blocks that follow one
+// another are one change.
 func (t *Tree) tellRemoved(b protocol.BlockID, p int) {
-	if t.recording {
-		t.tellGone(p, t.span(b))
-	}
-}
-
-// tellLeft records that pool p does not hold the blocks of a segment any more,
-// the last one first.
-func (t *Tree) tellLeft(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	ids := t.ids(g.node)
-	for g.lo < g.hi {
-		s := t.span(ids[g.hi-1])
-		s.Count = min(g.hi-g.lo, s.From+1)
-		s.From -= s.Count - 1
-		s.Backwards = s.Count > 1
-		t.tellGone(p, s)
-		g.hi -= s.Count
+	c := protocol.Change{Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: b, Count: 1}
+	if c.Joined = t.event(c.Kind, p); c.Joined {
+		list := t.log.changes.List
+		if last := &list[len(list)-1]; last.Kind == c.Kind && !last.Backwards && t.before(b) == last.Last {
+			last.Last, last.Count = b, last.Count+1
+			return
+		}
 	}
+	t.tell(c)
 }
 
-// tellGone records that pool p does not hold the blocks of a span any more.
-func (t *Tree) tellGone(p int, s protocol.Span) {
-	e := t.open(messages.EventRemoved, p)
-	if e == nil {
-		t.tell(messages.EventRemoved, p, s)
-	} else if !e.Spans[len(e.Spans)-1].Join(&s) {
-		e.Spans = append(e.Spans, s)
+// tellEvicted records that pool p does not hold the blocks of a segment any more,
+// the last one first.
+func (t *Tree) tellEvicted(g segment, p int) {
+	if !t.recording {
+		return
 	}
+	t.tell(protocol.Change{
+		Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: t.ids(g.node)[g.hi-1], Count: g.hi - g.lo,
+		Backwards: g.hi-g.lo > 1, Joined: t.event(protocol.BlocksRemoved, p),
+	})
 }
 
 // tellTier records that pool p keeps b in the other tier now.
 func (t *Tree) tellTier(b protocol.BlockID, p int, to messages.Tier) {
-	if !t.recording {
-		return
+	if t.recording {
+		t.tell(protocol.Change{Kind: protocol.TierChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Tier: to})
 	}
-	e := t.tell(messages.EventUpdated, p, t.span(b))
-	e.TierChanged, e.OldTier, e.NewTier = true, messages.Secondary-to, to
 }
 
 // tellPriority records the change from old for pool p.
 func (t *Tree) tellPriority(b protocol.BlockID, p int, old messages.Priority) {
-	if !t.recording {
-		return
+	if t.recording {
+		t.tell(protocol.Change{
+			Kind: protocol.PriorityChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Priority: t.blocks.priority[b], OldPriority: old,
+		})
 	}
-	e := t.tell(messages.EventUpdated, p, t.span(b))
-	e.OldPriority, e.NewPriority = old, t.blocks.priority[b]
 }
 
-// Snapshot answers every key of the tree as stored events, parents before
-// children in each pool; none if events are not recorded.
+// Snapshot answers all blocks of the tree, parents before children, and behind
+// those of a node every key of theirs; nothing if events are not recorded.
 func (t *Tree) Snapshot(s *protocol.Snapshot) {
-	s.Events = s.Events[:0]
+	s.Keys = &protocol.Changes{}
 	if !t.recording {
 		return
 	}
@@ -284,53 +194,32 @@ func (t *Tree) Snapshot(s *protocol.Snapshot) {
 		if t.nodes[x].n == 0 {
 			continue
 		}
-		tokens := t.symbols.hosts(t.tokensFrom(x, 0))
+		t.enter(s.Keys, x, 0)
 		for p := range t.pools {
-			s.Events = t.keys(s.Events, x, p, tokens)
+			t.keys(s.Keys, x, p)
 		}
 	}
 }
 
-// keys adds the keys of node x, which has these tokens, in pool p: one event
-// for each run without holes.
-func (t *Tree) keys(events []protocol.Event, x int32, p int, tokens []messages.Token) []protocol.Event {
-	open := false
+// keys adds the keys of node x in pool p: one event for each run without holes, in
+// changes of blocks that are alike.
+func (t *Tree) keys(c *protocol.Changes, x int32, p int) {
+	joined := false
 	for i, l := range t.locations(x, p) {
 		_, tier, held := l.Page()
 		if !held {
-			open = false
+			joined = false
 			continue
 		}
-		s := t.span(t.ids(x)[i])
-		s.Padding = t.padding(x, int32(i))
-		s.Tier, s.Tokens = tier, tokens[i*t.tpb:min(len(tokens), (i+1)*t.tpb)]
-		if !open {
-			events = append(events, protocol.Event{Event: messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}})
-			open = true
+		b := t.ids(x)[i]
+		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier && last.Priority == t.blocks.priority[b] {
+			last.Last, last.Count = b, last.Count+1
+			continue
 		}
-		e := &events[len(events)-1]
-		if n := len(e.Spans); n == 0 || !e.Spans[n-1].Join(&s) {
-			e.Spans = append(e.Spans, s)
-		}
+		c.List = append(c.List, protocol.Change{
+			Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: b, Count: 1, Joined: joined,
+			Tier: tier, Priority: t.blocks.priority[b],
+		})
+		joined = true
 	}
-	return events
-}
-
-// checkNaming tells whether block i of node x is named by what it is and what
-// is before it.
-func (t *Tree) checkNaming(x, i int32) bool {
-	b := t.ids(x)[i]
-	k, at := t.naming(b)
-	if at < 0 || at >= k.Blocks {
-		return false
-	}
-	before := t.prior(x, i)
-	if before == protocol.NoBlock {
-		return at == 0 && k.After == nil && *k.Namespace == t.roots[t.nodes[t.parentOf(x)].root].namespace
-	}
-	parent, place := t.naming(before)
-	if at == 0 {
-		return parent == k.After && place == k.At
-	}
-	return parent == k && place == at-1
 }

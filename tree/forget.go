@@ -41,7 +41,7 @@ func (t *Tree) Forget(f *protocol.Forget) {
 	}
 	f.Blocks = before - t.held
 	if f.All && t.recording && t.held == 0 {
-		t.log.events = append(t.log.events, protocol.Event{Event: messages.Event{Type: messages.EventCleared}})
+		t.tell(protocol.Change{Kind: protocol.EverythingForgot})
 	}
 	f.Effects = t.log.end()
 	t.verify()

@@ -8,45 +8,24 @@ import (
 )
 
 // journal collects what a message causes: effects, whose slices lie in two
-// arenas that the next message reuses, and events.
+// arenas that the next message reuses, and changes for the event log.
 type journal struct {
 	effects []protocol.Effect
 	pages   []messages.PageID
 	blocks  []protocol.BlockID
 
-	events []protocol.Event
-	// floor is the first event of the message under way: only later ones may
-	// still grow.
-	floor int
-	last  protocol.BlockID   // of the last stored event
-	fresh []*protocol.Naming // born in the message under way
-	gone  []*protocol.Naming // whose last block has gone since TakeGone
-	most  int                // events that were taken last
-	spans []protocol.Span    // of events of one span, up to spanChunk
-}
-
-// spanChunk is how many events of one span share an array, so that a step which
-// stores a block of each of many sequences does not allocate for each.
-const spanChunk = 64
-
-// one is the span of an event that has no other.
-func (j *journal) one(s protocol.Span) []protocol.Span {
-	if len(j.spans) == cap(j.spans) {
-		j.spans = make([]protocol.Span, 0, spanChunk)
-	}
-	j.spans = append(j.spans, s)
-	n := len(j.spans)
-	return j.spans[n-1 : n : n]
+	changes *protocol.Changes   // of the keys, since they were taken last
+	spare   []*protocol.Changes // empty
+	// event is the index in changes of what began the last event, if the message
+	// under way may add to it; else noEvent.
+	event  int
+	stored protocol.BlockID // the last block of the last change of kind BlocksStored
 }
 
 // begin starts a message; its effects go into buffer.
 func (j *journal) begin(buffer []protocol.Effect) {
 	j.effects, j.pages, j.blocks = buffer[:0], j.pages[:0], j.blocks[:0]
-	j.floor = len(j.events)
-	for i, k := range j.fresh {
-		k.Fresh, j.fresh[i] = false, nil
-	}
-	j.fresh = j.fresh[:0]
+	j.event = noEvent
 }
 
 // end gives the effects of the message.

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,13 +12,14 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// late is a reader that asks when all is over. By then most of the blocks that
-// events tell of have gone, their ids name others, and the runs they lay in
-// were split, joined, cut, grown again and moved.
+// late is a reader that asks for names when all is over. By then most of the
+// blocks that events tell of have gone, their ids name others, and the runs they
+// lay in were split, joined, cut, grown again and moved.
 type late struct {
-	told  [][]protocol.Event
-	named int // of them
-	truth []map[events.Key]known
+	log    *events.Log
+	drafts []*events.Draft
+	told   []messages.EventBatch // of the first drafts
+	truth  []map[events.Key]known
 }
 
 // known is a key as it really is.
@@ -26,9 +28,26 @@ type known struct {
 	tokens []messages.Token
 }
 
-// note keeps what a message caused unread, and what the tree holds after it.
-func (l *late) note(tr *Tree) {
-	l.told, l.truth = append(l.told, tr.TakeEvents()), append(l.truth, truthOf(tr))
+// note takes what a message caused without naming it, and what the tree holds after it.
+func (l *late) note(t require.TestingT, tr *Tree) {
+	logChanges(l.log, tr)
+	draft, err := l.log.Take(events.FirstReader)
+	require.NoError(t, err)
+	l.drafts, l.truth = append(l.drafts, draft), append(l.truth, truthOf(tr))
+	require.NoError(t, l.log.Check())
+}
+
+// logChanges tells a log what a tree has changed, and spoils the record.
+func logChanges(log *events.Log, tr *Tree) {
+	c := tr.TakeChanges()
+	if c == nil {
+		return
+	}
+	log.Append(c)
+	clear(c.Blocks)
+	clear(c.Tokens)
+	clear(c.Covers)
+	tr.ReturnChanges(c)
 }
 
 // truthOf is what a tree holds.
@@ -56,31 +75,26 @@ func truthOf(tr *Tree) map[events.Key]known {
 	return truth
 }
 
-// name asks for the names of what was told up to now. The tokens that were kept
-// for it are the tree's again, and what is written to them is not in what was told.
-func (l *late) name(tr *Tree) {
-	for ; l.named < len(l.told); l.named++ {
-		tr.Restock(nameEvents(l.told[l.named]))
+// name asks for the names of what was told up to now.
+func (l *late) name() {
+	for _, d := range l.drafts[len(l.told):] {
+		l.told = append(l.told, d.Name())
+		l.log.Named(d)
 	}
 }
 
 // read follows everything, with a mirror that is held against the truth of each
 // moment.
 func (l *late) read(t require.TestingT) {
-	for _, list := range l.told[l.named:] {
-		nameEvents(list)
-	}
-	mirror, id := events.NewMirror(), uint64(0)
-	for i, list := range l.told {
-		for k := range list {
-			list[k].ID = id
-			id++
-			for _, b := range list[k].Blocks {
-				key := events.Key{Pool: list[k].Pool, Hash: b.Hash}
-				require.Equal(t, l.truth[i][key].tokens, b.Tokens, "tokens of a block that was stored")
+	l.name()
+	mirror := events.NewMirror()
+	for i, batch := range l.told {
+		for _, e := range batch.Events {
+			for _, b := range e.Blocks {
+				require.Equal(t, l.truth[i][events.Key{Pool: e.Pool, Hash: b.Hash}].tokens, b.Tokens, "tokens of a block that was stored")
 			}
 		}
-		require.NoError(t, mirror.Follow(messages.EventBatch{Events: hostEvents(list)}))
+		require.NoError(t, mirror.Follow(batch))
 		require.Equal(t, len(l.truth[i]), mirror.Len())
 		for key, entry := range mirror.All() {
 			require.Equal(t, l.truth[i][key].Entry, entry)
@@ -93,11 +107,11 @@ func lateProperty(t *rapid.T) {
 	if !m.tree.recording {
 		t.Skip("nobody reads")
 	}
-	m.late = &late{}
+	m.late = &late{log: events.New(events.Config{Limit: math.MaxInt})}
 	t.Repeat(map[string]func(*rapid.T){
 		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
 		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget,
-		"name": func(*rapid.T) { m.late.name(m.tree) },
+		"name": func(*rapid.T) { m.late.name() },
 	})
 	m.late.read(m)
 }
@@ -107,24 +121,52 @@ func TestNamesOfALateReader(t *testing.T) { rapid.Check(t, lateProperty) }
 func FuzzLateReader(f *testing.F) { f.Fuzz(rapid.MakeFuzz(lateProperty)) }
 
 // What events are told of a run stays as it is when the run is cut and grows
-// again in its place.
+// again in its place, and what a reader does with its tokens is its own affair.
 func TestToldTokensStay(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Events: true})
+	log := events.New(events.Config{Limit: 100})
 	f.put(counting(8))
-	first := f.TakeEvents()
+	logChanges(log, f.Tree)
+	draft, err := log.Take(events.FirstReader)
+	require.NoError(t, err)
 	tail := protocol.BlockID(3) // of four
 	for i := range messages.Token(3) {
 		f.evict(tail)
 		f.put(append(counting(6), 70+i, 80))
+		logChanges(log, f.Tree)
 		tail = f.apply.Stores[0].Cursor.Block
 	}
-	nameEvents(first)
 	var told []messages.Token
-	for _, b := range first[0].Blocks {
+	for _, b := range draft.Name().Events[0].Blocks {
 		told = append(told, b.Tokens...)
+		b.Tokens[0]++
 	}
+	log.Named(draft)
 	require.Equal(t, counting(8), told)
-	told[0]++ // what a reader does with its events is its own affair
 	require.Equal(t, 8, f.match(append(counting(6), 72, 80, 0)).Matched)
 	require.NoError(t, f.Check())
+	require.NoError(t, log.Check())
+}
+
+// A tree whose changes are read and returned fills the same records again.
+func TestRecordsOfChangesAreFilledAgain(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 4, Events: true})
+	seen := map[*protocol.Changes]bool{}
+	for i := range messages.Token(20) {
+		prompt := counting(400)
+		prompt[0] = 1000 + i
+		f.put(prompt)
+		c := f.TakeChanges()
+		require.Equal(t, prompt, c.Tokens)
+		require.Len(t, c.Blocks, 100)
+		require.Equal(t, 1, c.Events())
+		seen[c] = true
+		f.ReturnChanges(c)
+	}
+	require.LessOrEqual(t, len(seen), 2)
+	require.Nil(t, f.TakeChanges(), "nothing has changed")
+	for range 5 {
+		f.ReturnChanges(&protocol.Changes{})
+	}
+	require.Len(t, f.log.spare, spareRecords)
 }

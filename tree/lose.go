@@ -30,7 +30,7 @@ func (t *Tree) leaving(moves []protocol.BlockMove) int {
 		}
 	}
 	s := segment{x, last + 1 - int32(n), last + 1}
-	t.tellLeft(s, int(m.Pool))
+	t.tellEvicted(s, int(m.Pool))
 	t.lose(s, int(m.Pool))
 	return n
 }

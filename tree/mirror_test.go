@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -21,12 +22,25 @@ type content struct {
 	priority messages.Priority
 }
 
+// name is a hash in pools of one kind. An encoder's input and a prompt of the same
+// tokens have one hash: a key is a hash in a pool.
+type name struct {
+	messages.Hash
+	cross bool
+}
+
+// nameIn returns what a hash names in pool p.
+func (m *mirrors) nameIn(p messages.PoolID, h messages.Hash) string {
+	return m.names[name{h, m.tree.pools[p].Cross}]
+}
+
 // mirrors follow the tree by what it says alone: one by events, one by effects.
 type mirrors struct {
 	t      require.TestingT
 	tree   *Tree
+	log    *events.Log
 	events []map[messages.Hash]content              // by pool; nil: nobody listens
-	names  map[messages.Hash]string                 // every hash ever seen
+	names  map[name]string                          // every hash ever seen
 	hashes map[string]messages.Hash                 // and back
 	device []map[messages.PageID]protocol.BlockID   // by pool, by effects and moves
 	dprio  []map[messages.PageID]retained           //
@@ -35,7 +49,7 @@ type mirrors struct {
 }
 
 func newMirrors(t require.TestingT, tr *Tree) *mirrors {
-	m := &mirrors{t: t, tree: tr, names: map[messages.Hash]string{}, hashes: map[string]messages.Hash{}}
+	m := &mirrors{t: t, tree: tr, log: events.New(events.Config{Limit: math.MaxInt}), names: map[name]string{}, hashes: map[string]messages.Hash{}}
 	for range tr.pools {
 		m.events = append(m.events, map[messages.Hash]content{})
 		m.device = append(m.device, map[messages.PageID]protocol.BlockID{})
@@ -203,19 +217,37 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 	}
 }
 
+// told returns the events of what the tree has changed.
+func (m *mirrors) told() []messages.Event {
+	if c := m.tree.TakeChanges(); c != nil {
+		m.log.Append(c)
+		m.tree.ReturnChanges(c)
+	}
+	draft, err := m.log.Take(events.FirstReader)
+	require.NoError(m.t, err)
+	return m.named(draft)
+}
+
+// named names a draft.
+func (m *mirrors) named(draft *events.Draft) []messages.Event {
+	batch := draft.Name()
+	m.log.Named(draft)
+	require.NoError(m.t, m.log.Check())
+	return batch.Events
+}
+
 // listen does what the events say. keys names the blocks that are in the tree.
-func (m *mirrors) listen(list []protocol.Event, keys map[string]protocol.BlockID) {
-	m.tree.Restock(nameEvents(list))
+func (m *mirrors) listen(list []messages.Event, keys map[string]protocol.BlockID) {
 	for key, b := range keys {
 		ns, full := fullOf(m.tree, b)
 		h := hashOf(m.tree.tpb, ns, full)
-		if old, ok := m.names[h]; ok {
+		if old, ok := m.names[name{h, ns.cross}]; ok {
 			require.Equal(m.t, old, key, "a hash has two meanings")
 		}
 		if old, ok := m.hashes[key]; ok {
 			require.Equal(m.t, old, h, "a block has two hashes")
 		}
-		m.names[h], m.hashes[key] = key, h
+		m.names[name{h, ns.cross}], m.hashes[key] = key, h
 	}
 	for _, e := range list {
 		switch e.Type {
@@ -224,7 +256,7 @@ func (m *mirrors) listen(list []protocol.Event, keys map[string]protocol.BlockID
 			for i, s := range e.Blocks {
 				require.NotContains(m.t, m.events[e.Pool], s.Hash, "stored twice")
 				m.events[e.Pool][s.Hash] = content{s.Tier, s.Priority}
-				id, ok := keys[m.names[s.Hash]]
+				id, ok := keys[m.nameIn(e.Pool, s.Hash)]
 				require.True(m.t, ok, "stored a block that is not there")
 				ns, full := fullOf(m.tree, id)
 				full = full[(len(full)-1)/m.tree.tpb*m.tree.tpb:]
@@ -314,7 +346,7 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 	got, gotDevice, gotHost := []string{}, []string{}, []string{}
 	for p := range m.events {
 		for h, c := range m.events[p] {
-			got = append(got, fmt.Sprint(p, m.names[h], c.tier, c.priority))
+			got = append(got, fmt.Sprint(p, m.nameIn(messages.PoolID(p), h), c.tier, c.priority))
 		}
 	}
 	for p := range m.device {
@@ -333,21 +365,6 @@ func (m *mirrors) same(want, wantDevice, wantHost []string) {
 	}
 	require.Equal(m.t, wantDevice, gotDevice, "device pages by effects")
 	require.Equal(m.t, wantHost, gotHost, "host contents by effects")
-}
-
-// nameEvents hashes the blocks of events, in place.
-func nameEvents(list []protocol.Event) (spent [][]messages.Token) {
-	_, spent = events.Name(protocol.EventBatch{Events: list})
-	return spent
-}
-
-// hostEvents returns what a reader gets of hashed events.
-func hostEvents(list []protocol.Event) []messages.Event {
-	out := make([]messages.Event, len(list))
-	for i := range list {
-		out[i] = list[i].Event
-	}
-	return out
 }
 
 // forgotElsewhere are HostForgets of blocks that are not among those given.

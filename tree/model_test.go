@@ -1,13 +1,13 @@
 package tree
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -59,90 +59,6 @@ func newModel(t *rapid.T) *model {
 		m.mirrors.events = nil
 	}
 	return m
-}
-
-func (m *model) int(low, high int, what string) int { return rapid.IntRange(low, high).Draw(m.T, what) }
-
-func (m *model) namespace() messages.Namespace {
-	return rapid.SampledFrom([]messages.Namespace{
-		{}, {}, {Salt: "a"}, {Salt: "a", LoRA: "", HasLoRA: true},
-	}).Draw(m.T, "namespace")
-}
-
-// input draws the input of an encoder, padded to whole blocks, with the namespace
-// that has its key. The decoder's prompts are in that namespace too, with others.
-func (m *model) input() (ns space, tokens []messages.Token, full []atom, length int) {
-	length = m.int(1, 2*m.oracle.tpb, "length")
-	blocks := (length + m.oracle.tpb - 1) / m.oracle.tpb
-	for i := range blocks * m.oracle.tpb {
-		tok := messages.Token(0)
-		if i < length {
-			tok = messages.Token(m.int(0, 1, "token"))
-		}
-		tokens, full = append(tokens, tok), append(full, atom{token: tok})
-	}
-	ns = space{m.namespace(), true}
-	ns.Encoder = fmt.Sprint(tokens[:length])
-	return ns, tokens, full, length
-}
-
-// encodes draws whether a request is one of the encoder's input.
-func (m *model) encodes() bool {
-	return m.oracle.pools[len(m.oracle.pools)-1].Cross && m.int(0, 2, "encoder") == 0
-}
-
-// decoder draws the namespace of a prompt; that of an encoder's input, sometimes.
-func (m *model) decoder() space {
-	ns := space{m.namespace(), false}
-	if m.oracle.pools[len(m.oracle.pools)-1].Cross && m.int(0, 1, "encoder") == 0 {
-		ns.Encoder = "[0 1]"
-	}
-	return ns
-}
-
-// prompt draws host tokens and items; what the tree should make of them.
-func (m *model) prompt() (tokens []messages.Token, items []messages.MultimodalItem, full []atom) {
-	n := m.int(1, 5*m.oracle.tpb+1, "length")
-	for range n {
-		tokens = append(tokens, messages.Token(m.int(0, 1, "token")))
-	}
-	for _, tok := range tokens {
-		full = append(full, atom{token: tok})
-	}
-	if m.int(0, 3, "items") == 0 {
-		start := m.int(0, n-1, "start")
-		length := m.int(1, min(3, n-start), "covered")
-		h := byte(m.int(1, 2, "item"))
-		items = append(items, messages.MultimodalItem{Hash: [32]byte{h}, Start: start, Length: length})
-		for i := range length {
-			full[start+i].covered, full[start+i].hash, full[start+i].position = true, h, i
-		}
-	}
-	return tokens, items, full
-}
-
-func (m *model) retention() *messages.Retention {
-	if m.int(0, 2, "retention") > 0 {
-		return nil
-	}
-	duration := func() time.Duration { return time.Duration(m.int(0, 3, "duration")) * time.Second }
-	priority := func() messages.Priority {
-		return rapid.SampledFrom([]messages.Priority{0, 35, 90}).Draw(m.T, "priority")
-	}
-	a, b := m.int(0, 5, "range"), m.int(1, 6, "range")
-	r := &messages.Retention{Ranges: []messages.RetentionRange{
-		{Start: a + b, End: messages.EndOfPrompt, Priority: priority(), Duration: duration()},
-		{Start: a, End: a + b, Priority: priority(), Duration: duration()},
-	}}
-	r.Ranges = r.Ranges[:m.int(0, 2, "ranges")]
-	if m.int(0, 1, "decode") == 0 {
-		r.Decode = &messages.DecodeRetention{Priority: priority(), Duration: duration()}
-	}
-	return r
-}
-
-func (m *model) session() string {
-	return rapid.SampledFrom([]string{"", "s", "t"}).Draw(m.T, "session")
 }
 
 // ask matches one prompt and compares the answer with the oracle's.
@@ -222,13 +138,13 @@ func (m *model) settle() {
 	keys := m.mirrors.index()
 	switch {
 	case m.late != nil:
-		m.late.note(m.tree)
+		m.late.note(m, m.tree)
 		m.mirrors.events = nil
 	case m.rare != nil:
 		m.rare.note(m, m.tree)
 		m.mirrors.events = nil
 	default:
-		m.mirrors.listen(m.tree.TakeEvents(), keys)
+		m.mirrors.listen(m.mirrors.told(), keys)
 	}
 	m.mirrors.agree(&m.oracle, keys)
 }
@@ -422,8 +338,8 @@ func (m *model) Forget(*rapid.T) {
 	dropped := m.oracle.sweep()
 	m.tree.Forget(&f)
 	require.Equal(m, dropped, f.Blocks)
-	events := m.tree.log.events
-	cleared := len(events) > 0 && events[len(events)-1].Type == messages.EventCleared
+	changes := m.tree.log.changes.List
+	cleared := len(changes) > 0 && changes[len(changes)-1].Kind == protocol.EverythingForgot
 	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.recording, cleared)
 	m.mirrors.follow(f.Effects)
 	require.Equal(m, want, m.mirrors.forgot)
@@ -444,10 +360,19 @@ func (m *model) Look(*rapid.T) {
 	fresh := newMirrors(m, m.tree)
 	fresh.device, fresh.dprio, fresh.host = m.mirrors.device, m.mirrors.dprio, m.mirrors.host
 	if !m.tree.recording {
-		require.Empty(m, s.Events)
+		require.Empty(m, s.Keys.List)
 		fresh.events = nil
+	} else {
+		draft, err := m.mirrors.log.Snapshot(events.FirstReader, s.Keys)
+		require.NoError(m, err)
+		list := m.mirrors.named(draft)
+		fresh.listen(list, keys)
+		// A log that knows no block learns all of it from the snapshot.
+		blind := events.Resume(m.mirrors.log, 1)
+		draft, err = blind.Snapshot(events.FirstReader, s.Keys)
+		require.NoError(m, err)
+		require.Equal(m, list, draft.Name().Events)
 	}
-	fresh.listen(s.Events, keys)
 	fresh.agree(&m.oracle, keys)
 
 	var c protocol.Contents

@@ -60,7 +60,7 @@ func (t *Tree) grow(parent int32, tokens []messages.Token) int32 {
 	nd := &t.nodes[x]
 	nd.cross = t.nodes[parent].cross
 	nd.depth = t.end(parent)
-	nd.up = ^parent // for the names of its blocks
+	nd.up = ^parent // for tellEntered, which asks for the block before
 	t.extend(x, tokens)
 	t.insert(parent, x)
 	return x
@@ -79,7 +79,7 @@ func (t *Tree) growPart(parent int32, tokens []messages.Token) int32 {
 	for p := range t.pools {
 		fillNowhere(t.locations(x, p))
 	}
-	t.name(x, 0)
+	t.tellEntered(x, 0)
 	t.symbols.keep(tokens)
 	t.insert(parent, x)
 	return x

@@ -11,41 +11,29 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// rare is a reader that asks so seldom that most events are lost. What it gets
-// has the right names all the same, though tokens that nobody needs went back to
-// the tree and were written to.
+// rare is readers that ask so seldom that most events are lost, of a log that
+// fails now and then. What each gets has the right names all the same.
 type rare struct {
-	log    *events.Log
-	mirror *events.Mirror
-	ever   map[events.Key]known // all that was held at any time
-	back   int                  // arrays that came back
+	log     *events.Log
+	readers map[messages.ReaderID]*events.Mirror
+	ever    map[events.Key]known // all that was held at any time
+	drafts  []*events.Draft      // taken, but not named yet
 }
 
-// note hands on what a message caused.
+// note passes on what a message caused.
 func (r *rare) note(t require.TestingT, tr *Tree) {
 	for key, k := range truthOf(tr) {
 		r.ever[key] = k
 	}
-	list, gone := tr.TakeEvents(), tr.TakeGone()
-	r.log.Append(list)
-	r.log.Gone(gone)
-	r.restock(tr, r.log.Settle())
+	logChanges(r.log, tr)
 	require.NoError(t, r.log.Check())
 }
 
-// restock spoils tokens and gives them back.
-func (r *rare) restock(tr *Tree, spent [][]messages.Token) {
-	for _, a := range spent {
-		clear(a)
-	}
-	r.back += len(spent)
-	tr.Restock(spent)
-}
-
-// read takes what is left, and starts anew if something was lost.
-func (r *rare) read(t require.TestingT, tr *Tree) {
-	batch, spent := events.Name(r.log.Take())
-	r.restock(tr, spent)
+// name names what was taken, and checks that all names are of something.
+func (r *rare) name(t require.TestingT, d *events.Draft) messages.EventBatch {
+	batch := d.Name()
+	r.log.Named(d)
+	require.NoError(t, r.log.Check())
 	for _, e := range batch.Events {
 		for _, h := range e.Hashes {
 			require.Contains(t, r.ever, events.Key{Pool: e.Pool, Hash: h}, "a name of nothing")
@@ -57,19 +45,32 @@ func (r *rare) read(t require.TestingT, tr *Tree) {
 			require.Contains(t, r.ever, events.Key{Pool: e.Pool, Hash: e.Hash}, "a name of nothing")
 		}
 	}
-	if err := r.mirror.Follow(batch); err != nil {
+	return batch
+}
+
+// read takes what is left for a reader, which starts again if something was lost.
+func (r *rare) read(t require.TestingT, tr *Tree, id messages.ReaderID) {
+	mirror := r.readers[id]
+	d, err := r.log.Take(id)
+	require.NoError(t, err)
+	if err := mirror.Follow(r.name(t, d)); err != nil {
 		require.ErrorIs(t, err, events.ErrStale)
-		var s protocol.Snapshot
-		tr.Snapshot(&s)
-		keys, spent := events.Name(r.log.Snapshot(s.Events))
-		r.restock(tr, spent)
-		require.NoError(t, r.mirror.Follow(keys))
+		require.NoError(t, mirror.Follow(r.name(t, r.snapshot(t, tr, id))))
 	}
 	truth := truthOf(tr)
-	require.Equal(t, len(truth), r.mirror.Len())
-	for key, entry := range r.mirror.All() {
+	require.Equal(t, len(truth), mirror.Len())
+	for key, entry := range mirror.All() {
 		require.Equal(t, truth[key].Entry, entry)
 	}
+}
+
+// snapshot takes a snapshot for a reader.
+func (r *rare) snapshot(t require.TestingT, tr *Tree, id messages.ReaderID) *events.Draft {
+	var s protocol.Snapshot
+	tr.Snapshot(&s)
+	d, err := r.log.Snapshot(id, s.Keys)
+	require.NoError(t, err)
+	return d
 }
 
 func rareProperty(t *rapid.T) {
@@ -77,41 +78,49 @@ func rareProperty(t *rapid.T) {
 	if !m.tree.recording {
 		t.Skip("nobody reads")
 	}
-	m.rare = &rare{log: events.New(rapid.IntRange(1, 12).Draw(t, "kept")), mirror: events.NewMirror(), ever: map[events.Key]known{}}
+	limit := rapid.IntRange(1, 12).Draw(t, "kept")
+	r := &rare{log: events.New(events.Config{Limit: limit}), readers: map[messages.ReaderID]*events.Mirror{}, ever: map[events.Key]known{}}
+	r.readers[events.FirstReader] = events.NewMirror()
+	for range rapid.IntRange(0, 2).Draw(t, "more readers") {
+		id, err := r.log.OpenReader()
+		require.NoError(t, err)
+		r.readers[id] = events.NewMirror()
+	}
+	m.rare = r
+	reader := func() messages.ReaderID { return messages.ReaderID(m.int(0, len(r.readers)-1, "reader")) }
 	t.Repeat(map[string]func(*rapid.T){
 		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
 		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget,
 		"read": func(*rapid.T) {
 			if m.int(0, 3, "reads") == 0 {
-				m.rare.read(m, m.tree)
+				r.read(m, m.tree, reader())
+			}
+		},
+		// A snapshot that is named later than others, or never; its reader asks again.
+		"take": func(*rapid.T) {
+			id := reader()
+			r.drafts = append(r.drafts, r.snapshot(m, m.tree, id))
+			require.NoError(m, r.readers[id].Follow(r.name(m, r.snapshot(m, m.tree, id))))
+			r.read(m, m.tree, id)
+		},
+		"name": func(*rapid.T) {
+			for _, d := range r.drafts {
+				r.name(m, d)
+			}
+			r.drafts = nil
+		},
+		"fail": func(*rapid.T) {
+			if m.int(0, 3, "fails") == 0 {
+				r.log = events.Resume(r.log, m.int(1, 3, "events lost"))
+				require.NoError(m, r.log.Check())
 			}
 		},
 	})
-	m.rare.read(m, m.tree)
+	for id := range len(r.readers) {
+		r.read(m, m.tree, messages.ReaderID(id))
+	}
 }
 
-func TestNamesOfARareReader(t *testing.T) { rapid.Check(t, rareProperty) }
+func TestNamesOfRareReaders(t *testing.T) { rapid.Check(t, rareProperty) }
 
 func FuzzRareReader(f *testing.F) { f.Fuzz(rapid.MakeFuzz(rareProperty)) }
-
-// A tree whose events nobody reads hands out the same tokens again and again.
-func TestUnreadNamingsReuseTokens(t *testing.T) {
-	f := newFixture(Config{TokensPerBlock: 4, Events: true})
-	r := &rare{log: events.New(4), mirror: events.NewMirror(), ever: map[events.Key]known{}}
-	seen := map[*messages.Token]bool{}
-	for i := range messages.Token(40) {
-		prompt := counting(400)
-		prompt[0] = 1000 + i
-		f.put(prompt)
-		list := f.TakeEvents()
-		seen[&list[0].Spans[0].Naming.Tokens[0]] = true
-		r.log.Append(list)
-		for b := protocol.BlockID(99); b >= 0; b-- {
-			f.evict(b)
-		}
-		r.note(t, f.Tree)
-	}
-	require.Less(t, len(seen), 8, "kept events need theirs, and no others")
-	require.Greater(t, r.back, 30)
-	require.Empty(t, f.namings.list[1:], "one run at a time")
-}

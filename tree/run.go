@@ -127,7 +127,7 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 	}
 	t.newBlocks(r.ids()[at:at+n], x, t.nodes[x].depth+r.n)
 	r.n += n
-	t.name(x, r.n-n)
+	t.tellEntered(x, r.n-n)
 	t.symbols.keep(tokens)
 }
 

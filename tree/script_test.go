@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -16,6 +17,7 @@ import (
 // script is one conversation with a tree; time stands still but for "wait".
 type script struct {
 	tree *Tree
+	log  *events.Log
 	now  time.Duration
 }
 
@@ -42,7 +44,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			}
 			c.Pools = append(c.Pools, shape)
 		}
-		s.tree = New(c)
+		s.tree, s.log = New(c), events.New(events.Config{})
+		if c.Events {
+			s.log = events.New(events.Config{Limit: 1000})
+		}
 		return s.tree.String()
 	case "draw":
 		return s.tree.String()
@@ -56,7 +61,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		var snap protocol.Snapshot
 		s.tree.Snapshot(&snap)
 		var w strings.Builder
-		s.events(&w, snap.Events)
+		s.keys(t, &w, snap.Keys)
 		return w.String()
 	}
 	a := protocol.Apply{Now: s.now}
@@ -103,13 +108,25 @@ func (s *script) told(effects []protocol.Effect) string {
 		}
 		w.WriteByte('\n')
 	}
-	s.events(&w, s.tree.TakeEvents())
+	if s.log.Enabled() {
+		logChanges(s.log, s.tree)
+		draft, _ := s.log.Take(events.FirstReader)
+		s.events(&w, draft.Name().Events)
+		s.log.Named(draft)
+	}
 	w.WriteString(s.tree.String())
 	return w.String()
 }
 
-func (s *script) events(w *strings.Builder, list []protocol.Event) {
-	nameEvents(list)
+// keys prints a snapshot.
+func (s *script) keys(t *testing.T, w *strings.Builder, keys *protocol.Changes) {
+	draft, err := s.log.Snapshot(events.FirstReader, keys)
+	require.NoError(t, err)
+	s.events(w, draft.Name().Events)
+	s.log.Named(draft)
+}
+
+func (s *script) events(w *strings.Builder, list []messages.Event) {
 	for _, e := range list {
 		fmt.Fprintf(w, "event %s: pool %d", e.Type, e.Pool)
 		switch {

@@ -46,7 +46,7 @@ func (o *offer) offers(d int32) bool {
 func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
 	o.first, o.end = t.poolsOf(s.Cross)
-	t.log.floor = len(t.log.events) // runs of two sequences are two events
+	t.log.event = noEvent // runs of two sequences are two events
 	first, whole := int32(s.From/t.tpb), int32(s.To/t.tpb)
 	end := int32((s.To + t.tpb - 1) / t.tpb)
 	for end > first && !o.offers(end-1) {

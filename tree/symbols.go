@@ -3,6 +3,7 @@ package tree
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -130,18 +131,19 @@ func (s *symbols) host(tok messages.Token) messages.Token {
 }
 
 // hosts are tokens as the host passed them, in a slice of their own.
-func (s *symbols) hosts(tokens []messages.Token) []messages.Token { return s.into(nil, tokens) }
-
-// into writes tokens as the host passed them over what is in a slice.
-func (s *symbols) into(out, tokens []messages.Token) []messages.Token {
-	out = append(out[:0], tokens...)
-	if s.none() {
-		return out
-	}
-	for i, tok := range out {
-		out[i] = s.host(tok)
+func (s *symbols) hosts(tokens []messages.Token) []messages.Token {
+	out := slices.Clone(tokens)
+	if !s.none() {
+		s.replace(out)
 	}
 	return out
+}
+
+// replace makes tokens those that the host passed.
+func (s *symbols) replace(tokens []messages.Token) {
+	for i, tok := range tokens {
+		tokens[i] = s.host(tok)
+	}
 }
 
 // covers says which items cover tokens; nil if none does.

@@ -37,17 +37,22 @@ type Config struct {
 	TokensPerBlock int         // ≥ 1
 	Pools          []PoolShape // by PoolID
 	Blocks         int         // how many to have room for from the start, beside their tokens
-	Events         bool        // record events
+	Events         bool        // record changes for the event log
 	Host           bool        // there is host memory: answer with HostForget
+	// InputTokens, if set, returns how many tokens the encoder's input has that a
+	// namespace names: self pools hold such inputs, with padding. It is for an engine
+	// of two trees; Cross pools need no such function.
+	InputTokens func(messages.Namespace) int
 }
 
 // Tree is the radix tree of all pools. One goroutine at a time uses it.
 type Tree struct {
-	tpb       int
-	pools     []PoolShape
-	selfPools int // pools before it are self pools, the others cross pools
-	host      bool
-	recording bool
+	tpb         int
+	pools       []PoolShape
+	selfPools   int // pools before it are self pools, the others cross pools
+	host        bool
+	recording   bool
+	inputTokens func(messages.Namespace) int
 
 	nodes     []node
 	counts    []int32 // [node][pool][tier]: blocks of the run that lie there
@@ -58,8 +63,6 @@ type Tree struct {
 
 	shelf    shelf
 	blocks   blocks
-	namings  namings
-	spares   spares
 	held     int // blocks that some pool holds
 	symbols  symbols
 	sessions sessions
@@ -97,15 +100,16 @@ func New(c Config) *Tree {
 		panic("tree: a tree needs a block size and a pool")
 	}
 	t := &Tree{
-		tpb:       c.TokensPerBlock,
-		pools:     slices.Clone(c.Pools),
-		host:      c.Host,
-		recording: c.Events,
-		byName:    [2]map[messages.Namespace]int32{{}, {}},
-		symbols:   symbols{index: map[symbol]int32{}},
-		sessions:  sessions{index: map[string]int32{}},
-		clean:     make([]int32, len(c.Pools)),
-		weight:    1,
+		tpb:         c.TokensPerBlock,
+		pools:       slices.Clone(c.Pools),
+		host:        c.Host,
+		recording:   c.Events,
+		inputTokens: c.InputTokens,
+		byName:      [2]map[messages.Namespace]int32{{}, {}},
+		symbols:     symbols{index: map[symbol]int32{}},
+		sessions:    sessions{index: map[string]int32{}},
+		clean:       make([]int32, len(c.Pools)),
+		weight:      1,
 	}
 	for t.selfPools < len(c.Pools) && !c.Pools[t.selfPools].Cross {
 		t.selfPools++
@@ -115,7 +119,8 @@ func New(c Config) *Tree {
 			panic(fmt.Sprintf("tree: pool %d, a self pool, comes after the cross pool %d", t.selfPools+p, t.selfPools))
 		}
 	}
-	t.blocks.reserve(c.Blocks, c.Events)
+	t.blocks.reserve(c.Blocks)
+	t.log.changes = &protocol.Changes{}
 	return t
 }
 
@@ -161,8 +166,11 @@ func (t *Tree) plant(s *protocol.StoreItem) int32 {
 	t.nodes[x].root = i
 	t.nodes[x].cross = s.Cross
 	t.roots[i] = root{namespace: s.Namespace, node: x}
-	if s.Cross {
+	switch {
+	case s.Cross:
 		t.roots[i].input = int32(s.Prompt)
+	case t.inputTokens != nil:
+		t.roots[i].input = int32(t.inputTokens(s.Namespace))
 	}
 	t.byName[class(s.Cross)][s.Namespace] = i
 	return x

@@ -163,7 +163,7 @@ func (c *Coordinator) reading(request any) transaction {
 	case *messages.ReadStats:
 		c.readStats.request = r
 		return c.readStats
-	case *messages.ReadEvents:
+	case *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader:
 		return c.readEvents
 	case *messages.ReadSnapshot:
 		c.readTree.open(nil, nil, nil)

@@ -78,8 +78,8 @@ const (
 type handoff struct {
 	queued
 	to    handoffState
-	cause error            // to be aborted with
-	keys  []protocol.Event // of a snapshot, for the events actor
+	cause error               // to be aborted with
+	keys  []*protocol.Changes // of a snapshot, for the events actor
 }
 
 // handoffState is where a request in handoff goes.
@@ -137,7 +137,7 @@ func (k *kernel) abort(cause error) {
 }
 
 // passOn ends the round: the events actor answers, a snapshot from these keys.
-func (k *kernel) passOn(keys []protocol.Event) {
+func (k *kernel) passOn(keys []*protocol.Changes) {
 	q := k.take(toEvents, nil)
 	k.handoff.keys = keys
 	k.port.Events(q.request, q.sender, keys)

@@ -17,7 +17,7 @@ type Port interface {
 	Offloader(message any)
 	// Events passes a request on whose answer the events actor gives itself; keys
 	// are those of the tree, for a snapshot.
-	Events(request, sender any, keys []protocol.Event)
+	Events(request, sender any, keys []*protocol.Changes)
 	// Begin tells the sender that its request is being served; false drops the
 	// request, because its caller has gone.
 	Begin(sender any) bool

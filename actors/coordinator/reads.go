@@ -67,7 +67,8 @@ func (t *readTables) start() {
 
 func (t *readTables) String() string { return "read tables" }
 
-// readEvents serves ReadEvents, whose answer is the events actor's.
+// readEvents serves ReadEvents, OpenReader and CloseReader, whose answers are the
+// events actor's.
 type readEvents struct {
 	oneStage
 	*shared
@@ -184,7 +185,7 @@ func (t *readTree) resume() {
 		t.kernel.reply()
 		return
 	}
-	keys := t.snapshot.Events
+	keys := []*protocol.Changes{t.snapshot.Keys}
 	switch {
 	case t.joined != nil:
 		keys = append(keys, t.joined.Keys...)

@@ -183,6 +183,8 @@ func (j *Join) dispatchStored(request any) {
 		j.readContents(r)
 	case *messages.ReadEvents:
 		j.readEvents(r)
+	case *messages.OpenReader, *messages.CloseReader:
+		j.toDecoder(r, (*Join).passed)
 	case *messages.ReadSnapshot:
 		j.readSnapshot(r)
 	case *messages.Check:

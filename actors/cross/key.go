@@ -33,6 +33,9 @@ func Key(tokens []messages.Token, items []messages.MultimodalItem) string {
 
 const keyHeader = 8
 
+// InputTokens is the number of tokens of the input whose key a namespace has.
+func InputTokens(ns messages.Namespace) int { return keyLength(ns.Encoder) }
+
 // keyLength is the number of tokens of the input that has the key.
 func keyLength(key string) int {
 	n := uint64(0)

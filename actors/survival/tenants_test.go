@@ -260,6 +260,7 @@ func (w *neighbourhood) look() {
 	for i := range batch.Events {
 		w.unname(&batch.Events[i])
 	}
+	batch.Engine = "" // no two engines have one
 	w.note("events", batch, err)
 	contents, err := w.Contents(ctx)
 	for i := range contents {

@@ -140,7 +140,7 @@ func (e *Engine) Offloader(message any) {
 }
 
 // Events drops readers of events: there is no log here.
-func (e *Engine) Events(any, any, []protocol.Event) {}
+func (e *Engine) Events(any, any, []*protocol.Changes) {}
 
 // Begin accepts every request.
 func (e *Engine) Begin(any) bool { return true }

@@ -11,10 +11,10 @@ type DryRunAdmit struct {
 	Err     error
 }
 
-// ReadKeys reads the keys of one side of an encoder–decoder engine, as events
-// that have no names yet, for a snapshot of both.
+// ReadKeys reads the keys of one side of an encoder–decoder engine, for a snapshot
+// of both.
 type ReadKeys struct {
-	Keys []Event
+	Keys []*Changes
 	Next uint64 // the id that the next event of either side gets
 	Err  error
 }
@@ -23,9 +23,10 @@ type ReadKeys struct {
 // added. If that side has told of anything since they were read, at Since, they
 // are Stale: then there is no Batch, and nothing has been taken from the log.
 type JoinSnapshot struct {
-	Keys  []Event
-	Pool  messages.PoolID // one of the other side
-	Since uint64
+	Reader messages.ReaderID
+	Keys   []*Changes
+	Pool   messages.PoolID // one of the other side
+	Since  uint64
 
 	Batch messages.EventBatch
 	Stale bool

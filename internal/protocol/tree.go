@@ -177,10 +177,11 @@ type Locate struct {
 	Pages  [][]messages.Location // [pool][i], answered
 }
 
-// Snapshot asks for every key of the tree as stored events without ids.
+// Snapshot asks for all blocks of the tree and every key of theirs, as changes of
+// the kinds BlocksEntered and BlocksStored.
 type Snapshot struct {
 	Header
-	Events []Event
+	Keys *Changes
 }
 
 // Contents asks for every block of the tree, parents before children, so that

@@ -1,0 +1,248 @@
+package events
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Draft is a batch of events on its way to a reader. It has a copy of all it needs
+// of the log but for the tokens and hashes of runs, which it refers to and which do
+// not change until it is back. So Name, which may have to hash a million blocks,
+// runs on any goroutine, while the log goes on.
+//
+//	log goroutine      Take ──▶ draft                Named ◀── draft
+//	any goroutine                └──▶ Name ──▶ batch ──────────┘
+type Draft struct {
+	log    *Log
+	batch  messages.EventBatch // events without blocks and hashes
+	spans  []int               // how many of pieces each event has
+	pieces []piece
+	runs   []draftRun
+	index  map[int32]int // of a run of the log in runs
+}
+
+// piece is the blocks [from, from+count) of one run of a draft.
+type piece struct {
+	run         int
+	from, count int
+	tier        messages.Tier
+	priority    messages.Priority
+	backwards   bool
+}
+
+// draftRun is a run as a draft sees it. Those that its hashes depend on come before.
+type draftRun struct {
+	run
+	number int32 // in the log
+	above  int   // index in the draft of the run before, if there are no hashes yet
+}
+
+// draft makes an empty draft for a reader.
+func (l *Log) draft(r *reader) *Draft {
+	return &Draft{
+		log: l, batch: messages.EventBatch{Engine: l.engine, Events: make([]messages.Event, 0, l.events.n), Lost: l.lost(r)},
+		index: map[int32]int{},
+	}
+}
+
+// event adds an event with the pieces that are added after it.
+func (d *Draft) event(e *kept, id uint64) {
+	out := messages.Event{ID: id, Pool: e.pool}
+	switch {
+	case e.created:
+		out.Type, out.PrimaryPages, out.SecondaryPages = messages.EventCreated, e.pages.Primary, e.pages.Secondary
+	case e.kind == protocol.BlocksStored:
+		out.Type = messages.EventStored
+	case e.kind == protocol.BlocksRemoved:
+		out.Type = messages.EventRemoved
+	case e.kind == protocol.TierChanged:
+		out.Type, out.TierChanged = messages.EventUpdated, true
+		out.OldTier, out.NewTier = messages.Secondary-e.tier, e.tier
+	case e.kind == protocol.PriorityChanged:
+		out.Type, out.OldPriority, out.NewPriority = messages.EventUpdated, e.oldPriority, e.priority
+	case e.kind == protocol.EverythingForgot:
+		out.Type = messages.EventCleared
+	}
+	d.batch.Events = append(d.batch.Events, out)
+	d.spans = append(d.spans, 0)
+}
+
+// span adds the blocks of a span to the last event, in the order of telling.
+func (d *Draft) span(l *Log, s span) {
+	first := len(d.pieces)
+	for n := s.count; n > 0; {
+		k := min(n, s.index+1)
+		p := piece{from: int(s.index + 1 - k), count: int(k), tier: s.tier, priority: s.priority, backwards: s.backwards}
+		p.run = d.use(l, s.run)
+		d.pieces = append(d.pieces, p)
+		r := &l.runs.list[s.run]
+		s.position, n = position{r.parent, r.parentIndex}, n-k
+	}
+	if !s.backwards {
+		slices.Reverse(d.pieces[first:])
+	}
+	d.spans[len(d.spans)-1] += len(d.pieces) - first
+}
+
+// keys adds what the pools of a tree hold as stored events.
+func (d *Draft) keys(l *Log, c *protocol.Changes) {
+	s := &l.sources[l.tree(c.FirstPool)]
+	for i := range c.List {
+		change := &c.List[i]
+		if change.Kind != protocol.BlocksStored {
+			continue
+		}
+		if !change.Joined {
+			d.event(&kept{kind: change.Kind, pool: c.FirstPool + change.Pool}, 0)
+		}
+		d.span(l, span{position: s.blocks[change.Last], count: change.Count, tier: change.Tier, priority: change.Priority})
+	}
+}
+
+// use returns the index of a run in the draft, and adds it and the runs that its
+// hashes depend on if they are not there yet.
+func (d *Draft) use(l *Log, n int32) int {
+	first := len(d.runs)
+	for x := n; ; {
+		if _, ok := d.index[x]; ok {
+			break
+		}
+		r := &l.runs.list[x]
+		r.refs++
+		r.drafts++
+		d.runs = append(d.runs, draftRun{run: *r, number: x})
+		if r.parent == none || r.hashes != nil {
+			break
+		}
+		x = r.parent
+	}
+	slices.Reverse(d.runs[first:])
+	for i := first; i < len(d.runs); i++ {
+		r := &d.runs[i]
+		d.index[r.number] = i
+		if r.parent != none && r.hashes == nil {
+			r.above = d.index[r.parent]
+		}
+	}
+	return d.index[n]
+}
+
+// Named takes a draft back, whether it was named or not. The log remembers the
+// hashes that were made for it, so that no block is hashed again. A draft of a log
+// that has failed since is nothing to the log that goes on.
+func (l *Log) Named(d *Draft) {
+	if d.log != l {
+		return
+	}
+	for i := range d.runs {
+		made := &d.runs[i]
+		r := &l.runs.list[made.number]
+		if made.hashes != nil && r.hashes == nil {
+			r.hashes, r.before = made.hashes, made.before
+		}
+		r.drafts--
+		l.runs.unref(made.number)
+	}
+	d.log, d.runs = nil, nil
+	l.verify()
+}
+
+// Empty tells whether the batch has no events, so that Name costs nothing.
+func (d *Draft) Empty() bool { return len(d.batch.Events) == 0 }
+
+// Name hashes the blocks of a draft that have no hashes yet, at some 0.12 µs for 16
+// tokens, and returns the batch, which is the reader's.
+func (d *Draft) Name() messages.EventBatch {
+	var h hasher
+	for i := range d.runs {
+		if r := &d.runs[i]; r.hashes == nil {
+			if r.parent != none {
+				r.before = d.runs[r.above].hashes[r.parentIndex]
+			} else {
+				r.before = h.seed(&r.namespace)
+			}
+			r.hash(&h)
+		}
+	}
+	pieces := d.pieces
+	for i := range d.batch.Events {
+		d.complete(&d.batch.Events[i], pieces[:d.spans[i]])
+		pieces = pieces[d.spans[i]:]
+	}
+	return d.batch
+}
+
+// hash hashes the blocks of a run.
+func (r *run) hash(h *hasher) {
+	hashes, size := make([]messages.Hash, r.count), r.size()
+	before := r.before
+	for i := range hashes {
+		from, to := i*size, (i+1)*size
+		var covers []messages.Cover
+		if r.covers != nil {
+			covers = r.covers[from:to]
+		}
+		before = h.block(before, r.tokens[from:to], covers)
+		hashes[i] = before
+	}
+	r.hashes = hashes
+}
+
+// complete gives an event its blocks.
+func (d *Draft) complete(e *messages.Event, pieces []piece) {
+	switch e.Type {
+	case messages.EventStored:
+		d.stored(e, pieces)
+	case messages.EventRemoved:
+		d.removed(e, pieces)
+	case messages.EventUpdated:
+		e.Hash = d.runs[pieces[0].run].hashes[pieces[0].from]
+	case messages.EventCreated, messages.EventCleared:
+	default:
+		panic(fmt.Sprintf("events: a draft of an event of type %q", e.Type))
+	}
+}
+
+// stored gives a stored event its blocks; those of a piece share the memory of
+// their tokens.
+func (d *Draft) stored(e *messages.Event, pieces []piece) {
+	blocks := 0
+	for i := range pieces {
+		blocks += pieces[i].count
+	}
+	e.Blocks = make([]messages.StoredBlock, 0, blocks)
+	for _, p := range pieces {
+		r := &d.runs[p.run]
+		size := r.size()
+		end := p.from + p.count
+		told := min(end*size, len(r.tokens)-int(r.padding))
+		tokens := slices.Clone(r.tokens[p.from*size : told])
+		for i := range p.count {
+			from, to := i*size, min((i+1)*size, len(tokens))
+			e.Blocks = append(e.Blocks, messages.StoredBlock{
+				Hash: r.hashes[p.from+i], Tokens: tokens[from:to:to], Tier: p.tier, Priority: p.priority,
+			})
+		}
+	}
+	r, from := &d.runs[pieces[0].run], pieces[0].from
+	switch {
+	case from > 0:
+		e.Parent, e.HasParent = r.hashes[from-1], true
+	case r.parent != none:
+		e.Parent, e.HasParent = r.before, true
+	}
+}
+
+// removed gives a removed event its hashes.
+func (d *Draft) removed(e *messages.Event, pieces []piece) {
+	for _, p := range pieces {
+		hashes := d.runs[p.run].hashes[p.from : p.from+p.count]
+		e.Hashes = append(e.Hashes, hashes...)
+		if p.backwards {
+			slices.Reverse(e.Hashes[len(e.Hashes)-len(hashes):])
+		}
+	}
+}

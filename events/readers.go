@@ -1,0 +1,152 @@
+package events
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// FirstReader is the reader that every log has from its first event on.
+const FirstReader messages.ReaderID = 0
+
+// MaxReaders is how many readers a log has at most: as many routers, mirrors and
+// metrics as one engine may be asked to serve. A reader costs 16 bytes, and each
+// event looks at none of them.
+const MaxReaders = 64
+
+// reader takes events in turn. It has lost those between its next and the oldest
+// that is kept.
+//
+// Invariant: next is at most Log.next.
+type reader struct {
+	id   messages.ReaderID
+	next uint64 // the id of the event that it takes next
+}
+
+// OpenReader adds a reader. It takes the events from now on; a mirror begins with
+// a snapshot.
+func (l *Log) OpenReader() (messages.ReaderID, error) {
+	if len(l.readers) == MaxReaders {
+		return 0, messages.Refuse(messages.Busy, "events have %d readers already", MaxReaders)
+	}
+	l.opened++
+	l.readers = append(l.readers, reader{id: l.opened, next: l.next})
+	l.verify()
+	return l.opened, nil
+}
+
+// CloseReader removes a reader. Without any, nothing is kept.
+func (l *Log) CloseReader(id messages.ReaderID) error {
+	i, err := l.reader(id)
+	if err != nil {
+		return err
+	}
+	l.readers = slices.Delete(l.readers, i, i+1)
+	l.trim()
+	l.verify()
+	return nil
+}
+
+// reader returns the index of a reader.
+func (l *Log) reader(id messages.ReaderID) (int, error) {
+	i := slices.IndexFunc(l.readers, func(r reader) bool { return r.id == id })
+	if i < 0 {
+		return 0, messages.Refuse(messages.BadRequest, "reader %d of events is not open", id)
+	}
+	return i, nil
+}
+
+// lost returns how many events a reader has missed since it last took some.
+func (l *Log) lost(r *reader) uint64 { return max(r.next, l.first()) - r.next }
+
+// trim drops the events that every reader has had.
+func (l *Log) trim() {
+	next := l.next
+	for i := range l.readers {
+		next = min(next, l.readers[i].next)
+	}
+	for l.events.n > 0 && l.first() < next {
+		l.drop()
+	}
+}
+
+// trimUnread drops everything if there is no reader.
+func (l *Log) trimUnread() {
+	if len(l.readers) == 0 {
+		l.trim()
+	}
+}
+
+// Take gives a reader the events since its last Take or Snapshot, as a draft whose
+// blocks have no hashes yet. The caller gives it back with Named.
+func (l *Log) Take(id messages.ReaderID) (*Draft, error) {
+	i, err := l.reader(id)
+	if err != nil {
+		return nil, err
+	}
+	r := &l.readers[i]
+	d := l.draft(r)
+	skipped := 0 // spans of events that the reader has had
+	from := int(max(r.next, l.first()) - l.first())
+	for k := range from {
+		skipped += int(l.events.at(k).spans)
+	}
+	for k := from; k < l.events.n; k++ {
+		e := l.events.at(k)
+		d.event(e, l.first()+uint64(k))
+		for range e.spans {
+			d.span(l, *l.spans.at(skipped))
+			skipped++
+		}
+	}
+	r.next = l.next
+	l.trim()
+	l.verify()
+	return d, nil
+}
+
+// Snapshot gives a reader every key of the cache as stored events without ids, as
+// a draft. The records are those of all trees at this moment, with all blocks and
+// keys. Events from before are part of it: the reader is not told of them any
+// more, and its next Take goes on after it.
+func (l *Log) Snapshot(id messages.ReaderID, records ...*protocol.Changes) (*Draft, error) {
+	i, err := l.reader(id)
+	if err != nil {
+		return nil, err
+	}
+	r := &l.readers[i]
+	d := l.draft(r)
+	d.batch.Snapshot, d.batch.Next = true, l.next
+	if l.Enabled() {
+		for _, c := range records {
+			l.learn(c)
+			d.keys(l, c)
+		}
+		l.blind = false
+	}
+	r.next = l.next
+	l.trim()
+	l.verify()
+	return d, nil
+}
+
+// learn enters the blocks of a tree that the log has forgotten.
+func (l *Log) learn(c *protocol.Changes) {
+	if !l.blind {
+		return
+	}
+	tree := l.tree(c.FirstPool)
+	rest := *c
+	for i := range c.List {
+		switch change := &c.List[i]; change.Kind {
+		case protocol.BlocksEntered:
+			l.enter(tree, change, bring(&rest, change))
+		case protocol.BlocksStored:
+			l.sources[tree].keys += int(change.Count)
+		default:
+			panic(fmt.Sprintf("events: a snapshot with a change of kind %d", change.Kind))
+		}
+	}
+}

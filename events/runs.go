@@ -1,0 +1,156 @@
+package events
+
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// none is the absence of a run.
+const none int32 = -1
+
+// run is blocks that entered a tree together, one after the other in a prefix:
+// the log's own copy of what their hashes are made of. A hash is a chain over
+// everything before a block, so a run points to that of the block before:
+//
+//	namespace ◀── [b0 b1 b2] ◀── [b3 b4 b5]
+//	                      ▲
+//	                      └────── [b3']         b2 has two runs behind it
+//
+// Invariants: refs counts inTree as one if it is not 0, the spans of kept events,
+// the runs that point here, and drafts. A run without refs is free. tokens and
+// hashes do not change until then, so a draft may read them on another goroutine.
+type run struct {
+	parent      int32              // of the block before; none: the prefix begins here
+	parentIndex int32              // of that block in its run
+	namespace   messages.Namespace // if parent is none
+	tokens      []messages.Token   // of all blocks, padding included; nil: the run is free
+	covers      []messages.Cover   // by token; nil if no item covers any
+	count       int32              // blocks
+	padding     int32              // tokens at the end that no reader gets
+
+	tree   int8  // index in Log.sources
+	inTree int32 // blocks that the tree has
+	refs   int32
+	drafts int32 // of refs, those of drafts
+
+	hashes []messages.Hash // by block; nil: not hashed yet
+	before messages.Hash   // of the block before, once there are hashes
+}
+
+// size is the number of tokens of each block. One that is stored in part is the
+// only block of its run.
+func (r *run) size() int { return len(r.tokens) / int(r.count) }
+
+// position is one block: block index of a run.
+type position struct{ run, index int32 }
+
+// source is what the log knows of one tree.
+type source struct {
+	blocks []position // by block id, of those in the tree; others are stale
+	keys   int        // that the tree's pools hold
+	next   uint64     // the id after the last event of the tree
+}
+
+// spareTokens is how much room for tokens is kept for runs to come beside half of
+// what all runs have: enough for the growing prompts of a small engine.
+const spareTokens = 1 << 16
+
+// runs are all runs, by number.
+type runs struct {
+	list    []run
+	free    []int32
+	tokens  int // of all runs
+	buffers tokenBuffers
+}
+
+// enter makes a run of new blocks.
+func (l *Log) enter(tree int8, c *protocol.Change, m material) {
+	s := &l.sources[tree]
+	n := l.runs.add()
+	r := &l.runs.list[n]
+	r.tree, r.parent, r.count, r.padding = tree, none, c.Count, c.Padding
+	if c.Parent != protocol.NoBlock {
+		at := s.blocks[c.Parent]
+		r.parent, r.parentIndex = at.run, at.index
+		l.runs.list[at.run].refs++
+	} else {
+		r.namespace = *m.namespace
+	}
+	r.tokens = append(l.runs.buffers.take(len(m.tokens)), m.tokens...)
+	l.runs.tokens += len(r.tokens)
+	if m.covers != nil {
+		r.covers = append([]messages.Cover(nil), m.covers...)
+	}
+	r.inTree, r.refs = c.Count, 1
+	for i, id := range m.blocks {
+		for int(id) >= len(s.blocks) {
+			s.blocks = append(s.blocks, position{})
+		}
+		s.blocks[id] = position{n, int32(i)}
+	}
+}
+
+// material is what entering blocks bring with them.
+type material struct {
+	blocks    []protocol.BlockID
+	tokens    []messages.Token
+	covers    []messages.Cover
+	namespace *messages.Namespace // if the blocks begin a prefix
+}
+
+// leave notes that the tree does not have blocks any more.
+func (l *Log) leave(s *source, c *protocol.Change) {
+	at := s.blocks[c.Last]
+	for n := c.Count; n > 0; {
+		k := min(n, at.index+1)
+		n -= k
+		r := &l.runs.list[at.run]
+		r.inTree -= k
+		over, gone := position{r.parent, r.parentIndex}, r.inTree == 0
+		if gone {
+			// The run before stays: the tree has its blocks, or n is not 0.
+			l.runs.unref(at.run)
+		}
+		at = over
+	}
+}
+
+// add returns the number of a run that nothing is known of.
+func (s *runs) add() int32 {
+	if n := len(s.free); n > 0 {
+		x := s.free[n-1]
+		s.free = s.free[:n-1]
+		return x
+	}
+	s.list = append(s.list, run{})
+	return int32(len(s.list) - 1)
+}
+
+// unref ends one ref of a run, and with the last one the run and its ref of the
+// run before. A chain of them may be as long as a prompt, so it is a loop.
+func (s *runs) unref(n int32) {
+	for n != none {
+		r := &s.list[n]
+		if r.refs--; r.refs > 0 {
+			return
+		}
+		parent := r.parent
+		s.tokens -= len(r.tokens)
+		s.buffers.put(r.tokens, s.tokens/2+spareTokens)
+		*r = run{}
+		s.free = append(s.free, n)
+		n = parent
+	}
+}
+
+// forgetTree ends the refs of one tree: it is empty, or what is known of it is of
+// no use.
+func (l *Log) forgetTree(tree int8) {
+	for n := range l.runs.list {
+		if r := &l.runs.list[n]; r.tree == tree && r.inTree > 0 {
+			r.inTree = 0
+			l.runs.unref(int32(n))
+		}
+	}
+	l.sources[tree].blocks, l.sources[tree].keys = l.sources[tree].blocks[:0], 0
+}
