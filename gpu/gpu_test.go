@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -143,4 +144,25 @@ func TestCopyError(t *testing.T) {
 	err := &gpu.CopyError{Index: 3, Copy: gpu.Copy{Src: gpu.Slot{Page: 1}, Dst: gpu.Slot{Page: 2}}, Err: gpu.ErrCopyFailed}
 	assert.EqualError(t, err, "copy 3, page 1 to page 2: gpu: copy failed")
 	assert.ErrorIs(t, err, gpu.ErrCopyFailed)
+}
+
+// BenchmarkOverlaps is of scattered whole pages; the time of a page is the same
+// for lists of any length.
+func BenchmarkOverlaps(b *testing.B) {
+	for _, n := range []int{100, 1000, 4000, 16000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var o gpu.Overlaps
+			list := make([]gpu.Copy, n)
+			for i := range list {
+				page := messages.PageID(i * 7919 % n)
+				list[i] = gpu.Copy{Src: gpu.Slot{Page: page}, Dst: gpu.Slot{Tier: messages.Secondary, Page: messages.PageID(i)}, Bytes: 1 << 20}
+			}
+			for b.Loop() {
+				if err := o.Find(list); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/page")
+		})
+	}
 }
