@@ -34,6 +34,27 @@ type PoolSpec struct {
 	HostPages   int
 	// MaxDevicePages bounds later growth; 0 means DevicePages.
 	MaxDevicePages int
+	// Tensors, if there are any, are the device memory of the pool: the host
+	// application has allocated it and keeps it. A page is one piece in each
+	// tensor, as with a KV tensor for each layer; its bytes are those of the
+	// pieces one behind the other, PageBytes in all, and so it lies in host memory.
+	// Such a pool is not resized. A device of kernels in Go refuses it.
+	Tensors []Tensor
+	// HostMemory, if not nil, is the memory of the host tier, at least HostPages ×
+	// PageBytes from a multiple of the system's page on. The host application keeps
+	// it mapped until the pool has been destroyed.
+	HostMemory []byte
+	// Shared asks for memory that can be given to other processes, where the
+	// backend can do that.
+	Shared bool
+}
+
+// Tensor is device memory of the host application that holds a piece of each
+// page: that of page p is the PageBytes bytes at Address + p × Stride.
+type Tensor struct {
+	Address   uint64
+	PageBytes int64
+	Stride    int64
 }
 
 // Copy moves Bytes from one slot to another. It may not leave either page,
@@ -68,10 +89,18 @@ type Info struct {
 	Name    string
 	Backend string // "sim", "cuda"
 	Link    string // name of the link profile
+	// Copies is how a batch reaches the device: "batch", in one call; "loop", in
+	// one for each piece, which is slower for small pages; "simulated".
+	Copies string
+	// Completion is how Done learns that a ticket has passed: "counters", without
+	// asking the driver; "events", by asking; "simulated".
+	Completion string
 }
 
-// Device moves pages. Only Sync blocks; everything else returns at once and
-// orders itself on streams. Methods may be called from several goroutines.
+// Device moves pages. Only Sync waits for work of streams; what is queued
+// orders itself on the streams. CreatePool, Resize and DestroyPool take as long
+// as memory takes, and what goes away is waited for; Close waits for everything.
+// Methods may be called from several goroutines, and none holds up the others.
 type Device interface {
 	Info() Info
 	Memory() (Memory, error)
@@ -93,7 +122,9 @@ type Device interface {
 	// stream was given before. An error is a *CopyError for a copy that the
 	// device refused: those before it are queued, those from it on are not, and
 	// the ticket covers the ones that are. Of a run that was refused some pages
-	// may be queued; then there is a ticket, which covers them.
+	// may be queued; then there is a ticket, which covers them. A device that
+	// cannot tell what a refused call has done waits until it is over, so that no
+	// copy from the refused one on is under way when Submit returns.
 	Submit(s Stream, b *Batch) (Ticket, error)
 	// Fence gives the point after all that was queued on the stream so far.
 	Fence(Stream) (Ticket, error)

@@ -11,6 +11,7 @@ import (
 // passed over.
 type Spec struct {
 	Ordinal     int    // which of the machine's devices, from 0
+	UUID        string // of the device; goes before Ordinal
 	MemoryBytes int64  // device memory to use; 0: what the backend takes by itself
 	Profile     string // simulated: name of the link profile
 	Seed        int64  // simulated: of the schedule

@@ -32,6 +32,16 @@ func newArena(pageBytes int64, pages int, poison bool) arena {
 	return a
 }
 
+// overMemory makes an arena over memory that the host application gives, with
+// what is in it.
+func overMemory(pageBytes int64, pages int, memory []byte) arena {
+	a := arena{pageBytes: pageBytes, perPiece: max(1, pages), pages: pages, pieces: [][]byte{memory}, touched: make([]bool, pages)}
+	for i := range a.touched {
+		a.touched[i] = true
+	}
+	return a
+}
+
 // resize changes the number of pages at the end. Pages that come are new, also
 // those that were there before.
 func (a *arena) resize(pages int) {

@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/devicetest"
 	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/messages"
 )
 
 // A copy reads its source at its end and leaves poison in its destination
@@ -134,6 +135,34 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 	assert.NoError(t, l.Resize(l.pool, 7))
 	assert.NoError(t, l.DestroyPool(l.pool))
 	assert.Nil(t, l.HostBytes(l.pool, 0))
+}
+
+// The host tier may be memory of the host application's; it keeps its bytes.
+func TestMemoryOfTheHost(t *testing.T) {
+	d := open(t, sim.Config{})
+	memory := make([]byte, 4*64)
+	memory[2*64+1] = 9
+	spec := gpu.PoolSpec{Name: "kv", PageBytes: 64, DevicePages: 2, HostPages: 4, HostMemory: memory}
+	p, err := d.CreatePool(spec)
+	require.NoError(t, err)
+	assert.Same(t, &memory[2*64], &d.HostBytes(p, 2)[0])
+	assert.EqualValues(t, 9, d.HostBytes(p, 2)[1])
+	s, err := d.NewStream("s")
+	require.NoError(t, err)
+	host := func(page messages.PageID) gpu.Slot { return gpu.Slot{Pool: p, Tier: messages.Secondary, Page: page} }
+	_, err = d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{{Src: host(2), Dst: gpu.Slot{Pool: p, Page: 1}, Bytes: 64}}})
+	require.NoError(t, err)
+	_, err = d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{{Src: gpu.Slot{Pool: p, Page: 1}, Dst: host(3), Bytes: 64}}})
+	require.NoError(t, err)
+	d.Drain()
+	assert.EqualValues(t, 9, memory[3*64+1])
+
+	spec.HostMemory = memory[:3*64]
+	_, err = d.CreatePool(spec)
+	assert.ErrorContains(t, err, "host memory of 192 bytes for 4 pages of 64")
+	spec.Tensors = []gpu.Tensor{{Address: 1, PageBytes: 64, Stride: 64}}
+	_, err = d.CreatePool(spec)
+	assert.ErrorContains(t, err, "tensors of the host")
 }
 
 func TestStreamInUseIsNotDestroyed(t *testing.T) {

@@ -34,14 +34,24 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 		return 0, fmt.Errorf("sim: pool %s: %d device and %d host pages of %d bytes",
 			spec.Name, spec.DevicePages, spec.HostPages, spec.PageBytes)
 	}
+	if len(spec.Tensors) > 0 {
+		return 0, fmt.Errorf("sim: pool %s: tensors of the host: a simulated device has memory of its own only", spec.Name)
+	}
+	if given := spec.HostMemory; given != nil && int64(len(given)) < int64(spec.HostPages)*spec.PageBytes {
+		return 0, fmt.Errorf("sim: pool %s: host memory of %d bytes for %d pages of %d", spec.Name, len(given), spec.HostPages, spec.PageBytes)
+	}
 	spec.MaxDevicePages = max(spec.MaxDevicePages, spec.DevicePages)
 	if err := d.reserve(spec, spec.DevicePages); err != nil {
 		return 0, err
 	}
 	poison := d.config.Poison == PoisonOn
+	host := newArena(spec.PageBytes, spec.HostPages, poison)
+	if spec.HostMemory != nil {
+		host = overMemory(spec.PageBytes, spec.HostPages, spec.HostMemory)
+	}
 	d.pools = append(d.pools, &pool{spec: spec, tiers: [2]arena{
 		messages.Primary:   newArena(spec.PageBytes, spec.DevicePages, poison),
-		messages.Secondary: newArena(spec.PageBytes, spec.HostPages, poison),
+		messages.Secondary: host,
 	}})
 	return gpu.Pool(len(d.pools) - 1), nil
 }

@@ -103,7 +103,7 @@ func New(c Config) (*Device, error) {
 
 // Info describes the device.
 func (d *Device) Info() gpu.Info {
-	return gpu.Info{Name: "simulated " + d.profile.Name, Backend: "sim", Link: d.profile.Name}
+	return gpu.Info{Name: "simulated " + d.profile.Name, Backend: "sim", Link: d.profile.Name, Copies: "simulated", Completion: "simulated"}
 }
 
 // Profile is the timing in use.

@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 func TestOpenByName(t *testing.T) {
 	d, err := gpu.Open("sim", gpu.Spec{Profile: "b200-pcie5"})
 	require.NoError(t, err)
-	require.Equal(t, gpu.Info{Name: "simulated b200-pcie5", Backend: "sim", Link: "b200-pcie5"}, d.Info())
+	require.Equal(t, gpu.Info{Name: "simulated b200-pcie5", Backend: "sim", Link: "b200-pcie5", Copies: "simulated", Completion: "simulated"}, d.Info())
 	_, err = gpu.Open("sim", gpu.Spec{Profile: "abacus"})
 	require.ErrorContains(t, err, "abacus")
 	_, err = sim.New(sim.Config{MemoryBytes: 1, Measured: &sim.Profile{}})
