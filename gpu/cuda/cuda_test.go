@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,21 +36,41 @@ func (f failing) Fail(way gpu.Direction, n int) { f.fake.failCopy[way] += n }
 
 func openFake(t testing.TB, without ...fn) (*Device, *fake) {
 	t.Helper()
-	k, table := newFake(without...)
+	return openSeeded(t, 1, without...)
+}
+
+// openSeeded opens a device on a fake driver. When the test ends everything must
+// have been given back, and all threads be as they were.
+func openSeeded(t testing.TB, seed uint64, without ...fn) (*Device, *fake) {
+	t.Helper()
+	k, table := newFake(seed, without...)
 	d, err := open(table, Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, d.Close())
 		assert.Empty(t, k.wrong, "arguments")
 		assert.Zero(t, k.used, "device memory is given back")
-		assert.Empty(t, k.handles)
+		assert.Empty(t, k.chunks)
 		assert.Empty(t, k.reserved)
 		assert.Empty(t, k.pinned)
 		assert.Empty(t, k.events)
 		assert.Empty(t, k.streams)
 		assert.Equal(t, 1, k.calls[fnPrimaryCtxRelease])
+		for _, thread := range k.threads {
+			assert.LessOrEqual(t, len(thread.contexts), 1, "contexts are popped")
+			assert.NotContains(t, thread.contexts, uintptr(fakeContext))
+			assert.Zero(t, thread.mode, "the capture mode is restored")
+		}
 	})
 	return d, k
+}
+
+// seeds is the number of schedules of the fake driver.
+func seeds() uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return 3
 }
 
 func TestConformance(t *testing.T) {
@@ -60,12 +81,14 @@ func TestConformance(t *testing.T) {
 		"the oldest drivers": {fnMemcpyBatchAsync, fnStreamWriteValue64},
 	}
 	for name, without := range drivers {
-		t.Run(name, func(t *testing.T) {
-			devicetest.Run(t, func(t *testing.T) gpu.Device {
-				d, k := openFake(t, without...)
-				return failing{d, k}
+		for seed := range seeds() {
+			t.Run(fmt.Sprintf("%s, seed %d", name, seed), func(t *testing.T) {
+				devicetest.Run(t, func(t *testing.T) gpu.Device {
+					d, k := openSeeded(t, seed, without...)
+					return failing{d, k}
+				})
 			})
-		})
+		}
 	}
 	t.Run("checked", func(t *testing.T) {
 		devicetest.Run(t, func(t *testing.T) gpu.Device {
@@ -159,12 +182,12 @@ func TestStartFailures(t *testing.T) {
 		{fnDeviceGetAttribute, invalidValue, nil, ""},
 	}
 	for _, c := range cases {
-		k, table := newFake()
+		k, table := newFake(1)
 		k.fail[c.at] = c.code
 		d, err := open(table, Options{})
 		if c.text == "" { // attributes that the driver does not know cost features
 			require.NoError(t, err)
-			assert.Zero(t, d.counters)
+			assert.Zero(t, d.counterBase)
 			assert.NoError(t, d.Close())
 			continue
 		}
@@ -173,9 +196,9 @@ func TestStartFailures(t *testing.T) {
 			assert.ErrorIs(t, err, c.want)
 		}
 	}
-	_, table := newFake()
+	_, table := newFake(1)
 	_, err := open(table, Options{Ordinal: 3})
-	assert.ErrorContains(t, err, "no device 3, there are 1")
+	assert.ErrorContains(t, err, "no device 3, there are 2")
 }
 
 type rig struct {
@@ -190,7 +213,7 @@ func newRig(t *testing.T, without ...fn) *rig {
 	r := &rig{t: t}
 	r.Device, r.fake = openFake(t, without...)
 	var err error
-	r.pool, err = r.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16})
+	r.pool, err = r.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, DevicePages: 16, HostPages: 16, MaxDevicePages: 64})
 	require.NoError(t, err)
 	r.a, err = r.NewStream("a")
 	require.NoError(t, err)
@@ -227,6 +250,52 @@ func TestNeighboursAreOneDescriptor(t *testing.T) {
 	assert.Equal(t, 1, r.fake.calls[fnMemcpyBatchAsync])
 	assert.Equal(t, 3, r.lists.used)
 	assert.EqualValues(t, 8192, r.lists.size[1])
+}
+
+// Neighbours are found wherever in the list they are.
+func TestNeighboursInAnyOrder(t *testing.T) {
+	r := newRig(t)
+	for i := range 16 {
+		r.HostBytes(r.pool, messages.PageID(i))[9] = byte(i)
+	}
+	r.submit(r.a, r.onboard(9, 2, 8, 14, 3, 5, 4, 7))
+	assert.Equal(t, 3, r.lists.used, "2 to 5, 7 to 9, 14")
+	assert.Equal(t, []uint64{4 * 4096, 3 * 4096, 4096}, r.lists.size[:3])
+	assert.Equal(t, []int32{1, 0, 3}, r.lists.first[:3])
+	var out gpu.Batch
+	for i, page := range []int{2, 3, 4, 5, 7, 8, 9, 14} {
+		out.Copies = append(out.Copies, gpu.Copy{
+			Src: gpu.Slot{Pool: r.pool, Page: messages.PageID(page)}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(15 - i)}, Bytes: 4096})
+	}
+	require.NoError(t, r.Sync(context.Background(), r.submit(r.a, &out)))
+	for i, page := range []int{2, 3, 4, 5, 7, 8, 9, 14} {
+		assert.EqualValues(t, page, r.HostBytes(r.pool, messages.PageID(15-i))[9])
+	}
+}
+
+// A thousand scattered pages are five driver calls.
+func TestDriverCallsOfASubmission(t *testing.T) {
+	d, k := openFake(t)
+	const n = 1000
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 256, DevicePages: 2 * n, HostPages: 2 * n})
+	require.NoError(t, err)
+	s, err := d.NewStream("s")
+	require.NoError(t, err)
+	b := &gpu.Batch{}
+	for i := range n {
+		b.Copies = append(b.Copies, gpu.Copy{Bytes: 256,
+			Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7 % n))}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
+	}
+	clear(k.calls)
+	ticket, err := d.Submit(s, b)
+	require.NoError(t, err)
+	assert.Equal(t, n, d.lists.used, "none of them adjoin")
+	assert.Equal(t, map[fn]int{fnCtxPushCurrent: 1, fnMemcpyBatchAsync: 1, fnStreamWriteValue64: 1, fnEventRecord: 1, fnCtxPopCurrent: 1}, k.calls)
+	require.NoError(t, d.Sync(context.Background(), ticket))
+	clear(k.calls)
+	require.True(t, d.Done(ticket))
+	assert.Empty(t, k.calls, "done asks no driver")
+	k.calls[fnPrimaryCtxRelease] = 0
 }
 
 func TestWaitsThatArePointlessAreNotQueued(t *testing.T) {
@@ -310,40 +379,13 @@ func TestLostDevice(t *testing.T) {
 
 // forget empties the books of a context that was lost.
 func (k *fake) forget() {
-	for at := range k.reserved {
-		delete(k.reserved, at)
-	}
-	k.used = 0
-	clear(k.handles)
+	k.lost, k.used, k.forgotten = success, 0, true
+	clear(k.reserved)
+	clear(k.chunks)
 	clear(k.mapped)
-	for at, n := range k.pinned {
-		if n == 16*4096 {
-			delete(k.pinned, at)
-		}
-	}
+	clear(k.pinned)
 	clear(k.events)
 	clear(k.streams)
-}
-
-func TestExternalStreams(t *testing.T) {
-	r := newRig(t)
-	const theirs, captured, foreign = 0x51, 0x52, 0x53
-	r.fake.streams[captured], r.fake.foreign = true, foreign
-	s, err := r.External("compute", theirs)
-	require.NoError(t, err)
-	one, err := r.Fence(s)
-	require.NoError(t, err)
-	two, err := r.Fence(s)
-	require.NoError(t, err)
-	assert.Greater(t, two.Seq, one.Seq, "the host may have queued work in between")
-	b := r.onboard(1)
-	b.Waits = []gpu.Ticket{two}
-	r.submit(r.a, b)
-	_, err = r.External("graph", captured)
-	assert.ErrorContains(t, err, "captured")
-	_, err = r.External("alien", foreign)
-	assert.ErrorContains(t, err, "another context")
-	delete(r.fake.streams, captured)
 }
 
 // A stream that has work is not destroyed; one of the host's is forgotten, and
@@ -361,7 +403,7 @@ func TestDestroyStream(t *testing.T) {
 	assert.True(t, r.Done(ticket))
 
 	const theirs = 0x51
-	r.fake.streams[theirs] = false
+	r.fake.streams[theirs] = &fakeStream{context: fakeContext}
 	s, err := r.External("compute", theirs)
 	require.NoError(t, err)
 	_, err = r.Fence(s)
@@ -373,39 +415,23 @@ func TestDestroyStream(t *testing.T) {
 	delete(r.fake.streams, theirs)
 }
 
-func TestExternalEvents(t *testing.T) {
-	r := newRig(t)
-	const theirs, never = 0x61, 0x62
-	r.fake.events[theirs] = true
-	r.fake.held = make(chan struct{})
-	one, err := r.ExternalEvent(theirs)
-	require.NoError(t, err)
-	two, err := r.ExternalEvent(theirs)
-	require.NoError(t, err)
-	assert.Equal(t, one.Stream, two.Stream)
-	assert.False(t, r.Done(one))
-	before := r.fake.calls[fnStreamWaitEvent]
-	b := r.onboard(1)
-	b.Waits = []gpu.Ticket{two}
-	r.submit(r.a, b)
-	assert.Equal(t, before+1, r.fake.calls[fnStreamWaitEvent], "copies come after the event")
-	r.fake.release()
-	assert.True(t, r.Done(two))
-	r.fake.fail[fnStreamWaitEvent] = invalidValue
-	_, err = r.ExternalEvent(never)
-	assert.ErrorContains(t, err, "cuStreamWaitEvent: CUDA_ERROR_INVALID_VALUE (1), stream external events")
-	delete(r.fake.fail, fnStreamWaitEvent)
-	delete(r.fake.events, theirs)
+// cutPieces makes it as if the host tier had been registered by smaller pieces.
+func (r *rig) cutPieces(bytes int64) {
+	h := &r.pools[r.pool].host
+	whole := *h
+	h.piece, h.pieces = bytes, nil
+	for at := int64(0); at < int64(len(h.bytes)); at += bytes {
+		h.pieces = append(h.pieces, hostPiece{device: whole.pieces[0].device + uint64(at), region: r.regions.Add(1)})
+	}
+	r.t.Cleanup(func() { r.pools[r.pool].host = whole })
 }
 
 // Registered pieces are whole pages, and no descriptor crosses two of them.
 func TestDescriptorsStayInPieces(t *testing.T) {
 	r := newRig(t)
-	p := r.pools[r.pool]
-	p.hostPiece = 4 * 4096 // as if it had been registered so
+	r.cutPieces(4 * 4096)
 	r.submit(r.a, r.onboard(2, 3, 4, 5))
 	assert.Equal(t, 2, r.lists.used)
-	p.hostPiece = 1 << 30
 }
 
 // A run over two registered pieces is two descriptors. When the second is
@@ -414,9 +440,7 @@ func TestRunOverTwoPieces(t *testing.T) {
 	for name, without := range map[string][]fn{"batch call": nil, "one by one": {fnMemcpyBatchAsync}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, without...)
-			p := r.pools[r.pool]
-			p.hostPiece = 4 * 4096
-			defer func() { p.hostPiece = 1 << 30 }()
+			r.cutPieces(4 * 4096)
 			for i := range 16 {
 				r.HostBytes(r.pool, messages.PageID(i))[9] = byte(i)
 			}
@@ -444,13 +468,28 @@ func TestRunOverTwoPieces(t *testing.T) {
 	}
 }
 
+// The memory that a submission takes is that of its calls, not of its copies.
 func TestSubmitAllocatesLittle(t *testing.T) {
-	r := newRig(t)
-	b := r.onboard(1, 3, 5, 7, 9)
-	r.submit(r.a, b)
-	few := testing.AllocsPerRun(50, func() { r.submit(r.a, b) })
-	b = r.onboard(1, 3, 5, 7, 9, 11, 13, 15)
-	r.submit(r.a, b)
-	many := testing.AllocsPerRun(50, func() { r.submit(r.a, b) })
-	assert.InDelta(t, few, many, 2, "the cost is that of the calls, not of the copies")
+	d, k := openFake(t)
+	const n = 1000
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 64, DevicePages: 2 * n, HostPages: 2 * n})
+	require.NoError(t, err)
+	s, err := d.NewStream("s")
+	require.NoError(t, err)
+	allocations := func(pages int) float64 {
+		b := &gpu.Batch{}
+		for i := range pages {
+			b.Copies = append(b.Copies, gpu.Copy{Bytes: 64,
+				Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: messages.PageID(2 * (i * 7 % n))}, Dst: gpu.Slot{Pool: p, Page: messages.PageID(2 * i)}})
+		}
+		k.idle = true
+		defer func() { k.idle = false }()
+		return testing.AllocsPerRun(20, func() {
+			if _, err := d.Submit(s, b); err != nil {
+				panic(err)
+			}
+		})
+	}
+	allocations(n) // the lists grow once
+	assert.Equal(t, allocations(2), allocations(n))
 }

@@ -3,25 +3,21 @@
 package cuda
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/radix"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
-
-// Options of a device.
-type Options struct {
-	Ordinal int // which of the machine's devices, from 0
-}
-
-func init() {
-	gpu.Register("cuda", func(s gpu.Spec) (gpu.Device, error) { return Open(Options{Ordinal: s.Ordinal}) })
-}
 
 // Open opens a device; without a usable driver the error is gpu.ErrNoDriver.
 func Open(o Options) (gpu.Device, error) {
@@ -37,196 +33,312 @@ func Open(o Options) (gpu.Device, error) {
 }
 
 // Device is an NVIDIA device.
+//
+// Its mutex covers bookkeeping and calls that queue work; nothing that waits for
+// the device, for the operating system or for memory happens under it. Changes of
+// a pool's memory are serialized by the pool's own mutex, taken first.
 type Device struct {
-	driver  *driver
-	ordinal int32
-	handle  uintptr // the CUdevice
-	context uintptr
-	name    string
-	numa    int32 // node of host memory near the device, -1: unknown
+	driver     *driver
+	ordinal    int32
+	handle     uintptr // the CUdevice
+	context    uintptr
+	name       string
+	uuid       [16]byte
+	numa       int32   // node of host memory near the device, -1: unknown
+	systemPage int64   // bytes of a page of the operating system
+	own        uintptr // stream that fills new memory
+
+	// end is gpu.ErrClosed or gpu.ErrDeviceLost, for good; nil while usable.
+	end      atomic.Pointer[error]
+	busy     sync.WaitGroup // waits and changes of memory that Close waits for
+	sessions struct {
+		sync.Mutex
+		free   []*session
+		memory [][]byte
+	}
+	spare spareChunks
+
+	memory   []byte // of counters
+	counters *[gpu.MaxStreams]uint64
+	// counterBase is the device address of counters; 0: events tell of completion.
+	counterBase uintptr
+	tracks      [gpu.MaxStreams]track
 
 	mu       sync.Mutex
-	err      error // gpu.ErrClosed or gpu.ErrDeviceLost, for good
-	memory   []byte
-	out      *outs   // in memory
-	counters uintptr // device address of out.counters; 0: events tell of completion
 	streams  streams.Table[*stream]
-	pools    []*pool
-	spare    map[int64][]uint64 // by size: chunks that pools have let go
-	own      uintptr            // stream for filling new memory
-	foreign  gpu.Stream         // waits for events of the host application; 0: not yet
+	events   []uintptr     // of streams that were destroyed
+	pools    []*pool       // by gpu.Pool; nil: destroyed, or not ready yet
+	regions  atomic.Uint32 // numbers given to pieces of memory
+	external gpu.Stream    // waits for events of the host application; 0: not yet
 	lists    lists
 	overlaps gpu.Overlaps
-	waiters  sync.WaitGroup // goroutines inside of the driver
+	order    radix.Order
+	batches  batchCall
 }
 
 // open makes a device of a table of functions.
 func open(drv *driver, o Options) (*Device, error) {
-	d := &Device{driver: drv, numa: -1, spare: map[int64][]uint64{}}
-	memory, err := mapMemory(int64(unsafe.Sizeof(outs{})))
+	d := &Device{driver: drv, numa: -1, systemPage: int64(os.Getpagesize())}
+	memory, err := mapMemory(int64(unsafe.Sizeof(*d.counters)))
 	if err != nil {
 		return nil, err
 	}
-	d.memory, d.out = memory, (*outs)(unsafe.Pointer(&memory[0]))
+	d.memory, d.counters = memory, (*[gpu.MaxStreams]uint64)(unsafe.Pointer(&memory[0]))
+	s, err := d.takeSession()
+	if err != nil {
+		return nil, err
+	}
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := d.start(o.Ordinal); err != nil {
+	err = d.findDevice(s, o)
+	runtime.UnlockOSThread()
+	d.returnSession(s)
+	if err == nil {
+		err = d.start()
+	}
+	if err != nil {
 		d.stop()
-		_ = syscall.Munmap(memory)
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Device) start(ordinal int) error {
+// findDevice picks the device and retains its primary context, which is the one
+// that a host's PyTorch or CUDA runtime uses. It needs no current context.
+func (d *Device) findDevice(s *session, o Options) error {
+	defer s.restoreMode()
+	on := fmt.Sprintf("device %d", o.Ordinal)
+	if err := s.do(fnInit, on, 0); err != nil {
+		return err
+	}
+	if err := s.do(fnDeviceGetCount, on, address(&s.out.small)); err != nil {
+		return err
+	}
+	n := int(s.out.small)
+	for ordinal := range n {
+		if o.UUID == "" && ordinal != o.Ordinal {
+			continue
+		}
+		if err := d.look(s, ordinal); err != nil {
+			return err
+		}
+		if o.UUID != "" && !sameUUID(o.UUID, d.uuid) {
+			d.handle = 0
+			continue
+		}
+		return d.retain(s)
+	}
+	if o.UUID != "" {
+		return fmt.Errorf("cuda: none of %d devices has the UUID %s: %w", n, o.UUID, gpu.ErrNoDriver)
+	}
+	return fmt.Errorf("cuda: no device %d, there are %d: %w", o.Ordinal, n, gpu.ErrNoDriver)
+}
+
+// look reads what identifies a device.
+func (d *Device) look(s *session, ordinal int) error {
 	on := fmt.Sprintf("device %d", ordinal)
-	do := func(f fn, args ...uintptr) error { return d.failure(f, d.driver.call(f, args...), on) }
-	if err := do(fnInit, 0); err != nil {
+	if err := s.do(fnDeviceGet, on, address(&s.out.small), uintptr(ordinal)); err != nil {
 		return err
 	}
-	if err := do(fnDeviceGetCount, address(&d.out.small)); err != nil {
+	d.ordinal, d.handle = int32(ordinal), uintptr(s.out.small)
+	if err := s.do(fnDeviceGetName, on, address(&s.out.text[0]), uintptr(len(s.out.text)), d.handle); err != nil {
 		return err
 	}
-	if n := int(d.out.small); ordinal < 0 || ordinal >= n {
-		return fmt.Errorf("cuda: no device %d, there are %d: %w", ordinal, n, gpu.ErrNoDriver)
-	}
-	if err := do(fnDeviceGet, address(&d.out.small), uintptr(ordinal)); err != nil {
+	d.name, _, _ = strings.Cut(string(s.out.text[:]), "\x00")
+	if err := s.do(fnDeviceGetUUID, on, address(&s.out.text[0]), d.handle); err != nil {
 		return err
 	}
-	d.ordinal, d.handle = int32(ordinal), uintptr(d.out.small)
-	if err := do(fnDeviceGetName, address(&d.out.text[0]), uintptr(len(d.out.text)), d.handle); err != nil {
-		return err
-	}
-	d.name = cString(d.out.text[:])
-	if d.attribute(attributeVMM) == 0 {
-		return fmt.Errorf("cuda: %s (%s) does not map memory by chunks", on, d.name)
-	}
-	d.numa = d.attribute(attributeHostNUMA)
-	if err := do(fnPrimaryCtxRetain, address(&d.out.number[0]), d.handle); err != nil {
-		return err
-	}
-	d.context = uintptr(d.out.number[0])
-	if err := do(fnCtxSetCurrent, d.context); err != nil {
-		return err
-	}
-	if err := do(fnStreamCreate, address(&d.out.number[0]), streamNonBlocking, 0); err != nil {
-		return err
-	}
-	d.own = uintptr(d.out.number[0])
-	d.registerCounters()
+	copy(d.uuid[:], s.out.text[:])
 	return nil
 }
 
-func cString(b []byte) string {
-	for i, c := range b {
-		if c == 0 {
-			return string(b[:i])
-		}
+// sameUUID compares as nvidia-smi prints: GPU-8-4-4-4-12 hexadecimal digits.
+func sameUUID(text string, uuid [16]byte) bool {
+	digits := strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(text), "gpu-"), "-", "")
+	return digits == hex.EncodeToString(uuid[:])
+}
+
+func (d *Device) retain(s *session) error {
+	on := fmt.Sprintf("device %d", d.ordinal)
+	if d.attribute(s, attributeVMM) == 0 {
+		return fmt.Errorf("cuda: %s (%s) does not map memory by chunks", on, d.name)
 	}
-	return string(b)
+	d.numa = d.attribute(s, attributeHostNUMA)
+	if err := s.do(fnPrimaryCtxRetain, on, address(&s.out.number[0]), d.handle); err != nil {
+		return err
+	}
+	d.context = uintptr(s.out.number[0])
+	return nil
 }
 
 // attribute asks for a number of the device; what it does not know is -1.
-func (d *Device) attribute(which uintptr) int32 {
-	if d.driver.call(fnDeviceGetAttribute, address(&d.out.small), which, d.handle) != success {
+func (d *Device) attribute(s *session, which uintptr) int32 {
+	if s.call(fnDeviceGetAttribute, address(&s.out.small), which, d.handle) != success {
 		return -1
 	}
-	return d.out.small
+	return s.out.small
+}
+
+// start makes what the device needs in its context.
+func (d *Device) start() error {
+	s, err := d.begin()
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.do(fnStreamCreate, "stream of the device", address(&s.out.number[0]), streamNonBlocking, 0); err != nil {
+		return err
+	}
+	d.own = uintptr(s.out.number[0])
+	d.batches.usable = d.driver.has(fnMemcpyBatchAsync)
+	d.registerCounters(s)
+	return nil
 }
 
 // registerCounters lets streams write to counters in host memory. Where they
 // cannot, events tell of completion.
-func (d *Device) registerCounters() {
-	if !d.driver.has(fnStreamWriteValue64) || d.attribute(attributeStreamMemOp) <= 0 {
+func (d *Device) registerCounters(s *session) {
+	if !d.driver.has(fnStreamWriteValue64) || d.attribute(s, attributeStreamMemOp) <= 0 {
 		return
 	}
-	if d.driver.call(fnMemHostRegister, address(&d.memory[0]), uintptr(len(d.memory)), portableMapped) != success {
+	if s.call(fnMemHostRegister, address(&d.memory[0]), uintptr(len(d.memory)), portableMapped) != success {
 		return
 	}
-	at := &d.out.counters[0]
-	if d.driver.call(fnMemHostGetDevicePointer, address(&d.out.number[0]), address(at), 0) == success {
-		d.counters = uintptr(d.out.number[0])
+	if s.call(fnMemHostGetDevicePointer, address(&s.out.number[0]), address(&d.memory[0]), 0) != success {
+		s.call(fnMemHostUnregister, address(&d.memory[0]))
+		return
 	}
+	d.counterBase = uintptr(s.out.number[0])
 }
 
-// enter locks the device and its context; leave lets go.
-func (d *Device) enter() error {
-	d.mu.Lock()
-	if d.err != nil {
-		d.mu.Unlock()
-		return d.err
-	}
-	runtime.LockOSThread()
-	if err := d.failure(fnCtxSetCurrent, d.driver.call(fnCtxSetCurrent, d.context), d.name); err != nil {
-		d.leave()
-		return err
+// ending is the reason why the device cannot be used any more, nil while it can.
+func (d *Device) ending() error {
+	if e := d.end.Load(); e != nil {
+		return *e
 	}
 	return nil
 }
 
-func (d *Device) leave() {
-	runtime.UnlockOSThread()
-	d.mu.Unlock()
+// lose ends a device after an error that poisons its context.
+func (d *Device) lose(cause error) {
+	err := fmt.Errorf("%w: %w", gpu.ErrDeviceLost, cause)
+	d.end.CompareAndSwap(nil, &err)
 }
 
-// Info describes the device.
-func (d *Device) Info() gpu.Info { return gpu.Info{Name: d.name, Backend: "cuda", Link: "native"} }
+// register counts a stay in the driver that Close waits for. The lock orders it
+// with Close: after Close has begun nothing is added.
+func (d *Device) register() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ending(); err != nil {
+		return err
+	}
+	d.busy.Add(1)
+	return nil
+}
+
+// Info describes the device and the paths that are in use on it.
+func (d *Device) Info() gpu.Info {
+	i := gpu.Info{Name: d.name, Backend: "cuda", Link: "native", Copies: "loop", Completion: "events"}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.batches.usable {
+		i.Copies = "batch"
+	}
+	if d.counterBase != 0 {
+		i.Completion = "counters"
+	}
+	return i
+}
+
+// UUID is the device's UUID as nvidia-smi prints it. Processes that share memory
+// find the same device by it: ordinals differ between processes.
+func (d *Device) UUID() string { return formatUUID(d.uuid) }
+
+func formatUUID(u [16]byte) string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
 
 // Memory asks the driver; other programs on the device count. Chunks that pools
-// have let go for others to take are given back first.
+// have returned for other pools are given back first.
 func (d *Device) Memory() (gpu.Memory, error) {
-	if err := d.enter(); err != nil {
+	s, err := d.stay()
+	if err != nil {
 		return gpu.Memory{}, err
 	}
-	defer d.leave()
-	d.releaseSpare()
-	r := d.driver.call(fnMemGetInfo, address(&d.out.number[0]), address(&d.out.number[1]))
-	if err := d.failure(fnMemGetInfo, r, d.name); err != nil {
+	defer s.depart()
+	d.spare.release(s)
+	if err := s.do(fnMemGetInfo, d.name, address(&s.out.number[0]), address(&s.out.number[1])); err != nil {
 		return gpu.Memory{}, err
 	}
-	return gpu.Memory{Free: int64(d.out.number[0]), Total: int64(d.out.number[1])}, nil
+	return gpu.Memory{Free: int64(s.out.number[0]), Total: int64(s.out.number[1])}, nil
 }
 
-// Close waits for the device's work, frees all pools and streams and lets the
-// context go. The counters stay mapped, some kilobytes, for who asks Done.
+// Close waits for the device's work, frees all pools and streams and releases
+// the context. The counters stay mapped, some kilobytes, for later calls of Done.
 func (d *Device) Close() error {
 	d.mu.Lock()
-	if errors.Is(d.err, gpu.ErrClosed) {
+	before := d.ending()
+	if errors.Is(before, gpu.ErrClosed) {
 		d.mu.Unlock()
 		return nil
 	}
-	lost := d.err != nil
-	d.err = gpu.ErrClosed
+	closed := gpu.ErrClosed
+	d.end.Store(&closed)
 	d.mu.Unlock()
-	d.waiters.Wait() // they end when the streams do
-
-	d.mu.Lock()
-	runtime.LockOSThread()
-	defer d.leave()
-	if !lost {
-		d.driver.call(fnCtxSetCurrent, d.context)
-		d.drain()
-		for i := range d.pools {
-			d.destroy(i)
-		}
-		for _, s := range d.streams.All {
-			d.endStream(s)
-		}
+	d.busy.Wait() // waits end when their streams do
+	if before == nil {
+		d.releaseAll()
 	}
 	d.stop()
 	return nil
 }
 
-// stop gives back what start took, as far as it came.
+// releaseAll frees pools and streams. Nothing else is inside of the device.
+func (d *Device) releaseAll() {
+	s, err := d.beginAnyway()
+	if err != nil {
+		return
+	}
+	defer s.end()
+	for _, st := range d.streams.All {
+		if !st.external {
+			_ = s.do(fnStreamSynchronize, "stream "+st.name, st.handle)
+		}
+	}
+	for i, p := range d.pools {
+		if d.pools[i] = nil; p != nil {
+			_ = p.free(s) // notes a lost device
+		}
+	}
+	d.spare.release(s)
+	for _, st := range d.streams.All {
+		d.endStream(s, st)
+	}
+	for _, e := range d.events {
+		s.call(fnEventDestroy, e)
+	}
+	d.events = nil
+}
+
+// stop gives back what open took, as far as it came.
 func (d *Device) stop() {
-	if d.own != 0 {
-		d.driver.call(fnStreamDestroy, d.own)
-	}
-	if d.counters != 0 {
-		d.driver.call(fnMemHostUnregister, address(&d.memory[0]))
-	}
 	if d.context != 0 {
+		if s, err := d.beginAnyway(); err == nil {
+			if d.own != 0 {
+				s.call(fnStreamDestroy, d.own)
+			}
+			if d.counterBase != 0 {
+				s.call(fnMemHostUnregister, address(&d.memory[0]))
+			}
+			s.end()
+		}
 		d.driver.call(fnPrimaryCtxRelease, d.handle)
 	}
 	d.lists.free()
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	for _, memory := range d.sessions.memory {
+		_ = syscall.Munmap(memory)
+	}
+	d.sessions.memory, d.sessions.free = nil, nil
 }

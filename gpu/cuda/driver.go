@@ -13,17 +13,20 @@ import (
 // fn is one function of the driver.
 type fn int
 
-// The functions in use; names has them as the library exports them.
+// The functions in use; functionTable has the names that the library exports.
 const (
 	fnInit fn = iota
 	fnGetErrorName
 	fnDeviceGetCount
 	fnDeviceGet
 	fnDeviceGetName
+	fnDeviceGetUUID
 	fnDeviceGetAttribute
 	fnPrimaryCtxRetain
 	fnPrimaryCtxRelease
-	fnCtxSetCurrent
+	fnCtxPushCurrent
+	fnCtxPopCurrent
+	fnExchangeCaptureMode
 	fnMemGetInfo
 	fnMemGetAllocationGranularity
 	fnMemAddressReserve
@@ -33,9 +36,12 @@ const (
 	fnMemMap
 	fnMemUnmap
 	fnMemSetAccess
+	fnMemExport
+	fnMemImport
 	fnMemHostRegister
 	fnMemHostUnregister
 	fnMemHostGetDevicePointer
+	fnPointerGetAttribute
 	fnMemsetD8Async
 	fnStreamCreate
 	fnStreamDestroy
@@ -49,6 +55,8 @@ const (
 	fnEventQuery
 	fnEventSynchronize
 	fnEventDestroy
+	fnIpcGetEventHandle
+	fnIpcOpenEventHandle // takes its handle by value: see openEventHandle
 	fnMemcpyAsync
 	fnMemcpyBatchAsync   // from driver 12.8 on; 0 where missing
 	fnStreamWriteValue64 // 0 where missing
@@ -58,21 +66,68 @@ const (
 // optional are the functions that an old driver may lack.
 const optional = fnMemcpyBatchAsync
 
-var names = [functions]string{
-	"cuInit", "cuGetErrorName", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute",
-	"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent", "cuMemGetInfo_v2",
-	"cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease",
-	"cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemHostRegister_v2", "cuMemHostUnregister",
-	"cuMemHostGetDevicePointer_v2", "cuMemsetD8Async", "cuStreamCreateWithPriority", "cuStreamDestroy_v2",
-	"cuStreamSynchronize", "cuStreamQuery", "cuStreamWaitEvent", "cuStreamGetCtx", "cuStreamIsCapturing", "cuEventCreate",
-	"cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuEventDestroy_v2", "cuMemcpyAsync",
+// function describes one function of the driver.
+type function struct {
+	name string
+	// streamOrdered: the call queues work on a stream or only looks something up.
+	// The driver permits it on every thread while a host captures a graph.
+	// Everything else is what NVIDIA calls potentially unsafe during a capture,
+	// and refused on threads that have not relaxed their capture mode.
+	streamOrdered bool
+}
+
+var functionTable = [functions]function{
+	fnInit:                        {name: "cuInit"},
+	fnGetErrorName:                {"cuGetErrorName", true},
+	fnDeviceGetCount:              {name: "cuDeviceGetCount"},
+	fnDeviceGet:                   {name: "cuDeviceGet"},
+	fnDeviceGetName:               {name: "cuDeviceGetName"},
+	fnDeviceGetUUID:               {name: "cuDeviceGetUuid_v2"},
+	fnDeviceGetAttribute:          {name: "cuDeviceGetAttribute"},
+	fnPrimaryCtxRetain:            {name: "cuDevicePrimaryCtxRetain"},
+	fnPrimaryCtxRelease:           {name: "cuDevicePrimaryCtxRelease_v2"},
+	fnCtxPushCurrent:              {"cuCtxPushCurrent_v2", true},
+	fnCtxPopCurrent:               {"cuCtxPopCurrent_v2", true},
+	fnExchangeCaptureMode:         {"cuThreadExchangeStreamCaptureMode", true},
+	fnMemGetInfo:                  {name: "cuMemGetInfo_v2"},
+	fnMemGetAllocationGranularity: {name: "cuMemGetAllocationGranularity"},
+	fnMemAddressReserve:           {name: "cuMemAddressReserve"},
+	fnMemAddressFree:              {name: "cuMemAddressFree"},
+	fnMemCreate:                   {name: "cuMemCreate"},
+	fnMemRelease:                  {name: "cuMemRelease"},
+	fnMemMap:                      {name: "cuMemMap"},
+	fnMemUnmap:                    {name: "cuMemUnmap"},
+	fnMemSetAccess:                {name: "cuMemSetAccess"},
+	fnMemExport:                   {name: "cuMemExportToShareableHandle"},
+	fnMemImport:                   {name: "cuMemImportFromShareableHandle"},
+	fnMemHostRegister:             {name: "cuMemHostRegister_v2"},
+	fnMemHostUnregister:           {name: "cuMemHostUnregister"},
+	fnMemHostGetDevicePointer:     {name: "cuMemHostGetDevicePointer_v2"},
+	fnPointerGetAttribute:         {name: "cuPointerGetAttribute"},
+	fnMemsetD8Async:               {"cuMemsetD8Async", true},
+	fnStreamCreate:                {name: "cuStreamCreateWithPriority"},
+	fnStreamDestroy:               {name: "cuStreamDestroy_v2"},
+	fnStreamSynchronize:           {name: "cuStreamSynchronize"},
+	fnStreamQuery:                 {name: "cuStreamQuery"},
+	fnStreamWaitEvent:             {"cuStreamWaitEvent", true},
+	fnStreamGetCtx:                {"cuStreamGetCtx", true},
+	fnStreamIsCapturing:           {"cuStreamIsCapturing", true},
+	fnEventCreate:                 {name: "cuEventCreate"},
+	fnEventRecord:                 {"cuEventRecord", true},
+	fnEventQuery:                  {name: "cuEventQuery"},
+	fnEventSynchronize:            {name: "cuEventSynchronize"},
+	fnEventDestroy:                {name: "cuEventDestroy_v2"},
+	fnIpcGetEventHandle:           {name: "cuIpcGetEventHandle"},
+	fnIpcOpenEventHandle:          {name: "cuIpcOpenEventHandle"},
+	fnMemcpyAsync:                 {"cuMemcpyAsync", true},
 	// The plain name is the form with failIdx on every driver that has it; the
 	// headers of CUDA 13 mean another function by it.
-	"cuMemcpyBatchAsync", "cuStreamWriteValue64_v2",
+	fnMemcpyBatchAsync:   {"cuMemcpyBatchAsync", true},
+	fnStreamWriteValue64: {"cuStreamWriteValue64_v2", true},
 }
 
 // String is the exported name.
-func (f fn) String() string { return names[f] }
+func (f fn) String() string { return functionTable[f].name }
 
 // driver is the table of functions: addresses that obey the C calling
 // convention. Tests fill it with functions of their own.
@@ -87,9 +142,9 @@ func load() (*driver, error) {
 	}
 	var d driver
 	for f := range functions {
-		address, err := purego.Dlsym(lib, names[f])
+		address, err := purego.Dlsym(lib, f.String())
 		if err != nil && f < optional {
-			return nil, fmt.Errorf("cuda: %s lacks %s: %w", library, names[f], gpu.ErrNoDriver)
+			return nil, fmt.Errorf("cuda: %s lacks %s: %w", library, f, gpu.ErrNoDriver)
 		}
 		d[f] = address
 	}
@@ -103,4 +158,16 @@ func (d *driver) has(f fn) bool { return d[f] != 0 }
 func (d *driver) call(f fn, args ...uintptr) result {
 	r, _, _ := purego.SyscallN(d[f], args...)
 	return result(int32(r))
+}
+
+// eventHandle is a CUipcEventHandle.
+type eventHandle struct{ bytes [64]byte }
+
+// openEventHandle calls cuIpcOpenEventHandle, the one function in use that takes
+// a structure by value; purego places it as the calling convention of the
+// processor asks.
+func (d *driver) openEventHandle(out uintptr, h eventHandle) result {
+	var open func(uintptr, eventHandle) int32
+	purego.RegisterFunc(&open, d[fnIpcOpenEventHandle])
+	return result(open(out, h))
 }

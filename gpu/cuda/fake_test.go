@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,27 +15,50 @@ import (
 )
 
 // fake is a driver in Go behind the C calling convention: its functions are
-// called through the same table as the real ones. It does all work at once, but
-// for tickets, which pass only when it is not held.
+// called through the same table as the real ones. It can be wrong in the ways in
+// which a device can:
+//
+//   - Streams are queues. A seeded scheduler runs their work later, one half of a
+//     copy at a time, and fills destinations with poison in between.
+//   - Each thread has a stack of contexts and a capture mode; calls without the
+//     device's context, or not permitted during a capture, fail.
+//   - The device's addresses differ from the host's, for both tiers.
+//   - Work on a stream that is being captured does not run; a stream that waits
+//     for an event of a capture joins the capture.
+//   - Copies of memory that is gone by the time they run end the context: every
+//     later call answers the same error.
 type fake struct {
-	mu       sync.Mutex
-	calls    map[fn]int
-	fail     map[fn]result // by function: refuse from now on
-	failCopy [gpu.Directions]int
-	spare    [gpu.Directions]int // copies that succeed before failCopy
-	budget   int64
-	used     int64
-	next     uint64
-	handles  map[uint64]int64    // sizes of physical chunks
-	reserved map[uintptr][]byte  // address space
-	mapped   map[uintptr]mapping // by address
-	pinned   map[uintptr]uintptr // registered host memory: address to length
-	streams  map[uintptr]bool    // true: being captured
-	foreign  uintptr             // a stream of another context
-	events   map[uintptr]bool    // true: recorded
-	held     chan struct{}       // not nil: nothing passes until it is closed
-	writes   []func()            // counters to write then
-	wrong    []string            // arguments that no driver would take
+	mu        sync.Mutex
+	rng       *rand.Rand
+	calls     map[fn]int
+	fail      map[fn]result // by function: refuse from now on
+	failAfter map[fn]int    // calls that succeed before fail
+	failCopy  [gpu.Directions]int
+	spare     [gpu.Directions]int // copies that succeed before failCopy
+	budget    int64
+	used      int64
+	next      uint64
+	chunks    map[uint64]*fakeChunk
+	reserved  map[uintptr][]byte  // by device address: the memory behind it
+	mapped    map[uintptr]mapping // by device address
+	allocated map[uintptr][]byte  // of the host, by device address
+	pinned    map[uintptr]uintptr // registered host memory: address to length
+	streams   map[uintptr]*fakeStream
+	events    map[uintptr]*fakeEvent
+	threads   map[int]*fakeThread
+	captures  map[*fakeCapture]bool
+	lost      result        // a sticky error
+	held      chan struct{} // not nil: nothing runs until it is closed
+	waits     int           // that found the device held
+	pinning   chan struct{} // not nil: registration of host memory waits for it
+	wrong     []string      // arguments that no driver would take
+	forgotten bool          // nothing is noted as wrong any more
+	idle      bool          // calls do nothing and succeed
+}
+
+type fakeChunk struct {
+	bytes  int64
+	shared bool
 }
 
 type mapping struct {
@@ -43,10 +67,41 @@ type mapping struct {
 	accessible bool
 }
 
+// fakeThread is what the driver keeps for a thread.
+type fakeThread struct {
+	contexts []uintptr
+	mode     int32
+}
+
+type fakeStream struct {
+	context   uintptr
+	queue     []fakeOp
+	capturing *fakeCapture
+}
+
+type fakeEvent struct {
+	recorded, passed uint64 // numbers of recordings
+	captured         *fakeCapture
+}
+
+// fakeCapture is a capture of a graph, in global mode.
+type fakeCapture struct {
+	nodes  int
+	broken bool
+}
+
 const (
 	fakeContext     = 0xC0
 	fakeGranularity = 2 << 20
-	invalidValue    = result(1)
+	// deviceShift and hostShift are between the address of memory in this process
+	// and its address for the device.
+	deviceShift = 1 << 48
+	hostShift   = 1 << 49
+
+	invalidContext result = 201
+	invalidHandle  result = 400
+	illegalAddress result = 700
+	unknown        result = 999
 )
 
 var (
@@ -56,11 +111,13 @@ var (
 
 // newFake makes a driver and the table that leads to it. One at a time: C
 // functions have no receiver.
-func newFake(without ...fn) (*fake, *driver) {
+func newFake(seed uint64, without ...fn) (*fake, *driver) {
 	f := &fake{
-		calls: map[fn]int{}, fail: map[fn]result{}, budget: 64 << 20, next: 0x1000,
-		handles: map[uint64]int64{}, reserved: map[uintptr][]byte{}, mapped: map[uintptr]mapping{},
-		pinned: map[uintptr]uintptr{}, streams: map[uintptr]bool{}, events: map[uintptr]bool{},
+		rng: rand.New(rand.NewPCG(seed, 1)), calls: map[fn]int{}, fail: map[fn]result{}, failAfter: map[fn]int{},
+		budget: 64 << 20, next: 0x1000,
+		chunks: map[uint64]*fakeChunk{}, reserved: map[uintptr][]byte{}, mapped: map[uintptr]mapping{},
+		allocated: map[uintptr][]byte{}, pinned: map[uintptr]uintptr{}, streams: map[uintptr]*fakeStream{},
+		events: map[uintptr]*fakeEvent{}, threads: map[int]*fakeThread{}, captures: map[*fakeCapture]bool{},
 	}
 	current.Store(f)
 	table := *callbacks()
@@ -75,26 +132,82 @@ func pointer(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointe
 
 func put[T any](at uintptr, v T) { *(*T)(pointer(at)) = v }
 
-// on counts a call and refuses it when it is to fail.
+func (k *fake) thread() *fakeThread {
+	id := syscall.Gettid()
+	if k.threads[id] == nil {
+		k.threads[id] = &fakeThread{}
+	}
+	return k.threads[id]
+}
+
+// anyContext are the functions that need no current context.
+var anyContext = map[fn]bool{
+	fnInit: true, fnGetErrorName: true, fnDeviceGetCount: true, fnDeviceGet: true, fnDeviceGetName: true,
+	fnDeviceGetUUID: true, fnDeviceGetAttribute: true, fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true,
+	fnCtxPushCurrent: true, fnCtxPopCurrent: true, fnExchangeCaptureMode: true, fnMemGetAllocationGranularity: true,
+}
+
+// unsafeInCapture are the functions that a thread in global mode may not call
+// while another thread captures: no stream orders them.
+var unsafeInCapture = map[fn]bool{
+	fnMemAddressReserve: true, fnMemAddressFree: true, fnMemCreate: true, fnMemRelease: true, fnMemMap: true,
+	fnMemUnmap: true, fnMemSetAccess: true, fnMemHostRegister: true, fnMemHostUnregister: true,
+	fnStreamSynchronize: true, fnStreamQuery: true, fnStreamCreate: true, fnStreamDestroy: true,
+	fnEventQuery: true, fnEventSynchronize: true, fnEventCreate: true, fnEventDestroy: true, fnMemExport: true, fnMemImport: true,
+}
+
+// on counts a call, runs some of the device's work, and refuses the call when it
+// is to fail.
 func on(f fn, do func(*fake) result) uintptr {
 	k := current.Load()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.calls[f]++
-	if r, fails := k.fail[f]; fails {
+	if k.idle {
+		return 0
+	}
+	if r := k.refuse(f); r != success {
 		return uintptr(r)
+	}
+	if k.held == nil {
+		for range k.rng.IntN(4) {
+			k.step()
+		}
 	}
 	return uintptr(do(k))
 }
 
+func (k *fake) refuse(f fn) result {
+	if r, fails := k.fail[f]; fails {
+		if k.failAfter[f] == 0 {
+			return r
+		}
+		k.failAfter[f]--
+	}
+	if k.lost != success && f != fnGetErrorName && f != fnCtxPushCurrent && f != fnCtxPopCurrent {
+		return k.lost
+	}
+	t := k.thread()
+	if !anyContext[f] && (len(t.contexts) == 0 || t.contexts[len(t.contexts)-1] != fakeContext) {
+		return invalidContext
+	}
+	if unsafeInCapture[f] && len(k.captures) > 0 && t.mode != captureRelaxed {
+		for c := range k.captures {
+			c.broken = true
+		}
+		return firstCapture
+	}
+	return success
+}
+
 func (k *fake) expect(ok bool, what string) {
-	if !ok {
+	if !ok && !k.forgotten {
 		k.wrong = append(k.wrong, what)
 	}
 }
 
 func (k *fake) handle() uint64 {
-	k.next++
+	k.next += 0x10
 	return k.next
 }
 
@@ -108,6 +221,7 @@ func makeCallbacks() *driver {
 	var d driver
 	set := func(f fn, g any) { d[f] = purego.NewCallback(g) }
 	setStart(set)
+	setContexts(set)
 	setMemory(set)
 	setChunks(set)
 	setHost(set)
@@ -117,366 +231,148 @@ func makeCallbacks() *driver {
 	return &d
 }
 
-func setStart(set func(fn, any)) {
-	ok := func(*fake) result { return success }
-	set(fnInit, func(flags uintptr) uintptr { return on(fnInit, ok) })
-	set(fnGetErrorName, func(r, out uintptr) uintptr {
-		name, known := errorNames[result(r)]
-		if !known {
-			return uintptr(invalidValue)
-		}
-		put(out, &name[0])
-		return 0
-	})
-	set(fnDeviceGetCount, func(out uintptr) uintptr {
-		return on(fnDeviceGetCount, func(*fake) result { put(out, int32(1)); return success })
-	})
-	set(fnDeviceGet, func(out, ordinal uintptr) uintptr {
-		return on(fnDeviceGet, func(*fake) result { put(out, int32(ordinal)+7); return success })
-	})
-	set(fnDeviceGetName, func(out, n, device uintptr) uintptr {
-		return on(fnDeviceGetName, func(k *fake) result {
-			k.expect(device == 7, "the device's handle is not its ordinal")
-			copy(unsafe.Slice((*byte)(pointer(out)), n), "Fake 1000\x00")
-			return success
-		})
-	})
-	set(fnDeviceGetAttribute, func(out, which, device uintptr) uintptr {
-		return on(fnDeviceGetAttribute, func(k *fake) result {
-			v, known := map[uintptr]int32{102: 1, 134: 0, 122: 1}[which]
-			k.expect(known, "an attribute that nobody needs")
-			put(out, v)
-			return success
-		})
-	})
-	set(fnPrimaryCtxRetain, func(out, device uintptr) uintptr {
-		return on(fnPrimaryCtxRetain, func(*fake) result { put(out, uintptr(fakeContext)); return success })
-	})
-	set(fnPrimaryCtxRelease, func(device uintptr) uintptr { return on(fnPrimaryCtxRelease, ok) })
-	set(fnCtxSetCurrent, func(ctx uintptr) uintptr {
-		return on(fnCtxSetCurrent, func(k *fake) result { k.expect(ctx == fakeContext, "context"); return success })
-	})
-	set(fnMemGetInfo, func(free, total uintptr) uintptr {
-		return on(fnMemGetInfo, func(k *fake) result {
-			put(free, uint64(k.budget-k.used))
-			put(total, uint64(k.budget))
-			return success
-		})
-	})
+// fakeOp is work of a stream.
+type fakeOp struct {
+	kind     opKind
+	dst, src uintptr
+	n        uintptr
+	value    uint64
+	event    *fakeEvent
+	number   uint64 // of the recording
+	begun    bool
 }
 
-// property is the driver's CUmemAllocationProp, read by offsets.
-func (k *fake) property(at uintptr) {
-	b := unsafe.Slice((*byte)(pointer(at)), 32)
-	k.expect(b[0] == 1, "allocation type: pinned")
-	k.expect(b[8] == 1 && b[12] == 0, "location: device 0")
-	for _, v := range b[16:] {
-		k.expect(v == 0, "the rest of the property is 0")
+type opKind uint8
+
+const (
+	opCopy opKind = iota
+	opFill
+	opWrite
+	opRecord
+	opWait
+)
+
+// queue puts work behind that of a stream, or into the graph that captures it.
+func (k *fake) queue(handle uintptr, o fakeOp) result {
+	st := k.streams[handle]
+	if st == nil {
+		k.expect(false, "work for a stream that does not exist")
+		return invalidHandle
 	}
+	if o.kind == opWait && o.event.captured != nil {
+		st.capturing = o.event.captured // it joins
+	}
+	if c := st.capturing; c != nil {
+		c.nodes++
+		if o.kind == opRecord {
+			o.event.captured = c
+		}
+		return success
+	}
+	switch o.kind {
+	case opRecord:
+		o.event.recorded++
+		o.event.captured = nil
+		o.number = o.event.recorded
+	case opWait:
+		k.expect(o.event.recorded > 0, "a wait for an event that was never recorded")
+		o.number = o.event.recorded
+	}
+	st.queue = append(st.queue, o)
+	return success
 }
 
-func setMemory(set func(fn, any)) {
-	set(fnMemGetAllocationGranularity, func(out, prop, option uintptr) uintptr {
-		return on(fnMemGetAllocationGranularity, func(k *fake) result {
-			k.property(prop)
-			put(out, uint64(fakeGranularity))
-			return success
-		})
-	})
-	set(fnMemAddressReserve, func(out, size, align, hint, flags uintptr) uintptr {
-		return on(fnMemAddressReserve, func(k *fake) result {
-			k.expect(size > 0 && size%fakeGranularity == 0, "reserved size")
-			b, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-			if err != nil {
-				return outOfMemory
-			}
-			at := uintptr(unsafe.Pointer(&b[0]))
-			k.reserved[at] = b
-			put(out, at)
-			return success
-		})
-	})
-	set(fnMemAddressFree, func(at, size uintptr) uintptr {
-		return on(fnMemAddressFree, func(k *fake) result {
-			b, known := k.reserved[at]
-			k.expect(known && len(b) == int(size), "address space freed that was not reserved so")
-			delete(k.reserved, at)
-			_ = syscall.Munmap(b)
-			return success
-		})
-	})
-}
-
-func setChunks(set func(fn, any)) {
-	set(fnMemCreate, func(out, size, prop, flags uintptr) uintptr {
-		return on(fnMemCreate, func(k *fake) result {
-			k.property(prop)
-			if k.used+int64(size) > k.budget {
-				return outOfMemory
-			}
-			k.used += int64(size)
-			h := k.handle()
-			k.handles[h] = int64(size)
-			put(out, h)
-			return success
-		})
-	})
-	set(fnMemRelease, func(h uintptr) uintptr {
-		return on(fnMemRelease, func(k *fake) result {
-			size, known := k.handles[uint64(h)]
-			k.expect(known, "a chunk released that does not exist")
-			for _, m := range k.mapped {
-				k.expect(m.handle != uint64(h), "a chunk released while it is mapped")
-			}
-			k.used -= size
-			delete(k.handles, uint64(h))
-			return success
-		})
-	})
-	set(fnMemMap, func(at, size, offset, h, flags uintptr) uintptr {
-		return on(fnMemMap, func(k *fake) result {
-			k.expect(k.handles[uint64(h)] == int64(size) && offset == 0, "a chunk mapped in part")
-			k.mapped[at] = mapping{bytes: int64(size), handle: uint64(h)}
-			return success
-		})
-	})
-	set(fnMemUnmap, func(at, size uintptr) uintptr {
-		return on(fnMemUnmap, func(k *fake) result {
-			k.expect(k.mapped[at].bytes == int64(size), "memory unmapped that was not mapped so")
-			delete(k.mapped, at)
-			return k.protect(at, size, syscall.PROT_NONE)
-		})
-	})
-	set(fnMemSetAccess, func(at, size, desc, count uintptr) uintptr {
-		return on(fnMemSetAccess, func(k *fake) result {
-			d := unsafe.Slice((*int32)(pointer(desc)), 3)
-			k.expect(count == 1 && d[0] == 1 && d[1] == 0 && d[2] == 3, "access: device 0, read and write")
-			m := k.mapped[at]
-			m.accessible = true
-			k.mapped[at] = m
-			return k.protect(at, size, syscall.PROT_READ|syscall.PROT_WRITE)
-		})
-	})
-}
-
-func (k *fake) protect(at, size uintptr, mode int) result {
-	for base, b := range k.reserved {
-		if at >= base && at+size <= base+uintptr(len(b)) {
-			if syscall.Mprotect(b[at-base:at-base+size], mode) != nil {
-				return unknown
-			}
-			return success
+// step runs some of the work of a stream that the seed picks; it tells whether
+// any stream could go on.
+func (k *fake) step() bool {
+	var ready []*fakeStream
+	for _, h := range sortedKeys(k.streams) {
+		st := k.streams[h]
+		if len(st.queue) > 0 && (st.queue[0].kind != opWait || st.queue[0].event.passed >= st.queue[0].number) {
+			ready = append(ready, st)
 		}
 	}
-	return invalidValue
+	if len(ready) == 0 || k.lost != success {
+		return false
+	}
+	st := ready[k.rng.IntN(len(ready))]
+	if k.run(&st.queue[0]) {
+		st.queue = st.queue[1:]
+	}
+	return true
 }
 
-func setHost(set func(fn, any)) {
-	set(fnMemHostRegister, func(at, n, flags uintptr) uintptr {
-		return on(fnMemHostRegister, func(k *fake) result {
-			k.expect(flags == 3, "portable and mapped")
-			k.pinned[at] = n
-			return success
-		})
-	})
-	set(fnMemHostUnregister, func(at uintptr) uintptr {
-		return on(fnMemHostUnregister, func(k *fake) result {
-			k.expect(k.pinned[at] != 0, "memory unregistered that was not registered")
-			delete(k.pinned, at)
-			return success
-		})
-	})
-	set(fnMemHostGetDevicePointer, func(out, at, flags uintptr) uintptr {
-		return on(fnMemHostGetDevicePointer, func(k *fake) result { put(out, at); return success })
-	})
-}
-
-func setStreams(set func(fn, any)) {
-	ok := func(*fake) result { return success }
-	set(fnStreamCreate, func(out, flags, priority uintptr) uintptr {
-		return on(fnStreamCreate, func(k *fake) result {
-			k.expect(flags == 1, "a stream that does not block with the default one")
-			h := uintptr(k.handle())
-			k.streams[h] = false
-			put(out, h)
-			return success
-		})
-	})
-	set(fnStreamDestroy, func(s uintptr) uintptr {
-		return on(fnStreamDestroy, func(k *fake) result { delete(k.streams, s); return success })
-	})
-	set(fnStreamQuery, func(s uintptr) uintptr {
-		return on(fnStreamQuery, func(k *fake) result {
-			if k.held != nil {
-				return notReady
-			}
-			return success
-		})
-	})
-	set(fnStreamSynchronize, func(s uintptr) uintptr { return on(fnStreamSynchronize, ok) })
-	set(fnStreamGetCtx, func(s, out uintptr) uintptr {
-		return on(fnStreamGetCtx, func(k *fake) result {
-			put(out, uintptr(fakeContext))
-			if s == k.foreign {
-				put(out, uintptr(1))
-			}
-			return success
-		})
-	})
-	set(fnStreamIsCapturing, func(s, out uintptr) uintptr {
-		return on(fnStreamIsCapturing, func(k *fake) result {
-			put(out, int32(0))
-			if k.streams[s] {
-				put(out, int32(1))
-			}
-			return success
-		})
-	})
-}
-
-func setCompletion(set func(fn, any)) {
-	ok := func(*fake) result { return success }
-	set(fnStreamWaitEvent, func(s, e, flags uintptr) uintptr {
-		return on(fnStreamWaitEvent, func(k *fake) result {
-			k.expect(k.events[e], "a wait for an event that was never recorded")
-			return success
-		})
-	})
-	set(fnStreamWriteValue64, func(s, at, v, flags uintptr) uintptr {
-		return on(fnStreamWriteValue64, func(k *fake) result {
-			write := func() { atomic.StoreUint64((*uint64)(pointer(at)), uint64(v)) }
-			if k.held != nil {
-				k.writes = append(k.writes, write)
-			} else {
-				write()
-			}
-			return success
-		})
-	})
-	set(fnEventCreate, func(out, flags uintptr) uintptr {
-		return on(fnEventCreate, func(k *fake) result {
-			k.expect(flags == 3, "an event without timing that blocks who synchronizes")
-			e := uintptr(k.handle())
-			k.events[e] = false
-			put(out, e)
-			return success
-		})
-	})
-	set(fnEventRecord, func(e, s uintptr) uintptr {
-		return on(fnEventRecord, func(k *fake) result { k.events[e] = true; return success })
-	})
-	set(fnEventQuery, func(e uintptr) uintptr {
-		return on(fnEventQuery, func(k *fake) result {
-			if k.held != nil {
-				return notReady
-			}
-			return success
-		})
-	})
-	set(fnEventSynchronize, func(e uintptr) uintptr {
-		k := current.Load()
-		k.mu.Lock()
-		held := k.held
-		k.mu.Unlock()
-		if held != nil {
-			<-held
+// run does an operation, or the first half of it.
+func (k *fake) run(o *fakeOp) (over bool) {
+	switch o.kind {
+	case opCopy:
+		dst, ok1 := k.memory(o.dst, o.n)
+		src, ok2 := k.memory(o.src, o.n)
+		if !ok1 || !ok2 {
+			k.lost = illegalAddress
+			return true
 		}
-		return on(fnEventSynchronize, ok)
-	})
-	set(fnEventDestroy, func(e uintptr) uintptr {
-		return on(fnEventDestroy, func(k *fake) result { delete(k.events, e); return success })
-	})
+		if !o.begun {
+			fill(dst, 0xDB)
+			o.begun = true
+			return false
+		}
+		copy(dst, src)
+	case opFill:
+		dst, ok := k.memory(o.dst, o.n)
+		if !ok {
+			k.lost = illegalAddress
+			return true
+		}
+		fill(dst, byte(o.value))
+	case opWrite:
+		atomic.StoreUint64((*uint64)(pointer(o.dst-hostShift)), o.value)
+	case opRecord:
+		o.event.passed = max(o.event.passed, o.number)
+	}
+	return true
 }
 
-// release lets everything pass.
+// finish runs work until a condition holds; false when it never will.
+func (k *fake) finish(until func() bool) bool {
+	for !until() && k.lost == success {
+		if !k.step() {
+			return until()
+		}
+	}
+	return true
+}
+
+// release lets everything run.
 func (k *fake) release() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, w := range k.writes {
-		w()
-	}
 	close(k.held)
-	k.held, k.writes = nil, nil
-}
-
-func setCopies(set func(fn, any)) {
-	set(fnMemsetD8Async, func(at, v, n, s uintptr) uintptr {
-		return on(fnMemsetD8Async, func(k *fake) result {
-			_, ok := k.tier(at, n)
-			k.expect(ok, "memory filled that is not accessible")
-			b := unsafe.Slice((*byte)(pointer(at)), n)
-			for i := range b {
-				b[i] = byte(v)
-			}
-			return success
-		})
-	})
-	set(fnMemcpyAsync, func(dst, src, n, s uintptr) uintptr {
-		return on(fnMemcpyAsync, func(k *fake) result {
-			way, r := k.way(dst, src, n)
-			switch {
-			case r != success || k.failCopy[way] == 0:
-			case k.spare[way] > 0:
-				k.spare[way]--
-			default:
-				k.failCopy[way]--
-				r = invalidValue
-			}
-			if r == success {
-				move(dst, src, n)
-			}
-			return r
-		})
-	})
-	set(fnMemcpyBatchAsync, func(dsts, srcs, sizes, count, attrs, attrIdx, nAttrs, failIdx, s uintptr) uintptr {
-		return on(fnMemcpyBatchAsync, func(k *fake) result {
-			a := unsafe.Slice((*uint32)(pointer(attrs)), 6)
-			k.expect(nAttrs == 1 && a[0] == 1 && a[5] == 0 && *(*uint64)(pointer(attrIdx)) == 0, "one attribute: stream order")
-			d, f, n := words(dsts, count), words(srcs, count), words(sizes, count)
-			for i := range d {
-				way, r := k.way(uintptr(d[i]), uintptr(f[i]), uintptr(n[i]))
-				if r != success || k.failCopy[way] > 0 && i >= k.spare[way] {
-					put(failIdx, uint64(i))
-					return invalidValue // in the middle: those before it are queued
-				}
-				move(uintptr(d[i]), uintptr(f[i]), uintptr(n[i]))
-			}
-			return success
-		})
-	})
-}
-
-func words(at, n uintptr) []uint64 { return unsafe.Slice((*uint64)(pointer(at)), n) }
-
-func move(dst, src, n uintptr) {
-	copy(unsafe.Slice((*byte)(pointer(dst)), n), unsafe.Slice((*byte)(pointer(src)), n))
-}
-
-// way tells the direction of a copy; memory that the device does not reach is
-// refused.
-func (k *fake) way(dst, src, n uintptr) (gpu.Direction, result) {
-	toDevice, ok1 := k.tier(dst, n)
-	fromDevice, ok2 := k.tier(src, n)
-	switch {
-	case !ok1 || !ok2:
-		return 0, invalidValue
-	case toDevice && fromDevice:
-		return gpu.Local, success
-	case toDevice:
-		return gpu.Onboard, success
-	default:
-		return gpu.Offload, success
+	k.held = nil
+	for k.step() {
 	}
 }
 
-// tier tells whose memory a range is. It may cross chunks that adjoin, but no
-// two registered pieces.
-func (k *fake) tier(at, n uintptr) (device, ok bool) {
+// memory is what lies behind a device address. A range may cross chunks that
+// adjoin, but no two registered pieces. An address of the host is not one of the
+// device.
+func (k *fake) memory(at, n uintptr) ([]byte, bool) {
 	for base, size := range k.pinned {
-		if at >= base && at+n <= base+size {
-			return false, true
+		if at >= base+hostShift && at+n <= base+hostShift+size {
+			return unsafe.Slice((*byte)(pointer(at-hostShift)), n), true
 		}
 	}
+	for _, known := range []map[uintptr][]byte{k.allocated, k.reserved} {
+		for base, b := range known {
+			if at >= base && at+n <= base+uintptr(len(b)) {
+				return b[at-base:][:n], k.allocated[base] != nil || k.accessible(at, n)
+			}
+		}
+	}
+	return nil, false
+}
+
+func (k *fake) accessible(at, n uintptr) bool {
 	for n > 0 {
 		moved := false
 		for base, m := range k.mapped {
@@ -486,8 +382,8 @@ func (k *fake) tier(at, n uintptr) (device, ok bool) {
 			}
 		}
 		if !moved {
-			return true, false
+			return false
 		}
 	}
-	return true, true
+	return true
 }

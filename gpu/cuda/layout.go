@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"syscall"
 	"unsafe"
-
-	"github.com/kvactor/kvactor/gpu"
 )
 
 // The driver's structures, in its layout.
@@ -23,7 +21,7 @@ const onDevice = 1
 // allocationProp is a CUmemAllocationProp of 32 bytes.
 type allocationProp struct {
 	kind        int32 // 1: pinned
-	handleTypes int32
+	handleTypes int32 // 1: a POSIX file descriptor can be had
 	location    location
 	win32       uint64
 	compression uint8
@@ -31,6 +29,9 @@ type allocationProp struct {
 	usage       uint16
 	_           [4]uint8
 }
+
+// posixFD is CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
+const posixFD = 1
 
 // accessDesc is a CUmemAccessDesc of 12 bytes.
 type accessDesc struct {
@@ -55,22 +56,15 @@ const (
 	attributeVMM         = 102
 	attributeHostNUMA    = 134
 	attributeStreamMemOp = 122 // 64-bit values written by streams
+	attributePosixFD     = 103
 )
 
-// outs is the memory that the driver writes answers to and reads structures
-// from. It lies outside of Go's heap and is used under the device's lock.
-type outs struct {
-	number   [2]uint64
-	small    int32
-	name     *byte
-	text     [256]byte
-	prop     allocationProp
-	access   accessDesc
-	attr     copyAttributes
-	attrIdx  uint64
-	failIdx  uint64
-	counters [gpu.MaxStreams]uint64 // by stream; written by the device itself
-}
+// attributes of a pointer
+const (
+	pointerMemoryType = 2 // 2: device memory
+	pointerOrdinal    = 9
+	deviceMemory      = 2
+)
 
 // address is what the driver gets for a pointer outside of Go's heap.
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
@@ -84,36 +78,11 @@ func mapMemory(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
-// lists are the arrays of a batch for the driver, outside of Go's heap.
-type lists struct {
-	memory         []byte
-	dst, src, size []uint64
-	first          []int32 // by descriptor, the index of its first copy
-	used           int
-}
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// grow makes room for n descriptors.
-func (l *lists) grow(n int) error {
-	l.used = 0
-	if n <= len(l.dst) {
-		return nil
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
 	}
-	n = max(n, 2*len(l.dst), 1024)
-	memory, err := mapMemory(int64(n) * 3 * 8)
-	if err != nil {
-		return err
-	}
-	l.free()
-	l.memory = memory
-	words := unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), 3*n)
-	l.dst, l.src, l.size = words[:n:n], words[n:2*n:2*n], words[2*n:]
-	l.first = make([]int32, n)
-	return nil
-}
-
-func (l *lists) free() {
-	if l.memory != nil {
-		_ = syscall.Munmap(l.memory)
-		l.memory, l.dst, l.src, l.size = nil, nil, nil, nil
-	}
+	return a
 }

@@ -62,12 +62,12 @@ func TestPoolsExchangeChunks(t *testing.T) {
 	require.NoError(t, err)
 	b, err := d.CreatePool(gpu.PoolSpec{Name: "b", PageBytes: page, DevicePages: 8, MaxDevicePages: 16})
 	require.NoError(t, err)
-	made, held := k.calls[fnMemCreate], maps.Clone(k.handles)
+	made, held := k.calls[fnMemCreate], maps.Clone(k.chunks)
 	require.NoError(t, d.Resize(a, 0))
 	k.budget = k.used // somebody else takes all that there is
 	require.NoError(t, d.Resize(b, 16))
 	assert.Equal(t, made, k.calls[fnMemCreate])
-	assert.Equal(t, held, k.handles)
+	assert.Equal(t, held, k.chunks)
 	require.NoError(t, d.Resize(b, 8))
 	_, err = d.CreatePool(gpu.PoolSpec{Name: "small", PageBytes: 1 << 20, DevicePages: 16}) // has chunks of its own size
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestBaseStaysWhileThePoolGrows(t *testing.T) {
 	grown, err := d.Base(p)
 	require.NoError(t, err)
 	assert.Equal(t, base, grown)
-	assert.Equal(t, base+5*page, d.addressOf(gpu.Slot{Pool: p, Page: 5}, 0))
+	assert.Equal(t, base+5*page, d.pools[p].extent(gpu.Slot{Pool: p, Page: 5}, 0).address)
 	_, err = d.Base(p + 1)
 	require.Error(t, err)
 }

@@ -5,51 +5,58 @@ package cuda
 import (
 	"fmt"
 	"math"
-	"runtime"
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// block sits in the driver until an event has passed.
-func (d *Device) block(event uintptr) result {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if r := d.driver.call(fnCtxSetCurrent, d.context); r != success {
-		return r
-	}
-	return d.driver.call(fnEventSynchronize, event)
+// batchCall is what the device knows of cuMemcpyBatchAsync.
+type batchCall struct {
+	usable bool
+	// refusals counts refused calls in a row whose copies were then taken one by
+	// one. The call is not tried again after maxRefusals: it would double the
+	// work of each submission.
+	refusals int
 }
+
+const maxRefusals = 8
 
 // Submit queues a batch: the waits, one call for all copies, the ticket. A
 // batch that breaks a rule is refused as a whole before the driver sees it.
+//
+// A thousand scattered pages are five driver calls: context, copies, counter,
+// event, context; each pending ticket in Waits is one more.
 func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
-	if err := d.enter(); err != nil {
+	s, err := d.enter()
+	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	defer d.leave()
-	s, err := d.stream(id)
+	defer s.leave()
+	st, err := d.stream(id)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
 	if err := d.checkBatch(b); err != nil {
-		return gpu.Ticket{}, fmt.Errorf("batch %q on stream %s: %w", b.Label, s.name, err)
+		return gpu.Ticket{}, fmt.Errorf("batch %q on stream %s: %w", b.Label, st.name, err)
 	}
-	pages := 0
-	for i := range b.Copies {
-		pages += b.Copies[i].Count()
-	}
-	if err := d.lists.grow(pages); err != nil {
-		return gpu.Ticket{}, err
-	}
-	if err := d.waitFor(s, b.Waits); err != nil {
+	if err := s.notCapturing(st); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
 	}
-	queued, failed := d.queueAll(s, b)
-	if failed != nil && queued == 0 {
+	if err := d.describe(b.Copies); err != nil {
+		return gpu.Ticket{}, err
+	}
+	d.lists.zeros = d.lists.zeros[:0]
+	if d.batches.usable {
+		d.mergeNeighbours()
+	}
+	if err := d.waitFor(s, st, b.Waits); err != nil {
+		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
+	}
+	queued, failed := d.queueCopies(s, st, b)
+	if failed != nil && !queued {
 		return gpu.Ticket{}, failed
 	}
-	ticket, err := d.ticket(id, s)
+	ticket, err := d.ticket(s, st)
 	if failed != nil {
 		return ticket, failed
 	}
@@ -90,100 +97,97 @@ func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 	return nil
 }
 
-// queueAll queues a batch stretch by stretch: one call for each stretch of copies,
-// one for each page of zeros. It returns how many descriptors are queued.
-func (d *Device) queueAll(s *stream, b *gpu.Batch) (queued int, failed *gpu.CopyError) {
-	for from, to := 0, 0; from < len(b.Copies); from = to {
-		for to = from + 1; to < len(b.Copies) && b.Copies[to].Zero == b.Copies[from].Zero; to++ {
-		}
-		d.describe(b.Copies, from, to)
-		queue := d.copyAll
-		if b.Copies[from].Zero {
-			queue = d.zeroAll
-		}
-		n, failed := queue(s, b)
-		queued += n
-		if failed != nil {
-			return queued, failed
-		}
-	}
-	return queued, nil
-}
-
-// zeroAll fills the destinations in the lists with zeros.
-func (d *Device) zeroAll(s *stream, b *gpu.Batch) (queued int, failed *gpu.CopyError) {
+// queueCopies queues the descriptors in the lists. queued tells whether anything
+// may be queued, so that a ticket must cover it.
+//
+// A refused batch call leaves open what is queued, and its descriptors are not in
+// the order of the batch. So the copies are queued again in that order, one by
+// one: done twice they give the same bytes, and the first that fails shows itself.
+// Where there is no batch call they are in that order from the beginning.
+//
+// After a refusal because of a capture nothing is queued again: copies that are
+// queued one by one on a capturing stream become part of the host's graph (the
+// same mistake: rmm pull request 2518).
+func (d *Device) queueCopies(s *session, st *stream, b *gpu.Batch) (queued bool, failed *gpu.CopyError) {
 	l := &d.lists
-	s.dirty = true
-	for i := range l.used {
-		if r := d.driver.call(fnMemsetD8Async, uintptr(l.dst[i]), 0, uintptr(l.size[i]), s.handle); r != success {
-			return i, d.copyFailed(b, i, d.failure(fnMemsetD8Async, r, d.page(b, i)))
-		}
+	if len(b.Copies) == 0 {
+		return false, nil
 	}
-	return l.used, nil
-}
-
-// describe fills the lists with the copies [from, to) of a batch, neighbours merged
-// but for those that would cross two registered pieces of host memory.
-func (d *Device) describe(copies []gpu.Copy, from, to int) {
-	l := &d.lists
-	l.used = 0
-	var prev gpu.Copy
-	for i := from; i < to; i++ {
-		for c := range copies[i].Each {
-			if n := l.used; n > 0 && d.mergeable(&c, &prev) {
-				l.size[n-1] += uint64(c.Bytes)
-				prev = c
-				continue
-			}
-			l.dst[l.used] = d.addressOf(c.Dst, c.DstOffset)
-			l.src[l.used] = d.addressOf(c.Src, c.SrcOffset)
-			l.size[l.used] = uint64(c.Bytes)
-			l.first[l.used] = int32(i)
-			l.used++
-			prev = c
+	st.dirty = true
+	if d.batches.usable && l.used > 1 {
+		at, r := d.callBatch(s, st)
+		if r.sticky() || r.capture() {
+			return false, d.copyFailed(b, at, s.failure(fnMemcpyBatchAsync, r, d.page(b, at)))
 		}
-	}
-}
-
-func (d *Device) mergeable(c, prev *gpu.Copy) bool {
-	src, dst := d.pools[c.Src.Pool], d.pools[c.Dst.Pool]
-	return c.Follows(*prev, gpu.PageSizes{Src: src.spec.PageBytes, Dst: dst.spec.PageBytes}) &&
-		src.piece(c.Src) == src.piece(prev.Src) && dst.piece(c.Dst) == dst.piece(prev.Dst)
-}
-
-// copyAll queues the copies in the lists and tells how many descriptors are
-// queued. A refused batch call leaves open what it has queued, so the copies are
-// queued again one by one: done twice they give the same bytes, and the one that
-// fails shows itself.
-func (d *Device) copyAll(s *stream, b *gpu.Batch) (queued int, failed *gpu.CopyError) {
-	l := &d.lists
-	if l.used == 0 {
-		return 0, nil
-	}
-	s.dirty = true
-	if l.used > 1 && d.driver.has(fnMemcpyBatchAsync) {
-		d.out.attr = copyAttributes{srcAccessOrder: streamOrder}
-		d.out.attrIdx, d.out.failIdx = 0, math.MaxUint64
-		r := d.driver.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
-			uintptr(l.used), address(&d.out.attr), address(&d.out.attrIdx), 1, address(&d.out.failIdx), s.handle)
-		if r == success {
-			return l.used, nil
-		}
-		if r.sticky() {
-			at := 0
-			if d.out.failIdx < uint64(l.used) {
-				at = int(d.out.failIdx)
-			}
-			return at, d.copyFailed(b, at, d.failure(fnMemcpyBatchAsync, r, d.page(b, at)))
-		}
-	}
-	for i := range l.used {
-		r := d.driver.call(fnMemcpyAsync, uintptr(l.dst[i]), uintptr(l.src[i]), uintptr(l.size[i]), s.handle)
 		if r != success {
-			return i, d.copyFailed(b, i, d.failure(fnMemcpyAsync, r, d.page(b, i)))
+			if failed = d.queueInOrder(s, st, b); failed == nil {
+				d.batchRefused(r)
+			}
+			return true, failed
+		}
+		d.batches.refusals = 0
+	} else {
+		for i := range l.used {
+			if f, r := s.queueOne(st, l.at(i)); r != success {
+				return i > 0, d.copyFailed(b, i, s.failure(f, r, d.page(b, i)))
+			}
 		}
 	}
-	return l.used, nil
+	for _, e := range l.zeros {
+		if _, r := s.queueOne(st, e); r != success {
+			return true, d.queueInOrder(s, st, b)
+		}
+	}
+	return true, nil
+}
+
+// callBatch hands all descriptors to the driver in one call; of a refusal it
+// gives the descriptor that the driver blames, or the first.
+func (d *Device) callBatch(s *session, st *stream) (at int, r result) {
+	l := &d.lists
+	s.out.attr = copyAttributes{srcAccessOrder: streamOrder}
+	s.out.attrIdx, s.out.failIdx = 0, math.MaxUint64
+	r = s.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
+		uintptr(l.used), address(&s.out.attr), address(&s.out.attrIdx), 1, address(&s.out.failIdx), st.handle)
+	if r != success && s.out.failIdx < uint64(l.used) {
+		at = int(s.out.failIdx)
+	}
+	return at, r
+}
+
+// batchRefused notes that the driver refuses batches whose copies it takes.
+func (d *Device) batchRefused(r result) {
+	d.batches.refusals++
+	if r == notSupported || d.batches.refusals >= maxRefusals {
+		d.batches.usable = false
+	}
+}
+
+// queueOne queues one descriptor and tells by which function.
+func (s *session) queueOne(st *stream, e descriptor) (fn, result) {
+	if e.src == 0 {
+		return fnMemsetD8Async, s.call(fnMemsetD8Async, uintptr(e.dst), 0, uintptr(e.size), st.handle)
+	}
+	return fnMemcpyAsync, s.call(fnMemcpyAsync, uintptr(e.dst), uintptr(e.src), uintptr(e.size), st.handle)
+}
+
+// queueInOrder queues the copies of a batch one by one in its order. When one is
+// refused it waits for the stream: what an earlier attempt may have queued of the
+// copies after it has then passed, and nobody writes to their pages any more.
+func (d *Device) queueInOrder(s *session, st *stream, b *gpu.Batch) *gpu.CopyError {
+	if err := d.describe(b.Copies); err != nil {
+		return d.copyFailed(b, 0, err)
+	}
+	for i := range d.lists.used {
+		if f, r := s.queueOne(st, d.lists.at(i)); r != success {
+			cause := s.failure(f, r, d.page(b, i))
+			if r := s.call(fnStreamSynchronize, st.handle); r != success && !r.capture() {
+				d.lose(s.failure(fnStreamSynchronize, r, st.String()))
+			}
+			return d.copyFailed(b, i, cause)
+		}
+	}
+	return nil
 }
 
 // page says which pages descriptor i is about.

@@ -1,0 +1,204 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// chunkBytes is the unit in which device memory is mapped: large enough that a
+// pool has few mappings, small enough to move between pools.
+const chunkBytes = 32 << 20
+
+// chunkKind tells which pools can use a chunk.
+type chunkKind struct {
+	bytes  int64
+	shared bool
+}
+
+// spareChunks are chunks that pools have returned for other pools to take. Pools
+// exchange memory so, and no other program gets hold of it in between. Chunks
+// that can be shared are kept apart: other processes may still have them mapped.
+type spareChunks struct {
+	sync.Mutex
+	chunks map[chunkKind][]uint64
+}
+
+func (c *spareChunks) put(k chunkKind, handle uint64) {
+	c.Lock()
+	defer c.Unlock()
+	if c.chunks == nil {
+		c.chunks = map[chunkKind][]uint64{}
+	}
+	c.chunks[k] = append(c.chunks[k], handle)
+}
+
+func (c *spareChunks) take(k chunkKind) (handle uint64, ok bool) {
+	c.Lock()
+	defer c.Unlock()
+	free := c.chunks[k]
+	if len(free) == 0 {
+		return 0, false
+	}
+	c.chunks[k] = free[:len(free)-1]
+	return free[len(free)-1], true
+}
+
+// release gives all chunks back to the driver and tells how many.
+func (c *spareChunks) release(s *session) (n int) {
+	c.Lock()
+	defer c.Unlock()
+	for k, free := range c.chunks {
+		for _, handle := range free {
+			_ = s.do(fnMemRelease, "spare chunk", uintptr(handle)) // notes a lost device
+			n++
+		}
+		delete(c.chunks, k)
+	}
+	return n
+}
+
+func (p *pool) kind() chunkKind { return chunkKind{p.chunk, p.spec.Shared} }
+
+// prop is the driver's description of the pool's chunks.
+func (p *pool) prop() allocationProp {
+	a := allocationProp{kind: 1, location: location{onDevice, p.d.ordinal}}
+	if p.spec.Shared {
+		a.handleTypes = posixFD
+	}
+	return a
+}
+
+// reserve takes address space for the pool's largest size.
+func (p *pool) reserve(s *session) error {
+	s.out.prop = p.prop()
+	on := "pool " + p.spec.Name
+	const minimum = 0
+	if err := s.do(fnMemGetAllocationGranularity, on, address(&s.out.number[0]), address(&s.out.prop), minimum); err != nil {
+		return err
+	}
+	unit := int64(s.out.number[0])
+	most := roundUp(int64(p.spec.MaxDevicePages)*p.spec.PageBytes, unit)
+	p.chunk = min(roundUp(chunkBytes, unit), max(most, unit))
+	return p.reserveSpace(s, roundUp(max(most, unit), p.chunk))
+}
+
+func (p *pool) reserveSpace(s *session, bytes int64) error {
+	if err := s.do(fnMemAddressReserve, "pool "+p.spec.Name, address(&s.out.number[0]), uintptr(bytes), 0, 0, 0); err != nil {
+		return err
+	}
+	p.base, p.reserved = uintptr(s.out.number[0]), bytes
+	return nil
+}
+
+// grow maps chunks until the pages have memory, and poisons those that are new.
+// When it fails the pool is as before. The caller publishes the number of pages.
+func (p *pool) grow(s *session, pages int) error {
+	had := len(p.chunks)
+	need := int64(pages) * p.spec.PageBytes
+	err := p.mapUpTo(s, need)
+	if err == nil {
+		err = p.poison(s, int64(p.spec.DevicePages)*p.spec.PageBytes, need)
+	}
+	if err != nil {
+		err = errors.Join(err, p.shrinkTo(s, had))
+		p.d.spare.release(s)
+	}
+	return err
+}
+
+func (p *pool) mapUpTo(s *session, bytes int64) error {
+	for int64(len(p.chunks))*p.chunk < bytes {
+		on := p.chunkName(len(p.chunks))
+		handle, err := p.takeChunk(s, on)
+		if err != nil {
+			return err
+		}
+		if err := p.mapChunk(s, handle, on); err != nil {
+			return errors.Join(err, s.do(fnMemRelease, on, uintptr(handle)))
+		}
+	}
+	return nil
+}
+
+// poison fills the bytes [from, to) of the pool, so that a page which nothing has
+// written does not look like one that something has.
+func (p *pool) poison(s *session, from, to int64) error {
+	if from >= to {
+		return nil
+	}
+	on := "pool " + p.spec.Name
+	if err := s.do(fnMemsetD8Async, on, p.base+uintptr(from), poisonNew, uintptr(to-from), p.d.own); err != nil {
+		return err
+	}
+	return s.do(fnStreamSynchronize, on, p.d.own)
+}
+
+func (p *pool) chunkName(n int) string {
+	return fmt.Sprintf("pool %s, chunk %d of %d bytes", p.spec.Name, n, p.chunk)
+}
+
+// mapChunk maps a chunk behind the others; when it fails nothing is mapped.
+func (p *pool) mapChunk(s *session, handle uint64, on string) error {
+	at := p.base + uintptr(int64(len(p.chunks))*p.chunk)
+	if err := s.do(fnMemMap, on, at, uintptr(p.chunk), 0, uintptr(handle), 0); err != nil {
+		return err
+	}
+	s.out.access = accessDesc{location: location{onDevice, p.d.ordinal}, flags: readWrite}
+	if err := s.do(fnMemSetAccess, on, at, uintptr(p.chunk), address(&s.out.access), 1); err != nil {
+		return errors.Join(err, s.do(fnMemUnmap, on, at, uintptr(p.chunk)))
+	}
+	p.chunks = append(p.chunks, handle)
+	return nil
+}
+
+// takeChunk gives a chunk that a pool has returned, or a new one. When there is
+// no memory for a new one, chunks of other sizes may be what is missing.
+func (p *pool) takeChunk(s *session, on string) (handle uint64, err error) {
+	if handle, ok := p.d.spare.take(p.kind()); ok {
+		return handle, nil
+	}
+	s.out.prop = p.prop()
+	create := func() result {
+		return s.call(fnMemCreate, address(&s.out.number[0]), uintptr(p.chunk), address(&s.out.prop), 0)
+	}
+	r := create()
+	if r == outOfMemory && p.d.spare.release(s) > 0 {
+		r = create()
+	}
+	return s.out.number[0], s.failure(fnMemCreate, r, on)
+}
+
+// shrinkTo unmaps chunks from the end; other pools may take them. Nothing may
+// use them.
+func (p *pool) shrinkTo(s *session, chunks int) error {
+	for n := len(p.chunks) - 1; n >= chunks; n-- {
+		on := p.chunkName(n)
+		if err := s.do(fnMemUnmap, on, p.base+uintptr(int64(n)*p.chunk), uintptr(p.chunk)); err != nil {
+			return err
+		}
+		if p.imported {
+			if err := s.do(fnMemRelease, on, uintptr(p.chunks[n])); err != nil {
+				return err
+			}
+		} else {
+			p.d.spare.put(p.kind(), p.chunks[n])
+		}
+		p.chunks = p.chunks[:n]
+	}
+	return nil
+}
+
+// free gives all memory of a pool back, as far as it has any.
+func (p *pool) free(s *session) error {
+	problems := []error{p.shrinkTo(s, 0)}
+	p.d.spare.release(s)
+	if p.reserved != 0 && len(p.chunks) == 0 {
+		problems = append(problems, s.do(fnMemAddressFree, "pool "+p.spec.Name, p.base, uintptr(p.reserved)))
+		p.reserved = 0
+	}
+	problems = append(problems, p.host.free(s))
+	return errors.Join(problems...)
+}

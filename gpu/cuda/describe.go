@@ -1,0 +1,169 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// lists are the arrays of a batch for the driver, outside of Go's heap, and what
+// the device remembers of each descriptor beside them.
+type lists struct {
+	memory         []byte
+	dst, src, size []uint64
+	first          []int32     // index of the descriptor's first copy in the batch
+	within         [][2]uint32 // regions of source and destination
+	used           int
+	// zeros are the destinations to fill with zeros, which no batch call does.
+	zeros []descriptor
+	// scratch of mergeNeighbours
+	keys   []uint64
+	copies []descriptor
+}
+
+// descriptor is one entry of the lists. A src of 0 stands for zeros.
+type descriptor struct {
+	dst, src, size uint64
+	first          int32
+	within         [2]uint32
+}
+
+// reserve makes room for one more descriptor.
+func (l *lists) reserve() error {
+	if l.used < len(l.dst) {
+		return nil
+	}
+	n := max(2*len(l.dst), 1024)
+	memory, err := mapMemory(int64(n) * 3 * 8)
+	if err != nil {
+		return err
+	}
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), 3*n)
+	dst, src, size := words[:n:n], words[n:2*n:2*n], words[2*n:]
+	copy(dst, l.dst)
+	copy(src, l.src)
+	copy(size, l.size)
+	used := l.used
+	l.free()
+	l.memory, l.dst, l.src, l.size, l.used = memory, dst, src, size, used
+	l.first = append(make([]int32, 0, n), l.first...)[:n]
+	l.within = append(make([][2]uint32, 0, n), l.within...)[:n]
+	return nil
+}
+
+func (l *lists) free() {
+	if l.memory != nil {
+		_ = syscall.Munmap(l.memory)
+		l.memory, l.dst, l.src, l.size = nil, nil, nil, nil
+	}
+}
+
+// add appends a descriptor, or makes the last one longer when it ends where the
+// new one begins on both sides.
+func (l *lists) add(e descriptor) error {
+	if i := l.used - 1; i >= 0 && e.follows(l.at(i)) {
+		l.size[i] += e.size
+		return nil
+	}
+	if err := l.reserve(); err != nil {
+		return err
+	}
+	l.set(l.used, e)
+	l.used++
+	return nil
+}
+
+func (l *lists) at(i int) descriptor {
+	return descriptor{l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i]}
+}
+
+func (l *lists) set(i int, e descriptor) {
+	l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i] = e.dst, e.src, e.size, e.first, e.within
+}
+
+// follows tells whether e continues prev on both sides within the same pieces of
+// memory: a descriptor must not cross two registered pieces, adjacent or not.
+func (e descriptor) follows(prev descriptor) bool {
+	if e.dst != prev.dst+prev.size || e.within != prev.within {
+		return false
+	}
+	if e.src == 0 || prev.src == 0 {
+		return e.src == prev.src
+	}
+	return e.src == prev.src+prev.size
+}
+
+// describe fills the lists with the copies of a batch in its order. Each page is
+// cut where a piece of memory ends on either side: pages of adopted pools are one
+// piece in each tensor.
+func (d *Device) describe(copies []gpu.Copy) error {
+	d.lists.used = 0
+	for i := range copies {
+		if copies[i].Pages <= 1 {
+			if err := d.describePage(&copies[i], i); err != nil {
+				return err
+			}
+			continue
+		}
+		for c := range copies[i].Each {
+			if err := d.describePage(&c, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Device) describePage(c *gpu.Copy, index int) error {
+	src, dst := d.pools[c.Src.Pool], d.pools[c.Dst.Pool]
+	for done := int64(0); done < c.Bytes; {
+		from := src.extent(c.Src, c.SrcOffset+done)
+		if c.Zero {
+			from.address = 0
+		}
+		to := dst.extent(c.Dst, c.DstOffset+done)
+		n := min(c.Bytes-done, from.left, to.left)
+		err := d.lists.add(descriptor{
+			dst: to.address, src: from.address, size: uint64(n),
+			first: int32(index), within: [2]uint32{from.region, to.region},
+		})
+		if err != nil {
+			return err
+		}
+		done += n
+	}
+	return nil
+}
+
+// mergeNeighbours merges descriptors that adjoin on both sides wherever in the
+// list they are: pages come from free lists in any order. It puts the list in
+// the order of destinations, which are all different, in linear time. The copies
+// of a batch have no order among themselves, so this changes nothing else. Zeros
+// go to a list of their own.
+func (d *Device) mergeNeighbours() {
+	l := &d.lists
+	l.keys, l.copies = l.keys[:0], l.copies[:0]
+	for i := range l.used {
+		l.keys = append(l.keys, l.dst[i])
+		l.copies = append(l.copies, l.at(i))
+	}
+	n := -1
+	for _, i := range d.order.By(l.keys) {
+		e := &l.copies[i]
+		if e.src == 0 {
+			l.zeros = append(l.zeros, *e)
+			continue
+		}
+		if n >= 0 && e.follows(l.at(n)) {
+			l.size[n] += e.size
+			l.first[n] = min(l.first[n], e.first)
+			continue
+		}
+		n++
+		l.set(n, *e)
+	}
+	l.used = n + 1
+}

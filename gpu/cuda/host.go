@@ -1,0 +1,231 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+const (
+	// pieceBytes bounds one registration of host memory. Kernels 6.11 to 6.13
+	// cannot pin more than 2 GiB at once; smaller pieces are pinned in parallel.
+	pieceBytes = 256 << 20
+	// pinners bounds the goroutines that fill and pin memory: faulting scales to a
+	// few processors, then the kernel's locks are in the way.
+	pinners = 8
+	// hostRegistered is CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED.
+	hostRegistered result = 712
+)
+
+// sysMemfdCreate is the number of the system call by processor; package syscall
+// has it for some only.
+var sysMemfdCreate = map[string]uintptr{"amd64": 319, "arm64": 279}
+
+// hostMemory is the host tier of a pool: registered by pieces of whole pages.
+// No copy crosses two pieces.
+type hostMemory struct {
+	bytes  []byte
+	mapped bool     // the memory is the pool's to unmap
+	file   *os.File // of shared memory
+	piece  int64    // bytes of a piece
+	pieces []hostPiece
+}
+
+// hostPiece is one registration.
+type hostPiece struct {
+	// device is the piece's address for the device. It is the host's address only
+	// where attribute 91 says so; elsewhere (WSL 2) the host's address in a batch
+	// copy ends the context with error 700 (SGLang issue 40232).
+	device     uint64
+	registered bool // by us; else the host application has done it
+	region     uint32
+}
+
+func (h *hostMemory) extent(at, left int64) extent {
+	p := &h.pieces[at/h.piece]
+	return extent{p.device + uint64(at%h.piece), left, p.region}
+}
+
+// pin makes the pool's host memory: the host application's, or mapped near the
+// device; filled, which gives it its physical memory; registered.
+func (p *pool) pin(s *session) error {
+	bytes := int64(p.spec.HostPages) * p.spec.PageBytes
+	if bytes == 0 {
+		return nil
+	}
+	if err := p.mapHost(roundUp(bytes, p.d.systemPage)); err != nil {
+		return err
+	}
+	return p.cutAndPin(s)
+}
+
+// cutAndPin cuts the memory into pieces and pins them. A piece is whole pages of
+// the pool and of the system: neither a page nor a system page may be in two
+// registrations.
+func (p *pool) cutAndPin(s *session) error {
+	h := &p.host
+	unit := p.spec.PageBytes / gcd(p.spec.PageBytes, p.d.systemPage) * p.d.systemPage
+	h.piece = max(1, pieceBytes/unit) * unit
+	h.pieces = make([]hostPiece, (int64(len(h.bytes))+h.piece-1)/h.piece)
+	return p.pinPieces(s)
+}
+
+// mapHost finds the memory. Memory of the host application holds what the host
+// has put there and is not filled.
+func (p *pool) mapHost(bytes int64) error {
+	h := &p.host
+	if given := p.spec.HostMemory; given != nil {
+		if int64(len(given)) < int64(p.spec.HostPages)*p.spec.PageBytes || uintptr(unsafe.Pointer(&given[0]))%uintptr(p.d.systemPage) != 0 {
+			return fmt.Errorf("cuda: pool %s: host memory of %d bytes at %p: %d pages of %d bytes are needed, from a multiple of %d on",
+				p.spec.Name, len(given), &given[0], p.spec.HostPages, p.spec.PageBytes, p.d.systemPage)
+		}
+		h.bytes = given[:min(bytes, int64(len(given)))]
+		return nil
+	}
+	var err error
+	if p.spec.Shared {
+		h.file, h.bytes, err = mapShared(p.spec.Name, bytes)
+	} else {
+		h.bytes, err = mapMemory(bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("pool %s: %w: %w", p.spec.Name, gpu.ErrOutOfMemory, err)
+	}
+	h.mapped = true
+	p.d.preferNode(h.bytes)
+	return nil
+}
+
+// mapShared maps memory that other processes can map through the file.
+func mapShared(name string, bytes int64) (*os.File, []byte, error) {
+	text, err := syscall.BytePtrFromString("kvactor " + name)
+	if err != nil {
+		return nil, nil, err
+	}
+	const closeOnExec = 1
+	fd, _, errno := syscall.Syscall(sysMemfdCreate[runtime.GOARCH], uintptr(unsafe.Pointer(text)), closeOnExec, 0)
+	if errno != 0 {
+		return nil, nil, fmt.Errorf("memfd: %w", errno)
+	}
+	file := os.NewFile(fd, "kvactor "+name)
+	if err := file.Truncate(bytes); err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	b, err := syscall.Mmap(int(fd), 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%d bytes of shared memory: %w", bytes, err), file.Close())
+	}
+	return file, b, nil
+}
+
+// pinPieces fills and registers the pieces, several at a time, each worker on a
+// thread of its own. It runs without the device's lock: pinning a gigabyte takes
+// a second or two.
+func (p *pool) pinPieces(s *session) error {
+	h := &p.host
+	next := make(chan int, len(h.pieces))
+	for i := range h.pieces {
+		next <- i
+	}
+	close(next)
+	workers := min(len(h.pieces), pinners, runtime.GOMAXPROCS(0))
+	if workers == 1 {
+		return p.pinFrom(s, next)
+	}
+	problems := make([]error, workers)
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Go(func() {
+			own, err := p.d.beginAnyway()
+			if err != nil {
+				problems[w] = err
+				return
+			}
+			defer own.end()
+			problems[w] = p.pinFrom(own, next)
+		})
+	}
+	group.Wait()
+	return errors.Join(problems...)
+}
+
+// pinFrom pins pieces until there are no more, or one fails.
+func (p *pool) pinFrom(s *session, next <-chan int) error {
+	for i := range next {
+		if err := p.pinPiece(s, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pool) pinPiece(s *session, i int) error {
+	h := &p.host
+	at := int64(i) * h.piece
+	memory := h.bytes[at:min(at+h.piece, int64(len(h.bytes)))]
+	if h.mapped && !p.imported {
+		fill(memory, poisonNew)
+	}
+	on := fmt.Sprintf("pool %s, host pages from %d on", p.spec.Name, at/p.spec.PageBytes)
+	r := s.call(fnMemHostRegister, address(&memory[0]), uintptr(len(memory)), portableMapped)
+	if r != hostRegistered || h.mapped {
+		if err := s.failure(fnMemHostRegister, r, on); err != nil {
+			return err
+		}
+		h.pieces[i].registered = true
+	}
+	if err := s.do(fnMemHostGetDevicePointer, on, address(&s.out.number[0]), address(&memory[0]), 0); err != nil {
+		return err
+	}
+	h.pieces[i].device, h.pieces[i].region = s.out.number[0], p.d.regions.Add(1)
+	return nil
+}
+
+// fill writes one byte value everywhere, doubling what it has, at the speed of
+// copies.
+func fill(b []byte, v byte) {
+	b[0] = v
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}
+
+// preferNode asks the system to take memory from the node near the device, and
+// from another one when that is full. It is not MPOL_BIND, under which a full
+// node ends the process. Where it fails copies are slower, not wrong.
+func (d *Device) preferNode(b []byte) {
+	const preferred, maxNode = 1, 64
+	if d.numa < 0 || d.numa >= maxNode {
+		return
+	}
+	nodes := uint64(1) << d.numa
+	_, _, _ = syscall.Syscall6(syscall.SYS_MBIND, address(&b[0]), uintptr(len(b)), preferred,
+		uintptr(unsafe.Pointer(&nodes)), maxNode+1, 0)
+}
+
+// free gives the memory back; the host application's is only unregistered.
+func (h *hostMemory) free(s *session) error {
+	var problems []error
+	for i := range h.pieces {
+		if p := &h.pieces[i]; p.registered {
+			problems = append(problems, s.do(fnMemHostUnregister, "host memory", address(&h.bytes[int64(i)*h.piece])))
+			p.registered = false
+		}
+	}
+	if h.mapped {
+		problems = append(problems, syscall.Munmap(h.bytes))
+	}
+	if h.file != nil {
+		problems = append(problems, h.file.Close())
+	}
+	*h = hostMemory{}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,168 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// session is a stretch of driver calls on one thread.
+//
+// A driver's context is current for a thread, goroutines change threads, and the
+// thread may be one that the host application has locked for its own work on
+// another device. So a session locks its goroutine to its thread, pushes the
+// device's context onto the thread's stack of contexts and pops it at the end:
+// the host finds its thread as it left it. LMCache had a bug of the first kind
+// (its issue 5168); setting the context and leaving it set is the second.
+//
+// A thread starts in the global capture mode, in which calls that are not
+// stream-ordered fail while any thread captures a graph, and end that capture. A
+// session relaxes the mode before the first such call and restores it at the end.
+type session struct {
+	d       *Device
+	out     *outs
+	relaxed bool
+}
+
+// outs is the memory that the driver writes answers to and reads structures
+// from. It lies outside of Go's heap; each session has one.
+type outs struct {
+	number  [2]uint64
+	small   int32
+	mode    int32 // capture mode to set, then the one there was
+	popped  uintptr
+	name    *byte
+	text    [256]byte
+	prop    allocationProp
+	access  accessDesc
+	attr    copyAttributes
+	attrIdx uint64
+	failIdx uint64
+	event   eventHandle
+}
+
+// captureRelaxed is CU_STREAM_CAPTURE_MODE_RELAXED.
+const captureRelaxed = 2
+
+// begin starts a session; end ends it. Sessions do not nest on a goroutine
+// without need: each costs a push and a pop, some tens of nanoseconds.
+func (d *Device) begin() (*session, error) {
+	if err := d.ending(); err != nil {
+		return nil, err
+	}
+	return d.beginAnyway()
+}
+
+// beginAnyway starts a session also on a device that has ended, to give back
+// what it had.
+func (d *Device) beginAnyway() (*session, error) {
+	s, err := d.takeSession()
+	if err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread()
+	if r := d.driver.call(fnCtxPushCurrent, d.context); r != success {
+		err := s.failure(fnCtxPushCurrent, r, d.name)
+		runtime.UnlockOSThread()
+		d.returnSession(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) end() {
+	s.restoreMode()
+	if r := s.call(fnCtxPopCurrent, address(&s.out.popped)); r != success {
+		_ = s.failure(fnCtxPopCurrent, r, s.d.name) // notes a lost device
+	}
+	runtime.UnlockOSThread()
+	s.d.returnSession(s)
+}
+
+// enter locks the device and starts a session; leave ends both.
+func (d *Device) enter() (*session, error) {
+	d.mu.Lock()
+	s, err := d.begin()
+	if err != nil {
+		d.mu.Unlock()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) leave() {
+	s.end()
+	s.d.mu.Unlock()
+}
+
+// stay starts a session without the device's lock, for what takes long; depart
+// ends it. Close waits for it.
+func (d *Device) stay() (*session, error) {
+	if err := d.register(); err != nil {
+		return nil, err
+	}
+	s, err := d.begin()
+	if err != nil {
+		d.busy.Done()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) depart() {
+	s.end()
+	s.d.busy.Done()
+}
+
+// call calls a function of the driver, in relaxed capture mode if it needs that.
+func (s *session) call(f fn, args ...uintptr) result {
+	if !functionTable[f].streamOrdered {
+		s.relaxMode()
+	}
+	return s.d.driver.call(f, args...)
+}
+
+// do is call with the error that belongs to the result.
+func (s *session) do(f fn, on string, args ...uintptr) error {
+	return s.failure(f, s.call(f, args...), on)
+}
+
+func (s *session) relaxMode() {
+	if s.relaxed {
+		return
+	}
+	s.out.mode = captureRelaxed
+	s.relaxed = s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode)) == success
+}
+
+func (s *session) restoreMode() {
+	if s.relaxed {
+		s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode))
+		s.relaxed = false
+	}
+}
+
+// takeSession gives a session whose memory is not in use. There are as many as
+// goroutines were inside of the driver at one time.
+func (d *Device) takeSession() (*session, error) {
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	if n := len(d.sessions.free); n > 0 {
+		s := d.sessions.free[n-1]
+		d.sessions.free = d.sessions.free[:n-1]
+		return s, nil
+	}
+	memory, err := mapMemory(int64(unsafe.Sizeof(outs{})))
+	if err != nil {
+		return nil, err
+	}
+	d.sessions.memory = append(d.sessions.memory, memory)
+	return &session{d: d, out: (*outs)(unsafe.Pointer(&memory[0]))}, nil
+}
+
+func (d *Device) returnSession(s *session) {
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	d.sessions.free = append(d.sessions.free, s)
+}

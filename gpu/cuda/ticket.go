@@ -1,0 +1,267 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/streams"
+)
+
+// known refuses tickets that no stream has given.
+func (d *Device) known(t gpu.Ticket) error {
+	if t.IsZero() || d.streams.Destroyed(t.Stream) {
+		return nil
+	}
+	st, err := d.stream(t.Stream)
+	if err != nil {
+		return err
+	}
+	if t.Seq > st.last {
+		return fmt.Errorf("cuda: ticket %d of stream %s, which has given %d", t.Seq, st.name, st.last)
+	}
+	return nil
+}
+
+// ticket makes the next ticket of a stream: the counter, then the event, so that
+// whatever comes after the event sees the counter. The stream's number rises only
+// when both are queued; otherwise there would be a ticket whose event was never
+// recorded, and a wait for such an event is no wait.
+func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
+	seq := st.last + 1
+	if d.counterBase != 0 {
+		at := d.counterBase + uintptr(st.place)*8
+		if r := s.call(fnStreamWriteValue64, st.handle, at, uintptr(seq), 0); r != success {
+			return d.settle(s, st, s.failure(fnStreamWriteValue64, r, st.String()))
+		}
+	} else {
+		d.poll(s, st, st.last) // before the oldest event is recorded again
+	}
+	if r := s.call(fnEventRecord, st.events[seq%ring], st.handle); r != success {
+		return d.settle(s, st, s.failure(fnEventRecord, r, st.String()))
+	}
+	st.last, st.dirty = seq, false
+	return gpu.Ticket{Stream: st.id, Seq: seq}, nil
+}
+
+// settle is what remains when a ticket could not be made: it waits for the
+// stream, after which everything on it has passed, and so has the ticket that it
+// gives. A stream that cannot be waited for is one of a lost device, or one of
+// the host that is being captured: then nothing is on it that would ever pass.
+func (d *Device) settle(s *session, st *stream, cause error) (gpu.Ticket, error) {
+	r := s.call(fnStreamSynchronize, st.handle)
+	if r.capture() {
+		return gpu.Ticket{}, cause
+	}
+	if err := s.failure(fnStreamSynchronize, r, st.String()); err != nil {
+		d.lose(err)
+		return gpu.Ticket{}, fmt.Errorf("%w: %w", cause, err)
+	}
+	// The counter may have been written: the number is not given again.
+	st.last++
+	st.dirty = false
+	d.tracks[st.place].passed.Store(st.last)
+	return gpu.Ticket{Stream: st.id, Seq: st.last}, nil
+}
+
+// event is an event that passes when the ticket has passed, or later.
+func (st *stream) event(seq uint64) uintptr {
+	if st.last >= ring {
+		seq = max(seq, st.last-ring+1)
+	}
+	return st.events[seq%ring]
+}
+
+// poll learns by events what has passed, up to a ticket, on a device without
+// counters. Of a ticket whose event was recorded again it learns with the oldest
+// that is left.
+func (d *Device) poll(s *session, st *stream, upTo uint64) {
+	tr := &d.tracks[st.place]
+	seq := tr.passed.Load() + 1
+	if upTo >= ring {
+		seq = max(seq, upTo-ring+1)
+	}
+	for ; seq <= upTo; seq++ {
+		r := s.call(fnEventQuery, st.events[seq%ring])
+		if r != success {
+			if r != notReady {
+				_ = s.failure(fnEventQuery, r, st.String()) // notes a lost device
+			}
+			return
+		}
+		tr.passed.Store(seq)
+	}
+}
+
+// Fence gives the point after all that was queued on the stream so far.
+func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
+	s, err := d.enter()
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	defer s.leave()
+	st, err := d.stream(id)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	if !st.dirty && !st.external {
+		return gpu.Ticket{Stream: id, Seq: st.last}, nil
+	}
+	if err := s.notCapturing(st); err != nil {
+		return gpu.Ticket{}, err
+	}
+	return d.ticket(s, st)
+}
+
+// Wait makes what is queued on the stream later wait for the tickets.
+func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
+	s, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	st, err := d.stream(id)
+	if err != nil {
+		return err
+	}
+	for _, t := range tickets {
+		if err := d.known(t); err != nil {
+			return fmt.Errorf("wait on stream %s: %w", st.name, err)
+		}
+	}
+	if err := s.notCapturing(st); err != nil {
+		return err
+	}
+	// Also a wait for what has passed makes the next fence a new point, so that
+	// what fences cover does not depend on how far the device is.
+	st.dirty = st.dirty || len(tickets) > 0
+	return d.waitFor(s, st, tickets)
+}
+
+// waitFor queues waits; what has passed, or comes before on the same stream,
+// needs none.
+func (d *Device) waitFor(s *session, st *stream, tickets []gpu.Ticket) error {
+	for _, t := range tickets {
+		if d.passed(s, t) {
+			continue
+		}
+		from, err := d.streams.Find(t.Stream)
+		if err != nil || from == st {
+			continue
+		}
+		if r := s.call(fnStreamWaitEvent, st.handle, from.event(t.Seq), 0); r != success {
+			return s.failure(fnStreamWaitEvent, r, fmt.Sprintf("%s for ticket %d of %s", st, t.Seq, from.name))
+		}
+		st.dirty = true
+	}
+	return nil
+}
+
+// passed tells whether a known ticket has passed; those of a destroyed stream
+// have. It runs under the lock.
+func (d *Device) passed(s *session, t gpu.Ticket) bool {
+	if t.IsZero() {
+		return true
+	}
+	st, err := d.streams.Find(t.Stream)
+	if err != nil {
+		return true
+	}
+	if d.reached(st.place) < t.Seq && d.counterBase == 0 {
+		d.poll(s, st, st.last)
+	}
+	return d.reached(st.place) >= t.Seq
+}
+
+// reached is the ticket up to which a stream has come, as far as it is known
+// without asking the driver.
+func (d *Device) reached(place int) uint64 {
+	return max(atomic.LoadUint64(&d.counters[place]), d.tracks[place].passed.Load())
+}
+
+// Done tells whether a ticket has passed. Where streams write counters that is
+// a few atomic loads: no lock, no driver call. An error that ended the context is
+// seen by the next call that asks the driver.
+func (d *Device) Done(t gpu.Ticket) bool {
+	if d.ending() != nil {
+		return false
+	}
+	if t.IsZero() {
+		return true
+	}
+	place := streams.Place(t.Stream)
+	if d.counterBase != 0 && d.tracks[place].id.Load() == uint32(t.Stream) {
+		return d.reached(place) >= t.Seq
+	}
+	s, err := d.enter()
+	if err != nil {
+		return false
+	}
+	defer s.leave()
+	return d.known(t) == nil && d.passed(s, t) && d.ending() == nil
+}
+
+// Sync blocks until the ticket has passed or the context ends. A thread sits in
+// the driver meanwhile, also for a while after the context has ended.
+func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
+	event, on, err := d.waitable(t)
+	if err != nil || event == 0 {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		d.busy.Done()
+		return err
+	}
+	passed := make(chan error, 1)
+	go func() {
+		defer d.busy.Done()
+		passed <- d.block(event, on, t)
+	}()
+	select {
+	case err := <-passed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// waitable gives the event to wait for, 0 when the ticket has passed; with an
+// event, a stay in the driver is counted.
+func (d *Device) waitable(t gpu.Ticket) (event uintptr, on string, err error) {
+	s, err := d.enter()
+	if err != nil {
+		return 0, "", err
+	}
+	defer s.leave()
+	if err := d.known(t); err != nil {
+		return 0, "", err
+	}
+	if t.Seq == 0 || d.passed(s, t) {
+		return 0, "", d.ending()
+	}
+	st, _ := d.streams.Find(t.Stream)
+	d.busy.Add(1)
+	return st.event(t.Seq), fmt.Sprintf("%s, ticket %d", st, t.Seq), nil
+}
+
+// block sits in the driver until an event has passed.
+func (d *Device) block(event uintptr, on string, t gpu.Ticket) error {
+	s, err := d.beginAnyway()
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.do(fnEventSynchronize, on, event); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if st, err := d.streams.Find(t.Stream); err == nil {
+		tr := &d.tracks[st.place]
+		tr.passed.Store(max(tr.passed.Load(), t.Seq))
+	}
+	return nil
+}
