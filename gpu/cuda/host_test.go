@@ -131,7 +131,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// hostRig is a rig on the host's device.
+// rig is a rig on the host's device.
 func (h *host) rig(t *testing.T) *rig {
 	r := &rig{Device: h.d, t: t}
 	var err error
@@ -144,8 +144,9 @@ func (h *host) rig(t *testing.T) *rig {
 	return r
 }
 
-// A host that captures a graph long after it gave its stream finds nothing of
-// ours in the graph, and its capture whole; afterwards the stream is used again.
+// laterCapture: a host that captures a graph long after it gave its stream finds
+// nothing of ours in the graph, and its capture whole; afterwards the stream is
+// used again.
 func laterCapture(t *testing.T, h *host) {
 	r := h.rig(t)
 	theirs := h.stream()
@@ -175,7 +176,8 @@ func laterCapture(t *testing.T, h *host) {
 	h.destroy(theirs)
 }
 
-// While a host captures in global mode everything of ours goes on.
+// callsDuringCapture: while a host captures in global mode the device serves all
+// calls.
 func callsDuringCapture(t *testing.T, h *host) {
 	r := h.rig(t)
 	theirs := h.stream()
@@ -207,7 +209,8 @@ func other(f func()) {
 	group.Wait()
 }
 
-// A wait that began before a capture, and one that begins during it.
+// waitsDuringCapture has waits that began before a capture, and one that begins
+// during it.
 func waitsDuringCapture(t *testing.T, h *host) {
 	r := h.rig(t)
 	theirs := h.stream()
@@ -224,7 +227,7 @@ func waitsDuringCapture(t *testing.T, h *host) {
 	h.destroy(theirs)
 }
 
-// An event that was recorded in a capture is no point in time.
+// eventOfCapture: an event that was recorded in a capture is no point in time.
 func eventOfCapture(t *testing.T, h *host) {
 	r := h.rig(t)
 	theirs, event := h.stream(), h.event()
@@ -238,7 +241,7 @@ func eventOfCapture(t *testing.T, h *host) {
 	h.destroy(theirs)
 }
 
-// Calls leave the contexts of their threads as they were: none, and the host's.
+// contextsOfThreads: calls leave the contexts of their threads as they were: none, and the host's.
 func contextsOfThreads(t *testing.T, h *host) {
 	r := h.rig(t)
 	current := func() uint64 {
@@ -270,7 +273,7 @@ func defaultStreams(t *testing.T, h *host) {
 	}
 }
 
-// A host destroys its stream when it likes; the device waits for its own tickets
+// destroyedStream: a host destroys its stream when it likes; the device waits for its own tickets
 // of it, and does not touch it.
 func destroyedStream(t *testing.T, h *host) {
 	r := h.rig(t)
