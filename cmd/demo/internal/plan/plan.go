@@ -1,0 +1,306 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/windows"
+	"github.com/kvactor/kvactor/windows/hfconfig"
+)
+
+// Request is what a plan is made of.
+type Request struct {
+	Name  string // of the model, for the reader
+	Model hfconfig.Model
+	// Cache is the configuration; the model's windows are used unless it has its
+	// own.
+	Cache windows.Config
+	// DeviceBytes is the device memory that is free when the cache is made, of
+	// which the configuration takes free_gpu_memory_fraction.
+	DeviceBytes int64
+	// Sequences and SeqLen ask what so many sequences of this length need; 0: one,
+	// of the expected length.
+	Sequences, SeqLen int
+	// Link is the device whose link host memory is behind.
+	Link sim.Profile
+	// Parameters are those that one token uses, for the time to compute a prefix;
+	// 0: unknown.
+	Parameters float64
+}
+
+// Plan is the answer. Sizes are in bytes.
+type Plan struct {
+	Model         string   `json:"model"`
+	Type          string   `json:"model_type,omitempty"`
+	Layers        int      `json:"layers"`
+	MaxSeqLen     int      `json:"max_seq_len"`
+	ExpectedLen   int      `json:"expected_seq_len"`
+	BlockTokens   int      `json:"tokens_per_block"`
+	Pools         []Pool   `json:"pools"`
+	DeviceFree    int64    `json:"device_free_bytes"`
+	Device        int64    `json:"device_bytes"` // that pages take
+	Host          int64    `json:"host_bytes"`   // that pages take
+	Fits          []Fit    `json:"fits"`
+	LongestAlone  int      `json:"longest_sequence"`         // that fits alone
+	LongestPrompt int      `json:"longest_unchunked_prompt"` // that can be admitted without chunks
+	Need          Need     `json:"need"`
+	Offload       Offload  `json:"offload"`
+	Warnings      []string `json:"warnings,omitempty"`
+	Notes         []string `json:"notes,omitempty"`
+
+	chart []Fit // more lengths than Fits, for the picture
+}
+
+// Pool is one pool with its share of the memory.
+type Pool struct {
+	Name       string  `json:"name"`
+	Kind       string  `json:"kind"`
+	Layers     int     `json:"layers"`
+	KVHeads    int     `json:"kv_heads,omitempty"`
+	HeadDim    int     `json:"head_dim,omitempty"`
+	ValueDim   int     `json:"value_dim,omitempty"`
+	DType      string  `json:"dtype,omitempty"`
+	Window     int     `json:"window,omitempty"`
+	Chunk      int     `json:"chunk,omitempty"`
+	PageBytes  int64   `json:"page_bytes"`
+	TokenBytes int64   `json:"token_bytes,omitempty"` // 0 for states
+	Primary    int     `json:"primary_pages"`
+	Secondary  int     `json:"secondary_pages"`
+	Share      float64 `json:"share"` // of the device memory of all pools
+}
+
+// Fit is how many sequences of a length fit on the device at a time.
+type Fit struct {
+	Tokens    int    `json:"tokens"`
+	Sequences int    `json:"sequences"`
+	Limit     string `json:"limited_by"`
+	Bytes     int64  `json:"sequence_bytes"`
+}
+
+// Need is what a number of sequences of a length take.
+type Need struct {
+	Sequences int   `json:"sequences"`
+	Tokens    int   `json:"tokens"`
+	Bytes     int64 `json:"bytes"`
+}
+
+// Offload compares bringing a prefix back from host memory with computing it.
+type Offload struct {
+	Link string `json:"link"`
+	Rows []Back `json:"prefixes"`
+	// BreakEven is the shortest prefix, in whole blocks, that is brought back
+	// sooner than computed; 0: none up to the longest sequence, or not known.
+	BreakEven  int     `json:"break_even_tokens,omitempty"`
+	Parameters float64 `json:"parameters,omitempty"`
+}
+
+// Back is the return of one prefix from host memory.
+type Back struct {
+	Tokens int   `json:"tokens"`
+	Bytes  int64 `json:"bytes"`
+	Nanos  int64 `json:"onboard_ns"`
+	// Rate is the speed of prefill, in tokens a second, below which bringing the
+	// prefix back is faster.
+	Rate    float64 `json:"break_even_tokens_per_second"`
+	Compute int64   `json:"compute_ns,omitempty"` // estimated; 0: not known
+}
+
+// planner holds what the parts of a plan are computed from.
+type planner struct {
+	Request
+	pools  []windows.Pool
+	counts []windows.Counts
+	plan   Plan
+}
+
+// Make computes a plan. It is refused if the configuration is invalid or the
+// memory holds no page of some pool.
+func Make(r Request) (*Plan, error) {
+	r.Cache = r.Model.Configure(r.Cache)
+	p := planner{Request: r}
+	if err := p.split(); err != nil {
+		return nil, err
+	}
+	m := r.Model.Model
+	p.plan = Plan{
+		Model: r.Name, Type: r.Model.Type, Layers: m.Layers, MaxSeqLen: m.MaxSeqLen, ExpectedLen: m.MaxSeqLen,
+		BlockTokens: r.Cache.TokensPerBlock, DeviceFree: r.DeviceBytes, Notes: slices.Clone(r.Model.Notes),
+	}
+	if n := r.Cache.ExpectedSeqLen; n > 0 {
+		p.plan.ExpectedLen = n
+	}
+	p.describe()
+	p.fits()
+	p.needs()
+	p.offload()
+	p.plan.Warnings = windows.Warnings(p.self(), m, r.Cache, p.counts)
+	return &p.plan, nil
+}
+
+// split computes the pools and their pages; a cross pool comes last.
+func (p *planner) split() error {
+	m, c := p.Model.Model, p.Cache
+	pools, err := windows.Pools(m, c)
+	if err != nil {
+		return err
+	}
+	budget := windows.Budget{DeviceBytes: p.DeviceBytes}
+	p.counts, err = windows.Split(pools, m, c, budget)
+	if err != nil {
+		return err
+	}
+	p.pools = pools
+	if cross, ok := windows.CrossPool(m, c); ok {
+		n, err := windows.SplitCross(m, c, budget)
+		if err != nil {
+			return err
+		}
+		p.pools, p.counts = append(p.pools, cross), append(p.counts, n)
+	}
+	return nil
+}
+
+// self are the pools without the cross pool.
+func (p *planner) self() []windows.Pool {
+	if n := len(p.pools); p.pools[n-1].Kind == windows.KindCross {
+		return p.pools[:n-1]
+	}
+	return p.pools
+}
+
+func (p *planner) describe() {
+	for i, pool := range p.pools {
+		p.plan.Device += int64(p.counts[i].Primary) * pool.PageBytes()
+		p.plan.Host += int64(p.counts[i].Secondary) * pool.PageBytes()
+	}
+	for i, pool := range p.pools {
+		p.plan.Pools = append(p.plan.Pools, Pool{
+			Name: pool.Name, Kind: pool.Kind.String(), Layers: len(pool.Layers), KVHeads: pool.KVHeads, HeadDim: pool.HeadDim, ValueDim: pool.ValueDim,
+			DType: string(pool.DType), Window: pool.Window, Chunk: pool.Chunk, PageBytes: pool.PageBytes(), TokenBytes: pool.TokenBytes(),
+			Primary: p.counts[i].Primary, Secondary: p.counts[i].Secondary,
+			Share: float64(p.counts[i].Primary) * float64(pool.PageBytes()) / float64(p.plan.Device),
+		})
+	}
+}
+
+// need is how many pages of a pool a sequence takes. In a cross pool that does
+// not depend on its length: it takes those of the longest encoder input.
+func (p *planner) need(pool windows.Pool, tokens int) int {
+	if pool.Kind == windows.KindCross {
+		tokens = p.Model.EncoderMaxLen
+	}
+	return pool.Need(tokens)
+}
+
+// sequenceBytes is what a sequence of so many tokens takes.
+func (p *planner) sequenceBytes(tokens int) int64 {
+	bytes := int64(0)
+	for _, pool := range p.pools {
+		bytes += int64(p.need(pool, tokens)) * pool.PageBytes()
+	}
+	return bytes
+}
+
+// fit counts the sequences of a length that fit.
+func (p *planner) fit(tokens int) Fit {
+	f := windows.FitOf(p.self(), p.counts, tokens)
+	out := Fit{Tokens: tokens, Sequences: f.Sequences, Limit: f.Pool, Bytes: p.sequenceBytes(tokens)}
+	if last := len(p.pools) - 1; last >= len(p.self()) {
+		if n := p.counts[last].Primary / p.need(p.pools[last], tokens); n < out.Sequences {
+			out.Sequences, out.Limit = n, p.pools[last].Name
+		}
+	}
+	return out
+}
+
+// lengths are those of the table: 1 Ki tokens and each four times as many, the
+// expected length, the longest.
+func (p *planner) lengths() []int {
+	longest := p.Model.MaxSeqLen
+	list := []int{longest, p.plan.ExpectedLen}
+	for n := 1024; n < longest; n *= 4 {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// chartPoints is the number of lengths in the picture.
+const chartPoints = 48
+
+func (p *planner) fits() {
+	for _, n := range p.lengths() {
+		p.plan.Fits = append(p.plan.Fits, p.fit(n))
+	}
+	for _, n := range logarithmic(p.Cache.TokensPerBlock, p.Model.MaxSeqLen, chartPoints) {
+		p.plan.chart = append(p.plan.chart, p.fit(n))
+	}
+	// More tokens never need fewer pages, so the lengths that fit are the first.
+	p.plan.LongestAlone = sort.Search(p.Model.MaxSeqLen, func(n int) bool { return p.fit(n+1).Sequences == 0 })
+	p.plan.LongestPrompt = min(p.Model.MaxSeqLen, windows.LongestPrompt(p.self(), p.counts).Tokens)
+}
+
+// needs computes what the number of sequences takes that was asked for.
+func (p *planner) needs() {
+	n := Need{Sequences: max(1, p.Sequences), Tokens: p.SeqLen}
+	if n.Tokens == 0 {
+		n.Tokens = p.plan.ExpectedLen
+	}
+	n.Bytes = int64(n.Sequences) * p.sequenceBytes(n.Tokens)
+	p.plan.Need = n
+}
+
+// efficiency is the part of a device's datasheet rate that prefill reaches.
+const efficiency = 0.5
+
+// offload compares, for each length, the link with computing.
+func (p *planner) offload() {
+	p.plan.Offload = Offload{Link: p.Link.Name, Parameters: p.Parameters}
+	for _, n := range p.lengths() {
+		p.plan.Offload.Rows = append(p.plan.Offload.Rows, p.back(n))
+	}
+	if p.Parameters == 0 {
+		return
+	}
+	tpb := p.Cache.TokensPerBlock
+	blocks := p.Model.MaxSeqLen / tpb
+	// The advantage of the link grows with the length: its fixed costs count less,
+	// and windows cap what is brought back.
+	at := sort.Search(blocks, func(i int) bool { b := p.back((i + 1) * tpb); return b.Nanos < b.Compute })
+	if at < blocks {
+		p.plan.Offload.BreakEven = (at + 1) * tpb
+	}
+}
+
+// back is the return of a prefix: the pages that the token behind it needs, in
+// one batch for each pool, and the checkpoint of its states.
+func (p *planner) back(tokens int) Back {
+	b := Back{Tokens: tokens}
+	for _, pool := range p.self() {
+		pages := min(pool.Need(tokens), (tokens+pool.TokensPerBlock-1)/pool.TokensPerBlock)
+		if pool.Kind == windows.KindState {
+			pages = 1
+		}
+		b.Bytes += int64(pages) * pool.PageBytes()
+		b.Nanos += p.Link.Duration(sim.Transfer{Direction: onboard, Copies: pages, Bytes: pool.PageBytes()}).Nanoseconds()
+	}
+	b.Rate = float64(tokens) / (float64(b.Nanos) / 1e9)
+	if p.Parameters > 0 && p.Link.DenseTFLOPS > 0 {
+		b.Compute = int64(2 * p.Parameters * float64(tokens) / (p.Link.DenseTFLOPS * 1e12 * efficiency) * 1e9)
+	}
+	return b
+}
+
+// logarithmic are n numbers from first to last with equal ratios.
+func logarithmic(first, last, n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = between(first, last, float64(i)/float64(n-1))
+	}
+	return out
+}
+
+// String names a plan in errors.
+func (p *Plan) String() string { return fmt.Sprintf("plan of %s", p.Model) }

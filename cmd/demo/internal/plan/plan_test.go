@@ -1,0 +1,84 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/windows"
+	"github.com/kvactor/kvactor/windows/hfconfig"
+)
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{
+		"80GiB": 80 << 30, "1.5 kib": 1536, "24GB": 24e9, "512M": 512 << 20, "1000000": 1e6, "1e9": 1e9, "7b": 7, "0": 0, "2t": 2 << 40,
+	} {
+		var s Size
+		require.NoError(t, s.Set(text), text)
+		assert.Equal(t, want, s, text)
+	}
+	for _, text := range []string{"", "GiB", "-1", "nan", "1e30", "80 hours"} {
+		var s Size
+		assert.Error(t, s.Set(text), text)
+	}
+	s := Size(5)
+	assert.Equal(t, "5", s.String())
+	s = 80 << 30
+	assert.Equal(t, "80GiB", s.String())
+	assert.Equal(t, "size", s.Type())
+}
+
+// TestChart: a column has a mark on a line exactly if so many sequences fit.
+func TestChart(t *testing.T) {
+	p := Plan{chart: []Fit{{Tokens: 32, Sequences: 1000}, {Tokens: 320, Sequences: 30}, {Tokens: 3200, Sequences: 1}, {Tokens: 32000}}}
+	lines := strings.Split(p.Chart(report.ASCII), "\n")
+	assert.Equal(t, "    1 000 |#", lines[0])
+	assert.Equal(t, "        1 |###", lines[9])
+	assert.Equal(t, "          +----", lines[10])
+	assert.Contains(t, lines[11], "32 ")
+	assert.Contains(t, lines[11], "32 000 tokens")
+	assert.Contains(t, p.Chart(report.Unicode), "█")
+}
+
+// TestPlansAddUp: the parts of any plan agree with one another.
+func TestPlansAddUp(t *testing.T) {
+	link, err := sim.NamedProfile(sim.DefaultProfile)
+	require.NoError(t, err)
+	names := []string{"Llama-3.1-8B", "GPT-OSS-20B", "Gemma-3-4B", "DeepSeek-V3", "Llama-4-Scout", "Qwen3-Next-80B-A3B"}
+	rapid.Check(t, func(t *rapid.T) {
+		cache := windows.DefaultConfig()
+		cache.TokensPerBlock = rapid.SampledFrom([]int{8, 32, 128}).Draw(t, "tpb")
+		cache.ExpectedSeqLen = rapid.SampledFrom([]int{0, 100, 4096}).Draw(t, "expected")
+		preset := windows.Presets()[rapid.SampledFrom(names).Draw(t, "model")]
+		p, err := Make(Request{
+			Model: hfconfig.Model{Preset: preset}, Cache: cache, Link: link, Parameters: 1e9,
+			DeviceBytes: rapid.Int64Range(8<<30, 200<<30).Draw(t, "memory"), Sequences: 7, SeqLen: 333,
+		})
+		require.NoError(t, err)
+		bytes, share := int64(0), 0.0
+		for _, pool := range p.Pools {
+			bytes += int64(pool.Primary) * pool.PageBytes
+			share += pool.Share
+		}
+		assert.Equal(t, bytes, p.Device)
+		assert.LessOrEqual(t, float64(p.Device), 0.9*float64(p.DeviceFree)+1)
+		assert.InDelta(t, 1, share, 1e-9)
+		for i, f := range p.Fits {
+			assert.LessOrEqual(t, int64(f.Sequences)*f.Bytes, p.Device, "what fits is not more than there is")
+			if i > 0 {
+				assert.LessOrEqual(t, f.Sequences, p.Fits[i-1].Sequences, "longer sequences are not more")
+				assert.GreaterOrEqual(t, p.Offload.Rows[i].Nanos, p.Offload.Rows[i-1].Nanos)
+			}
+		}
+		assert.Zero(t, p.Need.Bytes%7)
+		assert.Positive(t, p.LongestAlone)
+		if n := p.Offload.BreakEven; n > 0 {
+			assert.Zero(t, n%cache.TokensPerBlock)
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+)
+
+// Print writes the plan as tables and a chart.
+func (p *Plan) Print(w io.Writer, style report.Style) error {
+	head := p.Model
+	if p.Type != "" {
+		head += " (" + p.Type + ")"
+	}
+	if _, err := fmt.Fprintf(w, "%s: %d layers, sequences of up to %s tokens, blocks of %d\n",
+		head, p.Layers, report.Count(p.MaxSeqLen), p.BlockTokens); err != nil {
+		return err
+	}
+	tables := []report.Table{p.poolTable(), p.fitTable(), p.offloadTable()}
+	for i := range tables {
+		if err := tables[i].Write(w, style); err != nil {
+			return err
+		}
+		if i == 1 {
+			if _, err := fmt.Fprintf(w, "\nsequences that fit at a time, by their length\n%s", p.Chart(style)); err != nil {
+				return err
+			}
+		}
+	}
+	return p.remarks(w)
+}
+
+// poolTable lists the pools with their shares.
+func (p *Plan) poolTable() report.Table {
+	t := report.Table{
+		Title: fmt.Sprintf("pools: %s of %s free device memory, %s of host memory", report.Bytes(p.Device), report.Bytes(p.DeviceFree), report.Bytes(p.Host)),
+		Header: []string{"pool", "holds", "layers", "KV heads", "page", "a token",
+			"device pages", "host pages", "share"},
+	}
+	for _, pool := range p.Pools {
+		token, heads := report.Bytes(pool.TokenBytes), fmt.Sprint(pool.KVHeads)
+		if pool.TokenBytes == 0 {
+			token, heads = "-", "-"
+		}
+		t.Row(pool.Name, pool.holds(), pool.Layers, heads, report.Bytes(pool.PageBytes), token,
+			report.Count(pool.Primary), report.Count(pool.Secondary), fmt.Sprintf("%.1f %%", 100*pool.Share))
+	}
+	return t
+}
+
+// holds is what a page of the pool holds, in short.
+func (p *Pool) holds() string {
+	switch {
+	case p.Kind == "state":
+		return "states"
+	case p.ValueDim == 0:
+		return fmt.Sprintf("%s latent %d", p.DType, p.HeadDim)
+	case p.ValueDim != p.HeadDim:
+		return fmt.Sprintf("%s K %d, V %d", p.DType, p.HeadDim, p.ValueDim)
+	default:
+		return fmt.Sprintf("%s x %d", p.DType, p.HeadDim)
+	}
+}
+
+// fitTable lists how many sequences fit.
+func (p *Plan) fitTable() report.Table {
+	t := report.Table{
+		Title:  fmt.Sprintf("sequences that fit at a time; memory is split for %s tokens", report.Count(p.ExpectedLen)),
+		Header: []string{"tokens", "a sequence", "sequences", "tokens in all", "limited by"},
+	}
+	for _, f := range p.Fits {
+		t.Row(report.Count(f.Tokens), report.Bytes(f.Bytes), report.Count(f.Sequences), report.Count(int64(f.Sequences)*int64(f.Tokens)), f.Limit)
+	}
+	return t
+}
+
+// offloadTable lists the return of prefixes from host memory.
+func (p *Plan) offloadTable() report.Table {
+	t := report.Table{
+		Title:  "bringing a prefix back from host memory over the link of " + p.Offload.Link,
+		Header: []string{"tokens", "bytes", "time", "faster than a prefill of less than"},
+	}
+	computed := p.Offload.Parameters > 0
+	if computed {
+		t.Header = append(t.Header, "computing it")
+	}
+	for _, b := range p.Offload.Rows {
+		cells := []any{report.Count(b.Tokens), report.Bytes(b.Bytes), report.Duration(time.Duration(b.Nanos)), report.Count(int64(b.Rate)) + " tokens/s"}
+		if computed {
+			cells = append(cells, report.Duration(time.Duration(b.Compute)))
+		}
+		t.Row(cells...)
+	}
+	return t
+}
+
+// remarks are the sentences below the tables.
+func (p *Plan) remarks(w io.Writer) error {
+	lines := []string{
+		fmt.Sprintf("%s of %s tokens: %s", plural(p.Need.Sequences, "sequence"), report.Count(p.Need.Tokens), report.Bytes(p.Need.Bytes)),
+		fmt.Sprintf("longest sequence that fits alone: %s tokens; longest prompt without chunks: %s", report.Count(p.LongestAlone), report.Count(p.LongestPrompt)),
+	}
+	if p.Offload.Parameters > 0 {
+		lines = append(lines, p.Offload.verdict())
+	}
+	for _, warning := range p.Warnings {
+		lines = append(lines, "warning: "+warning)
+	}
+	for _, note := range p.Notes {
+		lines = append(lines, "note: "+note)
+	}
+	for i, line := range lines {
+		if i == 0 {
+			line = "\n" + line
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verdict says from which length on offloading pays.
+func (o *Offload) verdict() string {
+	on := fmt.Sprintf("offloading over the link of %s, with %.3g parameters a token", o.Link, o.Parameters)
+	if o.BreakEven == 0 {
+		return on + ": a prefix is never back sooner than computed"
+	}
+	return fmt.Sprintf("%s: a prefix of %s tokens or more is back sooner than computed", on, report.Count(o.BreakEven))
+}
+
+// plural is a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return report.Count(n) + " " + thing + "s"
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/plan"
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/windows"
+	"github.com/kvactor/kvactor/windows/hfconfig"
+	"github.com/kvactor/kvactor/windows/hfconfig/gguf"
+	"github.com/kvactor/kvactor/windows/kvconfig"
+)
+
+// planFlags are the flags of `demo plan`.
+type planFlags struct {
+	memory, hostMemory     plan.Size
+	dtype, link            string
+	tp, seqLen, maxSeqLen  int
+	tokensPerBlock, number int
+	parameters             float64
+	json                   bool
+}
+
+// defaultMemory is the memory of the devices that most people plan for.
+const defaultMemory = 80 << 30
+
+func planCommand() *cobra.Command {
+	f := planFlags{memory: defaultMemory}
+	c := &cobra.Command{
+		Use:   "plan MODEL [OPTIONS.yaml]",
+		Short: "Say what a model's cache takes and what fits",
+		Long: `plan reads the geometry of a model and says which pools its cache has, how memory
+is split between them, how many sequences of which length fit and which pool
+allows no more, what a number of sequences needs, and how long a prefix takes to
+come back from host memory.
+
+MODEL is a Hugging Face config.json, the folder of one, a GGUF file (its header
+is read), or a preset: ` + strings.Join(slices.Sorted(maps.Keys(windows.Presets())), ", ") + `.
+OPTIONS.yaml has the options of the cache: a kv_cache_config, alone or in a file
+of TensorRT-LLM's options. Flags replace what it says.
+
+Nothing is allocated and no device is needed.`,
+		Example: `  demo plan Llama-3.1-8B --memory 60GiB --seq-len 8192
+  demo plan ./Qwen3-Next-80B-A3B-Instruct --tp 4 --memory 40GiB
+  demo plan gpt-oss-20b.gguf options.yaml --host-memory 64GiB --link h100-pcie5
+  demo plan GPT-OSS-20B --sequences 64 --seq-len 4096 --json`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(); err != nil {
+				return statusError{err, statusUsage}
+			}
+			return planModel(c, args, &f)
+		},
+	}
+	flags := c.Flags()
+	flags.Var(&f.memory, "memory", "free device memory, of which the cache takes free_gpu_memory_fraction")
+	flags.Var(&f.hostMemory, "host-memory", "host memory for offloading (default: none)")
+	flags.StringVar(&f.dtype, "dtype", "", "element type of the cache (default: the model's)")
+	flags.IntVar(&f.tp, "tp", 1, "`devices` that each layer is divided between; all sizes are of one of them")
+	flags.IntVar(&f.seqLen, "seq-len", 0, "`tokens` of a typical sequence, for which memory is split (default: the longest)")
+	flags.IntVar(&f.maxSeqLen, "max-seq-len", 0, "`tokens` of the longest sequence (default: the model's)")
+	flags.IntVar(&f.tokensPerBlock, "tokens-per-block", 0, "`tokens` of a block (default 32)")
+	flags.IntVar(&f.number, "sequences", 1, "say what so many `sequences` of --seq-len tokens need")
+	flags.StringVar(&f.link, "link", sim.DefaultProfile, "device whose link host memory is behind: "+strings.Join(sim.Profiles(), ", "))
+	flags.Float64Var(&f.parameters, "parameters", 0, "`parameters` that a token uses, to estimate the time of computing a prefix")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
+	return c
+}
+
+// check refuses values that no plan can have.
+func (f *planFlags) check() error {
+	switch {
+	case f.tp < 1:
+		return fmt.Errorf("--tp %d is not at least 1", f.tp)
+	case f.seqLen < 0 || f.maxSeqLen < 0 || f.tokensPerBlock < 0:
+		return fmt.Errorf("--seq-len, --max-seq-len and --tokens-per-block are not negative")
+	case f.number < 1:
+		return fmt.Errorf("--sequences %d is not at least 1", f.number)
+	case f.parameters < 0:
+		return fmt.Errorf("--parameters %g is negative", f.parameters)
+	}
+	return nil
+}
+
+func planModel(c *cobra.Command, args []string, f *planFlags) error {
+	cache, err := f.cache(args[1:])
+	if err != nil {
+		return err
+	}
+	model, err := f.model(args[0], cache)
+	if err != nil {
+		return err
+	}
+	link, err := sim.NamedProfile(f.link)
+	if err != nil {
+		return statusError{err, statusUsage}
+	}
+	request := plan.Request{
+		Name: filepath.Base(args[0]), Model: model, Cache: cache, DeviceBytes: int64(f.memory),
+		Sequences: f.number, SeqLen: f.seqLen, Link: link, Parameters: f.parameters,
+	}
+	if model.Encodes() && cache.CrossKVCacheFraction == 0 {
+		request.Cache.CrossKVCacheFraction = 0.5
+		request.Model.Notes = append(request.Model.Notes, "cross_kv_cache_fraction is not given: half of the memory goes to the cross pool")
+	}
+	p, err := plan.Make(request)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		encoder := json.NewEncoder(c.OutOrStdout())
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(p)
+	}
+	return p.Print(c.OutOrStdout(), report.Locale())
+}
+
+// cache is the configuration: that of the file, if there is one, with what the
+// flags say.
+func (f *planFlags) cache(files []string) (windows.Config, error) {
+	cache := windows.DefaultConfig()
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			return cache, err
+		}
+		defer file.Close()
+		if cache, err = kvconfig.ReadYAML(file); err != nil {
+			return cache, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if f.dtype != "" {
+		cache.DType = f.dtype
+	}
+	if f.hostMemory > 0 {
+		cache.HostCacheSize = int64(f.hostMemory)
+	}
+	if f.tokensPerBlock > 0 {
+		cache.TokensPerBlock = f.tokensPerBlock
+	}
+	if f.seqLen > 0 {
+		cache.ExpectedSeqLen = f.seqLen
+	}
+	return cache, nil
+}
+
+// model reads the geometry: of a preset if there is one of that name, else of a
+// file.
+func (f *planFlags) model(name string, cache windows.Config) (hfconfig.Model, error) {
+	o := hfconfig.Options{TensorParallel: f.tp, StateDType: cache.MambaSSMCacheDType, MaxSeqLen: f.maxSeqLen}
+	if preset, ok := windows.Presets()[name]; ok {
+		if f.maxSeqLen > 0 {
+			preset.MaxSeqLen = f.maxSeqLen
+		}
+		err := divide(&preset.Model, f.tp)
+		return hfconfig.Model{Preset: preset}, err
+	}
+	read := hfconfig.Open
+	if gguf.IsFile(name) {
+		read = gguf.Open
+	}
+	m, err := read(name, o)
+	if err != nil && os.IsNotExist(err) {
+		return m, fmt.Errorf("%s is neither a file nor a preset: %w", name, err)
+	}
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+// divide gives a preset the share of one of so many devices, by the rules of
+// hfconfig.Options: fewer heads than devices are repeated, a latent vector is the
+// same on each device.
+func divide(m *windows.Model, devices int) error {
+	if m.KVFactor == 1 {
+		return nil
+	}
+	for i, heads := range m.KVHeads {
+		switch {
+		case heads%devices == 0:
+			m.KVHeads[i] = heads / devices
+		case devices%heads == 0:
+			m.KVHeads[i] = 1
+		default:
+			return fmt.Errorf("%d KV heads cannot be divided between %d devices", heads, devices)
+		}
+	}
+	for i, s := range m.States {
+		if s.Bytes%int64(devices) != 0 {
+			return fmt.Errorf("states of %d bytes cannot be divided between %d devices", s.Bytes, devices)
+		}
+		m.States[i].Bytes = s.Bytes / int64(devices)
+	}
+	return nil
+}
