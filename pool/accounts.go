@@ -119,13 +119,10 @@ func (p *Pool) surplus() int32 {
 
 // surplus is the first page of the tenants over their quotas, or else of all.
 func (c *accounts) surplus() int32 {
-	if len(c.over.heap) > 0 {
-		return c.list[c.over.heap[0]].first
+	if i := c.over.firstPage(); i != none {
+		return i
 	}
-	if len(c.within.heap) > 0 {
-		return c.list[c.within.heap[0]].first
-	}
-	return none
+	return c.within.firstPage()
 }
 
 // rerank updates the ranking of a tenant after a change to its account.
@@ -187,6 +184,15 @@ func (c *accounts) remove(i int32) {
 type ranking struct {
 	accounts []account // by tenant
 	heap     []protocol.Tenant
+}
+
+// firstPage is the page that is evicted first of all that the ranked tenants have, or
+// none.
+func (r *ranking) firstPage() int32 {
+	if len(r.heap) == 0 {
+		return none
+	}
+	return r.accounts[r.heap[0]].first
 }
 
 // Before tells whether the first page of tenant t is evicted before that of u.

@@ -51,7 +51,7 @@ var kinds = []protocol.PoolOpKind{
 	protocol.Claim, protocol.Claim, protocol.Unclaim, protocol.Take, protocol.Take, protocol.Take,
 	protocol.Drop, protocol.Drop, protocol.Drop, protocol.AttachPages, protocol.AttachPages, protocol.AttachPages,
 	protocol.DetachPages, protocol.SetPriority, protocol.AddPins, protocol.EndPin,
-	protocol.EndCoverage, protocol.Inspect, protocol.HeldBlocks, protocol.PeekVictims,
+	protocol.EndCoverage, protocol.Inspect, protocol.HeldBlocks, protocol.PeekVictims, protocol.TakeForCheckpoint,
 }
 
 // batch does up to six operations in one message; the oracle goes ahead, because
@@ -103,6 +103,10 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 	switch op.Kind {
 	case protocol.Take:
 		op.N = rapid.IntRange(0, c.Free+c.Cached).Draw(t, "n")
+		op.Tenant = protocol.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
+		return op
+	case protocol.TakeForCheckpoint:
+		op.CoveredByReservation = false // state pools have no reservations
 		op.Tenant = protocol.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
 		return op
 	case protocol.HeldBlocks:

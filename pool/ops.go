@@ -106,6 +106,53 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 	return victims
 }
 
+// takeForCheckpoint takes one page, if it can without evicting what is worth more
+// than the checkpoint. The victim is chosen by the usual rule among the pages whose
+// contents have at most the priority of the operation.
+func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
+	if p.freeN > 0 {
+		op.N = 1
+		return p.take(op, victims)
+	}
+	i := p.checkpointVictim(op)
+	if i == none {
+		return victims
+	}
+	p.held++
+	victims = append(victims, p.victim(i))
+	p.unlink(i)
+	p.removeTerm(i)
+	if p.accounts != nil {
+		p.accounts.remove(i)
+	}
+	p.pages[i] = p.taken(op)
+	if p.accounts != nil {
+		p.accounts.add(i, op.Tenant)
+	}
+	op.Pages = append(op.Pages, messages.PageID(i))
+	return victims
+}
+
+// checkpointVictim is the page that a checkpoint replaces, or none. With quotas the
+// first page of each group of tenants is the cheapest of the group, so if that one is
+// worth too much, the group has no victim.
+func (p *Pool) checkpointVictim(op *protocol.PoolOp) int32 {
+	candidates := [3]int32{p.order.first(), none, none}
+	if c := p.accounts; c != nil {
+		own := &c.list[op.Tenant]
+		candidates = [3]int32{none, c.over.firstPage(), c.within.firstPage()}
+		if own.full() {
+			candidates[0] = own.first
+		}
+	}
+	for _, i := range candidates {
+		if i != none && p.victim(i).Priority <= op.Priority {
+			return i
+		}
+	}
+	return none
+}
+
 // attach makes used pages cache blocks. A page caches at most one.
 func (p *Pool) attach(op *protocol.PoolOp) {
 	for i := p.attachRun(op); i < len(op.Pages); i++ {

@@ -183,6 +183,9 @@ func (o *oracle) do(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
 	if op.Kind == protocol.Take {
 		return o.take(op)
 	}
+	if op.Kind == protocol.TakeForCheckpoint {
+		return o.takeForCheckpoint(op)
+	}
 	if op.Kind == protocol.PeekVictims {
 		return o.peekVictims(op)
 	}
@@ -252,6 +255,33 @@ func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 	case protocol.Drop, protocol.Unclaim, protocol.EndPin, protocol.DetachPages:
 		o.freeIfUnused(id)
 	}
+}
+
+// takeForCheckpoint takes a free page or a cached one whose contents are worth no
+// more than the operation's priority.
+func (o *oracle) takeForCheckpoint(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {
+	if len(o.free) > 0 {
+		op.N = 1
+		return o.take(op)
+	}
+	groups := []func(protocol.Tenant) bool{func(protocol.Tenant) bool { return true }}
+	if len(o.quotas) > 0 {
+		groups = append([]func(protocol.Tenant) bool{o.over}, groups...)
+		if a := o.account(op.Tenant); a.Used+a.Cached >= a.Quota {
+			groups = append([]func(protocol.Tenant) bool{func(t protocol.Tenant) bool { return t == op.Tenant }}, groups...)
+		}
+	}
+	for _, group := range groups {
+		for _, id := range o.cachedInOrder() {
+			if group(o.pages[id].tenant) && o.pages[id].priority <= op.Priority {
+				victims := []protocol.Victim{o.victim(id)}
+				o.pages[id] = oraclePage{block: protocol.NoBlock, references: 1, tenant: op.Tenant}
+				op.Pages = append(op.Pages, id)
+				return op, victims
+			}
+		}
+	}
+	return op, nil
 }
 
 func (o *oracle) take(op protocol.PoolOp) (protocol.PoolOp, []protocol.Victim) {

@@ -140,6 +140,8 @@ func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Vic
 		p.unclaim(op)
 	case protocol.Take:
 		return p.take(op, victims)
+	case protocol.TakeForCheckpoint:
+		return p.takeForCheckpoint(op, victims)
 	case protocol.Drop:
 		p.drop(op)
 	case protocol.AttachPages:
@@ -212,7 +214,7 @@ func (p *Pool) unknownPage(pages []messages.PageID) int {
 // opName is the name of an operation in a panic.
 func opName(k protocol.PoolOpKind) string {
 	return [...]string{
-		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
+		protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.TakeForCheckpoint: "take for a checkpoint", protocol.Drop: "drop",
 		protocol.AttachPages: "attachment", protocol.DetachPages: "detachment", protocol.SetPriority: "change of priority",
 		protocol.AddPins: "pin", protocol.EndPin: "unpin", protocol.EndCoverage: "end of coverage",
 		protocol.Inspect: "inspection", protocol.HeldBlocks: "listing", protocol.PeekVictims: "look ahead",

@@ -72,7 +72,7 @@ var scriptKinds = map[string]protocol.PoolOpKind{
 	"claim": protocol.Claim, "unclaim": protocol.Unclaim, "take": protocol.Take, "drop": protocol.Drop,
 	"attach": protocol.AttachPages, "detach": protocol.DetachPages, "priority": protocol.SetPriority,
 	"pin": protocol.AddPins, "unpin": protocol.EndPin, "uncover": protocol.EndCoverage,
-	"inspect": protocol.Inspect, "held": protocol.HeldBlocks,
+	"inspect": protocol.Inspect, "held": protocol.HeldBlocks, "checkpoint": protocol.TakeForCheckpoint,
 }
 
 func (s *script) do(t *testing.T, d *datadriven.TestData) string {
@@ -86,7 +86,7 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) string {
 		switch op.Kind {
 		case protocol.Claim:
 			fmt.Fprintf(&b, "claim: %d newly held\n", op.Count)
-		case protocol.Take:
+		case protocol.Take, protocol.TakeForCheckpoint:
 			fmt.Fprintf(&b, "take: %v\n", op.Pages)
 		case protocol.Inspect:
 			fmt.Fprintf(&b, "inspect: %+v\n", op.Shares)

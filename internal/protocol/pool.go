@@ -15,7 +15,7 @@ type PoolWork struct {
 	Now time.Duration
 	Ops []PoolOp
 
-	Victims []Victim // of all Take operations, in the order of their eviction
+	Victims []Victim // of all pages taken, in the order of their eviction
 	Counts  PoolPages
 }
 
@@ -46,6 +46,9 @@ const (
 	// Take takes N pages for new contents, free ones first, and appends them to
 	// Pages, each with one reference; what it evicts is added to Victims.
 	Take
+	// TakeForCheckpoint takes one page like Take if one is free or caches contents of
+	// a priority up to Priority. Else it changes nothing, and Pages stays as it is.
+	TakeForCheckpoint
 	// Drop ends one reference to each page, the last page first, leaving Use.
 	Drop
 	// AttachPages makes Pages cache Blocks, which start at Depth.
@@ -78,7 +81,7 @@ type PoolOp struct {
 	Blocks   []BlockID
 	Depth    int32
 	Priority messages.Priority
-	Tenant   Tenant // of the pages that Take takes
+	Tenant   Tenant // of the pages that Take and TakeForCheckpoint take
 	Use      Use
 	Until    time.Duration // when Priority ends, to be the default one; 0: never
 	N        int
