@@ -181,6 +181,7 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 		c := &x.Copies[i]
 		b.Copies = append(b.Copies, gpu.Copy{
 			Src: s.slot(c.Src), Dst: s.slot(c.Dst), SrcOffset: c.SrcOffset, DstOffset: c.DstOffset, Bytes: c.Bytes, Pages: c.Pages,
+			Zero: c.Zero,
 		})
 	}
 	ticket, err := s.device.Submit(s.streams[x.Lane], b)

@@ -84,6 +84,9 @@ func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 	for i := range pm.Copies {
 		c := &pm.Copies[i]
 		c.Failed = false
+		if c.Zero {
+			continue
+		}
 		p, tier, ok := c.From.Page()
 		if !ok {
 			panic(fmt.Sprintf("offloader: pool %s: copy to page %d without a source", h.name, c.To))

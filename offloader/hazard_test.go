@@ -111,8 +111,12 @@ func (m *machine) submit(s *Submission, n int, pageBytes int64) messages.Ticket 
 	var reads, writes []Slot
 	pages, _ := singly(s.Copies)
 	for _, c := range pages[:n] {
-		reads, writes = append(reads, c.Src), append(writes, c.Dst)
+		writes = append(writes, c.Dst)
 		m.contents[c.Dst] = 0
+		if c.Zero {
+			continue
+		}
+		reads = append(reads, c.Src)
 		if c.Bytes == pageBytes {
 			m.contents[c.Dst] = m.contents[c.Src]
 		}
@@ -138,7 +142,7 @@ func legal(s *Submission, sliceBytes, pageBytes int64) error {
 		}
 		for j, d := range copies {
 			other := span{d.Dst, d.DstOffset, d.DstOffset + d.Bytes}
-			if other.overlaps(src) || j != i && other.overlaps(dst) {
+			if other.overlaps(src) && !c.Zero || j != i && other.overlaps(dst) {
 				return fmt.Errorf("copies %d and %d overlap: %+v %+v", i, j, c, d)
 			}
 		}

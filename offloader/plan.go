@@ -23,6 +23,7 @@ type item struct {
 	lane     Lane
 	failed   bool // the device refused it, or a copy to its source
 	alone    bool // not to be part of a run: the device refused a run that it was part of
+	zero     bool // fills dst with zeros; src is the same
 	pool     messages.PoolID
 	index    int32 // in Victims, Copies or Onboards of the pool's move
 	tokens   int32 // leading ones; 0: the whole page
@@ -73,6 +74,11 @@ func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy,
 	o.batchNo++
 	for i := range copies {
 		c := &copies[i]
+		if c.Zero {
+			to := Slot{pool, messages.Primary, c.To}
+			o.items = append(o.items, item{kind: copying, lane: Duplicate, pool: pool, index: int32(i), zero: true, src: to, dst: to})
+			continue
+		}
 		if c.Tokens <= 0 || c.Tokens > o.shapes[pool].tokens {
 			panic(fmt.Sprintf("offloader: pool %s: copy of %d tokens to page %d", o.hosts[pool].name, c.Tokens, c.To))
 		}

@@ -143,6 +143,8 @@ func (f fields) add(m *protocol.Move) {
 			c.From = messages.OnDevice(messages.PageID(f.num("device")))
 		}
 		pm.Copies = append(pm.Copies, c)
+	case "zero":
+		pm.Copies = append(pm.Copies, protocol.PageCopy{To: messages.PageID(f.num("to")), Zero: true})
 	case "mark":
 		m.Marks = append(m.Marks, protocol.Mark{Pages: f.pages("pages"), Write: f.rest[0] == "write", Ticket: f.ticket()})
 	case "ready":
@@ -213,6 +215,10 @@ func (s *script) run(d *datadriven.TestData, b *strings.Builder) {
 		}
 		b.WriteByte('\n')
 		for _, c := range sub.Copies {
+			if c.Zero {
+				fmt.Fprintf(b, "  zeros -> %s %d, %d bytes\n", c.Dst.Tier, c.Dst.Page, c.Bytes)
+				continue
+			}
 			if c.Pages > 1 {
 				n := messages.PageID(c.Pages)
 				fmt.Fprintf(b, "  %s %d-%d -> %s %d-%d\n", c.Src.Tier, c.Src.Page, c.Src.Page+n-1, c.Dst.Tier, c.Dst.Page, c.Dst.Page+n-1)

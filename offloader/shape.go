@@ -47,7 +47,7 @@ func (s *shape) bytes(n int32) int64 {
 // the leading tokens of every run.
 func (s *shape) cut(copies []Copy, it *item) []Copy {
 	if s.whole(it.tokens) {
-		return append(copies, Copy{Src: it.src, Dst: it.dst, Bytes: s.pageBytes})
+		return append(copies, Copy{Src: it.src, Dst: it.dst, Bytes: s.pageBytes, Zero: it.zero})
 	}
 	for _, r := range s.regions {
 		piece := int64(it.tokens) * r.TokenBytes

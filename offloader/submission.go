@@ -43,6 +43,7 @@ type Copy struct {
 	SrcOffset, DstOffset int64
 	Bytes                int64
 	Pages                int32 // above 1: a run
+	Zero                 bool  // Dst is filled with zeros; Src is the same
 }
 
 // extend adds a whole page to either end of a run, and tells whether it could: the page
@@ -210,7 +211,7 @@ func (o *Offloader) extendRun(it *item, pageBytes int64) bool {
 		return false
 	}
 	last := &o.items[o.batch[len(o.batch)-2]]
-	if last.alone || !o.shapes[last.pool].whole(last.tokens) {
+	if last.zero != it.zero || last.alone || !o.shapes[last.pool].whole(last.tokens) {
 		return false
 	}
 	return o.sub.Copies[len(o.sub.Copies)-1].extend(it.src, it.dst, pageBytes)

@@ -268,7 +268,9 @@ func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]m
 	for len(*open) > 0 && w.chance(2) {
 		c := protocol.PageCopy{To: take(), Block: protocol.NoBlock, Tokens: 1 + w.pick(4)}
 		soles := p.host.soles()
-		switch kind := w.pick(4); {
+		switch kind := w.pick(5); {
+		case kind == 4:
+			c.Zero = true
 		case kind == 0 && len(soles) > 0:
 			c.Block = soles[w.pick(len(soles))]
 			p.host.find(c.Block).protected = true
@@ -337,7 +339,7 @@ func (w *world) failures(pm *protocol.PoolMove) error {
 			return fmt.Errorf("copy %d failed on a sound device", j)
 		}
 		for i := j - 1; i >= 0; i-- {
-			if messages.OnDevice(pm.Copies[i].To) == c.From {
+			if messages.OnDevice(pm.Copies[i].To) == c.From && !c.Zero {
 				if pm.Copies[i].Failed && !c.Failed {
 					return fmt.Errorf("copy %d is from copy %d, which failed", j, i)
 				}

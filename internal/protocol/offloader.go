@@ -65,12 +65,13 @@ type Outcome struct {
 }
 
 // PageCopy copies the leading tokens of a page, K and V of every layer and
-// head, into device page To.
+// head, into device page To. With Zero it fills the page with zero bytes instead.
 type PageCopy struct {
 	From   messages.Location
 	Block  BlockID // of From, when it is in host memory
 	To     messages.PageID
-	Tokens int
+	Tokens int  // tokens per block: the whole page
+	Zero   bool // From, Block and Tokens are not read
 	Failed bool
 }
 
