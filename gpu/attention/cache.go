@@ -34,23 +34,46 @@ type Layout struct {
 	KVHeads        int
 	TokensPerBlock int
 	HeadDim        int
-	DType          windows.DType
+	// KVFactor is 2 if a token has a key and a value, and 1 if it has one row for
+	// both, as in latent attention; 0 stands for 2.
+	KVFactor int
+	DType    windows.DType
 }
 
-// NewLayout is the layout of the pages of a pool.
-func NewLayout(p windows.Pool) Layout {
-	return Layout{Layers: len(p.Layers), KVHeads: p.KVHeads, TokensPerBlock: p.TokensPerBlock, HeadDim: p.HeadDim, DType: p.DType}
+// NewLayout is the layout of the pages of a pool. It refuses what the kernel does
+// not read: values of another size than keys, tokens before heads, types that are
+// not one number an element, side bytes.
+func NewLayout(p windows.Pool) (Layout, error) {
+	l := Layout{Layers: len(p.Layers), KVHeads: p.KVHeads, TokensPerBlock: p.TokensPerBlock, HeadDim: p.HeadDim, KVFactor: p.KVFactor, DType: p.DType}
+	switch {
+	case p.Layout == windows.NHD, p.SideBytes != 0, p.ValueDim != 0 && p.ValueDim != p.HeadDim, p.DType.Bytes() == 0:
+		return l, fmt.Errorf("attention: pages of pool %s are not keys and values by head", p.Name)
+	case int64(l.PageBytes()) != p.PageBytes():
+		return l, fmt.Errorf("attention: pages of pool %s have %d bytes, not %d", p.Name, p.PageBytes(), l.PageBytes())
+	}
+	return l, nil
 }
 
 // RowBytes is the size of one key or value.
 func (l Layout) RowBytes() int { return l.HeadDim * l.DType.Bytes() }
 
-// PageBytes is the size of a page.
-func (l Layout) PageBytes() int { return l.Layers * 2 * l.KVHeads * l.TokensPerBlock * l.RowBytes() }
+// factor is the number of rows that a token has for each head.
+func (l Layout) factor() int {
+	if l.KVFactor == 0 {
+		return 2
+	}
+	return l.KVFactor
+}
 
-// at is the offset of the row of a token of the block.
+// PageBytes is the size of a page.
+func (l Layout) PageBytes() int {
+	return l.Layers * l.factor() * l.KVHeads * l.TokensPerBlock * l.RowBytes()
+}
+
+// at is the offset of the row of a token of the block. With one row for both
+// parts it is the same for keys and values.
 func (l Layout) at(layer int, part Part, head, token int) int {
-	run := (layer*2+int(part))*l.KVHeads + head
+	run := (layer*l.factor()+int(part)%l.factor())*l.KVHeads + head
 	return (run*l.TokensPerBlock + token) * l.RowBytes()
 }
 
@@ -105,35 +128,4 @@ func Resolve(blocks [][]byte, table []messages.PageID, bytes func(messages.PageI
 		blocks = append(blocks, bytes(page))
 	}
 	return blocks
-}
-
-// Latent is the cache of latent attention in a pool that has keys and values of
-// one size: the one row that a token has is cut in two, the first HeadDim
-// numbers lie with the keys and the rest with the values. A page then has the
-// bytes that the row needs, none is lost as long as its length is even, and the
-// engine copies the leading tokens of a page rightly, as it knows K and V only.
-type Latent struct {
-	Paged
-	Width int // numbers of a row, at most 2 · HeadDim
-}
-
-// Write stores a row in two parts; part must be Keys.
-func (l *Latent) Write(stream int, part Part, head, position int, row []float32) {
-	half := l.Layout.HeadDim
-	l.Paged.Write(stream, Keys, head, position, row[:half])
-	l.Paged.Write(stream, Values, head, position, row[half:])
-}
-
-// Read puts the halves of rows together; values are the same rows.
-func (l *Latent) Read(scratch []float32, stream int, _ Part, head, position, limit int) ([]float32, int) {
-	tpb, half := l.Layout.TokensPerBlock, l.Layout.HeadDim
-	n := min(limit, tpb-position%tpb)
-	page := l.page(stream, position/tpb)
-	k, v := l.element(Keys), l.element(Values)
-	for i := range n {
-		row := scratch[i*l.Width : (i+1)*l.Width]
-		k.Decode(row[:half], page[l.Layout.at(l.Layer, Keys, head, position%tpb+i):])
-		v.Decode(row[half:], page[l.Layout.at(l.Layer, Values, head, position%tpb+i):])
-	}
-	return scratch[:n*l.Width], n
 }

@@ -48,7 +48,6 @@
 // # Caches
 //
 // Paged is the engine's cache: a page holds [layer][K, V][head][token][dim] of
-// the layers of one pool. Latent reads one row of a token out of both halves of
-// a page, for latent attention. Contiguous, Cyclic and Indirect are the caches
+// the layers of one pool, or one row a token for latent attention. Contiguous, Cyclic and Indirect are the caches
 // that TensorRT-LLM describes beside it; tests compare them with Paged.
 package attention

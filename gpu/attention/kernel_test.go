@@ -182,8 +182,7 @@ func TestCrossAttention(t *testing.T) {
 	}
 }
 
-// Latent attention in its absorbed form, over pages in which the one row of a
-// token lies in both halves.
+// Latent attention in its absorbed form, over pages with one row a token.
 func TestLatent(t *testing.T) {
 	f := fixtures(t)["mla"]
 	const heads, rank, rope, nope, value = 4, 12, 4, 6, 5
@@ -204,14 +203,14 @@ func TestLatent(t *testing.T) {
 			copy(absorbed[rank:], f.arrays["q_rope"].x[(i*heads+h)*rope:][:rope])
 		}
 	}
-	halved := l
-	halved.HeadDim = (rank + rope) / 2
 	workers := attention.NewWorkers(2)
 	defer workers.Close()
 	kernel := attention.NewKernel(workers)
 	var first []float32
 	for _, step := range []int{tokens, 4, 1} {
-		cache := &attention.Latent{Paged: *paged(halved, 4, tokens, windows.Float32), Width: rank + rope}
+		cache := paged(l, 4, tokens, windows.Float32)
+		cache.Layout.KVFactor = 1
+		require.Equal(t, paged(l, 4, tokens, windows.Float32).Layout.PageBytes(), 2*cache.Layout.PageBytes(), "half of a page with keys and values")
 		var got []float32
 		for at := 0; at < tokens; at += step {
 			var plan attention.Plan

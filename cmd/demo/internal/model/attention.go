@@ -120,8 +120,7 @@ func (a *latentAttention) run(e *Executor, y, x []float32, rows int) error {
 			a.norm.apply(key[:rank], key[:rank])
 			a.turn(key[rank:], position)
 			if e.TraceKV != nil {
-				e.TraceKV(e.layer, attention.Keys, key[:(l.HeadDim+1)/2])
-				e.TraceKV(e.layer, attention.Values, key[(l.HeadDim+1)/2:])
+				e.TraceKV(e.layer, attention.Keys, key)
 			}
 			for h := range l.Heads {
 				from := q[(row*l.Heads+h)*(a.nope+rope):][:a.nope+rope]
@@ -139,9 +138,8 @@ func (a *latentAttention) run(e *Executor, y, x []float32, rows int) error {
 		}
 	}
 	o := e.buffer(bufferAttended, rows*l.Heads*rank)
-	cache := attention.Latent{Paged: *e.cache(), Width: l.HeadDim}
 	in := attention.Input{Q: absorbed, K: keys, QStride: l.Heads * l.HeadDim, KVStride: l.HeadDim}
-	if err := e.kernel.Forward(l, &e.plan, &cache, in, o); err != nil {
+	if err := e.kernel.Forward(l, &e.plan, e.cache(), in, o); err != nil {
 		return err
 	}
 	values := e.buffer(bufferGate, rows*l.Heads*a.value)

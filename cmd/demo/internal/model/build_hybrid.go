@@ -30,8 +30,7 @@ func buildDeepSeek(b *builder) {
 	b.outputHead("lm_head")
 }
 
-// latent makes latent attention. The cache has one head of half a row in each of
-// its two parts.
+// latent makes latent attention. A token has one row in the cache for all heads.
 func (b *builder) latent(name string, eps float64, rope *attention.RoPE) *latentAttention {
 	heads, rank, turned := b.positive("num_attention_heads"), b.positive("kv_lora_rank"), b.positive("qk_rope_head_dim")
 	nope, value, hidden := b.positive("qk_nope_head_dim"), b.positive("v_head_dim"), b.m.Hidden
@@ -46,8 +45,9 @@ func (b *builder) latent(name string, eps float64, rope *attention.RoPE) *latent
 		layer: attention.Layer{Heads: heads, KVHeads: 1, HeadDim: rank + turned, Norm: scale, ValueDim: rank},
 		down:  b.linear(name+".kv_a_proj_with_mqa", rank+turned, hidden), norm: b.rms(name+".kv_a_layernorm", rank, eps, 0),
 		out: b.linear(name+".o_proj", hidden, heads*value), rope: rope, pairs: b.yes("rope_interleave", true),
-		nope: nope, value: value, number: b.cached(1, (rank+turned+1)/2, 0),
+		nope: nope, value: value, number: b.cached(1, rank+turned, 0),
 	}
+	b.m.caches[a.number].factor = 1
 	if q := b.wholeOr("q_lora_rank", 0); q > 0 {
 		a.qDown, a.qNorm = b.linear(name+".q_a_proj", q, hidden), b.rms(name+".q_a_layernorm", q, eps, 0)
 		a.q = b.linear(name+".q_b_proj", heads*(nope+turned), q)

@@ -48,15 +48,13 @@ type Executor struct {
 	scales         [][2]float32 // by cache layer
 	crossScales    [][2]float32
 	pools          []attention.Layout
-	crossDecoder   int
 
 	// The step that runs.
 	step      []*Sequence
 	plan      attention.Plan
 	crossPlan attention.Plan
 	caches    []attention.Paged // by pool
-	latents   []attention.Latent
-	layer     int // cache layer
+	layer     int               // cache layer
 	block     int
 }
 
@@ -108,9 +106,13 @@ func NewExecutor(m *Model, pools []windows.Pool, workers *attention.Workers) (*E
 		return nil, fmt.Errorf("pools have %d layers, the model has %d", found, len(m.caches))
 	}
 	for _, pool := range pools {
-		e.pools = append(e.pools, attention.NewLayout(pool))
+		l, err := attention.NewLayout(pool)
+		if err != nil {
+			return nil, err
+		}
+		e.pools = append(e.pools, l)
 	}
-	e.caches, e.latents = make([]attention.Paged, len(pools)), make([]attention.Latent, len(pools))
+	e.caches = make([]attention.Paged, len(pools))
 	for i := range pools {
 		e.caches[i].Layout = e.pools[i]
 	}

@@ -33,7 +33,10 @@ type Model struct {
 }
 
 // cacheShape is what one layer has in the cache.
-type cacheShape struct{ heads, dim, window int }
+type cacheShape struct {
+	heads, dim, window int
+	factor             int // rows of a token for each head: 1 in latent attention, else 2
+}
 
 // block is one layer.
 type block struct {
@@ -79,14 +82,12 @@ func (m *Model) Encodes() bool { return m.encoder != nil }
 
 // Geometry is what the engine must know: the shape of the model's caches and the
 // attention window of each of its layers. Layers without a cache are left out.
-// Latent attention has one head of half a row, which lies in the keys' and the
-// values' part (see attention.Latent).
 func (m *Model) Geometry(maxLen int, dtype windows.DType) (windows.Model, []int) {
 	g := windows.Model{Layers: len(m.caches), MaxSeqLen: maxLen}
 	var limits []int
 	for _, c := range m.caches {
 		g.KVHeads = append(g.KVHeads, c.heads)
-		g.Shapes = append(g.Shapes, windows.Shape{HeadDim: c.dim, DType: dtype})
+		g.Shapes = append(g.Shapes, windows.Shape{HeadDim: c.dim, KVFactor: c.factor, DType: dtype})
 		limits = append(limits, c.window)
 		if c.window == 0 {
 			limits[len(limits)-1] = maxLen

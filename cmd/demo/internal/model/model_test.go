@@ -83,10 +83,9 @@ func (b *bench) cached(layer int, part attention.Part, tokens int) []float32 {
 	if !ok {
 		return readCache(cache, cache.Layout, part, tokens)
 	}
-	latent := &attention.Latent{Paged: *cache, Width: a.layer.HeadDim}
-	scratch, out := make([]float32, latent.Width), []float32(nil)
+	scratch, out := make([]float32, a.layer.HeadDim), []float32(nil)
 	for p := range tokens {
-		row, _ := latent.Read(scratch, 0, attention.Keys, 0, p, 1)
+		row, _ := cache.Read(scratch, 0, attention.Keys, 0, p, 1)
 		if part == attention.Keys {
 			out = append(out, row[:a.layer.ValueDim]...)
 		} else {
