@@ -1,18 +1,18 @@
 package messages
 
-// Content is one block of the tree. Blocks that no pool holds but that others
-// stand behind are among them.
+// Content is one stored block, as ReadContents lists it. The list includes blocks that
+// no pool holds any more but that stored blocks follow.
 type Content struct {
 	Parent    int // index of the block before in Contents.Blocks; −1: none
 	Namespace Namespace
-	Depth     int        // index in the prefix
+	Depth     int        // index of the block in its prefix
 	Cross     bool       // of the encoder's input, in cross pools; else of the decoder's tokens
 	Tokens    []Token    // as the host passed them; fewer than a block's if stored in part
-	Covers    []Cover    // by token, of multimodal items; nil if none covers the block
-	Pages     []Location // by PoolID
+	Covers    []Cover    // by token, the multimodal item that covers it; nil if none covers the block
+	Pages     []Location // by PoolID, where each pool keeps the block
 }
 
-// Cover says which item covers a token; the zero Cover is none.
+// Cover says which multimodal item covers a token. The zero Cover is none.
 type Cover struct {
 	Covered  bool
 	Hash     [32]byte

@@ -2,7 +2,7 @@ package messages
 
 import "fmt"
 
-// Code is the kind of a refusal; the names are those of the script protocol.
+// Code is the kind of a refusal. Its values are those of the script protocol.
 type Code string
 
 // The codes.
@@ -24,13 +24,14 @@ const (
 	Internal          Code = "internal"
 )
 
-// Refusal is the error of a request that was refused; it has changed nothing.
-// errors.Is matches a Refusal against the Err… value of its code.
+// Refusal is the error of a request that was refused. A refused request has changed
+// nothing. errors.Is matches a Refusal with the Err… value of its code.
 type Refusal struct {
 	Code    Code
 	Message string
 	// Pool, Need and Available are set by OutOfPages alone: the first pool that
-	// lacks pages, the pages to be taken and those that could have been.
+	// lacks pages, the number of pages that the request takes from it, and how many
+	// were available.
 	Pool            string
 	Need, Available int
 	// Cause is what made the engine give a request up, or nil. errors.As finds a
@@ -41,28 +42,29 @@ type Refusal struct {
 // Unwrap returns Cause.
 func (r *Refusal) Unwrap() error { return r.Cause }
 
-// Error states the fact.
+// Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
 
-// Is matches by code.
+// Is reports whether target is a Refusal of the same code.
 func (r *Refusal) Is(target error) bool {
 	t, ok := target.(*Refusal)
 	return ok && t.Code == r.Code
 }
 
-// Refuse makes a refusal with a formatted message.
+// Refuse returns a refusal with a formatted message.
 func Refuse(code Code, format string, args ...any) *Refusal {
 	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// RefusePages makes the refusal of a request that pool lacks pages for.
+// RefusePages returns the refusal of a request that needs more pages of a pool than
+// are available.
 func RefusePages(pool string, need, available int) *Refusal {
 	r := Refuse(OutOfPages, "pool %s needs %d pages, %d available", pool, need, available)
 	r.Pool, r.Need, r.Available = pool, need, available
 	return r
 }
 
-// One value for each code, for errors.Is.
+// The values that errors.Is matches, one for each code.
 var (
 	ErrBadRequest      = &Refusal{Code: BadRequest, Message: "bad request"}
 	ErrConfigInvalid   = &Refusal{Code: ConfigInvalid, Message: "invalid configuration"}

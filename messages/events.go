@@ -12,19 +12,19 @@ const (
 	EventCleared EventType = "cleared"
 )
 
-// Hash is the name that events give to a block: a hash of the namespace and
-// all tokens up to the block's end. The engine itself never compares hashes.
+// Hash identifies a block in events. It is a hash of the namespace and of all tokens
+// up to the end of the block. The engine itself never compares hashes.
 type Hash [16]byte
 
 // StoredBlock is a block in a stored event.
 type StoredBlock struct {
 	Hash     Hash
-	Tokens   []Token // as the host passed them; blocks of a batch may share memory
+	Tokens   []Token // as the host passed them; blocks of one batch may share memory
 	Tier     Tier
 	Priority Priority
 }
 
-// Event is one change of what the cache holds.
+// Event is one change of what the cache holds. Which fields are set depends on Type.
 type Event struct {
 	ID   uint64 // consecutive from 0
 	Type EventType
@@ -39,7 +39,7 @@ type Event struct {
 	Hashes []Hash // removed
 
 	Hash        Hash // updated
-	TierChanged bool // updated: tier (else priority)
+	TierChanged bool // updated: the tier changed, else the priority
 	OldTier     Tier
 	NewTier     Tier
 	OldPriority Priority

@@ -1,20 +1,21 @@
 package messages
 
-// AdmitRequest takes a sequence in.
+// AdmitRequest starts one sequence.
 type AdmitRequest struct {
 	Namespace  Namespace
 	Tokens     []Token          // the prompt, not empty
 	Multimodal []MultimodalItem // in any order
 	Retention  *Retention       // nil: none
 	Session    string           // empty: none
-	// BeamWidth above 1 keeps that many page tables; 0 means 1.
+	// BeamWidth is the number of beams, each with a page table; 0 means 1.
 	BeamWidth int
-	// ChunkTokens, a multiple of tokens per block, makes limited pools hold
-	// pages only for the window and one chunk; 0 takes all pages at once.
+	// ChunkTokens is the length of a chunk of a chunked prefill, a multiple of the
+	// tokens per block: pools with a window then hold pages only for the window and
+	// one chunk. 0 takes the pages of the whole prompt at once.
 	ChunkTokens int
-	// Encoder is the encoder's whole input, EncoderItems what covers some of
-	// its tokens, and EncoderRetention says how its cross KV is kept; its ranges
-	// are of encoder tokens. For encoder–decoder models, which need it.
+	// Encoder is the whole input of the encoder, EncoderItems the multimodal items
+	// in it, and EncoderRetention the retention of its cross KV, with ranges of
+	// encoder tokens. Encoder–decoder models need Encoder, others refuse it.
 	Encoder          []Token
 	EncoderItems     []MultimodalItem
 	EncoderRetention *Retention

@@ -1,12 +1,14 @@
 package messages
 
-// The requests of hosts: what the facade sends to the engine and what a host
-// that is an actor sends itself. The engine reads the fields above the blank
-// line and fills those below; it keeps no slice of a request after answering.
-// Err is set if the request as a whole was refused, which has changed nothing.
+// The engine reads the fields of a request above the blank line and sets those below
+// it. It keeps no slice of a request after answering. Err is set if the request as a
+// whole was refused; then it has changed nothing.
 
-// Admit takes a batch of sequences in: all matches are claimed before any page
-// is taken. Results has one entry for each request.
+// Admit starts a batch of sequences. The engine claims all pages that any of the
+// requests matches before it takes new pages for any of them, so no request of the
+// batch evicts what another reuses. It is therefore not first in, first out: a request
+// that would fit alone may be refused because a later one of the batch has claimed
+// pages. Results has one entry for each request.
 type Admit struct {
 	Requests []AdmitRequest
 
@@ -14,7 +16,8 @@ type Admit struct {
 	Err     error
 }
 
-// Commit makes computed tokens of sequences reusable.
+// Commit tells the engine which tokens of sequences are computed. Blocks that this
+// completes can be reused by other sequences.
 type Commit struct {
 	Steps []CommitStep
 
@@ -22,7 +25,7 @@ type Commit struct {
 	Err     error
 }
 
-// Append is one engine step: it adds tokens to many sequences.
+// Append adds sampled tokens to sequences: one step of a batch is one Append.
 type Append struct {
 	Steps []AppendStep
 
@@ -30,7 +33,7 @@ type Append struct {
 	Err     error
 }
 
-// Release lets sequences go.
+// Release ends sequences. Their computed tokens stay reusable until they are evicted.
 type Release struct {
 	Steps []ReleaseStep
 
@@ -63,7 +66,7 @@ type ReadTables struct {
 	Err     error
 }
 
-// Lookup asks what an admission would reuse; it changes nothing.
+// Lookup asks how many tokens an admission would reuse. It changes nothing.
 type Lookup struct {
 	Prefix Prefix
 
@@ -71,7 +74,7 @@ type Lookup struct {
 	Err   error
 }
 
-// PinPrefix protects the stored blocks of a prefix from eviction.
+// PinPrefix protects the stored blocks of a prefix from eviction until UnpinPrefix.
 type PinPrefix struct {
 	Prefix Prefix
 
@@ -86,7 +89,7 @@ type UnpinPrefix struct {
 	Err error
 }
 
-// Invalidate forgets what a selector names.
+// Invalidate forgets the stored blocks that a selector names.
 type Invalidate struct {
 	Selector Selector
 
@@ -94,7 +97,8 @@ type Invalidate struct {
 	Err    error
 }
 
-// Prefetch brings what host memory holds of a prefix to the device.
+// Prefetch copies those blocks of a prefix to the device that are only in host memory:
+// all of them or none.
 type Prefetch struct {
 	Prefix Prefix
 
@@ -102,12 +106,14 @@ type Prefetch struct {
 	Err            error
 }
 
-// Reset forgets everything that no running sequence holds.
+// Reset forgets every stored block that no running sequence holds.
 type Reset struct {
 	Err error
 }
 
-// Rebalance moves device memory between pools; nil Fractions: by demand.
+// Rebalance moves device memory between pools. Fractions has the share of each pool by
+// its name; nil lets the engine choose by demand. Pages that running sequences hold
+// may get other numbers, so it is sent between steps.
 type Rebalance struct {
 	Fractions map[string]float64
 
@@ -152,13 +158,14 @@ type ReadSnapshot struct {
 	Err   error
 }
 
-// ReadContents reads every block of the tree with its pages.
+// ReadContents reads every stored block with its pages, parents before children, so
+// that a host can verify the bytes.
 type ReadContents struct {
 	Blocks []Content
 	Err    error
 }
 
-// Check runs every invariant; Err joins all that is wrong.
+// Check verifies the invariants of all actors. Err joins everything that is wrong.
 type Check struct {
 	Err error
 }

@@ -1,15 +1,15 @@
 package messages
 
-// Restarted tells that an actor of an engine panicked and was restarted; what it
-// held is rebuilt before the next request is served. Engines publish a pointer to
-// one on the event stream of their actor system, before any request that failed
-// over it is answered.
+// Restarted reports that an actor of an engine panicked and was restarted. Its state
+// is rebuilt before the next request is served. An engine publishes a *Restarted on
+// the event stream of its actor system, before it answers any request that the
+// failure made it abort.
 type Restarted struct {
 	Engine string // the id of the engine's actor
 	Actor  string // coordinator, tree, offloader, events, pool:NAME or join
 	Cause  *Panic
-	// Failures are those of the last while, this one included: one more than the
-	// restart limit, and the engine has failed instead.
+	// Failures counts the failures in the window of the restart limit, including
+	// this one. When it exceeds the limit the engine fails and restarts nothing.
 	Failures int
 }
 

@@ -2,33 +2,34 @@ package messages
 
 import "time"
 
-// Retention says how long and how dearly the blocks of a request are kept.
-// The zero value says nothing: blocks get DefaultPriority and a request
-// without retention changes no block that is stored already.
+// Retention sets the eviction priorities of the blocks of a request, and how long
+// these hold. With the zero value new blocks get DefaultPriority, and blocks that
+// are stored already keep the priority that they have.
 type Retention struct {
-	// Ranges are half-open token ranges of the prompt, in any order, disjoint.
+	// Ranges are disjoint half-open token ranges of the prompt, in any order.
 	Ranges []RetentionRange
-	// Decode covers the blocks that begin in generated tokens; nil leaves them
-	// at the default.
+	// Decode applies to blocks whose first token is generated; nil leaves them at
+	// the default.
 	Decode *DecodeRetention
 }
 
-// RetentionRange gives a priority to the blocks whose first token it holds.
+// RetentionRange sets the priority of the blocks whose first token is in
+// [Start, End).
 type RetentionRange struct {
 	Start int
-	End   int // exclusive; EndOfPrompt reaches the end of the prompt
+	End   int // EndOfPrompt stands for the length of the prompt
 	Priority
 	Duration time.Duration // 0: never expires; else at least a millisecond
 }
 
-// EndOfPrompt is the End of a range that reaches to the end of the prompt.
+// EndOfPrompt, as the End of a range, stands for the length of the prompt.
 const EndOfPrompt = -1
 
-// DecodeRetention is the priority of generated blocks.
+// DecodeRetention sets the priority of blocks whose first token is generated.
 type DecodeRetention struct {
 	Priority
 	Duration time.Duration // 0: never expires
 }
 
-// IsZero tells whether the retention says nothing.
+// IsZero reports whether the retention sets nothing.
 func (r *Retention) IsZero() bool { return r == nil || len(r.Ranges) == 0 && r.Decode == nil }

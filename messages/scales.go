@@ -1,27 +1,26 @@
 package messages
 
-// LayerScale is what keys and values of one layer were divided by before they
-// were stored in 8 bits. The engine keeps it for those that read the pages; it
-// reads no element itself.
+// LayerScale has the divisors of one layer's keys and values before they are stored
+// in 8 bits. The engine only keeps them for those who read the pages.
 type LayerScale struct {
 	Layer int
-	Cross bool // of the layer's cross attention
+	Cross bool // the scales are those of the layer's cross attention
 	K, V  float32
 }
 
-// DefaultScale is the scale of a layer that nobody has set.
+// DefaultScale is the scale of a layer until WriteScales sets it.
 const DefaultScale float32 = 1
 
-// WriteScales sets scales of layers, all or none. It changes no page: what is
-// cached was quantised with the scale before.
+// WriteScales sets the scales of layers, all or none of them. It changes no page:
+// cached elements were divided by the scales of before.
 type WriteScales struct {
 	Scales []LayerScale
 
 	Err error
 }
 
-// ReadScales reads the scales of all layers that have one, self attention
-// first, by layer.
+// ReadScales reads the scales of all layers that have them: self attention first,
+// then cross attention, each by layer.
 type ReadScales struct {
 	Scales []LayerScale
 	Err    error

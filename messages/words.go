@@ -2,39 +2,39 @@ package messages
 
 import "fmt"
 
-// Token is one token id, 0 … 2³¹−1. Inside the engine a negative value is a
-// symbol: it stands for a token that a multimodal item covers, so that prompts
-// with items are compared like any others (see package tree).
+// Token is a token id from 0 to MaxToken. Hosts never see negative values, which the
+// engine uses for tokens that a multimodal item covers.
 type Token int32
 
 // MaxToken is the largest token id that a host may pass.
 const MaxToken Token = 1<<31 - 1
 
-// PageID numbers the pages of one pool in one tier from 0.
+// PageID is the number of a page, from 0, in one tier of one pool.
 type PageID int32
 
-// NoPage marks a block without a page: its window has passed, or it has none yet.
+// NoPage marks a block without a page: the window has passed it, or it has no page
+// yet.
 const NoPage PageID = -1
 
-// PoolID is the index of a pool in the engine's list of pools: ascending
-// window, full attention last, then ascending KV heads.
+// PoolID is the index of a pool in the engine's list of pools. Pools are in order of
+// their window, full attention last, and then of their number of KV heads.
 type PoolID int32
 
-// SequenceID is the engine's handle of a running sequence: a slot in the low
-// 32 bits, the slot's generation in the high ones, so an old handle is
-// recognised. The zero value is never a running sequence.
+// SequenceID is the engine's handle of a running sequence. The low 32 bits are a slot,
+// the high 32 bits count the sequences that have had it, so that a handle of an
+// earlier one is refused. The zero value is never a running sequence.
 type SequenceID uint64
 
-// String gives slot and generation.
+// String returns the slot and the count.
 func (s SequenceID) String() string { return fmt.Sprintf("%d.%d", uint32(s), uint32(s>>32)) }
 
 // PinID is the engine's handle of a pin.
 type PinID uint64
 
-// Priority orders eviction: 0 goes first, 100 last.
+// Priority orders eviction: blocks of priority 0 are evicted first, of 100 last.
 type Priority uint8
 
-// The bounds of a priority, and what a block has that no retention covers.
+// The bounds of a Priority, and the priority of blocks that no Retention covers.
 const (
 	MinPriority     Priority = 0
 	DefaultPriority Priority = 35
@@ -58,21 +58,20 @@ func (t Tier) String() string {
 	return "secondary"
 }
 
-// Location is where one pool keeps one block: nowhere, on a device page, or
-// only in host memory. It packs tier and page into 32 bits so that a run of
-// blocks on device pages compares equal to the page table that made it.
+// Location is where one pool keeps one block: nowhere, on a device page, or only in
+// host memory. The values of device pages are their page numbers.
 type Location int32
 
-// Nowhere is the location of a block that the pool does not hold.
+// Nowhere is the Location of a block that the pool does not hold.
 const Nowhere = Location(NoPage)
 
-// OnDevice is the location of device page p.
+// OnDevice returns the Location of device page p.
 func OnDevice(p PageID) Location { return Location(p) }
 
-// OnHost is the location of host page p.
+// OnHost returns the Location of host page p.
 func OnHost(p PageID) Location { return Location(-2 - p) }
 
-// Page gives the page and its tier; ok is false for Nowhere.
+// Page returns the page and its tier. ok is false for Nowhere.
 func (l Location) Page() (p PageID, t Tier, ok bool) {
 	switch {
 	case l >= 0:
@@ -84,33 +83,34 @@ func (l Location) Page() (p PageID, t Tier, ok bool) {
 	}
 }
 
-// StreamID names a stream of the device; 0 is none.
+// StreamID identifies a stream of the device; 0 is none.
 type StreamID uint32
 
-// Ticket is a point on a stream: everything submitted to the stream up to
-// number Seq. The zero Ticket is a point in the past, nothing waits for it.
+// Ticket is a point on a stream. It has passed when everything that was submitted to
+// the stream up to number Seq is complete. The zero Ticket has always passed.
 type Ticket struct {
 	Stream StreamID
 	Seq    uint64
 }
 
-// IsZero tells whether there is nothing to wait for.
+// IsZero reports whether t is the zero Ticket.
 func (t Ticket) IsZero() bool { return t.Stream == 0 }
 
-// Namespace separates what may never match: blocks are the same only within
-// one namespace. It is comparable.
+// Namespace separates prompts that must not share blocks: blocks match only within one
+// namespace. Namespaces are comparable.
 type Namespace struct {
 	Salt    string // empty: none
-	LoRA    string // the adapter; refused without HasLoRA
-	HasLoRA bool   // tells an adapter with an empty name from no adapter
-	// Encoder is the encoder input that the KV depends on, in a form of the
-	// engine's own: hosts leave it empty and pass the tokens with a request.
+	LoRA    string // name of the adapter; refused without HasLoRA
+	HasLoRA bool   // there is an adapter, even if its name is empty
+	// Encoder is the engine's key of the encoder input that the KV depends on. Hosts
+	// leave it empty and pass the encoder's tokens with a request.
 	Encoder string
 }
 
-// MultimodalItem is content that stands in for a run of prompt tokens.
+// MultimodalItem is content, such as an image, that replaces consecutive tokens of a
+// prompt.
 type MultimodalItem struct {
-	Hash   [32]byte // of the content
-	Start  int      // first token it covers
-	Length int      // tokens it covers, ≥ 1
+	Hash   [32]byte // hash of the content
+	Start  int      // index of the first token that it covers
+	Length int      // number of tokens that it covers, at least 1
 }

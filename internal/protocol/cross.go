@@ -2,8 +2,8 @@ package protocol
 
 import "github.com/kvactor/kvactor/messages"
 
-// DryRunAdmit asks what an Admit of the same requests would be refused for, and
-// changes nothing.
+// DryRunAdmit validates the requests of an Admit and checks that pages are
+// available for them. It changes nothing.
 type DryRunAdmit struct {
 	Requests []messages.AdmitRequest
 
@@ -19,9 +19,10 @@ type ReadKeys struct {
 	Err  error
 }
 
-// JoinSnapshot is a ReadSnapshot of one side to which the keys of the other are
-// added. If that side has told of anything since they were read, at Since, they
-// are Stale: then there is no Batch, and nothing has been taken from the log.
+// JoinSnapshot is a ReadSnapshot of one side that includes the Keys of the other.
+// Since is the ID of the next event when Keys were read. If the other side has
+// published an event after that, the answer is Stale: there is no Batch, and the
+// log keeps its events.
 type JoinSnapshot struct {
 	Reader messages.ReaderID
 	Keys   []*Changes
@@ -33,15 +34,15 @@ type JoinSnapshot struct {
 	Err   error
 }
 
-// LoseSequences gives sequences up that the other side of an encoder–decoder engine
-// has lost: every call about them is refused from now on, until they are released.
-// Those that do not run, or are lost already, are passed over.
+// LoseSequences marks sequences lost that the other side of an encoder–decoder
+// engine has lost. Every request about a lost sequence is refused until it is
+// released. Sequences that do not run, or are lost already, are skipped.
 type LoseSequences struct {
 	Sequences []messages.SequenceID
 	Err       error
 }
 
-// ReadSequences lists the handles of all running sequences, lost ones included.
+// ReadSequences lists the handles of all running sequences, including lost ones.
 type ReadSequences struct {
 	Sequences []messages.SequenceID
 	Err       error

@@ -2,29 +2,32 @@ package protocol
 
 import "github.com/kvactor/kvactor/messages"
 
-// Move is one round's work for the offloader: by pool what was evicted, what
-// comes back, what is copied. It decides what goes on in host memory, submits
-// the copies and answers by sending the same record back.
+// Move is one round's work for the offloader: for each pool the evicted pages, the
+// pages to bring back from host memory, and the pages to copy. The offloader decides
+// which evicted contents host memory keeps, submits the copies, and sends the record
+// back with the outcomes and the tickets.
 type Move struct {
 	Header
-	Stamp uint64 // of the request: clean copies of one request are of one age
-	// Effects are those of the tree that concern host memory; done first.
+	Stamp uint64 // number of the request; clean copies made by one request have one age
+	// Effects are those effects of the tree that concern host memory. They are
+	// applied first.
 	Effects []Effect
 	Pools   []PoolMove            // by PoolID
-	Marks   []Mark                // the host's kernels, done before the copies
+	Marks   []Mark                // accesses by the host's kernels, recorded before the copies are submitted
 	Queries []WaitQuery           // answered at the end
 	Counts  []messages.PageCounts // of host memory by PoolID, answered
 }
 
-// OffloadAhead offers the offloader pages that would be evicted next, to copy them
-// while nobody waits for it. No decision and no count depends on the copies.
+// OffloadAhead offers the offloader pages that would be evicted next, so that it can
+// copy them to host memory before they are needed. No later decision and no page
+// count depends on these copies; only the time that an eviction takes does.
 type OffloadAhead struct {
 	Header
 	Stamp uint64
 	Pools []EvictionCandidates // by PoolID
 
 	Copied []int // by PoolID, answered
-	Busy   bool  // the link was in use, nothing was copied
+	Busy   bool  // the link was in use, so nothing was copied
 }
 
 // EvictionCandidates are pages of one pool that may be evicted. The first
@@ -35,48 +38,48 @@ type EvictionCandidates struct {
 	Evictable int
 }
 
-// PoolMove is the work in one pool. Order of bytes: offloads, then copies,
-// then onboards.
+// PoolMove is the work in one pool. Its copies take effect in this order: offloads of
+// victims, then page copies, then onboards.
 type PoolMove struct {
 	Victims  []Victim  // in the order of their eviction
 	Outcomes []Outcome // answered, one for each victim
 	Copies   []PageCopy
 	Onboards []Onboard
 	Pins     []BlockID // host contents to pin
-	Unpins   []Touch
+	Unpins   []Touch   // pins that end
 	// Touches are uses of host contents that were read without a pin: the sources
 	// of partial copies.
 	Touches []Touch
 }
 
-// Outcome is what became of a victim's contents.
+// Outcome says what happened to a victim's contents.
 type Outcome struct {
-	Host messages.PageID // where they go on; NoPage: dropped
+	Host messages.PageID // the host page that has them now; NoPage: they were dropped
 	// Displaced is the block whose host contents were dropped to make room.
 	Displaced BlockID
-	// Dirty: no onboard had left a copy. It was made now, which is Copied, or
-	// ahead of demand.
+	// Dirty is set if host memory had no copy from an earlier onboard. The copy was
+	// made now, and then Copied is set, or ahead of demand.
 	Dirty  bool
 	Copied bool
-	// Waits: the copy, made now or ahead, had not passed when the page was given
-	// away, so that the next owner waits for it.
+	// Waits is set if the copy was not complete when the page got its new owner,
+	// which therefore waits for it.
 	Waits  bool
-	Failed bool // dropped because the copy failed
+	Failed bool // the contents were dropped because the copy failed
 }
 
 // PageCopy copies the leading tokens of a page, K and V of every layer and
 // head, into device page To. With Zero it fills the page with zero bytes instead.
 type PageCopy struct {
 	From   messages.Location
-	Block  BlockID // of From, when it is in host memory
+	Block  BlockID // that From caches, if it is a host page
 	To     messages.PageID
 	Tokens int  // tokens per block: the whole page
 	Zero   bool // From, Block and Tokens are not read
 	Failed bool
 }
 
-// Onboard copies the host contents of Block to device page To. The host page
-// stays as a clean copy; with Free it is free at the end of the request.
+// Onboard copies the host contents of Block to device page To. The host page stays
+// as a clean copy, or with Free becomes free at the end of the request.
 type Onboard struct {
 	Block  BlockID
 	To     messages.PageID
@@ -91,8 +94,8 @@ type Touch struct {
 	Use   Use
 }
 
-// Mark tells that a kernel of the host, done when Ticket has passed, reads or
-// writes device pages.
+// Mark says that a kernel of the host reads or, with Write, writes device pages. The
+// kernel is complete when Ticket has passed.
 type Mark struct {
 	Pool   messages.PoolID
 	Pages  []messages.PageID
@@ -100,9 +103,9 @@ type Mark struct {
 	Ticket messages.Ticket
 }
 
-// WaitQuery asks what must have passed before a sequence may read the pages in
-// Read and write those in Write; both by PoolID. Tickets is answered, at most
-// one for each stream.
+// WaitQuery asks for the tickets that must have passed before a sequence may read
+// the pages in Read and write the pages in Write, both by PoolID. The answer has at
+// most one ticket for each stream.
 type WaitQuery struct {
 	Read, Write [][]messages.PageID
 	Tickets     []messages.Ticket

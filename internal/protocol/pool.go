@@ -6,12 +6,11 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// PoolWork is one batch of operations for one pool, done in order. The pool
-// answers by sending the same record back.
+// PoolWork is one batch of operations for one pool, applied in order.
 type PoolWork struct {
 	Header
 	Pool messages.PoolID
-	// Now is the engine's time: priorities that end at or before it have ended.
+	// Now is the engine's time. Priorities whose Until is not after it have ended.
 	Now time.Duration
 	Ops []PoolOp
 
@@ -22,29 +21,29 @@ type PoolWork struct {
 // PoolPages counts the device pages of a pool.
 type PoolPages struct {
 	messages.PageCounts
-	// Held is the pages that sequences and pins hold, but for those that only
-	// a chunked prefill holds under its reserve. Held ≤ Used.
+	// Held counts the pages that sequences and pins hold, without those that only
+	// chunked prefills hold and their reservations cover. Held ≤ Used.
 	Held int
 }
 
 // Account counts the pages of one tenant in one tier of a pool.
 type Account struct {
-	Quota        int // its share of the tier; Used + Cached may be more while nobody else needs them
+	Quota        int // its share of the tier; Used + Cached may exceed it while other tenants need less than theirs
 	Used, Cached int
 }
 
-// PoolOpKind is one of the operations of a pool.
+// PoolOpKind is the kind of a PoolOp.
 type PoolOpKind uint8
 
-// The operations. NoPage entries are passed over by all of them.
+// The kinds of operations. All of them skip NoPage entries of Pages.
 const (
-	// Claim adds a reference to each page. Count tells how many are held now
-	// that were not before.
+	// Claim adds a reference to each page. Count is the number of pages that had
+	// none before.
 	Claim PoolOpKind = iota
-	// Unclaim takes references back as if they had never been: no use.
+	// Unclaim undoes a Claim. It does not count as a use.
 	Unclaim
-	// Take takes N pages for new contents, free ones first, and appends them to
-	// Pages, each with one reference; what it evicts is added to Victims.
+	// Take takes N pages for new contents and appends them to Pages, each with one
+	// reference. It takes free pages first, then evicts and adds to Victims.
 	Take
 	// TakeForCheckpoint takes one page like Take if one is free or caches contents of
 	// a priority up to Priority. Else it changes nothing, and Pages stays as it is.
@@ -53,24 +52,25 @@ const (
 	Drop
 	// AttachPages makes Pages cache Blocks, which start at Depth.
 	AttachPages
-	// DetachPages makes pages cache nothing; their pins are gone. A page that
-	// no sequence holds is free then.
+	// DetachPages makes Pages cache nothing and ends their pins. A page that no
+	// sequence holds becomes free.
 	DetachPages
-	// SetPriority sets the priority of what the pages cache.
+	// SetPriority sets the priority of the contents of Pages.
 	SetPriority
-	// AddPins adds N pins to each page, EndPin takes one away, leaving Use.
+	// AddPins adds N pins to each page.
 	AddPins
+	// EndPin removes one pin from each page and records Use.
 	EndPin
 	// EndCoverage makes pages that were covered by a reservation count as held,
 	// like all others.
 	EndCoverage
-	// Inspect answers in Shares who else holds each page.
+	// Inspect answers Shares, the holders of each page.
 	Inspect
-	// HeldBlocks answers in Blocks the cached blocks that sequences hold.
+	// HeldBlocks answers Blocks, the cached blocks that sequences hold.
 	HeldBlocks
-	// PeekVictims lists in Victims at most N pages and evicts none: those that would
-	// be evicted next, which Count counts, and if they are fewer, some of those
-	// that are held and cache a block.
+	// PeekVictims adds to Victims at most N pages and evicts none of them: the
+	// first Count are those that would be evicted next, in eviction order. If there
+	// are fewer than N, pages that are held and cache a block follow.
 	PeekVictims
 )
 
@@ -83,7 +83,7 @@ type PoolOp struct {
 	Priority messages.Priority
 	Tenant   Tenant // of the pages that Take and TakeForCheckpoint take
 	Use      Use
-	Until    time.Duration // when Priority ends, to be the default one; 0: never
+	Until    time.Duration // when Priority ends and the default one holds; 0: never
 	N        int
 	// CoveredByReservation, with Take and Claim, marks pages of a chunked prefill
 	// that its reservation already counts, so that they do not count as held as
@@ -94,14 +94,14 @@ type PoolOp struct {
 	Shares []Share // answered by Inspect
 }
 
-// Share says who holds a page.
+// Share says what holds a page.
 type Share struct {
 	References int32 // of sequences
 	Pins       int32
-	Stored     bool // the tree holds it
+	Stored     bool // it caches a block of the tree
 }
 
-// Victim is a page that was taken from its contents.
+// Victim is an evicted page and the block that it cached.
 type Victim struct {
 	Page     messages.PageID
 	Block    BlockID

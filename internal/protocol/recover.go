@@ -6,9 +6,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// After an actor has failed, the coordinator makes pools and offloader anew
-// from what the owners of their pages know: sequences and pins, which it holds
-// itself, and the tree. These are the messages of that.
+// The messages of this file rebuild actors after a failure. The coordinator
+// reconstructs the pools and the offloader from the owners of their pages: the
+// sequences and pins, which it holds itself, and the tree.
 
 // ListLocations asks the tree for every location of every block, in all pools.
 // With EmptyTree the tree drops everything first, because it failed in the middle
@@ -31,9 +31,9 @@ type BlockLocation struct {
 	Salt     string        // of its namespace
 }
 
-// Quiesce asks the offloader to answer when every transfer and every kernel
-// that it was told of has passed. Dirty is answered: it failed in the middle of
-// a change, so nothing that it holds in host memory can be trusted.
+// Quiesce asks the offloader to answer when every transfer, and every kernel that it
+// has been told of, is complete. The answer is Dirty if the offloader failed in the
+// middle of a change: then its record of host memory cannot be trusted.
 type Quiesce struct {
 	Header
 
@@ -41,7 +41,8 @@ type Quiesce struct {
 	Err   error
 }
 
-// KeptPage is what the owners of a page know of it.
+// KeptPage is a page that sequences, pins or the tree still use, and what they know
+// of it.
 type KeptPage struct {
 	Page              messages.PageID
 	References        int32
@@ -55,7 +56,8 @@ type KeptPage struct {
 	Use               Use           // filled in by the actor: only the failed core knows it
 }
 
-// RebuildPool makes the pages of a pool anew.
+// RebuildPool replaces the state of a pool: the pages in Kept are as described, all
+// others are free.
 type RebuildPool struct {
 	Header
 	Pool  messages.PoolID
@@ -65,7 +67,8 @@ type RebuildPool struct {
 	Counts PoolPages
 }
 
-// RebuildHost makes the host pages of all pools anew; Kept is by PoolID.
+// RebuildHost replaces the offloader's record of the host pages of all pools. Kept is
+// by PoolID; all other host pages are free.
 type RebuildHost struct {
 	Header
 	Kept  [][]KeptPage

@@ -6,9 +6,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// ResizePool makes a pool larger or smaller. A pool that shrinks gives up free
-// pages, then cached ones by the eviction rule; what is left beyond the new end
-// moves to free pages.
+// ResizePool changes the number of pages of a pool. A pool that shrinks gives up
+// free pages first and then evicts cached ones by the eviction rule. Pages that
+// remain beyond the new end are moved to free pages before it.
 type ResizePool struct {
 	Header
 	Pool  messages.PoolID
@@ -20,17 +20,17 @@ type ResizePool struct {
 	Counts  PoolPages
 }
 
-// PageMoved is one page that got a new number. A new number may be the page of
-// a victim, so victims are read before anything is moved.
+// PageMoved is one page that got a new number. The new number may be that of an
+// evicted page, so victims are copied out before pages are moved.
 type PageMoved struct {
 	messages.PageMove
 	Block BlockID // what the page caches, or NoBlock
 	Held  bool    // by a sequence or a pin
 }
 
-// ResizeDevice gives the pools their new device memory, those that shrink
-// first, when the tickets have passed. It is the one message whose answer
-// waits for the device.
+// ResizeDevice changes the device memory of the pools when the tickets in Waits have
+// passed: pools that shrink come first. It is the only message whose answer waits
+// for the device.
 type ResizeDevice struct {
 	Header
 	Pages []int // by PoolID

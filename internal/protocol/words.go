@@ -2,42 +2,41 @@ package protocol
 
 import "math"
 
-// BlockID names a block of the tree while it is there; ids are reused afterwards.
+// BlockID identifies a block while it is in the tree. Ids of forgotten blocks are
+// reused.
 type BlockID int32
 
-// NoBlock is the absence of a block.
+// NoBlock is no block.
 const NoBlock BlockID = -1
 
 // Use is the time at which a reference to a page ended, on a logical clock:
 // later for each later request and, within one request, for each later sequence.
 // The zero Use is before all others.
 //
-// A sequence's use has two halves, which Early and Next make and no one else
-// takes apart: its low bit is set for the pages that the sequence held, and clear
-// for pages that it only read and gave back before it had pages of its own: the
-// source of a copy, and a page replaced by a copy on write. Pools and the
-// offloader compare the halves as one time where the depths of two pages differ,
-// and evict the early one first where the depths are equal.
+// The use of a sequence in a request has two halves of one moment. The late half,
+// which Next returns, is that of the pages that the sequence held. The early half
+// is that of pages that it only read: the source of a copy, and a page that a copy
+// on write replaced. Eviction compares moments first, then depths, and then takes
+// the early half first. The low bit is the half: set for the late one.
 type Use uint64
 
-// Next returns the use of the next sequence: odd, and later than u and its early
-// half.
+// Next returns the late half of the moment after u.
 func (u Use) Next() Use { return u&^1 + 3 }
 
-// Early returns the early half of u.
+// Early returns the early half of the moment of u.
 func (u Use) Early() Use { return u &^ 1 }
 
-// Moment returns the time of u without its half: u and u.Early() are of one
-// moment.
+// Moment returns the moment of u, which its two halves have in common.
 func (u Use) Moment() uint64 { return uint64(u) >> 1 }
 
-// Tenant is whose account in a pool a page is on: a salt that has a quota, or
-// OtherTenants. Nothing crosses a salt, so a page has one tenant at a time.
+// Tenant is the owner of a page for quotas: a salt that has a quota of its own, or
+// OtherTenants. Prefixes of different salts never share pages, so a page has one
+// tenant at a time.
 type Tenant uint16
 
-// OtherTenants is everyone who has no quota of his own, and without quotas
-// everyone.
+// OtherTenants stands for all salts that have no quota of their own.
 const OtherTenants Tenant = 0
 
-// AnyTenant stands, in an Audit, for a page of which nobody says whose it is.
+// AnyTenant stands, in an Audit, for a page whose tenant the coordinator does not
+// know.
 const AnyTenant Tenant = math.MaxUint16
