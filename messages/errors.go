@@ -34,6 +34,12 @@ type Refusal struct {
 	// were available.
 	Pool            string
 	Need, Available int
+	// Total is the number of pages of the pool. Never is set if that is less than
+	// the request needs, together with the pages that it would reuse: then waiting
+	// for other sequences does not help, only a Rebalance or a smaller request.
+	// Without Never the request may be sent again when pages have been released.
+	Total int
+	Never bool
 	// Cause is what made the engine give a request up, or nil. errors.As finds a
 	// *Panic in it when an actor has panicked.
 	Cause error
@@ -61,6 +67,13 @@ func Refuse(code Code, format string, args ...any) *Refusal {
 func RefusePages(pool string, need, available int) *Refusal {
 	r := Refuse(OutOfPages, "pool %s needs %d pages, %d available", pool, need, available)
 	r.Pool, r.Need, r.Available = pool, need, available
+	return r
+}
+
+// WithTotal sets Total, and Never by comparing it with the pages that the request
+// needs in all. It returns r.
+func (r *Refusal) WithTotal(total, needed int) *Refusal {
+	r.Total, r.Never = total, needed > total
 	return r
 }
 

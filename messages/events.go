@@ -1,5 +1,7 @@
 package messages
 
+import "encoding/hex"
+
 // EventType is the kind of an event.
 type EventType string
 
@@ -16,49 +18,64 @@ const (
 // up to the end of the block. The engine itself never compares hashes.
 type Hash [16]byte
 
-// StoredBlock is a block in a stored event.
-type StoredBlock struct {
-	Hash     Hash
-	Tokens   []Token // as the host passed them; blocks of one batch may share memory
-	Tier     Tier
-	Priority Priority
+// MarshalText returns the hash in hexadecimal digits.
+func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hash) UnmarshalText(text []byte) error {
+	if len(text) != hex.EncodedLen(len(h)) {
+		return Refuse(BadRequest, "hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))
+	}
+	_, err := hex.Decode(h[:], text)
+	return err
 }
 
-// Event is one change of what the cache holds. Which fields are set depends on Type.
+// StoredBlock is a block in a stored event.
+type StoredBlock struct {
+	Hash     Hash     `json:"hash"`
+	Tokens   []Token  `json:"tokens"` // as the host passed them; blocks of one batch may share memory
+	Tier     Tier     `json:"tier"`
+	Priority Priority `json:"priority"`
+}
+
+// Event is one change of what the cache holds. Which fields are set depends on Type;
+// in JSON the others are left out.
 type Event struct {
-	ID   uint64 // consecutive from 0
-	Type EventType
-	Pool PoolID // all but cleared
+	ID   uint64    `json:"id"` // consecutive from 0
+	Type EventType `json:"type"`
+	Pool PoolID    `json:"pool"` // all but cleared
 
-	PrimaryPages, SecondaryPages int // created
+	PrimaryPages   int `json:"primary_pages,omitzero"`   // created
+	SecondaryPages int `json:"secondary_pages,omitzero"` // created
 
-	Parent    Hash          // stored: the block before
-	HasParent bool          // stored: false at the start of a prompt
-	Blocks    []StoredBlock // stored: consecutive blocks
+	Parent    Hash          `json:"parent,omitzero"`     // stored: the block before
+	HasParent bool          `json:"has_parent,omitzero"` // stored: false at the start of a prompt
+	Blocks    []StoredBlock `json:"blocks,omitempty"`    // stored: consecutive blocks
 
-	Hashes []Hash // removed
+	Hashes []Hash `json:"hashes,omitempty"` // removed
 
-	Hash        Hash // updated
-	TierChanged bool // updated: the tier changed, else the priority
-	OldTier     Tier
-	NewTier     Tier
-	OldPriority Priority
-	NewPriority Priority
+	Hash        Hash     `json:"hash,omitzero"`         // updated
+	TierChanged bool     `json:"tier_changed,omitzero"` // updated: the tier changed, else the priority
+	OldTier     Tier     `json:"old_tier,omitzero"`
+	NewTier     Tier     `json:"new_tier,omitzero"`
+	OldPriority Priority `json:"old_priority,omitzero"`
+	NewPriority Priority `json:"new_priority,omitzero"`
 }
 
 // ReaderID names a reader of events. Each takes the events at its own pace and
 // learns how many of them it has lost. The zero ReaderID is open from the start.
 type ReaderID uint32
 
-// EventBatch is what a reader of events gets.
+// EventBatch is the answer to one read of events.
 type EventBatch struct {
-	// Engine is the id of the engine, which no other engine has: ids of events are
+	// Engine is the id of the engine, which no other engine has: IDs of events are
 	// consecutive within it, and start from 0 again in another.
-	Engine string
-	Events []Event // oldest first
-	Lost   uint64  // events dropped since the reader's last call
-	// Snapshot is set by a snapshot: Events are then the keys of the tree as
-	// stored events without ids, and Next is the id of the event that follows.
-	Snapshot bool
-	Next     uint64
+	Engine string  `json:"engine,omitzero"`
+	Events []Event `json:"events"`        // oldest first
+	Lost   uint64  `json:"lost,omitzero"` // events dropped unread since the reader's last call
+	// Snapshot is set in the answer to ReadSnapshot. Events are then all stored
+	// blocks, as stored events without IDs, and Next is the ID of the event that
+	// follows.
+	Snapshot bool   `json:"snapshot,omitzero"`
+	Next     uint64 `json:"next,omitzero"`
 }

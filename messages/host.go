@@ -21,35 +21,35 @@ type AdmitRequest struct {
 	EncoderRetention *Retention
 }
 
-// MissReason says how a prompt met the cache.
+// MissReason says why an admission did not reuse more of its prompt.
 type MissReason string
 
-// The answers to why.
+// The values of MissReason.
 const (
 	ReasonDisabled   MissReason = "disabled"    // reuse is off
-	ReasonHit        MissReason = "hit"         // everything that is stored was reused
-	ReasonCold       MissReason = "cold"        // nothing of the prompt is stored
-	ReasonEvicted    MissReason = "evicted"     // a full-attention pool lacks a block
-	ReasonWindowHole MissReason = "window_hole" // a limited pool lacks a block
+	ReasonHit        MissReason = "hit"         // everything that was stored was reused
+	ReasonCold       MissReason = "cold"        // nothing of the prompt was stored
+	ReasonEvicted    MissReason = "evicted"     // a pool of full attention lacked a block
+	ReasonWindowHole MissReason = "window_hole" // a pool with a window lacked a block
 	ReasonNoState    MissReason = "no_state"    // a state pool lacks a checkpoint
 )
 
-// PartialReuse says how a partly matching block was reused.
+// PartialReuse says how a block that matched in part was reused.
 type PartialReuse string
 
 // The ways of partial reuse.
 const (
-	PartialNone     PartialReuse = "none"
-	PartialCopy     PartialReuse = "copy"
-	PartialTakeover PartialReuse = "takeover"
+	PartialNone     PartialReuse = "none"     // there was none
+	PartialCopy     PartialReuse = "copy"     // its tokens were copied to a page of the sequence
+	PartialTakeover PartialReuse = "takeover" // the sequence got its page, and the block was forgotten
 )
 
-// PoolReuse is what an admission reused in one pool.
+// PoolReuse counts what an admission reused in one pool.
 type PoolReuse struct {
-	Full         int // pages claimed whole
+	Full         int // pages reused whole
 	Partial      int // 1 if a page was reused in part
 	PartialReuse PartialReuse
-	Onboarded    int // pages brought from host memory
+	Onboarded    int // pages copied from host memory
 }
 
 // Admitted answers an AdmitRequest.
@@ -65,8 +65,8 @@ type Admitted struct {
 	Checkpoints     []int
 	Reuse           []PoolReuse // by PoolID
 	Tables          Tables      // as they stand after the admission
-	Ready           []Ticket    // what must have passed before the pages are read or written
-	Err             error       // the refusal, in a batch; nothing else is set then
+	Ready           []Ticket    // must have passed before the pages are read or written
+	Err             error       // the refusal; nothing else is set then
 	// Cross is set with an encoder–decoder model. Reuse and Tables then have
 	// the cross pool last, with one table for all beams.
 	Cross *CrossAdmitted
@@ -81,14 +81,15 @@ type CrossAdmitted struct {
 	// Table has a page for each block of encoder tokens. It stays as it is as
 	// long as the sequence runs, and its forks and all beams have the same.
 	Table []PageID
-	Ready []Ticket // what must have passed before the pages are read or written
+	Ready []Ticket // must have passed before the pages are read or written
 }
 
-// Tables are page tables: [pool][beam][block], NoPage where the window has passed.
+// Tables are page tables, as [pool][beam][block]. Blocks that the window has passed have
+// NoPage.
 type Tables [][][]PageID
 
-// CommitStep tells that the KV of the first Computed tokens of a sequence is,
-// or after ticket After will be, in its pages.
+// CommitStep says that the keys and values of the first Computed tokens of a sequence
+// are in its pages, or will be when ticket After has passed.
 type CommitStep struct {
 	Sequence SequenceID
 	Computed int
@@ -99,7 +100,7 @@ type CommitStep struct {
 	SeparateRequest bool
 }
 
-// BeamStep extends beam Parent by Token.
+// BeamStep makes one beam: the beam Parent of before, extended by Token.
 type BeamStep struct {
 	Parent int
 	Token  Token
@@ -108,10 +109,9 @@ type BeamStep struct {
 // AppendStep adds sampled tokens to one sequence.
 type AppendStep struct {
 	Sequence SequenceID
-	Tokens   []Token    // with beam width 1
-	Beams    []BeamStep // with beams: one for each
-	// Computed, when above the sequence's count, is committed in the same step,
-	// after the pages are taken; 0 commits nothing.
+	Tokens   []Token    // for beam width 1
+	Beams    []BeamStep // for larger beam widths: one for each beam
+	// Computed, if not 0, commits in the same step, after its pages are taken.
 	Computed int
 	After    Ticket // as in CommitStep
 }
@@ -119,21 +119,36 @@ type AppendStep struct {
 // StepResult answers one CommitStep or AppendStep.
 type StepResult struct {
 	Sequence SequenceID
-	// NewPages are the pages taken, by PoolID, in block order, one beam after
-	// the other, copies on write included.
+	// NewPages are the pages that the step has taken, by PoolID, in block order, one
+	// beam after the other, copies on write included.
 	NewPages [][]PageID
-	// Ready is what must have passed before the step's pages are written to. A
-	// step that was refused because a copy failed may have some, too: its other
-	// copies still read the pages that the sequence has again.
+	// Placed says for each of NewPages where it is in the page tables, and which
+	// page it replaces. The entries of one pool are in the order of NewPages.
+	Placed []PlacedPage
+	// Ready must have passed before the step's pages are written to. A step that was
+	// refused because a copy on write failed may have some too: its other copies
+	// still read the pages that the sequence holds again.
 	Ready []Ticket
 	Err   error
 }
 
-// ReleaseStep lets a sequence go.
+// PlacedPage is a page that a step has put into the page table of a beam.
+type PlacedPage struct {
+	Pool  PoolID
+	Beam  int // 0 for sequences of beam width 1
+	Block int // index in the table
+	Page  PageID
+	// Replaced is the page that was there before: other sequences share it, and the
+	// engine copies to Page what was computed in it (copy on write). NoPage if the
+	// block is new. With beams it is the page of the beam's new parent.
+	Replaced PageID
+}
+
+// ReleaseStep ends one sequence.
 type ReleaseStep struct {
 	Sequence SequenceID
-	Discard  bool   // store nothing more
-	After    Ticket // its kernels read and write the pages until then
+	Discard  bool   // do not store what the sequence has computed since its last commit
+	After    Ticket // the host's kernels may use the pages until it has passed
 }
 
 // RewindStep drops the last Tokens tokens of one sequence.
@@ -162,7 +177,7 @@ type TablesResult struct {
 	Err      error
 }
 
-// Prefix names the beginning of a prompt, for requests about what is stored.
+// Prefix is the beginning of a prompt, for requests about stored blocks.
 type Prefix struct {
 	Namespace  Namespace
 	Tokens     []Token
@@ -174,7 +189,7 @@ type Prefix struct {
 	EncoderItems []MultimodalItem
 }
 
-// Found answers a lookup: MatchedTokens = PrimaryTokens + SecondaryTokens.
+// Found answers a lookup. MatchedTokens = PrimaryTokens + SecondaryTokens.
 type Found struct {
 	MatchedTokens, PrimaryTokens, SecondaryTokens int
 	// AttentionTokens is what the attention pools alone would have matched; 0 for
@@ -188,20 +203,20 @@ type Pinned struct {
 	Tokens int
 }
 
-// Selector names what to forget; exactly one of the three is set.
+// Selector selects blocks to forget. Exactly one of its fields is set.
 type Selector struct {
 	Session string
 	Salt    string
 	Prefix  *Prefix // every block whose tokens begin with all of these
 }
 
-// PageMove is one page that a rebalance renumbered.
+// PageMove is one page whose number a rebalance has changed.
 type PageMove struct{ Old, New PageID }
 
 // Rebalanced answers a rebalance.
 type Rebalanced struct {
 	Pools []PoolInfo
-	Moved [][]PageMove // by PoolID: held pages that had to move
+	Moved [][]PageMove // by PoolID, held pages whose numbers have changed
 }
 
 // PoolInfo describes one pool. The shape of its pages is that of windows.Pool,
@@ -227,18 +242,18 @@ type PoolInfo struct {
 	SecondaryPages int
 }
 
-// PageCounts are the three states of the pages of one tier; they add up to Total.
+// PageCounts counts the pages of one tier. Used, Cached and Free add up to Total.
 type PageCounts struct{ Total, Used, Cached, Free int }
 
-// PoolCounters count what happened in one pool since the engine started.
+// PoolCounters counts what has happened in one pool since the engine started.
 type PoolCounters struct {
-	AllocatedPages int64 // device pages taken for whatever purpose
-	ReusedFull     int64 // pages claimed whole
-	ReusedPartial  int64 // one per partial reuse
-	Missed         int64 // prompt blocks from the first not reused at all
-	Evicted        int64 // device pages taken from their contents
-	Offloaded      int64 // of these, contents that went on in host memory
-	Dropped        int64 // contents lost by eviction, from either tier
+	AllocatedPages int64 // device pages taken for any purpose
+	ReusedFull     int64 // pages reused whole
+	ReusedPartial  int64 // admissions that reused a block in part
+	Missed         int64 // prompt blocks from the first that was not reused on
+	Evicted        int64 // device pages whose contents were evicted
+	Offloaded      int64 // of these, contents that host memory kept
+	Dropped        int64 // contents that eviction dropped, from either tier
 	Onboarded      int64 // pages copied to the device
 	BytesOffloaded int64 // copied, whole pages
 	BytesOnboarded int64
@@ -259,14 +274,14 @@ type PoolCounters struct {
 	CheckpointsSkipped int64
 }
 
-// PoolStats is the state of one pool.
+// PoolStats has the page counts and counters of one pool.
 type PoolStats struct {
 	Name               string
 	Primary, Secondary PageCounts
 	PoolCounters
 }
 
-// Stats is the state of the engine.
+// Stats has the counters of the engine and its pools.
 type Stats struct {
 	Requests     int64 // admissions served
 	PromptTokens int64

@@ -2,7 +2,8 @@ package messages
 
 // The engine reads the fields of a request above the blank line and sets those below
 // it. It keeps no slice of a request after answering. Err is set if the request as a
-// whole was refused; then it has changed nothing.
+// whole was refused; then it has changed nothing. Tag is the host's own, to tell
+// answers apart: the engine neither reads nor changes it.
 
 // Admit starts a batch of sequences. The engine claims all pages that any of the
 // requests matches before it takes new pages for any of them, so no request of the
@@ -14,6 +15,7 @@ type Admit struct {
 
 	Results []Admitted
 	Err     error
+	Tag     any
 }
 
 // Commit tells the engine which tokens of sequences are computed. Blocks that this
@@ -23,6 +25,7 @@ type Commit struct {
 
 	Results []StepResult
 	Err     error
+	Tag     any
 }
 
 // Append adds sampled tokens to sequences: one step of a batch is one Append.
@@ -31,6 +34,7 @@ type Append struct {
 
 	Results []StepResult
 	Err     error
+	Tag     any
 }
 
 // Release ends sequences. Their computed tokens stay reusable until they are evicted.
@@ -39,6 +43,7 @@ type Release struct {
 
 	Results []StepResult
 	Err     error
+	Tag     any
 }
 
 // Rewind drops the last tokens of sequences, such as rejected drafts. A result
@@ -48,6 +53,7 @@ type Rewind struct {
 
 	Results []StepResult
 	Err     error
+	Tag     any
 }
 
 // Fork makes new sequences that share the pages of others.
@@ -56,6 +62,7 @@ type Fork struct {
 
 	Results []ForkResult
 	Err     error
+	Tag     any
 }
 
 // ReadTables reads the page tables of sequences.
@@ -64,6 +71,7 @@ type ReadTables struct {
 
 	Results []TablesResult
 	Err     error
+	Tag     any
 }
 
 // Lookup asks how many tokens an admission would reuse. It changes nothing.
@@ -72,6 +80,7 @@ type Lookup struct {
 
 	Found Found
 	Err   error
+	Tag   any
 }
 
 // PinPrefix protects the stored blocks of a prefix from eviction until UnpinPrefix.
@@ -80,6 +89,7 @@ type PinPrefix struct {
 
 	Pinned Pinned
 	Err    error
+	Tag    any
 }
 
 // UnpinPrefix ends a pin.
@@ -87,6 +97,7 @@ type UnpinPrefix struct {
 	Pin PinID
 
 	Err error
+	Tag any
 }
 
 // Invalidate forgets the stored blocks that a selector names.
@@ -95,6 +106,7 @@ type Invalidate struct {
 
 	Blocks int
 	Err    error
+	Tag    any
 }
 
 // Prefetch copies those blocks of a prefix to the device that are only in host memory:
@@ -104,11 +116,13 @@ type Prefetch struct {
 
 	OnboardedPages int
 	Err            error
+	Tag            any
 }
 
 // Reset forgets every stored block that no running sequence holds.
 type Reset struct {
 	Err error
+	Tag any
 }
 
 // Rebalance moves device memory between pools. Fractions has the share of each pool by
@@ -119,12 +133,14 @@ type Rebalance struct {
 
 	Rebalanced Rebalanced
 	Err        error
+	Tag        any
 }
 
 // ReadStats reads the state of the engine.
 type ReadStats struct {
 	Stats Stats
 	Err   error
+	Tag   any
 }
 
 // OpenReader adds a reader of events. It takes the events from now on; a mirror
@@ -132,6 +148,7 @@ type ReadStats struct {
 type OpenReader struct {
 	Reader ReaderID
 	Err    error
+	Tag    any
 }
 
 // CloseReader ends a reader of events. One that is not read and not closed keeps
@@ -139,6 +156,7 @@ type OpenReader struct {
 type CloseReader struct {
 	Reader ReaderID
 	Err    error
+	Tag    any
 }
 
 // ReadEvents takes the events since the reader's last ReadEvents or ReadSnapshot.
@@ -147,6 +165,7 @@ type ReadEvents struct {
 
 	Batch EventBatch
 	Err   error
+	Tag   any
 }
 
 // ReadSnapshot reads every key of the tree, to start a mirror. The reader's next
@@ -156,6 +175,7 @@ type ReadSnapshot struct {
 
 	Batch EventBatch
 	Err   error
+	Tag   any
 }
 
 // ReadContents reads every stored block with its pages, parents before children, so
@@ -163,11 +183,13 @@ type ReadSnapshot struct {
 type ReadContents struct {
 	Blocks []Content
 	Err    error
+	Tag    any
 }
 
 // Check verifies the invariants of all actors. Err joins everything that is wrong.
 type Check struct {
 	Err error
+	Tag any
 }
 
 // Aborted returns a request to a host that is an actor when the request could

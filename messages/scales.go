@@ -17,6 +17,7 @@ type WriteScales struct {
 	Scales []LayerScale
 
 	Err error
+	Tag any
 }
 
 // ReadScales reads the scales of all layers that have them: self attention first,
@@ -24,4 +25,5 @@ type WriteScales struct {
 type ReadScales struct {
 	Scales []LayerScale
 	Err    error
+	Tag    any
 }

@@ -58,6 +58,22 @@ func (t Tier) String() string {
 	return "secondary"
 }
 
+// MarshalText names the tier as String does.
+func (t Tier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (t *Tier) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "primary":
+		*t = Primary
+	case "secondary":
+		*t = Secondary
+	default:
+		return Refuse(BadRequest, "tier %q is not primary or secondary", text)
+	}
+	return nil
+}
+
 // Location is where one pool keeps one block: nowhere, on a device page, or only in
 // host memory. The values of device pages are their page numbers.
 type Location int32

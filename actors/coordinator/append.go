@@ -227,7 +227,7 @@ func (e *extension) takeStep(it *step) bool {
 		}
 		takes = true
 		if available := max(0, e.counts.available(p)-e.batch.taken[p]); need > available {
-			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available))
+			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available).WithTotal(e.counts.device[p].Total, need+pagesIn(s.Table(p))))
 			return false
 		}
 	}
@@ -381,7 +381,7 @@ func (e *extension) fillTables(it *step) {
 				table[w.block] = w.to
 			}
 			s.SetTable(p, table)
-			it.result.NewPages[p] = append(it.result.NewPages[p], table[pages.before:]...)
+			it.placeNew(p, 0, pages.before, table[pages.before:])
 			e.stats.allocated(p, len(table)-pages.before)
 			took = true
 		}
@@ -412,7 +412,7 @@ func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageI
 	e.out.move.markRead(s, p, []messages.PageID{w.from})
 	w.to = page
 	s.Tables(p)[w.beam][w.block] = page
-	it.result.NewPages[p] = append(it.result.NewPages[p], page)
+	it.place(p, w)
 	tpb := e.config.TokensPerBlock
 	if tokens := min(tpb, it.written()-w.block*tpb); tokens > 0 {
 		e.out.move.copy(p, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})

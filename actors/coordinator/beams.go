@@ -48,7 +48,7 @@ func (e *extension) takeBeams(it *step) bool {
 		shares[p], freed[p] = e.followParents(it, p, chosen)
 		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
 		if available := max(0, e.counts.available(p)-e.batch.taken[p]+freed[p]); need > available {
-			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available))
+			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available).WithTotal(e.counts.device[p].Total, need))
 			return false
 		}
 	}
@@ -171,8 +171,8 @@ func (e *extension) fillBeams(it *step, p int) bool {
 			e.rewrite(it, p, &pages.copies[k], taken[next])
 			next++
 		}
+		it.placeNew(p, i, len(tables[i]), taken[next:next+fresh])
 		tables[i] = append(tables[i], taken[next:next+fresh]...)
-		it.result.NewPages[p] = append(it.result.NewPages[p], taken[next:next+fresh]...)
 		next += fresh
 	}
 	e.stats.allocated(p, len(taken))

@@ -429,7 +429,7 @@ func (c *commitStages) commitOne(it *step) bool {
 		table := c.out.pools.op(p, op).Pages
 		copy(table, old) // the operation began with the blocks that have left since
 		s.SetTable(p, table)
-		it.result.NewPages[p] = append(it.result.NewPages[p], table[len(old):]...)
+		it.placeNew(p, 0, len(old), table[len(old):])
 		c.stats.allocated(p, len(table)-len(old))
 		took = true
 	}

@@ -124,7 +124,7 @@ func (n *pin) claimed() {
 		op := n.out.pools.op(p, 0)
 		claims[p] = op.Pages
 		if available := max(0, n.counts.available(p)+op.Count); op.Count > available && refusal == nil {
-			refusal = messages.RefusePages(n.config.Pools[p].Name, op.Count, available)
+			refusal = messages.RefusePages(n.config.Pools[p].Name, op.Count, available).WithTotal(n.counts.device[p].Total, op.Count)
 		}
 	}
 	n.out.pools.reset()

@@ -157,11 +157,11 @@ func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
 		crowded := it.reuse == messages.PartialNone && b.copyRoom(p) < 0
 		switch need := b.need(it, p); {
 		case crowded || need > max(0, available):
-			return messages.RefusePages(name, need, max(0, available)), p
+			return messages.RefusePages(name, need, max(0, available)).WithTotal(b.counts.device[p].Total, need+it.plans[p].claimed), p
 		case available < 0 && !b.storedOnly:
 			// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
 			// its claims back: where it needs no page, it lacks none.
-			return messages.RefusePages(name, -available, 0), p
+			return messages.RefusePages(name, -available, 0).WithTotal(b.counts.device[p].Total, 0), p
 		}
 	}
 	return nil, 0
@@ -172,10 +172,10 @@ func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
 func (b *promptBatch) refuseAll(it *prompt) (*messages.Refusal, int) {
 	for p := range b.config.Pools {
 		if need := b.need(it, p); need > 0 {
-			return messages.RefusePages(b.config.Pools[p].Name, need, 0), p
+			return messages.RefusePages(b.config.Pools[p].Name, need, 0).WithTotal(b.counts.device[p].Total, need+it.plans[p].claimed), p
 		}
 	}
-	return messages.RefusePages(b.config.Pools[0].Name, 1, 0), 0
+	return messages.RefusePages(b.config.Pools[0].Name, 1, 0).WithTotal(b.counts.device[0].Total, 1), 0
 }
 
 // copyRoom is the pages that further partial copies may be written to: neither a

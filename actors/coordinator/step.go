@@ -98,9 +98,39 @@ func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResul
 	}
 	list = list[:n]
 	for i := range list {
-		list[i] = messages.StepResult{NewPages: sequence.Reopen(list[i].NewPages[:0], pools), Ready: list[i].Ready[:0]}
+		list[i] = messages.StepResult{
+			NewPages: sequence.Reopen(list[i].NewPages[:0], pools), Placed: list[i].Placed[:0], Ready: list[i].Ready[:0],
+		}
 	}
 	return list
+}
+
+// placeNew records the pages of new blocks of a beam, from block first on.
+func (it *step) placeNew(p, beam, first int, pages []messages.PageID) {
+	it.result.NewPages[p] = append(it.result.NewPages[p], pages...)
+	for i, page := range pages {
+		it.result.Placed = append(it.result.Placed, messages.PlacedPage{
+			Pool: messages.PoolID(p), Beam: beam, Block: first + i, Page: page, Replaced: messages.NoPage,
+		})
+	}
+}
+
+// place records the page of a copy on write.
+func (it *step) place(p int, w *pageRewrite) {
+	it.result.NewPages[p] = append(it.result.NewPages[p], w.to)
+	it.result.Placed = append(it.result.Placed, messages.PlacedPage{
+		Pool: messages.PoolID(p), Beam: w.beam, Block: w.block, Page: w.to, Replaced: w.from,
+	})
+}
+
+// pagesIn counts the pages of a table.
+func pagesIn(table []messages.PageID) (n int) {
+	for _, page := range table {
+		if page != messages.NoPage {
+			n++
+		}
+	}
+	return n
 }
 
 // validateCommit checks that the first n tokens may be committed, of length.

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"errors"
+	"slices"
 	gotesting "testing"
 
 	"github.com/stretchr/testify/assert"
@@ -300,4 +301,47 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 	}
 	w.check()
 	w.release(lives...)
+}
+
+// A step says where each of its pages is in the tables, and which page a copy on
+// write replaces.
+func TestStepsSayWhereTheirPagesAre(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 12}}})
+	s := w.start(run(0, 6))
+	fork := w.fork(s, 1)[0]
+	before := slices.Clone(w.tables(fork.id)[0][0])
+	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: fork.id, Tokens: run(50, 4)}}}
+	w.Do(m)
+	require.NoError(t, m.Results[0].Err)
+	w.grown(fork, run(50, 4))
+	after := w.tables(fork.id)[0][0]
+	assert.Equal(t, []messages.PlacedPage{
+		{Block: 1, Page: after[1], Replaced: before[1]}, {Block: 2, Page: after[2], Replaced: messages.NoPage},
+	}, m.Results[0].Placed)
+	assert.Equal(t, [][]messages.PageID{{after[1], after[2]}}, m.Results[0].NewPages)
+	w.release(s, fork)
+}
+
+// A refusal for want of pages tells whether waiting helps.
+func TestRefusalsThatLastForEver(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6}}})
+	s := w.start(run(0, 16))
+	for _, c := range []struct {
+		tokens int
+		never  bool
+	}{{12, false}, {24, false}, {25, true}} {
+		_, _, err := w.tryAdmit(messages.AdmitRequest{Tokens: run(100, c.tokens)})
+		var refusal *messages.Refusal
+		require.ErrorAs(t, err, &refusal)
+		assert.Equal(t, 6, refusal.Total)
+		assert.Equal(t, c.never, refusal.Never, "a prompt of %d tokens", c.tokens)
+	}
+	_, _, err := w.tryAdmit(messages.AdmitRequest{Tokens: run(0, 28)})
+	var refusal *messages.Refusal
+	require.ErrorAs(t, err, &refusal)
+	assert.Equal(t, []int{3, 2}, []int{refusal.Need, refusal.Available})
+	assert.True(t, refusal.Never, "with the four pages that it would share")
+	require.ErrorAs(t, w.tryAppend(run(50, 9), s)[0].Err, &refusal)
+	assert.True(t, refusal.Never)
+	w.release(s)
 }

@@ -88,6 +88,7 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Use()})
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 	}
+	it.result.Placed = it.result.Placed[:0]
 	s.Shorten(len(it.request.Tokens))
 	for p := range it.pools {
 		var old []messages.PageID
@@ -127,6 +128,7 @@ func (e *extension) dropLost(it *step) {
 	s := it.sequence
 	s.MarkLost(sequence.LostCopy)
 	it.result.Err = messages.Refuse(messages.SequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy)
+	it.result.Placed = it.result.Placed[:0]
 	for p := range it.pools {
 		it.pools[p].old = it.oldTables(p)
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
