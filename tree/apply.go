@@ -13,9 +13,9 @@ func (t *Tree) Apply(a *protocol.Apply) {
 	t.log.begin(a.Effects)
 	t.expire(a.Now)
 	for moves := a.Moves; len(moves) > 0; {
-		n := t.leaving(moves)
+		n := t.dropRun(moves)
 		if n == 0 {
-			t.relocate(moves[0])
+			t.moveBlock(moves[0])
 			n = 1
 		}
 		moves = moves[n:]
@@ -30,7 +30,7 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		t.store(&a.Stores[i], a.Now)
 	}
 	for _, tokens := range a.ReleasedSymbols {
-		t.symbols.let(tokens)
+		t.symbols.release(tokens)
 	}
 	a.Effects = t.log.end()
 	a.NextExpiry = t.timers.next()
@@ -47,14 +47,14 @@ func (t *Tree) expire(now time.Duration) {
 		old := t.blocks.priority[b]
 		t.blocks.priority[b] = messages.DefaultPriority
 		if old != messages.DefaultPriority {
-			t.tellChange(b, old, false)
+			t.reportChange(b, old, false)
 		}
 	}
 }
 
 // update brings the priority of a block up to date whose moment has come.
-func (t *Tree) update(b protocol.BlockID) {
-	if t.timers.passed(b) {
+func (t *Tree) expireNow(b protocol.BlockID) {
+	if t.timers.ended(b) {
 		t.timers.stop(b)
 		t.blocks.priority[b] = messages.DefaultPriority
 	}
@@ -62,23 +62,23 @@ func (t *Tree) update(b protocol.BlockID) {
 
 // retain gives a block that some pool holds the priority and the moment of a
 // retention, and tells the pools and the offloader if they are others.
-func (t *Tree) retain(b protocol.BlockID, to term, now time.Duration) {
-	t.update(b)
+func (t *Tree) setRetention(b protocol.BlockID, to term, now time.Duration) {
+	t.expireNow(b)
 	old := t.blocks.priority[b]
 	end, _ := t.timers.of(b)
 	t.timers.start(b, now, to.duration)
 	t.blocks.priority[b] = to.priority
 	if next, _ := t.timers.of(b); old != to.priority || end != next {
-		t.tellChange(b, old, true)
+		t.reportChange(b, old, true)
 	}
-	if t.recording || t.hosted(b) {
+	if t.recording || t.inHostMemory(b) {
 		t.timers.watch(b)
 	}
 }
 
 // tellChange tells where a block is kept that its priority, or its moment, is
 // another one: in events, the offloader, and the pools if they do not know.
-func (t *Tree) tellChange(b protocol.BlockID, old messages.Priority, pools bool) {
+func (t *Tree) reportChange(b protocol.BlockID, old messages.Priority, pools bool) {
 	x, i := t.at(b)
 	for p := range t.pools {
 		page, tier, ok := t.locations(x, p)[i].Page()
@@ -91,13 +91,13 @@ func (t *Tree) tellChange(b protocol.BlockID, old messages.Priority, pools bool)
 			t.effect(protocol.Reprioritize, p, b, page)
 		}
 		if old != t.blocks.priority[b] {
-			t.tellPriority(b, p, old)
+			t.recordPriority(b, p, old)
 		}
 	}
 }
 
 // hosted tells whether some pool keeps a block in host memory only.
-func (t *Tree) hosted(b protocol.BlockID) bool {
+func (t *Tree) inHostMemory(b protocol.BlockID) bool {
 	x, i := t.at(b)
 	for p := range t.pools {
 		if _, tier, ok := t.locations(x, p)[i].Page(); ok && tier == messages.Secondary {
@@ -110,7 +110,7 @@ func (t *Tree) hosted(b protocol.BlockID) bool {
 // relocate follows a page whose contents moved to the other tier or to a page
 // of another number. The pool learns what a page caches that was brought back, and at
 // which priority, by an effect: it took the page without knowing.
-func (t *Tree) relocate(m protocol.BlockMove) {
+func (t *Tree) moveBlock(m protocol.BlockMove) {
 	p := int(m.Pool)
 	if !t.alive(m.Block) {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which is not in the tree", m.Block, p))
@@ -121,12 +121,12 @@ func (t *Tree) relocate(m protocol.BlockMove) {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which does not hold it", m.Block, p))
 	}
 	_, to, _ := m.To.Page()
-	t.put(x, i, p, m.To)
+	t.setLocation(x, i, p, m.To)
 	if from != to {
-		t.tellTier(m.Block, p, to)
+		t.recordTier(m.Block, p, to)
 	}
 	if to == messages.Secondary {
-		t.update(m.Block)
+		t.expireNow(m.Block)
 		t.timers.watch(m.Block)
 	}
 	if from == messages.Secondary && to == messages.Primary {
@@ -140,11 +140,11 @@ func (t *Tree) takeOver(b protocol.BlockID) {
 	if !t.alive(b) {
 		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
 	}
-	t.forgetRun(b)
+	t.reportForgetting(b)
 	for p := range t.pools {
 		// The last pool's loss may end the block itself.
 		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
-			t.loseBlock(b, p)
+			t.dropBlock(b, p)
 			if !t.alive(b) {
 				return
 			}
@@ -153,7 +153,7 @@ func (t *Tree) takeOver(b protocol.BlockID) {
 }
 
 // forgetRun records that a block is forgotten in all pools, before it is.
-func (t *Tree) forgetRun(b protocol.BlockID) {
+func (t *Tree) reportForgetting(b protocol.BlockID) {
 	for p := range t.pools {
 		x, i := t.at(b)
 		l := t.locations(x, p)[i]
@@ -161,7 +161,7 @@ func (t *Tree) forgetRun(b protocol.BlockID) {
 			continue
 		}
 		t.detach(b, p, l)
-		t.tellRemoved(b, p)
+		t.recordRemoved(b, p)
 	}
 }
 
@@ -179,7 +179,7 @@ func (t *Tree) detach(b protocol.BlockID, p int, l messages.Location) {
 // no pool holds, are passed over: a window may have passed them long ago.
 func (t *Tree) claim(c *protocol.ClaimItem, now time.Duration) {
 	stamp := t.nextStamp()
-	t.cover.read(c.Retention, c.Prompt, t.tpb)
+	t.retention.read(c.Retention, c.Prompt, t.tpb)
 	for i := 0; i < len(c.Blocks); {
 		if !t.alive(c.Blocks[i]) {
 			i++
@@ -213,25 +213,25 @@ func common(a, b []protocol.BlockID) int {
 
 // claimRun marks those blocks of a segment that some pool holds as used now.
 func (t *Tree) claimRun(c *protocol.ClaimItem, g segment, stamp uint32, now time.Duration) {
-	solid := t.solid(g.node, -1)
-	plain := t.sessions.none() && t.cover.empty()
+	solid := t.heldThroughout(g.node, -1)
+	plain := t.sessions.none() && t.retention.empty()
 	depth := t.nodes[g.node].depth
 	for k, b := range t.ids(g.node)[g.lo:g.hi] {
 		i := g.lo + int32(k)
-		if !solid && !t.holds(g.node, i) {
+		if !solid && !t.held(g.node, i) {
 			continue
 		}
 		t.blocks.stamp[b] = stamp
 		if plain {
 			continue
 		}
-		t.share(b, c.Session)
-		if term, ok := t.cover.of(depth + i); ok {
-			t.retain(b, term, now)
+		t.shareSession(b, c.Session)
+		if term, ok := t.retention.of(depth + i); ok {
+			t.setRetention(b, term, now)
 		}
 	}
 	if g.lo == 0 {
-		t.bubble(g.node)
+		t.refreshUpwards(g.node)
 	}
 }
 
@@ -239,16 +239,16 @@ func (t *Tree) claimRun(c *protocol.ClaimItem, g segment, stamp uint32, now time
 func (t *Tree) touch(b protocol.BlockID, stamp uint32) {
 	t.blocks.stamp[b] = stamp
 	if x, i := t.at(b); i == 0 {
-		t.bubble(x)
+		t.refreshUpwards(x)
 	}
 }
 
 // share applies the rule of sessions to a block that a sequence of the named
 // session, or of none, reuses whole or stores too.
-func (t *Tree) share(b protocol.BlockID, session string) {
+func (t *Tree) shareSession(b protocol.BlockID, session string) {
 	s := t.blocks.sessionOf(b)
 	if s != none && t.sessions.names[s] != session {
-		t.sessions.drop(s)
+		t.sessions.remove(s)
 		t.blocks.setSession(b, none)
 	}
 }

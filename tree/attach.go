@@ -10,45 +10,45 @@ import (
 // attribute gives what is offered its sessions, priorities and timers. What
 // the tree holds already is passed over by runs if the offer changes nothing.
 func (t *Tree) attribute(o *offer) {
-	t.cover.read(o.Retention, o.Prompt, t.tpb)
+	t.retention.read(o.Retention, o.Prompt, t.tpb)
 	t.plain = resize(t.plain, len(t.path))
 	clear(t.plain)
 	for k, g := range t.path {
-		held, fresh := t.solid(g.node, -1), t.vacant(g.node, -1)
+		held, fresh := t.heldThroughout(g.node, -1), t.heldNowhere(g.node, -1)
 		depth := t.nodes[g.node].depth
-		if held && t.sessions.none() && (t.cover.empty() || int(depth+g.hi) <= o.RetentionFrom) {
+		if held && t.sessions.none() && (t.retention.empty() || int(depth+g.hi) <= o.RetentionFrom) {
 			continue
 		}
 		ids := t.ids(g.node)
-		if fresh && o.Session == "" && t.cover.empty() {
-			t.endowPlain(o, ids[g.lo:g.hi], depth+g.lo)
+		if fresh && o.Session == "" && t.retention.empty() {
+			t.attributePlain(o, ids[g.lo:g.hi], depth+g.lo)
 			t.plain[k] = true
 			continue
 		}
 		for i := g.lo; i < g.hi; i++ {
 			switch d := depth + i; {
 			case !o.offers(d):
-			case held || !fresh && t.holds(g.node, i):
-				t.renew(o, ids[i], d)
+			case held || !fresh && t.held(g.node, i):
+				t.attributeStored(o, ids[i], d)
 			default:
-				t.endow(o, ids[i], d)
+				t.attributeNew(o, ids[i], d)
 			}
 		}
 	}
 }
 
 // endow gives block b of depth d, which no pool held, what an offer says.
-func (t *Tree) endow(o *offer, b protocol.BlockID, d int32) {
-	term, covered := t.cover.of(d)
+func (t *Tree) attributeNew(o *offer, b protocol.BlockID, d int32) {
+	term, covered := t.retention.of(d)
 	if !covered {
 		term.priority = messages.DefaultPriority
 	}
-	t.held++
+	t.blocksHeld++
 	t.blocks.priority[b] = term.priority
 	if o.session != none {
 		t.sessions.refs[o.session]++
 	} else {
-		o.session = t.sessions.join(o.Session)
+		o.session = t.sessions.add(o.Session)
 	}
 	t.blocks.setSession(b, o.session)
 	t.timers.start(b, o.now, term.duration)
@@ -59,28 +59,28 @@ func (t *Tree) endow(o *offer, b protocol.BlockID, d int32) {
 
 // endowPlain gives consecutive blocks from depth d on, which no pool held, what
 // an offer of no session and without retention says.
-func (t *Tree) endowPlain(o *offer, ids []protocol.BlockID, d int32) {
+func (t *Tree) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
 	for i, b := range ids {
 		if o.offers(d + int32(i)) {
 			t.blocks.priority[b], t.blocks.stamp[b] = messages.DefaultPriority, o.stamp
-			t.held++
+			t.blocksHeld++
 		}
 	}
 }
 
 // renew gives block b of depth d, which some pool holds, what an offer says.
-func (t *Tree) renew(o *offer, b protocol.BlockID, d int32) {
-	t.share(b, o.Session)
+func (t *Tree) attributeStored(o *offer, b protocol.BlockID, d int32) {
+	t.shareSession(b, o.Session)
 	if int(d) < o.RetentionFrom {
 		return
 	}
-	if term, covered := t.cover.of(d); covered {
-		t.retain(b, term, o.now)
+	if term, covered := t.retention.of(d); covered {
+		t.setRetention(b, term, o.now)
 	}
 }
 
 // stays tells whether block b of pool p stays where it is.
-func (o *offer) stays(p int, b protocol.BlockID) bool {
+func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
 	return p < len(o.KeepOnHost) && slices.Contains(o.KeepOnHost[p], b)
 }
 
@@ -89,7 +89,7 @@ func (o *offer) stays(p int, b protocol.BlockID) bool {
 func (t *Tree) attach(o *offer, p int) {
 	for _, g := range t.path {
 		if *t.count(g.node, p, messages.Secondary) > 0 {
-			t.yield(o, g, p)
+			t.reportYields(o, g, p)
 		}
 	}
 	for k, g := range t.path {
@@ -103,10 +103,10 @@ func (t *Tree) attach(o *offer, p int) {
 			switch l := locations[i]; {
 			case pages[i] == messages.NoPage || l > messages.Nowhere:
 				i++
-			case l < messages.Nowhere && o.stays(p, t.ids(g.node)[g.lo+int32(i)]):
+			case l < messages.Nowhere && o.keepsOnHost(p, t.ids(g.node)[g.lo+int32(i)]):
 				i++
 			case l < messages.Nowhere:
-				t.bring(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])
+				t.replaceHostPage(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])
 				i++
 			case t.plain[k]:
 				i += t.attachPlain(segment{g.node, g.lo + int32(i), g.hi}, p, pages[i:])
@@ -122,12 +122,12 @@ func (t *Tree) attach(o *offer, p int) {
 // one. It tells how many.
 func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
 	ids, locations := t.ids(s.node)[s.lo:s.hi], t.locations(s.node, p)[s.lo:s.hi]
-	t.update(ids[0])
+	t.expireNow(ids[0])
 	priority := t.blocks.priority[ids[0]]
 	until, _ := t.timers.of(ids[0])
 	n := 0
 	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == messages.Nowhere {
-		t.update(ids[n])
+		t.expireNow(ids[n])
 		if end, _ := t.timers.of(ids[n]); t.blocks.priority[ids[n]] != priority || end != until {
 			break
 		}
@@ -136,7 +136,7 @@ func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) in
 		t.blocks.stamp[ids[n]] = o.stamp
 		n++
 	}
-	t.attached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
+	t.reportAttached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
 	return n
 }
 
@@ -149,33 +149,33 @@ func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 		locations[n] = messages.OnDevice(pages[n])
 		n++
 	}
-	t.attached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
+	t.reportAttached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
 	return n
 }
 
 // attached tells that pool p has got pages for the blocks of a segment, which
 // are of one priority.
-func (t *Tree) attached(s segment, p int, pages []messages.PageID) {
+func (t *Tree) reportAttached(s segment, p int, pages []messages.PageID) {
 	*t.count(s.node, p, messages.Primary) += s.hi - s.lo
 	t.effects(protocol.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
-	t.tellStored(s, p)
+	t.recordStored(s, p)
 }
 
 // bring lets a device page take the place of contents in host memory.
-func (t *Tree) bring(s segment, p int, page messages.PageID) {
+func (t *Tree) replaceHostPage(s segment, p int, page messages.PageID) {
 	b := t.ids(s.node)[s.lo]
-	t.put(s.node, s.lo, p, messages.OnDevice(page))
+	t.setLocation(s.node, s.lo, p, messages.OnDevice(page))
 	t.effect(protocol.Attach, p, b, page)
-	t.tellTier(b, p, messages.Primary)
+	t.recordTier(b, p, messages.Primary)
 }
 
 // yield tells the offloader which of its contents device pages replace.
-func (t *Tree) yield(o *offer, g segment, p int) {
+func (t *Tree) reportYields(o *offer, g segment, p int) {
 	depth := t.nodes[g.node].depth
 	pages := o.pages(p, depth+g.lo, depth+g.hi)
 	locations, ids := t.locations(g.node, p)[g.lo:g.hi], t.ids(g.node)[g.lo:g.hi]
 	for i, page := range pages {
-		if locations[i] < messages.Nowhere && page != messages.NoPage && !o.stays(p, ids[i]) {
+		if locations[i] < messages.Nowhere && page != messages.NoPage && !o.keepsOnHost(p, ids[i]) {
 			t.effect(protocol.HostYield, p, ids[i], messages.NoPage)
 		}
 	}

@@ -19,8 +19,8 @@ type blocks struct {
 // newBlocks gives ids to consecutive blocks of node x, the first at depth: the
 // id freed last first, so that what went as one run comes back as one.
 func (t *Tree) newBlocks(ids []protocol.BlockID, x, depth int32) {
-	t.births++
-	t.nodes[x].births.bear(t.births, depth)
+	t.generation++
+	t.nodes[x].generations.bump(t.generation, depth)
 	s := &t.blocks
 	used := min(len(ids), len(s.free))
 	for i := range used {
@@ -67,7 +67,7 @@ func lengthen[E any](s []E, n int) []E {
 
 // freeBlocks gives the ids of consecutive ghosts back, the last first.
 func (t *Tree) freeBlocks(ids []protocol.BlockID) {
-	t.tellLeft(ids)
+	t.recordLeft(ids)
 	s := &t.blocks
 	for i := len(ids) - 1; i >= 0; i-- {
 		b := ids[i]
@@ -143,7 +143,7 @@ func (t *Tree) tail(x int32) protocol.BlockID {
 }
 
 // holds tells whether some pool holds block i of node x.
-func (t *Tree) holds(x, i int32) bool {
+func (t *Tree) held(x, i int32) bool {
 	for p := range t.pools {
 		if t.locations(x, p)[i] != messages.Nowhere {
 			return true
@@ -153,9 +153,9 @@ func (t *Tree) holds(x, i int32) bool {
 }
 
 // solid tells whether some pool but p, which may be −1, holds all blocks of node x.
-func (t *Tree) solid(x int32, p int) bool {
+func (t *Tree) heldThroughout(x int32, p int) bool {
 	for q := range t.pools {
-		if q != p && t.full(x, q) {
+		if q != p && t.holdsAll(x, q) {
 			return true
 		}
 	}
@@ -163,7 +163,7 @@ func (t *Tree) solid(x int32, p int) bool {
 }
 
 // vacant tells whether no pool but p, which may be −1, holds any block of node x.
-func (t *Tree) vacant(x int32, p int) bool {
+func (t *Tree) heldNowhere(x int32, p int) bool {
 	for q := range t.pools {
 		if q != p && *t.count(x, q, messages.Primary)+*t.count(x, q, messages.Secondary) > 0 {
 			return false
@@ -190,7 +190,7 @@ func (t *Tree) heldEnd(x int32) int32 {
 }
 
 // whole tells whether every pool of its kind holds block i of node x.
-func (t *Tree) whole(x, i int32) bool {
+func (t *Tree) heldByAll(x, i int32) bool {
 	first, end := t.poolsOf(t.nodes[x].cross)
 	for p := first; p < end; p++ {
 		if t.locations(x, p)[i] == messages.Nowhere {
@@ -202,7 +202,7 @@ func (t *Tree) whole(x, i int32) bool {
 
 // put changes where a pool keeps block i of node x, and the counts with it.
 // The caller refreshes the node if i is 0.
-func (t *Tree) put(x, i int32, p int, to messages.Location) {
+func (t *Tree) setLocation(x, i int32, p int, to messages.Location) {
 	l := &t.locations(x, p)[i]
 	if _, tier, ok := l.Page(); ok {
 		*t.count(x, p, tier)--
@@ -219,7 +219,7 @@ func (t *Tree) count(x int32, p int, tier messages.Tier) *int32 {
 }
 
 // full tells whether pool p holds all blocks of node x.
-func (t *Tree) full(x int32, p int) bool {
+func (t *Tree) holdsAll(x int32, p int) bool {
 	i := (int(x)*len(t.pools) + p) * 2
 	return t.counts[i]+t.counts[i+1] == t.nodes[x].n
 }
@@ -227,7 +227,7 @@ func (t *Tree) full(x int32, p int) bool {
 // expireAttributes ends what belongs to the contents of blocks: their last
 // pages went.
 func (t *Tree) expireAttributes(ids ...protocol.BlockID) {
-	t.held -= len(ids)
+	t.blocksHeld -= len(ids)
 	if t.timers.none() && t.sessions.none() {
 		for _, b := range ids {
 			t.blocks.priority[b] = 0
@@ -237,7 +237,7 @@ func (t *Tree) expireAttributes(ids ...protocol.BlockID) {
 	for _, b := range ids {
 		t.timers.stop(b)
 		if s := t.blocks.sessionOf(b); s != none {
-			t.sessions.drop(s)
+			t.sessions.remove(s)
 			t.blocks.setSession(b, none)
 		}
 		t.blocks.priority[b] = 0

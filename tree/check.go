@@ -25,14 +25,14 @@ type checker struct {
 	*Tree
 	problems []error
 	blocks   int // seen
-	held     int
+	heldSeen int
 	symbols  []int32
 	sessions []int32
 	timers   int
 	pages    []map[messages.Location]protocol.BlockID // by pool
 }
 
-func (c *checker) say(ok bool, format string, args ...any) {
+func (c *checker) expect(ok bool, format string, args ...any) {
 	if !ok {
 		c.problems = append(c.problems, fmt.Errorf(format, args...))
 	}
@@ -52,16 +52,16 @@ func (t *Tree) Check() error {
 			continue
 		}
 		got, ok := t.byName[class(t.nodes[r.node].cross)][r.namespace]
-		c.say(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
-		c.say(t.nodes[r.node].kids != none, "root %d is empty", i)
-		c.say(t.inputTokens != nil || t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
+		c.expect(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
+		c.expect(t.nodes[r.node].children != none, "root %d is empty", i)
+		c.expect(t.inputTokens != nil || t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
 	}
 	for x := range t.walkAll() {
 		nodes++
 		c.node(x)
 	}
 	c.shelf()
-	c.say(nodes+len(t.freeNodes) == len(t.nodes), "%d nodes reached and %d free of %d", nodes, len(t.freeNodes), len(t.nodes))
+	c.expect(nodes+len(t.freeNodes) == len(t.nodes), "%d nodes reached and %d free of %d", nodes, len(t.freeNodes), len(t.nodes))
 	c.totals()
 	return errors.Join(c.problems...)
 }
@@ -69,22 +69,22 @@ func (t *Tree) Check() error {
 // node checks one node, its blocks, and the treap of its children.
 func (c *checker) node(x int32) {
 	nd := &c.nodes[x]
-	for _, y := range c.kids(nil, x) {
-		c.say(c.parentOf(y) == x, "node %d is a child of %d but names %d", y, x, c.parentOf(y))
-		c.say(c.Tree.nodes[y].cross == nd.cross, "node %d, a child of %d, is not of the same pools", y, x)
-		c.say(c.Tree.nodes[y].depth == c.end(x), "node %d begins at %d behind %d", y, c.Tree.nodes[y].depth, c.end(x))
+	for _, y := range c.childrenOf(nil, x) {
+		c.expect(c.parentOf(y) == x, "node %d is a child of %d but names %d", y, x, c.parentOf(y))
+		c.expect(c.Tree.nodes[y].cross == nd.cross, "node %d, a child of %d, is not of the same pools", y, x)
+		c.expect(c.Tree.nodes[y].depth == c.end(x), "node %d begins at %d behind %d", y, c.Tree.nodes[y].depth, c.end(x))
 	}
-	c.treap(nd.kids)
+	c.treap(nd.children)
 	if nd.root != none {
-		c.say(nd.n == 0, "root node %d has %d blocks", x, nd.n)
+		c.expect(nd.n == 0, "root node %d has %d blocks", x, nd.n)
 		return
 	}
-	c.say(nd.n > 0, "node %d is empty", x)
-	c.say(nd.part == 0 || nd.n == 1 && nd.kids == none && int(nd.part) < c.tpb, "node %d, stored in part, has %d blocks or children", x, nd.n)
-	if y := nd.kids; y == none {
-		c.say(c.holds(x, nd.n-1), "node %d ends in a ghost with nothing behind it", x)
+	c.expect(nd.n > 0, "node %d is empty", x)
+	c.expect(nd.part == 0 || nd.n == 1 && nd.children == none && int(nd.part) < c.tpb, "node %d, stored in part, has %d blocks or children", x, nd.n)
+	if y := nd.children; y == none {
+		c.expect(c.held(x, nd.n-1), "node %d ends in a ghost with nothing behind it", x)
 	} else if c.nodes[y].side == [2]int32{none, none} {
-		c.say(c.nodes[y].part > 0, "node %d need not be apart from its only child %d", x, y)
+		c.expect(c.nodes[y].part > 0, "node %d need not be apart from its only child %d", x, y)
 	}
 	counts := make([]int32, 2*len(c.pools))
 	for i := range nd.n {
@@ -95,27 +95,27 @@ func (c *checker) node(x int32) {
 			}
 		}
 	}
-	c.say(slices.Equal(counts, c.countsOf(x)), "node %d counts %v, has %v", x, c.countsOf(x), counts)
+	c.expect(slices.Equal(counts, c.countsOf(x)), "node %d counts %v, has %v", x, c.countsOf(x), counts)
 }
 
 // shelf checks that the arrays on the shelf have the room that is counted, and
 // that none of them is in use.
 func (c *checker) shelf() {
 	room, shelved := 0, map[*int32]bool{}
-	for size, stack := range c.Tree.shelf.stacks {
+	for size, stack := range c.Tree.pool.stacks {
 		before := room
 		for _, a := range stack {
-			c.say(sizeOf(int(a.room)) == size && a.off == 0, "arrays for %d blocks, begun at %d, are on the shelf for size %d", a.room, a.off, size)
-			c.say(!shelved[a.numbers], "arrays for %d blocks are on the shelf twice", a.room)
+			c.expect(sizeClass(int(a.room)) == size && a.off == 0, "arrays for %d blocks, begun at %d, are on the shelf for size %d", a.room, a.off, size)
+			c.expect(!shelved[a.numbers], "arrays for %d blocks are on the shelf twice", a.room)
 			shelved[a.numbers] = true
 			room += int(a.room)
 		}
-		c.say(room-before == c.Tree.shelf.rooms[size], "the shelf has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.shelf.rooms[size])
+		c.expect(room-before == c.Tree.pool.roomOf[size], "the shelf has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.pool.roomOf[size])
 	}
-	c.say(room == c.Tree.shelf.room, "the shelf has room for %d blocks, counted as %d", room, c.Tree.shelf.room)
+	c.expect(room == c.Tree.pool.room, "the shelf has room for %d blocks, counted as %d", room, c.Tree.pool.room)
 	for x := range c.Tree.nodes {
 		if a := &c.Tree.nodes[x].arrays; a.room > 0 {
-			c.say(!shelved[a.numbers], "the arrays of node %d are on the shelf", x)
+			c.expect(!shelved[a.numbers], "the arrays of node %d are on the shelf", x)
 		}
 	}
 }
@@ -125,15 +125,15 @@ func (c *checker) block(x, i int32) {
 	b := c.ids(x)[i]
 	c.blocks++
 	s := &c.Tree.blocks
-	c.say(s.node[b] == x && s.low[b] == uint16(c.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.nodes[x].depth+i, s.node[b], s.low[b])
+	c.expect(s.node[b] == x && s.low[b] == uint16(c.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.nodes[x].depth+i, s.node[b], s.low[b])
 	for p := range c.pools {
 		l := c.locations(x, p)[i]
 		if l == messages.Nowhere {
 			continue
 		}
-		c.say(c.pools[p].Cross == c.nodes[x].cross, "block %d is in pool %d, which is not of its kind", b, p)
+		c.expect(c.pools[p].Cross == c.nodes[x].cross, "block %d is in pool %d, which is not of its kind", b, p)
 		other, twice := c.pages[p][l]
-		c.say(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
+		c.expect(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
 		c.pages[p][l] = b
 	}
 	for _, tok := range c.tokensAt(x, i) {
@@ -142,17 +142,17 @@ func (c *checker) block(x, i int32) {
 		}
 	}
 	_, timed := c.Tree.timers.of(b)
-	if !c.holds(x, i) {
-		c.say(!timed && s.sessionOf(b) == none && s.priority[b] == 0, "ghost %d has attributes", b)
+	if !c.held(x, i) {
+		c.expect(!timed && s.sessionOf(b) == none && s.priority[b] == 0, "ghost %d has attributes", b)
 		return
 	}
-	c.held++
-	c.say(s.stamp[b] > 0 && s.stamp[b] <= c.stamp, "block %d has stamp %d of %d", b, s.stamp[b], c.stamp)
-	c.say(s.priority[b] <= messages.MaxPriority, "block %d has priority %d", b, s.priority[b])
+	c.heldSeen++
+	c.expect(s.stamp[b] > 0 && s.stamp[b] <= c.stamp, "block %d has stamp %d of %d", b, s.stamp[b], c.stamp)
+	c.expect(s.priority[b] <= messages.MaxPriority, "block %d has priority %d", b, s.priority[b])
 	if n := s.sessionOf(b); n != none {
 		c.sessions[n]++
 	}
-	c.say(!timed || c.Tree.timers.watched(b) || !c.recording && !c.hosted(b), "block %d has a timer that nobody watches", b)
+	c.expect(!timed || c.Tree.timers.watched(b) || !c.recording && !c.inHostMemory(b), "block %d has a timer that nobody watches", b)
 	if c.Tree.timers.watched(b) {
 		c.timers++
 	}
@@ -164,42 +164,42 @@ func (c *checker) treap(x int32) {
 		return
 	}
 	nd := &c.nodes[x]
-	c.say(nd.head == c.first(x)[0], "element %d has head %d, its first token is %d", x, nd.head, c.first(x)[0])
+	c.expect(nd.head == c.first(x)[0], "element %d has head %d, its first token is %d", x, nd.head, c.first(x)[0])
 	for s, y := range nd.side {
 		if y == none {
 			continue
 		}
-		c.say(c.nodes[y].up == x, "element %d is below %d but names %d", y, x, c.nodes[y].up)
-		c.say(c.nodes[y].weight <= nd.weight, "element %d weighs more than %d above it", y, x)
+		c.expect(c.nodes[y].above == x, "element %d is below %d but names %d", y, x, c.nodes[y].above)
+		c.expect(c.nodes[y].weight <= nd.weight, "element %d weighs more than %d above it", y, x)
 		order := slices.Compare(c.first(y), c.first(x))
-		c.say(order == 2*s-1, "element %d is on side %d of %d", y, s, x)
+		c.expect(order == 2*s-1, "element %d is on side %d of %d", y, s, x)
 		c.treap(y)
 	}
 	latest := nd.latest
-	c.say(!c.pull(x), "element %d has latest %v, not %v", x, latest, nd.latest)
+	c.expect(!c.refresh(x), "element %d has latest %v, not %v", x, latest, nd.latest)
 	nd.latest = latest // a check changes nothing
 }
 
 // totals checks what the walk has counted against the tables.
 func (c *checker) totals() {
 	t := c.Tree
-	c.say(c.held == t.held, "%d blocks are held, counted as %d", c.held, t.held)
-	c.say(c.blocks+len(t.blocks.free) == len(t.blocks.node), "%d blocks reached and %d free of %d", c.blocks, len(t.blocks.free), len(t.blocks.node))
+	c.expect(c.heldSeen == t.blocksHeld, "%d blocks are held, counted as %d", c.heldSeen, t.blocksHeld)
+	c.expect(c.blocks+len(t.blocks.free) == len(t.blocks.node), "%d blocks reached and %d free of %d", c.blocks, len(t.blocks.free), len(t.blocks.node))
 	for n, refs := range c.symbols {
-		c.say(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)
+		c.expect(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)
 		if t.symbols.refs[n] > 0 {
-			c.say(t.symbols.index[t.symbols.entries[n]] == int32(n), "symbol %d is not found", n)
+			c.expect(t.symbols.index[t.symbols.entries[n]] == int32(n), "symbol %d is not found", n)
 		}
 	}
-	c.say(len(t.symbols.index)+len(t.symbols.free) == len(t.symbols.entries), "%d symbols and %d free of %d", len(t.symbols.index), len(t.symbols.free), len(t.symbols.entries))
+	c.expect(len(t.symbols.index)+len(t.symbols.free) == len(t.symbols.entries), "%d symbols and %d free of %d", len(t.symbols.index), len(t.symbols.free), len(t.symbols.entries))
 	for n, refs := range c.sessions {
-		c.say(refs > 0 || t.sessions.names[n] == "", "session %q has no blocks", t.sessions.names[n])
-		c.say(t.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", t.sessions.names[n], t.sessions.refs[n], refs)
+		c.expect(refs > 0 || t.sessions.names[n] == "", "session %q has no blocks", t.sessions.names[n])
+		c.expect(t.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", t.sessions.names[n], t.sessions.refs[n], refs)
 	}
-	c.say(len(t.sessions.index)+len(t.sessions.free) == len(t.sessions.names), "%d sessions and %d free of %d", len(t.sessions.index), len(t.sessions.free), len(t.sessions.names))
-	c.say(c.timers == len(t.timers.heap), "%d blocks are watched, %d timers run", c.timers, len(t.timers.heap))
+	c.expect(len(t.sessions.index)+len(t.sessions.free) == len(t.sessions.names), "%d sessions and %d free of %d", len(t.sessions.index), len(t.sessions.free), len(t.sessions.names))
+	c.expect(c.timers == len(t.timers.heap), "%d blocks are watched, %d timers run", c.timers, len(t.timers.heap))
 	for i := range t.timers.heap {
-		c.say(t.timers.slot[t.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
-		c.say(i == 0 || !t.timers.less(i, (i-1)/2), "timer %d is before the one above it", i)
+		c.expect(t.timers.slot[t.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
+		c.expect(i == 0 || !t.timers.less(i, (i-1)/2), "timer %d is before the one above it", i)
 	}
 }

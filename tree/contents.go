@@ -43,7 +43,7 @@ func (t *Tree) Contents(c *protocol.Contents) {
 			}
 			c.Blocks = append(c.Blocks, messages.Content{
 				Parent: parent, Namespace: ns, Depth: int(t.nodes[x].depth) + i, Cross: t.nodes[x].cross,
-				Tokens: t.symbols.hosts(tokens), Covers: t.symbols.covers(tokens), Pages: pages,
+				Tokens: t.symbols.originals(tokens), Covers: t.symbols.covers(tokens), Pages: pages,
 			})
 			parent = len(c.Blocks) - 1
 			index[b] = parent
@@ -67,7 +67,7 @@ func (t *Tree) walkAll() func(yield func(int32) bool) {
 				if !yield(x) {
 					return
 				}
-				stack = t.kids(stack, x)
+				stack = t.childrenOf(stack, x)
 			}
 		}
 	}

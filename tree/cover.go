@@ -23,7 +23,7 @@ type term struct {
 
 // cover answers, for blocks in ascending order, what a retention gives them.
 // Ranges are sorted once, so a prompt costs its blocks plus its ranges.
-type cover struct {
+type retentionCover struct {
 	spans     []span
 	at        int // spans before it are behind us
 	generated int32
@@ -31,7 +31,7 @@ type cover struct {
 }
 
 // read takes the retention, which may be nil, of a prompt with so many tokens.
-func (c *cover) read(r *messages.Retention, prompt, tpb int) {
+func (c *retentionCover) read(r *messages.Retention, prompt, tpb int) {
 	up := func(tokens int) int32 { return int32((tokens + tpb - 1) / tpb) }
 	c.spans, c.at, c.decode = c.spans[:0], 0, nil
 	c.generated = up(prompt)
@@ -53,10 +53,10 @@ func (c *cover) read(r *messages.Retention, prompt, tpb int) {
 }
 
 // empty tells that no block gets anything.
-func (c *cover) empty() bool { return len(c.spans) == 0 && c.decode == nil }
+func (c *retentionCover) empty() bool { return len(c.spans) == 0 && c.decode == nil }
 
 // of tells what block i of the prefix gets; ok is false if nothing covers it.
-func (c *cover) of(i int32) (t term, ok bool) {
+func (c *retentionCover) of(i int32) (t term, ok bool) {
 	if i >= c.generated {
 		if c.decode == nil {
 			return term{}, false

@@ -37,7 +37,7 @@ const spareRecords = 2
 const noEvent = -1
 
 // tell records a change, joined or not.
-func (t *Tree) tell(c protocol.Change) {
+func (t *Tree) record(c protocol.Change) {
 	j := &t.log
 	if c.MakesEvent() {
 		j.event = len(j.changes.List)
@@ -58,7 +58,7 @@ func (t *Tree) event(kind protocol.ChangeKind, p int) bool {
 
 // tellEntered records that the blocks of node x from index i on, which have just
 // been made, are in the tree.
-func (t *Tree) tellEntered(x, i int32) {
+func (t *Tree) recordEntered(x, i int32) {
 	if t.recording {
 		t.enter(t.log.changes, x, i)
 	}
@@ -78,7 +78,7 @@ func (t *Tree) enter(c *protocol.Changes, x, i int32) {
 	if !t.symbols.none() && len(fromSymbol(tokens)) > 0 {
 		e.Covered = true
 		c.Covers = append(c.Covers, t.symbols.covers(tokens)...)
-		t.symbols.replace(c.Tokens[first:])
+		t.symbols.restore(c.Tokens[first:])
 	}
 	if e.Parent == protocol.NoBlock {
 		c.Namespaces = append(c.Namespaces, t.roots[t.nodes[t.parentOf(x)].root].namespace)
@@ -87,9 +87,9 @@ func (t *Tree) enter(c *protocol.Changes, x, i int32) {
 }
 
 // tellLeft records that consecutive blocks are not in the tree any more.
-func (t *Tree) tellLeft(ids []protocol.BlockID) {
+func (t *Tree) recordLeft(ids []protocol.BlockID) {
 	if t.recording && len(ids) > 0 {
-		t.tell(protocol.Change{Kind: protocol.BlocksLeft, Last: ids[len(ids)-1], Count: int32(len(ids))})
+		t.record(protocol.Change{Kind: protocol.BlocksLeft, Last: ids[len(ids)-1], Count: int32(len(ids))})
 	}
 }
 
@@ -124,7 +124,7 @@ func (t *Tree) prior(x, i int32) protocol.BlockID {
 
 // tellStored records that pool p, which did not hold the blocks of a segment,
 // does. They have one priority.
-func (t *Tree) tellStored(g segment, p int) {
+func (t *Tree) recordStored(g segment, p int) {
 	if !t.recording {
 		return
 	}
@@ -135,12 +135,12 @@ func (t *Tree) tellStored(g segment, p int) {
 	}
 	c.Joined = t.event(c.Kind, p) && t.prior(g.node, g.lo) == t.log.stored
 	t.log.stored = c.Last
-	t.tell(c)
+	t.record(c)
 }
 
 // tellRemoved records that pool p does not hold b any more. Blocks that follow one
 // another are one change.
-func (t *Tree) tellRemoved(b protocol.BlockID, p int) {
+func (t *Tree) recordRemoved(b protocol.BlockID, p int) {
 	if !t.recording {
 		return
 	}
@@ -152,32 +152,32 @@ func (t *Tree) tellRemoved(b protocol.BlockID, p int) {
 			return
 		}
 	}
-	t.tell(c)
+	t.record(c)
 }
 
 // tellEvicted records that pool p does not hold the blocks of a segment any more,
 // the last one first.
-func (t *Tree) tellEvicted(g segment, p int) {
+func (t *Tree) recordEvicted(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	t.tell(protocol.Change{
+	t.record(protocol.Change{
 		Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: t.ids(g.node)[g.hi-1], Count: g.hi - g.lo,
 		Backwards: g.hi-g.lo > 1, Joined: t.event(protocol.BlocksRemoved, p),
 	})
 }
 
 // tellTier records that pool p keeps b in the other tier now.
-func (t *Tree) tellTier(b protocol.BlockID, p int, to messages.Tier) {
+func (t *Tree) recordTier(b protocol.BlockID, p int, to messages.Tier) {
 	if t.recording {
-		t.tell(protocol.Change{Kind: protocol.TierChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Tier: to})
+		t.record(protocol.Change{Kind: protocol.TierChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Tier: to})
 	}
 }
 
 // tellPriority records the change from old for pool p.
-func (t *Tree) tellPriority(b protocol.BlockID, p int, old messages.Priority) {
+func (t *Tree) recordPriority(b protocol.BlockID, p int, old messages.Priority) {
 	if t.recording {
-		t.tell(protocol.Change{
+		t.record(protocol.Change{
 			Kind: protocol.PriorityChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Priority: t.blocks.priority[b], OldPriority: old,
 		})
 	}

@@ -12,36 +12,36 @@ import (
 func (t *Tree) Forget(f *protocol.Forget) {
 	t.log.begin(f.Effects)
 	t.expire(f.Now)
-	t.doomed = t.doomed[:0]
+	t.toForget = t.toForget[:0]
 	var kept [][]bool
 	switch s := &f.Selector; {
 	case f.All:
 		kept = t.marks(f.Keep)
 		for i := range t.roots {
-			t.doomRoot(int32(i))
+			t.selectRoot(int32(i))
 		}
 	case s.Session != "":
-		t.doomSession(s.Session)
+		t.selectSession(s.Session)
 	case s.Prefix != nil:
-		t.doomPrefix(s.Prefix, f.Cross)
+		t.selectPrefix(s.Prefix, f.Cross)
 	default:
 		for i := range t.roots {
 			if t.roots[i].namespace.Salt == s.Salt {
-				t.doomRoot(int32(i))
+				t.selectRoot(int32(i))
 			}
 		}
 	}
-	before := t.held
+	before := t.blocksHeld
 	for p := range t.pools {
-		t.tellForgotten(p, kept)
+		t.reportForgotten(p, kept)
 	}
 	// From the last to the first, so that what is behind goes first.
-	for k := len(t.doomed) - 1; k >= 0; k-- {
-		t.doom(t.doomed[k], kept)
+	for k := len(t.toForget) - 1; k >= 0; k-- {
+		t.forgetBlock(t.toForget[k], kept)
 	}
-	f.Blocks = before - t.held
-	if f.All && t.recording && t.held == 0 {
-		t.tell(protocol.Change{Kind: protocol.EverythingForgot})
+	f.Blocks = before - t.blocksHeld
+	if f.All && t.recording && t.blocksHeld == 0 {
+		t.record(protocol.Change{Kind: protocol.EverythingForgot})
 	}
 	f.Effects = t.log.end()
 	t.verify()
@@ -62,35 +62,35 @@ func (t *Tree) marks(lists [][]protocol.BlockID) [][]bool {
 }
 
 // doomRoot adds all blocks of a namespace to the doomed.
-func (t *Tree) doomRoot(i int32) {
+func (t *Tree) selectRoot(i int32) {
 	if x := t.roots[i].node; x != none {
-		t.kin = append(t.kin[:0], x)
-		t.doomKin()
+		t.stack = append(t.stack[:0], x)
+		t.selectSubtrees()
 	}
 }
 
 // doomKin adds all blocks of the subtrees of t.kin to the doomed, parents first.
-func (t *Tree) doomKin() {
-	for n := len(t.kin); n > 0; n = len(t.kin) {
-		x := t.kin[n-1]
-		t.kin = t.kin[:n-1]
-		t.doomed = append(t.doomed, t.ids(x)...)
-		t.kin = t.kids(t.kin, x)
+func (t *Tree) selectSubtrees() {
+	for n := len(t.stack); n > 0; n = len(t.stack) {
+		x := t.stack[n-1]
+		t.stack = t.stack[:n-1]
+		t.toForget = append(t.toForget, t.ids(x)...)
+		t.stack = t.childrenOf(t.stack, x)
 	}
 }
 
 // doomSession adds the blocks that belong to a session to the doomed, runs in order.
-func (t *Tree) doomSession(name string) {
+func (t *Tree) selectSession(name string) {
 	s := t.sessions.find(name)
 	if s == none {
 		return
 	}
 	for b, of := range t.blocks.session {
 		if of == s {
-			t.doomed = append(t.doomed, protocol.BlockID(b))
+			t.toForget = append(t.toForget, protocol.BlockID(b))
 		}
 	}
-	slices.SortFunc(t.doomed, func(a, b protocol.BlockID) int {
+	slices.SortFunc(t.toForget, func(a, b protocol.BlockID) int {
 		if c := cmp.Compare(t.blocks.node[a], t.blocks.node[b]); c != 0 {
 			return c
 		}
@@ -100,8 +100,8 @@ func (t *Tree) doomSession(name string) {
 
 // doomPrefix adds to the doomed the blocks of a namespace whose tokens from
 // the start begin with all those of the prefix.
-func (t *Tree) doomPrefix(q *messages.Prefix, cross bool) {
-	t.symbols.look(q.Tokens, q.Multimodal)
+func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
+	t.symbols.lookup(q.Tokens, q.Multimodal)
 	x := t.rootOf(q.Namespace, cross)
 	if x == none {
 		return
@@ -112,7 +112,7 @@ func (t *Tree) doomPrefix(q *messages.Prefix, cross bool) {
 	if len(rest) >= t.tpb {
 		return // a whole block of the prefix is not there
 	}
-	t.kin = t.kin[:0]
+	t.stack = t.stack[:0]
 	from := int32(0) // first doomed block of x's run
 	if len(t.path) > 0 {
 		s := t.path[len(t.path)-1]
@@ -122,45 +122,45 @@ func (t *Tree) doomPrefix(q *messages.Prefix, cross bool) {
 	case len(rest) == 0:
 		from = max(0, from-1)
 	case from == n:
-		t.kin = t.kidsWith(t.kin, t.nodes[x].kids, rest)
-		t.doomKin()
+		t.stack = t.childrenWith(t.stack, t.nodes[x].children, rest)
+		t.selectSubtrees()
 		return
 	case firstDifference(t.tokensAt(x, from), rest) < len(rest):
 		return
 	}
-	t.doomed = append(t.doomed, t.ids(x)[from:]...)
-	t.kin = t.kids(t.kin, x)
-	t.doomKin()
+	t.toForget = append(t.toForget, t.ids(x)[from:]...)
+	t.stack = t.childrenOf(t.stack, x)
+	t.selectSubtrees()
 }
 
 // kids adds the children of x to list, the last in order first.
-func (t *Tree) kids(list []int32, x int32) []int32 {
-	return t.kidsWith(list, t.nodes[x].kids, nil)
+func (t *Tree) childrenOf(list []int32, x int32) []int32 {
+	return t.childrenWith(list, t.nodes[x].children, nil)
 }
 
 // kidsWith adds the elements from x down whose first block begins with prefix
 // to list, the last in order first. Its depth is that of the treap.
-func (t *Tree) kidsWith(list []int32, x int32, prefix []messages.Token) []int32 {
+func (t *Tree) childrenWith(list []int32, x int32, prefix []messages.Token) []int32 {
 	if x == none {
 		return list
 	}
 	c := t.against(x, prefix)
 	if c <= 0 {
-		list = t.kidsWith(list, t.nodes[x].side[1], prefix)
+		list = t.childrenWith(list, t.nodes[x].side[1], prefix)
 	}
 	if c == 0 {
 		list = append(list, x)
 	}
 	if c >= 0 {
-		list = t.kidsWith(list, t.nodes[x].side[0], prefix)
+		list = t.childrenWith(list, t.nodes[x].side[0], prefix)
 	}
 	return list
 }
 
 // tellForgotten records what pool p forgets of the doomed.
-func (t *Tree) tellForgotten(p int, kept [][]bool) {
+func (t *Tree) reportForgotten(p int, kept [][]bool) {
 	for _, host := range [2]bool{false, true} {
-		for _, b := range t.doomed {
+		for _, b := range t.toForget {
 			x, i := t.at(b)
 			page, tier, ok := t.locations(x, p)[i].Page()
 			switch {
@@ -171,20 +171,20 @@ func (t *Tree) tellForgotten(p int, kept [][]bool) {
 				if tier == messages.Primary {
 					t.effect(protocol.Detach, p, b, page)
 				}
-				t.tellRemoved(b, p)
+				t.recordRemoved(b, p)
 			}
 		}
 	}
 }
 
 // doom makes the pools that do not keep b lose it.
-func (t *Tree) doom(b protocol.BlockID, kept [][]bool) {
+func (t *Tree) forgetBlock(b protocol.BlockID, kept [][]bool) {
 	for p := range t.pools {
 		if kept != nil && kept[p][b] || !t.alive(b) {
 			continue
 		}
 		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
-			t.loseBlock(b, p)
+			t.dropBlock(b, p)
 		}
 	}
 }

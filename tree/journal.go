@@ -57,7 +57,7 @@ func (t *Tree) effects(kind protocol.EffectKind, p int, blocks []protocol.BlockI
 	b := blocks[0]
 	depth, priority, until := t.depth(b), messages.Priority(0), time.Duration(0)
 	if kind == protocol.Attach || kind == protocol.Reprioritize || kind == protocol.HostReprioritize {
-		t.update(b)
+		t.expireNow(b)
 		priority = t.blocks.priority[b]
 		if kind != protocol.HostReprioritize {
 			until, _ = t.timers.of(b)

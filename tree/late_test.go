@@ -65,7 +65,7 @@ func truthOf(tr *Tree) map[events.Key]known {
 			if !held {
 				continue
 			}
-			tokens := tr.symbols.hosts(tr.tokensAt(x, i))
+			tokens := tr.symbols.originals(tr.tokensAt(x, i))
 			tokens = tokens[:len(tokens)-paddingOf(tr, id, ns)]
 			truth[events.Key{Pool: messages.PoolID(p), Hash: hashOf(tr.tpb, ns, full)}] = known{
 				events.Entry{Tier: tier, Priority: tr.blocks.priority[b], Tokens: len(tokens)}, tokens,

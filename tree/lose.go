@@ -13,7 +13,7 @@ import (
 // leaving follows the first moves if they go nowhere: as many as drop, from the
 // last to the first, consecutive blocks of one node in one pool. It tells how
 // many, 0 if the first one goes elsewhere.
-func (t *Tree) leaving(moves []protocol.BlockMove) int {
+func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 	m := &moves[0]
 	if m.To != messages.Nowhere {
 		return 0
@@ -30,14 +30,14 @@ func (t *Tree) leaving(moves []protocol.BlockMove) int {
 		}
 	}
 	s := segment{x, last + 1 - int32(n), last + 1}
-	t.tellEvicted(s, int(m.Pool))
-	t.lose(s, int(m.Pool))
+	t.recordEvicted(s, int(m.Pool))
+	t.drop(s, int(m.Pool))
 	return n
 }
 
 // lose makes the blocks of a segment, which pool p holds, be held by it no
 // longer. The node and those above it may change.
-func (t *Tree) lose(s segment, p int) {
+func (t *Tree) drop(s segment, p int) {
 	locations, host := t.locations(s.node, p)[s.lo:s.hi], int32(0)
 	for i, l := range locations {
 		if l == messages.Nowhere {
@@ -50,9 +50,9 @@ func (t *Tree) lose(s segment, p int) {
 	}
 	*t.count(s.node, p, messages.Primary) -= s.hi - s.lo - host
 	*t.count(s.node, p, messages.Secondary) -= host
-	gone := t.expireLost(s, p)
+	gone := t.expireDropped(s, p)
 	if s.lo == 0 {
-		t.bubble(s.node)
+		t.refreshUpwards(s.node)
 	}
 	if gone {
 		t.prune(s.node)
@@ -61,17 +61,17 @@ func (t *Tree) lose(s segment, p int) {
 
 // expireLost ends the attributes of the blocks of a segment that no pool holds
 // now that p does not, and tells whether there are any.
-func (t *Tree) expireLost(s segment, p int) (gone bool) {
-	if t.solid(s.node, p) {
+func (t *Tree) expireDropped(s segment, p int) (gone bool) {
+	if t.heldThroughout(s.node, p) {
 		return false
 	}
 	ids := t.ids(s.node)[s.lo:s.hi]
-	if t.vacant(s.node, p) {
+	if t.heldNowhere(s.node, p) {
 		t.expireAttributes(ids...)
 		return true
 	}
 	for i := range ids {
-		if !t.holds(s.node, s.lo+int32(i)) {
+		if !t.held(s.node, s.lo+int32(i)) {
 			t.expireAttributes(ids[i])
 			gone = true
 		}
@@ -80,7 +80,7 @@ func (t *Tree) expireLost(s segment, p int) (gone bool) {
 }
 
 // loseBlock is lose for one block.
-func (t *Tree) loseBlock(b protocol.BlockID, p int) {
+func (t *Tree) dropBlock(b protocol.BlockID, p int) {
 	x, i := t.at(b)
-	t.lose(segment{x, i, i + 1}, p)
+	t.drop(segment{x, i, i + 1}, p)
 }

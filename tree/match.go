@@ -35,9 +35,9 @@ type choice struct {
 
 func (t *Tree) match(m *protocol.MatchItem) {
 	if m.KeepSymbols {
-		t.symbols.hold(m.Tokens, m.Multimodal)
+		t.symbols.acquire(m.Tokens, m.Multimodal)
 	} else {
-		t.symbols.look(m.Tokens, m.Multimodal)
+		t.symbols.lookup(m.Tokens, m.Multimodal)
 	}
 	limit := max(0, min(m.Limit, len(m.Tokens)))
 	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.rootOf(m.Namespace, m.Cross)}
@@ -97,7 +97,7 @@ func (t *Tree) firstHole(p int, end int32) int32 {
 		if depth >= end {
 			break
 		}
-		if t.full(s.node, p) {
+		if t.holdsAll(s.node, p) {
 			continue
 		}
 		for i, l := range t.locations(s.node, p)[:min(s.hi, end-depth)] {
@@ -117,7 +117,7 @@ func (t *Tree) lastHole(p int, lo, hi int32) int32 {
 	for k := t.segmentAt(hi - 1); k >= 0; k-- {
 		s := t.path[k]
 		depth := t.nodes[s.node].depth
-		if !t.full(s.node, p) {
+		if !t.holdsAll(s.node, p) {
 			l := t.locations(s.node, p)
 			for i := min(s.hi, hi-depth) - 1; i >= max(0, lo-depth); i-- {
 				if l[i] == messages.Nowhere {
@@ -217,9 +217,9 @@ func (t *Tree) chooseInside(q *prompt, s segment, query []messages.Token, what i
 	if t.nodes[s.node].depth+s.lo < q.whole {
 		return choice{none, none, 0}
 	}
-	counts := t.holds(s.node, s.lo)
+	counts := t.held(s.node, s.lo)
 	if what == candidates {
-		counts = t.whole(s.node, s.lo)
+		counts = t.heldByAll(s.node, s.lo)
 	}
 	shared := firstDifference(t.tokensAt(s.node, s.lo), query)
 	if !counts || shared == 0 {
@@ -256,7 +256,7 @@ func (t *Tree) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) 
 		m.Source.Block = t.ids(x)[source.i]
 		m.Source.Tokens = int(source.shared)
 		m.Source.Stored = len(t.tokensAt(x, source.i))
-		m.Source.HasChildren = source.i+1 < t.nodes[x].n || t.nodes[x].kids != none
+		m.Source.HasChildren = source.i+1 < t.nodes[x].n || t.nodes[x].children != none
 		for p := range t.pools {
 			m.Source.Pages = append(m.Source.Pages, t.locations(x, p)[source.i])
 		}
@@ -297,7 +297,7 @@ func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 			return
 		}
 		s := t.path[t.segmentAt(k-1)]
-		if t.holds(s.node, k-1-t.nodes[s.node].depth) {
+		if t.held(s.node, k-1-t.nodes[s.node].depth) {
 			m.Reach, m.Lacking = int(k)*t.tpb, q.lacking < k
 			t.countLacks(m, q, k)
 			return
@@ -327,7 +327,7 @@ func (t *Tree) countHoles(p int, lo, hi int32) (n int) {
 		if depth >= hi {
 			break
 		}
-		if t.full(s.node, p) {
+		if t.holdsAll(s.node, p) {
 			continue
 		}
 		for _, l := range t.locations(s.node, p)[max(0, lo-depth):min(s.hi, hi-depth)] {

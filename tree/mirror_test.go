@@ -76,7 +76,7 @@ func fullOf(tr *Tree, b protocol.BlockID) (space, []atom) {
 func atoms(tr *Tree, tokens []messages.Token) []atom {
 	out := make([]atom, len(tokens))
 	for i, tok := range tokens {
-		out[i].token = tr.symbols.host(tok)
+		out[i].token = tr.symbols.original(tok)
 		if tok < 0 {
 			e := tr.symbols.entries[entry(tok)]
 			out[i].covered, out[i].hash, out[i].position = true, e.hash[0], int(e.position)

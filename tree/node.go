@@ -7,25 +7,25 @@ import "github.com/kvactor/kvactor/messages"
 // children, ordered by the tokens of first blocks.
 type node struct {
 	run
-	depth int32 // index of the first block in its prefix
-	kids  int32 // the top of the treap of children, or none
-	root  int32 // index in roots of a namespace's root, which has no blocks; else none
+	depth    int32 // index of the first block in its prefix
+	children int32 // the top of the treap of children, or none
+	root     int32 // index in roots of a namespace's root, which has no blocks; else none
 
-	side [2]int32 // in the treap: the elements before and behind
-	up   int32    // in the treap: the element above; at its top ^parent
+	side  [2]int32 // in the treap: the elements before and behind
+	above int32    // in the treap: the element above; at its top ^parent
 	// head, in the treap, is the first token of the first block: most questions
 	// about the order are answered by it, without a look at the tokens.
 	head   messages.Token
 	weight uint32 // no element weighs more than the one above it
 	// latest is the greatest stamp among the first blocks of this element and
 	// those below it that count as candidates, and as held; 0: none counts.
-	latest [2]uint32
-	births births
-	cross  bool // cross pools hold the blocks, and no self pool; else the other way round
+	latest      [2]uint32
+	generations generations
+	cross       bool // cross pools hold the blocks, and no self pool; else the other way round
 }
 
 func (t *Tree) newNode() int32 {
-	fresh := node{kids: none, root: none, side: [2]int32{none, none}, up: none}
+	fresh := node{children: none, root: none, side: [2]int32{none, none}, above: none}
 	if n := len(t.freeNodes); n > 0 {
 		x := t.freeNodes[n-1]
 		t.freeNodes = t.freeNodes[:n-1]
@@ -40,8 +40,8 @@ func (t *Tree) newNode() int32 {
 
 // freeNode returns a node whose blocks are gone or have moved.
 func (t *Tree) freeNode(x int32) {
-	t.shelve(t.nodes[x].arrays)
-	t.nodes[x] = node{kids: none, root: none, side: [2]int32{none, none}, up: none}
+	t.recycle(t.nodes[x].arrays)
+	t.nodes[x] = node{children: none, root: none, side: [2]int32{none, none}, above: none}
 	clear(t.countsOf(x))
 	t.freeNodes = append(t.freeNodes, x)
 }
@@ -55,32 +55,32 @@ func (t *Tree) countsOf(x int32) []int32 {
 func (t *Tree) end(x int32) int32 { return t.nodes[x].depth + t.nodes[x].n }
 
 // grow makes a child of parent with these tokens, whole blocks that no pool holds.
-func (t *Tree) grow(parent int32, tokens []messages.Token) int32 {
+func (t *Tree) newChild(parent int32, tokens []messages.Token) int32 {
 	x := t.newNode()
 	nd := &t.nodes[x]
 	nd.cross = t.nodes[parent].cross
 	nd.depth = t.end(parent)
-	nd.up = ^parent // for tellEntered, which asks for the block before
+	nd.above = ^parent // for tellEntered, which asks for the block before
 	t.extend(x, tokens)
 	t.insert(parent, x)
 	return x
 }
 
 // growPart makes a child of parent with the tokens of a block stored in part.
-func (t *Tree) growPart(parent int32, tokens []messages.Token) int32 {
+func (t *Tree) newPartialChild(parent int32, tokens []messages.Token) int32 {
 	x := t.newNode()
 	nd := &t.nodes[x]
 	nd.cross = t.nodes[parent].cross
 	nd.depth = t.end(parent)
-	nd.up = ^parent
-	nd.run = run{arrays: t.arrays(1), n: 1, part: int32(len(tokens))}
+	nd.above = ^parent
+	nd.run = run{arrays: t.newArrays(1), n: 1, part: int32(len(tokens))}
 	copy(t.tokensIn(&nd.arrays), tokens)
 	t.newBlocks(t.ids(x), x, nd.depth)
 	for p := range t.pools {
 		fillNowhere(t.locations(x, p))
 	}
-	t.tellEntered(x, 0)
-	t.symbols.keep(tokens)
+	t.recordEntered(x, 0)
+	t.symbols.retain(tokens)
 	t.insert(parent, x)
 	return x
 }
@@ -107,64 +107,64 @@ func (t *Tree) relabel(s segment, from int32) {
 // the cost is that of the shorter part.
 func (t *Tree) split(x, i int32) int32 {
 	y := t.newNode()
-	t.nodes[y].births, t.nodes[y].cross = t.nodes[x].births, t.nodes[x].cross
+	t.nodes[y].generations, t.nodes[y].cross = t.nodes[x].generations, t.nodes[x].cross
 	n := t.nodes[x].n
 	if i <= n-i { // y takes the blocks before i
 		t.reserve(y, margins{back: i})
-		t.absorb(y, segment{x, 0, i}, t.nodes[y].off)
+		t.copyBlocks(y, segment{x, 0, i}, t.nodes[y].off)
 		t.nodes[y].n = i
 		t.nodes[y].depth = t.nodes[x].depth
 		t.replace(x, y)
 		nd := &t.nodes[x]
 		nd.off, nd.n, nd.depth = nd.off+i, n-i, nd.depth+i
 		t.relabel(segment{y, 0, i}, x)
-		t.trim(x)
+		t.shrink(x)
 		t.insert(y, x)
 		return y
 	}
 	t.reserve(y, margins{back: n - i})
-	t.absorb(y, segment{x, i, n}, t.nodes[y].off)
+	t.copyBlocks(y, segment{x, i, n}, t.nodes[y].off)
 	t.nodes[y].n = n - i
 	t.nodes[y].depth = t.nodes[x].depth + i
-	t.adopt(y, x)
+	t.takeChildren(y, x)
 	t.nodes[x].n = i
 	t.relabel(segment{y, 0, n - i}, x)
-	t.trim(x)
+	t.shrink(x)
 	t.insert(x, y)
 	return x
 }
 
 // adopt makes the children of y those of x.
-func (t *Tree) adopt(x, y int32) {
-	kids := t.nodes[y].kids
-	t.nodes[x].kids, t.nodes[y].kids = kids, none
+func (t *Tree) takeChildren(x, y int32) {
+	kids := t.nodes[y].children
+	t.nodes[x].children, t.nodes[y].children = kids, none
 	if kids != none {
-		t.nodes[kids].up = ^x
+		t.nodes[kids].above = ^x
 	}
 }
 
 // fuse joins node x with its only child, if it has one of whole blocks. The
 // longer of the two takes the other's blocks.
-func (t *Tree) fuse(x int32) {
-	y := t.nodes[x].kids
+func (t *Tree) mergeWithChild(x int32) {
+	y := t.nodes[x].children
 	if y == none || t.nodes[x].root != none || t.nodes[y].side != [2]int32{none, none} || t.nodes[y].part > 0 {
 		return
 	}
 	n, m := t.nodes[x].n, t.nodes[y].n
-	t.nodes[x].kids = none
-	births := t.nodes[x].births.join(t.nodes[y].births)
-	t.nodes[x].births, t.nodes[y].births = births, births
+	t.nodes[x].children = none
+	births := t.nodes[x].generations.merge(t.nodes[y].generations)
+	t.nodes[x].generations, t.nodes[y].generations = births, births
 	if n >= m {
 		t.reserve(x, margins{back: m})
-		t.absorb(x, segment{y, 0, m}, t.nodes[x].off+n)
+		t.copyBlocks(x, segment{y, 0, m}, t.nodes[x].off+n)
 		t.nodes[x].n += m
-		t.adopt(x, y)
+		t.takeChildren(x, y)
 		t.relabel(segment{x, n, n + m}, y)
 		t.freeNode(y)
 		return
 	}
 	t.reserve(y, margins{front: n})
-	t.absorb(y, segment{x, 0, n}, t.nodes[y].off-n)
+	t.copyBlocks(y, segment{x, 0, n}, t.nodes[y].off-n)
 	nd := &t.nodes[y]
 	nd.off, nd.n, nd.depth = nd.off-n, n+m, nd.depth-n
 	t.replace(x, y)
@@ -173,14 +173,14 @@ func (t *Tree) fuse(x int32) {
 }
 
 // cut removes the blocks from index n on, ghosts, of a leaf.
-func (t *Tree) cut(x, n int32) {
+func (t *Tree) truncate(x, n int32) {
 	nd := &t.nodes[x]
 	switch {
 	case t.symbols.none():
 	case nd.part > 0:
-		t.symbols.let(t.tokensAt(x, 0))
+		t.symbols.release(t.tokensAt(x, 0))
 	default:
-		t.symbols.let(t.tokens(x)[int(n)*t.tpb:])
+		t.symbols.release(t.tokens(x)[int(n)*t.tpb:])
 	}
 	t.freeBlocks(t.ids(x)[n:])
 	nd.n = n
@@ -189,21 +189,21 @@ func (t *Tree) cut(x, n int32) {
 // prune removes the ghosts that nothing stands behind, from node x upwards,
 // and joins what need not be apart any more. Nodes may change in it.
 func (t *Tree) prune(x int32) {
-	for t.nodes[x].kids == none && t.nodes[x].root == none {
+	for t.nodes[x].children == none && t.nodes[x].root == none {
 		if n := t.heldEnd(x); n > 0 {
-			t.cut(x, n)
-			t.trim(x)
+			t.truncate(x, n)
+			t.shrink(x)
 			return
 		}
 		parent := t.parentOf(x)
 		t.remove(x)
-		t.cut(x, 0)
+		t.truncate(x, 0)
 		t.freeNode(x)
 		x = parent
 	}
-	if t.nodes[x].root != none && t.nodes[x].kids == none {
-		t.uproot(x)
+	if t.nodes[x].root != none && t.nodes[x].children == none {
+		t.removeRoot(x)
 		return
 	}
-	t.fuse(x)
+	t.mergeWithChild(x)
 }

@@ -47,31 +47,31 @@ func (t *Tree) ids(x int32) []protocol.BlockID {
 // locations are where pool p keeps the blocks of node x.
 func (t *Tree) locations(x int32, p int) []messages.Location {
 	r := &t.nodes[x].run
-	return r.places(p)[r.off : r.off+r.n]
+	return r.locations(p)[r.off : r.off+r.n]
 }
 
 // margins is room for blocks before and behind a run.
 type margins struct{ front, back int32 }
 
 // move gives the run of node x new arrays with the given room.
-func (t *Tree) move(x int32, m margins) {
+func (t *Tree) reallocate(x int32, m margins) {
 	r := &t.nodes[x].run
 	t.moved += int(r.n)
-	next := run{arrays: t.arrays(int(m.front + r.n + m.back)), n: r.n}
+	next := run{arrays: t.newArrays(int(m.front + r.n + m.back)), n: r.n}
 	next.off = m.front
 	copy(t.tokensIn(&next.arrays)[int(m.front)*t.tpb:], t.tokens(x))
 	copy(next.ids()[m.front:], t.ids(x))
 	for p := range t.pools {
-		copy(next.places(p)[m.front:], t.locations(x, p))
+		copy(next.locations(p)[m.front:], t.locations(x, p))
 	}
-	t.shelve(r.arrays)
+	t.recycle(r.arrays)
 	*r = next
 }
 
 // spare is the room that a run which grows gets beyond what it needs: a quarter
 // more, a short one as much again, so that one that grows again and again is
 // moved rarely.
-func spare(n int32) int32 { return max(n/4, min(n, 16)) }
+func extraRoom(n int32) int32 { return max(n/4, min(n, 16)) }
 
 // reserve makes room.
 func (t *Tree) reserve(x int32, m margins) {
@@ -81,31 +81,31 @@ func (t *Tree) reserve(x int32, m margins) {
 		return
 	}
 	if m.front > 0 {
-		m.front += spare(r.n)
+		m.front += extraRoom(r.n)
 	} else {
-		m.back += spare(r.n)
+		m.back += extraRoom(r.n)
 	}
-	t.move(x, m)
+	t.reallocate(x, m)
 }
 
 // trim gives memory back when most of the arrays is room.
-func (t *Tree) trim(x int32) {
+func (t *Tree) shrink(x int32) {
 	r := &t.nodes[x].run
 	if r.part == 0 && r.room > 4*r.n+8 {
-		t.move(x, margins{})
+		t.reallocate(x, margins{})
 	}
 }
 
 // absorb copies the blocks of a segment into the room that node x's arrays
 // have at index at.
-func (t *Tree) absorb(x int32, s segment, at int32) {
+func (t *Tree) copyBlocks(x int32, s segment, at int32) {
 	to, from := &t.nodes[x].run, &t.nodes[s.node].run
 	n := s.hi - s.lo
 	t.moved += int(n)
 	copy(t.tokensIn(&to.arrays)[int(at)*t.tpb:int(at+n)*t.tpb], t.tokensIn(&from.arrays)[int(from.off+s.lo)*t.tpb:])
 	copy(to.ids()[at:at+n], t.ids(s.node)[s.lo:])
 	for p := range t.pools {
-		copy(to.places(p)[at:at+n], t.locations(s.node, p)[s.lo:])
+		copy(to.locations(p)[at:at+n], t.locations(s.node, p)[s.lo:])
 	}
 }
 
@@ -116,19 +116,19 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 	r := &t.nodes[x].run
 	at := r.off + r.n
 	if r.room == 0 {
-		r.arrays = t.arraysOf(tokens)
+		r.arrays = t.newArraysOf(tokens)
 	} else {
 		t.reserve(x, margins{back: n})
 		at = r.off + r.n
 		copy(t.tokensIn(&r.arrays)[int(at)*t.tpb:], tokens)
 	}
 	for p := range t.pools {
-		fillNowhere(r.places(p)[at : at+n])
+		fillNowhere(r.locations(p)[at : at+n])
 	}
 	t.newBlocks(r.ids()[at:at+n], x, t.nodes[x].depth+r.n)
 	r.n += n
-	t.tellEntered(x, r.n-n)
-	t.symbols.keep(tokens)
+	t.recordEntered(x, r.n-n)
+	t.symbols.retain(tokens)
 }
 
 func fillNowhere(l []messages.Location) {

@@ -191,7 +191,7 @@ func (s *script) match(t *testing.T, d *datadriven.TestData) string {
 
 func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem {
 	tokens, items := prompt1(t, d)
-	s.tree.symbols.hold(tokens, items)
+	s.tree.symbols.acquire(tokens, items)
 	i := protocol.StoreItem{
 		Namespace: namespaceOf(t, d), Cross: d.HasArg("cross"), Session: word(t, d, "session"),
 		Tokens: tokens, From: number(t, d, "from", 0), To: number(t, d, "to", len(tokens)),

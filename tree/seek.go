@@ -10,7 +10,7 @@ import (
 
 // child finds the child of parent whose first block has exactly these tokens.
 func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
-	x := t.nodes[parent].kids
+	x := t.nodes[parent].children
 	for x != none {
 		switch -t.compare(x, tokens) {
 		case 0:
@@ -30,9 +30,9 @@ func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 // token order, so the best is next to where query would stand, and its equals
 // are a range around it: O(log children).
 func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32, shared int) {
-	top := t.nodes[parent].kids
+	top := t.nodes[parent].children
 	for dir := range 2 {
-		if y := t.beside(top, query, what, dir); y != none {
+		if y := t.closest(top, query, what, dir); y != none {
 			shared = max(shared, firstDifference(t.first(y), query))
 		}
 	}
@@ -44,7 +44,7 @@ func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32,
 
 // beside finds the element that counts and is closest to query, among those
 // not behind it (dir 0) or not before it (dir 1).
-func (t *Tree) beside(x int32, query []messages.Token, what, dir int) int32 {
+func (t *Tree) closest(x int32, query []messages.Token, what, dir int) int32 {
 	found, far := none, none // the closest so far, or the closest of those in far
 	for x != none && t.nodes[x].latest[what] != 0 {
 		c := t.compare(x, query)
@@ -55,17 +55,17 @@ func (t *Tree) beside(x int32, query []messages.Token, what, dir int) int32 {
 			x = t.nodes[x].side[dir]
 			continue
 		}
-		if t.own(x, what) != 0 {
+		if t.stampOf(x, what) != 0 {
 			found, far = x, none
-		} else if y := t.nodes[x].side[dir]; t.below(y, what) != 0 {
+		} else if y := t.nodes[x].side[dir]; t.latestOf(y, what) != 0 {
 			found, far = none, y
 		}
 		x = t.nodes[x].side[1-dir]
 	}
 	for x = far; x != none; {
-		if y := t.nodes[x].side[1-dir]; t.below(y, what) != 0 {
+		if y := t.nodes[x].side[1-dir]; t.latestOf(y, what) != 0 {
 			x = y
-		} else if t.own(x, what) != 0 {
+		} else if t.stampOf(x, what) != 0 {
 			return x
 		} else {
 			x = t.nodes[x].side[dir]
@@ -80,25 +80,25 @@ func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
 	for c := t.against(x, prefix); c != 0; c = t.against(x, prefix) {
 		x = t.nodes[x].side[sideOf(c)]
 	}
-	best, stamp := x, t.own(x, what)
+	best, stamp := x, t.stampOf(x, what)
 	for dir := range 2 {
 		for y := t.nodes[x].side[dir]; y != none; {
 			if t.against(y, prefix) != 0 {
 				y = t.nodes[y].side[1-dir]
 				continue
 			}
-			if s := t.own(y, what); s > stamp {
+			if s := t.stampOf(y, what); s > stamp {
 				best, stamp = y, s
 			}
-			if z := t.nodes[y].side[1-dir]; t.below(z, what) > stamp {
+			if z := t.nodes[y].side[1-dir]; t.latestOf(z, what) > stamp {
 				best, stamp = z, t.nodes[z].latest[what]
 			}
 			y = t.nodes[y].side[dir]
 		}
 	}
-	for t.own(best, what) != stamp { // best is the top of the part that has it
+	for t.stampOf(best, what) != stamp { // best is the top of the part that has it
 		y := t.nodes[best].side[0]
-		if t.below(y, what) != stamp {
+		if t.latestOf(y, what) != stamp {
 			y = t.nodes[best].side[1]
 		}
 		best = y

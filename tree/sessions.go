@@ -22,7 +22,7 @@ func (s *sessions) find(name string) int32 {
 }
 
 // join adds a block to the session of this name; the empty name is no session.
-func (s *sessions) join(name string) int32 {
+func (s *sessions) add(name string) int32 {
 	if name == "" {
 		return none
 	}
@@ -43,7 +43,7 @@ func (s *sessions) join(name string) int32 {
 }
 
 // drop takes a block out of session n, which may be none.
-func (s *sessions) drop(n int32) {
+func (s *sessions) remove(n int32) {
 	if n == none {
 		return
 	}

@@ -96,7 +96,7 @@ func TestManyChildren(t *testing.T) {
 		require.Equal(t, 6, it.Matched)
 		require.Equal(t, tokens[4:6], f.tokensAt(f.at(it.Source.Block))[:2])
 		depth := 0
-		for x := f.blocks.node[it.Source.Block]; f.nodes[x].up >= 0; x = f.nodes[x].up {
+		for x := f.blocks.node[it.Source.Block]; f.nodes[x].above >= 0; x = f.nodes[x].above {
 			depth++
 		}
 		deepest = max(deepest, depth)
@@ -289,9 +289,9 @@ func TestCheckFinds(t *testing.T) {
 		"depth":    func(f *fixture) { f.blocks.low[1]++ },
 		"page":     func(f *fixture) { f.locations(f.blocks.node[0], 0)[1] = f.locations(f.blocks.node[0], 0)[0] },
 		"latest":   func(f *fixture) { f.nodes[f.blocks.node[0]].latest[candidates]++ },
-		"weight":   func(f *fixture) { f.nodes[f.nodes[f.blocks.node[0]].kids].weight = 0 },
-		"order":    func(f *fixture) { f.first(f.nodes[f.blocks.node[0]].kids)[0] ^= 1 << 20 },
-		"held":     func(f *fixture) { f.held++ },
+		"weight":   func(f *fixture) { f.nodes[f.nodes[f.blocks.node[0]].children].weight = 0 },
+		"order":    func(f *fixture) { f.first(f.nodes[f.blocks.node[0]].children)[0] ^= 1 << 20 },
+		"held":     func(f *fixture) { f.blocksHeld++ },
 		"session":  func(f *fixture) { f.sessions.refs[0]++ },
 		"timer":    func(f *fixture) { f.timers.slot[0] = 0 },
 		"kind":     func(f *fixture) { f.nodes[f.blocks.node[0]].cross = true },
@@ -302,7 +302,7 @@ func TestCheckFinds(t *testing.T) {
 	} {
 		f := newFixture(Config{TokensPerBlock: 2, Events: true})
 		tokens := counting(8)
-		f.symbols.hold(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
+		f.symbols.acquire(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
 		retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Duration: time.Second}}}
 		for _, last := range []messages.Token{1, 2, 3} {
 			tokens[4] = last
@@ -362,7 +362,7 @@ func TestLostBlocksHaveNoMoment(t *testing.T) {
 	tokens := counting(8)
 	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
 	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
-	ghost := f.ids(f.nodes[f.rootOf(messages.Namespace{}, false)].kids)[1]
+	ghost := f.ids(f.nodes[f.rootOf(messages.Namespace{}, false)].children)[1]
 	f.evict(ghost)
 	require.NoError(t, f.Check())
 	_, timed := f.timers.of(ghost)

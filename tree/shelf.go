@@ -28,7 +28,7 @@ func (a *arrays) ids() []protocol.BlockID {
 }
 
 // places are the locations in pool p of all the room.
-func (a *arrays) places(p int) []messages.Location {
+func (a *arrays) locations(p int) []messages.Location {
 	first := unsafe.Add(unsafe.Pointer(a.numbers), 4*int(a.room)*(1+p))
 	return unsafe.Slice((*messages.Location)(first), a.room)
 }
@@ -37,25 +37,25 @@ func (a *arrays) places(p int) []messages.Location {
 // So a tree that stores as much as it loses allocates nothing, and the garbage
 // collector has nothing to do with it. Stacks are by size, four for each
 // doubling, so that what is taken is at most half as large again as was asked.
-type shelf struct {
-	stacks [sizes][]arrays
-	rooms  [sizes]int // blocks that the arrays of a stack have room for
-	room   int        // blocks that all of them have room for
+type arrayPool struct {
+	stacks [sizeClasses][]arrays
+	roomOf [sizeClasses]int // blocks that the arrays of a stack have room for
+	room   int              // blocks that all of them have room for
 }
 
 const (
-	sizes = 124 // classes of rooms up to 2³¹
+	sizeClasses = 124 // classes of rooms up to 2³¹
 	// shelved is how many blocks there may be room for on the shelf beside an
 	// eighth of those that are held: the growing runs of a small engine.
-	shelved      = 4096
-	shelvedShare = 8
+	spareBlocks = 4096
+	spareShare  = 8
 	// looks is how many arrays of the very class are tried for one that is large
 	// enough: of random sizes every other one is.
-	looks = 4
+	takeTries = 4
 )
 
 // sizeOf is the class of a room.
-func sizeOf(room int) int {
+func sizeClass(room int) int {
 	if room < 4 {
 		return room
 	}
@@ -64,11 +64,11 @@ func sizeOf(room int) int {
 }
 
 // take gives arrays with at least so much room, if there are any of about that size.
-func (s *shelf) take(room int) (a arrays, ok bool) {
-	for size := sizeOf(room); size < min(sizeOf(room)+2, sizes); size++ {
+func (s *arrayPool) take(room int) (a arrays, ok bool) {
+	for size := sizeClass(room); size < min(sizeClass(room)+2, sizeClasses); size++ {
 		stack := s.stacks[size]
 		top := len(stack) - 1
-		for i := top; i >= 0 && i > top-looks; i-- {
+		for i := top; i >= 0 && i > top-takeTries; i-- {
 			if int(stack[i].room) >= room {
 				a, stack[i], stack[top] = stack[i], stack[top], arrays{}
 				s.stacks[size] = stack[:top]
@@ -83,15 +83,15 @@ func (s *shelf) take(room int) (a arrays, ok bool) {
 // put adds arrays that nobody uses any more. If there is more room than the
 // limit, arrays of the size that has most of it go to the garbage collector: so
 // no size hoards, and few arrays go.
-func (s *shelf) put(a arrays, limit int) {
+func (s *arrayPool) put(a arrays, limit int) {
 	a.off = 0
-	size := sizeOf(int(a.room))
+	size := sizeClass(int(a.room))
 	s.stacks[size] = append(s.stacks[size], a)
 	s.count(size, int(a.room))
 	for s.room > limit {
 		most := 0
-		for i, room := range s.rooms {
-			if room > s.rooms[most] {
+		for i, room := range s.roomOf {
+			if room > s.roomOf[most] {
 				most = i
 			}
 		}
@@ -103,21 +103,21 @@ func (s *shelf) put(a arrays, limit int) {
 }
 
 // count adds room that has come to a stack.
-func (s *shelf) count(size, room int) {
-	s.rooms[size] += room
+func (s *arrayPool) count(size, room int) {
+	s.roomOf[size] += room
 	s.room += room
 }
 
 // shelve puts arrays on the shelf.
-func (t *Tree) shelve(a arrays) {
+func (t *Tree) recycle(a arrays) {
 	if a.room > 0 {
-		t.shelf.put(a, t.held/shelvedShare+shelved)
+		t.pool.put(a, t.blocksHeld/spareShare+spareBlocks)
 	}
 }
 
 // arrays gives arrays with room for so many blocks, or for more.
-func (t *Tree) arrays(room int) arrays {
-	if a, ok := t.shelf.take(room); ok {
+func (t *Tree) newArrays(room int) arrays {
+	if a, ok := t.pool.take(room); ok {
 		return a
 	}
 	memory := make([]int32, room*(t.tpb+1+len(t.pools)))
@@ -127,9 +127,9 @@ func (t *Tree) arrays(room int) arrays {
 
 // arraysOf gives arrays that begin with these tokens, of whole blocks. New ones
 // have no more room than that: they are copied to without being cleared first.
-func (t *Tree) arraysOf(tokens []messages.Token) arrays {
+func (t *Tree) newArraysOf(tokens []messages.Token) arrays {
 	room := len(tokens) / t.tpb
-	if a, ok := t.shelf.take(room); ok {
+	if a, ok := t.pool.take(room); ok {
 		copy(t.tokensIn(&a), tokens)
 		return a
 	}

@@ -22,15 +22,15 @@ func TestShelfChangesNothing(t *testing.T) {
 		for range 100 {
 			a := randomApply(r, reusing)
 			stores := append([]protocol.StoreItem(nil), a.Stores...)
-			before := reusing.shelf.room
+			before := reusing.pool.room
 			reusing.Apply(&a)
 			plain.Apply(&protocol.Apply{Moves: a.Moves})
 			for i := range stores {
-				plain.shelf = shelf{}
+				plain.pool = arrayPool{}
 				plain.Apply(&protocol.Apply{Stores: stores[i : i+1]})
 			}
-			plain.shelf = shelf{}
-			reused = reused || reusing.shelf.room < before
+			plain.pool = arrayPool{}
+			reused = reused || reusing.pool.room < before
 			require.Equal(t, plain.String(), reusing.String(), "seed %d", seed)
 			require.NoError(t, reusing.Check(), "seed %d", seed)
 		}
@@ -99,7 +99,7 @@ func TestStoresAllocateNothing(t *testing.T) {
 
 // The shelf keeps no more than it may, and gives no more than was asked and half.
 func TestShelfIsBounded(t *testing.T) {
-	var s shelf
+	var s arrayPool
 	for room := range 200 {
 		for range 10 {
 			s.put(arrays{room: int32(room + 1)}, 1000)

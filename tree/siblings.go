@@ -11,25 +11,25 @@ const (
 // parentOf finds the parent of a node that is no root. The elements of a treap
 // do not know it, only its top does: so a split need not tell 100,000 children.
 func (t *Tree) parentOf(x int32) int32 {
-	for t.nodes[x].up >= 0 {
-		x = t.nodes[x].up
+	for t.nodes[x].above >= 0 {
+		x = t.nodes[x].above
 	}
-	return ^t.nodes[x].up
+	return ^t.nodes[x].above
 }
 
 // first are the tokens of the first block of node x, by which it is ordered.
 func (t *Tree) first(x int32) []messages.Token { return t.tokensAt(x, 0) }
 
 // own is the stamp of the first block of node x if it counts, else 0.
-func (t *Tree) own(x int32, what int) uint32 {
-	if what == candidates && !t.whole(x, 0) || what != candidates && !t.holds(x, 0) {
+func (t *Tree) stampOf(x int32, what int) uint32 {
+	if what == candidates && !t.heldByAll(x, 0) || what != candidates && !t.held(x, 0) {
 		return 0
 	}
 	return t.blocks.stamp[t.ids(x)[0]]
 }
 
 // below is latest of an element that may be none.
-func (t *Tree) below(x int32, what int) uint32 {
+func (t *Tree) latestOf(x int32, what int) uint32 {
 	if x == none {
 		return 0
 	}
@@ -38,11 +38,11 @@ func (t *Tree) below(x int32, what int) uint32 {
 
 // pull recomputes latest of x from x and the elements below it, and tells
 // whether it changed.
-func (t *Tree) pull(x int32) bool {
+func (t *Tree) refresh(x int32) bool {
 	nd := &t.nodes[x]
 	var latest [2]uint32
 	for what := range latest {
-		latest[what] = max(t.own(x, what), t.below(nd.side[0], what), t.below(nd.side[1], what))
+		latest[what] = max(t.stampOf(x, what), t.latestOf(nd.side[0], what), t.latestOf(nd.side[1], what))
 	}
 	changed := latest != nd.latest
 	nd.latest = latest
@@ -50,69 +50,69 @@ func (t *Tree) pull(x int32) bool {
 }
 
 // bubble brings a change at x to the elements above it.
-func (t *Tree) bubble(x int32) {
-	for x >= 0 && t.pull(x) {
-		x = t.nodes[x].up
+func (t *Tree) refreshUpwards(x int32) {
+	for x >= 0 && t.refresh(x) {
+		x = t.nodes[x].above
 	}
 }
 
 // hang puts x, which may be none, in the place that y has below its element or parent.
-func (t *Tree) hang(x, y int32) {
-	up := t.nodes[y].up
+func (t *Tree) replaceBelow(x, y int32) {
+	up := t.nodes[y].above
 	switch {
 	case up < 0:
-		t.nodes[^up].kids = x
+		t.nodes[^up].children = x
 	case t.nodes[up].side[0] == y:
 		t.nodes[up].side[0] = x
 	default:
 		t.nodes[up].side[1] = x
 	}
 	if x != none {
-		t.nodes[x].up = up
+		t.nodes[x].above = up
 	}
 }
 
 // rotate lifts x above the element above it.
 func (t *Tree) rotate(x int32) {
-	y := t.nodes[x].up
+	y := t.nodes[x].above
 	s := 0
 	if t.nodes[y].side[1] == x {
 		s = 1
 	}
 	inner := t.nodes[x].side[1-s]
-	t.hang(x, y)
+	t.replaceBelow(x, y)
 	t.nodes[y].side[s] = inner
 	if inner != none {
-		t.nodes[inner].up = y
+		t.nodes[inner].above = y
 	}
 	t.nodes[x].side[1-s] = y
-	t.nodes[y].up = x
-	t.pull(y)
-	t.pull(x)
+	t.nodes[y].above = x
+	t.refresh(y)
+	t.refresh(x)
 }
 
 // insert puts x among the children of parent.
 func (t *Tree) insert(parent, x int32) {
 	key := t.first(x)
 	up, s := ^parent, 0
-	for y := t.nodes[parent].kids; y != none; y = t.nodes[y].side[s] {
+	for y := t.nodes[parent].children; y != none; y = t.nodes[y].side[s] {
 		up, s = y, 0
 		if t.compare(y, key) < 0 {
 			s = 1
 		}
 	}
 	nd := &t.nodes[x]
-	nd.up, nd.side, nd.weight, nd.head = up, [2]int32{none, none}, t.random(), key[0]
+	nd.above, nd.side, nd.weight, nd.head = up, [2]int32{none, none}, t.random(), key[0]
 	if up < 0 {
-		t.nodes[parent].kids = x
+		t.nodes[parent].children = x
 	} else {
 		t.nodes[up].side[s] = x
 	}
-	t.pull(x)
-	for t.nodes[x].up >= 0 && t.nodes[x].weight > t.nodes[t.nodes[x].up].weight {
+	t.refresh(x)
+	for t.nodes[x].above >= 0 && t.nodes[x].weight > t.nodes[t.nodes[x].above].weight {
 		t.rotate(x)
 	}
-	t.bubble(t.nodes[x].up)
+	t.refreshUpwards(t.nodes[x].above)
 }
 
 // remove takes x, a ghost, from among its siblings; it counts for nothing, so
@@ -128,26 +128,26 @@ func (t *Tree) remove(x int32) {
 		}
 		t.rotate(a)
 	}
-	t.hang(none, x)
+	t.replaceBelow(none, x)
 }
 
 // replace puts y, which has taken over the first block of x, in the place of x.
 func (t *Tree) replace(x, y int32) {
-	t.hang(y, x)
+	t.replaceBelow(y, x)
 	from, to := &t.nodes[x], &t.nodes[y]
 	to.side, to.weight, to.latest, to.head = from.side, from.weight, from.latest, from.head
 	from.side = [2]int32{none, none}
 	for _, z := range to.side {
 		if z != none {
-			t.nodes[z].up = y
+			t.nodes[z].above = y
 		}
 	}
 }
 
 // random gives the weights: splitmix64, the same in every run.
 func (t *Tree) random() uint32 {
-	t.weight += 0x9e3779b97f4a7c15
-	z := t.weight
+	t.randomState += 0x9e3779b97f4a7c15
+	z := t.randomState
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return uint32((z ^ z>>31) >> 32)

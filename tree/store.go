@@ -9,7 +9,7 @@ import (
 )
 
 // place is behind the first i blocks of node's run.
-type place struct{ node, i int32 }
+type position struct{ node, i int32 }
 
 // offer is one StoreItem under way.
 type offer struct {
@@ -74,13 +74,13 @@ func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 	}
 	for _, g := range t.path {
 		if g.lo == 0 {
-			t.bubble(g.node)
+			t.refreshUpwards(g.node)
 		}
 	}
 }
 
 // last is the block before a place, or NoBlock at a root.
-func (t *Tree) last(at place) protocol.BlockID {
+func (t *Tree) last(at position) protocol.BlockID {
 	if at.i == 0 {
 		return protocol.NoBlock
 	}
@@ -89,10 +89,10 @@ func (t *Tree) last(at place) protocol.BlockID {
 
 // start is where the tokens, which are whole blocks, or the first of them end:
 // at the cursor of s or above it if the cursor's block is there, else at the root.
-func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) place {
+func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	c := s.Cursor
 	if len(tokens) == 0 || !t.follows(c) {
-		return place{t.plant(s), 0}
+		return position{t.makeRoot(s), 0}
 	}
 	depth := min(t.depth(c.Block)+1, int32(len(tokens)/t.tpb))
 	x := t.blocks.node[c.Block]
@@ -100,13 +100,13 @@ func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) place {
 		x = t.parentOf(x)
 	}
 	if invariants {
-		t.mustLead(x, tokens[:int(depth)*t.tpb])
+		t.mustLeadTo(x, tokens[:int(depth)*t.tpb])
 	}
-	return place{x, depth - t.nodes[x].depth}
+	return position{x, depth - t.nodes[x].depth}
 }
 
 // mustLead panics unless the way from the root into node x has these tokens.
-func (t *Tree) mustLead(x int32, tokens []messages.Token) {
+func (t *Tree) mustLeadTo(x int32, tokens []messages.Token) {
 	for ; t.nodes[x].root == none; x = t.parentOf(x) {
 		depth := int(t.nodes[x].depth) * t.tpb
 		if n := firstDifference(t.tokens(x), tokens[depth:]); depth+n < len(tokens) {
@@ -118,7 +118,7 @@ func (t *Tree) mustLead(x int32, tokens []messages.Token) {
 
 // descend follows tokens, which start at the root and are whole blocks, from
 // at on, and makes what is not there, as blocks that no pool holds yet.
-func (t *Tree) descend(at place, tokens []messages.Token) place {
+func (t *Tree) descend(at position, tokens []messages.Token) position {
 	rest := tokens[int(t.nodes[at.node].depth+at.i)*t.tpb:]
 	for len(rest) > 0 {
 		if at.i < t.nodes[at.node].n {
@@ -132,34 +132,34 @@ func (t *Tree) descend(at place, tokens []messages.Token) place {
 			continue
 		}
 		if x := t.child(at.node, rest[:t.tpb]); x != none {
-			at = place{x, 0}
+			at = position{x, 0}
 			continue
 		}
 		nd := &t.nodes[at.node]
-		if nd.kids == none && nd.root == none {
+		if nd.children == none && nd.root == none {
 			t.extend(at.node, rest)
 		} else {
-			at.node = t.grow(at.node, rest)
+			at.node = t.newChild(at.node, rest)
 		}
-		return place{at.node, t.nodes[at.node].n}
+		return position{at.node, t.nodes[at.node].n}
 	}
 	return at
 }
 
 // storePart finds or makes the block stored in part with these tokens behind at.
-func (t *Tree) storePart(at place, tokens []messages.Token) (before place, leaf int32) {
+func (t *Tree) storePart(at position, tokens []messages.Token) (before position, leaf int32) {
 	if at.i < t.nodes[at.node].n {
 		at.node = t.split(at.node, at.i)
 	}
 	leaf = t.child(at.node, tokens)
 	if leaf == none {
-		leaf = t.growPart(at.node, tokens)
+		leaf = t.newPartialChild(at.node, tokens)
 	}
 	return at, leaf
 }
 
 // retrace leaves in t.path the way from block first to at, which may be none.
-func (t *Tree) retrace(at place, first int32) {
+func (t *Tree) retrace(at position, first int32) {
 	t.path = t.path[:0]
 	for x, hi := at.node, at.i; t.nodes[x].depth+hi > first; hi = t.nodes[x].n {
 		lo := max(0, first-t.nodes[x].depth)

@@ -51,7 +51,7 @@ func (t *Tree) String() string {
 			for i := range t.nodes[l.node].n {
 				t.draw(&w, l.node, i, l.indent)
 			}
-			kids = t.kids(kids[:0], l.node)
+			kids = t.childrenOf(kids[:0], l.node)
 			for _, y := range kids {
 				stack = append(stack, line{y, l.indent + 1})
 			}
@@ -83,7 +83,7 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 			e := &t.symbols.entries[entry(tok)]
 			fmt.Fprintf(w, "%02x/%d:", e.hash[0], e.position)
 		}
-		fmt.Fprint(w, int32(t.symbols.host(tok)))
+		fmt.Fprint(w, int32(t.symbols.original(tok)))
 	}
 	w.WriteByte(']')
 	first, end := t.poolsOf(t.nodes[x].cross)
@@ -97,12 +97,12 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 			fmt.Fprintf(w, " h%d", page)
 		}
 	}
-	if !t.holds(x, i) {
+	if !t.held(x, i) {
 		w.WriteString(" ghost\n")
 		return
 	}
 	priority := t.blocks.priority[b]
-	if t.timers.passed(b) {
+	if t.timers.ended(b) {
 		priority = messages.DefaultPriority
 	}
 	fmt.Fprintf(w, " p%d", priority)

@@ -20,7 +20,7 @@ func (t *Tree) Survey(m *protocol.ListLocations) {
 					continue
 				}
 				b := ids[i]
-				t.update(b)
+				t.expireNow(b)
 				until, _ := t.timers.of(b)
 				m.Blocks = append(m.Blocks, protocol.BlockLocation{
 					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.nodes[x].depth + int32(i), Priority: t.blocks.priority[b],

@@ -17,7 +17,7 @@ type symbol struct {
 
 // unknown stands for a covered token that nobody has seen before, in prompts
 // that hold no symbols. It is never stored, so it matches nothing.
-const unknown = messages.Token(math.MinInt32)
+const unknownSymbol = messages.Token(math.MinInt32)
 
 // symbols gives the tokens that multimodal items cover negative numbers, equal
 // only for the same symbol, so that everything else compares plain integers.
@@ -34,7 +34,7 @@ type symbols struct {
 func entry(tok messages.Token) int32 { return -1 - int32(tok) }
 
 // hold replaces covered tokens by symbols that the caller holds from now on.
-func (s *symbols) hold(tokens []messages.Token, items []messages.MultimodalItem) {
+func (s *symbols) acquire(tokens []messages.Token, items []messages.MultimodalItem) {
 	for k := range items {
 		it := &items[k]
 		for i, tok := range tokens[it.Start : it.Start+it.Length] {
@@ -49,7 +49,7 @@ func (s *symbols) hold(tokens []messages.Token, items []messages.MultimodalItem)
 }
 
 // look replaces covered tokens by symbols for the time of one call.
-func (s *symbols) look(tokens []messages.Token, items []messages.MultimodalItem) {
+func (s *symbols) lookup(tokens []messages.Token, items []messages.MultimodalItem) {
 	for k := range items {
 		it := &items[k]
 		for i, tok := range tokens[it.Start : it.Start+it.Length] {
@@ -57,7 +57,7 @@ func (s *symbols) look(tokens []messages.Token, items []messages.MultimodalItem)
 				continue
 			}
 			n, ok := s.index[symbol{hash: it.Hash, position: int32(i), token: tok}]
-			tokens[it.Start+i] = unknown
+			tokens[it.Start+i] = unknownSymbol
 			if ok {
 				tokens[it.Start+i] = messages.Token(-1 - n)
 			}
@@ -85,7 +85,7 @@ func (s *symbols) intern(sym symbol) int32 {
 func (s *symbols) none() bool { return len(s.index) == 0 }
 
 // keep adds a reference to each symbol among tokens.
-func (s *symbols) keep(tokens []messages.Token) {
+func (s *symbols) retain(tokens []messages.Token) {
 	if s.none() {
 		return
 	}
@@ -95,7 +95,7 @@ func (s *symbols) keep(tokens []messages.Token) {
 }
 
 // let ends a reference to each symbol among tokens.
-func (s *symbols) let(tokens []messages.Token) {
+func (s *symbols) release(tokens []messages.Token) {
 	for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
 		tok := tokens[0]
 		n := entry(tok)
@@ -123,7 +123,7 @@ func fromSymbol(tokens []messages.Token) []messages.Token {
 }
 
 // host is a token as the host passed it.
-func (s *symbols) host(tok messages.Token) messages.Token {
+func (s *symbols) original(tok messages.Token) messages.Token {
 	if tok < 0 {
 		return s.entries[entry(tok)].token
 	}
@@ -131,18 +131,18 @@ func (s *symbols) host(tok messages.Token) messages.Token {
 }
 
 // hosts are tokens as the host passed them, in a slice of their own.
-func (s *symbols) hosts(tokens []messages.Token) []messages.Token {
+func (s *symbols) originals(tokens []messages.Token) []messages.Token {
 	out := slices.Clone(tokens)
 	if !s.none() {
-		s.replace(out)
+		s.restore(out)
 	}
 	return out
 }
 
 // replace makes tokens those that the host passed.
-func (s *symbols) replace(tokens []messages.Token) {
+func (s *symbols) restore(tokens []messages.Token) {
 	for i, tok := range tokens {
-		tokens[i] = s.host(tok)
+		tokens[i] = s.original(tok)
 	}
 }
 

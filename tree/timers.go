@@ -46,7 +46,7 @@ func (t *timers) of(b protocol.BlockID) (time.Duration, bool) {
 }
 
 // passed tells whether the moment of a block has come and nobody has looked since.
-func (t *timers) passed(b protocol.BlockID) bool {
+func (t *timers) ended(b protocol.BlockID) bool {
 	return int(b) < len(t.until) && t.until[b] != 0 && t.until[b] <= t.now
 }
 

@@ -61,27 +61,27 @@ type Tree struct {
 	freeRoots []int32
 	byName    [2]map[messages.Namespace]int32 // index in roots, of self and of cross pools
 
-	shelf    shelf
-	blocks   blocks
-	held     int // blocks that some pool holds
-	symbols  symbols
-	sessions sessions
-	timers   timers
-	stamp    uint32 // of the last claim or store
-	births   uint64 // how often blocks were born
-	weight   uint64 // state of the treaps' generator
+	pool        arrayPool
+	blocks      blocks
+	blocksHeld  int // blocks that some pool holds
+	symbols     symbols
+	sessions    sessions
+	timers      timers
+	stamp       uint32 // of the last claim or store
+	generation  uint64 // how often blocks were born
+	randomState uint64 // state of the treaps' generator
 
 	// moved counts the blocks that splits and joins have copied; the tests hold
 	// its growth against n log n.
 	moved int
 
-	log    journal   // effects and events of the message under way
-	path   []segment // scratch of match and store
-	clean  []int32   // scratch of match, by pool
-	cover  cover     // scratch of claims and stores
-	plain  []bool    // scratch of stores: no pool held the segment of the path, all is of one priority
-	kin    []int32   // scratch of forget: nodes
-	doomed []protocol.BlockID
+	log       journal        // effects and events of the message under way
+	path      []segment      // scratch of match and store
+	clean     []int32        // scratch of match, by pool
+	retention retentionCover // scratch of claims and stores
+	plain     []bool         // scratch of stores: no pool held the segment of the path, all is of one priority
+	stack     []int32        // scratch of forget: nodes
+	toForget  []protocol.BlockID
 }
 
 // root is where the prefixes of one namespace begin.
@@ -109,7 +109,7 @@ func New(c Config) *Tree {
 		symbols:     symbols{index: map[symbol]int32{}},
 		sessions:    sessions{index: map[string]int32{}},
 		clean:       make([]int32, len(c.Pools)),
-		weight:      1,
+		randomState: 1,
 	}
 	for t.selfPools < len(c.Pools) && !c.Pools[t.selfPools].Cross {
 		t.selfPools++
@@ -141,7 +141,7 @@ func class(cross bool) int {
 }
 
 // Blocks is the number of blocks that some pool holds.
-func (t *Tree) Blocks() int { return t.held }
+func (t *Tree) Blocks() int { return t.blocksHeld }
 
 // rootOf finds the root node of a namespace for self or cross pools, or none.
 func (t *Tree) rootOf(ns messages.Namespace, cross bool) int32 {
@@ -152,7 +152,7 @@ func (t *Tree) rootOf(ns messages.Namespace, cross bool) int32 {
 }
 
 // plant finds or makes the root node of what s stores.
-func (t *Tree) plant(s *protocol.StoreItem) int32 {
+func (t *Tree) makeRoot(s *protocol.StoreItem) int32 {
 	if x := t.rootOf(s.Namespace, s.Cross); x != none {
 		return x
 	}
@@ -176,8 +176,8 @@ func (t *Tree) plant(s *protocol.StoreItem) int32 {
 	return x
 }
 
-// uproot removes the root node x, which has no children.
-func (t *Tree) uproot(x int32) {
+// removeRoot removes the root node x, which has no children.
+func (t *Tree) removeRoot(x int32) {
 	i := t.nodes[x].root
 	delete(t.byName[class(t.nodes[x].cross)], t.roots[i].namespace)
 	t.roots[i] = root{node: none}
@@ -197,7 +197,7 @@ func (t *Tree) nextStamp() uint32 {
 // restamp numbers the stamps in use from 1, in their order, so that 32 bits
 // last for ever.
 func (t *Tree) restamp() {
-	used := make([]uint32, 0, t.held)
+	used := make([]uint32, 0, t.blocksHeld)
 	for b, x := range t.blocks.node {
 		if x != none {
 			used = append(used, t.blocks.stamp[b])
