@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -70,7 +71,7 @@ func (l *Log) checkRuns(c *checker) {
 }
 
 func (l *Log) verify() {
-	if invariants {
+	if invariants.Enabled {
 		if err := l.Check(); err != nil {
 			panic(err)
 		}

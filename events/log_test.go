@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -292,7 +293,7 @@ func TestLogSteadyAppendsAllocateNothing(t *testing.T) {
 		for range 64 {
 			l.Append(c)
 		}
-		if !invariants {
+		if !invariants.Enabled {
 			assert.Zero(t, testing.AllocsPerRun(100, func() { l.Append(c) }))
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/heap"
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -12,7 +14,7 @@ import (
 // verify panics with everything wrong, and the picture, under the build tag
 // invariants.
 func (t *Tree) verify() {
-	if !invariants {
+	if !invariants.Enabled {
 		return
 	}
 	if err := t.Check(); err != nil {
@@ -200,6 +202,7 @@ func (c *checker) totals() {
 	c.expect(c.timers == len(t.timers.heap), "%d blocks are watched, %d timers run", c.timers, len(t.timers.heap))
 	for i := range t.timers.heap {
 		c.expect(t.timers.slot[t.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
-		c.expect(i == 0 || !t.timers.less(i, (i-1)/2), "timer %d is before the one above it", i)
 	}
+	i := heap.Misplaced(t.timers.heap, timerOrder{&t.timers})
+	c.expect(i < 0, "timer %d is before the one above it", i)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -68,7 +69,7 @@ func counting(n int) []messages.Token {
 
 // large scales a size down where the tree is walked after every change.
 func large(n int) int {
-	if invariants {
+	if invariants.Enabled {
 		return n / 200
 	}
 	return n
@@ -189,7 +190,7 @@ func TestLongPrompt(t *testing.T) {
 
 // A warm match allocates nothing, whatever it finds.
 func TestMatchAllocatesNothing(t *testing.T) {
-	if invariants {
+	if invariants.Enabled {
 		t.Skip("the walk after each message allocates")
 	}
 	f := newFixture(Config{TokensPerBlock: 16, Pools: []PoolShape{{Window: 100, Sink: 4}, {}}, Events: true})
@@ -247,7 +248,7 @@ func TestCursors(t *testing.T) {
 	require.Equal(t, 5, f.match(append(counting(5), 0)).Matched)
 	require.Equal(t, 8, f.match(append(other, 0)).Matched)
 	require.Equal(t, 7, f.Blocks())
-	if invariants {
+	if invariants.Enabled {
 		require.PanicsWithValue(t, "tree: a cursor leads to node 1, where token 4 is another", func() {
 			f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: other, To: 8, Tables: f.table(other), Cursor: c}}})
 		})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -99,7 +100,7 @@ func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	for t.nodes[x].depth >= depth {
 		x = t.parentOf(x)
 	}
-	if invariants {
+	if invariants.Enabled {
 		t.mustLeadTo(x, tokens[:int(depth)*t.tpb])
 	}
 	return position{x, depth - t.nodes[x].depth}
@@ -172,4 +173,19 @@ func (t *Tree) retrace(at position, first int32) {
 	for i, j := 0, len(t.path)-1; i < j; i, j = i+1, j-1 {
 		t.path[i], t.path[j] = t.path[j], t.path[i]
 	}
+}
+
+// cursor remembers block b.
+func (t *Tree) cursor(b protocol.BlockID) protocol.Cursor {
+	return protocol.Cursor{Block: b, Generation: t.generation}
+}
+
+// follows tells whether a cursor leads to the block it was made for. It may say
+// no of one that is still there, in a run that has been joined with younger ones.
+func (t *Tree) follows(c protocol.Cursor) bool {
+	if c.Generation == 0 || !t.alive(c.Block) {
+		return false
+	}
+	x, i := t.at(c.Block)
+	return t.nodes[x].generations.of(t.nodes[x].depth+i) <= c.Generation
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -90,7 +91,7 @@ func TestStoresAllocateNothing(t *testing.T) {
 	for range 3 * prompts {
 		next()
 	}
-	if !invariants {
+	if !invariants.Enabled {
 		require.Zero(t, testing.AllocsPerRun(100, next))
 	}
 	require.Equal(t, prompts*blocks, f.Blocks())
