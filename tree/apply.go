@@ -37,8 +37,8 @@ func (t *Tree) Apply(a *protocol.Apply) {
 	t.verify()
 }
 
-// expire acts on the timers that end at or before now: the blocks that are
-// watched get the default priority. The pools know of their pages themselves.
+// expire gives the default priority to the watched blocks whose priority ends at or
+// before now. The pools know of their own pages by themselves.
 func (t *Tree) expire(now time.Duration) {
 	t.timers.now = max(t.timers.now, now)
 	for t.timers.next() <= now && len(t.timers.heap) > 0 {
@@ -52,7 +52,8 @@ func (t *Tree) expire(now time.Duration) {
 	}
 }
 
-// update brings the priority of a block up to date whose moment has come.
+// expireNow notes the default priority of a block whose priority has ended. It is
+// called wherever the priority is read: see timers.
 func (t *Tree) expireNow(b protocol.BlockID) {
 	if t.timers.ended(b) {
 		t.timers.stop(b)
@@ -60,8 +61,8 @@ func (t *Tree) expireNow(b protocol.BlockID) {
 	}
 }
 
-// retain gives a block that some pool holds the priority and the moment of a
-// retention, and tells the pools and the offloader if they are others.
+// setRetention gives a block that some pool holds the priority and the end of a
+// retention, and tells pools and offloader if they have changed.
 func (t *Tree) setRetention(b protocol.BlockID, to term, now time.Duration) {
 	t.expireNow(b)
 	old := t.blocks.priority[b]
@@ -76,8 +77,9 @@ func (t *Tree) setRetention(b protocol.BlockID, to term, now time.Duration) {
 	}
 }
 
-// tellChange tells where a block is kept that its priority, or its moment, is
-// another one: in events, the offloader, and the pools if they do not know.
+// reportChange reports that a block has another priority, or another end of it, to
+// all that keep it: as an event, to the offloader, and to the pools if they do not
+// know.
 func (t *Tree) reportChange(b protocol.BlockID, old messages.Priority, pools bool) {
 	x, i := t.at(b)
 	for p := range t.pools {
@@ -96,7 +98,7 @@ func (t *Tree) reportChange(b protocol.BlockID, old messages.Priority, pools boo
 	}
 }
 
-// hosted tells whether some pool keeps a block in host memory only.
+// inHostMemory tells whether some pool keeps a block in host memory only.
 func (t *Tree) inHostMemory(b protocol.BlockID) bool {
 	x, i := t.at(b)
 	for p := range t.pools {
@@ -107,9 +109,9 @@ func (t *Tree) inHostMemory(b protocol.BlockID) bool {
 	return false
 }
 
-// relocate follows a page whose contents moved to the other tier or to a page
-// of another number. The pool learns what a page caches that was brought back, and at
-// which priority, by an effect: it took the page without knowing.
+// moveBlock notes that contents are in the other tier from now on, or in a page of
+// another number. Of contents that were brought to the device the pool learns block
+// and priority by an effect: it took the page without knowing them.
 func (t *Tree) moveBlock(m protocol.BlockMove) {
 	p := int(m.Pool)
 	if !t.alive(m.Block) {
@@ -135,7 +137,7 @@ func (t *Tree) moveBlock(m protocol.BlockMove) {
 	}
 }
 
-// takeOver forgets a block whose page goes over to a sequence.
+// takeOver removes a block whose page a sequence takes over.
 func (t *Tree) takeOver(b protocol.BlockID) {
 	if !t.alive(b) {
 		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
@@ -152,7 +154,8 @@ func (t *Tree) takeOver(b protocol.BlockID) {
 	}
 }
 
-// forgetRun records that a block is forgotten in all pools, before it is.
+// reportForgetting reports that a block is forgotten in all pools, while it is
+// still known.
 func (t *Tree) reportForgetting(b protocol.BlockID) {
 	for p := range t.pools {
 		x, i := t.at(b)
@@ -165,7 +168,7 @@ func (t *Tree) reportForgetting(b protocol.BlockID) {
 	}
 }
 
-// detach records the effects of pool p forgetting b, which it keeps at l.
+// detach reports that pool p forgets b, which it keeps at l.
 func (t *Tree) detach(b protocol.BlockID, p int, l messages.Location) {
 	if page, tier, _ := l.Page(); tier == messages.Primary {
 		t.effect(protocol.Detach, p, b, page)
@@ -175,8 +178,9 @@ func (t *Tree) detach(b protocol.BlockID, p int, l messages.Location) {
 	}
 }
 
-// claim marks what a sequence reuses as used now. Blocks that are gone, or that
-// no pool holds, are passed over: a window may have passed them long ago.
+// claim marks what a sequence reuses as used now. It leaves out blocks that are not
+// there any more or that no pool holds: the sequence may claim blocks that its
+// windows have passed.
 func (t *Tree) claim(c *protocol.ClaimItem, now time.Duration) {
 	stamp := t.nextStamp()
 	t.retention.read(c.Retention, c.Prompt, t.tpb)
@@ -199,7 +203,7 @@ func (t *Tree) claim(c *protocol.ClaimItem, now time.Duration) {
 	}
 }
 
-// common is how many blocks both begin with.
+// common returns the number of blocks that both begin with.
 func common(a, b []protocol.BlockID) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
@@ -243,8 +247,9 @@ func (t *Tree) touch(b protocol.BlockID, stamp uint32) {
 	}
 }
 
-// share applies the rule of sessions to a block that a sequence of the named
-// session, or of none, reuses whole or stores too.
+// shareSession applies the rule of sessions to a block that a sequence of the named
+// session, or of none, reuses whole or stores too: if that is another session the
+// block belongs to none from now on.
 func (t *Tree) shareSession(b protocol.BlockID, session string) {
 	s := t.blocks.sessionOf(b)
 	if s != none && t.sessions.names[s] != session {

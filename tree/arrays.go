@@ -8,35 +8,40 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// arrays are what a run lies in. They are pointers and one room, not slices: a
-// node is two thirds of what it would be, and there is one for each prompt.
+// arrays are the memory of a run. They are two pointers and one size instead of
+// slices: a node is two thirds of what it would be, and there is a node for each
+// prompt.
 type arrays struct {
 	tokens  *messages.Token // tokensPerBlock for each block of the room
 	numbers *int32          // an id for each block, then its location in each pool
 	room    int32           // in blocks; 0: there are no arrays
-	off     int32           // where the run begins, 0 on the shelf
+	off     int32           // where the run begins
 }
 
-// tokensIn are the tokens of all the room.
+// tokensIn returns the tokens of all the room.
 func (t *Tree) tokensIn(a *arrays) []messages.Token {
 	return unsafe.Slice(a.tokens, int(a.room)*t.tpb)
 }
 
-// ids are those of all the room.
+// ids returns those of all the room.
 func (a *arrays) ids() []protocol.BlockID {
 	return unsafe.Slice((*protocol.BlockID)(unsafe.Pointer(a.numbers)), a.room)
 }
 
-// places are the locations in pool p of all the room.
+// locations returns those in pool p of all the room.
 func (a *arrays) locations(p int) []messages.Location {
 	first := unsafe.Add(unsafe.Pointer(a.numbers), 4*int(a.room)*(1+p))
 	return unsafe.Slice((*messages.Location)(first), a.room)
 }
 
-// shelf keeps the arrays of runs that are gone or have moved, for runs to come.
-// So a tree that stores as much as it loses allocates nothing, and the garbage
-// collector has nothing to do with it. Stacks are by size, four for each
-// doubling, so that what is taken is at most half as large again as was asked.
+// arrayPool keeps the arrays of runs that have left the tree or have moved, for new
+// runs. So a tree that stores as much as it loses allocates nothing, and the
+// garbage collector has nothing to do. The arrays are stacked by size, in four
+// classes for each doubling, so that arrays which are taken are at most half as
+// large again as asked.
+//
+// Invariants: roomOf is by class the room of the arrays in stacks, room the sum. No
+// array in the pool is in use. Their off is 0.
 type arrayPool struct {
 	stacks [sizeClasses][]arrays
 	roomOf [sizeClasses]int // blocks that the arrays of a stack have room for
@@ -45,16 +50,16 @@ type arrayPool struct {
 
 const (
 	sizeClasses = 124 // classes of rooms up to 2³¹
-	// shelved is how many blocks there may be room for on the shelf beside an
-	// eighth of those that are held: the growing runs of a small engine.
+	// spareBlocks is how many blocks there may be room for in the pool beside one
+	// spareShare of those that are held: enough for the growing runs of a small engine.
 	spareBlocks = 4096
 	spareShare  = 8
-	// looks is how many arrays of the very class are tried for one that is large
+	// takeTries is how many arrays of the very class are tried for one that is large
 	// enough: of random sizes every other one is.
 	takeTries = 4
 )
 
-// sizeOf is the class of a room.
+// sizeClass returns the class of arrays with this room.
 func sizeClass(room int) int {
 	if room < 4 {
 		return room
@@ -63,7 +68,8 @@ func sizeClass(room int) int {
 	return 4*(e-1) + room>>(e-2)&3
 }
 
-// take gives arrays with at least so much room, if there are any of about that size.
+// take returns arrays with at least so much room, if there are any of about that
+// size.
 func (s *arrayPool) take(room int) (a arrays, ok bool) {
 	for size := sizeClass(room); size < min(sizeClass(room)+2, sizeClasses); size++ {
 		stack := s.stacks[size]
@@ -80,9 +86,9 @@ func (s *arrayPool) take(room int) (a arrays, ok bool) {
 	return arrays{}, false
 }
 
-// put adds arrays that nobody uses any more. If there is more room than the
-// limit, arrays of the size that has most of it go to the garbage collector: so
-// no size hoards, and few arrays go.
+// put adds arrays. While there is more room than limit, it drops arrays of the
+// class that has the most room, for the garbage collector: so no class fills the
+// pool, and few arrays are dropped.
 func (s *arrayPool) put(a arrays, limit int) {
 	a.off = 0
 	size := sizeClass(int(a.room))
@@ -102,20 +108,20 @@ func (s *arrayPool) put(a arrays, limit int) {
 	}
 }
 
-// count adds room that has come to a stack.
+// count adds room to that of a class; it may be negative.
 func (s *arrayPool) count(size, room int) {
 	s.roomOf[size] += room
 	s.room += room
 }
 
-// shelve puts arrays on the shelf.
+// recycle puts arrays that are not in use any more into the pool.
 func (t *Tree) recycle(a arrays) {
 	if a.room > 0 {
 		t.pool.put(a, t.blocksHeld/spareShare+spareBlocks)
 	}
 }
 
-// arrays gives arrays with room for so many blocks, or for more.
+// newArrays returns arrays with room for so many blocks, or for more.
 func (t *Tree) newArrays(room int) arrays {
 	if a, ok := t.pool.take(room); ok {
 		return a
@@ -125,8 +131,9 @@ func (t *Tree) newArrays(room int) arrays {
 	return arrays{tokens: tokens, numbers: unsafe.SliceData(memory[room*t.tpb:]), room: int32(room)}
 }
 
-// arraysOf gives arrays that begin with these tokens, of whole blocks. New ones
-// have no more room than that: they are copied to without being cleared first.
+// newArraysOf returns arrays that begin with these tokens, of whole blocks. New
+// ones have no more room than that, so that they are copied to without being
+// cleared first.
 func (t *Tree) newArraysOf(tokens []messages.Token) arrays {
 	room := len(tokens) / t.tpb
 	if a, ok := t.pool.take(room); ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// A tree that reuses arrays is the same as one that does not, since its shelf is
+// A tree that reuses arrays is the same as one that does not, since its pool is
 // emptied all the time: after each of the same messages.
-func TestShelfChangesNothing(t *testing.T) {
+func TestReusedArraysChangeNothing(t *testing.T) {
 	shapes := []PoolShape{{Window: 6}, {}}
 	for seed := range uint64(large(1000)+200) / 100 {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -98,8 +98,8 @@ func TestStoresAllocateNothing(t *testing.T) {
 	require.NoError(t, f.Check())
 }
 
-// The shelf keeps no more than it may, and gives no more than was asked and half.
-func TestShelfIsBounded(t *testing.T) {
+// The pool keeps no more than its limit, and gives at most half as much again as asked.
+func TestArrayPoolIsBounded(t *testing.T) {
 	var s arrayPool
 	for room := range 200 {
 		for range 10 {

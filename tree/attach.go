@@ -7,8 +7,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// attribute gives what is offered its sessions, priorities and timers. What
-// the tree holds already is passed over by runs if the offer changes nothing.
+// attribute gives the blocks of an offer their sessions, priorities and timers. A
+// run that is stored already is left out as a whole if the offer changes nothing
+// about it.
 func (t *Tree) attribute(o *offer) {
 	t.retention.read(o.Retention, o.Prompt, t.tpb)
 	t.plain = resize(t.plain, len(t.path))
@@ -37,7 +38,7 @@ func (t *Tree) attribute(o *offer) {
 	}
 }
 
-// endow gives block b of depth d, which no pool held, what an offer says.
+// attributeNew gives block b of depth d, which no pool held, what an offer says.
 func (t *Tree) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	term, covered := t.retention.of(d)
 	if !covered {
@@ -57,8 +58,9 @@ func (t *Tree) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	}
 }
 
-// endowPlain gives consecutive blocks from depth d on, which no pool held, what
-// an offer of no session and without retention says.
+// attributePlain gives consecutive blocks from depth d on, which no pool held, the
+// attributes of an offer without session and retention: most offers are such, and
+// this is one loop.
 func (t *Tree) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
 	for i, b := range ids {
 		if o.offers(d + int32(i)) {
@@ -68,7 +70,8 @@ func (t *Tree) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
 	}
 }
 
-// renew gives block b of depth d, which some pool holds, what an offer says.
+// attributeStored changes the attributes of block b of depth d, which some pool
+// holds, as an offer says.
 func (t *Tree) attributeStored(o *offer, b protocol.BlockID, d int32) {
 	t.shareSession(b, o.Session)
 	if int(d) < o.RetentionFrom {
@@ -79,13 +82,14 @@ func (t *Tree) attributeStored(o *offer, b protocol.BlockID, d int32) {
 	}
 }
 
-// stays tells whether block b of pool p stays where it is.
+// keepsOnHost tells whether block b of pool p stays in host memory whatever page is
+// offered of it.
 func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
 	return p < len(o.KeepOnHost) && slices.Contains(o.KeepOnHost[p], b)
 }
 
-// attach gives pool p the pages it is offered: of blocks it lacks, and of those
-// it keeps in host memory only.
+// attach gives pool p the pages that it is offered: of blocks that it lacks, and of
+// blocks that it keeps in host memory only.
 func (t *Tree) attach(o *offer, p int) {
 	for _, g := range t.path {
 		if *t.count(g.node, p, messages.Secondary) > 0 {
@@ -117,9 +121,8 @@ func (t *Tree) attach(o *offer, p int) {
 	}
 }
 
-// attachRun gives pool p the first pages, of the blocks from the beginning of
-// a segment on: as many as the pool lacks and are of one priority, at least
-// one. It tells how many.
+// attachRun gives pool p pages of the first blocks of a segment: of as many as the
+// pool lacks and have one priority and end, at least one. It returns their number.
 func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
 	ids, locations := t.ids(s.node)[s.lo:s.hi], t.locations(s.node, p)[s.lo:s.hi]
 	t.expireNow(ids[0])
@@ -140,8 +143,8 @@ func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) in
 	return n
 }
 
-// attachPlain is attachRun for blocks that no pool held before the offer and
-// that are all of one priority.
+// attachPlain is attachRun for blocks that no pool held before the offer and that
+// all have the default priority.
 func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 	locations := t.locations(s.node, p)[s.lo:s.hi]
 	n := 0
@@ -153,15 +156,16 @@ func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 	return n
 }
 
-// attached tells that pool p has got pages for the blocks of a segment, which
-// are of one priority.
+// reportAttached reports that pool p has got pages of the blocks of a segment,
+// which have one priority.
 func (t *Tree) reportAttached(s segment, p int, pages []messages.PageID) {
 	*t.count(s.node, p, messages.Primary) += s.hi - s.lo
 	t.effects(protocol.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
 	t.recordStored(s, p)
 }
 
-// bring lets a device page take the place of contents in host memory.
+// replaceHostPage makes a device page the place of a block whose contents were in
+// host memory.
 func (t *Tree) replaceHostPage(s segment, p int, page messages.PageID) {
 	b := t.ids(s.node)[s.lo]
 	t.setLocation(s.node, s.lo, p, messages.OnDevice(page))
@@ -169,7 +173,8 @@ func (t *Tree) replaceHostPage(s segment, p int, page messages.PageID) {
 	t.recordTier(b, p, messages.Primary)
 }
 
-// yield tells the offloader which of its contents device pages replace.
+// reportYields tells the offloader which of its contents device pages of the offer
+// replace.
 func (t *Tree) reportYields(o *offer, g segment, p int) {
 	depth := t.nodes[g.node].depth
 	pages := o.pages(p, depth+g.lo, depth+g.hi)

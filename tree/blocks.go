@@ -5,8 +5,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// blocks are the attributes of all blocks, each in an array of its own, by
-// BlockID. A block that no pool holds (a ghost) has no attributes but its place.
+// blocks are the attributes of all blocks, each in an array of its own, by BlockID.
+// A block that no pool holds (a ghost) has no attributes but its node and depth.
 type blocks struct {
 	node     []int32  // none: the id is free
 	low      []uint16 // of the depth, which is the index in the prefix
@@ -16,11 +16,12 @@ type blocks struct {
 	free     []protocol.BlockID
 }
 
-// newBlocks gives ids to consecutive blocks of node x, the first at depth: the
-// id freed last first, so that what went as one run comes back as one.
+// newBlocks gives ids to consecutive blocks of node x, the first at depth. The id
+// that was freed last is used first, so that a run which left as a whole comes back
+// with consecutive ids, and its attributes are neighbours in memory.
 func (t *Tree) newBlocks(ids []protocol.BlockID, x, depth int32) {
 	t.generation++
-	t.nodes[x].generations.bump(t.generation, depth)
+	t.nodes[x].bump(t.generation, depth)
 	s := &t.blocks
 	used := min(len(ids), len(s.free))
 	for i := range used {
@@ -41,7 +42,7 @@ func (s *blocks) reserve(n int) {
 	s.stamp, s.priority = make([]uint32, 0, n), make([]messages.Priority, 0, n)
 }
 
-// makeBlocks adds ids that were never used.
+// makeBlocks makes ids that were never used.
 func (t *Tree) makeBlocks(ids []protocol.BlockID) {
 	s := &t.blocks
 	n := len(ids)
@@ -54,8 +55,9 @@ func (t *Tree) makeBlocks(ids []protocol.BlockID) {
 	}
 }
 
-// lengthen adds n zeros to an array by block. One that is moved gets an eighth
-// more: append would give a quarter, which is much where there are millions.
+// lengthen adds n zero elements to an array by block. An array that is moved gets
+// an eighth more: append would give a quarter, which is much where there are
+// millions.
 func lengthen[E any](s []E, n int) []E {
 	if len(s)+n > cap(s) {
 		longer := make([]E, len(s), len(s)+max(n, len(s)/8, 64))
@@ -65,7 +67,7 @@ func lengthen[E any](s []E, n int) []E {
 	return s[:len(s)+n]
 }
 
-// freeBlocks gives the ids of consecutive ghosts back, the last first.
+// freeBlocks frees the ids of consecutive ghosts, the last one first.
 func (t *Tree) freeBlocks(ids []protocol.BlockID) {
 	t.recordLeft(ids)
 	s := &t.blocks
@@ -76,7 +78,7 @@ func (t *Tree) freeBlocks(ids []protocol.BlockID) {
 	}
 }
 
-// sessionOf is the number of the session that b belongs to, or none.
+// sessionOf returns the number of the session that b belongs to, or none.
 func (s *blocks) sessionOf(b protocol.BlockID) int32 {
 	if int(b) >= len(s.session) {
 		return none
@@ -95,17 +97,16 @@ func (s *blocks) setSession(b protocol.BlockID, n int32) {
 	s.session[b] = n
 }
 
-// alive tells whether b names a block, a ghost included.
+// alive tells whether b is a block of the tree, perhaps a ghost.
 func (t *Tree) alive(b protocol.BlockID) bool {
 	return b >= 0 && int(b) < len(t.blocks.node) && t.blocks.node[b] != none
 }
 
-// lows is how many depths there are to one after the other before their low
-// halves come again.
+// lows is the number of depths that have different low halves.
 const lows = 1 << 16
 
-// at gives the node of a block and its index in the node's run. Cost: a step for
-// each lows blocks of the run.
+// at returns the node of a block and its index in the run of the node. It costs a
+// step for each lows blocks of the run.
 func (t *Tree) at(b protocol.BlockID) (x, i int32) {
 	x = t.blocks.node[b]
 	nd := &t.nodes[x]
@@ -118,13 +119,13 @@ func (t *Tree) at(b protocol.BlockID) (x, i int32) {
 	return x, i
 }
 
-// depth is the index of a block in its prefix.
+// depth returns the index of a block in its prefix.
 func (t *Tree) depth(b protocol.BlockID) int32 {
 	x, i := t.at(b)
 	return t.nodes[x].depth + i
 }
 
-// before gives the block before b in its prefix, or NoBlock.
+// before returns the block before b in its prefix, or NoBlock.
 func (t *Tree) before(b protocol.BlockID) protocol.BlockID {
 	x, i := t.at(b)
 	if i > 0 {
@@ -133,7 +134,7 @@ func (t *Tree) before(b protocol.BlockID) protocol.BlockID {
 	return t.tail(t.parentOf(x))
 }
 
-// tail is the last block of a node, or NoBlock for a root.
+// tail returns the last block of a node, or NoBlock for a root.
 func (t *Tree) tail(x int32) protocol.BlockID {
 	ids := t.ids(x)
 	if len(ids) == 0 {
@@ -142,7 +143,7 @@ func (t *Tree) tail(x int32) protocol.BlockID {
 	return ids[len(ids)-1]
 }
 
-// holds tells whether some pool holds block i of node x.
+// held tells whether some pool holds block i of node x.
 func (t *Tree) held(x, i int32) bool {
 	for p := range t.pools {
 		if t.locations(x, p)[i] != messages.Nowhere {
@@ -152,7 +153,8 @@ func (t *Tree) held(x, i int32) bool {
 	return false
 }
 
-// solid tells whether some pool but p, which may be −1, holds all blocks of node x.
+// heldThroughout tells whether some pool but p holds all blocks of node x; p may be
+// −1. It decides by counts, so that work on a long run can be left out as a whole.
 func (t *Tree) heldThroughout(x int32, p int) bool {
 	for q := range t.pools {
 		if q != p && t.holdsAll(x, q) {
@@ -162,7 +164,7 @@ func (t *Tree) heldThroughout(x int32, p int) bool {
 	return false
 }
 
-// vacant tells whether no pool but p, which may be −1, holds any block of node x.
+// heldNowhere tells whether no pool but p holds any block of node x; p may be −1.
 func (t *Tree) heldNowhere(x int32, p int) bool {
 	for q := range t.pools {
 		if q != p && *t.count(x, q, messages.Primary)+*t.count(x, q, messages.Secondary) > 0 {
@@ -172,7 +174,7 @@ func (t *Tree) heldNowhere(x int32, p int) bool {
 	return true
 }
 
-// heldEnd is the index behind the last block of node x that some pool holds.
+// heldEnd returns the index behind the last block of node x that some pool holds.
 func (t *Tree) heldEnd(x int32) int32 {
 	end := int32(0)
 	for p := range t.pools {
@@ -189,7 +191,7 @@ func (t *Tree) heldEnd(x int32) int32 {
 	return end
 }
 
-// whole tells whether every pool of its kind holds block i of node x.
+// heldByAll tells whether all pools of the node's kind hold block i of node x.
 func (t *Tree) heldByAll(x, i int32) bool {
 	first, end := t.poolsOf(t.nodes[x].cross)
 	for p := first; p < end; p++ {
@@ -200,8 +202,8 @@ func (t *Tree) heldByAll(x, i int32) bool {
 	return true
 }
 
-// put changes where a pool keeps block i of node x, and the counts with it.
-// The caller refreshes the node if i is 0.
+// setLocation changes where a pool keeps block i of node x, and the counts with it.
+// The caller refreshes the treap if i is 0.
 func (t *Tree) setLocation(x, i int32, p int, to messages.Location) {
 	l := &t.locations(x, p)[i]
 	if _, tier, ok := l.Page(); ok {
@@ -213,19 +215,19 @@ func (t *Tree) setLocation(x, i int32, p int, to messages.Location) {
 	*l = to
 }
 
-// count is the number of blocks of node x that pool p keeps in a tier.
+// count returns the number of blocks of node x that pool p keeps in a tier.
 func (t *Tree) count(x int32, p int, tier messages.Tier) *int32 {
 	return &t.counts[(int(x)*len(t.pools)+p)*2+int(tier)]
 }
 
-// full tells whether pool p holds all blocks of node x.
+// holdsAll tells whether pool p holds all blocks of node x.
 func (t *Tree) holdsAll(x int32, p int) bool {
 	i := (int(x)*len(t.pools) + p) * 2
 	return t.counts[i]+t.counts[i+1] == t.nodes[x].n
 }
 
-// expireAttributes ends what belongs to the contents of blocks: their last
-// pages went.
+// expireAttributes removes priority, timer and session of blocks whose last pages
+// have gone.
 func (t *Tree) expireAttributes(ids ...protocol.BlockID) {
 	t.blocksHeld -= len(ids)
 	if t.timers.none() && t.sessions.none() {

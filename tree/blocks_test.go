@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPlacesInLongRuns: a block keeps the low half of its depth, so in a run of
+// TestPositionsInLongRuns: a block keeps the low half of its depth, so in a run of
 // more blocks than that can count several have the same.
-func TestPlacesInLongRuns(t *testing.T) {
+func TestPositionsInLongRuns(t *testing.T) {
 	const n = 2*lows + lows/2
 	f := newFixture(Config{TokensPerBlock: 1})
 	whole := counting(n)

@@ -11,7 +11,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// verify panics with everything wrong, and the picture, under the build tag
+// verify panics with everything wrong, and the picture, in builds with the tag
 // invariants.
 func (t *Tree) verify() {
 	if !invariants.Enabled {
@@ -62,7 +62,7 @@ func (t *Tree) Check() error {
 		nodes++
 		c.node(x)
 	}
-	c.shelf()
+	c.arrayPool()
 	c.expect(nodes+len(t.freeNodes) == len(t.nodes), "%d nodes reached and %d free of %d", nodes, len(t.freeNodes), len(t.nodes))
 	c.totals()
 	return errors.Join(c.problems...)
@@ -100,24 +100,24 @@ func (c *checker) node(x int32) {
 	c.expect(slices.Equal(counts, c.countsOf(x)), "node %d counts %v, has %v", x, c.countsOf(x), counts)
 }
 
-// shelf checks that the arrays on the shelf have the room that is counted, and
+// arrayPool checks that the arrays in the pool have the room that is counted, and
 // that none of them is in use.
-func (c *checker) shelf() {
-	room, shelved := 0, map[*int32]bool{}
+func (c *checker) arrayPool() {
+	room, pooled := 0, map[*int32]bool{}
 	for size, stack := range c.Tree.pool.stacks {
 		before := room
 		for _, a := range stack {
-			c.expect(sizeClass(int(a.room)) == size && a.off == 0, "arrays for %d blocks, begun at %d, are on the shelf for size %d", a.room, a.off, size)
-			c.expect(!shelved[a.numbers], "arrays for %d blocks are on the shelf twice", a.room)
-			shelved[a.numbers] = true
+			c.expect(sizeClass(int(a.room)) == size && a.off == 0, "arrays for %d blocks, begun at %d, are in the pool for size %d", a.room, a.off, size)
+			c.expect(!pooled[a.numbers], "arrays for %d blocks are in the pool twice", a.room)
+			pooled[a.numbers] = true
 			room += int(a.room)
 		}
-		c.expect(room-before == c.Tree.pool.roomOf[size], "the shelf has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.pool.roomOf[size])
+		c.expect(room-before == c.Tree.pool.roomOf[size], "the pool has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.pool.roomOf[size])
 	}
-	c.expect(room == c.Tree.pool.room, "the shelf has room for %d blocks, counted as %d", room, c.Tree.pool.room)
+	c.expect(room == c.Tree.pool.room, "the pool has room for %d blocks, counted as %d", room, c.Tree.pool.room)
 	for x := range c.Tree.nodes {
 		if a := &c.Tree.nodes[x].arrays; a.room > 0 {
-			c.expect(!shelved[a.numbers], "the arrays of node %d are on the shelf", x)
+			c.expect(!pooled[a.numbers], "the arrays of node %d are in the pool", x)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (c *checker) block(x, i int32) {
 	if n := s.sessionOf(b); n != none {
 		c.sessions[n]++
 	}
-	c.expect(!timed || c.Tree.timers.watched(b) || !c.recording && !c.inHostMemory(b), "block %d has a timer that nobody watches", b)
+	c.expect(!timed || c.Tree.timers.watched(b) || !c.recording && !c.inHostMemory(b), "block %d has a timer and is not watched", b)
 	if c.Tree.timers.watched(b) {
 		c.timers++
 	}
@@ -182,7 +182,7 @@ func (c *checker) treap(x int32) {
 	nd.latest = latest // a check changes nothing
 }
 
-// totals checks what the walk has counted against the tables.
+// totals compares what the walk has counted with the tables.
 func (c *checker) totals() {
 	t := c.Tree
 	c.expect(c.heldSeen == t.blocksHeld, "%d blocks are held, counted as %d", c.heldSeen, t.blocksHeld)

@@ -5,7 +5,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Locate answers where each pool keeps blocks; Nowhere for those that are gone.
+// Locate answers where each pool keeps blocks; Nowhere for those that have left the
+// tree.
 func (t *Tree) Locate(l *protocol.Locate) {
 	l.Pages = resize(l.Pages, len(t.pools))
 	for p := range t.pools {
@@ -51,8 +52,8 @@ func (t *Tree) Contents(c *protocol.Contents) {
 	}
 }
 
-// walkAll goes through all nodes, namespace by namespace, parents before
-// children, children in token order.
+// walkAll visits all nodes, namespace by namespace, parents before children,
+// children in token order.
 func (t *Tree) walkAll() func(yield func(int32) bool) {
 	return func(yield func(int32) bool) {
 		var stack []int32
@@ -99,8 +100,8 @@ func (t *Tree) Survey(m *protocol.ListLocations) {
 	}
 }
 
-// Attached lists, by pool, the device pages of all blocks, so that the tree and
-// the pools can be held against each other.
+// Attached lists, by pool, the device pages of all blocks, so that a check can
+// compare the tree with the pools.
 func (t *Tree) Attached() [][]protocol.PageBlock {
 	list := make([][]protocol.PageBlock, len(t.pools))
 	for x := range t.walkAll() {

@@ -2,12 +2,14 @@
 // stored, where each pool keeps them, and finds the longest prefix of a prompt
 // that can be reused. It is a core: one goroutine, no clock, no lock, no
 // knowledge of pages beyond their numbers. It serves the records of package
-// messages in place and answers what pools and offloader must do to follow.
+// internal/protocol in place and answers what pools and offloader must do to
+// follow. Which blocks a position attends to it asks package windows.
 //
 // # What a node is
 //
-// There is one root for each namespace and kind of pools. A node is a run of consecutive blocks
-// that nothing branches off from, with its children behind the last block:
+// There is one root for each namespace and kind of pools. A node is a run of
+// consecutive blocks where nothing branches off, with its children behind the last
+// block:
 //
 //	root ── [b0 b1 b2 b3] ──┬── [b4 b5]            b6 is stored in part:
 //	                        ├── [b7 b8 b9] ── [b6]  a leaf of its own
@@ -15,11 +17,11 @@
 //
 // A run lies in memory as one piece: its tokens, its block ids and, for each
 // pool, where the pool keeps each block. So a prompt is compared as memory, and
-// the locations of a run without holes are copied. Each node counts, by pool
-// and tier, how many of its blocks the pool holds, so that a whole run is known to have no hole.
+// the locations of a run without holes are copied. Each node counts, by pool and
+// tier, how many of its blocks the pool holds: a run without holes is known by that.
 //
-// A block that no pool holds but that something stands behind is a ghost: it
-// keeps its place, nothing else.
+// A block that no pool holds but that other blocks follow is a ghost: the tree
+// keeps its tokens and its id, and nothing else of it.
 //
 // The children of a node are a treap, ordered by the tokens of their first
 // blocks. Each element knows the latest stamp below it among the blocks that
@@ -47,7 +49,8 @@
 // encoder. A prefix is of one kind, and the two have nothing in common: each
 // namespace has a root for each kind, a node has pages in pools of its own kind
 // only, and "every pool" means every pool of that kind, in a match, a source and a
-// candidate. A tree without cross pools does not notice.
+// candidate. A tree without cross pools has one root for each namespace, and pays
+// nothing for the distinction.
 //
 // So one sequence has two prefixes, matched by two items of one Match, claimed
 // and stored by two items of one Apply:
@@ -68,9 +71,10 @@
 // # Symbols
 //
 // Tokens that a multimodal item covers are replaced by negative numbers, one
-// for each (item hash, position in the item, token id), so nothing below this
-// line knows of items. Sequences hold theirs from the match to an Apply that
-// lets them go, stored blocks hold theirs; an entry ends with its last holder.
+// for each (item hash, position in the item, token id), so nothing else in the
+// tree knows of items. A sequence holds its symbols from the match to the Apply that
+// releases them, a stored block as long as it is in the tree; an entry of the table
+// is freed with its last holder.
 //
 // # Changes
 //
@@ -97,12 +101,15 @@
 // # Costs
 //
 // Matching and storing are linear in the tokens, with the constant of a memory
-// compare, plus a logarithm for each node on the way. A warm match allocates
-// nothing. What is stored and what is lost goes by runs: a block of a run costs
-// its id, its place in each pool and no search. A split or a join costs the shorter of the two runs, so n of them,
-// however chosen, cost O(n log n). A block costs 29 bytes beside its tokens with one pool
-// (4 more for each further pool, 8 more once a priority has an end, and 28 for each block that is watched). The arrays of runs that are
-// gone wait for runs to come, an eighth of what is held and room for 4,096 blocks at
-// most: a tree that stores as much as it loses allocates nothing for them. Ghosts are bounded by the pages there are times the blocks
-// of the longest prompt.
+// compare, plus a logarithm for each node on the path. A warm match allocates
+// nothing. Blocks are stored and dropped by runs: a block of a run costs its id, its
+// location in each pool and no search. A split or a merge costs the shorter of the
+// two runs, so n of them, however chosen, cost O(n log n).
+//
+// A block costs 29 bytes beside its tokens with one pool: 4 more for each further
+// pool, 8 more once a priority has an end, and 28 for each block that is watched.
+// The arrays of runs that have left the tree wait for new runs, with room for one
+// eighth of the blocks that are held and 4,096 more: a tree that stores as much as
+// it loses allocates nothing for them. Ghosts are bounded by the number of pages
+// times the blocks of the longest prompt.
 package tree

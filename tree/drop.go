@@ -10,9 +10,10 @@ import (
 // What the pools lose they mostly lose from the tail of a prefix to its head,
 // one block after the other: so it goes by runs of one node.
 
-// leaving follows the first moves if they go nowhere: as many as drop, from the
-// last to the first, consecutive blocks of one node in one pool. It tells how
-// many, 0 if the first one goes elsewhere.
+// dropRun handles the first moves if they drop contents: as many of them as drop,
+// from the last to the first, consecutive blocks of one node in one pool. It
+// returns their number, 0 if the first move drops nothing. Pools lose most blocks
+// from the tail of a prefix to its head, so most moves are handled by runs.
 func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 	m := &moves[0]
 	if m.To != messages.Nowhere {
@@ -35,8 +36,8 @@ func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 	return n
 }
 
-// lose makes the blocks of a segment, which pool p holds, be held by it no
-// longer. The node and those above it may change.
+// drop removes the blocks of a segment from pool p, which holds them. Nodes may be
+// freed by it.
 func (t *Tree) drop(s segment, p int) {
 	locations, host := t.locations(s.node, p)[s.lo:s.hi], int32(0)
 	for i, l := range locations {
@@ -59,8 +60,8 @@ func (t *Tree) drop(s segment, p int) {
 	}
 }
 
-// expireLost ends the attributes of the blocks of a segment that no pool holds
-// now that p does not, and tells whether there are any.
+// expireDropped removes the attributes of those blocks of a segment that no pool
+// holds now that p does not, and tells whether there are any.
 func (t *Tree) expireDropped(s segment, p int) (gone bool) {
 	if t.heldThroughout(s.node, p) {
 		return false
@@ -79,7 +80,7 @@ func (t *Tree) expireDropped(s segment, p int) (gone bool) {
 	return gone
 }
 
-// loseBlock is lose for one block.
+// dropBlock is drop for one block.
 func (t *Tree) dropBlock(b protocol.BlockID, p int) {
 	x, i := t.at(b)
 	t.drop(segment{x, i, i + 1}, p)

@@ -8,7 +8,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Forget removes blocks from the tree and answers how many no pool holds any more.
+// Forget removes blocks from the tree and answers how many of them no pool holds
+// any more.
 func (t *Tree) Forget(f *protocol.Forget) {
 	t.log.begin(f.Effects)
 	t.expire(f.Now)
@@ -35,7 +36,7 @@ func (t *Tree) Forget(f *protocol.Forget) {
 	for p := range t.pools {
 		t.reportForgotten(p, kept)
 	}
-	// From the last to the first, so that what is behind goes first.
+	// From the last to the first, so that no block becomes a ghost on the way.
 	for k := len(t.toForget) - 1; k >= 0; k-- {
 		t.forgetBlock(t.toForget[k], kept)
 	}
@@ -61,7 +62,7 @@ func (t *Tree) marks(lists [][]protocol.BlockID) [][]bool {
 	return m
 }
 
-// doomRoot adds all blocks of a namespace to the doomed.
+// selectRoot adds all blocks of a root to t.toForget.
 func (t *Tree) selectRoot(i int32) {
 	if x := t.roots[i].node; x != none {
 		t.stack = append(t.stack[:0], x)
@@ -69,7 +70,8 @@ func (t *Tree) selectRoot(i int32) {
 	}
 }
 
-// doomKin adds all blocks of the subtrees of t.kin to the doomed, parents first.
+// selectSubtrees adds all blocks of the subtrees in t.stack to t.toForget, parents
+// first.
 func (t *Tree) selectSubtrees() {
 	for n := len(t.stack); n > 0; n = len(t.stack) {
 		x := t.stack[n-1]
@@ -79,7 +81,8 @@ func (t *Tree) selectSubtrees() {
 	}
 }
 
-// doomSession adds the blocks that belong to a session to the doomed, runs in order.
+// selectSession adds the blocks that belong to a session to t.toForget, those of
+// one run in order.
 func (t *Tree) selectSession(name string) {
 	s := t.sessions.find(name)
 	if s == none {
@@ -98,8 +101,8 @@ func (t *Tree) selectSession(name string) {
 	})
 }
 
-// doomPrefix adds to the doomed the blocks of a namespace whose tokens from
-// the start begin with all those of the prefix.
+// selectPrefix adds to t.toForget the blocks of a namespace whose tokens from the
+// start begin with all those of the prefix.
 func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
 	t.symbols.lookup(q.Tokens, q.Multimodal)
 	x := t.rootOf(q.Namespace, cross)
@@ -113,7 +116,7 @@ func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
 		return // a whole block of the prefix is not there
 	}
 	t.stack = t.stack[:0]
-	from := int32(0) // first doomed block of x's run
+	from := int32(0) // the first block of x's run to forget
 	if len(t.path) > 0 {
 		s := t.path[len(t.path)-1]
 		x, from = s.node, s.hi
@@ -133,13 +136,15 @@ func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
 	t.selectSubtrees()
 }
 
-// kids adds the children of x to list, the last in order first.
+// childrenOf adds the children of x to list, the last in order first: that is the
+// order in which a stack is filled.
 func (t *Tree) childrenOf(list []int32, x int32) []int32 {
 	return t.childrenWith(list, t.nodes[x].children, nil)
 }
 
-// kidsWith adds the elements from x down whose first block begins with prefix
-// to list, the last in order first. Its depth is that of the treap.
+// childrenWith adds the elements from x down whose first block begins with prefix
+// to list, the last in order first. It recurses as deep as the treap, which is
+// logarithmic.
 func (t *Tree) childrenWith(list []int32, x int32, prefix []messages.Token) []int32 {
 	if x == none {
 		return list
@@ -157,7 +162,7 @@ func (t *Tree) childrenWith(list []int32, x int32, prefix []messages.Token) []in
 	return list
 }
 
-// tellForgotten records what pool p forgets of the doomed.
+// reportForgotten reports what pool p forgets of t.toForget.
 func (t *Tree) reportForgotten(p int, kept [][]bool) {
 	for _, host := range [2]bool{false, true} {
 		for _, b := range t.toForget {
@@ -177,7 +182,7 @@ func (t *Tree) reportForgotten(p int, kept [][]bool) {
 	}
 }
 
-// doom makes the pools that do not keep b lose it.
+// forgetBlock removes b from the pools that do not keep it.
 func (t *Tree) forgetBlock(b protocol.BlockID, kept [][]bool) {
 	for p := range t.pools {
 		if kept != nil && kept[p][b] || !t.alive(b) {

@@ -7,8 +7,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// journal collects what a message causes: effects, whose slices lie in two
-// arenas that the next message reuses, and changes for the event log.
+// journal collects what a message causes: effects, whose slices lie in two arenas
+// that the next message reuses, and changes for the event log.
 type journal struct {
 	effects []protocol.Effect
 	pages   []messages.PageID
@@ -22,13 +22,13 @@ type journal struct {
 	stored protocol.BlockID // the last block of the last change of kind BlocksStored
 }
 
-// begin starts a message; its effects go into buffer.
+// begin starts a message; its effects are collected in buffer.
 func (j *journal) begin(buffer []protocol.Effect) {
 	j.effects, j.pages, j.blocks = buffer[:0], j.pages[:0], j.blocks[:0]
 	j.event = noEvent
 }
 
-// end gives the effects of the message.
+// end returns the effects of the message.
 func (j *journal) end() []protocol.Effect {
 	e := j.effects
 	j.effects = nil
@@ -46,9 +46,9 @@ func (t *Tree) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page 
 	t.effects(kind, p, blocks[:], pages[:])
 }
 
-// effects records that kind happens to consecutive blocks of one priority and moment in a
-// pool, in a run with the effect before it if that is of the same kind and ends
-// where they begin. There are as many pages, or none for the Host kinds. The
+// effects records that kind happens to consecutive blocks of a pool, which have one
+// priority and end: as a part of the effect before, if that is of the same kind and
+// ends where they begin. There are as many pages, or none for the Host kinds. The
 // slices are copied.
 func (t *Tree) effects(kind protocol.EffectKind, p int, blocks []protocol.BlockID, pages []messages.PageID) {
 	j := &t.log

@@ -105,7 +105,7 @@ func (l *late) read(t require.TestingT) {
 func lateProperty(t *rapid.T) {
 	m := newModel(t)
 	if !m.tree.recording {
-		t.Skip("nobody reads")
+		t.Skip("events are off")
 	}
 	m.late = &late{log: events.New(events.Config{Limit: math.MaxInt})}
 	t.Repeat(map[string]func(*rapid.T){

@@ -5,7 +5,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// segment is the blocks [lo, hi) of node's run, on the way from a root.
+// segment is the blocks [lo, hi) of node's run, on the path from a root.
 type segment struct{ node, lo, hi int32 }
 
 // Match answers all items of m on the present state.
@@ -58,8 +58,8 @@ func (t *Tree) match(m *protocol.MatchItem) {
 	t.measure(m, &q)
 }
 
-// walk follows tokens from a root as far as whole blocks match, leaves the way
-// in t.path and returns its length.
+// walk follows tokens from a root as far as whole blocks match, leaves the path in
+// t.path and returns its length in blocks.
 func (t *Tree) walk(x int32, tokens []messages.Token) (depth int32) {
 	for len(tokens) >= t.tpb {
 		x = t.child(x, tokens[:t.tpb])
@@ -77,7 +77,7 @@ func (t *Tree) walk(x int32, tokens []messages.Token) (depth int32) {
 	return depth
 }
 
-// segmentAt is the index in t.path of the segment that block i lies in.
+// segmentAt returns the index in t.path of the segment that block i lies in.
 func (t *Tree) segmentAt(i int32) int {
 	lo, hi := 0, len(t.path)
 	for hi-lo > 1 {
@@ -90,7 +90,8 @@ func (t *Tree) segmentAt(i int32) int {
 	return lo
 }
 
-// firstHole is the first block of the way before end that pool p lacks, else end.
+// firstHole returns the first block of the path before end that pool p lacks, else
+// end.
 func (t *Tree) firstHole(p int, end int32) int32 {
 	for _, s := range t.path {
 		depth := t.nodes[s.node].depth
@@ -109,7 +110,7 @@ func (t *Tree) firstHole(p int, end int32) int32 {
 	return end
 }
 
-// lastHole is the last block of the way in [lo, hi) that pool p lacks, or −1.
+// lastHole returns the last block of the path in [lo, hi) that pool p lacks, or −1.
 func (t *Tree) lastHole(p int, lo, hi int32) int32 {
 	if lo >= hi {
 		return -1
@@ -143,9 +144,9 @@ func (t *Tree) sinkBlocks(p int) int32 {
 }
 
 // longest finds the longest match: k whole blocks, and the block that the rest
-// comes from. It goes down from the deepest way; a pool that lacks block h in
-// the window of one k lacks it for all k above h, whose windows begin no
-// later, so the next k to try is h. No block is looked at twice.
+// comes from. It starts at the end of the path. A pool that lacks block h in the
+// window of one k lacks it for all k above h, whose windows begin no later, so the
+// next k to try is h. No block is looked at twice.
 func (t *Tree) longest(q *prompt) (k int32, source choice) {
 	k = q.lacking
 	for p := q.first; p < q.end; p++ {
@@ -174,7 +175,7 @@ func (t *Tree) longest(q *prompt) (k int32, source choice) {
 	}
 }
 
-// gap is the last block in [lo, k) that pool p lacks, or k if it has them all.
+// gap returns the last block in [lo, k) that pool p lacks, or k if it has them all.
 // It remembers in t.clean from where on p has all blocks before k.
 func (t *Tree) gap(p int, lo, k int32) int32 {
 	clean := min(t.clean[p], k)
@@ -190,10 +191,10 @@ func (t *Tree) gap(p int, lo, k int32) int32 {
 }
 
 // choose finds the block behind k whole blocks that counts and shares the most
-// tokens with the prompt. Inside a run only the prompt's own next block is
-// there. If k is less than q.whole that block need not be looked at: for
-// candidates it has been found unfit (a pool lacks it) or would be taken whole;
-// for holders the way has been searched from its end.
+// tokens with the prompt. Inside a run only the prompt's own next block is there.
+// If k is less than q.whole that block need not be looked at: as a candidate it has
+// been found unfit (a pool lacks it) or would be taken whole; as a holder the path
+// has been searched from its end.
 func (t *Tree) choose(q *prompt, k int32, what int) choice {
 	if !q.partial || q.root == none {
 		return choice{none, none, 0}
@@ -263,7 +264,7 @@ func (t *Tree) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) 
 	}
 }
 
-// copyLocations copies where pool p keeps the blocks [lo, hi) of the way.
+// copyLocations copies where pool p keeps the blocks [lo, hi) of the path.
 func (t *Tree) copyLocations(to []messages.Location, p int, lo, hi int32) {
 	if lo >= hi {
 		return
@@ -278,7 +279,8 @@ func (t *Tree) copyLocations(to []messages.Location, p int, lo, hi int32) {
 	}
 }
 
-// measure fills in how far the prompt leads to what some pool holds.
+// measure fills in how far the prompt leads to blocks that some pool holds. A host
+// learns by it why a prompt was not reused further.
 func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 	m.Reach, m.Lacking = 0, false
 	m.Lacks = resize(m.Lacks, len(t.pools))
@@ -305,7 +307,7 @@ func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 	}
 }
 
-// countLacks counts what the pools lack of the first k blocks, of those that
+// countLacks counts the blocks that pools lack of the first k, of those that
 // position Reach attends to. Nothing is counted for a part of a block.
 func (t *Tree) countLacks(m *protocol.MatchItem, q *prompt, k int32) {
 	if m.Matched >= int(k)*t.tpb {
@@ -317,7 +319,7 @@ func (t *Tree) countLacks(m *protocol.MatchItem, q *prompt, k int32) {
 	}
 }
 
-// countHoles counts the blocks of the way in [lo, hi) that pool p lacks.
+// countHoles counts the blocks of the path in [lo, hi) that pool p lacks.
 func (t *Tree) countHoles(p int, lo, hi int32) (n int) {
 	if lo >= hi {
 		return 0

@@ -39,7 +39,7 @@ type mirrors struct {
 	t      require.TestingT
 	tree   *Tree
 	log    *events.Log
-	events []map[messages.Hash]content              // by pool; nil: nobody listens
+	events []map[messages.Hash]content              // by pool; nil: events are off
 	names  map[name]string                          // every hash ever seen
 	hashes map[string]messages.Hash                 // and back
 	device []map[messages.PageID]protocol.BlockID   // by pool, by effects and moves
@@ -95,7 +95,7 @@ func paddingOf(tr *Tree, b protocol.BlockID, ns space) int {
 	return max(0, (int(tr.depth(b))+1)*tr.tpb-length)
 }
 
-// retained is what a pool knows of a page: it lets priorities end by itself.
+// retained is what a pool knows of a page: priorities end there by themselves.
 type retained struct {
 	priority messages.Priority
 	until    time.Duration // 0: never

@@ -120,7 +120,7 @@ func (m *model) compare(it *protocol.MatchItem, full []atom, want omatch) {
 	require.Equal(m, behind, s.HasChildren)
 }
 
-// apply sends the work prepared in m.work, and lets everyone follow.
+// apply sends the work prepared in m.work; oracle and mirrors follow.
 func (m *model) apply() {
 	m.work.Now = m.now
 	m.tree.Apply(&m.work)
@@ -172,7 +172,7 @@ func (m *model) Admit(*rapid.T) {
 	m.apply()
 }
 
-// Store offers blocks of one to three sequences, with holes, once more or anew.
+// Store offers blocks of one to three sequences, with holes, some of them once more.
 func (m *model) Store(*rapid.T) {
 	m.oracle.expire(m.now)
 	var of []*runner
@@ -193,7 +193,7 @@ func (m *model) Store(*rapid.T) {
 			Namespace: r.ns.Namespace, Cross: r.ns.cross, Session: r.session, Tokens: r.tokens, To: to,
 			From:      m.int(0, (to-1)/m.oracle.tpb, "from") * m.oracle.tpb,
 			Retention: m.retention(), Prompt: r.prompt,
-			RetentionFrom: m.int(0, 3, "anew"), Tables: m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
+			RetentionFrom: m.int(0, 3, "retention from"), Tables: m.tables((to + m.oracle.tpb - 1) / m.oracle.tpb),
 		}
 		if !slices.Contains(of, r) && m.int(0, 3, "cursor") > 0 {
 			s.Cursor = r.cursor
@@ -268,7 +268,7 @@ func (m *model) Move(*rapid.T) {
 	m.apply()
 }
 
-// End lets a sequence's symbols go.
+// End releases the symbols of a sequence.
 func (m *model) End(*rapid.T) {
 	if len(m.running) == 0 {
 		return
@@ -280,7 +280,7 @@ func (m *model) End(*rapid.T) {
 	m.apply()
 }
 
-// Wait lets time pass and timers act.
+// Wait makes time pass, so that timers act.
 func (m *model) Wait(*rapid.T) {
 	m.now += time.Duration(m.int(0, 2500, "ms")) * time.Millisecond
 	m.oracle.expire(m.now)

@@ -2,9 +2,9 @@ package tree
 
 import "github.com/kvactor/kvactor/messages"
 
-// node is a run of consecutive blocks that nothing branches off from, with its
-// children behind the last block. It is an element of the treap of its parent's
-// children, ordered by the tokens of first blocks.
+// node is a run of consecutive blocks where nothing branches off, with its children
+// behind the last block. It is also an element of the treap of its parent's
+// children, which are ordered by the tokens of their first blocks.
 type node struct {
 	run
 	depth    int32 // index of the first block in its prefix
@@ -19,11 +19,14 @@ type node struct {
 	weight uint32 // no element weighs more than the one above it
 	// latest is the greatest stamp among the first blocks of this element and
 	// those below it that count as candidates, and as held; 0: none counts.
-	latest      [2]uint32
+	latest [2]uint32
+
 	generations generations
-	cross       bool // cross pools hold the blocks, and no self pool; else the other way round
+	fresh       int32 // the depth from which on generations.newest bounds the blocks
+	cross       bool  // cross pools hold the blocks, and no self pool; else the other way round
 }
 
+// newNode returns an empty node: a free one, or one more.
 func (t *Tree) newNode() int32 {
 	fresh := node{children: none, root: none, side: [2]int32{none, none}, above: none}
 	if n := len(t.freeNodes); n > 0 {
@@ -38,7 +41,8 @@ func (t *Tree) newNode() int32 {
 	return x
 }
 
-// freeNode returns a node whose blocks are gone or have moved.
+// freeNode makes a node free whose blocks have left the tree or have moved to
+// another node.
 func (t *Tree) freeNode(x int32) {
 	t.recycle(t.nodes[x].arrays)
 	t.nodes[x] = node{children: none, root: none, side: [2]int32{none, none}, above: none}
@@ -46,15 +50,18 @@ func (t *Tree) freeNode(x int32) {
 	t.freeNodes = append(t.freeNodes, x)
 }
 
+// countsOf returns how many blocks of node x each pool holds in each tier,
+// [pool][tier].
 func (t *Tree) countsOf(x int32) []int32 {
 	w := 2 * len(t.pools)
 	return t.counts[int(x)*w : int(x+1)*w]
 }
 
-// end is the depth behind the last block of node x.
+// end returns the depth behind the last block of node x.
 func (t *Tree) end(x int32) int32 { return t.nodes[x].depth + t.nodes[x].n }
 
-// grow makes a child of parent with these tokens, whole blocks that no pool holds.
+// newChild makes a child of parent with these tokens: whole blocks that no pool
+// holds yet.
 func (t *Tree) newChild(parent int32, tokens []messages.Token) int32 {
 	x := t.newNode()
 	nd := &t.nodes[x]
@@ -66,7 +73,7 @@ func (t *Tree) newChild(parent int32, tokens []messages.Token) int32 {
 	return x
 }
 
-// growPart makes a child of parent with the tokens of a block stored in part.
+// newPartialChild makes a child of parent for a block that is stored in part.
 func (t *Tree) newPartialChild(parent int32, tokens []messages.Token) int32 {
 	x := t.newNode()
 	nd := &t.nodes[x]
@@ -85,9 +92,9 @@ func (t *Tree) newPartialChild(parent int32, tokens []messages.Token) int32 {
 	return x
 }
 
-// relabel tells the blocks of a segment, which came from another node, where
-// they are now, and takes what pools hold of them from that node's counts to
-// those of theirs.
+// relabel notes where the blocks of a segment are that has been copied from another
+// node, and moves what pools hold of them from the counts of that node to those of
+// theirs.
 func (t *Tree) relabel(s segment, from int32) {
 	for _, b := range t.ids(s.node)[s.lo:s.hi] {
 		t.blocks.node[b] = s.node
@@ -103,11 +110,13 @@ func (t *Tree) relabel(s segment, from int32) {
 }
 
 // split cuts node x before block i, 0 < i < n, and returns the node that ends
-// there; the rest is its only child. The shorter part becomes the new node, so
-// the cost is that of the shorter part.
+// there; the rest is its only child. The shorter part becomes the new node, so the
+// cost is that of the shorter part: a prompt of a million tokens that branches near
+// its end costs only its end.
 func (t *Tree) split(x, i int32) int32 {
 	y := t.newNode()
-	t.nodes[y].generations, t.nodes[y].cross = t.nodes[x].generations, t.nodes[x].cross
+	from, to := &t.nodes[x], &t.nodes[y]
+	to.generations, to.fresh, to.cross = from.generations, from.fresh, from.cross
 	n := t.nodes[x].n
 	if i <= n-i { // y takes the blocks before i
 		t.reserve(y, margins{back: i})
@@ -134,17 +143,18 @@ func (t *Tree) split(x, i int32) int32 {
 	return x
 }
 
-// adopt makes the children of y those of x.
+// takeChildren makes the children of y those of x.
 func (t *Tree) takeChildren(x, y int32) {
-	kids := t.nodes[y].children
-	t.nodes[x].children, t.nodes[y].children = kids, none
-	if kids != none {
-		t.nodes[kids].above = ^x
+	top := t.nodes[y].children
+	t.nodes[x].children, t.nodes[y].children = top, none
+	if top != none {
+		t.nodes[top].above = ^x
 	}
 }
 
-// fuse joins node x with its only child, if it has one of whole blocks. The
-// longer of the two takes the other's blocks.
+// mergeWithChild merges node x with its only child, if it has one of whole blocks.
+// The longer of the two takes the other's blocks, for the reason that is given at
+// split.
 func (t *Tree) mergeWithChild(x int32) {
 	y := t.nodes[x].children
 	if y == none || t.nodes[x].root != none || t.nodes[y].side != [2]int32{none, none} || t.nodes[y].part > 0 {
@@ -152,8 +162,8 @@ func (t *Tree) mergeWithChild(x int32) {
 	}
 	n, m := t.nodes[x].n, t.nodes[y].n
 	t.nodes[x].children = none
-	births := t.nodes[x].generations.merge(t.nodes[y].generations)
-	t.nodes[x].generations, t.nodes[y].generations = births, births
+	t.nodes[y].generations.minGeneration = max(t.nodes[x].generations.max(), t.nodes[y].generations.minGeneration)
+	t.nodes[x].generations, t.nodes[x].fresh = t.nodes[y].generations, t.nodes[y].fresh
 	if n >= m {
 		t.reserve(x, margins{back: m})
 		t.copyBlocks(x, segment{y, 0, m}, t.nodes[x].off+n)
@@ -172,7 +182,7 @@ func (t *Tree) mergeWithChild(x int32) {
 	t.freeNode(x)
 }
 
-// cut removes the blocks from index n on, ghosts, of a leaf.
+// truncate removes the blocks from index n on from a leaf. No pool holds them.
 func (t *Tree) truncate(x, n int32) {
 	nd := &t.nodes[x]
 	switch {
@@ -186,8 +196,8 @@ func (t *Tree) truncate(x, n int32) {
 	nd.n = n
 }
 
-// prune removes the ghosts that nothing stands behind, from node x upwards,
-// and joins what need not be apart any more. Nodes may change in it.
+// prune removes the ghosts that nothing stands behind, from node x upwards, and
+// merges nodes that need not be apart any more. Nodes may be freed by it.
 func (t *Tree) prune(x int32) {
 	for t.nodes[x].children == none && t.nodes[x].root == none {
 		if n := t.heldEnd(x); n > 0 {
@@ -208,31 +218,33 @@ func (t *Tree) prune(x int32) {
 	t.mergeWithChild(x)
 }
 
-// births bound when the blocks of a node came to be, by the tree's count of
-// births, so that a Cursor is known not to be of another block that had the id
-// before. Two numbers for a run do: sequences that go on from one end, each
-// behind the other, find the blocks before the newest as old as they are.
+// generations bound when the blocks of a node were made, in generations of the
+// tree: one for each run that is made. They show that a Cursor is not of another
+// block that had the same id before.
+//
+// A run keeps two bounds: blocks before depth node.fresh were made no later than
+// minGeneration, the others no later than newest. Two are enough for sequences that
+// extend one run in turn, each behind the blocks of the other: they find the blocks
+// before the newest ones as old as they are.
 type generations struct {
-	minGeneration uint64 // of blocks before depth fresh none is younger
-	newest        uint64 // of blocks from there on none is
-	fresh         int32
+	minGeneration uint64
+	newest        uint64
 }
 
-// bear tells that the blocks from this depth on are born now.
-func (a *generations) bump(now uint64, depth int32) {
-	*a = generations{minGeneration: max(a.minGeneration, a.newest), newest: now, fresh: depth}
+// max returns the bound of all blocks.
+func (g generations) max() uint64 { return max(g.minGeneration, g.newest) }
+
+// bump notes that the blocks from this depth on are made in generation now.
+func (nd *node) bump(now uint64, depth int32) {
+	nd.generations = generations{minGeneration: nd.generations.max(), newest: now}
+	nd.fresh = depth
 }
 
-// join are the births of a run that begins with those of a.
-func (a generations) merge(behind generations) generations {
-	behind.minGeneration = max(a.minGeneration, a.newest, behind.minGeneration)
-	return behind
-}
-
-// of bounds the birth of the block of this depth.
-func (a *generations) of(depth int32) uint64 {
-	if depth < a.fresh {
-		return a.minGeneration
+// generationOf returns the latest generation in which the block of this depth can
+// have been made.
+func (nd *node) generationOf(depth int32) uint64 {
+	if depth < nd.fresh {
+		return nd.generations.minGeneration
 	}
-	return a.newest
+	return nd.generations.newest
 }

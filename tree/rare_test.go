@@ -76,7 +76,7 @@ func (r *rare) snapshot(t require.TestingT, tr *Tree, id messages.ReaderID) *eve
 func rareProperty(t *rapid.T) {
 	m := newModel(t)
 	if !m.tree.recording {
-		t.Skip("nobody reads")
+		t.Skip("events are off")
 	}
 	limit := rapid.IntRange(1, 12).Draw(t, "kept")
 	r := &rare{log: events.New(events.Config{Limit: limit}), readers: map[messages.ReaderID]*events.Mirror{}, ever: map[events.Key]known{}}

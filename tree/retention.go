@@ -8,8 +8,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// span is a range of a retention in blocks: those in [first, end) have their
-// first token in it.
+// span is a range of a retention in blocks: those in [first, end) have their first
+// token in it.
 type span struct {
 	first, end int32
 	term
@@ -18,11 +18,11 @@ type span struct {
 // term is what a retention gives to a block.
 type term struct {
 	priority messages.Priority
-	duration time.Duration // 0: for ever
+	duration time.Duration // 0: without end
 }
 
-// cover answers, for blocks in ascending order, what a retention gives them.
-// Ranges are sorted once, so a prompt costs its blocks plus its ranges.
+// retentionCover answers, for blocks in ascending order, what a retention gives
+// them. Ranges are sorted once, so a prompt costs its blocks plus its ranges.
 type retentionCover struct {
 	spans     []span
 	at        int // spans before it are behind us
@@ -55,7 +55,7 @@ func (c *retentionCover) read(r *messages.Retention, prompt, tpb int) {
 // empty tells that no block gets anything.
 func (c *retentionCover) empty() bool { return len(c.spans) == 0 && c.decode == nil }
 
-// of tells what block i of the prefix gets; ok is false if nothing covers it.
+// of returns what block i of the prefix gets; ok is false if nothing covers it.
 func (c *retentionCover) of(i int32) (t term, ok bool) {
 	if i >= c.generated {
 		if c.decode == nil {

@@ -7,28 +7,28 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// run is the content of a node: n consecutive blocks. Its arrays have room on
-// both sides, so that the shorter of two runs can always be moved to the
-// longer one, whichever comes first:
+// run is the content of a node: n consecutive blocks. Its arrays have room on both
+// sides, so that the shorter of two runs can always be copied to the longer one,
+// whichever of them is the first:
 //
-//	ids     │ room │ b0 b1 … bn−1 │ room │
-//	tokens  │ the same, tokensPerBlock for each block │
-//	places  │ the same for pool 0 │ for pool 1 │ …
+//	ids        │ room │ b0 b1 … bn−1 │ room │
+//	tokens     │ the same, tokensPerBlock for each block │
+//	locations  │ the same for pool 0 │ for pool 1 │ …
 //
-// A block stored in part is a run of its own: n is 1, part its tokens.
+// A block stored in part is a run of its own: n is 1, part its number of tokens.
 type run struct {
 	arrays
 	n    int32
 	part int32 // tokens of a block stored in part; 0: whole blocks
 }
 
-// tokens are the tokens of node x, whose blocks are whole.
+// tokens returns the tokens of node x, whose blocks are whole.
 func (t *Tree) tokens(x int32) []messages.Token {
 	r := &t.nodes[x].run
 	return t.tokensIn(&r.arrays)[int(r.off)*t.tpb : int(r.off+r.n)*t.tpb]
 }
 
-// tokensAt are the tokens of block i of node x.
+// tokensAt returns the tokens of block i of node x.
 func (t *Tree) tokensAt(x, i int32) []messages.Token {
 	r := &t.nodes[x].run
 	if r.part > 0 {
@@ -38,13 +38,13 @@ func (t *Tree) tokensAt(x, i int32) []messages.Token {
 	return t.tokensIn(&r.arrays)[at : at+t.tpb]
 }
 
-// ids are the blocks of node x.
+// ids returns the ids of the blocks of node x.
 func (t *Tree) ids(x int32) []protocol.BlockID {
 	r := &t.nodes[x].run
 	return r.ids()[r.off : r.off+r.n]
 }
 
-// locations are where pool p keeps the blocks of node x.
+// locations returns where pool p keeps the blocks of node x.
 func (t *Tree) locations(x int32, p int) []messages.Location {
 	r := &t.nodes[x].run
 	return r.locations(p)[r.off : r.off+r.n]
@@ -53,7 +53,7 @@ func (t *Tree) locations(x int32, p int) []messages.Location {
 // margins is room for blocks before and behind a run.
 type margins struct{ front, back int32 }
 
-// move gives the run of node x new arrays with the given room.
+// reallocate copies the run of node x to arrays with the given room on both sides.
 func (t *Tree) reallocate(x int32, m margins) {
 	r := &t.nodes[x].run
 	t.moved += int(r.n)
@@ -68,12 +68,12 @@ func (t *Tree) reallocate(x int32, m margins) {
 	*r = next
 }
 
-// spare is the room that a run which grows gets beyond what it needs: a quarter
-// more, a short one as much again, so that one that grows again and again is
-// moved rarely.
+// extraRoom returns the room that a run which grows gets beyond what it needs: a
+// quarter more, a short run as much again. A run that grows block by block is then
+// copied a logarithmic number of times.
 func extraRoom(n int32) int32 { return max(n/4, min(n, 16)) }
 
-// reserve makes room.
+// reserve makes room on both sides of the run of node x.
 func (t *Tree) reserve(x int32, m margins) {
 	r := &t.nodes[x].run
 	have := margins{front: r.off, back: r.room - r.off - r.n}
@@ -88,7 +88,8 @@ func (t *Tree) reserve(x int32, m margins) {
 	t.reallocate(x, m)
 }
 
-// trim gives memory back when most of the arrays is room.
+// shrink copies the run of node x to smaller arrays when most of its arrays is
+// room.
 func (t *Tree) shrink(x int32) {
 	r := &t.nodes[x].run
 	if r.part == 0 && r.room > 4*r.n+8 {
@@ -96,7 +97,7 @@ func (t *Tree) shrink(x int32) {
 	}
 }
 
-// absorb copies the blocks of a segment into the room that node x's arrays
+// copyBlocks copies the blocks of a segment into the room that the arrays of node x
 // have at index at.
 func (t *Tree) copyBlocks(x int32, s segment, at int32) {
 	to, from := &t.nodes[x].run, &t.nodes[s.node].run
@@ -109,7 +110,7 @@ func (t *Tree) copyBlocks(x int32, s segment, at int32) {
 	}
 }
 
-// extend adds new blocks, which no pool holds, with these tokens to the end of
+// extend adds new blocks with these tokens, which no pool holds yet, to the end of
 // the run of node x.
 func (t *Tree) extend(x int32, tokens []messages.Token) {
 	n := int32(len(tokens) / t.tpb)
@@ -131,11 +132,13 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 	t.symbols.retain(tokens)
 }
 
+// fillNowhere makes locations those of blocks that a pool does not hold.
 func fillNowhere(l []messages.Location) {
 	for i := range l {
 		l[i] = messages.Nowhere
 	}
 }
 
-// resize gives a slice of n elements, the old array where it is large enough.
+// resize returns a slice of n elements in the array of s, if that is large enough.
+// The elements are whatever was there.
 func resize[E any](s []E, n int) []E { return slices.Grow(s[:0], n)[:n] }

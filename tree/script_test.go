@@ -195,7 +195,7 @@ func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem 
 	i := protocol.StoreItem{
 		Namespace: namespaceOf(t, d), Cross: d.HasArg("cross"), Session: word(t, d, "session"),
 		Tokens: tokens, From: number(t, d, "from", 0), To: number(t, d, "to", len(tokens)),
-		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), RetentionFrom: number(t, d, "anew", 0),
+		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), RetentionFrom: number(t, d, "retention-from", 0),
 	}
 	for p := range s.tree.pools {
 		table := []messages.PageID{}

@@ -8,7 +8,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// child finds the child of parent whose first block has exactly these tokens.
+// child returns the child of parent whose first block has exactly these tokens, or
+// none.
 func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 	x := t.nodes[parent].children
 	for x != none {
@@ -24,11 +25,11 @@ func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 	return none
 }
 
-// nearest finds, among the children of parent whose first block counts, the
-// one that shares the most leading tokens with query, at least one; of equals
-// the one with the latest stamp. Children that share a prefix are neighbours in
-// token order, so the best is next to where query would stand, and its equals
-// are a range around it: O(log children).
+// nearest returns, among the children of parent whose first block counts, the one
+// that shares the most leading tokens with query, at least one; among equals the
+// one with the latest stamp. Children that share a prefix are neighbours in token
+// order, so the best is next to where query would be inserted, and its equals are a
+// range around it: O(log children).
 func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32, shared int) {
 	top := t.nodes[parent].children
 	for dir := range 2 {
@@ -42,8 +43,8 @@ func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32,
 	return t.newest(top, query[:shared], what), shared
 }
 
-// beside finds the element that counts and is closest to query, among those
-// not behind it (dir 0) or not before it (dir 1).
+// closest returns the element that counts and is closest to query, among those not
+// behind it (dir 0) or not before it (dir 1).
 func (t *Tree) closest(x int32, query []messages.Token, what, dir int) int32 {
 	found, far := none, none // the closest so far, or the closest of those in far
 	for x != none && t.nodes[x].latest[what] != 0 {
@@ -74,8 +75,8 @@ func (t *Tree) closest(x int32, query []messages.Token, what, dir int) int32 {
 	return found
 }
 
-// newest finds, among the elements that count and begin with prefix, the one
-// with the latest stamp.
+// newest returns, among the elements that count and begin with prefix, the one with
+// the latest stamp.
 func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
 	for c := t.against(x, prefix); c != 0; c = t.against(x, prefix) {
 		x = t.nodes[x].side[sideOf(c)]
@@ -106,8 +107,8 @@ func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
 	return best
 }
 
-// against is 0 if the first block of x begins with prefix, negative if x stands
-// before those that do, else positive.
+// against returns 0 if the first block of x begins with prefix, a negative number
+// if x is before those that do, else a positive one.
 func (t *Tree) against(x int32, prefix []messages.Token) int {
 	if len(prefix) > 0 && t.nodes[x].head != prefix[0] {
 		return cmp.Compare(t.nodes[x].head, prefix[0])
@@ -124,7 +125,8 @@ func (t *Tree) compare(x int32, tokens []messages.Token) int {
 	return slices.Compare(t.first(x), tokens)
 }
 
-// sideOf is where to look for what compares so.
+// sideOf returns the side of an element on which to continue a search whose
+// comparison gave c.
 func sideOf(c int) int {
 	if c < 0 {
 		return 1
@@ -132,11 +134,11 @@ func sideOf(c int) int {
 	return 0
 }
 
-// compareChunk is how many tokens are compared at once while they are equal:
-// 1 KiB, where the memory compare has reached its full speed.
+// compareChunk is how many tokens are compared at once while they are equal: 1 KiB,
+// where the memory compare has reached its full speed.
 const compareChunk = 256
 
-// firstDifference is the number of leading tokens that a and b share.
+// firstDifference returns the number of leading tokens that a and b share.
 func firstDifference(a, b []messages.Token) int {
 	n := min(len(a), len(b))
 	i := 0
@@ -153,10 +155,11 @@ func firstDifference(a, b []messages.Token) int {
 	return i
 }
 
-// same compares tokens as memory: the runtime's string compare is a vector
-// loop, a loop over tokens is not.
+// same compares tokens as memory: the comparison of strings in the runtime is a
+// vector loop, a loop over tokens is not.
 func same(a, b []messages.Token) bool { return asString(a) == asString(b) }
 
+// asString returns tokens as a string of their memory.
 func asString(s []messages.Token) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
 }

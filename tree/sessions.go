@@ -1,8 +1,10 @@
 package tree
 
-// sessions gives the names of sessions small numbers, so that a block remembers
-// its session in four bytes. refs counts the blocks that belong to each; a
-// name ends with its last block.
+// sessions gives the names of sessions small numbers, so that a block remembers its
+// session in four bytes.
+//
+// Invariant: refs counts the blocks that belong to each session; a session without
+// blocks is free, since an invalidation of it would find nothing.
 type sessions struct {
 	index map[string]int32
 	names []string
@@ -10,10 +12,11 @@ type sessions struct {
 	free  []int32
 }
 
-// none tells that no block belongs to a session.
+// none tells that no block belongs to a session, so that most work on sessions can
+// be left out.
 func (s *sessions) none() bool { return len(s.index) == 0 }
 
-// find is the number of a name that some block belongs to, else none.
+// find returns the number of a name that some block belongs to, else none.
 func (s *sessions) find(name string) int32 {
 	if n, ok := s.index[name]; ok && name != "" {
 		return n
@@ -21,7 +24,8 @@ func (s *sessions) find(name string) int32 {
 	return none
 }
 
-// join adds a block to the session of this name; the empty name is no session.
+// add adds a block to the session of this name and returns its number; the empty
+// name is no session.
 func (s *sessions) add(name string) int32 {
 	if name == "" {
 		return none
@@ -42,7 +46,7 @@ func (s *sessions) add(name string) int32 {
 	return n
 }
 
-// drop takes a block out of session n, which may be none.
+// remove takes a block out of session n, which may be none.
 func (s *sessions) remove(n int32) {
 	if n == none {
 		return

@@ -218,7 +218,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 }
 
 // Stamps run out after four thousand million stores; their order stays.
-func TestStampsStartAnew(t *testing.T) {
+func TestRestampKeepsTheOrder(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 4})
 	f.put([]messages.Token{1, 1, 1, 1})
 	f.stamp = math.MaxUint32 - 2
@@ -277,7 +277,7 @@ func TestPanics(t *testing.T) {
 	require.PanicsWithValue(t, "tree: takeover of block 9, which is not in the tree", func() {
 		f.Apply(&protocol.Apply{Takeovers: []protocol.BlockID{9}})
 	})
-	require.PanicsWithValue(t, "tree: symbol -1 let go, which nobody holds", func() {
+	require.PanicsWithValue(t, "tree: release of symbol -1, which has no references", func() {
 		f.Apply(&protocol.Apply{ReleasedSymbols: [][]messages.Token{{-1}}})
 	})
 	require.Panics(t, func() { New(Config{TokensPerBlock: 2}) })
@@ -357,8 +357,8 @@ func BenchmarkStoreAgain(b *testing.B) {
 	}
 }
 
-// A block that goes takes its moment with it, also where nobody watches it.
-func TestLostBlocksHaveNoMoment(t *testing.T) {
+// A block that leaves the tree ends its timer, also one that is not watched.
+func TestDroppedBlocksHaveNoTimer(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2})
 	tokens := counting(8)
 	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}

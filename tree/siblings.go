@@ -8,8 +8,9 @@ const (
 	holders    = 1 // some pool holds it
 )
 
-// parentOf finds the parent of a node that is no root. The elements of a treap
-// do not know it, only its top does: so a split need not tell 100,000 children.
+// parentOf returns the parent of a node that is no root. The elements of a treap do
+// not know their parent, only the element at its top does: so a split does not have
+// to visit 100,000 children.
 func (t *Tree) parentOf(x int32) int32 {
 	for t.nodes[x].above >= 0 {
 		x = t.nodes[x].above
@@ -17,10 +18,12 @@ func (t *Tree) parentOf(x int32) int32 {
 	return ^t.nodes[x].above
 }
 
-// first are the tokens of the first block of node x, by which it is ordered.
+// first returns the tokens of the first block of node x, by which it is ordered
+// among its siblings.
 func (t *Tree) first(x int32) []messages.Token { return t.tokensAt(x, 0) }
 
-// own is the stamp of the first block of node x if it counts, else 0.
+// stampOf returns the stamp of the first block of node x if the block counts, else
+// 0.
 func (t *Tree) stampOf(x int32, what int) uint32 {
 	if what == candidates && !t.heldByAll(x, 0) || what != candidates && !t.held(x, 0) {
 		return 0
@@ -28,7 +31,7 @@ func (t *Tree) stampOf(x int32, what int) uint32 {
 	return t.blocks.stamp[t.ids(x)[0]]
 }
 
-// below is latest of an element that may be none.
+// latestOf returns latest of an element that may be none.
 func (t *Tree) latestOf(x int32, what int) uint32 {
 	if x == none {
 		return 0
@@ -36,8 +39,8 @@ func (t *Tree) latestOf(x int32, what int) uint32 {
 	return t.nodes[x].latest[what]
 }
 
-// pull recomputes latest of x from x and the elements below it, and tells
-// whether it changed.
+// refresh computes latest of x from x and the two elements below it, and tells
+// whether it has changed.
 func (t *Tree) refresh(x int32) bool {
 	nd := &t.nodes[x]
 	var latest [2]uint32
@@ -49,14 +52,16 @@ func (t *Tree) refresh(x int32) bool {
 	return changed
 }
 
-// bubble brings a change at x to the elements above it.
+// refreshUpwards computes latest of x and of the elements above it, as far up as it
+// changes.
 func (t *Tree) refreshUpwards(x int32) {
 	for x >= 0 && t.refresh(x) {
 		x = t.nodes[x].above
 	}
 }
 
-// hang puts x, which may be none, in the place that y has below its element or parent.
+// replaceBelow makes x, which may be none, the element in the place of y below the
+// element or the parent of y.
 func (t *Tree) replaceBelow(x, y int32) {
 	up := t.nodes[y].above
 	switch {
@@ -72,7 +77,8 @@ func (t *Tree) replaceBelow(x, y int32) {
 	}
 }
 
-// rotate lifts x above the element above it.
+// rotate makes x the element above the one that is above it now, and keeps the
+// order of tokens.
 func (t *Tree) rotate(x int32) {
 	y := t.nodes[x].above
 	s := 0
@@ -91,7 +97,7 @@ func (t *Tree) rotate(x int32) {
 	t.refresh(x)
 }
 
-// insert puts x among the children of parent.
+// insert adds x to the children of parent.
 func (t *Tree) insert(parent, x int32) {
 	key := t.first(x)
 	up, s := ^parent, 0
@@ -115,8 +121,8 @@ func (t *Tree) insert(parent, x int32) {
 	t.refreshUpwards(t.nodes[x].above)
 }
 
-// remove takes x, a ghost, from among its siblings; it counts for nothing, so
-// no latest above it changes.
+// remove removes x, a ghost, from its siblings. A ghost has no stamp that counts,
+// so no latest above it changes.
 func (t *Tree) remove(x int32) {
 	for {
 		a, b := t.nodes[x].side[0], t.nodes[x].side[1]
@@ -131,7 +137,8 @@ func (t *Tree) remove(x int32) {
 	t.replaceBelow(none, x)
 }
 
-// replace puts y, which has taken over the first block of x, in the place of x.
+// replace makes y, which has got the first block of x, the element in the place of
+// x.
 func (t *Tree) replace(x, y int32) {
 	t.replaceBelow(y, x)
 	from, to := &t.nodes[x], &t.nodes[y]
@@ -144,7 +151,8 @@ func (t *Tree) replace(x, y int32) {
 	}
 }
 
-// random gives the weights: splitmix64, the same in every run.
+// random returns the weight of a new element: splitmix64 from a constant seed, so
+// that every run builds the same treaps.
 func (t *Tree) random() uint32 {
 	t.randomState += 0x9e3779b97f4a7c15
 	z := t.randomState

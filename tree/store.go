@@ -9,10 +9,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// place is behind the first i blocks of node's run.
+// position is the place behind the first i blocks of node's run.
 type position struct{ node, i int32 }
 
-// offer is one StoreItem under way.
+// offer is one StoreItem while it is stored.
 type offer struct {
 	*protocol.StoreItem
 	stamp   uint32
@@ -22,8 +22,8 @@ type offer struct {
 	end     int
 }
 
-// pages are what the sequence offers of the blocks [lo, hi) to pool p; fewer if
-// it has none at the end.
+// pages returns what the sequence offers of the blocks [lo, hi) to pool p; fewer if
+// its table ends before hi.
 func (o *offer) pages(p int, lo, hi int32) []messages.PageID {
 	if p >= len(o.Tables) || int(lo) >= len(o.Tables[p]) {
 		return nil
@@ -31,8 +31,8 @@ func (o *offer) pages(p int, lo, hi int32) []messages.PageID {
 	return o.Tables[p][lo:min(int(hi), len(o.Tables[p]))]
 }
 
-// offers tells whether the sequence offers block d to some pool. The last pool
-// is asked first: full attention offers everything.
+// offers tells whether the sequence offers block d to some pool. The last pool is
+// asked first, because full attention comes last and offers every block.
 func (o *offer) offers(d int32) bool {
 	for p := min(o.end, len(o.Tables)) - 1; p >= o.first; p-- {
 		if int(d) < len(o.Tables[p]) && o.Tables[p][d] != messages.NoPage {
@@ -42,8 +42,9 @@ func (o *offer) offers(d int32) bool {
 	return false
 }
 
-// store adds what a sequence offers: first the structure, then attributes,
-// then pages, pool by pool.
+// store adds what a sequence offers: first the blocks, then their attributes, then
+// the pages, pool by pool. The order is that of what may depend on what: an effect
+// carries the priority, and an event names the block.
 func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
 	o.first, o.end = t.poolsOf(s.Cross)
@@ -80,7 +81,7 @@ func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 	}
 }
 
-// last is the block before a place, or NoBlock at a root.
+// last returns the block before a position, or NoBlock at a root.
 func (t *Tree) last(at position) protocol.BlockID {
 	if at.i == 0 {
 		return protocol.NoBlock
@@ -88,8 +89,10 @@ func (t *Tree) last(at position) protocol.BlockID {
 	return t.ids(at.node)[at.i-1]
 }
 
-// start is where the tokens, which are whole blocks, or the first of them end:
-// at the cursor of s or above it if the cursor's block is there, else at the root.
+// start returns where tokens, which are whole blocks, end in the tree, or where the
+// first of them do: at or above the cursor of s, if its block is still there, else
+// at the root. With a cursor a sequence that generates does not compare its whole
+// prompt for each block.
 func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	c := s.Cursor
 	if len(tokens) == 0 || !t.follows(c) {
@@ -106,7 +109,7 @@ func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	return position{x, depth - t.nodes[x].depth}
 }
 
-// mustLead panics unless the way from the root into node x has these tokens.
+// mustLeadTo panics unless the path from the root into node x has these tokens.
 func (t *Tree) mustLeadTo(x int32, tokens []messages.Token) {
 	for ; t.nodes[x].root == none; x = t.parentOf(x) {
 		depth := int(t.nodes[x].depth) * t.tpb
@@ -118,7 +121,7 @@ func (t *Tree) mustLeadTo(x int32, tokens []messages.Token) {
 }
 
 // descend follows tokens, which start at the root and are whole blocks, from
-// at on, and makes what is not there, as blocks that no pool holds yet.
+// position at on, and makes the blocks that are not there yet.
 func (t *Tree) descend(at position, tokens []messages.Token) position {
 	rest := tokens[int(t.nodes[at.node].depth+at.i)*t.tpb:]
 	for len(rest) > 0 {
@@ -147,7 +150,8 @@ func (t *Tree) descend(at position, tokens []messages.Token) position {
 	return at
 }
 
-// storePart finds or makes the block stored in part with these tokens behind at.
+// storePart finds or makes the block behind a position that is stored in part with
+// these tokens.
 func (t *Tree) storePart(at position, tokens []messages.Token) (before position, leaf int32) {
 	if at.i < t.nodes[at.node].n {
 		at.node = t.split(at.node, at.i)
@@ -159,7 +163,9 @@ func (t *Tree) storePart(at position, tokens []messages.Token) (before position,
 	return at, leaf
 }
 
-// retrace leaves in t.path the way from block first to at, which may be none.
+// retrace leaves in t.path the path from block first to a position. It is found
+// upwards, so that a store that began at a cursor costs nothing for the blocks
+// before it.
 func (t *Tree) retrace(at position, first int32) {
 	t.path = t.path[:0]
 	for x, hi := at.node, at.i; t.nodes[x].depth+hi > first; hi = t.nodes[x].n {
@@ -175,17 +181,18 @@ func (t *Tree) retrace(at position, first int32) {
 	}
 }
 
-// cursor remembers block b.
+// cursor returns a Cursor that remembers block b.
 func (t *Tree) cursor(b protocol.BlockID) protocol.Cursor {
 	return protocol.Cursor{Block: b, Generation: t.generation}
 }
 
-// follows tells whether a cursor leads to the block it was made for. It may say
-// no of one that is still there, in a run that has been joined with younger ones.
+// follows tells whether a cursor leads to the block that it was made for. It may
+// say no for a block that is still there, in a run that has been merged with a
+// newer one: the store then starts at the root.
 func (t *Tree) follows(c protocol.Cursor) bool {
 	if c.Generation == 0 || !t.alive(c.Block) {
 		return false
 	}
 	x, i := t.at(c.Block)
-	return t.nodes[x].generations.of(t.nodes[x].depth+i) <= c.Generation
+	return t.nodes[x].generationOf(t.nodes[x].depth+i) <= c.Generation
 }

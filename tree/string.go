@@ -44,15 +44,15 @@ func (t *Tree) String() string {
 			indent int
 		}
 		stack := []line{{r.node, 0}}
-		var kids []int32
+		var children []int32
 		for n := len(stack); n > 0; n = len(stack) {
 			l := stack[n-1]
 			stack = stack[:n-1]
 			for i := range t.nodes[l.node].n {
 				t.draw(&w, l.node, i, l.indent)
 			}
-			kids = t.childrenOf(kids[:0], l.node)
-			for _, y := range kids {
+			children = t.childrenOf(children[:0], l.node)
+			for _, y := range children {
 				stack = append(stack, line{y, l.indent + 1})
 			}
 		}
@@ -63,6 +63,7 @@ func (t *Tree) String() string {
 	return w.String()
 }
 
+// loraName returns the adapter of a namespace as String writes it.
 func loraName(ns messages.Namespace) string {
 	if !ns.HasLoRA {
 		return "none"

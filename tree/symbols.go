@@ -8,21 +8,24 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// symbol is what two covered tokens have in common if they are the same.
+// symbol is what two covered tokens have in common if they are the same token of
+// the same item.
 type symbol struct {
 	hash     [32]byte
 	position int32 // of the token in the item
 	token    messages.Token
 }
 
-// unknown stands for a covered token that nobody has seen before, in prompts
+// unknownSymbol stands for a covered token that is not in the table, in prompts
 // that hold no symbols. It is never stored, so it matches nothing.
 const unknownSymbol = messages.Token(math.MinInt32)
 
-// symbols gives the tokens that multimodal items cover negative numbers, equal
-// only for the same symbol, so that everything else compares plain integers.
-// The number of entry i is −1−i. refs counts the sequences and stored blocks
-// that hold an entry, once for each token; an entry ends with the last.
+// symbols gives the tokens that multimodal items cover negative numbers, equal only
+// for the same symbol, so that everything else compares plain integers. The number
+// of entry i is −1−i.
+//
+// Invariant: refs counts, once for each token, the sequences and stored blocks that
+// hold an entry; an entry without refs is free.
 type symbols struct {
 	index   map[symbol]int32
 	entries []symbol
@@ -30,10 +33,10 @@ type symbols struct {
 	free    []int32
 }
 
-// entry is the index of a negative token's entry.
+// entry returns the index of the entry of a negative token.
 func entry(tok messages.Token) int32 { return -1 - int32(tok) }
 
-// hold replaces covered tokens by symbols that the caller holds from now on.
+// acquire replaces covered tokens by symbols, which the caller holds from now on.
 func (s *symbols) acquire(tokens []messages.Token, items []messages.MultimodalItem) {
 	for k := range items {
 		it := &items[k]
@@ -48,7 +51,8 @@ func (s *symbols) acquire(tokens []messages.Token, items []messages.MultimodalIt
 	}
 }
 
-// look replaces covered tokens by symbols for the time of one call.
+// lookup replaces covered tokens by symbols for the time of one call: the caller
+// holds nothing.
 func (s *symbols) lookup(tokens []messages.Token, items []messages.MultimodalItem) {
 	for k := range items {
 		it := &items[k]
@@ -65,6 +69,7 @@ func (s *symbols) lookup(tokens []messages.Token, items []messages.MultimodalIte
 	}
 }
 
+// intern returns the entry of a symbol, and makes it if there is none.
 func (s *symbols) intern(sym symbol) int32 {
 	if n, ok := s.index[sym]; ok {
 		return n
@@ -81,10 +86,11 @@ func (s *symbols) intern(sym symbol) int32 {
 	return n
 }
 
-// none tells that no token anywhere is a symbol.
+// none tells that no token anywhere is a symbol, so that most work on symbols can
+// be left out.
 func (s *symbols) none() bool { return len(s.index) == 0 }
 
-// keep adds a reference to each symbol among tokens.
+// retain adds a reference to each symbol among tokens.
 func (s *symbols) retain(tokens []messages.Token) {
 	if s.none() {
 		return
@@ -94,13 +100,13 @@ func (s *symbols) retain(tokens []messages.Token) {
 	}
 }
 
-// let ends a reference to each symbol among tokens.
+// release ends a reference to each symbol among tokens.
 func (s *symbols) release(tokens []messages.Token) {
 	for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
 		tok := tokens[0]
 		n := entry(tok)
 		if n < 0 || int(n) >= len(s.refs) || s.refs[n] == 0 {
-			panic(fmt.Sprintf("tree: symbol %d let go, which nobody holds", tok))
+			panic(fmt.Sprintf("tree: release of symbol %d, which has no references", tok))
 		}
 		if s.refs[n]--; s.refs[n] == 0 {
 			delete(s.index, s.entries[n])
@@ -110,8 +116,8 @@ func (s *symbols) release(tokens []messages.Token) {
 	}
 }
 
-// fromSymbol is tokens from the first symbol on, empty if there is none. It
-// looks at the signs of eight tokens at a time.
+// fromSymbol returns tokens from the first symbol on, none if there is no symbol.
+// It looks at the signs of eight tokens at a time.
 func fromSymbol(tokens []messages.Token) []messages.Token {
 	for len(tokens) >= 8 && tokens[0]|tokens[1]|tokens[2]|tokens[3]|tokens[4]|tokens[5]|tokens[6]|tokens[7] >= 0 {
 		tokens = tokens[8:]
@@ -122,7 +128,7 @@ func fromSymbol(tokens []messages.Token) []messages.Token {
 	return tokens
 }
 
-// host is a token as the host passed it.
+// original returns a token as the host passed it.
 func (s *symbols) original(tok messages.Token) messages.Token {
 	if tok < 0 {
 		return s.entries[entry(tok)].token
@@ -130,7 +136,7 @@ func (s *symbols) original(tok messages.Token) messages.Token {
 	return tok
 }
 
-// hosts are tokens as the host passed them, in a slice of their own.
+// originals returns tokens as the host passed them, in a slice of their own.
 func (s *symbols) originals(tokens []messages.Token) []messages.Token {
 	out := slices.Clone(tokens)
 	if !s.none() {
@@ -139,14 +145,14 @@ func (s *symbols) originals(tokens []messages.Token) []messages.Token {
 	return out
 }
 
-// replace makes tokens those that the host passed.
+// restore makes tokens those that the host passed.
 func (s *symbols) restore(tokens []messages.Token) {
 	for i, tok := range tokens {
 		tokens[i] = s.original(tok)
 	}
 }
 
-// covers says which items cover tokens; nil if none does.
+// covers returns which items cover tokens; nil if none does.
 func (s *symbols) covers(tokens []messages.Token) []messages.Cover {
 	if s.none() {
 		return nil

@@ -68,7 +68,7 @@ type Tree struct {
 	sessions    sessions
 	timers      timers
 	stamp       uint32 // of the last claim or store
-	generation  uint64 // how often blocks were born
+	generation  uint64 // runs that were made so far
 	randomState uint64 // state of the treaps' generator
 
 	// moved counts the blocks that splits and joins have copied; the tests hold
@@ -132,7 +132,7 @@ func (t *Tree) poolsOf(cross bool) (first, end int) {
 	return 0, t.selfPools
 }
 
-// class is the index in byName of self and of cross pools.
+// class returns the index in byName of self and of cross pools.
 func class(cross bool) int {
 	if cross {
 		return 1
@@ -140,10 +140,10 @@ func class(cross bool) int {
 	return 0
 }
 
-// Blocks is the number of blocks that some pool holds.
+// Blocks returns the number of blocks that some pool holds.
 func (t *Tree) Blocks() int { return t.blocksHeld }
 
-// rootOf finds the root node of a namespace for self or cross pools, or none.
+// rootOf returns the root node of a namespace for self or cross pools, or none.
 func (t *Tree) rootOf(ns messages.Namespace, cross bool) int32 {
 	if i, ok := t.byName[class(cross)][ns]; ok {
 		return t.roots[i].node
@@ -151,7 +151,7 @@ func (t *Tree) rootOf(ns messages.Namespace, cross bool) int32 {
 	return none
 }
 
-// plant finds or makes the root node of what s stores.
+// makeRoot returns the root node of what s stores, and makes it if there is none.
 func (t *Tree) makeRoot(s *protocol.StoreItem) int32 {
 	if x := t.rootOf(s.Namespace, s.Cross); x != none {
 		return x
@@ -185,7 +185,7 @@ func (t *Tree) removeRoot(x int32) {
 	t.freeNode(x)
 }
 
-// nextStamp is later than all before it.
+// nextStamp returns a stamp that is later than all before it.
 func (t *Tree) nextStamp() uint32 {
 	if t.stamp == math.MaxUint32 {
 		t.restamp()
@@ -194,8 +194,8 @@ func (t *Tree) nextStamp() uint32 {
 	return t.stamp
 }
 
-// restamp numbers the stamps in use from 1, in their order, so that 32 bits
-// last for ever.
+// restamp numbers the stamps in use from 1, in their order, so that 32 bits never
+// run out.
 func (t *Tree) restamp() {
 	used := make([]uint32, 0, t.blocksHeld)
 	for b, x := range t.blocks.node {
