@@ -97,7 +97,7 @@ func (a *treeActor) survey(m *protocol.ListLocations) {
 		// That each of its keys is gone, one by one, is more than it can tell.
 		a.events.PostUserMessage(&published{lost: 1, first: a.first})
 	}
-	a.core.Survey(m)
+	a.core.ListLocations(m)
 }
 
 // publish sends what the tree has changed, if events are on.

@@ -74,8 +74,8 @@ func (t *Tree) walkAll() func(yield func(int32) bool) {
 	}
 }
 
-// Survey lists every place where a pool keeps a block.
-func (t *Tree) Survey(m *protocol.ListLocations) {
+// ListLocations lists every place where a pool keeps a block.
+func (t *Tree) ListLocations(m *protocol.ListLocations) {
 	m.Blocks = m.Blocks[:0]
 	salt := ""
 	for x := range t.walkAll() {

@@ -36,7 +36,8 @@ const spareRecords = 2
 // noEvent says that the next change is an event of its own.
 const noEvent = -1
 
-// tell records a change, joined or not.
+// record adds a change to those that the event log gets, joined to the event before
+// or not.
 func (t *Tree) record(c protocol.Change) {
 	j := &t.log
 	if c.MakesEvent() {
@@ -45,8 +46,8 @@ func (t *Tree) record(c protocol.Change) {
 	j.changes.List = append(j.changes.List, c)
 }
 
-// event returns the change that began the last event, if that is of this kind and
-// pool and the message under way may add to it.
+// event tells whether the last event is of this kind and pool and the message under
+// way may add to it.
 func (t *Tree) event(kind protocol.ChangeKind, p int) bool {
 	j := &t.log
 	if j.event == noEvent {
@@ -56,7 +57,7 @@ func (t *Tree) event(kind protocol.ChangeKind, p int) bool {
 	return e.Kind == kind && int(e.Pool) == p
 }
 
-// tellEntered records that the blocks of node x from index i on, which have just
+// recordEntered records that the blocks of node x from index i on, which have just
 // been made, are in the tree.
 func (t *Tree) recordEntered(x, i int32) {
 	if t.recording {
@@ -86,14 +87,14 @@ func (t *Tree) enter(c *protocol.Changes, x, i int32) {
 	c.List = append(c.List, e)
 }
 
-// tellLeft records that consecutive blocks are not in the tree any more.
+// recordLeft records that consecutive blocks are not in the tree any more.
 func (t *Tree) recordLeft(ids []protocol.BlockID) {
 	if t.recording && len(ids) > 0 {
 		t.record(protocol.Change{Kind: protocol.BlocksLeft, Last: ids[len(ids)-1], Count: int32(len(ids))})
 	}
 }
 
-// tokensFrom are the tokens of node x from block i on.
+// tokensFrom returns the tokens of node x from block i on.
 func (t *Tree) tokensFrom(x, i int32) []messages.Token {
 	if t.nodes[x].part > 0 {
 		return t.tokensAt(x, 0)
@@ -101,7 +102,7 @@ func (t *Tree) tokensFrom(x, i int32) []messages.Token {
 	return t.tokens(x)[int(i)*t.tpb:]
 }
 
-// padding is how many tokens at the end of block i of node x are none of the
+// padding returns how many tokens at the end of block i of node x are none of the
 // host's: those behind the end of an encoder's input.
 func (t *Tree) padding(x, i int32) int32 {
 	if !t.nodes[x].cross && t.inputTokens == nil {
@@ -114,7 +115,7 @@ func (t *Tree) padding(x, i int32) int32 {
 	return max(0, end-t.roots[t.nodes[x].root].input)
 }
 
-// prior is the block before block i of node x, or NoBlock.
+// prior returns the block before block i of node x, or NoBlock.
 func (t *Tree) prior(x, i int32) protocol.BlockID {
 	if i > 0 {
 		return t.ids(x)[i-1]
@@ -122,8 +123,8 @@ func (t *Tree) prior(x, i int32) protocol.BlockID {
 	return t.tail(t.parentOf(x))
 }
 
-// tellStored records that pool p, which did not hold the blocks of a segment,
-// does. They have one priority.
+// recordStored records that pool p, which did not hold the blocks of a segment,
+// holds them from now on. They have one priority.
 func (t *Tree) recordStored(g segment, p int) {
 	if !t.recording {
 		return
@@ -138,8 +139,8 @@ func (t *Tree) recordStored(g segment, p int) {
 	t.record(c)
 }
 
-// tellRemoved records that pool p does not hold b any more. Blocks that follow one
-// another are one change.
+// recordRemoved records that pool p does not hold b any more. Blocks that follow
+// one another are one change.
 func (t *Tree) recordRemoved(b protocol.BlockID, p int) {
 	if !t.recording {
 		return
@@ -155,7 +156,7 @@ func (t *Tree) recordRemoved(b protocol.BlockID, p int) {
 	t.record(c)
 }
 
-// tellEvicted records that pool p does not hold the blocks of a segment any more,
+// recordEvicted records that pool p does not hold the blocks of a segment any more,
 // the last one first.
 func (t *Tree) recordEvicted(g segment, p int) {
 	if !t.recording {
@@ -167,14 +168,14 @@ func (t *Tree) recordEvicted(g segment, p int) {
 	})
 }
 
-// tellTier records that pool p keeps b in the other tier now.
+// recordTier records that pool p keeps b in the other tier from now on.
 func (t *Tree) recordTier(b protocol.BlockID, p int, to messages.Tier) {
 	if t.recording {
 		t.record(protocol.Change{Kind: protocol.TierChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Tier: to})
 	}
 }
 
-// tellPriority records the change from old for pool p.
+// recordPriority records for pool p that the priority of b was old.
 func (t *Tree) recordPriority(b protocol.BlockID, p int, old messages.Priority) {
 	if t.recording {
 		t.record(protocol.Change{
