@@ -9,7 +9,7 @@ STEPS ?= 100000
 # new, and does nothing else meanwhile.
 SHRINK ?= 10x
 
-.PHONY: help check test race fuzz sim bench demo gpu cover ci
+.PHONY: help check test race isolation fuzz sim bench demo gpu cover ci
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -23,6 +23,10 @@ test: ## all tests
 
 race: ## all tests with the race detector and the invariants of the cores
 	go test -race -short -tags invariants ./...
+
+isolation: ## no actor touches what another holds: a goroutine for each, then poisoned records
+	go test -race -short -tags isolated ./actors ./actors/survival ./actors/hazards
+	go test -short -tags 'poison invariants' ./actors/... ./bench/sim
 
 fuzz: ## one fuzz target: make fuzz PKG=./events FUZZ=FuzzLog TIME=30s
 	go test -run=NONE -fuzz='^$(FUZZ)$$' -fuzztime=$(TIME) -fuzzminimizetime=$(SHRINK) $(PKG)

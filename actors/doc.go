@@ -1,8 +1,8 @@
-// Package actors is the engine that a host embeds: Spawn starts it, the methods
-// of Engine are all there is to call. Underneath it is a family of isolated
-// actors that exchange the records of package messages; the packages that decide
-// (tree, pool, offloader, events and actors/coordinator) are plain cores that
-// know nothing of actors. What is here receives, calls its core and sends on.
+// Package actors runs the cache engine: Spawn starts it, and the methods of Engine
+// are all that a host calls. An engine is a set of actors that exchange records. The
+// packages that decide (tree, pool, offloader, events and actors/coordinator) are
+// plain single-threaded cores and import no actor. The actors of this package receive
+// a record, call their core and send the record back.
 //
 // # The actors
 //
@@ -15,14 +15,15 @@
 //	NAME          parent and supervisor; receives nothing else
 //	├── coordinator  ◀── every request: a queue, and one round at a time
 //	├── tree             which block is stored, and where each pool keeps it
-//	├── pool:w1024h8     device pages of one pool: who holds them, what goes first
+//	├── pool:w1024h8     device pages of one pool: references, eviction order
 //	├── pool:wfullh8     one for each attention window and KV head count
 //	├── offloader ──▶    host memory, and the order of all copies:
 //	│                    device streams offload, onboard (two), copy
-//	└── events           the log of changes; a slow reader loses, and is told
+//	└── events           the log of changes; a reader that is too slow loses events
 //
-// An engine for an encoder–decoder model is two such families, of the decoder and
-// of the encoder's cross attention, behind one actor that joins them (actors/cross).
+// An engine for an encoder–decoder model is two such sets of actors, for the decoder
+// and for the encoder's cross attention, behind one actor that joins them
+// (actors/cross).
 //
 // # What each actor alone may change
 //
@@ -30,34 +31,71 @@
 //	             scales of 8-bit elements
 //	tree         blocks: tokens, priority, timer, session, and in which page of
 //	             which tier each pool keeps them
-//	pool         references, pins and the order of eviction of its device pages
-//	offloader    host pages, and who touched which page last on the device
+//	pool         references, pins and the eviction order of its device pages
+//	offloader    host pages; the copy streams; the last reads and writes of each page
 //	events       the log and the numbers of its events
 //
-// Only the coordinator sends messages that change another one's state. So there
-// is nothing to repair between actors: no retry, no stale reference, no lock.
+// Only the coordinator sends messages that change the state of another actor, so
+// there are no races between actors to repair: no retry, no stale reference, no lock.
+//
+// # What is lent, and for how long
+//
+// A message is a pointer to a record, and records are used again. The table says who
+// may read and write a record, and until when.
+//
+//	record                      owner           lent to            until
+//	request of a host           the host        the engine         it is answered: the call
+//	                                                               returns, done is called,
+//	                                                               the actor has it back
+//	  Results and other answers the host, from the answer on
+//	  tokens of a prompt        the host        the engine         it is answered; the engine
+//	                                                               keeps copies
+//	Match, PoolWork, Move, …    the             one tree, pool     it comes back, or the fence
+//	(internal/protocol)         coordinator     or offloader       behind it (see below)
+//	  page tables, tokens in    the             the same actor,    the same; several records
+//	  such a record             coordinator     for reading only   may share them
+//	  Effects, Victims: slices  the actor that  the coordinator,   the next record that the
+//	  that an answer refers to  answered        pools, offloader   actor gets
+//	events of a change          the tree        —                  given away to the events
+//	                                                               actor; token buffers come
+//	                                                               back in a message
+//	a reader's batch            events actor    the task that      the task has sent its
+//	                                            hashes it          message
+//
+// The owner of a record neither reads nor writes it while it is lent. When an actor
+// has failed, its records never come back by themselves. The coordinator then sends a
+// fence to each actor: a message that comes back behind everything that was sent
+// before it. When all fences are back no record is lent, and the recovery begins.
+//
+// Two builds hold this. With the tag isolated each actor has a goroutine of its own,
+// so that the race detector sees an actor that touches what another one holds: while
+// actors run on the goroutines of their callers, it cannot. With the tag poison a
+// lent record is made unreadable to its owner, the receiver works on a copy, and what
+// has been given back becomes garbage (actors/internal/lent). `make isolation` runs
+// the stress of both.
 //
 // # Rounds
 //
-// The coordinator serves one request at a time, in a round, and what comes
-// meanwhile queues. A batch is one request: AdmitBatch, Commit, Append and Release
+// The coordinator serves one request at a time, in a round; requests that arrive
+// meanwhile queue. A batch is one request: AdmitBatch, Commit, Append and Release
 // of many sequences cost the messages of one. No stage of a round waits for the
-// device, the clock or the host; order among copies and kernels is made on the
-// device's streams. Two things wait beside the round: a rebalance for the memory
-// to move, a recovery for the copies under way to end.
+// device, the clock or the host; copies and kernels are ordered on the device's
+// streams. Two things wait outside of a round: a rebalance for the memory to move, a
+// recovery for the copies under way to end.
 //
 // # The life of a request
 //
 //	host               gate        coordinator        tree   pools   offloader
 //	 │ Admit            │              │                │      │         │
-//	 │─────────────────▶│ inside, or   │                │      │         │
+//	 │─────────────────▶│ acquires a   │                │      │         │
+//	 │                  │ place, or    │                │      │         │
 //	 │                  │ waits, or    │                │      │         │
 //	 │                  │ ErrBusy      │                │      │         │
 //	 │                  │──── call ───▶│ queued         │      │         │
 //	 │                  │              │ begun          │      │         │
 //	 │                  │              │─── match ─────▶│      │         │
 //	 │                  │              │─── claim ────────────▶│         │
-//	 │                  │              │ judge: all or nothing, item by item
+//	 │                  │              │ check capacity: all or nothing, item by item
 //	 │                  │              │─── take ─────────────▶│         │
 //	 │                  │              │─── move ───────────────────────▶│ submits
 //	 │                  │              │─── apply ─────▶│      │         │
@@ -72,37 +110,51 @@
 // Every accepted call is answered: served, refused, cancelled by its context, or
 // aborted because an actor or the engine has ended. A refusal is a
 // *messages.Refusal and has changed nothing; errors.Is knows the Err… values of
-// package messages. In a batch each item has its own.
+// package messages. In a batch each item has its own. A request that an actor of the
+// host sends to PID comes back in a *messages.Aborted when it cannot be served, also
+// after the engine has ended.
 //
-// # What a restart loses
+// # Failures
 //
 // A panic of an actor is a bug of the engine. The actor is restarted, and before
 // the next request the coordinator rebuilds all pools and host memory from the
 // owners of their pages: its sequences and pins, and the tree. The round that it
-// happened in is served once more. Lost is what was being changed:
+// happened in is served once more. These contents are lost:
 //
-//	pool         nothing
+//	pool         none
 //	tree         within a change: all that is stored, and pins; sequences go on
 //	offloader    within a change: contents in host memory, and blocks on the
 //	             device pages that it was about to write to
 //	coordinator  within a round: the sequences that the round has touched, which
 //	             answer ErrSequenceLost
 //	join         within a stage: the sequences that the round steps
-//	events       events, as does a reader's batch that could not be named; a
-//	             snapshot puts a mirror right
+//	events       events, and a reader's batch that could not be hashed; a snapshot
+//	             brings a mirror up to date
 //
-// After too many failures in a short time (WithRestartLimit) the engine has
-// failed: every call says ErrFailed with the cause, Close still gives the memory
-// back.
+// The engine logs the panic with its stack (WithLogger) and publishes a
+// *messages.Restarted. After too many failures in a short time (WithRestartLimit)
+// the engine has failed: every call returns ErrFailed with the cause.
+//
+// A panic in a function of the host (Submit's done, the clock, WithAutoRebalance) is
+// not a failure of an actor. It ends the program, as a panic on a goroutine of the
+// host does.
+//
+// # The end
+//
+// Close serves what has been accepted, stops the actors, waits for the copies and
+// kernels that use the memory, and gives memory and streams back. When the actor
+// stops that is the engine's parent, or is restarted, the engine ends without a
+// Close: calls return ErrClosed, and the memory is given back before the parent's
+// next Started, unless copies or kernels use it for longer than two seconds.
 //
 // # Costs
 //
-// An idle actor runs on the goroutine of whoever sends to it (package mailbox),
-// so an uncontended call is answered on the caller's own goroutine: tens of
-// nanoseconds a hop (package mailbox has the measurements), no goroutine woken,
-// nothing allocated by Do with records that are used again. An admission costs a
-// comparison of the prompt's tokens with what is stored, and constant work a page;
-// a decode step touches only the pools that it takes pages from. What a reader of
-// events takes is named beside the actors, on a goroutine of its own. The calls in
-// flight are bounded (WithMaxInFlight), and with them every queue.
+// An idle actor runs on the goroutine of its sender (package mailbox), so an
+// uncontended call is answered on the caller's own goroutine: tens of nanoseconds a
+// hop (package mailbox has the measurements), no goroutine woken, nothing allocated
+// by Do with records that are used again. An admission costs a comparison of the
+// prompt's tokens with what is stored, and constant work a page; a decode step
+// touches only the pools that it takes pages from. The batch that a reader of events
+// gets is hashed on a goroutine of its own. The calls in flight are bounded
+// (WithMaxInFlight), and with them every queue.
 package actors

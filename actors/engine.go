@@ -202,9 +202,19 @@ func (e *Engine) PID() *actor.PID { return e.front }
 // rebalance that was answered.
 func (e *Engine) Pools() []messages.PoolInfo {
 	if resized := e.resized.Load(); resized != nil {
-		return slices.Clone(*resized)
+		return clonePools(*resized)
 	}
-	return slices.Clone(e.pools)
+	return clonePools(e.pools)
+}
+
+// clonePools copies descriptions for a host, or from one: what it does to them is
+// its own.
+func clonePools(pools []messages.PoolInfo) []messages.PoolInfo {
+	pools = slices.Clone(pools)
+	for i := range pools {
+		pools[i].Layers = slices.Clone(pools[i].Layers)
+	}
+	return pools
 }
 
 // DevicePools are the device's handles of the pools, by PoolID: with a page

@@ -163,3 +163,24 @@ func TestPoolsFollowARebalance(t *testing.T) {
 	assert.Equal(t, moved.Pools, r.Pools())
 	r.verify()
 }
+
+// What a host does to a description of the pools changes none that it gets later.
+func TestDescriptionsBelongToTheHost(t *testing.T) {
+	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+	want := r.Pools()
+	spoil := func(pools []messages.PoolInfo) {
+		for i := range pools {
+			pools[i].Layers[0] = -1
+		}
+	}
+	spoil(r.Pools())
+	assert.Equal(t, want, r.Pools())
+	for range 2 {
+		moved, err := r.Rebalance(context.Background(), nil)
+		require.NoError(t, err)
+		spoil(moved.Pools)
+		spoil(r.Pools())
+		assert.Equal(t, want[0].Layers, r.Pools()[0].Layers)
+	}
+	r.close()
+}

@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"slices"
-
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/kvactor/kvactor/actors/cross"
@@ -129,7 +127,7 @@ func (p *joinPort) Begin(sender any) bool {
 func (p *joinPort) Reply(request, sender any) {
 	p.point.Step("join")
 	if r, ok := request.(*messages.Rebalance); ok && r.Err == nil {
-		pools := slices.Clone(r.Rebalanced.Pools)
+		pools := clonePools(r.Rebalanced.Pools)
 		p.engine.resized.Store(&pools)
 	}
 	switch to := sender.(type) {

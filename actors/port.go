@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -112,7 +111,7 @@ func (p *port) Reply(request, sender any) {
 // answer is Reply, for the events actor, too.
 func (p *port) answer(request, sender any) {
 	if r, ok := request.(*messages.Rebalance); ok && len(r.Rebalanced.Pools) > 0 {
-		pools := slices.Clone(r.Rebalanced.Pools)
+		pools := clonePools(r.Rebalanced.Pools)
 		p.engine.resized.Store(&pools) // whoever has asked for it
 	}
 	switch to := sender.(type) {

@@ -1,6 +1,5 @@
 // Package mailbox makes protoactor-go fast enough for a cache that answers in
-// a microsecond: a mailbox, its dispatchers, and the slot that a request's
-// answer comes back through.
+// a microsecond: a mailbox and its dispatchers.
 //
 // # Why
 //
@@ -31,8 +30,8 @@
 //     itself, and the stack is never deeper than there are actors.
 //   - Receive may run on any goroutine. What is bound to a thread does not
 //     belong into such an actor; give it a Worker of its own with Queued.
-//   - A sender works off at most a budget of messages of others, then a Worker
-//     takes over. Without it one caller can be caught for seconds under load.
+//   - A sender serves at most a budget of messages of others, then a Worker takes
+//     over. Without a budget one sender can be kept busy for seconds under load.
 //
 // # Order and failure
 //
@@ -40,16 +39,17 @@
 // (stop, suspend, watch, …) come before user messages. While the library holds
 // an actor suspended, between a panic and the supervisor's decision, user
 // messages wait. A panic costs the one message that it happened on; the rest of
-// the queue survives the restart. A nil message panics at its sender: the
-// library's own mailbox would spin on it for ever.
+// the queue survives the restart. The supervisor is given a *Panic, which has the
+// stack. A nil message panics at its sender: the library's own mailbox would spin on
+// it for ever.
 //
-// # Nobody waits for ever
+// # Every message is received or aborted
 //
-// A library actor that is stopped swallows its queue silently. Here each
-// message that can be answered no more is aborted: when its actor is stopped,
-// when Receive panicked on it, and, with AbortDeadLetters, when there is no
-// actor any more. A message takes part by having a method Abort(error), or its
-// actor's mailbox has an OnAbort function for those that do not.
+// A library actor that is stopped drops its queue silently. Here each message that
+// can no longer be received is aborted: when its actor is stopped, when Receive
+// panicked on it, and, with AbortDeadLetters, when the actor does not exist any more.
+// The mailbox calls the message's method Abort(error), or, for a message that has
+// none, the mailbox's OnAbort function.
 //
 // # Simulation
 //
@@ -60,8 +60,8 @@
 //
 // # Cost
 //
-// A request and its answer through a Slot cost about 80 ns, a further hop 65 ns,
-// nothing is allocated; half of it is the mailbox's lock. The library's default
-// needed 2.7 µs and 2.7 µs in the same run on a busy machine; bench_test.go
-// compares them.
+// A request and its answer, an atomic flag in the request, cost about 80 ns, a
+// further hop 65 ns; nothing is allocated, and half of the time is the mailbox's lock.
+// The library's default needed 2.7 µs and 2.7 µs in the same run on a busy machine;
+// bench_test.go compares them.
 package mailbox

@@ -315,3 +315,53 @@ func TestAPanicOfTheSupervisorLeavesTheQueue(t *testing.T) {
 	system.Root.Send(pid, next)
 	require.NoError(t, next.wait(t))
 }
+
+// The supervisor, and the message that the actor panicked on, are given the stack.
+func TestAPanicHasItsStack(t *testing.T) {
+	system := newSystem(t)
+	reasons := make(chan any, 1)
+	var child *actor.PID
+	strategy := actor.NewOneForOneStrategy(1, time.Second, func(reason any) actor.Directive {
+		reasons <- reason
+		return actor.ResumeDirective
+	})
+	worker := newWorker(t)
+	spawn(t, system, func(c actor.Context) {
+		if _, ok := c.Message().(*actor.Started); ok {
+			child = c.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+				if _, ok := c.Message().(*request); ok {
+					panicHere()
+				}
+			}, mailbox.Inline(worker)...))
+		}
+	}, append(mailbox.Inline(worker), actor.WithSupervisor(strategy))...)
+	r := &request{}
+	system.Root.Send(child, r)
+	err := r.wait(t)
+	require.ErrorIs(t, err, mailbox.ErrPanicked)
+	for _, reason := range []any{<-reasons, err} {
+		var p *mailbox.Panic
+		require.ErrorAs(t, reason.(error), &p)
+		assert.Equal(t, "here", p.Reason)
+		assert.Contains(t, string(p.Stack), "panicHere")
+	}
+}
+
+func panicHere() { panic("here") }
+
+// OnAbort is told who has sent a message that is not received.
+func TestOnAbortKnowsTheSender(t *testing.T) {
+	system := newSystem(t)
+	senders := make(chan *actor.PID, 1)
+	pid := spawn(t, system, func(c actor.Context) {
+		if _, ok := c.Message().(string); ok {
+			panic("no")
+		}
+	}, mailbox.Inline(newWorker(t), mailbox.OnAbort(func(_ any, sender *actor.PID, _ error) { senders <- sender }))...)
+	sender := spawn(t, system, func(c actor.Context) {
+		if _, ok := c.Message().(*actor.Started); ok {
+			c.Request(pid, "a question")
+		}
+	})
+	assert.Equal(t, sender.Id, (<-senders).Id)
+}

@@ -130,8 +130,8 @@ func isSystem(x any) bool {
 }
 
 // AbortDeadLetters aborts messages to actors that do not exist (any more) until
-// the function that it returns is called. Without it, a message that is sent
-// after an actor's name is gone never reaches a mailbox and is answered by nobody.
+// the function that it returns is called. A message that is sent after an actor's
+// name has been removed never reaches a mailbox, so no mailbox can abort it.
 func AbortDeadLetters(system *actor.ActorSystem) (unsubscribe func()) {
 	subscription := system.EventStream.Subscribe(func(event any) {
 		letter, ok := event.(*actor.DeadLetterEvent)

@@ -240,8 +240,8 @@ func (m *Mailbox) invokeSystem(x any) {
 	default:
 		m.invoker.InvokeSystemMessage(x)
 		if m.invoker.dead && m.suspended {
-			// Nobody will resume an actor that was stopped for its failure; what
-			// waits for it is to be aborted.
+			// An actor that was stopped for its failure is never resumed; what waits
+			// for it is aborted.
 			m.suspend(false)
 		}
 	}

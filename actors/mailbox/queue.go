@@ -7,10 +7,10 @@ const (
 	smallBatch = 256
 	// keptMessages is the capacity that a slice may keep for good, 16 KiB. It
 	// is well above smallBatch, so that slices which small batches have grown,
-	// append's reserve included, are never let go.
+	// append's reserve included, are never dropped.
 	keptMessages = 4 * smallBatch
 	// patience is how many batches in a row must have been small before a
-	// slice that a burst has grown is let go. It is long against the pause
+	// slice that a burst has grown is dropped. It is long against the pause
 	// between the bursts of a busy engine, so that steady work allocates nothing.
 	patience = 1024
 )
@@ -43,7 +43,7 @@ func (q *queue) take() any {
 // swap makes the posted messages the next batch, under the lock and when
 // nothing is left. It reports whether there is one.
 func (q *queue) swap() bool {
-	q.settle(len(q.in))
+	q.shrink(len(q.in))
 	q.in, q.out = q.out[:0], q.in
 	q.at, q.seen = 0, 0
 	return len(q.out) > 0
@@ -53,9 +53,9 @@ func (q *queue) swap() bool {
 // whole batch counts; otherwise the count is exact.
 func (q *queue) waiting() int { return len(q.in) + len(q.out) - q.seen }
 
-// settle lets go of slices that a burst has grown, when many small batches
-// have come since. It runs under the lock with nothing left in out.
-func (q *queue) settle(batch int) {
+// shrink drops slices that a burst has grown, when many small batches have come
+// since. It runs under the lock with nothing left in out.
+func (q *queue) shrink(batch int) {
 	if batch > smallBatch {
 		q.calm = 0
 		return

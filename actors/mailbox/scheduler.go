@@ -12,8 +12,8 @@ import (
 // and lets it receive one message. With the same choices and the same program
 // the run is the same. Actors take part with Queued(scheduler).
 //
-// A future of the library and a Slot block their waiter: in a program of one
-// goroutine, run Until the answer is there before waiting for it.
+// A future of the library and a call of the engine block their waiter: in a program
+// of one goroutine, run Until the answer is there before waiting for it.
 type Scheduler struct {
 	mu       sync.Mutex
 	runnable []func()

@@ -28,8 +28,8 @@ func NewWorker() *Worker {
 	return w
 }
 
-// Schedule queues a turn. After Close the turn gets a goroutine of its own:
-// slow, but an accepted message is never left lying.
+// Schedule queues a turn. After Close the turn gets a goroutine of its own, which is
+// slow, so that an accepted message is received or aborted.
 func (w *Worker) Schedule(turn func()) {
 	w.mu.Lock()
 	if w.closed {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"runtime/debug"
+	"strings"
 	"unsafe"
 )
 
@@ -80,10 +81,11 @@ func (l *Ledger) Recall() {
 }
 
 // Copy returns a deep copy of a host's request, for the engine to serve in its
-// place.
+// place. What is no request of package messages is returned itself: answers between
+// actors may contain what they share.
 func Copy(request any) any {
 	v := reflect.ValueOf(request)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+	if v.Kind() != reflect.Pointer || v.IsNil() || !strings.HasSuffix(v.Type().Elem().PkgPath(), "/messages") {
 		return request
 	}
 	return deep(v).Interface()
@@ -92,7 +94,7 @@ func Copy(request any) any {
 // Restore puts the answer in a request's copy into the request, and makes the copy
 // garbage: the engine may not look at a request that it has answered.
 func Restore(request, copied any) {
-	if request == copied {
+	if reflect.ValueOf(request).Kind() != reflect.Pointer || request == copied {
 		return
 	}
 	answer := deep(reflect.ValueOf(copied))

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
 )
 
 type item struct {
@@ -61,14 +63,22 @@ func TestCopiesBecomeGarbage(t *testing.T) {
 	assert.Equal(t, []int32{1, 2}, r.Items[0].Pages)
 }
 
+// A host's request is served as a copy, which becomes garbage with the answer.
 func TestRequests(t *testing.T) {
+	request := &messages.Admit{Requests: []messages.AdmitRequest{{Tokens: []messages.Token{1, 2}, Retention: &messages.Retention{}}}}
+	served := Copy(request).(*messages.Admit)
+	require.NotSame(t, request, served)
+	tokens, table := served.Requests[0].Tokens, []messages.PageID{4, 5}
+	served.Results = []messages.Admitted{{Tables: [][][]messages.PageID{{table}}}}
+	Restore(request, served)
+	assert.Equal(t, []messages.Token{1, 2}, request.Requests[0].Tokens)
+	assert.Equal(t, []messages.PageID{4, 5}, request.Results[0].Tables[0][0])
+	assert.NotEqual(t, []messages.Token{1, 2}, tokens)
+	assert.NotEqual(t, []messages.PageID{4, 5}, table)
+
 	r := sample()
-	c := Copy(r).(*record)
-	c.Items[0].N, c.Items[0].Pages[0] = 3, 8
-	pages := c.Items[0].Pages
-	Restore(r, c)
-	assert.Equal(t, []item{{Pages: []int32{8, 2}, N: 3}}, r.Items)
-	assert.NotEqual(t, []int32{8, 2}, pages)
+	assert.Same(t, r, Copy(r), "no request of a host")
+	Restore(messages.Admit{}, messages.Admit{})
 }
 
 // Each mistake of an owner ends the program.
