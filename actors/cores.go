@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
 	"github.com/kvactor/kvactor/tree"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // The functions of this file make the cores of the actors, at the start and when an
@@ -37,7 +38,12 @@ func (e *Engine) hasHost() bool {
 }
 
 func (e *Engine) newPool(i int) *pool.Pool {
-	return pool.New(e.validate.Pools[i].Name, e.validate.Counts[i].Primary, e.config.Cache.Quotas()...)
+	p, pages, quotas := &e.validate.Pools[i], e.validate.Counts[i].Primary, e.config.Cache.Quotas()
+	// A pool of states has no runs of blocks to forecast: a checkpoint serves one length.
+	if e.config.Cache.EvictionPolicy == windows.Forecast && p.Kind != windows.KindState {
+		return pool.NewForecast(p.Name, pages, uint64(i)+1, quotas...)
+	}
+	return pool.New(p.Name, pages, quotas...)
 }
 
 func (e *Engine) newOffloader() *offloader.Offloader {

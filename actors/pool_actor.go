@@ -68,7 +68,7 @@ func (a *poolActor) rebuild(m *protocol.RebuildPool) {
 		k := &m.Kept[i]
 		k.Use = a.core.UseOf(k.Page, k.Block)
 	}
-	a.core = pool.Rebuild(a.core.Name(), m.Pages, m.Kept, a.core.Quotas()...)
+	a.core = a.core.Rebuilt(m.Pages, m.Kept)
 	m.Counts = a.core.Counts()
 }
 

@@ -149,6 +149,10 @@ type ReleaseStep struct {
 	Sequence SequenceID
 	Discard  bool   // do not store what the sequence has computed since its last commit
 	After    Ticket // the host's kernels may use the pages until it has passed
+	// AnswerTokens is the length of the answer if another engine generates it, as with
+	// disaggregated prefill; 0: the tokens that were appended. Only the eviction policy
+	// forecast uses it.
+	AnswerTokens int
 }
 
 // RewindStep drops the last Tokens tokens of one sequence.

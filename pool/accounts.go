@@ -85,6 +85,14 @@ func (c *accounts) next(taker protocol.Tenant) int32 {
 	return c.surplus()
 }
 
+// nextFor is the cached page that is evicted when a tenant takes one, or none.
+func (p *Pool) nextFor(t protocol.Tenant) int32 {
+	if p.pieces != nil {
+		return p.nextOfPieces(&p.accounts.list[t])
+	}
+	return p.accounts.next(t)
+}
+
 // takeWithQuotas is take for a pool with quotas: the victim of each page depends on
 // what the tenant has after the page before.
 func (p *Pool) takeWithQuotas(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
@@ -92,10 +100,11 @@ func (p *Pool) takeWithQuotas(op *protocol.PoolOp, victims []protocol.Victim) []
 	for range op.N {
 		i := p.freeHead
 		if i == none {
-			i = c.next(op.Tenant)
+			i = p.nextFor(op.Tenant)
 			victims = append(victims, p.victim(i))
 			p.unlink(i)
 			p.removeTerm(i)
+			p.removePiece(i)
 			c.remove(i)
 		} else {
 			p.freeHead = p.pages[i].next
@@ -111,6 +120,9 @@ func (p *Pool) takeWithQuotas(op *protocol.PoolOp, victims []protocol.Victim) []
 // surplus is the cached page that is evicted when no tenant takes it, as when the
 // pool shrinks.
 func (p *Pool) surplus() int32 {
+	if p.pieces != nil {
+		return p.nextOfPieces(nil)
+	}
 	if p.accounts == nil {
 		return p.order.first()
 	}

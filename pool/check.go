@@ -31,8 +31,13 @@ func (p *Pool) Check() error {
 		}
 	}
 	c.free()
-	cached := c.walk(&p.order)
-	if p.accounts != nil {
+	cached := 0
+	if p.pieces != nil {
+		cached = c.piecesOf()
+	} else {
+		cached = c.walk(&p.order)
+	}
+	if p.accounts != nil && p.pieces == nil {
 		cached += c.checkQuotas()
 	}
 	for i, n := range c.linked {

@@ -29,7 +29,7 @@ func (p *Pool) String() string {
 	}
 	for _, i := range p.sorted() {
 		g := &p.pages[i]
-		fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d%s\n", i, g.block, g.depth, p.orderOf(i).priority(i), g.use, p.drawMore(i))
+		fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d%s%s\n", i, g.block, g.depth, p.orderOf(i).priority(i), g.use, p.drawMore(i), p.drawPiece(i))
 	}
 	if p.freeN > 0 {
 		b.WriteString("  free ")
@@ -70,6 +70,9 @@ func (p *Pool) drawMore(i int32) (s string) {
 
 // sorted lists the cached pages in eviction order, as if there were no quotas.
 func (p *Pool) sorted() []int32 {
+	if p.pieces != nil {
+		return p.cachedPieces()
+	}
 	pages := p.order.cached()
 	if p.accounts != nil {
 		for t := range p.accounts.list {
@@ -87,6 +90,37 @@ func (p *Pool) sorted() []int32 {
 		}
 	})
 	return pages
+}
+
+// cachedPieces lists the cached pages of a pool with the policy forecast, by priority,
+// then piece by piece, the deepest page first.
+func (p *Pool) cachedPieces() (pages []int32) {
+	for n := range p.pieces.all {
+		for i := p.pieces.all[n].head; n > 0 && i != none; i = p.pages[i].next {
+			pages = append(pages, i)
+		}
+	}
+	slices.SortStableFunc(pages, func(a, b int32) int {
+		return int(p.orderOf(a).priority(a)) - int(p.orderOf(b).priority(b))
+	})
+	return pages
+}
+
+// drawPiece draws the piece of a cached page and what the policy expects of it.
+func (p *Pool) drawPiece(i int32) string {
+	if p.pieces == nil {
+		return ""
+	}
+	n := p.pieces.of[i]
+	q := &p.pieces.all[n]
+	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.uses, p.pieces.policy.Value(q.forecast, q.last))
+	if q.superseded {
+		s += " superseded"
+	}
+	if q.children > 0 {
+		s += fmt.Sprintf(" children %d", q.children)
+	}
+	return s
 }
 
 // evictedBefore tells whether page a is evicted before page b, as if there were no

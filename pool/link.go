@@ -57,6 +57,10 @@ func (p *Pool) countHeld(g *page, was bool) {
 // link adds a cached page to the eviction order of the pool or of its tenant.
 func (p *Pool) link(i int32) {
 	p.cached++
+	if p.pieces != nil {
+		p.linkToPiece(p.orderOf(i), i)
+		return
+	}
 	c := p.accounts
 	if c == nil {
 		p.order.push(i)
@@ -70,6 +74,10 @@ func (p *Pool) link(i int32) {
 // unlink removes a cached page from its eviction order; the page is used then.
 func (p *Pool) unlink(i int32) {
 	p.cached--
+	if p.pieces != nil {
+		p.unlinkFromPiece(p.orderOf(i), i)
+		return
+	}
 	c := p.accounts
 	if c == nil {
 		p.order.remove(i)

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -14,12 +15,13 @@ import (
 
 // machine drives a pool and the oracle with the same legal operations.
 type machine struct {
-	pool   *Pool
-	oracle *oracle
-	work   protocol.PoolWork
-	block  protocol.BlockID // the next new one
-	use    protocol.Use
-	timed  bool // priorities may end
+	pool     *Pool
+	oracle   *oracle
+	work     protocol.PoolWork
+	block    protocol.BlockID // the next new one
+	use      protocol.Use
+	timed    bool // priorities may end
+	forecast bool // the pool has the policy forecast: the oracle accepts any victim of the right priority
 }
 
 // TestModel checks after every batch that pool and oracle agree in everything:
@@ -32,6 +34,9 @@ func checkModel(t *rapid.T) {
 	pages := rapid.IntRange(0, 24).Draw(t, "pages")
 	quotas := drawQuotas(t)
 	m := &machine{pool: New("test", pages, quotas...), oracle: newOracle(pages, quotas...), timed: rapid.Bool().Draw(t, "priorities end")}
+	if m.forecast = rapid.Bool().Draw(t, "forecast"); m.forecast {
+		m.pool = NewForecast("test", pages, 1, quotas...)
+	}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        m.agree,
 		"batch":   m.batch,
@@ -62,6 +67,10 @@ func (m *machine) batch(t *rapid.T) {
 	m.oracle.advance(m.work.Now)
 	var want []protocol.PoolOp
 	var victims []protocol.Victim
+	if m.forecast {
+		m.one(t)
+		return
+	}
 	for range rapid.IntRange(1, 6).Draw(t, "operations") {
 		op := m.draw(t)
 		m.work.Ops = append(m.work.Ops, op)
@@ -75,6 +84,58 @@ func (m *machine) batch(t *rapid.T) {
 		require.Equal(t, clone(want[i]), clone(m.work.Ops[i]), "operation %d", i)
 	}
 	require.Equal(t, m.oracle.counts(), m.work.Counts)
+}
+
+// one does one operation with a forecast: the pool goes ahead, and the oracle follows its
+// victims if they are legal.
+func (m *machine) one(t *rapid.T) {
+	op := m.draw(t)
+	if op.Kind == protocol.Drop && rapid.Bool().Draw(t, "request") {
+		op.Request = &protocol.RequestFacts{Arrived: m.work.Now, Answer: 9}
+		for _, id := range op.Pages {
+			signature := uint64(1)
+			if id != messages.NoPage {
+				signature += 2 * uint64(m.oracle.pages[id].block)
+			}
+			op.Request.Signatures = append(op.Request.Signatures, signature)
+		}
+		op.Request.Prompt = rapid.IntRange(0, len(op.Pages)).Draw(t, "prompt")
+	}
+	m.work.Ops = append(m.work.Ops, clone(op))
+	m.pool.Do(&m.work)
+	if op.Kind == protocol.PeekVictims {
+		m.checkPeek(t, m.work.Ops[0], m.work.Victims)
+		m.oracle.scanNext = m.pool.scanNext
+		return
+	}
+	m.oracle.chosen = append([]protocol.Victim{}, m.work.Victims...)
+	want, victims := m.oracle.do(clone(op))
+	m.oracle.chosen = nil
+	require.Empty(t, m.oracle.illegal)
+	require.Equal(t, victims, append([]protocol.Victim(nil), m.work.Victims...))
+	require.Equal(t, clone(want), clone(m.work.Ops[0]))
+	require.Equal(t, m.oracle.counts(), m.work.Counts)
+}
+
+// checkPeek checks that a look ahead lists cached pages once, then used ones that cache a
+// block, and without quotas the lower priorities first.
+func (m *machine) checkPeek(t *rapid.T, op protocol.PoolOp, victims []protocol.Victim) {
+	require.LessOrEqual(t, len(victims), op.N)
+	seen, last := map[messages.PageID]bool{}, messages.Priority(0)
+	for i, v := range victims {
+		g := m.oracle.pages[v.Page]
+		require.False(t, seen[v.Page])
+		seen[v.Page] = true
+		require.Equal(t, m.oracle.victim(v.Page), v)
+		require.Equal(t, i < op.Count, g.cached())
+		if len(m.oracle.quotas) == 0 && i < op.Count {
+			require.GreaterOrEqual(t, g.priority, last)
+			last = g.priority
+		}
+	}
+	if len(m.oracle.quotas) == 0 {
+		require.Equal(t, min(op.N, m.oracle.counts().Cached), op.Count)
+	}
 }
 
 // clone copies the slices, empty ones as nil, so that equal means equal contents.
@@ -106,6 +167,10 @@ func (m *machine) draw(t *rapid.T) protocol.PoolOp {
 		op.Tenant = protocol.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
 		return op
 	case protocol.TakeForCheckpoint:
+		if m.forecast {
+			op.Kind = protocol.Inspect // pools of states have no forecast
+			return op
+		}
 		op.CoveredByReservation = false // state pools have no reservations
 		op.Tenant = protocol.Tenant(rapid.IntRange(0, max(1, len(m.oracle.quotas))-1).Draw(t, "tenant"))
 		return op
@@ -181,6 +246,10 @@ func (m *machine) resize(t *rapid.T) {
 	}
 	r := Resizing{Now: m.work.Now, Pages: rapid.IntRange(m.oracle.counts().Used, 24).Draw(t, "pages")}
 	m.pool.Resize(&r)
+	if m.forecast {
+		m.oracle.chosen = append([]protocol.Victim{}, r.Victims...)
+		defer func() { m.oracle.chosen = nil }()
+	}
 	victims, moves := m.oracle.resize(r.Pages)
 	require.Equal(t, victims, append([]protocol.Victim(nil), r.Victims...))
 	require.Equal(t, moves, append([]messages.PageMove(nil), r.Moves...))
@@ -203,7 +272,7 @@ func (m *machine) rebuild(t *rapid.T) {
 	if len(kept) > 0 {
 		kept = rapid.Permutation(kept).Draw(t, "kept")
 	}
-	m.pool = Rebuild("test", len(m.oracle.pages), kept, m.pool.Quotas()...)
+	m.pool = m.pool.Rebuilt(len(m.oracle.pages), kept)
 	m.oracle.resize(len(m.oracle.pages)) // renews the order of the free pages
 	m.oracle.scanNext = 0
 }
@@ -233,7 +302,12 @@ func (m *machine) agree(t *rapid.T) {
 	for tenant := range m.oracle.quotas {
 		require.Equal(t, m.oracle.account(protocol.Tenant(tenant)), m.pool.Account(protocol.Tenant(tenant)), "tenant %d", tenant)
 	}
-	require.Equal(t, m.oracle.cachedInOrder(), cached)
+	if m.forecast {
+		slices.Sort(cached)
+		require.ElementsMatch(t, m.oracle.cachedInOrder(), cached)
+	} else {
+		require.Equal(t, m.oracle.cachedInOrder(), cached)
+	}
 	for i := m.pool.freeHead; i != none; i = m.pool.pages[i].next {
 		freed = append([]messages.PageID{messages.PageID(i)}, freed...)
 	}

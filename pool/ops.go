@@ -42,6 +42,9 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 // pages of a prefix arrive in the order in which they will be evicted, the deepest
 // first, and can be appended to a list.
 func (p *Pool) drop(op *protocol.PoolOp) {
+	if p.pieces != nil {
+		p.formPieces(op)
+	}
 	for i := p.dropRun(op) - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
@@ -91,6 +94,9 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 	}
 	end := len(op.Pages) + op.N
 	p.takeFree(op, op.N)
+	for p.pieces != nil && len(op.Pages) < end {
+		victims = p.takeFromPieces(op, end-len(op.Pages), victims)
+	}
 	for len(op.Pages) < end {
 		victims = p.takeFromList(op, end-len(op.Pages), victims)
 		if len(op.Pages) == end {
@@ -110,6 +116,9 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 // than the checkpoint. The victim is chosen by the usual rule among the pages whose
 // contents have at most the priority of the operation.
 func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
+	if p.pieces != nil {
+		p.fail("a checkpoint in a pool with the policy forecast")
+	}
 	if p.freeN > 0 {
 		op.N = 1
 		return p.take(op, victims)
@@ -188,6 +197,7 @@ func (p *Pool) detach(op *protocol.PoolOp) {
 			p.unlink(int32(id))
 		}
 		p.removeTerm(int32(id))
+		p.removePiece(int32(id))
 		g.clearContents()
 		p.countHeld(g, was)
 		if g.unheld() {

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,6 +29,8 @@ type oracle struct {
 	scanNext int               // the page at which a look at held ones goes on
 	quotas   []windows.Quota   // by tenant; nil: none
 	total    int               // pages that they are shares of
+	chosen   []protocol.Victim // with a forecast: what the pool has evicted, in this order
+	illegal  []string          // what it should not have evicted
 	now      time.Duration
 }
 
@@ -129,6 +132,9 @@ func (o *oracle) account(t protocol.Tenant) protocol.Account {
 
 // over tells whether a tenant has more than its quota.
 func (o *oracle) over(t protocol.Tenant) bool {
+	if len(o.quotas) == 0 {
+		return false
+	}
 	a := o.account(t)
 	return a.Used+a.Cached > a.Quota
 }
@@ -136,6 +142,32 @@ func (o *oracle) over(t protocol.Tenant) bool {
 // next is the page that goes when a tenant takes one: from its own contents if it
 // has reached its quota, else from those of tenants over theirs, else from all.
 func (o *oracle) next(taker protocol.Tenant) messages.PageID {
+	id := o.nextByUse(taker)
+	if o.chosen == nil {
+		return id
+	}
+	// A forecast may choose any cached page of the same priority, of the same tenants.
+	v := o.chosen[0]
+	o.chosen = o.chosen[1:]
+	g, want := o.pages[v.Page], o.pages[id]
+	sameTenants := g.tenant == want.tenant || o.over(g.tenant) == o.over(want.tenant) && !o.ownFirst(taker)
+	if !g.cached() || g.priority != want.priority || !sameTenants {
+		o.illegal = append(o.illegal, fmt.Sprintf("victim %+v is %+v, by use it is page %d, %+v", v, g, id, want))
+	}
+	return v.Page
+}
+
+// ownFirst tells whether a tenant that takes a page replaces its own contents.
+func (o *oracle) ownFirst(taker protocol.Tenant) bool {
+	if len(o.quotas) == 0 {
+		return false
+	}
+	a := o.account(taker)
+	return a.Cached > 0 && a.Used+a.Cached >= a.Quota
+}
+
+// nextByUse is next by the rule of priority_lru.
+func (o *oracle) nextByUse(taker protocol.Tenant) messages.PageID {
 	if len(o.quotas) > 0 {
 		if a := o.account(taker); a.Cached > 0 && a.Used+a.Cached >= a.Quota {
 			return o.firstOf(func(t protocol.Tenant) bool { return t == taker })
@@ -365,6 +397,9 @@ func (o *oracle) resize(pages int) (victims []protocol.Victim, moves []messages.
 	o.total = pages
 	for over := c.Used + c.Cached - pages; over > 0; over-- {
 		id := o.surplus()
+		if o.chosen != nil {
+			id, o.chosen = o.chosen[0].Page, o.chosen[1:]
+		}
 		victims = append(victims, o.victim(id))
 		o.pages[id] = oraclePage{block: protocol.NoBlock}
 	}
@@ -379,7 +414,9 @@ func (o *oracle) resize(pages int) (victims []protocol.Victim, moves []messages.
 	}
 	old, scanNext := o.pages, o.scanNext
 	now := o.now
+	chosen := o.chosen
 	*o = *newOracle(pages, o.quotas...)
+	o.chosen = chosen
 	o.scanNext, o.now = scanNext, now
 	copy(o.pages, old)
 	o.free = o.free[:0]

@@ -25,7 +25,8 @@ var emptyList = list{none, none, none}
 // own list, the others in the lists of their terms.
 type level struct {
 	list
-	ranked []int32 // a heap of terms; at the top the one whose first page is evicted first
+	ranked        []int32 // a heap of terms; at the top the one whose first page is evicted first
+	leaves, inner []int32 // with a forecast: pieces with cached pages, see pieces.go
 }
 
 // order is the eviction order of cached pages: all of a pool, or with quotas those
@@ -123,7 +124,7 @@ func (o *order) setOccupied(p messages.Priority) { o.occupied[p/64] |= 1 << (p %
 
 // clearIfEmpty notes that the level of a priority may have lost its last page.
 func (o *order) clearIfEmpty(p messages.Priority) {
-	if l := o.level(p); l.head == none && l.root == none && len(l.ranked) == 0 {
+	if l := o.level(p); l.head == none && l.root == none && len(l.ranked)+len(l.leaves)+len(l.inner) == 0 {
 		o.occupied[p/64] &^= 1 << (p % 64)
 	}
 }

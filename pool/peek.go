@@ -48,6 +48,9 @@ func (p *Pool) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victi
 
 // peekOrder appends the first n pages of one eviction order.
 func (p *Pool) peekOrder(o *order, n int, victims []protocol.Victim) []protocol.Victim {
+	if p.pieces != nil {
+		return p.peekPieces(o, n, victims)
+	}
 	end := len(victims) + n
 	o.each(func(_ messages.Priority, l *level) bool {
 		p.ahead.begin(o, l)

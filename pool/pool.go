@@ -19,6 +19,7 @@ type Pool struct {
 	pages    []page
 	order    order     // of the cached pages, unless there are quotas
 	accounts *accounts // nil: no quotas
+	pieces   *pieces   // nil: the policy is priority_lru
 	cached   int
 	freeHead int32 // the first free page; they are linked through next, the last freed first
 	freeN    int
@@ -42,6 +43,24 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	}
 	p.relink()
 	return p
+}
+
+// NewForecast makes a pool like New whose eviction policy is forecast: among the cached
+// pages of the lowest priority it evicts those that are worth least to keep, by a
+// prediction of their next use, instead of those used least recently. The seed decides
+// what the policy samples. It is not for pools of states.
+func NewForecast(name string, pages int, seed uint64, quotas ...windows.Quota) *Pool {
+	p := New(name, pages, quotas...)
+	p.useForecast(seed)
+	return p
+}
+
+// useForecast makes forecast the policy of a pool, whose cached pages become pieces that
+// nothing is known about.
+func (p *Pool) useForecast(seed uint64) {
+	p.pieces = newPieces(len(p.pages), seed)
+	p.relink()
+	p.mustCheck()
 }
 
 // mustCount panics on a number of pages that page numbers cannot express.
@@ -69,9 +88,12 @@ func (p *Pool) relink() {
 		if p.accounts != nil {
 			p.accounts.add(i, p.accounts.of[i])
 		}
-		if g.unheld() {
+		if g.unheld() && (p.pieces == nil || !g.stored()) {
 			p.linkUnheld(i)
 		}
+	}
+	if p.pieces != nil {
+		p.relinkPieces()
 	}
 }
 
@@ -123,6 +145,9 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 		p.validate(&w.Ops[i])
 	}
 	p.advance(w.Now)
+	if p.pieces != nil {
+		p.pieces.policy.Advance(w.Now)
+	}
 	w.Victims = w.Victims[:0]
 	for i := range w.Ops {
 		w.Victims = p.do(&w.Ops[i], w.Victims)

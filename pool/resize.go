@@ -43,6 +43,7 @@ func (p *Pool) Resize(r *Resizing) {
 		r.Victims = append(r.Victims, p.victim(i))
 		p.unlink(i)
 		p.removeTerm(i)
+		p.removePiece(i)
 		p.pages[i].clearContents()
 		p.linkUnheld(i)
 	}
@@ -62,6 +63,9 @@ func (p *Pool) Resize(r *Resizing) {
 		if of := p.order.terms.of; of != nil {
 			of[to], of[from] = of[from], 0
 		}
+		if p.pieces != nil {
+			p.pieces.of[to], p.pieces.of[from] = p.pieces.of[from], noPiece
+		}
 		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
 	}
 	p.truncate(r.Pages)
@@ -80,6 +84,9 @@ func (p *Pool) truncate(pages int) {
 		p.setTermsOfPages(make([]int32, pages))
 		copy(p.order.terms.of, of)
 	}
+	if p.pieces != nil {
+		p.pieces.resize(pages)
+	}
 	p.relink()
 }
 
@@ -96,6 +103,17 @@ func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows
 		p.fail("rebuilt from facts that contradict each other: %v", err)
 	}
 	return p
+}
+
+// Rebuilt makes a pool with the name, quotas and policy of this one from what the owners
+// of its pages know. What the policy has learned is lost: the pool may have failed in the
+// middle of a change.
+func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
+	q := Rebuild(p.name, pages, kept, p.Quotas()...)
+	if p.pieces != nil {
+		q.useForecast(p.pieces.seed)
+	}
+	return q
 }
 
 // restore writes the record of one page of a pool that is being rebuilt.

@@ -88,7 +88,7 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 // before the tail of the list. With quotas it is empty, because each page may change
 // the rankings.
 func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
-	if op.CoveredByReservation || p.accounts != nil {
+	if op.CoveredByReservation || p.accounts != nil || p.pieces != nil {
 		return len(op.Pages)
 	}
 	pages, o, listedN, freedN := p.pages, &p.order, 0, 0
@@ -148,7 +148,7 @@ func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 // many it has done. The run ends before a page that is in a heap or has a term. With
 // quotas it is empty, because each page may change the rankings.
 func (p *Pool) claimRun(op *protocol.PoolOp) (done int) {
-	if op.CoveredByReservation || p.accounts != nil {
+	if op.CoveredByReservation || p.accounts != nil || p.pieces != nil {
 		return 0
 	}
 	pages, o, claimed := p.pages, &p.order, 0

@@ -24,6 +24,8 @@ type term struct {
 	first     int32 // the cached page that is evicted first; none: no page is cached
 	rankIndex int32 // in the ranking of its level, if it has a first page
 	endIndex  int32 // in the heap of ends, unless it has ended
+
+	pieces []int32 // with a forecast: the pieces of its cached pages
 }
 
 // termKey identifies a term that has not ended.
@@ -72,6 +74,14 @@ func (o *order) termOf(i int32) *term {
 	return &o.terms.all[o.terms.of[i]-1]
 }
 
+// termNumber is the number of the term of a page, 0 if it has none.
+func (o *order) termNumber(i int32) int32 {
+	if o.terms.of == nil {
+		return 0
+	}
+	return o.terms.of[i]
+}
+
 // priority is the current priority of a page's contents.
 func (o *order) priority(i int32) messages.Priority {
 	if t := o.termOf(i); t != nil {
@@ -99,7 +109,7 @@ func (s *terms) open(k termKey) (id int32) {
 		s.all = append(s.all, term{})
 		id = int32(len(s.all))
 	}
-	s.all[id-1] = term{list: emptyList, until: k.until, priority: k.priority, first: none}
+	s.all[id-1] = term{list: emptyList, until: k.until, priority: k.priority, first: none, pieces: s.all[id-1].pieces[:0]}
 	if s.known == nil {
 		s.known = map[termKey]int32{}
 	}
@@ -125,27 +135,40 @@ func (o *order) removeTerm(i int32) {
 		delete(s.known, termKey{t.until, t.priority})
 		heap.Remove(&s.ends, endOrder{s}, int(t.endIndex))
 	}
-	*t = term{list: emptyList, until: protocol.NoExpiry, first: none}
+	*t = term{list: emptyList, until: protocol.NoExpiry, first: none, pieces: t.pieces[:0]}
 	s.free = append(s.free, id)
+}
+
+// firstEnded is the number of a term whose moment has come, or 0.
+func (o *order) firstEnded(now time.Duration) int32 {
+	if s := &o.terms; len(s.ends) > 0 && s.all[s.ends[0]-1].until <= now {
+		return s.ends[0]
+	}
+	return 0
 }
 
 // expire ends the terms whose moment has come.
 func (o *order) expire(now time.Duration) {
+	for id := o.firstEnded(now); id != 0; id = o.firstEnded(now) {
+		o.endTerm(id)
+	}
+}
+
+// endTerm ends the term that ends next: its priority is the default one from now on.
+func (o *order) endTerm(id int32) {
 	s := &o.terms
-	for len(s.ends) > 0 && s.all[s.ends[0]-1].until <= now {
-		id := heap.Pop(&s.ends, endOrder{s})
-		t := &s.all[id-1]
-		delete(s.known, termKey{t.until, t.priority})
-		if t.first != none {
-			heap.Remove(&o.level(t.priority).ranked, rankOrder{o}, int(t.rankIndex))
-			o.clearIfEmpty(t.priority)
-		}
-		t.until, t.priority = protocol.NoExpiry, messages.DefaultPriority
-		if t.first != none {
-			l := o.ensureLevel(t.priority)
-			o.setOccupied(t.priority)
-			heap.Push(&l.ranked, rankOrder{o}, id)
-		}
+	heap.Pop(&s.ends, endOrder{s})
+	t := &s.all[id-1]
+	delete(s.known, termKey{t.until, t.priority})
+	if t.first != none {
+		heap.Remove(&o.level(t.priority).ranked, rankOrder{o}, int(t.rankIndex))
+		o.clearIfEmpty(t.priority)
+	}
+	t.until, t.priority = protocol.NoExpiry, messages.DefaultPriority
+	if t.first != none {
+		l := o.ensureLevel(t.priority)
+		o.setOccupied(t.priority)
+		heap.Push(&l.ranked, rankOrder{o}, id)
 	}
 }
 
@@ -186,7 +209,7 @@ func (p *Pool) advance(now time.Duration) {
 		return
 	}
 	if p.accounts == nil {
-		p.order.expire(p.now)
+		p.expire(&p.order)
 		p.nextEnd = p.order.end()
 		return
 	}
@@ -197,11 +220,20 @@ func (p *Pool) advance(now time.Duration) {
 			// The first page may stay the same and yet have another priority, which
 			// rerank would not see.
 			p.accounts.unrank(protocol.Tenant(t))
-			o.expire(p.now)
+			p.expire(o)
 			p.accounts.rerank(protocol.Tenant(t))
 		}
 		p.nextEnd = min(p.nextEnd, o.end())
 	}
+}
+
+// expire ends the terms of an order whose moment has come.
+func (p *Pool) expire(o *order) {
+	if p.pieces != nil {
+		p.endTerms(o)
+		return
+	}
+	o.expire(p.now)
 }
 
 // assignPriority gives a page, which is in no list, a priority until a moment; 0

@@ -88,7 +88,8 @@ type Config struct {
 	// EventBufferMaxSize is how many events are kept for a slow reader; 0: the
 	// engine makes no events.
 	EventBufferMaxSize int
-	// EvictionPolicy is PriorityLRU.
+	// EvictionPolicy is PriorityLRU or Forecast. A policy orders pages within a
+	// priority.
 	EvictionPolicy string
 
 	UseUVM       bool   // deprecated: true is refused
@@ -98,6 +99,10 @@ type Config struct {
 // PriorityLRU is the eviction policy that evicts the lowest priority first,
 // among equals the least recently used, among these the deepest in its prefix.
 const PriorityLRU = "priority_lru"
+
+// Forecast is the eviction policy that predicts, among pages of the lowest priority,
+// when each will be used again, and evicts the one that is worth least to keep.
+const Forecast = "forecast"
 
 // DefaultConfig returns the configuration in which every field has its default.
 func DefaultConfig() Config {
@@ -233,8 +238,8 @@ func (c Config) policyProblems() []string {
 	if c.EventBufferMaxSize < 0 {
 		say("event_buffer_max_size %d is negative", c.EventBufferMaxSize)
 	}
-	if c.EvictionPolicy != PriorityLRU {
-		say("eviction_policy %q is not known; there is %s", c.EvictionPolicy, PriorityLRU)
+	if c.EvictionPolicy != PriorityLRU && c.EvictionPolicy != Forecast {
+		say("eviction_policy %q is not known; there are %s and %s", c.EvictionPolicy, PriorityLRU, Forecast)
 	}
 	return ps
 }

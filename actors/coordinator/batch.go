@@ -117,6 +117,7 @@ type promptSpec struct {
 func (b *promptBatch) add(spec promptSpec) *prompt {
 	s := b.sequences.Open(b.kernel.stamp)
 	o := spec.origin
+	o.Arrived = b.kernel.now
 	o.Tenant, o.Prompt = b.config.Tenants[o.Namespace.Salt], sequence.TokenCount(len(spec.tokens))
 	s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
 	if spec.keepSymbols {

@@ -23,6 +23,8 @@ type Config struct {
 	Tenants map[string]protocol.Tenant
 	// Ahead is offload_ahead.
 	Ahead bool
+	// Forecast: the eviction policy learns from requests, so pools are told about them.
+	Forecast bool
 	// ReuseAll: a prompt may be reused to its last token. No logits are
 	// computed from an encoder's input.
 	ReuseAll bool

@@ -47,6 +47,12 @@ func (b *poolBatches) add(pool int, op protocol.PoolOp) int {
 // op is an operation that was added, answered after received.
 func (b *poolBatches) op(pool, index int) *protocol.PoolOp { return &b.work[pool].Ops[index] }
 
+// lastOp is the operation that was added last for a pool.
+func (b *poolBatches) lastOp(pool int) *protocol.PoolOp {
+	ops := b.work[pool].Ops
+	return &ops[len(ops)-1]
+}
+
 // ops are all operations of a pool.
 func (b *poolBatches) ops(pool int) []protocol.PoolOp { return b.work[pool].Ops }
 

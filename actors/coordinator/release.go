@@ -30,6 +30,7 @@ type release struct {
 	from    int                // items before it belong to earlier waves
 	to      int                // items before it belong to this wave or earlier ones
 	symbols [][]messages.Token // for the tree to forget
+	facts   requestFacts       // of this wave
 }
 
 // releaseStage is what the release waits for.
@@ -244,9 +245,14 @@ func (r *release) store() {
 // dropPages drops all pages of the wave; pools drop a table from its tail to its
 // head.
 func (r *release) dropPages() {
+	r.facts.reset()
 	for i := range r.current() {
 		it := &r.current()[i]
 		s := it.sequence
+		var facts *protocol.RequestFacts
+		if r.config.Forecast && !it.lost {
+			facts = r.facts.of(s, r.config.TokensPerBlock, it.request.AnswerTokens)
+		}
 		for p := range r.config.Pools {
 			for _, table := range s.Tables(p) {
 				if after := it.request.After; !after.IsZero() {
@@ -255,6 +261,9 @@ func (r *release) dropPages() {
 					r.out.move.markRead(s, p, table)
 				}
 				r.out.pools.drop(s, p, table, 0)
+				if facts != nil && !s.Covered(p) {
+					r.out.pools.lastOp(p).Request = facts
+				}
 			}
 		}
 	}

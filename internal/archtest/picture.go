@@ -38,10 +38,10 @@ var picture = []place{
 	{dir: "windows/hfconfig/gguf", own: []string{"messages", "windows/hfconfig"}, others: []string{gguf}},
 	{dir: "windows/resources", own: []string{"messages", "windows", "gpu"}},
 
-	{dir: "tree", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
-	{dir: "pool", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
-	{dir: "offloader", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
-	{dir: "events", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants"}, core: true},
+	{dir: "tree", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "pool", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "offloader", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "events", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 
 	{dir: "gpu", own: []string{"messages"}},
 	{dir: cuda, own: []string{"messages", "gpu"}, others: []string{purego}},
@@ -57,6 +57,7 @@ var picture = []place{
 	{dir: "examples", free: true},
 	{dir: "internal", free: true},
 	{dir: "internal/heap", core: true},
+	{dir: "internal/forecast", core: true},
 	{dir: "internal/invariants", core: true},
 	{dir: ".", free: true}, // the module's folder itself, not what is below
 }

@@ -89,9 +89,21 @@ type PoolOp struct {
 	// that its reservation already counts, so that they do not count as held as
 	// well. With Drop it ends that mark.
 	CoveredByReservation bool
+	// Request, with Drop, says that the pages are the whole path of a request that ends,
+	// for policies that learn from it; nil otherwise.
+	Request *RequestFacts
 
 	Count  int     // answered by Claim and PeekVictims
 	Shares []Share // answered by Inspect
+}
+
+// RequestFacts describes a request that ends. Several operations may share it; it does
+// not change until they are answered.
+type RequestFacts struct {
+	Arrived    time.Duration // when it was admitted
+	Signatures []uint64      // of its full blocks; equal prefixes have equal ones, none is 0
+	Prompt     int           // full blocks of the prompt
+	Answer     int           // tokens of the answer
 }
 
 // Share says what holds a page.

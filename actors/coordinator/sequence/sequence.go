@@ -2,6 +2,7 @@ package sequence
 
 import (
 	"slices"
+	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -14,6 +15,7 @@ type Origin struct {
 	Session   string
 	Retention *messages.Retention
 	Prompt    TokenCount
+	Arrived   time.Duration // the engine's time of the admission
 }
 
 // Sequence is one running sequence. The comment of the package draws its counts.

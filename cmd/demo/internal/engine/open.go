@@ -143,6 +143,13 @@ func deviceMemory(pools []windows.Pool, pages []windows.Counts) int64 {
 	return bytes
 }
 
+// AdvanceTo moves the device's time on to a moment; it never goes back.
+func (r *Rig) AdvanceTo(t time.Duration) {
+	if now := r.Sim.Now(); t > now {
+		r.Sim.Advance(t - now)
+	}
+}
+
 // Now is the device's time.
 func (r *Rig) Now() time.Duration { return r.Sim.Now() }
 

@@ -53,6 +53,7 @@ type atomic struct {
 // The model has no refusals: of a prompt that is longer than the cache, what the
 // cache keeps are the first blocks, so the engine is given no more.
 func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
+	a.rig.AdvanceTo(t.Arrival)
 	blocks := a.prompt(t.Blocks)
 	size := a.config.TokensPerBlock
 	stored := min(blocks, a.config.Pages) * size
@@ -79,7 +80,7 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 			return err
 		}
 	}
-	a.release[0] = messages.ReleaseStep{Sequence: admitted.Sequence, After: a.compute.Last}
+	a.release[0] = messages.ReleaseStep{Sequence: admitted.Sequence, After: a.compute.Last, AnswerTokens: t.AnswerTokens}
 	return first(a.rig.Release(ctx, a.release[:]))
 }
 

@@ -1,0 +1,75 @@
+package coordinator
+
+import (
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// requestFacts makes the facts of released sequences for pools whose eviction policy
+// learns from requests. The records are used again: those of one wave are lent to the
+// pools until the wave is answered.
+type requestFacts struct {
+	list []*protocol.RequestFacts
+	used int
+}
+
+// reset takes the records back.
+func (f *requestFacts) reset() { f.used = 0 }
+
+// of describes a sequence that ends. The answer is what the host says of it, or else the
+// tokens behind the prompt. It returns nil for a sequence whose path says nothing: one
+// that stores nothing, or that is lost.
+func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, answer int) *protocol.RequestFacts {
+	if s.IsLost() || !s.Stores() || s.Width() > 1 {
+		return nil
+	}
+	if f.used == len(f.list) {
+		f.list = append(f.list, &protocol.RequestFacts{})
+	}
+	r := f.list[f.used]
+	f.used++
+	tokens := s.Tokens(0)[:s.Computed()]
+	if answer == 0 {
+		answer = int(s.Length() - s.Prompt)
+	}
+	r.Arrived, r.Answer = s.Arrived, answer
+	r.Prompt = min(int(s.Prompt), len(tokens)) / tokensPerBlock
+	r.Signatures = appendSignatures(r.Signatures[:0], &s.Namespace, tokens, tokensPerBlock)
+	return r
+}
+
+// signatureSamples is how many tokens of a block its signature depends on. A signature
+// only tells a policy which blocks it has seen before, so two blocks that differ in
+// other tokens alone may have the same one; reading all tokens would cost as much as
+// the match of a prompt.
+const signatureSamples = 8
+
+// appendSignatures appends the signature of each whole block: a hash over the namespace
+// and samples of all tokens up to the block's end. None is 0.
+func appendSignatures(list []uint64, space *messages.Namespace, tokens []messages.Token, tokensPerBlock int) []uint64 {
+	h := hashString(hashString(hashString(0x9e3779b97f4a7c15, space.Salt), space.LoRA), space.Encoder)
+	step := max(1, tokensPerBlock/signatureSamples)
+	for len(tokens) >= tokensPerBlock {
+		for i := 0; i < tokensPerBlock; i += step {
+			h = mix(h ^ uint64(uint32(tokens[i])))
+		}
+		h = mix(h ^ uint64(uint32(tokens[tokensPerBlock-1])))
+		list = append(list, h|1)
+		tokens = tokens[tokensPerBlock:]
+	}
+	return list
+}
+
+func hashString(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = mix(h ^ uint64(s[i]))
+	}
+	return mix(h ^ uint64(len(s))<<32)
+}
+
+// mix is a step of a multiplicative hash.
+func mix(h uint64) uint64 {
+	h *= 0xbf58476d1ce4e5b9
+	return h ^ h>>29
+}

@@ -1,0 +1,42 @@
+// Package forecast predicts when a run of cached blocks will be used again, and says what
+// it is worth to keep it until then. It is the policy behind eviction_policy: forecast.
+// It knows no pages: pools tell it about requests, and ask it for values.
+//
+// # The value of a piece
+//
+// A piece is a run of blocks of one prefix with the same last use. For a piece of age x
+// whose next use comes at an unknown time T the value is
+//
+//	        P(T ≤ t | T > x)
+//	max  ───────────────────────
+//	t>x  E[min(T, t) − x | T > x]
+//
+// the hits to be expected for the time that the pages are occupied, if they are given up
+// at the best moment t. It is the stopping index of Gittins for the decision to go on
+// holding. A conversation is worth little just after an answer, while its user reads, more
+// when the next question is due, and less again when the question does not come. LRU does
+// the opposite: it keeps the newest through the pause and evicts them just before use.
+//
+// # The model
+//
+// The expected gap is exp(scale), where scale is a sum over seven features of the request
+// and the piece: requests of the session, new blocks, length of the answer, gap before,
+// blocks of the prompt, uses, the session's pace, and whether the piece was superseded or
+// is the last block of a prompt. The hazard, the chance of a use in a bin of relative age
+// ln(age + 1 s) − scale, is a logistic function of a sum over the same features. Values
+// come from a table over score and relative age.
+//
+// The policy learns from one block of each request, which it watches until its next use
+// whether the block stays cached or not: every bin of age that the block outlives is an
+// observation, so unfinished waits count for as long as they have lasted.
+//
+// A guard compares the policy with LRU on a thirty-second of the blocks and returns to
+// LRU for a time where that would have hit clearly more.
+//
+// # Bounds and determinism
+//
+// History is bounded by shares of the capacity (see New): 0.15 × 48 bytes of watched blocks
+// and 0.3 × 40 bytes of session ends for each page, with their tables about 30 bytes, and at
+// least 2,048 entries of each. All decisions are a function of the requests, their times and
+// the seed. A standing clock counts requests instead of time.
+package forecast

@@ -1,0 +1,27 @@
+package forecast
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String draws what the policy has learned.
+func (p *Policy) String() string {
+	var b strings.Builder
+	m := p.model
+	fmt.Fprintf(&b, "forecast: %d requests, expected gap e^%.2f s, %d blocks watched, %d session ends", p.requests, m.base, p.watch.index.n, p.sessions.index.n)
+	fmt.Fprintf(&b, "\n  guard: %.0f look-ups, %.0f hits, LRU %.0f, LRU rules %d requests, next %d", p.guard.lookups, p.guard.own, p.guard.lru, p.guard.ruling, p.guard.term)
+	b.WriteString("\n  hazard:")
+	for k := range m.bias {
+		fmt.Fprintf(&b, " %.2f", m.bias[k].value)
+	}
+	for i := range m.weight {
+		fmt.Fprintf(&b, "\n  feature %d:", i)
+		for v := range m.weight[i] {
+			if m.weight[i][v].squares > 0 {
+				fmt.Fprintf(&b, " %d:%+.2f/%+.2f(%d)", v, m.weight[i][v].value, m.scale[i][v].value, m.scale[i][v].seen)
+			}
+		}
+	}
+	return b.String()
+}

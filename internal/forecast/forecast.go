@@ -1,0 +1,199 @@
+package forecast
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Request is what the policy is told of a request when it releases its pages.
+type Request struct {
+	// Arrived is when the request was admitted, Released when it released its pages.
+	Arrived, Released time.Duration
+	// Signatures name the full blocks of the request, those of the prompt first. Equal
+	// prefixes have equal signatures; no signature is 0.
+	Signatures []uint64
+	Prompt     int // full blocks of the prompt
+	Cached     int // leading blocks that were cached at admission
+	Answer     int // tokens of the answer
+}
+
+// Run is a piece on the path of a request: it begins at block From, has been used Uses
+// times, and Gap is the time between its last two uses, below 0 if there was one use.
+// Last marks the piece that is the last block of the prompt alone.
+type Run struct {
+	From, Uses int
+	Gap        time.Duration
+	Last       bool
+}
+
+// Policy is the forecasting policy of one pool: it predicts when a piece will be used
+// again and says what it is worth to keep it until then. Its state is bounded by the
+// capacity that it was made with.
+type Policy struct {
+	model    *model
+	watch    watch
+	sessions sessions
+	guard    guard
+	random   generator
+	requests int64
+	clock    clock
+	arrived  int64 // of the current request, by the policy's clock
+
+	session session  // of the current request
+	current features // that all pieces of the current request have
+}
+
+// Shares of the history in the capacity, and the least that a policy has, which costs
+// a few kilobytes. In small caches the history is what limits the forecast.
+const (
+	watchShare   = 0.15
+	sessionShare = 0.3
+	leastHistory = 2048
+)
+
+// New makes a policy for a number of blocks. The seed decides which blocks are sampled;
+// equal seeds and equal requests give equal decisions.
+func New(capacity int, seed uint64) *Policy {
+	size := func(share float64) int { return max(leastHistory, int(share*float64(capacity))) }
+	return &Policy{
+		model:    newModel(),
+		watch:    newWatch(size(watchShare)),
+		sessions: newSessions(size(sessionShare)),
+		guard:    newGuard(capacity),
+		random:   generator{seed},
+	}
+}
+
+// Begin takes in a request that releases its pages. The blocks that it has used teach
+// the model, its session continues, and Piece then describes its pieces.
+func (p *Policy) Begin(r *Request) {
+	p.requests++
+	p.clock.request(r.Released)
+	p.arrived = p.clock.at(r.Arrived)
+	p.guard.request(r)
+	p.watch.see(p.model, r.Signatures, p.arrived)
+	p.watch.sweep(p.model, p.clock.now)
+	p.session = p.sessions.continued(r, p.arrived)
+	known := p.session.blocks
+	if p.session.turn == 0 {
+		known = r.Cached
+	}
+	p.current = features{
+		featureTurn:   logFeature(int(p.session.turn), featureTurn),
+		featureNew:    logFeature(r.Prompt-known, featureNew),
+		featureAnswer: logFeature(r.Answer/8, featureAnswer),
+		featurePrompt: logFeature(r.Prompt, featurePrompt),
+		featurePace:   paceFeature(p.session.pace),
+	}
+	p.model.refresh()
+}
+
+// Piece predicts the next use of a piece of the current request.
+func (p *Policy) Piece(r Run) Forecast {
+	f := p.features(&r)
+	return p.model.predict(&f)
+}
+
+// features completes the features of a piece of the current request.
+func (p *Policy) features(r *Run) features {
+	f := p.current
+	f[featureUses] = uint8(min(r.Uses, 9))
+	if r.Gap >= 0 {
+		f[featureGap] = gapFeature(r.Gap)
+	}
+	if r.Last {
+		f[featureLast] = 1
+	}
+	return f
+}
+
+// End ends the current request. One block of the prompt, drawn at random from block
+// from on, is put under watch with the features of its piece; End returns its entry and
+// the index of the piece in runs, −1 if there is none. The end of the prompt is noted
+// for the next request of the session.
+func (p *Policy) End(r *Request, runs []Run, from int) (Entry, int) {
+	if len(runs) == 0 || from >= r.Prompt {
+		return Entry{}, -1
+	}
+	block, at := from+p.random.below(r.Prompt-from), 0
+	for i := range runs {
+		if runs[i].From <= block {
+			at = i
+		}
+	}
+	f := p.features(&runs[at])
+	entry := p.watch.add(r.Signatures[block], f, p.model.predict(&f).Scale, p.clock.now)
+	entry.Block = int32(block)
+
+	f = p.features(&runs[len(runs)-1])
+	p.session.scale, p.session.time = p.model.predict(&f).Scale, p.clock.now
+	// The last block of a prompt is often partial, or filled up, and then the next prompt
+	// of the session does not run over it. So the block before it marks the end.
+	p.sessions.end(r.Signatures[max(0, r.Prompt-2)], p.session)
+	return entry, at
+}
+
+// Supersede changes the forecast of a piece: another prompt has branched off in front
+// of it, and nothing else did before. Entry is the watched block of the piece, if any.
+func (p *Policy) Supersede(f Forecast, e Entry) Forecast {
+	p.watch.supersede(e)
+	w := p.model.weight[featureSuperseded]
+	f.Score = fixed(float64(f.Score)/forecastUnit + w[1].value - w[0].value)
+	return f
+}
+
+// Value is what it is worth to keep a piece with this forecast, whose last use was at
+// the given time of Now: expected hits for each block and second.
+func (p *Policy) Value(f Forecast, last int64) float32 {
+	return p.model.value(f, max(0, p.clock.now-last))
+}
+
+// Advance moves the clock of the policy, which never goes back.
+func (p *Policy) Advance(now time.Duration) { p.clock.advance(now) }
+
+// Now is the clock of the policy in milliseconds.
+func (p *Policy) Now() int64 { return p.clock.now }
+
+// Gap is the time from a use at the given time of Now to the arrival of the current
+// request.
+func (p *Policy) Gap(last int64) time.Duration {
+	return time.Duration(max(0, p.arrived-last)) * time.Millisecond
+}
+
+// PlainLRU tells whether the guard has found LRU better for this traffic, so that
+// victims are to be chosen by their last use for the time being.
+func (p *Policy) PlainLRU() bool { return p.guard.active() }
+
+// Below draws a number in [0, n).
+func (p *Policy) Below(n int) int { return p.random.below(n) }
+
+// millis is a time in the unit of the policy's clock.
+func millis(t time.Duration) int64 { return int64(t / time.Millisecond) }
+
+// logFeature is the power of two of a count, within the values of a feature.
+func logFeature(n, feature int) uint8 {
+	return uint8(min(bits.Len(uint(max(0, n))), featureValues[feature]-1))
+}
+
+// gapFeature is the length of a gap in half octaves of a second, from 1 on.
+func gapFeature(gap time.Duration) uint8 {
+	const halfOctave = 0.34657359
+	return uint8(max(1, min(featureValues[featureGap]-1, 1+int(logSeconds(millis(gap))/halfOctave))))
+}
+
+// generator is a splitmix64 sequence.
+type generator struct{ state uint64 }
+
+func (g *generator) next() uint64 {
+	g.state += 0x9e3779b97f4a7c15
+	x := g.state
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// below draws a number in [0, n).
+func (g *generator) below(n int) int {
+	high, _ := bits.Mul64(g.next(), uint64(n))
+	return int(high)
+}

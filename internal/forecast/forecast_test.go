@@ -1,0 +1,201 @@
+package forecast
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestTableAgainstMap adds and removes signatures, also those that collide.
+func TestTableAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table, model := newTable(8), map[uint64]int32{}
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			// Few distinct first places make long runs, so that removals have gaps to close.
+			key := rapid.Uint64Range(1, 3).Draw(t, "place")<<20 | rapid.Uint64Range(0, 3).Draw(t, "key") | 1<<40
+			switch {
+			case rapid.Bool().Draw(t, "remove"):
+				table.remove(key)
+				delete(model, key)
+			case len(model) < 8 || model[key] != 0:
+				value := rapid.Int32Range(1, 99).Draw(t, "value")
+				table.put(key, value)
+				model[key] = value
+			}
+			require.Equal(t, len(model), table.n)
+			for key, value := range model {
+				require.Equal(t, value, table.find(key))
+			}
+			if _, ok := model[key]; !ok {
+				require.Equal(t, int32(-1), table.find(key))
+			}
+		}
+	})
+}
+
+// TestFastMath compares the approximations with the standard library.
+func TestFastMath(t *testing.T) {
+	for ms := int64(0); ms < 1e9; ms = ms*11/10 + 1 {
+		assert.InDelta(t, math.Log(float64(ms)/1000+1), float64(logSeconds(ms)), 5e-4, "%d ms", ms)
+	}
+	for x := -19.0; x < 19; x += 0.037 {
+		assert.InEpsilon(t, math.Exp(x), float64(expScale(float32(x))), 1e-4, "e^%v", x)
+	}
+}
+
+// TestValueWaitsForTheExpectedUse: a piece is worth more when its use is due than just
+// after its last use, and less when the use is overdue; more likely uses and shorter gaps
+// are worth more.
+func TestValueWaitsForTheExpectedUse(t *testing.T) {
+	m := newModel()
+	f := Forecast{Scale: fixed(math.Log(30)), Score: 0}
+	fresh, due, overdue := m.value(f, 0), m.value(f, 8_000), m.value(f, 3_000_000)
+	assert.Less(t, fresh, due)
+	assert.Less(t, overdue, fresh)
+	assert.Greater(t, m.value(Forecast{f.Scale, fixed(1)}, 1000), m.value(f, 1000))
+	assert.Greater(t, m.value(Forecast{fixed(math.Log(5)), 0}, 1000), m.value(f, 1000))
+	assert.InEpsilon(t, m.value(f, 0)/6, m.value(Forecast{fixed(math.Log(180)), 0}, 0), 0.3, "six times the gap occupies pages for six times the time")
+}
+
+// TestValueIsTheBestStoppingTime compares the table with a direct computation.
+func TestValueIsTheBestStoppingTime(t *testing.T) {
+	m := newModel()
+	for row := range scores {
+		score := scoreLow + scoreStep*float64(row)
+		for k := range bins {
+			best := 0.0
+			for end := k + 1; end <= bins; end++ {
+				used, held, alive := 0.0, 0.0, 1.0
+				for j := k; j < end; j++ {
+					h, w := logistic(m.bias[j].value+score), math.Exp(edge(j+1))-math.Exp(edge(j))
+					used += alive * h
+					held += alive * (h*w/2 + (1-h)*w)
+					alive *= 1 - h
+				}
+				best = max(best, used/held)
+			}
+			require.InEpsilon(t, best, float64(m.table[row][k]), 1e-3, "score %v bin %d", score, k)
+		}
+	}
+}
+
+// visits makes requests of one session every gap, each with one more block.
+func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duration) (f Forecast) {
+	r := Request{}
+	for i := range n {
+		r.Signatures = append(r.Signatures, session<<20|uint64(i)<<2|1)
+		r.Prompt, r.Cached = i+1, i
+		r.Arrived, r.Released = at+time.Duration(i)*gap, at+time.Duration(i)*gap
+		p.Begin(&r)
+		run := Run{Uses: 1, Gap: -1}
+		f = p.Piece(run)
+		p.End(&r, []Run{run}, 0)
+	}
+	return f
+}
+
+// TestPolicyLearnsGaps: sessions that return every second and sessions that return every
+// two minutes are told apart by their pace.
+func TestPolicyLearnsGaps(t *testing.T) {
+	p := New(1000, 1)
+	var fast, slow Forecast
+	for s := range uint64(60) {
+		at := time.Duration(s) * time.Hour
+		fast = visits(p, 2*s+1, 8, at, time.Second)
+		slow = visits(p, 2*s+2, 8, at+20*time.Minute, 2*time.Minute)
+		require.NoError(t, p.Check())
+	}
+	assert.Greater(t, slow.Scale-fast.Scale, int16(2*forecastUnit), "%s", p)
+	assert.Greater(t, fast.Score, int16(-3*forecastUnit))
+}
+
+// TestEqualSeedsDecideAlike: the state is a function of requests and seed.
+func TestEqualSeedsDecideAlike(t *testing.T) {
+	a, b, c := New(500, 7), New(500, 7), New(500, 8)
+	for s := range uint64(20) {
+		for _, p := range []*Policy{a, b, c} {
+			visits(p, s+1, 10, time.Duration(s)*time.Minute, 3*time.Second)
+		}
+	}
+	assert.Equal(t, a.String(), b.String())
+	assert.Equal(t, a.watch.ring, b.watch.ring)
+	assert.NotEqual(t, a.watch.ring, c.watch.ring)
+}
+
+// TestModelOfHistory drives the policy with random requests and checks it after each.
+func TestModelOfHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := New(rapid.IntRange(0, 300).Draw(t, "capacity"), 1)
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 40).Draw(t, "requests") {
+			now += time.Duration(rapid.SampledFrom([]int{0, 0, 5, 4000}).Draw(t, "passes")) * time.Millisecond
+			r := Request{Arrived: now, Released: now + time.Duration(rapid.IntRange(0, 3).Draw(t, "serves"))*time.Second}
+			session := rapid.Uint64Range(1, 5).Draw(t, "session")
+			for i := range rapid.IntRange(0, 60).Draw(t, "blocks") {
+				r.Signatures = append(r.Signatures, mixed(session<<32|uint64(i)))
+			}
+			r.Prompt = rapid.IntRange(0, len(r.Signatures)).Draw(t, "prompt")
+			r.Cached = rapid.IntRange(0, r.Prompt).Draw(t, "cached")
+			p.Begin(&r)
+			f := p.Piece(Run{Uses: 1, Gap: -1})
+			entry, _ := p.End(&r, []Run{{Uses: 1, Gap: -1}}, 0)
+			require.GreaterOrEqual(t, p.Value(p.Supersede(f, entry), p.Now()), float32(0))
+			require.NoError(t, p.Check())
+		}
+	})
+}
+
+func mixed(x uint64) uint64 {
+	g := generator{x}
+	return g.next() | 1
+}
+
+// TestGuardReturnsToLRU: where the policy hits nothing and LRU would, LRU decides.
+func TestGuardReturnsToLRU(t *testing.T) {
+	p := New(3200, 1)
+	r := Request{}
+	for i := range 1000 {
+		r.Signatures = append(r.Signatures, mixed(uint64(i)))
+	}
+	r.Prompt = len(r.Signatures)
+	for i := 0; !p.PlainLRU(); i++ {
+		require.Less(t, i, 100)
+		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
+		p.Begin(&r)
+	}
+	require.NoError(t, p.Check())
+}
+
+// TestStandingClock counts requests while the engine's time stands still.
+func TestStandingClock(t *testing.T) {
+	var c clock
+	for range standingRequests + 10 {
+		c.request(time.Second)
+	}
+	assert.Equal(t, int64(1000+10*standingStep), c.now)
+	before := c.now
+	c.request(9 * time.Second)
+	assert.Greater(t, c.now, before, "the engine's time moves again")
+	assert.InDelta(t, c.now-500, c.at(8500*time.Millisecond), 1)
+}
+
+// BenchmarkValue is the cost of one comparison of a victim.
+func BenchmarkValue(b *testing.B) {
+	p := New(1000, 1)
+	r := rand.New(rand.NewPCG(1, 2))
+	var f [1024]Forecast
+	for i := range f {
+		f[i] = Forecast{int16(r.IntN(2000)), int16(r.IntN(1000) - 500)}
+	}
+	p.clock.now = 100_000
+	sum := float32(0)
+	for i := 0; b.Loop(); i++ {
+		sum += p.Value(f[i%1024], int64(i%90_000))
+	}
+	require.Positive(b, sum)
+}

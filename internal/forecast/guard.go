@@ -1,0 +1,123 @@
+package forecast
+
+import "math"
+
+// guard compares the policy with plain LRU on a sample of the blocks, those whose signatures are 0 modulo
+// some number: a list of the sampled blocks that LRU would have cached tells how many of the sampled blocks of a
+// request LRU would have hit. If LRU leads clearly, it rules for a time.
+type guard struct {
+	modulus uint64
+	index   table
+	pages   []guardPage
+	head    int32 // used least recently
+	tail    int32
+	free    int32
+
+	lookups, own, lru float64 // of the sampled blocks, decayed
+	ruling            int64   // requests for which LRU rules on
+	term              int64   // how long the next rule of LRU lasts
+}
+
+type guardPage struct {
+	signature  uint64
+	prev, next int32
+}
+
+const (
+	guardPages  = 256          // sampled blocks that LRU caches, at least
+	guardSample = 32           // at most this modulus
+	guardDecay  = 1 - 1.0/2000 // of a request
+	guardMargin = 0.004        // of the look-ups
+	guardTerm   = 1000         // requests
+	guardGrowth = 4
+)
+
+func newGuard(capacity int) guard {
+	modulus := max(1, min(guardSample, capacity/guardPages))
+	n := max(8, capacity/modulus)
+	g := guard{modulus: uint64(modulus), index: newTable(n), pages: make([]guardPage, n), head: -1, tail: -1, term: guardTerm}
+	for i := range g.pages {
+		g.pages[i].next = int32(i) + 1
+	}
+	g.pages[n-1].next = -1
+	return g
+}
+
+// active tells whether plain LRU decides.
+func (g *guard) active() bool { return g.ruling > 0 }
+
+// request counts what the policy and LRU hit of a request's sampled blocks, and uses them in LRU's list.
+func (g *guard) request(r *Request) {
+	g.lookups, g.own, g.lru = g.lookups*guardDecay, g.own*guardDecay, g.lru*guardDecay
+	leading := true
+	for i, s := range r.Signatures {
+		if (s>>1)%g.modulus != 0 {
+			continue
+		}
+		at := g.index.find(s)
+		if i < r.Prompt {
+			g.lookups++
+			if i < r.Cached {
+				g.own++
+			}
+			leading = leading && at >= 0
+			if leading {
+				g.lru++
+			}
+		}
+		if at >= 0 {
+			g.unlink(at)
+			g.free, g.pages[at].next = at, g.free
+			g.index.remove(s)
+		}
+	}
+	// The deepest block goes first among those of one request, so it is used first.
+	for i := len(r.Signatures) - 1; i >= 0; i-- {
+		if s := r.Signatures[i]; (s>>1)%g.modulus == 0 && g.index.find(s) < 0 {
+			g.push(s)
+		}
+	}
+	if g.ruling > 0 {
+		if g.ruling--; g.ruling == 0 {
+			g.lookups, g.own, g.lru = 0, 0, 0
+		}
+		return
+	}
+	if g.lru-g.own > guardMargin*g.lookups+2*math.Sqrt(g.lru) {
+		g.ruling = g.term
+		g.term *= guardGrowth
+	}
+}
+
+func (g *guard) push(s uint64) {
+	at := g.free
+	if at < 0 {
+		at = g.head
+		g.index.remove(g.pages[at].signature)
+		g.unlink(at)
+	} else {
+		g.free = g.pages[at].next
+	}
+	g.pages[at] = guardPage{signature: s, prev: g.tail, next: -1}
+	if g.tail >= 0 {
+		g.pages[g.tail].next = at
+	} else {
+		g.head = at
+	}
+	g.tail = at
+	g.index.put(s, at)
+}
+
+func (g *guard) unlink(at int32) {
+	e := &g.pages[at]
+	if e.prev >= 0 {
+		g.pages[e.prev].next = e.next
+	} else {
+		g.head = e.next
+	}
+	if e.next >= 0 {
+		g.pages[e.next].prev = e.prev
+	} else {
+		g.tail = e.prev
+	}
+}

@@ -1,0 +1,72 @@
+package forecast
+
+import "math"
+
+// session is what is known of a conversation at the end of one of its prompts.
+type session struct {
+	time   int64 // milliseconds: when the last prompt's pages were released
+	pace   float32
+	scale  int16 // predicted for the last piece
+	turn   uint8 // requests before
+	blocks int   // full blocks of the last prompt; only of the request under way
+}
+
+// sessions finds the session of a prompt by the last full block of the prompts before: a prompt that runs over it is
+// the next request of that session. The entries are a ring: the oldest end is forgotten for a new one.
+type sessions struct {
+	index table
+	ring  []sessionEnd
+	next  int
+}
+
+type sessionEnd struct {
+	signature uint64
+	session
+}
+
+func newSessions(n int) sessions {
+	return sessions{index: newTable(n), ring: make([]sessionEnd, n)}
+}
+
+// paceRate is how fast a session's pace follows its gaps.
+const paceRate = 0.3
+
+// continued gives the session that a request continues, as it is at this request: the deepest one that ended on its
+// path. Its entry is removed, since End adds the new end.
+func (s *sessions) continued(r *Request, arrived int64) session {
+	for i := r.Prompt - 1; i >= 0; i-- {
+		at := s.index.find(r.Signatures[i])
+		if at < 0 {
+			continue
+		}
+		e := s.ring[at].session
+		s.index.remove(r.Signatures[i])
+		s.ring[at].signature = 0
+		logGap := math.Log(float64(max(0, arrived-e.time))/1000 + 1)
+		e.pace += paceRate * float32(clip(logGap-float64(e.scale)/forecastUnit)-float64(e.pace))
+		e.turn = min(e.turn, 250) + 1
+		e.blocks = i + 1
+		return e
+	}
+	return session{}
+}
+
+// end notes the end of a prompt.
+func (s *sessions) end(signature uint64, e session) {
+	if at := s.index.find(signature); at >= 0 {
+		s.ring[at].session = e
+		return
+	}
+	slot := &s.ring[s.next]
+	if slot.signature != 0 {
+		s.index.remove(slot.signature)
+	}
+	*slot = sessionEnd{signature, e}
+	s.index.put(signature, int32(s.next))
+	s.next = (s.next + 1) % len(s.ring)
+}
+
+// paceFeature is the pace in quarters.
+func paceFeature(pace float32) uint8 {
+	return uint8(max(0, min(featureValues[featurePace]-1, int(math.Round(float64(pace)*4))+8)))
+}

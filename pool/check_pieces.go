@@ -1,0 +1,65 @@
+package pool
+
+// piecesOf checks the pieces of the policy forecast and returns the number of their
+// cached pages:
+//
+//  1. a piece counts the pages that belong to it, and its list has those that are cached, the deepest first;
+//  2. it counts the pieces that hang on it, and it is in the leaves or the inner pieces of its level accordingly,
+//     once, as long as it has cached pages;
+//  3. a page that caches nothing belongs to no piece.
+func (c *checking) piecesOf() int {
+	s := c.Pool.pieces
+	pages, children := make([]int32, len(s.all)), make([]int32, len(s.all))
+	for i, n := range s.of {
+		pages[n]++
+		if g := &c.pages[i]; n != noPiece && !g.stored() || n == noPiece && g.cached() {
+			c.say("page %d in state %d with block %d belongs to piece %d", i, g.state, g.block, n)
+		}
+	}
+	for n := int32(1); int(n) < len(s.all); n++ {
+		children[s.follow(s.all[n].parent)]++
+	}
+	cached := 0
+	for k := range s.all[1:] {
+		n := int32(k + 1)
+		q := &s.all[n]
+		if q.pages != pages[n] || q.children != children[n] {
+			c.say("piece %d has %d pages and %d children, counted %d and %d", n, pages[n], children[n], q.pages, q.children)
+		}
+		if q.pages == 0 {
+			continue
+		}
+		cached += c.piece(n, q)
+	}
+	return cached
+}
+
+// piece checks the list of a piece and its place in its level.
+func (c *checking) piece(n int32, q *piece) int {
+	count, last := 0, none
+	for i := q.head; i != none && c.follow(i, listed); i = c.pages[i].next {
+		g := &c.pages[i]
+		if c.Pool.pieces.of[i] != n || g.prev != last || last != none && c.pages[last].depth < g.depth {
+			c.say("page %d of piece %d is linked behind page %d in piece %d", i, c.Pool.pieces.of[i], last, n)
+		}
+		if o := c.orderOf(i); o.priority(i) != q.priority {
+			c.say("page %d of priority %d is in piece %d of priority %d", i, o.priority(i), n, q.priority)
+		}
+		last = i
+		count++
+	}
+	if q.tail != last || (count > 0) != (q.spot >= 0) {
+		c.say("piece %d with %d cached pages ends with page %d, counted %d, at %d of its level", n, count, last, q.tail, q.spot)
+	}
+	if q.spot < 0 {
+		return count
+	}
+	set := c.levelOf(q).leaves
+	if q.children > 0 {
+		set = c.levelOf(q).inner
+	}
+	if int(q.spot) >= len(set) || set[q.spot] != n {
+		c.say("piece %d with %d children is not at %d of its level", n, q.children, q.spot)
+	}
+	return count
+}

@@ -1,0 +1,173 @@
+package pool
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/internal/invariants"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// made is a trace that is made up, and the pages to replay it with.
+type made struct {
+	pages    int
+	requests []traceRequest
+	least    float64 // hit rate that the forecast must reach; 0: that of LRU − 0.005
+}
+
+// document lists the blocks of a document.
+func document(d uint64, blocks int) []uint64 {
+	ids := make([]uint64, blocks)
+	for k := range ids {
+		ids[k] = d*32 + uint64(k)
+	}
+	return ids
+}
+
+// madeTraces are traces on which a policy that forecasts could fail.
+func madeTraces() map[string]made {
+	r := rand.New(rand.NewPCG(1, 2))
+	cyclic, zipf, stack, once := made{pages: 1000, least: 0.45}, made{pages: 500}, made{pages: 500}, made{pages: 600}
+	for i := range 4000 {
+		cyclic.requests = append(cyclic.requests, traceRequest{Timestamp: 1000 * float64(i), IDs: document(uint64(i%100), 20)})
+	}
+	popular := rand.NewZipf(r, 1.1, 4, 999)
+	for i := range 8000 {
+		d := popular.Uint64()
+		zipf.requests = append(zipf.requests, traceRequest{Timestamp: 200 * float64(i), IDs: document(d, 1+int(d*7%13)), Answer: 100})
+	}
+	var recent []uint64 // LRU is the right policy where the stack distance is exponential
+	for i := range 8000 {
+		d, at := uint64(i), int(r.ExpFloat64()*60)
+		if at < len(recent) {
+			at = len(recent) - 1 - at
+			d = recent[at]
+			recent = append(recent[:at], recent[at+1:]...)
+		}
+		recent = append(recent, d)
+		stack.requests = append(stack.requests, traceRequest{Timestamp: 300 * float64(i), IDs: document(d, 8)})
+	}
+	for i := range 5000 { // half of the documents come only once
+		d := uint64(r.IntN(50))
+		if i%2 == 0 {
+			d = uint64(1000 + i)
+		}
+		once.requests = append(once.requests, traceRequest{Timestamp: 500 * float64(i), IDs: document(d, 10), Answer: 50})
+	}
+	return map[string]made{"cyclic": cyclic, "Zipf": zipf, "stack distances": stack, "half once": once}
+}
+
+// replayed is the hit rate of a trace.
+func replayed(t testing.TB, p *Pool, trace []traceRequest, clock func(float64) time.Duration) float64 {
+	c := &atomicCache{pool: p, answers: true, clock: clock}
+	for i := range trace {
+		c.request(&trace[i])
+	}
+	require.NoError(t, p.Check())
+	return float64(c.hits) / float64(c.looked)
+}
+
+func realTime(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+func standingTime(float64) time.Duration { return time.Second }
+
+// TestForecastIsNotWorseThanLRU on made-up traces, also under a clock that stands still.
+func TestForecastIsNotWorseThanLRU(t *testing.T) {
+	if invariants.Enabled || testing.Short() {
+		t.Skip("thousands of requests")
+	}
+	for name, m := range madeTraces() {
+		t.Run(name, func(t *testing.T) {
+			lru := replayed(t, New("lru", m.pages), m.requests, realTime)
+			forecast := replayed(t, NewForecast("forecast", m.pages, 1), m.requests, realTime)
+			standing := replayed(t, NewForecast("forecast", m.pages, 1), m.requests, standingTime)
+			t.Logf("LRU %.4f, forecast %.4f, with a standing clock %.4f", lru, forecast, standing)
+			assert.GreaterOrEqual(t, forecast, max(m.least, lru-0.005))
+			assert.GreaterOrEqual(t, standing, max(m.least, lru-0.005))
+		})
+	}
+}
+
+// TestForecastOnTraces: what the policy gains over LRU on parts of real traces, with half
+// of what it gains today as the bar.
+func TestForecastOnTraces(t *testing.T) {
+	if invariants.Enabled || testing.Short() {
+		t.Skip("thousands of requests")
+	}
+	for _, c := range []struct {
+		trace       string
+		pages, upTo int
+		gain        float64
+	}{
+		{"mooncake_conversation_h1", 2000, 5606, 0.02},
+		{"mooncake_synthetic", 10000, 3993, 0.01},
+		{"claude_code_agentic_dev", 8192, 1500, 0.03},
+	} {
+		t.Run(c.trace, func(t *testing.T) {
+			trace := readTrace(t, c.trace)[:c.upTo]
+			lru := replayed(t, New("lru", c.pages), trace, realTime)
+			forecast := replayed(t, NewForecast("forecast", c.pages, 1), trace, realTime)
+			t.Logf("LRU %.4f, forecast %.4f", lru, forecast)
+			assert.Greater(t, forecast, lru+c.gain)
+			assert.Equal(t, forecast, replayed(t, NewForecast("forecast", c.pages, 1), trace, realTime), "equal seeds decide alike")
+		})
+	}
+}
+
+// TestForecastAllocatesNothing once its sets have grown: a request costs as many
+// allocations, those of the harness, as with LRU.
+func TestForecastAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("a check allocates")
+	}
+	allocations := func(p *Pool) float64 {
+		c := &atomicCache{pool: p, clock: realTime}
+		r, n := traceRequest{IDs: document(0, 20)}, 0
+		step := func() {
+			copy(r.IDs, document(uint64(n%40), 20))
+			n++
+			r.Timestamp += 100
+			c.request(&r)
+		}
+		for range 3000 {
+			step()
+		}
+		return testing.AllocsPerRun(200, step)
+	}
+	assert.LessOrEqual(t, allocations(NewForecast("warm", 256, 1)), allocations(New("warm", 256)))
+}
+
+// TestForecastKeepsPriorities: a page of a higher priority outlives all of a lower one,
+// whatever is expected of it, and a priority that ends takes its pages down.
+func TestForecastKeepsPriorities(t *testing.T) {
+	p := NewForecast("levels", 12, 1)
+	leave := func(priority messages.Priority, until time.Duration, use protocol.Use) {
+		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 4}}}
+		p.Do(&take)
+		pages := take.Ops[0].Pages
+		blocks := []protocol.BlockID{protocol.BlockID(use), protocol.BlockID(use + 1), protocol.BlockID(use + 2), protocol.BlockID(use + 3)}
+		p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
+			{Kind: protocol.AttachPages, Pages: pages, Blocks: blocks, Priority: priority, Until: until},
+			{Kind: protocol.Drop, Pages: pages, Use: use},
+		}})
+	}
+	leave(80, 10*time.Second, 10)
+	leave(35, 0, 20)
+	leave(20, 0, 30)
+	take := protocol.PoolWork{Now: time.Second, Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 6}}}
+	p.Do(&take)
+	for i, v := range take.Victims {
+		assert.Equal(t, i < 4, v.Priority == 20, "victim %d", i)
+	}
+	take = protocol.PoolWork{Now: 10 * time.Second, Ops: []protocol.PoolOp{{Kind: protocol.PeekVictims, N: 12}, {Kind: protocol.Take, N: 6}}}
+	p.Do(&take)
+	require.NoError(t, p.Check())
+	for _, v := range take.Victims {
+		assert.Equal(t, messages.DefaultPriority, v.Priority)
+	}
+}

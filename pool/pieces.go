@@ -1,0 +1,339 @@
+package pool
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/forecast"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// pieces replaces the lists and heaps of the eviction order in a pool with the policy
+// forecast. The policy predicts the next use of a piece, not of a page, so its cost is
+// that of the pieces, of which there are 0.003 to 0.1 for each cached page on the traces
+// of docs/policies.md.
+//
+// A level has two sets of pieces with cached pages: its leaves, which no other piece
+// hangs on, and its inner pieces. Victims are taken from leaves as long as there are any,
+// because blocks behind an evicted block cannot be matched.
+//
+//	prompt 1   blocks 0…9          piece A ─── piece B ─── piece C (the last block)
+//	prompt 2   blocks 0…3, 10…12      └─────── piece D ─── piece E
+//
+// B and C are leaves of no use any more: prompt 2 has left the run of A and B in its
+// middle, so B and C are superseded.
+type pieces struct {
+	policy *forecast.Policy
+	all    []piece // by number, from 1 on
+	free   []int32 // unused numbers
+	of     []int32 // by page: its piece, or noPiece
+	moved  struct{ from, to int32 }
+	runs   []forecast.Run // of the current request
+	peeked []candidate    // scratch space of peekVictims
+	seed   uint64
+}
+
+// noPiece is the piece of a page that caches no block or has not been released yet.
+const noPiece int32 = 0
+
+// piece is a run of blocks of one prefix with the same last use, number of uses,
+// priority and term: the part of a node of the radix tree that the pool caches.
+type piece struct {
+	list     // its cached pages, the deepest first: the order of their eviction
+	forecast forecast.Forecast
+	last     int64          // the policy's time of the last use
+	use      protocol.Use   // the last use
+	watched  forecast.Entry // the block of the piece that the policy watches, if any
+	pages    int32          // that belong to the piece, cached and used
+	parent   link           // the piece of the block before the first
+	end      link           // the piece that is the last block of a prompt and hangs on this one
+	children int32          // pieces that hang on this one
+	branches int32          // children that are not superseded
+	spot     int32          // index in the leaves or inner pieces of its level; −1: no cached pages
+	term     int32          // of its pages; 0: none
+	termSpot int32          // index in the pieces of the term
+	born     uint32         // generation of the number, see link
+	uses     uint8
+	priority messages.Priority
+	tenant   protocol.Tenant
+
+	superseded bool
+}
+
+// link refers to a piece. Numbers are used again, so a link also has the generation; a
+// piece that is gone need not be removed from the pieces that refer to it.
+type link struct {
+	piece int32
+	born  uint32
+}
+
+func newPieces(pages int, seed uint64) *pieces {
+	return &pieces{policy: forecast.New(pages, seed), all: make([]piece, 1), of: make([]int32, pages), seed: seed}
+}
+
+// open makes a piece without pages that is used now.
+func (s *pieces) open(use protocol.Use, f forecast.Forecast, uses int) int32 {
+	n := int32(len(s.all))
+	if k := len(s.free); k > 0 {
+		n, s.free = s.free[k-1], s.free[:k-1]
+	} else {
+		s.all = append(s.all, piece{})
+	}
+	born := s.all[n].born + 1
+	s.all[n] = piece{list: emptyList, use: use, last: s.policy.Now(), forecast: f, born: born, spot: -1, uses: uint8(min(uses, 200))}
+	return n
+}
+
+// to is a link to a piece.
+func (s *pieces) to(n int32) link { return link{n, s.all[n].born} }
+
+// follow is the piece that a link refers to, noPiece if it is gone.
+func (s *pieces) follow(k link) int32 {
+	if s.all[k.piece].born != k.born {
+		return noPiece
+	}
+	return k.piece
+}
+
+// assign makes a page, which belongs to no piece, belong to one.
+func (s *pieces) assign(i, n int32) {
+	s.of[i] = n
+	s.all[n].pages++
+}
+
+// hang makes parent the piece in front of n, which has none.
+func (p *Pool) hang(n, parent int32) {
+	if parent == noPiece {
+		return
+	}
+	s := p.pieces
+	s.all[n].parent = s.to(parent)
+	q := &s.all[parent]
+	q.children++
+	if !s.all[n].superseded {
+		q.branches++
+	}
+	if q.children == 1 && q.spot >= 0 {
+		l := p.levelOf(q)
+		p.removeFrom(&l.leaves, q.spot)
+		p.addTo(&l.inner, parent)
+	}
+}
+
+// removePiece takes a page, which is in no list, out of its piece. A piece without pages
+// is gone.
+func (p *Pool) removePiece(i int32) {
+	if p.pieces == nil || p.pieces.of[i] == noPiece {
+		return
+	}
+	s := p.pieces
+	n := s.of[i]
+	s.of[i] = noPiece
+	q := &s.all[n]
+	if q.pages--; q.pages > 0 {
+		return
+	}
+	if parent := s.follow(q.parent); parent != noPiece {
+		if !q.superseded {
+			s.all[parent].branches--
+		}
+		p.removeChild(parent)
+	}
+	*q = piece{list: emptyList, born: q.born + 1, spot: -1}
+	s.free = append(s.free, n)
+}
+
+// removeChild counts one child less. A piece without children is a leaf.
+func (p *Pool) removeChild(n int32) {
+	q := &p.pieces.all[n]
+	if q.children--; q.children == 0 && q.spot >= 0 {
+		l := p.levelOf(q)
+		p.removeFrom(&l.inner, q.spot)
+		p.addTo(&l.leaves, n)
+	}
+}
+
+// levelOf is the level of a piece with cached pages.
+func (p *Pool) levelOf(q *piece) *level {
+	if p.accounts == nil {
+		return p.order.ensureLevel(q.priority)
+	}
+	return p.accounts.list[q.tenant].order.ensureLevel(q.priority)
+}
+
+// addTo adds a piece to the leaves or inner pieces of its level.
+func (p *Pool) addTo(set *[]int32, n int32) {
+	p.pieces.all[n].spot = int32(len(*set))
+	*set = append(*set, n)
+}
+
+// removeFrom removes a piece from the leaves or inner pieces of its level.
+func (p *Pool) removeFrom(set *[]int32, spot int32) {
+	last := len(*set) - 1
+	moved := (*set)[last]
+	(*set)[spot] = moved
+	p.pieces.all[moved].spot = spot
+	*set = (*set)[:last]
+}
+
+// linkToPiece adds a page, which is cached from now on, to the list of its piece. A page
+// that a sequence has not released yet gets a piece of its own.
+func (p *Pool) linkToPiece(o *order, i int32) {
+	s := p.pieces
+	priority, term := o.priority(i), o.termNumber(i)
+	n := s.of[i]
+	if n == noPiece {
+		n = s.open(p.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
+		s.assign(i, n)
+	} else if q := &s.all[n]; q.spot >= 0 && (q.priority != priority || q.term != term) {
+		n = p.moveToPriority(i, n, priority, term)
+	}
+	q := &s.all[n]
+	p.insertByDepth(&q.list, i)
+	o.n++
+	if q.spot >= 0 {
+		return
+	}
+	q.priority, q.term = priority, term
+	if p.accounts != nil {
+		q.tenant = p.accounts.of[i]
+	}
+	if term != 0 {
+		t := &o.terms.all[term-1]
+		q.termSpot = int32(len(t.pieces))
+		t.pieces = append(t.pieces, n)
+	}
+	p.addToLevel(o, n)
+}
+
+// addToLevel adds a piece to its level, as a leaf or an inner piece.
+func (p *Pool) addToLevel(o *order, n int32) {
+	q := &p.pieces.all[n]
+	l := o.ensureLevel(q.priority)
+	o.setOccupied(q.priority)
+	if q.children == 0 {
+		p.addTo(&l.leaves, n)
+	} else {
+		p.addTo(&l.inner, n)
+	}
+}
+
+// removeFromLevel removes a piece from its level.
+func (p *Pool) removeFromLevel(o *order, q *piece) {
+	l := o.level(q.priority)
+	if q.children == 0 {
+		p.removeFrom(&l.leaves, q.spot)
+	} else {
+		p.removeFrom(&l.inner, q.spot)
+	}
+	q.spot = -1
+	o.clearIfEmpty(q.priority)
+}
+
+// moveToPriority takes a page out of a piece whose cached pages have another priority or
+// term, and returns its new piece. Pages of one operation that leave the same piece share
+// the new one.
+func (p *Pool) moveToPriority(i, from int32, priority messages.Priority, term int32) int32 {
+	s := p.pieces
+	to := s.moved.to
+	if q := &s.all[to]; s.moved.from != from || to == noPiece || q.pages == 0 || q.spot >= 0 && (q.priority != priority || q.term != term) {
+		f := s.all[from]
+		to = s.open(f.use, f.forecast, int(f.uses))
+		s.all[to].last = f.last
+		s.moved.from, s.moved.to = from, to
+	}
+	s.of[i] = noPiece
+	s.all[from].pages--
+	s.assign(i, to)
+	return to
+}
+
+// insertByDepth inserts a page into the list of a piece, the deepest first. Pages nearly
+// always arrive from the deepest on, so the search ends at once.
+func (p *Pool) insertByDepth(l *list, i int32) {
+	g := &p.pages[i]
+	before := l.tail
+	for before != none && p.pages[before].depth < g.depth {
+		before = p.pages[before].prev
+	}
+	g.state, g.prev, g.child = listed, before, none
+	if before == none {
+		g.next, l.head = l.head, i
+	} else {
+		g.next, p.pages[before].next = p.pages[before].next, i
+	}
+	if g.next == none {
+		l.tail = i
+	} else {
+		p.pages[g.next].prev = i
+	}
+}
+
+// unlinkFromPiece removes a cached page from the list of its piece; the page is used then.
+func (p *Pool) unlinkFromPiece(o *order, i int32) {
+	g := &p.pages[i]
+	q := &p.pieces.all[p.pieces.of[i]]
+	o.unlink(&q.list, g)
+	g.unlinkAll()
+	o.n--
+	if q.head != none {
+		return
+	}
+	if q.term != 0 {
+		t := &o.terms.all[q.term-1]
+		last := t.pieces[len(t.pieces)-1]
+		t.pieces[q.termSpot], p.pieces.all[last].termSpot = last, q.termSpot
+		t.pieces = t.pieces[:len(t.pieces)-1]
+	}
+	p.removeFromLevel(o, q)
+}
+
+// endTerms ends the terms of an order whose moment has come, and moves their pieces to
+// the default level. A piece moves once for each term, so the cost is O(1) for each piece
+// that is made.
+func (p *Pool) endTerms(o *order) {
+	for id := o.firstEnded(p.now); id != 0; id = o.firstEnded(p.now) {
+		t := &o.terms.all[id-1]
+		for _, n := range t.pieces {
+			p.removeFromLevel(o, &p.pieces.all[n])
+		}
+		o.endTerm(id)
+		for _, n := range t.pieces {
+			p.pieces.all[n].priority = messages.DefaultPriority
+			p.addToLevel(o, n)
+		}
+	}
+}
+
+// resize changes the number of pages. The pieces keep their pages, which are linked anew.
+func (s *pieces) resize(pages int) {
+	of := make([]int32, pages)
+	copy(of, s.of)
+	s.of = of
+}
+
+// relinkPieces rebuilds the lists of all pieces from the pages' records.
+func (p *Pool) relinkPieces() {
+	s := p.pieces
+	for n := range s.all {
+		s.all[n].list, s.all[n].spot = emptyList, -1
+	}
+	p.orders(func(o *order) {
+		for k := range o.terms.all {
+			o.terms.all[k].pieces = o.terms.all[k].pieces[:0]
+		}
+	})
+	var cached []int32
+	for i := range p.pages {
+		if g := &p.pages[i]; g.unheld() && g.stored() {
+			cached = append(cached, int32(i))
+		}
+	}
+	slices.SortFunc(cached, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(s.of[a], s.of[b]), cmp.Compare(p.pages[b].depth, p.pages[a].depth), cmp.Compare(a, b))
+	})
+	for _, i := range cached {
+		p.link(i)
+	}
+}

@@ -1,0 +1,205 @@
+package pool
+
+import (
+	"github.com/kvactor/kvactor/internal/forecast"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// formPieces makes pieces of the pages that a Drop releases, before they are dropped.
+//
+// With the facts of a request the pages are its whole path, block by block: the policy
+// learns from it, pieces that it has used are used once more, and each piece hangs on the
+// one before. Without facts, as for pages that leave a window, only pages that belong to
+// no piece yet become pieces, and nothing is learned.
+func (p *Pool) formPieces(op *protocol.PoolOp) {
+	if op.Request == nil {
+		p.formLoosePieces(op)
+		return
+	}
+	s := p.pieces
+	r := forecast.Request{
+		Arrived: op.Request.Arrived, Released: p.now, Signatures: op.Request.Signatures,
+		Prompt: min(op.Request.Prompt, len(op.Request.Signatures)), Answer: op.Request.Answer,
+	}
+	r.Cached = p.cachedBefore(op.Pages, r.Prompt)
+	s.policy.Begin(&r)
+	s.runs = s.runs[:0]
+	parent, from := noPiece, 0
+	for i := 0; i < len(op.Pages); {
+		id := op.Pages[i]
+		if id == messages.NoPage || !p.pages[id].stored() {
+			parent = noPiece
+			i++
+			continue
+		}
+		end := p.runEnd(op.Pages, i)
+		if end == len(op.Pages) && end-i > 1 && s.of[id] == noPiece {
+			end-- // the last block is a piece of its own: it is rarely used again
+		}
+		parent = p.useRun(op, i, end, parent)
+		if s.all[parent].branches > 1 && end < len(op.Pages) {
+			from = end // a branch point: the blocks up to it belong to other prompts too
+		}
+		i = end
+	}
+	if entry, at := s.policy.End(&r, s.runs, min(from, r.Prompt)); at >= 0 {
+		s.all[s.of[op.Pages[s.runs[at].From]]].watched = entry
+	}
+}
+
+// formLoosePieces makes a piece of each run of pages that belong to none.
+func (p *Pool) formLoosePieces(op *protocol.PoolOp) {
+	s := p.pieces
+	for i := 0; i < len(op.Pages); {
+		id := op.Pages[i]
+		if id == messages.NoPage || !p.pages[id].stored() || s.of[id] != noPiece {
+			i++
+			continue
+		}
+		end := p.runEnd(op.Pages, i)
+		n := s.open(op.Use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
+		for _, id := range op.Pages[i:end] {
+			s.assign(int32(id), n)
+		}
+		i = end
+	}
+}
+
+// cachedBefore is the number of leading blocks that were cached before the request: their
+// pages belong to pieces already.
+func (p *Pool) cachedBefore(pages []messages.PageID, prompt int) int {
+	pages = pages[:min(prompt, len(pages))]
+	for i, id := range pages {
+		if id == messages.NoPage || p.pieces.of[id] == noPiece {
+			return i
+		}
+	}
+	return len(pages)
+}
+
+// runEnd is the end of the run of pages from i on that belong to one piece and have one
+// priority and one term.
+func (p *Pool) runEnd(pages []messages.PageID, i int) int {
+	first := pages[i]
+	o, of := p.orderOf(int32(first)), p.pieces.of
+	priority, term := o.priority(int32(first)), o.termNumber(int32(first))
+	for i++; i < len(pages); i++ {
+		id := pages[i]
+		if id == messages.NoPage || of[id] != of[first] || !p.pages[id].stored() ||
+			p.pages[id].depth != p.pages[pages[i-1]].depth+1 ||
+			o.priority(int32(id)) != priority || o.termNumber(int32(id)) != term {
+			break
+		}
+	}
+	return i
+}
+
+// useRun makes the pages in [from, end) of a request's path one piece that is used once
+// more, and returns it.
+func (p *Pool) useRun(op *protocol.PoolOp, from, end int, parent int32) int32 {
+	s := p.pieces
+	run, last := op.Pages[from:end], end == len(op.Pages)
+	old := s.of[run[0]]
+	r := forecast.Run{From: from, Uses: 1, Gap: -1, Last: last}
+	if old != noPiece {
+		q := &s.all[old]
+		r.Uses = int(q.uses) + 1
+		r.Gap = s.policy.Gap(q.last)
+	}
+	s.runs = append(s.runs, r)
+	f := s.policy.Piece(r)
+	n := old
+	switch {
+	case old == noPiece:
+		n = s.open(op.Use, f, 1)
+		for _, id := range run {
+			s.assign(int32(id), n)
+		}
+		p.hang(n, parent)
+	case int(s.all[old].pages) == len(run):
+		q := &s.all[old]
+		q.use, q.last, q.forecast, q.uses = op.Use, s.policy.Now(), f, uint8(min(r.Uses, 200))
+		p.revive(q)
+	default:
+		n = p.split(old, run, !last)
+		q := &s.all[n]
+		q.forecast, q.use, q.uses = f, op.Use, uint8(min(r.Uses, 200))
+	}
+	if parent != noPiece {
+		p.supersedeEnd(parent, n)
+		if last {
+			s.all[parent].end = s.to(n)
+		}
+	}
+	return n
+}
+
+// revive undoes that a piece is superseded: it was used after all.
+func (p *Pool) revive(q *piece) {
+	if !q.superseded {
+		return
+	}
+	q.superseded = false
+	if parent := p.pieces.follow(q.parent); parent != noPiece {
+		p.pieces.all[parent].branches++
+	}
+}
+
+// split makes the first pages of a piece a piece of their own, which is used now, and
+// returns it. The rest keeps the number and hangs on the new piece. It is superseded if
+// the request goes on elsewhere and nothing but the last block of a prompt hangs on it.
+func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
+	s := p.pieces
+	n := s.open(0, forecast.Forecast{}, 1)
+	for _, id := range run {
+		s.of[id] = noPiece
+		s.assign(int32(id), n)
+	}
+	q := &s.all[old]
+	q.pages -= int32(len(run))
+	if int(q.watched.Block) <= int(p.pages[run[len(run)-1]].depth) {
+		s.all[n].watched, q.watched = q.watched, forecast.Entry{}
+	}
+	// The new piece replaces the old one in front, which counts as many children as before.
+	s.all[n].parent, q.parent = q.parent, link{}
+	s.all[n].superseded = q.superseded
+	p.revive(&s.all[n])
+	p.hang(old, n)
+	if goesOn && !q.superseded && p.onlyEnd(old) {
+		p.supersede(old, n)
+	}
+	return n
+}
+
+// supersedeEnd supersedes the last block of a prompt that hangs on a piece, if a request
+// has gone on from the piece with another one.
+func (p *Pool) supersedeEnd(front, next int32) {
+	s := p.pieces
+	e := s.follow(s.all[front].end)
+	if e != noPiece && e != next && !s.all[e].superseded && s.all[e].children == 0 && s.all[front].branches <= 2 {
+		p.supersede(e, front)
+	}
+}
+
+// onlyEnd tells whether nothing hangs on a piece but the last block of a prompt.
+func (p *Pool) onlyEnd(n int32) bool {
+	s := p.pieces
+	if e := s.follow(s.all[n].end); e != noPiece && !s.all[e].superseded {
+		return s.all[n].branches == 1
+	}
+	return s.all[n].branches == 0
+}
+
+// supersede marks a piece that hangs on front as superseded, and the last block of a
+// prompt that hangs on it.
+func (p *Pool) supersede(n, front int32) {
+	s := p.pieces
+	if e := s.follow(s.all[n].end); e != noPiece && !s.all[e].superseded {
+		p.supersede(e, n)
+	}
+	q := &s.all[n]
+	q.forecast = s.policy.Supersede(q.forecast, q.watched)
+	q.superseded = true
+	s.all[front].branches--
+}
