@@ -65,16 +65,19 @@ func (s *copyStreams) open(known *coordinator.Config) error {
 		}
 		s.streams = append(s.streams, stream)
 	}
-	total := int64(0)
-	for i, p := range known.Pools {
-		total += p.PageBytes() * int64(known.Counts[i].Primary)
+	// A pool may grow to all of the device's memory: that reserves addresses only.
+	memory, err := s.device.Memory()
+	if err != nil {
+		return err
+	}
+	for i := range known.Pools {
 		s.pages = append(s.pages, known.Counts[i].Primary)
 	}
 	for i, p := range known.Pools {
 		n := known.Counts[i]
 		handle, err := s.device.CreatePool(gpu.PoolSpec{
 			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + sparePages(known, i),
-			MaxDevicePages: int(min(total/p.PageBytes(), windows.MaxPages)),
+			MaxDevicePages: int(min(memory.Total/p.PageBytes(), windows.MaxPages)),
 		})
 		if err != nil {
 			return fmt.Errorf("pool %s: %w", p.Name, err)

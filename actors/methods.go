@@ -165,6 +165,20 @@ func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (m
 	return m.Rebalanced, err
 }
 
+// Resize gives each pool a number of device pages, by PoolID. The pools grow and
+// shrink in place: what running sequences and pins hold survives, and contents are
+// evicted as usual only where a pool shrinks below them. The answer lists held
+// pages that got other numbers. It is refused (ErrOutOfPages) if a pool would have
+// fewer pages than are held or reserved.
+func (e *Engine) Resize(ctx context.Context, pages []int) (messages.Rebalanced, error) {
+	if pages == nil {
+		pages = []int{}
+	}
+	m := &messages.Rebalance{Pages: pages}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Rebalanced, err
+}
+
 // Stats reads counters and page states.
 func (e *Engine) Stats(ctx context.Context) (messages.Stats, error) {
 	m := &messages.ReadStats{}

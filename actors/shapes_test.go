@@ -127,3 +127,41 @@ func TestRecurrentModelsAreRefused(t *testing.T) {
 	assert.ErrorIs(t, err, messages.ErrNotSupported)
 	require.NoError(t, d.Close())
 }
+
+// TestResize: the pools grow beyond the memory that they began with and shrink
+// again; running sequences go on, and what is cached stays.
+func TestResize(t *testing.T) {
+	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 8, Secondary: 4}}})
+	defer r.close()
+	s, err := r.start(run(0, 10))
+	require.NoError(t, err)
+	r.store(run(100, 16))
+	grown, err := r.Resize(t.Context(), []int{30, 40})
+	require.NoError(t, err)
+	assert.Equal(t, []int{30, 40}, []int{grown.Pools[0].PrimaryPages, grown.Pools[1].PrimaryPages})
+	r.verify(s)
+	r.store(run(200, 80))
+	found, err := r.Lookup(t.Context(), messages.Prefix{Tokens: run(100, 17)})
+	require.NoError(t, err)
+	assert.Equal(t, 16, found.MatchedTokens, "eighty more tokens have found room")
+	require.NoError(t, r.decode(r.writer, s, 50))
+	r.verify(s)
+	_, err = r.Resize(t.Context(), []int{6, 6})
+	require.NoError(t, err)
+	r.verify(s)
+	require.NoError(t, r.decode(r.writer, s, 51))
+	r.verify(s)
+
+	_, err = r.Resize(t.Context(), []int{6, 1})
+	assert.ErrorIs(t, err, messages.ErrOutOfPages, "a sequence holds three")
+	_, err = r.Resize(t.Context(), []int{6})
+	assert.EqualError(t, err, "pages has 1 counts for 2 pools")
+	_, err = r.Resize(t.Context(), nil)
+	assert.EqualError(t, err, "pages has 0 counts for 2 pools")
+	_, err = r.Resize(t.Context(), []int{0, 6})
+	assert.ErrorIs(t, err, messages.ErrBadRequest)
+	_, err = r.Resize(t.Context(), []int{6, 1 << 20})
+	assert.ErrorIs(t, err, messages.ErrInternal, "the device has not so much")
+	r.verify(s)
+	require.NoError(t, r.release(s))
+}

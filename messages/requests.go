@@ -126,10 +126,13 @@ type Reset struct {
 }
 
 // Rebalance moves device memory between pools. Fractions has the share of each pool by
-// its name; nil lets the engine choose by demand. Pages that running sequences hold
-// may get other numbers, so it is sent between steps.
+// its name; nil lets the engine choose by demand. Pages, if it is not nil, replaces
+// Fractions: it has the new number of device pages of each pool, by PoolID, so that the
+// pools together can grow and shrink. Pages that running sequences hold may get other
+// numbers, so it is sent between steps.
 type Rebalance struct {
 	Fractions map[string]float64
+	Pages     []int
 
 	Rebalanced Rebalanced
 	Err        error

@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // rebalance serves Rebalance: device memory moves between pools. All of it is one
@@ -112,8 +113,11 @@ func (r *rebalance) resizeTo(p, pages int) protocol.ResizePool {
 }
 
 // split gives the counts that a request asks for: by its fractions of the memory
-// that the pools have together, or by demand.
+// that the pools have together, by demand, or as they are.
 func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
+	if m.Pages != nil {
+		return slices.Clone(m.Pages), r.config.validatePages(m.Pages)
+	}
 	fractions := m.Fractions
 	switch {
 	case m == &r.auto.request:
@@ -136,6 +140,19 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 		return nil, messages.Refuse(messages.BadRequest, "%v", err)
 	}
 	return pages, nil
+}
+
+// validatePages holds page counts to the bounds of pools.
+func (c *Config) validatePages(pages []int) error {
+	if len(pages) != len(c.Pools) {
+		return messages.Refuse(messages.BadRequest, "pages has %d counts for %d pools", len(pages), len(c.Pools))
+	}
+	for p, n := range pages {
+		if n < 1 || n > windows.MaxPages {
+			return messages.Refuse(messages.BadRequest, "pages: %d of pool %s are not between 1 and %d", n, c.Pools[p].Name, windows.MaxPages)
+		}
+	}
+	return nil
 }
 
 // validateFractions holds fractions to the rule of pool_fractions.
