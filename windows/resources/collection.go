@@ -1,0 +1,69 @@
+package resources
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Collection is the resources of a model, in the order in which its layers add
+// them. The zero value is empty. The order decides which resource is the reference
+// of the others.
+type Collection struct {
+	entries []entry
+	names   map[string]bool
+}
+
+// entry is one resource.
+type entry struct {
+	name     string
+	layer    int
+	resource Resource
+}
+
+// Add adds a resource of a layer; its name is the kind's with the layer's number:
+// Add("kv_cache", 0, r) adds kv_cache_0. The error is a BadRequest refusal: a name
+// that is there already, a layer out of range or with keys and values already, wrong
+// values.
+func (c *Collection) Add(kind string, layer int, r Resource) error {
+	name := fmt.Sprintf("%s_%d", kind, layer)
+	refuse := func(format string, args ...any) error {
+		return messages.Refuse(messages.BadRequest, "resource %s: "+format, append([]any{name}, args...)...)
+	}
+	switch {
+	case kind == "":
+		return refuse("its kind has no name")
+	case layer < 0 || layer >= windows.MaxLayers:
+		return refuse("layer %d is not between 0 and %d", layer, windows.MaxLayers-1)
+	case r == nil:
+		return refuse("it is nil")
+	case c.names[name]:
+		return refuse("there is one of this name already")
+	}
+	if ps := r.problems(); len(ps) > 0 {
+		return refuse("%s", ps[0])
+	}
+	if _, paged := r.(PagedKV); paged {
+		for _, e := range c.entries {
+			if _, too := e.resource.(PagedKV); too && e.layer == layer {
+				return refuse("layer %d has keys and values already, %s", layer, e.name)
+			}
+		}
+	}
+	if c.names == nil {
+		c.names = make(map[string]bool)
+	}
+	c.names[name] = true
+	c.entries = append(c.entries, entry{name, layer, r})
+	return nil
+}
+
+// Names lists the resources in the order of the collection.
+func (c *Collection) Names() []string {
+	names := make([]string, len(c.entries))
+	for i, e := range c.entries {
+		names[i] = e.name
+	}
+	return names
+}

@@ -1,0 +1,149 @@
+package resources
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Decision is what becomes of one resource.
+type Decision struct {
+	Name     string
+	Layer    int
+	Resource Resource
+	Managed  bool   // in the pages of the engine's pools; else local
+	Pool     string // of a managed one
+	Reason   string
+}
+
+// decider holds the references by which a collection is judged.
+type decider struct {
+	strict bool
+	kv     *entry // the first PagedKV; nil: none
+	ssm    *entry // the first SSM
+	conv   *entry // the first CausalConv
+	// convReason says why the convolutions do not fit the SSM; "": they do.
+	convReason string
+}
+
+// decide judges all resources in order.
+func (c *Collection) decide(strict bool) []Decision {
+	d := decider{strict: strict}
+	d.references(c.entries)
+	out := make([]Decision, len(c.entries))
+	for i, e := range c.entries {
+		managed, reason := d.judge(&c.entries[i])
+		out[i] = Decision{Name: e.name, Layer: e.layer, Resource: e.resource, Managed: managed, Reason: reason}
+	}
+	return out
+}
+
+// references finds the first resource of each kind, and whether the shape of the
+// convolutions follows from that of the SSM.
+func (d *decider) references(entries []entry) {
+	for i := range entries {
+		e := &entries[i]
+		switch e.resource.(type) {
+		case PagedKV:
+			d.kv = orFirst(d.kv, e)
+		case SSM:
+			d.ssm = orFirst(d.ssm, e)
+		case CausalConv:
+			d.conv = orFirst(d.conv, e)
+		}
+	}
+	if d.ssm == nil || d.conv == nil {
+		return
+	}
+	s, v := d.ssm.resource.(SSM), d.conv.resource.(CausalConv)
+	if rest := v.ConvDim - s.HeadDim*s.NumHeads; rest < 0 || rest%(2*s.DState) != 0 {
+		d.convReason = fmt.Sprintf("conv_dim %d of %s is not head_dim·num_heads + 2·n_groups·d_state = %d + %d·n_groups of %s for any integer n_groups ≥ 0",
+			v.ConvDim, d.conv.name, s.HeadDim*s.NumHeads, 2*s.DState, d.ssm.name)
+	}
+}
+
+func orFirst(first, e *entry) *entry {
+	if first != nil {
+		return first
+	}
+	return e
+}
+
+// judge decides on one resource.
+func (d *decider) judge(e *entry) (managed bool, reason string) {
+	switch r := e.resource.(type) {
+	case PagedKV:
+		return d.judgeKV(e, r)
+	case SSM:
+		return d.judgeState(e, d.ssm, d.ssm.resource == e.resource, "")
+	case CausalConv:
+		return d.judgeState(e, d.conv, d.conv.resource == e.resource, d.convReason)
+	case State:
+		switch {
+		case d.strict:
+			return false, "a generic state is local"
+		case r.Checkpointable:
+			return true, "a checkpointable state is part of its layer's state"
+		default:
+			return false, "a state that is not checkpointable is local"
+		}
+	default:
+		return false, "rows of a sequence are not in pages"
+	}
+}
+
+// judgeKV compares keys and values with the first ones.
+func (d *decider) judgeKV(e *entry, r PagedKV) (bool, string) {
+	if e == d.kv {
+		return true, "the first keys and values, the reference of the others"
+	}
+	ref := d.kv.resource.(PagedKV)
+	var differs []string
+	note := func(what string, a, b any) {
+		if a != b {
+			differs = append(differs, fmt.Sprintf("%s %v differs from %v of %s", what, a, b, d.kv.name))
+		}
+	}
+	note("head_dim", r.HeadDim, ref.HeadDim)
+	note("dtype", r.DType, ref.DType)
+	note("kv_factor", r.factor(), ref.factor())
+	note("kv_layout", r.layout(), ref.layout())
+	switch {
+	case len(differs) == 0:
+		return true, "agrees with " + d.kv.name + " in head_dim, dtype, kv_factor and kv_layout"
+	case d.strict:
+		return false, differs[0]
+	default:
+		return true, differs[0] + ": another pool"
+	}
+}
+
+// judgeState compares a state with the first one of its kind.
+func (d *decider) judgeState(e, ref *entry, same bool, unfit string) (bool, string) {
+	reason := "agrees with " + ref.name + " in shape and dtype"
+	if e == ref {
+		reason = "the first of its kind, the reference of the others"
+	}
+	switch {
+	case same && unfit == "":
+		return true, reason
+	case !same:
+		reason = fmt.Sprintf("%s differs from %s of %s", e.resource, ref.resource, ref.name)
+	default:
+		reason = unfit
+	}
+	if d.strict {
+		return false, reason
+	}
+	return true, reason + ": a state is so many bytes here"
+}
+
+// blockers are the local resources, for whose sake nothing can be reused.
+func blockers(decisions []Decision) []string {
+	var names []string
+	for _, d := range decisions {
+		if !d.Managed {
+			names = append(names, d.Name)
+		}
+	}
+	return slices.Clip(names)
+}

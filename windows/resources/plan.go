@@ -1,0 +1,163 @@
+package resources
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Options are what a plan needs beside the resources.
+type Options struct {
+	// Strict follows the rules of AutoDeploy to the letter; see the package comment.
+	Strict bool
+	// Cache is the configuration. Windows of resources replace
+	// max_attention_window.
+	Cache windows.Config
+	// MaxSeqLen is the length of the longest sequence in tokens.
+	MaxSeqLen int
+	// MaxSequences is how many sequences run at a time: the slots of local
+	// resources.
+	MaxSequences int
+}
+
+// Plan is what becomes of a collection. It does not change.
+type Plan struct {
+	// Model and Cache are for the engine that holds the managed resources. Reuse is
+	// off in Cache if a local resource forbids it.
+	Model windows.Model
+	Cache windows.Config
+	// Pools are those of the engine.
+	Pools []windows.Pool
+	// Decisions has an entry for each resource, in the order of the collection.
+	Decisions []Decision
+	// ReuseRefused says why nothing is reused although the configuration would
+	// allow it; "": nothing is in the way.
+	ReuseRefused string
+
+	maxSequences, maxSeqLen int
+	strict                  bool
+	views                   map[string]View
+	slotBytes               int64 // of all local resources of a sequence
+}
+
+// Plan decides on every resource and forms the pools. The error is a refusal that
+// lists what is wrong with the options, or with the model that the managed
+// resources make.
+func (c *Collection) Plan(o Options) (*Plan, error) {
+	if o.MaxSequences < 1 {
+		return nil, messages.Refuse(messages.ConfigInvalid, "max_sequences %d is not 1 or more", o.MaxSequences)
+	}
+	p := &Plan{
+		Cache: o.Cache, Decisions: c.decide(o.Strict), maxSequences: o.MaxSequences, maxSeqLen: o.MaxSeqLen,
+		strict: o.Strict, views: make(map[string]View),
+	}
+	p.model(o)
+	if names := blockers(p.Decisions); len(names) > 0 && o.Cache.EnableBlockReuse {
+		p.ReuseRefused = fmt.Sprintf("%s is local: its contents cannot be reused", names[0])
+		if len(names) > 1 {
+			p.ReuseRefused = fmt.Sprintf("%s are local: their contents cannot be reused", strings.Join(names, ", "))
+		}
+		p.Cache.EnableBlockReuse = false
+	}
+	pools, err := windows.Pools(p.Model, p.Cache)
+	if err != nil {
+		return nil, err
+	}
+	p.Pools = pools
+	p.locate()
+	return p, nil
+}
+
+// model makes the model of the managed resources.
+func (p *Plan) model(o Options) {
+	layers := 0
+	for _, d := range p.Decisions {
+		layers = max(layers, d.Layer+1)
+	}
+	m := windows.Model{Layers: layers, MaxSeqLen: o.MaxSeqLen, KVHeads: make([]int, layers), Shapes: make([]windows.Shape, layers)}
+	limits, states, kept := make([]int, layers), make([]int64, layers), make([]bool, layers)
+	windowed := false
+	for i := range limits {
+		limits[i] = max(o.MaxSeqLen, 2)
+	}
+	for _, d := range p.Decisions {
+		if !d.Managed {
+			continue
+		}
+		kept[d.Layer] = true
+		kv, paged := d.Resource.(PagedKV)
+		if !paged {
+			states[d.Layer] = aligned(states[d.Layer]) + bytes(d.Resource)
+			continue
+		}
+		m.KVHeads[d.Layer] = kv.NumKVHeads
+		m.Shapes[d.Layer] = windows.Shape{HeadDim: kv.HeadDim, KVFactor: kv.factor(), DType: kv.DType, Layout: kv.layout()}
+		if kv.Window > 0 {
+			limits[d.Layer], windowed = kv.Window, true
+		}
+	}
+	for l := range layers {
+		if !kept[l] {
+			m.NoCache = append(m.NoCache, l)
+		}
+	}
+	if windowed {
+		p.Cache.MaxAttentionWindow = limits
+	}
+	m.States = grouped(states)
+	p.Model = m
+}
+
+// stateAlignment is the boundary at which each state of a layer begins, so that
+// kernels can read it in words of 16 bytes.
+const stateAlignment = 16
+
+func aligned(n int64) int64 { return (n + stateAlignment - 1) / stateAlignment * stateAlignment }
+
+// grouped lists the layers by the size of their states.
+func grouped(bytes []int64) []windows.State {
+	var out []windows.State
+	for l, n := range bytes {
+		if n == 0 {
+			continue
+		}
+		n = aligned(n)
+		at := slices.IndexFunc(out, func(s windows.State) bool { return s.Bytes == n })
+		if at < 0 {
+			at = len(out)
+			out = append(out, windows.State{Bytes: n})
+		}
+		out[at].Layers = append(out[at].Layers, l)
+	}
+	return out
+}
+
+// String draws the decisions with their reasons, then the pools.
+func (p *Plan) String() string {
+	var b strings.Builder
+	for _, d := range p.Decisions {
+		where := "local"
+		if d.Managed {
+			where = "managed in " + d.Pool
+		}
+		fmt.Fprintf(&b, "%s: %s: %s (%s)\n", d.Name, d.Resource, where, d.Reason)
+	}
+	for _, pool := range p.Pools {
+		fmt.Fprintf(&b, "pool %s\n", pool)
+	}
+	if p.slotBytes > 0 {
+		fmt.Fprintf(&b, "local: %d B for each of %d sequences\n", p.slotBytes, p.maxSequences)
+	}
+	switch {
+	case p.ReuseRefused != "":
+		fmt.Fprintf(&b, "reuse is off: %s\n", p.ReuseRefused)
+	case p.Cache.EnableBlockReuse:
+		b.WriteString("reuse is on\n")
+	default:
+		b.WriteString("reuse is off, as configured\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,234 @@
+package resources
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Resource is what a layer keeps for the tokens of a sequence. The types below
+// implement it; no others can.
+type Resource interface {
+	fmt.Stringer
+	// problems are sentences about wrong values.
+	problems() []string
+	// slot is what a local one takes for a sequence of so many tokens, in bytes.
+	slot(maxSeqLen int) int64
+}
+
+// PagedKV is the keys and values of a layer, in pages.
+type PagedKV struct {
+	NumKVHeads int
+	HeadDim    int
+	DType      windows.DType
+	KVFactor   int            // 2: keys and values; 1: one latent vector; 0: 2
+	Layout     windows.Layout // HND or NHD; "": HND
+	Window     int            // tokens that a token attends to; 0: all
+}
+
+// SSM is the state of a selective state space model: [heads][dim][state].
+type SSM struct {
+	NumHeads int
+	HeadDim  int
+	DState   int
+	DType    windows.DType
+}
+
+// CausalConv is the state of a causal convolution: its last DConv−1 inputs,
+// [channel][input].
+type CausalConv struct {
+	ConvDim int
+	DConv   int
+	DType   windows.DType
+}
+
+// State is any other state of a sequence.
+type State struct {
+	Shape []int
+	DType windows.DType
+	// Checkpointable says that the state depends on the tokens before it only, and
+	// that a copy of its bytes serves a sequence that begins with the same tokens.
+	Checkpointable bool
+}
+
+// Unpaged is a row of a shape for each token of a sequence, in one piece.
+type Unpaged struct {
+	TokenShape []int
+	DType      windows.DType
+}
+
+func (r PagedKV) factor() int {
+	if r.KVFactor == 0 {
+		return 2
+	}
+	return r.KVFactor
+}
+
+func (r PagedKV) layout() windows.Layout {
+	if r.Layout == "" {
+		return windows.HND
+	}
+	return r.Layout
+}
+
+// String is the resource in the words of the plan.
+func (r PagedKV) String() string {
+	s := fmt.Sprintf("%d KV heads x %d %s, kv_factor %d, %s", r.NumKVHeads, r.HeadDim, r.DType, r.factor(), r.layout())
+	if r.Window > 0 {
+		s += fmt.Sprintf(", window %d", r.Window)
+	}
+	return s
+}
+
+// String is the resource in the words of the plan.
+func (r SSM) String() string {
+	return fmt.Sprintf("SSM state %d x %d x %d %s", r.NumHeads, r.HeadDim, r.DState, r.DType)
+}
+
+// String is the resource in the words of the plan.
+func (r CausalConv) String() string {
+	return fmt.Sprintf("convolution state %d x %d %s", r.ConvDim, r.DConv-1, r.DType)
+}
+
+// String is the resource in the words of the plan.
+func (r State) String() string {
+	s := "state " + dims(r.Shape) + " " + string(r.DType)
+	if r.Checkpointable {
+		s += ", checkpointable"
+	}
+	return s
+}
+
+// String is the resource in the words of the plan.
+func (r Unpaged) String() string {
+	return "a row of " + dims(r.TokenShape) + " " + string(r.DType) + " a token"
+}
+
+// dims draws a shape.
+func dims(shape []int) string {
+	words := make([]string, len(shape))
+	for i, n := range shape {
+		words[i] = fmt.Sprint(n)
+	}
+	return strings.Join(words, " x ")
+}
+
+// elements is the number of elements of a shape.
+func elements(shape ...int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// bytes is the size of a state, 0 for a resource that is none.
+func bytes(r Resource) int64 {
+	switch r := r.(type) {
+	case SSM:
+		return r.DType.RowBytes(elements(r.NumHeads, r.HeadDim, r.DState))
+	case CausalConv:
+		return r.DType.RowBytes(elements(r.ConvDim, r.DConv-1))
+	case State:
+		return r.DType.RowBytes(elements(r.Shape...))
+	default:
+		return 0
+	}
+}
+
+func (r PagedKV) slot(n int) int64 {
+	return int64(n) * int64(r.factor()*r.NumKVHeads) * (r.DType.RowBytes(r.HeadDim) + r.DType.ScaleBytes(r.HeadDim))
+}
+func (r SSM) slot(int) int64        { return bytes(r) }
+func (r CausalConv) slot(int) int64 { return bytes(r) }
+func (r State) slot(int) int64      { return bytes(r) }
+func (r Unpaged) slot(n int) int64  { return int64(n) * r.DType.RowBytes(elements(r.TokenShape...)) }
+
+// check collects problems of named numbers and an element type.
+type check []string
+
+func (c *check) atLeast(least int, name string, n int) {
+	if n < least || n > maxDim {
+		*c = append(*c, fmt.Sprintf("%s %d is not between %d and %d", name, n, least, maxDim))
+	}
+}
+
+// maxDim bounds each dimension, so that products do not overflow unnoticed.
+const maxDim = 1 << 20
+
+func (c *check) dtype(d windows.DType, scaled bool) {
+	if !d.Known() || d == windows.NVFP4 && !scaled {
+		*c = append(*c, fmt.Sprintf("dtype %q is not known", d))
+	}
+}
+
+// shape checks the dimensions of a shape together: their product must not exceed
+// what a page may have.
+func (c *check) shape(name string, shape []int) {
+	if len(shape) == 0 {
+		*c = append(*c, name+" is empty")
+	}
+	product := 1
+	for _, n := range shape {
+		c.atLeast(1, name, n)
+		if product *= max(1, min(n, maxDim)); product > maxElements {
+			*c = append(*c, fmt.Sprintf("%s has more than %d elements", name, maxElements))
+			return
+		}
+	}
+}
+
+// maxElements bounds a state or a row.
+const maxElements = 1 << 34
+
+func (r PagedKV) problems() []string {
+	var c check
+	c.atLeast(1, "num_kv_heads", r.NumKVHeads)
+	c.atLeast(1, "head_dim", r.HeadDim)
+	c.dtype(r.DType, true)
+	if r.KVFactor < 0 || r.KVFactor > 2 {
+		c = append(c, fmt.Sprintf("kv_factor %d is not 1 or 2", r.KVFactor))
+	}
+	if l := r.layout(); l != windows.HND && l != windows.NHD {
+		c = append(c, fmt.Sprintf("kv_layout %q is not one of HND, NHD", l))
+	}
+	if r.Window < 0 || r.Window == 1 {
+		c = append(c, fmt.Sprintf("window %d is neither 0 nor 2 or more", r.Window))
+	}
+	return c
+}
+
+func (r SSM) problems() []string {
+	var c check
+	c.atLeast(1, "num_heads", r.NumHeads)
+	c.atLeast(1, "head_dim", r.HeadDim)
+	c.atLeast(1, "d_state", r.DState)
+	c.dtype(r.DType, false)
+	if len(c) == 0 {
+		c.shape("state_shape", []int{r.NumHeads, r.HeadDim, r.DState})
+	}
+	return c
+}
+
+func (r CausalConv) problems() []string {
+	var c check
+	c.atLeast(1, "conv_dim", r.ConvDim)
+	c.atLeast(2, "d_conv", r.DConv)
+	c.dtype(r.DType, false)
+	return c
+}
+
+func (r State) problems() []string {
+	var c check
+	c.shape("shape", r.Shape)
+	c.dtype(r.DType, false)
+	return c
+}
+
+func (r Unpaged) problems() []string {
+	var c check
+	c.shape("token_shape", r.TokenShape)
+	c.dtype(r.DType, false)
+	return c
+}
