@@ -68,6 +68,17 @@
 // A session or a salt selects blocks of both kinds, a prefix those of Forget.Cross.
 // Events and Contents tell of an input's tokens without the padding.
 //
+// # State pools
+//
+// Models with recurrent layers have state pools beside the attention pools. The page
+// of a block there is its checkpoint: the states after the last token of the block.
+// A match then ends at a block that has a checkpoint in every state pool, whole or
+// stored in part, and says besides what the attention pools alone would have given.
+// States are not offered with the tokens: a release hands its working pages over
+// (StoreItem.HandOver), and a commit asks which block its tokens end (FindEnd), copies
+// its working page and attaches the copy (Apply.Checkpoints). "Every pool" of a
+// candidate means every attention pool. See states.go.
+//
 // # Symbols
 //
 // Tokens that a multimodal item covers are replaced by negative numbers, one

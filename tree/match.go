@@ -54,6 +54,9 @@ func (t *Tree) match(m *protocol.MatchItem) {
 		}
 	}
 	k, source := t.longest(&q)
+	if t.recurrent() && !m.Cross {
+		k, source = t.matchStates(m, &q, k, source)
+	}
 	t.answer(m, &q, k, source)
 	t.measure(m, &q)
 }
@@ -148,17 +151,7 @@ func (t *Tree) sinkBlocks(p int) int32 {
 // window of one k lacks it for all k above h, whose windows begin no later, so the
 // next k to try is h. No block is looked at twice.
 func (t *Tree) longest(q *prompt) (k int32, source choice) {
-	k = q.lacking
-	for p := q.first; p < q.end; p++ {
-		t.clean[p] = q.whole
-		if t.pools[p].Window > 0 {
-			if end := min(t.sinkBlocks(p), k); end > 0 {
-				if h := t.firstHole(p, end); h < end {
-					k = h
-				}
-			}
-		}
-	}
+	k = t.startOfSearch(q)
 	for {
 		source = t.choose(q, k, candidates)
 		length := k*int32(t.tpb) + source.shared
@@ -251,16 +244,23 @@ func (t *Tree) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) 
 		fillNowhere(m.Pages[p][sink:first])
 		t.copyLocations(m.Pages[p], p, first, k)
 	}
-	m.Source.Block, m.Source.Tokens, m.Source.Stored = protocol.NoBlock, 0, 0
-	m.Source.HasChildren, m.Source.Pages = false, m.Source.Pages[:0]
-	if x := source.node; x != none {
-		m.Source.Block = t.ids(x)[source.i]
-		m.Source.Tokens = int(source.shared)
-		m.Source.Stored = len(t.tokensAt(x, source.i))
-		m.Source.HasChildren = source.i+1 < t.nodes[x].n || t.nodes[x].children != none
-		for p := range t.pools {
-			m.Source.Pages = append(m.Source.Pages, t.locations(x, p)[source.i])
-		}
+	t.fillSource(&m.Source, source)
+}
+
+// fillSource describes a block that shares tokens with a prompt.
+func (t *Tree) fillSource(s *protocol.Source, source choice) {
+	s.Block, s.Tokens, s.Stored = protocol.NoBlock, 0, 0
+	s.HasChildren, s.Pages = false, s.Pages[:0]
+	x := source.node
+	if x == none {
+		return
+	}
+	s.Block = t.ids(x)[source.i]
+	s.Tokens = int(source.shared)
+	s.Stored = len(t.tokensAt(x, source.i))
+	s.HasChildren = source.i+1 < t.nodes[x].n || t.nodes[x].children != none
+	for p := range t.pools {
+		s.Pages = append(s.Pages, t.locations(x, p)[source.i])
 	}
 }
 

@@ -48,6 +48,9 @@ func newModel(t *rapid.T) *model {
 		{{Window: 3}, {Chunk: 5}},
 		{{}, {Cross: true}},
 		{{Window: 3}, {}, {Cross: true}, {Cross: true}},
+		{{}, {State: true}},
+		{{Window: 3}, {}, {State: true}, {State: true}},
+		{{Window: 4, Sink: 2}, {State: true}, {Cross: true}},
 	}
 	m := &model{T: t}
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
@@ -96,6 +99,7 @@ func (m *model) compare(it *protocol.MatchItem, full []atom, want omatch) {
 	require.Equal(m, want.length/m.oracle.tpb, it.Blocks)
 	require.Equal(m, want.reach, it.Reach, "reach")
 	require.Equal(m, want.lacking, it.Lacking, "lacking")
+	m.compareStates(it, want)
 	for p := range want.pages {
 		require.Equal(m, want.pages[p], append([]messages.Location{}, it.Pages[p]...))
 	}
@@ -130,6 +134,7 @@ func (m *model) apply() {
 	m.settle()
 	a := &m.work
 	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
+	a.Checkpoints = a.Checkpoints[:0]
 }
 
 // settle checks everything between two messages.
@@ -176,6 +181,7 @@ func (m *model) Admit(*rapid.T) {
 func (m *model) Store(*rapid.T) {
 	m.oracle.expire(m.now)
 	var of []*runner
+	var ends []wantEnd
 	for range m.int(1, 3, "items") {
 		if len(m.running) == 0 {
 			break
@@ -198,13 +204,17 @@ func (m *model) Store(*rapid.T) {
 		if !slices.Contains(of, r) && m.int(0, 3, "cursor") > 0 {
 			s.Cursor = r.cursor
 		}
+		m.handOver(&s)
 		m.oracle.store(&s, r.full, m.now)
+		end, lacks := m.oracle.findEnd(&s, r.full)
+		ends = append(ends, wantEnd{end, lacks})
 		m.work.Stores = append(m.work.Stores, s)
 		of = append(of, r)
 	}
 	stores := m.work.Stores
 	m.apply()
 	for i, r := range of {
+		m.compareEnd(&stores[:len(of)][i], ends[i])
 		r.cursor = stores[:len(of)][i].Cursor
 		if c := r.cursor; m.tree.follows(c) {
 			_, full := fullOf(m.tree, c.Block)

@@ -73,8 +73,11 @@ func (o *oracle) everywhere(b *oblock) bool {
 	return true
 }
 
-// concerns tells whether pool p is one of those that hold the blocks of a space.
-func (o *oracle) concerns(ns space, p int) bool { return o.pools[p].Cross == ns.cross }
+// concerns tells whether pool p is one of those that hold the tokens of the blocks of a
+// space.
+func (o *oracle) concerns(ns space, p int) bool {
+	return o.pools[p].Cross == ns.cross && !o.pools[p].State
+}
 
 // find gives the held block with exactly these tokens.
 func (o *oracle) find(ns space, full []atom) *oblock {
@@ -128,6 +131,10 @@ type omatch struct {
 	reach   int
 	lacking bool
 	pages   [][]messages.Location
+
+	attention, attentionWhole int // without states
+	attentionSource           *oblock
+	checkpoint                *oblock
 }
 
 func (o *oracle) match(ns space, prompt []atom, partial bool) omatch {
@@ -140,6 +147,9 @@ func (o *oracle) match(ns space, prompt []atom, partial bool) omatch {
 			m.length, m.source = l, source
 			break
 		}
+	}
+	if o.recurrent() && !ns.cross {
+		o.matchStates(&m, ns, prompt, partial)
 	}
 	for p := range o.pools {
 		pages := []messages.Location{}

@@ -42,10 +42,18 @@ func (o *offer) offers(d int32) bool {
 	return false
 }
 
-// store adds what a sequence offers: first the blocks, then their attributes, then
+// store adds what a sequence offers, and finds the block where the offer ends.
+func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
+	t.storeBlocks(s, now)
+	if s.FindEnd {
+		t.findEnd(s)
+	}
+}
+
+// storeBlocks adds what a sequence offers: first the blocks, then their attributes, then
 // the pages, pool by pool. The order is that of what may depend on what: an effect
 // carries the priority, and an event names the block.
-func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
+func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
 	o.first, o.end = t.poolsOf(s.Cross)
 	t.log.event = noEvent // runs of two sequences are two events

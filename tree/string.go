@@ -88,6 +88,9 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 	}
 	w.WriteByte(']')
 	first, end := t.poolsOf(t.nodes[x].cross)
+	if first == 0 {
+		end = t.selfPools
+	}
 	for p := first; p < end; p++ {
 		switch page, tier, ok := t.locations(x, p)[i].Page(); {
 		case !ok:

@@ -22,6 +22,10 @@ type PoolShape struct {
 	// Cross marks a cross pool: its pages are matched by the input of the encoder,
 	// those of all other pools by the tokens of the decoder. Cross pools come last.
 	Cross bool
+	// State marks a state pool: its pages hold the states of recurrent layers after
+	// the last token of a block, its checkpoint. State pools come after the attention
+	// pools and before cross pools.
+	State bool
 }
 
 // reach says which tokens a position attends to.
@@ -49,6 +53,7 @@ type Config struct {
 type Tree struct {
 	tpb         int
 	pools       []PoolShape
+	tokenPools  int // pools before it are self pools that hold tokens, those up to selfPools hold states
 	selfPools   int // pools before it are self pools, the others cross pools
 	host        bool
 	recording   bool
@@ -113,6 +118,14 @@ func New(c Config) *Tree {
 	}
 	for t.selfPools < len(c.Pools) && !c.Pools[t.selfPools].Cross {
 		t.selfPools++
+		if !c.Pools[t.selfPools-1].State {
+			t.tokenPools = t.selfPools
+		}
+	}
+	for p := range t.tokenPools {
+		if c.Pools[p].State {
+			panic(fmt.Sprintf("tree: pool %d holds states and comes before pool %d, which holds tokens", p, t.tokenPools-1))
+		}
 	}
 	for p := range c.Pools[t.selfPools:] {
 		if !c.Pools[t.selfPools+p].Cross {
@@ -124,13 +137,17 @@ func New(c Config) *Tree {
 	return t
 }
 
-// poolsOf returns the range [first, end) of the self pools, or of the cross pools.
+// poolsOf returns the range [first, end) of the pools whose pages hold tokens: of the
+// self pools, or of the cross pools.
 func (t *Tree) poolsOf(cross bool) (first, end int) {
 	if cross {
 		return t.selfPools, len(t.pools)
 	}
-	return 0, t.selfPools
+	return 0, t.tokenPools
 }
+
+// recurrent tells whether there are state pools.
+func (t *Tree) recurrent() bool { return t.tokenPools < t.selfPools }
 
 // class returns the index in byName of self and of cross pools.
 func class(cross bool) int {

@@ -46,6 +46,18 @@ type MatchItem struct {
 	// Source is the block that the other Matched − Blocks×tokensPerBlock tokens
 	// come from.
 	Source Source
+
+	// The rest is answered only in a tree with state pools. Checkpoint is the block
+	// that ends at Matched, and CheckpointPages says where each state pool keeps its
+	// checkpoint, by pool.
+	Checkpoint      BlockID // NoBlock: Matched is 0
+	CheckpointPages []messages.Location
+	// Attention is what the match would be without the states, and AttentionSource
+	// the block that it would end inside, if it does; AttentionWhole is the match
+	// without states and without partial reuse.
+	Attention       int
+	AttentionSource Source
+	AttentionWhole  int
 }
 
 // Source is a block that is reused in part.
@@ -75,10 +87,19 @@ type Apply struct {
 	Takeovers       []BlockID // blocks to forget whose page a sequence has taken over for partial reuse
 	Claims          []ClaimItem
 	Stores          []StoreItem
+	Checkpoints     []Checkpoint
 	ReleasedSymbols [][]messages.Token // symbols of sequences that ended
 
 	Effects    []Effect
 	NextExpiry time.Duration // the earliest timer, or NoExpiry
+}
+
+// Checkpoint makes a device page of a state pool the checkpoint of a block, which
+// lacks one there.
+type Checkpoint struct {
+	Pool  messages.PoolID
+	Block BlockID
+	Page  messages.PageID
 }
 
 // NoExpiry is the NextExpiry of a tree without timers.
@@ -124,6 +145,21 @@ type StoreItem struct {
 	// the offer is to all other pools.
 	Cross  bool
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
+
+	// FindEnd asks for the block of exactly the tokens [0, To), as it is after the
+	// store, whoever stored it. HandOver makes pages of state pools the checkpoints of
+	// that block in the pools that lack one: by pool, NoPage for none. Neither goes
+	// with Cross.
+	FindEnd  bool
+	HandOver []messages.PageID
+	End      StoredEnd // answered with FindEnd
+}
+
+// StoredEnd is the block that ends where a store does.
+type StoredEnd struct {
+	Block    BlockID // NoBlock: no pool holds such a block
+	Priority messages.Priority
+	Lacks    []messages.PoolID // state pools without a checkpoint of it, before HandOver
 }
 
 // EffectKind is the kind of an Effect.

@@ -1,0 +1,256 @@
+package tree
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Recurrent layers. A state pool keeps, for some blocks, the state of the layers after
+// the last token of the block: the checkpoint of the block. A state serves exactly
+// the tokens that it was computed from, so a match must end where a checkpoint is:
+//
+//	path        b0 ── b1 ── b2 ── b3 ──┬── b4 …      attention matches b0 … b3 and a
+//	checkpoint        ●                └── p5        part of b4: Attention. The match
+//	                                       ●         ends behind b1, or behind p5 if
+//	                                                 the prompt has all tokens of p5
+//
+// A block stored in part that is reused so is the source in all pools, and needs a
+// page in every one.
+
+// matchStates finds the longest match that ends at a checkpoint of every state pool.
+// k and source are the match of the attention pools alone, which it notes in m.
+func (t *Tree) matchStates(m *protocol.MatchItem, q *prompt, k int32, source choice) (int32, choice) {
+	m.Attention = int(k)*t.tpb + int(source.shared)
+	t.fillSource(&m.AttentionSource, source)
+	m.AttentionWhole = m.Attention
+	if source.node != none {
+		whole := *q
+		whole.partial = false
+		k, _ = t.longest(&whole)
+		m.AttentionWhole = int(k) * t.tpb
+	}
+	k, source = t.longestWithStates(q)
+	m.Checkpoint = protocol.NoBlock
+	m.CheckpointPages = resize(m.CheckpointPages, len(t.pools))
+	fillNowhere(m.CheckpointPages)
+	end := source
+	if end.node == none && k > 0 {
+		s := t.path[t.segmentAt(k-1)]
+		end = choice{node: s.node, i: k - 1 - t.nodes[s.node].depth}
+	}
+	if end.node != none {
+		m.Checkpoint = t.ids(end.node)[end.i]
+		for p := t.tokenPools; p < t.selfPools; p++ {
+			m.CheckpointPages[p] = t.locations(end.node, p)[end.i]
+		}
+	}
+	return k, source
+}
+
+// longestWithStates finds the longest match that ends at a checkpoint: k whole blocks
+// and the block stored in part where it ends, if it ends inside a block. It goes up
+// the path from its end; parts of blocks are behind the last block of a node.
+func (t *Tree) longestWithStates(q *prompt) (k int32, source choice) {
+	end := t.startOfSearch(q)
+	part := choice{none, none, 0}
+	for i := len(t.path) - 1; i >= 0; i-- {
+		s := t.path[i]
+		depth := t.nodes[s.node].depth
+		if depth >= end {
+			continue
+		}
+		if depth+t.nodes[s.node].n <= end && s.hi == t.nodes[s.node].n {
+			if part, end = t.endInPart(q, s.node, depth+s.hi); part.node != none {
+				return depth + s.hi, part
+			}
+		}
+		if !t.hasCheckpoints(s.node) {
+			continue
+		}
+		for k = min(s.hi+depth, end); k > depth; k-- {
+			if !t.checkpointed(s.node, k-1-depth) {
+				continue
+			}
+			if end = t.covered(q, k, k*int32(t.tpb)); end == k {
+				return k, choice{none, none, 0}
+			}
+			k = min(k, end+1) // a window lacks block end for every length down to it
+		}
+	}
+	if q.root != none {
+		part, _ = t.endInPart(q, q.root, 0)
+	}
+	return 0, part
+}
+
+// startOfSearch is the number of blocks that the full-attention pools and the sinks
+// allow to be matched, and prepares the search for gaps in windows.
+func (t *Tree) startOfSearch(q *prompt) int32 {
+	k := q.lacking
+	for p := q.first; p < q.end; p++ {
+		t.clean[p] = q.whole
+		if t.pools[p].Window > 0 {
+			if end := min(t.sinkBlocks(p), k); end > 0 {
+				if h := t.firstHole(p, end); h < end {
+					k = h
+				}
+			}
+		}
+	}
+	return k
+}
+
+// covered returns k if the windows hold what a position attends to of the first k
+// whole blocks, else the last of them that a window lacks. No match that ends behind
+// that block has it all either: its window reaches as far back.
+func (t *Tree) covered(q *prompt, k, position int32) int32 {
+	covered := k
+	for p := q.first; p < q.end; p++ {
+		if !t.pools[p].full() {
+			covered = min(covered, t.gap(p, t.firstNeeded(p, position), k))
+		}
+	}
+	return covered
+}
+
+// endInPart finds, behind the last block of node x at depth k, the longest block that
+// is stored in part, has only tokens of the prompt, and has a page in every pool. It
+// also returns the most blocks that a match may still have if there is none.
+func (t *Tree) endInPart(q *prompt, x, k int32) (choice, int32) {
+	query := q.tokens[min(len(q.tokens), int(k)*t.tpb):]
+	query = query[:min(len(query), t.tpb-1)]
+	if !q.partial {
+		query = nil
+	}
+	for len(query) > 0 {
+		y := t.lastUpTo(x, query)
+		if y == none {
+			break
+		}
+		n := firstDifference(t.first(y), query)
+		if n < len(t.first(y)) {
+			// Whatever has only tokens of the prompt comes before y and is shorter.
+			query = query[:n]
+			continue
+		}
+		if t.heldByAll(y, 0) && t.checkpointed(y, 0) {
+			if covered := t.covered(q, k, k*int32(t.tpb)+int32(n)); covered < k {
+				return choice{none, none, 0}, covered
+			}
+			return choice{y, 0, int32(n)}, k
+		}
+		query = query[:n-1]
+	}
+	return choice{none, none, 0}, k
+}
+
+// lastUpTo returns the last child of a node whose first block is query or comes before
+// it in the order of tokens, or none.
+func (t *Tree) lastUpTo(parent int32, query []messages.Token) int32 {
+	found := none
+	for x := t.nodes[parent].children; x != none; {
+		if t.compare(x, query) <= 0 {
+			found, x = x, t.nodes[x].side[1]
+		} else {
+			x = t.nodes[x].side[0]
+		}
+	}
+	return found
+}
+
+// hasCheckpoints tells whether every state pool has a checkpoint of some block of a
+// node.
+func (t *Tree) hasCheckpoints(x int32) bool {
+	for p := t.tokenPools; p < t.selfPools; p++ {
+		if *t.count(x, p, messages.Primary)+*t.count(x, p, messages.Secondary) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// checkpointed tells whether every state pool has the checkpoint of block i of a node.
+func (t *Tree) checkpointed(x, i int32) bool {
+	for p := t.tokenPools; p < t.selfPools; p++ {
+		if t.locations(x, p)[i] == messages.Nowhere {
+			return false
+		}
+	}
+	return true
+}
+
+// findEnd answers which block has exactly the tokens of an offer, and gives it the
+// pages that the offer hands over.
+func (t *Tree) findEnd(s *protocol.StoreItem) {
+	s.End.Block, s.End.Priority, s.End.Lacks = protocol.NoBlock, 0, s.End.Lacks[:0]
+	x, i := t.blockOf(s)
+	if x == none || !t.held(x, i) {
+		return
+	}
+	b := t.ids(x)[i]
+	t.expireNow(b)
+	s.End.Block, s.End.Priority = b, t.blocks.priority[b]
+	for p := t.tokenPools; p < t.selfPools; p++ {
+		if t.locations(x, p)[i] != messages.Nowhere {
+			continue
+		}
+		s.End.Lacks = append(s.End.Lacks, messages.PoolID(p))
+		if p < len(s.HandOver) && s.HandOver[p] != messages.NoPage {
+			t.attachCheckpoint(b, p, s.HandOver[p])
+		}
+	}
+}
+
+// blockOf finds the block of exactly the tokens [0, To) of an offer, perhaps a ghost;
+// none if there is none.
+func (t *Tree) blockOf(s *protocol.StoreItem) (x, i int32) {
+	whole := s.To / t.tpb * t.tpb
+	x, i = t.rootOf(s.Namespace, s.Cross), 0
+	if x == none || s.To == 0 {
+		return none, 0
+	}
+	if t.follows(s.Cursor) && int(t.depth(s.Cursor.Block)+1)*t.tpb <= whole {
+		x, i = t.at(s.Cursor.Block)
+		i++
+	}
+	for at := int(t.nodes[x].depth+i) * t.tpb; at < whole; at = int(t.nodes[x].depth+i) * t.tpb {
+		if i == t.nodes[x].n {
+			if x, i = t.child(x, s.Tokens[at:at+t.tpb]), 0; x == none {
+				return none, 0
+			}
+		}
+		n := firstDifference(t.tokensFrom(x, i), s.Tokens[int(t.nodes[x].depth+i)*t.tpb:whole]) / t.tpb
+		if n == 0 {
+			return none, 0
+		}
+		i += int32(n)
+	}
+	if whole == s.To {
+		return x, i - 1
+	}
+	if i < t.nodes[x].n {
+		return none, 0
+	}
+	return t.child(x, s.Tokens[whole:s.To]), 0
+}
+
+// attachCheckpoint makes a page the checkpoint of a block, which lacks one in the
+// pool. It is no store: the block keeps its stamp.
+func (t *Tree) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID) {
+	if !t.alive(b) || p < t.tokenPools || p >= t.selfPools {
+		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d", b, p))
+	}
+	x, i := t.at(b)
+	if !t.held(x, i) || t.locations(x, p)[i] != messages.Nowhere {
+		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is not held or has one", b, p))
+	}
+	t.setLocation(x, i, p, messages.OnDevice(page))
+	t.log.event = noEvent
+	t.effect(protocol.Attach, p, b, page)
+	t.recordStored(segment{x, i, i + 1}, p)
+	if i == 0 {
+		t.refreshUpwards(x)
+	}
+}
