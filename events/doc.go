@@ -1,4 +1,4 @@
-// Package events lets others know what the cache holds: a router that sends a
+// Package events tells others what the cache holds: a router that sends a
 // prompt to where its prefix is, an index over many engines, a test.
 //
 // # The log

@@ -218,8 +218,8 @@ func (d *Draft) stored(e *messages.Event, pieces []piece) {
 		r := &d.runs[p.run]
 		size := r.size()
 		end := p.from + p.count
-		told := min(end*size, len(r.tokens)-int(r.padding))
-		tokens := slices.Clone(r.tokens[p.from*size : told])
+		last := min(end*size, len(r.tokens)-int(r.padding))
+		tokens := slices.Clone(r.tokens[p.from*size : last])
 		for i := range p.count {
 			from, to := i*size, min((i+1)*size, len(tokens))
 			e.Blocks = append(e.Blocks, messages.StoredBlock{

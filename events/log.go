@@ -25,8 +25,8 @@ type Log struct {
 	runs    runs
 	sources [2]source
 	shared  shared
-	// blind tells that the log does not know the blocks of its trees, after a
-	// failure: it gives ids and counts losses until a snapshot tells it again.
+	// blind is set while the log does not know the blocks of its trees, after a
+	// failure: it gives ids and counts losses until a snapshot brings them.
 	blind bool
 }
 
@@ -42,14 +42,14 @@ type kept struct {
 	pages       PoolPages
 }
 
-// span is consecutive blocks of one prefix: the last is that at, the others lie
-// before it in its run and in those before.
+// span is consecutive blocks of one prefix: the last is the one at position, the
+// others lie before it in its run and in the runs before.
 type span struct {
 	position
 	count     int32
 	tier      messages.Tier
 	priority  messages.Priority
-	backwards bool // told from the last to the first
+	backwards bool // in the event the last block comes first
 }
 
 // Config is what a log is made from.
@@ -171,15 +171,15 @@ func (l *Log) drop() {
 // first returns the id of the oldest event that is kept.
 func (l *Log) first() uint64 { return l.next - uint64(l.events.n) }
 
-// skip counts an event that cannot be told.
+// skip counts an event of blocks that the log does not know.
 func (l *Log) skip(c *protocol.Change) {
 	if c.MakesEvent() {
 		l.lose(1)
 	}
 }
 
-// lose counts n events that nobody can tell. What is kept is of no use to any
-// reader without them, and goes as well.
+// lose counts n events that the log cannot make. Without them the kept events are
+// of no use to any reader, so they are dropped as well.
 func (l *Log) lose(n int) {
 	for l.events.n > 0 {
 		l.drop()
@@ -188,9 +188,8 @@ func (l *Log) lose(n int) {
 	l.shared.gap(l.next, &l.sources)
 }
 
-// TreeLost says that the tree of pool p has lost all it held, and that n events
-// have happened that nobody can tell. Every reader sees the gap in the ids and
-// starts again from a snapshot.
+// TreeLost notes that the tree of pool p has lost all it held, and with it n
+// events. Every reader finds the gap in the ids and starts again from a snapshot.
 func (l *Log) TreeLost(p messages.PoolID, n int) {
 	if !l.Enabled() {
 		return
@@ -200,9 +199,9 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 	l.verify()
 }
 
-// Resume makes a log that goes on where a broken one has stopped: its readers
+// Resume makes a log that continues where a broken one has stopped: its readers
 // have lost what was kept, and n events that were to be kept. It knows no block
-// until a reader, which must, asks for a snapshot.
+// until a reader asks for a snapshot, which each of them must.
 func Resume(broken *Log, n int) *Log {
 	l := New(Config{Limit: broken.limit, Engine: broken.engine})
 	if !l.Enabled() {

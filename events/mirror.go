@@ -27,7 +27,7 @@ type Entry struct {
 	Tokens   int // that the block holds; fewer than a block's if stored in part
 }
 
-// PoolPages is the size of a pool as its last created event told it.
+// PoolPages is the size of a pool, from its last created event.
 type PoolPages struct{ Primary, Secondary int }
 
 // Mirror holds the keys of a cache by following its events.
@@ -189,7 +189,7 @@ func (m *Mirror) Stale() bool { return m.stale }
 // Len is the number of keys, of all pools.
 func (m *Mirror) Len() int { return len(m.keys) }
 
-// Find gives what the mirror knows of a key.
+// Find returns what the mirror knows of a key.
 func (m *Mirror) Find(k Key) (Entry, bool) {
 	e, ok := m.keys[k]
 	return e, ok

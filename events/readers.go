@@ -109,7 +109,7 @@ func (l *Log) Take(id messages.ReaderID) (*Draft, error) {
 
 // Snapshot gives a reader every key of the cache as stored events without ids, as
 // a draft. The records are those of all trees at this moment, with all blocks and
-// keys. Events from before are part of it: the reader is not told of them any
+// keys. What happened before is part of it: the reader does not get those events any
 // more, and its next Take goes on after it.
 func (l *Log) Snapshot(id messages.ReaderID, records ...*protocol.Changes) (*Draft, error) {
 	i, err := l.reader(id)

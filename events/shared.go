@@ -28,8 +28,8 @@ func (l *Log) tree(p messages.PoolID) int8 {
 	return 0
 }
 
-// clear tells that nothing is left when a tree is empty and the other one is, too;
-// once, if both say so.
+// clear makes the event cleared when a tree is empty and the other one is, too; one
+// event, if both report it.
 func (l *Log) clear(tree int8) {
 	if l.sources[1-tree].keys > 0 || l.shared.bare && l.shared.last != tree {
 		return
@@ -47,7 +47,7 @@ func (s *shared) gap(next uint64, sources *[2]source) {
 	}
 }
 
-// ToldSince tells whether the tree of a pool has told of anything since the next
+// ToldSince tells whether there was an event of the tree of a pool since the next
 // event was to have an id.
 func (l *Log) ToldSince(p messages.PoolID, id uint64) bool {
 	return l.sources[l.tree(p)].next > id
