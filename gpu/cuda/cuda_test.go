@@ -100,32 +100,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestDevice runs on machines that have one: the conformance suite, then the
-// link is measured and printed as JSON. If KVACTOR_PROFILE names a file, the
-// profile goes there, for sim.ReadProfile.
-//
-//	CGO_ENABLED=0 go test -c -o cuda.test ./gpu/cuda
-//	KVACTOR_PROFILE=profile.json ./cuda.test -test.v -test.run TestDevice
-func TestDevice(t *testing.T) {
-	if _, err := Open(Options{}); err != nil {
-		require.ErrorIs(t, err, gpu.ErrNoDriver)
-		t.Skip(err)
-	}
-	devicetest.Run(t, func(t *testing.T) gpu.Device {
-		d, err := gpu.Open("cuda", gpu.Spec{})
-		require.NoError(t, err)
-		return d
-	})
-	t.Run("profile", measureDevice)
-}
-
-func measureDevice(t *testing.T) {
-	d, err := Open(Options{})
-	require.NoError(t, err)
-	measure(t, d, 1<<30, os.Getenv("KVACTOR_PROFILE"))
-	require.NoError(t, d.Close())
-}
-
 // measure prints what is found and writes the profile to a file, if it has a name.
 func measure(t *testing.T, d gpu.Device, budget int64, path string) {
 	began := time.Now()

@@ -27,8 +27,8 @@ type Export struct {
 	SpaceBytes  int64 // address space for the pool's largest size
 	DevicePages int
 	HostPages   int
-	Chunks      []*os.File
-	Host        *os.File // nil: no host tier
+	Chunks      []*os.File `json:"-"`
+	Host        *os.File   `json:"-"` // nil: no host tier
 }
 
 // Close closes the files. A pool that was imported stays mapped.
@@ -120,7 +120,8 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 }
 
 // UpdateImport makes an imported pool what its owner's is now: chunks at the end
-// come and go. Pages that go are waited for as in Resize.
+// come and go. Pages that go are waited for as in Resize. Before its owner shrinks
+// a pool, a reader updates with the export it has and fewer DevicePages.
 func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 	p, err := d.lookup(id)
 	if err != nil {
@@ -148,12 +149,13 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 	return nil
 }
 
-// follow maps the chunks of an export that are not mapped yet.
+// follow maps the chunks of an export that its pages need and that are not
+// mapped yet.
 func (p *pool) follow(s *session, e *Export) error {
 	if int64(e.DevicePages)*e.PageBytes > int64(len(e.Chunks))*e.ChunkBytes {
 		return fmt.Errorf("cuda: pool %s: %d pages in %d chunks", e.Pool, e.DevicePages, len(e.Chunks))
 	}
-	for n := len(p.chunks); n < len(e.Chunks); n++ {
+	for n := len(p.chunks); int64(n)*p.chunk < int64(e.DevicePages)*e.PageBytes; n++ {
 		on := p.chunkName(n)
 		err := s.do(fnMemImport, on, address(&s.out.number[0]), e.Chunks[n].Fd(), posixFD)
 		if err != nil {

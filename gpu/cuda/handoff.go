@@ -1,0 +1,122 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// filesInMessage bounds the descriptors of one message; the kernel takes 253.
+const filesInMessage = 128
+
+// maxHeader bounds the description of an export that ReadExport accepts.
+const maxHeader = 1 << 16
+
+// exportHeader is an Export without its files.
+type exportHeader struct {
+	Export
+	Chunks []struct{} `json:"-"` // hides that of Export
+	Host   struct{}   `json:"-"`
+	Files  int        // chunks
+	Tier   bool       // one more, of host memory
+}
+
+// WriteExport sends an export over a Unix socket: its description, then its files
+// as ancillary data of messages of one byte. The export stays the caller's to
+// close. Nothing else may write to the socket meanwhile.
+func WriteExport(conn *net.UnixConn, e *Export) error {
+	text, err := json.Marshal(exportHeader{Export: *e, Files: len(e.Chunks), Tier: e.Host != nil})
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
+		return err
+	}
+	files := e.Chunks
+	if e.Host != nil {
+		files = append(files[:len(files):len(files)], e.Host)
+	}
+	for len(files) > 0 {
+		n := min(len(files), filesInMessage)
+		var fds []int
+		for _, f := range files[:n] {
+			fds = append(fds, int(f.Fd()))
+		}
+		if _, _, err := conn.WriteMsgUnix([]byte{byte(n)}, syscall.UnixRights(fds...), nil); err != nil {
+			return fmt.Errorf("cuda: pool %s: sending %d files: %w", e.Pool, n, err)
+		}
+		files = files[n:]
+	}
+	return nil
+}
+
+// ReadExport receives an export; it is the caller's to close.
+func ReadExport(conn *net.UnixConn) (*Export, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxHeader {
+		return nil, fmt.Errorf("cuda: an export of %d bytes, there may be %d", n, maxHeader)
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(conn, text); err != nil {
+		return nil, err
+	}
+	var header exportHeader
+	if err := json.Unmarshal(text, &header); err != nil {
+		return nil, fmt.Errorf("cuda: export: %w", err)
+	}
+	e := header.Export
+	want := header.Files
+	if header.Tier {
+		want++
+	}
+	for len(e.Chunks) < want {
+		files, err := readFiles(conn, e.Pool)
+		e.Chunks = append(e.Chunks, files...)
+		if err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+	}
+	if header.Tier {
+		e.Host, e.Chunks = e.Chunks[want-1], e.Chunks[:want-1]
+	}
+	return &e, nil
+}
+
+// readFiles receives the files of one message, at least one.
+func readFiles(conn *net.UnixConn, name string) (files []*os.File, err error) {
+	count := make([]byte, 1)
+	ancillary := make([]byte, syscall.CmsgSpace(4*filesInMessage))
+	_, n, _, _, err := conn.ReadMsgUnix(count, ancillary)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := syscall.ParseSocketControlMessage(ancillary[:n])
+	if err != nil {
+		return nil, err
+	}
+	for i := range messages {
+		fds, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), name))
+		}
+	}
+	if len(files) == 0 || len(files) != int(count[0]) {
+		return files, fmt.Errorf("cuda: pool %s: %d files arrived where %d were sent", name, len(files), count[0])
+	}
+	return files, nil
+}
