@@ -49,7 +49,7 @@ type fake struct {
 	captures  map[*fakeCapture]bool
 	lost      result        // a sticky error
 	held      chan struct{} // not nil: nothing runs until it is closed
-	waits     int           // that found the device held
+	waits     int           // calls that found the device held, or pinning
 	pinning   chan struct{} // not nil: registration of host memory waits for it
 	wrong     []string      // arguments that no driver would take
 	forgotten bool          // nothing is noted as wrong any more

@@ -234,6 +234,9 @@ func setHost(set func(fn, any)) {
 		k := current.Load()
 		k.mu.Lock()
 		pinning := k.pinning
+		if pinning != nil {
+			k.waits++
+		}
 		k.mu.Unlock()
 		if pinning != nil {
 			<-pinning

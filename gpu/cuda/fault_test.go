@@ -198,11 +198,15 @@ func TestNothingSlowUnderTheLock(t *testing.T) {
 		_, err := r.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 4096, DevicePages: 4, HostPages: 64})
 		made <- err
 	}()
+	for r.fake.waiting() == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	r.serves(ticket)
 	close(r.fake.pinning)
 	require.NoError(t, <-made)
 
 	// Shrinking waits for what is queued; meanwhile work on other pages goes on.
+	r.fake.pinning, r.fake.waits = nil, 0
 	r.fake.held = make(chan struct{})
 	ticket = r.submit(r.b, r.onboard(1, 3))
 	go func() { made <- r.Resize(r.pool, 8) }()
@@ -240,7 +244,7 @@ func (r *rig) serves(ticket gpu.Ticket) {
 	select {
 	case <-served:
 	case <-time.After(10 * time.Second):
-		r.t.Fatal("calls wait for a pool that is being made")
+		panic("calls wait for a pool that is being made") // and so would the cleanup
 	}
 }
 

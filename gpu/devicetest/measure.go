@@ -10,13 +10,18 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Row is one cell of a measurement: copies of one size, so many in a batch.
+// Row is one cell of a measurement: copies of one size, so many in a batch, so
+// many batches in flight.
 type Row struct {
 	Direction string  `json:"direction"` // offload, onboard, both, copy
 	Bytes     int64   `json:"bytes"`     // of each copy
 	Copies    int     `json:"copies"`
+	InFlight  int     `json:"in_flight"`
 	GBps      float64 `json:"gbps"` // of all directions together, 10⁹ bytes
 	SubmitNs  float64 `json:"submit_ns"`
+	// Share is GBps as a part of what one large copy in this direction reaches; 0
+	// where none was measured.
+	Share float64 `json:"share,omitempty"`
 }
 
 // Measured is the link of a device as it was found.
@@ -25,9 +30,18 @@ type Measured struct {
 	Rows    []Row       `json:"rows"`
 }
 
-// sizes are the pages that are measured: two to fit each regime of a lane, small
-// enough that the link is not full, and those that caches have.
-var sizes = []int64{4 << 10, 16 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20}
+// sizes are the pages that are measured: those of caches, and two to fit each
+// regime of a lane, small enough that the link is not full.
+var sizes = []int64{4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20}
+
+// The sizes from which the two regimes of a lane are fitted.
+var (
+	smallSizes = [2]int64{4 << 10, 16 << 10}
+	largeSizes = [2]int64{32 << 10, 128 << 10}
+)
+
+// largest is the size of the one copy that others are compared with.
+const largest = 256 << 20
 
 // Measurement is how to measure. Clock is the time that copies take: wall time,
 // or that of a simulated device. Budget bounds the bytes of a batch.
@@ -37,7 +51,8 @@ type Measurement struct {
 }
 
 // Measure finds bandwidth by page size, each way and both, device copies, and
-// the processor time of a submission. It takes seconds on a real link.
+// the processor time of a submission; full batches one at a time and two in
+// flight, and each as a share of one large copy. It takes seconds on a real link.
 func Measure(d gpu.Device, m Measurement) (Measured, error) {
 	found := Measured{Profile: sim.Profile{Name: "measured-" + d.Info().Name}}
 	p := &found.Profile
@@ -49,6 +64,19 @@ func Measure(d gpu.Device, m Measurement) (Measured, error) {
 		}
 		found.Rows = append(found.Rows, rows...)
 	}
+	large, err := measureLargest(d, m)
+	if err != nil {
+		return found, fmt.Errorf("one large copy: %w", err)
+	}
+	found.Rows = append(found.Rows, large...)
+	for i := range found.Rows {
+		r := &found.Rows[i]
+		for _, l := range large {
+			if l.Direction == r.Direction && l.GBps > 0 {
+				r.Share = r.GBps / l.GBps
+			}
+		}
+	}
 	p.Offload, p.Onboard = fit(found.Rows, "offload"), fit(found.Rows, "onboard")
 	p.BothGBps = min(fastest(found.Rows, "both"), p.Offload.GBps+p.Onboard.GBps)
 	p.HBMGBps = 2 * fastest(found.Rows, "copy") // a local copy reads and writes
@@ -58,29 +86,70 @@ func Measure(d gpu.Device, m Measurement) (Measured, error) {
 	return found, p.Validate()
 }
 
+// directions are those that are measured.
+var directions = []string{"offload", "onboard", "both", "copy"}
+
+// measureLargest moves one large piece in each direction.
+func measureLargest(d gpu.Device, m Measurement) ([]Row, error) {
+	size := min(m.Budget, largest)
+	l, done, err := openLanes(d, size, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var rows []Row
+	for _, direction := range directions {
+		row, err := l.measure(d, m, Row{Direction: direction, Bytes: size, Copies: 1, InFlight: 1})
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
 // lanes are the streams of one measurement.
 type lanes struct {
 	pool             gpu.Pool
 	out, in, between gpu.Stream
 }
 
+// openLanes makes streams and a pool in which n pages can go each way at once;
+// done gives them back.
+func openLanes(d gpu.Device, size int64, n int) (l lanes, done func(), err error) {
+	l.pool, err = d.CreatePool(gpu.PoolSpec{Name: "measure", PageBytes: size, DevicePages: 2 * n, HostPages: 2 * n})
+	if err != nil {
+		return l, nil, err
+	}
+	var made []gpu.Stream
+	done = func() {
+		for _, s := range made {
+			_ = d.DestroyStream(s)
+		}
+		_ = d.DestroyPool(l.pool)
+	}
+	for name, s := range map[string]*gpu.Stream{"offload": &l.out, "onboard": &l.in, "copy": &l.between} {
+		if *s, err = d.NewStream(name); err != nil {
+			done()
+			return l, nil, err
+		}
+		made = append(made, *s)
+	}
+	return l, done, nil
+}
+
 func measureSize(d gpu.Device, m Measurement, size int64) ([]Row, error) {
 	n := int(max(2, min(m.Budget/size, 1024)))
-	pool, err := d.CreatePool(gpu.PoolSpec{Name: "measure", PageBytes: size, DevicePages: 2 * n, HostPages: 2 * n})
+	l, done, err := openLanes(d, size, n)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = d.DestroyPool(pool) }()
-	l := lanes{pool: pool}
-	for name, s := range map[string]*gpu.Stream{"offload": &l.out, "onboard": &l.in, "copy": &l.between} {
-		if *s, err = d.NewStream(name); err != nil {
-			return nil, err
-		}
-	}
+	defer done()
 	var rows []Row
-	for _, count := range []int{1, n} {
-		for _, direction := range []string{"offload", "onboard", "both", "copy"} {
-			row, err := l.measure(d, m, Row{Direction: direction, Bytes: size, Copies: count})
+	for _, batch := range []Row{{Copies: 1, InFlight: 1}, {Copies: n, InFlight: 1}, {Copies: n, InFlight: 2}} {
+		for _, direction := range directions {
+			batch.Direction, batch.Bytes = direction, size
+			row, err := l.measure(d, m, batch)
 			if err != nil {
 				return nil, err
 			}
@@ -95,34 +164,78 @@ func measureSize(d gpu.Device, m Measurement, size int64) ([]Row, error) {
 // measure runs a cell three times and keeps the fastest.
 func (l lanes) measure(d gpu.Device, m Measurement, row Row) (Row, error) {
 	for range 3 {
-		began := m.Clock()
-		var tickets []gpu.Ticket
-		moved := int64(0)
-		for _, lane := range []struct {
-			direction string
-			stream    gpu.Stream
-		}{{"offload", l.out}, {"onboard", l.in}, {"copy", l.between}} {
-			if lane.direction != row.Direction && (row.Direction != "both" || lane.direction == "copy") {
-				continue
-			}
-			t, err := d.Submit(lane.stream, &gpu.Batch{Label: "measure", Copies: l.copies(lane.direction, row)})
-			if err != nil {
-				return row, err
-			}
-			tickets = append(tickets, t)
-			moved += row.Bytes * int64(row.Copies)
+		once, err := l.once(d, m, row)
+		if err != nil {
+			return row, err
 		}
-		spent := float64((m.Clock() - began).Nanoseconds()) / float64(len(tickets))
-		for _, t := range tickets {
-			if err := d.Sync(context.Background(), t); err != nil {
-				return row, err
-			}
-		}
-		if rate := float64(moved) / float64(max(1, (m.Clock()-began).Nanoseconds())); rate > row.GBps {
-			row.GBps, row.SubmitNs = rate, spent
+		if once.GBps > row.GBps {
+			row = once
 		}
 	}
 	return row, nil
+}
+
+// once moves two batches for each place in flight, so that the link has the next batch
+// when one ends; a single batch where one is in flight.
+func (l lanes) once(d gpu.Device, m Measurement, row Row) (Row, error) {
+	rounds := 1
+	if row.InFlight > 1 {
+		rounds = 2 * row.InFlight
+	}
+	flying := make([][]gpu.Ticket, 0, rounds)
+	began, calls, submitting := m.Clock(), 0, time.Duration(0)
+	for round := range rounds {
+		before := m.Clock()
+		tickets, err := l.submit(d, row)
+		if err != nil {
+			return row, err
+		}
+		submitting += m.Clock() - before
+		calls += len(tickets)
+		flying = append(flying, tickets)
+		if last := round - row.InFlight + 1; last >= 0 {
+			if err := syncAll(d, flying[last]); err != nil {
+				return row, err
+			}
+			flying[last] = nil
+		}
+	}
+	for _, tickets := range flying {
+		if err := syncAll(d, tickets); err != nil {
+			return row, err
+		}
+	}
+	moved := row.Bytes * int64(row.Copies) * int64(calls)
+	row.GBps = float64(moved) / float64(max(1, (m.Clock()-began).Nanoseconds()))
+	row.SubmitNs = float64(submitting.Nanoseconds()) / float64(calls)
+	return row, nil
+}
+
+// submit queues a batch in each lane of a row's direction.
+func (l lanes) submit(d gpu.Device, row Row) (tickets []gpu.Ticket, err error) {
+	for _, lane := range []struct {
+		direction string
+		stream    gpu.Stream
+	}{{"offload", l.out}, {"onboard", l.in}, {"copy", l.between}} {
+		if lane.direction != row.Direction && (row.Direction != "both" || lane.direction == "copy") {
+			continue
+		}
+		t, err := d.Submit(lane.stream, &gpu.Batch{Label: "measure", Copies: l.copies(lane.direction, row)})
+		if err != nil {
+			return tickets, err
+		}
+		tickets = append(tickets, t)
+	}
+	return tickets, nil
+}
+
+func syncAll(d gpu.Device, tickets []gpu.Ticket) error {
+	for _, t := range tickets {
+		if err := d.Sync(context.Background(), t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copies go between the first pages of one tier and the first or last of the
@@ -150,21 +263,21 @@ func fit(rows []Row, direction string) sim.Lane {
 	const smallBelow = 28 << 10
 	return sim.Lane{
 		GBps: fastest(rows, direction), SmallBelow: smallBelow,
-		Small: regime(rows, direction, sizes[0], sizes[1]),
-		Large: regime(rows, direction, sizes[2], sizes[3]),
+		Small: regime(rows, direction, smallSizes),
+		Large: regime(rows, direction, largeSizes),
 	}
 }
 
-func regime(rows []Row, direction string, small, large int64) sim.Regime {
-	a, b := nanosOf(rows, direction, small), nanosOf(rows, direction, large)
-	perByte := max((b-a)/float64(large-small), 1e-6)
-	return sim.Regime{Nanos: max(1, a-perByte*float64(small)), GBps: 1 / perByte}
+func regime(rows []Row, direction string, of [2]int64) sim.Regime {
+	a, b := nanosOf(rows, direction, of[0]), nanosOf(rows, direction, of[1])
+	perByte := max((b-a)/float64(of[1]-of[0]), 1e-6)
+	return sim.Regime{Nanos: max(1, a-perByte*float64(of[0])), GBps: 1 / perByte}
 }
 
 // nanosOf is the time of one copy in a full batch, without the processor's.
 func nanosOf(rows []Row, direction string, bytes int64) float64 {
 	for _, r := range rows {
-		if r.Direction == direction && r.Bytes == bytes && r.Copies > 1 {
+		if r.Direction == direction && r.Bytes == bytes && r.Copies > 1 && r.InFlight == 1 {
 			return max(0, float64(bytes)/r.GBps-r.SubmitNs/float64(r.Copies))
 		}
 	}

@@ -20,7 +20,7 @@ func TestMeasureFindsTheProfile(t *testing.T) {
 		return d
 	}
 	d := open(sim.Config{Profile: "h100-pcie5"})
-	found, err := Measure(d, Measurement{Clock: d.Now, Budget: 32 << 20})
+	found, err := Measure(d, Measurement{Clock: d.Now, Budget: 16 << 20})
 	require.NoError(t, err)
 	want, got := d.Profile(), found.Profile
 	assert.InEpsilon(t, want.Offload.GBps, got.Offload.GBps, 0.1)
@@ -34,7 +34,7 @@ func TestMeasureFindsTheProfile(t *testing.T) {
 	assert.InEpsilon(t, want.Onboard.Small.GBps, got.Onboard.Small.GBps, 0.1)
 
 	again := open(sim.Config{Measured: &found.Profile})
-	second, err := Measure(again, Measurement{Clock: again.Now, Budget: 32 << 20})
+	second, err := Measure(again, Measurement{Clock: again.Now, Budget: 16 << 20})
 	require.NoError(t, err)
 	assert.InEpsilon(t, got.Onboard.GBps, second.Profile.Onboard.GBps, 0.1)
 }
