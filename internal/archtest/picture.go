@@ -59,7 +59,8 @@ var picture = []place{
 	{dir: "internal/heap", core: true},
 	{dir: "internal/forecast", core: true},
 	{dir: "internal/invariants", core: true},
-	{dir: ".", free: true}, // the module's folder itself, not what is below
+	// The module's folder itself, not what is below: what a host imports.
+	{dir: ".", own: []string{"messages", "windows", "gpu", "actors"}, others: []string{protoactor}},
 }
 
 // testOnly are modules that only tests use: files ending in _test.go, and

@@ -1,0 +1,45 @@
+// Package kvactor is a KV cache engine for LLM inference that a Go program embeds. It
+// decides which device page holds the keys and values of which tokens, finds what a
+// new prompt can reuse, moves pages between device and host memory, and tells the
+// host's compute stream when each page may be read or written. It computes no
+// attention.
+//
+// Most hosts import this package and the package of their device. Open starts an
+// engine. Admit makes a Sequence of a prompt; Append, Commit, Rewind, Fork and Release
+// are its life. Each of them has a method of Engine that takes a batch of steps and
+// costs one message: a host that decodes 64 sequences makes one Append a step.
+//
+//	admit ──▶ compute the tokens that were not reused ──▶ commit
+//	            ▲                                            │
+//	            └── launch a kernel ◀── append a token ◀─────┤
+//	                                                         └──▶ release
+//
+// # Kernels
+//
+// Inputs are what paged attention kernels take: flat block tables with a stride, a slot
+// for each new token, sequence lengths and query starts. Where a row of a page lies is
+// said by the View method of Pool.
+//
+// Nothing here waits for bytes. Ready are the tickets that a kernel which uses a
+// sequence's pages must wait for; After is the ticket that passes when the kernel has
+// ended. A host that waits for its kernels itself leaves After zero.
+//
+// # Errors
+//
+// A refusal is a *Refusal with a code; errors.Is compares it with ErrOutOfPages and the
+// others. It has changed nothing. A batch returns one error that joins those of all its
+// steps, and sets Err of each step.
+//
+//   - ErrBusy: send the same batch again.
+//   - ErrOutOfPages: send it again when pages have been released, unless Never is set.
+//   - ErrInternal: an actor failed and was rebuilt. Send it again; a step that was served
+//     is refused then, or says ErrSequenceLost.
+//   - ErrSequenceLost: release the sequence and admit it again.
+//   - ErrFailed, ErrClosed: close the engine and open another.
+//
+// # Hosts that are actors
+//
+// Package actors has the engine below this package: messages with records that are
+// used again, for hosts that are actors or that must not allocate. Engine.Actors gives
+// it.
+package kvactor

@@ -1,0 +1,208 @@
+package kvactor
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Config is what an engine is made of.
+type Config struct {
+	Model Model
+	Cache CacheConfig // starts from DefaultCache
+	// Pages are the page counts of each pool, by PoolID. With nil the engine divides
+	// the device's free memory, and Cache.HostCacheSize, as Cache says.
+	Pages []PageCounts
+	// Device holds the pages and outlives the engine: gpu/sim has a simulated one,
+	// gpu/cuda drives NVIDIA's.
+	Device gpu.Device
+}
+
+// Option sets a collaborator or a bound of an engine.
+type Option func(*options)
+
+type options struct {
+	parent actor.SpawnerContext
+	logger *slog.Logger
+	below  []actors.Option
+}
+
+// WithParent starts the engine under an actor system of the host's, by its root
+// context, or as the child of an actor, by that actor's context. Without it the engine
+// has a system of its own, which Close ends.
+func WithParent(parent actor.SpawnerContext) Option {
+	return func(o *options) { o.parent = parent }
+}
+
+// WithLogger makes the engine, and an actor system of its own, write to a logger. The
+// default is silence.
+func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }
+
+// With passes options of package actors on.
+func With(list ...actors.Option) Option {
+	return func(o *options) { o.below = append(o.below, list...) }
+}
+
+// Engine is a running cache. Its methods may be called from any number of goroutines,
+// but a Sequence is in one call at a time.
+type Engine struct {
+	below  *actors.Engine
+	system *actor.ActorSystem // the engine's own; nil with WithParent
+	ended  sync.Once          // of system
+	pools  []Pool
+
+	mu      sync.Mutex
+	running map[SequenceID]*Sequence
+}
+
+// Open starts an engine. It takes the device memory of the pools before it returns;
+// Close gives it back.
+func Open(config Config, list ...Option) (*Engine, error) {
+	var o options
+	for _, set := range list {
+		set(&o)
+	}
+	e := &Engine{running: map[SequenceID]*Sequence{}}
+	if o.parent == nil {
+		e.system = actors.NewSystem(o.logger)
+		o.parent = e.system.Root
+	}
+	if o.logger != nil {
+		o.below = append(o.below, actors.WithLogger(o.logger))
+	}
+	var err error
+	if e.below, err = actors.Spawn(o.parent, actors.Config(config), o.below...); err != nil {
+		e.endSystem()
+		return nil, err
+	}
+	e.pools, _ = windows.Pools(config.Model, config.Cache) // Spawn has validated both
+	if cross, ok := windows.CrossPool(config.Model, config.Cache); ok {
+		cross.ID = PoolID(len(e.pools))
+		e.pools = append(e.pools, cross)
+	}
+	return e, nil
+}
+
+func (e *Engine) endSystem() {
+	if e.system != nil {
+		e.ended.Do(e.system.Shutdown)
+	}
+}
+
+// Close serves the calls that were accepted, waits for every ticket that the engine was
+// given, and gives the device memory back. It returns the number of device pages that
+// sequences still held. If ctx ends before, Close returns its error and keeps memory
+// that may still be in use; another Close goes on from there.
+func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
+	leakedPages, err = e.below.Close(ctx)
+	if err == nil {
+		e.endSystem()
+	}
+	return leakedPages, err
+}
+
+// Actors returns the engine of package actors that this one is made of.
+func (e *Engine) Actors() *actors.Engine { return e.below }
+
+// Pools describes the pools, by PoolID: windows, layers, and where rows lie in a page.
+// Stats has their page counts.
+func (e *Engine) Pools() []Pool { return e.pools }
+
+// DevicePools returns the device's handles of the pools, by PoolID, for kernels.
+func (e *Engine) DevicePools() []gpu.Pool { return e.below.DevicePools() }
+
+// Validate checks an admission by itself: what it says, not what the cache holds.
+func (e *Engine) Validate(r AdmitRequest) error { return e.below.Validate(r) }
+
+// Lookup returns how many tokens of a prefix an admission would reuse now.
+func (e *Engine) Lookup(ctx context.Context, p Prefix) (Found, error) { return e.below.Lookup(ctx, p) }
+
+// Prefetch copies the blocks of a prefix to the device that are only in host memory, all
+// or none, and returns their number.
+func (e *Engine) Prefetch(ctx context.Context, p Prefix) (pages int, err error) {
+	return e.below.Prefetch(ctx, p)
+}
+
+// Pin protects the stored blocks of a prefix from eviction until Unpin.
+func (e *Engine) Pin(ctx context.Context, p Prefix) (Pinned, error) { return e.below.Pin(ctx, p) }
+
+// Unpin ends a pin.
+func (e *Engine) Unpin(ctx context.Context, pin PinID) error { return e.below.Unpin(ctx, pin) }
+
+// Invalidate forgets the stored blocks that a selector selects and returns their number.
+func (e *Engine) Invalidate(ctx context.Context, s Selector) (blocks int, err error) {
+	return e.below.Invalidate(ctx, s)
+}
+
+// Reset forgets every stored block that no sequence holds.
+func (e *Engine) Reset(ctx context.Context) error { return e.below.Reset(ctx) }
+
+// Stats returns counters and page counts.
+func (e *Engine) Stats(ctx context.Context) (Stats, error) { return e.below.Stats(ctx) }
+
+// Check verifies the invariants of the engine and joins everything that is wrong.
+func (e *Engine) Check(ctx context.Context) error { return e.below.Check(ctx) }
+
+// Events returns what has changed in the cache since the last Events or Snapshot of the
+// reader. The zero ReaderID is open from the start; OpenReader adds others.
+func (e *Engine) Events(ctx context.Context, reader ReaderID) (EventBatch, error) {
+	return e.below.EventsOf(ctx, reader)
+}
+
+// Snapshot returns all stored blocks, to start a mirror. Events of the reader go on
+// after it.
+func (e *Engine) Snapshot(ctx context.Context, reader ReaderID) (EventBatch, error) {
+	return e.below.SnapshotOf(ctx, reader)
+}
+
+// OpenReader adds a reader of events, with a position and a count of lost events of its
+// own.
+func (e *Engine) OpenReader(ctx context.Context) (ReaderID, error) { return e.below.OpenReader(ctx) }
+
+// CloseReader removes a reader of events.
+func (e *Engine) CloseReader(ctx context.Context, reader ReaderID) error {
+	return e.below.CloseReader(ctx, reader)
+}
+
+// Rebalance moves device memory between pools: to the given shares, by the names of the
+// pools, or with nil by demand. Held pages may get other numbers; the tables of all
+// sequences are changed accordingly. Call it between steps, when every kernel that uses
+// the old numbers has been launched and its ticket passed on by a Commit or a Release.
+func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (Rebalanced, error) {
+	r, err := e.below.Rebalance(ctx, fractions)
+	if err == nil {
+		e.renumber(r.Moved)
+	}
+	return r, err
+}
+
+// renumber follows the pages of all sequences to their new numbers.
+func (e *Engine) renumber(moved [][]messages.PageMove) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for p, moves := range moved {
+		if len(moves) == 0 {
+			continue
+		}
+		to := make(map[PageID]PageID, len(moves))
+		for _, m := range moves {
+			to[m.Old] = m.New
+		}
+		for _, s := range e.running {
+			for _, table := range s.tables[p] {
+				for b, page := range table {
+					if n, ok := to[page]; ok {
+						table[b] = n
+					}
+				}
+			}
+		}
+	}
+}

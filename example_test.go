@@ -1,0 +1,212 @@
+package kvactor_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/gpu/sim"
+)
+
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// small opens an engine of one pool of full attention: four tokens a page, eight pages.
+func small() *kvactor.Engine {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+	must(err)
+	cache := kvactor.DefaultCache()
+	cache.TokensPerBlock, cache.EventBufferMaxSize = 4, 100
+	e, err := kvactor.Open(kvactor.Config{
+		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 8}}, Device: device,
+	})
+	must(err)
+	return e
+}
+
+func closeEngine(e *kvactor.Engine) {
+	_, err := e.Close(ctx)
+	must(err)
+}
+
+// Two prompts, of which the second finds what the first has stored.
+func ExampleOpen() {
+	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
+	must(err)
+	cache := kvactor.DefaultCache()
+	cache.TokensPerBlock = 4
+	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
+	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device})
+	must(err)
+
+	for _, prompt := range [][]kvactor.Token{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 5, 6, 70, 80}} {
+		s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
+		must(err)
+		fmt.Println(s.Reused(), "of", len(prompt), "tokens reused, pages", s.Tables()[0][0])
+		// The host computes the other tokens into the pages, then says so:
+		must(s.Commit(ctx, len(prompt), kvactor.Ticket{}))
+		must(s.Release(ctx, kvactor.Ticket{}))
+	}
+	leaked, err := engine.Close(ctx)
+	fmt.Println(leaked, "pages leaked", err)
+	// Output:
+	// 0 of 9 tokens reused, pages [0 1 2]
+	// 6 of 8 tokens reused, pages [0 3]
+	// 0 pages leaked <nil>
+}
+
+// All of a batch is admitted in one message; each request has its own error.
+func ExampleEngine_AdmitBatch() {
+	e := small()
+	defer closeEngine(e)
+	batch := []kvactor.Admission{
+		{Request: kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}}},
+		{Request: kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 40)}},
+	}
+	fmt.Println(e.AdmitBatch(ctx, batch))
+	var refusal *kvactor.Refusal
+	fmt.Println(batch[0].Sequence.Len(), errors.As(batch[1].Err, &refusal), refusal.Never)
+	// Output:
+	// pool wfullh1 needs 10 pages, 6 available
+	// 5 true true
+}
+
+// A decode step: pages for the sampled token, a kernel, then what it has computed.
+func ExampleSequence_Append() {
+	e := small()
+	defer closeEngine(e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4}})
+	must(err)
+	must(s.Commit(ctx, 4, kvactor.Ticket{}))
+	must(s.Append(ctx, 5))
+	fmt.Println(s.Tables()[0][0], s.Computed(), "of", s.Len(), "computed")
+	must(s.Commit(ctx, 5, kvactor.Ticket{}))
+	fmt.Println(s.Computed(), "of", s.Len(), "computed")
+	// Output:
+	// [0 1] 4 of 5 computed
+	// 5 of 5 computed
+}
+
+// One step of a batch is one Append for all its sequences.
+func ExampleEngine_Append() {
+	e := small()
+	defer closeEngine(e)
+	var steps []kvactor.Step
+	for i := range kvactor.Token(2) {
+		s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{i, 2, 3, 4}})
+		must(err)
+		must(s.Commit(ctx, 4, kvactor.Ticket{}))
+		steps = append(steps, kvactor.Step{Sequence: s, Tokens: []kvactor.Token{9}})
+	}
+	must(e.Append(ctx, steps))
+	for _, st := range steps {
+		fmt.Printf("block %d is page %d\n", st.Placed[0].Block, st.Placed[0].Page)
+	}
+	// Output:
+	// block 1 is page 2
+	// block 1 is page 3
+}
+
+// Drafts that were not accepted are dropped.
+func ExampleSequence_Rewind() {
+	e := small()
+	defer closeEngine(e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4}})
+	must(err)
+	must(s.Commit(ctx, 4, kvactor.Ticket{}))
+	must(s.Append(ctx, 5, 60, 70)) // one sampled token and two drafts
+	must(s.Commit(ctx, 5, kvactor.Ticket{}))
+	must(s.Rewind(ctx, 2))
+	fmt.Println(s.Len(), "tokens")
+	// Output:
+	// 5 tokens
+}
+
+// A fork shares all pages and copies the one that it writes to.
+func ExampleSequence_Fork() {
+	e := small()
+	defer closeEngine(e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5, 6}})
+	must(err)
+	must(s.Commit(ctx, 6, kvactor.Ticket{}))
+	forks, err := s.Fork(ctx, 1)
+	must(err)
+	steps := []kvactor.Step{{Sequence: forks[0], Tokens: []kvactor.Token{7}}}
+	must(e.Append(ctx, steps))
+	p := steps[0].Placed[0]
+	fmt.Printf("block %d: page %d is a copy of page %d\n", p.Block, p.Page, p.Replaced)
+	fmt.Println(s.Tables()[0][0], forks[0].Tables()[0][0])
+	// Output:
+	// block 1: page 2 is a copy of page 1
+	// [0 1] [0 2]
+}
+
+// What a paged attention kernel takes: a prompt of which four tokens are reused, and a
+// decode step of another sequence.
+func ExampleInputs_Fill() {
+	e := small()
+	defer closeEngine(e)
+	decoding, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	must(err)
+	must(decoding.Commit(ctx, 5, kvactor.Ticket{}))
+	must(decoding.Append(ctx, 6))
+	prompt, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 9, 9, 9}})
+	must(err)
+
+	var in kvactor.Inputs
+	in.Fill(e, []kvactor.Query{
+		{Sequence: prompt, From: prompt.Reused(), To: prompt.Len()},
+		{Sequence: decoding, From: decoding.Computed(), To: decoding.Len()},
+	})
+	fmt.Println("lengths", in.SequenceLengths, "query starts", in.QueryStarts, "positions", in.Positions)
+	fmt.Println("tables", in.Pools[0].BlockTables, "stride", in.Pools[0].Stride, "slots", in.Pools[0].Slots)
+	// Output:
+	// lengths [7 6] query starts [0 3 4] positions [4 5 6 5]
+	// tables [0 2 0 1] stride 2 slots [8 9 10 5]
+}
+
+// Two readers of events do not take each other's.
+func ExampleEngine_Events() {
+	e := small()
+	defer closeEngine(e)
+	reader, err := e.OpenReader(ctx)
+	must(err)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	must(err)
+	must(s.Commit(ctx, 5, kvactor.Ticket{}))
+	for _, id := range []kvactor.ReaderID{0, reader} {
+		batch, err := e.Events(ctx, id)
+		must(err)
+		for _, event := range batch.Events {
+			fmt.Println("reader", id, event.Type)
+		}
+	}
+	// Output:
+	// reader 0 created
+	// reader 0 stored
+	// reader 1 stored
+}
+
+// A Refusal says whether it helps to wait.
+func ExampleEngine_Admit() {
+	e := small()
+	defer closeEngine(e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: make([]kvactor.Token, 20)})
+	must(err)
+	_, err = e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7}})
+	var refusal *kvactor.Refusal
+	if errors.As(err, &refusal) && errors.Is(err, kvactor.ErrOutOfPages) && !refusal.Never {
+		fmt.Println(err, "- so release something")
+		must(s.Release(ctx, kvactor.Ticket{}))
+	}
+	_, err = e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7}})
+	fmt.Println(err)
+	// Output:
+	// pool wfullh1 needs 4 pages, 3 available - so release something
+	// <nil>
+}

@@ -1,0 +1,241 @@
+package kvactor
+
+import (
+	"context"
+	"slices"
+
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Sequence is one running sequence: a prompt and what is generated behind it. It keeps a
+// copy of its page tables, which follows every call. Make it by Admit or Fork, and end it
+// by Release.
+type Sequence struct {
+	engine   *Engine
+	id       SequenceID
+	admitted Admitted // without Tables
+	prompt   int
+	length   int // tokens of each beam
+	computed int
+	tables   Tables
+	ready    []Ticket
+}
+
+// Admission is one request of AdmitBatch, and its answer.
+type Admission struct {
+	Request AdmitRequest
+
+	Sequence *Sequence // nil with Err
+	Err      error
+}
+
+// Admit starts a sequence: it finds the longest reusable prefix of the prompt and takes
+// pages for the other tokens. The cost is linear in the prompt's tokens, at the price of a
+// comparison of memory.
+func (e *Engine) Admit(ctx context.Context, r AdmitRequest) (*Sequence, error) {
+	admitted, err := e.below.Admit(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return e.start(&r, &admitted), nil
+}
+
+// AdmitBatch starts several sequences in one message. It is not first in, first out: all
+// of them claim what they match before any takes a new page, so that none evicts what
+// another reuses. One that would fit alone may therefore be refused because of a later
+// one.
+func (e *Engine) AdmitBatch(ctx context.Context, batch []Admission) error {
+	requests := make([]AdmitRequest, len(batch))
+	for i := range batch {
+		requests[i], batch[i].Sequence, batch[i].Err = batch[i].Request, nil, nil
+	}
+	results, err := e.below.AdmitBatch(ctx, requests)
+	if err != nil {
+		for i := range batch {
+			batch[i].Err = err
+		}
+		return err
+	}
+	var all joined
+	for i := range batch {
+		if batch[i].Err = results[i].Err; batch[i].Err == nil {
+			batch[i].Sequence = e.start(&batch[i].Request, &results[i])
+		}
+		all.add(batch[i].Err)
+	}
+	return all.err()
+}
+
+// start makes the handle of an admitted sequence.
+func (e *Engine) start(r *AdmitRequest, a *Admitted) *Sequence {
+	s := &Sequence{
+		engine: e, id: a.Sequence, admitted: *a, prompt: len(r.Tokens), length: len(r.Tokens), computed: a.ReusedTokens,
+		tables: a.Tables, ready: a.Ready,
+	}
+	s.admitted.Tables, s.admitted.Ready = nil, nil
+	if a.Cross != nil {
+		s.ready = append(s.ready, a.Cross.Ready...)
+	}
+	e.mu.Lock()
+	e.running[s.id] = s
+	e.mu.Unlock()
+	return s
+}
+
+// ID is the engine's handle of the sequence.
+func (s *Sequence) ID() SequenceID { return s.id }
+
+// Admitted says what the admission has reused, without its tables and tickets. That of a
+// fork is its parent's.
+func (s *Sequence) Admitted() *Admitted { return &s.admitted }
+
+// Reused is the number of leading tokens whose keys and values need not be computed.
+func (s *Sequence) Reused() int { return s.admitted.ReusedTokens }
+
+// Prompt is the number of tokens of the prompt.
+func (s *Sequence) Prompt() int { return s.prompt }
+
+// Len is the number of tokens, the generated ones included.
+func (s *Sequence) Len() int { return s.length }
+
+// Computed is the number of leading tokens that are reused or committed.
+func (s *Sequence) Computed() int { return s.computed }
+
+// Tables are the page tables, as [pool][beam][block]. They belong to the sequence, and
+// calls change them.
+func (s *Sequence) Tables() Tables { return s.tables }
+
+// Ready are the tickets that a kernel which uses the sequence's pages must wait for. They
+// are those since the last commit: a host commits what a kernel computes that has waited
+// for them. The slice is valid until the next call.
+func (s *Sequence) Ready() []Ticket { return s.ready }
+
+// Append adds sampled tokens and takes pages for them.
+func (s *Sequence) Append(ctx context.Context, tokens ...Token) error {
+	return s.engine.Append(ctx, []Step{{Sequence: s, Tokens: tokens}})
+}
+
+// Commit says that the first computed tokens are in the pages, or will be when after has
+// passed. Other sequences can reuse the blocks that this completes.
+func (s *Sequence) Commit(ctx context.Context, computed int, after Ticket) error {
+	return s.engine.Commit(ctx, []Step{{Sequence: s, Computed: computed, After: after}})
+}
+
+// Rewind drops the last tokens, such as rejected drafts.
+func (s *Sequence) Rewind(ctx context.Context, tokens int) error {
+	return s.engine.Rewind(ctx, []Step{{Sequence: s, Rewind: tokens}})
+}
+
+// Release ends the sequence. What it has committed stays reusable until it is evicted.
+// The host's kernels may use the pages until after has passed.
+func (s *Sequence) Release(ctx context.Context, after Ticket) error {
+	return s.engine.Release(ctx, []Step{{Sequence: s, After: after}})
+}
+
+// Fork starts n sequences that share all pages of this one; each copies a page when it
+// first writes to it.
+func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
+	ids, err := s.engine.below.Fork(ctx, s.id, n)
+	if err != nil {
+		return nil, err
+	}
+	forks := make([]*Sequence, len(ids))
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for i, id := range ids {
+		f := *s
+		f.id, f.ready, f.tables = id, slices.Clone(s.ready), make(Tables, len(s.tables))
+		for p, beams := range s.tables {
+			f.tables[p] = make([][]PageID, len(beams))
+			for b, table := range beams {
+				f.tables[p][b] = slices.Clone(table)
+			}
+		}
+		forks[i], s.engine.running[id] = &f, &f
+	}
+	return forks, nil
+}
+
+// Refresh reads the page tables of sequences again. Hosts need it only if something else
+// than this package has changed them: a rebalance of WithAutoRebalance, or requests to
+// Actors.
+func (e *Engine) Refresh(ctx context.Context, sequences ...*Sequence) error {
+	ids := make([]SequenceID, len(sequences))
+	for i, s := range sequences {
+		ids[i] = s.id
+	}
+	results, err := e.below.TablesBatch(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var all joined
+	for i, s := range sequences {
+		if all.addOf(s, results[i].Err); results[i].Err == nil {
+			s.tables = results[i].Tables
+		}
+	}
+	return all.err()
+}
+
+// place writes the pages of a step into the tables.
+func (s *Sequence) place(placed []PlacedPage) {
+	for _, at := range placed {
+		table := &s.tables[at.Pool][at.Beam]
+		if at.Block < len(*table) {
+			(*table)[at.Block] = at.Page
+		} else {
+			*table = append(*table, at.Page)
+		}
+	}
+}
+
+// follow makes each beam a copy of its parent. The cross pool has one table for all.
+func (s *Sequence) follow(beams []BeamStep) {
+	if len(beams) == 0 {
+		return
+	}
+	for p, old := range s.tables {
+		if len(old) != len(beams) {
+			continue
+		}
+		s.tables[p] = make([][]PageID, len(old))
+		for i, b := range beams {
+			s.tables[p][i] = slices.Clone(old[b.Parent])
+		}
+	}
+}
+
+// commit notes that tokens are computed: the kernel that did has waited for Ready, and
+// blocks that no later token attends to are not the sequence's any more.
+func (s *Sequence) commit(computed int) {
+	if computed <= s.computed {
+		return
+	}
+	s.computed, s.ready = computed, s.ready[:0]
+	for p := range s.tables {
+		pool := &s.engine.pools[p]
+		if pool.Kind != windows.KindAttention || pool.Full() {
+			continue
+		}
+		for _, table := range s.tables[p] {
+			for b := pool.SinkBlocks(); b < min(pool.FirstKept(computed), len(table)); b++ {
+				table[b] = NoPage
+			}
+		}
+	}
+}
+
+// shorten drops the last tokens and the blocks that hold none of the others.
+func (s *Sequence) shorten(tokens int) {
+	s.length -= tokens
+	s.computed = min(s.computed, s.length)
+	for p := range s.tables {
+		if s.engine.pools[p].Kind != windows.KindAttention {
+			continue
+		}
+		tpb := s.engine.pools[p].TokensPerBlock
+		for b, table := range s.tables[p] {
+			s.tables[p][b] = table[:min(len(table), (s.length+tpb-1)/tpb)]
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package kvactor_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/gpu/sim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var ctx = context.Background()
+
+const tokensPerBlock = 4
+
+// open starts an engine of two pools, one with a window, of the given pages.
+func open(t require.TestingT, pages int, list ...kvactor.Option) *kvactor.Engine {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+	require.NoError(t, err)
+	cache := kvactor.DefaultCache()
+	cache.TokensPerBlock, cache.MaxAttentionWindow = tokensPerBlock, []int{6, 256}
+	e, err := kvactor.Open(kvactor.Config{
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 256},
+		Cache: cache, Pages: []kvactor.PageCounts{{Primary: pages, Secondary: 4}, {Primary: pages, Secondary: 4}}, Device: device,
+	}, list...)
+	require.NoError(t, err)
+	return e
+}
+
+// tableModel compares the tables that sequences keep with those of the engine.
+type tableModel struct {
+	engine  *kvactor.Engine
+	running []*kvactor.Sequence
+}
+
+func (m *tableModel) pick(t *rapid.T) *kvactor.Sequence {
+	if len(m.running) == 0 {
+		t.Skip("nothing runs")
+	}
+	return rapid.SampledFrom(m.running).Draw(t, "sequence")
+}
+
+// fails passes over refusals for want of pages and others that a host may get.
+func (m *tableModel) fails(t *rapid.T, err error) bool {
+	var refusal *kvactor.Refusal
+	if err != nil {
+		require.True(t, errors.As(err, &refusal), "%v", err)
+		require.NotErrorIs(t, err, kvactor.ErrInternal)
+	}
+	return err != nil
+}
+
+func (m *tableModel) admit(t *rapid.T) {
+	r := kvactor.AdmitRequest{
+		Tokens:    rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 1), func(i int) kvactor.Token { return kvactor.Token(i) }), 1, 30).Draw(t, "prompt"),
+		BeamWidth: rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "beams"),
+	}
+	if r.BeamWidth == 0 {
+		r.ChunkTokens = rapid.SampledFrom([]int{0, 8}).Draw(t, "chunk")
+	}
+	s, err := m.engine.Admit(ctx, r)
+	if !m.fails(t, err) {
+		m.running = append(m.running, s)
+	}
+}
+
+func (m *tableModel) commit(t *rapid.T) {
+	s := m.pick(t)
+	to := s.Len()
+	if s.Computed() < s.Prompt() {
+		to = min(s.Prompt(), (s.Computed()+8)/tokensPerBlock*tokensPerBlock)
+	}
+	m.fails(t, s.Commit(ctx, to, kvactor.Ticket{}))
+}
+
+func (m *tableModel) append(t *rapid.T) {
+	var steps []kvactor.Step
+	for _, s := range m.running {
+		if s.Computed() < s.Prompt() || rapid.Bool().Draw(t, "rests") {
+			continue
+		}
+		st := kvactor.Step{Sequence: s}
+		if n := len(s.Tables()[0]); n > 1 {
+			for range n {
+				st.Beams = append(st.Beams, kvactor.BeamStep{Parent: rapid.IntRange(0, n-1).Draw(t, "parent"), Token: 1})
+			}
+		} else {
+			st.Tokens = make([]kvactor.Token, rapid.IntRange(1, 5).Draw(t, "tokens"))
+		}
+		if rapid.Bool().Draw(t, "commits") {
+			st.Computed = s.Len()
+		}
+		steps = append(steps, st)
+	}
+	m.fails(t, m.engine.Append(ctx, steps))
+}
+
+func (m *tableModel) rewind(t *rapid.T) {
+	s := m.pick(t)
+	if s.Len() > s.Prompt() {
+		m.fails(t, s.Rewind(ctx, rapid.IntRange(1, s.Len()-s.Prompt()).Draw(t, "tokens")))
+	}
+}
+
+func (m *tableModel) fork(t *rapid.T) {
+	forks, err := m.pick(t).Fork(ctx, rapid.IntRange(1, 2).Draw(t, "forks"))
+	if !m.fails(t, err) {
+		m.running = append(m.running, forks...)
+	}
+}
+
+func (m *tableModel) release(t *rapid.T) {
+	s := m.pick(t)
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+	m.running = slices.DeleteFunc(m.running, func(r *kvactor.Sequence) bool { return r == s })
+}
+
+func (m *tableModel) rebalance(t *rapid.T) {
+	_, err := m.engine.Rebalance(ctx, nil)
+	m.fails(t, err)
+}
+
+func (m *tableModel) check(t *rapid.T) {
+	require.NoError(t, m.engine.Check(ctx))
+	for _, s := range m.running {
+		tables, err := m.engine.Actors().Tables(ctx, s.ID())
+		require.NoError(t, err)
+		require.Equal(t, tables, s.Tables(), "sequence %v", s.ID())
+	}
+}
+
+// The tables of sequences follow every call as the engine's do.
+func TestTablesFollowTheEngine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &tableModel{engine: open(t, rapid.IntRange(8, 30).Draw(t, "pages"))}
+		defer func() {
+			_, err := m.engine.Close(ctx)
+			require.NoError(t, err)
+		}()
+		t.Repeat(map[string]func(*rapid.T){
+			"admit": m.admit, "commit": m.commit, "append": m.append, "append more": m.append, "rewind": m.rewind,
+			"fork": m.fork, "release": m.release, "rebalance": m.rebalance, "": m.check,
+		})
+	})
+}
