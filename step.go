@@ -17,6 +17,7 @@ type Step struct {
 	Computed int        // leading tokens that are computed
 	Rewind   int        // last tokens to drop
 	Discard  bool       // do not store what was computed since the last commit
+	Answer   int        // tokens of an answer that another engine generates, as messages.ReleaseStep.AnswerTokens
 	After    Ticket     // passes when the host's kernel has ended
 
 	// Placed are the pages that the step has taken, and the pages that copies on write
@@ -81,7 +82,7 @@ func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	m := &messages.Release{Steps: make([]messages.ReleaseStep, len(steps))}
 	for i := range steps {
-		m.Steps[i] = messages.ReleaseStep{Sequence: steps[i].Sequence.id, Discard: steps[i].Discard, After: steps[i].After}
+		m.Steps[i] = messages.ReleaseStep{Sequence: steps[i].Sequence.id, Discard: steps[i].Discard, After: steps[i].After, AnswerTokens: steps[i].Answer}
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err
