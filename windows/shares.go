@@ -82,15 +82,15 @@ func (s *splitting) fillRest(left uint64) {
 			among = len(fitting)
 			left = s.raise(fitting, left)
 		}
-		poorest := fitting[0]
+		fewest := fitting[0]
 		for _, sh := range fitting[1:] {
-			if poorer(sh, poorest) {
-				poorest = sh
+			if fewer(sh, fewest) {
+				fewest = sh
 			}
 		}
-		if poorest.pages < poorest.cap && poorest.pageBytes <= left {
-			poorest.pages++
-			left -= poorest.pageBytes
+		if fewest.pages < fewest.cap && fewest.pageBytes <= left {
+			fewest.pages++
+			left -= fewest.pageBytes
 		}
 	}
 }
@@ -106,9 +106,9 @@ func (s *splitting) fitting(left uint64) []*share {
 	return fit
 }
 
-// poorer reports whether a holds fewer sequences than b: it compares pages/need
+// fewer reports whether a holds fewer sequences than b: it compares pages/need
 // exactly, by products of 128 bits.
-func poorer(a, b *share) bool {
+func fewer(a, b *share) bool {
 	ahi, alo := bits.Mul64(a.pages, b.need)
 	bhi, blo := bits.Mul64(b.pages, a.need)
 	return ahi < bhi || ahi == bhi && alo < blo

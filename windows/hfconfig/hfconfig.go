@@ -88,7 +88,7 @@ func read(top *config, defaults map[string]map[string]any, o Options) (Model, er
 	if o.TensorParallel < 0 {
 		c.say("tensor parallelism over %d devices", o.TensorParallel)
 	}
-	rd.family()
+	rd.readLayers()
 	if err := c.err(); err != nil {
 		return Model{}, err
 	}
@@ -97,7 +97,8 @@ func read(top *config, defaults map[string]map[string]any, o Options) (Model, er
 	return m, m.valid()
 }
 
-// valid refuses what no engine could be made for.
+// valid refuses what no engine could be made for: a file may be read without problems
+// and still have, for example, windows of one token.
 func (m Model) valid() error {
 	c := m.Configure(windows.DefaultConfig())
 	if m.Encodes() {
@@ -105,6 +106,10 @@ func (m Model) valid() error {
 	}
 	return c.Validate(m.Model)
 }
+
+// A model that reads images or sound has a part for each encoder beside the
+// language model, and only the language model has a cache. Some files nest the part
+// twice.
 
 // textParts are the keys under which models with several parts keep the
 // configuration of the language model.
@@ -121,7 +126,7 @@ func textPart(top *config) *config {
 }
 
 // kindOf is the model type of the text part. Files that nest their text part
-// without a type name the whole model only.
+// without a type name the whole model only; the readers know these names too.
 func kindOf(c, top *config) string {
 	if kind := c.text("model_type"); kind != "" {
 		return kind
@@ -140,6 +145,8 @@ var (
 )
 
 // layer is what one layer keeps. A layer without heads and state keeps nothing.
+// The readers of model types fill a list of layers; finish turns the list into the
+// fields of windows.Model, in which what all layers share is written once.
 type layer struct {
 	heads  int // of keys and values; 0: none
 	shape  windows.Shape
@@ -149,7 +156,9 @@ type layer struct {
 	state  int64 // bytes; 0: none
 }
 
-// reading is a model under construction.
+// reading is a model under construction. Problems are recorded in the config and
+// reading goes on with harmless values, so that one error lists everything that is
+// wrong with a file.
 type reading struct {
 	*config
 	kind       string
@@ -164,7 +173,9 @@ type reading struct {
 
 func (r *reading) note(s string) { r.notes = append(r.notes, s) }
 
-// dtypes are the element types by the names that files use.
+// dtypes are the element types by the names that files use. A file with quantised
+// weights names the type that is computed with, which is that of the cache; caches
+// of fewer bits are the host's choice (windows.Config.DType).
 var dtypes = map[string]windows.DType{
 	"float32": windows.Float32, "float": windows.Float32, "float16": windows.Float16, "half": windows.Float16, "bfloat16": windows.BFloat16,
 }
@@ -191,7 +202,8 @@ func (r *reading) elements(top *config) windows.DType {
 	return windows.Float32
 }
 
-// finish makes the model of the layers.
+// finish makes the model of the layers. The windows go to the preset instead of
+// the model: windows.Config has them, so that a host can replace them.
 func (r *reading) finish() Model {
 	m := r.model
 	m.Layers = len(r.layers)
@@ -242,7 +254,8 @@ func compact(layers []layer, of func(layer) int) []int {
 	return out
 }
 
-// shapes sets the common shape, or one for each layer.
+// shapes sets the common shape, or one for each layer if they differ. Layers without
+// keys and values take no part in the comparison.
 func (r *reading) shapes(m *windows.Model) {
 	var common windows.Shape
 	same := true
@@ -271,7 +284,7 @@ func (r *reading) shapes(m *windows.Model) {
 	m.HeadDim, m.ValueDim, m.KVFactor, m.SideBytes = 0, 0, 0, 0
 }
 
-// states groups the layers by the size of their states.
+// states groups the layers by the size of their states: each size is a pool.
 func (r *reading) states(m *windows.Model) {
 	for i, l := range r.layers {
 		if l.state == 0 {
@@ -287,7 +300,9 @@ func (r *reading) states(m *windows.Model) {
 }
 
 // divided is the share of one device of so many heads, and whether they can be
-// divided. Fewer heads than devices are repeated.
+// divided. Fewer heads than devices are repeated: with 8 KV heads on 16 devices,
+// each two devices hold the same head, because the query heads that use it are on
+// both.
 func (r *reading) divided(heads int) (int, bool) {
 	switch {
 	case heads%r.tp == 0:

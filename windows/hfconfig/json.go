@@ -16,7 +16,10 @@ import (
 // kilobytes; a larger file is something else.
 const MaxBytes = 4 << 20
 
-// config is a JSON object with a record of what was wrong with its values.
+// config is a JSON object with a record of what was wrong with its values. Its methods
+// return a value that does no harm for one that is wrong, and record the problem with
+// the key's name; err reports them all at the end. A reader can therefore be written as
+// a sequence of plain expressions.
 type config struct {
 	values   map[string]any
 	parent   *config // of a nested part; nil
@@ -24,7 +27,8 @@ type config struct {
 	problems *[]string
 }
 
-// parse reads one JSON object.
+// parse reads one JSON object. Numbers are kept as text until they are used: most keys
+// of a file are not, and a number that is out of range in one of those is no problem.
 func parse(r io.Reader) (*config, error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
@@ -68,7 +72,8 @@ func withoutConstants(text []byte) []byte {
 	return out
 }
 
-// constant is the length of the constant that the text begins with, or 0.
+// constant is the length of the constant that the text begins with, or 0. No other JSON
+// text outside of strings begins like one of them.
 func constant(text []byte) int {
 	for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
 		if bytes.HasPrefix(text, []byte(word)) {
@@ -91,7 +96,8 @@ func (c *config) err() error {
 	return messages.Refuse(messages.ConfigInvalid, "%s", strings.Join(*c.problems, "; "))
 }
 
-// value looks a key up; null counts as absent.
+// value looks a key up; null counts as absent, because files write null where a class
+// has a default that it computes. The defaults of the model type come second.
 func (c *config) value(key string) (any, bool) {
 	if v := c.values[key]; v != nil {
 		return v, true
@@ -126,7 +132,7 @@ func (c *config) has(key string) bool {
 	}
 }
 
-// find returns the first of several keys that has a value.
+// find returns the first of several keys that has a value, "" if none has one.
 func (c *config) find(keys ...string) (string, any) {
 	for _, key := range keys {
 		if v, ok := c.value(key); ok {
@@ -150,7 +156,8 @@ func (c *config) number(keys ...string) int {
 	return n
 }
 
-// need is number for a value that must be 1 or more.
+// need is number for a value that must be 1 or more. It returns 1 for one that is
+// missing or wrong, so that the caller can divide by it.
 func (c *config) need(keys ...string) int {
 	key, _ := c.find(keys...)
 	if key == "" {
@@ -244,7 +251,8 @@ func list[T any](c *config, key, of string, convert func(any) (T, bool)) []T {
 	return out
 }
 
-// part returns a nested object, nil if the key is absent.
+// part returns a nested object, nil if the key is absent. Its problems are recorded with
+// those of the whole; keys of nested objects are named without their path.
 func (c *config) part(key string) *config {
 	v, ok := c.value(key)
 	if !ok {

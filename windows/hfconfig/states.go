@@ -33,12 +33,19 @@ func (r *reading) named(name string) windows.DType {
 	return d
 }
 
-// conv is the state of a causal convolution: the last inputs of each channel.
+// The sizes below are those of the frameworks that serve these models. A state has
+// two parts: the last inputs of a causal convolution, which runs over the
+// projections before the recurrence, and the recurrent state itself, one matrix for
+// each head.
+
+// conv is the state of a causal convolution: the last inputs of each channel, one
+// fewer than the kernel, since the newest comes with the token.
 func (r *reading) conv(channels, kernel int) int64 {
 	return int64(channels) * int64(max(0, kernel-1)) * int64(r.named(r.convDType).Bytes())
 }
 
-// recurrent is a recurrent state of so many elements.
+// recurrent is a recurrent state of so many elements. It is often kept in more
+// bits than keys and values: errors add up over the tokens.
 func (r *reading) recurrent(factors ...int) int64 {
 	bytes := int64(r.stateType().Bytes())
 	for _, f := range factors {
@@ -47,7 +54,8 @@ func (r *reading) recurrent(factors ...int) int64 {
 	return bytes
 }
 
-// split is the share of one device of heads of states. They cannot be repeated.
+// split is the share of one device of heads of states. They cannot be repeated as
+// KV heads are: each device updates its own.
 func (r *reading) split(n int, what string) int {
 	if n%r.tp != 0 {
 		r.say("%d %s cannot be divided between %d devices", n, what, r.tp)
@@ -68,14 +76,20 @@ func (r *reading) mamba2(m mamba2) int64 {
 	return r.conv(heads*m.headDim+2*groups*m.state, m.kernel) + r.recurrent(heads, m.headDim, m.state)
 }
 
-// mamba1 is the state of a layer of a selective state space model without heads.
+// mamba1 is the state of a layer of a selective state space model without heads:
+// each inner channel has a vector of the state's size. Inner channels are the width
+// times mamba_expand.
 func (r *reading) mamba1() int64 {
 	inner := r.split(r.or(2, "mamba_expand")*r.need(widthKeys...), "state channels")
 	return r.conv(inner, r.need("mamba_d_conv")) + r.recurrent(inner, r.need("mamba_d_state"))
 }
 
-// gatedDelta is Qwen3-Next: every fourth layer has attention, the others linear
-// attention by the gated delta rule.
+// gatedDelta is Qwen3-Next and Qwen3.5: every fourth layer has attention, the
+// others linear attention by the gated delta rule. Its convolution runs over the
+// queries, keys and values; queries have the shape of keys.
+//
+//	conv       (2·key heads·key dim + value heads·value dim)·(kernel − 1)
+//	recurrent  value heads·value dim·key dim
 func (r *reading) gatedDelta() {
 	attention := r.attention()
 	keys, values := r.split(r.need("linear_num_key_heads"), "key heads"), r.split(r.need("linear_num_value_heads"), "value heads")
@@ -92,7 +106,8 @@ func (r *reading) gatedDelta() {
 }
 
 // kimi is Kimi Linear: latent attention in some layers, gated delta attention
-// with a state of float32 in the others. Its lists of layers begin with 1.
+// with a state of float32 in the others. Queries, keys and values have a
+// convolution each, of one shape. The lists of layers begin with 1.
 func (r *reading) kimi() {
 	linear := r.part("linear_attn_config")
 	if linear == nil {
@@ -111,7 +126,8 @@ func (r *reading) kimi() {
 	}
 }
 
-// jamba has attention in one layer of each period.
+// jamba has attention in one layer of each period, attn_layer_offset layers after
+// its begin, and a state in all others.
 func (r *reading) jamba() {
 	attention := r.attention()
 	r.fill(layer{state: r.mamba1()})
@@ -136,7 +152,8 @@ func (r *reading) bamba() {
 	}
 }
 
-// mambaKeys are the sizes of a state by the keys that most models use.
+// mambaKeys are the sizes of a state by the keys that most models use. A file that
+// names no groups has one.
 func (r *reading) mambaKeys() mamba2 {
 	return mamba2{
 		heads: r.need("mamba_n_heads"), headDim: r.mambaHeadDim(), state: r.need("mamba_d_state"),
@@ -152,7 +169,9 @@ func (r *reading) mambaHeadDim() int {
 	return r.or(2, "mamba_expand") * r.need(widthKeys...) / r.need("mamba_n_heads")
 }
 
-// granite has attention or a state in each layer, as layer_types says.
+// granite has attention or a state in each layer, as layer_types says. A model
+// without recurrent layers has no keys of their sizes, so they are read only if
+// there are any.
 func (r *reading) granite() {
 	attention := r.attention()
 	r.fill(attention)
@@ -175,7 +194,9 @@ func (r *reading) granite() {
 	}
 }
 
-// nemotron draws its layers in a pattern of letters, or names them.
+// nemotron draws its layers in a pattern of letters, or names them: M for a state,
+// * for attention, - and E for feed-forward layers, which keep nothing. The number
+// of layers is that of the letters; num_hidden_layers may be absent.
 func (r *reading) nemotron() {
 	attention := r.attention()
 	state := r.mamba2(mamba2{

@@ -2,11 +2,16 @@ package kvconfig
 
 import "github.com/kvactor/kvactor/windows"
 
-// setter sets one field from a value that is not null.
+// setter sets one field from a value that is not null. Null is the same as an absent
+// name in every field, as in TensorRT-LLM, where it is how a file keeps a default.
+// A setter does not stop at a problem: it records it and leaves the default, so that
+// one error reports everything that is wrong with a file.
 type setter func(*reading, entry)
 
-// fields are all names. The setters read only their own entry, so the order of
-// the text decides the order of the problems.
+// fields are the names of the fields of windows.Config. Each setter reads its own
+// entry only, so the order of the text decides the order of the problems. What a
+// value may be, beyond its type, is checked by Config.Validate: the rules of some
+// fields need the model, and a host that fills in a Config by hand needs them too.
 var fields = map[string]setter{
 	"tokens_per_block":               integer(func(c *windows.Config) *int { return &c.TokensPerBlock }),
 	"max_attention_window":           window,
@@ -35,7 +40,9 @@ var fields = map[string]setter{
 }
 
 // integer sets a field of 64 bits; on a platform with smaller ints a value that
-// does not fit is too large.
+// does not fit is too large. A number with a fraction of zero, such as 32.0, is not
+// taken for an integer: more often than not it is a mistake of the program that wrote
+// the file.
 func integer[T int | int64](field func(*windows.Config) *T) setter {
 	return func(r *reading, e entry) {
 		switch v := e.value.(type) {
@@ -53,8 +60,9 @@ func integer[T int | int64](field func(*windows.Config) *T) setter {
 	}
 }
 
-// positive is integer for fields whose 0 stands for none: a text says none by
-// leaving them out, so a 0 in it is a wrong value.
+// positive is integer for fields in which 0 stands for none. A text says none by
+// leaving the name out, so a 0 in it is a wrong value. Validate cannot see the
+// difference any more, therefore it is refused here.
 func positive(field func(*windows.Config) *int) setter {
 	set := integer(field)
 	return func(r *reading, e entry) {
@@ -66,6 +74,7 @@ func positive(field func(*windows.Config) *int) setter {
 	}
 }
 
+// number sets a field that is a fraction.
 func number(field func(*windows.Config) *float64) setter {
 	return func(r *reading, e entry) {
 		if v, ok := r.number(e); ok {
@@ -74,7 +83,9 @@ func number(field func(*windows.Config) *float64) setter {
 	}
 }
 
-// number reads any number; an integer is one too.
+// number reads any number; an integer is one too, because a fraction of 1 is often
+// written without a point. The values .inf and .nan of YAML pass; Validate refuses
+// them with the field's own rule.
 func (r *reading) number(e entry) (float64, bool) {
 	switch v := e.value.(type) {
 	case float64:
@@ -89,6 +100,8 @@ func (r *reading) number(e entry) (float64, bool) {
 	return 0, false
 }
 
+// boolean sets a flag. The numbers 0 and 1 are refused, and so are words such as yes
+// and on, which YAML 1.1 took for booleans and YAML 1.2 takes for strings.
 func boolean(field func(*windows.Config) *bool) setter {
 	return func(r *reading, e entry) {
 		v, ok := e.value.(bool)
@@ -100,6 +113,7 @@ func boolean(field func(*windows.Config) *bool) setter {
 	}
 }
 
+// text sets a field that is a word.
 func text(field func(*windows.Config) *string) setter {
 	return func(r *reading, e entry) {
 		v, ok := e.value.(string)
@@ -111,8 +125,9 @@ func text(field func(*windows.Config) *string) setter {
 	}
 }
 
-// window reads the list of windows; an empty one stays empty, so that Validate
-// tells it from none.
+// window reads the list of windows. An empty list stays empty instead of becoming
+// nil, so that Validate can tell it from none and refuse it. A list with a wrong
+// element keeps the others, so that Validate reports what is wrong with them.
 func window(r *reading, e entry) {
 	list, ok := e.value.([]any)
 	if !ok {
@@ -137,7 +152,8 @@ func window(r *reading, e entry) {
 	r.config.MaxAttentionWindow = windows
 }
 
-// crossFraction: 0 is a fraction too, but Config has it for none.
+// crossFraction reads the part of the cross pool. 0 is a fraction too, but in Config
+// it stands for none; a text that says 0 has a wrong value.
 func crossFraction(r *reading, e entry) {
 	v, ok := r.number(e)
 	switch {
@@ -148,7 +164,8 @@ func crossFraction(r *reading, e entry) {
 	}
 }
 
-// transferMode: an empty string is a transfer mode too, but Config has it for none.
+// transferMode reads a deprecated option, which is refused whatever its value. The
+// empty string stands for none in Config, therefore it is refused here.
 func transferMode(r *reading, e entry) {
 	v, ok := e.value.(string)
 	switch {
@@ -161,7 +178,8 @@ func transferMode(r *reading, e entry) {
 	}
 }
 
-// otherSaltsQuota: 0 is a quota too, but Config has it for none.
+// otherSaltsQuota reads the quota of all other salts. 0 stands for none in Config; a
+// text that says 0 has a wrong value.
 func otherSaltsQuota(r *reading, e entry) {
 	v, ok := r.number(e)
 	switch {
@@ -172,7 +190,9 @@ func otherSaltsQuota(r *reading, e entry) {
 	}
 }
 
-// shares sets a field that gives names their parts of a whole.
+// shares sets a field that gives names their parts of a whole. A name that is given
+// twice is a mistake of the text, whatever its values: JSON and YAML leave open which
+// of them counts.
 func shares(field func(*windows.Config) *map[string]float64) setter {
 	return func(r *reading, e entry) {
 		list, ok := e.value.([]entry)

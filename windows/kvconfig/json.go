@@ -32,8 +32,10 @@ func ReadJSON(r io.Reader) (windows.Config, error) {
 	return build(entries)
 }
 
-// decodeJSON goes by tokens, because a map would lose the order of the names
-// and those that are given twice.
+// decodeJSON reads token by token into entries. Decoding into a map would lose the
+// order of the names, by which problems are reported, and names that are given twice,
+// which are one of the problems. Numbers are kept as they are written, because the
+// conversion to float64 would lose digits of byte counts above 2⁵³.
 func decodeJSON(raw []byte) (any, error) {
 	// The whole text first: the tokens alone would let some errors pass.
 	if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil {
@@ -44,6 +46,7 @@ func decodeJSON(raw []byte) (any, error) {
 	return jsonValue(d)
 }
 
+// jsonValue reads the next value.
 func jsonValue(d *json.Decoder) (any, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -62,6 +65,7 @@ func jsonValue(d *json.Decoder) (any, error) {
 	}
 }
 
+// jsonList reads the rest of a list, whose opening bracket has been read.
 func jsonList(d *json.Decoder) (any, error) {
 	list := []any{}
 	for d.More() {
@@ -75,6 +79,7 @@ func jsonList(d *json.Decoder) (any, error) {
 	return list, err
 }
 
+// jsonObject reads the rest of an object, whose opening brace has been read.
 func jsonObject(d *json.Decoder) (any, error) {
 	entries := []entry{}
 	for d.More() {
@@ -92,7 +97,9 @@ func jsonObject(d *json.Decoder) (any, error) {
 	return entries, err
 }
 
-// jsonNumber tells integers by how they are written: 32.0 is none.
+// jsonNumber distinguishes integers from other numbers by how they are written: 32.0
+// is not an integer, and neither is 1e3. Numbers that do not fit are kept as text, so
+// that the error shows them as the author wrote them.
 func jsonNumber(s string) any {
 	if !strings.ContainsAny(s, ".eE") {
 		n, err := strconv.ParseInt(s, 10, 64)

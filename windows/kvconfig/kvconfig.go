@@ -9,8 +9,8 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// MaxBytes is the size of the largest text that is read: a configuration is a
-// page, and what is larger is another file.
+// MaxBytes is the size of the largest text that is read. A configuration is about a
+// page long; a larger file was named by mistake.
 const MaxBytes = 64 << 10
 
 // section is the name under which TensorRT-LLM keeps the configuration.
@@ -40,7 +40,8 @@ type given struct {
 	value       any
 }
 
-// read reads at most MaxBytes.
+// read reads at most MaxBytes. It reads one byte more to find out whether there are
+// more.
 func read(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
@@ -65,6 +66,7 @@ func build(entries []entry) (windows.Config, error) {
 	return r.config, r.err()
 }
 
+// has reports whether a name is among the entries.
 func has(entries []entry, name string) bool {
 	for _, e := range entries {
 		if e.name == name {
@@ -151,6 +153,7 @@ func isScalar(value any) bool {
 	}
 }
 
+// section reads the value of kv_cache_config. null stands for an empty section.
 func (r *reading) section(value any) {
 	switch v := value.(type) {
 	case nil:
@@ -174,16 +177,19 @@ func (r *reading) err() error {
 	}
 }
 
+// say records a wrong value or an unknown name.
 func (r *reading) say(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
+// misshape records a value of the wrong type.
 func (r *reading) misshape(format string, args ...any) {
 	r.misshapen = true
 	r.say(format, args...)
 }
 
-// describe names the kind of a value in the words of the texts.
+// describe names the kind of a value in the words that JSON and YAML use, for errors
+// that say what was found where something else was expected.
 func describe(value any) string {
 	switch value.(type) {
 	case nil:

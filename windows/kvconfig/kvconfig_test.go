@@ -262,6 +262,10 @@ func TestRefusedTexts(t *testing.T) {
 		assert.ErrorContains(t, err, "the cache configuration is not YAML: ", "%q", in)
 		assert.NotContains(t, err.Error(), "\n")
 	}
+	for _, word := range []string{"yes", "on", "1"} {
+		_, err := ReadYAML(strings.NewReader("use_uvm: " + word))
+		assert.ErrorContains(t, err, "not a boolean", word)
+	}
 	_, err := ReadJSON(strings.NewReader("null"))
 	assert.EqualError(t, err, "the cache configuration is null, not an object")
 	_, err = ReadJSON(strings.NewReader(`{"max_tokens":1,"max_tokens":2}`))

@@ -39,6 +39,8 @@ type kind struct {
 	is   func(any) bool
 }
 
+// The kinds of values. An integer that does not fit 64 bits is still an integer: the
+// options with this kind are not used, so their size does not matter.
 var (
 	anInteger = kind{"an integer", func(v any) bool { return is[int64](v) || is[tooLarge](v) }}
 	aNumber   = kind{"a number", func(v any) bool { return is[int64](v) || is[tooLarge](v) || is[float64](v) }}
@@ -49,6 +51,7 @@ var (
 	anyKind   = kind{"", func(any) bool { return true }}
 )
 
+// is reports whether a value has the type.
 func is[T any](v any) bool {
 	_, ok := v.(T)
 	return ok
@@ -85,7 +88,8 @@ func (r *reading) check(e entry, k kind) bool {
 	return ok
 }
 
-// shown is the name of an option with its value, if the value is short.
+// shown is the name of an option with its value. Lists and objects are left out: they
+// may be long, and the name says where to look.
 func shown(e entry) string {
 	switch e.value.(type) {
 	case []any, []entry:

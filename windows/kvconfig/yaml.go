@@ -39,6 +39,9 @@ func ReadYAML(r io.Reader) (windows.Config, error) {
 	return build(entries)
 }
 
+// decodeYAML parses the text once for its structure, to refuse what one mapping
+// cannot have, and once for its values. The ordered maps of the library keep the order
+// of the names; names that are given twice are an error of its parser.
 func decodeYAML(raw []byte) (any, error) {
 	file, err := parser.ParseBytes(raw, 0)
 	if err != nil {
@@ -62,7 +65,9 @@ func decodeYAML(raw []byte) (any, error) {
 	return yamlValue(value), nil
 }
 
-// yamlValue turns what the library makes of a text into the values of an entry.
+// yamlValue converts the values of the library to those of an entry, the same that
+// decodeJSON makes, so that both forms are read by the same setters. The library has
+// unsigned integers for all that have no sign.
 func yamlValue(value any) any {
 	switch v := value.(type) {
 	case yaml.MapSlice:

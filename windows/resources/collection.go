@@ -15,14 +15,15 @@ type Collection struct {
 	names   map[string]bool
 }
 
-// entry is one resource.
+// entry is one resource with its name and the layer that uses it.
 type entry struct {
 	name     string
 	layer    int
 	resource Resource
 }
 
-// Add adds a resource of a layer; its name is the kind's with the layer's number:
+// Add adds a resource of a layer, the first of its kind being the reference of the
+// others; its name is the kind's with the layer's number:
 // Add("kv_cache", 0, r) adds kv_cache_0. The error is a BadRequest refusal: a name
 // that is there already, a layer out of range or with keys and values already, wrong
 // values.

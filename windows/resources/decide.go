@@ -15,7 +15,12 @@ type Decision struct {
 	Reason   string
 }
 
-// decider holds the references by which a collection is judged.
+// The rules are those of the document, in its order: references first, then each
+// resource by itself. A resource that the document makes local for the manager's sake
+// is managed unless the plan is strict; the reason names the rule in both cases, so that
+// a reader of the plan sees where the two differ.
+
+// decider holds the references that the others of a collection are compared with.
 type decider struct {
 	strict bool
 	kv     *entry // the first PagedKV; nil: none
@@ -25,20 +30,23 @@ type decider struct {
 	convReason string
 }
 
-// decide judges all resources in order.
+// decide decides on all resources in order.
 func (c *Collection) decide(strict bool) []Decision {
 	d := decider{strict: strict}
 	d.references(c.entries)
 	out := make([]Decision, len(c.entries))
 	for i, e := range c.entries {
-		managed, reason := d.judge(&c.entries[i])
+		managed, reason := d.decide(&c.entries[i])
 		out[i] = Decision{Name: e.name, Layer: e.layer, Resource: e.resource, Managed: managed, Reason: reason}
 	}
 	return out
 }
 
 // references finds the first resource of each kind, and whether the shape of the
-// convolutions follows from that of the SSM.
+// convolutions follows from that of the SSM: a convolution runs over the inner channels
+// and, for each group, over two vectors of the state's size. If it does not, AutoDeploy
+// gives up the reference, so that all convolutions are local. Without an SSM there is
+// nothing to compare with, and the convolutions are managed.
 func (d *decider) references(entries []entry) {
 	for i := range entries {
 		e := &entries[i]
@@ -61,6 +69,7 @@ func (d *decider) references(entries []entry) {
 	}
 }
 
+// orFirst is the first entry of a kind: the one found already, else this one.
 func orFirst(first, e *entry) *entry {
 	if first != nil {
 		return first
@@ -68,15 +77,15 @@ func orFirst(first, e *entry) *entry {
 	return e
 }
 
-// judge decides on one resource.
-func (d *decider) judge(e *entry) (managed bool, reason string) {
+// decide decides on one resource.
+func (d *decider) decide(e *entry) (managed bool, reason string) {
 	switch r := e.resource.(type) {
 	case PagedKV:
-		return d.judgeKV(e, r)
+		return d.decideKV(e, r)
 	case SSM:
-		return d.judgeState(e, d.ssm, d.ssm.resource == e.resource, "")
+		return d.decideState(e, d.ssm, d.ssm.resource == e.resource, "")
 	case CausalConv:
-		return d.judgeState(e, d.conv, d.conv.resource == e.resource, d.convReason)
+		return d.decideState(e, d.conv, d.conv.resource == e.resource, d.convReason)
 	case State:
 		switch {
 		case d.strict:
@@ -91,8 +100,10 @@ func (d *decider) judge(e *entry) (managed bool, reason string) {
 	}
 }
 
-// judgeKV compares keys and values with the first ones.
-func (d *decider) judgeKV(e *entry, r PagedKV) (bool, string) {
+// decideKV compares keys and values with the first ones. The number of heads is not
+// compared: pools are formed by it, here as there. Of several differences the first one
+// is the reason.
+func (d *decider) decideKV(e *entry, r PagedKV) (bool, string) {
 	if e == d.kv {
 		return true, "the first keys and values, the reference of the others"
 	}
@@ -117,8 +128,9 @@ func (d *decider) judgeKV(e *entry, r PagedKV) (bool, string) {
 	}
 }
 
-// judgeState compares a state with the first one of its kind.
-func (d *decider) judgeState(e, ref *entry, same bool, unfit string) (bool, string) {
+// decideState compares a state with the first one of its kind. unfit says why the
+// whole kind does not fit, "" if it does.
+func (d *decider) decideState(e, ref *entry, same bool, unfit string) (bool, string) {
 	reason := "agrees with " + ref.name + " in shape and dtype"
 	if e == ref {
 		reason = "the first of its kind, the reference of the others"

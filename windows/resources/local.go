@@ -12,7 +12,8 @@ import (
 var ErrNoSlot = errors.New("resources: every slot has a sequence")
 
 // Local is the device memory of the local resources: a slot for each running
-// sequence. The host takes a slot when it admits a sequence and gives it back when
+// sequence, with all local resources of the model in it, so that one number finds them
+// all. The host takes a slot when it admits a sequence and gives it back when
 // it releases it; the engine does not know of it. One goroutine at a time uses a
 // Local.
 type Local struct {

@@ -71,7 +71,11 @@ func (c *Collection) Plan(o Options) (*Plan, error) {
 	return p, nil
 }
 
-// model makes the model of the managed resources.
+// model makes the model of the managed resources. A layer with several states has one
+// state of their sizes together, since they are copied and kept together: each of them
+// begins at a boundary of 16 bytes. Layers without managed resources keep nothing as far
+// as the engine is concerned. If any resource has a window, the windows of all layers
+// are listed, with the longest sequence for those without one.
 func (p *Plan) model(o Options) {
 	layers := 0
 	for _, d := range p.Decisions {
@@ -117,7 +121,8 @@ const stateAlignment = 16
 
 func aligned(n int64) int64 { return (n + stateAlignment - 1) / stateAlignment * stateAlignment }
 
-// grouped lists the layers by the size of their states.
+// grouped lists the layers by the size of their states, in order of the first layer of
+// each size: a size is a pool of the engine.
 func grouped(bytes []int64) []windows.State {
 	var out []windows.State
 	for l, n := range bytes {
@@ -135,7 +140,8 @@ func grouped(bytes []int64) []windows.State {
 	return out
 }
 
-// String draws the decisions with their reasons, then the pools.
+// String draws the decisions with their reasons in the order of the collection, then
+// the pools, the local memory, and whether anything is reused.
 func (p *Plan) String() string {
 	var b strings.Builder
 	for _, d := range p.Decisions {

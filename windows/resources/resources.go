@@ -8,7 +8,9 @@ import (
 )
 
 // Resource is what a layer keeps for the tokens of a sequence. The types below
-// implement it; no others can.
+// implement it; no others can, because a plan must know what each of them is to decide
+// where it can lie. They are plain values without memory of their own: two layers may
+// add the same one.
 type Resource interface {
 	fmt.Stringer
 	// problems are sentences about wrong values.
@@ -17,7 +19,8 @@ type Resource interface {
 	slot(maxSeqLen int) int64
 }
 
-// PagedKV is the keys and values of a layer, in pages.
+// PagedKV is the keys and values of a layer, in pages. It is the only resource that
+// grows with the sequence and whose parts can be shared between sequences.
 type PagedKV struct {
 	NumKVHeads int
 	HeadDim    int
@@ -27,7 +30,9 @@ type PagedKV struct {
 	Window     int            // tokens that a token attends to; 0: all
 }
 
-// SSM is the state of a selective state space model: [heads][dim][state].
+// SSM is the state of a selective state space model: [heads][dim][state]. Its size
+// does not depend on the length of the sequence, so it serves exactly the tokens that
+// were computed when it was copied.
 type SSM struct {
 	NumHeads int
 	HeadDim  int
@@ -43,7 +48,9 @@ type CausalConv struct {
 	DType   windows.DType
 }
 
-// State is any other state of a sequence.
+// State is any other state of a sequence, of which the plan knows the size only. It
+// cannot know whether a copy of the bytes is enough to go on from them (they could name
+// memory elsewhere), so the layer has to say it.
 type State struct {
 	Shape []int
 	DType windows.DType
@@ -52,12 +59,14 @@ type State struct {
 	Checkpointable bool
 }
 
-// Unpaged is a row of a shape for each token of a sequence, in one piece.
+// Unpaged is a row of a shape for each token of a sequence, in one piece as long as the
+// longest sequence. It is for kernels that cannot follow page tables.
 type Unpaged struct {
 	TokenShape []int
 	DType      windows.DType
 }
 
+// factor is KVFactor with its default.
 func (r PagedKV) factor() int {
 	if r.KVFactor == 0 {
 		return 2
@@ -65,6 +74,7 @@ func (r PagedKV) factor() int {
 	return r.KVFactor
 }
 
+// layout is Layout with its default.
 func (r PagedKV) layout() windows.Layout {
 	if r.Layout == "" {
 		return windows.HND
@@ -123,7 +133,8 @@ func elements(shape ...int) int {
 	return n
 }
 
-// bytes is the size of a state, 0 for a resource that is none.
+// bytes is the size of a state, 0 for a resource that is none. Sizes cannot overflow:
+// Add has checked the dimensions.
 func bytes(r Resource) int64 {
 	switch r := r.(type) {
 	case SSM:
@@ -137,6 +148,9 @@ func bytes(r Resource) int64 {
 	}
 }
 
+// slot is the size of local keys and values: rows for the longest sequence, in one
+// piece. A local one is not paged, because nothing would move its pages with those of
+// the engine.
 func (r PagedKV) slot(n int) int64 {
 	return int64(n) * int64(r.factor()*r.NumKVHeads) * (r.DType.RowBytes(r.HeadDim) + r.DType.ScaleBytes(r.HeadDim))
 }
@@ -145,7 +159,8 @@ func (r CausalConv) slot(int) int64 { return bytes(r) }
 func (r State) slot(int) int64      { return bytes(r) }
 func (r Unpaged) slot(n int) int64  { return int64(n) * r.DType.RowBytes(elements(r.TokenShape...)) }
 
-// check collects problems of named numbers and an element type.
+// check collects problems of named numbers and an element type. The names are those of
+// the document's handlers.
 type check []string
 
 func (c *check) atLeast(least int, name string, n int) {

@@ -32,7 +32,10 @@ func (p *Plan) View(name string) (View, bool) {
 	return v, ok
 }
 
-// locate finds where every resource lies.
+// locate finds where every resource lies. Keys and values are where windows.Pool.View
+// says; the states of a layer lie one behind the other in the layer's part of a state
+// page, in the order of the collection, which is also the order in which model has added
+// up their sizes.
 func (p *Plan) locate() {
 	states := make([]int64, p.Model.Layers) // of each layer, as far as its states are placed
 	for i := range p.Decisions {
@@ -93,8 +96,8 @@ func (p *Plan) find(layer int, kind windows.Kind) (windows.Pool, int) {
 // slotAlignment is the boundary at which each local resource begins in its slot.
 const slotAlignment = 256
 
-// placeLocal gives a local resource the next part of a slot. The size of a slot is
-// known when all have one.
+// placeLocal gives a local resource the next part of a slot, at a boundary that suits
+// every kernel. The size of a slot is known when all have one.
 func (p *Plan) placeLocal(d *Decision, v *View) {
 	v.Offset = p.slotBytes
 	if kv, ok := d.Resource.(PagedKV); ok {
@@ -117,7 +120,9 @@ func (p *Plan) placeLocal(d *Decision, v *View) {
 	p.slotBytes += (n + slotAlignment - 1) / slotAlignment * slotAlignment
 }
 
-// shapeKV sets the shape of keys and values of so many tokens.
+// shapeKV sets the shape of keys and values of so many tokens; token, head and value are
+// the distances in bytes from one of these to the next. Two NVFP4 elements share a byte,
+// so a row of them is a row of half as many bytes.
 func (v *View) shapeKV(kv PagedKV, tokens int, token, head, value int64) {
 	row, element := kv.HeadDim, int64(kv.DType.Bytes())
 	if kv.DType == windows.NVFP4 {

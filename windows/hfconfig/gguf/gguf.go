@@ -29,7 +29,9 @@ import (
 	"github.com/kvactor/kvactor/windows/hfconfig"
 )
 
-// Open reads the header of a GGUF file. Errors are those of hfconfig.Read.
+// Open reads the header of a GGUF file. Errors are those of hfconfig.Read; a file
+// that is not GGUF is a BadRequest refusal. The tensors are not read, so that a file
+// of many gigabytes is read as fast as a small one.
 func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 	if _, err := os.Stat(path); err != nil {
 		return hfconfig.Model{}, err
@@ -52,7 +54,10 @@ func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 	return hfconfig.ReadValues(values, o)
 }
 
-// parse calls the library, which panics on some broken files.
+// parse calls the library, which panics on some broken files. The file is read, not
+// mapped: a mapped file that becomes shorter meanwhile ends the process. Large
+// metadata, such as the vocabulary, are skipped; the lists with a number for each layer
+// are not among them.
 func parse(path string) (file *parser.GGUFFile, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -62,7 +67,9 @@ func parse(path string) (file *parser.GGUFFile, err error) {
 	return parser.ParseGGUFFile(path, parser.SkipLargeMetadata())
 }
 
-// plain converts a value of the library: integers to int, lists to []any.
+// plain converts a value of the library to those that hfconfig takes: integers of any
+// size to int, lists to []any. The writers of GGUF files do not agree on the sizes of
+// integers.
 func plain(value any) any {
 	switch v := value.(type) {
 	case uint8:
@@ -92,7 +99,8 @@ func plain(value any) any {
 	}
 }
 
-// header is the metadata of a file.
+// header is the metadata of a file. Keys begin with the name of the architecture, such
+// as llama.block_count, but for the general ones.
 type header struct {
 	arch   string
 	values map[string]any
@@ -116,7 +124,9 @@ var kinds = map[string]string{
 	"falcon-h1": "falcon_h1", "granitehybrid": "granitemoehybrid", "mistral3": "ministral3",
 }
 
-// names are config.json's names of GGUF's keys, without the architecture.
+// names are config.json's names of GGUF's keys, without the architecture. The number
+// of rotary dimensions is the position's part of a latent vector only where there is
+// one; other models do not read it.
 var names = map[string]string{
 	"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
 	"attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads",
@@ -125,7 +135,9 @@ var names = map[string]string{
 	"attention.indexer.key_length": "index_head_dim", "full_attention_interval": "full_attention_interval",
 }
 
-// translate gives the metadata the names of config.json.
+// translate gives the metadata the names of config.json. The lengths of keys and
+// values are left out for latent attention: older files have those of the heads before
+// the compression, newer ones those of the vector, and both follow from kv_lora_rank.
 func (h header) translate() (map[string]any, error) {
 	if h.arch == "" {
 		return nil, messages.Refuse(messages.ConfigInvalid, "general.architecture is missing")
@@ -177,8 +189,18 @@ func (h header) pattern(values map[string]any) {
 	}
 }
 
-// states translates the sizes of recurrent states. The layers that have one are
-// those without heads of keys and values.
+// states translates the sizes of recurrent states. GGUF uses the keys of selective
+// state space models for all of them:
+//
+//	                 state space models       linear attention
+//	time_step_rank   heads                    value heads
+//	inner_size       heads × head size        value heads × value size
+//	state_size       size of the state        key size
+//	group_count      groups                   key heads
+//	conv_kernel      length of the convolution
+//
+// The layers that have a state are those without heads of keys and values, except in
+// models that have both in every layer.
 func (h header) states(values map[string]any) error {
 	heads, inner, state := h.number("ssm.time_step_rank"), h.number("ssm.inner_size"), h.number("ssm.state_size")
 	groups, kernel := h.number("ssm.group_count"), h.number("ssm.conv_kernel")
@@ -218,7 +240,8 @@ func (h header) states(values map[string]any) error {
 	return nil
 }
 
-// numbers returns a list of integers; a single number stands for every layer.
+// numbers returns a list of integers; a single number stands for every layer. The
+// number of layers is bounded, because a broken file may name any.
 func (h header) numbers(key string) []int {
 	var out []int
 	switch v := h.value(key).(type) {
@@ -242,7 +265,7 @@ func (h header) layers(key string, is func(int) bool) []bool {
 	return out
 }
 
-// choose lists one of two words for each layer.
+// choose lists one of two words for each layer, as layer_types of a config.json does.
 func choose(which []bool, yes, no string) []any {
 	words := make([]any, len(which))
 	for i, w := range which {

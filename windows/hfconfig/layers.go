@@ -7,9 +7,9 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// family fills in the layers by the model type.
-func (r *reading) family() {
-	if read, ok := families[r.kind]; ok {
+// readLayers fills in the layers by the model type.
+func (r *reading) readLayers() {
+	if read, ok := readers[r.kind]; ok {
 		read(r)
 		return
 	}
@@ -20,27 +20,42 @@ func (r *reading) family() {
 	r.plain()
 }
 
-// families are the model types whose layers do not follow from the common keys.
-var families map[string]func(*reading)
+// readers are the model types whose layers do not follow from the common keys, or
+// whose files have keys that mean nothing for them. Types such as llama, glm4_moe
+// and olmo3 are not among them: the common keys, with layer_types, say everything.
+var readers map[string]func(*reading)
 
 func init() { // an initializer would refer to itself through the functions
-	families = map[string]func(*reading){
+	readers = map[string]func(*reading){
+		// All layers have the window of sliding_window, if it is not null.
 		"mistral": (*reading).windowed, "mixtral": (*reading).windowed, "phi3": (*reading).windowed, "starcoder2": (*reading).windowed,
 		"ministral": (*reading).windowed, "ministral3": (*reading).windowed,
+
+		// sliding_window is in every file and almost never used.
 		"qwen2": (*reading).upperWindows, "qwen2_moe": (*reading).upperWindows, "qwen3": (*reading).upperWindows, "qwen3_moe": (*reading).upperWindows,
 		"qwen2_vl": (*reading).upperWindows, "qwen2_5_vl": (*reading).upperWindows, "qwen2_vl_text": (*reading).upperWindows, "qwen2_5_vl_text": (*reading).upperWindows,
 		"qwen3_vl_text": (*reading).upperWindows, "qwen3_vl_moe_text": (*reading).upperWindows,
-		"gemma2": every(2, "sliding_window_pattern"), "gemma3_text": every(6, "sliding_window_pattern", "_sliding_window_pattern"), "gemma3": every(6, "sliding_window_pattern", "_sliding_window_pattern"),
-		"cohere2": (*reading).cohere2, "gpt_oss": (*reading).gptOSS,
-		"gemma3n_text": (*reading).gemma3n, "gemma3n": (*reading).gemma3n, "gemma4_text": (*reading).gemma4, "gemma4": (*reading).gemma4,
+
+		// Every n-th layer has full attention, the others windows or chunks.
+		"gemma2": every(2, "sliding_window_pattern"), "gemma3_text": every(6, "sliding_window_pattern", "_sliding_window_pattern"),
+		"gemma3": every(6, "sliding_window_pattern", "_sliding_window_pattern"), "cohere2": (*reading).cohere2, "gpt_oss": (*reading).gptOSS,
 		"llama4_text": (*reading).llama4, "llama4": (*reading).llama4,
+
+		// The same, and layers that differ in their heads or share them.
+		"gemma3n_text": (*reading).gemma3n, "gemma3n": (*reading).gemma3n, "gemma4_text": (*reading).gemma4, "gemma4": (*reading).gemma4,
 		"mimo_v2_flash": (*reading).mimo, "nemotron-nas": (*reading).deci, "deci": (*reading).deci,
+
+		// One latent vector a token.
 		"deepseek_v2": (*reading).latent, "deepseek_v3": (*reading).latent, "kimi_k2": (*reading).latent, "glm4_moe_lite": (*reading).latent,
 		"deepseek_v32": (*reading).latent, "glm_moe_dsa": (*reading).latent, "longcat_flash": (*reading).latent,
+
+		// Recurrent layers.
 		"qwen3_next": (*reading).gatedDelta, "qwen3_5": (*reading).gatedDelta, "qwen3_5_text": (*reading).gatedDelta,
 		"qwen3_5_moe": (*reading).gatedDelta, "qwen3_5_moe_text": (*reading).gatedDelta,
 		"kimi_linear": (*reading).kimi, "jamba": (*reading).jamba, "bamba": (*reading).bamba, "granitemoehybrid": (*reading).granite,
 		"nemotron_h": (*reading).nemotron, "falcon_h1": (*reading).falconH1, "mamba": (*reading).noAttention, "mamba2": (*reading).noAttention,
+
+		// An encoder and a decoder.
 		"t5": (*reading).t5, "mt5": (*reading).t5, "umt5": (*reading).t5, "whisper": (*reading).whisper,
 		"bart": (*reading).bart, "mbart": (*reading).bart, "marian": (*reading).bart, "pegasus": (*reading).bart,
 	}
@@ -62,6 +77,9 @@ var harmless = map[string]bool{
 }
 
 // unreadable is a key that the common rules do not explain, "" if there is none.
+// Keys are tried in alphabetical order, so that the same file gives the same error.
+// A layer_types whose entries are all known is as good as a known model type; a
+// window or chunk without it could be of all layers or of some.
 func (r *reading) unreadable() string {
 	for _, key := range r.keys() {
 		if r.has(key) && !harmless[key] && slices.ContainsFunc(revealing, func(part string) bool { return strings.Contains(key, part) }) {
@@ -87,7 +105,8 @@ func (r *reading) unreadable() string {
 var commonTypes = []string{"full_attention", "sliding_attention", "chunked_attention", "attention", "global", "global_attention"}
 
 // plain is attention of one shape in all layers. layer_types may give some of
-// them windows or chunks.
+// them windows or chunks; all other words in it have been refused, or stand for
+// full attention.
 func (r *reading) plain() {
 	r.fill(r.attention())
 	for i, t := range r.types() {
@@ -166,7 +185,8 @@ func (r *reading) share(heads int, what string) int {
 }
 
 // headDim is the number of elements of a key. It need not be the width divided
-// by the query heads.
+// by the query heads: Qwen3-0.6B has 16 heads of 128 at a width of 1024. The
+// quotient is used only if the file has no other number, and then it must be whole.
 func (r *reading) headDim() int {
 	for _, key := range dimKeys {
 		if r.has(key) {
@@ -181,7 +201,9 @@ func (r *reading) headDim() int {
 }
 
 // kvHeads is the number of heads of keys and values: the query heads, unless
-// fewer are shared. Some older models share one by a flag.
+// fewer are shared. Some older models share one by a flag, which newer versions of
+// the same type (new_decoder_architecture) keep without meaning it. A list has a
+// number for each layer; the largest stands for the shape, fill sets the others.
 func (r *reading) kvHeads() int {
 	if multi := r.has("multi_query") || r.has("multi_query_attention"); multi && !r.has("new_decoder_architecture") {
 		return max(1, r.or(1, "multi_query_group_num"))
@@ -199,7 +221,8 @@ func (r *reading) kvHeads() int {
 }
 
 // windowed gives every layer the window of sliding_window, unless it is off or
-// layer_types says otherwise.
+// layer_types says otherwise. A window as long as the longest sequence, as some of
+// these files have it, is full attention by the rule of windows.
 func (r *reading) windowed() {
 	if len(r.texts("layer_types")) > 0 {
 		r.plain()
@@ -213,7 +236,8 @@ func (r *reading) windowed() {
 }
 
 // upperWindows gives the layers from max_window_layers on a window, if
-// use_sliding_window says so.
+// use_sliding_window says so. The files have sliding_window even where it is not
+// used, as long as the longest sequence.
 func (r *reading) upperWindows() {
 	r.fill(r.attention())
 	if !r.flag("use_sliding_window", false) || !r.has("sliding_window") {
@@ -233,7 +257,8 @@ func every(n int, keys ...string) func(*reading) {
 	return func(r *reading) { r.pattern(max(1, r.or(n, keys...))) }
 }
 
-// pattern gives windows to all layers but each n-th, or by layer_types.
+// pattern gives windows to all layers but each n-th, counted from 1, or by
+// layer_types: files of newer versions have it and may drop the period.
 func (r *reading) pattern(n int) {
 	if r.has("use_bidirectional_attention") {
 		r.say("use_bidirectional_attention: an encoder has no cache")
@@ -248,7 +273,8 @@ func (r *reading) pattern(n int) {
 }
 
 // cohere2 has full attention in every fourth layer. Its window does not count
-// the token itself.
+// the token itself, ours does: a window that is one too short would drop a block
+// that is still attended to.
 func (r *reading) cohere2() {
 	r.pattern(max(1, r.or(4, "sliding_window_pattern")))
 	for i := range r.layers {
@@ -262,7 +288,8 @@ func (r *reading) cohere2() {
 func (r *reading) gptOSS() { r.pattern(2) }
 
 // llama4 has full attention in the layers without rotary positions and chunks in
-// the others.
+// the others. A chunk is not a window: the first token of a chunk attends to itself
+// only.
 func (r *reading) llama4() {
 	r.fill(r.attention())
 	types, rotary := r.types(), r.numbers("no_rope_layers") // 1 for a layer with rotary positions, despite the name
@@ -286,7 +313,8 @@ func (r *reading) llama4() {
 }
 
 // gemma3n has full attention in every fifth layer, and its last layers read the
-// keys and values of the last layer of their kind before them.
+// keys and values of the last layer of their kind before them. They have no pages,
+// which makes the cache smaller by that part.
 func (r *reading) gemma3n() {
 	r.pattern(5)
 	r.shareLast(r.or(0, "num_kv_shared_layers"))
@@ -315,7 +343,8 @@ func (r *reading) shareLast(n int) {
 
 // gemma4 has full attention in every sixth layer and in the last one, with heads
 // of another size, and as many of them as num_global_key_value_heads says if keys
-// and values are one.
+// and values are one projection. Both are cached nevertheless: keys are turned by
+// their positions and values are not.
 func (r *reading) gemma4() {
 	r.pattern(6)
 	global := windows.Shape{HeadDim: r.or(r.headDim(), "global_head_dim")}
@@ -337,7 +366,9 @@ func (r *reading) gemma4() {
 	}
 }
 
-// mimo has two kinds of layers with heads of their own.
+// mimo has two kinds of layers with heads of their own; a 1 in the pattern stands
+// for a window. Keys are longer than values in both. attention_chunk_size, which
+// the files have too, means nothing.
 func (r *reading) mimo() {
 	full := r.attention()
 	dim := r.or(full.shape.HeadDim, "swa_head_dim")
@@ -359,7 +390,8 @@ func (r *reading) mimo() {
 	}
 }
 
-// deci has heads of its own in each layer, and layers without attention.
+// deci is a model whose layers a search has pruned: each has KV heads of its own,
+// given as the query heads that share one, and some have no attention at all.
 func (r *reading) deci() {
 	query, dim := r.need(queryKeys...), r.headDim()
 	blocks := list(r.config, "block_configs", "objects", func(v any) (map[string]any, bool) { m, ok := v.(map[string]any); return m, ok })
@@ -383,8 +415,9 @@ func (r *reading) deci() {
 
 // latent is multi-head latent attention: one vector a token in each layer, with
 // the position's part behind the compressed part. The number of heads and their
-// size have no influence on it. A sparse attention's indexer keeps keys of one
-// byte an element and a scale of four bytes.
+// size have no influence on it, whatever the file says: DeepSeek-V3 names 128 KV
+// heads, which would be 57 times as much. A sparse attention's indexer keeps, for
+// each token and layer, a key of one byte an element and a scale of four bytes.
 func (r *reading) latent() {
 	r.fill(r.latentLayer())
 }
@@ -423,7 +456,8 @@ func (r *reading) decoderLayer() layer {
 	return layer{heads: r.share(heads, "KV heads"), shape: windows.Shape{HeadDim: max(1, width/heads)}}
 }
 
-// encoder makes a decoder of layers that each attend to an encoder's output.
+// encoder makes a decoder of layers that each attend to an encoder's output. The
+// cross attention has the heads of the decoder's own attention in these models.
 func (r *reading) encoder(l layer, layers, longest int) {
 	if layers < 1 || layers > windows.MaxLayers {
 		r.say("%d layers of the decoder are not in 1 to %d", layers, windows.MaxLayers)
