@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"log/slog"
+
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -58,6 +60,20 @@ func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 	}
 	counts, err := windows.Split(pools, c.Model, c.Cache, windows.Budget{DeviceBytes: memory.Free, HostBytes: c.Cache.HostCacheSize})
 	return pools, counts, err
+}
+
+// warn logs what a host should know about a memory split that it has left to the
+// engine: the number of sequences that fit, if it is small for the memory.
+func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.Counts) {
+	if c.Pages != nil || log == nil {
+		return
+	}
+	if last := len(pools) - 1; pools[last].Kind == windows.KindCross {
+		pools, counts = pools[:last], counts[:last]
+	}
+	for _, w := range windows.Warnings(pools, c.Model, c.Cache, counts) {
+		log.Warn("memory split: " + w)
+	}
 }
 
 func validatePages(pools []windows.Pool, pages []windows.Counts) error {

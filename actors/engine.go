@@ -75,6 +75,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err != nil {
 		return nil, err
 	}
+	config.warn(s.Logger, pools, counts)
 	if config.Model.Encodes() && s.WaitingRoom > 0 {
 		return nil, messages.Refuse(messages.NotSupported, "WithWaitingRoom with an encoder–decoder model")
 	}

@@ -1,6 +1,8 @@
 package actors_test
 
 import (
+	"bytes"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -111,6 +113,30 @@ func TestChunksOfAttention(t *testing.T) {
 	}
 	r.verify(s)
 	require.NoError(t, r.release(s))
+}
+
+// A split that holds few sequences is logged when the engine starts; one that the host
+// has chosen is not.
+func TestWarningsOfTheSplitAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	logger := actors.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))
+	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20, Poison: sim.PoisonOff})
+	require.NoError(t, err)
+	s := setup{windows: []int{8, full}}
+	config := s.config(d)
+	config.Model.MaxSeqLen, config.Cache.MaxAttentionWindow = 1<<16, []int{8, 1 << 16}
+	system := newSystem()
+	defer shutdown(system)
+	for _, pages := range [][]windows.Counts{{{Primary: 4}, {Primary: 4}}, nil} {
+		assert.Empty(t, log.String())
+		config.Pages = pages
+		engine, err := actors.Spawn(system.Root, config, logger)
+		require.NoError(t, err)
+		_, err = engine.Close(t.Context())
+		require.NoError(t, err)
+	}
+	assert.Contains(t, log.String(), "level=WARN msg=\"memory split: pool w8h1 holds")
+	require.NoError(t, d.Close())
 }
 
 // A model with recurrent layers is described but not served.
