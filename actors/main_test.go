@@ -66,6 +66,7 @@ type stallable struct {
 	stalled atomic.Pointer[stall]
 	stuck   atomic.Pointer[stall] // waits for the device do not end
 	given   atomic.Int32          // pools whose memory was given back
+	submits func()                // is called by each Submit; nil: nothing is
 }
 
 // DestroyPool counts.
@@ -78,6 +79,9 @@ type stall struct{ reached, released chan struct{} }
 
 // Submit waits while the device is stalled.
 func (d *stallable) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	if d.submits != nil {
+		d.submits()
+	}
 	if w := d.stalled.Swap(nil); w != nil {
 		close(w.reached)
 		<-w.released
