@@ -149,6 +149,15 @@ func (w *world) bury(results ...messages.StepResult) {
 	}
 }
 
+// buryLost releases the sequences that are lost.
+func (w *world) buryLost() {
+	for id := range w.lives {
+		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
+		w.Do(r)
+		w.bury(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
+	}
+}
+
 // grown adds tokens to what the host knows.
 func (w *world) grown(l *life, tokens []messages.Token) {
 	chains := l.beams[0]
@@ -180,15 +189,20 @@ func (w *world) tryBeams(l *life, steps ...messages.BeamStep) messages.StepResul
 		w.check()
 		return m.Results[0]
 	}
+	w.grownBeams(l, steps)
+	w.check()
+	w.commitTo(l, l.length()-1)
+	return m.Results[0]
+}
+
+// grownBeams makes the beams what a step has made them.
+func (w *world) grownBeams(l *life, steps []messages.BeamStep) {
 	beams := make([][]host.Chain, len(steps))
 	for i, s := range steps {
 		parent := l.beams[s.Parent]
 		beams[i] = append(append([]host.Chain(nil), parent...), parent[len(parent)-1].Next(s.Token, messages.Cover{}))
 	}
 	l.beams = beams
-	w.check()
-	w.commitTo(l, l.length()-1)
-	return m.Results[0]
 }
 
 func (w *world) fork(l *life, n int) []*life {

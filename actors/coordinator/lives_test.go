@@ -290,15 +290,6 @@ func (c *crowd) rebalance() {
 	c.check()
 }
 
-// buryLost lets sequences go whose pages a failed move has lost.
-func (c *crowd) buryLost() {
-	for id := range c.lives {
-		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
-		c.Do(r)
-		c.bury(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
-	}
-}
-
 func (c *crowd) fault() {
 	if c.faults {
 		c.memory.failing[rapid.SampledFrom([]offloader.Lane{offloader.Offload, offloader.Onboard, offloader.Duplicate}).Draw(c.rt, "lane")]++

@@ -37,6 +37,8 @@ type setup struct {
 	sink    int              // tokens
 	pages   []windows.Counts // by PoolID; a single one is for all
 	change  func(*windows.Config)
+	waiting int  // batches that may wait for pages
+	ahead   bool // offload ahead of demand
 }
 
 // world is the coordinator over real cores and over memory that copies at once,
@@ -92,23 +94,26 @@ func newWorld(t testing, s setup) *world {
 	config := coordinator.Config{
 		Pools: pools, Counts: s.pages, TokensPerBlock: tpb, MaxSeqLen: full,
 		Reuse: cache.EnableBlockReuse, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
-		Tenants: cache.Tenants(),
+		Tenants: cache.Tenants(), WaitingRoom: s.waiting, Ahead: s.ahead,
 		Divide: func(fractions map[string]float64, bytes int64) ([]int, error) {
 			c := cache
 			c.PoolFractions = fractions
 			return windows.Divide(pools, model, c, bytes)
 		},
 	}
-	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory))
+	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory, s.ahead))
 	w.Clock = func() time.Duration { return w.now }
 	return w
 }
 
 // cores makes the parts that the coordinator joins.
-func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m *memory) direct.Cores {
+func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m *memory, ahead bool) direct.Cores {
 	var shapes []tree.PoolShape
 	var c direct.Cores
 	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority), Quotas: cache.Quotas()}
+	if ahead {
+		config.Ahead, config.Passed = true, func(messages.Ticket) bool { return true }
+	}
 	hosted := false
 	for i, p := range pools {
 		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk})
@@ -119,8 +124,10 @@ func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m
 		})
 		hosted = hosted || pages[i].Secondary > 0
 	}
-	c.Tree = tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Host: hosted})
-	c.Offloader = offloader.New(config)
+	c.Renew = func() (*tree.Tree, *offloader.Offloader) {
+		return tree.New(tree.Config{TokensPerBlock: tpb, Pools: shapes, Host: hosted}), offloader.New(config)
+	}
+	c.Tree, c.Offloader = c.Renew()
 	c.Submit = m.submit
 	return c
 }
@@ -211,8 +218,12 @@ func (w *world) checkReferences() map[messages.SequenceID]messages.Tables {
 		for i := range pages {
 			pages[i] = messages.PageID(i)
 		}
-		for _, t := range tables {
-			for _, beam := range t[p] {
+		for id, t := range tables {
+			beams := t[p]
+			if l := w.lives[id]; l.chunk > 0 && l.computed < l.prompt {
+				beams = beams[:1] // the beams share one table until then
+			}
+			for _, beam := range beams {
 				for _, page := range beam {
 					if page != messages.NoPage {
 						want[page]++

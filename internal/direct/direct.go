@@ -23,6 +23,8 @@ type Cores struct {
 	// Submit carries a submission; nil queues it nowhere.
 	Submit func(*offloader.Submission) (messages.Ticket, int)
 	Clock  func() time.Duration
+	// Renew makes an empty tree and offloader, for recoveries.
+	Renew func() (*tree.Tree, *offloader.Offloader)
 }
 
 // Engine is the coordinator over cores that are called directly.
@@ -31,6 +33,18 @@ type Engine struct {
 	core     *coordinator.Coordinator
 	answered int
 	seq      uint64 // of submissions that go nowhere
+
+	// Before and After hear of every message to a core, before and after it is
+	// served; nil: nobody does. Before returns false to lose the message: the actor
+	// that would have got it has failed.
+	Before func(to string, message any) bool
+	After  func(to string, message any)
+	// Answered hears of every request that was answered; nil: nobody does.
+	Answered func(request any)
+	// Aborted hears of every request that could not be served; nil: nobody does.
+	Aborted func(request any, err error)
+	broken  bool                  // the offloader failed in the middle of a change
+	failed  []coordinator.Failure // to be told when the coordinator returns
 }
 
 var _ coordinator.Port = (*Engine)(nil)
@@ -45,9 +59,46 @@ func New(config coordinator.Config, cores Cores) *Engine {
 // Do serves one request record of package messages.
 func (e *Engine) Do(request any) {
 	e.core.Submit(request, nil)
-	for e.answered > 0 {
-		e.answered--
-		e.core.Answered()
+	e.drain()
+}
+
+// drain gives answers and failures to the coordinator until there are no more.
+func (e *Engine) drain() {
+	for e.answered > 0 || len(e.failed) > 0 {
+		if len(e.failed) == 0 {
+			e.answered--
+			e.core.Answered()
+			continue
+		}
+		f := e.failed[0]
+		e.failed = e.failed[1:]
+		e.answered = 0 // of an epoch that is over
+		e.core.Failed(f)
+	}
+}
+
+// Fail makes an actor fail: the coordinator hears of it when it returns. An
+// offloader that fails dirty does not know any longer what its copies did.
+func (e *Engine) Fail(f coordinator.Failure) {
+	e.failed = append(e.failed, f)
+	e.broken = e.broken || f.Actor == "offloader" && f.Dirty
+}
+
+// Recover tells the coordinator of the failures when the caller has recovered from
+// a panic of its own.
+func (e *Engine) Recover() { e.drain() }
+
+// String draws the coordinator.
+func (e *Engine) String() string { return e.core.String() }
+
+// lost tells whether a message does not reach its core.
+func (e *Engine) lost(to string, message any) bool { return e.Before != nil && !e.Before(to, message) }
+
+// served counts the answer of a core.
+func (e *Engine) served(to string, message any) {
+	e.answered++
+	if e.After != nil {
+		e.After(to, message)
 	}
 }
 
@@ -62,6 +113,9 @@ func (e *Engine) Check() error {
 
 // Tree serves a message of the coordinator.
 func (e *Engine) Tree(message any) {
+	if e.lost("tree", message) {
+		return
+	}
 	switch m := message.(type) {
 	case *protocol.Match:
 		e.Cores.Tree.Match(m)
@@ -77,36 +131,63 @@ func (e *Engine) Tree(message any) {
 		e.Cores.Tree.Contents(m)
 	case *protocol.Audit:
 		m.Problem, m.Attached = e.Cores.Tree.Check(), e.Cores.Tree.Attached()
+	case *protocol.ListLocations:
+		if m.EmptyTree {
+			e.Cores.Tree, _ = e.Renew()
+		}
+		e.Cores.Tree.Survey(m)
 	}
-	e.answered++
+	e.served("tree", message)
 }
 
 // Pool serves a batch of the coordinator.
 func (e *Engine) Pool(work *protocol.PoolWork) {
-	e.Pools[work.Pool].Do(work)
-	e.answered++
+	p := e.Pools[work.Pool]
+	if e.lost(p.Name(), work) {
+		return
+	}
+	p.Do(work)
+	e.served(p.Name(), work)
 }
 
 // PoolAudit serves an audit.
 func (e *Engine) PoolAudit(m *protocol.Audit) {
-	m.Problem, m.Attached = e.Pools[m.Pool].Check(), [][]protocol.PageBlock{e.Pools[m.Pool].Attached()}
-	e.answered++
+	p := e.Pools[m.Pool]
+	if e.lost(p.Name(), m) {
+		return
+	}
+	m.Problem, m.Attached = p.Check(), [][]protocol.PageBlock{p.Attached()}
+	e.served(p.Name(), m)
 }
 
 // ResizePool serves a part of a rebalance.
 func (e *Engine) ResizePool(m *protocol.ResizePool) {
-	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p := e.Pools[m.Pool]
+	if e.lost(p.Name(), m) {
+		return
+	}
+	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p.Resize(&r)
 	m.Victims, m.Counts, m.Moves = r.Victims, r.Counts, m.Moves[:0]
 	for _, move := range r.Moves {
 		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
 	}
-	e.answered++
+	e.served(p.Name(), m)
 }
 
-// RebuildPool is not needed: nothing fails here.
-func (e *Engine) RebuildPool(*protocol.RebuildPool) { e.answered++ }
+// RebuildPool makes a pool again from what the owners of its pages know.
+func (e *Engine) RebuildPool(m *protocol.RebuildPool) {
+	old := e.Pools[m.Pool]
+	if e.lost(old.Name(), m) {
+		return
+	}
+	for i := range m.Kept {
+		m.Kept[i].Use = old.UseOf(m.Kept[i].Page, m.Kept[i].Block)
+	}
+	e.Pools[m.Pool] = pool.Rebuild(old.Name(), m.Pages, m.Kept, old.Quotas()...)
+	m.Counts = e.Pools[m.Pool].Counts()
+	e.served(old.Name(), m)
+}
 
 // Park lets the request wait; no one waits for its answer here.
 func (e *Engine) Park(any) bool { return true }
@@ -114,29 +195,73 @@ func (e *Engine) Park(any) bool { return true }
 // Waits is asked of requests that wait.
 func (e *Engine) Waits(any) bool { return true }
 
-// Abort drops the request.
-func (e *Engine) Abort(any, any, error) {}
+// Abort tells that a request could not be served.
+func (e *Engine) Abort(request, _ any, err error) {
+	if e.Aborted != nil {
+		e.Aborted(request, err)
+	}
+}
 
 // Offloader serves a round of the coordinator.
 func (e *Engine) Offloader(message any) {
+	if e.lost("offloader", message) {
+		return
+	}
+	o := e.Cores.Offloader
 	switch m := message.(type) {
 	case *protocol.ResizeDevice:
 		for p, n := range m.Pages {
-			e.Cores.Offloader.SetDevicePages(messages.PoolID(p), n)
+			o.SetDevicePages(messages.PoolID(p), n)
 		}
 	case *protocol.Move:
-		e.Cores.Offloader.Begin(m)
-		for s := e.Cores.Offloader.Next(); s != nil; s = e.Cores.Offloader.Next() {
-			if e.Submit == nil {
-				e.seq++
-				e.Cores.Offloader.Submitted(messages.Ticket{Stream: messages.StreamID(s.Lane) + 1, Seq: e.seq}, -1)
-				continue
+		o.Begin(m)
+		e.carry()
+	case *protocol.OffloadAhead:
+		for p := range m.Pools {
+			copied := 0
+			if len(m.Pools[p].Victims) > 0 {
+				copied = o.PlanAhead(messages.PoolID(p), m.Stamp, &m.Pools[p])
+				e.carry()
 			}
-			e.Cores.Offloader.Submitted(e.Submit(s))
+			m.Copied = append(m.Copied, copied)
 		}
-		e.Cores.Offloader.Finish()
+	case *protocol.Quiesce:
+		m.Dirty = e.broken
+	case *protocol.RebuildHost:
+		e.rebuildHost(m)
 	}
-	e.answered++
+	e.served("offloader", message)
+}
+
+// carry submits what the offloader has planned.
+func (e *Engine) carry() {
+	o := e.Cores.Offloader
+	for s := o.Next(); s != nil; s = o.Next() {
+		if e.Submit == nil {
+			e.seq++
+			o.Submitted(messages.Ticket{Stream: messages.StreamID(s.Lane) + 1, Seq: e.seq}, -1)
+			continue
+		}
+		o.Submitted(e.Submit(s))
+	}
+	o.Finish()
+}
+
+// rebuildHost makes host memory again from what the owners of its pages know.
+func (e *Engine) rebuildHost(m *protocol.RebuildHost) {
+	old := e.Cores.Offloader
+	_, e.Cores.Offloader = e.Renew()
+	e.broken = false
+	m.Counts = m.Counts[:0]
+	for p := range m.Kept {
+		id := messages.PoolID(p)
+		for i := range m.Kept[p] {
+			m.Kept[p][i].Use = old.UseOf(id, m.Kept[p][i].Block)
+		}
+		e.Cores.Offloader.SetDevicePages(id, m.Pages[p])
+		e.Cores.Offloader.Adopt(id, m.Kept[p])
+		m.Counts = append(m.Counts, e.Cores.Offloader.Counts(id))
+	}
 }
 
 // Events drops readers of events: there is no log here.
@@ -145,8 +270,13 @@ func (e *Engine) Events(any, any, []*protocol.Changes) {}
 // Begin accepts every request.
 func (e *Engine) Begin(any) bool { return true }
 
-// Reply does nothing: Do returns when the request is answered.
-func (e *Engine) Reply(any, any) {}
+// Reply tells that a request is answered. A request that waits for pages is answered
+// after Do has returned.
+func (e *Engine) Reply(request, _ any) {
+	if e.Answered != nil {
+		e.Answered(request)
+	}
+}
 
 // Now is the time of the clock; without one it stands still.
 func (e *Engine) Now() time.Duration {

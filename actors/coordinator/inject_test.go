@@ -1,0 +1,302 @@
+package coordinator_test
+
+import (
+	"errors"
+	"fmt"
+	gotesting "testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// An actor fails before, or after, each of the messages of each request, once in the
+// middle of a change and once not; and the coordinator itself fails on the way to
+// each. Whatever happens, the request is answered, all cores agree, every byte is
+// right, and what can be served is served.
+
+// errBroken is the panic of a coordinator that is made to fail.
+var errBroken = errors.New("the coordinator fails here")
+
+// injection is a failure over one message of a request.
+type injection struct {
+	*world
+	at      int  // the message, from 0
+	after   bool // it is served, another actor fails, and its answer is lost
+	dirty   bool // the actor was in the middle of a change
+	own     bool // the coordinator fails, not the actor
+	seen    int  // messages so far
+	actor   string
+	request any
+	replied bool
+	aborted bool
+}
+
+// serve serves a request and makes an actor fail over it; false if the request has
+// fewer messages.
+func (n *injection) serve(request any) bool {
+	n.request = request
+	n.Before = func(to string, message any) bool {
+		n.seen++
+		if n.seen-1 != n.at {
+			return true
+		}
+		n.actor = to
+		if n.own {
+			panic(errBroken)
+		}
+		if !n.after {
+			n.Fail(coordinator.Failure{Actor: to, Dirty: n.dirty, Cause: errBroken})
+		}
+		return n.after
+	}
+	n.After = func(to string, message any) {
+		if n.seen-1 != n.at || !n.after {
+			return
+		}
+		// The one that has served it has answered. Another one fails, and the answer
+		// belongs to an epoch that is over when it comes.
+		other := "tree"
+		if to == "tree" {
+			other = "offloader"
+		}
+		n.Fail(coordinator.Failure{Actor: other, Dirty: n.dirty, Cause: errBroken})
+	}
+	n.Answered = func(r any) { n.replied = n.replied || r == request }
+	n.Aborted = func(r any, err error) {
+		n.aborted = n.aborted || r == request
+		require.ErrorIs(n.t, err, errBroken)
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != nil {
+				require.Equal(n.t, errBroken, r)
+				n.Fail(coordinator.Failure{Actor: "coordinator", Dirty: true, Cause: errBroken})
+			}
+		}()
+		n.Do(request)
+	}()
+	n.Recover()
+	n.Before, n.After = nil, nil
+	return n.seen > n.at
+}
+
+// scenario is a request that is broken, and what was before it.
+type scenario struct {
+	name  string
+	setup setup
+	// before makes the state; request gives the request, and settle brings what the
+	// host knows up to date with an answer.
+	before  func(*world) []*life
+	request func(*world, []*life) any
+	settle  func(*world, []*life, any)
+}
+
+var roomy = setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 12, Secondary: 12}, {Primary: 12, Secondary: 12}}}
+
+// stepped brings the host up to date with the results of steps.
+func stepped(w *world, lives []*life, results []messages.StepResult, change func(*life, int)) {
+	for i, l := range lives {
+		if results[i].Err == nil {
+			change(l, i)
+		}
+	}
+}
+
+func settleCommit(w *world, lives []*life, request any) {
+	m := request.(*messages.Commit)
+	stepped(w, lives, m.Results, func(l *life, i int) { l.computed = m.Steps[i].Computed })
+}
+
+func settleAppend(w *world, lives []*life, request any) {
+	m := request.(*messages.Append)
+	stepped(w, lives, m.Results, func(l *life, i int) {
+		if len(l.beams) > 1 {
+			w.grownBeams(l, m.Steps[i].Beams)
+			return
+		}
+		w.grown(l, m.Steps[i].Tokens)
+	})
+}
+
+func settleRelease(w *world, lives []*life, request any) {
+	for _, l := range lives {
+		delete(w.lives, l.id)
+	}
+}
+
+func settleAdmit(w *world, _ []*life, request any) {
+	m := request.(*messages.Admit)
+	for i := range m.Requests {
+		if m.Results[i].Err == nil {
+			w.started(&m.Requests[i], &m.Results[i])
+		}
+	}
+}
+
+func scenarios() []scenario {
+	admit := func(requests ...messages.AdmitRequest) func(*world, []*life) any {
+		return func(*world, []*life) any { return &messages.Admit{Requests: requests} }
+	}
+	nothing := func(*world, []*life, any) {}
+	hosted := func(w *world) []*life { // of three prompts the first is in host memory
+		w.store(run(0, 14))
+		w.store(run(100, 30))
+		w.store(run(200, 16))
+		return nil
+	}
+	return []scenario{
+		{"cold admission", roomy, func(*world) []*life { return nil }, admit(request(run(0, 10))), settleAdmit},
+		{"admission of a batch that onboards and copies", roomy, hosted,
+			admit(request(run(0, 13)), request(append(run(0, 10), 900)), request(append(run(200, 6), 901))), settleAdmit},
+		{"admission in chunks with beams", roomy, hosted,
+			admit(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8, BeamWidth: 2}, messages.AdmitRequest{Tokens: run(200, 9), BeamWidth: 2}), settleAdmit},
+		{"admission that is refused", roomy, hosted, admit(request(run(0, 9)), request(run(300, 60))), settleAdmit},
+		{"admission with items", roomy, hosted, admit(messages.AdmitRequest{
+			Tokens: run(0, 9), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}},
+		}, messages.AdmitRequest{Tokens: run(300, 80), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}}}), settleAdmit},
+		{"commit", roomy, func(w *world) []*life {
+			_, a := w.admitAs(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8})
+			_, b := w.admit(run(100, 9))
+			return []*life{a, b}
+		}, func(w *world, lives []*life) any {
+			m := &messages.Commit{}
+			for _, l := range lives {
+				w.write(l, l.computed, l.reach())
+				m.Steps = append(m.Steps, messages.CommitStep{Sequence: l.id, Computed: l.reach()})
+			}
+			return m
+		}, settleCommit},
+		{"commit of forks", roomy, func(w *world) []*life {
+			l := w.start(run(0, 6))
+			w.Do(&messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(50, 3)}}})
+			w.grown(l, run(50, 3))
+			w.write(l, 6, 8) // not committed yet
+			return append(w.fork(l, 1), l)
+		}, func(w *world, lives []*life) any {
+			m := &messages.Commit{}
+			for _, l := range lives {
+				m.Steps = append(m.Steps, messages.CommitStep{Sequence: l.id, Computed: 8})
+			}
+			return m
+		}, settleCommit},
+		{"append", roomy, func(w *world) []*life {
+			hosted(w)
+			l := w.start(run(300, 7))
+			return append(w.fork(l, 1), l, w.start(run(400, 8)))
+		}, func(w *world, lives []*life) any {
+			m := &messages.Append{}
+			for _, l := range lives {
+				m.Steps = append(m.Steps, messages.AppendStep{Sequence: l.id, Tokens: run(50, 2)})
+			}
+			return m
+		}, settleAppend},
+		{"append of beams", roomy, func(w *world) []*life {
+			_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 7), BeamWidth: 2})
+			w.prefill(l)
+			return []*life{l}
+		}, func(w *world, lives []*life) any {
+			return &messages.Append{Steps: []messages.AppendStep{{Sequence: lives[0].id, Beams: []messages.BeamStep{{Parent: 1, Token: 5}, {Parent: 1, Token: 6}}}}}
+		}, settleAppend},
+		{"release in waves", roomy, func(w *world) []*life {
+			l := w.start(run(0, 6))
+			return append(w.fork(l, 2), l)
+		}, func(w *world, lives []*life) any {
+			m := &messages.Release{}
+			for _, l := range lives {
+				m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: l.id})
+			}
+			return m
+		}, settleRelease},
+		{"rewind", roomy, func(w *world) []*life {
+			l := w.start(run(0, 7))
+			w.append(l, 50, 51, 52, 53)
+			return []*life{l}
+		}, func(w *world, lives []*life) any {
+			return &messages.Rewind{Steps: []messages.RewindStep{{Sequence: lives[0].id, Tokens: 3}}}
+		}, func(w *world, lives []*life, request any) {
+			stepped(w, lives, request.(*messages.Rewind).Results, func(l *life, _ int) {
+				l.beams[0] = l.beams[0][:l.length()-3]
+				l.tokens = l.tokens[:l.length()]
+				l.computed = min(l.computed, l.length())
+			})
+		}},
+		{"fork", roomy, func(w *world) []*life { return []*life{w.start(run(0, 7))} },
+			func(w *world, lives []*life) any {
+				return &messages.Fork{Steps: []messages.ForkStep{{Sequence: lives[0].id, Count: 2}}}
+			},
+			func(w *world, lives []*life, request any) {
+				for _, id := range request.(*messages.Fork).Results[0].Forks {
+					f := *lives[0]
+					f.id = id
+					w.lives[id] = &f
+				}
+			}},
+		{"lookup", roomy, hosted, func(*world, []*life) any { return &messages.Lookup{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
+		{"prefetch", roomy, hosted, func(*world, []*life) any { return &messages.Prefetch{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
+		{"pin", roomy, hosted, func(*world, []*life) any { return &messages.PinPrefix{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
+		{"unpin", roomy, func(w *world) []*life { hosted(w); w.pin(run(0, 12)); return nil }, func(*world, []*life) any {
+			return &messages.UnpinPrefix{Pin: 1}
+		}, nothing},
+		{"invalidate", roomy, hosted, func(*world, []*life) any {
+			return &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 6)}}}
+		}, nothing},
+		{"reset", roomy, hosted, func(*world, []*life) any { return &messages.Reset{} }, nothing},
+		{"rebalance", roomy, func(w *world) []*life {
+			hosted(w)
+			return []*life{w.start(run(300, 26))}
+		}, func(*world, []*life) any {
+			return &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.3, "wfullh1": 0.7}}
+		}, nothing},
+		{"contents", roomy, hosted, func(*world, []*life) any { return &messages.ReadContents{} }, nothing},
+		{"check", roomy, hosted, func(*world, []*life) any { return &messages.Check{} }, nothing},
+	}
+}
+
+func TestAFailureOverEachMessage(t *gotesting.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *gotesting.T) {
+			for kind, n := range map[string]injection{
+				"before": {}, "after": {after: true}, "dirty before": {dirty: true}, "dirty after": {after: true, dirty: true}, "coordinator": {own: true},
+			} {
+				for at := 0; ; at++ {
+					n.at = at
+					if !s.inject(t, fmt.Sprintf("%s message %d", kind, at), n) {
+						require.Positive(t, at, "there are messages")
+						break
+					}
+				}
+			}
+		})
+	}
+}
+
+// inject runs the scenario in a world of its own; false if the request has fewer
+// messages.
+func (s *scenario) inject(t *gotesting.T, name string, n injection) bool {
+	w := newWorld(t, s.setup)
+	w.quiet = true
+	lives := s.before(w)
+	n.world = w
+	request := s.request(w, lives)
+	if !n.serve(request) {
+		return false
+	}
+	require.NotEqual(t, n.replied, n.aborted, "%s: answered once", name)
+	assert.False(t, n.aborted && !n.own, "%s: only a broken coordinator aborts, and only what has not come to its end", name)
+	if n.replied {
+		s.settle(w, lives, request)
+	}
+	w.buryLost()
+	w.check()
+	require.Equal(t, len(w.lives), w.stats().Sequences, "%s\n%s", name, w.Engine)
+	for _, l := range w.lives {
+		w.release(l)
+	}
+	w.store(run(700, 10)) // it goes on
+	w.do(&messages.Reset{})
+	return true
+}

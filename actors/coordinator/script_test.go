@@ -1,0 +1,510 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	gotesting "testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// TestScripts runs the conversations under testdata/scripts. A command is a request
+// of a host; what is printed is the stages that it goes through, each message with
+// its answer, and the answer of the request. After each request all cores are
+// checked against each other, and the bytes of every page.
+//
+//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies] [ahead]
+//	store 0..12                   a prompt of tokens 0 … 11 is computed and released
+//	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s]
+//	commit a=12                   append a=100..102
+//	rewind a=2    fork a=b        release a b
+//	pin p=0..8    unpin p         prefetch 0..8    lookup 0..8
+//	invalidate 0..8               reset            rebalance [demand] full=0.5 …
+//	fail onboard=1                the next copies of that kind fail
+//	lose tree [dirty] [at=2]      an actor fails before its next message, or the second
+//	wait ms=5     draw            quiet            stats
+func TestScripts(t *gotesting.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *gotesting.T, path string) {
+		s := &script{t: t, names: map[string]messages.SequenceID{}, pins: map[string]messages.PinID{}, waiting: map[*messages.Admit][]string{}}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+// script is one conversation. Names stand for handles.
+type script struct {
+	*world
+	t     *gotesting.T
+	out   trace
+	quiet bool // only answers are printed
+	names map[string]messages.SequenceID
+	pins  map[string]messages.PinID
+	lost  []*loss // that are to come, in this order
+	stage string  // that was printed last
+	// waiting are the admissions that have not been answered, with the names of their
+	// sequences.
+	waiting map[*messages.Admit][]string
+}
+
+// loss is an actor that fails before one of its next messages.
+type loss struct {
+	failure coordinator.Failure
+	after   int // messages that it still serves
+}
+
+func (s *script) run(t *gotesting.T, d *datadriven.TestData) string {
+	s.out.Reset()
+	s.stage = ""
+	switch d.Cmd {
+	case "new":
+		s.open(d)
+	case "draw":
+		s.out.WriteString(s.Engine.String())
+	case "quiet":
+		s.quiet = true
+	case "fail":
+		for name, lane := range map[string]offloader.Lane{"offload": offloader.Offload, "onboard": offloader.Onboard, "copy": offloader.Duplicate} {
+			s.memory.failing[lane] += s.number(d, name, 0)
+		}
+	case "lose":
+		s.lose(d)
+	case "store":
+		was := s.quiet
+		s.quiet = true
+		for _, arg := range d.CmdArgs {
+			s.world.store(tokensOf(arg.Key))
+		}
+		s.quiet = was
+		s.out.Reset()
+	default:
+		s.request(d)
+	}
+	if d.Cmd != "new" && d.Cmd != "lose" {
+		s.checkAll()
+	}
+	return s.out.String()
+}
+
+// checkAll checks everything without printing the messages of it.
+func (s *script) checkAll() {
+	before, after := s.Before, s.After
+	s.Before, s.After = nil, nil
+	defer func() { s.Before, s.After = before, after }()
+	for id := range s.lives {
+		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
+		s.Do(r)
+		if r.Results[0].Err != nil { // lost, and its host has not heard of it
+			require.NoError(s.t, s.Engine.Check())
+			return
+		}
+	}
+	s.check()
+}
+
+func (s *script) open(d *datadriven.TestData) {
+	var shape setup
+	shape.windows = s.numbers(d, "windows")
+	shape.sink = s.number(d, "sink", 0)
+	shape.waiting = s.number(d, "waiting", 0)
+	for _, n := range s.numbers(d, "pages") {
+		shape.pages = append(shape.pages, windows.Counts{Primary: n, Secondary: s.number(d, "host", 0)})
+	}
+	shape.change = func(c *windows.Config) {
+		if d.HasArg("without") {
+			c.CopyOnPartialReuse = false
+		}
+	}
+	shape.ahead = d.HasArg("ahead")
+	s.world = newWorld(s.t, shape)
+	s.Answered = s.answered
+	s.Aborted = func(_ any, err error) { fmt.Fprintf(&s.out, "aborted: %v\n", err) }
+	s.Before, s.After = s.before, func(to string, message any) {
+		if !s.quiet {
+			s.out.hear(to, message)
+		}
+	}
+}
+
+// before prints the stage when it is another one, and makes actors fail.
+func (s *script) before(to string, message any) bool {
+	if line, _, _ := strings.Cut(s.Engine.String(), "\n"); !s.quiet {
+		_, stage, _ := strings.Cut(line, ": ")
+		if i := strings.LastIndex(stage, ", "); i >= 0 {
+			stage = stage[:i] // "n queued"
+		}
+		if i := strings.LastIndex(stage, ", "); i >= 0 {
+			stage = stage[:i] // "n answers to come"
+		}
+		if stage != s.stage {
+			s.stage = stage
+			fmt.Fprintf(&s.out, "%s\n", stage)
+		}
+	}
+	if len(s.lost) == 0 || s.lost[0].failure.Actor != to && s.lost[0].failure.Actor != "coordinator" {
+		return true
+	}
+	if s.lost[0].after > 0 {
+		s.lost[0].after--
+		return true
+	}
+	fmt.Fprintf(&s.out, "  %-9s FAILS over a %T\n", to, message)
+	f := s.lost[0].failure
+	s.lost = s.lost[1:]
+	if f.Actor == "coordinator" {
+		panic(f)
+	}
+	s.Fail(f)
+	return false
+}
+
+// Do serves a request, also if the coordinator fails over it.
+func (s *script) Do(request any) {
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case coordinator.Failure:
+			s.Fail(f)
+			s.Recover()
+		default:
+			panic(f)
+		}
+	}()
+	s.world.Do(request)
+}
+
+func (s *script) lose(d *datadriven.TestData) {
+	actor := d.CmdArgs[0].Key
+	s.lost = append(s.lost, &loss{
+		failure: coordinator.Failure{Actor: actor, Dirty: d.HasArg("dirty"), Cause: messages.Refuse(messages.Internal, "%s failed", actor)},
+		after:   s.number(d, "at", 1) - 1,
+	})
+}
+
+// request serves one request of a host.
+func (s *script) request(d *datadriven.TestData) {
+	switch d.Cmd {
+	case "admit":
+		s.admit(d)
+	case "commit":
+		s.commit(d)
+	case "append":
+		s.append(d)
+	case "release":
+		s.release(d)
+	case "rewind", "fork":
+		s.rewindOrFork(d)
+	case "pin", "unpin", "lookup", "prefetch":
+		s.stored(d)
+	default:
+		s.rare(d)
+	}
+}
+
+// requests makes the requests of an admit command.
+func (s *script) requests(d *datadriven.TestData) (names []string, requests []messages.AdmitRequest) {
+	for _, arg := range d.CmdArgs {
+		switch arg.Key {
+		case "chunk", "beams", "session", "priority":
+			continue
+		}
+		r := messages.AdmitRequest{Tokens: tokensOf(arg.Vals[0]), ChunkTokens: s.number(d, "chunk", 0), BeamWidth: s.number(d, "beams", 0)}
+		if d.HasArg("session") {
+			d.ScanArgs(s.t, "session", &r.Session)
+		}
+		if d.HasArg("priority") {
+			r.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: messages.Priority(s.number(d, "priority", 0))}}}
+		}
+		names, requests = append(names, arg.Key), append(requests, r)
+	}
+	return names, requests
+}
+
+func (s *script) admit(d *datadriven.TestData) {
+	names, requests := s.requests(d)
+	m := &messages.Admit{Requests: requests}
+	s.waiting[m] = names
+	s.Do(m)
+	if s.waiting[m] != nil {
+		fmt.Fprintf(&s.out, "%s: waits\n", strings.Join(names, ", "))
+	}
+}
+
+// answered prints the answer of an admission, which may come after others.
+func (s *script) answered(request any) {
+	m, ok := request.(*messages.Admit)
+	if !ok || s.waiting[m] == nil {
+		return
+	}
+	for i, name := range s.waiting[m] {
+		r := &m.Results[i]
+		if r.Err != nil {
+			fmt.Fprintf(&s.out, "%s: %v\n", name, r.Err)
+			continue
+		}
+		s.names[name] = r.Sequence
+		s.started(&m.Requests[i], r)
+		fmt.Fprintf(&s.out, "%s: %d tokens reused, %s, partial %s, onboarded %d, tables", name, r.ReusedTokens, r.MissReason, r.Reuse[0].PartialReuse, r.Reuse[0].Onboarded)
+		for p := range r.Tables {
+			for _, table := range r.Tables[p] {
+				fmt.Fprintf(&s.out, " %s", pages(table))
+			}
+		}
+		s.out.WriteByte('\n')
+	}
+	delete(s.waiting, m)
+}
+
+// alive gives what the host knows of a sequence; nil if it is lost or unknown.
+func (s *script) alive(name string) *life { return s.lives[s.names[name]] }
+
+func (s *script) commit(d *datadriven.TestData) {
+	m := &messages.Commit{}
+	for _, arg := range d.CmdArgs {
+		n, l := number(s.t, arg.Vals[0]), s.alive(arg.Key)
+		if l != nil && n > l.computed && n <= l.length() {
+			s.hostWrites(l, n)
+		}
+		m.Steps = append(m.Steps, messages.CommitStep{Sequence: s.names[arg.Key], Computed: n})
+	}
+	s.Do(m)
+	for i, arg := range d.CmdArgs {
+		if l := s.alive(arg.Key); l != nil && m.Results[i].Err == nil {
+			l.computed = m.Steps[i].Computed
+		}
+	}
+	s.results(d, m.Results)
+}
+
+// hostWrites writes the KV of tokens, without printing the messages that this takes.
+func (s *script) hostWrites(l *life, n int) {
+	before, after := s.Before, s.After
+	s.Before, s.After = nil, nil
+	s.write(l, l.computed, n)
+	s.Before, s.After = before, after
+}
+
+func (s *script) append(d *datadriven.TestData) {
+	m := &messages.Append{}
+	for _, arg := range d.CmdArgs {
+		step := messages.AppendStep{Sequence: s.names[arg.Key]}
+		if l := s.alive(arg.Key); l != nil && len(l.beams) > 1 {
+			for _, v := range strings.Split(arg.Vals[0], "+") { // parent:token
+				parent, token, _ := strings.Cut(v, ":")
+				step.Beams = append(step.Beams, messages.BeamStep{Parent: number(s.t, parent), Token: messages.Token(number(s.t, token))})
+			}
+		} else {
+			step.Tokens = tokensOf(arg.Vals[0])
+		}
+		m.Steps = append(m.Steps, step)
+	}
+	s.Do(m)
+	for i, arg := range d.CmdArgs {
+		if l := s.alive(arg.Key); l != nil && m.Results[i].Err == nil {
+			if len(l.beams) > 1 {
+				s.grownBeams(l, m.Steps[i].Beams)
+			} else {
+				s.grown(l, m.Steps[i].Tokens)
+			}
+		}
+	}
+	s.results(d, m.Results)
+}
+
+func (s *script) release(d *datadriven.TestData) {
+	m := &messages.Release{}
+	for _, arg := range d.CmdArgs {
+		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.names[arg.Key]})
+	}
+	s.Do(m)
+	for _, arg := range d.CmdArgs {
+		delete(s.lives, s.names[arg.Key])
+	}
+	s.results(d, m.Results)
+}
+
+// results prints what a step has answered, and forgets what is lost.
+func (s *script) results(d *datadriven.TestData, results []messages.StepResult) {
+	for i, r := range results {
+		name := d.CmdArgs[i].Key
+		if r.Err != nil {
+			fmt.Fprintf(&s.out, "%s: %v\n", name, r.Err)
+			if strings.Contains(r.Err.Error(), "was lost") {
+				s.buryAll(r)
+			}
+			continue
+		}
+		fmt.Fprintf(&s.out, "%s:", name)
+		for _, list := range r.NewPages {
+			fmt.Fprintf(&s.out, " %s", pages(list))
+		}
+		s.out.WriteByte('\n')
+	}
+}
+
+// buryAll releases a lost sequence without printing it.
+func (s *script) buryAll(r messages.StepResult) {
+	if s.lives[r.Sequence] == nil {
+		return
+	}
+	before, after := s.Before, s.After
+	s.Before, s.After = nil, nil
+	s.bury(r)
+	s.Before, s.After = before, after
+}
+
+func (s *script) rewindOrFork(d *datadriven.TestData) {
+	if d.Cmd == "rewind" {
+		m := &messages.Rewind{}
+		for _, arg := range d.CmdArgs {
+			m.Steps = append(m.Steps, messages.RewindStep{Sequence: s.names[arg.Key], Tokens: number(s.t, arg.Vals[0])})
+		}
+		s.Do(m)
+		for i, arg := range d.CmdArgs {
+			if l := s.alive(arg.Key); l != nil && m.Results[i].Err == nil {
+				l.beams[0] = l.beams[0][:l.length()-m.Steps[i].Tokens]
+				l.tokens = l.tokens[:l.length()]
+				l.computed = min(l.computed, l.length())
+			}
+		}
+		s.results(d, m.Results)
+		return
+	}
+	m := &messages.Fork{}
+	for _, arg := range d.CmdArgs {
+		m.Steps = append(m.Steps, messages.ForkStep{Sequence: s.names[arg.Key], Count: len(arg.Vals)})
+	}
+	s.Do(m)
+	for i, arg := range d.CmdArgs {
+		r := &m.Results[i]
+		fmt.Fprintf(&s.out, "%s: %d forks, %v\n", arg.Key, len(r.Forks), r.Err)
+		for k, id := range r.Forks {
+			s.names[arg.Vals[k]] = id
+			f := *s.alive(arg.Key)
+			f.id, f.beams = id, slices.Clone(f.beams)
+			f.beams[0] = slices.Clone(f.beams[0])
+			s.lives[id] = &f
+		}
+	}
+}
+
+// stored serves requests about what is stored.
+func (s *script) stored(d *datadriven.TestData) {
+	arg := d.CmdArgs[0]
+	switch d.Cmd {
+	case "lookup":
+		m := &messages.Lookup{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
+		s.Do(m)
+		fmt.Fprintf(&s.out, "%d matched, %d on the device, %d in host memory, %v\n", m.Found.MatchedTokens, m.Found.PrimaryTokens, m.Found.SecondaryTokens, m.Err)
+	case "prefetch":
+		m := &messages.Prefetch{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
+		s.Do(m)
+		fmt.Fprintf(&s.out, "%d pages onboarded, %v\n", m.OnboardedPages, m.Err)
+	case "pin":
+		m := &messages.PinPrefix{Prefix: messages.Prefix{Tokens: tokensOf(arg.Vals[0])}}
+		s.Do(m)
+		s.pins[arg.Key] = m.Pinned.Pin
+		fmt.Fprintf(&s.out, "%d tokens pinned, %v\n", m.Pinned.Tokens, m.Err)
+	case "unpin":
+		m := &messages.UnpinPrefix{Pin: s.pins[arg.Key]}
+		s.Do(m)
+		fmt.Fprintf(&s.out, "%v\n", m.Err)
+	}
+}
+
+func (s *script) rare(d *datadriven.TestData) {
+	switch d.Cmd {
+	case "invalidate":
+		m := &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: tokensOf(d.CmdArgs[0].Key)}}}
+		if session, ok := strings.CutPrefix(d.CmdArgs[0].Key, "session:"); ok {
+			m.Selector = messages.Selector{Session: session}
+		}
+		s.Do(m)
+		fmt.Fprintf(&s.out, "%d blocks, %v\n", m.Blocks, m.Err)
+	case "reset":
+		m := &messages.Reset{}
+		s.Do(m)
+		fmt.Fprintf(&s.out, "%v\n", m.Err)
+	case "rebalance":
+		s.rebalance(d)
+	case "wait":
+		s.now += time.Duration(s.number(d, "ms", 0)) * time.Millisecond
+		s.Do(&messages.ReadStats{})
+	case "stats":
+		for _, p := range s.stats().Pools {
+			fmt.Fprintf(&s.out, "%s: %+v\n", p.Name, p.PoolCounters)
+		}
+	default:
+		d.Fatalf(s.t, "no command")
+	}
+}
+
+func (s *script) rebalance(d *datadriven.TestData) {
+	m := &messages.Rebalance{}
+	if !d.HasArg("demand") {
+		m.Fractions = map[string]float64{}
+		for _, arg := range d.CmdArgs {
+			f, err := strconv.ParseFloat(arg.Vals[0], 64)
+			require.NoError(s.t, err)
+			m.Fractions[arg.Key] = f
+		}
+	}
+	s.Do(m)
+	for i, p := range m.Rebalanced.Pools {
+		fmt.Fprintf(&s.out, "%s: %d pages, held pages moved %v\n", p.Name, p.PrimaryPages, m.Rebalanced.Moved[i])
+	}
+	fmt.Fprintf(&s.out, "%v\n", m.Err)
+	before, after := s.Before, s.After
+	s.Before, s.After = nil, nil
+	for id := range s.lives {
+		if r := (&messages.ReadTables{Sequences: []messages.SequenceID{id}}); true {
+			s.Do(r)
+			s.bury(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
+		}
+	}
+	s.Before, s.After = before, after
+}
+
+// number is the value of an argument, or the default.
+func (s *script) number(d *datadriven.TestData, key string, value int) int {
+	if d.HasArg(key) {
+		d.ScanArgs(s.t, key, &value)
+	}
+	return value
+}
+
+// numbers are the values of an argument.
+func (s *script) numbers(d *datadriven.TestData, key string) (list []int) {
+	for _, arg := range d.CmdArgs {
+		if arg.Key == key {
+			for _, v := range arg.Vals {
+				list = append(list, number(s.t, v))
+			}
+		}
+	}
+	return list
+}
+
+func number(t *gotesting.T, s string) int {
+	n, err := strconv.Atoi(s)
+	require.NoError(t, err)
+	return n
+}
+
+// tokensOf are the tokens of ranges: 0..4+9..10 are 0 1 2 3 9.
+func tokensOf(ranges string) (tokens []messages.Token) {
+	for _, r := range strings.Split(ranges, "+") {
+		from, to, _ := strings.Cut(r, "..")
+		a, _ := strconv.Atoi(from)
+		b, _ := strconv.Atoi(to)
+		tokens = append(tokens, run(a, b-a)...)
+	}
+	return tokens
+}
