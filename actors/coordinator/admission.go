@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -206,7 +207,7 @@ func (a *admission) park(refusal *messages.Refusal, pool int) {
 	for i := range a.batch.items {
 		if it := &a.batch.items[i]; it.refused == nil {
 			it.refused = refusal
-			a.batch.unclaim(it)
+			a.batch.unclaim(it, it.pools)
 		}
 	}
 	a.stage = admissionParking
@@ -240,6 +241,9 @@ func (a *admission) moved() {
 		if it.query >= 0 {
 			it.result.Ready = append(it.result.Ready[:0], a.out.move.tickets(it.query)...)
 		}
+		if it.input >= 0 {
+			it.inputReady = slices.Clone(a.out.move.tickets(it.input))
+		}
 		a.claim(i)
 	}
 	if !a.out.changeNeeded() {
@@ -252,15 +256,25 @@ func (a *admission) moved() {
 
 // claim tells the tree what a prompt reuses.
 func (a *admission) claim(i int) {
-	it, m := &a.batch.items[i], &a.batch.match.Items[i]
+	it := &a.batch.items[i]
 	source := a.batch.takeover(i)
-	if it.refused != nil || m.Blocks == 0 && source == protocol.NoBlock {
+	if it.refused != nil {
 		return
 	}
-	s := it.sequence
-	a.out.change.Claims = append(a.out.change.Claims, protocol.ClaimItem{
-		Blocks: m.IDs[:m.Blocks], Source: source, Session: s.Session, Retention: s.Retention, Prompt: int(s.Prompt),
-	})
+	s, claims := it.sequence, &a.out.change.Claims
+	if m := &a.batch.match.Items[it.self]; m.Blocks > 0 || source != protocol.NoBlock {
+		*claims = append(*claims, protocol.ClaimItem{
+			Blocks: m.IDs[:m.Blocks], Source: source, Session: s.Session, Retention: s.Retention, Prompt: int(s.Prompt),
+		})
+	}
+	if it.cross < 0 {
+		return
+	}
+	if m := &a.batch.match.Items[it.cross]; m.Blocks > 0 {
+		*claims = append(*claims, protocol.ClaimItem{
+			Blocks: m.IDs[:m.Blocks], Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention, Prompt: int(s.InputLength()),
+		})
+	}
 }
 
 // complete adds the references that were not taken with the pages: to blocks that
@@ -311,7 +325,7 @@ func (a *admission) claimShared(it *prompt) {
 func (a *admission) addBeams(it *prompt) {
 	s := it.sequence
 	if it.beams > 1 && !s.Chunked() {
-		for p := range a.config.Pools {
+		for p := range a.self.end {
 			a.out.pools.claimBeams(p, s.Table(p), it.beams)
 		}
 	}
@@ -365,19 +379,17 @@ func (a *admission) endRefused(it *prompt) {
 // retry makes a batch of the prompts whose transfers failed.
 func (a *admission) retry() {
 	b := a.batch
-	items, matches, n := b.items, b.match.Items, 0
+	items, n := b.items, 0
 	for i := range items {
 		if items[i].refused != errTransfer {
 			continue
 		}
 		items[n], items[i] = items[i], items[n]
-		matches[n], matches[i] = matches[i], matches[n]
 		items[n].refused, items[n].reuse = nil, messages.PartialNone
-		matches[n].Multimodal, matches[n].Partial = nil, false
 		n++
 	}
+	b.keep(n)
 	a.again = true
-	b.items, b.match.Items = items[:n], matches[:n]
 	b.forgetDecisions()
 	a.match()
 }
@@ -411,32 +423,52 @@ func (a *admission) end() {
 // fillResult completes the sequence of an admitted prompt, fills its answer in and
 // counts it.
 func (a *admission) fillResult(i int) {
-	it, m := &a.batch.items[i], &a.batch.match.Items[i]
-	s, r := it.sequence, it.result
+	it := &a.batch.items[i]
+	s, r, m := it.sequence, it.result, &a.batch.match.Items[it.self]
 	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched), func(p int) sequence.PageCount {
 		return sequence.PageCount(it.plans[p].reserve)
 	})
 	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.reason(m)
-	partial := 0
-	if it.reuse != messages.PartialNone {
-		partial = 1
-	}
 	a.stats.Requests++
 	a.stats.PromptTokens += int64(s.Prompt)
 	a.stats.ReusedTokens += int64(m.Matched)
 	a.pressure.noteMatch(m, int(s.Prompt))
 	for p := range a.config.Pools {
-		pl, counters := &it.plans[p], a.stats.pool(p)
-		reuse := messages.PoolReuse{Full: pl.whole, Partial: partial, PartialReuse: it.reuse, Onboarded: pl.onboarded}
+		r.Reuse = append(r.Reuse, a.reuseIn(it, p))
+	}
+	r.Tables = s.CopyTables(r.Tables)
+	if it.cross >= 0 {
+		a.fillInput(it)
+	}
+}
+
+// reuseIn says what a prompt reuses in a pool, and counts it.
+func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
+	pl, counters := &it.plans[p], a.stats.pool(p)
+	reuse := messages.PoolReuse{Full: pl.whole, PartialReuse: messages.PartialNone, Onboarded: pl.onboarded}
+	blocks := a.config.blocks(int(it.sequence.Prompt))
+	switch {
+	case p >= a.self.end:
+		blocks = pl.blocks
+	case it.reuse != messages.PartialNone:
+		reuse.Partial, reuse.PartialReuse = 1, it.reuse
 		if it.reuse == messages.PartialTakeover && pl.inspect < 0 {
 			reuse.Onboarded++
 		}
-		r.Reuse = append(r.Reuse, reuse)
-		counters.ReusedFull += int64(pl.whole)
-		counters.ReusedPartial += int64(partial)
-		counters.Missed += int64(a.config.blocks(int(s.Prompt)) - m.Blocks - partial)
 	}
-	r.Tables = s.CopyTables(r.Tables)
+	counters.ReusedFull += int64(pl.whole)
+	counters.ReusedPartial += int64(reuse.Partial)
+	counters.Missed += int64(blocks - pl.reused - reuse.Partial)
+	return reuse
+}
+
+// fillInput completes what the answer says of the encoder's input.
+func (a *admission) fillInput(it *prompt) {
+	s, m := it.sequence, &a.batch.match.Items[it.cross]
+	s.AdmitInput(sequence.BlockIndex(m.Blocks))
+	it.result.Cross = &messages.CrossAdmitted{
+		ReusedTokens: min(m.Matched, int(s.InputLength())), Table: it.result.Tables[a.cross.first][0], Ready: it.inputReady,
+	}
 }
 
 // reason says how a prompt met the cache.

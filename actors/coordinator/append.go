@@ -167,7 +167,7 @@ func (e *extension) inspect() bool {
 			continue
 		}
 		asked = true
-		for p := range e.config.Pools {
+		for p := range e.self.end {
 			for _, table := range s.Tables(p) {
 				e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[first:last]})
 			}
@@ -179,7 +179,7 @@ func (e *extension) inspect() bool {
 // inspected remembers what the pools said of each page.
 func (e *extension) inspected() {
 	e.out.pools.received()
-	for p := range e.config.Pools {
+	for p := range e.self.end {
 		for k := range e.out.pools.ops(p) {
 			op := e.out.pools.op(p, k)
 			for j, page := range op.Pages {
@@ -219,7 +219,7 @@ func (e *extension) takeStep(it *step) bool {
 	s := it.sequence
 	blocks := e.config.blocks(int(s.Length()) + len(it.request.Tokens))
 	takes := false
-	for p := range e.config.Pools {
+	for p := range e.self.end {
 		e.findRewrites(it, p)
 		need := len(it.pools[p].copies) + blocks - len(s.Table(p))
 		if need == 0 {
@@ -234,7 +234,7 @@ func (e *extension) takeStep(it *step) bool {
 	if !takes { // pages that others might have held are the sequence's own now
 		return len(e.batch.shares[0]) > 0 && it.first < int(s.SharedBlocks())
 	}
-	for p := range e.config.Pools {
+	for p := range e.self.end {
 		e.takeRewrites(it, p)
 		if n := blocks - len(s.Table(p)); n > 0 {
 			it.pools[p].fresh = e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: s.Table(p)})
@@ -320,7 +320,7 @@ func (e *extension) markEarlier() {
 		}
 		from := len(*marks)
 		last := e.config.blocks(min(it.computed, int(s.Length())))
-		e.out.move.markWritten(s, int(s.Computed())/e.config.TokensPerBlock, last, it.after)
+		e.out.move.markWritten(s, e.self, int(s.Computed())/e.config.TokensPerBlock, last, it.after)
 		for k := range (*marks)[from:] {
 			m := &(*marks)[from+k]
 			m.Pages = slices.Clone(m.Pages) // the step changes the tables
@@ -365,7 +365,7 @@ func (e *extension) addTokens() {
 func (e *extension) fillTables(it *step) {
 	s := it.sequence
 	took := false
-	for p := range e.config.Pools {
+	for p := range e.self.end {
 		pages := &it.pools[p]
 		if s.Width() > 1 {
 			took = e.fillBeams(it, p) || took
@@ -424,7 +424,7 @@ func (e *extension) askWrites(it *step) {
 	var q *protocol.WaitQuery
 	q, it.query = e.out.move.query()
 	s := it.sequence
-	for p := range e.config.Pools {
+	for p := range e.self.end {
 		if s.Width() == 1 {
 			q.Write = append(q.Write, s.Table(p)[it.first:])
 			continue

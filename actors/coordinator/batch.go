@@ -32,7 +32,7 @@ type promptBatch struct {
 	// storedOnly: a prefetch, which takes no page but for what is stored.
 	storedOnly bool
 
-	match   protocol.Match // one item for each prompt
+	match   protocol.Match // one item for each prompt, and one for each input of an encoder
 	rematch protocol.Match // one prompt, matched again
 	next    int            // the prompt that is looked at
 	// rejecting: prompts whose sources nobody may reuse are being matched again;
@@ -62,15 +62,24 @@ func (s batchStage) String() string {
 	return [...]string{"matching", "claiming", "withdrawing", "rematching", "reclaiming", "ready"}[s]
 }
 
-// prompt is one prompt of the batch; its index is also that of its match.
+// prompt is one prompt of the batch. With an encoder–decoder model it has two parts,
+// matched apart: the decoder's tokens by the self pools, the encoder's input by the
+// cross pools. A prefix that a host names may have one of them only.
 type prompt struct {
 	sequence *sequence.Sequence
+	pools    poolRange          // that it concerns
+	self     int                // index of the match of the decoder's tokens, −1: none
+	cross    int                // index of the match of the encoder's input, −1: none
 	result   *messages.Admitted // nil but for admissions
 	beams    int
 	refused  *messages.Refusal
 	reuse    messages.PartialReuse // how the source is reused
 	query    int                   // index of its question in the Move, −1: none
+	input    int                   // index of the question about its cross pools, −1: none
 	plans    []poolPlan            // by pool
+	// inputReady is what must have passed before the pages of the cross pools are read
+	// or written to.
+	inputReady []messages.Ticket
 }
 
 // errTransfer marks a prompt whose transfer failed.
@@ -106,8 +115,10 @@ type promptSpec struct {
 	origin     sequence.Origin
 	tokens     []messages.Token
 	multimodal []messages.MultimodalItem
-	limit      int // tokens that may be matched
-	chunk      int // tokens of a chunk, 0: not in chunks
+	encoder    []messages.Token // the encoder's input, padded to whole blocks
+	length     int              // of the input, without the padding
+	limit      int              // tokens that may be matched
+	chunk      int              // tokens of a chunk, 0: not in chunks
 	// keepSymbols: the tree keeps the symbols of covered tokens as long as the
 	// sequence runs, because it will store them.
 	keepSymbols bool
@@ -133,8 +144,17 @@ func (b *promptBatch) add(spec promptSpec) *prompt {
 	for range b.config.Pools {
 		plans = append(plans, noPlan)
 	}
-	*it = prompt{sequence: s, beams: 1, reuse: messages.PartialNone, query: -1, plans: plans}
-	b.addMatch(s, &spec)
+	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans}
+	if len(spec.tokens) > 0 {
+		it.self = b.addMatch(protocol.MatchItem{
+			Namespace: s.Namespace, Tokens: s.Tokens(0), Multimodal: spec.multimodal, Limit: spec.limit,
+			KeepSymbols: spec.keepSymbols, Partial: b.config.Partial && !b.storedOnly,
+		})
+	}
+	if len(spec.encoder) > 0 {
+		s.BeginInput(spec.encoder, sequence.TokenCount(spec.length))
+		it.cross = b.addMatch(protocol.MatchItem{Cross: true, Namespace: s.Namespace, Tokens: s.InputTokens(), Limit: len(spec.encoder)})
+	}
 	return it
 }
 
@@ -148,7 +168,11 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 	for i := range requests {
 		r, result := &requests[i], &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0]}
-		if err := b.config.Validate(r); err != nil {
+		err := b.config.Validate(r)
+		if err == nil {
+			err = b.config.validateEncoderLength(len(r.Encoder))
+		}
+		if err != nil {
 			result.Err = err
 			continue
 		}
@@ -157,7 +181,11 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 			continue
 		}
 		it := b.add(promptSpec{
-			origin: sequence.Origin{Namespace: r.Namespace, Session: r.Session, Retention: cloneRetention(r.Retention)},
+			origin: sequence.Origin{
+				Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems), Session: r.Session,
+				Retention: cloneRetention(r.Retention), InputRetention: cloneRetention(r.EncoderRetention),
+			},
+			encoder: b.config.padded(r.Encoder), length: len(r.Encoder),
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
 			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0,
 		})
@@ -167,40 +195,90 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 }
 
 // addPrefix enters a prefix that a host names; it returns nil if its values are
-// refused.
+// refused. A prefix of an encoder–decoder model without tokens names what cross pools
+// hold of the input, one with tokens what self pools hold behind it.
 func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) {
-	if err := b.config.validateStored(p); err != nil {
+	if err := b.config.ValidatePrefix(p); err != nil {
 		return nil, err
 	}
-	return b.add(promptSpec{
-		origin: sequence.Origin{Namespace: p.Namespace}, tokens: p.Tokens, multimodal: p.Multimodal, limit: limit,
-	}), nil
+	spec := promptSpec{
+		origin: sequence.Origin{Namespace: b.config.keyed(p.Namespace, p.Encoder, p.EncoderItems)},
+		tokens: p.Tokens, multimodal: p.Multimodal, limit: limit,
+	}
+	pools := b.self
+	if len(p.Tokens) == 0 {
+		spec.encoder, spec.length, pools = b.config.padded(p.Encoder), len(p.Encoder), b.cross
+	}
+	it := b.add(spec)
+	it.pools = pools
+	return it, nil
 }
 
-// addMatch adds the question for a prompt to the Match record.
-func (b *promptBatch) addMatch(s *sequence.Sequence, spec *promptSpec) {
+// addMatch adds a question to the Match record and returns its index. The arrays of
+// an earlier answer there are used again.
+func (b *promptBatch) addMatch(question protocol.MatchItem) int {
 	m := &b.match
-	if n := len(m.Items); n < cap(m.Items) {
+	n := len(m.Items)
+	if n < cap(m.Items) {
 		m.Items = m.Items[:n+1]
 	} else {
 		m.Items = append(m.Items, protocol.MatchItem{})
 	}
-	it := &m.Items[len(m.Items)-1]
-	it.Namespace, it.Tokens, it.Multimodal, it.Limit = s.Namespace, s.Tokens(0), spec.multimodal, spec.limit
-	it.KeepSymbols, it.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly
-	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false
-	it.IDs = it.IDs[:0]
-	it.Source = protocol.Source{Block: protocol.NoBlock, Pages: it.Source.Pages[:0]}
-	for p := range it.Pages {
-		it.Pages[p] = it.Pages[p][:0]
+	old := &m.Items[n]
+	question.IDs, question.Lacks, question.Pages = old.IDs[:0], old.Lacks, old.Pages
+	question.Source = protocol.Source{Block: protocol.NoBlock, Pages: old.Source.Pages[:0]}
+	for p := range question.Pages {
+		question.Pages[p] = question.Pages[p][:0]
 	}
+	*old = question
+	return n
+}
+
+// keep drops all prompts from the n-th on, and makes the others questions again: whole
+// blocks only, and with the symbols that their tokens have already.
+func (b *promptBatch) keep(n int) {
+	b.items = b.items[:n]
+	var kept []protocol.MatchItem
+	for i := range b.items {
+		for _, at := range []*int{&b.items[i].self, &b.items[i].cross} {
+			if *at < 0 {
+				continue
+			}
+			m := b.match.Items[*at]
+			m.Multimodal, m.Partial = nil, false
+			*at = len(kept)
+			kept = append(kept, m)
+		}
+	}
+	b.match.Items = kept
 }
 
 // matchFor is what the tree has found for a prompt in a pool.
-func (b *promptBatch) matchFor(i, _ int) *protocol.MatchItem { return &b.match.Items[i] }
+func (b *promptBatch) matchFor(i, p int) *protocol.MatchItem {
+	if p >= b.cross.first {
+		return &b.match.Items[b.items[i].cross]
+	}
+	return &b.match.Items[b.items[i].self]
+}
+
+// matchOf is what the tree has found for the only part of a prefix.
+func (b *promptBatch) matchOf(i int) *protocol.MatchItem {
+	return b.matchFor(i, b.items[i].pools.first)
+}
+
+// source is the block that a prompt reuses in part; nil if there is none.
+func (b *promptBatch) source(i int) *protocol.Source {
+	if b.items[i].self < 0 {
+		return nil
+	}
+	if m := &b.match.Items[b.items[i].self]; m.Source.Block != protocol.NoBlock {
+		return &m.Source
+	}
+	return nil
+}
 
 // hasSource tells whether a prompt matches part of a block behind its whole blocks.
-func (b *promptBatch) hasSource(i int) bool { return b.match.Items[i].Source.Block != protocol.NoBlock }
+func (b *promptBatch) hasSource(i int) bool { return b.source(i) != nil }
 
 // send asks the tree for the prefixes of all prompts. Without block reuse there is
 // nothing to ask: the batch is ready.
@@ -242,8 +320,8 @@ func (b *promptBatch) resume() bool {
 func (b *promptBatch) claimAll() {
 	b.out.pools.reset()
 	for i := range b.items {
-		if b.items[i].refused == nil {
-			b.claim(i)
+		if it := &b.items[i]; it.refused == nil {
+			b.claim(i, it.pools)
 		}
 	}
 	for i := range b.items {
@@ -255,11 +333,11 @@ func (b *promptBatch) claimAll() {
 	b.out.pools.send()
 }
 
-// claim writes the matched pages into the tables of the sequence and claims those
-// on the device. Blocks in host memory get their page when it is taken.
-func (b *promptBatch) claim(i int) {
+// claim writes the matched pages of some pools into the tables of the sequence and
+// claims those on the device. Blocks in host memory get their page when it is taken.
+func (b *promptBatch) claim(i int, pools poolRange) {
 	it := &b.items[i]
-	for p := range b.config.Pools {
+	for p := pools.first; p < pools.end; p++ {
 		m, pl := b.matchFor(i, p), &it.plans[p]
 		*pl = noPlan
 		table, onDevice, onHost := tableOf(it.sequence.Table(p)[:0], m.Pages[p][:m.Blocks])
@@ -295,7 +373,7 @@ func tableOf(table []messages.PageID, locations []messages.Location) (_ []messag
 // prompt is decided about.
 func (b *promptBatch) claimed() {
 	b.out.pools.received()
-	b.users.count(b.items, b.match.Items, !b.config.CopyOnPartial)
+	b.countUsers()
 	for i := range b.items {
 		b.decideReuse(i)
 	}
@@ -323,22 +401,22 @@ func (b *promptBatch) rejectSources() {
 func (b *promptBatch) withdrawSource(i int) {
 	b.next = i
 	b.out.pools.reset()
-	b.withdraw(&b.items[i])
+	b.withdraw(&b.items[i], b.self)
 	b.stage = batchWithdrawing
 	b.out.pools.send()
 }
 
-// withdraw takes the claims of a prompt back and asks again who holds the sources
-// among its whole blocks.
-func (b *promptBatch) withdraw(it *prompt) {
+// withdraw takes the claims of a prompt in some pools back and asks again who holds
+// the sources among its whole blocks.
+func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
 	b.releaseSource(it)
-	b.unclaim(it)
+	b.unclaim(it, pools)
 	b.inspectClaims(it)
 }
 
-// unclaim takes the claims of a prompt back as if they had never been.
-func (b *promptBatch) unclaim(it *prompt) {
-	for p := range b.config.Pools {
+// unclaim takes the claims of a prompt in some pools back as if they had never been.
+func (b *promptBatch) unclaim(it *prompt, pools poolRange) {
+	for p := pools.first; p < pools.end; p++ {
 		if it.plans[p].claimed > 0 {
 			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: it.sequence.Table(p)})
 		}
@@ -350,7 +428,7 @@ func (b *promptBatch) unclaim(it *prompt) {
 func (b *promptBatch) matchAgain() {
 	b.out.pools.received()
 	b.recountSources()
-	m := &b.match.Items[b.next]
+	m := &b.match.Items[b.items[b.next].self]
 	m.Partial = false
 	m.Multimodal = nil // the tokens hold their symbols already
 	b.rematch.Epoch = b.kernel.epoch
@@ -362,14 +440,14 @@ func (b *promptBatch) matchAgain() {
 // claimAgain claims what the prompt matches without partial reuse. Why it matches
 // no more is a matter of the prompt as it asked first.
 func (b *promptBatch) claimAgain() {
-	m := &b.match.Items[b.next]
+	it := &b.items[b.next]
+	m := &b.match.Items[it.self]
 	reach, lacking := m.Reach, m.Lacking
 	*m = b.rematch.Items[0]
 	m.Reach, m.Lacking = reach, lacking
-	it := &b.items[b.next]
 	it.reuse = messages.PartialNone
 	b.out.pools.reset()
-	b.claim(b.next)
+	b.claim(b.next, b.self)
 	b.inspectClaims(it)
 	b.stage = batchReclaiming
 	b.out.pools.send()
@@ -378,13 +456,13 @@ func (b *promptBatch) claimAgain() {
 // end ends the sequence of a batch of one prompt.
 func (b *promptBatch) end() { b.sequences.End(b.items[0].sequence) }
 
-// check verifies that there is a match for every prompt and that all claims of
-// pages come from prompts.
+// check verifies that there is a match for every part of every prompt, and that the
+// sequences of the prompts have not ended.
 func (b *promptBatch) check() error {
-	if len(b.match.Items) < len(b.items) {
-		return fmt.Errorf("batch: %d matches for %d prompts", len(b.match.Items), len(b.items))
-	}
 	for i := range b.items {
+		if it := &b.items[i]; max(it.self, it.cross) >= len(b.match.Items) || max(it.self, it.cross) < 0 {
+			return fmt.Errorf("batch: prompt %d has matches %d and %d of %d", i, it.self, it.cross, len(b.match.Items))
+		}
 		if it := &b.items[i]; it.sequence != nil && !it.sequence.Running() {
 			return fmt.Errorf("batch: prompt %d is of sequence %v, which has ended", i, it.sequence.ID())
 		}

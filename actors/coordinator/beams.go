@@ -41,10 +41,10 @@ func (e *extension) takeBeams(it *step) bool {
 	for _, b := range it.request.Beams {
 		chosen[b.Parent]++
 	}
-	pools := len(e.config.Pools)
+	pools := e.self.end
 	shares := make([]map[messages.PageID]protocol.Share, pools)
 	freed := make([]int, pools)
-	for p := range e.config.Pools {
+	for p := range e.self.end {
 		shares[p], freed[p] = e.followParents(it, p, chosen)
 		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
 		if available := max(0, e.counts.available(p)-e.batch.taken[p]+freed[p]); need > available {
@@ -52,7 +52,7 @@ func (e *extension) takeBeams(it *step) bool {
 			return false
 		}
 	}
-	for p := range e.config.Pools {
+	for p := range e.self.end {
 		e.takeBeamPages(it, p, chosen, blocks)
 		e.batch.taken[p] -= freed[p]
 		for page, share := range shares[p] {

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -188,8 +187,8 @@ func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
 	assert.Zero(t, w.stats().Pools[0].Evicted)
 }
 
-// A prefill that another side has lost keeps what it holds and reserves until it
-// is released; every call about it says so.
+// A prompt in chunks that is lost keeps what it holds until it is released, but its
+// reserve ends with the recovery; every call about it says so.
 func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
 	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 6}, {Primary: 20}}})
 	_, l := w.admitAs(chunked(run(0, 40), 8))
@@ -199,11 +198,12 @@ func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
 		return refusal(t, err).Available
 	}
 	before := room()
-	lose := &protocol.LoseSequences{Sequences: []messages.SequenceID{l.id, 999}}
-	w.Do(lose)
-	w.Do(lose)
-	require.NoError(t, lose.Err)
-	assert.Equal(t, before, room())
+	n := injection{world: w, own: true}
+	require.True(t, n.serve(&messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 16}}}))
+	require.True(t, n.aborted)
+	delete(w.lives, l.id)
+	w.quiet = true
+	assert.Equal(t, before, room(), "the reserve of four pages has ended, four are held")
 	assert.ErrorIs(t, commit(w, l, 16), messages.ErrSequenceLost)
 	fork := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: 1}}}
 	w.Do(fork)

@@ -105,7 +105,7 @@ func (c *commit) inspectForks() bool {
 			continue
 		}
 		asked = true
-		for p := range c.config.Pools {
+		for p := range c.self.end {
 			c.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.sequence.Table(p)[from:to]})
 		}
 	}
@@ -123,7 +123,7 @@ func (c *commit) forksInspected() {
 			continue
 		}
 		it.offered = make([][]messages.PageID, len(c.config.Pools))
-		for p := range c.config.Pools {
+		for p := range c.self.end {
 			it.offered[p] = slices.Clone(it.sequence.Table(p))
 			copy(it.offered[p][from:to], unstored(c.out.pools.op(p, next)))
 		}
@@ -223,6 +223,9 @@ func (c *commitStages) begin() {
 				c.out.change.Stores[it.store].Tables = it.offered
 			}
 		}
+		if s.InputPending() {
+			it.input = c.out.storeInput(s, int(s.InputComputed()), len(s.InputTokens()))
+		}
 	}
 	if c.out.changeNeeded() {
 		c.stage = commitStoring
@@ -271,7 +274,10 @@ func (c *commitStages) follow() {
 		s := it.sequence
 		if !it.after.IsZero() {
 			s.SetAfter(it.after)
-			c.out.move.markWritten(s, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
+			c.out.move.markWritten(s, c.self, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
+			if s.InputPending() {
+				c.out.move.markWritten(s, c.cross, int(s.InputComputed())/c.config.TokensPerBlock, len(s.Table(c.cross.first)), it.after)
+			}
 		}
 		c.dropPassed(s, it.computed)
 	}
@@ -287,7 +293,7 @@ func (c *commitStages) follow() {
 
 // dropPassed drops the pages that leave their windows when n tokens are computed.
 func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
-	for p := range c.config.Pools {
+	for p := range c.self.end {
 		from, to := s.LeavingWindow(p, sequence.TokenCount(n))
 		if from >= to {
 			continue
@@ -307,7 +313,7 @@ func (c *commitStages) spreadBeams(it *step) {
 	if beams < 2 || it.computed < int(s.Prompt) {
 		return
 	}
-	for p := range c.config.Pools {
+	for p := range c.self.end {
 		table := s.Table(p)
 		from, to := s.LeavingWindow(p, sequence.TokenCount(it.computed))
 		if from >= to {
@@ -416,6 +422,9 @@ func (c *commitStages) commitOne(it *step) bool {
 		stored = &sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor}
 	}
 	s.Commit(sequence.TokenCount(it.computed), stored)
+	if s.InputPending() {
+		c.commitInput(it)
+	}
 	if !s.Chunked() {
 		return false
 	}
@@ -434,6 +443,16 @@ func (c *commitStages) commitOne(it *step) bool {
 		took = true
 	}
 	return took
+}
+
+// commitInput makes the encoder's input of a sequence computed: no layer of the decoder
+// could have computed anything without it.
+func (c *commitStages) commitInput(it *step) {
+	var cursor protocol.Cursor
+	if it.input >= 0 {
+		cursor = c.out.change.Stores[it.input].Cursor
+	}
+	it.sequence.CommitInput(cursor)
 }
 
 // askWrites asks what the new pages of a step wait for.

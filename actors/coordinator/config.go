@@ -25,9 +25,6 @@ type Config struct {
 	Ahead bool
 	// Forecast: the eviction policy learns from requests, so pools are told about them.
 	Forecast bool
-	// ReuseAll: a prompt may be reused to its last token. No logits are
-	// computed from an encoder's input.
-	ReuseAll bool
 	// EncoderMaxLen is the longest encoder input; 0: the model has no encoder.
 	EncoderMaxLen int
 	// Scales are those of the layers that have some, as they start.
@@ -58,12 +55,18 @@ func (c *Config) blocks(n int) int { return ceilDiv(n, c.TokensPerBlock) }
 func (c *Config) wholeTokens(n int) int { return n / c.TokensPerBlock * c.TokensPerBlock }
 
 // reusable is how many tokens of a prompt may be reused: one must be computed to
-// have logits.
-func (c *Config) reusable(prompt int) int {
-	if c.ReuseAll {
-		return prompt
+// have logits. The input of an encoder may be reused to its last token, since no
+// logits are computed from it.
+func (c *Config) reusable(prompt int) int { return prompt - 1 }
+
+// selfPools is the number of pools whose pages are matched by the decoder's tokens.
+// The pools after them are cross pools, matched by the input of the encoder.
+func (c *Config) selfPools() int {
+	n := len(c.Pools)
+	for n > 0 && c.Pools[n-1].Kind == windows.KindCross {
+		n--
 	}
-	return prompt - 1
+	return n
 }
 
 // poolNames are the names of all pools by PoolID.

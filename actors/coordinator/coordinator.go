@@ -15,30 +15,27 @@ import (
 type Coordinator struct {
 	*shared
 
-	admission     *admission
-	commit        *commit
-	extension     *extension
-	release       *release
-	rewind        *rewind
-	fork          *fork
-	lookup        *lookup
-	prefetch      *prefetch
-	pin           *pin
-	unpin         *unpin
-	forget        *forget
-	rebalance     *rebalance
-	audit         *audit
-	readTree      *readTree
-	readStats     *readStats
-	readTables    *readTables
-	readEvents    *readEvents
-	readScales    *readScales
-	writeScales   *writeScales
-	closing       *closing
-	unknown       *unknown
-	dryRun        *dryRun
-	readSequences *readSequences
-	loseSequences *loseSequences
+	admission   *admission
+	commit      *commit
+	extension   *extension
+	release     *release
+	rewind      *rewind
+	fork        *fork
+	lookup      *lookup
+	prefetch    *prefetch
+	pin         *pin
+	unpin       *unpin
+	forget      *forget
+	rebalance   *rebalance
+	audit       *audit
+	readTree    *readTree
+	readStats   *readStats
+	readTables  *readTables
+	readEvents  *readEvents
+	readScales  *readScales
+	writeScales *writeScales
+	closing     *closing
+	unknown     *unknown
 
 	// These are no requests: they go before the next one, or when nothing waits.
 	expiry    *expiry
@@ -55,35 +52,32 @@ func New(config Config, port Port) *Coordinator {
 	committing := &commitStages{shared: parts, batch: steps}
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
-		shared:        parts,
-		admission:     &admission{shared: parts, batch: prompts},
-		commit:        &commit{shared: parts, batch: steps, committing: committing},
-		extension:     &extension{shared: parts, batch: steps, committing: committing},
-		release:       &release{shared: parts},
-		rewind:        &rewind{shared: parts},
-		fork:          &fork{shared: parts},
-		lookup:        &lookup{shared: parts, batch: prompts},
-		prefetch:      &prefetch{shared: parts, batch: prompts},
-		pin:           &pin{shared: parts, batch: prompts},
-		unpin:         &unpin{shared: parts},
-		forget:        &forget{shared: parts},
-		rebalance:     &rebalance{shared: parts, auto: auto},
-		audit:         &audit{shared: parts},
-		readTree:      &readTree{shared: parts},
-		readStats:     &readStats{shared: parts},
-		readTables:    &readTables{shared: parts},
-		readEvents:    &readEvents{shared: parts},
-		readScales:    &readScales{shared: parts},
-		writeScales:   &writeScales{shared: parts},
-		closing:       &closing{shared: parts},
-		unknown:       &unknown{shared: parts},
-		dryRun:        &dryRun{admission: admission{shared: parts, batch: prompts}},
-		readSequences: &readSequences{shared: parts},
-		loseSequences: &loseSequences{shared: parts},
-		expiry:        &expiry{shared: parts},
-		auto:          auto,
-		lookAhead:     newLookAhead(parts),
-		recovery:      &recovery{shared: parts},
+		shared:      parts,
+		admission:   &admission{shared: parts, batch: prompts},
+		commit:      &commit{shared: parts, batch: steps, committing: committing},
+		extension:   &extension{shared: parts, batch: steps, committing: committing},
+		release:     &release{shared: parts},
+		rewind:      &rewind{shared: parts},
+		fork:        &fork{shared: parts},
+		lookup:      &lookup{shared: parts, batch: prompts},
+		prefetch:    &prefetch{shared: parts, batch: prompts},
+		pin:         &pin{shared: parts, batch: prompts},
+		unpin:       &unpin{shared: parts},
+		forget:      &forget{shared: parts},
+		rebalance:   &rebalance{shared: parts, auto: auto},
+		audit:       &audit{shared: parts},
+		readTree:    &readTree{shared: parts},
+		readStats:   &readStats{shared: parts},
+		readTables:  &readTables{shared: parts},
+		readEvents:  &readEvents{shared: parts},
+		readScales:  &readScales{shared: parts},
+		writeScales: &writeScales{shared: parts},
+		closing:     &closing{shared: parts},
+		unknown:     &unknown{shared: parts},
+		expiry:      &expiry{shared: parts},
+		auto:        auto,
+		lookAhead:   newLookAhead(parts),
+		recovery:    &recovery{shared: parts},
 	}
 	c.audit.own = c.Check
 	c.out.pools.churn = c.lookAhead.noteChurn
@@ -149,9 +143,6 @@ func (c *Coordinator) rareTransaction(request any) transaction {
 	case *messages.Check:
 		c.audit.open(r)
 		return c.audit
-	case *protocol.DryRunAdmit:
-		c.dryRun.openDry(r)
-		return c.dryRun
 	default:
 		return c.reading(request)
 	}
@@ -166,10 +157,10 @@ func (c *Coordinator) reading(request any) transaction {
 	case *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader:
 		return c.readEvents
 	case *messages.ReadSnapshot:
-		c.readTree.open(nil, nil, nil)
+		c.readTree.open(nil)
 		return c.readTree
 	case *messages.ReadContents:
-		c.readTree.open(r, nil, nil)
+		c.readTree.open(r)
 		return c.readTree
 	case *messages.ReadScales:
 		c.readScales.request = r
@@ -180,18 +171,6 @@ func (c *Coordinator) reading(request any) transaction {
 	case *protocol.Close:
 		c.closing.request = r
 		return c.closing
-	case *protocol.ReadKeys:
-		c.readTree.open(nil, r, nil)
-		return c.readTree
-	case *protocol.JoinSnapshot:
-		c.readTree.open(nil, nil, r)
-		return c.readTree
-	case *protocol.ReadSequences:
-		c.readSequences.request = r
-		return c.readSequences
-	case *protocol.LoseSequences:
-		c.loseSequences.request = r
-		return c.loseSequences
 	default:
 		c.unknown.request = request
 		return c.unknown

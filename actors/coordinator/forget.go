@@ -73,10 +73,15 @@ func (f *forget) startInvalidate() {
 	selector := r.Selector
 	if p := selector.Prefix; p != nil {
 		prefix := *p
+		prefix.Namespace = f.config.keyed(p.Namespace, p.Encoder, p.EncoderItems)
 		prefix.Tokens = slices.Clone(p.Tokens) // the tree writes symbols into them
+		if len(p.Tokens) == 0 {
+			// No other input is in the namespace: all its blocks begin with this token.
+			prefix.Tokens = f.config.padded(p.Encoder)[:1]
+		}
 		selector.Prefix = &prefix
 	}
-	f.send(protocol.Forget{Selector: selector})
+	f.send(protocol.Forget{Selector: selector, Cross: selector.Prefix != nil && len(r.Selector.Prefix.Tokens) == 0})
 }
 
 // validateSelector checks that exactly one thing is named, and that it is right in
@@ -91,7 +96,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 	}
 	if s.Prefix != nil {
 		n++
-		if err := c.validateStored(s.Prefix); err != nil {
+		if err := c.ValidatePrefix(s.Prefix); err != nil {
 			return err
 		}
 	}
@@ -135,15 +140,30 @@ func (f *forget) forgotten() {
 	if f.invalidate != nil {
 		f.invalidate.Blocks = f.record.Blocks
 		f.sequences.Each(func(s *sequence.Sequence) {
-			if names(&f.record.Selector, s) {
-				s.StopStoring()
-			}
+			f.silence(s)
 		})
 	}
 	f.out.reset()
 	f.out.route(f.record.Effects)
 	f.stage = forgetFollowing
 	f.out.followUp()
+}
+
+// silence stops a sequence from storing what the selector names: a session or a salt
+// names its tokens and its encoder's input, a prefix one of them.
+func (f *forget) silence(s *sequence.Sequence) {
+	selector := &f.record.Selector
+	switch {
+	case f.record.Cross:
+		if s.Namespace == selector.Prefix.Namespace {
+			s.StopStoringInput()
+		}
+	case names(selector, s):
+		s.StopStoring()
+		if selector.Prefix == nil {
+			s.StopStoringInput()
+		}
+	}
 }
 
 // names tells whether a selector names a sequence: tokens do if any of its beams

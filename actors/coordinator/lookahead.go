@@ -175,7 +175,7 @@ func (a *lookAhead) markOpen(p int) {
 	a.open = append(a.open[:0], make([]uint64, a.counts.device[p].Total/64+1)...)
 	a.sequences.Each(func(s *sequence.Sequence) {
 		for _, table := range s.Tables(p) {
-			for _, page := range s.Uncomputed(table) {
+			for _, page := range s.Uncomputed(p, table) {
 				if page != messages.NoPage {
 					a.open[page/64] |= 1 << (page % 64)
 				}

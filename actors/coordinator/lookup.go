@@ -119,7 +119,7 @@ func (l *lookup) decide() {
 		}
 	}
 	l.out.pools.reset()
-	b.unclaim(it)
+	b.unclaim(it, it.pools)
 	l.stage = lookupUnclaiming
 	l.out.pools.send()
 }
@@ -127,7 +127,7 @@ func (l *lookup) decide() {
 // count counts tokens by tier: secondary if any pool that would claim the block has
 // it in host memory only.
 func (l *lookup) count() {
-	f, m := &l.request.Found, &l.batch.match.Items[0]
+	f, m := &l.request.Found, l.batch.matchOf(0)
 	tpb := l.config.TokensPerBlock
 	f.MatchedTokens = m.Matched
 	if l.counts.anyOnHost() {
@@ -144,6 +144,13 @@ func (l *lookup) count() {
 				break
 			}
 		}
+	}
+	if s := l.batch.items[0].sequence; s.HasInput() {
+		// The padding is no match. It lies in the last block, the first to leave the
+		// device.
+		padding := max(0, f.MatchedTokens-int(s.InputLength()))
+		f.MatchedTokens -= padding
+		f.SecondaryTokens = max(0, f.SecondaryTokens-padding)
 	}
 	f.PrimaryTokens = f.MatchedTokens - f.SecondaryTokens
 }
@@ -303,7 +310,7 @@ func (f *prefetch) drop() {
 		r.Err = it.refused
 	}
 	if it.served() {
-		for p := range f.config.Pools {
+		for p := it.pools.first; p < it.pools.end; p++ {
 			f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.sequence.Table(p), Use: it.sequence.Use()})
 			if it.refused == nil {
 				r.OnboardedPages += it.plans[p].onboarded

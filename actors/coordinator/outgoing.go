@@ -203,10 +203,10 @@ func (m *moveBatch) markRead(s *sequence.Sequence, p int, pages []messages.PageI
 }
 
 // markWritten tells that a kernel of the host writes the pages of blocks [first,
-// last) of a sequence until the ticket has passed.
-func (m *moveBatch) markWritten(s *sequence.Sequence, first, last int, after messages.Ticket) {
+// last) of a sequence in some pools until the ticket has passed.
+func (m *moveBatch) markWritten(s *sequence.Sequence, pools poolRange, first, last int, after messages.Ticket) {
 	m.ordered = true
-	for p := range m.record.Pools {
+	for p := pools.first; p < pools.end; p++ {
 		for _, table := range s.Tables(p) {
 			m.mark(p, table[min(first, len(table)):min(last, len(table))], true, after)
 		}

@@ -81,7 +81,7 @@ func (n *pin) resume() {
 func (n *pin) matched() {
 	n.out.pools.reset()
 	reserved := false
-	for p := range n.config.Pools {
+	for p := n.pools().first; p < n.pools().end; p++ {
 		if pages := n.onDevice(p); len(pages) > 0 && n.counts.reserved(p) > 0 {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			reserved = true
@@ -96,7 +96,10 @@ func (n *pin) matched() {
 }
 
 // blocks is the number of whole blocks of the prefix that are stored.
-func (n *pin) blocks() int { return n.batch.match.Items[0].Blocks }
+func (n *pin) blocks() int { return n.batch.matchOf(0).Blocks }
+
+// pools are those that the prefix is about.
+func (n *pin) pools() poolRange { return n.batch.items[0].pools }
 
 // onDevice lists the device pages that an admission of the prefix would claim.
 func (n *pin) onDevice(p int) []messages.PageID {
@@ -146,7 +149,7 @@ func (n *pin) claimed() {
 func (n *pin) addPins() {
 	n.out.move.reset()
 	blocks := make([][]protocol.BlockID, len(n.config.Pools))
-	for p := range n.config.Pools {
+	for p := n.pools().first; p < n.pools().end; p++ {
 		if pages := n.onDevice(p); len(pages) > 0 {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.AddPins, Pages: pages, N: 1})
 		}
@@ -166,7 +169,11 @@ func (n *pin) addPins() {
 			}
 		}
 	}
-	n.request.Pinned = messages.Pinned{Pin: n.pins.open(blocks), Tokens: n.blocks() * n.config.TokensPerBlock}
+	tokens := n.blocks() * n.config.TokensPerBlock
+	if s := n.batch.items[0].sequence; s.HasInput() {
+		tokens = min(tokens, int(s.InputLength()))
+	}
+	n.request.Pinned = messages.Pinned{Pin: n.pins.open(blocks), Tokens: tokens}
 	n.batch.end()
 	n.stage = pinPinning
 	n.out.followUp()

@@ -17,6 +17,7 @@ type poolPlan struct {
 	source [1]messages.PageID // the source of partial reuse, if on the device
 	copied [1]messages.PageID // the page for its copy
 
+	reused    int               // blocks of the match, those outside of the window included
 	whole     int               // blocks reused whole = claimed + those in host memory
 	claimed   int               // of these, on the device
 	onboarded int               // of these, in host memory and brought in by this prompt
@@ -64,17 +65,20 @@ func (c *pageClaims) clear() {
 // plan says what prompt i needs in each pool.
 func (b *promptBatch) plan(i int) {
 	it := &b.items[i]
-	s, m := it.sequence, &b.match.Items[i]
-	s.Plan(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched))
-	blocks := b.config.blocks(int(s.Prompt))
-	if b.storedOnly {
-		blocks = m.Blocks
+	s := it.sequence
+	if it.self >= 0 {
+		m := &b.match.Items[it.self]
+		s.Plan(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched))
 	}
-	for p := range b.config.Pools {
-		pl := &it.plans[p]
-		pl.blocks, pl.onboarded, pl.reserve = blocks, b.countOnboards(i, p), 0
+	for p := it.pools.first; p < it.pools.end; p++ {
+		pl, m := &it.plans[p], b.matchFor(i, p)
+		pl.reused, pl.blocks, pl.reserve = m.Blocks, m.Blocks, 0
+		if !b.storedOnly {
+			pl.blocks = b.config.blocks(len(m.Tokens))
+		}
+		pl.onboarded = b.countOnboards(i, p)
 		if s.Covered(p) {
-			pl.blocks = min(blocks, b.config.blocks(int(s.ChunkEnd())))
+			pl.blocks = min(pl.blocks, b.config.blocks(int(s.ChunkEnd())))
 			pl.reserve = int(s.ChunkReserve(p, s.ReusedBlocks()))
 		}
 	}
@@ -87,7 +91,7 @@ func (b *promptBatch) coverTakeover(it *prompt) {
 	if it.reuse != messages.PartialTakeover {
 		return
 	}
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		if it.plans[p].inspect >= 0 && it.sequence.Covered(p) {
 			b.claims.takeovers[p]--
 		}
@@ -139,7 +143,7 @@ func (b *promptBatch) need(it *prompt, p int) int {
 	if s.Covered(p) {
 		return pl.onboarded + pl.reserve
 	}
-	need := pl.onboarded + pl.blocks - int(s.ReusedBlocks())
+	need := pl.onboarded + pl.blocks - pl.reused
 	if it.reuse == messages.PartialTakeover && pl.inspect >= 0 {
 		need-- // the source itself is the page
 	}
@@ -149,12 +153,12 @@ func (b *promptBatch) need(it *prompt, p int) int {
 // checkCapacity compares what a planned prompt needs with what is available, pool
 // by pool. It returns the first pool that lacks pages, with the refusal.
 func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
-	for p := range b.config.Pools {
+	for p := it.pools.first; p < it.pools.end; p++ {
 		name := b.config.Pools[p].Name
 		available := b.counts.available(p) - b.claims.reserved[p] - b.claims.takeovers[p]
 		// Without its partial block a prompt may claim pages that earlier copies
 		// count on.
-		crowded := it.reuse == messages.PartialNone && b.copyRoom(p) < 0
+		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
 		switch need := b.need(it, p); {
 		case crowded || need > max(0, available):
 			return messages.RefusePages(name, need, max(0, available)).WithTotal(b.counts.device[p].Total, need+it.plans[p].claimed), p
@@ -170,7 +174,7 @@ func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
 // refuseAll is the refusal of a prompt that may take nothing at all. A sequence
 // ends up with one page more at least, if only by a takeover.
 func (b *promptBatch) refuseAll(it *prompt) (*messages.Refusal, int) {
-	for p := range b.config.Pools {
+	for p := it.pools.first; p < it.pools.end; p++ {
 		if need := b.need(it, p); need > 0 {
 			return messages.RefusePages(b.config.Pools[p].Name, need, 0).WithTotal(b.counts.device[p].Total, need+it.plans[p].claimed), p
 		}
@@ -194,7 +198,7 @@ func (b *promptBatch) sourceUnusable(i int) bool {
 	if it.reuse == messages.PartialNone {
 		return true
 	}
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		if b.copyRoom(p) < 1 {
 			return true
 		}
@@ -205,12 +209,12 @@ func (b *promptBatch) sourceUnusable(i int) bool {
 // reserve keeps the pages of an admitted prompt from those after it.
 func (b *promptBatch) reserve(i int) {
 	it := &b.items[i]
-	for p := range b.config.Pools {
+	for p := it.pools.first; p < it.pools.end; p++ {
 		if pl := &it.plans[p]; pl.whole > pl.claimed {
 			b.noteOnboards(i, p)
 		}
 		b.claims.reserved[p] += b.need(it, p)
-		if it.reuse == messages.PartialCopy {
+		if it.reuse == messages.PartialCopy && p < b.self.end {
 			b.claims.copies[p]++
 		}
 	}
@@ -220,14 +224,14 @@ func (b *promptBatch) reserve(i int) {
 func (b *promptBatch) refuse(it *prompt, refusal *messages.Refusal) {
 	it.refused = refusal
 	if it.reuse == messages.PartialTakeover {
-		for p := range b.config.Pools {
+		for p := range b.self.end {
 			if it.plans[p].inspect >= 0 && !it.sequence.Covered(p) {
 				b.claims.takeovers[p]--
 			}
 		}
 	}
 	b.out.pools.reset()
-	b.withdraw(it)
+	b.withdraw(it, it.pools)
 }
 
 // claimedPages is the pages that the batch has claimed in a pool, each once.
@@ -248,7 +252,7 @@ func (b *promptBatch) claimedPages(p int) int {
 
 // fitsAlone tells whether a planned prompt would fit if nobody else held a page.
 func (b *promptBatch) fitsAlone(it *prompt) bool {
-	for p := range b.config.Pools {
+	for p := it.pools.first; p < it.pools.end; p++ {
 		// The claims of the prompts behind it are made before it takes a page.
 		if b.need(it, p)+b.claimedPages(p)+b.claims.takeovers[p] > b.counts.device[p].Total {
 			return false

@@ -23,6 +23,7 @@ import (
 // at about the same age, and none keeps what no prompt can use without another.
 type poolPressure struct {
 	config *Config
+	pools  int // self pools: no memory moves from or to the others
 	counts *pageCounts
 	stats  *statistics
 
@@ -55,9 +56,9 @@ const (
 )
 
 func newPoolPressure(config *Config, counts *pageCounts, stats *statistics) *poolPressure {
-	n := len(config.Pools)
+	n := config.selfPools()
 	return &poolPressure{
-		config: config, counts: counts, stats: stats,
+		config: config, pools: n, counts: counts, stats: stats,
 		cost: make([]float64, n), evicted: make([]int64, n), from: -1, to: -1, step: firstStep,
 	}
 }
@@ -70,12 +71,13 @@ func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt int) {
 		return
 	}
 	short := 0
-	for _, n := range m.Lacks {
+	lacks := m.Lacks[:d.pools]
+	for _, n := range lacks {
 		if n > 0 {
 			short++
 		}
 	}
-	for p, n := range m.Lacks {
+	for p, n := range lacks {
 		if n > 0 {
 			d.cost[p] += float64(m.Reach-m.Matched) / float64(short)
 		}
@@ -91,7 +93,7 @@ func (d *poolPressure) noteRefusal(err error) {
 	}
 	tokens := float64((r.Need - r.Available) * d.config.TokensPerBlock)
 	d.prompt += tokens
-	if p := d.config.poolNamed(r.Pool); p >= 0 {
+	if p := d.config.poolNamed(r.Pool); p >= 0 && p < d.pools {
 		d.cost[p] += tokens
 	}
 }
@@ -130,11 +132,11 @@ func (d *poolPressure) demand() map[string]float64 {
 // move gives the fractions after bytes have moved from one pool to another.
 func (d *poolPressure) move(from, to int, moved int64) map[string]float64 {
 	total := int64(0)
-	for p := range d.config.Pools {
+	for p := range d.pools {
 		total += d.bytes(p)
 	}
 	fractions := map[string]float64{}
-	for p, name := range d.config.poolNames() {
+	for p, name := range d.config.poolNames()[:d.pools] {
 		bytes := d.bytes(p)
 		switch p {
 		case from:
@@ -147,9 +149,9 @@ func (d *poolPressure) move(from, to int, moved int64) map[string]float64 {
 	return fractions
 }
 
-// capacity is the tokens that the largest pool holds.
+// capacity is the tokens that the largest self pool holds.
 func (d *poolPressure) capacity() (tokens int) {
-	for p := range d.config.Pools {
+	for p := range d.pools {
 		tokens = max(tokens, d.counts.device[p].Total*d.config.TokensPerBlock)
 	}
 	return tokens
@@ -193,7 +195,7 @@ func (d *poolPressure) extremes() (low, high int) {
 // evicting is the choice while no pool has cost anything: from one that has
 // evicted nothing to the one that evicts most of its memory.
 func (d *poolPressure) evicting() (low, high int) {
-	pressure := make([]float64, len(d.config.Pools))
+	pressure := make([]float64, d.pools)
 	for p := range pressure {
 		now := d.stats.pool(p).Evicted
 		pressure[p] = float64(now-d.evicted[p]) / float64(d.counts.device[p].Total)

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"fmt"
 
-	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -150,10 +149,6 @@ func (t *unknown) String() string { return fmt.Sprintf("unknown request %T", t.r
 type readTree struct {
 	*shared
 	contents *messages.ReadContents // nil: a snapshot
-	// keysOf and joined are of one side of an encoder–decoder engine: a snapshot of
-	// both is made of the keys of one and a snapshot of the other.
-	keysOf *protocol.ReadKeys
-	joined *protocol.JoinSnapshot
 
 	snapshot protocol.Snapshot
 	blocks   protocol.Contents
@@ -161,9 +156,7 @@ type readTree struct {
 }
 
 // open begins a request.
-func (t *readTree) open(contents *messages.ReadContents, keysOf *protocol.ReadKeys, joined *protocol.JoinSnapshot) {
-	t.contents, t.keysOf, t.joined, t.reading = contents, keysOf, joined, false
-}
+func (t *readTree) open(contents *messages.ReadContents) { t.contents, t.reading = contents, false }
 
 // start asks the tree.
 func (t *readTree) start() {
@@ -185,14 +178,7 @@ func (t *readTree) resume() {
 		t.kernel.reply()
 		return
 	}
-	keys := []*protocol.Changes{t.snapshot.Keys}
-	switch {
-	case t.joined != nil:
-		keys = append(keys, t.joined.Keys...)
-	case t.keysOf != nil:
-		t.keysOf.Keys = keys
-	}
-	t.kernel.passOn(keys)
+	t.kernel.passOn([]*protocol.Changes{t.snapshot.Keys})
 }
 
 // renew takes new records for a new epoch.
@@ -258,39 +244,3 @@ func (e *expiry) String() string {
 	}
 	return "expiry: applying"
 }
-
-// readSequences serves ReadSequences: it lists what runs.
-type readSequences struct {
-	oneStage
-	*shared
-	request *protocol.ReadSequences
-}
-
-func (t *readSequences) start() {
-	r := t.request
-	r.Err, r.Sequences = nil, r.Sequences[:0]
-	t.sequences.Each(func(s *sequence.Sequence) { r.Sequences = append(r.Sequences, s.ID()) })
-	t.kernel.reply()
-}
-
-func (t *readSequences) String() string { return "read sequences" }
-
-// loseSequences serves LoseSequences: it gives up what another side has lost. Doing
-// it again changes nothing.
-type loseSequences struct {
-	oneStage
-	*shared
-	request *protocol.LoseSequences
-}
-
-func (t *loseSequences) start() {
-	t.request.Err = nil
-	for _, id := range t.request.Sequences {
-		if s, refusal := t.sequences.Find(id); refusal == nil {
-			s.MarkLost(sequence.LostActor)
-		}
-	}
-	t.kernel.reply()
-}
-
-func (t *loseSequences) String() string { return "lose sequences" }

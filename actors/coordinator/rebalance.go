@@ -113,7 +113,8 @@ func (r *rebalance) resizeTo(p, pages int) protocol.ResizePool {
 }
 
 // split gives the counts that a request asks for: by its fractions of the memory
-// that the pools have together, by demand, or as they are.
+// that the self pools have together, by demand, or as they are. By fractions and by
+// demand cross pools keep what they have: their share is cross_kv_cache_fraction.
 func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 	if m.Pages != nil {
 		return slices.Clone(m.Pages), r.config.validatePages(m.Pages)
@@ -132,14 +133,14 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 		}
 	}
 	bytes := int64(0)
-	for p := range r.config.Pools {
+	for p := range r.self.end {
 		bytes += r.pressure.bytes(p)
 	}
 	pages, err := r.config.Divide(fractions, bytes)
 	if err != nil {
 		return nil, messages.Refuse(messages.BadRequest, "%v", err)
 	}
-	return pages, nil
+	return append(pages, r.pressure.totals()[r.self.end:]...), nil
 }
 
 // validatePages holds page counts to the bounds of pools.
@@ -158,7 +159,8 @@ func (c *Config) validatePages(pages []int) error {
 // validateFractions holds fractions to the rule of pool_fractions.
 func (c *Config) validateFractions(fractions map[string]float64) error {
 	sum := 0.0
-	for _, name := range c.poolNames() {
+	own := c.selfPools()
+	for _, name := range c.poolNames()[:own] {
 		f, ok := fractions[name]
 		if !ok {
 			return messages.Refuse(messages.BadRequest, "fractions lack pool %s", name)
@@ -168,11 +170,12 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 		}
 		sum += f
 	}
-	if len(fractions) > len(c.Pools) {
-		for name := range fractions {
-			if c.poolNamed(name) < 0 {
-				return messages.Refuse(messages.BadRequest, "fractions name %q, which is no pool", name)
-			}
+	for name := range fractions {
+		switch p := c.poolNamed(name); {
+		case p < 0:
+			return messages.Refuse(messages.BadRequest, "fractions name %q, which is no pool", name)
+		case p >= own:
+			return messages.Refuse(messages.BadRequest, "fractions name the cross pool %s, whose share is cross_kv_cache_fraction", name)
 		}
 	}
 	if math.Abs(sum-1) > 1e-6 {

@@ -142,7 +142,7 @@ func (r *release) wave() {
 	for ; r.to < len(r.items) && !r.sharesTrailing(r.to); r.to++ {
 		it := &r.items[r.to]
 		last := it.to / r.config.TokensPerBlock
-		for p := range r.config.Pools {
+		for p := range r.self.end {
 			table := it.sequence.Table(p)
 			if it.sequence.Forked() && !it.lost {
 				r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[:last]})
@@ -179,7 +179,7 @@ func (r *release) trails(it, other *releaseItem) bool {
 		return false
 	}
 	last := it.to / r.config.TokensPerBlock
-	for p := range r.config.Pools {
+	for p := range r.self.end {
 		table := other.sequence.Table(p)
 		if page := it.sequence.Table(p)[last]; last < len(table) && page != messages.NoPage && table[last] == page {
 			return true
@@ -198,7 +198,7 @@ func (r *release) inspected() {
 			continue
 		}
 		last := it.to / r.config.TokensPerBlock
-		for p := range r.config.Pools {
+		for p := range r.self.end {
 			it.offered[p] = slices.Clone(it.sequence.Table(p))
 			if it.sequence.Forked() {
 				copy(it.offered[p], unstored(r.out.pools.op(p, next[p])))
@@ -223,6 +223,7 @@ func (r *release) store() {
 			if k := r.out.store(s, 0, it.to); k >= 0 && it.offered != nil {
 				r.out.change.Stores[k].Tables = it.offered
 			}
+			r.out.storeInput(s, 0, int(s.InputComputed()))
 		}
 		if s.HoldsSymbols() {
 			if symbols := s.ReleaseSymbols(); symbols != nil {
@@ -275,7 +276,7 @@ func (r *release) dropPages() {
 // ticket has passed: they may still write what is not committed.
 func (r *release) markReleased(s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket) {
 	r.out.move.ordered = true
-	written := len(table) - len(s.Uncomputed(table))
+	written := len(table) - len(s.Uncomputed(p, table))
 	r.out.move.mark(p, table[:written], false, after)
 	r.out.move.mark(p, table[written:], true, after)
 }

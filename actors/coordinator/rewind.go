@@ -54,7 +54,7 @@ func (r *rewind) rewindOne(s *sequence.Sequence, n sequence.TokenCount) {
 	s.Touch(r.kernel.stamp)
 	s.SetUse(r.uses.next())
 	blocks := s.RewindBlocks(n)
-	for p := range r.config.Pools {
+	for p := range r.self.end {
 		pages := s.Table(p)[blocks:]
 		r.out.move.markRead(s, p, pages)
 		r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})

@@ -88,29 +88,34 @@ func (u sourceUse) onlyFor(i int) bool { return u.first >= i && !u.whole }
 // of is the use of a block.
 func (u *sourceUsers) of(block protocol.BlockID) sourceUse { return u.blocks[block] }
 
-// count looks through a batch. In a batch of one there is nothing to know. Whether
-// blocks are reused whole matters only without copies, with whole.
-func (u *sourceUsers) count(items []prompt, matches []protocol.MatchItem, whole bool) {
+func (u *sourceUsers) clear() {
 	if len(u.blocks) > 0 {
 		clear(u.blocks)
 	}
 	u.depths = u.depths[:0]
-	if len(items) < 2 {
+}
+
+// countUsers counts who reuses the sources of a batch. In a batch of one there is
+// nothing to know. Whether blocks are reused whole matters only without copies.
+func (b *promptBatch) countUsers() {
+	u := &b.users
+	u.clear()
+	if len(b.items) < 2 {
 		return
 	}
-	for i := range items {
-		if block := matches[i].Source.Block; items[i].refused == nil && block != protocol.NoBlock {
-			u.add(block, i, matches[i].Blocks)
+	for i := range b.items {
+		if source := b.source(i); source != nil && b.items[i].refused == nil {
+			u.add(source.Block, i, b.match.Items[b.items[i].self].Blocks)
 		}
 	}
-	if !whole || len(u.depths) == 0 {
+	if b.config.CopyOnPartial || len(u.depths) == 0 {
 		return
 	}
 	slices.Sort(u.depths)
 	u.depths = slices.Compact(u.depths)
-	for i := range items {
-		if items[i].refused == nil {
-			u.countWhole(&matches[i])
+	for i := range b.items {
+		if it := &b.items[i]; it.refused == nil {
+			u.countWhole(&b.match.Items[it.self])
 		}
 	}
 }
@@ -144,11 +149,11 @@ func (u *sourceUsers) countWhole(m *protocol.MatchItem) {
 
 // inspectSource asks the pools who holds the source of a prompt.
 func (b *promptBatch) inspectSource(i int) {
-	it, source := &b.items[i], &b.match.Items[i].Source
-	if source.Block == protocol.NoBlock {
+	it, source := &b.items[i], b.source(i)
+	if source == nil {
 		return
 	}
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		if page, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
 			pl := &it.plans[p]
 			pl.source[0] = page
@@ -164,9 +169,9 @@ func (b *promptBatch) inspectSource(i int) {
 // first of the batch gets it. Nobody may hold the page, and nothing may be stored
 // behind the block.
 func (b *promptBatch) decideReuse(i int) {
-	it, source := &b.items[i], &b.match.Items[i].Source
+	it, source := &b.items[i], b.source(i)
 	it.reuse = messages.PartialNone
-	if it.refused != nil || source.Block == protocol.NoBlock {
+	if it.refused != nil || source == nil {
 		return
 	}
 	unheld := b.sourceUnheld(i)
@@ -185,8 +190,8 @@ func (b *promptBatch) decideReuse(i int) {
 
 // sourceUnheld tells whether no sequence and no pin holds the source in any pool.
 func (b *promptBatch) sourceUnheld(i int) bool {
-	it, source := &b.items[i], &b.match.Items[i].Source
-	for p := range b.config.Pools {
+	it, source := &b.items[i], b.source(i)
+	for p := range b.self.end {
 		if op := it.plans[p].inspect; op >= 0 {
 			if share := b.out.pools.op(p, op).Shares[0]; share.References > 0 || share.Pins > 0 {
 				return false
@@ -201,8 +206,8 @@ func (b *promptBatch) sourceUnheld(i int) bool {
 // noteSource counts the device pages of a source that are cached now: those that a
 // takeover takes, and those that no partial copy may be written to.
 func (b *promptBatch) noteSource(i int, unheld bool) {
-	it, source := &b.items[i], &b.match.Items[i].Source
-	for p := range b.config.Pools {
+	it, source := &b.items[i], b.source(i)
+	for p := range b.self.end {
 		op := it.plans[p].inspect
 		if op < 0 {
 			continue
@@ -221,7 +226,7 @@ func (b *promptBatch) noteSource(i int, unheld bool) {
 
 // releaseSource takes a prompt from those that reuse a part of their source.
 func (b *promptBatch) releaseSource(it *prompt) {
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		if it.reuse != messages.PartialNone && it.plans[p].inspect >= 0 {
 			b.sources[p].remove(it.plans[p].source[0])
 		}
@@ -231,7 +236,7 @@ func (b *promptBatch) releaseSource(it *prompt) {
 // inspectClaims asks again who holds the sources among the whole blocks of a
 // prompt: those that it has claimed or given back just now.
 func (b *promptBatch) inspectClaims(it *prompt) {
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		sources := &b.sources[p]
 		if it.plans[p].claimed == 0 || sources.empty() {
 			continue
@@ -247,7 +252,7 @@ func (b *promptBatch) inspectClaims(it *prompt) {
 
 // recountSources takes over what the pools said of the sources.
 func (b *promptBatch) recountSources() {
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		for k := range b.out.pools.ops(p) {
 			op := b.out.pools.op(p, k)
 			if op.Kind == protocol.Inspect {

@@ -26,6 +26,7 @@ type step struct {
 	computed int                  // tokens to commit to; 0: none
 	after    messages.Ticket
 	store    int          // index of what is offered to the tree, −1: none
+	input    int          // index of the encoder's input in the same, −1: none
 	query    int          // index of its question in the Move, −1: none
 	first    int          // first block that may be written to
 	use      protocol.Use // that the sequence had before
@@ -86,7 +87,7 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	for p := range pools {
 		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, before: len(s.Table(p))}
 	}
-	*it = step{sequence: s, result: result, store: -1, query: -1, use: s.Use(), pools: pools}
+	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Use(), pools: pools}
 	s.Touch(b.kernel.stamp)
 	return it
 }

@@ -45,11 +45,11 @@ func (b *promptBatch) take() {
 // holdSource claims the source of partial reuse: for good by a takeover, else until
 // the copies have their pages.
 func (b *promptBatch) holdSource(i int) {
-	it, source := &b.items[i], &b.match.Items[i].Source
+	it, source := &b.items[i], b.source(i)
 	if it.reuse == messages.PartialNone {
 		return
 	}
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		page, tier, _ := source.Pages[p].Page()
 		if tier != messages.Primary {
 			continue
@@ -67,7 +67,7 @@ func (b *promptBatch) holdSource(i int) {
 // takeCopyPages takes a page in each pool for a partial copy.
 func (b *promptBatch) takeCopyPages(it *prompt) {
 	s := it.sequence
-	for p := range b.config.Pools {
+	for p := range b.self.end {
 		pl := &it.plans[p]
 		pl.copyPage = b.out.pools.add(p, protocol.PoolOp{
 			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: s.Tenant, CoveredByReservation: s.Covered(p),
@@ -78,8 +78,8 @@ func (b *promptBatch) takeCopyPages(it *prompt) {
 
 // dropSource gives up the source of a copy: from now on it may be a victim.
 func (b *promptBatch) dropSource(i int) {
-	it, source := &b.items[i], &b.match.Items[i].Source
-	for p := range b.config.Pools {
+	it, source := &b.items[i], b.source(i)
+	for p := range b.self.end {
 		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
 			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Use().Early()})
 		}
@@ -91,7 +91,7 @@ func (b *promptBatch) dropSource(i int) {
 // those.
 func (b *promptBatch) takePages(it *prompt) {
 	s := it.sequence
-	for p := range b.config.Pools {
+	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, table := &it.plans[p], s.Table(p)
 		if pl.onboarded > 0 {
 			pl.onboard = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.onboarded, Tenant: s.Tenant})
@@ -129,7 +129,7 @@ func (b *promptBatch) taken() {
 func (b *promptBatch) fillTables(i int) {
 	it := &b.items[i]
 	s := it.sequence
-	for p := range b.config.Pools {
+	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, m := &it.plans[p], b.matchFor(i, p)
 		if pl.fresh >= 0 {
 			op := b.out.pools.op(p, pl.fresh)
@@ -141,6 +141,9 @@ func (b *promptBatch) fillTables(i int) {
 		}
 		if pl.whole > pl.claimed {
 			b.fillOnboards(i, p)
+		}
+		if p >= b.self.end {
+			continue
 		}
 		switch it.reuse {
 		case messages.PartialCopy:
@@ -194,16 +197,29 @@ func (b *promptBatch) fillCopy(i, p int) {
 }
 
 // askReady asks what the pages of a prompt wait for: blocks reused whole are read,
-// all others written.
+// all others written. The kernels of the encoder come before those of the decoder, so
+// cross pools are asked about apart.
 func (b *promptBatch) askReady(it *prompt) {
-	var q *protocol.WaitQuery
-	q, it.query = b.out.move.query()
-	reused := it.sequence.ReusedBlocks()
-	for p := range b.config.Pools {
-		table := it.sequence.Table(p)
+	if it.self >= 0 {
+		it.query = b.ask(it, b.self)
+	}
+	if it.cross >= 0 {
+		it.input = b.ask(it, b.cross)
+	}
+}
+
+// ask asks about the pages of some pools, and returns the index of the question.
+func (b *promptBatch) ask(it *prompt, pools poolRange) int {
+	q, index := b.out.move.query()
+	for range pools.first { // lists are by PoolID
+		q.Read, q.Write = append(q.Read, nil), append(q.Write, nil)
+	}
+	for p := pools.first; p < pools.end; p++ {
+		table, reused := it.sequence.Table(p), it.plans[p].reused
 		q.Read = append(q.Read, table[:reused])
 		q.Write = append(q.Write, table[reused:])
 	}
+	return index
 }
 
 // transferred takes over what became of the transfers in a pool and tells the tree
@@ -257,10 +273,13 @@ func (it *prompt) served() bool { return it.refused == nil || it.refused == errT
 // takeover tells the tree of the source of a prompt that was taken over. It returns
 // the source that is left to be claimed.
 func (b *promptBatch) takeover(i int) protocol.BlockID {
-	source := b.match.Items[i].Source.Block
-	if b.items[i].reuse != messages.PartialTakeover {
-		return source
+	source := b.source(i)
+	if source == nil {
+		return protocol.NoBlock
 	}
-	b.out.change.Takeovers = append(b.out.change.Takeovers, source)
+	if b.items[i].reuse != messages.PartialTakeover {
+		return source.Block
+	}
+	b.out.change.Takeovers = append(b.out.change.Takeovers, source.Block)
 	return protocol.NoBlock
 }

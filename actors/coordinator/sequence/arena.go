@@ -17,6 +17,7 @@ type PageCount int
 // Arena holds sequences in slots that are used again.
 type Arena struct {
 	pools           []windows.Pool
+	selfPools       int // pools before it are self pools, the others cross pools
 	tokensPerBlock  int
 	firstGeneration uint32
 	slots           []*Sequence
@@ -28,7 +29,14 @@ type Arena struct {
 // NewArena makes an arena without sequences. firstGeneration is the generation, less
 // one, of the first sequence in each slot.
 func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) *Arena {
-	return &Arena{pools: pools, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration, reserved: make([]PageCount, len(pools))}
+	self := len(pools)
+	for self > 0 && pools[self-1].Kind == windows.KindCross {
+		self--
+	}
+	return &Arena{
+		pools: pools, selfPools: self, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration,
+		reserved: make([]PageCount, len(pools)),
+	}
 }
 
 // Open gives an empty sequence that is being admitted. The arrays of the slot's
@@ -43,10 +51,10 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	}
 	s := a.slots[slot]
 	generation := uint32(s.id>>32) + 1
-	tokens, pools, view := s.tokens[:0], s.pools, s.view
+	tokens, pools, view, inputTokens := s.tokens[:0], s.pools, s.view, s.input.tokens[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		tokens: Reopen(tokens, 1), pools: pools, view: view, opened: stamp,
+		tokens: Reopen(tokens, 1), pools: pools, view: view, input: input{tokens: inputTokens}, opened: stamp,
 	}
 	for p := range pools {
 		pools[p] = poolTables{beams: Reopen(pools[p].beams[:0], 1)}
@@ -74,7 +82,7 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 func (a *Arena) End(s *Sequence) {
 	s.endReserve()
 	s.running = false
-	s.Retention, s.Session, s.retained = nil, "", nil
+	s.Retention, s.InputRetention, s.Session, s.retained = nil, nil, "", nil
 	a.free = append(a.free, uint32(s.id))
 	a.running--
 }
@@ -194,7 +202,7 @@ func (a *Arena) EndOpenedBy(stamp uint64) {
 			s.symbols = nil
 			a.End(s)
 			// Tree and pools may still have messages that point into its arrays.
-			s.tokens, s.view = nil, nil
+			s.tokens, s.view, s.input.tokens = nil, nil, nil
 			for p := range s.pools {
 				s.pools[p].beams = nil
 			}

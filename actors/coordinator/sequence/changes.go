@@ -48,7 +48,7 @@ func (s *Sequence) Spread(beams int) {
 
 func (s *Sequence) spread(beams int) {
 	s.tokens = spread(s.tokens, beams)
-	for p := range s.pools {
+	for p := range s.arena.selfPools {
 		s.pools[p].beams = spread(s.pools[p].beams, beams)
 	}
 }
@@ -148,7 +148,7 @@ func (s *Sequence) Rewind(n TokenCount) {
 		s.retainedBlocks = min(s.retainedBlocks, whole)
 	}
 	s.sharedBlocks = min(s.sharedBlocks, blocks)
-	for p := range s.pools {
+	for p := range s.arena.selfPools {
 		held := &s.pools[p]
 		held.beams[0] = held.beams[0][:blocks]
 		held.windowStart = min(held.windowStart, blocks)
@@ -184,6 +184,9 @@ func (s *Sequence) Fork(f *Sequence) {
 		f.symbols = s.symbols
 		*f.symbols++
 	}
+	f.input.tokens = append(f.input.tokens, s.input.tokens...)
+	f.input.length, f.input.retained, f.input.computed = s.input.length, s.input.retained, s.input.computed
+	f.input.cursor, f.input.noStore = s.input.cursor, s.input.noStore
 	for p := range s.pools {
 		f.pools[p].beams[0] = append(f.pools[p].beams[0], s.pools[p].beams[0]...)
 		f.pools[p].windowStart = s.pools[p].windowStart

@@ -77,10 +77,29 @@ func (s *Sequence) check() (problems []error) {
 			rule(i == j || sharedTokens(known, other) < len(known), "retained prefix %d begins prefix %d", i, j)
 		}
 	}
-	for p := range s.pools {
+	for p := range s.arena.selfPools {
 		s.checkTables(p, rule)
 	}
+	s.checkInput(rule)
 	return problems
+}
+
+// checkInput verifies the input of an encoder and its tables.
+func (s *Sequence) checkInput(rule func(bool, string, ...any)) {
+	in, tpb := &s.input, s.arena.tokensPerBlock
+	rule(len(in.tokens)%tpb == 0 && int(in.length) <= len(in.tokens) && len(in.tokens)-int(in.length) < tpb,
+		"an input of %d tokens is padded to %d", in.length, len(in.tokens))
+	rule(int(in.computed) <= len(in.tokens), "%d of %d tokens of the input are computed", in.computed, len(in.tokens))
+	rule(s.computed < s.Prompt || !s.InputPending(), "the prompt is computed, the input is not")
+	for p := s.arena.selfPools; p < len(s.pools); p++ {
+		name := s.arena.pools[p].Name
+		rule(len(s.pools[p].beams) == 1, "%d tables in pool %s", len(s.pools[p].beams), name)
+		table := s.pools[p].beams[0]
+		rule(len(table) == len(in.tokens)/tpb, "the table in pool %s has %d entries for an input of %d tokens", name, len(table), in.length)
+		for b, page := range table {
+			rule(page != messages.NoPage, "block %d of the input has no page in pool %s", b, name)
+		}
+	}
 }
 
 // checkTables verifies the tables of one pool: their number, their length, and that
@@ -144,6 +163,9 @@ func (s *Sequence) String() string {
 		if is.true {
 			w.WriteString(", " + is.what)
 		}
+	}
+	if s.HasInput() {
+		fmt.Fprintf(&w, ", input %d of %d tokens", s.input.computed, s.input.length)
 	}
 	w.WriteByte('\n')
 	for p := range s.pools {

@@ -16,6 +16,9 @@ type Origin struct {
 	Retention *messages.Retention
 	Prompt    TokenCount
 	Arrived   time.Duration // the engine's time of the admission
+	// InputRetention is the retention of the encoder's input, for models that have an
+	// encoder. Namespace.Encoder is the key of that input then.
+	InputRetention *messages.Retention
 }
 
 // Sequence is one running sequence. The comment of the package draws its counts.
@@ -39,6 +42,7 @@ type Sequence struct {
 	tokens   [][]messages.Token // by beam, all of one length; covered ones are symbols
 	computed TokenCount         // ≤ length
 	pools    []poolTables
+	input    input
 
 	sharedBlocks   BlockIndex // ≤ the blocks of the table
 	retainedBlocks BlockIndex // ≤ the whole blocks of computed
@@ -199,7 +203,7 @@ func (s *Sequence) AbandonSymbols() { s.symbols = nil }
 // more, nor which pages are taken. Sequences that hold one page may have computed
 // different lengths of it, like forks, and only one of them may store there.
 func (s *Sequence) ForgetTree() {
-	s.cursor = protocol.Cursor{}
+	s.cursor, s.input.cursor = protocol.Cursor{}, protocol.Cursor{}
 	s.MarkShared()
 	if s.symbols != nil {
 		s.symbols, s.noStore = nil, true

@@ -8,7 +8,7 @@ import (
 
 // poolTables is what a sequence holds in one pool.
 type poolTables struct {
-	beams [][]messages.PageID // a table for each beam
+	beams [][]messages.PageID // a table for each beam; one for all beams in a cross pool
 	// windowStart: the blocks before it, but for the sink, have left the window.
 	// Their entries are NoPage, and no other entry is.
 	windowStart BlockIndex
@@ -40,13 +40,18 @@ func (s *Sequence) View() [][]messages.PageID {
 	return s.view
 }
 
-// CopyTables copies the tables for a host, one for each beam that it knows of.
+// CopyTables copies the tables for a host: one for each beam that it knows of, and
+// one in a cross pool.
 func (s *Sequence) CopyTables(into messages.Tables) messages.Tables {
 	into = Reopen(into[:0], len(s.pools))
 	for p := range s.pools {
-		into[p] = Reopen(into[p][:0], s.Beams())
+		tables, n := s.pools[p].beams, s.Beams()
+		if s.cross(p) {
+			n = 1
+		}
+		into[p] = Reopen(into[p][:0], n)
 		for b := range into[p] {
-			into[p][b] = append(into[p][b], s.pools[p].beams[min(b, s.Width()-1)]...)
+			into[p][b] = append(into[p][b], tables[min(b, len(tables)-1)]...)
 		}
 	}
 	return into
@@ -146,10 +151,14 @@ func (s *Sequence) endReserve() {
 // what it still holds counts like other pages from then on.
 func (s *Sequence) EndReserve() { s.endReserve() }
 
-// Uncomputed is the part of a table that a host may write to without asking again:
-// the pages of blocks that are not computed to their end.
-func (s *Sequence) Uncomputed(table []messages.PageID) []messages.PageID {
-	return table[min(int(s.arena.wholeBlocks(s.computed)), len(table)):]
+// Uncomputed is the part of a table in a pool that a host may write to without asking
+// again: the pages of blocks that are not computed to their end.
+func (s *Sequence) Uncomputed(pool int, table []messages.PageID) []messages.PageID {
+	computed := s.computed
+	if s.cross(pool) {
+		computed = s.input.computed
+	}
+	return table[min(int(s.arena.wholeBlocks(computed)), len(table)):]
 }
 
 // HoldsAny tells whether a table of the sequence in a pool has one of the pages.

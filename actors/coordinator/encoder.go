@@ -1,0 +1,104 @@
+package coordinator
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// What is particular to encoder–decoder models. An encoder looks both ways: the keys
+// and values of its first token depend on its last. So what cross pools hold is the
+// same only if the whole input is: all tokens, the items that cover them, the length,
+// salt and LoRA adapter. What the decoder computes depends on all of that as well.
+// The key writes an input into one string, which is a part of the namespace of both.
+// It is compared in full, like tokens; no number stands for it.
+//
+// To the cross pools an input is a prompt that is padded to whole blocks. The key has
+// the length, so padding is never mistaken for tokens. An input of n tokens takes
+// ⌈n/tpb⌉ pages, and identical inputs share all of them.
+
+// keyHeader is the length of the key's first part.
+const keyHeader = 8
+
+// EncoderKey writes an input as a string: two inputs have the same key if and only if
+// they have the same tokens, covered by the same items in the same way. The items are
+// valid; their order does not matter.
+//
+//	length, 8 bytes │ tokens, 4 bytes each │ items by start: start 8, length 8, hash 32
+func EncoderKey(tokens []messages.Token, items []messages.MultimodalItem) string {
+	b := make([]byte, 0, keyHeader+len(tokens)*4+len(items)*48)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(tokens)))
+	for _, t := range tokens {
+		b = binary.LittleEndian.AppendUint32(b, uint32(t))
+	}
+	if len(items) > 1 {
+		items = slices.Clone(items)
+		slices.SortFunc(items, func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
+	}
+	for _, item := range items {
+		b = binary.LittleEndian.AppendUint64(b, uint64(item.Start))
+		b = binary.LittleEndian.AppendUint64(b, uint64(item.Length))
+		b = append(b, item.Hash[:]...)
+	}
+	return string(b)
+}
+
+// keyed is a namespace with the key of the encoder's input; models without an encoder
+// have none.
+func (c *Config) keyed(ns messages.Namespace, tokens []messages.Token, items []messages.MultimodalItem) messages.Namespace {
+	if c.EncoderMaxLen > 0 {
+		ns.Encoder = EncoderKey(tokens, items)
+	}
+	return ns
+}
+
+// padded is an input with zeros up to a block boundary; nil without an encoder.
+func (c *Config) padded(tokens []messages.Token) []messages.Token {
+	if c.EncoderMaxLen == 0 {
+		return nil
+	}
+	padded := make([]messages.Token, c.blocks(len(tokens))*c.TokensPerBlock)
+	copy(padded, tokens)
+	return padded
+}
+
+// validateEncoder checks an encoder input, which is there exactly if the model has an
+// encoder.
+func (c *Config) validateEncoder(tokens []messages.Token, items []messages.MultimodalItem) error {
+	switch {
+	case c.EncoderMaxLen == 0 && len(tokens)+len(items) > 0:
+		return messages.Refuse(messages.NotSupported, "encoder tokens are for encoder-decoder models only")
+	case c.EncoderMaxLen == 0:
+		return nil
+	case len(tokens) == 0:
+		return messages.Refuse(messages.BadRequest, "encoder tokens are empty: the model is an encoder-decoder")
+	}
+	if err := c.validatePrefix(tokens, items); err != nil {
+		return messages.Refuse(messages.BadRequest, "encoder input: %v", err)
+	}
+	return nil
+}
+
+// validateEncoderLength refuses an encoder input that is too long.
+func (c *Config) validateEncoderLength(n int) error {
+	if n > c.EncoderMaxLen {
+		return messages.Refuse(messages.TooLong, "an encoder input of %d tokens is over encoder_max_len %d", n, c.EncoderMaxLen)
+	}
+	return nil
+}
+
+// ValidatePrefix checks the values of a prefix with its encoder input. With an
+// encoder–decoder model a prefix without tokens names the input itself.
+func (c *Config) ValidatePrefix(p *messages.Prefix) error {
+	if err := validateNamespace(&p.Namespace); err != nil {
+		return err
+	}
+	if c.EncoderMaxLen == 0 || len(p.Tokens)+len(p.Multimodal) > 0 {
+		if err := c.validatePrefix(p.Tokens, p.Multimodal); err != nil {
+			return err
+		}
+	}
+	return c.validateEncoder(p.Encoder, p.EncoderItems)
+}
