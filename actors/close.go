@@ -38,9 +38,6 @@ func (e *Engine) fail(cause error) {
 	if e.failed.CompareAndSwap(nil, &cause) {
 		e.log.Error("kvactor: the engine has failed", "engine", e.settings.Name, "cause", cause)
 	}
-	if e.side.failed != nil {
-		e.side.failed(cause)
-	}
 }
 
 // Close serves what has been accepted, stops the actors and gives the device's
@@ -69,18 +66,13 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	if late := e.awaitStop(ctx); late != nil {
 		return e.leaked(), errors.Join(err, late)
 	}
-	over, released := e.giveBack(ctx)
+	over, released := e.streams.close(ctx)
 	e.ending.over = over
 	return e.leaked(), errors.Join(err, released)
 }
 
 // leaked is the number of device pages that sequences held at the end.
-func (e *Engine) leaked() int {
-	if e.joint != nil && e.joint.encoder != nil {
-		return e.joint.decoder.leaked() + e.joint.encoder.leaked()
-	}
-	return int(e.ending.leaked.Load())
-}
+func (e *Engine) leaked() int { return int(e.ending.leaked.Load()) }
 
 // closeTries is how often Close asks for what is left to be served: an actor that
 // fails over it aborts the request, which nothing else does before the actors stop.
@@ -170,7 +162,7 @@ func (e *Engine) orphaned() {
 	e.background.end()
 	ctx, cancel := context.WithTimeout(context.Background(), orphanPatience)
 	defer cancel()
-	e.ending.over, _ = e.giveBack(ctx)
+	e.ending.over, _ = e.streams.close(ctx)
 	e.stop()
 	go func() {
 		defer func() { <-e.ending.turn }()
@@ -179,7 +171,7 @@ func (e *Engine) orphaned() {
 			return
 		}
 		var err error
-		if e.ending.over, err = e.giveBack(context.Background()); err != nil {
+		if e.ending.over, err = e.streams.close(context.Background()); err != nil {
 			e.log.Error("kvactor: memory was not given back", "engine", e.settings.Name, "cause", err)
 		}
 	}()

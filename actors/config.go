@@ -48,18 +48,25 @@ func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.Model.Encodes() {
-		return c.resolveJoint(pools)
+	cross, encodes := windows.CrossPool(c.Model, c.Cache)
+	all := pools
+	if encodes {
+		all = append(all, cross)
 	}
 	if c.Pages != nil {
-		return pools, c.Pages, validatePages(pools, c.Pages)
+		return all, c.Pages, validatePages(all, c.Pages)
 	}
 	memory, err := c.Device.Memory()
 	if err != nil {
 		return nil, nil, err
 	}
-	counts, err := windows.Split(pools, c.Model, c.Cache, windows.Budget{DeviceBytes: memory.Free, HostBytes: c.Cache.HostCacheSize})
-	return pools, counts, err
+	budget := windows.Budget{DeviceBytes: memory.Free, HostBytes: c.Cache.HostCacheSize}
+	counts, err := windows.Split(pools, c.Model, c.Cache, budget)
+	if err != nil || !encodes {
+		return all, counts, err
+	}
+	count, err := windows.SplitCross(c.Model, c.Cache, budget)
+	return all, append(counts, count), err
 }
 
 // warn logs what a host should know about a memory split that it has left to the

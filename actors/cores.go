@@ -18,12 +18,12 @@ func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
 	blocks := 0
 	for i, p := range e.validate.Pools {
-		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk}
+		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, Cross: p.Kind == windows.KindCross}
 		blocks = max(blocks, e.validate.Counts[i].Primary)
 	}
 	return tree.New(tree.Config{
 		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
-		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(), InputTokens: e.side.inputTokens,
+		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(),
 	})
 }
 
@@ -68,11 +68,8 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 // newEvents makes the log, which begins with the pools.
 func (e *Engine) newEvents() *events.Log {
 	c := events.Config{Limit: e.config.Cache.EventBufferMaxSize, Engine: rand.Text()}
-	log, pools := events.New(c), e.pools
-	if both := e.side.pools; both != nil {
-		log, pools = events.NewShared(c, messages.PoolID(len(e.pools))), both
-	}
-	for _, p := range pools {
+	log := events.New(c)
+	for _, p := range e.pools {
 		log.Created(p.ID, events.PoolPages{Primary: p.PrimaryPages, Secondary: p.SecondaryPages})
 	}
 	return log

@@ -21,9 +21,8 @@
 //	│                    device streams offload, onboard (two), copy
 //	└── events           the log of changes; a reader that is too slow loses events
 //
-// An engine for an encoder–decoder model is two such sets of actors, for the decoder
-// and for the encoder's cross attention, behind one actor that joins them
-// (actors/cross).
+// An engine for an encoder–decoder model has one pool more, matched by the encoder's
+// input in the same round.
 //
 // # What each actor alone may change
 //

@@ -50,9 +50,6 @@ type Engine struct {
 	closing atomic.Bool           // Close has been called
 	orphan  atomic.Bool           // the engine's actor was stopped, by its parent or by name
 	ending  ending
-
-	side  side
-	joint *joint // of an encoder–decoder model, in place of streams and supervisor
 }
 
 // engines numbers the engines of a process: for the names of their actors, and for
@@ -76,26 +73,13 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		return nil, err
 	}
 	config.warn(s.Logger, pools, counts)
-	if config.Model.Encodes() && s.WaitingRoom > 0 {
-		return nil, messages.Refuse(messages.NotSupported, "WithWaitingRoom with an encoder–decoder model")
-	}
-	if config.Model.Encodes() && s.RebalanceEvery > 0 {
-		return nil, messages.Refuse(messages.NotSupported, "WithAutoRebalance with an encoder–decoder model")
-	}
-	if config.Model.Encodes() {
-		return spawnJoint(parent, config, pools, counts, s)
-	}
-	return spawnOne(parent, config, coordinatorConfig(&config, pools, counts), s, side{})
-}
-
-// spawnOne starts an engine with one coordinator.
-func spawnOne(parent actor.SpawnerContext, config Config, known coordinator.Config, s settings.Settings, of side) (*Engine, error) {
+	known := coordinatorConfig(&config, pools, counts)
 	streams, err := openStreams(config.Device, &known)
 	if err != nil {
 		return nil, err
 	}
 	e := newEngine(parent, config, known, s)
-	e.streams, e.side = streams, of
+	e.streams = streams
 	e.validate.WaitingRoom = s.WaitingRoom
 	e.validate.RebalanceEvery = s.RebalanceEvery
 	if moved := s.OnRebalance; moved != nil {
@@ -145,16 +129,18 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
 		Tenants: config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
 		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools),
-		Scales: coordinator.Scaled(pools),
+		Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
 	}
 }
 
-// divider splits memory by fractions, by the rules of the configuration.
+// divider splits memory between the self pools by fractions, by the rules of the
+// configuration.
 func divider(config *Config, pools []windows.Pool) func(map[string]float64, int64) ([]int, error) {
+	own := slices.DeleteFunc(slices.Clone(pools), func(p windows.Pool) bool { return p.Kind == windows.KindCross })
 	return func(fractions map[string]float64, bytes int64) ([]int, error) {
 		cache := config.Cache
 		cache.PoolFractions = fractions
-		return windows.Divide(pools, config.Model, cache, bytes)
+		return windows.Divide(own, config.Model, cache, bytes)
 	}
 }
 
@@ -220,12 +206,7 @@ func clonePools(pools []messages.PoolInfo) []messages.PoolInfo {
 
 // DevicePools are the device's handles of the pools, by PoolID: with a page
 // number from a table they name the memory of the page.
-func (e *Engine) DevicePools() []gpu.Pool {
-	if e.joint != nil {
-		return append(e.joint.decoder.DevicePools(), e.joint.encoder.DevicePools()...)
-	}
-	return slices.Clone(e.streams.pools)
-}
+func (e *Engine) DevicePools() []gpu.Pool { return slices.Clone(e.streams.pools) }
 
 // Do serves one request record of package messages (a pointer) and returns when
 // it is answered. It allocates nothing. Err of the record is the refusal of the

@@ -9,7 +9,6 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -71,7 +70,7 @@ func (a *eventsActor) log(m *published) {
 	a.news, a.before = m, a.core.Next()
 	a.point.Hit("events")
 	if m.lost > 0 {
-		a.core.TreeLost(m.first, m.lost)
+		a.core.TreeLost(0, m.lost)
 		a.before = a.core.Next()
 	}
 	if m.changes != nil {
@@ -103,7 +102,7 @@ func (a *eventsActor) mend() {
 	}
 	a.core = events.Resume(a.core, rest)
 	if lost {
-		a.core.TreeLost(m.first, m.lost)
+		a.core.TreeLost(0, m.lost)
 	}
 }
 
@@ -118,8 +117,6 @@ func (a *eventsActor) stopped() {
 // serve answers a reader when those before it have been served.
 func (a *eventsActor) serve(m *forward) {
 	switch r := m.request.(type) {
-	case *protocol.ReadKeys:
-		r.Next, r.Err = a.core.Next(), nil
 	case *messages.OpenReader:
 		r.Reader, r.Err = a.core.OpenReader()
 	case *messages.CloseReader:
@@ -145,7 +142,7 @@ func (a *eventsActor) next() {
 	}
 	draft, err := m.take(a.core)
 	switch {
-	case err != nil || draft == nil:
+	case err != nil:
 		m.answer(messages.EventBatch{}, err)
 	case draft.Empty():
 		m.answer(draft.Name(), nil)
@@ -173,15 +170,10 @@ func (a *eventsActor) name(m *forward, draft *events.Draft) {
 	})
 }
 
-// take takes from the log what a reader has asked for; nil if it is stale.
+// take takes from the log what a reader has asked for.
 func (f *forward) take(log *events.Log) (*events.Draft, error) {
 	switch r := f.request.(type) {
 	case *messages.ReadSnapshot:
-		return log.Snapshot(r.Reader, f.keys...)
-	case *protocol.JoinSnapshot:
-		if r.Stale = log.ToldSince(r.Pool, r.Since); r.Stale {
-			return nil, nil
-		}
 		return log.Snapshot(r.Reader, f.keys...)
 	default:
 		return log.Take(f.request.(*messages.ReadEvents).Reader)
@@ -194,8 +186,6 @@ func (f *forward) answer(batch messages.EventBatch, err error) {
 	case *messages.ReadEvents:
 		r.Batch, r.Err = batch, err
 	case *messages.ReadSnapshot:
-		r.Batch, r.Err = batch, err
-	case *protocol.JoinSnapshot:
 		r.Batch, r.Err = batch, err
 	}
 	f.port.answer(f.request, f.sender)

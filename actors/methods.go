@@ -244,6 +244,23 @@ func (e *Engine) Check(ctx context.Context) error {
 	return first(e.Do(ctx, m), &m.Err)
 }
 
+// SetScales sets what keys and values of layers with 8-bit elements were
+// divided by, all or none. Scales that nobody has set are 1. It touches no page:
+// set scales before the first admission, or after a Reset, since what is cached
+// was quantised with those before.
+func (e *Engine) SetScales(ctx context.Context, scales []messages.LayerScale) error {
+	m := &messages.WriteScales{Scales: scales}
+	return first(e.Do(ctx, m), &m.Err)
+}
+
+// Scales reads the scales of all layers with 8-bit elements: of self attention
+// by layer, then of cross attention by layer.
+func (e *Engine) Scales(ctx context.Context) ([]messages.LayerScale, error) {
+	m := &messages.ReadScales{}
+	err := first(e.Do(ctx, m), &m.Err)
+	return m.Scales, err
+}
+
 // first is the error of the call, else the refusal of the request.
 func first(err error, refusal *error) error {
 	if err != nil {

@@ -25,7 +25,7 @@ type supervisor struct {
 	restarts restarts
 	points   *failpoint.Set
 	tree     *treeActor
-	events   *eventsActor // nil: another engine's
+	events   *eventsActor
 }
 
 // restarts counts the failures of the last while.
@@ -89,7 +89,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	if p.events, err = s.log(ctx); err != nil {
 		return err
 	}
-	e.events, t.first = p.events, e.side.first
+	e.events = p.events
 	t.coordinator, t.events, o.coordinator = e.coordinator, p.events, e.coordinator
 	if _, p.tree, err = s.child(ctx, "tree", t, &t.point); err != nil {
 		return err
@@ -112,12 +112,8 @@ func (s *supervisor) start(ctx actor.Context) error {
 	return nil
 }
 
-// log spawns the events actor, or returns that of the decoder's engine, which the
-// encoder's engine tells of its events.
+// log spawns the events actor.
 func (s *supervisor) log(ctx actor.Context) (*mailbox.Mailbox, error) {
-	if shared := s.engine.side.events; shared != nil {
-		return shared, nil
-	}
 	a := &eventsActor{core: s.engine.newEvents(), background: &s.engine.background}
 	s.events = a
 	_, box, err := s.child(ctx, "events", a, &a.point)
@@ -136,7 +132,7 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 			}
 		}
 	}
-	s.points.Add(s.engine.side.prefix+name, point)
+	s.points.Add(name, point)
 	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {

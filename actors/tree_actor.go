@@ -6,7 +6,6 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/tree"
 )
 
@@ -17,7 +16,6 @@ type treeActor struct {
 	renew       func() *tree.Tree
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox
-	first       messages.PoolID // of the tree's pools, as events number them
 	point       failpoint.Point
 	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
@@ -28,7 +26,6 @@ type treeActor struct {
 type published struct {
 	changes *protocol.Changes // nil: none
 	lost    int
-	first   messages.PoolID // of the tree
 }
 
 // Abort does nothing: no caller waits for the record.
@@ -75,7 +72,6 @@ func (a *treeActor) receive(message any) {
 		a.core.Locate(m)
 	case *protocol.Snapshot:
 		a.core.Snapshot(m)
-		m.Keys.FirstPool = a.first
 	case *protocol.Contents:
 		a.core.Contents(m)
 	case *protocol.Audit:
@@ -95,7 +91,7 @@ func (a *treeActor) survey(m *protocol.ListLocations) {
 		a.changing = true
 		a.core = a.renew()
 		// That each of its keys is gone, one by one, is more than it can tell.
-		a.events.PostUserMessage(&published{lost: 1, first: a.first})
+		a.events.PostUserMessage(&published{lost: 1})
 	}
 	a.core.ListLocations(m)
 }
@@ -103,7 +99,6 @@ func (a *treeActor) survey(m *protocol.ListLocations) {
 // publish sends what the tree has changed, if events are on.
 func (a *treeActor) publish() {
 	if c := a.core.TakeChanges(); c != nil {
-		c.FirstPool = a.first
-		a.events.PostUserMessage(&published{changes: c, first: a.first})
+		a.events.PostUserMessage(&published{changes: c})
 	}
 }

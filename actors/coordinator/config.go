@@ -83,8 +83,9 @@ func (c *Config) poolNamed(name string) int {
 	return slices.IndexFunc(c.Pools, func(p windows.Pool) bool { return p.Name == name })
 }
 
-// Scaled lists the layers of pools with 8-bit elements, ascending, each with
-// the default scale: those whose scales the coordinator keeps.
+// Scaled lists the layers of pools with 8-bit elements, those of self attention first,
+// then those of cross attention, ascending, each with the default scale: those whose
+// scales the coordinator keeps.
 func Scaled(pools []windows.Pool) []messages.LayerScale {
 	var scales []messages.LayerScale
 	for _, p := range pools {
@@ -92,10 +93,20 @@ func Scaled(pools []windows.Pool) []messages.LayerScale {
 			continue
 		}
 		for _, layer := range p.Layers {
-			scales = append(scales, messages.LayerScale{Layer: layer, K: messages.DefaultScale, V: messages.DefaultScale})
+			scales = append(scales, messages.LayerScale{
+				Layer: layer, Cross: p.Kind == windows.KindCross, K: messages.DefaultScale, V: messages.DefaultScale,
+			})
 		}
 	}
-	slices.SortFunc(scales, func(a, b messages.LayerScale) int { return a.Layer - b.Layer })
+	slices.SortStableFunc(scales, func(a, b messages.LayerScale) int {
+		if a.Cross != b.Cross {
+			if b.Cross {
+				return -1
+			}
+			return 1
+		}
+		return a.Layer - b.Layer
+	})
 	return scales
 }
 

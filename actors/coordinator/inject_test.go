@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	gotesting "testing"
 
 	"github.com/stretchr/testify/assert"
@@ -137,16 +138,21 @@ func settleAdmit(w *world, _ []*life, request any) {
 	}
 }
 
+// hosted stores three prompts, of which the first ends up in host memory.
+func hosted(w *world) []*life {
+	w.store(run(0, 14))
+	w.store(run(100, 30))
+	w.store(run(200, 16))
+	return nil
+}
+
 func scenarios() []scenario {
+	return slices.Concat(admissionScenarios(), stepScenarios(), rewindScenarios(), storedScenarios())
+}
+
+func admissionScenarios() []scenario {
 	admit := func(requests ...messages.AdmitRequest) func(*world, []*life) any {
 		return func(*world, []*life) any { return &messages.Admit{Requests: requests} }
-	}
-	nothing := func(*world, []*life, any) {}
-	hosted := func(w *world) []*life { // of three prompts the first is in host memory
-		w.store(run(0, 14))
-		w.store(run(100, 30))
-		w.store(run(200, 16))
-		return nil
 	}
 	return []scenario{
 		{"cold admission", roomy, func(*world) []*life { return nil }, admit(request(run(0, 10))), settleAdmit},
@@ -158,6 +164,11 @@ func scenarios() []scenario {
 		{"admission with items", roomy, hosted, admit(messages.AdmitRequest{
 			Tokens: run(0, 9), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}},
 		}, messages.AdmitRequest{Tokens: run(300, 80), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}}}), settleAdmit},
+	}
+}
+
+func stepScenarios() []scenario {
+	return []scenario{
 		{"commit", roomy, func(w *world) []*life {
 			_, a := w.admitAs(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8})
 			_, b := w.admit(run(100, 9))
@@ -211,6 +222,11 @@ func scenarios() []scenario {
 			}
 			return m
 		}, settleRelease},
+	}
+}
+
+func rewindScenarios() []scenario {
+	return []scenario{
 		{"rewind", roomy, func(w *world) []*life {
 			l := w.start(run(0, 7))
 			w.append(l, 50, 51, 52, 53)
@@ -235,6 +251,12 @@ func scenarios() []scenario {
 					w.lives[id] = &f
 				}
 			}},
+	}
+}
+
+func storedScenarios() []scenario {
+	nothing := func(*world, []*life, any) {}
+	return []scenario{
 		{"lookup", roomy, hosted, func(*world, []*life) any { return &messages.Lookup{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
 		{"prefetch", roomy, hosted, func(*world, []*life) any { return &messages.Prefetch{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
 		{"pin", roomy, hosted, func(*world, []*life) any { return &messages.PinPrefix{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},

@@ -262,7 +262,7 @@ func (r *release) dropPages() {
 					r.out.move.markRead(s, p, table)
 				}
 				r.out.pools.drop(s, p, table, 0)
-				if facts != nil && !s.Covered(p) {
+				if facts != nil && !s.Covered(p) && p < r.self.end { // the path is of the decoder's tokens
 					r.out.pools.lastOp(p).Request = facts
 				}
 			}

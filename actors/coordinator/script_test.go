@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	gotesting "testing"
-	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
@@ -393,83 +392,6 @@ func (s *script) rewindOrFork(d *datadriven.TestData) {
 			s.lives[id] = &f
 		}
 	}
-}
-
-// stored serves requests about what is stored.
-func (s *script) stored(d *datadriven.TestData) {
-	arg := d.CmdArgs[0]
-	switch d.Cmd {
-	case "lookup":
-		m := &messages.Lookup{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%d matched, %d on the device, %d in host memory, %v\n", m.Found.MatchedTokens, m.Found.PrimaryTokens, m.Found.SecondaryTokens, m.Err)
-	case "prefetch":
-		m := &messages.Prefetch{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%d pages onboarded, %v\n", m.OnboardedPages, m.Err)
-	case "pin":
-		m := &messages.PinPrefix{Prefix: messages.Prefix{Tokens: tokensOf(arg.Vals[0])}}
-		s.Do(m)
-		s.pins[arg.Key] = m.Pinned.Pin
-		fmt.Fprintf(&s.out, "%d tokens pinned, %v\n", m.Pinned.Tokens, m.Err)
-	case "unpin":
-		m := &messages.UnpinPrefix{Pin: s.pins[arg.Key]}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%v\n", m.Err)
-	}
-}
-
-func (s *script) rare(d *datadriven.TestData) {
-	switch d.Cmd {
-	case "invalidate":
-		m := &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: tokensOf(d.CmdArgs[0].Key)}}}
-		if session, ok := strings.CutPrefix(d.CmdArgs[0].Key, "session:"); ok {
-			m.Selector = messages.Selector{Session: session}
-		}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%d blocks, %v\n", m.Blocks, m.Err)
-	case "reset":
-		m := &messages.Reset{}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%v\n", m.Err)
-	case "rebalance":
-		s.rebalance(d)
-	case "wait":
-		s.now += time.Duration(s.number(d, "ms", 0)) * time.Millisecond
-		s.Do(&messages.ReadStats{})
-	case "stats":
-		for _, p := range s.stats().Pools {
-			fmt.Fprintf(&s.out, "%s: %+v\n", p.Name, p.PoolCounters)
-		}
-	default:
-		d.Fatalf(s.t, "no command")
-	}
-}
-
-func (s *script) rebalance(d *datadriven.TestData) {
-	m := &messages.Rebalance{}
-	if !d.HasArg("demand") {
-		m.Fractions = map[string]float64{}
-		for _, arg := range d.CmdArgs {
-			f, err := strconv.ParseFloat(arg.Vals[0], 64)
-			require.NoError(s.t, err)
-			m.Fractions[arg.Key] = f
-		}
-	}
-	s.Do(m)
-	for i, p := range m.Rebalanced.Pools {
-		fmt.Fprintf(&s.out, "%s: %d pages, held pages moved %v\n", p.Name, p.PrimaryPages, m.Rebalanced.Moved[i])
-	}
-	fmt.Fprintf(&s.out, "%v\n", m.Err)
-	before, after := s.Before, s.After
-	s.Before, s.After = nil, nil
-	for id := range s.lives {
-		if r := (&messages.ReadTables{Sequences: []messages.SequenceID{id}}); true {
-			s.Do(r)
-			s.bury(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
-		}
-	}
-	s.Before, s.After = before, after
 }
 
 // number is the value of an argument, or the default.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/direct"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -252,7 +251,7 @@ func (f *fuzzed) rare() any {
 	case 5:
 		return &messages.Reset{}
 	case 6:
-		return &protocol.DryRunAdmit{Requests: f.admit().(*messages.Admit).Requests}
+		return &messages.ReadScales{}
 	case 7:
 		f.now += time.Duration(f.below(50)) * time.Millisecond
 		return &messages.ReadContents{}

@@ -254,13 +254,13 @@ func TestWhatIsNoRequest(t *testing.T) {
 // them back as refused, and what is no request at all as well.
 func TestARequestThatPointsAtNothing(t *testing.T) {
 	requests := []any{
-		(*messages.Admit)(nil), (*protocol.DryRunAdmit)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
+		(*messages.Admit)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
 		(*messages.Rewind)(nil), (*messages.Fork)(nil), (*messages.ReadTables)(nil), (*messages.Lookup)(nil), (*messages.PinPrefix)(nil),
 		(*messages.UnpinPrefix)(nil), (*messages.Prefetch)(nil), (*messages.Invalidate)(nil), (*messages.Reset)(nil), (*messages.Rebalance)(nil),
 		(*messages.ReadStats)(nil), (*messages.ReadEvents)(nil), (*messages.ReadSnapshot)(nil), (*messages.ReadContents)(nil),
 		(*messages.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*protocol.Close)(nil), messages.Admit{}, 42,
 	}
-	for name, s := range map[string]setup{"one engine": {}, "two joined": {encodes: true}} {
+	for name, s := range map[string]setup{"one engine": {}, "with an encoder": {encodes: true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, s)
 			for _, request := range requests {

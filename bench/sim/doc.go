@@ -18,8 +18,7 @@
 //	time          the device's, or the clock's, which ends retentions
 //
 // One seed in seven has an encoder–decoder model: its hosts give an input with each
-// prompt, write cross keys and values in the same kernels, and the actors of the
-// cross side and the one that joins both panic like the others.
+// prompt and write cross keys and values in the same kernels.
 //
 // Page counts are small, so that eviction and refusals happen all the time. Now
 // and then the run comes to a quiet point: every call must have been answered

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -88,7 +88,7 @@ func (p prompt) input() (ns messages.Namespace, chains []host.Chain) {
 	if len(p.Encoder) == 0 {
 		return ns, nil
 	}
-	ns.Encoder = cross.Key(p.Encoder, p.EncoderItems)
+	ns.Encoder = coordinator.EncoderKey(p.Encoder, p.EncoderItems)
 	return ns, host.Chains(messages.Prefix{Namespace: ns, Tokens: p.Encoder})
 }
 

@@ -210,7 +210,7 @@ func (w *world) fault() {
 		name := names[w.rng.IntN(len(names))]
 		if parts := w.rng.IntN(12) - 3; parts >= 0 {
 			w.panicNext(fmt.Sprintf("%s after %d parts of a change", name, parts))
-			w.treeLost = w.treeLost || name == "tree" || name == "cross:tree"
+			w.treeLost = w.treeLost || name == "tree"
 			w.injects(w.points.ArmWithin(name, parts))
 			return
 		}
@@ -231,11 +231,8 @@ func (w *world) injects(err error) {
 // actors are those that can be made to panic.
 func (w *world) actors() []string {
 	names := []string{"coordinator", "tree", "offloader", "events"}
-	for _, p := range w.pools[:w.decoder()] {
+	for _, p := range w.pools {
 		names = append(names, "pool:"+p.Name)
-	}
-	if w.encodes {
-		names = append(names, "join", "cross:coordinator", "cross:tree", "cross:offloader", "cross:pool:"+w.pools[w.decoder()].Name)
 	}
 	return names
 }

@@ -49,7 +49,6 @@ var picture = []place{
 
 	{dir: "actors", own: []string{"messages", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
 	{dir: "actors/coordinator", own: []string{"messages", "internal/protocol", "windows"}, core: true},
-	{dir: "actors/cross", own: []string{"messages", "internal/protocol", "windows", "actors/coordinator"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
 
 	{dir: "cmd", free: true},

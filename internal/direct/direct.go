@@ -135,7 +135,7 @@ func (e *Engine) Tree(message any) {
 		if m.EmptyTree {
 			e.Cores.Tree, _ = e.Renew()
 		}
-		e.Cores.Tree.Survey(m)
+		e.Cores.Tree.ListLocations(m)
 	}
 	e.served("tree", message)
 }

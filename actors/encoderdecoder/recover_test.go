@@ -1,4 +1,4 @@
-package cross_test
+package encoderdecoder_test
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -125,31 +124,17 @@ func firstOf(results []messages.StepResult) error {
 	return results[0].Err
 }
 
-// Whenever the join fails, between two rounds or before any of the requests that a
-// round sends to the two sides: the call is served, once, nothing is left on one
-// side only, and all sequences go on with their bytes.
-func TestTheJoinMayFailInAnyRequest(t *testing.T) {
-	for kind, call := range callsOfAllKinds() {
-		t.Run(kind, func(t *testing.T) {
-			for parts := range 9 {
-				breakOff(t, "join", parts-1, call)
-			}
-		})
-	}
-}
-
-// Whatever actor of either side fails, before its next message or in the middle of
-// its next change: the call is answered; its sequence goes on with its bytes, or is
-// lost and says so until it is released; others go on; and when all are gone, no
-// page is held on either side.
+// Whatever actor fails, before its next message or in the middle of its next change:
+// the call is answered; its sequence goes on with its bytes, or is lost and says so
+// until it is released; others go on; and when all are gone, no page of any pool is
+// held.
 func TestAnyActorMayFailInAnyRequest(t *testing.T) {
 	parts := []int{-1, 0, 2, 5}
 	if testing.Short() {
 		parts = parts[2:3]
 	}
 	for _, name := range []string{
-		"cross:coordinator", "cross:tree", "cross:offloader", "cross:pool:cross_h2",
-		"coordinator", "tree", "offloader", "pool:wfullh1", "events",
+		"coordinator", "tree", "offloader", "pool:wfullh1", "pool:cross_h2", "events",
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, call := range callsOfAllKinds() {
@@ -178,9 +163,7 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error
 	} else {
 		require.NoError(t, r.points.ArmWithin(name, parts))
 	}
-	if err := call(r, l); name == "join" {
-		require.NoError(t, err, about)
-	} else if err != nil {
+	if err := call(r, l); err != nil {
 		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost), "%s: %v", about, err)
 	}
 	for range 2 { // the fuse may not have burnt
@@ -219,102 +202,4 @@ func (r *rig) settleLife(l *life, about string) {
 		require.ErrorIs(r.t, err, messages.ErrUnknownSequence, about)
 	}
 	r.forget(l)
-}
-
-// A join that fails between two stages goes on where it was: an answer that came
-// meanwhile counts, a request that was not sent is sent, a complete answer is given.
-func TestAJoinThatIsWholeGoesOn(t *testing.T) {
-	s := newSides()
-	s.held = true
-	s.Submit(&messages.Reset{}, nil)
-	s.Submit(&messages.ReadStats{}, nil)
-	require.False(t, s.Broken())
-	s.Hold(nil)
-	s.held = false
-	s.Failed(messages.ErrInternal)
-	served := []string{
-		"decoder Reset", "encoder Reset", "reply *messages.Reset", "decoder ReadStats", "encoder ReadStats", "reply *messages.ReadStats",
-	}
-	assert.Equal(t, served, s.take())
-
-	for point, want := range map[string]string{"begin": "", "decoder": "decoder Reset", "encoder": "encoder Reset", "reply": "reply *messages.Reset"} {
-		s := newSides()
-		s.panics = point
-		assert.Panics(t, func() { s.Submit(&messages.Reset{}, nil) }, point)
-		require.False(t, s.Broken())
-		s.take()
-		s.Failed(messages.ErrInternal)
-		log := s.take()
-		assert.NotContains(t, log, "abort *messages.Reset", point)
-		assert.Equal(t, "reply *messages.Reset", log[len(log)-1], point)
-		if want != "" {
-			assert.Equal(t, want, log[0], point)
-		}
-	}
-}
-
-// broken is a join that has broken off in the middle of a stage.
-func broken(t *testing.T, s *sides, request any) {
-	t.Helper()
-	s.short = true
-	require.Panics(t, func() { s.Submit(request, nil) })
-	require.True(t, s.Broken())
-	s.short = false
-	s.take()
-}
-
-// What a stage had in hand that broke off is in doubt: sequences that it steps are
-// lost, a release that the decoder's side has served is answered. What waits is
-// served.
-func TestAStageThatBreaksOff(t *testing.T) {
-	for _, c := range []struct {
-		request func(messages.SequenceID) any
-		end     string
-		lost    bool
-	}{
-		{func(id messages.SequenceID) any {
-			return &messages.Commit{Steps: []messages.CommitStep{{Sequence: id, Computed: 4}}}
-		}, "abort *messages.Commit", true},
-		{func(id messages.SequenceID) any {
-			return &messages.Release{Steps: []messages.ReleaseStep{{Sequence: id}}}
-		}, "reply *messages.Release", false},
-	} {
-		s := newSides()
-		a := s.admitOne()
-		request := c.request(a.Sequence)
-		broken(t, s, request)
-		s.Queue(&messages.Reset{}, nil)
-		s.Failed(messages.Refuse(messages.Internal, "join panicked"))
-		assert.Equal(t, []string{
-			"decoder ReadSequences", "encoder ReadSequences", "decoder LoseSequences", "decoder Release", "encoder Release", c.end,
-			"decoder Reset", "encoder Reset", "reply *messages.Reset",
-		}, s.take())
-		var lost []messages.SequenceID
-		if c.lost {
-			lost = append(lost, a.Sequence)
-		}
-		assert.Equal(t, lost, s.last["decoder LoseSequences"].(*protocol.LoseSequences).Sequences)
-		assert.Empty(t, s.String(), "the sides say that nothing runs")
-	}
-}
-
-// A side that fails during the recovery is asked again, but not for ever; a join
-// that fails then goes on with it.
-func TestASideMayFailDuringTheRecovery(t *testing.T) {
-	commit := &messages.Commit{Steps: []messages.CommitStep{{Sequence: 1, Computed: 4}}}
-	s := newSides()
-	broken(t, s, commit)
-	s.fail["encoder ReadSequences"] = errors.New("no")
-	s.Failed(messages.Refuse(messages.Internal, "join panicked"))
-	end := []string{"decoder LoseSequences", "decoder Release", "encoder Release", "abort *messages.Commit"}
-	assert.Equal(t, append([]string{
-		"decoder ReadSequences", "encoder ReadSequences", "decoder ReadSequences", "encoder ReadSequences",
-	}, end...), s.take())
-
-	s = newSides()
-	broken(t, s, commit)
-	s.panics = "encoder"
-	assert.Panics(t, func() { s.Failed(messages.ErrInternal) })
-	s.Failed(messages.ErrInternal)
-	assert.Equal(t, append([]string{"decoder ReadSequences", "encoder ReadSequences"}, end...), s.take())
 }

@@ -1,4 +1,4 @@
-package cross_test
+package encoderdecoder_test
 
 import (
 	"context"

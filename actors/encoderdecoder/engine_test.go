@@ -1,4 +1,4 @@
-package cross_test
+package encoderdecoder_test
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -55,9 +54,6 @@ func TestRefusals(t *testing.T) {
 	assert.Len(t, l.admitted.Cross.Table, 8)
 	_, err := r.Tables(context.Background(), 99)
 	assert.ErrorIs(t, err, messages.ErrUnknownSequence)
-	m := &protocol.DryRunAdmit{Requests: []messages.AdmitRequest{ask(run(0, 4), run(0, 4))}}
-	require.NoError(t, r.Do(context.Background(), m))
-	assert.ErrorIs(t, m.Err, messages.ErrNotSupported)
 }
 
 // Models without an encoder have no use for encoder tokens.
@@ -88,7 +84,7 @@ func TestEncoderTokensNeedAnEncoder(t *testing.T) {
 // Whichever actor fails, the sequences that run go on.
 func TestRecovery(t *testing.T) {
 	for _, name := range []string{
-		"coordinator", "tree", "offloader", "pool:wfullh1", "cross:coordinator", "cross:tree", "cross:offloader", "cross:pool:cross_h2",
+		"coordinator", "tree", "offloader", "pool:wfullh1", "pool:cross_h2",
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{pages: []windows.Counts{{Primary: 20, Secondary: 4}, {Primary: 9, Secondary: 4}}})
@@ -109,109 +105,7 @@ func TestRecovery(t *testing.T) {
 	}
 	r := newRig(t, setup{pages: pages(4, 4)})
 	defer r.end()
-	assert.ErrorIs(t, r.points.Arm("cross:nobody"), messages.ErrBadRequest)
 	assert.ErrorIs(t, r.points.Arm("nobody"), messages.ErrBadRequest)
-}
-
-// What the cross side loses in the middle of a change is lost for every call, until
-// its release has said so as well; then nothing of it is left.
-func TestTheCrossSideMayLoseASequence(t *testing.T) {
-	ctx := context.Background()
-	losses := 0
-	for parts := range 8 {
-		for _, recovers := range []bool{false, true} {
-			r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 24}, {Primary: 12}}})
-			bystander := r.start(ask(run(100, 8), run(0, 6)))
-			request := ask(run(200, 7), run(50, 40))
-			request.ChunkTokens = 8
-			l, err := r.admit(request)
-			require.NoError(t, err)
-			require.NoError(t, r.points.ArmWithin("cross:coordinator", parts))
-			commit := []messages.CommitStep{{Sequence: l.id, Computed: 8}}
-			r.unwritten = true
-			results, err := r.Commit(ctx, commit)
-			require.NoError(t, err, "it is asked for once more")
-			if results[0].Err != nil {
-				losses++
-				require.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
-				if recovers {
-					require.NoError(t, r.points.Arm("tree"))
-				}
-				results, err = r.Commit(ctx, commit)
-				require.NoError(t, err)
-				assert.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
-				results, err = r.Append(ctx, []messages.AppendStep{{Sequence: l.id, Tokens: run(1, 1)}})
-				require.NoError(t, err)
-				assert.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
-				assert.ErrorIs(t, r.Rewind(ctx, l.id, 1), messages.ErrSequenceLost)
-				_, err = r.Fork(ctx, l.id, 1)
-				assert.ErrorIs(t, err, messages.ErrSequenceLost)
-				_, err = r.Tables(ctx, l.id)
-				assert.ErrorIs(t, err, messages.ErrSequenceLost)
-				released, err := r.Release(ctx, []messages.ReleaseStep{{Sequence: l.id}})
-				require.NoError(t, err)
-				assert.ErrorIs(t, released[0].Err, messages.ErrSequenceLost)
-				assert.ErrorContains(t, released[0].Err, l.id.String())
-				_, err = r.Tables(ctx, l.id)
-				assert.ErrorIs(t, err, messages.ErrUnknownSequence)
-				r.forget(l)
-			}
-			for range 2 { // the fuse may not have burnt
-				_ = r.Check(ctx)
-			}
-			require.NoError(t, r.Check(ctx))
-			require.NoError(t, r.decode(bystander, 1))
-			r.end()
-		}
-	}
-	assert.Positive(t, losses)
-}
-
-// An engine of which one side has failed too often has failed, whichever side a
-// call is about; it still gives its memory back.
-func TestTheEngineFailsWithEitherSide(t *testing.T) {
-	for _, name := range []string{"tree", "cross:tree"} {
-		r := newRig(t, setup{pages: pages(20, 20)})
-		r.store(ask(run(100, 8), run(0, 6)))
-		for range 6 {
-			require.NoError(t, r.points.Arm(name))
-			_, _ = r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
-		}
-		_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
-		require.ErrorIs(t, err, messages.ErrFailed)
-		require.ErrorContains(t, err, "tree panicked")
-		for _, prefix := range []messages.Prefix{{Encoder: run(100, 8), Tokens: run(0, 6)}, {Encoder: run(100, 8)}} {
-			_, err = r.Lookup(context.Background(), prefix)
-			require.ErrorIs(t, err, messages.ErrFailed)
-		}
-		r.closesWhole(t)
-	}
-}
-
-// closesWhole closes an engine that has failed: the device has all its memory again.
-func (r *rig) closesWhole(t *testing.T) {
-	_, err := r.Close(context.Background())
-	require.NoError(t, err)
-	memory, err := r.device.Memory()
-	require.NoError(t, err)
-	assert.Equal(t, memory.Total, memory.Free)
-	require.NoError(t, r.device.Close())
-}
-
-// Too many panics of the join are the end, and everybody who waits is told so.
-func TestTheEngineFailsWithItsJoin(t *testing.T) {
-	r := newRig(t, setup{pages: pages(20, 20)})
-	for range 5 {
-		require.NoError(t, r.points.Arm("join"))
-		r.store(ask(run(100, 8), run(0, 6)))
-	}
-	require.NoError(t, r.points.Arm("join"))
-	_, err := r.Admit(context.Background(), ask(run(100, 8), run(0, 6)))
-	require.ErrorIs(t, err, messages.ErrFailed)
-	require.ErrorContains(t, err, "join panicked")
-	_, err = r.Stats(context.Background())
-	require.ErrorIs(t, err, messages.ErrFailed)
-	r.closesWhole(t)
 }
 
 // An input whose pages cannot be brought back is computed anew.
@@ -260,11 +154,11 @@ func (d *stuckDevice) Sync(ctx context.Context, t gpu.Ticket) error {
 	return d.Device.Sync(ctx, t)
 }
 
-// At its deadline a Close returns, whichever side holds it up, and every call that
-// waits is answered. One that is called meanwhile goes on with the end.
+// At its deadline a Close returns, and every call that waits is answered, whichever
+// kind of pools it is about. One that is called meanwhile goes on with the end.
 func TestACloseEndsWithItsDeadline(t *testing.T) {
 	ctx := context.Background()
-	for _, name := range []string{"tree", "cross:tree"} {
+	for _, prefix := range []messages.Prefix{{Encoder: run(100, 8)}, {Encoder: run(100, 8), Tokens: run(0, 12)}} {
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 		require.NoError(t, err)
 		stuck := &stuckDevice{Device: device}
@@ -280,11 +174,7 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 		_, err = e.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 12, After: kernel}})
 		require.NoError(t, err)
 		stuck.released = make(chan struct{})
-		require.NoError(t, points.Arm(name)) // the recovery waits for the kernel
-		prefix := messages.Prefix{Encoder: run(100, 8)}
-		if name == "tree" {
-			prefix.Tokens = run(0, 12)
-		}
+		require.NoError(t, points.Arm("tree")) // the recovery waits for the kernel
 		answers := make(chan error, 6)
 		for range cap(answers) {
 			go func() {
@@ -305,10 +195,10 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 			_, err := e.Close(ctx)
 			second <- err
 		}()
-		assert.ErrorIs(t, <-first, context.DeadlineExceeded, name)
+		assert.ErrorIs(t, <-first, context.DeadlineExceeded)
 		cancel()
 		for range cap(answers) {
-			assert.ErrorIs(t, <-answers, messages.ErrClosed, name)
+			assert.ErrorIs(t, <-answers, messages.ErrClosed)
 		}
 		close(stuck.released)
 		require.NoError(t, <-second)
@@ -331,7 +221,7 @@ func TestContexts(t *testing.T) {
 func TestNames(t *testing.T) {
 	r := newRig(t, setup{pages: pages(20, 20)})
 	defer r.end()
-	for _, taken := range []string{"engine", "engine-self", "engine-cross"} {
+	for _, taken := range []string{"engine"} {
 		pid, err := system().Root.SpawnNamed(actor.PropsFromFunc(func(actor.Context) {}), taken)
 		require.NoError(t, err)
 		device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
@@ -388,7 +278,7 @@ func TestScales(t *testing.T) {
 	own := []messages.LayerScale{{Layer: 1, Cross: true, K: 0.5, V: 2}, {Layer: 1, K: 3, V: 4}}
 	require.NoError(t, r.SetScales(ctx, own))
 	want[3], want[1] = own[0], own[1]
-	for _, name := range []string{"tree", "coordinator", "cross:coordinator"} {
+	for _, name := range []string{"tree", "coordinator", "pool:cross_h2"} {
 		require.NoError(t, r.points.Arm(name))
 		r.store(ask(run(100, 4), run(0, 4)))
 		scales, err = r.Scales(ctx)

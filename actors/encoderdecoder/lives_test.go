@@ -1,4 +1,4 @@
-package cross_test
+package encoderdecoder_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -110,7 +110,7 @@ func (c *crowd) request() messages.AdmitRequest {
 
 // nameOf is the identity of a request's input.
 func nameOf(r messages.AdmitRequest) string {
-	return fmt.Sprintf("%q %x", r.Namespace.Salt, cross.Key(r.Encoder, r.EncoderItems))
+	return fmt.Sprintf("%q %x", r.Namespace.Salt, coordinator.EncoderKey(r.Encoder, r.EncoderItems))
 }
 
 // foretold holds an admission against the oracle.

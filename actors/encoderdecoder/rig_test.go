@@ -1,4 +1,4 @@
-package cross_test
+package encoderdecoder_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/actors"
-	"github.com/kvactor/kvactor/actors/cross"
+	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
@@ -205,7 +205,7 @@ func (r *rig) admit(request messages.AdmitRequest) (*life, error) {
 // begin notes an admitted sequence.
 func (r *rig) begin(request messages.AdmitRequest, a messages.Admitted) *life {
 	ns := request.Namespace
-	ns.Encoder = cross.Key(request.Encoder, request.EncoderItems)
+	ns.Encoder = coordinator.EncoderKey(request.Encoder, request.EncoderItems)
 	l := &life{
 		id: a.Sequence, request: request, admitted: a, computed: a.ReusedTokens, ready: a.Ready,
 		chains:  host.Chains(messages.Prefix{Namespace: ns, Tokens: request.Tokens, Multimodal: request.Multimodal}),

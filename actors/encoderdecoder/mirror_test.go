@@ -1,4 +1,4 @@
-package cross_test
+package encoderdecoder_test
 
 import (
 	"context"
@@ -242,7 +242,7 @@ func TestLostEventsOfBothSides(t *testing.T) {
 // Whichever actor of either side fails, and wherever in a change, a mirror that
 // follows knows what is stored, or knows that it does not.
 func TestEventsWhenASideFails(t *testing.T) {
-	names := []string{"tree", "pool:wfullh1", "offloader", "coordinator", "events", "cross:tree", "cross:pool:cross_h2", "cross:offloader", "cross:coordinator"}
+	names := []string{"tree", "pool:wfullh1", "pool:cross_h2", "offloader", "coordinator", "events"}
 	for _, name := range names {
 		for parts := range 4 {
 			t.Run(fmt.Sprint(name, " ", parts), func(t *testing.T) {
