@@ -288,6 +288,7 @@ func (a *admission) complete() {
 		it := &a.batch.items[i]
 		switch it.refused {
 		case nil:
+			a.batch.touchSource(i)
 			a.addBeams(it)
 		case errTransfer:
 			a.dropAll(it)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -201,4 +202,26 @@ func TestABatchOnboardsABlockOnce(t *gotesting.T) {
 	w.prefill(lives[0])
 	w.prefill(lives[1])
 	w.assertCounts(0, 4, 2, 0)
+}
+
+// The source of a partial copy leaves its use also when it lies in host memory and
+// another prompt of the batch brings it to the device.
+func TestASourceThatAnotherBringsInLeavesItsUse(t *gotesting.T) {
+	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 12, Secondary: 12}}})
+	w.store(run(0, 8))
+	w.store(run(100, 48)) // the first is in host memory now
+	found := w.lookup(messages.Prefix{Tokens: run(0, 9)})
+	require.Equal(t, 8, found.SecondaryTokens)
+	results, lives := w.admitBatch(request(append(run(0, 8), run(50, 12)...)), request(append(run(0, 6), 900)))
+	require.NoError(t, results[0].Err)
+	require.NoError(t, results[1].Err)
+	require.Equal(t, messages.PartialCopy, results[1].Reuse[0].PartialReuse)
+	first, second := results[0].Tables[0][0][0], results[0].Tables[0][0][1]
+	w.commitTo(lives[0], 20) // leaves the window: a part of the admission, so it leaves that use
+	require.Equal(t, []messages.PageID{messages.NoPage, messages.NoPage}, w.tables(lives[0].id)[0][0][:2])
+	use := func(page messages.PageID) protocol.Use {
+		return w.Pools[0].UseOf(page, w.Pools[0].Caches(page))
+	}
+	assert.Greater(t, use(second), use(first), "the second block was the source of a copy after that\n%s", w.Pools[0])
+	w.release(lives...)
 }

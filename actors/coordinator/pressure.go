@@ -24,7 +24,7 @@ import (
 type poolPressure struct {
 	config *Config
 	pools  int // self pools: no memory moves from or to the others
-	counts *pageCounts
+	held   *pageCounts
 	stats  *statistics
 
 	cost    []float64 // by pool, tokens; halved when it was looked at in vain
@@ -49,16 +49,12 @@ const (
 	// evidence is the prompt tokens that a look needs, as a part of what the
 	// largest pool holds: what a move has done shows when pages have turned over.
 	evidence = 1.0 / 4
-	// roundUp makes up for what a float64 loses: a pool that is to keep its pages
-	// must not get one less because bytes/total × total is a hair below bytes. It is
-	// less than a byte of any memory.
-	roundUp = 1 + 4.0/(1<<52)
 )
 
 func newPoolPressure(config *Config, counts *pageCounts, stats *statistics) *poolPressure {
 	n := config.selfPools()
 	return &poolPressure{
-		config: config, pools: n, counts: counts, stats: stats,
+		config: config, pools: n, held: counts, stats: stats,
 		cost: make([]float64, n), evicted: make([]int64, n), from: -1, to: -1, step: firstStep,
 	}
 }
@@ -98,9 +94,12 @@ func (d *poolPressure) noteRefusal(err error) {
 	}
 }
 
-// demand gives the fractions that measured demand asks for; nil if the split is
-// right as it is.
-func (d *poolPressure) demand() map[string]float64 {
+// poolMove is memory that goes from one pool to another: so many pages of the first.
+type poolMove struct{ from, to, pages int }
+
+// demand gives the move that measured demand asks for; nil if the split is right as it
+// is.
+func (d *poolPressure) demand() *poolMove {
 	if d.prompt < evidence*float64(d.capacity()) && d.from >= 0 {
 		return nil
 	}
@@ -115,10 +114,10 @@ func (d *poolPressure) demand() map[string]float64 {
 	case d.from == high && d.to == low:
 		d.step = max(d.step/2, leastStep)
 	}
-	held := max(d.counts.needed(low), 1)
+	held := max(d.held.needed(low), 1)
 	smaller := min(d.bytes(low), d.bytes(high))
 	pageBytes := d.config.Pools[low].PageBytes()
-	pages := min(d.counts.device[low].Total-held, max(1, int(d.step*float64(smaller/pageBytes))))
+	pages := min(d.held.device[low].Total-held, max(1, int(d.step*float64(smaller/pageBytes))))
 	if pages <= 0 {
 		d.fade()
 		return nil
@@ -126,33 +125,54 @@ func (d *poolPressure) demand() map[string]float64 {
 	d.from, d.to = low, high
 	clear(d.cost)
 	d.prompt = 0
-	return d.move(low, high, int64(pages)*pageBytes)
+	return &poolMove{from: low, to: high, pages: pages}
 }
 
-// move gives the fractions after bytes have moved from one pool to another.
-func (d *poolPressure) move(from, to int, moved int64) map[string]float64 {
-	total := int64(0)
+// counts are the pages of all pools after a move. They are computed in pages and
+// bytes, not in fractions: those would be rounded, and a pool that the move leaves
+// alone could lose a page that it holds. divide says what the configuration allows the
+// pool that grows.
+func (d *poolPressure) counts(m *poolMove, divide func(map[string]float64, int64) ([]int, error)) ([]int, error) {
+	pages, total := d.totals(), int64(0)
+	fractions := map[string]float64{}
 	for p := range d.pools {
 		total += d.bytes(p)
 	}
-	fractions := map[string]float64{}
+	moved := int64(m.pages) * d.config.Pools[m.from].PageBytes()
+	gained := moved / d.config.Pools[m.to].PageBytes()
+	rest := moved - gained*d.config.Pools[m.to].PageBytes() // less than a page
+	pages[m.from] -= m.pages
+	pages[m.to] += int(gained)
+	// Half a page more than it gets, so that rounding cannot take a whole one away.
+	extra := min(d.config.Pools[m.to].PageBytes(), int64(pages[m.from])*d.config.Pools[m.from].PageBytes()) / 2
 	for p, name := range d.config.poolNames()[:d.pools] {
-		bytes := d.bytes(p)
+		bytes := int64(pages[p]) * d.config.Pools[p].PageBytes()
 		switch p {
-		case from:
-			bytes -= moved
-		case to:
-			bytes += moved
+		case m.from:
+			bytes -= extra
+		case m.to:
+			bytes += extra + rest
 		}
-		fractions[name] = min(float64(bytes)/float64(total)*roundUp, 1)
+		fractions[name] = float64(bytes) / float64(total)
 	}
-	return fractions
+	limited, err := divide(fractions, total)
+	if err == nil && limited[m.to] < pages[m.to] { // max_tokens allows no more
+		pages[m.to] = limited[m.to]
+		return pages, nil
+	}
+	// What is less than a page of the pool that grows may be a page of another one.
+	for p := range d.pools {
+		n := rest / d.config.Pools[p].PageBytes()
+		pages[p] += int(n)
+		rest -= n * d.config.Pools[p].PageBytes()
+	}
+	return pages, err
 }
 
 // capacity is the tokens that the largest self pool holds.
 func (d *poolPressure) capacity() (tokens int) {
 	for p := range d.pools {
-		tokens = max(tokens, d.counts.device[p].Total*d.config.TokensPerBlock)
+		tokens = max(tokens, d.held.device[p].Total*d.config.TokensPerBlock)
 	}
 	return tokens
 }
@@ -161,14 +181,14 @@ func (d *poolPressure) capacity() (tokens int) {
 func (d *poolPressure) totals() []int {
 	pages := make([]int, len(d.config.Pools))
 	for p := range pages {
-		pages[p] = d.counts.device[p].Total
+		pages[p] = d.held.device[p].Total
 	}
 	return pages
 }
 
 // bytes is the device memory of a pool.
 func (d *poolPressure) bytes(p int) int64 {
-	return int64(d.counts.device[p].Total) * d.config.Pools[p].PageBytes()
+	return int64(d.held.device[p].Total) * d.config.Pools[p].PageBytes()
 }
 
 // extremes gives the pools that have cost least and most; the same one twice if
@@ -198,9 +218,9 @@ func (d *poolPressure) evicting() (low, high int) {
 	pressure := make([]float64, d.pools)
 	for p := range pressure {
 		now := d.stats.pool(p).Evicted
-		pressure[p] = float64(now-d.evicted[p]) / float64(d.counts.device[p].Total)
+		pressure[p] = float64(now-d.evicted[p]) / float64(d.held.device[p].Total)
 		d.evicted[p] = now
-		if pressure[p] < pressure[low] || pressure[p] == pressure[low] && d.counts.device[p].Free > d.counts.device[low].Free {
+		if pressure[p] < pressure[low] || pressure[p] == pressure[low] && d.held.device[p].Free > d.held.device[low].Free {
 			low = p
 		}
 		if pressure[p] > pressure[high] {
@@ -229,9 +249,9 @@ func (d *poolPressure) fade() {
 // that answer.
 type autoRebalance struct {
 	*shared
-	request   messages.Rebalance
-	fractions map[string]float64 // that demand asks for
-	next      int64              // the round from which on demand is looked at again
+	request messages.Rebalance
+	move    *poolMove // that demand asks for
+	next    int64     // the round from which on demand is looked at again
 }
 
 // due tells whether a rebalance is to be made now: it is time, demand asks for one,
@@ -243,8 +263,8 @@ func (a *autoRebalance) due() bool {
 		return false
 	}
 	a.next = a.stats.Rounds + int64(every)
-	a.fractions = a.pressure.demand()
-	return a.fractions != nil
+	a.move = a.pressure.demand()
+	return a.move != nil
 }
 
 // stepIsNext tells whether the next request of the queue begins a step.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -57,8 +58,13 @@ func TestDemand(t *testing.T) {
 				assert.Nil(t, got)
 				return
 			}
-			assert.InDelta(t, c.full, got["wfullh1"], 1e-9)
-			assert.InDelta(t, 1, got["w8h1"]+got["wfullh1"], 1e-9)
+			require.NotNil(t, got)
+			full := 0.5 + float64(got.pages)/128
+			if got.from == 1 {
+				full = 0.5 - float64(got.pages)/128
+			}
+			assert.InDelta(t, c.full, full, 1e-9)
+			assert.Equal(t, 1, got.from+got.to)
 		})
 	}
 }
@@ -70,7 +76,9 @@ func TestDemandSteps(t *testing.T) {
 	want := func(pool int, step float64) {
 		t.Helper()
 		k.pressure.prompt, k.pressure.cost[pool] = 1e6, 1e6
-		assert.InDelta(t, 0.5+step/2, k.pressure.demand()[k.config.Pools[pool].Name], 1e-9)
+		got := k.pressure.demand()
+		require.NotNil(t, got)
+		assert.Equal(t, poolMove{from: 1 - pool, to: pool, pages: int(step * 64)}, *got)
 	}
 	want(1, 1.0/4)
 	want(1, 1.0/2)
@@ -85,4 +93,27 @@ func TestDemandSteps(t *testing.T) {
 	k.counts.device[0].Used = 0
 	k.pressure.prompt, k.pressure.cost[1] = 1, 1
 	assert.Nil(t, k.pressure.demand(), "no evidence yet")
+}
+
+// A pool that a move of memory leaves alone keeps all its pages: 4/18 of 18 pages are
+// 4, also in floating point.
+func TestWhatMovesLeavesOtherPoolsAlone(t *testing.T) {
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock, cache.MaxAttentionWindow = 4, []int{8, 16, 512}
+	model := windows.Model{Layers: 3, KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: 512}
+	pools, err := windows.Pools(model, cache)
+	require.NoError(t, err)
+	for a := 1; a < 24; a++ {
+		for b := 3; b < 12; b++ {
+			counts := []windows.Counts{{Primary: a}, {Primary: b}, {Primary: 6}}
+			k := New(Config{Pools: pools, Counts: counts, TokensPerBlock: 4}, nil)
+			pages, err := k.pressure.counts(&poolMove{from: 1, to: 2, pages: 2}, func(f map[string]float64, bytes int64) ([]int, error) {
+				c := cache
+				c.PoolFractions = f
+				return windows.Divide(pools, model, c, bytes)
+			})
+			require.NoError(t, err)
+			assert.Equal(t, []int{a, b - 2, 8}, pages)
+		}
+	}
 }

@@ -119,28 +119,36 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 	if m.Pages != nil {
 		return slices.Clone(m.Pages), r.config.validatePages(m.Pages)
 	}
-	fractions := m.Fractions
-	switch {
-	case m == &r.auto.request:
-		fractions = r.auto.fractions
-	case fractions == nil:
-		if fractions = r.pressure.demand(); fractions == nil {
-			return r.pressure.totals(), nil // nothing was in demand
+	if m.Fractions == nil {
+		move := r.auto.move
+		if m != &r.auto.request {
+			move = r.pressure.demand()
 		}
-	default:
-		if err := r.config.validateFractions(fractions); err != nil {
-			return nil, err
+		if move == nil { // nothing was in demand
+			return r.pressure.totals(), nil
 		}
+		return r.divided(r.pressure.counts(move, r.config.Divide))
+	}
+	if err := r.config.validateFractions(m.Fractions); err != nil {
+		return nil, err
 	}
 	bytes := int64(0)
 	for p := range r.self.end {
 		bytes += r.pressure.bytes(p)
 	}
-	pages, err := r.config.Divide(fractions, bytes)
+	pages, err := r.divided(r.config.Divide(m.Fractions, bytes))
+	if err != nil {
+		return nil, err
+	}
+	return append(pages, r.pressure.totals()[r.self.end:]...), nil
+}
+
+// divided makes a refusal of what the configuration says against a split.
+func (r *rebalance) divided(pages []int, err error) ([]int, error) {
 	if err != nil {
 		return nil, messages.Refuse(messages.BadRequest, "%v", err)
 	}
-	return append(pages, r.pressure.totals()[r.self.end:]...), nil
+	return pages, nil
 }
 
 // validatePages holds page counts to the bounds of pools.

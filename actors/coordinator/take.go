@@ -196,6 +196,26 @@ func (b *promptBatch) fillCopy(i, p int) {
 	}
 }
 
+// touchSource leaves the use of a partial copy on its source where that came to the
+// device for another prompt of the batch: in host memory, where the copy found it, a
+// clean copy is left, which has no use.
+func (b *promptBatch) touchSource(i int) {
+	it := &b.items[i]
+	if it.reuse != messages.PartialCopy {
+		return
+	}
+	m := &b.match.Items[it.self]
+	for p := range b.self.end {
+		j, onboarded := b.claims.onboarders[p][m.Source.Block]
+		if !onboarded || b.items[j].refused != nil {
+			continue
+		}
+		pages := b.items[j].sequence.Table(p)[m.Blocks : m.Blocks+1]
+		b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
+		b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Use().Early()})
+	}
+}
+
 // askReady asks what the pages of a prompt wait for: blocks reused whole are read,
 // all others written. The kernels of the encoder come before those of the decoder, so
 // cross pools are asked about apart.
