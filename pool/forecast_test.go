@@ -171,3 +171,37 @@ func TestForecastKeepsPriorities(t *testing.T) {
 		assert.Equal(t, messages.DefaultPriority, v.Priority)
 	}
 }
+
+// BenchmarkForecastChurn is BenchmarkTakeWithEviction with requests of 256 pages that the
+// policy is told about: 32 sessions that go on in turn, in a full pool.
+func BenchmarkForecastChurn(b *testing.B) {
+	policies := map[string]func() *Pool{
+		"priority_lru": func() *Pool { return New("churn", 10_000) },
+		"forecast":     func() *Pool { return NewForecast("churn", 10_000, 1) },
+	}
+	for name, open := range policies {
+		b.Run(name, func(b *testing.B) {
+			c := &atomicCache{pool: open(), clock: realTime}
+			r, n := traceRequest{}, 0
+			step := func() {
+				if n%4 == 0 {
+					r.IDs = r.IDs[:0]
+				}
+				for k := range 64 {
+					r.IDs = append(r.IDs, uint64(n/4%500)*256+uint64(n%4*64+k))
+				}
+				n++
+				r.Timestamp += 100
+				c.request(&r)
+			}
+			for range 3000 {
+				step()
+			}
+			c.looked = 0
+			for b.Loop() {
+				step()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(c.looked), "ns/block")
+		})
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,8 @@ func TestMistakesAreOneLine(t *testing.T) {
 		"no trace":        {[]string{"replay"}, 2, "accepts 1 arg"},
 		"missing trace":   {[]string{"replay", missing}, 1, "no such file"},
 		"no pages":        {[]string{"replay", missing, "--pages", "0"}, 2, "--pages 0"},
+		"some pages":      {[]string{"replay", missing, "--pages", "5,x"}, 2, "--pages"},
+		"not on paper":    {[]string{"replay", missing, "--policy", "forecast,optimal"}, 2, "--policy optimal goes with --atomic"},
 		"no model":        {[]string{"replay", missing, "--model", "gpt"}, 2, "--model gpt"},
 		"no profile":      {[]string{"replay", missing, "--profile", "gpu"}, 2, "--profile gpu"},
 		"missing script":  {[]string{"script", missing}, 2, "no such file"},
@@ -113,4 +116,37 @@ func TestScript(t *testing.T) {
 	status, out, errs := command(t, `{"op":"close"}`+"\n", "script", "-")
 	require.Zero(t, status, errs)
 	assert.JSONEq(t, `{"op":"close","ok":true,"leaked_pages":0}`, out)
+}
+
+// TestReplayComparesPolicies: several policies and numbers of pages are one JSON line each,
+// or the rows of one table.
+func TestReplayComparesPolicies(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	var lines strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&lines, `{"timestamp":%d,"input_length":48,"output_length":4,"hash_ids":[%d,%d,%d]}`+"\n", 1000*i, 3*(i%9), 3*(i%9)+1, 3*(i%9)+2)
+	}
+	require.NoError(t, os.WriteFile(path, []byte(lines.String()), 0o600))
+	args := []string{"replay", path, "--atomic", "--policy", "priority_lru,forecast,optimal", "--pages", "12,40"}
+	status, out, _ := command(t, "", append(args, "--json")...)
+	require.Zero(t, status)
+	rows := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, rows, 6)
+	for i, row := range rows {
+		var r struct {
+			Policy string `json:"policy"`
+			Pages  int    `json:"pages"`
+			Hits   int    `json:"hit_blocks"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(row), &r))
+		assert.Equal(t, []string{"priority_lru", "forecast", "optimal"}[i%3], r.Policy)
+		assert.Equal(t, []int{12, 40}[i/3], r.Pages)
+		if r.Pages == 40 {
+			assert.Equal(t, 3*51, r.Hits)
+		}
+	}
+	status, out, _ = command(t, "", args...)
+	require.Zero(t, status)
+	assert.Contains(t, out, "of the gap")
+	assert.Contains(t, out, "100.0 %")
 }
