@@ -22,30 +22,41 @@ func (p *Pool) formPieces(op *protocol.PoolOp) {
 		Arrived: op.Request.Arrived, Released: p.now, Signatures: op.Request.Signatures,
 		Prompt: min(op.Request.Prompt, len(op.Request.Signatures)), Answer: op.Request.Answer,
 	}
-	r.Cached = p.cachedBefore(op.Pages, r.Prompt)
+	path := p.storedPath(op.Pages)
+	r.Cached = p.cachedBefore(path, r.Prompt)
 	s.policy.Begin(&r)
 	s.runs = s.runs[:0]
 	parent, from := noPiece, 0
-	for i := 0; i < len(op.Pages); {
-		id := op.Pages[i]
+	for i := 0; i < len(path); {
+		id := path[i]
 		if id == messages.NoPage || !p.pages[id].stored() {
 			parent = noPiece
 			i++
 			continue
 		}
-		end := p.runEnd(op.Pages, i)
-		if end == len(op.Pages) && end-i > 1 && s.of[id] == noPiece {
+		end := p.runEnd(path, i)
+		if end == len(path) && end-i > 1 && s.of[id] == noPiece {
 			end-- // the last block is a piece of its own: it is rarely used again
 		}
-		parent = p.useRun(op, i, end, parent)
-		if s.all[parent].branches > 1 && end < len(op.Pages) {
+		parent = p.useRun(path[i:end], forecast.Run{From: i, Last: end == len(path)}, parent, op.Use)
+		if s.all[parent].branches > 1 && end < len(path) {
 			from = end // a branch point: the blocks up to it belong to other prompts too
 		}
 		i = end
 	}
 	if entry, at := s.policy.End(&r, s.runs, min(from, r.Prompt)); at >= 0 {
-		s.all[s.of[op.Pages[s.runs[at].From]]].watched = entry
+		s.all[s.of[path[s.runs[at].From]]].watched = entry
 	}
+}
+
+// storedPath is a path without the pages at its end that cache no block, as that of a
+// token that has not been computed.
+func (p *Pool) storedPath(pages []messages.PageID) []messages.PageID {
+	n := len(pages)
+	for n > 0 && (pages[n-1] == messages.NoPage || !p.pages[pages[n-1]].stored()) {
+		n--
+	}
+	return pages[:n]
 }
 
 // formLoosePieces makes a piece of each run of pages that belong to none.
@@ -95,40 +106,38 @@ func (p *Pool) runEnd(pages []messages.PageID, i int) int {
 	return i
 }
 
-// useRun makes the pages in [from, end) of a request's path one piece that is used once
-// more, and returns it.
-func (p *Pool) useRun(op *protocol.PoolOp, from, end int, parent int32) int32 {
+// useRun makes a run of pages of a request's path one piece that is used once more, and
+// returns it. The run says where it begins and whether it ends the path.
+func (p *Pool) useRun(run []messages.PageID, r forecast.Run, parent int32, use protocol.Use) int32 {
 	s := p.pieces
-	run, last := op.Pages[from:end], end == len(op.Pages)
 	old := s.of[run[0]]
-	r := forecast.Run{From: from, Uses: 1, Gap: -1, Last: last}
+	r.Uses, r.Gap = 1, -1
 	if old != noPiece {
 		q := &s.all[old]
-		r.Uses = int(q.uses) + 1
-		r.Gap = s.policy.Gap(q.last)
+		r.Uses, r.Gap = int(q.uses)+1, s.policy.Gap(q.last)
 	}
 	s.runs = append(s.runs, r)
 	f := s.policy.Piece(r)
 	n := old
 	switch {
 	case old == noPiece:
-		n = s.open(op.Use, f, 1)
+		n = s.open(use, f, 1)
 		for _, id := range run {
 			s.assign(int32(id), n)
 		}
 		p.hang(n, parent)
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
-		q.use, q.last, q.forecast, q.uses = op.Use, s.policy.Now(), f, uint8(min(r.Uses, 200))
+		q.use, q.last, q.forecast, q.uses = use, s.policy.Now(), f, uint8(min(r.Uses, 200))
 		p.revive(q)
 	default:
-		n = p.split(old, run, !last)
+		n = p.split(old, run, !r.Last)
 		q := &s.all[n]
-		q.forecast, q.use, q.uses = f, op.Use, uint8(min(r.Uses, 200))
+		q.forecast, q.use, q.uses = f, use, uint8(min(r.Uses, 200))
 	}
 	if parent != noPiece {
 		p.supersedeEnd(parent, n)
-		if last {
+		if r.Last {
 			s.all[parent].end = s.to(n)
 		}
 	}

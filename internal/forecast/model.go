@@ -105,6 +105,14 @@ func newModel() *model {
 // edge is the lower end of a bin.
 func edge(k int) float64 { return binStart + binWidth*float64(k) }
 
+// binTime is the length of each bin in units of e^scale seconds.
+var binTime = func() (t [bins]float64) {
+	for k := range t {
+		t[k] = math.Exp(edge(k+1)) - math.Exp(edge(k))
+	}
+	return t
+}()
+
 // predict gives the forecast of a piece.
 func (m *model) predict(f *features) Forecast {
 	scale, score := m.base, 0.0
@@ -171,15 +179,14 @@ func binOf(age float64, scale float64) int {
 // the index of the best time to hold it (Gittins): hits gained per time that a page is occupied.
 func (m *model) refresh() {
 	score := scoreLow + scoreStep*float64(m.row)
-	var hazard, width [bins]float64
+	var hazard [bins]float64
 	for k := range bins {
 		hazard[k] = logistic(m.bias[k].value + score)
-		width[k] = math.Exp(edge(k+1)) - math.Exp(edge(k))
 	}
 	for k := range bins {
 		alive, held, best := 1.0, 0.0, 0.0
 		for j := k; j < bins; j++ {
-			held += alive * width[j] * (1 - hazard[j]/2)
+			held += alive * binTime[j] * (1 - hazard[j]/2)
 			alive *= 1 - hazard[j]
 			best = max(best, (1-alive)/held)
 		}
