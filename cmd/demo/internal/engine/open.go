@@ -23,6 +23,8 @@ type Options struct {
 	// Pages are the page counts of each pool, by PoolID.
 	Pages []windows.Counts
 	Watch Watch
+	// Clock is the engine's time; nil: the device's.
+	Clock func() time.Duration
 	// Spawn starts the engine; nil starts the real one.
 	Spawn Spawn
 }
@@ -108,6 +110,9 @@ func Open(o Options) (*Rig, error) {
 func (r *Rig) start(o Options) error {
 	watched := &creations{Device: r.Device, handles: map[string]gpu.Pool{}}
 	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now}
+	if o.Clock != nil {
+		setup.Clock = o.Clock
+	}
 	spawn := o.Spawn
 	if spawn == nil {
 		spawn = spawnActors
@@ -141,13 +146,6 @@ func deviceMemory(pools []windows.Pool, pages []windows.Counts) int64 {
 		bytes += 2 * p.PageBytes() * int64(pages[i].Primary)
 	}
 	return bytes
-}
-
-// AdvanceTo moves the device's time on to a moment; it never goes back.
-func (r *Rig) AdvanceTo(t time.Duration) {
-	if now := r.Sim.Now(); t > now {
-		r.Sim.Advance(t - now)
-	}
 }
 
 // Now is the device's time.

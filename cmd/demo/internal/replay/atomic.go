@@ -53,7 +53,7 @@ type atomic struct {
 // The model has no refusals: of a prompt that is longer than the cache, what the
 // cache keeps are the first blocks, so the engine is given no more.
 func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
-	a.rig.AdvanceTo(t.Arrival)
+	a.arrival.Store(int64(t.Arrival))
 	blocks := a.prompt(t.Blocks)
 	size := a.config.TokensPerBlock
 	stored := min(blocks, a.config.Pages) * size

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	clocks "sync/atomic"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
@@ -52,6 +53,9 @@ type session struct {
 	rig    *engine.Rig
 	result Result
 	start  time.Time
+	// arrival is that of the current request. An actor may ask for it on another
+	// goroutine.
+	arrival clocks.Int64
 }
 
 // open opens the trace and an engine with extra pages beyond the configured.
@@ -97,7 +101,12 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 		return nil, fmt.Errorf("%d + %d pages of each pool are %d GiB of memory, the limit is %d",
 			c.Pages, c.HostPages, bytes>>30, int64(maxMemory)>>30)
 	}
-	return engine.Open(engine.Options{Model: c.Model, Cache: cache, Pages: pages, Spawn: c.Spawn})
+	options := engine.Options{Model: c.Model, Cache: cache, Pages: pages, Spawn: c.Spawn}
+	if mode == modeAtomic {
+		// Requests of this model take no time, so the engine's time is that of the trace.
+		options.Clock = func() time.Duration { return time.Duration(s.arrival.Load()) }
+	}
+	return engine.Open(options)
 }
 
 // next reads the next request of the trace, nil at its end or the limit.
