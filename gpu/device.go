@@ -2,8 +2,20 @@ package gpu
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/kvactor/kvactor/messages"
+)
+
+// Errors of a device.
+var (
+	ErrNoDriver    = errors.New("gpu: no driver")
+	ErrOutOfMemory = errors.New("gpu: out of memory")
+	ErrCopyFailed  = errors.New("gpu: copy failed")
+	ErrDeviceLost  = errors.New("gpu: device lost")
+	ErrClosed      = errors.New("gpu: device is closed")
+	ErrInUse       = errors.New("gpu: in use")
 )
 
 // Stream names an in-order queue of a device. The zero Stream is none.
@@ -126,7 +138,7 @@ type Device interface {
 	// cannot tell what a refused call has done waits until it is over, so that no
 	// copy from the refused one on is under way when Submit returns.
 	Submit(s Stream, b *Batch) (Ticket, error)
-	// Fence gives the point after all that was queued on the stream so far.
+	// Fence returns the point after all that was queued on the stream so far.
 	Fence(Stream) (Ticket, error)
 	// Wait makes what is queued on the stream later wait for the tickets.
 	Wait(s Stream, tickets ...Ticket) error
@@ -147,6 +159,14 @@ type CopyError struct {
 	Err   error
 }
 
+// Error states which copy failed and why.
+func (e *CopyError) Error() string {
+	return fmt.Sprintf("copy %d, %s: %v", e.Index, e.Copy.Where(), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *CopyError) Unwrap() error { return e.Err }
+
 // Access is a part of a slot that a kernel touches; Bytes 0 means the whole page.
 type Access struct {
 	Slot          Slot
@@ -166,7 +186,7 @@ type Kernel struct {
 	Run func(PageBytes)
 }
 
-// PageBytes gives the bytes of a page to a kernel.
+// PageBytes returns the bytes of a page to a kernel.
 type PageBytes func(Slot) []byte
 
 // Launcher is a device that runs kernels written in Go: the simulated one, and

@@ -67,8 +67,8 @@ func (c Copy) Follows(prev Copy, size PageSizes) bool {
 // PageSizes are the page sizes of the two pools of a copy, in bytes.
 type PageSizes struct{ Src, Dst int64 }
 
-// Each gives the pages that a copy consists of: a run's one after the other,
-// else the copy itself.
+// Each yields the pages that a copy consists of: those of a run in ascending
+// order, else the copy itself.
 func (c Copy) Each(yield func(Copy) bool) {
 	if c.Pages <= 1 {
 		yield(c)
@@ -126,6 +126,8 @@ func (c Copy) Check(within func(s Slot, offset, bytes int64) error) error {
 	return nil
 }
 
+// checkRun refuses a run of anything but whole pages. Whether pages are whole is asked
+// of the device: a page that takes one byte more than the run has of it is not.
 func (c Copy) checkRun(within func(s Slot, offset, bytes int64) error) error {
 	n := int64(c.Pages)
 	if c.SrcOffset != 0 || c.DstOffset != 0 || c.Bytes%n != 0 {

@@ -13,13 +13,13 @@
 // Only Sync. Submit, Fence, Wait and Done answer at once; order is made on the
 // streams, by tickets, and costs the processor nothing. Work submitted to one
 // stream runs in the order of submission. Work on two streams has no order but
-// what a ticket gives it.
+// that of tickets.
 //
 // # When bytes may be reused
 //
-// A slot is the memory of one page. Whoever writes a slot must come after the
-// slot's last write and after every read since; whoever reads it must come
-// after its last write. "Come after" means: on the same stream later, or behind
+// A slot is the memory of one page. A write to a slot must come after the slot's
+// last write and after every read since then; a read must come after the last
+// write. "Come after" means: on the same stream later, or behind
 // a Wait for a ticket that covers the other operation, or, for the host, after
 // Sync or Done has said that the ticket passed, or any chain of these. Nothing
 // in this package enforces the rule on a real device. Package gpu/check wraps

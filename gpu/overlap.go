@@ -102,12 +102,14 @@ func (o *Overlaps) within(slot uint64, list []int32) error {
 	return nil
 }
 
+// overlap states which copies share which bytes.
 func overlap(key uint64, a, b *span) error {
 	slot := Slot{Pool: Pool(key >> 33), Tier: messages.Tier(key >> 32 & 1), Page: messages.PageID(key)}
 	return fmt.Errorf("gpu: copies %d and %d of the batch overlap: %s bytes [%d, %d) as %s and [%d, %d) as %s",
 		a.copy, b.copy, slot, a.lo, a.hi, a.side(), b.lo, b.hi, b.side())
 }
 
+// side names the side of the copy.
 func (s *span) side() string {
 	if s.dst {
 		return "destination"

@@ -42,7 +42,7 @@ func pingPong(t testing.TB) (round func(), d *check.Device) {
 	}, d
 }
 
-// idle is a device that gives tickets and does nothing.
+// idle is a device that issues tickets and does nothing.
 type idle struct {
 	gpu.Device
 	streams gpu.Stream
@@ -56,7 +56,7 @@ func (d *idle) Submit(s gpu.Stream, _ *gpu.Batch) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: s, Seq: d.seq}, nil
 }
 
-// Nobody ever syncs here, so all that is remembered for tickets must stay
+// No ticket is ever waited for here, so all that is remembered for tickets must stay
 // within its bound.
 func TestCheckingAllocatesNothingOnceWarm(t *testing.T) {
 	round, d := pingPong(t)

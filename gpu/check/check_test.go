@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Programs with all their waits have no hazard and give the same bytes under
+// Programs with all their waits have no hazard and produce the same bytes under
 // every seed.
 func TestProgramsWithAllWaits(t *testing.T) {
 	for seed := range uint64(25) {

@@ -21,6 +21,7 @@ const maxVersions = 1 << 13
 // Missing entries are 0.
 type clock []uint64
 
+// at is the operation of an actor up to which c comes after it.
 func (c clock) at(a actorID) uint64 {
 	if int(a) < len(c) {
 		return c[a]
@@ -42,6 +43,7 @@ func (c *clock) join(other clock) (news bool) {
 	return news
 }
 
+// raise makes c come after an operation of an actor.
 func (c *clock) raise(a actorID, n uint64) {
 	for len(*c) <= int(a) {
 		*c = append(*c, 0)
@@ -120,6 +122,9 @@ func (d *Device) learn(id actorID, tickets []gpu.Ticket) {
 	}
 }
 
+// learnOne makes an actor come after what one ticket covers: the operation of the
+// ticket, and what the stream of the ticket knew then. Tickets of streams that the
+// checker does not know, or that have been destroyed, teach nothing new.
 func (d *Device) learnOne(id actorID, t gpu.Ticket) {
 	from, ok := d.ids[t.Stream]
 	if !ok || from == id {

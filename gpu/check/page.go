@@ -25,10 +25,12 @@ const (
 	unmapping
 )
 
+// String names the kind of work as reports do.
 func (w work) String() string {
 	return [...]string{"copy", "kernel", "host access", "release of memory"}[w]
 }
 
+// same tells whether two accesses are of one operation.
 func (a access) same(b access) bool { return a.actor == b.actor && a.seq == b.seq }
 
 // part is a range of a page with one history.
@@ -39,6 +41,8 @@ type part struct {
 	reads  []access // since the write, at most one for each actor: its last
 }
 
+// sameHistory tells whether two parts can be one: every later access would be checked
+// alike on both.
 func (p *part) sameHistory(q *part) bool {
 	return p.write.same(q.write) && p.blank == q.blank && slices.EqualFunc(p.reads, q.reads, access.same)
 }
@@ -122,9 +126,11 @@ func (d *Device) unmap(from gpu.Slot) {
 			d.write(gpu.Access{Slot: from})
 		}
 	}
-	d.settle()
+	d.mergeParts()
 }
 
+// pool finds what is known of a pool, nil for one that the checker did not see
+// being made.
 func (d *Device) pool(p gpu.Pool) *pool {
 	if int(p) < 0 || int(p) >= len(d.pools) {
 		return nil
@@ -165,7 +171,7 @@ func (d *Device) copies(list []gpu.Copy) {
 			n++
 		}
 	}
-	d.settle()
+	d.mergeParts()
 }
 
 // carriesNothing does the read of a copy. A copy on the device may carry what
@@ -186,6 +192,8 @@ func (d *Device) carriesNothing(c *gpu.Copy) bool {
 	return false
 }
 
+// kernel does the accesses that a kernel declares. What it does not declare cannot
+// be checked on a real device, and the simulated one refuses it.
 func (d *Device) kernel(k *gpu.Kernel) {
 	for _, a := range k.Reads {
 		d.use(a)
@@ -193,7 +201,7 @@ func (d *Device) kernel(k *gpu.Kernel) {
 	for _, a := range k.Writes {
 		d.write(a)
 	}
-	d.settle()
+	d.mergeParts()
 }
 
 // use is a read of what something must have written.
@@ -296,9 +304,9 @@ func (pg *page) splitAt(offset int64) int {
 	return i
 }
 
-// settle joins neighbours that have the same history again, at the end of an
+// mergeParts merges neighbours that have the same history, at the end of an
 // operation.
-func (d *Device) settle() {
+func (d *Device) mergeParts() {
 	for _, pg := range d.split {
 		pg.waiting = false
 		n := 0

@@ -63,10 +63,12 @@ func (d *Device) edge(of actorID, known uint64) string {
 // seqOf is the number of an operation on its stream.
 func (d *Device) seqOf(a access) uint64 { return a.seq - d.actors[a.actor].base }
 
+// unwritten reports a read of bytes that nothing has written.
 func (d *Device) unwritten(a gpu.Access) {
 	d.report(fmt.Sprintf("%s: %s reads what nothing has written", d.where(a), d.describe(d.now)))
 }
 
+// where names a page, and the bytes of it if they are not all.
 func (d *Device) where(a gpu.Access) string {
 	p := d.pools[a.Slot.Pool]
 	s := fmt.Sprintf("pool %s %s page %d", p.name, a.Slot.Tier, a.Slot.Page)
@@ -76,6 +78,7 @@ func (d *Device) where(a gpu.Access) string {
 	return fmt.Sprintf("%s bytes [%d, %d)", s, a.Offset, a.Offset+a.Bytes)
 }
 
+// describe names an operation: kind, label, stream and number.
 func (d *Device) describe(a access) string {
 	var b strings.Builder
 	fmt.Fprint(&b, a.what)
@@ -90,6 +93,7 @@ func (d *Device) describe(a access) string {
 	return b.String()
 }
 
+// streamName names a stream, also one that the checker does not know.
 func (d *Device) streamName(s gpu.Stream) string {
 	if id, ok := d.ids[s]; ok {
 		return "stream " + d.actors[id].name
@@ -97,6 +101,8 @@ func (d *Device) streamName(s gpu.Stream) string {
 	return fmt.Sprintf("stream %d", s)
 }
 
+// report counts a problem and keeps the first ones. A program with one missing wait
+// can have as many problems as it has steps, so the list is bounded.
 func (d *Device) report(problem string) {
 	d.count++
 	if len(d.problems) < maxProblems {

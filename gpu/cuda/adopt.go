@@ -38,7 +38,7 @@ func (p *pool) adopt(s *session) error {
 		return fmt.Errorf("pool %s: at most %d device pages: %w and has room for %d",
 			p.spec.Name, p.spec.MaxDevicePages, ErrAdopted, p.spec.DevicePages)
 	case p.spec.Shared:
-		return fmt.Errorf("pool %s: shared: %w, who can share it", p.spec.Name, ErrAdopted)
+		return fmt.Errorf("pool %s: shared: %w, which can share it", p.spec.Name, ErrAdopted)
 	}
 	return p.disjoint()
 }

@@ -26,6 +26,7 @@ type spareChunks struct {
 	chunks map[chunkKind][]uint64
 }
 
+// put adds a chunk that a pool has unmapped.
 func (c *spareChunks) put(k chunkKind, handle uint64) {
 	c.Lock()
 	defer c.Unlock()
@@ -35,6 +36,7 @@ func (c *spareChunks) put(k chunkKind, handle uint64) {
 	c.chunks[k] = append(c.chunks[k], handle)
 }
 
+// take removes the chunk that was added last, if there is one of the kind.
 func (c *spareChunks) take(k chunkKind) (handle uint64, ok bool) {
 	c.Lock()
 	defer c.Unlock()
@@ -46,7 +48,7 @@ func (c *spareChunks) take(k chunkKind) (handle uint64, ok bool) {
 	return free[len(free)-1], true
 }
 
-// release gives all chunks back to the driver and tells how many.
+// release returns all chunks to the driver and tells how many they were.
 func (c *spareChunks) release(s *session) (n int) {
 	c.Lock()
 	defer c.Unlock()
@@ -60,6 +62,7 @@ func (c *spareChunks) release(s *session) (n int) {
 	return n
 }
 
+// kind is the kind of chunks that the pool uses.
 func (p *pool) kind() chunkKind { return chunkKind{p.chunk, p.spec.Shared} }
 
 // prop is the driver's description of the pool's chunks.
@@ -85,6 +88,8 @@ func (p *pool) reserve(s *session) error {
 	return p.reserveSpace(s, roundUp(max(most, unit), p.chunk))
 }
 
+// reserveSpace reserves address space. It costs no memory; pages keep their
+// addresses because the pool never needs more of it.
 func (p *pool) reserveSpace(s *session, bytes int64) error {
 	if err := s.do(fnMemAddressReserve, "pool "+p.spec.Name, address(&s.out.number[0]), uintptr(bytes), 0, 0, 0); err != nil {
 		return err
@@ -109,6 +114,8 @@ func (p *pool) grow(s *session, pages int) error {
 	return err
 }
 
+// mapUpTo maps chunks until so many bytes have memory. What was mapped before an
+// error stays mapped; the caller unmaps it.
 func (p *pool) mapUpTo(s *session, bytes int64) error {
 	for int64(len(p.chunks))*p.chunk < bytes {
 		on := p.chunkName(len(p.chunks))
@@ -136,6 +143,7 @@ func (p *pool) poison(s *session, from, to int64) error {
 	return s.do(fnStreamSynchronize, on, p.d.own)
 }
 
+// chunkName names a chunk in errors.
 func (p *pool) chunkName(n int) string {
 	return fmt.Sprintf("pool %s, chunk %d of %d bytes", p.spec.Name, n, p.chunk)
 }
@@ -154,7 +162,7 @@ func (p *pool) mapChunk(s *session, handle uint64, on string) error {
 	return nil
 }
 
-// takeChunk gives a chunk that a pool has returned, or a new one. When there is
+// takeChunk returns a chunk that another pool has returned, or a new one. When there is
 // no memory for a new one, chunks of other sizes may be what is missing.
 func (p *pool) takeChunk(s *session, on string) (handle uint64, err error) {
 	if handle, ok := p.d.spare.take(p.kind()); ok {
@@ -191,7 +199,7 @@ func (p *pool) shrinkTo(s *session, chunks int) error {
 	return nil
 }
 
-// free gives all memory of a pool back, as far as it has any.
+// free returns all memory of a pool to the driver and the system.
 func (p *pool) free(s *session) error {
 	problems := []error{p.shrinkTo(s, 0)}
 	p.d.spare.release(s)

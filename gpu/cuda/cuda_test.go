@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// failing lets the conformance suite inject faults into the driver.
+// failing is a device on which the conformance suite can inject faults.
 type failing struct {
 	*Device
 	fake *fake

@@ -54,6 +54,7 @@ func (l *lists) reserve() error {
 	return nil
 }
 
+// free unmaps the arrays.
 func (l *lists) free() {
 	if l.memory != nil {
 		_ = syscall.Munmap(l.memory)
@@ -76,10 +77,12 @@ func (l *lists) add(e descriptor) error {
 	return nil
 }
 
+// at reads entry i of the arrays.
 func (l *lists) at(i int) descriptor {
 	return descriptor{l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i]}
 }
 
+// set writes entry i of the arrays.
 func (l *lists) set(i int, e descriptor) {
 	l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i] = e.dst, e.src, e.size, e.first, e.within
 }
@@ -117,6 +120,8 @@ func (d *Device) describe(copies []gpu.Copy) error {
 	return nil
 }
 
+// describePage adds the descriptors of one page or part of a page. Ordinary pages
+// are one piece on both sides, so the loop runs once.
 func (d *Device) describePage(c *gpu.Copy, index int) error {
 	src, dst := d.pools[c.Src.Pool], d.pools[c.Dst.Pool]
 	for done := int64(0); done < c.Bytes; {

@@ -157,6 +157,7 @@ func sameUUID(text string, uuid [16]byte) bool {
 	return digits == hex.EncodeToString(uuid[:])
 }
 
+// retain checks what the package cannot do without, and retains the context.
 func (d *Device) retain(s *session) error {
 	on := fmt.Sprintf("device %d", d.ordinal)
 	if d.attribute(s, attributeVMM) == 0 {
@@ -194,8 +195,8 @@ func (d *Device) start() error {
 	return nil
 }
 
-// registerCounters lets streams write to counters in host memory. Where they
-// cannot, events tell of completion.
+// registerCounters registers the counters in host memory that streams write to.
+// Where streams cannot do that, completion is found out by events.
 func (d *Device) registerCounters(s *session) {
 	if !d.driver.has(fnStreamWriteValue64) || d.attribute(s, attributeStreamMemOp) <= 0 {
 		return
@@ -254,6 +255,7 @@ func (d *Device) Info() gpu.Info {
 // find the same device by it: ordinals differ between processes.
 func (d *Device) UUID() string { return formatUUID(d.uuid) }
 
+// formatUUID prints a UUID as nvidia-smi does.
 func formatUUID(u [16]byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
@@ -320,7 +322,7 @@ func (d *Device) releaseAll() {
 	d.events = nil
 }
 
-// stop gives back what open took, as far as it came.
+// stop releases what open has acquired, as far as it came.
 func (d *Device) stop() {
 	if d.context != 0 {
 		if s, err := d.beginAnyway(); err == nil {

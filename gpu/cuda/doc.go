@@ -4,27 +4,50 @@
 // only package that links against the system's loader, so programs that do not
 // import it stay static.
 //
-// How the interface maps to the driver:
+// It has never run on hardware. It runs on two imitations of the driver: one in
+// Go, and one in C that is built against NVIDIA's own header (ctest). What these
+// can and cannot show is in docs/gpu.md.
+//
+// # The interface and the driver
 //
 //	pool, device tier  address space reserved once for the largest size, memory
 //	                   mapped into it by chunks, which pools exchange as they
-//	                   shrink and grow; pages never change address
-//	pool, host tier    anonymous memory near the device, filled, then registered
+//	                   shrink and grow; pages never change address. Or tensors
+//	                   that the host application has allocated (PoolSpec.Tensors)
+//	pool, host tier    anonymous memory that prefers the node near the device,
+//	                   filled, then registered; or the host's (PoolSpec.HostMemory)
 //	stream             a stream that does not block with the default one
 //	batch              one cuMemcpyBatchAsync after merging neighbours, else a
-//	                   loop of cuMemcpyAsync
+//	                   loop of cuMemcpyAsync; Info says which
 //	ticket             a 64-bit counter in registered memory that the stream
-//	                   writes after each batch: Done is one atomic load; and an
+//	                   writes after each batch: Done is a few atomic loads; and an
 //	                   event, for other streams and for Sync to wait on
-//
 //	the host's work    its streams with External, its events with ExternalEvent
+//	other processes    Export and ImportPool, NewSharedEvent and OpenSharedEvent
 //
-// A driver's context is current for one thread and goroutines change threads,
-// so each call locks the device and its thread, makes the context current, does
-// all driver calls of the batch and lets go.
+// # Beside a host that owns the GPU
+//
+// The device uses the primary context, as the CUDA runtime and PyTorch do. Each
+// call pushes it onto its thread's stack of contexts and pops it again, so a
+// thread that works on another device stays there. Calls that no stream orders
+// are made in relaxed capture mode, so they neither fail during a host's graph
+// capture nor end it. A stream of the host is asked whether it is being captured
+// before each use; while it is, calls on it answer ErrCapturing and queue nothing.
+// The host must not begin a capture on a stream while a call that names the stream
+// is under way.
+//
+// Memory that the host gives stays the host's: it is neither filled nor freed, and
+// must outlive the pool. A registration that the host has made is used.
+//
+// # What waits
+//
+// The device's lock covers bookkeeping and calls that queue work. Faulting,
+// pinning, mapping, and waiting for streams before memory is unmapped happen
+// without it, so Submit, Done and the rest are served meanwhile.
 //
 // All memory whose address reaches the driver is outside of Go's heap: stacks
 // and slices of the heap move or go while a number that was their address stays.
 //
-// Failures that poison the context make the device lost for good.
+// Errors that end the context make the device lost for good, wherever they are
+// met: every call answers gpu.ErrDeviceLost.
 package cuda

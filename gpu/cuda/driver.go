@@ -151,6 +151,7 @@ func load() (*driver, error) {
 	return &d, nil
 }
 
+// has tells whether the library exports an optional function.
 func (d *driver) has(f fn) bool { return d[f] != 0 }
 
 // call calls a function of the driver. Addresses among the arguments must lie

@@ -76,7 +76,7 @@ func (e *DriverError) Error() string {
 	return fmt.Sprintf("cuda: %s: %s (%d), %s", e.Call, e.Name, e.Code, e.On)
 }
 
-// Unwrap gives the error that the code amounts to.
+// Unwrap returns the error that the code amounts to.
 func (e *DriverError) Unwrap() error {
 	switch r := result(e.Code); {
 	case r == outOfMemory:
@@ -104,6 +104,8 @@ func (s *session) failure(f fn, r result, on string) error {
 	return e
 }
 
+// errorName asks the driver for the name of a code. Headers and drivers of different
+// versions know different codes, so the names are not kept here.
 func (s *session) errorName(r result) string {
 	s.out.name = nil
 	if s.call(fnGetErrorName, uintptr(r), address(&s.out.name)) != success || s.out.name == nil {

@@ -54,6 +54,7 @@ type fake struct {
 	wrong     []string      // arguments that no driver would take
 	forgotten bool          // nothing is noted as wrong any more
 	idle      bool          // calls do nothing and succeed
+	lazy      bool          // work runs only when something waits for it
 }
 
 type fakeChunk struct {
@@ -169,7 +170,7 @@ func on(f fn, do func(*fake) result) uintptr {
 	if r := k.refuse(f); r != success {
 		return uintptr(r)
 	}
-	if k.held == nil {
+	if k.held == nil && !k.lazy {
 		for range k.rng.IntN(4) {
 			k.step()
 		}
@@ -343,7 +344,7 @@ func (k *fake) finish(until func() bool) bool {
 	return true
 }
 
-// release lets everything run.
+// release runs everything that is queued.
 func (k *fake) release() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

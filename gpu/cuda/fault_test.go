@@ -132,7 +132,7 @@ func TestRefusedBatchLeavesNothingUnderWay(t *testing.T) {
 		{Src: gpu.Slot{Pool: r.pool, Page: 1}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 8}, Bytes: 4096},
 		{Src: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 5}, Dst: gpu.Slot{Pool: r.pool, Page: 5}, Bytes: 4096},
 	}}
-	r.fake.failCopy[gpu.Offload] = 1
+	r.fake.failCopy[gpu.Offload], r.fake.lazy = 1, true
 	_, err := r.Submit(r.a, b)
 	var failed *gpu.CopyError
 	require.ErrorAs(t, err, &failed)

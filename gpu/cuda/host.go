@@ -49,13 +49,15 @@ type hostPiece struct {
 	region     uint32
 }
 
+// extent is the memory of a host page from an offset on; pages lie within pieces.
 func (h *hostMemory) extent(at, left int64) extent {
 	p := &h.pieces[at/h.piece]
 	return extent{p.device + uint64(at%h.piece), left, p.region}
 }
 
 // pin makes the pool's host memory: the host application's, or mapped near the
-// device; filled, which gives it its physical memory; registered.
+// device; filled, so that the system backs it with
+// physical memory; registered.
 func (p *pool) pin(s *session) error {
 	bytes := int64(p.spec.HostPages) * p.spec.PageBytes
 	if bytes == 0 {
@@ -167,6 +169,9 @@ func (p *pool) pinFrom(s *session, next <-chan int) error {
 	return nil
 }
 
+// pinPiece fills and registers one piece and asks for its device address. Filling
+// comes first: it makes the system allocate the pages, by this thread and by the
+// policy of preferNode, instead of inside of the driver's call.
 func (p *pool) pinPiece(s *session, i int) error {
 	h := &p.host
 	at := int64(i) * h.piece
@@ -211,7 +216,7 @@ func (d *Device) preferNode(b []byte) {
 		uintptr(unsafe.Pointer(&nodes)), maxNode+1, 0)
 }
 
-// free gives the memory back; the host application's is only unregistered.
+// free unregisters the memory and unmaps it, if the pool has mapped it.
 func (h *hostMemory) free(s *session) error {
 	var problems []error
 	for i := range h.pieces {

@@ -78,8 +78,10 @@ func mapMemory(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
+// roundUp is the least multiple of unit from n on.
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
+// gcd is the greatest common divisor.
 func gcd(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b

@@ -51,7 +51,7 @@ var mutations = []mutation{
 		{"stream.go", "if handle <= perThreadStream {", "if handle > 1<<62 {"}}},
 	{"10 a ticket whose event was not recorded", []edit{
 		{"ticket.go", "	seq := st.last + 1\n", "	st.last++\n	seq := st.last\n"},
-		{"ticket.go", "		return d.settle(s, st, s.failure(fnEventRecord, r, st.String()))", "		return gpu.Ticket{}, s.failure(fnEventRecord, r, st.String())"}}},
+		{"ticket.go", "		return d.waitInstead(s, st, s.failure(fnEventRecord, r, st.String()))", "		return gpu.Ticket{}, s.failure(fnEventRecord, r, st.String())"}}},
 	{"11 sticky errors swallowed", []edit{
 		{"ticket.go", "				_ = s.failure(fnEventQuery, r, st.String()) // notes a lost device\n", "				_ = r\n"}}},
 	{"12 refused copies left under way", []edit{
@@ -71,7 +71,7 @@ var mutations = []mutation{
 		{"driver.go", `{"cuMemcpyBatchAsync", true}`, `{"cuMemcpyBatchAsync_v2", true}`}}},
 }
 
-// apply gives the files that a mutation changes.
+// apply returns the files that a mutation changes.
 func (m mutation) apply(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}

@@ -53,6 +53,7 @@ func (p *pool) extent(s gpu.Slot, offset int64) extent {
 	}
 }
 
+// pool finds a pool under the device's lock.
 func (d *Device) pool(id gpu.Pool) (*pool, error) {
 	if int(id) < 0 || int(id) >= len(d.pools) || d.pools[id] == nil {
 		return nil, fmt.Errorf("cuda: no pool %d", id)
@@ -92,6 +93,7 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	return d.publish(p), nil
 }
 
+// create makes the memory of both tiers. Until publish no other call knows the pool.
 func (p *pool) create(s *session) error {
 	if len(p.spec.Tensors) > 0 {
 		if err := p.adopt(s); err != nil {

@@ -53,8 +53,8 @@ func TestPoolsGrowAndShrinkByChunks(t *testing.T) {
 	assert.Positive(t, k.calls[fnStreamSynchronize], "it waits before it takes memory away")
 }
 
-// What one pool lets go another gets, and nobody else in between; chunks that no
-// pool can take are given back when memory is short.
+// Pools exchange chunks, and no other program gets them in between; chunks that
+// no pool can use are returned to the driver when memory is short.
 func TestPoolsExchangeChunks(t *testing.T) {
 	d, k := openFake(t)
 	const page = 4 << 20

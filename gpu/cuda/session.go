@@ -54,8 +54,8 @@ func (d *Device) begin() (*session, error) {
 	return d.beginAnyway()
 }
 
-// beginAnyway starts a session also on a device that has ended, to give back
-// what it had.
+// beginAnyway starts a session also on a device that has ended, to release what
+// it had.
 func (d *Device) beginAnyway() (*session, error) {
 	s, err := d.takeSession()
 	if err != nil {
@@ -71,6 +71,7 @@ func (d *Device) beginAnyway() (*session, error) {
 	return s, nil
 }
 
+// end restores the thread: capture mode, context, scheduling of the goroutine.
 func (s *session) end() {
 	s.restoreMode()
 	if r := s.call(fnCtxPopCurrent, address(&s.out.popped)); r != success {
@@ -91,6 +92,7 @@ func (d *Device) enter() (*session, error) {
 	return s, nil
 }
 
+// leave ends the session and releases the device's lock.
 func (s *session) leave() {
 	s.end()
 	s.d.mu.Unlock()
@@ -110,6 +112,7 @@ func (d *Device) stay() (*session, error) {
 	return s, nil
 }
 
+// depart ends a session of stay.
 func (s *session) depart() {
 	s.end()
 	s.d.busy.Done()
@@ -128,6 +131,8 @@ func (s *session) do(f fn, on string, args ...uintptr) error {
 	return s.failure(f, s.call(f, args...), on)
 }
 
+// relaxMode makes calls that no stream orders permitted on this thread while a host
+// captures a graph. The driver answers with the mode that the thread had.
 func (s *session) relaxMode() {
 	if s.relaxed {
 		return
@@ -136,6 +141,8 @@ func (s *session) relaxMode() {
 	s.relaxed = s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode)) == success
 }
 
+// restoreMode gives the thread the mode that it had: it may be one of the host's,
+// which relies on being stopped from unsafe calls during its own capture.
 func (s *session) restoreMode() {
 	if s.relaxed {
 		s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode))
@@ -143,7 +150,7 @@ func (s *session) restoreMode() {
 	}
 }
 
-// takeSession gives a session whose memory is not in use. There are as many as
+// takeSession returns a session whose memory is not in use. There are as many as
 // goroutines were inside of the driver at one time.
 func (d *Device) takeSession() (*session, error) {
 	d.sessions.Lock()
@@ -161,6 +168,7 @@ func (d *Device) takeSession() (*session, error) {
 	return &session{d: d, out: (*outs)(unsafe.Pointer(&memory[0]))}, nil
 }
 
+// returnSession makes the memory of a session free for the next.
 func (d *Device) returnSession(s *session) {
 	d.sessions.Lock()
 	defer d.sessions.Unlock()

@@ -43,7 +43,7 @@ func (e *Export) Close() error {
 	return errors.Join(problems...)
 }
 
-// Export gives a pool that was created with PoolSpec.Shared, as it is now. After
+// Export describes a pool that was created with PoolSpec.Shared as it is now. After
 // a Resize another Export has its new chunks.
 func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 	p, err := d.lookup(id)

@@ -47,6 +47,7 @@ type stream struct {
 	external bool
 }
 
+// String names the stream in errors.
 func (st *stream) String() string { return "stream " + st.name }
 
 // track is what Done reads of a stream without a lock.
@@ -65,6 +66,7 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	return d.newStream(s, name)
 }
 
+// newStream is NewStream under the lock.
 func (d *Device) newStream(s *session, name string) (gpu.Stream, error) {
 	if err := s.do(fnStreamCreate, "stream "+name, address(&s.out.number[0]), streamNonBlocking, 0); err != nil {
 		return 0, err
@@ -121,10 +123,10 @@ func (s *session) notCapturing(st *stream) error {
 	return nil
 }
 
-// ExternalEvent gives a ticket that passes when an event of the host application
+// ExternalEvent returns a ticket that passes when an event of the host application
 // has: a CUevent of the same process and context, recorded before. It waits on a
-// stream of its own, in the order of the calls: a ticket passes after those given
-// for events before. An event that was recorded during a capture is refused with
+// stream of its own, in the order of the calls: a ticket passes after those of
+// earlier events. An event that was recorded during a capture is refused with
 // ErrCapturing: a stream that waits for it joins the capture.
 func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 	s, err := d.enter()
@@ -176,7 +178,7 @@ func (d *Device) addStream(s *session, st *stream) (gpu.Stream, error) {
 	return id, nil
 }
 
-// newEvent gives an event that no stream has. Events of destroyed streams are
+// newEvent returns an event that no stream uses. Events of destroyed streams are
 // used again instead of destroyed: a goroutine of a Sync whose context has ended
 // may still be waiting for one of them.
 func (d *Device) newEvent(s *session, st *stream) (uintptr, error) {
@@ -236,6 +238,7 @@ func (d *Device) endStream(s *session, st *stream) {
 	}
 }
 
+// stream finds a live stream under the device's lock.
 func (d *Device) stream(id gpu.Stream) (*stream, error) {
 	st, err := d.streams.Find(id)
 	if err != nil {

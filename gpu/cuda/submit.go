@@ -78,6 +78,8 @@ func (d *Device) checkBatch(b *gpu.Batch) error {
 	return d.overlaps.Find(b.Copies)
 }
 
+// checkRange refuses bytes that are not in a page of a pool as it is now. The driver
+// would not: address space behind the last page may be mapped.
 func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 	p, err := d.pool(s.Pool)
 	if err != nil {
@@ -141,8 +143,8 @@ func (d *Device) queueCopies(s *session, st *stream, b *gpu.Batch) (queued bool,
 	return true, nil
 }
 
-// callBatch hands all descriptors to the driver in one call; of a refusal it
-// gives the descriptor that the driver blames, or the first.
+// callBatch queues all descriptors in one call. After a refusal at is the
+// descriptor that the driver names, or the first.
 func (d *Device) callBatch(s *session, st *stream) (at int, r result) {
 	l := &d.lists
 	s.out.attr = copyAttributes{srcAccessOrder: streamOrder}
@@ -173,7 +175,7 @@ func (s *session) queueOne(st *stream, e descriptor) (fn, result) {
 
 // queueInOrder queues the copies of a batch one by one in its order. When one is
 // refused it waits for the stream: what an earlier attempt may have queued of the
-// copies after it has then passed, and nobody writes to their pages any more.
+// copies after it has then passed, and no copy writes to their pages any more.
 func (d *Device) queueInOrder(s *session, st *stream, b *gpu.Batch) *gpu.CopyError {
 	if err := d.describe(b.Copies); err != nil {
 		return d.copyFailed(b, 0, err)
@@ -197,6 +199,7 @@ func (d *Device) page(b *gpu.Batch, i int) string {
 		d.pools[c.Src.Pool].spec.Name, c.Src.Tier, d.pools[c.Dst.Pool].spec.Name, c.Dst.Tier, c.Where())
 }
 
+// copyFailed makes the error of a refused descriptor: the first of its copies.
 func (d *Device) copyFailed(b *gpu.Batch, descriptor int, cause error) *gpu.CopyError {
 	i := int(d.lists.first[descriptor])
 	return &gpu.CopyError{Index: i, Copy: b.Copies[i], Err: fmt.Errorf("%w: %w", gpu.ErrCopyFailed, cause)}

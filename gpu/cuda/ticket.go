@@ -11,7 +11,7 @@ import (
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
-// known refuses tickets that no stream has given.
+// known refuses tickets that no stream has issued.
 func (d *Device) known(t gpu.Ticket) error {
 	if t.IsZero() || d.streams.Destroyed(t.Stream) {
 		return nil
@@ -21,7 +21,7 @@ func (d *Device) known(t gpu.Ticket) error {
 		return err
 	}
 	if t.Seq > st.last {
-		return fmt.Errorf("cuda: ticket %d of stream %s, which has given %d", t.Seq, st.name, st.last)
+		return fmt.Errorf("cuda: ticket %d of stream %s, whose last is %d", t.Seq, st.name, st.last)
 	}
 	return nil
 }
@@ -35,23 +35,23 @@ func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
 	if d.counterBase != 0 {
 		at := d.counterBase + uintptr(st.place)*8
 		if r := s.call(fnStreamWriteValue64, st.handle, at, uintptr(seq), 0); r != success {
-			return d.settle(s, st, s.failure(fnStreamWriteValue64, r, st.String()))
+			return d.waitInstead(s, st, s.failure(fnStreamWriteValue64, r, st.String()))
 		}
 	} else {
 		d.poll(s, st, st.last) // before the oldest event is recorded again
 	}
 	if r := s.call(fnEventRecord, st.events[seq%ring], st.handle); r != success {
-		return d.settle(s, st, s.failure(fnEventRecord, r, st.String()))
+		return d.waitInstead(s, st, s.failure(fnEventRecord, r, st.String()))
 	}
 	st.last, st.dirty = seq, false
 	return gpu.Ticket{Stream: st.id, Seq: seq}, nil
 }
 
-// settle is what remains when a ticket could not be made: it waits for the
-// stream, after which everything on it has passed, and so has the ticket that it
-// gives. A stream that cannot be waited for is one of a lost device, or one of
+// waitInstead replaces a ticket that could not be made: it waits for the stream,
+// after which everything on the stream has passed, and so has the ticket that it
+// returns. A stream that cannot be waited for is one of a lost device, or one of
 // the host that is being captured: then nothing is on it that would ever pass.
-func (d *Device) settle(s *session, st *stream, cause error) (gpu.Ticket, error) {
+func (d *Device) waitInstead(s *session, st *stream, cause error) (gpu.Ticket, error) {
 	r := s.call(fnStreamSynchronize, st.handle)
 	if r.capture() {
 		return gpu.Ticket{}, cause
@@ -60,7 +60,7 @@ func (d *Device) settle(s *session, st *stream, cause error) (gpu.Ticket, error)
 		d.lose(err)
 		return gpu.Ticket{}, fmt.Errorf("%w: %w", cause, err)
 	}
-	// The counter may have been written: the number is not given again.
+	// The counter may have been written: the number is not used again.
 	st.last++
 	st.dirty = false
 	d.tracks[st.place].passed.Store(st.last)
@@ -96,7 +96,7 @@ func (d *Device) poll(s *session, st *stream, upTo uint64) {
 	}
 }
 
-// Fence gives the point after all that was queued on the stream so far.
+// Fence returns the point after all that was queued on the stream so far.
 func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
 	s, err := d.enter()
 	if err != nil {
@@ -228,7 +228,7 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	}
 }
 
-// waitable gives the event to wait for, 0 when the ticket has passed; with an
+// waitable returns the event to wait for, 0 when the ticket has passed; with an
 // event, a stay in the driver is counted.
 func (d *Device) waitable(t gpu.Ticket) (event uintptr, on string, err error) {
 	s, err := d.enter()

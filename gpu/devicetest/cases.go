@@ -47,6 +47,7 @@ func roundTrips(t *testing.T, dev gpu.Device) {
 	}
 }
 
+// scatteredBatch moves pages that do not adjoin, in one batch each way.
 func scatteredBatch(t *testing.T, dev gpu.Device) {
 	const n = 64
 	r := newRig(t, dev, gpu.PoolSpec{Name: "p", PageBytes: 8192, DevicePages: n, HostPages: 2 * n})
@@ -102,6 +103,7 @@ func zeros(t *testing.T, dev gpu.Device) {
 // span is a range of bytes of a page.
 type span struct{ from, to int64 }
 
+// mixedBatch has copies of all directions in one batch.
 func mixedBatch(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 1)
@@ -115,7 +117,7 @@ func mixedBatch(t *testing.T, dev gpu.Device) {
 	r.want(4, 1)
 }
 
-// orderAcrossStreams hands one page from stream to stream, each reuse behind
+// orderAcrossStreams uses one page on stream after stream, each reuse behind
 // the read before it.
 func orderAcrossStreams(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
@@ -133,6 +135,7 @@ func orderAcrossStreams(t *testing.T, dev gpu.Device) {
 	}
 }
 
+// waitsAndFences orders streams by Wait and Fence alone, also a stream without work.
 func waitsAndFences(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 9)
@@ -153,6 +156,7 @@ func waitsAndFences(t *testing.T, dev gpu.Device) {
 	r.sync(fence)
 }
 
+// emptyBatch: a batch without copies is a point that comes after its waits.
 func emptyBatch(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 5)
@@ -162,6 +166,7 @@ func emptyBatch(t *testing.T, dev gpu.Device) {
 	r.want(1, 5)
 }
 
+// doneAndSync: tickets of a stream pass in order, and the zero ticket has passed.
 func doneAndSync(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	assert.True(t, dev.Done(gpu.Ticket{}), "the zero ticket has passed")
@@ -174,6 +179,7 @@ func doneAndSync(t *testing.T, dev gpu.Device) {
 	r.want(1, 5)
 }
 
+// cancelledSync: a Sync ends with its context and leaves the ticket as it was.
 func cancelledSync(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 5)
@@ -187,6 +193,7 @@ func cancelledSync(t *testing.T, dev gpu.Device) {
 	r.sync(a)
 }
 
+// resizeKeepsPages grows and shrinks a pool: pages that stay keep number and bytes.
 func resizeKeepsPages(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	for i := range 4 {
@@ -209,6 +216,8 @@ func resizeKeepsPages(t *testing.T, dev gpu.Device) {
 	assert.Error(t, dev.Resize(r.pool, 33), "a pool does not outgrow its bound")
 }
 
+// memoryAccounts: what pools take and return shows in Memory, and more than there is
+// is refused by name.
 func memoryAccounts(t *testing.T, dev gpu.Device) {
 	before, err := dev.Memory()
 	require.NoError(t, err)
@@ -262,7 +271,7 @@ func refusals(t *testing.T, dev gpu.Device) {
 	}
 	unknown := gpu.Ticket{Stream: r.s[0], Seq: 1 << 40}
 	_, err := dev.Submit(r.s[1], &gpu.Batch{Waits: on(unknown)})
-	assert.Error(t, err, "a ticket that was never given")
+	assert.Error(t, err, "a ticket that was never issued")
 	assert.Error(t, dev.Wait(r.s[1], unknown))
 	assert.Error(t, dev.Sync(context.Background(), unknown))
 	assert.False(t, dev.Done(unknown))
@@ -291,7 +300,7 @@ func failing(t *testing.T, dev gpu.Device) *rig {
 }
 
 // secondRefused submits two copies or more, of which the device refuses the
-// second, the first that offloads; it gives the ticket of what comes before it.
+// second, the first that offloads; it returns the ticket of what comes before it.
 func (r *rig) secondRefused(copies ...gpu.Copy) (gpu.Ticket, *gpu.CopyError) {
 	f, _ := as[failer](r.dev)
 	f.Fail(gpu.Offload, 1)
@@ -360,10 +369,10 @@ func failureInRun(t *testing.T, dev gpu.Device) {
 	}
 }
 
-// streamsGivenBack makes and destroys more streams than a device has at one
+// destroyedStreams makes and destroys more streams than a device has at one
 // time, and holds that tickets of a destroyed stream have passed and are not
 // taken for those of the stream that has its place.
-func streamsGivenBack(t *testing.T, dev gpu.Device) {
+func destroyedStreams(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 1)
 	var last gpu.Ticket
@@ -394,6 +403,7 @@ func streamsGivenBack(t *testing.T, dev gpu.Device) {
 	assert.Error(t, dev.DestroyStream(0))
 }
 
+// closedDevice: after Close every call answers ErrClosed, and Close can be repeated.
 func closedDevice(t *testing.T, dev gpu.Device) {
 	r := newRig(t, dev, small)
 	r.write(0, 1)
@@ -409,6 +419,7 @@ func closedDevice(t *testing.T, dev gpu.Device) {
 	assert.NoError(t, dev.Close(), "closing twice is harmless")
 }
 
+// randomPrograms compares the bytes of random work with those of a model.
 func randomPrograms(t *testing.T, dev gpu.Device) {
 	p := Generate(Shape{Seed: 1, Steps: 300})
 	p.Run(t, dev)

@@ -34,7 +34,7 @@ func Run(t *testing.T, open func(*testing.T) gpu.Device) {
 		{"refusals", refusals},
 		{"failure inside a batch", failureInBatch},
 		{"failure inside a run", failureInRun},
-		{"streams are given back", streamsGivenBack},
+		{"destroyed streams", destroyedStreams},
 		{"closed device", closedDevice},
 		{"random programs", randomPrograms},
 	}
@@ -79,6 +79,7 @@ type rig struct {
 	s    [3]gpu.Stream
 }
 
+// newRig makes the pool and the streams.
 func newRig(t testing.TB, dev gpu.Device, spec gpu.PoolSpec) *rig {
 	t.Helper()
 	r := &rig{t: t, dev: dev, spec: spec}
@@ -92,10 +93,12 @@ func newRig(t testing.TB, dev gpu.Device, spec gpu.PoolSpec) *rig {
 	return r
 }
 
+// device names a device page.
 func (r *rig) device(page int) gpu.Slot {
 	return gpu.Slot{Pool: r.pool, Tier: messages.Primary, Page: messages.PageID(page)}
 }
 
+// host names a host page.
 func (r *rig) host(page int) gpu.Slot {
 	return gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: messages.PageID(page)}
 }
@@ -121,9 +124,11 @@ func (r *rig) write(page int, seed byte) {
 	}
 }
 
+// pattern is byte i of a page with a seed. Bytes of equal offsets in pages of
+// different seeds differ, and so do neighbours.
 func pattern(seed byte, i int) byte { return seed ^ byte(i) ^ byte(i>>8)*31 }
 
-// read gives a copy of a host page.
+// read returns a copy of a host page.
 func (r *rig) read(page int) []byte {
 	if sc, ok := as[scopes](r.dev); ok {
 		defer sc.HostRead(r.host(page))()
@@ -141,6 +146,7 @@ func (r *rig) want(page int, seed byte) {
 	}
 }
 
+// submit queues copies behind waits.
 func (r *rig) submit(s gpu.Stream, waits []gpu.Ticket, copies ...gpu.Copy) gpu.Ticket {
 	r.t.Helper()
 	ticket, err := r.dev.Submit(s, &gpu.Batch{Label: "test", Waits: waits, Copies: copies})
@@ -148,6 +154,7 @@ func (r *rig) submit(s gpu.Stream, waits []gpu.Ticket, copies ...gpu.Copy) gpu.T
 	return ticket
 }
 
+// sync waits for a ticket, up to a time that means it will never pass.
 func (r *rig) sync(ticket gpu.Ticket) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -156,4 +163,5 @@ func (r *rig) sync(ticket gpu.Ticket) {
 	assert.True(r.t, r.dev.Done(ticket), "a ticket that Sync saw pass is done")
 }
 
+// on lists waits.
 func on(t ...gpu.Ticket) []gpu.Ticket { return t }

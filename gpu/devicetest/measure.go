@@ -115,7 +115,7 @@ type lanes struct {
 }
 
 // openLanes makes streams and a pool in which n pages can go each way at once;
-// done gives them back.
+// done releases them.
 func openLanes(d gpu.Device, size int64, n int) (l lanes, done func(), err error) {
 	l.pool, err = d.CreatePool(gpu.PoolSpec{Name: "measure", PageBytes: size, DevicePages: 2 * n, HostPages: 2 * n})
 	if err != nil {
@@ -138,6 +138,8 @@ func openLanes(d gpu.Device, size int64, n int) (l lanes, done func(), err error
 	return l, done, nil
 }
 
+// measureSize measures pages of one size: one copy, full batches, two batches in
+// flight, each in all directions.
 func measureSize(d gpu.Device, m Measurement, size int64) ([]Row, error) {
 	n := int(max(2, min(m.Budget/size, 1024)))
 	l, done, err := openLanes(d, size, n)
@@ -229,6 +231,7 @@ func (l lanes) submit(d gpu.Device, row Row) (tickets []gpu.Ticket, err error) {
 	return tickets, nil
 }
 
+// syncAll waits for tickets.
 func syncAll(d gpu.Device, tickets []gpu.Ticket) error {
 	for _, t := range tickets {
 		if err := d.Sync(context.Background(), t); err != nil {
@@ -268,6 +271,7 @@ func fit(rows []Row, direction string) sim.Lane {
 	}
 }
 
+// regime solves time = nanos + bytes/rate for two sizes.
 func regime(rows []Row, direction string, of [2]int64) sim.Regime {
 	a, b := nanosOf(rows, direction, of[0]), nanosOf(rows, direction, of[1])
 	perByte := max((b-a)/float64(of[1]-of[0]), 1e-6)
@@ -284,6 +288,7 @@ func nanosOf(rows []Row, direction string, bytes int64) float64 {
 	return 0
 }
 
+// fastest is the best rate of a direction.
 func fastest(rows []Row, direction string) float64 {
 	best := 0.0
 	for _, r := range rows {

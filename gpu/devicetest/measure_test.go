@@ -9,7 +9,7 @@ import (
 	"github.com/kvactor/kvactor/gpu/sim"
 )
 
-// A simulated device, measured on its own clock, gives back the profile that it
+// A simulated device, measured on its own clock, yields the profile that it
 // has, and a device of the measured profile measures the same.
 func TestMeasureFindsTheProfile(t *testing.T) {
 	open := func(c sim.Config) *sim.Device {

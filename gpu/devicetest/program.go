@@ -77,8 +77,10 @@ func Generate(s Shape) *Program {
 	return p
 }
 
+// slot names a page of the program's pool, whose number is set when it runs.
 func slot(t messages.Tier, page int) gpu.Slot { return gpu.Slot{Tier: t, Page: messages.PageID(page)} }
 
+// fillPattern writes what a host page holds at the beginning.
 func fillPattern(b []byte, page int) {
 	for i := range b {
 		b[i] = pattern(byte(page*17), i)
@@ -148,6 +150,7 @@ func singly(list []gpu.Copy) (pages []gpu.Copy) {
 	return pages
 }
 
+// conflicts tells whether two steps touch the same bytes, one of them writing.
 func conflicts(a, b *step) bool {
 	for _, x := range singly(a.copies) {
 		for _, y := range singly(b.copies) {
@@ -159,9 +162,13 @@ func conflicts(a, b *step) bool {
 	return false
 }
 
+// src is the read of a copy.
 func src(c gpu.Copy) gpu.Access { return gpu.Access{Slot: c.Src, Offset: c.SrcOffset, Bytes: c.Bytes} }
+
+// dst is the write of a copy.
 func dst(c gpu.Copy) gpu.Access { return gpu.Access{Slot: c.Dst, Offset: c.DstOffset, Bytes: c.Bytes} }
 
+// meets tells whether two accesses share bytes.
 func meets(a, b gpu.Access) bool {
 	return a.Slot == b.Slot && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes
 }
@@ -232,6 +239,7 @@ func (p *Program) Start(t testing.TB, dev gpu.Device) {
 	p.start(t, dev)
 }
 
+// start submits all steps.
 func (p *Program) start(t testing.TB, dev gpu.Device) *rig {
 	t.Helper()
 	r := newRig(t, dev, gpu.PoolSpec{

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/kvactor/kvactor/messages"
 
-// Poison bytes: what a page holds that nobody has written.
+// Poison bytes: what a page holds before anything has been written to it.
 const (
 	PoisonNew    = 0xDD // a new page
 	PoisonFlight = 0xDB // the destination of a copy that is under way
@@ -20,10 +20,12 @@ type arena struct {
 	perPiece  int
 	pages     int
 	pieces    [][]byte
-	touched   []bool // by page: it has been given its first bytes
+	touched   []bool // by page: its first bytes have been written
 	poison    bool
 }
 
+// newArena makes an arena of so many pages. No piece is allocated yet: a pool of
+// gigabytes of which a test touches a few pages costs a few pages.
 func newArena(pageBytes int64, pages int, poison bool) arena {
 	// A pool smaller than a piece takes no more than it has.
 	perPiece := max(1, min(pieceBytes/pageBytes, int64(pages)))
@@ -59,7 +61,7 @@ func (a *arena) resize(pages int) {
 	a.pages = pages
 }
 
-// page gives the bytes of a page.
+// page returns the bytes of a page.
 func (a *arena) page(p messages.PageID) []byte {
 	i := int(p) / a.perPiece
 	if a.pieces[i] == nil {

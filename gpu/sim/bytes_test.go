@@ -115,7 +115,8 @@ func TestKernelSeesAndLeavesBytes(t *testing.T) {
 	assert.ErrorContains(t, err, "page 99")
 }
 
-// A panic of a kernel reaches who moves time, and the device lives on.
+// A panic of a kernel reaches the caller that moves time, and the device stays
+// usable.
 func TestKernelPanics(t *testing.T) {
 	l := newLab(t, sim.Config{})
 	k, err := l.Launch(l.a, gpu.Kernel{Run: func(gpu.PageBytes) { panic("boom") }})

@@ -17,12 +17,13 @@ type Counters struct {
 type Traffic struct {
 	Calls  int64 // operations, one for each stretch of a batch that goes one way
 	Copies int64 // pages and parts of pages
-	// Descriptors are the pieces that an engine was given: neighbours are one.
+	// Descriptors are the pieces that the engine moved: neighbours are one.
 	Descriptors int64
 	Bytes       int64
 	Busy        time.Duration // of the engine
 }
 
+// add counts a copy operation that has ended.
 func (c *Counters) add(o *op) {
 	t := &c.Directions[o.direction]
 	t.Calls += o.calls
@@ -34,7 +35,7 @@ func (c *Counters) add(o *op) {
 	t.Busy += time.Duration(o.end - o.started)
 }
 
-// Counters gives what the device has done so far.
+// Counters returns what the device has done so far.
 func (d *Device) Counters() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -56,7 +56,7 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	return gpu.Pool(len(d.pools) - 1), nil
 }
 
-// reserve takes device memory for more pages; fewer, below 0, give some back.
+// reserve takes device memory for more pages; a negative number returns some.
 func (d *Device) reserve(spec gpu.PoolSpec, pages int) error {
 	bytes := int64(pages) * spec.PageBytes
 	if left := d.config.MemoryBytes - d.used; bytes > left {
@@ -123,6 +123,7 @@ func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
 	return a.page(page)
 }
 
+// pool finds a pool that has not been destroyed. A device that has ended has none.
 func (d *Device) pool(p gpu.Pool) (*pool, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -145,6 +146,7 @@ type touching struct {
 	from messages.PageID
 }
 
+// slot tells whether a slot is among the pages.
 func (t touching) slot(s gpu.Slot) bool {
 	return s.Pool == t.pool && s.Tier == t.tier && s.Page >= t.from
 }

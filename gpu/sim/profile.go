@@ -15,7 +15,7 @@ type Profile struct {
 	// Onboard and Offload are the two directions of the link.
 	Onboard Lane `json:"onboard"`
 	Offload Lane `json:"offload"`
-	// BothGBps is what both directions reach together; each has a claim on half.
+	// BothGBps is what both directions reach together; each direction gets at least half of it.
 	BothGBps float64 `json:"both_gbps"`
 	// CallNanos is the processor time of a submission, DescriptorNanos of each
 	// of its descriptors: submissions start one behind the other on the host.
@@ -83,7 +83,7 @@ func pcie(name string, l link, c chip) Profile {
 
 // coherent makes the profile of a device whose host memory hangs on a coherent
 // link, where copies are kernels: 12 blocks onboard, 8 offload, 43 GB/s each,
-// up to what the link gives.
+// up to the rate of the link.
 func coherent(name string) Profile {
 	const perBlock = 43
 	return Profile{
@@ -108,7 +108,7 @@ func Profiles() []string {
 	return names
 }
 
-// NamedProfile gives a profile that comes with the package.
+// NamedProfile returns a profile that comes with the package.
 func NamedProfile(name string) (Profile, error) {
 	i := slices.IndexFunc(profiles, func(p Profile) bool { return p.Name == name })
 	if i < 0 {

@@ -27,21 +27,21 @@ func (d *Device) step(limit int64) bool {
 	if d.start() {
 		return true
 	}
-	next, who := d.next()
+	next, op := d.next()
 	if next > limit || next == forever {
 		return false
 	}
 	d.now = max(d.now, next)
-	if who != noOp {
-		d.finish(who)
+	if op != noOp {
+		d.finish(op)
 	}
 	return true
 }
 
-// start lets the head of each stream become ready when its waits are met, and
-// ready ones run: kernels at once, copies when their engine is free, the one
-// first that was ready first. Waits end where they start; it tells whether it
-// has ended one, which may have let others become ready.
+// start makes the head of each stream ready when its waits are met, and runs
+// ready ones: kernels at once, copies when their engine is free, in the order in
+// which they became ready. A marker ends as it starts. The result tells whether a
+// marker has ended, because operations that wait for it may be ready now.
 func (d *Device) start() (ended bool) {
 	var chosen [gpu.Directions]int32
 	for e := range chosen {
@@ -81,6 +81,7 @@ func (d *Device) start() (ended bool) {
 	return ended
 }
 
+// met tells whether all waits of an operation have passed.
 func (d *Device) met(o *op) bool {
 	for _, t := range o.waits {
 		if !d.passed(t) {
@@ -90,6 +91,9 @@ func (d *Device) met(o *op) bool {
 	return true
 }
 
+// becomeReady marks an operation that may start. Under a seed it may start later and
+// take longer than the profile says, which is what other users of a link and of host
+// memory do to a transfer. Markers take no time under any seed: they are no work.
 func (d *Device) becomeReady(o *op) {
 	o.state, o.readyAt = ready, d.now
 	if d.config.Seed == 0 || o.kind == marker {
@@ -101,6 +105,9 @@ func (d *Device) becomeReady(o *op) {
 	o.speed /= stretch
 }
 
+// before orders operations that wait for one engine: the one that became ready
+// first goes first. Ties break by the order of submission, so that a schedule is a
+// function of the calls and the seed.
 func (d *Device) before(a, b *op) bool {
 	if a.readyAt != b.readyAt {
 		return a.readyAt < b.readyAt
@@ -108,8 +115,8 @@ func (d *Device) before(a, b *op) bool {
 	return a.order < b.order
 }
 
-// begin starts a copy operation on its engine. From now on its destination is
-// nobody's to read.
+// begin starts a copy operation on its engine. From now on until it ends its
+// destination holds poison: no other operation may read it.
 func (d *Device) begin(i int32) {
 	o := &d.ops[i]
 	o.state, o.started, o.updated = running, d.now, d.now
@@ -127,7 +134,7 @@ func (d *Device) begin(i int32) {
 	}
 }
 
-// shareLink settles the speed of the two directions of the link whenever an
+// shareLink computes the speed of the two directions of the link whenever an
 // operation starts or ends on one of them.
 func (d *Device) shareLink() {
 	down, up := d.onEngine(gpu.Offload), d.onEngine(gpu.Onboard)
@@ -146,6 +153,7 @@ func (d *Device) shareLink() {
 	rate(up, down)
 }
 
+// onEngine is the operation that an engine is moving, nil if it is idle.
 func (d *Device) onEngine(e gpu.Direction) *op {
 	if d.engines[e].op == noOp {
 		return nil
@@ -154,10 +162,10 @@ func (d *Device) onEngine(e gpu.Direction) *op {
 }
 
 // next finds the next time at which something happens: an operation ends, or
-// one that is ready may start. Of operations that end together the one given
-// first goes first.
-func (d *Device) next() (at int64, who int32) {
-	at, who = forever, noOp
+// one that is ready may start. Of operations that end together the one that
+// was queued first goes first.
+func (d *Device) next() (at int64, ending int32) {
+	at, ending = forever, noOp
 	for _, s := range d.streams.All {
 		if s.queue.empty() {
 			continue
@@ -166,18 +174,18 @@ func (d *Device) next() (at int64, who int32) {
 		o := &d.ops[i]
 		switch {
 		case o.state == running:
-			if o.end < at || o.end == at && (who == noOp || o.order < d.ops[who].order) {
-				at, who = o.end, i
+			if o.end < at || o.end == at && (ending == noOp || o.order < d.ops[ending].order) {
+				at, ending = o.end, i
 			}
 		case s.stalled > d.now:
 			if s.stalled < at {
-				at, who = s.stalled, noOp
+				at, ending = s.stalled, noOp
 			}
 		case o.state == ready && o.earliest > d.now && o.earliest < at:
-			at, who = o.earliest, noOp
+			at, ending = o.earliest, noOp
 		}
 	}
-	return at, who
+	return at, ending
 }
 
 // finish does what an operation is for, at its end, and takes it from its stream.

@@ -27,14 +27,15 @@ type Config struct {
 	// 0 is DefaultMaxPending.
 	MaxPending int
 	// Trace is called with each operation when it has ended. It must not call
-	// the device. Nil: nobody looks.
+	// the device. Nil: no trace.
 	Trace func(Operation)
 }
 
 // DefaultMaxPending is some 10 MB of queues.
 const DefaultMaxPending = 1 << 17
 
-// Poison says whether memory that nobody has written is made to show.
+// Poison says whether new memory and destinations of copies under way are filled
+// with a byte that tests recognise.
 type Poison uint8
 
 // PoisonOn is the default. PoisonOff is for benchmarks: filling memory costs as
@@ -62,14 +63,14 @@ type Device struct {
 	config   Config
 	profile  Profile
 	now      int64 // virtual time in nanoseconds
-	callFree int64 // when the host has done the calls it was given
+	callFree int64 // when the processor has finished the calls made so far
 	pools    []*pool
 	used     int64 // bytes of device memory in pools
 	streams  streams.Table[*stream]
 	ops      []op    // records, by index, reused
 	free     []int32 // of ops
 	engines  [gpu.Directions]engine
-	order    uint64 // operations given so far
+	order    uint64 // operations queued so far
 	pending  int    // copies and operations queued or running
 	failing  [gpu.Directions]int
 	counters Counters
@@ -154,7 +155,7 @@ func (d *Device) ask(t gpu.Ticket) (passed bool, err error) {
 	return d.passed(t), nil
 }
 
-// moveTime takes run and then mu; stopTime gives both back.
+// moveTime takes run and then mu; stopTime releases both.
 func (d *Device) moveTime(ctx context.Context) error {
 	select {
 	case d.run <- struct{}{}:
@@ -165,6 +166,7 @@ func (d *Device) moveTime(ctx context.Context) error {
 	return nil
 }
 
+// stopTime releases what moveTime has taken, in the opposite order.
 func (d *Device) stopTime() {
 	d.mu.Unlock()
 	<-d.run
@@ -191,6 +193,32 @@ func (d *Device) Drain() {
 // Lose makes the device fail for good: every call answers gpu.ErrDeviceLost,
 // no ticket passes any more. Host memory stays readable.
 func (d *Device) Lose() { d.fail(gpu.ErrDeviceLost) }
+
+// Fail makes the next n pages of a direction fail when they are submitted. A run
+// with one of them is refused as a whole and uses up none of them: a caller that
+// needs to know which page failed submits the pages one by one. Calls add up.
+func (d *Device) Fail(kind gpu.Direction, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failing[kind] += n
+}
+
+// inject finds the first copy of a batch that is to fail; those before it are
+// accepted.
+func (d *Device) inject(b *gpu.Batch) (accepted int, failed error) {
+	for i := range b.Copies {
+		way, _ := b.Copies[i].Direction()
+		if d.failing[way] == 0 {
+			continue
+		}
+		if b.Copies[i].Pages <= 1 {
+			d.failing[way]--
+		}
+		return i, &gpu.CopyError{Index: i, Copy: b.Copies[i],
+			Err: fmt.Errorf("sim: injected fault in %s: %w", way, gpu.ErrCopyFailed)}
+	}
+	return len(b.Copies), nil
+}
 
 // Close ends the device; what is queued is not run.
 func (d *Device) Close() error {

@@ -33,11 +33,23 @@ type fifo struct {
 	head  int
 }
 
+// push appends an operation.
 func (q *fifo) push(i int32) { q.items = append(q.items, i) }
-func (q *fifo) clear()       { q.items, q.head = q.items[:0], 0 }
+
+// clear drops all operations; their records are dropped by the caller.
+func (q *fifo) clear() { q.items, q.head = q.items[:0], 0 }
+
+// all is the queue in order, valid until it changes.
 func (q *fifo) all() []int32 { return q.items[q.head:] }
-func (q *fifo) empty() bool  { return q.head == len(q.items) }
+
+// empty tells whether no operation is queued.
+func (q *fifo) empty() bool { return q.head == len(q.items) }
+
+// first is the operation whose turn it is.
 func (q *fifo) first() int32 { return q.items[q.head] }
+
+// pop removes the first operation. The slice is packed rarely enough that the cost
+// of an operation stays constant.
 func (q *fifo) pop() (i int32) {
 	i = q.items[q.head]
 	q.head++
@@ -83,6 +95,7 @@ func (d *Device) DestroyStream(s gpu.Stream) error {
 	return nil
 }
 
+// stream finds a live stream of a device that has not ended.
 func (d *Device) stream(s gpu.Stream) (*stream, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -94,7 +107,7 @@ func (d *Device) stream(s gpu.Stream) (*stream, error) {
 	return st, nil
 }
 
-// known refuses tickets that no stream has given.
+// known refuses tickets that no stream has issued.
 func (d *Device) known(t gpu.Ticket) error {
 	if t.IsZero() || d.streams.Destroyed(t.Stream) {
 		return nil
@@ -104,7 +117,7 @@ func (d *Device) known(t gpu.Ticket) error {
 		return fmt.Errorf("sim: ticket %d: %w", t.Seq, err)
 	}
 	if t.Seq > s.last {
-		return fmt.Errorf("sim: ticket %d of stream %s, which has given %d", t.Seq, s.name, s.last)
+		return fmt.Errorf("sim: ticket %d of stream %s, whose last is %d", t.Seq, s.name, s.last)
 	}
 	return nil
 }
@@ -118,7 +131,7 @@ func (d *Device) passed(t gpu.Ticket) bool {
 	return err != nil || s.done >= t.Seq
 }
 
-// Fence gives the point after all that was queued on the stream so far.
+// Fence returns the point after all that was queued on the stream so far.
 func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,8 +142,8 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: s, Seq: st.last}, nil
 }
 
-// Done tells whether a ticket has passed. Unknown tickets have not, and none
-// has on a device that is lost or closed.
+// Done tells whether a ticket has passed. Unknown tickets have not passed, and on
+// a device that is lost or closed no ticket has.
 func (d *Device) Done(t gpu.Ticket) bool {
 	passed, err := d.ask(t)
 	return passed && err == nil
@@ -155,7 +168,7 @@ type Timing struct {
 	Submit, Start, End time.Duration
 }
 
-// Timing gives the times of a passed operation; ok is false when it has not
+// Timing returns the times of a passed operation; ok is false when it has not
 // passed or was too long ago: a stream remembers its last 256.
 func (d *Device) Timing(t gpu.Ticket) (timing Timing, ok bool) {
 	d.mu.Lock()

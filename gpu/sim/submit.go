@@ -17,6 +17,7 @@ const (
 	kernel
 )
 
+// String names the kind as traces and errors do.
 func (k opKind) String() string { return [...]string{"wait", "copy", "kernel"}[k] }
 
 // opState is how far an operation is: queued, ready when it has met its waits
@@ -36,7 +37,7 @@ type op struct {
 	direction   gpu.Direction
 	stream      *stream
 	seq         uint64
-	order       uint64 // over all streams: settles who goes first
+	order       uint64 // over all streams: breaks ties between streams
 	label       string
 	waits       []gpu.Ticket
 	copies      []gpu.Copy
@@ -104,7 +105,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 
 // makeRoom runs the oldest work while the queues are full. When another
 // goroutine moves time already, or the caller is a kernel, it does nothing:
-// the one who moves time is making room.
+// that goroutine is making room.
 func (d *Device) makeRoom(copies int) {
 	d.mu.Lock()
 	full := d.pending > 0 && d.pending+copies > d.config.MaxPending
@@ -141,6 +142,8 @@ func (d *Device) checkBatch(s *stream, b *gpu.Batch) error {
 	return nil
 }
 
+// checkRange refuses bytes that are not in a page of a pool as it is now: a page
+// that a Resize has taken away is no page, whatever its memory holds.
 func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 	p, err := d.pool(s.Pool)
 	if err != nil {
@@ -184,6 +187,8 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 	return o
 }
 
+// record finds a free record for an operation, or adds one. Records keep their
+// slices, so that a device in steady use allocates nothing.
 func (d *Device) record() int32 {
 	if n := len(d.free); n > 0 {
 		i := d.free[n-1]
@@ -235,6 +240,7 @@ func (d *Device) measure(o *op) {
 	o.earliest = d.callFree
 }
 
+// pageSizes are those of the two pools of a copy.
 func (d *Device) pageSizes(c *gpu.Copy) gpu.PageSizes {
 	return gpu.PageSizes{Src: d.pools[c.Src.Pool].spec.PageBytes, Dst: d.pools[c.Dst.Pool].spec.PageBytes}
 }
@@ -261,6 +267,8 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: s, Seq: st.last}, nil
 }
 
+// checkKernel refuses a kernel that waits for a ticket that was never issued, or that
+// touches what is not in a page.
 func (d *Device) checkKernel(s *stream, k *gpu.Kernel) error {
 	for _, t := range k.Waits {
 		if err := d.known(t); err != nil {

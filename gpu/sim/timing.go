@@ -48,6 +48,7 @@ func (p *Profile) work(d gpu.Direction, descriptors float64, bytes int64) float6
 	return p.SetupNanos + descriptors
 }
 
+// lane is the link in one direction.
 func (p *Profile) lane(d gpu.Direction) *Lane {
 	if d == gpu.Onboard {
 		return &p.Onboard
@@ -56,8 +57,8 @@ func (p *Profile) lane(d gpu.Direction) *Lane {
 }
 
 // share is the speed, in (0, 1], of an operation that would use own GB/s while
-// the other direction would use other: half of the joint limit is its right,
-// and what the other leaves.
+// the other direction would use other: it gets half of the joint limit, and what
+// the other direction does not use.
 func (p *Profile) share(own, other float64) float64 {
 	if own+other <= p.BothGBps {
 		return 1
@@ -76,10 +77,12 @@ const (
 	maxDelay    = float64(200 * time.Microsecond)
 )
 
-// chance gives numbers that depend on seed, stream and number of the operation
+// chance is a generator of numbers that depend on seed, stream and number of the operation
 // alone, so that a schedule does not depend on the order of calls.
 type chance uint64
 
+// newChance makes the generator of one operation. Seed and stream are mixed apart
+// from the number, so that streams with the same numbers differ.
 func newChance(seed int64, stream int32, seq uint64) chance {
 	return chance(mix(uint64(seed)) ^ mix(uint64(stream)<<40^seq))
 }
@@ -92,13 +95,13 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// next gives a number in [0, 1).
+// next returns a number in [0, 1).
 func (c *chance) next() float64 {
 	*c = chance(mix(uint64(*c)))
 	return float64(*c>>11) / (1 << 53)
 }
 
-// schedule gives the delay of an operation and the factor on its duration.
+// schedule returns the delay of an operation and the factor on its duration.
 func (c chance) schedule() (delayNanos int64, stretch float64) {
 	limit := float64(maxStretch)
 	if c.next() < 1.0/slowOneIn {

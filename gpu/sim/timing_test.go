@@ -118,7 +118,7 @@ func TestTiming(t *testing.T) {
 			require.NoError(l.t, err)
 			return l.move(l.b, l.host(0), l.dev(0), k)
 		}, sim.Timing{Seq: 1, Start: 30 * us, End: 130 * us}},
-		{"who waits does not hold the engine", func(l *lab) gpu.Ticket {
+		{"an operation that waits does not hold the engine", func(l *lab) gpu.Ticket {
 			k, err := l.Launch(l.a, gpu.Kernel{Nanos: 30_000})
 			require.NoError(l.t, err)
 			l.move(l.a, l.host(0), l.dev(0), k)
