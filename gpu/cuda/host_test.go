@@ -120,6 +120,7 @@ var hostCases = []struct {
 	{"external events", externalEvents},
 	{"adopted tensors", adoptedTensors},
 	{"memory of the host", memoryOfTheHost},
+	{"shrinking behind copies", shrinkBehindCopies},
 }
 
 func TestHost(t *testing.T) {
@@ -239,6 +240,27 @@ func eventOfCapture(t *testing.T, h *host) {
 	require.NoError(t, h.d.Sync(context.Background(), r.submit(r.a, r.onboard(1, 3))))
 	h.own(fnEventDestroy, event)
 	h.destroy(theirs)
+}
+
+// shrinkBehindCopies shrinks a pool while copies are queued to the pages that go:
+// their memory stays until the copies have passed, and the device is not lost.
+func shrinkBehindCopies(t *testing.T, h *host) {
+	p, err := h.d.CreatePool(gpu.PoolSpec{Name: "large", PageBytes: 1 << 20, DevicePages: 40, HostPages: 40})
+	require.NoError(t, err)
+	s, err := h.d.NewStream("s")
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, h.d.Resize(p, 40))
+		b := &gpu.Batch{}
+		for page := messages.PageID(1); page < 40; page += 2 {
+			b.Copies = append(b.Copies, gpu.Copy{Src: gpu.Slot{Pool: p, Tier: messages.Secondary, Page: page}, Dst: gpu.Slot{Pool: p, Page: page}, Bytes: 1 << 20})
+		}
+		ticket, err := h.d.Submit(s, b)
+		require.NoError(t, err)
+		require.NoError(t, h.d.Resize(p, 0))
+		require.True(t, h.d.Done(ticket))
+	}
+	require.NoError(t, h.d.DestroyPool(p))
 }
 
 // contextsOfThreads: calls leave the contexts of their threads as they were: none, and the host's.
