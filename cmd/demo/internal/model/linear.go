@@ -48,21 +48,39 @@ type product struct {
 
 // Do computes a part: some panels, all rows.
 func (p *product) Do(_, part int) {
-	l := p.l
-	count := (l.out + panel - 1) / panel
-	for i := part * partPanels; i < min((part+1)*partPanels, count); i++ {
-		weights := l.panels[i*panel*l.in : (i+1)*panel*l.in]
-		n := min(panel, l.out-i*panel)
-		for r := range p.rows {
+	count := (p.l.out + panel - 1) / panel
+	p.panels(part*partPanels, min((part+1)*partPanels, count))
+}
+
+// weights are those of a panel.
+func (p *product) weights(i int) []float32 {
+	n := panel * p.l.in
+	return p.l.panels[i*n : (i+1)*n]
+}
+
+// row is the input of a row.
+func (p *product) row(r int) []float32 { return p.x[r*p.xStride:][:p.l.in] }
+
+// store puts the sums of a row and a panel, and the bias, where they belong.
+func (p *product) store(r, i int, sums *[panel]float32) {
+	n := min(panel, p.l.out-i*panel)
+	y := p.y[r*p.yStride+i*panel:][:n]
+	copy(y, sums[:])
+	if p.l.bias != nil {
+		for k, b := range p.l.bias[i*panel:][:n] {
+			y[k] += b
+		}
+	}
+}
+
+// plainPanels computes the panels [from, to) for rows from one on.
+func (p *product) plainPanels(from, to, firstRow int) {
+	for i := from; i < to; i++ {
+		w := p.weights(i)
+		for r := firstRow; r < p.rows; r++ {
 			var sums [panel]float32
-			mulPanel(&sums, p.x[r*p.xStride:][:l.in], weights)
-			y := p.y[r*p.yStride+i*panel:][:n]
-			copy(y, sums[:])
-			if l.bias != nil {
-				for k, b := range l.bias[i*panel:][:n] {
-					y[k] += b
-				}
-			}
+			plainMulPanel(&sums, p.row(r), w)
+			p.store(r, i, &sums)
 		}
 	}
 }

@@ -1,3 +1,6 @@
+//go:build !(goexperiment.simd && amd64)
+
 package model
 
-func mulPanel(sums *[panel]float32, x, weights []float32) { plainMulPanel(sums, x, weights) }
+// panels computes the panels [from, to) for all rows.
+func (p *product) panels(from, to int) { p.plainPanels(from, to, 0) }
