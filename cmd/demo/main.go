@@ -101,6 +101,6 @@ arithmetic, the engine's own times are measured.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	profiling.flags(root)
 	conversations.flags(root)
-	root.AddCommand(replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand())
+	root.AddCommand(replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand())
 	return root
 }

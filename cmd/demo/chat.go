@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/model"
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// chatFlags are those of demo chat.
+type chatFlags struct {
+	model   string
+	tokens  int
+	compare bool
+	config  runner.Config
+}
+
+func chatCommand() *cobra.Command {
+	var f chatFlags
+	c := &cobra.Command{
+		Use:   "chat",
+		Short: "Chat with a language model whose cache is the engine",
+		Long: `chat reads what you say, a line at a time, and answers with a language model whose
+keys and values lie in the engine's pages. Beside each answer it shows, on standard
+error, how much of the prompt was cached and the time to the first token; with
+--compare also the time without the cache.
+
+Without --model it uses SmolLM2, if it is where demo model get smollm2 says.`,
+		Example: `  demo chat --model SmolLM2-135M-Instruct.Q4_1.gguf`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			talk, err := newTalk(&f)
+			if err != nil {
+				return statusError{err, statusUsage}
+			}
+			defer func() { err = errors.Join(err, talk.runner.Close()) }()
+			return talk.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().StringVar(&f.model, "model", "", "a GGUF file or a folder with config.json, tokenizer.json and weights")
+	c.Flags().IntVar(&f.tokens, "tokens", 256, "tokens of an answer, at most")
+	c.Flags().BoolVar(&f.compare, "compare", false, "compute each prompt without the cache, too, to compare the times")
+	c.Flags().IntVar(&f.config.Pages, "pages", 0, "device pages; 0: enough for two of the longest chats")
+	c.Flags().IntVar(&f.config.HostPages, "host-pages", 256, "pages in host memory")
+	return c
+}
+
+// talk is a chat with a model.
+type talk struct {
+	flags  *chatFlags
+	runner *runner.Runner
+	words  *token.Tokenizer
+	form   token.Form
+	chat   []token.Message
+}
+
+func newTalk(f *chatFlags) (*talk, error) {
+	path := f.model
+	if path == "" {
+		var err error
+		if path, err = model.SmolLM2.Find(); err != nil {
+			return nil, fmt.Errorf("%w; demo model get smollm2 tells how to obtain it, --model names another", err)
+		}
+	}
+	m, source, err := model.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	if m.Encodes() {
+		return nil, fmt.Errorf("%s: an encoder–decoder model does not chat", path)
+	}
+	t := &talk{flags: f}
+	if t.words, t.form, err = vocabulary(source); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if t.words.Len() > m.Vocab {
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", path, t.words.Len(), m.Vocab)
+	}
+	f.config.TokensPerBlock, f.config.Chunk = 16, 64
+	t.runner, err = runner.Open(m, f.config)
+	return t, err
+}
+
+// vocabulary reads tokenizer and chat form of a model.
+func vocabulary(s *model.Source) (*token.Tokenizer, token.Form, error) {
+	if s.Meta != nil {
+		words, err := token.FromGGUF(s.Meta)
+		if err != nil {
+			return nil, token.Form{}, err
+		}
+		template, _ := s.Meta["tokenizer.chat_template"].(string)
+		form, err := token.FormOf(template)
+		return words, form, err
+	}
+	text, err := os.ReadFile(filepath.Join(s.Folder, "tokenizer.json"))
+	if err != nil {
+		return nil, token.Form{}, err
+	}
+	words, err := token.FromJSON(text)
+	if err != nil {
+		return nil, token.Form{}, err
+	}
+	config, err := os.ReadFile(filepath.Join(s.Folder, "tokenizer_config.json"))
+	if err != nil {
+		return nil, token.Form{}, err
+	}
+	form, err := token.FormOf(string(config))
+	return words, form, err
+}
+
+// run answers line by line until the input ends.
+func (t *talk) run(ctx context.Context, in io.Reader, out, notes io.Writer) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		said := strings.TrimSpace(lines.Text())
+		if said == "" {
+			continue
+		}
+		t.chat = append(t.chat, token.Message{Role: "user", Text: said})
+		prompt, err := t.words.Encode(t.form.Write(t.chat))
+		if err != nil {
+			return err
+		}
+		text, note, err := t.answer(ctx, prompt, out)
+		if err != nil {
+			return err
+		}
+		t.chat = append(t.chat, token.Message{Role: "assistant", Text: text})
+		if t.flags.compare {
+			alone, err := t.alone(ctx, prompt)
+			if err != nil {
+				return err
+			}
+			note += fmt.Sprintf(", %s without the cache", alone.Round(time.Millisecond))
+		}
+		fmt.Fprintf(notes, "[%s]\n", note)
+	}
+	return lines.Err()
+}
+
+// answer generates and prints an answer as it comes.
+func (t *talk) answer(ctx context.Context, prompt []messages.Token, out io.Writer) (text, note string, err error) {
+	begin := time.Now()
+	s, err := t.runner.Admit(ctx, runner.Request{Tokens: prompt})
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { err = errors.Join(err, t.runner.Release(context.WithoutCancel(ctx), s)) }()
+	if err := t.runner.Prefill(ctx, s); err != nil {
+		return "", "", err
+	}
+	first := time.Since(begin)
+	stops := t.form.Stops(t.words)
+	var said []byte
+	count := 0
+	for ; count < t.flags.tokens && len(s.Tokens) < t.runner.Config.MaxLen; count++ {
+		next := s.Next()
+		if stops[next] {
+			break
+		}
+		before := len(said)
+		said = t.words.Append(said, next)
+		if _, err := out.Write(said[before:]); err != nil {
+			return "", "", err
+		}
+		if err := t.runner.Extend(ctx, s, next); err != nil {
+			return "", "", err
+		}
+	}
+	fmt.Fprintln(out)
+	rate := float64(count) / (time.Since(begin) - first).Seconds()
+	note = fmt.Sprintf("%d of %d tokens of the prompt were cached, %d pages came from host memory; first token after %s, then %.1f tokens a second",
+		s.Reused, len(prompt), s.Onboarded, first.Round(time.Millisecond), rate)
+	return strings.TrimSpace(string(said)), note, nil
+}
+
+// alone is the time that a prompt takes to its first token without the cache: in
+// a namespace of its own, which is forgotten afterwards.
+func (t *talk) alone(ctx context.Context, prompt []messages.Token) (time.Duration, error) {
+	const salt = "alone"
+	begin := time.Now()
+	s, err := t.runner.Admit(ctx, runner.Request{Tokens: prompt, Salt: salt})
+	if err != nil {
+		return 0, err
+	}
+	err = t.runner.Prefill(ctx, s)
+	took := time.Since(begin)
+	err = errors.Join(err, t.runner.Release(context.WithoutCancel(ctx), s))
+	if err == nil {
+		_, err = t.runner.Engine.Invalidate(ctx, messages.Selector{Salt: salt})
+	}
+	return took, err
+}
