@@ -131,6 +131,9 @@ func parseGGUF(file []byte) (*GGUF, error) {
 		return nil, fmt.Errorf("GGUF version %d is not 2 or 3", v)
 	}
 	tensors, keys := c.count(), c.count()
+	if c.err != nil {
+		return nil, c.err
+	}
 	g := &GGUF{Meta: map[string]any{}, Tensors: Set{}}
 	for range keys {
 		key := c.text()
