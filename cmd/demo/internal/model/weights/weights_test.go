@@ -19,7 +19,7 @@ import (
 // halfOf writes a float16.
 func halfOf(x float32) []byte { return binary.LittleEndian.AppendUint16(nil, attention.ToFloat16(x)) }
 
-// The number at an index of a block, element by element, as the layouts are
+// elements give the number at an index of a block, as the layouts are
 // described: another way to read them than the one under test.
 var elements = map[Type]func(b []byte, i int) float64{
 	Q8_0: func(b []byte, i int) float64 { return float64(half(b)) * float64(int8(b[2+i])) },
