@@ -79,7 +79,7 @@
 // meanwhile queue. A batch is one request: AdmitBatch, Commit, Append and Release
 // of many sequences cost the messages of one. No stage of a round waits for the
 // device, the clock or the host; copies and kernels are ordered on the device's
-// streams. Two things wait outside of a round: a rebalance for the memory to move, a
+// streams. There are two exceptions: a rebalance waits for the memory to move, a
 // recovery for the copies under way to end.
 //
 // # The life of a request
@@ -118,7 +118,8 @@
 // A panic of an actor is a bug of the engine. The actor is restarted, and before
 // the next request the coordinator rebuilds all pools and host memory from the
 // owners of their pages: its sequences and pins, and the tree. The round that it
-// happened in is served once more. These contents are lost:
+// happened in is served again, at most twice, unless the coordinator failed in the
+// middle of it. These contents are lost:
 //
 //	pool         none
 //	tree         within a change: all that is stored, and pins; sequences go on
@@ -126,7 +127,6 @@
 //	             device pages that it was about to write to
 //	coordinator  within a round: the sequences that the round has touched, which
 //	             answer ErrSequenceLost
-//	join         within a stage: the sequences that the round steps
 //	events       events, and a reader's batch that could not be hashed; a snapshot
 //	             brings a mirror up to date
 //

@@ -13,9 +13,8 @@ import (
 // Failpoints makes actors of one engine panic, as a bug in them would, so that a
 // host can try out what it does when an engine recovers. Arm makes an actor panic
 // at its next message, ArmWithin in the middle of its next change. Actors are
-// coordinator, tree, offloader, events and pool:NAME; with an encoder–decoder model
-// also cross:NAME for the actors of the cross pool, and join. The zero value is
-// ready to be passed to WithFailpoints.
+// coordinator, tree, offloader, events and pool:NAME. The zero value is ready to be
+// passed to WithFailpoints.
 type Failpoints = failpoint.Set
 
 // WithFailpoints lets f make actors of the engine panic.
