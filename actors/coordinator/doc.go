@@ -1,80 +1,75 @@
-// Package coordinator is the core of the actor that orders everything: it holds
-// the sequences, serves one request at a time, and alone sends messages that
-// change the tree, the pools and the offloader. It is plain and single-threaded.
-// Submit and Answered are its ways in, Port is its way out, and in between it
-// never waits: a stage sends, names the stage that follows, and returns.
+// Package coordinator is the core of the actor that orders everything: it holds the
+// sequences, serves one request at a time, and alone sends messages that change the
+// tree, the pools and the offloader. It is plain and single-threaded. Submit and
+// Answered are its ways in, Port is its way out, and in between it never waits.
 //
-//	Submit ─▶ line ─▶ round ─▶ stage ─▶ messages ─▶ … Answered ─▶ stage ─▶ … ─▶ Reply
-//	                             │ pending: answers that are still to come;
-//	                             │ next:    the stage that runs when there are none
+// # How to read it
 //
-// # Stages
+// A request is served by a transaction: one type for each kind, in a file of its own,
+// with a picture of its stages at the top. Its stage is an enum; start, resume, undo
+// and check stand side by side. coordinator.go has the one switch over requests.
 //
-// An admission, and what goes a part of its way:
+//	kernel.go          the queue, the round, the epoch; sends work, counts answers
+//	coordinator.go     which transaction serves a request, and what comes next
+//	admission.go       Admit: from the request to the answer
+//	  batch.go           matching and claiming, which lookups and prefetches share
+//	  sources.go         partial reuse: who may copy from or take over which block
+//	  plan.go, take.go   what a prompt needs, and how it gets it
+//	  admissionqueue.go  admissions that wait for pages
+//	commit.go          Commit, and the second half of Append
+//	append.go          Append: an engine step; beams.go, takeback.go
+//	release.go         Release
+//	rewind.go          Rewind, Fork
+//	lookup.go, pin.go  Lookup, Prefetch; PinPrefix, UnpinPrefix
+//	forget.go          Invalidate, Reset
+//	rebalance.go       Rebalance; pressure.go says where memory is worth most
+//	reads.go, audit.go what only reads, and Check
+//	recovery.go        after an actor has failed
+//	lookahead.go       copies ahead of demand, when nothing waits
+//	sequence/          the running sequences, a core of their own
+//	followup.go        work for the tree, and what pools and host memory do to follow
+//	outgoing.go        work for pools and offloader
 //
-//	match ─▶ claim ─▶ judge ─▶ take ─▶ move ─▶ apply ─▶ effects ─▶ answer
-//	           ▲        │
-//	           └─ again ┘  without partial reuse, when no page is there for the copy
+// # A round
 //
-//	lookup, rehearsal: to judge, then all claims are given back
-//	prefetch:          all the way, then all pages are let go
-//	pin:               match, then pins in place of claims
+//	Submit ─▶ queue ─▶ round ─▶ (timers) ─▶ transaction.start ─▶ messages …
+//	                                          ▲        … Answered, Answered:
+//	                                          │           all answers are there
+//	                                        resume ◀──────┘
+//	                                          └─▶ … ─▶ reply
 //
-// An engine step (append) and a commit:
-//
-//	[inspect ─▶ take ─▶ move ─▶] store ─▶ effects, dropped windows, next chunks ─▶ answer
-//
-// A release offers what is computed once more and drops pages; a rebalance resizes
-// the pools, moves what lies beyond their ends, and then the device's memory.
+// A stage is a message to each actor that has something to do and none to the others;
+// the records are used again, so a request allocates nothing once they have grown,
+// except where it is rare: forks, pins, beams, multimodal items, failures.
 //
 // # All or nothing
 //
-// Each pool's answer carries its counts, and nobody else changes them; so the
-// coordinator knows, before it takes a page, that the page will be there:
+// Each pool's answer carries its counts, and nobody else changes them. So the
+// coordinator knows before it takes a page that the page will be there:
 //
-//	available = total − held − reserved − promised to items judged before
+//	available = total − held − reserved − what was decided before in the batch
 //
-// held counts what sequences and pins hold, reserved what chunked prefills may
-// still need. A request that fits cannot fail afterwards, and one that is refused
-// gives back its claims and has changed nothing. What may fail is a copy that the
-// device refuses: an admission is then matched and judged again with what is left,
-// a step whose copy on write failed is taken back.
+// A request that fits cannot fail afterwards, and one that is refused gives back its
+// claims and has changed nothing. What may fail is a copy that the device refuses: an
+// admission is then matched and decided again with what is left, a step whose copy on
+// write failed is taken back.
 //
 // # A batch
 //
-// All items are matched on one state and claimed before any page is taken, so that
-// none can evict what another has matched. Then they are judged in order. Pages are
-// taken in three parts, of all items each: those for partial copies while their
-// sources are held, then the sources are let go, then all others.
+// All prompts are matched on one state and claimed before any page is taken, so that
+// none can evict what another has matched. Then they are decided in order.
 //
-//	claims of 1, 2, 3 │ copy pages of 1, 2, 3 │ sources go │ pages of 1, 2, 3
+// # Failures
 //
-// What two items want from host memory the first of them brings in.
+// A failure ends the epoch: answers that still come are dropped. The transaction of the
+// round undoes what it has changed in the sequences and says how the round ends (see
+// verdict). Pools and host memory are then rebuilt from the owners of their pages: the
+// sequences, which are the coordinator's own and therefore changed last, the pins, and
+// the tree.
 //
-// # Sequences
+// # What is seen
 //
-//	tokens    ├─────────── prompt ───────────┤── generated ──┤
-//	computed  ├──────────────────────────────────────┤  their KV is in the pages
-//	kept      ······├───────  a limited window begins here; before it, sinks apart,
-//	                          there are no pages any more
-//	own       ············├─  reused whole before, the sequence's own from here on
-//	sealed    ─────────────────────────┤  others may hold the blocks before it too
-//
-// Every entry of every table that is not NoPage is one reference in the pool. A
-// page below sealed is asked about before it is written to, and copied if anyone
-// else holds it; above it the sequence is alone, and nothing is asked.
-//
-// # Recovery
-//
-// When an actor has failed, the round is undone in the sequences, the epoch ends,
-// answers that still come are nobody's; pools and host memory are rebuilt from the
-// tables, the pins and the tree; then the round is served once more. The
-// coordinator's own sequences are the truth, so they are changed last: settled
-// says that the round has come so far that it need only be answered.
-//
-// # Cost
-//
-// A stage is a message to each actor that has something to do and none to the
-// others. A request allocates nothing once its records have grown, except where it
-// is rare: forks, pins, beams, multimodal items, failures.
+// Check verifies every relation that the coordinator holds; String draws it. The
+// scripts under testdata/scripts show, for each kind of request, the stages with every
+// message and its answer.
 package coordinator
