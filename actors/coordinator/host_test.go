@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -28,8 +29,16 @@ func (w *world) tryAdmit(r messages.AdmitRequest) (messages.Admitted, *life, err
 
 // started is the host's view of an admitted sequence.
 func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *life {
-	chains := host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal})
-	l := &life{id: a.Sequence, ns: r.Namespace, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens}
+	ns := r.Namespace
+	if len(r.Encoder) > 0 {
+		ns.Encoder = coordinator.EncoderKey(r.Encoder, r.EncoderItems)
+	}
+	chains := host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Tokens, Multimodal: r.Multimodal})
+	l := &life{id: a.Sequence, ns: ns, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens}
+	if a.Cross != nil {
+		l.input = host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Encoder})
+		l.reused, l.encoded = a.Cross.ReusedTokens, a.Cross.ReusedTokens == len(r.Encoder)
+	}
 	for range max(1, r.BeamWidth) {
 		l.beams = append(l.beams, append([]host.Chain(nil), chains...))
 	}
@@ -40,7 +49,11 @@ func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *life {
 // admit takes a sequence in and does not compute it.
 func (w *world) admit(tokens []messages.Token) (messages.Admitted, *life) {
 	w.t.Helper()
-	return w.admitAs(messages.AdmitRequest{Tokens: tokens})
+	r := messages.AdmitRequest{Tokens: tokens}
+	if w.selfPools() < len(w.shapes) {
+		r.Encoder = run(5000, 6)
+	}
+	return w.admitAs(r)
 }
 
 func (w *world) admitAs(r messages.AdmitRequest) (messages.Admitted, *life) {

@@ -147,7 +147,7 @@ func hosted(w *world) []*life {
 }
 
 func scenarios() []scenario {
-	return slices.Concat(admissionScenarios(), stepScenarios(), rewindScenarios(), storedScenarios())
+	return slices.Concat(admissionScenarios(), encoderScenarios(), stepScenarios(), rewindScenarios(), storedScenarios())
 }
 
 func admissionScenarios() []scenario {
@@ -164,6 +164,60 @@ func admissionScenarios() []scenario {
 		{"admission with items", roomy, hosted, admit(messages.AdmitRequest{
 			Tokens: run(0, 9), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}},
 		}, messages.AdmitRequest{Tokens: run(300, 80), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}}}), settleAdmit},
+	}
+}
+
+// encoding is a world of an encoder–decoder model.
+var encoding = setup{encoder: true, pages: []windows.Counts{{Primary: 12, Secondary: 12}, {Primary: 8, Secondary: 8}}}
+
+// asked is a request with an encoder's input.
+func asked(input, tokens []messages.Token) messages.AdmitRequest {
+	return messages.AdmitRequest{Encoder: input, Tokens: tokens}
+}
+
+// inputsHosted stores three inputs with a prompt each; the first is in host memory.
+func inputsHosted(w *world) []*life {
+	for _, r := range []messages.AdmitRequest{asked(run(900, 14), run(0, 9)), asked(run(930, 18), run(100, 30)), asked(run(960, 10), run(200, 12))} {
+		_, l := w.admitAs(r)
+		w.prefill(l)
+		w.release(l)
+	}
+	return nil
+}
+
+func encoderScenarios() []scenario {
+	return []scenario{
+		{"admission with inputs", encoding, inputsHosted, func(*world, []*life) any {
+			return &messages.Admit{Requests: []messages.AdmitRequest{
+				asked(run(900, 14), run(0, 12)), asked(run(900, 14), run(50, 6)), asked(run(990, 60), run(0, 4)),
+			}}
+		}, settleAdmit},
+		{"first commit of an input", encoding, func(w *world) []*life {
+			_, a := w.admitAs(asked(run(900, 14), run(0, 9)))
+			_, b := w.admitAs(asked(run(930, 5), run(0, 9)))
+			return []*life{a, b}
+		}, func(w *world, lives []*life) any {
+			m := &messages.Commit{}
+			for _, l := range lives {
+				w.write(l, 0, 8)
+				m.Steps = append(m.Steps, messages.CommitStep{Sequence: l.id, Computed: 8})
+			}
+			return m
+		}, settleCommit},
+		{"release with an input", encoding, func(w *world) []*life {
+			_, l := w.admitAs(asked(run(900, 14), run(0, 9)))
+			w.prefill(l)
+			return append(w.fork(l, 1), l)
+		}, func(w *world, lives []*life) any {
+			m := &messages.Release{}
+			for _, l := range lives {
+				m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: l.id})
+			}
+			return m
+		}, settleRelease},
+		{"prefetch of an input", encoding, inputsHosted, func(*world, []*life) any {
+			return &messages.Prefetch{Prefix: messages.Prefix{Encoder: run(900, 14)}}
+		}, func(*world, []*life, any) {}},
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 // its answer, and the answer of the request. After each request all cores are
 // checked against each other, and the bytes of every page.
 //
-//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies] [ahead]
+//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies] [ahead] [encoder]
 //	store 0..12                   a prompt of tokens 0 … 11 is computed and released
-//	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s]
+//	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [input=900..907]
 //	commit a=12                   append a=100..102
 //	rewind a=2    fork a=b        release a b
 //	pin p=0..8    unpin p         prefetch 0..8    lookup 0..8
@@ -121,7 +121,7 @@ func (s *script) open(d *datadriven.TestData) {
 			c.CopyOnPartialReuse = false
 		}
 	}
-	shape.ahead = d.HasArg("ahead")
+	shape.ahead, shape.encoder = d.HasArg("ahead"), d.HasArg("encoder")
 	s.world = newWorld(s.t, shape)
 	s.Answered = s.answered
 	s.Aborted = func(_ any, err error) { fmt.Fprintf(&s.out, "aborted: %v\n", err) }
@@ -211,12 +211,17 @@ func (s *script) request(d *datadriven.TestData) {
 func (s *script) requests(d *datadriven.TestData) (names []string, requests []messages.AdmitRequest) {
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
-		case "chunk", "beams", "session", "priority":
+		case "chunk", "beams", "session", "priority", "input":
 			continue
 		}
 		r := messages.AdmitRequest{Tokens: tokensOf(arg.Vals[0]), ChunkTokens: s.number(d, "chunk", 0), BeamWidth: s.number(d, "beams", 0)}
 		if d.HasArg("session") {
 			d.ScanArgs(s.t, "session", &r.Session)
+		}
+		if d.HasArg("input") {
+			var input string
+			d.ScanArgs(s.t, "input", &input)
+			r.Encoder = tokensOf(input)
 		}
 		if d.HasArg("priority") {
 			r.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: messages.Priority(s.number(d, "priority", 0))}}}
@@ -255,6 +260,9 @@ func (s *script) answered(request any) {
 			for _, table := range r.Tables[p] {
 				fmt.Fprintf(&s.out, " %s", pages(table))
 			}
+		}
+		if r.Cross != nil {
+			fmt.Fprintf(&s.out, ", %d tokens of the input reused", r.Cross.ReusedTokens)
 		}
 		s.out.WriteByte('\n')
 	}

@@ -39,6 +39,7 @@ type setup struct {
 	change  func(*windows.Config)
 	waiting int  // batches that may wait for pages
 	ahead   bool // offload ahead of demand
+	encoder bool // an encoder–decoder model; the cross pool is the last
 }
 
 // world is the coordinator over real cores and over memory that copies at once,
@@ -64,6 +65,9 @@ type life struct {
 	prompt   int
 	computed int
 	chunk    int
+	input    []host.Chain // of the encoder's tokens
+	reused   int          // of them, at admission
+	encoded  bool         // the keys and values of the input are in the pages
 }
 
 func (l *life) length() int { return len(l.beams[0]) }
@@ -80,9 +84,16 @@ func newWorld(t testing, s setup) *world {
 		s.change(&cache)
 	}
 	model := windows.Model{Layers: len(s.windows), KVHeads: []int{1}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: full}
+	if s.encoder {
+		model.CrossLayers, model.CrossKVHeads, model.EncoderMaxLen, cache.CrossKVCacheFraction = 1, 1, full, 0.5
+	}
 	require.NoError(t, cache.Validate(model))
-	pools, err := windows.Pools(model, cache)
+	own, err := windows.Pools(model, cache)
 	require.NoError(t, err)
+	pools := own
+	if cross, encodes := windows.CrossPool(model, cache); encodes {
+		pools = append(slices.Clone(own), cross)
+	}
 	if len(s.pages) == 1 {
 		s.pages = slices.Repeat(s.pages, len(pools))
 	}
@@ -98,8 +109,9 @@ func newWorld(t testing, s setup) *world {
 		Divide: func(fractions map[string]float64, bytes int64) ([]int, error) {
 			c := cache
 			c.PoolFractions = fractions
-			return windows.Divide(pools, model, c, bytes)
+			return windows.Divide(own, model, c, bytes)
 		},
+		EncoderMaxLen: model.EncoderMaxLen,
 	}
 	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory, s.ahead))
 	w.Clock = func() time.Duration { return w.now }
@@ -116,7 +128,7 @@ func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m
 	}
 	hosted := false
 	for i, p := range pools {
-		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk})
+		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, Cross: p.Kind == windows.KindCross})
 		c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),
@@ -194,9 +206,17 @@ func (w *world) check() {
 	w.Do(r)
 	claims := host.Claims{Blocks: r.Blocks}
 	for id, l := range w.lives {
+		self := w.selfPools()
 		claims.Sequences = append(claims.Sequences, host.Held{
-			Name: id.String(), Computed: l.computed, Beams: l.beams, Tables: tables[id],
+			Name: id.String(), Computed: l.computed, Beams: l.beams, Tables: tables[id][:self],
 		})
+		if l.encoded {
+			input := make(messages.Tables, len(w.shapes))
+			copy(input[self:], tables[id][self:])
+			claims.Sequences = append(claims.Sequences, host.Held{
+				Name: "input of " + id.String(), Computed: len(l.input), Beams: [][]host.Chain{l.input}, Tables: input,
+			})
+		}
 	}
 	v := host.Verifier{Layouts: w.layouts, Read: w.memory.read}
 	_, problems := v.Verify(claims)
@@ -303,7 +323,8 @@ func (m *memory) submit(s *offloader.Submission) (messages.Ticket, int) {
 func (w *world) write(l *life, from, to int) {
 	w.t.Helper()
 	tables := w.tables(l.id)
-	for p := range tables {
+	w.encode(l, tables)
+	for p := range w.selfPools() {
 		for b, table := range tables[p] {
 			for i := from; i < to; i++ {
 				page := table[i/tpb]
@@ -315,6 +336,29 @@ func (w *world) write(l *life, from, to int) {
 				}
 				w.layouts[p].Write(w.memory.read(messages.PoolID(p), messages.Primary, page), i%tpb, l.beams[b][i])
 			}
+		}
+	}
+}
+
+// selfPools is the number of pools that are matched by the decoder's tokens.
+func (w *world) selfPools() int {
+	return slices.IndexFunc(append(slices.Clone(w.shapes), windows.Pool{Kind: windows.KindCross}), func(p windows.Pool) bool {
+		return p.Kind == windows.KindCross
+	})
+}
+
+// encode puts the keys and values of the encoder's input into the pages, as the first
+// step of the decoder does. What was reused has them.
+func (w *world) encode(l *life, tables messages.Tables) {
+	if l.encoded || len(l.input) == 0 {
+		return
+	}
+	l.encoded = true
+	for p := w.selfPools(); p < len(tables); p++ {
+		for i := l.reused; i < len(l.input); i++ {
+			page := tables[p][0][i/tpb]
+			w.mustOwn(p, page)
+			w.layouts[p].Write(w.memory.read(messages.PoolID(p), messages.Primary, page), i%tpb, l.input[i])
 		}
 	}
 }

@@ -165,7 +165,7 @@ func (s *Sequence) String() string {
 		}
 	}
 	if s.HasInput() {
-		fmt.Fprintf(&w, ", input %d of %d tokens", s.input.computed, s.input.length)
+		fmt.Fprintf(&w, ", input %d of %d tokens", min(s.input.computed, s.input.length), s.input.length)
 	}
 	w.WriteByte('\n')
 	for p := range s.pools {
