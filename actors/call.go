@@ -44,7 +44,7 @@ const (
 	answerAwaited
 )
 
-// newCall takes a record that nobody uses. Records are the engine's own: one
+// newCall takes a record that is not in use. Records are the engine's own: one
 // that was made in a bubble of testing/synctest may not leave it.
 func newCall(e *Engine, request any) *call {
 	c, reused := e.calls.Get().(*call)

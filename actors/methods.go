@@ -51,7 +51,7 @@ func (e *Engine) Append(ctx context.Context, steps []messages.AppendStep) ([]mes
 	return m.Results, m.Err
 }
 
-// Release lets sequences go: what they computed stays reusable until it is
+// Release ends sequences: what they computed stays reusable until it is
 // evicted.
 func (e *Engine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
 	m := &messages.Release{Steps: steps}

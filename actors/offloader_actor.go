@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -91,7 +92,8 @@ func mends(message any) bool {
 	return false
 }
 
-// move lets the core decide and carries what it submits.
+// move gives the core a round's work and submits the copies that the core plans. The
+// tickets of the host's kernels count for the end: Close waits for them.
 func (a *offloaderActor) move(m *protocol.Move) {
 	for i := range m.Marks {
 		a.streams.saw(m.Marks[i].Ticket)
@@ -119,7 +121,8 @@ func (a *offloaderActor) breakOff(m *protocol.Move, parts int) {
 	failpoint.Panic("offloader")
 }
 
-// ahead copies pages near eviction if the link has nothing else to do.
+// ahead copies pages near eviction if the link has nothing else to do: such copies
+// must not delay those that a request waits for.
 func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 	if m.Busy = !a.streams.idle(offloader.Offload); m.Busy {
 		return
@@ -193,11 +196,12 @@ func (a *offloaderActor) waited(w *wait) {
 	}
 }
 
-// rebuild makes the core anew; all transfers are over.
+// rebuild makes a new core from what the tree knows of host memory. All transfers are
+// over: a Quiesce came before.
 func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 	old := a.core
 	a.core = a.renew()
-	a.moving = false // what it held is sorted out; a recovery that began anew would have asked again
+	a.moving = false // a recovery that starts again would ask for a rebuild again
 	m.Counts = m.Counts[:0]
 	for p := range m.Kept {
 		id := messages.PoolID(p)
@@ -209,4 +213,18 @@ func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 		a.core.Adopt(id, m.Kept[p])
 		m.Counts = append(m.Counts, a.core.Counts(id))
 	}
+}
+
+// cutMove returns the first parts of a Move: what is done before the panic that a
+// failpoint asks for.
+func cutMove(m *protocol.Move, parts int) *protocol.Move {
+	c, n := *m, parts
+	c.Effects, c.Pools = upTo(m.Effects, &n), slices.Clone(m.Pools)
+	for p := range c.Pools {
+		q := &c.Pools[p]
+		q.Pins, q.Unpins, q.Touches = upTo(q.Pins, &n), upTo(q.Unpins, &n), upTo(q.Touches, &n)
+		q.Victims, q.Copies, q.Onboards = upTo(q.Victims, &n), upTo(q.Copies, &n), upTo(q.Onboards, &n)
+	}
+	c.Marks, c.Queries = upTo(m.Marks, &n), nil
+	return &c
 }

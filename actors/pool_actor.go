@@ -3,6 +3,7 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -13,7 +14,8 @@ import (
 	"github.com/kvactor/kvactor/pool"
 )
 
-// poolActor is the shell of one pool's device pages.
+// poolActor is the shell of one pool's device pages. After a panic within a change it
+// serves nothing until a RebuildPool brings a sound state.
 type poolActor struct {
 	core        *pool.Pool
 	coordinator *mailbox.Mailbox
@@ -61,8 +63,8 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	a.coordinator.PostUserMessage(ctx.Message())
 }
 
-// rebuild makes the core anew from what the owners of its pages know. Only when
-// contents were used last is the old core's to say.
+// rebuild makes a new core from what the owners of its pages know. Only the last use
+// of contents comes from the old core: their owners do not keep it.
 func (a *poolActor) rebuild(m *protocol.RebuildPool) {
 	for i := range m.Kept {
 		k := &m.Kept[i]
@@ -104,4 +106,18 @@ func resizePool(p *pool.Pool, m *protocol.ResizePool) {
 	for _, move := range r.Moves {
 		m.Moves = append(m.Moves, protocol.PageMoved{PageMove: move, Block: p.Caches(move.New), Held: p.Holds(move.New)})
 	}
+}
+
+// cutWork returns the first operations of a batch, and the one after them with half of
+// its pages: what is done before the panic that a failpoint asks for.
+func cutWork(m *protocol.PoolWork, parts int) *protocol.PoolWork {
+	c := *m
+	c.Ops = slices.Clone(upTo(m.Ops, &parts))
+	if k := len(c.Ops); k < len(m.Ops) && m.Ops[k].Kind != protocol.Take {
+		half := m.Ops[k]
+		half.Pages = half.Pages[:len(half.Pages)/2]
+		half.Blocks = half.Blocks[:min(len(half.Blocks), len(half.Pages))]
+		c.Ops = append(c.Ops, half)
+	}
+	return &c
 }

@@ -22,7 +22,7 @@ func hostRequest(message any) bool {
 }
 
 // library tells messages of the actor library: an actor is told when it starts,
-// also anew after a failure, and when it stops.
+// again after a failure, and when it stops.
 func library(message any) bool {
 	switch message.(type) {
 	case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting, *actor.Terminated, *actor.PoisonPill:
@@ -40,7 +40,7 @@ func empty(request any) error {
 }
 
 // fromActor gives the request that a host's actor has sent; nil for messages of
-// the library, which nobody waits for. What is no request is sent back.
+// the library, which need no answer. What is no request is sent back.
 func fromActor(ctx actor.Context) any {
 	m := ctx.Message()
 	var refusal error

@@ -9,8 +9,9 @@ import (
 	"github.com/kvactor/kvactor/tree"
 )
 
-// treeActor is the shell of the radix tree. It outlives a restart, and with it
-// the core, unless that failed in the middle of a change.
+// treeActor is the shell of the radix tree. The shell outlives a restart, and so does
+// the core unless it failed within a change: the coordinator then asks for an empty
+// tree with a ListLocations.
 type treeActor struct {
 	core        *tree.Tree
 	renew       func() *tree.Tree
@@ -85,12 +86,13 @@ func (a *treeActor) receive(message any) {
 	a.coordinator.PostUserMessage(message)
 }
 
-// survey empties a tree that is broken, and lists the places of all blocks.
+// survey lists where each pool keeps each block, of a tree that it has emptied when
+// the tree is broken.
 func (a *treeActor) survey(m *protocol.ListLocations) {
 	if m.EmptyTree {
 		a.changing = true
 		a.core = a.renew()
-		// That each of its keys is gone, one by one, is more than it can tell.
+		// A broken tree cannot list the keys that are gone: readers see a gap.
 		a.events.PostUserMessage(&published{lost: 1})
 	}
 	a.core.ListLocations(m)
@@ -101,4 +103,20 @@ func (a *treeActor) publish() {
 	if c := a.core.TakeChanges(); c != nil {
 		a.events.PostUserMessage(&published{changes: c})
 	}
+}
+
+// cutApply returns the first parts of an Apply: what is done before the panic that a
+// failpoint asks for.
+func cutApply(m *protocol.Apply, parts int) *protocol.Apply {
+	c, n := *m, parts
+	c.Moves, c.Takeovers, c.Claims = upTo(m.Moves, &n), upTo(m.Takeovers, &n), upTo(m.Claims, &n)
+	c.Stores, c.ReleasedSymbols = upTo(m.Stores, &n), upTo(m.ReleasedSymbols, &n)
+	return &c
+}
+
+// upTo returns the first n of a list, or all, and takes their number from n.
+func upTo[T any](list []T, n *int) []T {
+	k := min(*n, len(list))
+	*n -= k
+	return list[:k]
 }

@@ -11,7 +11,7 @@
 //
 // # Inline
 //
-// An idle actor runs on the goroutine of whoever sends to it:
+// An idle actor runs on the goroutine of its sender:
 //
 //	host goroutine                                 worker goroutine
 //	  Send(a, x) ─▶ a idle: a.Receive(x)

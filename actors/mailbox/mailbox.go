@@ -13,7 +13,7 @@ import (
 // it was 3.3 s; smaller budgets only wake the worker more often.
 const DefaultBudget = 32
 
-// Mailbox is the queue of one actor and the turn of whoever runs it. It
+// Mailbox is the queue of one actor, and the turn of the goroutine that runs it. It
 // implements actor.Mailbox. Make it with Inline or Queued.
 //
 // At any time at most one goroutine is its runner; fields marked so are the
@@ -113,7 +113,7 @@ func (m *Mailbox) UserMessageCount() int {
 }
 
 // start, called with the lock held, releases it and begins a turn if there is
-// something to do and nobody does it.
+// something to do and no goroutine does it.
 func (m *Mailbox) start() {
 	idle := m.started && !m.running && (m.urgent.Load() > 0 || !m.suspended && m.user.waiting() > 0)
 	if idle {

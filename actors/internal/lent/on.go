@@ -107,7 +107,7 @@ func memory(v reflect.Value) []byte {
 	return unsafe.Slice((*byte)(v.Addr().UnsafePointer()), v.Type().Size())
 }
 
-// fail ends the program, with the stack of whoever had the record.
+// fail ends the program, with the stack of the goroutine that has found the mistake.
 func fail(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "lent: "+format+"\n%s", append(args, debug.Stack())...)
 	os.Exit(2)

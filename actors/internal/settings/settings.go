@@ -49,7 +49,8 @@ const (
 	RestartWindow = 10 * time.Second
 )
 
-// New returns the settings of an engine without options.
+// New returns the settings of an engine without options. Its clock starts now, and its
+// log goes nowhere.
 func New() Settings {
 	start := time.Now()
 	return Settings{
@@ -60,7 +61,8 @@ func New() Settings {
 	}
 }
 
-// Validate refuses what no engine can be made with.
+// Validate refuses what no engine can be made with. The messages begin with the name of
+// the option, which the host can look up.
 func (s *Settings) Validate() error {
 	refuse := func(format string, args ...any) error {
 		return messages.Refuse(messages.ConfigInvalid, format, args...)
