@@ -1,7 +1,8 @@
 // Package readme holds README.md and docs to reality. It has tests only:
 //
-//   - every block of Go in them is, line by line, part of an example here, which
-//     compiles, runs and has its output checked;
+//   - every block of Go in them is, line by line, part of an example here, of one of
+//     package kvactor, or of a program in examples: all of these compile, run and
+//     have their output checked;
 //   - every command names packages, files and flags that exist;
 //   - every link leads to a file of the repository, and to a heading in it.
 //

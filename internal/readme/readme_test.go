@@ -112,8 +112,12 @@ func program(b block) (imports []string, body string) {
 }
 
 func TestGoBlocksArePartsOfTheExamples(t *testing.T) {
-	files, err := filepath.Glob("example*_test.go")
-	require.NoError(t, err)
+	var files []string
+	for _, pattern := range []string{"example*_test.go", root + "/example*_test.go", root + "/examples/*/main.go"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
 	var source []byte
 	for _, name := range files {
 		text, err := os.ReadFile(name)
