@@ -8,10 +8,17 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Apply changes the tree, part by part in the order of the fields of a.
+// Apply changes the tree, part by part in the order of the fields of a. The order of
+// the parts has reasons. Moves say what pools and offloader have done already, so
+// they come first: a page that a move frees may be offered by a store of the same
+// message. A block that is taken over has left before claims and stores look for
+// blocks. Symbols are released last, when the stored blocks have their own
+// references, so that no entry is freed and made again with another number.
 func (t *Tree) Apply(a *protocol.Apply) {
 	t.log.begin(a.Effects)
 	t.expire(a.Now)
+	// Moves that drop contents go by runs. All others, to another tier or page, are
+	// rare.
 	for moves := a.Moves; len(moves) > 0; {
 		n := t.dropRun(moves)
 		if n == 0 {
@@ -44,12 +51,15 @@ func (t *Tree) Apply(a *protocol.Apply) {
 // expire gives the default priority to the watched blocks whose priority ends at or
 // before now. The pools know of their own pages by themselves.
 func (t *Tree) expire(now time.Duration) {
+	// Time never goes back, even if a message comes with an older Now.
 	t.timers.now = max(t.timers.now, now)
 	for t.timers.next() <= now && len(t.timers.heap) > 0 {
 		b := t.timers.heap[0].block
 		t.timers.stop(b)
 		old := t.blocks.priority[b]
 		t.blocks.priority[b] = messages.DefaultPriority
+		// A block whose priority was the default until its end has changed for no
+		// one.
 		if old != messages.DefaultPriority {
 			t.reportChange(b, old, false)
 		}
@@ -68,14 +78,20 @@ func (t *Tree) expireNow(b protocol.BlockID) {
 // setRetention gives a block that some pool holds the priority and the end of a
 // retention, and tells pools and offloader if they have changed.
 func (t *Tree) setRetention(b protocol.BlockID, to term, now time.Duration) {
+	// A priority that has ended but is not noted yet is the default for the pools.
+	// Comparing with it unnoted would report a change that is none, or miss one.
 	t.expireNow(b)
 	old := t.blocks.priority[b]
 	end, _ := t.timers.of(b)
 	t.timers.start(b, now, to.duration)
 	t.blocks.priority[b] = to.priority
+	// A new end with the same priority is a change too: the pools run the end by
+	// themselves.
 	if next, _ := t.timers.of(b); old != to.priority || end != next {
 		t.reportChange(b, old, true)
 	}
+	// timers.start has stopped the old timer, so a block that was watched is watched
+	// again here.
 	if t.recording || t.inHostMemory(b) {
 		t.timers.watch(b)
 	}
@@ -91,8 +107,11 @@ func (t *Tree) reportChange(b protocol.BlockID, old messages.Priority, pools boo
 		switch {
 		case !ok:
 			continue
+		// The offloader keeps no ends, so a new end alone is nothing to it.
 		case tier == messages.Secondary && old != t.blocks.priority[b]:
 			t.effect(protocol.HostReprioritize, p, b, messages.NoPage)
+		// pools is false when a priority ends: the pool of a device page has ended it
+		// at the same time by itself.
 		case tier == messages.Primary && pools:
 			t.effect(protocol.Reprioritize, p, b, page)
 		}
@@ -115,7 +134,9 @@ func (t *Tree) inHostMemory(b protocol.BlockID) bool {
 
 // moveBlock notes that contents are in the other tier from now on, or in a page of
 // another number. Of contents that were brought to the device the pool learns block
-// and priority by an effect: it took the page without knowing them.
+// and priority by an effect: it took the page without knowing them. A block that
+// comes back to the device keeps its watch. It is not needed any more if events are
+// off; when the end comes there is then nothing to report.
 func (t *Tree) moveBlock(m protocol.BlockMove) {
 	p := int(m.Pool)
 	if !t.alive(m.Block) {
@@ -127,10 +148,14 @@ func (t *Tree) moveBlock(m protocol.BlockMove) {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which does not hold it", m.Block, p))
 	}
 	_, to, _ := m.To.Page()
+	// The block is held before and after, by the same pools. So no stamp comes to
+	// count, and the treap is not refreshed.
 	t.setLocation(x, i, p, m.To)
 	if from != to {
 		t.recordTier(m.Block, p, to)
 	}
+	// From here on the tree ends the priority: the pool does not have the page any
+	// more, and the offloader has no clock.
 	if to == messages.Secondary {
 		t.expireNow(m.Block)
 		t.timers.watch(m.Block)
@@ -141,13 +166,17 @@ func (t *Tree) moveBlock(m protocol.BlockMove) {
 	}
 }
 
-// takeOver removes a block whose page a sequence takes over.
+// takeOver removes a block whose page a sequence takes over. The sequence writes its
+// own tokens over a part of the page, so the block must not be found from this
+// message on, in any pool. If other blocks follow, it stays as a ghost.
 func (t *Tree) takeOver(b protocol.BlockID) {
 	if !t.alive(b) {
 		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
 	}
 	t.reportForgetting(b)
 	for p := range t.pools {
+		// dropBlock may merge or free nodes, so the place of b is asked for again
+		// each time.
 		// The last pool's loss may end the block itself.
 		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
 			t.dropBlock(b, p)
@@ -158,8 +187,9 @@ func (t *Tree) takeOver(b protocol.BlockID) {
 	}
 }
 
-// reportForgetting reports that a block is forgotten in all pools, while it is
-// still known.
+// reportForgetting reports that a block is forgotten in all pools, while it is still
+// known. It runs before the block is dropped: effects and changes state the depth and
+// the block before, which the tree has only while the block is alive.
 func (t *Tree) reportForgetting(b protocol.BlockID) {
 	for p := range t.pools {
 		x, i := t.at(b)
@@ -177,6 +207,8 @@ func (t *Tree) detach(b protocol.BlockID, p int, l messages.Location) {
 	if page, tier, _ := l.Page(); tier == messages.Primary {
 		t.effect(protocol.Detach, p, b, page)
 	}
+	// Host memory may have a clean copy of a block that is on the device. The tree
+	// does not know of copies, so the offloader is told in either case.
 	if t.host {
 		t.effect(protocol.HostForget, p, b, messages.NoPage)
 	}
@@ -194,14 +226,19 @@ func (t *Tree) claim(c *protocol.ClaimItem, now time.Duration) {
 			continue
 		}
 		x, at := t.at(c.Blocks[i])
+		// The id may have been freed and given to a block of another depth.
 		if t.nodes[x].depth+at != int32(i) {
 			i++
 			continue
 		}
+		// As many blocks of the run as the claim has in the same order are one step,
+		// so a claim costs a search for each node and not for each block.
 		n := int32(common(t.ids(x)[at:], c.Blocks[i:]))
 		t.claimRun(c, segment{x, at, at + n}, stamp, now)
 		i += int(n)
 	}
+	// The source is reused in part, so it gets neither session nor retention of the
+	// request: both are for blocks that the sequence has whole.
 	if c.Source != protocol.NoBlock && t.alive(c.Source) {
 		t.touch(c.Source, stamp)
 	}
@@ -210,6 +247,7 @@ func (t *Tree) claim(c *protocol.ClaimItem, now time.Duration) {
 // common returns the number of blocks that both begin with.
 func common(a, b []protocol.BlockID) int {
 	n := min(len(a), len(b))
+	// With equal lengths the compiler can leave out bounds checks in the loop.
 	a, b = a[:n], b[:n]
 	for i := range a {
 		if a[i] != b[i] {
@@ -221,6 +259,8 @@ func common(a, b []protocol.BlockID) int {
 
 // claimRun marks those blocks of a segment that some pool holds as used now.
 func (t *Tree) claimRun(c *protocol.ClaimItem, g segment, stamp uint32, now time.Duration) {
+	// solid and plain are decided once for the run. For a plain claim of a run
+	// without holes the loop then only writes stamps.
 	solid := t.heldThroughout(g.node, -1)
 	plain := t.sessions.none() && t.retention.empty()
 	depth := t.nodes[g.node].depth
@@ -238,6 +278,8 @@ func (t *Tree) claimRun(c *protocol.ClaimItem, g segment, stamp uint32, now time
 			t.setRetention(b, term, now)
 		}
 	}
+	// Only a run's first block is in a treap. The other stamps are read when a split
+	// or a merge makes their blocks first.
 	if g.lo == 0 {
 		t.refreshUpwards(g.node)
 	}
@@ -253,7 +295,9 @@ func (t *Tree) touch(b protocol.BlockID, stamp uint32) {
 
 // shareSession applies the rule of sessions to a block that a sequence of the named
 // session, or of none, reuses whole or stores too: if that is another session the
-// block belongs to none from now on.
+// block belongs to none from now on. A block of two sessions would be lost to the
+// second when the first is forgotten, so it belongs to neither and is forgotten by
+// prefix, salt or eviction only.
 func (t *Tree) shareSession(b protocol.BlockID, session string) {
 	s := t.blocks.sessionOf(b)
 	if s != none && t.sessions.names[s] != session {

@@ -15,7 +15,9 @@ type arrays struct {
 	tokens  *messages.Token // tokensPerBlock for each block of the room
 	numbers *int32          // an id for each block, then its location in each pool
 	room    int32           // in blocks; 0: there are no arrays
-	off     int32           // where the run begins
+	// A sequence's run often has room behind it, seldom before it; see reserve. off +
+	// n ≤ room for the n of the run.
+	off int32 // where the run begins
 }
 
 // tokensIn returns the tokens of all the room.
@@ -28,7 +30,11 @@ func (a *arrays) ids() []protocol.BlockID {
 	return unsafe.Slice((*protocol.BlockID)(unsafe.Pointer(a.numbers)), a.room)
 }
 
-// locations returns those in pool p of all the room.
+// locations returns those in pool p of all the room. Ids and the locations of all
+// pools lie in one array, so the distance to pool p is a multiplication and a pool
+// more costs no pointer in the node:
+//
+//	numbers   │ ids │ pool 0 │ pool 1 │ …      each is room elements of 4 bytes
 func (a *arrays) locations(p int) []messages.Location {
 	first := unsafe.Add(unsafe.Pointer(a.numbers), 4*int(a.room)*(1+p))
 	return unsafe.Slice((*messages.Location)(first), a.room)
@@ -41,7 +47,8 @@ func (a *arrays) locations(p int) []messages.Location {
 // large again as asked.
 //
 // Invariants: roomOf is by class the room of the arrays in stacks, room the sum. No
-// array in the pool is in use. Their off is 0.
+// array in the pool is in use. Their off is 0. An idle stack costs nothing but its
+// slice header.
 type arrayPool struct {
 	stacks [sizeClasses][]arrays
 	roomOf [sizeClasses]int // blocks that the arrays of a stack have room for
@@ -75,6 +82,9 @@ func (s *arrayPool) take(room int) (a arrays, ok bool) {
 		stack := s.stacks[size]
 		top := len(stack) - 1
 		for i := top; i >= 0 && i > top-takeTries; i-- {
+			// The top of the stack fills the hole; the order in a stack has no
+			// meaning. The slot of the top is cleared, so that the array does not
+			// stay reachable twice.
 			if int(stack[i].room) >= room {
 				a, stack[i], stack[top] = stack[i], stack[top], arrays{}
 				s.stacks[size] = stack[:top]
@@ -94,6 +104,8 @@ func (s *arrayPool) put(a arrays, limit int) {
 	size := sizeClass(int(a.room))
 	s.stacks[size] = append(s.stacks[size], a)
 	s.count(size, int(a.room))
+	// The search over all classes costs 124 additions, and only when the pool is
+	// full. The class with the most room is the one that new runs ask for least.
 	for s.room > limit {
 		most := 0
 		for i, room := range s.roomOf {
@@ -117,6 +129,9 @@ func (s *arrayPool) count(size, room int) {
 // recycle puts arrays that are not in use any more into the pool.
 func (t *Tree) recycle(a arrays) {
 	if a.room > 0 {
+		// The limit falls with the tree, so a tree that has lost most blocks does not
+		// keep the arrays of all of them: each recycle drops what is over the limit
+		// by then.
 		t.pool.put(a, t.blocksHeld/spareShare+spareBlocks)
 	}
 }
@@ -126,6 +141,8 @@ func (t *Tree) newArrays(room int) arrays {
 	if a, ok := t.pool.take(room); ok {
 		return a
 	}
+	// One allocation holds tokens and numbers; the interior pointer keeps all of it
+	// reachable.
 	memory := make([]int32, room*(t.tpb+1+len(t.pools)))
 	tokens := (*messages.Token)(unsafe.Pointer(unsafe.SliceData(memory))) // all that a run consists of has 32 bits
 	return arrays{tokens: tokens, numbers: unsafe.SliceData(memory[room*t.tpb:]), room: int32(room)}
@@ -140,6 +157,7 @@ func (t *Tree) newArraysOf(tokens []messages.Token) arrays {
 		copy(t.tokensIn(&a), tokens)
 		return a
 	}
+	// Two allocations here: append to a nil slice does not clear the memory first.
 	numbers := make([]int32, room*(1+len(t.pools)))
 	tokens = append([]messages.Token(nil), tokens...)
 	return arrays{tokens: unsafe.SliceData(tokens), numbers: unsafe.SliceData(numbers), room: int32(room)}

@@ -7,9 +7,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// attribute gives the blocks of an offer their sessions, priorities and timers. A
-// run that is stored already is left out as a whole if the offer changes nothing
-// about it.
+// attribute gives the blocks of an offer their sessions, priorities and timers. A run
+// that is stored already is left out as a whole if the offer changes nothing about
+// it. It runs before attach: whether a block is new to the cache is asked of the
+// pools, and the first page would make every block look stored.
 func (t *Tree) attribute(o *offer) {
 	t.retention.read(o.Retention, o.Prompt, t.tpb)
 	t.plain = resize(t.plain, len(t.path))
@@ -17,10 +18,15 @@ func (t *Tree) attribute(o *offer) {
 	for k, g := range t.path {
 		held, fresh := t.heldThroughout(g.node, -1), t.heldNowhere(g.node, -1)
 		depth := t.nodes[g.node].depth
+		// This is a prompt that is stored again unchanged, the common case of a warm
+		// engine. Some pool holds every block of the run, so none is new, and the
+		// test costs no look at a block.
 		if held && t.sessions.none() && (t.retention.empty() || int(depth+g.hi) <= o.RetentionFrom) {
 			continue
 		}
 		ids := t.ids(g.node)
+		// All blocks of a new run get the same attributes, so no block is asked for
+		// its own, and attach need not look for where the priority changes.
 		if fresh && o.Session == "" && t.retention.empty() {
 			t.attributePlain(o, ids[g.lo:g.hi], depth+g.lo)
 			t.plain[k] = true
@@ -28,6 +34,7 @@ func (t *Tree) attribute(o *offer) {
 		}
 		for i := g.lo; i < g.hi; i++ {
 			switch d := depth + i; {
+			// A ghost stays a ghost, and a stored block keeps what it has.
 			case !o.offers(d):
 			case held || !fresh && t.held(g.node, i):
 				t.attributeStored(o, ids[i], d)
@@ -46,6 +53,7 @@ func (t *Tree) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	}
 	t.blocksHeld++
 	t.blocks.priority[b] = term.priority
+	// The name is looked up once for each offer, not once for each block.
 	if o.session != none {
 		t.sessions.refs[o.session]++
 	} else {
@@ -53,6 +61,9 @@ func (t *Tree) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	}
 	t.blocks.setSession(b, o.session)
 	t.timers.start(b, o.now, term.duration)
+	// A new block is on the device, so its pool ends the priority by itself. Only an
+	// event needs the tree's timer; moveBlock starts to watch the block if it goes to
+	// host memory.
 	if t.recording {
 		t.timers.watch(b)
 	}
@@ -60,7 +71,8 @@ func (t *Tree) attributeNew(o *offer, b protocol.BlockID, d int32) {
 
 // attributePlain gives consecutive blocks from depth d on, which no pool held, the
 // attributes of an offer without session and retention: most offers are such, and
-// this is one loop.
+// this is one loop. It sets the stamp too, which attachRun sets otherwise: a block
+// that is offered here gets a page of some pool for certain, as no pool held it.
 func (t *Tree) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
 	for i, b := range ids {
 		if o.offers(d + int32(i)) {
@@ -74,6 +86,7 @@ func (t *Tree) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
 // holds, as an offer says.
 func (t *Tree) attributeStored(o *offer, b protocol.BlockID, d int32) {
 	t.shareSession(b, o.Session)
+	// Applying the retention again would start its duration again with each store.
 	if int(d) < o.RetentionFrom {
 		return
 	}
@@ -91,11 +104,16 @@ func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
 // attach gives pool p the pages that it is offered: of blocks that it lacks, and of
 // blocks that it keeps in host memory only.
 func (t *Tree) attach(o *offer, p int) {
+	// Yields are reported before all pages of the pool. Effects join only while no
+	// other kind comes between, and a yield between two pages would end the effect of
+	// the first.
 	for _, g := range t.path {
 		if *t.count(g.node, p, messages.Secondary) > 0 {
 			t.reportYields(o, g, p)
 		}
 	}
+	// A count decides for the whole run: a prompt that is stored again costs one
+	// comparison for each node.
 	for k, g := range t.path {
 		if *t.count(g.node, p, messages.Primary) == t.nodes[g.node].n {
 			continue // the stored pages stay, the sequence keeps duplicates
@@ -104,6 +122,10 @@ func (t *Tree) attach(o *offer, p int) {
 		pages := o.pages(p, depth+g.lo, depth+g.hi)
 		locations := t.locations(g.node, p)[g.lo:g.hi]
 		for i := 0; i < len(pages); {
+			//	location     offered page
+			//	device       stays with the sequence: a duplicate
+			//	host         becomes the place, unless KeepOnHost lists the block
+			//	nowhere      becomes the place, by runs
 			switch l := locations[i]; {
 			case pages[i] == messages.NoPage || l > messages.Nowhere:
 				i++
@@ -122,7 +144,9 @@ func (t *Tree) attach(o *offer, p int) {
 }
 
 // attachRun gives pool p pages of the first blocks of a segment: of as many as the
-// pool lacks and have one priority and end, at least one. It returns their number.
+// pool lacks and have one priority and end, at least one. It returns their number. A
+// run ends where the priority or its end differs, since an effect has one of each.
+// With one retention that is a few runs for a prompt.
 func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
 	ids, locations := t.ids(s.node)[s.lo:s.hi], t.locations(s.node, p)[s.lo:s.hi]
 	t.expireNow(ids[0])
@@ -130,6 +154,8 @@ func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) in
 	until, _ := t.timers.of(ids[0])
 	n := 0
 	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == messages.Nowhere {
+		// The priority goes out with the effect, so one that has ended must not be
+		// read.
 		t.expireNow(ids[n])
 		if end, _ := t.timers.of(ids[n]); t.blocks.priority[ids[n]] != priority || end != until {
 			break
@@ -143,8 +169,9 @@ func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) in
 	return n
 }
 
-// attachPlain is attachRun for blocks that no pool held before the offer and that
-// all have the default priority.
+// attachPlain is attachRun for blocks that no pool held before the offer and that all
+// have the default priority. It reads no attribute, so it costs a copy of the pages
+// and nothing for each block besides.
 func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 	locations := t.locations(s.node, p)[s.lo:s.hi]
 	n := 0
@@ -168,13 +195,16 @@ func (t *Tree) reportAttached(s segment, p int, pages []messages.PageID) {
 // host memory.
 func (t *Tree) replaceHostPage(s segment, p int, page messages.PageID) {
 	b := t.ids(s.node)[s.lo]
+	// The pool held the block before and holds it now: no first block comes to count,
+	// and the readers of events are told of a tier, not of a stored block.
 	t.setLocation(s.node, s.lo, p, messages.OnDevice(page))
 	t.effect(protocol.Attach, p, b, page)
 	t.recordTier(b, p, messages.Primary)
 }
 
 // reportYields tells the offloader which of its contents device pages of the offer
-// replace.
+// replace. From then on the host page is no place of the block. Without the effect
+// the offloader would keep the page for the block until the block is forgotten.
 func (t *Tree) reportYields(o *offer, g segment, p int) {
 	depth := t.nodes[g.node].depth
 	pages := o.pages(p, depth+g.lo, depth+g.hi)

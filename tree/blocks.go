@@ -5,13 +5,21 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// blocks are the attributes of all blocks, each in an array of its own, by BlockID.
-// A block that no pool holds (a ghost) has no attributes but its node and depth.
+// blocks are the attributes of all blocks, each in an array of its own, by BlockID. A
+// block that no pool holds (a ghost) has no attributes but its node and depth. node,
+// low, stamp and priority have one length; ids from 0 up to it are in use or in free.
+// Arrays by attribute and not one array of structs: most loops need one attribute,
+// and a struct would be padded.
 type blocks struct {
-	node     []int32  // none: the id is free
-	low      []uint16 // of the depth, which is the index in the prefix
-	stamp    []uint32 // when it was last stored or claimed
-	session  []int32  // as far as one was ever of a session; none: of no session
+	node []int32 // none: the id is free
+	// Not the index in the run: split and merge change that for all blocks behind,
+	// the depth for none. The low half is enough, since the node knows where its
+	// depths begin.
+	low     []uint16 // of the depth, which is the index in the prefix
+	stamp   []uint32 // when it was last stored or claimed
+	session []int32  // as far as one was ever of a session; none: of no session
+	// While timers.ended is true of a block this is the priority before the end: see
+	// expireNow.
 	priority []messages.Priority
 	free     []protocol.BlockID
 }
@@ -23,6 +31,7 @@ func (t *Tree) newBlocks(ids []protocol.BlockID, x, depth int32) {
 	t.generation++
 	t.nodes[x].bump(t.generation, depth)
 	s := &t.blocks
+	// Free ids are a stack, and freeBlocks puts the last block in first.
 	used := min(len(ids), len(s.free))
 	for i := range used {
 		ids[i] = s.free[len(s.free)-1-i]
@@ -36,7 +45,8 @@ func (t *Tree) newBlocks(ids []protocol.BlockID, x, depth int32) {
 	}
 }
 
-// reserve makes room for n blocks.
+// reserve makes room for n blocks. Config.Blocks is a hint: the arrays grow beyond
+// it.
 func (s *blocks) reserve(n int) {
 	s.node, s.low = make([]int32, 0, n), make([]uint16, 0, n)
 	s.stamp, s.priority = make([]uint32, 0, n), make([]messages.Priority, 0, n)
@@ -55,9 +65,9 @@ func (t *Tree) makeBlocks(ids []protocol.BlockID) {
 	}
 }
 
-// lengthen adds n zero elements to an array by block. An array that is moved gets
-// an eighth more: append would give a quarter, which is much where there are
-// millions.
+// lengthen adds n zero elements to an array by block. An array that is moved gets an
+// eighth more: append would give a quarter, which is much where there are millions.
+// The arrays are never cut, so what lies behind their length is still zero.
 func lengthen[E any](s []E, n int) []E {
 	if len(s)+n > cap(s) {
 		longer := make([]E, len(s), len(s)+max(n, len(s)/8, 64))
@@ -86,7 +96,9 @@ func (s *blocks) sessionOf(b protocol.BlockID) int32 {
 	return s.session[b]
 }
 
-// setSession makes b a block of session n, or of none.
+// setSession makes b a block of session n, or of none. The array is as long as the
+// largest id that was ever of a session, so an engine without sessions pays nothing
+// for it.
 func (s *blocks) setSession(b protocol.BlockID, n int32) {
 	if n == none && int(b) >= len(s.session) {
 		return
@@ -97,7 +109,8 @@ func (s *blocks) setSession(b protocol.BlockID, n int32) {
 	s.session[b] = n
 }
 
-// alive tells whether b is a block of the tree, perhaps a ghost.
+// alive tells whether b is a block of the tree, perhaps a ghost. An id may be of
+// another block than the caller knew: alive says only that it is in use.
 func (t *Tree) alive(b protocol.BlockID) bool {
 	return b >= 0 && int(b) < len(t.blocks.node) && t.blocks.node[b] != none
 }
@@ -110,6 +123,8 @@ const lows = 1 << 16
 func (t *Tree) at(b protocol.BlockID) (x, i int32) {
 	x = t.blocks.node[b]
 	nd := &t.nodes[x]
+	// The difference is taken in 16 bits, so it wraps around as the low halves do. In
+	// a longer run the blocks with the same low half lie lows apart.
 	i = int32(t.blocks.low[b] - uint16(nd.depth))
 	if nd.n > lows {
 		for t.ids(x)[i] != b {
@@ -143,7 +158,8 @@ func (t *Tree) tail(x int32) protocol.BlockID {
 	return ids[len(ids)-1]
 }
 
-// held tells whether some pool holds block i of node x.
+// held tells whether some pool holds block i of node x. It costs a look at each pool.
+// Where whole runs are asked for, heldThroughout and heldNowhere answer by counts.
 func (t *Tree) held(x, i int32) bool {
 	for p := range t.pools {
 		if t.locations(x, p)[i] != messages.Nowhere {
@@ -154,7 +170,9 @@ func (t *Tree) held(x, i int32) bool {
 }
 
 // heldThroughout tells whether some pool but p holds all blocks of node x; p may be
-// −1. It decides by counts, so that work on a long run can be left out as a whole.
+// −1. It decides by counts, so that work on a long run can be left out as a whole. It
+// may be false although each block is held by some pool or other; the callers then
+// look at each block.
 func (t *Tree) heldThroughout(x int32, p int) bool {
 	for q := range t.pools {
 		if q != p && t.holdsAll(x, q) {
@@ -175,6 +193,8 @@ func (t *Tree) heldNowhere(x int32, p int) bool {
 }
 
 // heldEnd returns the index behind the last block of node x that some pool holds.
+// Each pool is searched from the end down to what the pools before have found, so no
+// block is looked at twice for one pool, and none before the result.
 func (t *Tree) heldEnd(x int32) int32 {
 	end := int32(0)
 	for p := range t.pools {
@@ -203,7 +223,8 @@ func (t *Tree) heldByAll(x, i int32) bool {
 }
 
 // setLocation changes where a pool keeps block i of node x, and the counts with it.
-// The caller refreshes the treap if i is 0.
+// The caller refreshes the treap if i is 0. It is the only way to change one
+// location; loops over runs change counts in one step.
 func (t *Tree) setLocation(x, i int32, p int, to messages.Location) {
 	l := &t.locations(x, p)[i]
 	if _, tier, ok := l.Page(); ok {
@@ -215,7 +236,9 @@ func (t *Tree) setLocation(x, i int32, p int, to messages.Location) {
 	*l = to
 }
 
-// count returns the number of blocks of node x that pool p keeps in a tier.
+// count returns the number of blocks of node x that pool p keeps in a tier. The
+// counts of a node lie side by side: pool 0 primary, pool 0 secondary, pool 1
+// primary, …
 func (t *Tree) count(x int32, p int, tier messages.Tier) *int32 {
 	return &t.counts[(int(x)*len(t.pools)+p)*2+int(tier)]
 }
@@ -227,7 +250,8 @@ func (t *Tree) holdsAll(x int32, p int) bool {
 }
 
 // expireAttributes removes priority, timer and session of blocks whose last pages
-// have gone.
+// have gone. Without it an id's next block would begin with the attributes of the one
+// before. The stamp stays; newBlocks sets it to 0.
 func (t *Tree) expireAttributes(ids ...protocol.BlockID) {
 	t.blocksHeld -= len(ids)
 	if t.timers.none() && t.sessions.none() {

@@ -22,7 +22,9 @@ func (t *Tree) verify() {
 	}
 }
 
-// checker collects what is wrong and what the walk has counted.
+// checker collects what is wrong and what the walk has counted. The counts are made
+// again from the blocks, independently of those in the tree, so that a wrong count
+// cannot confirm itself.
 type checker struct {
 	*Tree
 	problems []error
@@ -40,7 +42,8 @@ func (c *checker) expect(ok bool, format string, args ...any) {
 	}
 }
 
-// Check walks everything and joins all problems.
+// Check walks everything and joins all problems. It costs a walk over all blocks, so
+// it runs after each message only under the build tag invariants.
 func (t *Tree) Check() error {
 	c := checker{Tree: t,
 		symbols: make([]int32, len(t.symbols.entries)), sessions: make([]int32, len(t.sessions.names)),
@@ -136,6 +139,7 @@ func (c *checker) block(x, i int32) {
 		c.expect(c.pools[p].Cross == c.nodes[x].cross, "block %d is in pool %d, which is not of its kind", b, p)
 		other, twice := c.pages[p][l]
 		c.expect(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
+		// Invariant 7: two blocks with one page would read each other's contents.
 		c.pages[p][l] = b
 	}
 	for _, tok := range c.tokensAt(x, i) {
@@ -188,6 +192,7 @@ func (c *checker) totals() {
 	c.expect(c.heldSeen == t.blocksHeld, "%d blocks are held, counted as %d", c.heldSeen, t.blocksHeld)
 	c.expect(c.blocks+len(t.blocks.free) == len(t.blocks.node), "%d blocks reached and %d free of %d", c.blocks, len(t.blocks.free), len(t.blocks.node))
 	for n, refs := range c.symbols {
+		// Sequences hold references as well, and the tree does not know how many.
 		c.expect(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)
 		if t.symbols.refs[n] > 0 {
 			c.expect(t.symbols.index[t.symbols.entries[n]] == int32(n), "symbol %d is not found", n)

@@ -31,6 +31,7 @@ func (t *Tree) Contents(c *protocol.Contents) {
 			ns = t.roots[r].namespace
 			continue
 		}
+		// Parents come first in the walk, so the index of the parent is known.
 		parent := -1
 		if b := t.tail(t.parentOf(x)); b != protocol.NoBlock {
 			parent = index[b]
@@ -52,8 +53,9 @@ func (t *Tree) Contents(c *protocol.Contents) {
 	}
 }
 
-// walkAll visits all nodes, namespace by namespace, parents before children,
-// children in token order.
+// walkAll visits all nodes, namespace by namespace, parents before children, children
+// in token order. The tree must not change during the walk. The order is the same in
+// each run, because no map is ranged over.
 func (t *Tree) walkAll() func(yield func(int32) bool) {
 	return func(yield func(int32) bool) {
 		var stack []int32
@@ -89,6 +91,8 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 					continue
 				}
 				b := ids[i]
+				// The answer restores pools after a failure, and they must not get a
+				// priority that has ended.
 				t.expireNow(b)
 				until, _ := t.timers.of(b)
 				m.Blocks = append(m.Blocks, protocol.BlockLocation{

@@ -25,19 +25,23 @@ func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 	x, last := t.at(m.Block)
 	ids := t.ids(x)[:last+1]
 	n := 1
+	// The moves must name the run's blocks one after the other, from the last one
+	// down. Anything else ends the run, and the next call begins there.
 	for most := min(len(moves), len(ids)); n < most; n++ {
 		if next := &moves[n]; next.Block != ids[len(ids)-1-n] || next.Pool != m.Pool || next.To != messages.Nowhere {
 			break
 		}
 	}
 	s := segment{x, last + 1 - int32(n), last + 1}
+	// The change is recorded first: drop may free the ids.
 	t.recordEvicted(s, int(m.Pool))
 	t.drop(s, int(m.Pool))
 	return n
 }
 
 // drop removes the blocks of a segment from pool p, which holds them. Nodes may be
-// freed by it.
+// freed by it. It reports no effect: either pool and offloader have dropped the
+// contents by themselves, or the caller has reported it before.
 func (t *Tree) drop(s segment, p int) {
 	locations, host := t.locations(s.node, p)[s.lo:s.hi], int32(0)
 	for i, l := range locations {
@@ -52,9 +56,13 @@ func (t *Tree) drop(s segment, p int) {
 	*t.count(s.node, p, messages.Primary) -= s.hi - s.lo - host
 	*t.count(s.node, p, messages.Secondary) -= host
 	gone := t.expireDropped(s, p)
+	// The treap is brought up to date before prune, which takes ghosts out of it on
+	// the condition that no latest counts them.
 	if s.lo == 0 {
 		t.refreshUpwards(s.node)
 	}
+	// A block that another pool holds stays, so only a block that has become a ghost
+	// can change nodes.
 	if gone {
 		t.prune(s.node)
 	}
@@ -63,6 +71,7 @@ func (t *Tree) drop(s segment, p int) {
 // expireDropped removes the attributes of those blocks of a segment that no pool
 // holds now that p does not, and tells whether there are any.
 func (t *Tree) expireDropped(s segment, p int) (gone bool) {
+	// Counts decide for whole runs: with one pool the second test always answers.
 	if t.heldThroughout(s.node, p) {
 		return false
 	}

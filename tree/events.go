@@ -13,6 +13,8 @@ func (t *Tree) TakeChanges() *protocol.Changes {
 	if len(c.List) == 0 {
 		return nil
 	}
+	// An event must not be continued in the next record: the log may have made it by
+	// then.
 	t.log.changes, t.log.event = &protocol.Changes{}, noEvent
 	if n := len(t.log.spare); n > 0 {
 		t.log.changes, t.log.spare = t.log.spare[n-1], t.log.spare[:n-1]
@@ -37,7 +39,7 @@ const spareRecords = 2
 const noEvent = -1
 
 // record adds a change to those that the event log gets, joined to the event before
-// or not.
+// or not. event is an index and not a pointer, since the list moves when it grows.
 func (t *Tree) record(c protocol.Change) {
 	j := &t.log
 	if c.MakesEvent() {
@@ -69,6 +71,8 @@ func (t *Tree) recordEntered(x, i int32) {
 // log needs to know them by: ids, tokens and what is before them.
 func (t *Tree) enter(c *protocol.Changes, x, i int32) {
 	ids, tokens := t.ids(x)[i:], t.tokensFrom(x, i)
+	// The record has all that identifies the blocks, because the log gets it later:
+	// by then they may have left the tree, and other blocks may have their ids.
 	e := protocol.Change{
 		Kind: protocol.BlocksEntered, Last: ids[len(ids)-1], Count: int32(len(ids)), Tokens: int32(len(tokens)),
 		Parent: t.prior(x, i), Padding: t.padding(x, t.nodes[x].n-1),
@@ -76,11 +80,15 @@ func (t *Tree) enter(c *protocol.Changes, x, i int32) {
 	c.Blocks = append(c.Blocks, ids...)
 	first := len(c.Tokens)
 	c.Tokens = append(c.Tokens, tokens...)
+	// Symbols are numbers of this tree and are used again. The log gets the host's
+	// tokens and what covers them instead, so that names are the same in every run.
 	if !t.symbols.none() && len(fromSymbol(tokens)) > 0 {
 		e.Covered = true
 		c.Covers = append(c.Covers, t.symbols.covers(tokens)...)
 		t.symbols.restore(c.Tokens[first:])
 	}
+	// The namespace stands once in a record for each prefix that begins, since every
+	// other block leads to its prefix by its parent.
 	if e.Parent == protocol.NoBlock {
 		c.Namespaces = append(c.Namespaces, t.roots[t.nodes[t.parentOf(x)].root].namespace)
 	}
@@ -89,6 +97,8 @@ func (t *Tree) enter(c *protocol.Changes, x, i int32) {
 
 // recordLeft records that consecutive blocks are not in the tree any more.
 func (t *Tree) recordLeft(ids []protocol.BlockID) {
+	// The change ends what the ids mean to the log; it must come before they are
+	// given again.
 	if t.recording && len(ids) > 0 {
 		t.record(protocol.Change{Kind: protocol.BlocksLeft, Last: ids[len(ids)-1], Count: int32(len(ids))})
 	}
@@ -105,6 +115,8 @@ func (t *Tree) tokensFrom(x, i int32) []messages.Token {
 // padding returns how many tokens at the end of block i of node x are none of the
 // host's: those behind the end of an encoder's input.
 func (t *Tree) padding(x, i int32) int32 {
+	// Only inputs of encoders are padded. For all others the walk to the root is left
+	// out.
 	if !t.nodes[x].cross && t.inputTokens == nil {
 		return 0
 	}
@@ -134,6 +146,8 @@ func (t *Tree) recordStored(g segment, p int) {
 		Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: ids[len(ids)-1], Count: int32(len(ids)),
 		Priority: t.blocks.priority[ids[0]],
 	}
+	// An event names its first parent only, so blocks join it if they follow its last
+	// block.
 	c.Joined = t.event(c.Kind, p) && t.prior(g.node, g.lo) == t.log.stored
 	t.log.stored = c.Last
 	t.record(c)
@@ -148,6 +162,8 @@ func (t *Tree) recordRemoved(b protocol.BlockID, p int) {
 	c := protocol.Change{Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: b, Count: 1}
 	if c.Joined = t.event(c.Kind, p); c.Joined {
 		list := t.log.changes.List
+		// The block may join the change before, if it follows its last block in the
+		// prefix; else it is another change of the same event.
 		if last := &list[len(list)-1]; last.Kind == c.Kind && !last.Backwards && t.before(b) == last.Last {
 			last.Last, last.Count = b, last.Count+1
 			return
@@ -157,7 +173,8 @@ func (t *Tree) recordRemoved(b protocol.BlockID, p int) {
 }
 
 // recordEvicted records that pool p does not hold the blocks of a segment any more,
-// the last one first.
+// the last one first. It is one change however long the run is. Readers get the
+// blocks in the order of eviction.
 func (t *Tree) recordEvicted(g segment, p int) {
 	if !t.recording {
 		return
@@ -195,6 +212,8 @@ func (t *Tree) Snapshot(s *protocol.Snapshot) {
 		if t.nodes[x].n == 0 {
 			continue
 		}
+		// The record is a new one. Changes that have not been taken yet are not
+		// touched, and they are older than the snapshot.
 		t.enter(s.Keys, x, 0)
 		for p := range t.pools {
 			t.keys(s.Keys, x, p)
@@ -213,6 +232,8 @@ func (t *Tree) keys(c *protocol.Changes, x int32, p int) {
 			continue
 		}
 		b := t.ids(x)[i]
+		// Unless joined is set, the last change is of another event, or of the
+		// entering blocks.
 		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier && last.Priority == t.blocks.priority[b] {
 			last.Last, last.Count = b, last.Count+1
 			continue

@@ -8,8 +8,11 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Forget removes blocks from the tree and answers how many of them no pool holds
-// any more.
+// Forget removes blocks from the tree and answers how many of them no pool holds any
+// more. It works in three passes: select the blocks, report what is forgotten while
+// all of them are still known, then remove them. The reports are in the order of
+// prefixes, so that effects and changes join, and the removal is in the opposite
+// order.
 func (t *Tree) Forget(f *protocol.Forget) {
 	t.log.begin(f.Effects)
 	t.expire(f.Now)
@@ -17,6 +20,8 @@ func (t *Tree) Forget(f *protocol.Forget) {
 	var kept [][]bool
 	switch s := &f.Selector; {
 	case f.All:
+		// Sequences go on to use these pages, so only All, which ends all else, needs
+		// the table; a selector forgets blocks whoever uses them.
 		kept = t.marks(f.Keep)
 		for i := range t.roots {
 			t.selectRoot(int32(i))
@@ -41,6 +46,7 @@ func (t *Tree) Forget(f *protocol.Forget) {
 		t.forgetBlock(t.toForget[k], kept)
 	}
 	f.Blocks = before - t.blocksHeld
+	// Only an empty tree makes this event: readers drop all keys by it.
 	if f.All && t.recording && t.blocksHeld == 0 {
 		t.record(protocol.Change{Kind: protocol.EverythingForgot})
 	}
@@ -71,7 +77,8 @@ func (t *Tree) selectRoot(i int32) {
 }
 
 // selectSubtrees adds all blocks of the subtrees in t.stack to t.toForget, parents
-// first.
+// first. The stack is kept in the tree, and its depth does not depend on the length
+// of prompts.
 func (t *Tree) selectSubtrees() {
 	for n := len(t.stack); n > 0; n = len(t.stack) {
 		x := t.stack[n-1]
@@ -81,8 +88,9 @@ func (t *Tree) selectSubtrees() {
 	}
 }
 
-// selectSession adds the blocks that belong to a session to t.toForget, those of
-// one run in order.
+// selectSession adds the blocks that belong to a session to t.toForget, those of one
+// run in order. It looks at the session of every block. Lists of blocks by session
+// would cost each block two links, for a request that is rare.
 func (t *Tree) selectSession(name string) {
 	s := t.sessions.find(name)
 	if s == none {
@@ -121,6 +129,9 @@ func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
 		s := t.path[len(t.path)-1]
 		x, from = s.node, s.hi
 	}
+	//	rest empty        the prefix ends with a block: that block and all behind it
+	//	at end of run     children that begin with rest
+	//	inside the run    the next block, if it begins with rest, and all behind it
 	switch n := t.nodes[x].n; {
 	case len(rest) == 0:
 		from = max(0, from-1)
@@ -150,6 +161,8 @@ func (t *Tree) childrenWith(list []int32, x int32, prefix []messages.Token) []in
 		return list
 	}
 	c := t.against(x, prefix)
+	// Elements that begin with prefix are a range. x is before it (c < 0), in it or
+	// behind it, and only the sides that the range reaches are searched.
 	if c <= 0 {
 		list = t.childrenWith(list, t.nodes[x].side[1], prefix)
 	}
@@ -162,7 +175,9 @@ func (t *Tree) childrenWith(list []int32, x int32, prefix []messages.Token) []in
 	return list
 }
 
-// reportForgotten reports what pool p forgets of t.toForget.
+// reportForgotten reports what pool p forgets of t.toForget. Device pages and host
+// memory are two passes, since effects join only while one kind follows another: in
+// one pass each block would be two effects.
 func (t *Tree) reportForgotten(p int, kept [][]bool) {
 	for _, host := range [2]bool{false, true} {
 		for _, b := range t.toForget {
@@ -182,7 +197,8 @@ func (t *Tree) reportForgotten(p int, kept [][]bool) {
 	}
 }
 
-// forgetBlock removes b from the pools that do not keep it.
+// forgetBlock removes b from the pools that do not keep it. The block's last pool
+// ends the block, so alive is asked for each pool.
 func (t *Tree) forgetBlock(b protocol.BlockID, kept [][]bool) {
 	for p := range t.pools {
 		if kept != nil && kept[p][b] || !t.alive(b) {

@@ -10,6 +10,9 @@ import (
 // journal collects what a message causes: effects, whose slices lie in two arenas
 // that the next message reuses, and changes for the event log.
 type journal struct {
+	// Every effect's Blocks and Pages are ranges of blocks and pages below, in the
+	// order of the effects; what an effect has is behind what all effects before it
+	// have. So an effect grows in place.
 	effects []protocol.Effect
 	pages   []messages.PageID
 	blocks  []protocol.BlockID
@@ -18,7 +21,9 @@ type journal struct {
 	spare   []*protocol.Changes // empty
 	// event is the index in changes of what began the last event, if the message
 	// under way may add to it; else noEvent.
-	event  int
+	event int
+	// It means something only while event is not noEvent: until then the id may be of
+	// another block.
 	stored protocol.BlockID // the last block of the last change of kind BlocksStored
 }
 
@@ -63,6 +68,9 @@ func (t *Tree) effects(kind protocol.EffectKind, p int, blocks []protocol.BlockI
 			until, _ = t.timers.of(b)
 		}
 	}
+	// The effects before have the same kind, so either both have pages or neither
+	// has. A slice that append has moved is still valid: earlier effects keep the old
+	// array, whose contents do not change.
 	if n := len(j.effects); n > 0 {
 		e := &j.effects[n-1]
 		size := len(e.Blocks)

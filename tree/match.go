@@ -5,10 +5,13 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// segment is the blocks [lo, hi) of node's run, on the path from a root.
+// segment is the blocks [lo, hi) of node's run, on the path from a root. 0 ≤ lo < hi
+// ≤ n. Segments of one path follow one another without a gap. A segment is valid
+// until its node is split, merged or freed.
 type segment struct{ node, lo, hi int32 }
 
-// Match answers all items of m on the present state.
+// Match answers all items of m on the present state. No item sees what another one
+// does, so the order of items in a batch does not matter.
 func (t *Tree) Match(m *protocol.Match) {
 	for i := range m.Items {
 		t.match(&m.Items[i])
@@ -24,6 +27,7 @@ type prompt struct {
 	partial bool
 	root    int32
 	whole   int32 // blocks of the prompt that are in the tree, ghosts included
+	// lacking ≤ whole, and no match has more than lacking whole blocks.
 	lacking int32 // the first of them that a full-attention pool lacks, else whole
 }
 
@@ -34,6 +38,7 @@ type choice struct {
 }
 
 func (t *Tree) match(m *protocol.MatchItem) {
+	// A match that only asks must not leave entries behind that no Apply releases.
 	if m.KeepSymbols {
 		t.symbols.acquire(m.Tokens, m.Multimodal)
 	} else {
@@ -53,11 +58,14 @@ func (t *Tree) match(m *protocol.MatchItem) {
 			}
 		}
 	}
+	// Two searches follow one walk over the tokens. Both only read t.path and
+	// locations, so the cost in tokens is paid once.
 	k, source := t.longest(&q)
 	if t.recurrent() && !m.Cross {
 		k, source = t.matchStates(m, &q, k, source)
 	}
 	t.answer(m, &q, k, source)
+	// measure comes last: it compares with Matched.
 	t.measure(m, &q)
 }
 
@@ -65,6 +73,8 @@ func (t *Tree) match(m *protocol.MatchItem) {
 // t.path and returns its length in blocks.
 func (t *Tree) walk(x int32, tokens []messages.Token) (depth int32) {
 	for len(tokens) >= t.tpb {
+		// Whole blocks only: a block that is stored in part has fewer tokens than the
+		// key that is searched for, so child never returns it.
 		x = t.child(x, tokens[:t.tpb])
 		if x == none {
 			break
@@ -72,6 +82,8 @@ func (t *Tree) walk(x int32, tokens []messages.Token) (depth int32) {
 		n := int32(firstDifference(t.tokens(x), tokens) / t.tpb)
 		t.path = append(t.path, segment{x, 0, n})
 		depth += n
+		// The prompt leaves the run inside it. It is not split: a match changes
+		// nothing.
 		if n < t.nodes[x].n {
 			break
 		}
@@ -80,7 +92,9 @@ func (t *Tree) walk(x int32, tokens []messages.Token) (depth int32) {
 	return depth
 }
 
-// segmentAt returns the index in t.path of the segment that block i lies in.
+// segmentAt returns the index in t.path of the segment that block i lies in. It is a
+// binary search over the depths of nodes: a prompt may have as many nodes as blocks.
+// The path must have block i.
 func (t *Tree) segmentAt(i int32) int {
 	lo, hi := 0, len(t.path)
 	for hi-lo > 1 {
@@ -94,7 +108,8 @@ func (t *Tree) segmentAt(i int32) int {
 }
 
 // firstHole returns the first block of the path before end that pool p lacks, else
-// end.
+// end. Nodes that the pool holds in full are left out by their counts, so without
+// evictions it costs a step for each node.
 func (t *Tree) firstHole(p int, end int32) int32 {
 	for _, s := range t.path {
 		depth := t.nodes[s.node].depth
@@ -104,6 +119,8 @@ func (t *Tree) firstHole(p int, end int32) int32 {
 		if t.holdsAll(s.node, p) {
 			continue
 		}
+		// A count is of the whole run, and the hole may lie behind the segment or the
+		// end.
 		for i, l := range t.locations(s.node, p)[:min(s.hi, end-depth)] {
 			if l == messages.Nowhere {
 				return depth + int32(i)
@@ -114,6 +131,8 @@ func (t *Tree) firstHole(p int, end int32) int32 {
 }
 
 // lastHole returns the last block of the path in [lo, hi) that pool p lacks, or −1.
+// It goes backwards, because the hole nearest to the end is the one that decides how
+// far a window allows a match; those before it may lie outside the next window.
 func (t *Tree) lastHole(p int, lo, hi int32) int32 {
 	if lo >= hi {
 		return -1
@@ -137,11 +156,13 @@ func (t *Tree) lastHole(p int, lo, hi int32) int32 {
 }
 
 // firstNeeded is the first block, sinks apart, that position attends to in pool p.
+// The block is rounded down: a window that begins inside a block needs the block.
 func (t *Tree) firstNeeded(p int, position int32) int32 {
 	return int32(t.pools[p].reach().First(int(position)) / t.tpb)
 }
 
-// sinkBlocks is the number of blocks that hold the sink of pool p.
+// sinkBlocks is the number of blocks that hold the sink of pool p. It is rounded up,
+// for the same reason.
 func (t *Tree) sinkBlocks(p int) int32 {
 	return int32((t.pools[p].Sink + t.tpb - 1) / t.tpb)
 }
@@ -154,10 +175,15 @@ func (t *Tree) longest(q *prompt) (k int32, source choice) {
 	k = t.startOfSearch(q)
 	for {
 		source = t.choose(q, k, candidates)
+		// A part of a block moves the end of the match, and with it the start of each
+		// window.
 		length := k*int32(t.tpb) + source.shared
 		next := k
 		for p := q.first; p < q.end; p++ {
 			if !t.pools[p].full() {
+				// The pools are asked independently and the smallest answer is tried
+				// next. Every pool's answer is an upper bound of the match, so their
+				// minimum is one.
 				next = min(next, t.gap(p, t.firstNeeded(p, length), k))
 			}
 		}
@@ -171,10 +197,14 @@ func (t *Tree) longest(q *prompt) (k int32, source choice) {
 // gap returns the last block in [lo, k) that pool p lacks, or k if it has them all.
 // It remembers in t.clean from where on p has all blocks before k.
 func (t *Tree) gap(p int, lo, k int32) int32 {
+	// clean[p] ≤ k means that p holds all blocks in [clean[p], k). What has been
+	// searched for a longer k is not searched again, which makes the whole search
+	// linear.
 	clean := min(t.clean[p], k)
 	if lo >= clean {
 		return k
 	}
+	// The next k is at most h, so the blocks behind h are of no interest any more.
 	if h := t.lastHole(p, lo, clean); h >= 0 {
 		t.clean[p] = h
 		return h
@@ -198,6 +228,8 @@ func (t *Tree) choose(q *prompt, k int32, what int) choice {
 	if k > 0 {
 		s := t.path[t.segmentAt(k-1)]
 		x = s.node
+		// Inside a run the one block behind k is the next of the run. At its end all
+		// children are possible, and nearest chooses among them.
 		if i := k - t.nodes[x].depth; i < t.nodes[x].n {
 			return t.chooseInside(q, segment{x, i, i + 1}, query, what)
 		}
@@ -211,6 +243,8 @@ func (t *Tree) chooseInside(q *prompt, s segment, query []messages.Token, what i
 	if t.nodes[s.node].depth+s.lo < q.whole {
 		return choice{none, none, 0}
 	}
+	// This block is not the first of its node, so no latest knows of it and it is
+	// asked itself.
 	counts := t.held(s.node, s.lo)
 	if what == candidates {
 		counts = t.heldByAll(s.node, s.lo)
@@ -228,16 +262,24 @@ func (t *Tree) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) 
 	m.Matched, m.Blocks = int(length), int(k)
 	m.IDs = resize(m.IDs, int(k))
 	for _, s := range t.path {
+		// The last segment may have more blocks than k; copy ends with m.IDs.
 		if depth := t.nodes[s.node].depth; depth < k {
 			copy(m.IDs[depth:], t.ids(s.node)[:s.hi])
 		}
 	}
 	for p := range t.pools {
 		m.Pages[p] = resize(m.Pages[p], int(k))
+		// Slices of other pools are filled too: they may have the answer of an
+		// earlier match.
 		if p < q.first || p >= q.end {
 			fillNowhere(m.Pages[p])
 			continue
 		}
+		//	blocks   0        sink         first          k
+		//	         │ sink   │ Nowhere    │ window       │
+		//
+		// Blocks between sink and window are Nowhere even if the pool holds them: the
+		// sequence needs no page of them.
 		first := min(t.firstNeeded(p, length), k)
 		sink := min(t.sinkBlocks(p), first)
 		t.copyLocations(m.Pages[p], p, 0, sink)
@@ -247,7 +289,8 @@ func (t *Tree) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) 
 	t.fillSource(&m.Source, source)
 }
 
-// fillSource describes a block that shares tokens with a prompt.
+// fillSource describes a block that shares tokens with a prompt. HasChildren decides
+// whether the page may be taken over: what follows a block would lose it.
 func (t *Tree) fillSource(s *protocol.Source, source choice) {
 	s.Block, s.Tokens, s.Stored = protocol.NoBlock, 0, 0
 	s.HasChildren, s.Pages = false, s.Pages[:0]
@@ -264,7 +307,8 @@ func (t *Tree) fillSource(s *protocol.Source, source choice) {
 	}
 }
 
-// copyLocations copies where pool p keeps the blocks [lo, hi) of the path.
+// copyLocations copies where pool p keeps the blocks [lo, hi) of the path. A path of
+// few nodes is a few copies of memory, however many blocks it has.
 func (t *Tree) copyLocations(to []messages.Location, p int, lo, hi int32) {
 	if lo >= hi {
 		return
@@ -288,6 +332,8 @@ func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 	if q.root == none {
 		return
 	}
+	// Reach may lead over ghosts. It ends at the last block that some pool holds,
+	// whole or in part, so the search goes down until it finds one.
 	for k := q.whole; ; k-- {
 		if c := t.choose(q, k, holders); c.node != none {
 			m.Reach = int(k)*t.tpb + int(c.shared)
@@ -298,6 +344,9 @@ func (t *Tree) measure(m *protocol.MatchItem, q *prompt) {
 		if k == 0 {
 			return
 		}
+		// Most often the last whole block is held and the loop ends in its first
+		// turn. More turns need ghosts at the end of the path, with other blocks
+		// behind them.
 		s := t.path[t.segmentAt(k-1)]
 		if t.held(s.node, k-1-t.nodes[s.node].depth) {
 			m.Reach, m.Lacking = int(k)*t.tpb, q.lacking < k
@@ -314,6 +363,8 @@ func (t *Tree) countLacks(m *protocol.MatchItem, q *prompt, k int32) {
 		return
 	}
 	for p := q.first; p < q.end; p++ {
+		// The count is for position Reach, since that is the match which the host did
+		// not get.
 		first := min(t.firstNeeded(p, int32(m.Reach)), k)
 		m.Lacks[p] = t.countHoles(p, 0, min(t.sinkBlocks(p), first)) + t.countHoles(p, first, k)
 	}

@@ -11,6 +11,8 @@ import (
 // span is a range of a retention in blocks: those in [first, end) have their first
 // token in it.
 type span struct {
+	// first < end. Spans do not overlap and are sorted, as the ranges of a valid
+	// retention are disjoint.
 	first, end int32
 	term
 }
@@ -21,8 +23,9 @@ type term struct {
 	duration time.Duration // 0: without end
 }
 
-// retentionCover answers, for blocks in ascending order, what a retention gives
-// them. Ranges are sorted once, so a prompt costs its blocks plus its ranges.
+// retentionCover answers, for blocks in ascending order, what a retention gives them.
+// Ranges are sorted once, so a prompt costs its blocks plus its ranges. Blocks must
+// be asked for in ascending order after each read, because at never goes back.
 type retentionCover struct {
 	spans     []span
 	at        int // spans before it are behind us
@@ -32,6 +35,8 @@ type retentionCover struct {
 
 // read takes the retention, which may be nil, of a prompt with so many tokens.
 func (c *retentionCover) read(r *messages.Retention, prompt, tpb int) {
+	// A block belongs to the range that has its first token, so both ends are rounded
+	// up: a range that begins inside a block leaves the block to the range before.
 	up := func(tokens int) int32 { return int32((tokens + tpb - 1) / tpb) }
 	c.spans, c.at, c.decode = c.spans[:0], 0, nil
 	c.generated = up(prompt)
@@ -57,6 +62,8 @@ func (c *retentionCover) empty() bool { return len(c.spans) == 0 && c.decode == 
 
 // of returns what block i of the prefix gets; ok is false if nothing covers it.
 func (c *retentionCover) of(i int32) (t term, ok bool) {
+	// The first block whose first token was generated, and all behind it. The block
+	// in which the prompt ends belongs to the prompt.
 	if i >= c.generated {
 		if c.decode == nil {
 			return term{}, false

@@ -9,10 +9,12 @@ import (
 )
 
 // child returns the child of parent whose first block has exactly these tokens, or
-// none.
+// none. It costs O(log children) comparisons, most of them of the head alone.
 func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 	x := t.nodes[parent].children
 	for x != none {
+		// side[0] has what comes before x: where tokens come before x the search goes
+		// there.
 		switch -t.compare(x, tokens) {
 		case 0:
 			return x
@@ -32,6 +34,8 @@ func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 // range around it: O(log children).
 func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32, shared int) {
 	top := t.nodes[parent].children
+	// One neighbour on each side is enough to know how many tokens can be shared at
+	// all.
 	for dir := range 2 {
 		if y := t.closest(top, query, what, dir); y != none {
 			shared = max(shared, firstDifference(t.first(y), query))
@@ -40,13 +44,18 @@ func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32,
 	if shared == 0 {
 		return none, 0
 	}
+	// The latest of the equals is taken, as a match promises.
 	return t.newest(top, query[:shared], what), shared
 }
 
 // closest returns the element that counts and is closest to query, among those not
-// behind it (dir 0) or not before it (dir 1).
+// behind it (dir 0) or not before it (dir 1). It walks down once. An element that
+// does not count is passed, and the subtree on its side away from query is remembered
+// as far, if anything counts there, by its top alone; a second walk in far finds the
+// closest element. A walk back up would need a stack.
 func (t *Tree) closest(x int32, query []messages.Token, what, dir int) int32 {
 	found, far := none, none // the closest so far, or the closest of those in far
+	// latest 0 says that nothing from here down counts, so the search ends at once.
 	for x != none && t.nodes[x].latest[what] != 0 {
 		c := t.compare(x, query)
 		if dir == 1 {
@@ -76,7 +85,15 @@ func (t *Tree) closest(x int32, query []messages.Token, what, dir int) int32 {
 }
 
 // newest returns, among the elements that count and begin with prefix, the one with
-// the latest stamp.
+// the latest stamp. The elements that begin with prefix are a range. Below the first
+// of them that the search meets, the range has two edges, and every element between
+// an edge and that first one is in whole subtrees, of which latest is the answer:
+//
+//	      x              x begins with prefix
+//	    /   \
+//	  y       y'         each edge: either y is outside, and the
+//	 / \     / \         search goes inwards, or y and its inner
+//	y   ▲   ▲   y'       subtree ▲ are inside
 func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
 	for c := t.against(x, prefix); c != 0; c = t.against(x, prefix) {
 		x = t.nodes[x].side[sideOf(c)]
@@ -97,6 +114,8 @@ func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
 			y = t.nodes[y].side[dir]
 		}
 	}
+	// Stamps of siblings may be equal only within one claim or store; the side before
+	// is tried first, so the choice is the same in each run.
 	for t.stampOf(best, what) != stamp { // best is the top of the part that has it
 		y := t.nodes[best].side[0]
 		if t.latestOf(y, what) != stamp {
@@ -107,8 +126,9 @@ func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
 	return best
 }
 
-// against returns 0 if the first block of x begins with prefix, a negative number
-// if x is before those that do, else a positive one.
+// against returns 0 if the first block of x begins with prefix, a negative number if
+// x is before those that do, else a positive one. The head decides most comparisons:
+// it lies in the node, the tokens do not.
 func (t *Tree) against(x int32, prefix []messages.Token) int {
 	if len(prefix) > 0 && t.nodes[x].head != prefix[0] {
 		return cmp.Compare(t.nodes[x].head, prefix[0])
@@ -135,13 +155,17 @@ func sideOf(c int) int {
 }
 
 // compareChunk is how many tokens are compared at once while they are equal: 1 KiB,
-// where the memory compare has reached its full speed.
+// where the memory compare has reached its full speed. The comparison tells only
+// whether memory is equal, so the chunk with the difference is compared again in
+// smaller steps.
 const compareChunk = 256
 
 // firstDifference returns the number of leading tokens that a and b share.
 func firstDifference(a, b []messages.Token) int {
 	n := min(len(a), len(b))
 	i := 0
+	// A chunk that differs, or that would pass the end, is tried again at a quarter
+	// of its size: 256, 64, 16. The loop over tokens does the rest.
 	for step := compareChunk; step >= 8; {
 		if i+step <= n && same(a[i:i+step], b[i:i+step]) {
 			i += step
@@ -159,7 +183,9 @@ func firstDifference(a, b []messages.Token) int {
 // vector loop, a loop over tokens is not.
 func same(a, b []messages.Token) bool { return asString(a) == asString(b) }
 
-// asString returns tokens as a string of their memory.
+// asString returns tokens as a string of their memory. Tokens have no padding and no
+// pointers, so equal memory is equal tokens. The string must not outlive the
+// comparison, since tokens may change later.
 func asString(s []messages.Token) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
 }

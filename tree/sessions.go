@@ -6,6 +6,8 @@ package tree
 // Invariant: refs counts the blocks that belong to each session; a session without
 // blocks is free, since an invalidation of it would find nothing.
 type sessions struct {
+	// names[index[name]] is name. The empty name is never in index, and stands in
+	// names for a free number.
 	index map[string]int32
 	names []string
 	refs  []int32
@@ -46,7 +48,8 @@ func (s *sessions) add(name string) int32 {
 	return n
 }
 
-// remove takes a block out of session n, which may be none.
+// remove takes a block out of session n, which may be none. The number may be given
+// to another name at once: no block has it any more.
 func (s *sessions) remove(n int32) {
 	if n == none {
 		return

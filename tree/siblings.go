@@ -4,13 +4,17 @@ import "github.com/kvactor/kvactor/messages"
 
 // The two questions that the treap of children answers about first blocks.
 const (
+	// Every candidate is a holder, so latest[candidates] ≤ latest[holders].
 	candidates = 0 // has a page in every pool: may be reused in part
 	holders    = 1 // some pool holds it
 )
 
 // parentOf returns the parent of a node that is no root. The elements of a treap do
 // not know their parent, only the element at its top does: so a split does not have
-// to visit 100,000 children.
+// to visit 100,000 children. It costs the depth of the treap, which is logarithmic in
+// the siblings, and is asked once for each node on a way up. above is ^parent, which
+// is negative for every node, at the top and the number of an element elsewhere, so
+// one field serves both.
 func (t *Tree) parentOf(x int32) int32 {
 	for t.nodes[x].above >= 0 {
 		x = t.nodes[x].above
@@ -40,7 +44,8 @@ func (t *Tree) latestOf(x int32, what int) uint32 {
 }
 
 // refresh computes latest of x from x and the two elements below it, and tells
-// whether it has changed.
+// whether it has changed. It must be called from below upwards: an element reads the
+// latest of those below it.
 func (t *Tree) refresh(x int32) bool {
 	nd := &t.nodes[x]
 	var latest [2]uint32
@@ -53,7 +58,8 @@ func (t *Tree) refresh(x int32) bool {
 }
 
 // refreshUpwards computes latest of x and of the elements above it, as far up as it
-// changes.
+// changes. It stops where nothing changes, since an element higher up reads x only
+// through that. It ends at the top of the treap, where above is negative.
 func (t *Tree) refreshUpwards(x int32) {
 	for x >= 0 && t.refresh(x) {
 		x = t.nodes[x].above
@@ -85,6 +91,11 @@ func (t *Tree) rotate(x int32) {
 	if t.nodes[y].side[1] == x {
 		s = 1
 	}
+	//	     y            x
+	//	    / \          / \
+	//	   x   c   ──▶  a   y        for x before y; else mirrored
+	//	  / \              / \
+	//	 a  inner       inner  c
 	inner := t.nodes[x].side[1-s]
 	t.replaceBelow(x, y)
 	t.nodes[y].side[s] = inner
@@ -93,11 +104,15 @@ func (t *Tree) rotate(x int32) {
 	}
 	t.nodes[x].side[1-s] = y
 	t.nodes[y].above = x
+	// y is below x now, so it is refreshed first. What is above x is not refreshed
+	// here: the elements below the place are the same as before.
 	t.refresh(y)
 	t.refresh(x)
 }
 
-// insert adds x to the children of parent.
+// insert adds x to the children of parent. The order among siblings is that of first,
+// and no two are equal: the caller has searched for the tokens before, or x is the
+// only child.
 func (t *Tree) insert(parent, x int32) {
 	key := t.first(x)
 	up, s := ^parent, 0
@@ -107,6 +122,8 @@ func (t *Tree) insert(parent, x int32) {
 			s = 1
 		}
 	}
+	// x begins at the bottom, as in a tree without weights, and is rotated up to its
+	// weight.
 	nd := &t.nodes[x]
 	nd.above, nd.side, nd.weight, nd.head = up, [2]int32{none, none}, t.random(), key[0]
 	if up < 0 {
@@ -121,8 +138,10 @@ func (t *Tree) insert(parent, x int32) {
 	t.refreshUpwards(t.nodes[x].above)
 }
 
-// remove removes x, a ghost, from its siblings. A ghost has no stamp that counts,
-// so no latest above it changes.
+// remove removes x, a ghost, from its siblings. A ghost has no stamp that counts, so
+// no latest above it changes. x goes down by rotations until nothing is below it. The
+// element with the greater weight comes up each time, so the order of weights holds
+// for all others.
 func (t *Tree) remove(x int32) {
 	for {
 		a, b := t.nodes[x].side[0], t.nodes[x].side[1]
@@ -137,8 +156,9 @@ func (t *Tree) remove(x int32) {
 	t.replaceBelow(none, x)
 }
 
-// replace makes y, which has got the first block of x, the element in the place of
-// x.
+// replace makes y, which has got the first block of x, the element in the place of x.
+// Only links and the place change. Weights are those of the place, so the treap has
+// the same shape, and a split of a node with 100,000 siblings costs nothing for them.
 func (t *Tree) replace(x, y int32) {
 	t.replaceBelow(y, x)
 	from, to := &t.nodes[x], &t.nodes[y]
@@ -152,7 +172,8 @@ func (t *Tree) replace(x, y int32) {
 }
 
 // random returns the weight of a new element: splitmix64 from a constant seed, so
-// that every run builds the same treaps.
+// that every run builds the same treaps. The weights only keep the treap shallow:
+// they decide the cost of a search, not its result.
 func (t *Tree) random() uint32 {
 	t.randomState += 0x9e3779b97f4a7c15
 	z := t.randomState

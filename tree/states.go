@@ -22,10 +22,17 @@ import (
 // matchStates finds the longest match that ends at a checkpoint of every state pool.
 // k and source are the match of the attention pools alone, which it notes in m.
 func (t *Tree) matchStates(m *protocol.MatchItem, q *prompt, k int32, source choice) (int32, choice) {
+	// What the attention pools alone would give is answered too: the difference to
+	// Matched says how much of the prompt must be computed again only for want of a
+	// checkpoint.
 	m.Attention = int(k)*t.tpb + int(source.shared)
 	t.fillSource(&m.AttentionSource, source)
 	m.AttentionWhole = m.Attention
 	if source.node != none {
+		// The search is repeated without partial reuse, since a match that ends
+		// inside a block may have a later window: without the part its whole blocks
+		// need not be covered. A tree with state pools pays for up to three searches,
+		// all on one path.
 		whole := *q
 		whole.partial = false
 		k, _ = t.longest(&whole)
@@ -34,7 +41,11 @@ func (t *Tree) matchStates(m *protocol.MatchItem, q *prompt, k int32, source cho
 	k, source = t.longestWithStates(q)
 	m.Checkpoint = protocol.NoBlock
 	m.CheckpointPages = resize(m.CheckpointPages, len(t.pools))
+	// Without a match no state is reused; the answer must not keep pages of an
+	// earlier match.
 	fillNowhere(m.CheckpointPages)
+	// The checkpoint is that of the block where the match ends: the part at the end,
+	// if there is one, else the last whole block.
 	end := source
 	if end.node == none && k > 0 {
 		s := t.path[t.segmentAt(k-1)]
@@ -51,21 +62,28 @@ func (t *Tree) matchStates(m *protocol.MatchItem, q *prompt, k int32, source cho
 
 // longestWithStates finds the longest match that ends at a checkpoint: k whole blocks
 // and the block stored in part where it ends, if it ends inside a block. It goes up
-// the path from its end; parts of blocks are behind the last block of a node.
+// the path from its end; parts of blocks are behind the last block of a node. Going
+// up, the first checkpoint that the windows allow is the longest. The candidates of
+// one depth are the parts behind the node, then the blocks of the node from its last
+// one on; end is the most whole blocks that the windows found so far allow.
 func (t *Tree) longestWithStates(q *prompt) (k int32, source choice) {
 	end := t.startOfSearch(q)
 	part := choice{none, none, 0}
 	for i := len(t.path) - 1; i >= 0; i-- {
 		s := t.path[i]
 		depth := t.nodes[s.node].depth
+		// A window or the start of the search has ruled out every block of this node.
 		if depth >= end {
 			continue
 		}
+		// Parts are children, so they begin behind the last block of the node, which
+		// must be in the match as a whole.
 		if depth+t.nodes[s.node].n <= end && s.hi == t.nodes[s.node].n {
 			if part, end = t.endInPart(q, s.node, depth+s.hi); part.node != none {
 				return depth + s.hi, part
 			}
 		}
+		// Checkpoints are rare: most nodes have none, and their counts say so.
 		if !t.hasCheckpoints(s.node) {
 			continue
 		}
@@ -91,6 +109,8 @@ func (t *Tree) startOfSearch(q *prompt) int32 {
 	k := q.lacking
 	for p := q.first; p < q.end; p++ {
 		t.clean[p] = q.whole
+		// A sink is needed whatever the length is, so a hole in it ends every match
+		// there. A window moves with the length and is searched by gap.
 		if t.pools[p].Window > 0 {
 			if end := min(t.sinkBlocks(p), k); end > 0 {
 				if h := t.firstHole(p, end); h < end {
@@ -104,7 +124,8 @@ func (t *Tree) startOfSearch(q *prompt) int32 {
 
 // covered returns k if the windows hold what a position attends to of the first k
 // whole blocks, else the last of them that a window lacks. No match that ends behind
-// that block has it all either: its window reaches as far back.
+// that block has it all either: its window reaches as far back. position may lie
+// behind the k whole blocks, inside a part: a window begins later then.
 func (t *Tree) covered(q *prompt, k, position int32) int32 {
 	covered := k
 	for p := q.first; p < q.end; p++ {
@@ -120,6 +141,7 @@ func (t *Tree) covered(q *prompt, k, position int32) int32 {
 // also returns the most blocks that a match may still have if there is none.
 func (t *Tree) endInPart(q *prompt, x, k int32) (choice, int32) {
 	query := q.tokens[min(len(q.tokens), int(k)*t.tpb):]
+	// A part has fewer tokens than a block. Longer queries would find whole blocks.
 	query = query[:min(len(query), t.tpb-1)]
 	if !q.partial {
 		query = nil
@@ -130,17 +152,25 @@ func (t *Tree) endInPart(q *prompt, x, k int32) (choice, int32) {
 			break
 		}
 		n := firstDifference(t.first(y), query)
+		// Children are in the order of tokens, and a part that the prompt begins with
+		// comes before or at the query. So y is the last that can be one. Each turn
+		// shortens the query, by what y has shown to be impossible, so there are
+		// fewer turns than tokens in a block.
 		if n < len(t.first(y)) {
 			// Whatever has only tokens of the prompt comes before y and is shorter.
 			query = query[:n]
 			continue
 		}
 		if t.heldByAll(y, 0) && t.checkpointed(y, 0) {
+			// A window lacks a block here. A shorter part has a window that reaches
+			// as far back or further, so no other part behind this node helps.
 			if covered := t.covered(q, k, k*int32(t.tpb)+int32(n)); covered < k {
 				return choice{none, none, 0}, covered
 			}
 			return choice{y, 0, int32(n)}, k
 		}
+		// y is a prefix of the prompt but lacks a page or a checkpoint: try what is
+		// shorter.
 		query = query[:n-1]
 	}
 	return choice{none, none, 0}, k
@@ -161,7 +191,8 @@ func (t *Tree) lastUpTo(parent int32, query []messages.Token) int32 {
 }
 
 // hasCheckpoints tells whether every state pool has a checkpoint of some block of a
-// node.
+// node. It may say yes where no single block has one in every pool; checkpointed
+// decides that.
 func (t *Tree) hasCheckpoints(x int32) bool {
 	for p := t.tokenPools; p < t.selfPools; p++ {
 		if *t.count(x, p, messages.Primary)+*t.count(x, p, messages.Secondary) == 0 {
@@ -182,20 +213,27 @@ func (t *Tree) checkpointed(x, i int32) bool {
 }
 
 // findEnd answers which block has exactly the tokens of an offer, and gives it the
-// pages that the offer hands over.
+// pages that the offer hands over. It comes after the store, so it finds what this
+// offer has stored and what another sequence had stored before: two sequences with
+// equal tokens share one checkpoint.
 func (t *Tree) findEnd(s *protocol.StoreItem) {
 	s.End.Block, s.End.Priority, s.End.Lacks = protocol.NoBlock, 0, s.End.Lacks[:0]
 	x, i := t.blockOf(s)
+	// A ghost gets no checkpoint: no attention pool has the block that the state
+	// belongs to.
 	if x == none || !t.held(x, i) {
 		return
 	}
 	b := t.ids(x)[i]
+	// The caller gives the priority to the page that it copies for the block.
 	t.expireNow(b)
 	s.End.Block, s.End.Priority = b, t.blocks.priority[b]
 	for p := t.tokenPools; p < t.selfPools; p++ {
 		if t.locations(x, p)[i] != messages.Nowhere {
 			continue
 		}
+		// Lacks is from before HandOver, so the caller sees in which pools its page
+		// was used.
 		s.End.Lacks = append(s.End.Lacks, messages.PoolID(p))
 		if p < len(s.HandOver) && s.HandOver[p] != messages.NoPage {
 			t.attachCheckpoint(b, p, s.HandOver[p])
@@ -211,6 +249,8 @@ func (t *Tree) blockOf(s *protocol.StoreItem) (x, i int32) {
 	if x == none || s.To == 0 {
 		return none, 0
 	}
+	// As in start, a cursor saves the comparison of the whole prompt. One behind the
+	// end of the offer is of no use here, since the search goes only downwards.
 	if t.follows(s.Cursor) && int(t.depth(s.Cursor.Block)+1)*t.tpb <= whole {
 		x, i = t.at(s.Cursor.Block)
 		i++
@@ -221,6 +261,8 @@ func (t *Tree) blockOf(s *protocol.StoreItem) (x, i int32) {
 				return none, 0
 			}
 		}
+		// An offer that was trimmed at its end may lead to no block; the tree is not
+		// changed to make one.
 		n := firstDifference(t.tokensFrom(x, i), s.Tokens[int(t.nodes[x].depth+i)*t.tpb:whole]) / t.tpb
 		if n == 0 {
 			return none, 0
@@ -230,6 +272,7 @@ func (t *Tree) blockOf(s *protocol.StoreItem) (x, i int32) {
 	if whole == s.To {
 		return x, i - 1
 	}
+	// Nothing stored in part can follow inside a run.
 	if i < t.nodes[x].n {
 		return none, 0
 	}
@@ -246,7 +289,9 @@ func (t *Tree) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID)
 	if !t.held(x, i) || t.locations(x, p)[i] != messages.Nowhere {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is not held or has one", b, p))
 	}
+	// The block was held before, so it has its attributes, and blocksHeld stays.
 	t.setLocation(x, i, p, messages.OnDevice(page))
+	// A checkpoint follows no stored block, so it is an event of its own.
 	t.log.event = noEvent
 	t.effect(protocol.Attach, p, b, page)
 	t.recordStored(segment{x, i, i + 1}, p)

@@ -15,15 +15,19 @@ type position struct{ node, i int32 }
 // offer is one StoreItem while it is stored.
 type offer struct {
 	*protocol.StoreItem
+	// stamp is that of all blocks of the offer: siblings that one offer stores are
+	// equally recent, and a longer offer does not gain over a shorter one.
 	stamp   uint32
 	now     time.Duration
 	session int32 // the number of Session once a block has joined it
-	first   int   // pools [first, end) are those that the offer concerns
-	end     int
+	// [first, end) is poolsOf(Cross); tables of other pools are not read.
+	first int // pools [first, end) are those that the offer concerns
+	end   int
 }
 
 // pages returns what the sequence offers of the blocks [lo, hi) to pool p; fewer if
-// its table ends before hi.
+// its table ends before hi. A limited window may have a shorter table than full
+// attention, and NoPage in it for blocks that have left the window.
 func (o *offer) pages(p int, lo, hi int32) []messages.PageID {
 	if p >= len(o.Tables) || int(lo) >= len(o.Tables[p]) {
 		return nil
@@ -59,6 +63,9 @@ func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	t.log.event = noEvent // runs of two sequences are two events
 	first, whole := int32(s.From/t.tpb), int32(s.To/t.tpb)
 	end := int32((s.To + t.tpb - 1) / t.tpb)
+	// A sequence may have released the pages of its last blocks. Blocks in the middle
+	// that nothing is offered of are stored all the same, as ghosts: those behind
+	// need them.
 	for end > first && !o.offers(end-1) {
 		end--
 	}
@@ -71,9 +78,12 @@ func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	if end > whole {
 		at, leaf = t.storePart(at, s.Tokens[int(whole)*t.tpb:s.To])
 	}
+	// The cursor is set after all splits of this store, so its generation is the
+	// tree's latest.
 	if b := t.last(at); b != protocol.NoBlock {
 		s.Cursor = t.cursor(b)
 	}
+	// The path is made only now: descend and storePart may have split nodes of it.
 	t.retrace(at, first)
 	if leaf != none {
 		t.path = append(t.path, segment{leaf, 0, 1})
@@ -82,6 +92,9 @@ func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	for p := o.first; p < o.end; p++ {
 		t.attach(&o, p)
 	}
+	// Whether a first block counts depends on all pools, so the treaps are refreshed
+	// once, behind the last pool. A segment that does not begin its run has changed
+	// no first block.
 	for _, g := range t.path {
 		if g.lo == 0 {
 			t.refreshUpwards(g.node)
@@ -91,6 +104,8 @@ func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 
 // last returns the block before a position, or NoBlock at a root.
 func (t *Tree) last(at position) protocol.BlockID {
+	// Only a root has positions with i 0: everywhere else a position is behind some
+	// block.
 	if at.i == 0 {
 		return protocol.NoBlock
 	}
@@ -106,6 +121,9 @@ func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	if len(tokens) == 0 || !t.follows(c) {
 		return position{t.makeRoot(s), 0}
 	}
+	// The offer may end before the block of the cursor, after a rewind; then the
+	// search goes up to the node that has the last block of the offer. Every block
+	// above the cursor has tokens of this sequence, so nothing is compared.
 	depth := min(t.depth(c.Block)+1, int32(len(tokens)/t.tpb))
 	x := t.blocks.node[c.Block]
 	for t.nodes[x].depth >= depth {
@@ -117,7 +135,9 @@ func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	return position{x, depth - t.nodes[x].depth}
 }
 
-// mustLeadTo panics unless the path from the root into node x has these tokens.
+// mustLeadTo panics unless the path from the root into node x has these tokens. It
+// compares the whole prompt, which the cursor is there to avoid, so it runs under the
+// build tag invariants only.
 func (t *Tree) mustLeadTo(x int32, tokens []messages.Token) {
 	for ; t.nodes[x].root == none; x = t.parentOf(x) {
 		depth := int(t.nodes[x].depth) * t.tpb
@@ -131,6 +151,9 @@ func (t *Tree) mustLeadTo(x int32, tokens []messages.Token) {
 // descend follows tokens, which start at the root and are whole blocks, from
 // position at on, and makes the blocks that are not there yet.
 func (t *Tree) descend(at position, tokens []messages.Token) position {
+	// Each turn does one of four things: it goes on inside a run, splits the run
+	// where it differs, goes to a child, or makes what is left as one run and is
+	// done.
 	rest := tokens[int(t.nodes[at.node].depth+at.i)*t.tpb:]
 	for len(rest) > 0 {
 		if at.i < t.nodes[at.node].n {
@@ -138,6 +161,8 @@ func (t *Tree) descend(at position, tokens []messages.Token) position {
 			n := firstDifference(run, rest) / t.tpb
 			at.i += int32(n)
 			rest = rest[n*t.tpb:]
+			// After the split the position is at the end of its node, where children
+			// are.
 			if len(rest) > 0 && at.i < t.nodes[at.node].n {
 				at.node = t.split(at.node, at.i)
 			}
@@ -148,6 +173,9 @@ func (t *Tree) descend(at position, tokens []messages.Token) position {
 			continue
 		}
 		nd := &t.nodes[at.node]
+		// A leaf is extended in place, so a sequence that generates stays one run. A
+		// root never is: it has no blocks. A node stored in part cannot be here,
+		// since child compares whole blocks.
 		if nd.children == none && nd.root == none {
 			t.extend(at.node, rest)
 		} else {
@@ -159,7 +187,8 @@ func (t *Tree) descend(at position, tokens []messages.Token) position {
 }
 
 // storePart finds or makes the block behind a position that is stored in part with
-// these tokens.
+// these tokens. A leaf with exactly these tokens is used again; one with more or
+// fewer tokens is another block, because a match may end inside either.
 func (t *Tree) storePart(at position, tokens []messages.Token) (before position, leaf int32) {
 	if at.i < t.nodes[at.node].n {
 		at.node = t.split(at.node, at.i)
@@ -179,17 +208,22 @@ func (t *Tree) retrace(at position, first int32) {
 	for x, hi := at.node, at.i; t.nodes[x].depth+hi > first; hi = t.nodes[x].n {
 		lo := max(0, first-t.nodes[x].depth)
 		t.path = append(t.path, segment{x, lo, hi})
+		// first lies inside this node, or this node begins the prefix. Going on would
+		// only add segments of blocks that the offer leaves out.
 		if lo > 0 || t.nodes[x].depth == 0 {
 			break
 		}
 		x = t.parentOf(x)
 	}
+	// Upwards is the only way that is known; attributes, effects and events are in
+	// the order of the prefix.
 	for i, j := 0, len(t.path)-1; i < j; i, j = i+1, j-1 {
 		t.path[i], t.path[j] = t.path[j], t.path[i]
 	}
 }
 
-// cursor returns a Cursor that remembers block b.
+// cursor returns a Cursor that remembers block b. The tree's generation is at least
+// that of the block, and less than that of any block that gets the same id later.
 func (t *Tree) cursor(b protocol.BlockID) protocol.Cursor {
 	return protocol.Cursor{Block: b, Generation: t.generation}
 }
@@ -201,6 +235,8 @@ func (t *Tree) follows(c protocol.Cursor) bool {
 	if c.Generation == 0 || !t.alive(c.Block) {
 		return false
 	}
+	// The id may have been given to another block since. That block was made later
+	// than the cursor, and the bound of its run says so.
 	x, i := t.at(c.Block)
 	return t.nodes[x].generationOf(t.nodes[x].depth+i) <= c.Generation
 }

@@ -18,9 +18,11 @@ import (
 //	    2 [9] d3 d4 p35
 //	    2 [9 9 9 9] -- -- ghost
 //
-// The numbers are depths; then tokens, where each pool of the namespace's kind
-// keeps the block (a device page, a host page, nowhere), priority, timer and session. A covered
-// token is written hash/position:token, with the first byte of the hash.
+// The numbers are depths; then tokens, where each pool of the namespace's kind keeps
+// the block (a device page, a host page, nowhere), priority, timer and session. A
+// covered token is written hash/position:token, with the first byte of the hash.
+// Nothing in the picture depends on the history of the tree but pages, priorities and
+// sessions: neither ids nor nodes are drawn.
 func (t *Tree) String() string {
 	var w strings.Builder
 	roots := slices.DeleteFunc(slices.Clone(t.roots), func(r root) bool { return r.node == none })

@@ -8,8 +8,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// symbol is what two covered tokens have in common if they are the same token of
-// the same item.
+// symbol is what two covered tokens have in common if they are the same token of the
+// same item. The token id is a part of it, since a host may give two items with one
+// hash different placeholders.
 type symbol struct {
 	hash     [32]byte
 	position int32 // of the token in the item
@@ -27,6 +28,7 @@ const unknownSymbol = messages.Token(math.MinInt32)
 // Invariant: refs counts, once for each token, the sequences and stored blocks that
 // hold an entry; an entry without refs is free.
 type symbols struct {
+	// entries[index[s]] is s, for each s in index. All other entries are free.
 	index   map[symbol]int32
 	entries []symbol
 	refs    []int32
@@ -61,6 +63,8 @@ func (s *symbols) lookup(tokens []messages.Token, items []messages.MultimodalIte
 				continue
 			}
 			n, ok := s.index[symbol{hash: it.Hash, position: int32(i), token: tok}]
+			// A symbol that is not in the table is in no stored block, so a number
+			// for it would be of no use.
 			tokens[it.Start+i] = unknownSymbol
 			if ok {
 				tokens[it.Start+i] = messages.Token(-1 - n)
@@ -104,6 +108,8 @@ func (s *symbols) retain(tokens []messages.Token) {
 func (s *symbols) release(tokens []messages.Token) {
 	for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
 		tok := tokens[0]
+		// A wrong release would free the number of a stored block, and give it to
+		// other contents: that would match what is not equal, so it is a panic.
 		n := entry(tok)
 		if n < 0 || int(n) >= len(s.refs) || s.refs[n] == 0 {
 			panic(fmt.Sprintf("tree: release of symbol %d, which has no references", tok))

@@ -14,11 +14,13 @@ import (
 // up to date when it is needed (Tree.expireNow): a million blocks of one prompt
 // that end at once cost nothing at that moment.
 type timers struct {
-	now     time.Duration
-	until   []time.Duration // by block, as far as any ever had an end; 0: never
-	heap    []timer         // of the blocks that are watched
-	slot    []int32         // by block: its index in heap plus one; 0: it is not watched
-	started uint64          // timers so far
+	// now never goes back. A block has ended if until ≤ now.
+	now   time.Duration
+	until []time.Duration // by block, as far as any ever had an end; 0: never
+	// slot[heap[i].block] is i + 1, and heap[i].at is until[heap[i].block].
+	heap    []timer // of the blocks that are watched
+	slot    []int32 // by block: its index in heap plus one; 0: it is not watched
+	started uint64  // timers so far
 }
 
 // timer waits for the end of one block's priority.
@@ -37,7 +39,8 @@ func (t *timers) next() time.Duration {
 }
 
 // none tells that no block has ever had an end, so that most work on timers can be
-// left out.
+// left out. until never gets shorter: an engine that has once used durations pays for
+// them from then on.
 func (t *timers) none() bool { return len(t.until) == 0 }
 
 // of returns when the block's priority ends; false if it does not, or has ended.
@@ -54,10 +57,13 @@ func (t *timers) ended(b protocol.BlockID) bool {
 }
 
 // start makes the priority of b end a duration after now, instead of at the end it
-// had. With duration 0 it has no end, and so it is if the end is beyond the clock.
+// had. With duration 0 it has no end, and so it is if the end is beyond the clock. It
+// ends the watch of the old end, too: a caller that needs a watch calls watch
+// afterwards.
 func (t *timers) start(b protocol.BlockID, now, duration time.Duration) {
 	t.stop(b)
 	end := now + duration
+	// An end that overflows is taken for none; it is 292 years away.
 	if duration == 0 || end < now || end == protocol.NoExpiry {
 		return
 	}
@@ -69,6 +75,8 @@ func (t *timers) start(b protocol.BlockID, now, duration time.Duration) {
 
 // watch puts b into the heap, if its priority has an end.
 func (t *timers) watch(b protocol.BlockID) {
+	// A block whose end has passed is not watched: expireNow finds it when the
+	// priority is read.
 	end, timed := t.of(b)
 	if !timed || t.watched(b) {
 		return

@@ -59,20 +59,32 @@ type Tree struct {
 	recording   bool
 	inputTokens func(messages.Namespace) int
 
+	// nodes, counts, blocks and roots are indexed by small numbers instead of linked
+	// by pointers: the collector has two pointers to follow for each node and none
+	// for each block, and a number stays valid when the array moves. A pointer into
+	// nodes is not valid after newNode.
 	nodes     []node
 	counts    []int32 // [node][pool][tier]: blocks of the run that lie there
 	freeNodes []int32
 	roots     []root
 	freeRoots []int32
-	byName    [2]map[messages.Namespace]int32 // index in roots, of self and of cross pools
+	// byName[class][roots[i].namespace] is i for each root in use, and no other entry
+	// exists. A root in use has children: prune removes the root with its last child.
+	byName [2]map[messages.Namespace]int32 // index in roots, of self and of cross pools
 
-	pool        arrayPool
-	blocks      blocks
-	blocksHeld  int // blocks that some pool holds
-	symbols     symbols
-	sessions    sessions
-	timers      timers
-	stamp       uint32 // of the last claim or store
+	pool   arrayPool
+	blocks blocks
+	// blocksHeld is the number of blocks of which held is true, between messages. A
+	// store counts a block when it gets its attributes, before its first page.
+	blocksHeld int // blocks that some pool holds
+	symbols    symbols
+	sessions   sessions
+	timers     timers
+	// A stamp that is given is never 0, since 0 means that a block does not count.
+	// Only blocks of one claim or one store share a stamp.
+	stamp uint32 // of the last claim or store
+	// generation is at least that of every block, so a Cursor made now is followed by
+	// no block that is made later.
 	generation  uint64 // runs that were made so far
 	randomState uint64 // state of the treaps' generator
 
@@ -80,6 +92,8 @@ type Tree struct {
 	// its growth against n log n.
 	moved int
 
+	// The scratch below is kept only for its memory: every user overwrites it, and
+	// nothing reads it in a later message.
 	log       journal        // effects and events of the message under way
 	path      []segment      // scratch of match and store
 	clean     []int32        // scratch of match, by pool
@@ -95,13 +109,17 @@ type Tree struct {
 // input of the encoder, which the namespace names, padded to whole blocks.
 type root struct {
 	namespace messages.Namespace
-	node      int32
-	input     int32 // tokens of the encoder's input without the padding; 0 for self pools
+	// node is none while the root is free.
+	node  int32
+	input int32 // tokens of the encoder's input without the padding; 0 for self pools
 }
 
 // New makes an empty tree.
 func New(c Config) *Tree {
 	if c.TokensPerBlock < 1 || len(c.Pools) == 0 {
+		// A wrong shape is an error of the engine, not of the host, whose
+		// configuration has been checked before the engine makes a tree. So New
+		// panics and returns no error.
 		panic("tree: a tree needs a block size and a pool")
 	}
 	t := &Tree{
@@ -116,6 +134,11 @@ func New(c Config) *Tree {
 		clean:       make([]int32, len(c.Pools)),
 		randomState: 1,
 	}
+	// The kinds of pools must be contiguous, so that "the pools of a kind" is a range
+	// of indices everywhere:
+	//
+	//	0 … tokenPools          selfPools            len(pools)
+	//	│ self, hold tokens │ self, hold states │ cross │
 	for t.selfPools < len(c.Pools) && !c.Pools[t.selfPools].Cross {
 		t.selfPools++
 		if !c.Pools[t.selfPools-1].State {
@@ -138,7 +161,8 @@ func New(c Config) *Tree {
 }
 
 // poolsOf returns the range [first, end) of the pools whose pages hold tokens: of the
-// self pools, or of the cross pools.
+// self pools, or of the cross pools. State pools are in neither range: most blocks
+// have no checkpoint, so a candidate that needed one would hardly ever be found.
 func (t *Tree) poolsOf(cross bool) (first, end int) {
 	if cross {
 		return t.selfPools, len(t.pools)
@@ -168,7 +192,9 @@ func (t *Tree) rootOf(ns messages.Namespace, cross bool) int32 {
 	return none
 }
 
-// makeRoot returns the root node of what s stores, and makes it if there is none.
+// makeRoot returns the root node of what s stores, and makes it if there is none. A
+// caller makes a root only if it then stores at least one block below it, since
+// nothing removes a root that never had a child.
 func (t *Tree) makeRoot(s *protocol.StoreItem) int32 {
 	if x := t.rootOf(s.Namespace, s.Cross); x != none {
 		return x
@@ -183,6 +209,8 @@ func (t *Tree) makeRoot(s *protocol.StoreItem) int32 {
 	t.nodes[x].root = i
 	t.nodes[x].cross = s.Cross
 	t.roots[i] = root{namespace: s.Namespace, node: x}
+	// The input is that of the root's first store. Later stores name the same input,
+	// because the namespace has its key.
 	switch {
 	case s.Cross:
 		t.roots[i].input = int32(s.Prompt)
@@ -193,7 +221,8 @@ func (t *Tree) makeRoot(s *protocol.StoreItem) int32 {
 	return x
 }
 
-// removeRoot removes the root node x, which has no children.
+// removeRoot removes the root node x, which has no children. It clears the entry of
+// the root, so that the strings of the namespace can be collected.
 func (t *Tree) removeRoot(x int32) {
 	i := t.nodes[x].root
 	delete(t.byName[class(t.nodes[x].cross)], t.roots[i].namespace)
@@ -211,8 +240,11 @@ func (t *Tree) nextStamp() uint32 {
 	return t.stamp
 }
 
-// restamp numbers the stamps in use from 1, in their order, so that 32 bits never
-// run out.
+// restamp numbers the stamps in use from 1, in their order, so that 32 bits never run
+// out. It costs a sort of all blocks once in 2³² claims and stores, which is nothing
+// for each of them; 64-bit stamps would cost 4 bytes for each block all the time.
+// Blocks with equal stamps stay equal, so every choice among siblings comes out as
+// before.
 func (t *Tree) restamp() {
 	used := make([]uint32, 0, t.blocksHeld)
 	for b, x := range t.blocks.node {
@@ -225,6 +257,8 @@ func (t *Tree) restamp() {
 	if len(used) > 0 && used[0] == 0 {
 		used = used[1:]
 	}
+	// A latest is the stamp of some held block, so the search always finds it. Ghosts
+	// keep their last stamp and are ranked too; the stamp counts for nothing.
 	rank := func(s uint32) uint32 {
 		if s == 0 {
 			return 0
