@@ -36,6 +36,8 @@ func (s *tokenBuffers) take(n int) []messages.Token {
 	class := bufferClass(n)
 	for c := class; c < min(class+2, bufferClasses); c++ {
 		top := len(s.stacks[c]) - 1
+		// Only the top is looked at, so a take costs at most two looks; if its array
+		// is too short, a new one is made.
 		if top < 0 || cap(s.stacks[c][top]) < n {
 			continue
 		}

@@ -38,7 +38,9 @@ func (l *Log) Check() error {
 	return errors.Join(c.problems...)
 }
 
-// checkRuns counts the refs of all runs again.
+// checkRuns counts the refs of all runs again. A run's refs are made again from what
+// refers to it, so a ref that was never ended is found at the first check behind it,
+// and not when memory runs out.
 func (l *Log) checkRuns(c *checker) {
 	refs := make([]int32, len(l.runs.list))
 	for i := range l.spans.n {
@@ -59,6 +61,8 @@ func (l *Log) checkRuns(c *checker) {
 		if r.inTree > 0 {
 			refs[n]++
 		}
+		// Drafts are out with others and cannot be walked, so their number is taken
+		// from the run itself.
 		refs[n] += r.drafts
 		c.say(r.inTree >= 0 && r.inTree <= r.count, "the tree has %d blocks of run %d, which has %d", r.inTree, n, r.count)
 		c.say(r.hashes == nil || len(r.hashes) == int(r.count), "run %d has %d hashes of %d blocks", n, len(r.hashes), r.count)
@@ -70,6 +74,8 @@ func (l *Log) checkRuns(c *checker) {
 	c.say(tokens == l.runs.tokens, "runs have %d tokens, counted %d", tokens, l.runs.tokens)
 }
 
+// verify panics if Check finds anything. It costs a walk over all runs, so it does
+// nothing without the build tag invariants.
 func (l *Log) verify() {
 	if invariants.Enabled {
 		if err := l.Check(); err != nil {

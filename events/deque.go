@@ -15,6 +15,8 @@ func (d *deque[T]) at(i int) *T { return &d.ring[(d.first+i)%len(d.ring)] }
 
 // push adds an element at the end and returns it.
 func (d *deque[T]) push(x T) *T {
+	// The ring doubles, so n pushes cost O(n). It never shrinks: it is as long as the
+	// most that was kept.
 	if d.n == len(d.ring) {
 		longer := make([]T, max(8, 2*d.n))
 		copy(longer[copy(longer, d.ring[d.first:]):], d.ring[:d.first])

@@ -21,7 +21,9 @@ type Draft struct {
 	spans  []int               // how many of pieces each event has
 	pieces []piece
 	runs   []draftRun
-	index  map[int32]int // of a run of the log in runs
+	// index[runs[i].number] is i. It ends with the draft's use by the log; Name reads
+	// only pieces and runs.
+	index map[int32]int // of a run of the log in runs
 }
 
 // piece is the blocks [from, from+count) of one run of a draft.
@@ -37,7 +39,9 @@ type piece struct {
 type draftRun struct {
 	run
 	number int32 // in the log
-	above  int   // index in the draft of the run before, if there are no hashes yet
+	// above is less than the index of this run, so one loop over runs can hash them
+	// all.
+	above int // index in the draft of the run before, if there are no hashes yet
 }
 
 // draft makes an empty draft for a reader.
@@ -60,6 +64,7 @@ func (d *Draft) event(e *kept, id uint64) {
 		out.Type = messages.EventRemoved
 	case e.kind == protocol.TierChanged:
 		out.Type, out.TierChanged = messages.EventUpdated, true
+		// There are two tiers, so the old one is the other.
 		out.OldTier, out.NewTier = messages.Secondary-e.tier, e.tier
 	case e.kind == protocol.PriorityChanged:
 		out.Type, out.OldPriority, out.NewPriority = messages.EventUpdated, e.oldPriority, e.priority
@@ -70,7 +75,10 @@ func (d *Draft) event(e *kept, id uint64) {
 	d.spans = append(d.spans, 0)
 }
 
-// span adds the blocks of a span to the last event, in the order of telling.
+// span adds the blocks of a span to the last event, in the order of telling. The span
+// is followed backwards from its last block, through as many runs as it has blocks
+// in, since a run knows only the run before. The pieces are then turned round, unless
+// the event tells its blocks backwards.
 func (d *Draft) span(l *Log, s span) {
 	first := len(d.pieces)
 	for n := s.count; n > 0; {
@@ -79,6 +87,8 @@ func (d *Draft) span(l *Log, s span) {
 		p.run = d.use(l, s.run)
 		d.pieces = append(d.pieces, p)
 		r := &l.runs.list[s.run]
+		// The position in the run before is that of the block which the first block
+		// of this run follows.
 		s.position, n = position{r.parent, r.parentIndex}, n-k
 	}
 	if !s.backwards {
@@ -111,14 +121,19 @@ func (d *Draft) use(l *Log, n int32) int {
 			break
 		}
 		r := &l.runs.list[x]
+		// The ref keeps the run until Named, whatever the tree and the kept events do
+		// in the meantime. The run itself is copied, as list may move when it grows.
 		r.refs++
 		r.drafts++
 		d.runs = append(d.runs, draftRun{run: *r, number: x})
+		// A run with hashes has its before as well, so the runs above it are not
+		// needed.
 		if r.parent == none || r.hashes != nil {
 			break
 		}
 		x = r.parent
 	}
+	// They were found from the last to the first; hashes are made from the first on.
 	slices.Reverse(d.runs[first:])
 	for i := first; i < len(d.runs); i++ {
 		r := &d.runs[i]
@@ -140,6 +155,8 @@ func (l *Log) Named(d *Draft) {
 	for i := range d.runs {
 		made := &d.runs[i]
 		r := &l.runs.list[made.number]
+		// Two drafts that were out together may both have hashed a run. Their hashes
+		// are equal; the first ones stay, since another draft may refer to them.
 		if made.hashes != nil && r.hashes == nil {
 			r.hashes, r.before = made.hashes, made.before
 		}
@@ -157,6 +174,7 @@ func (d *Draft) Empty() bool { return len(d.batch.Events) == 0 }
 // tokens, and returns the batch, which is the reader's.
 func (d *Draft) Name() messages.EventBatch {
 	var h hasher
+	// Runs come behind those that their hashes depend on.
 	for i := range d.runs {
 		if r := &d.runs[i]; r.hashes == nil {
 			if r.parent != none {
@@ -219,14 +237,21 @@ func (d *Draft) stored(e *messages.Event, pieces []piece) {
 		size := r.size()
 		end := p.from + p.count
 		last := min(end*size, len(r.tokens)-int(r.padding))
+		// The reader gets tokens of its own: the run's array is used again when the
+		// run ends. Padding is left out here; it is part of the hash.
 		tokens := slices.Clone(r.tokens[p.from*size : last])
 		for i := range p.count {
 			from, to := i*size, min((i+1)*size, len(tokens))
+			// The capacity ends with the block, so a reader that appends does not
+			// write to the next block.
 			e.Blocks = append(e.Blocks, messages.StoredBlock{
 				Hash: r.hashes[p.from+i], Tokens: tokens[from:to:to], Tier: p.tier, Priority: p.priority,
 			})
 		}
 	}
+	// The parent is the block before the first one: in the same run, or the last that
+	// the run was hashed from. A block that begins a prefix has none; its before is
+	// the namespace.
 	r, from := &d.runs[pieces[0].run], pieces[0].from
 	switch {
 	case from > 0:

@@ -7,7 +7,8 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// hasher makes hashes in a buffer of its own.
+// hasher makes hashes in a buffer of its own. The buffer is used for every block, so
+// a draft allocates one buffer and not one for each block.
 type hasher struct{ buffer []byte }
 
 // seed is the hash that stands before the first block of a namespace. Lengths

@@ -14,15 +14,20 @@ import (
 // [next−events.n, next); none is kept that every reader has had; the spans of the
 // kept events are those in spans, in the same order.
 type Log struct {
-	limit   int
-	engine  string
-	events  deque[kept]
+	limit  int
+	engine string
+	// Event i of the deque has the id next − events.n + i, so ids are not stored.
+	events deque[kept]
+	// The spans lie beside the events and not in them, so that an event of one block
+	// needs no slice of its own. events and spans are only pushed and popped
+	// together.
 	spans   deque[span]
 	next    uint64 // id of the next event
 	readers []reader
 	opened  messages.ReaderID // the last reader that was opened
 
-	runs    runs
+	runs runs
+	// A log of one tree uses the first only.
 	sources [2]source
 	shared  shared
 	// blind is set while the log does not know the blocks of its trees, after a
@@ -43,7 +48,9 @@ type kept struct {
 }
 
 // span is consecutive blocks of one prefix: the last is the one at position, the
-// others lie before it in its run and in the runs before.
+// others lie before it in its run and in the runs before. It names blocks by runs and
+// not by ids: the tree may give an id to another block while the event is still kept.
+// Each span is one of the refs of its run, which keeps the run's tokens.
 type span struct {
 	position
 	count     int32
@@ -94,8 +101,12 @@ func (l *Log) Append(c *protocol.Changes) {
 	rest := *c // what of the record's arrays has not been used yet
 	for i := range c.List {
 		change := &c.List[i]
+		// A record is read in order: a block that has left may have its id given to
+		// another one later in the same record.
 		switch {
 		case change.Kind == protocol.BlocksEntered:
+			// The material is cut off the record even if the log is blind, since the
+			// next change's lies behind.
 			m := bring(&rest, change)
 			if !l.blind {
 				l.enter(tree, change, m)
@@ -110,6 +121,8 @@ func (l *Log) Append(c *protocol.Changes) {
 			l.change(tree, c.FirstPool, change)
 		}
 	}
+	// Once for the record and not for each event, so that a log without readers drops
+	// by batches.
 	l.trimUnread()
 	l.verify()
 }
@@ -131,8 +144,11 @@ func bring(rest *protocol.Changes, c *protocol.Change) (m material) {
 // last one.
 func (l *Log) change(tree int8, firstPool messages.PoolID, c *protocol.Change) {
 	s := &l.sources[tree]
+	// A joined change adds to the last event, which is kept: only a push drops
+	// events, and the oldest one.
 	if !c.Joined {
 		l.push(kept{kind: c.Kind, pool: firstPool + c.Pool, tier: c.Tier, priority: c.Priority, oldPriority: c.OldPriority})
+		// The sources tell of which tree an event was: see ToldSince.
 		s.next = l.next
 	}
 	l.keep(l.events.at(l.events.n-1), span{s.blocks[c.Last], c.Count, c.Tier, c.Priority, c.Backwards})
@@ -144,14 +160,17 @@ func (l *Log) change(tree int8, firstPool messages.PoolID, c *protocol.Change) {
 	}
 }
 
-// keep adds a span to the last event.
+// keep adds a span to the last event. The position is that of now; the run does not
+// change as long as the span refers to it.
 func (l *Log) keep(e *kept, s span) {
 	e.spans++
 	l.runs.list[s.run].refs++
 	l.spans.push(s)
 }
 
-// push keeps an event; the oldest makes way for it if there is no room.
+// push keeps an event; the oldest makes way for it if there is no room. The newest
+// event is worth more to a reader than the oldest: a reader that has lost one needs a
+// snapshot in either case, and other readers lose nothing.
 func (l *Log) push(e kept) {
 	if l.events.n == l.limit {
 		l.drop()
@@ -161,7 +180,8 @@ func (l *Log) push(e kept) {
 	l.shared.bare = false
 }
 
-// drop removes the oldest event. Readers that have not had it see that by its id.
+// drop removes the oldest event. Readers that have not had it see that by its id. The
+// spans of the oldest event are the oldest spans.
 func (l *Log) drop() {
 	for range l.events.pop().spans {
 		l.runs.unref(l.spans.pop().run)
@@ -184,6 +204,8 @@ func (l *Log) lose(n int) {
 	for l.events.n > 0 {
 		l.drop()
 	}
+	// The ids go on behind the gap, so every reader sees by the ids alone that it has
+	// missed something.
 	l.next += uint64(n)
 	l.shared.gap(l.next, &l.sources)
 }
@@ -199,9 +221,11 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 	l.verify()
 }
 
-// Resume makes a log that continues where a broken one has stopped: its readers
-// have lost what was kept, and n events that were to be kept. It knows no block
-// until a reader asks for a snapshot, which each of them must.
+// Resume makes a log that continues where a broken one has stopped: its readers have
+// lost what was kept, and n events that were to be kept. It knows no block until a
+// reader asks for a snapshot, which each of them must. Nothing of the broken log but
+// its counters and readers is used: the failure may have come in the middle of a
+// change, and the runs may be wrong. Drafts of the broken log are refused by Named.
 func Resume(broken *Log, n int) *Log {
 	l := New(Config{Limit: broken.limit, Engine: broken.engine})
 	if !l.Enabled() {

@@ -72,6 +72,9 @@ func coversOf(p *messages.Prefix) ([]messages.Cover, error) {
 // later. The cost is a look into a map for each block and pool. A stale mirror
 // matches by what it knew last.
 func (m *Mirror) Match(pools []windows.Pool, names []messages.Hash) int {
+	// fits[n] is whether every pool asked so far can serve n blocks. One pool may
+	// rule out a length that a smaller window of another allows, so lengths are kept
+	// and not one number.
 	fits := make([]bool, len(names)+1)
 	for n := range fits {
 		fits[n] = true
@@ -92,6 +95,8 @@ func (m *Mirror) narrow(p *windows.Pool, names []messages.Hash, fits []bool) (re
 	whole := 0 // blocks [whole, n) are held
 	for n := 1; n <= len(names); n++ {
 		if _, held := m.keys[Key{Pool: p.ID, Hash: names[n-1]}]; !held {
+			// Every longer prefix needs this block too. fits beyond the reach is not
+			// read any more.
 			if p.Full() || n <= p.SinkBlocks() {
 				return n - 1
 			}

@@ -32,8 +32,12 @@ type PoolPages struct{ Primary, Secondary int }
 
 // Mirror holds the keys of a cache by following its events.
 type Mirror struct {
+	// Keys are by pool, since each pool evicts by its own order: one block may be in
+	// one pool and not in another.
 	keys  map[Key]Entry
 	pools map[messages.PoolID]PoolPages
+	// next is the id that the next event must have. Batches never overlap, and leave
+	// a gap only where events are lost.
 	next  uint64
 	stale bool
 }
@@ -46,12 +50,16 @@ func NewMirror() *Mirror {
 
 // Follow applies a batch and reports everything in it that contradicts what the
 // mirror knew; the event's word counts then. When events are missing the mirror
-// becomes stale: it applies nothing and answers ErrStale until it follows a
-// snapshot.
+// becomes stale: it applies nothing and answers ErrStale until it follows a snapshot.
+// Contradictions do not make the mirror stale: no event is missing, so what it knows
+// is as good as the events are. A test fails on them; a router may log them and go
+// on.
 func (m *Mirror) Follow(batch messages.EventBatch) error {
 	if batch.Snapshot {
 		return m.restart(batch)
 	}
+	// The loss is reported once with its size. After that ErrStale alone says that
+	// the snapshot is still to come.
 	if batch.Lost > 0 && !m.stale {
 		m.stale = true
 		return fmt.Errorf("%w: %d lost before event %d", ErrStale, batch.Lost, m.next+batch.Lost)
@@ -62,6 +70,8 @@ func (m *Mirror) Follow(batch messages.EventBatch) error {
 	var problems []error
 	for i := range batch.Events {
 		e := &batch.Events[i]
+		// The events before the gap have been applied and stay applied; the rest of
+		// the batch is not.
 		if e.ID != m.next {
 			m.stale = true
 			gap := fmt.Errorf("%w: event %d where event %d should be", ErrStale, e.ID, m.next)
@@ -75,6 +85,7 @@ func (m *Mirror) Follow(batch messages.EventBatch) error {
 
 // restart forgets all keys and takes those of a snapshot.
 func (m *Mirror) restart(batch messages.EventBatch) error {
+	// The sizes of pools stay: a snapshot does not have them.
 	clear(m.keys)
 	m.next, m.stale = batch.Next, false
 	var problems []error
@@ -114,6 +125,8 @@ func (m *Mirror) store(e *messages.Event) (problems []error) {
 	}
 	for _, b := range e.Blocks {
 		k := Key{e.Pool, b.Hash}
+		// The event counts all the same: keeping the old entry would make the next
+		// events contradict it too.
 		if _, known := m.keys[k]; known {
 			problems = append(problems, contradiction(e, "%s is stored already", short(b.Hash))...)
 		}
@@ -155,6 +168,8 @@ func (m *Mirror) update(e *messages.Event) (problems []error) {
 	if !known {
 		return contradiction(e, "%s is not stored", short(e.Hash))
 	}
+	// The new value is taken even if the old one does not agree, so that one error is
+	// reported once.
 	if e.TierChanged {
 		if entry.Tier != e.OldTier || e.OldTier == e.NewTier {
 			problems = contradiction(e, "%s is in the %s tier", short(e.Hash), entry.Tier)
@@ -213,6 +228,8 @@ func (m *Mirror) All() iter.Seq2[Key, Entry] {
 	}
 }
 
+// sorted returns the keys by pool, then by hash. It sorts all of them, for pictures
+// and tests; Match and Find use the map.
 func (m *Mirror) sorted() []Key {
 	keys := make([]Key, 0, len(m.keys))
 	for k := range m.keys {
@@ -240,6 +257,7 @@ func (m *Mirror) Compare(snapshot messages.EventBatch) error {
 			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache %s", drawKey(k, have), drawKey(k, want)))
 		}
 	}
+	// The other direction finds keys that the cache does not have.
 	for k, have := range m.All() {
 		if _, ok := truth.keys[k]; !ok {
 			problems = append(problems, fmt.Errorf("events: the mirror has %s, the cache does not", drawKey(k, have)))

@@ -25,8 +25,9 @@ type reader struct {
 	next uint64 // the id of the event that it takes next
 }
 
-// OpenReader adds a reader. It takes the events from now on; a mirror begins with
-// a snapshot.
+// OpenReader adds a reader. It takes the events from now on; a mirror begins with a
+// snapshot. An id is never given twice, so a reader that was closed cannot take the
+// events of another.
 func (l *Log) OpenReader() (messages.ReaderID, error) {
 	if len(l.readers) == MaxReaders {
 		return 0, messages.Refuse(messages.Busy, "events have %d readers already", MaxReaders)
@@ -58,7 +59,8 @@ func (l *Log) reader(id messages.ReaderID) (int, error) {
 	return i, nil
 }
 
-// lost returns how many events a reader has missed since it last took some.
+// lost returns how many events a reader has missed since it last took some. The
+// events in [next, first) were dropped before the reader took them.
 func (l *Log) lost(r *reader) uint64 { return max(r.next, l.first()) - r.next }
 
 // trim drops the events that every reader has had.
@@ -67,6 +69,8 @@ func (l *Log) trim() {
 	for i := range l.readers {
 		next = min(next, l.readers[i].next)
 	}
+	// A dropped event may free runs and their tokens, so trimming early saves memory
+	// and not only slots.
 	for l.events.n > 0 && l.first() < next {
 		l.drop()
 	}
@@ -90,6 +94,9 @@ func (l *Log) Take(id messages.ReaderID) (*Draft, error) {
 	d := l.draft(r)
 	skipped := 0 // spans of events that the reader has had
 	from := int(max(r.next, l.first()) - l.first())
+	// The spans of the events before must be counted, as they are in one queue. It
+	// costs a step for each event that the reader has had and that another reader has
+	// not.
 	for k := range from {
 		skipped += int(l.events.at(k).spans)
 	}
@@ -101,6 +108,8 @@ func (l *Log) Take(id messages.ReaderID) (*Draft, error) {
 			skipped++
 		}
 	}
+	// The events are the reader's from here on, even if the draft is never named: a
+	// batch that gets lost on its way is a gap in the ids for the mirror.
 	r.next = l.next
 	l.trim()
 	l.verify()
@@ -121,6 +130,8 @@ func (l *Log) Snapshot(id messages.ReaderID, records ...*protocol.Changes) (*Dra
 	d.batch.Snapshot, d.batch.Next = true, l.next
 	if l.Enabled() {
 		for _, c := range records {
+			// A blind log first learns the blocks, so that keys finds their runs.
+			// Afterwards it makes events again.
 			l.learn(c)
 			d.keys(l, c)
 		}

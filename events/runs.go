@@ -20,15 +20,18 @@ const none int32 = -1
 // the runs that point here, and drafts. A run without refs is free. tokens and
 // hashes do not change until then, so a draft may read them on another goroutine.
 type run struct {
-	parent      int32              // of the block before; none: the prefix begins here
-	parentIndex int32              // of that block in its run
-	namespace   messages.Namespace // if parent is none
-	tokens      []messages.Token   // of all blocks, padding included; nil: the run is free
-	covers      []messages.Cover   // by token; nil if no item covers any
-	count       int32              // blocks
-	padding     int32              // tokens at the end that no reader gets
+	parent      int32 // of the block before; none: the prefix begins here
+	parentIndex int32 // of that block in its run
+	// The hash of the namespace stands before that of the first block.
+	namespace messages.Namespace // if parent is none
+	tokens    []messages.Token   // of all blocks, padding included; nil: the run is free
+	covers    []messages.Cover   // by token; nil if no item covers any
+	count     int32              // blocks
+	padding   int32              // tokens at the end that no reader gets
 
-	tree   int8  // index in Log.sources
+	tree int8 // index in Log.sources
+	// 0 ≤ inTree ≤ count. Which of the blocks they are need not be known, since the
+	// run stays whole until it ends.
 	inTree int32 // blocks that the tree has
 	refs   int32
 	drafts int32 // of refs, those of drafts
@@ -46,6 +49,8 @@ type position struct{ run, index int32 }
 
 // source is what the log knows of one tree.
 type source struct {
+	// Stale elements are not cleared: no change names an id between BlocksLeft and
+	// the next BlocksEntered.
 	blocks []position // by block id, of those in the tree; others are stale
 	keys   int        // that the tree's pools hold
 	next   uint64     // the id after the last event of the tree
@@ -72,6 +77,8 @@ func (l *Log) enter(tree int8, c *protocol.Change, m material) {
 	if c.Parent != protocol.NoBlock {
 		at := s.blocks[c.Parent]
 		r.parent, r.parentIndex = at.run, at.index
+		// The ref of the run before lasts as long as this run: its hashes are needed
+		// for those here.
 		l.runs.list[at.run].refs++
 	} else {
 		r.namespace = *m.namespace
@@ -102,10 +109,13 @@ type material struct {
 func (l *Log) leave(s *source, c *protocol.Change) {
 	at := s.blocks[c.Last]
 	for n := c.Count; n > 0; {
+		// The blocks may be of several runs, entered at different times. The loop
+		// follows them backwards by the links between runs.
 		k := min(n, at.index+1)
 		n -= k
 		r := &l.runs.list[at.run]
 		r.inTree -= k
+		// The link is read before unref, which clears the run.
 		over, gone := position{r.parent, r.parentIndex}, r.inTree == 0
 		if gone {
 			// The run before stays: the tree has its blocks, or n is not 0.
@@ -136,6 +146,7 @@ func (s *runs) unref(n int32) {
 		}
 		parent := r.parent
 		s.tokens -= len(r.tokens)
+		// The limit follows the tokens in use, so the buffers shrink with the tree.
 		s.buffers.put(r.tokens, s.tokens/2+spareTokens)
 		*r = run{}
 		s.free = append(s.free, n)
@@ -143,8 +154,9 @@ func (s *runs) unref(n int32) {
 	}
 }
 
-// forgetTree ends the refs of one tree: it is empty, or what is known of it is of
-// no use.
+// forgetTree ends the refs of one tree: it is empty, or what is known of it is of no
+// use. Kept events of the tree and drafts still refer to its runs, and keep them
+// until they end.
 func (l *Log) forgetTree(tree int8) {
 	for n := range l.runs.list {
 		if r := &l.runs.list[n]; r.tree == tree && r.inTree > 0 {

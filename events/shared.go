@@ -41,6 +41,8 @@ func (l *Log) clear(tree int8) {
 
 // gap notes that events were lost before the one with an id, of whichever tree.
 func (s *shared) gap(next uint64, sources *[2]source) {
+	// After a gap readers begin with a snapshot, so a cleared event before it says
+	// nothing to them.
 	s.bare = false
 	for i := range sources {
 		sources[i].next = next
