@@ -3,7 +3,6 @@ package kvactor_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 
@@ -152,5 +151,5 @@ func TestInputsOfBeams(t *testing.T) {
 	}
 	assert.Panics(t, func() { in.Fill(e, []kvactor.Query{{Sequence: s, From: 3, To: 5}}) })
 	require.NoError(t, e.Refresh(ctx, s))
-	assert.True(t, errors.Is(e.Refresh(ctx, &kvactor.Sequence{}), kvactor.ErrUnknownSequence))
+	assert.ErrorIs(t, e.Refresh(ctx, &kvactor.Sequence{}), kvactor.ErrUnknownSequence)
 }

@@ -2,7 +2,6 @@ package kvactor_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 
@@ -51,7 +50,7 @@ func (m *tableModel) pick(t *rapid.T) *kvactor.Sequence {
 func (m *tableModel) fails(t *rapid.T, err error) bool {
 	var refusal *kvactor.Refusal
 	if err != nil {
-		require.True(t, errors.As(err, &refusal), "%v", err)
+		require.ErrorAs(t, err, &refusal)
 		require.NotErrorIs(t, err, kvactor.ErrInternal)
 	}
 	return err != nil

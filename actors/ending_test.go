@@ -3,7 +3,6 @@ package actors_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -267,7 +266,7 @@ func TestTheStackOfAPanicIsTold(t *testing.T) {
 		err := r.lookup(context.Background())
 		require.ErrorIs(t, err, messages.ErrFailed)
 		var cause *messages.Panic
-		require.True(t, errors.As(err, &cause))
+		require.ErrorAs(t, err, &cause)
 		assert.Contains(t, cause.Stack, frame)
 		assert.Contains(t, log.String(), "the engine has failed")
 		r.settle()

@@ -22,7 +22,7 @@ type RetentionRange struct {
 	Duration time.Duration // 0: never expires; else at least a millisecond
 }
 
-// EndOfPrompt, as the End of a range, stands for the length of the prompt.
+// EndOfPrompt stands for the length of the prompt, as the End of a range.
 const EndOfPrompt = -1
 
 // DecodeRetention sets the priority of blocks whose first token is generated.

@@ -31,7 +31,7 @@ func (p *Pool) Check() error {
 		}
 	}
 	c.free()
-	cached := 0
+	var cached int
 	if p.pieces != nil {
 		cached = c.piecesOf()
 	} else {

@@ -182,7 +182,7 @@ func TestForecastFigures(t *testing.T) {
 				c.request(&trace[i])
 			}
 			took := time.Since(start)
-			require.NoError(t, c.pool.Check(), "")
+			require.NoError(t, c.pool.Check())
 			rate := float64(c.hits) / float64(c.looked)
 			share := 100 * (rate - p.lru) / (p.optimal - p.lru)
 			noted := 100 * (p.notes - p.lru) / (p.optimal - p.lru)

@@ -66,7 +66,8 @@ func newModel(t *rapid.T) *model {
 
 // ask matches one prompt and compares the answer with the oracle's.
 func (m *model) ask(hold bool) (it *protocol.MatchItem, full []atom, want omatch, length int) {
-	ns, encodes := space{}, m.encodes()
+	encodes := m.encodes()
+	var ns space
 	var tokens []messages.Token
 	var items []messages.MultimodalItem
 	if encodes {

@@ -99,7 +99,7 @@ is downloaded.`,
 				path, err := k.Find()
 				if err != nil {
 					fmt.Fprint(c.OutOrStdout(), k.Instructions())
-					return nil
+					return nil //nolint:nilerr // a model that is not there is what get explains
 				}
 				if err := k.Verify(path); err != nil {
 					return err

@@ -259,7 +259,7 @@ func (k *fake) waiting() int {
 // not bound to it.
 func TestHostMemoryPrefersItsNode(t *testing.T) {
 	r := newRig(t)
-	at := uintptr(address(&r.HostBytes(r.pool, 0)[0]))
+	at := address(&r.HostBytes(r.pool, 0)[0])
 	maps, err := os.ReadFile("/proc/self/numa_maps")
 	if err != nil {
 		t.Skip(err)

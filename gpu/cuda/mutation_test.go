@@ -104,7 +104,7 @@ func TestMutations(t *testing.T) {
 			inGo := caught(t, flags, "go", "test", "-short", "-count=1", "-timeout=60s", "-skip=TestMutations", ".")
 			inC := caught(t, flags, "ctest/run.sh")
 			t.Logf("| %s | %s | %s |", m.name, inGo, inC)
-			assert.NotEqual(t, "", inGo+inC, "no imitation has caught it")
+			assert.NotEmpty(t, inGo+inC, "no imitation has caught it")
 		})
 	}
 }

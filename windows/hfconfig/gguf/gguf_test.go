@@ -34,32 +34,26 @@ func encode(t *testing.T, values map[string]any) []byte {
 	var b bytes.Buffer
 	put := func(v any) { require.NoError(t, binary.Write(&b, binary.LittleEndian, v)) }
 	text := func(s string) { put(uint64(len(s))); b.WriteString(s) }
-	var value func(v any, typed bool)
-	value = func(v any, typed bool) {
-		kind := func(n uint32) {
-			if typed {
-				put(n)
-			}
-		}
+	value := func(v any) {
 		switch v := v.(type) {
 		case int:
-			kind(typeUint32)
+			put(uint32(typeUint32))
 			put(uint32(v))
 		case uint64:
-			kind(typeUint64)
+			put(uint32(typeUint64))
 			put(v)
 		case string:
-			kind(typeString)
+			put(uint32(typeString))
 			text(v)
 		case []int:
-			kind(typeArray)
+			put(uint32(typeArray))
 			put(uint32(typeInt32))
 			put(uint64(len(v)))
 			for _, n := range v {
 				put(int32(n))
 			}
 		case []bool:
-			kind(typeArray)
+			put(uint32(typeArray))
 			put(uint32(typeBool))
 			put(uint64(len(v)))
 			put(v)
@@ -73,7 +67,7 @@ func encode(t *testing.T, values map[string]any) []byte {
 	put(uint64(len(values)))
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		text(key)
-		value(values[key], true)
+		value(values[key])
 	}
 	for b.Len()%32 != 0 {
 		b.WriteByte(0)
@@ -168,7 +162,7 @@ func TestRefused(t *testing.T) {
 	_, err = Open(filepath.Join(t.TempDir(), "nothing.gguf"), hfconfig.Options{})
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	whole := encode(t, map[string]any{"general.architecture": "llama"})
-	for n := range len(whole) {
+	for n := range whole {
 		path := filepath.Join(t.TempDir(), "cut.gguf")
 		require.NoError(t, os.WriteFile(path, whole[:n], 0o600))
 		_, err := Open(path, hfconfig.Options{})

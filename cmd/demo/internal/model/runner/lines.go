@@ -36,18 +36,18 @@ func (r *Runner) Lines(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<16)
 	to := bufio.NewWriterSize(out, 1<<16)
 	for {
-		text, end := lines.ReadBytes('\n')
-		if end != nil && !errors.Is(end, io.EOF) {
-			return end
+		text, err := lines.ReadBytes('\n')
+		ended := errors.Is(err, io.EOF)
+		if err != nil && !ended {
+			return err
 		}
 		if text = bytes.TrimSpace(text); len(text) > 0 && text[0] != '#' {
-			to.Write(r.answer(ctx, text))
-			to.WriteByte('\n')
+			_, _ = to.Write(append(r.answer(ctx, text), '\n')) // Flush returns the error
 			if err := to.Flush(); err != nil {
 				return err
 			}
 		}
-		if end != nil {
+		if ended {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {

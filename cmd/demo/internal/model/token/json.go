@@ -142,7 +142,7 @@ func (t *Tokenizer) preTokenize(s *step) error {
 	if s == nil {
 		return nil
 	}
-	pattern := ""
+	var pattern string
 	switch s.Type {
 	case "Sequence":
 		var err error
