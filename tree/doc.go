@@ -39,8 +39,8 @@
 // the most tokens, the one last stored or claimed. A match changes nothing but
 // the table of symbols.
 //
-// "Stored" includes being offered again: a release that offers a stored block
-// once more makes it the latest of its siblings.
+// A block that every pool has and that is offered again keeps its stamp:
+// it is not stored again.
 //
 // # Self pools and cross pools
 //

@@ -29,7 +29,7 @@ func (f *conversationFlags) flags(c *cobra.Command) {
 	flags := c.Flags()
 	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "conversations to play")
 	flags.IntVar(&f.hosts, "hosts", 4, "hosts that share the engine, a goroutine each")
-	flags.StringVar(&f.device, "device", simulated, "`device` of the engine: sim, or cuda")
+	flags.StringVar(&f.device, "device", simulated, "`device` of the engine: sim; cuda is opened and refused, since the demo's hosts compute in Go")
 	flags.BoolVar(&f.ahead, "offload-ahead", true, "copy pages to host memory before they are needed")
 	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")

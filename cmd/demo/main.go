@@ -1,6 +1,7 @@
-// Command demo shows the cache engine at work: alone it plays a few hundred
-// conversations through a server, `demo replay` drives the engine with a
-// recorded trace, `demo script` with a file of requests.
+// Command demo shows the cache engine at work. Without a command it plays a few
+// hundred conversations through a server. `demo replay` drives the engine with a
+// recorded trace, `demo script` with a file of requests; `demo model` runs a language
+// model over the engine's pages, and `demo plan` says what a model's cache takes.
 package main
 
 import (
@@ -90,7 +91,7 @@ arithmetic, the engine's own times are measured.`,
   demo --conversations 600 --hosts 2
   demo --profile cpu --profile-dir /tmp
   demo replay trace.jsonl.gz --pages 20000 --atomic
-  demo script examples/requests.jsonl`,
+  demo script cmd/demo/testdata/readme.jsonl`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
