@@ -1,7 +1,8 @@
 // Command demo shows the cache engine at work. Without a command it plays a few
 // hundred conversations through a server. `demo replay` drives the engine with a
 // recorded trace, `demo script` with a file of requests; `demo model` runs a language
-// model over the engine's pages, and `demo plan` says what a model's cache takes.
+// model over the engine's pages, `demo chat` talks with one, and `demo plan` says what a
+// model's cache takes.
 package main
 
 import (

@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/goleak"
 
+	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
@@ -32,25 +33,22 @@ func Example() {
 	ctx := context.Background()
 	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
 	check(err)
-	model := windows.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 4096}
-	cache := windows.DefaultConfig()
+	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
+	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock = 4
-	engine, err := actors.Spawn(actor.NewActorSystem().Root, actors.Config{Model: model, Cache: cache, Device: device})
+	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device})
 	check(err)
 
-	for _, prompt := range [][]messages.Token{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 5, 6, 70, 80}} {
-		in, err := engine.Admit(ctx, messages.AdmitRequest{Tokens: prompt})
+	for _, prompt := range [][]kvactor.Token{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 5, 6, 70, 80}} {
+		s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
 		check(err)
-		fmt.Println(in.ReusedTokens, "of", len(prompt), "tokens reused, pages", in.Tables[0][0])
-		for _, ticket := range in.Ready { // copies into these pages; a stream would wait, not the program
+		fmt.Println(s.Reused(), "of", len(prompt), "tokens reused, pages", s.Tables()[0][0])
+		for _, ticket := range s.Ready() { // copies into these pages; a stream would wait, not the program
 			check(device.Sync(ctx, ticket))
 		}
 		// The host writes keys and values of the other tokens into the pages, then says so:
-		steps, err := engine.Commit(ctx, []messages.CommitStep{{Sequence: in.Sequence, Computed: len(prompt)}})
-		check(err)
-		check(steps[0].Err)
-		_, err = engine.Release(ctx, []messages.ReleaseStep{{Sequence: in.Sequence}})
-		check(err)
+		check(s.Commit(ctx, len(prompt), kvactor.Ticket{}))
+		check(s.Release(ctx, kvactor.Ticket{}))
 	}
 	_, err = engine.Close(ctx)
 	check(err)
