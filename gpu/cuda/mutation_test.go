@@ -126,6 +126,10 @@ func overlay(t *testing.T, files map[string]string) string {
 	return path
 }
 
+// panickedTest finds the test that was running when a panic or the timeout ended
+// the program.
+var panickedTest = regexp.MustCompile(`(?:running tests:\s+|/cuda\.)(Test[^\s(.]+)`)
+
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // caught runs tests and names the test that fails, "" if none does. A mutation
@@ -142,7 +146,9 @@ func caught(t *testing.T, flags, name string, args ...string) string {
 	found := failedTest.FindAllStringSubmatch(string(out), -1)
 	if found == nil {
 		require.Regexp(t, "panic: |SIG", string(out))
-		return "(it crashes or hangs)"
+		running := panickedTest.FindStringSubmatch(string(out))
+		require.NotNil(t, running, "%s", out)
+		return running[1] + " (it panics or hangs)"
 	}
 	deepest := found[0][1]
 	for _, f := range found {
