@@ -19,8 +19,7 @@ type Log struct {
 	// Event i of the deque has the id next − events.n + i, so ids are not stored.
 	events deque[kept]
 	// The spans lie beside the events and not in them, so that an event of one block
-	// needs no slice of its own. events and spans are only pushed and popped
-	// together.
+	// needs no slice of its own. An event that is dropped takes its spans with it.
 	spans   deque[span]
 	next    uint64 // id of the next event
 	readers []reader

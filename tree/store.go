@@ -15,8 +15,8 @@ type position struct{ node, i int32 }
 // offer is one StoreItem while it is stored.
 type offer struct {
 	*protocol.StoreItem
-	// stamp is that of all blocks of the offer: siblings that one offer stores are
-	// equally recent, and a longer offer does not gain over a shorter one.
+	// stamp is that of all blocks which the offer stores: siblings are never of one
+	// offer, so one stamp orders them as well as one for each block.
 	stamp   uint32
 	now     time.Duration
 	session int32 // the number of Session once a block has joined it
