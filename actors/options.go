@@ -60,7 +60,7 @@ func WithRestartLimit(failures int, within time.Duration) Option {
 // served. So when a host sends one of these, it must have told the engine of every
 // kernel that it has launched on the engine's pages, by the After of a Commit or a
 // Release, as a loop of append, launch and commit does; several hosts of one
-// engine must take their steps together. Not for encoder–decoder models.
+// engine must take their steps together. The memory of a cross pool does not move.
 func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option {
 	return func(s *settings.Settings) { s.RebalanceEvery, s.OnRebalance = everyRounds, moved }
 }
@@ -73,8 +73,7 @@ func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option 
 // behind it, so that small ones do not starve it. A batch waits until its first
 // request fits; then each of its requests is admitted or refused as usual. The
 // limit must be below the bound of calls in flight, so that releases always get
-// through; an encoder–decoder model has no waiting room. The default is 0: nothing
-// waits.
+// through. The default is 0: nothing waits.
 func WithWaitingRoom(limit int) Option { return func(s *settings.Settings) { s.WaitingRoom = limit } }
 
 // newSettings applies the options to the defaults.
