@@ -306,7 +306,7 @@ func (p *Pool) endTerms(o *order) {
 	}
 }
 
-// resize changes the number of pages. The pieces keep their pages, which are linked anew.
+// resize changes the number of pages. The pieces keep their pages, which are linked again.
 func (s *pieces) resize(pages int) {
 	of := make([]int32, pages)
 	copy(of, s.of)

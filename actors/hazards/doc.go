@@ -8,7 +8,7 @@
 // that offloader.WaitNames names. One workload (see host) makes every reason
 // matter: pages are evicted to host memory and come back, prompts are reused in
 // part from both tiers, forks are copied on write, windows pass, sequences are
-// let go while their kernels run, and the hosts have several streams. Then
+// released while their kernels run, and the hosts have several streams. Then
 //
 //	all waits there    the checker is silent, every byte is right
 //	any one left out   the checker reports, for each name

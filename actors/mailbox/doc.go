@@ -5,7 +5,7 @@
 //
 // The library starts a goroutine for each wake-up of an actor, and that
 // goroutine's small stack is copied as soon as Receive sends something on. A
-// request through four actors then costs about 15 µs. The library lets both the
+// request through four actors then costs about 15 µs. The library allows both the
 // mailbox and the dispatcher be replaced; the actors stay real ones: spawned,
 // named, supervised, watched and stopped by the library.
 //
@@ -54,7 +54,7 @@
 // # Simulation
 //
 // With Queued(scheduler) nothing runs inline: a Scheduler collects the actors
-// that have something to do and lets one of them receive one message at each
+// that have something to do and has one of them receive one message at each
 // Step, chosen by a seed. The same program then runs through as many
 // interleavings as there are seeds, and each can be replayed.
 //

@@ -2,7 +2,7 @@ package mailbox
 
 // Limits of what an idle mailbox keeps.
 const (
-	// smallBatch is the most messages that are no burst: more than a facade lets
+	// smallBatch is the most messages that are no burst: more than a facade allows
 	// in at once.
 	smallBatch = 256
 	// keptMessages is the capacity that a slice may keep for good, 16 KiB. It

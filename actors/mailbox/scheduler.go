@@ -9,7 +9,7 @@ import (
 
 // Scheduler is a dispatcher for simulations: it runs nothing by itself. It
 // collects the actors that have something to do; each Step picks one of them
-// and lets it receive one message. With the same choices and the same program
+// and has it receive one message. With the same choices and the same program
 // the run is the same. Actors take part with Queued(scheduler).
 //
 // A future of the library and a call of the engine block their waiter: in a program
@@ -58,7 +58,7 @@ func (s *Scheduler) Steps() int {
 	return s.steps
 }
 
-// Step lets one actor receive one message. It is false when none has one.
+// Step has one actor receive one message. It is false when none has one.
 func (s *Scheduler) Step() bool {
 	s.mu.Lock()
 	n := len(s.runnable)

@@ -61,7 +61,7 @@ type pool struct {
 	tiers [2][]page
 }
 
-// CreatePool makes a pool whose pages nobody has written.
+// CreatePool makes a pool whose pages are unwritten.
 func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -35,13 +35,13 @@ type Engine struct {
 	seq      uint64 // of submissions that go nowhere
 
 	// Before and After hear of every message to a core, before and after it is
-	// served; nil: nobody does. Before returns false to lose the message: the actor
+	// served; nil: it is not told. Before returns false to lose the message: the actor
 	// that would have got it has failed.
 	Before func(to string, message any) bool
 	After  func(to string, message any)
-	// Answered hears of every request that was answered; nil: nobody does.
+	// Answered hears of every request that was answered; nil: it is not told.
 	Answered func(request any)
-	// Aborted hears of every request that could not be served; nil: nobody does.
+	// Aborted hears of every request that could not be served; nil: it is not told.
 	Aborted func(request any, err error)
 	broken  bool                  // the offloader failed in the middle of a change
 	failed  []coordinator.Failure // to be told when the coordinator returns

@@ -86,7 +86,7 @@ type Runner struct {
 	compute gpu.Stream
 	pools   []windows.Pool // by PoolID, the cross pool last
 	handles []gpu.Pool
-	pending []*kernel // launched, and nobody has waited for them
+	pending []*kernel // launched, and not waited for yet
 	guest   bool      // of an engine that another runner opened and closes
 }
 
