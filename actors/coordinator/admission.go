@@ -86,6 +86,7 @@ func (a *admission) start() {
 // match begins the way of the batch, or of those of its prompts that go once more.
 func (a *admission) match() {
 	a.next = 0
+	// Every prompt is wrong in itself: there is nothing to match, and the answers are there.
 	if len(a.batch.items) == 0 {
 		a.complete()
 		return
@@ -142,6 +143,8 @@ func (a *admission) decide() {
 		if it.refused != nil {
 			continue
 		}
+		// Matched again, the prompt may reuse less, and it may claim pages that copies of
+		// prompts before it count on; so it is looked at again when that is done.
 		if b.sourceUnusable(a.next) {
 			a.stage = admissionClaiming
 			b.withdrawSource(a.next)
@@ -149,6 +152,7 @@ func (a *admission) decide() {
 		}
 		b.plan(a.next)
 		refusal, pool := a.capacity(it)
+		// What it takes is only counted here: all pages of the batch are taken in one message.
 		if refusal == nil {
 			b.reserve(a.next)
 			continue
@@ -168,6 +172,7 @@ func (a *admission) decide() {
 // batch waits for pages, this one lacks them, whatever is there: a large one must
 // not be starved by small ones.
 func (a *admission) capacity(it *prompt) (*messages.Refusal, int) {
+	// The batch that was tried again is the first of those that wait, so it goes by.
 	if a.waiting.len() > 0 && !a.kernel.round.parked {
 		return a.batch.refuseAll(it)
 	}
@@ -177,6 +182,7 @@ func (a *admission) capacity(it *prompt) (*messages.Refusal, int) {
 // refuse refuses the prompt that is decided about, and goes on with the next.
 func (a *admission) refuse(it *prompt, refusal *messages.Refusal) {
 	a.pressure.noteRefusal(refusal)
+	// The prompt is done: when its claims are back, the next one is decided about.
 	a.next++
 	a.batch.refuse(it, refusal)
 	a.stage = admissionRefusing
@@ -185,12 +191,13 @@ func (a *admission) refuse(it *prompt, refusal *messages.Refusal) {
 
 // mayPark tells whether the batch waits because the prompt that is decided about
 // lacks pages: nothing of the batch has been admitted, the prompt would fit if
-// nobody else held a page, and the admission queue has a place.
+// no one else held a page, and the admission queue has a place.
 func (a *admission) mayPark(it *prompt) bool {
 	if a.waiting.limit == 0 || a.again {
 		return false
 	}
 	for i := range a.batch.items[:a.next] {
+		// A batch never waits with a part of it admitted, see admissionQueue.
 		if a.batch.items[i].refused == nil {
 			return false
 		}
@@ -200,11 +207,14 @@ func (a *admission) mayPark(it *prompt) bool {
 
 // park takes all claims back before the batch waits for a pool.
 func (a *admission) park(refusal *messages.Refusal, pool int) {
+	// What it lacks counts as demand each time that it is tried: the shortage lasts.
 	a.parked, a.lacks = true, pool
 	a.pressure.noteRefusal(refusal)
 	a.out.pools.reset()
 	for i := range a.batch.items {
 		if it := &a.batch.items[i]; it.refused == nil {
+			// Their sequences end like those of refused prompts; the results are not seen, for the
+			// request is not answered.
 			it.refused = refusal
 			a.batch.unclaim(it, it.pools)
 		}
@@ -237,6 +247,7 @@ func (a *admission) moved() {
 		if !it.served() {
 			continue
 		}
+		// Tickets are the answer of this message; the record is used again by the next.
 		if it.query >= 0 {
 			it.result.Ready = append(it.result.Ready[:0], a.out.move.tickets(it.query)...)
 		}
@@ -245,6 +256,7 @@ func (a *admission) moved() {
 		}
 		a.claim(i)
 	}
+	// A cold prompt that has evicted nothing tells the tree nothing.
 	if !a.out.changeNeeded() {
 		a.complete()
 		return
@@ -290,10 +302,14 @@ func (a *admission) complete() {
 		case nil:
 			a.batch.touchSource(i)
 			a.addBeams(it)
+		// Its pages hold nothing that anybody may read. They go without a use, as if they had
+		// never been taken.
 		case errTransfer:
 			a.dropAll(it)
 		}
 	}
+	// The tree has forgotten what could not be brought in; the offloader forgets it here,
+	// with the host pages.
 	a.out.move.record.Effects = append(a.out.move.record.Effects, a.lost...)
 	a.lost = a.lost[:0]
 	a.stage = admissionCompleting
@@ -356,6 +372,8 @@ func (a *admission) answer() {
 			a.fillResult(i)
 		}
 	}
+	// The others are complete, but they are not answered before all are: one request, one
+	// answer.
 	if again {
 		a.retry()
 		return
@@ -368,6 +386,7 @@ func (a *admission) endRefused(it *prompt) {
 	if it.sequence == nil {
 		return
 	}
+	// The arrays of the result stay for the next request that uses the record.
 	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0]}
 	if symbols := it.sequence.ReleaseSymbols(); symbols != nil {
 		a.symbols = append(a.symbols, symbols)
@@ -423,6 +442,8 @@ func (a *admission) end() {
 // undo ends the sequences of a batch that was not answered: also those that were
 // complete and waited for others that went once more.
 func (a *admission) undo(bool) verdict {
+	// Pools are rebuilt without the claims of sequences that have ended, so nothing has to be
+	// given back.
 	a.sequences.EndOpenedBy(a.kernel.stamp)
 	a.batch.reset(false)
 	a.lost, a.symbols, a.stage = nil, nil, admissionIdle

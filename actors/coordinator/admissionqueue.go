@@ -71,7 +71,7 @@ func (w *admissionQueue) worthTrying() bool {
 }
 
 // hasPlace tells whether one more may wait. Those whose callers have gone take
-// nobody's place.
+// no one's place.
 func (w *admissionQueue) hasPlace() bool {
 	if w.len() >= w.limit {
 		w.keep(func(q queued) bool {

@@ -13,6 +13,7 @@ import (
 func (a *admission) fillResult(i int) {
 	it := &a.batch.items[i]
 	s, r, m := it.sequence, it.result, &a.batch.match.Items[it.self]
+	// From here on the reserve counts: until now the batch has counted it.
 	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched), func(p int) sequence.PageCount {
 		return sequence.PageCount(it.plans[p].reserve)
 	})
@@ -36,8 +37,10 @@ func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 	reuse := messages.PoolReuse{Full: pl.whole, PartialReuse: messages.PartialNone, Onboarded: pl.onboarded}
 	blocks := a.config.blocks(int(it.sequence.Prompt))
 	switch {
+	// Of a cross pool the blocks of the input count, and partial reuse is none of its.
 	case p >= a.self.end:
 		blocks = pl.blocks
+	// A takeover from host memory brings the page to the device, beside those counted whole.
 	case it.reuse != messages.PartialNone:
 		reuse.Partial, reuse.PartialReuse = 1, it.reuse
 		if it.reuse == messages.PartialTakeover && pl.inspect < 0 {
@@ -64,6 +67,8 @@ func (a *admission) reason(m *protocol.MatchItem) messages.MissReason {
 	switch {
 	case !a.config.Reuse:
 		return messages.ReasonDisabled
+	// Reach says how far the tree knows the prompt at all, in any pool; what lies between
+	// the match and the reach was lost by some pool.
 	case m.Reach == 0:
 		return messages.ReasonCold
 	case m.Matched == m.Reach:

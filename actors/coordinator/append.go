@@ -35,12 +35,12 @@ type extensionStage uint8
 
 // The stages.
 const (
-	extensionIdle       extensionStage = iota
-	extensionInspecting                // pools say who else holds the pages that are written to
-	extensionTaking                    // pools take pages and name victims
-	extensionMoving                    // the offloader submits copies
-	extensionTakingBack                // pools take back the pages of steps whose copies failed
-	extensionCommitting                // see commitStages
+	extensionIdle       extensionStage = iota // nothing has been sent
+	extensionInspecting                       // pools say who else holds the pages that are written to
+	extensionTaking                           // pools take pages and name victims
+	extensionMoving                           // the offloader submits copies
+	extensionTakingBack                       // pools take back the pages of steps whose copies failed
+	extensionCommitting                       // see commitStages
 )
 
 // String names the stage.
@@ -65,6 +65,8 @@ func (e *extension) start() {
 		request, result := &r.Steps[i], &r.Results[i]
 		result.Sequence = request.Sequence
 		s, err := e.sequences.FindOnce(request.Sequence, e.kernel.stamp)
+		// The values are checked against the sequence before anything of it changes: a step
+		// that is refused leaves its sequence as it was, and the others of the step go on.
 		if err == nil {
 			err = e.validate(s, request)
 		}
@@ -75,6 +77,8 @@ func (e *extension) start() {
 		}
 		it := b.add(s, result)
 		it.request, it.computed, it.after = request, request.Computed, request.After
+		// A use for each sequence, in the order of the request: what a step drops is older
+		// than what the steps behind it drop.
 		s.SetUse(e.uses.next())
 		s.SetAfter(it.after)
 	}
@@ -107,48 +111,6 @@ func (e *extension) resume() {
 	}
 }
 
-// validate checks one step against its sequence.
-func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error {
-	added := len(r.Tokens)
-	if s.Width() > 1 {
-		added = min(1, len(r.Beams))
-	}
-	if err := validateTokens(s, r); err != nil {
-		return err
-	}
-	if !s.PromptComputed() {
-		return messages.Refuse(messages.BadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
-	}
-	s.Touch(e.kernel.stamp) // its values are right: a second step is one too many
-	length := int(s.Length()) + added
-	if length > e.config.MaxSeqLen {
-		return messages.Refuse(messages.TooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)
-	}
-	if r.Computed != 0 {
-		return e.batch.validateCommit(s, r.Computed, length)
-	}
-	return nil
-}
-
-// validateTokens checks the tokens of a step, or its beams.
-func validateTokens(s *sequence.Sequence, r *messages.AppendStep) error {
-	if s.Width() > 1 {
-		return validateBeams(s, r)
-	}
-	if len(r.Beams) > 0 {
-		return messages.Refuse(messages.BadRequest, "beams for a sequence of beam width 1")
-	}
-	if len(r.Tokens) == 0 {
-		return messages.Refuse(messages.BadRequest, "tokens is empty")
-	}
-	for _, t := range r.Tokens {
-		if t < 0 {
-			return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", t)
-		}
-	}
-	return nil
-}
-
 // inspect asks the pools about every page that a step may write to and that others
 // may hold. Most steps have none. It tells whether there is anything to ask.
 func (e *extension) inspect() bool {
@@ -157,10 +119,13 @@ func (e *extension) inspect() bool {
 	for i := range e.batch.items {
 		it := &e.batch.items[i]
 		s := it.sequence
+		// Pages from first on may be written to: they hold tokens that are not computed. Those
+		// from SharedBlocks on are known to be the sequence's own, so they are not asked about.
 		blocks := int(s.Blocks())
 		it.first = min(int(s.Computed())/e.config.TokensPerBlock, blocks)
 		first, last := it.first, min(int(s.SharedBlocks()), blocks)
 		if s.Width() > 1 {
+			// Beams exchange whole tables when they follow their parents.
 			first, last = it.firstExchanged(), blocks
 		}
 		if first >= last {
@@ -183,6 +148,8 @@ func (e *extension) inspected() {
 		for k := range e.out.pools.ops(p) {
 			op := e.out.pools.op(p, k)
 			for j, page := range op.Pages {
+				// A page that two steps of the request hold was asked about twice; both answers are the
+				// same, for no page has been taken or dropped yet.
 				if page != messages.NoPage {
 					e.batch.shares[p][page] = op.Shares[j]
 				}
@@ -203,6 +170,8 @@ func (e *extension) take() {
 			changes = e.takeStep(it) || changes
 		}
 	}
+	// The common step: every token goes to a page that the sequence has. No pool is asked
+	// and nothing is copied, so the step is one message to the tree, or none.
 	if !changes {
 		e.addTokens()
 		e.out.resetChange()
@@ -221,6 +190,8 @@ func (e *extension) takeStep(it *step) bool {
 	takes := false
 	for p := range e.self.end {
 		e.findRewrites(it, p)
+		// What the step takes in this pool: a page for each copy, and one for each block that
+		// its tokens begin.
 		need := len(it.pools[p].copies) + blocks - len(s.Table(p))
 		if need == 0 {
 			continue
@@ -234,6 +205,8 @@ func (e *extension) takeStep(it *step) bool {
 	if !takes { // pages that others might have held are the sequence's own now
 		return len(e.batch.shares[0]) > 0 && it.first < int(s.SharedBlocks())
 	}
+	// All pools have the pages; only now is anything taken. Copies come first, so that what
+	// they drop can be evicted for the new blocks of this very step.
 	for p := range e.self.end {
 		e.takeRewrites(it, p)
 		if n := blocks - len(s.Table(p)); n > 0 {
@@ -246,6 +219,8 @@ func (e *extension) takeStep(it *step) bool {
 
 // refuse leaves a sequence as it was.
 func (e *extension) refuse(it *step, err error) {
+	// A step that takes no page commits nothing, either: the host has not been told where
+	// the tokens would have gone, and sends both again.
 	it.refused, it.computed = true, 0
 	it.result.Err = err
 	it.sequence.SetUse(it.use)
@@ -282,6 +257,8 @@ func (e *extension) takeRewrites(it *step, p int) {
 	old := make([]messages.PageID, 0, n)
 	for _, w := range pages.copies {
 		old = append(old, w.from)
+		// The page that is dropped has a holder less. When the next step of the batch looks at
+		// it, it may have it for itself and need no copy.
 		share := e.batch.shares[p][w.from]
 		share.References--
 		e.batch.shares[p][w.from] = share
@@ -297,6 +274,7 @@ func (e *extension) taken() {
 	e.out.pools.received()
 	e.out.move.reset()
 	e.out.move.victims(&e.out.pools)
+	// Before the sequences get their tokens: the marks are of what they had until now.
 	e.markEarlier()
 	e.addTokens()
 	for i := range e.batch.items {
@@ -315,10 +293,12 @@ func (e *extension) markEarlier() {
 	for i := range e.batch.items {
 		it := &e.batch.items[i]
 		s := it.sequence
+		// Without a ticket the host has waited for its kernels itself.
 		if it.refused || it.computed <= int(s.Computed()) || it.after.IsZero() {
 			continue
 		}
 		from := len(*marks)
+		// A step may commit tokens that it adds itself; those are in no page yet.
 		last := e.config.blocks(min(it.computed, int(s.Length())))
 		e.out.move.markWritten(s, e.self, int(s.Computed())/e.config.TokensPerBlock, last, it.after)
 		for k := range (*marks)[from:] {
@@ -386,6 +366,8 @@ func (e *extension) fillTables(it *step) {
 			took = true
 		}
 	}
+	// What others held has been copied, and what they did not hold is the sequence's own:
+	// the next step need not ask again.
 	if it.first < int(s.SharedBlocks()) {
 		took = true
 		s.OwnFrom(sequence.BlockIndex(it.first))
@@ -409,11 +391,14 @@ func (e *extension) fillRewrites(it *step, p int) {
 // sequence has written there.
 func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageID) {
 	s := it.sequence
+	// Kernels of the sequence may still read the old page, which the next owner writes to.
 	e.out.move.markRead(s, p, []messages.PageID{w.from})
 	w.to = page
 	s.Tables(p)[w.beam][w.block] = page
 	it.place(p, w)
 	tpb := e.config.TokensPerBlock
+	// Only what has been written is copied. A page that begins with the step has nothing
+	// to copy, but it must not be written to by two sequences.
 	if tokens := min(tpb, it.written()-w.block*tpb); tokens > 0 {
 		e.out.move.copy(p, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})
 	}
@@ -463,6 +448,9 @@ func (e *extension) undo(broken bool) verdict {
 		e.sequences.LoseTouchedBy(e.kernel.stamp)
 	}
 	e.batch.shareOffered()
+	// After the commit the sequences are as the request leaves them. Before it, all that
+	// the step has done to them is tokens and tables, which are taken back here; pools are
+	// rebuilt from the tables.
 	v := e.committing.verdict()
 	if v == serveAgain {
 		e.undoTables()

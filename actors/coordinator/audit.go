@@ -79,11 +79,13 @@ func (a *audit) tenants(p int) []protocol.Tenant {
 // resume joins every problem.
 func (a *audit) resume() {
 	a.asking = false
+	// Each actor has walked its own structure; what follows is what they say of each other.
 	problems := []error{a.tree.Problem, a.offloader.Problem, a.own()}
 	for p := range a.pools {
 		problems = append(problems, a.pools[p].Problem, a.compareAttached(p))
 	}
 	a.request.Err = errors.Join(problems...)
+	// A build with the tag debug stops at the first round that leaves something wrong.
 	if _, own := a.kernel.round.sender.(itself); own && a.request.Err != nil {
 		panic(fmt.Sprintf("coordinator: after round %d: %v", a.checkedAt, a.request.Err))
 	}
@@ -93,6 +95,8 @@ func (a *audit) resume() {
 // compareAttached compares what tree and pool say of the pages that cache blocks.
 func (a *audit) compareAttached(p int) error {
 	var problems []error
+	// The tree says which block is on which page; the pool says what each page caches. Both
+	// must say the same, in both directions.
 	inTree := map[messages.PageID]protocol.BlockID{}
 	if p < len(a.tree.Attached) {
 		for _, at := range a.tree.Attached[p] {

@@ -35,7 +35,7 @@ type promptBatch struct {
 	match   protocol.Match // one item for each prompt, and one for each input of an encoder
 	rematch protocol.Match // one prompt, matched again
 	next    int            // the prompt that is looked at
-	// rejecting: prompts whose sources nobody may reuse are being matched again;
+	// rejecting: prompts whose sources no one may reuse are being matched again;
 	// next is the one under way.
 	rejecting bool
 
@@ -126,6 +126,8 @@ type promptSpec struct {
 
 // add makes a sequence of a prompt and enters it into the batch.
 func (b *promptBatch) add(spec promptSpec) *prompt {
+	// The sequence exists from the first stage on: the tree writes symbols into its tokens,
+	// and the tables grow where they will stay. Until it is admitted no one can name it.
 	s := b.sequences.Open(b.kernel.stamp)
 	o := spec.origin
 	o.Arrived = b.kernel.now
@@ -176,6 +178,7 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 			result.Err = err
 			continue
 		}
+		// Values come before lengths, so that what is wrong in itself is said first.
 		if n := len(r.Tokens); n > b.config.MaxSeqLen {
 			result.Err = messages.Refuse(messages.TooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
 			continue
@@ -324,6 +327,7 @@ func (b *promptBatch) claimAll() {
 			b.claim(i, it.pools)
 		}
 	}
+	// A second walk: the inspections come behind all claims of all prompts.
 	for i := range b.items {
 		if b.items[i].refused == nil {
 			b.inspectSource(i)
@@ -357,6 +361,7 @@ func tableOf(table []messages.PageID, locations []messages.Location) (_ []messag
 		table[b] = messages.PageID(at)
 		device += int(^uint32(at) >> 31) // mostly all are: no branch
 	}
+	// The usual case: everything is on the device, and the table is a copy of the locations.
 	if device == len(locations) {
 		return table, device, 0
 	}
@@ -377,11 +382,13 @@ func (b *promptBatch) claimed() {
 	for i := range b.items {
 		b.decideReuse(i)
 	}
+	// Takeovers that are not allowed are found here, before any prompt is decided about: the
+	// claims of a prompt that goes without its source may take pages that others count on.
 	b.next, b.rejecting = 0, true
 	b.rejectSources()
 }
 
-// rejectSources matches every prompt again whose source nobody may reuse, so that
+// rejectSources matches every prompt again whose source no one may reuse, so that
 // its claims, too, are made before any prompt is decided about.
 func (b *promptBatch) rejectSources() {
 	for ; b.next < len(b.items); b.next++ {

@@ -9,7 +9,7 @@ import (
 )
 
 // A beam step first follows the parents: beam i becomes a copy of its parent, and
-// parents that nobody chose drop their pages. Then every page that holds positions
+// parents that no one chose drop their pages. Then every page that holds positions
 // from the first uncomputed one on becomes the beam's own, and new blocks get their
 // pages, one beam after the other.
 
@@ -37,15 +37,21 @@ func validateBeams(s *sequence.Sequence, r *messages.AppendStep) error {
 func (e *extension) takeBeams(it *step) bool {
 	s := it.sequence
 	blocks := e.config.blocks(int(s.Length()) + 1)
+	// How many beams go on from each parent. One that none goes on from ends here; the
+	// pages that only it held are free for the step.
 	chosen := make([]int, s.Width())
 	for _, b := range it.request.Beams {
 		chosen[b.Parent]++
 	}
 	pools := e.self.end
+	// The holders are worked out on copies: if a later pool lacks pages, the step is refused
+	// and what the others of the batch see has not changed.
 	shares := make([]map[messages.PageID]protocol.Share, pools)
 	freed := make([]int, pools)
 	for p := range e.self.end {
 		shares[p], freed[p] = e.followParents(it, p, chosen)
+		// Every beam writes its own token, so each needs a page of its own for a block that
+		// begins, and a copy of a block that it shares with another beam.
 		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
 		if available := max(0, e.counts.available(p)-e.batch.taken[p]+freed[p]); need > available {
 			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available).WithTotal(e.counts.device[p].Total, need))
@@ -54,6 +60,7 @@ func (e *extension) takeBeams(it *step) bool {
 	}
 	for p := range e.self.end {
 		e.takeBeamPages(it, p, chosen, blocks)
+		// What ended beams alone held counts as available for the steps behind this one.
 		e.batch.taken[p] -= freed[p]
 		for page, share := range shares[p] {
 			e.batch.shares[p][page] = share
@@ -63,7 +70,7 @@ func (e *extension) takeBeams(it *step) bool {
 }
 
 // firstExchanged is the first block whose pages get other holders when beams follow
-// their parents: a parent that nobody chose drops all its pages, others only those
+// their parents: a parent that no one chose drops all its pages, others only those
 // that their beams will write to.
 func (it *step) firstExchanged() int {
 	for parent := range it.sequence.Width() {
@@ -75,7 +82,7 @@ func (it *step) firstExchanged() int {
 }
 
 // followParents works out who holds these pages after the beams followed their
-// parents, and how many pages nobody holds then.
+// parents, and how many pages no one holds then.
 func (e *extension) followParents(it *step, p int, chosen []int) (now map[messages.PageID]protocol.Share, freed int) {
 	now = map[messages.PageID]protocol.Share{}
 	for j, table := range it.sequence.Tables(p) {
@@ -83,6 +90,8 @@ func (e *extension) followParents(it *step, p int, chosen []int) (now map[messag
 			if page == messages.NoPage {
 				continue
 			}
+			// The pools have said how many references there are; each chosen child adds one, and
+			// the parent's own goes when the children have theirs.
 			share, seen := now[page]
 			if !seen {
 				share = e.batch.shares[p][page]
@@ -106,11 +115,15 @@ func (e *extension) findBeamRewrites(it *step, p int, shares map[messages.PageID
 	pages.copies = pages.copies[:0]
 	for i, b := range it.request.Beams {
 		table := s.Tables(p)[b.Parent]
+		// From the first block that is not computed to its end; blocks before it are only read,
+		// and beams may share those for good.
 		for block := it.first; block < len(table); block++ {
 			page := table[block]
 			share := shares[page]
 			if heldByOthers(share) {
 				pages.copies = append(pages.copies, pageRewrite{beam: i, block: block, from: page, to: messages.NoPage})
+				// The beam that copies gives its reference up: the last holder keeps the page and
+				// copies nothing.
 				share.References--
 				shares[page] = share
 			}
@@ -125,6 +138,7 @@ func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 	s, pages := it.sequence, &it.pools[p]
 	tables := s.Tables(p)
 	for j, n := range chosen {
+		// Claims before drops, so that no page of a chosen parent is free in between.
 		e.out.pools.claimBeams(p, tables[j], n)
 	}
 	for j, n := range chosen {
@@ -132,6 +146,8 @@ func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Use()})
 		}
 	}
+	// One operation takes all pages of the step in this pool; fillBeams gives them out in
+	// the order in which they were counted.
 	n := len(pages.copies) + s.Width()*(blocks-pages.before)
 	e.batch.taken[p] += n
 	if n > 0 {
@@ -155,6 +171,8 @@ func (e *extension) fillBeams(it *step, p int) bool {
 	for _, table := range old { // some of them are dropped
 		e.out.move.markRead(s, p, table[it.firstExchanged():])
 	}
+	// New tables, not the old ones changed: undo may need the old ones, and two beams may
+	// come from one parent.
 	tables := make([][]messages.PageID, len(old))
 	for i, b := range it.request.Beams {
 		tables[i] = slices.Clone(old[b.Parent])

@@ -52,13 +52,19 @@ func (c *commit) start() {
 			c.sequences.NoteKernel(request.Sequence, request.After)
 			continue
 		}
+		// The item is complete before the sequence changes: should the coordinator fail in
+		// between, the recovery finds what the request has touched.
 		it := b.add(s, result)
 		it.computed, it.after = request.Computed, request.After
+		// By default a commit is a part of the request before it on its sequence: pages that it
+		// drops get that use. So it makes no difference to what is evicted first whether a host
+		// commits in one piece or in several.
 		if request.Computed > int(s.Computed()) && request.SeparateRequest || s.Use() == 0 {
 			s.SetUse(c.uses.next())
 		}
 	}
 	c.out.resetChange()
+	// Without forks nothing has to be asked, and the commit begins with the tree.
 	if c.inspecting = c.inspectForks(); c.inspecting {
 		c.out.pools.send()
 		return
@@ -87,6 +93,8 @@ func (c *commit) resume() {
 // forks have any.
 func (c *commit) sharedRange(it *step) (from, to int) {
 	s := it.sequence
+	// Only pages that another sequence held, or holds, can cache something: a page of the
+	// sequence's own caches nothing before the sequence stores it.
 	if !s.Forked() || it.computed <= int(s.Computed()) {
 		return 0, 0
 	}
@@ -122,6 +130,7 @@ func (c *commit) forksInspected() {
 		if from >= to {
 			continue
 		}
+		// A copy of the tables: what is left out of an offer stays in the sequence's table.
 		it.offered = make([][]messages.PageID, len(c.config.Pools))
 		for p := range c.self.end {
 			it.offered[p] = slices.Clone(it.sequence.Table(p))
@@ -188,12 +197,12 @@ type commitStage uint8
 
 // The stages.
 const (
-	commitIdle           commitStage = iota
-	commitStoring                    // the tree stores blocks
-	commitFollowing                  // pools and host memory follow; windows move; next chunks take pages
-	commitMoving                     // the offloader takes victims of the next chunks
-	commitApplying                   // the tree learns what moved
-	commitFollowingMoves             // pools and host memory follow
+	commitIdle           commitStage = iota // nothing has been sent
+	commitStoring                           // the tree stores blocks
+	commitFollowing                         // pools and host memory follow; windows move; next chunks take pages
+	commitMoving                            // the offloader takes victims of the next chunks
+	commitApplying                          // the tree learns what moved
+	commitFollowingMoves                    // pools and host memory follow
 )
 
 // String names the stage.
@@ -208,6 +217,8 @@ func (c *commitStages) begin() {
 	for i := range c.batch.items {
 		it := &c.batch.items[i]
 		s := it.sequence
+		// A commit of what is committed already changes nothing, and is no error: a host that
+		// has lost an answer may send its commit again.
 		if it.refused || it.computed <= int(s.Computed()) {
 			it.computed = 0
 			continue
@@ -216,6 +227,8 @@ func (c *commitStages) begin() {
 		if s.Width() > 1 { // beams differ behind the prompt
 			to = min(to, int(s.Prompt))
 		}
+		// Whole blocks only: a block that is not full is offered by the release. The first one
+		// begins where the last commit ended, perhaps in the middle of a block.
 		it.store = c.out.store(s, c.config.wholeTokens(int(s.Computed())), c.config.wholeTokens(to))
 		if it.store >= 0 {
 			c.keepOnHost(it, to)
@@ -227,6 +240,7 @@ func (c *commitStages) begin() {
 			it.input = c.out.storeInput(s, int(s.InputComputed()), len(s.InputTokens()))
 		}
 	}
+	// Also when steps before the commit have moved blocks: the change has their moves.
 	if c.out.changeNeeded() {
 		c.stage = commitStoring
 		c.out.apply()
@@ -251,6 +265,7 @@ func (c *commitStages) keepOnHost(it *step, to int) {
 		if !s.Covered(p) || len(c.pins.counts[p]) == 0 {
 			continue
 		}
+		// Enough pages are available for the pins to hold the new ones beside the reserve.
 		if spare := &c.batch.taken[p]; c.counts.available(p)-*spare >= blocks {
 			*spare += blocks
 			continue
@@ -272,6 +287,8 @@ func (c *commitStages) follow() {
 			continue
 		}
 		s := it.sequence
+		// The offloader hears of the kernels before pages are dropped: a copy that reads what
+		// they write, or a new owner, waits for them.
 		if !it.after.IsZero() {
 			s.SetAfter(it.after)
 			c.out.move.markWritten(s, c.self, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
@@ -282,6 +299,8 @@ func (c *commitStages) follow() {
 		c.dropPassed(s, it.computed)
 	}
 	for i := range c.batch.items {
+		// After all drops, so that a next chunk can have what other sequences of the commit
+		// have dropped, wherever they stand in the request.
 		if it := &c.batch.items[i]; it.computed > 0 && it.sequence.Chunked() {
 			c.spreadBeams(it)
 			c.nextChunk(it)
@@ -316,6 +335,7 @@ func (c *commitStages) spreadBeams(it *step) {
 	for p := range c.self.end {
 		table := s.Table(p)
 		from, to := s.LeavingWindow(p, sequence.TokenCount(it.computed))
+		// Nothing leaves the window: the whole table stays.
 		if from >= to {
 			from, to = sequence.BlockIndex(len(table)), sequence.BlockIndex(len(table))
 		}
@@ -332,6 +352,7 @@ func (c *commitStages) nextChunk(it *step) {
 		if !s.Covered(p) {
 			continue
 		}
+		// The reserve ends, so pages that it covered count like others from now on.
 		if it.computed >= int(s.Prompt) {
 			sink, window := s.EndOfReserve(p, sequence.TokenCount(it.computed))
 			for _, pages := range [][]messages.PageID{sink, window} {
@@ -341,6 +362,7 @@ func (c *commitStages) nextChunk(it *step) {
 			}
 			continue
 		}
+		// The reserve guarantees that the pages are there: a commit never fails for them.
 		table := s.Table(p)
 		end := c.config.blocks(int(s.NextChunkEnd(sequence.TokenCount(it.computed))))
 		if n := end - len(table); n > 0 {
@@ -387,6 +409,8 @@ func (c *commitStages) resume() bool {
 // commitAll changes the sequences. It returns true if nothing is left to do: the
 // pages that next chunks took had no victims to be moved.
 func (c *commitStages) commitAll() bool {
+	// The pools have answered, so nothing can fail any more: first all sequences change,
+	// then the rest of the round only brings their new pages in order.
 	took := false
 	for i := range c.batch.items {
 		if it := &c.batch.items[i]; it.computed > 0 {
@@ -399,6 +423,8 @@ func (c *commitStages) commitAll() bool {
 	}
 	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
+	// Should the round break off now, the sequences keep the pages of the victims, and the
+	// tree must hear that the victims are gone.
 	c.out.unackVictims()
 	if c.out.move.ordered {
 		for i := range c.batch.items {

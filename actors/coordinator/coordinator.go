@@ -48,6 +48,8 @@ type Coordinator struct {
 func New(config Config, port Port) *Coordinator {
 	config.Counts, config.Scales = slices.Clone(config.Counts), slices.Clone(config.Scales)
 	parts := newShared(&config, port)
+	// One batch of prompts and one of steps serve all transactions that need them: only one
+	// transaction is under way at a time.
 	prompts, steps := newPromptBatch(parts), newStepBatch(parts)
 	committing := &commitStages{shared: parts, batch: steps}
 	auto := &autoRebalance{shared: parts}
@@ -81,6 +83,7 @@ func New(config Config, port Port) *Coordinator {
 	}
 	c.audit.own = c.Check
 	c.out.pools.churn = c.lookAhead.noteChurn
+	// All that lend records to other actors: a new epoch takes new ones.
 	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.lookAhead}
 	return c
 }
@@ -216,7 +219,7 @@ func (c *Coordinator) Awaits() bool { return c.kernel.pending > 0 }
 // Queued is the number of requests that wait.
 func (c *Coordinator) Queued() int { return c.kernel.queue.len() }
 
-// Epoch is the epoch that answers must bear.
+// Epoch is the epoch that answers must have.
 func (c *Coordinator) Epoch() uint32 { return c.kernel.epoch }
 
 // run serves until an answer is needed or nothing is left to do.
@@ -224,6 +227,7 @@ func (c *Coordinator) run() {
 	k := c.kernel
 	for k.pending == 0 {
 		switch {
+		// All answers have come, or none was asked for: the stage that follows runs at once.
 		case k.active != nil:
 			k.active.resume()
 		case k.round.request != nil: // opened, or to be served again
@@ -236,6 +240,7 @@ func (c *Coordinator) run() {
 
 // startRound starts the transaction of the round, after timers that have ended.
 func (c *Coordinator) startRound() {
+	// Before the pools choose what to evict: a priority that has ended counts no more.
 	if c.expiry.due() {
 		c.expiry.start()
 		return
@@ -248,16 +253,20 @@ func (c *Coordinator) startRound() {
 // waits. It returns false if there is nothing.
 func (c *Coordinator) next() bool {
 	k := c.kernel
+	// It goes before the step, of which the answer has not been given: hosts hear of new
+	// page numbers first.
 	if c.auto.due() {
 		c.auto.request = messages.Rebalance{}
 		c.open(queued{request: &c.auto.request})
 		return true
 	}
+	// Those that wait for pages come first, but only when they may find some.
 	q, ok := c.waiting.next()
 	if !ok {
 		q, ok = k.queue.pop()
 	}
 	if ok {
+		// A request whose caller has gone is dropped here, before it costs anything.
 		if k.begin(q) {
 			c.stats.Rounds++
 			c.open(q)
@@ -284,6 +293,7 @@ func (c *Coordinator) Check() error {
 	if t := c.kernel.active; t != nil {
 		problems = append(problems, t.check())
 	}
+	// In a round the queue may be one batch short, or about to be tried.
 	if c.kernel.round.request == nil {
 		problems = append(problems, c.waiting.check())
 	}

@@ -44,7 +44,7 @@
 //
 // # All or nothing
 //
-// Each pool's answer carries its counts, and nobody else changes them. So the
+// Each pool's answer carries its counts, and no one else changes them. So the
 // coordinator knows before it takes a page that the page will be there:
 //
 //	available = total − held − reserved − what was decided before in the batch

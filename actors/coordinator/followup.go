@@ -102,6 +102,7 @@ func (o *outgoing) route(effects []protocol.Effect) {
 		case protocol.Attach:
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until})
 			o.movePins(pool, e)
+		// The block is gone from this pool, and so are its pins there.
 		case protocol.Detach:
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.DetachPages, Pages: e.Pages})
 			o.pins.forget(pool, e.Blocks)
@@ -110,6 +111,7 @@ func (o *outgoing) route(effects []protocol.Effect) {
 		case protocol.HostForget:
 			o.pins.forget(pool, e.Blocks)
 			o.move.effect(e)
+		// What concerns host memory only: the offloader knows its pages by block.
 		default:
 			o.move.effect(e)
 		}
@@ -122,6 +124,8 @@ func (o *outgoing) movePins(pool int, e *protocol.Effect) {
 		return
 	}
 	for i, block := range e.Blocks {
+		// The offloader has ended the pins of the host page with its contents; the device page
+		// has to be protected now.
 		if n := o.pins.count(pool, block); n > 0 && e.Pages[i] != messages.NoPage {
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AddPins, Pages: e.Pages[i : i+1], N: n})
 		}
@@ -139,6 +143,7 @@ func (o *outgoing) moved() {
 	o.move.received()
 	for p := range o.move.record.Pools {
 		q := o.move.pool(p)
+		// The offloader was not asked, or there were no victims.
 		if len(q.Outcomes) == 0 {
 			o.dropVictims(p, q.Victims)
 			continue
@@ -155,6 +160,7 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	counters := o.stats.pool(pool)
 	counters.Evicted += int64(len(victims))
 	counters.Dropped += int64(len(victims))
+	// A large prompt may have thousands of victims: the list grows once.
 	moves := slices.Grow(o.change.Moves, len(victims))
 	for i := range victims {
 		moves = append(moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: messages.Nowhere})
@@ -166,6 +172,7 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome) {
 	counters := o.stats.pool(pool)
 	counters.Evicted++
+	// Host memory was full: other contents were dropped to make room for these.
 	if what.Displaced != protocol.NoBlock {
 		counters.Dropped++
 		o.moveBlock(pool, what.Displaced, messages.Nowhere)

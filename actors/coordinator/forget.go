@@ -31,10 +31,10 @@ type forgetStage uint8
 // The stages. From forgetFollowing on the tree has forgotten, and the request only
 // has to be answered.
 const (
-	forgetIdle forgetStage = iota
-	forgetListing
-	forgetForgetting
-	forgetFollowing
+	forgetIdle       forgetStage = iota // nothing has been sent
+	forgetListing                       // a reset: pools list the blocks that sequences hold
+	forgetForgetting                    // the tree forgets
+	forgetFollowing                     // pools and host memory follow
 )
 
 // String names the stage.
@@ -70,6 +70,7 @@ func (f *forget) startInvalidate() {
 		f.kernel.reply()
 		return
 	}
+	// The record of the host is not changed, so what the tree writes into goes to a copy.
 	selector := r.Selector
 	if p := selector.Prefix; p != nil {
 		prefix := *p
@@ -109,6 +110,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 // send sends the tree what to forget.
 func (f *forget) send(m protocol.Forget) {
 	m.Now, m.Effects = f.kernel.now, f.record.Effects[:0]
+	// The record keeps the array of its effects from request to request.
 	f.record = m
 	f.record.Epoch = f.kernel.epoch
 	f.stage = forgetForgetting
@@ -122,6 +124,7 @@ func (f *forget) resume() {
 		f.out.pools.received()
 		keep := make([][]protocol.BlockID, len(f.config.Pools))
 		for p := range keep {
+			// What a sequence holds stays stored: its host goes on, and others may share it.
 			keep[p] = f.out.pools.op(p, 0).Blocks
 		}
 		f.send(protocol.Forget{All: true, Keep: keep})
@@ -134,7 +137,7 @@ func (f *forget) resume() {
 	}
 }
 
-// forgotten stops the sequences that the selector names from storing, and lets pools
+// forgotten stops the sequences that the selector names from storing; then pools
 // and offloader follow.
 func (f *forget) forgotten() {
 	if f.invalidate != nil {
@@ -155,6 +158,7 @@ func (f *forget) silence(s *sequence.Sequence) {
 	selector := &f.record.Selector
 	switch {
 	case f.record.Cross:
+		// The namespace has the key of the input, so it names the whole input.
 		if s.Namespace == selector.Prefix.Namespace {
 			s.StopStoringInput()
 		}

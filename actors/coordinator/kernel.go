@@ -17,7 +17,7 @@ import (
 //	          at 0        ▼
 //	                   transaction.resume ─▶ … ─▶ reply, abort or passOn
 //
-// Messages bear the epoch of the kernel. A failure of an actor begins a new epoch:
+// Messages have the epoch of the kernel. A failure of an actor begins a new epoch:
 // answers of an older one are dropped by the caller of Answered, and whoever still
 // has a record of it keeps the record.
 type kernel struct {
@@ -104,6 +104,8 @@ func (k *kernel) begin(q queued) bool {
 // open makes a request the one that is served, by a transaction.
 func (k *kernel) open(q queued, t transaction) {
 	k.round = round{queued: q, transaction: t}
+	// Each round has its own stamp, and each time that it is served again, too: sequences
+	// that it opens or touches are told from those of all others by it.
 	k.stamp++
 	k.now = k.port.Now()
 }
@@ -117,6 +119,7 @@ func (k *kernel) serve() {
 // take ends the round and gives its request, which is about to go somewhere.
 func (k *kernel) take(to handoffState, cause error) queued {
 	q := k.round.queued
+	// In handoff before it leaves the round: it is in one of the two at every moment.
 	k.handoff = handoff{queued: q, to: to, cause: cause}
 	k.round, k.active = round{}, nil
 	return q
@@ -167,6 +170,7 @@ func (k *kernel) finishHandoff() {
 	case h.to == toEvents:
 		k.port.Events(h.request, h.sender, h.keys)
 	default:
+		// It was the first, and will be again.
 		k.queue.pushFirst(h.queued)
 	}
 	k.handoff = handoff{}

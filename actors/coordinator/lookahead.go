@@ -11,7 +11,7 @@ import (
 
 // lookAhead offloads ahead of demand: when nothing waits, the pages that would be
 // evicted next are copied to unused host pages, so that an eviction finds a clean
-// copy and nobody waits for the link.
+// copy and no one waits for the link.
 //
 //	due ─▶ peeking ─▶ copying ─▶ done
 //	       pools name  the offloader copies what it can, if the
@@ -41,9 +41,9 @@ type lookAheadStage uint8
 
 // The stages.
 const (
-	lookAheadIdle lookAheadStage = iota
-	lookAheadPeeking
-	lookAheadCopying
+	lookAheadIdle    lookAheadStage = iota // no look is under way
+	lookAheadPeeking                       // pools name what they would evict next
+	lookAheadCopying                       // the offloader copies what it can
 )
 
 // String names the stage.

@@ -28,10 +28,10 @@ type lookupStage uint8
 
 // The stages.
 const (
-	lookupIdle lookupStage = iota
-	lookupMatching
-	lookupClaiming
-	lookupUnclaiming
+	lookupIdle       lookupStage = iota // nothing has been sent
+	lookupMatching                      // the tree finds the prefix
+	lookupClaiming                      // pools claim it and say who holds the source
+	lookupUnclaiming                    // pools take all claims back
 )
 
 // String names the stage.
@@ -53,6 +53,7 @@ func (l *lookup) start() {
 		return
 	}
 	l.stage = lookupMatching
+	// Without block reuse nothing is stored, so nothing is found.
 	if l.batch.send(); l.batch.stage == batchReady {
 		l.end()
 	}
@@ -62,6 +63,7 @@ func (l *lookup) start() {
 func (l *lookup) resume() {
 	switch l.stage {
 	case lookupMatching:
+		// The usual case: one message to the tree, and none to the pools.
 		if l.foundAtOnce() {
 			l.count()
 			l.end()
@@ -84,9 +86,11 @@ func (l *lookup) resume() {
 // source of partial reuse, or a free page everywhere that its copy could be written
 // to.
 func (l *lookup) foundAtOnce() bool {
+	// Whole blocks are claimed whatever the pools say.
 	if !l.batch.hasSource(0) {
 		return true
 	}
+	// Whether a takeover is allowed depends on who holds the source.
 	if !l.config.CopyOnPartial {
 		return false
 	}
@@ -103,6 +107,9 @@ func (l *lookup) foundAtOnce() bool {
 func (l *lookup) decide() {
 	b := l.batch
 	it := &b.items[0]
+	// Without its source a prompt may match fewer whole blocks, when a window then reaches
+	// further back. What counts is what the admission would do: it goes without partial
+	// reuse only if it is admitted then.
 	again := it.reuse == messages.PartialNone && l.request.Found.MatchedTokens > 0
 	switch {
 	case !again:
@@ -130,6 +137,7 @@ func (l *lookup) count() {
 	f, m := &l.request.Found, l.batch.matchOf(0)
 	tpb := l.config.TokensPerBlock
 	f.MatchedTokens = m.Matched
+	// A look at every block and pool is spared when host memory holds nothing.
 	if l.counts.anyOnHost() {
 		for b := range m.Blocks {
 			if onHost(m.Pages, b) {
@@ -137,6 +145,7 @@ func (l *lookup) count() {
 			}
 		}
 	}
+	// The tokens of the source: from host memory they are copied straight into the new page.
 	if rest := m.Matched - m.Blocks*tpb; rest > 0 {
 		for _, at := range m.Source.Pages {
 			if _, tier, _ := at.Page(); tier == messages.Secondary {
@@ -209,14 +218,14 @@ type prefetchStage uint8
 
 // The stages.
 const (
-	prefetchIdle prefetchStage = iota
-	prefetchClaiming
-	prefetchRefusing
-	prefetchTaking
-	prefetchMoving
-	prefetchApplying
-	prefetchFollowing
-	prefetchDropping
+	prefetchIdle      prefetchStage = iota // nothing has been sent
+	prefetchClaiming                       // the prefix is being matched and claimed
+	prefetchRefusing                       // pools take the claims back
+	prefetchTaking                         // pools take pages for what is in host memory
+	prefetchMoving                         // the offloader brings it to the device
+	prefetchApplying                       // the tree learns where the blocks are
+	prefetchFollowing                      // pools and host memory follow the tree
+	prefetchDropping                       // pools drop all pages again: they are cached
 )
 
 // String names the stage.
@@ -276,6 +285,8 @@ func (f *prefetch) take() {
 	b := f.batch
 	it := &b.items[0]
 	b.plan(0)
+	// A prefetch is refused like an admission, but it does not count as demand for memory:
+	// no request has waited for it.
 	if refusal, _ := b.checkCapacity(it); refusal != nil {
 		b.refuse(it, refusal)
 		f.stage = prefetchRefusing
@@ -309,6 +320,8 @@ func (f *prefetch) drop() {
 	if it.refused != nil {
 		r.Err = it.refused
 	}
+	// The drop leaves a use on everything that was found, on the device or brought there:
+	// what a host asks for in advance is about to be used.
 	if it.served() {
 		for p := it.pools.first; p < it.pools.end; p++ {
 			f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.sequence.Table(p), Use: it.sequence.Use()})

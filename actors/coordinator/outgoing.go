@@ -60,6 +60,7 @@ func (b *poolBatches) ops(pool int) []protocol.PoolOp { return b.work[pool].Ops 
 func (b *poolBatches) send() {
 	for p := range b.work {
 		w := &b.work[p]
+		// Also of pools that are not asked: their last victims have been seen to.
 		w.Victims = w.Victims[:0]
 		if len(w.Ops) == 0 {
 			continue
@@ -87,6 +88,8 @@ func (b *poolBatches) drop(s *sequence.Sequence, p int, pages []messages.PageID,
 		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
 		return
 	}
+	// Pages that were reused had other holders, or none, before the sequence; those that it
+	// took itself are covered. The pool drops the last pages first, so they go first, too.
 	covered := s.CoveredFrom(from, len(pages))
 	if covered < len(pages) {
 		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[covered:], Use: s.Use(), CoveredByReservation: true})
@@ -98,6 +101,7 @@ func (b *poolBatches) drop(s *sequence.Sequence, p int, pages []messages.PageID,
 
 // claimBeams adds a reference of every beam but the first to the pages.
 func (b *poolBatches) claimBeams(p int, pages []messages.PageID, beams int) {
+	// The first beam's references are those of the sequence itself.
 	for range beams - 1 {
 		b.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 	}
@@ -124,10 +128,12 @@ func (m *moveBatch) renew() {
 // reset empties the batch.
 func (m *moveBatch) reset() {
 	r := &m.record
+	// The stamp tells the offloader which clean copies are of one age.
 	r.Epoch, r.Stamp = m.kernel.epoch, m.kernel.stamp
 	r.Effects, r.Marks, r.Queries = r.Effects[:0], r.Marks[:0], r.Queries[:0]
 	for p := range r.Pools {
 		q := &r.Pools[p]
+		// Victims are lent from the records of the pools, which keep their array.
 		q.Victims, q.Outcomes, q.Copies, q.Onboards = nil, q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
 		q.Pins, q.Unpins, q.Touches = q.Pins[:0], q.Unpins[:0], q.Touches[:0]
 	}
@@ -175,6 +181,7 @@ func (m *moveBatch) victims(b *poolBatches) {
 		if len(w.Ops) > 0 {
 			m.pool(p).Victims = w.Victims
 		}
+		// An offload is a copy: from now on pages may have to be waited for.
 		if len(w.Victims) > 0 && m.counts.hasHost(p) {
 			m.ordered = true
 		}
@@ -197,6 +204,7 @@ func (m *moveBatch) mark(p int, pages []messages.PageID, write bool, after messa
 // markRead tells that kernels of the host may still read pages that a sequence
 // drops: its kernels read all that their tokens attend to.
 func (m *moveBatch) markRead(s *sequence.Sequence, p int, pages []messages.PageID) {
+	// Without a ticket the host waits for its kernels itself, before it drops anything.
 	if after := s.After(); !after.IsZero() && len(pages) > 0 {
 		m.mark(p, pages, false, after)
 	}
@@ -221,6 +229,7 @@ func (m *moveBatch) needed() bool {
 	}
 	for p := range r.Pools {
 		q := &r.Pools[p]
+		// Without host memory victims are dropped, and no copy is made of them.
 		if len(q.Victims) > 0 && m.counts.hasHost(p) {
 			return true
 		}
@@ -244,6 +253,7 @@ func (m *moveBatch) send() {
 // received takes over the counts that the offloader has answered.
 func (m *moveBatch) received() {
 	m.sent = false
+	// No counts if nothing was sent.
 	copy(m.counts.host, m.record.Counts)
 }
 

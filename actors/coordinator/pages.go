@@ -10,7 +10,7 @@ import (
 )
 
 // pageCounts is what every pool and the offloader said last of the pages that they
-// have. Nobody else changes those, so the counts hold until the next answer, and
+// have. No one else changes those, so the counts hold until the next answer, and
 // the coordinator knows before it takes a page that the page will be there.
 type pageCounts struct {
 	device    []protocol.PoolPages
@@ -69,6 +69,7 @@ func (c *pageCounts) check(names []string) error {
 		if n.Used+n.Cached+n.Free != n.Total {
 			problems = append(problems, fmt.Errorf("pool %s: %d used + %d cached + %d free of %d pages", names[p], n.Used, n.Cached, n.Free, n.Total))
 		}
+		// Covered pages are used and not held, never the other way round.
 		if n.Held > n.Used {
 			problems = append(problems, fmt.Errorf("pool %s: %d pages are held of %d used", names[p], n.Held, n.Used))
 		}

@@ -15,7 +15,7 @@ import (
 //	                   └─ too few ─▶ unclaiming ─▶ answer
 //
 // Only the reserve of a prompt in chunks can stand against a pin: then the pages are
-// claimed first, to see how many of them nobody held.
+// claimed first, to see how many of them no one held.
 type pin struct {
 	*shared
 	batch   *promptBatch // for its sequence and its match
@@ -29,11 +29,11 @@ type pinStage uint8
 // The stages. From pinPinning on the pin is there and the request only has to be
 // answered.
 const (
-	pinIdle pinStage = iota
-	pinMatching
-	pinClaiming
-	pinUnclaiming
-	pinPinning
+	pinIdle       pinStage = iota // nothing has been sent
+	pinMatching                   // the tree finds the prefix
+	pinClaiming                   // pools say how many of its pages are held by no one
+	pinUnclaiming                 // refused: pools take the claims back
+	pinPinning                    // pools and host memory add the pins
 )
 
 // String names the stage.
@@ -48,6 +48,8 @@ func (n *pin) open(r *messages.PinPrefix) { n.request, n.stage = r, pinIdle }
 func (n *pin) start() {
 	r := n.request
 	r.Err, r.Pinned = nil, messages.Pinned{}
+	// A pin holds what an admission of exactly this prefix would claim whole, to its last
+	// token: nothing is computed behind it.
 	n.batch.reset(true)
 	if _, err := n.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
 		r.Err = err
@@ -67,6 +69,8 @@ func (n *pin) resume() {
 		n.claimed()
 	case pinUnclaiming:
 		n.out.pools.received()
+		// The sequence has only carried the tokens. From here on the pin is there; a recovery
+		// rebuilds the pools with it.
 		n.batch.end()
 		n.kernel.reply()
 	case pinPinning:
@@ -82,6 +86,9 @@ func (n *pin) matched() {
 	n.out.pools.reset()
 	reserved := false
 	for p := n.pools().first; p < n.pools().end; p++ {
+		// A page that only a prompt in chunks holds is covered by its reserve and counts once.
+		// When a pin holds it, too, it counts beside the reserve, and a later chunk could find
+		// no page.
 		if pages := n.onDevice(p); len(pages) > 0 && n.counts.reserved(p) > 0 {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			reserved = true
@@ -124,6 +131,8 @@ func (n *pin) claimed() {
 		if len(n.out.pools.ops(p)) == 0 {
 			continue
 		}
+		// Count is how many of the pages no one held before. The claims have been counted as
+		// held, so they are added to what is available again.
 		op := n.out.pools.op(p, 0)
 		claims[p] = op.Pages
 		if available := max(0, n.counts.available(p)+op.Count); op.Count > available && refusal == nil {
@@ -136,6 +145,7 @@ func (n *pin) claimed() {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: pages})
 		}
 	}
+	// The claims are taken back and the pins added in one message to each pool.
 	if refusal == nil {
 		n.addPins()
 		return
@@ -158,6 +168,8 @@ func (n *pin) addPins() {
 		}
 		m := n.batch.matchFor(0, p)
 		for b, at := range m.Pages[p][:m.Blocks] {
+			// A pin is of blocks: it holds what is in host memory there, and follows the block when
+			// it comes to the device.
 			_, tier, ok := at.Page()
 			if !ok {
 				continue
@@ -216,9 +228,9 @@ type unpinStage uint8
 // The stages. From unpinUnpinning on the pin is gone and the request only has to be
 // answered.
 const (
-	unpinIdle unpinStage = iota
-	unpinLocating
-	unpinUnpinning
+	unpinIdle      unpinStage = iota // nothing has been sent
+	unpinLocating                    // the tree says where the blocks of the pin are
+	unpinUnpinning                   // pools and host memory take the pins away
 )
 
 // String names the stage.
@@ -231,6 +243,7 @@ func (n *unpin) open(r *messages.UnpinPrefix) { n.request, n.stage = r, unpinIdl
 func (n *unpin) start() {
 	r := n.request
 	r.Err = nil
+	// Pins know blocks, not pages: blocks have moved since.
 	blocks, ok := n.pins.blocks[r.Pin]
 	if !ok {
 		r.Err = messages.Refuse(messages.UnknownPin, "pin %d does not exist", r.Pin)
@@ -260,12 +273,14 @@ func (n *unpin) resume() {
 
 // endPins takes one pin from each page.
 func (n *unpin) endPins() {
+	// The end of a pin is a use: what was worth holding counts as used until now.
 	use := n.uses.next()
 	n.out.reset()
 	i := 0
 	for p, list := range n.pins.blocks[n.request.Pin] {
 		var pages []messages.PageID
 		for _, block := range list {
+			// A block that was forgotten has no place, and no pin is left on it.
 			page, tier, ok := n.locate.Pages[p][i].Page()
 			i++
 			switch {

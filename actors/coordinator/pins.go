@@ -41,6 +41,8 @@ func (p *pins) count(pool int, block protocol.BlockID) int { return p.counts[poo
 func (p *pins) open(blocks [][]protocol.BlockID) messages.PinID {
 	p.last++
 	p.blocks[p.last] = blocks
+	// A block may have several pins, of this host and of others; it is protected until the
+	// last one ends.
 	for pool, list := range blocks {
 		for _, block := range list {
 			p.counts[pool][block]++
@@ -64,6 +66,7 @@ func (p *pins) end(pin messages.PinID) {
 // forget takes blocks out of all pins.
 func (p *pins) forget(pool int, gone []protocol.BlockID) {
 	for _, block := range gone {
+		// Most blocks are not pinned, and most engines have no pins: this is one look.
 		if p.counts[pool][block] == 0 {
 			continue
 		}
@@ -78,6 +81,7 @@ func (p *pins) forget(pool int, gone []protocol.BlockID) {
 func (p *pins) check() error {
 	var problems []error
 	for pool, counts := range p.counts {
+		// Counted again from the pins themselves.
 		n := map[protocol.BlockID]int{}
 		for _, blocks := range p.blocks {
 			for _, block := range blocks[pool] {

@@ -34,7 +34,7 @@ var noPlan = poolPlan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
 type pageClaims struct {
 	reserved  []int // by pool: pages of admitted prompts that have not been taken yet
 	copies    []int // by pool: of these, pages for partial copies
-	takeovers []int // by pool: source pages to be taken over that nobody holds so far
+	takeovers []int // by pool: source pages to be taken over that no one holds so far
 	// onboarders says, by pool, which prompt brings a block from host memory. The
 	// first that wants it does; the others share its page.
 	onboarders []map[protocol.BlockID]int
@@ -73,10 +73,13 @@ func (b *promptBatch) plan(i int) {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, m := &it.plans[p], b.matchFor(i, p)
 		pl.reused, pl.blocks, pl.reserve = m.Blocks, m.Blocks, 0
+		// A prompt gets pages for all its tokens, but for those that it reuses.
 		if !b.storedOnly {
 			pl.blocks = b.config.blocks(len(m.Tokens))
 		}
 		pl.onboarded = b.countOnboards(i, p)
+		// A prompt in chunks takes pages up to the end of its first chunk; the reserve stands
+		// for these and for all that come later.
 		if s.Covered(p) {
 			pl.blocks = min(pl.blocks, b.config.blocks(int(s.ChunkEnd())))
 			pl.reserve = int(s.ChunkReserve(p, s.ReusedBlocks()))
@@ -102,6 +105,7 @@ func (b *promptBatch) coverTakeover(it *prompt) {
 // no earlier prompt brings.
 func (b *promptBatch) countOnboards(i, p int) int {
 	n := 0
+	// Nothing is in host memory: the blocks need not be looked at.
 	if pl := &b.items[i].plans[p]; pl.whole == pl.claimed {
 		return 0
 	}
@@ -117,6 +121,7 @@ func (b *promptBatch) countOnboards(i, p int) int {
 // onboarder is the earlier prompt that brings block k of prompt i from host memory;
 // nil if there is none.
 func (b *promptBatch) onboarder(i, p, k int) *prompt {
+	// The prompt that brings a block in is not earlier than itself.
 	j, ok := b.claims.onboarders[p][b.matchFor(i, p).IDs[k]]
 	if !ok || j >= i {
 		return nil
@@ -143,6 +148,8 @@ func (b *promptBatch) need(it *prompt, p int) int {
 	if s.Covered(p) {
 		return pl.onboarded + pl.reserve
 	}
+	// Blocks of the match outside of the window need no page; those claimed on the device
+	// have theirs.
 	need := pl.onboarded + pl.blocks - pl.reused
 	if it.reuse == messages.PartialTakeover && pl.inspect >= 0 {
 		need-- // the source itself is the page
@@ -198,6 +205,8 @@ func (b *promptBatch) sourceUnusable(i int) bool {
 	if it.reuse == messages.PartialNone {
 		return true
 	}
+	// A copy needs a page in every pool. The source may be evicted only after it was read,
+	// so it is no such page.
 	for p := range b.self.end {
 		if b.copyRoom(p) < 1 {
 			return true
@@ -223,6 +232,7 @@ func (b *promptBatch) reserve(i int) {
 // refuse notes the refusal of a prompt and takes its claims back; the caller sends.
 func (b *promptBatch) refuse(it *prompt, refusal *messages.Refusal) {
 	it.refused = refusal
+	// The pages that it would have taken over are others' to evict again.
 	if it.reuse == messages.PartialTakeover {
 		for p := range b.self.end {
 			if it.plans[p].inspect >= 0 && !it.sequence.Covered(p) {
@@ -239,6 +249,7 @@ func (b *promptBatch) claimedPages(p int) int {
 	if len(b.items) == 1 {
 		return b.items[0].plans[p].claimed
 	}
+	// Prompts that begin alike claim the same pages.
 	pages := map[messages.PageID]struct{}{messages.NoPage: {}}
 	for i := range b.items {
 		if b.items[i].refused == nil {
@@ -250,7 +261,7 @@ func (b *promptBatch) claimedPages(p int) int {
 	return len(pages) - 1
 }
 
-// fitsAlone tells whether a planned prompt would fit if nobody else held a page.
+// fitsAlone tells whether a planned prompt would fit if no one else held a page.
 func (b *promptBatch) fitsAlone(it *prompt) bool {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		// The claims of the prompts behind it are made before it takes a page.

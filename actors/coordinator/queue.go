@@ -63,6 +63,7 @@ func (q *queue) first() *queued {
 
 // keep drops all requests but those that the predicate keeps, in order.
 func (q *queue) keep(kept func(queued) bool) {
+	// Those that stay keep their order, and the array its requests nowhere else.
 	n := q.head
 	for _, r := range q.items[q.head:] {
 		if kept(r) {

@@ -28,6 +28,7 @@ func (t *readStats) start() {
 	r.Stats = t.stats.Stats
 	r.Stats.Sequences = t.sequences.Running()
 	for p := range t.config.Pools {
+		// Counts are those of the last answers, which are exact between rounds.
 		s := t.stats.Pools[p]
 		s.Primary, s.Secondary = t.counts.device[p].PageCounts, t.counts.host[p]
 		pools = append(pools, s)
@@ -216,6 +217,7 @@ func (e *expiry) due() bool { return e.kernel.now >= e.out.nextExpiry }
 func (e *expiry) start() {
 	e.following = false
 	e.kernel.active = e
+	// A change without parts: the tree does what time alone has brought.
 	e.out.resetChange()
 	e.out.apply()
 }

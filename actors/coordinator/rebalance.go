@@ -55,14 +55,14 @@ type rebalanceStage uint8
 
 // The stages.
 const (
-	rebalanceIdle rebalanceStage = iota
-	rebalanceResizing
-	rebalanceMoving
-	rebalanceApplying
-	rebalanceFollowing
-	rebalanceDevice
-	rebalanceTakingBack
-	rebalanceRecovered // a recovery has rebuilt the pools, and the device's part is left
+	rebalanceIdle       rebalanceStage = iota // nothing has been sent
+	rebalanceResizing                         // pools take their new counts, and name victims and moves
+	rebalanceMoving                           // the offloader takes victims and copies moved pages
+	rebalanceApplying                         // the tree learns where blocks are
+	rebalanceFollowing                        // pools and host memory follow
+	rebalanceDevice                           // the device gives the pools their memory
+	rebalanceTakingBack                       // the device has refused: pools that grew shrink again
+	rebalanceRecovered                        // a recovery has rebuilt the pools, and the device's part is left
 )
 
 // String names the stage.
@@ -84,6 +84,8 @@ func (r *rebalance) start() {
 	if err == nil {
 		err = r.validateCounts(pages)
 	}
+	// Refused before anything has changed: the counts say whether every pool can have what
+	// it is to have.
 	if err != nil {
 		m.Err = err
 		r.kernel.reply()
@@ -116,9 +118,11 @@ func (r *rebalance) resizeTo(p, pages int) protocol.ResizePool {
 // that the self pools have together, by demand, or as they are. By fractions and by
 // demand cross pools keep what they have: their share is cross_kv_cache_fraction.
 func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
+	// The host has planned the counts itself, also of cross pools.
 	if m.Pages != nil {
 		return slices.Clone(m.Pages), r.config.validatePages(m.Pages)
 	}
+	// By demand: what the automatic rebalance has decided, or what is measured now.
 	if m.Fractions == nil {
 		move := r.auto.move
 		if m != &r.auto.request {
@@ -132,6 +136,8 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 	if err := r.config.validateFractions(m.Fractions); err != nil {
 		return nil, err
 	}
+	// Fractions are of what the self pools have together now, not of what they had at the
+	// start: memory that was rounded away does not come back.
 	bytes := int64(0)
 	for p := range r.self.end {
 		bytes += r.pressure.bytes(p)
@@ -173,6 +179,7 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 		if !ok {
 			return messages.Refuse(messages.BadRequest, "fractions lack pool %s", name)
 		}
+		// Negated, so that NaN is refused as well.
 		if !(f > 0 && f <= 1) {
 			return messages.Refuse(messages.BadRequest, "fraction %v of pool %s is not in (0, 1]", f, name)
 		}
@@ -195,6 +202,7 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 // validateCounts refuses counts below what is held or reserved.
 func (r *rebalance) validateCounts(pages []int) error {
 	for p, n := range pages {
+		// Pages that are held survive, moved if they must be, so they need room.
 		if need := r.counts.needed(p); need > n {
 			return messages.RefusePages(r.config.Pools[p].Name, need, n)
 		}
@@ -234,10 +242,13 @@ func (r *rebalance) resume() {
 // have passed before the memory that shrinks may go.
 func (r *rebalance) resized() {
 	r.out.move.reset()
+	// The memory beyond the new ends may be given away, and the new places may be written
+	// to, when everything that uses them has passed.
 	query, _ := r.out.move.query()
 	for p := range r.resize {
 		z := &r.resize[p]
 		q := r.out.move.pool(p)
+		// Victims are offloaded like those of any eviction.
 		q.Victims = z.Victims
 		var pages []messages.PageID
 		for i := range z.Moves {
@@ -260,13 +271,14 @@ func (r *rebalance) resized() {
 }
 
 // markTables tells the offloader of the kernels that use the pages of a sequence.
-// What those of a lost sequence have written nobody was told.
+// What those of a lost sequence have written no one was told.
 func (r *rebalance) markTables(s *sequence.Sequence) {
 	after := s.After()
 	if after.IsZero() {
 		return
 	}
 	for p := range r.config.Pools {
+		// The host may have launched kernels on pages that are about to move.
 		for _, table := range s.Tables(p) {
 			if len(table) > 0 {
 				r.out.move.mark(p, table, s.IsLost(), after)
@@ -286,6 +298,7 @@ func (r *rebalance) moved() {
 		renumber := map[messages.PageID]messages.PageID{}
 		for i := range r.resize[p].Moves {
 			m := &r.resize[p].Moves[i]
+			// Also when the copy has failed: the old number may belong to somebody else now.
 			renumber[m.Old] = m.New
 			to := messages.OnDevice(m.New)
 			if r.out.move.pool(p).Copies[i].Failed {
@@ -298,6 +311,7 @@ func (r *rebalance) moved() {
 		}
 		r.sequences.Renumber(p, renumber)
 	}
+	// Tables have the new numbers: there is no way back from here.
 	r.renumbered = true
 	r.loseFailed()
 	r.stage = rebalanceApplying
@@ -323,6 +337,7 @@ func (r *rebalance) loseFailed() {
 			continue
 		}
 		r.sequences.Each(func(s *sequence.Sequence) {
+			// One that is lost already holds its pages for its host's kernels only.
 			if !s.IsLost() && s.HoldsAny(p, r.failed[p].pages) {
 				s.MarkLost(sequence.LostMove)
 				r.losing = append(r.losing, s)
@@ -343,6 +358,7 @@ func (r *rebalance) dropFailed() {
 	for _, s := range r.losing {
 		for p := range r.config.Pools {
 			for _, table := range s.Tables(p) {
+				// The table is emptied below, and the pools read the pages later.
 				pages := slices.Clone(table)
 				r.out.move.markRead(s, p, pages)
 				r.out.pools.drop(s, p, pages, 0)
@@ -380,8 +396,9 @@ func (r *rebalance) takeBack() bool {
 func (r *rebalance) tookBack() {
 	for i := range r.back {
 		z := &r.back[i]
+		// No one was given a page of what a pool has grown by: the round is still the rebalance.
 		if len(z.Victims)+len(z.Moves) > 0 {
-			panic(fmt.Sprintf("coordinator: pool %s: %d pages that nobody was given are in use", r.config.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
+			panic(fmt.Sprintf("coordinator: pool %s: %d pages that no one was given are in use", r.config.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
 		}
 		r.counts.device[z.Pool] = z.Counts
 	}
@@ -397,6 +414,7 @@ func (r *rebalance) end() {
 	for p := range r.resize {
 		moved := []messages.PageMove{}
 		for i := range r.resize[p].Moves {
+			// The host hears of pages in tables and pins; cached ones it cannot name.
 			if page := &r.resize[p].Moves[i]; page.Held {
 				moved = append(moved, page.PageMove)
 			}
@@ -406,6 +424,7 @@ func (r *rebalance) end() {
 		m.Rebalanced.Moved = append(m.Rebalanced.Moved, moved)
 	}
 	r.done, r.renumbered = true, false
+	// Before the next answer goes out, so that no host uses an old number behind it.
 	r.auto.announce(m)
 	r.kernel.reply()
 }

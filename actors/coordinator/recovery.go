@@ -55,7 +55,7 @@ type recovery struct {
 
 	unacked []protocol.BlockMove // moves of which the tree has not said that it knows them
 	written []writtenPage        // what copies of failed rounds may have been written to
-	// unheard: a Move was on its way, and nobody heard what became of it.
+	// unheard: a Move was on its way, and no one heard what became of it.
 	unheard bool
 }
 
@@ -64,12 +64,12 @@ type recoveryStage uint8
 
 // The stages.
 const (
-	recoveryIdle recoveryStage = iota
-	recoveryQuiescing
-	recoveryListing
-	recoveryTelling
-	recoveryForgetting
-	recoveryRebuilding
+	recoveryIdle       recoveryStage = iota // nothing has failed
+	recoveryQuiescing                       // the offloader waits until all copies and kernels have passed
+	recoveryListing                         // the tree lists where each pool keeps each block
+	recoveryTelling                         // the tree is told of moves that it may have missed
+	recoveryForgetting                      // the tree forgets what cannot be trusted
+	recoveryRebuilding                      // pools and host memory are made again
 )
 
 // String names the stage.
@@ -87,15 +87,22 @@ type writtenPage struct {
 	page messages.PageID
 }
 
-// begin notes a failure, undoes the round and lets the device come to rest. Answers
+// begin notes a failure, undoes the round and waits until the device is at rest. Answers
 // that are still to come belong to an epoch that is over.
 func (r *recovery) begin(f Failure) {
+	// Failures add up until a recovery has come to its end: what one of them has put in doubt
+	// stays in doubt when the next one begins it again.
 	r.failures = append(r.failures, f)
 	r.stats.Restarts++
+	// From here on answers of the old epoch are dropped; what they would have said is found
+	// out from the owners of the pages.
 	r.kernel.cancel()
+	// What the coordinator was about to do with a request is done first: a complete answer is
+	// given, and a request that had not begun waits again.
 	if f.broken() {
 		r.kernel.finishHandoff()
 	}
+	// The sequences are the truth from which everything is rebuilt, so they go back first.
 	if t := r.kernel.round.transaction; t != nil {
 		r.verdict = t.undo(f.broken())
 	}
@@ -110,6 +117,7 @@ func (r *recovery) begin(f Failure) {
 // noteDoubts remembers what the records of the failed round say before they are
 // left to those who may still answer them.
 func (r *recovery) noteDoubts() {
+	// A new array each time: the old one is lent to the tree.
 	r.unacked = append(r.unacked[:len(r.unacked):len(r.unacked)], r.out.unackedMoves...)
 	r.unheard = r.unheard || r.out.move.sent && r.out.move.moves()
 	r.written = append(r.written, r.out.move.written()...)
@@ -119,10 +127,11 @@ func (r *recovery) noteDoubts() {
 func (r *recovery) start() {}
 
 // quiesceDevice waits for everything that the offloader was told of. What the
-// kernels of the round write may be in the tree already, and nobody was told to
+// kernels of the round write may be in the tree already, and no one was told to
 // wait for them: they must have passed, too.
 func (r *recovery) quiesceDevice() {
 	header := protocol.Header{Epoch: r.kernel.epoch}
+	// A resize to the same counts does nothing but wait.
 	if waits := r.tickets(); len(waits) > 0 {
 		r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(), Waits: waits})
 	}
@@ -144,6 +153,7 @@ func (r *recovery) tickets() []messages.Ticket {
 func (r *recovery) resume() {
 	switch r.stage {
 	case recoveryQuiescing:
+		// The tree starts empty, so what only it knew is forgotten here as well.
 		if r.treeBroken() {
 			r.forgetTree()
 		}
@@ -184,6 +194,7 @@ func (r *recovery) listBlocks() {
 // tell resends moves that the tree may have missed. It returns false if the tree has
 // already applied them, or there are none.
 func (r *recovery) tell() bool {
+	// They are kept until the tree shows that it has done them: it may fail over the telling.
 	if len(r.unacked) == 0 || r.knows(r.unacked) {
 		r.unacked = nil
 		return false
@@ -207,6 +218,7 @@ func (r *recovery) knows(moves []protocol.BlockMove) bool {
 		block protocol.BlockID
 	}
 	last, at := map[blockInPool]messages.Location{}, map[blockInPool]messages.Location{}
+	// A block may have moved more than once; its last place counts.
 	for _, m := range moves {
 		last[blockInPool{m.Pool, m.Block}] = m.To
 	}
@@ -246,7 +258,7 @@ func (r *recovery) forgetDoubtful() bool {
 
 // transfersDoubtful tells whether host memory and the pages of the last transfers
 // may hold something else than the tree thinks: the offloader broke off, or it did
-// what nobody heard of. One that failed before it began has done nothing.
+// what no one heard of. One that failed before it began has done nothing.
 func (r *recovery) transfersDoubtful() bool {
 	only := !slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor != "offloader" })
 	return r.quiesce.Dirty || r.unheard && !only
@@ -276,6 +288,7 @@ func (r *recovery) rebuild() {
 	}
 	for i := range r.list.Blocks {
 		b := &r.list.Blocks[i]
+		// Clean copies are not listed: the tree does not know them, and they are forgotten.
 		if page, tier, ok := b.At.Page(); ok && tier == messages.Secondary {
 			r.host.Kept[b.Pool] = append(r.host.Kept[b.Pool], protocol.KeptPage{
 				Page: page, Block: b.Block, Depth: b.Depth, Priority: b.Priority, Pins: r.pinsOf(b), Tenant: r.config.Tenants[b.Salt],
@@ -300,6 +313,8 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 		pages[i] = protocol.KeptPage{Page: messages.PageID(i), Block: protocol.NoBlock}
 	}
 	r.sequences.EachPage(p, func(s *sequence.Sequence, block sequence.BlockIndex, page messages.PageID) {
+		// Every entry of a table is one reference, also of a sequence that is lost: its host may
+		// have kernels on the page.
 		k := &pages[page]
 		k.References++
 		k.Tenant = s.Tenant
@@ -315,6 +330,7 @@ func (r *recovery) keptPages(p int) []protocol.KeptPage {
 			k.Tenant, k.Until = r.config.Tenants[b.Salt], b.Until
 		}
 	}
+	// Pages that no one holds and that cache nothing are free.
 	return slices.DeleteFunc(pages, func(k protocol.KeptPage) bool { return k.References == 0 && k.Block == protocol.NoBlock })
 }
 

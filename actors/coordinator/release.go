@@ -38,10 +38,10 @@ type releaseStage uint8
 
 // The stages, of one wave.
 const (
-	releaseIdle       releaseStage = iota
-	releaseInspecting              // pools say which pages cache a block
-	releaseStoring                 // the tree stores what is offered
-	releaseFollowing               // pools and host memory follow, pages are dropped
+	releaseIdle       releaseStage = iota // nothing has been sent
+	releaseInspecting                     // pools say which pages cache a block
+	releaseStoring                        // the tree stores what is offered
+	releaseFollowing                      // pools and host memory follow, pages are dropped
 )
 
 // String names the stage.
@@ -76,16 +76,20 @@ func (r *release) start() {
 		request, result := &m.Steps[i], &m.Results[i]
 		result.Sequence = request.Sequence
 		s, err := r.sequences.FindOnce(request.Sequence, r.kernel.stamp)
+		// A lost sequence is refused like one that is unknown, but it is released all the same:
+		// its host has heard of the loss now, and will use its pages no more.
 		if err != nil {
 			result.Err = err
 			r.enterLost(request)
 			continue
 		}
 		it := releaseItem{sequence: s, request: request, to: int(s.Computed())}
+		// Without partial reuse no one could match a block that is not full.
 		if !r.config.Partial {
 			it.to = r.config.wholeTokens(it.to)
 		}
 		tpb := r.config.TokensPerBlock
+		// The page of a trailing block that no one else ever held caches nothing.
 		it.inspect = it.to%tpb != 0 && it.to/tpb < int(s.SharedBlocks())
 		if s.Forked() || it.inspect {
 			it.offered = make([][]messages.PageID, len(r.config.Pools))
@@ -97,6 +101,7 @@ func (r *release) start() {
 
 // enter adds an item and touches its sequence.
 func (r *release) enter(it releaseItem) {
+	// The item is in the list before the sequence is touched: a recovery finds it there.
 	r.items = append(r.items, it)
 	it.sequence.Touch(r.kernel.stamp)
 	it.sequence.SetUse(r.uses.next())
@@ -139,6 +144,7 @@ func (r *release) wave() {
 	r.from = r.to
 	r.out.pools.reset()
 	asked := false
+	// All pools are asked about all sequences of the wave at once.
 	for ; r.to < len(r.items) && !r.sharesTrailing(r.to); r.to++ {
 		it := &r.items[r.to]
 		last := it.to / r.config.TokensPerBlock
@@ -154,6 +160,7 @@ func (r *release) wave() {
 			}
 		}
 	}
+	// Most releases have nothing to ask: one wave, and two messages to each pool at most.
 	if !asked {
 		r.store()
 		return
@@ -181,6 +188,7 @@ func (r *release) trails(it, other *releaseItem) bool {
 	last := it.to / r.config.TokensPerBlock
 	for p := range r.self.end {
 		table := other.sequence.Table(p)
+		// One pool is enough: the pages of a block are offered to the tree together.
 		if page := it.sequence.Table(p)[last]; last < len(table) && page != messages.NoPage && table[last] == page {
 			return true
 		}
@@ -219,12 +227,16 @@ func (r *release) store() {
 	for i := range r.current() {
 		it := &r.current()[i]
 		s := it.sequence
+		// What was not committed is not offered: its bytes may never have been written, and
+		// drafts that were rejected must not be found.
 		if !it.request.Discard && !it.lost {
 			if k := r.out.store(s, 0, it.to); k >= 0 && it.offered != nil {
 				r.out.change.Stores[k].Tables = it.offered
 			}
 			r.out.storeInput(s, 0, int(s.InputComputed()))
 		}
+		// The symbols go with the last sequence that needs them, in the same change of the tree
+		// that stores its blocks: stores come before releases of symbols there.
 		if s.HoldsSymbols() {
 			if symbols := s.ReleaseSymbols(); symbols != nil {
 				r.symbols = append(r.symbols, symbols)
@@ -255,7 +267,10 @@ func (r *release) dropPages() {
 			facts = r.facts.of(s, r.config.TokensPerBlock, it.request.AnswerTokens)
 		}
 		for p := range r.config.Pools {
+			// Each beam drops its own references.
 			for _, table := range s.Tables(p) {
+				// The host names its last kernel, which may still write what is not committed. Without
+				// one, what the sequence has named before may still read.
 				if after := it.request.After; !after.IsZero() {
 					r.markReleased(s, p, table, after)
 				} else {
@@ -296,6 +311,8 @@ func (r *release) undo(broken bool) verdict {
 	if broken {
 		r.sequences.LoseTouchedBy(r.kernel.stamp)
 	}
+	// Not before the last wave: until the answer a failure undoes the whole release, and the
+	// sequences must still be there then.
 	for i := range r.items {
 		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
 			s.MarkShared()

@@ -25,6 +25,8 @@ func (r *rewind) open(m *messages.Rewind) { r.request, r.changed = m, false }
 // start rewinds the sequences whose steps are right.
 func (r *rewind) start() {
 	m := r.request
+	// All steps change their sequences here and now; the pools hear of all of them in one
+	// message each, and only the answer waits for them.
 	m.Err, m.Results = nil, emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
 	r.out.reset()
 	served := false
@@ -41,6 +43,7 @@ func (r *rewind) start() {
 			served = true
 		}
 	}
+	// Every step was refused: no pool has anything to do.
 	if !served {
 		r.kernel.reply()
 		return
@@ -53,6 +56,8 @@ func (r *rewind) start() {
 func (r *rewind) rewindOne(s *sequence.Sequence, n sequence.TokenCount) {
 	s.Touch(r.kernel.stamp)
 	s.SetUse(r.uses.next())
+	// The pages are read from the table before it is cut. Slices of it go to the pools;
+	// nothing is written behind its new end until they have answered.
 	blocks := s.RewindBlocks(n)
 	for p := range r.self.end {
 		pages := s.Table(p)[blocks:]
@@ -65,6 +70,8 @@ func (r *rewind) rewindOne(s *sequence.Sequence, n sequence.TokenCount) {
 // validate refuses what no rewind can do: to enter the prompt, or to come back to
 // a token that attends to a page that has been dropped.
 func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
+	// The prompt is what the admission has matched and reserved for; only what was sampled
+	// can be taken back.
 	generated := s.Length() - s.Prompt
 	switch {
 	case n < 1:
@@ -74,6 +81,7 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 	case n > generated:
 		return messages.Refuse(messages.BadRequest, "rewind of %d tokens: %d are generated", n, generated)
 	}
+	// The next token would attend to a block whose page is somebody else's by now.
 	if p, block, dropped := s.DroppedBefore(n); dropped {
 		return messages.Refuse(messages.NotSupported,
 			"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.Length()-n, r.config.Pools[p].Name, block)
@@ -132,6 +140,8 @@ func (f *fork) start() {
 		m.Results = append(m.Results, messages.ForkResult{})
 	}
 	m.Err, m.Results = nil, m.Results[:len(m.Steps)]
+	// Forks take no page: they share all of them, and copy one when they write to it. So a
+	// fork cannot fail for want of pages.
 	f.out.reset()
 	made := 0
 	for i := range m.Steps {
@@ -172,6 +182,8 @@ func (f *fork) forkOne(s *sequence.Sequence, n int, result *messages.ForkResult)
 // made some.
 func validateFork(s *sequence.Sequence, n, made int) error {
 	switch {
+	// The bound is of the whole request: it keeps one request from growing the engine
+	// without limit.
 	case n < 1 || n > MaxForks-made:
 		return messages.Refuse(messages.BadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
 	case s.Beams() > 1:

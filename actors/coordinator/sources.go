@@ -8,11 +8,11 @@ import (
 )
 
 // sourcePages are the device pages of one pool that prompts of a batch reuse in
-// part. A page counts once, however many prompts reuse it; only those that nobody
+// part. A page counts once, however many prompts reuse it; only those that no one
 // holds count against the pages that partial copies may be written to.
 type sourcePages struct {
 	pages  map[messages.PageID]sourcePage
-	cached int // of them, those that nobody holds
+	cached int // of them, those that no one holds
 }
 
 // sourcePage is one of them.
@@ -50,7 +50,7 @@ func (s *sourcePages) remove(page messages.PageID) {
 	delete(s.pages, page)
 }
 
-// setCached notes whether nobody holds a source. Other pages are passed over.
+// setCached notes whether no one holds a source. Other pages are passed over.
 func (s *sourcePages) setCached(page messages.PageID, cached bool) {
 	at, ok := s.pages[page]
 	if !ok || at.cached == cached {
@@ -154,6 +154,7 @@ func (b *promptBatch) inspectSource(i int) {
 		return
 	}
 	for p := range b.self.end {
+		// In host memory only pins can hold it, and those the coordinator knows itself.
 		if page, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
 			pl := &it.plans[p]
 			pl.source[0] = page
@@ -166,7 +167,7 @@ func (b *promptBatch) inspectSource(i int) {
 //
 // A takeover loses nothing if the block is stored in part only and all its stored
 // tokens are reused. Without copy_on_partial_reuse it is the only way, and then the
-// first of the batch gets it. Nobody may hold the page, and nothing may be stored
+// first of the batch gets it. No one may hold the page, and nothing may be stored
 // behind the block.
 func (b *promptBatch) decideReuse(i int) {
 	it, source := &b.items[i], b.source(i)
@@ -175,6 +176,8 @@ func (b *promptBatch) decideReuse(i int) {
 		return
 	}
 	unheld := b.sourceUnheld(i)
+	// A block with something stored behind it must stay where it is, or what follows could
+	// not be found any more.
 	free := unheld && !source.HasChildren
 	users := b.users.of(source.Block)
 	switch {
@@ -214,6 +217,7 @@ func (b *promptBatch) noteSource(i int, unheld bool) {
 		}
 		page, _, _ := source.Pages[p].Page()
 		share := b.out.pools.op(p, op).Shares[0]
+		// A page that is taken over is no longer there for others, though no one holds it yet.
 		if it.reuse == messages.PartialTakeover && unheld {
 			b.claims.takeovers[p]++
 		}
@@ -243,6 +247,7 @@ func (b *promptBatch) inspectClaims(it *prompt) {
 		}
 		table := it.sequence.Table(p)
 		for k, page := range table {
+			// The claim, or its end, may have changed whether anybody holds the source.
 			if sources.has(page) {
 				b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[k : k+1]})
 			}

@@ -30,6 +30,7 @@ func (s *statistics) allocated(p, pages int) { s.pool(p).AllocatedPages += int64
 func (s *statistics) offloaded(p int, what *protocol.Outcome) {
 	counters := s.pool(p)
 	counters.Offloaded++
+	// An offload of contents that host memory had already costs no copy.
 	if what.Dirty {
 		counters.DirtyTakes++
 	} else {

@@ -80,6 +80,7 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 		b.items = append(b.items, step{})
 	}
 	it := &b.items[len(b.items)-1]
+	// The slices of an earlier item in this place are used again.
 	pools := it.pools
 	if pools == nil {
 		pools = make([]stepPages, len(b.config.Pools))
@@ -136,16 +137,22 @@ func pagesIn(table []messages.PageID) (n int) {
 
 // validateCommit checks that the first n tokens may be committed, of length.
 func (b *stepBatch) validateCommit(s *sequence.Sequence, n, length int) error {
+	// The first case that holds is the refusal; the order goes from what can never be right
+	// to what is only too early.
 	computed, prompt := int(s.Computed()), int(s.Prompt)
 	switch {
 	case n < computed:
 		return messages.Refuse(messages.BadRequest, "commit of %d tokens: %d are computed already", n, computed)
 	case n > length:
 		return messages.Refuse(messages.BadRequest, "commit of %d tokens: the sequence has %d", n, length)
+	// Behind the prompt any length may be committed: tokens come one by one.
 	case n == computed || computed >= prompt:
 		return nil
+	// The pages behind the chunk have not been taken yet.
 	case s.Chunked() && n > int(s.ChunkEnd()):
 		return messages.Refuse(messages.BadRequest, "commit of %d tokens: the chunk ends at %d", n, s.ChunkEnd())
+	// A block of the prompt is stored when it is whole; half of one would be stored with the
+	// next commit, under a retention that the first one has spent.
 	case n < prompt && n%b.config.TokensPerBlock != 0:
 		return messages.Refuse(messages.BadRequest, "commit of %d tokens ends off a block boundary before the prompt's end at %d", n, prompt)
 	}
@@ -156,6 +163,7 @@ func (b *stepBatch) validateCommit(s *sequence.Sequence, n, length int) error {
 func (b *stepBatch) copyTickets() {
 	for i := range b.items {
 		it := &b.items[i]
+		// The question is answered once; a second call copies nothing.
 		if it.query >= 0 {
 			it.result.Ready = append(it.result.Ready, b.out.move.tickets(it.query)...)
 			it.query = -1
@@ -182,6 +190,51 @@ func (b *stepBatch) check() error {
 			return fmt.Errorf("step: sequence %v has two parts", s.ID())
 		}
 		seen[s] = true
+	}
+	return nil
+}
+
+// validate checks one step against its sequence.
+func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error {
+	// A step of beams adds one token to each beam, whichever parents they follow.
+	added := len(r.Tokens)
+	if s.Width() > 1 {
+		added = min(1, len(r.Beams))
+	}
+	if err := validateTokens(s, r); err != nil {
+		return err
+	}
+	// Tokens are sampled from the logits of the prompt's last token, so they cannot come
+	// before it is computed. Pages of later chunks are not there yet, either.
+	if !s.PromptComputed() {
+		return messages.Refuse(messages.BadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
+	}
+	s.Touch(e.kernel.stamp) // its values are right: a second step is one too many
+	length := int(s.Length()) + added
+	if length > e.config.MaxSeqLen {
+		return messages.Refuse(messages.TooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)
+	}
+	if r.Computed != 0 {
+		return e.batch.validateCommit(s, r.Computed, length)
+	}
+	return nil
+}
+
+// validateTokens checks the tokens of a step, or its beams.
+func validateTokens(s *sequence.Sequence, r *messages.AppendStep) error {
+	if s.Width() > 1 {
+		return validateBeams(s, r)
+	}
+	if len(r.Beams) > 0 {
+		return messages.Refuse(messages.BadRequest, "beams for a sequence of beam width 1")
+	}
+	if len(r.Tokens) == 0 {
+		return messages.Refuse(messages.BadRequest, "tokens is empty")
+	}
+	for _, t := range r.Tokens {
+		if t < 0 {
+			return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", t)
+		}
 	}
 	return nil
 }

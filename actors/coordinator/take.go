@@ -20,6 +20,7 @@ func (b *promptBatch) take() {
 	b.out.pools.reset()
 	for i := range b.items {
 		if it := &b.items[i]; it.refused == nil {
+			// Uses are given in the order of the batch: a later prompt's pages are used later.
 			it.sequence.SetUse(b.uses.next())
 			b.holdSource(i)
 		}
@@ -51,6 +52,8 @@ func (b *promptBatch) holdSource(i int) {
 	}
 	for p := range b.self.end {
 		page, tier, _ := source.Pages[p].Page()
+		// A source in host memory is no page that could be evicted: the offloader holds it back
+		// while it copies from it.
 		if tier != messages.Primary {
 			continue
 		}
@@ -69,6 +72,8 @@ func (b *promptBatch) takeCopyPages(it *prompt) {
 	s := it.sequence
 	for p := range b.self.end {
 		pl := &it.plans[p]
+		// One page of its own array: the operation appends to it, and the plan keeps it until
+		// the copy is made.
 		pl.copyPage = b.out.pools.add(p, protocol.PoolOp{
 			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: s.Tenant, CoveredByReservation: s.Covered(p),
 		})
@@ -93,9 +98,12 @@ func (b *promptBatch) takePages(it *prompt) {
 	s := it.sequence
 	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, table := &it.plans[p], s.Table(p)
+		// Pages for host contents come first, so that those of one prompt are taken in the order
+		// of its table.
 		if pl.onboarded > 0 {
 			pl.onboard = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.onboarded, Tenant: s.Tenant})
 		}
+		// The operation appends to the table itself: no page number is copied twice.
 		if n := pl.blocks - len(table); n > 0 {
 			pl.fresh = b.out.pools.add(p, protocol.PoolOp{
 				Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: table, CoveredByReservation: s.Covered(p),
@@ -109,12 +117,14 @@ func (b *promptBatch) takePages(it *prompt) {
 func (b *promptBatch) taken() {
 	b.out.pools.received()
 	b.out.move.reset()
+	// Victims before transfers: the pages that they leave are what the transfers write to.
 	b.out.move.victims(&b.out.pools)
 	for i := range b.items {
 		if b.items[i].refused == nil {
 			b.fillTables(i)
 		}
 	}
+	// Nothing has ever been ordered on the device: all pages are ready, and nothing is asked.
 	if b.out.move.ordered {
 		for i := range b.items {
 			if it := &b.items[i]; it.refused == nil {
@@ -172,6 +182,8 @@ func (b *promptBatch) fillOnboards(i, p int) {
 		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
 			continue
 		}
+		// The page has one reference yet, that of the prompt which brings it; this one gets its
+		// own when the copy has succeeded.
 		if from := b.onboarder(i, p, k); from != nil {
 			table[k] = from.sequence.Table(p)[k]
 			pl.shared = append(pl.shared, table[k])
@@ -190,6 +202,7 @@ func (b *promptBatch) fillCopy(i, p int) {
 	page := b.out.pools.op(p, it.plans[p].copyPage).Pages[0]
 	it.sequence.Table(p)[m.Blocks] = page
 	b.out.move.copy(p, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
+	// The copy is a use of the source, like that of a source on the device.
 	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
 		q := b.out.move.pool(p)
 		q.Touches = append(q.Touches, protocol.Touch{Block: m.Source.Block, Use: it.sequence.Use().Early()})
@@ -252,6 +265,8 @@ func (b *promptBatch) transferred(p int, lost []protocol.Effect) []protocol.Effe
 	for k := range q.Onboards {
 		o := &q.Onboards[k]
 		to := messages.OnDevice(o.To)
+		// A refused copy leaves the page with bytes of its former owner. The block is given up,
+		// so that no later match runs into the same failure.
 		if o.Failed {
 			to = messages.Nowhere
 			b.stats.pool(p).Dropped++
@@ -262,6 +277,7 @@ func (b *promptBatch) transferred(p int, lost []protocol.Effect) []protocol.Effe
 		} else {
 			b.stats.onboarded(p)
 		}
+		// With Free the block was taken over: it is forgotten by the takeover.
 		if !o.Free {
 			b.out.moveBlock(p, o.Block, to)
 		}

@@ -20,6 +20,7 @@ func (e *extension) takeBackFailed() bool {
 	failed := slices.ContainsFunc(e.out.move.record.Pools, func(q protocol.PoolMove) bool {
 		return slices.ContainsFunc(q.Copies, func(c protocol.PageCopy) bool { return c.Failed })
 	})
+	// The usual case costs one look at the copies of the step.
 	if !failed {
 		return false
 	}
@@ -27,6 +28,8 @@ func (e *extension) takeBackFailed() bool {
 	var undo []*step
 	for i := range e.batch.items {
 		if it := &e.batch.items[i]; !it.refused && e.copyFailed(it) {
+			// All are found before any is taken back: taking one back changes the tables in which
+			// the next is looked for.
 			undo = append(undo, it)
 		}
 	}
@@ -56,6 +59,8 @@ func (e *extension) takenPages() []map[messages.PageID]bool {
 // copyFailed tells whether a copy on write of a step failed.
 func (e *extension) copyFailed(it *step) bool {
 	for p := range it.pools {
+		// A page that was dropped for a copy may have been taken, or kept and written to, by
+		// another step of the same request. Then its bytes are not this sequence's any more.
 		for _, w := range it.pools[p].copies {
 			for _, m := range e.out.move.pool(p).Copies {
 				if m.Failed && m.To == w.to {
@@ -100,6 +105,8 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 		s.SetTable(p, table)
 		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: old})
 	}
+	// Whether the old pages are shared was decided when they were dropped; the next step
+	// asks again.
 	s.ShareAll()
 	s.SetUse(it.use)
 }
@@ -165,6 +172,8 @@ func (e *extension) undoTables() {
 	for i := range e.batch.items {
 		it := &e.batch.items[i]
 		s := it.sequence
+		// Steps that were refused, or that did not come to their tokens, have changed nothing.
+		// A lost one has: it gets its tables back, too.
 		if !it.extended || it.refused && !s.IsLost() {
 			continue
 		}

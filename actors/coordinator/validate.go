@@ -26,12 +26,14 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if err := validateRetention(r.EncoderRetention, len(r.Encoder)); err != nil {
 		return err
 	}
+	// Zero stands for one beam, so that a host need not fill the field in.
 	if r.BeamWidth < 0 {
 		return messages.Refuse(messages.BadRequest, "beam_width %d is not at least 1", r.BeamWidth)
 	}
 	if r.BeamWidth > MaxBeamWidth {
 		return messages.Refuse(messages.BadRequest, "beam_width %d is over the limit of %d", r.BeamWidth, MaxBeamWidth)
 	}
+	// Every commit before the prompt's last ends at a block boundary, and so do chunks.
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
 		return messages.Refuse(messages.BadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
 	}
@@ -61,6 +63,7 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	if len(items) == 0 {
 		return nil
 	}
+	// Items come in any order; sorted, only neighbours can overlap.
 	order := slices.Clone(items)
 	slices.SortFunc(order, func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })
 	end := 0
@@ -125,6 +128,7 @@ func validateKept(what string, priority messages.Priority, duration time.Duratio
 	if priority > messages.MaxPriority {
 		return messages.Refuse(messages.BadRequest, "%s priority %d is not in 0 … 100", what, priority)
 	}
+	// Shorter ones would end before the request that sets them is answered.
 	if duration != 0 && duration < time.Millisecond {
 		return messages.Refuse(messages.BadRequest, "%s duration %v is below 1 ms", what, duration)
 	}

@@ -42,7 +42,7 @@ func TestBlocksLeaveTheirWindow(t *gotesting.T) {
 }
 
 // What has left a window is cached, can be found, and costs the match nothing
-// where nobody attends to it.
+// where no one attends to it.
 func TestWhatHasLeftIsFound(t *gotesting.T) {
 	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 12}, {Primary: 12}}})
 	s := w.start(run(0, 24))

@@ -282,7 +282,7 @@ func newMemory(pools []windows.Pool) memory {
 	return memory{pools: pools, bytes: map[offloader.Slot][]byte{}}
 }
 
-// at is the memory of a slot; what nobody has written is recognisable.
+// at is the memory of a slot; what no one has written is recognisable.
 func (m *memory) at(s offloader.Slot) []byte {
 	if m.bytes[s] == nil {
 		m.bytes[s] = slices.Repeat([]byte{0xDD}, int(m.pools[s.Pool].PageBytes()))
@@ -319,7 +319,7 @@ func (m *memory) submit(s *offloader.Submission) (messages.Ticket, int) {
 }
 
 // write puts the KV of tokens [from, to) into the pages of a sequence. With
-// one beam nobody else may hold a page that is written to.
+// one beam no one else may hold a page that is written to.
 func (w *world) write(l *life, from, to int) {
 	w.t.Helper()
 	tables := w.tables(l.id)

@@ -137,7 +137,7 @@ func TestItemsInAnyOrderAreTheSame(t *testing.T) {
 	assert.Equal(t, a, []messages.MultimodalItem{b, a}[1], "the host's slice is as it was")
 }
 
-// What nobody has computed is not shared, and not kept if nobody ever does.
+// What no one has computed is not shared, and not kept if no one ever does.
 func TestOnlyComputedInputsAreShared(t *testing.T) {
 	r := newRig(t, setup{pages: pages(16, 8)})
 	defer r.end()

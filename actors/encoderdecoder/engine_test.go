@@ -105,7 +105,7 @@ func TestRecovery(t *testing.T) {
 	}
 	r := newRig(t, setup{pages: pages(4, 4)})
 	defer r.end()
-	assert.ErrorIs(t, r.points.Arm("nobody"), messages.ErrBadRequest)
+	assert.ErrorIs(t, r.points.Arm("no one"), messages.ErrBadRequest)
 }
 
 // An input whose pages cannot be brought back is computed anew.

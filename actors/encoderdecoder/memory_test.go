@@ -20,7 +20,7 @@ func (r *rig) found(encoder []messages.Token) messages.Found {
 	return f
 }
 
-// Inputs that nobody holds are evicted, the least recently used first, each
+// Inputs that no one holds are evicted, the least recently used first, each
 // from its end.
 func TestEvictionOfInputs(t *testing.T) {
 	r := newRig(t, setup{pages: pages(40, 5)})

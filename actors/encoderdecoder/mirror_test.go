@@ -46,7 +46,7 @@ func (w *watcher) learn(list []messages.Event) {
 		if e.HasParent {
 			var known bool
 			before, known = w.prefixes[e.Parent]
-			require.True(w.t, known, "%s: nobody has heard of its parent", events.Draw(e))
+			require.True(w.t, known, "%s: no one has heard of its parent", events.Draw(e))
 		}
 		for _, b := range e.Blocks {
 			before += fmt.Sprint(b.Tokens)

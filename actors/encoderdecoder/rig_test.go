@@ -81,7 +81,7 @@ type rig struct {
 	lives   []*life
 	wrong   []string // found by kernels and by the hazard checker
 
-	unwritten bool // the host writes nothing, so copies read what nobody has written
+	unwritten bool // the host writes nothing, so copies read what no one has written
 }
 
 // life is what the host knows of a running sequence.

@@ -126,7 +126,7 @@ func TestInvalidation(t *testing.T) {
 	}
 }
 
-// A reset forgets on both sides what nobody holds.
+// A reset forgets on both sides what no one holds.
 func TestReset(t *testing.T) {
 	r := newRig(t, setup{pages: pages(20, 20)})
 	defer r.end()

@@ -50,6 +50,7 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 		a.slots = append(a.slots, &Sequence{arena: a, id: messages.SequenceID(a.firstGeneration) << 32, pools: make([]poolTables, len(a.pools))})
 	}
 	s := a.slots[slot]
+	// A handle of the sequence that was in the slot before has another generation.
 	generation := uint32(s.id>>32) + 1
 	tokens, pools, view, inputTokens := s.tokens[:0], s.pools, s.view, s.input.tokens[:0]
 	*s = Sequence{
@@ -81,6 +82,7 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 // caller's to drop.
 func (a *Arena) End(s *Sequence) {
 	s.endReserve()
+	// The slot can be taken by the next Open; arrays stay, contents do not matter.
 	s.running = false
 	s.Retention, s.InputRetention, s.Session, s.retained = nil, nil, "", nil
 	a.free = append(a.free, uint32(s.id))
@@ -160,6 +162,7 @@ func (a *Arena) EachPage(pool int, visit func(s *Sequence, block BlockIndex, pag
 func (a *Arena) PagesHeld() int {
 	n := 0
 	for p := range a.pools {
+		// Forks, beams and reused prefixes share pages: each is counted once.
 		seen := map[messages.PageID]struct{}{}
 		a.EachPage(p, func(_ *Sequence, _ BlockIndex, page messages.PageID) { seen[page] = struct{}{} })
 		n += len(seen)
@@ -232,7 +235,7 @@ func (a *Arena) NoteKernel(id messages.SequenceID, after messages.Ticket) {
 }
 
 // LoseTouchedBy gives up the sequences that a request has touched, after the
-// coordinator itself failed over it: nobody can say how far the change has come.
+// coordinator itself failed over it: no one can say how far the change has come.
 func (a *Arena) LoseTouchedBy(stamp uint64) {
 	a.Each(func(s *Sequence) {
 		if s.touched == stamp {

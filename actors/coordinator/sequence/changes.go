@@ -39,6 +39,8 @@ func (s *Sequence) Spread(beams int) {
 	if beams < 2 {
 		return
 	}
+	// The references of further beams would be pages beside the reserve; they are added when
+	// the prompt is computed and the reserve ends.
 	if s.chunk > 0 {
 		s.pendingBeams = beams
 		return
@@ -97,6 +99,7 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 	for p := range s.pools {
 		from, to := s.LeavingWindow(p, n)
 		for _, table := range s.pools[p].beams {
+			// The caller has dropped these pages in the same round.
 			for b := from; b < to; b++ {
 				table[b] = messages.NoPage
 			}
@@ -105,16 +108,19 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 	}
 	if stored != nil {
 		s.cursor = stored.Cursor
+		// What is stored can be matched by others, and has had the retention of this request.
 		s.sharedBlocks, s.retainedBlocks = max(s.sharedBlocks, stored.Blocks), max(s.retainedBlocks, stored.Blocks)
 	}
 	s.computed = n
 	if s.chunk == 0 {
 		return
 	}
+	// The next chunk begins where this one ended.
 	s.chunkEnd = s.NextChunkEnd(n)
 	if n < s.Prompt {
 		return
 	}
+	// All pages that the prompt needs are there.
 	s.endReserve()
 	if s.pendingBeams > 1 {
 		s.spread(s.pendingBeams)
@@ -137,6 +143,8 @@ func (s *Sequence) RetentionFrom() BlockIndex {
 func (s *Sequence) Rewind(n TokenCount) {
 	length := s.Length() - n
 	blocks, whole := s.arena.blocks(length), s.arena.wholeBlocks(length)
+	// What the request has set on blocks that it now gives up is remembered: it must not set
+	// it again, also if the same tokens come back.
 	if s.Retention != nil && s.retainedBlocks > whole {
 		s.retained = s.retained.with(s.tokens[0][:int(s.retainedBlocks)*s.arena.tokensPerBlock])
 	}

@@ -15,6 +15,7 @@ func (a *Arena) Check() error {
 	fail := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	free := map[uint32]bool{}
 	for _, slot := range a.free {
+		// A slot is free or taken, and free once.
 		if free[slot] || a.slots[slot].running {
 			fail("sequences: slot %d is free twice, or taken", slot)
 		}
@@ -26,15 +27,20 @@ func (a *Arena) Check() error {
 	reserved := make([]PageCount, len(a.pools))
 	sharers := map[*int]int{}
 	for slot, s := range a.slots {
+		// A handle names the slot that it is in.
 		if uint32(s.id) != uint32(slot) || s.arena != a || s.running == free[uint32(slot)] {
 			fail("sequences: slot %d holds %v, running %v, free %v", slot, s.id, s.running, free[uint32(slot)])
 		}
 		for p := range s.pools {
+			// Reserves of ended sequences are 0, those of lost ones count until they are ended.
 			reserved[p] += s.pools[p].reserve
 		}
+		// The count of sharers is kept by those who share; a sequence that has abandoned its
+		// symbols has not counted down, so it may be too high.
 		if s.running && s.symbols != nil {
 			sharers[s.symbols]++
 		}
+		// Between Open and Admit, and after a loss, tables and counts are in no relation.
 		if s.running && s.admitted && s.loss == NotLost {
 			problems = append(problems, s.check()...)
 		}
@@ -60,17 +66,21 @@ func (s *Sequence) check() (problems []error) {
 			problems = append(problems, fmt.Errorf("sequence %v: %s", s.id, fmt.Sprintf(format, args...)))
 		}
 	}
+	// Lengths first: what follows is computed from them.
 	rule(s.computed <= length, "%d of %d tokens are computed", s.computed, length)
 	rule(s.Prompt <= length, "%d tokens, the prompt has %d", length, s.Prompt)
 	for b := range s.tokens {
 		rule(len(s.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b, len(s.tokens[b]), length)
 	}
+	// Counts of leading blocks lie within what they count.
 	rule(s.sharedBlocks <= s.Blocks(), "%d blocks are shared of %d", s.sharedBlocks, s.Blocks())
 	rule(s.retainedBlocks <= a.wholeBlocks(s.computed), "%d blocks are retained, %d tokens computed", s.retainedBlocks, s.computed)
 	rule(s.reusedBlocks <= a.blocks(s.Prompt), "%d blocks were reused of a prompt of %d tokens", s.reusedBlocks, s.Prompt)
+	// A prompt is in chunks as long as it is not computed.
 	rule(s.chunk == 0 || s.computed < s.Prompt && s.computed <= s.chunkEnd && s.chunkEnd <= s.Prompt,
 		"a chunk ends at %d of %d tokens, %d are computed", s.chunkEnd, s.Prompt, s.computed)
 	rule(s.pendingBeams == 0 || s.pendingBeams > 1 && s.chunk > 0 && s.Width() == 1, "%d beams are pending beside %d", s.pendingBeams, s.Width())
+	// Prefixes end at block boundaries, and each says something that no other says.
 	for i, known := range s.retained {
 		rule(len(known)%a.tokensPerBlock == 0, "a retained prefix of %d tokens ends inside a block", len(known))
 		for j, other := range s.retained {
@@ -87,9 +97,11 @@ func (s *Sequence) check() (problems []error) {
 // checkInput verifies the input of an encoder and its tables.
 func (s *Sequence) checkInput(rule func(bool, string, ...any)) {
 	in, tpb := &s.input, s.arena.tokensPerBlock
+	// Padding fills the last block and no other.
 	rule(len(in.tokens)%tpb == 0 && int(in.length) <= len(in.tokens) && len(in.tokens)-int(in.length) < tpb,
 		"an input of %d tokens is padded to %d", in.length, len(in.tokens))
 	rule(int(in.computed) <= len(in.tokens), "%d of %d tokens of the input are computed", in.computed, len(in.tokens))
+	// No layer of the decoder computes anything without the input.
 	rule(s.computed < s.Prompt || !s.InputPending(), "the prompt is computed, the input is not")
 	for p := s.arena.selfPools; p < len(s.pools); p++ {
 		name := s.arena.pools[p].Name
@@ -108,16 +120,19 @@ func (s *Sequence) checkTables(p int, rule func(bool, string, ...any)) {
 	a, held := s.arena, &s.pools[p]
 	shape := &a.pools[p]
 	blocks := a.blocks(s.Length())
+	// The table ends with the chunk.
 	if s.Covered(p) {
 		blocks = a.blocks(s.chunkEnd)
 	}
 	rule(len(held.beams) == s.Width(), "%d tables in pool %s for %d beams", len(held.beams), shape.Name, s.Width())
+	// A reserve stands only for what is still to come.
 	rule(held.reserve == 0 || s.Covered(p), "a reserve of %d pages in pool %s", held.reserve, shape.Name)
 	rule(held.windowStart == 0 || !shape.Full() && int(held.windowStart) <= len(held.beams[0]), "the window of pool %s begins at block %d", shape.Name, held.windowStart)
 	for beam, table := range held.beams {
 		rule(len(table) == int(blocks), "table of beam %d in pool %s has %d entries for %d blocks", beam, shape.Name, len(table), blocks)
 		seen := map[messages.PageID]bool{}
 		for b, page := range table {
+			// Exactly what has left the window has no page.
 			left := b >= shape.SinkBlocks() && b < int(held.windowStart)
 			rule((page == messages.NoPage) == left, "block %d of beam %d in pool %s is on page %d, the window begins at block %d", b, beam, shape.Name, page, held.windowStart)
 			rule(page == messages.NoPage || !seen[page], "page %d of pool %s is twice in the table of beam %d", page, shape.Name, beam)

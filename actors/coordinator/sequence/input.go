@@ -10,7 +10,7 @@ import (
 // from the encoder's output. An encoder looks both ways, so they depend on the whole
 // input; they are all computed at once, before the first token of the decoder, and
 // never change. So a sequence has one table in each cross pool, for all its beams:
-// it neither grows nor leaves a window, and nobody writes to pages that are computed.
+// it neither grows nor leaves a window, and no one writes to pages that are computed.
 type input struct {
 	tokens   []messages.Token // padded to whole blocks
 	length   TokenCount       // without the padding

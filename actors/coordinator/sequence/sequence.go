@@ -195,7 +195,7 @@ func (s *Sequence) ReleaseSymbols() []messages.Token {
 	return slices.Clone(s.tokens[0][:s.Prompt])
 }
 
-// AbandonSymbols leaves the symbols in the tree, unused: nobody can say whether it
+// AbandonSymbols leaves the symbols in the tree, unused: no one can say whether it
 // still has them.
 func (s *Sequence) AbandonSymbols() { s.symbols = nil }
 
