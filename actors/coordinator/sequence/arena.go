@@ -1,6 +1,8 @@
 package sequence
 
 import (
+	"math/bits"
+
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -17,7 +19,8 @@ type PageCount int
 // Arena holds sequences in slots that are used again.
 type Arena struct {
 	pools           []windows.Pool
-	selfPools       int // pools before it are self pools, the others cross pools
+	shapes          []shape // by pool: what every step asks about them
+	selfPools       int     // pools before it are self pools, the others cross pools
 	tokensPerBlock  int
 	firstGeneration uint32
 	slots           []*Sequence
@@ -33,10 +36,36 @@ func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) 
 	for self > 0 && pools[self-1].Kind == windows.KindCross {
 		self--
 	}
+	shapes := make([]shape, len(pools))
+	for p := range pools {
+		shapes[p] = shapeOf(&pools[p])
+	}
 	return &Arena{
-		pools: pools, selfPools: self, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration,
+		pools: pools, shapes: shapes, selfPools: self, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration,
 		reserved: make([]PageCount, len(pools)),
 	}
+}
+
+// shape is what every decode step asks about each pool of each sequence. It is kept
+// apart because a windows.Pool fills several cache lines, and its methods divide.
+type shape struct {
+	reach      windows.Reach
+	full       bool
+	sinkBlocks BlockIndex
+	tokenShift uint8 // 1<<tokenShift is the tokens of a block
+}
+
+func shapeOf(p *windows.Pool) shape {
+	return shape{
+		reach: p.Reach(), full: p.Full(), sinkBlocks: BlockIndex(p.SinkBlocks()),
+		tokenShift: uint8(bits.TrailingZeros(uint(p.TokensPerBlock))),
+	}
+}
+
+// firstKept is the first block, sinks excepted, that a sequence with n computed tokens
+// still holds: windows.Pool.FirstKept without its division.
+func (h *shape) firstKept(n TokenCount) BlockIndex {
+	return BlockIndex(h.reach.First(int(n)) >> h.tokenShift)
 }
 
 // Open gives an empty sequence that is being admitted. The arrays of the slot's
