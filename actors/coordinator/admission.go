@@ -31,6 +31,7 @@ import (
 type admission struct {
 	*shared
 	batch   *promptBatch
+	taking  promptTaking // of the batch
 	request *messages.Admit
 	stage   admissionStage
 	next    int // the prompt to be decided about
@@ -110,7 +111,7 @@ func (a *admission) resume() {
 		a.unclaimed()
 	case admissionTaking:
 		a.stage = admissionMoving
-		a.batch.taken()
+		a.taking.taken()
 	case admissionMoving:
 		a.moved()
 	case admissionApplying:
@@ -165,7 +166,7 @@ func (a *admission) decide() {
 		return
 	}
 	a.stage = admissionTaking
-	b.take()
+	a.taking.take()
 }
 
 // capacity is the refusal of a prompt that lacks pages, with the pool. While another
@@ -240,7 +241,7 @@ func (a *admission) moved() {
 	a.out.resetChange()
 	a.out.moved()
 	for p := range a.config.Pools {
-		a.lost = a.batch.transferred(p, a.lost)
+		a.lost = a.taking.transferred(p, a.lost)
 	}
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
@@ -268,7 +269,7 @@ func (a *admission) moved() {
 // claim tells the tree what a prompt reuses.
 func (a *admission) claim(i int) {
 	it := &a.batch.items[i]
-	source := a.batch.takeover(i)
+	source := a.taking.takeover(i)
 	if it.refused != nil {
 		return
 	}
@@ -283,7 +284,7 @@ func (a *admission) claim(i int) {
 	}
 	if m := &a.batch.match.Items[it.cross]; m.Blocks > 0 {
 		*claims = append(*claims, protocol.ClaimItem{
-			Blocks: m.IDs[:m.Blocks], Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention, Prompt: int(s.InputLength()),
+			Blocks: m.IDs[:m.Blocks], Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention, Prompt: int(s.Input.Length()),
 		})
 	}
 }
@@ -300,7 +301,7 @@ func (a *admission) complete() {
 		it := &a.batch.items[i]
 		switch it.refused {
 		case nil:
-			a.batch.touchSource(i)
+			a.taking.touchSource(i)
 			a.addBeams(it)
 		// Its pages hold nothing that anybody may read. They go without a use, as if they had
 		// never been taken.

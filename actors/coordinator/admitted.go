@@ -56,9 +56,9 @@ func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 // fillInput completes what the answer says of the encoder's input.
 func (a *admission) fillInput(it *prompt) {
 	s, m := it.sequence, &a.batch.match.Items[it.cross]
-	s.AdmitInput(sequence.BlockIndex(m.Blocks))
+	s.Input.Admit(sequence.BlockIndex(m.Blocks))
 	it.result.Cross = &messages.CrossAdmitted{
-		ReusedTokens: min(m.Matched, int(s.InputLength())), Table: it.result.Tables[a.cross.first][0], Ready: it.inputReady,
+		ReusedTokens: min(m.Matched, int(s.Input.Length())), Table: it.result.Tables[a.cross.first][0], Ready: it.inputReady,
 	}
 }
 

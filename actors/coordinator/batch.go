@@ -154,8 +154,8 @@ func (b *promptBatch) add(spec promptSpec) *prompt {
 		})
 	}
 	if len(spec.encoder) > 0 {
-		s.BeginInput(spec.encoder, sequence.TokenCount(spec.length))
-		it.cross = b.addMatch(protocol.MatchItem{Cross: true, Namespace: s.Namespace, Tokens: s.InputTokens(), Limit: len(spec.encoder)})
+		s.Input.Begin(spec.encoder, sequence.TokenCount(spec.length))
+		it.cross = b.addMatch(protocol.MatchItem{Cross: true, Namespace: s.Namespace, Tokens: s.Input.Tokens(), Limit: len(spec.encoder)})
 	}
 	return it
 }

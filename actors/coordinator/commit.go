@@ -236,8 +236,8 @@ func (c *commitStages) begin() {
 				c.out.change.Stores[it.store].Tables = it.offered
 			}
 		}
-		if s.InputPending() {
-			it.input = c.out.storeInput(s, int(s.InputComputed()), len(s.InputTokens()))
+		if s.Input.Pending() {
+			it.input = c.out.storeInput(s, int(s.Input.Computed()), len(s.Input.Tokens()))
 		}
 	}
 	// Also when steps before the commit have moved blocks: the change has their moves.
@@ -292,8 +292,8 @@ func (c *commitStages) follow() {
 		if !it.after.IsZero() {
 			s.SetAfter(it.after)
 			c.out.move.markWritten(s, c.self, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
-			if s.InputPending() {
-				c.out.move.markWritten(s, c.cross, int(s.InputComputed())/c.config.TokensPerBlock, len(s.Table(c.cross.first)), it.after)
+			if s.Input.Pending() {
+				c.out.move.markWritten(s, c.cross, int(s.Input.Computed())/c.config.TokensPerBlock, len(s.Table(c.cross.first)), it.after)
 			}
 		}
 		c.dropPassed(s, it.computed)
@@ -448,7 +448,7 @@ func (c *commitStages) commitOne(it *step) bool {
 		stored = &sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor}
 	}
 	s.Commit(sequence.TokenCount(it.computed), stored)
-	if s.InputPending() {
+	if s.Input.Pending() {
 		c.commitInput(it)
 	}
 	if !s.Chunked() {
@@ -478,7 +478,7 @@ func (c *commitStages) commitInput(it *step) {
 	if it.input >= 0 {
 		cursor = c.out.change.Stores[it.input].Cursor
 	}
-	it.sequence.CommitInput(cursor)
+	it.sequence.Input.Commit(cursor)
 }
 
 // askWrites asks what the new pages of a step wait for.

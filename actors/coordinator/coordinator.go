@@ -55,14 +55,14 @@ func New(config Config, port Port) *Coordinator {
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
 		shared:      parts,
-		admission:   &admission{shared: parts, batch: prompts},
+		admission:   &admission{shared: parts, batch: prompts, taking: promptTaking{prompts}},
 		commit:      &commit{shared: parts, batch: steps, committing: committing},
 		extension:   &extension{shared: parts, batch: steps, committing: committing},
 		release:     &release{shared: parts},
 		rewind:      &rewind{shared: parts},
 		fork:        &fork{shared: parts},
 		lookup:      &lookup{shared: parts, batch: prompts},
-		prefetch:    &prefetch{shared: parts, batch: prompts},
+		prefetch:    &prefetch{shared: parts, batch: prompts, taking: promptTaking{prompts}},
 		pin:         &pin{shared: parts, batch: prompts},
 		unpin:       &unpin{shared: parts},
 		forget:      &forget{shared: parts},

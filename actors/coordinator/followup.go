@@ -200,13 +200,13 @@ func (o *outgoing) unackVictims() {
 // storeInput offers the encoder's input of a sequence to the cross pools, up to a
 // block boundary. It returns the index of what is offered, −1 if there is nothing.
 func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
-	if !o.reuse || !s.StoresInput() || from >= to {
+	if !o.reuse || !s.Input.Stores() || from >= to {
 		return -1
 	}
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
-		Cross: true, Namespace: s.Namespace, Session: s.Session, Tokens: s.InputTokens(), From: from, To: to,
-		Tables: s.View(), Retention: s.InputRetention, Prompt: int(s.InputLength()), Cursor: s.InputCursor(),
-		RetentionFrom: int(s.InputRetained()),
+		Cross: true, Namespace: s.Namespace, Session: s.Session, Tokens: s.Input.Tokens(), From: from, To: to,
+		Tables: s.View(), Retention: s.InputRetention, Prompt: int(s.Input.Length()), Cursor: s.Input.Cursor(),
+		RetentionFrom: int(s.Input.RetentionFrom()),
 	})
 	return len(o.change.Stores) - 1
 }

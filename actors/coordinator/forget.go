@@ -160,12 +160,12 @@ func (f *forget) silence(s *sequence.Sequence) {
 	case f.record.Cross:
 		// The namespace has the key of the input, so it names the whole input.
 		if s.Namespace == selector.Prefix.Namespace {
-			s.StopStoringInput()
+			s.Input.StopStoring()
 		}
 	case names(selector, s):
 		s.StopStoring()
 		if selector.Prefix == nil {
-			s.StopStoringInput()
+			s.Input.StopStoring()
 		}
 	}
 }

@@ -154,10 +154,10 @@ func (l *lookup) count() {
 			}
 		}
 	}
-	if s := l.batch.items[0].sequence; s.HasInput() {
+	if s := l.batch.items[0].sequence; s.Input.Given() {
 		// The padding is no match. It lies in the last block, the first to leave the
 		// device.
-		padding := max(0, f.MatchedTokens-int(s.InputLength()))
+		padding := max(0, f.MatchedTokens-int(s.Input.Length()))
 		f.MatchedTokens -= padding
 		f.SecondaryTokens = max(0, f.SecondaryTokens-padding)
 	}
@@ -208,6 +208,7 @@ func (l *lookup) String() string {
 type prefetch struct {
 	*shared
 	batch   *promptBatch
+	taking  promptTaking // of the batch
 	request *messages.Prefetch
 	stage   prefetchStage
 	lost    []protocol.Effect // host contents that failed transfers have lost
@@ -262,7 +263,7 @@ func (f *prefetch) resume() {
 		f.drop()
 	case prefetchTaking:
 		f.stage = prefetchMoving
-		f.batch.taken()
+		f.taking.taken()
 	case prefetchMoving:
 		f.moved()
 	case prefetchApplying:
@@ -295,7 +296,7 @@ func (f *prefetch) take() {
 	}
 	b.reserve(0)
 	f.stage = prefetchTaking
-	b.take()
+	f.taking.take()
 }
 
 // moved tells the tree what moved.
@@ -303,7 +304,7 @@ func (f *prefetch) moved() {
 	f.out.resetChange()
 	f.out.moved()
 	for p := range f.config.Pools {
-		f.lost = f.batch.transferred(p, f.lost)
+		f.lost = f.taking.transferred(p, f.lost)
 	}
 	if !f.out.changeNeeded() {
 		f.drop()

@@ -182,8 +182,8 @@ func (n *pin) addPins() {
 		}
 	}
 	tokens := n.blocks() * n.config.TokensPerBlock
-	if s := n.batch.items[0].sequence; s.HasInput() {
-		tokens = min(tokens, int(s.InputLength()))
+	if s := n.batch.items[0].sequence; s.Input.Given() {
+		tokens = min(tokens, int(s.Input.Length()))
 	}
 	n.request.Pinned = messages.Pinned{Pin: n.pins.open(blocks), Tokens: tokens}
 	n.batch.end()

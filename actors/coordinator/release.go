@@ -233,7 +233,7 @@ func (r *release) store() {
 			if k := r.out.store(s, 0, it.to); k >= 0 && it.offered != nil {
 				r.out.change.Stores[k].Tables = it.offered
 			}
-			r.out.storeInput(s, 0, int(s.InputComputed()))
+			r.out.storeInput(s, 0, int(s.Input.Computed()))
 		}
 		// The symbols go with the last sequence that needs them, in the same change of the tree
 		// that stores its blocks: stores come before releases of symbols there.

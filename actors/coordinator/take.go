@@ -15,8 +15,11 @@ import (
 //
 // What two prompts want from host memory the first of them brings in.
 
+// promptTaking is the second half of the way of a batch.
+type promptTaking struct{ *promptBatch }
+
 // take asks the pools for the pages of all admitted prompts.
-func (b *promptBatch) take() {
+func (b promptTaking) take() {
 	b.out.pools.reset()
 	for i := range b.items {
 		if it := &b.items[i]; it.refused == nil {
@@ -45,7 +48,7 @@ func (b *promptBatch) take() {
 
 // holdSource claims the source of partial reuse: for good by a takeover, else until
 // the copies have their pages.
-func (b *promptBatch) holdSource(i int) {
+func (b promptTaking) holdSource(i int) {
 	it, source := &b.items[i], b.source(i)
 	if it.reuse == messages.PartialNone {
 		return
@@ -68,7 +71,7 @@ func (b *promptBatch) holdSource(i int) {
 }
 
 // takeCopyPages takes a page in each pool for a partial copy.
-func (b *promptBatch) takeCopyPages(it *prompt) {
+func (b promptTaking) takeCopyPages(it *prompt) {
 	s := it.sequence
 	for p := range b.self.end {
 		pl := &it.plans[p]
@@ -82,7 +85,7 @@ func (b *promptBatch) takeCopyPages(it *prompt) {
 }
 
 // dropSource gives up the source of a copy: from now on it may be a victim.
-func (b *promptBatch) dropSource(i int) {
+func (b promptTaking) dropSource(i int) {
 	it, source := &b.items[i], b.source(i)
 	for p := range b.self.end {
 		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
@@ -94,7 +97,7 @@ func (b *promptBatch) dropSource(i int) {
 // takePages takes pages for what comes from host memory, then for all tokens that
 // must be computed. A block that is taken over from host memory is the first of
 // those.
-func (b *promptBatch) takePages(it *prompt) {
+func (b promptTaking) takePages(it *prompt) {
 	s := it.sequence
 	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, table := &it.plans[p], s.Table(p)
@@ -114,7 +117,7 @@ func (b *promptBatch) takePages(it *prompt) {
 
 // taken writes the pages into the tables and passes victims and transfers on to the
 // offloader.
-func (b *promptBatch) taken() {
+func (b promptTaking) taken() {
 	b.out.pools.received()
 	b.out.move.reset()
 	// Victims before transfers: the pages that they leave are what the transfers write to.
@@ -136,7 +139,7 @@ func (b *promptBatch) taken() {
 }
 
 // fillTables completes the tables of prompt i and plans its transfers.
-func (b *promptBatch) fillTables(i int) {
+func (b promptTaking) fillTables(i int) {
 	it := &b.items[i]
 	s := it.sequence
 	for p := it.pools.first; p < it.pools.end; p++ {
@@ -169,7 +172,7 @@ func (b *promptBatch) fillTables(i int) {
 
 // fillOnboards gives the blocks that come from host memory their pages. What an
 // earlier prompt brings is shared with it.
-func (b *promptBatch) fillOnboards(i, p int) {
+func (b promptTaking) fillOnboards(i, p int) {
 	it, m := &b.items[i], b.matchFor(i, p)
 	pl := &it.plans[p]
 	var pages []messages.PageID
@@ -197,7 +200,7 @@ func (b *promptBatch) fillOnboards(i, p int) {
 }
 
 // fillCopy plans the partial copy of prompt i.
-func (b *promptBatch) fillCopy(i, p int) {
+func (b promptTaking) fillCopy(i, p int) {
 	it, m := &b.items[i], b.matchFor(i, p)
 	page := b.out.pools.op(p, it.plans[p].copyPage).Pages[0]
 	it.sequence.Table(p)[m.Blocks] = page
@@ -212,7 +215,7 @@ func (b *promptBatch) fillCopy(i, p int) {
 // touchSource leaves the use of a partial copy on its source where that came to the
 // device for another prompt of the batch: in host memory, where the copy found it, a
 // clean copy is left, which has no use.
-func (b *promptBatch) touchSource(i int) {
+func (b promptTaking) touchSource(i int) {
 	it := &b.items[i]
 	if it.reuse != messages.PartialCopy {
 		return
@@ -232,7 +235,7 @@ func (b *promptBatch) touchSource(i int) {
 // askReady asks what the pages of a prompt wait for: blocks reused whole are read,
 // all others written. The kernels of the encoder come before those of the decoder, so
 // cross pools are asked about apart.
-func (b *promptBatch) askReady(it *prompt) {
+func (b promptTaking) askReady(it *prompt) {
 	if it.self >= 0 {
 		it.query = b.ask(it, b.self)
 	}
@@ -242,7 +245,7 @@ func (b *promptBatch) askReady(it *prompt) {
 }
 
 // ask asks about the pages of some pools, and returns the index of the question.
-func (b *promptBatch) ask(it *prompt, pools poolRange) int {
+func (b promptTaking) ask(it *prompt, pools poolRange) int {
 	q, index := b.out.move.query()
 	for range pools.first { // lists are by PoolID
 		q.Read, q.Write = append(q.Read, nil), append(q.Write, nil)
@@ -259,7 +262,7 @@ func (b *promptBatch) ask(it *prompt, pools poolRange) int {
 // which blocks are on the device now. A block that could not be brought in is
 // forgotten, so that its prompt finds what is left when it is matched again. It
 // returns what the offloader must forget, added to lost.
-func (b *promptBatch) transferred(p int, lost []protocol.Effect) []protocol.Effect {
+func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effect {
 	q := b.out.move.pool(p)
 	var failed []messages.PageID
 	for k := range q.Onboards {
@@ -294,7 +297,7 @@ func (b *promptBatch) transferred(p int, lost []protocol.Effect) []protocol.Effe
 }
 
 // markFailed refuses the prompts whose tables hold a page that was not written.
-func (b *promptBatch) markFailed(p int, failed []messages.PageID) {
+func (b promptTaking) markFailed(p int, failed []messages.PageID) {
 	for i := range b.items {
 		it := &b.items[i]
 		if it.refused == nil && slices.ContainsFunc(it.sequence.Table(p), func(page messages.PageID) bool { return slices.Contains(failed, page) }) {
@@ -308,7 +311,7 @@ func (it *prompt) served() bool { return it.refused == nil || it.refused == errT
 
 // takeover tells the tree of the source of a prompt that was taken over. It returns
 // the source that is left to be claimed.
-func (b *promptBatch) takeover(i int) protocol.BlockID {
+func (b promptTaking) takeover(i int) protocol.BlockID {
 	source := b.source(i)
 	if source == nil {
 		return protocol.NoBlock

@@ -76,15 +76,16 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 		slot, a.free = a.free[n-1], a.free[:n-1]
 	} else {
 		slot = uint32(len(a.slots))
-		a.slots = append(a.slots, &Sequence{arena: a, id: messages.SequenceID(a.firstGeneration) << 32, pools: make([]poolTables, len(a.pools))})
+		a.slots = append(a.slots, &Sequence{arena: a, id: messages.SequenceID(a.firstGeneration) << 32, pageTables: pageTables{pools: make([]poolTables, len(a.pools))}})
 	}
 	s := a.slots[slot]
 	// A handle of the sequence that was in the slot before has another generation.
 	generation := uint32(s.id>>32) + 1
-	tokens, pools, view, inputTokens := s.tokens[:0], s.pools, s.view, s.input.tokens[:0]
+	tokens, pools, view, inputTokens := s.tokens[:0], s.pools, s.view, s.Input.tokens[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		tokens: Reopen(tokens, 1), pools: pools, view: view, input: input{tokens: inputTokens}, opened: stamp,
+		tokens: Reopen(tokens, 1), Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
+		pageTables: pageTables{pools: pools, view: view}, stamps: stamps{opened: stamp},
 	}
 	for p := range pools {
 		pools[p] = poolTables{beams: Reopen(pools[p].beams[:0], 1)}
@@ -234,7 +235,7 @@ func (a *Arena) EndOpenedBy(stamp uint64) {
 			s.symbols = nil
 			a.End(s)
 			// Tree and pools may still have messages that point into its arrays.
-			s.tokens, s.view, s.input.tokens = nil, nil, nil
+			s.tokens, s.view, s.Input.tokens = nil, nil, nil
 			for p := range s.pools {
 				s.pools[p].beams = nil
 			}

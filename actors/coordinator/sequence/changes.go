@@ -192,9 +192,9 @@ func (s *Sequence) Fork(f *Sequence) {
 		f.symbols = s.symbols
 		*f.symbols++
 	}
-	f.input.tokens = append(f.input.tokens, s.input.tokens...)
-	f.input.length, f.input.retained, f.input.computed = s.input.length, s.input.retained, s.input.computed
-	f.input.cursor, f.input.noStore = s.input.cursor, s.input.noStore
+	f.Input.tokens = append(f.Input.tokens, s.Input.tokens...)
+	f.Input.length, f.Input.retained, f.Input.computed = s.Input.length, s.Input.retained, s.Input.computed
+	f.Input.cursor, f.Input.noStore = s.Input.cursor, s.Input.noStore
 	for p := range s.pools {
 		f.pools[p].beams[0] = append(f.pools[p].beams[0], s.pools[p].beams[0]...)
 		f.pools[p].windowStart = s.pools[p].windowStart

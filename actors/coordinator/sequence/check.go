@@ -96,13 +96,13 @@ func (s *Sequence) check() (problems []error) {
 
 // checkInput verifies the input of an encoder and its tables.
 func (s *Sequence) checkInput(rule func(bool, string, ...any)) {
-	in, tpb := &s.input, s.arena.tokensPerBlock
+	in, tpb := &s.Input, s.arena.tokensPerBlock
 	// Padding fills the last block and no other.
 	rule(len(in.tokens)%tpb == 0 && int(in.length) <= len(in.tokens) && len(in.tokens)-int(in.length) < tpb,
 		"an input of %d tokens is padded to %d", in.length, len(in.tokens))
 	rule(int(in.computed) <= len(in.tokens), "%d of %d tokens of the input are computed", in.computed, len(in.tokens))
 	// No layer of the decoder computes anything without the input.
-	rule(s.computed < s.Prompt || !s.InputPending(), "the prompt is computed, the input is not")
+	rule(s.computed < s.Prompt || !s.Input.Pending(), "the prompt is computed, the input is not")
 	for p := s.arena.selfPools; p < len(s.pools); p++ {
 		name := s.arena.pools[p].Name
 		rule(len(s.pools[p].beams) == 1, "%d tables in pool %s", len(s.pools[p].beams), name)
@@ -179,8 +179,8 @@ func (s *Sequence) String() string {
 			w.WriteString(", " + is.what)
 		}
 	}
-	if s.HasInput() {
-		fmt.Fprintf(&w, ", input %d of %d tokens", min(s.input.computed, s.input.length), s.input.length)
+	if s.Input.Given() {
+		fmt.Fprintf(&w, ", input %d of %d tokens", min(s.Input.computed, s.Input.length), s.Input.length)
 	}
 	w.WriteByte('\n')
 	for p := range s.pools {

@@ -41,8 +41,7 @@ type Sequence struct {
 
 	tokens   [][]messages.Token // by beam, all of one length; covered ones are symbols
 	computed TokenCount         // ≤ length
-	pools    []poolTables
-	input    input
+	Input    Input
 
 	sharedBlocks   BlockIndex // ≤ the blocks of the table
 	retainedBlocks BlockIndex // ≤ the whole blocks of computed
@@ -55,13 +54,23 @@ type Sequence struct {
 	chunk, chunkEnd TokenCount
 	pendingBeams    int // beams to come when the prompt is computed; 0: none
 
-	use     protocol.Use    // what its next drop leaves on its pages
-	after   messages.Ticket // kernels of the host may use its pages until then
-	symbols *int            // sequences that share the symbols of the prompt; nil: none
+	symbols *int // sequences that share the symbols of the prompt; nil: none
 
-	opened  uint64              // stamp of the request that opened it
-	touched uint64              // stamp of the last request that changes it
-	view    [][]messages.PageID // scratch of View
+	pageTables
+	usage
+	stamps
+}
+
+// usage is what a sequence leaves on pages that it drops.
+type usage struct {
+	use   protocol.Use    // what the next drop leaves on its pages
+	after messages.Ticket // kernels of the host may use its pages until then
+}
+
+// stamps are those of requests.
+type stamps struct {
+	opened  uint64 // of the request that opened the sequence
+	touched uint64 // of the last request that changes it
 }
 
 // Loss says why a sequence is lost.
@@ -145,26 +154,26 @@ func (s *Sequence) Stores() bool { return !s.noStore }
 func (s *Sequence) StopStoring() { s.noStore = true }
 
 // Touch notes that a request changes the sequence; TouchedBy asks for it.
-func (s *Sequence) Touch(stamp uint64) { s.touched = stamp }
+func (s *stamps) Touch(stamp uint64) { s.touched = stamp }
 
 // TouchedBy tells whether a request has changed the sequence.
-func (s *Sequence) TouchedBy(stamp uint64) bool { return s.touched == stamp }
+func (s *stamps) TouchedBy(stamp uint64) bool { return s.touched == stamp }
 
 // OpenedBy tells whether a request has opened the sequence.
-func (s *Sequence) OpenedBy(stamp uint64) bool { return s.opened == stamp }
+func (s *stamps) OpenedBy(stamp uint64) bool { return s.opened == stamp }
 
 // Use is what the pages that the sequence drops next are left with.
-func (s *Sequence) Use() protocol.Use { return s.use }
+func (s *usage) Use() protocol.Use { return s.use }
 
 // SetUse sets it.
-func (s *Sequence) SetUse(u protocol.Use) { s.use = u }
+func (s *usage) SetUse(u protocol.Use) { s.use = u }
 
 // After is the ticket of the last kernel that the host has named; kernels of the
 // host may use the pages until it has passed.
-func (s *Sequence) After() messages.Ticket { return s.after }
+func (s *usage) After() messages.Ticket { return s.after }
 
 // SetAfter notes a kernel of the host; the zero Ticket is none and changes nothing.
-func (s *Sequence) SetAfter(t messages.Ticket) {
+func (s *usage) SetAfter(t messages.Ticket) {
 	if !t.IsZero() {
 		s.after = t
 	}
@@ -203,7 +212,7 @@ func (s *Sequence) AbandonSymbols() { s.symbols = nil }
 // more, nor which pages are taken. Sequences that hold one page may have computed
 // different lengths of it, like forks, and only one of them may store there.
 func (s *Sequence) ForgetTree() {
-	s.cursor, s.input.cursor = protocol.Cursor{}, protocol.Cursor{}
+	s.cursor, s.Input.cursor = protocol.Cursor{}, protocol.Cursor{}
 	s.MarkShared()
 	if s.symbols != nil {
 		s.symbols, s.noStore = nil, true

@@ -15,24 +15,30 @@ type poolTables struct {
 	reserve     PageCount // counted in Arena.reserved; 0 without chunk
 }
 
+// pageTables are the tables of a sequence in all pools.
+type pageTables struct {
+	pools []poolTables
+	view  [][]messages.PageID // scratch of View
+}
+
 // Table is the page table of the first beam in a pool.
-func (s *Sequence) Table(pool int) []messages.PageID { return s.pools[pool].beams[0] }
+func (s *pageTables) Table(pool int) []messages.PageID { return s.pools[pool].beams[0] }
 
 // Tables are the page tables of all beams in a pool.
-func (s *Sequence) Tables(pool int) [][]messages.PageID { return s.pools[pool].beams }
+func (s *pageTables) Tables(pool int) [][]messages.PageID { return s.pools[pool].beams }
 
 // SetTable replaces the table of the first beam.
-func (s *Sequence) SetTable(pool int, table []messages.PageID) { s.pools[pool].beams[0] = table }
+func (s *pageTables) SetTable(pool int, table []messages.PageID) { s.pools[pool].beams[0] = table }
 
 // SetTables replaces the tables of all beams.
-func (s *Sequence) SetTables(pool int, tables [][]messages.PageID) { s.pools[pool].beams = tables }
+func (s *pageTables) SetTables(pool int, tables [][]messages.PageID) { s.pools[pool].beams = tables }
 
 // Blocks is the number of entries of the tables in the first pool, which has the
 // shortest: chunks shorten the tables of limited pools, and those come first.
-func (s *Sequence) Blocks() BlockIndex { return BlockIndex(len(s.pools[0].beams[0])) }
+func (s *pageTables) Blocks() BlockIndex { return BlockIndex(len(s.pools[0].beams[0])) }
 
 // View is the tables of the first beam by pool, for one message to the tree.
-func (s *Sequence) View() [][]messages.PageID {
+func (s *pageTables) View() [][]messages.PageID {
 	s.view = s.view[:0]
 	for p := range s.pools {
 		s.view = append(s.view, s.pools[p].beams[0])
@@ -46,7 +52,7 @@ func (s *Sequence) CopyTables(into messages.Tables) messages.Tables {
 	into = Reopen(into[:0], len(s.pools))
 	for p := range s.pools {
 		tables, n := s.pools[p].beams, s.Beams()
-		if s.cross(p) {
+		if p >= s.arena.selfPools {
 			n = 1
 		}
 		into[p] = Reopen(into[p][:0], n)
@@ -155,14 +161,14 @@ func (s *Sequence) EndReserve() { s.endReserve() }
 // again: the pages of blocks that are not computed to their end.
 func (s *Sequence) Uncomputed(pool int, table []messages.PageID) []messages.PageID {
 	computed := s.computed
-	if s.cross(pool) {
-		computed = s.input.computed
+	if pool >= s.arena.selfPools {
+		computed = s.Input.computed
 	}
 	return table[min(int(s.arena.wholeBlocks(computed)), len(table)):]
 }
 
 // HoldsAny tells whether a table of the sequence in a pool has one of the pages.
-func (s *Sequence) HoldsAny(pool int, pages []messages.PageID) bool {
+func (s *pageTables) HoldsAny(pool int, pages []messages.PageID) bool {
 	for _, table := range s.pools[pool].beams {
 		for _, page := range table {
 			if page != messages.NoPage && slices.Contains(pages, page) {
