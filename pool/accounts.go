@@ -19,6 +19,10 @@ import (
 // Each tenant's cached pages have an eviction order of their own. It uses the same
 // links of the pages, since a page belongs to one tenant at a time. Two rankings
 // tell which tenant loses the next page.
+//
+// The sum of account.pages is the number of pages that are not free. A pool with the
+// policy forecast does not use the rankings: which page of a tenant goes first is drawn
+// at random, so no heap of first pages can be kept. Its accounts count pages all the same.
 type accounts struct {
 	of   []protocol.Tenant // by page; meaningless for free pages
 	list []account         // by tenant
@@ -29,10 +33,15 @@ type accounts struct {
 
 // account is the part of the pool that one tenant uses.
 type account struct {
-	share     windows.Quota
-	quota     int   // pages: the share of the pool's total
-	pages     int   // used and cached; may exceed the quota while no other tenant needs them
-	order     order // of its cached pages
+	share windows.Quota
+	// A tenant with pages > quota is over its quota; one with pages ≥ quota is full. A
+	// full tenant replaces its own contents, but only a tenant that is over loses pages
+	// to others before all tenants do, so each can use its quota to the last page.
+	quota int   // pages: the share of the pool's total
+	pages int   // used and cached; may exceed the quota while no other tenant needs them
+	order order // of its cached pages
+	// After rerank: first = order.first() and over = (pages > quota). An account is in
+	// accounts.over or accounts.within, as over says, exactly if first is a page.
 	first     int32 // the page of the order that is evicted first, or none
 	rankIndex int32 // in its ranking, if it has a first page
 	over      bool  // ranked among those over their quotas
@@ -47,12 +56,17 @@ func newAccounts(quotas []windows.Quota) *accounts {
 	for t := range c.list {
 		c.list[t].share = quotas[t]
 	}
+	// The rankings share the slice, so the list must never be reallocated. The number of
+	// tenants is fixed when the pool is made.
 	c.over.accounts, c.within.accounts = c.list, c.list
 	return c
 }
 
 // reset empties the accounts of a pool with these pages. It keeps the tenants of
 // the pages.
+//
+// The caller adds every page again (relink), and that ranks the accounts. The tenants
+// are kept because they are the one fact that cannot be derived from the pages' records.
 func (c *accounts) reset(pages []page) {
 	of := c.of
 	c.of = make([]protocol.Tenant, len(pages))
@@ -66,6 +80,10 @@ func (c *accounts) reset(pages []page) {
 }
 
 // divide computes the quotas of a pool with so many pages.
+//
+// Resize calls it before it evicts, so that the pages that the smaller pool loses are
+// those of tenants over their new quotas. The rankings change here and not at the next
+// change to an account, since a tenant without changes may have become over.
 func (c *accounts) divide(pages int) {
 	for t := range c.list {
 		c.list[t].quota = c.list[t].share.Pages(pages)
@@ -79,6 +97,8 @@ func (a *account) full() bool { return a.pages >= a.quota }
 
 // next is the cached page that is evicted when a tenant takes one, or none.
 func (c *accounts) next(taker protocol.Tenant) int32 {
+	// A full tenant without cached pages, all of them used, cannot replace its own. It
+	// takes from the others instead of failing, and is over its quota from then on.
 	if a := &c.list[taker]; a.full() && a.first != none {
 		return a.first
 	}
@@ -95,6 +115,9 @@ func (p *Pool) nextFor(t protocol.Tenant) int32 {
 
 // takeWithQuotas is take for a pool with quotas: the victim of each page depends on
 // what the tenant has after the page before.
+//
+// It has no runs as takeFromList does, because each page that is taken may make the
+// tenant full, or end the surplus of the tenant that lost it.
 func (p *Pool) takeWithQuotas(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	c := p.accounts
 	for range op.N {
@@ -102,6 +125,8 @@ func (p *Pool) takeWithQuotas(op *protocol.PoolOp, victims []protocol.Victim) []
 		if i == none {
 			i = p.nextFor(op.Tenant)
 			victims = append(victims, p.victim(i))
+			// The order of these steps matters: unlink, removeTerm and removePiece find the
+			// page's order by its tenant, which add replaces.
 			p.unlink(i)
 			p.removeTerm(i)
 			p.removePiece(i)
@@ -138,16 +163,23 @@ func (c *accounts) surplus() int32 {
 }
 
 // rerank updates the ranking of a tenant after a change to its account.
+//
+// It must follow every change to pages, quota or order of an account. Most changes
+// leave the first page and the side of the quota as they were, and cost two
+// comparisons; any other costs O(log tenants).
 func (c *accounts) rerank(t protocol.Tenant) {
 	a := &c.list[t]
 	first, over := a.order.first(), a.pages > a.quota
 	if a.first == first && a.over == over {
 		return
 	}
+	// The tenant leaves its ranking while a.over still says which one that is.
 	if first == none || a.over != over {
 		c.unrank(t)
 	}
 	ranked := a.first != none
+	// The heap compares tenants by their first pages, so the account is updated before
+	// the heap is.
 	a.first, a.over = first, over
 	switch {
 	case first == none:
@@ -161,6 +193,9 @@ func (c *accounts) rerank(t protocol.Tenant) {
 }
 
 // unrank takes a tenant out of its ranking until the next rerank.
+//
+// It must precede a change that the ranking compares but rerank cannot see, as the end
+// of a term. Otherwise the heap is out of order while it is repaired.
 func (c *accounts) unrank(t protocol.Tenant) {
 	if a := &c.list[t]; a.first != none {
 		r := c.ranking(a)
@@ -178,6 +213,9 @@ func (c *accounts) ranking(a *account) *ranking {
 }
 
 // add adds a page to the account of a tenant.
+//
+// Used pages count as well as cached ones: a quota is for the memory that a tenant takes
+// from others, whether the memory can be evicted or not.
 func (c *accounts) add(i int32, t protocol.Tenant) {
 	c.of[i] = t
 	c.list[t].pages++
@@ -208,6 +246,9 @@ func (r *ranking) firstPage() int32 {
 }
 
 // Before tells whether the first page of tenant t is evicted before that of u.
+//
+// Orders are compared by priority and then by order.before, which reads only the records
+// of the pages, so pages of different tenants can be compared by either order.
 func (r *ranking) Before(t, u protocol.Tenant) bool {
 	a, b := &r.accounts[t], &r.accounts[u]
 	x, y := a.order.priority(a.first), b.order.priority(b.first)
@@ -237,6 +278,9 @@ func (p *Pool) Account(t protocol.Tenant) protocol.Account {
 }
 
 // Quotas are the shares that the pool was made with.
+//
+// They are shares and not numbers of pages, so that a pool that is rebuilt with another
+// number of pages divides it in the same way.
 func (p *Pool) Quotas() []windows.Quota {
 	if p.accounts == nil {
 		return nil

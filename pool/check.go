@@ -21,6 +21,10 @@ import (
 //     can be found by its key and is in the heap of ends.
 //  5. The account of a tenant counts its pages, and its order holds those that are
 //     cached. Every tenant with cached pages is in the ranking that its quota says.
+//
+// It costs O(pages) and allocates, so it runs after each operation only in builds with
+// the tag invariants, and once after Rebuild. Everything is derived again from the records
+// and compared with what the operations have kept.
 func (p *Pool) Check() error {
 	c := &checking{Pool: p, linked: make([]int, len(p.pages)), blocks: make(map[protocol.BlockID]int)}
 	held := 0
@@ -30,6 +34,8 @@ func (p *Pool) Check() error {
 			held++
 		}
 	}
+	// Each walk counts the pages that it meets in linked. A page that is in two lists, or in
+	// none although it is not used, shows after all walks.
 	c.free()
 	var cached int
 	if p.pieces != nil {
@@ -69,6 +75,9 @@ func (c *checking) say(format string, args ...any) {
 }
 
 // page checks the record of one page by itself.
+//
+// A used page without holders, or a linked page with some, cannot be seen by its lists
+// alone: the fields of a link and the counts of holders are the same memory.
 func (c *checking) page(i int) {
 	g := &c.pages[i]
 	if g.references() < 0 || g.pins() < 0 {
@@ -89,6 +98,8 @@ func (c *checking) page(i int) {
 		}
 		return
 	}
+	// A block on two pages would be evicted once and stay matched: the tree knows one page
+	// for each block.
 	if other, twice := c.blocks[g.block]; twice {
 		c.say("pages %d and %d cache block %d", other, i, g.block)
 	}
@@ -100,6 +111,9 @@ func (o *order) has(priority int) bool { return o.occupied[priority/64]>>(priori
 
 // follow counts a page that a link leads to, and tells whether the link can be
 // followed.
+//
+// Check has to end on a pool in any state, since it is what reports the damage. So a link
+// is followed only inside the pool and only once to each page.
 func (c *checking) follow(i int32, want pageState) bool {
 	if i < 0 || int(i) >= len(c.pages) {
 		c.say("a link leads to page %d of %d", i, len(c.pages))
@@ -128,6 +142,7 @@ func (c *checking) walk(o *order) int {
 	c.at = o
 	n := 0
 	for p := range levels {
+		// The levels of a group that was never made are empty. Looking them up would panic.
 		if o.groups[p/group] != nil {
 			n += c.level(p, o.level(messages.Priority(p)))
 		} else if o.has(p) {
@@ -143,6 +158,9 @@ func (c *checking) walk(o *order) int {
 
 // level checks the pages, the terms and the bit of one priority and returns the
 // number of its pages.
+//
+// The first page of each ranked term is compared with its list: a stale one would leave the
+// heap in order and yet yield the wrong victim.
 func (c *checking) level(priority int, l *level) int {
 	c.term = 0
 	n := c.list(priority, &l.list)
@@ -158,6 +176,8 @@ func (c *checking) level(priority int, l *level) int {
 		c.say("term %d is ranked below term %d", l.ranked[k], l.ranked[(k-1)/2])
 	}
 	c.term = 0
+	// A bit that is set for an empty level makes first return none in a pool that has cached
+	// pages; a bit that is clear hides the pages from eviction.
 	if bit := c.at.has(priority); bit != (n > 0) {
 		c.say("level %d has %d pages, its bit says %v", priority, n, bit)
 	}
@@ -214,6 +234,8 @@ func (c *checking) in(i int32, priority int) {
 
 // checkQuotas checks every account and both rankings, and returns the number of
 // cached pages on all accounts.
+//
+// It is not for pools with the policy forecast, whose rankings are empty (see accounts).
 func (c *checking) checkQuotas() int {
 	all := c.accounts
 	pages := make([]int, len(all.list))
@@ -263,6 +285,9 @@ func (c *checking) ranking(r *ranking, over bool) {
 }
 
 // terms checks the terms of an order: their counts, keys and ends.
+//
+// A term whose pages were counted too high would keep its number for ever; one counted too
+// low would give its number to another term while pages still refer to it.
 func (c *checking) terms(o *order) {
 	s := &o.terms
 	if s.of == nil {
@@ -283,6 +308,7 @@ func (c *checking) terms(o *order) {
 		if t.pages != pages[k] {
 			c.say("term %d has %d pages, counted %d", k+1, pages[k], t.pages)
 		}
+		// It has ended, or its number is unused: neither is in known or in ends.
 		if t.until == protocol.NoExpiry {
 			continue
 		}

@@ -7,16 +7,23 @@ package pool
 //  2. it counts the pieces that hang on it, and it is in the leaves or the inner pieces of its level accordingly,
 //     once, as long as it has cached pages;
 //  3. a page that caches nothing belongs to no piece.
+//
+// Forecasts and branches are not checked: they decide which piece is evicted first, and no
+// structure depends on them.
 func (c *checking) piecesOf() int {
 	s := c.Pool.pieces
 	pages, children := make([]int32, len(s.all)), make([]int32, len(s.all))
 	for i, n := range s.of {
 		pages[n]++
+		// A used page may belong to no piece yet: its request forms pieces when it releases
+		// the pages. A cached page must belong to one, or it could never be evicted.
 		if g := &c.pages[i]; n != noPiece && !g.stored() || n == noPiece && g.cached() {
 			c.say("page %d in state %d with block %d belongs to piece %d", i, g.state, g.block, n)
 		}
 	}
 	for n := int32(1); int(n) < len(s.all); n++ {
+		// Pieces whose parent is gone, and those that never had one, count for piece 0, which is
+		// no piece.
 		children[s.follow(s.all[n].parent)]++
 	}
 	cached := 0
@@ -26,6 +33,7 @@ func (c *checking) piecesOf() int {
 		if q.pages != pages[n] || q.children != children[n] {
 			c.say("piece %d has %d pages and %d children, counted %d and %d", n, pages[n], children[n], q.pages, q.children)
 		}
+		// An unused number: it has no list and no place in a level.
 		if q.pages == 0 {
 			continue
 		}
@@ -35,6 +43,9 @@ func (c *checking) piecesOf() int {
 }
 
 // piece checks the list of a piece and its place in its level.
+//
+// All cached pages of a piece have one priority, because the piece has one place in one
+// level; used pages of it may have another until they are linked (moveToPriority).
 func (c *checking) piece(n int32, q *piece) int {
 	count, last := 0, none
 	for i := q.head; i != none && c.follow(i, listed); i = c.pages[i].next {

@@ -22,6 +22,7 @@ func (p *Pool) String() string {
 			fmt.Fprintf(&b, "  tenant %d: quota %d, %d used, %d cached\n", t, a.Quota, a.Used, a.Cached)
 		}
 	}
+	// Used pages come by number: they are in no list, so there is no other order to show.
 	for i := range p.pages {
 		if p.pages[i].state == used {
 			fmt.Fprintf(&b, "  used  %d%s%s\n", i, p.pages[i].holders(p.orderOf(int32(i)).priority(int32(i))), p.drawMore(int32(i)))
@@ -69,6 +70,9 @@ func (p *Pool) drawMore(i int32) (s string) {
 }
 
 // sorted lists the cached pages in eviction order, as if there were no quotas.
+//
+// Sorting the pages independently of their lists is what makes the drawing canonical: two
+// pools that evict alike are drawn alike, so tests can compare the text.
 func (p *Pool) sorted() []int32 {
 	if p.pieces != nil {
 		return p.cachedPieces()
@@ -94,6 +98,8 @@ func (p *Pool) sorted() []int32 {
 
 // cachedPieces lists the cached pages of a pool with the policy forecast, by priority,
 // then piece by piece, the deepest page first.
+//
+// The victims themselves are drawn at random, so there is no eviction order to show.
 func (p *Pool) cachedPieces() (pages []int32) {
 	for n := range p.pieces.all {
 		for i := p.pieces.all[n].head; n > 0 && i != none; i = p.pages[i].next {

@@ -30,6 +30,9 @@ type recent struct {
 // extendHints sets the hints of the pages of a run that has been appended to a list
 // from the last to the first, and of the pages appended before. NoPage entries, and
 // pages that were freed instead, are passed over.
+//
+// It runs once for each run and not once for each page, since a page's hint is known only
+// when hintDistance more pages have been appended.
 func (o *order) extendHints(run []messages.PageID) {
 	r := &o.recent
 	for k := range r.n {

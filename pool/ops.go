@@ -9,6 +9,10 @@ import (
 
 // claim adds a reference to each page. A page keeps its use, so that unclaim puts it
 // back exactly where it was in the eviction order.
+//
+// claimRun does the pages that need nothing special; this loop does the others and reports
+// what is wrong. Count is the growth of held pages, which the caller cannot know: a page
+// that another sequence holds too was held before.
 func (p *Pool) claim(op *protocol.PoolOp) {
 	before := p.held
 	for _, id := range op.Pages[p.claimRun(op):] {
@@ -16,6 +20,8 @@ func (p *Pool) claim(op *protocol.PoolOp) {
 			continue
 		}
 		g := p.markUsed(int32(id), op.Kind)
+		// A page that markUsed has taken out of the order has no holders and is not held, so
+		// the comparison is right for cached and for used pages.
 		was := g.held()
 		if g.references() == math.MaxInt32 {
 			p.fail("claim of page %d, which has %d references", id, g.references())
@@ -30,6 +36,9 @@ func (p *Pool) claim(op *protocol.PoolOp) {
 }
 
 // unclaim ends references without a use, as if they had never been.
+//
+// The record keeps its use, so a page returns to its old place: before the tail of the list
+// and therefore into the heap, unless it was the last. The last page goes first, as in drop.
 func (p *Pool) unclaim(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		if id := op.Pages[i]; id != messages.NoPage {
@@ -42,6 +51,8 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 // pages of a prefix arrive in the order in which they will be evicted, the deepest
 // first, and can be appended to a list.
 func (p *Pool) drop(op *protocol.PoolOp) {
+	// Pieces are formed while the pages are still used: a cached page is linked to the piece
+	// that it belongs to.
 	if p.pieces != nil {
 		p.formPieces(op)
 	}
@@ -52,6 +63,8 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 		}
 		g := &p.pages[id]
 		if g.references() > 0 {
+			// The use is set before the page is linked, since the order compares it. The latest
+			// one counts: sequences that share a page may end in another order than they began.
 			g.use = max(g.use, op.Use)
 		}
 		p.endReference(id, op)
@@ -59,6 +72,10 @@ func (p *Pool) drop(op *protocol.PoolOp) {
 }
 
 // endReference ends one reference: a covered one if the operation says so.
+//
+// The sequence that drops a page says whether its reference is covered; the pool cannot
+// know, since it counts references and does not list them. A reference that is dropped as
+// the wrong kind would leave Held wrong for ever, so both mismatches panic.
 func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 	g := &p.pages[id]
 	if g.references() == 0 {
@@ -83,12 +100,17 @@ func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 // take takes pages for new contents: free pages, then victims. A request for more
 // pages than there are changes nothing.
 func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
+	// The engine admits requests by these counts, so this is a bug and not a shortage. It is
+	// checked first, because a take that fails in the middle could not be undone.
 	if op.N > p.freeN+p.cached {
 		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.cached)
 	}
+	// Taken pages have one reference, so they are held unless that one is covered.
 	if !op.CoveredByReservation {
 		p.held += op.N
 	}
+	// The page leaves the old tenant's account before it joins the other, since accounts.of
+	// has room for one tenant.
 	if p.accounts != nil {
 		return p.takeWithQuotas(op, victims)
 	}
@@ -102,6 +124,8 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 		if len(op.Pages) == end {
 			break
 		}
+		// The page at the head of the list is not the first: a page of the heap or of a term
+		// comes before it. It is taken alone, and then the list may go on.
 		i := p.order.first()
 		victims = append(victims, p.victim(i))
 		p.unlink(i)
@@ -115,6 +139,9 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 // takeForCheckpoint takes one page, if it can without evicting what is worth more
 // than the checkpoint. The victim is chosen by the usual rule among the pages whose
 // contents have at most the priority of the operation.
+//
+// It either appends one page to op.Pages or nothing, and a caller that gets none makes no
+// checkpoint. A checkpoint only saves computation, so it must never cost more than it saves.
 func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	if p.pieces != nil {
 		p.fail("a checkpoint in a pool with the policy forecast")
@@ -146,6 +173,9 @@ func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim)
 // first page of each group of tenants is the cheapest of the group, so if that one is
 // worth too much, the group has no victim.
 func (p *Pool) checkpointVictim(op *protocol.PoolOp) int32 {
+	// In order of preference: the tenant's own page if it is full, those of tenants over
+	// their quotas, and all others. If one is worth too much the next is tried, whereas Take
+	// must have a page at any price and looks no further than accounts.next.
 	candidates := [3]int32{p.order.first(), none, none}
 	if c := p.accounts; c != nil {
 		own := &c.list[op.Tenant]
@@ -178,6 +208,8 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 		case op.Blocks[i] < 0:
 			p.fail("attachment of no block to page %d", id)
 		}
+		// NoPage entries count for the depth: the index of an entry is the index of its block
+		// in the prefix.
 		g.block, g.depth = op.Blocks[i], op.Depth+int32(i)
 		p.assignPriority(int32(id), op.Priority, op.Until)
 	}
@@ -185,6 +217,9 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 
 // detach makes pages cache nothing and ends their pins. Pages without holders become
 // free.
+//
+// The tree detaches blocks that it has forgotten, whether sequences hold their pages or not.
+// A page that is held becomes private to its holders and is free when they are done.
 func (p *Pool) detach(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		id := op.Pages[i]
@@ -193,11 +228,15 @@ func (p *Pool) detach(op *protocol.PoolOp) {
 		}
 		g := p.mustStore(op, i)
 		was := g.held()
+		// The order finds the page by its priority, which may be that of its term, so the page
+		// leaves the order first, then the term, then its contents end.
 		if g.cached() {
 			p.unlink(int32(id))
 		}
 		p.removeTerm(int32(id))
 		p.removePiece(int32(id))
+		// Pins end here as well, and a page whose only holder was a pin is free: held must be
+		// compared after this.
 		g.clearContents()
 		p.countHeld(g, was)
 		if g.unheld() {
@@ -208,6 +247,9 @@ func (p *Pool) detach(op *protocol.PoolOp) {
 
 // setPriority changes the priority of contents. A cached page moves to the level or
 // the term of the new one, to the place that its use gives it.
+//
+// An operation that changes nothing returns early, since a move would put the page into the
+// heap of its level, where it costs more to evict.
 func (p *Pool) setPriority(op *protocol.PoolOp) {
 	for k, id := range op.Pages {
 		if id == messages.NoPage {
@@ -231,6 +273,9 @@ func (p *Pool) setPriority(op *protocol.PoolOp) {
 
 // mustStore returns the page at index i of the operation. The page must cache a
 // block, and the right one if the operation names blocks.
+//
+// The tree and the pool must agree on which block a page caches. Naming the block finds a
+// disagreement here, before contents of another prefix are lost.
 func (p *Pool) mustStore(op *protocol.PoolOp, i int) *page {
 	id := op.Pages[i]
 	g := &p.pages[id]
@@ -245,6 +290,8 @@ func (p *Pool) mustStore(op *protocol.PoolOp, i int) *page {
 
 // addPins adds pins. A pin protects contents, so a page that caches nothing has none.
 func (p *Pool) addPins(op *protocol.PoolOp) {
+	// Otherwise markUsed would take a cached page out of the order and leave it without a
+	// holder.
 	if op.N == 0 {
 		return
 	}
@@ -266,6 +313,9 @@ func (p *Pool) addPins(op *protocol.PoolOp) {
 }
 
 // endPin ends one pin of each page and leaves the use, as drop does.
+//
+// It goes from the last page to the first for the same reason as drop: a prefix that was
+// only pinned arrives deepest first.
 func (p *Pool) endPin(op *protocol.PoolOp) {
 	for i := len(op.Pages) - 1; i >= 0; i-- {
 		id := op.Pages[i]
@@ -288,6 +338,9 @@ func (p *Pool) endPin(op *protocol.PoolOp) {
 
 // endCoverage makes one covered reference of each page an ordinary one, when the
 // reservation of a chunked prefill ends.
+//
+// The references stay. Pages that only this prefill holds count as held from now on, so
+// the reservation must stop counting them in the same step.
 func (p *Pool) endCoverage(op *protocol.PoolOp) {
 	for _, id := range op.Pages {
 		if id == messages.NoPage {
@@ -317,6 +370,9 @@ func (p *Pool) inspect(op *protocol.PoolOp) {
 }
 
 // heldBlocks lists the cached blocks that sequences hold, by page number.
+//
+// Pages that only pins hold are not listed. It costs O(pages), so it is not for the hot
+// path.
 func (p *Pool) heldBlocks(op *protocol.PoolOp) {
 	op.Blocks = op.Blocks[:0]
 	for i := range p.pages {

@@ -32,8 +32,11 @@ type level struct {
 // order is the eviction order of cached pages: all of a pool, or with quotas those
 // of one tenant.
 type order struct {
-	pages    []page // the pool's
-	groups   [(levels + group - 1) / group]*[group]level
+	pages  []page // the pool's
+	groups [(levels + group - 1) / group]*[group]level
+	// A bit is set exactly if the level has a page in its list or heap, a ranked term, or
+	// a piece with cached pages. So the lowest level is found with two instructions, and
+	// not by a search through 101 levels for each victim.
 	occupied [2]uint64 // bit p: level p is not empty
 	n        int       // pages in all levels
 	terms    terms
@@ -42,6 +45,10 @@ type order struct {
 }
 
 // reset empties the order. The pages keep their terms.
+//
+// Groups are emptied and not dropped, since nearly the same priorities are used again.
+// Ended terms keep their pages too, so the default level gets them back when they are
+// linked.
 func (o *order) reset(pages []page) {
 	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= hintedPages}
 	for _, g := range o.groups {
@@ -91,6 +98,10 @@ func (o *order) each(visit func(messages.Priority, *level) bool) {
 // earlier use first, then the deeper block. The lowest bit of a use tells pages
 // apart that were released early and late by one request; it counts only between
 // pages of one depth. The page number decides last, so that the order is total.
+//
+// The order must be total and depend on nothing but the records: Unclaim puts a page back
+// where it was, and Rebuild yields the order of the pool that failed. A tie that was left
+// to the order of arrival would break both.
 func (o *order) before(a, b int32) bool {
 	x, y := &o.pages[a], &o.pages[b]
 	switch {
@@ -106,6 +117,8 @@ func (o *order) before(a, b int32) bool {
 }
 
 // push adds page i.
+//
+// The level is ensured even if the page goes to a term, because the term is ranked there.
 func (o *order) push(i int32) {
 	priority := o.priority(i)
 	l := o.ensureLevel(priority)
@@ -123,6 +136,9 @@ func (o *order) push(i int32) {
 func (o *order) setOccupied(p messages.Priority) { o.occupied[p/64] |= 1 << (p % 64) }
 
 // clearIfEmpty notes that the level of a priority may have lost its last page.
+//
+// It looks at all places where a level may have pages, so callers may call it whenever one
+// of the places has become smaller.
 func (o *order) clearIfEmpty(p messages.Priority) {
 	if l := o.level(p); l.head == none && l.root == none && len(l.ranked)+len(l.leaves)+len(l.inner) == 0 {
 		o.occupied[p/64] &^= 1 << (p % 64)
@@ -139,6 +155,10 @@ func (o *order) lowest() messages.Priority {
 
 // insert appends page i to a list, or puts it into the heap if it belongs before
 // the tail.
+//
+// A search for the right place in the list would cost O(pages) when many pages come back
+// early, as after a long request is cancelled. The heap makes such a page O(1) now and
+// O(log) when it is evicted.
 func (o *order) insert(l *list, i int32) {
 	g := &o.pages[i]
 	if l.tail != none && !o.before(l.tail, i) {
@@ -156,6 +176,9 @@ func (o *order) insert(l *list, i int32) {
 }
 
 // remove removes page i; the page is used then.
+//
+// The priority is read first, from the term if there is one. The level's bit is cleared
+// last, when the term has left the ranking.
 func (o *order) remove(i int32) {
 	g := &o.pages[i]
 	priority := o.priority(i)
@@ -192,12 +215,18 @@ func (o *order) unlink(l *list, g *page) {
 }
 
 // first is the page that is evicted next, or none if none is cached.
+//
+// It compares three candidates: the head of the list, the root of its heap, and the first
+// page of the first ranked term. Each is the first of its kind, so no other page of the
+// level can come before all three.
 func (o *order) first() int32 {
 	if o.n == 0 {
 		return none
 	}
 	l := o.level(o.lowest())
 	first := o.firstOf(&l.list)
+	// A term's page and a page without one have the same priority here, so their uses
+	// decide. Terms have no precedence of their own.
 	if timed := o.firstTimed(l); timed != none && (first == none || o.before(timed, first)) {
 		return timed
 	}

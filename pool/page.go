@@ -62,6 +62,9 @@ func (g *page) covered() int32 {
 }
 
 // hold adds holders to a used page; negative numbers remove them.
+//
+// It checks nothing and counts nothing: the caller has compared with page.held before, and
+// links the page if its last holder is gone.
 func (g *page) hold(references, pins, covered int32) {
 	g.prev += references
 	g.next += pins

@@ -10,6 +10,8 @@ package pool
 
 // meld merges two heaps, either of which may be none, and returns the root. Roots
 // have neither prev nor next.
+//
+// A state is not set here: the pages of a heap have the state heaped already.
 func (o *order) meld(a, b int32) int32 {
 	if a == none {
 		return b
@@ -30,6 +32,8 @@ func (o *order) meld(a, b int32) int32 {
 }
 
 // cut removes page i from the heap with the given root and returns the new root.
+//
+// The links of page i itself are left as they were; the caller overwrites them.
 func (o *order) cut(root, i int32) int32 {
 	g := &o.pages[i]
 	below := o.meldAll(g.child)
@@ -50,6 +54,9 @@ func (o *order) cut(root, i int32) int32 {
 // meldAll merges a list of siblings: in pairs from the left, then the pairs from the
 // right, which is what bounds the amortised cost by O(log n). The pairs wait in a
 // stack that is linked through next.
+//
+// Recursion was rejected: a node may have as many children as the pool has pages, when all
+// of them arrived out of order.
 func (o *order) meldAll(first int32) int32 {
 	stack := none
 	for first != none {

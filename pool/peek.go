@@ -30,6 +30,8 @@ func (p *Pool) peekVictims(op *protocol.PoolOp, victims []protocol.Victim) []pro
 	return p.peekHeld(op.N-op.Count, victims)
 }
 
+// The parts are equal and not by quota, because a tenant that takes pages at a high rate
+// may have a small quota, and rates are not known here.
 func (p *Pool) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victim {
 	end := len(victims) + n
 	for t := range p.accounts.list {
@@ -37,6 +39,8 @@ func (p *Pool) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victi
 			victims = p.peekOrder(&a.order, min(end-len(victims), a.pages-a.quota), victims)
 		}
 	}
+	// One more than the quotient, so that the remainder is not lost; the minimum below keeps
+	// the sum within n.
 	part := (end-len(victims))/len(p.accounts.list) + 1
 	for t := range p.accounts.list {
 		if a := &p.accounts.list[t]; !a.over {
@@ -47,6 +51,9 @@ func (p *Pool) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victi
 }
 
 // peekOrder appends the first n pages of one eviction order.
+//
+// Levels are visited from the lowest priority on, so the pages of a level follow all pages
+// of the levels below, as they do in eviction.
 func (p *Pool) peekOrder(o *order, n int, victims []protocol.Victim) []protocol.Victim {
 	if p.pieces != nil {
 		return p.peekPieces(o, n, victims)
@@ -72,6 +79,10 @@ const scanReach = 8
 // peekHeld appends at most n used pages that cache a block: they become cached
 // when their holders release them. Which will be the first is not known, so the
 // scan goes on where the last one ended, round all pages.
+//
+// These candidates follow the evictable ones and op.Count leaves them out, so the engine can
+// tell the two kinds apart. The limit on the scan bounds the cost in a pool whose pages are
+// nearly all free or cached.
 func (p *Pool) peekHeld(n int, victims []protocol.Victim) []protocol.Victim {
 	for reach := min(scanReach*n, len(p.pages)); n > 0 && reach > 0; reach-- {
 		if p.scanNext >= len(p.pages) {
@@ -95,6 +106,8 @@ func (p *Pool) peekHeld(n int, victims []protocol.Victim) []protocol.Victim {
 // level is itself a heap of terms by their first pages, so the first page of a
 // term can be the next one only after the first page of the term above it. A look
 // at N pages of a level with a million terms therefore needs about N cursors.
+//
+// It is part of Pool so that the heap of cursors keeps its memory from one look to the next.
 type lookAhead struct {
 	order   *order
 	level   *level
@@ -134,6 +147,9 @@ func (a *lookAhead) openTerm(rank int) {
 
 // next returns the page that is evicted after those returned before, or none at
 // the end of the level.
+//
+// The terms below a term in the ranking get cursors when its first page is returned (rank
+// ≥ 0), and not again for its later pages.
 func (a *lookAhead) next() int32 {
 	if len(a.timed) == 0 || a.untimed != none && a.order.before(a.untimed, a.timed[0].page) {
 		i := a.untimed
@@ -144,6 +160,7 @@ func (a *lookAhead) next() int32 {
 	}
 	c := &a.timed[0]
 	i, rank := c.page, int(c.rank)
+	// The cursor is moved in place: one Fix costs less than Pop and Push.
 	c.page, c.rank = a.order.listNext(&a.order.terms.all[c.term-1].list, a.order.pages[i].next), -1
 	if c.page == none {
 		heap.Pop(&a.timed, a)
@@ -160,6 +177,10 @@ func (a *lookAhead) next() int32 {
 // listNext returns the next page of a list and its heap, where at is the next
 // page of the list alone, or none. If the root of the heap comes first it is moved
 // into the list.
+//
+// The page was the first of the list and its heap apart from those before at, so the list
+// stays in order, and the first page of the term stays the same: the ranking needs no
+// update.
 func (o *order) listNext(l *list, at int32) int32 {
 	if l.root == none || at != none && o.before(at, l.root) {
 		return at

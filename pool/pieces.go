@@ -27,7 +27,9 @@ type pieces struct {
 	policy *forecast.Policy
 	all    []piece // by number, from 1 on
 	free   []int32 // unused numbers
-	of     []int32 // by page: its piece, or noPiece
+	// for each piece n: all[n].pages is the number of pages i with of[i] = n
+	of []int32 // by page: its piece, or noPiece
+	// the last piece that lost a page to moveToPriority, and the piece that got it
 	moved  struct{ from, to int32 }
 	runs   []forecast.Run // of the current request
 	peeked []candidate    // scratch space of peekVictims
@@ -45,24 +47,32 @@ type piece struct {
 	last     int64          // the policy's time of the last use
 	use      protocol.Use   // the last use
 	watched  forecast.Entry // the block of the piece that the policy watches, if any
-	pages    int32          // that belong to the piece, cached and used
-	parent   link           // the piece of the block before the first
-	end      link           // the piece that is the last block of a prompt and hangs on this one
-	children int32          // pieces that hang on this one
-	branches int32          // children that are not superseded
-	spot     int32          // index in the leaves or inner pieces of its level; −1: no cached pages
-	term     int32          // of its pages; 0: none
-	termSpot int32          // index in the pieces of the term
-	born     uint32         // generation of the number, see link
+	// A piece exists as long as pages > 0. It is in the leaves or inner pieces of its level
+	// exactly if it has cached pages: (list.head ≠ none) = (spot ≥ 0).
+	pages  int32 // that belong to the piece, cached and used
+	parent link  // the piece of the block before the first
+	end    link  // the piece that is the last block of a prompt and hangs on this one
+	// branches ≤ children. A piece is a leaf exactly if children = 0; branches > 1 marks a
+	// point where prompts part.
+	children int32  // pieces that hang on this one
+	branches int32  // children that are not superseded
+	spot     int32  // index in the leaves or inner pieces of its level; −1: no cached pages
+	term     int32  // of its pages; 0: none
+	termSpot int32  // index in the pieces of the term
+	born     uint32 // generation of the number, see link
 	uses     uint8
 	priority messages.Priority
 	tenant   protocol.Tenant
 
+	// a request has gone on from the block in front with other blocks, so this piece is not
+	// expected to be used; its parent's branches leaves it out
 	superseded bool
 }
 
 // link refers to a piece. Numbers are used again, so a link also has the generation; a
 // piece that is gone need not be removed from the pieces that refer to it.
+//
+// The zero link refers to piece 0, which is never in use, so it needs no case of its own.
 type link struct {
 	piece int32
 	born  uint32
@@ -80,6 +90,8 @@ func (s *pieces) open(use protocol.Use, f forecast.Forecast, uses int) int32 {
 	} else {
 		s.all = append(s.all, piece{})
 	}
+	// The generation goes up when a number is used and when it is given back, so a link never
+	// matches a later piece with the same number.
 	born := s.all[n].born + 1
 	s.all[n] = piece{list: emptyList, use: use, last: s.policy.Now(), forecast: f, born: born, spot: -1, uses: uint8(min(uses, 200))}
 	return n
@@ -103,6 +115,9 @@ func (s *pieces) assign(i, n int32) {
 }
 
 // hang makes parent the piece in front of n, which has none.
+//
+// A piece with cached pages that gets its first child stops being a leaf, and moves to the
+// other set of its level. This happens when a prompt goes on from cached blocks.
 func (p *Pool) hang(n, parent int32) {
 	if parent == noPiece {
 		return
@@ -123,6 +138,9 @@ func (p *Pool) hang(n, parent int32) {
 
 // removePiece takes a page, which is in no list, out of its piece. A piece without pages
 // is gone.
+//
+// It follows unlink, so the piece has no place in a level when its last page goes. Its
+// children are not visited: their links to it stop matching.
 func (p *Pool) removePiece(i int32) {
 	if p.pieces == nil || p.pieces.of[i] == noPiece {
 		return
@@ -135,6 +153,7 @@ func (p *Pool) removePiece(i int32) {
 		return
 	}
 	if parent := s.follow(q.parent); parent != noPiece {
+		// supersede has taken a superseded piece from branches already.
 		if !q.superseded {
 			s.all[parent].branches--
 		}
@@ -169,6 +188,9 @@ func (p *Pool) addTo(set *[]int32, n int32) {
 }
 
 // removeFrom removes a piece from the leaves or inner pieces of its level.
+//
+// The last piece fills the gap, so it is O(1). The sets need no order: victims are drawn at
+// random from them.
 func (p *Pool) removeFrom(set *[]int32, spot int32) {
 	last := len(*set) - 1
 	moved := (*set)[last]
@@ -184,14 +206,19 @@ func (p *Pool) linkToPiece(o *order, i int32) {
 	priority, term := o.priority(i), o.termNumber(i)
 	n := s.of[i]
 	if n == noPiece {
+		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
+		// The policy is told of no use, so its forecast is that of a piece used once.
 		n = s.open(p.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
 		s.assign(i, n)
+		// A piece has one place in one level. Its cached pages decide the priority, so the
+		// page that differs leaves the piece.
 	} else if q := &s.all[n]; q.spot >= 0 && (q.priority != priority || q.term != term) {
 		n = p.moveToPriority(i, n, priority, term)
 	}
 	q := &s.all[n]
 	p.insertByDepth(&q.list, i)
 	o.n++
+	// The piece was in its level already; only its first cached page puts it there.
 	if q.spot >= 0 {
 		return
 	}
@@ -199,6 +226,7 @@ func (p *Pool) linkToPiece(o *order, i int32) {
 	if p.accounts != nil {
 		q.tenant = p.accounts.of[i]
 	}
+	// The term needs its pieces, to move them to the default level when it ends.
 	if term != 0 {
 		t := &o.terms.all[term-1]
 		q.termSpot = int32(len(t.pieces))
@@ -220,6 +248,9 @@ func (p *Pool) addToLevel(o *order, n int32) {
 }
 
 // removeFromLevel removes a piece from its level.
+//
+// It needs the priority and the children that the piece was added with, so it comes before
+// a change to either.
 func (p *Pool) removeFromLevel(o *order, q *piece) {
 	l := o.level(q.priority)
 	if q.children == 0 {
@@ -238,6 +269,8 @@ func (p *Pool) moveToPriority(i, from int32, priority messages.Priority, term in
 	s := p.pieces
 	to := s.moved.to
 	if q := &s.all[to]; s.moved.from != from || to == noPiece || q.pages == 0 || q.spot >= 0 && (q.priority != priority || q.term != term) {
+		// The new piece keeps what is known of the old one. It hangs on no other piece: the
+		// pages of one operation need not be neighbours.
 		f := s.all[from]
 		to = s.open(f.use, f.forecast, int(f.uses))
 		s.all[to].last = f.last
@@ -251,6 +284,9 @@ func (p *Pool) moveToPriority(i, from int32, priority messages.Priority, term in
 
 // insertByDepth inserts a page into the list of a piece, the deepest first. Pages nearly
 // always arrive from the deepest on, so the search ends at once.
+//
+// A heap for the others, as in the lists of levels, was rejected: a piece has few pages, and
+// its order is the depth alone, so a search from the tail is short.
 func (p *Pool) insertByDepth(l *list, i int32) {
 	g := &p.pages[i]
 	before := l.tail
@@ -277,6 +313,7 @@ func (p *Pool) unlinkFromPiece(o *order, i int32) {
 	o.unlink(&q.list, g)
 	g.unlinkAll()
 	o.n--
+	// Other pages of the piece are cached, so the piece keeps its place.
 	if q.head != none {
 		return
 	}
@@ -294,6 +331,8 @@ func (p *Pool) unlinkFromPiece(o *order, i int32) {
 // that is made.
 func (p *Pool) endTerms(o *order) {
 	for id := o.firstEnded(p.now); id != 0; id = o.firstEnded(p.now) {
+		// All pieces leave the level before the term ends, since endTerm changes the priority
+		// of the term and clears the bit of an empty level.
 		t := &o.terms.all[id-1]
 		for _, n := range t.pieces {
 			p.removeFromLevel(o, &p.pieces.all[n])
@@ -314,6 +353,8 @@ func (s *pieces) resize(pages int) {
 }
 
 // relinkPieces rebuilds the lists of all pieces from the pages' records.
+//
+// The pages are sorted by piece and depth, so that insertByDepth appends each of them.
 func (p *Pool) relinkPieces() {
 	s := p.pieces
 	for n := range s.all {

@@ -15,7 +15,10 @@ import (
 // Pool holds the state of the device pages of one pool. Every page is used, cached
 // or free: used + cached + free = total, and held ≤ used.
 type Pool struct {
-	name     string
+	name string
+	// pages and the lists in order, freeHead and pieces are one structure: a page that is not
+	// used is in exactly one of them (see Check). The counts are kept and not computed, because
+	// every PoolWork returns them.
 	pages    []page
 	order    order     // of the cached pages, unless there are quotas
 	accounts *accounts // nil: no quotas
@@ -26,6 +29,8 @@ type Pool struct {
 	touched  int32 // a result of reading hinted records, so that the reads are not optimised away
 	held     int   // pages for which page.held is true
 	now      time.Duration
+	// At most the earliest end of all orders, so that advance is one comparison for
+	// nearly every PoolWork.
 	nextEnd  time.Duration // when the next priority ends; NoExpiry: none does
 	scanNext int           // where peekHeld goes on
 	ahead    lookAhead     // scratch space of peekVictims
@@ -37,6 +42,7 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	p := &Pool{name: name, accounts: newAccounts(quotas), nextEnd: protocol.NoExpiry}
 	p.mustCount(pages)
 	p.mustBeTenants(len(quotas))
+	// NoBlock is not the zero block number, so a zeroed record would cache block 0.
 	p.pages = make([]page, pages)
 	for i := range p.pages {
 		p.pages[i].clearContents()
@@ -57,6 +63,9 @@ func NewForecast(name string, pages int, seed uint64, quotas ...windows.Quota) *
 
 // useForecast makes forecast the policy of a pool, whose cached pages become pieces that
 // nothing is known about.
+//
+// The order is linked a second time, since the lists and heaps of levels are empty in a pool
+// with pieces.
 func (p *Pool) useForecast(seed uint64) {
 	p.pieces = newPieces(len(p.pages), seed)
 	p.relink()
@@ -71,23 +80,32 @@ func (p *Pool) mustCount(pages int) {
 }
 
 // relink rebuilds all lists from the records of the pages, and the counts.
+//
+// It goes from the last page to the first, so that the free page with the lowest number is
+// taken first. Cached pages arrive by number and not by use, so many of them go to heaps;
+// a meld is O(1), and the whole is O(pages).
 func (p *Pool) relink() {
 	p.order.reset(p.pages)
+	// Accounts are emptied together with the order: both hold links into the pages' records,
+	// which are about to be overwritten.
 	if p.accounts != nil {
 		p.accounts.reset(p.pages)
 	}
 	p.freeHead, p.freeN, p.held, p.cached = none, 0, 0, 0
 	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
 		g := &p.pages[i]
+		// The links are stale. A page without holders looks like any used page to linkUnheld.
 		if g.state != used {
 			g.unlinkAll()
 		}
 		if g.held() {
 			p.held++
 		}
+		// Every page joins its account here; linkUnheld takes the free ones out again.
 		if p.accounts != nil {
 			p.accounts.add(i, p.accounts.of[i])
 		}
+		// With pieces, cached pages are left to relinkPieces, which sorts them by piece first.
 		if g.unheld() && (p.pieces == nil || !g.stored()) {
 			p.linkUnheld(i)
 		}
@@ -129,6 +147,9 @@ func (p *Pool) Caches(page messages.PageID) protocol.BlockID { return p.pages[pa
 func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].unheld() }
 
 // UseOf is the latest use of a page's contents if they are the given block, else 0.
+//
+// It tells the block apart because the caller may have been told of the page before the page
+// was evicted.
 func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use {
 	if int(page) < len(p.pages) && p.pages[page].block == block {
 		return p.pages[page].use
@@ -141,13 +162,19 @@ func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use 
 // operation is a bug. Page numbers and shapes of all operations are checked before
 // anything changes.
 func (p *Pool) Do(w *protocol.PoolWork) {
+	// A malformed operation must not be found in the middle of the work: those before it could
+	// not be undone.
 	for i := range w.Ops {
 		p.validate(&w.Ops[i])
 	}
+	// Time moves before the operations, so that a priority that has ended by now does not
+	// protect its page from this work.
 	p.advance(w.Now)
 	if p.pieces != nil {
 		p.pieces.policy.Advance(w.Now)
 	}
+	// The victims of all operations are one list in the order of eviction: the offloader
+	// decides about them in this order.
 	w.Victims = w.Victims[:0]
 	for i := range w.Ops {
 		w.Victims = p.do(&w.Ops[i], w.Victims)
@@ -192,6 +219,9 @@ func (p *Pool) do(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Vic
 }
 
 // validate panics on an operation that is wrong whatever the state of the pages.
+//
+// Wrong states, as a drop of a page without holders, are found when the operation is carried
+// out, since an earlier operation of the same work may change them.
 func (p *Pool) validate(op *protocol.PoolOp) {
 	if op.Kind > protocol.PeekVictims {
 		p.fail("operation %d is unknown", op.Kind)
@@ -202,6 +232,7 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 	if op.N < 0 || op.N > math.MaxInt32 {
 		p.fail("%s of %d", opName(op.Kind), op.N)
 	}
+	// Without quotas the tenant is not looked at: all pages belong to OtherTenants.
 	if p.accounts != nil && int(op.Tenant) >= len(p.accounts.list) {
 		p.fail("%s for tenant %d of %d", opName(op.Kind), op.Tenant, len(p.accounts.list))
 	}
@@ -225,6 +256,10 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 
 // unknownPage is the index of the first entry that is neither a page of the pool nor
 // NoPage, or −1. There is one only after a bug, so the loop has no branch.
+//
+// The id is shifted by one as an unsigned number: NoPage becomes 0, valid pages 1 to n, and
+// every other id is above n, so n − id is negative exactly for a wrong one. The signs are
+// collected with an or and tested once.
 func (p *Pool) unknownPage(pages []messages.PageID) int {
 	n, signs := int64(len(p.pages)), int64(0)
 	for _, id := range pages {
@@ -252,6 +287,9 @@ func (p *Pool) fail(format string, args ...any) {
 }
 
 // mustCheck runs Check in builds with the tag invariants.
+//
+// The drawing of the pool goes with the message, because the pool is rebuilt after the panic
+// and its state could not be looked at later.
 func (p *Pool) mustCheck() {
 	if invariants.Enabled {
 		if err := p.Check(); err != nil {

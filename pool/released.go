@@ -12,6 +12,9 @@ import (
 // learns from it, pieces that it has used are used once more, and each piece hangs on the
 // one before. Without facts, as for pages that leave a window, only pages that belong to
 // no piece yet become pieces, and nothing is learned.
+//
+// It runs before the pages are dropped: linkToPiece needs the piece of each page, and a run
+// that is split must not have pages in the list of the old piece.
 func (p *Pool) formPieces(op *protocol.PoolOp) {
 	if op.Request == nil {
 		p.formLoosePieces(op)
@@ -23,6 +26,7 @@ func (p *Pool) formPieces(op *protocol.PoolOp) {
 		Prompt: min(op.Request.Prompt, len(op.Request.Signatures)), Answer: op.Request.Answer,
 	}
 	path := p.storedPath(op.Pages)
+	// It must be known before the loop below gives every page a piece.
 	r.Cached = p.cachedBefore(path, r.Prompt)
 	s.policy.Begin(&r)
 	s.runs = s.runs[:0]
@@ -30,6 +34,8 @@ func (p *Pool) formPieces(op *protocol.PoolOp) {
 	for i := 0; i < len(path); {
 		id := path[i]
 		if id == messages.NoPage || !p.pages[id].stored() {
+			// The blocks behind a gap are not reached from those in front, so the next piece hangs
+			// on none.
 			parent = noPiece
 			i++
 			continue
@@ -51,6 +57,8 @@ func (p *Pool) formPieces(op *protocol.PoolOp) {
 
 // storedPath is a path without the pages at its end that cache no block, as that of a
 // token that has not been computed.
+//
+// The policy would otherwise take the end of the path for a block that can be used again.
 func (p *Pool) storedPath(pages []messages.PageID) []messages.PageID {
 	n := len(pages)
 	for n > 0 && (pages[n-1] == messages.NoPage || !p.pages[pages[n-1]].stored()) {
@@ -60,6 +68,9 @@ func (p *Pool) storedPath(pages []messages.PageID) []messages.PageID {
 }
 
 // formLoosePieces makes a piece of each run of pages that belong to none.
+//
+// Pages that belong to a piece stay in it with its old use: a page that leaves a window has
+// not been used by a request that is over.
 func (p *Pool) formLoosePieces(op *protocol.PoolOp) {
 	s := p.pieces
 	for i := 0; i < len(op.Pages); {
@@ -91,6 +102,9 @@ func (p *Pool) cachedBefore(pages []messages.PageID, prompt int) int {
 
 // runEnd is the end of the run of pages from i on that belong to one piece and have one
 // priority and one term.
+//
+// The depths must be consecutive as well: a piece is a part of one prefix, and pages of
+// another one may follow in an operation without request facts.
 func (p *Pool) runEnd(pages []messages.PageID, i int) int {
 	first := pages[i]
 	o, of := p.orderOf(int32(first)), p.pieces.of
@@ -126,10 +140,13 @@ func (p *Pool) useRun(run []messages.PageID, r forecast.Run, parent int32, use p
 			s.assign(int32(id), n)
 		}
 		p.hang(n, parent)
+	// The request has used all of the piece, so the piece stays whole.
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
 		q.use, q.last, q.forecast, q.uses = use, s.policy.Now(), f, uint8(min(r.Uses, 200))
 		p.revive(q)
+	// The request has used the first pages of the piece only. Both parts are kept apart
+	// from now on, since their next uses will differ.
 	default:
 		n = p.split(old, run, !r.Last)
 		q := &s.all[n]
@@ -158,6 +175,10 @@ func (p *Pool) revive(q *piece) {
 // split makes the first pages of a piece a piece of their own, which is used now, and
 // returns it. The rest keeps the number and hangs on the new piece. It is superseded if
 // the request goes on elsewhere and nothing but the last block of a prompt hangs on it.
+//
+// The rest keeps the number, because the pieces behind it and the policy's watch refer to
+// it; only the piece in front of it changes. The run's pages are used, hence in no list, so
+// they can change their piece without being linked again.
 func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	s := p.pieces
 	n := s.open(0, forecast.Forecast{}, 1)
@@ -167,6 +188,7 @@ func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	}
 	q := &s.all[old]
 	q.pages -= int32(len(run))
+	// The watched block goes with the part that has it, by its depth.
 	if int(q.watched.Block) <= int(p.pages[run[len(run)-1]].depth) {
 		s.all[n].watched, q.watched = q.watched, forecast.Entry{}
 	}
@@ -183,6 +205,10 @@ func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
 
 // supersedeEnd supersedes the last block of a prompt that hangs on a piece, if a request
 // has gone on from the piece with another one.
+//
+// The last block of a prompt is a piece of its own and nearly always partial in meaning: the
+// next turn of the conversation replaces it. With more than two branches the piece in front
+// is shared by many prompts, and their ends are left alone.
 func (p *Pool) supersedeEnd(front, next int32) {
 	s := p.pieces
 	e := s.follow(s.all[front].end)
@@ -202,6 +228,9 @@ func (p *Pool) onlyEnd(n int32) bool {
 
 // supersede marks a piece that hangs on front as superseded, and the last block of a
 // prompt that hangs on it.
+//
+// A superseded piece keeps its pages and can still be matched. It only loses its value, so
+// that it is evicted early; revive undoes it at the next use.
 func (p *Pool) supersede(n, front int32) {
 	s := p.pieces
 	if e := s.follow(s.all[n].end); e != noPiece && !s.all[e].superseded {

@@ -29,6 +29,7 @@ type Resizing struct {
 // than what sequences and pins hold.
 func (p *Pool) Resize(r *Resizing) {
 	p.mustCount(r.Pages)
+	// Priorities that have ended must not protect pages from the eviction below.
 	p.advance(r.Now)
 	c := p.Counts()
 	if c.Used > r.Pages {
@@ -38,6 +39,8 @@ func (p *Pool) Resize(r *Resizing) {
 	if p.accounts != nil {
 		p.accounts.divide(r.Pages)
 	}
+	// Used pages cannot be evicted, so cached ones go until both fit. Free pages beyond the
+	// new end need no work: their records are cut off below.
 	for c.Used+p.cached > r.Pages {
 		i := p.surplus()
 		r.Victims = append(r.Victims, p.victim(i))
@@ -47,6 +50,8 @@ func (p *Pool) Resize(r *Resizing) {
 		p.pages[i].clearContents()
 		p.linkUnheld(i)
 	}
+	// The used and cached pages are at most r.Pages, so for each one beyond the end there is
+	// a free page before the end, and to never passes the end.
 	to := 0
 	for from := r.Pages; from < len(p.pages); from++ {
 		if p.pages[from].state == free {
@@ -55,8 +60,11 @@ func (p *Pool) Resize(r *Resizing) {
 		for p.pages[to].state != free {
 			to++
 		}
+		// The record moves with its stale links; truncate rebuilds all of them. Moving links
+		// one by one was rejected: neighbours may move too.
 		p.pages[to] = p.pages[from]
 		p.pages[from].state = free
+		// Quotas follow the new size before anything is evicted, see divide.
 		if p.accounts != nil {
 			p.accounts.of[to] = p.accounts.of[from]
 		}
@@ -74,6 +82,9 @@ func (p *Pool) Resize(r *Resizing) {
 }
 
 // truncate changes the number of records and rebuilds all lists.
+//
+// A new slice is made in both directions: a shrunken pool returns the memory, and appending
+// would leave a capacity that depends on the history.
 func (p *Pool) truncate(pages int) {
 	old := p.pages
 	p.pages = make([]page, pages)
@@ -93,12 +104,17 @@ func (p *Pool) truncate(pages int) {
 // Rebuild makes a pool from what sequences, pins and the tree know of its pages, in
 // any order; all other pages are free. So a pool comes back after its actor has
 // failed. It panics on facts that contradict each other.
+//
+// The records are written first and linked afterwards, so the facts may come in any order.
+// The use and depth of each page give the eviction order, see order.before.
 func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows.Quota) *Pool {
 	p := New(name, pages, quotas...)
 	for i := range kept {
 		p.restore(&kept[i])
 	}
 	p.relink()
+	// Check runs in all builds here: facts of several owners may contradict each other, as
+	// two pages with one block, and a wrong pool would spread the fault that it recovers from.
 	if err := p.Check(); err != nil {
 		p.fail("rebuilt from facts that contradict each other: %v", err)
 	}
@@ -108,6 +124,9 @@ func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows
 // Rebuilt makes a pool with the name, quotas and policy of this one from what the owners
 // of its pages know. What the policy has learned is lost: the pool may have failed in the
 // middle of a change.
+//
+// The old pool is only asked for what never changes after New, so this is safe in whatever
+// state a panic has left it.
 func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
 	q := Rebuild(p.name, pages, kept, p.Quotas()...)
 	if p.pieces != nil {
@@ -117,6 +136,9 @@ func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
 }
 
 // restore writes the record of one page of a pool that is being rebuilt.
+//
+// Only what would write outside the records, or would be hidden by the writing, is checked
+// here. Check finds the rest.
 func (p *Pool) restore(k *protocol.KeptPage) {
 	if k.Page < 0 || int(k.Page) >= len(p.pages) {
 		p.fail("rebuild of page %d, there are %d", k.Page, len(p.pages))
@@ -131,10 +153,12 @@ func (p *Pool) restore(k *protocol.KeptPage) {
 	if k.Priority > messages.MaxPriority {
 		p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)
 	}
+	// What is kept by page outside the record moves as well.
 	if p.accounts != nil {
 		if int(k.Tenant) >= len(p.accounts.list) {
 			p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(p.accounts.list))
 		}
+		// The tenant comes before assignPriority, which looks for the page's order.
 		p.accounts.of[k.Page] = k.Tenant
 	}
 	*g = page{use: k.Use, block: k.Block, depth: k.Depth}

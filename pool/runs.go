@@ -17,6 +17,9 @@ import (
 
 // takeFree takes at most n free pages, the last freed first, and appends them to
 // the operation's pages.
+//
+// The link of a page is read before its record is overwritten. The list of free pages needs
+// no repair behind the pages, since it is linked in one direction only.
 func (p *Pool) takeFree(op *protocol.PoolOp, n int) {
 	n = min(n, p.freeN)
 	taken, pages := p.taken(op), p.pages
@@ -34,6 +37,9 @@ func (p *Pool) takeFree(op *protocol.PoolOp, n int) {
 }
 
 // taken is the record of a page after an operation has taken it.
+//
+// It is built once for each run and copied. Its use and priority are those of a page that
+// caches nothing, whatever the page cached before.
 func (p *Pool) taken(op *protocol.PoolOp) page {
 	g := page{block: protocol.NoBlock}
 	g.hold(1, 0, 0)
@@ -54,6 +60,8 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
 	at, k, touched := l.head, 0, int32(0)
+	// No page of a heap or a term moves while pages of the list are taken, so one rival is
+	// enough for the whole run.
 	rival := o.firstTimed(l)
 	if l.root != none && (rival == none || o.before(l.root, rival)) {
 		rival = l.root
@@ -68,6 +76,8 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 		at = g.next
 		*g = taken
 	}
+	// The counts and the new head are written once, after the loop. Writing them for each
+	// page, as order.remove does, was most of the cost of a take.
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	if l.head = at; at == none {
 		l.tail = none
@@ -87,6 +97,10 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 // run ends before a page that is covered by a reservation, has a term, or belongs
 // before the tail of the list. With quotas it is empty, because each page may change
 // the rankings.
+//
+// It reads and writes the fields of the record directly (prev is the references, next the
+// pins, child the covered references of a used page, see page), so that a page costs one
+// read and one write of its record.
 func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 	if op.CoveredByReservation || p.accounts != nil || p.pieces != nil {
 		return len(op.Pages)
@@ -103,10 +117,12 @@ func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 			continue
 		}
 		g := &pages[i]
+		// A page that is covered, or has no reference to end: drop decides which is a fault.
 		if g.state != used || g.child != 0 || g.prev < 1 {
 			break
 		}
 		if g.prev > 1 || g.next > 0 {
+			// It had an uncovered reference or a pin besides, so it stays held.
 			g.prev--
 			g.use = max(g.use, op.Use)
 			continue
@@ -123,6 +139,8 @@ func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 		l := at.move(o, g.priority)
 		use := max(g.use, op.Use)
 		if t := l.tail; t != none {
+			// This is order.before of the tail and the page, without the ties by the low
+			// bit of the use and by page number, which drop decides.
 			y := &pages[t]
 			if y.use.Moment() > use.Moment() || y.use.Moment() == use.Moment() && y.depth <= g.depth {
 				break
@@ -147,6 +165,9 @@ func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 // claimRun adds a reference to each of the pages, from the first on, and returns how
 // many it has done. The run ends before a page that is in a heap or has a term. With
 // quotas it is empty, because each page may change the rankings.
+//
+// It need not compare pages, since leaving a list needs no order. A page of a heap is left
+// to claim, because a cut melds the children.
 func (p *Pool) claimRun(op *protocol.PoolOp) (done int) {
 	if op.CoveredByReservation || p.accounts != nil || p.pieces != nil {
 		return 0
@@ -167,6 +188,7 @@ run:
 				}
 				g.state, g.prev, g.next, g.child = used, 1, 0, 0
 				claimed++
+			// A page that is used only by pins is not held by a reference yet; claim counts it.
 			case g.state == used && g.child == 0 && g.prev > 0 && g.prev < math.MaxInt32:
 				g.prev++
 			default:
@@ -203,6 +225,8 @@ func (p *Pool) attachRun(op *protocol.PoolOp) (done int) {
 }
 
 // cursor remembers the level of the page before: neighbours mostly have the same.
+//
+// One level lookup for each page is two dependent reads; most runs have a single level.
 type cursor struct {
 	*level
 	priority messages.Priority

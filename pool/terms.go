@@ -18,9 +18,14 @@ import (
 // pages, in O(log terms).
 type term struct {
 	list
-	until     time.Duration // protocol.NoExpiry: it has ended
-	priority  messages.Priority
-	pages     int32 // that have the term, used and cached
+	// known[{until, priority}] is this term exactly until it ends. After that the pages keep
+	// the term, which stands for the default priority.
+	until    time.Duration // protocol.NoExpiry: it has ended
+	priority messages.Priority
+	// A term with pages = 0 is closed and its number is in terms.free.
+	pages int32 // that have the term, used and cached
+	// first = order.firstOf(list) after rank; the term is in level.ranked exactly if
+	// first is a page.
 	first     int32 // the cached page that is evicted first; none: no page is cached
 	rankIndex int32 // in the ranking of its level, if it has a first page
 	endIndex  int32 // in the heap of ends, unless it has ended
@@ -41,13 +46,18 @@ type terms struct {
 	free  []int32           // unused numbers
 	known map[termKey]int32 // terms that have not ended
 	ends  []int32           // a heap of these; the first to end is at the top
-	of    []int32           // by page, of the whole pool; nil: no page has ever had a term
+	// It is shared by all orders of the pool, since a page is of one tenant at a time. It is
+	// kept outside the record of the page, which would grow beyond half a cache line for a
+	// feature that most hosts do not use.
+	of []int32 // by page, of the whole pool; nil: no page has ever had a term
 }
 
 // endOrder orders the heap of ends.
 type endOrder struct{ terms *terms }
 
 // Before tells whether term x ends before term y.
+//
+// Terms that end at one moment need no order between them: all of them end in one advance.
 func (e endOrder) Before(x, y int32) bool {
 	return e.terms.all[x-1].until < e.terms.all[y-1].until
 }
@@ -59,6 +69,8 @@ func (e endOrder) Moved(x int32, i int) { e.terms.all[x-1].endIndex = int32(i) }
 type rankOrder struct{ order *order }
 
 // Before tells whether the first page of term x is evicted before that of term y.
+//
+// It reads term.first, so first is set before the heap is changed, except for Remove.
 func (r rankOrder) Before(x, y int32) bool {
 	return r.order.before(r.order.terms.all[x-1].first, r.order.terms.all[y-1].first)
 }
@@ -91,6 +103,8 @@ func (o *order) priority(i int32) messages.Priority {
 }
 
 // addTerm gives a page, which is in no list, a term.
+//
+// The caller links the page afterwards if it is cached; a used page only counts.
 func (o *order) addTerm(i int32, k termKey) {
 	s := &o.terms
 	id, ok := s.known[k]
@@ -109,6 +123,7 @@ func (s *terms) open(k termKey) (id int32) {
 		s.all = append(s.all, term{})
 		id = int32(len(s.all))
 	}
+	// A reused number keeps the memory of its pieces.
 	s.all[id-1] = term{list: emptyList, until: k.until, priority: k.priority, first: none, pieces: s.all[id-1].pieces[:0]}
 	if s.known == nil {
 		s.known = map[termKey]int32{}
@@ -131,6 +146,7 @@ func (o *order) removeTerm(i int32) {
 	if t.pages--; t.pages > 0 {
 		return
 	}
+	// A term that has ended left known and ends when it did.
 	if t.until != protocol.NoExpiry {
 		delete(s.known, termKey{t.until, t.priority})
 		heap.Remove(&s.ends, endOrder{s}, int(t.endIndex))
@@ -155,17 +171,24 @@ func (o *order) expire(now time.Duration) {
 }
 
 // endTerm ends the term that ends next: its priority is the default one from now on.
+//
+// The list and heap of the term stay as they are, because they are in order by use and
+// depth, which the end of a priority does not change.
 func (o *order) endTerm(id int32) {
 	s := &o.terms
 	heap.Pop(&s.ends, endOrder{s})
 	t := &s.all[id-1]
 	delete(s.known, termKey{t.until, t.priority})
+	// Out of the old ranking while the term still has its old priority; a term without
+	// cached pages is in none.
 	if t.first != none {
 		heap.Remove(&o.level(t.priority).ranked, rankOrder{o}, int(t.rankIndex))
 		o.clearIfEmpty(t.priority)
 	}
 	t.until, t.priority = protocol.NoExpiry, messages.DefaultPriority
 	if t.first != none {
+		// The terms that have ended stay apart from the default level's own list. Merging
+		// them would cost O(pages).
 		l := o.ensureLevel(t.priority)
 		o.setOccupied(t.priority)
 		heap.Push(&l.ranked, rankOrder{o}, id)
@@ -181,6 +204,8 @@ func (o *order) end() time.Duration {
 }
 
 // rank updates the ranking after a page was added to a term or removed from it.
+//
+// It compares two numbers if the first page has stayed, as it does for nearly every page.
 func (o *order) rank(id int32) {
 	t := &o.terms.all[id-1]
 	first, before := o.firstOf(&t.list), t.first
@@ -190,6 +215,7 @@ func (o *order) rank(id int32) {
 	l := o.level(t.priority)
 	switch {
 	case first == none:
+		// t.first is still the old page here: the heap may compare it.
 		heap.Remove(&l.ranked, rankOrder{o}, int(t.rankIndex))
 		t.first = none
 	case before == none:
@@ -203,6 +229,9 @@ func (o *order) rank(id int32) {
 
 // advance moves the clock and ends the priorities whose moment has come: O(log)
 // for each term, whatever the number of its pages.
+//
+// The time never goes back: a PoolWork with an earlier time could bring back priorities that
+// have ended.
 func (p *Pool) advance(now time.Duration) {
 	p.now = max(p.now, now)
 	if p.now < p.nextEnd {
@@ -213,6 +242,7 @@ func (p *Pool) advance(now time.Duration) {
 		p.nextEnd = p.order.end()
 		return
 	}
+	// The earliest end is computed again from all tenants, of which there are few.
 	p.nextEnd = protocol.NoExpiry
 	for t := range p.accounts.list {
 		o := &p.accounts.list[t].order
@@ -238,9 +268,13 @@ func (p *Pool) expire(o *order) {
 
 // assignPriority gives a page, which is in no list, a priority until a moment; 0
 // means for ever.
+//
+// The array of terms is made with the first priority that ends, so a pool without any pays
+// one comparison for each page.
 func (p *Pool) assignPriority(i int32, priority messages.Priority, until time.Duration) {
 	switch {
 	case until == 0:
+	// It has ended before it was given, which is no fault: the work may have waited.
 	case until <= p.now:
 		priority = messages.DefaultPriority
 	default:

@@ -20,6 +20,8 @@ type candidate struct {
 }
 
 // before tells whether candidate c is evicted before d.
+//
+// The values are often equal, as those of new pieces, and then the rule is LRU.
 func (c candidate) before(d candidate) bool {
 	return c.value < d.value || c.value == d.value && c.use < d.use
 }
@@ -36,6 +38,9 @@ func (p *Pool) candidateOf(n int32) candidate {
 }
 
 // candidates is the set that the victims of a level are chosen from.
+//
+// A level that is not empty has pieces in one of the two sets. It may have inner pieces only,
+// when the leaves behind them have another priority or are used.
 func (l *level) candidates() []int32 {
 	if len(l.leaves) > 0 {
 		return l.leaves
@@ -45,6 +50,8 @@ func (l *level) candidates() []int32 {
 
 // victimOf is the piece of a level that loses the next page: the one of least value among
 // some that are drawn at random, or all if they are few.
+//
+// A heap by value was rejected: values change with time, so that it would be out of order.
 func (p *Pool) victimOf(l *level) candidate {
 	set := l.candidates()
 	best := candidate{}
@@ -62,6 +69,9 @@ func (p *Pool) victimOf(l *level) candidate {
 
 // takeFromPieces takes at most n pages from one piece of the lowest level and appends
 // their contents to the victims.
+//
+// The loop ends with the piece: another draw follows for the rest. A piece that loses its
+// last page is reset, and its head is none then.
 func (p *Pool) takeFromPieces(op *protocol.PoolOp, n int, victims []protocol.Victim) []protocol.Victim {
 	best := p.victimOf(p.order.level(p.order.lowest())).piece
 	op.Pages = slices.Grow(op.Pages, n)
@@ -79,6 +89,8 @@ func (p *Pool) takeFromPieces(op *protocol.PoolOp, n int, victims []protocol.Vic
 
 // firstOfTenants is the page that is evicted next among those of some tenants, none if
 // they have no cached pages. It looks at every tenant.
+//
+// A ranking, as for LRU, would have to be repaired whenever a value changes.
 func (p *Pool) firstOfTenants(want func(*account) bool) int32 {
 	lowest, best := messages.MaxPriority+1, candidate{}
 	for t := range p.accounts.list {
@@ -87,6 +99,7 @@ func (p *Pool) firstOfTenants(want func(*account) bool) int32 {
 			continue
 		}
 		priority := a.order.lowest()
+		// A draw costs up to samples values, so levels that cannot win are not drawn from.
 		if priority > lowest {
 			continue
 		}
@@ -119,6 +132,7 @@ func (p *Pool) nextOfPieces(taker *account) int32 {
 }
 
 // peekLimit is how many pieces of a level a look ahead compares.
+// A look is frequent and only a forecast, so it must not cost O(pieces).
 const peekLimit = 256
 
 // peekPieces appends at most n pages that are likely to be evicted next. Victims are
@@ -135,6 +149,9 @@ func (p *Pool) peekPieces(o *order, n int, victims []protocol.Victim) []protocol
 }
 
 // peekSet appends pages of the pieces of least value of a set, up to a length.
+//
+// Of a large set every step-th piece is compared: a fixed choice, because drawing here would
+// change the draws of the evictions to come and so make results depend on the looks.
 func (p *Pool) peekSet(set []int32, end int, victims []protocol.Victim) []protocol.Victim {
 	list := p.pieces.peeked[:0]
 	step := max(1, len(set)/peekLimit)
