@@ -13,18 +13,23 @@ import (
 // displaced whatever their priority, others only if their priority is not above that
 // of the victim.
 type accounts struct {
+	// of[p] decides which order page p is in, so it changes only while the page is in none.
 	of   []protocol.Tenant // by page; meaningless unless the page is sole or clean
 	list []account         // by tenant
 }
 
 // account is the part of a pool's host memory that one tenant uses.
 type account struct {
-	quota  int
+	quota int
+	// The sum over all tenants is counts[sole] + counts[clean] of the pool. It may exceed
+	// the quota as long as other tenants leave pages unused.
 	pages  int           // sole and clean
 	orders [states]order // of sole and clean
 }
 
 // newAccounts makes an account for each quota, or none if there are no quotas.
+//
+// Quotas are shares of limit and not of all pages: the spare pages belong to no tenant.
 func newAccounts(quotas []windows.Quota, pages, limit int) *accounts {
 	if len(quotas) == 0 {
 		return nil
@@ -41,6 +46,9 @@ func newAccounts(quotas []windows.Quota, pages, limit int) *accounts {
 func (s pageState) counts() bool { return s == sole || s == clean }
 
 // orderOf is the order that a page is in while it may be displaced.
+//
+// Ahead copies of all tenants share one order: which of them is replaced changes no decision
+// about contents, so no tenant needs protection there.
 func (h *hostPool) orderOf(p messages.PageID) *order {
 	s := h.pages[p].state
 	if h.accounts == nil || !s.counts() {
@@ -50,6 +58,8 @@ func (h *hostPool) orderOf(p messages.PageID) *order {
 }
 
 // account updates the account of a page's tenant for a change of the page's state.
+//
+// Free and ahead pages may change their tenant without a trace here, since neither counts.
 func (c *accounts) account(p messages.PageID, from, to pageState) {
 	a := &c.list[c.of[p]]
 	switch was, is := from.counts(), to.counts(); {
@@ -79,22 +89,30 @@ func (h *hostPool) tenantOf(p messages.PageID) protocol.Tenant {
 // NoPage if nothing may be displaced.
 func (h *hostPool) victim(v *protocol.Victim) messages.PageID {
 	c := h.accounts
+	// A clean copy goes before any sole page: its bytes are on the device too, so nothing
+	// is lost.
 	if c == nil {
 		if p := h.orders[clean].first(); p != messages.NoPage {
 			return p
 		}
 		return h.displaceable(h.orders[sole].first(), v)
 	}
+	// A tenant at its quota displaces its own or nothing. If it could take from the others
+	// instead, its quota would bound nothing.
 	if own := &c.list[v.Tenant]; own.pages >= own.quota {
 		if p := own.orders[clean].first(); p != messages.NoPage {
 			return p
 		}
 		return h.displaceable(own.orders[sole].first(), v)
 	}
+	// Clean copies of all tenants come before any sole page, even one of a tenant over its
+	// quota, since to lose a copy costs no contents.
 	for _, s := range [2]pageState{clean, sole} {
 		if p := h.firstOf(s, true); p != messages.NoPage {
 			return p
 		}
+		// Tenants over their quotas have no claim to what they hold beyond, so the priority
+		// was not compared above. Here it protects what is within a quota.
 		p := h.firstOf(s, false)
 		if s == sole {
 			p = h.displaceable(p, v)
@@ -108,6 +126,9 @@ func (h *hostPool) victim(v *protocol.Victim) messages.PageID {
 
 // displaceable is page p if its priority is not above that of the victim from the
 // device, otherwise NoPage.
+//
+// At equal priority the contents from the device win, since they were evicted
+// later and have usually been used later.
 func (h *hostPool) displaceable(p messages.PageID, v *protocol.Victim) messages.PageID {
 	if p == messages.NoPage || h.pages[p].priority > v.Priority {
 		return messages.NoPage
@@ -142,6 +163,8 @@ func (o *Offloader) Account(pool messages.PoolID, t protocol.Tenant) protocol.Ac
 		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
 	}
 	a := &h.accounts.list[t]
+	// This is for reports only, so pinned pages are counted here, in O(host pages), and
+	// not kept by tenant.
 	used := 0
 	for p := range h.pages {
 		if h.pages[p].pins > 0 && h.accounts.of[p] == t {

@@ -25,13 +25,18 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol
 	}
 	o.start(nil, stamp)
 	h := &o.hosts[pool]
+	// Notes come first: a copy of a page that is still a candidate is then not stale, and
+	// this look does not replace it.
 	h.noteCandidates(seen.Victims, stamp)
 	o.hostPages = o.hostPages[:0]
 	for i := range seen.Victims {
 		v := &seen.Victims[i]
+		// Without free pages only stale copies are replaced, and only for pages that are
+		// expected to be evicted next.
 		if h.size == 0 && (i >= seen.Evictable || !h.stale(stamp)) {
 			break
 		}
+		// The contents would not go on in host memory, or a copy is there already.
 		if v.Priority < o.cfg.MinPriority || h.find(v.Block) != messages.NoPage {
 			continue
 		}
@@ -41,6 +46,8 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol
 		it := item{kind: copyingAhead, lane: Offload, pool: pool, index: int32(i), src: Slot{pool, messages.Primary, v.Page}}
 		o.ledger.mustHold(it.src)
 		o.items = append(o.items, it)
+		// The host page is only reserved here. Which copy gets it is decided when all pages
+		// are known, see assignHostPages.
 		o.hostPages = append(o.hostPages, h.takeFree())
 	}
 	o.assignHostPages(seen.Victims, stamp)
@@ -51,6 +58,9 @@ func (o *Offloader) PlanAhead(pool messages.PoolID, stamp uint64, seen *protocol
 // assignHostPages gives the copies their host pages. Device and host pages are sorted
 // and paired in this order, so that neighbours on the device are often neighbours in
 // host memory: they are copied as one run, now and when they are onboarded.
+//
+// A run costs one call of the device for many pages. That the copies are no longer submitted
+// in eviction order matters little, since all of them are submitted at once.
 func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
 	slices.SortFunc(o.items, func(a, b item) int { return cmp.Compare(a.src.Page, b.src.Page) })
 	slices.Sort(o.hostPages)
@@ -58,6 +68,8 @@ func (o *Offloader) assignHostPages(victims []protocol.Victim, stamp uint64) {
 		it, p := &o.items[i], o.hostPages[i]
 		h, v := &o.hosts[it.pool], &victims[it.index]
 		it.dst = Slot{it.pool, messages.Secondary, p}
+		// The page is ahead before its bytes have arrived. A victim that finds it waits for the
+		// last write in the ledger, as for any other page.
 		h.setBlock(p, v.Block)
 		h.setState(p, ahead)
 		pg := &h.pages[p]
@@ -83,6 +95,10 @@ func (h *hostPool) noteCandidates(candidates []protocol.Victim, stamp uint64) {
 func (pg *hostPage) lastNear() uint64 { return pg.age + uint64(pg.made-uint32(pg.age)) }
 
 // stalest is the ahead copy that was a candidate the longest time ago, or NoPage.
+//
+// It repairs the order lazily: age ≤ lastNear for every ahead copy, so the first page whose
+// age is up to date precedes all others. Each page that was out of date moves at most once for each
+// look that named it, in O(log pages).
 func (h *hostPool) stalest() messages.PageID {
 	for {
 		p := h.orders[ahead].first()

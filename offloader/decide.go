@@ -8,6 +8,9 @@ import (
 )
 
 // apply carries out one effect of the tree on host memory.
+//
+// Effects come before everything else in a Move: the tree has decided them before it named
+// the victims, and the pages that they free make room for these.
 func (o *Offloader) apply(e *protocol.Effect) {
 	h := &o.hosts[e.Pool]
 	for _, b := range e.Blocks {
@@ -30,6 +33,9 @@ func (o *Offloader) apply(e *protocol.Effect) {
 
 // reprioritize changes the priority of sole contents. A clean or ahead copy gets the
 // priority of its device page when that page is evicted, so it needs none before.
+//
+// The page leaves its order before the change and returns after it, since the order compares
+// the priority.
 func (h *hostPool) reprioritize(b protocol.BlockID, priority messages.Priority) {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
@@ -46,6 +52,7 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 	for _, b := range pm.Pins {
 		p := h.mustSole(b, "pin")
 		h.dequeue(p)
+		// Not queued again: a pinned page is in no order, so nothing can displace it.
 		h.setPins(p, h.pages[p].pins+1)
 	}
 	for i := range pm.Unpins {
@@ -56,10 +63,12 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 		}
 		h.dequeue(p)
 		h.setPins(p, h.pages[p].pins-1)
+		// The end of a pin is a use: contents that were protected until now were wanted.
 		h.pages[p].age = uint64(u.Use)
 		h.enqueue(p)
 	}
 	for i := range pm.Touches {
+		// A touch may be older than the use that the page has, and must not make it older.
 		u := &pm.Touches[i]
 		p := h.mustSole(u.Block, "use")
 		h.dequeue(p)
@@ -70,12 +79,16 @@ func (o *Offloader) pin(pool messages.PoolID, pm *protocol.PoolMove) {
 
 // guardReads protects the host pages that the Move reads. It comes before the
 // decisions, so that no victim displaces them.
+//
+// It checks all of the sources as well, while nothing has been decided yet.
 func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	for i := range pm.Onboards {
 		on := &pm.Onboards[i]
 		on.Failed = false
 		p := h.mustSole(on.Block, "onboard")
+		// Two onboards of one block would leave two device pages with it, and the second would
+		// find no sole page at the end.
 		if h.pages[p].protected {
 			panic(fmt.Sprintf("offloader: pool %s: block %d is onboarded twice", h.name, on.Block))
 		}
@@ -91,6 +104,7 @@ func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 		if !ok {
 			panic(fmt.Sprintf("offloader: pool %s: copy to page %d without a source", h.name, c.To))
 		}
+		// Pages of the device are protected by the pool, which counts their holders.
 		if tier == messages.Primary {
 			continue
 		}
@@ -102,6 +116,9 @@ func (o *Offloader) guardReads(pool messages.PoolID, pm *protocol.PoolMove) {
 }
 
 // guard protects one page until the Move is finished.
+//
+// Taking the page out of its order is enough: everything that displaces asks the orders. The
+// mark is kept so that enqueue does not put the page back when a pin ends.
 func (o *Offloader) guard(pool messages.PoolID, p messages.PageID) {
 	h := &o.hosts[pool]
 	if h.pages[p].protected {
@@ -113,6 +130,8 @@ func (o *Offloader) guard(pool messages.PoolID, p messages.PageID) {
 }
 
 // unguard ends all protection. Pages that were freed meanwhile stay free.
+//
+// It follows the undoing of failed transfers: enqueue looks at the state that pages have then.
 func (o *Offloader) unguard() {
 	for _, g := range o.guarded {
 		h := &o.hosts[g.pool]
@@ -124,12 +143,17 @@ func (o *Offloader) unguard() {
 
 // decide decides for each victim whether its contents go on in host memory, and plans
 // the copies.
+//
+// Victims are placed in the order of their eviction, so a later one may displace an earlier
+// one of the same Move. Both copies are then planned, and the ledger orders their writes.
 func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
 	pm.Outcomes = pm.Outcomes[:0]
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
 		out := h.place(v, o.cfg.MinPriority)
+		// The contents are in host memory for decisions, but a reader has to wait while a copy
+		// is under way: this one, or the copy ahead that was made before.
 		out.Waits = out.Copied || out.Dirty && !o.passed(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
 		if out.Copied {
 			o.items = append(o.items, item{
@@ -149,6 +173,8 @@ func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.O
 		panic(fmt.Sprintf("offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
 			h.name, v.Page, v.Block, own))
 	}
+	// A copy of contents that do not go on would be found by the block's number later, so
+	// it is freed too.
 	if len(h.pages) == 0 || v.Priority < floor {
 		if own != messages.NoPage {
 			h.freePage(own)
@@ -156,6 +182,8 @@ func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.O
 		return dropped
 	}
 	displaced := protocol.NoBlock
+	// A clean copy has its room already. An ahead copy was counted as free until now, so it
+	// needs room exactly as a new page does: decisions must be the same without it.
 	if own == messages.NoPage || h.pages[own].state == ahead {
 		var ok bool
 		if displaced, ok = h.makeRoom(v); !ok {
@@ -165,6 +193,8 @@ func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.O
 			return dropped
 		}
 	}
+	// Dirty says that host memory changes as if a copy were made now. Copied says that one
+	// is made. They differ for ahead copies only.
 	copied := own == messages.NoPage
 	dirty := copied || h.pages[own].state == ahead
 	if copied {
@@ -179,6 +209,8 @@ func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.O
 
 // setFacts makes a page, which is in no order, the sole page of a victim's contents,
 // with the priority, use and depth that they had on the device.
+//
+// The tenant is set first, because setState counts the page on the tenant's account.
 func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim) {
 	h.setTenant(p, v.Tenant)
 	h.setState(p, sole)
@@ -190,8 +222,12 @@ func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim) {
 // makeRoom makes a host page available for a victim, and returns the block that lost
 // its only contents for it, if any. Ahead copies take no room: takeFree uses their
 // pages whenever no page is free.
+//
+// Below the limit there is always a page for takeFree: sole + clean < limit means that some
+// page is free or ahead. At the limit the freed page makes one.
 func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok bool) {
 	displaced = protocol.NoBlock
+	// The limit is compared and not the number of free pages, which copies ahead change.
 	if h.counts[sole]+h.counts[clean] < h.limit {
 		return displaced, true
 	}
@@ -208,6 +244,9 @@ func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok 
 
 // finishOnboards makes the sources of the onboards clean copies, or free: the blocks
 // are on the device now.
+//
+// It waits for the end of the Move, since an onboard that fails must leave the page sole, as
+// the only contents of its block. The copy itself may still be under way.
 func (o *Offloader) finishOnboards(pool messages.PoolID, onboards []protocol.Onboard) {
 	h := &o.hosts[pool]
 	for i := range onboards {
@@ -225,6 +264,9 @@ func (o *Offloader) finishOnboards(pool messages.PoolID, onboards []protocol.Onb
 }
 
 // fail undoes the decision for a transfer that the device refused.
+//
+// Only refused items come here. Those that were queued and fail later on the device are a
+// fault of the device, which this package cannot undo.
 func (o *Offloader) fail(it *item) {
 	h := &o.hosts[it.pool]
 	switch it.kind {
@@ -243,6 +285,7 @@ func (o *Offloader) fail(it *item) {
 // had displaced them, then that victim has displaced nothing.
 func (h *hostPool) dropFailed(pm *protocol.PoolMove, i int) {
 	block, out := pm.Victims[i].Block, &pm.Outcomes[i]
+	// A later victim may have displaced the contents, and the page is that victim's now.
 	if h.find(block) == out.Host {
 		h.freePage(out.Host)
 	}
@@ -251,5 +294,6 @@ func (h *hostPool) dropFailed(pm *protocol.PoolMove, i int) {
 			pm.Outcomes[j].Displaced = protocol.NoBlock
 		}
 	}
+	// Displaced stays: the contents that this victim has displaced are gone in any case.
 	*out = protocol.Outcome{Host: messages.NoPage, Displaced: out.Displaced, Failed: true}
 }

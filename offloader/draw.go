@@ -18,6 +18,10 @@ func (o *Offloader) String() string {
 	return b.String()
 }
 
+// draw draws the host memory of one pool.
+//
+// Free pages are left out, as their number is in the first line. What is equal for decisions
+// is drawn equal, so the scripts can compare the text.
 func (h *hostPool) draw(b *strings.Builder) {
 	c := h.count()
 	fmt.Fprintf(b, "pool %s: host pages %d: %d used, %d cached, %d free\n", h.name, c.Total, c.Used, c.Cached, c.Free)
@@ -48,6 +52,7 @@ func (l *ledger) draw(b *strings.Builder, id messages.PoolID) {
 	p := &l.pools[id]
 	for tier := range p.tiers {
 		for page := range p.pages[tier] {
+			// look makes no record, so drawing does not change the ledger.
 			r := l.look(Slot{id, messages.Tier(tier), messages.PageID(page)})
 			var parts []string
 			if !r.written.IsZero() {

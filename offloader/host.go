@@ -28,6 +28,9 @@ var stateNames = [states]string{"free", "sole", "clean", "ahead"}
 
 // hostPage is the record of one page of host memory. Unless the page is free,
 // hostPool.byBlock[block] is the page. Only sole pages have pins.
+//
+// A page that is not free is in the order of its state exactly if pins = 0 and it is not
+// protected; then heapIndex is its index there, otherwise −1.
 type hostPage struct {
 	age       uint64 // sole: the use; clean and ahead: the stamp of the request that made the copy
 	block     protocol.BlockID
@@ -45,9 +48,12 @@ type hostPage struct {
 // Each state has an order of the pages that may be displaced: sole pages without pins,
 // clean copies, ahead copies. There is one for each state because clean copies are
 // displaced before all sole pages. Pages that the current Move reads are in no order.
+//
+// The counts of all states add up to len(pages), and counts[sole] + counts[clean] ≤ limit.
 type hostPool struct {
-	name     string
-	pages    []hostPage
+	name  string
+	pages []hostPage
+	// Block numbers are dense, since the tree uses them again, so a slice serves as the map.
 	byBlock  []messages.PageID // by BlockID, grown on demand
 	orders   [states]order     // that of free is not used; with accounts only that of ahead is
 	counts   [states]int
@@ -58,6 +64,7 @@ type hostPool struct {
 	copies uint32 // clean copies made so far
 	// idle is a ring of the free pages. The page that has been free for the longest
 	// time is taken first, because its last transfer is the most likely to be over.
+	// size = counts[free]. The ring has room for all pages, so it never grows.
 	idle       []messages.PageID
 	head, size int
 }
@@ -72,6 +79,7 @@ func (h *hostPool) init(c PoolConfig, quotas []windows.Quota) {
 	h.idle = make([]messages.PageID, n)
 	h.counts[free] = n
 	h.size = n
+	// Index 0 is a place in a heap, so a zeroed record would claim to be queued.
 	for i := range h.pages {
 		h.pages[i] = hostPage{block: protocol.NoBlock, heapIndex: -1}
 		h.idle[i] = messages.PageID(i)
@@ -88,6 +96,9 @@ func (h *hostPool) find(b protocol.BlockID) messages.PageID {
 
 // mustSole is the sole page of a block. It panics if there is none; why names the
 // operation.
+//
+// The tree names blocks that it believes to be in host memory only. If it is wrong, contents
+// are lost or doubled already, so going on is not possible.
 func (h *hostPool) mustSole(b protocol.BlockID, why string) messages.PageID {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
@@ -105,6 +116,9 @@ func (h *hostPool) stateOf(p messages.PageID) string {
 }
 
 // setBlock makes a block the contents of a page.
+//
+// The caller makes sure that the block has no other page: one that was left would never be
+// found again.
 func (h *hostPool) setBlock(p messages.PageID, b protocol.BlockID) {
 	for len(h.byBlock) <= int(b) {
 		h.byBlock = append(h.byBlock, messages.NoPage)
@@ -123,6 +137,9 @@ func (h *hostPool) dequeue(p messages.PageID) {
 
 // enqueue adds a page to the order of its state, unless pins or the current Move
 // protect it.
+//
+// It may be called after any change: pages that must not be displaced are passed over here
+// and not by each caller.
 func (h *hostPool) enqueue(p messages.PageID) {
 	pg := &h.pages[p]
 	if pg.state == free || pg.protected || pg.pins > 0 {
@@ -143,6 +160,8 @@ func (h *hostPool) setState(p messages.PageID, s pageState) {
 }
 
 // setPins changes the pins of a page that is in no order.
+//
+// It counts pages with pins and not pins, since a page is used however many it has.
 func (h *hostPool) setPins(p messages.PageID, pins int32) {
 	pg := &h.pages[p]
 	if pg.pins > 0 {
@@ -156,6 +175,8 @@ func (h *hostPool) setPins(p messages.PageID, pins int32) {
 
 // freePage frees a page, whatever it holds.
 func (h *hostPool) freePage(p messages.PageID) {
+	// The page leaves the order of its state before the state changes, since orderOf goes
+	// by the state.
 	h.dequeue(p)
 	pg := &h.pages[p]
 	h.byBlock[pg.block] = messages.NoPage
@@ -168,7 +189,11 @@ func (h *hostPool) freePage(p messages.PageID) {
 
 // takeFree takes the page that has been free for the longest time, or else the page of
 // the stalest ahead copy.
+//
+// The page keeps the state free until the caller gives it contents. There is one whenever
+// sole + clean is below the number of pages, which makeRoom and PlanAhead make sure of.
 func (h *hostPool) takeFree() messages.PageID {
+	// Copies ahead are the only pages that can be given up without a decision.
 	if h.size == 0 {
 		h.freePage(h.stalest())
 	}
@@ -179,6 +204,8 @@ func (h *hostPool) takeFree() messages.PageID {
 }
 
 // makeClean makes a sole page a clean copy: a device page holds the block now.
+//
+// Its pins end, since a pin protects the block and the block is on the device now.
 func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
 	h.dequeue(p)
 	h.setPins(p, 0)

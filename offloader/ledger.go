@@ -15,9 +15,12 @@ const inlineReads = 2
 // read of a stream is waiting for all of them.
 type record struct {
 	written messages.Ticket
-	reads   [inlineReads]messages.Ticket // unused ones are zero
-	more    int32                        // first spilled read + 1; 0: none
+	// No stream occurs twice in reads and the spilled reads together.
+	reads [inlineReads]messages.Ticket // unused ones are zero
+	more  int32                        // first spilled read + 1; 0: none
 
+	// They are compared with Offloader.batchNo, which grows with each batch, so that marks
+	// of earlier batches need not be erased.
 	readBatch, writeBatch uint32 // the last batches that read and write the slot
 	spoiled               uint32 // twice the number of the work in which a copy to the slot failed; odd: mixed
 	touched               uint32 // the last work that used the record
@@ -34,6 +37,9 @@ type spilledRead struct {
 // ledger has a record for each slot on which something may be under way. It orders
 // accesses to memory, so it knows slots and not blocks: a new owner of a page waits for
 // what an earlier owner has started there.
+//
+// Waits for an access that is done are harmless but cost a call of the device, so tickets
+// that have passed are filtered out where Config.Passed is known.
 type ledger struct {
 	records
 	pools       []poolLedger
@@ -45,7 +51,8 @@ type ledger struct {
 type poolLedger struct {
 	name  string
 	tiers [2]recordNumbers // of the pages, by tier
-	pages [2]int           // of each tier
+	// The chunks of tiers round up, so the exact numbers are kept to find wrong pages.
+	pages [2]int // of each tier
 	// pending is the newest access of any device page, for each stream. When all of
 	// them have passed, nothing is under way in the pool.
 	pending []messages.Ticket
@@ -58,6 +65,7 @@ func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
 	for i, p := range pools {
 		l.pools[i].name = p.Name
 		l.grow(messages.PoolID(i), messages.Primary, p.DevicePages)
+		// Spare pages are written like all others, so the ledger includes them.
 		l.grow(messages.PoolID(i), messages.Secondary, p.HostPages+p.SparePages)
 	}
 }
@@ -72,6 +80,9 @@ func (l *ledger) grow(pool messages.PoolID, tier messages.Tier, pages int) {
 
 // slot is the record of a slot, made if there is none. The pointer is valid until the
 // end of the current work.
+//
+// A record is reclaimed only before a new one is made, so the cost is bound to what is under
+// way. The mark touched keeps the records of the current work, which callers may still use.
 func (l *ledger) slot(s Slot) *record {
 	t := &l.pools[s.Pool].tiers[s.Tier]
 	n := t.get(s.Page)
@@ -86,6 +97,8 @@ func (l *ledger) slot(s Slot) *record {
 }
 
 // look is the record of a slot for reading, an empty one if there is none.
+//
+// It does not mark the record as touched, so the pointer must not be kept across slot.
 func (l *ledger) look(s Slot) *record {
 	if n := l.pools[s.Pool].tiers[s.Tier].get(s.Page); n != 0 {
 		return l.at(n - 1)
@@ -105,6 +118,8 @@ func (l *ledger) mustHold(s Slot) {
 }
 
 // read records a read of a slot that is done at ticket.
+//
+// A read does not replace the last write: the next reader still waits for that write.
 func (l *ledger) read(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	l.addRead(l.slot(s), t)
@@ -112,6 +127,9 @@ func (l *ledger) read(s Slot, t messages.Ticket) {
 
 // write records a write of a slot that is done at ticket and that waits for all
 // accesses before it, so that these need not be remembered.
+//
+// That the reads before can be removed follows from order on the device: whoever waits for
+// this write waits for all that it has waited for.
 func (l *ledger) write(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
@@ -129,6 +147,7 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	r := l.slot(s)
 	if !r.written.IsZero() && r.written.Stream != t.Stream {
 		l.addRead(r, r.written)
+		// A reader must wait for that write too, so it may not overlook the reads.
 		r.spoiled |= 1
 	}
 	if r.written.Stream != t.Stream || r.written.Seq < t.Seq {
@@ -159,6 +178,8 @@ func (l *ledger) touch(s Slot, t messages.Ticket) {
 }
 
 // addRead adds a read and keeps only the newest of its stream.
+//
+// It is a search of a few entries: there are as many as streams that read one page at a time.
 func (l *ledger) addRead(r *record, t messages.Ticket) {
 	empty := -1
 	for i := range r.reads {
@@ -178,6 +199,7 @@ func (l *ledger) addRead(r *record, t messages.Ticket) {
 			return
 		}
 	}
+	// Only after the search of the spilled reads, or a stream could be in both places.
 	if empty >= 0 {
 		r.reads[empty] = t
 		return
@@ -197,6 +219,9 @@ func (l *ledger) spillRead(s spilledRead) int32 {
 }
 
 // clearReads removes all reads from a record.
+//
+// Spilled reads go back to the list of unused ones, so a ledger that has grown once does not
+// allocate again.
 func (l *ledger) clearReads(r *record) {
 	r.reads = [inlineReads]messages.Ticket{}
 	for n := r.more; n != 0; {
@@ -209,6 +234,9 @@ func (l *ledger) clearReads(r *record) {
 }
 
 // merge adds a ticket to a set with one ticket for each stream, the newest.
+//
+// The newest ticket of a stream stands for all earlier ones, since a stream executes in
+// order. So a set is as small as the number of streams, whatever the number of pages.
 func merge(set []messages.Ticket, t messages.Ticket) []messages.Ticket {
 	if t.IsZero() {
 		return set

@@ -65,14 +65,18 @@ type Offloader struct {
 	phase  phase          // what may be called
 	move   *protocol.Move // the current one; nil for PlanAhead
 	stamp  uint64         // of the current work
-	number uint32         // of the current work
+	// It tells the records of this work from others, see record.touched and spoiled.
+	number uint32 // of the current work
 
-	items     []item // the plan, in the order of submission
-	cursor    int    // first item that is not submitted
-	deferred  []item // host-to-device copies, while planning
+	items    []item // the plan, in the order of submission
+	cursor   int    // first item that is not submitted
+	deferred []item // host-to-device copies, while planning
+	// guarded lists the pages with hostPage.protected; it is empty outside a Move.
 	guarded   []guard
 	hostPages []messages.PageID // destinations of copies ahead, while planning
 
+	// len(batch) = len(first). Items before cursor are submitted, those in batch are in sub,
+	// and the next batch begins at resume.
 	batch   []int32 // items in sub
 	first   []int32 // of each, its first copy in sub
 	batchNo uint32  // of sub, for overlaps
@@ -121,6 +125,12 @@ func New(cfg Config) *Offloader {
 // Begin starts a Move and makes all of its decisions: which victims go on in host
 // memory, what they displace there, what is copied and in which order. The Move belongs
 // to the offloader until Finish. Cost: O(log host pages) for each victim.
+//
+// The order of the steps is part of the result. Effects free pages, pins and guards protect
+// pages, and both must precede the decisions, which displace what is free of both. The
+// transfers are planned when all decisions are made, offloads first: the device page of a
+// victim may be the destination of an onboard of the same Move. Marks come last, and the
+// waits of copies are collected in Next, so the copies wait for the kernels that are marked.
 func (o *Offloader) Begin(m *protocol.Move) {
 	o.expect(idle, "Begin")
 	o.start(m, m.Stamp)
@@ -150,16 +160,20 @@ func (o *Offloader) Finish() {
 	if o.cursor < len(o.items) {
 		panic(fmt.Sprintf("offloader: Finish with %d of %d transfers not submitted", len(o.items)-o.cursor, len(o.items)))
 	}
+	// Failures are undone in the order of the items, before onboards are finished: these
+	// look at Failed.
 	for i := range o.items {
 		if o.items[i].failed {
 			o.fail(&o.items[i])
 		}
 	}
+	// Protection ends before finishOnboards, so that makeClean can queue the pages.
 	o.unguard()
 	if m := o.move; m != nil {
 		for i := range m.Pools {
 			o.finishOnboards(messages.PoolID(i), m.Pools[i].Onboards)
 		}
+		// All copies of the Move are in the ledger by now, so the answers include them.
 		for i := range m.Queries {
 			o.answer(&m.Queries[i])
 		}
@@ -188,6 +202,9 @@ func (o *Offloader) Sole(pool messages.PoolID, b protocol.BlockID) messages.Page
 
 // SetDevicePages changes the number of device pages of a pool after a rebalance.
 // Nothing may be under way on pages that no longer exist.
+//
+// Only the number changes: records are of places in memory, and those of pages that no
+// longer exist are reclaimed like all others.
 func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 	o.expect(idle, "SetDevicePages")
 	o.cfg.Pools[pool].DevicePages = pages
@@ -195,6 +212,8 @@ func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 }
 
 // start begins one piece of work: a Move or the copies of one PlanAhead.
+//
+// The slices keep their memory, so a Move allocates nothing once they have grown.
 func (o *Offloader) start(m *protocol.Move, stamp uint64) {
 	o.move, o.stamp, o.phase = m, stamp, planned
 	o.number++

@@ -31,6 +31,10 @@ type item struct {
 }
 
 // plan orders the transfers that follow the offloads: copies, then onboards.
+//
+// Within one direction the order of the list is the order of the stream. Copies on the device
+// are before the copies from host memory because they belong to another lane, and each
+// change of lane ends a submission.
 func (o *Offloader) plan() {
 	in := o.inbound()
 	for i := range o.move.Pools {
@@ -48,6 +52,7 @@ func (o *Offloader) plan() {
 			})
 		}
 	}
+	// Pages are checked before the first submission, since the ledger indexes by them.
 	for i := range o.items {
 		o.ledger.mustHold(o.items[i].src)
 		o.ledger.mustHold(o.items[i].dst)
@@ -55,6 +60,9 @@ func (o *Offloader) plan() {
 }
 
 // inbound is the lane for the onboards of the Move: Bulk for more than a slice.
+//
+// All onboards of a Move go to one lane: divided between two streams they would share the
+// link and end no earlier.
 func (o *Offloader) inbound() Lane {
 	bytes := int64(0)
 	for i := range o.move.Pools {
@@ -70,6 +78,9 @@ func (o *Offloader) inbound() Lane {
 // memory are deferred until after the copies on the device, so that they share a
 // submission with the onboards. A copy whose pages a later copy touches is not
 // deferred beyond that one.
+//
+// batchNo marks the destinations of deferred copies here, not batches: collect counts on with
+// it before the first batch, so the two uses never meet.
 func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy, in Lane) {
 	o.batchNo++
 	for i := range copies {
@@ -90,11 +101,14 @@ func (o *Offloader) planCopies(pool messages.PoolID, copies []protocol.PageCopy,
 		o.ledger.mustHold(it.src)
 		o.ledger.mustHold(it.dst)
 		src, dst := o.ledger.slot(it.src), o.ledger.slot(it.dst)
+		// The lane of the onboards, so that both can be in one submission.
 		if tier == messages.Secondary {
 			it.lane, dst.writeBatch = in, o.batchNo
 			o.deferred = append(o.deferred, it)
 			continue
 		}
+		// This copy reads or writes what a deferred copy writes, so the deferred copies go
+		// first, in the order that the Move gives.
 		if src.writeBatch == o.batchNo || dst.writeBatch == o.batchNo {
 			o.items = append(o.items, o.deferred...)
 			o.deferred = o.deferred[:0]

@@ -10,6 +10,7 @@ import "github.com/kvactor/kvactor/messages"
 // two others and releases those whose tickets have all passed. So there are at most a
 // few times as many records as slots with something under way.
 type records struct {
+	// n = inUse + the records in the free list; records from n on have never been used.
 	chunks    [][]record
 	n         int32 // records in the chunks that have been used
 	free      int32 // the first unused record + 1, linked through more; 0: none
@@ -29,6 +30,9 @@ const clockSteps = 2
 func (l *records) at(n int32) *record { return &l.chunks[n/recordChunk][n%recordChunk] }
 
 // acquire makes the record of a slot and returns its index + 1.
+//
+// Records are made in chunks that never move, so pointers to them stay valid while others
+// are made. Growing one slice would move them.
 func (l *records) acquire(s Slot) int32 {
 	n := l.free - 1
 	if n >= 0 {
@@ -46,6 +50,9 @@ func (l *records) acquire(s Slot) int32 {
 
 // done tells whether a ticket is known to have passed. Streams execute in order, so a
 // ticket that has passed means that all earlier tickets of its stream have passed.
+//
+// The newest ticket known is remembered for each stream, so most questions need no call of
+// Config.Passed, which may ask the device.
 func (l *records) done(t messages.Ticket) bool {
 	if t.IsZero() {
 		return true
@@ -63,6 +70,10 @@ func (l *records) done(t messages.Ticket) bool {
 }
 
 // reclaim inspects the next records and releases those with nothing under way.
+//
+// Two steps for each new record keep up with the growth: the hand goes round all records
+// while half as many are made. A sweep at the end of each Move was rejected, since it costs
+// time in proportion to what is under way and not to the Move.
 func (l *ledger) reclaim() {
 	for range min(clockSteps, int(l.n)) {
 		if l.clockHand++; l.clockHand >= l.n {
@@ -93,6 +104,9 @@ func (l *ledger) finished(r *record) bool {
 }
 
 // release makes a record unused.
+//
+// The spilled reads and the entry of the page end with it, so invariants 8 and 9 of Check
+// hold.
 func (l *ledger) release(n int32) {
 	r := l.at(n)
 	l.clearReads(r)
@@ -120,6 +134,9 @@ type pageRecords struct {
 const recordChunkPages = 64
 
 // grow makes room for pages.
+//
+// It never shrinks: a pool that has become smaller may grow again, and the chunks are
+// pointers without records by then.
 func (t *recordNumbers) grow(pages int) {
 	if n := (pages + recordChunkPages - 1) / recordChunkPages; n > len(t.chunks) {
 		t.chunks = append(t.chunks, make([]*pageRecords, n-len(t.chunks))...)
@@ -150,6 +167,8 @@ func (t *recordNumbers) set(p messages.PageID, n int32) {
 }
 
 // end removes the record of a page.
+//
+// An empty chunk is all zeros, so it can be used again as it is.
 func (t *recordNumbers) end(p messages.PageID) {
 	at := &t.chunks[uint32(p)/recordChunkPages]
 	(*at).of[uint32(p)%recordChunkPages] = 0

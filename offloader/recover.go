@@ -15,6 +15,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 	h := &o.hosts[pool]
 	for i := range kept {
 		k := &kept[i]
+		// Two owners of one page, or two pages of one block, contradict each other.
 		if h.pages[k.Page].state != free || h.find(k.Block) != messages.NoPage {
 			panic(fmt.Sprintf("offloader: pool %s: adoption of block %d on host page %d, which is %s; the block is on page %d",
 				h.name, k.Block, k.Page, h.stateOf(k.Page), h.find(k.Block)))
@@ -27,6 +28,7 @@ func (o *Offloader) Adopt(pool messages.PoolID, kept []protocol.KeptPage) {
 		h.setPins(k.Page, k.Pins)
 		h.enqueue(k.Page)
 	}
+	// The ring was full of pages that have contents now, so it is made again from the states.
 	h.head, h.size = 0, 0
 	for i := range h.pages {
 		if h.pages[i].state == free {

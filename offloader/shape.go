@@ -15,6 +15,10 @@ type shape struct {
 	tokenBytes int64 // of one token in all runs
 }
 
+// newShape checks that a page holds the bytes of all of its tokens.
+//
+// Without regions the page has one run for the keys and one for the values of each head in
+// each layer, so leading tokens are the beginning of each run.
 func newShape(c PoolConfig) shape {
 	s := shape{pageBytes: c.PageBytes, tokens: c.TokensPerBlock, regions: c.Regions}
 	if s.regions == nil {
@@ -36,6 +40,8 @@ func newShape(c PoolConfig) shape {
 func (s *shape) whole(n int32) bool { return n == 0 || int(n) >= s.tokens }
 
 // bytes gives what a copy of n leading tokens moves.
+//
+// It is what the link moves, so slices are bounded by it and not by the number of pages.
 func (s *shape) bytes(n int32) int64 {
 	if s.whole(n) {
 		return s.pageBytes
@@ -45,6 +51,9 @@ func (s *shape) bytes(n int32) int64 {
 
 // cut appends the copies that an item consists of: the page in one piece, or
 // the leading tokens of every run.
+//
+// A partial copy has as many pieces as the page has runs. Tokens behind the leading ones are
+// not copied, so what the destination holds there is undefined.
 func (s *shape) cut(copies []Copy, it *item) []Copy {
 	if s.whole(it.tokens) {
 		return append(copies, Copy{Src: it.src, Dst: it.dst, Bytes: s.pageBytes, Zero: it.zero})

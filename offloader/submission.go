@@ -48,6 +48,9 @@ type Copy struct {
 
 // extend adds a whole page to either end of a run, and tells whether it could: the page
 // must adjoin the run in the same direction at source and destination.
+//
+// Both ends are tried, as sequences release their pages from the last on, so that victims
+// often come in descending order. A page that adjoins at one end only cannot be added.
 func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {
 	n := messages.PageID(max(1, c.Pages))
 	switch {
@@ -67,6 +70,9 @@ func (c *Copy) extend(src, dst Slot, pageBytes int64) bool {
 // Submission is a batch of copies for one lane, to be queued after all Waits. No
 // destination overlaps another destination or a source, so the order of the copies does
 // not matter. It belongs to the offloader and is valid until the next call.
+//
+// Without an order between the copies, the device may use several copy engines or one call
+// for all of them.
 type Submission struct {
 	Lane   Lane
 	Label  string // for reports
@@ -76,6 +82,8 @@ type Submission struct {
 
 // Next returns the next submission of the current work, or nil when everything is
 // submitted. Submitted must be called before the next Next.
+//
+// A batch may be empty, if the copies to all of its sources have failed.
 func (o *Offloader) Next() *Submission {
 	o.expect(planned, "Next")
 	for o.cursor < len(o.items) {
@@ -106,6 +114,7 @@ func (o *Offloader) Submitted(ticket messages.Ticket, failed int) {
 		panic(fmt.Sprintf("offloader: copies on lane %s are queued without a ticket", o.sub.Lane))
 	}
 	if !ticket.IsZero() {
+		// From now on waits for this stream are left out of the lane's submissions.
 		o.streams[o.sub.Lane] = ticket.Stream
 	}
 	o.cursor = o.resume
@@ -148,6 +157,9 @@ func (o *Offloader) endOf(i int) int {
 }
 
 // splitRun marks the items of the run that begins with item i to be copied alone.
+//
+// The ticket is recorded for every page, although not all may be queued: waiting for a page
+// that was not copied is harmless, not waiting for one that was is not.
 func (o *Offloader) splitRun(i int, ticket messages.Ticket) {
 	for run := o.first[i]; i < len(o.batch) && o.first[i] == run; i++ {
 		it := &o.items[o.batch[i]]
@@ -159,6 +171,9 @@ func (o *Offloader) splitRun(i int, ticket messages.Ticket) {
 }
 
 // record adds a queued transfer to the ledger.
+//
+// The write replaces the reads before it, for which wait has made the submission wait. A
+// destination that failed before in this work holds defined bytes again.
 func (o *Offloader) record(it *item, ticket messages.Ticket) {
 	o.ledger.read(it.src, ticket)
 	o.ledger.write(it.dst, ticket)
@@ -168,6 +183,9 @@ func (o *Offloader) record(it *item, ticket messages.Ticket) {
 // collect fills sub with the next items of one lane. The submission ends before an item
 // of another lane, at a full slice, and before an item that conflicts with the batch:
 // one that touches a page that the batch writes, or writes a page that it reads.
+//
+// The batch marks in the records make each test for a conflict O(1). Without it a
+// submission could read bytes that it writes.
 func (o *Offloader) collect() {
 	o.batchNo++
 	lane := o.items[o.cursor].lane
@@ -192,6 +210,7 @@ func (o *Offloader) collect() {
 			dst.spoil(o.number)
 			continue
 		}
+		// Marked before the next item is looked at, so that items of one batch are compared.
 		src.readBatch, dst.writeBatch = o.batchNo, o.batchNo
 		bytes += size
 		o.wait(it, src, dst)
@@ -206,6 +225,9 @@ func (o *Offloader) collect() {
 }
 
 // extendRun adds a whole page to the run of the item before it, if they adjoin.
+//
+// Only the last copy is tried. A search of all would find few more runs, since pages are
+// released, taken and sorted in order.
 func (o *Offloader) extendRun(it *item, pageBytes int64) bool {
 	if len(o.batch) < 2 || it.alone || !o.shapes[it.pool].whole(it.tokens) {
 		return false

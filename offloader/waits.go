@@ -9,6 +9,9 @@ import (
 )
 
 // waitKind is one reason to wait. Tests leave them out one by one.
+//
+// They have names so that a test can prove each of them necessary: without it the hazard
+// checker must report a violation.
 type waitKind uint8
 
 const (
@@ -68,6 +71,9 @@ func waitNamed(name string) waitKind {
 }
 
 // wait adds the tickets that one item must wait for to the submission.
+//
+// A read needs the last write of its source; a write needs the last write and all reads of its
+// destination. Reads of the source are not waited for, since reads do not conflict.
 func (o *Offloader) wait(it *item, src, dst *record) {
 	why := &laneWaits[it.lane]
 	own := o.streams[it.lane]
@@ -78,10 +84,13 @@ func (o *Offloader) wait(it *item, src, dst *record) {
 
 // afterWrite adds the last write of a slot to a set of tickets, unless the write is on
 // the waiting stream itself.
+//
+// A stream that waited for itself would cost a call and change nothing.
 func (o *Offloader) afterWrite(set []messages.Ticket, r *record, why waitKind, own messages.StreamID) []messages.Ticket {
 	if why == o.skip {
 		return set
 	}
+	// Some of the reads may be writes, so a reader waits for all of them.
 	if r.mixed() {
 		set = o.afterReads(set, r, why, own)
 	}
@@ -115,6 +124,9 @@ func (o *Offloader) passed(t messages.Ticket) bool {
 }
 
 // mark records the pages that a kernel of the host reads or writes.
+//
+// The record of a copy assumes that it waited for what was before; a kernel's write cannot
+// assume it, hence markWrite.
 func (o *Offloader) mark(m *protocol.Mark) {
 	if m.Ticket.IsZero() {
 		return // the kernel is done
@@ -135,6 +147,9 @@ func (o *Offloader) mark(m *protocol.Mark) {
 
 // answer says what must have passed before pages are read and written.
 // Cost: one record a page, unless nothing in the pool is under way.
+//
+// The set has one ticket for each stream, however many pages are asked about, so the host
+// makes at most that many waits.
 func (o *Offloader) answer(r *protocol.WaitQuery) {
 	set := r.Tickets[:0]
 	for pool, pages := range r.Read {
@@ -159,11 +174,15 @@ func (o *Offloader) answer(r *protocol.WaitQuery) {
 			}
 		}
 	}
+	// Filtered once at the end: the set is small and each question may ask the device.
 	r.Tickets = withoutPassed(set, o.cfg.Passed)
 }
 
 // nothingPending tells whether no page is asked about or nothing is under way on the
 // device pages of the pool, so that the pages need not be looked at.
+//
+// A decoding step asks about thousands of pages while no copy is under way; this makes such
+// a question O(streams).
 func (o *Offloader) nothingPending(pool messages.PoolID, pages []messages.PageID) bool {
 	if len(pages) == 0 {
 		return true

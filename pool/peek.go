@@ -30,6 +30,8 @@ func (p *Pool) peekVictims(op *protocol.PoolOp, victims []protocol.Victim) []pro
 	return p.peekHeld(op.N-op.Count, victims)
 }
 
+// peekWithQuotas appends the first pages of every tenant, see peekVictims.
+//
 // The parts are equal and not by quota, because a tenant that takes pages at a high rate
 // may have a small quota, and rates are not known here.
 func (p *Pool) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victim {

@@ -207,7 +207,7 @@ func (p *Pool) linkToPiece(o *order, i int32) {
 	n := s.of[i]
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
-		// The policy is told of no use, so its forecast is that of a piece used once.
+		// Nothing is known of them, so the forecast is that of a piece used once.
 		n = s.open(p.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
 		s.assign(i, n)
 		// A piece has one place in one level. Its cached pages decide the priority, so the

@@ -176,8 +176,8 @@ func (p *Pool) revive(q *piece) {
 // returns it. The rest keeps the number and hangs on the new piece. It is superseded if
 // the request goes on elsewhere and nothing but the last block of a prompt hangs on it.
 //
-// The rest keeps the number, because the pieces behind it and the policy's watch refer to
-// it; only the piece in front of it changes. The run's pages are used, hence in no list, so
+// The rest keeps the number, because the pieces behind it refer to it;
+// only the piece in front of it changes. The run's pages are used, hence in no list, so
 // they can change their piece without being linked again.
 func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	s := p.pieces
@@ -206,8 +206,8 @@ func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
 // supersedeEnd supersedes the last block of a prompt that hangs on a piece, if a request
 // has gone on from the piece with another one.
 //
-// The last block of a prompt is a piece of its own and nearly always partial in meaning: the
-// next turn of the conversation replaces it. With more than two branches the piece in front
+// The last block of a prompt is a piece of its own, since the
+// next turn of the conversation usually replaces it. With more than two branches the piece in front
 // is shared by many prompts, and their ends are left alone.
 func (p *Pool) supersedeEnd(front, next int32) {
 	s := p.pieces

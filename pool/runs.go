@@ -76,8 +76,8 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 		at = g.next
 		*g = taken
 	}
-	// The counts and the new head are written once, after the loop. Writing them for each
-	// page, as order.remove does, was most of the cost of a take.
+	// The counts and the new head are written once, after the loop. Taking
+	// page by page, order.remove writes them each time.
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	if l.head = at; at == none {
 		l.tail = none
