@@ -20,8 +20,8 @@ func (o *Offloader) String() string {
 
 // draw draws the host memory of one pool.
 //
-// Free pages are left out, as their number is in the first line. What is equal for decisions
-// is drawn equal, so the scripts can compare the text.
+// The counts are those of Counts, in which ahead copies are free. The pages are drawn by
+// their states, ahead copies as well, and free pages are left out.
 func (h *hostPool) draw(b *strings.Builder) {
 	c := h.count()
 	fmt.Fprintf(b, "pool %s: host pages %d: %d used, %d cached, %d free\n", h.name, c.Total, c.Used, c.Cached, c.Free)
