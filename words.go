@@ -8,7 +8,7 @@ import (
 // What hosts send and receive is the same as in package messages, which says more.
 
 type (
-	// Token is a token id from 0 to MaxToken.
+	// Token is a token id from 0 to 2³¹−1.
 	Token = messages.Token
 	// PageID is the number of a page, from 0, in one tier of one pool.
 	PageID = messages.PageID

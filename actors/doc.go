@@ -34,8 +34,9 @@
 //	offloader    host pages; the copy streams; the last reads and writes of each page
 //	events       the log and the numbers of its events
 //
-// Only the coordinator sends messages that change the state of another actor, so
-// there are no races between actors to repair: no retry, no stale reference, no lock.
+// But for the changes that the tree reports to the event log, only the coordinator
+// sends messages that change the state of another actor, so there are no races between
+// actors to repair: no retry, no stale reference, no lock.
 //
 // # What is lent, and for how long
 //

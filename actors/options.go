@@ -70,7 +70,8 @@ func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option 
 // as their contexts, and no longer than the engine runs. At most limit calls wait;
 // over it, and for what the pools could not even hold if they were empty, the
 // refusal is ErrOutOfPages as usual. While one waits, all later admissions wait
-// behind it, so that small ones do not starve it. A batch waits until its first
+// behind it, so that small ones do not starve it. An admission whose copies failed and
+// that then lacks pages does not wait: it is refused. A batch waits until its first
 // request fits; then each of its requests is admitted or refused as usual. The
 // limit must be below the bound of calls in flight, so that releases always get
 // through. The default is 0: nothing waits.

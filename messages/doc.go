@@ -15,7 +15,7 @@
 //	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables
 //	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
 //	memory      Rebalance, ReadStats, ReadScales, WriteScales
-//	mirrors     ReadEvents, ReadSnapshot
+//	mirrors     OpenReader, CloseReader, ReadEvents, ReadSnapshot
 //	debugging   Check, ReadContents
 //
 // A host that is an actor receives them back answered, or inside an Aborted. A

@@ -28,6 +28,31 @@ import (
 // forgotten then, and the prompts that wanted it are admitted again with what is
 // left; each time there is less that could fail. When the tables of refused prompts
 // have symbols, the tree forgets those last (releasing, then releasingFollow).
+//
+// What happens, in order, when a prompt finds its blocks in host memory and the copy of
+// one fails (testdata/scripts/failed_onboard shows it):
+//
+//  1. claiming: the match says where the blocks are. Those on the device are claimed;
+//     the table has NoPage for those in host memory.
+//  2. decide: the blocks in host memory count as pages to be taken. The first prompt of
+//     the batch that wants a block brings it in, later ones share its page.
+//  3. taking: each pool takes the pages and names the victims that it evicts for them.
+//  4. moving: one message to the offloader has the victims, the onboards and the
+//     questions what pages wait for. The offloader submits the copies. The device
+//     refuses one: the offloader marks that onboard as failed, and copies from its page.
+//     The host page is as it was.
+//  5. moved: the block of the failed onboard is to be forgotten, in the tree with its
+//     pins and in host memory, and counts as dropped. Every prompt whose table has the
+//     page that was not written is marked with errTransfer. The others claim.
+//  6. applying and following: the tree learns of the victims, of the blocks that are on
+//     the device now and of the lost one; pools and host memory follow.
+//  7. completing: prompts that were served get their references to shared pages and of
+//     further beams. Then the marked ones drop all their pages, and the offloader
+//     forgets the lost contents.
+//  8. retry: the answers of the served prompts are kept, and the marked ones begin again
+//     at 1, whole blocks only. When no transfer fails any more, all are answered at once.
+//
+// An actor that fails meanwhile undoes the batch: see undo, and recovery.go.
 type admission struct {
 	*shared
 	batch   *promptBatch

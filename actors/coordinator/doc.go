@@ -39,8 +39,9 @@
 //	                                          └─▶ … ─▶ reply
 //
 // A stage is a message to each actor that has something to do and none to the others;
-// the records are used again, so a request allocates nothing once they have grown,
-// except where it is rare: forks, pins, beams, multimodal items, failures.
+// the records are used again, so admissions, commits, appends and releases allocate
+// nothing once they have grown. What does allocate: retention, encoder inputs,
+// multimodal items, copies on write, forks, pins, beams, failures.
 //
 // # All or nothing
 //

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,6 +134,24 @@ func TestAPackageNeedsAComment(t *testing.T) {
 	expect(t, map[string]string{"tree/a.go": "package tree\n", "tree/a_test.go": "// Package tree.\npackage tree\n"}, "tree: no package comment")
 	expect(t, map[string]string{"tree/a.go": "package tree\n", "tree/doc.go": "// Package tree.\npackage tree\n"}, "")
 	expect(t, map[string]string{"tree/a_test.go": "package tree\n"}, "")
+}
+
+// A type may have sixty methods, counted over all files of its package.
+func TestATypeWithManyMethods(t *testing.T) {
+	method := func(n int) string { return fmt.Sprintf("func (r *record) m%d() {}\n", n) }
+	half := func(from int) string {
+		text := "// Package tree.\npackage tree\n"
+		for n := range 30 {
+			text += method(from + n)
+		}
+		return text
+	}
+	files := map[string]string{"tree/a.go": half(0) + "type record struct{}\n", "tree/b.go": half(30)}
+	expect(t, files, "")
+	files["tree/b.go"] += method(60)
+	expect(t, files, "tree.record has 61 methods, at most 60")
+	files["tree/b_test.go"] = half(100)
+	expect(t, files, "tree.record has 61 methods, at most 60")
 }
 
 func TestFoldersThatHoldNoPackage(t *testing.T) {

@@ -96,6 +96,16 @@ const (
 	maxFunction = 70
 )
 
+// maxMethods is how many methods a type may have.
+const maxMethods = 60
+
+// largeTypes have more methods than that, by folder and type, and may get no more.
+// Tree and Pool are cores whose parts share dense arrays; the devices have the methods
+// of gpu.Device beside their own; the oracle is one flat model for reading.
+var largeTypes = map[string]int{
+	"tree.Tree": 174, "pool.Pool": 106, "gpu/cuda.Device": 70, "gpu/sim.Device": 61, "internal/oracle.Oracle": 135,
+}
+
 // placeOf finds the place of a folder, a path from the module's root.
 func placeOf(dir string) (place, bool) {
 	var best place

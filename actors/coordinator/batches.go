@@ -1,0 +1,280 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// poolBatches are the operations that go to the pools, one message for each pool
+// that has some. The records are used again from round to round.
+type poolBatches struct {
+	kernel *kernel
+	counts *pageCounts
+	churn  func(p int, work *protocol.PoolWork) // hears of each answer before the counts change
+	work   []protocol.PoolWork                  // by pool
+}
+
+// renew takes new records: the pools may still read those of an epoch that is over.
+func (b *poolBatches) renew() {
+	b.work = make([]protocol.PoolWork, len(b.counts.device))
+	for p := range b.work {
+		b.work[p].Pool = messages.PoolID(p)
+	}
+}
+
+// reset empties the batches; their answers are gone then.
+func (b *poolBatches) reset() {
+	for p := range b.work {
+		b.work[p].Ops = b.work[p].Ops[:0]
+	}
+}
+
+// add queues an operation for a pool and gives its index. What an earlier
+// operation at this index answered in Shares gives its array to this one.
+func (b *poolBatches) add(pool int, op protocol.PoolOp) int {
+	w := &b.work[pool]
+	n := len(w.Ops)
+	if n < cap(w.Ops) {
+		op.Shares = w.Ops[:n+1][n].Shares[:0]
+	}
+	w.Ops = append(w.Ops, op)
+	return n
+}
+
+// op is an operation that was added, answered after received.
+func (b *poolBatches) op(pool, index int) *protocol.PoolOp { return &b.work[pool].Ops[index] }
+
+// lastOp is the operation that was added last for a pool.
+func (b *poolBatches) lastOp(pool int) *protocol.PoolOp {
+	ops := b.work[pool].Ops
+	return &ops[len(ops)-1]
+}
+
+// ops are all operations of a pool.
+func (b *poolBatches) ops(pool int) []protocol.PoolOp { return b.work[pool].Ops }
+
+// send sends every pool that has operations its batch.
+func (b *poolBatches) send() {
+	for p := range b.work {
+		w := &b.work[p]
+		// Also of pools that are not asked: their last victims have been seen to.
+		w.Victims = w.Victims[:0]
+		if len(w.Ops) == 0 {
+			continue
+		}
+		w.Epoch, w.Now = b.kernel.epoch, b.kernel.now
+		b.kernel.toPool(w)
+	}
+}
+
+// received takes over the counts that the pools have answered.
+func (b *poolBatches) received() {
+	for p := range b.work {
+		if len(b.work[p].Ops) > 0 {
+			b.churn(p, &b.work[p])
+			b.counts.device[p] = b.work[p].Counts
+		}
+	}
+}
+
+// drop adds the end of one reference to each page of consecutive blocks of a
+// sequence, the first at index from. What the sequence took itself is covered by
+// its reserve as long as that lasts.
+func (b *poolBatches) drop(s *sequence.Sequence, p int, pages []messages.PageID, from sequence.BlockIndex) {
+	if !s.Covered(p) {
+		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
+		return
+	}
+	// Pages that were reused had other holders, or none, before the sequence; those that it
+	// took itself are covered. The pool drops the last pages first, so they go first, too.
+	covered := s.CoveredFrom(from, len(pages))
+	if covered < len(pages) {
+		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[covered:], Use: s.Use(), CoveredByReservation: true})
+	}
+	if covered > 0 {
+		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages[:covered], Use: s.Use()})
+	}
+}
+
+// claimBeams adds a reference of every beam but the first to the pages.
+func (b *poolBatches) claimBeams(p int, pages []messages.PageID, beams int) {
+	// The first beam's references are those of the sequence itself.
+	for range beams - 1 {
+		b.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
+	}
+}
+
+// moveBatch is the work that goes to the offloader in one message.
+type moveBatch struct {
+	kernel *kernel
+	counts *pageCounts
+	record protocol.Move
+	// sent: the record is on its way. A failure then leaves it open which of its
+	// copies were made.
+	sent bool
+	// ordered: some copy or kernel of the host has been recorded since the engine
+	// started, so that pages may not be ready at once and it is worth asking.
+	ordered bool
+}
+
+// renew takes a new record.
+func (m *moveBatch) renew() {
+	m.record, m.sent = protocol.Move{Pools: make([]protocol.PoolMove, len(m.counts.device))}, false
+}
+
+// reset empties the batch.
+func (m *moveBatch) reset() {
+	r := &m.record
+	// The stamp tells the offloader which clean copies are of one age.
+	r.Epoch, r.Stamp = m.kernel.epoch, m.kernel.stamp
+	r.Effects, r.Marks, r.Queries = r.Effects[:0], r.Marks[:0], r.Queries[:0]
+	for p := range r.Pools {
+		q := &r.Pools[p]
+		// Victims are lent from the records of the pools, which keep their array.
+		q.Victims, q.Outcomes, q.Copies, q.Onboards = nil, q.Outcomes[:0], q.Copies[:0], q.Onboards[:0]
+		q.Pins, q.Unpins, q.Touches = q.Pins[:0], q.Unpins[:0], q.Touches[:0]
+	}
+}
+
+// pool is the part of one pool.
+func (m *moveBatch) pool(p int) *protocol.PoolMove { return &m.record.Pools[p] }
+
+// copy adds a copy of the leading tokens of a page.
+func (m *moveBatch) copy(p int, c protocol.PageCopy) {
+	q := m.pool(p)
+	q.Copies = append(q.Copies, c)
+	m.ordered = true
+}
+
+// onboard adds a copy from host memory.
+func (m *moveBatch) onboard(p int, o protocol.Onboard) {
+	q := m.pool(p)
+	q.Onboards = append(q.Onboards, o)
+	m.ordered = true
+}
+
+// query adds a question what pages wait for, and gives its index.
+func (m *moveBatch) query() (*protocol.WaitQuery, int) {
+	r := &m.record
+	n := len(r.Queries)
+	if n < cap(r.Queries) {
+		r.Queries = r.Queries[:n+1]
+	} else {
+		r.Queries = append(r.Queries, protocol.WaitQuery{})
+	}
+	q := &r.Queries[n]
+	q.Read, q.Write, q.Tickets = q.Read[:0], q.Write[:0], q.Tickets[:0]
+	return q, n
+}
+
+// tickets are the answer to a question.
+func (m *moveBatch) tickets(query int) []messages.Ticket { return m.record.Queries[query].Tickets }
+
+// victims passes what the pools have evicted on to the offloader. Where there is no
+// host memory nothing is copied, and victims alone are no reason to send anything.
+func (m *moveBatch) victims(b *poolBatches) {
+	for p := range b.work {
+		w := &b.work[p]
+		if len(w.Ops) > 0 {
+			m.pool(p).Victims = w.Victims
+		}
+		// An offload is a copy: from now on pages may have to be waited for.
+		if len(w.Victims) > 0 && m.counts.hasHost(p) {
+			m.ordered = true
+		}
+	}
+}
+
+// effect passes an effect of the tree on if the pool has host memory.
+func (m *moveBatch) effect(e *protocol.Effect) {
+	if m.counts.hasHost(int(e.Pool)) {
+		m.record.Effects = append(m.record.Effects, *e)
+	}
+}
+
+// mark tells that a kernel of the host reads pages, or writes them, until the
+// ticket has passed.
+func (m *moveBatch) mark(p int, pages []messages.PageID, write bool, after messages.Ticket) {
+	m.record.Marks = append(m.record.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages, Write: write, Ticket: after})
+}
+
+// markRead tells that kernels of the host may still read pages that a sequence
+// drops: its kernels read all that their tokens attend to.
+func (m *moveBatch) markRead(s *sequence.Sequence, p int, pages []messages.PageID) {
+	// Without a ticket the host waits for its kernels itself, before it drops anything.
+	if after := s.After(); !after.IsZero() && len(pages) > 0 {
+		m.mark(p, pages, false, after)
+	}
+}
+
+// markWritten tells that a kernel of the host writes the pages of blocks [first,
+// last) of a sequence in some pools until the ticket has passed.
+func (m *moveBatch) markWritten(s *sequence.Sequence, pools poolRange, first, last int, after messages.Ticket) {
+	m.ordered = true
+	for p := pools.first; p < pools.end; p++ {
+		for _, table := range s.Tables(p) {
+			m.mark(p, table[min(first, len(table)):min(last, len(table))], true, after)
+		}
+	}
+}
+
+// needed tells whether the offloader has anything to do.
+func (m *moveBatch) needed() bool {
+	r := &m.record
+	if len(r.Effects)+len(r.Marks)+len(r.Queries) > 0 {
+		return true
+	}
+	for p := range r.Pools {
+		q := &r.Pools[p]
+		// Without host memory victims are dropped, and no copy is made of them.
+		if len(q.Victims) > 0 && m.counts.hasHost(p) {
+			return true
+		}
+		if len(q.Copies)+len(q.Onboards)+len(q.Pins)+len(q.Unpins)+len(q.Touches) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// send sends the batch, if there is any work.
+func (m *moveBatch) send() {
+	if !m.needed() {
+		m.record.Counts = m.record.Counts[:0]
+		return
+	}
+	m.sent = true
+	m.kernel.toOffloader(&m.record)
+}
+
+// received takes over the counts that the offloader has answered.
+func (m *moveBatch) received() {
+	m.sent = false
+	// No counts if nothing was sent.
+	copy(m.counts.host, m.record.Counts)
+}
+
+// written are the device pages that the copies of the batch are written to.
+func (m *moveBatch) written() (pages []writtenPage) {
+	for p := range m.record.Pools {
+		q := &m.record.Pools[p]
+		for i := range q.Copies {
+			pages = append(pages, writtenPage{messages.PoolID(p), q.Copies[i].To})
+		}
+		for i := range q.Onboards {
+			pages = append(pages, writtenPage{messages.PoolID(p), q.Onboards[i].To})
+		}
+	}
+	return pages
+}
+
+// moves tells whether the batch moves contents: only then is it in doubt what a
+// failure leaves.
+func (m *moveBatch) moves() bool {
+	return slices.ContainsFunc(m.record.Pools, func(q protocol.PoolMove) bool {
+		return len(q.Victims)+len(q.Copies)+len(q.Onboards) > 0
+	})
+}
