@@ -125,7 +125,7 @@ type promptSpec struct {
 }
 
 // add makes a sequence of a prompt and enters it into the batch.
-func (b *promptBatch) add(spec promptSpec) *prompt {
+func (b *promptBatch) add(spec *promptSpec) *prompt {
 	// The sequence exists from the first stage on: the tree writes symbols into its tokens,
 	// and the tables grow where they will stay. Until it is admitted no one can name it.
 	s := b.sequences.Open(b.kernel.stamp)
@@ -148,14 +148,17 @@ func (b *promptBatch) add(spec promptSpec) *prompt {
 	}
 	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans}
 	if len(spec.tokens) > 0 {
-		it.self = b.addMatch(protocol.MatchItem{
-			Namespace: s.Namespace, Tokens: s.Tokens(0), Multimodal: spec.multimodal, Limit: spec.limit,
-			KeepSymbols: spec.keepSymbols, Partial: b.config.Partial && !b.storedOnly,
-		})
+		var m *protocol.MatchItem
+		m, it.self = b.addMatch()
+		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0), spec.multimodal, spec.limit
+		m.KeepSymbols, m.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly
 	}
 	if len(spec.encoder) > 0 {
 		s.Input.Begin(spec.encoder, sequence.TokenCount(spec.length))
-		it.cross = b.addMatch(protocol.MatchItem{Cross: true, Namespace: s.Namespace, Tokens: s.Input.Tokens(), Limit: len(spec.encoder)})
+		var m *protocol.MatchItem
+		m, it.cross = b.addMatch()
+		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil, len(spec.encoder)
+		m.KeepSymbols, m.Partial = false, false
 	}
 	return it
 }
@@ -183,7 +186,7 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 			result.Err = messages.Refuse(messages.TooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
 			continue
 		}
-		it := b.add(promptSpec{
+		it := b.add(&promptSpec{
 			origin: sequence.Origin{
 				Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems), Session: r.Session,
 				Retention: cloneRetention(r.Retention), InputRetention: cloneRetention(r.EncoderRetention),
@@ -212,14 +215,14 @@ func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) 
 	if len(p.Tokens) == 0 {
 		spec.encoder, spec.length, pools = b.config.padded(p.Encoder), len(p.Encoder), b.cross
 	}
-	it := b.add(spec)
+	it := b.add(&spec)
 	it.pools = pools
 	return it, nil
 }
 
-// addMatch adds a question to the Match record and returns its index. The arrays of
-// an earlier answer there are used again.
-func (b *promptBatch) addMatch(question protocol.MatchItem) int {
+// addMatch adds a question to the Match record, to be filled in, and returns its index.
+// The arrays of an earlier answer there are used again.
+func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 	m := &b.match
 	n := len(m.Items)
 	if n < cap(m.Items) {
@@ -227,14 +230,14 @@ func (b *promptBatch) addMatch(question protocol.MatchItem) int {
 	} else {
 		m.Items = append(m.Items, protocol.MatchItem{})
 	}
-	old := &m.Items[n]
-	question.IDs, question.Lacks, question.Pages = old.IDs[:0], old.Lacks, old.Pages
-	question.Source = protocol.Source{Block: protocol.NoBlock, Pages: old.Source.Pages[:0]}
-	for p := range question.Pages {
-		question.Pages[p] = question.Pages[p][:0]
+	it := &m.Items[n]
+	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false
+	it.IDs, it.CheckpointPages = it.IDs[:0], it.CheckpointPages[:0]
+	it.Source = protocol.Source{Block: protocol.NoBlock, Pages: it.Source.Pages[:0]}
+	for p := range it.Pages {
+		it.Pages[p] = it.Pages[p][:0]
 	}
-	*old = question
-	return n
+	return it, n
 }
 
 // keep drops all prompts from the n-th on, and makes the others questions again: whole
