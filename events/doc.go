@@ -75,12 +75,6 @@
 //  4. A run counts what needs it: the tree, spans, drafts, and runs that follow it.
 //  5. Tokens and hashes of a run do not change while it is there.
 //
-// # Two trees
-//
-// The two sides of an encoder–decoder model tell one log (NewShared), each of its
-// own pools. cleared is told once, when nothing is left on either side, and a tree
-// that has lost everything leaves a gap in the ids for both.
-//
 // Like every core, both are single-threaded and deterministic; an actor or a lock
 // of the caller keeps them to one goroutine, but for Draft.Name.
 package events

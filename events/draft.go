@@ -99,14 +99,14 @@ func (d *Draft) span(l *Log, s span) {
 
 // keys adds what the pools of a tree hold as stored events.
 func (d *Draft) keys(l *Log, c *protocol.Changes) {
-	s := &l.sources[l.tree(c.FirstPool)]
+	s := &l.source
 	for i := range c.List {
 		change := &c.List[i]
 		if change.Kind != protocol.BlocksStored {
 			continue
 		}
 		if !change.Joined {
-			d.event(&kept{kind: change.Kind, pool: c.FirstPool + change.Pool}, 0)
+			d.event(&kept{kind: change.Kind, pool: change.Pool}, 0)
 		}
 		d.span(l, span{position: s.blocks[change.Last], count: change.Count, tier: change.Tier, priority: change.Priority})
 	}

@@ -25,11 +25,9 @@ type Log struct {
 	readers []reader
 	opened  messages.ReaderID // the last reader that was opened
 
-	runs runs
-	// A log of one tree uses the first only.
-	sources [2]source
-	shared  shared
-	// blind is set while the log does not know the blocks of its trees, after a
+	runs   runs
+	source source
+	// blind is set while the log does not know the blocks of the tree, after a
 	// failure: it gives ids and counts losses until a snapshot brings them.
 	blind bool
 }
@@ -96,7 +94,6 @@ func (l *Log) Append(c *protocol.Changes) {
 	if !l.Enabled() {
 		return
 	}
-	tree := l.tree(c.FirstPool)
 	rest := *c // what of the record's arrays has not been used yet
 	for i := range c.List {
 		change := &c.List[i]
@@ -108,16 +105,16 @@ func (l *Log) Append(c *protocol.Changes) {
 			// next change's lies behind.
 			m := bring(&rest, change)
 			if !l.blind {
-				l.enter(tree, change, m)
+				l.enter(change, m)
 			}
 		case l.blind:
 			l.skip(change)
 		case change.Kind == protocol.BlocksLeft:
-			l.leave(&l.sources[tree], change)
+			l.leave(&l.source, change)
 		case change.Kind == protocol.EverythingForgot:
-			l.clear(tree)
+			l.push(kept{kind: change.Kind})
 		default:
-			l.change(tree, c.FirstPool, change)
+			l.change(change)
 		}
 	}
 	// Once for the record and not for each event, so that a log without readers drops
@@ -141,14 +138,12 @@ func bring(rest *protocol.Changes, c *protocol.Change) (m material) {
 
 // change keeps what happened to blocks as an event of its own or as a part of the
 // last one.
-func (l *Log) change(tree int8, firstPool messages.PoolID, c *protocol.Change) {
-	s := &l.sources[tree]
+func (l *Log) change(c *protocol.Change) {
+	s := &l.source
 	// A joined change adds to the last event, which is kept: only a push drops
 	// events, and the oldest one.
 	if !c.Joined {
-		l.push(kept{kind: c.Kind, pool: firstPool + c.Pool, tier: c.Tier, priority: c.Priority, oldPriority: c.OldPriority})
-		// The sources tell of which tree an event was: see ToldSince.
-		s.next = l.next
+		l.push(kept{kind: c.Kind, pool: c.Pool, tier: c.Tier, priority: c.Priority, oldPriority: c.OldPriority})
 	}
 	l.keep(l.events.at(l.events.n-1), span{s.blocks[c.Last], c.Count, c.Tier, c.Priority, c.Backwards})
 	switch c.Kind {
@@ -176,7 +171,6 @@ func (l *Log) push(e kept) {
 	}
 	l.events.push(e)
 	l.next++
-	l.shared.bare = false
 }
 
 // drop removes the oldest event. Readers that have not had it see that by its id. The
@@ -206,7 +200,6 @@ func (l *Log) lose(n int) {
 	// The ids go on behind the gap, so every reader sees by the ids alone that it has
 	// missed something.
 	l.next += uint64(n)
-	l.shared.gap(l.next, &l.sources)
 }
 
 // TreeLost notes that the tree of pool p has lost all it held, and with it n
@@ -216,7 +209,7 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 		return
 	}
 	l.lose(n)
-	l.forgetTree(l.tree(p))
+	l.forgetTree()
 	l.verify()
 }
 
@@ -231,8 +224,7 @@ func Resume(broken *Log, n int) *Log {
 		return l
 	}
 	l.readers, l.opened = slices.Clone(broken.readers), broken.opened
-	l.next, l.shared, l.blind = broken.next+uint64(n), broken.shared, true
-	l.shared.gap(l.next, &l.sources)
+	l.next, l.blind = broken.next+uint64(n), true
 	l.verify()
 	return l
 }

@@ -148,14 +148,13 @@ func (l *Log) learn(c *protocol.Changes) {
 	if !l.blind {
 		return
 	}
-	tree := l.tree(c.FirstPool)
 	rest := *c
 	for i := range c.List {
 		switch change := &c.List[i]; change.Kind {
 		case protocol.BlocksEntered:
-			l.enter(tree, change, bring(&rest, change))
+			l.enter(change, bring(&rest, change))
 		case protocol.BlocksStored:
-			l.sources[tree].keys += int(change.Count)
+			l.source.keys += int(change.Count)
 		default:
 			panic(fmt.Sprintf("events: a snapshot with a change of kind %d", change.Kind))
 		}

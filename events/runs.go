@@ -29,7 +29,6 @@ type run struct {
 	count     int32              // blocks
 	padding   int32              // tokens at the end that no reader gets
 
-	tree int8 // index in Log.sources
 	// 0 ≤ inTree ≤ count. Which of the blocks they are need not be known, since the
 	// run stays whole until it ends.
 	inTree int32 // blocks that the tree has
@@ -53,7 +52,6 @@ type source struct {
 	// the next BlocksEntered.
 	blocks []position // by block id, of those in the tree; others are stale
 	keys   int        // that the tree's pools hold
-	next   uint64     // the id after the last event of the tree
 }
 
 // spareTokens is how much room for tokens is kept for runs to come beside half of
@@ -69,11 +67,11 @@ type runs struct {
 }
 
 // enter makes a run of new blocks.
-func (l *Log) enter(tree int8, c *protocol.Change, m material) {
-	s := &l.sources[tree]
+func (l *Log) enter(c *protocol.Change, m material) {
+	s := &l.source
 	n := l.runs.add()
 	r := &l.runs.list[n]
-	r.tree, r.parent, r.count, r.padding = tree, none, c.Count, c.Padding
+	r.parent, r.count, r.padding = none, c.Count, c.Padding
 	if c.Parent != protocol.NoBlock {
 		at := s.blocks[c.Parent]
 		r.parent, r.parentIndex = at.run, at.index
@@ -157,12 +155,12 @@ func (s *runs) unref(n int32) {
 // forgetTree ends the refs of one tree: it is empty, or what is known of it is of no
 // use. Kept events of the tree and drafts still refer to its runs, and keep them
 // until they end.
-func (l *Log) forgetTree(tree int8) {
+func (l *Log) forgetTree() {
 	for n := range l.runs.list {
-		if r := &l.runs.list[n]; r.tree == tree && r.inTree > 0 {
+		if r := &l.runs.list[n]; r.inTree > 0 {
 			r.inTree = 0
 			l.runs.unref(int32(n))
 		}
 	}
-	l.sources[tree].blocks, l.sources[tree].keys = l.sources[tree].blocks[:0], 0
+	l.source.blocks, l.source.keys = l.source.blocks[:0], 0
 }

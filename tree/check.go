@@ -59,7 +59,7 @@ func (t *Tree) Check() error {
 		got, ok := t.byName[class(t.nodes[r.node].cross)][r.namespace]
 		c.expect(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
 		c.expect(t.nodes[r.node].children != none, "root %d is empty", i)
-		c.expect(t.inputTokens != nil || t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
+		c.expect(t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
 	}
 	for x := range t.walkAll() {
 		nodes++

@@ -117,7 +117,7 @@ func (t *Tree) tokensFrom(x, i int32) []messages.Token {
 func (t *Tree) padding(x, i int32) int32 {
 	// Only inputs of encoders are padded. For all others the walk to the root is left
 	// out.
-	if !t.nodes[x].cross && t.inputTokens == nil {
+	if !t.nodes[x].cross {
 		return 0
 	}
 	end := (t.nodes[x].depth + i + 1) * int32(t.tpb)

@@ -43,21 +43,16 @@ type Config struct {
 	Blocks         int         // how many to have room for from the start, beside their tokens
 	Events         bool        // record changes for the event log
 	Host           bool        // there is host memory: answer with HostForget
-	// InputTokens, if set, returns how many tokens the encoder's input has that a
-	// namespace names: self pools hold such inputs, with padding. It is for an engine
-	// of two trees; Cross pools need no such function.
-	InputTokens func(messages.Namespace) int
 }
 
 // Tree is the radix tree of all pools. One goroutine at a time uses it.
 type Tree struct {
-	tpb         int
-	pools       []PoolShape
-	tokenPools  int // pools before it are self pools that hold tokens, those up to selfPools hold states
-	selfPools   int // pools before it are self pools, the others cross pools
-	host        bool
-	recording   bool
-	inputTokens func(messages.Namespace) int
+	tpb        int
+	pools      []PoolShape
+	tokenPools int // pools before it are self pools that hold tokens, those up to selfPools hold states
+	selfPools  int // pools before it are self pools, the others cross pools
+	host       bool
+	recording  bool
 
 	// nodes, counts, blocks and roots are indexed by small numbers instead of linked
 	// by pointers: the collector has two pointers to follow for each node and none
@@ -127,7 +122,6 @@ func New(c Config) *Tree {
 		pools:       slices.Clone(c.Pools),
 		host:        c.Host,
 		recording:   c.Events,
-		inputTokens: c.InputTokens,
 		byName:      [2]map[messages.Namespace]int32{{}, {}},
 		symbols:     symbols{index: map[symbol]int32{}},
 		sessions:    sessions{index: map[string]int32{}},
@@ -211,11 +205,8 @@ func (t *Tree) makeRoot(s *protocol.StoreItem) int32 {
 	t.roots[i] = root{namespace: s.Namespace, node: x}
 	// The input is that of the root's first store. Later stores name the same input,
 	// because the namespace has its key.
-	switch {
-	case s.Cross:
+	if s.Cross {
 		t.roots[i].input = int32(s.Prompt)
-	case t.inputTokens != nil:
-		t.roots[i].input = int32(t.inputTokens(s.Namespace))
 	}
 	t.byName[class(s.Cross)][s.Namespace] = i
 	return x

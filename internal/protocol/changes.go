@@ -20,10 +20,6 @@ type Changes struct {
 	Tokens     []messages.Token     // Tokens of each change, as the host passed them
 	Covers     []messages.Cover     // as many for each change that is Covered
 	Namespaces []messages.Namespace // one for each change without a Parent
-
-	// FirstPool is added to the pools of all changes: the tree of an encoder
-	// numbers its pools from 0.
-	FirstPool messages.PoolID
 }
 
 // ChangeKind says what has happened to the blocks of a Change.
