@@ -246,6 +246,7 @@ func TestTheEleventhPanicIsLikeTheFirst(t *testing.T) {
 						require.Equal(t, "events", name)
 					}
 				}
+				synctest.Wait() // an actor on a goroutine of its own may have failed after the last call
 				stats, err := r.Stats(context.Background())
 				require.NoError(t, err)
 				assert.EqualValues(t, panics, stats.Restarts)
