@@ -74,7 +74,9 @@ func (m *model) draw(from, to int, label string) int {
 	return rapid.IntRange(from, to).Draw(m.T, label)
 }
 
-// pick picks a sequence that the predicate allows.
+// pick picks a sequence that the predicate allows. Where there is none it admits one,
+// for a later action, and returns nil: a run of the fuzzer that draws one action again
+// and again must not end for want of a sequence.
 func (m *model) pick(allowed func(*modelled) bool) (*Sequence, *modelled) {
 	var ids []messages.SequenceID
 	for id, b := range m.board {
@@ -83,7 +85,8 @@ func (m *model) pick(allowed func(*modelled) bool) (*Sequence, *modelled) {
 		}
 	}
 	if len(ids) == 0 {
-		m.Skip("no sequence")
+		m.admit()
+		return nil, nil
 	}
 	slices.Sort(ids)
 	id := ids[m.draw(0, len(ids)-1, "sequence")]
@@ -151,6 +154,9 @@ func (m *model) admit() {
 // commit computes up to the end of what may be committed.
 func (m *model) commit() {
 	s, b := m.pick(func(b *modelled) bool { return b.computed < len(b.tokens) })
+	if s == nil {
+		return
+	}
 	end := len(b.tokens)
 	switch {
 	case b.computed < b.prompt && b.chunk > 0:
@@ -167,7 +173,7 @@ func (m *model) commit() {
 		n = n / tpb * tpb
 	}
 	if n <= b.computed {
-		m.Skip("nothing to commit")
+		return
 	}
 	next := make([]int, len(m.pools))
 	for p := range m.pools {
@@ -195,6 +201,9 @@ func (m *model) commit() {
 // extend adds tokens to a sequence of one beam.
 func (m *model) extend() {
 	s, b := m.pick(func(b *modelled) bool { return b.beams == 1 && b.computed >= b.prompt })
+	if s == nil {
+		return
+	}
 	tokens := make([]messages.Token, m.draw(1, 6, "n"))
 	for i := range tokens {
 		tokens[i] = messages.Token(m.draw(0, 1, "token"))
@@ -212,6 +221,9 @@ func (m *model) extend() {
 // extendBeams makes both beams children of one.
 func (m *model) extendBeams() {
 	s, b := m.pick(func(b *modelled) bool { return b.beams > 1 && b.computed >= b.prompt })
+	if s == nil {
+		return
+	}
 	parent := m.draw(0, 1, "parent")
 	s.ExtendBeams([]messages.BeamStep{{Parent: parent, Token: 7}, {Parent: parent, Token: 7}})
 	b.tokens = append(slices.Clone(s.Tokens(0)[:len(b.tokens)]), 7)
@@ -227,6 +239,9 @@ func (m *model) extendBeams() {
 // rewind drops tokens, unless a page that the next one needs has been dropped.
 func (m *model) rewind() {
 	s, b := m.pick(func(b *modelled) bool { return b.beams == 1 && len(b.tokens) > b.prompt })
+	if s == nil {
+		return
+	}
 	n := m.draw(1, len(b.tokens)-b.prompt, "n")
 	next := min(b.computed, len(b.tokens)-n)
 	dropped := false
@@ -254,6 +269,9 @@ func (m *model) rewind() {
 // fork copies a sequence.
 func (m *model) fork() {
 	s, b := m.pick(func(b *modelled) bool { return b.beams == 1 && b.computed >= b.prompt })
+	if s == nil {
+		return
+	}
 	m.stamp++
 	f := m.arena.Open(m.stamp)
 	s.Fork(f)
@@ -267,6 +285,9 @@ func (m *model) fork() {
 // lose gives a sequence up; it holds its pages.
 func (m *model) lose() {
 	s, b := m.pick(func(*modelled) bool { return true })
+	if s == nil {
+		return
+	}
 	s.MarkLost(LostCopy)
 	s.MarkLost(LostActor) // the first reason stays
 	b.lost = true
@@ -279,7 +300,8 @@ func (m *model) end() {
 		ids = append(ids, id)
 	}
 	if len(ids) == 0 {
-		m.Skip("no sequence")
+		m.admit()
+		return
 	}
 	slices.Sort(ids)
 	id := ids[m.draw(0, len(ids)-1, "sequence")]
