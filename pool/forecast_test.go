@@ -139,7 +139,9 @@ func TestForecastAllocatesNothing(t *testing.T) {
 		}
 		return testing.AllocsPerRun(200, step)
 	}
-	assert.LessOrEqual(t, allocations(NewForecast("warm", 256, 1)), allocations(New("warm", 256)))
+	// A request has 20 blocks. Maps of the stand-in cache grow at random, which moves either
+	// average by less than one.
+	assert.LessOrEqual(t, allocations(NewForecast("warm", 256, 1)), allocations(New("warm", 256))+1)
 }
 
 // TestForecastKeepsPriorities: a page of a higher priority outlives all of a lower one,

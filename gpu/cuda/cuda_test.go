@@ -442,7 +442,9 @@ func TestRunOverTwoPieces(t *testing.T) {
 	}
 }
 
-// The memory that a submission takes is that of its calls, not of its copies.
+// The memory that a submission takes is that of its calls, not of its copies. Lists that
+// grow while one of the two is measured, and other goroutines, move an average by one or
+// two; 998 copies more would move it by hundreds if each allocated.
 func TestSubmitAllocatesLittle(t *testing.T) {
 	d, k := openFake(t)
 	const n = 1000
@@ -465,5 +467,5 @@ func TestSubmitAllocatesLittle(t *testing.T) {
 		})
 	}
 	allocations(n) // the lists grow once
-	assert.Equal(t, allocations(2), allocations(n))
+	assert.InDelta(t, allocations(2), allocations(n), 10)
 }
