@@ -60,6 +60,13 @@ func sent(t *testing.T, batch messages.EventBatch) (got messages.EventBatch) {
 	text, err := json.Marshal(batch)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &got))
+	// What JSON leaves out is of no use to a mirror.
+	for i := range batch.Events {
+		batch.Events[i].Namespace = nil
+		for j := range batch.Events[i].Blocks {
+			batch.Events[i].Blocks[j].Covers = nil
+		}
+	}
 	require.Equal(t, batch, got)
 	return got
 }

@@ -246,6 +246,7 @@ func (d *Draft) stored(e *messages.Event, pieces []piece) {
 			// write to the next block.
 			e.Blocks = append(e.Blocks, messages.StoredBlock{
 				Hash: r.hashes[p.from+i], Tokens: tokens[from:to:to], Tier: p.tier, Priority: p.priority,
+				Covers: r.coversOf(p.from+i, to-from),
 			})
 		}
 	}
@@ -258,7 +259,24 @@ func (d *Draft) stored(e *messages.Event, pieces []piece) {
 		e.Parent, e.HasParent = r.hashes[from-1], true
 	case r.parent != none:
 		e.Parent, e.HasParent = r.before, true
+	case r.namespace != (messages.Namespace{}):
+		// A copy: the run's own gets the namespace of another prompt when the run ends.
+		namespace := r.namespace
+		e.Namespace = &namespace
 	}
+}
+
+// coversOf returns a copy of the covers of the first n tokens of a block; nil if no
+// item covers any of them.
+func (r *run) coversOf(block, n int) []messages.Cover {
+	if r.covers == nil {
+		return nil
+	}
+	covers := r.covers[block*r.size():][:n]
+	if !slices.ContainsFunc(covers, func(c messages.Cover) bool { return c.Covered }) {
+		return nil
+	}
+	return slices.Clone(covers)
 }
 
 // removed gives a removed event its hashes.

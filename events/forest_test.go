@@ -38,6 +38,7 @@ type block struct {
 	behind int // blocks that follow it in the forest
 	ns     messages.Namespace
 	tokens []messages.Token // without padding
+	covers []messages.Cover // by token; nil without an item
 	text   []byte           // what is hashed of it
 	pools  [2]bool          // holds it
 	tiers  [2]messages.Tier // where, if it does
@@ -53,6 +54,23 @@ func (b *block) texts() [][]byte {
 	}
 	slices.Reverse(out)
 	return out
+}
+
+// stored is b in a stored event.
+func (b *block) stored(tier messages.Tier, priority messages.Priority) messages.StoredBlock {
+	return messages.StoredBlock{Hash: b.name(), Tokens: b.tokens, Tier: tier, Priority: priority, Covers: b.covers}
+}
+
+// storedEvent is an event whose first block is b, without its blocks.
+func (b *block) storedEvent(p messages.PoolID) messages.Event {
+	e := messages.Event{Type: messages.EventStored, Pool: p}
+	switch {
+	case b.parent != nil:
+		e.Parent, e.HasParent = b.parent.name(), true
+	case b.ns != (messages.Namespace{}):
+		e.Namespace = &b.ns
+	}
+	return e
 }
 
 // name is the right hash of b.
@@ -100,6 +118,11 @@ func (f *forest) enterAs(c *protocol.Changes, e entering, known []*block) []*blo
 	size := min(testTokens, len(e.tokens))
 	for from := 0; from < len(e.tokens) && known == nil; from += size {
 		b := &block{id: f.free(), parent: parent, ns: e.ns, tokens: e.tokens[from:min(from+size, len(e.tokens)-e.padding)]}
+		if e.covers != nil {
+			if covers := e.covers[from:][:len(b.tokens)]; slices.ContainsFunc(covers, func(c messages.Cover) bool { return c.Covered }) {
+				b.covers = covers
+			}
+		}
 		for i, tok := range e.tokens[from : from+size] {
 			if e.covers == nil || !e.covers[from+i].Covered {
 				b.text = binary.LittleEndian.AppendUint32(b.text, uint32(tok))

@@ -96,14 +96,11 @@ func (m *history) store(t *rapid.T, chain []*block) {
 		if len(blocks) == 0 {
 			continue
 		}
-		w := messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}
-		if parent := blocks[0].parent; parent != nil {
-			w.Parent, w.HasParent = parent.name(), true
-		}
+		w := blocks[0].storedEvent(messages.PoolID(p))
 		cut := rapid.IntRange(1, len(blocks)).Draw(t, "cut")
 		for i, b := range blocks {
 			b.pools[p], b.tiers[p], b.priority = true, messages.Primary, 1
-			s := messages.StoredBlock{Hash: b.name(), Tokens: b.tokens, Priority: 1}
+			s := b.stored(messages.Primary, 1)
 			if i >= cut {
 				s.Priority, b.priority = 2, 2
 			}
@@ -216,11 +213,8 @@ func (m *history) snapshot(t *rapid.T) {
 			if !held {
 				continue
 			}
-			e := messages.Event{Type: messages.EventStored, Pool: messages.PoolID(p)}
-			if b.parent != nil {
-				e.Parent, e.HasParent = b.parent.name(), true
-			}
-			e.Blocks = []messages.StoredBlock{{Hash: b.name(), Tokens: b.tokens, Tier: b.tiers[p], Priority: b.priority}}
+			e := b.storedEvent(messages.PoolID(p))
+			e.Blocks = []messages.StoredBlock{b.stored(b.tiers[p], b.priority)}
 			w.Events = append(w.Events, e)
 		}
 	}

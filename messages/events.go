@@ -36,6 +36,9 @@ type StoredBlock struct {
 	Tokens   []Token  `json:"tokens"` // as the host passed them; blocks of one batch may share memory
 	Tier     Tier     `json:"tier"`
 	Priority Priority `json:"priority"`
+	// Covers says for each token which multimodal item covers it; nil if none
+	// covers any token of the block. JSON leaves it out.
+	Covers []Cover `json:"-"`
 }
 
 // Event is one change of what the cache holds. Which fields are set depends on Type;
@@ -48,9 +51,13 @@ type Event struct {
 	PrimaryPages   int `json:"primary_pages,omitzero"`   // created
 	SecondaryPages int `json:"secondary_pages,omitzero"` // created
 
-	Parent    Hash          `json:"parent,omitzero"`     // stored: the block before
-	HasParent bool          `json:"has_parent,omitzero"` // stored: false at the start of a prompt
-	Blocks    []StoredBlock `json:"blocks,omitempty"`    // stored: consecutive blocks
+	Parent    Hash `json:"parent,omitzero"`     // stored: the block before
+	HasParent bool `json:"has_parent,omitzero"` // stored: false at the start of a prompt
+	// Namespace is that of the prompt, in stored events without a parent; nil is the
+	// zero Namespace. Blocks with a parent have their parent's. JSON leaves it out,
+	// since a salt is a secret.
+	Namespace *Namespace    `json:"-"`
+	Blocks    []StoredBlock `json:"blocks,omitempty"` // stored: consecutive blocks
 
 	Hashes []Hash `json:"hashes,omitempty"` // removed
 
