@@ -70,11 +70,21 @@ func (c *accounts) account(p messages.PageID, from, to pageState) {
 	}
 }
 
-// setTenant notes the tenant of the contents that a page is about to hold.
+// setTenant makes a page, which is in no order, hold contents of a tenant.
+//
+// A clean page is on the account of the tenant that offloaded its block. Another tenant may
+// have onboarded the block since and be the one that loses it now. The page then moves to
+// that tenant's account, beyond its quota if it must: the contents have their room already.
 func (h *hostPool) setTenant(p messages.PageID, t protocol.Tenant) {
-	if h.accounts != nil {
-		h.accounts.of[p] = t
+	c := h.accounts
+	if c == nil {
+		return
 	}
+	if was := c.of[p]; h.pages[p].state.counts() {
+		c.list[was].pages--
+		c.list[t].pages++
+	}
+	c.of[p] = t
 }
 
 // tenantOf is the tenant of a page's contents.

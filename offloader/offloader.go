@@ -190,16 +190,6 @@ func (o *Offloader) Finish() {
 // sole pages and clean copies are cached, and ahead copies count as free.
 func (o *Offloader) Counts(pool messages.PoolID) messages.PageCounts { return o.hosts[pool].count() }
 
-// Sole is the host page with the only contents of a block, or NoPage. The tree must
-// agree.
-func (o *Offloader) Sole(pool messages.PoolID, b protocol.BlockID) messages.PageID {
-	p := o.hosts[pool].find(b)
-	if p == messages.NoPage || o.hosts[pool].pages[p].state != sole {
-		return messages.NoPage
-	}
-	return p
-}
-
 // SetDevicePages changes the number of device pages of a pool after a rebalance.
 // Nothing may be under way on pages that no longer exist.
 //

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // carry submits everything of the work under way, tickets counting up.
@@ -38,6 +39,24 @@ func filled(cfg Config, n int) *Offloader {
 	}
 	serve(o, 1, pm)
 	return o
+}
+
+// A block that one tenant offloaded may be onboarded by another one: the clean copy is on the
+// account of the first, the contents that come back are on that of the second.
+func TestTheTenantOfACleanCopyChanges(t *testing.T) {
+	o := New(Config{Pools: []PoolConfig{{
+		Name: "wfullh1", DevicePages: 4, HostPages: 4, PageBytes: 32, Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
+	}}, Quotas: []windows.Quota{windows.NoQuota / 2, windows.NoQuota / 2}})
+	victim := victimOf(0)
+	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victim}})
+	serve(o, 2, protocol.PoolMove{Onboards: []protocol.Onboard{{Block: victim.Block, To: 1}}})
+	require.NoError(t, o.Check())
+	victim.Page, victim.Tenant = 1, 1
+	m := serve(o, 3, protocol.PoolMove{Victims: []protocol.Victim{victim}})
+	require.NoError(t, o.Check())
+	require.False(t, m.Pools[0].Outcomes[0].Copied, "the clean copy serves")
+	require.Equal(t, []int{0, 1}, []int{o.hosts[0].accounts.list[0].pages, o.hosts[0].accounts.list[1].pages})
+	require.Equal(t, protocol.Tenant(1), o.hosts[0].tenantOf(m.Pools[0].Outcomes[0].Host))
 }
 
 func TestPanicsStateTheFacts(t *testing.T) {

@@ -20,6 +20,7 @@ type held struct {
 	depth     int32
 	pins      int
 	protected bool
+	tenant    protocol.Tenant
 }
 
 // oracle is the host memory of one pool as a list that is searched in full. It
@@ -31,19 +32,20 @@ type oracle struct {
 	list   []*held
 }
 
-// tenant is whose a block is: any fixed choice will do.
-func (r *oracle) tenant(b protocol.BlockID) protocol.Tenant {
+// tenant is the tenant of a block on a page of the device. Any fixed choice will do in which a
+// block that is onboarded to another page may get another tenant.
+func (r *oracle) tenant(b protocol.BlockID, page messages.PageID) protocol.Tenant {
 	if len(r.quotas) == 0 {
 		return protocol.OtherTenants
 	}
-	return protocol.Tenant(int(b) % len(r.quotas))
+	return protocol.Tenant((int(b) + int(page)) % len(r.quotas))
 }
 
 // pages counts what a tenant has.
 func (r *oracle) pages(t protocol.Tenant) int {
 	n := 0
 	for _, e := range r.list {
-		if r.tenant(e.block) == t {
+		if e.tenant == t {
 			n++
 		}
 	}
@@ -88,7 +90,7 @@ func (r *oracle) evict(v protocol.Victim) (kept, copied bool, displaced protocol
 		return false, false, displaced
 	}
 	if own != nil {
-		own.clean, own.priority, own.use, own.depth = false, v.Priority, v.Use, v.Depth
+		own.clean, own.priority, own.use, own.depth, own.tenant = false, v.Priority, v.Use, v.Depth, v.Tenant
 		return true, false, displaced
 	}
 	if len(r.list) == r.total {
@@ -101,7 +103,7 @@ func (r *oracle) evict(v protocol.Victim) (kept, copied bool, displaced protocol
 		}
 		r.remove(worst.block)
 	}
-	r.list = append(r.list, &held{block: v.Block, priority: v.Priority, use: v.Use, depth: v.Depth})
+	r.list = append(r.list, &held{block: v.Block, priority: v.Priority, use: v.Use, depth: v.Depth, tenant: v.Tenant})
 	return true, true, displaced
 }
 
@@ -113,12 +115,12 @@ func (r *oracle) room(v protocol.Victim) *held {
 	if len(r.quotas) == 0 {
 		return cmp.Or(r.copy(all), r.sole(all, v.Priority))
 	}
-	own := r.tenant(v.Block)
+	own := v.Tenant
 	if r.pages(own) >= r.quotas[own].Pages(r.total) {
-		mine := func(e *held) bool { return r.tenant(e.block) == own }
+		mine := func(e *held) bool { return e.tenant == own }
 		return cmp.Or(r.copy(mine), r.sole(mine, v.Priority))
 	}
-	over := func(e *held) bool { t := r.tenant(e.block); return r.pages(t) > r.quotas[t].Pages(r.total) }
+	over := func(e *held) bool { return r.pages(e.tenant) > r.quotas[e.tenant].Pages(r.total) }
 	return cmp.Or(r.copy(over), r.copy(all), r.sole(over, messages.MaxPriority), r.sole(all, v.Priority))
 }
 

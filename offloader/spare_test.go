@@ -41,7 +41,7 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 	require.Equal(t, 0, ahead(3, 2, 3, 4), "all copies are still near eviction")
 
 	m := serve(o, 4, protocol.PoolMove{Victims: []protocol.Victim{victimOf(2)}})
-	require.Equal(t, protocol.Outcome{Host: o.Sole(0, 2), Displaced: 0, Dirty: true, Waits: true}, m.Pools[0].Outcomes[0])
+	require.Equal(t, protocol.Outcome{Host: o.hosts[0].find(2), Displaced: 0, Dirty: true, Waits: true}, m.Pools[0].Outcomes[0])
 	require.Equal(t, full, o.Counts(0))
 	require.Equal(t, 1, ahead(5, 3, 4, 5), "the page of what was displaced is spare now")
 	require.Equal(t, 2, ahead(6, 5, 6, 7), "copies that are no longer near eviction make place")

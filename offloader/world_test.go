@@ -217,7 +217,7 @@ func (w *world) traffic(pool messages.PoolID) {
 			open = append(open, page)
 		case w.chance(3):
 			pm.Victims = append(pm.Victims, protocol.Victim{
-				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block),
+				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block, page),
 			})
 			open = append(open, page)
 		default:
@@ -411,7 +411,7 @@ func (w *world) aheadOfDemand() error {
 		busy := slices.ContainsFunc(w.kernels, func(k kernel) bool { return slices.Contains(k.write[pool], page) })
 		if d.block != protocol.NoBlock && !busy && w.chance(2) {
 			candidates = append(candidates, protocol.Victim{
-				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block),
+				Page: page, Block: d.block, Depth: d.depth, Priority: d.priority, Use: d.use, Tenant: p.host.tenant(d.block, page),
 			})
 		}
 	}
@@ -444,7 +444,7 @@ func (w *world) compare() error {
 		}
 		for _, e := range p.host.list {
 			page := w.o.hosts[i].find(e.block)
-			if page == messages.NoPage || e.clean != (w.o.Sole(pool, e.block) == messages.NoPage) {
+			if page == messages.NoPage || e.clean != (w.o.hosts[i].pages[page].state != sole) {
 				return fmt.Errorf("pool %d: block %d is on host page %d, clean %t", i, e.block, page, e.clean)
 			}
 			if got := w.m.contents[Slot{pool, messages.Secondary, page}]; got != p.value[e.block] {
