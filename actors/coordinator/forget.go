@@ -202,7 +202,17 @@ func (f *forget) undo(bool) verdict {
 	return serveAgain
 }
 
-func (f *forget) check() error { return nil }
+// check verifies that what the tree is asked to forget is named: all, with the blocks
+// to be kept of each pool, or what a selector names.
+func (f *forget) check() error {
+	if f.stage == forgetForgetting && f.record.All != (f.invalidate == nil) {
+		return fmt.Errorf("%v: the tree is asked to forget all blocks: %v", f, f.record.All)
+	}
+	if f.stage == forgetForgetting && f.record.All && len(f.record.Keep) != len(f.config.Pools) {
+		return fmt.Errorf("%v: kept blocks of %d pools, there are %d", f, len(f.record.Keep), len(f.config.Pools))
+	}
+	return nil
+}
 
 // String names request and stage.
 func (f *forget) String() string {

@@ -7,6 +7,33 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 )
 
+// Port carries the coordinator's messages. What goes to the tree, a pool or the
+// offloader comes back as the same record through Answered; nothing else does.
+type Port interface {
+	Tree(message any)
+	Pool(work *protocol.PoolWork)
+	PoolAudit(audit *protocol.Audit)
+	ResizePool(resize *protocol.ResizePool)
+	RebuildPool(rebuild *protocol.RebuildPool)
+	Offloader(message any)
+	// Events passes a request on whose answer the events actor gives itself; keys
+	// are those of the tree, for a snapshot.
+	Events(request, sender any, keys []*protocol.Changes)
+	// Begin tells the sender that its request is being served; false drops the
+	// request, because its caller has gone.
+	Begin(sender any) bool
+	// Park tells the sender that its request waits for pages; false drops the
+	// request, because its caller has gone. Waits asks that again.
+	Park(sender any) bool
+	Waits(sender any) bool
+	// Reply gives a request back to its sender, answered.
+	Reply(request, sender any)
+	// Abort tells the sender that its request could not be served.
+	Abort(request, sender any, cause error)
+	// Now is the time by which timers act.
+	Now() time.Duration
+}
+
 // kernel serves one request after the other. It knows nothing about any request:
 // a transaction does, which sends work through the kernel and is resumed when all
 // answers have come.
@@ -15,19 +42,19 @@ import (
 //	                      │ toTree, toPool, toOffloader: pending grows
 //	Answered: pending − 1 │
 //	          at 0        ▼
-//	                   transaction.resume ─▶ … ─▶ reply, abort or passOn
+//	                   task.resume ─▶ … ─▶ reply, abort, deliver or withdraw
 //
 // Messages have the epoch of the kernel. A failure of an actor begins a new epoch:
-// answers of an older one are dropped by the caller of Answered, and whoever still
-// has a record of it keeps the record.
+// answers of an older one are dropped by the caller of Answered, and an actor that
+// still has a record of it keeps the record.
 type kernel struct {
 	port    Port
 	epoch   uint32
 	queue   queue
 	round   round
-	active  transaction // is resumed when pending is 0; nil between rounds
+	active  task // is resumed when pending is 0; nil when nothing is under way
 	handoff handoff
-	pending int // answers that are still to come
+	pending int // answers that are still to come; > 0 only with an active task
 
 	now   time.Duration // of the round
 	stamp uint64        // of the round, and of each time that it is served again
@@ -40,23 +67,29 @@ type round struct {
 	attempts    int // how often it has been served again after a failure
 }
 
+// task is work that goes on in stages: it sends messages, waits for all answers and
+// is resumed. A request's transaction is one; so is work that serves no request, such
+// as a recovery. Its stage says what it waits for.
+type task interface {
+	// resume does the stage that follows when all answers have come.
+	resume()
+	// check verifies the scratch state of a task that waits for answers.
+	check() error
+	// String names the task and its stage.
+	String() string
+}
+
 // transaction serves one kind of request. There is one of each kind, used again for
-// every request of its kind. Its stage says what it waits for.
+// every request of its kind. One that needs answers of other actors is a task, too.
 type transaction interface {
 	// start does the first stage. It is called again when a recovery has undone the
 	// transaction and the request is served once more.
 	start()
-	// resume does the stage that follows when all answers have come.
-	resume()
 	// undo takes back what the transaction has changed in the sequences, after an
 	// actor has failed, and says how the recovery ends the round. With broken the
 	// coordinator itself failed in the middle of a stage, and the scratch state of
 	// the transaction may be inconsistent. Undo may be called more than once.
 	undo(broken bool) verdict
-	// check verifies the scratch state of a transaction that waits for answers.
-	check() error
-	// String names request and stage.
-	String() string
 }
 
 // verdict says what a recovery does with the round that it has interrupted.
@@ -77,25 +110,29 @@ const (
 // queue nor in the round, and its caller would wait for ever.
 type handoff struct {
 	queued
-	to    handoffState
-	cause error               // to be aborted with
-	keys  []*protocol.Changes // of a snapshot, for the events actor
+	to destination // nil: the queue, as its first
 }
 
-// handoffState is where a request in handoff goes.
-type handoffState uint8
+// destination is where a request goes when its round ends. It may be delivered a
+// second time, should the coordinator have failed over the first.
+type destination interface {
+	deliver(port Port, request, sender any)
+}
 
-const (
-	toRound    handoffState = iota // back to the queue if that fails
-	toSender                       // answered
-	toAbort                        // to its sender, not served
-	toEvents                       // to the events actor, which answers
-	toAdmitted                     // to the admission queue; to the queue if that fails
-)
+// answered sends a request back to its sender.
+type answered struct{}
+
+func (answered) deliver(port Port, request, sender any) { port.Reply(request, sender) }
+
+// aborted sends a request back to its sender that could not be served.
+type aborted struct{ cause error }
+
+func (a aborted) deliver(port Port, request, sender any) { port.Abort(request, sender, a.cause) }
 
 // begin takes a request into a round; false if its caller has gone.
 func (k *kernel) begin(q queued) bool {
-	k.handoff = handoff{queued: q, to: toRound}
+	// Begin calls the sender, which may panic: the request goes back to the queue then.
+	k.handoff = handoff{queued: q}
 	begun := k.port.Begin(q.sender)
 	k.handoff = handoff{}
 	return begun
@@ -112,45 +149,42 @@ func (k *kernel) open(q queued, t transaction) {
 
 // serve starts the transaction of the round.
 func (k *kernel) serve() {
-	k.active = k.round.transaction
-	k.active.start()
+	// Active before start sends anything, so that String and Check see what is under way.
+	// A request that is answered where it starts has no stages and is no task.
+	k.continueRound()
+	k.round.transaction.start()
 }
 
-// take ends the round and gives its request, which is about to go somewhere.
-func (k *kernel) take(to handoffState, cause error) queued {
+// continueRound resumes the transaction of the round next, where it was broken off.
+func (k *kernel) continueRound() { k.active, _ = k.round.transaction.(task) }
+
+// leave ends the round and takes its request, which is about to go somewhere.
+func (k *kernel) leave(to destination) queued {
 	q := k.round.queued
 	// In handoff before it leaves the round: it is in one of the two at every moment.
-	k.handoff = handoff{queued: q, to: to, cause: cause}
+	k.handoff = handoff{queued: q, to: to}
 	k.round, k.active = round{}, nil
 	return q
 }
 
-// reply ends the round: its request is answered.
-func (k *kernel) reply() {
-	q := k.take(toSender, nil)
-	k.port.Reply(q.request, q.sender)
+// deliver ends the round: its request goes to the destination.
+func (k *kernel) deliver(to destination) {
+	q := k.leave(to)
+	to.deliver(k.port, q.request, q.sender)
 	k.handoff = handoff{}
 }
+
+// reply ends the round: its request is answered.
+func (k *kernel) reply() { k.deliver(answered{}) }
 
 // abort ends the round with an error.
-func (k *kernel) abort(cause error) {
-	q := k.take(toAbort, cause)
-	k.port.Abort(q.request, q.sender, cause)
-	k.handoff = handoff{}
-}
+func (k *kernel) abort(cause error) { k.deliver(aborted{cause}) }
 
-// passOn ends the round: the events actor answers, a snapshot from these keys.
-func (k *kernel) passOn(keys []*protocol.Changes) {
-	q := k.take(toEvents, nil)
-	k.handoff.keys = keys
-	k.port.Events(q.request, q.sender, keys)
-	k.handoff = handoff{}
-}
-
-// park ends the round without an answer. It returns the request, and false if its
-// caller has gone.
+// park ends the round without an answer, for a request that is to wait outside of the
+// queue. It returns the request, and false if its caller has gone. Until then a
+// failure puts it back into the queue, from where it is tried again.
 func (k *kernel) park() (queued, bool) {
-	q := k.take(toAdmitted, nil)
+	q := k.leave(nil)
 	waits := k.port.Park(q.sender)
 	k.handoff = handoff{}
 	return q, waits
@@ -163,12 +197,8 @@ func (k *kernel) finishHandoff() {
 	h := k.handoff
 	switch {
 	case h.request == nil:
-	case h.to == toSender:
-		k.port.Reply(h.request, h.sender)
-	case h.to == toAbort:
-		k.port.Abort(h.request, h.sender, h.cause)
-	case h.to == toEvents:
-		k.port.Events(h.request, h.sender, h.keys)
+	case h.to != nil:
+		h.to.deliver(k.port, h.request, h.sender)
 	default:
 		// It was the first, and will be again.
 		k.queue.pushFirst(h.queued)

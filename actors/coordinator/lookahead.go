@@ -119,9 +119,6 @@ func (a *lookAhead) begin() bool {
 	return true
 }
 
-// start is not called: a look is in no round.
-func (a *lookAhead) start() {}
-
 // resume does the stage that follows.
 func (a *lookAhead) resume() {
 	switch a.stage {
@@ -199,10 +196,17 @@ func (a *lookAhead) copied() {
 // renew takes a new record for a new epoch.
 func (a *lookAhead) renew() { a.offer, a.stage = protocol.OffloadAhead{}, lookAheadIdle }
 
-// undo is not called: a look is in no round.
-func (a *lookAhead) undo(bool) verdict { return serveAgain }
-
-func (a *lookAhead) check() error { return nil }
+// check verifies that a look is under way between rounds only, and that the offloader
+// is offered a list for every pool.
+func (a *lookAhead) check() error {
+	switch {
+	case a.kernel.round.request != nil:
+		return fmt.Errorf("look ahead: %v in the round of a %T", a.stage, a.kernel.round.request)
+	case a.stage == lookAheadCopying && len(a.offer.Pools) != len(a.config.Pools):
+		return fmt.Errorf("look ahead: %d lists of candidates for %d pools", len(a.offer.Pools), len(a.config.Pools))
+	}
+	return nil
+}
 
 // String names the stage.
 func (a *lookAhead) String() string { return fmt.Sprintf("look ahead: %v", a.stage) }

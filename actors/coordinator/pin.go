@@ -202,11 +202,15 @@ func (n *pin) undo(bool) verdict {
 	return serveAgain
 }
 
+// check verifies that the pin is there exactly from pinPinning on.
 func (n *pin) check() error {
-	if n.stage == pinPinning {
-		return nil
+	if n.stage != pinPinning {
+		return n.batch.check()
 	}
-	return n.batch.check()
+	if _, ok := n.pins.blocks[n.request.Pinned.Pin]; !ok {
+		return fmt.Errorf("pin: pools add the pins of pin %d, which does not exist", n.request.Pinned.Pin)
+	}
+	return nil
 }
 
 // String names the stage.
@@ -312,7 +316,13 @@ func (n *unpin) undo(bool) verdict {
 	return serveAgain
 }
 
-func (n *unpin) check() error { return nil }
+// check verifies that the pin is there exactly until unpinUnpinning.
+func (n *unpin) check() error {
+	if _, ok := n.pins.blocks[n.request.Pin]; ok != (n.stage == unpinLocating) {
+		return fmt.Errorf("unpin: %v, pin %d exists: %v", n.stage, n.request.Pin, ok)
+	}
+	return nil
+}
 
 // String names the stage.
 func (n *unpin) String() string { return fmt.Sprintf("unpin: %v", n.stage) }

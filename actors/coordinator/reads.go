@@ -7,12 +7,18 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// oneStage is a transaction that is answered where it starts.
+// oneStage is a transaction that is answered where it starts: it needs no other
+// actor, so it is no task and is never resumed. All that can break it off is a failure
+// of the coordinator itself, and then nothing has changed.
 type oneStage struct{}
 
-func (oneStage) resume()           {}
 func (oneStage) undo(bool) verdict { return serveAgain }
-func (oneStage) check() error      { return nil }
+
+// toEvents sends a request on to the events actor, which answers it. Keys are those
+// of the tree, of which a snapshot is made; nil if the request is no snapshot.
+type toEvents struct{ keys []*protocol.Changes }
+
+func (t toEvents) deliver(port Port, request, sender any) { port.Events(request, sender, t.keys) }
 
 // readStats serves ReadStats: it copies the counters.
 type readStats struct {
@@ -36,8 +42,6 @@ func (t *readStats) start() {
 	r.Stats.Pools = pools
 	t.kernel.reply()
 }
-
-func (t *readStats) String() string { return "read stats" }
 
 // readTables serves ReadTables: it copies the page tables of sequences.
 type readTables struct {
@@ -65,8 +69,6 @@ func (t *readTables) start() {
 	t.kernel.reply()
 }
 
-func (t *readTables) String() string { return "read tables" }
-
 // readEvents serves ReadEvents, OpenReader and CloseReader, whose answers are the
 // events actor's.
 type readEvents struct {
@@ -74,8 +76,7 @@ type readEvents struct {
 	*shared
 }
 
-func (t *readEvents) start()         { t.kernel.passOn(nil) }
-func (t *readEvents) String() string { return "read events" }
+func (t *readEvents) start() { t.kernel.deliver(toEvents{}) }
 
 // readScales serves ReadScales: it copies the scales.
 type readScales struct {
@@ -89,8 +90,6 @@ func (t *readScales) start() {
 	t.request.Scales = append(t.request.Scales[:0], t.config.Scales...)
 	t.kernel.reply()
 }
-
-func (t *readScales) String() string { return "read scales" }
 
 // writeScales serves WriteScales: all scales are checked before any is set. They are
 // the coordinator's own and outlive the failure of any actor.
@@ -114,8 +113,6 @@ func (t *writeScales) start() {
 	t.kernel.reply()
 }
 
-func (t *writeScales) String() string { return "write scales" }
-
 // closing serves Close: it counts what sequences still hold.
 type closing struct {
 	oneStage
@@ -128,8 +125,6 @@ func (t *closing) start() {
 	t.kernel.reply()
 }
 
-func (t *closing) String() string { return "close" }
-
 // unknown refuses what is no request.
 type unknown struct {
 	oneStage
@@ -141,8 +136,6 @@ func (t *unknown) start() {
 	t.kernel.abort(messages.Refuse(messages.BadRequest, "%T is no request", t.request))
 }
 
-func (t *unknown) String() string { return fmt.Sprintf("unknown request %T", t.request) }
-
 // readTree serves what only the tree knows: ReadSnapshot, whose keys go to the events
 // actor for the id that follows them, and ReadContents.
 //
@@ -153,15 +146,27 @@ type readTree struct {
 
 	snapshot protocol.Snapshot
 	blocks   protocol.Contents
-	reading  bool
+	stage    readStage
 }
 
+// readStage is what the request waits for.
+type readStage uint8
+
+// The stages.
+const (
+	readIdle    readStage = iota // nothing has been sent
+	readReading                  // the tree lists its blocks
+)
+
+// String names the stage.
+func (s readStage) String() string { return [...]string{"idle", "reading"}[s] }
+
 // open begins a request.
-func (t *readTree) open(contents *messages.ReadContents) { t.contents, t.reading = contents, false }
+func (t *readTree) open(contents *messages.ReadContents) { t.contents, t.stage = contents, readIdle }
 
 // start asks the tree.
 func (t *readTree) start() {
-	t.reading = true
+	t.stage = readReading
 	header := protocol.Header{Epoch: t.kernel.epoch}
 	if t.contents != nil {
 		t.blocks = protocol.Contents{Header: header}
@@ -179,26 +184,34 @@ func (t *readTree) resume() {
 		t.kernel.reply()
 		return
 	}
-	t.kernel.passOn([]*protocol.Changes{t.snapshot.Keys})
+	t.kernel.deliver(toEvents{[]*protocol.Changes{t.snapshot.Keys}})
 }
 
 // renew takes new records for a new epoch.
 func (t *readTree) renew() { t.snapshot, t.blocks = protocol.Snapshot{}, protocol.Contents{} }
 
-func (t *readTree) undo(bool) verdict { return serveAgain }
+// undo has nothing to take back.
+func (t *readTree) undo(bool) verdict {
+	t.stage = readIdle
+	return serveAgain
+}
 
-func (t *readTree) check() error { return nil }
+// check verifies that a request which waits is of this epoch: the answer to an older
+// record would never come.
+func (t *readTree) check() error {
+	if epoch := max(t.snapshot.Epoch, t.blocks.Epoch); t.stage == readReading && epoch != t.kernel.epoch {
+		return fmt.Errorf("%v: sent in epoch %d, now it is epoch %d", t, epoch, t.kernel.epoch)
+	}
+	return nil
+}
 
 // String names request and stage.
 func (t *readTree) String() string {
-	name, stage := "snapshot", "idle"
+	name := "snapshot"
 	if t.contents != nil {
 		name = "contents"
 	}
-	if t.reading {
-		stage = "reading"
-	}
-	return fmt.Sprintf("read %s: %s", name, stage)
+	return fmt.Sprintf("read %s: %v", name, t.stage)
 }
 
 // expiry ends retention whose time has come, before the pools choose what goes. It
@@ -207,15 +220,28 @@ func (t *readTree) String() string {
 //	start ─▶ applying ─▶ following ─▶ (the transaction of the round)
 type expiry struct {
 	*shared
-	following bool // pools and host memory follow; else the tree applies
+	stage expiryStage
 }
+
+// expiryStage is what the end of retention waits for.
+type expiryStage uint8
+
+// The stages.
+const (
+	expiryIdle      expiryStage = iota // no timer is being followed
+	expiryApplying                     // the tree ends the retention whose time has come
+	expiryFollowing                    // pools and host memory follow
+)
+
+// String names the stage.
+func (s expiryStage) String() string { return [...]string{"idle", "applying", "following"}[s] }
 
 // due tells whether a timer of the tree has ended.
 func (e *expiry) due() bool { return e.kernel.now >= e.out.nextExpiry }
 
 // start sends the tree the time.
 func (e *expiry) start() {
-	e.following = false
+	e.stage = expiryApplying
 	e.kernel.active = e
 	// A change without parts: the tree does what time alone has brought.
 	e.out.resetChange()
@@ -224,25 +250,27 @@ func (e *expiry) start() {
 
 // resume does the stage that follows.
 func (e *expiry) resume() {
-	if !e.following {
-		e.following = true
+	switch e.stage {
+	case expiryApplying:
+		e.stage = expiryFollowing
 		e.out.applied()
 		e.out.followUp()
-		return
+	case expiryFollowing:
+		e.out.followed()
+		e.stage = expiryIdle
+		// The transaction of the round has not begun: it sees the priorities as they are now.
+		e.kernel.serve()
+	case expiryIdle:
 	}
-	e.out.followed()
-	e.kernel.serve()
 }
 
-// undo is not called: the round is that of the transaction behind it.
-func (e *expiry) undo(bool) verdict { return serveAgain }
-
-func (e *expiry) check() error { return nil }
+// check verifies that a round waits for the expiry.
+func (e *expiry) check() error {
+	if e.kernel.round.request == nil {
+		return fmt.Errorf("expiry: %v without a round", e.stage)
+	}
+	return nil
+}
 
 // String names the stage.
-func (e *expiry) String() string {
-	if e.following {
-		return "expiry: following"
-	}
-	return "expiry: applying"
-}
+func (e *expiry) String() string { return fmt.Sprintf("expiry: %v", e.stage) }

@@ -55,8 +55,9 @@ type recovery struct {
 
 	unacked []protocol.BlockMove // moves of which the tree has not said that it knows them
 	written []writtenPage        // what copies of failed rounds may have been written to
-	// unheard: a Move was on its way, and no one heard what became of it.
-	unheard bool
+	// moveUnanswered: a Move that copies something was sent, and its answer never came:
+	// the offloader may have submitted all of its copies, or none.
+	moveUnanswered bool
 }
 
 // recoveryStage is what the recovery waits for.
@@ -119,12 +120,9 @@ func (r *recovery) begin(f Failure) {
 func (r *recovery) noteDoubts() {
 	// A new array each time: the old one is lent to the tree.
 	r.unacked = append(r.unacked[:len(r.unacked):len(r.unacked)], r.out.unackedMoves...)
-	r.unheard = r.unheard || r.out.move.sent && r.out.move.moves()
+	r.moveUnanswered = r.moveUnanswered || r.out.move.sent && r.out.move.moves()
 	r.written = append(r.written, r.out.move.written()...)
 }
-
-// start is not called: begin starts a recovery.
-func (r *recovery) start() {}
 
 // quiesceDevice waits for everything that the offloader was told of. What the
 // kernels of the round write may be in the tree already, and no one was told to
@@ -257,11 +255,12 @@ func (r *recovery) forgetDoubtful() bool {
 }
 
 // transfersDoubtful tells whether host memory and the pages of the last transfers
-// may hold something else than the tree thinks: the offloader broke off, or it did
-// what no one heard of. One that failed before it began has done nothing.
+// may hold something else than the tree has recorded: the offloader broke off, or it
+// served a Move whose answer was lost because another actor failed. An offloader that
+// failed before it began has done nothing.
 func (r *recovery) transfersDoubtful() bool {
 	only := !slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor != "offloader" })
-	return r.quiesce.Dirty || r.unheard && !only
+	return r.quiesce.Dirty || r.moveUnanswered && !only
 }
 
 // doubtful tells whether a broken offloader may have overwritten a block.
@@ -345,7 +344,7 @@ func (r *recovery) end() {
 	r.out.nextExpiry = 0 // the tree's last answer may have been lost
 	cause := &r.failures[len(r.failures)-1]
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
-	r.written, r.unheard, r.stage = r.written[:0], false, recoveryIdle
+	r.written, r.moveUnanswered, r.stage = r.written[:0], false, recoveryIdle
 
 	k := r.kernel
 	k.active = nil
@@ -354,7 +353,7 @@ func (r *recovery) end() {
 	case r.verdict == answerNow:
 		k.reply()
 	case r.verdict == carryOn:
-		k.active = round.transaction
+		k.continueRound()
 	case round.attempts == maxAttempts || cause.broken():
 		k.abort(cause.Cause)
 	default:
@@ -362,9 +361,6 @@ func (r *recovery) end() {
 		k.stamp++ // the coordinator starts the round again
 	}
 }
-
-// undo is not called: a recovery is in no round of its own.
-func (r *recovery) undo(bool) verdict { return serveAgain }
 
 // check verifies that a recovery that waits has a reason.
 func (r *recovery) check() error {

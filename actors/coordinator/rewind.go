@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"fmt"
+
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -16,11 +18,23 @@ import (
 type rewind struct {
 	*shared
 	request *messages.Rewind
-	changed bool // the sequences are as the request leaves them; pools drop pages
+	stage   rewindStage
 }
 
+// rewindStage is what the rewind waits for.
+type rewindStage uint8
+
+// The stages. From rewindDropping on the sequences are as the request leaves them.
+const (
+	rewindIdle     rewindStage = iota // no sequence has changed
+	rewindDropping                    // pools drop the pages of the blocks that are left
+)
+
+// String names the stage.
+func (s rewindStage) String() string { return [...]string{"idle", "dropping"}[s] }
+
 // open begins a request.
-func (r *rewind) open(m *messages.Rewind) { r.request, r.changed = m, false }
+func (r *rewind) open(m *messages.Rewind) { r.request, r.stage = m, rewindIdle }
 
 // start rewinds the sequences whose steps are right.
 func (r *rewind) start() {
@@ -48,7 +62,7 @@ func (r *rewind) start() {
 		r.kernel.reply()
 		return
 	}
-	r.changed = true
+	r.stage = rewindDropping
 	r.out.followUp()
 }
 
@@ -98,7 +112,7 @@ func (r *rewind) resume() {
 // undo has nothing to take back: before the change nothing has happened, after it
 // the request is answered. A broken coordinator may have changed half of it.
 func (r *rewind) undo(broken bool) verdict {
-	if r.changed {
+	if r.stage == rewindDropping {
 		return answerNow
 	}
 	if broken {
@@ -107,15 +121,16 @@ func (r *rewind) undo(broken bool) verdict {
 	return serveAgain
 }
 
-func (r *rewind) check() error { return nil }
+// check verifies that a rewind which waits has an answer for every step.
+func (r *rewind) check() error {
+	if r.stage == rewindDropping && len(r.request.Results) != len(r.request.Steps) {
+		return fmt.Errorf("rewind: %d results for %d steps", len(r.request.Results), len(r.request.Steps))
+	}
+	return nil
+}
 
 // String names the stage.
-func (r *rewind) String() string {
-	if r.changed {
-		return "rewind: dropping"
-	}
-	return "rewind: idle"
-}
+func (r *rewind) String() string { return fmt.Sprintf("rewind: %v", r.stage) }
 
 // MaxForks bounds the sequences that one Fork makes, all its steps together.
 const MaxForks = 1 << 16
@@ -127,11 +142,23 @@ const MaxForks = 1 << 16
 type fork struct {
 	*shared
 	request *messages.Fork
-	changed bool // the forks are complete; pools claim their pages
+	stage   forkStage
 }
 
+// forkStage is what the fork waits for.
+type forkStage uint8
+
+// The stages. From forkClaiming on the new sequences are complete.
+const (
+	forkIdle     forkStage = iota // no sequence has been made
+	forkClaiming                  // pools add the references of the new sequences
+)
+
+// String names the stage.
+func (s forkStage) String() string { return [...]string{"idle", "claiming"}[s] }
+
 // open begins a request.
-func (f *fork) open(m *messages.Fork) { f.request, f.changed = m, false }
+func (f *fork) open(m *messages.Fork) { f.request, f.stage = m, forkIdle }
 
 // start makes the forks of the steps that are right.
 func (f *fork) start() {
@@ -160,7 +187,7 @@ func (f *fork) start() {
 		f.kernel.reply()
 		return
 	}
-	f.changed = true
+	f.stage = forkClaiming
 	f.out.pools.send()
 }
 
@@ -203,7 +230,7 @@ func (f *fork) resume() {
 // undo has nothing to take back: pools are rebuilt with the references of forks
 // that are complete. A broken coordinator may have made half of one.
 func (f *fork) undo(broken bool) verdict {
-	if f.changed {
+	if f.stage == forkClaiming {
 		return answerNow
 	}
 	if broken {
@@ -213,12 +240,20 @@ func (f *fork) undo(broken bool) verdict {
 	return serveAgain
 }
 
-func (f *fork) check() error { return nil }
+// check verifies that the forks which the answer names run.
+func (f *fork) check() error {
+	if f.stage != forkClaiming {
+		return nil
+	}
+	for i := range f.request.Results {
+		for _, id := range f.request.Results[i].Forks {
+			if _, refusal := f.sequences.Find(id); refusal != nil {
+				return fmt.Errorf("fork: %w", refusal)
+			}
+		}
+	}
+	return nil
+}
 
 // String names the stage.
-func (f *fork) String() string {
-	if f.changed {
-		return "fork: claiming"
-	}
-	return "fork: idle"
-}
+func (f *fork) String() string { return fmt.Sprintf("fork: %v", f.stage) }
