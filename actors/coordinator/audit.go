@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -14,31 +15,54 @@ import (
 // compares what they say of each other.
 //
 //	start ─▶ asking ─▶ (compare) ─▶ answer
+//
+// Messages are answered in the order in which they were sent, and an audit is sent
+// between rounds. So all actors describe the same moment.
 type audit struct {
 	*shared
 	request *messages.Check
 	own     func() error // what the coordinator alone knows
-	asking  bool
+	stage   auditStage
 
 	tree, offloader protocol.Audit
 	pools           []protocol.Audit
-	checkedAt       int64 // the round after which a debug build has checked everything
+	checkedAt       int64 // the round after which a build with invariants has checked everything
 }
 
-// itself is the sender of the checks of a debug build.
+// auditStage is what the audit waits for.
+type auditStage uint8
+
+// The stages.
+const (
+	auditIdle   auditStage = iota // nothing has been sent
+	auditAsking                   // every actor walks its own structure
+)
+
+// String names the stage.
+func (s auditStage) String() string { return [...]string{"idle", "asking"}[s] }
+
+// itself is the sender of the checks that a build with invariants makes.
 type itself struct{}
 
 // open begins a request.
-func (a *audit) open(r *messages.Check) { a.request, a.asking = r, false }
+func (a *audit) open(r *messages.Check) { a.request, a.stage = r, auditIdle }
 
-// due tells whether a build with the tag debug checks everything now: when nothing
-// waits and a round has passed. With callers that wait for their answers that is
-// after each round.
+// An audit walks all pages and all blocks. A test of a few hundred rounds can have one
+// after each of them; a long run under the race detector would take hours.
+const (
+	denseAudits = 256 // rounds that are each followed by an audit
+	auditEvery  = 64  // of later rounds
+)
+
+// due tells whether a build with the tag invariants checks everything now: when nothing
+// waits and enough rounds have passed. With callers that wait for their answers that
+// is after each of the first rounds.
 func (a *audit) due() bool {
-	if !debug || a.checkedAt == a.stats.Rounds {
+	rounds := a.stats.Rounds
+	if !invariants.Enabled || a.checkedAt == rounds || rounds > denseAudits && rounds < a.checkedAt+auditEvery {
 		return false
 	}
-	a.checkedAt = a.stats.Rounds
+	a.checkedAt = rounds
 	return true
 }
 
@@ -52,7 +76,7 @@ func (a *audit) start() {
 			Header: header, Pool: messages.PoolID(p), References: a.sequences.References(p, a.counts.device[p].Total), Tenants: a.tenants(p),
 		})
 	}
-	a.asking = true
+	a.stage = auditAsking
 	a.kernel.toTree(&a.tree)
 	a.kernel.toOffloader(&a.offloader)
 	for p := range a.pools {
@@ -78,14 +102,14 @@ func (a *audit) tenants(p int) []protocol.Tenant {
 
 // resume joins every problem.
 func (a *audit) resume() {
-	a.asking = false
+	a.stage = auditIdle
 	// Each actor has walked its own structure; what follows is what they say of each other.
 	problems := []error{a.tree.Problem, a.offloader.Problem, a.own()}
 	for p := range a.pools {
 		problems = append(problems, a.pools[p].Problem, a.compareAttached(p))
 	}
 	a.request.Err = errors.Join(problems...)
-	// A build with the tag debug stops at the first round that leaves something wrong.
+	// A build with invariants stops at the first round that leaves something wrong.
 	if _, own := a.kernel.round.sender.(itself); own && a.request.Err != nil {
 		panic(fmt.Sprintf("coordinator: after round %d: %v", a.checkedAt, a.request.Err))
 	}
@@ -121,17 +145,20 @@ func (a *audit) compareAttached(p int) error {
 // renew takes new records for a new epoch.
 func (a *audit) renew() { a.tree, a.offloader, a.pools = protocol.Audit{}, protocol.Audit{}, nil }
 
+// undo has nothing to take back.
 func (a *audit) undo(bool) verdict {
-	a.asking = false
+	a.stage = auditIdle
 	return serveAgain
 }
 
-func (a *audit) check() error { return nil }
+// check verifies that every actor is asked in this epoch: an answer to an older record
+// would never come.
+func (a *audit) check() error {
+	if a.stage == auditAsking && (a.tree.Epoch != a.kernel.epoch || len(a.pools) != len(a.config.Pools)) {
+		return fmt.Errorf("check: %d of %d pools asked in epoch %d of %d", len(a.pools), len(a.config.Pools), a.tree.Epoch, a.kernel.epoch)
+	}
+	return nil
+}
 
 // String names the stage.
-func (a *audit) String() string {
-	if a.asking {
-		return "check: asking"
-	}
-	return "check: idle"
-}
+func (a *audit) String() string { return fmt.Sprintf("check: %v", a.stage) }

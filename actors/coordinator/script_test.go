@@ -1,7 +1,3 @@
-// A debug build checks all actors after each round, which the scripts do not show.
-//
-//go:build !debug
-
 package coordinator_test
 
 import (
@@ -15,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -130,7 +127,7 @@ func (s *script) open(d *datadriven.TestData) {
 	s.Answered = s.answered
 	s.Aborted = func(_ any, err error) { fmt.Fprintf(&s.out, "aborted: %v\n", err) }
 	s.Before, s.After = s.before, func(to string, message any) {
-		if !s.quiet {
+		if !s.quiet && !isAudit(message) {
 			s.out.hear(to, message)
 		}
 	}
@@ -138,6 +135,9 @@ func (s *script) open(d *datadriven.TestData) {
 
 // before prints the stage when it is another one, and makes actors fail.
 func (s *script) before(to string, message any) bool {
+	if isAudit(message) {
+		return true
+	}
 	if line, _, _ := strings.Cut(s.Engine.String(), "\n"); !s.quiet {
 		_, stage, _ := strings.Cut(line, ": ")
 		if i := strings.LastIndex(stage, ", "); i >= 0 {
@@ -166,6 +166,13 @@ func (s *script) before(to string, message any) bool {
 	}
 	s.Fail(f)
 	return false
+}
+
+// isAudit tells the messages of a check from those of requests: builds with the tag
+// invariants check everything after each round, and scripts do not show it.
+func isAudit(message any) bool {
+	_, audit := message.(*protocol.Audit)
+	return audit
 }
 
 // Do serves a request, also if the coordinator fails over it.

@@ -1,4 +1,4 @@
-//go:build !race && !invariants && !debug
+//go:build !race && !invariants
 
 package survival_test
 

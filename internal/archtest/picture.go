@@ -48,7 +48,7 @@ var picture = []place{
 	{dir: attention, own: []string{"messages", "windows"}},
 
 	{dir: "actors", own: []string{"messages", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
-	{dir: "actors/coordinator", own: []string{"messages", "internal/protocol", "windows"}, core: true},
+	{dir: "actors/coordinator", own: []string{"messages", "internal/protocol", "internal/invariants", "windows"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
 
 	{dir: "cmd", free: true},

@@ -1,6 +1,0 @@
-//go:build debug
-
-package coordinator
-
-// debug: a Check after each round.
-const debug = true
