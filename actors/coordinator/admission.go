@@ -11,7 +11,7 @@ import (
 // admission serves Admit: a batch of prompts becomes running sequences.
 //
 //	            ┌────────────────────────────────────────────────────────┐
-//	            ▼                                                        │ again
+//	            ▼                                                        │ retry
 //	start ─▶ claiming ─▶ (decide, in order) ─▶ taking ─▶ moving ─▶ applying ─▶ following
 //	         see batch.go   │  ▲  │                │         │         │          │
 //	                        │  │  │           pages taken, copies     the tree    pools and host
@@ -52,7 +52,7 @@ import (
 //  8. retry: the answers of the served prompts are kept, and the marked ones begin again
 //     at 1, whole blocks only. When no transfer fails any more, all are answered at once.
 //
-// An actor that fails meanwhile undoes the batch: see undo, and recovery.go.
+// An actor that fails in any of these stages undoes the batch: see undo, and recovery.go.
 type admission struct {
 	*shared
 	batch   *promptBatch
@@ -60,14 +60,14 @@ type admission struct {
 	request *messages.Admit
 	stage   admissionStage
 	next    int // the prompt to be decided about
-	// again: transfers have failed and their prompts are being admitted once more.
-	again bool
-	lost  []protocol.Effect // host contents that failed transfers have lost
+	// retrying: transfers have failed and their prompts are being admitted once more.
+	retrying bool
+	lost     []protocol.Effect // host contents that failed transfers have lost
 	// symbols are those of refused prompts, for the tree to forget.
 	symbols [][]messages.Token
-	// parked: the batch waits for pages of pool lacks, in place of an answer.
-	parked bool
-	lacks  int
+	// parked: the batch waits for pages of shortPool, in place of an answer.
+	parked    bool
+	shortPool int
 }
 
 // admissionStage is what an admission waits for.
@@ -104,7 +104,7 @@ func (a *admission) open(r *messages.Admit) {
 // start enters the prompts that are right in themselves and matches them.
 func (a *admission) start() {
 	a.batch.reset(false)
-	a.lost, a.symbols, a.again, a.parked = a.lost[:0], a.symbols[:0], false, false
+	a.lost, a.symbols, a.retrying, a.parked = a.lost[:0], a.symbols[:0], false, false
 	a.request.Results = a.batch.enter(a.request.Requests, a.request.Results)
 	a.match()
 }
@@ -198,7 +198,7 @@ func (a *admission) decide() {
 // batch waits for pages, this one lacks them, whatever is there: a large one must
 // not be starved by small ones.
 func (a *admission) capacity(it *prompt) (*messages.Refusal, int) {
-	// The batch that was tried again is the first of those that wait, so it goes by.
+	// A batch taken out of the admission queue was the first there: none waits before it.
 	if a.waiting.len() > 0 && !a.kernel.round.parked {
 		return a.batch.refuseAll(it)
 	}
@@ -219,7 +219,7 @@ func (a *admission) refuse(it *prompt, refusal *messages.Refusal) {
 // lacks pages: nothing of the batch has been admitted, the prompt would fit if
 // no one else held a page, and the admission queue has a place.
 func (a *admission) mayPark(it *prompt) bool {
-	if a.waiting.limit == 0 || a.again {
+	if a.waiting.limit == 0 || a.retrying {
 		return false
 	}
 	for i := range a.batch.items[:a.next] {
@@ -233,8 +233,9 @@ func (a *admission) mayPark(it *prompt) bool {
 
 // park takes all claims back before the batch waits for a pool.
 func (a *admission) park(refusal *messages.Refusal, pool int) {
-	// What it lacks counts as demand each time that it is tried: the shortage lasts.
-	a.parked, a.lacks = true, pool
+	// The missing pages count as demand each time that the batch is tried: the shortage
+	// lasts.
+	a.parked, a.shortPool = true, pool
 	a.pressure.noteRefusal(refusal)
 	a.out.pools.reset()
 	for i := range a.batch.items {
@@ -273,7 +274,7 @@ func (a *admission) moved() {
 		if !it.served() {
 			continue
 		}
-		// Tickets are the answer of this message; the record is used again by the next.
+		// Tickets belong to the record of this message, which the next message reuses.
 		if it.query >= 0 {
 			it.result.Ready = append(it.result.Ready[:0], a.out.move.tickets(it.query)...)
 		}
@@ -328,15 +329,15 @@ func (a *admission) complete() {
 		case nil:
 			a.taking.touchSource(i)
 			a.addBeams(it)
-		// Its pages hold nothing that anybody may read. They go without a use, as if they had
-		// never been taken.
+		// Its pages have not been written, so no one may read them. They are dropped without a
+		// use, as if they had never been taken.
 		case errTransfer:
 			a.dropAll(it)
 		}
 	}
 	// The tree has forgotten what could not be brought in; the offloader forgets it here,
 	// with the host pages.
-	a.out.move.record.Effects = append(a.out.move.record.Effects, a.lost...)
+	a.out.move.forgetHost(a.lost)
 	a.lost = a.lost[:0]
 	a.stage = admissionCompleting
 	a.out.followUp()
@@ -386,12 +387,12 @@ func (a *admission) dropAll(it *prompt) {
 // answer fills in the answers of all prompts but those whose transfers failed:
 // these are admitted again.
 func (a *admission) answer() {
-	again := false
+	failed := false
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
 		switch {
 		case it.refused == errTransfer:
-			again = true
+			failed = true
 		case it.refused != nil:
 			a.endRefused(it)
 		default:
@@ -400,7 +401,7 @@ func (a *admission) answer() {
 	}
 	// The others are complete, but they are not answered before all are: one request, one
 	// answer.
-	if again {
+	if failed {
 		a.retry()
 		return
 	}
@@ -434,7 +435,7 @@ func (a *admission) retry() {
 		n++
 	}
 	b.keep(n)
-	a.again = true
+	a.retrying = true
 	b.forgetDecisions()
 	a.match()
 }
@@ -461,7 +462,7 @@ func (a *admission) end() {
 		return
 	}
 	if q, waits := a.kernel.park(); waits {
-		a.waiting.put(q, a.lacks)
+		a.waiting.put(q, a.shortPool)
 	}
 }
 

@@ -31,9 +31,9 @@ type admissionQueue struct {
 	port   Port
 	counts *pageCounts
 	due    bool // the first is worth another try
-	// lacks is the pool that the first found too few pages in; then seen of total
-	// pages were available there.
-	lacks, seen, total int
+	// shortPool is the pool in which the first batch found too few pages; seen of total
+	// pages were available there then.
+	shortPool, seen, total int
 }
 
 // put adds a batch that lacks pages of a pool. One that was tried again, and so was
@@ -46,7 +46,7 @@ func (w *admissionQueue) put(q queued, pool int) {
 		return
 	}
 	w.pushFirst(q)
-	w.due, w.lacks, w.seen, w.total = false, pool, w.counts.available(pool), w.counts.device[pool].Total
+	w.due, w.shortPool, w.seen, w.total = false, pool, w.counts.available(pool), w.counts.device[pool].Total
 }
 
 // next takes the first batch out if it is worth a try: it may find more than last
@@ -67,11 +67,11 @@ func (w *admissionQueue) next() (queued, bool) {
 
 // worthTrying tells whether the first that waits may find more than last time.
 func (w *admissionQueue) worthTrying() bool {
-	return w.due || w.counts.available(w.lacks) > w.seen || w.counts.device[w.lacks].Total != w.total
+	return w.due || w.counts.available(w.shortPool) > w.seen || w.counts.device[w.shortPool].Total != w.total
 }
 
-// hasPlace tells whether one more may wait. Those whose callers have gone take
-// no one's place.
+// hasPlace tells whether one more may wait. Batches whose callers have gone are
+// removed first.
 func (w *admissionQueue) hasPlace() bool {
 	if w.len() >= w.limit {
 		w.keep(func(q queued) bool {
@@ -122,5 +122,5 @@ func (w *admissionQueue) String() string {
 	if w.len() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d batches wait, the first for pool %d, where %d of %d pages were available\n", w.len(), w.lacks, w.seen, w.total)
+	return fmt.Sprintf("%d batches wait, the first for pool %d, where %d of %d pages were available\n", w.len(), w.shortPool, w.seen, w.total)
 }

@@ -431,7 +431,7 @@ func (e *extension) moved() {
 		e.commit()
 		return
 	}
-	e.out.unackedMoves = e.out.change.Moves // the tree hears of them after this
+	e.out.unackedMoves = e.out.change.Moves // the tree is told of them after this
 	e.stage = extensionTakingBack
 	e.out.followUp()
 }

@@ -9,12 +9,13 @@ import (
 )
 
 // poolBatches are the operations that go to the pools, one message for each pool
-// that has some. The records are used again from round to round.
+// that has some. The records are reused from round to round.
 type poolBatches struct {
 	kernel *kernel
 	counts *pageCounts
-	churn  func(p int, work *protocol.PoolWork) // hears of each answer before the counts change
-	work   []protocol.PoolWork                  // by pool
+	work   []protocol.PoolWork // by pool
+	// observe is called with each answer of a pool, before the counts change.
+	observe func(p int, work *protocol.PoolWork)
 }
 
 // renew takes new records: the pools may still read those of an epoch that is over.
@@ -74,7 +75,7 @@ func (b *poolBatches) send() {
 func (b *poolBatches) received() {
 	for p := range b.work {
 		if len(b.work[p].Ops) > 0 {
-			b.churn(p, &b.work[p])
+			b.observe(p, &b.work[p])
 			b.counts.device[p] = b.work[p].Counts
 		}
 	}
@@ -192,6 +193,13 @@ func (m *moveBatch) victims(b *poolBatches) {
 func (m *moveBatch) effect(e *protocol.Effect) {
 	if m.counts.hasHost(int(e.Pool)) {
 		m.record.Effects = append(m.record.Effects, *e)
+	}
+}
+
+// forgetHost makes the offloader forget contents of host memory.
+func (m *moveBatch) forgetHost(lost []protocol.Effect) {
+	for i := range lost {
+		m.effect(&lost[i])
 	}
 }
 

@@ -287,7 +287,7 @@ func (c *commitStages) follow() {
 			continue
 		}
 		s := it.sequence
-		// The offloader hears of the kernels before pages are dropped: a copy that reads what
+		// The offloader is told of the kernels before pages are dropped: a copy that reads what
 		// they write, or a new owner, waits for them.
 		if !it.after.IsZero() {
 			s.SetAfter(it.after)
@@ -424,7 +424,7 @@ func (c *commitStages) commitAll() bool {
 	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
 	// Should the round break off now, the sequences keep the pages of the victims, and the
-	// tree must hear that the victims are gone.
+	// tree must be told that the victims are gone.
 	c.out.unackVictims()
 	if c.out.move.ordered {
 		for i := range c.batch.items {

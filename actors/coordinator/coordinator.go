@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -82,7 +83,7 @@ func New(config Config, port Port) *Coordinator {
 		recovery:    &recovery{shared: parts},
 	}
 	c.audit.own = c.Check
-	c.out.pools.churn = c.lookAhead.noteChurn
+	c.out.pools.observe = c.lookAhead.noteDemand
 	// All that lend records to other actors: a new epoch takes new ones.
 	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.lookAhead}
 	return c
@@ -230,7 +231,7 @@ func (c *Coordinator) run() {
 		// All answers have come, or none was asked for: the stage that follows runs at once.
 		case k.active != nil:
 			k.active.resume()
-		case k.round.request != nil: // opened, or to be served again
+		case k.round.request != nil: // opened, or undone by a recovery
 			c.startRound()
 		case !c.next():
 			return
@@ -253,8 +254,8 @@ func (c *Coordinator) startRound() {
 // waits. It returns false if there is nothing.
 func (c *Coordinator) next() bool {
 	k := c.kernel
-	// It goes before the step, of which the answer has not been given: hosts hear of new
-	// page numbers first.
+	// It is served before the step that waits: hosts are told of the new page numbers
+	// before they get the answer of that step.
 	if c.auto.due() {
 		c.auto.request = messages.Rebalance{}
 		c.open(queued{request: &c.auto.request})
@@ -312,4 +313,45 @@ func (c *Coordinator) String() string {
 	}
 	w.WriteString(c.sequences.String())
 	return w.String()
+}
+
+// poolRange is some pools in the order of their ids: the self pools, the cross pools,
+// or all.
+type poolRange struct{ first, end int }
+
+// shared is what transactions have in common. It has no methods: each part has its
+// own, and holds its own relations.
+type shared struct {
+	config    *Config
+	all       poolRange
+	self      poolRange // matched by the tokens of the decoder
+	cross     poolRange // matched by the input of the encoder; none without one
+	kernel    *kernel
+	sequences *sequence.Arena
+	counts    *pageCounts // what pools and offloader said last
+	out       *outgoing   // work on its way to tree, pools and offloader
+	pins      *pins
+	stats     *statistics
+	uses      *useClock
+	waiting   *admissionQueue // admissions that wait for pages
+	pressure  *poolPressure   // which pool's shortage costs how much
+}
+
+// newShared makes the parts of a coordinator of empty pools.
+func newShared(config *Config, port Port) *shared {
+	n := len(config.Pools)
+	p := &shared{
+		config: config, kernel: &kernel{port: port}, sequences: sequence.NewArena(config.Pools, config.TokensPerBlock, config.FirstGeneration),
+		pins: newPins(n), stats: newStatistics(config), uses: &useClock{},
+	}
+	p.all, p.self, p.cross = poolRange{0, n}, poolRange{0, config.selfPools()}, poolRange{config.selfPools(), n}
+	p.counts = newPageCounts(config, p.sequences)
+	p.waiting = &admissionQueue{limit: config.WaitingRoom, port: port, counts: p.counts}
+	p.pressure = newPoolPressure(config, p.counts, p.stats)
+	p.out = &outgoing{
+		kernel: p.kernel, counts: p.counts, pins: p.pins, stats: p.stats, reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
+		pools: poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},
+	}
+	p.out.renew()
+	return p
 }

@@ -18,17 +18,17 @@
 //	  admissionqueue.go  admissions that wait for pages
 //	commit.go          Commit, and the second half of Append
 //	append.go          Append: an engine step; beams.go, takeback.go
-//	release.go         Release
+//	release.go         Release; facts.go tells pools of it
 //	rewind.go          Rewind, Fork
 //	lookup.go, pin.go  Lookup, Prefetch; PinPrefix, UnpinPrefix
 //	forget.go          Invalidate, Reset
 //	rebalance.go       Rebalance; pressure.go says where memory is worth most
-//	reads.go, audit.go what only reads, and Check
+//	reads.go, audit.go requests that only read, expired timers; Check
 //	recovery.go        after an actor has failed
 //	lookahead.go       copies ahead of demand, when nothing waits
 //	sequence/          the running sequences, a core of their own
-//	followup.go        work for the tree, and what pools and host memory do to follow
-//	outgoing.go        work for pools and offloader
+//	outgoing.go        work for the tree, and what pools and host memory do to follow
+//	batches.go         the operations for pools and offloader, one message each
 //
 // # A round
 //

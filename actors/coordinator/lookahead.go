@@ -11,7 +11,7 @@ import (
 
 // lookAhead offloads ahead of demand: when nothing waits, the pages that would be
 // evicted next are copied to unused host pages, so that an eviction finds a clean
-// copy and no one waits for the link.
+// copy and no request waits for the link.
 //
 //	due ─▶ peeking ─▶ copying ─▶ done
 //	       pools name  the offloader copies what it can, if the
@@ -27,13 +27,13 @@ type lookAhead struct {
 	offer protocol.OffloadAhead
 	stage lookAheadStage
 
-	wanted bool // enough has changed since the last look
-	busy   bool // the link was in use at the last look, in round at
-	at     int64
-	churn  []int    // by pool: pages taken or newly cached since the last look
-	taken  []int    // by pool: pages taken since the last look that found the link idle
-	peak   []int    // by pool: the most that was taken so, fading
-	open   []uint64 // of one pool at a time, a bit a page: those that may be written to
+	lookDue  bool // enough has changed since the last look
+	busy     bool // the link was in use at the last look, in round at
+	at       int64
+	turnover []int    // by pool: pages taken or newly cached since the last look
+	taken    []int    // by pool: pages taken since the last look that found the link idle
+	peak     []int    // by pool: the most that was taken so, fading
+	open     []uint64 // of one pool at a time, a bit a page: those that may be written to
 }
 
 // lookAheadStage is what a look waits for.
@@ -55,16 +55,16 @@ func (s lookAheadStage) String() string { return [...]string{"idle", "peeking", 
 // microseconds a hundred. One in 64 of them has to change before it is worth
 // another look.
 const (
-	lookShare  = 8
-	minLook    = 8
-	maxLook    = 4096
-	churnShare = 64
-	peakFades  = 16 // a sixteenth of the peak is forgotten with each look
+	lookShare     = 8
+	minLook       = 8
+	maxLook       = 4096
+	turnoverShare = 64
+	peakFades     = 16 // a sixteenth of the peak is forgotten with each look
 )
 
 func newLookAhead(parts *shared) *lookAhead {
 	n := len(parts.config.Pools)
-	return &lookAhead{shared: parts, churn: make([]int, n), taken: make([]int, n), peak: make([]int, n)}
+	return &lookAhead{shared: parts, turnover: make([]int, n), taken: make([]int, n), peak: make([]int, n)}
 }
 
 // reach is how many pages of a pool should be free or copied.
@@ -74,30 +74,30 @@ func (a *lookAhead) reach(p int) int {
 	return min(n, max(total/2, minLook), maxLook)
 }
 
-// noteChurn counts what a pool was asked for and what became cached in it. The
-// counts are still those before the work.
-func (a *lookAhead) noteChurn(p int, work *protocol.PoolWork) {
+// noteDemand counts the pages that a pool was asked for and those that became cached in
+// it. The counts are still those before the work.
+func (a *lookAhead) noteDemand(p int, work *protocol.PoolWork) {
 	for i := range work.Ops {
 		if op := &work.Ops[i]; op.Kind == protocol.Take {
 			a.taken[p] += op.N
-			a.churn[p] += op.N
+			a.turnover[p] += op.N
 		}
 	}
-	a.churn[p] += max(0, work.Counts.Cached-a.counts.device[p].Cached)
-	a.wanted = a.wanted || a.churn[p] > 0 && a.churn[p] >= a.reach(p)/churnShare
+	a.turnover[p] += max(0, work.Counts.Cached-a.counts.device[p].Cached)
+	a.lookDue = a.lookDue || a.turnover[p] > 0 && a.turnover[p] >= a.reach(p)/turnoverShare
 }
 
 // due tells whether there is a reason for a look. A link that was busy is tried
 // again after the next request.
 func (a *lookAhead) due() bool {
-	return a.config.Ahead && (a.wanted || a.busy && a.stats.Rounds > a.at)
+	return a.config.Ahead && (a.lookDue || a.busy && a.stats.Rounds > a.at)
 }
 
 // begin asks the pools what would be evicted next. It returns false if no pool has
 // too few free pages.
 func (a *lookAhead) begin() bool {
-	a.wanted, a.busy, a.at = false, false, a.stats.Rounds
-	clear(a.churn)
+	a.lookDue, a.busy, a.at = false, false, a.stats.Rounds
+	clear(a.turnover)
 	a.out.pools.reset()
 	asked := false
 	for p := range a.config.Pools {

@@ -18,9 +18,6 @@ type lookup struct {
 	batch   *promptBatch
 	request *messages.Lookup
 	stage   lookupStage
-	// counted: Found has what is stored, with partial reuse; the prompt has been
-	// matched again without.
-	counted bool
 }
 
 // lookupStage is what the lookup waits for.
@@ -45,7 +42,7 @@ func (l *lookup) open(r *messages.Lookup) { l.request, l.stage = r, lookupIdle }
 // start matches the prefix as an admission would.
 func (l *lookup) start() {
 	r := l.request
-	r.Err, r.Found, l.counted = nil, messages.Found{}, false
+	r.Err, r.Found = nil, messages.Found{}
 	l.batch.reset(false)
 	if _, err := l.batch.addPrefix(&r.Prefix, l.config.reusable(len(r.Prefix.Tokens))); err != nil {
 		r.Err = err
@@ -110,19 +107,18 @@ func (l *lookup) decide() {
 	// Without its source a prompt may match fewer whole blocks, when a window then reaches
 	// further back. What counts is what the admission would do: it goes without partial
 	// reuse only if it is admitted then.
-	again := it.reuse == messages.PartialNone && l.request.Found.MatchedTokens > 0
-	switch {
-	case !again:
-		l.count()
-		if b.sourceUnusable(0) {
-			b.withdrawSource(0)
-			return
-		}
-	default:
+	rematched := it.reuse == messages.PartialNone && l.request.Found.MatchedTokens > 0
+	if rematched {
 		b.plan(0)
 		if refusal, _ := b.checkCapacity(it); refusal == nil {
 			l.request.Found = messages.Found{}
 			l.count()
+		}
+	} else {
+		l.count()
+		if b.sourceUnusable(0) {
+			b.withdrawSource(0)
+			return
 		}
 	}
 	l.out.pools.reset()
@@ -331,7 +327,7 @@ func (f *prefetch) drop() {
 			}
 		}
 	}
-	f.out.move.record.Effects = append(f.out.move.record.Effects, f.lost...)
+	f.out.move.forgetHost(f.lost)
 	f.lost = f.lost[:0]
 	f.stage = prefetchDropping
 	f.out.followUp()

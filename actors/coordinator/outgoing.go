@@ -29,7 +29,7 @@ type outgoing struct {
 	pins   *pins
 	stats  *statistics
 	reuse  bool // enable_block_reuse
-	// stored hears which blocks a change has stored.
+	// stored is called with what a change has stored.
 	stored func([]protocol.StoreItem)
 
 	// unackedMoves are the moves of blocks that have happened and of which the tree
@@ -186,7 +186,7 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 	o.moveBlock(pool, v.Block, messages.OnHost(what.Host))
 }
 
-// unackVictims notes what the tree must hear if the round breaks off now: the
+// unackVictims notes what the tree must be told if the round breaks off now: the
 // sequences keep the victims' pages for good.
 func (o *outgoing) unackVictims() {
 	o.unackedMoves = nil

@@ -15,7 +15,7 @@ import (
 //	                   └─ too few ─▶ unclaiming ─▶ answer
 //
 // Only the reserve of a prompt in chunks can stand against a pin: then the pages are
-// claimed first, to see how many of them no one held.
+// claimed first, to see how many of them had no holder.
 type pin struct {
 	*shared
 	batch   *promptBatch // for its sequence and its match
@@ -31,7 +31,7 @@ type pinStage uint8
 const (
 	pinIdle       pinStage = iota // nothing has been sent
 	pinMatching                   // the tree finds the prefix
-	pinClaiming                   // pools say how many of its pages are held by no one
+	pinClaiming                   // pools say how many of its pages had no holder
 	pinUnclaiming                 // refused: pools take the claims back
 	pinPinning                    // pools and host memory add the pins
 )
@@ -131,8 +131,8 @@ func (n *pin) claimed() {
 		if len(n.out.pools.ops(p)) == 0 {
 			continue
 		}
-		// Count is how many of the pages no one held before. The claims have been counted as
-		// held, so they are added to what is available again.
+		// Count is how many of the pages had no holder before the claim. The claims count as
+		// held now, so those pages are added back to what is available.
 		op := n.out.pools.op(p, 0)
 		claims[p] = op.Pages
 		if available := max(0, n.counts.available(p)+op.Count); op.Count > available && refusal == nil {

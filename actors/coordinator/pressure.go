@@ -28,7 +28,7 @@ type poolPressure struct {
 	stats  *statistics
 
 	cost    []float64 // by pool, tokens; halved when it was looked at in vain
-	prompt  float64   // tokens of all prompts meanwhile
+	prompt  float64   // tokens of all prompts in the same time
 	evicted []int64   // by pool, at the last look
 	from    int       // the last move, −1: none
 	to      int
@@ -36,9 +36,9 @@ type poolPressure struct {
 }
 
 // The demand rule. Memory moves from the pool with the least cost to the one with
-// the most if that is hysteresis times as much, so that a workload that sways
-// does not push memory to and fro. The step grows while moves go one way
-// and shrinks when they turn back.
+// the most if that is hysteresis times as much, so that a workload that changes back
+// and forth does not move memory back and forth. The step grows while moves go one way
+// and shrinks when they reverse.
 const (
 	hysteresis = 2
 	firstStep  = 1.0 / 4
@@ -233,7 +233,7 @@ func (d *poolPressure) evicting() (low, high int) {
 	return low, high
 }
 
-// fade halves what was measured: it counts again with what comes.
+// fade halves what was measured: old demand counts less than what follows.
 func (d *poolPressure) fade() {
 	for p := range d.cost {
 		d.cost[p] /= 2
@@ -244,19 +244,18 @@ func (d *poolPressure) fade() {
 // autoRebalance rebalances by demand without being asked, every so many rounds. Page
 // numbers change then under hosts that run, so it is done at a step boundary
 // only: directly before an Append or an Admit is served, of which the answer
-// has not been given. What a host has launched until then it has told of, by
-// the After of its Commits and Releases; and it hears of the new numbers before
-// that answer.
+// has not been given. The After of its Commits and Releases names every kernel that a
+// host has launched until then, and it is told of the new numbers before that answer.
 type autoRebalance struct {
 	*shared
 	request messages.Rebalance
 	move    *poolMove // that demand asks for
-	next    int64     // the round from which on demand is looked at again
+	next    int64     // the round from which on demand is measured once more
 }
 
 // due tells whether a rebalance is to be made now: it is time, demand asks for one,
 // and the next request begins a step. A split that cannot be reached now, since too
-// much is held, is looked for again later.
+// much is held, is tried later.
 func (a *autoRebalance) due() bool {
 	every := a.config.RebalanceEvery
 	if every == 0 || a.stats.Rounds < a.next || !a.stepIsNext() {

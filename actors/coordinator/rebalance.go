@@ -271,7 +271,8 @@ func (r *rebalance) resized() {
 }
 
 // markTables tells the offloader of the kernels that use the pages of a sequence.
-// What those of a lost sequence have written no one was told.
+// Those of a lost sequence may have written pages without the engine being told, so they
+// count as writers.
 func (r *rebalance) markTables(s *sequence.Sequence) {
 	after := s.After()
 	if after.IsZero() {
@@ -298,7 +299,8 @@ func (r *rebalance) moved() {
 		renumber := map[messages.PageID]messages.PageID{}
 		for i := range r.resize[p].Moves {
 			m := &r.resize[p].Moves[i]
-			// Also when the copy has failed: the old number may belong to somebody else now.
+			// Also when the copy has failed: the old number may lie beyond the end of the pool, or
+			// be another page's new one.
 			renumber[m.Old] = m.New
 			to := messages.OnDevice(m.New)
 			if r.out.move.pool(p).Copies[i].Failed {
@@ -396,9 +398,9 @@ func (r *rebalance) takeBack() bool {
 func (r *rebalance) tookBack() {
 	for i := range r.back {
 		z := &r.back[i]
-		// No one was given a page of what a pool has grown by: the round is still the rebalance.
+		// Nothing takes a page in this round, so what a pool has grown by is free.
 		if len(z.Victims)+len(z.Moves) > 0 {
-			panic(fmt.Sprintf("coordinator: pool %s: %d pages that no one was given are in use", r.config.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
+			panic(fmt.Sprintf("coordinator: pool %s: %d pages beyond its old end are in use, in the round that added them", r.config.Pools[z.Pool].Name, len(z.Victims)+len(z.Moves)))
 		}
 		r.counts.device[z.Pool] = z.Counts
 	}
@@ -414,7 +416,7 @@ func (r *rebalance) end() {
 	for p := range r.resize {
 		moved := []messages.PageMove{}
 		for i := range r.resize[p].Moves {
-			// The host hears of pages in tables and pins; cached ones it cannot name.
+			// Tables and pins are what a host can name, so it is told of those pages only.
 			if page := &r.resize[p].Moves[i]; page.Held {
 				moved = append(moved, page.PageMove)
 			}

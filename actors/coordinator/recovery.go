@@ -32,14 +32,14 @@ const maxAttempts = 2
 //	begin ─▶ quiescing ─▶ listing ─▶ telling ─▶ listing ─▶ forgetting ─▶ listing ─▶ rebuilding ─▶ end
 //	undo     the device   the tree   moves that the        what cannot              pools and     answer, serve
 //	the      comes to     lists its  tree may not          be trusted               host memory   again, carry
-//	round    rest         blocks     have heard of         leaves the tree                        on, or abort
+//	round    rest         blocks     have applied          leaves the tree                        on, or abort
 //
 // Telling and forgetting are left out when there is nothing to tell or to forget;
 // after each of them the tree lists its blocks once more, since an Apply ends
 // retention, too.
 //
 // Messages are new ones each time: another failure may leave those before on their
-// way. A failure in the middle of a recovery begins it again.
+// way. A failure in the middle of a recovery starts it from quiescing.
 type recovery struct {
 	*shared
 	stage    recoveryStage
@@ -99,7 +99,7 @@ func (r *recovery) begin(f Failure) {
 	// out from the owners of the pages.
 	r.kernel.cancel()
 	// What the coordinator was about to do with a request is done first: a complete answer is
-	// given, and a request that had not begun waits again.
+	// given, and a request that had not begun goes back to the queue.
 	if f.broken() {
 		r.kernel.finishHandoff()
 	}
@@ -125,8 +125,8 @@ func (r *recovery) noteDoubts() {
 }
 
 // quiesceDevice waits for everything that the offloader was told of. What the
-// kernels of the round write may be in the tree already, and no one was told to
-// wait for them: they must have passed, too.
+// kernels of the round write may be in the tree already, and the offloader may not have
+// been told of those kernels: they must have passed, too.
 func (r *recovery) quiesceDevice() {
 	header := protocol.Header{Epoch: r.kernel.epoch}
 	// A resize to the same counts does nothing but wait.

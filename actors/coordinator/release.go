@@ -77,7 +77,7 @@ func (r *release) start() {
 		result.Sequence = request.Sequence
 		s, err := r.sequences.FindOnce(request.Sequence, r.kernel.stamp)
 		// A lost sequence is refused like one that is unknown, but it is released all the same:
-		// its host has heard of the loss now, and will use its pages no more.
+		// the answer tells its host of the loss, and a host does not use pages after that.
 		if err != nil {
 			result.Err = err
 			r.enterLost(request)

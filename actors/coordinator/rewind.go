@@ -39,8 +39,8 @@ func (r *rewind) open(m *messages.Rewind) { r.request, r.stage = m, rewindIdle }
 // start rewinds the sequences whose steps are right.
 func (r *rewind) start() {
 	m := r.request
-	// All steps change their sequences here and now; the pools hear of all of them in one
-	// message each, and only the answer waits for them.
+	// All steps change their sequences here and now. Each pool gets one message for all of
+	// them, and only the answer waits for it.
 	m.Err, m.Results = nil, emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
 	r.out.reset()
 	served := false
@@ -95,7 +95,8 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 	case n > generated:
 		return messages.Refuse(messages.BadRequest, "rewind of %d tokens: %d are generated", n, generated)
 	}
-	// The next token would attend to a block whose page is somebody else's by now.
+	// The next token would attend to a block whose page has been dropped, and may have been
+	// given to another sequence.
 	if p, block, dropped := s.DroppedBefore(n); dropped {
 		return messages.Refuse(messages.NotSupported,
 			"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.Length()-n, r.config.Pools[p].Name, block)

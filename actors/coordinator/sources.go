@@ -247,7 +247,7 @@ func (b *promptBatch) inspectClaims(it *prompt) {
 		}
 		table := it.sequence.Table(p)
 		for k, page := range table {
-			// The claim, or its end, may have changed whether anybody holds the source.
+			// The claim, or its end, may have changed whether the source has a holder.
 			if sources.has(page) {
 				b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: table[k : k+1]})
 			}

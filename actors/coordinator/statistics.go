@@ -51,7 +51,7 @@ func (s *statistics) onboarded(p int) {
 	counters.BytesOnboarded += s.pageBytes[p]
 }
 
-// copiedAhead counts pages that were copied before anybody asked.
+// copiedAhead counts pages that were copied ahead of demand.
 func (s *statistics) copiedAhead(p, pages int) {
 	counters := s.pool(p)
 	counters.AheadPages += int64(pages)

@@ -172,7 +172,7 @@ func (b *stepBatch) copyTickets() {
 }
 
 // shareOffered notes after a failure that the round may have offered pages to the
-// tree: they may cache blocks now, though their sequences will not hear of it.
+// tree: they may cache blocks now, though no answer will tell their sequences so.
 func (b *stepBatch) shareOffered() {
 	for i := range b.items {
 		if it := &b.items[i]; it.store >= 0 && it.sequence.Running() && !it.sequence.IsLost() {

@@ -129,8 +129,8 @@ func (e *extension) writtenByOthers(it *step, p int, page messages.PageID) bool 
 }
 
 // dropLost gives a sequence up whose step cannot be taken back: it holds nothing
-// from then on. Should the round break off before its host hears of it, it gets the
-// old tables again.
+// from then on. Should the round break off before its host is told, it gets the old
+// tables back.
 func (e *extension) dropLost(it *step) {
 	s := it.sequence
 	s.MarkLost(sequence.LostCopy)
@@ -167,7 +167,7 @@ func (it *step) oldTables(p int) [][]messages.PageID {
 
 // undoTables takes back the tokens and pages of steps that were not committed. A
 // sequence that is lost over it, too, holds what it held before: its host knows no
-// other pages and may launch kernels on them until it hears of the loss.
+// other pages and may launch kernels on them until it is told of the loss.
 func (e *extension) undoTables() {
 	for i := range e.batch.items {
 		it := &e.batch.items[i]

@@ -159,9 +159,6 @@ func (s *stamps) Touch(stamp uint64) { s.touched = stamp }
 // TouchedBy tells whether a request has changed the sequence.
 func (s *stamps) TouchedBy(stamp uint64) bool { return s.touched == stamp }
 
-// OpenedBy tells whether a request has opened the sequence.
-func (s *stamps) OpenedBy(stamp uint64) bool { return s.opened == stamp }
-
 // Use is what the pages that the sequence drops next are left with.
 func (s *usage) Use() protocol.Use { return s.use }
 
@@ -203,10 +200,6 @@ func (s *Sequence) ReleaseSymbols() []messages.Token {
 	}
 	return slices.Clone(s.tokens[0][:s.Prompt])
 }
-
-// AbandonSymbols leaves the symbols in the tree, unused: no one can say whether it
-// still has them.
-func (s *Sequence) AbandonSymbols() { s.symbols = nil }
 
 // ForgetTree follows a tree that was emptied: it knows no cursor and no symbol any
 // more, nor which pages are taken. Sequences that hold one page may have computed

@@ -1,0 +1,85 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Tests of parts that requests alone do not reach.
+
+// A queue that is never empty stays as long as it has to be.
+func TestAQueueThatIsNeverEmpty(t *testing.T) {
+	for _, waiting := range []int{1, 7, 100} {
+		var l queue
+		next, first := 0, 0
+		push := func() {
+			l.push(queued{request: next})
+			next++
+		}
+		for range waiting {
+			push()
+		}
+		for i := range 10_000 {
+			push()
+			q, ok := l.pop()
+			require.True(t, ok)
+			require.Equal(t, first, q.request)
+			if i%3 == 0 {
+				l.pushFirst(q)
+				q, _ = l.pop()
+				require.Equal(t, first, q.request)
+			}
+			first++
+			require.Equal(t, waiting, l.len())
+		}
+		assert.LessOrEqual(t, cap(l.items), 8*(waiting+1))
+	}
+}
+
+// What a step has sent to a pool may be read only after a recovery has taken the
+// step back: the pages in it must stay those that were sent.
+func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
+	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}}, Counts: []windows.Counts{{Primary: 4}}, TokensPerBlock: 4}, nil)
+	s := c.sequences.Open(1)
+	s.Extend(make([]messages.Token, 9))
+	s.SetTable(0, []messages.PageID{0, 1})
+	it := c.extension.batch.add(s, &messages.StepResult{})
+	it.extended, it.request = true, &messages.AppendStep{Tokens: make([]messages.Token, 1)}
+	it.pools[0].copies = append(it.pools[0].copies, pageRewrite{block: 1, from: 1, to: 2})
+	s.SetTable(0, []messages.PageID{0, 2, 3})
+	sent := s.Table(0)[:2]
+
+	assert.Equal(t, serveAgain, c.extension.undo(false))
+
+	assert.Equal(t, []messages.PageID{0, 1}, s.Table(0))
+	assert.Equal(t, []messages.PageID{0, 2}, sent)
+}
+
+// TestSignaturesNamePrefixes: equal prefixes have equal signatures, and prefixes that
+// differ in a sampled token, in their namespace or in what comes before have not.
+func TestSignaturesNamePrefixes(t *testing.T) {
+	tokens := make([]messages.Token, 70)
+	for i := range tokens {
+		tokens[i] = messages.Token(i * i)
+	}
+	of := func(space messages.Namespace, tokens []messages.Token) []uint64 {
+		return appendSignatures(nil, &space, tokens, 16)
+	}
+	all := of(messages.Namespace{}, tokens)
+	assert.Len(t, all, 4, "whole blocks only")
+	assert.NotContains(t, all, uint64(0))
+	assert.Equal(t, all[:2], of(messages.Namespace{}, tokens[:40]))
+	other := append([]messages.Token{7}, tokens[1:]...)
+	salted := of(messages.Namespace{Salt: "a"}, tokens)
+	for i, s := range of(messages.Namespace{}, other) {
+		assert.NotEqual(t, all[i], s)
+		assert.NotEqual(t, all[i], salted[i])
+	}
+	assert.NotEqual(t, of(messages.Namespace{LoRA: "a"}, tokens), salted)
+	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 3, "blocks shorter than the samples")
+}
