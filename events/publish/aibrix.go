@@ -1,0 +1,55 @@
+package publish
+
+// AppendAIBrix writes a batch as AIBrix 0.7 reads it, and returns the number of events.
+// Events are arrays, which is vLLM's older form, with one block each: AIBrix gives
+// every block of an event the event's parent. It has no tiers and deletes a block
+// that is removed from any of them, so a block that moves is not told of. It knows
+// neither salts nor items, and takes the adapter from the label of the pod: the view
+// must be restricted by Config.Only.
+func AppendAIBrix(to []byte, b *Batch) (out []byte, count int) {
+	for i := range b.Changes {
+		switch b.Changes[i].Kind {
+		case Stored, Removed:
+			count += len(b.Changes[i].Blocks)
+		case Cleared:
+			count++
+		case TierChanged, PriorityChanged, Created:
+		}
+	}
+	to = appendBatchHead(to, b, count)
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		switch c.Kind {
+		case Stored:
+			to = b.appendStoredArrays(to, c)
+		case Removed:
+			for j := range c.Blocks {
+				to = appendPackText(appendPackArray(to, 3), "BlockRemoved")
+				to = appendNames(to, c.Blocks[j:j+1])
+				to = appendPackText(to, "GPU")
+			}
+		case Cleared:
+			to = appendPackText(appendPackArray(to, 1), "AllBlocksCleared")
+		case TierChanged, PriorityChanged, Created:
+		}
+	}
+	return appendPackInt(to, b.Rank), count
+}
+
+func (b *Batch) appendStoredArrays(to []byte, c *Change) []byte {
+	// single is the change cut to one block, whose parent is the block before.
+	single := *c
+	for i := range c.Blocks {
+		single.Blocks = c.Blocks[i : i+1]
+		to = appendPackText(appendPackArray(to, 8), "BlockStored")
+		to = appendNames(to, single.Blocks)
+		to = appendParent(to, &single)
+		to = appendTokens(to, single.Blocks)
+		to = appendPackUint(to, uint64(b.TokensPerBlock))
+		to = append(to, packNil)
+		to = appendPackText(to, "GPU")
+		to = appendLoRA(to, &c.Namespace)
+		single.Parent, single.HasParent = c.Blocks[i].Name, true
+	}
+	return to
+}

@@ -1,0 +1,110 @@
+package publish
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// holding is what a pool has of a block.
+type holding struct {
+	held     bool
+	tier     messages.Tier
+	priority messages.Priority
+}
+
+// block is a block that a counted pool holds, or that such blocks follow.
+//
+// A block whose parent is unknown hangs below a block that is not known: the engine
+// has told its hash and nothing else.
+type block struct {
+	hash messages.Hash
+	// known is whether a stored event has told the block's tokens and parent.
+	known bool
+	// parent is nil while the block is not known; the root's is nil always. Children
+	// are in the order in which they became known.
+	parent    *block
+	children  []*block
+	tokens    []messages.Token
+	covers    []messages.Cover
+	namespace *messages.Namespace // of a child of the root; nil: the zero Namespace
+	held      []holding           // by index in View.pools
+
+	dirty bool // in View.dirty
+
+	// What readers were told. The fields below mean nothing unless published is set.
+	published bool
+	name      uint64
+	tier      messages.Tier
+	priority  messages.Priority
+	digest    digest // what names of children are made from; only some namers use it
+}
+
+// block returns the block of a hash, and adds one that is not known.
+func (v *View) block(h messages.Hash) *block {
+	b := v.blocks[h]
+	if b == nil {
+		b = &block{hash: h, held: make([]holding, len(v.pools))}
+		v.blocks[h] = b
+	}
+	return b
+}
+
+// touch notes that what pools hold of a block has changed.
+func (v *View) touch(b *block) {
+	if !b.dirty {
+		b.dirty = true
+		v.dirty = append(v.dirty, b)
+	}
+}
+
+// attach makes b a child of parent, which may be a block that is not known.
+func (b *block) attach(parent *block) {
+	b.parent = parent
+	parent.children = append(parent.children, b)
+}
+
+// detach removes b from its parent.
+func (b *block) detach() {
+	p := b.parent
+	// A search, as few blocks have many children; those of the root are as many as
+	// there are prompts that begin differently.
+	i := slices.Index(p.children, b)
+	p.children = slices.Delete(p.children, i, i+1)
+	b.parent = nil
+}
+
+// appendChildren puts the children on a stack, the first one on top.
+func (b *block) appendChildren(stack []*block) []*block {
+	for i := len(b.children) - 1; i >= 0; i-- {
+		stack = append(stack, b.children[i])
+	}
+	return stack
+}
+
+// total is what the counted pools have together of a block: it is held if all hold it,
+// it is as far as the farthest copy, and it goes as soon as the first pool evicts it.
+func (b *block) total() holding {
+	all := holding{held: true, tier: messages.Primary, priority: messages.MaxPriority}
+	for _, h := range b.held {
+		all.held = all.held && h.held
+		all.tier = max(all.tier, h.tier)
+		all.priority = min(all.priority, h.priority)
+	}
+	return all
+}
+
+// unheld tells whether no pool holds the block.
+func (b *block) unheld() bool {
+	return !slices.ContainsFunc(b.held, func(h holding) bool { return h.held })
+}
+
+// first is the block that begins the prompts which have b. It has their namespace. The
+// walk is as long as the prompt before b, but it is made once for a change, or with
+// SHA256CBOR for a block, which costs more to hash.
+func (b *block) first(root *block) *block {
+	for b.parent != root {
+		b = b.parent
+	}
+	return b
+}

@@ -1,0 +1,62 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Check walks the whole view and joins everything that is wrong with it.
+func (v *View) Check() error {
+	var problems []error
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf("publish: "+format, args...)) }
+	if len(v.dirty) > 0 {
+		wrong("%d blocks are dirty between two batches", len(v.dirty))
+	}
+	published := 0
+	for _, b := range v.sorted() {
+		if v.blocks[b.hash] != b || b.dirty {
+			wrong("block %x is dirty or under another's hash", b.hash[:4])
+		}
+		if b.unheld() && len(b.children) == 0 {
+			wrong("block %x is kept, but no pool holds it and nothing follows it", b.hash[:4])
+		}
+		if b.parent != nil && !slices.Contains(b.parent.children, b) {
+			wrong("block %x is not among its parent's children", b.hash[:4])
+		}
+		if b.known != (b.parent != nil) {
+			wrong("block %x: known %v, but a parent %v", b.hash[:4], b.known, b.parent != nil)
+		}
+		if b.published {
+			published++
+			problems = append(problems, v.checkPublished(b)...)
+		} else if v.publishable(b) && !slices.Contains(v.waiting[b.name], b) {
+			wrong("block %x is not published, but may be and waits for no name", b.hash[:4])
+		}
+	}
+	if published != len(v.names) {
+		wrong("%d blocks are published under %d names", published, len(v.names))
+	}
+	for name, waiting := range v.waiting {
+		for _, w := range waiting {
+			if v.blocks[w.hash] != w || w.published || w.name != name || v.names[name] == nil {
+				wrong("block %x waits for name %d without need", w.hash[:4], name)
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// checkPublished checks a published block against what the pools hold.
+func (v *View) checkPublished(b *block) (problems []error) {
+	now := b.total()
+	switch {
+	case v.names[b.name] != b:
+		problems = append(problems, fmt.Errorf("publish: name %d is not that of block %x", b.name, b.hash[:4]))
+	case !v.publishable(b):
+		problems = append(problems, fmt.Errorf("publish: block %x is published, but may not be", b.hash[:4]))
+	case now.tier != b.tier || now.priority != b.priority:
+		problems = append(problems, fmt.Errorf("publish: block %x was told %s %d, the pools say %s %d", b.hash[:4], b.tier, b.priority, now.tier, now.priority))
+	}
+	return problems
+}

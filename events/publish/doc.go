@@ -1,0 +1,51 @@
+// Package publish turns the events of an engine into what routers and indexes
+// outside can follow: vLLM's event stream, that of AIBrix, and TensorRT-LLM's list
+// of events.
+//
+// # The view
+//
+// An engine's own events tell of each pool apart, of blocks that are stored in part,
+// and of blocks whose parents are evicted. No router follows that. A View follows the
+// engine and holds the published blocks. A block is published if
+//
+//   - it is whole,
+//   - every pool that the view counts holds it, in either tier,
+//   - its parent is published, or it begins a prompt,
+//   - no other published block has its name on the wire.
+//
+// The pools that count are those with full attention; in a model without any, the
+// attention pools with the largest window. Other pools are followed by none of the
+// readers that exist, and are left out. So is what an encoder input stands before,
+// since no reader can name it.
+//
+//	engine    b0 ── b1 ── b2        b1 is evicted: the engine keeps b2, which
+//	          held  gone  held      a later prompt reuses when b1 is back
+//	view      b0                    removed: b2, then b1
+//
+// Follow compares the state after a batch with the state before it, so what comes and
+// goes within a batch is never told. The changes are in an order that every reader
+// takes: children are removed before their parents, and parents are stored before
+// their children; a subtree whose root comes back is stored again as a whole.
+//
+// A view that has missed events is stale until it follows a snapshot. The changes
+// between its last state and the snapshot are told like any others.
+//
+// # Names
+//
+// On the wire a block is an unsigned integer that is not zero: the last eight bytes of
+// its name in the engine's events, or, with SHA256CBOR, those that vLLM computes with
+// --prefix-caching-hash-algo sha256_cbor. Two blocks of one name are noticed: the
+// second is not published as long as the first is.
+//
+// # Profiles
+//
+// AppendVLLM writes events as maps, with many blocks in one event. AppendAIBrix writes
+// arrays, with one block in an event, and knows no tiers. TRTLLM makes the events that
+// TensorRT-LLM answers a poll with. Salts and adapters are written so that each reader
+// keeps them apart; what a reader cannot keep apart is kept from it by Config.Only.
+//
+// # Costs
+//
+// A view has 200 bytes for each block of the counted pools, and their tokens. Follow
+// costs a map access for each block of a batch and for each one published or removed.
+package publish
