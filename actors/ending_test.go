@@ -188,6 +188,7 @@ func TestAParentIsStoppedInARound(t *testing.T) {
 			require.NoError(t, err)
 			held = append(held, s)
 		}
+		synctest.Wait()
 		r.settle()
 		stall := r.device.stall()
 		first := later(func() error { return r.decode(r.writer, held[0], 1) })
