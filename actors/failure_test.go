@@ -57,6 +57,7 @@ func TestEveryActorMayFail(t *testing.T) {
 				again, err := r.start(run(0, 13))
 				require.NoError(t, err)
 				require.NoError(t, r.decode(r.writer, s, 7))
+				synctest.Wait() // the log on a goroutine of its own may fail after the answer
 				stats, err := r.Stats(context.Background())
 				require.NoError(t, err)
 				assert.EqualValues(t, 1, stats.Restarts)
@@ -193,6 +194,7 @@ func TestTooManyFailuresEndTheEngine(t *testing.T) {
 				for range 2 {
 					require.NoError(t, r.points.Arm(name))
 					r.store(run(700, 5))
+					synctest.Wait()
 				}
 				stall, first := r.work()
 				require.NoError(t, r.points.Arm(name))
@@ -210,9 +212,13 @@ func TestTooManyFailuresEndTheEngine(t *testing.T) {
 				}
 				for _, answered := range waiting {
 					err := <-answered
+					if err == nil && name == "events" {
+						continue // served before the log, which no round waits for, failed
+					}
 					assert.ErrorIs(t, err, messages.ErrFailed)
 					assert.ErrorContains(t, err, name)
 				}
+				synctest.Wait()
 				r.everyCall(func(call string, err error) {
 					assert.ErrorIs(t, err, messages.ErrFailed, call)
 					assert.ErrorContains(t, err, name, "%s tells the cause", call)
