@@ -88,8 +88,8 @@ const (
 	Float32  = windows.Float32
 )
 
-// The refusals, for errors.Is.
-var (
+// The codes of refusals, for errors.Is.
+const (
 	ErrBadRequest      = messages.ErrBadRequest
 	ErrConfigInvalid   = messages.ErrConfigInvalid
 	ErrUnknownSequence = messages.ErrUnknownSequence

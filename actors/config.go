@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -27,7 +28,7 @@ type Config struct {
 // not serve.
 func unsupported(m windows.Model) error {
 	if m.Recurrent() {
-		return messages.Refuse(messages.NotSupported, "the engine does not serve models with recurrent layers (state)")
+		return refusals.New(messages.ErrNotSupported, "the engine does not serve models with recurrent layers (state)")
 	}
 	return nil
 }
@@ -36,7 +37,7 @@ func unsupported(m windows.Model) error {
 // counts.
 func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 	if c.Device == nil {
-		return nil, nil, messages.Refuse(messages.ConfigInvalid, "no device")
+		return nil, nil, refusals.New(messages.ErrConfigInvalid, "no device")
 	}
 	if err := c.Cache.Validate(c.Model); err != nil {
 		return nil, nil, err
@@ -85,12 +86,12 @@ func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.C
 
 func validatePages(pools []windows.Pool, pages []windows.Counts) error {
 	if len(pages) != len(pools) {
-		return messages.Refuse(messages.ConfigInvalid, "page counts for %d pools, the model has %d", len(pages), len(pools))
+		return refusals.New(messages.ErrConfigInvalid, "page counts for %d pools, the model has %d", len(pages), len(pools))
 	}
 	var problems []error
 	for i, n := range pages {
 		if n.Primary < 1 || n.Primary > windows.MaxPages || n.Secondary < 0 || n.Secondary > windows.MaxPages {
-			problems = append(problems, messages.Refuse(messages.ConfigInvalid,
+			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
 				"pool %s: %d primary and %d secondary pages are not in 1 … %d and 0 … %d", pools[i].Name, n.Primary, n.Secondary, windows.MaxPages, windows.MaxPages))
 		}
 	}

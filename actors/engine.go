@@ -16,6 +16,7 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -62,7 +63,7 @@ var engines atomic.Int64
 // does the end of the host's actor that is the parent.
 func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine, error) {
 	if parent == nil {
-		return nil, messages.Refuse(messages.ConfigInvalid, "no parent: the root context of an actor system, or an actor's")
+		return nil, refusals.New(messages.ErrConfigInvalid, "no parent: the root context of an actor system, or an actor's")
 	}
 	s, err := newSettings(list)
 	if err != nil {
@@ -244,7 +245,7 @@ func (e *Engine) Submit(request any, done func(error)) error {
 		return err
 	}
 	if done == nil {
-		return messages.Refuse(messages.BadRequest, "Submit of %T: done is nil", request)
+		return refusals.New(messages.ErrBadRequest, "Submit of %T: done is nil", request)
 	}
 	if err := e.gate.try(); err != nil {
 		return err
@@ -268,13 +269,13 @@ func (e *Engine) Submit(request any, done func(error)) error {
 // refusal is what a call gets that is not accepted.
 func (e *Engine) refusal() error {
 	if failed := e.failed.Load(); failed != nil {
-		return &messages.Refusal{Code: messages.Failed, Message: fmt.Sprintf("the engine has failed: %v", *failed), Cause: *failed}
+		return &messages.Refusal{Code: messages.ErrFailed, Message: fmt.Sprintf("the engine has failed: %v", *failed), Cause: *failed}
 	}
 	if e.closing.Load() {
-		return messages.ErrClosed
+		return refusals.New(messages.ErrClosed, "the engine is closed")
 	}
 	if e.orphan.Load() {
-		return messages.Refuse(messages.Closed, "the engine's actors were stopped")
+		return refusals.New(messages.ErrClosed, "the engine's actors were stopped")
 	}
 	return nil
 }
@@ -288,7 +289,7 @@ func (e *Engine) failure(err error) error {
 		return refusal
 	}
 	if errors.Is(err, mailbox.ErrStopped) {
-		return messages.Refuse(messages.Closed, "the engine's actors were stopped")
+		return refusals.New(messages.ErrClosed, "the engine's actors were stopped")
 	}
-	return &messages.Refusal{Code: messages.Internal, Message: fmt.Sprintf("the request was aborted: %v", err), Cause: err}
+	return &messages.Refusal{Code: messages.ErrInternal, Message: fmt.Sprintf("the request was aborted: %v", err), Cause: err}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -43,9 +44,9 @@ func (g *gate) acquire(ctx context.Context) error {
 // one.
 func (g *gate) full() error {
 	if g.limit == 0 {
-		return messages.Refuse(messages.Closed, "an engine that does not come from Spawn")
+		return refusals.New(messages.ErrClosed, "an engine that does not come from Spawn")
 	}
-	return messages.Refuse(messages.Busy, "%d calls are in flight", g.limit)
+	return refusals.New(messages.ErrBusy, "%d calls are in flight", g.limit)
 }
 
 // try takes a place if there is one now.

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -230,10 +231,13 @@ func (e *Engine) Snapshot(ctx context.Context) (messages.EventBatch, error) {
 	return m.Batch, err
 }
 
-// Contents reads every block of the tree with its pages, so that a host can
-// check the bytes.
-func (e *Engine) Contents(ctx context.Context) ([]messages.Content, error) {
-	m := &messages.ReadContents{}
+// Content is one stored block, as Contents lists it, and where each pool keeps it.
+type Content = protocol.Content
+
+// Contents lists every stored block with its pages, parents before children, so
+// that a test of a host can check the bytes.
+func (e *Engine) Contents(ctx context.Context) ([]Content, error) {
+	m := &protocol.ReadContents{}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Blocks, err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/actors/internal/settings"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -82,7 +83,7 @@ func newSettings(list []Option) (settings.Settings, error) {
 	s := settings.New()
 	for i, set := range list {
 		if set == nil {
-			return s, messages.Refuse(messages.ConfigInvalid, "option %d of %d is nil", i+1, len(list))
+			return s, refusals.New(messages.ErrConfigInvalid, "option %d of %d is nil", i+1, len(list))
 		}
 		set(&s)
 	}

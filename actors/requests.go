@@ -5,6 +5,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -15,7 +17,7 @@ func hostRequest(message any) bool {
 	case *messages.Admit, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
 		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
 		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader,
-		*messages.ReadSnapshot, *messages.ReadContents, *messages.Check, *messages.WriteScales, *messages.ReadScales:
+		*messages.ReadSnapshot, *protocol.ReadContents, *messages.Check, *messages.WriteScales, *messages.ReadScales:
 		return true
 	}
 	return false
@@ -34,7 +36,7 @@ func library(message any) bool {
 // empty is the refusal of a request that points at nothing, else nil.
 func empty(request any) error {
 	if v := reflect.ValueOf(request); request == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return messages.Refuse(messages.BadRequest, "a nil %T is no request", request)
+		return refusals.New(messages.ErrBadRequest, "a nil %T is no request", request)
 	}
 	return nil
 }
@@ -48,7 +50,7 @@ func fromActor(ctx actor.Context) any {
 	case !hostRequest(m) && (ctx.Sender() == nil || library(m)):
 		return nil
 	case !hostRequest(m):
-		refusal = messages.Refuse(messages.BadRequest, "%T is no request", m)
+		refusal = refusals.New(messages.ErrBadRequest, "%T is no request", m)
 	default:
 		refusal = empty(m)
 	}

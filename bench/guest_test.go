@@ -77,8 +77,8 @@ func (s *stress) refused(what string, err error) bool {
 	case errors.As(err, &refusal):
 		s.seen.add(what + ": " + string(refusal.Code))
 		switch refusal.Code {
-		case messages.OutOfPages, messages.NotSupported, messages.SequenceLost:
-		case messages.Internal:
+		case messages.ErrOutOfPages, messages.ErrNotSupported, messages.ErrSequenceLost:
+		case messages.ErrInternal:
 			if what != "append" && what != "prefetch" && what != "pin" { // a copy that was made to fail
 				s.problem(fmt.Sprintf("%s: %v", what, err))
 			}

@@ -281,7 +281,7 @@ func (m *history) close(t *rapid.T) {
 	id := m.reader(t)
 	require.NoError(t, m.log.CloseReader(id))
 	_, err := m.log.Take(id)
-	require.ErrorIs(t, err, &messages.Refusal{Code: messages.BadRequest})
+	require.ErrorIs(t, err, messages.ErrBadRequest)
 	delete(m.next, id)
 	m.order = slices.DeleteFunc(m.order, func(o messages.ReaderID) bool { return o == id })
 }

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -12,11 +13,11 @@ import (
 func Names(p messages.Prefix, tokensPerBlock int) ([]messages.Hash, error) {
 	switch {
 	case tokensPerBlock < 1:
-		return nil, messages.Refuse(messages.BadRequest, "blocks of %d tokens", tokensPerBlock)
+		return nil, refusals.New(messages.ErrBadRequest, "blocks of %d tokens", tokensPerBlock)
 	case len(p.Encoder)+len(p.EncoderItems) > 0 || p.Namespace.Encoder != "":
-		return nil, messages.Refuse(messages.NotSupported, "names of blocks behind an encoder input")
+		return nil, refusals.New(messages.ErrNotSupported, "names of blocks behind an encoder input")
 	case p.Namespace.LoRA != "" && !p.Namespace.HasLoRA:
-		return nil, messages.Refuse(messages.BadRequest, "LoRA adapter %q without HasLoRA", p.Namespace.LoRA)
+		return nil, refusals.New(messages.ErrBadRequest, "LoRA adapter %q without HasLoRA", p.Namespace.LoRA)
 	}
 	covers, err := coversOf(&p)
 	if err != nil {
@@ -45,12 +46,12 @@ func coversOf(p *messages.Prefix) ([]messages.Cover, error) {
 	covers := make([]messages.Cover, len(p.Tokens))
 	for _, item := range p.Multimodal {
 		if item.Start < 0 || item.Length < 1 || item.Length > len(covers)-item.Start {
-			return nil, messages.Refuse(messages.BadRequest, "multimodal item [%d, %d+%d) in a prefix of %d tokens", item.Start, item.Start, item.Length, len(covers))
+			return nil, refusals.New(messages.ErrBadRequest, "multimodal item [%d, %d+%d) in a prefix of %d tokens", item.Start, item.Start, item.Length, len(covers))
 		}
 		for i := range item.Length {
 			c := &covers[item.Start+i]
 			if c.Covered {
-				return nil, messages.Refuse(messages.BadRequest, "two multimodal items cover token %d", item.Start+i)
+				return nil, refusals.New(messages.ErrBadRequest, "two multimodal items cover token %d", item.Start+i)
 			}
 			*c = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
 		}

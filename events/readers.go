@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -30,7 +31,7 @@ type reader struct {
 // events of another.
 func (l *Log) OpenReader() (messages.ReaderID, error) {
 	if len(l.readers) == MaxReaders {
-		return 0, messages.Refuse(messages.Busy, "events have %d readers already", MaxReaders)
+		return 0, refusals.New(messages.ErrBusy, "events have %d readers already", MaxReaders)
 	}
 	l.opened++
 	l.readers = append(l.readers, reader{id: l.opened, next: l.next})
@@ -54,7 +55,7 @@ func (l *Log) CloseReader(id messages.ReaderID) error {
 func (l *Log) reader(id messages.ReaderID) (int, error) {
 	i := slices.IndexFunc(l.readers, func(r reader) bool { return r.id == id })
 	if i < 0 {
-		return 0, messages.Refuse(messages.BadRequest, "reader %d of events is not open", id)
+		return 0, refusals.New(messages.ErrBadRequest, "reader %d of events is not open", id)
 	}
 	return i, nil
 }

@@ -16,7 +16,7 @@
 //	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
 //	memory      Rebalance, ReadStats, ReadScales, WriteScales
 //	mirrors     OpenReader, CloseReader, ReadEvents, ReadSnapshot
-//	debugging   Check, ReadContents
+//	debugging   Check
 //
 // A host that is an actor receives them back answered, or inside an Aborted. A
 // host may watch the event stream of the actor system for Restarted. What the

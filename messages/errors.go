@@ -1,31 +1,29 @@
 package messages
 
-import "fmt"
-
-// Code is the kind of a refusal. Its values are those of the script protocol.
+// Code is the kind of a refusal.
 type Code string
 
-// The codes.
+// The codes. errors.Is compares a refusal with them: errors.Is(err, ErrOutOfPages).
 const (
-	BadRequest        Code = "bad_request"
-	NotOpen           Code = "not_open"
-	AlreadyOpen       Code = "already_open"
-	ConfigInvalid     Code = "config_invalid"
-	UnknownSequence   Code = "unknown_sequence"
-	DuplicateSequence Code = "duplicate_sequence"
-	OutOfPages        Code = "out_of_pages"
-	TooLong           Code = "too_long"
-	UnknownPin        Code = "unknown_pin"
-	NotSupported      Code = "not_supported"
-	SequenceLost      Code = "sequence_lost"
-	Busy              Code = "busy"
-	Closed            Code = "closed"
-	Failed            Code = "failed"
-	Internal          Code = "internal"
+	ErrBadRequest      Code = "bad_request"      // a mistake of the host; the message names the field
+	ErrConfigInvalid   Code = "config_invalid"   // a mistake in the configuration; the message names all fields
+	ErrUnknownSequence Code = "unknown_sequence" // not running, or released
+	ErrOutOfPages      Code = "out_of_pages"     // of one pool
+	ErrTooLong         Code = "too_long"         // longer than the model allows
+	ErrUnknownPin      Code = "unknown_pin"      // ended, or never begun
+	ErrNotSupported    Code = "not_supported"    // by this model or configuration
+	ErrSequenceLost    Code = "sequence_lost"    // pages of the sequence are lost; release it
+	ErrBusy            Code = "busy"             // too many requests in flight
+	ErrClosed          Code = "closed"           // the engine is closed
+	ErrFailed          Code = "failed"           // the engine has failed too often
+	ErrInternal        Code = "internal"         // an actor failed; the engine goes on
 )
 
+// Error returns the code.
+func (c Code) Error() string { return string(c) }
+
 // Refusal is the error of a request that was refused. A refused request has changed
-// nothing. errors.Is matches a Refusal with the Err… value of its code.
+// nothing. errors.Is matches a Refusal with its code.
 type Refusal struct {
 	Code    Code
 	Message string
@@ -51,44 +49,5 @@ func (r *Refusal) Unwrap() error { return r.Cause }
 // Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
 
-// Is reports whether target is a Refusal of the same code.
-func (r *Refusal) Is(target error) bool {
-	t, ok := target.(*Refusal)
-	return ok && t.Code == r.Code
-}
-
-// Refuse returns a refusal with a formatted message.
-func Refuse(code Code, format string, args ...any) *Refusal {
-	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
-// RefusePages returns the refusal of a request that needs more pages of a pool than
-// are available.
-func RefusePages(pool string, need, available int) *Refusal {
-	r := Refuse(OutOfPages, "pool %s needs %d pages, %d available", pool, need, available)
-	r.Pool, r.Need, r.Available = pool, need, available
-	return r
-}
-
-// WithTotal sets Total, and Never by comparing it with the pages that the request
-// needs in all. It returns r.
-func (r *Refusal) WithTotal(total, needed int) *Refusal {
-	r.Total, r.Never = total, needed > total
-	return r
-}
-
-// The values that errors.Is matches, one for each code.
-var (
-	ErrBadRequest      = &Refusal{Code: BadRequest, Message: "bad request"}
-	ErrConfigInvalid   = &Refusal{Code: ConfigInvalid, Message: "invalid configuration"}
-	ErrUnknownSequence = &Refusal{Code: UnknownSequence, Message: "unknown sequence"}
-	ErrOutOfPages      = &Refusal{Code: OutOfPages, Message: "out of pages"}
-	ErrTooLong         = &Refusal{Code: TooLong, Message: "sequence too long"}
-	ErrUnknownPin      = &Refusal{Code: UnknownPin, Message: "unknown pin"}
-	ErrNotSupported    = &Refusal{Code: NotSupported, Message: "not supported"}
-	ErrSequenceLost    = &Refusal{Code: SequenceLost, Message: "sequence lost"}
-	ErrBusy            = &Refusal{Code: Busy, Message: "too many requests in flight"}
-	ErrClosed          = &Refusal{Code: Closed, Message: "the engine is closed"}
-	ErrFailed          = &Refusal{Code: Failed, Message: "the engine has failed"}
-	ErrInternal        = &Refusal{Code: Internal, Message: "internal error"}
-)
+// Is reports whether target is the refusal's code.
+func (r *Refusal) Is(target error) bool { return target == error(r.Code) }

@@ -1,6 +1,9 @@
 package messages
 
-import "encoding/hex"
+import (
+	"encoding/hex"
+	"fmt"
+)
 
 // EventType is the kind of an event.
 type EventType string
@@ -24,7 +27,7 @@ func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:])
 // UnmarshalText reads what MarshalText wrote.
 func (h *Hash) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(h)) {
-		return Refuse(BadRequest, "hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))
+		return &Refusal{Code: ErrBadRequest, Message: fmt.Sprintf("hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))}
 	}
 	_, err := hex.Decode(h[:], text)
 	return err

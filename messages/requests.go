@@ -181,14 +181,6 @@ type ReadSnapshot struct {
 	Tag   any
 }
 
-// ReadContents reads every stored block with its pages, parents before children, so
-// that a host can verify the bytes.
-type ReadContents struct {
-	Blocks []Content
-	Err    error
-	Tag    any
-}
-
 // Check verifies the invariants of all actors. Err joins everything that is wrong.
 type Check struct {
 	Err error

@@ -1,15 +1,12 @@
 package messages
 
 // LayerScale has the divisors of one layer's keys and values before they are stored
-// in 8 bits. The engine only keeps them for those who read the pages.
+// in 8 bits; 1 until WriteScales sets them. The engine only keeps them for those who read the pages.
 type LayerScale struct {
 	Layer int
 	Cross bool // the scales are those of the layer's cross attention
 	K, V  float32
 }
-
-// DefaultScale is the scale of a layer until WriteScales sets it.
-const DefaultScale float32 = 1
 
 // WriteScales sets the scales of layers, all or none of them. It changes no page:
 // cached elements were divided by the scales of before.

@@ -34,9 +34,8 @@ type PinID uint64
 // Priority orders eviction: blocks of priority 0 are evicted first, of 100 last.
 type Priority uint8
 
-// The bounds of a Priority, and the priority of blocks that no Retention covers.
+// The priority of blocks that no Retention covers, and the largest. The least is 0.
 const (
-	MinPriority     Priority = 0
 	DefaultPriority Priority = 35
 	MaxPriority     Priority = 100
 )
@@ -69,34 +68,9 @@ func (t *Tier) UnmarshalText(text []byte) error {
 	case "secondary":
 		*t = Secondary
 	default:
-		return Refuse(BadRequest, "tier %q is not primary or secondary", text)
+		return &Refusal{Code: ErrBadRequest, Message: fmt.Sprintf("tier %q is not primary or secondary", text)}
 	}
 	return nil
-}
-
-// Location is where one pool keeps one block: nowhere, on a device page, or only in
-// host memory. The values of device pages are their page numbers.
-type Location int32
-
-// Nowhere is the Location of a block that the pool does not hold.
-const Nowhere = Location(NoPage)
-
-// OnDevice returns the Location of device page p.
-func OnDevice(p PageID) Location { return Location(p) }
-
-// OnHost returns the Location of host page p.
-func OnHost(p PageID) Location { return Location(-2 - p) }
-
-// Page returns the page and its tier. ok is false for Nowhere.
-func (l Location) Page() (p PageID, t Tier, ok bool) {
-	switch {
-	case l >= 0:
-		return PageID(l), Primary, true
-	case l == Nowhere:
-		return NoPage, Primary, false
-	default:
-		return PageID(-2 - l), Secondary, true
-	}
 }
 
 // StreamID identifies a stream of the device; 0 is none.
@@ -129,4 +103,11 @@ type MultimodalItem struct {
 	Hash   [32]byte // hash of the content
 	Start  int      // index of the first token that it covers
 	Length int      // number of tokens that it covers, at least 1
+}
+
+// Cover says which multimodal item covers a token. The zero Cover is none.
+type Cover struct {
+	Covered  bool
+	Hash     [32]byte
+	Position int // of the token in the item
 }

@@ -50,7 +50,7 @@ func (s *shuttle) step() {
 		r.Read[0], r.Write[0] = append(r.Read[0], page), append(r.Write[0], page)
 	}
 	last := messages.PageID(2*s.n - 1)
-	pm.Copies = append(pm.Copies, protocol.PageCopy{From: messages.OnDevice(0), To: last, Tokens: 7})
+	pm.Copies = append(pm.Copies, protocol.PageCopy{From: protocol.OnDevice(0), To: last, Tokens: 7})
 	m.Marks[0] = protocol.Mark{Pages: r.Read[0], Write: true, Ticket: at(9, s.seq)}
 	s.o.Begin(m)
 	carry(s.o, &s.seq)

@@ -87,13 +87,13 @@ func TestPanicsStateTheFacts(t *testing.T) {
 			serve(o, 2, protocol.PoolMove{Victims: []protocol.Victim{{Page: 5, Block: 1}}})
 		}, "offloader: pool wfullh1: victim page 5 caches block 1, whose only contents are host page 1"},
 		"copy from the wrong page": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.OnHost(1), Block: 0, Tokens: 1}}})
+			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.OnHost(1), Block: 0, Tokens: 1}}})
 		}, "offloader: pool wfullh1: copy of block 0 from host page 1, which is on page 0"},
 		"copy without a source": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.Nowhere, To: 3, Tokens: 1}}})
+			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.Nowhere, To: 3, Tokens: 1}}})
 		}, "offloader: pool wfullh1: copy to page 3 without a source"},
 		"copy of too much": {func(o *Offloader) {
-			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: messages.OnDevice(1), To: 3, Tokens: 5}}})
+			serve(o, 2, protocol.PoolMove{Copies: []protocol.PageCopy{{From: protocol.OnDevice(1), To: 3, Tokens: 5}}})
 		}, "offloader: pool wfullh1: copy of 5 tokens to page 3"},
 		"effect of another": {func(o *Offloader) {
 			serve(o, 2, protocol.PoolMove{}, protocol.Effect{Kind: protocol.Attach, Blocks: []protocol.BlockID{1}})
@@ -181,7 +181,7 @@ func TestReusedRecordsKeepNoOldResults(t *testing.T) {
 	o := filled(smallConfig(), 2)
 	m := &protocol.Move{Stamp: 2, Pools: []protocol.PoolMove{{
 		Onboards: []protocol.Onboard{{Block: 0, To: 4, Failed: true}},
-		Copies:   []protocol.PageCopy{{From: messages.OnDevice(1), To: 5, Tokens: 4, Failed: true}},
+		Copies:   []protocol.PageCopy{{From: protocol.OnDevice(1), To: 5, Tokens: 4, Failed: true}},
 		Outcomes: make([]protocol.Outcome, 5),
 	}}, Counts: make([]messages.PageCounts, 3), Queries: []protocol.WaitQuery{{Tickets: []messages.Ticket{at(9, 9)}}}}
 	o.Begin(m)
@@ -202,8 +202,8 @@ func TestNothingWorks(t *testing.T) {
 		Victims:  []protocol.Victim{{Page: 5, Block: 5, Priority: 35, Use: 3}},
 		Onboards: []protocol.Onboard{{Block: 0, To: 4}, {Block: 1, To: 6}},
 		Copies: []protocol.PageCopy{
-			{From: messages.OnHost(2), Block: 2, To: 5, Tokens: 3},
-			{From: messages.OnDevice(5), To: 7, Tokens: 3},
+			{From: protocol.OnHost(2), Block: 2, To: 5, Tokens: 3},
+			{From: protocol.OnDevice(5), To: 7, Tokens: 3},
 		},
 	}}}
 	o.Begin(m)

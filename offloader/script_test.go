@@ -138,9 +138,9 @@ func (f fields) add(m *protocol.Move) {
 	case "copy":
 		c := protocol.PageCopy{To: messages.PageID(f.num("to")), Tokens: f.num("tokens"), Block: protocol.NoBlock}
 		if f.args["host"] != "" {
-			c.From, c.Block = messages.OnHost(messages.PageID(f.num("host"))), protocol.BlockID(f.num("block"))
+			c.From, c.Block = protocol.OnHost(messages.PageID(f.num("host"))), protocol.BlockID(f.num("block"))
 		} else {
-			c.From = messages.OnDevice(messages.PageID(f.num("device")))
+			c.From = protocol.OnDevice(messages.PageID(f.num("device")))
 		}
 		pm.Copies = append(pm.Copies, c)
 	case "zero":

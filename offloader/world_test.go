@@ -274,13 +274,13 @@ func (w *world) copies(pool messages.PoolID, cached []messages.PageID, open *[]m
 		case kind == 0 && len(soles) > 0:
 			c.Block = soles[w.pick(len(soles))]
 			p.host.find(c.Block).protected = true
-			c.From = messages.OnHost(w.o.hosts[pool].find(c.Block))
+			c.From = protocol.OnHost(w.o.hosts[pool].find(c.Block))
 		case kind == 1 && len(pm.Copies) > 0:
-			c.From = messages.OnDevice(pm.Copies[len(pm.Copies)-1].To)
+			c.From = protocol.OnDevice(pm.Copies[len(pm.Copies)-1].To)
 		case kind == 2 && len(*open) > 0 && precedes(pm.Victims, p.device[(*open)[0]].block):
-			c.From = messages.OnDevice((*open)[0]) // a victim, which a later copy or onboard may write
+			c.From = protocol.OnDevice((*open)[0]) // a victim, which a later copy or onboard may write
 		case len(cached) > 0:
-			c.From = messages.OnDevice(cached[w.pick(len(cached))])
+			c.From = protocol.OnDevice(cached[w.pick(len(cached))])
 		default:
 			continue
 		}
@@ -339,7 +339,7 @@ func (w *world) failures(pm *protocol.PoolMove) error {
 			return fmt.Errorf("copy %d failed on a sound device", j)
 		}
 		for i := j - 1; i >= 0; i-- {
-			if messages.OnDevice(pm.Copies[i].To) == c.From && !c.Zero {
+			if protocol.OnDevice(pm.Copies[i].To) == c.From && !c.Zero {
 				if pm.Copies[i].Failed && !c.Failed {
 					return fmt.Errorf("copy %d is from copy %d, which failed", j, i)
 				}

@@ -178,7 +178,7 @@ func (t *Tree) takeOver(b protocol.BlockID) {
 		// dropBlock may merge or free nodes, so the place of b is asked for again
 		// each time.
 		// The last pool's loss may end the block itself.
-		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
+		if x, i := t.at(b); t.locations(x, p)[i] != protocol.Nowhere {
 			t.dropBlock(b, p)
 			if !t.alive(b) {
 				return
@@ -194,7 +194,7 @@ func (t *Tree) reportForgetting(b protocol.BlockID) {
 	for p := range t.pools {
 		x, i := t.at(b)
 		l := t.locations(x, p)[i]
-		if l == messages.Nowhere {
+		if l == protocol.Nowhere {
 			continue
 		}
 		t.detach(b, p, l)
@@ -203,7 +203,7 @@ func (t *Tree) reportForgetting(b protocol.BlockID) {
 }
 
 // detach reports that pool p forgets b, which it keeps at l.
-func (t *Tree) detach(b protocol.BlockID, p int, l messages.Location) {
+func (t *Tree) detach(b protocol.BlockID, p int, l protocol.Location) {
 	if page, tier, _ := l.Page(); tier == messages.Primary {
 		t.effect(protocol.Detach, p, b, page)
 	}

@@ -35,9 +35,9 @@ func (a *arrays) ids() []protocol.BlockID {
 // more costs no pointer in the node:
 //
 //	numbers   │ ids │ pool 0 │ pool 1 │ …      each is room elements of 4 bytes
-func (a *arrays) locations(p int) []messages.Location {
+func (a *arrays) locations(p int) []protocol.Location {
 	first := unsafe.Add(unsafe.Pointer(a.numbers), 4*int(a.room)*(1+p))
-	return unsafe.Slice((*messages.Location)(first), a.room)
+	return unsafe.Slice((*protocol.Location)(first), a.room)
 }
 
 // arrayPool keeps the arrays of runs that have left the tree or have moved, for new

@@ -46,8 +46,8 @@ func randomApply(r *rand.Rand, f *fixture) protocol.Apply {
 	for _, x := range r.Perm(len(f.nodes))[:r.IntN(min(4, len(f.nodes)+1))] {
 		for p := range f.pools {
 			for i := f.nodes[x].n - 1; i >= 0 && r.IntN(12) > 0; i-- {
-				if f.locations(int32(x), p)[i] != messages.Nowhere {
-					a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: f.ids(int32(x))[i], To: messages.Nowhere})
+				if f.locations(int32(x), p)[i] != protocol.Nowhere {
+					a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: f.ids(int32(x))[i], To: protocol.Nowhere})
 				}
 			}
 		}
@@ -76,7 +76,7 @@ func TestStoresAllocateNothing(t *testing.T) {
 		a.Moves, a.Stores = a.Moves[:0], a.Stores[:0]
 		if k >= prompts {
 			for i := blocks - 1; i >= 0; i-- {
-				a.Moves = append(a.Moves, protocol.BlockMove{Block: ids[at][i], To: messages.Nowhere})
+				a.Moves = append(a.Moves, protocol.BlockMove{Block: ids[at][i], To: protocol.Nowhere})
 			}
 		}
 		for i := range tables[0] {

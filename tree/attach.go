@@ -127,11 +127,11 @@ func (t *Tree) attach(o *offer, p int) {
 			//	host         becomes the place, unless KeepOnHost lists the block
 			//	nowhere      becomes the place, by runs
 			switch l := locations[i]; {
-			case pages[i] == messages.NoPage || l > messages.Nowhere:
+			case pages[i] == messages.NoPage || l > protocol.Nowhere:
 				i++
-			case l < messages.Nowhere && o.keepsOnHost(p, t.ids(g.node)[g.lo+int32(i)]):
+			case l < protocol.Nowhere && o.keepsOnHost(p, t.ids(g.node)[g.lo+int32(i)]):
 				i++
-			case l < messages.Nowhere:
+			case l < protocol.Nowhere:
 				t.replaceHostPage(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])
 				i++
 			case t.plain[k]:
@@ -153,14 +153,14 @@ func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) in
 	priority := t.blocks.priority[ids[0]]
 	until, _ := t.timers.of(ids[0])
 	n := 0
-	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == messages.Nowhere {
+	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == protocol.Nowhere {
 		// The priority goes out with the effect, so one that has ended must not be
 		// read.
 		t.expireNow(ids[n])
 		if end, _ := t.timers.of(ids[n]); t.blocks.priority[ids[n]] != priority || end != until {
 			break
 		}
-		locations[n] = messages.OnDevice(pages[n])
+		locations[n] = protocol.OnDevice(pages[n])
 		// What is stored already is not stored again: it keeps its stamp.
 		t.blocks.stamp[ids[n]] = o.stamp
 		n++
@@ -176,7 +176,7 @@ func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 	locations := t.locations(s.node, p)[s.lo:s.hi]
 	n := 0
 	for n < len(pages) && n < len(locations) && pages[n] != messages.NoPage {
-		locations[n] = messages.OnDevice(pages[n])
+		locations[n] = protocol.OnDevice(pages[n])
 		n++
 	}
 	t.reportAttached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
@@ -197,7 +197,7 @@ func (t *Tree) replaceHostPage(s segment, p int, page messages.PageID) {
 	b := t.ids(s.node)[s.lo]
 	// The pool held the block before and holds it now: no first block comes to count,
 	// and the readers of events are told of a tier, not of a stored block.
-	t.setLocation(s.node, s.lo, p, messages.OnDevice(page))
+	t.setLocation(s.node, s.lo, p, protocol.OnDevice(page))
 	t.effect(protocol.Attach, p, b, page)
 	t.recordTier(b, p, messages.Primary)
 }
@@ -210,7 +210,7 @@ func (t *Tree) reportYields(o *offer, g segment, p int) {
 	pages := o.pages(p, depth+g.lo, depth+g.hi)
 	locations, ids := t.locations(g.node, p)[g.lo:g.hi], t.ids(g.node)[g.lo:g.hi]
 	for i, page := range pages {
-		if locations[i] < messages.Nowhere && page != messages.NoPage && !o.keepsOnHost(p, ids[i]) {
+		if locations[i] < protocol.Nowhere && page != messages.NoPage && !o.keepsOnHost(p, ids[i]) {
 			t.effect(protocol.HostYield, p, ids[i], messages.NoPage)
 		}
 	}

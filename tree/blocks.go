@@ -162,7 +162,7 @@ func (t *Tree) tail(x int32) protocol.BlockID {
 // Where whole runs are asked for, heldThroughout and heldNowhere answer by counts.
 func (t *Tree) held(x, i int32) bool {
 	for p := range t.pools {
-		if t.locations(x, p)[i] != messages.Nowhere {
+		if t.locations(x, p)[i] != protocol.Nowhere {
 			return true
 		}
 	}
@@ -203,7 +203,7 @@ func (t *Tree) heldEnd(x int32) int32 {
 		}
 		locations := t.locations(x, p)
 		for i := t.nodes[x].n; i > end; i-- {
-			if locations[i-1] != messages.Nowhere {
+			if locations[i-1] != protocol.Nowhere {
 				end = i
 			}
 		}
@@ -215,7 +215,7 @@ func (t *Tree) heldEnd(x int32) int32 {
 func (t *Tree) heldByAll(x, i int32) bool {
 	first, end := t.poolsOf(t.nodes[x].cross)
 	for p := first; p < end; p++ {
-		if t.locations(x, p)[i] == messages.Nowhere {
+		if t.locations(x, p)[i] == protocol.Nowhere {
 			return false
 		}
 	}
@@ -225,7 +225,7 @@ func (t *Tree) heldByAll(x, i int32) bool {
 // setLocation changes where a pool keeps block i of node x, and the counts with it.
 // The caller refreshes the treap if i is 0. It is the only way to change one
 // location; loops over runs change counts in one step.
-func (t *Tree) setLocation(x, i int32, p int, to messages.Location) {
+func (t *Tree) setLocation(x, i int32, p int, to protocol.Location) {
 	l := &t.locations(x, p)[i]
 	if _, tier, ok := l.Page(); ok {
 		*t.count(x, p, tier)--

@@ -33,7 +33,7 @@ type checker struct {
 	symbols  []int32
 	sessions []int32
 	timers   int
-	pages    []map[messages.Location]protocol.BlockID // by pool
+	pages    []map[protocol.Location]protocol.BlockID // by pool
 }
 
 func (c *checker) expect(ok bool, format string, args ...any) {
@@ -49,7 +49,7 @@ func (t *Tree) Check() error {
 		symbols: make([]int32, len(t.symbols.entries)), sessions: make([]int32, len(t.sessions.names)),
 	}
 	for range t.pools {
-		c.pages = append(c.pages, map[messages.Location]protocol.BlockID{})
+		c.pages = append(c.pages, map[protocol.Location]protocol.BlockID{})
 	}
 	nodes := 0
 	for i, r := range t.roots {
@@ -133,7 +133,7 @@ func (c *checker) block(x, i int32) {
 	c.expect(s.node[b] == x && s.low[b] == uint16(c.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.nodes[x].depth+i, s.node[b], s.low[b])
 	for p := range c.pools {
 		l := c.locations(x, p)[i]
-		if l == messages.Nowhere {
+		if l == protocol.Nowhere {
 			continue
 		}
 		c.expect(c.pools[p].Cross == c.nodes[x].cross, "block %d is in pool %d, which is not of its kind", b, p)

@@ -12,7 +12,7 @@ func (t *Tree) Locate(l *protocol.Locate) {
 	for p := range t.pools {
 		l.Pages[p] = resize(l.Pages[p], len(l.Blocks))
 		for k, b := range l.Blocks {
-			l.Pages[p][k] = messages.Nowhere
+			l.Pages[p][k] = protocol.Nowhere
 			if t.alive(b) {
 				x, i := t.at(b)
 				l.Pages[p][k] = t.locations(x, p)[i]
@@ -39,11 +39,11 @@ func (t *Tree) Contents(c *protocol.Contents) {
 		for i, b := range t.ids(x) {
 			tokens := t.tokensAt(x, int32(i))
 			tokens = tokens[:len(tokens)-int(t.padding(x, int32(i)))]
-			pages := make([]messages.Location, len(t.pools))
+			pages := make([]protocol.Location, len(t.pools))
 			for p := range pages {
 				pages[p] = t.locations(x, p)[i]
 			}
-			c.Blocks = append(c.Blocks, messages.Content{
+			c.Blocks = append(c.Blocks, protocol.Content{
 				Parent: parent, Namespace: ns, Depth: int(t.nodes[x].depth) + i, Cross: t.nodes[x].cross,
 				Tokens: t.symbols.originals(tokens), Covers: t.symbols.covers(tokens), Pages: pages,
 			})
@@ -87,7 +87,7 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 		ids := t.ids(x)
 		for p := range t.pools {
 			for i, at := range t.locations(x, p) {
-				if at == messages.Nowhere {
+				if at == protocol.Nowhere {
 					continue
 				}
 				b := ids[i]

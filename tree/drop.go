@@ -16,7 +16,7 @@ import (
 // from the tail of a prefix to its head, so most moves are handled by runs.
 func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 	m := &moves[0]
-	if m.To != messages.Nowhere {
+	if m.To != protocol.Nowhere {
 		return 0
 	}
 	if !t.alive(m.Block) {
@@ -28,7 +28,7 @@ func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 	// The moves must name the run's blocks one after the other, from the last one
 	// down. Anything else ends the run, and the next call begins there.
 	for most := min(len(moves), len(ids)); n < most; n++ {
-		if next := &moves[n]; next.Block != ids[len(ids)-1-n] || next.Pool != m.Pool || next.To != messages.Nowhere {
+		if next := &moves[n]; next.Block != ids[len(ids)-1-n] || next.Pool != m.Pool || next.To != protocol.Nowhere {
 			break
 		}
 	}
@@ -45,13 +45,13 @@ func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 func (t *Tree) drop(s segment, p int) {
 	locations, host := t.locations(s.node, p)[s.lo:s.hi], int32(0)
 	for i, l := range locations {
-		if l == messages.Nowhere {
+		if l == protocol.Nowhere {
 			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", t.ids(s.node)[s.lo+int32(i)], p))
 		}
-		if l < messages.Nowhere {
+		if l < protocol.Nowhere {
 			host++
 		}
-		locations[i] = messages.Nowhere
+		locations[i] = protocol.Nowhere
 	}
 	*t.count(s.node, p, messages.Primary) -= s.hi - s.lo - host
 	*t.count(s.node, p, messages.Secondary) -= host

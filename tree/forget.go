@@ -204,7 +204,7 @@ func (t *Tree) forgetBlock(b protocol.BlockID, kept [][]bool) {
 		if kept != nil && kept[p][b] || !t.alive(b) {
 			continue
 		}
-		if x, i := t.at(b); t.locations(x, p)[i] != messages.Nowhere {
+		if x, i := t.at(b); t.locations(x, p)[i] != protocol.Nowhere {
 			t.dropBlock(b, p)
 		}
 	}

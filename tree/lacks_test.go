@@ -39,7 +39,7 @@ func TestLacksAreWhatThePoolsLostOfReach(t *testing.T) {
 		for p := range held {
 			for b, ok := range held[p] {
 				if !ok {
-					lost.Moves = append(lost.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: ids[b], To: messages.Nowhere})
+					lost.Moves = append(lost.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: ids[b], To: protocol.Nowhere})
 				}
 			}
 		}

@@ -122,7 +122,7 @@ func (t *Tree) firstHole(p int, end int32) int32 {
 		// A count is of the whole run, and the hole may lie behind the segment or the
 		// end.
 		for i, l := range t.locations(s.node, p)[:min(s.hi, end-depth)] {
-			if l == messages.Nowhere {
+			if l == protocol.Nowhere {
 				return depth + int32(i)
 			}
 		}
@@ -143,7 +143,7 @@ func (t *Tree) lastHole(p int, lo, hi int32) int32 {
 		if !t.holdsAll(s.node, p) {
 			l := t.locations(s.node, p)
 			for i := min(s.hi, hi-depth) - 1; i >= max(0, lo-depth); i-- {
-				if l[i] == messages.Nowhere {
+				if l[i] == protocol.Nowhere {
 					return depth + i
 				}
 			}
@@ -309,7 +309,7 @@ func (t *Tree) fillSource(s *protocol.Source, source choice) {
 
 // copyLocations copies where pool p keeps the blocks [lo, hi) of the path. A path of
 // few nodes is a few copies of memory, however many blocks it has.
-func (t *Tree) copyLocations(to []messages.Location, p int, lo, hi int32) {
+func (t *Tree) copyLocations(to []protocol.Location, p int, lo, hi int32) {
 	if lo >= hi {
 		return
 	}
@@ -384,7 +384,7 @@ func (t *Tree) countHoles(p int, lo, hi int32) (n int) {
 			continue
 		}
 		for _, l := range t.locations(s.node, p)[max(0, lo-depth):min(s.hi, hi-depth)] {
-			if l == messages.Nowhere {
+			if l == protocol.Nowhere {
 				n++
 			}
 		}
@@ -395,7 +395,7 @@ func (t *Tree) countHoles(p int, lo, hi int32) (n int) {
 // lacks tells whether a full-attention pool lacks a block.
 func (t *Tree) lacks(q *prompt, c choice) bool {
 	for p := q.first; p < q.end; p++ {
-		if t.pools[p].full() && t.locations(c.node, p)[c.i] == messages.Nowhere {
+		if t.pools[p].full() && t.locations(c.node, p)[c.i] == protocol.Nowhere {
 			return true
 		}
 	}

@@ -102,7 +102,7 @@ func (m *model) compare(it *protocol.MatchItem, full []atom, want omatch) {
 	require.Equal(m, want.lacking, it.Lacking, "lacking")
 	m.compareStates(it, want)
 	for p := range want.pages {
-		require.Equal(m, want.pages[p], append([]messages.Location{}, it.Pages[p]...))
+		require.Equal(m, want.pages[p], append([]protocol.Location{}, it.Pages[p]...))
 	}
 	require.Len(m, it.IDs, it.Blocks)
 	for i, b := range it.IDs {
@@ -168,7 +168,7 @@ func (m *model) Admit(*rapid.T) {
 	if source != nil && !it.Source.HasChildren && m.int(0, 1, "take over") == 0 {
 		m.work.Takeovers = append(m.work.Takeovers, it.Source.Block)
 		c.Source = protocol.NoBlock
-		source.places = slices.Repeat([]messages.Location{messages.Nowhere}, len(source.places))
+		source.places = slices.Repeat([]protocol.Location{protocol.Nowhere}, len(source.places))
 		m.oracle.sweep()
 		source = nil
 	}
@@ -263,12 +263,12 @@ func (m *model) Move(*rapid.T) {
 		b := rapid.SampledFrom(m.oracle.blocks).Draw(m.T, "block")
 		p := m.int(0, len(b.places)-1, "pool")
 		at := protocol.BlockMove{Pool: messages.PoolID(p), Block: keys[b.key()]}
-		if b.places[p] == messages.Nowhere || back[at] {
+		if b.places[p] == protocol.Nowhere || back[at] {
 			continue
 		}
 		m.page++
-		to := rapid.SampledFrom([]messages.Location{
-			messages.Nowhere, messages.OnDevice(m.page), messages.OnHost(m.page),
+		to := rapid.SampledFrom([]protocol.Location{
+			protocol.Nowhere, protocol.OnDevice(m.page), protocol.OnHost(m.page),
 		}).Draw(m.T, "to")
 		b.places[p] = to
 		v := protocol.BlockMove{Pool: at.Pool, Block: at.Block, To: to}
@@ -340,8 +340,8 @@ func (m *model) Forget(*rapid.T) {
 	want := map[[2]int32]bool{}
 	for _, b := range m.oracle.blocks {
 		for p := range b.places {
-			if b.places[p] != messages.Nowhere && dies(b, p) {
-				b.places[p] = messages.Nowhere
+			if b.places[p] != protocol.Nowhere && dies(b, p) {
+				b.places[p] = protocol.Nowhere
 				want[[2]int32{int32(p), int32(keys[b.key()])}] = true
 			}
 		}

@@ -40,11 +40,11 @@ func TestNearestAmongMany(t *testing.T) {
 				b := o.blocks[r.IntN(len(o.blocks))]
 				p := r.IntN(2)
 				id := f.child(f.rootOf(b.ns.Namespace, b.ns.cross), hosted(b.full))
-				if b.places[p] == messages.Nowhere || r.IntN(3) > 0 {
+				if b.places[p] == protocol.Nowhere || r.IntN(3) > 0 {
 					continue
 				}
-				f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: messages.PoolID(p), Block: f.ids(id)[0], To: messages.Nowhere}}})
-				b.places[p] = messages.Nowhere
+				f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: messages.PoolID(p), Block: f.ids(id)[0], To: protocol.Nowhere}}})
+				b.places[p] = protocol.Nowhere
 				o.sweep()
 			}
 			tokens, full := draw(1 + r.IntN(tpb+1))

@@ -28,7 +28,7 @@ type space struct {
 type oblock struct {
 	ns       space
 	full     []atom
-	places   []messages.Location
+	places   []protocol.Location
 	priority messages.Priority
 	timed    bool
 	end      time.Duration
@@ -66,7 +66,7 @@ func (o *oracle) start(b *oblock) int { return (len(b.full) - 1) / o.tpb * o.tpb
 // everywhere tells whether all pools of the block's kind hold it.
 func (o *oracle) everywhere(b *oblock) bool {
 	for p := range o.pools {
-		if o.concerns(b.ns, p) && b.places[p] == messages.Nowhere {
+		if o.concerns(b.ns, p) && b.places[p] == protocol.Nowhere {
 			return false
 		}
 	}
@@ -90,11 +90,11 @@ func (o *oracle) find(ns space, full []atom) *oblock {
 }
 
 // place is where pool p keeps the block with these tokens.
-func (o *oracle) place(ns space, full []atom, p int) messages.Location {
+func (o *oracle) place(ns space, full []atom, p int) protocol.Location {
 	if b := o.find(ns, full); b != nil {
 		return b.places[p]
 	}
-	return messages.Nowhere
+	return protocol.Nowhere
 }
 
 // attends tells whether position l attends, in pool p, to a token of block i.
@@ -130,7 +130,7 @@ type omatch struct {
 	source  *oblock
 	reach   int
 	lacking bool
-	pages   [][]messages.Location
+	pages   [][]protocol.Location
 
 	attention, attentionWhole int // without states
 	attentionSource           *oblock
@@ -152,9 +152,9 @@ func (o *oracle) match(ns space, prompt []atom, partial bool) omatch {
 		o.matchStates(&m, ns, prompt, partial)
 	}
 	for p := range o.pools {
-		pages := []messages.Location{}
+		pages := []protocol.Location{}
 		for i := range m.length / o.tpb {
-			at := messages.Nowhere
+			at := protocol.Nowhere
 			if o.concerns(ns, p) && o.attends(p, m.length, i) {
 				at = o.place(ns, prompt[:(i+1)*o.tpb], p)
 			}
@@ -171,7 +171,7 @@ func (o *oracle) feasible(ns space, prompt []atom, l int) (bool, *oblock) {
 	k := l / o.tpb
 	for p := range o.pools {
 		for i := range k {
-			if o.concerns(ns, p) && o.attends(p, l, i) && o.place(ns, prompt[:(i+1)*o.tpb], p) == messages.Nowhere {
+			if o.concerns(ns, p) && o.attends(p, l, i) && o.place(ns, prompt[:(i+1)*o.tpb], p) == protocol.Nowhere {
 				return false, nil
 			}
 		}
@@ -205,11 +205,11 @@ func (o *oracle) reach(ns space, prompt []atom, partial bool) (int, bool) {
 			continue
 		}
 		for i := range reach / o.tpb {
-			if o.place(ns, prompt[:(i+1)*o.tpb], p) == messages.Nowhere {
+			if o.place(ns, prompt[:(i+1)*o.tpb], p) == protocol.Nowhere {
 				return reach, true
 			}
 		}
-		if reach%o.tpb != 0 && into.places[p] == messages.Nowhere {
+		if reach%o.tpb != 0 && into.places[p] == protocol.Nowhere {
 			return reach, true
 		}
 	}
@@ -220,7 +220,7 @@ func (o *oracle) reach(ns space, prompt []atom, partial bool) (int, bool) {
 func (o *oracle) sweep() (dropped int) {
 	before := len(o.blocks)
 	o.blocks = slices.DeleteFunc(o.blocks, func(b *oblock) bool {
-		return !slices.ContainsFunc(b.places, func(l messages.Location) bool { return l != messages.Nowhere })
+		return !slices.ContainsFunc(b.places, func(l protocol.Location) bool { return l != protocol.Nowhere })
 	})
 	return before - len(o.blocks)
 }
@@ -299,7 +299,7 @@ func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
 		if b == nil {
 			b = &oblock{ns: ns, full: slices.Clone(tokens), session: s.Session}
 			for range o.pools {
-				b.places = append(b.places, messages.Nowhere)
+				b.places = append(b.places, protocol.Nowhere)
 			}
 			if !covered {
 				prio = messages.DefaultPriority
@@ -314,10 +314,10 @@ func (o *oracle) store(s *protocol.StoreItem, full []atom, now time.Duration) {
 		}
 		for p := range o.pools {
 			if page := s.Tables[p][i]; page != messages.NoPage && o.concerns(ns, p) && b.places[p] < 0 {
-				if b.places[p] == messages.Nowhere {
+				if b.places[p] == protocol.Nowhere {
 					b.stamp = o.stamp
 				}
-				b.places[p] = messages.OnDevice(page)
+				b.places[p] = protocol.OnDevice(page)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func (t *Tree) ids(x int32) []protocol.BlockID {
 }
 
 // locations returns where pool p keeps the blocks of node x.
-func (t *Tree) locations(x int32, p int) []messages.Location {
+func (t *Tree) locations(x int32, p int) []protocol.Location {
 	r := &t.nodes[x].run
 	return r.locations(p)[r.off : r.off+r.n]
 }
@@ -151,9 +151,9 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 // fillNowhere makes locations those of blocks that a pool does not hold. Arrays come
 // from the pool with the locations of an earlier run, so a run that skipped this
 // would hold pages of others.
-func fillNowhere(l []messages.Location) {
+func fillNowhere(l []protocol.Location) {
 	for i := range l {
-		l[i] = messages.Nowhere
+		l[i] = protocol.Nowhere
 	}
 }
 

@@ -243,22 +243,22 @@ func (s *script) blockAt(t *testing.T, d *datadriven.TestData) protocol.BlockID 
 }
 
 // place1 reads d7, h3 or --.
-func place1(t *testing.T, s string) messages.Location {
+func place1(t *testing.T, s string) protocol.Location {
 	var n int
 	switch {
 	case s == "--":
-		return messages.Nowhere
+		return protocol.Nowhere
 	case strings.HasPrefix(s, "d"):
 		_, err := fmt.Sscan(s[1:], &n)
 		require.NoError(t, err)
-		return messages.OnDevice(messages.PageID(n))
+		return protocol.OnDevice(messages.PageID(n))
 	}
 	_, err := fmt.Sscan(s[1:], &n)
 	require.NoError(t, err)
-	return messages.OnHost(messages.PageID(n))
+	return protocol.OnHost(messages.PageID(n))
 }
 
-func drawn(pages []messages.Location) string {
+func drawn(pages []protocol.Location) string {
 	var w strings.Builder
 	for _, l := range pages {
 		switch page, tier, ok := l.Page(); {

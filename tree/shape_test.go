@@ -56,7 +56,7 @@ func (f *fixture) match(tokens []messages.Token) *protocol.MatchItem {
 
 // evict takes a block's page in pool 0 away.
 func (f *fixture) evict(b protocol.BlockID) {
-	f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Block: b, To: messages.Nowhere}}})
+	f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Block: b, To: protocol.Nowhere}}})
 }
 
 func counting(n int) []messages.Token {
@@ -152,7 +152,7 @@ func TestSplitsEverywhere(t *testing.T) {
 			require.Len(t, f.freeNodes, len(f.nodes)-2, "one run again, and its root")
 			all.Blocks = ids
 			f.Locate(&all)
-			require.NotContains(t, all.Pages[0], messages.Nowhere)
+			require.NotContains(t, all.Pages[0], protocol.Nowhere)
 			t.Logf("%d blocks moved", f.moved)
 			require.Less(t, f.moved, depth*2*bits.Len(uint(depth)), "not the shorter side was moved")
 		})
@@ -175,11 +175,11 @@ func TestLongPrompt(t *testing.T) {
 	}
 	it := f.match(tokens)
 	require.Equal(t, 2*depth, it.Matched)
-	require.Equal(t, messages.Nowhere, it.Pages[0][depth-4])
-	require.Equal(t, messages.OnDevice(tables[0][depth-3]), it.Pages[0][depth-3])
+	require.Equal(t, protocol.Nowhere, it.Pages[0][depth-4])
+	require.Equal(t, protocol.OnDevice(tables[0][depth-3]), it.Pages[0][depth-3])
 	// Every third block lost by the window: each shorter match fails in turn.
 	for i := 0; i < depth; i += 3 {
-		f.apply = protocol.Apply{Moves: []protocol.BlockMove{{Pool: 0, Block: it.IDs[i], To: messages.Nowhere}}}
+		f.apply = protocol.Apply{Moves: []protocol.BlockMove{{Pool: 0, Block: it.IDs[i], To: protocol.Nowhere}}}
 		f.Apply(&f.apply)
 	}
 	it = f.match(tokens)
@@ -272,7 +272,7 @@ func TestPanics(t *testing.T) {
 	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(2), To: 2, Tables: [][]messages.PageID{{7}, {messages.NoPage}}}}
 	f.Apply(&f.apply)
 	require.PanicsWithValue(t, "tree: block 0 moves in pool 1, which does not hold it", func() {
-		f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 0, To: messages.OnDevice(1)}}})
+		f.Apply(&protocol.Apply{Moves: []protocol.BlockMove{{Pool: 1, Block: 0, To: protocol.OnDevice(1)}}})
 	})
 	require.PanicsWithValue(t, "tree: takeover of block 9, which is not in the tree", func() {
 		f.Apply(&protocol.Apply{Takeovers: []protocol.BlockID{9}})

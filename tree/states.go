@@ -205,7 +205,7 @@ func (t *Tree) hasCheckpoints(x int32) bool {
 // checkpointed tells whether every state pool has the checkpoint of block i of a node.
 func (t *Tree) checkpointed(x, i int32) bool {
 	for p := t.tokenPools; p < t.selfPools; p++ {
-		if t.locations(x, p)[i] == messages.Nowhere {
+		if t.locations(x, p)[i] == protocol.Nowhere {
 			return false
 		}
 	}
@@ -229,7 +229,7 @@ func (t *Tree) findEnd(s *protocol.StoreItem) {
 	t.expireNow(b)
 	s.End.Block, s.End.Priority = b, t.blocks.priority[b]
 	for p := t.tokenPools; p < t.selfPools; p++ {
-		if t.locations(x, p)[i] != messages.Nowhere {
+		if t.locations(x, p)[i] != protocol.Nowhere {
 			continue
 		}
 		// Lacks is from before HandOver, so the caller sees in which pools its page
@@ -286,11 +286,11 @@ func (t *Tree) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID)
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d", b, p))
 	}
 	x, i := t.at(b)
-	if !t.held(x, i) || t.locations(x, p)[i] != messages.Nowhere {
+	if !t.held(x, i) || t.locations(x, p)[i] != protocol.Nowhere {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is not held or has one", b, p))
 	}
 	// The block was held before, so it has its attributes, and blocksHeld stays.
-	t.setLocation(x, i, p, messages.OnDevice(page))
+	t.setLocation(x, i, p, protocol.OnDevice(page))
 	// A checkpoint follows no stored block, so it is an event of its own.
 	t.log.event = noEvent
 	t.effect(protocol.Attach, p, b, page)

@@ -19,7 +19,7 @@ func (o *oracle) recurrent() bool {
 // checkpointed tells whether all state pools have the checkpoint of a block.
 func (o *oracle) checkpointed(b *oblock) bool {
 	for p, s := range o.pools {
-		if s.State && b.places[p] == messages.Nowhere {
+		if s.State && b.places[p] == protocol.Nowhere {
 			return false
 		}
 	}
@@ -65,7 +65,7 @@ func (m *model) compareStates(it *protocol.MatchItem, want omatch) {
 		return
 	}
 	for p, s := range m.oracle.pools {
-		at := messages.Nowhere
+		at := protocol.Nowhere
 		if s.State {
 			at = want.checkpoint.places[p]
 		}
@@ -110,12 +110,12 @@ func (o *oracle) findEnd(s *protocol.StoreItem, full []atom) (end *oblock, lacks
 		return nil, nil
 	}
 	for p, shape := range o.pools {
-		if !shape.State || end.places[p] != messages.Nowhere {
+		if !shape.State || end.places[p] != protocol.Nowhere {
 			continue
 		}
 		lacks = append(lacks, messages.PoolID(p))
 		if s.HandOver[p] != messages.NoPage {
-			end.places[p] = messages.OnDevice(s.HandOver[p])
+			end.places[p] = protocol.OnDevice(s.HandOver[p])
 		}
 	}
 	return end, lacks
@@ -142,9 +142,9 @@ func (m *model) Checkpoint(*rapid.T) {
 	keys := m.mirrors.index()
 	for _, b := range m.oracle.blocks {
 		for p, s := range m.oracle.pools {
-			if s.State && !b.ns.cross && b.places[p] == messages.Nowhere && m.int(0, 3, "checkpoint") == 0 {
+			if s.State && !b.ns.cross && b.places[p] == protocol.Nowhere && m.int(0, 3, "checkpoint") == 0 {
 				m.page++
-				b.places[p] = messages.OnDevice(m.page)
+				b.places[p] = protocol.OnDevice(m.page)
 				m.work.Checkpoints = append(m.work.Checkpoints, protocol.Checkpoint{Pool: messages.PoolID(p), Block: keys[b.key()], Page: m.page})
 			}
 		}
@@ -171,7 +171,7 @@ func TestMatchesEndAtCheckpoints(t *testing.T) {
 	}
 	all := match(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 	require.Equal(t, 10, all.Matched)
-	require.Equal(t, messages.OnDevice(7), all.CheckpointPages[1])
+	require.Equal(t, protocol.OnDevice(7), all.CheckpointPages[1])
 	cut := match(1, 2, 3, 4, 5, 6, 7, 8, 9)
 	require.Zero(t, cut.Matched, "no state is there after nine tokens, nor at a boundary before")
 	require.Equal(t, 9, cut.Attention)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -152,7 +153,7 @@ func refuse(problems []string) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return messages.Refuse(messages.ConfigInvalid, "%s", strings.Join(problems, "; "))
+	return refusals.New(messages.ErrConfigInvalid, "%s", strings.Join(problems, "; "))
 }
 
 func (c Config) deprecated() []string {
@@ -232,8 +233,8 @@ func (c Config) memoryProblems() []string {
 func (c Config) policyProblems() []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
-	if p := c.SecondaryOffloadMinPriority; p < int(messages.MinPriority) || p > int(messages.MaxPriority) {
-		say("secondary_offload_min_priority %d is not between %d and %d", p, messages.MinPriority, messages.MaxPriority)
+	if p := c.SecondaryOffloadMinPriority; p < 0 || p > int(messages.MaxPriority) {
+		say("secondary_offload_min_priority %d is not between 0 and %d", p, messages.MaxPriority)
 	}
 	if c.EventBufferMaxSize < 0 {
 		say("event_buffer_max_size %d is negative", c.EventBufferMaxSize)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -162,7 +163,7 @@ func TestAllowed(t *testing.T) {
 
 func TestJoin(t *testing.T) {
 	assert.NoError(t, Join(nil, nil))
-	err := Join(errors.New("a"), nil, messages.Refuse(messages.BadRequest, "b"))
+	err := Join(errors.New("a"), nil, refusals.New(messages.ErrBadRequest, "b"))
 	require.EqualError(t, err, "a; b")
 	assert.ErrorIs(t, err, messages.ErrConfigInvalid)
 }

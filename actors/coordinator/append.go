@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -198,7 +199,7 @@ func (e *extension) takeStep(it *step) bool {
 		}
 		takes = true
 		if available := max(0, e.counts.available(p)-e.batch.taken[p]); need > available {
-			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available).WithTotal(e.counts.device[p].Total, need+pagesIn(s.Table(p))))
+			e.refuse(it, refusals.WithTotal(refusals.OutOfPages(e.config.Pools[p].Name, need, available), e.counts.device[p].Total, need+pagesIn(s.Table(p))))
 			return false
 		}
 	}
@@ -400,7 +401,7 @@ func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageI
 	// Only what has been written is copied. A page that begins with the step has nothing
 	// to copy, but it must not be written to by two sequences.
 	if tokens := min(tpb, it.written()-w.block*tpb); tokens > 0 {
-		e.out.move.copy(p, protocol.PageCopy{From: messages.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})
+		e.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(w.from), Block: protocol.NoBlock, To: page, Tokens: tokens})
 	}
 }
 

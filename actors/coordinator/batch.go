@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -83,7 +84,7 @@ type prompt struct {
 }
 
 // errTransfer marks a prompt whose transfer failed.
-var errTransfer = messages.Refuse(messages.Internal, "a transfer into the pages of the admission failed")
+var errTransfer = refusals.New(messages.ErrInternal, "a transfer into the pages of the admission failed")
 
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
@@ -183,7 +184,7 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 		}
 		// Values come before lengths, so that what is wrong in itself is said first.
 		if n := len(r.Tokens); n > b.config.MaxSeqLen {
-			result.Err = messages.Refuse(messages.TooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
+			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
 			continue
 		}
 		it := b.add(&promptSpec{
@@ -358,7 +359,7 @@ func (b *promptBatch) claim(i int, pools poolRange) {
 
 // tableOf adds the device pages of blocks to a table, NoPage for what is not on
 // the device, and counts the blocks on the device and those in host memory.
-func tableOf(table []messages.PageID, locations []messages.Location) (_ []messages.PageID, device, host int) {
+func tableOf(table []messages.PageID, locations []protocol.Location) (_ []messages.PageID, device, host int) {
 	table = slices.Grow(table, len(locations))[:len(locations)]
 	for b, at := range locations {
 		table[b] = messages.PageID(at)
@@ -369,7 +370,7 @@ func tableOf(table []messages.PageID, locations []messages.Location) (_ []messag
 		return table, device, 0
 	}
 	for b, at := range locations {
-		if at < messages.Nowhere {
+		if at < protocol.Nowhere {
 			table[b] = messages.NoPage
 			host++
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -30,7 +31,7 @@ func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
 	w.store(run(0, 16)) // four blocks, and the first to go
 	results, _ := w.admitBatch(request(run(500, 8)), request(run(0, 17)))
 	require.NoError(t, results[0].Err)
-	assert.Equal(t, messages.RefusePages("wfullh1", 1, 0).Error(), results[1].Err.Error())
+	assert.Equal(t, refusals.OutOfPages("wfullh1", 1, 0).Error(), results[1].Err.Error())
 	results, _ = w.admitBatch(request(run(0, 17)))
 	require.Error(t, results[0].Err, "the two pages are still the first one's")
 }

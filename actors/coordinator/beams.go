@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -17,17 +18,17 @@ import (
 func validateBeams(s *sequence.Sequence, r *messages.AppendStep) error {
 	width := s.Width()
 	if len(r.Tokens) > 0 {
-		return messages.Refuse(messages.BadRequest, "tokens for a sequence of beam width %d", width)
+		return refusals.New(messages.ErrBadRequest, "tokens for a sequence of beam width %d", width)
 	}
 	if len(r.Beams) != width {
-		return messages.Refuse(messages.BadRequest, "%d beams for a sequence of beam width %d", len(r.Beams), width)
+		return refusals.New(messages.ErrBadRequest, "%d beams for a sequence of beam width %d", len(r.Beams), width)
 	}
 	for _, b := range r.Beams {
 		if b.Parent < 0 || b.Parent >= width {
-			return messages.Refuse(messages.BadRequest, "beam parent %d of beam width %d", b.Parent, width)
+			return refusals.New(messages.ErrBadRequest, "beam parent %d of beam width %d", b.Parent, width)
 		}
 		if b.Token < 0 {
-			return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", b.Token)
+			return refusals.New(messages.ErrBadRequest, "token %d is not in 0 … 2³¹−1", b.Token)
 		}
 	}
 	return nil
@@ -54,7 +55,7 @@ func (e *extension) takeBeams(it *step) bool {
 		// begins, and a copy of a block that it shares with another beam.
 		need := e.findBeamRewrites(it, p, shares[p]) + s.Width()*(blocks-it.pools[p].before)
 		if available := max(0, e.counts.available(p)-e.batch.taken[p]+freed[p]); need > available {
-			e.refuse(it, messages.RefusePages(e.config.Pools[p].Name, need, available).WithTotal(e.counts.device[p].Total, need))
+			e.refuse(it, refusals.WithTotal(refusals.OutOfPages(e.config.Pools[p].Name, need, available), e.counts.device[p].Total, need))
 			return false
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -94,7 +95,7 @@ func Scaled(pools []windows.Pool) []messages.LayerScale {
 		}
 		for _, layer := range p.Layers {
 			scales = append(scales, messages.LayerScale{
-				Layer: layer, Cross: p.Kind == windows.KindCross, K: messages.DefaultScale, V: messages.DefaultScale,
+				Layer: layer, Cross: p.Kind == windows.KindCross, K: 1, V: 1,
 			})
 		}
 	}
@@ -127,11 +128,11 @@ func (c *Config) validateScales(scales []messages.LayerScale) *messages.Refusal 
 		i := c.scaleOf(s)
 		switch {
 		case !validScale(s.K) || !validScale(s.V):
-			return messages.Refuse(messages.BadRequest, "scales %v and %v of %s %d are not finite and greater than 0", s.K, s.V, name, s.Layer)
+			return refusals.New(messages.ErrBadRequest, "scales %v and %v of %s %d are not finite and greater than 0", s.K, s.V, name, s.Layer)
 		case i < 0:
-			return messages.Refuse(messages.NotSupported, "%s %d has no elements of 8 bits, so it has no scales", name, s.Layer)
+			return refusals.New(messages.ErrNotSupported, "%s %d has no elements of 8 bits, so it has no scales", name, s.Layer)
 		case seen[i]:
-			return messages.Refuse(messages.BadRequest, "%s %d is given twice", name, s.Layer)
+			return refusals.New(messages.ErrBadRequest, "%s %d is given twice", name, s.Layer)
 		}
 		seen[i] = true
 	}

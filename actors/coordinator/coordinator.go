@@ -163,7 +163,7 @@ func (c *Coordinator) reading(request any) transaction {
 	case *messages.ReadSnapshot:
 		c.readTree.open(nil)
 		return c.readTree
-	case *messages.ReadContents:
+	case *protocol.ReadContents:
 		c.readTree.open(r)
 		return c.readTree
 	case *messages.ReadScales:

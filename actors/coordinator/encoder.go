@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -69,14 +70,14 @@ func (c *Config) padded(tokens []messages.Token) []messages.Token {
 func (c *Config) validateEncoder(tokens []messages.Token, items []messages.MultimodalItem) error {
 	switch {
 	case c.EncoderMaxLen == 0 && len(tokens)+len(items) > 0:
-		return messages.Refuse(messages.NotSupported, "encoder tokens are for encoder-decoder models only")
+		return refusals.New(messages.ErrNotSupported, "encoder tokens are for encoder-decoder models only")
 	case c.EncoderMaxLen == 0:
 		return nil
 	case len(tokens) == 0:
-		return messages.Refuse(messages.BadRequest, "encoder tokens are empty: the model is an encoder-decoder")
+		return refusals.New(messages.ErrBadRequest, "encoder tokens are empty: the model is an encoder-decoder")
 	}
 	if err := c.validatePrefix(tokens, items); err != nil {
-		return messages.Refuse(messages.BadRequest, "encoder input: %v", err)
+		return refusals.New(messages.ErrBadRequest, "encoder input: %v", err)
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (c *Config) validateEncoder(tokens []messages.Token, items []messages.Multi
 // validateEncoderLength refuses an encoder input that is too long.
 func (c *Config) validateEncoderLength(n int) error {
 	if n > c.EncoderMaxLen {
-		return messages.Refuse(messages.TooLong, "an encoder input of %d tokens is over encoder_max_len %d", n, c.EncoderMaxLen)
+		return refusals.New(messages.ErrTooLong, "an encoder input of %d tokens is over encoder_max_len %d", n, c.EncoderMaxLen)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -102,7 +103,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 		}
 	}
 	if n != 1 {
-		return messages.Refuse(messages.BadRequest, "exactly one of session, salt and tokens selects, not %d", n)
+		return refusals.New(messages.ErrBadRequest, "exactly one of session, salt and tokens selects, not %d", n)
 	}
 	return nil
 }

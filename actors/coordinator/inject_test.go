@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -327,7 +328,7 @@ func storedScenarios() []scenario {
 		}, func(*world, []*life) any {
 			return &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.3, "wfullh1": 0.7}}
 		}, nothing},
-		{"contents", roomy, hosted, func(*world, []*life) any { return &messages.ReadContents{} }, nothing},
+		{"contents", roomy, hosted, func(*world, []*life) any { return &protocol.ReadContents{} }, nothing},
 		{"check", roomy, hosted, func(*world, []*life) any { return &messages.Check{} }, nothing},
 	}
 }

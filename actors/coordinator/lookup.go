@@ -161,7 +161,7 @@ func (l *lookup) count() {
 }
 
 // onHost tells whether any pool keeps block b in host memory only.
-func onHost(pages [][]messages.Location, b int) bool {
+func onHost(pages [][]protocol.Location, b int) bool {
 	for p := range pages {
 		if _, tier, _ := pages[p][b].Page(); tier == messages.Secondary {
 			return true

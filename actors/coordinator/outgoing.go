@@ -133,7 +133,7 @@ func (o *outgoing) movePins(pool int, e *protocol.Effect) {
 }
 
 // moveBlock tells the tree where a pool keeps a block from now on.
-func (o *outgoing) moveBlock(pool int, block protocol.BlockID, to messages.Location) {
+func (o *outgoing) moveBlock(pool int, block protocol.BlockID, to protocol.Location) {
 	o.change.Moves = append(o.change.Moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: block, To: to})
 }
 
@@ -163,7 +163,7 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	// A large prompt may have thousands of victims: the list grows once.
 	moves := slices.Grow(o.change.Moves, len(victims))
 	for i := range victims {
-		moves = append(moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: messages.Nowhere})
+		moves = append(moves, protocol.BlockMove{Pool: messages.PoolID(pool), Block: victims[i].Block, To: protocol.Nowhere})
 	}
 	o.change.Moves = moves
 }
@@ -175,15 +175,15 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 	// Host memory was full: other contents were dropped to make room for these.
 	if what.Displaced != protocol.NoBlock {
 		counters.Dropped++
-		o.moveBlock(pool, what.Displaced, messages.Nowhere)
+		o.moveBlock(pool, what.Displaced, protocol.Nowhere)
 	}
 	if what.Host == messages.NoPage {
 		counters.Dropped++
-		o.moveBlock(pool, v.Block, messages.Nowhere)
+		o.moveBlock(pool, v.Block, protocol.Nowhere)
 		return
 	}
 	o.stats.offloaded(pool, what)
-	o.moveBlock(pool, v.Block, messages.OnHost(what.Host))
+	o.moveBlock(pool, v.Block, protocol.OnHost(what.Host))
 }
 
 // unackVictims notes what the tree must be told if the round breaks off now: the
@@ -192,7 +192,7 @@ func (o *outgoing) unackVictims() {
 	o.unackedMoves = nil
 	for p := range o.move.record.Pools {
 		for _, v := range o.move.pool(p).Victims {
-			o.unackedMoves = append(o.unackedMoves, protocol.BlockMove{Pool: messages.PoolID(p), Block: v.Block, To: messages.Nowhere})
+			o.unackedMoves = append(o.unackedMoves, protocol.BlockMove{Pool: messages.PoolID(p), Block: v.Block, To: protocol.Nowhere})
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -136,7 +137,7 @@ func (n *pin) claimed() {
 		op := n.out.pools.op(p, 0)
 		claims[p] = op.Pages
 		if available := max(0, n.counts.available(p)+op.Count); op.Count > available && refusal == nil {
-			refusal = messages.RefusePages(n.config.Pools[p].Name, op.Count, available).WithTotal(n.counts.device[p].Total, op.Count)
+			refusal = refusals.WithTotal(refusals.OutOfPages(n.config.Pools[p].Name, op.Count, available), n.counts.device[p].Total, op.Count)
 		}
 	}
 	n.out.pools.reset()
@@ -250,7 +251,7 @@ func (n *unpin) start() {
 	// Pins know blocks, not pages: blocks have moved since.
 	blocks, ok := n.pins.blocks[r.Pin]
 	if !ok {
-		r.Err = messages.Refuse(messages.UnknownPin, "pin %d does not exist", r.Pin)
+		r.Err = refusals.New(messages.ErrUnknownPin, "pin %d does not exist", r.Pin)
 		n.kernel.reply()
 		return
 	}

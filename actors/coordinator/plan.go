@@ -3,6 +3,7 @@ package coordinator
 import (
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -168,11 +169,11 @@ func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
 		crowded := it.reuse == messages.PartialNone && p < b.self.end && b.copyRoom(p) < 0
 		switch need := b.need(it, p); {
 		case crowded || need > max(0, available):
-			return messages.RefusePages(name, need, max(0, available)).WithTotal(b.counts.device[p].Total, need+it.plans[p].claimed), p
+			return refusals.WithTotal(refusals.OutOfPages(name, need, max(0, available)), b.counts.device[p].Total, need+it.plans[p].claimed), p
 		case available < 0 && !b.storedOnly:
 			// What the prompt claims, a prompt in chunks has reserved. A prefetch gives
 			// its claims back: where it needs no page, it lacks none.
-			return messages.RefusePages(name, -available, 0).WithTotal(b.counts.device[p].Total, 0), p
+			return refusals.WithTotal(refusals.OutOfPages(name, -available, 0), b.counts.device[p].Total, 0), p
 		}
 	}
 	return nil, 0
@@ -183,10 +184,10 @@ func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
 func (b *promptBatch) refuseAll(it *prompt) (*messages.Refusal, int) {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		if need := b.need(it, p); need > 0 {
-			return messages.RefusePages(b.config.Pools[p].Name, need, 0).WithTotal(b.counts.device[p].Total, need+it.plans[p].claimed), p
+			return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[p].Name, need, 0), b.counts.device[p].Total, need+it.plans[p].claimed), p
 		}
 	}
-	return messages.RefusePages(b.config.Pools[0].Name, 1, 0).WithTotal(b.counts.device[0].Total, 1), 0
+	return refusals.WithTotal(refusals.OutOfPages(b.config.Pools[0].Name, 1, 0), b.counts.device[0].Total, 1), 0
 }
 
 // copyRoom is the pages that further partial copies may be written to: neither a

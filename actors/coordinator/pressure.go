@@ -84,7 +84,7 @@ func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt int) {
 // it lacked would have held. A host tries again, and each time counts.
 func (d *poolPressure) noteRefusal(err error) {
 	var r *messages.Refusal
-	if !errors.As(err, &r) || r.Code != messages.OutOfPages {
+	if !errors.As(err, &r) || r.Code != messages.ErrOutOfPages {
 		return
 	}
 	tokens := float64((r.Need - r.Available) * d.config.TokensPerBlock)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -37,8 +38,8 @@ func TestDemand(t *testing.T) {
 		"the window forgets first":       {matches: []protocol.MatchItem{lacking(2, 0)}, full: 0.5 - 1.0/8},
 		"both forget":                    {matches: []protocol.MatchItem{lacking(2, 50)}},
 		"too little to matter":           {matches: []protocol.MatchItem{{Matched: 299, Reach: 300, Lacks: []int{0, 1}}}},
-		"pages were refused":             {refused: messages.RefusePages("w8h1", 30, 10), full: 0.5 - 1.0/8},
-		"another refusal":                {refused: messages.Refuse(messages.TooLong, "long")},
+		"pages were refused":             {refused: refusals.OutOfPages("w8h1", 30, 10), full: 0.5 - 1.0/8},
+		"another refusal":                {refused: refusals.New(messages.ErrTooLong, "long")},
 		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/8},
 		"both evict, no one misses it":   {evicted: [2]int64{1, 9}},
 	} {

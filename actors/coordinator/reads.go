@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -133,7 +134,7 @@ type unknown struct {
 }
 
 func (t *unknown) start() {
-	t.kernel.abort(messages.Refuse(messages.BadRequest, "%T is no request", t.request))
+	t.kernel.abort(refusals.New(messages.ErrBadRequest, "%T is no request", t.request))
 }
 
 // readTree serves what only the tree knows: ReadSnapshot, whose keys go to the events
@@ -142,7 +143,7 @@ func (t *unknown) start() {
 //	start ─▶ reading ─▶ answer, or on to the events actor
 type readTree struct {
 	*shared
-	contents *messages.ReadContents // nil: a snapshot
+	contents *protocol.ReadContents // nil: a snapshot
 
 	snapshot protocol.Snapshot
 	blocks   protocol.Contents
@@ -162,7 +163,7 @@ const (
 func (s readStage) String() string { return [...]string{"idle", "reading"}[s] }
 
 // open begins a request.
-func (t *readTree) open(contents *messages.ReadContents) { t.contents, t.stage = contents, readIdle }
+func (t *readTree) open(contents *protocol.ReadContents) { t.contents, t.stage = contents, readIdle }
 
 // start asks the tree.
 func (t *readTree) start() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -152,7 +153,7 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 // divided makes a refusal of what the configuration says against a split.
 func (r *rebalance) divided(pages []int, err error) ([]int, error) {
 	if err != nil {
-		return nil, messages.Refuse(messages.BadRequest, "%v", err)
+		return nil, refusals.New(messages.ErrBadRequest, "%v", err)
 	}
 	return pages, nil
 }
@@ -160,11 +161,11 @@ func (r *rebalance) divided(pages []int, err error) ([]int, error) {
 // validatePages holds page counts to the bounds of pools.
 func (c *Config) validatePages(pages []int) error {
 	if len(pages) != len(c.Pools) {
-		return messages.Refuse(messages.BadRequest, "pages has %d counts for %d pools", len(pages), len(c.Pools))
+		return refusals.New(messages.ErrBadRequest, "pages has %d counts for %d pools", len(pages), len(c.Pools))
 	}
 	for p, n := range pages {
 		if n < 1 || n > windows.MaxPages {
-			return messages.Refuse(messages.BadRequest, "pages: %d of pool %s are not between 1 and %d", n, c.Pools[p].Name, windows.MaxPages)
+			return refusals.New(messages.ErrBadRequest, "pages: %d of pool %s are not between 1 and %d", n, c.Pools[p].Name, windows.MaxPages)
 		}
 	}
 	return nil
@@ -177,24 +178,24 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 	for _, name := range c.poolNames()[:own] {
 		f, ok := fractions[name]
 		if !ok {
-			return messages.Refuse(messages.BadRequest, "fractions lack pool %s", name)
+			return refusals.New(messages.ErrBadRequest, "fractions lack pool %s", name)
 		}
 		// Negated, so that NaN is refused as well.
 		if !(f > 0 && f <= 1) {
-			return messages.Refuse(messages.BadRequest, "fraction %v of pool %s is not in (0, 1]", f, name)
+			return refusals.New(messages.ErrBadRequest, "fraction %v of pool %s is not in (0, 1]", f, name)
 		}
 		sum += f
 	}
 	for name := range fractions {
 		switch p := c.poolNamed(name); {
 		case p < 0:
-			return messages.Refuse(messages.BadRequest, "fractions name %q, which is no pool", name)
+			return refusals.New(messages.ErrBadRequest, "fractions name %q, which is no pool", name)
 		case p >= own:
-			return messages.Refuse(messages.BadRequest, "fractions name the cross pool %s, whose share is cross_kv_cache_fraction", name)
+			return refusals.New(messages.ErrBadRequest, "fractions name the cross pool %s, whose share is cross_kv_cache_fraction", name)
 		}
 	}
 	if math.Abs(sum-1) > 1e-6 {
-		return messages.Refuse(messages.BadRequest, "fractions add up to %v, not to 1", sum)
+		return refusals.New(messages.ErrBadRequest, "fractions add up to %v, not to 1", sum)
 	}
 	return nil
 }
@@ -204,7 +205,7 @@ func (r *rebalance) validateCounts(pages []int) error {
 	for p, n := range pages {
 		// Pages that are held survive, moved if they must be, so they need room.
 		if need := r.counts.needed(p); need > n {
-			return messages.RefusePages(r.config.Pools[p].Name, need, n)
+			return refusals.OutOfPages(r.config.Pools[p].Name, need, n)
 		}
 	}
 	return nil
@@ -254,7 +255,7 @@ func (r *rebalance) resized() {
 		for i := range z.Moves {
 			m := &z.Moves[i]
 			r.out.move.copy(p, protocol.PageCopy{
-				From: messages.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New, Tokens: r.config.TokensPerBlock,
+				From: protocol.OnDevice(m.Old), Block: protocol.NoBlock, To: m.New, Tokens: r.config.TokensPerBlock,
 			})
 			pages = append(pages, m.New)
 		}
@@ -302,9 +303,9 @@ func (r *rebalance) moved() {
 			// Also when the copy has failed: the old number may lie beyond the end of the pool, or
 			// be another page's new one.
 			renumber[m.Old] = m.New
-			to := messages.OnDevice(m.New)
+			to := protocol.OnDevice(m.New)
 			if r.out.move.pool(p).Copies[i].Failed {
-				to = messages.Nowhere
+				to = protocol.Nowhere
 				r.noteFailed(p, m)
 			}
 			if m.Block != protocol.NoBlock {
@@ -410,7 +411,7 @@ func (r *rebalance) tookBack() {
 func (r *rebalance) end() {
 	m := r.request
 	if r.device.Err != nil {
-		m.Err = messages.Refuse(messages.Internal, "rebalance of device memory: %v", r.device.Err)
+		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.device.Err)
 	}
 	m.Rebalanced = messages.Rebalanced{}
 	for p := range r.resize {

@@ -215,7 +215,7 @@ func (r *recovery) knows(moves []protocol.BlockMove) bool {
 		pool  messages.PoolID
 		block protocol.BlockID
 	}
-	last, at := map[blockInPool]messages.Location{}, map[blockInPool]messages.Location{}
+	last, at := map[blockInPool]protocol.Location{}, map[blockInPool]protocol.Location{}
 	// A block may have moved more than once; its last place counts.
 	for _, m := range moves {
 		last[blockInPool{m.Pool, m.Block}] = m.To
@@ -243,7 +243,7 @@ func (r *recovery) forgetDoubtful() bool {
 		if !r.doubtful(b) {
 			continue
 		}
-		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: messages.Nowhere})
+		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere})
 		r.pins.forget(int(b.Pool), []protocol.BlockID{b.Block})
 		r.stats.pool(int(b.Pool)).Dropped++
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -89,16 +90,16 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 	generated := s.Length() - s.Prompt
 	switch {
 	case n < 1:
-		return messages.Refuse(messages.BadRequest, "rewind of %d tokens", n)
+		return refusals.New(messages.ErrBadRequest, "rewind of %d tokens", n)
 	case s.Beams() > 1:
-		return messages.Refuse(messages.NotSupported, "rewind and beam_width above 1 exclude each other")
+		return refusals.New(messages.ErrNotSupported, "rewind and beam_width above 1 exclude each other")
 	case n > generated:
-		return messages.Refuse(messages.BadRequest, "rewind of %d tokens: %d are generated", n, generated)
+		return refusals.New(messages.ErrBadRequest, "rewind of %d tokens: %d are generated", n, generated)
 	}
 	// The next token would attend to a block whose page has been dropped, and may have been
 	// given to another sequence.
 	if p, block, dropped := s.DroppedBefore(n); dropped {
-		return messages.Refuse(messages.NotSupported,
+		return refusals.New(messages.ErrNotSupported,
 			"rewind to %d tokens and the window of pool %s exclude each other: block %d has been dropped", s.Length()-n, r.config.Pools[p].Name, block)
 	}
 	return nil
@@ -213,11 +214,11 @@ func validateFork(s *sequence.Sequence, n, made int) error {
 	// The bound is of the whole request: it keeps one request from growing the engine
 	// without limit.
 	case n < 1 || n > MaxForks-made:
-		return messages.Refuse(messages.BadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
+		return refusals.New(messages.ErrBadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
 	case s.Beams() > 1:
-		return messages.Refuse(messages.NotSupported, "fork and beam_width above 1 exclude each other")
+		return refusals.New(messages.ErrNotSupported, "fork and beam_width above 1 exclude each other")
 	case !s.PromptComputed():
-		return messages.Refuse(messages.BadRequest, "fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
+		return refusals.New(messages.ErrBadRequest, "fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestScales(t *gotesting.T) {
 	assert.Equal(t, before, scalesOf(e))
 	for _, c := range []struct {
 		scales []messages.LayerScale
-		want   *messages.Refusal
+		want   messages.Code
 		text   string
 	}{
 		{[]messages.LayerScale{{Layer: 0, K: 1, V: 1}}, messages.ErrNotSupported, "layer 0 has no elements of 8 bits, so it has no scales"},

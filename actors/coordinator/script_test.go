@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -193,7 +194,7 @@ func (s *script) Do(request any) {
 func (s *script) lose(d *datadriven.TestData) {
 	actor := d.CmdArgs[0].Key
 	s.lost = append(s.lost, &loss{
-		failure: coordinator.Failure{Actor: actor, Dirty: d.HasArg("dirty"), Cause: messages.Refuse(messages.Internal, "%s failed", actor)},
+		failure: coordinator.Failure{Actor: actor, Dirty: d.HasArg("dirty"), Cause: refusals.New(messages.ErrInternal, "%s failed", actor)},
 		after:   s.number(d, "at", 1) - 1,
 	})
 }

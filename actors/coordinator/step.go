@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -142,19 +143,19 @@ func (b *stepBatch) validateCommit(s *sequence.Sequence, n, length int) error {
 	computed, prompt := int(s.Computed()), int(s.Prompt)
 	switch {
 	case n < computed:
-		return messages.Refuse(messages.BadRequest, "commit of %d tokens: %d are computed already", n, computed)
+		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: %d are computed already", n, computed)
 	case n > length:
-		return messages.Refuse(messages.BadRequest, "commit of %d tokens: the sequence has %d", n, length)
+		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: the sequence has %d", n, length)
 	// Behind the prompt any length may be committed: tokens come one by one.
 	case n == computed || computed >= prompt:
 		return nil
 	// The pages behind the chunk have not been taken yet.
 	case s.Chunked() && n > int(s.ChunkEnd()):
-		return messages.Refuse(messages.BadRequest, "commit of %d tokens: the chunk ends at %d", n, s.ChunkEnd())
+		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: the chunk ends at %d", n, s.ChunkEnd())
 	// A block of the prompt is stored when it is whole; half of one would be stored with the
 	// next commit, under a retention that the first one has spent.
 	case n < prompt && n%b.config.TokensPerBlock != 0:
-		return messages.Refuse(messages.BadRequest, "commit of %d tokens ends off a block boundary before the prompt's end at %d", n, prompt)
+		return refusals.New(messages.ErrBadRequest, "commit of %d tokens ends off a block boundary before the prompt's end at %d", n, prompt)
 	}
 	return nil
 }
@@ -207,12 +208,12 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 	// Tokens are sampled from the logits of the prompt's last token, so they cannot come
 	// before it is computed. Pages of later chunks are not there yet, either.
 	if !s.PromptComputed() {
-		return messages.Refuse(messages.BadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
+		return refusals.New(messages.ErrBadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
 	s.Touch(e.kernel.stamp) // its values are right: a second step is one too many
 	length := int(s.Length()) + added
 	if length > e.config.MaxSeqLen {
-		return messages.Refuse(messages.TooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)
+		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)
 	}
 	if r.Computed != 0 {
 		return e.batch.validateCommit(s, r.Computed, length)
@@ -226,14 +227,14 @@ func validateTokens(s *sequence.Sequence, r *messages.AppendStep) error {
 		return validateBeams(s, r)
 	}
 	if len(r.Beams) > 0 {
-		return messages.Refuse(messages.BadRequest, "beams for a sequence of beam width 1")
+		return refusals.New(messages.ErrBadRequest, "beams for a sequence of beam width 1")
 	}
 	if len(r.Tokens) == 0 {
-		return messages.Refuse(messages.BadRequest, "tokens is empty")
+		return refusals.New(messages.ErrBadRequest, "tokens is empty")
 	}
 	for _, t := range r.Tokens {
 		if t < 0 {
-			return messages.Refuse(messages.BadRequest, "token %d is not in 0 … 2³¹−1", t)
+			return refusals.New(messages.ErrBadRequest, "token %d is not in 0 … 2³¹−1", t)
 		}
 	}
 	return nil

@@ -267,11 +267,11 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 	var failed []messages.PageID
 	for k := range q.Onboards {
 		o := &q.Onboards[k]
-		to := messages.OnDevice(o.To)
+		to := protocol.OnDevice(o.To)
 		// A refused copy leaves the page with bytes of its former owner. The block is given up,
 		// so that no later match runs into the same failure.
 		if o.Failed {
-			to = messages.Nowhere
+			to = protocol.Nowhere
 			b.stats.pool(p).Dropped++
 			blocks := []protocol.BlockID{o.Block}
 			lost = append(lost, protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: blocks})

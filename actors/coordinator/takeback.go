@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -78,7 +79,7 @@ func (e *extension) copyFailed(it *step) bool {
 func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 	s := it.sequence
 	it.refused, it.computed = true, 0
-	it.result.Err = messages.Refuse(messages.Internal, "a copy on write failed")
+	it.result.Err = refusals.New(messages.ErrInternal, "a copy on write failed")
 	lost := s.Width() > 1
 	for p := range it.pools {
 		for _, w := range it.pools[p].copies {
@@ -134,7 +135,7 @@ func (e *extension) writtenByOthers(it *step, p int, page messages.PageID) bool 
 func (e *extension) dropLost(it *step) {
 	s := it.sequence
 	s.MarkLost(sequence.LostCopy)
-	it.result.Err = messages.Refuse(messages.SequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy)
+	it.result.Err = refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy)
 	it.result.Placed = it.result.Placed[:0]
 	for p := range it.pools {
 		it.pools[p].old = it.oldTables(p)

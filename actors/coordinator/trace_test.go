@@ -182,7 +182,7 @@ func (t *trace) move(m *protocol.Move) {
 	t.WriteString(strings.Join(parts, ", "))
 }
 
-func location(l messages.Location) string {
+func location(l protocol.Location) string {
 	page, tier, ok := l.Page()
 	switch {
 	case !ok:
@@ -194,7 +194,7 @@ func location(l messages.Location) string {
 }
 
 // locations draws where each pool keeps some blocks: h0 is a host page.
-func locations(pools [][]messages.Location) string {
+func locations(pools [][]protocol.Location) string {
 	var lists []string
 	for _, list := range pools {
 		var s []string

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -28,14 +29,14 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	}
 	// Zero stands for one beam, so that a host need not fill the field in.
 	if r.BeamWidth < 0 {
-		return messages.Refuse(messages.BadRequest, "beam_width %d is not at least 1", r.BeamWidth)
+		return refusals.New(messages.ErrBadRequest, "beam_width %d is not at least 1", r.BeamWidth)
 	}
 	if r.BeamWidth > MaxBeamWidth {
-		return messages.Refuse(messages.BadRequest, "beam_width %d is over the limit of %d", r.BeamWidth, MaxBeamWidth)
+		return refusals.New(messages.ErrBadRequest, "beam_width %d is over the limit of %d", r.BeamWidth, MaxBeamWidth)
 	}
 	// Every commit before the prompt's last ends at a block boundary, and so do chunks.
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
-		return messages.Refuse(messages.BadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
+		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
 	}
 	return nil
 }
@@ -44,7 +45,7 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 // a host that forgot HasLoRA must not share with the base model.
 func validateNamespace(n *messages.Namespace) error {
 	if n.LoRA != "" && !n.HasLoRA {
-		return messages.Refuse(messages.BadRequest, "LoRA adapter %q without HasLoRA", n.LoRA)
+		return refusals.New(messages.ErrBadRequest, "LoRA adapter %q without HasLoRA", n.LoRA)
 	}
 	return nil
 }
@@ -55,10 +56,10 @@ const MaxBeamWidth = 1024
 // validatePrefix checks tokens and items.
 func (c *Config) validatePrefix(tokens []messages.Token, items []messages.MultimodalItem) error {
 	if len(tokens) == 0 {
-		return messages.Refuse(messages.BadRequest, "tokens is empty")
+		return refusals.New(messages.ErrBadRequest, "tokens is empty")
 	}
 	if i := firstNegative(tokens); i >= 0 {
-		return messages.Refuse(messages.BadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[i], i)
+		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[i], i)
 	}
 	if len(items) == 0 {
 		return nil
@@ -70,11 +71,11 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	for i, item := range order {
 		switch {
 		case item.Length < 1:
-			return messages.Refuse(messages.BadRequest, "multimodal item at %d has length %d", item.Start, item.Length)
+			return refusals.New(messages.ErrBadRequest, "multimodal item at %d has length %d", item.Start, item.Length)
 		case item.Start < 0 || item.Start >= len(tokens) || item.Length > len(tokens)-item.Start:
-			return messages.Refuse(messages.BadRequest, "multimodal item [%d, %d+%d) leaves the prompt of %d tokens", item.Start, item.Start, item.Length, len(tokens))
+			return refusals.New(messages.ErrBadRequest, "multimodal item [%d, %d+%d) leaves the prompt of %d tokens", item.Start, item.Start, item.Length, len(tokens))
 		case i > 0 && item.Start < end:
-			return messages.Refuse(messages.BadRequest, "multimodal items overlap at %d", item.Start)
+			return refusals.New(messages.ErrBadRequest, "multimodal items overlap at %d", item.Start)
 		}
 		end = item.Start + item.Length
 	}
@@ -113,9 +114,9 @@ func validateRetention(r *messages.Retention, prompt int) error {
 		g := &r.Ranges[i]
 		switch {
 		case g.Start < 0:
-			return messages.Refuse(messages.BadRequest, "retention range starts at %d, before 0", g.Start)
+			return refusals.New(messages.ErrBadRequest, "retention range starts at %d, before 0", g.Start)
 		case g.End != messages.EndOfPrompt && g.End <= g.Start:
-			return messages.Refuse(messages.BadRequest, "retention range [%d, %d) is empty", g.Start, g.End)
+			return refusals.New(messages.ErrBadRequest, "retention range [%d, %d) is empty", g.Start, g.End)
 		}
 		if err := validateKept("range", g.Priority, g.Duration); err != nil {
 			return err
@@ -126,11 +127,11 @@ func validateRetention(r *messages.Retention, prompt int) error {
 
 func validateKept(what string, priority messages.Priority, duration time.Duration) error {
 	if priority > messages.MaxPriority {
-		return messages.Refuse(messages.BadRequest, "%s priority %d is not in 0 … 100", what, priority)
+		return refusals.New(messages.ErrBadRequest, "%s priority %d is not in 0 … 100", what, priority)
 	}
 	// Shorter ones would end before the request that sets them is answered.
 	if duration != 0 && duration < time.Millisecond {
-		return messages.Refuse(messages.BadRequest, "%s duration %v is below 1 ms", what, duration)
+		return refusals.New(messages.ErrBadRequest, "%s duration %v is below 1 ms", what, duration)
 	}
 	return nil
 }
@@ -145,10 +146,10 @@ func validateDisjoint(ranges []messages.RetentionRange) error {
 	for i := 1; i < len(order); i++ {
 		before, r := order[i-1], order[i]
 		if before.End == messages.EndOfPrompt {
-			return messages.Refuse(messages.BadRequest, "retention range from %d has an open end but is not the last", before.Start)
+			return refusals.New(messages.ErrBadRequest, "retention range from %d has an open end but is not the last", before.Start)
 		}
 		if before.End > r.Start {
-			return messages.Refuse(messages.BadRequest, "retention ranges [%d, %d) and [%d, …) overlap", before.Start, before.End, r.Start)
+			return refusals.New(messages.ErrBadRequest, "retention ranges [%d, %d) and [%d, …) overlap", before.Start, before.End, r.Start)
 		}
 	}
 	return nil

@@ -202,7 +202,7 @@ func (w *world) check() {
 	require.NoError(w.t, audit.Err)
 	require.NoError(w.t, w.Engine.Check())
 	tables := w.checkReferences()
-	r := &messages.ReadContents{}
+	r := &protocol.ReadContents{}
 	w.Do(r)
 	claims := host.Claims{Blocks: r.Blocks}
 	for id, l := range w.lives {

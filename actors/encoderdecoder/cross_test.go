@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -117,9 +118,9 @@ func TestPaddingIsNoToken(t *testing.T) {
 	require.NoError(t, err)
 	lengths := map[int]int{}
 	for _, b := range blocks {
-		if b.Pages[r.last] != messages.Nowhere {
+		if b.Pages[r.last] != protocol.Nowhere {
 			lengths[len(b.Tokens)]++
-			assert.Equal(t, messages.Nowhere, b.Pages[0])
+			assert.Equal(t, protocol.Nowhere, b.Pages[0])
 		}
 	}
 	assert.Equal(t, map[int]int{4: 3, 1: 1}, lengths)

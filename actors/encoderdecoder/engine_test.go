@@ -25,7 +25,7 @@ func TestRefusals(t *testing.T) {
 	item := messages.MultimodalItem{Start: 3, Length: 2}
 	for name, c := range map[string]struct {
 		request messages.AdmitRequest
-		want    *messages.Refusal
+		want    messages.Code
 		message string
 	}{
 		"no encoder":      {ask(nil, run(0, 4)), messages.ErrBadRequest, "encoder tokens are empty: the model is an encoder-decoder"},

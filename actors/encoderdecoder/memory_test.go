@@ -117,7 +117,7 @@ func TestOutOfPagesOnEitherSideTakesNothing(t *testing.T) {
 			}
 			var refusal *messages.Refusal
 			require.ErrorAs(t, err, &refusal)
-			assert.Equal(t, messages.OutOfPages, refusal.Code)
+			assert.Equal(t, messages.ErrOutOfPages, refusal.Code)
 			assert.Equal(t, c.pool, refusal.Pool)
 			assert.Equal(t, c.need, refusal.Need)
 			assert.Equal(t, 3, refusal.Available)
@@ -143,7 +143,7 @@ func TestBatches(t *testing.T) {
 	}
 	results, err := r.AdmitBatch(context.Background(), requests)
 	require.NoError(t, err)
-	for i, want := range []*messages.Refusal{
+	for i, want := range []error{
 		nil, messages.ErrOutOfPages, messages.ErrOutOfPages, messages.ErrBadRequest, nil, messages.ErrBadRequest, nil,
 	} {
 		if want != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -16,7 +17,7 @@ type lived struct {
 	answers  []string
 	stats    messages.Stats
 	events   []messages.Event
-	contents []messages.Content
+	contents []protocol.Content
 	hurry    messages.PoolCounters // bytes and waiting, of all pools
 }
 
@@ -41,7 +42,7 @@ func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
 	for i := range l.contents {
 		for p, at := range l.contents[i].Pages {
 			if _, tier, ok := at.Page(); ok && tier == messages.Secondary {
-				l.contents[i].Pages[p] = messages.OnHost(0) // which host page it is, is nobody's business
+				l.contents[i].Pages[p] = protocol.OnHost(0) // which host page it is, is nobody's business
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/direct"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
@@ -254,7 +255,7 @@ func (f *fuzzed) rare() any {
 		return &messages.ReadScales{}
 	case 7:
 		f.now += time.Duration(f.below(50)) * time.Millisecond
-		return &messages.ReadContents{}
+		return &protocol.ReadContents{}
 	default:
 		if len(f.Pools) < 2 {
 			return &messages.Rebalance{}

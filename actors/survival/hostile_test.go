@@ -72,7 +72,7 @@ func (v *victim) end() {
 // seen is everything that shows a change.
 type seen struct {
 	Stats    messages.Stats
-	Contents []messages.Content
+	Contents []protocol.Content
 	Tables   []messages.Tables
 	Pools    []messages.PoolInfo
 }
@@ -257,7 +257,7 @@ func TestARequestThatPointsAtNothing(t *testing.T) {
 		(*messages.Admit)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
 		(*messages.Rewind)(nil), (*messages.Fork)(nil), (*messages.ReadTables)(nil), (*messages.Lookup)(nil), (*messages.PinPrefix)(nil),
 		(*messages.UnpinPrefix)(nil), (*messages.Prefetch)(nil), (*messages.Invalidate)(nil), (*messages.Reset)(nil), (*messages.Rebalance)(nil),
-		(*messages.ReadStats)(nil), (*messages.ReadEvents)(nil), (*messages.ReadSnapshot)(nil), (*messages.ReadContents)(nil),
+		(*messages.ReadStats)(nil), (*messages.ReadEvents)(nil), (*messages.ReadSnapshot)(nil), (*protocol.ReadContents)(nil),
 		(*messages.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*protocol.Close)(nil), messages.Admit{}, 42,
 	}
 	for name, s := range map[string]setup{"one engine": {}, "with an encoder": {encodes: true}} {

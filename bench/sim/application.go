@@ -170,11 +170,11 @@ func describeAdmit(list []messages.AdmitRequest) string {
 // admitted takes a sequence over.
 func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messages.Admitted, p prompt) {
 	w := a.world
-	if w.encodes && code(got.Err) == messages.Internal && !w.calm {
+	if w.encodes && code(got.Err) == messages.ErrInternal && !w.calm {
 		w.counts.add("refusals, internal", 1)
 		return // a transfer of the cross side failed
 	}
-	w.expect(r, got.Err, messages.OutOfPages)
+	w.expect(r, got.Err, messages.ErrOutOfPages)
 	if got.Err != nil {
 		return
 	}
@@ -369,7 +369,7 @@ func (a *application) committed(what fmt.Stringer, s *sequence, got *messages.St
 
 // drop forgets a sequence that was lost.
 func (a *application) drop(s *sequence, err error) {
-	if code(err) != messages.SequenceLost {
+	if code(err) != messages.ErrSequenceLost {
 		return
 	}
 	a.world.tellf("  sequence %v is lost", s.id)

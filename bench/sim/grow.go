@@ -60,12 +60,12 @@ func (a *application) append() {
 // appended grows one sequence.
 func (a *application) appended(what fmt.Stringer, s *sequence, step *messages.AppendStep, got *messages.StepResult) {
 	w := a.world
-	if code(got.Err) == messages.Internal && w.lossy {
+	if code(got.Err) == messages.ErrInternal && w.lossy {
 		w.counts.add("refusals, internal", 1)
 		s.ready = append(s.ready, got.Ready...)
 		return // a copy on write failed
 	}
-	w.expect(what, got.Err, messages.OutOfPages)
+	w.expect(what, got.Err, messages.ErrOutOfPages)
 	a.drop(s, got.Err)
 	if got.Err != nil {
 		return
@@ -106,7 +106,7 @@ func (a *application) rewind() {
 			return
 		}
 		refusal := m.Results[0].Err
-		w.expect(r, refusal, messages.NotSupported)
+		w.expect(r, refusal, messages.ErrNotSupported)
 		a.drop(s, refusal)
 		if refusal != nil {
 			return
@@ -190,7 +190,7 @@ func (a *application) releaseLost() {
 		}
 		a.gone = nil
 		for i := range m.Results {
-			if c := code(m.Results[i].Err); c != messages.SequenceLost {
+			if c := code(m.Results[i].Err); c != messages.ErrSequenceLost {
 				a.world.failf("%s: release of the lost sequence %v: %q", r, m.Steps[i].Sequence, c)
 			}
 		}

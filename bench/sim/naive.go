@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -20,7 +21,7 @@ type naive struct {
 
 // known is a stored block with all tokens from the start to its end.
 type known struct {
-	messages.Content
+	protocol.Content
 	key []symbol
 }
 
@@ -31,7 +32,7 @@ type symbol struct {
 }
 
 // newNaive reads contents, of which each block comes after the one before it.
-func newNaive(cache windows.Config, pools []windows.Pool, contents []messages.Content) *naive {
+func newNaive(cache windows.Config, pools []windows.Pool, contents []protocol.Content) *naive {
 	n := &naive{cache: cache, pools: pools}
 	for _, c := range contents {
 		var key []symbol
@@ -117,7 +118,7 @@ func (n *naive) covered(ns messages.Namespace, key []symbol) bool {
 func (n *naive) has(ns messages.Namespace, key []symbol, p messages.PoolID) bool {
 	for i := range n.blocks {
 		b := &n.blocks[i]
-		if b.Namespace == ns && len(b.key) == len(key) && shared(b.key, key) == len(key) && b.Pages[p] != messages.Nowhere {
+		if b.Namespace == ns && len(b.key) == len(key) && shared(b.key, key) == len(key) && b.Pages[p] != protocol.Nowhere {
 			return true
 		}
 	}
@@ -134,7 +135,7 @@ func (n *naive) source(ns messages.Namespace, key []symbol) bool {
 		}
 		all := true
 		for _, at := range b.Pages[:len(n.pools)] {
-			all = all && at != messages.Nowhere
+			all = all && at != protocol.Nowhere
 		}
 		if all {
 			return true
@@ -196,8 +197,8 @@ func (w *world) compareMatches() error {
 }
 
 // stored is what the tree holds.
-func (w *world) stored() ([]messages.Content, error) {
-	contents := &messages.ReadContents{}
+func (w *world) stored() ([]protocol.Content, error) {
+	contents := &protocol.ReadContents{}
 	err := w.serve(contents)
 	return contents.Blocks, err
 }

@@ -92,7 +92,7 @@ func (w *world) pin() {
 		if err != nil {
 			return
 		}
-		w.expect(r, m.Err, messages.OutOfPages)
+		w.expect(r, m.Err, messages.ErrOutOfPages)
 		if m.Err == nil {
 			w.tellf("  pin %d of %d tokens", m.Pinned.Pin, m.Pinned.Tokens)
 			w.pins = append(w.pins, m.Pinned.Pin)
@@ -123,7 +123,7 @@ func (w *world) unpin() {
 // pinRefusals are those that an unpin may get: pins end with what is stored.
 func (w *world) pinRefusals() []messages.Code {
 	if w.treeLost {
-		return []messages.Code{messages.UnknownPin}
+		return []messages.Code{messages.ErrUnknownPin}
 	}
 	return nil
 }
@@ -132,11 +132,11 @@ func (w *world) prefetch() {
 	p := w.drawPrefix()
 	m := &messages.Prefetch{Prefix: p.Prefix}
 	w.ask("prefetch", m, p.String(), func(r *request) {
-		if code(m.Err) == messages.Internal && !w.calm {
+		if code(m.Err) == messages.ErrInternal && !w.calm {
 			w.counts.add("refusals, internal", 1)
 			return // a transfer failed
 		}
-		w.expect(r, m.Err, messages.OutOfPages)
+		w.expect(r, m.Err, messages.ErrOutOfPages)
 		w.counts.add("pages prefetched", m.OnboardedPages)
 	})
 }

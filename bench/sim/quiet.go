@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -137,7 +138,7 @@ func (w *world) verify() error {
 	if err := w.compareMatches(); err != nil {
 		return err
 	}
-	contents := &messages.ReadContents{}
+	contents := &protocol.ReadContents{}
 	if err := w.serve(contents); err != nil {
 		return err
 	}
@@ -210,10 +211,10 @@ func (w *world) rebalance() {
 
 // rebalanced follows the new page counts.
 func (w *world) rebalanced(m *messages.Rebalance) {
-	if code(m.Err) == messages.Internal && w.lossy {
+	if code(m.Err) == messages.ErrInternal && w.lossy {
 		w.counts.add("refusals, internal", 1)
 	} else {
-		w.expect(&request{kind: "rebalance"}, m.Err, messages.OutOfPages)
+		w.expect(&request{kind: "rebalance"}, m.Err, messages.ErrOutOfPages)
 	}
 	if m.Err != nil {
 		return
@@ -239,7 +240,7 @@ func (w *world) rebalanced(m *messages.Rebalance) {
 func (w *world) finish() {
 	if w.dead {
 		w.settle()
-		if err := w.engine.Submit(&messages.Check{}, func(error) {}); code(err) != messages.Failed {
+		if err := w.engine.Submit(&messages.Check{}, func(error) {}); code(err) != messages.ErrFailed {
 			w.failf("an engine that has failed answers a call with %q", code(err))
 		}
 		return
@@ -262,7 +263,7 @@ func (w *world) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	leaked, err := w.close(ctx)
-	if code(err) == messages.Internal && w.injected > 0 {
+	if code(err) == messages.ErrInternal && w.injected > 0 {
 		return // the last panic came with the last call
 	}
 	w.fail(err)

@@ -43,7 +43,7 @@ func (w *world) submit(r *request) {
 	if err == nil {
 		return
 	}
-	if code(err) != messages.Failed || !w.mayFail() {
+	if code(err) != messages.ErrFailed || !w.mayFail() {
 		w.failf("%s was not accepted: %w", r, err)
 	}
 	r.answers, r.err = 1, err
@@ -86,12 +86,12 @@ func (w *world) hear() {
 func (w *world) checkError(r *request) {
 	switch code(r.err) {
 	case "":
-	case messages.Internal:
+	case messages.ErrInternal:
 		w.counts.add("aborted", 1)
 		if w.injected == 0 {
 			w.failf("%s was aborted: %w", r, r.err)
 		}
-	case messages.Failed:
+	case messages.ErrFailed:
 		w.dead = true
 		if !w.mayFail() {
 			w.failf("%s: %w", r, r.err)
@@ -118,7 +118,7 @@ func (w *world) expect(what fmt.Stringer, err error, codes ...messages.Code) {
 			return
 		}
 	}
-	if c == messages.SequenceLost && w.lossy {
+	if c == messages.ErrSequenceLost && w.lossy {
 		w.counts.add("sequences lost", 1)
 		return
 	}
@@ -128,7 +128,7 @@ func (w *world) expect(what fmt.Stringer, err error, codes ...messages.Code) {
 // shape checks the numbers of an out_of_pages.
 func (w *world) shape(what fmt.Stringer, err error) {
 	var r *messages.Refusal
-	if !errors.As(err, &r) || r.Code != messages.OutOfPages {
+	if !errors.As(err, &r) || r.Code != messages.ErrOutOfPages {
 		return
 	}
 	if r.Need <= r.Available || r.Available < 0 {
@@ -177,7 +177,7 @@ func (w *world) cancel(kind string, record any) {
 	w.counts.add("cancelled, "+kind, 1)
 	w.tellf("cancelled: %s", kind)
 	if err := w.engine.Do(&gone{}, record); !errors.Is(err, context.Canceled) {
-		if code(err) == messages.Failed && w.mayFail() {
+		if code(err) == messages.ErrFailed && w.mayFail() {
 			w.dead = true
 			return
 		}

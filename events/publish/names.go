@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -38,7 +39,7 @@ func (c *Config) namer() (namer, error) {
 	case SHA256CBOR:
 		return cborNamer{paths: c.LoRAPaths}, nil
 	default:
-		return nil, messages.Refuse(messages.ConfigInvalid, "naming %q is not %q", string(c.Naming), string(SHA256CBOR))
+		return nil, refusals.New(messages.ErrConfigInvalid, "naming %q is not %q", string(c.Naming), string(SHA256CBOR))
 	}
 }
 

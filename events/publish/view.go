@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -62,7 +63,7 @@ type View struct {
 func New(c Config) (*View, error) {
 	counted := countedPools(c.Pools)
 	if len(counted) == 0 {
-		return nil, messages.Refuse(messages.NotSupported, "none of %d pools has attention: no block is of use to others", len(c.Pools))
+		return nil, refusals.New(messages.ErrNotSupported, "none of %d pools has attention: no block is of use to others", len(c.Pools))
 	}
 	n, err := c.namer()
 	if err != nil {

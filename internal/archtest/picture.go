@@ -32,23 +32,24 @@ const (
 var picture = []place{
 	{dir: "messages", core: true},
 	{dir: "internal/protocol", own: []string{"messages"}, core: true},
-	{dir: "windows", own: []string{"messages", "internal/protocol"}, core: true},
-	{dir: "windows/kvconfig", own: []string{"messages", "windows"}, others: []string{yaml}},
-	{dir: "windows/hfconfig", own: []string{"messages", "windows"}},
-	{dir: "windows/hfconfig/gguf", own: []string{"messages", "windows/hfconfig"}, others: []string{gguf}},
-	{dir: "windows/resources", own: []string{"messages", "windows", "gpu"}},
+	{dir: "internal/refusals", own: []string{"messages"}, core: true},
+	{dir: "windows", own: []string{"messages", "internal/refusals", "internal/protocol"}, core: true},
+	{dir: "windows/kvconfig", own: []string{"messages", "internal/refusals", "windows"}, others: []string{yaml}},
+	{dir: "windows/hfconfig", own: []string{"messages", "internal/refusals", "windows"}},
+	{dir: "windows/hfconfig/gguf", own: []string{"messages", "internal/refusals", "windows/hfconfig"}, others: []string{gguf}},
+	{dir: "windows/resources", own: []string{"messages", "internal/refusals", "windows", "gpu"}},
 
-	{dir: "tree", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "pool", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "offloader", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
-	{dir: "events", own: []string{"messages", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "tree", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "pool", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "offloader", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+	{dir: "events", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 
-	{dir: "gpu", own: []string{"messages"}},
-	{dir: cuda, own: []string{"messages", "gpu"}, others: []string{purego}},
-	{dir: attention, own: []string{"messages", "windows"}},
+	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
+	{dir: cuda, own: []string{"messages", "internal/refusals", "gpu"}, others: []string{purego}},
+	{dir: attention, own: []string{"messages", "internal/refusals", "windows"}},
 
-	{dir: "actors", own: []string{"messages", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
-	{dir: "actors/coordinator", own: []string{"messages", "internal/protocol", "internal/invariants", "windows"}, core: true},
+	{dir: "actors", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
+	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol", "internal/invariants", "windows"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
 
 	{dir: "cmd", free: true},
@@ -59,7 +60,7 @@ var picture = []place{
 	{dir: "internal/forecast", core: true},
 	{dir: "internal/invariants", core: true},
 	// The module's folder itself, not what is below: what a host imports.
-	{dir: ".", own: []string{"messages", "windows", "gpu", "actors"}, others: []string{protoactor}},
+	{dir: ".", own: []string{"messages", "internal/refusals", "windows", "gpu", "actors"}, others: []string{protoactor}},
 }
 
 // testOnly are modules that only tests use: files ending in _test.go, and

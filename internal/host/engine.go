@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -29,7 +30,7 @@ type Engine interface {
 	Stats(context.Context) (messages.Stats, error)
 	Events(context.Context) (messages.EventBatch, error)
 	Snapshot(context.Context) (messages.EventBatch, error)
-	Contents(context.Context) ([]messages.Content, error)
+	Contents(context.Context) ([]protocol.Content, error)
 	Check(context.Context) error
 	Pools() []messages.PoolInfo
 	Close(context.Context) (int, error)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -325,9 +326,9 @@ func verified(t *testing.T) (*board, *Verifier, Claims) {
 	}
 	covers := coversOf(p)
 	return b, &Verifier{Layouts: []Layout{NewLayout(small, Whole), l}, Read: b.read}, Claims{
-		Blocks: []messages.Content{
-			{Parent: -1, Namespace: p.Namespace, Tokens: p.Tokens[:4], Covers: covers[:4], Pages: []messages.Location{messages.OnDevice(0), messages.OnHost(7)}},
-			{Parent: 0, Namespace: p.Namespace, Depth: 1, Tokens: p.Tokens[4:5], Pages: []messages.Location{messages.OnDevice(1), messages.Nowhere}},
+		Blocks: []protocol.Content{
+			{Parent: -1, Namespace: p.Namespace, Tokens: p.Tokens[:4], Covers: covers[:4], Pages: []protocol.Location{protocol.OnDevice(0), protocol.OnHost(7)}},
+			{Parent: 0, Namespace: p.Namespace, Depth: 1, Tokens: p.Tokens[4:5], Pages: []protocol.Location{protocol.OnDevice(1), protocol.Nowhere}},
 		},
 		Sequences: []Held{{Name: "A", Computed: 6, Beams: [][]Chain{chains}, Tables: tables}},
 	}
@@ -393,7 +394,7 @@ func TestVerifierBoundsItsReport(t *testing.T) {
 	v := &Verifier{Layouts: []Layout{NewLayout(small, Whole)}, Read: func(messages.PoolID, messages.Tier, messages.PageID) []byte { return nil }}
 	var claims Claims
 	for i := range maxProblems + 5 {
-		claims.Blocks = append(claims.Blocks, messages.Content{Parent: -1, Tokens: tokens(1), Pages: []messages.Location{messages.OnDevice(messages.PageID(i))}})
+		claims.Blocks = append(claims.Blocks, protocol.Content{Parent: -1, Tokens: tokens(1), Pages: []protocol.Location{protocol.OnDevice(messages.PageID(i))}})
 	}
 	pages, problems := v.Verify(claims)
 	assert.Equal(t, maxProblems+5, pages)

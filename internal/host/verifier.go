@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -20,7 +21,7 @@ type Held struct {
 
 // Claims is all that is claimed of pages: by the tree and by sequences.
 type Claims struct {
-	Blocks    []messages.Content // parents before children
+	Blocks    []protocol.Content // parents before children
 	Sequences []Held
 }
 
@@ -59,7 +60,7 @@ func (v *Verifier) Verify(c Claims) (checkedPages int, problems []string) {
 }
 
 // blocks checks the tree's pages.
-func (v *Verifier) blocks(blocks []messages.Content) {
+func (v *Verifier) blocks(blocks []protocol.Content) {
 	ends := make([]Chain, len(blocks)) // after each block's last token
 	var chains []Chain
 	for i := range blocks {
@@ -92,7 +93,7 @@ func (v *Verifier) blocks(blocks []messages.Content) {
 
 // block checks the page of a block: its tokens, or in a state pool the state after
 // the last of them.
-func (v *Verifier) block(p place, b *messages.Content, chains []Chain) {
+func (v *Verifier) block(p place, b *protocol.Content, chains []Chain) {
 	if layout := &v.Layouts[p.pool]; layout.HoldsStates() {
 		tokens := b.Depth*layout.pool.TokensPerBlock + len(chains)
 		v.state(p, State{tokens, chains[len(chains)-1]}, "tree")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -75,7 +76,7 @@ func (o *Oracle) checkAppend(step messages.AppendStep, seen map[messages.Sequenc
 // it was.
 func (o *Oracle) extend(s *sequence, step messages.AppendStep, u use, result *messages.StepResult) error {
 	if n := s.length() + max(len(step.Tokens), min(1, len(step.Beams))); n > o.cfg.MaxSeqLen {
-		return messages.Refuse(messages.TooLong, "%d tokens are more than max_seq_len %d", n, o.cfg.MaxSeqLen)
+		return refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d", n, o.cfg.MaxSeqLen)
 	}
 	before := *s
 	if len(step.Beams) > 0 {
@@ -87,7 +88,7 @@ func (o *Oracle) extend(s *sequence, step messages.AppendStep, u use, result *me
 		need, available := o.growth(p, s), max(0, o.available(p, nil))
 		if need > available {
 			*s = before
-			return messages.RefusePages(p.Name, need, available)
+			return refusals.OutOfPages(p.Name, need, available)
 		}
 	}
 	o.letGo(&before, s, u)

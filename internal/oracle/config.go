@@ -3,6 +3,7 @@ package oracle
 import (
 	"time"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -131,7 +132,7 @@ func (o *Oracle) Pools() []messages.PoolInfo {
 // begin starts a request: time passes first, timers that have ended act.
 func (o *Oracle) begin() error {
 	if o.closed {
-		return messages.Refuse(messages.Closed, "the engine is closed")
+		return refusals.New(messages.ErrClosed, "the engine is closed")
 	}
 	o.request++
 	o.now = o.cfg.Clock()

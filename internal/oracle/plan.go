@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -40,7 +41,7 @@ func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 	for _, r := range requests {
 		pl := &plan{request: r, err: o.Validate(r)}
 		if pl.err == nil && len(r.Tokens) > longest {
-			pl.err = messages.Refuse(messages.TooLong, "%d tokens are more than max_seq_len %d", len(r.Tokens), longest)
+			pl.err = refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d", len(r.Tokens), longest)
 		}
 		if pl.err == nil {
 			pl.prompt = prompt{r.Namespace, symbols(r.Tokens, r.Multimodal), len(r.Tokens) - 1}
@@ -162,7 +163,7 @@ func (o *Oracle) admitOrRefuse(all []*plan, i int) {
 			need = -available // what it claims, a chunked prefill has reserved
 		}
 		if crowded || need > max(0, available) {
-			pl.err = messages.RefusePages(p.Name, need, max(0, available))
+			pl.err = refusals.OutOfPages(p.Name, need, max(0, available))
 			return
 		}
 	}

@@ -136,7 +136,7 @@ func (b *play) refused(err error, need, available int) {
 	b.t.Helper()
 	var r *messages.Refusal
 	require.ErrorAs(b.t, err, &r)
-	require.Equal(b.t, messages.OutOfPages, r.Code)
+	require.Equal(b.t, messages.ErrOutOfPages, r.Code)
 	require.Equal(b.t, [2]int{need, available}, [2]int{r.Need, r.Available})
 }
 

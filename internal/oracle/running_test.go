@@ -68,7 +68,7 @@ func TestChunkedPrefill(t *testing.T) {
 	for _, wrong := range []int{3, 8, 22} { // off a boundary, past the chunk
 		r, err := b.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: wrong}})
 		require.NoError(t, err)
-		b.code(messages.BadRequest, r[0].Err)
+		b.code(messages.ErrBadRequest, r[0].Err)
 	}
 	require.Len(t, b.computed(a.Sequence, 4).NewPages[0], 1)
 	require.Empty(t, b.computed(a.Sequence, 4).NewPages[0], "again: nothing changes")
@@ -111,7 +111,7 @@ func TestRewindIntoAStoredBlockCopiesIt(t *testing.T) {
 	b.add(a.Sequence, count(5, 5)...)
 	b.computed(a.Sequence, 8)
 	require.NoError(t, b.Rewind(ctx, a.Sequence, 3))
-	b.code(messages.BadRequest, b.Rewind(ctx, a.Sequence, 3))
+	b.code(messages.ErrBadRequest, b.Rewind(ctx, a.Sequence, 3))
 	require.Len(t, b.add(a.Sequence, 99).NewPages[0], 1)
 	require.Equal(t, 8, shareOf(b, count(1, 8)), "what is stored stays whole")
 }
@@ -122,7 +122,7 @@ func TestRewindBehindTheWindowIsRefused(t *testing.T) {
 	b.add(a.Sequence, count(7, 6)...)
 	b.computed(a.Sequence, 11)
 	require.Equal(t, "-xx", holes(b.table(a.Sequence, 0)))
-	b.code(messages.NotSupported, b.Rewind(ctx, a.Sequence, 5)) // token 7 attends to 3
+	b.code(messages.ErrNotSupported, b.Rewind(ctx, a.Sequence, 5)) // token 7 attends to 3
 	require.NoError(t, b.Rewind(ctx, a.Sequence, 4))
 	require.Equal(t, "-x", holes(b.table(a.Sequence, 0)))
 }
@@ -165,8 +165,8 @@ func TestAStepRefusesOneSequenceAndServesTheOthers(t *testing.T) {
 		{Sequence: y.Sequence, Tokens: count(1, 1)},
 	})
 	require.NoError(t, err)
-	b.code(messages.UnknownSequence, r[0].Err)
+	b.code(messages.ErrUnknownSequence, r[0].Err)
 	require.NoError(t, r[1].Err)
-	b.code(messages.BadRequest, r[2].Err)
+	b.code(messages.ErrBadRequest, r[2].Err)
 	b.refused(r[3].Err, 1, 0)
 }

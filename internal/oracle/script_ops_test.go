@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/internal/oracle"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -53,7 +54,7 @@ func (s *script) open(l line) (object, error) {
 	cache := cacheField{Windows: []int{4096}}
 	_ = json.Unmarshal(l.Cache, &cache)
 	if cache.UVM {
-		return nil, messages.ErrConfigInvalid
+		return nil, refusals.New(messages.ErrConfigInvalid, "use_uvm is not supported")
 	}
 	c := oracle.Config{
 		TokensPerBlock: cache.TokensPerBlock, MaxSeqLen: 4096, SecondaryOffloadMinPriority: 35, OnboardBlocks: true,
@@ -153,7 +154,7 @@ func (s *script) admitBatch(l line) (object, error) {
 	fresh := map[string]bool{}
 	for i, r := range l.Requests {
 		if s.sequences[r.Seq] != nil || fresh[r.Seq] {
-			results[i] = object{"error": error(messages.Refuse(messages.DuplicateSequence, "sequence %q is running already", r.Seq))}
+			results[i] = object{"error": error(refusals.New("duplicate_sequence", "sequence %q is running already", r.Seq))}
 			continue
 		}
 		fresh[r.Seq] = true

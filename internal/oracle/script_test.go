@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/internal/oracle"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -120,7 +121,7 @@ func failed(op string, err error) object {
 		panic(err)
 	}
 	e := object{"code": string(r.Code)}
-	if r.Code == messages.OutOfPages {
+	if r.Code == messages.ErrOutOfPages {
 		e["pool"], e["need"], e["available"] = r.Pool, r.Need, r.Available
 	}
 	return object{"op": op, "ok": false, "error": e}
@@ -133,7 +134,7 @@ func (s *script) do(text string) object {
 		panic(fmt.Sprint(text, ": ", err))
 	}
 	if l.Op == "append" && l.Seq != "" {
-		return failed(l.Op, messages.ErrBadRequest) // the one wrong shape in the examples
+		return failed(l.Op, refusals.New(messages.ErrBadRequest, "shape")) // the one wrong shape in the examples
 	}
 	a, err := s.answer(l)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -63,7 +64,7 @@ func (o *Oracle) running(id messages.SequenceID) (*sequence, error) {
 			return s, nil
 		}
 	}
-	return nil, messages.Refuse(messages.UnknownSequence, "sequence %v is not running", id)
+	return nil, refusals.New(messages.ErrUnknownSequence, "sequence %v is not running", id)
 }
 
 // tablesOf numbers the pages of a sequence.
@@ -128,20 +129,20 @@ func (o *Oracle) Rewind(_ context.Context, id messages.SequenceID, tokens int) e
 		return err
 	}
 	if s.width() > 1 {
-		return messages.Refuse(messages.NotSupported, "rewind with beam_width above 1")
+		return refusals.New(messages.ErrNotSupported, "rewind with beam_width above 1")
 	}
 	if generated := s.length() - s.prompt; tokens > generated {
 		return bad("rewind of %d tokens: %d are generated", tokens, generated)
 	}
 	length := s.length() - tokens
 	if o.recurrent() && length < s.computed {
-		return messages.Refuse(messages.NotSupported, "rewind below the %d computed tokens with recurrent layers", s.computed)
+		return refusals.New(messages.ErrNotSupported, "rewind below the %d computed tokens with recurrent layers", s.computed)
 	}
 	computed := min(s.computed, length)
 	for _, p := range o.attentionPools() {
 		for index, pg := range s.tables[p.id][0] {
 			if pg == nil && o.needs(p, index, computed) {
-				return messages.Refuse(messages.NotSupported, "rewind of %d tokens needs a page that left the window of pool %s", tokens, p.Name)
+				return refusals.New(messages.ErrNotSupported, "rewind of %d tokens needs a page that left the window of pool %s", tokens, p.Name)
 			}
 		}
 	}
@@ -172,14 +173,14 @@ func (o *Oracle) Fork(_ context.Context, id messages.SequenceID, n int) ([]messa
 		return nil, err
 	}
 	if s.width() > 1 {
-		return nil, messages.Refuse(messages.NotSupported, "fork with beam_width above 1")
+		return nil, refusals.New(messages.ErrNotSupported, "fork with beam_width above 1")
 	}
 	if s.prefilling() {
 		return nil, bad("fork before the prompt is computed")
 	}
 	for _, p := range o.statePools() {
 		if available := max(0, o.available(p, nil)); n > available {
-			return nil, messages.RefusePages(p.Name, n, available)
+			return nil, refusals.OutOfPages(p.Name, n, available)
 		}
 	}
 	var ids []messages.SequenceID

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -26,11 +28,11 @@ func (o *Oracle) Stats(context.Context) (messages.Stats, error) {
 
 // Contents gives every block of the tree, blocks that no pool holds but that
 // others stand behind among them, parents before children.
-func (o *Oracle) Contents(context.Context) ([]messages.Content, error) {
+func (o *Oracle) Contents(context.Context) ([]protocol.Content, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
-	var all []messages.Content
+	var all []protocol.Content
 	at := map[string]int{}
 	for _, b := range o.byDepth() {
 		for index := 0; index <= b.index; index++ {
@@ -39,7 +41,7 @@ func (o *Oracle) Contents(context.Context) ([]messages.Content, error) {
 			if _, done := at[n]; done {
 				continue
 			}
-			c := messages.Content{Parent: -1, Namespace: b.namespace, Depth: index}
+			c := protocol.Content{Parent: -1, Namespace: b.namespace, Depth: index}
 			if index > 0 {
 				c.Parent = at[name(b.namespace, key[:index*o.tpb])]
 			}
@@ -51,7 +53,7 @@ func (o *Oracle) Contents(context.Context) ([]messages.Content, error) {
 }
 
 // content fills in the tokens and pages of the block with this key.
-func (o *Oracle) content(c messages.Content, key []symbol) messages.Content {
+func (o *Oracle) content(c protocol.Content, key []symbol) protocol.Content {
 	covered := false
 	var covers []messages.Cover
 	for _, s := range key[c.Depth*o.tpb:] {
@@ -64,13 +66,13 @@ func (o *Oracle) content(c messages.Content, key []symbol) messages.Content {
 	}
 	b := o.find(c.Namespace, key)
 	for _, p := range o.pool {
-		at := messages.Nowhere
+		at := protocol.Nowhere
 		switch {
 		case b == nil || b.at[p.id] == nil:
 		case b.at[p.id].device != nil:
-			at = messages.OnDevice(messages.PageID(b.at[p.id].device.number))
+			at = protocol.OnDevice(messages.PageID(b.at[p.id].device.number))
 		default:
-			at = messages.OnHost(messages.PageID(b.at[p.id].host.number))
+			at = protocol.OnHost(messages.PageID(b.at[p.id].host.number))
 		}
 		c.Pages = append(c.Pages, at)
 	}
@@ -79,7 +81,7 @@ func (o *Oracle) content(c messages.Content, key []symbol) messages.Content {
 
 // Rebalance is not part of the model.
 func (o *Oracle) Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error) {
-	return messages.Rebalanced{}, messages.Refuse(messages.NotSupported, "rebalance is not part of the model")
+	return messages.Rebalanced{}, refusals.New(messages.ErrNotSupported, "rebalance is not part of the model")
 }
 
 // Close ends the model and counts the device pages that sequences still hold.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -60,7 +61,7 @@ func (o *Oracle) Pin(_ context.Context, q messages.Prefix) (messages.Pinned, err
 			}
 		}
 		if need > available {
-			return messages.Pinned{}, messages.RefusePages(p.Name, need, available)
+			return messages.Pinned{}, refusals.OutOfPages(p.Name, need, available)
 		}
 	}
 	for _, x := range spots {
@@ -89,7 +90,7 @@ func (o *Oracle) Unpin(_ context.Context, id messages.PinID) error {
 		o.pins = slices.Delete(o.pins, i, i+1)
 		return nil
 	}
-	return messages.Refuse(messages.UnknownPin, "pin %d is not there", id)
+	return refusals.New(messages.ErrUnknownPin, "pin %d is not there", id)
 }
 
 // Prefetch brings what host memory holds of a prefix to the device.
@@ -111,7 +112,7 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 			}
 		}
 		if available := max(0, o.available(p, claimed)); need > available {
-			return 0, messages.RefusePages(p.Name, need, available)
+			return 0, refusals.OutOfPages(p.Name, need, available)
 		}
 	}
 	for _, x := range spots {

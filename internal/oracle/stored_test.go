@@ -38,7 +38,7 @@ func TestAPinHoldsWholeBlocksInEitherTier(t *testing.T) {
 	require.Equal(t, 1, c.pool(0).Primary.Used)
 	require.Equal(t, messages.PageCounts{Total: 1, Cached: 1}, c.pool(0).Secondary)
 	require.NoError(t, c.Unpin(ctx, q.Pin))
-	c.code(messages.UnknownPin, c.Unpin(ctx, q.Pin))
+	c.code(messages.ErrUnknownPin, c.Unpin(ctx, q.Pin))
 	require.Equal(t, 0, c.pool(0).Primary.Used)
 }
 
@@ -167,25 +167,25 @@ func TestValidate(t *testing.T) {
 		want messages.Code
 	}{
 		{"plain", messages.AdmitRequest{Tokens: count(1, 8)}, ""},
-		{"no tokens", messages.AdmitRequest{}, messages.BadRequest},
-		{"negative token", messages.AdmitRequest{Tokens: []messages.Token{-1}}, messages.BadRequest},
+		{"no tokens", messages.AdmitRequest{}, messages.ErrBadRequest},
+		{"negative token", messages.AdmitRequest{Tokens: []messages.Token{-1}}, messages.ErrBadRequest},
 		{"items that touch", items(messages.MultimodalItem{Start: 4, Length: 4}, messages.MultimodalItem{Length: 4}), ""},
-		{"items that overlap", items(messages.MultimodalItem{Start: 3, Length: 4}, messages.MultimodalItem{Length: 4}), messages.BadRequest},
-		{"empty item", items(messages.MultimodalItem{Start: 3}), messages.BadRequest},
-		{"item past the end", items(messages.MultimodalItem{Start: 7, Length: 2}), messages.BadRequest},
+		{"items that overlap", items(messages.MultimodalItem{Start: 3, Length: 4}, messages.MultimodalItem{Length: 4}), messages.ErrBadRequest},
+		{"empty item", items(messages.MultimodalItem{Start: 3}), messages.ErrBadRequest},
+		{"item past the end", items(messages.MultimodalItem{Start: 7, Length: 2}), messages.ErrBadRequest},
 		{"ranges in any order", kept(ranges(messages.RetentionRange{Start: 4, End: -1}, messages.RetentionRange{End: 4})), ""},
 		{"range beyond the prompt", kept(ranges(messages.RetentionRange{Start: 20, End: 30})), ""},
-		{"overlap", kept(ranges(messages.RetentionRange{End: 5}, messages.RetentionRange{Start: 4, End: 6})), messages.BadRequest},
-		{"open in the middle", kept(ranges(messages.RetentionRange{End: -1}, messages.RetentionRange{Start: 4, End: 6})), messages.BadRequest},
-		{"empty range", kept(ranges(messages.RetentionRange{Start: 4, End: 4})), messages.BadRequest},
-		{"negative start", kept(ranges(messages.RetentionRange{Start: -2, End: 4})), messages.BadRequest},
-		{"priority 101", kept(keep(101, 0)), messages.BadRequest},
-		{"duration below a millisecond", kept(keep(1, time.Microsecond)), messages.BadRequest},
-		{"decode duration", kept(&messages.Retention{Decode: &messages.DecodeRetention{Duration: 1}}), messages.BadRequest},
-		{"negative beams", messages.AdmitRequest{Tokens: count(1, 8), BeamWidth: -1}, messages.BadRequest},
-		{"adapter that is not there", messages.AdmitRequest{Tokens: count(1, 8), Namespace: messages.Namespace{LoRA: "x"}}, messages.BadRequest},
+		{"overlap", kept(ranges(messages.RetentionRange{End: 5}, messages.RetentionRange{Start: 4, End: 6})), messages.ErrBadRequest},
+		{"open in the middle", kept(ranges(messages.RetentionRange{End: -1}, messages.RetentionRange{Start: 4, End: 6})), messages.ErrBadRequest},
+		{"empty range", kept(ranges(messages.RetentionRange{Start: 4, End: 4})), messages.ErrBadRequest},
+		{"negative start", kept(ranges(messages.RetentionRange{Start: -2, End: 4})), messages.ErrBadRequest},
+		{"priority 101", kept(keep(101, 0)), messages.ErrBadRequest},
+		{"duration below a millisecond", kept(keep(1, time.Microsecond)), messages.ErrBadRequest},
+		{"decode duration", kept(&messages.Retention{Decode: &messages.DecodeRetention{Duration: 1}}), messages.ErrBadRequest},
+		{"negative beams", messages.AdmitRequest{Tokens: count(1, 8), BeamWidth: -1}, messages.ErrBadRequest},
+		{"adapter that is not there", messages.AdmitRequest{Tokens: count(1, 8), Namespace: messages.Namespace{LoRA: "x"}}, messages.ErrBadRequest},
 		{"adapter without a name", messages.AdmitRequest{Tokens: count(1, 8), Namespace: messages.Namespace{HasLoRA: true}}, ""},
-		{"chunk off the blocks", messages.AdmitRequest{Tokens: count(1, 8), ChunkTokens: 6}, messages.BadRequest},
+		{"chunk off the blocks", messages.AdmitRequest{Tokens: count(1, 8), ChunkTokens: 6}, messages.ErrBadRequest},
 	}
 	for _, x := range tests {
 		t.Run(x.name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestValidate(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.ErrorIs(t, err, &messages.Refusal{Code: x.want})
+			require.ErrorIs(t, err, x.want)
 		})
 	}
 }

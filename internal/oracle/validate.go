@@ -4,11 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
 func bad(format string, args ...any) error {
-	return messages.Refuse(messages.BadRequest, format, args...)
+	return refusals.New(messages.ErrBadRequest, format, args...)
 }
 
 // Validate checks the values of an admission, without any state.
@@ -26,7 +27,7 @@ func (o *Oracle) Validate(r messages.AdmitRequest) error {
 		return bad("chunk_tokens %d is not a positive multiple of %d", r.ChunkTokens, o.tpb)
 	}
 	if r.BeamWidth > 1 && o.recurrent() {
-		return messages.Refuse(messages.NotSupported, "beam_width above 1 with recurrent layers")
+		return refusals.New(messages.ErrNotSupported, "beam_width above 1 with recurrent layers")
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ type Outcome struct {
 // PageCopy copies the leading tokens of a page, K and V of every layer and
 // head, into device page To. With Zero it fills the page with zero bytes instead.
 type PageCopy struct {
-	From   messages.Location
+	From   Location
 	Block  BlockID // that From caches, if it is a host page
 	To     messages.PageID
 	Tokens int  // tokens per block: the whole page

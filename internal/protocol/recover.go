@@ -24,7 +24,7 @@ type ListLocations struct {
 type BlockLocation struct {
 	Pool     messages.PoolID
 	Block    BlockID
-	At       messages.Location
+	At       Location
 	Depth    int32
 	Priority messages.Priority
 	Until    time.Duration // when the priority ends; 0: never

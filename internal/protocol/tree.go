@@ -42,7 +42,7 @@ type MatchItem struct {
 	// [pool][block]: Nowhere for blocks that position Matched does not attend to,
 	// and for all blocks of pools that the match does not concern.
 	IDs   []BlockID
-	Pages [][]messages.Location
+	Pages [][]Location
 	// Source is the block that the other Matched − Blocks×tokensPerBlock tokens
 	// come from.
 	Source Source
@@ -51,7 +51,7 @@ type MatchItem struct {
 	// that ends at Matched, and CheckpointPages says where each state pool keeps its
 	// checkpoint, by pool.
 	Checkpoint      BlockID // NoBlock: Matched is 0
-	CheckpointPages []messages.Location
+	CheckpointPages []Location
 	// Attention is what the match would be without the states, and AttentionSource
 	// the block that it would end inside, if it does; AttentionWhole is the match
 	// without states and without partial reuse.
@@ -66,7 +66,7 @@ type Source struct {
 	Tokens      int     // leading tokens of it that match, ≥ 1
 	Stored      int     // tokens it holds, fewer than a block's if stored in part
 	HasChildren bool    // other blocks follow it
-	Pages       []messages.Location
+	Pages       []Location
 }
 
 // Cursor names the node of the tree at which a sequence's last stored block was
@@ -110,7 +110,7 @@ const NoExpiry = time.Duration(1<<63 - 1)
 type BlockMove struct {
 	Pool  messages.PoolID
 	Block BlockID
-	To    messages.Location
+	To    Location
 }
 
 // ClaimItem says that a sequence reuses all of Blocks, the leading blocks of its
@@ -209,7 +209,7 @@ type Forget struct {
 type Locate struct {
 	Header
 	Blocks []BlockID
-	Pages  [][]messages.Location // [pool][i], answered
+	Pages  [][]Location // [pool][i], answered
 }
 
 // Snapshot asks for all blocks of the tree and every key of theirs, as changes of
@@ -222,5 +222,5 @@ type Snapshot struct {
 // Contents asks for every block of the tree, parents before children.
 type Contents struct {
 	Header
-	Blocks []messages.Content
+	Blocks []Content
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -33,15 +34,15 @@ func parse(r io.Reader) (*config, error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
 	case err != nil:
-		return nil, messages.Refuse(messages.BadRequest, "cannot read the model's configuration: %v", err)
+		return nil, refusals.New(messages.ErrBadRequest, "cannot read the model's configuration: %v", err)
 	case len(text) > MaxBytes:
-		return nil, messages.Refuse(messages.BadRequest, "the model's configuration is longer than %d bytes", MaxBytes)
+		return nil, refusals.New(messages.ErrBadRequest, "the model's configuration is longer than %d bytes", MaxBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(withoutConstants(text)))
 	d.UseNumber()
 	c := &config{problems: new([]string)}
 	if err := d.Decode(&c.values); err != nil {
-		return nil, messages.Refuse(messages.BadRequest, "the model's configuration is not a JSON object: %v", err)
+		return nil, refusals.New(messages.ErrBadRequest, "the model's configuration is not a JSON object: %v", err)
 	}
 	return c, nil
 }
@@ -93,7 +94,7 @@ func (c *config) err() error {
 	if len(*c.problems) == 0 {
 		return nil
 	}
-	return messages.Refuse(messages.ConfigInvalid, "%s", strings.Join(*c.problems, "; "))
+	return refusals.New(messages.ErrConfigInvalid, "%s", strings.Join(*c.problems, "; "))
 }
 
 // value looks a key up; null counts as absent, because files write null where a class

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -23,11 +24,11 @@ func ReadJSON(r io.Reader) (windows.Config, error) {
 	}
 	value, err := decodeJSON(raw)
 	if err != nil {
-		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is not JSON: %v", err)
+		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is not JSON: %v", err)
 	}
 	entries, ok := value.([]entry)
 	if !ok {
-		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is %s, not an object", describe(value))
+		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is %s, not an object", describe(value))
 	}
 	return build(entries)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -46,9 +47,9 @@ func read(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
 	case err != nil:
-		return nil, messages.Refuse(messages.BadRequest, "cannot read the cache configuration: %v", err)
+		return nil, refusals.New(messages.ErrBadRequest, "cannot read the cache configuration: %v", err)
 	case len(text) > MaxBytes:
-		return nil, messages.Refuse(messages.BadRequest, "the cache configuration is longer than %d bytes", MaxBytes)
+		return nil, refusals.New(messages.ErrBadRequest, "the cache configuration is longer than %d bytes", MaxBytes)
 	}
 	return text, nil
 }
@@ -171,9 +172,9 @@ func (r *reading) err() error {
 	case len(r.problems) == 0:
 		return nil
 	case r.misshapen:
-		return messages.Refuse(messages.BadRequest, "%s", strings.Join(r.problems, "; "))
+		return refusals.New(messages.ErrBadRequest, "%s", strings.Join(r.problems, "; "))
 	default:
-		return messages.Refuse(messages.ConfigInvalid, "%s", strings.Join(r.problems, "; "))
+		return refusals.New(messages.ErrConfigInvalid, "%s", strings.Join(r.problems, "; "))
 	}
 }
 

@@ -100,47 +100,47 @@ func TestRefused(t *testing.T) {
 		code messages.Code
 		want string
 	}{
-		{`{"blocks":1}`, messages.ConfigInvalid, "unknown name blocks"},
-		{`{"b":1,"a":2,"tokens_per_block":4}`, messages.ConfigInvalid, "unknown name b; unknown name a"},
-		{`{"kv_cache_config":{"x":1}}`, messages.ConfigInvalid, "unknown name x"},
-		{`{"kv_cache_config":{"kv_cache_config":{}}}`, messages.ConfigInvalid, "unknown name kv_cache_config"},
-		{`{"kv_cache_config":{},"max_tokens":4}`, messages.ConfigInvalid, "max_tokens is outside kv_cache_config"},
-		{`{"pool_ratio":[1],"kv_cache_config":{}}`, messages.ConfigInvalid, "pool_ratio is outside kv_cache_config"},
-		{`{"dtype":"fp8","kv_cache_config":{"x":1}}`, messages.ConfigInvalid, "unknown name x"},
-		{`{"kv_cache_config":[]}`, messages.BadRequest, "kv_cache_config is a list, not an object"},
-		{`{"tokens_per_block":"4"}`, messages.BadRequest, "tokens_per_block is a string, not an integer"},
-		{`{"tokens_per_block":4.0}`, messages.BadRequest, "tokens_per_block is a number with a fraction, not an integer"},
-		{`{"tokens_per_block":true}`, messages.BadRequest, "tokens_per_block is a boolean, not an integer"},
-		{`{"use_uvm":1}`, messages.BadRequest, "use_uvm is an integer, not a boolean"},
-		{`{"dtype":16}`, messages.BadRequest, "dtype is an integer, not a string"},
-		{`{"transfer_mode":1}`, messages.BadRequest, "transfer_mode is an integer, not a string"},
-		{`{"transfer_mode":""}`, messages.ConfigInvalid, "transfer_mode is deprecated"},
-		{`{"free_gpu_memory_fraction":"x"}`, messages.BadRequest, "free_gpu_memory_fraction is a string, not a number"},
-		{`{"cross_kv_cache_fraction":0}`, messages.ConfigInvalid, "cross_kv_cache_fraction is for encoder-decoder models only"},
-		{`{"cross_kv_cache_fraction":[]}`, messages.BadRequest, "cross_kv_cache_fraction is a list, not a number"},
-		{`{"max_tokens":0}`, messages.ConfigInvalid, "max_tokens 0 is not 1 or more"},
-		{`{"expected_seq_len":0}`, messages.ConfigInvalid, "expected_seq_len 0 is not 1 or more"},
-		{`{"host_cache_size":9223372036854775808}`, messages.ConfigInvalid, "host_cache_size 9223372036854775808 is too large"},
-		{`{"free_gpu_memory_fraction":9223372036854775808}`, messages.ConfigInvalid, "free_gpu_memory_fraction 9223372036854775808 is too large"},
-		{`{"max_attention_window":4096}`, messages.BadRequest, "max_attention_window is an integer, not a list of integers"},
-		{`{"max_attention_window":[1,"a",2.5,null]}`, messages.BadRequest, "max_attention_window has a string in it, not an integer; " +
+		{`{"blocks":1}`, messages.ErrConfigInvalid, "unknown name blocks"},
+		{`{"b":1,"a":2,"tokens_per_block":4}`, messages.ErrConfigInvalid, "unknown name b; unknown name a"},
+		{`{"kv_cache_config":{"x":1}}`, messages.ErrConfigInvalid, "unknown name x"},
+		{`{"kv_cache_config":{"kv_cache_config":{}}}`, messages.ErrConfigInvalid, "unknown name kv_cache_config"},
+		{`{"kv_cache_config":{},"max_tokens":4}`, messages.ErrConfigInvalid, "max_tokens is outside kv_cache_config"},
+		{`{"pool_ratio":[1],"kv_cache_config":{}}`, messages.ErrConfigInvalid, "pool_ratio is outside kv_cache_config"},
+		{`{"dtype":"fp8","kv_cache_config":{"x":1}}`, messages.ErrConfigInvalid, "unknown name x"},
+		{`{"kv_cache_config":[]}`, messages.ErrBadRequest, "kv_cache_config is a list, not an object"},
+		{`{"tokens_per_block":"4"}`, messages.ErrBadRequest, "tokens_per_block is a string, not an integer"},
+		{`{"tokens_per_block":4.0}`, messages.ErrBadRequest, "tokens_per_block is a number with a fraction, not an integer"},
+		{`{"tokens_per_block":true}`, messages.ErrBadRequest, "tokens_per_block is a boolean, not an integer"},
+		{`{"use_uvm":1}`, messages.ErrBadRequest, "use_uvm is an integer, not a boolean"},
+		{`{"dtype":16}`, messages.ErrBadRequest, "dtype is an integer, not a string"},
+		{`{"transfer_mode":1}`, messages.ErrBadRequest, "transfer_mode is an integer, not a string"},
+		{`{"transfer_mode":""}`, messages.ErrConfigInvalid, "transfer_mode is deprecated"},
+		{`{"free_gpu_memory_fraction":"x"}`, messages.ErrBadRequest, "free_gpu_memory_fraction is a string, not a number"},
+		{`{"cross_kv_cache_fraction":0}`, messages.ErrConfigInvalid, "cross_kv_cache_fraction is for encoder-decoder models only"},
+		{`{"cross_kv_cache_fraction":[]}`, messages.ErrBadRequest, "cross_kv_cache_fraction is a list, not a number"},
+		{`{"max_tokens":0}`, messages.ErrConfigInvalid, "max_tokens 0 is not 1 or more"},
+		{`{"expected_seq_len":0}`, messages.ErrConfigInvalid, "expected_seq_len 0 is not 1 or more"},
+		{`{"host_cache_size":9223372036854775808}`, messages.ErrConfigInvalid, "host_cache_size 9223372036854775808 is too large"},
+		{`{"free_gpu_memory_fraction":9223372036854775808}`, messages.ErrConfigInvalid, "free_gpu_memory_fraction 9223372036854775808 is too large"},
+		{`{"max_attention_window":4096}`, messages.ErrBadRequest, "max_attention_window is an integer, not a list of integers"},
+		{`{"max_attention_window":[1,"a",2.5,null]}`, messages.ErrBadRequest, "max_attention_window has a string in it, not an integer; " +
 			"max_attention_window has a number with a fraction in it, not an integer; max_attention_window has null in it, not an integer"},
-		{`{"max_attention_window":[9223372036854775808]}`, messages.ConfigInvalid, "max_attention_window 9223372036854775808 is too large"},
-		{`{"pool_fractions":0.5}`, messages.BadRequest, "pool_fractions is a number with a fraction, not an object"},
-		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.BadRequest, "pool_fractions of a is null, not a number; pool_fractions of b is an object, not a number"},
-		{`{"salt_quotas":[0.5]}`, messages.BadRequest, "salt_quotas is a list, not an object"},
-		{`{"salt_quotas":{"a":"half"}}`, messages.BadRequest, "salt_quotas of a is a string, not a number"},
-		{`{"other_salts_quota":0}`, messages.ConfigInvalid, "other_salts_quota 0 is not greater than 0 and at most 1"},
-		{`{"nope":1,"use_uvm":"yes","max_tokens":0}`, messages.BadRequest, "unknown name nope; use_uvm is a string, not a boolean; max_tokens 0 is not 1 or more"},
-		{`[1]`, messages.BadRequest, "the cache configuration is a list, not an object"},
-		{`3`, messages.BadRequest, "the cache configuration is an integer, not an object"},
+		{`{"max_attention_window":[9223372036854775808]}`, messages.ErrConfigInvalid, "max_attention_window 9223372036854775808 is too large"},
+		{`{"pool_fractions":0.5}`, messages.ErrBadRequest, "pool_fractions is a number with a fraction, not an object"},
+		{`{"pool_fractions":{"a":null,"b":{}}}`, messages.ErrBadRequest, "pool_fractions of a is null, not a number; pool_fractions of b is an object, not a number"},
+		{`{"salt_quotas":[0.5]}`, messages.ErrBadRequest, "salt_quotas is a list, not an object"},
+		{`{"salt_quotas":{"a":"half"}}`, messages.ErrBadRequest, "salt_quotas of a is a string, not a number"},
+		{`{"other_salts_quota":0}`, messages.ErrConfigInvalid, "other_salts_quota 0 is not greater than 0 and at most 1"},
+		{`{"nope":1,"use_uvm":"yes","max_tokens":0}`, messages.ErrBadRequest, "unknown name nope; use_uvm is a string, not a boolean; max_tokens 0 is not 1 or more"},
+		{`[1]`, messages.ErrBadRequest, "the cache configuration is a list, not an object"},
+		{`3`, messages.ErrBadRequest, "the cache configuration is an integer, not an object"},
 	}
 	for _, tc := range cases {
 		for name, read := range readers {
 			t.Run(name+" "+tc.in, func(t *testing.T) {
 				_, err := read(strings.NewReader(tc.in))
 				require.EqualError(t, err, tc.want)
-				assert.ErrorIs(t, err, &messages.Refusal{Code: tc.code})
+				assert.ErrorIs(t, err, tc.code)
 			})
 		}
 	}

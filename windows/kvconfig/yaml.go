@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -27,14 +28,14 @@ func ReadYAML(r io.Reader) (windows.Config, error) {
 	if err != nil {
 		// The library draws the place in the text below its first line.
 		line, _, _ := strings.Cut(err.Error(), "\n")
-		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is not YAML: %s", line)
+		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is not YAML: %s", line)
 	}
 	if value == nil {
 		return windows.DefaultConfig(), nil
 	}
 	entries, ok := value.([]entry)
 	if !ok {
-		return windows.DefaultConfig(), messages.Refuse(messages.BadRequest, "the cache configuration is %s, not an object", describe(value))
+		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is %s, not an object", describe(value))
 	}
 	return build(entries)
 }

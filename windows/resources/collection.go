@@ -3,6 +3,7 @@ package resources
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -30,7 +31,7 @@ type entry struct {
 func (c *Collection) Add(kind string, layer int, r Resource) error {
 	name := fmt.Sprintf("%s_%d", kind, layer)
 	refuse := func(format string, args ...any) error {
-		return messages.Refuse(messages.BadRequest, "resource %s: "+format, append([]any{name}, args...)...)
+		return refusals.New(messages.ErrBadRequest, "resource %s: "+format, append([]any{name}, args...)...)
 	}
 	switch {
 	case kind == "":

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -50,7 +51,7 @@ func (l *Local) Pool() (gpu.Pool, bool) { return l.pool, l.exists }
 // has left there is still in it: the host's kernels write it first.
 func (l *Local) Take(id messages.SequenceID) (int, error) {
 	if _, has := l.slots[id]; has {
-		return 0, messages.Refuse(messages.BadRequest, "sequence %v has a slot already", id)
+		return 0, refusals.New(messages.ErrBadRequest, "sequence %v has a slot already", id)
 	}
 	if len(l.free) == 0 {
 		return 0, ErrNoSlot
@@ -73,7 +74,7 @@ func (l *Local) Slot(id messages.SequenceID) (int, bool) {
 func (l *Local) Release(id messages.SequenceID) error {
 	slot, ok := l.slots[id]
 	if !ok {
-		return messages.Refuse(messages.UnknownSequence, "sequence %v has no slot", id)
+		return refusals.New(messages.ErrUnknownSequence, "sequence %v has no slot", id)
 	}
 	delete(l.slots, id)
 	l.free = append(l.free, slot)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -48,7 +49,7 @@ type Plan struct {
 // resources make.
 func (c *Collection) Plan(o Options) (*Plan, error) {
 	if o.MaxSequences < 1 {
-		return nil, messages.Refuse(messages.ConfigInvalid, "max_sequences %d is not 1 or more", o.MaxSequences)
+		return nil, refusals.New(messages.ErrConfigInvalid, "max_sequences %d is not 1 or more", o.MaxSequences)
 	}
 	p := &Plan{
 		Cache: o.Cache, Decisions: c.decide(o.Strict), maxSequences: o.MaxSequences, maxSeqLen: o.MaxSeqLen,

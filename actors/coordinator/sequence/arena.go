@@ -3,6 +3,7 @@ package sequence
 import (
 	"math/bits"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -124,9 +125,9 @@ func (a *Arena) Find(id messages.SequenceID) (*Sequence, *messages.Refusal) {
 	s := a.Holder(id)
 	switch {
 	case s == nil:
-		return nil, messages.Refuse(messages.UnknownSequence, "sequence %v is not running", id)
+		return nil, refusals.New(messages.ErrUnknownSequence, "sequence %v is not running", id)
 	case s.loss != NotLost:
-		return nil, messages.Refuse(messages.SequenceLost, "sequence %v was lost%v", id, s.loss)
+		return nil, refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", id, s.loss)
 	}
 	return s, nil
 }
@@ -251,7 +252,7 @@ func (a *Arena) FindOnce(id messages.SequenceID, stamp uint64) (*Sequence, error
 		return nil, refusal
 	}
 	if s.touched == stamp {
-		return nil, messages.Refuse(messages.BadRequest, "sequence %v is twice in one request", id)
+		return nil, refusals.New(messages.ErrBadRequest, "sequence %v is twice in one request", id)
 	}
 	return s, nil
 }

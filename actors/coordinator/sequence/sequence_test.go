@@ -91,7 +91,7 @@ func TestHandles(t *testing.T) {
 	for _, id := range []messages.SequenceID{0, first, 1 << 20} {
 		_, refusal := a.Find(id)
 		require.NotNil(t, refusal)
-		assert.Equal(t, messages.UnknownSequence, refusal.Code)
+		assert.Equal(t, messages.ErrUnknownSequence, refusal.Code)
 		assert.Nil(t, a.Holder(id))
 	}
 	_, err := a.FindOnce(second, 5)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -101,7 +102,7 @@ func (s *Set) set(actor string, state int64) error {
 	p, ok := s.points[actor]
 	if !ok {
 		names := slices.Sorted(maps.Keys(s.points))
-		return messages.Refuse(messages.BadRequest, "no actor %q: there are %s", actor, strings.Join(names, ", "))
+		return refusals.New(messages.ErrBadRequest, "no actor %q: there are %s", actor, strings.Join(names, ", "))
 	}
 	p.state.Store(state)
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 )
@@ -65,7 +66,7 @@ func New() Settings {
 // the option, which the host can look up.
 func (s *Settings) Validate() error {
 	refuse := func(format string, args ...any) error {
-		return messages.Refuse(messages.ConfigInvalid, format, args...)
+		return refusals.New(messages.ErrConfigInvalid, format, args...)
 	}
 	switch {
 	case s.MaxInFlight < 1:

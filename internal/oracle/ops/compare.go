@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -47,7 +48,7 @@ func refusal(err error) string {
 		return "served"
 	case !errors.As(err, &r):
 		return "no refusal: " + err.Error()
-	case r.Code == messages.OutOfPages:
+	case r.Code == messages.ErrOutOfPages:
 		return fmt.Sprintf("%s: pool %s needs %d, %d available", r.Code, r.Pool, r.Need, r.Available)
 	}
 	return string(r.Code)
@@ -149,7 +150,7 @@ func (r *run) compareContents(t *rapid.T) {
 }
 
 // places gives by key in which tier each pool has the block.
-func places(t *rapid.T, all []messages.Content) map[string]string {
+func places(t *rapid.T, all []protocol.Content) map[string]string {
 	paths := make([]string, len(all))
 	found := map[string]string{}
 	for i, c := range all {

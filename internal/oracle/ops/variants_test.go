@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/internal/oracle/ops"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -126,8 +127,8 @@ type generous struct{ *oracle.Oracle }
 func (e *generous) Admit(ctx context.Context, q messages.AdmitRequest) (messages.Admitted, error) {
 	a, err := e.Oracle.Admit(ctx, q)
 	var r *messages.Refusal
-	if errors.As(err, &r) && r.Code == messages.OutOfPages {
-		err = messages.RefusePages(r.Pool, r.Need, r.Available+1)
+	if errors.As(err, &r) && r.Code == messages.ErrOutOfPages {
+		err = refusals.OutOfPages(r.Pool, r.Need, r.Available+1)
 	}
 	return a, err
 }

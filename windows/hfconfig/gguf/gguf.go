@@ -25,6 +25,7 @@ import (
 
 	parser "github.com/gpustack/gguf-parser-go"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows/hfconfig"
 )
@@ -38,7 +39,7 @@ func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 	}
 	file, err := parse(path)
 	if err != nil {
-		return hfconfig.Model{}, messages.Refuse(messages.BadRequest, "%s is not a GGUF file: %v", path, err)
+		return hfconfig.Model{}, refusals.New(messages.ErrBadRequest, "%s is not a GGUF file: %v", path, err)
 	}
 	h := header{values: make(map[string]any)}
 	for _, kv := range file.Header.MetadataKV {
@@ -140,7 +141,7 @@ var names = map[string]string{
 // the compression, newer ones those of the vector, and both follow from kv_lora_rank.
 func (h header) translate() (map[string]any, error) {
 	if h.arch == "" {
-		return nil, messages.Refuse(messages.ConfigInvalid, "general.architecture is missing")
+		return nil, refusals.New(messages.ErrConfigInvalid, "general.architecture is missing")
 	}
 	values := map[string]any{"model_type": cmp.Or(kinds[h.arch], h.arch), "dtype": "float16"}
 	for key, name := range names {
@@ -208,7 +209,7 @@ func (h header) states(values map[string]any) error {
 		return nil
 	}
 	if heads == 0 {
-		return messages.Refuse(messages.ConfigInvalid, "%s.ssm.time_step_rank is missing", h.arch)
+		return refusals.New(messages.ErrConfigInvalid, "%s.ssm.time_step_rank is missing", h.arch)
 	}
 	recurrent := h.layers("attention.head_count_kv", func(n int) bool { return n == 0 })
 	switch h.arch {
@@ -234,7 +235,7 @@ func (h header) states(values map[string]any) error {
 		values["linear_num_value_heads"], values["linear_value_head_dim"] = heads, inner/heads
 		values["linear_conv_kernel_dim"] = kernel
 	default:
-		return messages.Refuse(messages.ConfigInvalid, "%s.ssm.inner_size: the states of architecture %q are not known", h.arch, h.arch)
+		return refusals.New(messages.ErrConfigInvalid, "%s.ssm.inner_size: the states of architecture %q are not known", h.arch, h.arch)
 	}
 	values["num_key_value_heads"] = slices.Max(append(h.numbers("attention.head_count_kv"), 0))
 	return nil

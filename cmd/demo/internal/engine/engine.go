@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -17,7 +18,7 @@ type Engine interface {
 	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
 	Lookup(context.Context, messages.Prefix) (messages.Found, error)
 	Stats(context.Context) (messages.Stats, error)
-	Contents(context.Context) ([]messages.Content, error)
+	Contents(context.Context) ([]protocol.Content, error)
 	Check(context.Context) error
 	Pools() []messages.PoolInfo
 	Close(context.Context) (int, error)

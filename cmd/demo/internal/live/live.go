@@ -20,6 +20,7 @@ import (
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -94,7 +95,7 @@ func deviceMemory(s script.Setup) (int64, error) {
 		}
 	}
 	if pages > maxPages || bytes > maxBytes {
-		return 0, messages.Refuse(messages.ConfigInvalid, "%d pages of %.0f bytes in all are more than the %d pages and %d bytes that a script may use",
+		return 0, refusals.New(messages.ErrConfigInvalid, "%d pages of %.0f bytes in all are more than the %d pages and %d bytes that a script may use",
 			pages, bytes, maxPages, int64(maxBytes))
 	}
 	return memory, nil

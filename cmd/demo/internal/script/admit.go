@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -108,7 +109,7 @@ func (p *player) checkAdmission(a *admission, taken map[string]bool) error {
 		return err
 	}
 	if a.request.Tokens == nil { // max_seq_len is larger still than what is written out
-		return messages.Refuse(messages.TooLong, "admit: more than %d tokens", maxWritten)
+		return refusals.New(messages.ErrTooLong, "admit: more than %d tokens", maxWritten)
 	}
 	return nil
 }

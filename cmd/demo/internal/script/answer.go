@@ -27,6 +27,13 @@ type refused struct {
 	Error failure `json:"error"`
 }
 
+// The codes of refusals that only the script protocol has.
+const (
+	codeNotOpen           messages.Code = "not_open"
+	codeAlreadyOpen       messages.Code = "already_open"
+	codeDuplicateSequence messages.Code = "duplicate_sequence"
+)
+
 // failure is the error object.
 type failure struct {
 	Code    messages.Code `json:"code"`
@@ -48,14 +55,14 @@ func failed(op string, err error) refused { return refused{head{op, false}, fail
 func failureOf(err error) failure {
 	var r *messages.Refusal
 	if !errors.As(err, &r) {
-		return failure{Code: messages.Internal, Message: err.Error()}
+		return failure{Code: messages.ErrInternal, Message: err.Error()}
 	}
 	f := failure{Code: r.Code, Message: r.Message}
 	switch r.Code {
-	case messages.OutOfPages:
+	case messages.ErrOutOfPages:
 		f.shortage = &shortage{r.Pool, r.Need, r.Available}
-	case messages.Busy, messages.Closed, messages.Failed:
-		f.Code = messages.Internal
+	case messages.ErrBusy, messages.ErrClosed, messages.ErrFailed:
+		f.Code = messages.ErrInternal
 	}
 	return f
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -23,10 +24,10 @@ func (e *plain) grow(step messages.AppendStep) ([][]messages.PageID, error) {
 		return nil, err
 	}
 	if s.computed < len(s.request.Tokens) {
-		return nil, messages.Refuse(messages.BadRequest, "the prompt is not computed")
+		return nil, refusals.New(messages.ErrBadRequest, "the prompt is not computed")
 	}
 	if (step.Beams != nil) != (len(s.beams) > 1) || step.Beams != nil && len(step.Beams) != len(s.beams) {
-		return nil, messages.Refuse(messages.BadRequest, "%d beams", len(s.beams))
+		return nil, refusals.New(messages.ErrBadRequest, "%d beams", len(s.beams))
 	}
 	beams := make([][]messages.Token, len(s.beams))
 	for i := range beams {
@@ -115,7 +116,7 @@ func (e *plain) Rewind(_ context.Context, id messages.SequenceID, n int) error {
 	}
 	length := len(s.beams[0]) - n
 	if length < len(s.request.Tokens) || len(s.beams) > 1 {
-		return messages.Refuse(messages.BadRequest, "rewind of %d tokens", n)
+		return refusals.New(messages.ErrBadRequest, "rewind of %d tokens", n)
 	}
 	e.call("rewind %d %d", id, n)
 	s.beams[0] = s.beams[0][:length:length]
@@ -134,7 +135,7 @@ func (e *plain) Fork(_ context.Context, id messages.SequenceID, n int) ([]messag
 		return nil, err
 	}
 	if len(s.beams) > 1 {
-		return nil, messages.Refuse(messages.NotSupported, "fork and beams exclude each other")
+		return nil, refusals.New(messages.ErrNotSupported, "fork and beams exclude each other")
 	}
 	e.call("fork %d %d", id, n)
 	var out []messages.SequenceID

@@ -8,6 +8,8 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -20,7 +22,7 @@ type plain struct {
 	pools     []messages.PoolInfo
 	memory    *memory
 	refs      [][]int // [pool][page]: sequences and beams; the tree counts as one
-	nodes     []messages.Content
+	nodes     []protocol.Content
 	running   map[messages.SequenceID]*plainSequence
 	last      messages.SequenceID
 	pins      int
@@ -117,11 +119,11 @@ func (e *plain) call(format string, args ...any) {
 func (e *plain) Validate(r messages.AdmitRequest) error {
 	switch {
 	case r.ChunkTokens%e.tpb() != 0:
-		return messages.Refuse(messages.BadRequest, "chunk_tokens %d is no multiple of %d", r.ChunkTokens, e.tpb())
+		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is no multiple of %d", r.ChunkTokens, e.tpb())
 	case r.BeamWidth > 64:
-		return messages.Refuse(messages.BadRequest, "beam_width %d", r.BeamWidth)
+		return refusals.New(messages.ErrBadRequest, "beam_width %d", r.BeamWidth)
 	case r.BeamWidth > 1 && r.ChunkTokens > 0:
-		return messages.Refuse(messages.NotSupported, "beams and chunks exclude each other")
+		return refusals.New(messages.ErrNotSupported, "beams and chunks exclude each other")
 	}
 	for i, m := range r.Multimodal {
 		if m.Length < 1 || m.Start < 0 || m.Start+m.Length > len(r.Tokens) {
@@ -129,7 +131,7 @@ func (e *plain) Validate(r messages.AdmitRequest) error {
 		}
 		for _, o := range r.Multimodal[:i] {
 			if m.Start < o.Start+o.Length && o.Start < m.Start+m.Length {
-				return messages.Refuse(messages.BadRequest, "items overlap")
+				return refusals.New(messages.ErrBadRequest, "items overlap")
 			}
 		}
 	}
@@ -148,7 +150,7 @@ func (e *plain) take(pool, n int) ([]messages.PageID, error) {
 		}
 	}
 	if len(out) < n {
-		return nil, messages.RefusePages(e.pools[pool].Name, n, len(out))
+		return nil, refusals.OutOfPages(e.pools[pool].Name, n, len(out))
 	}
 	for _, p := range out {
 		e.refs[pool][p] = 1
@@ -161,7 +163,7 @@ func (e *plain) find(p messages.Prefix, limit int) []int {
 	var out []int
 	parent := -1
 	for at := 0; at+e.tpb() <= limit; at += e.tpb() {
-		i := slices.IndexFunc(e.nodes, func(c messages.Content) bool {
+		i := slices.IndexFunc(e.nodes, func(c protocol.Content) bool {
 			return c.Parent == parent && c.Namespace == p.Namespace && slices.Equal(c.Tokens, p.Tokens[at:at+e.tpb()])
 		})
 		if i < 0 {
@@ -188,7 +190,7 @@ func (e *plain) Admit(_ context.Context, r messages.AdmitRequest) (messages.Admi
 			}
 		}
 		if free < blocks-len(found) {
-			return a, messages.RefusePages(e.pools[pool].Name, blocks-len(found), free)
+			return a, refusals.OutOfPages(e.pools[pool].Name, blocks-len(found), free)
 		}
 	}
 	for pool := range e.pools {
@@ -231,7 +233,7 @@ func (e *plain) AdmitBatch(ctx context.Context, rs []messages.AdmitRequest) ([]m
 
 func (e *plain) get(id messages.SequenceID) (*plainSequence, error) {
 	if e.lost[id] {
-		return nil, messages.Refuse(messages.SequenceLost, "its pages are gone")
+		return nil, refusals.New(messages.ErrSequenceLost, "its pages are gone")
 	}
 	s := e.running[id]
 	if s == nil {
@@ -256,7 +258,7 @@ func (e *plain) commit(step messages.CommitStep) error {
 	n, prompt := step.Computed, len(s.request.Tokens)
 	if n < s.computed || n > len(s.beams[0]) || n < prompt && n%e.tpb() != 0 ||
 		s.request.ChunkTokens > 0 && s.computed < prompt && n > s.computed+s.request.ChunkTokens {
-		return messages.Refuse(messages.BadRequest, "commit to %d of %d", n, s.computed)
+		return refusals.New(messages.ErrBadRequest, "commit to %d of %d", n, s.computed)
 	}
 	e.call("commit %d %d", step.Sequence, n)
 	s.computed = n
@@ -265,14 +267,14 @@ func (e *plain) commit(step messages.CommitStep) error {
 	}
 	found := e.find(messages.Prefix{Namespace: s.request.Namespace, Tokens: s.beams[0]}, n)
 	for block := len(found); block < n/e.tpb(); block++ {
-		node := messages.Content{Parent: -1, Namespace: s.request.Namespace, Depth: block, Tokens: s.beams[0][block*e.tpb() : (block+1)*e.tpb()]}
+		node := protocol.Content{Parent: -1, Namespace: s.request.Namespace, Depth: block, Tokens: s.beams[0][block*e.tpb() : (block+1)*e.tpb()]}
 		if block > 0 {
 			node.Parent = found[block-1]
 		}
 		node.Covers = e.covers(s, block)
 		for pool := range e.pools {
 			page := s.tables[pool][0][block]
-			node.Pages = append(node.Pages, messages.OnDevice(page))
+			node.Pages = append(node.Pages, protocol.OnDevice(page))
 			e.refs[pool][page]++
 		}
 		found = append(found, len(e.nodes))
@@ -355,7 +357,7 @@ func (e *plain) Snapshot(context.Context) (messages.EventBatch, error) {
 	}}, nil
 }
 
-func (e *plain) Contents(context.Context) ([]messages.Content, error) { return e.nodes, nil }
+func (e *plain) Contents(context.Context) ([]protocol.Content, error) { return e.nodes, nil }
 
 func (e *plain) Check(context.Context) error {
 	if e.memory.lose < 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -16,7 +17,7 @@ import (
 // request has one answer that is one line of JSON with op and ok first, and a
 // line that is refused as a whole has changed nothing.
 func FuzzRun(f *testing.F) {
-	for _, r := range refusals {
+	for _, r := range refusalCases {
 		f.Add([]byte(r.line))
 	}
 	f.Add([]byte(`{"op":"admit","seq":"B","tokens":{"from":0,"count":9},"prefill":"manual","chunk_tokens":4}` + "\n" +
@@ -80,7 +81,7 @@ func calls(engines []*plain) int {
 // refuseToOpen checks a configuration and opens nothing: what it asks for may
 // be large.
 func refuseToOpen(Setup) (*Rig, error) {
-	return nil, messages.Refuse(messages.ConfigInvalid, "no engine for fuzzed configurations")
+	return nil, refusals.New(messages.ErrConfigInvalid, "no engine for fuzzed configurations")
 }
 
 // excessive lines cost more than they find.

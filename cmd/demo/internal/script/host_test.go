@@ -154,7 +154,7 @@ func TestRefusedCommitsWriteNothing(t *testing.T) {
 	scene := []string{openLine4, `{"op":"admit","seq":"A","tokens":{"from":0,"count":13},"prefill":"manual","chunk_tokens":8}`}
 	for _, computed := range []string{"5", "12", "13", "14"} {
 		answers, e := talk(t, append(scene, `{"op":"commit","seq":"A","computed":`+computed+`}`)...)
-		assert.Equal(t, messages.BadRequest, codeOf(t, answers[2]))
+		assert.Equal(t, messages.ErrBadRequest, codeOf(t, answers[2]))
 		assert.Zero(t, e.memory.seq, "kernels")
 	}
 }
@@ -216,8 +216,8 @@ func TestScriptsRunWithoutADevice(t *testing.T) {
 	}))
 	answers := strings.Split(strings.TrimSpace(out.String()), "\n")
 	served(t, lines[:5], answers[:5])
-	assert.Equal(t, messages.NotSupported, codeOf(t, answers[5]))
-	assert.Equal(t, messages.NotSupported, codeOf(t, answers[6]))
+	assert.Equal(t, messages.ErrNotSupported, codeOf(t, answers[5]))
+	assert.Equal(t, messages.ErrNotSupported, codeOf(t, answers[6]))
 }
 
 // A sequence that went down with an actor answers sequence_lost until it is
@@ -238,14 +238,14 @@ func TestLostSequencesAreAdmittedAgain(t *testing.T) {
 	}))
 	answers := strings.Split(strings.TrimSpace(out.String()), "\n")
 	assert.Equal(t, []string{"sequence_lost"}, results(t, answers[4]))
-	assert.Equal(t, messages.SequenceLost, codeOf(t, answers[5]))
-	assert.Equal(t, messages.SequenceLost, codeOf(t, answers[6]))
+	assert.Equal(t, messages.ErrSequenceLost, codeOf(t, answers[5]))
+	assert.Equal(t, messages.ErrSequenceLost, codeOf(t, answers[6]))
 	assert.Empty(t, engines[0].lost)
 	assert.Empty(t, codeOf(t, answers[7]))
 	assert.Empty(t, codeOf(t, answers[8]))
 	assert.Empty(t, codeOf(t, answers[9]))
-	assert.Equal(t, messages.DuplicateSequence, codeOf(t, answers[10]))
-	assert.Equal(t, messages.DuplicateSequence, codeOf(t, answers[11]))
+	assert.Equal(t, codeDuplicateSequence, codeOf(t, answers[10]))
+	assert.Equal(t, codeDuplicateSequence, codeOf(t, answers[11]))
 }
 
 func TestFaultsReachTheDevice(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -134,7 +135,7 @@ func decodeFault(o *object) request {
 		case count != nil && (*count < 1 || *count > math.MaxInt32):
 			return nil, bad("fault", "count %d is not between 1 and %d", *count, math.MaxInt32)
 		case p.rig.FailCopies == nil:
-			return nil, messages.Refuse(messages.NotSupported, "fault: this engine has no device whose copies could fail")
+			return nil, refusals.New(messages.ErrNotSupported, "fault: this engine has no device whose copies could fail")
 		}
 		n := 1
 		if count != nil {
@@ -156,7 +157,7 @@ func (p *player) failActor(actor string, count *int64) error {
 	case count != nil && *count != 1:
 		return bad("fault", "count goes with failing copies alone")
 	case p.rig.PanicActor == nil:
-		return messages.Refuse(messages.NotSupported, "fault: this engine has no actors")
+		return refusals.New(messages.ErrNotSupported, "fault: this engine has no actors")
 	}
 	return p.rig.PanicActor(actor)
 }

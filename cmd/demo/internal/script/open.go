@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -149,7 +150,7 @@ func (l openLine) setup() (Setup, error) {
 	}
 	problems := make([]error, 0, len(l.problems)+2)
 	for _, p := range l.problems {
-		problems = append(problems, messages.Refuse(messages.ConfigInvalid, "%s", p))
+		problems = append(problems, refusals.New(messages.ErrConfigInvalid, "%s", p))
 	}
 	pools, err := windows.Pools(l.model, l.cache)
 	problems = append(problems, err)
@@ -166,7 +167,7 @@ func (l openLine) setup() (Setup, error) {
 func (p *pagesLine) counts(pools []windows.Pool) ([]windows.Counts, error) {
 	var problems []error
 	say := func(format string, args ...any) {
-		problems = append(problems, messages.Refuse(messages.ConfigInvalid, format, args...))
+		problems = append(problems, refusals.New(messages.ErrConfigInvalid, format, args...))
 	}
 	check := func(c countsLine, of string) windows.Counts {
 		if c.primary < 1 || c.primary > windows.MaxPages {

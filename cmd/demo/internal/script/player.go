@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -82,7 +83,7 @@ const nanosPerToken = 100_000
 func (p *player) named(name string) (*sequence, error) {
 	s, ok := p.sequences[name]
 	if !ok {
-		return nil, messages.Refuse(messages.UnknownSequence, "sequence %q is not running", name)
+		return nil, refusals.New(messages.ErrUnknownSequence, "sequence %q is not running", name)
 	}
 	return s, s.lost
 }
@@ -117,7 +118,7 @@ func (p *player) noticed(s *sequence, err error) error {
 }
 
 func duplicate(name string) error {
-	return messages.Refuse(messages.DuplicateSequence, "sequence %q is running already", name)
+	return refusals.New(codeDuplicateSequence, "sequence %q is running already", name)
 }
 
 // tooLong refuses lengths over max_seq_len.
@@ -125,7 +126,7 @@ func (p *player) tooLong(op string, tokens int64) error {
 	if tokens <= int64(p.maxSeqLen) {
 		return nil
 	}
-	return messages.Refuse(messages.TooLong, "%s: %d tokens are over max_seq_len %d", op, tokens, p.maxSeqLen)
+	return refusals.New(messages.ErrTooLong, "%s: %d tokens are over max_seq_len %d", op, tokens, p.maxSeqLen)
 }
 
 // names lists the running sequences in a fixed order.

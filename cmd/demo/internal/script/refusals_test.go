@@ -14,161 +14,161 @@ import (
 // hash64 is a right content hash.
 var hash64 = strings.Repeat("aB", 32)
 
-// refusals lists lines that are refused as a whole: those of a wrong shape
+// refusalCases lists lines that are refused as a whole: those of a wrong shape
 // whether or not an engine is open, the others only by an open one, to which
 // all of them find sequence A, of 5 tokens with 5 computed, and pin p.
-var refusals = []struct {
+var refusalCases = []struct {
 	line  string
 	shape bool
 	code  messages.Code
 	says  string // a part of the message
 }{
 	// No request at all.
-	{`{`, true, messages.BadRequest, "no JSON"},
-	{`nonsense`, true, messages.BadRequest, "no JSON"},
-	{`{"op":"stats"} {"op":"stats"}`, true, messages.BadRequest, "no JSON"},
-	{`{"op":"stats",}`, true, messages.BadRequest, "no JSON"},
-	{"{\"op\":\"st\xffats\"}", true, messages.BadRequest, "UTF-8"},
-	{`[]`, true, messages.BadRequest, "the line is a list, not an object"},
-	{`7`, true, messages.BadRequest, "a number"},
-	{`null`, true, messages.BadRequest, "null"},
-	{`{}`, true, messages.BadRequest, "op is missing"},
-	{`{"op":null}`, true, messages.BadRequest, "op is missing"},
-	{`{"op":5}`, true, messages.BadRequest, "op is a number"},
-	{`{"op":"dance"}`, true, messages.BadRequest, `unknown op "dance"`},
-	{`{"op":"Stats"}`, true, messages.BadRequest, "unknown op"},
-	{strings.Repeat("[", 20_000), true, messages.BadRequest, "no JSON"},
+	{`{`, true, messages.ErrBadRequest, "no JSON"},
+	{`nonsense`, true, messages.ErrBadRequest, "no JSON"},
+	{`{"op":"stats"} {"op":"stats"}`, true, messages.ErrBadRequest, "no JSON"},
+	{`{"op":"stats",}`, true, messages.ErrBadRequest, "no JSON"},
+	{"{\"op\":\"st\xffats\"}", true, messages.ErrBadRequest, "UTF-8"},
+	{`[]`, true, messages.ErrBadRequest, "the line is a list, not an object"},
+	{`7`, true, messages.ErrBadRequest, "a number"},
+	{`null`, true, messages.ErrBadRequest, "null"},
+	{`{}`, true, messages.ErrBadRequest, "op is missing"},
+	{`{"op":null}`, true, messages.ErrBadRequest, "op is missing"},
+	{`{"op":5}`, true, messages.ErrBadRequest, "op is a number"},
+	{`{"op":"dance"}`, true, messages.ErrBadRequest, `unknown op "dance"`},
+	{`{"op":"Stats"}`, true, messages.ErrBadRequest, "unknown op"},
+	{strings.Repeat("[", 20_000), true, messages.ErrBadRequest, "no JSON"},
 
 	// Fields.
-	{`{"op":"stats","x":1}`, true, messages.BadRequest, `stats: unknown field "x"`},
-	{`{"op":"stats","x":null}`, true, messages.BadRequest, `unknown field "x"`},
-	{`{"op":"stats","op":"stats"}`, true, messages.BadRequest, "twice"},
-	{`{"op":"admit","seq":"N","tokens":[1],"tokens":[2]}`, true, messages.BadRequest, `"tokens" stands twice`},
-	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":1,"count":2}}`, true, messages.BadRequest, `"tokens.count" stands twice`},
-	{`{"op":"append","seq":"A"}`, true, messages.BadRequest, "append: field steps is missing"},
-	{`{"op":"admit","tokens":[1]}`, true, messages.BadRequest, "admit: field seq is missing"},
-	{`{"op":"admit","seq":null,"tokens":[1]}`, true, messages.BadRequest, "seq is missing"},
-	{`{"op":"admit","seq":"N"}`, true, messages.BadRequest, "tokens is missing"},
-	{`{"op":"admit","seq":7,"tokens":[1]}`, true, messages.BadRequest, "seq is a number, not a string"},
-	{`{"op":"admit","seq":"N","tokens":"1"}`, true, messages.BadRequest, "tokens is a string"},
-	{`{"op":"admit","seq":"N","tokens":[1,"2"]}`, true, messages.BadRequest, "tokens[1] is a string, not an integer"},
-	{`{"op":"admit","seq":"N","tokens":[1,null]}`, true, messages.BadRequest, "tokens[1]"},
-	{`{"op":"admit","seq":"N","tokens":[1.0]}`, true, messages.BadRequest, "tokens[0]"},
-	{`{"op":"admit","seq":"N","tokens":[1e1]}`, true, messages.BadRequest, "tokens[0]"},
-	{`{"op":"admit","seq":"N","tokens":[true]}`, true, messages.BadRequest, "tokens[0]"},
-	{`{"op":"admit","seq":"N","tokens":{"from":0}}`, true, messages.BadRequest, "tokens.count is missing"},
-	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":2,"step":1}}`, true, messages.BadRequest, `unknown field "tokens.step"`},
-	{`{"op":"admit","seq":"N","tokens":{"from":"0","count":2}}`, true, messages.BadRequest, "tokens.from"},
-	{`{"op":"admit","seq":"N","tokens":[1],"salt":1}`, true, messages.BadRequest, "salt"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":{}}`, true, messages.BadRequest, "multimodal is an object, not a list"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":0}]}`, true, messages.BadRequest, "multimodal[0].length is missing"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":[]}`, true, messages.BadRequest, "retention is a list, not an object"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0}]}}`, true, messages.BadRequest, "retention.ranges[0].priority is missing"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"range":[]}}`, true, messages.BadRequest, `"retention.range"`},
-	{`{"op":"admit","seq":"N","tokens":[1],"beam_width":"2"}`, true, messages.BadRequest, "beam_width"},
-	{`{"op":"admit_batch"}`, true, messages.BadRequest, "requests is missing"},
-	{`{"op":"admit_batch","requests":[7]}`, true, messages.BadRequest, "requests[0] is a number"},
-	{`{"op":"admit_batch","requests":[{"seq":"N","tokens":[1]},{"seq":"M"}]}`, true, messages.BadRequest, "requests[1].tokens is missing"},
-	{`{"op":"admit_batch","requests":[{"op":"admit","seq":"N","tokens":[1]}]}`, true, messages.BadRequest, `"requests[0].op"`},
-	{`{"op":"append","steps":[{"seq":"A"}]}`, true, messages.BadRequest, "tokens is missing"},
-	{`{"op":"append","steps":[{"seq":"A","tokens":[1],"beams":[]}]}`, true, messages.BadRequest, "both"},
-	{`{"op":"append","steps":[{"seq":"A","beams":[{"parent":0}]}]}`, true, messages.BadRequest, "steps[0].beams[0].token is missing"},
-	{`{"op":"fork","seq":"A"}`, true, messages.BadRequest, "into is missing"},
-	{`{"op":"fork","seq":"A","into":["x",1]}`, true, messages.BadRequest, "into[1]"},
-	{`{"op":"release","seq":"A","store":1}`, true, messages.BadRequest, "store is a number, not true or false"},
-	{`{"op":"rewind","seq":"A","tokens":[1]}`, true, messages.BadRequest, "tokens is a list, not an integer"},
-	{`{"op":"commit","seq":"A"}`, true, messages.BadRequest, "computed is missing"},
-	{`{"op":"invalidate"}`, true, messages.BadRequest, "missing"},
-	{`{"op":"invalidate","session":"s","salt":"t"}`, true, messages.BadRequest, "more than one"},
-	{`{"op":"invalidate","session":"s","tokens":[1]}`, true, messages.BadRequest, "more than one"},
-	{`{"op":"invalidate","salt":"s","lora":"l"}`, true, messages.BadRequest, `"lora"`},
-	{`{"op":"fault","kind":"panic"}`, true, messages.BadRequest, "actor is missing"},
-	{`{"op":"events","snapshot":"yes"}`, true, messages.BadRequest, "snapshot"},
-	{`{"op":"rebalance","fractions":{"wfullh2":"all"}}`, true, messages.BadRequest, "fractions.wfullh2"},
-	{`{"op":"open","model":{"layers":1,"kv_heads":1}}`, true, messages.BadRequest, "model.head_dim is missing"},
-	{`{"op":"open"}`, true, messages.BadRequest, "model is missing"},
-	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1,"heads":1}}`, true, messages.BadRequest, `"model.heads"`},
-	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"cache":{"tokens_per_block":"4"}}`, true, messages.BadRequest, "cache.tokens_per_block"},
-	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"secondary":4}}`, true, messages.BadRequest, "pages.primary is missing"},
-	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"wfullh1":4}}`, true, messages.BadRequest, "pages.wfullh1 is a number, not an object"},
+	{`{"op":"stats","x":1}`, true, messages.ErrBadRequest, `stats: unknown field "x"`},
+	{`{"op":"stats","x":null}`, true, messages.ErrBadRequest, `unknown field "x"`},
+	{`{"op":"stats","op":"stats"}`, true, messages.ErrBadRequest, "twice"},
+	{`{"op":"admit","seq":"N","tokens":[1],"tokens":[2]}`, true, messages.ErrBadRequest, `"tokens" stands twice`},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":1,"count":2}}`, true, messages.ErrBadRequest, `"tokens.count" stands twice`},
+	{`{"op":"append","seq":"A"}`, true, messages.ErrBadRequest, "append: field steps is missing"},
+	{`{"op":"admit","tokens":[1]}`, true, messages.ErrBadRequest, "admit: field seq is missing"},
+	{`{"op":"admit","seq":null,"tokens":[1]}`, true, messages.ErrBadRequest, "seq is missing"},
+	{`{"op":"admit","seq":"N"}`, true, messages.ErrBadRequest, "tokens is missing"},
+	{`{"op":"admit","seq":7,"tokens":[1]}`, true, messages.ErrBadRequest, "seq is a number, not a string"},
+	{`{"op":"admit","seq":"N","tokens":"1"}`, true, messages.ErrBadRequest, "tokens is a string"},
+	{`{"op":"admit","seq":"N","tokens":[1,"2"]}`, true, messages.ErrBadRequest, "tokens[1] is a string, not an integer"},
+	{`{"op":"admit","seq":"N","tokens":[1,null]}`, true, messages.ErrBadRequest, "tokens[1]"},
+	{`{"op":"admit","seq":"N","tokens":[1.0]}`, true, messages.ErrBadRequest, "tokens[0]"},
+	{`{"op":"admit","seq":"N","tokens":[1e1]}`, true, messages.ErrBadRequest, "tokens[0]"},
+	{`{"op":"admit","seq":"N","tokens":[true]}`, true, messages.ErrBadRequest, "tokens[0]"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0}}`, true, messages.ErrBadRequest, "tokens.count is missing"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":2,"step":1}}`, true, messages.ErrBadRequest, `unknown field "tokens.step"`},
+	{`{"op":"admit","seq":"N","tokens":{"from":"0","count":2}}`, true, messages.ErrBadRequest, "tokens.from"},
+	{`{"op":"admit","seq":"N","tokens":[1],"salt":1}`, true, messages.ErrBadRequest, "salt"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":{}}`, true, messages.ErrBadRequest, "multimodal is an object, not a list"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":0}]}`, true, messages.ErrBadRequest, "multimodal[0].length is missing"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":[]}`, true, messages.ErrBadRequest, "retention is a list, not an object"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0}]}}`, true, messages.ErrBadRequest, "retention.ranges[0].priority is missing"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"range":[]}}`, true, messages.ErrBadRequest, `"retention.range"`},
+	{`{"op":"admit","seq":"N","tokens":[1],"beam_width":"2"}`, true, messages.ErrBadRequest, "beam_width"},
+	{`{"op":"admit_batch"}`, true, messages.ErrBadRequest, "requests is missing"},
+	{`{"op":"admit_batch","requests":[7]}`, true, messages.ErrBadRequest, "requests[0] is a number"},
+	{`{"op":"admit_batch","requests":[{"seq":"N","tokens":[1]},{"seq":"M"}]}`, true, messages.ErrBadRequest, "requests[1].tokens is missing"},
+	{`{"op":"admit_batch","requests":[{"op":"admit","seq":"N","tokens":[1]}]}`, true, messages.ErrBadRequest, `"requests[0].op"`},
+	{`{"op":"append","steps":[{"seq":"A"}]}`, true, messages.ErrBadRequest, "tokens is missing"},
+	{`{"op":"append","steps":[{"seq":"A","tokens":[1],"beams":[]}]}`, true, messages.ErrBadRequest, "both"},
+	{`{"op":"append","steps":[{"seq":"A","beams":[{"parent":0}]}]}`, true, messages.ErrBadRequest, "steps[0].beams[0].token is missing"},
+	{`{"op":"fork","seq":"A"}`, true, messages.ErrBadRequest, "into is missing"},
+	{`{"op":"fork","seq":"A","into":["x",1]}`, true, messages.ErrBadRequest, "into[1]"},
+	{`{"op":"release","seq":"A","store":1}`, true, messages.ErrBadRequest, "store is a number, not true or false"},
+	{`{"op":"rewind","seq":"A","tokens":[1]}`, true, messages.ErrBadRequest, "tokens is a list, not an integer"},
+	{`{"op":"commit","seq":"A"}`, true, messages.ErrBadRequest, "computed is missing"},
+	{`{"op":"invalidate"}`, true, messages.ErrBadRequest, "missing"},
+	{`{"op":"invalidate","session":"s","salt":"t"}`, true, messages.ErrBadRequest, "more than one"},
+	{`{"op":"invalidate","session":"s","tokens":[1]}`, true, messages.ErrBadRequest, "more than one"},
+	{`{"op":"invalidate","salt":"s","lora":"l"}`, true, messages.ErrBadRequest, `"lora"`},
+	{`{"op":"fault","kind":"panic"}`, true, messages.ErrBadRequest, "actor is missing"},
+	{`{"op":"events","snapshot":"yes"}`, true, messages.ErrBadRequest, "snapshot"},
+	{`{"op":"rebalance","fractions":{"wfullh2":"all"}}`, true, messages.ErrBadRequest, "fractions.wfullh2"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1}}`, true, messages.ErrBadRequest, "model.head_dim is missing"},
+	{`{"op":"open"}`, true, messages.ErrBadRequest, "model is missing"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1,"heads":1}}`, true, messages.ErrBadRequest, `"model.heads"`},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"cache":{"tokens_per_block":"4"}}`, true, messages.ErrBadRequest, "cache.tokens_per_block"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"secondary":4}}`, true, messages.ErrBadRequest, "pages.primary is missing"},
+	{`{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"pages":{"wfullh1":4}}`, true, messages.ErrBadRequest, "pages.wfullh1 is a number, not an object"},
 
 	// Open already: it comes before the values of open.
-	{`{"op":"open","model":{"layers":0,"kv_heads":1,"head_dim":1}}`, false, messages.AlreadyOpen, "already"},
+	{`{"op":"open","model":{"layers":0,"kv_heads":1,"head_dim":1}}`, false, codeAlreadyOpen, "already"},
 
 	// Values.
-	{`{"op":"admit","seq":"N","tokens":[]}`, false, messages.BadRequest, "tokens is empty"},
-	{`{"op":"admit","seq":"N","tokens":[-1]}`, false, messages.BadRequest, "token -1"},
-	{`{"op":"admit","seq":"N","tokens":[2147483648]}`, false, messages.BadRequest, "token 2147483648"},
-	{`{"op":"admit","seq":"N","tokens":[99999999999999999999999]}`, false, messages.BadRequest, "token"},
-	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":0}}`, false, messages.BadRequest, "count 0"},
-	{`{"op":"admit","seq":"N","tokens":{"from":-1,"count":2}}`, false, messages.BadRequest, "from -1"},
-	{`{"op":"admit","seq":"N","tokens":{"from":2147483647,"count":2}}`, false, messages.BadRequest, "2 tokens"},
-	{`{"op":"admit","seq":"N","tokens":[1],"salt":""}`, false, messages.BadRequest, "salt is empty"},
-	{`{"op":"admit","seq":"N","tokens":[1],"prefill":"later"}`, false, messages.BadRequest, "prefill"},
-	{`{"op":"admit","seq":"N","tokens":[1],"beam_width":0}`, false, messages.BadRequest, "beam_width"},
-	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":0}`, false, messages.BadRequest, "chunk_tokens"},
-	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":6}`, false, messages.BadRequest, "chunk_tokens"},
-	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":4,"beam_width":2}`, false, messages.NotSupported, "exclude"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"ab","start":0,"length":1}]}`, false, messages.BadRequest, "64 hex digits"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + strings.Repeat("g", 64) + `","start":0,"length":1}]}`, false, messages.BadRequest, "64 hex digits"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `ab","start":0,"length":1}]}`, false, messages.BadRequest, "64 hex digits"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":0,"length":0}]}`, false, messages.BadRequest, "not inside"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":-1,"length":1}]}`, false, messages.BadRequest, "not inside"},
-	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":9223372036854775807,"length":9223372036854775807}]}`, false, messages.BadRequest, "not inside"},
-	{`{"op":"admit","seq":"N","tokens":[1,2],"multimodal":[{"hash":"` + hash64 + `","start":1,"length":1},{"hash":"` + hash64 + `","start":0,"length":2}]}`, false, messages.BadRequest, "overlap"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"end":-1,"priority":1}]}}`, false, messages.BadRequest, "empty"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":-1,"end":1,"priority":1}]}}`, false, messages.BadRequest, "starts at -1"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":101}]}}`, false, messages.BadRequest, "priority 101"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":256}]}}`, false, messages.BadRequest, "priority 256"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":1,"duration_ms":0}]}}`, false, messages.BadRequest, "duration_ms 0"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"decode_priority":-1}}`, false, messages.BadRequest, "priority -1"},
-	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"decode_duration_ms":-5}}`, false, messages.BadRequest, "decode_duration_ms"},
-	{`{"op":"lookup","tokens":[]}`, false, messages.BadRequest, "empty"},
-	{`{"op":"lookup","tokens":[1],"salt":""}`, false, messages.BadRequest, "salt"},
-	{`{"op":"prefetch","tokens":[-3]}`, false, messages.BadRequest, "token -3"},
-	{`{"op":"pin","pin":"q","tokens":[]}`, false, messages.BadRequest, "empty"},
-	{`{"op":"invalidate","salt":""}`, false, messages.BadRequest, "salt"},
-	{`{"op":"invalidate","tokens":[]}`, false, messages.BadRequest, "empty"},
-	{`{"op":"rewind","seq":"A","tokens":-1}`, false, messages.BadRequest, "-1"},
-	{`{"op":"rewind","seq":"missing","tokens":-1}`, false, messages.BadRequest, "-1"},
-	{`{"op":"rewind","seq":"missing","tokens":0}`, false, messages.BadRequest, "0 is not 1 or more"},
-	{`{"op":"fork","seq":"missing","into":[]}`, false, messages.BadRequest, "into is empty"},
-	{`{"op":"rewind","seq":"A","tokens":9223372036854775807}`, false, messages.BadRequest, ""},
-	{`{"op":"commit","seq":"A","computed":-1}`, false, messages.BadRequest, "negative"},
-	{`{"op":"commit","seq":"A","computed":4}`, false, messages.BadRequest, ""},
-	{`{"op":"commit","seq":"A","computed":6}`, false, messages.BadRequest, ""},
-	{`{"op":"commit","seq":"A","computed":99999999999999999999}`, false, messages.BadRequest, ""},
-	{`{"op":"advance","ms":-1}`, false, messages.BadRequest, "negative"},
-	{`{"op":"fault","kind":"fire"}`, false, messages.BadRequest, "fire"},
-	{`{"op":"fault","kind":"copy","count":0}`, false, messages.BadRequest, "count 0"},
-	{`{"op":"fault","kind":"copy","actor":"tree"}`, false, messages.BadRequest, "actor"},
-	{`{"op":"fault","kind":"panic","actor":"pool:w1h1"}`, false, messages.BadRequest, "pool:w1h1"},
-	{`{"op":"fault","kind":"panic","actor":"tree","count":2}`, false, messages.BadRequest, "count"},
+	{`{"op":"admit","seq":"N","tokens":[]}`, false, messages.ErrBadRequest, "tokens is empty"},
+	{`{"op":"admit","seq":"N","tokens":[-1]}`, false, messages.ErrBadRequest, "token -1"},
+	{`{"op":"admit","seq":"N","tokens":[2147483648]}`, false, messages.ErrBadRequest, "token 2147483648"},
+	{`{"op":"admit","seq":"N","tokens":[99999999999999999999999]}`, false, messages.ErrBadRequest, "token"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":0}}`, false, messages.ErrBadRequest, "count 0"},
+	{`{"op":"admit","seq":"N","tokens":{"from":-1,"count":2}}`, false, messages.ErrBadRequest, "from -1"},
+	{`{"op":"admit","seq":"N","tokens":{"from":2147483647,"count":2}}`, false, messages.ErrBadRequest, "2 tokens"},
+	{`{"op":"admit","seq":"N","tokens":[1],"salt":""}`, false, messages.ErrBadRequest, "salt is empty"},
+	{`{"op":"admit","seq":"N","tokens":[1],"prefill":"later"}`, false, messages.ErrBadRequest, "prefill"},
+	{`{"op":"admit","seq":"N","tokens":[1],"beam_width":0}`, false, messages.ErrBadRequest, "beam_width"},
+	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":0}`, false, messages.ErrBadRequest, "chunk_tokens"},
+	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":6}`, false, messages.ErrBadRequest, "chunk_tokens"},
+	{`{"op":"admit","seq":"N","tokens":[1],"chunk_tokens":4,"beam_width":2}`, false, messages.ErrNotSupported, "exclude"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"ab","start":0,"length":1}]}`, false, messages.ErrBadRequest, "64 hex digits"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + strings.Repeat("g", 64) + `","start":0,"length":1}]}`, false, messages.ErrBadRequest, "64 hex digits"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `ab","start":0,"length":1}]}`, false, messages.ErrBadRequest, "64 hex digits"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":0,"length":0}]}`, false, messages.ErrBadRequest, "not inside"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":-1,"length":1}]}`, false, messages.ErrBadRequest, "not inside"},
+	{`{"op":"admit","seq":"N","tokens":[1],"multimodal":[{"hash":"` + hash64 + `","start":9223372036854775807,"length":9223372036854775807}]}`, false, messages.ErrBadRequest, "not inside"},
+	{`{"op":"admit","seq":"N","tokens":[1,2],"multimodal":[{"hash":"` + hash64 + `","start":1,"length":1},{"hash":"` + hash64 + `","start":0,"length":2}]}`, false, messages.ErrBadRequest, "overlap"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"end":-1,"priority":1}]}}`, false, messages.ErrBadRequest, "empty"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":-1,"end":1,"priority":1}]}}`, false, messages.ErrBadRequest, "starts at -1"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":101}]}}`, false, messages.ErrBadRequest, "priority 101"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":256}]}}`, false, messages.ErrBadRequest, "priority 256"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"ranges":[{"start":0,"priority":1,"duration_ms":0}]}}`, false, messages.ErrBadRequest, "duration_ms 0"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"decode_priority":-1}}`, false, messages.ErrBadRequest, "priority -1"},
+	{`{"op":"admit","seq":"N","tokens":[1],"retention":{"decode_duration_ms":-5}}`, false, messages.ErrBadRequest, "decode_duration_ms"},
+	{`{"op":"lookup","tokens":[]}`, false, messages.ErrBadRequest, "empty"},
+	{`{"op":"lookup","tokens":[1],"salt":""}`, false, messages.ErrBadRequest, "salt"},
+	{`{"op":"prefetch","tokens":[-3]}`, false, messages.ErrBadRequest, "token -3"},
+	{`{"op":"pin","pin":"q","tokens":[]}`, false, messages.ErrBadRequest, "empty"},
+	{`{"op":"invalidate","salt":""}`, false, messages.ErrBadRequest, "salt"},
+	{`{"op":"invalidate","tokens":[]}`, false, messages.ErrBadRequest, "empty"},
+	{`{"op":"rewind","seq":"A","tokens":-1}`, false, messages.ErrBadRequest, "-1"},
+	{`{"op":"rewind","seq":"missing","tokens":-1}`, false, messages.ErrBadRequest, "-1"},
+	{`{"op":"rewind","seq":"missing","tokens":0}`, false, messages.ErrBadRequest, "0 is not 1 or more"},
+	{`{"op":"fork","seq":"missing","into":[]}`, false, messages.ErrBadRequest, "into is empty"},
+	{`{"op":"rewind","seq":"A","tokens":9223372036854775807}`, false, messages.ErrBadRequest, ""},
+	{`{"op":"commit","seq":"A","computed":-1}`, false, messages.ErrBadRequest, "negative"},
+	{`{"op":"commit","seq":"A","computed":4}`, false, messages.ErrBadRequest, ""},
+	{`{"op":"commit","seq":"A","computed":6}`, false, messages.ErrBadRequest, ""},
+	{`{"op":"commit","seq":"A","computed":99999999999999999999}`, false, messages.ErrBadRequest, ""},
+	{`{"op":"advance","ms":-1}`, false, messages.ErrBadRequest, "negative"},
+	{`{"op":"fault","kind":"fire"}`, false, messages.ErrBadRequest, "fire"},
+	{`{"op":"fault","kind":"copy","count":0}`, false, messages.ErrBadRequest, "count 0"},
+	{`{"op":"fault","kind":"copy","actor":"tree"}`, false, messages.ErrBadRequest, "actor"},
+	{`{"op":"fault","kind":"panic","actor":"pool:w1h1"}`, false, messages.ErrBadRequest, "pool:w1h1"},
+	{`{"op":"fault","kind":"panic","actor":"tree","count":2}`, false, messages.ErrBadRequest, "count"},
 
 	// Names.
-	{`{"op":"admit","seq":"A","tokens":[1]}`, false, messages.DuplicateSequence, `"A"`},
-	{`{"op":"admit","seq":"A","tokens":[-1]}`, false, messages.BadRequest, "token -1"},
-	{`{"op":"admit","seq":"A","tokens":{"from":0,"count":65}}`, false, messages.DuplicateSequence, `"A"`},
-	{`{"op":"commit","seq":"a","computed":0}`, false, messages.UnknownSequence, `"a"`},
-	{`{"op":"rewind","seq":"missing","tokens":1}`, false, messages.UnknownSequence, "missing"},
-	{`{"op":"release","seq":""}`, false, messages.UnknownSequence, ""},
-	{`{"op":"tables","seq":"missing"}`, false, messages.UnknownSequence, "missing"},
-	{`{"op":"fork","seq":"missing","into":["A"]}`, false, messages.UnknownSequence, "missing"},
-	{`{"op":"fork","seq":"A","into":["B","A"]}`, false, messages.DuplicateSequence, `"A"`},
-	{`{"op":"fork","seq":"A","into":["B","B"]}`, false, messages.DuplicateSequence, `"B"`},
-	{`{"op":"pin","pin":"p","tokens":[1]}`, false, messages.BadRequest, `"p"`},
-	{`{"op":"unpin","pin":"q"}`, false, messages.UnknownPin, `"q"`},
+	{`{"op":"admit","seq":"A","tokens":[1]}`, false, codeDuplicateSequence, `"A"`},
+	{`{"op":"admit","seq":"A","tokens":[-1]}`, false, messages.ErrBadRequest, "token -1"},
+	{`{"op":"admit","seq":"A","tokens":{"from":0,"count":65}}`, false, codeDuplicateSequence, `"A"`},
+	{`{"op":"commit","seq":"a","computed":0}`, false, messages.ErrUnknownSequence, `"a"`},
+	{`{"op":"rewind","seq":"missing","tokens":1}`, false, messages.ErrUnknownSequence, "missing"},
+	{`{"op":"release","seq":""}`, false, messages.ErrUnknownSequence, ""},
+	{`{"op":"tables","seq":"missing"}`, false, messages.ErrUnknownSequence, "missing"},
+	{`{"op":"fork","seq":"missing","into":["A"]}`, false, messages.ErrUnknownSequence, "missing"},
+	{`{"op":"fork","seq":"A","into":["B","A"]}`, false, codeDuplicateSequence, `"A"`},
+	{`{"op":"fork","seq":"A","into":["B","B"]}`, false, codeDuplicateSequence, `"B"`},
+	{`{"op":"pin","pin":"p","tokens":[1]}`, false, messages.ErrBadRequest, `"p"`},
+	{`{"op":"unpin","pin":"q"}`, false, messages.ErrUnknownPin, `"q"`},
 
 	// Lengths, then pages.
-	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":65}}`, false, messages.TooLong, "65"},
-	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":2147483648}}`, false, messages.TooLong, "2147483648"},
-	{`{"op":"lookup","tokens":{"from":0,"count":2147483648}}`, false, messages.TooLong, "2147483648"},
-	{`{"op":"admit","seq":"N","tokens":{"from":100,"count":64}}`, false, messages.OutOfPages, "pages"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":65}}`, false, messages.ErrTooLong, "65"},
+	{`{"op":"admit","seq":"N","tokens":{"from":0,"count":2147483648}}`, false, messages.ErrTooLong, "2147483648"},
+	{`{"op":"lookup","tokens":{"from":0,"count":2147483648}}`, false, messages.ErrTooLong, "2147483648"},
+	{`{"op":"admit","seq":"N","tokens":{"from":100,"count":64}}`, false, messages.ErrOutOfPages, "pages"},
 }
 
 func TestRefusals(t *testing.T) {
-	require.Greater(t, len(refusals), 120)
-	for _, r := range refusals {
+	require.Greater(t, len(refusalCases), 120)
+	for _, r := range refusalCases {
 		name := r.line
 		if len(name) > 60 {
 			name = name[:60]
@@ -178,7 +178,7 @@ func TestRefusals(t *testing.T) {
 			if r.shape {
 				assert.Equal(t, r.code, codeOf(t, answers[0]))
 			} else if !strings.Contains(r.line, `"open"`) {
-				assert.Equal(t, messages.NotOpen, codeOf(t, answers[0]), "values are looked at after not_open")
+				assert.Equal(t, codeNotOpen, codeOf(t, answers[0]), "values are looked at after not_open")
 			}
 			scene := []string{openLine4, `{"op":"admit","seq":"A","tokens":[1,2,3,4,5]}`, `{"op":"pin","pin":"p","tokens":[1,2,3,4]}`}
 			_, before := talk(t, scene...)
@@ -241,17 +241,17 @@ func TestOpenReportsEverythingAtOnce(t *testing.T) {
 			answers, e := talk(t, c.line)
 			assert.Nil(t, e)
 			if c.says == nil {
-				assert.Equal(t, messages.BadRequest, codeOf(t, answers[0]))
+				assert.Equal(t, messages.ErrBadRequest, codeOf(t, answers[0]))
 				return
 			}
-			assert.Equal(t, messages.ConfigInvalid, codeOf(t, answers[0]))
+			assert.Equal(t, messages.ErrConfigInvalid, codeOf(t, answers[0]))
 			for _, s := range c.says {
 				assert.Contains(t, answers[0], strings.ReplaceAll(s, `"`, `\"`))
 			}
 		})
 	}
 	answers, _ := talk(t, `{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":1},"device_memory":0}`)
-	assert.Equal(t, messages.BadRequest, codeOf(t, answers[0]), "device_memory is no part of the configuration")
+	assert.Equal(t, messages.ErrBadRequest, codeOf(t, answers[0]), "device_memory is no part of the configuration")
 }
 
 // results gives the codes of the items of a batch.

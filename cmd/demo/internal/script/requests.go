@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -120,7 +121,7 @@ func isToken(n int64) bool { return n >= 0 && n <= int64(messages.MaxToken) }
 const maxWritten = 1 << 24
 
 func bad(op, format string, args ...any) error {
-	return messages.Refuse(messages.BadRequest, op+": "+format, args...)
+	return refusals.New(messages.ErrBadRequest, op+": "+format, args...)
 }
 
 // values returns the ids. It returns none for a run longer than maxWritten;
@@ -279,8 +280,8 @@ func (r retentionLine) value(op string) (*messages.Retention, error) {
 }
 
 func priority(op string, n int64) (messages.Priority, error) {
-	if n < int64(messages.MinPriority) || n > int64(messages.MaxPriority) {
-		return 0, bad(op, "priority %d is not between %d and %d", n, messages.MinPriority, messages.MaxPriority)
+	if n < 0 || n > int64(messages.MaxPriority) {
+		return 0, bad(op, "priority %d is not between 0 and %d", n, messages.MaxPriority)
 	}
 	return messages.Priority(n), nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -76,11 +77,11 @@ type conversation struct {
 // answer answers one line.
 func (c *conversation) answer(line []byte) any {
 	if len(line) > maxLine {
-		return failed("", messages.Refuse(messages.BadRequest, "the line is longer than %d bytes", maxLine))
+		return failed("", refusals.New(messages.ErrBadRequest, "the line is longer than %d bytes", maxLine))
 	}
 	value, err := parse(line)
 	if err != nil {
-		return failed("", messages.Refuse(messages.BadRequest, "%v", err))
+		return failed("", refusals.New(messages.ErrBadRequest, "%v", err))
 	}
 	s := &shape{}
 	o := newObject("request", "", value, s)
@@ -91,7 +92,7 @@ func (c *conversation) answer(line []byte) any {
 	}
 	decode, ok := decoders[op]
 	if !ok {
-		return failed(op, messages.Refuse(messages.BadRequest, "unknown op %q", op))
+		return failed(op, refusals.New(messages.ErrBadRequest, "unknown op %q", op))
 	}
 	do := decode(o)
 	o.end()
@@ -140,7 +141,7 @@ var decoders = map[string]func(*object) request{
 func withHost(op string, do func(*player) (any, error)) request {
 	return func(c *conversation) (any, error) {
 		if c.host == nil {
-			return nil, messages.Refuse(messages.NotOpen, "%s: no engine is open", op)
+			return nil, refusals.New(codeNotOpen, "%s: no engine is open", op)
 		}
 		return do(c.host)
 	}
@@ -150,7 +151,7 @@ func decodeOpen(o *object) request {
 	line := o.open()
 	return func(c *conversation) (any, error) {
 		if c.host != nil {
-			return nil, messages.Refuse(messages.AlreadyOpen, "open: an engine is open already")
+			return nil, refusals.New(codeAlreadyOpen, "open: an engine is open already")
 		}
 		setup, err := line.setup()
 		if err != nil {

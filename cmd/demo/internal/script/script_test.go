@@ -148,7 +148,7 @@ func TestLongLines(t *testing.T) {
 func TestTheClockMovesWithAdvanceAlone(t *testing.T) {
 	answers, e := talk(t, openLine4, `{"op":"advance","ms":0}`, `{"op":"advance","ms":1500}`, `{"op":"stats"}`, `{"op":"advance","ms":9223372036854775807}`, `{"op":"advance","ms":1}`)
 	assert.EqualValues(t, 1_501_000_000, e.setup.Clock.Now())
-	assert.Equal(t, messages.BadRequest, codeOf(t, answers[4]))
+	assert.Equal(t, messages.ErrBadRequest, codeOf(t, answers[4]))
 }
 
 func TestOpenFillsInDefaults(t *testing.T) {

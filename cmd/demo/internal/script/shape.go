@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -46,7 +47,7 @@ func trimDot(path string) string {
 
 func (o *object) fail(format string, args ...any) {
 	if o.shape.err == nil {
-		o.shape.err = messages.Refuse(messages.BadRequest, format, args...)
+		o.shape.err = refusals.New(messages.ErrBadRequest, format, args...)
 	}
 }
 

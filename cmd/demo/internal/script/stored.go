@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -16,7 +17,7 @@ func (p *player) prefixOf(op string, line prefixLine) (messages.Prefix, error) {
 		return prefix, err
 	}
 	if prefix.Tokens == nil {
-		return prefix, messages.Refuse(messages.TooLong, "%s: %d tokens are over max_seq_len %d", op, line.tokens.length(), p.maxSeqLen)
+		return prefix, refusals.New(messages.ErrTooLong, "%s: %d tokens are over max_seq_len %d", op, line.tokens.length(), p.maxSeqLen)
 	}
 	return prefix, p.engine.Validate(messages.AdmitRequest{
 		Namespace: prefix.Namespace, Tokens: prefix.Tokens, Multimodal: prefix.Multimodal,
@@ -63,7 +64,7 @@ func decodeUnpin(o *object) request {
 	return withHost("unpin", func(p *player) (any, error) {
 		pin, ok := p.pins[name]
 		if !ok {
-			return nil, messages.Refuse(messages.UnknownPin, "pin %q is not there", name)
+			return nil, refusals.New(messages.ErrUnknownPin, "pin %q is not there", name)
 		}
 		err := p.engine.Unpin(p.ctx, pin)
 		if err == nil || errors.Is(err, messages.ErrUnknownPin) { // pins end with what the tree forgets in a failure

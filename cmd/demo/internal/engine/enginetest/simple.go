@@ -12,6 +12,8 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -162,7 +164,7 @@ func (e *Simple) admit(r messages.AdmitRequest) messages.Admitted {
 		for _, p := range q.table {
 			e.let(p)
 		}
-		return messages.Admitted{Err: messages.RefusePages(e.setup.Pools[0].Name, need, have)}
+		return messages.Admitted{Err: refusals.OutOfPages(e.setup.Pools[0].Name, need, have)}
 	}
 	q.computed = len(q.table) * e.tokens
 	reused := q.computed
@@ -222,7 +224,7 @@ func (e *Simple) Append(_ context.Context, steps []messages.AppendStep) ([]messa
 		}
 		need := (len(q.tokens)+len(s.Tokens)+e.tokens-1)/e.tokens - len(q.table)
 		if have := e.available(); need > have {
-			out[i].Err = messages.RefusePages(e.setup.Pools[0].Name, need, have)
+			out[i].Err = refusals.OutOfPages(e.setup.Pools[0].Name, need, have)
 			continue
 		}
 		var fresh []messages.PageID
@@ -293,7 +295,7 @@ func (e *Simple) Stats(context.Context) (messages.Stats, error) {
 }
 
 // Contents is not kept: it is empty.
-func (e *Simple) Contents(context.Context) ([]messages.Content, error) { return nil, nil }
+func (e *Simple) Contents(context.Context) ([]protocol.Content, error) { return nil, nil }
 
 // Check finds nothing.
 func (e *Simple) Check(context.Context) error { return nil }

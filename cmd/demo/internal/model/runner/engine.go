@@ -17,6 +17,7 @@ import (
 	"github.com/kvactor/kvactor/gpu/attention"
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -321,7 +322,7 @@ func (r *Runner) AppendBeams(ctx context.Context, s *Sequence, beams []messages.
 // Rewind drops the last n tokens of a sequence, which must not be committed.
 func (r *Runner) Rewind(ctx context.Context, s *Sequence, n int) error {
 	if s.state != nil {
-		return messages.Refuse(messages.NotSupported, "a rewind with recurrent layers: the engine keeps no states")
+		return refusals.New(messages.ErrNotSupported, "a rewind with recurrent layers: the engine keeps no states")
 	}
 	if err := r.Engine.Rewind(ctx, s.id, n); err != nil {
 		return err

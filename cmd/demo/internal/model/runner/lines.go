@@ -11,6 +11,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -66,7 +67,7 @@ func (r *Runner) answer(ctx context.Context, text []byte) []byte {
 		err = errors.New("more than one value in a line")
 	}
 	if err != nil {
-		return failed(messages.Refuse(messages.BadRequest, "%v", err))
+		return failed(refusals.New(messages.ErrBadRequest, "%v", err))
 	}
 	if err := r.check(&q); err != nil {
 		return failed(err)
@@ -76,7 +77,7 @@ func (r *Runner) answer(ctx context.Context, text []byte) []byte {
 		return failed(err)
 	}
 	if problems := r.Hazards(); len(problems) > 0 {
-		return failed(messages.Refuse(messages.Internal, "%s", problems[0]))
+		return failed(refusals.New(messages.ErrInternal, "%s", problems[0]))
 	}
 	return a
 }
@@ -86,23 +87,23 @@ func (r *Runner) check(q *line) error {
 	m := r.Model
 	switch {
 	case len(q.Tokens) == 0:
-		return messages.Refuse(messages.BadRequest, "tokens: empty")
+		return refusals.New(messages.ErrBadRequest, "tokens: empty")
 	case q.New < 0:
-		return messages.Refuse(messages.BadRequest, "new: %d is negative", q.New)
+		return refusals.New(messages.ErrBadRequest, "new: %d is negative", q.New)
 	case m.Encodes() && len(q.Encoder) == 0:
-		return messages.Refuse(messages.BadRequest, "encoder: missing, the model has one")
+		return refusals.New(messages.ErrBadRequest, "encoder: missing, the model has one")
 	case !m.Encodes() && q.Encoder != nil:
-		return messages.Refuse(messages.BadRequest, "encoder: the model has none")
+		return refusals.New(messages.ErrBadRequest, "encoder: the model has none")
 	case q.New > r.Config.MaxLen || len(q.Tokens)+q.New > r.Config.MaxLen:
-		return messages.Refuse(messages.TooLong, "%d tokens and %d new ones, the longest sequence has %d", len(q.Tokens), q.New, r.Config.MaxLen)
+		return refusals.New(messages.ErrTooLong, "%d tokens and %d new ones, the longest sequence has %d", len(q.Tokens), q.New, r.Config.MaxLen)
 	case len(q.Encoder) > r.Config.MaxLen:
-		return messages.Refuse(messages.TooLong, "%d encoder tokens, at most %d", len(q.Encoder), r.Config.MaxLen)
+		return refusals.New(messages.ErrTooLong, "%d encoder tokens, at most %d", len(q.Encoder), r.Config.MaxLen)
 	}
 	if err := m.CheckTokens(q.Tokens); err != nil {
-		return messages.Refuse(messages.BadRequest, "tokens: %v", err)
+		return refusals.New(messages.ErrBadRequest, "tokens: %v", err)
 	}
 	if err := m.CheckTokens(q.Encoder); err != nil {
-		return messages.Refuse(messages.BadRequest, "encoder: %v", err)
+		return refusals.New(messages.ErrBadRequest, "encoder: %v", err)
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ func appendFloat(b []byte, x float32) []byte {
 
 // failed writes an error with its code.
 func failed(err error) []byte {
-	code, text := messages.Internal, err.Error()
+	code, text := messages.ErrInternal, err.Error()
 	var refused *messages.Refusal
 	if errors.As(err, &refused) {
 		code, text = refused.Code, refused.Message
