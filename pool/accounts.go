@@ -1,11 +1,8 @@
 package pool
 
 import (
-	"math"
-
 	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -103,55 +100,6 @@ func (c *accounts) next(taker protocol.Tenant) int32 {
 		return a.first
 	}
 	return c.surplus()
-}
-
-// nextFor is the cached page that is evicted when a tenant takes one, or none.
-func (p *Pool) nextFor(t protocol.Tenant) int32 {
-	if p.pieces != nil {
-		return p.nextOfPieces(&p.accounts.list[t])
-	}
-	return p.accounts.next(t)
-}
-
-// takeWithQuotas is take for a pool with quotas: the victim of each page depends on
-// what the tenant has after the page before.
-//
-// It has no runs as takeFromList does, because each page that is taken may make the
-// tenant full, or end the surplus of the tenant that lost it.
-func (p *Pool) takeWithQuotas(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
-	c := p.accounts
-	for range op.N {
-		i := p.freeHead
-		if i == none {
-			i = p.nextFor(op.Tenant)
-			victims = append(victims, p.victim(i))
-			// The order of these steps matters: unlink, removeTerm and removePiece find the
-			// page's order by its tenant, which add replaces.
-			p.unlink(i)
-			p.removeTerm(i)
-			p.removePiece(i)
-			c.remove(i)
-		} else {
-			p.freeHead = p.pages[i].next
-			p.freeN--
-		}
-		p.pages[i] = p.taken(op)
-		c.add(i, op.Tenant)
-		op.Pages = append(op.Pages, messages.PageID(i))
-	}
-	return victims
-}
-
-// surplus is the cached page that is evicted when no tenant takes it, as when the
-// pool shrinks.
-func (p *Pool) surplus() int32 {
-	if p.pieces != nil {
-		return p.nextOfPieces(nil)
-	}
-	if p.accounts == nil {
-		return p.order.first()
-	}
-	return p.accounts.surplus()
 }
 
 // surplus is the first page of the tenants over their quotas, or else of all.
@@ -258,43 +206,24 @@ func (r *ranking) Before(t, u protocol.Tenant) bool {
 // Moved notes the index of a tenant.
 func (r *ranking) Moved(t protocol.Tenant, i int) { r.accounts[t].rankIndex = int32(i) }
 
-// TenantOf is the tenant on whose account a page is, unless it is free.
-func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant {
-	if p.accounts == nil {
-		return protocol.OtherTenants
-	}
-	return p.accounts.of[page]
-}
+// knows tells whether a tenant has an account. Without quotas the tenant is not looked at:
+// all pages belong to OtherTenants.
+func (c *accounts) knows(t protocol.Tenant) bool { return c == nil || int(t) < len(c.list) }
 
-// Account counts the used and cached pages of one tenant, which may exceed its
-// quota. Without quotas all pages belong to OtherTenants.
-func (p *Pool) Account(t protocol.Tenant) protocol.Account {
-	if p.accounts == nil {
-		c := p.Counts()
-		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
-	}
-	a := &p.accounts.list[t]
+// counts is the account of a tenant in pages.
+func (c *accounts) counts(t protocol.Tenant) protocol.Account {
+	a := &c.list[t]
 	return protocol.Account{Quota: a.quota, Used: a.pages - a.order.n, Cached: a.order.n}
 }
 
-// Quotas are the shares that the pool was made with.
-//
-// They are shares and not numbers of pages, so that a pool that is rebuilt with another
-// number of pages divides it in the same way.
-func (p *Pool) Quotas() []windows.Quota {
-	if p.accounts == nil {
+// shares are the quotas that the accounts were made with.
+func (c *accounts) shares() []windows.Quota {
+	if c == nil {
 		return nil
 	}
-	quotas := make([]windows.Quota, len(p.accounts.list))
+	quotas := make([]windows.Quota, len(c.list))
 	for t := range quotas {
-		quotas[t] = p.accounts.list[t].share
+		quotas[t] = c.list[t].share
 	}
 	return quotas
-}
-
-// mustBeTenants panics if there are more quotas than tenant numbers.
-func (p *Pool) mustBeTenants(quotas int) {
-	if quotas > math.MaxUint16+1 {
-		p.fail("%d quotas, tenants have 16 bits", quotas)
-	}
 }

@@ -38,12 +38,12 @@ func (p *Pool) Check() error {
 	// none although it is not used, shows after all walks.
 	c.free()
 	var cached int
-	if p.pieces != nil {
+	if p.cache.pieces != nil {
 		cached = c.piecesOf()
 	} else {
-		cached = c.walk(&p.order)
+		cached = c.walk(&p.cache.whole)
 	}
-	if p.accounts != nil && p.pieces == nil {
+	if p.cache.accounts != nil && p.cache.pieces == nil {
 		cached += c.checkQuotas()
 	}
 	for i, n := range c.linked {
@@ -54,8 +54,8 @@ func (p *Pool) Check() error {
 	if held != p.held {
 		c.say("%d pages are held, %d counted", held, p.held)
 	}
-	if cached != p.cached {
-		c.say("%d pages are cached, %d counted", cached, p.cached)
+	if cached != p.cache.n {
+		c.say("%d pages are cached, %d counted", cached, p.cache.n)
 	}
 	return errors.Join(c.problems...)
 }
@@ -129,11 +129,11 @@ func (c *checking) follow(i int32, want pageState) bool {
 // free checks the list of free pages.
 func (c *checking) free() {
 	n := 0
-	for i := c.freeHead; i != none && c.follow(i, free); i = c.pages[i].next {
+	for i := c.Pool.free.head; i != none && c.follow(i, free); i = c.pages[i].next {
 		n++
 	}
-	if n != c.freeN {
-		c.say("%d pages are free, %d counted", n, c.freeN)
+	if n != c.Pool.free.n {
+		c.say("%d pages are free, %d counted", n, c.Pool.free.n)
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *checking) heap(priority int, first, parent int32) int {
 
 // in checks that a page is linked at its own priority and term.
 func (c *checking) in(i int32, priority int) {
-	if own := c.orderOf(i).priority(i); int(own) != priority {
+	if own := c.cache.priority(i); int(own) != priority {
 		c.say("page %d of priority %d is linked in level %d", i, own, priority)
 	}
 	if of := c.at.terms.of; of != nil && of[i] != c.term {
@@ -237,7 +237,7 @@ func (c *checking) in(i int32, priority int) {
 //
 // It is not for pools with the policy forecast, whose rankings are empty (see accounts).
 func (c *checking) checkQuotas() int {
-	all := c.accounts
+	all := c.cache.accounts
 	pages := make([]int, len(all.list))
 	for i := range c.pages {
 		if c.pages[i].state != free {
@@ -295,7 +295,7 @@ func (c *checking) terms(o *order) {
 	}
 	pages := make([]int32, len(s.all))
 	for i := range c.pages {
-		if s.of[i] != 0 && c.orderOf(int32(i)) == o {
+		if s.of[i] != 0 && c.cache.of(int32(i)) == o {
 			pages[s.of[i]-1]++
 			if !c.pages[i].stored() {
 				c.say("page %d caches nothing and has term %d", i, s.of[i])

@@ -11,7 +11,7 @@ package pool
 // Forecasts and branches are not checked: they decide which piece is evicted first, and no
 // structure depends on them.
 func (c *checking) piecesOf() int {
-	s := c.Pool.pieces
+	s := c.cache.pieces
 	pages, children := make([]int32, len(s.all)), make([]int32, len(s.all))
 	for i, n := range s.of {
 		pages[n]++
@@ -50,10 +50,10 @@ func (c *checking) piece(n int32, q *piece) int {
 	count, last := 0, none
 	for i := q.head; i != none && c.follow(i, listed); i = c.pages[i].next {
 		g := &c.pages[i]
-		if c.Pool.pieces.of[i] != n || g.prev != last || last != none && c.pages[last].depth < g.depth {
-			c.say("page %d of piece %d is linked behind page %d in piece %d", i, c.Pool.pieces.of[i], last, n)
+		if c.cache.pieces.of[i] != n || g.prev != last || last != none && c.pages[last].depth < g.depth {
+			c.say("page %d of piece %d is linked behind page %d in piece %d", i, c.cache.pieces.of[i], last, n)
 		}
-		if o := c.orderOf(i); o.priority(i) != q.priority {
+		if o := c.cache.of(i); o.priority(i) != q.priority {
 			c.say("page %d of priority %d is in piece %d of priority %d", i, o.priority(i), n, q.priority)
 		}
 		last = i
@@ -65,9 +65,9 @@ func (c *checking) piece(n int32, q *piece) int {
 	if q.spot < 0 {
 		return count
 	}
-	set := c.levelOf(q).leaves
+	set := c.cache.pieces.levelOf(q).leaves
 	if q.children > 0 {
-		set = c.levelOf(q).inner
+		set = c.cache.pieces.levelOf(q).inner
 	}
 	if int(q.spot) >= len(set) || set[q.spot] != n {
 		c.say("piece %d with %d children is not at %d of its level", n, q.children, q.spot)

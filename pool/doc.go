@@ -62,6 +62,18 @@
 //	PeekVictims of n pages             O(n), as above
 //	HeldBlocks, Resize, Rebuild, Check O(pages)
 //
+// # The parts
+//
+//	Pool       the records of the pages, who holds them, and the operations
+//	freePages  the list of free pages
+//	cache      the cached pages and which of them is evicted next
+//	  orders     one order, or with quotas one for each account; terms; the clock
+//	    order      the levels with their lists, heaps and ranked terms
+//	  pieces     with the policy forecast: the pages by their next use
+//
+// The parts share the records, since a page is in one list at a time; each alone changes its
+// own heads, counts and indices.
+//
 // # Reservations
 //
 // A chunked prefill reserves at admission the pages that it may come to hold, and the

@@ -16,8 +16,8 @@ func (p *Pool) String() string {
 	var b strings.Builder
 	c := p.Counts()
 	fmt.Fprintf(&b, "pool %s: %d pages, %d used, %d cached, %d free, %d held\n", p.name, c.Total, c.Used, c.Cached, c.Free, c.Held)
-	if p.accounts != nil {
-		for t := range p.accounts.list {
+	if p.cache.accounts != nil {
+		for t := range p.cache.accounts.list {
 			a := p.Account(protocol.Tenant(t))
 			fmt.Fprintf(&b, "  tenant %d: quota %d, %d used, %d cached\n", t, a.Quota, a.Used, a.Cached)
 		}
@@ -25,16 +25,16 @@ func (p *Pool) String() string {
 	// Used pages come by number: they are in no list, so there is no other order to show.
 	for i := range p.pages {
 		if p.pages[i].state == used {
-			fmt.Fprintf(&b, "  used  %d%s%s\n", i, p.pages[i].holders(p.orderOf(int32(i)).priority(int32(i))), p.drawMore(int32(i)))
+			fmt.Fprintf(&b, "  used  %d%s%s\n", i, p.pages[i].holders(p.cache.priority(int32(i))), p.cache.drawMore(int32(i)))
 		}
 	}
-	for _, i := range p.sorted() {
+	for _, i := range p.cache.sorted() {
 		g := &p.pages[i]
-		fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d%s%s\n", i, g.block, g.depth, p.orderOf(i).priority(i), g.use, p.drawMore(i), p.drawPiece(i))
+		fmt.Fprintf(&b, "  cached %d: block %d depth %d priority %d use %d%s%s\n", i, g.block, g.depth, p.cache.priority(i), g.use, p.cache.drawMore(i), p.cache.drawPiece(i))
 	}
-	if p.freeN > 0 {
+	if p.free.n > 0 {
 		b.WriteString("  free ")
-		for i := p.freeHead; i != none; i = p.pages[i].next {
+		for i := p.free.head; i != none; i = p.pages[i].next {
 			fmt.Fprintf(&b, " %d", i)
 		}
 		b.WriteByte('\n')
@@ -59,12 +59,12 @@ func (g *page) holders(priority messages.Priority) string {
 
 // drawMore draws when the priority of a page ends, if ever, and its tenant, if there
 // are quotas.
-func (p *Pool) drawMore(i int32) (s string) {
-	if end := p.until(i); end != 0 {
+func (c *cache) drawMore(i int32) (s string) {
+	if end := c.until(i); end != 0 {
 		s = fmt.Sprintf(" until %v", end)
 	}
-	if p.accounts != nil {
-		s += fmt.Sprintf(" tenant %d", p.accounts.of[i])
+	if c.accounts != nil {
+		s += fmt.Sprintf(" tenant %d", c.accounts.of[i])
 	}
 	return s
 }
@@ -73,21 +73,21 @@ func (p *Pool) drawMore(i int32) (s string) {
 //
 // Sorting the pages independently of their lists is what makes the drawing canonical: two
 // pools that evict alike are drawn alike, so tests can compare the text.
-func (p *Pool) sorted() []int32 {
-	if p.pieces != nil {
-		return p.cachedPieces()
+func (c *cache) sorted() []int32 {
+	if c.pieces != nil {
+		return c.cachedPieces()
 	}
-	pages := p.order.cached()
-	if p.accounts != nil {
-		for t := range p.accounts.list {
-			pages = append(pages, p.accounts.list[t].order.cached()...)
+	pages := c.whole.cached()
+	if c.accounts != nil {
+		for t := range c.accounts.list {
+			pages = append(pages, c.accounts.list[t].order.cached()...)
 		}
 	}
 	slices.SortFunc(pages, func(a, b int32) int {
 		switch {
 		case a == b:
 			return 0
-		case p.evictedBefore(a, b):
+		case c.evictedBefore(a, b):
 			return -1
 		default:
 			return 1
@@ -100,26 +100,26 @@ func (p *Pool) sorted() []int32 {
 // then piece by piece, the deepest page first.
 //
 // The victims themselves are drawn at random, so there is no eviction order to show.
-func (p *Pool) cachedPieces() (pages []int32) {
-	for n := range p.pieces.all {
-		for i := p.pieces.all[n].head; n > 0 && i != none; i = p.pages[i].next {
+func (c *cache) cachedPieces() (pages []int32) {
+	for n := range c.pieces.all {
+		for i := c.pieces.all[n].head; n > 0 && i != none; i = c.pages[i].next {
 			pages = append(pages, i)
 		}
 	}
 	slices.SortStableFunc(pages, func(a, b int32) int {
-		return int(p.orderOf(a).priority(a)) - int(p.orderOf(b).priority(b))
+		return int(c.priority(a)) - int(c.priority(b))
 	})
 	return pages
 }
 
 // drawPiece draws the piece of a cached page and what the policy expects of it.
-func (p *Pool) drawPiece(i int32) string {
-	if p.pieces == nil {
+func (c *cache) drawPiece(i int32) string {
+	if c.pieces == nil {
 		return ""
 	}
-	n := p.pieces.of[i]
-	q := &p.pieces.all[n]
-	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.uses, p.pieces.policy.Value(q.forecast, q.last))
+	n := c.pieces.of[i]
+	q := &c.pieces.all[n]
+	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.uses, c.pieces.policy.Value(q.forecast, q.last))
 	if q.superseded {
 		s += " superseded"
 	}
@@ -131,9 +131,9 @@ func (p *Pool) drawPiece(i int32) string {
 
 // evictedBefore tells whether page a is evicted before page b, as if there were no
 // quotas.
-func (p *Pool) evictedBefore(a, b int32) bool {
-	x, y := p.orderOf(a).priority(a), p.orderOf(b).priority(b)
-	return x < y || x == y && p.order.before(a, b)
+func (c *cache) evictedBefore(a, b int32) bool {
+	x, y := c.priority(a), c.priority(b)
+	return x < y || x == y && c.whole.before(a, b)
 }
 
 // cached lists the pages of all levels, in no order within one.

@@ -16,13 +16,13 @@ import (
 func TestHintsLeadAhead(t *testing.T) {
 	const pages = 200
 	y := &tenants{pool: New("hinted", pages)}
-	y.pool.order.hinted = true
+	y.pool.cache.whole.hinted = true
 	for _, n := range []int{1, 2, 40, 3, 3, 17, 16, 15, 1, 60, 5, 37} {
 		y.visit(0, n, messages.DefaultPriority)
 	}
 	require.Zero(t, y.pool.Counts().Free)
 	var order []int32
-	for i := y.pool.order.level(messages.DefaultPriority).head; i != none; i = y.pool.pages[i].next {
+	for i := y.pool.cache.whole.level(messages.DefaultPriority).head; i != none; i = y.pool.pages[i].next {
 		order = append(order, i)
 	}
 	require.Len(t, order, pages)
@@ -38,11 +38,11 @@ func TestHintsLeadAhead(t *testing.T) {
 // followed and change nothing.
 func TestHintsMayBeStale(t *testing.T) {
 	y := &tenants{pool: New("hinted", 100)}
-	y.pool.order.hinted = true
+	y.pool.cache.whole.hinted = true
 	y.visit(0, 100, messages.DefaultPriority)
 	y.do(protocol.PoolOp{Kind: protocol.Claim, Pages: []messages.PageID{70, 60, 50}})
 	y.pool.Resize(&Resizing{Pages: 80})
-	y.pool.order.hinted = true
+	y.pool.cache.whole.hinted = true
 	y.visit(0, 30, messages.DefaultPriority)
 	y.do(protocol.PoolOp{Kind: protocol.DetachPages, Pages: []messages.PageID{40}})
 	assert.Len(t, y.visit(0, 77, messages.DefaultPriority), 76)

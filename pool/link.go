@@ -13,18 +13,13 @@ import (
 func (p *Pool) linkUnheld(i int32) {
 	g := &p.pages[i]
 	if g.stored() {
-		p.link(i)
+		p.cache.link(i)
 		return
 	}
 	// A page that becomes cached stays on the account of its tenant; only a free page is on
 	// none.
-	if p.accounts != nil {
-		p.accounts.remove(i)
-	}
-	g.clearContents() // a reference may have left a use
-	g.state, g.prev, g.next = free, none, p.freeHead
-	p.freeHead = i
-	p.freeN++
+	p.cache.leaveAccount(i)
+	p.free.push(i) // a reference may have left a use, which this clears
 }
 
 // markUsed returns a page that is about to get a holder, and takes it out of the
@@ -37,7 +32,7 @@ func (p *Pool) markUsed(i int32, kind protocol.PoolOpKind) *page {
 		p.fail("%s of page %d, which is free", opName(kind), i)
 	}
 	if g.cached() {
-		p.unlink(i)
+		p.cache.unlink(i)
 	}
 	return g
 }
@@ -63,78 +58,4 @@ func (p *Pool) countHeld(g *page, was bool) {
 	case was && !is:
 		p.held--
 	}
-}
-
-// link adds a cached page to the eviction order of the pool or of its tenant.
-//
-// The page's state is used and its use, depth and priority are final: the order compares
-// them, and a linked page must not change in any of the three.
-func (p *Pool) link(i int32) {
-	p.cached++
-	if p.pieces != nil {
-		p.linkToPiece(p.orderOf(i), i)
-		return
-	}
-	c := p.accounts
-	if c == nil {
-		p.order.push(i)
-		return
-	}
-	// The page was on the account already, but the first cached page of the tenant may be
-	// another one now.
-	t := c.of[i]
-	c.list[t].order.push(i)
-	c.rerank(t)
-}
-
-// unlink removes a cached page from its eviction order; the page is used then.
-func (p *Pool) unlink(i int32) {
-	p.cached--
-	if p.pieces != nil {
-		p.unlinkFromPiece(p.orderOf(i), i)
-		return
-	}
-	c := p.accounts
-	if c == nil {
-		p.order.remove(i)
-		return
-	}
-	t := c.of[i]
-	c.list[t].order.remove(i)
-	c.rerank(t)
-}
-
-// orderOf is the eviction order that a page belongs to while it is cached.
-//
-// The tenant of a page decides its order, so accounts.of must not change while the page is
-// cached or has a term.
-func (p *Pool) orderOf(i int32) *order {
-	if p.accounts == nil {
-		return &p.order
-	}
-	return &p.accounts.list[p.accounts.of[i]].order
-}
-
-// orders visits every eviction order of the pool: one, or one for each tenant.
-func (p *Pool) orders(visit func(*order)) {
-	if p.accounts == nil {
-		visit(&p.order)
-		return
-	}
-	for t := range p.accounts.list {
-		visit(&p.accounts.list[t].order)
-	}
-}
-
-// victim describes a cached page that is about to be evicted.
-//
-// It must come before unlink and removeTerm: the priority may be that of the page's term,
-// and taking the page overwrites its record.
-func (p *Pool) victim(i int32) protocol.Victim {
-	g := &p.pages[i]
-	v := protocol.Victim{Page: messages.PageID(i), Block: g.block, Depth: g.depth, Priority: p.orderOf(i).priority(i), Use: g.use}
-	if p.accounts != nil {
-		v.Tenant = p.accounts.of[i]
-	}
-	return v
 }

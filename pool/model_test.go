@@ -288,7 +288,7 @@ func (m *machine) agree(t *rapid.T) {
 			block: p.block, depth: p.depth, use: p.use,
 		}
 		if p.stored() {
-			got.priority, got.until = m.pool.orderOf(int32(i)).priority(int32(i)), m.pool.until(int32(i))
+			got.priority, got.until = m.pool.cache.priority(int32(i)), m.pool.cache.until(int32(i))
 		}
 		if p.state != free {
 			got.tenant = m.pool.TenantOf(messages.PageID(i))
@@ -296,7 +296,7 @@ func (m *machine) agree(t *rapid.T) {
 		require.Equal(t, g, got, "page %d", i)
 	}
 	var cached, freed []messages.PageID
-	for _, i := range m.pool.sorted() {
+	for _, i := range m.pool.cache.sorted() {
 		cached = append(cached, messages.PageID(i))
 	}
 	for tenant := range m.oracle.quotas {
@@ -308,7 +308,7 @@ func (m *machine) agree(t *rapid.T) {
 	} else {
 		require.Equal(t, m.oracle.cachedInOrder(), cached)
 	}
-	for i := m.pool.freeHead; i != none; i = m.pool.pages[i].next {
+	for i := m.pool.free.head; i != none; i = m.pool.pages[i].next {
 		freed = append([]messages.PageID{messages.PageID(i)}, freed...)
 	}
 	require.Equal(t, append([]messages.PageID(nil), m.oracle.free...), freed)

@@ -15,7 +15,9 @@ import (
 // that another sequence holds too was held before.
 func (p *Pool) claim(op *protocol.PoolOp) {
 	before := p.held
-	for _, id := range op.Pages[p.claimRun(op):] {
+	done, claimed := p.cache.claimRun(op)
+	p.held += claimed
+	for _, id := range op.Pages[done:] {
 		if id == messages.NoPage {
 			continue
 		}
@@ -53,10 +55,12 @@ func (p *Pool) unclaim(op *protocol.PoolOp) {
 func (p *Pool) drop(op *protocol.PoolOp) {
 	// Pieces are formed while the pages are still used: a cached page is linked to the piece
 	// that it belongs to.
-	if p.pieces != nil {
-		p.formPieces(op)
+	if p.cache.pieces != nil {
+		p.cache.pieces.form(op, p.cache.now)
 	}
-	for i := p.dropRun(op) - 1; i >= 0; i-- {
+	left, unheld := p.cache.dropRun(op, &p.free)
+	p.held -= unheld
+	for i := left - 1; i >= 0; i-- {
 		id := op.Pages[i]
 		if id == messages.NoPage {
 			continue
@@ -102,38 +106,59 @@ func (p *Pool) endReference(id messages.PageID, op *protocol.PoolOp) {
 func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	// The engine admits requests by these counts, so this is a bug and not a shortage. It is
 	// checked first, because a take that fails in the middle could not be undone.
-	if op.N > p.freeN+p.cached {
-		p.fail("take of %d pages, %d are free and %d cached", op.N, p.freeN, p.cached)
+	if op.N > p.free.n+p.cache.n {
+		p.fail("take of %d pages, %d are free and %d cached", op.N, p.free.n, p.cache.n)
 	}
 	// Taken pages have one reference, so they are held unless that one is covered.
 	if !op.CoveredByReservation {
 		p.held += op.N
 	}
-	// The page leaves the old tenant's account before it joins the other, since accounts.of
-	// has room for one tenant.
-	if p.accounts != nil {
-		return p.takeWithQuotas(op, victims)
+	record := taken(op)
+	if p.cache.accounts != nil {
+		return p.takeWithQuotas(op, record, victims)
 	}
-	end := len(op.Pages) + op.N
-	p.takeFree(op, op.N)
-	for p.pieces != nil && len(op.Pages) < end {
-		victims = p.takeFromPieces(op, end-len(op.Pages), victims)
-	}
-	for len(op.Pages) < end {
-		victims = p.takeFromList(op, end-len(op.Pages), victims)
-		if len(op.Pages) == end {
-			break
-		}
-		// The page at the head of the list is not the first: a page of the heap or of a term
-		// comes before it. It is taken alone, and then the list may go on.
-		i := p.order.first()
-		victims = append(victims, p.victim(i))
-		p.unlink(i)
-		p.removeTerm(i)
-		p.pages[i] = p.taken(op)
-		op.Pages = append(op.Pages, messages.PageID(i))
+	before := len(op.Pages)
+	op.Pages = p.free.take(op.N, record, op.Pages)
+	if n := op.N - (len(op.Pages) - before); n > 0 {
+		victims = p.cache.take(op, n, record, victims)
 	}
 	return victims
+}
+
+// takeWithQuotas is take for a pool with quotas: the victim of each page depends on
+// what the tenant has after the page before.
+//
+// It has no runs, because each page that is taken may make the tenant full, or end the
+// surplus of the tenant that lost it.
+func (p *Pool) takeWithQuotas(op *protocol.PoolOp, record page, victims []protocol.Victim) []protocol.Victim {
+	for range op.N {
+		if p.free.n > 0 {
+			p.give(op, p.free.pop(), record)
+			continue
+		}
+		i := p.cache.next(op.Tenant)
+		victims = append(victims, p.cache.victim(i))
+		p.replace(op, i, record)
+	}
+	return victims
+}
+
+// replace evicts a cached page and gives it to an operation.
+//
+// The page leaves the old tenant's account before it joins the other, since accounts.of
+// has room for one tenant.
+func (p *Pool) replace(op *protocol.PoolOp, i int32, record page) {
+	p.cache.evict(i)
+	p.cache.leaveAccount(i)
+	p.give(op, i, record)
+}
+
+// give gives a page, which is in no list, a record and a tenant and adds it to the pages of
+// an operation.
+func (p *Pool) give(op *protocol.PoolOp, i int32, record page) {
+	p.pages[i] = record
+	p.cache.joinAccount(i, op.Tenant)
+	op.Pages = append(op.Pages, messages.PageID(i))
 }
 
 // takeForCheckpoint takes one page, if it can without evicting what is worth more
@@ -143,53 +168,21 @@ func (p *Pool) take(op *protocol.PoolOp, victims []protocol.Victim) []protocol.V
 // It either appends one page to op.Pages or nothing, and a caller that gets none makes no
 // checkpoint. A checkpoint only saves computation, so it must never cost more than it saves.
 func (p *Pool) takeForCheckpoint(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
-	if p.pieces != nil {
+	if p.cache.pieces != nil {
 		p.fail("a checkpoint in a pool with the policy forecast")
 	}
-	if p.freeN > 0 {
+	if p.free.n > 0 {
 		op.N = 1
 		return p.take(op, victims)
 	}
-	i := p.checkpointVictim(op)
+	i := p.cache.forCheckpoint(op.Tenant, op.Priority)
 	if i == none {
 		return victims
 	}
 	p.held++
-	victims = append(victims, p.victim(i))
-	p.unlink(i)
-	p.removeTerm(i)
-	if p.accounts != nil {
-		p.accounts.remove(i)
-	}
-	p.pages[i] = p.taken(op)
-	if p.accounts != nil {
-		p.accounts.add(i, op.Tenant)
-	}
-	op.Pages = append(op.Pages, messages.PageID(i))
+	victims = append(victims, p.cache.victim(i))
+	p.replace(op, i, taken(op))
 	return victims
-}
-
-// checkpointVictim is the page that a checkpoint replaces, or none. With quotas the
-// first page of each group of tenants is the cheapest of the group, so if that one is
-// worth too much, the group has no victim.
-func (p *Pool) checkpointVictim(op *protocol.PoolOp) int32 {
-	// In order of preference: the tenant's own page if it is full, those of tenants over
-	// their quotas, and all others. If one is worth too much the next is tried, whereas Take
-	// must have a page at any price and looks no further than accounts.next.
-	candidates := [3]int32{p.order.first(), none, none}
-	if c := p.accounts; c != nil {
-		own := &c.list[op.Tenant]
-		candidates = [3]int32{none, c.over.firstPage(), c.within.firstPage()}
-		if own.full() {
-			candidates[0] = own.first
-		}
-	}
-	for _, i := range candidates {
-		if i != none && p.victim(i).Priority <= op.Priority {
-			return i
-		}
-	}
-	return none
 }
 
 // attach makes used pages cache blocks. A page caches at most one.
@@ -211,7 +204,7 @@ func (p *Pool) attach(op *protocol.PoolOp) {
 		// NoPage entries count for the depth: the index of an entry is the index of its block
 		// in the prefix.
 		g.block, g.depth = op.Blocks[i], op.Depth+int32(i)
-		p.assignPriority(int32(id), op.Priority, op.Until)
+		p.cache.assignPriority(int32(id), op.Priority, op.Until)
 	}
 }
 
@@ -231,10 +224,9 @@ func (p *Pool) detach(op *protocol.PoolOp) {
 		// The order finds the page by its priority, which may be that of its term, so the page
 		// leaves the order first, then the term, then its contents end.
 		if g.cached() {
-			p.unlink(int32(id))
+			p.cache.unlink(int32(id))
 		}
-		p.removeTerm(int32(id))
-		p.removePiece(int32(id))
+		p.cache.forget(int32(id))
 		// Pins end here as well, and a page whose only holder was a pin is free: held must be
 		// compared after this.
 		g.clearContents()
@@ -256,17 +248,17 @@ func (p *Pool) setPriority(op *protocol.PoolOp) {
 			continue
 		}
 		g, i := p.mustStore(op, k), int32(id)
-		if p.orderOf(i).priority(i) == op.Priority && p.until(i) == op.Until {
+		if p.cache.priority(i) == op.Priority && p.cache.until(i) == op.Until {
 			continue
 		}
 		cached := g.cached()
 		if cached {
-			p.unlink(i)
+			p.cache.unlink(i)
 		}
-		p.removeTerm(i)
-		p.assignPriority(i, op.Priority, op.Until)
+		p.cache.removeTerm(i)
+		p.cache.assignPriority(i, op.Priority, op.Until)
 		if cached {
-			p.link(i)
+			p.cache.link(i)
 		}
 	}
 }

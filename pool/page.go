@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -99,9 +101,54 @@ func (g *page) clearContents() {
 	g.block, g.depth, g.priority, g.use, g.next = protocol.NoBlock, 0, 0, 0, 0
 }
 
-// fillVictim is Pool.victim for a pool without quotas and a page without a term.
+// fillVictim is orders.victim for a pool without quotas and a page without a term.
 // It writes field by field, because building the struct on the stack and copying
 // it costs more than all other work of taking a page.
 func (g *page) fillVictim(i int32, v *protocol.Victim) {
 	v.Page, v.Block, v.Depth, v.Priority, v.Tenant, v.Use = messages.PageID(i), g.block, g.depth, g.priority, protocol.OtherTenants, g.use
+}
+
+// freePages is the list of the free pages of a pool, the last freed first. It is linked
+// through the pages' records by next alone: pages leave it only at its head.
+type freePages struct {
+	pages []page // the pool's
+	head  int32  // none: no page is free
+	n     int
+}
+
+// reset empties the list of a pool with these pages.
+func (f *freePages) reset(pages []page) { *f = freePages{pages: pages, head: none} }
+
+// push adds a page without contents and holders.
+func (f *freePages) push(i int32) {
+	f.pages[i] = page{block: protocol.NoBlock, prev: none, next: f.head, state: free}
+	f.head = i
+	f.n++
+}
+
+// pop takes the page that was freed last; there must be one. The caller writes its record.
+func (f *freePages) pop() int32 {
+	i := f.head
+	f.head = f.pages[i].next
+	f.n--
+	return i
+}
+
+// take takes at most n pages, gives them a record and appends them to a list.
+//
+// The link of a page is read before its record is overwritten. The list needs no repair
+// behind the pages, since it is linked in one direction only.
+func (f *freePages) take(n int, record page, ids []messages.PageID) []messages.PageID {
+	n = min(n, f.n)
+	ids = slices.Grow(ids, n)
+	pages, at := f.pages, f.head
+	for range n {
+		g := &pages[at]
+		ids = append(ids, messages.PageID(at))
+		at = g.next
+		*g = record
+	}
+	f.head = at
+	f.n -= n
+	return ids
 }

@@ -21,32 +21,36 @@ import (
 // equal part of the pages that each other tenant would lose first.
 func (p *Pool) peekVictims(op *protocol.PoolOp, victims []protocol.Victim) []protocol.Victim {
 	from := len(victims)
-	if p.accounts == nil {
-		victims = p.peekOrder(&p.order, op.N, victims)
-	} else {
-		victims = p.peekWithQuotas(op.N, victims)
-	}
+	victims = p.cache.peek(op.N, victims)
 	op.Count = len(victims) - from
 	return p.peekHeld(op.N-op.Count, victims)
+}
+
+// peek appends at most n cached pages, see peekVictims.
+func (c *cache) peek(n int, victims []protocol.Victim) []protocol.Victim {
+	if c.accounts == nil {
+		return c.peekOrder(&c.whole, n, victims)
+	}
+	return c.peekWithQuotas(n, victims)
 }
 
 // peekWithQuotas appends the first pages of every tenant, see peekVictims.
 //
 // The parts are equal and not by quota, because a tenant that takes pages at a high rate
 // may have a small quota, and rates are not known here.
-func (p *Pool) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victim {
+func (c *cache) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victim {
 	end := len(victims) + n
-	for t := range p.accounts.list {
-		if a := &p.accounts.list[t]; a.over {
-			victims = p.peekOrder(&a.order, min(end-len(victims), a.pages-a.quota), victims)
+	for t := range c.accounts.list {
+		if a := &c.accounts.list[t]; a.over {
+			victims = c.peekOrder(&a.order, min(end-len(victims), a.pages-a.quota), victims)
 		}
 	}
 	// One more than the quotient, so that the remainder is not lost; the minimum below keeps
 	// the sum within n.
-	part := (end-len(victims))/len(p.accounts.list) + 1
-	for t := range p.accounts.list {
-		if a := &p.accounts.list[t]; !a.over {
-			victims = p.peekOrder(&a.order, min(end-len(victims), part), victims)
+	part := (end-len(victims))/len(c.accounts.list) + 1
+	for t := range c.accounts.list {
+		if a := &c.accounts.list[t]; !a.over {
+			victims = c.peekOrder(&a.order, min(end-len(victims), part), victims)
 		}
 	}
 	return victims
@@ -56,19 +60,19 @@ func (p *Pool) peekWithQuotas(n int, victims []protocol.Victim) []protocol.Victi
 //
 // Levels are visited from the lowest priority on, so the pages of a level follow all pages
 // of the levels below, as they do in eviction.
-func (p *Pool) peekOrder(o *order, n int, victims []protocol.Victim) []protocol.Victim {
-	if p.pieces != nil {
-		return p.peekPieces(o, n, victims)
+func (c *cache) peekOrder(o *order, n int, victims []protocol.Victim) []protocol.Victim {
+	if c.pieces != nil {
+		return c.pieces.peek(o, n, victims)
 	}
 	end := len(victims) + n
 	o.each(func(_ messages.Priority, l *level) bool {
-		p.ahead.begin(o, l)
+		c.ahead.begin(o, l)
 		for len(victims) < end {
-			i := p.ahead.next()
+			i := c.ahead.next()
 			if i == none {
 				break
 			}
-			victims = append(victims, p.victim(i))
+			victims = append(victims, c.victim(i))
 		}
 		return len(victims) < end
 	})
@@ -91,7 +95,7 @@ func (p *Pool) peekHeld(n int, victims []protocol.Victim) []protocol.Victim {
 			p.scanNext = 0
 		}
 		if g := &p.pages[p.scanNext]; g.state == used && g.stored() {
-			victims = append(victims, p.victim(int32(p.scanNext)))
+			victims = append(victims, p.cache.victim(int32(p.scanNext)))
 			n--
 		}
 		p.scanNext++
@@ -109,7 +113,7 @@ func (p *Pool) peekHeld(n int, victims []protocol.Victim) []protocol.Victim {
 // term can be the next one only after the first page of the term above it. A look
 // at N pages of a level with a million terms therefore needs about N cursors.
 //
-// It is part of Pool so that the heap of cursors keeps its memory from one look to the next.
+// It is part of cache so that the heap of cursors keeps its memory from one look to the next.
 type lookAhead struct {
 	order   *order
 	level   *level

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -23,7 +24,11 @@ import (
 //
 // B and C are leaves of no use any more: prompt 2 has left the run of A and B in its
 // middle, so B and C are superseded.
+//
+// The pieces know the pages' records and their orders, in whose levels they have their places.
 type pieces struct {
+	pages  []page // the pool's
+	orders *orders
 	policy *forecast.Policy
 	all    []piece // by number, from 1 on
 	free   []int32 // unused numbers
@@ -78,8 +83,13 @@ type link struct {
 	born  uint32
 }
 
-func newPieces(pages int, seed uint64) *pieces {
-	return &pieces{policy: forecast.New(pages, seed), all: make([]piece, 1), of: make([]int32, pages), seed: seed}
+// newPieces makes the pieces of a pool whose cached pages are in these orders. The policy
+// bounds its history by the number of pages that the pool has now.
+func newPieces(orders *orders, seed uint64) *pieces {
+	n := len(orders.pages)
+	return &pieces{
+		pages: orders.pages, orders: orders, policy: forecast.New(n, seed), all: make([]piece, 1), of: make([]int32, n), seed: seed,
+	}
 }
 
 // open makes a piece without pages that is used now.
@@ -108,6 +118,9 @@ func (s *pieces) follow(k link) int32 {
 	return k.piece
 }
 
+// head is the cached page of a piece that is evicted first, or none.
+func (s *pieces) head(n int32) int32 { return s.all[n].head }
+
 // assign makes a page, which belongs to no piece, belong to one.
 func (s *pieces) assign(i, n int32) {
 	s.of[i] = n
@@ -118,11 +131,10 @@ func (s *pieces) assign(i, n int32) {
 //
 // A piece with cached pages that gets its first child stops being a leaf, and moves to the
 // other set of its level. This happens when a prompt goes on from cached blocks.
-func (p *Pool) hang(n, parent int32) {
+func (s *pieces) hang(n, parent int32) {
 	if parent == noPiece {
 		return
 	}
-	s := p.pieces
 	s.all[n].parent = s.to(parent)
 	q := &s.all[parent]
 	q.children++
@@ -130,22 +142,21 @@ func (p *Pool) hang(n, parent int32) {
 		q.branches++
 	}
 	if q.children == 1 && q.spot >= 0 {
-		l := p.levelOf(q)
-		p.removeFrom(&l.leaves, q.spot)
-		p.addTo(&l.inner, parent)
+		l := s.levelOf(q)
+		s.removeFrom(&l.leaves, q.spot)
+		s.addTo(&l.inner, parent)
 	}
 }
 
-// removePiece takes a page, which is in no list, out of its piece. A piece without pages
+// remove takes a page, which is in no list, out of its piece. A piece without pages
 // is gone.
 //
 // It follows unlink, so the piece has no place in a level when its last page goes. Its
 // children are not visited: their links to it stop matching.
-func (p *Pool) removePiece(i int32) {
-	if p.pieces == nil || p.pieces.of[i] == noPiece {
+func (s *pieces) remove(i int32) {
+	if s.of[i] == noPiece {
 		return
 	}
-	s := p.pieces
 	n := s.of[i]
 	s.of[i] = noPiece
 	q := &s.all[n]
@@ -157,33 +168,33 @@ func (p *Pool) removePiece(i int32) {
 		if !q.superseded {
 			s.all[parent].branches--
 		}
-		p.removeChild(parent)
+		s.removeChild(parent)
 	}
 	*q = piece{list: emptyList, born: q.born + 1, spot: -1}
 	s.free = append(s.free, n)
 }
 
 // removeChild counts one child less. A piece without children is a leaf.
-func (p *Pool) removeChild(n int32) {
-	q := &p.pieces.all[n]
+func (s *pieces) removeChild(n int32) {
+	q := &s.all[n]
 	if q.children--; q.children == 0 && q.spot >= 0 {
-		l := p.levelOf(q)
-		p.removeFrom(&l.inner, q.spot)
-		p.addTo(&l.leaves, n)
+		l := s.levelOf(q)
+		s.removeFrom(&l.inner, q.spot)
+		s.addTo(&l.leaves, n)
 	}
 }
 
 // levelOf is the level of a piece with cached pages.
-func (p *Pool) levelOf(q *piece) *level {
-	if p.accounts == nil {
-		return p.order.ensureLevel(q.priority)
+func (s *pieces) levelOf(q *piece) *level {
+	if s.orders.accounts == nil {
+		return s.orders.whole.ensureLevel(q.priority)
 	}
-	return p.accounts.list[q.tenant].order.ensureLevel(q.priority)
+	return s.orders.accounts.list[q.tenant].order.ensureLevel(q.priority)
 }
 
 // addTo adds a piece to the leaves or inner pieces of its level.
-func (p *Pool) addTo(set *[]int32, n int32) {
-	p.pieces.all[n].spot = int32(len(*set))
+func (s *pieces) addTo(set *[]int32, n int32) {
+	s.all[n].spot = int32(len(*set))
 	*set = append(*set, n)
 }
 
@@ -191,40 +202,39 @@ func (p *Pool) addTo(set *[]int32, n int32) {
 //
 // The last piece fills the gap, so it is O(1). The sets need no order: victims are drawn at
 // random from them.
-func (p *Pool) removeFrom(set *[]int32, spot int32) {
+func (s *pieces) removeFrom(set *[]int32, spot int32) {
 	last := len(*set) - 1
 	moved := (*set)[last]
 	(*set)[spot] = moved
-	p.pieces.all[moved].spot = spot
+	s.all[moved].spot = spot
 	*set = (*set)[:last]
 }
 
-// linkToPiece adds a page, which is cached from now on, to the list of its piece. A page
+// link adds a page, which is cached from now on, to the list of its piece. A page
 // that a sequence has not released yet gets a piece of its own.
-func (p *Pool) linkToPiece(o *order, i int32) {
-	s := p.pieces
+func (s *pieces) link(o *order, i int32) {
 	priority, term := o.priority(i), o.termNumber(i)
 	n := s.of[i]
 	if n == noPiece {
 		// Such pages come one by one, as those whose pin ends or whose request was cancelled.
 		// Nothing is known of them, so the forecast is that of a piece used once.
-		n = s.open(p.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
+		n = s.open(s.pages[i].use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
 		s.assign(i, n)
 		// A piece has one place in one level. Its cached pages decide the priority, so the
 		// page that differs leaves the piece.
 	} else if q := &s.all[n]; q.spot >= 0 && (q.priority != priority || q.term != term) {
-		n = p.moveToPriority(i, n, priority, term)
+		n = s.moveToPriority(i, n, priority, term)
 	}
 	q := &s.all[n]
-	p.insertByDepth(&q.list, i)
+	s.insertByDepth(&q.list, i)
 	o.n++
 	// The piece was in its level already; only its first cached page puts it there.
 	if q.spot >= 0 {
 		return
 	}
 	q.priority, q.term = priority, term
-	if p.accounts != nil {
-		q.tenant = p.accounts.of[i]
+	if s.orders.accounts != nil {
+		q.tenant = s.orders.accounts.of[i]
 	}
 	// The term needs its pieces, to move them to the default level when it ends.
 	if term != 0 {
@@ -232,18 +242,18 @@ func (p *Pool) linkToPiece(o *order, i int32) {
 		q.termSpot = int32(len(t.pieces))
 		t.pieces = append(t.pieces, n)
 	}
-	p.addToLevel(o, n)
+	s.addToLevel(o, n)
 }
 
 // addToLevel adds a piece to its level, as a leaf or an inner piece.
-func (p *Pool) addToLevel(o *order, n int32) {
-	q := &p.pieces.all[n]
+func (s *pieces) addToLevel(o *order, n int32) {
+	q := &s.all[n]
 	l := o.ensureLevel(q.priority)
 	o.setOccupied(q.priority)
 	if q.children == 0 {
-		p.addTo(&l.leaves, n)
+		s.addTo(&l.leaves, n)
 	} else {
-		p.addTo(&l.inner, n)
+		s.addTo(&l.inner, n)
 	}
 }
 
@@ -251,12 +261,12 @@ func (p *Pool) addToLevel(o *order, n int32) {
 //
 // It needs the priority and the children that the piece was added with, so it comes before
 // a change to either.
-func (p *Pool) removeFromLevel(o *order, q *piece) {
+func (s *pieces) removeFromLevel(o *order, q *piece) {
 	l := o.level(q.priority)
 	if q.children == 0 {
-		p.removeFrom(&l.leaves, q.spot)
+		s.removeFrom(&l.leaves, q.spot)
 	} else {
-		p.removeFrom(&l.inner, q.spot)
+		s.removeFrom(&l.inner, q.spot)
 	}
 	q.spot = -1
 	o.clearIfEmpty(q.priority)
@@ -265,8 +275,7 @@ func (p *Pool) removeFromLevel(o *order, q *piece) {
 // moveToPriority takes a page out of a piece whose cached pages have another priority or
 // term, and returns its new piece. Pages of one operation that leave the same piece share
 // the new one.
-func (p *Pool) moveToPriority(i, from int32, priority messages.Priority, term int32) int32 {
-	s := p.pieces
+func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term int32) int32 {
 	to := s.moved.to
 	if q := &s.all[to]; s.moved.from != from || to == noPiece || q.pages == 0 || q.spot >= 0 && (q.priority != priority || q.term != term) {
 		// The new piece keeps what is known of the old one. It hangs on no other piece: the
@@ -287,29 +296,29 @@ func (p *Pool) moveToPriority(i, from int32, priority messages.Priority, term in
 //
 // A heap for the others, as in the lists of levels, was rejected: a piece has few pages, and
 // its order is the depth alone, so a search from the tail is short.
-func (p *Pool) insertByDepth(l *list, i int32) {
-	g := &p.pages[i]
+func (s *pieces) insertByDepth(l *list, i int32) {
+	g := &s.pages[i]
 	before := l.tail
-	for before != none && p.pages[before].depth < g.depth {
-		before = p.pages[before].prev
+	for before != none && s.pages[before].depth < g.depth {
+		before = s.pages[before].prev
 	}
 	g.state, g.prev, g.child = listed, before, none
 	if before == none {
 		g.next, l.head = l.head, i
 	} else {
-		g.next, p.pages[before].next = p.pages[before].next, i
+		g.next, s.pages[before].next = s.pages[before].next, i
 	}
 	if g.next == none {
 		l.tail = i
 	} else {
-		p.pages[g.next].prev = i
+		s.pages[g.next].prev = i
 	}
 }
 
-// unlinkFromPiece removes a cached page from the list of its piece; the page is used then.
-func (p *Pool) unlinkFromPiece(o *order, i int32) {
-	g := &p.pages[i]
-	q := &p.pieces.all[p.pieces.of[i]]
+// unlink removes a cached page from the list of its piece; the page is used then.
+func (s *pieces) unlink(o *order, i int32) {
+	g := &s.pages[i]
+	q := &s.all[s.of[i]]
 	o.unlink(&q.list, g)
 	g.unlinkAll()
 	o.n--
@@ -320,27 +329,27 @@ func (p *Pool) unlinkFromPiece(o *order, i int32) {
 	if q.term != 0 {
 		t := &o.terms.all[q.term-1]
 		last := t.pieces[len(t.pieces)-1]
-		t.pieces[q.termSpot], p.pieces.all[last].termSpot = last, q.termSpot
+		t.pieces[q.termSpot], s.all[last].termSpot = last, q.termSpot
 		t.pieces = t.pieces[:len(t.pieces)-1]
 	}
-	p.removeFromLevel(o, q)
+	s.removeFromLevel(o, q)
 }
 
 // endTerms ends the terms of an order whose moment has come, and moves their pieces to
 // the default level. A piece moves once for each term, so the cost is O(1) for each piece
 // that is made.
-func (p *Pool) endTerms(o *order) {
-	for id := o.firstEnded(p.now); id != 0; id = o.firstEnded(p.now) {
+func (s *pieces) endTerms(o *order, now time.Duration) {
+	for id := o.firstEnded(now); id != 0; id = o.firstEnded(now) {
 		// All pieces leave the level before the term ends, since endTerm changes the priority
 		// of the term and clears the bit of an empty level.
 		t := &o.terms.all[id-1]
 		for _, n := range t.pieces {
-			p.removeFromLevel(o, &p.pieces.all[n])
+			s.removeFromLevel(o, &s.all[n])
 		}
 		o.endTerm(id)
 		for _, n := range t.pieces {
-			p.pieces.all[n].priority = messages.DefaultPriority
-			p.addToLevel(o, n)
+			s.all[n].priority = messages.DefaultPriority
+			s.addToLevel(o, n)
 		}
 	}
 }
@@ -352,29 +361,31 @@ func (s *pieces) resize(pages int) {
 	s.of = of
 }
 
-// relinkPieces rebuilds the lists of all pieces from the pages' records.
+// move makes page to belong to the piece of page from, whose record has been moved there.
+func (s *pieces) move(from, to int) { s.of[to], s.of[from] = s.of[from], noPiece }
+
+// reset empties the lists of all pieces and returns the pages that are to be linked again:
+// those that cache a block and have no holder.
 //
 // The pages are sorted by piece and depth, so that insertByDepth appends each of them.
-func (p *Pool) relinkPieces() {
-	s := p.pieces
+func (s *pieces) reset(pages []page) []int32 {
+	s.pages = pages
 	for n := range s.all {
 		s.all[n].list, s.all[n].spot = emptyList, -1
 	}
-	p.orders(func(o *order) {
+	s.orders.each(func(o *order) {
 		for k := range o.terms.all {
 			o.terms.all[k].pieces = o.terms.all[k].pieces[:0]
 		}
 	})
 	var cached []int32
-	for i := range p.pages {
-		if g := &p.pages[i]; g.unheld() && g.stored() {
+	for i := range pages {
+		if g := &pages[i]; g.unheld() && g.stored() {
 			cached = append(cached, int32(i))
 		}
 	}
 	slices.SortFunc(cached, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(s.of[a], s.of[b]), cmp.Compare(p.pages[b].depth, p.pages[a].depth), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(s.of[a], s.of[b]), cmp.Compare(pages[b].depth, pages[a].depth), cmp.Compare(a, b))
 	})
-	for _, i := range cached {
-		p.link(i)
-	}
+	return cached
 }

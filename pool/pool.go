@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -16,32 +15,23 @@ import (
 // or free: used + cached + free = total, and held ≤ used.
 type Pool struct {
 	name string
-	// pages and the lists in order, freeHead and pieces are one structure: a page that is not
-	// used is in exactly one of them (see Check). The counts are kept and not computed, because
-	// every PoolWork returns them.
+	// A page that is not used is in exactly one list: it is free, or it is cached and in an
+	// order of the cache (see Check). The counts are kept and not computed, because every
+	// PoolWork returns them.
 	pages    []page
-	order    order     // of the cached pages, unless there are quotas
-	accounts *accounts // nil: no quotas
-	pieces   *pieces   // nil: the policy is priority_lru
-	cached   int
-	freeHead int32 // the first free page; they are linked through next, the last freed first
-	freeN    int
-	touched  int32 // a result of reading hinted records, so that the reads are not optimised away
-	held     int   // pages for which page.held is true
-	now      time.Duration
-	// At most the earliest end of all orders, so that advance is one comparison for
-	// nearly every PoolWork.
-	nextEnd  time.Duration // when the next priority ends; NoExpiry: none does
-	scanNext int           // where peekHeld goes on
-	ahead    lookAhead     // scratch space of peekVictims
+	free     freePages
+	cache    cache
+	held     int // pages for which page.held is true
+	scanNext int // where peekHeld goes on
 }
 
 // New makes a pool of free pages; page 0 is taken first. Quotas are by tenant;
 // without any, all pages belong to OtherTenants.
 func New(name string, pages int, quotas ...windows.Quota) *Pool {
-	p := &Pool{name: name, accounts: newAccounts(quotas), nextEnd: protocol.NoExpiry}
+	p := &Pool{name: name}
 	p.mustCount(pages)
 	p.mustBeTenants(len(quotas))
+	p.cache.orders = newOrders(quotas)
 	// NoBlock is not the zero block number, so a zeroed record would cache block 0.
 	p.pages = make([]page, pages)
 	for i := range p.pages {
@@ -67,7 +57,7 @@ func NewForecast(name string, pages int, seed uint64, quotas ...windows.Quota) *
 // The order is linked a second time, since the lists and heaps of levels are empty in a pool
 // with pieces.
 func (p *Pool) useForecast(seed uint64) {
-	p.pieces = newPieces(len(p.pages), seed)
+	p.cache.pieces = newPieces(&p.cache.orders, seed)
 	p.relink()
 	p.mustCheck()
 }
@@ -79,19 +69,22 @@ func (p *Pool) mustCount(pages int) {
 	}
 }
 
+// mustBeTenants panics if there are more quotas than tenant numbers.
+func (p *Pool) mustBeTenants(quotas int) {
+	if quotas > math.MaxUint16+1 {
+		p.fail("%d quotas, tenants have 16 bits", quotas)
+	}
+}
+
 // relink rebuilds all lists from the records of the pages, and the counts.
 //
 // It goes from the last page to the first, so that the free page with the lowest number is
 // taken first. Cached pages arrive by number and not by use, so many of them go to heaps;
 // a meld is O(1), and the whole is O(pages).
 func (p *Pool) relink() {
-	p.order.reset(p.pages)
-	// Accounts are emptied together with the order: both hold links into the pages' records,
-	// which are about to be overwritten.
-	if p.accounts != nil {
-		p.accounts.reset(p.pages)
-	}
-	p.freeHead, p.freeN, p.held, p.cached = none, 0, 0, 0
+	p.cache.reset(p.pages)
+	p.free.reset(p.pages)
+	p.held = 0
 	for i := int32(len(p.pages)) - 1; i >= 0; i-- {
 		g := &p.pages[i]
 		// The links are stale. A page without holders looks like any used page to linkUnheld.
@@ -102,59 +95,13 @@ func (p *Pool) relink() {
 			p.held++
 		}
 		// Every page joins its account here; linkUnheld takes the free ones out again.
-		if p.accounts != nil {
-			p.accounts.add(i, p.accounts.of[i])
-		}
-		// With pieces, cached pages are left to relinkPieces, which sorts them by piece first.
-		if g.unheld() && (p.pieces == nil || !g.stored()) {
+		p.cache.joinAccount(i, p.cache.tenant(i))
+		// With pieces, cached pages are sorted by piece before they are linked.
+		if g.unheld() && (p.cache.pieces == nil || !g.stored()) {
 			p.linkUnheld(i)
 		}
 	}
-	if p.pieces != nil {
-		p.relinkPieces()
-	}
-}
-
-// Name is the name of the pool, as wfullh8.
-func (p *Pool) Name() string { return p.name }
-
-// Counts gives the number of pages in each state.
-func (p *Pool) Counts() protocol.PoolPages {
-	total := len(p.pages)
-	return protocol.PoolPages{
-		PageCounts: messages.PageCounts{
-			Total: total, Used: total - p.cached - p.freeN, Cached: p.cached, Free: p.freeN,
-		},
-		Held: p.held,
-	}
-}
-
-// Attached lists the blocks that pages cache, by page number.
-func (p *Pool) Attached() []protocol.PageBlock {
-	var list []protocol.PageBlock
-	for i := range p.pages {
-		if g := &p.pages[i]; g.stored() {
-			list = append(list, protocol.PageBlock{Page: messages.PageID(i), Block: g.block})
-		}
-	}
-	return list
-}
-
-// Caches is the block that a page caches, or NoBlock.
-func (p *Pool) Caches(page messages.PageID) protocol.BlockID { return p.pages[page].block }
-
-// Holds tells whether a sequence or a pin holds a page.
-func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].unheld() }
-
-// UseOf is the latest use of a page's contents if they are the given block, else 0.
-//
-// It tells the block apart because the caller may have been told of the page before the page
-// was evicted.
-func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use {
-	if int(page) < len(p.pages) && p.pages[page].block == block {
-		return p.pages[page].use
-	}
-	return 0
+	p.cache.linkPieces()
 }
 
 // Do carries out the operations in order and fills in their results. It panics on an
@@ -169,10 +116,7 @@ func (p *Pool) Do(w *protocol.PoolWork) {
 	}
 	// Time moves before the operations, so that a priority that has ended by now does not
 	// protect its page from this work.
-	p.advance(w.Now)
-	if p.pieces != nil {
-		p.pieces.policy.Advance(w.Now)
-	}
+	p.cache.advance(w.Now)
 	// The victims of all operations are one list in the order of eviction: the offloader
 	// decides about them in this order.
 	w.Victims = w.Victims[:0]
@@ -232,9 +176,8 @@ func (p *Pool) validate(op *protocol.PoolOp) {
 	if op.N < 0 || op.N > math.MaxInt32 {
 		p.fail("%s of %d", opName(op.Kind), op.N)
 	}
-	// Without quotas the tenant is not looked at: all pages belong to OtherTenants.
-	if p.accounts != nil && int(op.Tenant) >= len(p.accounts.list) {
-		p.fail("%s for tenant %d of %d", opName(op.Kind), op.Tenant, len(p.accounts.list))
+	if !p.cache.accounts.knows(op.Tenant) {
+		p.fail("%s for tenant %d of %d", opName(op.Kind), op.Tenant, len(p.cache.accounts.list))
 	}
 	if op.Until < 0 {
 		p.fail("%s until %v", opName(op.Kind), op.Until)

@@ -82,12 +82,12 @@ func TestInOrderArrivalsAreListed(t *testing.T) {
 		{Kind: protocol.Claim, Pages: claimed},
 		{Kind: protocol.Drop, Pages: claimed, Use: 2},
 	}})
-	assert.Equal(t, none, p.order.level(messages.DefaultPriority).root)
+	assert.Equal(t, none, p.cache.whole.level(messages.DefaultPriority).root)
 	p.Do(&protocol.PoolWork{Ops: []protocol.PoolOp{
 		{Kind: protocol.Claim, Pages: []messages.PageID{5}},
 		{Kind: protocol.Unclaim, Pages: []messages.PageID{5}},
 	}})
-	assert.EqualValues(t, 5, p.order.level(messages.DefaultPriority).root, "what goes back to the middle is in the heap")
+	assert.EqualValues(t, 5, p.cache.whole.level(messages.DefaultPriority).root, "what goes back to the middle is in the heap")
 }
 
 // TestTakeChangesNothingWhenItCannot: the fault leaves a whole pool behind.
@@ -140,11 +140,11 @@ func TestRebuildFaults(t *testing.T) {
 func TestCheckSees(t *testing.T) {
 	spoil := map[string]func(*Pool){
 		"held":                 func(p *Pool) { p.held++ },
-		"are free, 3 counted":  func(p *Pool) { p.freeN++ },
-		"are cached":           func(p *Pool) { p.cached-- },
-		"an order that counts": func(p *Pool) { p.order.n-- },
-		"its bit says":         func(p *Pool) { p.order.occupied[0] |= 1 << 36 },
-		"says otherwise":       func(p *Pool) { p.order.occupied[1] |= 1 << 5 },
+		"are free, 3 counted":  func(p *Pool) { p.free.n++ },
+		"are cached":           func(p *Pool) { p.cache.n-- },
+		"an order that counts": func(p *Pool) { p.cache.whole.n-- },
+		"its bit says":         func(p *Pool) { p.cache.whole.occupied[0] |= 1 << 36 },
+		"says otherwise":       func(p *Pool) { p.cache.whole.occupied[1] |= 1 << 5 },
 		"covered references":   func(p *Pool) { p.pages[0].child = 9 },
 		"pins":                 func(p *Pool) { p.pages[7].next = 1 },
 		"references":           func(p *Pool) { p.pages[7].prev = -1 },
@@ -152,15 +152,15 @@ func TestCheckSees(t *testing.T) {
 		"has priority 101":     func(p *Pool) { p.pages[3].priority = 101 },
 		"linked in level":      func(p *Pool) { p.pages[3].priority = 36 },
 		"cache block":          func(p *Pool) { p.pages[3].block = 2 },
-		"is listed after":      func(p *Pool) { p.pages[p.order.level(35).head].use = 99 },
-		"is linked 0 times":    func(p *Pool) { p.order.level(35).root = none },
-		"ends with page":       func(p *Pool) { p.order.level(35).tail = 3 },
-		"below":                func(p *Pool) { p.pages[p.order.level(35).root].use = 99 },
-		"a link leads to page": func(p *Pool) { p.freeHead = 99 },
-		"is linked 2 times":    func(p *Pool) { p.pages[p.order.level(35).tail].next = p.order.level(35).head },
-		"follows":              func(p *Pool) { p.pages[p.order.level(35).tail].prev = none },
-		"is linked from":       func(p *Pool) { p.pages[p.pages[p.order.level(35).root].child].prev = none },
-		"linked in state":      func(p *Pool) { p.freeHead = p.order.level(35).head },
+		"is listed after":      func(p *Pool) { p.pages[p.cache.whole.level(35).head].use = 99 },
+		"is linked 0 times":    func(p *Pool) { p.cache.whole.level(35).root = none },
+		"ends with page":       func(p *Pool) { p.cache.whole.level(35).tail = 3 },
+		"below":                func(p *Pool) { p.pages[p.cache.whole.level(35).root].use = 99 },
+		"a link leads to page": func(p *Pool) { p.free.head = 99 },
+		"is linked 2 times":    func(p *Pool) { p.pages[p.cache.whole.level(35).tail].next = p.cache.whole.level(35).head },
+		"follows":              func(p *Pool) { p.pages[p.cache.whole.level(35).tail].prev = none },
+		"is linked from":       func(p *Pool) { p.pages[p.pages[p.cache.whole.level(35).root].child].prev = none },
+		"linked in state":      func(p *Pool) { p.free.head = p.cache.whole.level(35).head },
 	}
 	for want, change := range spoil {
 		t.Run(want, func(t *testing.T) {

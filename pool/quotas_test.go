@@ -202,7 +202,7 @@ func keptPages(p *Pool) (kept []protocol.KeptPage) {
 		i := int32(at.Page)
 		kept = append(kept, protocol.KeptPage{
 			Page: at.Page, Block: at.Block, Depth: p.pages[i].depth, Use: p.pages[i].use, Tenant: p.TenantOf(at.Page),
-			Priority: p.orderOf(i).priority(i), Until: p.until(i),
+			Priority: p.cache.priority(i), Until: p.cache.until(i),
 		})
 	}
 	return kept

@@ -1,50 +1,51 @@
 package pool
 
 import (
+	"time"
+
 	"github.com/kvactor/kvactor/internal/forecast"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// formPieces makes pieces of the pages that a Drop releases, before they are dropped.
+// form makes pieces of the pages that a Drop releases, before they are dropped.
 //
 // With the facts of a request the pages are its whole path, block by block: the policy
 // learns from it, pieces that it has used are used once more, and each piece hangs on the
 // one before. Without facts, as for pages that leave a window, only pages that belong to
 // no piece yet become pieces, and nothing is learned.
 //
-// It runs before the pages are dropped: linkToPiece needs the piece of each page, and a run
+// It runs before the pages are dropped: link needs the piece of each page, and a run
 // that is split must not have pages in the list of the old piece.
-func (p *Pool) formPieces(op *protocol.PoolOp) {
+func (s *pieces) form(op *protocol.PoolOp, now time.Duration) {
 	if op.Request == nil {
-		p.formLoosePieces(op)
+		s.formLoose(op)
 		return
 	}
-	s := p.pieces
 	r := forecast.Request{
-		Arrived: op.Request.Arrived, Released: p.now, Signatures: op.Request.Signatures,
+		Arrived: op.Request.Arrived, Released: now, Signatures: op.Request.Signatures,
 		Prompt: min(op.Request.Prompt, len(op.Request.Signatures)), Answer: op.Request.Answer,
 	}
-	path := p.storedPath(op.Pages)
+	path := s.storedPath(op.Pages)
 	// It must be known before the loop below gives every page a piece.
-	r.Cached = p.cachedBefore(path, r.Prompt)
+	r.Cached = s.cachedBefore(path, r.Prompt)
 	s.policy.Begin(&r)
 	s.runs = s.runs[:0]
 	parent, from := noPiece, 0
 	for i := 0; i < len(path); {
 		id := path[i]
-		if id == messages.NoPage || !p.pages[id].stored() {
+		if id == messages.NoPage || !s.pages[id].stored() {
 			// The blocks behind a gap are not reached from those in front, so the next piece hangs
 			// on none.
 			parent = noPiece
 			i++
 			continue
 		}
-		end := p.runEnd(path, i)
+		end := s.runEnd(path, i)
 		if end == len(path) && end-i > 1 && s.of[id] == noPiece {
 			end-- // the last block is a piece of its own: it is rarely used again
 		}
-		parent = p.useRun(path[i:end], forecast.Run{From: i, Last: end == len(path)}, parent, op.Use)
+		parent = s.useRun(path[i:end], forecast.Run{From: i, Last: end == len(path)}, parent, op.Use)
 		if s.all[parent].branches > 1 && end < len(path) {
 			from = end // a branch point: the blocks up to it belong to other prompts too
 		}
@@ -59,27 +60,26 @@ func (p *Pool) formPieces(op *protocol.PoolOp) {
 // token that has not been computed.
 //
 // The policy would otherwise take the end of the path for a block that can be used again.
-func (p *Pool) storedPath(pages []messages.PageID) []messages.PageID {
+func (s *pieces) storedPath(pages []messages.PageID) []messages.PageID {
 	n := len(pages)
-	for n > 0 && (pages[n-1] == messages.NoPage || !p.pages[pages[n-1]].stored()) {
+	for n > 0 && (pages[n-1] == messages.NoPage || !s.pages[pages[n-1]].stored()) {
 		n--
 	}
 	return pages[:n]
 }
 
-// formLoosePieces makes a piece of each run of pages that belong to none.
+// formLoose makes a piece of each run of pages that belong to none.
 //
 // Pages that belong to a piece stay in it with its old use: a page that leaves a window has
 // not been used by a request that is over.
-func (p *Pool) formLoosePieces(op *protocol.PoolOp) {
-	s := p.pieces
+func (s *pieces) formLoose(op *protocol.PoolOp) {
 	for i := 0; i < len(op.Pages); {
 		id := op.Pages[i]
-		if id == messages.NoPage || !p.pages[id].stored() || s.of[id] != noPiece {
+		if id == messages.NoPage || !s.pages[id].stored() || s.of[id] != noPiece {
 			i++
 			continue
 		}
-		end := p.runEnd(op.Pages, i)
+		end := s.runEnd(op.Pages, i)
 		n := s.open(op.Use, s.policy.Piece(forecast.Run{Uses: 1, Gap: -1}), 1)
 		for _, id := range op.Pages[i:end] {
 			s.assign(int32(id), n)
@@ -90,10 +90,10 @@ func (p *Pool) formLoosePieces(op *protocol.PoolOp) {
 
 // cachedBefore is the number of leading blocks that were cached before the request: their
 // pages belong to pieces already.
-func (p *Pool) cachedBefore(pages []messages.PageID, prompt int) int {
+func (s *pieces) cachedBefore(pages []messages.PageID, prompt int) int {
 	pages = pages[:min(prompt, len(pages))]
 	for i, id := range pages {
-		if id == messages.NoPage || p.pieces.of[id] == noPiece {
+		if id == messages.NoPage || s.of[id] == noPiece {
 			return i
 		}
 	}
@@ -105,14 +105,14 @@ func (p *Pool) cachedBefore(pages []messages.PageID, prompt int) int {
 //
 // The depths must be consecutive as well: a piece is a part of one prefix, and pages of
 // another one may follow in an operation without request facts.
-func (p *Pool) runEnd(pages []messages.PageID, i int) int {
+func (s *pieces) runEnd(pages []messages.PageID, i int) int {
 	first := pages[i]
-	o, of := p.orderOf(int32(first)), p.pieces.of
+	o, of := s.orders.of(int32(first)), s.of
 	priority, term := o.priority(int32(first)), o.termNumber(int32(first))
 	for i++; i < len(pages); i++ {
 		id := pages[i]
-		if id == messages.NoPage || of[id] != of[first] || !p.pages[id].stored() ||
-			p.pages[id].depth != p.pages[pages[i-1]].depth+1 ||
+		if id == messages.NoPage || of[id] != of[first] || !s.pages[id].stored() ||
+			s.pages[id].depth != s.pages[pages[i-1]].depth+1 ||
 			o.priority(int32(id)) != priority || o.termNumber(int32(id)) != term {
 			break
 		}
@@ -122,8 +122,7 @@ func (p *Pool) runEnd(pages []messages.PageID, i int) int {
 
 // useRun makes a run of pages of a request's path one piece that is used once more, and
 // returns it. The run says where it begins and whether it ends the path.
-func (p *Pool) useRun(run []messages.PageID, r forecast.Run, parent int32, use protocol.Use) int32 {
-	s := p.pieces
+func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32, use protocol.Use) int32 {
 	old := s.of[run[0]]
 	r.Uses, r.Gap = 1, -1
 	if old != noPiece {
@@ -139,21 +138,21 @@ func (p *Pool) useRun(run []messages.PageID, r forecast.Run, parent int32, use p
 		for _, id := range run {
 			s.assign(int32(id), n)
 		}
-		p.hang(n, parent)
+		s.hang(n, parent)
 	// The request has used all of the piece, so the piece stays whole.
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
 		q.use, q.last, q.forecast, q.uses = use, s.policy.Now(), f, uint8(min(r.Uses, 200))
-		p.revive(q)
+		s.revive(q)
 	// The request has used the first pages of the piece only. Both parts are kept apart
 	// from now on, since their next uses will differ.
 	default:
-		n = p.split(old, run, !r.Last)
+		n = s.split(old, run, !r.Last)
 		q := &s.all[n]
 		q.forecast, q.use, q.uses = f, use, uint8(min(r.Uses, 200))
 	}
 	if parent != noPiece {
-		p.supersedeEnd(parent, n)
+		s.supersedeEnd(parent, n)
 		if r.Last {
 			s.all[parent].end = s.to(n)
 		}
@@ -162,13 +161,13 @@ func (p *Pool) useRun(run []messages.PageID, r forecast.Run, parent int32, use p
 }
 
 // revive undoes that a piece is superseded: it was used after all.
-func (p *Pool) revive(q *piece) {
+func (s *pieces) revive(q *piece) {
 	if !q.superseded {
 		return
 	}
 	q.superseded = false
-	if parent := p.pieces.follow(q.parent); parent != noPiece {
-		p.pieces.all[parent].branches++
+	if parent := s.follow(q.parent); parent != noPiece {
+		s.all[parent].branches++
 	}
 }
 
@@ -179,8 +178,7 @@ func (p *Pool) revive(q *piece) {
 // The rest keeps the number, because the pieces behind it refer to it;
 // only the piece in front of it changes. The run's pages are used, hence in no list, so
 // they can change their piece without being linked again.
-func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
-	s := p.pieces
+func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	n := s.open(0, forecast.Forecast{}, 1)
 	for _, id := range run {
 		s.of[id] = noPiece
@@ -189,16 +187,16 @@ func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
 	q := &s.all[old]
 	q.pages -= int32(len(run))
 	// The watched block goes with the part that has it, by its depth.
-	if int(q.watched.Block) <= int(p.pages[run[len(run)-1]].depth) {
+	if int(q.watched.Block) <= int(s.pages[run[len(run)-1]].depth) {
 		s.all[n].watched, q.watched = q.watched, forecast.Entry{}
 	}
 	// The new piece replaces the old one in front, which counts as many children as before.
 	s.all[n].parent, q.parent = q.parent, link{}
 	s.all[n].superseded = q.superseded
-	p.revive(&s.all[n])
-	p.hang(old, n)
-	if goesOn && !q.superseded && p.onlyEnd(old) {
-		p.supersede(old, n)
+	s.revive(&s.all[n])
+	s.hang(old, n)
+	if goesOn && !q.superseded && s.onlyEnd(old) {
+		s.supersede(old, n)
 	}
 	return n
 }
@@ -209,17 +207,15 @@ func (p *Pool) split(old int32, run []messages.PageID, goesOn bool) int32 {
 // The last block of a prompt is a piece of its own, since the
 // next turn of the conversation usually replaces it. With more than two branches the piece in front
 // is shared by many prompts, and their ends are left alone.
-func (p *Pool) supersedeEnd(front, next int32) {
-	s := p.pieces
+func (s *pieces) supersedeEnd(front, next int32) {
 	e := s.follow(s.all[front].end)
 	if e != noPiece && e != next && !s.all[e].superseded && s.all[e].children == 0 && s.all[front].branches <= 2 {
-		p.supersede(e, front)
+		s.supersede(e, front)
 	}
 }
 
 // onlyEnd tells whether nothing hangs on a piece but the last block of a prompt.
-func (p *Pool) onlyEnd(n int32) bool {
-	s := p.pieces
+func (s *pieces) onlyEnd(n int32) bool {
 	if e := s.follow(s.all[n].end); e != noPiece && !s.all[e].superseded {
 		return s.all[n].branches == 1
 	}
@@ -231,10 +227,9 @@ func (p *Pool) onlyEnd(n int32) bool {
 //
 // A superseded piece keeps its pages and can still be matched. It only loses its value, so
 // that it is evicted early; revive undoes it at the next use.
-func (p *Pool) supersede(n, front int32) {
-	s := p.pieces
+func (s *pieces) supersede(n, front int32) {
 	if e := s.follow(s.all[n].end); e != noPiece && !s.all[e].superseded {
-		p.supersede(e, n)
+		s.supersede(e, n)
 	}
 	q := &s.all[n]
 	q.forecast = s.policy.Supersede(q.forecast, q.watched)

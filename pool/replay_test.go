@@ -105,7 +105,7 @@ func (c *atomicCache) request(r *traceRequest) {
 	drop := protocol.PoolOp{Kind: protocol.Drop, Pages: c.path, Use: c.use}
 	c.work.Ops = append(c.work.Ops[:0], protocol.PoolOp{Kind: protocol.AttachPages, Pages: attach, Blocks: blocks, Depth: int32(hits), Priority: 35})
 	c.pool.Do(&c.work)
-	if c.pool.pieces != nil {
+	if c.pool.cache.pieces != nil {
 		c.facts.Signatures = c.facts.Signatures[:0]
 		for _, id := range r.IDs[:n] {
 			c.facts.Signatures = append(c.facts.Signatures, signature(id))
@@ -114,7 +114,7 @@ func (c *atomicCache) request(r *traceRequest) {
 		if c.facts.Answer = r.Answer; !c.answers {
 			c.facts.Answer = 0
 		}
-		c.pool.pieces.policy.Advance(c.work.Now)
+		c.pool.cache.pieces.policy.Advance(c.work.Now)
 		drop.Request = &c.facts
 	}
 	c.work.Ops = append(c.work.Ops[:0], drop)
@@ -175,7 +175,7 @@ func TestForecastFigures(t *testing.T) {
 			c := &atomicCache{pool: New("trace", p.pages), answers: os.Getenv("NOANSWER") == "",
 				clock: func(ms float64) time.Duration { return time.Duration(ms * 1e6) }}
 			if forecasting {
-				c.pool.pieces = newPieces(p.pages, seed)
+				c.pool.cache.pieces = newPieces(&c.pool.cache.orders, seed)
 			}
 			start := time.Now()
 			for i := range trace {
@@ -191,7 +191,7 @@ func TestForecastFigures(t *testing.T) {
 			}
 			fmt.Printf("%-26s %6d  lru %.4f  got %.4f  notes %.4f  share %5.1f (%5.1f)  %5.0f ns/block\n", p.trace, p.pages, p.lru, rate, p.notes, share, noted, float64(took.Nanoseconds())/float64(c.looked))
 			if forecasting && os.Getenv("VERBOSE") != "" {
-				fmt.Println("   pieces", len(c.pool.pieces.all)-len(c.pool.pieces.free), c.pool.pieces.policy)
+				fmt.Println("   pieces", len(c.pool.cache.pieces.all)-len(c.pool.cache.pieces.free), c.pool.cache.pieces.policy)
 			}
 		}
 	}

@@ -30,23 +30,21 @@ type Resizing struct {
 func (p *Pool) Resize(r *Resizing) {
 	p.mustCount(r.Pages)
 	// Priorities that have ended must not protect pages from the eviction below.
-	p.advance(r.Now)
+	p.cache.advance(r.Now)
 	c := p.Counts()
 	if c.Used > r.Pages {
 		p.fail("resize to %d pages, %d are used", r.Pages, c.Used)
 	}
 	r.Victims, r.Moves = r.Victims[:0], r.Moves[:0]
-	if p.accounts != nil {
-		p.accounts.divide(r.Pages)
+	if p.cache.accounts != nil {
+		p.cache.accounts.divide(r.Pages)
 	}
 	// Used pages cannot be evicted, so cached ones go until both fit. Free pages beyond the
 	// new end need no work: their records are cut off below.
-	for c.Used+p.cached > r.Pages {
-		i := p.surplus()
-		r.Victims = append(r.Victims, p.victim(i))
-		p.unlink(i)
-		p.removeTerm(i)
-		p.removePiece(i)
+	for c.Used+p.cache.n > r.Pages {
+		i := p.cache.surplus()
+		r.Victims = append(r.Victims, p.cache.victim(i))
+		p.cache.evict(i)
 		p.pages[i].clearContents()
 		p.linkUnheld(i)
 	}
@@ -65,15 +63,7 @@ func (p *Pool) Resize(r *Resizing) {
 		p.pages[to] = p.pages[from]
 		p.pages[from].state = free
 		// Quotas follow the new size before anything is evicted, see divide.
-		if p.accounts != nil {
-			p.accounts.of[to] = p.accounts.of[from]
-		}
-		if of := p.order.terms.of; of != nil {
-			of[to], of[from] = of[from], 0
-		}
-		if p.pieces != nil {
-			p.pieces.of[to], p.pieces.of[from] = p.pieces.of[from], noPiece
-		}
+		p.cache.move(from, to)
 		r.Moves = append(r.Moves, messages.PageMove{Old: messages.PageID(from), New: messages.PageID(to)})
 	}
 	p.truncate(r.Pages)
@@ -91,13 +81,7 @@ func (p *Pool) truncate(pages int) {
 	for i := copy(p.pages, old); i < pages; i++ {
 		p.pages[i].clearContents()
 	}
-	if of := p.order.terms.of; of != nil {
-		p.setTermsOfPages(make([]int32, pages))
-		copy(p.order.terms.of, of)
-	}
-	if p.pieces != nil {
-		p.pieces.resize(pages)
-	}
+	p.cache.resize(pages)
 	p.relink()
 }
 
@@ -129,8 +113,8 @@ func Rebuild(name string, pages int, kept []protocol.KeptPage, quotas ...windows
 // state a panic has left it.
 func (p *Pool) Rebuilt(pages int, kept []protocol.KeptPage) *Pool {
 	q := Rebuild(p.name, pages, kept, p.Quotas()...)
-	if p.pieces != nil {
-		q.useForecast(p.pieces.seed)
+	if p.cache.pieces != nil {
+		q.useForecast(p.cache.pieces.seed)
 	}
 	return q
 }
@@ -154,14 +138,14 @@ func (p *Pool) restore(k *protocol.KeptPage) {
 		p.fail("rebuild of page %d at priority %d", k.Page, k.Priority)
 	}
 	// What is kept by page outside the record moves as well.
-	if p.accounts != nil {
-		if int(k.Tenant) >= len(p.accounts.list) {
-			p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(p.accounts.list))
+	if c := p.cache.accounts; c != nil {
+		if !c.knows(k.Tenant) {
+			p.fail("rebuild of page %d for tenant %d of %d", k.Page, k.Tenant, len(c.list))
 		}
 		// The tenant comes before assignPriority, which looks for the page's order.
-		p.accounts.of[k.Page] = k.Tenant
+		c.of[k.Page] = k.Tenant
 	}
 	*g = page{use: k.Use, block: k.Block, depth: k.Depth}
 	g.hold(k.References, k.Pins, k.CoveredReferences)
-	p.assignPriority(int32(k.Page), k.Priority, k.Until)
+	p.cache.assignPriority(int32(k.Page), k.Priority, k.Until)
 }

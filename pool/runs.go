@@ -15,32 +15,11 @@ import (
 // one loop over the pages and stop at the first page that needs anything else. The
 // operations in ops.go, which do everything for one page at a time, go on from there.
 
-// takeFree takes at most n free pages, the last freed first, and appends them to
-// the operation's pages.
-//
-// The link of a page is read before its record is overwritten. The list of free pages needs
-// no repair behind the pages, since it is linked in one direction only.
-func (p *Pool) takeFree(op *protocol.PoolOp, n int) {
-	n = min(n, p.freeN)
-	taken, pages := p.taken(op), p.pages
-	ids := slices.Grow(op.Pages, n)
-	at := p.freeHead
-	for range n {
-		g := &pages[at]
-		ids = append(ids, messages.PageID(at))
-		at = g.next
-		*g = taken
-	}
-	op.Pages = ids
-	p.freeHead = at
-	p.freeN -= n
-}
-
 // taken is the record of a page after an operation has taken it.
 //
 // It is built once for each run and copied. Its use and priority are those of a page that
 // caches nothing, whatever the page cached before.
-func (p *Pool) taken(op *protocol.PoolOp) page {
+func taken(op *protocol.PoolOp) page {
 	g := page{block: protocol.NoBlock}
 	g.hold(1, 0, 0)
 	if op.CoveredByReservation {
@@ -52,11 +31,11 @@ func (p *Pool) taken(op *protocol.PoolOp) page {
 // takeFromList takes at most n pages from the head of the list of the lowest level,
 // up to the first that a page of a heap or a term precedes. It appends them to the
 // operation's pages and their contents to the victims.
-func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victim) []protocol.Victim {
-	o := &p.order
+func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
+	o := &c.whole
 	priority := o.lowest()
 	l := o.level(priority)
-	taken, pages := p.taken(op), p.pages
+	pages := c.pages
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
 	at, k, touched := l.head, 0, int32(0)
@@ -74,7 +53,7 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 		g.fillVictim(at, &evicted[k])
 		ids[k] = messages.PageID(at)
 		at = g.next
-		*g = taken
+		*g = record
 	}
 	// The counts and the new head are written once, after the loop. Taking
 	// page by page, order.remove writes them each time.
@@ -84,16 +63,17 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 	} else {
 		pages[at].prev = none
 	}
-	p.touched = touched
+	c.touched = touched
 	o.n -= k
-	p.cached -= k
+	c.n -= k
 	o.clearIfEmpty(priority)
 	return victims
 }
 
 // dropRun ends one reference to each of the pages, from the last one on, and returns
 // how many are left. A page with other holders only gets the use. A page without is
-// appended to the list of its level if it caches a block, and freed otherwise. The
+// appended to the list of its level if it caches a block, and freed otherwise; unheld
+// counts these. The
 // run ends before a page that is covered by a reservation, has a term, or belongs
 // before the tail of the list. With quotas it is empty, because each page may change
 // the rankings.
@@ -101,11 +81,11 @@ func (p *Pool) takeFromList(op *protocol.PoolOp, n int, victims []protocol.Victi
 // It reads and writes the fields of the record directly (prev is the references, next the
 // pins, child the covered references of a used page, see page), so that a page costs one
 // read and one write of its record.
-func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
-	if op.CoveredByReservation || p.accounts != nil || p.pieces != nil {
-		return len(op.Pages)
+func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int) {
+	if op.CoveredByReservation || c.accounts != nil || c.pieces != nil {
+		return len(op.Pages), 0
 	}
-	pages, o, listedN, freedN := p.pages, &p.order, 0, 0
+	pages, o, listedN, freeN := c.pages, &c.whole, 0, free.n
 	terms := o.terms.of
 	if o.hinted {
 		defer func() { o.extendHints(op.Pages[left:]) }()
@@ -131,9 +111,7 @@ func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 			break
 		}
 		if !g.stored() {
-			*g = page{block: protocol.NoBlock, prev: none, next: p.freeHead, state: free}
-			p.freeHead = i
-			freedN++
+			free.push(i)
 			continue
 		}
 		l := at.move(o, g.priority)
@@ -156,23 +134,21 @@ func (p *Pool) dropRun(op *protocol.PoolOp) (left int) {
 		listedN++
 	}
 	o.n += listedN
-	p.cached += listedN
-	p.freeN += freedN
-	p.held -= listedN + freedN
-	return left
+	c.n += listedN
+	return left, listedN + free.n - freeN
 }
 
 // claimRun adds a reference to each of the pages, from the first on, and returns how
-// many it has done. The run ends before a page that is in a heap or has a term. With
+// many it has done and how many of them were cached. The run ends before a page that is in a heap or has a term. With
 // quotas it is empty, because each page may change the rankings.
 //
 // It need not compare pages, since leaving a list needs no order. A page of a heap is left
 // to claim, because a cut melds the children.
-func (p *Pool) claimRun(op *protocol.PoolOp) (done int) {
-	if op.CoveredByReservation || p.accounts != nil || p.pieces != nil {
-		return 0
+func (c *cache) claimRun(op *protocol.PoolOp) (done, claimed int) {
+	if op.CoveredByReservation || c.accounts != nil || c.pieces != nil {
+		return 0, 0
 	}
-	pages, o, claimed := p.pages, &p.order, 0
+	pages, o := c.pages, &c.whole
 	terms := o.terms.of
 	var at cursor
 run:
@@ -198,9 +174,8 @@ run:
 		done++
 	}
 	o.n -= claimed
-	p.cached -= claimed
-	p.held += claimed
-	return done
+	c.n -= claimed
+	return done, claimed
 }
 
 // attachRun makes used pages cache blocks, from the first on, and returns how many

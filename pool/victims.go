@@ -28,11 +28,11 @@ func (c candidate) before(d candidate) bool {
 
 // candidateOf gives a piece its value. While plain LRU decides, all values are equal, so
 // that the use decides.
-func (p *Pool) candidateOf(n int32) candidate {
-	q := &p.pieces.all[n]
+func (s *pieces) candidateOf(n int32) candidate {
+	q := &s.all[n]
 	c := candidate{piece: n, use: q.use}
-	if !p.pieces.policy.PlainLRU() {
-		c.value = p.pieces.policy.Value(q.forecast, q.last)
+	if !s.policy.PlainLRU() {
+		c.value = s.policy.Value(q.forecast, q.last)
 	}
 	return c
 }
@@ -52,49 +52,36 @@ func (l *level) candidates() []int32 {
 // some that are drawn at random, or all if they are few.
 //
 // A heap by value was rejected: values change with time, so that it would be out of order.
-func (p *Pool) victimOf(l *level) candidate {
+func (s *pieces) victimOf(l *level) candidate {
 	set := l.candidates()
 	best := candidate{}
 	for k := range min(samples, len(set)) {
 		n := set[k]
 		if len(set) > samples {
-			n = set[p.pieces.policy.Below(len(set))]
+			n = set[s.policy.Below(len(set))]
 		}
-		if c := p.candidateOf(n); best.piece == noPiece || c.before(best) {
+		if c := s.candidateOf(n); best.piece == noPiece || c.before(best) {
 			best = c
 		}
 	}
 	return best
 }
 
-// takeFromPieces takes at most n pages from one piece of the lowest level and appends
-// their contents to the victims.
-//
-// The loop ends with the piece: another draw follows for the rest. A piece that loses its
-// last page is reset, and its head is none then.
-func (p *Pool) takeFromPieces(op *protocol.PoolOp, n int, victims []protocol.Victim) []protocol.Victim {
-	best := p.victimOf(p.order.level(p.order.lowest())).piece
-	op.Pages = slices.Grow(op.Pages, n)
-	for ; n > 0 && p.pieces.all[best].head != none; n-- {
-		i := p.pieces.all[best].head
-		victims = append(victims, p.victim(i))
-		p.unlink(i)
-		p.removeTerm(i)
-		p.removePiece(i)
-		p.pages[i] = p.taken(op)
-		op.Pages = append(op.Pages, messages.PageID(i))
-	}
-	return victims
+// first is the piece of the lowest level that loses the next page, in a pool without quotas
+// that has cached pages.
+func (s *pieces) first() int32 {
+	o := &s.orders.whole
+	return s.victimOf(o.level(o.lowest())).piece
 }
 
 // firstOfTenants is the page that is evicted next among those of some tenants, none if
 // they have no cached pages. It looks at every tenant.
 //
 // A ranking, as for LRU, would have to be repaired whenever a value changes.
-func (p *Pool) firstOfTenants(want func(*account) bool) int32 {
+func (s *pieces) firstOfTenants(want func(*account) bool) int32 {
 	lowest, best := messages.MaxPriority+1, candidate{}
-	for t := range p.accounts.list {
-		a := &p.accounts.list[t]
+	for t := range s.orders.accounts.list {
+		a := &s.orders.accounts.list[t]
 		if a.order.n == 0 || !want(a) {
 			continue
 		}
@@ -103,46 +90,46 @@ func (p *Pool) firstOfTenants(want func(*account) bool) int32 {
 		if priority > lowest {
 			continue
 		}
-		if c := p.victimOf(a.order.level(priority)); priority < lowest || c.before(best) {
+		if c := s.victimOf(a.order.level(priority)); priority < lowest || c.before(best) {
 			lowest, best = priority, c
 		}
 	}
 	if best.piece == noPiece {
 		return none
 	}
-	return p.pieces.all[best.piece].head
+	return s.all[best.piece].head
 }
 
-// nextOfPieces is the page that is evicted next in a pool with the policy forecast, none
+// next is the page that is evicted next in a pool with the policy forecast, none
 // if none is cached. With quotas a taker that has reached its own is asked first.
-func (p *Pool) nextOfPieces(taker *account) int32 {
-	if p.accounts == nil {
-		if p.order.n == 0 {
+func (s *pieces) next(taker *account) int32 {
+	if s.orders.accounts == nil {
+		if s.orders.whole.n == 0 {
 			return none
 		}
-		return p.pieces.all[p.victimOf(p.order.level(p.order.lowest())).piece].head
+		return s.all[s.first()].head
 	}
 	if taker != nil && taker.full() && taker.order.n > 0 {
-		return p.firstOfTenants(func(a *account) bool { return a == taker })
+		return s.firstOfTenants(func(a *account) bool { return a == taker })
 	}
-	if i := p.firstOfTenants(func(a *account) bool { return a.pages > a.quota }); i != none {
+	if i := s.firstOfTenants(func(a *account) bool { return a.pages > a.quota }); i != none {
 		return i
 	}
-	return p.firstOfTenants(func(*account) bool { return true })
+	return s.firstOfTenants(func(*account) bool { return true })
 }
 
 // peekLimit is how many pieces of a level a look ahead compares.
 // A look is frequent and only a forecast, so it must not cost O(pieces).
 const peekLimit = 256
 
-// peekPieces appends at most n pages that are likely to be evicted next. Victims are
+// peek appends at most n pages that are likely to be evicted next. Victims are
 // drawn at random, so this is a forecast of the draw: the pages of the pieces of least
 // value. The look changes nothing, not even the random numbers to come.
-func (p *Pool) peekPieces(o *order, n int, victims []protocol.Victim) []protocol.Victim {
+func (s *pieces) peek(o *order, n int, victims []protocol.Victim) []protocol.Victim {
 	end := len(victims) + n
 	o.each(func(_ messages.Priority, l *level) bool {
-		victims = p.peekSet(l.leaves, end, victims)
-		victims = p.peekSet(l.inner, end, victims)
+		victims = s.peekSet(l.leaves, end, victims)
+		victims = s.peekSet(l.inner, end, victims)
 		return len(victims) < end
 	})
 	return victims
@@ -152,19 +139,19 @@ func (p *Pool) peekPieces(o *order, n int, victims []protocol.Victim) []protocol
 //
 // Of a large set every step-th piece is compared: a fixed choice, because drawing here would
 // change the draws of the evictions to come and so make results depend on the looks.
-func (p *Pool) peekSet(set []int32, end int, victims []protocol.Victim) []protocol.Victim {
-	list := p.pieces.peeked[:0]
+func (s *pieces) peekSet(set []int32, end int, victims []protocol.Victim) []protocol.Victim {
+	list := s.peeked[:0]
 	step := max(1, len(set)/peekLimit)
 	for k := 0; k < len(set); k += step {
-		list = append(list, p.candidateOf(set[k]))
+		list = append(list, s.candidateOf(set[k]))
 	}
-	p.pieces.peeked = list
+	s.peeked = list
 	slices.SortFunc(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.use, b.use), cmp.Compare(a.piece, b.piece))
 	})
 	for _, c := range list {
-		for i := p.pieces.all[c.piece].head; i != none && len(victims) < end; i = p.pages[i].next {
-			victims = append(victims, p.victim(i))
+		for i := s.all[c.piece].head; i != none && len(victims) < end; i = s.pages[i].next {
+			victims = append(victims, s.orders.victim(i))
 		}
 	}
 	return victims

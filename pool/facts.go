@@ -1,0 +1,68 @@
+package pool
+
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Name is the name of the pool, as wfullh8.
+func (p *Pool) Name() string { return p.name }
+
+// Counts gives the number of pages in each state.
+func (p *Pool) Counts() protocol.PoolPages {
+	total := len(p.pages)
+	return protocol.PoolPages{
+		PageCounts: messages.PageCounts{
+			Total: total, Used: total - p.cache.n - p.free.n, Cached: p.cache.n, Free: p.free.n,
+		},
+		Held: p.held,
+	}
+}
+
+// Attached lists the blocks that pages cache, by page number.
+func (p *Pool) Attached() []protocol.PageBlock {
+	var list []protocol.PageBlock
+	for i := range p.pages {
+		if g := &p.pages[i]; g.stored() {
+			list = append(list, protocol.PageBlock{Page: messages.PageID(i), Block: g.block})
+		}
+	}
+	return list
+}
+
+// Caches is the block that a page caches, or NoBlock.
+func (p *Pool) Caches(page messages.PageID) protocol.BlockID { return p.pages[page].block }
+
+// Holds tells whether a sequence or a pin holds a page.
+func (p *Pool) Holds(page messages.PageID) bool { return !p.pages[page].unheld() }
+
+// UseOf is the latest use of a page's contents if they are the given block, else 0.
+//
+// It tells the block apart because the caller may have been told of the page before the page
+// was evicted.
+func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use {
+	if int(page) < len(p.pages) && p.pages[page].block == block {
+		return p.pages[page].use
+	}
+	return 0
+}
+
+// TenantOf is the tenant on whose account a page is, unless it is free.
+func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant { return p.cache.tenant(int32(page)) }
+
+// Account counts the used and cached pages of one tenant, which may exceed its
+// quota. Without quotas all pages belong to OtherTenants.
+func (p *Pool) Account(t protocol.Tenant) protocol.Account {
+	if p.cache.accounts == nil {
+		c := p.Counts()
+		return protocol.Account{Quota: c.Total, Used: c.Used, Cached: c.Cached}
+	}
+	return p.cache.accounts.counts(t)
+}
+
+// Quotas are the shares that the pool was made with.
+//
+// They are shares and not numbers of pages, so that a pool that is rebuilt with another
+// number of pages divides it in the same way.
+func (p *Pool) Quotas() []windows.Quota { return p.cache.accounts.shares() }
