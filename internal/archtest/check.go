@@ -120,7 +120,7 @@ func (s *source) checkImport(p place, spec *ast.ImportSpec) {
 	case ours && within(dir, cuda) && !within(s.dir, cuda) && s.inDefaultBuild():
 		s.report(spec.Pos(), "imports %s in the default build", cuda)
 	case s.forTests():
-	case ours && !p.mayImport(dir), ours && within(dir, attention) && !p.free && !within(s.dir, attention):
+	case ours && !p.mayImport(dir), ours && !p.free && usesForeignAddOn(s.dir, dir):
 		s.report(spec.Pos(), "%s imports %s", s.dir, dir)
 	case !ours && withinAny(name, testOnly):
 		s.report(spec.Pos(), "%s is for tests", name)

@@ -26,6 +26,7 @@ const (
 	gguf       = "github.com/gpustack/gguf-parser-go"
 	cuda       = "gpu/cuda"
 	attention  = "gpu/attention" // of hosts: the engine never imports it
+	stores     = "offloader/stores"
 )
 
 // picture has a place for every folder; the longest that fits counts.
@@ -43,6 +44,11 @@ var picture = []place{
 	{dir: "pool", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "offloader", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "events", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
+
+	{dir: stores, own: []string{"messages"}},
+	{dir: stores + "/blob", own: []string{stores}, others: []string{"gocloud.dev"}},
+	{dir: stores + "/valkey", own: []string{stores}, others: []string{"github.com/valkey-io/valkey-go"}},
+	{dir: stores + "/zstd", own: []string{stores}, others: []string{"github.com/klauspost/compress"}},
 
 	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
 	{dir: cuda, own: []string{"messages", "internal/refusals", "gpu"}, others: []string{purego}},
@@ -71,6 +77,22 @@ var testOnly = []string{
 	"pgregory.net/rapid",
 	"github.com/cockroachdb/datadriven",
 	"github.com/anishathalye/porcupine",
+	"github.com/alicebob/miniredis",
+}
+
+// addOns are folders that only hosts import: the engine works without them, and the
+// modules of others that they use are no concern of a host without them.
+var addOns = []string{attention, stores + "/blob", stores + "/valkey", stores + "/zstd"}
+
+// usesForeignAddOn tells whether a package of one folder that imports another folder
+// imports an add-on that it is no part of.
+func usesForeignAddOn(from, imported string) bool {
+	for _, a := range addOns {
+		if within(imported, a) && !within(from, a) {
+			return true
+		}
+	}
+	return false
 }
 
 // concurrent are the packages that have no place in a core, and why.
@@ -121,6 +143,9 @@ func placeOf(dir string) (place, bool) {
 
 // mayImport tells whether the place allows a folder of this module.
 func (p place) mayImport(dir string) bool {
+	if p.core && within(dir, stores) {
+		return false
+	}
 	if p.free || within(dir, p.dir) {
 		return true
 	}

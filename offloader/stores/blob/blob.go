@@ -1,0 +1,156 @@
+// Package blob is a store on any bucket that gocloud.dev/blob opens: a local folder,
+// S3, Google Cloud Storage, Azure, memory. The package imports no driver. A host
+// imports those that it wants, one line each:
+//
+//	import _ "gocloud.dev/blob/fileblob" // file:///var/cache/kv?create_dir=1&metadata=skip&no_tmp_dir=1
+//	import _ "gocloud.dev/blob/s3blob"   // s3://bucket?region=eu-west-1
+//
+// An object is one blob, named by the two halves of its key in hexadecimal digits:
+// "3f/9a…". A bucket has no expiry of its own; object stores have rules for it, and for
+// a folder the age of the files says which may go.
+package blob
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// Concurrency is the default number of blobs that one call reads or writes at a time.
+// A bucket over HTTP answers one request in tens of milliseconds, whatever its size, so
+// batches need many of them; a folder gains nothing beyond a few.
+const Concurrency = 16
+
+// Options of a store.
+type Options struct {
+	Concurrency int // 0: Concurrency
+}
+
+// Store is a stores.Store on a bucket.
+type Store struct {
+	bucket      *blob.Bucket
+	concurrency int
+}
+
+var _ stores.Store = (*Store)(nil)
+
+// Open opens the bucket that url names. The driver of its scheme must be imported.
+func Open(ctx context.Context, url string, o Options) (*Store, error) {
+	bucket, err := blob.OpenBucket(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return New(bucket, o), nil
+}
+
+// New returns a store on a bucket, which Close closes.
+func New(bucket *blob.Bucket, o Options) *Store {
+	if o.Concurrency <= 0 {
+		o.Concurrency = Concurrency
+	}
+	return &Store{bucket: bucket, concurrency: o.Concurrency}
+}
+
+// name returns the blob of a key. The first two digits are a folder of their own, so
+// that no folder gets more than some thousand files.
+func name(k stores.Key) string {
+	s := k.String()
+	return s[:2] + "/" + s[2:]
+}
+
+// each calls do for the items [0, n), several at a time.
+func (s *Store) each(ctx context.Context, n int, do func(i int) error) error {
+	errs := make([]error, n)
+	limit := make(chan struct{}, s.concurrency)
+	var wg sync.WaitGroup
+	for i := range n {
+		limit <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-limit }()
+			if errs[i] = ctx.Err(); errs[i] == nil {
+				errs[i] = do(i)
+			}
+		})
+	}
+	wg.Wait()
+	return stores.Join(errs)
+}
+
+// Put implements stores.Store. Two writers of one blob each write it as a whole.
+func (s *Store) Put(ctx context.Context, objects []stores.Object) error {
+	if err := stores.CheckObjects(objects); err != nil {
+		return err
+	}
+	return s.each(ctx, len(objects), func(i int) error {
+		options := &blob.WriterOptions{ContentType: "application/octet-stream", DisableContentTypeDetection: true}
+		return s.bucket.WriteAll(ctx, name(objects[i].Key), objects[i].Body, options)
+	})
+}
+
+// Get implements stores.Store.
+func (s *Store) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	clear(bodies)
+	if err := stores.CheckKeys(keys, len(bodies)); err != nil {
+		return err
+	}
+	return s.each(ctx, len(keys), func(i int) (err error) {
+		bodies[i], err = s.read(ctx, name(keys[i]))
+		return err
+	})
+}
+
+// read returns a blob, nil if there is none.
+func (s *Store) read(ctx context.Context, name string) ([]byte, error) {
+	r, err := s.bucket.NewReader(ctx, name, nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	// A file of length 0 is what a crash of the machine may leave of a new one.
+	if r.Size() < 1 || r.Size() > stores.MaxBodyBytes {
+		return nil, nil
+	}
+	body := make([]byte, r.Size())
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, fmt.Errorf("blob %s: %w", name, err)
+	}
+	return body, nil
+}
+
+// Has implements stores.Store.
+func (s *Store) Has(ctx context.Context, keys []stores.Key, found []bool) error {
+	clear(found)
+	if err := stores.CheckKeys(keys, len(found)); err != nil {
+		return err
+	}
+	return s.each(ctx, len(keys), func(i int) (err error) {
+		found[i], err = s.bucket.Exists(ctx, name(keys[i]))
+		return err
+	})
+}
+
+// Delete implements stores.Store.
+func (s *Store) Delete(ctx context.Context, keys []stores.Key) error {
+	if err := stores.CheckKeys(keys, len(keys)); err != nil {
+		return err
+	}
+	return s.each(ctx, len(keys), func(i int) error {
+		err := s.bucket.Delete(ctx, name(keys[i]))
+		if gcerrors.Code(err) == gcerrors.NotFound {
+			return nil
+		}
+		return err
+	})
+}
+
+// Close implements stores.Store.
+func (s *Store) Close() error { return s.bucket.Close() }

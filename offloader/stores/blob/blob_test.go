@@ -1,0 +1,59 @@
+package blob_test
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	_ "gocloud.dev/blob/fileblob"
+
+	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/offloader/stores/blob"
+	"github.com/kvactor/kvactor/offloader/stores/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, dir string) *blob.Store {
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "create_dir=1&metadata=skip&no_tmp_dir=1"}
+	s, err := blob.Open(context.Background(), u.String(), blob.Options{Concurrency: 4})
+	require.NoError(t, err)
+	return s
+}
+
+func TestFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	storetest.Run(t, func(t *testing.T) stores.Store { return open(t, dir) })
+}
+
+func TestUnknownScheme(t *testing.T) {
+	_, err := blob.Open(t.Context(), "nowhere://bucket", blob.Options{})
+	assert.Error(t, err)
+}
+
+// A file that a crash of the machine has left empty is a miss, and one that cannot be
+// read fails alone.
+func TestDamagedFolder(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	defer s.Close()
+	objects := storetest.Objects(t.Name(), 3, 20)
+	keys := storetest.Keys(objects)
+	require.NoError(t, s.Put(t.Context(), objects))
+
+	file := func(i int) string { k := keys[i].String(); return filepath.Join(dir, k[:2], k[2:]) }
+	require.NoError(t, os.Truncate(file(0), 0))
+	require.NoError(t, os.Remove(file(1)))
+	require.NoError(t, os.Mkdir(file(1), 0o700)) // reads as a file and fails
+
+	bodies := make([][]byte, 3)
+	err := s.Get(t.Context(), keys, bodies)
+	assert.NoError(t, stores.Failed(err, 0))
+	assert.NoError(t, stores.Failed(err, 2))
+	assert.Equal(t, [][]byte{nil, nil, objects[2].Body}, bodies)
+}

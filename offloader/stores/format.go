@@ -1,0 +1,196 @@
+package stores
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Version is the version of the format of objects. Objects of another version are
+// misses.
+const Version = 1
+
+// What is wrong with an object that Decode refuses.
+var (
+	ErrVersion = errors.New("object of another version")       // or no object at all
+	ErrForeign = errors.New("object of another model")         // the fingerprint differs
+	ErrCorrupt = errors.New("object is damaged")               // the checksum or a length is wrong
+	ErrOther   = errors.New("object of another block or pool") // as whole as it may be
+)
+
+const (
+	magic       = "kvob"
+	headerBytes = 72
+	sumOffset   = 40
+
+	flagSealed     = 1
+	flagCompressed = 2
+)
+
+// Compressor makes page bytes shorter. It is not safe for concurrent use.
+type Compressor interface {
+	// Compress appends the compressed src to dst.
+	Compress(dst, src []byte) []byte
+	// Decompress writes what Compress was given to dst, which has exactly its
+	// length, and fails if it has another.
+	Decompress(dst, src []byte) error
+}
+
+// Block is what an object says of its page.
+type Block struct {
+	Parent BlockKey
+	Pool   messages.PoolID
+	Tokens []messages.Token
+	Covers []messages.Cover // nil if no item covers any of the tokens
+}
+
+// Encode appends the body of a block's object to dst. A page is compressed if the
+// Space has a compressor and it saves at least an eighth.
+func (s *Space) Encode(dst []byte, b Block, page []byte) []byte {
+	start := len(dst)
+	dst = append(dst, magic...)
+	dst = binary.LittleEndian.AppendUint16(dst, Version)
+	dst = append(dst, 0, 0)
+	dst = append(dst, s.fingerprint[:]...)
+	dst = append(dst, make([]byte, headerBytes-sumOffset)...)
+
+	dst = appendContent(dst, b, len(page))
+	pageStart := len(dst)
+	if s.compressor != nil {
+		dst = s.compressor.Compress(dst, page)
+		if n := len(dst) - pageStart; n <= len(page)-len(page)/8 {
+			dst[start+6] |= flagCompressed
+		} else {
+			dst = append(dst[:pageStart], page...)
+		}
+	} else {
+		dst = append(dst, page...)
+	}
+	if s.seal != nil {
+		dst[start+6] |= flagSealed
+	}
+	object := dst[start:]
+	sum := s.checksum(object[:sumOffset], object[headerBytes:])
+	copy(object[sumOffset:], sum[:])
+	if s.seal != nil {
+		// The nonce comes from the keyed checksum of what is sealed: it is the same
+		// only for the same bytes.
+		content := object[headerBytes:]
+		sealed := s.seal.Seal(content[:0], sum[:s.seal.NonceSize()], content, object[:sumOffset])
+		dst = append(dst[:start+headerBytes], sealed...)
+	}
+	return dst
+}
+
+// appendContent appends what stands before the page.
+func appendContent(dst []byte, b Block, pageBytes int) []byte {
+	dst = append(dst, b.Parent[:]...)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(b.Pool))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b.Tokens)))
+	covered := uint32(0)
+	if b.Covers != nil {
+		covered = 1
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, covered)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(pageBytes))
+	return appendTokens(dst, b.Tokens, b.Covers)
+}
+
+// appendTokens appends tokens, and covers if there are any.
+func appendTokens(dst []byte, tokens []messages.Token, covers []messages.Cover) []byte {
+	for _, t := range tokens {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(t))
+	}
+	for i := range covers {
+		c := &covers[i]
+		covered := byte(0)
+		if c.Covered {
+			covered = 1
+		}
+		dst = append(dst, covered)
+		dst = append(dst, c.Hash[:]...)
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(c.Position))
+	}
+	return dst
+}
+
+// castagnoli and the IEEE polynomial have instructions of their own on today's
+// machines. Together they find what 64 bits can find, ten times as fast as SHA-256.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum returns the checksum of an object. Without a salt it finds accidents: whoever
+// can write to the store could forge any checksum that has no key. With a salt it is an
+// HMAC, from which the seal gets its nonce.
+func (s *Space) checksum(header, content []byte) (sum [32]byte) {
+	if s.seal != nil {
+		h := hmac.New(sha256.New, s.sumKey)
+		h.Write(header)
+		h.Write(content)
+		return [32]byte(h.Sum(nil))
+	}
+	for i, table := range []*crc32.Table{castagnoli, crc32.IEEETable} {
+		crc := crc32.Update(crc32.Checksum(header, table), table, content)
+		binary.LittleEndian.PutUint32(sum[4*i:], crc)
+	}
+	return sum
+}
+
+// Decode writes the page of an object to page, which has the length of the pool's
+// pages, if body is the object of exactly this block. Otherwise it returns an error
+// that wraps one of the Err values, and the bytes of page are undefined. body may be
+// changed.
+func (s *Space) Decode(page, body []byte, b Block) error {
+	content, compressed, err := s.open(body)
+	if err != nil {
+		return err
+	}
+	expected := appendContent(s.scratch[:0], b, len(page))
+	s.scratch = expected
+	if len(content) < len(expected) || !bytes.Equal(content[:len(expected)], expected) {
+		return ErrOther
+	}
+	payload := content[len(expected):]
+	switch {
+	case !compressed && len(payload) == len(page):
+		copy(page, payload)
+		return nil
+	case !compressed:
+		return fmt.Errorf("%w: page of %d bytes, not %d", ErrCorrupt, len(payload), len(page))
+	case s.compressor == nil:
+		return fmt.Errorf("%w: compressed, and no compressor", ErrVersion)
+	}
+	if err := s.compressor.Decompress(page, payload); err != nil {
+		return fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	return nil
+}
+
+// open verifies the header and the checksum, or the seal, and returns the content.
+func (s *Space) open(body []byte) (content []byte, compressed bool, err error) {
+	if len(body) < headerBytes || string(body[:4]) != magic || binary.LittleEndian.Uint16(body[4:]) != Version {
+		return nil, false, ErrVersion
+	}
+	if !bytes.Equal(body[8:sumOffset], s.fingerprint[:]) {
+		return nil, false, ErrForeign
+	}
+	flags := body[6]
+	if flags&^(flagSealed|flagCompressed) != 0 || body[7] != 0 || (flags&flagSealed != 0) != (s.seal != nil) {
+		return nil, false, ErrVersion
+	}
+	sum, content := body[sumOffset:headerBytes], body[headerBytes:]
+	if s.seal != nil {
+		content, err = s.seal.Open(content[:0], sum[:s.seal.NonceSize()], content, body[:sumOffset])
+		if err != nil {
+			return nil, false, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		}
+	} else if expected := s.checksum(body[:sumOffset], content); !bytes.Equal(sum, expected[:]) {
+		return nil, false, fmt.Errorf("%w: checksum", ErrCorrupt)
+	}
+	return content, flags&flagCompressed != 0, nil
+}

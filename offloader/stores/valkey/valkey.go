@@ -1,0 +1,168 @@
+// Package valkey is a store on a Valkey or Redis server, on one that Sentinel watches,
+// or on a cluster. The calls of a batch are pipelined: one round trip a server.
+//
+//	valkey://user:password@host:6379/0?ttl=24h
+//	valkeys://host:6379                                  with TLS
+//	valkey://host:26379?master_set=main                  Sentinel
+//	valkey://host1:6379?addr=host2:6379&addr=host3:6379  a cluster, found out by itself
+//
+// Beside the parameters of valkey-go's ParseURL a URL takes
+//
+//	ttl     how long an object stays after it was written (default: no limit)
+//	prefix  what every key begins with (default "kv:")
+//	single  1: the address is that of one server or of a proxy, which is not asked for
+//	        the addresses of a cluster
+//
+// A server that is a cache has maxmemory-policy allkeys-lru or
+// allkeys-lfu; objects that it evicts are misses.
+package valkey
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// DefaultPrefix is what keys begin with unless the URL has a prefix.
+const DefaultPrefix = "kv:"
+
+// writeTimeout is how long a server may leave a command unanswered that has no earlier
+// deadline, before its connection is given up.
+const writeTimeout = 10 * time.Second
+
+// Store is a stores.Store on one client of valkey-go.
+type Store struct {
+	client valkey.Client
+	prefix string
+	ttl    time.Duration // 0: no limit
+}
+
+var _ stores.Store = (*Store)(nil)
+
+// Open connects to the servers that the URL names.
+func Open(rawURL string) (*Store, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{prefix: DefaultPrefix}
+	query := u.Query()
+	single := query.Get("single") == "1"
+	if text := query.Get("ttl"); text != "" {
+		if s.ttl, err = time.ParseDuration(text); err != nil || s.ttl < time.Millisecond {
+			return nil, fmt.Errorf("ttl %q is not a duration of 1ms or more", text)
+		}
+	}
+	if query.Has("prefix") {
+		s.prefix = query.Get("prefix")
+	}
+	for _, ours := range []string{"ttl", "prefix", "single"} {
+		query.Del(ours)
+	}
+	u.RawQuery = query.Encode()
+	option, err := valkey.ParseURL(u.String())
+	if err != nil {
+		return nil, err
+	}
+	option.ForceSingleClient = single
+	option.DisableCache = true // objects are read once and kept by the engine
+	option.DisableRetry = true // the engine asks again when it wants to
+	if option.ConnWriteTimeout == 0 {
+		option.ConnWriteTimeout = writeTimeout
+	}
+	if s.client, err = valkey.NewClient(option); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// do sends one command for each of n items, and calls read with each answer.
+func (s *Store) do(ctx context.Context, n int, command func(i int) valkey.Completed, read func(i int, r valkey.ValkeyResult) error) error {
+	if err := ctx.Err(); err != nil || n == 0 {
+		return err
+	}
+	commands := make(valkey.Commands, n)
+	for i := range commands {
+		commands[i] = command(i)
+	}
+	errs := make([]error, n)
+	for i, r := range s.client.DoMulti(ctx, commands...) {
+		errs[i] = read(i, r)
+	}
+	return stores.Join(errs)
+}
+
+func (s *Store) key(k stores.Key) string { return s.prefix + string(k[:]) }
+
+// Put implements stores.Store.
+func (s *Store) Put(ctx context.Context, objects []stores.Object) error {
+	if err := stores.CheckObjects(objects); err != nil {
+		return err
+	}
+	return s.do(ctx, len(objects), func(i int) valkey.Completed {
+		// The body is copied: when the context ends, the client may still be
+		// sending what the caller has already used again.
+		set := s.client.B().Set().Key(s.key(objects[i].Key)).Value(string(objects[i].Body))
+		if s.ttl > 0 {
+			return set.Px(s.ttl).Build()
+		}
+		return set.Build()
+	}, func(_ int, r valkey.ValkeyResult) error { return r.Error() })
+}
+
+// Get implements stores.Store.
+func (s *Store) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	clear(bodies)
+	if err := stores.CheckKeys(keys, len(bodies)); err != nil {
+		return err
+	}
+	return s.do(ctx, len(keys), func(i int) valkey.Completed {
+		return s.client.B().Get().Key(s.key(keys[i])).Build()
+	}, func(i int, r valkey.ValkeyResult) error {
+		body, err := r.AsBytes()
+		if valkey.IsValkeyNil(err) || err == nil && len(body) == 0 {
+			return nil
+		}
+		if err == nil {
+			bodies[i] = body
+		}
+		return err
+	})
+}
+
+// Has implements stores.Store.
+func (s *Store) Has(ctx context.Context, keys []stores.Key, found []bool) error {
+	clear(found)
+	if err := stores.CheckKeys(keys, len(found)); err != nil {
+		return err
+	}
+	return s.do(ctx, len(keys), func(i int) valkey.Completed {
+		return s.client.B().Exists().Key(s.key(keys[i])).Build()
+	}, func(i int, r valkey.ValkeyResult) error {
+		n, err := r.AsInt64()
+		found[i] = err == nil && n == 1
+		return err
+	})
+}
+
+// Delete implements stores.Store. The server frees the memory of large objects in the
+// background.
+func (s *Store) Delete(ctx context.Context, keys []stores.Key) error {
+	if err := stores.CheckKeys(keys, len(keys)); err != nil {
+		return err
+	}
+	return s.do(ctx, len(keys), func(i int) valkey.Completed {
+		return s.client.B().Unlink().Key(s.key(keys[i])).Build()
+	}, func(_ int, r valkey.ValkeyResult) error { return r.Error() })
+}
+
+// Close implements stores.Store.
+func (s *Store) Close() error {
+	s.client.Close()
+	return nil
+}
