@@ -20,14 +20,14 @@ type arrays struct {
 	off int32 // where the run begins
 }
 
-// tokensIn returns the tokens of all the room.
-func (t *Tree) tokensIn(a *arrays) []messages.Token {
-	return unsafe.Slice(a.tokens, int(a.room)*t.tpb)
-}
-
 // ids returns those of all the room.
 func (a *arrays) ids() []protocol.BlockID {
 	return unsafe.Slice((*protocol.BlockID)(unsafe.Pointer(a.numbers)), a.room)
+}
+
+// tokensIn returns the tokens of all the room.
+func (t *arena) tokensIn(a *arrays) []messages.Token {
+	return unsafe.Slice(a.tokens, int(a.room)*t.tpb)
 }
 
 // locations returns those in pool p of all the room. Ids and the locations of all
@@ -58,7 +58,7 @@ type arrayPool struct {
 const (
 	sizeClasses = 124 // classes of rooms up to 2³¹
 	// spareBlocks is how many blocks there may be room for in the pool beside one
-	// spareShare of those that are held: enough for the growing runs of a small engine.
+	// spareShare of those that are in the tree: enough for the growing runs of a small engine.
 	spareBlocks = 4096
 	spareShare  = 8
 	// takeTries is how many arrays of the very class are tried for one that is large
@@ -127,17 +127,17 @@ func (s *arrayPool) count(size, room int) {
 }
 
 // recycle puts arrays that are not in use any more into the pool.
-func (t *Tree) recycle(a arrays) {
+func (t *arena) recycle(a arrays) {
 	if a.room > 0 {
 		// The limit falls with the tree, so a tree that has lost most blocks does not
 		// keep the arrays of all of them: each recycle drops what is over the limit
 		// by then.
-		t.pool.put(a, t.blocksHeld/spareShare+spareBlocks)
+		t.pool.put(a, t.index.used()/spareShare+spareBlocks)
 	}
 }
 
 // newArrays returns arrays with room for so many blocks, or for more.
-func (t *Tree) newArrays(room int) arrays {
+func (t *arena) newArrays(room int) arrays {
 	if a, ok := t.pool.take(room); ok {
 		return a
 	}
@@ -151,7 +151,7 @@ func (t *Tree) newArrays(room int) arrays {
 // newArraysOf returns arrays that begin with these tokens, of whole blocks. New
 // ones have no more room than that, so that they are copied to without being
 // cleared first.
-func (t *Tree) newArraysOf(tokens []messages.Token) arrays {
+func (t *arena) newArraysOf(tokens []messages.Token) arrays {
 	room := len(tokens) / t.tpb
 	if a, ok := t.pool.take(room); ok {
 		copy(t.tokensIn(&a), tokens)

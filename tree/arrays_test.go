@@ -85,7 +85,7 @@ func TestStoresAllocateNothing(t *testing.T) {
 		tokens[0] = messages.Token(k)
 		a.Stores = append(a.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: tables})
 		f.Apply(&a)
-		copy(ids[at][:], f.ids(f.blocks.node[a.Stores[0].Cursor.Block]))
+		copy(ids[at][:], f.ids(f.index.node[a.Stores[0].Cursor.Block]))
 		k++
 	}
 	for range 3 * prompts {

@@ -1,120 +1,24 @@
 package tree
 
 import (
-	"slices"
-
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// attribute gives the blocks of an offer their sessions, priorities and timers. A run
-// that is stored already is left out as a whole if the offer changes nothing about
-// it. It runs before attach: whether a block is new to the cache is asked of the
-// pools, and the first page would make every block look stored.
-func (t *Tree) attribute(o *offer) {
-	t.retention.read(o.Retention, o.Prompt, t.tpb)
-	t.plain = resize(t.plain, len(t.path))
-	clear(t.plain)
-	for k, g := range t.path {
-		held, fresh := t.heldThroughout(g.node, -1), t.heldNowhere(g.node, -1)
-		depth := t.nodes[g.node].depth
-		// This is a prompt that is stored again unchanged, the common case of a warm
-		// engine. Some pool holds every block of the run, so none is new, and the
-		// test costs no look at a block.
-		if held && t.sessions.none() && (t.retention.empty() || int(depth+g.hi) <= o.RetentionFrom) {
-			continue
-		}
-		ids := t.ids(g.node)
-		// All blocks of a new run get the same attributes, so no block is asked for
-		// its own, and attach need not look for where the priority changes.
-		if fresh && o.Session == "" && t.retention.empty() {
-			t.attributePlain(o, ids[g.lo:g.hi], depth+g.lo)
-			t.plain[k] = true
-			continue
-		}
-		for i := g.lo; i < g.hi; i++ {
-			switch d := depth + i; {
-			// A ghost stays a ghost, and a stored block keeps what it has.
-			case !o.offers(d):
-			case held || !fresh && t.held(g.node, i):
-				t.attributeStored(o, ids[i], d)
-			default:
-				t.attributeNew(o, ids[i], d)
-			}
-		}
-	}
-}
-
-// attributeNew gives block b of depth d, which no pool held, what an offer says.
-func (t *Tree) attributeNew(o *offer, b protocol.BlockID, d int32) {
-	term, covered := t.retention.of(d)
-	if !covered {
-		term.priority = messages.DefaultPriority
-	}
-	t.blocksHeld++
-	t.blocks.priority[b] = term.priority
-	// The name is looked up once for each offer, not once for each block.
-	if o.session != none {
-		t.sessions.refs[o.session]++
-	} else {
-		o.session = t.sessions.add(o.Session)
-	}
-	t.blocks.setSession(b, o.session)
-	t.timers.start(b, o.now, term.duration)
-	// A new block is on the device, so its pool ends the priority by itself. Only an
-	// event needs the tree's timer; moveBlock starts to watch the block if it goes to
-	// host memory.
-	if t.recording {
-		t.timers.watch(b)
-	}
-}
-
-// attributePlain gives consecutive blocks from depth d on, which no pool held, the
-// attributes of an offer without session and retention: most offers are such, and
-// this is one loop. It sets the stamp too, which attachRun sets otherwise: a block
-// that is offered here gets a page of some pool for certain, as no pool held it.
-func (t *Tree) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
-	for i, b := range ids {
-		if o.offers(d + int32(i)) {
-			t.blocks.priority[b], t.blocks.stamp[b] = messages.DefaultPriority, o.stamp
-			t.blocksHeld++
-		}
-	}
-}
-
-// attributeStored changes the attributes of block b of depth d, which some pool
-// holds, as an offer says.
-func (t *Tree) attributeStored(o *offer, b protocol.BlockID, d int32) {
-	t.shareSession(b, o.Session)
-	// Applying the retention again would start its duration again with each store.
-	if int(d) < o.RetentionFrom {
-		return
-	}
-	if term, covered := t.retention.of(d); covered {
-		t.setRetention(b, term, o.now)
-	}
-}
-
-// keepsOnHost tells whether block b of pool p stays in host memory whatever page is
-// offered of it.
-func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
-	return p < len(o.KeepOnHost) && slices.Contains(o.KeepOnHost[p], b)
-}
-
 // attach gives pool p the pages that it is offered: of blocks that it lacks, and of
 // blocks that it keeps in host memory only.
-func (t *Tree) attach(o *offer, p int) {
+func (t *storer) attach(o *offer, p int) {
 	// Yields are reported before all pages of the pool. Effects join only while no
 	// other kind comes between, and a yield between two pages would end the effect of
 	// the first.
-	for _, g := range t.path {
+	for _, g := range t.path.segments {
 		if *t.count(g.node, p, messages.Secondary) > 0 {
 			t.reportYields(o, g, p)
 		}
 	}
 	// A count decides for the whole run: a prompt that is stored again costs one
 	// comparison for each node.
-	for k, g := range t.path {
+	for k, g := range t.path.segments {
 		if *t.count(g.node, p, messages.Primary) == t.nodes[g.node].n {
 			continue // the stored pages stay, the sequence keeps duplicates
 		}
@@ -147,7 +51,7 @@ func (t *Tree) attach(o *offer, p int) {
 // pool lacks and have one priority and end, at least one. It returns their number. A
 // run ends where the priority or its end differs, since an effect has one of each.
 // With one retention that is a few runs for a prompt.
-func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
+func (t *storer) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
 	ids, locations := t.ids(s.node)[s.lo:s.hi], t.locations(s.node, p)[s.lo:s.hi]
 	t.expireNow(ids[0])
 	priority := t.blocks.priority[ids[0]]
@@ -172,7 +76,7 @@ func (t *Tree) attachRun(o *offer, s segment, p int, pages []messages.PageID) in
 // attachPlain is attachRun for blocks that no pool held before the offer and that all
 // have the default priority. It reads no attribute, so it costs a copy of the pages
 // and nothing for each block besides.
-func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
+func (t *storer) attachPlain(s segment, p int, pages []messages.PageID) int {
 	locations := t.locations(s.node, p)[s.lo:s.hi]
 	n := 0
 	for n < len(pages) && n < len(locations) && pages[n] != messages.NoPage {
@@ -185,7 +89,7 @@ func (t *Tree) attachPlain(s segment, p int, pages []messages.PageID) int {
 
 // reportAttached reports that pool p has got pages of the blocks of a segment,
 // which have one priority.
-func (t *Tree) reportAttached(s segment, p int, pages []messages.PageID) {
+func (t *storer) reportAttached(s segment, p int, pages []messages.PageID) {
 	*t.count(s.node, p, messages.Primary) += s.hi - s.lo
 	t.effects(protocol.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
 	t.recordStored(s, p)
@@ -193,7 +97,7 @@ func (t *Tree) reportAttached(s segment, p int, pages []messages.PageID) {
 
 // replaceHostPage makes a device page the place of a block whose contents were in
 // host memory.
-func (t *Tree) replaceHostPage(s segment, p int, page messages.PageID) {
+func (t *storer) replaceHostPage(s segment, p int, page messages.PageID) {
 	b := t.ids(s.node)[s.lo]
 	// The pool held the block before and holds it now: no first block comes to count,
 	// and the readers of events are told of a tier, not of a stored block.
@@ -205,7 +109,7 @@ func (t *Tree) replaceHostPage(s segment, p int, page messages.PageID) {
 // reportYields tells the offloader which of its contents device pages of the offer
 // replace. From then on the host page is no place of the block. Without the effect
 // the offloader would keep the page for the block until the block is forgotten.
-func (t *Tree) reportYields(o *offer, g segment, p int) {
+func (t *storer) reportYields(o *offer, g segment, p int) {
 	depth := t.nodes[g.node].depth
 	pages := o.pages(p, depth+g.lo, depth+g.hi)
 	locations, ids := t.locations(g.node, p)[g.lo:g.hi], t.ids(g.node)[g.lo:g.hi]

@@ -58,11 +58,11 @@ func TestLengthenLeavesLittleRoom(t *testing.T) {
 // memory for them, and one that gets more finds it.
 func TestRoomFromTheStart(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Blocks: 10, Events: true})
-	room := &f.blocks.node[:1][0]
+	room := &f.index.node[:1][0]
 	f.put(counting(20))
-	require.Same(t, room, &f.blocks.node[0])
-	require.Equal(t, 10, cap(f.blocks.low))
+	require.Same(t, room, &f.index.node[0])
+	require.Equal(t, 10, cap(f.index.low))
 	f.put(append(counting(20), 9, 9))
-	require.NotSame(t, room, &f.blocks.node[0])
+	require.NotSame(t, room, &f.index.node[0])
 	require.NoError(t, f.Check())
 }

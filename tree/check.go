@@ -6,21 +6,9 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/heap"
-	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
-
-// verify panics with everything wrong, and the picture, in builds with the tag
-// invariants.
-func (t *Tree) verify() {
-	if !invariants.Enabled {
-		return
-	}
-	if err := t.Check(); err != nil {
-		panic(fmt.Sprintf("tree: %v\n%s", err, t))
-	}
-}
 
 // checker collects what is wrong and what the walk has counted. The counts are made
 // again from the blocks, independently of those in the tree, so that a wrong count
@@ -58,7 +46,7 @@ func (t *Tree) Check() error {
 		}
 		got, ok := t.byName[class(t.nodes[r.node].cross)][r.namespace]
 		c.expect(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
-		c.expect(t.nodes[r.node].children != none, "root %d is empty", i)
+		c.expect(t.elements[r.node].children != none, "root %d is empty", i)
 		c.expect(t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
 	}
 	for x := range t.walkAll() {
@@ -73,22 +61,22 @@ func (t *Tree) Check() error {
 
 // node checks one node, its blocks, and the treap of its children.
 func (c *checker) node(x int32) {
-	nd := &c.nodes[x]
+	nd, children := &c.nodes[x], c.elements[x].children
 	for _, y := range c.childrenOf(nil, x) {
 		c.expect(c.parentOf(y) == x, "node %d is a child of %d but names %d", y, x, c.parentOf(y))
-		c.expect(c.Tree.nodes[y].cross == nd.cross, "node %d, a child of %d, is not of the same pools", y, x)
-		c.expect(c.Tree.nodes[y].depth == c.end(x), "node %d begins at %d behind %d", y, c.Tree.nodes[y].depth, c.end(x))
+		c.expect(c.nodes[y].cross == nd.cross, "node %d, a child of %d, is not of the same pools", y, x)
+		c.expect(c.nodes[y].depth == c.end(x), "node %d begins at %d behind %d", y, c.nodes[y].depth, c.end(x))
 	}
-	c.treap(nd.children)
+	c.treap(children)
 	if nd.root != none {
 		c.expect(nd.n == 0, "root node %d has %d blocks", x, nd.n)
 		return
 	}
 	c.expect(nd.n > 0, "node %d is empty", x)
-	c.expect(nd.part == 0 || nd.n == 1 && nd.children == none && int(nd.part) < c.tpb, "node %d, stored in part, has %d blocks or children", x, nd.n)
-	if y := nd.children; y == none {
+	c.expect(nd.part == 0 || nd.n == 1 && children == none && int(nd.part) < c.tpb, "node %d, stored in part, has %d blocks or children", x, nd.n)
+	if y := children; y == none {
 		c.expect(c.held(x, nd.n-1), "node %d ends in a ghost with nothing behind it", x)
-	} else if c.nodes[y].side == [2]int32{none, none} {
+	} else if c.onlyChild(x) == y {
 		c.expect(c.nodes[y].part > 0, "node %d need not be apart from its only child %d", x, y)
 	}
 	counts := make([]int32, 2*len(c.pools))
@@ -118,8 +106,8 @@ func (c *checker) arrayPool() {
 		c.expect(room-before == c.Tree.pool.roomOf[size], "the pool has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.pool.roomOf[size])
 	}
 	c.expect(room == c.Tree.pool.room, "the pool has room for %d blocks, counted as %d", room, c.Tree.pool.room)
-	for x := range c.Tree.nodes {
-		if a := &c.Tree.nodes[x].arrays; a.room > 0 {
+	for x := range c.nodes {
+		if a := &c.nodes[x].arrays; a.room > 0 {
 			c.expect(!pooled[a.numbers], "the arrays of node %d are in the pool", x)
 		}
 	}
@@ -130,7 +118,7 @@ func (c *checker) block(x, i int32) {
 	b := c.ids(x)[i]
 	c.blocks++
 	s := &c.Tree.blocks
-	c.expect(s.node[b] == x && s.low[b] == uint16(c.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.nodes[x].depth+i, s.node[b], s.low[b])
+	c.expect(c.index.node[b] == x && c.index.low[b] == uint16(c.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.nodes[x].depth+i, c.index.node[b], c.index.low[b])
 	for p := range c.pools {
 		l := c.locations(x, p)[i]
 		if l == protocol.Nowhere {
@@ -149,7 +137,7 @@ func (c *checker) block(x, i int32) {
 	}
 	_, timed := c.Tree.timers.of(b)
 	if !c.held(x, i) {
-		c.expect(!timed && s.sessionOf(b) == none && s.priority[b] == 0, "ghost %d has attributes", b)
+		c.expect(!timed && s.sessionOf(b) == none && s.priority[b] == 0 && s.stamp[b] == 0, "ghost %d has attributes", b)
 		return
 	}
 	c.heldSeen++
@@ -169,28 +157,28 @@ func (c *checker) treap(x int32) {
 	if x == none {
 		return
 	}
-	nd := &c.nodes[x]
-	c.expect(nd.head == c.first(x)[0], "element %d has head %d, its first token is %d", x, nd.head, c.first(x)[0])
-	for s, y := range nd.side {
+	e := &c.elements[x]
+	c.expect(e.head == c.first(x)[0], "element %d has head %d, its first token is %d", x, e.head, c.first(x)[0])
+	for s, y := range e.side {
 		if y == none {
 			continue
 		}
-		c.expect(c.nodes[y].above == x, "element %d is below %d but names %d", y, x, c.nodes[y].above)
-		c.expect(c.nodes[y].weight <= nd.weight, "element %d weighs more than %d above it", y, x)
+		c.expect(c.elements[y].above == x, "element %d is below %d but names %d", y, x, c.elements[y].above)
+		c.expect(c.elements[y].weight <= e.weight, "element %d weighs more than %d above it", y, x)
 		order := slices.Compare(c.first(y), c.first(x))
 		c.expect(order == 2*s-1, "element %d is on side %d of %d", y, s, x)
 		c.treap(y)
 	}
-	latest := nd.latest
-	c.expect(!c.refresh(x), "element %d has latest %v, not %v", x, latest, nd.latest)
-	nd.latest = latest // a check changes nothing
+	latest := e.latest
+	c.expect(!c.refresh(x), "element %d has latest %v, not %v", x, latest, e.latest)
+	e.latest = latest // a check changes nothing
 }
 
 // totals compares what the walk has counted with the tables.
 func (c *checker) totals() {
 	t := c.Tree
 	c.expect(c.heldSeen == t.blocksHeld, "%d blocks are held, counted as %d", c.heldSeen, t.blocksHeld)
-	c.expect(c.blocks+len(t.blocks.free) == len(t.blocks.node), "%d blocks reached and %d free of %d", c.blocks, len(t.blocks.free), len(t.blocks.node))
+	c.expect(c.blocks+len(t.index.free) == len(t.index.node), "%d blocks reached and %d free of %d", c.blocks, len(t.index.free), len(t.index.node))
 	for n, refs := range c.symbols {
 		// Sequences hold references as well, and the tree does not know how many.
 		c.expect(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)

@@ -5,26 +5,10 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Locate answers where each pool keeps blocks; Nowhere for those that have left the
-// tree.
-func (t *Tree) Locate(l *protocol.Locate) {
-	l.Pages = resize(l.Pages, len(t.pools))
-	for p := range t.pools {
-		l.Pages[p] = resize(l.Pages[p], len(l.Blocks))
-		for k, b := range l.Blocks {
-			l.Pages[p][k] = protocol.Nowhere
-			if t.alive(b) {
-				x, i := t.at(b)
-				l.Pages[p][k] = t.locations(x, p)[i]
-			}
-		}
-	}
-}
-
 // Contents answers every block of the tree.
 func (t *Tree) Contents(c *protocol.Contents) {
 	c.Blocks = c.Blocks[:0]
-	index := make([]int, len(t.blocks.node)) // in c.Blocks, by block
+	index := make([]int, len(t.index.node)) // in c.Blocks, by block
 	var ns messages.Namespace
 	for x := range t.walkAll() {
 		if r := t.nodes[x].root; r != none {
@@ -49,29 +33,6 @@ func (t *Tree) Contents(c *protocol.Contents) {
 			})
 			parent = len(c.Blocks) - 1
 			index[b] = parent
-		}
-	}
-}
-
-// walkAll visits all nodes, namespace by namespace, parents before children, children
-// in token order. The tree must not change during the walk. The order is the same in
-// each run, because no map is ranged over.
-func (t *Tree) walkAll() func(yield func(int32) bool) {
-	return func(yield func(int32) bool) {
-		var stack []int32
-		for i := range t.roots {
-			if t.roots[i].node == none {
-				continue
-			}
-			stack = append(stack[:0], t.roots[i].node)
-			for n := len(stack); n > 0; n = len(stack) {
-				x := stack[n-1]
-				stack = stack[:n-1]
-				if !yield(x) {
-					return
-				}
-				stack = t.childrenOf(stack, x)
-			}
 		}
 	}
 }
@@ -104,19 +65,22 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 	}
 }
 
-// Attached lists, by pool, the device pages of all blocks, so that a check can
-// compare the tree with the pools.
-func (t *Tree) Attached() [][]protocol.PageBlock {
-	list := make([][]protocol.PageBlock, len(t.pools))
+// Snapshot answers all blocks of the tree, parents before children, and behind
+// those of a node every key of theirs; nothing if events are not recorded.
+func (t *Tree) Snapshot(s *protocol.Snapshot) {
+	s.Keys = &protocol.Changes{}
+	if !t.recording {
+		return
+	}
 	for x := range t.walkAll() {
-		ids := t.ids(x)
+		if t.nodes[x].n == 0 {
+			continue
+		}
+		// The record is a new one. Changes that have not been taken yet are not
+		// touched, and they are older than the snapshot.
+		t.enter(s.Keys, x, 0)
 		for p := range t.pools {
-			for i, l := range t.locations(x, p) {
-				if page, tier, ok := l.Page(); ok && tier == messages.Primary {
-					list[p] = append(list[p], protocol.PageBlock{Page: page, Block: ids[i]})
-				}
-			}
+			t.keys(s.Keys, x, p)
 		}
 	}
-	return list
 }

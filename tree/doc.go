@@ -30,6 +30,34 @@
 // is found in the time of a few dozen comparisons: whatever shares the most
 // tokens with the prompt stands beside the place where the prompt would stand.
 //
+// # How the package is built
+//
+// A Tree is layers and, on top of them, one type for each kind of request. Each layer
+// is a struct that embeds the one below: it may use all that is below, and what is
+// above does not exist for it. The receiver of all their methods is named t, for the
+// part of the tree that the layer knows.
+//
+//	Match     Apply                       Forget       Contents, Snapshot, Check, String
+//	  │         │                           │            walk all nodes (contents.go, check.go, string.go)
+//	matcher   storer ── claimer          forgetter     a type each, with its own scratch memory
+//	  │         └──────────┴────────────────┘
+//	  │       holdings     contents move and are dropped, priorities change and end
+//	  │       forest       nodes are made, grow, split, merge and leave
+//	  │       reporter     effects for pools and offloader, changes for the event log
+//	prefixes               roots by namespace; symbols of covered tokens
+//	siblings               the children of a node in order, parents; the search among them
+//	arena ── attributes    nodes with their runs, ids of blocks ── stamps, priorities, sessions
+//	shape                  block size and kinds of pools
+//
+// A path (path.go) is a way downwards through nodes, with the questions that a match
+// and a store ask along it. Small parts know no tree at all: symbols, sessions, timers,
+// retentionCover, arrayPool. Layers change their own fields only, and those above call
+// them: a split is one of runs (arena.moveFront, arena.moveRear), of links
+// (siblings.replace, siblings.insert) and nothing else.
+//
+// To read it: shape, arena, run, counts; siblings, seek; path, match; forest, store,
+// attribute, attach; then what is needed.
+//
 // # What a match promises
 //
 // A match is the longest L within the limit such that every pool holds what

@@ -14,7 +14,7 @@ import (
 // from the last to the first, consecutive blocks of one node in one pool. It
 // returns their number, 0 if the first move drops nothing. Pools lose most blocks
 // from the tail of a prefix to its head, so most moves are handled by runs.
-func (t *Tree) dropRun(moves []protocol.BlockMove) int {
+func (t *holdings) dropRun(moves []protocol.BlockMove) int {
 	m := &moves[0]
 	if m.To != protocol.Nowhere {
 		return 0
@@ -42,7 +42,7 @@ func (t *Tree) dropRun(moves []protocol.BlockMove) int {
 // drop removes the blocks of a segment from pool p, which holds them. Nodes may be
 // freed by it. It reports no effect: either pool and offloader have dropped the
 // contents by themselves, or the caller has reported it before.
-func (t *Tree) drop(s segment, p int) {
+func (t *holdings) drop(s segment, p int) {
 	locations, host := t.locations(s.node, p)[s.lo:s.hi], int32(0)
 	for i, l := range locations {
 		if l == protocol.Nowhere {
@@ -70,7 +70,7 @@ func (t *Tree) drop(s segment, p int) {
 
 // expireDropped removes the attributes of those blocks of a segment that no pool
 // holds now that p does not, and tells whether there are any.
-func (t *Tree) expireDropped(s segment, p int) (gone bool) {
+func (t *holdings) expireDropped(s segment, p int) (gone bool) {
 	// Counts decide for whole runs: with one pool the second test always answers.
 	if t.heldThroughout(s.node, p) {
 		return false
@@ -90,7 +90,7 @@ func (t *Tree) expireDropped(s segment, p int) (gone bool) {
 }
 
 // dropBlock is drop for one block.
-func (t *Tree) dropBlock(b protocol.BlockID, p int) {
+func (t *holdings) dropBlock(b protocol.BlockID, p int) {
 	x, i := t.at(b)
 	t.drop(segment{x, i, i + 1}, p)
 }

@@ -8,21 +8,46 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Forget removes blocks from the tree and answers how many of them no pool holds any
-// more. It works in three passes: select the blocks, report what is forgotten while
-// all of them are still known, then remove them. The reports are in the order of
-// prefixes, so that effects and changes join, and the removal is in the opposite
-// order.
-func (t *Tree) Forget(f *protocol.Forget) {
-	t.log.begin(f.Effects)
-	t.expire(f.Now)
-	t.toForget = t.toForget[:0]
-	var kept [][]bool
+// forgetter removes the blocks that an invalidation selects, in three passes: select
+// the blocks, report what is forgotten while all of them are still known, then remove
+// them. The reports are in the order of prefixes, so that effects and changes join, and
+// the removal is in the opposite order.
+type forgetter struct {
+	*holdings
+	path     path
+	stack    []int32            // nodes whose subtrees are to be selected
+	toForget []protocol.BlockID // what is selected, parents before children
+	// kept says which contents stay, as [pool][block]; nil: none.
+	kept [][]bool
+}
+
+// forget removes what f selects and returns the number of blocks that no pool holds any
+// more.
+func (t *forgetter) forget(f *protocol.Forget) int {
+	t.toForget, t.kept = t.toForget[:0], nil
+	t.selectBlocks(f)
+	before := t.blocksHeld
+	for p := range t.pools {
+		t.reportForgotten(p)
+	}
+	// From the last to the first, so that no block becomes a ghost on the way.
+	for k := len(t.toForget) - 1; k >= 0; k-- {
+		t.forgetBlock(t.toForget[k])
+	}
+	// Only an empty tree makes this event: readers drop all keys by it.
+	if f.All && t.recording && t.blocksHeld == 0 {
+		t.record(protocol.Change{Kind: protocol.EverythingForgot})
+	}
+	return before - t.blocksHeld
+}
+
+// selectBlocks adds what f selects to t.toForget.
+func (t *forgetter) selectBlocks(f *protocol.Forget) {
 	switch s := &f.Selector; {
 	case f.All:
 		// Sequences go on to use these pages, so only All, which ends all else, needs
 		// the table; a selector forgets blocks whoever uses them.
-		kept = t.marks(f.Keep)
+		t.kept = t.marks(f.Keep)
 		for i := range t.roots {
 			t.selectRoot(int32(i))
 		}
@@ -37,28 +62,13 @@ func (t *Tree) Forget(f *protocol.Forget) {
 			}
 		}
 	}
-	before := t.blocksHeld
-	for p := range t.pools {
-		t.reportForgotten(p, kept)
-	}
-	// From the last to the first, so that no block becomes a ghost on the way.
-	for k := len(t.toForget) - 1; k >= 0; k-- {
-		t.forgetBlock(t.toForget[k], kept)
-	}
-	f.Blocks = before - t.blocksHeld
-	// Only an empty tree makes this event: readers drop all keys by it.
-	if f.All && t.recording && t.blocksHeld == 0 {
-		t.record(protocol.Change{Kind: protocol.EverythingForgot})
-	}
-	f.Effects = t.log.end()
-	t.verify()
 }
 
 // marks turns lists of blocks, by pool, into [pool][block].
-func (t *Tree) marks(lists [][]protocol.BlockID) [][]bool {
+func (t *forgetter) marks(lists [][]protocol.BlockID) [][]bool {
 	m := make([][]bool, len(t.pools))
 	for p := range m {
-		m[p] = make([]bool, len(t.blocks.node))
+		m[p] = make([]bool, len(t.index.node))
 		if p < len(lists) {
 			for _, b := range lists[p] {
 				m[p][b] = true
@@ -68,8 +78,11 @@ func (t *Tree) marks(lists [][]protocol.BlockID) [][]bool {
 	return m
 }
 
+// keeps tells whether the contents of block b in pool p stay.
+func (t *forgetter) keeps(p int, b protocol.BlockID) bool { return t.kept != nil && t.kept[p][b] }
+
 // selectRoot adds all blocks of a root to t.toForget.
-func (t *Tree) selectRoot(i int32) {
+func (t *forgetter) selectRoot(i int32) {
 	if x := t.roots[i].node; x != none {
 		t.stack = append(t.stack[:0], x)
 		t.selectSubtrees()
@@ -79,7 +92,7 @@ func (t *Tree) selectRoot(i int32) {
 // selectSubtrees adds all blocks of the subtrees in t.stack to t.toForget, parents
 // first. The stack is kept in the tree, and its depth does not depend on the length
 // of prompts.
-func (t *Tree) selectSubtrees() {
+func (t *forgetter) selectSubtrees() {
 	for n := len(t.stack); n > 0; n = len(t.stack) {
 		x := t.stack[n-1]
 		t.stack = t.stack[:n-1]
@@ -91,7 +104,7 @@ func (t *Tree) selectSubtrees() {
 // selectSession adds the blocks that belong to a session to t.toForget, those of one
 // run in order. It looks at the session of every block. Lists of blocks by session
 // would cost each block two links, for a request that is rare.
-func (t *Tree) selectSession(name string) {
+func (t *forgetter) selectSession(name string) {
 	s := t.sessions.find(name)
 	if s == none {
 		return
@@ -102,7 +115,7 @@ func (t *Tree) selectSession(name string) {
 		}
 	}
 	slices.SortFunc(t.toForget, func(a, b protocol.BlockID) int {
-		if c := cmp.Compare(t.blocks.node[a], t.blocks.node[b]); c != 0 {
+		if c := cmp.Compare(t.index.node[a], t.index.node[b]); c != 0 {
 			return c
 		}
 		return cmp.Compare(t.depth(a), t.depth(b))
@@ -111,22 +124,21 @@ func (t *Tree) selectSession(name string) {
 
 // selectPrefix adds to t.toForget the blocks of a namespace whose tokens from the
 // start begin with all those of the prefix.
-func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
+func (t *forgetter) selectPrefix(q *messages.Prefix, cross bool) {
 	t.symbols.lookup(q.Tokens, q.Multimodal)
 	x := t.rootOf(q.Namespace, cross)
 	if x == none {
 		return
 	}
-	t.path = t.path[:0]
-	whole := t.walk(x, q.Tokens)
+	whole := t.path.follow(x, q.Tokens)
 	rest := q.Tokens[int(whole)*t.tpb:]
 	if len(rest) >= t.tpb {
 		return // a whole block of the prefix is not there
 	}
 	t.stack = t.stack[:0]
 	from := int32(0) // the first block of x's run to forget
-	if len(t.path) > 0 {
-		s := t.path[len(t.path)-1]
+	if n := len(t.path.segments); n > 0 {
+		s := t.path.segments[n-1]
 		x, from = s.node, s.hi
 	}
 	//	rest empty        the prefix ends with a block: that block and all behind it
@@ -136,7 +148,7 @@ func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
 	case len(rest) == 0:
 		from = max(0, from-1)
 	case from == n:
-		t.stack = t.childrenWith(t.stack, t.nodes[x].children, rest)
+		t.stack = t.childrenWith(t.stack, t.elements[x].children, rest)
 		t.selectSubtrees()
 		return
 	case firstDifference(t.tokensAt(x, from), rest) < len(rest):
@@ -147,44 +159,16 @@ func (t *Tree) selectPrefix(q *messages.Prefix, cross bool) {
 	t.selectSubtrees()
 }
 
-// childrenOf adds the children of x to list, the last in order first: that is the
-// order in which a stack is filled.
-func (t *Tree) childrenOf(list []int32, x int32) []int32 {
-	return t.childrenWith(list, t.nodes[x].children, nil)
-}
-
-// childrenWith adds the elements from x down whose first block begins with prefix
-// to list, the last in order first. It recurses as deep as the treap, which is
-// logarithmic.
-func (t *Tree) childrenWith(list []int32, x int32, prefix []messages.Token) []int32 {
-	if x == none {
-		return list
-	}
-	c := t.against(x, prefix)
-	// Elements that begin with prefix are a range. x is before it (c < 0), in it or
-	// behind it, and only the sides that the range reaches are searched.
-	if c <= 0 {
-		list = t.childrenWith(list, t.nodes[x].side[1], prefix)
-	}
-	if c == 0 {
-		list = append(list, x)
-	}
-	if c >= 0 {
-		list = t.childrenWith(list, t.nodes[x].side[0], prefix)
-	}
-	return list
-}
-
 // reportForgotten reports what pool p forgets of t.toForget. Device pages and host
 // memory are two passes, since effects join only while one kind follows another: in
 // one pass each block would be two effects.
-func (t *Tree) reportForgotten(p int, kept [][]bool) {
+func (t *forgetter) reportForgotten(p int) {
 	for _, host := range [2]bool{false, true} {
 		for _, b := range t.toForget {
 			x, i := t.at(b)
 			page, tier, ok := t.locations(x, p)[i].Page()
 			switch {
-			case !ok || kept != nil && kept[p][b]:
+			case !ok || t.keeps(p, b):
 			case host && t.host:
 				t.effect(protocol.HostForget, p, b, messages.NoPage)
 			case !host:
@@ -199,9 +183,9 @@ func (t *Tree) reportForgotten(p int, kept [][]bool) {
 
 // forgetBlock removes b from the pools that do not keep it. The block's last pool
 // ends the block, so alive is asked for each pool.
-func (t *Tree) forgetBlock(b protocol.BlockID, kept [][]bool) {
+func (t *forgetter) forgetBlock(b protocol.BlockID) {
 	for p := range t.pools {
-		if kept != nil && kept[p][b] || !t.alive(b) {
+		if t.keeps(p, b) || !t.alive(b) {
 			continue
 		}
 		if x, i := t.at(b); t.locations(x, p)[i] != protocol.Nowhere {

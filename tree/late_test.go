@@ -53,7 +53,7 @@ func logChanges(log *events.Log, tr *Tree) {
 // truthOf is what a tree holds.
 func truthOf(tr *Tree) map[events.Key]known {
 	truth := map[events.Key]known{}
-	for b, x := range tr.blocks.node {
+	for b, x := range tr.index.node {
 		if x == none {
 			continue
 		}

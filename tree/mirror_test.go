@@ -139,7 +139,7 @@ func hashOf(tpb int, ns space, full []atom) messages.Hash {
 // index names every block of the tree, ghosts included.
 func (m *mirrors) index() map[string]protocol.BlockID {
 	ids := map[string]protocol.BlockID{}
-	for b, x := range m.tree.blocks.node {
+	for b, x := range m.tree.index.node {
 		if x == none {
 			continue
 		}

@@ -25,7 +25,7 @@ func property(t *rapid.T) {
 	require.NoError(m, m.tree.Check())
 	require.Equal(m, "empty\n", m.tree.String())
 	require.Len(m, m.tree.symbols.free, len(m.tree.symbols.entries), "symbols left over")
-	require.Len(m, m.tree.blocks.free, len(m.tree.blocks.node))
+	require.Len(m, m.tree.index.free, len(m.tree.index.node))
 }
 
 func TestModel(t *testing.T) { rapid.Check(t, property) }

@@ -26,13 +26,13 @@ type run struct {
 // tokens returns the tokens of node x, whose blocks are whole. A run stored in part
 // must not be asked: the rest of its block is whatever was in the arrays before.
 // tokensAt and tokensFrom serve both kinds.
-func (t *Tree) tokens(x int32) []messages.Token {
+func (t *arena) tokens(x int32) []messages.Token {
 	r := &t.nodes[x].run
 	return t.tokensIn(&r.arrays)[int(r.off)*t.tpb : int(r.off+r.n)*t.tpb]
 }
 
 // tokensAt returns the tokens of block i of node x.
-func (t *Tree) tokensAt(x, i int32) []messages.Token {
+func (t *arena) tokensAt(x, i int32) []messages.Token {
 	r := &t.nodes[x].run
 	if r.part > 0 {
 		return t.tokensIn(&r.arrays)[:r.part]
@@ -41,15 +41,32 @@ func (t *Tree) tokensAt(x, i int32) []messages.Token {
 	return t.tokensIn(&r.arrays)[at : at+t.tpb]
 }
 
+// tokensFrom returns the tokens of node x from block i on.
+func (t *arena) tokensFrom(x, i int32) []messages.Token {
+	if t.nodes[x].part > 0 {
+		return t.tokensAt(x, 0)
+	}
+	return t.tokens(x)[int(i)*t.tpb:]
+}
+
 // ids returns the ids of the blocks of node x. The slice is valid until the run is
 // reallocated, split or merged.
-func (t *Tree) ids(x int32) []protocol.BlockID {
+func (t *arena) ids(x int32) []protocol.BlockID {
 	r := &t.nodes[x].run
 	return r.ids()[r.off : r.off+r.n]
 }
 
+// tail returns the last block of a node, or NoBlock for a root.
+func (t *arena) tail(x int32) protocol.BlockID {
+	ids := t.ids(x)
+	if len(ids) == 0 {
+		return protocol.NoBlock
+	}
+	return ids[len(ids)-1]
+}
+
 // locations returns where pool p keeps the blocks of node x.
-func (t *Tree) locations(x int32, p int) []protocol.Location {
+func (t *arena) locations(x int32, p int) []protocol.Location {
 	r := &t.nodes[x].run
 	return r.locations(p)[r.off : r.off+r.n]
 }
@@ -58,7 +75,7 @@ func (t *Tree) locations(x int32, p int) []protocol.Location {
 type margins struct{ front, back int32 }
 
 // reallocate copies the run of node x to arrays with the given room on both sides.
-func (t *Tree) reallocate(x int32, m margins) {
+func (t *arena) reallocate(x int32, m margins) {
 	r := &t.nodes[x].run
 	t.moved += int(r.n)
 	next := run{arrays: t.newArrays(int(m.front + r.n + m.back)), n: r.n}
@@ -82,7 +99,7 @@ func extraRoom(n int32) int32 { return max(n/4, min(n, 16)) }
 // reserve makes room on both sides of the run of node x. Only the side that is asked
 // for gets extra room: a run grows at its end, and at its front only when a merge
 // puts a shorter run before it.
-func (t *Tree) reserve(x int32, m margins) {
+func (t *arena) reserve(x int32, m margins) {
 	r := &t.nodes[x].run
 	have := margins{front: r.off, back: r.room - r.off - r.n}
 	if have.front >= m.front && have.back >= m.back {
@@ -100,7 +117,7 @@ func (t *Tree) reserve(x int32, m margins) {
 // The limit is above what reserve and the array pool leave to a run, so a run that
 // loses and gains a block in turn is not copied each time. Without shrink a long
 // prompt that loses all but its first blocks would keep the memory of all.
-func (t *Tree) shrink(x int32) {
+func (t *arena) shrink(x int32) {
 	r := &t.nodes[x].run
 	if r.part == 0 && r.room > 4*r.n+8 {
 		t.reallocate(x, margins{})
@@ -110,7 +127,7 @@ func (t *Tree) shrink(x int32) {
 // copyBlocks copies the blocks of a segment into the room that the arrays of node x
 // have at index at. It copies tokens, ids and locations only: the caller sets n, off
 // and depth of both nodes and moves the counts by relabel.
-func (t *Tree) copyBlocks(x int32, s segment, at int32) {
+func (t *arena) copyBlocks(x int32, s segment, at int32) {
 	to, from := &t.nodes[x].run, &t.nodes[s.node].run
 	n := s.hi - s.lo
 	t.moved += int(n)
@@ -121,9 +138,27 @@ func (t *Tree) copyBlocks(x int32, s segment, at int32) {
 	}
 }
 
-// extend adds new blocks with these tokens, which no pool holds yet, to the end of
-// the run of node x.
-func (t *Tree) extend(x int32, tokens []messages.Token) {
+// relabel notes where the blocks of a segment are that has been copied from another
+// node, and moves what pools hold of them from the counts of that node to those of
+// theirs. It costs the blocks of the segment times the pools. So the callers pass the
+// shorter part, and the longer one keeps its node.
+func (t *arena) relabel(s segment, from int32) {
+	for _, b := range t.ids(s.node)[s.lo:s.hi] {
+		t.index.node[b] = s.node
+	}
+	for p := range t.pools {
+		for _, l := range t.locations(s.node, p)[s.lo:s.hi] {
+			if _, tier, ok := l.Page(); ok {
+				*t.count(s.node, p, tier)++
+				*t.count(from, p, tier)--
+			}
+		}
+	}
+}
+
+// addBlocks adds new blocks with these tokens, which no pool holds, to the end of the
+// run of node x.
+func (t *arena) addBlocks(x int32, tokens []messages.Token) {
 	n := int32(len(tokens) / t.tpb)
 	r := &t.nodes[x].run
 	at := r.off + r.n
@@ -140,12 +175,86 @@ func (t *Tree) extend(x int32, tokens []messages.Token) {
 		fillNowhere(r.locations(p)[at : at+n])
 	}
 	// ids and locations are written behind the run first; n makes them part of it.
-	// newBlocks makes no node, so r stays valid.
-	t.newBlocks(r.ids()[at:at+n], x, t.nodes[x].depth+r.n)
+	// nameBlocks makes no node, so r stays valid.
+	t.nameBlocks(r.ids()[at:at+n], x, t.nodes[x].depth+r.n)
 	r.n += n
-	// Now the run has the blocks, which the record is made from.
-	t.recordEntered(x, r.n-n)
-	t.symbols.retain(tokens)
+}
+
+// setPart makes the run of node x one block that is stored in part. It is not a case
+// of addBlocks, since a block stored in part never grows: when the sequence goes on,
+// the longer block becomes a sibling, and this one stays as it was computed. The
+// arrays have room for one whole block, of which the first part tokens count.
+func (t *arena) setPart(x int32, tokens []messages.Token) {
+	nd := &t.nodes[x]
+	nd.run = run{arrays: t.newArrays(1), n: 1, part: int32(len(tokens))}
+	copy(t.tokensIn(&nd.arrays), tokens)
+	t.nameBlocks(t.ids(x), x, nd.depth)
+	for p := range t.pools {
+		fillNowhere(t.locations(x, p))
+	}
+}
+
+// removeBlocks removes the blocks from index n on from the run of node x, which no
+// pool holds. The memory stays; shrink gives it back.
+func (t *arena) removeBlocks(x, n int32) {
+	t.freeBlocks(t.ids(x)[n:])
+	t.nodes[x].n = n
+}
+
+// moveFront makes the first i blocks of node x those of y, an empty node.
+func (t *arena) moveFront(y, x, i int32) {
+	t.inherit(y, x)
+	t.reserve(y, margins{back: i})
+	t.copyBlocks(y, segment{x, 0, i}, t.nodes[y].off)
+	from, to := &t.nodes[x], &t.nodes[y]
+	to.n, to.depth = i, from.depth
+	from.off, from.n, from.depth = from.off+i, from.n-i, from.depth+i
+	t.relabel(segment{y, 0, i}, x)
+	t.shrink(x)
+}
+
+// moveRear makes the blocks of node x from i on those of y, an empty node.
+func (t *arena) moveRear(y, x, i int32) {
+	t.inherit(y, x)
+	n := t.nodes[x].n - i
+	t.reserve(y, margins{back: n})
+	t.copyBlocks(y, segment{x, i, i + n}, t.nodes[y].off)
+	from, to := &t.nodes[x], &t.nodes[y]
+	to.n, to.depth = n, from.depth+i
+	from.n = i
+	t.relabel(segment{y, 0, n}, x)
+	t.shrink(x)
+}
+
+// inherit gives node y, which takes blocks of x, what all nodes have in common that
+// were one.
+func (t *arena) inherit(y, x int32) {
+	from, to := &t.nodes[x], &t.nodes[y]
+	to.generations, to.fresh, to.cross = from.generations, from.fresh, from.cross
+}
+
+// joinBehind puts the blocks of y, which follow those of x, behind them, and leaves y
+// without blocks.
+func (t *arena) joinBehind(x, y int32) {
+	t.joinGenerations(x, y)
+	n, m := t.nodes[x].n, t.nodes[y].n
+	t.reserve(x, margins{back: m})
+	t.copyBlocks(x, segment{y, 0, m}, t.nodes[x].off+n)
+	t.nodes[x].n += m
+	t.relabel(segment{x, n, n + m}, y)
+}
+
+// joinBefore puts the blocks of x, which y follows, before those of y, and leaves x
+// without blocks. The room before the run of y is for this case: its own blocks do not
+// move.
+func (t *arena) joinBefore(y, x int32) {
+	t.joinGenerations(x, y)
+	n, m := t.nodes[x].n, t.nodes[y].n
+	t.reserve(y, margins{front: n})
+	t.copyBlocks(y, segment{x, 0, n}, t.nodes[y].off-n)
+	nd := &t.nodes[y]
+	nd.off, nd.n, nd.depth = nd.off-n, n+m, nd.depth-n
+	t.relabel(segment{y, 0, n}, x)
 }
 
 // fillNowhere makes locations those of blocks that a pool does not hold. Arrays come
@@ -161,3 +270,15 @@ func fillNowhere(l []protocol.Location) {
 // The elements are whatever was there. It is for slices of answers and scratch, which
 // are overwritten in full.
 func resize[E any](s []E, n int) []E { return slices.Grow(s[:0], n)[:n] }
+
+// lengthen adds n zero elements to an array by block. An array that is moved gets an
+// eighth more: append would give a quarter, which is much where there are millions.
+// The arrays are never cut, so what lies behind their length is still zero.
+func lengthen[E any](s []E, n int) []E {
+	if len(s)+n > cap(s) {
+		longer := make([]E, len(s), len(s)+max(n, len(s)/8, 64))
+		copy(longer, s)
+		s = longer
+	}
+	return s[:len(s)+n]
+}

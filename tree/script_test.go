@@ -230,7 +230,7 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 func (s *script) blockAt(t *testing.T, d *datadriven.TestData) protocol.BlockID {
 	at := word(t, d, "at") + word(t, d, "keep")
 	p := number(t, d, "pool", 0)
-	for b, x := range s.tree.blocks.node {
+	for b, x := range s.tree.index.node {
 		if x == none {
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 
 // child returns the child of parent whose first block has exactly these tokens, or
 // none. It costs O(log children) comparisons, most of them of the head alone.
-func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
-	x := t.nodes[parent].children
+func (t *siblings) child(parent int32, tokens []messages.Token) int32 {
+	x := t.elements[parent].children
 	for x != none {
 		// side[0] has what comes before x: where tokens come before x the search goes
 		// there.
@@ -19,12 +19,26 @@ func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 		case 0:
 			return x
 		case -1:
-			x = t.nodes[x].side[0]
+			x = t.elements[x].side[0]
 		default:
-			x = t.nodes[x].side[1]
+			x = t.elements[x].side[1]
 		}
 	}
 	return none
+}
+
+// lastUpTo returns the last child of a node whose first block is query or comes before
+// it in the order of tokens, or none.
+func (t *siblings) lastUpTo(parent int32, query []messages.Token) int32 {
+	found := none
+	for x := t.elements[parent].children; x != none; {
+		if t.compare(x, query) <= 0 {
+			found, x = x, t.elements[x].side[1]
+		} else {
+			x = t.elements[x].side[0]
+		}
+	}
+	return found
 }
 
 // nearest returns, among the children of parent whose first block counts, the one
@@ -32,8 +46,8 @@ func (t *Tree) child(parent int32, tokens []messages.Token) int32 {
 // one with the latest stamp. Children that share a prefix are neighbours in token
 // order, so the best is next to where query would be inserted, and its equals are a
 // range around it: O(log children).
-func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32, shared int) {
-	top := t.nodes[parent].children
+func (t *siblings) nearest(parent int32, query []messages.Token, what int) (x int32, shared int) {
+	top := t.elements[parent].children
 	// One neighbour on each side is enough to know how many tokens can be shared at
 	// all.
 	for dir := range 2 {
@@ -53,32 +67,32 @@ func (t *Tree) nearest(parent int32, query []messages.Token, what int) (x int32,
 // does not count is passed, and the subtree on its side away from query is remembered
 // as far, if anything counts there, by its top alone; a second walk in far finds the
 // closest element. A walk back up would need a stack.
-func (t *Tree) closest(x int32, query []messages.Token, what, dir int) int32 {
+func (t *siblings) closest(x int32, query []messages.Token, what, dir int) int32 {
 	found, far := none, none // the closest so far, or the closest of those in far
 	// latest 0 says that nothing from here down counts, so the search ends at once.
-	for x != none && t.nodes[x].latest[what] != 0 {
+	for x != none && t.elements[x].latest[what] != 0 {
 		c := t.compare(x, query)
 		if dir == 1 {
 			c = -c
 		}
 		if c > 0 {
-			x = t.nodes[x].side[dir]
+			x = t.elements[x].side[dir]
 			continue
 		}
 		if t.stampOf(x, what) != 0 {
 			found, far = x, none
-		} else if y := t.nodes[x].side[dir]; t.latestOf(y, what) != 0 {
+		} else if y := t.elements[x].side[dir]; t.latestOf(y, what) != 0 {
 			found, far = none, y
 		}
-		x = t.nodes[x].side[1-dir]
+		x = t.elements[x].side[1-dir]
 	}
 	for x = far; x != none; {
-		if y := t.nodes[x].side[1-dir]; t.latestOf(y, what) != 0 {
+		if y := t.elements[x].side[1-dir]; t.latestOf(y, what) != 0 {
 			x = y
 		} else if t.stampOf(x, what) != 0 {
 			return x
 		} else {
-			x = t.nodes[x].side[dir]
+			x = t.elements[x].side[dir]
 		}
 	}
 	return found
@@ -94,53 +108,81 @@ func (t *Tree) closest(x int32, query []messages.Token, what, dir int) int32 {
 //	  y       y'         each edge: either y is outside, and the
 //	 / \     / \         search goes inwards, or y and its inner
 //	y   ▲   ▲   y'       subtree ▲ are inside
-func (t *Tree) newest(x int32, prefix []messages.Token, what int) int32 {
+func (t *siblings) newest(x int32, prefix []messages.Token, what int) int32 {
 	for c := t.against(x, prefix); c != 0; c = t.against(x, prefix) {
-		x = t.nodes[x].side[sideOf(c)]
+		x = t.elements[x].side[sideOf(c)]
 	}
 	best, stamp := x, t.stampOf(x, what)
 	for dir := range 2 {
-		for y := t.nodes[x].side[dir]; y != none; {
+		for y := t.elements[x].side[dir]; y != none; {
 			if t.against(y, prefix) != 0 {
-				y = t.nodes[y].side[1-dir]
+				y = t.elements[y].side[1-dir]
 				continue
 			}
 			if s := t.stampOf(y, what); s > stamp {
 				best, stamp = y, s
 			}
-			if z := t.nodes[y].side[1-dir]; t.latestOf(z, what) > stamp {
-				best, stamp = z, t.nodes[z].latest[what]
+			if z := t.elements[y].side[1-dir]; t.latestOf(z, what) > stamp {
+				best, stamp = z, t.elements[z].latest[what]
 			}
-			y = t.nodes[y].side[dir]
+			y = t.elements[y].side[dir]
 		}
 	}
 	// Stamps of siblings may be equal only within one claim or store; the side before
 	// is tried first, so the choice is the same in each run.
 	for t.stampOf(best, what) != stamp { // best is the top of the part that has it
-		y := t.nodes[best].side[0]
+		y := t.elements[best].side[0]
 		if t.latestOf(y, what) != stamp {
-			y = t.nodes[best].side[1]
+			y = t.elements[best].side[1]
 		}
 		best = y
 	}
 	return best
 }
 
+// childrenOf adds the children of x to list, the last in order first: that is the
+// order in which a stack is filled.
+func (t *siblings) childrenOf(list []int32, x int32) []int32 {
+	return t.childrenWith(list, t.elements[x].children, nil)
+}
+
+// childrenWith adds the elements from x down whose first block begins with prefix
+// to list, the last in order first. It recurses as deep as the treap, which is
+// logarithmic.
+func (t *siblings) childrenWith(list []int32, x int32, prefix []messages.Token) []int32 {
+	if x == none {
+		return list
+	}
+	c := t.against(x, prefix)
+	// Elements that begin with prefix are a range. x is before it (c < 0), in it or
+	// behind it, and only the sides that the range reaches are searched.
+	if c <= 0 {
+		list = t.childrenWith(list, t.elements[x].side[1], prefix)
+	}
+	if c == 0 {
+		list = append(list, x)
+	}
+	if c >= 0 {
+		list = t.childrenWith(list, t.elements[x].side[0], prefix)
+	}
+	return list
+}
+
 // against returns 0 if the first block of x begins with prefix, a negative number if
 // x is before those that do, else a positive one. The head decides most comparisons:
 // it lies in the node, the tokens do not.
-func (t *Tree) against(x int32, prefix []messages.Token) int {
-	if len(prefix) > 0 && t.nodes[x].head != prefix[0] {
-		return cmp.Compare(t.nodes[x].head, prefix[0])
+func (t *siblings) against(x int32, prefix []messages.Token) int {
+	if len(prefix) > 0 && t.elements[x].head != prefix[0] {
+		return cmp.Compare(t.elements[x].head, prefix[0])
 	}
 	key := t.first(x)
 	return slices.Compare(key[:min(len(key), len(prefix))], prefix)
 }
 
 // compare orders the first block of an element and tokens.
-func (t *Tree) compare(x int32, tokens []messages.Token) int {
-	if len(tokens) > 0 && t.nodes[x].head != tokens[0] {
-		return cmp.Compare(t.nodes[x].head, tokens[0])
+func (t *siblings) compare(x int32, tokens []messages.Token) int {
+	if len(tokens) > 0 && t.elements[x].head != tokens[0] {
+		return cmp.Compare(t.elements[x].head, tokens[0])
 	}
 	return slices.Compare(t.first(x), tokens)
 }

@@ -97,7 +97,7 @@ func TestManyChildren(t *testing.T) {
 		require.Equal(t, 6, it.Matched)
 		require.Equal(t, tokens[4:6], f.tokensAt(f.at(it.Source.Block))[:2])
 		depth := 0
-		for x := f.blocks.node[it.Source.Block]; f.nodes[x].above >= 0; x = f.nodes[x].above {
+		for x := f.index.node[it.Source.Block]; f.elements[x].above >= 0; x = f.elements[x].above {
 			depth++
 		}
 		deepest = max(deepest, depth)
@@ -286,17 +286,17 @@ func TestPanics(t *testing.T) {
 // Check finds what is wrong, whatever it is.
 func TestCheckFinds(t *testing.T) {
 	for name, harm := range map[string]func(f *fixture){
-		"counts":   func(f *fixture) { *f.count(f.blocks.node[0], 0, messages.Primary)++ },
-		"depth":    func(f *fixture) { f.blocks.low[1]++ },
-		"page":     func(f *fixture) { f.locations(f.blocks.node[0], 0)[1] = f.locations(f.blocks.node[0], 0)[0] },
-		"latest":   func(f *fixture) { f.nodes[f.blocks.node[0]].latest[candidates]++ },
-		"weight":   func(f *fixture) { f.nodes[f.nodes[f.blocks.node[0]].children].weight = 0 },
-		"order":    func(f *fixture) { f.first(f.nodes[f.blocks.node[0]].children)[0] ^= 1 << 20 },
+		"counts":   func(f *fixture) { *f.count(f.index.node[0], 0, messages.Primary)++ },
+		"depth":    func(f *fixture) { f.index.low[1]++ },
+		"page":     func(f *fixture) { f.locations(f.index.node[0], 0)[1] = f.locations(f.index.node[0], 0)[0] },
+		"latest":   func(f *fixture) { f.elements[f.index.node[0]].latest[candidates]++ },
+		"weight":   func(f *fixture) { f.elements[f.elements[f.index.node[0]].children].weight = 0 },
+		"order":    func(f *fixture) { f.first(f.elements[f.index.node[0]].children)[0] ^= 1 << 20 },
 		"held":     func(f *fixture) { f.blocksHeld++ },
 		"session":  func(f *fixture) { f.sessions.refs[0]++ },
 		"timer":    func(f *fixture) { f.timers.slot[0] = 0 },
-		"kind":     func(f *fixture) { f.nodes[f.blocks.node[0]].cross = true },
-		"free":     func(f *fixture) { f.blocks.free = append(f.blocks.free, 0) },
+		"kind":     func(f *fixture) { f.nodes[f.index.node[0]].cross = true },
+		"free":     func(f *fixture) { f.index.free = append(f.index.free, 0) },
 		"node":     func(f *fixture) { f.freeNodes = append(f.freeNodes, 0) },
 		"symbol":   func(f *fixture) { f.symbols.refs[0] = 0 },
 		"priority": func(f *fixture) { f.blocks.priority[0] = 101 },
@@ -363,7 +363,7 @@ func TestDroppedBlocksHaveNoTimer(t *testing.T) {
 	tokens := counting(8)
 	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
 	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
-	ghost := f.ids(f.nodes[f.rootOf(messages.Namespace{}, false)].children)[1]
+	ghost := f.ids(f.elements[f.rootOf(messages.Namespace{}, false)].children)[1]
 	f.evict(ghost)
 	require.NoError(t, f.Check())
 	_, timed := f.timers.of(ghost)

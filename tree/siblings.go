@@ -1,6 +1,42 @@
 package tree
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// siblings links the nodes: it keeps the children of each node in the order of the
+// tokens of their first blocks, and finds parents. The children are a treap, whose
+// elements are the nodes themselves.
+//
+// Each element knows the latest stamp below it, so that the best partial match among
+// 100,000 children is found in the time of a few dozen comparisons. So siblings rests
+// on the nodes, for tokens and for what pools hold, and on the attributes, for stamps.
+type siblings struct {
+	arena
+	attributes
+	elements    []element // by node
+	randomState uint64    // state of the generator of weights
+}
+
+// element is a node as a parent of children and as one of the children of its parent.
+// An element's parent in the radix tree is found only by way of above, up to the top
+// of the treap.
+type element struct {
+	children int32    // the top of the treap of children, or none
+	side     [2]int32 // the elements before and behind, or none
+	above    int32    // the element above; at the top of the treap ^parent
+	// head is the first token of the first block: most questions about the order are
+	// answered by it, without a look at the tokens.
+	head   messages.Token
+	weight uint32 // no element weighs more than the one above it
+	// latest is the greatest stamp among the first blocks of this element and
+	// those below it that count as candidates, and as held; 0: none counts.
+	latest [2]uint32
+}
+
+// unlinked is an element without children and in no treap.
+var unlinked = element{children: none, side: [2]int32{none, none}, above: none}
 
 // The two questions that the treap of children answers about first blocks.
 const (
@@ -9,26 +45,68 @@ const (
 	holders    = 1 // some pool holds it
 )
 
+// newNode returns a node without blocks, children and parent.
+func (t *siblings) newNode() int32 {
+	x := t.takeNode()
+	if int(x) == len(t.elements) {
+		t.elements = lengthen(t.elements, 1)
+	}
+	t.elements[x] = unlinked
+	return x
+}
+
+// freeNode makes a node free that is linked to nothing any more.
+func (t *siblings) freeNode(x int32) {
+	t.elements[x] = unlinked
+	t.dropNode(x)
+}
+
 // parentOf returns the parent of a node that is no root. The elements of a treap do
 // not know their parent, only the element at its top does: so a split does not have
 // to visit 100,000 children. It costs the depth of the treap, which is logarithmic in
 // the siblings, and is asked once for each node on a way up. above is ^parent, which
 // is negative for every node, at the top and the number of an element elsewhere, so
 // one field serves both.
-func (t *Tree) parentOf(x int32) int32 {
-	for t.nodes[x].above >= 0 {
-		x = t.nodes[x].above
+func (t *siblings) parentOf(x int32) int32 {
+	for t.elements[x].above >= 0 {
+		x = t.elements[x].above
 	}
-	return ^t.nodes[x].above
+	return ^t.elements[x].above
+}
+
+// onlyChild returns the child of a node that has exactly one, else none.
+func (t *siblings) onlyChild(x int32) int32 {
+	y := t.elements[x].children
+	if y == none || t.elements[y].side != [2]int32{none, none} {
+		return none
+	}
+	return y
+}
+
+// isLeaf tells whether a node has no children.
+func (t *siblings) isLeaf(x int32) bool { return t.elements[x].children == none }
+
+// before returns the block before b in its prefix, or NoBlock.
+func (t *siblings) before(b protocol.BlockID) protocol.BlockID {
+	x, i := t.at(b)
+	return t.prior(x, i)
+}
+
+// prior returns the block before block i of node x, or NoBlock.
+func (t *siblings) prior(x, i int32) protocol.BlockID {
+	if i > 0 {
+		return t.ids(x)[i-1]
+	}
+	return t.tail(t.parentOf(x))
 }
 
 // first returns the tokens of the first block of node x, by which it is ordered
 // among its siblings.
-func (t *Tree) first(x int32) []messages.Token { return t.tokensAt(x, 0) }
+func (t *siblings) first(x int32) []messages.Token { return t.tokensAt(x, 0) }
 
 // stampOf returns the stamp of the first block of node x if the block counts, else
 // 0.
-func (t *Tree) stampOf(x int32, what int) uint32 {
+func (t *siblings) stampOf(x int32, what int) uint32 {
 	if what == candidates && !t.heldByAll(x, 0) || what != candidates && !t.held(x, 0) {
 		return 0
 	}
@@ -36,59 +114,59 @@ func (t *Tree) stampOf(x int32, what int) uint32 {
 }
 
 // latestOf returns latest of an element that may be none.
-func (t *Tree) latestOf(x int32, what int) uint32 {
+func (t *siblings) latestOf(x int32, what int) uint32 {
 	if x == none {
 		return 0
 	}
-	return t.nodes[x].latest[what]
+	return t.elements[x].latest[what]
 }
 
 // refresh computes latest of x from x and the two elements below it, and tells
 // whether it has changed. It must be called from below upwards: an element reads the
 // latest of those below it.
-func (t *Tree) refresh(x int32) bool {
-	nd := &t.nodes[x]
+func (t *siblings) refresh(x int32) bool {
+	e := &t.elements[x]
 	var latest [2]uint32
 	for what := range latest {
-		latest[what] = max(t.stampOf(x, what), t.latestOf(nd.side[0], what), t.latestOf(nd.side[1], what))
+		latest[what] = max(t.stampOf(x, what), t.latestOf(e.side[0], what), t.latestOf(e.side[1], what))
 	}
-	changed := latest != nd.latest
-	nd.latest = latest
+	changed := latest != e.latest
+	e.latest = latest
 	return changed
 }
 
 // refreshUpwards computes latest of x and of the elements above it, as far up as it
 // changes. It stops where nothing changes, since an element higher up reads x only
 // through that. It ends at the top of the treap, where above is negative.
-func (t *Tree) refreshUpwards(x int32) {
+func (t *siblings) refreshUpwards(x int32) {
 	for x >= 0 && t.refresh(x) {
-		x = t.nodes[x].above
+		x = t.elements[x].above
 	}
 }
 
 // replaceBelow makes x, which may be none, the element in the place of y below the
 // element or the parent of y.
-func (t *Tree) replaceBelow(x, y int32) {
-	up := t.nodes[y].above
+func (t *siblings) replaceBelow(x, y int32) {
+	up := t.elements[y].above
 	switch {
 	case up < 0:
-		t.nodes[^up].children = x
-	case t.nodes[up].side[0] == y:
-		t.nodes[up].side[0] = x
+		t.elements[^up].children = x
+	case t.elements[up].side[0] == y:
+		t.elements[up].side[0] = x
 	default:
-		t.nodes[up].side[1] = x
+		t.elements[up].side[1] = x
 	}
 	if x != none {
-		t.nodes[x].above = up
+		t.elements[x].above = up
 	}
 }
 
 // rotate makes x the element above the one that is above it now, and keeps the
 // order of tokens.
-func (t *Tree) rotate(x int32) {
-	y := t.nodes[x].above
+func (t *siblings) rotate(x int32) {
+	y := t.elements[x].above
 	s := 0
-	if t.nodes[y].side[1] == x {
+	if t.elements[y].side[1] == x {
 		s = 1
 	}
 	//	     y            x
@@ -96,27 +174,31 @@ func (t *Tree) rotate(x int32) {
 	//	   x   c   ──▶  a   y        for x before y; else mirrored
 	//	  / \              / \
 	//	 a  inner       inner  c
-	inner := t.nodes[x].side[1-s]
+	inner := t.elements[x].side[1-s]
 	t.replaceBelow(x, y)
-	t.nodes[y].side[s] = inner
+	t.elements[y].side[s] = inner
 	if inner != none {
-		t.nodes[inner].above = y
+		t.elements[inner].above = y
 	}
-	t.nodes[x].side[1-s] = y
-	t.nodes[y].above = x
+	t.elements[x].side[1-s] = y
+	t.elements[y].above = x
 	// y is below x now, so it is refreshed first. What is above x is not refreshed
 	// here: the elements below the place are the same as before.
 	t.refresh(y)
 	t.refresh(x)
 }
 
+// setParent says that x is below parent before it is in order among the children, so
+// that a record of its blocks finds the block before them. insert sets it again.
+func (t *siblings) setParent(x, parent int32) { t.elements[x].above = ^parent }
+
 // insert adds x to the children of parent. The order among siblings is that of first,
 // and no two are equal: the caller has searched for the tokens before, or x is the
 // only child.
-func (t *Tree) insert(parent, x int32) {
+func (t *siblings) insert(parent, x int32) {
 	key := t.first(x)
 	up, s := ^parent, 0
-	for y := t.nodes[parent].children; y != none; y = t.nodes[y].side[s] {
+	for y := t.elements[parent].children; y != none; y = t.elements[y].side[s] {
 		up, s = y, 0
 		if t.compare(y, key) < 0 {
 			s = 1
@@ -124,31 +206,31 @@ func (t *Tree) insert(parent, x int32) {
 	}
 	// x begins at the bottom, as in a tree without weights, and is rotated up to its
 	// weight.
-	nd := &t.nodes[x]
-	nd.above, nd.side, nd.weight, nd.head = up, [2]int32{none, none}, t.random(), key[0]
+	e := &t.elements[x]
+	e.above, e.side, e.weight, e.head = up, [2]int32{none, none}, t.random(), key[0]
 	if up < 0 {
-		t.nodes[parent].children = x
+		t.elements[parent].children = x
 	} else {
-		t.nodes[up].side[s] = x
+		t.elements[up].side[s] = x
 	}
 	t.refresh(x)
-	for t.nodes[x].above >= 0 && t.nodes[x].weight > t.nodes[t.nodes[x].above].weight {
+	for t.elements[x].above >= 0 && t.elements[x].weight > t.elements[t.elements[x].above].weight {
 		t.rotate(x)
 	}
-	t.refreshUpwards(t.nodes[x].above)
+	t.refreshUpwards(t.elements[x].above)
 }
 
 // remove removes x, a ghost, from its siblings. A ghost has no stamp that counts, so
 // no latest above it changes. x goes down by rotations until nothing is below it. The
 // element with the greater weight comes up each time, so the order of weights holds
 // for all others.
-func (t *Tree) remove(x int32) {
+func (t *siblings) remove(x int32) {
 	for {
-		a, b := t.nodes[x].side[0], t.nodes[x].side[1]
+		a, b := t.elements[x].side[0], t.elements[x].side[1]
 		if a == none && b == none {
 			break
 		}
-		if a == none || b != none && t.nodes[b].weight > t.nodes[a].weight {
+		if a == none || b != none && t.elements[b].weight > t.elements[a].weight {
 			a = b
 		}
 		t.rotate(a)
@@ -159,22 +241,32 @@ func (t *Tree) remove(x int32) {
 // replace makes y, which has got the first block of x, the element in the place of x.
 // Only links and the place change. Weights are those of the place, so the treap has
 // the same shape, and a split of a node with 100,000 siblings costs nothing for them.
-func (t *Tree) replace(x, y int32) {
+func (t *siblings) replace(x, y int32) {
 	t.replaceBelow(y, x)
-	from, to := &t.nodes[x], &t.nodes[y]
+	from, to := &t.elements[x], &t.elements[y]
 	to.side, to.weight, to.latest, to.head = from.side, from.weight, from.latest, from.head
 	from.side = [2]int32{none, none}
 	for _, z := range to.side {
 		if z != none {
-			t.nodes[z].above = y
+			t.elements[z].above = y
 		}
+	}
+}
+
+// takeChildren makes the children of y those of x. Only the top of the treap names
+// the parent, so the cost does not depend on the number of children.
+func (t *siblings) takeChildren(x, y int32) {
+	top := t.elements[y].children
+	t.elements[x].children, t.elements[y].children = top, none
+	if top != none {
+		t.elements[top].above = ^x
 	}
 }
 
 // random returns the weight of a new element: splitmix64 from a constant seed, so
 // that every run builds the same treaps. The weights only keep the treap shallow:
 // they decide the cost of a search, not its result.
-func (t *Tree) random() uint32 {
+func (t *siblings) random() uint32 {
 	t.randomState += 0x9e3779b97f4a7c15
 	z := t.randomState
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

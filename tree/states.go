@@ -1,11 +1,6 @@
 package tree
 
-import (
-	"fmt"
-
-	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
-)
+import "github.com/kvactor/kvactor/internal/protocol"
 
 // Recurrent layers. A state pool keeps, for some blocks, the state of the layers after
 // the last token of the block: the checkpoint of the block. A state serves exactly
@@ -21,7 +16,7 @@ import (
 
 // matchStates finds the longest match that ends at a checkpoint of every state pool.
 // k and source are the match of the attention pools alone, which it notes in m.
-func (t *Tree) matchStates(m *protocol.MatchItem, q *prompt, k int32, source choice) (int32, choice) {
+func (t *matcher) matchStates(m *protocol.MatchItem, q *prompt, k int32, source choice) (int32, choice) {
 	// What the attention pools alone would give is answered too: the difference to
 	// Matched says how much of the prompt must be computed again only for want of a
 	// checkpoint.
@@ -48,7 +43,7 @@ func (t *Tree) matchStates(m *protocol.MatchItem, q *prompt, k int32, source cho
 	// if there is one, else the last whole block.
 	end := source
 	if end.node == none && k > 0 {
-		s := t.path[t.segmentAt(k-1)]
+		s := t.path.segments[t.path.segmentAt(k-1)]
 		end = choice{node: s.node, i: k - 1 - t.nodes[s.node].depth}
 	}
 	if end.node != none {
@@ -66,11 +61,11 @@ func (t *Tree) matchStates(m *protocol.MatchItem, q *prompt, k int32, source cho
 // up, the first checkpoint that the windows allow is the longest. The candidates of
 // one depth are the parts behind the node, then the blocks of the node from its last
 // one on; end is the most whole blocks that the windows found so far allow.
-func (t *Tree) longestWithStates(q *prompt) (k int32, source choice) {
+func (t *matcher) longestWithStates(q *prompt) (k int32, source choice) {
 	end := t.startOfSearch(q)
 	part := choice{none, none, 0}
-	for i := len(t.path) - 1; i >= 0; i-- {
-		s := t.path[i]
+	for i := len(t.path.segments) - 1; i >= 0; i-- {
+		s := t.path.segments[i]
 		depth := t.nodes[s.node].depth
 		// A window or the start of the search has ruled out every block of this node.
 		if depth >= end {
@@ -105,7 +100,7 @@ func (t *Tree) longestWithStates(q *prompt) (k int32, source choice) {
 
 // startOfSearch is the number of blocks that the full-attention pools and the sinks
 // allow to be matched, and prepares the search for gaps in windows.
-func (t *Tree) startOfSearch(q *prompt) int32 {
+func (t *matcher) startOfSearch(q *prompt) int32 {
 	k := q.lacking
 	for p := q.first; p < q.end; p++ {
 		t.clean[p] = q.whole
@@ -113,7 +108,7 @@ func (t *Tree) startOfSearch(q *prompt) int32 {
 		// there. A window moves with the length and is searched by gap.
 		if t.pools[p].Window > 0 {
 			if end := min(t.sinkBlocks(p), k); end > 0 {
-				if h := t.firstHole(p, end); h < end {
+				if h := t.path.firstHole(p, end); h < end {
 					k = h
 				}
 			}
@@ -126,7 +121,7 @@ func (t *Tree) startOfSearch(q *prompt) int32 {
 // whole blocks, else the last of them that a window lacks. No match that ends behind
 // that block has it all either: its window reaches as far back. position may lie
 // behind the k whole blocks, inside a part: a window begins later then.
-func (t *Tree) covered(q *prompt, k, position int32) int32 {
+func (t *matcher) covered(q *prompt, k, position int32) int32 {
 	covered := k
 	for p := q.first; p < q.end; p++ {
 		if !t.pools[p].full() {
@@ -139,7 +134,7 @@ func (t *Tree) covered(q *prompt, k, position int32) int32 {
 // endInPart finds, behind the last block of node x at depth k, the longest block that
 // is stored in part, has only tokens of the prompt, and has a page in every pool. It
 // also returns the most blocks that a match may still have if there is none.
-func (t *Tree) endInPart(q *prompt, x, k int32) (choice, int32) {
+func (t *matcher) endInPart(q *prompt, x, k int32) (choice, int32) {
 	query := q.tokens[min(len(q.tokens), int(k)*t.tpb):]
 	// A part has fewer tokens than a block. Longer queries would find whole blocks.
 	query = query[:min(len(query), t.tpb-1)]
@@ -174,128 +169,4 @@ func (t *Tree) endInPart(q *prompt, x, k int32) (choice, int32) {
 		query = query[:n-1]
 	}
 	return choice{none, none, 0}, k
-}
-
-// lastUpTo returns the last child of a node whose first block is query or comes before
-// it in the order of tokens, or none.
-func (t *Tree) lastUpTo(parent int32, query []messages.Token) int32 {
-	found := none
-	for x := t.nodes[parent].children; x != none; {
-		if t.compare(x, query) <= 0 {
-			found, x = x, t.nodes[x].side[1]
-		} else {
-			x = t.nodes[x].side[0]
-		}
-	}
-	return found
-}
-
-// hasCheckpoints tells whether every state pool has a checkpoint of some block of a
-// node. It may say yes where no single block has one in every pool; checkpointed
-// decides that.
-func (t *Tree) hasCheckpoints(x int32) bool {
-	for p := t.tokenPools; p < t.selfPools; p++ {
-		if *t.count(x, p, messages.Primary)+*t.count(x, p, messages.Secondary) == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// checkpointed tells whether every state pool has the checkpoint of block i of a node.
-func (t *Tree) checkpointed(x, i int32) bool {
-	for p := t.tokenPools; p < t.selfPools; p++ {
-		if t.locations(x, p)[i] == protocol.Nowhere {
-			return false
-		}
-	}
-	return true
-}
-
-// findEnd answers which block has exactly the tokens of an offer, and gives it the
-// pages that the offer hands over. It comes after the store, so it finds what this
-// offer has stored and what another sequence had stored before: two sequences with
-// equal tokens share one checkpoint.
-func (t *Tree) findEnd(s *protocol.StoreItem) {
-	s.End.Block, s.End.Priority, s.End.Lacks = protocol.NoBlock, 0, s.End.Lacks[:0]
-	x, i := t.blockOf(s)
-	// A ghost gets no checkpoint: no attention pool has the block that the state
-	// belongs to.
-	if x == none || !t.held(x, i) {
-		return
-	}
-	b := t.ids(x)[i]
-	// The caller gives the priority to the page that it copies for the block.
-	t.expireNow(b)
-	s.End.Block, s.End.Priority = b, t.blocks.priority[b]
-	for p := t.tokenPools; p < t.selfPools; p++ {
-		if t.locations(x, p)[i] != protocol.Nowhere {
-			continue
-		}
-		// Lacks is from before HandOver, so the caller sees in which pools its page
-		// was used.
-		s.End.Lacks = append(s.End.Lacks, messages.PoolID(p))
-		if p < len(s.HandOver) && s.HandOver[p] != messages.NoPage {
-			t.attachCheckpoint(b, p, s.HandOver[p])
-		}
-	}
-}
-
-// blockOf finds the block of exactly the tokens [0, To) of an offer, perhaps a ghost;
-// none if there is none.
-func (t *Tree) blockOf(s *protocol.StoreItem) (x, i int32) {
-	whole := s.To / t.tpb * t.tpb
-	x, i = t.rootOf(s.Namespace, s.Cross), 0
-	if x == none || s.To == 0 {
-		return none, 0
-	}
-	// As in start, a cursor saves the comparison of the whole prompt. One behind the
-	// end of the offer is of no use here, since the search goes only downwards.
-	if t.follows(s.Cursor) && int(t.depth(s.Cursor.Block)+1)*t.tpb <= whole {
-		x, i = t.at(s.Cursor.Block)
-		i++
-	}
-	for at := int(t.nodes[x].depth+i) * t.tpb; at < whole; at = int(t.nodes[x].depth+i) * t.tpb {
-		if i == t.nodes[x].n {
-			if x, i = t.child(x, s.Tokens[at:at+t.tpb]), 0; x == none {
-				return none, 0
-			}
-		}
-		// An offer that was trimmed at its end may lead to no block; the tree is not
-		// changed to make one.
-		n := firstDifference(t.tokensFrom(x, i), s.Tokens[int(t.nodes[x].depth+i)*t.tpb:whole]) / t.tpb
-		if n == 0 {
-			return none, 0
-		}
-		i += int32(n)
-	}
-	if whole == s.To {
-		return x, i - 1
-	}
-	// Nothing stored in part can follow inside a run.
-	if i < t.nodes[x].n {
-		return none, 0
-	}
-	return t.child(x, s.Tokens[whole:s.To]), 0
-}
-
-// attachCheckpoint makes a page the checkpoint of a block, which lacks one in the
-// pool. It is no store: the block keeps its stamp.
-func (t *Tree) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID) {
-	if !t.alive(b) || p < t.tokenPools || p >= t.selfPools {
-		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d", b, p))
-	}
-	x, i := t.at(b)
-	if !t.held(x, i) || t.locations(x, p)[i] != protocol.Nowhere {
-		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is not held or has one", b, p))
-	}
-	// The block was held before, so it has its attributes, and blocksHeld stays.
-	t.setLocation(x, i, p, protocol.OnDevice(page))
-	// A checkpoint follows no stored block, so it is an event of its own.
-	t.log.event = noEvent
-	t.effect(protocol.Attach, p, b, page)
-	t.recordStored(segment{x, i, i + 1}, p)
-	if i == 0 {
-		t.refreshUpwards(x)
-	}
 }

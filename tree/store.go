@@ -2,12 +2,21 @@ package tree
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
+
+// storer stores what sequences offer. One offer is stored at a time.
+type storer struct {
+	*holdings
+	path      path           // of the offer's blocks
+	plain     []bool         // by segment of the path: no pool held it, and all of it is of one priority
+	retention retentionCover // of the offer
+}
 
 // position is the place behind the first i blocks of node's run.
 type position struct{ node, i int32 }
@@ -46,8 +55,14 @@ func (o *offer) offers(d int32) bool {
 	return false
 }
 
+// keepsOnHost tells whether block b of pool p stays in host memory whatever page is
+// offered of it.
+func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
+	return p < len(o.KeepOnHost) && slices.Contains(o.KeepOnHost[p], b)
+}
+
 // store adds what a sequence offers, and finds the block where the offer ends.
-func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
+func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
 	t.storeBlocks(s, now)
 	if s.FindEnd {
 		t.findEnd(s)
@@ -57,7 +72,7 @@ func (t *Tree) store(s *protocol.StoreItem, now time.Duration) {
 // storeBlocks adds what a sequence offers: first the blocks, then their attributes, then
 // the pages, pool by pool. The order is that of what may depend on what: an effect
 // carries the priority, and an event names the block.
-func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
+func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
 	o.first, o.end = t.poolsOf(s.Cross)
 	t.log.event = noEvent // runs of two sequences are two events
@@ -84,9 +99,9 @@ func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 		s.Cursor = t.cursor(b)
 	}
 	// The path is made only now: descend and storePart may have split nodes of it.
-	t.retrace(at, first)
+	t.path.retrace(at, first)
 	if leaf != none {
-		t.path = append(t.path, segment{leaf, 0, 1})
+		t.path.segments = append(t.path.segments, segment{leaf, 0, 1})
 	}
 	t.attribute(&o)
 	for p := o.first; p < o.end; p++ {
@@ -95,7 +110,7 @@ func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	// Whether a first block counts depends on all pools, so the treaps are refreshed
 	// once, behind the last pool. A segment that does not begin its run has changed
 	// no first block.
-	for _, g := range t.path {
+	for _, g := range t.path.segments {
 		if g.lo == 0 {
 			t.refreshUpwards(g.node)
 		}
@@ -103,7 +118,7 @@ func (t *Tree) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 }
 
 // last returns the block before a position, or NoBlock at a root.
-func (t *Tree) last(at position) protocol.BlockID {
+func (t *storer) last(at position) protocol.BlockID {
 	// Only a root has positions with i 0: everywhere else a position is behind some
 	// block.
 	if at.i == 0 {
@@ -116,7 +131,7 @@ func (t *Tree) last(at position) protocol.BlockID {
 // first of them do: at or above the cursor of s, if its block is still there, else
 // at the root. With a cursor a sequence that generates does not compare its whole
 // prompt for each block.
-func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
+func (t *storer) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	c := s.Cursor
 	if len(tokens) == 0 || !t.follows(c) {
 		return position{t.makeRoot(s), 0}
@@ -125,7 +140,7 @@ func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	// search goes up to the node that has the last block of the offer. Every block
 	// above the cursor has tokens of this sequence, so nothing is compared.
 	depth := min(t.depth(c.Block)+1, int32(len(tokens)/t.tpb))
-	x := t.blocks.node[c.Block]
+	x := t.index.node[c.Block]
 	for t.nodes[x].depth >= depth {
 		x = t.parentOf(x)
 	}
@@ -138,7 +153,7 @@ func (t *Tree) start(s *protocol.StoreItem, tokens []messages.Token) position {
 // mustLeadTo panics unless the path from the root into node x has these tokens. It
 // compares the whole prompt, which the cursor is there to avoid, so it runs under the
 // build tag invariants only.
-func (t *Tree) mustLeadTo(x int32, tokens []messages.Token) {
+func (t *storer) mustLeadTo(x int32, tokens []messages.Token) {
 	for ; t.nodes[x].root == none; x = t.parentOf(x) {
 		depth := int(t.nodes[x].depth) * t.tpb
 		if n := firstDifference(t.tokens(x), tokens[depth:]); depth+n < len(tokens) {
@@ -150,7 +165,7 @@ func (t *Tree) mustLeadTo(x int32, tokens []messages.Token) {
 
 // descend follows tokens, which start at the root and are whole blocks, from
 // position at on, and makes the blocks that are not there yet.
-func (t *Tree) descend(at position, tokens []messages.Token) position {
+func (t *storer) descend(at position, tokens []messages.Token) position {
 	// Each turn does one of four things: it goes on inside a run, splits the run
 	// where it differs, goes to a child, or makes what is left as one run and is
 	// done.
@@ -172,11 +187,10 @@ func (t *Tree) descend(at position, tokens []messages.Token) position {
 			at = position{x, 0}
 			continue
 		}
-		nd := &t.nodes[at.node]
 		// A leaf is extended in place, so a sequence that generates stays one run. A
 		// root never is: it has no blocks. A node stored in part cannot be here,
 		// since child compares whole blocks.
-		if nd.children == none && nd.root == none {
+		if t.isLeaf(at.node) && t.nodes[at.node].root == none {
 			t.extend(at.node, rest)
 		} else {
 			at.node = t.newChild(at.node, rest)
@@ -189,7 +203,7 @@ func (t *Tree) descend(at position, tokens []messages.Token) position {
 // storePart finds or makes the block behind a position that is stored in part with
 // these tokens. A leaf with exactly these tokens is used again; one with more or
 // fewer tokens is another block, because a match may end inside either.
-func (t *Tree) storePart(at position, tokens []messages.Token) (before position, leaf int32) {
+func (t *storer) storePart(at position, tokens []messages.Token) (before position, leaf int32) {
 	if at.i < t.nodes[at.node].n {
 		at.node = t.split(at.node, at.i)
 	}
@@ -198,45 +212,4 @@ func (t *Tree) storePart(at position, tokens []messages.Token) (before position,
 		leaf = t.newPartialChild(at.node, tokens)
 	}
 	return at, leaf
-}
-
-// retrace leaves in t.path the path from block first to a position. It is found
-// upwards, so that a store that began at a cursor costs nothing for the blocks
-// before it.
-func (t *Tree) retrace(at position, first int32) {
-	t.path = t.path[:0]
-	for x, hi := at.node, at.i; t.nodes[x].depth+hi > first; hi = t.nodes[x].n {
-		lo := max(0, first-t.nodes[x].depth)
-		t.path = append(t.path, segment{x, lo, hi})
-		// first lies inside this node, or this node begins the prefix. Going on would
-		// only add segments of blocks that the offer leaves out.
-		if lo > 0 || t.nodes[x].depth == 0 {
-			break
-		}
-		x = t.parentOf(x)
-	}
-	// Upwards is the only way that is known; attributes, effects and events are in
-	// the order of the prefix.
-	for i, j := 0, len(t.path)-1; i < j; i, j = i+1, j-1 {
-		t.path[i], t.path[j] = t.path[j], t.path[i]
-	}
-}
-
-// cursor returns a Cursor that remembers block b. The tree's generation is at least
-// that of the block, and less than that of any block that gets the same id later.
-func (t *Tree) cursor(b protocol.BlockID) protocol.Cursor {
-	return protocol.Cursor{Block: b, Generation: t.generation}
-}
-
-// follows tells whether a cursor leads to the block that it was made for. It may
-// say no for a block that is still there, in a run that has been merged with a
-// newer one: the store then starts at the root.
-func (t *Tree) follows(c protocol.Cursor) bool {
-	if c.Generation == 0 || !t.alive(c.Block) {
-		return false
-	}
-	// The id may have been given to another block since. That block was made later
-	// than the cursor, and the bound of its run says so.
-	x, i := t.at(c.Block)
-	return t.nodes[x].generationOf(t.nodes[x].depth+i) <= c.Generation
 }

@@ -11,7 +11,7 @@ import (
 // those of device pages by themselves, so at its end a block has to be looked at
 // only if an event has to be made of it, or if contents of it lie in host memory.
 // Only such blocks are watched, in a heap. What is noted of other blocks is brought
-// up to date when it is needed (Tree.expireNow): a million blocks of one prompt
+// up to date when it is needed (attributes.expireNow): a million blocks of one prompt
 // that end at once cost nothing at that moment.
 type timers struct {
 	// now never goes back. A block has ended if until ≤ now.

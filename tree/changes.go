@@ -5,32 +5,6 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// TakeChanges returns what has changed since the last call, in order, for the
-// event log. The record is the caller's until it comes back to ReturnChanges. It
-// is nil if nothing has changed, and if events are not recorded.
-func (t *Tree) TakeChanges() *protocol.Changes {
-	c := t.log.changes
-	if len(c.List) == 0 {
-		return nil
-	}
-	// An event must not be continued in the next record: the log may have made it by
-	// then.
-	t.log.changes, t.log.event = &protocol.Changes{}, noEvent
-	if n := len(t.log.spare); n > 0 {
-		t.log.changes, t.log.spare = t.log.spare[n-1], t.log.spare[:n-1]
-	}
-	return c
-}
-
-// ReturnChanges takes a record back that is not needed any more, to be filled
-// again. Only a few are kept: more are out at a time only if the log is slow.
-func (t *Tree) ReturnChanges(c *protocol.Changes) {
-	if len(t.log.spare) < spareRecords {
-		c.Reset()
-		t.log.spare = append(t.log.spare, c)
-	}
-}
-
 // spareRecords is how many records of changes wait to be filled at most: one is
 // with the log while the next is filled.
 const spareRecords = 2
@@ -40,7 +14,7 @@ const noEvent = -1
 
 // record adds a change to those that the event log gets, joined to the event before
 // or not. event is an index and not a pointer, since the list moves when it grows.
-func (t *Tree) record(c protocol.Change) {
+func (t *reporter) record(c protocol.Change) {
 	j := &t.log
 	if c.MakesEvent() {
 		j.event = len(j.changes.List)
@@ -50,7 +24,7 @@ func (t *Tree) record(c protocol.Change) {
 
 // event tells whether the last event is of this kind and pool and the message under
 // way may add to it.
-func (t *Tree) event(kind protocol.ChangeKind, p int) bool {
+func (t *reporter) event(kind protocol.ChangeKind, p int) bool {
 	j := &t.log
 	if j.event == noEvent {
 		return false
@@ -61,7 +35,7 @@ func (t *Tree) event(kind protocol.ChangeKind, p int) bool {
 
 // recordEntered records that the blocks of node x from index i on, which have just
 // been made, are in the tree.
-func (t *Tree) recordEntered(x, i int32) {
+func (t *reporter) recordEntered(x, i int32) {
 	if t.recording {
 		t.enter(t.log.changes, x, i)
 	}
@@ -69,7 +43,7 @@ func (t *Tree) recordEntered(x, i int32) {
 
 // enter adds the blocks of node x from index i on to a record, with all that the
 // log needs to know them by: ids, tokens and what is before them.
-func (t *Tree) enter(c *protocol.Changes, x, i int32) {
+func (t *reporter) enter(c *protocol.Changes, x, i int32) {
 	ids, tokens := t.ids(x)[i:], t.tokensFrom(x, i)
 	// The record has all that identifies the blocks, because the log gets it later:
 	// by then they may have left the tree, and other blocks may have their ids.
@@ -96,7 +70,7 @@ func (t *Tree) enter(c *protocol.Changes, x, i int32) {
 }
 
 // recordLeft records that consecutive blocks are not in the tree any more.
-func (t *Tree) recordLeft(ids []protocol.BlockID) {
+func (t *reporter) recordLeft(ids []protocol.BlockID) {
 	// The change ends what the ids mean to the log; it must come before they are
 	// given again.
 	if t.recording && len(ids) > 0 {
@@ -104,40 +78,9 @@ func (t *Tree) recordLeft(ids []protocol.BlockID) {
 	}
 }
 
-// tokensFrom returns the tokens of node x from block i on.
-func (t *Tree) tokensFrom(x, i int32) []messages.Token {
-	if t.nodes[x].part > 0 {
-		return t.tokensAt(x, 0)
-	}
-	return t.tokens(x)[int(i)*t.tpb:]
-}
-
-// padding returns how many tokens at the end of block i of node x are none of the
-// host's: those behind the end of an encoder's input.
-func (t *Tree) padding(x, i int32) int32 {
-	// Only inputs of encoders are padded. For all others the walk to the root is left
-	// out.
-	if !t.nodes[x].cross {
-		return 0
-	}
-	end := (t.nodes[x].depth + i + 1) * int32(t.tpb)
-	for t.nodes[x].root == none {
-		x = t.parentOf(x)
-	}
-	return max(0, end-t.roots[t.nodes[x].root].input)
-}
-
-// prior returns the block before block i of node x, or NoBlock.
-func (t *Tree) prior(x, i int32) protocol.BlockID {
-	if i > 0 {
-		return t.ids(x)[i-1]
-	}
-	return t.tail(t.parentOf(x))
-}
-
 // recordStored records that pool p, which did not hold the blocks of a segment,
 // holds them from now on. They have one priority.
-func (t *Tree) recordStored(g segment, p int) {
+func (t *reporter) recordStored(g segment, p int) {
 	if !t.recording {
 		return
 	}
@@ -155,7 +98,7 @@ func (t *Tree) recordStored(g segment, p int) {
 
 // recordRemoved records that pool p does not hold b any more. Blocks that follow
 // one another are one change.
-func (t *Tree) recordRemoved(b protocol.BlockID, p int) {
+func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 	if !t.recording {
 		return
 	}
@@ -175,7 +118,7 @@ func (t *Tree) recordRemoved(b protocol.BlockID, p int) {
 // recordEvicted records that pool p does not hold the blocks of a segment any more,
 // the last one first. It is one change however long the run is. Readers get the
 // blocks in the order of eviction.
-func (t *Tree) recordEvicted(g segment, p int) {
+func (t *reporter) recordEvicted(g segment, p int) {
 	if !t.recording {
 		return
 	}
@@ -186,14 +129,14 @@ func (t *Tree) recordEvicted(g segment, p int) {
 }
 
 // recordTier records that pool p keeps b in the other tier from now on.
-func (t *Tree) recordTier(b protocol.BlockID, p int, to messages.Tier) {
+func (t *reporter) recordTier(b protocol.BlockID, p int, to messages.Tier) {
 	if t.recording {
 		t.record(protocol.Change{Kind: protocol.TierChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Tier: to})
 	}
 }
 
 // recordPriority records for pool p that the priority of b was old.
-func (t *Tree) recordPriority(b protocol.BlockID, p int, old messages.Priority) {
+func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priority) {
 	if t.recording {
 		t.record(protocol.Change{
 			Kind: protocol.PriorityChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Priority: t.blocks.priority[b], OldPriority: old,
@@ -201,29 +144,9 @@ func (t *Tree) recordPriority(b protocol.BlockID, p int, old messages.Priority) 
 	}
 }
 
-// Snapshot answers all blocks of the tree, parents before children, and behind
-// those of a node every key of theirs; nothing if events are not recorded.
-func (t *Tree) Snapshot(s *protocol.Snapshot) {
-	s.Keys = &protocol.Changes{}
-	if !t.recording {
-		return
-	}
-	for x := range t.walkAll() {
-		if t.nodes[x].n == 0 {
-			continue
-		}
-		// The record is a new one. Changes that have not been taken yet are not
-		// touched, and they are older than the snapshot.
-		t.enter(s.Keys, x, 0)
-		for p := range t.pools {
-			t.keys(s.Keys, x, p)
-		}
-	}
-}
-
 // keys adds the keys of node x in pool p: one event for each run without holes, in
 // changes of blocks that are alike.
-func (t *Tree) keys(c *protocol.Changes, x int32, p int) {
+func (t *reporter) keys(c *protocol.Changes, x int32, p int) {
 	joined := false
 	for i, l := range t.locations(x, p) {
 		_, tier, held := l.Page()

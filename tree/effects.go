@@ -7,6 +7,15 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
+// reporter tells others what a message changes: pools and offloader by effects, the
+// event log by changes. What it tells of blocks is read from the layers below at the
+// time of the change, since the blocks may have left the tree when it is read.
+type reporter struct {
+	prefixes
+	recording bool    // record changes for the event log
+	log       journal // effects and changes of the message under way
+}
+
 // journal collects what a message causes: effects, whose slices lie in two arenas
 // that the next message reuses, and changes for the event log.
 type journal struct {
@@ -42,7 +51,7 @@ func (j *journal) end() []protocol.Effect {
 
 // effect records that kind happens to block b of a pool. page is NoPage for the
 // Host kinds.
-func (t *Tree) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID) {
+func (t *reporter) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page messages.PageID) {
 	blocks, pages := [1]protocol.BlockID{b}, [1]messages.PageID{page}
 	if page == messages.NoPage {
 		t.effects(kind, p, blocks[:], nil)
@@ -55,7 +64,7 @@ func (t *Tree) effect(kind protocol.EffectKind, p int, b protocol.BlockID, page 
 // priority and end: as a part of the effect before, if that is of the same kind and
 // ends where they begin. There are as many pages, or none for the Host kinds. The
 // slices are copied.
-func (t *Tree) effects(kind protocol.EffectKind, p int, blocks []protocol.BlockID, pages []messages.PageID) {
+func (t *reporter) effects(kind protocol.EffectKind, p int, blocks []protocol.BlockID, pages []messages.PageID) {
 	j := &t.log
 	j.blocks = append(j.blocks, blocks...)
 	j.pages = append(j.pages, pages...)
