@@ -14,37 +14,54 @@ import (
 
 // Compute runs one step of sequences: a chunk of each whose prompt is not yet
 // computed, and the tokens of the others that are not. It waits for the kernel
-// if logits are wanted, and commits; a sequence that the engine has lost has an
-// error in its place.
+// if logits are wanted, and commits. A sequence that the engine has lost has an
+// error in its place; the others are computed.
 func (r *Runner) Compute(ctx context.Context, batch ...*Sequence) ([]error, error) {
-	return r.step(ctx, batch, true)
+	errs, err := r.ComputeOnly(ctx, batch...)
+	if err != nil {
+		return nil, err
+	}
+	var computed []*Sequence
+	var upTo []int
+	for i, s := range batch {
+		if errs[i] == nil {
+			computed, upTo = append(computed, s), append(upTo, s.computed)
+		}
+	}
+	if len(computed) == 0 {
+		return errs, nil
+	}
+	committed, err := r.Commit(ctx, computed, upTo)
+	if err != nil {
+		return nil, err
+	}
+	for i := range batch {
+		if errs[i] == nil {
+			errs[i], committed = committed[0], committed[1:]
+		}
+	}
+	return errs, nil
 }
 
 // ComputeOnly runs a step without committing it: tokens that may be rewound.
 // Commit follows.
-func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) error {
-	_, err := r.step(ctx, batch, false)
-	return err
-}
-
-// Commit tells the engine that tokens up to one of each sequence are computed.
-func (r *Runner) Commit(ctx context.Context, batch []*Sequence, upTo []int) ([]error, error) {
-	return r.commit(ctx, batch, upTo, batch[0].last)
-}
-
-func (r *Runner) step(ctx context.Context, batch []*Sequence, commit bool) ([]error, error) {
-	// Contexts come first. The order of the rest is the caller's.
-	order := slices.Clone(batch)
-	slices.SortStableFunc(order, func(a, b *Sequence) int { return rank(a) - rank(b) })
-	tables, err := r.tables(ctx, order)
+func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) ([]error, error) {
+	tables, err := r.tables(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
-	k := &kernel{r: r}
-	upTo := make([]int, len(order))
-	for i, s := range order {
-		if tables[i].Err != nil {
-			return nil, tables[i].Err
+	// Contexts come first. The order of the rest is the caller's.
+	order := make([]int, len(batch))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return rank(batch[a]) - rank(batch[b]) })
+	k, errs := &kernel{r: r}, make([]error, len(batch))
+	upTo := make([]int, len(batch))
+	for _, i := range order {
+		s := batch[i]
+		if errs[i] = tables[i].Err; errs[i] != nil {
+			continue
 		}
 		upTo[i] = s.until(r.Config.Chunk, r.Config.TokensPerBlock)
 		if upTo[i] <= s.computed {
@@ -52,26 +69,25 @@ func (r *Runner) step(ctx context.Context, batch []*Sequence, commit bool) ([]er
 		}
 		k.add(s, upTo[i], tables[i].Tables)
 	}
+	if len(k.steps) == 0 {
+		return errs, nil
+	}
 	ticket, err := k.run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i, s := range order {
-		s.computed, s.last, s.encode = upTo[i], ticket, len(s.encoder)
-		s.ready = s.ready[:0]
-	}
-	if !commit {
-		return nil, nil
-	}
-	errs, err := r.commit(ctx, order, upTo, ticket)
-	if err != nil {
-		return nil, err
-	}
-	sorted := make([]error, len(batch))
 	for i, s := range batch {
-		sorted[i] = errs[slices.Index(order, s)]
+		if errs[i] == nil {
+			s.computed, s.last, s.encode = upTo[i], ticket, len(s.encoder)
+			s.ready = s.ready[:0]
+		}
 	}
-	return sorted, nil
+	return errs, nil
+}
+
+// Commit tells the engine that tokens up to one of each sequence are computed.
+func (r *Runner) Commit(ctx context.Context, batch []*Sequence, upTo []int) ([]error, error) {
+	return r.commit(ctx, batch, upTo, batch[0].last)
 }
 
 func rank(s *Sequence) int {

@@ -321,15 +321,38 @@ func (r *Runner) AppendBeams(ctx context.Context, s *Sequence, beams []messages.
 
 // Rewind drops the last n tokens of a sequence, which must not be committed.
 func (r *Runner) Rewind(ctx context.Context, s *Sequence, n int) error {
-	if s.state != nil {
-		return refusals.New(messages.ErrNotSupported, "a rewind with recurrent layers: the engine keeps no states")
-	}
-	if err := r.Engine.Rewind(ctx, s.id, n); err != nil {
+	errs, err := r.RewindAll(ctx, []*Sequence{s}, []int{n})
+	if err != nil {
 		return err
 	}
-	s.Tokens = s.Tokens[:len(s.Tokens)-n]
-	s.computed = min(s.computed, len(s.Tokens))
-	return nil
+	return errs[0]
+}
+
+// RewindAll drops the last tokens of sequences, n[i] of batch[i], in one call. Each
+// that was refused has an error in its place.
+func (r *Runner) RewindAll(ctx context.Context, batch []*Sequence, n []int) ([]error, error) {
+	m := &messages.Rewind{Steps: make([]messages.RewindStep, len(batch))}
+	for i, s := range batch {
+		if s.state != nil {
+			return nil, refusals.New(messages.ErrNotSupported, "a rewind with recurrent layers: the engine keeps no states")
+		}
+		m.Steps[i] = messages.RewindStep{Sequence: s.id, Tokens: n[i]}
+	}
+	if err := r.Engine.Do(ctx, m); err != nil {
+		return nil, err
+	}
+	if m.Err != nil {
+		return nil, m.Err
+	}
+	errs := make([]error, len(batch))
+	for i, s := range batch {
+		s.ready = append(s.ready, m.Results[i].Ready...)
+		if errs[i] = m.Results[i].Err; errs[i] == nil {
+			s.Tokens = s.Tokens[:len(s.Tokens)-n[i]]
+			s.computed = min(s.computed, len(s.Tokens))
+		}
+	}
+	return errs, nil
 }
 
 // Fork makes sequences that go on from where one is.

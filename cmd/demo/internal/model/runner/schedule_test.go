@@ -268,7 +268,8 @@ func (p *player) draft(m *member) {
 	}
 	m.AllLogits = true
 	before, accepted := m.Computed(), 1+p.rng.IntN(len(tokens))
-	if err := m.host.ComputeOnly(p.t.Context(), m.Sequence); p.refused(err) {
+	errs, err = m.host.ComputeOnly(p.t.Context(), m.Sequence)
+	if p.refused(err) || p.refused(errs[0]) {
 		p.drop(m)
 		return
 	}

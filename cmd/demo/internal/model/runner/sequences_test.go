@@ -108,7 +108,8 @@ func verify(t *testing.T, r *runner.Runner, h *history, got, drafts []messages.T
 	errs, err := r.Append(t.Context(), []*runner.Sequence{h.Sequence}, [][]messages.Token{drafts})
 	require.NoError(t, errors.Join(append(errs, err)...))
 	before := h.Computed()
-	require.NoError(t, r.ComputeOnly(t.Context(), h.Sequence))
+	errs, err = r.ComputeOnly(t.Context(), h.Sequence)
+	require.NoError(t, errors.Join(append(errs, err)...))
 	accepted := 1
 	for accepted < len(drafts) && greedyOf(h.Logits[accepted-1]) == drafts[accepted] {
 		accepted++

@@ -1,0 +1,97 @@
+package scheduler
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Request is a prompt and what is to be generated behind it.
+type Request struct {
+	Tokens   []messages.Token
+	Salt     string // prompts reuse only what requests with the same salt left
+	New      int    // tokens of each choice, at most
+	Choices  int    // 0: 1
+	Sampling Sampling
+	Stops    map[messages.Token]bool // tokens that end a choice, and are not part of it
+	Sink     Sink
+}
+
+// Sink takes what is generated for one request. The scheduler calls it on its own
+// goroutine, one call at a time: it must not block. After Ended of all choices no
+// call follows.
+type Sink interface {
+	// Started is called once, when the prompt is computed.
+	Started(Reuse)
+	// Token gives the next token of a choice with the logits that it was sampled from,
+	// which belong to the sink then. False ends the choice: it is complete.
+	Token(choice int, token messages.Token, logits []float32) bool
+	// Ended says that a choice is complete, and with Failed why it is not.
+	Ended(choice int, reason Reason, err error)
+}
+
+// Reuse says what a prompt found in the cache.
+type Reuse struct {
+	Tokens    int // whose keys and values were cached
+	Onboarded int // pages that came from host memory
+}
+
+// Reason says why a choice ended.
+type Reason uint8
+
+const (
+	Stopped   Reason = iota // by one of Stops, or by the sink
+	Length                  // New tokens, or the longest sequence, are reached
+	Cancelled               // the request's context ended
+	Failed                  // by an error
+)
+
+// job is one request in the scheduler.
+type job struct {
+	Request
+	ctx      context.Context
+	started  bool // Started was called
+	forked   bool // choices are sequences of their own
+	open     int  // choices that have not ended
+	failures int  // in a row: steps that failed and were tried again
+}
+
+// answer is one choice of a job: a sequence while it runs.
+type answer struct {
+	*job
+	choice int
+	tokens []messages.Token // prompt and generated ones; the last one may be in no page yet
+	rng    *rand.Rand
+	ended  bool
+
+	sequence *runner.Sequence // nil: it waits
+	appended int              // tokens of the step that runs: the last one and drafts
+	computed int              // tokens of the sequence before the step
+	accepted int              // of appended: what sampling confirmed
+}
+
+// newAnswer starts a choice of a job.
+func newAnswer(j *job, choice int) *answer {
+	tokens := make([]messages.Token, len(j.Tokens), len(j.Tokens)+j.New)
+	copy(tokens, j.Tokens)
+	return &answer{job: j, choice: choice, tokens: tokens, rng: j.Sampling.source(choice)}
+}
+
+// generated is the number of tokens generated so far.
+func (a *answer) generated() int { return len(a.tokens) - len(a.Tokens) }
+
+// prefilling tells whether the prompt is not computed. What a preempted sequence had
+// generated is a part of its prompt.
+func (a *answer) prefilling() bool { return a.sequence.Computed() < a.sequence.Prompt }
+
+// end ends a choice, once.
+func (a *answer) end(reason Reason, err error) {
+	if a.ended {
+		return
+	}
+	a.ended = true
+	a.open--
+	a.Sink.Ended(a.choice, reason, err)
+}
