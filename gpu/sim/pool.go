@@ -13,6 +13,15 @@ type pool struct {
 	tiers [2]arena // by messages.Tier
 }
 
+// memory is the memory of a device: its pools in both tiers.
+type memory struct {
+	bytes int64 // of the device tier
+	used  int64 // the sum over the pools of DevicePages × PageBytes
+	// A pool that was destroyed leaves nil: numbers are not used again, so that a stale one
+	// is refused instead of taken for another pool's.
+	pools []*pool
+}
+
 // Memory is the device memory that pools have left.
 func (d *Device) Memory() (gpu.Memory, error) {
 	d.mu.Lock()
@@ -20,7 +29,7 @@ func (d *Device) Memory() (gpu.Memory, error) {
 	if d.err != nil {
 		return gpu.Memory{}, d.err
 	}
-	return gpu.Memory{Free: d.config.MemoryBytes - d.used, Total: d.config.MemoryBytes}, nil
+	return gpu.Memory{Free: d.memory.bytes - d.memory.used, Total: d.memory.bytes}, nil
 }
 
 // CreatePool makes a pool. Its pages take memory when they are first touched.
@@ -41,7 +50,7 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 		return 0, fmt.Errorf("sim: pool %s: host memory of %d bytes for %d pages of %d", spec.Name, len(given), spec.HostPages, spec.PageBytes)
 	}
 	spec.MaxDevicePages = max(spec.MaxDevicePages, spec.DevicePages)
-	if err := d.reserve(spec, spec.DevicePages); err != nil {
+	if err := d.memory.reserve(spec, spec.DevicePages); err != nil {
 		return 0, err
 	}
 	poison := d.config.Poison == PoisonOn
@@ -49,21 +58,21 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	if spec.HostMemory != nil {
 		host = overMemory(spec.PageBytes, spec.HostPages, spec.HostMemory)
 	}
-	d.pools = append(d.pools, &pool{spec: spec, tiers: [2]arena{
+	d.memory.pools = append(d.memory.pools, &pool{spec: spec, tiers: [2]arena{
 		messages.Primary:   newArena(spec.PageBytes, spec.DevicePages, poison),
 		messages.Secondary: host,
 	}})
-	return gpu.Pool(len(d.pools) - 1), nil
+	return gpu.Pool(len(d.memory.pools) - 1), nil
 }
 
 // reserve takes device memory for more pages; a negative number returns some.
-func (d *Device) reserve(spec gpu.PoolSpec, pages int) error {
+func (m *memory) reserve(spec gpu.PoolSpec, pages int) error {
 	bytes := int64(pages) * spec.PageBytes
-	if left := d.config.MemoryBytes - d.used; bytes > left {
+	if left := m.bytes - m.used; bytes > left {
 		return fmt.Errorf("sim: pool %s: %d pages of %d bytes, %d bytes are left: %w",
 			spec.Name, pages, spec.PageBytes, left, gpu.ErrOutOfMemory)
 	}
-	d.used += bytes
+	m.used += bytes
 	return nil
 }
 
@@ -83,7 +92,7 @@ func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 	if err := d.idle(going); err != nil {
 		return fmt.Errorf("sim: pool %s: resize to %d device pages: %w", pool.spec.Name, devicePages, err)
 	}
-	if err := d.reserve(pool.spec, devicePages-pool.spec.DevicePages); err != nil {
+	if err := d.memory.reserve(pool.spec, devicePages-pool.spec.DevicePages); err != nil {
 		return err
 	}
 	pool.spec.DevicePages = devicePages
@@ -104,8 +113,8 @@ func (d *Device) DestroyPool(p gpu.Pool) error {
 			return fmt.Errorf("sim: pool %s: destroyed while %w", pool.spec.Name, err)
 		}
 	}
-	d.used -= int64(pool.spec.DevicePages) * pool.spec.PageBytes
-	d.pools[p] = nil
+	d.memory.used -= int64(pool.spec.DevicePages) * pool.spec.PageBytes
+	d.memory.pools[p] = nil
 	return nil
 }
 
@@ -113,10 +122,11 @@ func (d *Device) DestroyPool(p gpu.Pool) error {
 func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if int(p) < 0 || int(p) >= len(d.pools) || d.pools[p] == nil {
+	pool, err := d.memory.pool(p)
+	if err != nil {
 		return nil
 	}
-	a := &d.pools[p].tiers[messages.Secondary]
+	a := &pool.tiers[messages.Secondary]
 	if page < 0 || int(page) >= a.pages {
 		return nil
 	}
@@ -128,15 +138,43 @@ func (d *Device) pool(p gpu.Pool) (*pool, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	if int(p) < 0 || int(p) >= len(d.pools) || d.pools[p] == nil {
-		return nil, fmt.Errorf("sim: no pool %d", p)
-	}
-	return d.pools[p], nil
+	return d.memory.pool(p)
 }
 
-// bytes is the memory of a range of a slot that was checked before.
-func (d *Device) bytes(s gpu.Slot) []byte {
-	return d.pools[s.Pool].tiers[s.Tier].page(s.Page)
+// pool finds a pool that has not been destroyed.
+func (m *memory) pool(p gpu.Pool) (*pool, error) {
+	if int(p) < 0 || int(p) >= len(m.pools) || m.pools[p] == nil {
+		return nil, fmt.Errorf("sim: no pool %d", p)
+	}
+	return m.pools[p], nil
+}
+
+// page is the memory of a slot that was checked before.
+func (m *memory) page(s gpu.Slot) []byte { return m.pools[s.Pool].tiers[s.Tier].page(s.Page) }
+
+// pageSizes are those of the two pools of a copy that was checked before.
+func (m *memory) pageSizes(c *gpu.Copy) gpu.PageSizes {
+	return gpu.PageSizes{Src: m.pools[c.Src.Pool].spec.PageBytes, Dst: m.pools[c.Dst.Pool].spec.PageBytes}
+}
+
+// checkRange refuses bytes that are not in a page of a pool as it is now: a page
+// that a Resize has taken away is no page, whatever its memory holds.
+func (m *memory) checkRange(s gpu.Slot, offset, bytes int64) error {
+	p, err := m.pool(s.Pool)
+	if err != nil {
+		return err
+	}
+	if int(s.Tier) >= len(p.tiers) {
+		return fmt.Errorf("pool %s has no tier %d", p.spec.Name, s.Tier)
+	}
+	if pages := p.tiers[s.Tier].pages; s.Page < 0 || int(s.Page) >= pages {
+		return fmt.Errorf("pool %s has no %s page %d: it has %d", p.spec.Name, s.Tier, s.Page, pages)
+	}
+	if offset < 0 || bytes < 0 || offset > p.spec.PageBytes-bytes {
+		return fmt.Errorf("bytes [%d, %d) leave %s page %d of pool %s: it has %d bytes",
+			offset, offset+bytes, s.Tier, s.Page, p.spec.Name, p.spec.PageBytes)
+	}
+	return nil
 }
 
 // touching names pages of a pool and tier from one on.

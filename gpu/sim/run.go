@@ -125,7 +125,7 @@ func (d *Device) begin(i int32) {
 	if d.config.Poison == PoisonOn {
 		for k := range o.copies {
 			for c := range o.copies[k].Each {
-				fill(d.bytes(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], PoisonFlight)
+				fill(d.memory.page(c.Dst)[c.DstOffset:c.DstOffset+c.Bytes], PoisonFlight)
 			}
 		}
 	}
@@ -196,11 +196,11 @@ func (d *Device) finish(i int32) {
 		d.engines[o.direction].op = noOp
 		for k := range o.copies {
 			for c := range o.copies[k].Each {
-				to := d.bytes(c.Dst)[c.DstOffset : c.DstOffset+c.Bytes]
+				to := d.memory.page(c.Dst)[c.DstOffset : c.DstOffset+c.Bytes]
 				if c.Zero {
 					clear(to)
 				} else {
-					copy(to, d.bytes(c.Src)[c.SrcOffset:])
+					copy(to, d.memory.page(c.Src)[c.SrcOffset:])
 				}
 			}
 		}
@@ -242,11 +242,11 @@ func (d *Device) kernelBytes(s gpu.Slot) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err == nil {
-		if err := d.checkRange(s, 0, 0); err != nil {
+		if err := d.memory.checkRange(s, 0, 0); err != nil {
 			panic("sim: kernel: " + err.Error())
 		}
 	}
-	return d.bytes(s)
+	return d.memory.page(s)
 }
 
 // retire takes an operation that has ended from its stream.
@@ -261,7 +261,7 @@ func (d *Device) retire(i int32) {
 		s.past = make([]Timing, remembered)
 	}
 	s.past[o.seq%remembered] = t
-	d.free = append(d.free, i)
+	d.records.release(i)
 	if d.config.Trace != nil {
 		d.config.Trace(Operation{
 			Stream: s.name, Label: o.label, Kind: o.kind.String(), Direction: o.direction,

@@ -64,11 +64,9 @@ type Device struct {
 	profile  Profile
 	now      int64 // virtual time in nanoseconds
 	callFree int64 // when the processor has finished the calls made so far
-	pools    []*pool
-	used     int64 // bytes of device memory in pools
+	memory   memory
 	streams  streams.Table[*stream]
-	ops      []op    // records, by index, reused
-	free     []int32 // of ops
+	records
 	engines  [gpu.Directions]engine
 	order    uint64 // operations queued so far
 	pending  int    // copies and operations queued or running
@@ -83,7 +81,7 @@ func New(c Config) (*Device, error) {
 	if c.MemoryBytes <= 0 {
 		return nil, fmt.Errorf("sim: device memory of %d bytes", c.MemoryBytes)
 	}
-	d := &Device{config: c, run: make(chan struct{}, 1)}
+	d := &Device{config: c, run: make(chan struct{}, 1), memory: memory{bytes: c.MemoryBytes}}
 	for e := range d.engines {
 		d.engines[e] = engine{op: noOp}
 	}
@@ -237,7 +235,7 @@ func (d *Device) fail(reason error) {
 	for _, s := range d.streams.All {
 		s.queue.clear()
 	}
-	d.ops, d.free, d.pending = nil, nil, 0
+	d.records, d.pending = records{}, 0
 	for e := range d.engines {
 		d.engines[e].op = noOp
 	}

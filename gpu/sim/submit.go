@@ -132,7 +132,7 @@ func (d *Device) checkBatch(s *stream, b *gpu.Batch) error {
 		}
 	}
 	for i := range b.Copies {
-		if err := b.Copies[i].Check(d.checkRange); err != nil {
+		if err := b.Copies[i].Check(d.memory.checkRange); err != nil {
 			return fmt.Errorf("batch %q on stream %s: copy %d: %w", b.Label, s.name, i, err)
 		}
 	}
@@ -142,30 +142,10 @@ func (d *Device) checkBatch(s *stream, b *gpu.Batch) error {
 	return nil
 }
 
-// checkRange refuses bytes that are not in a page of a pool as it is now: a page
-// that a Resize has taken away is no page, whatever its memory holds.
-func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
-	p, err := d.pool(s.Pool)
-	if err != nil {
-		return err
-	}
-	if int(s.Tier) >= len(p.tiers) {
-		return fmt.Errorf("pool %s has no tier %d", p.spec.Name, s.Tier)
-	}
-	if pages := p.tiers[s.Tier].pages; s.Page < 0 || int(s.Page) >= pages {
-		return fmt.Errorf("pool %s has no %s page %d: it has %d", p.spec.Name, s.Tier, s.Page, pages)
-	}
-	if offset < 0 || bytes < 0 || offset > p.spec.PageBytes-bytes {
-		return fmt.Errorf("bytes [%d, %d) leave %s page %d of pool %s: it has %d bytes",
-			offset, offset+bytes, s.Tier, s.Page, p.spec.Name, p.spec.PageBytes)
-	}
-	return nil
-}
-
 // enqueue makes the next operation of a stream. What has passed already is not
 // waited for.
 func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Ticket) *op {
-	i := d.record()
+	i := d.records.take()
 	o := &d.ops[i]
 	st.last++
 	d.order++
@@ -187,17 +167,26 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 	return o
 }
 
-// record finds a free record for an operation, or adds one. Records keep their
-// slices, so that a device in steady use allocates nothing.
-func (d *Device) record() int32 {
-	if n := len(d.free); n > 0 {
-		i := d.free[n-1]
-		d.free = d.free[:n-1]
+// records are the operations of all streams that have not ended, by index. Indices and the
+// slices of a record are used again, so that a device in steady use allocates nothing.
+type records struct {
+	ops  []op
+	free []int32
+}
+
+// take returns the index of an unused record.
+func (r *records) take() int32 {
+	if n := len(r.free); n > 0 {
+		i := r.free[n-1]
+		r.free = r.free[:n-1]
 		return i
 	}
-	d.ops = append(d.ops, op{})
-	return int32(len(d.ops) - 1)
+	r.ops = append(r.ops, op{})
+	return int32(len(r.ops) - 1)
 }
+
+// release makes the record of an operation that has ended unused.
+func (r *records) release(i int32) { r.free = append(r.free, i) }
 
 // split cuts a batch into stretches of one direction, in d.runs.
 func (d *Device) split(list []gpu.Copy) {
@@ -225,7 +214,7 @@ func (d *Device) measure(o *op) {
 	for i := range o.copies {
 		c := &o.copies[i]
 		o.bytes += c.Bytes
-		if i > 0 && c.Follows(o.copies[i-1], d.pageSizes(c)) {
+		if i > 0 && c.Follows(o.copies[i-1], d.memory.pageSizes(c)) {
 			piece += c.Bytes
 			continue
 		}
@@ -238,11 +227,6 @@ func (d *Device) measure(o *op) {
 	o.speed = float64(o.bytes) / o.work
 	d.callFree += int64(float64(descriptors) * d.profile.DescriptorNanos)
 	o.earliest = d.callFree
-}
-
-// pageSizes are those of the two pools of a copy.
-func (d *Device) pageSizes(c *gpu.Copy) gpu.PageSizes {
-	return gpu.PageSizes{Src: d.pools[c.Src.Pool].spec.PageBytes, Dst: d.pools[c.Dst.Pool].spec.PageBytes}
 }
 
 // Launch queues a kernel. Its accesses are checked as those of copies are;
@@ -277,7 +261,7 @@ func (d *Device) checkKernel(s *stream, k *gpu.Kernel) error {
 	}
 	for _, set := range [][]gpu.Access{k.Reads, k.Writes} {
 		for i := range set {
-			if err := d.checkRange(set[i].Slot, set[i].Offset, set[i].Bytes); err != nil {
+			if err := d.memory.checkRange(set[i].Slot, set[i].Offset, set[i].Bytes); err != nil {
 				return fmt.Errorf("kernel %q on stream %s: %w", k.Label, s.name, err)
 			}
 		}
