@@ -161,7 +161,7 @@ func TestStartFailures(t *testing.T) {
 		d, err := open(table, Options{})
 		if c.text == "" { // attributes that the driver does not know cost features
 			require.NoError(t, err)
-			assert.Zero(t, d.counterBase)
+			assert.Zero(t, d.progress.base)
 			assert.NoError(t, d.Close())
 			continue
 		}
@@ -222,8 +222,8 @@ func TestNeighboursAreOneDescriptor(t *testing.T) {
 	assert.Zero(t, r.fake.calls[fnMemcpyBatchAsync])
 	r.submit(r.a, r.onboard(1, 3, 4, 8))
 	assert.Equal(t, 1, r.fake.calls[fnMemcpyBatchAsync])
-	assert.Equal(t, 3, r.lists.used)
-	assert.EqualValues(t, 8192, r.lists.size[1])
+	assert.Equal(t, 3, r.copies.lists.used)
+	assert.EqualValues(t, 8192, r.copies.lists.size[1])
 }
 
 // Neighbours are found wherever in the list they are.
@@ -233,9 +233,9 @@ func TestNeighboursInAnyOrder(t *testing.T) {
 		r.HostBytes(r.pool, messages.PageID(i))[9] = byte(i)
 	}
 	r.submit(r.a, r.onboard(9, 2, 8, 14, 3, 5, 4, 7))
-	assert.Equal(t, 3, r.lists.used, "2 to 5, 7 to 9, 14")
-	assert.Equal(t, []uint64{4 * 4096, 3 * 4096, 4096}, r.lists.size[:3])
-	assert.Equal(t, []int32{1, 0, 3}, r.lists.first[:3])
+	assert.Equal(t, 3, r.copies.lists.used, "2 to 5, 7 to 9, 14")
+	assert.Equal(t, []uint64{4 * 4096, 3 * 4096, 4096}, r.copies.lists.size[:3])
+	assert.Equal(t, []int32{1, 0, 3}, r.copies.lists.first[:3])
 	var out gpu.Batch
 	for i, page := range []int{2, 3, 4, 5, 7, 8, 9, 14} {
 		out.Copies = append(out.Copies, gpu.Copy{
@@ -263,7 +263,7 @@ func TestDriverCallsOfASubmission(t *testing.T) {
 	clear(k.calls)
 	ticket, err := d.Submit(s, b)
 	require.NoError(t, err)
-	assert.Equal(t, n, d.lists.used, "none of them adjoin")
+	assert.Equal(t, n, d.copies.lists.used, "none of them adjoin")
 	assert.Equal(t, map[fn]int{fnCtxPushCurrent: 1, fnMemcpyBatchAsync: 1, fnStreamWriteValue64: 1, fnEventRecord: 1, fnCtxPopCurrent: 1}, k.calls)
 	require.NoError(t, d.Sync(context.Background(), ticket))
 	clear(k.calls)
@@ -405,7 +405,7 @@ func TestDescriptorsStayInPieces(t *testing.T) {
 	r := newRig(t)
 	r.cutPieces(4 * 4096)
 	r.submit(r.a, r.onboard(2, 3, 4, 5))
-	assert.Equal(t, 2, r.lists.used)
+	assert.Equal(t, 2, r.copies.lists.used)
 }
 
 // A run over two registered pieces is two descriptors. When the second is
@@ -422,7 +422,7 @@ func TestRunOverTwoPieces(t *testing.T) {
 				Src: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 2}, Dst: gpu.Slot{Pool: r.pool, Page: 2}, Pages: 4, Bytes: 4 * 4096,
 			}}}
 			require.NoError(t, r.Sync(context.Background(), r.submit(r.a, run)))
-			assert.Equal(t, 2, r.lists.used)
+			assert.Equal(t, 2, r.copies.lists.used)
 			out := &gpu.Batch{Copies: []gpu.Copy{{
 				Src: gpu.Slot{Pool: r.pool, Page: 2}, Dst: gpu.Slot{Pool: r.pool, Tier: messages.Secondary, Page: 8}, Pages: 4, Bytes: 4 * 4096,
 			}}}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/internal/radix"
 )
 
 // lists are the arrays of a batch for the driver, outside of Go's heap, and what
@@ -19,9 +20,10 @@ type lists struct {
 	used           int
 	// zeros are the destinations to fill with zeros, which no batch call does.
 	zeros []descriptor
-	// scratch of mergeNeighbours
+	// scratch of merge
 	keys   []uint64
 	copies []descriptor
+	order  radix.Order
 }
 
 // descriptor is one entry of the lists. A src of 0 stands for zeros.
@@ -102,17 +104,17 @@ func (e descriptor) follows(prev descriptor) bool {
 // describe fills the lists with the copies of a batch in its order. Each page is
 // cut where a piece of memory ends on either side: pages of adopted pools are one
 // piece in each tensor.
-func (d *Device) describe(copies []gpu.Copy) error {
-	d.lists.used = 0
+func (l *lists) describe(pools []*pool, copies []gpu.Copy) error {
+	l.used, l.zeros = 0, l.zeros[:0]
 	for i := range copies {
 		if copies[i].Pages <= 1 {
-			if err := d.describePage(&copies[i], i); err != nil {
+			if err := l.describePage(pools, &copies[i], i); err != nil {
 				return err
 			}
 			continue
 		}
 		for c := range copies[i].Each {
-			if err := d.describePage(&c, i); err != nil {
+			if err := l.describePage(pools, &c, i); err != nil {
 				return err
 			}
 		}
@@ -122,8 +124,8 @@ func (d *Device) describe(copies []gpu.Copy) error {
 
 // describePage adds the descriptors of one page or part of a page. Ordinary pages
 // are one piece on both sides, so the loop runs once.
-func (d *Device) describePage(c *gpu.Copy, index int) error {
-	src, dst := d.pools[c.Src.Pool], d.pools[c.Dst.Pool]
+func (l *lists) describePage(pools []*pool, c *gpu.Copy, index int) error {
+	src, dst := pools[c.Src.Pool], pools[c.Dst.Pool]
 	for done := int64(0); done < c.Bytes; {
 		from := src.extent(c.Src, c.SrcOffset+done)
 		if c.Zero {
@@ -131,7 +133,7 @@ func (d *Device) describePage(c *gpu.Copy, index int) error {
 		}
 		to := dst.extent(c.Dst, c.DstOffset+done)
 		n := min(c.Bytes-done, from.left, to.left)
-		err := d.lists.add(descriptor{
+		err := l.add(descriptor{
 			dst: to.address, src: from.address, size: uint64(n),
 			first: int32(index), within: [2]uint32{from.region, to.region},
 		})
@@ -143,20 +145,19 @@ func (d *Device) describePage(c *gpu.Copy, index int) error {
 	return nil
 }
 
-// mergeNeighbours merges descriptors that adjoin on both sides wherever in the
+// merge merges descriptors that adjoin on both sides wherever in the
 // list they are: pages come from free lists in any order. It puts the list in
 // the order of destinations, which are all different, in linear time. The copies
 // of a batch have no order among themselves, so this changes nothing else. Zeros
 // go to a list of their own.
-func (d *Device) mergeNeighbours() {
-	l := &d.lists
+func (l *lists) merge() {
 	l.keys, l.copies = l.keys[:0], l.copies[:0]
 	for i := range l.used {
 		l.keys = append(l.keys, l.dst[i])
 		l.copies = append(l.copies, l.at(i))
 	}
 	n := -1
-	for _, i := range d.order.By(l.keys) {
+	for _, i := range l.order.By(l.keys) {
 		e := &l.copies[i]
 		if e.src == 0 {
 			l.zeros = append(l.zeros, *e)

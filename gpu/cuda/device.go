@@ -11,11 +11,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"unsafe"
 
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/gpu/internal/radix"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
@@ -51,18 +48,9 @@ type Device struct {
 	// end is gpu.ErrClosed or gpu.ErrDeviceLost, for good; nil while usable.
 	end      atomic.Pointer[error]
 	busy     sync.WaitGroup // waits and changes of memory that Close waits for
-	sessions struct {
-		sync.Mutex
-		free   []*session
-		memory [][]byte
-	}
-	spare spareChunks
-
-	memory   []byte // of counters
-	counters *[gpu.MaxStreams]uint64
-	// counterBase is the device address of counters; 0: events tell of completion.
-	counterBase uintptr
-	tracks      [gpu.MaxStreams]track
+	sessions sessionPool
+	spare    spareChunks
+	progress progress
 
 	mu       sync.Mutex
 	streams  streams.Table[*stream]
@@ -70,28 +58,24 @@ type Device struct {
 	pools    []*pool       // by gpu.Pool; nil: destroyed, or not ready yet
 	regions  atomic.Uint32 // numbers given to pieces of memory
 	external gpu.Stream    // waits for events of the host application; 0: not yet
-	lists    lists
 	overlaps gpu.Overlaps
-	order    radix.Order
-	batches  batchCall
+	copies   copyQueue
 }
 
 // open makes a device of a table of functions.
 func open(drv *driver, o Options) (*Device, error) {
 	d := &Device{driver: drv, numa: -1, systemPage: int64(os.Getpagesize())}
-	memory, err := mapMemory(int64(unsafe.Sizeof(*d.counters)))
-	if err != nil {
+	if err := d.progress.reserve(); err != nil {
 		return nil, err
 	}
-	d.memory, d.counters = memory, (*[gpu.MaxStreams]uint64)(unsafe.Pointer(&memory[0]))
-	s, err := d.takeSession()
+	s, err := d.sessions.take(d)
 	if err != nil {
 		return nil, err
 	}
 	runtime.LockOSThread()
 	err = d.findDevice(s, o)
 	runtime.UnlockOSThread()
-	d.returnSession(s)
+	d.sessions.put(s)
 	if err == nil {
 		err = d.start()
 	}
@@ -190,25 +174,11 @@ func (d *Device) start() error {
 		return err
 	}
 	d.own = uintptr(s.out.number[0])
-	d.batches.usable = d.driver.has(fnMemcpyBatchAsync)
-	d.registerCounters(s)
+	d.copies.batches.usable = d.driver.has(fnMemcpyBatchAsync)
+	if d.driver.has(fnStreamWriteValue64) && d.attribute(s, attributeStreamMemOp) > 0 {
+		d.progress.register(s)
+	}
 	return nil
-}
-
-// registerCounters registers the counters in host memory that streams write to.
-// Where streams cannot do that, completion is found out by events.
-func (d *Device) registerCounters(s *session) {
-	if !d.driver.has(fnStreamWriteValue64) || d.attribute(s, attributeStreamMemOp) <= 0 {
-		return
-	}
-	if s.call(fnMemHostRegister, address(&d.memory[0]), uintptr(len(d.memory)), portableMapped) != success {
-		return
-	}
-	if s.call(fnMemHostGetDevicePointer, address(&s.out.number[0]), address(&d.memory[0]), 0) != success {
-		s.call(fnMemHostUnregister, address(&d.memory[0]))
-		return
-	}
-	d.counterBase = uintptr(s.out.number[0])
 }
 
 // ending is the reason why the device cannot be used any more, nil while it can.
@@ -242,10 +212,10 @@ func (d *Device) Info() gpu.Info {
 	i := gpu.Info{Name: d.name, Backend: "cuda", Link: "native", Copies: "loop", Completion: "events"}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.batches.usable {
+	if d.copies.batches.usable {
 		i.Copies = "batch"
 	}
-	if d.counterBase != 0 {
+	if d.progress.counted() {
 		i.Completion = "counters"
 	}
 	return i
@@ -329,18 +299,11 @@ func (d *Device) stop() {
 			if d.own != 0 {
 				s.call(fnStreamDestroy, d.own)
 			}
-			if d.counterBase != 0 {
-				s.call(fnMemHostUnregister, address(&d.memory[0]))
-			}
+			d.progress.unregister(s)
 			s.end()
 		}
 		d.driver.call(fnPrimaryCtxRelease, d.handle)
 	}
-	d.lists.free()
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	for _, memory := range d.sessions.memory {
-		_ = syscall.Munmap(memory)
-	}
-	d.sessions.memory, d.sessions.free = nil, nil
+	d.copies.free()
+	d.sessions.unmap()
 }

@@ -104,7 +104,7 @@ func batchesAreTaken(t *testing.T) {
 	r := h.rig(t)
 	for range 2 * maxRefusals {
 		require.NoError(t, d.Sync(context.Background(), r.submit(r.a, r.onboard(1, 3, 5))))
-		require.Zero(t, d.batches.refusals)
+		require.Zero(t, d.copies.batches.refusals)
 	}
 	assert.Equal(t, "batch", d.Info().Copies)
 	t.Log(d.Info())

@@ -284,7 +284,7 @@ func TestPiecesAreWholeSystemPages(t *testing.T) {
 	assert.Zero(t, h.piece%(64<<10))
 	assert.Zero(t, h.piece%(24<<10))
 	for _, n := range k.pinned {
-		if n != uintptr(len(d.memory)) {
+		if n != uintptr(len(d.progress.memory)) {
 			assert.Zero(t, n%(64<<10))
 		}
 	}

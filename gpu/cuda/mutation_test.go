@@ -30,7 +30,7 @@ var mutations = []mutation{
 	{"1 streams are not asked for a capture", []edit{
 		{"stream.go", "	if !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing", "	if st.external || !st.external {\n		return nil\n	}\n	if err := s.do(fnStreamIsCapturing"}}},
 	{"1 single copies after a capture error", []edit{
-		{"submit.go", "		if r.sticky() || r.capture() {\n			return false,", "		if r.sticky() {\n			return false,"}}},
+		{"copies.go", "		if r.sticky() || r.capture() {\n			return false,", "		if r.sticky() {\n			return false,"}}},
 	{"2 capture mode of the thread", []edit{
 		{"session.go", "s.relaxed = s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode)) == success", "s.relaxed = false"}}},
 	{"3 context is left current", []edit{
@@ -55,15 +55,15 @@ var mutations = []mutation{
 	{"11 sticky errors swallowed", []edit{
 		{"ticket.go", "				_ = s.failure(fnEventQuery, r, st.String()) // notes a lost device\n", "				_ = r\n"}}},
 	{"12 refused copies left under way", []edit{
-		{"submit.go", "if r := s.call(fnStreamSynchronize, st.handle); r != success && !r.capture() {", "if r := success; r != success {"}}},
+		{"copies.go", "if r := s.call(fnStreamSynchronize, st.handle); r != success && !r.capture() {", "if r := success; r != success {"}}},
 	{"13 pages of 4096 bytes assumed", []edit{
 		{"host.go", "unit := p.spec.PageBytes / gcd(p.spec.PageBytes, p.d.systemPage) * p.d.systemPage", "unit := p.spec.PageBytes / gcd(p.spec.PageBytes, 4096) * 4096"}}},
 	{"14 a lasting refusal tried again", []edit{
-		{"submit.go", "if r == notSupported || d.batches.refusals >= maxRefusals {", "if d.batches.refusals < 0 {"}}},
+		{"copies.go", "if r == notSupported || c.refusals >= maxRefusals {", "if c.refusals < 0 {"}}},
 	{"planted: event of the wrong copy", []edit{
 		{"ticket.go", "	return st.events[seq%ring]\n", "	return st.events[(seq+ring-1)%ring]\n"}}},
 	{"planted: counter before the copies", []edit{
-		{"submit.go", "	queued, failed := d.queueCopies(s, st, b)\n", "	ticket, err := d.ticket(s, st)\n	queued, failed := d.queueCopies(s, st, b)\n"},
+		{"submit.go", "	queued, failed := d.copies.submit(s, st, d.pools, b)\n", "	ticket, err := d.ticket(s, st)\n	queued, failed := d.copies.submit(s, st, d.pools, b)\n"},
 		{"submit.go", "	ticket, err := d.ticket(s, st)\n	if failed != nil {\n		return ticket", "	if failed != nil {\n		return ticket"}}},
 	{"planted: shrink without drain", []edit{
 		{"pool.go", "	p.d.mu.Unlock()\n	if err == nil {\n		err = s.await(events)\n	}\n", "	p.d.mu.Unlock()\n	_ = events\n"}}},

@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"runtime"
+	"sync"
+	"syscall"
 	"unsafe"
 )
 
@@ -57,7 +59,7 @@ func (d *Device) begin() (*session, error) {
 // beginAnyway starts a session also on a device that has ended, to release what
 // it had.
 func (d *Device) beginAnyway() (*session, error) {
-	s, err := d.takeSession()
+	s, err := d.sessions.take(d)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +67,7 @@ func (d *Device) beginAnyway() (*session, error) {
 	if r := d.driver.call(fnCtxPushCurrent, d.context); r != success {
 		err := s.failure(fnCtxPushCurrent, r, d.name)
 		runtime.UnlockOSThread()
-		d.returnSession(s)
+		d.sessions.put(s)
 		return nil, err
 	}
 	return s, nil
@@ -78,7 +80,7 @@ func (s *session) end() {
 		_ = s.failure(fnCtxPopCurrent, r, s.d.name) // notes a lost device
 	}
 	runtime.UnlockOSThread()
-	s.d.returnSession(s)
+	s.d.sessions.put(s)
 }
 
 // enter locks the device and starts a session; leave ends both.
@@ -150,27 +152,45 @@ func (s *session) restoreMode() {
 	}
 }
 
-// takeSession returns a session whose memory is not in use. There are as many as
-// goroutines were inside of the driver at one time.
-func (d *Device) takeSession() (*session, error) {
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	if n := len(d.sessions.free); n > 0 {
-		s := d.sessions.free[n-1]
-		d.sessions.free = d.sessions.free[:n-1]
+// sessionPool keeps the sessions that are not in use, with their memory. It has a lock of its
+// own, because sessions begin and end without the device's.
+type sessionPool struct {
+	mu     sync.Mutex
+	free   []*session
+	memory [][]byte // of all sessions
+}
+
+// take returns a session whose memory is not in use. There are as many as goroutines were
+// inside of the driver at one time.
+func (p *sessionPool) take(d *Device) (*session, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		s := p.free[n-1]
+		p.free = p.free[:n-1]
 		return s, nil
 	}
 	memory, err := mapMemory(int64(unsafe.Sizeof(outs{})))
 	if err != nil {
 		return nil, err
 	}
-	d.sessions.memory = append(d.sessions.memory, memory)
+	p.memory = append(p.memory, memory)
 	return &session{d: d, out: (*outs)(unsafe.Pointer(&memory[0]))}, nil
 }
 
-// returnSession makes the memory of a session free for the next.
-func (d *Device) returnSession(s *session) {
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	d.sessions.free = append(d.sessions.free, s)
+// put makes the memory of a session free for the next.
+func (p *sessionPool) put(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, s)
+}
+
+// unmap gives the memory of all sessions back; none may be in use.
+func (p *sessionPool) unmap() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, memory := range p.memory {
+		_ = syscall.Munmap(memory)
+	}
+	p.memory, p.free = nil, nil
 }

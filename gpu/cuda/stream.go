@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
@@ -49,12 +48,6 @@ type stream struct {
 
 // String names the stream in errors.
 func (st *stream) String() string { return "stream " + st.name }
-
-// track is what Done reads of a stream without a lock.
-type track struct {
-	id     atomic.Uint32 // of the live stream in this place, 0: none
-	passed atomic.Uint64 // ticket known to have passed by an event
-}
 
 // NewStream makes a stream.
 func (d *Device) NewStream(name string) (gpu.Stream, error) {
@@ -171,10 +164,7 @@ func (d *Device) addStream(s *session, st *stream) (gpu.Stream, error) {
 		st.events[i] = e
 	}
 	st.id, st.place = id, streams.Place(id)
-	tr := &d.tracks[st.place]
-	atomic.StoreUint64(&d.counters[st.place], 0)
-	tr.passed.Store(0)
-	tr.id.Store(uint32(id))
+	d.progress.begin(st.place, id)
 	return id, nil
 }
 
@@ -216,7 +206,7 @@ func (d *Device) DestroyStream(id gpu.Stream) error {
 		}
 	}
 	d.streams.Remove(id)
-	d.tracks[st.place].id.Store(0)
+	d.progress.end(st.place)
 	d.endStream(s, st)
 	if id == d.external {
 		d.external = 0

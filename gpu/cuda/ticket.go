@@ -5,7 +5,6 @@ package cuda
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/internal/streams"
@@ -32,8 +31,8 @@ func (d *Device) known(t gpu.Ticket) error {
 // recorded, and a wait for such an event is no wait.
 func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
 	seq := st.last + 1
-	if d.counterBase != 0 {
-		at := d.counterBase + uintptr(st.place)*8
+	if d.progress.counted() {
+		at := d.progress.counter(st.place)
 		if r := s.call(fnStreamWriteValue64, st.handle, at, uintptr(seq), 0); r != success {
 			return d.waitInstead(s, st, s.failure(fnStreamWriteValue64, r, st.String()))
 		}
@@ -63,7 +62,7 @@ func (d *Device) waitInstead(s *session, st *stream, cause error) (gpu.Ticket, e
 	// The counter may have been written: the number is not used again.
 	st.last++
 	st.dirty = false
-	d.tracks[st.place].passed.Store(st.last)
+	d.progress.note(st.place, st.last)
 	return gpu.Ticket{Stream: st.id, Seq: st.last}, nil
 }
 
@@ -79,8 +78,7 @@ func (st *stream) event(seq uint64) uintptr {
 // counters. Of a ticket whose event was recorded again it learns with the oldest
 // that is left.
 func (d *Device) poll(s *session, st *stream, upTo uint64) {
-	tr := &d.tracks[st.place]
-	seq := tr.passed.Load() + 1
+	seq := d.progress.reached(st.place) + 1
 	if upTo >= ring {
 		seq = max(seq, upTo-ring+1)
 	}
@@ -92,7 +90,7 @@ func (d *Device) poll(s *session, st *stream, upTo uint64) {
 			}
 			return
 		}
-		tr.passed.Store(seq)
+		d.progress.note(st.place, seq)
 	}
 }
 
@@ -170,16 +168,10 @@ func (d *Device) passed(s *session, t gpu.Ticket) bool {
 	if err != nil {
 		return true
 	}
-	if d.reached(st.place) < t.Seq && d.counterBase == 0 {
+	if d.progress.reached(st.place) < t.Seq && !d.progress.counted() {
 		d.poll(s, st, st.last)
 	}
-	return d.reached(st.place) >= t.Seq
-}
-
-// reached is the ticket up to which a stream has come, as far as it is known
-// without asking the driver.
-func (d *Device) reached(place int) uint64 {
-	return max(atomic.LoadUint64(&d.counters[place]), d.tracks[place].passed.Load())
+	return d.progress.reached(st.place) >= t.Seq
 }
 
 // Done tells whether a ticket has passed. Where streams write counters that is
@@ -193,8 +185,8 @@ func (d *Device) Done(t gpu.Ticket) bool {
 		return true
 	}
 	place := streams.Place(t.Stream)
-	if d.counterBase != 0 && d.tracks[place].id.Load() == uint32(t.Stream) {
-		return d.reached(place) >= t.Seq
+	if d.progress.counted() && d.progress.has(place, t.Stream) {
+		return d.progress.reached(place) >= t.Seq
 	}
 	s, err := d.enter()
 	if err != nil {
@@ -260,8 +252,7 @@ func (d *Device) block(event uintptr, on string, t gpu.Ticket) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if st, err := d.streams.Find(t.Stream); err == nil {
-		tr := &d.tracks[st.place]
-		tr.passed.Store(max(tr.passed.Load(), t.Seq))
+		d.progress.note(st.place, t.Seq)
 	}
 	return nil
 }

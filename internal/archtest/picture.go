@@ -123,10 +123,9 @@ const (
 const maxMethods = 60
 
 // largeTypes have more methods than that, by folder and type, and may get no more.
-// The devices have the methods of gpu.Device beside their own; the oracle is one flat
-// model for reading.
+// The oracle is one flat model for reading.
 var largeTypes = map[string]int{
-	"gpu/cuda.Device": 70, "gpu/sim.Device": 61, "internal/oracle.Oracle": 135,
+	"internal/oracle.Oracle": 135,
 }
 
 // placeOf finds the place of a folder, a path from the module's root.

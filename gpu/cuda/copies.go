@@ -1,0 +1,147 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// batchCall is what the device knows of cuMemcpyBatchAsync.
+type batchCall struct {
+	usable bool
+	// refusals counts refused calls in a row whose copies were then taken one by
+	// one. The call is not tried again after maxRefusals: it would double the
+	// work of each submission.
+	refusals int
+}
+
+const maxRefusals = 8
+
+// copyQueue queues the copies of one batch at a time, under the device's lock.
+type copyQueue struct {
+	lists   lists
+	batches batchCall
+}
+
+// prepare describes the copies of a batch. Where there is a batch call, neighbours are merged.
+func (q *copyQueue) prepare(pools []*pool, copies []gpu.Copy) error {
+	if err := q.lists.describe(pools, copies); err != nil {
+		return err
+	}
+	if q.batches.usable {
+		q.lists.merge()
+	}
+	return nil
+}
+
+// free gives the memory of the lists back.
+func (q *copyQueue) free() { q.lists.free() }
+
+// submit queues the descriptors in the lists. queued tells whether anything
+// may be queued, so that a ticket must cover it.
+//
+// A refused batch call leaves open what is queued, and its descriptors are not in
+// the order of the batch. So the copies are queued again in that order, one by
+// one: done twice they give the same bytes, and the first that fails shows itself.
+// Where there is no batch call they are in that order from the beginning.
+//
+// After a refusal because of a capture nothing is queued again: copies that are
+// queued one by one on a capturing stream become part of the host's graph (the
+// same mistake: rmm pull request 2518).
+func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) (queued bool, failed *gpu.CopyError) {
+	l := &q.lists
+	if len(b.Copies) == 0 {
+		return false, nil
+	}
+	st.dirty = true
+	if q.batches.usable && l.used > 1 {
+		at, r := q.callBatch(s, st)
+		if r.sticky() || r.capture() {
+			return false, q.failed(b, at, s.failure(fnMemcpyBatchAsync, r, q.page(pools, b, at)))
+		}
+		if r != success {
+			if failed = q.inOrder(s, st, pools, b); failed == nil {
+				q.batches.refused(r)
+			}
+			return true, failed
+		}
+		q.batches.refusals = 0
+	} else {
+		for i := range l.used {
+			if f, r := s.queueOne(st, l.at(i)); r != success {
+				return i > 0, q.failed(b, i, s.failure(f, r, q.page(pools, b, i)))
+			}
+		}
+	}
+	for _, e := range l.zeros {
+		if _, r := s.queueOne(st, e); r != success {
+			return true, q.inOrder(s, st, pools, b)
+		}
+	}
+	return true, nil
+}
+
+// callBatch queues all descriptors in one call. After a refusal at is the
+// descriptor that the driver names, or the first.
+func (q *copyQueue) callBatch(s *session, st *stream) (at int, r result) {
+	l := &q.lists
+	s.out.attr = copyAttributes{srcAccessOrder: streamOrder}
+	s.out.attrIdx, s.out.failIdx = 0, math.MaxUint64
+	r = s.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
+		uintptr(l.used), address(&s.out.attr), address(&s.out.attrIdx), 1, address(&s.out.failIdx), st.handle)
+	if r != success && s.out.failIdx < uint64(l.used) {
+		at = int(s.out.failIdx)
+	}
+	return at, r
+}
+
+// refused notes that the driver refuses batches whose copies it takes.
+func (c *batchCall) refused(r result) {
+	c.refusals++
+	if r == notSupported || c.refusals >= maxRefusals {
+		c.usable = false
+	}
+}
+
+// queueOne queues one descriptor and tells by which function.
+func (s *session) queueOne(st *stream, e descriptor) (fn, result) {
+	if e.src == 0 {
+		return fnMemsetD8Async, s.call(fnMemsetD8Async, uintptr(e.dst), 0, uintptr(e.size), st.handle)
+	}
+	return fnMemcpyAsync, s.call(fnMemcpyAsync, uintptr(e.dst), uintptr(e.src), uintptr(e.size), st.handle)
+}
+
+// inOrder queues the copies of a batch one by one in its order. When one is
+// refused it waits for the stream: what an earlier attempt may have queued of the
+// copies after it has then passed, and no copy writes to their pages any more.
+func (q *copyQueue) inOrder(s *session, st *stream, pools []*pool, b *gpu.Batch) *gpu.CopyError {
+	if err := q.lists.describe(pools, b.Copies); err != nil {
+		return q.failed(b, 0, err)
+	}
+	for i := range q.lists.used {
+		if f, r := s.queueOne(st, q.lists.at(i)); r != success {
+			cause := s.failure(f, r, q.page(pools, b, i))
+			if r := s.call(fnStreamSynchronize, st.handle); r != success && !r.capture() {
+				s.d.lose(s.failure(fnStreamSynchronize, r, st.String()))
+			}
+			return q.failed(b, i, cause)
+		}
+	}
+	return nil
+}
+
+// page says which pages descriptor i is about.
+func (q *copyQueue) page(pools []*pool, b *gpu.Batch, i int) string {
+	c := &b.Copies[q.lists.first[i]]
+	return fmt.Sprintf("pool %s %s to pool %s %s, %s",
+		pools[c.Src.Pool].spec.Name, c.Src.Tier, pools[c.Dst.Pool].spec.Name, c.Dst.Tier, c.Where())
+}
+
+// failed makes the error of a refused descriptor: the first of its copies.
+func (q *copyQueue) failed(b *gpu.Batch, descriptor int, cause error) *gpu.CopyError {
+	i := int(q.lists.first[descriptor])
+	return &gpu.CopyError{Index: i, Copy: b.Copies[i], Err: fmt.Errorf("%w: %w", gpu.ErrCopyFailed, cause)}
+}
