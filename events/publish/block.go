@@ -22,9 +22,10 @@ type block struct {
 	// known is whether a stored event has told the block's tokens and parent.
 	known bool
 	// parent is nil while the block is not known; the root's is nil always. Children
-	// are in the order in which they became known.
+	// are in no order. Invariant: parent.children[index] is the block.
 	parent    *block
 	children  []*block
+	index     int
 	tokens    []messages.Token
 	covers    []messages.Cover
 	namespace *messages.Namespace // of a child of the root; nil: the zero Namespace
@@ -60,17 +61,18 @@ func (v *View) touch(b *block) {
 
 // attach makes b a child of parent, which may be a block that is not known.
 func (b *block) attach(parent *block) {
-	b.parent = parent
+	b.parent, b.index = parent, len(parent.children)
 	parent.children = append(parent.children, b)
 }
 
-// detach removes b from its parent.
+// detach removes b from its parent. The last child takes its place: the root has as
+// many as there are prompts that begin differently, too many to move all of them.
 func (b *block) detach() {
 	p := b.parent
-	// A search, as few blocks have many children; those of the root are as many as
-	// there are prompts that begin differently.
-	i := slices.Index(p.children, b)
-	p.children = slices.Delete(p.children, i, i+1)
+	last := p.children[len(p.children)-1]
+	p.children[b.index], last.index = last, b.index
+	p.children[len(p.children)-1] = nil
+	p.children = p.children[:len(p.children)-1]
 	b.parent = nil
 }
 

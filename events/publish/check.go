@@ -21,8 +21,8 @@ func (v *View) Check() error {
 		if b.unheld() && len(b.children) == 0 {
 			wrong("block %x is kept, but no pool holds it and nothing follows it", b.hash[:4])
 		}
-		if b.parent != nil && !slices.Contains(b.parent.children, b) {
-			wrong("block %x is not among its parent's children", b.hash[:4])
+		if b.parent != nil && (b.index >= len(b.parent.children) || b.parent.children[b.index] != b) {
+			wrong("block %x is not child %d of its parent", b.hash[:4], b.index)
 		}
 		if b.known != (b.parent != nil) {
 			wrong("block %x: known %v, but a parent %v", b.hash[:4], b.known, b.parent != nil)
