@@ -23,13 +23,15 @@ type block struct {
 	known bool
 	// parent is nil while the block is not known; the root's is nil always. Children
 	// are in no order. Invariant: parent.children[index] is the block.
-	parent    *block
-	children  []*block
-	index     int
-	tokens    []messages.Token
-	covers    []messages.Cover
-	namespace *messages.Namespace // of a child of the root; nil: the zero Namespace
-	held      []holding           // by index in View.pools
+	parent   *block
+	children []*block
+	index    int
+	tokens   []messages.Token
+	covers   []messages.Cover
+	// namespace is told for a child of the root, and that of the parent for other blocks
+	// that are published; nil is the zero Namespace.
+	namespace *messages.Namespace
+	held      []holding // by index in View.pools
 
 	dirty bool // in View.dirty
 
@@ -101,12 +103,5 @@ func (b *block) unheld() bool {
 	return !slices.ContainsFunc(b.held, func(h holding) bool { return h.held })
 }
 
-// first is the block that begins the prompts which have b. It has their namespace. The
-// walk is as long as the prompt before b, but it is made once for a change, or with
-// SHA256CBOR for a block, which costs more to hash.
-func (b *block) first(root *block) *block {
-	for b.parent != root {
-		b = b.parent
-	}
-	return b
-}
+// salted tells whether a published block has a salt.
+func (b *block) salted() bool { return b.namespace != nil && b.namespace.Salt != "" }

@@ -45,11 +45,12 @@ type Block struct {
 	Tokens   []messages.Token
 	Covers   []messages.Cover // by token; nil without an item
 	Priority messages.Priority
+	Salted   bool // its namespace has a salt
 }
 
 // out returns the block as a change has it.
 func (b *block) out() Block {
-	return Block{Name: b.name, Hash: b.hash, Tokens: b.tokens, Covers: b.covers, Priority: b.priority}
+	return Block{Name: b.name, Hash: b.hash, Tokens: b.tokens, Covers: b.covers, Priority: b.priority, Salted: b.salted()}
 }
 
 // changeOf makes a change of one block.
@@ -62,8 +63,8 @@ func newChange(k ChangeKind, root, b *block) Change {
 	if b.parent != root {
 		c.Parent, c.HasParent = b.parent.name, true
 	}
-	if ns := b.first(root).namespace; ns != nil {
-		c.Namespace = *ns
+	if b.namespace != nil {
+		c.Namespace = *b.namespace
 	}
 	return c
 }

@@ -84,7 +84,7 @@ func (n cborNamer) name(root, b *block) (uint64, digest) {
 func (n cborNamer) appendExtraKeys(text []byte, root, b *block) []byte {
 	var keys []byte
 	count := 0
-	ns := b.first(root).namespace
+	ns := b.namespace
 	if ns != nil && ns.HasLoRA {
 		path, ok := n.paths[ns.LoRA]
 		if !ok {

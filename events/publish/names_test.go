@@ -45,7 +45,7 @@ func TestWhatANameDependsOn(t *testing.T) {
 	names := func(ns *messages.Namespace, covers []messages.Cover) (list [2]uint64) {
 		first := &block{parent: root, tokens: []messages.Token{1, 2}, namespace: ns}
 		list[0], first.digest = n.name(root, first)
-		second := &block{parent: first, tokens: []messages.Token{70000, 1 << 20}, covers: covers}
+		second := &block{parent: first, tokens: []messages.Token{70000, 1 << 20}, covers: covers, namespace: ns}
 		list[1], _ = n.name(root, second)
 		return list
 	}

@@ -127,6 +127,9 @@ func (v *View) publishable(b *block) bool {
 
 // claim gives a block its name, or makes it wait if another one has it.
 func (v *View) claim(b *block) bool {
+	if b.parent != v.root {
+		b.namespace = b.parent.namespace
+	}
 	b.name, b.digest = v.namer.name(v.root, b)
 	if other := v.names[b.name]; other != nil {
 		// Merging the two would tell readers of a prefix that is not there. Not

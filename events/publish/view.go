@@ -105,6 +105,15 @@ func countedPools(pools []windows.Pool) []windows.Pool {
 	return slices.DeleteFunc(attention, func(p windows.Pool) bool { return reach(p) != reach(widest) })
 }
 
+// Resize says how many pages a pool has, to a view that has not followed the engine
+// from its first event on: snapshots do not tell.
+func (v *View) Resize(pool messages.PoolID, pages events.PoolPages) {
+	if i := slices.Index(v.pools, pool); i >= 0 {
+		v.resized = v.resized || v.sizes[i] != pages
+		v.sizes[i] = pages
+	}
+}
+
 // Follow applies a batch of the engine's events and returns what has changed of the
 // published blocks. The changes refer to memory of the view, which is not written to
 // again. If events are missing it answers events.ErrStale and changes nothing until it
@@ -162,9 +171,7 @@ func (v *View) apply(e *messages.Event) {
 	}
 	switch e.Type {
 	case messages.EventCreated:
-		pages := events.PoolPages{Primary: e.PrimaryPages, Secondary: e.SecondaryPages}
-		v.resized = v.resized || v.sizes[pool] != pages
-		v.sizes[pool] = pages
+		v.Resize(e.Pool, events.PoolPages{Primary: e.PrimaryPages, Secondary: e.SecondaryPages})
 	case messages.EventStored:
 		v.store(e, pool)
 	case messages.EventRemoved:

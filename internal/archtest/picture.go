@@ -27,6 +27,7 @@ const (
 	cuda       = "gpu/cuda"
 	attention  = "gpu/attention" // of hosts: the engine never imports it
 	stores     = "offloader/stores"
+	published  = "events/publish"
 )
 
 // picture has a place for every folder; the longest that fits counts.
@@ -49,6 +50,10 @@ var picture = []place{
 	{dir: stores + "/blob", own: []string{stores}, others: []string{"gocloud.dev"}},
 	{dir: stores + "/valkey", own: []string{stores}, others: []string{"github.com/valkey-io/valkey-go"}},
 	{dir: stores + "/zstd", own: []string{stores}, others: []string{"github.com/klauspost/compress"}},
+
+	// Sockets and goroutines: what serves published events to other processes.
+	{dir: published, own: []string{"messages", "internal/refusals", "windows", "events"}, core: true},
+	{dir: published + "/wire", own: []string{"messages", "internal/refusals", "events"}},
 
 	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
 	{dir: cuda, own: []string{"messages", "internal/refusals", "gpu"}, others: []string{purego}},
@@ -77,12 +82,13 @@ var testOnly = []string{
 	"pgregory.net/rapid",
 	"github.com/cockroachdb/datadriven",
 	"github.com/anishathalye/porcupine",
+	"github.com/go-zeromq/zmq4", // the other side of our sockets
 	"github.com/alicebob/miniredis",
 }
 
 // addOns are folders that only hosts import: the engine works without them, and the
 // modules of others that they use are no concern of a host without them.
-var addOns = []string{attention, stores + "/blob", stores + "/valkey", stores + "/zstd"}
+var addOns = []string{attention, stores + "/blob", stores + "/valkey", stores + "/zstd", published}
 
 // usesForeignAddOn tells whether a package of one folder that imports another folder
 // imports an add-on that it is no part of.

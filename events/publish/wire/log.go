@@ -1,0 +1,56 @@
+package wire
+
+import "github.com/kvactor/kvactor/events/publish"
+
+// log keeps the latest batches for replays.
+//
+// Invariant: batches have the sequences [next−len(batches), next); their payloads
+// together have bytes.
+type log struct {
+	limit, limitBytes int
+	batches           []*sent
+	bytes             int
+	next              uint64
+}
+
+// sent is a batch that has been published. It does not change any more.
+type sent struct {
+	sequence uint64
+	time     float64
+	payload  []byte
+	changes  []publish.Change
+}
+
+// first is the sequence of the oldest batch that is kept.
+func (l *log) first() uint64 { return l.next - uint64(len(l.batches)) }
+
+// push keeps a batch under the next sequence, and drops the oldest ones above the
+// limits. The newest one stays, whatever its size.
+func (l *log) push(s *sent) {
+	s.sequence = l.next
+	l.next++
+	l.batches = append(l.batches, s)
+	l.bytes += len(s.payload)
+	drop := 0
+	for len(l.batches)-drop > 1 && (len(l.batches)-drop > l.limit || l.bytes > l.limitBytes) {
+		l.bytes -= len(l.batches[drop].payload)
+		drop++
+	}
+	if drop > 0 {
+		// Copied down now and then, so that the array is not longer than twice what is
+		// kept; append does that when the array is full.
+		clear(l.batches[:drop])
+		l.batches = l.batches[drop:]
+	}
+}
+
+// since returns the batches from a sequence on, and whether all of them are kept.
+func (l *log) since(start uint64) ([]*sent, bool) {
+	if start < l.first() {
+		return nil, false
+	}
+	if start >= l.next {
+		return nil, true
+	}
+	return append([]*sent(nil), l.batches[start-l.first():]...), true
+}

@@ -1,0 +1,297 @@
+package wire
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/kvactor/kvactor/events"
+	"github.com/kvactor/kvactor/events/publish"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Source is what a publisher asks of an engine. *kvactor.Engine is one.
+type Source interface {
+	OpenReader(ctx context.Context) (messages.ReaderID, error)
+	CloseReader(ctx context.Context, reader messages.ReaderID) error
+	Events(ctx context.Context, reader messages.ReaderID) (messages.EventBatch, error)
+	Snapshot(ctx context.Context, reader messages.ReaderID) (messages.EventBatch, error)
+	Stats(ctx context.Context) (messages.Stats, error)
+}
+
+// Options are what a publisher is made of. The zero values of the last group are
+// replaced by the defaults.
+type Options struct {
+	Source Source
+	View   publish.Config
+	Config Config // sockets are opened if it is enabled
+	Rank   int    // data parallel rank
+	Logger *slog.Logger
+
+	Interval    time.Duration // between two reads of events; 0: 20 ms; negative: only Poll reads
+	MaxReaders  int           // of each kind at a time; 0: 64
+	Timeout     time.Duration // of handshakes and writes; 0: 10 s
+	ReplayBytes int           // of batches that the log keeps; 0: 64 MiB
+	// ShowTokens makes the HTTP handler tell tokens and salts.
+	ShowTokens bool
+	// Polled keeps as many events as TensorRT-LLM's polled ones; 0: none. They have
+	// tokens and salts, so PolledHandler is for hosts that want that.
+	Polled int
+	// WindowSize is what polled events say of the attention window.
+	WindowSize int
+}
+
+// Publisher publishes the blocks of an engine. Its methods may be called by any number
+// of goroutines.
+type Publisher struct {
+	o      Options
+	reader messages.ReaderID
+	key    [32]byte // of the names of salted blocks over HTTP
+
+	// polling keeps reads of events apart, so that they are followed in their order. It
+	// is locked before mu.
+	polling sync.Mutex
+
+	mu        sync.Mutex
+	view      *publish.View
+	log       log
+	followers map[*follower]struct{}
+	polled    []publish.PolledEvent
+	numbers   publish.TRTLLM
+
+	pub, replay *server
+	cancel      context.CancelFunc
+	done        sync.WaitGroup
+	closed      sync.Once
+}
+
+// Start opens the sockets, publishes what the cache holds, and follows it. The context
+// bounds the start only.
+func Start(ctx context.Context, o Options) (*Publisher, error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Config.Format == "aibrix" && o.View.Only == nil {
+		// AIBrix would take salted blocks for public ones.
+		o.View.Only = &messages.Namespace{}
+	}
+	view, err := publish.New(o.View)
+	if err != nil {
+		return nil, err
+	}
+	o.setDefaults()
+	p := &Publisher{
+		o: o, view: view, followers: map[*follower]struct{}{}, numbers: publish.TRTLLM{WindowSize: o.WindowSize},
+		log: log{limit: o.Config.BufferSteps, limitBytes: o.ReplayBytes},
+	}
+	if _, err := rand.Read(p.key[:]); err != nil {
+		return nil, err
+	}
+	if p.reader, err = o.Source.OpenReader(ctx); err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	err = p.begin(ctx)
+	if err == nil && o.Config.Enable && o.Config.Publisher != "null" {
+		err = p.listen(running)
+	}
+	if err != nil {
+		_ = p.Close(ctx)
+		return nil, err
+	}
+	if o.Interval > 0 {
+		p.done.Go(func() { p.run(running) })
+	}
+	return p, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Interval == 0 {
+		o.Interval = 20 * time.Millisecond
+	}
+	if o.MaxReaders == 0 {
+		o.MaxReaders = 64
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.ReplayBytes == 0 {
+		o.ReplayBytes = 64 << 20
+	}
+	if o.Config.BufferSteps == 0 {
+		o.Config.BufferSteps = Default().BufferSteps
+	}
+}
+
+// begin publishes batch 0.
+func (p *Publisher) begin(ctx context.Context) error {
+	stats, err := p.o.Source.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	snapshot, err := p.o.Source.Snapshot(ctx, p.reader)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range stats.Pools {
+		s := &stats.Pools[i]
+		p.view.Resize(messages.PoolID(i), events.PoolPages{Primary: s.Primary.Total, Secondary: s.Secondary.Total})
+	}
+	changes, err := p.view.Follow(snapshot)
+	if err != nil {
+		return err
+	}
+	p.publish(p.everything(), changes)
+	return nil
+}
+
+// everything is what a reader that knows nothing right needs: the order to forget, and
+// all blocks.
+func (p *Publisher) everything() []publish.Change {
+	return append([]publish.Change{{Kind: publish.Cleared}}, p.view.All()...)
+}
+
+func (p *Publisher) run(ctx context.Context) {
+	ticker := time.NewTicker(p.o.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		switch err := p.Poll(ctx); {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, messages.ErrClosed) || errors.Is(err, messages.ErrFailed):
+			p.o.Logger.Info("the engine has ended: nothing more is published", "error", err)
+			return
+		default:
+			// The engine is busy or rebuilds an actor. What was missed shows in the
+			// next batch.
+			p.o.Logger.Warn("reading events failed", "error", err)
+		}
+	}
+}
+
+// Poll reads the engine's events now and publishes what has changed. The publisher does
+// so by itself at its interval.
+func (p *Publisher) Poll(ctx context.Context) error {
+	p.polling.Lock()
+	defer p.polling.Unlock()
+	batch, err := p.o.Source.Events(ctx, p.reader)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	changes, err := p.view.Follow(batch)
+	if err == nil {
+		p.publish(changes, changes)
+	}
+	p.mu.Unlock()
+	if !errors.Is(err, events.ErrStale) {
+		return err
+	}
+	p.o.Logger.Warn("events were lost: the publisher takes a snapshot", "lost", batch.Lost)
+	if batch, err = p.o.Source.Snapshot(ctx, p.reader); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if changes, err = p.view.Follow(batch); err == nil {
+		p.publish(changes, changes)
+	}
+	return err
+}
+
+// Announce publishes everything once more, behind an AllBlocksCleared, for readers that
+// have come late and ask for no replay.
+func (p *Publisher) Announce() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.publish(p.everything(), nil)
+}
+
+// publish sends a batch to all readers, if it has events; polled are those for readers
+// that poll.
+func (p *Publisher) publish(changes, polled []publish.Change) {
+	if p.o.Polled > 0 {
+		p.polled = p.numbers.Append(p.polled, polled)
+		if n := len(p.polled) - p.o.Polled; n > 0 {
+			// As TensorRT-LLM does: the oldest go, and the ids tell.
+			p.polled = append(p.polled[:0], p.polled[n:]...)
+		}
+	}
+	s := &sent{time: now(), changes: changes}
+	var events int
+	if s.payload, events = p.encode(s.time, changes); events == 0 {
+		return
+	}
+	p.log.push(s)
+	p.pub.broadcast(p.o.Config.Topic, s)
+	for f := range p.followers {
+		f.offer(s)
+	}
+}
+
+func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
+
+// encode writes a batch in the format of the configuration.
+func (p *Publisher) encode(at float64, changes []publish.Change) ([]byte, int) {
+	b := publish.Batch{Time: at, Rank: p.o.Rank, TokensPerBlock: p.view.TokensPerBlock(), Changes: changes}
+	if p.o.Config.Format == "aibrix" {
+		return publish.AppendAIBrix(nil, &b)
+	}
+	return publish.AppendVLLM(nil, &b)
+}
+
+// Next is the sequence that the next batch will have.
+func (p *Publisher) Next() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.next
+}
+
+// Match is how many of the leading blocks of a prompt are published; the names are
+// those of events.Names.
+func (p *Publisher) Match(names []messages.Hash) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.view.Match(names)
+}
+
+// Blocks is the number of published blocks.
+func (p *Publisher) Blocks() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.view.Len()
+}
+
+// Close ends all connections and waits for the publisher's goroutines.
+func (p *Publisher) Close(ctx context.Context) (err error) {
+	p.closed.Do(func() {
+		p.cancel()
+		p.pub.close()
+		p.replay.close()
+		p.mu.Lock()
+		for f := range p.followers {
+			f.end()
+		}
+		p.mu.Unlock()
+		p.done.Wait()
+		// An engine that has ended has no readers any more.
+		err = p.o.Source.CloseReader(ctx, p.reader)
+		if errors.Is(err, messages.ErrClosed) || errors.Is(err, messages.ErrFailed) {
+			err = nil
+		}
+	})
+	return err
+}
