@@ -18,7 +18,7 @@ func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
 	blocks := 0
 	for i, p := range e.validate.Pools {
-		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, Cross: p.Kind == windows.KindCross}
+		shapes[i] = tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross}
 		blocks = max(blocks, e.validate.Counts[i].Primary)
 	}
 	return tree.New(tree.Config{

@@ -128,7 +128,8 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 	return coordinator.Config{
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
-		Tenants: config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
+		CheckpointInterval: config.Cache.StateCheckpointInterval,
+		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
 		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools),
 		Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
 	}

@@ -171,9 +171,8 @@ func (a *admission) decide() {
 		}
 		// Matched again, the prompt may reuse less, and it may claim pages that copies of
 		// prompts before it count on; so it is looked at again when that is done.
-		if b.sourceUnusable(a.next) {
+		if b.withdrawUnusable(a.next) {
 			a.stage = admissionClaiming
-			b.withdrawSource(a.next)
 			return
 		}
 		b.plan(a.next)
@@ -325,13 +324,13 @@ func (a *admission) complete() {
 	}
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
-		switch it.refused {
-		case nil:
+		switch {
+		case it.refused == nil:
 			a.taking.touchSource(i)
 			a.addBeams(it)
 		// Its pages have not been written, so no one may read them. They are dropped without a
 		// use, as if they had never been taken.
-		case errTransfer:
+		case it.failed():
 			a.dropAll(it)
 		}
 	}
@@ -352,7 +351,7 @@ func (a *admission) claimShared(it *prompt) {
 		case len(shared) == 0:
 		case it.refused == nil:
 			a.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: shared})
-		case it.refused == errTransfer:
+		case it.failed():
 			table := it.sequence.Table(p)
 			for k, page := range table { // shared is in the order of the table
 				if len(shared) > 0 && page == shared[0] {
@@ -414,7 +413,7 @@ func (a *admission) endRefused(it *prompt) {
 		return
 	}
 	// The arrays of the result stay for the next request that uses the record.
-	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0]}
+	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0], Checkpoints: it.result.Checkpoints[:0]}
 	if symbols := it.sequence.ReleaseSymbols(); symbols != nil {
 		a.symbols = append(a.symbols, symbols)
 	}

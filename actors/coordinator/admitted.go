@@ -17,7 +17,10 @@ func (a *admission) fillResult(i int) {
 	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched), func(p int) sequence.PageCount {
 		return sequence.PageCount(it.plans[p].reserve)
 	})
-	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.reason(m)
+	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.reason(it, m)
+	if !a.states.empty() {
+		a.planCheckpoints(it, m.Matched)
+	}
 	a.stats.Requests++
 	a.stats.PromptTokens += int64(s.Prompt)
 	a.stats.ReusedTokens += int64(m.Matched)
@@ -34,6 +37,9 @@ func (a *admission) fillResult(i int) {
 // reuseIn says what a prompt reuses in a pool, and counts it.
 func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 	pl, counters := &it.plans[p], a.stats.pool(p)
+	if a.states.has(p) {
+		return a.stateReuse(it, p)
+	}
 	reuse := messages.PoolReuse{Full: pl.whole, PartialReuse: messages.PartialNone, Onboarded: pl.onboarded}
 	blocks := a.config.blocks(int(it.sequence.Prompt))
 	switch {
@@ -53,6 +59,34 @@ func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 	return reuse
 }
 
+// stateReuse says what a prompt reuses in a state pool, and counts it. What it missed
+// are the blocks that it computes again, as in other pools.
+func (a *admission) stateReuse(it *prompt, p int) messages.PoolReuse {
+	m, counters := &a.batch.match.Items[it.self], a.stats.pool(p)
+	missed := a.config.blocks(int(it.sequence.Prompt)) - m.Blocks
+	if m.Source.Block != protocol.NoBlock {
+		missed--
+	}
+	counters.Missed += int64(missed)
+	if m.Checkpoint == protocol.NoBlock {
+		return messages.PoolReuse{PartialReuse: messages.PartialNone}
+	}
+	counters.ReusedPartial++
+	return messages.PoolReuse{Partial: 1, PartialReuse: messages.PartialCopy}
+}
+
+// planCheckpoints says where commits of the prompt make checkpoints.
+func (a *admission) planCheckpoints(it *prompt, reused int) {
+	s, r := it.sequence, it.result
+	r.AttentionTokens = it.states.attention
+	r.Checkpoints = r.Checkpoints[:0]
+	// Without reuse nothing is stored that a checkpoint could belong to.
+	if a.config.Reuse {
+		s.PlanCheckpoints(sequence.CheckpointRule{Reused: reused, Attention: it.states.attention, Interval: a.config.CheckpointInterval})
+		r.Checkpoints = append(r.Checkpoints, s.Checkpoints()...)
+	}
+}
+
 // fillInput completes what the answer says of the encoder's input.
 func (a *admission) fillInput(it *prompt) {
 	s, m := it.sequence, &a.batch.match.Items[it.cross]
@@ -62,16 +96,23 @@ func (a *admission) fillInput(it *prompt) {
 	}
 }
 
-// reason says how a prompt met the cache.
-func (a *admission) reason(m *protocol.MatchItem) messages.MissReason {
+// reason says how a prompt met the cache. What the attention pools could have given
+// counts as matched for all reasons but one: that a state was missing.
+func (a *admission) reason(it *prompt, m *protocol.MatchItem) messages.MissReason {
+	attention := it.states.attention
+	matched := max(m.Matched, attention)
 	switch {
 	case !a.config.Reuse:
 		return messages.ReasonDisabled
+	// A match that ends inside a block needs a block that ends there, so a checkpoint at
+	// the last boundary before is all that one could expect.
+	case m.Matched < attention && (m.Matched == 0 || m.Matched < a.config.wholeTokens(attention)):
+		return messages.ReasonNoState
 	// Reach says how far the tree knows the prompt at all, in any pool; what lies between
 	// the match and the reach was lost by some pool.
 	case m.Reach == 0:
 		return messages.ReasonCold
-	case m.Matched == m.Reach:
+	case matched == m.Reach:
 		return messages.ReasonHit
 	case m.Lacking:
 		return messages.ReasonEvicted

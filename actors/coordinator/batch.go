@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -36,6 +34,7 @@ type promptBatch struct {
 	match   protocol.Match // one item for each prompt, and one for each input of an encoder
 	rematch protocol.Match // one prompt, matched again
 	next    int            // the prompt that is looked at
+	limit   int            // of its tokens, when it is matched again
 	// rejecting: prompts whose sources no one may reuse are being matched again;
 	// next is the one under way.
 	rejecting bool
@@ -63,29 +62,6 @@ func (s batchStage) String() string {
 	return [...]string{"matching", "claiming", "withdrawing", "rematching", "reclaiming", "ready"}[s]
 }
 
-// prompt is one prompt of the batch. With an encoder–decoder model it has two parts,
-// matched apart: the decoder's tokens by the self pools, the encoder's input by the
-// cross pools. A prefix that a host names may have one of them only.
-type prompt struct {
-	sequence *sequence.Sequence
-	pools    poolRange          // that it concerns
-	self     int                // index of the match of the decoder's tokens, −1: none
-	cross    int                // index of the match of the encoder's input, −1: none
-	result   *messages.Admitted // nil but for admissions
-	beams    int
-	refused  *messages.Refusal
-	reuse    messages.PartialReuse // how the source is reused
-	query    int                   // index of its question in the Move, −1: none
-	input    int                   // index of the question about its cross pools, −1: none
-	plans    []poolPlan            // by pool
-	// inputReady is what must have passed before the pages of the cross pools are read
-	// or written to.
-	inputReady []messages.Ticket
-}
-
-// errTransfer marks a prompt whose transfer failed.
-var errTransfer = refusals.New(messages.ErrInternal, "a transfer into the pages of the admission failed")
-
 func newPromptBatch(parts *shared) *promptBatch {
 	n := len(parts.config.Pools)
 	return &promptBatch{shared: parts, sources: make([]sourcePages, n), claims: newPageClaims(n)}
@@ -109,155 +85,6 @@ func (b *promptBatch) forgetDecisions() {
 // renew takes new records for a new epoch. Operations of pools point into the plans.
 func (b *promptBatch) renew() {
 	b.items, b.match, b.rematch = nil, protocol.Match{}, protocol.Match{}
-}
-
-// promptSpec is what a request says of a prompt.
-type promptSpec struct {
-	origin     sequence.Origin
-	tokens     []messages.Token
-	multimodal []messages.MultimodalItem
-	encoder    []messages.Token // the encoder's input, padded to whole blocks
-	length     int              // of the input, without the padding
-	limit      int              // tokens that may be matched
-	chunk      int              // tokens of a chunk, 0: not in chunks
-	// keepSymbols: the tree keeps the symbols of covered tokens as long as the
-	// sequence runs, because it will store them.
-	keepSymbols bool
-}
-
-// add makes a sequence of a prompt and enters it into the batch.
-func (b *promptBatch) add(spec *promptSpec) *prompt {
-	// The sequence exists from the first stage on: the tree writes symbols into its tokens,
-	// and the tables grow where they will stay. Until it is admitted no one can name it.
-	s := b.sequences.Open(b.kernel.stamp)
-	o := spec.origin
-	o.Arrived = b.kernel.now
-	o.Tenant, o.Prompt = b.config.Tenants[o.Namespace.Salt], sequence.TokenCount(len(spec.tokens))
-	s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
-	if spec.keepSymbols {
-		s.HoldSymbols()
-	}
-	if n := len(b.items); n < cap(b.items) {
-		b.items = b.items[:n+1]
-	} else {
-		b.items = append(b.items, prompt{})
-	}
-	it := &b.items[len(b.items)-1]
-	plans := it.plans[:0]
-	for range b.config.Pools {
-		plans = append(plans, noPlan)
-	}
-	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans}
-	if len(spec.tokens) > 0 {
-		var m *protocol.MatchItem
-		m, it.self = b.addMatch()
-		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0), spec.multimodal, spec.limit
-		m.KeepSymbols, m.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly
-	}
-	if len(spec.encoder) > 0 {
-		s.Input.Begin(spec.encoder, sequence.TokenCount(spec.length))
-		var m *protocol.MatchItem
-		m, it.cross = b.addMatch()
-		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil, len(spec.encoder)
-		m.KeepSymbols, m.Partial = false, false
-	}
-	return it
-}
-
-// enter adds requests for admission to the batch. Those that are wrong in
-// themselves are refused in their results, which are used again.
-func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages.Admitted) []messages.Admitted {
-	for len(results) < len(requests) {
-		results = append(results, messages.Admitted{})
-	}
-	results = results[:len(requests)]
-	for i := range requests {
-		r, result := &requests[i], &results[i]
-		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0]}
-		err := b.config.Validate(r)
-		if err == nil {
-			err = b.config.validateEncoderLength(len(r.Encoder))
-		}
-		if err != nil {
-			result.Err = err
-			continue
-		}
-		// Values come before lengths, so that what is wrong in itself is said first.
-		if n := len(r.Tokens); n > b.config.MaxSeqLen {
-			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
-			continue
-		}
-		it := b.add(&promptSpec{
-			origin: sequence.Origin{
-				Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems), Session: r.Session,
-				Retention: cloneRetention(r.Retention), InputRetention: cloneRetention(r.EncoderRetention),
-			},
-			encoder: b.config.padded(r.Encoder), length: len(r.Encoder),
-			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
-			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0,
-		})
-		it.result, it.beams = result, max(1, r.BeamWidth)
-	}
-	return results
-}
-
-// addPrefix enters a prefix that a host names; it returns nil if its values are
-// refused. A prefix of an encoder–decoder model without tokens names what cross pools
-// hold of the input, one with tokens what self pools hold behind it.
-func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) {
-	if err := b.config.ValidatePrefix(p); err != nil {
-		return nil, err
-	}
-	spec := promptSpec{
-		origin: sequence.Origin{Namespace: b.config.keyed(p.Namespace, p.Encoder, p.EncoderItems)},
-		tokens: p.Tokens, multimodal: p.Multimodal, limit: limit,
-	}
-	pools := b.self
-	if len(p.Tokens) == 0 {
-		spec.encoder, spec.length, pools = b.config.padded(p.Encoder), len(p.Encoder), b.cross
-	}
-	it := b.add(&spec)
-	it.pools = pools
-	return it, nil
-}
-
-// addMatch adds a question to the Match record, to be filled in, and returns its index.
-// The arrays of an earlier answer there are used again.
-func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
-	m := &b.match
-	n := len(m.Items)
-	if n < cap(m.Items) {
-		m.Items = m.Items[:n+1]
-	} else {
-		m.Items = append(m.Items, protocol.MatchItem{})
-	}
-	it := &m.Items[n]
-	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false
-	it.IDs, it.CheckpointPages = it.IDs[:0], it.CheckpointPages[:0]
-	it.Source = protocol.Source{Block: protocol.NoBlock, Pages: it.Source.Pages[:0]}
-	for p := range it.Pages {
-		it.Pages[p] = it.Pages[p][:0]
-	}
-	return it, n
-}
-
-// keep drops all prompts from the n-th on, and makes the others questions again: whole
-// blocks only, and with the symbols that their tokens have already.
-func (b *promptBatch) keep(n int) {
-	b.items = b.items[:n]
-	var kept []protocol.MatchItem
-	for i := range b.items {
-		for _, at := range []*int{&b.items[i].self, &b.items[i].cross} {
-			if *at < 0 {
-				continue
-			}
-			m := b.match.Items[*at]
-			m.Multimodal, m.Partial = nil, false
-			*at = len(kept)
-			kept = append(kept, m)
-		}
-	}
-	b.match.Items = kept
 }
 
 // matchFor is what the tree has found for a prompt in a pool.
@@ -327,6 +154,11 @@ func (b *promptBatch) resume() bool {
 func (b *promptBatch) claimAll() {
 	b.out.pools.reset()
 	for i := range b.items {
+		if b.items[i].refused == nil {
+			b.probeAttention(i)
+		}
+	}
+	for i := range b.items {
 		if it := &b.items[i]; it.refused == nil {
 			b.claim(i, it.pools)
 		}
@@ -335,6 +167,7 @@ func (b *promptBatch) claimAll() {
 	for i := range b.items {
 		if b.items[i].refused == nil {
 			b.inspectSource(i)
+			b.inspectCheckpoint(i)
 		}
 	}
 	b.stage = batchClaiming
@@ -346,9 +179,10 @@ func (b *promptBatch) claimAll() {
 func (b *promptBatch) claim(i int, pools poolRange) {
 	it := &b.items[i]
 	for p := pools.first; p < pools.end; p++ {
-		m, pl := b.matchFor(i, p), &it.plans[p]
+		pl := &it.plans[p]
 		*pl = noPlan
-		table, onDevice, onHost := tableOf(it.sequence.Table(p)[:0], m.Pages[p][:m.Blocks])
+		_, locations := b.found(i, p)
+		table, onDevice, onHost := tableOf(it.sequence.Table(p)[:0], locations)
 		it.sequence.SetTable(p, table)
 		pl.claimed, pl.onboarded, pl.whole = onDevice, onHost, onDevice+onHost
 		if onDevice > 0 {
@@ -382,8 +216,10 @@ func tableOf(table []messages.PageID, locations []protocol.Location) (_ []messag
 // prompt is decided about.
 func (b *promptBatch) claimed() {
 	b.out.pools.received()
+	b.recount(b.states)
 	b.countUsers()
 	for i := range b.items {
+		b.noteAttention(i)
 		b.decideReuse(i)
 	}
 	// Takeovers that are not allowed are found here, before any prompt is decided about: the
@@ -398,7 +234,7 @@ func (b *promptBatch) rejectSources() {
 	for ; b.next < len(b.items); b.next++ {
 		it := &b.items[b.next]
 		if it.refused == nil && it.reuse == messages.PartialNone && b.hasSource(b.next) {
-			b.withdrawSource(b.next)
+			b.withdrawSource(b.next, b.match.Items[it.self].Limit)
 			return
 		}
 	}
@@ -407,10 +243,11 @@ func (b *promptBatch) rejectSources() {
 }
 
 // withdrawSource takes the claims of a prompt back, to match it again without
-// partial reuse: the prefix may be shorter then, because a window that ends at a
-// block boundary reaches further back.
-func (b *promptBatch) withdrawSource(i int) {
-	b.next = i
+// partial reuse and with at most so many tokens. The prefix may be shorter then even
+// with the limit that it had, because a window that ends at a block boundary reaches
+// further back.
+func (b *promptBatch) withdrawSource(i, limit int) {
+	b.next, b.limit = i, limit
 	b.out.pools.reset()
 	b.withdraw(&b.items[i], b.self)
 	b.stage = batchWithdrawing
@@ -421,6 +258,7 @@ func (b *promptBatch) withdrawSource(i int) {
 // the sources among its whole blocks.
 func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
 	b.releaseSource(it)
+	b.releaseCheckpoint(it)
 	b.unclaim(it, pools)
 	b.inspectClaims(it)
 }
@@ -444,6 +282,7 @@ func (b *promptBatch) matchAgain() {
 	m.Multimodal = nil // the tokens hold their symbols already
 	b.rematch.Epoch = b.kernel.epoch
 	b.rematch.Items = append(b.rematch.Items[:0], *m)
+	b.rematch.Items[0].Limit = b.limit
 	b.stage = batchRematching
 	b.kernel.toTree(&b.rematch)
 }
@@ -453,13 +292,14 @@ func (b *promptBatch) matchAgain() {
 func (b *promptBatch) claimAgain() {
 	it := &b.items[b.next]
 	m := &b.match.Items[it.self]
-	reach, lacking := m.Reach, m.Lacking
+	reach, lacking, limit := m.Reach, m.Lacking, m.Limit
 	*m = b.rematch.Items[0]
-	m.Reach, m.Lacking = reach, lacking
+	m.Reach, m.Lacking, m.Limit = reach, lacking, limit
 	it.reuse = messages.PartialNone
 	b.out.pools.reset()
 	b.claim(b.next, b.self)
 	b.inspectClaims(it)
+	b.inspectCheckpoint(b.next)
 	b.stage = batchReclaiming
 	b.out.pools.send()
 }
@@ -479,18 +319,4 @@ func (b *promptBatch) check() error {
 		}
 	}
 	return nil
-}
-
-// cloneRetention copies what a host says of a prompt's retention; nil if it says
-// nothing.
-func cloneRetention(r *messages.Retention) *messages.Retention {
-	if r.IsZero() {
-		return nil
-	}
-	kept := &messages.Retention{Ranges: slices.Clone(r.Ranges)}
-	if r.Decode != nil {
-		decode := *r.Decode
-		kept.Decode = &decode
-	}
-	return kept
 }

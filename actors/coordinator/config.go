@@ -19,6 +19,8 @@ type Config struct {
 	// Reuse, Partial and CopyOnPartial are enable_block_reuse,
 	// enable_partial_reuse and copy_on_partial_reuse.
 	Reuse, Partial, CopyOnPartial bool
+	// CheckpointInterval is state_checkpoint_interval.
+	CheckpointInterval int
 	// Tenants are the salts with quotas; all others are protocol.OtherTenants. The
 	// pools and the offloader know the quotas.
 	Tenants map[string]protocol.Tenant
@@ -69,6 +71,19 @@ func (c *Config) selfPools() int {
 	}
 	return n
 }
+
+// tokenPools is the number of pools whose pages hold blocks of the decoder's tokens. The
+// self pools after them are state pools.
+func (c *Config) tokenPools() int {
+	n := c.selfPools()
+	for n > 0 && c.Pools[n-1].Kind == windows.KindState {
+		n--
+	}
+	return n
+}
+
+// recurrent tells whether the model has recurrent layers, and so state pools.
+func (c *Config) recurrent() bool { return c.tokenPools() < c.selfPools() }
 
 // poolNames are the names of all pools by PoolID.
 func (c *Config) poolNames() []string {

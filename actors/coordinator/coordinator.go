@@ -315,16 +315,24 @@ func (c *Coordinator) String() string {
 	return w.String()
 }
 
-// poolRange is some pools in the order of their ids: the self pools, the cross pools,
-// or all.
+// poolRange is some pools in the order of their ids: those of blocks of tokens, the
+// state pools, the cross pools, or all.
 type poolRange struct{ first, end int }
+
+// empty tells whether there is no pool in the range.
+func (r poolRange) empty() bool { return r.first >= r.end }
+
+// has tells whether a pool is in the range.
+func (r poolRange) has(p int) bool { return p >= r.first && p < r.end }
 
 // shared is what transactions have in common. It has no methods: each part has its
 // own, and holds its own relations.
 type shared struct {
 	config    *Config
 	all       poolRange
-	self      poolRange // matched by the tokens of the decoder
+	self      poolRange // of blocks of the decoder's tokens
+	states    poolRange // of recurrent layers; behind self, none without such layers
+	decoder   poolRange // self and states: matched by the decoder's tokens
 	cross     poolRange // matched by the input of the encoder; none without one
 	kernel    *kernel
 	sequences *sequence.Arena
@@ -344,7 +352,9 @@ func newShared(config *Config, port Port) *shared {
 		config: config, kernel: &kernel{port: port}, sequences: sequence.NewArena(config.Pools, config.TokensPerBlock, config.FirstGeneration),
 		pins: newPins(n), stats: newStatistics(config), uses: &useClock{},
 	}
-	p.all, p.self, p.cross = poolRange{0, n}, poolRange{0, config.selfPools()}, poolRange{config.selfPools(), n}
+	tokens, self := config.tokenPools(), config.selfPools()
+	p.all, p.decoder = poolRange{0, n}, poolRange{0, self}
+	p.self, p.states, p.cross = poolRange{0, tokens}, poolRange{tokens, self}, poolRange{self, n}
 	p.counts = newPageCounts(config, p.sequences)
 	p.waiting = &admissionQueue{limit: config.WaitingRoom, port: port, counts: p.counts}
 	p.pressure = newPoolPressure(config, p.counts, p.stats)

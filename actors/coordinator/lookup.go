@@ -18,6 +18,9 @@ type lookup struct {
 	batch   *promptBatch
 	request *messages.Lookup
 	stage   lookupStage
+	// counted: Found has what is stored; if the prompt is looked at once more, it has been
+	// matched again with less.
+	counted bool
 }
 
 // lookupStage is what the lookup waits for.
@@ -42,7 +45,7 @@ func (l *lookup) open(r *messages.Lookup) { l.request, l.stage = r, lookupIdle }
 // start matches the prefix as an admission would.
 func (l *lookup) start() {
 	r := l.request
-	r.Err, r.Found = nil, messages.Found{}
+	r.Err, r.Found, l.counted = nil, messages.Found{}, false
 	l.batch.reset(false)
 	if _, err := l.batch.addPrefix(&r.Prefix, l.config.reusable(len(r.Prefix.Tokens))); err != nil {
 		r.Err = err
@@ -62,6 +65,7 @@ func (l *lookup) resume() {
 	case lookupMatching:
 		// The usual case: one message to the tree, and none to the pools.
 		if l.foundAtOnce() {
+			l.batch.noteAttention(0)
 			l.count()
 			l.end()
 			return
@@ -84,7 +88,7 @@ func (l *lookup) resume() {
 // to.
 func (l *lookup) foundAtOnce() bool {
 	// Whole blocks are claimed whatever the pools say.
-	if !l.batch.hasSource(0) {
+	if !l.batch.hasSource(0) && !l.batch.copiesCheckpoint(0) && !l.batch.probes(0) {
 		return true
 	}
 	// Whether a takeover is allowed depends on who holds the source.
@@ -104,21 +108,23 @@ func (l *lookup) foundAtOnce() bool {
 func (l *lookup) decide() {
 	b := l.batch
 	it := &b.items[0]
+	again := l.counted
+	if !again {
+		l.count()
+		l.counted = true
+	}
 	// Without its source a prompt may match fewer whole blocks, when a window then reaches
-	// further back. What counts is what the admission would do: it goes without partial
-	// reuse only if it is admitted then.
-	rematched := it.reuse == messages.PartialNone && l.request.Found.MatchedTokens > 0
-	if rematched {
+	// further back; without a page for the copy of its checkpoint it matches nothing.
+	if b.withdrawUnusable(0) {
+		return
+	}
+	// What counts is what the admission would do: it goes with less only if it is admitted
+	// then.
+	if again {
 		b.plan(0)
 		if refusal, _ := b.checkCapacity(it); refusal == nil {
 			l.request.Found = messages.Found{}
 			l.count()
-		}
-	} else {
-		l.count()
-		if b.sourceUnusable(0) {
-			b.withdrawSource(0)
-			return
 		}
 	}
 	l.out.pools.reset()
@@ -132,7 +138,7 @@ func (l *lookup) decide() {
 func (l *lookup) count() {
 	f, m := &l.request.Found, l.batch.matchOf(0)
 	tpb := l.config.TokensPerBlock
-	f.MatchedTokens = m.Matched
+	f.MatchedTokens, f.AttentionTokens = m.Matched, l.batch.items[0].states.attention
 	// A look at every block and pool is spared when host memory holds nothing.
 	if l.counts.anyOnHost() {
 		for b := range m.Blocks {
@@ -143,7 +149,7 @@ func (l *lookup) count() {
 	}
 	// The tokens of the source: from host memory they are copied straight into the new page.
 	if rest := m.Matched - m.Blocks*tpb; rest > 0 {
-		for _, at := range m.Source.Pages {
+		for _, at := range m.Source.Pages[:l.self.end] {
 			if _, tier, _ := at.Page(); tier == messages.Secondary {
 				f.SecondaryTokens += rest
 				break

@@ -74,6 +74,10 @@ func (b *promptBatch) plan(i int) {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, m := &it.plans[p], b.matchFor(i, p)
 		pl.reused, pl.blocks, pl.reserve = m.Blocks, m.Blocks, 0
+		if b.states.has(p) {
+			b.planState(i, p)
+			continue
+		}
 		// A prompt gets pages for all its tokens, but for those that it reuses.
 		if !b.storedOnly {
 			pl.blocks = b.config.blocks(len(m.Tokens))
@@ -87,6 +91,17 @@ func (b *promptBatch) plan(i int) {
 		}
 	}
 	b.coverTakeover(it)
+}
+
+// planState says what prompt i needs in a state pool: the working page, or, of a
+// prefetch, the checkpoint.
+func (b *promptBatch) planState(i, p int) {
+	pl := &b.items[i].plans[p]
+	pl.reused, pl.blocks = 0, 1
+	if b.storedOnly {
+		pl.reused, pl.blocks = pl.whole, pl.whole
+		pl.onboarded = b.countOnboards(i, p)
+	}
 }
 
 // coverTakeover makes the reserve of a prompt stand for the pages that it takes
@@ -110,8 +125,8 @@ func (b *promptBatch) countOnboards(i, p int) int {
 	if pl := &b.items[i].plans[p]; pl.whole == pl.claimed {
 		return 0
 	}
-	m := b.matchFor(i, p)
-	for k, at := range m.Pages[p][:m.Blocks] {
+	_, locations := b.found(i, p)
+	for k, at := range locations {
 		if _, tier, _ := at.Page(); tier == messages.Secondary && b.onboarder(i, p, k) == nil {
 			n++
 		}
@@ -123,7 +138,8 @@ func (b *promptBatch) countOnboards(i, p int) int {
 // nil if there is none.
 func (b *promptBatch) onboarder(i, p, k int) *prompt {
 	// The prompt that brings a block in is not earlier than itself.
-	j, ok := b.claims.onboarders[p][b.matchFor(i, p).IDs[k]]
+	blocks, _ := b.found(i, p)
+	j, ok := b.claims.onboarders[p][blocks[k]]
 	if !ok || j >= i {
 		return nil
 	}
@@ -132,13 +148,14 @@ func (b *promptBatch) onboarder(i, p, k int) *prompt {
 
 // noteOnboards notes what an admitted prompt brings from host memory.
 func (b *promptBatch) noteOnboards(i, p int) {
-	m, by := b.matchFor(i, p), b.claims.onboarders[p]
-	for k, at := range m.Pages[p][:m.Blocks] {
+	by := b.claims.onboarders[p]
+	blocks, locations := b.found(i, p)
+	for k, at := range locations {
 		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
 			continue
 		}
-		if _, earlier := by[m.IDs[k]]; !earlier {
-			by[m.IDs[k]] = i
+		if _, earlier := by[blocks[k]]; !earlier {
+			by[blocks[k]] = i
 		}
 	}
 }
@@ -152,7 +169,7 @@ func (b *promptBatch) need(it *prompt, p int) int {
 	// Blocks of the match outside of the window need no page; those claimed on the device
 	// have theirs.
 	need := pl.onboarded + pl.blocks - pl.reused
-	if it.reuse == messages.PartialTakeover && pl.inspect >= 0 {
+	if it.reuse == messages.PartialTakeover && pl.inspect >= 0 && p < b.self.end {
 		need-- // the source itself is the page
 	}
 	return need
@@ -224,7 +241,7 @@ func (b *promptBatch) reserve(i int) {
 			b.noteOnboards(i, p)
 		}
 		b.claims.reserved[p] += b.need(it, p)
-		if it.reuse == messages.PartialCopy && p < b.self.end {
+		if it.reuse == messages.PartialCopy && p < b.self.end || b.states.has(p) && b.copiesCheckpoint(i) {
 			b.claims.copies[p]++
 		}
 	}

@@ -169,9 +169,9 @@ func (d *poolPressure) counts(m *poolMove, divide func(map[string]float64, int64
 	return pages, err
 }
 
-// capacity is the tokens that the largest self pool holds.
+// capacity is the tokens that the largest pool of blocks holds.
 func (d *poolPressure) capacity() (tokens int) {
-	for p := range d.pools {
+	for p := range d.config.tokenPools() {
 		tokens = max(tokens, d.held.device[p].Total*d.config.TokensPerBlock)
 	}
 	return tokens

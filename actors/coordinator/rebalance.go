@@ -140,14 +140,14 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 	// Fractions are of what the self pools have together now, not of what they had at the
 	// start: memory that was rounded away does not come back.
 	bytes := int64(0)
-	for p := range r.self.end {
+	for p := range r.cross.first {
 		bytes += r.pressure.bytes(p)
 	}
 	pages, err := r.divided(r.config.Divide(m.Fractions, bytes))
 	if err != nil {
 		return nil, err
 	}
-	return append(pages, r.pressure.totals()[r.self.end:]...), nil
+	return append(pages, r.pressure.totals()[r.cross.first:]...), nil
 }
 
 // divided makes a refusal of what the configuration says against a split.

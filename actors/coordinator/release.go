@@ -122,6 +122,7 @@ func (r *release) resume() {
 		r.inspected()
 		r.store()
 	case releaseStoring:
+		r.countHandedOver()
 		r.out.applied()
 		r.dropPages()
 	case releaseFollowing:
@@ -230,8 +231,16 @@ func (r *release) store() {
 		// What was not committed is not offered: its bytes may never have been written, and
 		// drafts that were rejected must not be found.
 		if !it.request.Discard && !it.lost {
-			if k := r.out.store(s, 0, it.to); k >= 0 && it.offered != nil {
-				r.out.change.Stores[k].Tables = it.offered
+			if k := r.out.store(s, 0, it.to); k >= 0 {
+				offer := &r.out.change.Stores[k]
+				if it.offered != nil {
+					offer.Tables = it.offered
+				}
+				// The working page is the state after exactly the computed tokens. No other block can
+				// have it.
+				if !r.states.empty() && it.to == int(s.Computed()) {
+					offer.FindEnd, offer.HandOver = true, s.WorkingPages()
+				}
 			}
 			r.out.storeInput(s, 0, int(s.Input.Computed()))
 		}
@@ -253,6 +262,19 @@ func (r *release) store() {
 	}
 	r.out.reset()
 	r.dropPages()
+}
+
+// countHandedOver counts the working pages that are checkpoints from now on. They need no
+// copy: the sequences that end have no more use for them.
+func (r *release) countHandedOver() {
+	if r.states.empty() {
+		return
+	}
+	for i := range r.out.change.Stores {
+		for _, p := range r.out.change.Stores[i].End.Lacks {
+			r.stats.pool(int(p)).Checkpoints++
+		}
+	}
 }
 
 // dropPages drops all pages of the wave; pools drop a table from its tail to its

@@ -181,7 +181,9 @@ func (b *promptBatch) decideReuse(i int) {
 	free := unheld && !source.HasChildren
 	users := b.users.of(source.Block)
 	switch {
-	case b.config.CopyOnPartial && free && source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && users.prompts < 2:
+	// A block that ends in a checkpoint is a place where prompts branch: it is copied, so
+	// that the next one finds it, too.
+	case b.config.CopyOnPartial && b.states.empty() && free && source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && users.prompts < 2:
 		it.reuse = messages.PartialTakeover
 	case b.config.CopyOnPartial:
 		it.reuse = messages.PartialCopy
@@ -256,8 +258,11 @@ func (b *promptBatch) inspectClaims(it *prompt) {
 }
 
 // recountSources takes over what the pools said of the sources.
-func (b *promptBatch) recountSources() {
-	for p := range b.self.end {
+func (b *promptBatch) recountSources() { b.recount(b.decoder) }
+
+// recount is recountSources for some pools.
+func (b *promptBatch) recount(pools poolRange) {
+	for p := pools.first; p < pools.end; p++ {
 		for k := range b.out.pools.ops(p) {
 			op := b.out.pools.op(p, k)
 			if op.Kind == protocol.Inspect {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -37,6 +38,10 @@ type step struct {
 	// offered, of a fork whose pages others hold, are by pool the pages that it
 	// offers to the tree: those that cache nothing yet.
 	offered [][]messages.PageID
+	// stored and end are what the tree has answered to the offer: end, of a step that makes
+	// a checkpoint, is the block that it belongs to.
+	stored sequence.Stored
+	end    protocol.StoredEnd
 }
 
 // stepPages is what a step takes in one pool.
@@ -46,6 +51,10 @@ type stepPages struct {
 	fresh  int                 // the operation that takes new pages, −1: none
 	before int                 // length of the table before the step
 	old    [][]messages.PageID // the tables before it, by beam; nil: they follow from copies and before
+
+	// checkpoint is the page of a checkpoint, taken by the operation checkpointOp; −1: none.
+	checkpoint   [1]messages.PageID
+	checkpointOp int
 }
 
 // pageRewrite is a page that is copied because others hold it, too.
@@ -87,9 +96,12 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 		pools = make([]stepPages, len(b.config.Pools))
 	}
 	for p := range pools {
-		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, before: len(s.Table(p))}
+		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, checkpointOp: -1, before: len(s.Table(p))}
 	}
-	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Use(), pools: pools}
+	*it = step{
+		sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Use(), pools: pools,
+		end: protocol.StoredEnd{Block: protocol.NoBlock, Lacks: it.end.Lacks[:0]},
+	}
 	s.Touch(b.kernel.stamp)
 	return it
 }
@@ -166,10 +178,23 @@ func (b *stepBatch) copyTickets() {
 		it := &b.items[i]
 		// The question is answered once; a second call copies nothing.
 		if it.query >= 0 {
-			it.result.Ready = append(it.result.Ready, b.out.move.tickets(it.query)...)
+			it.result.Ready = mergeTickets(it.result.Ready, b.out.move.tickets(it.query))
 			it.query = -1
 		}
 	}
+}
+
+// mergeTickets adds tickets to a list that has one for each stream: of two on one stream
+// the later one passes last.
+func mergeTickets(list, more []messages.Ticket) []messages.Ticket {
+	for _, t := range more {
+		if i := slices.IndexFunc(list, func(other messages.Ticket) bool { return other.Stream == t.Stream }); i < 0 {
+			list = append(list, t)
+		} else if list[i].Seq < t.Seq {
+			list[i] = t
+		}
+	}
+	return list
 }
 
 // shareOffered notes after a failure that the round may have offered pages to the

@@ -26,16 +26,18 @@ func (b promptTaking) take() {
 			// Uses are given in the order of the batch: a later prompt's pages are used later.
 			it.sequence.SetUse(b.uses.next())
 			b.holdSource(i)
+			b.holdCheckpoint(i)
 		}
 	}
 	for i := range b.items {
-		if it := &b.items[i]; it.refused == nil && it.reuse == messages.PartialCopy {
-			b.takeCopyPages(it)
+		if b.items[i].refused == nil {
+			b.takeCopyPages(i)
 		}
 	}
 	for i := range b.items {
-		if it := &b.items[i]; it.refused == nil && it.reuse == messages.PartialCopy {
+		if b.items[i].refused == nil {
 			b.dropSource(i)
+			b.dropCheckpoint(i)
 		}
 	}
 	for i := range b.items {
@@ -70,10 +72,22 @@ func (b promptTaking) holdSource(i int) {
 	}
 }
 
-// takeCopyPages takes a page in each pool for a partial copy.
-func (b promptTaking) takeCopyPages(it *prompt) {
+// takeCopyPages takes a page in each pool that prompt i copies into: for a partial copy,
+// and for that of a checkpoint.
+func (b promptTaking) takeCopyPages(i int) {
+	it := &b.items[i]
+	if it.reuse == messages.PartialCopy {
+		b.takeCopyPage(it, b.self)
+	}
+	if b.copiesCheckpoint(i) {
+		b.takeCopyPage(it, b.states)
+	}
+}
+
+// takeCopyPage takes a page in each of some pools.
+func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 	s := it.sequence
-	for p := range b.self.end {
+	for p := pools.first; p < pools.end; p++ {
 		pl := &it.plans[p]
 		// One page of its own array: the operation appends to it, and the plan keeps it until
 		// the copy is made.
@@ -87,6 +101,9 @@ func (b promptTaking) takeCopyPages(it *prompt) {
 // dropSource gives up the source of a copy: from now on it may be a victim.
 func (b promptTaking) dropSource(i int) {
 	it, source := &b.items[i], b.source(i)
+	if it.reuse != messages.PartialCopy {
+		return
+	}
 	for p := range b.self.end {
 		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
 			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Use().Early()})
@@ -127,6 +144,7 @@ func (b promptTaking) taken() {
 			b.fillTables(i)
 		}
 	}
+	b.fillStates()
 	// Nothing has ever been ordered on the device: all pages are ready, and nothing is asked.
 	if b.out.move.ordered {
 		for i := range b.items {
@@ -173,15 +191,16 @@ func (b promptTaking) fillTables(i int) {
 // fillOnboards gives the blocks that come from host memory their pages. What an
 // earlier prompt brings is shared with it.
 func (b promptTaking) fillOnboards(i, p int) {
-	it, m := &b.items[i], b.matchFor(i, p)
+	it := &b.items[i]
 	pl := &it.plans[p]
+	blocks, locations := b.found(i, p)
 	var pages []messages.PageID
 	if pl.onboard >= 0 {
 		pages = b.out.pools.op(p, pl.onboard).Pages
 	}
 	table := it.sequence.Table(p)
 	next := 0
-	for k, at := range m.Pages[p][:m.Blocks] {
+	for k, at := range locations {
 		if _, tier, ok := at.Page(); !ok || tier != messages.Secondary {
 			continue
 		}
@@ -193,7 +212,7 @@ func (b promptTaking) fillOnboards(i, p int) {
 			continue
 		}
 		table[k] = pages[next]
-		b.out.move.onboard(p, protocol.Onboard{Block: m.IDs[k], To: pages[next]})
+		b.out.move.onboard(p, protocol.Onboard{Block: blocks[k], To: pages[next]})
 		next++
 	}
 	b.out.move.ordered = true
@@ -237,7 +256,7 @@ func (b promptTaking) touchSource(i int) {
 // cross pools are asked about apart.
 func (b promptTaking) askReady(it *prompt) {
 	if it.self >= 0 {
-		it.query = b.ask(it, b.self)
+		it.query = b.ask(it, b.decoder)
 	}
 	if it.cross >= 0 {
 		it.input = b.ask(it, b.cross)
@@ -300,14 +319,32 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 func (b promptTaking) markFailed(p int, failed []messages.PageID) {
 	for i := range b.items {
 		it := &b.items[i]
-		if it.refused == nil && slices.ContainsFunc(it.sequence.Table(p), func(page messages.PageID) bool { return slices.Contains(failed, page) }) {
-			it.refused = errTransfer
+		if !it.served() || !slices.ContainsFunc(it.sequence.Table(p), func(page messages.PageID) bool { return slices.Contains(failed, page) }) {
+			continue
+		}
+		switch {
+		case !b.states.has(p) || b.storedOnly:
+			if it.refused == nil {
+				it.refused = errTransfer
+			}
+		// The next attempt begins with zeros, for the same copy might fail each time.
+		case b.copiesCheckpoint(i):
+			it.states.noCheckpoint = true
+			if it.refused == nil {
+				it.refused = errTransfer
+			}
+		// There is nothing with less that could fail: the prompt is refused for good.
+		default:
+			it.refused = errState
 		}
 	}
 }
 
 // served tells whether a prompt has its pages, also if they could not be filled.
-func (it *prompt) served() bool { return it.refused == nil || it.refused == errTransfer }
+func (it *prompt) served() bool { return it.refused == nil || it.failed() }
+
+// failed tells whether pages of a prompt could not be filled.
+func (it *prompt) failed() bool { return it.refused == errTransfer || it.refused == errState }
 
 // takeover tells the tree of the source of a prompt that was taken over. It returns
 // the source that is left to be claimed.

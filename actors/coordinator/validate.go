@@ -38,6 +38,10 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
 		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
 	}
+	// The copies of a working page for each beam and their reordering are not written.
+	if r.BeamWidth > 1 && c.recurrent() {
+		return refusals.New(messages.ErrNotSupported, "beam_width above 1 and recurrent layers exclude each other")
+	}
 	return nil
 }
 

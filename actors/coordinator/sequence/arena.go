@@ -19,15 +19,17 @@ type PageCount int
 
 // Arena holds sequences in slots that are used again.
 type Arena struct {
-	pools           []windows.Pool
-	shapes          []shape // by pool: what every step asks about them
-	selfPools       int     // pools before it are self pools, the others cross pools
-	tokensPerBlock  int
-	firstGeneration uint32
-	slots           []*Sequence
-	free            []uint32 // slots of sequences that have ended; the last is used first
-	running         int      // = slots − free
-	reserved        []PageCount
+	pools  []windows.Pool
+	shapes []shape // by pool: what every step asks about them
+	// The pools are in this order: those that hold blocks of the decoder's tokens, which
+	// end at tokenPools, the state pools, which end at selfPools, and the cross pools.
+	tokenPools, selfPools int
+	tokensPerBlock        int
+	firstGeneration       uint32
+	slots                 []*Sequence
+	free                  []uint32 // slots of sequences that have ended; the last is used first
+	running               int      // = slots − free
+	reserved              []PageCount
 }
 
 // NewArena makes an arena without sequences. firstGeneration is the generation, less
@@ -37,12 +39,16 @@ func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) 
 	for self > 0 && pools[self-1].Kind == windows.KindCross {
 		self--
 	}
+	token := self
+	for token > 0 && pools[token-1].Kind == windows.KindState {
+		token--
+	}
 	shapes := make([]shape, len(pools))
 	for p := range pools {
 		shapes[p] = shapeOf(&pools[p])
 	}
 	return &Arena{
-		pools: pools, shapes: shapes, selfPools: self, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration,
+		pools: pools, shapes: shapes, tokenPools: token, selfPools: self, tokensPerBlock: tokensPerBlock, firstGeneration: firstGeneration,
 		reserved: make([]PageCount, len(pools)),
 	}
 }
@@ -50,7 +56,9 @@ func NewArena(pools []windows.Pool, tokensPerBlock int, firstGeneration uint32) 
 // shape is what every decode step asks about each pool of each sequence. It is kept
 // apart because a windows.Pool fills several cache lines, and its methods divide.
 type shape struct {
-	reach      windows.Reach
+	reach windows.Reach
+	// full: no page of a sequence leaves before its end. That is so with full attention,
+	// and with the working page of a state pool.
 	full       bool
 	sinkBlocks BlockIndex
 	tokenShift uint8 // 1<<tokenShift is the tokens of a block
@@ -58,7 +66,7 @@ type shape struct {
 
 func shapeOf(p *windows.Pool) shape {
 	return shape{
-		reach: p.Reach(), full: p.Full(), sinkBlocks: BlockIndex(p.SinkBlocks()),
+		reach: p.Reach(), full: p.Full() || p.Kind == windows.KindState, sinkBlocks: BlockIndex(p.SinkBlocks()),
 		tokenShift: uint8(bits.TrailingZeros(uint(p.TokensPerBlock))),
 	}
 }
@@ -83,10 +91,12 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	// A handle of the sequence that was in the slot before has another generation.
 	generation := uint32(s.id>>32) + 1
 	tokens, pools, view, inputTokens := s.tokens[:0], s.pools, s.view, s.Input.tokens[:0]
+	wanted, working := s.wanted[:0], s.working[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
 		tokens: Reopen(tokens, 1), Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
-		pageTables: pageTables{pools: pools, view: view}, stamps: stamps{opened: stamp},
+		pageTables: pageTables{pools: pools, view: view, working: working}, stamps: stamps{opened: stamp},
+		checkpoints: checkpoints{wanted: wanted},
 	}
 	for p := range pools {
 		pools[p] = poolTables{beams: Reopen(pools[p].beams[:0], 1)}
@@ -236,7 +246,7 @@ func (a *Arena) EndOpenedBy(stamp uint64) {
 			s.symbols = nil
 			a.End(s)
 			// Tree and pools may still have messages that point into its arrays.
-			s.tokens, s.view, s.Input.tokens = nil, nil, nil
+			s.tokens, s.view, s.working, s.Input.tokens = nil, nil, nil, nil
 			for p := range s.pools {
 				s.pools[p].beams = nil
 			}

@@ -28,6 +28,9 @@ func (s *Sequence) Admit(whole BlockIndex, matched TokenCount, reserves func(poo
 	s.sharedBlocks, s.retainedBlocks, s.computed = whole, whole, matched
 	for p := range s.pools {
 		s.setReserve(p, reserves(p))
+		if s.arena.shapes[p].full {
+			continue
+		}
 		s.pools[p].windowStart = BlockIndex(s.arena.pools[p].FirstKept(int(matched)))
 	}
 	s.admitted = true
@@ -50,7 +53,7 @@ func (s *Sequence) Spread(beams int) {
 
 func (s *Sequence) spread(beams int) {
 	s.tokens = spread(s.tokens, beams)
-	for p := range s.arena.selfPools {
+	for p := range s.arena.tokenPools {
 		s.pools[p].beams = spread(s.pools[p].beams, beams)
 	}
 }
@@ -156,7 +159,7 @@ func (s *Sequence) Rewind(n TokenCount) {
 		s.retainedBlocks = min(s.retainedBlocks, whole)
 	}
 	s.sharedBlocks = min(s.sharedBlocks, blocks)
-	for p := range s.arena.selfPools {
+	for p := range s.arena.tokenPools {
 		held := &s.pools[p]
 		held.beams[0] = held.beams[0][:blocks]
 		held.windowStart = min(held.windowStart, blocks)
@@ -196,6 +199,10 @@ func (s *Sequence) Fork(f *Sequence) {
 	f.Input.length, f.Input.retained, f.Input.computed = s.Input.length, s.Input.retained, s.Input.computed
 	f.Input.cursor, f.Input.noStore = s.Input.cursor, s.Input.noStore
 	for p := range s.pools {
+		// A working page is never shared: the caller has taken one for the fork.
+		if p >= s.arena.tokenPools && p < s.arena.selfPools {
+			continue
+		}
 		f.pools[p].beams[0] = append(f.pools[p].beams[0], s.pools[p].beams[0]...)
 		f.pools[p].windowStart = s.pools[p].windowStart
 	}

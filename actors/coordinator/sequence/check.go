@@ -87,8 +87,12 @@ func (s *Sequence) check() (problems []error) {
 			rule(i == j || sharedTokens(known, other) < len(known), "retained prefix %d begins prefix %d", i, j)
 		}
 	}
-	for p := range s.arena.selfPools {
+	for p := range s.arena.tokenPools {
 		s.checkTables(p, rule)
+	}
+	for p := s.arena.tokenPools; p < s.arena.selfPools; p++ {
+		table := s.pools[p].beams[0]
+		rule(len(s.pools[p].beams) == 1 && len(table) == 1 && table[0] != messages.NoPage, "pool %s has tables %v, one working page is due", s.arena.pools[p].Name, s.pools[p].beams)
 	}
 	s.checkInput(rule)
 	return problems

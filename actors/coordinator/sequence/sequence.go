@@ -56,6 +56,7 @@ type Sequence struct {
 
 	symbols *int // sequences that share the symbols of the prompt; nil: none
 
+	checkpoints
 	pageTables
 	usage
 	stamps

@@ -19,6 +19,8 @@ type poolTables struct {
 type pageTables struct {
 	pools []poolTables
 	view  [][]messages.PageID // scratch of View
+	// working is the scratch of WorkingPages.
+	working []messages.PageID
 }
 
 // Table is the page table of the first beam in a pool.
@@ -52,7 +54,8 @@ func (s *Sequence) CopyTables(into messages.Tables) messages.Tables {
 	into = Reopen(into[:0], len(s.pools))
 	for p := range s.pools {
 		tables, n := s.pools[p].beams, s.Beams()
-		if p >= s.arena.selfPools {
+		// Beams share the table of a cross pool, and a model with states has one beam.
+		if p >= s.arena.tokenPools {
 			n = 1
 		}
 		into[p] = Reopen(into[p][:0], n)
@@ -161,8 +164,12 @@ func (s *Sequence) EndReserve() { s.endReserve() }
 // again: the pages of blocks that are not computed to their end.
 func (s *Sequence) Uncomputed(pool int, table []messages.PageID) []messages.PageID {
 	computed := s.computed
-	if pool >= s.arena.selfPools {
+	switch {
+	case pool >= s.arena.selfPools:
 		computed = s.Input.computed
+	// Every kernel writes the whole state.
+	case pool >= s.arena.tokenPools:
+		return table
 	}
 	return table[min(int(s.arena.wholeBlocks(computed)), len(table)):]
 }

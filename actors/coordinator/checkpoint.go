@@ -1,0 +1,224 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Checkpoints of recurrent states. A commit that ends where its sequence wants a
+// checkpoint copies the working page for the block that ends there. Of the stages of a
+// commit these have a part in it:
+//
+//	storing ─▶ following ─▶ copying ─▶ attaching ─┐
+//	the tree   state pools  working    the tree   │
+//	finds the  take pages   page to    learns of  │
+//	block         ▲         the other  them       │
+//	              └───────────────────────────────┘ next wave, then next chunks
+//
+// Checkpoints are made in the order of the steps, each on the state that those before
+// it have left: a page for one may be that of another's checkpoint, of a block that a
+// later step ends in. As long as free pages are there no step changes what a later one
+// finds, and all of them are one wave; after that each step is a wave of its own.
+//
+// A commit never fails for want of a checkpoint. Where there is no page none is made.
+
+// checkpointMaking is the checkpoints of one commit.
+type checkpointMaking struct {
+	steps []int // indices of the steps that want one, ascending
+	// from and to are the wave in steps that is under way; steps before from are done.
+	from, to int
+}
+
+func (m *checkpointMaking) reset() { m.steps, m.from, m.to = m.steps[:0], 0, 0 }
+
+// want notes that step i makes a checkpoint of the block that its offer ends with.
+func (m *checkpointMaking) want(b *stepBatch, i int, offer *protocol.StoreItem) {
+	m.steps = append(m.steps, i)
+	offer.FindEnd, offer.End.Lacks = true, b.items[i].end.Lacks
+}
+
+// pending tells whether steps are left that no wave has had.
+func (m *checkpointMaking) pending() bool { return m.to < len(m.steps) }
+
+// taken tells whether a wave is under way.
+func (m *checkpointMaking) taken() bool { return m.from < m.to }
+
+// wave are the steps of the wave that is under way.
+func (m *checkpointMaking) wave() []int { return m.steps[m.from:m.to] }
+
+// takeCheckpoints takes pages for the checkpoints of a wave.
+func (c *commitStages) takeCheckpoints() {
+	m := &c.checkpoints
+	m.from = m.to
+	for m.to < len(m.steps) && (m.to == m.from || c.roomInWave(m.steps[m.to])) {
+		it := &c.batch.items[m.steps[m.to]]
+		m.to++
+		for _, p := range it.end.Lacks {
+			pages := &it.pools[p]
+			pages.checkpointOp = c.out.pools.add(int(p), protocol.PoolOp{
+				Kind: protocol.TakeForCheckpoint, Pages: pages.checkpoint[:0], Priority: it.end.Priority, Tenant: it.sequence.Tenant,
+			})
+		}
+	}
+}
+
+// roomInWave tells whether a step may join the wave: with it all pages of the wave are
+// free ones, and no step before it makes the same checkpoint.
+func (c *commitStages) roomInWave(i int) bool {
+	it := &c.batch.items[i]
+	if it.end.Block == protocol.NoBlock {
+		return true
+	}
+	for _, j := range c.checkpoints.wave() {
+		if c.batch.items[j].end.Block == it.end.Block {
+			return false
+		}
+	}
+	for p := c.states.first; p < c.states.end; p++ {
+		if len(c.out.pools.ops(p)) >= c.counts.device[p].Free {
+			return false
+		}
+	}
+	return true
+}
+
+// copyCheckpoints orders the copies of the wave, and asks when the working pages may be
+// written to again.
+func (c *commitStages) copyCheckpoints() {
+	c.out.move.reset()
+	c.out.move.victims(&c.out.pools)
+	for _, i := range c.checkpoints.wave() {
+		it := &c.batch.items[i]
+		copies := false
+		for _, p := range it.end.Lacks {
+			pages := &it.pools[p]
+			op := c.out.pools.op(int(p), pages.checkpointOp)
+			// No page was free, and none caches what is worth less.
+			if len(op.Pages) == 0 {
+				c.stats.pool(int(p)).CheckpointsSkipped++
+				pages.checkpointOp = -1
+				continue
+			}
+			copies = true
+			c.stats.allocated(int(p), 1)
+			c.out.move.copy(int(p), protocol.PageCopy{
+				From: protocol.OnDevice(it.sequence.Table(int(p))[0]), Block: protocol.NoBlock,
+				To: op.Pages[0], Tokens: c.config.TokensPerBlock,
+			})
+		}
+		if copies {
+			c.askWorkingPages(it)
+		}
+	}
+	c.stage = commitCopying
+	c.out.move.send()
+}
+
+// askWorkingPages asks what the working pages of a step wait for.
+func (c *commitStages) askWorkingPages(it *step) {
+	var q *protocol.WaitQuery
+	q, it.query = c.out.move.query()
+	for p := range c.states.end {
+		var pages []messages.PageID
+		if c.states.has(p) {
+			pages = it.sequence.Table(p)
+		}
+		q.Write = append(q.Write, pages)
+	}
+}
+
+// attachCheckpoints tells the tree of the checkpoints of the wave, and of the victims
+// that their pages had.
+func (c *commitStages) attachCheckpoints() {
+	c.out.resetChange()
+	c.out.moved()
+	c.batch.copyTickets()
+	for _, i := range c.checkpoints.wave() {
+		it := &c.batch.items[i]
+		for _, p := range it.end.Lacks {
+			pages := &it.pools[p]
+			if pages.checkpointOp < 0 {
+				continue
+			}
+			page := pages.checkpoint[0]
+			// The block goes without. The page is dropped with nothing in it, and is free.
+			if c.copyFailed(int(p), page) {
+				c.stats.pool(int(p)).CheckpointsSkipped++
+				continue
+			}
+			c.stats.pool(int(p)).Checkpoints++
+			c.out.change.Checkpoints = append(c.out.change.Checkpoints, protocol.Checkpoint{Pool: p, Block: it.end.Block, Page: page})
+		}
+	}
+	c.recountLacks()
+	// No page was to be had: nothing has changed.
+	if !c.out.changeNeeded() {
+		c.out.reset()
+		c.finishWave()
+		return
+	}
+	c.stage = commitAttaching
+	c.out.apply()
+}
+
+// finishWave ends the wave and goes on with what is next.
+func (c *commitStages) finishWave() {
+	c.dropCheckpoints()
+	c.stage = commitFollowing
+	c.takeNext()
+}
+
+// copyFailed tells whether the device has refused the copy to a page.
+func (c *commitStages) copyFailed(p int, page messages.PageID) bool {
+	return slices.ContainsFunc(c.out.move.pool(p).Copies, func(copied protocol.PageCopy) bool { return copied.Failed && copied.To == page })
+}
+
+// recountLacks follows, for the steps that are still to come, what the wave has changed:
+// blocks have got checkpoints, and others have lost theirs to eviction.
+func (c *commitStages) recountLacks() {
+	m := &c.checkpoints
+	if !m.pending() {
+		return
+	}
+	for _, made := range c.out.change.Checkpoints {
+		c.eachLater(made.Block, func(it *step) {
+			it.end.Lacks = slices.DeleteFunc(it.end.Lacks, func(p messages.PoolID) bool { return p == made.Pool })
+		})
+	}
+	for _, moved := range c.out.change.Moves {
+		if moved.To != protocol.Nowhere {
+			continue
+		}
+		c.eachLater(moved.Block, func(it *step) {
+			if c.states.has(int(moved.Pool)) && !slices.Contains(it.end.Lacks, moved.Pool) {
+				it.end.Lacks = append(it.end.Lacks, moved.Pool)
+				slices.Sort(it.end.Lacks)
+			}
+		})
+	}
+}
+
+// eachLater visits the steps behind the wave that end in a block.
+func (c *commitStages) eachLater(block protocol.BlockID, visit func(*step)) {
+	for _, i := range c.checkpoints.steps[c.checkpoints.to:] {
+		if it := &c.batch.items[i]; it.end.Block == block {
+			visit(it)
+		}
+	}
+}
+
+// dropCheckpoints gives up the references with which the pages of the wave were taken:
+// from now on they are cached, last used by the request that has made them.
+func (c *commitStages) dropCheckpoints() {
+	for _, i := range c.checkpoints.wave() {
+		it := &c.batch.items[i]
+		for _, p := range it.end.Lacks {
+			if pages := &it.pools[p]; pages.checkpointOp >= 0 {
+				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.checkpoint[:], Use: it.sequence.Use()})
+			}
+		}
+	}
+	c.checkpoints.from = c.checkpoints.to
+}

@@ -1,0 +1,378 @@
+package coordinator
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// commitStages is the part that Commit and Append have in common: what the steps of
+// the batch compute is stored, what leaves its window is dropped, and prompts in
+// chunks get the pages of their next chunk.
+type commitStages struct {
+	*shared
+	batch *stepBatch
+	stage commitStage
+	// checkpoints are those that the steps make. They are made before next chunks take
+	// pages, which could evict the blocks that they belong to.
+	checkpoints checkpointMaking
+	// committed: the sequences are as the request leaves them. A failure cannot take
+	// that back; the request is answered.
+	committed bool
+}
+
+// commitStage is what the commit waits for.
+type commitStage uint8
+
+// The stages.
+const (
+	commitIdle           commitStage = iota // nothing has been sent
+	commitStoring                           // the tree stores blocks
+	commitFollowing                         // pools and host memory follow; windows move; next chunks and checkpoints take pages
+	commitCopying                           // the offloader copies working pages to checkpoints
+	commitAttaching                         // the tree learns of the checkpoints
+	commitMoving                            // the offloader takes victims of the next chunks
+	commitApplying                          // the tree learns what moved
+	commitFollowingMoves                    // pools and host memory follow
+)
+
+// String names the stage.
+func (s commitStage) String() string {
+	return [...]string{"idle", "storing", "following", "copying", "attaching", "moving", "applying", "following moves"}[s]
+}
+
+func (c *commitStages) reset() {
+	c.stage, c.committed = commitIdle, false
+	c.checkpoints.reset()
+}
+
+// begin offers what the steps have computed to the tree.
+func (c *commitStages) begin() {
+	for i := range c.batch.items {
+		it := &c.batch.items[i]
+		s := it.sequence
+		// A commit of what is committed already changes nothing, and is no error: a host that
+		// has lost an answer may send its commit again.
+		if it.refused || it.computed <= int(s.Computed()) {
+			it.computed = 0
+			continue
+		}
+		to := it.computed
+		if s.Width() > 1 { // beams differ behind the prompt
+			to = min(to, int(s.Prompt))
+		}
+		// Whole blocks only: a block that is not full is offered by the release. The first one
+		// begins where the last commit ended, perhaps in the middle of a block.
+		it.store = c.out.store(s, c.config.wholeTokens(int(s.Computed())), c.config.wholeTokens(to))
+		if it.store >= 0 {
+			c.keepOnHost(it, to)
+			if it.offered != nil {
+				c.out.change.Stores[it.store].Tables = it.offered
+			}
+			if !c.states.empty() && s.WantsCheckpoint(it.computed, c.config.CheckpointInterval) {
+				c.checkpoints.want(c.batch, i, &c.out.change.Stores[it.store])
+			}
+		}
+		if s.Input.Pending() {
+			it.input = c.out.storeInput(s, int(s.Input.Computed()), len(s.Input.Tokens()))
+		}
+	}
+	// Also when steps before the commit have moved blocks: the change has their moves.
+	if c.out.changeNeeded() {
+		c.stage = commitStoring
+		c.out.apply()
+		return
+	}
+	c.out.reset()
+	c.follow()
+}
+
+// keepOnHost makes what a pin holds in host memory stay there when a prompt in
+// chunks computes the same block and no page is to spare: the pin would hold the
+// page of the prompt then, beside the reserve that covers it, and a later chunk
+// could find none. The prompt keeps its page as a duplicate.
+func (c *commitStages) keepOnHost(it *step, to int) {
+	s := it.sequence
+	if !s.Chunked() || c.pins.empty() {
+		return
+	}
+	blocks := to/c.config.TokensPerBlock - int(s.Computed())/c.config.TokensPerBlock
+	var keep [][]protocol.BlockID
+	for p := range c.config.Pools {
+		if !s.Covered(p) || len(c.pins.counts[p]) == 0 {
+			continue
+		}
+		// Enough pages are available for the pins to hold the new ones beside the reserve.
+		if spare := &c.batch.taken[p]; c.counts.available(p)-*spare >= blocks {
+			*spare += blocks
+			continue
+		}
+		if keep == nil {
+			keep = make([][]protocol.BlockID, len(c.config.Pools))
+		}
+		keep[p] = slices.Collect(maps.Keys(c.pins.counts[p]))
+	}
+	c.out.change.Stores[it.store].KeepOnHost = keep
+}
+
+// follow adds what the steps drop to what follows from the store, then what the
+// next chunks need.
+func (c *commitStages) follow() {
+	for i := range c.batch.items {
+		it := &c.batch.items[i]
+		if it.computed == 0 {
+			continue
+		}
+		s := it.sequence
+		// The offloader is told of the kernels before pages are dropped: a copy that reads what
+		// they write, or a new owner, waits for them.
+		if !it.after.IsZero() {
+			s.SetAfter(it.after)
+			c.out.move.markWritten(s, c.self, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
+			c.out.move.markWritten(s, c.states, 0, 1, it.after)
+			if s.Input.Pending() {
+				c.out.move.markWritten(s, c.cross, int(s.Input.Computed())/c.config.TokensPerBlock, len(s.Table(c.cross.first)), it.after)
+			}
+		}
+		c.dropPassed(s, it.computed)
+	}
+	c.stage = commitFollowing
+	c.takeNext()
+}
+
+// takeNext takes the pages of the next checkpoints, or, when all of them are made, those
+// of the next chunks.
+func (c *commitStages) takeNext() {
+	if c.checkpoints.pending() {
+		c.takeCheckpoints()
+		c.out.followUp()
+		return
+	}
+	for i := range c.batch.items {
+		// After all drops, so that a next chunk can have what other sequences of the commit
+		// have dropped, wherever they stand in the request.
+		if it := &c.batch.items[i]; it.computed > 0 && it.sequence.Chunked() {
+			c.spreadBeams(it)
+			c.nextChunk(it)
+		}
+	}
+	c.out.followUp()
+}
+
+// dropPassed drops the pages that leave their windows when n tokens are computed.
+func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
+	for p := range c.self.end {
+		from, to := s.LeavingWindow(p, sequence.TokenCount(n))
+		if from >= to {
+			continue
+		}
+		for _, table := range s.Tables(p) {
+			c.out.move.markRead(s, p, table[from:to])
+			c.out.pools.drop(s, p, table[from:to], from)
+		}
+	}
+}
+
+// spreadBeams adds the references of further beams when a commit computes the
+// prompt, to the pages that stay in their windows.
+func (c *commitStages) spreadBeams(it *step) {
+	s := it.sequence
+	beams := s.PendingBeams()
+	if beams < 2 || it.computed < int(s.Prompt) {
+		return
+	}
+	for p := range c.self.end {
+		table := s.Table(p)
+		from, to := s.LeavingWindow(p, sequence.TokenCount(it.computed))
+		// Nothing leaves the window: the whole table stays.
+		if from >= to {
+			from, to = sequence.BlockIndex(len(table)), sequence.BlockIndex(len(table))
+		}
+		c.out.pools.claimBeams(p, table[:from], beams)
+		c.out.pools.claimBeams(p, table[to:], beams)
+	}
+}
+
+// nextChunk takes the pages of the next chunk, or ends the reserve of a prompt that
+// is computed.
+func (c *commitStages) nextChunk(it *step) {
+	s := it.sequence
+	for p := range c.config.Pools {
+		if !s.Covered(p) {
+			continue
+		}
+		// The reserve ends, so pages that it covered count like others from now on.
+		if it.computed >= int(s.Prompt) {
+			sink, window := s.EndOfReserve(p, sequence.TokenCount(it.computed))
+			for _, pages := range [][]messages.PageID{sink, window} {
+				if len(pages) > 0 {
+					c.out.pools.add(p, protocol.PoolOp{Kind: protocol.EndCoverage, Pages: pages})
+				}
+			}
+			continue
+		}
+		// The reserve guarantees that the pages are there: a commit never fails for them.
+		table := s.Table(p)
+		end := c.config.blocks(int(s.NextChunkEnd(sequence.TokenCount(it.computed))))
+		if n := end - len(table); n > 0 {
+			it.pools[p].fresh = c.out.pools.add(p, protocol.PoolOp{
+				Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: table, CoveredByReservation: true,
+			})
+		}
+	}
+}
+
+// resume does the stage that follows. It returns true when the commit is done.
+func (c *commitStages) resume() bool {
+	switch c.stage {
+	case commitStoring:
+		c.out.applied()
+		c.noteStored()
+		c.follow()
+		return false
+	case commitFollowing:
+		c.out.followed()
+		if c.checkpoints.taken() {
+			c.copyCheckpoints()
+			return false
+		}
+		return c.commitAll()
+	case commitCopying:
+		c.attachCheckpoints()
+		return false
+	case commitAttaching:
+		c.out.applied()
+		c.finishWave()
+		return false
+	case commitMoving:
+		c.out.unackedMoves = nil
+		c.out.resetChange()
+		c.out.moved()
+		c.batch.copyTickets()
+		if !c.out.changeNeeded() {
+			return true
+		}
+		c.stage = commitApplying
+		c.out.apply()
+		return false
+	case commitApplying:
+		c.stage = commitFollowingMoves
+		c.out.applied()
+		c.out.followUp()
+		return false
+	case commitFollowingMoves:
+		c.out.followed()
+	case commitIdle:
+	}
+	return true
+}
+
+// noteStored remembers what the tree has answered: the change is used again before the
+// sequences hear of it.
+func (c *commitStages) noteStored() {
+	for i := range c.batch.items {
+		it := &c.batch.items[i]
+		if it.store < 0 {
+			continue
+		}
+		item := &c.out.change.Stores[it.store]
+		it.stored = sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor}
+		if item.FindEnd {
+			it.end = item.End
+		}
+	}
+}
+
+// commitAll changes the sequences. It returns true if nothing is left to do: the
+// pages that next chunks took had no victims to be moved.
+func (c *commitStages) commitAll() bool {
+	// The pools have answered, so nothing can fail any more: first all sequences change,
+	// then the rest of the round only brings their new pages in order.
+	took := false
+	for i := range c.batch.items {
+		if it := &c.batch.items[i]; it.computed > 0 {
+			took = c.commitOne(it) || took
+		}
+	}
+	c.committed = true
+	if !took {
+		return true
+	}
+	c.out.move.reset()
+	c.out.move.victims(&c.out.pools)
+	// Should the round break off now, the sequences keep the pages of the victims, and the
+	// tree must be told that the victims are gone.
+	c.out.unackVictims()
+	if c.out.move.ordered {
+		for i := range c.batch.items {
+			if it := &c.batch.items[i]; it.computed > 0 {
+				c.askWrites(it)
+			}
+		}
+	}
+	c.stage = commitMoving
+	c.out.move.send()
+	return false
+}
+
+// commitOne changes the sequence of a step. It tells whether pages of a next chunk
+// were taken.
+func (c *commitStages) commitOne(it *step) bool {
+	s := it.sequence
+	var stored *sequence.Stored
+	if it.store >= 0 {
+		stored = &it.stored
+	}
+	s.Commit(sequence.TokenCount(it.computed), stored)
+	if s.Input.Pending() {
+		c.commitInput(it)
+	}
+	if !s.Chunked() {
+		return false
+	}
+	took := false
+	for p := range c.config.Pools {
+		op := it.pools[p].fresh
+		if op < 0 {
+			continue
+		}
+		old := s.Table(p)
+		table := c.out.pools.op(p, op).Pages
+		copy(table, old) // the operation began with the blocks that have left since
+		s.SetTable(p, table)
+		it.placeNew(p, 0, len(old), table[len(old):])
+		c.stats.allocated(p, len(table)-len(old))
+		took = true
+	}
+	return took
+}
+
+// commitInput makes the encoder's input of a sequence computed: no layer of the decoder
+// could have computed anything without it.
+func (c *commitStages) commitInput(it *step) {
+	var cursor protocol.Cursor
+	if it.input >= 0 {
+		cursor = c.out.change.Stores[it.input].Cursor
+	}
+	it.sequence.Input.Commit(cursor)
+}
+
+// askWrites asks what the new pages of a step wait for.
+func (c *commitStages) askWrites(it *step) {
+	var q *protocol.WaitQuery
+	q, it.query = c.out.move.query()
+	for p := range c.config.Pools {
+		q.Write = append(q.Write, it.result.NewPages[p])
+	}
+}
+
+// verdict says how a recovery ends the round.
+func (c *commitStages) verdict() verdict {
+	if c.committed {
+		return answerNow
+	}
+	return serveAgain
+}

@@ -1,0 +1,205 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// The prompts of a batch: what a request says of each, and how it is entered.
+
+// prompt is one prompt of the batch. With an encoder–decoder model it has two parts,
+// matched apart: the decoder's tokens by the self pools, the encoder's input by the
+// cross pools. A prefix that a host names may have one of them only.
+type prompt struct {
+	sequence *sequence.Sequence
+	pools    poolRange          // that it concerns
+	self     int                // index of the match of the decoder's tokens, −1: none
+	cross    int                // index of the match of the encoder's input, −1: none
+	result   *messages.Admitted // nil but for admissions
+	beams    int
+	refused  *messages.Refusal
+	reuse    messages.PartialReuse // how the source is reused
+	query    int                   // index of its question in the Move, −1: none
+	input    int                   // index of the question about its cross pools, −1: none
+	plans    []poolPlan            // by pool
+	states   promptStates
+	// inputReady is what must have passed before the pages of the cross pools are read
+	// or written to.
+	inputReady []messages.Ticket
+}
+
+// errTransfer marks a prompt whose transfer failed.
+var errTransfer = refusals.New(messages.ErrInternal, "a transfer into the pages of the admission failed")
+
+// errState refuses a prompt whose working page could not be filled with zeros. It is not
+// tried again: that would be the same work once more.
+var errState = refusals.New(messages.ErrInternal, "a working page of the admission could not be filled with zeros")
+
+// promptSpec is what a request says of a prompt.
+type promptSpec struct {
+	origin     sequence.Origin
+	tokens     []messages.Token
+	multimodal []messages.MultimodalItem
+	encoder    []messages.Token // the encoder's input, padded to whole blocks
+	length     int              // of the input, without the padding
+	limit      int              // tokens that may be matched
+	chunk      int              // tokens of a chunk, 0: not in chunks
+	// keepSymbols: the tree keeps the symbols of covered tokens as long as the
+	// sequence runs, because it will store them.
+	keepSymbols bool
+}
+
+// add makes a sequence of a prompt and enters it into the batch.
+func (b *promptBatch) add(spec *promptSpec) *prompt {
+	// The sequence exists from the first stage on: the tree writes symbols into its tokens,
+	// and the tables grow where they will stay. Until it is admitted no one can name it.
+	s := b.sequences.Open(b.kernel.stamp)
+	o := spec.origin
+	o.Arrived = b.kernel.now
+	o.Tenant, o.Prompt = b.config.Tenants[o.Namespace.Salt], sequence.TokenCount(len(spec.tokens))
+	s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
+	if spec.keepSymbols {
+		s.HoldSymbols()
+	}
+	if n := len(b.items); n < cap(b.items) {
+		b.items = b.items[:n+1]
+	} else {
+		b.items = append(b.items, prompt{})
+	}
+	it := &b.items[len(b.items)-1]
+	plans := it.plans[:0]
+	for range b.config.Pools {
+		plans = append(plans, noPlan)
+	}
+	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans}
+	if len(spec.tokens) > 0 {
+		var m *protocol.MatchItem
+		m, it.self = b.addMatch()
+		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0), spec.multimodal, spec.limit
+		m.KeepSymbols, m.Partial = spec.keepSymbols, b.config.Partial && !b.storedOnly
+	}
+	if len(spec.encoder) > 0 {
+		s.Input.Begin(spec.encoder, sequence.TokenCount(spec.length))
+		var m *protocol.MatchItem
+		m, it.cross = b.addMatch()
+		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil, len(spec.encoder)
+		m.KeepSymbols, m.Partial = false, false
+	}
+	return it
+}
+
+// enter adds requests for admission to the batch. Those that are wrong in
+// themselves are refused in their results, which are used again.
+func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages.Admitted) []messages.Admitted {
+	for len(results) < len(requests) {
+		results = append(results, messages.Admitted{})
+	}
+	results = results[:len(requests)]
+	for i := range requests {
+		r, result := &requests[i], &results[i]
+		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
+		err := b.config.Validate(r)
+		if err == nil {
+			err = b.config.validateEncoderLength(len(r.Encoder))
+		}
+		if err != nil {
+			result.Err = err
+			continue
+		}
+		// Values come before lengths, so that what is wrong in itself is said first.
+		if n := len(r.Tokens); n > b.config.MaxSeqLen {
+			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
+			continue
+		}
+		it := b.add(&promptSpec{
+			origin: sequence.Origin{
+				Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems), Session: r.Session,
+				Retention: cloneRetention(r.Retention), InputRetention: cloneRetention(r.EncoderRetention),
+			},
+			encoder: b.config.padded(r.Encoder), length: len(r.Encoder),
+			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
+			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0,
+		})
+		it.result, it.beams = result, max(1, r.BeamWidth)
+	}
+	return results
+}
+
+// addPrefix enters a prefix that a host names; it returns nil if its values are
+// refused. A prefix of an encoder–decoder model without tokens names what cross pools
+// hold of the input, one with tokens what self pools hold behind it.
+func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) {
+	if err := b.config.ValidatePrefix(p); err != nil {
+		return nil, err
+	}
+	spec := promptSpec{
+		origin: sequence.Origin{Namespace: b.config.keyed(p.Namespace, p.Encoder, p.EncoderItems)},
+		tokens: p.Tokens, multimodal: p.Multimodal, limit: limit,
+	}
+	pools := b.decoder
+	if len(p.Tokens) == 0 {
+		spec.encoder, spec.length, pools = b.config.padded(p.Encoder), len(p.Encoder), b.cross
+	}
+	it := b.add(&spec)
+	it.pools = pools
+	return it, nil
+}
+
+// addMatch adds a question to the Match record, to be filled in, and returns its index.
+// The arrays of an earlier answer there are used again.
+func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
+	m := &b.match
+	n := len(m.Items)
+	if n < cap(m.Items) {
+		m.Items = m.Items[:n+1]
+	} else {
+		m.Items = append(m.Items, protocol.MatchItem{})
+	}
+	it := &m.Items[n]
+	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false
+	it.IDs, it.CheckpointPages = it.IDs[:0], it.CheckpointPages[:0]
+	it.Checkpoint, it.Attention, it.AttentionWhole = protocol.NoBlock, 0, 0
+	it.AttentionSource = protocol.Source{Block: protocol.NoBlock, Pages: it.AttentionSource.Pages[:0]}
+	it.Source = protocol.Source{Block: protocol.NoBlock, Pages: it.Source.Pages[:0]}
+	for p := range it.Pages {
+		it.Pages[p] = it.Pages[p][:0]
+	}
+	return it, n
+}
+
+// keep drops all prompts from the n-th on, and makes the others questions again: whole
+// blocks only, and with the symbols that their tokens have already.
+func (b *promptBatch) keep(n int) {
+	b.items = b.items[:n]
+	var kept []protocol.MatchItem
+	for i := range b.items {
+		for _, at := range []*int{&b.items[i].self, &b.items[i].cross} {
+			if *at < 0 {
+				continue
+			}
+			m := b.match.Items[*at]
+			m.Multimodal, m.Partial = nil, false
+			*at = len(kept)
+			kept = append(kept, m)
+		}
+	}
+	b.match.Items = kept
+}
+
+// cloneRetention copies what a host says of a prompt's retention; nil if it says
+// nothing.
+func cloneRetention(r *messages.Retention) *messages.Retention {
+	if r.IsZero() {
+		return nil
+	}
+	kept := &messages.Retention{Ranges: slices.Clone(r.Ranges)}
+	if r.Decode != nil {
+		decode := *r.Decode
+		kept.Decode = &decode
+	}
+	return kept
+}

@@ -1,0 +1,251 @@
+package coordinator
+
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Recurrent layers in a batch of prompts. A prompt takes one page in each state pool,
+// its working page. If it reuses anything, the match ends at a block that has a
+// checkpoint in every state pool, and the checkpoint is copied into the working page.
+// So a checkpoint is handled like the source of a partial copy:
+//
+//	Inspect ─▶ Claim of the checkpoint ─▶ Take of the working page ─▶ Drop of the checkpoint
+//	           it cannot be a victim      never the checkpoint itself   it can, from now on
+//
+// A checkpoint in host memory is no page that could be a victim. It is copied straight
+// into the working page and stays where it is. Without reuse the working page is filled
+// with zeros, which is the state before the first token.
+//
+// A lookup goes the same way. A prefetch and a pin differ: they hold the checkpoint as
+// they hold whole blocks, see found.
+
+// promptStates is what a prompt of a model with recurrent layers needs besides.
+type promptStates struct {
+	// attention is the number of tokens that would be reused if no state were needed, as
+	// the first match of the prompt has found it.
+	attention int
+	// noCheckpoint: the copy of a checkpoint has failed, so the prompt goes without.
+	noCheckpoint bool
+	// checkpoint is that of the match, as a list, for found.
+	checkpoint [1]protocol.BlockID
+	// probes ask who holds the block that attention ends inside: by pool, the index of the
+	// operation, −1: none. Nil: nothing was asked.
+	probes []int
+	// probed are the pages that probes ask about, by pool.
+	probed [][1]messages.PageID
+}
+
+// checkpoint is the block whose checkpoint prompt i reuses; NoBlock if there is none.
+func (b *promptBatch) checkpoint(i int) protocol.BlockID {
+	if b.states.empty() || b.items[i].self < 0 {
+		return protocol.NoBlock
+	}
+	return b.match.Items[b.items[i].self].Checkpoint
+}
+
+// copiesCheckpoint tells whether prompt i copies a checkpoint into its working pages.
+func (b *promptBatch) copiesCheckpoint(i int) bool {
+	return !b.storedOnly && b.checkpoint(i) != protocol.NoBlock
+}
+
+// found are the blocks of a pool that prompt i claims whole, and where they are. Of a
+// state pool a prefetch claims the checkpoint; any other prompt copies it.
+func (b *promptBatch) found(i, p int) ([]protocol.BlockID, []protocol.Location) {
+	m := b.matchFor(i, p)
+	if !b.states.has(p) {
+		return m.IDs[:m.Blocks], m.Pages[p][:m.Blocks]
+	}
+	if !b.storedOnly || m.Checkpoint == protocol.NoBlock {
+		return nil, nil
+	}
+	it := &b.items[i]
+	it.states.checkpoint[0] = m.Checkpoint
+	return it.states.checkpoint[:], m.CheckpointPages[p : p+1]
+}
+
+// probeAttention asks who holds the block that a match without states would end
+// inside. Only without copies it matters: the block must then be taken over. It is asked
+// before the batch claims anything, for a prompt is to be told what it alone would have
+// found.
+func (b *promptBatch) probeAttention(i int) {
+	it := &b.items[i]
+	if !b.probes(i) {
+		return
+	}
+	source := &b.match.Items[it.self].AttentionSource
+	it.states.probes = make([]int, b.states.end)
+	it.states.probed = make([][1]messages.PageID, b.states.end)
+	for p := range b.states.end {
+		it.states.probes[p] = -1
+		if page, tier, ok := source.Pages[p].Page(); ok && tier == messages.Primary {
+			it.states.probed[p][0] = page
+			it.states.probes[p] = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.states.probed[p][:]})
+		}
+	}
+}
+
+// probes tells whether probeAttention has anything to ask.
+func (b *promptBatch) probes(i int) bool {
+	at := b.items[i].self
+	return !b.states.empty() && !b.config.CopyOnPartial && at >= 0 && b.match.Items[at].AttentionSource.Block != protocol.NoBlock
+}
+
+// noteAttention notes what a match without states would have reused. Later matches of
+// the same prompt, with less, do not change it.
+func (b *promptBatch) noteAttention(i int) {
+	it := &b.items[i]
+	if b.states.empty() || it.self < 0 {
+		return
+	}
+	m := &b.match.Items[it.self]
+	it.states.attention = m.Attention
+	if it.states.probes != nil && (m.AttentionSource.HasChildren || b.attentionHeld(i)) {
+		it.states.attention = m.AttentionWhole
+	}
+	it.states.probes, it.states.probed = nil, nil
+}
+
+// attentionHeld tells whether someone holds the block that probeAttention has asked
+// about.
+func (b *promptBatch) attentionHeld(i int) bool {
+	it := &b.items[i]
+	block := b.match.Items[it.self].AttentionSource.Block
+	for p, op := range it.states.probes {
+		if op < 0 {
+			if b.pins.count(p, block) > 0 {
+				return true
+			}
+			continue
+		}
+		if share := b.out.pools.op(p, op).Shares[0]; share.References > 0 || share.Pins > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// inspectCheckpoint asks the state pools who holds the checkpoint of prompt i, and
+// counts its pages as sources.
+func (b *promptBatch) inspectCheckpoint(i int) {
+	it := &b.items[i]
+	if !b.copiesCheckpoint(i) {
+		// The prompt may have had one before it was matched again.
+		for p := b.states.first; p < b.states.end; p++ {
+			it.plans[p] = noPlan
+		}
+		return
+	}
+	m := &b.match.Items[it.self]
+	for p := b.states.first; p < b.states.end; p++ {
+		pl := &it.plans[p]
+		*pl = noPlan
+		if page, tier, _ := m.CheckpointPages[p].Page(); tier == messages.Primary {
+			pl.source[0] = page
+			pl.inspect = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: pl.source[:]})
+			b.sources[p].add(page)
+		}
+	}
+}
+
+// releaseCheckpoint takes a prompt from those that copy their checkpoint.
+func (b *promptBatch) releaseCheckpoint(it *prompt) {
+	for p := b.states.first; p < b.states.end; p++ {
+		// A prefetch inspects nothing.
+		if it.plans[p].inspect >= 0 {
+			b.sources[p].remove(it.plans[p].source[0])
+			it.plans[p].inspect = -1
+		}
+	}
+}
+
+// checkpointUnusable tells whether prompt i has a checkpoint but no page to copy it to:
+// the only page that is left in a state pool is a checkpoint that is to be copied. Then
+// the prompt goes without reuse, for a match that ends elsewhere would need a page, too.
+func (b *promptBatch) checkpointUnusable(i int) bool {
+	if !b.copiesCheckpoint(i) {
+		return false
+	}
+	if b.items[i].states.noCheckpoint {
+		return true
+	}
+	for p := b.states.first; p < b.states.end; p++ {
+		if b.copyRoom(p) < 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// withdrawUnusable takes the claims of a prompt back if it cannot reuse what it has
+// matched, to match it again with less: without partial reuse, or without reuse if
+// there is no page for the copy of a checkpoint. It returns false if the match stands.
+func (b *promptBatch) withdrawUnusable(i int) bool {
+	switch {
+	case b.sourceUnusable(i):
+		b.withdrawSource(i, b.match.Items[b.items[i].self].Limit)
+	case b.checkpointUnusable(i):
+		b.withdrawSource(i, 0)
+	default:
+		return false
+	}
+	return true
+}
+
+// holdCheckpoint claims the checkpoint of prompt i until the working page is taken.
+func (b promptTaking) holdCheckpoint(i int) {
+	it := &b.items[i]
+	for p := b.states.first; p < b.states.end; p++ {
+		if it.plans[p].inspect >= 0 {
+			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: it.plans[p].source[:]})
+		}
+	}
+}
+
+// dropCheckpoint gives up the checkpoint of prompt i: from now on it may be a victim.
+func (b promptTaking) dropCheckpoint(i int) {
+	it := &b.items[i]
+	for p := b.states.first; p < b.states.end; p++ {
+		if it.plans[p].inspect >= 0 {
+			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Use().Early()})
+		}
+	}
+}
+
+// fillStates plans what the working pages of the batch begin with. All copies come
+// before all zeros: a page that is taken for a prompt without reuse may have been the
+// checkpoint that another one copies, and copies of one Move take effect in order.
+func (b promptTaking) fillStates() {
+	if b.storedOnly {
+		return
+	}
+	for i := range b.items {
+		if b.items[i].refused == nil && b.copiesCheckpoint(i) {
+			b.copyCheckpoint(i)
+		}
+	}
+	for i := range b.items {
+		if it := &b.items[i]; it.refused == nil && !b.copiesCheckpoint(i) {
+			for p := b.states.first; p < b.states.end; p++ {
+				b.out.move.copy(p, protocol.PageCopy{To: it.sequence.Table(p)[0], Zero: true})
+			}
+		}
+	}
+}
+
+// copyCheckpoint plans the copy of the checkpoint into the working pages of prompt i.
+func (b promptTaking) copyCheckpoint(i int) {
+	it, m := &b.items[i], &b.match.Items[b.items[i].self]
+	for p := b.states.first; p < b.states.end; p++ {
+		page := b.out.pools.op(p, it.plans[p].copyPage).Pages[0]
+		it.sequence.Table(p)[0] = page
+		b.stats.allocated(p, 1)
+		from := m.CheckpointPages[p]
+		b.out.move.copy(p, protocol.PageCopy{From: from, Block: m.Checkpoint, To: page, Tokens: b.config.TokensPerBlock})
+		// The copy is a use, like that of a checkpoint on the device.
+		if _, tier, _ := from.Page(); tier == messages.Secondary {
+			q := b.out.move.pool(p)
+			q.Touches = append(q.Touches, protocol.Touch{Block: m.Checkpoint, Use: it.sequence.Use().Early()})
+		}
+	}
+}
