@@ -135,7 +135,7 @@ func (s *Sequence) Release(ctx context.Context, after Ticket) error {
 // Fork starts n sequences that share all pages of this one; each copies a page when it
 // first writes to it.
 func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
-	ids, err := s.engine.below.Fork(ctx, s.id, n)
+	ids, err := s.engine.below.ForkOne(ctx, s.id, n)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (e *Engine) Refresh(ctx context.Context, sequences ...*Sequence) error {
 	for i, s := range sequences {
 		ids[i] = s.id
 	}
-	results, err := e.below.TablesBatch(ctx, ids)
+	results, err := e.below.Tables(ctx, ids)
 	if err != nil {
 		return err
 	}

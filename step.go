@@ -98,7 +98,7 @@ func (e *Engine) Release(ctx context.Context, steps []Step) error {
 }
 
 // do sends a request; an error of the whole call is that of every step.
-func (e *Engine) do(ctx context.Context, request any, refusal *error, steps []Step) error {
+func (e *Engine) do(ctx context.Context, request messages.Request, refusal *error, steps []Step) error {
 	err := e.below.Do(ctx, request)
 	if err == nil {
 		err = *refusal

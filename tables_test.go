@@ -129,7 +129,7 @@ func (m *tableModel) rebalance(t *rapid.T) {
 func (m *tableModel) check(t *rapid.T) {
 	require.NoError(t, m.engine.Check(ctx))
 	for _, s := range m.running {
-		tables, err := m.engine.Actors().Tables(ctx, s.ID())
+		tables, err := m.engine.Actors().TablesOf(ctx, s.ID())
 		require.NoError(t, err)
 		require.Equal(t, tables, s.Tables(), "sequence %v", s.ID())
 	}

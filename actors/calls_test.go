@@ -102,7 +102,7 @@ func TestACallThatHasBegunIsAnswered(t *testing.T) {
 		synctest.Wait()
 		close(s.released)
 		require.NoError(t, <-answered)
-		_, err := r.Tables(context.Background(), a.Sequence)
+		_, err := r.TablesOf(context.Background(), a.Sequence)
 		assert.NoError(t, err)
 		r.close()
 	})
@@ -431,7 +431,7 @@ func TestRefusalsAreRefusals(t *testing.T) {
 	assert.Equal(t, messages.Refusal{
 		Code: messages.ErrOutOfPages, Message: "pool wfullh1 needs 25 pages, 8 available", Pool: "wfullh1", Need: 25, Available: 8, Total: 8, Never: true,
 	}, *refusal)
-	assert.ErrorIs(t, r.Rewind(context.Background(), 77, 1), messages.ErrUnknownSequence)
+	assert.ErrorIs(t, r.RewindOne(context.Background(), 77, 1), messages.ErrUnknownSequence)
 	assert.ErrorIs(t, r.Unpin(context.Background(), 77), messages.ErrUnknownPin)
 	r.close()
 }

@@ -80,7 +80,7 @@ func TestARestartedHostFindsTheMemoryFree(t *testing.T) {
 			system.Root.Send(pid, &panicNow{})
 			next := <-host.engines
 			assert.Equal(t, pages, next.Pools()[0].PrimaryPages)
-			_, err = next.Tables(context.Background(), old.Sequence)
+			_, err = next.TablesOf(context.Background(), old.Sequence)
 			assert.ErrorIs(t, err, messages.ErrUnknownSequence, "an id of the engine before")
 			_, err = first.Stats(context.Background())
 			assert.ErrorIs(t, err, messages.ErrClosed)

@@ -210,10 +210,10 @@ func clonePools(pools []messages.PoolInfo) []messages.PoolInfo {
 // number from a table they name the memory of the page.
 func (e *Engine) DevicePools() []gpu.Pool { return slices.Clone(e.streams.pools) }
 
-// Do serves one request record of package messages (a pointer) and returns when
-// it is answered. It allocates nothing. Err of the record is the refusal of the
-// request; the error that Do returns says that it was not served at all.
-func (e *Engine) Do(ctx context.Context, request any) error {
+// Do serves one request and returns when it is answered. It allocates nothing. Err
+// of the record is the refusal of the request; the error that Do returns says that
+// it was not served at all.
+func (e *Engine) Do(ctx context.Context, request messages.Request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -235,13 +235,13 @@ func (e *Engine) Do(ctx context.Context, request any) error {
 	return err
 }
 
-// Submit starts a request record of package messages and returns at once; done
+// Submit starts a request and returns at once; done
 // is called when it is answered, with the error that Do would return. done runs
 // on whatever goroutine the engine is on, perhaps before Submit returns, and must
 // not block; when it panics, the program ends. When Submit itself returns an error,
 // ErrBusy over the bound of calls in flight, the record is the caller's again and
 // done is never called.
-func (e *Engine) Submit(request any, done func(error)) error {
+func (e *Engine) Submit(request messages.Request, done func(error)) error {
 	if err := empty(request); err != nil {
 		return err
 	}

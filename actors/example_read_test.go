@@ -127,7 +127,7 @@ func ExampleEngine_Pools() {
 func ExampleEngine_DevicePools() {
 	e := open(windows.Counts{Primary: 4})
 	defer e.done()
-	tables, err := e.Tables(context.Background(), e.computed(run(0, 6)))
+	tables, err := e.TablesOf(context.Background(), e.computed(run(0, 6)))
 	must(err)
 	slot := gpu.Slot{Pool: e.DevicePools()[0], Tier: messages.Primary, Page: tables[0][0][1]}
 	fmt.Println(slot)

@@ -189,9 +189,9 @@ func ExampleEngine_Rewind() {
 	s := e.computed(run(0, 4))
 	_, err := e.Append(ctx, []messages.AppendStep{{Sequence: s, Tokens: []messages.Token{5, 6, 7, 8, 9}}})
 	must(err)
-	fmt.Println(e.Rewind(ctx, s, 3))
-	fmt.Println(e.Rewind(ctx, s, 3))
-	tables, err := e.Tables(ctx, s)
+	fmt.Println(e.RewindOne(ctx, s, 3))
+	fmt.Println(e.RewindOne(ctx, s, 3))
+	tables, err := e.TablesOf(ctx, s)
 	fmt.Println(tables[0][0], err)
 	// Output:
 	// <nil>
@@ -206,7 +206,7 @@ func ExampleEngine_Fork() {
 	defer e.done()
 	ctx := context.Background()
 	s := e.computed(run(0, 6))
-	forks, err := e.Fork(ctx, s, 1)
+	forks, err := e.ForkOne(ctx, s, 1)
 	must(err)
 	results, err := e.Append(ctx, []messages.AppendStep{
 		{Sequence: s, Tokens: []messages.Token{7}}, {Sequence: forks[0], Tokens: []messages.Token{8}},
@@ -235,7 +235,7 @@ func ExampleEngine_Release() {
 func ExampleEngine_Tables() {
 	e := openPools([]int{8, 4096}, windows.Counts{Primary: 8}, windows.Counts{Primary: 8})
 	defer e.done()
-	tables, err := e.Tables(context.Background(), e.computed(run(0, 12)))
+	tables, err := e.TablesOf(context.Background(), e.computed(run(0, 12)))
 	must(err)
 	for i, p := range e.Pools() {
 		fmt.Println(p.Name, tables[i][0])

@@ -113,10 +113,10 @@ func requestsOfAllKinds(ctx context.Context) map[string]func(*rig, *sequence) er
 			return err
 		},
 		"append":  func(r *rig, s *sequence) error { return r.decode(r.writer, s, 2) },
-		"rewind":  func(r *rig, s *sequence) error { return r.Rewind(ctx, s.id, 1) },
+		"rewind":  func(r *rig, s *sequence) error { return r.RewindOne(ctx, s.id, 1) },
 		"release": func(r *rig, s *sequence) error { return r.release(s) },
 		"fork": func(r *rig, s *sequence) error {
-			forks, err := r.Fork(ctx, s.id, 2)
+			forks, err := r.ForkOne(ctx, s.id, 2)
 			if err != nil {
 				return err
 			}
@@ -147,7 +147,7 @@ func requestsOfAllKinds(ctx context.Context) map[string]func(*rig, *sequence) er
 		"events":           func(r *rig, _ *sequence) error { _, err := r.Events(ctx); return err },
 		"stats":            func(r *rig, _ *sequence) error { _, err := r.Stats(ctx); return err },
 		"scales":           func(r *rig, _ *sequence) error { _, err := r.Scales(ctx); return err },
-		"tables":           func(r *rig, s *sequence) error { _, err := r.Tables(ctx, s.id); return err },
+		"tables":           func(r *rig, s *sequence) error { _, err := r.TablesOf(ctx, s.id); return err },
 		"admit and commit": func(r *rig, _ *sequence) error { _, err := r.start(run(300, 9)); return err },
 		"check":            func(r *rig, _ *sequence) error { return r.Check(ctx) },
 	}

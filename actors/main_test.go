@@ -252,7 +252,7 @@ func admitted(r messages.AdmitRequest, a *messages.Admitted) *sequence {
 
 // compute writes the KV of the tokens up to n and commits them.
 func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
-	tables, err := r.Tables(context.Background(), s.id)
+	tables, err := r.TablesOf(context.Background(), s.id)
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (r *rig) verify(running ...*sequence) {
 	}}
 	claims := host.Claims{Blocks: blocks}
 	for _, s := range running {
-		tables, err := r.Tables(ctx, s.id)
+		tables, err := r.TablesOf(ctx, s.id)
 		require.NoError(r.t, err)
 		claims.Sequences = append(claims.Sequences, host.Held{
 			Name: s.id.String(), Computed: s.computed, Beams: [][]host.Chain{s.chains}, Tables: tables,

@@ -62,18 +62,18 @@ func (e *Engine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]m
 	return m.Results, m.Err
 }
 
-// Rewind drops the last tokens of a sequence, such as rejected drafts.
-func (e *Engine) Rewind(ctx context.Context, s messages.SequenceID, tokens int) error {
-	results, err := e.RewindBatch(ctx, []messages.RewindStep{{Sequence: s, Tokens: tokens}})
+// RewindOne is Rewind for one sequence.
+func (e *Engine) RewindOne(ctx context.Context, s messages.SequenceID, tokens int) error {
+	results, err := e.Rewind(ctx, []messages.RewindStep{{Sequence: s, Tokens: tokens}})
 	if err != nil {
 		return err
 	}
 	return results[0].Err
 }
 
-// RewindBatch drops the last tokens of many sequences in one message. Each result
+// Rewind drops the last tokens of sequences, such as rejected drafts. Each result
 // has its own Err.
-func (e *Engine) RewindBatch(ctx context.Context, steps []messages.RewindStep) ([]messages.StepResult, error) {
+func (e *Engine) Rewind(ctx context.Context, steps []messages.RewindStep) ([]messages.StepResult, error) {
 	m := &messages.Rewind{Steps: steps}
 	if err := e.Do(ctx, m); err != nil {
 		return nil, err
@@ -81,17 +81,18 @@ func (e *Engine) RewindBatch(ctx context.Context, steps []messages.RewindStep) (
 	return m.Results, m.Err
 }
 
-// Fork makes n sequences that share all pages of one until they write.
-func (e *Engine) Fork(ctx context.Context, s messages.SequenceID, n int) ([]messages.SequenceID, error) {
-	results, err := e.ForkBatch(ctx, []messages.ForkStep{{Sequence: s, Count: n}})
+// ForkOne is Fork for one sequence: it makes n new ones.
+func (e *Engine) ForkOne(ctx context.Context, s messages.SequenceID, n int) ([]messages.SequenceID, error) {
+	results, err := e.Fork(ctx, []messages.ForkStep{{Sequence: s, Count: n}})
 	if err != nil {
 		return nil, err
 	}
 	return results[0].Forks, results[0].Err
 }
 
-// ForkBatch forks many sequences in one message. Each result has its own Err.
-func (e *Engine) ForkBatch(ctx context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
+// Fork makes new sequences that share all pages of others until they write. Each
+// result has its own Err.
+func (e *Engine) Fork(ctx context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
 	m := &messages.Fork{Steps: steps}
 	if err := e.Do(ctx, m); err != nil {
 		return nil, err
@@ -99,18 +100,17 @@ func (e *Engine) ForkBatch(ctx context.Context, steps []messages.ForkStep) ([]me
 	return m.Results, m.Err
 }
 
-// Tables reads the page tables of a sequence.
-func (e *Engine) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
-	results, err := e.TablesBatch(ctx, []messages.SequenceID{s})
+// TablesOf is Tables for one sequence.
+func (e *Engine) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
+	results, err := e.Tables(ctx, []messages.SequenceID{s})
 	if err != nil {
 		return nil, err
 	}
 	return results[0].Tables, results[0].Err
 }
 
-// TablesBatch reads the page tables of many sequences in one message. Each result
-// has its own Err.
-func (e *Engine) TablesBatch(ctx context.Context, sequences []messages.SequenceID) ([]messages.TablesResult, error) {
+// Tables reads the page tables of sequences. Each result has its own Err.
+func (e *Engine) Tables(ctx context.Context, sequences []messages.SequenceID) ([]messages.TablesResult, error) {
 	m := &messages.ReadTables{Sequences: sequences}
 	if err := e.Do(ctx, m); err != nil {
 		return nil, err

@@ -5,23 +5,9 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
-
-// hostRequest tells the requests that hosts may send, facade and actors alike,
-// from all else that comes to a mailbox.
-func hostRequest(message any) bool {
-	switch message.(type) {
-	case *messages.Admit, *messages.Commit, *messages.Append, *messages.Release, *messages.Rewind, *messages.Fork,
-		*messages.ReadTables, *messages.Lookup, *messages.PinPrefix, *messages.UnpinPrefix, *messages.Prefetch,
-		*messages.Invalidate, *messages.Reset, *messages.Rebalance, *messages.ReadStats, *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader,
-		*messages.ReadSnapshot, *protocol.ReadContents, *messages.Check, *messages.WriteScales, *messages.ReadScales:
-		return true
-	}
-	return false
-}
 
 // library tells messages of the actor library: an actor is told when it starts,
 // again after a failure, and when it stops.
@@ -45,11 +31,12 @@ func empty(request any) error {
 // the library, which need no answer. What is no request is sent back.
 func fromActor(ctx actor.Context) any {
 	m := ctx.Message()
+	_, request := m.(messages.Request)
 	var refusal error
 	switch {
-	case !hostRequest(m) && (ctx.Sender() == nil || library(m)):
+	case !request && (ctx.Sender() == nil || library(m)):
 		return nil
-	case !hostRequest(m):
+	case !request:
 		refusal = refusals.New(messages.ErrBadRequest, "%T is no request", m)
 	default:
 		refusal = empty(m)

@@ -93,7 +93,7 @@ func TestChunksOfAttention(t *testing.T) {
 		return s, a.ReusedTokens
 	}
 	s, _ := start(run(0, 26))
-	tables, err := r.Tables(t.Context(), s.id)
+	tables, err := r.TablesOf(t.Context(), s.id)
 	require.NoError(t, err)
 	table := host.Beam(tables, 0)[0]
 	for i, page := range table {

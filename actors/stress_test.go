@@ -185,7 +185,7 @@ func (w *walker) grow(s *sequence) error {
 	}
 	if generated := len(s.chains) - s.prompt; generated > 0 && w.one(3) {
 		n := 1 + w.rand.IntN(generated)
-		if err := w.Rewind(context.Background(), s.id, n); err != nil {
+		if err := w.RewindOne(context.Background(), s.id, n); err != nil {
 			if errors.Is(err, messages.ErrNotSupported) {
 				return nil
 			}
@@ -199,7 +199,7 @@ func (w *walker) grow(s *sequence) error {
 
 // fork lets a sequence and its fork go different ways.
 func (w *walker) fork(s *sequence) ([]*sequence, error) {
-	ids, err := w.Fork(context.Background(), s.id, 1)
+	ids, err := w.ForkOne(context.Background(), s.id, 1)
 	if err != nil {
 		return nil, err
 	}

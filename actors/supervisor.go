@@ -127,7 +127,7 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 	lost := func(message any, sender *actor.PID, err error) {
 		if errors.Is(err, mailbox.ErrStopped) {
 			s.engine.fail(fmt.Errorf("%s: %w", name, err))
-			if hostRequest(message) {
+			if _, request := message.(messages.Request); request {
 				s.engine.returnRequest(sender, message, err)
 			}
 		}

@@ -95,14 +95,14 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *sequence) e
 // there, its bytes are right and it is released.
 func (r *rig) proven(s *sequence) error {
 	ctx := context.Background()
-	_, err := r.Tables(ctx, s.id)
+	_, err := r.TablesOf(ctx, s.id)
 	switch {
 	case errors.Is(err, messages.ErrUnknownSequence):
 		return nil // it was the release that failed over its answer
 	case err != nil:
-		_, again := r.Fork(ctx, s.id, 1)
+		_, again := r.ForkOne(ctx, s.id, 1)
 		require.ErrorIs(r.t, again, messages.ErrSequenceLost)
-		_, again = r.Tables(ctx, s.id)
+		_, again = r.TablesOf(ctx, s.id)
 		require.ErrorIs(r.t, again, messages.ErrSequenceLost)
 		return err
 	}
@@ -176,7 +176,7 @@ func TestAStepThatBreaksOffIsNotTrusted(t *testing.T) {
 			for range 2 { // the fuse may not have burnt
 				_ = r.Check(ctx)
 			}
-			if _, err := r.Tables(ctx, s.id); err == nil {
+			if _, err := r.TablesOf(ctx, s.id); err == nil {
 				require.NoError(t, r.release(s))
 				continue
 			}
@@ -201,9 +201,9 @@ func TestAPageIsStoredOnceAfterTheTreeIsLost(t *testing.T) {
 		for token := messages.Token(5); token < 9; token++ {
 			require.NoError(t, r.decode(r.writer, whole, token))
 		}
-		ids, err := r.Fork(ctx, whole.id, 1)
+		ids, err := r.ForkOne(ctx, whole.id, 1)
 		require.NoError(t, err)
-		require.NoError(t, r.Rewind(ctx, ids[0], 3)) // to 6 tokens
+		require.NoError(t, r.RewindOne(ctx, ids[0], 3)) // to 6 tokens
 		reuses, err := r.start(run(0, 10))
 		require.NoError(t, err)
 		require.NoError(t, r.points.ArmWithin("tree", 1))

@@ -174,7 +174,7 @@ func (g *guest) computeHere(q *sequence, to int) bool {
 		return true
 	}
 	ctx := context.Background()
-	tables, err := g.engine.Tables(ctx, q.id)
+	tables, err := g.engine.TablesOf(ctx, q.id)
 	if g.refused("tables", err) {
 		return false
 	}
@@ -263,7 +263,7 @@ func (g *guest) append(q *sequence) {
 
 // fork makes children, which live on in the family.
 func (g *guest) fork(q *sequence) {
-	ids, err := g.engine.Fork(context.Background(), q.id, 1+g.dice.IntN(2))
+	ids, err := g.engine.ForkOne(context.Background(), q.id, 1+g.dice.IntN(2))
 	if g.refused("fork", err) {
 		return
 	}
@@ -277,7 +277,7 @@ func (g *guest) fork(q *sequence) {
 // rewind drops generated tokens, as rejected drafts are.
 func (g *guest) rewind(q *sequence) {
 	n := g.dice.IntN(q.length() - q.prompt + 1)
-	if n == 0 || g.refused("rewind", g.engine.Rewind(context.Background(), q.id, n)) {
+	if n == 0 || g.refused("rewind", g.engine.RewindOne(context.Background(), q.id, n)) {
 		return
 	}
 	q.beams[0] = q.beams[0][:q.length()-n]

@@ -210,7 +210,7 @@ func (s *stress) finish(tb testing.TB) (pages int) {
 	claims := host.Claims{Blocks: must(s.engine.Contents(ctx))}
 	for i, q := range s.left {
 		claims.Sequences = append(claims.Sequences, host.Held{
-			Name: fmt.Sprint(i), Computed: q.computed, Beams: q.beams, Tables: must(s.engine.Tables(ctx, q.id)),
+			Name: fmt.Sprint(i), Computed: q.computed, Beams: q.beams, Tables: must(s.engine.TablesOf(ctx, q.id)),
 		})
 	}
 	verifier := host.Verifier{Layouts: s.layouts, Read: s.reader(tb)}
@@ -249,7 +249,7 @@ func (s *stress) finish(tb testing.TB) (pages int) {
 func (s *stress) endLost(ctx context.Context) {
 	kept := s.left[:0]
 	for _, q := range s.left {
-		if _, err := s.engine.Tables(ctx, q.id); !errors.Is(err, messages.ErrSequenceLost) {
+		if _, err := s.engine.TablesOf(ctx, q.id); !errors.Is(err, messages.ErrSequenceLost) {
 			kept = append(kept, q)
 			continue
 		}

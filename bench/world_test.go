@@ -134,7 +134,7 @@ func (s shape) actors(tb testing.TB) do {
 func serve(e *actors.Engine) do {
 	ctx := context.Background()
 	return func(request any) {
-		if err := e.Do(ctx, request); err != nil {
+		if err := e.Do(ctx, request.(messages.Request)); err != nil {
 			panic(fmt.Sprintf("bench: %T was not served: %v", request, err))
 		}
 	}

@@ -1,5 +1,32 @@
 package messages
 
+// Request is a pointer to a record that an engine serves: *Admit, *Commit and all
+// others of this file, *ReadScales and *WriteScales. No other package can add one.
+type Request interface{ request() }
+
+func (*Admit) request()        {}
+func (*Commit) request()       {}
+func (*Append) request()       {}
+func (*Release) request()      {}
+func (*Rewind) request()       {}
+func (*Fork) request()         {}
+func (*ReadTables) request()   {}
+func (*Lookup) request()       {}
+func (*PinPrefix) request()    {}
+func (*UnpinPrefix) request()  {}
+func (*Invalidate) request()   {}
+func (*Prefetch) request()     {}
+func (*Reset) request()        {}
+func (*Rebalance) request()    {}
+func (*ReadStats) request()    {}
+func (*OpenReader) request()   {}
+func (*CloseReader) request()  {}
+func (*ReadEvents) request()   {}
+func (*ReadSnapshot) request() {}
+func (*Check) request()        {}
+func (*WriteScales) request()  {}
+func (*ReadScales) request()   {}
+
 // The engine reads the fields of a request above the blank line and sets those below
 // it. It keeps no slice of a request after answering. Err is set if the request as a
 // whole was refused; then it has changed nothing. Tag is the host's own, to tell

@@ -180,7 +180,7 @@ func TestGenerationTakesNoCrossPages(t *testing.T) {
 		require.NoError(t, r.decode(l, messages.Token(60+i)))
 	}
 	r.assertCross(3, 0, 0)
-	require.NoError(t, r.Rewind(context.Background(), l.id, 2))
+	require.NoError(t, r.RewindOne(context.Background(), l.id, 2))
 	l.chains = l.chains[:len(l.chains)-2]
 	l.computed = min(l.computed, len(l.chains))
 	require.NoError(t, r.decode(l, 3))
@@ -206,7 +206,7 @@ func TestForksShareTheCrossPages(t *testing.T) {
 	}
 	r.release(grand)
 	r.assertCross(0, 4, 0)
-	_, err := r.Fork(context.Background(), l.id, 1)
+	_, err := r.ForkOne(context.Background(), l.id, 1)
 	assert.ErrorIs(t, err, messages.ErrUnknownSequence)
 }
 
@@ -215,7 +215,7 @@ func TestForkOfAPromptThatIsNotComputed(t *testing.T) {
 	defer r.end()
 	l, err := r.admit(ask(run(100, 4), run(0, 6)))
 	require.NoError(t, err)
-	_, err = r.Fork(context.Background(), l.id, 1)
+	_, err = r.ForkOne(context.Background(), l.id, 1)
 	assert.ErrorIs(t, err, messages.ErrBadRequest)
 	require.NoError(t, r.Check(context.Background()))
 }

@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 	assert.NoError(t, r.Validate(ask(run(0, long), run(0, 4))))
 	l := r.start(ask(run(0, long), run(0, full)))
 	assert.Len(t, l.admitted.Cross.Table, 8)
-	_, err := r.Tables(context.Background(), 99)
+	_, err := r.TablesOf(context.Background(), 99)
 	assert.ErrorIs(t, err, messages.ErrUnknownSequence)
 }
 

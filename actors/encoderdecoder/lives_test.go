@@ -266,7 +266,7 @@ func live(r *rig, host int) error {
 			if _, err := r.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 6}}); err != nil {
 				return err
 			}
-			forks, err := r.Fork(ctx, a.Sequence, 2)
+			forks, err := r.ForkOne(ctx, a.Sequence, 2)
 			if err != nil {
 				return err
 			}

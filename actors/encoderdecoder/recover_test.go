@@ -106,14 +106,14 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			return err
 		},
 		"rewind": func(r *rig, l *life) error {
-			err := r.Rewind(ctx, l.id, 1)
+			err := r.RewindOne(ctx, l.id, 1)
 			if err == nil {
 				l.chains = l.chains[:len(l.chains)-1]
 				l.computed = min(l.computed, len(l.chains))
 			}
 			return err
 		},
-		"tables": func(r *rig, l *life) error { _, err := r.Tables(ctx, l.id); return err },
+		"tables": func(r *rig, l *life) error { _, err := r.TablesOf(ctx, l.id); return err },
 	}
 }
 
@@ -185,18 +185,18 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error
 func (r *rig) settleLife(l *life, about string) {
 	r.t.Helper()
 	ctx := context.Background()
-	_, err := r.Tables(ctx, l.id)
+	_, err := r.TablesOf(ctx, l.id)
 	switch {
 	case err == nil:
 		require.NoError(r.t, r.decode(l, 8), about)
 		return
 	case errors.Is(err, messages.ErrSequenceLost):
-		_, err = r.Fork(ctx, l.id, 1)
+		_, err = r.ForkOne(ctx, l.id, 1)
 		require.ErrorIs(r.t, err, messages.ErrSequenceLost, about)
 		results, err := r.Release(ctx, []messages.ReleaseStep{{Sequence: l.id, After: l.after}})
 		require.NoError(r.t, err, about)
 		require.ErrorIs(r.t, results[0].Err, messages.ErrSequenceLost, about)
-		_, err = r.Tables(ctx, l.id)
+		_, err = r.TablesOf(ctx, l.id)
 		require.ErrorIs(r.t, err, messages.ErrUnknownSequence, about)
 	default:
 		require.ErrorIs(r.t, err, messages.ErrUnknownSequence, about)

@@ -232,7 +232,7 @@ func (r *rig) compute(l *life, n int) {
 	r.t.Helper()
 	r.encode(l)
 	r.attend(l)
-	tables, err := r.Tables(context.Background(), l.id)
+	tables, err := r.TablesOf(context.Background(), l.id)
 	require.NoError(r.t, err)
 	table := host.Beam(tables[:r.last], 0)
 	after, err := r.decoder.Launch(host.Step{
@@ -303,7 +303,7 @@ func (r *rig) decode(l *life, token messages.Token) error {
 // fork makes n sequences like one.
 func (r *rig) fork(l *life, n int) []*life {
 	r.t.Helper()
-	ids, err := r.Fork(context.Background(), l.id, n)
+	ids, err := r.ForkOne(context.Background(), l.id, n)
 	require.NoError(r.t, err)
 	require.Len(r.t, ids, n)
 	var forks []*life
@@ -358,7 +358,7 @@ func (r *rig) verify() {
 	}}
 	claims := host.Claims{Blocks: blocks}
 	for _, l := range r.lives {
-		tables, err := r.Tables(ctx, l.id)
+		tables, err := r.TablesOf(ctx, l.id)
 		require.NoError(r.t, err)
 		require.Equal(r.t, l.admitted.Cross.Table, tables[r.last][0], "the cross table stays as it is")
 		claims.Sequences = append(claims.Sequences, host.Held{

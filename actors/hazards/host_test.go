@@ -130,7 +130,7 @@ func (g *guest) decode(q *sequence) {
 	g.touched = q
 	tokens := text(g.next, 1+g.dice.IntN(3))
 	g.next++
-	tables := func() any { t, err := g.Tables(context.Background(), q.id); return fmt.Sprint(t, err) }
+	tables := func() any { t, err := g.TablesOf(context.Background(), q.id); return fmt.Sprint(t, err) }
 	if g.say("append", tables(), g.append(q, tokens...)) {
 		g.commit(q, len(q.chains)-1)
 	}
@@ -159,7 +159,7 @@ func (g *guest) rewind() {
 	q := g.running[g.dice.IntN(len(g.running))]
 	g.touched = q
 	n := g.dice.IntN(len(q.chains) - q.prompt + 1)
-	if n == 0 || !g.say("rewind", n, g.Rewind(context.Background(), q.id, n)) {
+	if n == 0 || !g.say("rewind", n, g.RewindOne(context.Background(), q.id, n)) {
 		return
 	}
 	q.chains = q.chains[:len(q.chains)-n]

@@ -46,7 +46,7 @@ func (h *watcher) hear(r messages.Rebalanced) {
 func (h *watcher) learn(t *testing.T, g *guest) {
 	h.tables = map[messages.SequenceID]messages.Tables{}
 	for _, q := range g.running {
-		tables, err := g.Tables(context.Background(), q.id)
+		tables, err := g.TablesOf(context.Background(), q.id)
 		require.NoError(t, err)
 		h.tables[q.id] = tables
 	}
@@ -56,7 +56,7 @@ func (h *watcher) learn(t *testing.T, g *guest) {
 func (h *watcher) check(t *testing.T, g *guest) {
 	for _, q := range g.running {
 		if kept, ok := h.tables[q.id]; ok && q != g.touched {
-			tables, err := g.Tables(context.Background(), q.id)
+			tables, err := g.TablesOf(context.Background(), q.id)
 			require.NoError(t, err)
 			require.Equal(t, kept, tables, "sequence %v", q.id)
 		}

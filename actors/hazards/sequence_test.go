@@ -62,7 +62,7 @@ func (w *world) launch(q *sequence, n int) error {
 	if n <= q.computed {
 		return nil
 	}
-	tables, err := w.Tables(context.Background(), q.id)
+	tables, err := w.TablesOf(context.Background(), q.id)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (w *world) append(q *sequence, tokens ...messages.Token) error {
 
 // fork makes a sequence that shares all pages.
 func (w *world) fork(q *sequence) (*sequence, error) {
-	ids, err := w.Fork(context.Background(), q.id, 1)
+	ids, err := w.ForkOne(context.Background(), q.id, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func TestAPageOfForksCachesOneBlock(t *testing.T) {
 			}
 			c, err := w.fork(b)
 			require.NoError(t, err)
-			require.NoError(t, w.Rewind(context.Background(), c.id, 1))
+			require.NoError(t, w.RewindOne(context.Background(), c.id, 1))
 			if !together {
 				require.NoError(t, w.release(c))
 			}

@@ -146,7 +146,7 @@ func (w *world) claims(running []*sequence) host.Claims {
 	require.NoError(w.t, err)
 	claims := host.Claims{Blocks: blocks}
 	for _, q := range running {
-		tables, err := w.Tables(context.Background(), q.id)
+		tables, err := w.TablesOf(context.Background(), q.id)
 		require.NoError(w.t, err)
 		claims.Sequences = append(claims.Sequences, host.Held{
 			Name: q.id.String(), Computed: q.computed, Beams: [][]host.Chain{q.chains}, Tables: tables,

@@ -159,7 +159,7 @@ func (f *fuzzed) sequence() messages.SequenceID {
 }
 
 // request decodes one; nil if the bytes name none.
-func (f *fuzzed) request() any {
+func (f *fuzzed) request() messages.Request {
 	switch f.below(18) {
 	case 0, 1, 2, 3:
 		return f.admit()
@@ -198,7 +198,7 @@ func (f *fuzzed) request() any {
 	}
 }
 
-func (f *fuzzed) admit() any {
+func (f *fuzzed) admit() messages.Request {
 	m := &messages.Admit{}
 	for range f.below(3) + 1 {
 		q := messages.AdmitRequest{Namespace: f.namespace(), Tokens: f.tokens(), Multimodal: f.items(), Retention: f.retention()}
@@ -215,7 +215,7 @@ func (f *fuzzed) admit() any {
 	return m
 }
 
-func (f *fuzzed) extend() any {
+func (f *fuzzed) extend() messages.Request {
 	m := &messages.Append{}
 	for range f.below(3) {
 		s := messages.AppendStep{Sequence: f.sequence(), Computed: f.number()}
@@ -232,7 +232,7 @@ func (f *fuzzed) extend() any {
 }
 
 // rare are the requests that no engine step makes.
-func (f *fuzzed) rare() any {
+func (f *fuzzed) rare() messages.Request {
 	switch f.below(9) {
 	case 0:
 		return &messages.Lookup{Prefix: f.prefix()}
@@ -270,7 +270,7 @@ func (f *fuzzed) rare() any {
 }
 
 // learn takes over what a request has made.
-func (f *fuzzed) learn(request any) {
+func (f *fuzzed) learn(request messages.Request) {
 	switch m := request.(type) {
 	case *messages.Admit:
 		f.admits = append(f.admits, m)
@@ -310,7 +310,7 @@ func (f *fuzzed) forget(id messages.SequenceID) {
 
 // do serves a request and checks every core: those that an audit asks for, and
 // the offloader.
-func (f *fuzzed) do(request any) {
+func (f *fuzzed) do(request messages.Request) {
 	f.Do(request)
 	f.learn(request)
 	audit := &messages.Check{}

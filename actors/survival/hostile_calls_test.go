@@ -135,9 +135,9 @@ func badSteps() []bad {
 			bad{name: "release " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error {
 				return one(v.Release(ctx, []messages.ReleaseStep{{Sequence: pick(v)}}))
 			}},
-			bad{name: "rewind " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { return v.Rewind(ctx, pick(v), 1) }},
-			bad{name: "fork " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { _, err := v.Fork(ctx, pick(v), 1); return err }},
-			bad{name: "tables " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { _, err := v.Tables(ctx, pick(v)); return err }})
+			bad{name: "rewind " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { return v.RewindOne(ctx, pick(v), 1) }},
+			bad{name: "fork " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { _, err := v.ForkOne(ctx, pick(v), 1); return err }},
+			bad{name: "tables " + name, code: messages.ErrUnknownSequence, call: func(v *victim) error { _, err := v.TablesOf(ctx, pick(v)); return err }})
 	}
 	return list
 }
@@ -146,10 +146,10 @@ func badSteps() []bad {
 func badLives() []bad {
 	var list []bad
 	rewind := func(name string, code error, pick func(*victim) messages.SequenceID, n int) {
-		list = append(list, bad{name: "rewind " + name, code: code, call: func(v *victim) error { return v.Rewind(ctx, pick(v), n) }})
+		list = append(list, bad{name: "rewind " + name, code: code, call: func(v *victim) error { return v.RewindOne(ctx, pick(v), n) }})
 	}
 	fork := func(name string, code error, pick func(*victim) messages.SequenceID, n int) {
-		list = append(list, bad{name: "fork " + name, code: code, call: func(v *victim) error { _, err := v.Fork(ctx, pick(v), n); return err }})
+		list = append(list, bad{name: "fork " + name, code: code, call: func(v *victim) error { _, err := v.ForkOne(ctx, pick(v), n); return err }})
 	}
 	rewind("nothing", messages.ErrBadRequest, computed, 0)
 	rewind("-1", messages.ErrBadRequest, computed, -1)

@@ -147,7 +147,7 @@ func TestTheLargestNumbersAreRight(t *testing.T) {
 	}})
 	a := r.admit(prompt(0, 30*tpb))
 	r.compute(a.Sequence, 30*tpb)
-	tables, err := r.Tables(ctx, a.Sequence)
+	tables, err := r.TablesOf(ctx, a.Sequence)
 	require.NoError(t, err)
 	for p := range tables {
 		assert.NotContains(t, tables[p][0], messages.NoPage)

@@ -35,14 +35,14 @@ func TestALostSequenceHoldsWhatItsHostKnows(t *testing.T) {
 			require.NoError(t, follow(0, 1, 2))
 			r.compute(a.Sequence, 7+n)
 		}
-		known, err := r.Tables(ctx, a.Sequence)
+		known, err := r.TablesOf(ctx, a.Sequence)
 		require.NoError(t, err)
 		require.NoError(t, r.points.ArmWithin("coordinator", parts))
 		_ = follow(0, 0, 2)
 		for range 2 { // the fuse may not have burnt
 			_ = r.Check(ctx)
 		}
-		if _, err := r.Tables(ctx, a.Sequence); err != nil {
+		if _, err := r.TablesOf(ctx, a.Sequence); err != nil {
 			require.ErrorIs(t, err, messages.ErrSequenceLost)
 			lost++
 			stats, err := r.Stats(ctx)

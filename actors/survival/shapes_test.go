@@ -184,7 +184,7 @@ func deep(c *costs) {
 	c.each("it is forked and let go", func() {
 		a := r.admit(messages.AdmitRequest{Tokens: deep})
 		r.compute(a.Sequence, len(deep))
-		ids, err := r.Fork(ctx, a.Sequence, 2)
+		ids, err := r.ForkOne(ctx, a.Sequence, 2)
 		require.NoError(t, err)
 		r.release(append(ids, a.Sequence)...)
 	})

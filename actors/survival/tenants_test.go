@@ -272,7 +272,7 @@ func (w *neighbourhood) look() {
 	}
 	w.note("contents", contents, err)
 	for _, s := range w.live {
-		tables, err := w.Tables(ctx, s.id)
+		tables, err := w.TablesOf(ctx, s.id)
 		w.note("tables", tables, err)
 	}
 }

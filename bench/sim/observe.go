@@ -32,7 +32,7 @@ func (w *world) observe() {
 }
 
 // ask sends an observer's request.
-func (w *world) ask(kind string, record any, detail string, then func(r *request)) {
+func (w *world) ask(kind string, record messages.Request, detail string, then func(r *request)) {
 	if w.rng.IntN(15) == 0 {
 		w.cancel(kind, record)
 		return

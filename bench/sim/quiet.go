@@ -41,7 +41,7 @@ func (w *world) settle() bool {
 
 // serve sends a request at a quiet point and waits for its answer. A panic that
 // was asked for before may abort it; then it is sent once more.
-func (w *world) serve(record any, then ...func()) error {
+func (w *world) serve(record messages.Request, then ...func()) error {
 	for range 8 {
 		r := &request{kind: fmt.Sprintf("%T", record), record: record}
 		heard := false

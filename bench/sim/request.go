@@ -12,7 +12,7 @@ import (
 // request is one call on its way.
 type request struct {
 	kind    string
-	record  any
+	record  messages.Request
 	by      *application // nil: an observer
 	detail  string
 	answers int
@@ -173,7 +173,7 @@ func (g *gone) Err() error {
 }
 
 // cancel sends a request whose caller has gone before it begins.
-func (w *world) cancel(kind string, record any) {
+func (w *world) cancel(kind string, record messages.Request) {
 	w.counts.add("cancelled, "+kind, 1)
 	w.tellf("cancelled: %s", kind)
 	if err := w.engine.Do(&gone{}, record); !errors.Is(err, context.Canceled) {

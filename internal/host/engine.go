@@ -14,10 +14,10 @@ type Engine interface {
 	AdmitBatch(context.Context, []messages.AdmitRequest) ([]messages.Admitted, error)
 	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
 	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
-	Rewind(context.Context, messages.SequenceID, int) error
-	Fork(context.Context, messages.SequenceID, int) ([]messages.SequenceID, error)
+	RewindOne(context.Context, messages.SequenceID, int) error
+	ForkOne(context.Context, messages.SequenceID, int) ([]messages.SequenceID, error)
 	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
-	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
+	TablesOf(context.Context, messages.SequenceID) (messages.Tables, error)
 
 	Lookup(context.Context, messages.Prefix) (messages.Found, error)
 	Pin(context.Context, messages.Prefix) (messages.Pinned, error)

@@ -126,7 +126,7 @@ func (b *play) pool(i int) messages.PoolStats {
 
 // table is the table of a sequence's first beam in a pool.
 func (b *play) table(id messages.SequenceID, pool int) []messages.PageID {
-	t, err := b.Tables(context.Background(), id)
+	t, err := b.TablesOf(context.Background(), id)
 	require.NoError(b.t, err)
 	return t[pool][0]
 }

@@ -91,7 +91,7 @@ func TestChunkedPrefill(t *testing.T) {
 func TestCopyOnWriteAmongForks(t *testing.T) {
 	b := world(t, full(5, 0))
 	a := b.tokens(count(1, 6))
-	forks, err := b.Fork(ctx, a.Sequence, 2)
+	forks, err := b.ForkOne(ctx, a.Sequence, 2)
 	require.NoError(t, err)
 	require.Equal(t, 2, b.pool(0).Primary.Used)
 	require.Len(t, b.add(a.Sequence, 7).NewPages[0], 1)
@@ -110,8 +110,8 @@ func TestRewindIntoAStoredBlockCopiesIt(t *testing.T) {
 	a := b.tokens(count(1, 4))
 	b.add(a.Sequence, count(5, 5)...)
 	b.computed(a.Sequence, 8)
-	require.NoError(t, b.Rewind(ctx, a.Sequence, 3))
-	b.code(messages.ErrBadRequest, b.Rewind(ctx, a.Sequence, 3))
+	require.NoError(t, b.RewindOne(ctx, a.Sequence, 3))
+	b.code(messages.ErrBadRequest, b.RewindOne(ctx, a.Sequence, 3))
 	require.Len(t, b.add(a.Sequence, 99).NewPages[0], 1)
 	require.Equal(t, 8, shareOf(b, count(1, 8)), "what is stored stays whole")
 }
@@ -122,8 +122,8 @@ func TestRewindBehindTheWindowIsRefused(t *testing.T) {
 	b.add(a.Sequence, count(7, 6)...)
 	b.computed(a.Sequence, 11)
 	require.Equal(t, "-xx", holes(b.table(a.Sequence, 0)))
-	b.code(messages.ErrNotSupported, b.Rewind(ctx, a.Sequence, 5)) // token 7 attends to 3
-	require.NoError(t, b.Rewind(ctx, a.Sequence, 4))
+	b.code(messages.ErrNotSupported, b.RewindOne(ctx, a.Sequence, 5)) // token 7 attends to 3
+	require.NoError(t, b.RewindOne(ctx, a.Sequence, 4))
 	require.Equal(t, "-x", holes(b.table(a.Sequence, 0)))
 }
 

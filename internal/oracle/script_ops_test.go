@@ -241,7 +241,7 @@ func (s *script) byPool(pages [][]messages.PageID) object {
 }
 
 func (s *script) tablesNow(id messages.SequenceID) object {
-	t, err := s.o.Tables(context.Background(), id)
+	t, err := s.o.TablesOf(context.Background(), id)
 	if err != nil {
 		panic(err)
 	}

@@ -174,15 +174,15 @@ func (s *script) answer(l line) (object, error) {
 	case "rewind":
 		var n int
 		_ = json.Unmarshal(l.Tokens, &n)
-		return object{}, s.o.Rewind(ctx, s.id(l.Seq), n)
+		return object{}, s.o.RewindOne(ctx, s.id(l.Seq), n)
 	case "fork":
-		ids, err := s.o.Fork(ctx, s.id(l.Seq), len(l.Into))
+		ids, err := s.o.ForkOne(ctx, s.id(l.Seq), len(l.Into))
 		for i, id := range ids {
 			s.sequences[l.Into[i]] = &scripted{id, s.sequences[l.Seq].tokens, s.sequences[l.Seq].manual}
 		}
 		return object{}, err
 	case "tables":
-		t, err := s.o.Tables(ctx, s.id(l.Seq))
+		t, err := s.o.TablesOf(ctx, s.id(l.Seq))
 		return object{"tables": s.tables(t)}, err
 	case "pin":
 		p, err := s.o.Pin(ctx, l.prefix())

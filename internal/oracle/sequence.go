@@ -91,8 +91,8 @@ func numberOf(pg *page) messages.PageID {
 	return messages.PageID(pg.number)
 }
 
-// Tables reads the page tables of a sequence.
-func (o *Oracle) Tables(_ context.Context, id messages.SequenceID) (messages.Tables, error) {
+// TablesOf reads the page tables of a sequence.
+func (o *Oracle) TablesOf(_ context.Context, id messages.SequenceID) (messages.Tables, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func (o *Oracle) leave(p *pool, pg *page, u use) {
 	}
 }
 
-// Rewind drops the last tokens of a sequence.
-func (o *Oracle) Rewind(_ context.Context, id messages.SequenceID, tokens int) error {
+// RewindOne drops the last tokens of a sequence.
+func (o *Oracle) RewindOne(_ context.Context, id messages.SequenceID, tokens int) error {
 	if err := o.begin(); err != nil {
 		return err
 	}
@@ -160,8 +160,8 @@ func (o *Oracle) Rewind(_ context.Context, id messages.SequenceID, tokens int) e
 	return nil
 }
 
-// Fork makes new sequences that share all pages of one.
-func (o *Oracle) Fork(_ context.Context, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
+// ForkOne makes new sequences that share all pages of one.
+func (o *Oracle) ForkOne(_ context.Context, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ type Content struct {
 // ReadContents reads every stored block with its pages, parents before children, so
 // that a host can verify the bytes.
 type ReadContents struct {
+	messages.Request // nil: it makes the record a request
+
 	Blocks []Content
 	Err    error
 	Tag    any

@@ -121,8 +121,8 @@ func (n tablePairs) compare(t *rapid.T, what string, a, b messages.Tables) {
 func (r *run) compareState(t *rapid.T) {
 	tables := newTablePairs(r)
 	for i, s := range r.running {
-		a, ea := r.a.Tables(r.ctx, s.id[0])
-		b, eb := r.b.Tables(r.ctx, s.id[1])
+		a, ea := r.a.TablesOf(r.ctx, s.id[0])
+		b, eb := r.b.TablesOf(r.ctx, s.id[1])
 		r.same(t, "tables", ea, eb, nil, nil)
 		tables.compare(t, fmt.Sprintf("tables of the running sequence %d", i), a, b)
 	}

@@ -75,7 +75,7 @@ func (r *run) extend(t *rapid.T, how int) {
 func (r *run) rewind(t *rapid.T) {
 	s := r.drawRunning(t, func(s *sequence) bool { return !s.prefilling() })
 	n := rapid.IntRange(1, max(1, s.length()-s.prompt)).Draw(t, "tokens")
-	ea, eb := r.a.Rewind(r.ctx, s.id[0], n), r.b.Rewind(r.ctx, s.id[1], n)
+	ea, eb := r.a.RewindOne(r.ctx, s.id[0], n), r.b.RewindOne(r.ctx, s.id[1], n)
 	r.same(t, "rewind", ea, eb, nil, nil)
 	if ea == nil {
 		s.prefix.Tokens = s.prefix.Tokens[:s.length()-n]
@@ -89,8 +89,8 @@ func (r *run) fork(t *rapid.T) {
 	}
 	s := r.drawRunning(t, func(*sequence) bool { return true })
 	n := rapid.IntRange(1, 2).Draw(t, "forks")
-	a, ea := r.a.Fork(r.ctx, s.id[0], n)
-	b, eb := r.b.Fork(r.ctx, s.id[1], n)
+	a, ea := r.a.ForkOne(r.ctx, s.id[0], n)
+	b, eb := r.b.ForkOne(r.ctx, s.id[1], n)
 	r.same(t, "fork", ea, eb, len(a), len(b))
 	for i := range a {
 		f := *s
@@ -135,7 +135,7 @@ func (r *run) wrong(t *rapid.T) {
 	}
 	switch rapid.IntRange(0, 6).Draw(t, "what") {
 	case 0:
-		ea, eb := r.a.Rewind(r.ctx, id[0], 1), r.b.Rewind(r.ctx, id[1], 1)
+		ea, eb := r.a.RewindOne(r.ctx, id[0], 1), r.b.RewindOne(r.ctx, id[1], 1)
 		r.same(t, "rewind of a sequence that is gone", ea, eb, nil, nil)
 	case 1:
 		a, ea := r.a.Append(r.ctx, []messages.AppendStep{{Sequence: id[0], Tokens: []messages.Token{1}}})

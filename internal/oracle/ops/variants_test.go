@@ -70,8 +70,8 @@ func (e *cold) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Adm
 
 type clinging struct{ *oracle.Oracle }
 
-func (e *clinging) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
-	t, err := e.Oracle.Tables(ctx, s)
+func (e *clinging) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
+	t, err := e.Oracle.TablesOf(ctx, s)
 	for _, beams := range t {
 		for _, table := range beams {
 			for i := range table {
@@ -84,8 +84,8 @@ func (e *clinging) Tables(ctx context.Context, s messages.SequenceID) (messages.
 
 type sharing struct{ *oracle.Oracle }
 
-func (e *sharing) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
-	t, err := e.Oracle.Tables(ctx, s)
+func (e *sharing) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
+	t, err := e.Oracle.TablesOf(ctx, s)
 	for _, beams := range t {
 		for _, table := range beams {
 			for i := range table {

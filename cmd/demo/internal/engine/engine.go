@@ -15,7 +15,7 @@ type Engine interface {
 	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
 	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
 	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
-	Tables(context.Context, messages.SequenceID) (messages.Tables, error)
+	TablesOf(context.Context, messages.SequenceID) (messages.Tables, error)
 	Lookup(context.Context, messages.Prefix) (messages.Found, error)
 	Stats(context.Context) (messages.Stats, error)
 	Contents(context.Context) ([]protocol.Content, error)

@@ -158,10 +158,10 @@ func (m *Meter) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, 
 	return m.Engine.Lookup(ctx, p)
 }
 
-// Tables measures the call of the same name.
-func (m *Meter) Tables(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
+// TablesOf measures the call of the same name.
+func (m *Meter) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
 	defer m.record(OpOther, 1, time.Now())
-	return m.Engine.Tables(ctx, s)
+	return m.Engine.TablesOf(ctx, s)
 }
 
 // Stats measures the call of the same name.

@@ -109,7 +109,7 @@ func (e *plain) copy(pool int, from, to messages.PageID) {
 	copy(e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: to}), e.memory.bytes(gpu.Slot{Pool: gpu.Pool(pool), Page: from}))
 }
 
-func (e *plain) Rewind(_ context.Context, id messages.SequenceID, n int) error {
+func (e *plain) RewindOne(_ context.Context, id messages.SequenceID, n int) error {
 	s, err := e.get(id)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (e *plain) Rewind(_ context.Context, id messages.SequenceID, n int) error {
 	return nil
 }
 
-func (e *plain) Fork(_ context.Context, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
+func (e *plain) ForkOne(_ context.Context, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
 	s, err := e.get(id)
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (e *plain) Release(_ context.Context, steps []messages.ReleaseStep) ([]mess
 	return out, nil
 }
 
-func (e *plain) Tables(_ context.Context, id messages.SequenceID) (messages.Tables, error) {
+func (e *plain) TablesOf(_ context.Context, id messages.SequenceID) (messages.Tables, error) {
 	s, err := e.get(id)
 	if err != nil {
 		return nil, err

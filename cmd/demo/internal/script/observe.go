@@ -101,7 +101,7 @@ func (p *player) checkBytes() (pages int, problems []string, err error) {
 		if s.lost != nil {
 			continue // it claims nothing
 		}
-		tables, err := p.engine.Tables(p.ctx, s.id)
+		tables, err := p.engine.TablesOf(p.ctx, s.id)
 		if err = p.noticed(s, err); s.lost != nil {
 			continue
 		} else if err != nil {

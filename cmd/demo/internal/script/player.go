@@ -96,7 +96,7 @@ func (p *player) vacant(name string) error {
 		return nil
 	}
 	if s.lost == nil {
-		_, err := p.engine.Tables(p.ctx, s.id)
+		_, err := p.engine.TablesOf(p.ctx, s.id)
 		_ = p.noticed(s, err)
 	}
 	if s.lost == nil {
@@ -169,7 +169,7 @@ func (p *player) compute(label string, works []work) error {
 		if !p.computes(w) {
 			continue
 		}
-		tables, err := p.engine.Tables(p.ctx, w.s.id)
+		tables, err := p.engine.TablesOf(p.ctx, w.s.id)
 		if err != nil {
 			return p.noticed(w.s, err)
 		}
@@ -246,7 +246,7 @@ const (
 
 // tablesOf gives the page tables as they stand, for an answer.
 func (p *player) tablesOf(s *sequence) (tables, error) {
-	all, err := p.engine.Tables(p.ctx, s.id)
+	all, err := p.engine.TablesOf(p.ctx, s.id)
 	if err != nil {
 		return nil, p.noticed(s, err)
 	}

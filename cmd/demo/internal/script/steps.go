@@ -49,7 +49,7 @@ func (p *player) allowed(s *sequence, n int) bool {
 // they have not committed yet are there by now: writing them again would write
 // into pages that others may be reading.
 func (p *player) shareWritten(s *sequence) {
-	own, err := p.engine.Tables(p.ctx, s.id)
+	own, err := p.engine.TablesOf(p.ctx, s.id)
 	if err != nil {
 		return // lost meanwhile, nothing is shared
 	}
@@ -58,7 +58,7 @@ func (p *player) shareWritten(s *sequence) {
 		if t == s || t.written >= min(s.written, t.length()) || t.beams[0][t.written] != s.beams[0][t.written] {
 			continue
 		}
-		theirs, err := p.engine.Tables(p.ctx, t.id)
+		theirs, err := p.engine.TablesOf(p.ctx, t.id)
 		if err != nil {
 			continue
 		}
@@ -303,7 +303,7 @@ func decodeRewind(o *object) request {
 		if err != nil {
 			return nil, err
 		}
-		if err := p.engine.Rewind(p.ctx, s.id, int(tokens)); err != nil {
+		if err := p.engine.RewindOne(p.ctx, s.id, int(tokens)); err != nil {
 			return nil, p.noticed(s, err)
 		}
 		length := s.length() - int(tokens)
@@ -340,7 +340,7 @@ func decodeFork(o *object) request {
 				return nil, err
 			}
 		}
-		ids, err := p.engine.Fork(p.ctx, s.id, len(into))
+		ids, err := p.engine.ForkOne(p.ctx, s.id, len(into))
 		if err != nil {
 			return nil, p.noticed(s, err)
 		}

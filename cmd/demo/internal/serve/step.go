@@ -103,7 +103,7 @@ func (s *Server) take(ctx context.Context, q *sequence, step *messages.StepResul
 	if !q.grow(step, blocks) {
 		return nil
 	}
-	tables, err := s.config.Rig.Tables(ctx, q.id)
+	tables, err := s.config.Rig.TablesOf(ctx, q.id)
 	if err != nil {
 		return err
 	}

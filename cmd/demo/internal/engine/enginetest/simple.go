@@ -265,8 +265,8 @@ func (e *Simple) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 	return make([]messages.StepResult, len(steps)), nil
 }
 
-// Tables gives the tables of a sequence.
-func (e *Simple) Tables(_ context.Context, s messages.SequenceID) (messages.Tables, error) {
+// TablesOf gives the tables of a sequence.
+func (e *Simple) TablesOf(_ context.Context, s messages.SequenceID) (messages.Tables, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tables(e.runs[s]), nil

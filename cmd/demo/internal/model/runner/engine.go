@@ -362,7 +362,7 @@ func (r *Runner) Fork(ctx context.Context, s *Sequence, n int) ([]*Sequence, err
 			return nil, err
 		}
 	}
-	ids, err := r.Engine.Fork(ctx, s.id, n)
+	ids, err := r.Engine.ForkOne(ctx, s.id, n)
 	if err != nil {
 		return nil, err
 	}
@@ -415,5 +415,5 @@ func (r *Runner) tables(ctx context.Context, batch []*Sequence) ([]messages.Tabl
 	for i, s := range batch {
 		ids[i] = s.id
 	}
-	return r.Engine.TablesBatch(ctx, ids)
+	return r.Engine.Tables(ctx, ids)
 }

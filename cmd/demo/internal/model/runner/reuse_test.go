@@ -165,7 +165,7 @@ func TestWindowsDropPages(t *testing.T) {
 					_, other := differs(want.rows[len(want.rows)-1-i], got.rows[len(got.rows)-1-i])
 					require.False(t, other, "%s, %s, %d from the end", name, c.Name, i)
 				}
-				tables, err := r.Engine.Tables(t.Context(), got.ID())
+				tables, err := r.Engine.TablesOf(t.Context(), got.ID())
 				require.NoError(t, err)
 				assert.Equal(t, messages.NoPage, tables[0][0][0], "the window has passed the first block")
 				want.end(t, keep)
