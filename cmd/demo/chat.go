@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
 	"github.com/kvactor/kvactor/messages"
@@ -37,19 +34,23 @@ keys and values lie in the engine's pages. Beside each answer it shows, on stand
 error, how much of the prompt was cached and the time to the first token; with
 --compare also the time without the cache.
 
-Without --model it uses SmolLM2, if it is where demo model get smollm2 says.`,
-		Example: `  demo chat --model SmolLM2-135M-Instruct.Q4_1.gguf`,
-		Args:    cobra.NoArgs,
+Without --model it uses SmolLM2, if it is where demo model get smollm2 says, and else
+a tiny model that comes with the program. That one knows little, but remembers what it
+is told: My name is Anna. What is my name?`,
+		Example: `  demo chat
+  demo chat --model SmolLM2-135M-Instruct.Q4_1.gguf`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			talk, err := newTalk(&f)
 			if err != nil {
 				return statusError{err, statusUsage}
 			}
 			defer func() { err = errors.Join(err, talk.runner.Close()) }()
+			fmt.Fprintf(c.ErrOrStderr(), "[%s, %d parameters]\n", talk.name, talk.model.Parameters)
 			return talk.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	c.Flags().StringVar(&f.model, "model", "", "a GGUF file or a folder with config.json, tokenizer.json and weights")
+	c.Flags().StringVar(&f.model, "model", "", modelHelp)
 	c.Flags().IntVar(&f.tokens, "tokens", 256, "tokens of an answer, at most")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compute each prompt without the cache, too, to compare the times")
 	c.Flags().IntVar(&f.config.Pages, "pages", 0, "device pages; 0: enough for two of the longest chats")
@@ -59,65 +60,20 @@ Without --model it uses SmolLM2, if it is where demo model get smollm2 says.`,
 
 // talk is a chat with a model.
 type talk struct {
+	*language
 	flags  *chatFlags
 	runner *runner.Runner
-	words  *token.Tokenizer
-	form   token.Form
 	chat   []token.Message
 }
 
 func newTalk(f *chatFlags) (*talk, error) {
-	path := f.model
-	if path == "" {
-		var err error
-		if path, err = model.SmolLM2.Find(); err != nil {
-			return nil, fmt.Errorf("%w; demo model get smollm2 tells how to obtain it, --model names another", err)
-		}
-	}
-	m, source, err := model.Load(path)
+	l, err := openLanguage(f.model)
 	if err != nil {
 		return nil, err
 	}
-	if m.Encodes() {
-		return nil, fmt.Errorf("%s: an encoder–decoder model does not chat", path)
-	}
-	t := &talk{flags: f}
-	if t.words, t.form, err = vocabulary(source); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if t.words.Len() > m.Vocab {
-		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", path, t.words.Len(), m.Vocab)
-	}
 	f.config.TokensPerBlock, f.config.Chunk = 16, 64
-	t.runner, err = runner.Open(m, f.config)
-	return t, err
-}
-
-// vocabulary reads tokenizer and chat form of a model.
-func vocabulary(s *model.Source) (*token.Tokenizer, token.Form, error) {
-	if s.Meta != nil {
-		words, err := token.FromGGUF(s.Meta)
-		if err != nil {
-			return nil, token.Form{}, err
-		}
-		template, _ := s.Meta["tokenizer.chat_template"].(string)
-		form, err := token.FormOf(template)
-		return words, form, err
-	}
-	text, err := os.ReadFile(filepath.Join(s.Folder, "tokenizer.json"))
-	if err != nil {
-		return nil, token.Form{}, err
-	}
-	words, err := token.FromJSON(text)
-	if err != nil {
-		return nil, token.Form{}, err
-	}
-	config, err := os.ReadFile(filepath.Join(s.Folder, "tokenizer_config.json"))
-	if err != nil {
-		return nil, token.Form{}, err
-	}
-	form, err := token.FormOf(string(config))
-	return words, form, err
+	r, err := runner.Open(l.model, f.config)
+	return &talk{flags: f, language: l, runner: r}, err
 }
 
 // run answers line by line until the input ends.

@@ -44,11 +44,18 @@ func TestChat(t *testing.T) {
 	assert.Contains(t, errs, "without the cache]")
 }
 
-func TestChatMistakes(t *testing.T) {
+// Without a model file the built-in model answers, and remembers.
+func TestChatWithTheBuiltinModel(t *testing.T) {
 	t.Setenv("KVACTOR_MODELS", t.TempDir())
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	status, out, errs := command(t, "My name is Anna.\nWhat is my name?\n", "chat")
+	require.Zero(t, status, errs)
+	assert.Contains(t, out, "Your name is Anna.")
+	assert.Contains(t, errs, "kvactor-tiny")
+}
+
+func TestChatMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
-		"demo model get smollm2 tells":     {"chat"},
 		"tokenizer.json":                   {"chat", "--model", fixtureFolder},
 		"encoder–decoder":                  {"chat", "--model", filepath.Join(filepath.Dir(fixtureFolder), "t5_cross")},
 		"no such file":                     {"chat", "--model", "none"},

@@ -1,8 +1,8 @@
 // Command demo shows the cache engine at work. Without a command it plays a few
 // hundred conversations through a server. `demo replay` drives the engine with a
 // recorded trace, `demo script` with a file of requests; `demo model` runs a language
-// model over the engine's pages, `demo chat` talks with one, and `demo plan` says what a
-// model's cache takes.
+// model over the engine's pages, `demo chat` talks with one, `demo serve` serves one over
+// HTTP, and `demo plan` says what a model's cache takes.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -32,7 +33,7 @@ type statusError struct {
 func (e statusError) Unwrap() error { return e.error }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
@@ -103,6 +104,6 @@ arithmetic, the engine's own times are measured.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	profiling.flags(root)
 	conversations.flags(root)
-	root.AddCommand(replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand())
+	root.AddCommand(replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand())
 	return root
 }

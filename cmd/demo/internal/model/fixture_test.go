@@ -68,7 +68,7 @@ func loadFixture(t testing.TB, name string) *fixture {
 	require.NoError(t, err)
 	f := &fixture{name: name, model: m}
 	require.NoError(t, json.Unmarshal(withoutPython(text), f))
-	f.expected, err = weights.ReadSafetensors(filepath.Join(folder, "expected.safetensors"))
+	f.expected, err = weights.ReadSafetensors(os.DirFS(folder), "expected.safetensors")
 	require.NoError(t, err)
 	return f
 }

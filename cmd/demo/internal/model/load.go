@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +19,8 @@ type Source struct {
 	tensors  weights.Set
 	// Meta is the metadata of a GGUF file, for its tokenizer; nil for a folder.
 	Meta map[string]any
-	// Folder is the folder of the files; "" for a GGUF file.
-	Folder string
+	// Files are the files of the folder; nil for a GGUF file.
+	Files fs.FS
 }
 
 // Load reads a model from a folder or a GGUF file.
@@ -46,29 +47,44 @@ func Open(path string) (*Source, error) {
 	if !info.IsDir() {
 		return openGGUF(path)
 	}
-	text, err := os.ReadFile(filepath.Join(path, "config.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		text, err = fixtureConfig(path)
-	}
-	if errors.Is(err, os.ErrNotExist) {
+	s, err := OpenFiles(os.DirFS(path))
+	if errors.Is(err, errNoConfig) {
 		if files, _ := filepath.Glob(filepath.Join(path, "*.gguf")); len(files) == 1 {
 			return openGGUF(files[0])
 		}
 		return nil, fmt.Errorf("%s has no config.json, no fixture.json and not one .gguf file", path)
 	}
 	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+var errNoConfig = errors.New("no config.json and no fixture.json")
+
+// OpenFiles reads the configuration and the tensors of a folder that is not a GGUF
+// file, as Open.
+func OpenFiles(files fs.FS) (*Source, error) {
+	text, err := fs.ReadFile(files, "config.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = fixtureConfig(files)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoConfig
+	}
+	if err != nil {
 		return nil, err
 	}
-	s := &Source{Folder: path, tensors: weights.Set{}}
+	s := &Source{Files: files, tensors: weights.Set{}}
 	if s.settings, err = parseSettings(text); err != nil {
-		return nil, fmt.Errorf("%s: configuration: %w", path, err)
+		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	return s, s.readWeights()
 }
 
 // fixtureConfig is the config of a fixture.json.
-func fixtureConfig(folder string) ([]byte, error) {
-	text, err := os.ReadFile(filepath.Join(folder, "fixture.json"))
+func fixtureConfig(files fs.FS) ([]byte, error) {
+	text, err := fs.ReadFile(files, "fixture.json")
 	if err != nil {
 		return nil, err
 	}
@@ -84,15 +100,15 @@ func fixtureConfig(folder string) ([]byte, error) {
 // readWeights reads all weight files of the folder: weights.safetensors,
 // model.safetensors or its parts. What a fixture expects is none.
 func (s *Source) readWeights() error {
-	files, err := filepath.Glob(filepath.Join(s.Folder, "*.safetensors"))
+	files, err := fs.Glob(s.Files, "*.safetensors")
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		if strings.HasPrefix(filepath.Base(file), "expected") {
+		if strings.HasPrefix(file, "expected") {
 			continue
 		}
-		set, err := weights.ReadSafetensors(file)
+		set, err := weights.ReadSafetensors(s.Files, file)
 		if err != nil {
 			return err
 		}
@@ -101,7 +117,7 @@ func (s *Source) readWeights() error {
 		}
 	}
 	if len(s.tensors) == 0 {
-		return fmt.Errorf("%s has no .safetensors file of weights", s.Folder)
+		return errors.New("no .safetensors file of weights")
 	}
 	return nil
 }
@@ -129,6 +145,9 @@ func (s *Source) Build() (*Model, error) {
 	build(b)
 	if err := b.err(); err != nil {
 		return nil, err
+	}
+	for _, t := range s.tensors {
+		b.m.Parameters += t.Len()
 	}
 	return b.m, nil
 }

@@ -17,6 +17,8 @@ type Model struct {
 	Hidden int
 	MaxLen int // tokens of the longest sequence that the model is made for
 
+	Parameters int // numbers of all its tensors
+
 	embed      *weights.Tensor
 	embedScale float32   // 0: none
 	positions  []float32 // learned, [position][hidden]; nil: none

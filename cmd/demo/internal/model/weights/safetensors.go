@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"sort"
 )
 
@@ -26,14 +26,14 @@ var errTruncated = errors.New("the file ends too early")
 
 // ReadSafetensors reads a .safetensors file: the length of a JSON header, the
 // header with types, shapes and offsets, the bytes.
-func ReadSafetensors(path string) (Set, error) {
-	file, err := os.ReadFile(path)
+func ReadSafetensors(files fs.FS, name string) (Set, error) {
+	file, err := fs.ReadFile(files, name)
 	if err != nil {
 		return nil, err
 	}
 	set, err := parseSafetensors(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return set, nil
 }

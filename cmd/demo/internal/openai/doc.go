@@ -1,0 +1,16 @@
+// Package openai serves a model over HTTP in the form of OpenAI's API, for clients
+// that speak it: text and chat completions, at once or as a stream of events.
+//
+//	GET  /v1/models, /v1/models/NAME
+//	POST /v1/completions       prompts as text or tokens, one or several
+//	POST /v1/chat/completions  messages, in the model's own form
+//	GET  /healthz              200 while the model is served
+//
+// Everything else is answered 404, and every error in OpenAI's form. Parameters that
+// would change an answer and are not supported, such as tools and penalties, are
+// refused, not ignored. Unknown fields are ignored.
+//
+// Two fields are about the cache. usage.prompt_tokens_details.cached_tokens counts the
+// tokens of prompts whose keys and values were reused. cache_salt, as vLLM spells it,
+// separates tenants: a prompt reuses only what requests with the same salt have left.
+package openai
