@@ -19,6 +19,7 @@ import (
 // conversationFlags are the flags of `demo` alone.
 type conversationFlags struct {
 	conversations, hosts int
+	chats                int // with a real model
 	pages, hostPages     int // of each pool
 	seed                 uint64
 	device               string
@@ -28,6 +29,7 @@ type conversationFlags struct {
 func (f *conversationFlags) flags(c *cobra.Command) {
 	flags := c.Flags()
 	flags.IntVar(&f.conversations, "conversations", workload.Default().Conversations, "conversations to play")
+	flags.IntVar(&f.chats, "chats", 150, "chats to play with the real model afterwards; 0: none")
 	flags.IntVar(&f.hosts, "hosts", 4, "hosts that share the engine, a goroutine each")
 	flags.StringVar(&f.device, "device", simulated, "`device` of the engine: sim; cuda is opened and refused, since the demo's hosts compute in Go")
 	flags.BoolVar(&f.ahead, "offload-ahead", true, "copy pages to host memory before they are needed")
@@ -41,6 +43,8 @@ func (f *conversationFlags) check() error {
 	switch {
 	case f.conversations < 1 || f.conversations > 100_000:
 		return fmt.Errorf("--conversations %d is not within 1 and 100000", f.conversations)
+	case f.chats < 0 || f.chats > 100_000:
+		return fmt.Errorf("--chats %d is not within 0 and 100000", f.chats)
 	case f.hosts < 1 || f.hosts > 64:
 		return fmt.Errorf("--hosts %d is not within 1 and 64", f.hosts)
 	case f.pages < 256 || f.pages > 100_000:
@@ -90,7 +94,10 @@ func converse(c *cobra.Command, f *conversationFlags) error {
 		_, shut := p.rig.Shutdown(context.WithoutCancel(c.Context()))
 		return errors.Join(err, shut)
 	}
-	return p.finish(c)
+	if err := p.finish(c); err != nil || f.chats == 0 {
+		return err
+	}
+	return converseReally(c, f)
 }
 
 // openPlay starts the engine and the hosts.

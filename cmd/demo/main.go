@@ -88,7 +88,11 @@ system prompts, through hosts that batch their requests and share one cache
 engine. Every page has real bytes; everything that is reused is checked.
 
 The device is simulated: its times are those of a GPU's link and of a model's
-arithmetic, the engine's own times are measured.`,
+arithmetic, the engine's own times are measured.
+
+Then it plays chats with a real model, a tiny one, whose attention reads the pages:
+with reuse, drafts and too few pages, and again without any of it. Every token of
+every answer has to be the same.`,
 		Example: `  demo
   demo --conversations 600 --hosts 2
   demo --profile cpu --profile-dir /tmp

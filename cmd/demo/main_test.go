@@ -97,9 +97,9 @@ func TestReplayPrintsTables(t *testing.T) {
 }
 
 func TestConversationsAreServedAndChecked(t *testing.T) {
-	status, out, errs := command(t, "", "--conversations", "12", "--hosts", "3", "--pages", "400", "--host-pages", "300")
+	status, out, errs := command(t, "", "--conversations", "12", "--hosts", "3", "--pages", "400", "--host-pages", "300", "--chats", "4")
 	require.Zero(t, status, errs+out)
-	for _, want := range []string{"requests answered", "prefill saved", "device to host", "w512h2", "wfullh2", "append", "0 of them wrong", "all invariants hold"} {
+	for _, want := range []string{"requests answered", "prefill saved", "device to host", "w512h2", "wfullh2", "append", "0 of them wrong", "all invariants hold", "12 of 12 answers have the same tokens with and without reuse"} {
 		assert.Contains(t, out, want)
 	}
 	assert.Contains(t, errs, "12 conversations")
@@ -107,7 +107,7 @@ func TestConversationsAreServedAndChecked(t *testing.T) {
 
 func TestProfileIsWritten(t *testing.T) {
 	directory := t.TempDir()
-	status, _, errs := command(t, "", "--conversations", "2", "--hosts", "1", "--profile", "mem", "--profile-dir", directory)
+	status, _, errs := command(t, "", "--conversations", "2", "--hosts", "1", "--chats", "0", "--profile", "mem", "--profile-dir", directory)
 	require.Zero(t, status, errs)
 	assert.FileExists(t, filepath.Join(directory, "mem.pprof"))
 }
