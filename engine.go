@@ -10,13 +10,14 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/windows"
 )
 
 // Config is what an engine is made of.
 type Config struct {
 	Model Model
-	Cache CacheConfig // starts from DefaultCache
+	// Cache starts from DefaultCache. The zero value stands for DefaultCache; one with
+	// some fields set must have all of them.
+	Cache CacheConfig
 	// Pages are the page counts of each pool, by PoolID. With nil the engine divides
 	// the device's free memory, and Cache.HostCacheSize, as Cache says.
 	Pages []PageCounts
@@ -63,7 +64,8 @@ type Engine struct {
 }
 
 // Open starts an engine. It takes the device memory of the pools before it returns;
-// Close gives it back.
+// Close gives it back. ErrConfigInvalid names all fields of the configuration that are
+// wrong, and ErrNotSupported what the engine cannot serve.
 func Open(config Config, list ...Option) (*Engine, error) {
 	var o options
 	for _, set := range list {
@@ -82,11 +84,7 @@ func Open(config Config, list ...Option) (*Engine, error) {
 		e.endSystem()
 		return nil, err
 	}
-	e.pools, _ = windows.Pools(config.Model, config.Cache) // Spawn has validated both
-	if cross, ok := windows.CrossPool(config.Model, config.Cache); ok {
-		cross.ID = PoolID(len(e.pools))
-		e.pools = append(e.pools, cross)
-	}
+	e.pools = e.below.Shapes()
 	return e, nil
 }
 
@@ -98,8 +96,8 @@ func (e *Engine) endSystem() {
 
 // Close serves the calls that were accepted, waits for every ticket that the engine was
 // given, and gives the device memory back. It returns the number of device pages that
-// sequences still held. If ctx ends before, Close returns its error and keeps memory
-// that may still be in use; another Close goes on from there.
+// sequences still held. If ctx ends before, Close returns its error within a tenth of a
+// second and keeps memory that may still be in use; another Close goes on from there.
 func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	leakedPages, err = e.below.Close(ctx)
 	if err == nil {
@@ -112,8 +110,8 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 func (e *Engine) Actors() *actors.Engine { return e.below }
 
 // Pools describes the pools, by PoolID: windows, layers, and where rows lie in a page.
-// Stats has their page counts.
-func (e *Engine) Pools() []Pool { return e.pools }
+// Stats has their page counts. The slice is the caller's.
+func (e *Engine) Pools() []Pool { return e.below.Shapes() }
 
 // DevicePools returns the device's handles of the pools, by PoolID, for kernels.
 func (e *Engine) DevicePools() []gpu.Pool { return e.below.DevicePools() }
@@ -121,22 +119,29 @@ func (e *Engine) DevicePools() []gpu.Pool { return e.below.DevicePools() }
 // Validate checks an admission by itself: what it says, not what the cache holds.
 func (e *Engine) Validate(r AdmitRequest) error { return e.below.Validate(r) }
 
-// Lookup returns how many tokens of a prefix an admission would reuse now.
+// Lookup returns how many tokens of a prefix an admission would reuse now, and on which
+// tier they are. It changes nothing, not even when a block was last used.
 func (e *Engine) Lookup(ctx context.Context, p Prefix) (Found, error) { return e.below.Lookup(ctx, p) }
 
 // Prefetch copies the blocks of a prefix to the device that are only in host memory, all
-// or none, and returns their number.
+// or none (ErrOutOfPages), and returns the number of pages, over all pools. It does not
+// wait for the copies: an admission that reuses the blocks gets their tickets.
 func (e *Engine) Prefetch(ctx context.Context, p Prefix) (pages int, err error) {
 	return e.below.Prefetch(ctx, p)
 }
 
-// Pin protects the stored blocks of a prefix from eviction until Unpin.
+// Pin protects the stored whole blocks of a prefix from eviction until Unpin, on the tier
+// where each is. It returns the number of tokens that are protected, which may be 0. Pinned
+// pages do not count as available: ErrOutOfPages says that a chunked prefill has reserved
+// them.
 func (e *Engine) Pin(ctx context.Context, p Prefix) (Pinned, error) { return e.below.Pin(ctx, p) }
 
-// Unpin ends a pin.
+// Unpin ends a pin. The blocks stay until they are evicted. ErrUnknownPin: it has ended.
 func (e *Engine) Unpin(ctx context.Context, pin PinID) error { return e.below.Unpin(ctx, pin) }
 
-// Invalidate forgets the stored blocks that a selector selects and returns their number.
+// Invalidate forgets the stored blocks that a selector selects, and returns their number.
+// Running sequences that it selects keep their pages, and store nothing from now on.
+// Exactly one field of the selector is set, else ErrBadRequest.
 func (e *Engine) Invalidate(ctx context.Context, s Selector) (blocks int, err error) {
 	return e.below.Invalidate(ctx, s)
 }
@@ -151,7 +156,10 @@ func (e *Engine) Stats(ctx context.Context) (Stats, error) { return e.below.Stat
 func (e *Engine) Check(ctx context.Context) error { return e.below.Check(ctx) }
 
 // Events returns what has changed in the cache since the last Events or Snapshot of the
-// reader. The zero ReaderID is open from the start; OpenReader adds others.
+// reader. The zero ReaderID is open from the start; OpenReader adds others. A reader that
+// asks too rarely loses the oldest events: Lost counts them, and Snapshot starts again.
+// CacheConfig.EventBufferMaxSize is how many are kept; with 0, the default, there are
+// none.
 func (e *Engine) Events(ctx context.Context, reader ReaderID) (EventBatch, error) {
 	return e.below.EventsOf(ctx, reader)
 }
@@ -182,6 +190,28 @@ func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (R
 	}
 	return r, err
 }
+
+// Resize gives each pool a number of device pages, by PoolID, and is otherwise as
+// Rebalance. ErrOutOfPages: a pool would have fewer pages than are held. Memory of the
+// host's own (Config.Memory) cannot be resized.
+func (e *Engine) Resize(ctx context.Context, pages []int) (Rebalanced, error) {
+	r, err := e.below.Resize(ctx, pages)
+	if err == nil {
+		e.renumber(r.Moved)
+	}
+	return r, err
+}
+
+// SetScales sets what the keys and values of layers with 8-bit elements are divided by,
+// all or none of the layers. It changes no page: set scales before the first admission,
+// or after a Reset.
+func (e *Engine) SetScales(ctx context.Context, scales []LayerScale) error {
+	return e.below.SetScales(ctx, scales)
+}
+
+// Scales returns the scales of all layers with 8-bit elements: of self attention by layer,
+// then of cross attention by layer. Those that were never set are 1.
+func (e *Engine) Scales(ctx context.Context) ([]LayerScale, error) { return e.below.Scales(ctx) }
 
 // renumber follows the pages of all sequences to their new numbers.
 func (e *Engine) renumber(moved [][]messages.PageMove) {

@@ -127,6 +127,31 @@ func ExampleSequence_Rewind() {
 	// 5 tokens
 }
 
+// Two sequences are forked in one message: for n-best sampling, after the prompts are
+// computed.
+func ExampleEngine_Fork() {
+	e := small()
+	defer closeEngine(e)
+	var steps []kvactor.Step
+	for i := range kvactor.Token(2) {
+		s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{i, 2, 3, 4, 5}})
+		must(err)
+		must(s.Commit(ctx, 5, kvactor.Ticket{}))
+		steps = append(steps, kvactor.Step{Sequence: s, Forks: 2})
+	}
+	must(e.Fork(ctx, steps))
+	for _, st := range steps {
+		for _, f := range st.Forked {
+			fmt.Println("pages", f.Tables()[0][0])
+		}
+	}
+	// Output:
+	// pages [0 1]
+	// pages [0 1]
+	// pages [2 3]
+	// pages [2 3]
+}
+
 // A fork shares all pages and copies the one that it writes to.
 func ExampleSequence_Fork() {
 	e := small()
@@ -160,8 +185,8 @@ func ExampleInputs_Fill() {
 
 	var in kvactor.Inputs
 	in.Fill(e, []kvactor.Query{
-		{Sequence: prompt, From: prompt.Reused(), To: prompt.Len()},
-		{Sequence: decoding, From: decoding.Computed(), To: decoding.Len()},
+		{Sequence: prompt}, // all that is not computed
+		{Sequence: decoding},
 	})
 	fmt.Println("lengths", in.SequenceLengths, "query starts", in.QueryStarts, "positions", in.Positions)
 	fmt.Println("tables", in.Pools[0].BlockTables, "stride", in.Pools[0].Stride, "slots", in.Pools[0].Slots)
@@ -170,26 +195,58 @@ func ExampleInputs_Fill() {
 	// tables [0 2 0 1] stride 2 slots [8 9 10 5]
 }
 
-// Two readers of events do not take each other's.
-func ExampleEngine_Events() {
+// One message commits what a kernel computes for all sequences of a batch.
+func ExampleEngine_Commit() {
 	e := small()
 	defer closeEngine(e)
-	reader, err := e.OpenReader(ctx)
-	must(err)
-	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
-	must(err)
-	must(s.Commit(ctx, 5, kvactor.Ticket{}))
-	for _, id := range []kvactor.ReaderID{0, reader} {
-		batch, err := e.Events(ctx, id)
-		must(err)
-		for _, event := range batch.Events {
-			fmt.Println("reader", id, event.Type)
-		}
+	batch := []kvactor.Admission{
+		{Request: kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}}},
+		{Request: kvactor.AdmitRequest{Tokens: []kvactor.Token{6, 7, 8}}},
 	}
+	must(e.AdmitBatch(ctx, batch))
+	var steps []kvactor.Step
+	for _, a := range batch {
+		steps = append(steps, kvactor.Step{Sequence: a.Sequence, Computed: a.Sequence.Prompt()})
+	}
+	must(e.Commit(ctx, steps))
+	found, err := e.Lookup(ctx, kvactor.Prefix{Tokens: []kvactor.Token{1, 2, 3, 4, 5, 6}})
+	fmt.Println(found.MatchedTokens, "tokens stored", err)
 	// Output:
-	// reader 0 created
-	// reader 0 stored
-	// reader 1 stored
+	// 4 tokens stored <nil>
+}
+
+// Rejected drafts of a batch are dropped in one message, each sequence as many as it has.
+func ExampleEngine_Rewind() {
+	e := small()
+	defer closeEngine(e)
+	var steps []kvactor.Step
+	for i := range 2 {
+		s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{kvactor.Token(i), 2, 3, 4}})
+		must(err)
+		must(s.Commit(ctx, 4, kvactor.Ticket{}))
+		must(s.Append(ctx, 5, 60, 70))
+		steps = append(steps, kvactor.Step{Sequence: s, Rewind: i + 1})
+	}
+	must(e.Rewind(ctx, steps))
+	fmt.Println(steps[0].Sequence.Len(), steps[1].Sequence.Len(), "tokens")
+	// Output:
+	// 6 5 tokens
+}
+
+// A sequence that is no longer wanted is released with all its pages; what it has
+// committed is found by others.
+func ExampleEngine_Release() {
+	e := small()
+	defer closeEngine(e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5, 6, 7, 8}})
+	must(err)
+	must(s.Commit(ctx, 8, kvactor.Ticket{}))
+	must(e.Release(ctx, []kvactor.Step{{Sequence: s}}))
+	stats, err := e.Stats(ctx)
+	must(err)
+	fmt.Printf("%+v\n", stats.Pools[0].Primary)
+	// Output:
+	// {Total:8 Used:0 Cached:2 Free:6}
 }
 
 // A Refusal says whether it helps to wait.

@@ -2,11 +2,21 @@ package kvactor
 
 import "fmt"
 
-// Query is the part of one sequence in a kernel's batch: it computes the tokens
-// [From, To), and their keys and values are written to the pages.
+// Query is the part of one sequence in a kernel's batch: the kernel computes the tokens
+// from Sequence.Computed on, and writes their keys and values to the pages.
 type Query struct {
 	Sequence *Sequence
-	From, To int
+	// To is the number of tokens that are computed when the kernel has run: the end of a
+	// chunk of the prompt. 0 is Sequence.Len, all of them.
+	To int
+}
+
+// end is To with its default.
+func (q *Query) end() int {
+	if q.To == 0 {
+		return q.Sequence.length
+	}
+	return q.To
 }
 
 // Inputs describe a batch as paged attention kernels take it. Rows are the queries in
@@ -32,18 +42,20 @@ type PoolInputs struct {
 	Slots []int64
 }
 
-// Fill describes the batch of the given queries. It panics if a query is not within its
-// sequence.
+// Fill describes the batch of the given queries. It panics if To of a query is not within
+// its sequence: less than what is computed, or more than there is. It allocates nothing
+// once the slices have grown; the cost is linear in table entries and new tokens.
 func (in *Inputs) Fill(e *Engine, queries []Query) {
 	in.SequenceLengths, in.QueryStarts, in.Positions, in.Ready = in.SequenceLengths[:0], append(in.QueryStarts[:0], 0), in.Positions[:0], in.Ready[:0]
 	for _, q := range queries {
-		if q.From < 0 || q.From > q.To || q.To > q.Sequence.length {
-			panic(fmt.Sprintf("kvactor: query [%d, %d) of sequence %v with %d tokens", q.From, q.To, q.Sequence.id, q.Sequence.length))
+		from, to := q.Sequence.computed, q.end()
+		if from > to || to > q.Sequence.length {
+			panic(fmt.Sprintf("kvactor: query [%d, %d) of sequence %v with %d tokens", from, to, q.Sequence.id, q.Sequence.length))
 		}
 		in.Ready = append(in.Ready, q.Sequence.ready...)
 		for range q.Sequence.width() {
-			in.SequenceLengths = append(in.SequenceLengths, int32(q.To))
-			for position := q.From; position < q.To; position++ {
+			in.SequenceLengths = append(in.SequenceLengths, int32(to))
+			for position := from; position < to; position++ {
 				in.Positions = append(in.Positions, int32(position))
 			}
 			in.QueryStarts = append(in.QueryStarts, int32(len(in.Positions)))
@@ -75,7 +87,7 @@ func (in *PoolInputs) fill(queries []Query, pool, tokensPerBlock int) {
 			for range in.Stride - len(table) {
 				in.BlockTables = append(in.BlockTables, int32(NoPage))
 			}
-			for position := q.From; position < q.To; position++ {
+			for position := q.Sequence.computed; position < q.end(); position++ {
 				in.Slots = append(in.Slots, slot(table, position, tokensPerBlock))
 			}
 		}

@@ -139,7 +139,7 @@ func TestInputsOfBeams(t *testing.T) {
 	require.NoError(t, e.Append(ctx, steps))
 	var in kvactor.Inputs
 	for range 2 { // its slices are used again
-		in.Fill(e, []kvactor.Query{{Sequence: s, From: 3, To: 4}})
+		in.Fill(e, []kvactor.Query{{Sequence: s, To: 4}})
 		assert.Equal(t, []int32{4, 4}, in.SequenceLengths)
 		assert.Equal(t, []int32{0, 1, 2}, in.QueryStarts)
 		for p := range in.Pools {
@@ -149,7 +149,7 @@ func TestInputsOfBeams(t *testing.T) {
 			assert.NotEqual(t, tables[0][0], tables[1][0])
 		}
 	}
-	assert.Panics(t, func() { in.Fill(e, []kvactor.Query{{Sequence: s, From: 3, To: 5}}) })
+	assert.Panics(t, func() { in.Fill(e, []kvactor.Query{{Sequence: s, To: 5}}) })
 	require.NoError(t, e.Refresh(ctx, s))
 	assert.ErrorIs(t, e.Refresh(ctx, &kvactor.Sequence{}), kvactor.ErrUnknownSequence)
 }

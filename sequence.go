@@ -4,12 +4,14 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // Sequence is one running sequence: a prompt and what is generated behind it. It keeps a
-// copy of its page tables, which follows every call. Make it by Admit or Fork, and end it
-// by Release.
+// copy of its page tables, which follows every call of this package. Make it by Admit or
+// Fork, and end it by Release. Its methods that take a context are those of Engine for a
+// batch of one; a host with many sequences makes one call of Engine for all of them.
 type Sequence struct {
 	engine   *Engine
 	id       SequenceID
@@ -25,13 +27,15 @@ type Sequence struct {
 type Admission struct {
 	Request AdmitRequest
 
-	Sequence *Sequence // nil with Err
+	Sequence *Sequence // set by AdmitBatch; nil with Err
 	Err      error
 }
 
 // Admit starts a sequence: it finds the longest reusable prefix of the prompt and takes
-// pages for the other tokens. The cost is linear in the prompt's tokens, at the price of a
-// comparison of memory.
+// pages for the other tokens. The last token of the prompt is never reused, so there is
+// always one to compute. The cost is linear in the prompt's tokens, at the price of a
+// comparison of memory. Errors are ErrBadRequest and ErrTooLong, which Validate finds
+// without an engine's state, and ErrOutOfPages, which names the pool.
 func (e *Engine) Admit(ctx context.Context, r AdmitRequest) (*Sequence, error) {
 	admitted, err := e.below.Admit(ctx, r)
 	if err != nil {
@@ -110,7 +114,8 @@ func (s *Sequence) Tables() Tables { return s.tables }
 // for them. The slice is valid until the next call.
 func (s *Sequence) Ready() []Ticket { return s.ready }
 
-// Append adds sampled tokens and takes pages for them.
+// Append adds sampled tokens and takes pages for them. With ErrOutOfPages the sequence is
+// as it was.
 func (s *Sequence) Append(ctx context.Context, tokens ...Token) error {
 	return s.engine.Append(ctx, []Step{{Sequence: s, Tokens: tokens}})
 }
@@ -121,7 +126,8 @@ func (s *Sequence) Commit(ctx context.Context, computed int, after Ticket) error
 	return s.engine.Commit(ctx, []Step{{Sequence: s, Computed: computed, After: after}})
 }
 
-// Rewind drops the last tokens, such as rejected drafts.
+// Rewind drops the last tokens, such as rejected drafts; see Engine.Rewind for the order
+// with kernels.
 func (s *Sequence) Rewind(ctx context.Context, tokens int) error {
 	return s.engine.Rewind(ctx, []Step{{Sequence: s, Rewind: tokens}})
 }
@@ -133,16 +139,17 @@ func (s *Sequence) Release(ctx context.Context, after Ticket) error {
 }
 
 // Fork starts n sequences that share all pages of this one; each copies a page when it
-// first writes to it.
+// first writes to it. It takes no pages.
 func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
-	ids, err := s.engine.below.ForkOne(ctx, s.id, n)
-	if err != nil {
-		return nil, err
-	}
-	forks := make([]*Sequence, len(ids))
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	for i, id := range ids {
+	steps := []Step{{Sequence: s, Forks: n}}
+	err := s.engine.Fork(ctx, steps)
+	return steps[0].Forked, err
+}
+
+// forks makes the handles of the forks of a sequence. The caller holds e.mu.
+func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
+	list := make([]*Sequence, len(r.Forks))
+	for i, id := range r.Forks {
 		f := *s
 		f.id, f.ready, f.tables = id, slices.Clone(s.ready), make(Tables, len(s.tables))
 		for p, beams := range s.tables {
@@ -151,9 +158,9 @@ func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
 				f.tables[p][b] = slices.Clone(table)
 			}
 		}
-		forks[i], s.engine.running[id] = &f, &f
+		list[i], e.running[id] = &f, &f
 	}
-	return forks, nil
+	return list
 }
 
 // Refresh reads the page tables of sequences again. Hosts need it only if something else

@@ -4,36 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // Step is the part of one sequence in a batch, and its answer. Each method of Engine that
-// takes steps says which fields it reads; it writes Placed and Err.
+// takes steps says which fields it reads; it sets Placed, Forked and Err. A sequence is in
+// at most one step of a batch.
 type Step struct {
 	Sequence *Sequence
-	Tokens   []Token    // to append, for beam width 1
-	Beams    []BeamStep // to append, for larger beam widths: one for each beam
-	Computed int        // leading tokens that are computed
-	Rewind   int        // last tokens to drop
-	Discard  bool       // do not store what was computed since the last commit
-	Answer   int        // tokens of an answer that another engine generates, as messages.ReleaseStep.AnswerTokens
-	After    Ticket     // passes when the host's kernel has ended
+	Tokens   []Token    // Append: the tokens to add, for beam width 1
+	Beams    []BeamStep // Append: one for each beam, for larger beam widths
+	Computed int        // Commit, Append: the number of leading tokens that are computed; Append takes 0 for no commit
+	Rewind   int        // Rewind: the number of last tokens to drop, at least 1
+	Forks    int        // Fork: the number of sequences to make, at least 1
+	Discard  bool       // Release: do not store what was computed since the last commit
+	// After, of Commit, Append and Release, passes when the host's kernels have used the
+	// pages. Zero: they have already.
+	After Ticket
+	// AnswerTokens, of Release, is messages.ReleaseStep.AnswerTokens.
+	AnswerTokens int
 
-	// Placed are the pages that the step has taken, and the pages that copies on write
-	// replace. The engine makes those copies; Ready of the sequence has their tickets.
+	// Placed are the pages that Append or Commit has taken, and the pages that copies on
+	// write replace. The engine makes those copies; Ready of the sequence has their
+	// tickets.
 	Placed []PlacedPage
+	Forked []*Sequence // by Fork; nil with Err
 	Err    error
 }
 
-// Append adds Tokens or Beams to sequences, one step of a batch. A step whose Computed is
-// not 0 commits as well, after its pages are taken. A step that finds no page leaves its
-// sequence as it was; the others are served.
+// Append adds Tokens or Beams to sequences and takes pages for them: one step of a batch
+// is one Append. A step whose Computed is not 0 commits as well, after its pages are
+// taken. A step that finds no page (ErrOutOfPages) leaves its sequence as it was; the
+// others are served. The cost is that of one message to each pool, whatever the number of
+// steps.
 func (e *Engine) Append(ctx context.Context, steps []Step) error {
 	m := &messages.Append{Steps: make([]messages.AppendStep, len(steps))}
 	for i := range steps {
 		st := &steps[i]
-		m.Steps[i] = messages.AppendStep{Sequence: st.Sequence.id, Tokens: st.Tokens, Beams: st.Beams, Computed: st.Computed, After: st.After}
+		m.Steps[i] = messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, Computed: st.Computed, After: st.After}
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err
@@ -49,11 +60,12 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 
 // Commit says that Computed tokens of each sequence are in its pages, or will be when
 // After has passed. Other sequences can reuse the blocks that this completes. For a
-// chunked prompt it takes the pages of the next chunk.
+// chunked prompt it takes the pages of the next chunk. Computed less than before, or more
+// than the sequence has tokens, is ErrBadRequest.
 func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	m := &messages.Commit{Steps: make([]messages.CommitStep, len(steps))}
 	for i := range steps {
-		m.Steps[i] = messages.CommitStep{Sequence: steps[i].Sequence.id, Computed: steps[i].Computed, After: steps[i].After}
+		m.Steps[i] = messages.CommitStep{Sequence: steps[i].id(), Computed: steps[i].Computed, After: steps[i].After}
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err
@@ -66,10 +78,12 @@ func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 
 // Rewind drops the last Rewind tokens of each sequence, such as rejected drafts. The
 // kernels that wrote them must run before the After of an earlier commit on its stream.
+// Tokens of the prompt cannot be dropped (ErrBadRequest), nor tokens whose window is no
+// longer in the cache (ErrNotSupported).
 func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 	m := &messages.Rewind{Steps: make([]messages.RewindStep, len(steps))}
 	for i := range steps {
-		m.Steps[i] = messages.RewindStep{Sequence: steps[i].Sequence.id, Tokens: steps[i].Rewind}
+		m.Steps[i] = messages.RewindStep{Sequence: steps[i].id(), Tokens: steps[i].Rewind}
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err
@@ -77,19 +91,46 @@ func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 	return e.answer(steps, m.Results, func(st *Step) { st.Sequence.shorten(st.Rewind) })
 }
 
+// Fork makes Forks new sequences of each sequence, in Forked, that share all its pages;
+// each copies a page when it first writes to it. It takes no pages and copies nothing.
+// The prompt must be committed, and the beam width 1.
+func (e *Engine) Fork(ctx context.Context, steps []Step) error {
+	m := &messages.Fork{Steps: make([]messages.ForkStep, len(steps))}
+	for i := range steps {
+		m.Steps[i] = messages.ForkStep{Sequence: steps[i].id(), Count: steps[i].Forks}
+	}
+	if err := e.do(ctx, m, &m.Err, steps); err != nil {
+		return err
+	}
+	results := make([]messages.StepResult, len(steps))
+	for i := range m.Results {
+		results[i].Err = m.Results[i].Err
+	}
+	next := 0
+	return e.answer(steps, results, func(st *Step) {
+		for m.Results[next].Err != nil {
+			next++
+		}
+		st.Forked = e.forks(st.Sequence, &m.Results[next])
+		next++
+	})
+}
+
 // Release ends sequences. What they have committed stays reusable until it is evicted.
-// The host's kernels may use the pages until After has passed.
+// The host's kernels may use the pages until After has passed. A sequence that is lost
+// (ErrSequenceLost) is released as well.
 func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	m := &messages.Release{Steps: make([]messages.ReleaseStep, len(steps))}
 	for i := range steps {
-		m.Steps[i] = messages.ReleaseStep{Sequence: steps[i].Sequence.id, Discard: steps[i].Discard, After: steps[i].After, AnswerTokens: steps[i].Answer}
+		st := &steps[i]
+		m.Steps[i] = messages.ReleaseStep{Sequence: st.id(), Discard: st.Discard, After: st.After, AnswerTokens: st.AnswerTokens}
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	for i := range steps {
-		if err := m.Results[i].Err; err == nil || errors.Is(err, ErrSequenceLost) {
+		if err := m.Results[i].Err; err == nil || errors.Is(err, ErrSequenceLost) || errors.Is(err, ErrUnknownSequence) {
 			delete(e.running, steps[i].Sequence.id)
 		}
 	}
@@ -97,16 +138,40 @@ func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	return e.answer(steps, m.Results, func(*Step) {})
 }
 
+// id is the engine's handle of the step's sequence; 0, which is none, without one.
+func (st *Step) id() SequenceID {
+	if st.Sequence == nil {
+		return 0
+	}
+	return st.Sequence.id
+}
+
 // do sends a request; an error of the whole call is that of every step.
 func (e *Engine) do(ctx context.Context, request messages.Request, refusal *error, steps []Step) error {
-	err := e.below.Do(ctx, request)
+	err := e.check(steps)
+	if err == nil {
+		err = e.below.Do(ctx, request)
+	}
 	if err == nil {
 		err = *refusal
 	}
 	for i := range steps {
-		steps[i].Placed, steps[i].Err = steps[i].Placed[:0], err
+		steps[i].Placed, steps[i].Forked, steps[i].Err = steps[i].Placed[:0], nil, err
 	}
 	return err
+}
+
+// check refuses steps without a sequence of this engine.
+func (e *Engine) check(steps []Step) error {
+	i := slices.IndexFunc(steps, func(st Step) bool { return st.Sequence == nil || st.Sequence.engine != e })
+	switch {
+	case i < 0:
+		return nil
+	case steps[i].Sequence == nil:
+		return refusals.New(ErrBadRequest, "steps[%d].Sequence is nil", i)
+	default:
+		return refusals.New(ErrBadRequest, "steps[%d].Sequence: %v is of another engine", i, steps[i].Sequence.id)
+	}
 }
 
 // answer writes results to their steps, and applies those that were served.

@@ -20,8 +20,12 @@ type (
 	PinID = messages.PinID
 	// ReaderID names a reader of events.
 	ReaderID = messages.ReaderID
-	// Priority orders eviction.
+	// Priority orders eviction: blocks of priority 0 are evicted first, of 100 last.
 	Priority = messages.Priority
+	// Tier is device or host memory.
+	Tier = messages.Tier
+	// StreamID identifies a stream of the device.
+	StreamID = messages.StreamID
 	// Ticket is a point on a stream.
 	Ticket = messages.Ticket
 	// Namespace separates prompts that must not share blocks.
@@ -38,6 +42,14 @@ type (
 	AdmitRequest = messages.AdmitRequest
 	// Admitted answers an AdmitRequest.
 	Admitted = messages.Admitted
+	// CrossAdmitted is what an admission got in the cross pool of an encoder–decoder model.
+	CrossAdmitted = messages.CrossAdmitted
+	// PoolReuse counts what an admission reused in one pool.
+	PoolReuse = messages.PoolReuse
+	// MissReason says why an admission did not reuse more of its prompt.
+	MissReason = messages.MissReason
+	// PartialReuse says how a block that matched in part was reused.
+	PartialReuse = messages.PartialReuse
 	// BeamStep makes one beam.
 	BeamStep = messages.BeamStep
 	// PlacedPage is a page that a step has put into the page table of a beam.
@@ -57,12 +69,30 @@ type (
 	Rebalanced = messages.Rebalanced
 	// Stats has the counters of the engine and its pools.
 	Stats = messages.Stats
+	// PoolStats has the page counts and counters of one pool.
+	PoolStats = messages.PoolStats
+	// PoolCounters counts what has happened in one pool since the engine started.
+	PoolCounters = messages.PoolCounters
+	// PageMove is a page whose number a rebalance has changed.
+	PageMove = messages.PageMove
+	// LayerScale has the divisors of one layer's keys and values.
+	LayerScale = messages.LayerScale
 	// Event is one change of what the cache holds.
 	Event = messages.Event
+	// EventType is the kind of an event.
+	EventType = messages.EventType
+	// StoredBlock is a block in a stored event.
+	StoredBlock = messages.StoredBlock
+	// Hash identifies a block in events.
+	Hash = messages.Hash
 	// EventBatch is the answer to one read of events.
 	EventBatch = messages.EventBatch
 	// Refusal is the error of a request that was refused.
 	Refusal = messages.Refusal
+	// Code is the kind of a refusal.
+	Code = messages.Code
+	// Panic is a panic of an actor of the engine: the Cause of a Refusal.
+	Panic = messages.Panic
 )
 
 // Configurations are those of package windows, which says more.
@@ -76,16 +106,68 @@ type (
 	PageCounts = windows.Counts
 	// Pool is a set of layers whose contents lie in the same pages.
 	Pool = windows.Pool
+	// DType is a type of elements.
+	DType = windows.DType
 )
 
 // NoPage marks a block without a page, in tables and in Inputs.
 const NoPage = messages.NoPage
 
-// The types of elements that models are made of most.
+// EndOfPrompt stands for the length of the prompt, as the End of a RetentionRange.
+const EndOfPrompt = messages.EndOfPrompt
+
+// The priority of blocks that no Retention covers, and the largest. The least is 0.
+const (
+	DefaultPriority = messages.DefaultPriority
+	MaxPriority     = messages.MaxPriority
+)
+
+// The tiers.
+const (
+	Primary   = messages.Primary   // device memory
+	Secondary = messages.Secondary // host memory
+)
+
+// The values of MissReason.
+const (
+	ReasonDisabled   = messages.ReasonDisabled   // reuse is off
+	ReasonHit        = messages.ReasonHit        // everything that was stored was reused
+	ReasonCold       = messages.ReasonCold       // nothing of the prompt was stored
+	ReasonEvicted    = messages.ReasonEvicted    // a pool of full attention lacked a block
+	ReasonWindowHole = messages.ReasonWindowHole // a pool with a window lacked a block
+	ReasonNoState    = messages.ReasonNoState    // a state pool lacks a checkpoint
+)
+
+// The ways of partial reuse.
+const (
+	PartialNone     = messages.PartialNone     // there was none
+	PartialCopy     = messages.PartialCopy     // its tokens were copied to a page of the sequence
+	PartialTakeover = messages.PartialTakeover // the sequence got its page, and the block was forgotten
+)
+
+// The types of events.
+const (
+	EventCreated = messages.EventCreated
+	EventStored  = messages.EventStored
+	EventRemoved = messages.EventRemoved
+	EventUpdated = messages.EventUpdated
+	EventCleared = messages.EventCleared
+)
+
+// The types of elements.
 const (
 	Float16  = windows.Float16
 	BFloat16 = windows.BFloat16
 	Float32  = windows.Float32
+	FP8      = windows.FP8
+	Int8     = windows.Int8
+	NVFP4    = windows.NVFP4
+)
+
+// The eviction policies, which order pages within a priority.
+const (
+	PriorityLRU = windows.PriorityLRU // evict the least recently used first
+	Forecast    = windows.Forecast    // evict what is predicted to be worth least to keep
 )
 
 // The codes of refusals, for errors.Is.

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"log/slog"
+	"reflect"
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -12,7 +13,7 @@ import (
 // Config says what an engine is made of.
 type Config struct {
 	Model windows.Model
-	// Cache starts from windows.DefaultConfig.
+	// Cache starts from windows.DefaultConfig, which the zero value stands for.
 	Cache windows.Config
 	// Pages are the exact page counts of each pool, by PoolID, the cross pool
 	// last. With nil the engine splits the device's free memory and
@@ -38,6 +39,9 @@ func unsupported(m windows.Model) error {
 func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 	if c.Device == nil {
 		return nil, nil, refusals.New(messages.ErrConfigInvalid, "no device")
+	}
+	if reflect.ValueOf(c.Cache).IsZero() {
+		c.Cache = windows.DefaultConfig()
 	}
 	if err := c.Cache.Validate(c.Model); err != nil {
 		return nil, nil, err

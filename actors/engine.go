@@ -196,6 +196,16 @@ func (e *Engine) Pools() []messages.PoolInfo {
 	return clonePools(e.pools)
 }
 
+// Shapes describes the pools, by PoolID: windows, layers, and where rows lie in a page.
+// It is what events.Mirror.Match takes. The slice is the caller's.
+func (e *Engine) Shapes() []windows.Pool {
+	shapes := slices.Clone(e.validate.Pools)
+	for i := range shapes {
+		shapes[i].Layers = slices.Clone(shapes[i].Layers)
+	}
+	return shapes
+}
+
 // clonePools copies descriptions for a host, or from one: what it does to them is
 // its own.
 func clonePools(pools []messages.PoolInfo) []messages.PoolInfo {

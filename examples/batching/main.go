@@ -14,7 +14,6 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
 	"github.com/kvactor/kvactor/gpu/sim"
-	"github.com/kvactor/kvactor/messages"
 )
 
 const (
@@ -177,17 +176,17 @@ func (b *batcher) preempt(ctx context.Context, c *chat) {
 func (b *batcher) launch(label string, batch []*chat, steps []kvactor.Step) kvactor.Ticket {
 	var queries []kvactor.Query
 	for _, st := range steps {
-		queries = append(queries, kvactor.Query{Sequence: st.Sequence, From: st.Sequence.Computed(), To: st.Computed})
+		queries = append(queries, kvactor.Query{Sequence: st.Sequence, To: st.Computed})
 	}
 	b.inputs.Fill(b.engine, queries)
 	kernel := gpu.Kernel{Label: label, Nanos: 1000, Waits: b.inputs.Ready}
 	for pool, in := range b.inputs.Pools {
 		for row, q := range queries {
 			for block, page := range in.BlockTables[row*in.Stride : (row+1)*in.Stride] {
-				slot := gpu.Slot{Pool: b.engine.DevicePools()[pool], Tier: messages.Primary, Page: kvactor.PageID(page)}
+				slot := gpu.Slot{Pool: b.engine.DevicePools()[pool], Tier: kvactor.Primary, Page: kvactor.PageID(page)}
 				switch {
 				case page == int32(kvactor.NoPage): // the end of the row, or its window has passed
-				case block < q.From/blockTokens:
+				case block < q.Sequence.Computed()/blockTokens:
 					kernel.Reads = append(kernel.Reads, gpu.Access{Slot: slot})
 				default:
 					kernel.Writes = append(kernel.Writes, gpu.Access{Slot: slot})

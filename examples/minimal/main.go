@@ -20,15 +20,11 @@ func main() {
 	cache.TokensPerBlock = 4
 	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device})
 	check(err)
-
 	for _, prompt := range [][]kvactor.Token{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 5, 6, 70, 80}} {
 		s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
 		check(err)
 		fmt.Println(s.Reused(), "of", len(prompt), "tokens reused, pages", s.Tables()[0][0])
-		for _, ticket := range s.Ready() { // copies into these pages; a stream would wait, not the program
-			check(device.Sync(ctx, ticket))
-		}
-		// The host writes keys and values of the other tokens into the pages, then says so:
+		// A kernel that waits for s.Ready() writes keys and values of the other tokens into the pages.
 		check(s.Commit(ctx, len(prompt), kvactor.Ticket{}))
 		check(s.Release(ctx, kvactor.Ticket{}))
 	}

@@ -1,6 +1,7 @@
 // Package readme holds README.md and docs to reality. It has tests only:
 //
-//   - every block of Go in them is, line by line, part of an example here, of one of
+//   - the README's program is examples/minimal, all of it, with its output;
+//   - every other block of Go in them is, line by line, part of an example here, of one of
 //     package kvactor, or of a program in examples: all of these compile, run and
 //     have their output checked;
 //   - every command names packages, files and flags that exist;

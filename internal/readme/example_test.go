@@ -11,7 +11,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/goleak"
 
-	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
@@ -26,35 +25,6 @@ func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-// The README's program.
-func Example() {
-	ctx := context.Background()
-	device, err := sim.New(sim.Config{MemoryBytes: 64 << 20})
-	check(err)
-	model := kvactor.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 4096}
-	cache := kvactor.DefaultCache()
-	cache.TokensPerBlock = 4
-	engine, err := kvactor.Open(kvactor.Config{Model: model, Cache: cache, Device: device})
-	check(err)
-
-	for _, prompt := range [][]kvactor.Token{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 5, 6, 70, 80}} {
-		s, err := engine.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt})
-		check(err)
-		fmt.Println(s.Reused(), "of", len(prompt), "tokens reused, pages", s.Tables()[0][0])
-		for _, ticket := range s.Ready() { // copies into these pages; a stream would wait, not the program
-			check(device.Sync(ctx, ticket))
-		}
-		// The host writes keys and values of the other tokens into the pages, then says so:
-		check(s.Commit(ctx, len(prompt), kvactor.Ticket{}))
-		check(s.Release(ctx, kvactor.Ticket{}))
-	}
-	_, err = engine.Close(ctx)
-	check(err)
-	// Output:
-	// 0 of 9 tokens reused, pages [0 1 2]
-	// 6 of 8 tokens reused, pages [0 3]
 }
 
 // openEngine starts an engine of one pool of eight pages on a device of its own.

@@ -2,6 +2,7 @@ package readme
 
 import (
 	"bufio"
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -139,29 +140,33 @@ func TestGoBlocksArePartsOfTheExamples(t *testing.T) {
 	}
 }
 
-// The README's program is an example as a whole, and prints what it says.
-func TestReadmeProgramIsTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_test.go")
+// The README shows the program examples/minimal, all of it, and its output. The program
+// fits on a screen.
+func TestReadmeShowsTheMinimalProgram(t *testing.T) {
+	source, err := os.ReadFile(root + "/examples/minimal/main.go")
 	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(source), "func Example() {\n")
+	_, source, found := bytes.Cut(source, []byte("package main\n"))
 	require.True(t, found)
-	example, rest, found := strings.Cut(rest, "\t// Output:\n")
-	require.True(t, found)
-	output, _, _ := strings.Cut(rest, "}\n")
+	output, err := os.ReadFile(root + "/examples/minimal/output.txt")
+	require.NoError(t, err)
 
 	_, blocks := read(t, "README.md")
-	var got, printed string
+	var program, printed []string
 	for _, b := range blocks {
 		switch {
-		case b.language == "go":
-			_, got = program(b)
-		case b.language == "text" && printed == "":
-			printed = trimmed(b.lines)
+		case b.language == "go" && program == nil:
+			program = b.lines
+		case b.language == "text" && printed == nil:
+			printed = b.lines
 		}
 	}
-	assert.Equal(t, trimmed(strings.Split(example, "\n")), got)
-	assert.Equal(t, strings.ReplaceAll(trimmed(strings.Split(output, "\n")), "// ", ""), printed)
+	assert.Equal(t, "package main\n"+string(source), strings.Join(program, "\n")+"\n")
+	assert.Equal(t, string(output), strings.Join(printed, "\n")+"\n")
+	assert.LessOrEqual(t, len(program), screenLines)
 }
+
+// screenLines is how many lines a screen shows.
+const screenLines = 45
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
