@@ -1,6 +1,8 @@
 package kvactor
 
 import (
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -108,6 +110,10 @@ type (
 	Pool = windows.Pool
 	// DType is a type of elements.
 	DType = windows.DType
+	// PoolMemory is memory of the host application that the pages of one pool lie in.
+	PoolMemory = actors.PoolMemory
+	// Tensor is device memory of the host application that holds a piece of each page.
+	Tensor = gpu.Tensor
 )
 
 // NoPage marks a block without a page, in tables and in Inputs.

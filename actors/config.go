@@ -21,6 +21,10 @@ type Config struct {
 	// pages each tier has: Cache.HostCacheSize is not looked at, and a pool with
 	// secondary pages offloads even where it is 0.
 	Pages []windows.Counts
+	// Memory, by PoolID, is memory of the host's that the pools' pages lie in; nil, or
+	// a zero PoolMemory: the engine takes the memory of the pool from the device.
+	// Memory needs Pages.
+	Memory []PoolMemory
 	// Device holds the pages. It outlives the engine.
 	Device gpu.Device
 }
@@ -59,7 +63,10 @@ func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 		all = append(all, cross)
 	}
 	if c.Pages != nil {
-		return all, c.Pages, validatePages(all, c.Pages)
+		return all, c.Pages, windows.Join(validatePages(all, c.Pages), c.validateMemory(all))
+	}
+	if c.Memory != nil {
+		return nil, nil, refusals.New(messages.ErrConfigInvalid, "memory needs pages: the engine cannot divide memory that is the host's")
 	}
 	memory, err := c.Device.Memory()
 	if err != nil {

@@ -37,27 +37,31 @@ var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "
 // fewer pages. Bursts take less (bench/DATAPLANE.md).
 const spareShare = 8
 
-// sparePages are those of one pool.
-func sparePages(known *coordinator.Config, pool int) int {
+// sparePages are those of one pool. Host memory of the host's has as many as fit.
+func (c *Config) sparePages(known *coordinator.Config, pool int) int {
 	n := known.Counts[pool]
 	if !known.Ahead {
 		return 0
 	}
-	return (min(n.Primary, n.Secondary) + spareShare - 1) / spareShare
+	spare := (min(n.Primary, n.Secondary) + spareShare - 1) / spareShare
+	if host := c.memoryOf(pool).Host; host != nil {
+		spare = min(spare, int(int64(len(host))/known.Pools[pool].PageBytes())-n.Secondary)
+	}
+	return spare
 }
 
 // openStreams makes streams and pools on the device. When it fails it gives back
 // what it has made.
-func openStreams(device gpu.Device, known *coordinator.Config) (*copyStreams, error) {
-	s := &copyStreams{device: device, last: map[gpu.Stream]messages.Ticket{}}
-	if err := s.open(known); err != nil {
+func openStreams(config *Config, known *coordinator.Config) (*copyStreams, error) {
+	s := &copyStreams{device: config.Device, last: map[gpu.Stream]messages.Ticket{}}
+	if err := s.open(config, known); err != nil {
 		_, failed := s.close(context.Background())
 		return nil, errors.Join(err, failed)
 	}
 	return s, nil
 }
 
-func (s *copyStreams) open(known *coordinator.Config) error {
+func (s *copyStreams) open(config *Config, known *coordinator.Config) error {
 	for _, name := range streamNames {
 		stream, err := s.device.NewStream(name)
 		if err != nil {
@@ -74,11 +78,16 @@ func (s *copyStreams) open(known *coordinator.Config) error {
 		s.pages = append(s.pages, known.Counts[i].Primary)
 	}
 	for i, p := range known.Pools {
-		n := known.Counts[i]
-		handle, err := s.device.CreatePool(gpu.PoolSpec{
-			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + sparePages(known, i),
+		n, given := known.Counts[i], config.memoryOf(i)
+		spec := gpu.PoolSpec{
+			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + config.sparePages(known, i),
 			MaxDevicePages: int(min(memory.Total/p.PageBytes(), windows.MaxPages)),
-		})
+			Tensors:        given.Tensors, HostMemory: given.Host,
+		}
+		if given.Tensors != nil {
+			spec.MaxDevicePages = n.Primary // there is no more of it
+		}
+		handle, err := s.device.CreatePool(spec)
 		if err != nil {
 			return fmt.Errorf("pool %s: %w", p.Name, err)
 		}

@@ -75,7 +75,10 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	}
 	config.warn(s.Logger, pools, counts)
 	known := coordinatorConfig(&config, pools, counts)
-	streams, err := openStreams(config.Device, &known)
+	if err := config.movable(s.RebalanceEvery > 0, pools); err != nil {
+		return nil, err
+	}
+	streams, err := openStreams(&config, &known)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +134,7 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
 		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
 		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools),
-		Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
+		FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
 	}
 }
 

@@ -43,6 +43,7 @@ type setup struct {
 	pages   []windows.Counts
 	change  func(*windows.Config)
 	model   func(*windows.Model)
+	memory  []actors.PoolMemory
 	parent  actor.SpawnerContext // nil: the root of a system of its own
 }
 
@@ -136,7 +137,7 @@ func (s *setup) config(device gpu.Device) actors.Config {
 	if s.model != nil {
 		s.model(&model)
 	}
-	return actors.Config{Model: model, Cache: cache, Pages: s.pages, Device: device}
+	return actors.Config{Model: model, Cache: cache, Pages: s.pages, Memory: s.memory, Device: device}
 }
 
 // newRig starts an engine; close ends it.

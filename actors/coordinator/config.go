@@ -40,6 +40,9 @@ type Config struct {
 	// the coordinator's goroutine.
 	RebalanceEvery int
 	OnRebalance    func(messages.Rebalanced)
+	// FixedPages, by PoolID, are pools whose number of device pages cannot change,
+	// because the memory is the host's; nil: none.
+	FixedPages []bool
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
 	// FirstGeneration is the generation, less one, of the first sequence in each

@@ -200,9 +200,14 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 	return nil
 }
 
-// validateCounts refuses counts below what is held or reserved.
+// validateCounts refuses counts below what is held or reserved, and other counts than
+// now where the memory is the host's.
 func (r *rebalance) validateCounts(pages []int) error {
 	for p, n := range pages {
+		if now := r.counts.device[p].Total; r.config.FixedPages != nil && r.config.FixedPages[p] && n != now {
+			return refusals.New(messages.ErrNotSupported, "pool %s has %d pages of device memory that is the host's, and cannot have %d",
+				r.config.Pools[p].Name, now, n)
+		}
 		// Pages that are held survive, moved if they must be, so they need room.
 		if need := r.counts.needed(p); need > n {
 			return refusals.OutOfPages(r.config.Pools[p].Name, need, n)

@@ -1,0 +1,90 @@
+package actors
+
+import (
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// PoolMemory is memory of the host application that the pages of one pool lie in. The
+// host has allocated it, keeps it until Close has returned no error, and frees it.
+type PoolMemory struct {
+	// Tensors are the device memory, for example a tensor for each layer: each has a
+	// piece of every page, at Address + page × Stride, and the pieces of a page are
+	// windows.Pool.PageBytes bytes together, in the order in which View describes
+	// them. nil: the engine takes device memory. The pool keeps its number of device
+	// pages: a Rebalance or Resize that would change it is refused
+	// (messages.ErrNotSupported), and WithAutoRebalance is refused by Spawn. A
+	// simulated device refuses tensors, because its kernels are Go functions.
+	Tensors []gpu.Tensor
+	// Host is the host memory, at least as many bytes as the pool's secondary pages
+	// have; nil: the engine takes host memory. Bytes beyond hold copies that are made
+	// ahead of demand.
+	Host []byte
+}
+
+// memoryOf is the host's memory of a pool.
+func (c *Config) memoryOf(pool int) PoolMemory {
+	if c.Memory == nil {
+		return PoolMemory{}
+	}
+	return c.Memory[pool]
+}
+
+// fixedPages are the pools whose device memory is the host's; nil: none.
+func (c *Config) fixedPages() []bool {
+	fixed := make([]bool, len(c.Memory))
+	some := false
+	for p := range c.Memory {
+		fixed[p] = c.Memory[p].Tensors != nil
+		some = some || fixed[p]
+	}
+	if !some {
+		return nil
+	}
+	return fixed
+}
+
+// validateMemory holds the host's memory to the shape of the pools. Addresses are the
+// device's to check.
+func (c *Config) validateMemory(pools []windows.Pool) error {
+	if c.Memory == nil {
+		return nil
+	}
+	if len(c.Memory) != len(pools) {
+		return refusals.New(messages.ErrConfigInvalid, "memory for %d pools, the model has %d", len(c.Memory), len(pools))
+	}
+	if len(c.Pages) != len(pools) {
+		return nil // which validatePages says
+	}
+	var problems []error
+	for i, m := range c.Memory {
+		bytes := int64(0)
+		for _, t := range m.Tensors {
+			bytes += t.PageBytes
+		}
+		if want := pools[i].PageBytes(); m.Tensors != nil && bytes != want {
+			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
+				"memory of pool %s: its tensors hold %d bytes of each page, which has %d", pools[i].Name, bytes, want))
+		}
+		if want := int64(c.Pages[i].Secondary) * pools[i].PageBytes(); m.Host != nil && int64(len(m.Host)) < want {
+			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
+				"memory of pool %s: %d bytes of host memory for pages of %d bytes", pools[i].Name, len(m.Host), want))
+		}
+	}
+	return windows.Join(problems...)
+}
+
+// movable refuses an automatic rebalance where it could move nothing.
+func (c *Config) movable(auto bool, pools []windows.Pool) error {
+	if !auto {
+		return nil
+	}
+	for p, fixed := range c.fixedPages() {
+		if fixed {
+			return refusals.New(messages.ErrConfigInvalid, "WithAutoRebalance: the device memory of pool %s is the host's", pools[p].Name)
+		}
+	}
+	return nil
+}
