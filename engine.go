@@ -37,6 +37,9 @@ type options struct {
 	parent actor.SpawnerContext
 	logger *slog.Logger
 	below  []actors.Option
+
+	everyRounds int
+	moved       func(Rebalanced)
 }
 
 // WithParent starts the engine under an actor system of the host's, by its root
@@ -49,6 +52,15 @@ func WithParent(parent actor.SpawnerContext) Option {
 // WithLogger makes the engine, and an actor system of its own, write to a logger. The
 // default is silence.
 func WithLogger(logger *slog.Logger) Option { return func(o *options) { o.logger = logger } }
+
+// WithAutoRebalance moves device memory between the pools by demand, directly before an
+// Append or an Admit, whenever so many calls have been served: see actors.WithAutoRebalance
+// for when a host may use it. The tables of all sequences follow. moved, if not nil, is
+// told of pages that have other numbers, for copies of the tables that the host has; it
+// must not call the engine.
+func WithAutoRebalance(everyCalls int, moved func(Rebalanced)) Option {
+	return func(o *options) { o.everyRounds, o.moved = everyCalls, moved }
+}
 
 // With passes options of package actors on.
 func With(list ...actors.Option) Option {
@@ -82,6 +94,14 @@ func Open(config Config, list ...Option) (*Engine, error) {
 	}
 	if o.logger != nil {
 		o.below = append(o.below, actors.WithLogger(o.logger))
+	}
+	if o.everyRounds != 0 {
+		o.below = append(o.below, actors.WithAutoRebalance(o.everyRounds, func(r Rebalanced) {
+			e.renumber(r.Moved)
+			if o.moved != nil {
+				o.moved(r)
+			}
+		}))
 	}
 	var err error
 	if e.below, err = actors.Spawn(o.parent, actors.Config(config), o.below...); err != nil {

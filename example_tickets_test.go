@@ -6,7 +6,6 @@ import (
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
-	"github.com/kvactor/kvactor/messages"
 )
 
 // A prompt and a decode step on the host's own stream: nothing waits for bytes but the
@@ -51,7 +50,7 @@ func accesses(engine *kvactor.Engine, s *kvactor.Sequence) []gpu.Access {
 	for pool, beams := range s.Tables() {
 		for _, page := range beams[0] {
 			if page != kvactor.NoPage {
-				list = append(list, gpu.Access{Slot: gpu.Slot{Pool: engine.DevicePools()[pool], Tier: messages.Primary, Page: page}})
+				list = append(list, gpu.Access{Slot: gpu.Slot{Pool: engine.DevicePools()[pool], Tier: kvactor.Primary, Page: page}})
 			}
 		}
 	}

@@ -164,8 +164,8 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 }
 
 // Refresh reads the page tables of sequences again. Hosts need it only if something else
-// than this package has changed them: a rebalance of WithAutoRebalance, or requests to
-// Actors.
+// than this package has changed them: requests to Actors, or its WithAutoRebalance passed
+// on by With.
 func (e *Engine) Refresh(ctx context.Context, sequences ...*Sequence) error {
 	ids := make([]SequenceID, len(sequences))
 	for i, s := range sequences {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -109,9 +110,13 @@ func (m *tableModel) rewind(t *rapid.T) {
 }
 
 func (m *tableModel) fork(t *rapid.T) {
-	forks, err := m.pick(t).Fork(ctx, rapid.IntRange(1, 2).Draw(t, "forks"))
-	if !m.fails(t, err) {
-		m.running = append(m.running, forks...)
+	steps := []kvactor.Step{{Sequence: m.pick(t), Forks: rapid.IntRange(1, 2).Draw(t, "forks")}}
+	if s := m.pick(t); s != steps[0].Sequence {
+		steps = append(steps, kvactor.Step{Sequence: s, Forks: 1})
+	}
+	m.fails(t, m.engine.Fork(ctx, steps))
+	for _, st := range steps {
+		m.running = append(m.running, st.Forked...)
 	}
 }
 
@@ -135,10 +140,51 @@ func (m *tableModel) check(t *rapid.T) {
 	}
 }
 
+// Memory moves by itself from the pool with a window to the other one, whose sequences
+// are long; the tables follow, and the host is told.
+func TestTablesFollowTheAutomaticRebalance(t *testing.T) {
+	moved := 0
+	e := open(t, 12, kvactor.WithAutoRebalance(2, func(r kvactor.Rebalanced) {
+		for _, moves := range r.Moved {
+			moved += len(moves)
+		}
+	}))
+	defer shut(t, e)
+	m := &tableModel{engine: e}
+	for i := range 60 {
+		s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{kvactor.Token(i), 2, 3}})
+		if err != nil {
+			require.ErrorIs(t, err, kvactor.ErrOutOfPages)
+		} else {
+			require.NoError(t, s.Commit(ctx, 3, kvactor.Ticket{}))
+			m.running = append(m.running, s)
+		}
+		var steps []kvactor.Step
+		for _, s := range m.running {
+			steps = append(steps, kvactor.Step{Sequence: s, Tokens: []kvactor.Token{1}, Computed: s.Len()})
+		}
+		if err := e.Append(ctx, steps); err != nil {
+			require.ErrorIs(t, err, kvactor.ErrOutOfPages)
+			require.NoError(t, m.running[0].Release(ctx, kvactor.Ticket{}))
+			m.running = m.running[1:]
+		}
+		for _, s := range m.running {
+			tables, err := e.Actors().TablesOf(ctx, s.ID())
+			require.NoError(t, err)
+			require.Equal(t, tables, s.Tables())
+		}
+	}
+	assert.Positive(t, moved, "no page has moved: the test shows nothing")
+}
+
 // The tables of sequences follow every call as the engine's do.
 func TestTablesFollowTheEngine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &tableModel{engine: open(t, rapid.IntRange(8, 30).Draw(t, "pages"))}
+		var options []kvactor.Option
+		if rapid.Bool().Draw(t, "moves by itself") {
+			options = append(options, kvactor.WithAutoRebalance(2, nil))
+		}
+		m := &tableModel{engine: open(t, rapid.IntRange(8, 30).Draw(t, "pages"), options...)}
 		defer func() {
 			_, err := m.engine.Close(ctx)
 			require.NoError(t, err)
