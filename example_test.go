@@ -195,6 +195,22 @@ func ExampleInputs_Fill() {
 	// tables [0 2 0 1] stride 2 slots [8 9 10 5]
 }
 
+// On a simulated device a kernel says which pages it uses: here the page of four reused
+// tokens, and the page of the other three.
+func ExampleInputs_Accesses() {
+	e := small()
+	defer closeEngine(e)
+	store(e, 1, 2, 3, 4, 5)
+	prompt, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 9, 9, 9}})
+	must(err)
+	var in kvactor.Inputs
+	in.Fill(e, []kvactor.Query{{Sequence: prompt}})
+	reads, writes := in.Accesses(e)
+	fmt.Println("reads page", reads[0].Slot.Page, "and writes page", writes[0].Slot.Page)
+	// Output:
+	// reads page 0 and writes page 2
+}
+
 // One message commits what a kernel computes for all sequences of a batch.
 func ExampleEngine_Commit() {
 	e := small()

@@ -1,6 +1,11 @@
 package kvactor
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/windows"
+)
 
 // Query is the part of one sequence in a kernel's batch: the kernel computes the tokens
 // from Sequence.Computed on, and writes their keys and values to the pages.
@@ -39,6 +44,8 @@ type PoolInputs struct {
 	Stride      int
 	// Slots says for each new token where its keys and values are written: page ×
 	// tokens per block + the token's place in the block, or −1 if it has no page.
+	// Pools whose pages do not hold the decoder's tokens, of cross attention and of
+	// recurrent states, have none.
 	Slots []int64
 }
 
@@ -66,11 +73,43 @@ func (in *Inputs) Fill(e *Engine, queries []Query) {
 	}
 	in.Pools = in.Pools[:len(e.pools)]
 	for p := range in.Pools {
-		in.Pools[p].fill(queries, p, e.pools[p].TokensPerBlock)
+		in.Pools[p].fill(queries, &e.pools[p], p)
 	}
 }
 
-func (in *PoolInputs) fill(queries []Query, pool, tokensPerBlock int) {
+// Accesses lists the pages that a kernel with these inputs reads, and those that it writes,
+// for the simulated device and for gpu/check. A kernel on a real device has the block
+// tables instead. A page with old and new tokens is in writes alone. Pages of cross
+// attention and of recurrent states are not listed: when they are written is the model's.
+func (in *Inputs) Accesses(e *Engine) (reads, writes []gpu.Access) {
+	handles := e.below.DevicePools()
+	for p := range in.Pools {
+		tpb := e.pools[p].TokensPerBlock
+		if e.pools[p].Kind != windows.KindAttention {
+			continue
+		}
+		for row := range in.SequenceLengths {
+			to := int(in.SequenceLengths[row])
+			from := to - int(in.QueryStarts[row+1]-in.QueryStarts[row])
+			for block, page := range in.Pools[p].row(row) {
+				access := gpu.Access{Slot: gpu.Slot{Pool: handles[p], Tier: Primary, Page: PageID(page)}}
+				switch {
+				case PageID(page) == NoPage || block*tpb >= to: // the window has passed, or it is for later tokens
+				case block < from/tpb:
+					reads = append(reads, access)
+				default:
+					writes = append(writes, access)
+				}
+			}
+		}
+	}
+	return reads, writes
+}
+
+// row is the block table of a row.
+func (in *PoolInputs) row(row int) []int32 { return in.BlockTables[row*in.Stride : (row+1)*in.Stride] }
+
+func (in *PoolInputs) fill(queries []Query, shape *Pool, pool int) {
 	in.Stride = 0
 	for _, q := range queries {
 		for _, table := range q.Sequence.tables[pool] {
@@ -87,8 +126,11 @@ func (in *PoolInputs) fill(queries []Query, pool, tokensPerBlock int) {
 			for range in.Stride - len(table) {
 				in.BlockTables = append(in.BlockTables, int32(NoPage))
 			}
+			if shape.Kind != windows.KindAttention {
+				continue
+			}
 			for position := q.Sequence.computed; position < q.end(); position++ {
-				in.Slots = append(in.Slots, slot(table, position, tokensPerBlock))
+				in.Slots = append(in.Slots, slot(table, position, shape.TokensPerBlock))
 			}
 		}
 	}

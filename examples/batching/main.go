@@ -180,20 +180,7 @@ func (b *batcher) launch(label string, batch []*chat, steps []kvactor.Step) kvac
 	}
 	b.inputs.Fill(b.engine, queries)
 	kernel := gpu.Kernel{Label: label, Nanos: 1000, Waits: b.inputs.Ready}
-	for pool, in := range b.inputs.Pools {
-		for row, q := range queries {
-			for block, page := range in.BlockTables[row*in.Stride : (row+1)*in.Stride] {
-				slot := gpu.Slot{Pool: b.engine.DevicePools()[pool], Tier: kvactor.Primary, Page: kvactor.PageID(page)}
-				switch {
-				case page == int32(kvactor.NoPage): // the end of the row, or its window has passed
-				case block < q.Sequence.Computed()/blockTokens:
-					kernel.Reads = append(kernel.Reads, gpu.Access{Slot: slot})
-				default:
-					kernel.Writes = append(kernel.Writes, gpu.Access{Slot: slot})
-				}
-			}
-		}
-	}
+	kernel.Reads, kernel.Writes = b.inputs.Accesses(b.engine) // a real kernel takes the tables
 	ticket, err := b.device.Launch(b.compute, kernel)
 	must(err)
 	for _, c := range batch {
