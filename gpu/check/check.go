@@ -16,17 +16,26 @@ type Options struct {
 	// must not call the device. Nil: problems are only collected.
 	OnProblem func(string)
 	// IgnoreUnwritten is for hosts that never write their pages.
+	// Without it every read of their pages would be a problem, and hide the others.
 	IgnoreUnwritten bool
 }
 
 // maxProblems bounds the problems that are kept; all are counted.
+// A hundred show the pattern; more would only fill the memory of a long run.
 const maxProblems = 100
 
 // Device is a device that is watched.
+//
+// Each call goes to the inner device first and is then entered into the histories of the
+// pages that it touches, under one lock: the histories are in the order in which the device
+// has taken the calls. Nothing is waited for and no byte is looked at, so a hazard is found
+// also when the schedule at hand happened to give the right bytes.
 type Device struct {
 	inner   gpu.Device
 	options Options
 
+	// mu is held during calls of the inner device that queue work: the checker must see operations
+	// in the order in which the device numbers them.
 	mu       sync.Mutex
 	actors   []actor // by actorID; 0 is the host
 	ids      map[gpu.Stream]actorID
@@ -41,7 +50,8 @@ type Device struct {
 
 	problems []string
 	count    int
-	pairs    map[pair]struct{} // reported already
+	// count may exceed len(problems), which maxProblems bounds.
+	pairs map[pair]struct{} // reported already
 }
 
 // Wrap makes a checker around a device. Streams and pools that the device had
@@ -62,6 +72,7 @@ func (d *Device) Unwrap() gpu.Device { return d.inner }
 func (d *Device) Problems() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// A copy: the caller may read it while other goroutines go on.
 	return append([]string(nil), d.problems...)
 }
 
@@ -95,6 +106,7 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	if err != nil {
 		return s, err
 	}
+	// A stream is an actor: its operations are in order, and nothing else is unless a ticket says so.
 	d.ids[s] = d.newActor(name)
 	return s, nil
 }
@@ -108,6 +120,7 @@ func (d *Device) DestroyStream(s gpu.Stream) error {
 		return err
 	}
 	if id, ok := d.ids[s]; ok {
+		// Its tickets are unknown from now on, which learnOne takes for passed.
 		delete(d.ids, s)
 		d.freeActor(id)
 	}
@@ -119,16 +132,19 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, err := d.inner.Submit(s, b)
+	// A refused copy has done nothing; those before it are queued and count.
 	accepted := len(b.Copies)
 	if err != nil {
 		if accepted = acceptedOf(err); accepted == 0 || t.IsZero() {
 			return t, err
 		}
 	}
+	// Checked after the device: a refusal of the device is the better message.
 	// A device that took what has no order leaves the bytes to chance.
 	if err := d.overlaps.Find(b.Copies[:accepted]); err != nil {
 		d.report(fmt.Sprintf("batch %q on %s: %v", b.Label, d.streamName(s), err))
 	}
+	// A stream that was there before Wrap is unknown: what it does cannot be ordered.
 	if id, ok := d.ids[s]; ok {
 		d.begin(id, t, b.Waits)
 		d.now.label, d.now.what = b.Label, copying
@@ -140,6 +156,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 
 // Launch queues a kernel on a device that runs kernels.
 func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
+	// The CUDA device has no Launch: hosts launch their kernels themselves.
 	l, ok := d.inner.(gpu.Launcher)
 	if !ok {
 		return gpu.Ticket{}, fmt.Errorf("check: %s device does not run kernels", d.inner.Info().Backend)
@@ -164,6 +181,7 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, err := d.inner.Fence(s)
+	// A fence closes an operation without accesses: its ticket covers what the stream knows now.
 	if id, ok := d.ids[s]; ok && err == nil {
 		d.end(id, d.number(t))
 	}
@@ -174,6 +192,7 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// A wait that the device refused orders nothing.
 	if err := d.inner.Wait(s, tickets...); err != nil {
 		return err
 	}
@@ -187,6 +206,7 @@ func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
 func (d *Device) Done(t gpu.Ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// Not done is no knowledge: the host may not act on it.
 	if !d.inner.Done(t) {
 		return false
 	}
@@ -196,6 +216,7 @@ func (d *Device) Done(t gpu.Ticket) bool {
 
 // Sync blocks until the ticket has passed; then the host knows it.
 func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
+	// Without the lock: a Sync may last, and the work that it waits for may be submitted meanwhile.
 	if err := d.inner.Sync(ctx, t); err != nil {
 		return err
 	}
@@ -219,7 +240,9 @@ func (d *Device) hostAccess(s gpu.Slot, do func(*Device, gpu.Access)) (end func(
 	defer d.mu.Unlock()
 	d.hostSeq++
 	seq := d.hostSeq
+	// The scope counts as one operation of the host, numbered when it opens.
 	d.open = append(d.open, seq)
+	// The host has no stream: it is ordered by what it has seen pass, and by its open scopes.
 	d.now = access{actor: host, seq: seq, what: hosting}
 	do(d, gpu.Access{Slot: s})
 	d.mergeParts()
@@ -231,6 +254,7 @@ func (d *Device) hostAccess(s gpu.Slot, do func(*Device, gpu.Access)) (end func(
 func (d *Device) endHost(seq uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// end may be called twice, as a deferred call after an explicit one is.
 	if i := slices.Index(d.open, seq); i >= 0 {
 		d.open = slices.Delete(d.open, i, i+1)
 	}
@@ -241,8 +265,10 @@ func (d *Device) endHost(seq uint64) {
 // scope that is still open keeps later ones from being ordered before a submission,
 // because clocks have one number for the host.
 func (d *Device) hostEnded() uint64 {
+	// No scope is open: all accesses of the host have ended.
 	if len(d.open) == 0 {
 		return d.hostSeq
 	}
+	// Scopes are few: a host opens one for each page that it reads or fills at this moment.
 	return slices.Min(d.open) - 1
 }

@@ -8,6 +8,7 @@ import (
 )
 
 // actorID is the index of an actor.
+// Indices are dense, since a clock is an array by them.
 type actorID int32
 
 // host is the actor that calls the device.
@@ -34,6 +35,7 @@ func (c *clock) join(other clock) (news bool) {
 	for len(*c) < len(other) {
 		*c = append(*c, 0)
 	}
+	// Element by element: what an actor knows of others only grows, so the maximum is the union.
 	for a, n := range other {
 		if n > (*c)[a] {
 			(*c)[a] = n
@@ -45,6 +47,7 @@ func (c *clock) join(other clock) (news bool) {
 
 // raise makes c come after an operation of an actor.
 func (c *clock) raise(a actorID, n uint64) {
+	// Clocks grow with the streams that they know of, so a stream that waits for no other costs one entry.
 	for len(*c) <= int(a) {
 		*c = append(*c, 0)
 	}
@@ -67,8 +70,9 @@ func (c clock) covers(other clock) bool {
 // that those of a destroyed stream stay below those of the next: number = base +
 // Seq of the ticket.
 type actor struct {
-	name  string
-	base  uint64
+	name string
+	base uint64
+	// clock never loses knowledge: what has passed has passed.
 	clock clock
 	last  uint64 // number of the last operation that had a ticket
 	// versions is what the actor knew, itself apart, at its operations from
@@ -78,6 +82,7 @@ type actor struct {
 	spare    []clock // of versions that were forgotten, for new ones
 }
 
+// version is what an actor knew from one of its operations on.
 type version struct {
 	since uint64
 	clock clock
@@ -94,6 +99,8 @@ func (d *Device) newActor(name string) actorID {
 	id := d.free[n-1]
 	d.free = d.free[:n-1]
 	a := &d.actors[id]
+	// The clocks of others may know operations of the earlier stream; with the new base they stay
+	// below those of the new one.
 	a.name, a.base = name, a.last
 	return id
 }
@@ -103,7 +110,9 @@ func (d *Device) newActor(name string) actorID {
 // be in conflict with that.
 func (d *Device) freeActor(id actorID) {
 	a := &d.actors[id]
+	// The device has destroyed the stream, so all of its work has passed.
 	h := &d.actors[host]
+	// Operations without a ticket, as waits, have raised only the clock.
 	a.last = max(a.last, a.clock.at(id))
 	h.clock.join(a.clock)
 	h.clock.raise(id, a.last)
@@ -126,12 +135,15 @@ func (d *Device) learn(id actorID, tickets []gpu.Ticket) {
 // ticket, and what the stream of the ticket knew then. Tickets of streams that the
 // checker does not know, or that have been destroyed, teach nothing new.
 func (d *Device) learnOne(id actorID, t gpu.Ticket) {
+	// A stream knows its own order without waiting.
 	from, ok := d.ids[t.Stream]
 	if !ok || from == id {
 		return
 	}
 	a, b := &d.actors[id], &d.actors[from]
 	n := d.number(t)
+	// Two facts: the operation itself, and all that it had waited for. The second makes waits
+	// transitive.
 	a.clock.raise(from, n)
 	a.changed = true
 	if v := b.version(n); v != nil {
@@ -143,6 +155,7 @@ func (d *Device) learnOne(id actorID, t gpu.Ticket) {
 // are answered with the oldest kept: that may hide a hazard behind a very old
 // ticket, but never invents one.
 func (a *actor) version(seq uint64) clock {
+	// The newest version that is not newer than the operation.
 	i := sort.Search(len(a.versions), func(i int) bool { return a.versions[i].since > seq })
 	if i == 0 {
 		return nil
@@ -154,9 +167,11 @@ func (a *actor) version(seq uint64) clock {
 // what it waits for.
 func (d *Device) begin(id actorID, t gpu.Ticket, waits []gpu.Ticket) {
 	a := &d.actors[id]
+	// Whatever is submitted comes after what the host has seen pass.
 	if a.clock.join(d.actors[host].clock) {
 		a.changed = true
 	}
+	// The waits come before the operation, so they count for its own accesses.
 	d.learn(id, waits)
 	n := d.number(t)
 	d.actors[id].clock.raise(id, n)
@@ -167,6 +182,7 @@ func (d *Device) begin(id actorID, t gpu.Ticket, waits []gpu.Ticket) {
 // knows now.
 func (d *Device) end(id actorID, seq uint64) {
 	a := &d.actors[id]
+	// A version is kept only if there is news, so a stream that waits for nothing keeps one.
 	if a.changed {
 		a.changed = false
 		a.keep(a.last+1, d.actors[host].clock)
@@ -179,9 +195,11 @@ func (d *Device) end(id actorID, seq uint64) {
 func (a *actor) keep(since uint64, known clock) {
 	v := version{since: since}
 	n := 0
+	// Versions ascend, and so does what they know: the search ends at the first that tells news.
 	for n < len(a.versions) && known.covers(a.versions[n].clock) {
 		n++
 	}
+	// Half are dropped at once: to drop one at a time would move the array for each operation.
 	if n == 0 && len(a.versions) >= maxVersions {
 		n = maxVersions / 2
 		a.versions[n].since = a.versions[0].since
@@ -199,6 +217,7 @@ func (a *actor) keep(since uint64, known clock) {
 
 // acceptedOf is the number of copies of a failed batch that were queued.
 func acceptedOf(err error) int {
+	// Any other error refuses the batch as a whole.
 	var failed *gpu.CopyError
 	if errors.As(err, &failed) {
 		return failed.Index

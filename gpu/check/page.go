@@ -9,6 +9,7 @@ import (
 
 // access is one side of an ordering question: operation seq of an actor.
 type access struct {
+	// what and label serve reports only; actor and seq decide.
 	actor actorID
 	what  work
 	seq   uint64 // 0: no access
@@ -35,6 +36,7 @@ func (a access) same(b access) bool { return a.actor == b.actor && a.seq == b.se
 
 // part is a range of a page with one history.
 type part struct {
+	// The parts of a page cover [0, page size) without gaps: hi of one is lo of the next.
 	lo, hi int64
 	write  access
 	blank  bool     // the write was a copy of what nothing had written
@@ -50,7 +52,8 @@ func (p *part) sameHistory(q *part) bool {
 // page is the history of a slot: parts in order that cover it from end to end,
 // none before its first access.
 type page struct {
-	parts   []part
+	parts []part
+	// Only pages with more than one part wait to be merged; nearly all have one.
 	waiting bool // it is in Device.split
 }
 
@@ -65,10 +68,12 @@ type pool struct {
 func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// The spec is the device's to judge.
 	id, err := d.inner.CreatePool(spec)
 	if err != nil {
 		return id, err
 	}
+	// The numbers are the device's, which may have had pools before it was wrapped.
 	for len(d.pools) <= int(id) {
 		d.pools = append(d.pools, nil)
 	}
@@ -92,6 +97,7 @@ func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 	if pl == nil {
 		return nil
 	}
+	// Checked after the device has done it: a device may allow what a host must not rely on.
 	d.unmap(gpu.Slot{Pool: p, Tier: messages.Primary, Page: messages.PageID(devicePages)})
 	pages := &pl.tiers[messages.Primary]
 	for len(*pages) < devicePages {
@@ -106,6 +112,7 @@ func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 func (d *Device) DestroyPool(p gpu.Pool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// A pool that the device keeps is still in use.
 	if err := d.inner.DestroyPool(p); err != nil {
 		return err
 	}
@@ -121,7 +128,9 @@ func (d *Device) DestroyPool(p gpu.Pool) error {
 func (d *Device) unmap(from gpu.Slot) {
 	d.hostSeq++
 	d.now = access{actor: host, seq: d.hostSeq, what: unmapping}
+	// The host is the writer: memory that goes must be free of work that the host has not seen end.
 	for n := len(d.pools[from.Pool].tiers[from.Tier]); int(from.Page) < n; from.Page++ {
+		// Pages that were never accessed are in conflict with nothing.
 		if d.page(from).parts != nil {
 			d.write(gpu.Access{Slot: from})
 		}
@@ -149,6 +158,7 @@ func (d *Device) page(s gpu.Slot) *page {
 
 // copies does the accesses of a batch: all reads first, they are of one moment.
 func (d *Device) copies(list []gpu.Copy) {
+	// Destinations are written after all reads, so what a copy carries is noted until then.
 	d.blanks = d.blanks[:0]
 	n := 0
 	for i := range list {
@@ -161,6 +171,7 @@ func (d *Device) copies(list []gpu.Copy) {
 	}
 	n = 0
 	blanks := d.blanks
+	// blanks is in the order of the copies: one comparison for each tells whether it is next.
 	for i := range list {
 		for c := range list[i].Each {
 			blank := len(blanks) > 0 && blanks[0] == n
@@ -221,9 +232,11 @@ func (d *Device) read(a *gpu.Access) (written bool) {
 	for i := range parts {
 		p := &parts[i]
 		if p.write.seq != 0 {
+			// One written byte is enough: a host reads a page with the tokens that it has so far.
 			written = written || !p.blank
 			d.demand(*a, conflict{p.write, "reads", "wrote"})
 		}
+		// Reads are noted even where they are in conflict: the next write must come after them as well.
 		p.note(d.now)
 	}
 	return written
@@ -245,8 +258,10 @@ func (d *Device) overwrite(a gpu.Access, blank bool) {
 			d.demand(a, conflict{p.write, "writes", "wrote"})
 		}
 		for _, r := range p.reads {
+			// A read by the same stream is in order and passes demand.
 			d.demand(a, conflict{r, "writes", "read"})
 		}
+		// A later access that comes after this write comes after those reads, or was reported here.
 		p.write, p.blank, p.reads = d.now, blank, p.reads[:0]
 	}
 }
@@ -270,6 +285,7 @@ func (d *Device) cut(a *gpu.Access) (parts []part, ok bool) {
 		return nil, false
 	}
 	size := d.pools[a.Slot.Pool].bytes
+	// 0 bytes mean the whole page, whose size the caller need not know.
 	if a.Bytes == 0 {
 		a.Offset, a.Bytes = 0, size
 	}
@@ -290,13 +306,16 @@ func (pg *page) splitAt(offset int64) int {
 	if offset == 0 {
 		return 0
 	}
+	// The end of the page is no part: the index behind the last one.
 	if offset >= pg.parts[len(pg.parts)-1].hi {
 		return len(pg.parts)
 	}
+	// Parts are in order of lo.
 	i, found := slices.BinarySearchFunc(pg.parts, offset, func(p part, at int64) int { return int(p.lo - at) })
 	if found {
 		return i
 	}
+	// Both halves have the history of the part. The reads are cloned, since they change apart.
 	left := &pg.parts[i-1]
 	right := part{lo: offset, hi: left.hi, write: left.write, reads: slices.Clone(left.reads)}
 	left.hi = offset
@@ -307,6 +326,7 @@ func (pg *page) splitAt(offset int64) int {
 // mergeParts merges neighbours that have the same history, at the end of an
 // operation.
 func (d *Device) mergeParts() {
+	// Partial copies cut a page into many parts; without merging the parts would only become more.
 	for _, pg := range d.split {
 		pg.waiting = false
 		n := 0
@@ -316,6 +336,7 @@ func (d *Device) mergeParts() {
 				continue
 			}
 			n++
+			// A swap and not an assignment: the memory of the reads is used again.
 			pg.parts[n], pg.parts[i] = pg.parts[i], pg.parts[n]
 		}
 		pg.parts = pg.parts[:n+1]

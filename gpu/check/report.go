@@ -25,17 +25,21 @@ const maxPairs = 1 << 16
 
 // demand reports a conflict that nothing orders.
 func (d *Device) demand(a gpu.Access, c conflict) {
+	// One stream, or the host itself: in order anyway.
 	if c.earlier.actor == d.now.actor {
 		return
 	}
+	// Both numbers are of the earlier actor, so one comparison decides.
 	known := d.actors[d.now.actor].clock.at(c.earlier.actor)
 	if c.earlier.seq <= known {
 		return
 	}
+	// A batch of a thousand pages with one missing wait is one problem.
 	key := pair{c.earlier.actor, d.now.actor, c.earlier.seq, d.now.seq}
 	if _, again := d.pairs[key]; again {
 		return
 	}
+	// To forget all is simpler than to choose, and at worst repeats a report.
 	if len(d.pairs) == maxPairs {
 		clear(d.pairs)
 	}
@@ -53,6 +57,7 @@ func (d *Device) edge(of actorID, known uint64) string {
 	switch {
 	case of == host:
 		return fmt.Sprintf("the host's scope was still open when %s was given the operation", later)
+	// Knowledge of an earlier stream in the same actor is none of this one.
 	case known <= base:
 		return fmt.Sprintf("%s has waited for nothing of %s", later, earlier)
 	default:
@@ -72,6 +77,7 @@ func (d *Device) unwritten(a gpu.Access) {
 func (d *Device) where(a gpu.Access) string {
 	p := d.pools[a.Slot.Pool]
 	s := fmt.Sprintf("pool %s %s page %d", p.name, a.Slot.Tier, a.Slot.Page)
+	// A whole page needs no range: most accesses are of whole pages.
 	if a.Bytes == p.bytes {
 		return s
 	}
@@ -108,6 +114,7 @@ func (d *Device) report(problem string) {
 	if len(d.problems) < maxProblems {
 		d.problems = append(d.problems, problem)
 	}
+	// Called also beyond maxProblems: the callback decides for itself.
 	if d.options.OnProblem != nil {
 		d.options.OnProblem(problem)
 	}
