@@ -47,6 +47,7 @@ func integer[T int | int64](field func(*windows.Config) *T) setter {
 	return func(r *reading, e entry) {
 		switch v := e.value.(type) {
 		case int64:
+			// The value comes back from the smaller type exactly if it fits.
 			if int64(T(v)) != v {
 				r.say("%s %d is too large", e.name, v)
 				return
@@ -66,6 +67,7 @@ func integer[T int | int64](field func(*windows.Config) *T) setter {
 func positive(field func(*windows.Config) *int) setter {
 	set := integer(field)
 	return func(r *reading, e entry) {
+		// Other wrong values are left to integer and to Validate.
 		if v, ok := e.value.(int64); ok && v == 0 {
 			r.say("%s 0 is not 1 or more", e.name)
 			return
@@ -134,6 +136,7 @@ func window(r *reading, e entry) {
 		r.misshape("%s is %s, not a list of integers", e.name, describe(e.value))
 		return
 	}
+	// Not nil, see above.
 	windows := make([]int, 0, len(list))
 	for _, value := range list {
 		switch v := value.(type) {
@@ -202,10 +205,12 @@ func shares(field func(*windows.Config) *map[string]float64) setter {
 		}
 		parts := make(map[string]float64, len(list))
 		for _, part := range list {
+			// The first value counts, so that the rest is still checked.
 			if _, twice := parts[part.name]; twice {
 				r.misshape("%s has %s twice", e.name, part.name)
 				continue
 			}
+			// The name in the problem says which part of which field.
 			if f, ok := r.number(entry{e.name + " of " + part.name, part.value}); ok {
 				parts[part.name] = f
 			}

@@ -26,6 +26,7 @@ func ReadJSON(r io.Reader) (windows.Config, error) {
 	if err != nil {
 		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is not JSON: %v", err)
 	}
+	// null, a list and a number are JSON too, but no configuration.
 	entries, ok := value.([]entry)
 	if !ok {
 		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is %s, not an object", describe(value))
@@ -43,6 +44,7 @@ func decodeJSON(raw []byte) (any, error) {
 		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
+	// The digits as written: jsonNumber decides what they are.
 	d.UseNumber()
 	return jsonValue(d)
 }
@@ -68,6 +70,7 @@ func jsonValue(d *json.Decoder) (any, error) {
 
 // jsonList reads the rest of a list, whose opening bracket has been read.
 func jsonList(d *json.Decoder) (any, error) {
+	// Not nil: an empty list is a value, and null is none.
 	list := []any{}
 	for d.More() {
 		value, err := jsonValue(d)
@@ -82,6 +85,7 @@ func jsonList(d *json.Decoder) (any, error) {
 
 // jsonObject reads the rest of an object, whose opening brace has been read.
 func jsonObject(d *json.Decoder) (any, error) {
+	// Not nil, for the same reason as in jsonList.
 	entries := []entry{}
 	for d.More() {
 		name, err := d.Token()
@@ -92,6 +96,7 @@ func jsonObject(d *json.Decoder) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		// The decoder has checked that names are strings.
 		entries = append(entries, entry{name.(string), value})
 	}
 	_, err := d.Token()
@@ -109,6 +114,7 @@ func jsonNumber(s string) any {
 		}
 		return n
 	}
+	// A number that is too small for a float64 becomes 0, which the rule of its field judges.
 	f, err := strconv.ParseFloat(s, 64)
 	if errors.Is(err, strconv.ErrRange) && math.IsInf(f, 0) {
 		return tooLarge(s)

@@ -58,11 +58,13 @@ func read(r io.Reader) ([]byte, error) {
 // is one, else all of them.
 func build(entries []entry) (windows.Config, error) {
 	r := &reading{config: windows.DefaultConfig()}
+	// A text is a whole options file or the section alone; the name of the section tells.
 	if has(entries, section) {
 		r.file(entries)
 	} else {
 		r.entries(entries)
 	}
+	// After all names have been read: the two names of one field may be far apart.
 	r.contradictions()
 	return r.config, r.err()
 }
@@ -90,10 +92,12 @@ func (r *reading) file(entries []entry) {
 	for _, e := range entries {
 		switch {
 		case e.name != section:
+			// dtype of the file is that of the model, and of the cache within the section.
 			if (fields[e.name] != nil || options[e.name] != nil) && !topLevel[e.name] {
 				r.say("%s is outside %s", e.name, section)
 			}
 		case read:
+			// The first section counts, so that the rest of the file is still checked.
 			r.misshape("%s is given twice", section)
 		default:
 			read = true
@@ -106,23 +110,28 @@ func (r *reading) file(entries []entry) {
 func (r *reading) entries(entries []entry) {
 	seen := make(map[string]bool, len(entries))
 	for _, e := range entries {
+		// JSON leaves open which of two values counts, so neither is preferred in silence.
 		if seen[e.name] {
 			r.misshape("%s is given twice", e.name)
 			continue
 		}
 		seen[e.name] = true
+		// Names of the engine go first; no name is in both lists.
 		set := fields[e.name]
 		if set == nil {
 			set = options[e.name]
 		}
 		if set == nil {
+			// A misspelt name that was ignored would leave a default in force.
 			r.say("unknown name %s", e.name)
 			continue
 		}
+		// null asks for the default, which the field has already.
 		if e.value == nil {
 			continue
 		}
 		set(r, e)
+		// Options that set a field of another name record that themselves, see alias.
 		if fields[e.name] != nil {
 			r.given = append(r.given, given{e.name, e.name, e.value})
 		}
@@ -138,6 +147,8 @@ func (r *reading) contradictions() {
 			first[g.field] = g
 			continue
 		}
+		// Equal values are no contradiction: a file may be written for several versions. Lists are not
+		// compared, since no option with two names has one.
 		if f.name != g.name && isScalar(f.value) && f.value != g.value {
 			r.say("%s %v and %s %v are one option with two values", f.name, f.value, g.name, g.value)
 		}
@@ -171,6 +182,7 @@ func (r *reading) err() error {
 	switch {
 	case len(r.problems) == 0:
 		return nil
+	// One wrong type makes the whole refusal a BadRequest: the other problems may follow from it.
 	case r.misshapen:
 		return refusals.New(messages.ErrBadRequest, "%s", strings.Join(r.problems, "; "))
 	default:

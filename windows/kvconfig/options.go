@@ -10,10 +10,12 @@ import "fmt"
 // tunes a part that the engine does not have, or it is refused with the reason
 // unless its value asks for nothing.
 var options = map[string]setter{
+	// Other names of fields.
 	"avg_seq_len":                avgSeqLen,
 	"mamba_state_cache_interval": checkpointInterval,
 	"mamba_state_config":         stateConfig,
 
+	// Without a meaning here.
 	"attention_dp_events_gather_period_ms": accepted(aNumber),
 	"enable_swa_scratch_reuse":             accepted(aBoolean),
 	"fp8_context_mla_kv_len_cap":           accepted(anInteger),
@@ -24,6 +26,7 @@ var options = map[string]setter{
 	"max_util_for_resume":                  accepted(aNumber),
 	"use_kv_cache_manager_v2":              accepted(anyKind),
 
+	// Refused with a reason, and with the values that ask for nothing.
 	"block_reuse_config":       refused(anObject, "reuse follows enable_block_reuse, without a policy per conversation"),
 	"disk_cache_path":          refused(aString, "there is no disk tier; contents go to host memory, host_cache_size", ""),
 	"disk_cache_size":          refused(anInteger, "there is no disk tier; contents go to host memory, host_cache_size", int64(0)),
@@ -69,6 +72,7 @@ func refused(k kind, reason string, neutral ...any) setter {
 		if !r.check(e, k) {
 			return
 		}
+		// The values are compared as any, so a list or an object is equal to none.
 		for _, n := range neutral {
 			if e.value == n {
 				return
@@ -112,6 +116,7 @@ func checkpointInterval(r *reading, e entry) { r.alias(e, "state_checkpoint_inte
 // alias sets the field of another name. Two names for one field with two values
 // are a contradiction, which err reports.
 func (r *reading) alias(e entry, field string) {
+	// A value that was refused sets nothing, so it contradicts nothing.
 	problems := len(r.problems)
 	fields[field](r, e)
 	if len(r.problems) == problems {
@@ -131,6 +136,7 @@ func stateConfig(r *reading, e entry) {
 	seen := make(map[string]bool, len(list))
 	for _, sub := range list {
 		name := sub.name
+		// Problems name the whole path, as an author searches for it.
 		sub.name = e.name + "." + name
 		if seen[name] {
 			r.misshape("%s is given twice", sub.name)
@@ -162,6 +168,7 @@ func offsets(r *reading, e entry) {
 		return
 	}
 	for _, v := range e.value.([]any) {
+		// 0.0 is refused as well: offsets are counts of tokens.
 		if v != int64(0) {
 			r.say("%s is not supported: checkpoints are made at branches, at the prompt's end and at multiples of state_checkpoint_interval", e.name)
 			return

@@ -30,6 +30,7 @@ func ReadYAML(r io.Reader) (windows.Config, error) {
 		line, _, _ := strings.Cut(err.Error(), "\n")
 		return windows.DefaultConfig(), refusals.New(messages.ErrBadRequest, "the cache configuration is not YAML: %s", line)
 	}
+	// An empty file asks for the defaults. An empty JSON text is no JSON.
 	if value == nil {
 		return windows.DefaultConfig(), nil
 	}
@@ -48,6 +49,7 @@ func decodeYAML(raw []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The library would read the first and drop the others.
 	if len(file.Docs) > 1 {
 		return nil, fmt.Errorf("%d documents instead of one", len(file.Docs))
 	}
@@ -55,6 +57,7 @@ func decodeYAML(raw []byte) (any, error) {
 		if doc.Body == nil { // an empty text, which the library's walk cannot take
 			return nil, nil
 		}
+		// Before the values are made, since making them expands the aliases.
 		if aliases := ast.Filter(ast.AliasType, doc.Body); len(aliases) > 0 {
 			return nil, fmt.Errorf("alias %s", aliases[0])
 		}
@@ -74,6 +77,7 @@ func yamlValue(value any) any {
 	case yaml.MapSlice:
 		entries := make([]entry, len(v))
 		for i, item := range v {
+			// YAML allows keys of any type; as text they are unknown names and are reported.
 			entries[i] = entry{fmt.Sprint(item.Key), yamlValue(item.Value)}
 		}
 		return entries
@@ -84,6 +88,7 @@ func yamlValue(value any) any {
 		}
 		return list
 	case uint64:
+		// As written, so that the error shows the author's number.
 		if v > math.MaxInt64 {
 			return tooLarge(strconv.FormatUint(v, 10))
 		}
