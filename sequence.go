@@ -139,7 +139,7 @@ func (s *Sequence) Release(ctx context.Context, after Ticket) error {
 }
 
 // Fork starts n sequences that share all pages of this one; each copies a page when it
-// first writes to it. It takes no pages.
+// first writes to it. It takes no pages but with recurrent layers, one in each state pool.
 func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
 	steps := []Step{{Sequence: s, Forks: n}}
 	err := s.engine.Fork(ctx, steps)
@@ -148,6 +148,7 @@ func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
 
 // forks makes the handles of the forks of a sequence. The caller holds e.mu.
 func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
+	s.ready = append(s.ready, r.Ready...)
 	list := make([]*Sequence, len(r.Forks))
 	for i, id := range r.Forks {
 		f := *s
@@ -156,6 +157,14 @@ func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
 			f.tables[p] = make([][]PageID, len(beams))
 			for b, table := range beams {
 				f.tables[p][b] = slices.Clone(table)
+			}
+		}
+		// Pages of recurrent states are not shared.
+		if r.Working != nil {
+			for p, page := range r.Working[i] {
+				if page != messages.NoPage {
+					f.tables[p][0][0] = page
+				}
 			}
 		}
 		list[i], e.running[id] = &f, &f

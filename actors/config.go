@@ -29,15 +29,6 @@ type Config struct {
 	Device gpu.Device
 }
 
-// unsupported refuses models that package windows describes and the engine does
-// not serve.
-func unsupported(m windows.Model) error {
-	if m.Recurrent() {
-		return refusals.New(messages.ErrNotSupported, "the engine does not serve models with recurrent layers (state)")
-	}
-	return nil
-}
-
 // resolve validates the configuration and returns the pools with their page
 // counts.
 func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
@@ -48,9 +39,6 @@ func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 		c.Cache = windows.DefaultConfig()
 	}
 	if err := c.Cache.Validate(c.Model); err != nil {
-		return nil, nil, err
-	}
-	if err := unsupported(c.Model); err != nil {
 		return nil, nil, err
 	}
 	pools, err := windows.Pools(c.Model, c.Cache)

@@ -139,19 +139,42 @@ func TestWarningsOfTheSplitAreLogged(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A model with recurrent layers is described but not served.
-func TestRecurrentModelsAreRefused(t *testing.T) {
-	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+// A model with recurrent layers: what one sequence has computed another goes on from,
+// and memory moves between the attention pool and the state pool meanwhile.
+func TestRecurrentModels(t *testing.T) {
+	r := newRig(t, setup{
+		windows: []int{full, full}, pages: []windows.Counts{{Primary: 16}, {Primary: 4}},
+		model: func(m *windows.Model) {
+			m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
+		},
+	})
+	defer r.close()
+	ctx := t.Context()
+	prompt := messages.AdmitRequest{Tokens: []messages.Token{1, 2, 3, 4, 5, 6, 7, 8, 9}}
+	first, err := r.Admit(ctx, prompt)
 	require.NoError(t, err)
-	s := setup{windows: []int{full, full}, model: func(m *windows.Model) {
-		m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
-	}}
-	system := newSystem()
-	defer shutdown(system)
-	_, err = actors.Spawn(system.Root, s.config(d))
-	require.EqualError(t, err, "the engine does not serve models with recurrent layers (state)")
-	assert.ErrorIs(t, err, messages.ErrNotSupported)
-	require.NoError(t, d.Close())
+	assert.Equal(t, []int{8}, first.Checkpoints)
+	for _, computed := range []int{8, 9} {
+		steps, err := r.Commit(ctx, []messages.CommitStep{{Sequence: first.Sequence, Computed: computed}})
+		require.NoError(t, err)
+		require.NoError(t, steps[0].Err)
+	}
+	forks, err := r.Fork(ctx, []messages.ForkStep{{Sequence: first.Sequence, Count: 1}})
+	require.NoError(t, err)
+	require.NoError(t, forks[0].Err)
+	tables, err := r.TablesOf(ctx, forks[0].Forks[0])
+	require.NoError(t, err)
+	assert.Equal(t, forks[0].Working[0][1], tables[1][0][0])
+	_, err = r.Release(ctx, []messages.ReleaseStep{{Sequence: forks[0].Forks[0], Discard: true}})
+	require.NoError(t, err)
+
+	_, err = r.Rebalance(ctx, map[string]float64{r.Pools()[0].Name: 0.5, "state": 0.5})
+	require.NoError(t, err)
+	second, err := r.Admit(ctx, prompt)
+	require.NoError(t, err)
+	assert.Equal(t, 8, second.ReusedTokens)
+	assert.Equal(t, messages.ReasonHit, second.MissReason)
+	require.NoError(t, r.Check(ctx))
 }
 
 // TestResize: the pools grow beyond the memory that they began with and shrink

@@ -171,7 +171,12 @@ type ForkStep struct {
 type ForkResult struct {
 	Sequence SequenceID   // that was forked
 	Forks    []SequenceID // the new ones; empty with Err
-	Err      error
+	// Working and Ready are set for models with recurrent layers. Working has, for each
+	// of Forks, its own page in each state pool, by PoolID, NoPage in other pools. Ready
+	// must have passed before kernels write to these or to the page of Sequence itself.
+	Working [][]PageID
+	Ready   []Ticket
+	Err     error
 }
 
 // TablesResult has the page tables of one sequence.

@@ -248,6 +248,14 @@ func (b *promptBatch) rejectSources() {
 // further back.
 func (b *promptBatch) withdrawSource(i, limit int) {
 	b.next, b.limit = i, limit
+	// The page that the prompt would have taken over is there for others again.
+	if it := &b.items[i]; it.reuse == messages.PartialTakeover {
+		for p := range b.self.end {
+			if it.plans[p].inspect >= 0 {
+				b.claims.takeovers[p]--
+			}
+		}
+	}
 	b.out.pools.reset()
 	b.withdraw(&b.items[i], b.self)
 	b.stage = batchWithdrawing

@@ -165,7 +165,11 @@ func (c *commitStages) attachCheckpoints() {
 
 // finishWave ends the wave and goes on with what is next.
 func (c *commitStages) finishWave() {
-	c.dropCheckpoints()
+	m := &c.checkpoints
+	m.from = m.to
+	if !m.pending() {
+		c.dropCheckpoints()
+	}
 	c.stage = commitFollowing
 	c.takeNext()
 }
@@ -209,10 +213,11 @@ func (c *commitStages) eachLater(block protocol.BlockID, visit func(*step)) {
 	}
 }
 
-// dropCheckpoints gives up the references with which the pages of the wave were taken:
-// from now on they are cached, last used by the request that has made them.
+// dropCheckpoints gives up the references with which the pages of all waves were taken:
+// from now on they are cached, last used by the request that has made them. Until the
+// last wave they are held, for a request evicts no checkpoint that it has made itself.
 func (c *commitStages) dropCheckpoints() {
-	for _, i := range c.checkpoints.wave() {
+	for _, i := range c.checkpoints.steps {
 		it := &c.batch.items[i]
 		for _, p := range it.end.Lacks {
 			if pages := &it.pools[p]; pages.checkpointOp >= 0 {
@@ -220,5 +225,4 @@ func (c *commitStages) dropCheckpoints() {
 			}
 		}
 	}
-	c.checkpoints.from = c.checkpoints.to
 }

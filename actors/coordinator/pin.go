@@ -115,7 +115,8 @@ func (n *pin) onDevice(p int) []messages.PageID {
 		return nil
 	}
 	var pages []messages.PageID
-	for _, at := range n.batch.matchFor(0, p).Pages[p][:n.blocks()] {
+	_, locations := n.batch.found(0, p)
+	for _, at := range locations {
 		if page, tier, ok := at.Page(); ok && tier == messages.Primary {
 			pages = append(pages, page)
 		}
@@ -167,18 +168,19 @@ func (n *pin) addPins() {
 		if n.blocks() == 0 {
 			continue
 		}
-		m := n.batch.matchFor(0, p)
-		for b, at := range m.Pages[p][:m.Blocks] {
+		// Of a state pool that is the checkpoint where the prefix ends.
+		found, locations := n.batch.found(0, p)
+		for b, at := range locations {
 			// A pin is of blocks: it holds what is in host memory there, and follows the block when
 			// it comes to the device.
 			_, tier, ok := at.Page()
 			if !ok {
 				continue
 			}
-			blocks[p] = append(blocks[p], m.IDs[b])
+			blocks[p] = append(blocks[p], found[b])
 			if tier == messages.Secondary {
 				q := n.out.move.pool(p)
-				q.Pins = append(q.Pins, m.IDs[b])
+				q.Pins = append(q.Pins, found[b])
 			}
 		}
 	}

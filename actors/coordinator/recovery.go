@@ -232,15 +232,18 @@ func (r *recovery) knows(moves []protocol.BlockMove) bool {
 }
 
 // forgetDoubtful makes the tree forget what cannot be trusted: after an offloader
-// that broke off, all host memory and all pages that it may have written to.
+// that broke off, all host memory and all pages that it may have written to, and in any
+// case the working pages of sequences that run.
 func (r *recovery) forgetDoubtful() bool {
-	if !r.transfersDoubtful() {
+	doubtful, working := r.transfersDoubtful(), r.workingPages()
+	if !doubtful && len(working) == 0 {
 		return false
 	}
 	var moves []protocol.BlockMove
 	for i := range r.list.Blocks {
 		b := &r.list.Blocks[i]
-		if !r.doubtful(b) {
+		page, tier, _ := b.At.Page()
+		if !(doubtful && r.doubtful(b)) && !(tier == messages.Primary && working[writtenPage{b.Pool, page}]) {
 			continue
 		}
 		moves = append(moves, protocol.BlockMove{Pool: b.Pool, Block: b.Block, To: protocol.Nowhere})
@@ -267,6 +270,22 @@ func (r *recovery) transfersDoubtful() bool {
 func (r *recovery) doubtful(b *protocol.BlockLocation) bool {
 	page, tier, _ := b.At.Page()
 	return tier == messages.Secondary || slices.Contains(r.written, writtenPage{b.Pool, page})
+}
+
+// workingPages are the working pages of all sequences. The tree knows one only from a
+// release that broke off after the tree had heard of it. The sequence is still there, and
+// should the release be given up its kernels write the page.
+func (r *recovery) workingPages() map[writtenPage]bool {
+	if r.states.empty() {
+		return nil
+	}
+	working := map[writtenPage]bool{}
+	for p := r.states.first; p < r.states.end; p++ {
+		r.sequences.EachPage(p, func(_ *sequence.Sequence, _ sequence.BlockIndex, page messages.PageID) {
+			working[writtenPage{messages.PoolID(p), page}] = true
+		})
+	}
+	return working
 }
 
 // rebuild makes pools and host memory from the owners of their pages.

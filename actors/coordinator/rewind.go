@@ -95,6 +95,10 @@ func (r *rewind) validate(s *sequence.Sequence, n sequence.TokenCount) error {
 		return refusals.New(messages.ErrNotSupported, "rewind and beam_width above 1 exclude each other")
 	case n > generated:
 		return refusals.New(messages.ErrBadRequest, "rewind of %d tokens: %d are generated", n, generated)
+	// The working page is the state after the computed tokens, and no page holds an earlier
+	// one.
+	case !r.states.empty() && s.Length()-n < s.Computed():
+		return refusals.New(messages.ErrNotSupported, "rewind to %d tokens, of which %d are computed, and recurrent layers exclude each other", s.Length()-n, s.Computed())
 	}
 	// The next token would attend to a block whose page has been dropped, and may have been
 	// given to another sequence.
@@ -133,129 +137,3 @@ func (r *rewind) check() error {
 
 // String names the stage.
 func (r *rewind) String() string { return fmt.Sprintf("rewind: %v", r.stage) }
-
-// MaxForks bounds the sequences that one Fork makes, all its steps together.
-const MaxForks = 1 << 16
-
-// fork serves Fork: new sequences share all pages of others.
-//
-//	start ─▶ claiming ─▶ answer
-//	         pools add the references of the new sequences
-type fork struct {
-	*shared
-	request *messages.Fork
-	stage   forkStage
-}
-
-// forkStage is what the fork waits for.
-type forkStage uint8
-
-// The stages. From forkClaiming on the new sequences are complete.
-const (
-	forkIdle     forkStage = iota // no sequence has been made
-	forkClaiming                  // pools add the references of the new sequences
-)
-
-// String names the stage.
-func (s forkStage) String() string { return [...]string{"idle", "claiming"}[s] }
-
-// open begins a request.
-func (f *fork) open(m *messages.Fork) { f.request, f.stage = m, forkIdle }
-
-// start makes the forks of the steps that are right.
-func (f *fork) start() {
-	m := f.request
-	for len(m.Results) < len(m.Steps) {
-		m.Results = append(m.Results, messages.ForkResult{})
-	}
-	m.Err, m.Results = nil, m.Results[:len(m.Steps)]
-	// Forks take no page: they share all of them, and copy one when they write to it. So a
-	// fork cannot fail for want of pages.
-	f.out.reset()
-	made := 0
-	for i := range m.Steps {
-		step, result := &m.Steps[i], &m.Results[i]
-		*result = messages.ForkResult{Sequence: step.Sequence, Forks: result.Forks[:0]}
-		s, err := f.sequences.FindOnce(step.Sequence, f.kernel.stamp)
-		if err == nil {
-			err = validateFork(s, step.Count, made)
-		}
-		if result.Err = err; err == nil {
-			made += step.Count
-			f.forkOne(s, step.Count, result)
-		}
-	}
-	if made == 0 {
-		f.kernel.reply()
-		return
-	}
-	f.stage = forkClaiming
-	f.out.pools.send()
-}
-
-// forkOne makes n forks of a sequence.
-func (f *fork) forkOne(s *sequence.Sequence, n int, result *messages.ForkResult) {
-	s.Touch(f.kernel.stamp)
-	for range n {
-		made := f.sequences.Open(f.kernel.stamp)
-		s.Fork(made)
-		made.SetUse(f.uses.next())
-		result.Forks = append(result.Forks, made.ID())
-	}
-	for p := range f.config.Pools {
-		f.out.pools.claimBeams(p, s.Table(p), n+1)
-	}
-}
-
-// validateFork checks a fork into n sequences, after others of the same request have
-// made some.
-func validateFork(s *sequence.Sequence, n, made int) error {
-	switch {
-	// The bound is of the whole request: it keeps one request from growing the engine
-	// without limit.
-	case n < 1 || n > MaxForks-made:
-		return refusals.New(messages.ErrBadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
-	case s.Beams() > 1:
-		return refusals.New(messages.ErrNotSupported, "fork and beam_width above 1 exclude each other")
-	case !s.PromptComputed():
-		return refusals.New(messages.ErrBadRequest, "fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
-	}
-	return nil
-}
-
-// resume answers when the pages are claimed.
-func (f *fork) resume() {
-	f.out.pools.received()
-	f.kernel.reply()
-}
-
-// undo has nothing to take back: pools are rebuilt with the references of forks
-// that are complete. A broken coordinator may have made half of one.
-func (f *fork) undo(broken bool) verdict {
-	if f.stage == forkClaiming {
-		return answerNow
-	}
-	if broken {
-		f.sequences.LoseTouchedBy(f.kernel.stamp)
-	}
-	f.sequences.EndOpenedBy(f.kernel.stamp)
-	return serveAgain
-}
-
-// check verifies that the forks which the answer names run.
-func (f *fork) check() error {
-	if f.stage != forkClaiming {
-		return nil
-	}
-	for i := range f.request.Results {
-		for _, id := range f.request.Results[i].Forks {
-			if _, refusal := f.sequences.Find(id); refusal != nil {
-				return fmt.Errorf("fork: %w", refusal)
-			}
-		}
-	}
-	return nil
-}
-
-// String names the stage.
-func (f *fork) String() string { return fmt.Sprintf("fork: %v", f.stage) }

@@ -129,6 +129,10 @@ func (b *promptBatch) attentionHeld(i int) bool {
 // counts its pages as sources.
 func (b *promptBatch) inspectCheckpoint(i int) {
 	it := &b.items[i]
+	// A prefetch claims its checkpoint like a whole block, see claim.
+	if b.storedOnly {
+		return
+	}
 	if !b.copiesCheckpoint(i) {
 		// The prompt may have had one before it was matched again.
 		for p := b.states.first; p < b.states.end; p++ {

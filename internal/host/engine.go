@@ -15,7 +15,7 @@ type Engine interface {
 	Commit(context.Context, []messages.CommitStep) ([]messages.StepResult, error)
 	Append(context.Context, []messages.AppendStep) ([]messages.StepResult, error)
 	RewindOne(context.Context, messages.SequenceID, int) error
-	ForkOne(context.Context, messages.SequenceID, int) ([]messages.SequenceID, error)
+	Fork(context.Context, []messages.ForkStep) ([]messages.ForkResult, error)
 	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
 	TablesOf(context.Context, messages.SequenceID) (messages.Tables, error)
 

@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,7 +92,7 @@ func TestChunkedPrefill(t *testing.T) {
 func TestCopyOnWriteAmongForks(t *testing.T) {
 	b := world(t, full(5, 0))
 	a := b.tokens(count(1, 6))
-	forks, err := b.ForkOne(ctx, a.Sequence, 2)
+	forks, err := forkOf(b, a.Sequence, 2)
 	require.NoError(t, err)
 	require.Equal(t, 2, b.pool(0).Primary.Used)
 	require.Len(t, b.add(a.Sequence, 7).NewPages[0], 1)
@@ -169,4 +170,18 @@ func TestAStepRefusesOneSequenceAndServesTheOthers(t *testing.T) {
 	require.NoError(t, r[1].Err)
 	b.code(messages.ErrBadRequest, r[2].Err)
 	b.refused(r[3].Err, 1, 0)
+}
+
+// forker is the oracle, or what wraps it.
+type forker interface {
+	Fork(context.Context, []messages.ForkStep) ([]messages.ForkResult, error)
+}
+
+// forkOf makes n forks of a sequence.
+func forkOf(o forker, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
+	results, err := o.Fork(context.Background(), []messages.ForkStep{{Sequence: id, Count: n}})
+	if err != nil {
+		return nil, err
+	}
+	return results[0].Forks, results[0].Err
 }

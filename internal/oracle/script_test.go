@@ -176,7 +176,7 @@ func (s *script) answer(l line) (object, error) {
 		_ = json.Unmarshal(l.Tokens, &n)
 		return object{}, s.o.RewindOne(ctx, s.id(l.Seq), n)
 	case "fork":
-		ids, err := s.o.ForkOne(ctx, s.id(l.Seq), len(l.Into))
+		ids, err := forkOf(s.o, s.id(l.Seq), len(l.Into))
 		for i, id := range ids {
 			s.sequences[l.Into[i]] = &scripted{id, s.sequences[l.Seq].tokens, s.sequences[l.Seq].manual}
 		}

@@ -160,11 +160,24 @@ func (o *Oracle) RewindOne(_ context.Context, id messages.SequenceID, tokens int
 	return nil
 }
 
-// ForkOne makes new sequences that share all pages of one.
-func (o *Oracle) ForkOne(_ context.Context, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
+// Fork makes new sequences that share all pages of others, step by step.
+func (o *Oracle) Fork(_ context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
+	var results []messages.ForkResult
+	place := 0
+	for _, step := range steps {
+		ids, err := fork(o, step.Sequence, step.Count, place)
+		results = append(results, messages.ForkResult{Sequence: step.Sequence, Forks: ids, Err: err})
+		place += len(ids)
+	}
+	return results, nil
+}
+
+// fork makes new sequences that share all pages of one; so many have been made before
+// in the request.
+func fork(o *Oracle, id messages.SequenceID, n, before int) ([]messages.SequenceID, error) {
 	if n < 1 {
 		return nil, bad("fork into %d sequences", n)
 	}
@@ -188,7 +201,7 @@ func (o *Oracle) ForkOne(_ context.Context, id messages.SequenceID, n int) ([]me
 		f := *s
 		o.lastSequence++
 		f.id = o.lastSequence
-		f.last = use{o.request, i}
+		f.last = use{o.request, before + i}
 		f.settled = map[string]bool{}
 		for k := range s.settled {
 			f.settled[k] = true

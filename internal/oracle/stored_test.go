@@ -82,7 +82,7 @@ func TestWhatAnInvalidationNamesStoresNothingMore(t *testing.T) {
 	b := world(t, full(16, 0))
 	a := b.tokens(count(1, 9))
 	other := b.tokens(append(count(1, 4), 50, 51, 52, 53))
-	forks, err := b.ForkOne(ctx, a.Sequence, 1)
+	forks, err := forkOf(b, a.Sequence, 1)
 	require.NoError(t, err)
 	q := prefix(count(1, 6))
 	n, err := b.Invalidate(ctx, messages.Selector{Prefix: &q})

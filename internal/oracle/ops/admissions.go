@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"slices"
+
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/messages"
@@ -65,8 +67,11 @@ func admittedOf(a messages.Admitted) any {
 		Reused int
 		Why    messages.MissReason
 		Reuse  []messages.PoolReuse
+
+		Attention   int
+		Checkpoints []int
 	}
-	return answer{a.ReusedTokens, a.MissReason, a.Reuse}
+	return answer{a.ReusedTokens, a.MissReason, a.Reuse, a.AttentionTokens, slices.Clone(append([]int{}, a.Checkpoints...))}
 }
 
 // take notes what was admitted and, unless the prefill is manual, commits the
@@ -83,7 +88,7 @@ func (r *run) take(t *rapid.T, qs []messages.AdmitRequest, a, b []messages.Admit
 			id:     [2]messages.SequenceID{a[i].Sequence, b[i].Sequence},
 			prefix: messages.Prefix{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal},
 			prompt: len(q.Tokens), computed: a[i].ReusedTokens, chunk: q.ChunkTokens, width: max(1, q.BeamWidth),
-			manual: rapid.IntRange(0, 3).Draw(t, "manual") == 3,
+			manual: rapid.IntRange(0, 3).Draw(t, "manual") == 3, checkpoints: slices.Clone(a[i].Checkpoints),
 		}
 		r.running = append(r.running, s)
 		if !s.manual {

@@ -12,7 +12,10 @@ func Geometry(c oracle.Config) (windows.Model, windows.Config) {
 	m := windows.Model{Layers: len(c.Pools), HeadDim: HeadDim, DType: "float16", MaxSeqLen: c.MaxSeqLen}
 	w := windows.DefaultConfig()
 	w.TokensPerBlock = c.TokensPerBlock
-	for _, p := range c.Pools {
+	for layer, p := range c.Pools {
+		if p.State {
+			m.States = append(m.States, windows.State{Layers: []int{layer}, Bytes: p.PageBytes})
+		}
 		m.KVHeads = append(m.KVHeads, p.KVHeads)
 		window := p.Window
 		if window == 0 {
@@ -25,6 +28,7 @@ func Geometry(c oracle.Config) (windows.Model, windows.Config) {
 	w.EnableBlockReuse, w.EnablePartialReuse = c.BlockReuse, c.PartialReuse
 	w.CopyOnPartialReuse, w.OnboardBlocks = c.CopyOnPartialReuse, c.OnboardBlocks
 	w.SecondaryOffloadMinPriority = c.SecondaryOffloadMinPriority
+	w.StateCheckpointInterval = c.CheckpointInterval
 	w.EventBufferMaxSize = c.EventLimit
 	w.SaltQuotas, w.OtherSaltsQuota = c.SaltQuotas, c.OtherSaltsQuota
 	return m, w

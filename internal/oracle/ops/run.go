@@ -73,17 +73,26 @@ type sequence struct {
 	chunk    int
 	width    int
 	manual   bool // an append commits nothing
+	// checkpoints are the positions at which a commit makes a checkpoint.
+	checkpoints []int
 }
 
 func (s *sequence) length() int      { return len(s.prefix.Tokens) }
 func (s *sequence) prefilling() bool { return s.computed < s.prompt }
 
-// target is how far the next commit of the prompt may reach.
+// target is how far the next commit of the prompt goes: as far as it may reach, or to
+// the next checkpoint.
 func (s *sequence) target(tpb int) int {
-	if s.chunk == 0 {
-		return s.prompt
+	to := s.prompt
+	if s.chunk > 0 {
+		to = min(to, (s.computed+s.chunk)/tpb*tpb)
 	}
-	return min(s.prompt, (s.computed+s.chunk)/tpb*tpb)
+	for _, position := range s.checkpoints {
+		if position > s.computed {
+			return min(to, position)
+		}
+	}
+	return to
 }
 
 // remember keeps a prefix to draw prompts from.

@@ -89,8 +89,8 @@ func (r *run) fork(t *rapid.T) {
 	}
 	s := r.drawRunning(t, func(*sequence) bool { return true })
 	n := rapid.IntRange(1, 2).Draw(t, "forks")
-	a, ea := r.a.ForkOne(r.ctx, s.id[0], n)
-	b, eb := r.b.ForkOne(r.ctx, s.id[1], n)
+	a, ea := r.forkOf(r.a, s.id[0], n)
+	b, eb := r.forkOf(r.b, s.id[1], n)
 	r.same(t, "fork", ea, eb, len(a), len(b))
 	for i := range a {
 		f := *s
@@ -98,6 +98,15 @@ func (r *run) fork(t *rapid.T) {
 		f.chunk = 0
 		r.running = append(r.running, &f)
 	}
+}
+
+// forkOf makes n forks of a sequence.
+func (r *run) forkOf(e Engine, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
+	results, err := e.Fork(r.ctx, []messages.ForkStep{{Sequence: id, Count: n}})
+	if err != nil {
+		return nil, err
+	}
+	return results[0].Forks, results[0].Err
 }
 
 // release lets one or two sequences go.

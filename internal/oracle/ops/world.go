@@ -54,7 +54,27 @@ func drawConfig(t *rapid.T, clock func() time.Duration) oracle.Config {
 		}
 		c.Pools = append(c.Pools, p)
 	}
+	drawStates(t, &c, secondary)
 	return c
+}
+
+// drawStates gives a third of the worlds recurrent layers.
+func drawStates(t *rapid.T, c *oracle.Config, secondary int) {
+	if rapid.IntRange(0, 2).Draw(t, "states") > 0 {
+		return
+	}
+	c.CheckpointInterval = c.TokensPerBlock * rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "checkpoint interval")
+	names := []string{"state", "state.2"}
+	for i := range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "state pools") {
+		p := oracle.PoolConfig{
+			Name: names[i], State: true, Layers: []int{len(c.Pools)}, PageBytes: int64(16 * (i + 1)),
+			Primary: rapid.IntRange(2, 9).Draw(t, "primary"),
+		}
+		if secondary > 0 {
+			p.Secondary = rapid.IntRange(1, 1+secondary).Draw(t, "secondary pages")
+		}
+		c.Pools = append(c.Pools, p)
+	}
 }
 
 // drawShapes draws pools in their order: ascending window, full attention last,

@@ -129,7 +129,12 @@ func (e *plain) RewindOne(_ context.Context, id messages.SequenceID, n int) erro
 	return nil
 }
 
-func (e *plain) ForkOne(_ context.Context, id messages.SequenceID, n int) ([]messages.SequenceID, error) {
+func (e *plain) Fork(_ context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
+	ids, err := e.fork(steps[0].Sequence, steps[0].Count)
+	return []messages.ForkResult{{Sequence: steps[0].Sequence, Forks: ids, Err: err}}, nil
+}
+
+func (e *plain) fork(id messages.SequenceID, n int) ([]messages.SequenceID, error) {
 	s, err := e.get(id)
 	if err != nil {
 		return nil, err

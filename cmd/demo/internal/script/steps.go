@@ -340,13 +340,17 @@ func decodeFork(o *object) request {
 				return nil, err
 			}
 		}
-		ids, err := p.engine.ForkOne(p.ctx, s.id, len(into))
+		results, err := p.engine.Fork(p.ctx, []messages.ForkStep{{Sequence: s.id, Count: len(into)}})
+		if err == nil {
+			err = results[0].Err
+		}
 		if err != nil {
 			return nil, p.noticed(s, err)
 		}
+		s.ready = append(s.ready, results[0].Ready...)
 		for i, n := range into {
 			f := *s
-			f.id, f.beams, f.ready = ids[i], [][]host.Chain{slices.Clone(s.beams[0])}, slices.Clone(s.ready)
+			f.id, f.beams, f.ready = results[0].Forks[i], [][]host.Chain{slices.Clone(s.beams[0])}, slices.Clone(s.ready)
 			p.sequences[n] = &f
 		}
 		return done("fork"), nil

@@ -66,7 +66,23 @@ func (a *author) open() {
 	if cache["onboard_blocks"] == true {
 		pages["secondary"] = a.IntN(8)
 	}
-	a.say(object{"op": "open", "model": object{"layers": layers, "kv_heads": 1, "head_dim": 4, "max_seq_len": 64}, "cache": cache, "pages": pages})
+	model := object{"layers": layers, "kv_heads": 1, "head_dim": 4, "max_seq_len": 64}
+	if a.oneIn(3) {
+		a.states(model, cache)
+	}
+	a.say(object{"op": "open", "model": model, "cache": cache, "pages": pages})
+}
+
+// states makes further layers of a model recurrent ones.
+func (a *author) states(model, cache object) {
+	layers := model["layers"].(int)
+	heads := []int{}
+	for range layers {
+		heads = append(heads, 1)
+	}
+	model["layers"], model["kv_heads"] = layers+1, append(heads, 0)
+	model["state"] = object{"layers": []int{layers}, "bytes": 24}
+	cache["state_checkpoint_interval"] = []int{0, 0, 4, 8}[a.IntN(4)]
 }
 
 func (a *author) name() string { return string(rune('A' + a.IntN(5))) }

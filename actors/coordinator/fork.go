@@ -1,0 +1,295 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// MaxForks bounds the sequences that one Fork makes, all its steps together.
+const MaxForks = 1 << 16
+
+// fork serves Fork: new sequences share all pages of others.
+//
+//	start ─┬────────────────────────────────────────▶ claiming ─▶ answer
+//	       │                                          ▲  pools add the references
+//	       │ recurrent layers                         │  of the new sequences
+//	       └─▶ taking ─▶ copying ─┬─▶ applying ───────┤
+//	           working   they get │   the tree learns │
+//	           pages     the state│   of victims      │
+//	                              └───────────────────┘
+//
+// The pages of blocks are copied when one of the sequences writes to them. A working
+// page cannot wait for that: each kernel writes it. So a fork of a model with recurrent
+// layers takes pages, and may find too few. The new sequences are made when they have
+// all their pages; until then a failure leaves nothing to take back.
+type fork struct {
+	*shared
+	request *messages.Fork
+	stage   forkStage
+	items   []forkItem
+	taken   []int // by pool, pages of the steps decided about before
+}
+
+// forkItem is a step that is right.
+type forkItem struct {
+	sequence *sequence.Sequence
+	result   *messages.ForkResult
+	n        int   // new sequences
+	ops      []int // by pool, the operation that takes working pages; nil: none
+	query    int   // index of its question in the Move
+}
+
+// forkStage is what the fork waits for.
+type forkStage uint8
+
+// The stages. From forkClaiming on the new sequences are complete.
+const (
+	forkIdle     forkStage = iota // no sequence has been made
+	forkTaking                    // pools take working pages
+	forkCopying                   // the offloader copies the state into them
+	forkApplying                  // the tree learns of victims
+	forkClaiming                  // pools add the references of the new sequences
+)
+
+// String names the stage.
+func (s forkStage) String() string {
+	return [...]string{"idle", "taking", "copying", "applying", "claiming"}[s]
+}
+
+// open begins a request.
+func (f *fork) open(m *messages.Fork) { f.request, f.stage = m, forkIdle }
+
+// start makes the forks of the steps that are right.
+func (f *fork) start() {
+	m := f.request
+	for len(m.Results) < len(m.Steps) {
+		m.Results = append(m.Results, messages.ForkResult{})
+	}
+	m.Err, m.Results = nil, m.Results[:len(m.Steps)]
+	f.items, f.taken = f.items[:0], make([]int, f.states.end)
+	f.out.reset()
+	made := 0
+	for i := range m.Steps {
+		step, result := &m.Steps[i], &m.Results[i]
+		*result = messages.ForkResult{Sequence: step.Sequence, Forks: result.Forks[:0]}
+		s, err := f.sequences.FindOnce(step.Sequence, f.kernel.stamp)
+		if err == nil {
+			err = validateFork(s, step.Count, made)
+		}
+		if err == nil {
+			err = f.checkCapacity(step.Count)
+		}
+		if result.Err = err; err == nil {
+			made += step.Count
+			s.Touch(f.kernel.stamp)
+			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count})
+			f.take(&f.items[len(f.items)-1])
+		}
+	}
+	switch {
+	case made == 0:
+		f.kernel.reply()
+	case f.states.empty():
+		f.claim()
+	default:
+		f.stage = forkTaking
+		f.out.pools.send()
+	}
+}
+
+// checkCapacity refuses a step that would find too few working pages. Without recurrent
+// layers a fork takes no page, so it cannot fail.
+func (f *fork) checkCapacity(n int) error {
+	for p := f.states.first; p < f.states.end; p++ {
+		if available := max(0, f.counts.available(p)-f.taken[p]); n > available {
+			refusal := refusals.WithTotal(refusals.OutOfPages(f.config.Pools[p].Name, n, available), f.counts.device[p].Total, n)
+			f.pressure.noteRefusal(refusal)
+			return refusal
+		}
+	}
+	return nil
+}
+
+// take takes the working pages of a step.
+func (f *fork) take(it *forkItem) {
+	if f.states.empty() {
+		return
+	}
+	it.ops = make([]int, f.states.end)
+	for p := f.states.first; p < f.states.end; p++ {
+		it.ops[p] = f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: it.n, Tenant: it.sequence.Tenant})
+		f.taken[p] += it.n
+	}
+}
+
+// copy copies the state of each sequence into the working pages of its forks.
+func (f *fork) copy() {
+	f.out.pools.received()
+	f.out.move.reset()
+	f.out.move.victims(&f.out.pools)
+	for i := range f.items {
+		it := &f.items[i]
+		it.result.Working = make([][]messages.PageID, it.n)
+		var q *protocol.WaitQuery
+		q, it.query = f.out.move.query()
+		for p := range f.states.end {
+			var written []messages.PageID
+			if f.states.has(p) {
+				own, pages := it.sequence.Table(p)[0], f.out.pools.op(p, it.ops[p]).Pages
+				f.stats.allocated(p, it.n)
+				for k, page := range pages {
+					f.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(own), Block: protocol.NoBlock, To: page, Tokens: f.config.TokensPerBlock})
+					for len(it.result.Working[k]) < p {
+						it.result.Working[k] = append(it.result.Working[k], messages.NoPage)
+					}
+					it.result.Working[k] = append(it.result.Working[k], page)
+				}
+				// The own page must not be written to before the copies have read it.
+				written = append(slices.Clone(pages), own)
+			}
+			q.Write = append(q.Write, written)
+		}
+	}
+	f.stage = forkCopying
+	f.out.move.send()
+}
+
+// copied tells the tree of victims, and refuses the steps of which a copy failed.
+func (f *fork) copied() {
+	f.out.resetChange()
+	f.out.moved()
+	for i := range f.items {
+		it := &f.items[i]
+		it.result.Ready = slices.Clone(f.out.move.tickets(it.query))
+		for p := f.states.first; p < f.states.end; p++ {
+			for _, c := range f.out.move.pool(p).Copies {
+				if c.Failed && slices.Contains(f.out.pools.op(p, it.ops[p]).Pages, c.To) {
+					it.result.Err = refusals.New(messages.ErrInternal, "a copy into the working page of a fork failed")
+				}
+			}
+		}
+	}
+	if !f.out.changeNeeded() {
+		f.out.reset()
+		f.claim()
+		return
+	}
+	f.stage = forkApplying
+	f.out.apply()
+}
+
+// claim makes the forks, and adds their references to the pages that they share.
+func (f *fork) claim() {
+	for i := range f.items {
+		it := &f.items[i]
+		if it.result.Err != nil {
+			f.dropWorking(it)
+			continue
+		}
+		f.forkOne(it)
+	}
+	f.stage = forkClaiming
+	f.out.followUp()
+}
+
+// dropWorking gives back the pages of a step of which a copy failed.
+func (f *fork) dropWorking(it *forkItem) {
+	for p := f.states.first; p < f.states.end; p++ {
+		var pages []messages.PageID
+		for _, working := range it.result.Working {
+			pages = append(pages, working[p])
+		}
+		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Use()})
+	}
+	it.result.Working = nil
+}
+
+// forkOne makes the forks of a sequence.
+func (f *fork) forkOne(it *forkItem) {
+	s := it.sequence
+	for k := range it.n {
+		made := f.sequences.Open(f.kernel.stamp)
+		s.Fork(made)
+		made.SetUse(f.uses.next())
+		for p := f.states.first; p < f.states.end; p++ {
+			made.SetTable(p, append(made.Table(p), it.result.Working[k][p]))
+		}
+		it.result.Forks = append(it.result.Forks, made.ID())
+	}
+	for p := range f.config.Pools {
+		if !f.states.has(p) {
+			f.out.pools.claimBeams(p, s.Table(p), it.n+1)
+		}
+	}
+}
+
+// validateFork checks a fork into n sequences, after others of the same request have
+// made some.
+func validateFork(s *sequence.Sequence, n, made int) error {
+	switch {
+	// The bound is of the whole request: it keeps one request from growing the engine
+	// without limit.
+	case n < 1 || n > MaxForks-made:
+		return refusals.New(messages.ErrBadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
+	case s.Beams() > 1:
+		return refusals.New(messages.ErrNotSupported, "fork and beam_width above 1 exclude each other")
+	case !s.PromptComputed():
+		return refusals.New(messages.ErrBadRequest, "fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
+	}
+	return nil
+}
+
+// resume does the stage that follows.
+func (f *fork) resume() {
+	switch f.stage {
+	case forkTaking:
+		f.copy()
+	case forkCopying:
+		f.copied()
+	case forkApplying:
+		f.out.applied()
+		f.claim()
+	case forkClaiming:
+		f.out.followed()
+		f.kernel.reply()
+	case forkIdle:
+	}
+}
+
+// undo has nothing to take back: pools are rebuilt with the references of forks
+// that are complete, and without pages that no sequence holds. A broken coordinator may
+// have made half of a fork.
+func (f *fork) undo(broken bool) verdict {
+	if f.stage == forkClaiming {
+		return answerNow
+	}
+	if broken {
+		f.sequences.LoseTouchedBy(f.kernel.stamp)
+	}
+	f.sequences.EndOpenedBy(f.kernel.stamp)
+	f.stage = forkIdle
+	return serveAgain
+}
+
+// check verifies that the forks which the answer names run.
+func (f *fork) check() error {
+	if f.stage != forkClaiming {
+		return nil
+	}
+	for i := range f.request.Results {
+		for _, id := range f.request.Results[i].Forks {
+			if _, refusal := f.sequences.Find(id); refusal != nil {
+				return fmt.Errorf("fork: %w", refusal)
+			}
+		}
+	}
+	return nil
+}
+
+// String names the stage.
+func (f *fork) String() string { return fmt.Sprintf("fork: %v", f.stage) }
