@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -227,6 +228,18 @@ func (e *Engine) DevicePools() []gpu.Pool { return slices.Clone(e.streams.pools)
 // of the record is the refusal of the request; the error that Do returns says that
 // it was not served at all.
 func (e *Engine) Do(ctx context.Context, request messages.Request) error {
+	observe := e.settings.OnCall
+	if observe == nil {
+		return serve(ctx, e, request)
+	}
+	began := time.Now()
+	err := serve(ctx, e, request)
+	observe(ctx, request, began, err)
+	return err
+}
+
+// serve is Do without its observer.
+func serve(ctx context.Context, e *Engine, request messages.Request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -269,6 +282,13 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 		return err
 	}
 	served := lent.Copy(request)
+	if observe := e.settings.OnCall; observe != nil {
+		began, told := time.Now(), done
+		done = func(err error) {
+			observe(context.Background(), request, began, err)
+			told(err)
+		}
+	}
 	if lent.Enabled {
 		told := done
 		done = func(err error) {

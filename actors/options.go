@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -77,6 +78,16 @@ func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option 
 // limit must be below the bound of calls in flight, so that releases always get
 // through. The default is 0: nothing waits.
 func WithWaitingRoom(limit int) Option { return func(s *settings.Settings) { s.WaitingRoom = limit } }
+
+// WithCallObserver makes the engine tell of each Do and each Submit when it is answered,
+// with the request record and its results, the time at which the call began, and the
+// error that Do returns. observe runs on the goroutine that the answer comes to, must
+// neither block nor keep the record, and may be called by many goroutines at once. ctx
+// is that of Do, and context.Background for Submit. Requests that a host that is an
+// actor sends as messages are not told. Without an observer nothing is timed.
+func WithCallObserver(observe func(ctx context.Context, request messages.Request, began time.Time, err error)) Option {
+	return func(s *settings.Settings) { s.OnCall = observe }
+}
 
 // newSettings applies the options to the defaults.
 func newSettings(list []Option) (settings.Settings, error) {

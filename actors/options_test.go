@@ -76,3 +76,36 @@ func TestTheZeroEngineRefuses(t *testing.T) {
 	assert.EqualError(t, err, "an engine that does not come from Spawn")
 	require.ErrorIs(t, e.Submit(&messages.ReadStats{}, func(error) {}), messages.ErrClosed)
 }
+
+// Calls are told with their answers, by Do and by Submit, also those that are refused.
+func TestCallsAreObserved(t *testing.T) {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	system := newSystem()
+	defer shutdown(system)
+	type told struct {
+		request any
+		err     error
+	}
+	calls := make(chan told, 10)
+	before := time.Now()
+	observe := func(_ context.Context, request messages.Request, began time.Time, err error) {
+		assert.False(t, began.Before(before))
+		calls <- told{request, err}
+	}
+	e, err := actors.Spawn(system.Root, (&setup{}).config(device), actors.WithCallObserver(observe))
+	require.NoError(t, err)
+	stats, lookup := &messages.ReadStats{}, &messages.Lookup{}
+	require.NoError(t, e.Do(t.Context(), stats))
+	assert.Equal(t, told{stats, nil}, <-calls)
+	require.NoError(t, e.Submit(lookup, func(error) {}))
+	assert.Equal(t, told{lookup, nil}, <-calls)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, e.Do(ctx, stats))
+	assert.Equal(t, told{stats, context.Canceled}, <-calls)
+	_, err = e.Close(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, e.Do(t.Context(), stats), messages.ErrClosed)
+	assert.ErrorIs(t, (<-calls).err, messages.ErrClosed)
+}

@@ -28,6 +28,7 @@ const (
 	attention  = "gpu/attention" // of hosts: the engine never imports it
 	stores     = "offloader/stores"
 	published  = "events/publish"
+	prometheus = "github.com/prometheus/client_golang"
 )
 
 // picture has a place for every folder; the longest that fits counts.
@@ -54,6 +55,8 @@ var picture = []place{
 	// Sockets and goroutines: what serves published events to other processes.
 	{dir: published, own: []string{"messages", "internal/refusals", "windows", "events"}, core: true},
 	{dir: published + "/wire", own: []string{"messages", "internal/refusals", "events"}},
+
+	{dir: "metrics", own: []string{"messages", "internal/refusals", "windows"}, others: []string{prometheus}},
 
 	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
 	{dir: cuda, own: []string{"messages", "internal/refusals", "gpu"}, others: []string{purego}},

@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type Settings struct {
 	RebalanceEvery int
 	OnRebalance    func(messages.Rebalanced)
 	WaitingRoom    int
+	// OnCall is told of each call; nil: nobody is.
+	OnCall func(ctx context.Context, request messages.Request, began time.Time, err error)
 
 	// What follows is set by package enginetest alone.
 

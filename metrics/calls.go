@@ -1,0 +1,165 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// calls are the metrics of what is observed.
+type calls struct {
+	durations  *prometheus.HistogramVec
+	refusals   *prometheus.CounterVec
+	admissions *prometheus.CounterVec
+	hits       *prometheus.CounterVec
+	misses     *prometheus.CounterVec
+
+	byCall map[string]prometheus.Observer
+	// onHost is what hits has for host: the aliases read it.
+	onHost atomic.Int64
+}
+
+// callNames are the calls of an engine that have a duration of their own.
+var callNames = []string{
+	"admit", "append", "commit", "release", "rewind", "fork", "tables", "lookup", "pin", "unpin", "invalidate", "prefetch",
+	"reset", "rebalance", "stats", "events", "other",
+}
+
+func newCalls(constant prometheus.Labels) *calls {
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help, ConstLabels: constant}, []string{label})
+	}
+	c := &calls{
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kvactor_call_duration_seconds", Help: "Time from a call to its answer.", ConstLabels: constant,
+			// Calls take from 1 µs to some ms; the default buckets begin at 5 ms. A server
+			// that reads native histograms gets them with an error below 10 %.
+			Buckets:                     []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		}, []string{"call"}),
+		refusals:   counter("call_refusals_total", "Calls that were refused as a whole, by the code of the refusal.", "code"),
+		admissions: counter("admissions_total", "Requests for admission, by the answer: admitted, or the code of the refusal.", "answer"),
+		hits:       counter("hit_tokens_total", "Reused prompt tokens by where they were: host if a pool copied their block from host memory.", "tier"),
+		misses:     counter("missed_tokens_total", "Prompt tokens that were not reused, by why.", "reason"),
+		byCall:     map[string]prometheus.Observer{},
+	}
+	for _, name := range callNames {
+		c.byCall[name] = c.durations.WithLabelValues(name)
+	}
+	return c
+}
+
+// Collect exports the metrics.
+func (c *calls) Collect(out chan<- prometheus.Metric) {
+	for _, x := range []prometheus.Collector{c.durations, c.refusals, c.admissions, c.hits, c.misses} {
+		x.Collect(out)
+	}
+}
+
+// Observe notes a call and its answer. It is made for actors.WithCallObserver.
+func (c *Collector) Observe(_ context.Context, request messages.Request, began time.Time, err error) {
+	took := time.Since(began).Seconds()
+	name, refusal := callOf(request)
+	c.calls.byCall[name].Observe(took)
+	if err == nil {
+		err = refusal
+	}
+	if err != nil {
+		c.calls.refusals.WithLabelValues(codeOf(err)).Inc()
+		return
+	}
+	if m, ok := request.(*messages.Admit); ok {
+		for i := range m.Results {
+			c.admitted(&m.Requests[i], &m.Results[i])
+		}
+	}
+}
+
+// admitted counts what an admission has reused.
+func (c *Collector) admitted(r *messages.AdmitRequest, a *messages.Admitted) {
+	if a.Err != nil {
+		c.calls.admissions.WithLabelValues(codeOf(a.Err)).Inc()
+		return
+	}
+	c.calls.admissions.WithLabelValues("admitted").Inc()
+	// The pool that copied most decides: the others waited for it.
+	onboarded := 0
+	for _, p := range a.Reuse {
+		onboarded = max(onboarded, p.Onboarded)
+	}
+	c.mu.Lock()
+	size := blockTokens(c.pools)
+	c.mu.Unlock()
+	host := min(a.ReusedTokens, onboarded*size)
+	c.calls.hits.WithLabelValues("device").Add(float64(a.ReusedTokens - host))
+	c.calls.hits.WithLabelValues("host").Add(float64(host))
+	c.calls.onHost.Add(int64(host))
+	if missed := len(r.Tokens) - a.ReusedTokens; missed > 0 {
+		c.calls.misses.WithLabelValues(string(a.MissReason)).Add(float64(missed))
+	}
+}
+
+// codeOf is the code of a refusal, or what ended a call instead.
+func codeOf(err error) string {
+	var refusal *messages.Refusal
+	var code messages.Code
+	switch {
+	case errors.As(err, &refusal):
+		return string(refusal.Code)
+	case errors.As(err, &code):
+		return string(code)
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "deadline_exceeded"
+	default:
+		return "other"
+	}
+}
+
+// callOf names a request, and returns its refusal.
+func callOf(request any) (name string, refusal error) {
+	switch m := request.(type) {
+	case *messages.Admit:
+		return "admit", m.Err
+	case *messages.Append:
+		return "append", m.Err
+	case *messages.Commit:
+		return "commit", m.Err
+	case *messages.Release:
+		return "release", m.Err
+	case *messages.Rewind:
+		return "rewind", m.Err
+	case *messages.Fork:
+		return "fork", m.Err
+	case *messages.ReadTables:
+		return "tables", m.Err
+	case *messages.Lookup:
+		return "lookup", m.Err
+	case *messages.PinPrefix:
+		return "pin", m.Err
+	case *messages.UnpinPrefix:
+		return "unpin", m.Err
+	case *messages.Invalidate:
+		return "invalidate", m.Err
+	case *messages.Prefetch:
+		return "prefetch", m.Err
+	case *messages.Reset:
+		return "reset", m.Err
+	case *messages.Rebalance:
+		return "rebalance", m.Err
+	case *messages.ReadStats:
+		return "stats", m.Err
+	case *messages.ReadEvents:
+		return "events", m.Err
+	case *messages.ReadSnapshot:
+		return "events", m.Err
+	default:
+		return "other", nil
+	}
+}

@@ -1,0 +1,167 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Source is what a collector asks of an engine. *kvactor.Engine and *actors.Engine are
+// sources.
+type Source interface {
+	Stats(ctx context.Context) (messages.Stats, error)
+}
+
+// Aliases are sets of further names for the same numbers.
+type Aliases uint8
+
+// The sets of names.
+const (
+	AliasVLLM        Aliases = 1 << iota // vllm:…
+	AliasVLLMLegacy                      // vllm:gpu_cache_usage_perc, which old boards query
+	AliasTensorRTLLM                     // trtllm_…
+)
+
+// Options are what a collector is made of.
+type Options struct {
+	Model   string // of the label model_name
+	Engine  string // of the label engine; "": 0
+	Aliases Aliases
+	// Waiting is the number of requests that wait for the host to admit them, which
+	// only the host knows; nil: 0.
+	Waiting func() int
+	// Timeout is how long a scrape waits for the engine; 0: 2 s.
+	Timeout time.Duration
+}
+
+// Collector is a prometheus.Collector over one engine. Its methods may be called by any
+// number of goroutines.
+type Collector struct {
+	o     Options
+	calls *calls
+
+	mu     sync.Mutex
+	source Source // nil before Attach
+	pools  []windows.Pool
+
+	own, vllm, trtllm descriptions
+}
+
+// New makes a collector. Until Attach it exports what it observes.
+func New(o Options) *Collector {
+	if o.Engine == "" {
+		o.Engine = "0"
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.Waiting == nil {
+		o.Waiting = func() int { return 0 }
+	}
+	labels := prometheus.Labels{"model_name": o.Model, "engine": o.Engine}
+	c := &Collector{o: o, calls: newCalls(labels)}
+	c.own = ownDescriptions(labels)
+	if o.Aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {
+		c.vllm = vllmDescriptions(labels)
+	}
+	if o.Aliases&AliasTensorRTLLM != 0 {
+		c.trtllm = trtllmDescriptions(prometheus.Labels{"model_name": o.Model, "engine_type": "kvactor"})
+	}
+	return c
+}
+
+// Attach says which engine the collector asks; the pools are the engine's.
+func (c *Collector) Attach(s Source, pools []windows.Pool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.source, c.pools = s, pools
+}
+
+// Describe describes no metric: which pools there are is known after Attach only.
+func (c *Collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect asks the engine for its counters and exports them. An engine that does not
+// answer in time is down.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	c.calls.Collect(out)
+	c.mu.Lock()
+	source, pools := c.source, c.pools
+	c.mu.Unlock()
+	if source == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.o.Timeout)
+	defer cancel()
+	stats, err := source.Stats(ctx)
+	if err != nil {
+		c.own.gauge(out, "up", 0)
+		return
+	}
+	c.own.gauge(out, "up", 1)
+	c.collectEngine(out, &stats)
+	for i := range stats.Pools {
+		c.collectPool(out, &stats.Pools[i])
+	}
+	for i := range pools {
+		p := &pools[i]
+		c.own.gauge(out, "pool_page_bytes", float64(p.PageBytes()), p.Name)
+		c.own.gauge(out, "pool_block_tokens", float64(p.TokensPerBlock), p.Name)
+		c.own.gauge(out, "pool_window_tokens", float64(p.Window), p.Name)
+		c.own.gauge(out, "pool_layers", float64(len(p.Layers)), p.Name)
+	}
+	if c.vllm != nil {
+		c.collectVLLM(out, &stats, pools)
+	}
+	if c.trtllm != nil {
+		c.collectTensorRTLLM(out, &stats, pools)
+	}
+}
+
+func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *messages.Stats) {
+	c.own.counter(out, "requests_total", float64(s.Requests))
+	c.own.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
+	c.own.counter(out, "reused_tokens_total", float64(s.ReusedTokens))
+	c.own.counter(out, "rounds_total", float64(s.Rounds))
+	c.own.counter(out, "actor_restarts_total", float64(s.Restarts))
+	c.own.gauge(out, "sequences_running", float64(s.Sequences))
+	c.own.gauge(out, "requests_waiting", float64(c.o.Waiting()))
+}
+
+func (c *Collector) collectPool(out chan<- prometheus.Metric, s *messages.PoolStats) {
+	for _, tier := range []struct {
+		name string
+		n    messages.PageCounts
+	}{{"primary", s.Primary}, {"secondary", s.Secondary}} {
+		c.own.gauge(out, "pages", float64(tier.n.Used), s.Name, tier.name, "used")
+		c.own.gauge(out, "pages", float64(tier.n.Cached), s.Name, tier.name, "cached")
+		c.own.gauge(out, "pages", float64(tier.n.Free), s.Name, tier.name, "free")
+	}
+	for _, x := range []struct {
+		name string
+		n    int64
+	}{
+		{"pages_allocated_total", s.AllocatedPages},
+		{"pages_reused_total", s.ReusedFull},
+		{"partial_reuses_total", s.ReusedPartial},
+		{"blocks_missed_total", s.Missed},
+		{"pages_evicted_total", s.Evicted},
+		{"pages_offloaded_total", s.Offloaded},
+		{"pages_dropped_total", s.Dropped},
+		{"pages_onboarded_total", s.Onboarded},
+		{"offloaded_bytes_total", s.BytesOffloaded},
+		{"onboarded_bytes_total", s.BytesOnboarded},
+		{"offload_saved_bytes_total", s.BytesSaved},
+		{"offloads_without_copy_total", s.DirtyTakes},
+		{"offloads_waited_for_total", s.WaitingTakes},
+		{"pages_offloaded_ahead_total", s.AheadPages},
+		{"checkpoints_total", s.Checkpoints},
+		{"checkpoints_skipped_total", s.CheckpointsSkipped},
+	} {
+		c.own.counter(out, x.name, float64(x.n), s.Name)
+	}
+}

@@ -1,0 +1,237 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// served is a collector over an engine that has served prompts: two alike, one that is
+// too long, one refused call.
+func served(t *testing.T, o Options) *Collector {
+	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
+	require.NoError(t, err)
+	cache := kvactor.DefaultCache()
+	cache.TokensPerBlock, cache.HostCacheSize, cache.MaxAttentionWindow = 4, 1<<14, []int{8, 64}
+	c := New(o)
+	e, err := kvactor.Open(kvactor.Config{
+		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
+		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}}, Device: device,
+	}, kvactor.With(actors.WithCallObserver(c.Observe)))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := e.Close(context.WithoutCancel(t.Context()))
+		require.NoError(t, err)
+	})
+	c.Attach(e, e.Pools())
+	prompt := func(first messages.Token) []messages.Token {
+		tokens := make([]messages.Token, 17)
+		tokens[0] = first
+		return tokens
+	}
+	for _, first := range []messages.Token{0, 0, 1, 2, 0} { // 1 and 2 move 0 to host memory
+		s, err := e.Admit(t.Context(), kvactor.AdmitRequest{Tokens: prompt(first)})
+		require.NoError(t, err)
+		require.NoError(t, s.Commit(t.Context(), 17, kvactor.Ticket{}))
+		require.NoError(t, s.Release(t.Context(), kvactor.Ticket{}))
+	}
+	_, err = e.Admit(t.Context(), kvactor.AdmitRequest{Tokens: make([]messages.Token, 60)})
+	require.ErrorIs(t, err, messages.ErrOutOfPages)
+	require.ErrorIs(t, e.Unpin(t.Context(), 99), messages.ErrUnknownPin)
+	return c
+}
+
+// value is that of one metric, whose other labels are not looked at.
+func value(t *testing.T, c prometheus.Collector, name string, labels ...string) float64 {
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			text := m.String()
+			if !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(text, `value:"`+l+`"`) }) {
+				switch {
+				case m.Gauge != nil:
+					return m.GetGauge().GetValue()
+				case m.Counter != nil:
+					return m.GetCounter().GetValue()
+				default:
+					return float64(m.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+	}
+	t.Fatalf("no metric %s with labels %v", name, labels)
+	return 0
+}
+
+// What is exported is what the engine counts, and what was observed.
+func TestWhatIsExported(t *testing.T) {
+	c := served(t, Options{Model: "m", Waiting: func() int { return 3 }})
+	stats, err := c.source.Stats(t.Context())
+	require.NoError(t, err)
+	for _, want := range []struct {
+		value  float64
+		name   string
+		labels []string
+	}{
+		{1, "kvactor_up", []string{"m", "0"}},
+		{5, "kvactor_requests_total", nil},
+		{85, "kvactor_prompt_tokens_total", nil},
+		{float64(stats.ReusedTokens), "kvactor_reused_tokens_total", nil},
+		{0, "kvactor_sequences_running", nil},
+		{3, "kvactor_requests_waiting", nil},
+		{5, "kvactor_admissions_total", []string{"admitted"}},
+		{1, "kvactor_admissions_total", []string{"out_of_pages"}},
+		{1, "kvactor_call_refusals_total", []string{"unknown_pin"}},
+		{6, "kvactor_call_duration_seconds", []string{"admit"}},
+		{5, "kvactor_call_duration_seconds", []string{"commit"}},
+		{51, "kvactor_missed_tokens_total", []string{"cold"}},
+		{float64(stats.Pools[1].Primary.Cached), "kvactor_pages", []string{"wfullh1", "primary", "cached"}},
+		{float64(stats.Pools[0].Primary.Free), "kvactor_pages", []string{"w8h1", "primary", "free"}},
+		{float64(stats.Pools[1].BytesOffloaded), "kvactor_offloaded_bytes_total", []string{"wfullh1"}},
+		{8, "kvactor_pool_window_tokens", []string{"w8h1"}},
+		{4, "kvactor_pool_block_tokens", []string{"wfullh1"}},
+	} {
+		assert.InDelta(t, want.value, value(t, c, want.name, want.labels...), 1e-9, "%s %v", want.name, want.labels)
+	}
+	device, host := value(t, c, "kvactor_hit_tokens_total", "device"), value(t, c, "kvactor_hit_tokens_total", "host")
+	assert.InDelta(t, float64(stats.ReusedTokens), device+host, 1e-9)
+	assert.Positive(t, host)
+	assert.Positive(t, device)
+}
+
+// promtool finds nothing wrong with our own names.
+func TestNamesAreClean(t *testing.T) {
+	c := served(t, Options{Model: "m"})
+	problems, err := testutil.CollectAndLint(c)
+	require.NoError(t, err)
+	assert.Equal(t, []promlint.Problem(nil), problems)
+}
+
+// Boards and gateways find the names of other engines, with the same numbers.
+func TestAliases(t *testing.T) {
+	c := served(t, Options{Model: "m", Aliases: AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM})
+	hits := value(t, c, "vllm:prefix_cache_hits_total", "m", "0") + value(t, c, "vllm:external_prefix_cache_hits_total")
+	assert.InDelta(t, value(t, c, "kvactor_reused_tokens_total"), hits, 1e-9)
+	assert.InDelta(t, 85, value(t, c, "vllm:prefix_cache_queries_total"), 1e-9)
+	assert.InDelta(t, 1, value(t, c, "vllm:cache_config_info", "4", "6", "8", "True"), 1e-9)
+	assert.InDelta(t, value(t, c, "vllm:kv_cache_usage_perc"), value(t, c, "vllm:gpu_cache_usage_perc"), 1e-9)
+	assert.InDelta(t, hits/85, value(t, c, "trtllm_kv_cache_hit_rate", "kvactor"), 1e-9)
+	assert.InDelta(t, 6, value(t, c, "trtllm_kv_cache_max_blocks"), 1e-9)
+	assert.InDelta(t, 4, value(t, c, "trtllm_kv_cache_tokens_per_block"), 1e-9)
+	for _, name := range exported(t, served(t, Options{Model: "m"})) {
+		assert.True(t, strings.HasPrefix(name, "kvactor_"), "%s is exported, but not asked for", name)
+	}
+}
+
+// exported lists the names of a collector's metrics.
+func exported(t *testing.T, c prometheus.Collector) (names []string) {
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		names = append(names, f.GetName())
+	}
+	return names
+}
+
+// An engine that does not answer is down; what was observed is exported all the same.
+func TestAnEngineThatIsDown(t *testing.T) {
+	c := New(Options{Model: "m"})
+	c.Observe(t.Context(), &messages.Reset{}, time.Now(), context.Canceled)
+	assert.NotContains(t, exported(t, c), "kvactor_up")
+	c.Attach(down{}, nil)
+	assert.InDelta(t, 0, value(t, c, "kvactor_up"), 0)
+	assert.InDelta(t, 1, value(t, c, "kvactor_call_refusals_total", "canceled"), 0)
+	assert.NotContains(t, exported(t, c), "kvactor_requests_total")
+}
+
+type down struct{}
+
+func (down) Stats(context.Context) (messages.Stats, error) {
+	return messages.Stats{}, errors.New("down")
+}
+
+// Each kind of call has a name, so that none is counted among others by mistake.
+func TestCallsHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, request := range []any{
+		&messages.Admit{}, &messages.Append{}, &messages.Commit{}, &messages.Release{}, &messages.Rewind{}, &messages.Fork{},
+		&messages.ReadTables{}, &messages.Lookup{}, &messages.PinPrefix{}, &messages.UnpinPrefix{}, &messages.Invalidate{},
+		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &messages.ReadStats{}, &messages.ReadEvents{}, &messages.Check{},
+	} {
+		name, err := callOf(request)
+		require.NoError(t, err)
+		assert.False(t, seen[name], name)
+		assert.Contains(t, callNames, name)
+		seen[name] = true
+	}
+	assert.Len(t, seen, len(callNames))
+	assert.Equal(t, "deadline_exceeded", codeOf(context.DeadlineExceeded))
+	assert.Equal(t, "other", codeOf(errors.New("x")))
+}
+
+// Each query of the boards in docs/grafana, and each name in docs/observability.md, is
+// of a metric that is exported.
+func TestTheBoardQueriesWhatIsExported(t *testing.T) {
+	c := served(t, Options{Model: "m", Aliases: AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM})
+	names := map[string]bool{}
+	for _, n := range exported(t, c) {
+		names[n] = true
+	}
+	boards, err := filepath.Glob("../docs/grafana/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, boards)
+	for _, file := range append(boards, "../docs/observability.md") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`\b(kvactor_|vllm:|trtllm_)[a-z][a-z_]*[a-z]\b`).FindAllString(string(text), -1)
+		require.Greater(t, len(found), 10, file)
+		for _, name := range found {
+			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+			assert.True(t, names[name], "%s queries %s, which is not exported", file, name)
+		}
+	}
+}
+
+// A call that is observed allocates nothing, but for those that are refused.
+func TestObservingAllocatesNothing(t *testing.T) {
+	c := New(Options{Model: "m"})
+	request := &messages.Append{Steps: make([]messages.AppendStep, 64), Results: make([]messages.StepResult, 64)}
+	began := time.Now()
+	c.Observe(t.Context(), request, began, nil)
+	// Histograms make new native buckets now and then.
+	assert.Less(t, testing.AllocsPerRun(1000, func() { c.Observe(t.Context(), request, began, nil) }), 1.0)
+}
+
+func BenchmarkObserve(b *testing.B) {
+	c := New(Options{Model: "m"})
+	request := &messages.Append{}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Observe(b.Context(), request, time.Now(), nil)
+	}
+}
