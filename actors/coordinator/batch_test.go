@@ -39,14 +39,14 @@ func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
 // Those judged first get the pages; a refused one gives its claims back.
 func TestABatchIsJudgedInOrder(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 5}}})
-	results, lives := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)), request(run(300, 1)))
+	results, sequences := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)), request(run(300, 1)))
 	require.NoError(t, results[0].Err)
 	assert.Equal(t, "pool wfullh1 needs 3 pages, 2 available", results[1].Err.Error())
 	require.NoError(t, results[2].Err)
 	assert.Equal(t, "pool wfullh1 needs 1 pages, 0 available", results[3].Err.Error())
-	w.prefill(lives[0])
-	w.prefill(lives[2])
-	w.release(lives[0], lives[2])
+	w.prefill(sequences[0])
+	w.prefill(sequences[2])
+	w.release(sequences[0], sequences[2])
 	w.assertCounts(0, 0, 5, 0)
 }
 
@@ -95,16 +95,16 @@ func TestTheFirstPoolThatLacksPagesIsNamed(t *gotesting.T) {
 func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
 	w.store(run(0, 6)) // the second block is stored in part: 2 tokens
-	results, lives := w.admitBatch(request(run(0, 8)), request(run(0, 7)))
+	results, sequences := w.admitBatch(request(run(0, 8)), request(run(0, 7)))
 	for i := range results {
 		require.NoError(t, results[i].Err)
 		assert.Equal(t, 6, results[i].ReusedTokens)
 		assert.Equal(t, messages.PoolReuse{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy}, results[i].Reuse[0])
 	}
 	assert.Equal(t, 4, w.memory.copies[offloader.Duplicate], "two tokens of K and of V, twice")
-	w.prefill(lives[0])
-	w.prefill(lives[1])
-	w.release(lives...)
+	w.prefill(sequences[0])
+	w.prefill(sequences[1])
+	w.release(sequences...)
 
 	w.do(&messages.Reset{})
 	w.store(run(0, 6))
@@ -174,10 +174,10 @@ func TestAPageThatIsTakenOverIsNoPageForACopy(t *gotesting.T) {
 	w.store(run(200, 5)) // a whole block, and one of one token
 	w.store(run(300, 1)) // one of one token
 	w.assertCounts(0, 2, 3, 0)
-	results, lives := w.admitBatch(chunked(run(300, 2), 12), chunked(run(200, 6), 12), request(run(200, 7)))
+	results, sequences := w.admitBatch(chunked(run(300, 2), 12), chunked(run(200, 6), 12), request(run(200, 7)))
 	require.NoError(t, results[0].Err)
 	assert.Equal(t, messages.PartialTakeover, results[0].Reuse[0].PartialReuse)
-	for i, l := range lives {
+	for i, l := range sequences {
 		if results[i].Err == nil {
 			assert.NotEqual(t, messages.PartialCopy, results[i].Reuse[0].PartialReuse)
 			w.prefill(l)
@@ -191,7 +191,7 @@ func TestABatchOnboardsABlockOnce(t *gotesting.T) {
 	w.store(run(0, 8))
 	w.release(w.start(run(500, 24)))
 	require.Equal(t, messages.Found{MatchedTokens: 8, SecondaryTokens: 8}, w.lookup(messages.Prefix{Tokens: run(0, 9)}))
-	results, lives := w.admitBatch(request(run(0, 9)), request(append(run(0, 8), 900)))
+	results, sequences := w.admitBatch(request(run(0, 9)), request(append(run(0, 8), 900)))
 	for i := range results {
 		require.NoError(t, results[i].Err)
 		assert.Equal(t, 8, results[i].ReusedTokens)
@@ -200,8 +200,8 @@ func TestABatchOnboardsABlockOnce(t *gotesting.T) {
 	assert.Equal(t, 2, results[1].Reuse[0].Full)
 	assert.Equal(t, results[0].Tables[0][0][:2], results[1].Tables[0][0][:2], "they share the pages")
 	assert.Equal(t, 2, w.memory.copies[offloader.Onboard])
-	w.prefill(lives[0])
-	w.prefill(lives[1])
+	w.prefill(sequences[0])
+	w.prefill(sequences[1])
 	w.assertCounts(0, 4, 2, 0)
 }
 
@@ -213,16 +213,16 @@ func TestASourceThatAnotherBringsInLeavesItsUse(t *gotesting.T) {
 	w.store(run(100, 48)) // the first is in host memory now
 	found := w.lookup(messages.Prefix{Tokens: run(0, 9)})
 	require.Equal(t, 8, found.SecondaryTokens)
-	results, lives := w.admitBatch(request(append(run(0, 8), run(50, 12)...)), request(append(run(0, 6), 900)))
+	results, sequences := w.admitBatch(request(append(run(0, 8), run(50, 12)...)), request(append(run(0, 6), 900)))
 	require.NoError(t, results[0].Err)
 	require.NoError(t, results[1].Err)
 	require.Equal(t, messages.PartialCopy, results[1].Reuse[0].PartialReuse)
 	first, second := results[0].Tables[0][0][0], results[0].Tables[0][0][1]
-	w.commitTo(lives[0], 20) // leaves the window: a part of the admission, so it leaves that use
-	require.Equal(t, []messages.PageID{messages.NoPage, messages.NoPage}, w.tables(lives[0].id)[0][0][:2])
+	w.commitTo(sequences[0], 20) // leaves the window: a part of the admission, so it leaves that use
+	require.Equal(t, []messages.PageID{messages.NoPage, messages.NoPage}, w.tables(sequences[0].id)[0][0][:2])
 	use := func(page messages.PageID) protocol.Use {
 		return w.Pools[0].UseOf(page, w.Pools[0].Caches(page))
 	}
 	assert.Greater(t, use(second), use(first), "the second block was the source of a copy after that\n%s", w.Pools[0])
-	w.release(lives...)
+	w.release(sequences...)
 }

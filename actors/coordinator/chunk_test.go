@@ -14,7 +14,7 @@ func chunked(tokens []messages.Token, chunk int) messages.AdmitRequest {
 	return messages.AdmitRequest{Tokens: tokens, ChunkTokens: chunk}
 }
 
-func commit(w *world, l *life, n int) error {
+func commit(w *world, l *hostSequence, n int) error {
 	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: n}}}
 	w.Do(m)
 	return m.Results[0].Err
@@ -176,12 +176,12 @@ func TestAPinInHostMemoryLeavesTheReserve(t *gotesting.T) {
 func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
 	w := newWorld(t, setup{windows: []int{4}, pages: []windows.Counts{{Primary: 4}}})
 	w.store(run(900, 4))
-	_, lives := w.admitBatch(chunked(run(0, 12), 4), request(append(run(0, 4), run(50, 4)...)))
+	_, sequences := w.admitBatch(chunked(run(0, 12), 4), request(append(run(0, 4), run(50, 4)...)))
 	w.assertCounts(0, 3, 1, 0)
-	first := w.tables(lives[1].id)[0][0][0]
-	w.write(lives[0], 0, 4)
-	w.write(lives[1], 0, 8)
-	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: lives[0].id, Computed: 4}, {Sequence: lives[1].id, Computed: 8}}}
+	first := w.tables(sequences[1].id)[0][0][0]
+	w.write(sequences[0], 0, 4)
+	w.write(sequences[1], 0, 8)
+	m := &messages.Commit{Steps: []messages.CommitStep{{Sequence: sequences[0].id, Computed: 4}, {Sequence: sequences[1].id, Computed: 8}}}
 	w.Do(m)
 	assert.Equal(t, []messages.PageID{first}, m.Results[0].NewPages[0])
 	assert.Zero(t, w.stats().Pools[0].Evicted)
@@ -201,14 +201,14 @@ func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
 	n := injection{world: w, own: true}
 	require.True(t, n.serve(&messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 16}}}))
 	require.True(t, n.aborted)
-	delete(w.lives, l.id)
+	delete(w.running, l.id)
 	w.quiet = true
 	assert.Equal(t, before, room(), "the reserve of four pages has ended, four are held")
 	assert.ErrorIs(t, commit(w, l, 16), messages.ErrSequenceLost)
 	fork := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: 1}}}
 	w.Do(fork)
 	assert.ErrorIs(t, fork.Results[0].Err, messages.ErrSequenceLost)
-	w.bury(messages.StepResult{Sequence: l.id, Err: messages.ErrSequenceLost})
+	w.releaseLost(messages.StepResult{Sequence: l.id, Err: messages.ErrSequenceLost})
 	assert.Equal(t, 6, room())
 	w.check()
 }

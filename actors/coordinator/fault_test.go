@@ -22,16 +22,16 @@ func TestAFailedOnboardShortensTheMatch(t *gotesting.T) {
 		w.store(run(100, 16))
 		require.Equal(t, 12, w.lookup(messages.Prefix{Tokens: run(0, 13)}).SecondaryTokens)
 		w.memory.failing[offloader.Onboard] = failed
-		_, lives := w.admitBatch(request(run(0, 13)))
-		require.NotNil(t, lives[0])
+		_, sequences := w.admitBatch(request(run(0, 13)))
+		require.NotNil(t, sequences[0])
 		// Each failure costs one of the three blocks; what lies behind it is stored
 		// but cannot be matched.
-		assert.LessOrEqual(t, lives[0].computed, 4*(3-failed))
+		assert.LessOrEqual(t, sequences[0].computed, 4*(3-failed))
 		if failed == 0 {
-			assert.Equal(t, 12, lives[0].computed)
+			assert.Equal(t, 12, sequences[0].computed)
 		}
-		w.prefill(lives[0])
-		w.release(lives[0])
+		w.prefill(sequences[0])
+		w.release(sequences[0])
 		assert.Equal(t, 12, w.lookup(messages.Prefix{Tokens: run(0, 13)}).MatchedTokens, "stored again")
 	}
 }
@@ -42,12 +42,12 @@ func TestWhenEveryOnboardFailsThePromptIsComputed(t *gotesting.T) {
 	w.store(run(0, 12))
 	w.store(run(100, 16))
 	w.memory.failing[offloader.Onboard] = 1000
-	results, lives := w.admitBatch(request(run(0, 13)), request(append(run(0, 8), 900)))
+	results, sequences := w.admitBatch(request(run(0, 13)), request(append(run(0, 8), 900)))
 	require.NoError(t, results[0].Err)
 	assert.Zero(t, results[0].ReusedTokens)
 	assert.ErrorIs(t, results[1].Err, messages.ErrOutOfPages)
-	w.prefill(lives[0])
-	w.release(lives[0])
+	w.prefill(sequences[0])
+	w.release(sequences[0])
 }
 
 // Two that share an onboard fail together and are admitted again.
@@ -56,12 +56,12 @@ func TestAFailedOnboardConcernsAllThatShareIt(t *gotesting.T) {
 	w.store(run(0, 8))
 	w.store(run(100, 24))
 	w.memory.failing[offloader.Onboard] = 1
-	results, lives := w.admitBatch(request(run(0, 9)), request(append(run(0, 8), 900)))
+	results, sequences := w.admitBatch(request(run(0, 9)), request(append(run(0, 8), 900)))
 	for i := range results {
 		require.NoError(t, results[i].Err)
-		w.prefill(lives[i])
+		w.prefill(sequences[i])
 	}
-	w.release(lives...)
+	w.release(sequences...)
 }
 
 func TestAFailedOffloadLosesTheContents(t *gotesting.T) {
@@ -82,12 +82,12 @@ func TestAFailedPartialCopyIsDoneWithout(t *gotesting.T) {
 	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}}})
 	w.store(run(0, 8))
 	w.memory.failing[offloader.Duplicate] = 1
-	results, lives := w.admitBatch(request(append(run(0, 6), 900)))
+	results, sequences := w.admitBatch(request(append(run(0, 6), 900)))
 	require.NoError(t, results[0].Err)
 	assert.Equal(t, 4, results[0].ReusedTokens)
 	assert.Equal(t, messages.PartialNone, results[0].Reuse[0].PartialReuse)
-	w.prefill(lives[0])
-	w.release(lives[0])
+	w.prefill(sequences[0])
+	w.release(sequences[0])
 }
 
 // A copy on write that fails takes the step back; the sequence goes on.
@@ -144,11 +144,11 @@ func TestAFailedMoveOfARebalance(t *gotesting.T) {
 	w.Do(m)
 	require.Zero(t, w.memory.failing[offloader.Duplicate], "there was a move")
 	var lost []messages.StepResult
-	for id := range w.lives {
+	for id := range w.running {
 		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
 		w.Do(r)
 		lost = append(lost, messages.StepResult{Sequence: id, Err: r.Results[0].Err})
 	}
-	w.bury(lost...)
+	w.releaseLost(lost...)
 	w.check()
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // tryAdmit admits one sequence; a refusal must have changed nothing.
-func (w *world) tryAdmit(r messages.AdmitRequest) (messages.Admitted, *life, error) {
+func (w *world) tryAdmit(r messages.AdmitRequest) (messages.Admitted, *hostSequence, error) {
 	w.t.Helper()
 	before := w.picture()
 	m := &messages.Admit{Requests: []messages.AdmitRequest{r}}
@@ -28,13 +28,13 @@ func (w *world) tryAdmit(r messages.AdmitRequest) (messages.Admitted, *life, err
 }
 
 // started is the host's view of an admitted sequence.
-func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *life {
+func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *hostSequence {
 	ns := r.Namespace
 	if len(r.Encoder) > 0 {
 		ns.Encoder = coordinator.EncoderKey(r.Encoder, r.EncoderItems)
 	}
 	chains := host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Tokens, Multimodal: r.Multimodal})
-	l := &life{id: a.Sequence, ns: ns, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens}
+	l := &hostSequence{id: a.Sequence, ns: ns, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens}
 	if a.Cross != nil {
 		l.input = host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Encoder})
 		l.reused, l.encoded = a.Cross.ReusedTokens, a.Cross.ReusedTokens == len(r.Encoder)
@@ -42,12 +42,12 @@ func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *life {
 	for range max(1, r.BeamWidth) {
 		l.beams = append(l.beams, append([]host.Chain(nil), chains...))
 	}
-	w.lives[l.id] = l
+	w.running[l.id] = l
 	return l
 }
 
 // admit takes a sequence in and does not compute it.
-func (w *world) admit(tokens []messages.Token) (messages.Admitted, *life) {
+func (w *world) admit(tokens []messages.Token) (messages.Admitted, *hostSequence) {
 	w.t.Helper()
 	r := messages.AdmitRequest{Tokens: tokens}
 	if w.selfPools() < len(w.shapes) {
@@ -56,7 +56,7 @@ func (w *world) admit(tokens []messages.Token) (messages.Admitted, *life) {
 	return w.admitAs(r)
 }
 
-func (w *world) admitAs(r messages.AdmitRequest) (messages.Admitted, *life) {
+func (w *world) admitAs(r messages.AdmitRequest) (messages.Admitted, *hostSequence) {
 	w.t.Helper()
 	a, l, err := w.tryAdmit(r)
 	require.NoError(w.t, err)
@@ -64,23 +64,23 @@ func (w *world) admitAs(r messages.AdmitRequest) (messages.Admitted, *life) {
 }
 
 // admitBatch takes several in; refused ones are nil.
-func (w *world) admitBatch(requests ...messages.AdmitRequest) ([]messages.Admitted, []*life) {
+func (w *world) admitBatch(requests ...messages.AdmitRequest) ([]messages.Admitted, []*hostSequence) {
 	w.t.Helper()
 	m := &messages.Admit{Requests: requests}
 	w.Do(m)
 	require.NoError(w.t, m.Err)
-	lives := make([]*life, len(requests))
+	sequences := make([]*hostSequence, len(requests))
 	for i := range requests {
 		if m.Results[i].Err == nil {
-			lives[i] = w.started(&requests[i], &m.Results[i])
+			sequences[i] = w.started(&requests[i], &m.Results[i])
 		}
 	}
 	w.check()
-	return m.Results, lives
+	return m.Results, sequences
 }
 
 // commitTo computes and commits the tokens up to n.
-func (w *world) commitTo(l *life, n int) messages.StepResult {
+func (w *world) commitTo(l *hostSequence, n int) messages.StepResult {
 	w.t.Helper()
 	if n > l.computed {
 		w.write(l, l.computed, n)
@@ -94,7 +94,7 @@ func (w *world) commitTo(l *life, n int) messages.StepResult {
 }
 
 // prefill computes the prompt, in chunks if it is chunked.
-func (w *world) prefill(l *life) {
+func (w *world) prefill(l *hostSequence) {
 	w.t.Helper()
 	for l.computed < l.prompt {
 		w.commitTo(l, l.reach())
@@ -102,7 +102,7 @@ func (w *world) prefill(l *life) {
 }
 
 // reach is how far the next commit of a prompt may go.
-func (l *life) reach() int {
+func (l *hostSequence) reach() int {
 	if l.chunk == 0 {
 		return l.prompt
 	}
@@ -110,7 +110,7 @@ func (l *life) reach() int {
 }
 
 // start admits and computes a prompt.
-func (w *world) start(tokens []messages.Token) *life {
+func (w *world) start(tokens []messages.Token) *hostSequence {
 	w.t.Helper()
 	_, l := w.admit(tokens)
 	w.prefill(l)
@@ -125,22 +125,22 @@ func (w *world) store(tokens []messages.Token) {
 
 // tryAppend adds tokens to sequences of beam width 1 in one engine step, as
 // many for each; what the model computes in it is written and committed.
-func (w *world) tryAppend(tokens []messages.Token, lives ...*life) []messages.StepResult {
+func (w *world) tryAppend(tokens []messages.Token, sequences ...*hostSequence) []messages.StepResult {
 	w.t.Helper()
 	m := &messages.Append{}
-	for _, l := range lives {
+	for _, l := range sequences {
 		m.Steps = append(m.Steps, messages.AppendStep{Sequence: l.id, Tokens: tokens})
 	}
 	w.Do(m)
 	require.NoError(w.t, m.Err)
-	for i, l := range lives {
+	for i, l := range sequences {
 		if m.Results[i].Err == nil {
-			w.grown(l, tokens)
+			w.extend(l, tokens)
 		}
 	}
-	w.bury(m.Results...)
+	w.releaseLost(m.Results...)
 	w.check()
-	for i, l := range lives {
+	for i, l := range sequences {
 		if m.Results[i].Err == nil {
 			w.commitTo(l, l.length()-1)
 		}
@@ -148,8 +148,8 @@ func (w *world) tryAppend(tokens []messages.Token, lives ...*life) []messages.St
 	return m.Results
 }
 
-// bury lets sequences go that the engine calls lost.
-func (w *world) bury(results ...messages.StepResult) {
+// releaseLost releases the sequences that the engine calls lost, as their host must.
+func (w *world) releaseLost(results ...messages.StepResult) {
 	w.t.Helper()
 	for i := range results {
 		if !errors.Is(results[i].Err, messages.ErrSequenceLost) {
@@ -158,21 +158,21 @@ func (w *world) bury(results ...messages.StepResult) {
 		m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: results[i].Sequence}}}
 		w.Do(m)
 		require.ErrorIs(w.t, m.Results[0].Err, messages.ErrSequenceLost)
-		delete(w.lives, results[i].Sequence)
+		delete(w.running, results[i].Sequence)
 	}
 }
 
-// buryLost releases the sequences that are lost.
-func (w *world) buryLost() {
-	for id := range w.lives {
+// releaseAllLost releases the sequences that are lost.
+func (w *world) releaseAllLost() {
+	for id := range w.running {
 		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
 		w.Do(r)
-		w.bury(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
+		w.releaseLost(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
 	}
 }
 
-// grown adds tokens to what the host knows.
-func (w *world) grown(l *life, tokens []messages.Token) {
+// extend adds tokens to what the host knows.
+func (w *world) extend(l *hostSequence, tokens []messages.Token) {
 	chains := l.beams[0]
 	at := host.Root(l.ns)
 	if len(chains) > 0 {
@@ -185,7 +185,7 @@ func (w *world) grown(l *life, tokens []messages.Token) {
 	l.tokens = append(append([]messages.Token(nil), l.tokens...), tokens...)
 }
 
-func (w *world) append(l *life, tokens ...messages.Token) messages.StepResult {
+func (w *world) append(l *hostSequence, tokens ...messages.Token) messages.StepResult {
 	w.t.Helper()
 	r := w.tryAppend(tokens, l)[0]
 	require.NoError(w.t, r.Err)
@@ -193,23 +193,23 @@ func (w *world) append(l *life, tokens ...messages.Token) messages.StepResult {
 }
 
 // tryBeams is one step of a sequence with beams.
-func (w *world) tryBeams(l *life, steps ...messages.BeamStep) messages.StepResult {
+func (w *world) tryBeams(l *hostSequence, steps ...messages.BeamStep) messages.StepResult {
 	w.t.Helper()
 	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Beams: steps}}}
 	w.Do(m)
 	if m.Results[0].Err != nil {
-		w.bury(m.Results...)
+		w.releaseLost(m.Results...)
 		w.check()
 		return m.Results[0]
 	}
-	w.grownBeams(l, steps)
+	w.extendBeams(l, steps)
 	w.check()
 	w.commitTo(l, l.length()-1)
 	return m.Results[0]
 }
 
-// grownBeams makes the beams what a step has made them.
-func (w *world) grownBeams(l *life, steps []messages.BeamStep) {
+// extendBeams makes the beams what a step has made them.
+func (w *world) extendBeams(l *hostSequence, steps []messages.BeamStep) {
 	beams := make([][]host.Chain, len(steps))
 	for i, s := range steps {
 		parent := l.beams[s.Parent]
@@ -218,24 +218,24 @@ func (w *world) grownBeams(l *life, steps []messages.BeamStep) {
 	l.beams = beams
 }
 
-func (w *world) fork(l *life, n int) []*life {
+func (w *world) fork(l *hostSequence, n int) []*hostSequence {
 	w.t.Helper()
 	m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: n}}}
 	w.Do(m)
 	require.NoError(w.t, m.Results[0].Err)
-	var forks []*life
+	var forks []*hostSequence
 	for _, id := range m.Results[0].Forks {
 		f := *l
 		f.id = id
 		f.beams = [][]host.Chain{append([]host.Chain(nil), l.beams[0]...)}
-		w.lives[id] = &f
+		w.running[id] = &f
 		forks = append(forks, &f)
 	}
 	w.check()
 	return forks
 }
 
-func (w *world) rewind(l *life, n int) error {
+func (w *world) rewind(l *hostSequence, n int) error {
 	w.t.Helper()
 	before := w.picture()
 	m := &messages.Rewind{Steps: []messages.RewindStep{{Sequence: l.id, Tokens: n}}}
@@ -251,27 +251,27 @@ func (w *world) rewind(l *life, n int) error {
 	return nil
 }
 
-func (w *world) release(lives ...*life) {
+func (w *world) release(sequences ...*hostSequence) {
 	w.t.Helper()
 	m := &messages.Release{}
-	for _, l := range lives {
+	for _, l := range sequences {
 		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: l.id})
 	}
 	w.Do(m)
-	for i, l := range lives {
+	for i, l := range sequences {
 		require.NoError(w.t, m.Results[i].Err)
-		delete(w.lives, l.id)
+		delete(w.running, l.id)
 	}
 	w.check()
 }
 
 // discard releases a sequence without storing anything.
-func (w *world) discard(l *life) {
+func (w *world) discard(l *hostSequence) {
 	w.t.Helper()
 	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: l.id, Discard: true}}}
 	w.Do(m)
 	require.NoError(w.t, m.Results[0].Err)
-	delete(w.lives, l.id)
+	delete(w.running, l.id)
 	w.check()
 }
 
@@ -317,7 +317,7 @@ func (w *world) prefetch(tokens []messages.Token) (int, error) {
 	return m.OnboardedPages, m.Err
 }
 
-// advance moves time and lets the timers act.
+// advance moves time; the next request ends what has expired.
 func (w *world) advance(d time.Duration) {
 	w.now += d
 	w.stats()

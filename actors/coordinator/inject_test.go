@@ -41,6 +41,7 @@ type injection struct {
 // fewer messages.
 func (n *injection) serve(request any) bool {
 	n.request = request
+	answered, aborted, after := n.Answered, n.Aborted, n.After
 	n.Before = func(to string, message any) bool {
 		n.seen++
 		if n.seen-1 != n.at {
@@ -56,6 +57,9 @@ func (n *injection) serve(request any) bool {
 		return n.after
 	}
 	n.After = func(to string, message any) {
+		if after != nil {
+			after(to, message)
+		}
 		if n.seen-1 != n.at || !n.after {
 			return
 		}
@@ -67,10 +71,18 @@ func (n *injection) serve(request any) bool {
 		}
 		n.Fail(coordinator.Failure{Actor: other, Dirty: n.dirty, Cause: errBroken})
 	}
-	n.Answered = func(r any) { n.replied = n.replied || r == request }
+	n.Answered = func(r any) {
+		n.replied = n.replied || r == request
+		if answered != nil {
+			answered(r)
+		}
+	}
 	n.Aborted = func(r any, err error) {
 		n.aborted = n.aborted || r == request
 		require.ErrorIs(n.t, err, errBroken)
+		if aborted != nil {
+			aborted(r, err)
+		}
 	}
 	func() {
 		defer func() {
@@ -92,45 +104,45 @@ type scenario struct {
 	setup setup
 	// before makes the state; request gives the request, and settle brings what the
 	// host knows up to date with an answer.
-	before  func(*world) []*life
-	request func(*world, []*life) any
-	settle  func(*world, []*life, any)
+	before  func(*world) []*hostSequence
+	request func(*world, []*hostSequence) any
+	settle  func(*world, []*hostSequence, any)
 }
 
 var roomy = setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 12, Secondary: 12}, {Primary: 12, Secondary: 12}}}
 
 // stepped brings the host up to date with the results of steps.
-func stepped(w *world, lives []*life, results []messages.StepResult, change func(*life, int)) {
-	for i, l := range lives {
+func stepped(w *world, sequences []*hostSequence, results []messages.StepResult, change func(*hostSequence, int)) {
+	for i, l := range sequences {
 		if results[i].Err == nil {
 			change(l, i)
 		}
 	}
 }
 
-func settleCommit(w *world, lives []*life, request any) {
+func settleCommit(w *world, sequences []*hostSequence, request any) {
 	m := request.(*messages.Commit)
-	stepped(w, lives, m.Results, func(l *life, i int) { l.computed = m.Steps[i].Computed })
+	stepped(w, sequences, m.Results, func(l *hostSequence, i int) { l.computed = m.Steps[i].Computed })
 }
 
-func settleAppend(w *world, lives []*life, request any) {
+func settleAppend(w *world, sequences []*hostSequence, request any) {
 	m := request.(*messages.Append)
-	stepped(w, lives, m.Results, func(l *life, i int) {
+	stepped(w, sequences, m.Results, func(l *hostSequence, i int) {
 		if len(l.beams) > 1 {
-			w.grownBeams(l, m.Steps[i].Beams)
+			w.extendBeams(l, m.Steps[i].Beams)
 			return
 		}
-		w.grown(l, m.Steps[i].Tokens)
+		w.extend(l, m.Steps[i].Tokens)
 	})
 }
 
-func settleRelease(w *world, lives []*life, request any) {
-	for _, l := range lives {
-		delete(w.lives, l.id)
+func settleRelease(w *world, sequences []*hostSequence, request any) {
+	for _, l := range sequences {
+		delete(w.running, l.id)
 	}
 }
 
-func settleAdmit(w *world, _ []*life, request any) {
+func settleAdmit(w *world, _ []*hostSequence, request any) {
 	m := request.(*messages.Admit)
 	for i := range m.Requests {
 		if m.Results[i].Err == nil {
@@ -140,7 +152,7 @@ func settleAdmit(w *world, _ []*life, request any) {
 }
 
 // hosted stores three prompts, of which the first ends up in host memory.
-func hosted(w *world) []*life {
+func hosted(w *world) []*hostSequence {
 	w.store(run(0, 14))
 	w.store(run(100, 30))
 	w.store(run(200, 16))
@@ -152,11 +164,11 @@ func scenarios() []scenario {
 }
 
 func admissionScenarios() []scenario {
-	admit := func(requests ...messages.AdmitRequest) func(*world, []*life) any {
-		return func(*world, []*life) any { return &messages.Admit{Requests: requests} }
+	admit := func(requests ...messages.AdmitRequest) func(*world, []*hostSequence) any {
+		return func(*world, []*hostSequence) any { return &messages.Admit{Requests: requests} }
 	}
 	return []scenario{
-		{"cold admission", roomy, func(*world) []*life { return nil }, admit(request(run(0, 10))), settleAdmit},
+		{"cold admission", roomy, func(*world) []*hostSequence { return nil }, admit(request(run(0, 10))), settleAdmit},
 		{"admission of a batch that onboards and copies", roomy, hosted,
 			admit(request(run(0, 13)), request(append(run(0, 10), 900)), request(append(run(200, 6), 901))), settleAdmit},
 		{"admission in chunks with beams", roomy, hosted,
@@ -177,7 +189,7 @@ func asked(input, tokens []messages.Token) messages.AdmitRequest {
 }
 
 // inputsHosted stores three inputs with a prompt each; the first is in host memory.
-func inputsHosted(w *world) []*life {
+func inputsHosted(w *world) []*hostSequence {
 	for _, r := range []messages.AdmitRequest{asked(run(900, 14), run(0, 9)), asked(run(930, 18), run(100, 30)), asked(run(960, 10), run(200, 12))} {
 		_, l := w.admitAs(r)
 		w.prefill(l)
@@ -188,91 +200,91 @@ func inputsHosted(w *world) []*life {
 
 func encoderScenarios() []scenario {
 	return []scenario{
-		{"admission with inputs", encoding, inputsHosted, func(*world, []*life) any {
+		{"admission with inputs", encoding, inputsHosted, func(*world, []*hostSequence) any {
 			return &messages.Admit{Requests: []messages.AdmitRequest{
 				asked(run(900, 14), run(0, 12)), asked(run(900, 14), run(50, 6)), asked(run(990, 60), run(0, 4)),
 			}}
 		}, settleAdmit},
-		{"first commit of an input", encoding, func(w *world) []*life {
+		{"first commit of an input", encoding, func(w *world) []*hostSequence {
 			_, a := w.admitAs(asked(run(900, 14), run(0, 9)))
 			_, b := w.admitAs(asked(run(930, 5), run(0, 9)))
-			return []*life{a, b}
-		}, func(w *world, lives []*life) any {
+			return []*hostSequence{a, b}
+		}, func(w *world, sequences []*hostSequence) any {
 			m := &messages.Commit{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				w.write(l, 0, 8)
 				m.Steps = append(m.Steps, messages.CommitStep{Sequence: l.id, Computed: 8})
 			}
 			return m
 		}, settleCommit},
-		{"release with an input", encoding, func(w *world) []*life {
+		{"release with an input", encoding, func(w *world) []*hostSequence {
 			_, l := w.admitAs(asked(run(900, 14), run(0, 9)))
 			w.prefill(l)
 			return append(w.fork(l, 1), l)
-		}, func(w *world, lives []*life) any {
+		}, func(w *world, sequences []*hostSequence) any {
 			m := &messages.Release{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: l.id})
 			}
 			return m
 		}, settleRelease},
-		{"prefetch of an input", encoding, inputsHosted, func(*world, []*life) any {
+		{"prefetch of an input", encoding, inputsHosted, func(*world, []*hostSequence) any {
 			return &messages.Prefetch{Prefix: messages.Prefix{Encoder: run(900, 14)}}
-		}, func(*world, []*life, any) {}},
+		}, func(*world, []*hostSequence, any) {}},
 	}
 }
 
 func stepScenarios() []scenario {
 	return []scenario{
-		{"commit", roomy, func(w *world) []*life {
+		{"commit", roomy, func(w *world) []*hostSequence {
 			_, a := w.admitAs(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8})
 			_, b := w.admit(run(100, 9))
-			return []*life{a, b}
-		}, func(w *world, lives []*life) any {
+			return []*hostSequence{a, b}
+		}, func(w *world, sequences []*hostSequence) any {
 			m := &messages.Commit{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				w.write(l, l.computed, l.reach())
 				m.Steps = append(m.Steps, messages.CommitStep{Sequence: l.id, Computed: l.reach()})
 			}
 			return m
 		}, settleCommit},
-		{"commit of forks", roomy, func(w *world) []*life {
+		{"commit of forks", roomy, func(w *world) []*hostSequence {
 			l := w.start(run(0, 6))
 			w.Do(&messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(50, 3)}}})
-			w.grown(l, run(50, 3))
+			w.extend(l, run(50, 3))
 			w.write(l, 6, 8) // not committed yet
 			return append(w.fork(l, 1), l)
-		}, func(w *world, lives []*life) any {
+		}, func(w *world, sequences []*hostSequence) any {
 			m := &messages.Commit{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				m.Steps = append(m.Steps, messages.CommitStep{Sequence: l.id, Computed: 8})
 			}
 			return m
 		}, settleCommit},
-		{"append", roomy, func(w *world) []*life {
+		{"append", roomy, func(w *world) []*hostSequence {
 			hosted(w)
 			l := w.start(run(300, 7))
 			return append(w.fork(l, 1), l, w.start(run(400, 8)))
-		}, func(w *world, lives []*life) any {
+		}, func(w *world, sequences []*hostSequence) any {
 			m := &messages.Append{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				m.Steps = append(m.Steps, messages.AppendStep{Sequence: l.id, Tokens: run(50, 2)})
 			}
 			return m
 		}, settleAppend},
-		{"append of beams", roomy, func(w *world) []*life {
+		{"append of beams", roomy, func(w *world) []*hostSequence {
 			_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 7), BeamWidth: 2})
 			w.prefill(l)
-			return []*life{l}
-		}, func(w *world, lives []*life) any {
-			return &messages.Append{Steps: []messages.AppendStep{{Sequence: lives[0].id, Beams: []messages.BeamStep{{Parent: 1, Token: 5}, {Parent: 1, Token: 6}}}}}
+			return []*hostSequence{l}
+		}, func(w *world, sequences []*hostSequence) any {
+			return &messages.Append{Steps: []messages.AppendStep{{Sequence: sequences[0].id, Beams: []messages.BeamStep{{Parent: 1, Token: 5}, {Parent: 1, Token: 6}}}}}
 		}, settleAppend},
-		{"release in waves", roomy, func(w *world) []*life {
+		{"release in waves", roomy, func(w *world) []*hostSequence {
 			l := w.start(run(0, 6))
 			return append(w.fork(l, 2), l)
-		}, func(w *world, lives []*life) any {
+		}, func(w *world, sequences []*hostSequence) any {
 			m := &messages.Release{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: l.id})
 			}
 			return m
@@ -282,54 +294,60 @@ func stepScenarios() []scenario {
 
 func rewindScenarios() []scenario {
 	return []scenario{
-		{"rewind", roomy, func(w *world) []*life {
+		{"rewind", roomy, func(w *world) []*hostSequence {
 			l := w.start(run(0, 7))
 			w.append(l, 50, 51, 52, 53)
-			return []*life{l}
-		}, func(w *world, lives []*life) any {
-			return &messages.Rewind{Steps: []messages.RewindStep{{Sequence: lives[0].id, Tokens: 3}}}
-		}, func(w *world, lives []*life, request any) {
-			stepped(w, lives, request.(*messages.Rewind).Results, func(l *life, _ int) {
+			return []*hostSequence{l}
+		}, func(w *world, sequences []*hostSequence) any {
+			return &messages.Rewind{Steps: []messages.RewindStep{{Sequence: sequences[0].id, Tokens: 3}}}
+		}, func(w *world, sequences []*hostSequence, request any) {
+			stepped(w, sequences, request.(*messages.Rewind).Results, func(l *hostSequence, _ int) {
 				l.beams[0] = l.beams[0][:l.length()-3]
 				l.tokens = l.tokens[:l.length()]
 				l.computed = min(l.computed, l.length())
 			})
 		}},
-		{"fork", roomy, func(w *world) []*life { return []*life{w.start(run(0, 7))} },
-			func(w *world, lives []*life) any {
-				return &messages.Fork{Steps: []messages.ForkStep{{Sequence: lives[0].id, Count: 2}}}
+		{"fork", roomy, func(w *world) []*hostSequence { return []*hostSequence{w.start(run(0, 7))} },
+			func(w *world, sequences []*hostSequence) any {
+				return &messages.Fork{Steps: []messages.ForkStep{{Sequence: sequences[0].id, Count: 2}}}
 			},
-			func(w *world, lives []*life, request any) {
+			func(w *world, sequences []*hostSequence, request any) {
 				for _, id := range request.(*messages.Fork).Results[0].Forks {
-					f := *lives[0]
+					f := *sequences[0]
 					f.id = id
-					w.lives[id] = &f
+					w.running[id] = &f
 				}
 			}},
 	}
 }
 
 func storedScenarios() []scenario {
-	nothing := func(*world, []*life, any) {}
+	nothing := func(*world, []*hostSequence, any) {}
 	return []scenario{
-		{"lookup", roomy, hosted, func(*world, []*life) any { return &messages.Lookup{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
-		{"prefetch", roomy, hosted, func(*world, []*life) any { return &messages.Prefetch{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
-		{"pin", roomy, hosted, func(*world, []*life) any { return &messages.PinPrefix{Prefix: messages.Prefix{Tokens: run(0, 12)}} }, nothing},
-		{"unpin", roomy, func(w *world) []*life { hosted(w); w.pin(run(0, 12)); return nil }, func(*world, []*life) any {
+		{"lookup", roomy, hosted, func(*world, []*hostSequence) any {
+			return &messages.Lookup{Prefix: messages.Prefix{Tokens: run(0, 12)}}
+		}, nothing},
+		{"prefetch", roomy, hosted, func(*world, []*hostSequence) any {
+			return &messages.Prefetch{Prefix: messages.Prefix{Tokens: run(0, 12)}}
+		}, nothing},
+		{"pin", roomy, hosted, func(*world, []*hostSequence) any {
+			return &messages.PinPrefix{Prefix: messages.Prefix{Tokens: run(0, 12)}}
+		}, nothing},
+		{"unpin", roomy, func(w *world) []*hostSequence { hosted(w); w.pin(run(0, 12)); return nil }, func(*world, []*hostSequence) any {
 			return &messages.UnpinPrefix{Pin: 1}
 		}, nothing},
-		{"invalidate", roomy, hosted, func(*world, []*life) any {
+		{"invalidate", roomy, hosted, func(*world, []*hostSequence) any {
 			return &messages.Invalidate{Selector: messages.Selector{Prefix: &messages.Prefix{Tokens: run(0, 6)}}}
 		}, nothing},
-		{"reset", roomy, hosted, func(*world, []*life) any { return &messages.Reset{} }, nothing},
-		{"rebalance", roomy, func(w *world) []*life {
+		{"reset", roomy, hosted, func(*world, []*hostSequence) any { return &messages.Reset{} }, nothing},
+		{"rebalance", roomy, func(w *world) []*hostSequence {
 			hosted(w)
-			return []*life{w.start(run(300, 26))}
-		}, func(*world, []*life) any {
+			return []*hostSequence{w.start(run(300, 26))}
+		}, func(*world, []*hostSequence) any {
 			return &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.3, "wfullh1": 0.7}}
 		}, nothing},
-		{"contents", roomy, hosted, func(*world, []*life) any { return &protocol.ReadContents{} }, nothing},
-		{"check", roomy, hosted, func(*world, []*life) any { return &messages.Check{} }, nothing},
+		{"contents", roomy, hosted, func(*world, []*hostSequence) any { return &protocol.ReadContents{} }, nothing},
+		{"check", roomy, hosted, func(*world, []*hostSequence) any { return &messages.Check{} }, nothing},
 	}
 }
 
@@ -356,24 +374,38 @@ func TestAFailureOverEachMessage(t *gotesting.T) {
 func (s *scenario) inject(t *gotesting.T, name string, n injection) bool {
 	w := newWorld(t, s.setup)
 	w.quiet = true
-	lives := s.before(w)
+	sequences := s.before(w)
 	n.world = w
-	request := s.request(w, lives)
+	request := s.request(w, sequences)
 	if !n.serve(request) {
 		return false
 	}
 	require.NotEqual(t, n.replied, n.aborted, "%s: answered once", name)
 	assert.False(t, n.aborted && !n.own, "%s: only a broken coordinator aborts, and only what has not come to its end", name)
 	if n.replied {
-		s.settle(w, lives, request)
+		s.settle(w, sequences, request)
 	}
-	w.buryLost()
-	w.check()
-	require.Equal(t, len(w.lives), w.stats().Sequences, "%s\n%s", name, w.Engine)
-	for _, l := range w.lives {
-		w.release(l)
-	}
-	w.store(run(700, 10)) // it goes on
-	w.do(&messages.Reset{})
+	w.mustGoOn(name)
 	return true
+}
+
+// mustGoOn checks an engine after a failure: every sequence is whole or lost, all of
+// them can be released, and another one is served.
+func (w *world) mustGoOn(name string) {
+	w.releaseAllLost()
+	w.check()
+	require.Equal(w.t, len(w.running), w.stats().Sequences, "%s\n%s", name, w.Engine)
+	for len(w.running) > 0 { // what waited for their pages is admitted then
+		for _, l := range w.running {
+			w.release(l)
+		}
+	}
+	r := messages.AdmitRequest{Tokens: run(700, 10)}
+	if w.selfPools() < len(w.shapes) {
+		r.Encoder = run(5000, 6)
+	}
+	_, l := w.admitAs(r)
+	w.prefill(l)
+	w.release(l)
+	w.do(&messages.Reset{})
 }

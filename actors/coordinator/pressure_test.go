@@ -41,7 +41,7 @@ func TestDemand(t *testing.T) {
 		"pages were refused":             {refused: refusals.OutOfPages("w8h1", 30, 10), full: 0.5 - 1.0/8},
 		"another refusal":                {refused: refusals.New(messages.ErrTooLong, "long")},
 		"one evicts, the other is empty": {evicted: [2]int64{0, 9}, full: 0.5 + 1.0/8},
-		"both evict, no one misses it":   {evicted: [2]int64{1, 9}},
+		"both evict, no prompt needs it": {evicted: [2]int64{1, 9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := twoPools()

@@ -18,21 +18,25 @@ func (s *script) stored(d *datadriven.TestData) {
 	switch d.Cmd {
 	case "lookup":
 		m := &messages.Lookup{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%d matched, %d on the device, %d in host memory, %v\n", m.Found.MatchedTokens, m.Found.PrimaryTokens, m.Found.SecondaryTokens, m.Err)
+		if s.Do(m) {
+			fmt.Fprintf(&s.out, "%d matched, %d on the device, %d in host memory, %v\n", m.Found.MatchedTokens, m.Found.PrimaryTokens, m.Found.SecondaryTokens, m.Err)
+		}
 	case "prefetch":
 		m := &messages.Prefetch{Prefix: messages.Prefix{Tokens: tokensOf(arg.Key)}}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%d pages onboarded, %v\n", m.OnboardedPages, m.Err)
+		if s.Do(m) {
+			fmt.Fprintf(&s.out, "%d pages onboarded, %v\n", m.OnboardedPages, m.Err)
+		}
 	case "pin":
 		m := &messages.PinPrefix{Prefix: messages.Prefix{Tokens: tokensOf(arg.Vals[0])}}
-		s.Do(m)
-		s.pins[arg.Key] = m.Pinned.Pin
-		fmt.Fprintf(&s.out, "%d tokens pinned, %v\n", m.Pinned.Tokens, m.Err)
+		if s.Do(m) {
+			s.pins[arg.Key] = m.Pinned.Pin
+			fmt.Fprintf(&s.out, "%d tokens pinned, %v\n", m.Pinned.Tokens, m.Err)
+		}
 	case "unpin":
 		m := &messages.UnpinPrefix{Pin: s.pins[arg.Key]}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%v\n", m.Err)
+		if s.Do(m) {
+			fmt.Fprintf(&s.out, "%v\n", m.Err)
+		}
 	}
 }
 
@@ -43,12 +47,17 @@ func (s *script) rare(d *datadriven.TestData) {
 		if session, ok := strings.CutPrefix(d.CmdArgs[0].Key, "session:"); ok {
 			m.Selector = messages.Selector{Session: session}
 		}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%d blocks, %v\n", m.Blocks, m.Err)
+		if salt, ok := strings.CutPrefix(d.CmdArgs[0].Key, "salt:"); ok {
+			m.Selector = messages.Selector{Salt: salt}
+		}
+		if s.Do(m) {
+			fmt.Fprintf(&s.out, "%d blocks, %v\n", m.Blocks, m.Err)
+		}
 	case "reset":
 		m := &messages.Reset{}
-		s.Do(m)
-		fmt.Fprintf(&s.out, "%v\n", m.Err)
+		if s.Do(m) {
+			fmt.Fprintf(&s.out, "%v\n", m.Err)
+		}
 	case "rebalance":
 		s.rebalance(d)
 	case "wait":
@@ -65,7 +74,10 @@ func (s *script) rare(d *datadriven.TestData) {
 
 func (s *script) rebalance(d *datadriven.TestData) {
 	m := &messages.Rebalance{}
-	if !d.HasArg("demand") {
+	switch {
+	case d.HasArg("pages"):
+		m.Pages = s.numbers(d, "pages")
+	case !d.HasArg("demand"):
 		m.Fractions = map[string]float64{}
 		for _, arg := range d.CmdArgs {
 			f, err := strconv.ParseFloat(arg.Vals[0], 64)
@@ -73,18 +85,16 @@ func (s *script) rebalance(d *datadriven.TestData) {
 			m.Fractions[arg.Key] = f
 		}
 	}
-	s.Do(m)
+	if !s.Do(m) {
+		return
+	}
 	for i, p := range m.Rebalanced.Pools {
 		fmt.Fprintf(&s.out, "%s: %d pages, held pages moved %v\n", p.Name, p.PrimaryPages, m.Rebalanced.Moved[i])
 	}
 	fmt.Fprintf(&s.out, "%v\n", m.Err)
+	// The host reads the new tables, and releases what it is told is lost.
 	before, after := s.Before, s.After
 	s.Before, s.After = nil, nil
-	for id := range s.lives {
-		if r := (&messages.ReadTables{Sequences: []messages.SequenceID{id}}); true {
-			s.Do(r)
-			s.bury(messages.StepResult{Sequence: id, Err: r.Results[0].Err})
-		}
-	}
+	s.releaseAllLost()
 	s.Before, s.After = before, after
 }

@@ -1,16 +1,19 @@
 package coordinator_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	gotesting "testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/internal/direct"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -23,20 +26,22 @@ import (
 // its answer, and the answer of the request. After each request all cores are
 // checked against each other, and the bytes of every page.
 //
-//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies] [ahead] [encoder]
+//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse] [onlyabove=35] [ahead] [encoder]
 //	store 0..12                   a prompt of tokens 0 … 11 is computed and released
-//	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [input=900..907]
-//	commit a=12                   append a=100..102
-//	rewind a=2    fork a=b        release a b
+//	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [salt=s] [input=900..907] [items] [priority=n [ms=n]]
+//	write a=12                    the host computes tokens, and will commit them later
+//	commit a=12                   append a=100..102, or a=0:100+1:101 with beams
+//	rewind a=2    fork a=b        release a b      discard a
 //	pin p=0..8    unpin p         prefetch 0..8    lookup 0..8
-//	invalidate 0..8               reset            rebalance [demand] full=0.5 …
-//	fail onboard=1                the next copies of that kind fail
+//	invalidate 0..8, session:s, salt:s             reset
+//	rebalance demand, wfullh1=0.5 …, pages=(4,8)
+//	fail onboard=1                the next copies of that kind fail: offload, onboard, copy; device: the next resize
 //	lose tree [dirty] [at=2]      an actor fails before its next message, or the second
 //	wait ms=5     draw            quiet            stats
+//	failures                      see script_failures_test.go
 func TestScripts(t *gotesting.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *gotesting.T, path string) {
-		s := &script{t: t, names: map[string]messages.SequenceID{}, pins: map[string]messages.PinID{}, waiting: map[*messages.Admit][]string{}}
-		datadriven.RunTest(t, path, s.run)
+		datadriven.RunTest(t, path, newScript(t).run)
 	})
 }
 
@@ -53,6 +58,17 @@ type script struct {
 	// waiting are the admissions that have not been answered, with the names of their
 	// sequences.
 	waiting map[*messages.Admit][]string
+	// history is what has been served since the last new; failures serves it once more.
+	history []datadriven.TestData
+	serve   func(request any) // in place of Do, once; nil: Do
+	current any               // the last request
+	aborted bool              // it was not served
+	written map[string]int    // tokens that a host has computed and not committed yet
+	refuse  int               // resizes that the device will refuse
+}
+
+func newScript(t *gotesting.T) *script {
+	return &script{t: t, names: map[string]messages.SequenceID{}, pins: map[string]messages.PinID{}, waiting: map[*messages.Admit][]string{}, written: map[string]int{}}
 }
 
 // loss is an actor that fails before one of its next messages.
@@ -64,6 +80,10 @@ type loss struct {
 func (s *script) run(t *gotesting.T, d *datadriven.TestData) string {
 	s.out.Reset()
 	s.stage = ""
+	if d.Cmd == "failures" {
+		return s.failures(d)
+	}
+	s.history = append(s.history, *d)
 	switch d.Cmd {
 	case "new":
 		s.open(d)
@@ -75,8 +95,14 @@ func (s *script) run(t *gotesting.T, d *datadriven.TestData) string {
 		for name, lane := range map[string]offloader.Lane{"offload": offloader.Offload, "onboard": offloader.Onboard, "copy": offloader.Duplicate} {
 			s.memory.failing[lane] += s.number(d, name, 0)
 		}
+		s.refuse += s.number(d, "device", 0)
 	case "lose":
 		s.lose(d)
+	case "write":
+		for _, arg := range d.CmdArgs {
+			s.written[arg.Key] = number(s.t, arg.Vals[0])
+			s.hostWrites(s.sequence(arg.Key), s.written[arg.Key])
+		}
 	case "store":
 		was := s.quiet
 		s.quiet = true
@@ -99,7 +125,7 @@ func (s *script) checkAll() {
 	before, after := s.Before, s.After
 	s.Before, s.After = nil, nil
 	defer func() { s.Before, s.After = before, after }()
-	for id := range s.lives {
+	for id := range s.running {
 		r := &messages.ReadTables{Sequences: []messages.SequenceID{id}}
 		s.Do(r)
 		if r.Results[0].Err != nil { // lost, and its host has not heard of it
@@ -111,6 +137,9 @@ func (s *script) checkAll() {
 }
 
 func (s *script) open(d *datadriven.TestData) {
+	s.history = append(s.history[:0], *d)
+	clear(s.names)
+	clear(s.written)
 	var shape setup
 	shape.windows = s.numbers(d, "windows")
 	shape.sink = s.number(d, "sink", 0)
@@ -119,39 +148,59 @@ func (s *script) open(d *datadriven.TestData) {
 		shape.pages = append(shape.pages, windows.Counts{Primary: n, Secondary: s.number(d, "host", 0)})
 	}
 	shape.change = func(c *windows.Config) {
-		if d.HasArg("without") {
-			c.CopyOnPartialReuse = false
+		for _, arg := range d.CmdArgs {
+			if arg.Key == "without" {
+				c.CopyOnPartialReuse = arg.Vals[0] != "copies"
+				c.EnablePartialReuse = arg.Vals[0] != "partial"
+				c.EnableBlockReuse = arg.Vals[0] != "reuse"
+			}
 		}
+		c.SecondaryOffloadMinPriority = s.number(d, "onlyabove", c.SecondaryOffloadMinPriority)
 	}
 	shape.ahead, shape.encoder = d.HasArg("ahead"), d.HasArg("encoder")
 	s.world = newWorld(s.t, shape)
 	s.Answered = s.answered
-	s.Aborted = func(_ any, err error) { fmt.Fprintf(&s.out, "aborted: %v\n", err) }
+	s.Aborted = func(request any, err error) {
+		s.aborted = s.aborted || request == s.current
+		if m, ok := request.(*messages.Admit); ok {
+			delete(s.waiting, m)
+		}
+		fmt.Fprintf(&s.out, "aborted: %v\n", err)
+	}
 	s.Before, s.After = s.before, func(to string, message any) {
+		if r, ok := message.(*protocol.ResizeDevice); ok && s.refuse > 0 {
+			s.refuse--
+			r.Err = errors.New("out of device memory")
+		}
 		if !s.quiet && !isAudit(message) {
-			s.out.hear(to, message)
+			s.out.record(to, message)
 		}
 	}
 }
 
-// before prints the stage when it is another one, and makes actors fail.
+// stageOf is the transaction that is under way and its stage.
+func stageOf(e *direct.Engine) string {
+	line, _, _ := strings.Cut(e.String(), "\n")
+	_, stage, _ := strings.Cut(line, ": ")
+	for range 2 { // "n answers to come" and "n queued"
+		if i := strings.LastIndex(stage, ", "); i >= 0 {
+			stage = stage[:i]
+		}
+	}
+	return stage
+}
+
+// before prints the stage when it is another one, and makes actors fail. In the middle
+// of every stage it checks the coordinator.
 func (s *script) before(to string, message any) bool {
 	if isAudit(message) {
 		return true
 	}
-	if line, _, _ := strings.Cut(s.Engine.String(), "\n"); !s.quiet {
-		_, stage, _ := strings.Cut(line, ": ")
-		if i := strings.LastIndex(stage, ", "); i >= 0 {
-			stage = stage[:i] // "n queued"
-		}
-		if i := strings.LastIndex(stage, ", "); i >= 0 {
-			stage = stage[:i] // "n answers to come"
-		}
-		if stage != s.stage {
-			s.stage = stage
-			fmt.Fprintf(&s.out, "%s\n", stage)
-		}
+	if stage := stageOf(s.Engine); stage != s.stage && !s.quiet {
+		s.stage = stage
+		fmt.Fprintf(&s.out, "%s\n", stage)
 	}
+	require.NoError(s.t, s.CheckCoordinator(), "%v before a %T", s.Engine, message)
 	if len(s.lost) == 0 || s.lost[0].failure.Actor != to && s.lost[0].failure.Actor != "coordinator" {
 		return true
 	}
@@ -176,8 +225,20 @@ func isAudit(message any) bool {
 	return audit
 }
 
-// Do serves a request, also if the coordinator fails over it.
-func (s *script) Do(request any) {
+// Do serves a request, also if the coordinator fails over it. It returns false if the
+// request was aborted.
+func (s *script) Do(request any) bool {
+	s.current, s.aborted = request, false
+	if serve := s.serve; serve != nil {
+		s.serve = nil
+		serve(request)
+		return !s.aborted
+	}
+	s.doOrPanic(request)
+	return !s.aborted
+}
+
+func (s *script) doOrPanic(request any) {
 	defer func() {
 		switch f := recover().(type) {
 		case nil:
@@ -208,7 +269,7 @@ func (s *script) request(d *datadriven.TestData) {
 		s.commit(d)
 	case "append":
 		s.append(d)
-	case "release":
+	case "release", "discard":
 		s.release(d)
 	case "rewind", "fork":
 		s.rewindOrFork(d)
@@ -223,12 +284,18 @@ func (s *script) request(d *datadriven.TestData) {
 func (s *script) requests(d *datadriven.TestData) (names []string, requests []messages.AdmitRequest) {
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
-		case "chunk", "beams", "session", "priority", "input":
+		case "chunk", "beams", "session", "salt", "priority", "ms", "input", "items":
 			continue
 		}
 		r := messages.AdmitRequest{Tokens: tokensOf(arg.Vals[0]), ChunkTokens: s.number(d, "chunk", 0), BeamWidth: s.number(d, "beams", 0)}
 		if d.HasArg("session") {
 			d.ScanArgs(s.t, "session", &r.Session)
+		}
+		if d.HasArg("salt") {
+			d.ScanArgs(s.t, "salt", &r.Namespace.Salt)
+		}
+		if d.HasArg("items") {
+			r.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 1, Length: 3}}
 		}
 		if d.HasArg("input") {
 			var input string
@@ -236,7 +303,10 @@ func (s *script) requests(d *datadriven.TestData) (names []string, requests []me
 			r.Encoder = tokensOf(input)
 		}
 		if d.HasArg("priority") {
-			r.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: messages.Priority(s.number(d, "priority", 0))}}}
+			r.Retention = &messages.Retention{Ranges: []messages.RetentionRange{{
+				End: messages.EndOfPrompt, Priority: messages.Priority(s.number(d, "priority", 0)),
+				Duration: time.Duration(s.number(d, "ms", 0)) * time.Millisecond,
+			}}}
 		}
 		names, requests = append(names, arg.Key), append(requests, r)
 	}
@@ -247,8 +317,7 @@ func (s *script) admit(d *datadriven.TestData) {
 	names, requests := s.requests(d)
 	m := &messages.Admit{Requests: requests}
 	s.waiting[m] = names
-	s.Do(m)
-	if s.waiting[m] != nil {
+	if s.Do(m); s.waiting[m] != nil && !s.aborted {
 		fmt.Fprintf(&s.out, "%s: waits\n", strings.Join(names, ", "))
 	}
 }
@@ -281,21 +350,23 @@ func (s *script) answered(request any) {
 	delete(s.waiting, m)
 }
 
-// alive gives what the host knows of a sequence; nil if it is lost or unknown.
-func (s *script) alive(name string) *life { return s.lives[s.names[name]] }
+// sequence gives what the host knows of a sequence; nil if it is lost or unknown.
+func (s *script) sequence(name string) *hostSequence { return s.running[s.names[name]] }
 
 func (s *script) commit(d *datadriven.TestData) {
 	m := &messages.Commit{}
 	for _, arg := range d.CmdArgs {
-		n, l := number(s.t, arg.Vals[0]), s.alive(arg.Key)
-		if l != nil && n > l.computed && n <= l.length() {
+		n, l := number(s.t, arg.Vals[0]), s.sequence(arg.Key)
+		if l != nil && n > max(l.computed, s.written[arg.Key]) && n <= l.length() {
 			s.hostWrites(l, n)
 		}
 		m.Steps = append(m.Steps, messages.CommitStep{Sequence: s.names[arg.Key], Computed: n})
 	}
-	s.Do(m)
+	if !s.Do(m) {
+		return
+	}
 	for i, arg := range d.CmdArgs {
-		if l := s.alive(arg.Key); l != nil && m.Results[i].Err == nil {
+		if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
 			l.computed = m.Steps[i].Computed
 		}
 	}
@@ -303,7 +374,7 @@ func (s *script) commit(d *datadriven.TestData) {
 }
 
 // hostWrites writes the KV of tokens, without printing the messages that this takes.
-func (s *script) hostWrites(l *life, n int) {
+func (s *script) hostWrites(l *hostSequence, n int) {
 	before, after := s.Before, s.After
 	s.Before, s.After = nil, nil
 	s.write(l, l.computed, n)
@@ -314,7 +385,7 @@ func (s *script) append(d *datadriven.TestData) {
 	m := &messages.Append{}
 	for _, arg := range d.CmdArgs {
 		step := messages.AppendStep{Sequence: s.names[arg.Key]}
-		if l := s.alive(arg.Key); l != nil && len(l.beams) > 1 {
+		if l := s.sequence(arg.Key); l != nil && len(l.beams) > 1 {
 			for _, v := range strings.Split(arg.Vals[0], "+") { // parent:token
 				parent, token, _ := strings.Cut(v, ":")
 				step.Beams = append(step.Beams, messages.BeamStep{Parent: number(s.t, parent), Token: messages.Token(number(s.t, token))})
@@ -324,13 +395,15 @@ func (s *script) append(d *datadriven.TestData) {
 		}
 		m.Steps = append(m.Steps, step)
 	}
-	s.Do(m)
+	if !s.Do(m) {
+		return
+	}
 	for i, arg := range d.CmdArgs {
-		if l := s.alive(arg.Key); l != nil && m.Results[i].Err == nil {
+		if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
 			if len(l.beams) > 1 {
-				s.grownBeams(l, m.Steps[i].Beams)
+				s.extendBeams(l, m.Steps[i].Beams)
 			} else {
-				s.grown(l, m.Steps[i].Tokens)
+				s.extend(l, m.Steps[i].Tokens)
 			}
 		}
 	}
@@ -340,11 +413,13 @@ func (s *script) append(d *datadriven.TestData) {
 func (s *script) release(d *datadriven.TestData) {
 	m := &messages.Release{}
 	for _, arg := range d.CmdArgs {
-		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.names[arg.Key]})
+		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.names[arg.Key], Discard: d.Cmd == "discard"})
 	}
-	s.Do(m)
+	if !s.Do(m) {
+		return
+	}
 	for _, arg := range d.CmdArgs {
-		delete(s.lives, s.names[arg.Key])
+		delete(s.running, s.names[arg.Key])
 	}
 	s.results(d, m.Results)
 }
@@ -356,7 +431,7 @@ func (s *script) results(d *datadriven.TestData, results []messages.StepResult) 
 		if r.Err != nil {
 			fmt.Fprintf(&s.out, "%s: %v\n", name, r.Err)
 			if strings.Contains(r.Err.Error(), "was lost") {
-				s.buryAll(r)
+				s.releaseLostQuietly(r)
 			}
 			continue
 		}
@@ -368,14 +443,14 @@ func (s *script) results(d *datadriven.TestData, results []messages.StepResult) 
 	}
 }
 
-// buryAll releases a lost sequence without printing it.
-func (s *script) buryAll(r messages.StepResult) {
-	if s.lives[r.Sequence] == nil {
+// releaseLostQuietly releases a lost sequence without printing it.
+func (s *script) releaseLostQuietly(r messages.StepResult) {
+	if s.running[r.Sequence] == nil {
 		return
 	}
 	before, after := s.Before, s.After
 	s.Before, s.After = nil, nil
-	s.bury(r)
+	s.releaseLost(r)
 	s.Before, s.After = before, after
 }
 
@@ -385,9 +460,11 @@ func (s *script) rewindOrFork(d *datadriven.TestData) {
 		for _, arg := range d.CmdArgs {
 			m.Steps = append(m.Steps, messages.RewindStep{Sequence: s.names[arg.Key], Tokens: number(s.t, arg.Vals[0])})
 		}
-		s.Do(m)
+		if !s.Do(m) {
+			return
+		}
 		for i, arg := range d.CmdArgs {
-			if l := s.alive(arg.Key); l != nil && m.Results[i].Err == nil {
+			if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
 				l.beams[0] = l.beams[0][:l.length()-m.Steps[i].Tokens]
 				l.tokens = l.tokens[:l.length()]
 				l.computed = min(l.computed, l.length())
@@ -400,16 +477,19 @@ func (s *script) rewindOrFork(d *datadriven.TestData) {
 	for _, arg := range d.CmdArgs {
 		m.Steps = append(m.Steps, messages.ForkStep{Sequence: s.names[arg.Key], Count: len(arg.Vals)})
 	}
-	s.Do(m)
+	if !s.Do(m) {
+		return
+	}
 	for i, arg := range d.CmdArgs {
 		r := &m.Results[i]
 		fmt.Fprintf(&s.out, "%s: %d forks, %v\n", arg.Key, len(r.Forks), r.Err)
 		for k, id := range r.Forks {
 			s.names[arg.Vals[k]] = id
-			f := *s.alive(arg.Key)
+			s.written[arg.Vals[k]] = s.written[arg.Key]
+			f := *s.sequence(arg.Key)
 			f.id, f.beams = id, slices.Clone(f.beams)
 			f.beams[0] = slices.Clone(f.beams[0])
-			s.lives[id] = &f
+			s.running[id] = &f
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestForksCopyWhatTheyWrite(t *gotesting.T) {
 	assert.Len(t, w.append(forks[0], 71).NewPages[0], 1)
 	assert.Empty(t, w.append(forks[1], 72).NewPages[0], "the last that holds it has it alone")
 	assert.Equal(t, 2*2*1, w.memory.copies[offloader.Duplicate], "two tokens' K and V, twice")
-	for i, l := range []*life{s, forks[0], forks[1]} {
+	for i, l := range []*hostSequence{s, forks[0], forks[1]} {
 		w.append(l, messages.Token(80+i))
 	}
 	w.assertCounts(0, 4, 0, 4)
@@ -212,7 +212,7 @@ func TestHandlesAreNotUsedAgain(t *gotesting.T) {
 	assert.NotEqual(t, old.id, fresh.id)
 	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: old.id}, {Sequence: fresh.id}, {Sequence: fresh.id}, {}}}
 	w.Do(m)
-	delete(w.lives, fresh.id)
+	delete(w.running, fresh.id)
 	w.check()
 	for i, want := range []error{messages.ErrUnknownSequence, nil, messages.ErrBadRequest, messages.ErrUnknownSequence} {
 		if want == nil {
@@ -226,11 +226,11 @@ func TestHandlesAreNotUsedAgain(t *gotesting.T) {
 // A commit of what is committed, or a step that is refused, is no use: what the
 // sequence drops later in the same request is as old as it was.
 func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
-	for name, nothing := range map[string]func(*world, *life){
-		"a commit again": func(w *world, l *life) {
+	for name, nothing := range map[string]func(*world, *hostSequence){
+		"a commit again": func(w *world, l *hostSequence) {
 			w.do(&messages.Commit{Steps: []messages.CommitStep{{Sequence: l.id, Computed: 4}}})
 		},
-		"a refused step": func(w *world, l *life) {
+		"a refused step": func(w *world, l *hostSequence) {
 			require.ErrorIs(t, w.tryAppend(run(50, 12), l)[0].Err, messages.ErrOutOfPages)
 		},
 	} {
@@ -240,7 +240,7 @@ func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
 			m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(4, 4)}}}
 			w.Do(m)
 			require.NoError(t, m.Results[0].Err)
-			w.grown(l, run(4, 4))
+			w.extend(l, run(4, 4))
 			w.store(run(100, 4))
 			nothing(w, l)
 			w.commitTo(l, 8) // block 0 leaves the window
@@ -256,14 +256,14 @@ func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
 // by itself, and a sequence that is named twice is served once.
 func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 40}}})
-	lives := []*life{w.start(run(0, 6)), w.start(run(100, 6)), w.start(run(200, 6))}
-	for i, l := range lives {
+	sequences := []*hostSequence{w.start(run(0, 6)), w.start(run(100, 6)), w.start(run(200, 6))}
+	for i, l := range sequences {
 		w.append(l, messages.Token(50+i))
 		w.append(l, messages.Token(60+i))
 	}
 	rewind := &messages.Rewind{Steps: []messages.RewindStep{
-		{Sequence: lives[0].id, Tokens: 1}, {Sequence: lives[1].id, Tokens: 99}, {Sequence: 77, Tokens: 1},
-		{Sequence: lives[2].id, Tokens: 2}, {Sequence: lives[2].id, Tokens: 1},
+		{Sequence: sequences[0].id, Tokens: 1}, {Sequence: sequences[1].id, Tokens: 99}, {Sequence: 77, Tokens: 1},
+		{Sequence: sequences[2].id, Tokens: 2}, {Sequence: sequences[2].id, Tokens: 1},
 	}}
 	w.Do(rewind)
 	require.NoError(t, rewind.Err)
@@ -272,14 +272,14 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 		assert.ErrorIs(t, rewind.Results[i].Err, want, "step %d", i)
 	}
 	for i, n := range []int{1, 0, 2} {
-		lives[i].beams[0] = lives[i].beams[0][:len(lives[i].beams[0])-n]
-		lives[i].tokens = lives[i].tokens[:lives[i].length()]
-		lives[i].computed = min(lives[i].computed, lives[i].length())
+		sequences[i].beams[0] = sequences[i].beams[0][:len(sequences[i].beams[0])-n]
+		sequences[i].tokens = sequences[i].tokens[:sequences[i].length()]
+		sequences[i].computed = min(sequences[i].computed, sequences[i].length())
 	}
 	w.check()
 
 	fork := &messages.Fork{Steps: []messages.ForkStep{
-		{Sequence: lives[0].id, Count: 2}, {Sequence: lives[1].id, Count: coordinator.MaxForks}, {Sequence: lives[0].id, Count: 1}, {Sequence: lives[2].id, Count: 1},
+		{Sequence: sequences[0].id, Count: 2}, {Sequence: sequences[1].id, Count: coordinator.MaxForks}, {Sequence: sequences[0].id, Count: 1}, {Sequence: sequences[2].id, Count: 1},
 	}}
 	w.Do(fork)
 	require.NoError(t, fork.Err)
@@ -287,7 +287,7 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 		assert.Len(t, fork.Results[i].Forks, want)
 		assert.Equal(t, want == 0, errors.Is(fork.Results[i].Err, messages.ErrBadRequest))
 	}
-	read := &messages.ReadTables{Sequences: []messages.SequenceID{lives[0].id, 77, fork.Results[0].Forks[1]}}
+	read := &messages.ReadTables{Sequences: []messages.SequenceID{sequences[0].id, 77, fork.Results[0].Forks[1]}}
 	for range 2 {
 		w.Do(read)
 		assert.ErrorIs(t, read.Results[1].Err, messages.ErrUnknownSequence)
@@ -300,7 +300,7 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 		}
 	}
 	w.check()
-	w.release(lives...)
+	w.release(sequences...)
 }
 
 // A step says where each of its pages is in the tables, and which page a copy on
@@ -313,7 +313,7 @@ func TestStepsSayWhereTheirPagesAre(t *gotesting.T) {
 	m := &messages.Append{Steps: []messages.AppendStep{{Sequence: fork.id, Tokens: run(50, 4)}}}
 	w.Do(m)
 	require.NoError(t, m.Results[0].Err)
-	w.grown(fork, run(50, 4))
+	w.extend(fork, run(50, 4))
 	after := w.tables(fork.id)[0][0]
 	assert.Equal(t, []messages.PlacedPage{
 		{Block: 1, Page: after[1], Replaced: before[1]}, {Block: 2, Page: after[2], Replaced: messages.NoPage},

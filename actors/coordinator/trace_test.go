@@ -13,8 +13,8 @@ import (
 // for each, with what was asked and what was answered.
 type trace struct{ strings.Builder }
 
-// hear writes one message that was served.
-func (t *trace) hear(to string, message any) {
+// record writes one message that was served.
+func (t *trace) record(to string, message any) {
 	fmt.Fprintf(t, "  %-9s ", to)
 	switch m := message.(type) {
 	case *protocol.Match:
@@ -33,6 +33,9 @@ func (t *trace) hear(to string, message any) {
 		fmt.Fprintf(t, "resize to %d pages: %d victims, moves %s", m.Pages, len(m.Victims), pageMoves(m.Moves))
 	case *protocol.ResizeDevice:
 		fmt.Fprintf(t, "resize the device to %v pages", m.Pages)
+		if m.Err != nil {
+			fmt.Fprintf(t, ": %v", m.Err)
+		}
 	case *protocol.OffloadAhead:
 		fmt.Fprintf(t, "copy ahead: %v copied", m.Copied)
 	case *protocol.Quiesce:

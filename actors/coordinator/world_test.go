@@ -52,12 +52,12 @@ type world struct {
 	layouts []host.Layout
 	memory  memory
 	now     time.Duration
-	lives   map[messages.SequenceID]*life
+	running map[messages.SequenceID]*hostSequence
 	quiet   bool // no checks after each request: a test is about many
 }
 
-// life is what the host knows of a running sequence.
-type life struct {
+// hostSequence is what the host knows of a running sequence.
+type hostSequence struct {
 	id       messages.SequenceID
 	ns       messages.Namespace
 	tokens   []messages.Token
@@ -70,7 +70,7 @@ type life struct {
 	encoded  bool         // the keys and values of the input are in the pages
 }
 
-func (l *life) length() int { return len(l.beams[0]) }
+func (l *hostSequence) length() int { return len(l.beams[0]) }
 
 // newWorld makes an engine without actors.
 func newWorld(t testing, s setup) *world {
@@ -98,7 +98,7 @@ func newWorld(t testing, s setup) *world {
 		s.pages = slices.Repeat(s.pages, len(pools))
 	}
 	require.Len(t, s.pages, len(pools))
-	w := &world{t: t, cache: cache, shapes: pools, lives: map[messages.SequenceID]*life{}, memory: newMemory(pools)}
+	w := &world{t: t, cache: cache, shapes: pools, running: map[messages.SequenceID]*hostSequence{}, memory: newMemory(pools)}
 	for _, p := range pools {
 		w.layouts = append(w.layouts, host.NewLayout(p, host.Whole))
 	}
@@ -205,7 +205,7 @@ func (w *world) check() {
 	r := &protocol.ReadContents{}
 	w.Do(r)
 	claims := host.Claims{Blocks: r.Blocks}
-	for id, l := range w.lives {
+	for id, l := range w.running {
 		self := w.selfPools()
 		claims.Sequences = append(claims.Sequences, host.Held{
 			Name: id.String(), Computed: l.computed, Beams: l.beams, Tables: tables[id][:self],
@@ -221,7 +221,7 @@ func (w *world) check() {
 	v := host.Verifier{Layouts: w.layouts, Read: w.memory.read}
 	_, problems := v.Verify(claims)
 	require.Empty(w.t, problems, "\n%s", w.picture())
-	require.Equal(w.t, len(w.lives), w.stats().Sequences)
+	require.Equal(w.t, len(w.running), w.stats().Sequences)
 }
 
 // checkReferences compares the references of each pool with the tables of all
@@ -229,7 +229,7 @@ func (w *world) check() {
 func (w *world) checkReferences() map[messages.SequenceID]messages.Tables {
 	w.t.Helper()
 	tables := map[messages.SequenceID]messages.Tables{}
-	for id := range w.lives {
+	for id := range w.running {
 		tables[id] = w.tables(id)
 	}
 	for p, core := range w.Pools {
@@ -240,7 +240,7 @@ func (w *world) checkReferences() map[messages.SequenceID]messages.Tables {
 		}
 		for id, t := range tables {
 			beams := t[p]
-			if l := w.lives[id]; l.chunk > 0 && l.computed < l.prompt {
+			if l := w.running[id]; l.chunk > 0 && l.computed < l.prompt {
 				beams = beams[:1] // the beams share one table until then
 			}
 			for _, beam := range beams {
@@ -320,7 +320,7 @@ func (m *memory) submit(s *offloader.Submission) (messages.Ticket, int) {
 
 // write puts the KV of tokens [from, to) into the pages of a sequence. With
 // one beam no one else may hold a page that is written to.
-func (w *world) write(l *life, from, to int) {
+func (w *world) write(l *hostSequence, from, to int) {
 	w.t.Helper()
 	tables := w.tables(l.id)
 	w.encode(l, tables)
@@ -349,7 +349,7 @@ func (w *world) selfPools() int {
 
 // encode puts the keys and values of the encoder's input into the pages, as the first
 // step of the decoder does. What was reused has them.
-func (w *world) encode(l *life, tables messages.Tables) {
+func (w *world) encode(l *hostSequence, tables messages.Tables) {
 	if l.encoded || len(l.input) == 0 {
 		return
 	}

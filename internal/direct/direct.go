@@ -102,6 +102,10 @@ func (e *Engine) served(to string, message any) {
 	}
 }
 
+// CheckCoordinator verifies the coordinator alone. Unlike Check it may be called in
+// the middle of a round.
+func (e *Engine) CheckCoordinator() error { return e.core.Check() }
+
 // Check verifies every core.
 func (e *Engine) Check() error {
 	problems := []error{e.core.Check(), e.Cores.Tree.Check(), e.Cores.Offloader.Check()}

@@ -14,20 +14,20 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// Random lives of a few sequences in small pools. There is no oracle here: what
+// Random sequences of a few sequences in small pools. There is no oracle here: what
 // is held against the engine is its own bytes, references and invariants, that
-// a refusal changes nothing, and that a lookup foretells the admission.
+// a refusal changes nothing, and that a lookup predicts the admission.
 
-// crowd is one random history.
-type crowd struct {
+// randomHost is one random history.
+type randomHost struct {
 	*world
 	rt     *rapid.T
 	faults bool
 	pins   []messages.PinID
 }
 
-// shapesOfWorlds are worlds with little room in different places.
-var shapesOfWorlds = []setup{
+// setups are worlds with little room in different places.
+var setups = []setup{
 	{pages: []windows.Counts{{Primary: 9}}},
 	{pages: []windows.Counts{{Primary: 7, Secondary: 5}}},
 	{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 6, Secondary: 3}, {Primary: 9, Secondary: 4}}},
@@ -39,21 +39,21 @@ var shapesOfWorlds = []setup{
 	{windows: []int{full, 8, 8}, pages: []windows.Counts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.SecondaryOffloadMinPriority = 50 }},
 }
 
-func TestRandomLives(t *gotesting.T) {
-	rapid.Check(t, func(rt *rapid.T) { randomLives(rt, false) })
+func TestRandomRequests(t *gotesting.T) {
+	rapid.Check(t, func(rt *rapid.T) { randomRequests(rt, false) })
 }
 
-func TestRandomLivesWithFaults(t *gotesting.T) {
-	rapid.Check(t, func(rt *rapid.T) { randomLives(rt, true) })
+func TestRandomRequestsWithFaults(t *gotesting.T) {
+	rapid.Check(t, func(rt *rapid.T) { randomRequests(rt, true) })
 }
 
-func FuzzRandomLives(f *gotesting.F) {
-	f.Fuzz(rapid.MakeFuzz(func(rt *rapid.T) { randomLives(rt, true) }))
+func FuzzRandomRequests(f *gotesting.F) {
+	f.Fuzz(rapid.MakeFuzz(func(rt *rapid.T) { randomRequests(rt, true) }))
 }
 
-func randomLives(rt *rapid.T, faults bool) {
-	i := rapid.IntRange(0, len(shapesOfWorlds)-1).Draw(rt, "world")
-	c := &crowd{world: newWorld(rt, shapesOfWorlds[i]), rt: rt, faults: faults}
+func randomRequests(rt *rapid.T, faults bool) {
+	i := rapid.IntRange(0, len(setups)-1).Draw(rt, "world")
+	c := &randomHost{world: newWorld(rt, setups[i]), rt: rt, faults: faults}
 	rt.Repeat(map[string]func(*rapid.T){
 		"admit":      func(*rapid.T) { c.admitOne() },
 		"batch":      func(*rapid.T) { c.admitSeveral() },
@@ -74,14 +74,14 @@ func randomLives(rt *rapid.T, faults bool) {
 	c.end()
 }
 
-func (c *crowd) draw(from, to int, label string) int {
+func (c *randomHost) draw(from, to int, label string) int {
 	return rapid.IntRange(from, to).Draw(c.rt, label)
 }
 
 // one picks a running sequence that the predicate allows; nil if there is none.
-func (c *crowd) one(allowed func(*life) bool) *life {
+func (c *randomHost) one(allowed func(*hostSequence) bool) *hostSequence {
 	var ids []messages.SequenceID
-	for id, l := range c.lives {
+	for id, l := range c.running {
 		if allowed(l) {
 			ids = append(ids, id)
 		}
@@ -90,11 +90,11 @@ func (c *crowd) one(allowed func(*life) bool) *life {
 		return nil
 	}
 	slices.Sort(ids)
-	return c.lives[ids[c.draw(0, len(ids)-1, "sequence")]]
+	return c.running[ids[c.draw(0, len(ids)-1, "sequence")]]
 }
 
 // prompt is one of few, with prefixes in common.
-func (c *crowd) prompt() []messages.Token {
+func (c *randomHost) prompt() []messages.Token {
 	tokens := run(0, c.draw(1, 26, "length"))
 	switch c.draw(0, 3, "kind") {
 	case 1:
@@ -107,7 +107,7 @@ func (c *crowd) prompt() []messages.Token {
 }
 
 // request is a random admission that is right in itself.
-func (c *crowd) request() messages.AdmitRequest {
+func (c *randomHost) request() messages.AdmitRequest {
 	r := messages.AdmitRequest{Tokens: c.prompt(), Session: []string{"", "", "s", "t"}[c.draw(0, 3, "session")]}
 	if c.draw(0, 7, "salt") == 0 {
 		r.Namespace.Salt = "x"
@@ -128,15 +128,15 @@ func (c *crowd) request() messages.AdmitRequest {
 	return r
 }
 
-func (c *crowd) admitOne() {
+func (c *randomHost) admitOne() {
 	r := c.request()
 	found := c.lookup(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal})
 	require.Equal(c.t, found.MatchedTokens, found.PrimaryTokens+found.SecondaryTokens)
 	failing := c.memory.failing != [3]int{}
 	if failing {
 		// A transfer that fails is a change in itself: contents are lost.
-		_, lives := c.admitBatch(r)
-		c.prefillSome(lives)
+		_, sequences := c.admitBatch(r)
+		c.prefillSome(sequences)
 		return
 	}
 	a, l, err := c.tryAdmit(r)
@@ -144,42 +144,42 @@ func (c *crowd) admitOne() {
 		require.ErrorIs(c.t, err, messages.ErrOutOfPages)
 		return
 	}
-	require.Equal(c.t, found.MatchedTokens, a.ReusedTokens, "a lookup foretells the admission")
-	c.prefillSome([]*life{l})
+	require.Equal(c.t, found.MatchedTokens, a.ReusedTokens, "a lookup predicts the admission")
+	c.prefillSome([]*hostSequence{l})
 }
 
-func (c *crowd) admitSeveral() {
+func (c *randomHost) admitSeveral() {
 	var requests []messages.AdmitRequest
 	for range c.draw(2, 3, "batch") {
 		requests = append(requests, c.request())
 	}
-	results, lives := c.admitBatch(requests...)
+	results, sequences := c.admitBatch(requests...)
 	for _, a := range results {
 		if a.Err != nil {
 			require.ErrorIs(c.t, a.Err, messages.ErrOutOfPages)
 		}
 	}
-	c.prefillSome(lives)
+	c.prefillSome(sequences)
 }
 
 // prefillSome computes the prompts of most; the rest stay as they are.
-func (c *crowd) prefillSome(lives []*life) {
-	for _, l := range lives {
+func (c *randomHost) prefillSome(sequences []*hostSequence) {
+	for _, l := range sequences {
 		if l != nil && c.draw(0, 3, "prefill") > 0 {
 			c.prefill(l)
 		}
 	}
 }
 
-func (c *crowd) commitOne() {
-	if l := c.one(func(l *life) bool { return l.computed < l.prompt }); l != nil {
+func (c *randomHost) commitOne() {
+	if l := c.one(func(l *hostSequence) bool { return l.computed < l.prompt }); l != nil {
 		c.commitTo(l, l.reach())
 	}
 }
 
-func (c *crowd) appendSome() {
+func (c *randomHost) appendSome() {
 	tokens := run(100+c.draw(0, 1, "way"), c.draw(1, 3, "n"))
-	ready := func(l *life) bool { return l.computed >= l.prompt && l.length()+3 < full }
+	ready := func(l *hostSequence) bool { return l.computed >= l.prompt && l.length()+3 < full }
 	if l := c.one(ready); l != nil && len(l.beams) > 1 {
 		steps := make([]messages.BeamStep, len(l.beams))
 		for i := range steps {
@@ -190,9 +190,9 @@ func (c *crowd) appendSome() {
 		}
 		return
 	}
-	var some []*life
+	var some []*hostSequence
 	for range c.draw(1, 3, "sequences") {
-		if l := c.one(func(l *life) bool { return ready(l) && len(l.beams) == 1 && !slices.Contains(some, l) }); l != nil {
+		if l := c.one(func(l *hostSequence) bool { return ready(l) && len(l.beams) == 1 && !slices.Contains(some, l) }); l != nil {
 			some = append(some, l)
 		}
 	}
@@ -207,28 +207,28 @@ func (c *crowd) appendSome() {
 }
 
 // failed tells a refusal for a transfer that failed.
-func (c *crowd) failed(err error) bool {
+func (c *randomHost) failed(err error) bool {
 	return c.faults && strings.Contains(err.Error(), "failed")
 }
 
-func (c *crowd) rewindOne() {
-	if l := c.one(func(l *life) bool { return len(l.beams) == 1 && l.length() > l.prompt }); l != nil {
+func (c *randomHost) rewindOne() {
+	if l := c.one(func(l *hostSequence) bool { return len(l.beams) == 1 && l.length() > l.prompt }); l != nil {
 		if err := c.rewind(l, c.draw(1, l.length()-l.prompt, "n")); err != nil {
 			require.ErrorIs(c.t, err, messages.ErrNotSupported)
 		}
 	}
 }
 
-func (c *crowd) forkOne() {
-	if l := c.one(func(l *life) bool { return len(l.beams) == 1 && l.computed >= l.prompt }); l != nil && len(c.lives) < 8 {
+func (c *randomHost) forkOne() {
+	if l := c.one(func(l *hostSequence) bool { return len(l.beams) == 1 && l.computed >= l.prompt }); l != nil && len(c.running) < 8 {
 		c.fork(l, c.draw(1, 2, "forks"))
 	}
 }
 
-func (c *crowd) releaseSome() {
-	var some []*life
+func (c *randomHost) releaseSome() {
+	var some []*hostSequence
 	for range c.draw(1, 3, "sequences") {
-		if l := c.one(func(l *life) bool { return !slices.Contains(some, l) }); l != nil {
+		if l := c.one(func(l *hostSequence) bool { return !slices.Contains(some, l) }); l != nil {
 			some = append(some, l)
 		}
 	}
@@ -237,7 +237,7 @@ func (c *crowd) releaseSome() {
 	}
 }
 
-func (c *crowd) pinOne() {
+func (c *randomHost) pinOne() {
 	pinned, err := c.tryPin(c.prompt())
 	if err != nil {
 		require.ErrorIs(c.t, err, messages.ErrOutOfPages)
@@ -246,7 +246,7 @@ func (c *crowd) pinOne() {
 	c.pins = append(c.pins, pinned.Pin)
 }
 
-func (c *crowd) unpinOne() {
+func (c *randomHost) unpinOne() {
 	if len(c.pins) > 0 {
 		i := c.draw(0, len(c.pins)-1, "pin")
 		c.unpin(c.pins[i])
@@ -254,7 +254,7 @@ func (c *crowd) unpinOne() {
 	}
 }
 
-func (c *crowd) invalidate() {
+func (c *randomHost) invalidate() {
 	m := &messages.Invalidate{}
 	switch c.draw(0, 2, "selector") {
 	case 0:
@@ -268,7 +268,7 @@ func (c *crowd) invalidate() {
 	require.NoError(c.t, m.Err)
 }
 
-func (c *crowd) rebalance() {
+func (c *randomHost) rebalance() {
 	m := &messages.Rebalance{}
 	if n := len(c.Pools); n > 1 && c.draw(0, 1, "demand") == 0 {
 		m.Fractions = map[string]float64{}
@@ -286,19 +286,19 @@ func (c *crowd) rebalance() {
 		require.ErrorIs(c.t, m.Err, messages.ErrOutOfPages)
 		require.Equal(c.t, before, c.picture())
 	}
-	c.buryLost()
+	c.releaseAllLost()
 	c.check()
 }
 
-func (c *crowd) fault() {
+func (c *randomHost) fault() {
 	if c.faults {
 		c.memory.failing[rapid.SampledFrom([]offloader.Lane{offloader.Offload, offloader.Onboard, offloader.Duplicate}).Draw(c.rt, "lane")]++
 	}
 }
 
 // end releases everything: nothing may be left but what is cached.
-func (c *crowd) end() {
-	for _, l := range c.lives {
+func (c *randomHost) end() {
+	for _, l := range c.running {
 		c.release(l)
 	}
 	for _, pin := range c.pins {
