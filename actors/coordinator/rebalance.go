@@ -39,6 +39,9 @@ type rebalance struct {
 	// round back to the old counts; after it, the rest is carried through.
 	renumbered bool
 	done       bool // only the answer is left
+	// refusal is what the device said of the memory that pools were to grow by. It is kept
+	// here because a recovery asks the device once more, for the counts that it can have.
+	refusal error
 
 	failed []failedMoves        // by pool
 	losing []*sequence.Sequence // that hold a page which could not be moved
@@ -92,7 +95,7 @@ func (r *rebalance) start() {
 		r.kernel.reply()
 		return
 	}
-	r.pages, r.renumbered, r.done = pages, false, false
+	r.pages, r.renumbered, r.done, r.refusal = pages, false, false, nil
 	r.before = r.before[:0]
 	for p := range r.counts.device {
 		r.before = append(r.before, r.counts.device[p].Total)
@@ -232,6 +235,9 @@ func (r *rebalance) resume() {
 		r.out.followed()
 		r.resizeDevice(r.waits)
 	case rebalanceDevice:
+		if r.device.Err != nil {
+			r.refusal = r.device.Err
+		}
 		if r.device.Err == nil || !r.takeBack() {
 			r.end()
 		}
@@ -415,8 +421,8 @@ func (r *rebalance) tookBack() {
 // end answers.
 func (r *rebalance) end() {
 	m := r.request
-	if r.device.Err != nil {
-		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.device.Err)
+	if r.refusal != nil {
+		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.refusal)
 	}
 	m.Rebalanced = messages.Rebalanced{}
 	for p := range r.resize {
