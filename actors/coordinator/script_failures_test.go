@@ -78,7 +78,8 @@ func (s *script) repeat() *script {
 		d := s.history[i]
 		r.run(s.t, &d)
 		if d.Cmd == "new" {
-			r.quiet = true
+			// This script has checked and printed what it served itself.
+			r.quiet, r.unchecked = true, true
 		}
 	}
 	r.out.Reset()
@@ -114,6 +115,7 @@ func (s *script) disturbed(request *datadriven.TestData, n injection) string {
 	require.True(s.t, n.replied != n.aborted || waits && !n.replied, "answered once")
 	end := r.outcome()
 	r.world.t = failing{s.t, fmt.Sprintf("message %d, dirty %v, after %v, own %v", n.at, n.dirty, n.after, n.own)}
+	r.unchecked = false
 	r.mustGoOn(end)
 	return end
 }
