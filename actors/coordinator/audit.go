@@ -50,8 +50,8 @@ func (a *audit) open(r *messages.Check) { a.request, a.stage = r, auditIdle }
 // An audit walks all pages and all blocks. A test of a few hundred rounds can have one
 // after each of them; a long run under the race detector would take hours.
 const (
-	denseAudits = 256 // rounds that are each followed by an audit
-	auditEvery  = 64  // of later rounds
+	denseAudits = 32 // rounds that are each followed by an audit
+	auditEvery  = 32 // of later rounds
 )
 
 // due tells whether a build with the tag invariants checks everything now: when nothing
