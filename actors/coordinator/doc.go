@@ -22,7 +22,8 @@
 //	rewind.go          Rewind, Fork
 //	lookup.go, pin.go  Lookup, Prefetch; PinPrefix, UnpinPrefix
 //	forget.go          Invalidate, Reset
-//	rebalance.go       Rebalance; pressure.go says where memory is worth most
+//	rebalance.go       Rebalance; split.go says how many pages each pool gets, and
+//	                   pressure.go where memory is worth most
 //	reads.go, audit.go requests that only read, expired timers; Check
 //	recovery.go        after an actor has failed
 //	lookahead.go       copies ahead of demand, when nothing waits

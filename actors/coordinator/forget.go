@@ -55,6 +55,8 @@ func (f *forget) start() {
 		return
 	}
 	f.reset.Err = nil
+	// The pools are asked and not the sequences: a sequence knows its pages, and only the pool
+	// knows which block each of them caches.
 	f.out.pools.reset()
 	for p := range f.config.Pools {
 		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.HeldBlocks})
@@ -66,6 +68,7 @@ func (f *forget) start() {
 func (f *forget) startInvalidate() {
 	r := f.invalidate
 	r.Err, r.Blocks = nil, 0
+	// Refused before anything is sent: one stage and no message.
 	if err := f.config.validateSelector(&r.Selector); err != nil {
 		r.Err = err
 		f.kernel.reply()
@@ -102,6 +105,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 			return err
 		}
 	}
+	// Two selectors at once could mean both or either; the host says which by two requests.
 	if n != 1 {
 		return refusals.New(messages.ErrBadRequest, "exactly one of session, salt and tokens selects, not %d", n)
 	}
@@ -110,6 +114,7 @@ func (c *Config) validateSelector(s *messages.Selector) error {
 
 // send sends the tree what to forget.
 func (f *forget) send(m protocol.Forget) {
+	// The tree needs the time: what it forgets may have timers, and others may have ended.
 	m.Now, m.Effects = f.kernel.now, f.record.Effects[:0]
 	// The record keeps the array of its effects from request to request.
 	f.record = m
@@ -142,11 +147,15 @@ func (f *forget) resume() {
 // and offloader follow.
 func (f *forget) forgotten() {
 	if f.invalidate != nil {
+		// From here on the tree has forgotten. The sequences follow before anything else is sent:
+		// one of them must not store a block once more that was just forgotten.
 		f.invalidate.Blocks = f.record.Blocks
 		f.sequences.Each(func(s *sequence.Sequence) {
 			f.silence(s)
 		})
 	}
+	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
+	// who holds them.
 	f.out.reset()
 	f.out.route(f.record.Effects)
 	f.stage = forgetFollowing
@@ -175,6 +184,7 @@ func (f *forget) silence(s *sequence.Sequence) {
 // has them, for any may be the one that is stored.
 func names(selector *messages.Selector, s *sequence.Sequence) bool {
 	switch {
+	// A session is that of the admission. Forks have it, too.
 	case selector.Session != "":
 		return s.Session == selector.Session
 	case selector.Salt != "":
@@ -184,6 +194,7 @@ func names(selector *messages.Selector, s *sequence.Sequence) bool {
 	if s.Namespace != p.Namespace {
 		return false
 	}
+	// Tokens that are not computed yet count as well: they would be stored later.
 	for b := range s.Width() {
 		if tokens := s.Tokens(b); len(tokens) >= len(p.Tokens) && slices.Equal(tokens[:len(p.Tokens)], p.Tokens) {
 			return true
@@ -197,6 +208,8 @@ func (f *forget) renew() { f.record = protocol.Forget{} }
 
 // undo has nothing to take back: to forget twice is to forget once.
 func (f *forget) undo(bool) verdict {
+	// The tree has forgotten, and the sequences know: the rebuilt pools are made from both, so
+	// only the answer is missing.
 	if f.stage == forgetFollowing {
 		return answerNow
 	}

@@ -46,6 +46,8 @@ func (l *lookup) open(r *messages.Lookup) { l.request, l.stage = r, lookupIdle }
 func (l *lookup) start() {
 	r := l.request
 	r.Err, r.Found, l.counted = nil, messages.Found{}, false
+	// The same batch as an admission's: a lookup that used a match of its own would one day say
+	// something else than the admission does.
 	l.batch.reset(false)
 	if _, err := l.batch.addPrefix(&r.Prefix, l.config.reusable(len(r.Prefix.Tokens))); err != nil {
 		r.Err = err
@@ -95,6 +97,8 @@ func (l *lookup) foundAtOnce() bool {
 	if !l.config.CopyOnPartial {
 		return false
 	}
+	// A free page in every pool: the copy of the source has its page whatever is evictable, so
+	// the pools need not be asked.
 	for p := range l.config.Pools {
 		if l.counts.device[p].Free == 0 {
 			return false
@@ -121,12 +125,15 @@ func (l *lookup) decide() {
 	// What counts is what the admission would do: it goes with less only if it is admitted
 	// then.
 	if again {
+		// Without its source the prompt matches less. If it does not fit even so, it would be
+		// refused, and what is stored is the better answer.
 		b.plan(0)
 		if refusal, _ := b.checkCapacity(it); refusal == nil {
 			l.request.Found = messages.Found{}
 			l.count()
 		}
 	}
+	// Unclaim and not drop: it leaves no use, as if the lookup had never been.
 	l.out.pools.reset()
 	b.unclaim(it, it.pools)
 	l.stage = lookupUnclaiming
@@ -287,6 +294,8 @@ func (f *prefetch) resume() {
 func (f *prefetch) take() {
 	b := f.batch
 	it := &b.items[0]
+	// The batch has storedOnly: the plan takes pages for what is stored in host memory, and
+	// none for tokens that would have to be computed.
 	b.plan(0)
 	// A prefetch is refused like an admission, but it does not count as demand for memory:
 	// no request has waited for it.
@@ -303,6 +312,8 @@ func (f *prefetch) take() {
 
 // moved tells the tree what moved.
 func (f *prefetch) moved() {
+	// As an admission does, but without claims: a prefetch changes neither session nor
+	// retention of a block.
 	f.out.resetChange()
 	f.out.moved()
 	for p := range f.config.Pools {
@@ -320,6 +331,7 @@ func (f *prefetch) moved() {
 func (f *prefetch) drop() {
 	r, it := f.request, &f.batch.items[0]
 	f.out.reset()
+	// Either no pages were left, or a copy failed. What did arrive stays cached in both cases.
 	if it.refused != nil {
 		r.Err = it.refused
 	}
@@ -340,6 +352,8 @@ func (f *prefetch) drop() {
 }
 
 // undo ends the sequence.
+// Blocks that the tree knows on the device stay there: pools are rebuilt without the
+// references of the sequence, so they are cached.
 func (f *prefetch) undo(bool) verdict {
 	f.sequences.EndOpenedBy(f.kernel.stamp)
 	f.batch.reset(true)

@@ -51,6 +51,7 @@ func (n *pin) start() {
 	r.Err, r.Pinned = nil, messages.Pinned{}
 	// A pin holds what an admission of exactly this prefix would claim whole, to its last
 	// token: nothing is computed behind it.
+	// storedOnly: a pin holds whole blocks, so no partial source is looked for.
 	n.batch.reset(true)
 	if _, err := n.batch.addPrefix(&r.Prefix, len(r.Prefix.Tokens)); err != nil {
 		r.Err = err
@@ -95,6 +96,7 @@ func (n *pin) matched() {
 			reserved = true
 		}
 	}
+	// The usual case: two stages, because no prompt in chunks holds a reserve.
 	if !reserved {
 		n.addPins()
 		return
@@ -142,6 +144,7 @@ func (n *pin) claimed() {
 		}
 	}
 	n.out.pools.reset()
+	// Whether the pin is refused or not, the claims were only a question.
 	for p, pages := range claims {
 		if len(pages) > 0 {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: pages})
@@ -185,9 +188,12 @@ func (n *pin) addPins() {
 		}
 	}
 	tokens := n.blocks() * n.config.TokensPerBlock
+	// The last block of an encoder's input may end with padding, which is no token of the host.
 	if s := n.batch.items[0].sequence; s.Input.Given() {
 		tokens = min(tokens, int(s.Input.Length()))
 	}
+	// The pin exists before pools and host memory know of it. Should one of them fail now, the
+	// recovery rebuilds both from the pins, and the answer is true.
 	n.request.Pinned = messages.Pinned{Pin: n.pins.open(blocks), Tokens: tokens}
 	n.batch.end()
 	n.stage = pinPinning
@@ -199,6 +205,8 @@ func (n *pin) undo(bool) verdict {
 	if n.stage == pinPinning {
 		return answerNow
 	}
+	// Claims need not be given back: the pools are rebuilt from tables and pins, and this
+	// request is in neither.
 	n.sequences.EndOpenedBy(n.kernel.stamp)
 	n.batch.reset(true)
 	n.stage = pinIdle
@@ -258,6 +266,8 @@ func (n *unpin) start() {
 		return
 	}
 	n.locate = protocol.Locate{Blocks: n.locate.Blocks[:0], Pages: n.locate.Pages}
+	// One list for all pools: the tree answers for every pool and block, and endPins reads the
+	// answers in the same order.
 	for _, list := range blocks {
 		n.locate.Blocks = append(n.locate.Blocks, list...)
 	}
@@ -303,6 +313,8 @@ func (n *unpin) endPins() {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.EndPin, Pages: pages, Use: use})
 		}
 	}
+	// Ended before pools and host memory have answered: after a failure they are rebuilt
+	// without the pin, which is what the answer says.
 	n.pins.end(n.request.Pin)
 	n.stage = unpinUnpinning
 	n.out.followUp()

@@ -13,9 +13,13 @@ import (
 // not of pages: it stays when a block moves between the tiers, and what is
 // forgotten is no longer pinned.
 type pins struct {
+	// last is the newest pin. Numbers are never used twice, so a pin that has ended stays
+	// unknown.
 	last   messages.PinID
 	blocks map[messages.PinID][][]protocol.BlockID // by pool
-	counts []map[protocol.BlockID]int              // by pool: pins that hold a block, at least 1
+	// counts follow from blocks. They are kept because every page that changes its tier asks
+	// for the pins of its block, and a walk over all pins would cost too much there.
+	counts []map[protocol.BlockID]int // by pool: pins that hold a block, at least 1
 }
 
 func newPins(pools int) *pins {
@@ -32,6 +36,8 @@ func (p *pins) clear() {
 	}
 }
 
+// empty tells whether there are no pins: the usual case, in which moves of blocks need no
+// look at the counts.
 func (p *pins) empty() bool { return len(p.blocks) == 0 }
 
 // count is the number of pins that hold a block in a pool.
@@ -53,6 +59,8 @@ func (p *pins) open(blocks [][]protocol.BlockID) messages.PinID {
 
 // end removes a pin.
 func (p *pins) end(pin messages.PinID) {
+	// Blocks that were forgotten have been taken out of the pin, so each one that is left has a
+	// count.
 	for pool, list := range p.blocks[pin] {
 		for _, block := range list {
 			if p.counts[pool][block]--; p.counts[pool][block] == 0 {
@@ -70,8 +78,12 @@ func (p *pins) forget(pool int, gone []protocol.BlockID) {
 		if p.counts[pool][block] == 0 {
 			continue
 		}
+		// All pins of the block at once: only what is stored can be pinned, and what is
+		// stored once more later is not pinned.
 		delete(p.counts[pool], block)
 		for pin, pools := range p.blocks {
+			// Only the pins that hold the block change; the others are walked, because pins are few
+			// and blocks that are pinned and forgotten are fewer.
 			p.blocks[pin][pool] = slices.DeleteFunc(pools[pool], func(b protocol.BlockID) bool { return b == block })
 		}
 	}

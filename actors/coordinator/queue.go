@@ -9,6 +9,8 @@ type queued struct {
 }
 
 // queue is first in, first out. Its array is used again.
+// Popped slots are not shifted away at once: pop is then a read and an increment, however
+// long the queue is.
 type queue struct {
 	items []queued
 	head  int // items[:head] have been popped
@@ -29,6 +31,8 @@ func (q *queue) push(r queued) {
 
 // pushFirst puts a request back to where pop took it from.
 func (q *queue) pushFirst(r queued) {
+	// The slot that pop has left is free, unless the array has been compacted or emptied
+	// since.
 	if q.head == 0 {
 		q.items = append(q.items, queued{})
 		copy(q.items[1:], q.items)
@@ -45,8 +49,11 @@ func (q *queue) pop() (r queued, ok bool) {
 		return queued{}, false
 	}
 	r = q.items[q.head]
+	// The slot must not keep the request alive.
 	q.items[q.head] = queued{}
 	q.head++
+	// Empty: the next push begins at the front, so a queue that runs empty now and then never
+	// copies.
 	if q.head == len(q.items) {
 		q.items, q.head = q.items[:0], 0
 	}

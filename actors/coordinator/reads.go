@@ -31,6 +31,7 @@ type readStats struct {
 func (t *readStats) start() {
 	r := t.request
 	r.Err = nil
+	// The host's record keeps its array: statistics are read often, and allocate nothing.
 	pools := r.Stats.Pools[:0]
 	r.Stats = t.stats.Stats
 	r.Stats.Sequences = t.sequences.Running()
@@ -60,6 +61,7 @@ func (t *readTables) start() {
 	for i, id := range r.Sequences {
 		result := &r.Results[i]
 		result.Sequence, result.Err = id, nil
+		// A lost sequence is refused, though it holds its pages: its tables are not to be used.
 		s, refusal := t.sequences.Find(id)
 		if refusal != nil {
 			result.Err = refusal
@@ -108,6 +110,7 @@ func (t *writeScales) start() {
 		t.kernel.reply()
 		return
 	}
+	// Validated as a whole, so that a refused request has set none of them.
 	for _, s := range r.Scales {
 		t.config.Scales[t.config.scaleOf(s)] = s
 	}
@@ -122,6 +125,7 @@ type closing struct {
 }
 
 func (t *closing) start() {
+	// Pins are no leak: they end with the engine. A sequence that was not released is one.
 	t.request.LeakedPages = t.sequences.PagesHeld()
 	t.kernel.reply()
 }
@@ -238,6 +242,8 @@ const (
 func (s expiryStage) String() string { return [...]string{"idle", "applying", "following"}[s] }
 
 // due tells whether a timer of the tree has ended.
+// nextExpiry is 0 after a recovery, because the tree's last answer may have been lost, so
+// the first round after one asks.
 func (e *expiry) due() bool { return e.kernel.now >= e.out.nextExpiry }
 
 // start sends the tree the time.

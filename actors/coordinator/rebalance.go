@@ -2,14 +2,12 @@ package coordinator
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/windows"
 )
 
 // rebalance serves Rebalance: device memory moves between pools. All of it is one
@@ -29,6 +27,8 @@ type rebalance struct {
 	request *messages.Rebalance
 	stage   rebalanceStage
 
+	// pages are also what a recovery gives the pools once the tables are renumbered, so they
+	// are the counts that can be kept: takeBack lowers those of pools that grew.
 	pages  []int // by pool, the new counts
 	before []int // by pool, the old counts
 	resize []protocol.ResizePool
@@ -43,6 +43,9 @@ type rebalance struct {
 	// here because a recovery asks the device once more, for the counts that it can have.
 	refusal error
 
+	// What is on a page that could not be moved has no bytes any more: both lists are acted on
+	// in two steps. First the sequences are marked, while the tables have the pages; then, when
+	// the tree has answered, pools and host memory drop what was there.
 	failed []failedMoves        // by pool
 	losing []*sequence.Sequence // that hold a page which could not be moved
 }
@@ -102,6 +105,8 @@ func (r *rebalance) start() {
 	}
 	// The records are new ones: a failure may leave the last ones with the pools.
 	r.resize = make([]protocol.ResizePool, 0, len(pages))
+	// All records are made before the first is sent: the pools may answer while the others are
+	// still being sent to, and the slice must not be moved under a record that is lent.
 	for p, n := range pages {
 		r.resize = append(r.resize, r.resizeTo(p, n))
 	}
@@ -116,107 +121,6 @@ func (r *rebalance) resizeTo(p, pages int) protocol.ResizePool {
 	return protocol.ResizePool{
 		Header: protocol.Header{Epoch: r.kernel.epoch}, Pool: messages.PoolID(p), Pages: pages, Now: r.kernel.now,
 	}
-}
-
-// split gives the counts that a request asks for: by its fractions of the memory
-// that the self pools have together, by demand, or as they are. By fractions and by
-// demand cross pools keep what they have: their share is cross_kv_cache_fraction.
-func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
-	// The host has planned the counts itself, also of cross pools.
-	if m.Pages != nil {
-		return slices.Clone(m.Pages), r.config.validatePages(m.Pages)
-	}
-	// By demand: what the automatic rebalance has decided, or what is measured now.
-	if m.Fractions == nil {
-		move := r.auto.move
-		if m != &r.auto.request {
-			move = r.pressure.demand()
-		}
-		if move == nil { // nothing was in demand
-			return r.pressure.totals(), nil
-		}
-		return r.divided(r.pressure.counts(move, r.config.Divide))
-	}
-	if err := r.config.validateFractions(m.Fractions); err != nil {
-		return nil, err
-	}
-	// Fractions are of what the self pools have together now, not of what they had at the
-	// start: memory that was rounded away does not come back.
-	bytes := int64(0)
-	for p := range r.cross.first {
-		bytes += r.pressure.bytes(p)
-	}
-	pages, err := r.divided(r.config.Divide(m.Fractions, bytes))
-	if err != nil {
-		return nil, err
-	}
-	return append(pages, r.pressure.totals()[r.cross.first:]...), nil
-}
-
-// divided makes a refusal of what the configuration says against a split.
-func (r *rebalance) divided(pages []int, err error) ([]int, error) {
-	if err != nil {
-		return nil, refusals.New(messages.ErrBadRequest, "%v", err)
-	}
-	return pages, nil
-}
-
-// validatePages holds page counts to the bounds of pools.
-func (c *Config) validatePages(pages []int) error {
-	if len(pages) != len(c.Pools) {
-		return refusals.New(messages.ErrBadRequest, "pages has %d counts for %d pools", len(pages), len(c.Pools))
-	}
-	for p, n := range pages {
-		if n < 1 || n > windows.MaxPages {
-			return refusals.New(messages.ErrBadRequest, "pages: %d of pool %s are not between 1 and %d", n, c.Pools[p].Name, windows.MaxPages)
-		}
-	}
-	return nil
-}
-
-// validateFractions holds fractions to the rule of pool_fractions.
-func (c *Config) validateFractions(fractions map[string]float64) error {
-	sum := 0.0
-	own := c.selfPools()
-	for _, name := range c.poolNames()[:own] {
-		f, ok := fractions[name]
-		if !ok {
-			return refusals.New(messages.ErrBadRequest, "fractions lack pool %s", name)
-		}
-		// Negated, so that NaN is refused as well.
-		if !(f > 0 && f <= 1) {
-			return refusals.New(messages.ErrBadRequest, "fraction %v of pool %s is not in (0, 1]", f, name)
-		}
-		sum += f
-	}
-	for name := range fractions {
-		switch p := c.poolNamed(name); {
-		case p < 0:
-			return refusals.New(messages.ErrBadRequest, "fractions name %q, which is no pool", name)
-		case p >= own:
-			return refusals.New(messages.ErrBadRequest, "fractions name the cross pool %s, whose share is cross_kv_cache_fraction", name)
-		}
-	}
-	if math.Abs(sum-1) > 1e-6 {
-		return refusals.New(messages.ErrBadRequest, "fractions add up to %v, not to 1", sum)
-	}
-	return nil
-}
-
-// validateCounts refuses counts below what is held or reserved, and other counts than
-// now where the memory is the host's.
-func (r *rebalance) validateCounts(pages []int) error {
-	for p, n := range pages {
-		if now := r.counts.device[p].Total; r.config.FixedPages != nil && r.config.FixedPages[p] && n != now {
-			return refusals.New(messages.ErrNotSupported, "pool %s has %d pages of device memory that is the host's, and cannot have %d",
-				r.config.Pools[p].Name, now, n)
-		}
-		// Pages that are held survive, moved if they must be, so they need room.
-		if need := r.counts.needed(p); need > n {
-			return refusals.OutOfPages(r.config.Pools[p].Name, need, n)
-		}
-	}
-	return nil
 }
 
 // resume does the stage that follows.
@@ -274,8 +178,12 @@ func (r *rebalance) resized() {
 			pages = append(pages, messages.PageID(page))
 		}
 		query.Write = append(query.Write, pages)
+		// The counts are those after the resize, though nothing has been copied yet: no page is
+		// taken before the round ends, so no one can act on them too early.
 		r.counts.device[p] = z.Counts
 	}
+	// The kernels are named before the moves are planned: a copy must come after what writes
+	// its source, and the new owner of a page after what reads it.
 	r.sequences.Each(r.markTables)
 	r.out.move.ordered = true
 	r.stage = rebalanceMoving
@@ -305,6 +213,8 @@ func (r *rebalance) markTables(s *sequence.Sequence) {
 func (r *rebalance) moved() {
 	r.out.resetChange()
 	r.out.moved()
+	// The record of the Move is reused by the next message, and the device is resized after
+	// that.
 	r.waits = slices.Clone(r.out.move.tickets(0))
 	r.failed = make([]failedMoves, len(r.config.Pools))
 	for p := range r.resize {
@@ -326,6 +236,7 @@ func (r *rebalance) moved() {
 		r.sequences.Renumber(p, renumber)
 	}
 	// Tables have the new numbers: there is no way back from here.
+	// In this order: loseFailed looks for the new numbers of the pages that could not be moved.
 	r.renumbered = true
 	r.loseFailed()
 	r.stage = rebalanceApplying
@@ -338,6 +249,8 @@ func (r *rebalance) noteFailed(p int, m *protocol.PageMoved) {
 	f.pages = append(f.pages, m.New)
 	if m.Block != protocol.NoBlock {
 		f.cached, f.blocks = append(f.cached, m.New), append(f.blocks, m.Block)
+		// The tree is told that the block is nowhere in this pool, and no effect of that comes back
+		// for a pin, so the pin is ended here.
 		r.pins.forget(p, []protocol.BlockID{m.Block})
 	}
 }
@@ -369,6 +282,8 @@ func (r *rebalance) dropFailed() {
 			r.out.move.effect(&protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: f.blocks}) // clean copies
 		}
 	}
+	// A lost sequence holds its pages until its release, elsewhere. Here it cannot: the host
+	// has the old numbers, which may be other pages now or lie behind the end of a pool.
 	for _, s := range r.losing {
 		for p := range r.config.Pools {
 			for _, table := range s.Tables(p) {
@@ -384,6 +299,7 @@ func (r *rebalance) dropFailed() {
 
 // resizeDevice moves the memory itself.
 func (r *rebalance) resizeDevice(waits []messages.Ticket) {
+	// A new record: after a failure the offloader may still have the last one.
 	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages, Waits: waits}
 	r.stage = rebalanceDevice
 	r.kernel.toOffloader(r.device)
@@ -394,6 +310,8 @@ func (r *rebalance) resizeDevice(waits []messages.Ticket) {
 func (r *rebalance) takeBack() bool {
 	r.back = make([]protocol.ResizePool, 0, len(r.before))
 	for p, n := range r.before {
+		// Pools that shrank stay small: their memory may have been given back, and what they have
+		// evicted is not brought back.
 		if r.pages[p] > n {
 			r.pages[p] = n
 			r.back = append(r.back, r.resizeTo(p, n))
@@ -424,6 +342,7 @@ func (r *rebalance) end() {
 	if r.refusal != nil {
 		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.refusal)
 	}
+	// Also with a refusal: pages have moved and counts have changed, and the host must follow.
 	m.Rebalanced = messages.Rebalanced{}
 	for p := range r.resize {
 		moved := []messages.PageMove{}
@@ -447,12 +366,16 @@ func (r *rebalance) end() {
 // rest is the device's, and is carried through. What lost sequences held could not
 // be moved, and may lie beyond the ends of the pools by now.
 func (r *rebalance) undo(bool) verdict {
+	// Their tables name pages without contents, perhaps behind the end of a pool, from which a
+	// recovery could not rebuild anything.
 	for _, s := range r.losing {
 		s.Clear()
 	}
 	switch {
 	case r.done:
 		return answerNow
+	// No way back: the tables have the new numbers, and the old pages may be overwritten. The
+	// pools are rebuilt with the new counts, and then only the device is left to be told.
 	case r.renumbered:
 		for p, n := range r.pages { // fewer than the pools say if they are about to be taken back
 			r.counts.device[p].Total = n
@@ -460,6 +383,8 @@ func (r *rebalance) undo(bool) verdict {
 		r.stage = rebalanceRecovered
 		return carryOn
 	}
+	// Tables still have the old numbers, so the pools are rebuilt with the old counts. Copies
+	// that were made have written only to pages that were free.
 	for p, n := range r.before {
 		r.counts.device[p].Total = n
 	}

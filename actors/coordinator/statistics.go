@@ -6,6 +6,9 @@ import (
 )
 
 // statistics counts what happened since the engine started.
+// Counters change where the answer of an actor is taken over, so work that never reached
+// its actor is not counted. A request that is served once more after a failure counts what
+// it does each time: the counters say what the engine has done, not what hosts have asked.
 type statistics struct {
 	messages.Stats
 	pageBytes []int64 // by pool
@@ -36,9 +39,12 @@ func (s *statistics) offloaded(p int, what *protocol.Outcome) {
 	} else {
 		counters.BytesSaved += s.pageBytes[p]
 	}
+	// The new owner of the device page must wait for this copy: what copying ahead is meant to
+	// prevent.
 	if what.Waits {
 		counters.WaitingTakes++
 	}
+	// A copy that was made ahead of demand has been counted by copiedAhead.
 	if what.Copied {
 		counters.BytesOffloaded += s.pageBytes[p]
 	}
@@ -59,6 +65,8 @@ func (s *statistics) copiedAhead(p, pages int) {
 }
 
 // useClock gives the uses that references leave when they end.
+// A use decides what is evicted first among pages of one priority. It counts requests and
+// their sequences and not time, so the order of eviction is the same in every run.
 type useClock struct{ last protocol.Use }
 
 // next gives a use later than all before.

@@ -12,6 +12,8 @@ import (
 // Validate checks the values of an admission alone, nothing that depends on
 // the state of the engine.
 func (c *Config) Validate(r *messages.AdmitRequest) error {
+	// The order is part of the interface: where several things are wrong, hosts and scripts see
+	// the first of them, from what names the prompt to what only says how to serve it.
 	if err := validateNamespace(&r.Namespace); err != nil {
 		return err
 	}
@@ -21,6 +23,8 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if err := validateRetention(r.Retention, len(r.Tokens)); err != nil {
 		return err
 	}
+	// The retention of the input is checked against the length of the input, so the input
+	// itself comes first.
 	if err := c.validateEncoder(r.Encoder, r.EncoderItems); err != nil {
 		return err
 	}
@@ -31,6 +35,8 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if r.BeamWidth < 0 {
 		return refusals.New(messages.ErrBadRequest, "beam_width %d is not at least 1", r.BeamWidth)
 	}
+	// Each beam has a table in each pool: the width bounds what one request can make the
+	// engine allocate.
 	if r.BeamWidth > MaxBeamWidth {
 		return refusals.New(messages.ErrBadRequest, "beam_width %d is over the limit of %d", r.BeamWidth, MaxBeamWidth)
 	}
@@ -48,6 +54,8 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 // validateNamespace refuses the name of an adapter that is said not to be there:
 // a host that forgot HasLoRA must not share with the base model.
 func validateNamespace(n *messages.Namespace) error {
+	// The opposite, an adapter with an empty name, is allowed: none and empty are different
+	// namespaces.
 	if n.LoRA != "" && !n.HasLoRA {
 		return refusals.New(messages.ErrBadRequest, "LoRA adapter %q without HasLoRA", n.LoRA)
 	}
@@ -62,6 +70,8 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	if len(tokens) == 0 {
 		return refusals.New(messages.ErrBadRequest, "tokens is empty")
 	}
+	// Negative numbers are symbols: the tree writes them in place of tokens that an item
+	// covers. One that came from a host could name another prompt's item.
 	if i := firstNegative(tokens); i >= 0 {
 		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[i], i)
 	}
@@ -74,8 +84,10 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 	end := 0
 	for i, item := range order {
 		switch {
+		// The length first: the next two cases compute the end of the item from it.
 		case item.Length < 1:
 			return refusals.New(messages.ErrBadRequest, "multimodal item at %d has length %d", item.Start, item.Length)
+		// Written as a difference, so that a huge length cannot overflow into a valid end.
 		case item.Start < 0 || item.Start >= len(tokens) || item.Length > len(tokens)-item.Start:
 			return refusals.New(messages.ErrBadRequest, "multimodal item [%d, %d+%d) leaves the prompt of %d tokens", item.Start, item.Start, item.Length, len(tokens))
 		case i > 0 && item.Start < end:
@@ -90,6 +102,7 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 // Eight at a time: the signs of a prompt of 100,000 tokens cost 10 µs, one by
 // one they would cost as much as the match.
 func firstNegative(tokens []messages.Token) int {
+	// The sign bit of the disjunction is set if that of any token is.
 	signs, rest := messages.Token(0), tokens
 	for ; len(rest) >= 8; rest = rest[8:] {
 		signs |= rest[0] | rest[1] | rest[2] | rest[3] | rest[4] | rest[5] | rest[6] | rest[7]
@@ -100,6 +113,8 @@ func firstNegative(tokens []messages.Token) int {
 	if signs >= 0 {
 		return -1
 	}
+	// Some token is wrong, so the request is refused: a second walk, for the message, costs
+	// nothing that matters.
 	return slices.IndexFunc(tokens, func(t messages.Token) bool { return t < 0 })
 }
 
@@ -109,6 +124,7 @@ func validateRetention(r *messages.Retention, prompt int) error {
 	if r == nil {
 		return nil
 	}
+	// Decode says how generated blocks are kept; it has no range, so nothing can overlap it.
 	if r.Decode != nil {
 		if err := validateKept("decode", r.Decode.Priority, r.Decode.Duration); err != nil {
 			return err
@@ -119,6 +135,8 @@ func validateRetention(r *messages.Retention, prompt int) error {
 		switch {
 		case g.Start < 0:
 			return refusals.New(messages.ErrBadRequest, "retention range starts at %d, before 0", g.Start)
+		// A range behind the prompt's end is clipped to nothing and no error: hosts use one policy
+		// for prompts of all lengths.
 		case g.End != messages.EndOfPrompt && g.End <= g.Start:
 			return refusals.New(messages.ErrBadRequest, "retention range [%d, %d) is empty", g.Start, g.End)
 		}
@@ -145,10 +163,12 @@ func validateDisjoint(ranges []messages.RetentionRange) error {
 	if len(ranges) < 2 {
 		return nil
 	}
+	// A copy is sorted: the ranges are the host's, and an error names them as it gave them.
 	order := slices.Clone(ranges)
 	slices.SortFunc(order, func(a, b messages.RetentionRange) int { return cmp.Compare(a.Start, b.Start) })
 	for i := 1; i < len(order); i++ {
 		before, r := order[i-1], order[i]
+		// EndOfPrompt is a value, not an end that could be compared, so it has a case of its own.
 		if before.End == messages.EndOfPrompt {
 			return refusals.New(messages.ErrBadRequest, "retention range from %d has an open end but is not the last", before.Start)
 		}
