@@ -36,6 +36,8 @@ func (b *poolBatches) reset() {
 // add queues an operation for a pool and gives its index. What an earlier
 // operation at this index answered in Shares gives its array to this one.
 func (b *poolBatches) add(pool int, op protocol.PoolOp) int {
+	// Operations of one message are done in the order in which they were added: claims before
+	// takes, drops after the takes that must not have their pages.
 	w := &b.work[pool]
 	n := len(w.Ops)
 	if n < cap(w.Ops) {
@@ -66,6 +68,7 @@ func (b *poolBatches) send() {
 		if len(w.Ops) == 0 {
 			continue
 		}
+		// The time decides which priorities the pool takes for ended when it chooses victims.
 		w.Epoch, w.Now = b.kernel.epoch, b.kernel.now
 		b.kernel.toPool(w)
 	}
@@ -85,6 +88,7 @@ func (b *poolBatches) received() {
 // sequence, the first at index from. What the sequence took itself is covered by
 // its reserve as long as that lasts.
 func (b *poolBatches) drop(s *sequence.Sequence, p int, pages []messages.PageID, from sequence.BlockIndex) {
+	// The usual case: no reserve, and one operation for the table.
 	if !s.Covered(p) {
 		b.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
 		return
@@ -166,6 +170,7 @@ func (m *moveBatch) query() (*protocol.WaitQuery, int) {
 	} else {
 		r.Queries = append(r.Queries, protocol.WaitQuery{})
 	}
+	// The arrays of an earlier answer at this index are used again.
 	q := &r.Queries[n]
 	q.Read, q.Write, q.Tickets = q.Read[:0], q.Write[:0], q.Tickets[:0]
 	return q, n

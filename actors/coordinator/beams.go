@@ -41,6 +41,8 @@ func (e *extension) takeBeams(it *step) bool {
 	// How many beams go on from each parent. One that none goes on from ends here; the
 	// pages that only it held are free for the step.
 	chosen := make([]int, s.Width())
+	// A parent that k beams go on from gets k−1 further references, one that none goes on from
+	// loses its own.
 	for _, b := range it.request.Beams {
 		chosen[b.Parent]++
 	}
@@ -59,10 +61,14 @@ func (e *extension) takeBeams(it *step) bool {
 			return false
 		}
 	}
+	// All pools have the pages, so from here on nothing is refused: operations are added, and
+	// what later steps of the batch see changes.
 	for p := range e.self.end {
 		e.takeBeamPages(it, p, chosen, blocks)
 		// What ended beams alone held counts as available for the steps behind this one.
 		e.batch.taken[p] -= freed[p]
+		// Steps behind this one see the holders as they are then: a page of the prompt may be in
+		// the tables of other sequences, too.
 		for page, share := range shares[p] {
 			e.batch.shares[p][page] = share
 		}
@@ -85,6 +91,7 @@ func (it *step) firstExchanged() int {
 // followParents works out who holds these pages after the beams followed their
 // parents, and how many pages no one holds then.
 func (e *extension) followParents(it *step, p int, chosen []int) (now map[messages.PageID]protocol.Share, freed int) {
+	// A page may be in the tables of several parents: its references change once for each.
 	now = map[messages.PageID]protocol.Share{}
 	for j, table := range it.sequence.Tables(p) {
 		for _, page := range table[it.firstExchanged():] {
@@ -114,6 +121,7 @@ func (e *extension) followParents(it *step, p int, chosen []int) (now map[messag
 func (e *extension) findBeamRewrites(it *step, p int, shares map[messages.PageID]protocol.Share) int {
 	s, pages := it.sequence, &it.pools[p]
 	pages.copies = pages.copies[:0]
+	// In the order of the beams: fillBeams gives the pages out in the same order.
 	for i, b := range it.request.Beams {
 		table := s.Tables(p)[b.Parent]
 		// From the first block that is not computed to its end; blocks before it are only read,
@@ -142,6 +150,8 @@ func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 		// Claims before drops, so that no page of a chosen parent is free in between.
 		e.out.pools.claimBeams(p, tables[j], n)
 	}
+	// Behind the claims of all parents: two parents may share a page, and a page that no one
+	// holds for a moment would be evictable.
 	for j, n := range chosen {
 		if n == 0 {
 			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Use()})
@@ -169,6 +179,7 @@ func (e *extension) fillBeams(it *step, p int) bool {
 	s, pages := it.sequence, &it.pools[p]
 	old := s.Tables(p)
 	pages.old = old
+	// The kernels of the last step read the tables as they were, all of them.
 	for _, table := range old { // some of them are dropped
 		e.out.move.markRead(s, p, table[it.firstExchanged():])
 	}

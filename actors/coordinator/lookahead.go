@@ -101,6 +101,8 @@ func (a *lookAhead) begin() bool {
 	a.out.pools.reset()
 	asked := false
 	for p := range a.config.Pools {
+		// The peak fades with looks and not with time: a pause does not make the engine forget
+		// its bursts.
 		a.peak[p] = max(a.peak[p]-ceilDiv(a.peak[p], peakFades), a.taken[p])
 		n := a.reach(p)
 		if !a.counts.hasHost(p) || a.counts.device[p].Free >= n {
@@ -109,10 +111,13 @@ func (a *lookAhead) begin() bool {
 		a.out.pools.add(p, protocol.PoolOp{Kind: protocol.PeekVictims, N: n - a.counts.device[p].Free})
 		asked = true
 	}
+	// Every pool has enough free pages: a burst would find them.
 	if !asked {
 		clear(a.taken)
 		return false
 	}
+	// A task without a round: requests that come now queue until the offloader has answered,
+	// which it does without waiting for its copies.
 	a.kernel.active = a
 	a.stage = lookAheadPeeking
 	a.out.pools.send()

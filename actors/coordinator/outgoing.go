@@ -35,7 +35,9 @@ type outgoing struct {
 	// unackedMoves are the moves of blocks that have happened and of which the tree
 	// has not said that it knows them.
 	unackedMoves []protocol.BlockMove
-	nextExpiry   time.Duration // the tree's earliest timer
+	// nextExpiry comes with each Apply, so no message is needed to ask for it. It may be too
+	// early, never too late.
+	nextExpiry time.Duration // the tree's earliest timer
 }
 
 // renew takes new records for a new epoch.
@@ -68,6 +70,8 @@ func (o *outgoing) changeNeeded() bool {
 
 // apply sends the change to the tree.
 func (o *outgoing) apply() {
+	// Noted before the message is sent: the moves have happened on the device already, and
+	// should the tree fail over the message, a recovery has to tell it.
 	o.unackedMoves = o.change.Moves
 	o.kernel.toTree(&o.change)
 }
@@ -76,6 +80,7 @@ func (o *outgoing) apply() {
 func (o *outgoing) applied() {
 	o.nextExpiry = o.change.NextExpiry
 	o.unackedMoves = nil
+	// Blocks that were stored may be what a waiting batch needs.
 	o.stored(o.change.Stores)
 	o.reset()
 	o.route(o.change.Effects)
@@ -83,6 +88,7 @@ func (o *outgoing) applied() {
 
 // followUp sends the work for pools and offloader.
 func (o *outgoing) followUp() {
+	// Pools and offloader do not depend on each other's answers here, so one stage is enough.
 	o.pools.send()
 	o.move.send()
 }
@@ -103,6 +109,7 @@ func (o *outgoing) route(effects []protocol.Effect) {
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until})
 			o.movePins(pool, e)
 		// The block is gone from this pool, and so are its pins there.
+		// A detached page has no contents to be kept; the pool frees it when it has no holder.
 		case protocol.Detach:
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.DetachPages, Pages: e.Pages})
 			o.pins.forget(pool, e.Blocks)
@@ -173,6 +180,8 @@ func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome)
 	counters := o.stats.pool(pool)
 	counters.Evicted++
 	// Host memory was full: other contents were dropped to make room for these.
+	// The displaced block first: it has left its host page to this victim, and the tree must not
+	// see two blocks on one page.
 	if what.Displaced != protocol.NoBlock {
 		counters.Dropped++
 		o.moveBlock(pool, what.Displaced, protocol.Nowhere)

@@ -73,6 +73,8 @@ func (d *poolPressure) noteMatch(m *protocol.MatchItem, prompt int) {
 			short++
 		}
 	}
+	// Each pool that lacked blocks has an equal part: the prompt could not go on without any of
+	// them, so none of them cost more than another.
 	for p, n := range lacks {
 		if n > 0 {
 			d.cost[p] += float64(m.Reach-m.Matched) / float64(short)
@@ -87,6 +89,7 @@ func (d *poolPressure) noteRefusal(err error) {
 	if !errors.As(err, &r) || r.Code != messages.ErrOutOfPages {
 		return
 	}
+	// The pages that were missing, not all that the request asked for: the others were there.
 	tokens := float64((r.Need - r.Available) * d.config.TokensPerBlock)
 	d.prompt += tokens
 	if p := d.config.poolNamed(r.Pool); p >= 0 && p < d.pools {
@@ -100,20 +103,27 @@ type poolMove struct{ from, to, pages int }
 // demand gives the move that measured demand asks for; nil if the split is right as it
 // is.
 func (d *poolPressure) demand() *poolMove {
+	// The first look of all needs no evidence: a split that is plainly wrong is corrected at
+	// once.
 	if d.prompt < evidence*float64(d.capacity()) && d.from >= 0 {
 		return nil
 	}
 	low, high := d.extremes()
+	// Nothing speaks for a move. What was measured counts half from now on, or an old burst
+	// would decide long after it.
 	if low == high {
 		d.fade()
 		return nil
 	}
 	switch {
+	// The same direction as the last move: that one was too small. The opposite direction: it
+	// was too large.
 	case d.from == low && d.to == high:
 		d.step = min(2*d.step, mostStep)
 	case d.from == high && d.to == low:
 		d.step = max(d.step/2, leastStep)
 	}
+	// What is held cannot be taken away, and no pool is left without a page.
 	held := max(d.held.needed(low), 1)
 	smaller := min(d.bytes(low), d.bytes(high))
 	pageBytes := d.config.Pools[low].PageBytes()
@@ -122,6 +132,7 @@ func (d *poolPressure) demand() *poolMove {
 		d.fade()
 		return nil
 	}
+	// The costs were those of the old split: they say nothing about the new one.
 	d.from, d.to = low, high
 	clear(d.cost)
 	d.prompt = 0
@@ -273,6 +284,8 @@ func (a *autoRebalance) stepIsNext() bool {
 		return false
 	}
 	switch first.request.(type) {
+	// Both begin a step: the host has named its kernels of the step before, and waits for
+	// page numbers.
 	case *messages.Append, *messages.Admit:
 		return true
 	default:

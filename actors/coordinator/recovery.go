@@ -100,6 +100,7 @@ func (r *recovery) begin(f Failure) {
 	r.kernel.cancel()
 	// What the coordinator was about to do with a request is done first: a complete answer is
 	// given, and a request that had not begun goes back to the queue.
+	// Only then can there be one: a handoff is over before the coordinator waits for anyone.
 	if f.broken() {
 		r.kernel.finishHandoff()
 	}
@@ -108,6 +109,7 @@ func (r *recovery) begin(f Failure) {
 		r.verdict = t.undo(f.broken())
 	}
 	r.noteDoubts()
+	// After noteDoubts, which reads the records.
 	for _, l := range r.records {
 		l.renew()
 	}
@@ -130,6 +132,7 @@ func (r *recovery) noteDoubts() {
 func (r *recovery) quiesceDevice() {
 	header := protocol.Header{Epoch: r.kernel.epoch}
 	// A resize to the same counts does nothing but wait.
+	// The offloader may have been told of these kernels, or its failure may have come first.
 	if waits := r.tickets(); len(waits) > 0 {
 		r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(), Waits: waits})
 	}
@@ -152,11 +155,15 @@ func (r *recovery) resume() {
 	switch r.stage {
 	case recoveryQuiescing:
 		// The tree starts empty, so what only it knew is forgotten here as well.
+		// Here and not in begin: should another actor fail while the device comes to rest, the tree
+		// is emptied all the same, once the next recovery asks it.
 		if r.treeBroken() {
 			r.forgetTree()
 		}
 		r.listBlocks()
 	case recoveryListing:
+		// Moves are told first: what is doubtful is looked for in the tree's list, which must be
+		// complete then.
 		if !r.tell() && !r.forgetDoubtful() {
 			r.rebuild()
 		}
@@ -297,6 +304,7 @@ func (r *recovery) rebuild() {
 			s.EndReserve() // no reserve stands for what it holds any more
 		}
 	})
+	// The reserves of lost sequences end before the pages are counted as covered or held.
 	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n), Pages: r.pressure.totals()}
 	r.pools = make([]protocol.RebuildPool, 0, n)
 	for p := range n {
@@ -314,6 +322,8 @@ func (r *recovery) rebuild() {
 		}
 	}
 	r.stage = recoveryRebuilding
+	// The offloader keeps what the tree says of host memory; clean copies are dropped, which
+	// costs a copy at the next eviction and nothing else.
 	for p := range r.pools {
 		r.kernel.rebuildPool(&r.pools[p])
 	}

@@ -69,6 +69,8 @@ func (r *rewind) start() {
 
 // rewindOne drops the last n tokens of a sequence, and the pages of its last blocks.
 func (r *rewind) rewindOne(s *sequence.Sequence, n sequence.TokenCount) {
+	// Touched before it changes: a coordinator that breaks off here finds the sequence by it and
+	// gives it up.
 	s.Touch(r.kernel.stamp)
 	s.SetUse(r.uses.next())
 	// The pages are read from the table before it is cut. Slices of it go to the pools;
