@@ -64,16 +64,14 @@ func (e *extension) start() {
 	r.Results = emptyResults(r.Results, len(r.Steps), len(e.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
-		result.Sequence = request.Sequence
-		s, err := e.sequences.FindOnce(request.Sequence, e.kernel.stamp)
+		s, err := b.find(request.Sequence, result)
 		// The values are checked against the sequence before anything of it changes: a step
 		// that is refused leaves its sequence as it was, and the others of the step go on.
 		if err == nil {
 			err = e.validate(s, request)
 		}
 		if err != nil {
-			result.Err = err
-			e.sequences.NoteKernel(request.Sequence, request.After)
+			b.refuse(result, request.After, err)
 			continue
 		}
 		it := b.add(s, result)

@@ -20,14 +20,13 @@ import (
 type commit struct {
 	*shared
 	batch      *stepBatch
-	committing *commitStages
+	committing *commitStages // its stage is that of the commit
 	request    *messages.Commit
-	inspecting bool // the pools are asked about the pages of forks; else committing waits
 }
 
 // open begins a request.
 func (c *commit) open(r *messages.Commit) {
-	c.request, c.inspecting = r, false
+	c.request = r
 	c.batch.reset()
 	c.committing.reset()
 }
@@ -40,14 +39,12 @@ func (c *commit) start() {
 	r.Results = emptyResults(r.Results, len(r.Steps), len(c.config.Pools))
 	for i := range r.Steps {
 		request, result := &r.Steps[i], &r.Results[i]
-		result.Sequence = request.Sequence
-		s, err := c.sequences.FindOnce(request.Sequence, c.kernel.stamp)
+		s, err := b.find(request.Sequence, result)
 		if err == nil {
 			err = b.validateCommit(s, request.Computed, int(s.Length()))
 		}
 		if err != nil {
-			result.Err = err
-			c.sequences.NoteKernel(request.Sequence, request.After)
+			b.refuse(result, request.After, err)
 			continue
 		}
 		// The item is complete before the sequence changes: should the coordinator fail in
@@ -63,7 +60,8 @@ func (c *commit) start() {
 	}
 	c.out.resetChange()
 	// Without forks nothing has to be asked, and the commit begins with the tree.
-	if c.inspecting = c.inspectForks(); c.inspecting {
+	if c.inspectForks() {
+		c.committing.stage = commitInspecting
 		c.out.pools.send()
 		return
 	}
@@ -72,8 +70,7 @@ func (c *commit) start() {
 
 // resume does the stage that follows.
 func (c *commit) resume() {
-	if c.inspecting {
-		c.inspecting = false
+	if c.committing.stage == commitInspecting {
 		c.forksInspected()
 		c.committing.begin()
 		return
@@ -156,7 +153,6 @@ func (c *commit) undo(broken bool) verdict {
 		c.sequences.LoseTouchedBy(c.kernel.stamp)
 	}
 	c.batch.shareOffered()
-	c.inspecting = false
 	return c.committing.verdict()
 }
 
@@ -171,9 +167,4 @@ func (c *commit) tickets() (named []messages.Ticket) {
 func (c *commit) check() error { return c.batch.check() }
 
 // String names the stage.
-func (c *commit) String() string {
-	if c.inspecting {
-		return "commit: inspecting"
-	}
-	return fmt.Sprintf("commit: %v", c.committing.stage)
-}
+func (c *commit) String() string { return fmt.Sprintf("commit: %v", c.committing.stage) }

@@ -30,6 +30,7 @@ type commitStage uint8
 // The stages.
 const (
 	commitIdle           commitStage = iota // nothing has been sent
+	commitInspecting                        // a Commit only: pools say what the pages of forks cache
 	commitStoring                           // the tree stores blocks
 	commitFollowing                         // pools and host memory follow; windows move; next chunks and checkpoints take pages
 	commitCopying                           // the offloader copies working pages to checkpoints
@@ -41,7 +42,7 @@ const (
 
 // String names the stage.
 func (s commitStage) String() string {
-	return [...]string{"idle", "storing", "following", "copying", "attaching", "moving", "applying", "following moves"}[s]
+	return [...]string{"idle", "inspecting", "storing", "following", "copying", "attaching", "moving", "applying", "following moves"}[s]
 }
 
 func (c *commitStages) reset() {
@@ -265,7 +266,7 @@ func (c *commitStages) resume() bool {
 		return false
 	case commitFollowingMoves:
 		c.out.followed()
-	case commitIdle:
+	case commitIdle, commitInspecting:
 	}
 	return true
 }

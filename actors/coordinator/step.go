@@ -106,6 +106,21 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	return it
 }
 
+// find gives the sequence of a step; a step that names a sequence for the second time in
+// one request is refused.
+func (b *stepBatch) find(id messages.SequenceID, result *messages.StepResult) (*sequence.Sequence, error) {
+	result.Sequence = id
+	return b.sequences.FindOnce(id, b.kernel.stamp)
+}
+
+// refuse answers a step that is wrong in itself. The kernel that it names is noted all the
+// same: it may use the pages of a sequence that is lost, and the next owner of those must
+// wait for it.
+func (b *stepBatch) refuse(result *messages.StepResult, after messages.Ticket, err error) {
+	result.Err = err
+	b.sequences.NoteKernel(result.Sequence, after)
+}
+
 // emptyResults gives n empty results and uses the arrays of the list again.
 func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResult {
 	for len(list) < n {
