@@ -24,10 +24,12 @@ func (a *admission) fillResult(i int) {
 	a.stats.Requests++
 	a.stats.PromptTokens += int64(s.Prompt)
 	a.stats.ReusedTokens += int64(m.Matched)
+	// Prompts that are refused count by noteRefusal instead.
 	a.pressure.noteMatch(m, int(s.Prompt))
 	for p := range a.config.Pools {
 		r.Reuse = append(r.Reuse, a.reuseIn(it, p))
 	}
+	// A copy: the host may keep the answer while the tables change.
 	r.Tables = s.CopyTables(r.Tables)
 	if it.cross >= 0 {
 		a.fillInput(it)

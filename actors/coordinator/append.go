@@ -114,6 +114,8 @@ func (e *extension) resume() {
 // may hold. Most steps have none. It tells whether there is anything to ask.
 func (e *extension) inspect() bool {
 	e.out.pools.reset()
+	// All steps are asked about in one message: what one step is about to do must not be seen
+	// in the answer about another one.
 	asked := false
 	for i := range e.batch.items {
 		it := &e.batch.items[i]
@@ -191,6 +193,7 @@ func (e *extension) takeStep(it *step) bool {
 		e.findRewrites(it, p)
 		// What the step takes in this pool: a page for each copy, and one for each block that
 		// its tokens begin.
+		// Pages that the copies drop do not count: they are dropped after the new ones are taken.
 		need := len(it.pools[p].copies) + blocks - len(s.Table(p))
 		if need == 0 {
 			continue
@@ -247,6 +250,7 @@ func heldByOthers(s protocol.Share) bool { return s.References > 1 || s.Pins > 0
 // takeRewrites takes pages for copies on write, then drops the old ones.
 func (e *extension) takeRewrites(it *step, p int) {
 	pages := &it.pools[p]
+	// The new page is taken before the old one is dropped, so it cannot be the old one.
 	n := len(pages.copies)
 	if n == 0 {
 		return
@@ -312,6 +316,7 @@ func (e *extension) markEarlier() {
 // itself commits.
 func (it *step) written() int {
 	s := it.sequence
+	// The tokens of the step have been added by now, and are in no page.
 	before := int(s.Length()) - it.added()
 	return max(int(s.Computed()), before-1, min(it.computed, before))
 }
@@ -424,6 +429,7 @@ func (e *extension) askWrites(it *step) {
 // moved follows victims and copies, then commits.
 func (e *extension) moved() {
 	e.out.resetChange()
+	// The victims' moves go to the tree with what the steps store: one message for both.
 	e.out.moved()
 	e.batch.copyTickets()
 	if !e.takeBackFailed() {
@@ -450,6 +456,7 @@ func (e *extension) undo(broken bool) verdict {
 	// After the commit the sequences are as the request leaves them. Before it, all that
 	// the step has done to them is tokens and tables, which are taken back here; pools are
 	// rebuilt from the tables.
+	// A round that is answered now keeps its steps, so they must not be undone.
 	v := e.committing.verdict()
 	if v == serveAgain {
 		e.undoTables()

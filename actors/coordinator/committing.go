@@ -61,6 +61,8 @@ func (c *commitStages) begin() {
 			it.computed = 0
 			continue
 		}
+		// Drafts are in the pages and not computed, so they lie behind this end and are not
+		// offered.
 		to := it.computed
 		if s.Width() > 1 { // beams differ behind the prompt
 			to = min(to, int(s.Prompt))
@@ -87,6 +89,8 @@ func (c *commitStages) begin() {
 		c.out.apply()
 		return
 	}
+	// Nothing to store: with reuse off, for sequences that store nothing, and while a step only
+	// fills a block that has begun.
 	c.out.reset()
 	c.follow()
 }
@@ -111,6 +115,7 @@ func (c *commitStages) keepOnHost(it *step, to int) {
 			*spare += blocks
 			continue
 		}
+		// Allocated only here: a pin in a pool that is short of pages is rare.
 		if keep == nil {
 			keep = make([][]protocol.BlockID, len(c.config.Pools))
 		}
@@ -138,6 +143,7 @@ func (c *commitStages) follow() {
 				c.out.move.markWritten(s, c.cross, int(s.Input.Computed())/c.config.TokensPerBlock, len(s.Table(c.cross.first)), it.after)
 			}
 		}
+		// Blocks that leave the window were stored a stage before, so they stay as cached pages.
 		c.dropPassed(s, it.computed)
 	}
 	c.stage = commitFollowing
@@ -166,6 +172,7 @@ func (c *commitStages) takeNext() {
 // dropPassed drops the pages that leave their windows when n tokens are computed.
 func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
 	for p := range c.self.end {
+		// Asked before the sequence is committed: afterwards its tables have NoPage there.
 		from, to := s.LeavingWindow(p, sequence.TokenCount(n))
 		if from >= to {
 			continue
@@ -181,6 +188,8 @@ func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
 // prompt, to the pages that stay in their windows.
 func (c *commitStages) spreadBeams(it *step) {
 	s := it.sequence
+	// Until the prompt is computed all beams would hold the same pages in the same order, so one
+	// table stands for them.
 	beams := s.PendingBeams()
 	if beams < 2 || it.computed < int(s.Prompt) {
 		return
@@ -249,6 +258,8 @@ func (c *commitStages) resume() bool {
 		c.finishWave()
 		return false
 	case commitMoving:
+		// The answer of the Move says what has become of the victims, so the assumption that all of
+		// them are gone is replaced by the moves themselves.
 		c.out.unackedMoves = nil
 		c.out.resetChange()
 		c.out.moved()
@@ -298,6 +309,8 @@ func (c *commitStages) commitAll() bool {
 			took = c.commitOne(it) || took
 		}
 	}
+	// Set behind the loop, which sends nothing and cannot break off but for a bug: then the
+	// coordinator itself has failed, and the sequences that the request has touched are lost.
 	c.committed = true
 	if !took {
 		return true

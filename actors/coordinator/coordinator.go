@@ -47,12 +47,14 @@ type Coordinator struct {
 
 // New makes a coordinator of empty pools.
 func New(config Config, port Port) *Coordinator {
+	// A rebalance and WriteScales change these; the caller's configuration stays as it is.
 	config.Counts, config.Scales = slices.Clone(config.Counts), slices.Clone(config.Scales)
 	parts := newShared(&config, port)
 	// One batch of prompts and one of steps serve all transactions that need them: only one
 	// transaction is under way at a time.
 	prompts, steps := newPromptBatch(parts), newStepBatch(parts)
 	committing := &commitStages{shared: parts, batch: steps}
+	// Shared with the rebalance that it asks for, which takes the move from it.
 	auto := &autoRebalance{shared: parts}
 	c := &Coordinator{
 		shared:      parts,
@@ -82,6 +84,7 @@ func New(config Config, port Port) *Coordinator {
 		lookAhead:   newLookAhead(parts),
 		recovery:    &recovery{shared: parts},
 	}
+	// Check walks all transactions, so it cannot be made before them.
 	c.audit.own = c.Check
 	c.out.pools.observe = c.lookAhead.noteDemand
 	// All that lend records to other actors: a new epoch takes new ones.
@@ -111,6 +114,7 @@ func (c *Coordinator) transactionFor(request any) transaction {
 	case *messages.Fork:
 		c.fork.open(r)
 		return c.fork
+	// Among the frequent ones: hosts that keep no tables read them in every step.
 	case *messages.ReadTables:
 		c.readTables.request = r
 		return c.readTables
@@ -182,6 +186,7 @@ func (c *Coordinator) reading(request any) transaction {
 }
 
 // Queue adds a request to the queue and leaves it there.
+// The shell uses it while a recovery is being prepared, when nothing may be served.
 func (c *Coordinator) Queue(request, sender any) {
 	c.kernel.queue.push(queued{request: request, sender: sender})
 }
@@ -194,6 +199,7 @@ func (c *Coordinator) Submit(request, sender any) {
 
 // Answered counts one answer; the record is one that the coordinator sent.
 func (c *Coordinator) Answered() {
+	// The caller has compared the epochs: an answer of an older one is not counted.
 	c.kernel.pending--
 	c.run()
 }
@@ -204,6 +210,7 @@ func (c *Coordinator) Departed() { c.run() }
 // Failed begins a recovery from the failure of an actor, the coordinator's own
 // included. What is under way is given up.
 func (c *Coordinator) Failed(f Failure) {
+	// Also in the middle of a recovery, which is begun once more then.
 	c.recovery.begin(f)
 	c.run()
 }
@@ -226,6 +233,8 @@ func (c *Coordinator) Epoch() uint32 { return c.kernel.epoch }
 // run serves until an answer is needed or nothing is left to do.
 func (c *Coordinator) run() {
 	k := c.kernel
+	// A loop and no recursion: a long queue of requests that need no answers is served without
+	// growing the stack.
 	for k.pending == 0 {
 		switch {
 		// All answers have come, or none was asked for: the stage that follows runs at once.
@@ -242,6 +251,7 @@ func (c *Coordinator) run() {
 // startRound starts the transaction of the round, after timers that have ended.
 func (c *Coordinator) startRound() {
 	// Before the pools choose what to evict: a priority that has ended counts no more.
+	// The round has its time already, so the expiry and the transaction act at one moment.
 	if c.expiry.due() {
 		c.expiry.start()
 		return
@@ -262,6 +272,7 @@ func (c *Coordinator) next() bool {
 		return true
 	}
 	// Those that wait for pages come first, but only when they may find some.
+	// A batch that waits would otherwise lose its turn to every request that came after it.
 	q, ok := c.waiting.next()
 	if !ok {
 		q, ok = k.queue.pop()
@@ -280,6 +291,7 @@ func (c *Coordinator) next() bool {
 		k.serve()
 		return true
 	}
+	// Last of all: copying ahead is worth something only while the link has nothing to do.
 	return c.lookAhead.due() && c.lookAhead.begin()
 }
 
@@ -293,6 +305,7 @@ func (c *Coordinator) PagesHeld() int { return c.sequences.PagesHeld() }
 // Check verifies every relation that the coordinator holds, and joins what is wrong.
 func (c *Coordinator) Check() error {
 	problems := []error{c.sequences.Check(), c.counts.check(c.config.poolNames()), c.pins.check(), c.recovery.check()}
+	// Only a task that waits: the scratch state of the others is left from their last request.
 	if t := c.kernel.active; t != nil {
 		problems = append(problems, t.check())
 	}
@@ -308,6 +321,8 @@ func (c *Coordinator) String() string {
 	var w strings.Builder
 	w.WriteString(c.kernel.String())
 	w.WriteString(c.waiting.String())
+	// What pools and host memory said last, not what they hold now: in the middle of a round
+	// the two differ.
 	for p, name := range c.config.poolNames() {
 		w.WriteString(c.counts.draw(p, name))
 	}

@@ -67,12 +67,15 @@ func (c *pageClaims) clear() {
 func (b *promptBatch) plan(i int) {
 	it := &b.items[i]
 	s := it.sequence
+	// The counts of the sequence first: what is covered by a reserve, and how far the first
+	// chunk goes, follow from them.
 	if it.self >= 0 {
 		m := &b.match.Items[it.self]
 		s.Plan(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched))
 	}
 	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, m := &it.plans[p], b.matchFor(i, p)
+		// Planned from the match each time: a prompt that was matched once more has another one.
 		pl.reused, pl.blocks, pl.reserve = m.Blocks, m.Blocks, 0
 		if b.states.has(p) {
 			b.planState(i, p)
@@ -168,6 +171,7 @@ func (b *promptBatch) need(it *prompt, p int) int {
 	}
 	// Blocks of the match outside of the window need no page; those claimed on the device
 	// have theirs.
+	// A partial copy takes one of these pages: it is the first block behind the match.
 	need := pl.onboarded + pl.blocks - pl.reused
 	if it.reuse == messages.PartialTakeover && pl.inspect >= 0 && p < b.self.end {
 		need-- // the source itself is the page
@@ -179,7 +183,11 @@ func (b *promptBatch) need(it *prompt, p int) int {
 // by pool. It returns the first pool that lacks pages, with the refusal.
 func (b *promptBatch) checkCapacity(it *prompt) (*messages.Refusal, int) {
 	for p := it.pools.first; p < it.pools.end; p++ {
+		// The first pool that lacks pages is named, in the order of pools, so that a refusal is the
+		// same in every run.
 		name := b.config.Pools[p].Name
+		// available has the claims of all prompts of the batch taken off already, those behind this
+		// one included: they were made before any prompt was decided about.
 		available := b.counts.available(p) - b.claims.reserved[p] - b.claims.takeovers[p]
 		// Without its partial block a prompt may claim pages that earlier copies
 		// count on.
@@ -249,6 +257,7 @@ func (b *promptBatch) reserve(i int) {
 
 // refuse notes the refusal of a prompt and takes its claims back; the caller sends.
 func (b *promptBatch) refuse(it *prompt, refusal *messages.Refusal) {
+	// The claims of the prompts behind it stay: they were made on the same state.
 	it.refused = refusal
 	// The pages that it would have taken over are others' to evict again.
 	if it.reuse == messages.PartialTakeover {
@@ -268,6 +277,8 @@ func (b *promptBatch) claimedPages(p int) int {
 		return b.items[0].plans[p].claimed
 	}
 	// Prompts that begin alike claim the same pages.
+	// Entered once, so that entries without a page need no case of their own; it is taken off
+	// the count at the end.
 	pages := map[messages.PageID]struct{}{messages.NoPage: {}}
 	for i := range b.items {
 		if b.items[i].refused == nil {

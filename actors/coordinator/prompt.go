@@ -65,6 +65,7 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	if spec.keepSymbols {
 		s.HoldSymbols()
 	}
+	// The item is used again with its plans, which have one entry for each pool.
 	if n := len(b.items); n < cap(b.items) {
 		b.items = b.items[:n+1]
 	} else {

@@ -71,6 +71,8 @@ func (r *release) open(m *messages.Release) {
 func (r *release) start() {
 	m := r.request
 	m.Results = emptyResults(m.Results, len(m.Steps), len(r.config.Pools))
+	// Begins with the first step, also after a failure that came when some waves had been
+	// stored already.
 	r.items, r.from, r.to, r.symbols = r.items[:0], 0, 0, r.symbols[:0]
 	for i := range m.Steps {
 		request, result := &m.Steps[i], &m.Results[i]
@@ -90,6 +92,7 @@ func (r *release) start() {
 		}
 		tpb := r.config.TokensPerBlock
 		// The page of a trailing block that no one else ever held caches nothing.
+		// A block of which others hold the page may have been stored by one of them.
 		it.inspect = it.to%tpb != 0 && it.to/tpb < int(s.SharedBlocks())
 		if s.Forked() || it.inspect {
 			it.offered = make([][]messages.PageID, len(r.config.Pools))
@@ -187,6 +190,7 @@ func (r *release) trails(it, other *releaseItem) bool {
 		return false
 	}
 	last := it.to / r.config.TokensPerBlock
+	// Cross pools hold whole inputs and have no trailing block.
 	for p := range r.self.end {
 		table := other.sequence.Table(p)
 		// One pool is enough: the pages of a block are offered to the tree together.
@@ -280,6 +284,7 @@ func (r *release) countHandedOver() {
 // dropPages drops all pages of the wave; pools drop a table from its tail to its
 // head.
 func (r *release) dropPages() {
+	// The pools have answered the wave before, so its facts are no longer lent.
 	r.facts.reset()
 	for i := range r.current() {
 		it := &r.current()[i]
@@ -305,6 +310,7 @@ func (r *release) dropPages() {
 			}
 		}
 	}
+	// The sequences still have their tables: they end with the last wave.
 	r.stage = releaseFollowing
 	r.out.followUp()
 }

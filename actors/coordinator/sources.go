@@ -34,6 +34,7 @@ func (s *sourcePages) add(page messages.PageID) {
 	if s.pages == nil {
 		s.pages = map[messages.PageID]sourcePage{}
 	}
+	// A page that two prompts copy from is one page that no copy may be written to.
 	at := s.pages[page]
 	at.prompts++
 	s.pages[page] = at
@@ -46,6 +47,7 @@ func (s *sourcePages) remove(page messages.PageID) {
 		s.pages[page] = at
 		return
 	}
+	// Out of the count before it is out of the map.
 	s.setCached(page, false)
 	delete(s.pages, page)
 }
@@ -100,6 +102,7 @@ func (u *sourceUsers) clear() {
 func (b *promptBatch) countUsers() {
 	u := &b.users
 	u.clear()
+	// A batch of one is the usual case, and makes no map.
 	if len(b.items) < 2 {
 		return
 	}
@@ -108,6 +111,8 @@ func (b *promptBatch) countUsers() {
 			u.add(source.Block, i, b.match.Items[b.items[i].self].Blocks)
 		}
 	}
+	// With copies a block may be reused whole by one prompt and copied by another. Without them
+	// a takeover would take it from the other one.
 	if b.config.CopyOnPartial || len(u.depths) == 0 {
 		return
 	}
@@ -136,6 +141,7 @@ func (u *sourceUsers) add(block protocol.BlockID, i, depth int) {
 
 // countWhole marks the sources that a prompt reuses whole.
 func (u *sourceUsers) countWhole(m *protocol.MatchItem) {
+	// Only at the depths of sources: a prompt of a thousand blocks is not walked for one source.
 	for _, depth := range u.depths {
 		if depth >= m.Blocks {
 			return
@@ -185,6 +191,7 @@ func (b *promptBatch) decideReuse(i int) {
 	// that the next one finds it, too.
 	case b.config.CopyOnPartial && b.states.empty() && free && source.Stored < b.config.TokensPerBlock && source.Tokens == source.Stored && users.prompts < 2:
 		it.reuse = messages.PartialTakeover
+	// The usual case: the source stays where it is, for the next prompt that matches it.
 	case b.config.CopyOnPartial:
 		it.reuse = messages.PartialCopy
 	case free && users.onlyFor(i):
@@ -197,6 +204,8 @@ func (b *promptBatch) decideReuse(i int) {
 func (b *promptBatch) sourceUnheld(i int) bool {
 	it, source := &b.items[i], b.source(i)
 	for p := range b.self.end {
+		// The pools have answered after all claims of the batch, so a source that another prompt has
+		// claimed whole is held here.
 		if op := it.plans[p].inspect; op >= 0 {
 			if share := b.out.pools.op(p, op).Shares[0]; share.References > 0 || share.Pins > 0 {
 				return false

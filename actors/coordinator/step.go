@@ -16,6 +16,8 @@ type stepBatch struct {
 	items []step
 	// shares says who else holds a page that a step may write to: by pool, of the
 	// pages that were asked about.
+	// A step that is decided about changes them for the steps behind it, as the pools will when
+	// they serve the operations in the same order.
 	shares []map[messages.PageID]protocol.Share
 	taken  []int // by pool: pages of the steps decided about before
 }
@@ -95,6 +97,7 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	if pools == nil {
 		pools = make([]stepPages, len(b.config.Pools))
 	}
+	// before is the length of the table now: undo and takeBack cut it back to that.
 	for p := range pools {
 		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, checkpointOp: -1, before: len(s.Table(p))}
 	}
@@ -114,8 +117,8 @@ func (b *stepBatch) find(id messages.SequenceID, result *messages.StepResult) (*
 }
 
 // refuse answers a step that is wrong in itself. The kernel that it names is noted all the
-// same: it may use the pages of a sequence that is lost, and the next owner of those must
-// wait for it.
+// same: it runs on the pages that the sequence holds, lost or not, and the next owner of
+// those must wait for it.
 func (b *stepBatch) refuse(result *messages.StepResult, after messages.Ticket, err error) {
 	result.Err = err
 	b.sequences.NoteKernel(result.Sequence, after)
@@ -126,6 +129,8 @@ func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResul
 	for len(list) < n {
 		list = append(list, messages.StepResult{})
 	}
+	// Every array of an earlier answer is used again, also those inside of a result: a step of
+	// a hundred sequences allocates nothing.
 	list = list[:n]
 	for i := range list {
 		list[i] = messages.StepResult{
@@ -137,6 +142,8 @@ func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResul
 
 // placeNew records the pages of new blocks of a beam, from block first on.
 func (it *step) placeNew(p, beam, first int, pages []messages.PageID) {
+	// NewPages has the pages alone, in the order in which they were taken; Placed says where
+	// each is, for hosts that keep tables of their own.
 	it.result.NewPages[p] = append(it.result.NewPages[p], pages...)
 	for i, page := range pages {
 		it.result.Placed = append(it.result.Placed, messages.PlacedPage{
@@ -251,6 +258,7 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 		return refusals.New(messages.ErrBadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
 	s.Touch(e.kernel.stamp) // its values are right: a second step is one too many
+	// Checked here and not with the tokens: the bound depends on what the sequence has.
 	length := int(s.Length()) + added
 	if length > e.config.MaxSeqLen {
 		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", length, e.config.MaxSeqLen)

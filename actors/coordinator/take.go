@@ -51,6 +51,8 @@ func (b promptTaking) take() {
 // holdSource claims the source of partial reuse: for good by a takeover, else until
 // the copies have their pages.
 func (b promptTaking) holdSource(i int) {
+	// A source may have been withdrawn, or the copy of one have failed before: then reuse says
+	// that there is none.
 	it, source := &b.items[i], b.source(i)
 	if it.reuse == messages.PartialNone {
 		return
@@ -194,6 +196,7 @@ func (b promptTaking) fillOnboards(i, p int) {
 	it := &b.items[i]
 	pl := &it.plans[p]
 	blocks, locations := b.found(i, p)
+	// A prompt may onboard nothing itself and share all that it has in host memory.
 	var pages []messages.PageID
 	if pl.onboard >= 0 {
 		pages = b.out.pools.op(p, pl.onboard).Pages
@@ -283,9 +286,11 @@ func (b promptTaking) ask(it *prompt, pools poolRange) int {
 // returns what the offloader must forget, added to lost.
 func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effect {
 	q := b.out.move.pool(p)
+	// Pages whose bytes did not arrive, by onboards and by partial copies alike.
 	var failed []messages.PageID
 	for k := range q.Onboards {
 		o := &q.Onboards[k]
+		// The tree is told of each onboard apart: some of one prompt may have failed.
 		to := protocol.OnDevice(o.To)
 		// A refused copy leaves the page with bytes of its former owner. The block is given up,
 		// so that no later match runs into the same failure.

@@ -25,6 +25,8 @@ func (e *extension) takeBackFailed() bool {
 	if !failed {
 		return false
 	}
+	// Pages go from step to step within one request: an old page that was dropped may have been
+	// taken as a new one.
 	taken := e.takenPages()
 	var undo []*step
 	for i := range e.batch.items {
@@ -78,6 +80,7 @@ func (e *extension) copyFailed(it *step) bool {
 // or if its beams have followed their parents.
 func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 	s := it.sequence
+	// Refused from here on, so the commit that follows leaves it out.
 	it.refused, it.computed = true, 0
 	it.result.Err = refusals.New(messages.ErrInternal, "a copy on write failed")
 	lost := s.Width() > 1
@@ -95,6 +98,7 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 	}
 	it.result.Placed = it.result.Placed[:0]
+	// Tokens before tables: both are as before the step when the next stage looks at them.
 	s.Shorten(len(it.request.Tokens))
 	for p := range it.pools {
 		var old []messages.PageID
@@ -137,6 +141,7 @@ func (e *extension) dropLost(it *step) {
 	s.MarkLost(sequence.LostCopy)
 	it.result.Err = refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy)
 	it.result.Placed = it.result.Placed[:0]
+	// The old tables are kept first: what they are made from is cleared below.
 	for p := range it.pools {
 		it.pools[p].old = it.oldTables(p)
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
