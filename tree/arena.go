@@ -12,7 +12,9 @@ type arena struct {
 	nodes     []node
 	counts    []int32 // [node][pool][tier]: blocks of the run that lie there
 	freeNodes []int32
-	pool      arrayPool
+	pool      arrayPool // of runs with tokens of their own
+	numbers   arrayPool // of runs that refer to tokens in shared arrays: ids and locations alone
+	shared    sharedArrays
 	index     index
 	// generation is at least that of every block, so a Cursor made now is followed by
 	// no block that is made later.
@@ -62,7 +64,7 @@ func (t *arena) takeNode() int32 {
 // dropNode makes a node free whose blocks have left the tree or have moved to
 // another node.
 func (t *arena) dropNode(x int32) {
-	t.recycle(t.nodes[x].arrays)
+	t.recycle(&t.nodes[x].run)
 	t.nodes[x] = node{root: none}
 	clear(t.countsOf(x))
 	t.freeNodes = append(t.freeNodes, x)

@@ -12,7 +12,7 @@ import (
 // slices: a node is two thirds of what it would be, and there is a node for each
 // prompt.
 type arrays struct {
-	tokens  *messages.Token // tokensPerBlock for each block of the room
+	tokens  *messages.Token // tokensPerBlock for each block of the room; the start of a shared array; nil in the pool of numbers
 	numbers *int32          // an id for each block, then its location in each pool
 	room    int32           // in blocks; 0: there are no arrays
 	// A sequence's run often has room behind it, seldom before it; see reserve. off +
@@ -126,14 +126,28 @@ func (s *arrayPool) count(size, room int) {
 	s.room += room
 }
 
-// recycle puts arrays that are not in use any more into the pool.
-func (t *arena) recycle(a arrays) {
-	if a.room > 0 {
-		// The limit falls with the tree, so a tree that has lost most blocks does not
-		// keep the arrays of all of them: each recycle drops what is over the limit
-		// by then.
-		t.pool.put(a, t.index.used()/spareShare+spareBlocks)
+// recycle puts the arrays of a run that are not in use any more into the pool of
+// their kind.
+func (t *arena) recycle(r *run) {
+	if r.room == 0 {
+		return
 	}
+	pool := &t.pool
+	if r.shared != noArray {
+		r.tokens, pool = nil, &t.numbers
+	}
+	// The limit falls with the tree, so a tree that has lost most blocks does not
+	// keep the arrays of all of them: each recycle drops what is over the limit
+	// by then.
+	pool.put(r.arrays, t.index.used()/spareShare+spareBlocks)
+}
+
+// newNumbers returns arrays without tokens, with room for so many blocks or for more.
+func (t *arena) newNumbers(room int) arrays {
+	if a, ok := t.numbers.take(room); ok {
+		return a
+	}
+	return arrays{numbers: unsafe.SliceData(make([]int32, room*(1+len(t.pools)))), room: int32(room)}
 }
 
 // newArrays returns arrays with room for so many blocks, or for more.

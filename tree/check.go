@@ -53,7 +53,9 @@ func (t *Tree) Check() error {
 		nodes++
 		c.node(x)
 	}
-	c.arrayPool()
+	c.arrayPool(&t.pool)
+	c.arrayPool(&t.numbers)
+	c.sharedArrays()
 	c.expect(nodes+len(t.freeNodes) == len(t.nodes), "%d nodes reached and %d free of %d", nodes, len(t.freeNodes), len(t.nodes))
 	c.totals()
 	return errors.Join(c.problems...)
@@ -93,9 +95,9 @@ func (c *checker) node(x int32) {
 
 // arrayPool checks that the arrays in the pool have the room that is counted, and
 // that none of them is in use.
-func (c *checker) arrayPool() {
+func (c *checker) arrayPool(pool *arrayPool) {
 	room, pooled := 0, map[*int32]bool{}
-	for size, stack := range c.Tree.pool.stacks {
+	for size, stack := range pool.stacks {
 		before := room
 		for _, a := range stack {
 			c.expect(sizeClass(int(a.room)) == size && a.off == 0, "arrays for %d blocks, begun at %d, are in the pool for size %d", a.room, a.off, size)
@@ -103,14 +105,36 @@ func (c *checker) arrayPool() {
 			pooled[a.numbers] = true
 			room += int(a.room)
 		}
-		c.expect(room-before == c.Tree.pool.roomOf[size], "the pool has room for %d blocks of size %d, counted as %d", room-before, size, c.Tree.pool.roomOf[size])
+		c.expect(room-before == pool.roomOf[size], "the pool has room for %d blocks of size %d, counted as %d", room-before, size, pool.roomOf[size])
 	}
-	c.expect(room == c.Tree.pool.room, "the pool has room for %d blocks, counted as %d", room, c.Tree.pool.room)
+	c.expect(room == pool.room, "the pool has room for %d blocks, counted as %d", room, pool.room)
 	for x := range c.nodes {
 		if a := &c.nodes[x].arrays; a.room > 0 {
 			c.expect(!pooled[a.numbers], "the arrays of node %d are in the pool", x)
 		}
 	}
+}
+
+// sharedArrays checks that the arrays in the table are in use, and how much.
+func (c *checker) sharedArrays() {
+	s, used, sparse := &c.shared, make([]int, len(c.shared.list)), 0
+	for x := range c.nodes {
+		if nd := &c.nodes[x]; nd.shared != noArray {
+			used[nd.shared] += int(nd.n) * c.tpb
+			c.expect(nd.part == 0 && nd.tokens == s.start(nd.shared), "node %d is not in its shared array", x)
+		}
+	}
+	for i := range s.list {
+		a := &s.list[i]
+		c.expect(a.used == used[i], "of shared array %d %d tokens are used, counted as %d", i, used[i], a.used)
+		c.expect((a.array == nil) == (used[i] == 0), "shared array %d is in the table or not, and %d tokens are used", i, used[i])
+		if a.array != nil {
+			c.expect(s.find(a.array) == int32(i), "shared array %d is not found", i)
+			sparse += a.unused()
+		}
+	}
+	c.expect(len(s.index)+len(s.free)+1 == len(s.list), "%d shared arrays and %d free of %d", len(s.index), len(s.free), len(s.list)-1)
+	c.expect(sparse == s.sparse && sparse <= s.used/sparseShare+s.allowed, "shared arrays keep %d tokens of no use, counted as %d of %d", sparse, s.sparse, s.used)
 }
 
 // block checks block i of node x.

@@ -10,15 +10,15 @@ type forest struct {
 	reporter
 }
 
-// newChild makes a child of parent with these tokens: whole blocks that no pool
-// holds yet.
-func (t *forest) newChild(parent int32, tokens []messages.Token) int32 {
+// newChild makes a child of parent for the rest of a prompt: whole blocks that no pool
+// holds yet. array is the shared array to refer to, or noArray.
+func (t *forest) newChild(parent int32, prompt []messages.Token, array int32) int32 {
 	x := t.newNode()
 	t.placeBehind(x, parent)
 	// extend records the blocks, with the block before them, which it finds by the
 	// parent. insert comes last: it orders x by its tokens.
 	t.setParent(x, parent)
-	t.extend(x, tokens)
+	t.extend(x, prompt, array)
 	t.insert(parent, x)
 	return x
 }
@@ -34,12 +34,12 @@ func (t *forest) newPartialChild(parent int32, tokens []messages.Token) int32 {
 	return x
 }
 
-// extend adds new blocks with these tokens, which no pool holds yet, to the end of
-// the run of node x.
-func (t *forest) extend(x int32, tokens []messages.Token) {
+// extend adds the blocks of a prompt that follow the run of node x, which no pool
+// holds yet, to the run. array is the shared array to refer to, or noArray.
+func (t *forest) extend(x int32, prompt []messages.Token, array int32) {
 	n := t.nodes[x].n
-	t.addBlocks(x, tokens)
-	t.enterBlocks(x, n, tokens)
+	t.addBlocks(x, prompt, array)
+	t.enterBlocks(x, n, t.tokensFrom(x, n))
 }
 
 // enterBlocks does what is to be done for new blocks beside the run: from i on those of

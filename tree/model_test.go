@@ -20,6 +20,7 @@ type runner struct {
 	prompt  int
 	session string
 	cursor  protocol.Cursor
+	array   *protocol.TokenArray // the memory of tokens, once it was lent
 }
 
 // model drives a tree, its oracle and its mirrors with the same random messages.
@@ -33,8 +34,9 @@ type model struct {
 	running []*runner
 	work    protocol.Apply
 	asked   protocol.Match
-	late    *late // reads the events in the mirrors' place
-	rare    *rare // does so too
+	lent    map[*protocol.TokenArray]bool // the arrays that the tree refers to
+	late    *late                         // reads the events in the mirrors' place
+	rare    *rare                         // does so too
 }
 
 func newModel(t *rapid.T) *model {
@@ -52,11 +54,12 @@ func newModel(t *rapid.T) *model {
 		{{Window: 3}, {}, {State: true}, {State: true}},
 		{{Window: 4, Sink: 2}, {State: true}, {Cross: true}},
 	}
-	m := &model{T: t}
+	m := &model{T: t, lent: map[*protocol.TokenArray]bool{}}
 	m.oracle.tpb = rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "tokens per block")
 	m.oracle.pools = rapid.SampledFrom(shapes).Draw(t, "pools")
 	events := rapid.IntRange(0, 2).Draw(t, "events") > 0
 	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events, Host: true})
+	m.tree.shared.allowed = rapid.SampledFrom([]int{0, 20, sparseTokens}).Draw(t, "allowed")
 	m.mirrors = newMirrors(t, m.tree)
 	if !events {
 		m.mirrors.events = nil
@@ -132,6 +135,7 @@ func (m *model) apply() {
 	m.mirrors.follow(m.work.Effects)
 	require.Empty(m, m.mirrors.forgotElsewhere(m.work.Takeovers))
 	require.Equal(m, m.tree.timers.next(), m.work.NextExpiry)
+	m.takeBack(m.work.Stores, m.work.Returned)
 	m.settle()
 	a := &m.work
 	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
@@ -204,6 +208,9 @@ func (m *model) Store(*rapid.T) {
 		}
 		if !slices.Contains(of, r) && m.int(0, 3, "cursor") > 0 {
 			s.Cursor = r.cursor
+		}
+		if m.int(0, 2, "lend") > 0 {
+			s.Array = r.memory()
 		}
 		m.handOver(&s)
 		m.oracle.store(&s, r.full, m.now)
@@ -349,6 +356,7 @@ func (m *model) Forget(*rapid.T) {
 	dropped := m.oracle.sweep()
 	m.tree.Forget(&f)
 	require.Equal(m, dropped, f.Blocks)
+	m.takeBack(nil, f.Returned)
 	changes := m.tree.log.changes.List
 	cleared := len(changes) > 0 && changes[len(changes)-1].Kind == protocol.EverythingForgot
 	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.recording, cleared)

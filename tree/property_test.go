@@ -22,6 +22,9 @@ func property(t *rapid.T) {
 	f := protocol.Forget{All: true, Now: m.now}
 	m.tree.Apply(&m.work)
 	m.tree.Forget(&f)
+	m.takeBack(nil, m.work.Returned)
+	m.takeBack(nil, f.Returned)
+	require.Empty(m, m.lent)
 	require.NoError(m, m.tree.Check())
 	require.Equal(m, "empty\n", m.tree.String())
 	require.Len(m, m.tree.symbols.free, len(m.tree.symbols.entries), "symbols left over")

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -12,8 +13,8 @@ import (
 // whichever of them is the first:
 //
 //	ids        │ room │ b0 b1 … bn−1 │ room │
-//	tokens     │ the same, tokensPerBlock for each block │
 //	locations  │ the same for pool 0 │ for pool 1 │ …
+//	tokens     │ the same, tokensPerBlock for each block │ or in a shared array
 //
 // A block stored in part is a run of its own: n is 1, part its number of tokens.
 type run struct {
@@ -21,24 +22,37 @@ type run struct {
 	// off + n is at most room. A run with part > 0 has n 1 and off 0.
 	n    int32
 	part int32 // tokens of a block stored in part; 0: whole blocks
+	// shared is the shared array that the tokens are in, or noArray; always noArray
+	// for a block stored in part.
+	shared int32
 }
 
 // tokens returns the tokens of node x, whose blocks are whole. A run stored in part
 // must not be asked: the rest of its block is whatever was in the arrays before.
 // tokensAt and tokensFrom serve both kinds.
 func (t *arena) tokens(x int32) []messages.Token {
-	r := &t.nodes[x].run
-	return t.tokensIn(&r.arrays)[int(r.off)*t.tpb : int(r.off+r.n)*t.tpb]
+	first := t.firstToken(x)
+	return unsafe.Slice(t.nodes[x].run.tokens, first+int(t.nodes[x].n)*t.tpb)[first:]
+}
+
+// firstToken returns where the tokens of a run begin in their array: in an array of
+// the run at its first block, in a shared one, which has the whole prefix, at its depth.
+func (t *arena) firstToken(x int32) int {
+	nd := &t.nodes[x]
+	if nd.shared != noArray {
+		return int(nd.depth) * t.tpb
+	}
+	return int(nd.off) * t.tpb
 }
 
 // tokensAt returns the tokens of block i of node x.
 func (t *arena) tokensAt(x, i int32) []messages.Token {
 	r := &t.nodes[x].run
 	if r.part > 0 {
-		return t.tokensIn(&r.arrays)[:r.part]
+		return unsafe.Slice(r.tokens, r.part)
 	}
-	at := int(r.off+i) * t.tpb
-	return t.tokensIn(&r.arrays)[at : at+t.tpb]
+	at := t.firstToken(x) + int(i)*t.tpb
+	return unsafe.Slice(r.tokens, at+t.tpb)[at:]
 }
 
 // tokensFrom returns the tokens of node x from block i on.
@@ -75,20 +89,50 @@ func (t *arena) locations(x int32, p int) []protocol.Location {
 type margins struct{ front, back int32 }
 
 // reallocate copies the run of node x to arrays with the given room on both sides.
-func (t *arena) reallocate(x int32, m margins) {
+func (t *arena) reallocate(x int32, m margins) { t.rebuild(x, m, t.nodes[x].shared) }
+
+// rebuild copies the run of node x to arrays with the given room on both sides, with
+// tokens in a shared array or, if that is noArray, of its own.
+func (t *arena) rebuild(x int32, m margins, array int32) {
 	r := &t.nodes[x].run
 	t.moved += int(r.n)
-	next := run{arrays: t.newArrays(int(m.front + r.n + m.back)), n: r.n}
+	next := run{n: r.n, shared: array}
+	room := int(m.front + r.n + m.back)
+	if array == noArray {
+		next.arrays = t.newArrays(room)
+		copy(t.tokensIn(&next.arrays)[int(m.front)*t.tpb:], t.tokens(x))
+	} else {
+		next.arrays = t.newNumbers(room)
+		next.tokens = t.shared.start(array)
+	}
 	next.off = m.front
-	// The old arrays are recycled last: taking them for next would overwrite what is
-	// copied.
-	copy(t.tokensIn(&next.arrays)[int(m.front)*t.tpb:], t.tokens(x))
 	copy(next.ids()[m.front:], t.ids(x))
 	for p := range t.pools {
 		copy(next.locations(p)[m.front:], t.locations(x, p))
 	}
-	t.recycle(r.arrays)
+	if r.shared != array {
+		t.shared.count(array, int(r.n)*t.tpb)
+		t.shared.count(r.shared, -int(r.n)*t.tpb)
+	}
+	// The old arrays are recycled last: taking them for next would overwrite what is
+	// copied.
+	t.recycle(r)
 	*r = next
+}
+
+// refer makes the tokens of node x, which has whole blocks, those of a shared array,
+// or with noArray its own.
+func (t *arena) refer(x, array int32) {
+	r := &t.nodes[x].run
+	switch {
+	case r.shared == array:
+	case r.shared == noArray || array == noArray:
+		t.rebuild(x, margins{front: r.off, back: r.room - r.off - r.n}, array)
+	default:
+		t.shared.count(array, int(r.n)*t.tpb)
+		t.shared.count(r.shared, -int(r.n)*t.tpb)
+		r.shared, r.tokens = array, t.shared.start(array)
+	}
 }
 
 // extraRoom returns the room that a run which grows gets beyond what it needs: a
@@ -125,13 +169,16 @@ func (t *arena) shrink(x int32) {
 }
 
 // copyBlocks copies the blocks of a segment into the room that the arrays of node x
-// have at index at. It copies tokens, ids and locations only: the caller sets n, off
-// and depth of both nodes and moves the counts by relabel.
+// have at index at: ids, locations and, unless both runs refer to one shared array,
+// tokens. The caller sets n, off and depth of both nodes and moves the counts by
+// relabel.
 func (t *arena) copyBlocks(x int32, s segment, at int32) {
-	to, from := &t.nodes[x].run, &t.nodes[s.node].run
+	to := &t.nodes[x].run
 	n := s.hi - s.lo
 	t.moved += int(n)
-	copy(t.tokensIn(&to.arrays)[int(at)*t.tpb:int(at+n)*t.tpb], t.tokensIn(&from.arrays)[int(from.off+s.lo)*t.tpb:])
+	if to.shared == noArray {
+		copy(t.tokensIn(&to.arrays)[int(at)*t.tpb:int(at+n)*t.tpb], t.tokens(s.node)[int(s.lo)*t.tpb:])
+	}
 	copy(to.ids()[at:at+n], t.ids(s.node)[s.lo:])
 	for p := range t.pools {
 		copy(to.locations(p)[at:at+n], t.locations(s.node, p)[s.lo:])
@@ -156,19 +203,29 @@ func (t *arena) relabel(s segment, from int32) {
 	}
 }
 
-// addBlocks adds new blocks with these tokens, which no pool holds, to the end of the
-// run of node x.
-func (t *arena) addBlocks(x int32, tokens []messages.Token) {
+// addBlocks adds the blocks of a prompt that follow the run of node x to the run. No
+// pool holds them. array is a shared array that begins with the prompt, in which the
+// run, which is a part of the same prompt, is to be from now on; or noArray.
+func (t *arena) addBlocks(x int32, prompt []messages.Token, array int32) {
+	tokens := prompt[int(t.end(x))*t.tpb:]
 	n := int32(len(tokens) / t.tpb)
 	r := &t.nodes[x].run
-	at := r.off + r.n
-	// A new node takes arrays that begin with the tokens. All others copy them behind
-	// the run.
-	if r.room == 0 {
-		r.arrays = t.newArraysOf(tokens)
-	} else {
+	switch {
+	case r.room > 0:
+		t.refer(x, array)
 		t.reserve(x, margins{back: n})
-		at = r.off + r.n
+	case array != noArray:
+		r.arrays, r.shared = t.newNumbers(int(n)), array
+		r.tokens = t.shared.start(array)
+	default:
+		// A new node takes arrays that begin with the tokens. All others copy them
+		// behind the run.
+		r.arrays = t.newArraysOf(tokens)
+	}
+	at := r.off + r.n
+	if array != noArray {
+		t.shared.count(array, len(tokens))
+	} else if at > 0 {
 		copy(t.tokensIn(&r.arrays)[int(at)*t.tpb:], tokens)
 	}
 	for p := range t.pools {
@@ -197,8 +254,10 @@ func (t *arena) setPart(x int32, tokens []messages.Token) {
 // removeBlocks removes the blocks from index n on from the run of node x, which no
 // pool holds. The memory stays; shrink gives it back.
 func (t *arena) removeBlocks(x, n int32) {
+	nd := &t.nodes[x]
 	t.freeBlocks(t.ids(x)[n:])
-	t.nodes[x].n = n
+	t.shared.count(nd.shared, -int(nd.n-n)*t.tpb)
+	nd.n = n
 }
 
 // moveFront makes the first i blocks of node x those of y, an empty node.
@@ -230,13 +289,15 @@ func (t *arena) moveRear(y, x, i int32) {
 // were one.
 func (t *arena) inherit(y, x int32) {
 	from, to := &t.nodes[x], &t.nodes[y]
-	to.generations, to.fresh, to.cross = from.generations, from.fresh, from.cross
+	to.generations, to.fresh, to.cross, to.shared = from.generations, from.fresh, from.cross, from.shared
 }
 
 // joinBehind puts the blocks of y, which follow those of x, behind them, and leaves y
 // without blocks.
 func (t *arena) joinBehind(x, y int32) {
 	t.joinGenerations(x, y)
+	// A shared array of y has the tokens of x too; one of x has not those of y.
+	t.refer(x, t.nodes[y].shared)
 	n, m := t.nodes[x].n, t.nodes[y].n
 	t.reserve(x, margins{back: m})
 	t.copyBlocks(x, segment{y, 0, m}, t.nodes[x].off+n)
@@ -252,6 +313,8 @@ func (t *arena) joinBefore(y, x int32) {
 	n, m := t.nodes[x].n, t.nodes[y].n
 	t.reserve(y, margins{front: n})
 	t.copyBlocks(y, segment{x, 0, n}, t.nodes[y].off-n)
+	t.shared.count(t.nodes[y].shared, int(n)*t.tpb)
+	t.shared.count(t.nodes[x].shared, -int(n)*t.tpb)
 	nd := &t.nodes[y]
 	nd.off, nd.n, nd.depth = nd.off-n, n+m, nd.depth-n
 	t.relabel(segment{y, 0, n}, x)

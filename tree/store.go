@@ -64,6 +64,7 @@ func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
 // store adds what a sequence offers, and finds the block where the offer ends.
 func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
 	t.storeBlocks(s, now)
+	s.Taken = t.shared.find(s.Array) != noArray
 	if s.FindEnd {
 		t.findEnd(s)
 	}
@@ -88,7 +89,7 @@ func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 		return // what nothing is offered of would be ghosts with nothing behind them
 	}
 	tokens := s.Tokens[:int(min(end, whole))*t.tpb]
-	at := t.descend(t.start(s, tokens), tokens)
+	at := t.descend(&o, t.start(s, tokens), tokens)
 	leaf := none
 	if end > whole {
 		at, leaf = t.storePart(at, s.Tokens[int(whole)*t.tpb:s.To])
@@ -165,7 +166,7 @@ func (t *storer) mustLeadTo(x int32, tokens []messages.Token) {
 
 // descend follows tokens, which start at the root and are whole blocks, from
 // position at on, and makes the blocks that are not there yet.
-func (t *storer) descend(at position, tokens []messages.Token) position {
+func (t *storer) descend(o *offer, at position, tokens []messages.Token) position {
 	// Each turn does one of four things: it goes on inside a run, splits the run
 	// where it differs, goes to a child, or makes what is left as one run and is
 	// done.
@@ -191,13 +192,33 @@ func (t *storer) descend(at position, tokens []messages.Token) position {
 		// root never is: it has no blocks. A node stored in part cannot be here,
 		// since child compares whole blocks.
 		if t.isLeaf(at.node) && t.nodes[at.node].root == none {
-			t.extend(at.node, rest)
+			t.extend(at.node, tokens, t.arrayFor(o, at.node, len(rest)))
 		} else {
-			at.node = t.newChild(at.node, rest)
+			at.node = t.newChild(at.node, tokens, t.arrayFor(o, none, len(rest)))
 		}
 		return position{at.node, t.nodes[at.node].n}
 	}
 	return at
+}
+
+// arrayFor returns the shared array for n new tokens of an offer that extend the run of
+// node x or, if x is none, are a node of their own; noArray if they are to be copied.
+func (t *storer) arrayFor(o *offer, x int32, n int) int32 {
+	switch {
+	case o.Array == nil:
+		return noArray
+	case x == none:
+	case t.nodes[x].shared != noArray:
+		// The run leaves another array, or grows in this one: a copy of all of it
+		// would cost more than the room that the rest of the array takes.
+		return t.shared.add(o.Array)
+	default:
+		n += int(t.nodes[x].n) * t.tpb
+	}
+	if !t.shared.worth(o.Array, n) {
+		return noArray
+	}
+	return t.shared.add(o.Array)
 }
 
 // storePart finds or makes the block behind a position that is stored in part with

@@ -38,6 +38,7 @@ func New(c Config) *Tree {
 	t := &Tree{}
 	t.shape = newShape(&c)
 	t.index.reserve(c.Blocks)
+	t.shared = newSharedArrays()
 	t.blocks.reserve(c.Blocks)
 	t.sessions = sessions{index: map[string]int32{}}
 	t.randomState = 1
@@ -93,6 +94,8 @@ func (t *Tree) Apply(a *protocol.Apply) {
 	for _, tokens := range a.ReleasedSymbols {
 		t.symbols.release(tokens)
 	}
+	t.copyOut()
+	a.Returned = t.shared.takeReturned(a.Returned)
 	a.Effects = t.log.end()
 	a.NextExpiry = t.timers.next()
 	t.verify()
@@ -113,6 +116,8 @@ func (t *Tree) Forget(f *protocol.Forget) {
 	t.log.begin(f.Effects)
 	t.expire(f.Now)
 	f.Blocks = t.forgetter.forget(f)
+	t.copyOut()
+	f.Returned = t.shared.takeReturned(f.Returned)
 	f.Effects = t.log.end()
 	t.verify()
 }

@@ -92,7 +92,14 @@ type Apply struct {
 
 	Effects    []Effect
 	NextExpiry time.Duration // the earliest timer, or NoExpiry
+	// Returned are the arrays that stores have taken and that no block refers to any
+	// more.
+	Returned []*TokenArray
 }
+
+// TokenArray is the memory that a sequence keeps its tokens in, to its capacity. It is
+// known by its address: the tree may refer to the tokens of many blocks in it.
+type TokenArray struct{ Tokens []messages.Token }
 
 // Checkpoint makes a device page of a state pool the checkpoint of a block, which
 // lacks one there.
@@ -143,7 +150,12 @@ type StoreItem struct {
 	// read. Tokens and Namespace are those of a Cross match. Prompt is the length of
 	// the encoder's input without the padding, which events leave out. Without Cross
 	// the offer is to all other pools.
-	Cross  bool
+	Cross bool
+	// Array, if it is not nil, is the memory of Tokens, which begins with the prompt. The
+	// tree may refer to it instead of copying, and answers Taken if any block does. From
+	// then on nothing may write to its first To tokens until it is in a list Returned.
+	Array  *TokenArray
+	Taken  bool
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 
 	// FindEnd asks for the block of exactly the tokens [0, To), as it is after the
@@ -201,8 +213,9 @@ type Forget struct {
 	All      bool
 	Keep     [][]BlockID // with All: by pool, the blocks that sequences hold there
 
-	Blocks  int // the number of blocks that are forgotten in every pool
-	Effects []Effect
+	Blocks   int // the number of blocks that are forgotten in every pool
+	Effects  []Effect
+	Returned []*TokenArray // as in Apply
 }
 
 // Locate asks where each pool keeps the given blocks.

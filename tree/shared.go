@@ -1,0 +1,150 @@
+package tree
+
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// sharedArrays are the token arrays of sequences that runs refer to instead of holding
+// a copy. A sequence lends its array from the first token of its prompt on, and does
+// not write again to what it has lent, so tokens are written once, by the admission:
+//
+//	array   │ t0 … t63 │ t64 … t127 │ t128 … t191 │ sampled later │
+//	          x: depth 0              y: depth 2                    cap
+//	          └── both refer to the array; a run begins at depth × tokens per block
+//
+// So a split, and a merge with a run that follows, move no tokens: every array begins
+// with the whole prefix. An array goes back with the answer of the message in which
+// its last run has left.
+//
+// An array is as large as a prompt, and its runs may become few. The tree therefore
+// takes an array only if at least takeShare of it is stored by reference, and copies
+// the runs out of arrays that are used by less than half once their unused rest, in
+// all, is more than one sparseShare of what is used, and sparseTokens more. Thus the
+// arrays are at most 2+1/sparseShare times what is used, and sparseTokens more. A
+// limit for each array would copy half of each prompt that is evicted block by block.
+//
+// Invariant: used is the sum of the tokens of the runs that refer to the array, above
+// 0 for each entry in use but the first, which stands for no array.
+type sharedArrays struct {
+	list []sharedArray
+	free []int32
+	// index[list[i].array] is i, for each entry in use but the first.
+	index   map[*protocol.TokenArray]int32
+	used    int // sum of used
+	sparse  int // sum of unused
+	allowed int // sparseTokens; tests have less
+	// returned are arrays that no run refers to any more, since the last message.
+	returned []*protocol.TokenArray
+}
+
+// sharedArray is one array and how much of it is used.
+type sharedArray struct {
+	array *protocol.TokenArray // nil: the entry is free
+	used  int                  // tokens of runs that refer to it
+}
+
+const (
+	// takeShare is how much of an array must be stored by reference, in quarters.
+	takeShare = 3
+	// sparseShare and sparseTokens bound what arrays that are used by less than half
+	// keep in memory beside what is used. In a cache that is evicted from one prompt to
+	// the next hardly any run is copied with them: few prompts are stored in part.
+	sparseShare  = 8
+	sparseTokens = 1 << 16
+)
+
+// noArray is the index of no array: the tokens of a run are its own.
+const noArray int32 = 0
+
+// newSharedArrays returns an empty table.
+func newSharedArrays() sharedArrays {
+	return sharedArrays{list: make([]sharedArray, 1), index: map[*protocol.TokenArray]int32{}, allowed: sparseTokens}
+}
+
+// unused is what the array keeps in memory beside what is used, if that is more.
+func (a *sharedArray) unused() int {
+	if n := len(a.array.Tokens) - a.used; n > a.used {
+		return n
+	}
+	return 0
+}
+
+// start returns the first token of an array.
+func (s *sharedArrays) start(array int32) *messages.Token { return &s.list[array].array.Tokens[0] }
+
+// find returns the index of an array, which may be nil, or noArray.
+func (s *sharedArrays) find(array *protocol.TokenArray) int32 {
+	if array == nil {
+		return noArray
+	}
+	return s.index[array]
+}
+
+// worth tells whether n more tokens of an array make it one to refer to.
+func (s *sharedArrays) worth(array *protocol.TokenArray, n int) bool {
+	return 4*(s.list[s.find(array)].used+n) >= takeShare*len(array.Tokens)
+}
+
+// add returns the index of an array, which it enters into the table if it is not there.
+// The caller counts its use.
+func (s *sharedArrays) add(array *protocol.TokenArray) int32 {
+	if a := s.find(array); a != noArray {
+		return a
+	}
+	a := int32(len(s.list))
+	if n := len(s.free); n > 0 {
+		a, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		s.list = append(s.list, sharedArray{})
+	}
+	s.list[a] = sharedArray{array: array}
+	s.index[array] = a
+	s.sparse += s.list[a].unused()
+	return a
+}
+
+// count adds n tokens, which may be negative, to what is used of an array. An array
+// that is not used any more leaves the table.
+func (s *sharedArrays) count(array int32, n int) {
+	if array == noArray {
+		return
+	}
+	a := &s.list[array]
+	s.sparse -= a.unused()
+	a.used += n
+	s.used += n
+	if a.used > 0 {
+		s.sparse += a.unused()
+		return
+	}
+	s.returned = append(s.returned, a.array)
+	delete(s.index, a.array)
+	*a = sharedArray{}
+	s.free = append(s.free, array)
+}
+
+// takeReturned returns the arrays that are not used any more, in the memory of list, and
+// forgets them.
+func (s *sharedArrays) takeReturned(list []*protocol.TokenArray) []*protocol.TokenArray {
+	list = append(list[:0], s.returned...)
+	clear(s.returned)
+	s.returned = s.returned[:0]
+	return list
+}
+
+// copyOut gives the runs of arrays that are used by less than half tokens of their
+// own, if such arrays keep too much in memory. It looks at every node. That is no cost
+// for each message: as many tokens have left the tree since the last time as the
+// arrays may keep, and a node has at least one block.
+func (t *arena) copyOut() {
+	s := &t.shared
+	if s.sparse <= s.used/sparseShare+s.allowed {
+		return
+	}
+	for x := range t.nodes {
+		if a := t.nodes[x].shared; a != noArray && s.list[a].unused() > 0 {
+			t.rebuild(int32(x), margins{}, noArray)
+		}
+	}
+}
