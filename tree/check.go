@@ -133,7 +133,13 @@ func (c *checker) sharedArrays() {
 			sparse += a.unused()
 		}
 	}
-	c.expect(len(s.index)+len(s.free)+1 == len(s.list), "%d shared arrays and %d free of %d", len(s.index), len(s.free), len(s.list)-1)
+	free := 0
+	for i := range s.list[1:] {
+		if s.list[1+i].array == nil {
+			free++
+		}
+	}
+	c.expect(free == len(s.free), "%d shared arrays are free, listed are %d", free, len(s.free))
 	c.expect(sparse == s.sparse && sparse <= s.used/sparseShare+s.allowed, "shared arrays keep %d tokens of no use, counted as %d of %d", sparse, s.sparse, s.used)
 }
 

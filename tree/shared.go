@@ -25,12 +25,11 @@ import (
 // limit for each array would copy half of each prompt that is evicted block by block.
 //
 // Invariant: used is the sum of the tokens of the runs that refer to the array, above
-// 0 for each entry in use but the first, which stands for no array.
+// 0 for each entry in use but the first, which stands for no array; list[i].array.Index
+// is i.
 type sharedArrays struct {
-	list []sharedArray
-	free []int32
-	// index[list[i].array] is i, for each entry in use but the first.
-	index   map[*protocol.TokenArray]int32
+	list    []sharedArray
+	free    []int32
 	used    int // sum of used
 	sparse  int // sum of unused
 	allowed int // sparseTokens; tests have less
@@ -59,7 +58,7 @@ const noArray int32 = 0
 
 // newSharedArrays returns an empty table.
 func newSharedArrays() sharedArrays {
-	return sharedArrays{list: make([]sharedArray, 1), index: map[*protocol.TokenArray]int32{}, allowed: sparseTokens}
+	return sharedArrays{list: make([]sharedArray, 1), allowed: sparseTokens}
 }
 
 // unused is what the array keeps in memory beside what is used, if that is more.
@@ -73,12 +72,13 @@ func (a *sharedArray) unused() int {
 // start returns the first token of an array.
 func (s *sharedArrays) start(array int32) *messages.Token { return &s.list[array].array.Tokens[0] }
 
-// find returns the index of an array, which may be nil, or noArray.
+// find returns the index of an array, or noArray. The array notes where it was entered,
+// perhaps in a tree that has failed since.
 func (s *sharedArrays) find(array *protocol.TokenArray) int32 {
-	if array == nil {
-		return noArray
+	if i := array.Index; int(i) < len(s.list) && s.list[i].array == array {
+		return i
 	}
-	return s.index[array]
+	return noArray
 }
 
 // worth tells whether n more tokens of an array make it one to refer to.
@@ -99,7 +99,7 @@ func (s *sharedArrays) add(array *protocol.TokenArray) int32 {
 		s.list = append(s.list, sharedArray{})
 	}
 	s.list[a] = sharedArray{array: array}
-	s.index[array] = a
+	array.Index = a
 	s.sparse += s.list[a].unused()
 	return a
 }
@@ -119,7 +119,6 @@ func (s *sharedArrays) count(array int32, n int) {
 		return
 	}
 	s.returned = append(s.returned, a.array)
-	delete(s.index, a.array)
 	*a = sharedArray{}
 	s.free = append(s.free, array)
 }

@@ -64,7 +64,7 @@ func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
 // store adds what a sequence offers, and finds the block where the offer ends.
 func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
 	t.storeBlocks(s, now)
-	s.Taken = t.shared.find(s.Array) != noArray
+	s.Taken = s.Array != nil && t.shared.find(s.Array) != noArray
 	if s.FindEnd {
 		t.findEnd(s)
 	}

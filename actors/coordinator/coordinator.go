@@ -374,7 +374,7 @@ func newShared(config *Config, port Port) *shared {
 	p.waiting = &admissionQueue{limit: config.WaitingRoom, port: port, counts: p.counts}
 	p.pressure = newPoolPressure(config, p.counts, p.stats)
 	p.out = &outgoing{
-		kernel: p.kernel, counts: p.counts, pins: p.pins, stats: p.stats, reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
+		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats, reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
 		pools: poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},
 	}
 	p.out.renew()

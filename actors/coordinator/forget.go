@@ -154,6 +154,7 @@ func (f *forget) forgotten() {
 			f.silence(s)
 		})
 	}
+	f.sequences.Returned(f.record.Returned)
 	// Pages that sequences hold stay theirs: to be detached takes away what they cache, not
 	// who holds them.
 	f.out.reset()

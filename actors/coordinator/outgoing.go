@@ -21,14 +21,15 @@ import (
 //	  ▼ answered
 //	outgoing.followed()
 type outgoing struct {
-	kernel *kernel
-	counts *pageCounts
-	pools  poolBatches
-	move   moveBatch
-	change protocol.Apply // for the tree
-	pins   *pins
-	stats  *statistics
-	reuse  bool // enable_block_reuse
+	kernel    *kernel
+	sequences *sequence.Arena
+	counts    *pageCounts
+	pools     poolBatches
+	move      moveBatch
+	change    protocol.Apply // for the tree
+	pins      *pins
+	stats     *statistics
+	reuse     bool // enable_block_reuse
 	// stored is called with what a change has stored.
 	stored func([]protocol.StoreItem)
 
@@ -80,10 +81,22 @@ func (o *outgoing) apply() {
 func (o *outgoing) applied() {
 	o.nextExpiry = o.change.NextExpiry
 	o.unackedMoves = nil
+	o.takeBackTokens()
 	// Blocks that were stored may be what a waiting batch needs.
 	o.stored(o.change.Stores)
 	o.reset()
 	o.route(o.change.Effects)
+}
+
+// takeBackTokens tells the sequences which of the arrays that were offered with their
+// tokens the tree refers to.
+func (o *outgoing) takeBackTokens() {
+	for i := range o.change.Stores {
+		if s := &o.change.Stores[i]; s.Array != nil {
+			s.Array.Lent = s.Taken
+		}
+	}
+	o.sequences.Returned(o.change.Returned)
 }
 
 // followUp sends the work for pools and offloader.
@@ -229,7 +242,7 @@ func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
 		Namespace: s.Namespace, Session: s.Session, Tokens: s.Tokens(0), From: from, To: to,
 		Tables: s.View(), Retention: s.Retention, Prompt: int(s.Prompt),
-		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(),
+		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(), Array: s.Lend(sequence.TokenCount(to)),
 	})
 	return len(o.change.Stores) - 1
 }

@@ -99,7 +99,15 @@ type Apply struct {
 
 // TokenArray is the memory that a sequence keeps its tokens in, to its capacity. It is
 // known by its address: the tree may refer to the tokens of many blocks in it.
-type TokenArray struct{ Tokens []messages.Token }
+type TokenArray struct {
+	Tokens []messages.Token
+	// Lent and InUse are notes of the sequences, which alone read them: the tree may
+	// refer to the array, and a sequence uses it.
+	Lent, InUse bool
+	// Index is a note of the tree, which alone reads it: where the tree may have
+	// entered the array.
+	Index int32
+}
 
 // Checkpoint makes a device page of a state pool the checkpoint of a block, which
 // lacks one there.

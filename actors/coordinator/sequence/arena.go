@@ -30,6 +30,7 @@ type Arena struct {
 	free                  []uint32 // slots of sequences that have ended; the last is used first
 	running               int      // = slots − free
 	reserved              []PageCount
+	tokens                tokenArrays
 }
 
 // NewArena makes an arena without sequences. firstGeneration is the generation, less
@@ -94,7 +95,7 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	wanted, working := s.wanted[:0], s.working[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		tokens: Reopen(tokens, 1), Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
+		beamTokens: beamTokens{arrays: &a.tokens, tokens: Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
 		pageTables: pageTables{pools: pools, view: view, working: working}, stamps: stamps{opened: stamp},
 		checkpoints: checkpoints{wanted: wanted},
 	}
@@ -123,6 +124,7 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 // caller's to drop.
 func (a *Arena) End(s *Sequence) {
 	s.endReserve()
+	s.leaveTokens()
 	// The slot can be taken by the next Open; arrays stay, contents do not matter.
 	s.running = false
 	s.Retention, s.InputRetention, s.Session, s.retained = nil, nil, "", nil

@@ -11,7 +11,7 @@ import (
 // chunk above 0 computes the prompt in chunks.
 func (s *Sequence) Begin(o Origin, tokens []messages.Token, chunk TokenCount) {
 	s.Origin = o
-	s.tokens[0] = append(s.tokens[0], tokens...)
+	s.setTokens(tokens)
 	s.chunk = chunk
 }
 
@@ -69,19 +69,13 @@ func spread[T any](lists [][]T, n int) [][]T {
 	return lists
 }
 
-// Extend adds sampled tokens to a sequence of one beam; Shorten takes the last n
-// back.
-func (s *Sequence) Extend(tokens []messages.Token) { s.tokens[0] = append(s.tokens[0], tokens...) }
-
-// Shorten is described with Extend.
-func (s *Sequence) Shorten(n int) { s.tokens[0] = s.tokens[0][:len(s.tokens[0])-n] }
-
 // ExtendBeams makes each beam a copy of its parent and one more token.
 func (s *Sequence) ExtendBeams(steps []messages.BeamStep) {
 	tokens := make([][]messages.Token, s.Width())
 	for i, b := range steps {
 		tokens[i] = append(slices.Clone(s.tokens[b.Parent]), b.Token)
 	}
+	s.leaveTokens()
 	s.tokens = tokens
 }
 
@@ -188,7 +182,7 @@ func (s *Sequence) DroppedBefore(n TokenCount) (pool int, block BlockIndex, ok b
 // references are the caller's to claim.
 func (s *Sequence) Fork(f *Sequence) {
 	f.Origin = s.Origin
-	f.tokens[0] = append(f.tokens[0], s.tokens[0]...)
+	f.setTokens(s.tokens[0])
 	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks, s.retainedBlocks, s.retained
 	f.cursor, f.chunkEnd, f.noStore, f.admitted = s.cursor, s.chunkEnd, s.noStore, true
 	if s.symbols != nil {

@@ -39,8 +39,8 @@ type Sequence struct {
 	// blocks by the time it commits them.
 	forked bool
 
-	tokens   [][]messages.Token // by beam, all of one length; covered ones are symbols
-	computed TokenCount         // ≤ length
+	beamTokens
+	computed TokenCount // ≤ length
 	Input    Input
 
 	sharedBlocks   BlockIndex // ≤ the blocks of the table

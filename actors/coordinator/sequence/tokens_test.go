@@ -1,0 +1,95 @@
+package sequence
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// lentSequence is a sequence of n tokens, the first of which the tree refers to.
+func lentSequence(n, lent int) (*Arena, *Sequence, *protocol.TokenArray) {
+	a := NewArena([]windows.Pool{{TokensPerBlock: 4}}, 4, 0)
+	s := a.Open(1)
+	tokens := make([]messages.Token, n)
+	for i := range tokens {
+		tokens[i] = messages.Token(i)
+	}
+	s.Begin(Origin{Prompt: TokenCount(n)}, tokens, 0)
+	return a, s, s.Lend(TokenCount(lent))
+}
+
+// What the tree refers to is not written to when a sequence is rewound and goes on with
+// other tokens; what is behind it is.
+func TestLentTokensAreNotWrittenTo(t *testing.T) {
+	_, s, array := lentSequence(10, 8)
+	s.Shorten(1)
+	s.Extend([]messages.Token{99})
+	require.Equal(t, messages.Token(99), array.Tokens[9])
+	require.Same(t, array, s.Lend(8))
+
+	s.Shorten(5)
+	s.Extend([]messages.Token{77, 78})
+	require.Equal(t, []messages.Token{0, 1, 2, 3, 4, 77, 78}, s.Tokens(0))
+	require.Equal(t, []messages.Token{0, 1, 2, 3, 4, 5, 6, 7}, array.Tokens[:8])
+	require.NotSame(t, array, s.Lend(4))
+}
+
+// An array is used again when neither a sequence nor the tree uses it, whoever leaves
+// it last.
+func TestArraysAreUsedAgain(t *testing.T) {
+	next := func(a *Arena) *protocol.TokenArray {
+		s := a.Open(2)
+		s.Begin(Origin{Prompt: 10}, make([]messages.Token, 10), 0)
+		return s.array
+	}
+	for name, used := range map[string]func(a *Arena, s *Sequence, array *protocol.TokenArray) bool{
+		"not lent": func(a *Arena, s *Sequence, array *protocol.TokenArray) bool {
+			array.Lent = false
+			a.End(s)
+			return true
+		},
+		"the tree": func(a *Arena, s *Sequence, _ *protocol.TokenArray) bool { a.End(s); return false },
+		"the sequence": func(a *Arena, _ *Sequence, array *protocol.TokenArray) bool {
+			a.Returned([]*protocol.TokenArray{array})
+			return false
+		},
+		"the tree last": func(a *Arena, s *Sequence, array *protocol.TokenArray) bool {
+			a.End(s)
+			a.Returned([]*protocol.TokenArray{array})
+			return true
+		},
+		"the other last": func(a *Arena, s *Sequence, array *protocol.TokenArray) bool {
+			a.Returned([]*protocol.TokenArray{array})
+			a.End(s)
+			return true
+		},
+		"a failure": func(a *Arena, _ *Sequence, _ *protocol.TokenArray) bool { a.EndOpenedBy(1); return false },
+	} {
+		a, s, array := lentSequence(10, 8)
+		again := used(a, s, array)
+		require.Equal(t, again, next(a) == array, name)
+	}
+}
+
+// Spare arrays are bounded, and an array is little longer than what is asked for.
+func TestSpareArraysAreBounded(t *testing.T) {
+	var a tokenArrays
+	for n := 1; n < 3000; n++ {
+		a.put(&protocol.TokenArray{Tokens: make([]messages.Token, n)})
+		require.LessOrEqual(t, a.room, spareTokens)
+	}
+	kept := a.room
+	for n := 3000; n > 0; n-- {
+		for array := a.take(n); array != nil; array = a.take(n) {
+			require.GreaterOrEqual(t, len(array.Tokens), n)
+			require.LessOrEqual(t, len(array.Tokens), n+max(n/4, 64))
+			kept -= len(array.Tokens)
+		}
+	}
+	require.Zero(t, kept)
+	require.Zero(t, a.room)
+}
