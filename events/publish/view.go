@@ -249,6 +249,15 @@ func (v *View) Match(names []messages.Hash) int {
 	return len(names)
 }
 
+// Tier says where a block is that is published.
+func (v *View) Tier(name messages.Hash) (t messages.Tier, published bool) {
+	b := v.blocks[name]
+	if b == nil || !b.published {
+		return 0, false
+	}
+	return b.tier, true
+}
+
 // All returns all published blocks as changes that store them, parents before
 // children, for a reader that begins.
 func (v *View) All() []Change {

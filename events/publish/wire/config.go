@@ -28,6 +28,10 @@ type Config struct {
 	// decides: addresses with * or ::, and ipc, are listened at, and so is the loopback
 	// interface here.
 	Bind *bool `json:"bind"`
+	// SnapshotOnSubscribe sends all blocks to each new subscriber, behind an
+	// AllBlocksCleared, under the latest sequence. It is for readers that ask for no
+	// replay; those that do would take it for a batch that they have had.
+	SnapshotOnSubscribe bool `json:"snapshot_on_subscribe"`
 	// Format is vllm or aibrix; "": vllm.
 	Format string `json:"format"`
 }

@@ -268,6 +268,13 @@ func (p *Publisher) Match(names []messages.Hash) int {
 	return p.view.Match(names)
 }
 
+// Tier says where a block is that is published.
+func (p *Publisher) Tier(name messages.Hash) (t messages.Tier, published bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.view.Tier(name)
+}
+
 // Blocks is the number of published blocks.
 func (p *Publisher) Blocks() int {
 	p.mu.Lock()

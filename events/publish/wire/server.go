@@ -207,16 +207,33 @@ func (s *server) subscribe(z *zmtp.Conn, sub *subscriber) bool {
 		return true // messages to a PUB socket have no meaning
 	}
 	topic := string(frames[0][1:])
+	if frames[0][0] == 1 {
+		return s.addTopic(sub, topic)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if frames[0][0] == 1 {
-		sub.topics = append(sub.topics, topic)
-		return len(sub.topics) <= maxSubscriptions
-	}
 	if i := slices.Index(sub.topics, topic); i >= 0 {
 		sub.topics = slices.Delete(sub.topics, i, i+1)
 	}
 	return true
+}
+
+// addTopic adds a subscription, and sends what the subscriber has missed if that is
+// configured. The publisher is locked meanwhile, so that no batch comes in between.
+func (s *server) addTopic(sub *subscriber, topic string) bool {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub.topics = append(sub.topics, topic)
+	if s.p.o.Config.SnapshotOnSubscribe && strings.HasPrefix(s.p.o.Config.Topic, topic) {
+		payload, _ := s.p.encode(now(), s.p.everything())
+		select {
+		case sub.queue <- zmtp.AppendMessage(nil, []byte(s.p.o.Config.Topic), sequenceFrame(s.p.log.next-1), payload):
+		default:
+		}
+	}
+	return len(sub.topics) <= maxSubscriptions
 }
 
 // broadcast queues a batch for all who have subscribed to its topic. It does not wait:

@@ -108,6 +108,18 @@ func TestSubscribersGetEachBatch(t *testing.T) {
 	assert.Empty(t, replay(t, h, next), "nothing is newer")
 }
 
+// A subscriber gets all blocks at once if that is configured, under the latest sequence.
+func TestASubscriberGetsASnapshot(t *testing.T) {
+	h := newHost(t, func(o *Options) { enabled(o); o.Config.SnapshotOnSubscribe = true })
+	for range 9 {
+		h.serve(messages.Namespace{})
+	}
+	m := <-subscribeTo(t, h, "")
+	assert.Equal(t, h.p.Next()-1, binary.BigEndian.Uint64(m.Frames[1]))
+	want, _ := h.p.encode(0, h.p.everything())
+	assert.Equal(t, want[10:], m.Frames[2][10:], "but for the time")
+}
+
 // A topic that nobody asked for is not sent; two subscribers do not hinder each other.
 func TestTopicsAreKeptApart(t *testing.T) {
 	h := newHost(t, func(o *Options) { enabled(o); o.Config.Topic = "b" })
