@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -22,6 +24,8 @@ type replayFlags struct {
 	pages                            []int    // of pageList
 	policies                         []string // of policyList
 	hostPages, tokensPerBlock, limit int
+	serve                            string // address of the page; empty: none
+	watcher                          *watch.Watcher
 	atomic, json                     bool
 }
 
@@ -69,6 +73,7 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 	flags.StringVar(&f.policyList, "policy", windows.PriorityLRU, "eviction `policy`, or several")
 	flags.StringVar(&f.model, "model", "tiny", "shape of the pages: `tiny`, or hybrid with limited and full attention")
 	flags.BoolVar(&f.atomic, "atomic", false, "one request at a time, answers not stored")
+	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object for each replay instead of tables")
 	return c
 }
@@ -131,6 +136,14 @@ func (f *replayFlags) config(path, policy string, pages int) replay.Config {
 
 // replayTrace runs every policy with every number of pages.
 func replayTrace(c *cobra.Command, path string, f *replayFlags) error {
+	if f.serve != "" {
+		w, err := watch.Start(f.serve, "replay of "+filepath.Base(path), c.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		f.watcher = w
+	}
 	var results []*replay.Result
 	for _, pages := range f.pages {
 		for _, policy := range f.policies {
@@ -172,6 +185,9 @@ func replayOnce(c *cobra.Command, f *replayFlags, config replay.Config) (*replay
 	progress := report.NewProgress(c.ErrOrStderr(), label, total)
 	note := func(r *replay.Result) string { return report.Percent(r.Hits, r.Blocks) + " of blocks hit" }
 	config.Progress = func(r *replay.Result) { progress.Set(r.Requests, note(r)) }
+	if f.watcher != nil {
+		config.Spawn = f.watcher.Spawn
+	}
 	kind := replay.Serve
 	switch {
 	case replay.Offline(config.Policy):
