@@ -115,7 +115,7 @@ def main():
         print(f"{name:12} prefill {prefill:7.1f} tokens/s, {x[0]:.3f}x   decode {decode:6.1f} tokens/s, {x[1]:.3f}x")
     for a in all[1:]:
         computed, cached = [], []
-        for n in range(3):
+        for n in range((ROUNDS + 1) // 2):
             computed.append(a.run(tokens, 2, f"long {n}")[0])
             first, _, _, reused = a.run(tokens, 2, f"long {n}")
             assert reused == LONG - 1, reused

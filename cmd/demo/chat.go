@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -79,7 +80,7 @@ func newTalk(f *chatFlags) (*talk, error) {
 // run answers line by line until the input ends.
 func (t *talk) run(ctx context.Context, in io.Reader, out, notes io.Writer) error {
 	lines := bufio.NewScanner(in)
-	for lines.Scan() {
+	for asks(in, notes) && lines.Scan() {
 		said := strings.TrimSpace(lines.Text())
 		if said == "" {
 			continue
@@ -99,11 +100,21 @@ func (t *talk) run(ctx context.Context, in io.Reader, out, notes io.Writer) erro
 			if err != nil {
 				return err
 			}
-			note += fmt.Sprintf(", %s without the cache", alone.Round(time.Millisecond))
+			note += fmt.Sprintf(", %s without the cache", alone.Round(100*time.Microsecond))
 		}
 		fmt.Fprintf(notes, "[%s]\n", note)
 	}
 	return lines.Err()
+}
+
+// asks prompts whoever types at a terminal. It is always true.
+func asks(in io.Reader, notes io.Writer) bool {
+	if file, ok := in.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			fmt.Fprint(notes, "> ")
+		}
+	}
+	return true
 }
 
 // answer generates and prints an answer as it comes.
@@ -138,7 +149,7 @@ func (t *talk) answer(ctx context.Context, prompt []messages.Token, out io.Write
 	fmt.Fprintln(out)
 	rate := float64(count) / (time.Since(begin) - first).Seconds()
 	note = fmt.Sprintf("%d of %d tokens of the prompt were cached, %d pages came from host memory; first token after %s, then %.1f tokens a second",
-		s.Reused, len(prompt), s.Onboarded, first.Round(time.Millisecond), rate)
+		s.Reused, len(prompt), s.Onboarded, first.Round(100*time.Microsecond), rate)
 	return strings.TrimSpace(string(said)), note, nil
 }
 
