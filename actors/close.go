@@ -61,6 +61,7 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	if e.ending.over {
 		return e.leaked(), nil
 	}
+	finishSaves(ctx, e)
 	err = e.serveRest(ctx)
 	e.stop()
 	if late := e.awaitStop(ctx); late != nil {
@@ -98,6 +99,17 @@ func (e *Engine) serveRest(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// finishSaves waits until what was to be saved has been, or has failed. Nothing comes of
+// its error: what is not saved is lost with the engine.
+func finishSaves(ctx context.Context, e *Engine) {
+	if e.store == nil || !e.serves() {
+		return
+	}
+	c := newCall(e, &protocol.Flush{})
+	e.coordinator.PostUserMessage(c)
+	_ = c.wait(ctx)
 }
 
 // serves tells whether the actors are there to serve anything.

@@ -52,16 +52,16 @@ func (c *Config) sparePages(known *coordinator.Config, pool int) int {
 
 // openStreams makes streams and pools on the device. When it fails it gives back
 // what it has made.
-func openStreams(config *Config, known *coordinator.Config) (*copyStreams, error) {
+func openStreams(config *Config, known *coordinator.Config, savePages []int) (*copyStreams, error) {
 	s := &copyStreams{device: config.Device, last: map[gpu.Stream]messages.Ticket{}}
-	if err := s.open(config, known); err != nil {
+	if err := s.open(config, known, savePages); err != nil {
 		_, failed := s.close(context.Background())
 		return nil, errors.Join(err, failed)
 	}
 	return s, nil
 }
 
-func (s *copyStreams) open(config *Config, known *coordinator.Config) error {
+func (s *copyStreams) open(config *Config, known *coordinator.Config, savePages []int) error {
 	for _, name := range streamNames {
 		stream, err := s.device.NewStream(name)
 		if err != nil {
@@ -80,7 +80,7 @@ func (s *copyStreams) open(config *Config, known *coordinator.Config) error {
 	for i, p := range known.Pools {
 		n, given := known.Counts[i], config.memoryOf(i)
 		spec := gpu.PoolSpec{
-			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + config.sparePages(known, i),
+			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + config.sparePages(known, i) + savePages[i],
 			MaxDevicePages: int(min(memory.Total/p.PageBytes(), windows.MaxPages)),
 			Tensors:        given.Tensors, HostMemory: given.Host,
 		}

@@ -3,6 +3,8 @@ package actors
 import (
 	"crypto/rand"
 
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
@@ -23,7 +25,7 @@ func (e *Engine) newTree() *tree.Tree {
 	}
 	return tree.New(tree.Config{
 		TokensPerBlock: e.validate.TokensPerBlock, Pools: shapes, Blocks: blocks,
-		Events: e.config.Cache.EventBufferMaxSize > 0, Host: e.hasHost(),
+		Events: e.config.Cache.EventBufferMaxSize > 0 || e.store != nil, Host: e.hasHost(),
 	})
 }
 
@@ -52,6 +54,9 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 		Quotas:      e.config.Cache.Quotas(),
 		Ahead:       e.config.Cache.OffloadAhead, Passed: e.config.Device.Done, SkipWait: e.settings.SkipWait,
 	}
+	if e.store != nil && e.store.config.Save == SaveHostEvict {
+		c.TakeSavePage, c.MinSavePriority = e.takeSavePage, e.store.config.MinPriority
+	}
 	if !e.config.Cache.OnboardBlocks {
 		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept
 	}
@@ -59,10 +64,36 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(), SparePages: e.config.sparePages(&e.validate, i),
-			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
+			SavePages: savePages(storeConfig(&e.settings), &e.validate)[i],
+			Layers:    len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}
 	return offloader.New(c)
+}
+
+// savePages is how many host pages of each pool are for bytes on their way to the store:
+// each pool's share of SaveBytes is that of its pages on the device.
+func savePages(c *StoreConfig, known *coordinator.Config) []int {
+	pages := make([]int, len(known.Pools))
+	if c == nil {
+		return pages
+	}
+	total := int64(0)
+	for i, p := range known.Pools {
+		total += p.PageBytes() * int64(known.Counts[i].Primary)
+	}
+	for i, p := range known.Pools {
+		share := float64(p.PageBytes()*int64(known.Counts[i].Primary)) / float64(total)
+		// Never more than the pool has: a round saves no more pages than there are.
+		pages[i] = min(int(share*float64(c.SaveBytes))/int(p.PageBytes()), known.Counts[i].Primary+known.Counts[i].Secondary)
+	}
+	return pages
+}
+
+// storeConfig is that of an engine's store; nil: there is none.
+func storeConfig(s *settings.Settings) *StoreConfig {
+	c, _ := s.Store.(*StoreConfig)
+	return c
 }
 
 // newEvents makes the log, which begins with the pools.

@@ -45,6 +45,10 @@ type Engine struct {
 	background  background
 	unsubscribe func()
 
+	store *storeClient // nil: there is no store
+	// takeSavePage is the offloader's, for its actor alone.
+	takeSavePage func(messages.PoolID) messages.PageID
+
 	gate  gate
 	calls sync.Pool // of *call
 
@@ -79,7 +83,14 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err := config.movable(s.RebalanceEvery > 0, pools); err != nil {
 		return nil, err
 	}
-	streams, err := openStreams(&config, &known)
+	store := storeConfig(&s)
+	if store != nil {
+		if err := store.resolve(&config); err != nil {
+			return nil, err
+		}
+		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save), MinPriority: store.MinPriority}
+	}
+	streams, err := openStreams(&config, &known, savePages(store, &known))
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +127,9 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 	for i, p := range known.Pools {
 		e.pools = append(e.pools, p.Describe(known.Counts[i]))
 	}
+	if store := storeConfig(&s); store != nil {
+		e.store = newStoreClient(store, store.Model, config.Model.MaxSeqLen, e.pools)
+	}
 	e.ending.init()
 	e.background.init()
 	e.unsubscribe = mailbox.AbortDeadLetters(e.system)
@@ -134,7 +148,7 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,
 		CheckpointInterval: config.Cache.StateCheckpointInterval,
 		Tenants:            config.Cache.Tenants(), Forecast: config.Cache.EvictionPolicy == windows.Forecast,
-		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools),
+		Ahead: config.Cache.OffloadAhead && config.Cache.OnboardBlocks, Divide: divider(config, pools), Onboard: config.Cache.OnboardBlocks,
 		FixedPages: config.fixedPages(), Scales: coordinator.Scaled(pools), EncoderMaxLen: config.Model.EncoderMaxLen,
 	}
 }

@@ -25,6 +25,7 @@ func (e *Engine) Admit(ctx context.Context, r messages.AdmitRequest) (messages.A
 // AdmitBatch admits several sequences; all matches are claimed before any page
 // is taken. Each result has its own Err.
 func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
+	fetchBefore(ctx, e, requests)
 	m := &messages.Admit{Requests: requests}
 	if err := e.Do(ctx, m); err != nil {
 		return nil, err

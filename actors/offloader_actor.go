@@ -21,6 +21,7 @@ type offloaderActor struct {
 	streams     *copyStreams
 	coordinator *mailbox.Mailbox
 	self        *mailbox.Mailbox
+	saver       *saver // nil: there is no store
 	point       failpoint.Point
 	moving      bool // a Move is under way: after a panic host memory cannot be trusted
 	background  *background
@@ -32,6 +33,7 @@ type offloaderActor struct {
 type wait struct {
 	message any
 	resize  *resize           // nil: only tickets
+	load    *load             // nil: nothing is written to host memory
 	tickets []messages.Ticket // that must have passed
 	err     error             // of the device, when the wait is over
 }
@@ -64,6 +66,17 @@ func (a *offloaderActor) receive(message any) {
 		a.moving = false
 	case *protocol.Audit:
 		m.Problem = a.core.Check()
+	case *protocol.SavePages:
+		a.moving = true
+		a.savePages(m)
+		a.moving = false
+	case *protocol.LoadPages:
+		if a.loadPages(m) {
+			return
+		}
+	case *savePagesFree:
+		a.saver.release(m.items)
+		return
 	case *protocol.RebuildHost:
 		a.rebuild(m)
 	case *protocol.ResizeDevice:
@@ -73,6 +86,10 @@ func (a *offloaderActor) receive(message any) {
 		a.wait(&wait{message: m})
 		return
 	case *wait:
+		if m.load != nil && m.err != nil {
+			a.loadFailed(m.err)
+			return
+		}
 		a.waited(m)
 		a.coordinator.PostUserMessage(m.message)
 		return
@@ -86,7 +103,7 @@ func (a *offloaderActor) receive(message any) {
 // round: what a recovery asks for.
 func mends(message any) bool {
 	switch message.(type) {
-	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait:
+	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait, *savePagesFree:
 		return true
 	}
 	return false
@@ -102,7 +119,9 @@ func (a *offloaderActor) move(m *protocol.Move) {
 		a.breakOff(m, n)
 	}
 	a.core.Begin(m)
-	a.carry()
+	a.saveEvicted(a.core.Evicted())
+	last := a.carry()
+	a.saveCopied(a.core.Saves(), last)
 }
 
 // breakOff does a part of a round and panics: either not all is decided, or not
@@ -137,12 +156,18 @@ func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 	}
 }
 
-// carry brings what the core has planned to the device.
-func (a *offloaderActor) carry() {
+// carry brings what the core has planned to the device, and returns the last ticket of
+// the stream to host memory, zero if nothing went there.
+func (a *offloaderActor) carry() (last messages.Ticket) {
 	for s := a.core.Next(); s != nil; s = a.core.Next() {
-		a.core.Submitted(a.streams.submit(s))
+		ticket, failed := a.streams.submit(s)
+		if s.Lane == offloader.Offload && !ticket.IsZero() {
+			last = ticket
+		}
+		a.core.Submitted(ticket, failed)
 	}
 	a.core.Finish()
+	return last
 }
 
 // wait queues a message that waits for the device.
@@ -170,6 +195,9 @@ func (a *offloaderActor) startWait() {
 		} else {
 			w.err = syncAll(ctx, device, w.tickets)
 		}
+		if w.load != nil && w.err == nil {
+			w.load.write()
+		}
 		a.self.PostUserMessage(w)
 	})
 }
@@ -190,6 +218,8 @@ func (a *offloaderActor) waited(w *wait) {
 		}
 	case *protocol.Quiesce:
 		m.Err, m.Dirty = w.err, a.moving
+	case *protocol.LoadPages:
+		a.moving = false
 	}
 	if len(a.waits) > 0 {
 		a.startWait()

@@ -22,6 +22,7 @@ type port struct {
 	pools     []*mailbox.Mailbox
 	offloader *mailbox.Mailbox
 	events    *mailbox.Mailbox
+	store     *mailbox.Mailbox // nil: there is no store, and no request for it
 	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
 	ledger    lent.Ledger      // of the records that the coordinator has lent
 	last      time.Duration    // that the clock has shown
@@ -45,6 +46,12 @@ func (p *port) Offloader(message any) { p.lend("offloader", p.offloader, message
 func (p *port) Events(request, sender any, keys []*protocol.Changes) {
 	p.point.Step("coordinator")
 	p.events.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
+}
+
+// Store gives a request to the store's actor, which answers it itself.
+func (p *port) Store(request, sender any) {
+	p.point.Step("coordinator")
+	p.store.PostUserMessage(&forward{request: request, sender: sender, port: p})
 }
 
 func (p *port) lendPool(id messages.PoolID, record any) {
@@ -148,7 +155,8 @@ type forward struct {
 	request, sender any
 	keys            []*protocol.Changes // of the tree, for a snapshot
 	port            *port
-	aborted         bool // while it waited: the actor failed over it
+	number          uint64 // of a flush: the last job that it waits for
+	aborted         bool   // while it waited: the actor failed over it
 }
 
 // Abort answers the caller when the events actor is gone or has panicked: the

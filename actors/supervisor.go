@@ -26,6 +26,7 @@ type supervisor struct {
 	points   *failpoint.Set
 	tree     *treeActor
 	events   *eventsActor
+	keeper   *storeActor // nil: there is no store
 }
 
 // restarts counts the failures of the last while.
@@ -91,6 +92,11 @@ func (s *supervisor) start(ctx actor.Context) error {
 	}
 	e.events = p.events
 	t.coordinator, t.events, o.coordinator = e.coordinator, p.events, e.coordinator
+	if e.store != nil {
+		if p.store, err = s.store(ctx, t, o); err != nil {
+			return err
+		}
+	}
 	if _, p.tree, err = s.child(ctx, "tree", t, &t.point); err != nil {
 		return err
 	}
@@ -101,6 +107,9 @@ func (s *supervisor) start(ctx actor.Context) error {
 		return err
 	}
 	o.self = p.offloader
+	if s.keeper != nil {
+		s.keeper.offloader = p.offloader
+	}
 	for i := range e.pools {
 		a := &poolActor{core: e.newPool(i), coordinator: e.coordinator}
 		_, box, err := s.child(ctx, "pool:"+e.pools[i].Name, a, &a.point)
@@ -110,6 +119,25 @@ func (s *supervisor) start(ctx actor.Context) error {
 		p.pools = append(p.pools, box)
 	}
 	return nil
+}
+
+// store spawns the store's actor and ties it to the tree and the offloader.
+func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (*mailbox.Mailbox, error) {
+	e := s.engine
+	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]bool{}}
+	a.forget()
+	s.keeper = a
+	_, box, err := s.child(ctx, "store", a, &a.point)
+	a.self = box
+	t.store = box
+	if e.config.Cache.EventBufferMaxSize == 0 {
+		t.events = nil // the tree records changes for the store alone
+	}
+	o.saver = newSaver(e.store.config, o.core, savePages(e.store.config, &e.validate))
+	o.saver.store = box
+	e.takeSavePage = o.saver.take
+	o.core = e.newOffloader()
+	return box, err
 }
 
 // log spawns the events actor.

@@ -3,6 +3,7 @@ package actors
 import (
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/kvactor/kvactor/actors/internal/blockkeys"
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -16,7 +17,8 @@ type treeActor struct {
 	core        *tree.Tree
 	renew       func() *tree.Tree
 	coordinator *mailbox.Mailbox
-	events      *mailbox.Mailbox
+	events      *mailbox.Mailbox // nil: events are off
+	store       *mailbox.Mailbox // nil: there is no store
 	point       failpoint.Point
 	changing    bool // a change is under way: after a panic nothing here can be trusted
 }
@@ -93,16 +95,30 @@ func (a *treeActor) survey(m *protocol.ListLocations) {
 		a.changing = true
 		a.core = a.renew()
 		// A broken tree cannot list the keys that are gone: readers see a gap.
-		a.events.PostUserMessage(&published{lost: 1})
+		if a.events != nil {
+			a.events.PostUserMessage(&published{lost: 1})
+		}
+		if a.store != nil {
+			a.store.PostUserMessage(&blocksChanged{})
+		}
 	}
 	a.core.ListLocations(m)
 }
 
 // publish sends what the tree has changed, if events are on.
 func (a *treeActor) publish() {
-	if c := a.core.TakeChanges(); c != nil {
-		a.events.PostUserMessage(&published{changes: c})
+	c := a.core.TakeChanges()
+	if c == nil {
+		return
 	}
+	if a.store != nil {
+		a.store.PostUserMessage(&blocksChanged{changes: blockkeys.Copy(c)})
+	}
+	if a.events == nil {
+		a.core.ReturnChanges(c)
+		return
+	}
+	a.events.PostUserMessage(&published{changes: c})
 }
 
 // cutApply returns the first parts of an Apply: what is done before the panic that a

@@ -107,7 +107,7 @@ func (m *Mirror) apply(e *messages.Event) []error {
 		m.pools[e.Pool] = PoolPages{Primary: e.PrimaryPages, Secondary: e.SecondaryPages}
 		return nil
 	case messages.EventStored:
-		return append(m.store(e), storedOnDevice(e)...)
+		return m.store(e)
 	case messages.EventRemoved:
 		return m.remove(e)
 	case messages.EventUpdated:
@@ -134,16 +134,6 @@ func (m *Mirror) store(e *messages.Event) (problems []error) {
 			problems = append(problems, contradiction(e, "priority %d is above %d", b.Priority, messages.MaxPriority)...)
 		}
 		m.keys[k] = Entry{Tier: b.Tier, Priority: b.Priority, Tokens: len(b.Tokens)}
-	}
-	return problems
-}
-
-// storedOnDevice checks what holds for new blocks but not for a snapshot's.
-func storedOnDevice(e *messages.Event) (problems []error) {
-	for _, b := range e.Blocks {
-		if b.Tier != messages.Primary {
-			problems = append(problems, contradiction(e, "%s is stored in host memory", short(b.Hash))...)
-		}
 	}
 	return problems
 }

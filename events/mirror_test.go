@@ -186,7 +186,6 @@ func TestMirrorSeesContradictions(t *testing.T) {
 		want  string
 	}{
 		{"stored twice", stored(0xa), "0a is stored already"},
-		{"stored on the host", secondary, "0c is stored in host memory"},
 		{"priority", dear, "priority 101 is above 100"},
 		{"nothing stored", messages.Event{Type: messages.EventStored}, "it stores nothing"},
 		{"nothing removed", messages.Event{Type: messages.EventRemoved}, "it removes nothing"},

@@ -1,5 +1,7 @@
 package messages
 
+import "time"
+
 // AdmitRequest starts one sequence.
 type AdmitRequest struct {
 	Namespace  Namespace
@@ -19,6 +21,10 @@ type AdmitRequest struct {
 	Encoder          []Token
 	EncoderItems     []MultimodalItem
 	EncoderRetention *Retention
+	// Fetch is how long the admission may wait for contents from the engine's store
+	// while others are served; 0: not at all. Only the methods Admit and AdmitBatch of
+	// an engine fetch.
+	Fetch time.Duration
 }
 
 // MissReason says why an admission did not reuse more of its prompt.

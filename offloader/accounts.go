@@ -43,7 +43,7 @@ func newAccounts(quotas []windows.Quota, pages, limit int) *accounts {
 
 // counts tells whether pages of a state are on an account. Ahead copies are on none,
 // because decisions count their pages as free.
-func (s pageState) counts() bool { return s == sole || s == clean }
+func (s pageState) counts() bool { return s == sole || s == clean || s == loading }
 
 // orderOf is the order that a page is in while it may be displaced.
 //

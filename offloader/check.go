@@ -62,8 +62,8 @@ func (h *hostPool) check(busy bool) []error {
 	if counts != h.counts || pinned != h.pinned {
 		e.add("counts %v and %d pinned, pages say %v and %d", h.counts, h.pinned, counts, pinned)
 	}
-	if n := counts[sole] + counts[clean]; n > h.limit {
-		e.add("%d sole and clean pages, %d are allowed", n, h.limit)
+	if n := counts[sole] + counts[clean] + counts[loading]; n > h.limit {
+		e.add("%d sole, clean and loading pages, %d are allowed", n, h.limit)
 	}
 	for b, p := range h.byBlock {
 		if p != messages.NoPage && h.pages[p].block != protocol.BlockID(b) {
@@ -77,16 +77,17 @@ func (h *hostPool) check(busy bool) []error {
 
 func (h *hostPool) checkPage(e *problems, p messages.PageID) {
 	pg := &h.pages[p]
-	if (pg.state == free) != (pg.block == protocol.NoBlock) {
+	empty := pg.state == free || pg.state == loading
+	if empty != (pg.block == protocol.NoBlock) {
 		e.add("host page %d is %s and holds block %d", p, stateNames[pg.state], pg.block)
 	}
-	if pg.state != free && h.find(pg.block) != p {
+	if !empty && h.find(pg.block) != p {
 		e.add("host page %d holds block %d, which is on page %d", p, pg.block, h.find(pg.block))
 	}
 	if pg.pins < 0 || pg.pins > 0 && pg.state != sole {
 		e.add("host page %d is %s and has %d pins", p, stateNames[pg.state], pg.pins)
 	}
-	if waits := pg.state != free && pg.pins == 0 && !pg.protected; waits != (pg.heapIndex >= 0) {
+	if waits := !empty && pg.pins == 0 && !pg.protected; waits != (pg.heapIndex >= 0) {
 		e.add("host page %d is %s with %d pins at index %d", p, stateNames[pg.state], pg.pins, pg.heapIndex)
 	}
 }

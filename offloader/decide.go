@@ -13,7 +13,7 @@ import (
 // the victims, and the pages that they free make room for these.
 func (o *Offloader) apply(e *protocol.Effect) {
 	h := &o.hosts[e.Pool]
-	for _, b := range e.Blocks {
+	for i, b := range e.Blocks {
 		switch e.Kind {
 		case protocol.HostYield:
 			h.makeClean(h.mustSole(b, "yield"), o.stamp)
@@ -25,6 +25,8 @@ func (o *Offloader) apply(e *protocol.Effect) {
 			}
 		case protocol.HostReprioritize:
 			h.reprioritize(b, e.Priority)
+		case protocol.HostAttach:
+			h.attachLoaded(b, e, i)
 		default:
 			panic(fmt.Sprintf("offloader: pool %s: effect %d is not of host memory", h.name, e.Kind))
 		}
@@ -152,6 +154,9 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
 		out := h.place(v, o.cfg.MinPriority)
+		if out.Displaced != protocol.NoBlock && o.cfg.TakeSavePage != nil && h.displaced.priority >= o.cfg.MinSavePriority {
+			o.saveDisplaced(pool, pm, i, &out)
+		}
 		// The contents are in host memory for decisions, but a reader has to wait while a copy
 		// is under way: this one, or the copy ahead that was made before.
 		out.Waits = out.Copied || out.Dirty && !o.passed(o.ledger.look(Slot{pool, messages.Secondary, out.Host}).written)
@@ -228,7 +233,7 @@ func (h *hostPool) setFacts(p messages.PageID, v *protocol.Victim) {
 func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok bool) {
 	displaced = protocol.NoBlock
 	// The limit is compared and not the number of free pages, which copies ahead change.
-	if h.counts[sole]+h.counts[clean] < h.limit {
+	if h.counts[sole]+h.counts[clean]+h.counts[loading] < h.limit {
 		return displaced, true
 	}
 	p := h.victim(v)
@@ -237,6 +242,7 @@ func (h *hostPool) makeRoom(v *protocol.Victim) (displaced protocol.BlockID, ok 
 	}
 	if h.pages[p].state == sole {
 		displaced = h.pages[p].block
+		h.displaced = displacedPage{page: p, priority: h.pages[p].priority}
 	}
 	h.freePage(p)
 	return displaced, true
@@ -276,6 +282,8 @@ func (o *Offloader) fail(it *item) {
 		o.move.Pools[it.pool].Onboards[it.index].Failed = true
 	case copyingAhead:
 		h.freePage(it.dst.Page)
+	case saving:
+		o.saves[it.index].Failed = true
 	case offloading:
 		h.dropFailed(&o.move.Pools[it.pool], int(it.index))
 	}

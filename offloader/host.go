@@ -21,10 +21,13 @@ const (
 	// ahead pages hold the same bytes as a device page: they were copied before the
 	// device page was evicted. Decisions and counts take them for free.
 	ahead
+	// loading pages get contents from a store. Their block is known when the tree has
+	// attached them.
+	loading
 	states
 )
 
-var stateNames = [states]string{"free", "sole", "clean", "ahead"}
+var stateNames = [states]string{"free", "sole", "clean", "ahead", "loading"}
 
 // hostPage is the record of one page of host memory. Unless the page is free,
 // hostPool.byBlock[block] is the page. Only sole pages have pins.
@@ -59,6 +62,8 @@ type hostPool struct {
 	counts   [states]int
 	pinned   int       // sole pages with pins
 	accounts *accounts // nil: no quotas
+	// displaced is the sole page that makeRoom has freed last.
+	displaced displacedPage
 	// limit is how many pages may be sole or clean; the others are spare.
 	limit  int
 	copies uint32 // clean copies made so far
@@ -142,7 +147,7 @@ func (h *hostPool) dequeue(p messages.PageID) {
 // and not by each caller.
 func (h *hostPool) enqueue(p messages.PageID) {
 	pg := &h.pages[p]
-	if pg.state == free || pg.protected || pg.pins > 0 {
+	if pg.state == free || pg.state == loading || pg.protected || pg.pins > 0 {
 		return
 	}
 	h.orderOf(p).push(h.pages, p)

@@ -66,7 +66,7 @@ func (l *ledger) init(pools []PoolConfig, passed func(messages.Ticket) bool) {
 		l.pools[i].name = p.Name
 		l.grow(messages.PoolID(i), messages.Primary, p.DevicePages)
 		// Spare pages are written like all others, so the ledger includes them.
-		l.grow(messages.PoolID(i), messages.Secondary, p.HostPages+p.SparePages)
+		l.grow(messages.PoolID(i), messages.Secondary, p.HostPages+p.SparePages+p.SavePages)
 	}
 }
 

@@ -28,6 +28,11 @@ type Config struct {
 	// Passed tells whether a ticket is known to have passed, so that nothing waits for
 	// it. Without Passed no ticket is.
 	Passed func(messages.Ticket) bool
+	// TakeSavePage, if it is not nil, makes the offloader save what it displaces, of
+	// priority MinSavePriority or more. It gives a save page that is not in use, NoPage
+	// if there is none; one that was given is in use until the caller has read it.
+	TakeSavePage    func(messages.PoolID) messages.PageID
+	MinSavePriority messages.Priority
 	// SkipWait names one wait to leave out, so that tests can show that the hazard
 	// checker reports it. Empty except in tests.
 	SkipWait string
@@ -40,7 +45,10 @@ type PoolConfig struct {
 	HostPages   int
 	// SparePages are host pages beyond HostPages for copies ahead of demand when host
 	// memory is full. No decision and no count includes them.
-	SparePages     int
+	SparePages int
+	// SavePages are host pages beyond those, for the bytes that are on their way to a
+	// store. The caller of PlanSaves knows which of them are in use.
+	SavePages      int
 	PageBytes      int64
 	Layers         int
 	KVHeads        int
@@ -71,6 +79,8 @@ type Offloader struct {
 	items    []item // the plan, in the order of submission
 	cursor   int    // first item that is not submitted
 	deferred []item // host-to-device copies, while planning
+	saves    []Save // of the current work
+	evicted  []Displaced
 	// guarded lists the pages with hostPage.protected; it is empty outside a Move.
 	guarded   []guard
 	hostPages []messages.PageID // destinations of copies ahead, while planning
@@ -210,6 +220,7 @@ func (o *Offloader) start(m *protocol.Move, stamp uint64) {
 	o.ledger.work = o.number
 	o.items, o.cursor = o.items[:0], 0
 	o.guarded = o.guarded[:0]
+	o.saves, o.evicted = nil, o.evicted[:0]
 }
 
 // expect panics if the calls of one piece of work are out of order.

@@ -236,7 +236,7 @@ func TestCheckSeesDamage(t *testing.T) {
 		"negative":  {func(o *Offloader) { o.hosts[0].pages[1].pins = -1 }, "host page 1 is sole and has -1 pins"},
 		"order":     {func(o *Offloader) { o.hosts[0].pages[2].age = 9 }, "is displaced before"},
 		"place":     {func(o *Offloader) { o.hosts[0].pages[2].heapIndex = 1 }, "is sole at 1"},
-		"counts":    {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0]"},
+		"counts":    {func(o *Offloader) { o.hosts[0].counts[clean]++ }, "counts [1 3 1 0 0]"},
 		"protected": {func(o *Offloader) { o.hosts[0].pages[0].protected = true }, "host page 0 is protected outside a Move"},
 		"plan":      {func(o *Offloader) { o.cursor = 1 }, "idle with 1 of 3 items submitted"},
 		"reads": {func(o *Offloader) {

@@ -15,6 +15,7 @@ const (
 	copying
 	onboarding
 	copyingAhead
+	saving
 )
 
 // item is one transfer: a page, or the leading tokens of one.

@@ -85,9 +85,10 @@ func (t *reporter) recordStored(g segment, p int) {
 		return
 	}
 	ids := t.ids(g.node)[g.lo:g.hi]
+	_, tier, _ := t.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
 	c := protocol.Change{
 		Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: ids[len(ids)-1], Count: int32(len(ids)),
-		Priority: t.blocks.priority[ids[0]],
+		Tier: tier, Priority: t.blocks.priority[ids[0]],
 	}
 	// An event names its first parent only, so blocks join it if they follow its last
 	// block.

@@ -70,10 +70,10 @@ func (t *reporter) effects(kind protocol.EffectKind, p int, blocks []protocol.Bl
 	j.pages = append(j.pages, pages...)
 	b := blocks[0]
 	depth, priority, until := t.depth(b), messages.Priority(0), time.Duration(0)
-	if kind == protocol.Attach || kind == protocol.Reprioritize || kind == protocol.HostReprioritize {
+	if kind == protocol.Attach || kind == protocol.Reprioritize || kind == protocol.HostReprioritize || kind == protocol.HostAttach {
 		t.expireNow(b)
 		priority = t.blocks.priority[b]
-		if kind != protocol.HostReprioritize {
+		if kind == protocol.Attach || kind == protocol.Reprioritize {
 			until, _ = t.timers.of(b)
 		}
 	}

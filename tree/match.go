@@ -54,6 +54,9 @@ func (t *matcher) match(m *protocol.MatchItem) {
 			}
 		}
 	}
+	if m.Survey != nil {
+		t.survey(m.Survey, &q)
+	}
 	// Two searches follow one walk over the tokens. Both only read the path and
 	// locations, so the cost in tokens is paid once.
 	k, source := t.longest(&q)

@@ -104,9 +104,13 @@ func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	if leaf != none {
 		t.path.segments = append(t.path.segments, segment{leaf, 0, 1})
 	}
-	t.attribute(&o)
-	for p := o.first; p < o.end; p++ {
-		t.attach(&o, p)
+	if s.OnHost {
+		t.load(&o)
+	} else {
+		t.attribute(&o)
+		for p := o.first; p < o.end; p++ {
+			t.attach(&o, p)
+		}
 	}
 	// Whether a first block counts depends on all pools, so the treaps are refreshed
 	// once, behind the last pool. A segment that does not begin its run has changed

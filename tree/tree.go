@@ -125,6 +125,9 @@ func (t *Tree) Forget(f *protocol.Forget) {
 // Locate answers where each pool keeps blocks; Nowhere for those that have left the
 // tree.
 func (t *Tree) Locate(l *protocol.Locate) {
+	if l.Details {
+		t.describe(l)
+	}
 	l.Pages = resize(l.Pages, len(t.pools))
 	for p := range t.pools {
 		l.Pages[p] = resize(l.Pages[p], len(l.Blocks))

@@ -299,6 +299,9 @@ func (a *admission) claim(i int) {
 		return
 	}
 	s, claims := it.sequence, &a.out.change.Claims
+	if m := &a.batch.match.Items[it.self]; m.Blocks > 0 {
+		a.out.saves.noteReuse(m.IDs[:m.Blocks])
+	}
 	if m := &a.batch.match.Items[it.self]; m.Blocks > 0 || source != protocol.NoBlock {
 		*claims = append(*claims, protocol.ClaimItem{
 			Blocks: m.IDs[:m.Blocks], Source: source, Session: s.Session, Retention: s.Retention, Prompt: int(s.Prompt),

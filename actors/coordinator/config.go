@@ -45,6 +45,11 @@ type Config struct {
 	FixedPages []bool
 	// Divide splits bytes between the pools by fractions, as the configuration does.
 	Divide func(fractions map[string]float64, bytes int64) ([]int, error)
+	// Onboard is onboard_blocks: without it host memory keeps nothing, and nothing is
+	// fetched into it.
+	Onboard bool
+	// Store is what is saved to a store; nil: there is none.
+	Store *StoreConfig
 	// FirstGeneration is the generation, less one, of the first sequence in each
 	// slot. Engines of one process get different ones, so that the id of a sequence
 	// of an engine that has ended is unknown to the next one.

@@ -36,12 +36,15 @@ type Coordinator struct {
 	readScales  *readScales
 	writeScales *writeScales
 	closing     *closing
+	fetch       *fetch
+	flush       *flush
 	unknown     *unknown
 
 	// These are no requests: they go before the next one, or when nothing waits.
 	expiry    *expiry
 	auto      *autoRebalance
 	lookAhead *lookAhead
+	saving    *saving
 	recovery  *recovery
 }
 
@@ -78,7 +81,10 @@ func New(config Config, port Port) *Coordinator {
 		readScales:  &readScales{shared: parts},
 		writeScales: &writeScales{shared: parts},
 		closing:     &closing{shared: parts},
+		fetch:       &fetch{shared: parts},
+		flush:       &flush{shared: parts},
 		unknown:     &unknown{shared: parts},
+		saving:      &saving{shared: parts},
 		expiry:      &expiry{shared: parts},
 		auto:        auto,
 		lookAhead:   newLookAhead(parts),
@@ -88,7 +94,7 @@ func New(config Config, port Port) *Coordinator {
 	c.audit.own = c.Check
 	c.out.pools.observe = c.lookAhead.noteDemand
 	// All that lend records to other actors: a new epoch takes new ones.
-	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.lookAhead}
+	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.lookAhead, c.fetch, c.saving}
 	return c
 }
 
@@ -176,6 +182,12 @@ func (c *Coordinator) reading(request any) transaction {
 	case *messages.WriteScales:
 		c.writeScales.request = r
 		return c.writeScales
+	case *protocol.Fetch:
+		c.fetch.open(r)
+		return c.fetch
+	case *protocol.Flush:
+		c.flush.request = r
+		return c.flush
 	case *protocol.Close:
 		c.closing.request = r
 		return c.closing
@@ -264,6 +276,11 @@ func (c *Coordinator) startRound() {
 // waits. It returns false if there is nothing.
 func (c *Coordinator) next() bool {
 	k := c.kernel
+	// Before anything is evicted that the round before has stored or reused.
+	if c.saving.due() {
+		c.saving.begin()
+		return true
+	}
 	// It is served before the step that waits: hosts are told of the new page numbers
 	// before they get the answer of that step.
 	if c.auto.due() {
@@ -374,7 +391,7 @@ func newShared(config *Config, port Port) *shared {
 	p.waiting = &admissionQueue{limit: config.WaitingRoom, port: port, counts: p.counts}
 	p.pressure = newPoolPressure(config, p.counts, p.stats)
 	p.out = &outgoing{
-		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats, reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
+		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats, saves: newSaves(config), reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
 		pools: poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},
 	}
 	p.out.renew()

@@ -19,6 +19,8 @@ type Port interface {
 	// Events passes a request on whose answer the events actor gives itself; keys
 	// are those of the tree, for a snapshot.
 	Events(request, sender any, keys []*protocol.Changes)
+	// Store passes a request on whose answer the store's actor gives itself.
+	Store(request, sender any)
 	// Begin tells the sender that its request is being served; false drops the
 	// request, because its caller has gone.
 	Begin(sender any) bool

@@ -29,7 +29,8 @@ type outgoing struct {
 	change    protocol.Apply // for the tree
 	pins      *pins
 	stats     *statistics
-	reuse     bool // enable_block_reuse
+	saves     *saves // what is to be saved to a store
+	reuse     bool   // enable_block_reuse
 	// stored is called with what a change has stored.
 	stored func([]protocol.StoreItem)
 
@@ -74,6 +75,7 @@ func (o *outgoing) apply() {
 	// Noted before the message is sent: the moves have happened on the device already, and
 	// should the tree fail over the message, a recovery has to tell it.
 	o.unackedMoves = o.change.Moves
+	o.saves.noteMoves(o.change.Moves)
 	o.kernel.toTree(&o.change)
 }
 
@@ -117,6 +119,7 @@ func (o *outgoing) route(effects []protocol.Effect) {
 	for i := range effects {
 		e := &effects[i]
 		pool := int(e.Pool)
+		o.saves.noteEffect(e)
 		switch e.Kind {
 		case protocol.Attach:
 			o.pools.add(pool, protocol.PoolOp{Kind: protocol.AttachPages, Pages: e.Pages, Blocks: e.Blocks, Depth: e.Depth, Priority: e.Priority, Until: e.Until})

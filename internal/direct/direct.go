@@ -271,6 +271,9 @@ func (e *Engine) rebuildHost(m *protocol.RebuildHost) {
 // Events drops readers of events: there is no log here.
 func (e *Engine) Events(any, any, []*protocol.Changes) {}
 
+// Store serves nothing: there is none.
+func (e *Engine) Store(any, any) {}
+
 // Begin accepts every request.
 func (e *Engine) Begin(any) bool { return true }
 

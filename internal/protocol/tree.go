@@ -27,6 +27,8 @@ type MatchItem struct {
 	// is its key. Without Cross the match is of all other pools.
 	Cross bool
 
+	Survey *Survey // answered, if it is not nil
+
 	// Matched is the number of tokens that can be reused. Their first Blocks blocks
 	// are whole.
 	Matched, Blocks int
@@ -166,6 +168,10 @@ type StoreItem struct {
 	Taken  bool
 	Cursor Cursor // in: of any block of the sequence; out: of the last whole one stored
 
+	// OnHost makes Tables those of host pages, whose contents have come from a
+	// store: blocks get the default priority, and no session and retention changes.
+	OnHost bool
+
 	// FindEnd asks for the block of exactly the tokens [0, To), as it is after the
 	// store, whoever stored it. HandOver makes pages of state pools the checkpoints of
 	// that block in the pools that lack one: by pool, NoPage for none. Neither goes
@@ -195,6 +201,7 @@ const (
 	HostYield        // device pages replaced the host contents of Blocks
 	HostForget       // Blocks are forgotten, contents and clean copies
 	HostReprioritize // the host contents of Blocks have Priority
+	HostAttach       // host pages Pages have the contents of Blocks, as LoadPages wrote them
 )
 
 // Effect is one change to apply to consecutive blocks. Its slices belong to the tree
@@ -230,7 +237,12 @@ type Forget struct {
 type Locate struct {
 	Header
 	Blocks []BlockID
-	Pages  [][]Location // [pool][i], answered
+	// Details asks for Tokens and Priorities, too.
+	Details bool
+	Pages   [][]Location // [pool][i], answered
+	// Tokens are how many tokens each block has, Priorities their priorities.
+	Tokens     []int
+	Priorities []messages.Priority
 }
 
 // Snapshot asks for all blocks of the tree and every key of theirs, as changes of

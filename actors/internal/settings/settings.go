@@ -32,6 +32,7 @@ type Settings struct {
 	WaitingRoom    int
 	// OnCall is told of each call; nil: nobody is.
 	OnCall func(ctx context.Context, request messages.Request, began time.Time, err error)
+	Store  any // *actors.StoreConfig; nil: there is none
 
 	// What follows is set by package enginetest alone.
 

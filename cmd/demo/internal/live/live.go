@@ -50,12 +50,17 @@ func Open(s script.Setup) (*script.Rig, error) {
 		return nil, errors.Join(err, device.Close())
 	}
 	points := &enginetest.Failpoints{}
-	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked},
-		actors.WithClock(s.Clock.Now), actors.WithRestartLimit(maxFailures, time.Second), enginetest.WithFailpoints(points))
+	options := []actors.Option{
+		actors.WithClock(s.Clock.Now), actors.WithRestartLimit(maxFailures, time.Second), enginetest.WithFailpoints(points),
+	}
+	if s.Store != nil {
+		options = append(options, actors.WithStore(storeConfig(s.Store)))
+	}
+	e, err := actors.Spawn(System().Root, actors.Config{Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: checked}, options...)
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
-	return &script.Rig{
+	rig := &script.Rig{
 		Engine: e, Launcher: checked, Compute: compute, Pools: e.DevicePools(), Mode: host.Whole,
 		Drain:      func(context.Context) error { device.Drain(); return nil },
 		Bytes:      reader(checked, compute),
@@ -63,7 +68,20 @@ func Open(s script.Setup) (*script.Rig, error) {
 		FailCopies: func(d gpu.Direction, n int) error { device.Fail(d, n); return nil },
 		PanicActor: points.Arm,
 		Close:      device.Close,
-	}, nil
+	}
+	if s.Store != nil {
+		rig.Store = actors.StoreOf(e)
+	}
+	return rig, nil
+}
+
+// storeConfig makes what is saved a function of the script alone: nothing is dropped for
+// want of room or because a copy is under way, and one batch is written after the other.
+func storeConfig(s *script.Store) actors.StoreConfig {
+	return actors.StoreConfig{
+		Store: s.Memory, Model: "script", Save: s.Save, MinPriority: s.MinPriority,
+		SaveBytes: maxBytes, FetchBytes: maxBytes, Concurrency: 1, BreakerFailures: -1, WaitForCopies: true,
+	}
 }
 
 // maxFailures is how many panics of actors a script may ask for between two

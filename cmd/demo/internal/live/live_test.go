@@ -27,6 +27,11 @@ func TestSharedExamplesOverTheEngine(t *testing.T) {
 	scripttest.Examples{Folder: folder, Modulo: script.Protocol, Open: live.Open}.Run(t)
 }
 
+// Stores are the engine's alone: the oracle has none.
+func TestScriptsWithStores(t *testing.T) {
+	scripttest.Examples{Folder: "testdata/stores", Modulo: script.Protocol, Open: live.Open}.Run(t)
+}
+
 // Random scripts over the real engine, with all its actors, real bytes and the
 // hazard checker, answer like the naive oracle. KVACTOR_DUELS sets how many.
 func TestEngineAgainstOracle(t *testing.T) {

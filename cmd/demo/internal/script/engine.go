@@ -31,6 +31,7 @@ type Setup struct {
 	DeviceMemory int64
 	Seed         int64
 	Clock        *Clock
+	Store        *Store // nil: none
 }
 
 // OpenFunc starts an engine and what it runs on. A refusal is passed on.
@@ -57,6 +58,8 @@ type Rig struct {
 	FailCopies func(d gpu.Direction, count int) error
 	// PanicActor makes the actor of that name panic at its next message.
 	PanicActor func(actor string) error
+	// Store is the engine, if it has a store; else nil.
+	Store StoreEngine
 	// Close frees the device, after the engine's Close.
 	Close func() error
 }

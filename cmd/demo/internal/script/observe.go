@@ -126,10 +126,13 @@ func decodeFault(o *object) request {
 		if kind == "panic" {
 			return done("fault"), p.failActor(*actor, count)
 		}
+		if kind == "store" {
+			return done("fault"), p.failStore(actor, count)
+		}
 		direction, err := gpu.ParseDirection(kind)
 		switch {
 		case err != nil:
-			return nil, bad("fault", "kind %q is none of offload, onboard, copy, panic", kind)
+			return nil, bad("fault", "kind %q is none of offload, onboard, copy, store, panic", kind)
 		case actor != nil:
 			return nil, bad("fault", "actor goes with kind panic alone")
 		case count != nil && (*count < 1 || *count > math.MaxInt32):

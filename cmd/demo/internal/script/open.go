@@ -26,6 +26,7 @@ type openLine struct {
 	pages        *pagesLine
 	deviceMemory int64
 	seed         int64
+	store        *storeLine // nil: none
 }
 
 // pagesLine is either one pair for all pools or one for each.
@@ -58,6 +59,7 @@ func (o *object) open() openLine {
 		l.problems = append(l.problems, c.cache(&l.cache)...)
 	}
 	l.pages = o.pages()
+	l.store = o.store()
 	o.end()
 	return l
 }
@@ -157,6 +159,10 @@ func (l openLine) setup() (Setup, error) {
 	if l.pages != nil {
 		s.Pages, err = l.pages.counts(pools)
 		problems = append(problems, err)
+	}
+	if l.store != nil {
+		store, wrong := l.store.value()
+		s.Store, problems = &store, append(problems, wrong...)
 	}
 	s.Pools = pools
 	return s, windows.Join(problems...)

@@ -11,6 +11,7 @@ import (
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // player plays the host application: it gives sequences and pins their names,
@@ -28,6 +29,9 @@ type player struct {
 
 	sequences map[string]*sequence
 	pins      map[string]messages.PinID
+
+	memory *stores.Memory // nil: there is no store
+	saved  int            // objects, since the last flush
 }
 
 // sequence is what a host remembers of a running sequence.
@@ -65,6 +69,9 @@ func newPlayer(ctx context.Context, rig *Rig, setup Setup) *player {
 	}
 	for _, pool := range setup.Pools {
 		p.layouts = append(p.layouts, host.NewLayout(pool, rig.Mode))
+	}
+	if setup.Store != nil {
+		p.memory = setup.Store.Memory
 	}
 	if rig.Launcher != nil {
 		p.writer = host.NewWriter(host.WriterConfig{

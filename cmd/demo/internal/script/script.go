@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // maxLine bounds a line of input; a longer one is passed over and refused.
@@ -71,7 +72,8 @@ type conversation struct {
 	ctx  context.Context // one, from start to end
 	open OpenFunc
 
-	host *player // nil: no engine is open
+	host   *player // nil: no engine is open
+	stores map[string]*stores.Memory
 }
 
 // answer answers one line.
@@ -100,6 +102,7 @@ func (c *conversation) answer(line []byte) any {
 		return failed(op, s.err)
 	}
 	a, err := do(c)
+	c.settle()
 	if err != nil {
 		return failed(op, err)
 	}
@@ -135,6 +138,8 @@ var decoders = map[string]func(*object) request{
 	"events":      decodeEvents,
 	"verify":      decodeVerify,
 	"fault":       decodeFault,
+	"flush":       decodeFlush,
+	"fetch":       decodeFetch,
 }
 
 // withHost makes a request of what needs an open engine.
@@ -158,6 +163,9 @@ func decodeOpen(o *object) request {
 			return nil, err
 		}
 		setup.Clock = &Clock{}
+		if setup.Store != nil {
+			setup.Store.Memory = c.memory(line.store.name)
+		}
 		rig, err := c.open(setup)
 		if err != nil {
 			return nil, err
@@ -183,10 +191,13 @@ func (c *conversation) stop() (leaked int, err error) {
 	if c.host == nil {
 		return 0, nil
 	}
-	rig := c.host.rig
+	rig, memory := c.host.rig, c.host.memory
 	c.host = nil
 	err = rig.drain(c.ctx)
 	leaked, closing := rig.Engine.Close(c.ctx)
+	if memory != nil {
+		memory.Fail(0)
+	}
 	err = errors.Join(err, closing)
 	if rig.Close != nil {
 		err = errors.Join(err, rig.Close())

@@ -1,0 +1,260 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// StoreConfig says what is saved to a store beyond host memory.
+type StoreConfig struct {
+	Policy      SavePolicy
+	MinPriority messages.Priority // pages below it are not saved
+}
+
+// SavePolicy says when a page is saved.
+type SavePolicy uint8
+
+// The policies.
+const (
+	SaveOnReuse   SavePolicy = iota // when an admission reuses the block whole, all its pages
+	SaveOnCommit                    // when the page is first stored in the pool
+	SaveHostEvict                   // when host memory drops it, which the offloader sees to
+)
+
+// saveMark is what is known of the page of one block in one pool.
+type saveMark uint8
+
+const (
+	saveUnknown saveMark = iota
+	saveDone             // it has been offered to the store, or came from there
+	saveAbsent           // the pool held no page when it was looked for
+)
+
+// saves notes which pages are to be saved. With no store it notes nothing.
+//
+//	noteEffect, noteReuse ─▶ candidates ─▶ (after the round) saving ─▶ the offloader
+//
+// A mark keeps a page from being offered twice; a pool that loses a block clears it.
+type saves struct {
+	config *StoreConfig // nil: no store
+	blocks []protocol.BlockID
+	first  []poolBlock // with SaveOnCommit, what was stored first
+	marks  [][]saveMark
+	tokens int // of a whole block
+}
+
+// poolBlock names the page of a block in a pool.
+type poolBlock struct {
+	pool  messages.PoolID
+	block protocol.BlockID
+}
+
+func newSaves(c *Config) *saves {
+	return &saves{config: c.Store, marks: make([][]saveMark, len(c.Pools)), tokens: c.TokensPerBlock}
+}
+
+// on tells whether pages are saved by what happens in the coordinator.
+func (s *saves) on() bool { return s.config != nil && s.config.Policy != SaveHostEvict }
+
+// mark is the mark of a page, to be read or changed.
+func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
+	for int(b) >= len(s.marks[p]) {
+		s.marks[p] = append(s.marks[p], saveUnknown)
+	}
+	return &s.marks[p][b]
+}
+
+// reset forgets everything: after a failure pages may be offered once more.
+func (s *saves) reset() {
+	s.blocks, s.first = s.blocks[:0], s.first[:0]
+	for p := range s.marks {
+		clear(s.marks[p])
+	}
+}
+
+// noteEffect notes what the tree has changed.
+func (s *saves) noteEffect(e *protocol.Effect) {
+	if !s.on() {
+		return
+	}
+	for _, b := range e.Blocks {
+		switch m := s.mark(e.Pool, b); {
+		case e.Kind == protocol.Detach || e.Kind == protocol.HostForget:
+			*m = saveUnknown
+		case e.Kind == protocol.HostAttach:
+			*m = saveDone
+		// Also of contents that come back from host memory, which were stored before.
+		case e.Kind == protocol.Attach && s.config.Policy == SaveOnCommit && *m == saveUnknown:
+			*m = saveDone
+			s.first = append(s.first, poolBlock{e.Pool, b})
+			s.blocks = append(s.blocks, b)
+		case e.Kind == protocol.Attach && *m == saveAbsent:
+			*m = saveUnknown
+		}
+	}
+}
+
+// noteMoves notes what pools lose by eviction.
+func (s *saves) noteMoves(moves []protocol.BlockMove) {
+	if !s.on() {
+		return
+	}
+	for i := range moves {
+		if moves[i].To == protocol.Nowhere {
+			*s.mark(moves[i].Pool, moves[i].Block) = saveUnknown
+		}
+	}
+}
+
+// noteReuse notes blocks that an admission reuses whole.
+func (s *saves) noteReuse(blocks []protocol.BlockID) {
+	if !s.on() || s.config.Policy != SaveOnReuse {
+		return
+	}
+	for _, b := range blocks {
+		for p := range s.marks {
+			if *s.mark(messages.PoolID(p), b) == saveUnknown {
+				s.blocks = append(s.blocks, b)
+				break
+			}
+		}
+	}
+}
+
+// saving asks for the bytes of what the round before has made a candidate. It serves
+// no request: it goes before the next one, which could evict the pages.
+//
+//	begin ─▶ locating ─▶ ordering ─▶ (the store's actor gets the bytes when they are there)
+type saving struct {
+	*shared
+	stage  savingStage
+	locate protocol.Locate
+	record protocol.SavePages
+}
+
+// savingStage is what the task waits for.
+type savingStage uint8
+
+// The stages.
+const (
+	savingIdle     savingStage = iota // nothing has been sent
+	savingLocating                    // the tree says where the pages are
+	savingOrdering                    // the offloader orders the copies
+)
+
+// String names the stage.
+func (s savingStage) String() string { return [...]string{"idle", "locating", "ordering"}[s] }
+
+// due tells whether there are candidates.
+func (s *saving) due() bool { return len(s.out.saves.blocks) > 0 }
+
+// begin asks the tree for the places and priorities of the candidates.
+func (s *saving) begin() {
+	s.locate.Epoch, s.locate.Details = s.kernel.epoch, true
+	s.locate.Blocks = append(s.locate.Blocks[:0], s.out.saves.blocks...)
+	s.stage, s.kernel.active = savingLocating, s
+	s.kernel.toTree(&s.locate)
+}
+
+// resume does the stage that follows.
+func (s *saving) resume() {
+	switch s.stage {
+	case savingLocating:
+		s.choose()
+	case savingOrdering:
+		s.end()
+	case savingIdle:
+	}
+}
+
+// choose asks the offloader for the pages that are to be saved.
+func (s *saving) choose() {
+	all := s.out.saves
+	s.record.Epoch, s.record.Stamp, s.record.Items = s.kernel.epoch, s.kernel.stamp, s.record.Items[:0]
+	for i := range s.locate.Blocks {
+		if all.config.Policy == SaveOnCommit {
+			s.add(int(all.first[i].pool), i)
+			continue
+		}
+		for p := range s.config.Pools {
+			s.addReused(p, i)
+		}
+	}
+	all.blocks, all.first = all.blocks[:0], all.first[:0]
+	if len(s.record.Items) == 0 {
+		s.end()
+		return
+	}
+	s.out.move.ordered = true
+	s.stage = savingOrdering
+	s.kernel.toOffloader(&s.record)
+}
+
+// addReused adds the page of the i-th candidate in a pool unless it was offered before.
+func (s *saving) addReused(p, i int) {
+	m := s.out.saves.mark(messages.PoolID(p), s.locate.Blocks[i])
+	switch {
+	case *m != saveUnknown:
+	case s.locate.Pages[p][i] == protocol.Nowhere:
+		*m = saveAbsent
+	case s.add(p, i):
+		*m = saveDone
+	}
+}
+
+// add adds the page of the i-th candidate in a pool, and tells whether it is one to be
+// saved: of a whole block, with the priority.
+func (s *saving) add(p, i int) bool {
+	at := s.locate.Pages[p][i]
+	if at == protocol.Nowhere || s.locate.Tokens[i] < s.config.TokensPerBlock || s.locate.Priorities[i] < s.out.saves.config.MinPriority {
+		return false
+	}
+	s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: messages.PoolID(p), Block: s.locate.Blocks[i], From: at})
+	return true
+}
+
+func (s *saving) end() { s.stage, s.kernel.active = savingIdle, nil }
+
+// renew takes new records: those of an epoch that is over may still be read.
+func (s *saving) renew() {
+	s.locate, s.record, s.stage = protocol.Locate{}, protocol.SavePages{}, savingIdle
+	s.out.saves.reset()
+}
+
+func (s *saving) check() error {
+	if s.stage == savingIdle {
+		return fmt.Errorf("saving: active and idle")
+	}
+	return nil
+}
+
+// String names the stage.
+func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
+
+// flush serves Flush, whose answer is that of the store's actor: everything that was
+// to be saved has been ordered before, since saving goes before the next request.
+type flush struct {
+	oneStage
+	*shared
+	request *protocol.Flush
+}
+
+func (t *flush) start() {
+	r := t.request
+	r.Err, r.Saved = nil, 0
+	if r.Sequence != 0 {
+		if _, refusal := t.sequences.Find(r.Sequence); refusal != nil {
+			r.Err = refusal
+			t.kernel.reply()
+			return
+		}
+	}
+	t.kernel.deliver(toStore{})
+}
+
+// toStore sends a request on to the store's actor, which answers it.
+type toStore struct{}
+
+func (toStore) deliver(port Port, request, sender any) { port.Store(request, sender) }

@@ -1,0 +1,300 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// Fetched answers a Fetch.
+type Fetched struct {
+	Blocks      int // of which a page came in
+	LocalTokens int // what a lookup of the prefix matches now
+}
+
+// errNoStore refuses what needs a store.
+func errNoStore() error {
+	return refusals.New(messages.ErrNotSupported, "the engine has no store")
+}
+
+// Store is an engine's access to its store.
+type Store struct{ engine *Engine }
+
+// StoreOf returns the access to an engine's store. Its methods refuse with
+// ErrNotSupported if there is none.
+func StoreOf(e *Engine) Store { return Store{e} }
+
+// Flush returns when everything that was to be saved before has been, or has failed. It
+// returns the number of objects written since the last Flush. Of a sequence it first
+// makes sure that it runs; 0 names none.
+func (s Store) Flush(ctx context.Context, id messages.SequenceID) (saved int, err error) {
+	if s.engine.store == nil {
+		return 0, errNoStore()
+	}
+	m := &protocol.Flush{Sequence: id}
+	err = first(s.engine.Do(ctx, m), &m.Err)
+	return m.Saved, err
+}
+
+// Fetch brings what the store has of a prefix, whole blocks, into host memory. It
+// returns what it has got when the context ends or the store fails; others are served
+// meanwhile. The error is that of the prefix or of the engine, never that of the store.
+func (s Store) Fetch(ctx context.Context, p messages.Prefix) (Fetched, error) {
+	e := s.engine
+	if e.store == nil {
+		return Fetched{}, errNoStore()
+	}
+	f := &fetch{engine: e, client: e.store, prefix: p}
+	// The engine answers although the caller's time is over: it says what has come.
+	serve := context.WithoutCancel(ctx)
+	if err := f.run(ctx, serve); err != nil {
+		return Fetched{}, err
+	}
+	found, err := e.Lookup(serve, p)
+	return Fetched{Blocks: f.fetched, LocalTokens: found.MatchedTokens}, err
+}
+
+// fetchBefore fetches for admissions that ask for it, each for its own time at most.
+func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitRequest) {
+	var all sync.WaitGroup
+	for i := range requests {
+		r := &requests[i]
+		if r.Fetch <= 0 || e.store == nil || e.Validate(*r) != nil {
+			continue
+		}
+		all.Go(func() {
+			limited, cancel := context.WithTimeout(ctx, r.Fetch)
+			defer cancel()
+			f := &fetch{engine: e, client: e.store, prefix: messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal}}
+			_ = f.run(limited, context.WithoutCancel(ctx)) // the admission says what is wrong with it
+		})
+	}
+	all.Wait()
+}
+
+// fetch is one Fetch on its caller's goroutine.
+type fetch struct {
+	engine  *Engine
+	client  *storeClient
+	prefix  messages.Prefix
+	space   *stores.Space
+	blocks  []stores.Block    // of the prefix, without their pools
+	keys    []stores.BlockKey // of the blocks
+	stored  [][]bool          // [pool][block]: the store has it
+	bytes   [][][]byte        // [pool][block]
+	fetched int
+}
+
+// run asks the engine what is missing, the store what it has, and brings it in.
+func (f *fetch) run(ctx, serve context.Context) error {
+	for {
+		wait, err := f.once(ctx, serve)
+		if wait == nil || err != nil {
+			return err
+		}
+		// Another fetch reads some of the same objects: what it brings is asked for again.
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// once is one try. It returns what to wait for if another fetch is in the way.
+func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err error) {
+	survey := &protocol.Fetch{Prefix: f.prefix}
+	if err := first(f.engine.Do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
+		return nil, err
+	}
+	f.name(survey.Missing)
+	space, done := f.client.space(f.prefix.Namespace)
+	defer done()
+	f.space = space
+	if ctx.Err() == nil && f.engine.validate.Onboard {
+		f.ask(ctx, survey.Missing)
+	}
+	for {
+		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes}
+		if err := first(f.engine.Do(serve, r), &r.Err); err != nil || r.Wanted == nil {
+			f.fetched += r.Fetched
+			return nil, err
+		}
+		if wait := f.read(ctx, r.Wanted); wait != nil {
+			return wait, nil
+		}
+	}
+}
+
+// name computes the keys of the prefix's whole blocks.
+func (f *fetch) name(missing [][]bool) {
+	n := len(missing[0])
+	tpb := f.engine.validate.TokensPerBlock
+	space := stores.NewSpace(f.client.fingerprint, f.prefix.Namespace, nil)
+	covers := make([]messages.Cover, len(f.prefix.Tokens))
+	for _, item := range f.prefix.Multimodal {
+		for i := range item.Length {
+			covers[item.Start+i] = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
+		}
+	}
+	f.blocks, f.keys = make([]stores.Block, n), make([]stores.BlockKey, n)
+	key := space.Root()
+	for b := range n {
+		block := &f.blocks[b]
+		block.Parent, block.Tokens = key, f.prefix.Tokens[b*tpb:(b+1)*tpb]
+		for _, c := range covers[b*tpb : (b+1)*tpb] {
+			if c.Covered {
+				block.Covers = covers[b*tpb : (b+1)*tpb]
+				break
+			}
+		}
+		key = space.Next(key, block.Tokens, block.Covers)
+		f.keys[b] = key
+	}
+	f.stored, f.bytes = make([][]bool, len(missing)), make([][][]byte, len(missing))
+	for p := range missing {
+		f.stored[p], f.bytes[p] = make([]bool, n), make([][]byte, n)
+	}
+}
+
+// object names the page of a block in a pool.
+type object struct{ pool, block int }
+
+func (f *fetch) key(o object) stores.Key { return f.keys[o.block].Key(messages.PoolID(o.pool)) }
+
+// firstAsk is how many blocks the store is asked about first; each further question is
+// about twice as many.
+const firstAsk = 16
+
+// ask finds out which missing pages the store has, from the first block on, up to one
+// without which no match goes on.
+func (f *fetch) ask(ctx context.Context, missing [][]bool) {
+	size := firstAsk
+	for from := 0; from < len(f.keys); {
+		to := min(from+min(size, stores.MaxBatch/len(missing)), len(f.keys))
+		var objects []object
+		var keys []stores.Key
+		for b := from; b < to; b++ {
+			for p := range missing {
+				if missing[p][b] {
+					objects = append(objects, object{p, b})
+					keys = append(keys, f.key(object{p, b}))
+				}
+			}
+		}
+		found := make([]bool, len(keys))
+		if len(keys) > 0 {
+			err := f.client.call(ctx, func(ctx context.Context) error { return f.client.config.Store.Has(ctx, keys, found) })
+			if err != nil {
+				return
+			}
+		}
+		for i, o := range objects {
+			f.stored[o.pool][o.block] = found[i]
+		}
+		if f.broken(missing, from, to) {
+			return
+		}
+		from, size = to, 2*size
+	}
+}
+
+// broken tells whether a pool of full attention has neither a page nor an object of one
+// of the blocks.
+func (f *fetch) broken(missing [][]bool, from, to int) bool {
+	for p := range missing {
+		if !f.engine.validate.Pools[p].Full() {
+			continue
+		}
+		for b := from; b < to; b++ {
+			if missing[p][b] && !f.stored[p][b] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// read reads objects, in batches. What cannot be read counts as not stored.
+func (f *fetch) read(ctx context.Context, wanted [][]bool) (wait <-chan struct{}) {
+	var objects []object
+	var keys []stores.Key
+	var total int64
+	for b := range f.keys {
+		for p := range wanted {
+			if !wanted[p][b] {
+				continue
+			}
+			if total += f.engine.pools[p].PageBytes; total > f.client.config.FetchBytes {
+				f.stored[p][b] = false
+				continue
+			}
+			objects = append(objects, object{p, b})
+			keys = append(keys, f.key(object{p, b}))
+		}
+	}
+	done, wait := f.client.claim(keys)
+	if wait != nil {
+		return wait
+	}
+	defer done()
+	for len(objects) > 0 {
+		n := f.batch(objects)
+		if err := f.readBatch(ctx, objects[:n], keys[:n]); err != nil {
+			// A store that fails is not asked for the rest.
+			for _, o := range objects {
+				f.stored[o.pool][o.block] = f.bytes[o.pool][o.block] != nil
+			}
+			return nil
+		}
+		objects, keys = objects[n:], keys[n:]
+	}
+	return nil
+}
+
+// readBytes bounds the bytes of one call.
+const readBytes = 64 << 20
+
+// batch is how many of the objects one call reads.
+func (f *fetch) batch(objects []object) int {
+	var size int64
+	for i, o := range objects {
+		size += f.engine.pools[o.pool].PageBytes
+		if i > 0 && size > readBytes || i == stores.MaxBatch {
+			return i
+		}
+	}
+	return len(objects)
+}
+
+// readBatch reads and verifies objects; an error is that of the store.
+func (f *fetch) readBatch(ctx context.Context, objects []object, keys []stores.Key) error {
+	bodies := make([][]byte, len(keys))
+	err := f.client.call(ctx, func(ctx context.Context) error { return f.client.config.Store.Get(ctx, keys, bodies) })
+	for i, o := range objects {
+		if bodies[i] == nil {
+			f.client.misses.Add(1)
+			f.stored[o.pool][o.block] = false
+			continue
+		}
+		page := make([]byte, f.engine.pools[o.pool].PageBytes)
+		block := f.blocks[o.block]
+		block.Pool = messages.PoolID(o.pool)
+		if wrong := f.space.Decode(page, bodies[i], block); wrong != nil {
+			f.client.rejected.Add(1)
+			f.stored[o.pool][o.block] = false
+			continue
+		}
+		f.client.fetchedObjects.Add(1)
+		f.client.fetchedBytes.Add(int64(len(bodies[i])))
+		f.bytes[o.pool][o.block] = page
+	}
+	if partial := (*stores.BatchError)(nil); errors.As(err, &partial) {
+		return nil // those that failed are misses
+	}
+	return err
+}

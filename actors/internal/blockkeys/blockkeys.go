@@ -1,0 +1,159 @@
+// Package blockkeys follows what enters and leaves the tree, so that pages can be named
+// in a store. A block's key is a hash over all tokens of its prefix; the index computes
+// it from the key of the block before, and only for blocks that are saved.
+package blockkeys
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// Index has the tokens of every block in the tree.
+type Index struct {
+	fingerprint    stores.Fingerprint
+	tokensPerBlock int
+	entries        []entry // by BlockID
+	spaces         map[messages.Namespace]*stores.Space
+}
+
+// entry is one block; one without tokens is not in the tree.
+type entry struct {
+	parent    protocol.BlockID
+	namespace messages.Namespace
+	tokens    []messages.Token
+	covers    []messages.Cover
+	key       stores.BlockKey
+	hasKey    bool
+}
+
+// Described is a block that is to be saved.
+type Described struct {
+	Namespace messages.Namespace
+	Key       stores.BlockKey
+	Block     stores.Block // without its pool
+}
+
+// New returns the index of an empty tree.
+func New(f stores.Fingerprint, tokensPerBlock int) *Index {
+	return &Index{fingerprint: f, tokensPerBlock: tokensPerBlock, spaces: map[messages.Namespace]*stores.Space{}}
+}
+
+// Copy copies from changes what an index needs, so that the record can be used again.
+func Copy(c *protocol.Changes) *protocol.Changes {
+	copied := &protocol.Changes{
+		Blocks: slices.Clone(c.Blocks), Tokens: slices.Clone(c.Tokens), Covers: slices.Clone(c.Covers), Namespaces: slices.Clone(c.Namespaces),
+	}
+	for _, x := range c.List {
+		if x.Kind == protocol.BlocksEntered || x.Kind == protocol.BlocksLeft {
+			copied.List = append(copied.List, x)
+		}
+	}
+	return copied
+}
+
+// Apply follows changes of the tree. The index keeps the slices.
+func (x *Index) Apply(c *protocol.Changes) {
+	blocks, tokens, covers, namespaces := c.Blocks, c.Tokens, c.Covers, c.Namespaces
+	for i := range c.List {
+		e := &c.List[i]
+		switch e.Kind {
+		case protocol.BlocksEntered:
+			n, t := int(e.Count), int(e.Tokens)
+			var covered []messages.Cover
+			if e.Covered {
+				covered, covers = covers[:t:t], covers[t:]
+			}
+			var namespace messages.Namespace
+			switch {
+			case e.Parent == protocol.NoBlock:
+				namespace, namespaces = namespaces[0], namespaces[1:]
+			case int(e.Parent) < len(x.entries):
+				namespace = x.entries[e.Parent].namespace
+			}
+			x.enter(blocks[:n], tokens[:t:t], covered, e.Parent, namespace)
+			blocks, tokens = blocks[n:], tokens[t:]
+		case protocol.BlocksLeft:
+			x.leave(e.Last, int(e.Count))
+		}
+	}
+}
+
+func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers []messages.Cover, parent protocol.BlockID, n messages.Namespace) {
+	for i, b := range blocks {
+		from, to := i*x.tokensPerBlock, min((i+1)*x.tokensPerBlock, len(tokens))
+		e := entry{parent: parent, namespace: n, tokens: tokens[from:to:to]}
+		if covers != nil && slices.ContainsFunc(covers[from:to], func(c messages.Cover) bool { return c.Covered }) {
+			e.covers = covers[from:to:to]
+		}
+		for int(b) >= len(x.entries) {
+			x.entries = append(x.entries, entry{})
+		}
+		x.entries[b] = e
+		parent = b
+	}
+}
+
+// leave removes consecutive blocks of a prefix.
+func (x *Index) leave(last protocol.BlockID, n int) {
+	for b := last; n > 0 && b >= 0 && int(b) < len(x.entries); n-- {
+		parent := x.entries[b].parent
+		x.entries[b] = entry{}
+		b = parent
+	}
+}
+
+// Describe returns what an object says of a block. ok is false for a block that is
+// unknown or stored in part.
+func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
+	if int(b) >= len(x.entries) || len(x.entries[b].tokens) < x.tokensPerBlock {
+		return d, false
+	}
+	var path []protocol.BlockID // from b up to the first that has a key
+	at := b
+	for at != protocol.NoBlock && !x.entries[at].hasKey {
+		if x.entries[at].tokens == nil {
+			return d, false
+		}
+		path = append(path, at)
+		at = x.entries[at].parent
+	}
+	d.Namespace = x.entries[b].namespace
+	space := x.space(d.Namespace)
+	key := space.Root()
+	if at != protocol.NoBlock {
+		key = x.entries[at].key
+	}
+	d.Block.Parent = key
+	if len(path) == 0 {
+		d.Block.Parent = space.Root()
+		if p := x.entries[b].parent; p != protocol.NoBlock {
+			d.Block.Parent = x.entries[p].key
+		}
+	}
+	for _, n := range slices.Backward(path) {
+		e := &x.entries[n]
+		d.Block.Parent = key
+		key = space.Next(key, e.tokens, e.covers)
+		e.key, e.hasKey = key, true
+	}
+	d.Key, d.Block.Tokens, d.Block.Covers = x.entries[b].key, x.entries[b].tokens, x.entries[b].covers
+	return d, true
+}
+
+// maxSpaces bounds the namespaces whose keys are kept at hand.
+const maxSpaces = 1024
+
+func (x *Index) space(n messages.Namespace) *stores.Space {
+	s, ok := x.spaces[n]
+	if !ok {
+		if len(x.spaces) >= maxSpaces {
+			clear(x.spaces)
+		}
+		s = stores.NewSpace(x.fingerprint, n, nil)
+		x.spaces[n] = s
+	}
+	return s
+}

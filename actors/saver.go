@@ -1,0 +1,239 @@
+package actors
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+)
+
+// saver is the offloader's side of a store: the save pages of host memory, which hold
+// bytes on their way to the store. It belongs to the offloader's actor and outlives its
+// core, since the store's tasks may be reading.
+//
+//	device page ──copy──▶ save page ──read by a task──▶ store
+//	host page   ──bytes, at once─────────────────────▶ store
+type saver struct {
+	store   *mailbox.Mailbox // the store's actor
+	config  *StoreConfig
+	unused  [][]messages.PageID // save pages, by PoolID
+	dropped int64               // pages for which there was no save page
+}
+
+// savedPages are pages on their way to the store. Those with a save page can be read
+// when the ticket has passed.
+type savedPages struct {
+	items   []savedPage
+	ticket  messages.Ticket
+	dropped int
+}
+
+// Abort does nothing: no caller waits for it.
+func (*savedPages) Abort(error) {}
+
+// savedPage is one of them: its bytes, or the save page that has them.
+type savedPage struct {
+	pool  messages.PoolID
+	block protocol.BlockID
+	page  messages.PageID
+	bytes []byte // nil: on the save page
+}
+
+// savePagesFree gives save pages back that have been read.
+type savePagesFree struct{ items []savedPage }
+
+// Abort does nothing: the pages go with the engine.
+func (*savePagesFree) Abort(error) {}
+
+// newSaver makes the saver of an engine whose pools have so many save pages each.
+func newSaver(config *StoreConfig, core *offloader.Offloader, pages []int) *saver {
+	s := &saver{config: config, unused: make([][]messages.PageID, len(pages))}
+	for p, n := range pages {
+		for i := range n {
+			s.unused[p] = append(s.unused[p], core.FirstSavePage(messages.PoolID(p))+messages.PageID(i))
+		}
+	}
+	return s
+}
+
+// take gives a save page, NoPage if all are in use.
+func (s *saver) take(p messages.PoolID) messages.PageID {
+	n := len(s.unused[p])
+	if n == 0 {
+		s.dropped++
+		return messages.NoPage
+	}
+	page := s.unused[p][n-1]
+	s.unused[p] = s.unused[p][:n-1]
+	return page
+}
+
+// release takes save pages back.
+func (s *saver) release(items []savedPage) {
+	for i := range items {
+		if it := &items[i]; it.bytes == nil {
+			s.unused[it.pool] = append(s.unused[it.pool], it.page)
+		}
+	}
+}
+
+// send gives pages to the store's actor.
+func (s *saver) send(m *savedPages) {
+	m.dropped, s.dropped = int(s.dropped), 0
+	if len(m.items)+m.dropped > 0 {
+		s.store.PostUserMessage(m)
+	}
+}
+
+// savePages orders the copies of device pages to save pages and reads host pages.
+func (a *offloaderActor) savePages(m *protocol.SavePages) {
+	var list []offloader.Save
+	host := &savedPages{}
+	for i := range m.Items {
+		it := &m.Items[i]
+		page, tier, _ := it.From.Page()
+		if tier == messages.Secondary {
+			a.readHost(host, it.Pool, it.Block, page)
+			continue
+		}
+		if to := a.saver.take(it.Pool); to != messages.NoPage {
+			list = append(list, offloader.Save{Pool: it.Pool, Block: it.Block, From: page, To: to})
+		}
+	}
+	a.core.PlanSaves(m.Stamp, list)
+	a.savedTo(host, list, a.carry())
+}
+
+// saveCopied gives the store what a Move has copied to save pages.
+func (a *offloaderActor) saveCopied(list []offloader.Save, last messages.Ticket) {
+	if len(list) > 0 {
+		a.savedTo(&savedPages{}, list, last)
+	}
+}
+
+// savedTo adds what was copied to save pages, and sends all.
+func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last messages.Ticket) {
+	m.ticket = last
+	for i := range list {
+		s := &list[i]
+		it := savedPage{pool: s.Pool, block: s.Block, page: s.To}
+		if s.Failed {
+			a.saver.release([]savedPage{it})
+			a.saver.dropped++
+			continue
+		}
+		m.items = append(m.items, it)
+	}
+	a.saver.send(m)
+}
+
+// saveEvicted reads what is being displaced from host memory, before anything is written
+// there.
+func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
+	if len(list) == 0 {
+		return
+	}
+	m := &savedPages{}
+	for _, d := range list {
+		if d.Priority >= a.saver.config.MinPriority {
+			a.readHost(m, d.Pool, d.Block, d.Page)
+		}
+	}
+	a.saver.send(m)
+}
+
+// readHost adds the bytes of a host page. A page that is still being written to is not
+// waited for unless the configuration says so: the actor would hold up every request.
+func (a *offloaderActor) readHost(m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID) {
+	device := a.streams.device
+	if t := a.core.Written(pool, page); !t.IsZero() && !device.Done(t) {
+		if !a.saver.config.WaitForCopies || device.Sync(a.background.ctx, t) != nil {
+			a.saver.dropped++
+			return
+		}
+	}
+	slot := gpu.Slot{Pool: a.streams.pools[pool], Tier: messages.Secondary, Page: page}
+	defer hostRead(device, slot)()
+	m.items = append(m.items, savedPage{pool: pool, block: block, bytes: slices.Clone(device.HostBytes(slot.Pool, page))})
+}
+
+// hostWatcher is a device that watches accesses, and is told of those by the CPU.
+type hostWatcher interface {
+	HostRead(gpu.Slot) (end func())
+	HostWrite(gpu.Slot) (end func())
+}
+
+// hostRead tells the device that the CPU reads a host page until end is called. The
+// checker has one clock for the CPU, so it is told of reads by the actor alone: a task
+// that reads a save page meanwhile would make it report what is in order.
+func hostRead(device gpu.Device, s gpu.Slot) (end func()) {
+	if w, ok := device.(hostWatcher); ok {
+		return w.HostRead(s)
+	}
+	return func() {}
+}
+
+// hostWrite tells the device that the CPU writes a host page until end is called.
+func hostWrite(device gpu.Device, s gpu.Slot) (end func()) {
+	if w, ok := device.(hostWatcher); ok {
+		return w.HostWrite(s)
+	}
+	return func() {}
+}
+
+// loadPages takes host pages for contents from a store and writes them on a task. It
+// returns true if the answer waits for that.
+func (a *offloaderActor) loadPages(m *protocol.LoadPages) (waits bool) {
+	a.moving = true
+	displaced := a.core.Load(m)
+	if m.Refused || m.DryRun {
+		a.moving = false
+		return false
+	}
+	if a.saver != nil && a.saver.config.Save == SaveHostEvict {
+		a.saveEvicted(displaced)
+	}
+	l := &load{device: a.streams.device}
+	var tickets []messages.Ticket
+	for p := range m.Pages {
+		for i, page := range m.Pages[p] {
+			tickets = a.core.Accesses(tickets, messages.PoolID(p), page)
+			l.pages = append(l.pages, loadedPage{a.streams.pools[p], page, m.Bytes[p][i]})
+		}
+	}
+	// The actor is in the middle of a change until the bytes are there.
+	a.wait(&wait{message: m, load: l, tickets: tickets})
+	return true
+}
+
+// loadFailed ends the actor: host pages were taken and not written, so what the core
+// knows of host memory is not true. With the engine's end there is nothing to mend.
+func (a *offloaderActor) loadFailed(err error) {
+	if a.background.ctx.Err() == nil {
+		panic(fmt.Sprintf("offloader: contents of a store were not written to host memory: %v", err))
+	}
+}
+
+// load is contents that a task writes to host pages.
+type load struct {
+	device gpu.Device
+	pages  []loadedPage
+}
+
+type loadedPage struct {
+	pool  gpu.Pool
+	page  messages.PageID
+	bytes []byte
+}
+
+func (l *load) write() {
+	for _, p := range l.pages {
+		end := hostWrite(l.device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
+		copy(l.device.HostBytes(p.pool, p.page), p.bytes)
+		end()
+	}
+}

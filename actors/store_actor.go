@@ -1,0 +1,221 @@
+package actors
+
+import (
+	"context"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors/internal/blockkeys"
+	"github.com/kvactor/kvactor/actors/internal/failpoint"
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// storeActor writes pages to the store, behind everything else: it names them by what
+// the tree tells it of blocks, and tasks encode and write them. Nothing waits for it but
+// a Flush.
+type storeActor struct {
+	index      *blockkeys.Index
+	client     *storeClient
+	offloader  *mailbox.Mailbox
+	self       *mailbox.Mailbox
+	background *background
+	device     gpu.Device
+	pools      []gpu.Pool
+	point      failpoint.Point
+
+	queue   []*saveJob // that wait for their turn
+	running int
+	bytes   int64 // of pages that were copied out for queued and running jobs
+	last    uint64
+	open    map[uint64]bool // jobs that are not over, by number
+	saved   int             // objects since the last flush
+	flushes []*forward
+}
+
+// saveJob is what one round has saved.
+type saveJob struct {
+	number uint64
+	pages  *savedPages
+	named  []blockkeys.Described // of the pages
+	bytes  int64
+	saved  int
+}
+
+// Abort does nothing: no caller waits for it.
+func (*saveJob) Abort(error) {}
+
+// blocksChanged tells the store's actor what has entered and left the tree.
+type blocksChanged struct{ changes *protocol.Changes } // nil: the tree is empty
+
+// Abort does nothing: no caller waits for it.
+func (*blocksChanged) Abort(error) {}
+
+// Receive takes pages to write, and serves flushes.
+func (a *storeActor) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *blocksChanged:
+		if m.changes == nil {
+			a.forget()
+			return
+		}
+		a.index.Apply(m.changes)
+	case *savedPages:
+		a.point.Hit("store")
+		a.accept(m)
+	case *saveJob:
+		a.finished(m)
+	case *forward:
+		a.flush(m)
+	case *actor.Restarting:
+		a.forget() // what it knew of the tree cannot be trusted
+	case *actor.Stopping:
+		for _, f := range a.flushes {
+			f.Abort(mailbox.ErrStopped)
+		}
+		a.flushes = nil
+	}
+}
+
+// forget empties the index: blocks that it does not know are not saved.
+func (a *storeActor) forget() {
+	a.index = blockkeys.New(a.client.fingerprint, a.client.geometry.Pools[0].TokensPerBlock)
+}
+
+// accept names the pages and makes a job of them. Pages that cannot be named, or that
+// are beyond the bound, are dropped.
+func (a *storeActor) accept(m *savedPages) {
+	a.client.dropped.Add(int64(m.dropped))
+	job := &saveJob{pages: &savedPages{ticket: m.ticket}}
+	var unnamed []savedPage
+	for _, it := range m.items {
+		d, ok := a.index.Describe(it.block)
+		size := int64(len(it.bytes))
+		if ok && a.bytes+job.bytes+size > a.client.config.SaveBytes && size > 0 {
+			a.client.dropped.Add(1)
+			ok = false
+		}
+		if !ok {
+			unnamed = append(unnamed, it)
+			continue
+		}
+		d.Block.Pool = it.pool
+		job.bytes += size
+		job.pages.items, job.named = append(job.pages.items, it), append(job.named, d)
+	}
+	a.giveBack(unnamed, m.ticket)
+	if len(job.named) == 0 {
+		return
+	}
+	a.last++
+	job.number = a.last
+	a.open[job.number], a.bytes = true, a.bytes+job.bytes
+	a.queue = append(a.queue, job)
+	a.next()
+}
+
+// giveBack returns save pages once the copies to them are over.
+func (a *storeActor) giveBack(items []savedPage, after messages.Ticket) {
+	if len(items) == 0 {
+		return
+	}
+	device, offloader := a.device, a.offloader
+	a.background.run(func(ctx context.Context) {
+		if device.Sync(ctx, after) == nil {
+			offloader.PostUserMessage(&savePagesFree{items})
+		}
+	})
+}
+
+// next starts jobs as long as there may be more.
+func (a *storeActor) next() {
+	for a.running < a.client.config.Concurrency && len(a.queue) > 0 {
+		job := a.queue[0]
+		a.queue = append(a.queue[:0], a.queue[1:]...)
+		a.running++
+		a.start(job)
+	}
+}
+
+// start writes the pages of a job on a task.
+func (a *storeActor) start(job *saveJob) {
+	client, device, pools, offloader, self := a.client, a.device, a.pools, a.offloader, a.self
+	a.background.run(func(ctx context.Context) {
+		defer self.PostUserMessage(job)
+		if err := device.Sync(ctx, job.pages.ticket); err != nil {
+			client.dropped.Add(int64(len(job.named)))
+			return // the save pages may still be written to: they are not used again
+		}
+		objects := client.encode(job, func(it *savedPage) []byte {
+			if it.bytes != nil {
+				return it.bytes
+			}
+			return device.HostBytes(pools[it.pool], it.page)
+		})
+		offloader.PostUserMessage(&savePagesFree{job.pages.items})
+		job.saved = client.put(ctx, objects)
+	})
+}
+
+// encode makes the objects of a job, each once.
+func (c *storeClient) encode(job *saveJob, bytes func(*savedPage) []byte) []stores.Object {
+	var objects []stores.Object
+	seen := map[stores.Key]bool{}
+	var space *stores.Space
+	var of messages.Namespace
+	done := func() {}
+	for i := range job.named {
+		d := &job.named[i]
+		if space == nil || of != d.Namespace {
+			done()
+			space, done = c.space(d.Namespace)
+			of = d.Namespace
+		}
+		key := d.Key.Key(d.Block.Pool)
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		objects = append(objects, stores.Object{Key: key, Body: space.Encode(nil, d.Block, bytes(&job.pages.items[i]))})
+	}
+	done()
+	return objects
+}
+
+// finished ends a job.
+func (a *storeActor) finished(job *saveJob) {
+	a.running--
+	a.bytes -= job.bytes
+	a.saved += job.saved
+	delete(a.open, job.number)
+	a.next()
+	flushes := a.flushes
+	a.flushes = nil
+	for _, f := range flushes {
+		a.answerFlush(f)
+	}
+}
+
+// flush answers when all jobs that were there before are over.
+func (a *storeActor) flush(f *forward) {
+	f.number = a.last
+	a.answerFlush(f)
+}
+
+func (a *storeActor) answerFlush(f *forward) {
+	if f.aborted {
+		return
+	}
+	for number := range a.open {
+		if number <= f.number {
+			a.flushes = append(a.flushes, f)
+			return
+		}
+	}
+	r := f.request.(*protocol.Flush)
+	r.Saved, a.saved = a.saved, 0
+	f.port.answer(f.request, f.sender)
+}

@@ -1,0 +1,196 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// StoreStats counts what an engine and its store have exchanged.
+type StoreStats struct {
+	SavedObjects, SavedBytes     int64
+	FetchedObjects, FetchedBytes int64
+	Misses                       int64 // pages that were asked for and were not there
+	Rejected                     int64 // bodies that were not what was asked for
+	Dropped                      int64 // pages that were not saved: no room, or the store failed
+	Calls, Errors                int64
+	CallTime                     time.Duration // all calls together
+	BreakerOpen                  bool
+}
+
+// storeClient is the engine's access to its store: it bounds each call in time, counts
+// and stops calling a store that fails again and again. It is safe for concurrent use.
+type storeClient struct {
+	config      *StoreConfig
+	geometry    stores.Geometry
+	fingerprint stores.Fingerprint
+	compressors sync.Pool
+
+	savedObjects, savedBytes, fetchedObjects, fetchedBytes atomic.Int64
+	misses, rejected, dropped, calls, errors, nanos        atomic.Int64
+
+	mu       sync.Mutex
+	failures int       // one after the other
+	until    time.Time // the breaker is open
+	probing  bool      // one call tries whether the store is back
+
+	// reading has the objects that fetches read now: a second one waits for the first.
+	reading map[stores.Key]chan struct{}
+}
+
+// errBreaker is the error of calls while the breaker is open.
+var errBreaker = errors.New("store: too many failures, not asked")
+
+func newStoreClient(c *StoreConfig, model string, maxSeqLen int, pools []messages.PoolInfo) *storeClient {
+	g := stores.Geometry{Model: model, MaxSeqLen: maxSeqLen, Pools: pools}
+	return &storeClient{config: c, geometry: g, fingerprint: g.Fingerprint(), reading: map[stores.Key]chan struct{}{}}
+}
+
+// space makes the keys and bodies of a namespace; done gives its compressor back.
+func (c *storeClient) space(n messages.Namespace) (space *stores.Space, done func()) {
+	if c.config.Compressor == nil {
+		return stores.NewSpace(c.fingerprint, n, nil), func() {}
+	}
+	compressor, ok := c.compressors.Get().(stores.Compressor)
+	if !ok {
+		compressor = c.config.Compressor()
+	}
+	return stores.NewSpace(c.fingerprint, n, compressor), func() { c.compressors.Put(compressor) }
+}
+
+// call makes one call of the store.
+func (c *storeClient) call(ctx context.Context, do func(context.Context) error) error {
+	if !c.enter() {
+		return errBreaker
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	start := time.Now()
+	err := do(ctx)
+	c.calls.Add(1)
+	c.nanos.Add(int64(time.Since(start)))
+	if err != nil {
+		c.errors.Add(1)
+	}
+	c.leave(err)
+	return err
+}
+
+// enter tells whether the breaker lets a call through.
+func (c *storeClient) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.until.IsZero():
+		return true
+	case c.probing || time.Now().Before(c.until):
+		return false
+	}
+	c.probing = true
+	return true
+}
+
+// leave notes the end of a call. A caller that has given up says nothing of the store.
+func (c *storeClient) leave(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probing = false
+	switch {
+	case err == nil:
+		c.failures, c.until = 0, time.Time{}
+	case errors.Is(err, context.Canceled):
+	default:
+		if c.failures++; c.config.BreakerFailures > 0 && c.failures >= c.config.BreakerFailures {
+			c.until = time.Now().Add(c.config.BreakerPause)
+		}
+	}
+}
+
+// put writes the objects that the store lacks, and returns how many it has written.
+func (c *storeClient) put(ctx context.Context, objects []stores.Object) int {
+	saved := 0
+	for len(objects) > 0 {
+		n := min(len(objects), stores.MaxBatch)
+		saved += c.putBatch(ctx, objects[:n])
+		objects = objects[n:]
+	}
+	return saved
+}
+
+func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object) int {
+	keys, found := make([]stores.Key, len(objects)), make([]bool, len(objects))
+	for i := range objects {
+		keys[i] = objects[i].Key
+	}
+	if err := c.call(ctx, func(ctx context.Context) error { return c.config.Store.Has(ctx, keys, found) }); err != nil {
+		c.dropped.Add(int64(len(objects)))
+		return 0
+	}
+	var missing []stores.Object
+	for i := range objects {
+		if !found[i] {
+			missing = append(missing, objects[i])
+		}
+	}
+	if len(missing) == 0 {
+		return 0
+	}
+	err := c.call(ctx, func(ctx context.Context) error { return c.config.Store.Put(ctx, missing) })
+	saved := 0
+	for i := range missing {
+		if stores.Failed(err, i) != nil {
+			c.dropped.Add(1)
+			continue
+		}
+		saved++
+		c.savedBytes.Add(int64(len(missing[i].Body)))
+	}
+	c.savedObjects.Add(int64(saved))
+	return saved
+}
+
+// claim marks objects as being read. If one of them is being read already it marks
+// none and returns what is closed when that is over.
+func (c *storeClient) claim(keys []stores.Key) (done func(), wait <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range keys {
+		if busy := c.reading[k]; busy != nil {
+			return nil, busy
+		}
+	}
+	over := make(chan struct{})
+	for _, k := range keys {
+		c.reading[k] = over
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, k := range keys {
+			delete(c.reading, k)
+		}
+		close(over)
+	}, nil
+}
+
+// Stats returns what the engine and its store have exchanged; zeros without a store.
+func (s Store) Stats() StoreStats {
+	c := s.engine.store
+	if c == nil {
+		return StoreStats{}
+	}
+	c.mu.Lock()
+	open := !c.until.IsZero()
+	c.mu.Unlock()
+	return StoreStats{
+		SavedObjects: c.savedObjects.Load(), SavedBytes: c.savedBytes.Load(),
+		FetchedObjects: c.fetchedObjects.Load(), FetchedBytes: c.fetchedBytes.Load(),
+		Misses: c.misses.Load(), Rejected: c.rejected.Load(), Dropped: c.dropped.Load(),
+		Calls: c.calls.Load(), Errors: c.errors.Load(), CallTime: time.Duration(c.nanos.Load()), BreakerOpen: open,
+	}
+}

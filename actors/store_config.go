@@ -1,0 +1,103 @@
+package actors
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kvactor/kvactor/actors/internal/settings"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// StoreConfig attaches an engine to a store, the tier beyond host memory.
+type StoreConfig struct {
+	Store stores.Store
+	// Model names the weights, such as a hash of their files: engines with different
+	// weights must not have the same name. It is a part of every key.
+	Model string
+	Save  SavePolicy
+	// MinPriority is the least priority of pages that are saved.
+	MinPriority messages.Priority
+	// SaveBytes bounds the host memory for bytes on their way to the store, beside the
+	// pages of the host tier. What does not fit is not saved, and counted. 0 means
+	// DefaultSaveBytes.
+	SaveBytes int64
+	// FetchBytes bounds what one Fetch reads; 0 means DefaultFetchBytes.
+	FetchBytes int64
+	// Concurrency is how many batches are written at a time; 0 means 2.
+	Concurrency int
+	// Timeout bounds each call of the store; 0 means DefaultStoreTimeout.
+	Timeout time.Duration
+	// BreakerFailures is how many calls must fail one after the other for the breaker to
+	// open; 0 means 3, below 0 never. An open breaker fails calls at once for
+	// BreakerPause (0: 1s), then lets one through.
+	BreakerFailures int
+	BreakerPause    time.Duration
+	// WaitForCopies makes the engine wait for a copy to host memory that is under way
+	// when the host page is to be saved. By default such a page is not saved. It is for
+	// tests that count.
+	WaitForCopies bool
+	// Compressor makes compressors for pages; nil: they are not compressed.
+	Compressor func() stores.Compressor
+}
+
+// Limits of a StoreConfig that says nothing.
+const (
+	DefaultSaveBytes    = 256 << 20
+	DefaultFetchBytes   = 1 << 30
+	DefaultStoreTimeout = 5 * time.Second
+)
+
+// SavePolicy says when pages are saved.
+type SavePolicy uint8
+
+// The policies.
+const (
+	SaveOnReuse   SavePolicy = iota // all pages of a block, when an admission reuses it whole
+	SaveOnCommit                    // a page when it is first stored in its pool
+	SaveHostEvict                   // a page that host memory drops
+)
+
+// WithStore attaches the engine to a store. The host closes the store when the engine is
+// closed.
+func WithStore(c StoreConfig) Option {
+	return func(s *settings.Settings) { s.Store = &c }
+}
+
+// resolve fills in what the configuration leaves open, and refuses what is wrong.
+func (c *StoreConfig) resolve(engine *Config) error {
+	refuse := func(format string, args ...any) error {
+		return refusals.New(messages.ErrConfigInvalid, "WithStore: "+format, args...)
+	}
+	switch {
+	case c.Store == nil:
+		return refuse("no store")
+	case c.Model == "":
+		return refuse("no name of the model")
+	case c.Save > SaveHostEvict:
+		return refuse("save policy %d", c.Save)
+	case c.MinPriority > messages.MaxPriority:
+		return refuse("priority %d is above %d", c.MinPriority, messages.MaxPriority)
+	case c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 || c.BreakerPause < 0:
+		return refuse("a bound is below 0")
+	case engine.Model.EncoderMaxLen > 0:
+		return refuse("encoder–decoder models are not saved to a store")
+	case slices.ContainsFunc(engine.Memory, func(m PoolMemory) bool { return m.Host != nil }):
+		return refuse("the host memory of the pools is the application's, and has no room for pages on their way to a store")
+	}
+	orElse(&c.SaveBytes, DefaultSaveBytes)
+	orElse(&c.FetchBytes, DefaultFetchBytes)
+	orElse(&c.Concurrency, 2)
+	orElse(&c.Timeout, DefaultStoreTimeout)
+	orElse(&c.BreakerFailures, 3)
+	orElse(&c.BreakerPause, time.Second)
+	return nil
+}
+
+func orElse[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}

@@ -1,0 +1,235 @@
+package actors_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// withStore attaches an engine to a store, so that what is saved does not depend on time.
+func withStore(s stores.Store, save actors.SavePolicy) actors.Option {
+	return actors.WithStore(actors.StoreConfig{Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: -1})
+}
+
+func flushed(t *testing.T, r *rig) int {
+	t.Helper()
+	n, err := actors.StoreOf(r.Engine).Flush(context.Background(), 0)
+	require.NoError(t, err)
+	return n
+}
+
+func fetched(t *testing.T, r *rig, tokens []messages.Token) actors.Fetched {
+	t.Helper()
+	f, err := actors.StoreOf(r.Engine).Fetch(context.Background(), messages.Prefix{Tokens: tokens})
+	require.NoError(t, err)
+	return f
+}
+
+// A second engine on a store finds what the first has computed, in all pools, and every
+// byte is right.
+func TestAStoreOutlivesItsEngine(t *testing.T) {
+	var memory stores.Memory
+	s := setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 16, Secondary: 8}, {Primary: 16, Secondary: 8}}}
+	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
+	first.store(run(0, 21))
+	assert.Equal(t, 10, flushed(t, first), "five whole blocks in two pools")
+	assert.Zero(t, flushed(t, first), "nothing has been saved since")
+	first.close()
+
+	second := newRig(t, s, withStore(&memory, actors.SaveOnReuse))
+	assert.Equal(t, actors.Fetched{Blocks: 5, LocalTokens: 20}, fetched(t, second, run(0, 21)))
+	second.verify()
+	assert.Equal(t, actors.Fetched{LocalTokens: 20}, fetched(t, second, run(0, 21)), "it is there")
+	a, err := second.start(run(0, 21))
+	require.NoError(t, err)
+	second.verify(a)
+	stats := actors.StoreOf(second.Engine).Stats()
+	assert.EqualValues(t, 7, stats.FetchedObjects, "five blocks of full attention, two of the window")
+	assert.Zero(t, stats.Rejected)
+	require.NoError(t, second.release(a))
+	second.close()
+}
+
+// An engine without a store, and one with another model, find nothing.
+func TestAStoreOfAnotherModel(t *testing.T) {
+	var memory stores.Memory
+	s := setup{pages: []windows.Counts{{Primary: 8, Secondary: 8}}}
+	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
+	first.store(run(0, 9))
+	flushed(t, first)
+	first.close()
+
+	other := newRig(t, s, actors.WithStore(actors.StoreConfig{Store: &memory, Model: "n"}))
+	assert.Equal(t, actors.Fetched{}, fetched(t, other, run(0, 9)))
+	other.close()
+	none := newRig(t, s)
+	_, err := actors.StoreOf(none.Engine).Fetch(context.Background(), messages.Prefix{Tokens: run(0, 9)})
+	assert.ErrorIs(t, err, messages.ErrNotSupported)
+	_, err = actors.StoreOf(none.Engine).Flush(context.Background(), 0)
+	assert.ErrorIs(t, err, messages.ErrNotSupported)
+	assert.Zero(t, actors.StoreOf(none.Engine).Stats())
+	none.close()
+}
+
+// What host memory displaces is saved, also what the same request has evicted from the
+// device.
+func TestSaveOfDisplacedContents(t *testing.T) {
+	var memory stores.Memory
+	s := setup{pages: []windows.Counts{{Primary: 4, Secondary: 1}}}
+	first := newRig(t, s, withStore(&memory, actors.SaveHostEvict))
+	first.store(run(0, 16))
+	assert.Zero(t, flushed(t, first))
+	first.store(run(100, 16))
+	assert.Equal(t, 3, flushed(t, first), "four blocks go to one host page")
+	first.close()
+
+	s.pages[0].Secondary = 4
+	second := newRig(t, s, withStore(&memory, actors.SaveOnReuse))
+	fetched(t, second, run(0, 16))
+	second.verify()
+	second.close()
+}
+
+// badStore fails, forgets, and returns wrong bodies by chance.
+type badStore struct {
+	stores.Memory
+	mu  sync.Mutex
+	rnd *rand.Rand
+	old [][]byte // bodies of other objects
+}
+
+var errBad = errors.New("bad store")
+
+func (s *badStore) draw(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rnd.IntN(n)
+}
+
+func (s *badStore) Put(ctx context.Context, objects []stores.Object) error {
+	if s.draw(8) == 0 {
+		return errBad
+	}
+	s.mu.Lock()
+	for _, o := range objects {
+		s.old = append(s.old, bytes.Clone(o.Body))
+	}
+	s.mu.Unlock()
+	return s.Memory.Put(ctx, objects)
+}
+
+func (s *badStore) Has(ctx context.Context, keys []stores.Key, found []bool) error {
+	if s.draw(8) == 0 {
+		return errBad
+	}
+	err := s.Memory.Has(ctx, keys, found)
+	if len(found) > 0 && s.draw(4) == 0 {
+		found[s.draw(len(found))] = s.draw(2) == 0
+	}
+	return err
+}
+
+func (s *badStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	if s.draw(8) == 0 {
+		return errBad
+	}
+	err := s.Memory.Get(ctx, keys, bodies)
+	for i, b := range bodies {
+		switch s.draw(10) {
+		case 0:
+			bodies[i] = nil
+		case 1:
+			if len(b) > 0 {
+				b[s.draw(len(b))] ^= 1 << s.draw(8)
+			}
+		case 2:
+			bodies[i] = b[:s.draw(len(b)+1)]
+		case 3:
+			s.mu.Lock()
+			if len(s.old) > 0 {
+				bodies[i] = bytes.Clone(s.old[s.rnd.IntN(len(s.old))])
+			}
+			s.mu.Unlock()
+		}
+	}
+	return err
+}
+
+// A store that fails, lies, forgets and duplicates costs hits. Whatever it returns, no
+// byte is wrong, and no request fails with it.
+func TestABadStore(t *testing.T) {
+	steps := 400
+	if testing.Short() {
+		steps = 100
+	}
+	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
+		bad := &badStore{rnd: rand.New(rand.NewPCG(uint64(save), 1))}
+		s := setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 12, Secondary: 6}, {Primary: 12, Secondary: 6}}}
+		rnd := rand.New(rand.NewPCG(uint64(save), 2))
+		var got int64
+		for range 4 {
+			r := newRig(t, s, withStore(bad, save))
+			for range steps / 4 {
+				tokens := run(100*rnd.IntN(4), 5+rnd.IntN(20))
+				switch rnd.IntN(3) {
+				case 0:
+					fetched(t, r, tokens)
+				case 1:
+					r.store(tokens)
+				default:
+					_, err := r.Prefetch(context.Background(), messages.Prefix{Tokens: tokens})
+					require.NoError(t, err)
+				}
+				if rnd.IntN(8) == 0 {
+					r.settle()
+					r.verify()
+				}
+			}
+			r.settle()
+			r.verify()
+			got += actors.StoreOf(r.Engine).Stats().FetchedObjects
+			r.close()
+		}
+		assert.Positive(t, got, "policy %d", save)
+	}
+}
+
+// hangingStore answers nothing until the context ends.
+type hangingStore struct{ stores.Memory }
+
+func (s *hangingStore) Has(ctx context.Context, _ []stores.Key, _ []bool) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A store that hangs costs an admission that asks for it its own time, and the breaker
+// opens.
+func TestAHangingStore(t *testing.T) {
+	s := setup{pages: []windows.Counts{{Primary: 8, Secondary: 8}}}
+	r := newRig(t, s, actors.WithStore(actors.StoreConfig{
+		Store: &hangingStore{}, Model: "m", BreakerFailures: 2, BreakerPause: time.Hour,
+	}))
+	for range 3 {
+		a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9), Fetch: time.Millisecond})
+		require.NoError(t, err)
+		assert.Zero(t, a.ReusedTokens)
+		_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
+		require.NoError(t, err)
+	}
+	stats := actors.StoreOf(r.Engine).Stats()
+	assert.True(t, stats.BreakerOpen)
+	assert.EqualValues(t, 2, stats.Calls)
+	r.close()
+}

@@ -1,0 +1,166 @@
+package script
+
+import (
+	"context"
+	"math"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// Store is what an open line says of a store.
+type Store struct {
+	Memory      *stores.Memory
+	Save        actors.SavePolicy
+	MinPriority messages.Priority
+}
+
+// StoreEngine is what a script asks of an engine with a store.
+type StoreEngine interface {
+	Flush(context.Context, messages.SequenceID) (saved int, err error)
+	Fetch(context.Context, messages.Prefix) (actors.Fetched, error)
+}
+
+// storeLine is the store of an open line.
+type storeLine struct {
+	name        string
+	save        *string
+	minPriority int64
+}
+
+func (o *object) store() *storeLine {
+	s := o.child("store")
+	if s == nil {
+		return nil
+	}
+	l := &storeLine{name: s.text("name"), save: s.optText("save"), minPriority: s.intOr("min_priority", 0)}
+	s.end()
+	return l
+}
+
+// savePolicies are the words for them.
+var savePolicies = map[string]actors.SavePolicy{
+	"reuse": actors.SaveOnReuse, "commit": actors.SaveOnCommit, "host_evict": actors.SaveHostEvict,
+}
+
+// value checks the store; its problems join those of the configuration.
+func (l *storeLine) value() (Store, []error) {
+	var s Store
+	var problems []error
+	say := func(format string, args ...any) {
+		problems = append(problems, refusals.New(messages.ErrConfigInvalid, format, args...))
+	}
+	if l.name == "" {
+		say("store: the name is empty")
+	}
+	if l.save != nil {
+		policy, ok := savePolicies[*l.save]
+		if !ok {
+			say("store: save %q is none of reuse, commit, host_evict", *l.save)
+		}
+		s.Save = policy
+	}
+	if l.minPriority < 0 || l.minPriority > int64(messages.MaxPriority) {
+		say("store: min_priority %d is not between 0 and %d", l.minPriority, messages.MaxPriority)
+	}
+	s.MinPriority = messages.Priority(l.minPriority & math.MaxUint8)
+	return s, problems
+}
+
+// memory is the store of a name: there from its first open to the end of the script.
+func (c *conversation) memory(name string) *stores.Memory {
+	if c.stores == nil {
+		c.stores = map[string]*stores.Memory{}
+	}
+	if c.stores[name] == nil {
+		c.stores[name] = &stores.Memory{}
+	}
+	return c.stores[name]
+}
+
+// settle waits until what the request has saved is in the store, so that answers do not
+// depend on when saves happen. An engine that has failed saves nothing, and its answers
+// say so.
+func (c *conversation) settle() {
+	if p := c.host; p != nil && p.rig.Store != nil {
+		n, _ := p.rig.Store.Flush(p.ctx, 0)
+		p.saved += n
+	}
+}
+
+// withoutStore refuses what needs a store.
+func (p *player) withoutStore(op string) error {
+	if p.rig.Store == nil {
+		return refusals.New(messages.ErrNotSupported, "%s: the engine was opened without a store", op)
+	}
+	return nil
+}
+
+type flushAnswer struct {
+	head
+	SavedObjects int `json:"saved_objects"`
+}
+
+type fetchAnswer struct {
+	head
+	FetchedBlocks int `json:"fetched_blocks"`
+	LocalTokens   int `json:"local_tokens"`
+}
+
+func decodeFlush(o *object) request {
+	name := o.optText("seq")
+	return withHost("flush", func(p *player) (any, error) {
+		if err := p.withoutStore("flush"); err != nil {
+			return nil, err
+		}
+		if name != nil {
+			s, err := p.named(*name)
+			if err != nil {
+				return nil, err
+			}
+			n, err := p.rig.Store.Flush(p.ctx, s.id)
+			if p.saved += n; err != nil {
+				return nil, p.noticed(s, err)
+			}
+		}
+		answer := flushAnswer{done("flush"), p.saved}
+		p.saved = 0
+		return answer, nil
+	})
+}
+
+func decodeFetch(o *object) request {
+	line := o.prefix()
+	return withHost("fetch", func(p *player) (any, error) {
+		prefix, err := p.prefixOf("fetch", line)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.withoutStore("fetch"); err != nil {
+			return nil, err
+		}
+		fetched, err := p.rig.Store.Fetch(p.ctx, prefix)
+		return fetchAnswer{done("fetch"), fetched.Blocks, fetched.LocalTokens}, err
+	})
+}
+
+// failStore makes the next calls of the store fail.
+func (p *player) failStore(actor *string, count *int64) error {
+	switch {
+	case actor != nil:
+		return bad("fault", "actor goes with kind panic alone")
+	case count != nil && (*count < 1 || *count > math.MaxInt32):
+		return bad("fault", "count %d is not between 1 and %d", *count, math.MaxInt32)
+	}
+	if err := p.withoutStore("fault"); err != nil {
+		return err
+	}
+	n := 1
+	if count != nil {
+		n = int(*count)
+	}
+	p.memory.Fail(n)
+	return nil
+}

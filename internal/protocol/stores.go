@@ -1,0 +1,75 @@
+package protocol
+
+import "github.com/kvactor/kvactor/messages"
+
+// The messages of this file save pages to a store and fetch them from it.
+
+// SavePages asks the offloader for the bytes of pages, which it gives to the store's
+// actor. The offloader answers when the copies are ordered, not when they are over.
+type SavePages struct {
+	Header
+	Stamp uint64
+	Items []SaveItem
+}
+
+// SaveItem is one page to save. Block is in the tree when the message is sent.
+type SaveItem struct {
+	Pool  messages.PoolID
+	Block BlockID
+	From  Location
+}
+
+// Survey is what a Match answers, with MatchItem.Survey set, of all whole blocks of
+// the prompt that are in the tree, those that no pool holds included.
+type Survey struct {
+	Blocks []BlockID
+	Pages  [][]Location // [pool][block]
+}
+
+// LoadPages asks the offloader for host pages that contents from a store are written
+// to. It takes all of them or none: free pages, clean copies, then sole pages of a
+// priority not above Priority, by the order in which they are displaced. Pages of
+// the blocks in Keep are not displaced. The pages belong to no block until the tree
+// says so by the effect HostAttach.
+type LoadPages struct {
+	Header
+	Keep     [][]BlockID // by PoolID
+	Counts   []int       // pages to take, by PoolID
+	Priority messages.Priority
+	Tenant   Tenant
+	// DryRun only asks whether the pages can be had.
+	DryRun bool
+	// Bytes are the contents, by PoolID and in the order of Pages.
+	Bytes [][][]byte
+
+	Refused   bool // some pool has too few
+	Pages     [][]messages.PageID
+	Displaced [][]BlockID // by PoolID, what was dropped for them
+}
+
+// Fetch attaches contents from a store to the tree. A host's Fetch is served by
+// several of them: the first says what is missing, the others bring it.
+type Fetch struct {
+	messages.Request
+	Prefix messages.Prefix
+	// Stored says, by PoolID, which whole blocks of the prefix a store has; nil: it
+	// has not been asked. Bytes are the pages of those that have been read.
+	Stored [][]bool
+	Bytes  [][][]byte
+
+	Missing [][]bool // answered without Stored: pages that no tier has, [pool][block]
+	// Wanted are the pages that are to be read, [pool][block]; nil: the fetch is
+	// complete.
+	Wanted  [][]bool
+	Fetched int // blocks of which a page came in
+	Err     error
+}
+
+// Flush asks the store's actor to answer when everything that was to be saved before
+// has been.
+type Flush struct {
+	messages.Request
+	Sequence messages.SequenceID // 0: none
+	Saved    int                 // objects saved since the last Flush
+	Err      error
+}

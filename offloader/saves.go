@@ -1,0 +1,190 @@
+package offloader
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Save is a device page whose bytes are copied to a save page, from where they go to
+// a store.
+type Save struct {
+	Pool   messages.PoolID
+	Block  protocol.BlockID
+	From   messages.PageID // on the device
+	To     messages.PageID // a save page that is not in use
+	Failed bool            // answered: the device refused the copy
+}
+
+// PlanSaves plans the copies of device pages to save pages. Next, Submitted and Finish
+// follow as for a Move; list belongs to the offloader until then.
+//
+// The copies are ordered like offloads: they wait for the last write of the device page,
+// and whoever writes to the page later waits for them. No page changes its state.
+func (o *Offloader) PlanSaves(stamp uint64, list []Save) {
+	o.expect(idle, "PlanSaves")
+	o.start(nil, stamp)
+	o.saves = list
+	for i := range list {
+		s := &list[i]
+		s.Failed = false
+		first := messages.PageID(len(o.hosts[s.Pool].pages))
+		if s.To < first {
+			panic(fmt.Sprintf("offloader: pool %s: save to host page %d, save pages begin at %d", o.hosts[s.Pool].name, s.To, first))
+		}
+		it := item{
+			kind: saving, lane: Offload, pool: s.Pool, index: int32(i),
+			src: Slot{s.Pool, messages.Primary, s.From}, dst: Slot{s.Pool, messages.Secondary, s.To},
+		}
+		o.ledger.mustHold(it.src)
+		o.ledger.mustHold(it.dst)
+		o.items = append(o.items, it)
+	}
+}
+
+// saveDisplaced notes contents that victim i has displaced. If they are those of an
+// earlier victim of the Move, whose copy has not been submitted, they are saved from the
+// device page; else the caller reads the host page before it submits anything.
+func (o *Offloader) saveDisplaced(pool messages.PoolID, pm *protocol.PoolMove, i int, out *protocol.Outcome) {
+	for j := range pm.Victims[:i] {
+		if pm.Victims[j].Block != out.Displaced || !pm.Outcomes[j].Copied {
+			continue
+		}
+		to := o.cfg.TakeSavePage(pool)
+		if to == messages.NoPage {
+			return
+		}
+		from := pm.Victims[j].Page
+		o.items = append(o.items, item{
+			kind: saving, lane: Offload, pool: pool, index: int32(len(o.saves)),
+			src: Slot{pool, messages.Primary, from}, dst: Slot{pool, messages.Secondary, to},
+		})
+		o.saves = append(o.saves, Save{Pool: pool, Block: out.Displaced, From: from, To: to})
+		return
+	}
+	o.evicted = append(o.evicted, Displaced{pool, out.Displaced, o.hosts[pool].displaced.page, o.hosts[pool].displaced.priority})
+}
+
+// Evicted is what the Move that Begin has started displaces and that is to be saved:
+// the bytes are on their pages until the first copy is submitted. Saves are copies of
+// the Move that save displaced contents. Both are valid until the next call of Begin.
+func (o *Offloader) Evicted() []Displaced { return o.evicted }
+
+// Saves are the saves of the Move, answered when it is finished.
+func (o *Offloader) Saves() []Save { return o.saves }
+
+// FirstSavePage is the first of the save pages of a pool.
+func (o *Offloader) FirstSavePage(pool messages.PoolID) messages.PageID {
+	return messages.PageID(len(o.hosts[pool].pages))
+}
+
+// Written is the last write of a host page: the bytes can be read when it has passed.
+func (o *Offloader) Written(pool messages.PoolID, page messages.PageID) messages.Ticket {
+	return o.ledger.look(Slot{pool, messages.Secondary, page}).written
+}
+
+// Accesses appends what must have passed before a host page is written to by the CPU.
+func (o *Offloader) Accesses(list []messages.Ticket, pool messages.PoolID, page messages.PageID) []messages.Ticket {
+	r := o.ledger.look(Slot{pool, messages.Secondary, page})
+	list = merge(list, r.written)
+	for _, t := range r.reads {
+		list = merge(list, t)
+	}
+	for n := r.more; n != 0; n = o.ledger.spill[n-1].next {
+		list = merge(list, o.ledger.spill[n-1].ticket)
+	}
+	return list
+}
+
+// displacedPage is a sole page that was freed to make room.
+type displacedPage struct {
+	page     messages.PageID
+	priority messages.Priority
+}
+
+// Displaced is contents that Load has dropped. The bytes are on the page until
+// something is written there.
+type Displaced struct {
+	Pool     messages.PoolID
+	Block    protocol.BlockID
+	Page     messages.PageID
+	Priority messages.Priority
+}
+
+// Load takes host pages for contents from a store, in all pools or in none, by the
+// rule of LoadPages, and returns what it has displaced.
+func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
+	o.expect(idle, "Load")
+	for p := range o.hosts {
+		for _, b := range m.Keep[p] {
+			if page := o.hosts[p].find(b); page != messages.NoPage && o.hosts[p].pages[page].state == sole {
+				o.guard(messages.PoolID(p), page)
+			}
+		}
+	}
+	m.Refused = false
+	for p := range o.hosts {
+		m.Refused = m.Refused || o.hosts[p].loadable(m.Priority, m.Tenant) < m.Counts[p]
+	}
+	m.Pages, m.Displaced = make([][]messages.PageID, len(o.hosts)), make([][]protocol.BlockID, len(o.hosts))
+	if !m.Refused && !m.DryRun {
+		for p := range o.hosts {
+			displaced = o.hosts[p].load(messages.PoolID(p), m, displaced)
+		}
+	}
+	o.unguard()
+	o.mustCheck()
+	return displaced
+}
+
+// loadable is how many pages can be taken for contents of a priority. With quotas it is
+// what is free within the tenant's quota: contents that nothing asks for yet displace
+// none of a tenant's.
+func (h *hostPool) loadable(priority messages.Priority, t protocol.Tenant) int {
+	unused := h.limit - h.counts[sole] - h.counts[clean] - h.counts[loading]
+	if h.accounts != nil {
+		return min(unused, h.accounts.list[t].quota-h.accounts.list[t].pages)
+	}
+	n := unused + h.counts[clean]
+	for i := range h.pages {
+		if pg := &h.pages[i]; pg.state == sole && pg.heapIndex >= 0 && pg.priority <= priority {
+			n++
+		}
+	}
+	return n
+}
+
+// load takes the pages of one pool.
+func (h *hostPool) load(pool messages.PoolID, m *protocol.LoadPages, displaced []Displaced) []Displaced {
+	v := protocol.Victim{Priority: m.Priority, Tenant: m.Tenant}
+	for range m.Counts[pool] {
+		block, ok := h.makeRoom(&v)
+		if !ok {
+			panic(fmt.Sprintf("offloader: pool %s: no page to load to, after they were counted", h.name))
+		}
+		if block != protocol.NoBlock {
+			m.Displaced[pool] = append(m.Displaced[pool], block)
+			displaced = append(displaced, Displaced{pool, block, h.displaced.page, h.displaced.priority})
+		}
+		p := h.takeFree()
+		h.setTenant(p, m.Tenant)
+		h.setState(p, loading)
+		m.Pages[pool] = append(m.Pages[pool], p)
+	}
+	return displaced
+}
+
+// attachLoaded makes a page that was loaded the sole page of its block, the i-th of an
+// effect.
+func (h *hostPool) attachLoaded(b protocol.BlockID, e *protocol.Effect, i int) {
+	p := e.Pages[i]
+	if h.pages[p].state != loading || h.find(b) != messages.NoPage {
+		panic(fmt.Sprintf("offloader: pool %s: block %d on host page %d, which is %s; the block is on page %d", h.name, b, p, h.stateOf(p), h.find(b)))
+	}
+	h.setBlock(p, b)
+	h.setState(p, sole)
+	pg := &h.pages[p]
+	pg.age, pg.depth, pg.priority = 0, e.Depth+int32(i), e.Priority
+	h.enqueue(p)
+}
