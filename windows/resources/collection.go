@@ -43,10 +43,12 @@ func (c *Collection) Add(kind string, layer int, r Resource) error {
 	case c.names[name]:
 		return refuse("there is one of this name already")
 	}
+	// The first problem is enough: the others may follow from it.
 	if ps := r.problems(); len(ps) > 0 {
 		return refuse("%s", ps[0])
 	}
 	if _, paged := r.(PagedKV); paged {
+		// A layer is in one attention pool, so it has one pair of keys and values.
 		for _, e := range c.entries {
 			if _, too := e.resource.(PagedKV); too && e.layer == layer {
 				return refuse("layer %d has keys and values already, %s", layer, e.name)

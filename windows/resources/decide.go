@@ -32,6 +32,7 @@ type decider struct {
 
 // decide decides on all resources in order.
 func (c *Collection) decide(strict bool) []Decision {
+	// Every decision is against references, so they are found before the first one.
 	d := decider{strict: strict}
 	d.references(c.entries)
 	out := make([]Decision, len(c.entries))
@@ -62,6 +63,7 @@ func (d *decider) references(entries []entry) {
 	if d.ssm == nil || d.conv == nil {
 		return
 	}
+	// v.ConvDim = HeadDim·NumHeads + 2·groups·DState for some number of groups from 0 on.
 	s, v := d.ssm.resource.(SSM), d.conv.resource.(CausalConv)
 	if rest := v.ConvDim - s.HeadDim*s.NumHeads; rest < 0 || rest%(2*s.DState) != 0 {
 		d.convReason = fmt.Sprintf("conv_dim %d of %s is not head_dim·num_heads + 2·n_groups·d_state = %d + %d·n_groups of %s for any integer n_groups ≥ 0",
@@ -83,6 +85,7 @@ func (d *decider) decide(e *entry) (managed bool, reason string) {
 	case PagedKV:
 		return d.decideKV(e, r)
 	case SSM:
+		// Equality of the values is equality of shape and type: they are plain structs.
 		return d.decideState(e, d.ssm, d.ssm.resource == e.resource, "")
 	case CausalConv:
 		return d.decideState(e, d.conv, d.conv.resource == e.resource, d.convReason)
@@ -110,6 +113,7 @@ func (d *decider) decideKV(e *entry, r PagedKV) (bool, string) {
 	ref := d.kv.resource.(PagedKV)
 	var differs []string
 	note := func(what string, a, b any) {
+		// The order of the calls of note is that of the document, and so is the first reason.
 		if a != b {
 			differs = append(differs, fmt.Sprintf("%s %v differs from %v of %s", what, a, b, d.kv.name))
 		}
@@ -138,6 +142,7 @@ func (d *decider) decideState(e, ref *entry, same bool, unfit string) (bool, str
 	switch {
 	case same && unfit == "":
 		return true, reason
+	// A difference from the reference says more than that the kind does not fit.
 	case !same:
 		reason = fmt.Sprintf("%s differs from %s of %s", e.resource, ref.resource, ref.name)
 	default:

@@ -30,6 +30,7 @@ type Local struct {
 func (p *Plan) Allocate(device gpu.Device) (*Local, error) {
 	l := &Local{device: device, slots: make(map[messages.SequenceID]int, p.maxSequences)}
 	for i := range p.maxSequences {
+		// Slot 0 is taken first.
 		l.free = append(l.free, p.maxSequences-1-i)
 	}
 	if p.slotBytes == 0 {
@@ -86,6 +87,7 @@ func (l *Local) Close() error {
 	if !l.exists {
 		return nil
 	}
+	// A second Close does nothing, also after an error of the device.
 	l.exists = false
 	return l.device.DestroyPool(l.pool)
 }

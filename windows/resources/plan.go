@@ -55,12 +55,14 @@ func (c *Collection) Plan(o Options) (*Plan, error) {
 		Cache: o.Cache, Decisions: c.decide(o.Strict), maxSequences: o.MaxSequences, maxSeqLen: o.MaxSeqLen,
 		strict: o.Strict, views: make(map[string]View),
 	}
+	// The model first: it also decides the windows of Cache, which Pools reads.
 	p.model(o)
 	if names := blockers(p.Decisions); len(names) > 0 && o.Cache.EnableBlockReuse {
 		p.ReuseRefused = fmt.Sprintf("%s is local: its contents cannot be reused", names[0])
 		if len(names) > 1 {
 			p.ReuseRefused = fmt.Sprintf("%s are local: their contents cannot be reused", strings.Join(names, ", "))
 		}
+		// A prefix that is reused would begin without its local contents.
 		p.Cache.EnableBlockReuse = false
 	}
 	pools, err := windows.Pools(p.Model, p.Cache)
@@ -86,6 +88,7 @@ func (p *Plan) model(o Options) {
 	limits, states, kept := make([]int, layers), make([]int64, layers), make([]bool, layers)
 	windowed := false
 	for i := range limits {
+		// Validate refuses windows below 2; MaxSeqLen itself is checked by Pools.
 		limits[i] = max(o.MaxSeqLen, 2)
 	}
 	for _, d := range p.Decisions {
@@ -130,6 +133,7 @@ func grouped(bytes []int64) []windows.State {
 		if n == 0 {
 			continue
 		}
+		// The last state of a layer is padded too, so that every layer of a page begins at a boundary.
 		n = aligned(n)
 		at := slices.IndexFunc(out, func(s windows.State) bool { return s.Bytes == n })
 		if at < 0 {

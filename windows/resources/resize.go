@@ -36,6 +36,7 @@ type Engine interface {
 // PageBytes is the memory for pages: (free − not paged − forward) × fraction,
 // where the memory of the pages that there are counts as free.
 func (m Measured) PageBytes(paged int64, fraction float64) (int64, error) {
+	// A measurement may leave more or less to spare than the configuration, which was a guess.
 	if m.Fraction != 0 {
 		fraction = m.Fraction
 	}

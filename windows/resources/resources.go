@@ -22,12 +22,14 @@ type Resource interface {
 // PagedKV is the keys and values of a layer, in pages. It is the only resource that
 // grows with the sequence and whose parts can be shared between sequences.
 type PagedKV struct {
+	// Shape of a token: NumKVHeads × HeadDim elements for each of KVFactor.
 	NumKVHeads int
 	HeadDim    int
 	DType      windows.DType
 	KVFactor   int            // 2: keys and values; 1: one latent vector; 0: 2
 	Layout     windows.Layout // HND or NHD; "": HND
-	Window     int            // tokens that a token attends to; 0: all
+	// A window only decides the pool: a page holds the same either way.
+	Window int // tokens that a token attends to; 0: all
 }
 
 // SSM is the state of a selective state space model: [heads][dim][state]. Its size
@@ -68,6 +70,7 @@ type Unpaged struct {
 
 // factor is KVFactor with its default.
 func (r PagedKV) factor() int {
+	// Zero is the default, so that a literal without the field is an ordinary layer.
 	if r.KVFactor == 0 {
 		return 2
 	}
@@ -126,6 +129,7 @@ func dims(shape []int) string {
 
 // elements is the number of elements of a shape.
 func elements(shape ...int) int {
+	// The empty product is 1: a state of one element has no dimensions, which shape refuses before.
 	n := 1
 	for _, d := range shape {
 		n *= d
@@ -152,6 +156,7 @@ func bytes(r Resource) int64 {
 // piece. A local one is not paged, because nothing would move its pages with those of
 // the engine.
 func (r PagedKV) slot(n int) int64 {
+	// Scales lie beside the elements in rows as they do in pages.
 	return int64(n) * int64(r.factor()*r.NumKVHeads) * (r.DType.RowBytes(r.HeadDim) + r.DType.ScaleBytes(r.HeadDim))
 }
 func (r SSM) slot(int) int64        { return bytes(r) }
@@ -164,6 +169,7 @@ func (r Unpaged) slot(n int) int64  { return int64(n) * r.DType.RowBytes(element
 type check []string
 
 func (c *check) atLeast(least int, name string, n int) {
+	// One sentence for both ends: an author sees the range at once.
 	if n < least || n > maxDim {
 		*c = append(*c, fmt.Sprintf("%s %d is not between %d and %d", name, n, least, maxDim))
 	}
@@ -173,6 +179,7 @@ func (c *check) atLeast(least int, name string, n int) {
 const maxDim = 1 << 20
 
 func (c *check) dtype(d windows.DType, scaled bool) {
+	// Only keys and values have the scales that NVFP4 needs.
 	if !d.Known() || d == windows.NVFP4 && !scaled {
 		*c = append(*c, fmt.Sprintf("dtype %q is not known", d))
 	}
@@ -187,6 +194,7 @@ func (c *check) shape(name string, shape []int) {
 	product := 1
 	for _, n := range shape {
 		c.atLeast(1, name, n)
+		// Clamped, so that a wrong dimension cannot overflow the product before it is reported.
 		if product *= max(1, min(n, maxDim)); product > maxElements {
 			*c = append(*c, fmt.Sprintf("%s has more than %d elements", name, maxElements))
 			return
@@ -208,6 +216,7 @@ func (r PagedKV) problems() []string {
 	if l := r.layout(); l != windows.HND && l != windows.NHD {
 		c = append(c, fmt.Sprintf("kv_layout %q is not one of HND, NHD", l))
 	}
+	// A window of 1 is the token itself: nothing would be kept.
 	if r.Window < 0 || r.Window == 1 {
 		c = append(c, fmt.Sprintf("window %d is neither 0 nor 2 or more", r.Window))
 	}
@@ -220,6 +229,7 @@ func (r SSM) problems() []string {
 	c.atLeast(1, "head_dim", r.HeadDim)
 	c.atLeast(1, "d_state", r.DState)
 	c.dtype(r.DType, false)
+	// Of dimensions that are wrong by themselves the product says nothing.
 	if len(c) == 0 {
 		c.shape("state_shape", []int{r.NumHeads, r.HeadDim, r.DState})
 	}
@@ -229,6 +239,7 @@ func (r SSM) problems() []string {
 func (r CausalConv) problems() []string {
 	var c check
 	c.atLeast(1, "conv_dim", r.ConvDim)
+	// A convolution over one input keeps none.
 	c.atLeast(2, "d_conv", r.DConv)
 	c.dtype(r.DType, false)
 	return c

@@ -62,6 +62,7 @@ func (p *Plan) locate() {
 	}
 	for _, d := range p.Decisions {
 		if v := p.views[d.Name]; !d.Managed {
+			// Known only now: a slot holds all local resources.
 			v.PageBytes = p.slotBytes
 			p.views[d.Name] = v
 		}
@@ -71,6 +72,7 @@ func (p *Plan) locate() {
 // valuesBehind is the distance from the keys to the values.
 func valuesBehind(pool windows.Pool, layer int, keys windows.View) int64 {
 	values, ok := pool.View(layer, windows.Values)
+	// A latent vector has no values; the stride of a dimension of 1 is never used.
 	if !ok {
 		return 0
 	}
@@ -99,6 +101,7 @@ const slotAlignment = 256
 // placeLocal gives a local resource the next part of a slot, at a boundary that suits
 // every kernel. The size of a slot is known when all have one.
 func (p *Plan) placeLocal(d *Decision, v *View) {
+	// slotBytes is the end of what has been placed so far.
 	v.Offset = p.slotBytes
 	if kv, ok := d.Resource.(PagedKV); ok {
 		row := kv.DType.RowBytes(kv.HeadDim)
@@ -151,6 +154,7 @@ func (v *View) shape(r Resource) {
 	}
 	v.Strides = make([]int64, len(v.Shape))
 	stride := int64(dtype.Bytes())
+	// Row major: the last dimension is the nearest.
 	for i := len(v.Shape) - 1; i >= 0; i-- {
 		v.Strides[i] = stride
 		stride *= int64(v.Shape[i])
