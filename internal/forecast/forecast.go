@@ -111,26 +111,50 @@ func (p *Policy) features(r *Run) features {
 // from on, is put under watch with the features of its piece; End returns its entry and
 // the index of the piece in runs, −1 if there is none. The end of the prompt is noted
 // for the next request of the session.
+//
+// The last block is not drawn. It is often partial, or filled up by the next request of the
+// session, and then never used again: among the others it would teach that all blocks behind
+// the same features are worth less. It has a feature and a sample of its own.
 func (p *Policy) End(r *Request, runs []Run, from int) (Entry, int) {
-	if len(runs) == 0 || from >= r.Prompt {
+	if len(runs) == 0 || r.Prompt == 0 {
 		return Entry{}, -1
 	}
-	block, at := from+p.random.below(r.Prompt-from), 0
-	for i := range runs {
-		if runs[i].From <= block {
-			at = i
+	entry, at := Entry{}, -1
+	if limit := min(r.Prompt, len(r.Signatures)-1); from < limit {
+		block := from + p.random.below(limit-from)
+		for at = len(runs) - 1; at > 0 && runs[at].From > block; at-- {
 		}
+		entry = p.watchBlock(r, &runs[at], block)
 	}
-	f := p.features(&runs[at])
+	last := &runs[len(runs)-1]
+	if last.Last && last.From == len(r.Signatures)-1 && p.random.below(lastEvery) == 0 {
+		p.watchBlock(r, last, last.From)
+	}
+	p.endSession(r, runs)
+	return entry, at
+}
+
+// lastEvery is how many requests there are for each last block that is put under watch. One
+// weight learns from these, so few are enough, and the list is left to the others.
+const lastEvery = 4
+
+// watchBlock puts one block of a piece under watch.
+func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
+	f := p.features(run)
 	entry := p.watch.add(r.Signatures[block], f, p.model.predict(&f).Scale, p.clock.now)
 	entry.Block = int32(block)
+	return entry
+}
 
-	f = p.features(&runs[len(runs)-1])
+// endSession notes the end of the prompt with the gap that is expected of the piece in
+// front of the last block.
+//
+// The last block of a prompt is often partial, or filled up, and then the next prompt
+// of the session does not run over it. So the block before it marks the end.
+func (p *Policy) endSession(r *Request, runs []Run) {
+	f := p.features(&runs[max(0, len(runs)-2)])
 	p.session.scale, p.session.time = p.model.predict(&f).Scale, p.clock.now
-	// The last block of a prompt is often partial, or filled up, and then the next prompt
-	// of the session does not run over it. So the block before it marks the end.
 	p.sessions.end(r.Signatures[max(0, r.Prompt-2)], p.session)
-	return entry, at
 }
 
 // Supersede changes the forecast of a piece: another prompt has branched off in front

@@ -199,3 +199,25 @@ func BenchmarkValue(b *testing.B) {
 	}
 	require.Positive(b, sum)
 }
+
+// TestLastBlocksTeachTheirOwnWeight: prompts whose last block is never used again lower the
+// score of last blocks, and not that of the blocks in front, which are.
+func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
+	p := New(1000, 1)
+	var front, last Forecast
+	for i := range 2000 {
+		session, now := uint64(i%20), time.Duration(i)*time.Second
+		r := Request{Arrived: now, Released: now, Prompt: 4}
+		for k := range uint64(3) {
+			r.Signatures = append(r.Signatures, session<<24|k<<2|1)
+		}
+		r.Signatures = append(r.Signatures, uint64(i)<<24|3) // of this request alone
+		runs := []Run{{Uses: 1, Gap: -1}, {From: 3, Uses: 1, Gap: -1, Last: true}}
+		p.Begin(&r)
+		front, last = p.Piece(runs[0]), p.Piece(runs[1])
+		p.End(&r, runs, 0)
+		require.NoError(t, p.Check())
+	}
+	assert.InDelta(t, front.Scale, last.Scale, forecastUnit/4, "last blocks teach nothing about gaps")
+	assert.Less(t, last.Score, front.Score-2*forecastUnit, "%s", p)
+}

@@ -28,6 +28,7 @@ const (
 	guardSample = 32           // at most this modulus
 	guardDecay  = 1 - 1.0/2000 // of a request
 	guardMargin = 0.004        // of the look-ups
+	guardNoise  = 1.25         // standard deviations of the sampled hits of LRU
 	guardTerm   = 1000         // requests
 	guardGrowth = 4
 )
@@ -83,7 +84,7 @@ func (g *guard) request(r *Request) {
 		}
 		return
 	}
-	if g.lru-g.own > guardMargin*g.lookups+2*math.Sqrt(g.lru) {
+	if g.lru-g.own > guardMargin*g.lookups+guardNoise*math.Sqrt(g.lru) {
 		g.ruling = g.term
 		g.term *= guardGrowth
 	}

@@ -45,8 +45,9 @@ const (
 
 // Rates of learning, as measured on the traces of docs/policies.md.
 const (
-	weightRate = 0.08
-	biasRate   = 0.4
+	weightRate = 0.03
+	biasRate   = 0.8
+	lastRate   = 0.4 // of the weight of last blocks
 	scaleRate  = 0.1
 	clipError  = 2.0
 	baseWindow = 200
@@ -96,6 +97,7 @@ func newModel() *model {
 		m.bias[k].value = max(-9, math.Log(h/(1-h)))
 	}
 	m.weight[featureSuperseded][1].value = -3
+	m.weight[featureLast][1].value = -1.2
 	for range scores {
 		m.refresh()
 	}
@@ -129,7 +131,12 @@ func fixed(x float64) int16 {
 }
 
 // learnGap corrects the expected gap after one was seen, with ln of its length in seconds.
+// Last blocks teach nothing about gaps: most are never used again, and the others with the
+// block in front.
 func (m *model) learnGap(f *features, logGap float64) {
+	if f[featureLast] == 1 {
+		return
+	}
 	predicted := m.base
 	for i, v := range f {
 		predicted += m.scale[i][v].value
@@ -155,6 +162,11 @@ func (m *model) learnBin(f *features, bin int, used bool) {
 	g := logistic(x)
 	if used {
 		g--
+	}
+	// Last blocks are sampled by themselves, so they correct their own weight only.
+	if f[featureLast] == 1 {
+		m.weight[featureLast][1].step(g, lastRate)
+		return
 	}
 	m.bias[bin].step(g, biasRate)
 	for i, v := range f {
