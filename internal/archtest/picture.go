@@ -57,6 +57,7 @@ var picture = []place{
 	{dir: published + "/wire", own: []string{"messages", "internal/refusals", "events"}},
 
 	{dir: "metrics", own: []string{"messages", "internal/refusals", "windows"}, others: []string{prometheus}},
+	{dir: "metrics/tracing", own: []string{"messages"}, others: []string{"go.opentelemetry.io/otel"}},
 
 	{dir: "gpu", own: []string{"messages", "internal/refusals"}},
 	{dir: cuda, own: []string{"messages", "internal/refusals", "gpu"}, others: []string{purego}},

@@ -125,6 +125,9 @@ func TestServeListensOnLoopback(t *testing.T) {
 
 // A browser loads the page without an error and shows the numbers of /stats.
 func TestInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes some seconds")
+	}
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("no chromium on this machine")

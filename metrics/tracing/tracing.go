@@ -1,0 +1,117 @@
+// Package tracing makes OpenTelemetry spans of an engine's calls. The engine does not
+// know it: it is told of calls by actors.WithCallObserver, and pays nothing without.
+//
+//	kvactor.With(actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor"))))
+//
+// A span has the name of its call, such as kvactor.admit, begins when the call began and
+// ends with its answer. It is a child of the span in the context of the call. What goes
+// on inside a call (match, wait, take, move) has no spans of its own.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Observer makes a function for actors.WithCallObserver. A tracer that does not sample
+// a call costs its own decision and no more.
+func Observer(t trace.Tracer) func(ctx context.Context, request messages.Request, began time.Time, err error) {
+	return func(ctx context.Context, request messages.Request, began time.Time, err error) {
+		name, items, refusal := describe(request)
+		if name == "" {
+			return
+		}
+		_, span := t.Start(ctx, name, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindInternal))
+		defer span.End()
+		if !span.IsRecording() {
+			return
+		}
+		span.SetAttributes(attribute.Int("kvactor.items", items))
+		if err == nil {
+			err = refusal
+		}
+		if err != nil {
+			fail(span, err)
+			return
+		}
+		if m, ok := request.(*messages.Admit); ok {
+			admitted(span, m)
+		}
+	}
+}
+
+// fail sets the status of a span. A refusal's code is an attribute: most refusals, such
+// as out_of_pages, are answers like others and no faults.
+func fail(span trace.Span, err error) {
+	var refusal *messages.Refusal
+	if errors.As(err, &refusal) {
+		span.SetAttributes(attribute.String("kvactor.refusal", string(refusal.Code)))
+		if refusal.Code != messages.ErrInternal && refusal.Code != messages.ErrFailed {
+			return
+		}
+	}
+	span.RecordError(err)
+	span.SetStatus(codes.Error, err.Error())
+}
+
+// admitted says what the requests of a batch have reused together. The name of the
+// first attribute is that of the conventions for generative AI.
+func admitted(span trace.Span, m *messages.Admit) {
+	prompt, reused, onboarded, refused := 0, 0, 0, 0
+	for i := range m.Results {
+		r := &m.Results[i]
+		if r.Err != nil {
+			refused++
+			continue
+		}
+		prompt += len(m.Requests[i].Tokens)
+		reused += r.ReusedTokens
+		for _, p := range r.Reuse {
+			onboarded += p.Onboarded
+		}
+	}
+	span.SetAttributes(
+		attribute.Int("gen_ai.usage.cache_read.input_tokens", reused), attribute.Int("gen_ai.usage.input_tokens", prompt),
+		attribute.Int("kvactor.onboarded_pages", onboarded), attribute.Int("kvactor.refused", refused))
+	if len(m.Results) == 1 && refused == 0 {
+		span.SetAttributes(attribute.String("kvactor.miss_reason", string(m.Results[0].MissReason)))
+	}
+}
+
+// describe gives the name of a span, the number of items in the call and its refusal.
+// Calls that only read the engine's state have no spans.
+func describe(request messages.Request) (name string, items int, refusal error) {
+	switch m := request.(type) {
+	case *messages.Admit:
+		return "kvactor.admit", len(m.Requests), m.Err
+	case *messages.Append:
+		return "kvactor.append", len(m.Steps), m.Err
+	case *messages.Commit:
+		return "kvactor.commit", len(m.Steps), m.Err
+	case *messages.Release:
+		return "kvactor.release", len(m.Steps), m.Err
+	case *messages.Rewind:
+		return "kvactor.rewind", len(m.Steps), m.Err
+	case *messages.Fork:
+		return "kvactor.fork", len(m.Steps), m.Err
+	case *messages.Lookup:
+		return "kvactor.lookup", 1, m.Err
+	case *messages.PinPrefix:
+		return "kvactor.pin", 1, m.Err
+	case *messages.Prefetch:
+		return "kvactor.prefetch", 1, m.Err
+	case *messages.Invalidate:
+		return "kvactor.invalidate", 1, m.Err
+	case *messages.Rebalance:
+		return "kvactor.rebalance", 1, m.Err
+	default:
+		return "", 0, nil
+	}
+}
