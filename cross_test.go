@@ -34,7 +34,8 @@ func TestInputsOfTheCrossPool(t *testing.T) {
 	assert.Len(t, in.Pools[0].Slots, 2)
 	assert.Empty(t, in.Pools[1].Slots)
 	assert.Equal(t, 2, in.Pools[1].Stride)
-	assert.EqualValues(t, s.Admitted().Cross.Table, []kvactor.PageID{kvactor.PageID(in.Pools[1].BlockTables[0]), kvactor.PageID(in.Pools[1].BlockTables[1])})
+	cross := in.Pools[1].BlockTables
+	assert.Equal(t, []kvactor.PageID{kvactor.PageID(cross[0]), kvactor.PageID(cross[1])}, s.Admitted().Cross.Table)
 	reads, writes := in.Accesses(e)
 	assert.Empty(t, reads)
 	assert.Len(t, writes, 1, "of the decoder")

@@ -15,9 +15,11 @@ func (v *View) reconcile() []Change {
 		v.resized = false
 		out = append(out, Change{Kind: Created, Pages: v.pages()})
 	}
-	// By index: withdrawing a name makes those dirty that wait for it.
-	for i := 0; i < len(v.dirty); i++ {
-		if b := v.dirty[i]; b.published && !b.total().held {
+	// The list grows meanwhile: withdrawing a name makes those dirty that wait for it.
+	for next := 0; next < len(v.dirty); {
+		b := v.dirty[next]
+		next++
+		if b.published && !b.total().held {
 			out = v.withdraw(out, b)
 		}
 	}
@@ -31,8 +33,10 @@ func (v *View) reconcile() []Change {
 			out = v.update(out, b)
 		}
 	}
-	for i := 0; i < len(v.dirty); i++ {
-		out = v.publish(out, v.dirty[i])
+	for next := 0; next < len(v.dirty); {
+		b := v.dirty[next]
+		next++
+		out = v.publish(out, b)
 	}
 	v.forget()
 	return out

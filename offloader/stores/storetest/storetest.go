@@ -50,7 +50,7 @@ func Objects(name string, n, size int) []stores.Object {
 	for i := range all {
 		key := sha256.Sum256(fmt.Append(nil, name, i))
 		body := make([]byte, size)
-		rand.NewChaCha8(key).Read(body)
+		_, _ = rand.NewChaCha8(key).Read(body) // never an error
 		all[i] = stores.Object{Key: key, Body: body}
 	}
 	return all

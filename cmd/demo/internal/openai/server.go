@@ -80,7 +80,7 @@ func (v *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.mux.Serve
 // OpenAI's form.
 func (v *Server) only(method, path string, h func(http.ResponseWriter, *http.Request) *apiError) {
 	v.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != method && (method != "GET" || r.Method != "HEAD") {
+		if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
 			w.Header().Set("Allow", method)
 			fail(w, &apiError{status: http.StatusMethodNotAllowed, kind: invalid, message: path + " takes " + method})
 			return

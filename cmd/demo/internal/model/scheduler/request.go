@@ -41,6 +41,7 @@ type Reuse struct {
 // Reason says why a choice ended.
 type Reason uint8
 
+// The ends of a choice.
 const (
 	Stopped   Reason = iota // by one of Stops, or by the sink
 	Length                  // New tokens, or the longest sequence, are reached

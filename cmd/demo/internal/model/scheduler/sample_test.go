@@ -33,7 +33,8 @@ func TestSample(t *testing.T) {
 // The numbers of a choice depend on the seed and the choice.
 func TestSources(t *testing.T) {
 	s := Sampling{Temperature: 1, Seed: 7}
-	assert.Equal(t, s.source(1).Uint64(), s.source(1).Uint64())
+	first, second := s.source(1).Uint64(), s.source(1).Uint64()
+	assert.Equal(t, first, second)
 	assert.NotEqual(t, s.source(1).Uint64(), s.source(2).Uint64())
 	assert.NotEqual(t, s.source(1).Uint64(), Sampling{Seed: 8}.source(1).Uint64())
 }

@@ -178,9 +178,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // arrive takes new jobs over, and waits for some when there is nothing to do.
 func (s *Scheduler) arrive(ctx context.Context) (done bool, err error) {
 	for {
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done(): // an end as asked for, no error
 			s.abandon(context.WithoutCancel(ctx), Cancelled, ctx.Err())
 			return true, nil
+		default:
 		}
 		s.mu.Lock()
 		for _, j := range s.arrived {
