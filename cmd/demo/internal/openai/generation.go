@@ -152,7 +152,9 @@ func (g *generation) poke() {
 	}
 }
 
-// choice is the text of one choice.
+// choice is the text of one choice. text[:sent] is with the client; the rest waits for
+// the end of a character, or to see whether a stop text begins in it. So a stop text is
+// never sent in part.
 type choice struct {
 	text     []byte
 	sent     int       // bytes of text

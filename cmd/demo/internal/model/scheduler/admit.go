@@ -60,6 +60,8 @@ func (s *Scheduler) admit(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
+	// One call: the engine claims what each of them matches before it evicts anything
+	// for the others.
 	requests := make([]runner.Request, n)
 	for i, a := range s.waiting[:n] {
 		requests[i] = runner.Request{Tokens: a.tokens, Salt: a.Salt}

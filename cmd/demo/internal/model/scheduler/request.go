@@ -52,14 +52,23 @@ const (
 // job is one request in the scheduler.
 type job struct {
 	Request
-	ctx      context.Context
-	started  bool // Started was called
-	forked   bool // choices are sequences of their own
-	open     int  // choices that have not ended
-	failures int  // in a row: steps that failed and were tried again
+	ctx     context.Context
+	started bool // Started was called
+	// Until forked is true choice 0 is the only answer and stands for all: the others
+	// come into being when its prompt is computed.
+	forked   bool
+	open     int // choices that have not ended; −1 when that was noticed
+	failures int // in a row: steps that failed and were tried again
 }
 
 // answer is one choice of a job: a sequence while it runs.
+//
+//	waiting ──admit──▶ prefilling ──prompt computed──▶ decoding ──end──▶ ended
+//	   ▲                   │                              │
+//	   └──── withdraw: preempted, or the engine lost it ──┘
+//
+// A choice that was withdrawn keeps its tokens and its random source, so it goes on
+// where it was: its prompt is then tokens as a whole.
 type answer struct {
 	*job
 	choice int
@@ -68,9 +77,14 @@ type answer struct {
 	ended  bool
 
 	sequence *runner.Sequence // nil: it waits
-	appended int              // tokens of the step that runs: the last one and drafts
-	computed int              // tokens of the sequence before the step
-	accepted int              // of appended: what sampling confirmed
+
+	// Of the step that runs. A decode step appends one token that was sampled before and
+	// drafts behind it; a chunk of a prompt appends none. The first of those appended is
+	// always right, so accepted is 1 to appended, and computed + accepted tokens are
+	// committed. The others are rewound.
+	appended int
+	computed int // tokens of the sequence before the step
+	accepted int
 }
 
 // newAnswer starts a choice of a job.

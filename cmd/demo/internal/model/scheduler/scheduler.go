@@ -69,7 +69,10 @@ type Scheduler struct {
 	stopping bool
 	counters Counters
 
-	// Of Run's goroutine. Running sequences are in the order of their admission.
+	// Of Run's goroutine. Running sequences are in the order of their admission, forks
+	// behind those that were there: the last one is the youngest, and is preempted
+	// first, since it has least to compute again. Those that wait are first come first
+	// served, preempted ones in front.
 	waiting, running []*answer
 	full             bool // an admission found no pages, and no sequence has gone since
 }

@@ -26,6 +26,8 @@ func (s *Scheduler) step(ctx context.Context) error {
 		c.Steps++
 		c.LargestBatch = max(c.LargestBatch, len(batch))
 	})
+	// Sampling comes before the commit: it decides how many drafts are committed. A
+	// token that was sampled is right even if its sequence is lost then.
 	computed, lost := batch[:0:0], batch[:0:0]
 	for i, a := range batch {
 		if errs[i] != nil {
@@ -64,6 +66,7 @@ func (s *Scheduler) appendSampled(ctx context.Context) ([]*answer, error) {
 			continue
 		}
 		last := a.tokens[len(a.tokens)-1:]
+		// A step gives one token more than it has drafts; none may go over a limit.
 		most := min(s.config.Draft, a.New-a.generated()-1, s.runner.Config.MaxLen-len(a.tokens))
 		decoding = append(decoding, a)
 		tokens = append(tokens, append(last[:1:1], lookUp(a.tokens, most)...))
@@ -112,6 +115,8 @@ func (s *Scheduler) append(ctx context.Context, batch []*answer, tokens [][]mess
 // a step.
 func (s *Scheduler) prefills() []*answer {
 	var out []*answer
+	// The oldest go first, whole chunks only: a chunk ends at a block boundary, so that
+	// its last block can be stored.
 	budget := s.config.StepTokens
 	for _, a := range s.running {
 		if budget <= 0 {
