@@ -52,9 +52,7 @@ func (t *batch) admit(i int) {
 	accept(p.admit.Results[0].Err)
 	t.lengths[i] = len(p.admit.Requests[0].Tokens)
 	id := p.admit.Results[0].Sequence
-	p.commit.Steps[0] = messages.CommitStep{Sequence: id, Computed: t.lengths[i]}
-	t.do(&p.commit)
-	accept(p.commit.Results[0].Err)
+	p.compute(t.do, t.lengths[i])
 	t.append.Steps[i].Sequence = id
 }
 

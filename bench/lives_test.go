@@ -42,12 +42,21 @@ func (l *life) store(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]
 	accept(admitted.Err)
-	l.commit.Steps[0] = messages.CommitStep{Sequence: admitted.Sequence, Computed: len(l.admit.Requests[0].Tokens), After: l.after}
-	do(&l.commit)
-	accept(l.commit.Results[0].Err)
+	// With recurrent layers a commit ends at each checkpoint, else all of it is one.
+	for _, position := range admitted.Checkpoints {
+		l.compute(do, position)
+	}
+	l.compute(do, len(l.admit.Requests[0].Tokens))
 	l.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence}
 	do(&l.release)
 	accept(l.release.Results[0].Err)
+}
+
+// compute commits the first n tokens.
+func (l *life) compute(do do, n int) {
+	l.commit.Steps[0] = messages.CommitStep{Sequence: l.admit.Results[0].Sequence, Computed: n, After: l.after}
+	do(&l.commit)
+	accept(l.commit.Results[0].Err)
 }
 
 // visit admits the tokens and lets the sequence go, storing nothing.

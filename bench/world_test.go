@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type shape struct {
 	tokensPerBlock int   // 0: tokensPerBlock
 	events         int   // event_buffer_max_size
 	clock          func() time.Duration
+	states         int // pages of a state pool; 0: no recurrent layers
 }
 
 // hybrid has three pools, as models with local attention have: one layer in
@@ -51,13 +53,22 @@ func (s shape) cache() windows.Config {
 }
 
 func (s shape) model() windows.Model {
-	return windows.Model{Layers: max(1, len(s.windows)), KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: 1 << 20}
+	m := windows.Model{Layers: max(1, len(s.windows)), KVHeads: []int{1}, HeadDim: 1, DType: windows.Int8, MaxSeqLen: 1 << 20}
+	if s.states > 0 {
+		m.KVHeads = append(slices.Repeat(m.KVHeads, m.Layers), 0)
+		m.States = []windows.State{{Layers: []int{m.Layers}, Bytes: 64}}
+		m.Layers++
+	}
+	return m
 }
 
 func (s shape) counts() []windows.Counts {
 	counts := make([]windows.Counts, max(1, len(s.windows)))
 	for i := range counts {
 		counts[i].Primary = s.pages
+	}
+	if s.states > 0 {
+		counts = append(counts, windows.Counts{Primary: s.states})
 	}
 	return counts
 }
