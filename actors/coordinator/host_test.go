@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -34,7 +35,7 @@ func (w *world) started(r *messages.AdmitRequest, a *messages.Admitted) *hostSeq
 		ns.Encoder = coordinator.EncoderKey(r.Encoder, r.EncoderItems)
 	}
 	chains := host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Tokens, Multimodal: r.Multimodal})
-	l := &hostSequence{id: a.Sequence, ns: ns, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens}
+	l := &hostSequence{id: a.Sequence, ns: ns, tokens: r.Tokens, prompt: len(r.Tokens), computed: a.ReusedTokens, chunk: r.ChunkTokens, checkpoints: slices.Clone(a.Checkpoints)}
 	if a.Cross != nil {
 		l.input = host.Chains(messages.Prefix{Namespace: ns, Tokens: r.Encoder})
 		l.reused, l.encoded = a.Cross.ReusedTokens, a.Cross.ReusedTokens == len(r.Encoder)
@@ -103,10 +104,16 @@ func (w *world) prefill(l *hostSequence) {
 
 // reach is how far the next commit of a prompt may go.
 func (l *hostSequence) reach() int {
-	if l.chunk == 0 {
-		return l.prompt
+	to := l.prompt
+	if l.chunk > 0 {
+		to = min(to, (l.computed+l.chunk)/tpb*tpb)
 	}
-	return min(l.prompt, (l.computed+l.chunk)/tpb*tpb)
+	for _, position := range l.checkpoints {
+		if position > l.computed {
+			return min(to, position)
+		}
+	}
+	return to
 }
 
 // start admits and computes a prompt.
@@ -220,9 +227,16 @@ func (w *world) extendBeams(l *hostSequence, steps []messages.BeamStep) {
 
 func (w *world) fork(l *hostSequence, n int) []*hostSequence {
 	w.t.Helper()
+	forks, err := w.tryFork(l, n)
+	require.NoError(w.t, err)
+	return forks
+}
+
+// tryFork forks a sequence. With recurrent layers that may be refused.
+func (w *world) tryFork(l *hostSequence, n int) ([]*hostSequence, error) {
+	w.t.Helper()
 	m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: n}}}
 	w.Do(m)
-	require.NoError(w.t, m.Results[0].Err)
 	var forks []*hostSequence
 	for _, id := range m.Results[0].Forks {
 		f := *l
@@ -232,7 +246,7 @@ func (w *world) fork(l *hostSequence, n int) []*hostSequence {
 		forks = append(forks, &f)
 	}
 	w.check()
-	return forks
+	return forks, m.Results[0].Err
 }
 
 func (w *world) rewind(l *hostSequence, n int) error {

@@ -158,6 +158,14 @@ func settleAdmit(w *world, _ []*hostSequence, request any) {
 	}
 }
 
+func settleFork(w *world, lives []*hostSequence, request any) {
+	for _, id := range request.(*messages.Fork).Results[0].Forks {
+		f := *lives[0]
+		f.id = id
+		w.running[id] = &f
+	}
+}
+
 // hosted stores three prompts, of which the first ends up in host memory.
 func hosted(w *world) []*hostSequence {
 	w.store(run(0, 14))
@@ -167,7 +175,7 @@ func hosted(w *world) []*hostSequence {
 }
 
 func scenarios() []scenario {
-	return slices.Concat(admissionScenarios(), encoderScenarios(), stepScenarios(), rewindScenarios(), storedScenarios())
+	return slices.Concat(admissionScenarios(), encoderScenarios(), stateScenarios(), stepScenarios(), rewindScenarios(), storedScenarios())
 }
 
 func admissionScenarios() []scenario {
@@ -318,13 +326,7 @@ func rewindScenarios() []scenario {
 			func(w *world, sequences []*hostSequence) any {
 				return &messages.Fork{Steps: []messages.ForkStep{{Sequence: sequences[0].id, Count: 2}}}
 			},
-			func(w *world, sequences []*hostSequence, request any) {
-				for _, id := range request.(*messages.Fork).Results[0].Forks {
-					f := *sequences[0]
-					f.id = id
-					w.running[id] = &f
-				}
-			}},
+			settleFork},
 	}
 }
 

@@ -37,7 +37,7 @@ var errTransfer = refusals.New(messages.ErrInternal, "a transfer into the pages 
 
 // errState refuses a prompt whose working page could not be filled with zeros. It is not
 // tried again: that would be the same work once more.
-var errState = refusals.New(messages.ErrInternal, "a working page of the admission could not be filled with zeros")
+var errState = refusals.New(messages.ErrInternal, "filling a working page of the admission with zeros failed")
 
 // promptSpec is what a request says of a prompt.
 type promptSpec struct {

@@ -75,6 +75,9 @@ func (s *script) answered(request any) {
 				fmt.Fprintf(&s.out, " %s", pages(table))
 			}
 		}
+		if len(r.Checkpoints) > 0 {
+			fmt.Fprintf(&s.out, ", checkpoints %v", r.Checkpoints)
+		}
 		if r.Cross != nil {
 			fmt.Fprintf(&s.out, ", %d tokens of the input reused", r.Cross.ReusedTokens)
 		}

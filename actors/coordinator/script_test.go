@@ -24,7 +24,7 @@ import (
 // its answer, and the answer of the request. After each request all cores are
 // checked against each other, and the bytes of every page.
 //
-//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse] [onlyabove=35] [ahead] [encoder]
+//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse] [onlyabove=35] [ahead] [encoder] [states]
 //	store 0..12                   a prompt of tokens 0 … 11 is computed and released
 //	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [salt=s] [input=900..907] [items] [priority=n [ms=n]]
 //	write a=12                    the host computes tokens, and will commit them later
@@ -155,7 +155,7 @@ func (s *script) open(d *datadriven.TestData) {
 		}
 		c.SecondaryOffloadMinPriority = s.number(d, "onlyabove", c.SecondaryOffloadMinPriority)
 	}
-	shape.ahead, shape.encoder = d.HasArg("ahead"), d.HasArg("encoder")
+	shape.ahead, shape.encoder, shape.states = d.HasArg("ahead"), d.HasArg("encoder"), d.HasArg("states")
 	s.world = newWorld(s.t, shape)
 	s.Answered = s.answered
 	s.Aborted = func(request any, err error) {

@@ -60,6 +60,12 @@ func (t *trace) match(m *protocol.Match) {
 		if it.Blocks > 0 {
 			s += " " + locations(it.Pages)
 		}
+		if it.Checkpoint != protocol.NoBlock {
+			s += fmt.Sprintf(" to the checkpoint %s", locations([][]protocol.Location{it.CheckpointPages}))
+		}
+		if it.Attention > it.Matched {
+			s += fmt.Sprintf(", %d without states", it.Attention)
+		}
 		if it.Source.Block != protocol.NoBlock {
 			s += fmt.Sprintf(" and %d tokens of block %d", it.Source.Tokens, it.Source.Block)
 		}
@@ -82,6 +88,12 @@ func (t *trace) apply(m *protocol.Apply) {
 	}
 	for _, s := range m.Stores {
 		add("store [%d, %d)", s.From, s.To)
+		if s.FindEnd {
+			add("which ends in block %d, lacking %v", s.End.Block, s.End.Lacks)
+		}
+	}
+	for _, c := range m.Checkpoints {
+		add("page %d checkpoint of block %d", c.Page, c.Block)
 	}
 	if n := len(m.ReleasedSymbols); n > 0 {
 		add("symbols of %d prompts", n)
@@ -102,7 +114,8 @@ func (t *trace) apply(m *protocol.Apply) {
 }
 
 var opNames = map[protocol.PoolOpKind]string{
-	protocol.Claim: "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
+	protocol.TakeForCheckpoint: "take for a checkpoint",
+	protocol.Claim:             "claim", protocol.Unclaim: "unclaim", protocol.Take: "take", protocol.Drop: "drop",
 	protocol.AttachPages: "attach", protocol.DetachPages: "detach", protocol.SetPriority: "priority", protocol.AddPins: "pin",
 	protocol.EndPin: "unpin", protocol.EndCoverage: "end coverage", protocol.Inspect: "inspect",
 	protocol.HeldBlocks: "held blocks", protocol.PeekVictims: "peek",
@@ -161,6 +174,10 @@ func (t *trace) move(m *protocol.Move) {
 			add(o.Failed, "victim block %d %s", q.Victims[i].Block, to)
 		}
 		for _, c := range q.Copies {
+			if c.Zero {
+				add(c.Failed, "zeros to page %d", c.To)
+				continue
+			}
 			add(c.Failed, "copy %d tokens of %s to page %d", c.Tokens, location(c.From), c.To)
 		}
 		for _, o := range q.Onboards {

@@ -40,6 +40,7 @@ type setup struct {
 	waiting int  // batches that may wait for pages
 	ahead   bool // offload ahead of demand
 	encoder bool // an encoder–decoder model; the cross pool is the last
+	states  bool // a recurrent layer behind the others
 }
 
 // world is the coordinator over real cores and over memory that copies at once,
@@ -66,9 +67,12 @@ type hostSequence struct {
 	prompt   int
 	computed int
 	chunk    int
-	input    []host.Chain // of the encoder's tokens
-	reused   int          // of them, at admission
-	encoded  bool         // the keys and values of the input are in the pages
+	// checkpoints are the positions at which commits end.
+	checkpoints []int
+
+	input   []host.Chain // of the encoder's tokens
+	reused  int          // of them, at admission
+	encoded bool         // the keys and values of the input are in the pages
 }
 
 func (l *hostSequence) length() int { return len(l.beams[0]) }
@@ -85,6 +89,12 @@ func newWorld(t testing, s setup) *world {
 		s.change(&cache)
 	}
 	model := windows.Model{Layers: len(s.windows), KVHeads: []int{1}, HeadDim: 4, DType: windows.Float16, MaxSeqLen: full}
+	if s.states {
+		cache.MaxAttentionWindow = append(slices.Clone(s.windows), full)
+		model.KVHeads = append(slices.Repeat(model.KVHeads, model.Layers), 0)
+		model.States = []windows.State{{Layers: []int{model.Layers}, Bytes: 24}}
+		model.Layers++
+	}
 	if s.encoder {
 		model.CrossLayers, model.CrossKVHeads, model.EncoderMaxLen, cache.CrossKVCacheFraction = 1, 1, full, 0.5
 	}
@@ -112,7 +122,7 @@ func newWorld(t testing, s setup) *world {
 			c.PoolFractions = fractions
 			return windows.Divide(own, model, c, bytes)
 		},
-		EncoderMaxLen: model.EncoderMaxLen,
+		EncoderMaxLen: model.EncoderMaxLen, CheckpointInterval: cache.StateCheckpointInterval,
 	}
 	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory, s.ahead))
 	w.Clock = func() time.Duration { return w.now }
@@ -129,7 +139,7 @@ func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m
 	}
 	hosted := false
 	for i, p := range pools {
-		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, Cross: p.Kind == windows.KindCross})
+		shapes = append(shapes, tree.PoolShape{Window: p.Window, Sink: p.Sink, Chunk: p.Chunk, State: p.Kind == windows.KindState, Cross: p.Kind == windows.KindCross})
 		c.Pools = append(c.Pools, pool.New(p.Name, pages[i].Primary, cache.Quotas()...))
 		config.Pools = append(config.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: pages[i].Primary, HostPages: pages[i].Secondary, PageBytes: p.PageBytes(),
@@ -311,6 +321,9 @@ func (m *memory) submit(s *offloader.Submission) (messages.Ticket, int) {
 			return ticket, i
 		}
 		for n := c.Bytes / int64(pages); pages > 0; pages-- {
+			if c.Zero {
+				clear(m.at(c.Dst)[c.DstOffset : c.DstOffset+n])
+			}
 			copy(m.at(c.Dst)[c.DstOffset:c.DstOffset+n], m.at(c.Src)[c.SrcOffset:c.SrcOffset+n])
 			m.copies[s.Lane]++
 			c.Src.Page++
@@ -329,6 +342,10 @@ func (w *world) write(l *hostSequence, from, to int) {
 	tables := w.tables(l.id)
 	w.encode(l, tables)
 	for p := range w.selfPools() {
+		if w.layouts[p].HoldsStates() {
+			w.recur(l, tables[p][0][0], p, to)
+			continue
+		}
 		for b, table := range tables[p] {
 			for i := from; i < to; i++ {
 				page := table[i/tpb]
@@ -342,6 +359,15 @@ func (w *world) write(l *hostSequence, from, to int) {
 			}
 		}
 	}
+}
+
+// recur brings the working page of a sequence to the state after so many tokens.
+func (w *world) recur(l *hostSequence, working messages.PageID, p, to int) {
+	w.t.Helper()
+	w.mustOwn(p, working)
+	page := w.memory.read(messages.PoolID(p), messages.Primary, working)
+	require.NoError(w.t, w.layouts[p].VerifyState(page, host.StateAfter(l.beams[0], l.computed)))
+	w.layouts[p].WriteState(page, host.StateAfter(l.beams[0], to))
 }
 
 // selfPools is the number of pools that are matched by the decoder's tokens.
