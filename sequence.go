@@ -148,7 +148,6 @@ func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
 
 // forks makes the handles of the forks of a sequence. The caller holds e.mu.
 func (e *Engine) forks(s *Sequence, r *messages.ForkResult) []*Sequence {
-	s.ready = append(s.ready, r.Ready...)
 	list := make([]*Sequence, len(r.Forks))
 	for i, id := range r.Forks {
 		f := *s

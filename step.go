@@ -92,7 +92,8 @@ func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 }
 
 // Fork makes Forks new sequences of each sequence, in Forked, that share all its pages;
-// each copies a page when it first writes to it. It takes no pages and copies nothing.
+// each copies a page when it first writes to it. It takes no pages and copies nothing,
+// but with recurrent layers: then each fork has a page of its own in each state pool.
 // The prompt must be committed, and the beam width 1.
 func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	m := &messages.Fork{Steps: make([]messages.ForkStep, len(steps))}
@@ -105,6 +106,10 @@ func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	results := make([]messages.StepResult, len(steps))
 	for i := range m.Results {
 		results[i].Err = m.Results[i].Err
+		// Also of forks that were refused: copies may still read the page of a state.
+		if s := steps[i].Sequence; s != nil {
+			s.ready = append(s.ready, m.Results[i].Ready...)
+		}
 	}
 	next := 0
 	return e.answer(steps, results, func(st *Step) {

@@ -179,7 +179,9 @@ type ForkResult struct {
 	Forks    []SequenceID // the new ones; empty with Err
 	// Working and Ready are set for models with recurrent layers. Working has, for each
 	// of Forks, its own page in each state pool, by PoolID, NoPage in other pools. Ready
-	// must have passed before kernels write to these or to the page of Sequence itself.
+	// must have passed before kernels write to these or to the page of Sequence itself. A
+	// step that was refused because a copy failed may have some too: its other copies still
+	// read that page.
 	Working [][]PageID
 	Ready   []Ticket
 	Err     error

@@ -37,8 +37,11 @@ type sequence struct {
 	// shared: pages of tokens that are not computed are a fork's too, so they
 	// may be written only after the next append.
 	shared bool
-	ready  []messages.Ticket
-	last   messages.Ticket // of the latest kernel that touched the pages
+	// checkpoints are the positions of the prompt at which a commit makes a checkpoint.
+	checkpoints []int
+
+	ready []messages.Ticket
+	last  messages.Ticket // of the latest kernel that touched the pages
 }
 
 func (s *sequence) length() int { return len(s.beams[0]) }
@@ -122,7 +125,7 @@ func (a *application) admit() {
 			r.EncoderRetention = w.drawRetention(len(p.Encoder))
 		}
 		kind := w.rng.IntN(16)
-		if kind < 2 {
+		if kind < 2 && !w.recurrent {
 			r.BeamWidth = 2 + w.rng.IntN(2)
 		}
 		if kind > 0 && kind < 6 {
@@ -170,9 +173,9 @@ func describeAdmit(list []messages.AdmitRequest) string {
 // admitted takes a sequence over.
 func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messages.Admitted, p prompt) {
 	w := a.world
-	if w.encodes && code(got.Err) == messages.ErrInternal && !w.calm {
+	if (w.encodes || w.recurrent) && code(got.Err) == messages.ErrInternal && !w.calm {
 		w.counts.add("refusals, internal", 1)
-		return // a transfer of the cross side failed
+		return // a transfer of the cross side failed, or that of zeros into a working page
 	}
 	w.expect(r, got.Err, messages.ErrOutOfPages)
 	if got.Err != nil {
@@ -184,7 +187,7 @@ func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messag
 	}
 	s := &sequence{
 		id: got.Sequence, text: p, prompt: len(q.Tokens), chunk: q.ChunkTokens, computed: got.ReusedTokens, written: got.ReusedTokens,
-		tables: cloneTables(got.Tables), known: true, ready: slices.Clone(got.Ready),
+		tables: cloneTables(got.Tables), known: true, ready: slices.Clone(got.Ready), checkpoints: slices.Clone(got.Checkpoints),
 	}
 	for range max(1, q.BeamWidth) {
 		s.beams = append(s.beams, p.chains())
@@ -198,6 +201,9 @@ func (a *application) admitted(r *request, q *messages.AdmitRequest, got *messag
 	}
 	a.sequences = append(a.sequences, s)
 	w.counts.add("tokens reused", got.ReusedTokens)
+	if w.recurrent {
+		w.counts.add("tokens reused behind a checkpoint", got.ReusedTokens)
+	}
 }
 
 // encoding looks at the cross side of an admission.
@@ -241,6 +247,11 @@ func (a *application) reach(s *sequence) int {
 	end := s.prompt
 	if s.chunk > 0 {
 		end = min(end, (s.computed+s.chunk)/tpb*tpb)
+	}
+	for _, position := range s.checkpoints {
+		if position > s.computed && position < end && rng.IntN(3) > 0 {
+			return position
+		}
 	}
 	// Any block boundary before the end would do too.
 	first := s.computed/tpb + 1
@@ -321,6 +332,13 @@ func (a *application) launch(list []*sequence) (ends []int, ok bool) {
 		}
 		if a.world.encodes {
 			a.encode(&step, s)
+		}
+		if a.world.recurrent && from < end {
+			last := len(a.world.pools) - 1
+			step.States = append(step.States, host.StateUpdate{
+				Pool: messages.PoolID(last), Page: s.tables[last][0][0],
+				From: host.StateAfter(s.beams[0], from), To: host.StateAfter(s.beams[0], end),
+			})
 		}
 		for beam, chains := range s.beams {
 			table := host.Beam(s.tables[:a.world.decoder()], beam)

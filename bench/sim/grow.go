@@ -120,7 +120,11 @@ func (a *application) rewind() {
 
 func (a *application) fork() {
 	w := a.world
-	s := a.one(func(s *sequence) bool { return len(s.beams) == 1 && s.computed >= s.prompt })
+	// A kernel whose commit was aborted has brought the working page further than the
+	// engine knows, and no one has told it to wait for that kernel.
+	s := a.one(func(s *sequence) bool {
+		return len(s.beams) == 1 && s.computed >= s.prompt && (!w.recurrent || s.written <= s.computed)
+	})
 	if s == nil || len(a.sequences) > 2*w.perHost {
 		return
 	}
@@ -132,7 +136,16 @@ func (a *application) fork() {
 			return
 		}
 		result := &m.Results[0]
-		w.expect(r, result.Err)
+		s.ready = append(s.ready, result.Ready...) // also of a fork that is refused: see ForkResult
+		if w.recurrent && code(result.Err) == messages.ErrInternal && !w.calm {
+			w.counts.add("refusals, internal", 1)
+			return // the copy of a state failed
+		}
+		var refusals []messages.Code
+		if w.recurrent {
+			refusals = append(refusals, messages.ErrOutOfPages)
+		}
+		w.expect(r, result.Err, refusals...)
 		a.drop(s, result.Err)
 		if result.Err != nil {
 			return
@@ -157,7 +170,7 @@ func (a *application) release() {
 	}
 	m := &messages.Release{}
 	for _, s := range list {
-		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, Discard: a.world.rng.IntN(6) == 0, After: s.last})
+		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, Discard: a.world.rng.IntN(6) == 0 || a.spoilt(s), After: s.last})
 	}
 	r := &request{kind: "release", record: m, by: a, detail: fmt.Sprint(m.Steps)}
 	r.then = func(err error) {
@@ -167,6 +180,10 @@ func (a *application) release() {
 	}
 	a.world.submit(r)
 }
+
+// spoilt reports whether the working page is further than what is committed: it must not
+// become a checkpoint.
+func (a *application) spoilt(s *sequence) bool { return a.world.recurrent && s.written > s.computed }
 
 // released forgets the sequences.
 func (a *application) released(what fmt.Stringer, list []*sequence, results []messages.StepResult) {

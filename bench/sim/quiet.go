@@ -155,8 +155,12 @@ func (w *world) verify() error {
 				continue
 			}
 			s.tables, s.known = cloneTables(read.Results[0].Tables), true
+			tables := s.tables[:w.decoder()]
+			if a.spoilt(s) {
+				tables = tables[:len(tables)-1]
+			}
 			claims.Sequences = append(claims.Sequences, host.Held{
-				Name: s.id.String(), Computed: s.computed, Beams: s.beams, Tables: s.tables[:w.decoder()],
+				Name: s.id.String(), Computed: s.computed, Beams: s.beams, Tables: tables,
 			})
 			if w.encodes {
 				own := make(messages.Tables, len(w.pools))
@@ -214,7 +218,12 @@ func (w *world) rebalanced(m *messages.Rebalance) {
 	if code(m.Err) == messages.ErrInternal && w.lossy {
 		w.counts.add("refusals, internal", 1)
 	} else {
-		w.expect(&request{kind: "rebalance"}, m.Err, messages.ErrOutOfPages)
+		refusals := []messages.Code{messages.ErrOutOfPages}
+		if w.recurrent {
+			// Its pages may be larger than the part of a small device that a fraction gives.
+			refusals = append(refusals, messages.ErrBadRequest)
+		}
+		w.expect(&request{kind: "rebalance"}, m.Err, refusals...)
 	}
 	if m.Err != nil {
 		return
@@ -312,7 +321,7 @@ func (w *world) giveBack() {
 	for _, a := range w.hosts {
 		m := &messages.Release{}
 		for _, s := range a.sequences {
-			m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, After: s.last})
+			m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, After: s.last, Discard: a.spoilt(s)})
 		}
 		if w.stop(w.serve(m)) {
 			return

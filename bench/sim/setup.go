@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/kvactor/kvactor/windows"
 )
@@ -20,6 +21,7 @@ type setup struct {
 	deviceSeed  int64
 	calm        bool // no faults at all
 	encodes     bool // an encoder–decoder model; the cross pool is the last one
+	recurrent   bool // a model with recurrent layers; the state pool is the last one
 	maxRestarts int
 }
 
@@ -29,6 +31,10 @@ const unlimited = 1 << 30
 // encodes reports whether a seed is of an encoder–decoder model: one in seven is,
 // and none of those that tests play for what they have found.
 func encodes(seed uint64) bool { return seed%7 == 4 }
+
+// recurrent reports whether a seed is of a model with recurrent layers: about a quarter
+// is, and none of those that tests play for what they have found.
+func recurrent(seed uint64) bool { return seed%117 >= 78 && seed%117 < 105 && !encodes(seed) }
 
 // drawSetup picks a configuration that stays small and crowded.
 func drawSetup(r *rand.Rand, encodes bool) setup {
@@ -67,6 +73,25 @@ func drawSetup(r *rand.Rand, encodes bool) setup {
 		s.addEncoder(r, room, host)
 	}
 	return s
+}
+
+// addStates adds a recurrent layer to the model. A working page for each sequence may be
+// there, or not.
+func (s *setup) addStates(r *rand.Rand) {
+	s.recurrent = true
+	if len(s.model.KVHeads) == 1 {
+		s.model.KVHeads = slices.Repeat(s.model.KVHeads, s.model.Layers)
+	}
+	s.model.KVHeads = append(slices.Clone(s.model.KVHeads), 0)
+	s.model.States = []windows.State{{Layers: []int{s.model.Layers}, Bytes: int64(8 + r.IntN(64))}}
+	s.model.Layers++
+	s.cache.StateCheckpointInterval = s.cache.TokensPerBlock * r.IntN(3)
+	pools, err := windows.Pools(s.model, s.cache)
+	if err != nil {
+		panic(fmt.Sprintf("sim: %v", err))
+	}
+	s.pools = pools
+	s.pages = append(s.pages, windows.Counts{Primary: 2 + r.IntN(3*s.hosts), Secondary: r.IntN(2) * r.IntN(12)})
 }
 
 // addEncoder makes the model one with an encoder, whose inputs are about as long
@@ -123,6 +148,9 @@ func (s *setup) String() string {
 		s.cache.TokensPerBlock, s.cache.MaxAttentionWindow, s.cache.SinkTokenLength, s.model.MaxSeqLen, s.hosts, s.perHost,
 		s.cache.EnableBlockReuse, s.cache.EnablePartialReuse, s.cache.CopyOnPartialReuse, s.cache.OnboardBlocks, s.cache.OffloadAhead,
 		s.cache.SecondaryOffloadMinPriority, s.cache.SaltQuotas, s.cache.OtherSaltsQuota, s.cache.EventBufferMaxSize, s.inFlight, s.calm)
+	if s.recurrent {
+		text += fmt.Sprintf(" recurrent, checkpoints at %d;", s.cache.StateCheckpointInterval)
+	}
 	if s.encodes {
 		text += fmt.Sprintf(" encoder inputs up to %d tokens;", s.model.EncoderMaxLen)
 	}

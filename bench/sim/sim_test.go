@@ -104,6 +104,20 @@ func TestSimOfEncoders(t *testing.T) {
 	}
 }
 
+// TestSimOfStates plays models with recurrent layers, among them forks of which one copy
+// failed while another still read the working page.
+func TestSimOfStates(t *testing.T) {
+	plans := append(of(2000, 9087, 9088, 9089, 9091, 9092, 9093, 9094, 9095, 9096, 9098, 9099, 9100), of(3000, 9347, 9812)...)
+	total := tally{}
+	for _, p := range plans {
+		require.True(t, recurrent(p.seed))
+		total.join(play(t, p).counts)
+	}
+	for _, what := range []string{"tokens reused behind a checkpoint", "requests, fork", "recoveries", "rebalanced"} {
+		assert.Positive(t, total[what], what)
+	}
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
 	for _, seed := range []uint64{21, 22, 23, 25} {

@@ -69,6 +69,9 @@ func newWorld(p plan) (*world, error) {
 	w := &world{plan: p, clock: &clock{}, counts: tally{}, mirror: events.NewMirror()}
 	w.rng = rand.New(rand.NewPCG(p.seed, 1<<63))
 	w.setup = drawSetup(w.rng, encodes(p.seed))
+	if recurrent(p.seed) {
+		w.addStates(w.rng)
+	}
 	watched.Store(w)
 	w.sched = mailbox.NewChoosingScheduler(func(n int) int { return w.rng.IntN(n) })
 	memory := int64(0)

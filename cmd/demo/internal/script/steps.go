@@ -342,12 +342,13 @@ func decodeFork(o *object) request {
 		}
 		results, err := p.engine.Fork(p.ctx, []messages.ForkStep{{Sequence: s.id, Count: len(into)}})
 		if err == nil {
+			// Also of a fork that was refused: copies may still read the working page.
+			s.ready = append(s.ready, results[0].Ready...)
 			err = results[0].Err
 		}
 		if err != nil {
 			return nil, p.noticed(s, err)
 		}
-		s.ready = append(s.ready, results[0].Ready...)
 		for i, n := range into {
 			f := *s
 			f.id, f.beams, f.ready = results[0].Forks[i], [][]host.Chain{slices.Clone(s.beams[0])}, slices.Clone(s.ready)
