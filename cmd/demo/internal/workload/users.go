@@ -1,18 +1,18 @@
 package workload
 
 import (
-	"container/heap"
 	"sync/atomic"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/internal/heap"
 )
 
 // Users are the conversations of one host: a serve.Source. They belong to the
 // host's goroutine; Answered may be read by any.
 type Users struct {
 	byNumber map[int]*conversation
-	due      queue
+	due      []*conversation // a heap in the order of byDue
 	answered atomic.Int64
 }
 
@@ -26,7 +26,7 @@ func Share(c Config, hosts int) []*Users {
 		v := newConversation(&c, n)
 		u := users[n%hosts]
 		u.byNumber[n] = v
-		heap.Push(&u.due, v)
+		heap.Push(&u.due, byDue{}, v)
 	}
 	return users
 }
@@ -51,34 +51,30 @@ func (u *Users) Next(now time.Duration, load serve.Load) (*serve.Request, error)
 	if len(u.due) == 0 || load == serve.Working && u.due[0].ready > now {
 		return nil, nil
 	}
-	return heap.Pop(&u.due).(*conversation).turn(), nil
+	return heap.Pop(&u.due, byDue{}).turn(), nil
 }
 
 // Done lets the conversation go on, after a pause.
 func (u *Users) Done(r *serve.Request) error {
 	u.answered.Add(1)
 	if v := u.byNumber[r.Number]; v.answered(r) {
-		heap.Push(&u.due, v)
+		heap.Push(&u.due, byDue{}, v)
 	} else {
 		delete(u.byNumber, r.Number)
 	}
 	return nil
 }
 
-// queue is a heap of conversations: who is due first, then the lower number.
-type queue []*conversation
+// byDue orders conversations: who is due first, then the lower number.
+type byDue struct{}
 
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, j int) bool {
-	if q[i].ready != q[j].ready {
-		return q[i].ready < q[j].ready
+// Before implements heap.Order.
+func (byDue) Before(a, b *conversation) bool {
+	if a.ready != b.ready {
+		return a.ready < b.ready
 	}
-	return q[i].number < q[j].number
+	return a.number < b.number
 }
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)   { *q = append(*q, x.(*conversation)) }
-func (q *queue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
-}
+
+// Moved does nothing: no conversation is removed but the first.
+func (byDue) Moved(*conversation, int) {}

@@ -1,8 +1,7 @@
 package token
 
 import (
-	"container/heap"
-
+	"github.com/kvactor/kvactor/internal/heap"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -21,29 +20,17 @@ type pair struct {
 	first, then messages.Token
 }
 
-// pairs is a heap: the lowest order first, the leftmost of equal ones first.
-type pairs []pair
+// byOrder orders pairs: the lowest order of the merge first, the leftmost of equal ones
+// first.
+type byOrder struct{}
 
-// Len, Less, Swap, Push and Pop are those of a heap.
-func (p pairs) Len() int { return len(p) }
-
-// Less orders by rank, then by place.
-func (p pairs) Less(i, j int) bool {
-	return p[i].order < p[j].order || p[i].order == p[j].order && p[i].left < p[j].left
+// Before implements heap.Order.
+func (byOrder) Before(a, b pair) bool {
+	return a.order < b.order || a.order == b.order && a.left < b.left
 }
 
-// Swap exchanges two.
-func (p pairs) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
-
-// Push adds one.
-func (p *pairs) Push(x any) { *p = append(*p, x.(pair)) }
-
-// Pop takes the last one.
-func (p *pairs) Pop() any {
-	last := (*p)[len(*p)-1]
-	*p = (*p)[:len(*p)-1]
-	return last
-}
+// Moved does nothing: no pair is removed but the first.
+func (byOrder) Moved(pair, int) {}
 
 // join merges the tokens of a word until no two neighbours can be merged. It
 // passes an error on.
@@ -56,21 +43,21 @@ func (t *Tokenizer) join(ids []messages.Token, err error) ([]messages.Token, err
 		list[i] = symbol{id: id, prev: i - 1, next: i + 1}
 	}
 	list[len(list)-1].next = -1
-	var queue pairs
+	var queue []pair // a heap
 	offer := func(left int) {
 		if left < 0 || list[left].next < 0 {
 			return
 		}
 		a, b := list[left].id, list[list[left].next].id
 		if m, ok := t.find(a, b); ok {
-			heap.Push(&queue, pair{m, left, a, b})
+			heap.Push(&queue, byOrder{}, pair{m, left, a, b})
 		}
 	}
 	for i := range list {
 		offer(i)
 	}
 	for len(queue) > 0 {
-		p := heap.Pop(&queue).(pair)
+		p := heap.Pop(&queue, byOrder{})
 		l := &list[p.left]
 		if l.gone || l.next < 0 || l.id != p.first || list[l.next].id != p.then {
 			continue // one of the two has been merged with another since
