@@ -68,6 +68,8 @@ func (a *audit) due() bool {
 
 // start asks every actor.
 func (a *audit) start() {
+	// New records each time: an audit is rare, and a failure may leave the last ones with their
+	// actors.
 	header := protocol.Header{Epoch: a.kernel.epoch}
 	a.tree, a.offloader = protocol.Audit{Header: header}, protocol.Audit{Header: header}
 	a.pools = make([]protocol.Audit, 0, len(a.config.Pools))
@@ -91,6 +93,7 @@ func (a *audit) tenants(p int) []protocol.Tenant {
 	if a.config.Tenants == nil {
 		return nil
 	}
+	// AnyTenant for a page that no sequence holds: the pool alone says whose it is.
 	of := slices.Repeat([]protocol.Tenant{protocol.AnyTenant}, a.counts.device[p].Total)
 	a.sequences.EachPage(p, func(s *sequence.Sequence, _ sequence.BlockIndex, page messages.PageID) {
 		if !s.IsLost() {
@@ -127,6 +130,8 @@ func (a *audit) compareAttached(p int) error {
 			inTree[at.Page] = at.Block
 		}
 	}
+	// What the pool has and the tree has not is found in this loop; what is left in inTree
+	// afterwards is the opposite.
 	name := a.config.Pools[p].Name
 	if len(a.pools[p].Attached) > 0 {
 		for _, at := range a.pools[p].Attached[0] {

@@ -34,6 +34,7 @@ func EncoderKey(tokens []messages.Token, items []messages.MultimodalItem) string
 	for _, t := range tokens {
 		b = binary.LittleEndian.AppendUint32(b, uint32(t))
 	}
+	// Sorted, because items may come in any order and mean the same.
 	if len(items) > 1 {
 		items = slices.Clone(items)
 		slices.SortFunc(items, func(a, b messages.MultimodalItem) int { return cmp.Compare(a.Start, b.Start) })

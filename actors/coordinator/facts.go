@@ -29,11 +29,13 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, answer int) *pro
 	}
 	r := f.list[f.used]
 	f.used++
+	// What is not computed is not stored, so no later request can find it.
 	tokens := s.Tokens(0)[:s.Computed()]
 	if answer == 0 {
 		answer = int(s.Length() - s.Prompt)
 	}
 	r.Arrived, r.Answer = s.Arrived, answer
+	// A sequence may end before its prompt is computed.
 	r.Prompt = min(int(s.Prompt), len(tokens)) / tokensPerBlock
 	r.Signatures = appendSignatures(r.Signatures[:0], &s.Namespace, tokens, tokensPerBlock)
 	return r

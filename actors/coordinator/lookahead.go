@@ -162,6 +162,7 @@ func (a *lookAhead) offerCandidates() {
 // for the copy. It costs a look at each running sequence and at its blocks that
 // are not computed.
 func (a *lookAhead) withoutOpen(p int, candidates []protocol.Victim, held int) []protocol.Victim {
+	// Candidates that no one holds are written to by no sequence.
 	if held == len(candidates) {
 		return candidates
 	}
@@ -189,6 +190,7 @@ func (a *lookAhead) markOpen(p int) {
 // copied counts.
 func (a *lookAhead) copied() {
 	o := &a.offer
+	// With a busy link nothing was copied, so the demand of this time counts for the next look.
 	if a.busy = o.Busy; !o.Busy {
 		clear(a.taken)
 	}

@@ -21,6 +21,7 @@ type pageCounts struct {
 func newPageCounts(config *Config, sequences *sequence.Arena) *pageCounts {
 	n := len(config.Pools)
 	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]messages.PageCounts, n), sequences: sequences}
+	// As every pool and the offloader say it themselves before the first message.
 	for p, count := range config.Counts {
 		c.device[p].PageCounts = messages.PageCounts{Total: count.Primary, Free: count.Primary}
 		c.host[p] = messages.PageCounts{Total: count.Secondary, Free: count.Secondary}
@@ -42,6 +43,7 @@ func (c *pageCounts) available(p int) int {
 func (c *pageCounts) reserved(p int) int { return int(c.sequences.Reserved(p)) }
 
 // needed is the fewest pages that a pool can have now.
+// Pages that a prompt in chunks has taken are used and not held: both bounds are needed.
 func (c *pageCounts) needed(p int) int {
 	return max(c.device[p].Held+c.reserved(p), c.device[p].Used)
 }

@@ -309,6 +309,7 @@ func (n *unpin) endPins() {
 				q.Unpins = append(q.Unpins, protocol.Touch{Block: block, Use: use})
 			}
 		}
+		// All pages of a pool in one operation: they get one use, and are evicted from the last.
 		if len(pages) > 0 {
 			n.out.pools.add(p, protocol.PoolOp{Kind: protocol.EndPin, Pages: pages, Use: use})
 		}

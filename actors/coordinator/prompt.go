@@ -104,6 +104,7 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 		r, result := &requests[i], &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
 		err := b.config.Validate(r)
+		// After the values: a prompt that is wrong in itself says so, however long its input is.
 		if err == nil {
 			err = b.config.validateEncoderLength(len(r.Encoder))
 		}
@@ -137,6 +138,7 @@ func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) 
 	if err := b.config.ValidatePrefix(p); err != nil {
 		return nil, err
 	}
+	// No session and no retention: lookups, pins and prefetches change neither of a block.
 	spec := promptSpec{
 		origin: sequence.Origin{Namespace: b.config.keyed(p.Namespace, p.Encoder, p.EncoderItems)},
 		tokens: p.Tokens, multimodal: p.Multimodal, limit: limit,
@@ -161,6 +163,8 @@ func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 		m.Items = append(m.Items, protocol.MatchItem{})
 	}
 	it := &m.Items[n]
+	// Everything that the tree answers is emptied here, because an answer says nothing about
+	// what it has not found.
 	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false
 	it.IDs, it.CheckpointPages = it.IDs[:0], it.CheckpointPages[:0]
 	it.Checkpoint, it.Attention, it.AttentionWhole = protocol.NoBlock, 0, 0
