@@ -403,12 +403,15 @@ func (s *scenario) inject(t *gotesting.T, name string, n injection) bool {
 	return true
 }
 
-// mustGoOn checks an engine after a failure: every sequence is whole or lost, all of
-// them can be released, and another one is served.
+// mustGoOn checks an engine after a failure: every sequence is whole or lost, prompts can
+// be computed to their ends, all sequences can be released, and another one is served.
 func (w *world) mustGoOn(name string) {
 	w.releaseAllLost()
 	w.check()
 	require.Equal(w.t, len(w.running), w.stats().Sequences, "%s\n%s", name, w.Engine)
+	for _, l := range w.running { // the host writes to all pages of the prompts that it has begun
+		w.prefill(l)
+	}
 	w.unchecked = true
 	for len(w.running) > 0 { // what waited for their pages is admitted then
 		for _, l := range w.running {
