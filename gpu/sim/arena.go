@@ -48,6 +48,7 @@ func overMemory(pageBytes int64, pages int, memory []byte) arena {
 // those that were there before.
 func (a *arena) resize(pages int) {
 	n := (pages + a.perPiece - 1) / a.perPiece
+	// Pieces are made on first touch; here is only the place for them.
 	for len(a.pieces) < n {
 		a.pieces = append(a.pieces, nil)
 	}
@@ -56,6 +57,7 @@ func (a *arena) resize(pages int) {
 	for len(a.touched) < pages {
 		a.touched = append(a.touched, false)
 	}
+	// A page that comes back is new, and is poisoned again on first touch.
 	clear(a.touched[pages:])
 	a.touched = a.touched[:pages]
 	a.pages = pages
@@ -68,6 +70,7 @@ func (a *arena) page(p messages.PageID) []byte {
 		a.pieces[i] = make([]byte, int64(a.perPiece)*a.pageBytes)
 	}
 	lo := int64(int(p)%a.perPiece) * a.pageBytes
+	// The capacity ends with the page, so that an append cannot reach the next one.
 	b := a.pieces[i][lo : lo+a.pageBytes : lo+a.pageBytes]
 	if !a.touched[p] {
 		a.touched[p] = true

@@ -49,10 +49,12 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	if given := spec.HostMemory; given != nil && int64(len(given)) < int64(spec.HostPages)*spec.PageBytes {
 		return 0, fmt.Errorf("sim: pool %s: host memory of %d bytes for %d pages of %d", spec.Name, len(given), spec.HostPages, spec.PageBytes)
 	}
+	// 0 means that the pool does not grow beyond its first size.
 	spec.MaxDevicePages = max(spec.MaxDevicePages, spec.DevicePages)
 	if err := d.memory.reserve(spec, spec.DevicePages); err != nil {
 		return 0, err
 	}
+	// Memory of the host keeps its contents: it may be a store that is opened again.
 	poison := d.config.Poison == PoisonOn
 	host := newArena(spec.PageBytes, spec.HostPages, poison)
 	if spec.HostMemory != nil {
@@ -89,6 +91,7 @@ func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 			pool.spec.Name, devicePages, pool.spec.MaxDevicePages)
 	}
 	going := touching{pool: p, tier: messages.Primary, from: messages.PageID(devicePages)}
+	// Before anything changes: a refused resize leaves the pool as it is.
 	if err := d.idle(going); err != nil {
 		return fmt.Errorf("sim: pool %s: resize to %d device pages: %w", pool.spec.Name, devicePages, err)
 	}
@@ -126,6 +129,7 @@ func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
 	if err != nil {
 		return nil
 	}
+	// The memory of a page stays where it is while the arena grows, so the slice stays valid.
 	a := &pool.tiers[messages.Secondary]
 	if page < 0 || int(page) >= a.pages {
 		return nil
@@ -191,6 +195,7 @@ func (t touching) slot(s gpu.Slot) bool {
 
 // side is the last page of one side of a copy, the likeliest to be among t.
 func side(s gpu.Slot, c *gpu.Copy) gpu.Slot {
+	// Pages that go are at the end, so the last page of a run is compared.
 	s.Page += messages.PageID(c.Count()) - 1
 	return s
 }

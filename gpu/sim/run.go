@@ -27,10 +27,12 @@ func (d *Device) step(limit int64) bool {
 	if d.start() {
 		return true
 	}
+	// Nothing can start now, so time may move to the next event without missing one.
 	next, op := d.next()
 	if next > limit || next == forever {
 		return false
 	}
+	// An operation may have ended in the past of a clock that Advance has moved.
 	d.now = max(d.now, next)
 	if op != noOp {
 		d.finish(op)
@@ -48,6 +50,7 @@ func (d *Device) start() (ended bool) {
 		chosen[e] = noOp
 	}
 	for _, s := range d.streams.All {
+		// Only the head of a stream may start: the order within a stream is what the engine relies on.
 		if s.queue.empty() || s.stalled > d.now {
 			continue
 		}
@@ -62,12 +65,15 @@ func (d *Device) start() (ended bool) {
 		switch o.kind {
 		case marker:
 			o.started, o.end = d.now, d.now
+			// Finished here, so that streams that are visited later in this loop see the marker's ticket.
 			d.finish(i)
 			ended = true
 		case kernel:
+			// Kernels of several streams run at once: the model has no limit on them.
 			o.state, o.started = running, d.now
 			o.end = d.now + int64(math.Ceil(o.work))
 		case copies:
+			// An engine takes one operation; the others stay ready until it is free.
 			if best := chosen[o.direction]; best == noOp || d.before(o, &d.ops[best]) {
 				chosen[o.direction] = i
 			}
@@ -84,6 +90,7 @@ func (d *Device) start() (ended bool) {
 // met tells whether all waits of an operation have passed.
 func (d *Device) met(o *op) bool {
 	for _, t := range o.waits {
+		// One wait is enough to hold the operation back.
 		if !d.passed(t) {
 			return false
 		}
@@ -99,6 +106,8 @@ func (d *Device) becomeReady(o *op) {
 	if d.config.Seed == 0 || o.kind == marker {
 		return
 	}
+	// The chance is a function of the seed, the stream and the number, so a schedule repeats whatever
+	// the order of the goroutines that submit.
 	delay, stretch := newChance(d.config.Seed, int32(o.stream.id), o.seq).schedule()
 	o.earliest = max(o.earliest, d.now+delay)
 	o.work *= stretch
@@ -120,6 +129,7 @@ func (d *Device) before(a, b *op) bool {
 func (d *Device) begin(i int32) {
 	o := &d.ops[i]
 	o.state, o.started, o.updated = running, d.now, d.now
+	// Rounded up: an operation never ends before its bytes are through.
 	o.end = d.now + int64(math.Ceil(o.work))
 	d.engines[o.direction].op = i
 	if d.config.Poison == PoisonOn {
@@ -142,6 +152,7 @@ func (d *Device) shareLink() {
 		if own == nil {
 			return
 		}
+		// What has been moved so far was moved at the old rate.
 		own.work -= float64(float64(d.now-own.updated) * own.rate)
 		own.updated, own.rate = d.now, 1
 		if other != nil {
@@ -174,6 +185,7 @@ func (d *Device) next() (at int64, ending int32) {
 		o := &d.ops[i]
 		switch {
 		case o.state == running:
+			// Ties break by order, so a schedule does not depend on the order of streams.
 			if o.end < at || o.end == at && (ending == noOp || o.order < d.ops[ending].order) {
 				at, ending = o.end, i
 			}
@@ -193,6 +205,7 @@ func (d *Device) finish(i int32) {
 	o := &d.ops[i]
 	switch o.kind {
 	case copies:
+		// The bytes are copied at the end: whoever reads the destination earlier reads poison.
 		d.engines[o.direction].op = noOp
 		for k := range o.copies {
 			for c := range o.copies[k].Each {
@@ -222,6 +235,7 @@ func (d *Device) finish(i int32) {
 // device is still there afterwards. A kernel that panics has run.
 func (d *Device) runKernel(o *op) bool {
 	f := o.run
+	// Records are reused: the function would keep alive what it refers to.
 	o.run = nil
 	if f != nil {
 		d.unlocked(f)
@@ -254,6 +268,7 @@ func (d *Device) retire(i int32) {
 	o := &d.ops[i]
 	s := o.stream
 	s.queue.pop()
+	// From here on the ticket has passed: the bytes are in place.
 	s.done = o.seq
 	d.pending -= 1 + len(o.copies)
 	t := Timing{Seq: o.seq, Submit: time.Duration(o.submitted), Start: time.Duration(o.started), End: time.Duration(d.now)}

@@ -85,6 +85,7 @@ func New(c Config) (*Device, error) {
 	for e := range d.engines {
 		d.engines[e] = engine{op: noOp}
 	}
+	// Zero is the default; there is no device without a limit.
 	if d.config.MaxPending <= 0 {
 		d.config.MaxPending = DefaultMaxPending
 	}
@@ -118,6 +119,7 @@ func (d *Device) Now() time.Duration {
 // Sync moves time until the ticket has passed. The context is looked at now and
 // then, and while another goroutine moves time.
 func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
+	// Without taking run: a ticket that has passed needs no time.
 	if passed, err := d.ask(t); passed || err != nil {
 		return err
 	}
@@ -127,6 +129,7 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	defer d.stopTime()
 	const lookEvery = 64
 	for n := 0; !d.passed(t); n++ {
+		// The device may end between two steps, as a kernel may close it.
 		if d.err != nil {
 			return d.err
 		}
@@ -174,6 +177,7 @@ func (d *Device) stopTime() {
 func (d *Device) Advance(t time.Duration) {
 	_ = d.moveTime(context.Background()) // which does not end
 	defer d.stopTime()
+	// Events at the limit itself still happen.
 	limit := d.now + int64(t)
 	for d.err == nil && d.step(limit) {
 	}
@@ -209,6 +213,7 @@ func (d *Device) inject(b *gpu.Batch) (accepted int, failed error) {
 		if d.failing[way] == 0 {
 			continue
 		}
+		// The single page is what the fault is for; it is used up.
 		if b.Copies[i].Pages <= 1 {
 			d.failing[way]--
 		}
@@ -235,6 +240,7 @@ func (d *Device) fail(reason error) {
 	for _, s := range d.streams.All {
 		s.queue.clear()
 	}
+	// Queued work is dropped and its tickets never pass, as on a lost device.
 	d.records, d.pending = records{}, 0
 	for e := range d.engines {
 		d.engines[e].op = noOp

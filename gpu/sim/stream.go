@@ -69,6 +69,7 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	if d.err != nil {
 		return 0, d.err
 	}
+	// The queue grows with use: most streams hold a few operations.
 	st := &stream{name: name}
 	id, ok := d.streams.Add(st)
 	if !ok {
@@ -86,6 +87,7 @@ func (d *Device) DestroyStream(s gpu.Stream) error {
 	if err != nil {
 		return err
 	}
+	// The operation is named, since the caller has to find the wait that it forgot.
 	if !st.queue.empty() {
 		o := &d.ops[st.queue.first()]
 		return fmt.Errorf("sim: stream %s: destroyed while %s %q, operation %d, is under way: %w",
@@ -116,6 +118,7 @@ func (d *Device) known(t gpu.Ticket) error {
 	if err != nil {
 		return fmt.Errorf("sim: ticket %d: %w", t.Seq, err)
 	}
+	// A ticket from the future is a bug of the caller; to wait for it would hang.
 	if t.Seq > s.last {
 		return fmt.Errorf("sim: ticket %d of stream %s, whose last is %d", t.Seq, s.name, s.last)
 	}
@@ -158,6 +161,7 @@ func (d *Device) Stall(s gpu.Stream, t time.Duration) error {
 	if err != nil {
 		return err
 	}
+	// Stalls do not add up: a host that is late twice at once is late once.
 	st.stalled = max(st.stalled, d.now+int64(t))
 	return nil
 }
@@ -177,6 +181,7 @@ func (d *Device) Timing(t gpu.Ticket) (timing Timing, ok bool) {
 	if err != nil || len(s.past) == 0 {
 		return Timing{}, false
 	}
+	// The ring may hold a later operation in this place; its number tells.
 	timing = s.past[t.Seq%remembered]
 	return timing, timing.Seq == t.Seq && t.Seq != 0
 }

@@ -68,6 +68,7 @@ type run struct {
 // Submit queues a batch. A batch that breaks a rule is refused as a whole with
 // an error that states the fact; an injected failure is a *gpu.CopyError.
 func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	// Before the lock: making room runs work, and work may be kernels that call the device.
 	d.makeRoom(len(b.Copies))
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,17 +79,20 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err := d.checkBatch(st, b); err != nil {
 		return gpu.Ticket{}, err
 	}
+	// A batch that breaks a rule uses up no fault: it is refused before.
 	accepted, failed := d.inject(b)
 	list := b.Copies[:accepted]
 	if failed != nil && accepted == 0 {
 		return gpu.Ticket{}, failed
 	}
 	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
+	// An empty batch has a ticket too, after its waits.
 	if len(list) == 0 {
 		d.enqueue(st, marker, b.Label, b.Waits)
 	}
 	waits := b.Waits
 	d.split(list)
+	// Each stretch goes to one engine. The waits are on the first: the others follow it in the stream.
 	for _, r := range d.runs {
 		o := d.enqueue(st, copies, b.Label, waits)
 		o.direction = r.direction
@@ -108,6 +112,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 // that goroutine is making room.
 func (d *Device) makeRoom(copies int) {
 	d.mu.Lock()
+	// A batch larger than the limit is taken when nothing else is pending.
 	full := d.pending > 0 && d.pending+copies > d.config.MaxPending
 	d.mu.Unlock()
 	if !full {
@@ -147,6 +152,7 @@ func (d *Device) checkBatch(s *stream, b *gpu.Batch) error {
 func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Ticket) *op {
 	i := d.records.take()
 	o := &d.ops[i]
+	// Numbers are given under the lock: a ticket's number is its place in the stream.
 	st.last++
 	d.order++
 	*o = op{
@@ -154,10 +160,12 @@ func (d *Device) enqueue(st *stream, kind opKind, label string, waits []gpu.Tick
 		kind: kind, label: label, stream: st, seq: st.last, order: d.order,
 		submitted: d.now, earliest: d.callFree, rate: 1,
 	}
+	// A marker costs no call of its own.
 	if kind == marker {
 		o.earliest = d.now
 	}
 	for _, t := range waits {
+		// Fewer waits make the search for the next operation cheaper.
 		if !d.passed(t) {
 			o.waits = append(o.waits, t)
 		}
@@ -214,6 +222,7 @@ func (d *Device) measure(o *op) {
 	for i := range o.copies {
 		c := &o.copies[i]
 		o.bytes += c.Bytes
+		// Only neighbours in the list are merged, as a driver would that looks at one pair at a time.
 		if i > 0 && c.Follows(o.copies[i-1], d.memory.pageSizes(c)) {
 			piece += c.Bytes
 			continue
@@ -226,6 +235,7 @@ func (d *Device) measure(o *op) {
 	o.work = d.profile.work(o.direction, cost, o.bytes)
 	o.speed = float64(o.bytes) / o.work
 	d.callFree += int64(float64(descriptors) * d.profile.DescriptorNanos)
+	// The engine may begin when the processor has written all descriptors.
 	o.earliest = d.callFree
 }
 
@@ -244,6 +254,7 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	}
 	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
 	o := d.enqueue(st, kernel, k.Label, k.Waits)
+	// Kept until the kernel has run, for Resize and DestroyPool: see idle.
 	o.reads = append(o.reads, k.Reads...)
 	o.writes = append(o.writes, k.Writes...)
 	o.run = k.Run
