@@ -23,6 +23,7 @@ type chatFlags struct {
 	tokens  int
 	compare bool
 	config  runner.Config
+	store   storeFlag
 }
 
 func chatCommand() *cobra.Command {
@@ -42,11 +43,11 @@ is told: My name is Anna. What is my name?`,
   demo chat --model SmolLM2-135M-Instruct.Q4_1.gguf`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			talk, err := newTalk(&f)
+			talk, err := newTalk(c.Context(), &f)
 			if err != nil {
 				return statusError{err, statusUsage}
 			}
-			defer func() { err = errors.Join(err, talk.runner.Close()) }()
+			defer func() { err = errors.Join(err, talk.runner.Close(), talk.closeStore()) }()
 			fmt.Fprintf(c.ErrOrStderr(), "[%s, %d parameters]\n", talk.name, talk.model.Parameters)
 			return talk.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -56,6 +57,7 @@ is told: My name is Anna. What is my name?`,
 	c.Flags().BoolVar(&f.compare, "compare", false, "compute each prompt without the cache, too, to compare the times")
 	c.Flags().IntVar(&f.config.Pages, "pages", 0, "device pages; 0: enough for two of the longest chats")
 	c.Flags().IntVar(&f.config.HostPages, "host-pages", 256, "pages in host memory")
+	f.store.add(c.Flags())
 	return c
 }
 
@@ -65,16 +67,22 @@ type talk struct {
 	flags  *chatFlags
 	runner *runner.Runner
 	chat   []token.Message
+
+	closeStore func() error
 }
 
-func newTalk(f *chatFlags) (*talk, error) {
+func newTalk(ctx context.Context, f *chatFlags) (*talk, error) {
 	l, err := openLanguage(f.model)
 	if err != nil {
 		return nil, err
 	}
 	f.config.TokensPerBlock, f.config.Chunk = 16, 64
+	closeStore, err := f.store.attach(ctx, &f.config, l.files, l.path)
+	if err != nil {
+		return nil, err
+	}
 	r, err := runner.Open(l.model, f.config)
-	return &talk{flags: f, language: l, runner: r}, err
+	return &talk{flags: f, language: l, runner: r, closeStore: closeStore}, err
 }
 
 // run answers line by line until the input ends.

@@ -18,6 +18,8 @@ type language struct {
 	model *model.Model
 	words *token.Tokenizer
 	form  token.Form
+	files fs.FS // of its weights; nil: the file at path
+	path  string
 }
 
 // modelHelp is the text of --model.
@@ -52,7 +54,7 @@ func openLanguage(path string) (*language, error) {
 	if l.words.Len() > m.Vocab {
 		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", path, l.words.Len(), m.Vocab)
 	}
-	l.model = m
+	l.model, l.files, l.path = m, source.Files, path
 	return l, nil
 }
 

@@ -27,6 +27,7 @@ var cacheTypes = []windows.DType{windows.Float32, windows.Float16, windows.BFloa
 
 func modelRunCommand() *cobra.Command {
 	var config runner.Config
+	var store storeFlag
 	dtype := string(windows.Float32)
 	c := &cobra.Command{
 		Use:   "run FOLDER",
@@ -47,15 +48,19 @@ recurrent layers run without reuse.`,
 			if config.DType, err = cacheType(dtype); err != nil {
 				return statusError{err, statusUsage}
 			}
-			m, _, err := model.Load(args[0])
+			m, source, err := model.Load(args[0])
+			if err != nil {
+				return statusError{err, statusUsage}
+			}
+			closeStore, err := store.attach(c.Context(), &config, source.Files, args[0])
 			if err != nil {
 				return statusError{err, statusUsage}
 			}
 			r, err := runner.Open(m, config)
 			if err != nil {
-				return statusError{err, statusUsage}
+				return statusError{errors.Join(err, closeStore()), statusUsage}
 			}
-			defer func() { err = errors.Join(err, r.Close()) }()
+			defer func() { err = errors.Join(err, r.Close(), closeStore()) }()
 			return r.Lines(c.Context(), c.InOrStdin(), c.OutOrStdout())
 		},
 	}
@@ -64,6 +69,7 @@ recurrent layers run without reuse.`,
 	f.IntVar(&config.Pages, "pages", 0, "device pages of each pool; 0: enough for two of the longest sequences")
 	f.IntVar(&config.HostPages, "host-pages", 0, "pages of each pool in host memory")
 	f.IntVar(&config.Chunk, "chunk", 0, "tokens of a prompt that are computed at a time, a multiple of a block; 0: all")
+	store.add(f)
 	f.BoolVar(&config.NoReuse, "no-reuse", false, "store and reuse nothing")
 	f.StringVar(&dtype, "dtype", dtype, "elements of the cache: float32, float16, bfloat16, int8, fp8")
 	f.BoolVar(&config.Checked, "check", false, "report every access to pages that nothing orders, as an error of the request")

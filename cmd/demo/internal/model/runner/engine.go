@@ -44,6 +44,7 @@ type Config struct {
 	Checked        bool            // report every access to pages that nothing orders
 	Seed           int64           // of the device's schedule
 	Options        []actors.Option // of the engine
+	Fetch          time.Duration   // that an admission waits for the engine's store, if it has one
 	// Adjust changes the cache configuration before the engine starts. Nil: not.
 	Adjust func(*windows.Config)
 }
@@ -260,6 +261,7 @@ func (r *Runner) AdmitAll(ctx context.Context, requests []Request) ([]*Sequence,
 		q := &requests[i]
 		asked[i] = messages.AdmitRequest{
 			Namespace: q.namespace(), Tokens: q.Tokens, Encoder: q.Encoder, BeamWidth: q.Beams, ChunkTokens: r.Config.Chunk,
+			Fetch: r.Config.Fetch,
 		}
 	}
 	results, err := r.Engine.AdmitBatch(ctx, asked)
