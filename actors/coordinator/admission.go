@@ -460,6 +460,7 @@ func (a *admission) releaseSymbols() {
 func (a *admission) end() {
 	a.stage = admissionIdle
 	if !a.parked {
+		a.takeTokens()
 		a.kernel.reply()
 		return
 	}

@@ -36,6 +36,17 @@ func (a *admission) fillResult(i int) {
 	}
 }
 
+// takeTokens takes the arrays that the host gives away out of the requests that were
+// admitted. It waits for the end of the request, because until then the request may be
+// served once more.
+func (a *admission) takeTokens() {
+	for i := range a.request.Requests {
+		if r := &a.request.Requests[i]; r.KeepTokens && a.request.Results[i].Err == nil {
+			r.Tokens = nil
+		}
+	}
+}
+
 // reuseIn says what a prompt reuses in a pool, and counts it.
 func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 	pl, counters := &it.plans[p], a.stats.pool(p)

@@ -51,6 +51,8 @@ type promptSpec struct {
 	// keepSymbols: the tree keeps the symbols of covered tokens as long as the
 	// sequence runs, because it will store them.
 	keepSymbols bool
+	// keepTokens: the sequence keeps the array of tokens, if it is admitted.
+	keepTokens bool
 }
 
 // add makes a sequence of a prompt and enters it into the batch.
@@ -61,7 +63,11 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	o := spec.origin
 	o.Arrived = b.kernel.now
 	o.Tenant, o.Prompt = b.config.Tenants[o.Namespace.Salt], sequence.TokenCount(len(spec.tokens))
-	s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
+	if spec.keepTokens {
+		s.BeginKeeping(o, spec.tokens, sequence.TokenCount(spec.chunk))
+	} else {
+		s.Begin(o, spec.tokens, sequence.TokenCount(spec.chunk))
+	}
 	if spec.keepSymbols {
 		s.HoldSymbols()
 	}
@@ -124,7 +130,7 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 			},
 			encoder: b.config.padded(r.Encoder), length: len(r.Encoder),
 			tokens: r.Tokens, multimodal: r.Multimodal, limit: b.config.reusable(len(r.Tokens)),
-			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0,
+			chunk: r.ChunkTokens, keepSymbols: len(r.Multimodal) > 0, keepTokens: r.KeepTokens && len(r.Multimodal) == 0,
 		})
 		it.result, it.beams = result, max(1, r.BeamWidth)
 	}

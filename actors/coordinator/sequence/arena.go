@@ -124,6 +124,9 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 // caller's to drop.
 func (a *Arena) End(s *Sequence) {
 	s.endReserve()
+	if s.given && !s.admitted {
+		s.array = nil
+	}
 	s.leaveTokens()
 	// The slot can be taken by the next Open; arrays stay, contents do not matter.
 	s.running = false

@@ -10,9 +10,15 @@ import (
 // Begin sets what the admission says of an opened sequence; tokens are copied. A
 // chunk above 0 computes the prompt in chunks.
 func (s *Sequence) Begin(o Origin, tokens []messages.Token, chunk TokenCount) {
-	s.Origin = o
+	s.Origin, s.chunk = o, chunk
 	s.setTokens(tokens)
-	s.chunk = chunk
+}
+
+// BeginKeeping is Begin without the copy: the sequence keeps the array of tokens. If it
+// ends before it is admitted, the array is the caller's again.
+func (s *Sequence) BeginKeeping(o Origin, tokens []messages.Token, chunk TokenCount) {
+	s.Origin, s.chunk = o, chunk
+	s.keepTokens(tokens)
 }
 
 // Plan notes how much of the prompt an admission is about to reuse: so many whole

@@ -2,6 +2,7 @@ package sequence
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -113,6 +114,7 @@ type beamTokens struct {
 	// written to.
 	array *protocol.TokenArray
 	lent  TokenCount
+	given bool // the array is the host's until the sequence is admitted
 }
 
 // setTokens makes a copy of tokens those of the first beam of a sequence that has none.
@@ -120,6 +122,13 @@ func (s *beamTokens) setTokens(tokens []messages.Token) {
 	s.array, s.lent = s.arrays.copyOf(tokens, 0), 0
 	s.array.InUse = true
 	s.tokens[0] = s.array.Tokens[:len(tokens)]
+}
+
+// keepTokens makes the array of tokens that of the first beam of a sequence that has
+// none. What is behind the tokens stays the host's to know, so it is not used.
+func (s *beamTokens) keepTokens(tokens []messages.Token) {
+	s.array, s.lent, s.given = &protocol.TokenArray{Tokens: slices.Clip(tokens), InUse: true}, 0, true
+	s.tokens[0] = s.array.Tokens
 }
 
 // mustGrow tells whether n tokens cannot be appended where the tokens of the first beam
@@ -144,7 +153,7 @@ func (s *beamTokens) leaveTokens() {
 	if s.array != nil {
 		s.arrays.leave(s.array)
 	}
-	s.array, s.lent, s.tokens[0] = nil, 0, nil
+	s.array, s.lent, s.given, s.tokens[0] = nil, 0, false, nil
 }
 
 // Extend adds sampled tokens to a sequence of one beam; Shorten takes the last n

@@ -75,6 +75,27 @@ func TestArraysAreUsedAgain(t *testing.T) {
 	}
 }
 
+// An array that a host gives away is not copied, and is used again after the sequence;
+// one of a sequence that was not admitted is not.
+func TestGivenTokensAreKept(t *testing.T) {
+	for _, admitted := range []bool{false, true} {
+		a := NewArena([]windows.Pool{{TokensPerBlock: 4}}, 4, 0)
+		tokens := make([]messages.Token, 100, 200)
+		s := a.Open(1)
+		s.BeginKeeping(Origin{Prompt: 100}, tokens, 0)
+		require.Same(t, &tokens[0], &s.Tokens(0)[0])
+		if admitted {
+			s.Admit(0, 0, func(int) PageCount { return 0 })
+			s.Extend([]messages.Token{5})
+			require.Zero(t, tokens[:101][100], "behind the prompt")
+		}
+		a.End(s)
+		next := a.Open(2)
+		next.Begin(Origin{Prompt: 100}, make([]messages.Token, 100), 0)
+		require.Equal(t, admitted, &next.Tokens(0)[0] == &tokens[0])
+	}
+}
+
 // Spare arrays are bounded, and an array is little longer than what is asked for.
 func TestSpareArraysAreBounded(t *testing.T) {
 	var a tokenArrays
