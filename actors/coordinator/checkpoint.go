@@ -52,6 +52,8 @@ func (m *checkpointMaking) wave() []int { return m.steps[m.from:m.to] }
 func (c *commitStages) takeCheckpoints() {
 	m := &c.checkpoints
 	m.from = m.to
+	// The first step of a wave is always taken: with no free page it is the only one, and
+	// what it evicts is known before the next step is looked at.
 	for m.to < len(m.steps) && (m.to == m.from || c.roomInWave(m.steps[m.to])) {
 		it := &c.batch.items[m.steps[m.to]]
 		m.to++
@@ -68,6 +70,7 @@ func (c *commitStages) takeCheckpoints() {
 // free ones, and no step before it makes the same checkpoint.
 func (c *commitStages) roomInWave(i int) bool {
 	it := &c.batch.items[i]
+	// The block was not stored, for an invalidation or a fork has its page: no checkpoint.
 	if it.end.Block == protocol.NoBlock {
 		return true
 	}
@@ -76,6 +79,8 @@ func (c *commitStages) roomInWave(i int) bool {
 			return false
 		}
 	}
+	// Operations that take nothing are counted, too. The wave may be smaller for it than it
+	// could be, which changes no decision.
 	for p := c.states.first; p < c.states.end; p++ {
 		if len(c.out.pools.ops(p)) >= c.counts.device[p].Free {
 			return false
@@ -101,6 +106,8 @@ func (c *commitStages) copyCheckpoints() {
 				pages.checkpointOp = -1
 				continue
 			}
+			// The offloader has been told of the kernel that writes the working page with the
+			// message before, so the copy waits for it.
 			copies = true
 			c.stats.allocated(int(p), 1)
 			c.out.move.copy(int(p), protocol.PageCopy{
@@ -132,6 +139,7 @@ func (c *commitStages) askWorkingPages(it *step) {
 // attachCheckpoints tells the tree of the checkpoints of the wave, and of the victims
 // that their pages had.
 func (c *commitStages) attachCheckpoints() {
+	// The answers to the stores have been noted: the change is used again.
 	c.out.resetChange()
 	c.out.moved()
 	c.batch.copyTickets()
@@ -191,6 +199,8 @@ func (c *commitStages) recountLacks() {
 			it.end.Lacks = slices.DeleteFunc(it.end.Lacks, func(p messages.PoolID) bool { return p == made.Pool })
 		})
 	}
+	// What went on in host memory still counts as a checkpoint; what was dropped, by the
+	// victim that had no place there or by one that displaced it, does not.
 	for _, moved := range c.out.change.Moves {
 		if moved.To != protocol.Nowhere {
 			continue

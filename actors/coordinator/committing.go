@@ -153,6 +153,7 @@ func (c *commitStages) follow() {
 // takeNext takes the pages of the next checkpoints, or, when all of them are made, those
 // of the next chunks.
 func (c *commitStages) takeNext() {
+	// A next chunk may evict, in an attention pool, the block that a checkpoint is made for.
 	if c.checkpoints.pending() {
 		c.takeCheckpoints()
 		c.out.followUp()

@@ -12,14 +12,16 @@
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
 //	coordinator.go     which transaction serves a request, and what comes next
 //	admission.go       Admit: from the request to the answer
-//	  batch.go           matching and claiming, which lookups and prefetches share
+//	  batch.go           matching and claiming, which lookups and prefetches share; prompt.go
 //	  sources.go         partial reuse: who may copy from or take over which block
 //	  plan.go, take.go   what a prompt needs, and how it gets it
+//	  states.go          recurrent layers: checkpoints are copied to working pages
 //	  admissionqueue.go  admissions that wait for pages
-//	commit.go          Commit, and the second half of Append
+//	commit.go          Commit; committing.go is also the second half of Append, and
+//	                   checkpoint.go the checkpoints that both make
 //	append.go          Append: an engine step; beams.go, takeback.go
 //	release.go         Release; facts.go tells pools of it
-//	rewind.go          Rewind, Fork
+//	rewind.go, fork.go Rewind, Fork
 //	lookup.go, pin.go  Lookup, Prefetch; PinPrefix, UnpinPrefix
 //	forget.go          Invalidate, Reset
 //	rebalance.go       Rebalance; split.go says how many pages each pool gets, and

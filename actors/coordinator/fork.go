@@ -85,6 +85,8 @@ func (f *fork) start() {
 			err = f.checkCapacity(step.Count)
 		}
 		if result.Err = err; err == nil {
+			// The pages of all steps are taken in one message for each pool. A step is decided
+			// about when those before it have been counted.
 			made += step.Count
 			s.Touch(f.kernel.stamp)
 			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count})
@@ -92,8 +94,10 @@ func (f *fork) start() {
 		}
 	}
 	switch {
+	// Every step was refused, and nothing has changed.
 	case made == 0:
 		f.kernel.reply()
+	// Without states there is nothing to wait for: the forks are complete at once.
 	case f.states.empty():
 		f.claim()
 	default:
@@ -120,6 +124,7 @@ func (f *fork) take(it *forkItem) {
 	if f.states.empty() {
 		return
 	}
+	// One operation for all forks of the step: the pool answers their pages in one list.
 	it.ops = make([]int, f.states.end)
 	for p := f.states.first; p < f.states.end; p++ {
 		it.ops[p] = f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: it.n, Tenant: it.sequence.Tenant})
@@ -131,6 +136,7 @@ func (f *fork) take(it *forkItem) {
 func (f *fork) copy() {
 	f.out.pools.received()
 	f.out.move.reset()
+	// Victims first: a page that is taken may still have contents to be copied out.
 	f.out.move.victims(&f.out.pools)
 	for i := range f.items {
 		it := &f.items[i]
@@ -138,6 +144,7 @@ func (f *fork) copy() {
 		var q *protocol.WaitQuery
 		q, it.query = f.out.move.query()
 		for p := range f.states.end {
+			// The lists of a question are by pool, so attention pools have an empty one.
 			var written []messages.PageID
 			if f.states.has(p) {
 				own, pages := it.sequence.Table(p)[0], f.out.pools.op(p, it.ops[p]).Pages
@@ -165,6 +172,8 @@ func (f *fork) copied() {
 	f.out.moved()
 	for i := range f.items {
 		it := &f.items[i]
+		// A refused step has tickets, too: if one of two copies failed, the other still reads
+		// the page of the sequence, which goes on and will write it.
 		it.result.Ready = slices.Clone(f.out.move.tickets(it.query))
 		for p := f.states.first; p < f.states.end; p++ {
 			for _, c := range f.out.move.pool(p).Copies {
@@ -174,6 +183,7 @@ func (f *fork) copied() {
 			}
 		}
 	}
+	// The usual case: free pages were there, and the tree has nothing to learn.
 	if !f.out.changeNeeded() {
 		f.out.reset()
 		f.claim()
@@ -193,6 +203,8 @@ func (f *fork) claim() {
 		}
 		f.forkOne(it)
 	}
+	// From here on a failure leaves the forks as they are: pools are rebuilt from their
+	// tables, and the request is answered.
 	f.stage = forkClaiming
 	f.out.followUp()
 }
@@ -216,6 +228,7 @@ func (f *fork) forkOne(it *forkItem) {
 		made := f.sequences.Open(f.kernel.stamp)
 		s.Fork(made)
 		made.SetUse(f.uses.next())
+		// The reference with which the page was taken is the fork's from now on.
 		for p := f.states.first; p < f.states.end; p++ {
 			made.SetTable(p, append(made.Table(p), it.result.Working[k][p]))
 		}

@@ -100,6 +100,7 @@ func (b *promptBatch) noteAttention(i int) {
 	}
 	m := &b.match.Items[it.self]
 	it.states.attention = m.Attention
+	// Without copies a block that cannot be taken over is of no use inside.
 	if it.states.probes != nil && (m.AttentionSource.HasChildren || b.attentionHeld(i)) {
 		it.states.attention = m.AttentionWhole
 	}
