@@ -71,6 +71,7 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 		q.batches.refusals = 0
 	} else {
 		for i := range l.used {
+			// The descriptors are in the order of the batch here, so those before i are queued.
 			if f, r := s.queueOne(st, l.at(i)); r != success {
 				return i > 0, q.failed(b, i, s.failure(f, r, q.page(pools, b, i)))
 			}
@@ -88,6 +89,7 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 // descriptor that the driver names, or the first.
 func (q *copyQueue) callBatch(s *session, st *stream) (at int, r result) {
 	l := &q.lists
+	// Sources are read in the order of the stream: later work of the stream may overwrite them.
 	s.out.attr = copyAttributes{srcAccessOrder: streamOrder}
 	s.out.attrIdx, s.out.failIdx = 0, math.MaxUint64
 	r = s.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
@@ -108,6 +110,7 @@ func (c *batchCall) refused(r result) {
 
 // queueOne queues one descriptor and tells by which function.
 func (s *session) queueOne(st *stream, e descriptor) (fn, result) {
+	// Zeros are no copy: no memory of zeros has to be read.
 	if e.src == 0 {
 		return fnMemsetD8Async, s.call(fnMemsetD8Async, uintptr(e.dst), 0, uintptr(e.size), st.handle)
 	}
@@ -142,6 +145,7 @@ func (q *copyQueue) page(pools []*pool, b *gpu.Batch, i int) string {
 
 // failed makes the error of a refused descriptor: the first of its copies.
 func (q *copyQueue) failed(b *gpu.Batch, descriptor int, cause error) *gpu.CopyError {
+	// After a merge the descriptor may stand for several copies; the first is named.
 	i := int(q.lists.first[descriptor])
 	return &gpu.CopyError{Index: i, Copy: b.Copies[i], Err: fmt.Errorf("%w: %w", gpu.ErrCopyFailed, cause)}
 }

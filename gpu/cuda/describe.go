@@ -35,6 +35,7 @@ type descriptor struct {
 
 // reserve makes room for one more descriptor.
 func (l *lists) reserve() error {
+	// The arrays grow to the largest batch and stay.
 	if l.used < len(l.dst) {
 		return nil
 	}
@@ -43,11 +44,13 @@ func (l *lists) reserve() error {
 	if err != nil {
 		return err
 	}
+	// One mapping holds the three arrays, so that one unmap frees them.
 	words := unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), 3*n)
 	dst, src, size := words[:n:n], words[n:2*n:2*n], words[2*n:]
 	copy(dst, l.dst)
 	copy(src, l.src)
 	copy(size, l.size)
+	// The old arrays are read above and unmapped only then.
 	used := l.used
 	l.free()
 	l.memory, l.dst, l.src, l.size, l.used = memory, dst, src, size, used
@@ -128,10 +131,12 @@ func (l *lists) describePage(pools []*pool, c *gpu.Copy, index int) error {
 	src, dst := pools[c.Src.Pool], pools[c.Dst.Pool]
 	for done := int64(0); done < c.Bytes; {
 		from := src.extent(c.Src, c.SrcOffset+done)
+		// The extent is that of the destination, so zeros are cut where memory ends as copies are.
 		if c.Zero {
 			from.address = 0
 		}
 		to := dst.extent(c.Dst, c.DstOffset+done)
+		// The shorter side ends the piece.
 		n := min(c.Bytes-done, from.left, to.left)
 		err := l.add(descriptor{
 			dst: to.address, src: from.address, size: uint64(n),
@@ -165,6 +170,7 @@ func (l *lists) merge() {
 		}
 		if n >= 0 && e.follows(l.at(n)) {
 			l.size[n] += e.size
+			// An error names the first copy of the batch that is in the descriptor.
 			l.first[n] = min(l.first[n], e.first)
 			continue
 		}

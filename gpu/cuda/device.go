@@ -105,6 +105,7 @@ func (d *Device) findDevice(s *session, o Options) error {
 		if err := d.look(s, ordinal); err != nil {
 			return err
 		}
+		// Every device is looked at: ordinals say nothing about UUIDs.
 		if o.UUID != "" && !sameUUID(o.UUID, d.uuid) {
 			d.handle = 0
 			continue
@@ -131,6 +132,7 @@ func (d *Device) look(s *session, ordinal int) error {
 	if err := s.do(fnDeviceGetUUID, on, address(&s.out.text[0]), d.handle); err != nil {
 		return err
 	}
+	// The driver writes sixteen bytes and no end.
 	copy(d.uuid[:], s.out.text[:])
 	return nil
 }
@@ -144,6 +146,7 @@ func sameUUID(text string, uuid [16]byte) bool {
 // retain checks what the package cannot do without, and retains the context.
 func (d *Device) retain(s *session) error {
 	on := fmt.Sprintf("device %d", d.ordinal)
+	// Without mapping by chunks a pool could not grow in place, and its addresses would change.
 	if d.attribute(s, attributeVMM) == 0 {
 		return fmt.Errorf("cuda: %s (%s) does not map memory by chunks", on, d.name)
 	}
@@ -175,6 +178,7 @@ func (d *Device) start() error {
 	}
 	d.own = uintptr(s.out.number[0])
 	d.copies.batches.usable = d.driver.has(fnMemcpyBatchAsync)
+	// Some devices have the function and not the ability, so both are asked for.
 	if d.driver.has(fnStreamWriteValue64) && d.attribute(s, attributeStreamMemOp) > 0 {
 		d.progress.register(s)
 	}
@@ -238,6 +242,7 @@ func (d *Device) Memory() (gpu.Memory, error) {
 		return gpu.Memory{}, err
 	}
 	defer s.depart()
+	// Spare chunks are free memory in the eyes of the caller.
 	d.spare.release(s)
 	if err := s.do(fnMemGetInfo, d.name, address(&s.out.number[0]), address(&s.out.number[1])); err != nil {
 		return gpu.Memory{}, err
@@ -254,10 +259,12 @@ func (d *Device) Close() error {
 		d.mu.Unlock()
 		return nil
 	}
+	// From here on no call begins; those that have begun are counted in busy.
 	closed := gpu.ErrClosed
 	d.end.Store(&closed)
 	d.mu.Unlock()
 	d.busy.Wait() // waits end when their streams do
+	// On a lost context every call fails; its memory goes with the process.
 	if before == nil {
 		d.releaseAll()
 	}
@@ -273,6 +280,7 @@ func (d *Device) releaseAll() {
 	}
 	defer s.end()
 	for _, st := range d.streams.All {
+		// The host's streams are the host's to wait for.
 		if !st.external {
 			_ = s.do(fnStreamSynchronize, "stream "+st.name, st.handle)
 		}

@@ -85,7 +85,9 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 		return 0, fmt.Errorf("cuda: pool %s: %d device and %d host pages of %d bytes",
 			spec.Name, spec.DevicePages, spec.HostPages, spec.PageBytes)
 	}
+	// 0 means that the pool does not grow beyond its first size.
 	spec.MaxDevicePages = max(spec.MaxDevicePages, spec.DevicePages)
+	// Each piece of memory has a region number of its own: descriptors do not cross them.
 	p := &pool{d: d, spec: spec, region: d.regions.Add(1)}
 	if err := p.create(s); err != nil {
 		return 0, errors.Join(err, p.free(s))
@@ -177,6 +179,7 @@ func (p *pool) shrink(s *session, devicePages int) error {
 	if err != nil {
 		return err
 	}
+	// A chunk that holds part of a page that stays is kept whole.
 	keep := (int64(devicePages)*p.spec.PageBytes + p.chunk - 1) / p.chunk
 	return p.shrinkTo(s, int(keep))
 }
@@ -198,6 +201,7 @@ func (d *Device) DestroyPool(id gpu.Pool) error {
 	if p.gone {
 		return fmt.Errorf("cuda: no pool %d", id)
 	}
+	// A change that waits for p.change finds the pool gone.
 	p.gone = true
 	d.mu.Lock()
 	d.pools[id] = nil
@@ -221,6 +225,7 @@ func (d *Device) HostBytes(id gpu.Pool, page messages.PageID) []byte {
 		return nil
 	}
 	at := int64(page) * p.spec.PageBytes
+	// The capacity ends with the page, so that an append cannot reach the next one.
 	return p.host.bytes[at : at+p.spec.PageBytes : at+p.spec.PageBytes]
 }
 

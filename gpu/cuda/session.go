@@ -64,6 +64,7 @@ func (d *Device) beginAnyway() (*session, error) {
 		return nil, err
 	}
 	runtime.LockOSThread()
+	// The thread is locked first: between a push and a pop the goroutine may not move.
 	if r := d.driver.call(fnCtxPushCurrent, d.context); r != success {
 		err := s.failure(fnCtxPushCurrent, r, d.name)
 		runtime.UnlockOSThread()
@@ -122,6 +123,7 @@ func (s *session) depart() {
 
 // call calls a function of the driver, in relaxed capture mode if it needs that.
 func (s *session) call(f fn, args ...uintptr) result {
+	// Most sessions make stream-ordered calls only and never touch the mode.
 	if !functionTable[f].streamOrdered {
 		s.relaxMode()
 	}
@@ -136,6 +138,7 @@ func (s *session) do(f fn, on string, args ...uintptr) error {
 // relaxMode makes calls that no stream orders permitted on this thread while a host
 // captures a graph. The driver answers with the mode that the thread had.
 func (s *session) relaxMode() {
+	// Once for each session: the exchange is itself a call.
 	if s.relaxed {
 		return
 	}

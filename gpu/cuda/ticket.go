@@ -19,6 +19,7 @@ func (d *Device) known(t gpu.Ticket) error {
 	if err != nil {
 		return err
 	}
+	// A wait for it would hang until the stream has come so far, perhaps for ever.
 	if t.Seq > st.last {
 		return fmt.Errorf("cuda: ticket %d of stream %s, whose last is %d", t.Seq, st.name, st.last)
 	}
@@ -105,6 +106,8 @@ func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
+	// Nothing was queued since the last ticket, which therefore covers all. Of the host's streams
+	// that is not known.
 	if !st.dirty && !st.external {
 		return gpu.Ticket{Stream: id, Seq: st.last}, nil
 	}
@@ -147,6 +150,7 @@ func (d *Device) waitFor(s *session, st *stream, tickets []gpu.Ticket) error {
 			continue
 		}
 		from, err := d.streams.Find(t.Stream)
+		// A destroyed stream has passed; the own stream is in order anyway.
 		if err != nil || from == st {
 			continue
 		}
@@ -185,6 +189,7 @@ func (d *Device) Done(t gpu.Ticket) bool {
 		return true
 	}
 	place := streams.Place(t.Stream)
+	// A place that belongs to another stream by now is left to the slow path, which knows both.
 	if d.progress.counted() && d.progress.has(place, t.Stream) {
 		return d.progress.reached(place) >= t.Seq
 	}
@@ -207,6 +212,7 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 		d.busy.Done()
 		return err
 	}
+	// Buffered: when the context ends first, the goroutine still ends.
 	passed := make(chan error, 1)
 	go func() {
 		defer d.busy.Done()
