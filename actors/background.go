@@ -18,7 +18,9 @@ type workers struct {
 	list []*mailbox.Worker
 }
 
-// props are those of one more actor.
+// props are those of one more actor. Inline actors share the worker that runs what is
+// beyond the budgets of their senders; with own each actor has a worker and runs
+// nowhere else.
 func (w *workers) props(own bool, options ...mailbox.Option) []actor.PropsOption {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +64,8 @@ func (b *background) run(task func(ctx context.Context)) {
 	b.tasks.Go(func() { task(b.ctx) })
 }
 
-// end waits for the tasks to end. No actor that starts any may run any more.
+// end waits for the tasks to end, which their context tells to. No actor that starts
+// any may run any more.
 func (b *background) end() {
 	b.cancel()
 	b.tasks.Wait()

@@ -23,13 +23,18 @@ import (
 type call struct {
 	request any
 	engine  *Engine
-	stage   atomic.Uint32
-	answer  atomic.Uint32
-	wake    chan struct{} // capacity 1
-	err     error         // set by Abort alone
-	done    func(error)   // of Submit; nil: a caller waits
+	// stage says who owns the request; the engine and the caller change it by
+	// compare and swap, so that exactly one of them wins when a context ends.
+	stage atomic.Uint32
+	// answer says whether the caller must be woken: most calls are answered before
+	// their caller begins to wait, and cost no channel operation.
+	answer atomic.Uint32
+	wake   chan struct{} // capacity 1: finish never blocks
+	err    error         // set by Abort alone
+	done   func(error)   // of Submit; nil: a caller waits
 }
 
+// The stages, as in the picture.
 const (
 	callQueued uint32 = iota
 	callBegun
@@ -38,10 +43,11 @@ const (
 	callLeaving
 )
 
+// The states of the answer: it may come before the caller waits for it, or after.
 const (
-	answerPending uint32 = iota
-	answerFinished
-	answerAwaited
+	answerPending  uint32 = iota
+	answerFinished        // the request is the caller's again
+	answerAwaited         // the caller waits on wake
 )
 
 // newCall takes a record that is not in use. Records are the engine's own: one
@@ -122,8 +128,12 @@ func (c *call) wait(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if c.giveUp() {
-		return ctx.Err() // the engine drops the record
+		// The engine drops the record when it comes to it. The call is not put back into
+		// the pool: the engine still has it in its queue.
+		return ctx.Err()
 	}
+	// The request is being served, which ends soon. To return now would leave the
+	// caller without the pages that it may have been given.
 	<-c.wake
 	if gone := c.stage.Load() == callCancelled; gone {
 		_ = c.end()
@@ -133,7 +143,8 @@ func (c *call) wait(ctx context.Context) error {
 }
 
 // giveUp tells whether the caller may return at once: its request is not being
-// served.
+// served. The loop ends because a stage that changes between two cases is one of
+// the others at the next try.
 func (c *call) giveUp() bool {
 	for {
 		switch {

@@ -11,7 +11,13 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// ending is how far the end of an engine has come.
+// ending is how far the end of an engine has come. Each step is done once, by the
+// holder of the turn; a Close whose context ends leaves the rest to the next one.
+//
+//	running ──Close──▶ serve what was accepted ──▶ stop the actors ──┐
+//	   │                                                             ▼
+//	   └─ the parent stops, or the engine fails ──▶ wait for tickets of copies and
+//	                                                kernels ──▶ give memory back: over
 type ending struct {
 	// turn, of capacity 1, is held by the one Close, or the engine's actor when it
 	// stops without a Close, that ends the engine. The fields after it are the
@@ -116,7 +122,9 @@ func finishSaves(ctx context.Context, e *Engine) {
 func (e *Engine) serves() bool { return e.failed.Load() == nil && !e.orphan.Load() }
 
 // stop begins to stop the actors, then the goroutines of the engine: ending.stopped
-// is closed when all have stopped. The holder of the turn calls it.
+// is closed when all have stopped. The holder of the turn calls it. It runs on a
+// goroutine of its own, because an actor that is in a call of the device stops when
+// that returns, and Close must return when its context ends.
 func (e *Engine) stop() {
 	if e.ending.stopping {
 		return

@@ -8,6 +8,8 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
 )
 
 // coordinatorActor is the shell of the coordinator. Requests come from the
@@ -54,7 +56,7 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 		a.engine.ending.leaked.Store(int64(a.core.PagesHeld()))
 		a.core.Stop(mailbox.ErrStopped)
 	case *actor.Stopped:
-		bury(a.engine.system, ctx.Self().Id, a.engine.failure(mailbox.ErrStopped))
+		keepName(a.engine.system, ctx.Self().Id, a.engine.failure(mailbox.ErrStopped))
 	default:
 		if !library(m) {
 			a.receive(ctx)
@@ -152,3 +154,37 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 
 // reply is a record that an actor has sent back: it says of which epoch it is.
 type reply interface{ RequestEpoch() uint32 }
+
+// fromActor returns the request that a host's actor has sent; nil for messages of
+// the library, which need no answer. What is no request is sent back in an Aborted, so
+// that a host that has sent it does not wait for ever.
+func fromActor(ctx actor.Context) any {
+	m := ctx.Message()
+	_, request := m.(messages.Request)
+	var refusal error
+	switch {
+	case !request && (ctx.Sender() == nil || library(m)):
+		return nil
+	case !request:
+		refusal = refusals.New(messages.ErrBadRequest, "%T is no request", m)
+	default:
+		refusal = empty(m)
+	}
+	if refusal == nil {
+		return m
+	}
+	if sender := ctx.Sender(); sender != nil {
+		ctx.Send(sender, &messages.Aborted{Request: m, Err: refusal})
+	}
+	return nil
+}
+
+// library tells messages of the actor library, which an actor gets when it starts,
+// again after a failure, and when it stops: none of them is answered.
+func library(message any) bool {
+	switch message.(type) {
+	case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting, *actor.Terminated, *actor.PoisonPill:
+		return true
+	}
+	return false
+}

@@ -15,9 +15,17 @@ import (
 )
 
 // copyStreams is the device as the offloader uses it: a copy stream for each lane,
-// one handle for each pool. It belongs to the offloader's actor, and when that has
-// stopped to whoever ends the engine. Tasks beside the actor, which wait for the
-// device, get copies of what they need; pools never changes while the actor runs.
+// one handle for each pool. Lanes are streams of their own so that copies in one
+// direction never wait behind those in the other, and a few pages never behind many:
+//
+//	offload       device to host, evicted pages and copies ahead of demand
+//	onboard       host to device, for admissions that need few pages
+//	onboard much  host to device, for those that need many
+//	copy          device to device: partial reuse, copies on write, moved pages
+//
+// A copyStreams belongs to the offloader's actor, and when that has stopped to whoever
+// ends the engine. Tasks beside the actor, which wait for the device, get copies of what
+// they need; pools never changes while the actor runs.
 type copyStreams struct {
 	device  gpu.Device
 	streams []gpu.Stream // by offloader.Lane
@@ -62,7 +70,7 @@ func openStreams(config *Config, known *coordinator.Config, savePages []int) (*c
 }
 
 func (s *copyStreams) open(config *Config, known *coordinator.Config, savePages []int) error {
-	for _, name := range streamNames {
+	for _, name := range streamNames { // names are for the device's reports
 		stream, err := s.device.NewStream(name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -116,8 +124,9 @@ func (s *copyStreams) close(ctx context.Context) (given bool, err error) {
 	return true, errors.Join(problems...)
 }
 
-// saw remembers a ticket.
-func (s *copyStreams) saw(t messages.Ticket) {
+// note keeps a ticket if it is the latest of its stream: a stream runs in order, so the
+// others have passed when it has.
+func (s *copyStreams) note(t messages.Ticket) {
 	if !t.IsZero() && t.Seq > s.last[t.Stream].Seq {
 		s.last[t.Stream] = t
 	}
@@ -138,7 +147,8 @@ func (s *copyStreams) tickets() []messages.Ticket {
 	return list
 }
 
-// syncAll waits until all tickets have passed.
+// syncAll waits until all tickets have passed. It goes on after an error: the device
+// may serve the other streams.
 func syncAll(ctx context.Context, device gpu.Device, tickets []messages.Ticket) error {
 	var problems []error
 	for _, t := range tickets {
@@ -148,7 +158,8 @@ func syncAll(ctx context.Context, device gpu.Device, tickets []messages.Ticket) 
 }
 
 // resize is one change of the pools' sizes, on its own task: it shares nothing with
-// the actor but the device and the handles.
+// the actor but the device, which serves any goroutine, and the handles, which do not
+// change while the actor runs.
 type resize struct {
 	device gpu.Device
 	pools  []gpu.Pool
@@ -163,7 +174,9 @@ func (s *copyStreams) resizeTo(m *protocol.ResizeDevice) *resize {
 }
 
 // do gives the pools other page counts when all tickets have passed: first those
-// that shrink, so that there is memory for those that grow.
+// that shrink, so that there is memory for those that grow. When the device refuses,
+// from says how far it came; the coordinator then makes the pools that grew smaller
+// again.
 func (r *resize) do(ctx context.Context) error {
 	for _, t := range r.waits {
 		if err := r.device.Sync(ctx, t); err != nil {
@@ -197,10 +210,12 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 		})
 	}
 	ticket, err := s.device.Submit(s.streams[x.Lane], b)
-	s.saw(ticket)
+	s.note(ticket)
 	if err == nil {
 		return ticket, -1
 	}
+	// The device has taken the copies before the refused one, and says which that is. Any
+	// other error means that it has taken none: the first counts as refused.
 	var refused *gpu.CopyError
 	if errors.As(err, &refused) {
 		return ticket, refused.Index

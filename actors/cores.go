@@ -16,6 +16,8 @@ import (
 // The functions of this file make the cores of the actors, at the start and when an
 // actor has failed within a change.
 
+// newTree makes an empty tree. It has room for as many blocks as the largest pool
+// has pages; more are made when they are stored.
 func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
 	blocks := 0
@@ -39,6 +41,7 @@ func (e *Engine) hasHost() bool {
 	return false
 }
 
+// newPool makes pool i with all pages free.
 func (e *Engine) newPool(i int) *pool.Pool {
 	p, pages, quotas := &e.validate.Pools[i], e.validate.Counts[i].Primary, e.config.Cache.Quotas()
 	// A pool of states has no runs of blocks to forecast: a checkpoint serves one length.
@@ -48,6 +51,7 @@ func (e *Engine) newPool(i int) *pool.Pool {
 	return pool.New(p.Name, pages, quotas...)
 }
 
+// newOffloader makes the core of empty host memory.
 func (e *Engine) newOffloader() *offloader.Offloader {
 	c := offloader.Config{
 		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),
@@ -96,7 +100,9 @@ func storeConfig(s *settings.Settings) *StoreConfig {
 	return c
 }
 
-// newEvents makes the log, which begins with the pools.
+// newEvents makes the log, which begins with the pools. Its id tells readers that the
+// numbers of events begin again: a random text, because engines of different processes
+// must differ, too.
 func (e *Engine) newEvents() *events.Log {
 	c := events.Config{Limit: e.config.Cache.EventBufferMaxSize, Engine: rand.Text()}
 	log := events.New(c)

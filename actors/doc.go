@@ -61,6 +61,13 @@
 //	                                                               back in a message
 //	a reader's batch            events actor    the task that      the task has sent its
 //	                                            hashes it          message
+//	Config.Memory               the host        the device, for    Close has returned no
+//	                                            pages and copies   error
+//
+// A call whose context ends before its turn returns at once. Its record is then the
+// host's again: the engine still has a pointer to it in its queue, and removes that
+// without reading the record. A call whose turn has come returns only with its answer,
+// or when its request begins to wait for pages (WithWaitingRoom).
 //
 // The owner of a record neither reads nor writes it while it is lent. When an actor
 // has failed, its records never come back by themselves. The coordinator then sends a

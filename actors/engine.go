@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,11 +37,13 @@ type Engine struct {
 
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox // of the log
+	// validate is what the coordinator was made of. It does not change, so callers
+	// check admissions with it on their own goroutines.
 	validate    coordinator.Config
 	pools       []messages.PoolInfo                 // as they were at the start
 	resized     atomic.Pointer[[]messages.PoolInfo] // nil: never
 	streams     *copyStreams
-	supervisor  *supervisor
+	supervisor  *supervisor // the engine's actor
 	workers     workers
 	background  background
 	unsubscribe func()
@@ -311,6 +314,15 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 		}
 	}
 	e.coordinator.PostUserMessage(&call{request: served, engine: e, done: done})
+	return nil
+}
+
+// empty is the refusal of a request that points at nothing, else nil. A nil record would
+// otherwise make an actor panic, which costs a recovery.
+func empty(request any) error {
+	if v := reflect.ValueOf(request); request == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return refusals.New(messages.ErrBadRequest, "a nil %T is no request", request)
+	}
 	return nil
 }
 

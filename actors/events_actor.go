@@ -19,18 +19,18 @@ type eventsActor struct {
 	core       *events.Log
 	self       *mailbox.Mailbox
 	queue      []*forward       // readers that wait for the one that is served
-	naming     bool             // a draft is being named
+	naming     bool             // a draft is being hashed, by a task
 	tree       *mailbox.Mailbox // gets records of changes back
 	point      failpoint.Point
 	background *background
-	// news is what is being logged, from event number before on: after a panic
-	// the log cannot be trusted.
+	// news is what is being logged, from event number before on. It stays set after
+	// a panic: then the log cannot be trusted.
 	news   *published
 	before uint64
 }
 
-// named says that a draft has been named and its reader answered, or that
-// naming has panicked.
+// named says that the blocks of a draft have been hashed and its reader answered, or
+// that this has panicked.
 type named struct {
 	draft    *events.Draft
 	panicked *mailbox.Panic // nil: it has not
@@ -43,14 +43,14 @@ func (*named) Abort(error) {}
 func (a *eventsActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *published:
-		a.mend()
+		a.replaceBroken()
 		a.log(m)
 	case *forward:
-		a.mend()
+		a.replaceBroken()
 		a.point.Hit("events")
 		a.serve(m)
 	case *named:
-		a.mend()
+		a.replaceBroken()
 		a.naming = false
 		a.point.Hit("events")
 		a.core.Named(m.draft)
@@ -88,9 +88,11 @@ func (a *eventsActor) log(m *published) {
 	}
 }
 
-// mend makes a log that goes on where one has failed. What that kept and was to
-// keep is lost.
-func (a *eventsActor) mend() {
+// replaceBroken makes a log that goes on where one has failed within a change. The
+// events that the old one kept, and those that it was to log, are lost; readers are
+// told how many, and numbers of events go on, so that a mirror knows that it must take
+// a snapshot.
+func (a *eventsActor) replaceBroken() {
 	m := a.news
 	if m == nil {
 		return
@@ -135,7 +137,7 @@ func (a *eventsActor) next() {
 		return
 	}
 	m := a.queue[0]
-	a.queue = append(a.queue[:0], a.queue[1:]...)
+	a.queue = append(a.queue[:0], a.queue[1:]...) // a slice from 1 on would grow without end
 	if m.aborted {
 		a.next()
 		return
@@ -154,7 +156,8 @@ func (a *eventsActor) next() {
 	a.next()
 }
 
-// name names a draft beside the actors and answers its reader.
+// name hashes the blocks of a draft on a task and answers its reader. The draft is the
+// task's until named comes back: the log frees nothing that it refers to.
 func (a *eventsActor) name(m *forward, draft *events.Draft) {
 	a.naming = true
 	a.background.run(func(context.Context) {

@@ -8,13 +8,15 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// gate bounds the calls in flight. Those over the bound get their places in order.
+// gate bounds the calls in flight, and with them the queues of all actors. Calls over
+// the bound get their places in the order in which they came, and a call whose context
+// ends leaves the queue.
 type gate struct {
 	mu      sync.Mutex
-	limit   int
-	inside  int
+	limit   int  // of inside; 0: the engine does not come from Spawn
+	refuse  bool // do not wait: WithBusyRefusal
+	inside  int  // calls that have a place; below limit only if nothing waits
 	waiting []chan struct{}
-	refuse  bool
 }
 
 // acquire waits for a place, or refuses.
@@ -60,7 +62,8 @@ func (g *gate) try() error {
 	return nil
 }
 
-// withdraw leaves the queue; a turn that came in the same moment is passed on.
+// withdraw leaves the queue. A place that was given in the same moment is passed on:
+// it would be lost otherwise, and the gate would be narrower for ever.
 func (g *gate) withdraw(turn chan struct{}, err error) error {
 	g.mu.Lock()
 	for i, t := range g.waiting {
@@ -82,7 +85,7 @@ func (g *gate) release() {
 		turn := g.waiting[0]
 		g.waiting = g.waiting[1:]
 		g.mu.Unlock()
-		turn <- struct{}{}
+		turn <- struct{}{} // has capacity 1: the place is given even if its caller is leaving
 		return
 	}
 	g.inside--

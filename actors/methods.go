@@ -7,13 +7,15 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Validate checks the values of an admission alone, nothing that depends on
-// what the engine holds.
+// Validate checks the values of an admission alone, nothing that depends on what the
+// engine holds: tokens, items, ranges of retention, beams and chunks. Its errors are
+// ErrBadRequest, ErrTooLong and ErrNotSupported, and name the field.
 func (e *Engine) Validate(r messages.AdmitRequest) error { return e.validate.Validate(&r) }
 
-// Admit takes a sequence in: it finds the longest reusable prefix of the
-// prompt, claims it, and takes pages for all other tokens. The cost is linear
-// in the prompt's tokens, a memory comparison's constant.
+// Admit starts a sequence: it finds the longest reusable prefix of the prompt, claims
+// its pages, and takes pages for all other tokens. ErrOutOfPages names the pool that
+// lacks pages; nothing has changed then. The cost is linear in the prompt's tokens, with
+// the constant of a memory comparison, and a constant a page.
 func (e *Engine) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
 	results, err := e.AdmitBatch(ctx, []messages.AdmitRequest{r})
 	if err != nil {
@@ -22,8 +24,9 @@ func (e *Engine) Admit(ctx context.Context, r messages.AdmitRequest) (messages.A
 	return results[0], results[0].Err
 }
 
-// AdmitBatch admits several sequences; all matches are claimed before any page
-// is taken. Each result has its own Err.
+// AdmitBatch admits several sequences. All matches are claimed before any page is
+// taken, so it is not first in, first out: see messages.Admit. Each result has its own
+// Err; the error of the call says that no request was served.
 func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
 	fetchBefore(ctx, e, requests)
 	m := &messages.Admit{Requests: requests}
@@ -33,8 +36,10 @@ func (e *Engine) AdmitBatch(ctx context.Context, requests []messages.AdmitReques
 	return m.Results, m.Err
 }
 
-// Commit tells that tokens of sequences are computed: blocks that this
-// completes may be matched by others at once.
+// Commit says that the first Computed tokens of sequences are in their pages, or will be
+// when After has passed. Blocks that this completes may be matched by others at once. A
+// commit of a chunk takes the pages of the next chunk, which are reserved: it never lacks
+// pages. Each result has its own Err.
 func (e *Engine) Commit(ctx context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
 	m := &messages.Commit{Steps: steps}
 	if err := e.Do(ctx, m); err != nil {
@@ -43,8 +48,9 @@ func (e *Engine) Commit(ctx context.Context, steps []messages.CommitStep) ([]mes
 	return m.Results, m.Err
 }
 
-// Append adds sampled tokens to many sequences, one engine step. A sequence
-// that finds no page is left as it was; the others go on.
+// Append adds sampled tokens to sequences, one step of a batch. A sequence that finds no
+// page is left as it was, with ErrOutOfPages in its result; the others are served. Only
+// the pools that pages are taken from get a message.
 func (e *Engine) Append(ctx context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
 	m := &messages.Append{Steps: steps}
 	if err := e.Do(ctx, m); err != nil {
@@ -53,8 +59,9 @@ func (e *Engine) Append(ctx context.Context, steps []messages.AppendStep) ([]mes
 	return m.Results, m.Err
 }
 
-// Release ends sequences: what they computed stays reusable until it is
-// evicted.
+// Release ends sequences. What they have committed stays reusable until it is evicted;
+// their other pages are free at once, and who takes one waits for After. Also a sequence that is lost
+// (ErrSequenceLost) is released. Each result has its own Err.
 func (e *Engine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
 	m := &messages.Release{Steps: steps}
 	if err := e.Do(ctx, m); err != nil {
@@ -72,8 +79,9 @@ func (e *Engine) RewindOne(ctx context.Context, s messages.SequenceID, tokens in
 	return results[0].Err
 }
 
-// Rewind drops the last tokens of sequences, such as rejected drafts. Each result
-// has its own Err.
+// Rewind drops the last tokens of sequences, such as rejected drafts. Tokens of the
+// prompt cannot be dropped (ErrBadRequest), nor tokens that would bring back blocks which
+// a window has passed, nor those of beams (ErrNotSupported). Each result has its own Err.
 func (e *Engine) Rewind(ctx context.Context, steps []messages.RewindStep) ([]messages.StepResult, error) {
 	m := &messages.Rewind{Steps: steps}
 	if err := e.Do(ctx, m); err != nil {
@@ -91,8 +99,8 @@ func (e *Engine) ForkOne(ctx context.Context, s messages.SequenceID, n int) ([]m
 	return results[0].Forks, results[0].Err
 }
 
-// Fork makes new sequences that share all pages of others until they write. Each
-// result has its own Err.
+// Fork makes new sequences that share all pages of others until they write. The prompt
+// must be committed (ErrBadRequest), and the beam width 1 (ErrNotSupported). Each result has its own Err.
 func (e *Engine) Fork(ctx context.Context, steps []messages.ForkStep) ([]messages.ForkResult, error) {
 	m := &messages.Fork{Steps: steps}
 	if err := e.Do(ctx, m); err != nil {
@@ -110,7 +118,9 @@ func (e *Engine) TablesOf(ctx context.Context, s messages.SequenceID) (messages.
 	return results[0].Tables, results[0].Err
 }
 
-// Tables reads the page tables of sequences. Each result has its own Err.
+// Tables reads the page tables of sequences, as [pool][beam][block]. A host that follows
+// the Placed pages of its steps needs it only after a rebalance. Each result has its own
+// Err.
 func (e *Engine) Tables(ctx context.Context, sequences []messages.SequenceID) ([]messages.TablesResult, error) {
 	m := &messages.ReadTables{Sequences: sequences}
 	if err := e.Do(ctx, m); err != nil {
@@ -119,48 +129,57 @@ func (e *Engine) Tables(ctx context.Context, sequences []messages.SequenceID) ([
 	return m.Results, m.Err
 }
 
-// Lookup tells what an admission of the same prompt would reuse now.
+// Lookup returns how many tokens an admission of the same prompt would reuse now, and on
+// which tier they are. It changes nothing, not even when a block was last used.
 func (e *Engine) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, error) {
 	m := &messages.Lookup{Prefix: p}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Found, err
 }
 
-// Pin protects the stored blocks of a prefix from eviction, in every pool.
+// Pin protects the stored whole blocks of a prefix from eviction, in every pool, on the
+// tier where each is. It returns the number of tokens that are protected, which may be 0.
+// Invalidate and Reset forget pinned blocks like others.
 func (e *Engine) Pin(ctx context.Context, p messages.Prefix) (messages.Pinned, error) {
 	m := &messages.PinPrefix{Prefix: p}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Pinned, err
 }
 
-// Unpin ends a pin.
+// Unpin ends a pin. ErrUnknownPin: it has ended before, or never was.
 func (e *Engine) Unpin(ctx context.Context, pin messages.PinID) error {
 	m := &messages.UnpinPrefix{Pin: pin}
 	return first(e.Do(ctx, m), &m.Err)
 }
 
-// Invalidate forgets what a selector names and tells how many blocks it were.
+// Invalidate forgets what a selector selects, of which exactly one field is set, and
+// returns the number of blocks. Running sequences that it selects keep their pages, and
+// store nothing from now on.
 func (e *Engine) Invalidate(ctx context.Context, s messages.Selector) (int, error) {
 	m := &messages.Invalidate{Selector: s}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Blocks, err
 }
 
-// Prefetch brings what host memory holds of a prefix to the device, all or
-// nothing, and tells how many pages it were.
+// Prefetch copies what host memory holds of a prefix to the device, all or nothing
+// (ErrOutOfPages), and returns the number of pages, over all pools. It does not wait for
+// the copies: an admission that reuses the blocks gets their tickets.
 func (e *Engine) Prefetch(ctx context.Context, p messages.Prefix) (int, error) {
 	m := &messages.Prefetch{Prefix: p}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.OnboardedPages, err
 }
 
-// Reset forgets everything that no running sequence holds.
+// Reset forgets every block that no running sequence holds, also pinned ones.
 func (e *Engine) Reset(ctx context.Context) error {
 	m := &messages.Reset{}
 	return first(e.Do(ctx, m), &m.Err)
 }
 
-// Rebalance moves device memory between pools, by fractions or by demand.
+// Rebalance moves device memory between pools: to fractions by the names of the pools,
+// which add up to 1, or with nil by demand. It waits for the device, so it takes as long
+// as the kernels and copies that use the pages. The answer lists held pages that got
+// other numbers. ErrOutOfPages: a pool would have fewer pages than are held or reserved.
 func (e *Engine) Rebalance(ctx context.Context, fractions map[string]float64) (messages.Rebalanced, error) {
 	m := &messages.Rebalance{Fractions: fractions}
 	err := first(e.Do(ctx, m), &m.Err)
@@ -181,14 +200,15 @@ func (e *Engine) Resize(ctx context.Context, pages []int) (messages.Rebalanced, 
 	return m.Rebalanced, err
 }
 
-// Stats reads counters and page states.
+// Stats reads counters and page counts. Counters count from the start of the engine.
 func (e *Engine) Stats(ctx context.Context) (messages.Stats, error) {
 	m := &messages.ReadStats{}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Stats, err
 }
 
-// Events takes the events since the last call.
+// Events takes the events since the last call of the zero reader. Lost counts those that
+// the buffer had no room for; a snapshot brings a mirror up to date then.
 func (e *Engine) Events(ctx context.Context) (messages.EventBatch, error) {
 	m := &messages.ReadEvents{}
 	err := first(e.Do(ctx, m), &m.Err)
@@ -204,7 +224,8 @@ func (e *Engine) OpenReader(ctx context.Context) (messages.ReaderID, error) {
 	return m.Reader, err
 }
 
-// CloseReader ends a reader of events.
+// CloseReader ends a reader of events. One that is not read and not closed keeps the
+// buffer full, which costs memory and no other reader anything.
 func (e *Engine) CloseReader(ctx context.Context, id messages.ReaderID) error {
 	m := &messages.CloseReader{Reader: id}
 	return first(e.Do(ctx, m), &m.Err)
@@ -224,8 +245,9 @@ func (e *Engine) SnapshotOf(ctx context.Context, id messages.ReaderID) (messages
 	return m.Batch, err
 }
 
-// Snapshot reads every key of the tree, to start a mirror; later Events go on
-// from there.
+// Snapshot reads every key of the tree, to start a mirror; later Events go on from
+// there. The cost is linear in the stored tokens: they are hashed on a goroutine of the
+// engine's own.
 func (e *Engine) Snapshot(ctx context.Context) (messages.EventBatch, error) {
 	m := &messages.ReadSnapshot{}
 	err := first(e.Do(ctx, m), &m.Err)
@@ -243,7 +265,8 @@ func (e *Engine) Contents(ctx context.Context) ([]Content, error) {
 	return m.Blocks, err
 }
 
-// Check runs every invariant of every actor and joins all that is wrong.
+// Check runs every invariant of every actor and joins all that is wrong. It walks all
+// that the engine holds, so it is for tests and for the time after something odd.
 func (e *Engine) Check(ctx context.Context) error {
 	m := &messages.Check{}
 	return first(e.Do(ctx, m), &m.Err)

@@ -23,9 +23,11 @@ type offloaderActor struct {
 	self        *mailbox.Mailbox
 	saver       *saver // nil: there is no store
 	point       failpoint.Point
-	moving      bool // a Move is under way: after a panic host memory cannot be trusted
-	background  *background
-	waits       []*wait // for the device; the first is under way
+	// moving is set while a Move is under way. It stays set after a panic: then the
+	// record of host memory cannot be trusted, and only what a recovery asks for is served.
+	moving     bool
+	background *background
+	waits      []*wait // for the device; the first is under way
 }
 
 // wait is a message whose answer waits for the device: on a task of its own, never
@@ -52,8 +54,10 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 
 func (a *offloaderActor) receive(message any) {
 	a.point.Hit("offloader")
-	if a.moving && !mends(message) {
-		return // the coordinator hears of the failure, and asks again
+	if a.moving && !servesRecovery(message) {
+		// The record is not sent back: the coordinator is told of the failure by the
+		// supervisor, gets its records back by a fence, and asks again.
+		return
 	}
 	switch m := message.(type) {
 	case *protocol.Move:
@@ -99,9 +103,9 @@ func (a *offloaderActor) receive(message any) {
 	a.coordinator.PostUserMessage(message)
 }
 
-// mends tells what is served by an offloader that has failed in the middle of a
-// round: what a recovery asks for.
-func mends(message any) bool {
+// servesRecovery tells what is served by an offloader that has failed in the middle of
+// a round: what a recovery asks for.
+func servesRecovery(message any) bool {
 	switch message.(type) {
 	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait, *savePagesFree:
 		return true
@@ -113,20 +117,20 @@ func mends(message any) bool {
 // tickets of the host's kernels count for the end: Close waits for them.
 func (a *offloaderActor) move(m *protocol.Move) {
 	for i := range m.Marks {
-		a.streams.saw(m.Marks[i].Ticket)
+		a.streams.note(m.Marks[i].Ticket)
 	}
 	if n, breaks := a.point.Within(); breaks {
-		a.breakOff(m, n)
+		a.panicWithin(m, n)
 	}
 	a.core.Begin(m)
 	a.saveEvicted(a.core.Evicted())
-	last := a.carry()
+	last := a.submitPlanned()
 	a.saveCopied(a.core.Saves(), last)
 }
 
-// breakOff does a part of a round and panics: either not all is decided, or not
+// panicWithin does a part of a round and panics: either not all is decided, or not
 // all that is decided is submitted.
-func (a *offloaderActor) breakOff(m *protocol.Move, parts int) {
+func (a *offloaderActor) panicWithin(m *protocol.Move, parts int) {
 	if parts%2 == 0 {
 		a.core.Begin(cutMove(m, parts/2))
 		failpoint.Panic("offloader")
@@ -152,13 +156,15 @@ func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 			continue
 		}
 		m.Copied = append(m.Copied, a.core.PlanAhead(messages.PoolID(p), m.Stamp, &m.Pools[p]))
-		a.carry()
+		a.submitPlanned()
 	}
 }
 
-// carry brings what the core has planned to the device, and returns the last ticket of
-// the stream to host memory, zero if nothing went there.
-func (a *offloaderActor) carry() (last messages.Ticket) {
+// submitPlanned submits the copies that the core has planned, and returns the last ticket
+// of the stream to host memory, zero if nothing went there. The core plans one
+// submission at a time, because what it plans next depends on what the device has
+// refused.
+func (a *offloaderActor) submitPlanned() (last messages.Ticket) {
 	for s := a.core.Next(); s != nil; s = a.core.Next() {
 		ticket, failed := a.streams.submit(s)
 		if s.Lane == offloader.Offload && !ticket.IsZero() {
@@ -170,7 +176,8 @@ func (a *offloaderActor) carry() (last messages.Ticket) {
 	return last
 }
 
-// wait queues a message that waits for the device.
+// wait queues a message that waits for the device: one after the other, because a
+// resize changes what the next one starts from.
 func (a *offloaderActor) wait(w *wait) {
 	a.waits = append(a.waits, w)
 	if len(a.waits) == 1 {

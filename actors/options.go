@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
+
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -25,10 +27,10 @@ func WithClock(now func() time.Duration) Option {
 
 // WithLogger makes the engine write to a logger: an actor that panics and is
 // restarted, with its stack, as an error; the failure of the engine as an error; the
-// end of the engine with its parent as a warning; a memory split that holds few sequences
-// as a warning. The default is silence. The actor
-// library has a log of its own, which belongs to the actor system: NewSystem makes
-// a system that writes it to a logger, too.
+// end of the engine with its parent as a warning; a memory split that holds few
+// sequences as a warning. The default is silence. The actor library has a log of its
+// own, which belongs to the actor system: NewSystem makes a system that writes it to a
+// logger, too.
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings.Settings) { s.Logger = logger }
 }
@@ -89,7 +91,8 @@ func WithCallObserver(observe func(ctx context.Context, request messages.Request
 	return func(s *settings.Settings) { s.OnCall = observe }
 }
 
-// newSettings applies the options to the defaults.
+// newSettings applies the options to the defaults. An option is a function of a type
+// that hosts cannot name, so that only packages of this module make some.
 func newSettings(list []Option) (settings.Settings, error) {
 	s := settings.New()
 	for i, set := range list {
@@ -99,4 +102,13 @@ func newSettings(list []Option) (settings.Settings, error) {
 		set(&s)
 	}
 	return s, s.Validate()
+}
+
+// NewSystem makes an actor system that logs to logger; nil: nowhere. The library's
+// own default is to write to standard error.
+func NewSystem(logger *slog.Logger) *actor.ActorSystem {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return logger }))
 }

@@ -20,7 +20,9 @@ type poolActor struct {
 	core        *pool.Pool
 	coordinator *mailbox.Mailbox
 	point       failpoint.Point
-	changing    bool // a change is under way: after a panic only a rebuild helps
+	// changing is set while a change is under way. It stays set after a panic: then
+	// only a RebuildPool is served.
+	changing bool
 }
 
 // Receive serves one batch and sends it back.
@@ -36,8 +38,12 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	}
 	a.point.Hit("pool")
 	if _, rebuild := ctx.Message().(*protocol.RebuildPool); a.changing && !rebuild {
-		return // the coordinator hears of the failure, and asks again
+		// The record is not sent back: the coordinator is told of the failure by the
+		// supervisor, gets its records back by a fence, and asks again.
+		return
 	}
+	// Every message counts as a change, also those that only read: to tell them apart
+	// would spare a rebuild after a bug, no more.
 	a.changing = true
 	switch m := ctx.Message().(type) {
 	case *protocol.PoolWork:
@@ -63,8 +69,10 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	a.coordinator.PostUserMessage(ctx.Message())
 }
 
-// rebuild makes a new core from what the owners of its pages know. Only the last use
-// of contents comes from the old core: their owners do not keep it.
+// rebuild makes a new core from what the owners of its pages know: references from the
+// coordinator's sequences, contents and priorities from the tree. Only the last use
+// of contents comes from the old core, because their owners do not keep it. A wrong one
+// changes the order of eviction and nothing else.
 func (a *poolActor) rebuild(m *protocol.RebuildPool) {
 	for i := range m.Kept {
 		k := &m.Kept[i]

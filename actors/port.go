@@ -25,7 +25,7 @@ type port struct {
 	store     *mailbox.Mailbox // nil: there is no store, and no request for it
 	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
 	ledger    lent.Ledger      // of the records that the coordinator has lent
-	last      time.Duration    // that the clock has shown
+	last      time.Duration    // the last time that the clock returned
 }
 
 var _ coordinator.Port = (*port)(nil)
@@ -54,10 +54,12 @@ func (p *port) Store(request, sender any) {
 	p.store.PostUserMessage(&forward{request: request, sender: sender, port: p})
 }
 
+// lendPool is lend for a pool's actor.
 func (p *port) lendPool(id messages.PoolID, record any) {
 	p.lend(p.engine.pools[id].Name, p.pools[id], record)
 }
 
+// lend sends a record to an actor, which owns it until it sends it back.
 func (p *port) lend(receiver string, to *mailbox.Mailbox, record any) {
 	p.point.Step("coordinator")
 	to.PostUserMessage(p.ledger.Lend(receiver, record))
@@ -82,14 +84,16 @@ func (p *port) sendFences() int {
 	return 2 + len(p.pools)
 }
 
-// Now is the time by which timers act. When the host's clock panics it stands still.
+// Now is the time by which timers act. The coordinator reads it once a round, so that
+// one round has one time. When the host's clock panics it stands still.
 func (p *port) Now() time.Duration {
 	p.point.Step("coordinator")
 	p.engine.callHost("WithClock", func() { p.last = p.engine.settings.Clock() })
 	return p.last
 }
 
-// Begin asks a caller whether it still waits; actors always do.
+// Begin asks a caller whether it still waits, at the last moment before its request
+// changes anything; actors always do.
 func (p *port) Begin(sender any) bool {
 	p.point.Step("coordinator")
 	c, ok := sender.(*call)

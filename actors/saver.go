@@ -105,7 +105,7 @@ func (a *offloaderActor) savePages(m *protocol.SavePages) {
 		}
 	}
 	a.core.PlanSaves(m.Stamp, list)
-	a.savedTo(host, list, a.carry())
+	a.savedTo(host, list, a.submitPlanned())
 }
 
 // saveCopied gives the store what a Move has copied to save pages.

@@ -18,7 +18,8 @@ import (
 // them is a bug of the engine: the supervisor restarts the actor, and the
 // coordinator rebuilds what it held. After too many panics in a short time the
 // engine fails, visibly: every call that waits or comes later is answered with the
-// cause.
+// cause. The shells outlive a restart (their producers return the same value), because
+// they know whether a change was under way.
 type supervisor struct {
 	engine   *Engine
 	ready    chan error
@@ -29,11 +30,13 @@ type supervisor struct {
 	keeper   *storeActor // nil: there is no store
 }
 
-// restarts counts the failures of the last while.
+// restarts counts the failures of the last while, of all actors together. The library
+// counts for each child and stops one over its limit without telling anyone, so its
+// count is not used.
 type restarts struct {
 	limit  int
 	within time.Duration
-	at     []time.Time
+	at     []time.Time // at most limit+1, all within the period before the last
 }
 
 // over notes a failure and tells whether there have been too many.
@@ -61,7 +64,8 @@ func (s *supervisor) Receive(ctx actor.Context) {
 	}
 }
 
-// terminated ends what the actors have left, unless a Close does.
+// terminated ends what the actors have left, unless a Close does: it runs as the last
+// act of the engine's actor, before the parent's next message.
 func (e *Engine) terminated() {
 	close(e.ending.terminated)
 	if !e.closing.Load() {
@@ -76,6 +80,8 @@ func (s *supervisor) start(ctx actor.Context) error {
 	if scheduler := e.settings.Scheduler; scheduler != nil {
 		e.background.schedule = scheduler.Schedule
 	}
+	// The shells are made before the actors are spawned, and the coordinator first: the
+	// others are given its mailbox. None gets a request before all are spawned.
 	p := &port{engine: e}
 	c := &coordinatorActor{core: coordinator.New(e.validate, p), port: p, engine: e}
 	p.point = &c.point
@@ -83,7 +89,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, streams: e.streams, background: &e.background}
 	s.tree = t
 	var err error
-	unbury(e.system, ctx.Self().Id+"/coordinator")
+	freeName(e.system, ctx.Self().Id+"/coordinator")
 	if e.front, e.coordinator, err = s.child(ctx, "coordinator", c, &c.point); err != nil {
 		return err
 	}
@@ -186,12 +192,16 @@ func (s *supervisor) HandleFailure(_ *actor.ActorSystem, library actor.Superviso
 		library.StopChildren(library.Children()...)
 		return
 	}
+	// The restart comes before the coordinator hears of the failure: the fence that the
+	// coordinator sends then is served by an actor that runs.
 	library.RestartChildren(child)
 	s.engine.coordinator.PostUserMessage(&actorFailed{coordinator.Failure{Actor: name, Dirty: name == "tree" && s.tree.changing, Cause: cause}})
 }
 
-// failedActor tells of an actor that has panicked. The engine fails with it when
-// there have been too many.
+// failedActor tells the log and the event stream of an actor that has panicked. The
+// engine fails with it when there have been too many. Restarted is published before
+// any request is answered that the failure aborts, so that a host that watches knows
+// the cause first.
 func (e *Engine) failedActor(name string, reason any, so *restarts) (cause *messages.Panic, failed bool) {
 	cause = &messages.Panic{Actor: name, Reason: fmt.Sprint(reason)}
 	if p, ok := reason.(*mailbox.Panic); ok {

@@ -20,7 +20,10 @@ type treeActor struct {
 	events      *mailbox.Mailbox // nil: events are off
 	store       *mailbox.Mailbox // nil: there is no store
 	point       failpoint.Point
-	changing    bool // a change is under way: after a panic nothing here can be trusted
+	// changing is set while a change is under way. It stays set after a panic: then
+	// no part of the core can be trusted, and only a ListLocations that empties the
+	// tree is served.
+	changing bool
 }
 
 // published sends changes to the events actor, which sends the message back when
@@ -50,20 +53,22 @@ func (a *treeActor) Receive(ctx actor.Context) {
 
 func (a *treeActor) receive(message any) {
 	a.point.Hit("tree")
-	if s, survey := message.(*protocol.ListLocations); a.changing && !(survey && s.EmptyTree) {
-		return // the coordinator hears of the failure, and asks again
+	if list, ok := message.(*protocol.ListLocations); a.changing && !(ok && list.EmptyTree) {
+		// The record is not sent back: the coordinator is told of the failure by the
+		// supervisor, gets its records back by a fence, and asks again.
+		return
 	}
 	switch m := message.(type) {
 	case *protocol.Match:
 		a.core.Match(m)
 	case *protocol.Apply:
-		a.changing = true
+		a.changing = true // before the first change, so that a panic in it is seen
 		if n, breaks := a.point.Within(); breaks {
 			a.core.Apply(cutApply(m, n))
 			failpoint.Panic("tree")
 		}
 		a.core.Apply(m)
-		a.publish()
+		a.publish() // before the answer: a reader that asks behind it finds the events
 	case *protocol.Forget:
 		a.changing = true
 		a.core.Forget(m)
@@ -80,7 +85,7 @@ func (a *treeActor) receive(message any) {
 	case *protocol.Audit:
 		m.Problem, m.Attached = a.core.Check(), a.core.Attached()
 	case *protocol.ListLocations:
-		a.survey(m)
+		a.listLocations(m)
 	default:
 		return
 	}
@@ -88,9 +93,9 @@ func (a *treeActor) receive(message any) {
 	a.coordinator.PostUserMessage(message)
 }
 
-// survey lists where each pool keeps each block, of a tree that it has emptied when
+// listLocations lists where each pool keeps each block, of a tree that it has emptied when
 // the tree is broken.
-func (a *treeActor) survey(m *protocol.ListLocations) {
+func (a *treeActor) listLocations(m *protocol.ListLocations) {
 	if m.EmptyTree {
 		a.changing = true
 		a.core = a.renew()

@@ -1,7 +1,7 @@
 package messages
 
-// Request is a pointer to a record that an engine serves: *Admit, *Commit and all
-// others of this file, *ReadScales and *WriteScales. No other package can add one.
+// Request is a pointer to a record that an engine serves: *Admit, *Commit and the
+// others of this file but Aborted. No other package can add one.
 type Request interface{ request() }
 
 func (*Admit) request()        {}
@@ -219,4 +219,29 @@ type Check struct {
 type Aborted struct {
 	Request any
 	Err     error
+}
+
+// LayerScale has the divisors of one layer's keys and values before they are stored
+// in 8 bits; 1 until WriteScales sets them. The engine only keeps them for those who read the pages.
+type LayerScale struct {
+	Layer int
+	Cross bool // the scales are those of the layer's cross attention
+	K, V  float32
+}
+
+// WriteScales sets the scales of layers, all or none of them. It changes no page:
+// cached elements were divided by the scales of before.
+type WriteScales struct {
+	Scales []LayerScale
+
+	Err error
+	Tag any
+}
+
+// ReadScales reads the scales of all layers that have them: self attention first,
+// then cross attention, each by layer.
+type ReadScales struct {
+	Scales []LayerScale
+	Err    error
+	Tag    any
 }

@@ -30,3 +30,25 @@ type PageBlock struct {
 	Page  messages.PageID
 	Block BlockID
 }
+
+// Content is one stored block, as ReadContents lists it. The list includes blocks that
+// no pool holds any more but that stored blocks follow.
+type Content struct {
+	Parent    int // index of the block before in Contents.Blocks; −1: none
+	Namespace messages.Namespace
+	Depth     int              // index of the block in its prefix
+	Cross     bool             // of the encoder's input, in cross pools; else of the decoder's tokens
+	Tokens    []messages.Token // as the host passed them; fewer than a block's if stored in part
+	Covers    []messages.Cover // by token, the multimodal item that covers it; nil if none covers the block
+	Pages     []Location       // by PoolID, where each pool keeps the block
+}
+
+// ReadContents reads every stored block with its pages, parents before children, so
+// that a host can verify the bytes.
+type ReadContents struct {
+	messages.Request // nil: it makes the record a request
+
+	Blocks []Content
+	Err    error
+	Tag    any
+}

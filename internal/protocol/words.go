@@ -1,6 +1,10 @@
 package protocol
 
-import "math"
+import (
+	"math"
+
+	"github.com/kvactor/kvactor/messages"
+)
 
 // BlockID identifies a block while it is in the tree. Ids of forgotten blocks are
 // reused.
@@ -40,3 +44,39 @@ const OtherTenants Tenant = 0
 // AnyTenant stands, in an Audit, for a page whose tenant the coordinator does not
 // know.
 const AnyTenant Tenant = math.MaxUint16
+
+// Header is embedded in every request that the coordinator sends to the tree, a
+// pool, the offloader or the device. Epoch is the number of the coordinator's
+// life in which it sent the request: the coordinator starts a new epoch after a
+// failure and drops replies to requests of an older one.
+type Header struct {
+	Epoch uint32
+}
+
+// RequestEpoch returns the epoch in which the request was sent.
+func (h *Header) RequestEpoch() uint32 { return h.Epoch }
+
+// Location is where one pool keeps one block: nowhere, on a device page, or only in
+// host memory. The values of device pages are their page numbers.
+type Location int32
+
+// Nowhere is the Location of a block that the pool does not hold.
+const Nowhere = Location(messages.NoPage)
+
+// OnDevice returns the Location of device page p.
+func OnDevice(p messages.PageID) Location { return Location(p) }
+
+// OnHost returns the Location of host page p.
+func OnHost(p messages.PageID) Location { return Location(-2 - p) }
+
+// Page returns the page and its tier. ok is false for Nowhere.
+func (l Location) Page() (p messages.PageID, t messages.Tier, ok bool) {
+	switch {
+	case l >= 0:
+		return messages.PageID(l), messages.Primary, true
+	case l == Nowhere:
+		return messages.NoPage, messages.Primary, false
+	default:
+		return messages.PageID(-2 - l), messages.Secondary, true
+	}
+}
