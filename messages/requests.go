@@ -36,7 +36,9 @@ func (*ReadScales) request()   {}
 // requests matches before it takes new pages for any of them, so no request of the
 // batch evicts what another reuses. It is therefore not first in, first out: a request
 // that would fit alone may be refused because a later one of the batch has claimed
-// pages. Results has one entry for each request.
+// pages. Results has one entry for each request; its errors are ErrBadRequest,
+// ErrTooLong, ErrNotSupported and ErrOutOfPages. The cost is linear in the tokens of the
+// prompts, with the constant of a memory comparison.
 type Admit struct {
 	Requests []AdmitRequest
 
@@ -46,7 +48,8 @@ type Admit struct {
 }
 
 // Commit tells the engine which tokens of sequences are computed. Blocks that this
-// completes can be reused by other sequences.
+// completes can be reused by other sequences. A commit never lacks pages: a chunked
+// prompt has reserved those of its next chunks.
 type Commit struct {
 	Steps []CommitStep
 
@@ -55,7 +58,9 @@ type Commit struct {
 	Tag     any
 }
 
-// Append adds sampled tokens to sequences: one step of a batch is one Append.
+// Append adds sampled tokens to sequences: one step of a batch is one Append. A step that
+// finds no page (ErrOutOfPages) leaves its sequence as it was; the others are served.
+// The cost is one message to each pool that pages are taken from.
 type Append struct {
 	Steps []AppendStep
 
@@ -64,7 +69,8 @@ type Append struct {
 	Tag     any
 }
 
-// Release ends sequences. Their computed tokens stay reusable until they are evicted.
+// Release ends sequences. Their computed tokens stay reusable until they are evicted. A
+// sequence that is lost (ErrSequenceLost in its result) is released as well.
 type Release struct {
 	Steps []ReleaseStep
 
@@ -74,7 +80,8 @@ type Release struct {
 }
 
 // Rewind drops the last tokens of sequences, such as rejected drafts. A result
-// has only its Sequence and Err.
+// has only its Sequence and Err: ErrBadRequest for tokens of the prompt, ErrNotSupported
+// for tokens that would bring back blocks which a window has passed, and for beams.
 type Rewind struct {
 	Steps []RewindStep
 
@@ -83,7 +90,9 @@ type Rewind struct {
 	Tag     any
 }
 
-// Fork makes new sequences that share the pages of others.
+// Fork makes new sequences that share the pages of others. A page is copied when one of
+// its sequences first writes to it. The prompt must be committed (ErrBadRequest), and
+// the beam width 1 (ErrNotSupported).
 type Fork struct {
 	Steps []ForkStep
 
@@ -92,7 +101,8 @@ type Fork struct {
 	Tag     any
 }
 
-// ReadTables reads the page tables of sequences.
+// ReadTables reads the page tables of sequences. A host that follows StepResult.Placed
+// needs it only after a rebalance.
 type ReadTables struct {
 	Sequences []SequenceID
 
@@ -101,7 +111,8 @@ type ReadTables struct {
 	Tag     any
 }
 
-// Lookup asks how many tokens an admission would reuse. It changes nothing.
+// Lookup asks how many tokens an admission would reuse, and on which tier they are. It
+// changes nothing, not even when a block was last used.
 type Lookup struct {
 	Prefix Prefix
 
@@ -110,7 +121,8 @@ type Lookup struct {
 	Tag   any
 }
 
-// PinPrefix protects the stored blocks of a prefix from eviction until UnpinPrefix.
+// PinPrefix protects the stored whole blocks of a prefix from eviction until UnpinPrefix,
+// on the tier where each is. Pins of one block add up.
 type PinPrefix struct {
 	Prefix Prefix
 
@@ -119,7 +131,7 @@ type PinPrefix struct {
 	Tag    any
 }
 
-// UnpinPrefix ends a pin.
+// UnpinPrefix ends a pin. ErrUnknownPin: there is none of that number.
 type UnpinPrefix struct {
 	Pin PinID
 
@@ -127,7 +139,8 @@ type UnpinPrefix struct {
 	Tag any
 }
 
-// Invalidate forgets the stored blocks that a selector names.
+// Invalidate forgets the stored blocks that a selector names: Blocks is their number.
+// Running sequences that it names keep their pages, and store nothing from now on.
 type Invalidate struct {
 	Selector Selector
 
@@ -137,7 +150,8 @@ type Invalidate struct {
 }
 
 // Prefetch copies those blocks of a prefix to the device that are only in host memory:
-// all of them or none.
+// all of them or none (ErrOutOfPages). OnboardedPages counts over all pools. The answer
+// does not wait for the copies; an admission that reuses the blocks gets their tickets.
 type Prefetch struct {
 	Prefix Prefix
 
@@ -146,7 +160,7 @@ type Prefetch struct {
 	Tag            any
 }
 
-// Reset forgets every stored block that no running sequence holds.
+// Reset forgets every stored block that no running sequence holds, also pinned ones.
 type Reset struct {
 	Err error
 	Tag any
@@ -156,7 +170,9 @@ type Reset struct {
 // its name; nil lets the engine choose by demand. Pages, if it is not nil, replaces
 // Fractions: it has the new number of device pages of each pool, by PoolID, so that the
 // pools together can grow and shrink. Pages that running sequences hold may get other
-// numbers, so it is sent between steps.
+// numbers, so it is sent between steps. It waits for the kernels and copies that use the
+// pages. ErrOutOfPages: a pool would have fewer pages than are held or reserved;
+// ErrNotSupported: the memory of a pool that would change is the host's.
 type Rebalance struct {
 	Fractions map[string]float64
 	Pages     []int
@@ -166,7 +182,7 @@ type Rebalance struct {
 	Tag        any
 }
 
-// ReadStats reads the state of the engine.
+// ReadStats reads counters, which count from the start of the engine, and page counts.
 type ReadStats struct {
 	Stats Stats
 	Err   error
@@ -189,7 +205,9 @@ type CloseReader struct {
 	Tag    any
 }
 
-// ReadEvents takes the events since the reader's last ReadEvents or ReadSnapshot.
+// ReadEvents takes the events since the reader's last ReadEvents or ReadSnapshot. The
+// hashes of stored blocks are computed now, on a goroutine of the engine's own: the cost
+// is linear in their tokens.
 type ReadEvents struct {
 	Reader ReaderID
 
@@ -208,7 +226,8 @@ type ReadSnapshot struct {
 	Tag   any
 }
 
-// Check verifies the invariants of all actors. Err joins everything that is wrong.
+// Check verifies the invariants of all actors. Err joins everything that is wrong. It
+// walks all that the engine holds, so it is for tests.
 type Check struct {
 	Err error
 	Tag any

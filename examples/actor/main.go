@@ -33,7 +33,7 @@ func (s *server) Receive(ctx actor.Context) {
 		prompt := messages.AdmitRequest{Tokens: []messages.Token{1, 2, 3, 4, 5}}
 		ctx.Request(s.engine.Actors().PID(), &messages.Admit{Tag: "chat 7", Requests: []messages.AdmitRequest{prompt}})
 	case *actor.Restarting, *actor.Stopping:
-		_, err := s.engine.Close(context.Background()) // else its memory stays taken
+		_, err := s.engine.Close(context.Background()) // serves what was accepted
 		check(err)
 		fmt.Println("closed")
 	case *messages.Admit: // the same record, answered
