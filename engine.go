@@ -75,6 +75,8 @@ type Engine struct {
 	ended  sync.Once          // of system
 	pools  []Pool
 
+	appends, commits sync.Pool // of records that are not in use
+
 	mu      sync.Mutex
 	running map[SequenceID]*Sequence
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -39,12 +39,14 @@ type Step struct {
 // is one Append. A step whose Computed is not 0 commits as well, after its pages are
 // taken. A step that finds no page (ErrOutOfPages) leaves its sequence as it was; the
 // others are served. The cost is that of one message to each pool, whatever the number of
-// steps.
+// steps. A host that uses its steps again allocates nothing.
 func (e *Engine) Append(ctx context.Context, steps []Step) error {
-	m := &messages.Append{Steps: make([]messages.AppendStep, len(steps))}
+	m := recordOf[messages.Append](&e.appends)
+	defer e.appends.Put(m)
+	m.Steps = m.Steps[:0]
 	for i := range steps {
 		st := &steps[i]
-		m.Steps[i] = messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, Computed: st.Computed, After: st.After}
+		m.Steps = append(m.Steps, messages.AppendStep{Sequence: st.id(), Tokens: st.Tokens, Beams: st.Beams, Computed: st.Computed, After: st.After})
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err
@@ -63,9 +65,11 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 // chunked prompt it takes the pages of the next chunk. Computed less than before, or more
 // than the sequence has tokens, is ErrBadRequest.
 func (e *Engine) Commit(ctx context.Context, steps []Step) error {
-	m := &messages.Commit{Steps: make([]messages.CommitStep, len(steps))}
+	m := recordOf[messages.Commit](&e.commits)
+	defer e.commits.Put(m)
+	m.Steps = m.Steps[:0]
 	for i := range steps {
-		m.Steps[i] = messages.CommitStep{Sequence: steps[i].id(), Computed: steps[i].Computed, After: steps[i].After}
+		m.Steps = append(m.Steps, messages.CommitStep{Sequence: steps[i].id(), Computed: steps[i].Computed, After: steps[i].After})
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err
@@ -143,6 +147,15 @@ func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	return e.answer(steps, m.Results, func(*Step) {})
 }
 
+// recordOf takes a record that is not in use. Records of calls that come once a step are
+// used again, with the slices that the engine has grown in them.
+func recordOf[T any](free *sync.Pool) *T {
+	if m, ok := free.Get().(*T); ok {
+		return m
+	}
+	return new(T)
+}
+
 // id is the engine's handle of the step's sequence; 0, which is none, without one.
 func (st *Step) id() SequenceID {
 	if st.Sequence == nil {
@@ -168,15 +181,15 @@ func (e *Engine) do(ctx context.Context, request messages.Request, refusal *erro
 
 // check refuses steps without a sequence of this engine.
 func (e *Engine) check(steps []Step) error {
-	i := slices.IndexFunc(steps, func(st Step) bool { return st.Sequence == nil || st.Sequence.engine != e })
-	switch {
-	case i < 0:
-		return nil
-	case steps[i].Sequence == nil:
-		return refusals.New(ErrBadRequest, "steps[%d].Sequence is nil", i)
-	default:
-		return refusals.New(ErrBadRequest, "steps[%d].Sequence: %v is of another engine", i, steps[i].Sequence.id)
+	for i := range steps {
+		switch s := steps[i].Sequence; {
+		case s == nil:
+			return refusals.New(ErrBadRequest, "steps[%d].Sequence is nil", i)
+		case s.engine != e:
+			return refusals.New(ErrBadRequest, "steps[%d].Sequence: %v is of another engine", i, s.id)
+		}
 	}
+	return nil
 }
 
 // answer writes results to their steps, and applies those that were served.
@@ -186,7 +199,8 @@ func (e *Engine) answer(steps []Step, results []messages.StepResult, apply func(
 	defer e.mu.Unlock()
 	for i := range steps {
 		st, r := &steps[i], &results[i]
-		st.Placed, st.Err = r.Placed, r.Err
+		// The record is used again, so the step gets a copy.
+		st.Placed, st.Err = append(st.Placed, r.Placed...), r.Err
 		if st.Err == nil {
 			apply(st)
 		}
