@@ -110,6 +110,14 @@ type (
 	Pool = windows.Pool
 	// DType is a type of elements.
 	DType = windows.DType
+	// Kind is what the pages of a pool hold.
+	Kind = windows.Kind
+	// Shape is the shape of the keys and values of one layer.
+	Shape = windows.Shape
+	// Layout is the order of heads and tokens in a page.
+	Layout = windows.Layout
+	// State is a group of recurrent layers with states of one size.
+	State = windows.State
 	// PoolMemory is memory of the host application that the pages of one pool lie in.
 	PoolMemory = actors.PoolMemory
 	// Tensor is device memory of the host application that holds a piece of each page.
@@ -168,6 +176,19 @@ const (
 	FP8      = windows.FP8
 	Int8     = windows.Int8
 	NVFP4    = windows.NVFP4
+)
+
+// The layouts of pages.
+const (
+	HND = windows.HND // [head][token][element]
+	NHD = windows.NHD // [token][head][element]
+)
+
+// The kinds of pools.
+const (
+	KindAttention = windows.KindAttention // keys and values of a block of tokens
+	KindState     = windows.KindState     // recurrent states after the last token of a block
+	KindCross     = windows.KindCross     // keys and values of a block of encoder tokens
 )
 
 // The eviction policies, which order pages within a priority.

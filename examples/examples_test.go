@@ -1,14 +1,33 @@
 package examples
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// Programs of the everyday loop import package kvactor and those of devices, and no
+// other package of the module.
+func TestHostsImportOnePackage(t *testing.T) {
+	for _, name := range []string{"minimal", "batching"} {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(name, "main.go"), nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, i := range file.Imports {
+			path, err := strconv.Unquote(i.Path.Value)
+			require.NoError(t, err)
+			below, ours := strings.CutPrefix(path, "github.com/kvactor/kvactor/")
+			assert.True(t, !ours || strings.HasPrefix(below, "gpu"), "%s imports %s", name, path)
+		}
+	}
+}
 
 // Every program prints what its output.txt says, and nothing to standard error.
 func TestProgramsPrintTheirOutput(t *testing.T) {
