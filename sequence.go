@@ -142,7 +142,7 @@ func (s *Sequence) Release(ctx context.Context, after Ticket) error {
 }
 
 // Fork starts n sequences that share all pages of this one; each copies a page when it
-// first writes to it. It takes no pages but with recurrent layers, one in each state pool.
+// first writes to it.
 func (s *Sequence) Fork(ctx context.Context, n int) ([]*Sequence, error) {
 	steps := []Step{{Sequence: s, Forks: n}}
 	err := s.engine.Fork(ctx, steps)

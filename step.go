@@ -96,9 +96,9 @@ func (e *Engine) Rewind(ctx context.Context, steps []Step) error {
 }
 
 // Fork makes Forks new sequences of each sequence, in Forked, that share all its pages;
-// each copies a page when it first writes to it. It takes no pages and copies nothing,
-// but with recurrent layers: then each fork has a page of its own in each state pool.
-// The prompt must be committed, and the beam width 1.
+// each copies a page when it first writes to it. With recurrent layers each takes a page
+// for the state at once (ErrOutOfPages), and Ready of all of them has the tickets of its
+// copy. The prompt must be committed, and the beam width 1.
 func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	m := &messages.Fork{Steps: make([]messages.ForkStep, len(steps))}
 	for i := range steps {
