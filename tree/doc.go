@@ -15,9 +15,11 @@
 //	                        ├── [b7 b8 b9] ── [b6]  a leaf of its own
 //	                        └── [b10]
 //
-// A run lies in memory as one piece: its tokens, its block ids and, for each
-// pool, where the pool keeps each block. So a prompt is compared as memory, and
-// the locations of a run without holes are copied. Each node counts, by pool and
+// The tokens of a run lie in memory as one piece, and so do its block ids and, for
+// each pool, the places where the pool keeps each block. So a prompt is compared as
+// memory, and the locations of a run without holes are copied. The tokens of most runs
+// are not the tree's: they stay in the array that the sequence which stored them has
+// lent (shared.go). A split or merge of such runs moves ids and locations only. Each node counts, by pool and
 // tier, how many of its blocks the pool holds: a run without holes is known by that.
 //
 // A block that no pool holds but that other blocks follow is a ghost: the tree
