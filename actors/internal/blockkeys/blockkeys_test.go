@@ -60,7 +60,7 @@ func TestBlocksLeave(t *testing.T) {
 	x.Apply(entered(1, messages.Namespace{}, []protocol.BlockID{2}, 5))
 	for _, b := range []protocol.BlockID{2, 3} {
 		_, ok := x.Describe(b)
-		assert.False(t, ok, b)
+		assert.False(t, ok, "block %d", b)
 	}
 	before, ok := x.Describe(1)
 	require.True(t, ok)
