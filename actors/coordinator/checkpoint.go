@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -24,19 +25,77 @@ import (
 //
 // A commit never fails for want of a checkpoint. Where there is no page none is made.
 
-// checkpointMaking is the checkpoints of one commit.
+// checkpointMaking is the checkpoints of one commit. It is apart from the steps, which
+// are many more in a step of a large batch, and are passed over each time.
 type checkpointMaking struct {
-	steps []int // indices of the steps that want one, ascending
+	steps []checkpointStep // in the order of the steps
+	// stored is what the tree has answered to the offers of all steps, kept because the
+	// change is used again for checkpoints; empty if there are none.
+	stored []sequence.Stored
 	// from and to are the wave in steps that is under way; steps before from are done.
 	from, to int
 }
 
-func (m *checkpointMaking) reset() { m.steps, m.from, m.to = m.steps[:0], 0, 0 }
+// checkpointStep is a step that makes a checkpoint.
+type checkpointStep struct {
+	step  int
+	end   protocol.StoredEnd // the block that its offer ends with
+	pages []checkpointPage   // by pool
+}
 
-// want notes that step i makes a checkpoint of the block that its offer ends with.
-func (m *checkpointMaking) want(b *stepBatch, i int, offer *protocol.StoreItem) {
-	m.steps = append(m.steps, i)
-	offer.FindEnd, offer.End.Lacks = true, b.items[i].end.Lacks
+// checkpointPage is the page of a checkpoint, taken by an operation; −1: none.
+type checkpointPage struct {
+	page [1]messages.PageID
+	op   int
+}
+
+func (m *checkpointMaking) reset() {
+	m.steps, m.stored, m.from, m.to = m.steps[:0], m.stored[:0], 0, 0
+}
+
+// want notes that step i makes a checkpoint of the block that its offer ends with. The
+// arrays of an earlier commit are used again.
+func (m *checkpointMaking) want(i, pools int, offer *protocol.StoreItem) {
+	if n := len(m.steps); n < cap(m.steps) {
+		m.steps = m.steps[:n+1]
+	} else {
+		m.steps = append(m.steps, checkpointStep{})
+	}
+	w := &m.steps[len(m.steps)-1]
+	if w.step = i; w.pages == nil {
+		w.pages = make([]checkpointPage, pools)
+	}
+	for p := range w.pages {
+		w.pages[p].op = -1
+	}
+	offer.FindEnd, offer.End.Lacks = true, w.end.Lacks[:0]
+}
+
+// noteStored keeps what the tree has answered, if the change will be used again.
+func (m *checkpointMaking) noteStored(c *commitStages) {
+	if len(m.steps) == 0 {
+		return
+	}
+	for i := range c.batch.items {
+		stored := sequence.Stored{}
+		if c.batch.items[i].store >= 0 {
+			stored = c.stored(i)
+		}
+		m.stored = append(m.stored, stored)
+	}
+	for k := range m.steps {
+		w := &m.steps[k]
+		w.end = c.out.change.Stores[c.batch.items[w.step].store].End
+	}
+}
+
+// stored is what the tree has answered to the offer of step i.
+func (c *commitStages) stored(i int) sequence.Stored {
+	if i < len(c.checkpoints.stored) {
+		return c.checkpoints.stored[i]
+	}
+	item := &c.out.change.Stores[c.batch.items[i].store]
+	return sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor}
 }
 
 // pending tells whether steps are left that no wave has had.
@@ -46,7 +105,7 @@ func (m *checkpointMaking) pending() bool { return m.to < len(m.steps) }
 func (m *checkpointMaking) taken() bool { return m.from < m.to }
 
 // wave are the steps of the wave that is under way.
-func (m *checkpointMaking) wave() []int { return m.steps[m.from:m.to] }
+func (m *checkpointMaking) wave() []checkpointStep { return m.steps[m.from:m.to] }
 
 // takeCheckpoints takes pages for the checkpoints of a wave.
 func (c *commitStages) takeCheckpoints() {
@@ -54,13 +113,13 @@ func (c *commitStages) takeCheckpoints() {
 	m.from = m.to
 	// The first step of a wave is always taken: with no free page it is the only one, and
 	// what it evicts is known before the next step is looked at.
-	for m.to < len(m.steps) && (m.to == m.from || c.roomInWave(m.steps[m.to])) {
-		it := &c.batch.items[m.steps[m.to]]
+	for m.to < len(m.steps) && (m.to == m.from || c.roomInWave(&m.steps[m.to])) {
+		it := &m.steps[m.to]
 		m.to++
 		for _, p := range it.end.Lacks {
-			pages := &it.pools[p]
-			pages.checkpointOp = c.out.pools.add(int(p), protocol.PoolOp{
-				Kind: protocol.TakeForCheckpoint, Pages: pages.checkpoint[:0], Priority: it.end.Priority, Tenant: it.sequence.Tenant,
+			pages := &it.pages[p]
+			pages.op = c.out.pools.add(int(p), protocol.PoolOp{
+				Kind: protocol.TakeForCheckpoint, Pages: pages.page[:0], Priority: it.end.Priority, Tenant: c.batch.items[it.step].sequence.Tenant,
 			})
 		}
 	}
@@ -68,14 +127,13 @@ func (c *commitStages) takeCheckpoints() {
 
 // roomInWave tells whether a step may join the wave: with it all pages of the wave are
 // free ones, and no step before it makes the same checkpoint.
-func (c *commitStages) roomInWave(i int) bool {
-	it := &c.batch.items[i]
+func (c *commitStages) roomInWave(it *checkpointStep) bool {
 	// The block was not stored, for an invalidation or a fork has its page: no checkpoint.
 	if it.end.Block == protocol.NoBlock {
 		return true
 	}
-	for _, j := range c.checkpoints.wave() {
-		if c.batch.items[j].end.Block == it.end.Block {
+	for _, other := range c.checkpoints.wave() {
+		if other.end.Block == it.end.Block {
 			return false
 		}
 	}
@@ -94,16 +152,17 @@ func (c *commitStages) roomInWave(i int) bool {
 func (c *commitStages) copyCheckpoints() {
 	c.out.move.reset()
 	c.out.move.victims(&c.out.pools)
-	for _, i := range c.checkpoints.wave() {
-		it := &c.batch.items[i]
+	for k := range c.checkpoints.wave() {
+		w := &c.checkpoints.wave()[k]
+		it := &c.batch.items[w.step]
 		copies := false
-		for _, p := range it.end.Lacks {
-			pages := &it.pools[p]
-			op := c.out.pools.op(int(p), pages.checkpointOp)
+		for _, p := range w.end.Lacks {
+			pages := &w.pages[p]
+			op := c.out.pools.op(int(p), pages.op)
 			// No page was free, and none caches what is worth less.
 			if len(op.Pages) == 0 {
 				c.stats.pool(int(p)).CheckpointsSkipped++
-				pages.checkpointOp = -1
+				pages.op = -1
 				continue
 			}
 			// The offloader has been told of the kernel that writes the working page with the
@@ -143,14 +202,14 @@ func (c *commitStages) attachCheckpoints() {
 	c.out.resetChange()
 	c.out.moved()
 	c.batch.copyTickets()
-	for _, i := range c.checkpoints.wave() {
-		it := &c.batch.items[i]
+	for k := range c.checkpoints.wave() {
+		it := &c.checkpoints.wave()[k]
 		for _, p := range it.end.Lacks {
-			pages := &it.pools[p]
-			if pages.checkpointOp < 0 {
+			pages := &it.pages[p]
+			if pages.op < 0 {
 				continue
 			}
-			page := pages.checkpoint[0]
+			page := pages.page[0]
 			// The block goes without. The page is dropped with nothing in it, and is free.
 			if c.copyFailed(int(p), page) {
 				c.stats.pool(int(p)).CheckpointsSkipped++
@@ -195,7 +254,7 @@ func (c *commitStages) recountLacks() {
 		return
 	}
 	for _, made := range c.out.change.Checkpoints {
-		c.eachLater(made.Block, func(it *step) {
+		c.eachLater(made.Block, func(it *checkpointStep) {
 			it.end.Lacks = slices.DeleteFunc(it.end.Lacks, func(p messages.PoolID) bool { return p == made.Pool })
 		})
 	}
@@ -205,7 +264,7 @@ func (c *commitStages) recountLacks() {
 		if moved.To != protocol.Nowhere {
 			continue
 		}
-		c.eachLater(moved.Block, func(it *step) {
+		c.eachLater(moved.Block, func(it *checkpointStep) {
 			if c.states.has(int(moved.Pool)) && !slices.Contains(it.end.Lacks, moved.Pool) {
 				it.end.Lacks = append(it.end.Lacks, moved.Pool)
 				slices.Sort(it.end.Lacks)
@@ -215,9 +274,9 @@ func (c *commitStages) recountLacks() {
 }
 
 // eachLater visits the steps behind the wave that end in a block.
-func (c *commitStages) eachLater(block protocol.BlockID, visit func(*step)) {
-	for _, i := range c.checkpoints.steps[c.checkpoints.to:] {
-		if it := &c.batch.items[i]; it.end.Block == block {
+func (c *commitStages) eachLater(block protocol.BlockID, visit func(*checkpointStep)) {
+	for k := c.checkpoints.to; k < len(c.checkpoints.steps); k++ {
+		if it := &c.checkpoints.steps[k]; it.end.Block == block {
 			visit(it)
 		}
 	}
@@ -227,11 +286,11 @@ func (c *commitStages) eachLater(block protocol.BlockID, visit func(*step)) {
 // from now on they are cached, last used by the request that has made them. Until the
 // last wave they are held, for a request evicts no checkpoint that it has made itself.
 func (c *commitStages) dropCheckpoints() {
-	for _, i := range c.checkpoints.steps {
-		it := &c.batch.items[i]
+	for k := range c.checkpoints.steps {
+		it := &c.checkpoints.steps[k]
 		for _, p := range it.end.Lacks {
-			if pages := &it.pools[p]; pages.checkpointOp >= 0 {
-				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.checkpoint[:], Use: it.sequence.Use()})
+			if pages := &it.pages[p]; pages.op >= 0 {
+				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.page[:], Use: c.batch.items[it.step].sequence.Use()})
 			}
 		}
 	}

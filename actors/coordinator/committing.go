@@ -76,7 +76,7 @@ func (c *commitStages) begin() {
 				c.out.change.Stores[it.store].Tables = it.offered
 			}
 			if !c.states.empty() && s.WantsCheckpoint(it.computed, c.config.CheckpointInterval) {
-				c.checkpoints.want(c.batch, i, &c.out.change.Stores[it.store])
+				c.checkpoints.want(i, c.states.end, &c.out.change.Stores[it.store])
 			}
 		}
 		if s.Input.Pending() {
@@ -241,7 +241,7 @@ func (c *commitStages) resume() bool {
 	switch c.stage {
 	case commitStoring:
 		c.out.applied()
-		c.noteStored()
+		c.checkpoints.noteStored(c)
 		c.follow()
 		return false
 	case commitFollowing:
@@ -283,22 +283,6 @@ func (c *commitStages) resume() bool {
 	return true
 }
 
-// noteStored remembers what the tree has answered: the change is used again before the
-// sequences hear of it.
-func (c *commitStages) noteStored() {
-	for i := range c.batch.items {
-		it := &c.batch.items[i]
-		if it.store < 0 {
-			continue
-		}
-		item := &c.out.change.Stores[it.store]
-		it.stored = sequence.Stored{Blocks: sequence.BlockIndex(item.To / c.config.TokensPerBlock), Cursor: item.Cursor}
-		if item.FindEnd {
-			it.end = item.End
-		}
-	}
-}
-
 // commitAll changes the sequences. It returns true if nothing is left to do: the
 // pages that next chunks took had no victims to be moved.
 func (c *commitStages) commitAll() bool {
@@ -306,8 +290,8 @@ func (c *commitStages) commitAll() bool {
 	// then the rest of the round only brings their new pages in order.
 	took := false
 	for i := range c.batch.items {
-		if it := &c.batch.items[i]; it.computed > 0 {
-			took = c.commitOne(it) || took
+		if c.batch.items[i].computed > 0 {
+			took = c.commitOne(i) || took
 		}
 	}
 	// Set behind the loop, which sends nothing and cannot break off but for a bug: then the
@@ -335,11 +319,13 @@ func (c *commitStages) commitAll() bool {
 
 // commitOne changes the sequence of a step. It tells whether pages of a next chunk
 // were taken.
-func (c *commitStages) commitOne(it *step) bool {
+func (c *commitStages) commitOne(i int) bool {
+	it := &c.batch.items[i]
 	s := it.sequence
 	var stored *sequence.Stored
 	if it.store >= 0 {
-		stored = &it.stored
+		answer := c.stored(i)
+		stored = &answer
 	}
 	s.Commit(sequence.TokenCount(it.computed), stored)
 	if s.Input.Pending() {

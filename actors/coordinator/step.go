@@ -40,10 +40,6 @@ type step struct {
 	// offered, of a fork whose pages others hold, are by pool the pages that it
 	// offers to the tree: those that cache nothing yet.
 	offered [][]messages.PageID
-	// stored and end are what the tree has answered to the offer: end, of a step that makes
-	// a checkpoint, is the block that it belongs to.
-	stored sequence.Stored
-	end    protocol.StoredEnd
 }
 
 // stepPages is what a step takes in one pool.
@@ -53,10 +49,6 @@ type stepPages struct {
 	fresh  int                 // the operation that takes new pages, −1: none
 	before int                 // length of the table before the step
 	old    [][]messages.PageID // the tables before it, by beam; nil: they follow from copies and before
-
-	// checkpoint is the page of a checkpoint, taken by the operation checkpointOp; −1: none.
-	checkpoint   [1]messages.PageID
-	checkpointOp int
 }
 
 // pageRewrite is a page that is copied because others hold it, too.
@@ -99,12 +91,9 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	}
 	// before is the length of the table now: undo and takeBack cut it back to that.
 	for p := range pools {
-		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, checkpointOp: -1, before: len(s.Table(p))}
+		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, before: len(s.Table(p))}
 	}
-	*it = step{
-		sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Use(), pools: pools,
-		end: protocol.StoredEnd{Block: protocol.NoBlock, Lacks: it.end.Lacks[:0]},
-	}
+	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Use(), pools: pools}
 	s.Touch(b.kernel.stamp)
 	return it
 }
