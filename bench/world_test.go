@@ -63,10 +63,7 @@ func (s shape) model() windows.Model {
 }
 
 func (s shape) counts() []windows.Counts {
-	counts := make([]windows.Counts, max(1, len(s.windows)))
-	for i := range counts {
-		counts[i].Primary = s.pages
-	}
+	counts := slices.Repeat([]windows.Counts{{Primary: s.pages}}, max(1, len(s.windows)))
 	if s.states > 0 {
 		counts = append(counts, windows.Counts{Primary: s.states})
 	}
