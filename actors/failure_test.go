@@ -184,6 +184,29 @@ func TestCallsThatWaitOutliveAFailure(t *testing.T) {
 	}
 }
 
+// The offloader fails over the message that a wait for the device has ended: what waits
+// behind it, the recovery's own wait among it, goes on.
+func TestTheOffloaderFailsAtTheEndOfAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := hostedRig(t)
+		s, err := r.start(run(100, 9))
+		require.NoError(t, err)
+		stuck := r.device.stick()
+		require.NoError(t, r.points.Arm("tree"))
+		answered := later(func() error { return r.lookup(context.Background()) })
+		synctest.Wait() // the recovery waits for the device
+		require.NoError(t, r.points.Arm("offloader"))
+		close(stuck.released)
+		require.NoError(t, <-answered)
+		stats, err := r.Stats(context.Background())
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, stats.Restarts)
+		r.verify(s)
+		require.NoError(t, r.release(s))
+		r.close()
+	})
+}
+
 // Too many failures, and the engine has failed: visibly, and every call that
 // waits or comes later is answered.
 func TestTooManyFailuresEndTheEngine(t *testing.T) {

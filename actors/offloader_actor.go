@@ -53,6 +53,11 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 }
 
 func (a *offloaderActor) receive(message any) {
+	// Before all that can fail: a failure over the end of a wait loses its answer, which a
+	// recovery asks for again, and must not leave the waits behind it where they are.
+	if w, over := message.(*wait); over {
+		a.endWait(w)
+	}
 	a.point.Hit("offloader")
 	if a.moving && !servesRecovery(message) {
 		// The record is not sent back: the coordinator is told of the failure by the
@@ -209,12 +214,20 @@ func (a *offloaderActor) startWait() {
 	})
 }
 
-// waited ends a wait and starts the next one.
-func (a *offloaderActor) waited(w *wait) {
+// endWait takes the first wait out of the queue and starts the next one, which begins
+// with the pages that a resize has left.
+func (a *offloaderActor) endWait(w *wait) {
 	a.waits = a.waits[1:]
 	if w.resize != nil {
 		a.streams.pages = w.resize.from
 	}
+	if len(a.waits) > 0 {
+		a.startWait()
+	}
+}
+
+// waited completes the answer of a wait that is over.
+func (a *offloaderActor) waited(w *wait) {
 	switch m := w.message.(type) {
 	case *protocol.ResizeDevice:
 		m.Err = w.err
@@ -227,9 +240,6 @@ func (a *offloaderActor) waited(w *wait) {
 		m.Err, m.Dirty = w.err, a.moving
 	case *protocol.LoadPages:
 		a.moving = false
-	}
-	if len(a.waits) > 0 {
-		a.startWait()
 	}
 }
 
