@@ -22,7 +22,7 @@ func TestOrder(t *testing.T) {
 			want[i] = int32(i)
 		}
 		slices.SortStableFunc(want, func(a, b int32) int { return cmp.Compare(keys[a], keys[b]) })
-		require.Equal(t, want, slices.Clone(o.By(keys)))
+		require.Equal(t, want, append([]int32{}, o.By(keys)...)) // no keys have an empty order or none
 	})
 }
 
