@@ -64,6 +64,10 @@ func TestSimOnceFailed(t *testing.T) {
 		// The commit that was told of the loss has named a kernel, too. In a debug
 		// build, which has rounds of its own.
 		"a rebalance moves what a lost sequence holds": of(2000, 9084),
+		// The recovery's own wait stood behind one that never ended.
+		"an offloader fails over the end of a wait for the device": of(3000, 9209, 9440, 9481),
+		// Blocks that an undone step gives back were still counted as shared.
+		"an append is undone that had offered its blocks": of(3000, 9122, 10543),
 	} {
 		t.Run(what, func(t *testing.T) {
 			for _, p := range plans {

@@ -220,5 +220,6 @@ func (s *Sequence) MarkShared() {
 	s.forked = true
 }
 
-// ShareAll says that others may hold any of the pages.
-func (s *Sequence) ShareAll() { s.sharedBlocks = max(s.sharedBlocks, s.Blocks()) }
+// ShareAll says that others may hold any of the pages. Blocks that a step has given back
+// are not counted any more.
+func (s *Sequence) ShareAll() { s.sharedBlocks = s.Blocks() }
