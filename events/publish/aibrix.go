@@ -36,6 +36,9 @@ func AppendAIBrix(to []byte, b *Batch) (out []byte, count int) {
 	return appendPackInt(to, b.Rank), count
 }
 
+// appendStoredArrays writes an event for each block of a change. The eight elements are
+// those of vLLM's older struct, in its order: type, names, parent, tokens, block size,
+// lora_id, medium and lora_name.
 func (b *Batch) appendStoredArrays(to []byte, c *Change) []byte {
 	// single is the change cut to one block, whose parent is the block before.
 	single := *c
@@ -47,6 +50,8 @@ func (b *Batch) appendStoredArrays(to []byte, c *Change) []byte {
 		to = appendTokens(to, single.Blocks)
 		to = appendPackUint(to, uint64(b.TokensPerBlock))
 		to = append(to, packNil)
+		// The tier is always told as the device: AIBrix reads none, and a block in host memory
+		// is a hit as well.
 		to = appendPackText(to, "GPU")
 		to = appendLoRA(to, &c.Namespace)
 		single.Parent, single.HasParent = c.Blocks[i].Name, true

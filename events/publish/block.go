@@ -7,6 +7,8 @@ import (
 )
 
 // holding is what a pool has of a block.
+// The zero value is that of a pool which does not hold the block; tier and priority have
+// no meaning then.
 type holding struct {
 	held     bool
 	tier     messages.Tier
@@ -18,6 +20,8 @@ type holding struct {
 // A block whose parent is unknown hangs below a block that is not known: the engine
 // has told its hash and nothing else.
 type block struct {
+	// hash is the block's name in the engine's events and its key in View.blocks. It
+	// never changes.
 	hash messages.Hash
 	// known is whether a stored event has told the block's tokens and parent.
 	known bool
@@ -26,13 +30,17 @@ type block struct {
 	parent   *block
 	children []*block
 	index    int
-	tokens   []messages.Token
-	covers   []messages.Cover
+	// tokens and covers are those of the stored event that made the block known. Their
+	// arrays belong to the view from then on, and changes refer to them.
+	tokens []messages.Token
+	covers []messages.Cover
 	// namespace is told for a child of the root, and that of the parent for other blocks
 	// that are published; nil is the zero Namespace.
 	namespace *messages.Namespace
 	held      []holding // by index in View.pools
 
+	// dirty keeps a block from being in the list twice: a batch may name it once for each
+	// pool.
 	dirty bool // in View.dirty
 
 	// What readers were told. The fields below mean nothing unless published is set.
@@ -45,6 +53,8 @@ type block struct {
 
 // block returns the block of a hash, and adds one that is not known.
 func (v *View) block(h messages.Hash) *block {
+	// The map has a block that was only named as a parent, too: what hangs below it must
+	// find it when it is stored.
 	b := v.blocks[h]
 	if b == nil {
 		b = &block{hash: h, held: make([]holding, len(v.pools))}
@@ -62,6 +72,7 @@ func (v *View) touch(b *block) {
 }
 
 // attach makes b a child of parent, which may be a block that is not known.
+// b has no parent before. The cost does not depend on the number of children.
 func (b *block) attach(parent *block) {
 	b.parent, b.index = parent, len(parent.children)
 	parent.children = append(parent.children, b)
@@ -73,12 +84,14 @@ func (b *block) detach() {
 	p := b.parent
 	last := p.children[len(p.children)-1]
 	p.children[b.index], last.index = last, b.index
+	// The array would keep the block alive behind its end.
 	p.children[len(p.children)-1] = nil
 	p.children = p.children[:len(p.children)-1]
 	b.parent = nil
 }
 
 // appendChildren puts the children on a stack, the first one on top.
+// The order of children depends on the events alone, so equal events give equal bytes.
 func (b *block) appendChildren(stack []*block) []*block {
 	for i := len(b.children) - 1; i >= 0; i-- {
 		stack = append(stack, b.children[i])
@@ -89,9 +102,11 @@ func (b *block) appendChildren(stack []*block) []*block {
 // total is what the counted pools have together of a block: it is held if all hold it,
 // it is as far as the farthest copy, and it goes as soon as the first pool evicts it.
 func (b *block) total() holding {
+	// The neutral values of the three rules. At least one pool counts, see New.
 	all := holding{held: true, tier: messages.Primary, priority: messages.MaxPriority}
 	for _, h := range b.held {
 		all.held = all.held && h.held
+		// Primary is less than Secondary.
 		all.tier = max(all.tier, h.tier)
 		all.priority = min(all.priority, h.priority)
 	}
@@ -99,6 +114,8 @@ func (b *block) total() holding {
 }
 
 // unheld tells whether no pool holds the block.
+// It is not the opposite of total().held: a block that some of the counted pools hold is
+// neither publishable nor to be dropped.
 func (b *block) unheld() bool {
 	return !slices.ContainsFunc(b.held, func(h holding) bool { return h.held })
 }

@@ -19,7 +19,10 @@ const (
 )
 
 // Change is one change of the published blocks.
+// It is a value: encoders read it as often as there are formats, and none of them changes
+// it.
 type Change struct {
+	// Which fields are set follows from Kind.
 	Kind   ChangeKind
 	Blocks []Block
 	Tier   messages.Tier // of all blocks; for Removed the one they were in
@@ -30,6 +33,8 @@ type Change struct {
 	HasParent bool
 	Namespace messages.Namespace
 
+	// OldTier belongs to TierChanged, whose new tier is Tier; OldPriority belongs to
+	// PriorityChanged, whose new priority is that of the block. Pages belong to Created.
 	OldTier     messages.Tier
 	OldPriority messages.Priority
 	Pages       events.PoolPages
@@ -39,6 +44,8 @@ type Change struct {
 }
 
 // Block is a published block in a change.
+// Tokens and Covers are slices of the view's memory, which is not written to again: a
+// reader may keep them, and must not write to them.
 type Block struct {
 	Name     uint64        // on the wire
 	Hash     messages.Hash // in the engine's events
@@ -58,6 +65,8 @@ func (v *View) changeOf(k ChangeKind, b *block) Change {
 	return newChange(k, v.root, b)
 }
 
+// newChange is changeOf for callers that have the root and no view. A parent is named by
+// its name on the wire, which it has, as it is published.
 func newChange(k ChangeKind, root, b *block) Change {
 	c := Change{Kind: k, Tier: b.tier, Blocks: []Block{b.out()}, last: b}
 	if b.parent != root {
@@ -72,6 +81,8 @@ func newChange(k ChangeKind, root, b *block) Change {
 // appendStored adds a published block to the last change if it follows there, and as
 // a change of its own otherwise.
 func appendStored(out []Change, root, b *block) []Change {
+	// A run of blocks in one change names one parent, where a change for each block would
+	// name a parent for each. Tokens of a run are one list on the wire.
 	if n := len(out); n > 0 {
 		if c := &out[n-1]; c.Kind == Stored && c.last == b.parent && c.Tier == b.tier {
 			c.Blocks, c.last = append(c.Blocks, b.out()), b
@@ -96,6 +107,7 @@ func appendRemoved(out []Change, b *block) []Change {
 
 // pages are the pages that every counted pool has: so many blocks can be published.
 func (v *View) pages() events.PoolPages {
+	// New refuses a view of no pools, so there is a first one.
 	least := v.sizes[0]
 	for _, s := range v.sizes[1:] {
 		least.Primary, least.Secondary = min(least.Primary, s.Primary), min(least.Secondary, s.Secondary)

@@ -7,6 +7,8 @@ import (
 )
 
 // Check walks the whole view and joins everything that is wrong with it.
+// It costs one sort of all blocks and their totals, so it is for tests: the model test
+// calls it behind each batch.
 func (v *View) Check() error {
 	var problems []error
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf("publish: "+format, args...)) }
@@ -19,11 +21,14 @@ func (v *View) Check() error {
 			wrong("block %x is dirty or under another's hash", b.hash[:4])
 		}
 		if b.unheld() && len(b.children) == 0 {
+			// Otherwise forget would leak one block for each that the engine drops.
 			wrong("block %x is kept, but no pool holds it and nothing follows it", b.hash[:4])
 		}
 		if b.parent != nil && (b.index >= len(b.parent.children) || b.parent.children[b.index] != b) {
 			wrong("block %x is not child %d of its parent", b.hash[:4], b.index)
 		}
+		// The root is not in blocks, so the rule that known blocks have parents has no
+		// exception here.
 		if b.known != (b.parent != nil) {
 			wrong("block %x: known %v, but a parent %v", b.hash[:4], b.known, b.parent != nil)
 		}
@@ -37,6 +42,8 @@ func (v *View) Check() error {
 	if published != len(v.names) {
 		wrong("%d blocks are published under %d names", published, len(v.names))
 	}
+	// A block that waits although no block has the name would never be published: withdraw
+	// wakes those that wait when the name is given up, and nothing else does.
 	for name, waiting := range v.waiting {
 		for _, w := range waiting {
 			if v.blocks[w.hash] != w || w.published || w.name != name || v.names[name] == nil {
@@ -48,6 +55,8 @@ func (v *View) Check() error {
 }
 
 // checkPublished checks a published block against what the pools hold.
+// The comparison with the totals says that no change of a batch was missed: readers were
+// told exactly what the pools hold.
 func (v *View) checkPublished(b *block) (problems []error) {
 	now := b.total()
 	switch {

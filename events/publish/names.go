@@ -27,6 +27,8 @@ type digest [32]byte
 
 // namer names blocks. The name of a block depends on the digest of its parent, so it
 // is asked for parents first.
+// root returns the digest that stands for the parent of a first block; name returns the
+// name of a block and the digest for its children.
 type namer interface {
 	root() digest
 	name(root, b *block) (uint64, digest)
@@ -50,6 +52,9 @@ func wireName(hash []byte) uint64 {
 	return max(1, binary.BigEndian.Uint64(hash[len(hash)-8:]))
 }
 
+// engineNamer takes the end of a hash that the engine has computed already. It needs no
+// digests: the engine's hash depends on all tokens before the block, the namespace and
+// the items.
 type engineNamer struct{}
 
 func (engineNamer) root() digest { return digest{} }
@@ -65,8 +70,11 @@ type cborNamer struct {
 // variable sets it, so names are equal between processes. It is what vLLM hashes in place of a parent's digest.
 const noneHashSeed = "vllm-none-hash"
 
+// root hashes the seed as vLLM does: as a text in CBOR, not as bare bytes.
 func (cborNamer) root() digest { return sha256.Sum256(appendCBORText(nil, noneHashSeed)) }
 
+// name hashes the block behind the digest of its parent, whose own name was asked for
+// before. The name is a part of the digest, but children hash all of it.
 func (n cborNamer) name(root, b *block) (uint64, digest) {
 	text := appendCBORHead(nil, cborArray, 3)
 	text = append(appendCBORHead(text, cborBytes, 32), b.parent.digest[:]...)
@@ -88,6 +96,7 @@ func (n cborNamer) appendExtraKeys(text []byte, root, b *block) []byte {
 	if ns != nil && ns.HasLoRA {
 		path, ok := n.paths[ns.LoRA]
 		if !ok {
+			// A host that names adapters by their paths needs no table.
 			path = ns.LoRA
 		}
 		keys = appendCBORHead(keys, cborArray, 3)
@@ -104,11 +113,14 @@ func (n cborNamer) appendExtraKeys(text []byte, root, b *block) []byte {
 		}
 		count++
 	}
+	// The digest of a parent depends on the salt, so later blocks need not repeat it.
 	if ns != nil && ns.Salt != "" && b.parent == root {
 		keys = appendCBORHead(keys, cborArray, 2)
 		keys = appendCBORText(appendCBORText(keys, "cache_salt"), ns.Salt)
 		count++
 	}
+	// vLLM has None, not an empty tuple, where there are no keys, and the two have other
+	// hashes.
 	if count == 0 {
 		return append(text, cborNull)
 	}
@@ -117,6 +129,7 @@ func (n cborNamer) appendExtraKeys(text []byte, root, b *block) []byte {
 
 // item is a multimodal item in a block.
 type item struct {
+	// id is the content hash in hexadecimal.
 	id     string
 	offset int // of the item's first token from the block's first; negative: before it
 }
@@ -165,6 +178,7 @@ func appendCBORHead(b []byte, major byte, n int) []byte {
 	}
 }
 
+// appendCBORText writes a text of UTF-8. Its length counts bytes, not characters.
 func appendCBORText(b []byte, s string) []byte {
 	return append(appendCBORHead(b, cborText, len(s)), s...)
 }

@@ -11,6 +11,7 @@ import (
 // contradicts it.
 func (v *View) reconcile() []Change {
 	var out []Change
+	// Sizes come first: a reader that polls wants them before any block.
 	if v.resized {
 		v.resized = false
 		out = append(out, Change{Kind: Created, Pages: v.pages()})
@@ -28,6 +29,8 @@ func (v *View) reconcile() []Change {
 		out = append(out, Change{Kind: Cleared})
 	}
 	v.cleared = false
+	// What is published here has been so since before the batch, as publishing comes last:
+	// its reader knows the old tier and priority.
 	for _, b := range v.dirty {
 		if b.published {
 			out = v.update(out, b)
@@ -44,6 +47,7 @@ func (v *View) reconcile() []Change {
 
 // withdraw withdraws a block and all that is published behind it, children before
 // their parents. Blocks behind it may still be held, and wait for it to come back.
+// The cost is that of the published part of the subtree.
 func (v *View) withdraw(out []Change, b *block) []Change {
 	// A block that is not published has nothing published behind it, so the search
 	// need not go on there.
@@ -91,6 +95,7 @@ func (v *View) update(out []Change, b *block) []Change {
 }
 
 // publish publishes a block, if it may be, and then all behind it that may be.
+// The search is depth first, so that consecutive blocks make one change.
 func (v *View) publish(out []Change, b *block) []Change {
 	// Children that may not be published end the search: nothing behind them may be.
 	stack := []*block{b}
@@ -109,6 +114,8 @@ func (v *View) publish(out []Change, b *block) []Change {
 }
 
 // publishable tells whether a block may be published under any name.
+// It looks at one block and its parent only: that the parent is published stands for
+// everything before it.
 func (v *View) publishable(b *block) bool {
 	if !b.known || b.parent == nil || !b.parent.published || len(b.tokens) != v.size || !b.total().held {
 		return false
@@ -126,10 +133,12 @@ func (v *View) publishable(b *block) bool {
 	if b.namespace != nil {
 		ns = *b.namespace
 	}
+	// What a decoder computes depends on its encoder's input, which no reader can name.
 	return ns.Encoder == "" && (v.only == nil || ns == *v.only)
 }
 
 // claim gives a block its name, or makes it wait if another one has it.
+// A block that waits keeps the name for which it waits, so that unwait finds it.
 func (v *View) claim(b *block) bool {
 	if b.parent != v.root {
 		b.namespace = b.parent.namespace
@@ -170,6 +179,7 @@ func (v *View) forget() {
 }
 
 // unwait removes a block from those that wait for its name.
+// An empty list is dropped, so that waiting is no larger than what waits.
 func (v *View) unwait(b *block) {
 	waiting, ok := v.waiting[b.name]
 	if !ok {

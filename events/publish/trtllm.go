@@ -82,7 +82,8 @@ type TRTLLM struct {
 	// WindowSize is the attention window of the published blocks: with full attention
 	// the longest sequence. Readers keep only the largest window.
 	WindowSize int
-	next       uint64
+	// next is the id of the next event: ids are consecutive from 0.
+	next uint64
 }
 
 // Append adds the events of changes. Cleared needs none: the blocks were removed.
@@ -115,6 +116,8 @@ func (t *TRTLLM) Append(to []PolledEvent, changes []Change) []PolledEvent {
 	return to
 }
 
+// polledStored makes the event of consecutive blocks. The event points to the parent's name
+// in the change, so the change must not be written to afterwards.
 func polledStored(c *Change) PolledStored {
 	// Each block repeats the salt; readers drop an event whose blocks have two.
 	s := PolledStored{Type: "stored", Blocks: make([]PolledBlock, len(c.Blocks)), LoRAName: c.Namespace.LoRA}
@@ -128,6 +131,7 @@ func polledStored(c *Change) PolledStored {
 			CacheLevel: int(c.Tier), Priority: int(b.Priority), Multimodal: polledItems(b.Covers), CacheSalt: c.Namespace.Salt,
 		}
 		for j, tok := range b.Tokens {
+			// TensorRT-LLM calls a token with its extra id unique.
 			out.Tokens[j] = PolledToken{Type: "unique_token", TokenID: int32(tok)}
 		}
 		s.Blocks[i] = out

@@ -31,6 +31,7 @@ type Config struct {
 // pools that count, is whole, and has a published parent or begins a prompt. A block
 // that no pool holds is kept only while others follow it. Between calls of Follow no
 // block is dirty.
+// A View is single-threaded: calls of its methods must not overlap.
 type View struct {
 	pools []messages.PoolID // that count
 	size  int               // tokens of a block
@@ -54,6 +55,8 @@ type View struct {
 	sizes   []events.PoolPages // by index in pools
 	resized bool               // by an event of the current batch
 
+	// next and stale are changed by Follow alone. A stale view keeps its blocks, so that
+	// readers have the last true state until the snapshot comes.
 	next  uint64 // id that the next event must have
 	stale bool
 }
@@ -69,6 +72,7 @@ func New(c Config) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	// All pools of an engine have the same blocks, so the first one's size is that of all.
 	v := &View{
 		size: counted[0].TokensPerBlock, only: c.Only, namer: n,
 		blocks: map[messages.Hash]*block{}, names: map[uint64]*block{}, waiting: map[uint64][]*block{},
@@ -144,6 +148,8 @@ func (v *View) Follow(batch messages.EventBatch) ([]Change, error) {
 
 // restart replaces what the pools hold by a snapshot. Blocks stay known, so that the
 // changes are the difference and not everything anew.
+// The cost is a sort of all known blocks. The order of their hashes stands for the order
+// of the events, which the lost events would have had.
 func (v *View) restart(batch messages.EventBatch) []Change {
 	v.next, v.stale = batch.Next, false
 	for _, b := range v.sorted() {
@@ -159,6 +165,8 @@ func (v *View) restart(batch messages.EventBatch) []Change {
 }
 
 // apply changes what the pools hold by one event; reconcile publishes it.
+// An event of one pool says nothing of the others, so nothing is published here: a batch
+// that stores a block in two pools would be told of twice.
 func (v *View) apply(e *messages.Event) {
 	if e.Type == messages.EventCleared {
 		v.cleared = true
@@ -198,6 +206,7 @@ func (v *View) apply(e *messages.Event) {
 }
 
 // store notes that a pool holds consecutive blocks.
+// The blocks of an event follow one another, so each is the parent of the next.
 func (v *View) store(e *messages.Event, pool int) {
 	parent := v.root
 	if e.HasParent {
@@ -240,6 +249,8 @@ func (v *View) TokensPerBlock() int { return v.size }
 
 // Match is how many of the leading blocks of a prompt are published; the names are
 // those of events.Names.
+// A published block has a published parent, so the search ends at the first gap. Salts
+// and adapters are in the names already.
 func (v *View) Match(names []messages.Hash) int {
 	for i, h := range names {
 		if b := v.blocks[h]; b == nil || !b.published {

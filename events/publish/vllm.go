@@ -3,6 +3,8 @@ package publish
 import "github.com/kvactor/kvactor/messages"
 
 // Batch is what the encoders of vLLM's format write in one message.
+// The encoders append to a slice of the caller's and keep nothing, so that a publisher
+// can write every batch to one buffer.
 type Batch struct {
 	Time           float64 // seconds since 1970
 	Rank           int     // data parallel rank
@@ -37,6 +39,7 @@ func AppendVLLM(to []byte, b *Batch) (out []byte, count int) {
 			count++
 		case TierChanged:
 			count += 2
+		// vLLM has no event for either.
 		case PriorityChanged, Created:
 		}
 	}
@@ -70,6 +73,7 @@ func appendBatchHead(to []byte, b *Batch, count int) []byte {
 // appendStored writes a map with the keys in the order in which vLLM has them. lora_id is
 // one that readers have dropped, but some look for it.
 func (b *Batch) appendStored(to []byte, c *Change) []byte {
+	// A map says its length first, so the optional keys are counted before any is written.
 	keys := 9
 	if c.Namespace.Salt != "" {
 		keys++
@@ -160,6 +164,8 @@ func appendLoRA(to []byte, ns *messages.Namespace) []byte {
 
 // appendWireKeys writes for each block a list of what it depends on beside its tokens:
 // the items in it, and the salt in the first block of a prompt; or nil.
+// The order in one list is vLLM's: items first, then the salt. An item is a pair of its id
+// and its offset in the block, the salt is a text.
 func appendWireKeys(to []byte, c *Change) []byte {
 	to = appendPackArray(to, len(c.Blocks))
 	for i := range c.Blocks {
