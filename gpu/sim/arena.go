@@ -15,13 +15,16 @@ const pieceBytes = 1 << 20
 // arena is the memory of one pool in one tier. Pages lie in pieces that are
 // made when a page in them is first touched and stay where they are, so that
 // HostBytes stays valid while the arena grows.
+// Invariants: pieces has a place for each perPiece pages, the last one perhaps in part;
+// len(touched) = pages. A touched page has a piece.
 type arena struct {
 	pageBytes int64
 	perPiece  int
 	pages     int
 	pieces    [][]byte
 	touched   []bool // by page: its first bytes have been written
-	poison    bool
+	// poison: pages are filled when they are first touched. Given memory never is.
+	poison bool
 }
 
 // newArena makes an arena of so many pages. No piece is allocated yet: a pool of
@@ -37,6 +40,8 @@ func newArena(pageBytes int64, pages int, poison bool) arena {
 // overMemory makes an arena over memory that the host application gives, with
 // what is in it.
 func overMemory(pageBytes int64, pages int, memory []byte) arena {
+	// One piece: the memory is the host's, in one place, and the arena must not add to it. A
+	// host tier is never resized.
 	a := arena{pageBytes: pageBytes, perPiece: max(1, pages), pages: pages, pieces: [][]byte{memory}, touched: make([]bool, pages)}
 	for i := range a.touched {
 		a.touched[i] = true
@@ -52,6 +57,7 @@ func (a *arena) resize(pages int) {
 	for len(a.pieces) < n {
 		a.pieces = append(a.pieces, nil)
 	}
+	// Otherwise the array would keep the pieces of pages that are gone alive.
 	clear(a.pieces[n:])
 	a.pieces = a.pieces[:n]
 	for len(a.touched) < pages {
@@ -64,6 +70,8 @@ func (a *arena) resize(pages int) {
 }
 
 // page returns the bytes of a page.
+// The page must be one of the arena: callers have checked the slot, see memory.checkRange.
+// The first touch allocates and fills; later calls cost an index and a division.
 func (a *arena) page(p messages.PageID) []byte {
 	i := int(p) / a.perPiece
 	if a.pieces[i] == nil {

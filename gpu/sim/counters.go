@@ -32,10 +32,13 @@ func (c *Counters) add(o *op) {
 	}
 	t.Descriptors += o.descriptors
 	t.Bytes += o.bytes
+	// From start to end, and not the work alone: an engine that is slowed down by the other
+	// direction is busy all the same.
 	t.Busy += time.Duration(o.end - o.started)
 }
 
 // Counters returns what the device has done so far.
+// They are a copy; a caller takes the difference of two to see what one phase has done.
 func (d *Device) Counters() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,6 +51,7 @@ func (d *Device) Busy() [gpu.Directions]float64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var busy [gpu.Directions]float64
+	// No time has passed: the quotient would be no number.
 	if d.now == 0 {
 		return busy
 	}
@@ -63,6 +67,7 @@ func (d *Device) Busy() [gpu.Directions]float64 {
 }
 
 // Pending counts the copies and operations that have not ended.
+// It is the number that Config.MaxPending bounds.
 func (d *Device) Pending() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 )
 
 // pool is the memory of one pool in both tiers.
+// The number of device pages is spec.DevicePages and that of the primary arena; both
+// change in Resize only. The host tier keeps its size.
 type pool struct {
 	spec  gpu.PoolSpec
 	tiers [2]arena // by messages.Tier
@@ -33,6 +35,8 @@ func (d *Device) Memory() (gpu.Memory, error) {
 }
 
 // CreatePool makes a pool. Its pages take memory when they are first touched.
+// The memory is reserved at once all the same, so that an engine that asks for too much is
+// refused here, as on hardware, and not in the middle of its work.
 func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,6 +83,9 @@ func (m *memory) reserve(spec gpu.PoolSpec, pages int) error {
 }
 
 // Resize changes the number of device pages of a pool.
+// It waits for nothing: pages that are in use are an error, where hardware would wait for
+// the work. A program that forgets to order its resize is found that way. Contents of the
+// pages that stay are kept.
 func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,6 +111,7 @@ func (d *Device) Resize(p gpu.Pool, devicePages int) error {
 }
 
 // DestroyPool frees a pool. Its number is not used again.
+// Host memory that the application gave stays the application's.
 func (d *Device) DestroyPool(p gpu.Pool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,6 +130,8 @@ func (d *Device) DestroyPool(p gpu.Pool) error {
 }
 
 // HostBytes is the memory of a host page, nil when there is no such page.
+// It answers after Lose and Close too: what has been offloaded is in memory of the
+// process. The slice is shared: who reads it while a copy writes the page has a race.
 func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,6 +173,7 @@ func (m *memory) pageSizes(c *gpu.Copy) gpu.PageSizes {
 
 // checkRange refuses bytes that are not in a page of a pool as it is now: a page
 // that a Resize has taken away is no page, whatever its memory holds.
+// The end of the range is compared by a difference, since the sum could overflow.
 func (m *memory) checkRange(s gpu.Slot, offset, bytes int64) error {
 	p, err := m.pool(s.Pool)
 	if err != nil {
@@ -201,6 +212,8 @@ func side(s gpu.Slot, c *gpu.Copy) gpu.Slot {
 }
 
 // op finds a page of t that an operation uses.
+// Copies tell their pages themselves. Of kernels the declared accesses count: a kernel is a
+// Go function, and what it touches cannot be seen.
 func (t touching) op(o *op) (gpu.Slot, bool) {
 	for i := range o.copies {
 		c := &o.copies[i]
@@ -221,6 +234,8 @@ func (t touching) op(o *op) (gpu.Slot, bool) {
 }
 
 // idle refuses when an operation that has not ended uses one of the pages.
+// It looks at all that is queued, which is slow and right: pools are resized and destroyed
+// rarely.
 func (d *Device) idle(t touching) error {
 	for _, s := range d.streams.All {
 		for _, i := range s.queue.all() {

@@ -8,9 +8,12 @@ import (
 )
 
 // engine moves the copies of one direction, one operation at a time.
+// op is the index of the record that it moves, noOp while it is idle. A record on an engine
+// is running, and the head of its stream.
 type engine struct{ op int32 }
 
 // Operation tells a Trace about an operation that has ended.
+// Direction, Copies and Bytes are those of copies; Bytes counts every page of a run once.
 type Operation struct {
 	Stream    string
 	Label     string
@@ -23,6 +26,8 @@ type Operation struct {
 
 // step starts what can start now, moves time to the next event and ends what
 // ends there: one operation. It tells whether there was an event up to limit.
+// It is called with run and mu held, and may release mu while a kernel runs: what was read
+// of the device before may have changed afterwards.
 func (d *Device) step(limit int64) bool {
 	if d.start() {
 		return true
@@ -88,6 +93,7 @@ func (d *Device) start() (ended bool) {
 }
 
 // met tells whether all waits of an operation have passed.
+// Only waits that had not passed when the operation was queued are in the list.
 func (d *Device) met(o *op) bool {
 	for _, t := range o.waits {
 		// One wait is enough to hold the operation back.
@@ -110,6 +116,8 @@ func (d *Device) becomeReady(o *op) {
 	// the order of the goroutines that submit.
 	delay, stretch := newChance(d.config.Seed, int32(o.stream.id), o.seq).schedule()
 	o.earliest = max(o.earliest, d.now+delay)
+	// Speed falls with the same factor: a transfer that is slowed down leaves more of the link
+	// to the other direction.
 	o.work *= stretch
 	o.speed /= stretch
 }
@@ -146,6 +154,8 @@ func (d *Device) begin(i int32) {
 
 // shareLink computes the speed of the two directions of the link whenever an
 // operation starts or ends on one of them.
+// The answer is exact, not an approximation by small steps: between two such events both
+// rates are constant.
 func (d *Device) shareLink() {
 	down, up := d.onEngine(gpu.Offload), d.onEngine(gpu.Onboard)
 	rate := func(own, other *op) {
@@ -153,6 +163,8 @@ func (d *Device) shareLink() {
 			return
 		}
 		// What has been moved so far was moved at the old rate.
+		// The conversion forbids a fused multiplication and subtraction, which some processors
+		// have: a schedule is the same on all.
 		own.work -= float64(float64(d.now-own.updated) * own.rate)
 		own.updated, own.rate = d.now, 1
 		if other != nil {
@@ -175,6 +187,9 @@ func (d *Device) onEngine(e gpu.Direction) *op {
 // next finds the next time at which something happens: an operation ends, or
 // one that is ready may start. Of operations that end together the one that
 // was queued first goes first.
+// It looks at the head of each stream, so its cost is the number of streams. No heap is
+// kept: engines have few streams, and the ends of copies change whenever the link is shared
+// otherwise.
 func (d *Device) next() (at int64, ending int32) {
 	at, ending = forever, noOp
 	for _, s := range d.streams.All {
@@ -201,6 +216,7 @@ func (d *Device) next() (at int64, ending int32) {
 }
 
 // finish does what an operation is for, at its end, and takes it from its stream.
+// Bytes come first, then the ticket passes: who sees the ticket sees the bytes.
 func (d *Device) finish(i int32) {
 	o := &d.ops[i]
 	switch o.kind {
@@ -233,6 +249,7 @@ func (d *Device) finish(i int32) {
 
 // runKernel runs the function of a kernel without mu; it tells whether the
 // device is still there afterwards. A kernel that panics has run.
+// A kernel may close or lose the device, which drops all records, its own included.
 func (d *Device) runKernel(o *op) bool {
 	f := o.run
 	// Records are reused: the function would keep alive what it refers to.
@@ -252,6 +269,8 @@ func (d *Device) unlocked(kernel func(gpu.PageBytes)) {
 }
 
 // kernelBytes is what kernels see of memory.
+// A kernel that asks for a slot which is no page is a bug of the host, and panics in the
+// goroutine that moves time. On a device that has ended nothing is checked.
 func (d *Device) kernelBytes(s gpu.Slot) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -273,6 +292,7 @@ func (d *Device) retire(i int32) {
 	d.pending -= 1 + len(o.copies)
 	t := Timing{Seq: o.seq, Submit: time.Duration(o.submitted), Start: time.Duration(o.started), End: time.Duration(d.now)}
 	if s.past == nil {
+		// Made when the first operation has ended: a stream that is never used needs none.
 		s.past = make([]Timing, remembered)
 	}
 	s.past[o.seq%remembered] = t

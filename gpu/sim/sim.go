@@ -21,6 +21,8 @@ type Config struct {
 	// Measured is a profile that was read from a file; it goes before Profile.
 	Measured *Profile
 	// Seed picks the schedule; 0 is the one without delays.
+	// Any other value delays and stretches operations, the same way in each run. It changes
+	// when bytes move, never which bytes a program with all its waits gets.
 	Seed   int64
 	Poison Poison
 	// MaxPending bounds the copies and operations that wait to be run;
@@ -53,23 +55,31 @@ func init() {
 }
 
 // Device is a simulated device.
+// Its methods may be called by any number of goroutines. Virtual time moves only in those
+// that wait: Sync, Advance, Drain, and a Submit or Launch that finds the queues full.
+//
+// Invariants: used memory ≤ memory; pending is the number of records in queues and of the
+// copies in them; an engine has the operation of one stream's head, or none.
 type Device struct {
+	// run is a channel and not a mutex, since moveTime gives up with its context.
 	// run is held, by a value in it, by the goroutine that moves time. It is
 	// taken before mu; while a kernel runs, run is held and mu is not.
 	run chan struct{}
 
-	mu       sync.Mutex
-	err      error // ErrClosed or ErrDeviceLost, for good
-	config   Config
-	profile  Profile
-	now      int64 // virtual time in nanoseconds
+	mu      sync.Mutex
+	err     error // ErrClosed or ErrDeviceLost, for good
+	config  Config
+	profile Profile
+	now     int64 // virtual time in nanoseconds
+	// now never goes back; callFree may be ahead of it, as calls are made without moving time.
 	callFree int64 // when the processor has finished the calls made so far
 	memory   memory
 	streams  streams.Table[*stream]
 	records
-	engines  [gpu.Directions]engine
-	order    uint64 // operations queued so far
-	pending  int    // copies and operations queued or running
+	engines [gpu.Directions]engine
+	order   uint64 // operations queued so far
+	pending int    // copies and operations queued or running
+	// failing is how many pages of each direction are still to fail, see Fail.
 	failing  [gpu.Directions]int
 	counters Counters
 	overlaps gpu.Overlaps
@@ -118,6 +128,9 @@ func (d *Device) Now() time.Duration {
 
 // Sync moves time until the ticket has passed. The context is looked at now and
 // then, and while another goroutine moves time.
+// Events at the same time as the ticket may or may not have happened. The error is that
+// of the context, gpu.ErrClosed, gpu.ErrDeviceLost, or names a ticket that no stream has
+// issued.
 func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	// Without taking run: a ticket that has passed needs no time.
 	if passed, err := d.ask(t); passed || err != nil {
@@ -137,6 +150,8 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 			return ctx.Err()
 		}
 		if !d.step(forever) {
+			// Waits name tickets that exist already, so they form no cycle, and every operation
+			// ends.
 			panic(fmt.Sprintf("sim: ticket %d of stream %d cannot pass, though nothing is left to run", t.Seq, t.Stream))
 		}
 	}
@@ -174,6 +189,7 @@ func (d *Device) stopTime() {
 }
 
 // Advance moves time by t and runs what ends in it.
+// An idle device advances as well: the time of a host that does something else.
 func (d *Device) Advance(t time.Duration) {
 	_ = d.moveTime(context.Background()) // which does not end
 	defer d.stopTime()
@@ -207,6 +223,8 @@ func (d *Device) Fail(kind gpu.Direction, n int) {
 
 // inject finds the first copy of a batch that is to fail; those before it are
 // accepted.
+// Faults are found at submission, as a driver refuses a copy that it is asked for. What was
+// queued before the faulty copy stays queued.
 func (d *Device) inject(b *gpu.Batch) (accepted int, failed error) {
 	for i := range b.Copies {
 		way, _ := b.Copies[i].Direction()
@@ -224,6 +242,8 @@ func (d *Device) inject(b *gpu.Batch) (accepted int, failed error) {
 }
 
 // Close ends the device; what is queued is not run.
+// It waits for nothing, unlike a device of hardware: no copy is under way that could write
+// to memory later, because bytes move only when time does.
 func (d *Device) Close() error {
 	d.fail(gpu.ErrClosed)
 	return nil

@@ -9,6 +9,7 @@ import (
 )
 
 // remembered is how many past operations of a stream Timing knows.
+// It bounds the memory of a stream to 8 KiB of times.
 const remembered = 256
 
 // forever is a time that does not come.
@@ -16,6 +17,8 @@ const forever = math.MaxInt64
 
 // stream is an in-order queue. Its operations have numbers 1, 2, …; done is
 // that of the last one that has ended.
+// Invariants: done < the numbers in the queue ≤ last, and these are consecutive. Only the
+// first one may be ready or running.
 type stream struct {
 	id      gpu.Stream
 	name    string
@@ -23,7 +26,8 @@ type stream struct {
 	done    uint64
 	queue   fifo
 	stalled int64 // nothing starts before this time
-	past    []Timing
+	// past is a ring: the operation with number n is at n modulo remembered. Nil at first.
+	past []Timing
 }
 
 // fifo is a queue of operation records. The head moves through a slice that is
@@ -63,6 +67,7 @@ func (q *fifo) pop() (i int32) {
 }
 
 // NewStream makes a stream.
+// The name is for traces and errors; two streams may have the same one.
 func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,6 +140,8 @@ func (d *Device) passed(t gpu.Ticket) bool {
 }
 
 // Fence returns the point after all that was queued on the stream so far.
+// Nothing is queued for it: the ticket is that of the last operation, and the one of an
+// unused stream has passed.
 func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,9 +6,11 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
+// noOp is the index of no record.
 const noOp int32 = -1
 
 // opKind is what an operation does.
+// The kinds differ in what they need to start: see start.
 type opKind uint8
 
 const (
@@ -22,6 +24,7 @@ func (k opKind) String() string { return [...]string{"wait", "copy", "kernel"}[k
 
 // opState is how far an operation is: queued, ready when it has met its waits
 // at the head of its stream, running from start to end.
+// An operation that has ended has no state: its record is released at once.
 type opState uint8
 
 const (
@@ -31,6 +34,8 @@ const (
 )
 
 // op is one operation of a stream. Records are reused with their slices.
+// Times are virtual nanoseconds since the device was made: submitted ≤ readyAt ≤ started ≤
+// end. reads and writes are those of a kernel, copies those of a copy operation.
 type op struct {
 	kind        opKind
 	state       opState
@@ -60,6 +65,7 @@ type op struct {
 }
 
 // run is a stretch of a batch that goes one way.
+// An operation is on one engine, so a batch of several directions is several operations.
 type run struct {
 	direction gpu.Direction
 	n         int
@@ -67,6 +73,8 @@ type run struct {
 
 // Submit queues a batch. A batch that breaks a rule is refused as a whole with
 // an error that states the fact; an injected failure is a *gpu.CopyError.
+// With a *gpu.CopyError the copies before the one that failed are queued, and the ticket is
+// theirs; a zero ticket says that there are none. The slices of the batch are copied.
 func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	// Before the lock: making room runs work, and work may be kernels that call the device.
 	d.makeRoom(len(b.Copies))
@@ -85,6 +93,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if failed != nil && accepted == 0 {
 		return gpu.Ticket{}, failed
 	}
+	// Submissions start one behind the other on the host's processor.
 	d.callFree = max(d.callFree, d.now) + int64(d.profile.CallNanos)
 	// An empty batch has a ticket too, after its waits.
 	if len(list) == 0 {
@@ -110,6 +119,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 // makeRoom runs the oldest work while the queues are full. When another
 // goroutine moves time already, or the caller is a kernel, it does nothing:
 // that goroutine is making room.
+// The queues may then be above the limit for a moment, by what such callers submit.
 func (d *Device) makeRoom(copies int) {
 	d.mu.Lock()
 	// A batch larger than the limit is taken when nothing else is pending.
@@ -183,6 +193,7 @@ type records struct {
 }
 
 // take returns the index of an unused record.
+// The slice of records may move, so a pointer to a record ends with the next take.
 func (r *records) take() int32 {
 	if n := len(r.free); n > 0 {
 		i := r.free[n-1]
@@ -197,6 +208,8 @@ func (r *records) take() int32 {
 func (r *records) release(i int32) { r.free = append(r.free, i) }
 
 // split cuts a batch into stretches of one direction, in d.runs.
+// The order of the batch is kept, also where it alternates between directions: a stream is
+// in order.
 func (d *Device) split(list []gpu.Copy) {
 	d.runs = d.runs[:0]
 	for i := range list {
@@ -211,6 +224,7 @@ func (d *Device) split(list []gpu.Copy) {
 
 // measure computes what a copy operation costs: neighbours in memory go as one
 // descriptor.
+// A run of pages is one descriptor already, and its bytes are those of all its pages.
 func (d *Device) measure(o *op) {
 	descriptors, piece, cost := 0, int64(0), 0.0
 	flush := func() {
@@ -241,6 +255,7 @@ func (d *Device) measure(o *op) {
 
 // Launch queues a kernel. Its accesses are checked as those of copies are;
 // memory beyond them it may not touch.
+// Nanos below 0 counts as 0. The access lists are copied; Run is kept until it has run.
 func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	d.makeRoom(0)
 	d.mu.Lock()
@@ -281,6 +296,7 @@ func (d *Device) checkKernel(s *stream, k *gpu.Kernel) error {
 }
 
 // Wait makes what is queued on the stream later wait for the tickets.
+// It is a marker: work of the stream that was queued before is not held up.
 func (d *Device) Wait(s gpu.Stream, tickets ...gpu.Ticket) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,6 +17,7 @@ type Transfer struct {
 
 // Duration is the time from start to end of a transfer that has the link for
 // itself, without the cost of the call.
+// It is rounded up to whole nanoseconds.
 func (p *Profile) Duration(t Transfer) time.Duration {
 	if t.Copies <= 0 {
 		return 0
@@ -26,6 +27,8 @@ func (p *Profile) Duration(t Transfer) time.Duration {
 }
 
 // descriptor is the time an engine takes for one piece.
+// The answer is in nanoseconds. A local copy has the descriptor cost of onboarding, as
+// nothing is published for it.
 func (p *Profile) descriptor(d gpu.Direction, bytes int64) float64 {
 	if d == gpu.Local {
 		// Device memory reads and writes each byte.
@@ -43,6 +46,8 @@ func (p *Profile) descriptor(d gpu.Direction, bytes int64) float64 {
 // descriptors: setup, and never faster than the link.
 func (p *Profile) work(d gpu.Direction, descriptors float64, bytes int64) float64 {
 	if d != gpu.Local {
+		// Bytes over GB/s are nanoseconds. A local copy has no link: its bound is in the
+		// descriptors already.
 		descriptors = max(descriptors, float64(bytes)/p.lane(d).GBps)
 	}
 	return p.SetupNanos + descriptors
@@ -70,6 +75,8 @@ func (p *Profile) share(own, other float64) float64 {
 // times its time, one in slowOneIn up to slowStretch times, and starts up to
 // maxDelay after it could: what other tenants of a link and of a host's memory
 // do to a transfer now and then.
+// The values are chosen, not measured: large enough for operations of several streams to
+// overtake one another.
 const (
 	maxStretch  = 4
 	slowStretch = 32
@@ -83,6 +90,7 @@ type chance uint64
 
 // newChance makes the generator of one operation. Seed and stream are mixed apart
 // from the number, so that streams with the same numbers differ.
+// A run that queues an operation under the same number gives it the same schedule.
 func newChance(seed int64, stream int32, seq uint64) chance {
 	return chance(mix(uint64(seed)) ^ mix(uint64(stream)<<40^seq))
 }
@@ -97,12 +105,15 @@ func mix(x uint64) uint64 {
 
 // next returns a number in [0, 1).
 func (c *chance) next() float64 {
+	// 53 bits, as many as a float64 has: each result is exact.
 	*c = chance(mix(uint64(*c)))
 	return float64(*c>>11) / (1 << 53)
 }
 
 // schedule returns the delay of an operation and the factor on its duration.
 func (c chance) schedule() (delayNanos int64, stretch float64) {
+	// The draws are always made in this order: whether it is slow, by how much, whether it is
+	// late, by how much. Another order would change the schedule of every seed.
 	limit := float64(maxStretch)
 	if c.next() < 1.0/slowOneIn {
 		limit = slowStretch
