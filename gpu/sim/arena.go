@@ -15,6 +15,7 @@ const pieceBytes = 1 << 20
 // arena is the memory of one pool in one tier. Pages lie in pieces that are
 // made when a page in them is first touched and stay where they are, so that
 // HostBytes stays valid while the arena grows.
+//
 // Invariants: pieces has a place for each perPiece pages, the last one perhaps in part;
 // len(touched) = pages. A touched page has a piece.
 type arena struct {

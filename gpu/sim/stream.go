@@ -17,6 +17,7 @@ const forever = math.MaxInt64
 
 // stream is an in-order queue. Its operations have numbers 1, 2, …; done is
 // that of the last one that has ended.
+//
 // Invariants: done < the numbers in the queue ≤ last, and these are consecutive. Only the
 // first one may be ready or running.
 type stream struct {

@@ -34,6 +34,7 @@ const (
 )
 
 // op is one operation of a stream. Records are reused with their slices.
+//
 // Times are virtual nanoseconds since the device was made: submitted ≤ readyAt ≤ started ≤
 // end. reads and writes are those of a kernel, copies those of a copy operation.
 type op struct {

@@ -23,4 +23,24 @@
 // name. A model type that the package does not know is read if it has only the
 // common keys. If one of its other keys says that layers differ, have windows,
 // latent vectors or states, the error names that key.
+//
+// # What is assumed
+//
+// A file that names no element type gets float32, as transformers gives it, and a
+// note in Model.Notes says so; only gpt_oss, whose files never name one, gets
+// bfloat16. A host that knows better sets windows.Config.DType.
+// Weights are not looked at: a quantised file has the cache of the type that it
+// computes with.
+//
+// # Several devices
+//
+// With Options.TensorParallel the model is that of one device. KV heads are divided,
+// or repeated if there are fewer of them than devices; a number that allows neither
+// is a problem. Latent vectors are the same on each device. Heads of states are
+// divided only, since each device updates its own.
+//
+// # Costs
+//
+// A file is read once, at most MaxBytes of it, and nothing of it is kept. The
+// functions have no state: they may be called by any number of goroutines.
 package hfconfig

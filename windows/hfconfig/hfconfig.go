@@ -12,6 +12,8 @@ import (
 
 // Model is the geometry of a published model.
 type Model struct {
+	// Preset has the shape for an engine and, apart from it, the windows: those belong to the
+	// configuration of a cache, where a host may replace them.
 	windows.Preset
 	// Type is the model_type of the text part.
 	Type string
@@ -21,6 +23,7 @@ type Model struct {
 
 // Configure returns the configuration with the windows of the model, unless it
 // has windows of its own.
+// The list is the model's own: a caller that changes it changes the model.
 func (m Model) Configure(c windows.Config) windows.Config {
 	if c.MaxAttentionWindow == nil {
 		c.MaxAttentionWindow = m.MaxAttentionWindow
@@ -47,6 +50,7 @@ type Options struct {
 }
 
 // Open reads a config.json, or that in a folder.
+// An error that is no refusal is that of the file system.
 func Open(path string, o Options) (Model, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "config.json")
@@ -55,6 +59,7 @@ func Open(path string, o Options) (Model, error) {
 	if err != nil {
 		return Model{}, err
 	}
+	// Nothing is written, so an error of Close tells nothing.
 	defer file.Close()
 	return Read(file, o)
 }
@@ -72,10 +77,14 @@ func Read(r io.Reader, o Options) (Model, error) {
 // ReadValues is Read for values that are already decoded, by the keys of a
 // config.json: strings, booleans, int, []any and map[string]any. Absent keys have
 // no defaults of their model type.
+// The values are only read. Package gguf uses it: a GGUF header has every number, under
+// other names.
 func ReadValues(values map[string]any, o Options) (Model, error) {
 	return read(&config{values: values, problems: new([]string)}, nil, o)
 }
 
+// read is what Read and ReadValues share. The order matters: the kind chooses the defaults,
+// and all readers of layers need the element type and the longest sequence.
 func read(top *config, defaults map[string]map[string]any, o Options) (Model, error) {
 	c := textPart(top)
 	rd := &reading{config: c, kind: kindOf(c, top), tp: max(1, o.TensorParallel), stateDType: o.StateDType, convDType: o.ConvDType}
@@ -89,6 +98,7 @@ func read(top *config, defaults map[string]map[string]any, o Options) (Model, er
 		c.say("tensor parallelism over %d devices", o.TensorParallel)
 	}
 	rd.readLayers()
+	// Not before all layers are read, so that one error has every problem of the file.
 	if err := c.err(); err != nil {
 		return Model{}, err
 	}
@@ -100,6 +110,7 @@ func read(top *config, defaults map[string]map[string]any, o Options) (Model, er
 // valid refuses what no engine could be made for: a file may be read without problems
 // and still have, for example, windows of one token.
 func (m Model) valid() error {
+	// The defaults of a cache: what is wrong then is wrong with the model.
 	c := m.Configure(windows.DefaultConfig())
 	if m.Encodes() {
 		c.CrossKVCacheFraction = 0.5 // any fraction serves here, but one there must be
@@ -113,9 +124,11 @@ func (m Model) valid() error {
 
 // textParts are the keys under which models with several parts keep the
 // configuration of the language model.
+// The first one that a file has is followed.
 var textParts = []string{"text_config", "llm_config", "language_config", "thinker_config"}
 
 // textPart is the part of the configuration that describes the language model.
+// The depth of the recursion is that of the JSON text, which the decoder bounds.
 func textPart(top *config) *config {
 	for _, key := range textParts {
 		if part := top.part(key); part != nil {
@@ -159,9 +172,12 @@ type layer struct {
 // reading is a model under construction. Problems are recorded in the config and
 // reading goes on with harmless values, so that one error lists everything that is
 // wrong with a file.
+// The fields before layers are set before any reader of a model type runs, and readers
+// change only layers, model and notes.
 type reading struct {
 	*config
-	kind       string
+	kind string
+	// tp is 1 or more: readers divide by it.
 	tp         int
 	stateDType string
 	convDType  string
@@ -171,6 +187,7 @@ type reading struct {
 	notes      []string
 }
 
+// note records an assumption, for people: no code depends on notes.
 func (r *reading) note(s string) { r.notes = append(r.notes, s) }
 
 // dtypes are the element types by the names that files use. A file with quantised
@@ -184,6 +201,7 @@ var dtypes = map[string]windows.DType{
 // not change. The text part may leave it to the whole model.
 func (r *reading) elements(top *config) windows.DType {
 	for _, c := range []*config{top, r.config} {
+		// dtype is the name that newer files have; torch_dtype is the older one.
 		key, v := c.find("dtype", "torch_dtype")
 		if key == "" {
 			continue
@@ -205,6 +223,7 @@ func (r *reading) elements(top *config) windows.DType {
 // finish makes the model of the layers. The windows go to the preset instead of
 // the model: windows.Config has them, so that a host can replace them.
 func (r *reading) finish() Model {
+	// The readers have set what is not of single layers: the longest sequence, the encoder.
 	m := r.model
 	m.Layers = len(r.layers)
 	m.DType = r.dtype
@@ -213,6 +232,7 @@ func (r *reading) finish() Model {
 			m.NoCache = append(m.NoCache, i)
 		}
 	}
+	// Heads of a layer that shares another's keys and values are 0, see shareLast.
 	m.KVHeads = compact(r.layers, func(l layer) int { return l.heads })
 	r.shapes(&m)
 	r.states(&m)
@@ -227,6 +247,8 @@ func (r *reading) finish() Model {
 			m.SharedKV = append(m.SharedKV, l.shares-1)
 		}
 	}
+	// A window that no sequence can outgrow is full attention, so a file in which all windows
+	// are such gives none.
 	var limits []int
 	if slices.ContainsFunc(r.layers, func(l layer) bool { return l.window > 0 && l.window < m.MaxSeqLen }) {
 		limits = compact(r.layers, func(l layer) int {
@@ -241,6 +263,7 @@ func (r *reading) finish() Model {
 
 // compact lists a number of each layer, or returns one number if all are equal.
 // It lists zeros, since 0 for all layers has a meaning in lists only.
+// In the lists of windows.Model and windows.Config one number stands for all layers.
 func compact(layers []layer, of func(layer) int) []int {
 	var out []int
 	same := true
@@ -277,14 +300,17 @@ func (r *reading) shapes(m *windows.Model) {
 		m.Shapes[i] = l.shape
 		m.Shapes[i].DType = m.DType
 		if l.heads == 0 {
+			// A shape of zeros would be refused; a layer without heads takes no bytes of it.
 			m.Shapes[i] = common
 			m.Shapes[i].DType = m.DType
 		}
 	}
+	// A model has one common shape or a shape for each layer, not both.
 	m.HeadDim, m.ValueDim, m.KVFactor, m.SideBytes = 0, 0, 0, 0
 }
 
 // states groups the layers by the size of their states: each size is a pool.
+// Pools are in the order of their first layers.
 func (r *reading) states(m *windows.Model) {
 	for i, l := range r.layers {
 		if l.state == 0 {

@@ -22,6 +22,8 @@ const MaxBytes = 4 << 20
 // the key's name; err reports them all at the end. A reader can therefore be written as
 // a sequence of plain expressions.
 type config struct {
+	// values are those of one object. problems are shared by all parts of a file. defaults are
+	// those of the model type, set for the text part only, and nil without any.
 	values   map[string]any
 	parent   *config // of a nested part; nil
 	defaults map[string]any
@@ -39,6 +41,7 @@ func parse(r io.Reader) (*config, error) {
 		return nil, refusals.New(messages.ErrBadRequest, "the model's configuration is longer than %d bytes", MaxBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(withoutConstants(text)))
+	// Without it each number would be a float64, and one out of range an error of the file.
 	d.UseNumber()
 	c := &config{problems: new([]string)}
 	if err := d.Decode(&c.values); err != nil {
@@ -50,11 +53,13 @@ func parse(r io.Reader) (*config, error) {
 // withoutConstants replaces Infinity, -Infinity and NaN outside of strings by
 // null. Python writes them, JSON does not know them, and no key that matters here
 // can have them as a value.
+// The rest of the text is copied as it is: what is wrong with it is the decoder's to say.
 func withoutConstants(text []byte) []byte {
 	var out []byte
 	inString := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
+		// An escaped quotation mark does not end the string, so both bytes are taken at once.
 		case inString && c == '\\' && i+1 < len(text):
 			out = append(out, c, text[i+1])
 			i++
@@ -90,6 +95,8 @@ func (c *config) say(format string, args ...any) {
 }
 
 // err is one refusal for all problems.
+// Problems are in the order in which they were found, which is that of the readers and the
+// same for the same file.
 func (c *config) err() error {
 	if len(*c.problems) == 0 {
 		return nil
@@ -109,6 +116,7 @@ func (c *config) value(key string) (any, bool) {
 
 // has reports whether a key has a value that switches something on: not null,
 // false, 0 or empty.
+// Files write what is off in all of these ways.
 func (c *config) has(key string) bool {
 	v, ok := c.value(key)
 	if !ok {
@@ -119,6 +127,7 @@ func (c *config) has(key string) bool {
 		return v
 	case json.Number:
 		f, err := v.Float64()
+		// A number that is out of range is not 0.
 		return err != nil || f != 0
 	case int:
 		return v != 0
@@ -134,6 +143,8 @@ func (c *config) has(key string) bool {
 }
 
 // find returns the first of several keys that has a value, "" if none has one.
+// One thing has several names, since model types were written by many people; a file has
+// one of them as a rule.
 func (c *config) find(keys ...string) (string, any) {
 	for _, key := range keys {
 		if v, ok := c.value(key); ok {
@@ -145,6 +156,7 @@ func (c *config) find(keys ...string) (string, any) {
 
 // number returns the first of several keys that is there, as an integer; 0 if
 // none is. Integers may be written with a fraction of 0.
+// The problem names the key that the file has, not the first of the list.
 func (c *config) number(keys ...string) int {
 	key, v := c.find(keys...)
 	if key == "" {
@@ -165,6 +177,7 @@ func (c *config) need(keys ...string) int {
 		c.say("%s is missing", keys[0])
 		return 1
 	}
+	// A value that number has refused already is not refused twice.
 	problems := len(*c.problems)
 	n := c.number(key)
 	if n < 1 && len(*c.problems) == problems {
@@ -174,6 +187,7 @@ func (c *config) need(keys ...string) int {
 }
 
 // or is number with a value for none.
+// Unlike need it takes any integer, also 0 and those below.
 func (c *config) or(otherwise int, keys ...string) int {
 	if key, _ := c.find(keys...); key == "" {
 		return otherwise
@@ -233,6 +247,8 @@ func (c *config) texts(key string) []string {
 func (c *config) numbers(key string) []int { return list(c, key, "integers", integer) }
 
 // list returns the elements of a list, nil if the key is absent.
+// One wrong element makes the whole list a problem: a shorter list would shift the layers
+// behind the element.
 func list[T any](c *config, key, of string, convert func(any) (T, bool)) []T {
 	v, ok := c.value(key)
 	if !ok {
@@ -268,6 +284,7 @@ func (c *config) part(key string) *config {
 }
 
 // keys are the names of the object, sorted.
+// Defaults are not among them: they say nothing of the file.
 func (c *config) keys() []string {
 	keys := make([]string, 0, len(c.values))
 	for key := range c.values {

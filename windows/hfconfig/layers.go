@@ -8,6 +8,7 @@ import (
 )
 
 // readLayers fills in the layers by the model type.
+// A reader that knows the type goes before the common keys.
 func (r *reading) readLayers() {
 	if read, ok := readers[r.kind]; ok {
 		read(r)
@@ -120,6 +121,7 @@ func (r *reading) plain() {
 }
 
 // types is layer_types, if it has an entry for each layer.
+// Nil is for readers to go by the pattern of the model type.
 func (r *reading) types() []string {
 	types := r.texts("layer_types")
 	if len(types) > 0 && len(types) != len(r.layers) {
@@ -130,6 +132,7 @@ func (r *reading) types() []string {
 }
 
 // fill makes all layers alike.
+// A layer to which a list gives no heads keeps nothing.
 func (r *reading) fill(l layer) {
 	n := r.need(layerKeys...)
 	if n > windows.MaxLayers {
@@ -168,6 +171,7 @@ func (r *reading) attention() layer {
 }
 
 // valueDim is the size of values if it differs from that of keys, else 0.
+// 0 is how windows.Shape says that both are equal; it is also what an absent key gives.
 func (r *reading) valueDim(dim int) int {
 	if v := r.number("v_head_dim"); v != dim {
 		return v
@@ -223,6 +227,7 @@ func (r *reading) kvHeads() int {
 // windowed gives every layer the window of sliding_window, unless it is off or
 // layer_types says otherwise. A window as long as the longest sequence, as some of
 // these files have it, is full attention by the rule of windows.
+// An explicit list wins over the rule of the model type.
 func (r *reading) windowed() {
 	if len(r.texts("layer_types")) > 0 {
 		r.plain()
@@ -330,6 +335,7 @@ func (r *reading) shareLast(n int) {
 	own := len(r.layers) - n
 	for i := own; i < len(r.layers); i++ {
 		for j := own - 1; j >= 0 && r.layers[i].shares == 0; j-- {
+			// The search goes backwards, so it finds the last such layer.
 			if r.layers[j].window == r.layers[i].window {
 				r.layers[i].shares = j + 1
 			}
@@ -422,6 +428,7 @@ func (r *reading) latent() {
 	r.fill(r.latentLayer())
 }
 
+// latentLayer is one layer of latent; KVFactor 1 says that there is no second vector.
 func (r *reading) latentLayer() layer {
 	l := layer{heads: 1, shape: windows.Shape{HeadDim: r.need("kv_lora_rank") + r.need("qk_rope_head_dim"), KVFactor: 1}}
 	if r.has("index_head_dim") {
@@ -458,6 +465,7 @@ func (r *reading) decoderLayer() layer {
 
 // encoder makes a decoder of layers that each attend to an encoder's output. The
 // cross attention has the heads of the decoder's own attention in these models.
+// longest is in encoder tokens, of the longest input.
 func (r *reading) encoder(l layer, layers, longest int) {
 	if layers < 1 || layers > windows.MaxLayers {
 		r.say("%d layers of the decoder are not in 1 to %d", layers, windows.MaxLayers)

@@ -9,6 +9,7 @@ import (
 
 // stateType is the element type of recurrent states: the host's choice, else the
 // file's, else that of the model.
+// Only the recurrent part has this type; ConvDType is that of the convolution.
 func (r *reading) stateType() windows.DType {
 	name := r.stateDType
 	if name == "" || name == windows.AutoDType {
@@ -40,12 +41,14 @@ func (r *reading) named(name string) windows.DType {
 
 // conv is the state of a causal convolution: the last inputs of each channel, one
 // fewer than the kernel, since the newest comes with the token.
+// The answer is in bytes. A kernel of 1 keeps nothing.
 func (r *reading) conv(channels, kernel int) int64 {
 	return int64(channels) * int64(max(0, kernel-1)) * int64(r.named(r.convDType).Bytes())
 }
 
 // recurrent is a recurrent state of so many elements. It is often kept in more
 // bits than keys and values: errors add up over the tokens.
+// The answer is in bytes: the product of the factors and the size of an element.
 func (r *reading) recurrent(factors ...int) int64 {
 	bytes := int64(r.stateType().Bytes())
 	for _, f := range factors {
@@ -56,6 +59,8 @@ func (r *reading) recurrent(factors ...int) int64 {
 
 // split is the share of one device of heads of states. They cannot be repeated as
 // KV heads are: each device updates its own.
+// After a problem the quotient is rounded down, and at least 1: the error is reported
+// anyway.
 func (r *reading) split(n int, what string) int {
 	if n%r.tp != 0 {
 		r.say("%d %s cannot be divided between %d devices", n, what, r.tp)
@@ -68,6 +73,10 @@ func (r *reading) split(n int, what string) int {
 // input and output vectors of the state.
 type mamba2 struct{ heads, headDim, state, groups, kernel int }
 
+// mamba2 is the bytes of such a state on one device:
+//
+//	conv       (heads·head dim + 2·groups·state)·(kernel − 1)
+//	recurrent  heads·head dim·state
 func (r *reading) mamba2(m mamba2) int64 {
 	heads, groups := r.split(m.heads, "state heads"), 1
 	if m.groups > 1 { // one group is repeated on every device
@@ -79,6 +88,9 @@ func (r *reading) mamba2(m mamba2) int64 {
 // mamba1 is the state of a layer of a selective state space model without heads:
 // each inner channel has a vector of the state's size. Inner channels are the width
 // times mamba_expand.
+//
+//	conv       inner channels·(kernel − 1)
+//	recurrent  inner channels·state
 func (r *reading) mamba1() int64 {
 	inner := r.split(r.or(2, "mamba_expand")*r.need(widthKeys...), "state channels")
 	return r.conv(inner, r.need("mamba_d_conv")) + r.recurrent(inner, r.need("mamba_d_state"))
@@ -95,6 +107,7 @@ func (r *reading) gatedDelta() {
 	keys, values := r.split(r.need("linear_num_key_heads"), "key heads"), r.split(r.need("linear_num_value_heads"), "value heads")
 	keyDim, valueDim := r.need("linear_key_head_dim"), r.need("linear_value_head_dim")
 	state := r.conv(2*keys*keyDim+values*valueDim, r.need("linear_conv_kernel_dim")) + r.recurrent(values, valueDim, keyDim)
+	// All layers are recurrent first; those with attention are replaced.
 	r.fill(layer{state: state})
 	interval := max(1, r.or(4, "full_attention_interval"))
 	types := r.types()
@@ -108,6 +121,7 @@ func (r *reading) gatedDelta() {
 // kimi is Kimi Linear: latent attention in some layers, gated delta attention
 // with a state of float32 in the others. Queries, keys and values have a
 // convolution each, of one shape. The lists of layers begin with 1.
+// The recurrent part is not asked of stateType: it is float32 whatever the host chooses.
 func (r *reading) kimi() {
 	linear := r.part("linear_attn_config")
 	if linear == nil {
@@ -128,6 +142,7 @@ func (r *reading) kimi() {
 
 // jamba has attention in one layer of each period, attn_layer_offset layers after
 // its begin, and a state in all others.
+// The period and the offset are counted from layer 0.
 func (r *reading) jamba() {
 	attention := r.attention()
 	r.fill(layer{state: r.mamba1()})
@@ -140,6 +155,7 @@ func (r *reading) jamba() {
 }
 
 // bamba names the layers with attention.
+// Its list begins with 0, and all layers that are not in it have states.
 func (r *reading) bamba() {
 	attention := r.attention()
 	r.fill(layer{state: r.mamba2(r.mambaKeys())})
@@ -225,6 +241,7 @@ func (r *reading) nemotron() {
 }
 
 // falconH1 has attention and a state in every layer.
+// Such a layer is in two pools: one of keys and values, one of states.
 func (r *reading) falconH1() {
 	l := r.attention()
 	l.state = r.mamba2(r.mambaKeys())
@@ -238,6 +255,7 @@ func (r *reading) noAttention() {
 
 // defaults are the class defaults of model types whose files leave keys out:
 // nested text parts above all. There are only those that the readers need.
+// ReadValues does not use them.
 var defaults = map[string]map[string]any{
 	"llama":        {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048},
 	"mistral":      {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072},
