@@ -9,7 +9,8 @@ import (
 // The answer of an admission: what a prompt has reused, and the counters.
 
 // fillResult completes the sequence of an admitted prompt, fills its answer in and
-// counts it.
+// counts it. It is done when the last answer of the pools is there: until then a transfer that
+// fails could still refuse the prompt.
 func (a *admission) fillResult(i int) {
 	it := &a.batch.items[i]
 	s, r, m := it.sequence, it.result, &a.batch.match.Items[it.self]
@@ -47,7 +48,9 @@ func (a *admission) takeTokens() {
 	}
 }
 
-// reuseIn says what a prompt reuses in a pool, and counts it.
+// reuseIn says what a prompt reuses in a pool, and counts it. Each block of the prompt counts
+// once: as reused whole, as reused in part, as missed, or, if the match goes on behind it and
+// the window has passed it, not at all.
 func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 	pl, counters := &it.plans[p], a.stats.pool(p)
 	if a.states.has(p) {
@@ -73,11 +76,15 @@ func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 }
 
 // stateReuse says what a prompt reuses in a state pool, and counts it. What it missed
-// are the blocks that it computes again, as in other pools.
+// are the blocks that it computes again, as in other pools. One checkpoint stands for all
+// tokens before it, whatever their number, and its page is copied; so it counts as one block
+// reused in part.
 func (a *admission) stateReuse(it *prompt, p int) messages.PoolReuse {
 	m, counters := &a.batch.match.Items[it.self], a.stats.pool(p)
 	missed := a.config.blocks(int(it.sequence.Prompt)) - m.Blocks
 	if m.Source.Block != protocol.NoBlock {
+		// The attention pools reuse a part of this block and count it so; here it is no block
+		// that was computed from its beginning.
 		missed--
 	}
 	counters.Missed += int64(missed)
@@ -88,7 +95,9 @@ func (a *admission) stateReuse(it *prompt, p int) messages.PoolReuse {
 	return messages.PoolReuse{Partial: 1, PartialReuse: messages.PartialCopy}
 }
 
-// planCheckpoints says where commits of the prompt make checkpoints.
+// planCheckpoints says where commits of the prompt make checkpoints. The host is told of the
+// positions, because a checkpoint is made only if a commit ends exactly there: its chunks have
+// to end there, too.
 func (a *admission) planCheckpoints(it *prompt, reused int) {
 	s, r := it.sequence, it.result
 	r.AttentionTokens = it.states.attention
@@ -104,6 +113,8 @@ func (a *admission) planCheckpoints(it *prompt, reused int) {
 func (a *admission) fillInput(it *prompt) {
 	s, m := it.sequence, &a.batch.match.Items[it.cross]
 	s.Input.Admit(sequence.BlockIndex(m.Blocks))
+	// A match of the whole input includes the padding of its last block, which is no token of
+	// the host.
 	it.result.Cross = &messages.CrossAdmitted{
 		ReusedTokens: min(m.Matched, int(s.Input.Length())), Table: it.result.Tables[a.cross.first][0], Ready: it.inputReady,
 	}

@@ -12,6 +12,10 @@ import (
 // commitStages is the part that Commit and Append have in common: what the steps of
 // the batch compute is stored, what leaves its window is dropped, and prompts in
 // chunks get the pages of their next chunk.
+//
+// The sequences change in commitAll and nowhere else. Before it a failure leaves them as they
+// were, and the request is served again; behind it the request can only be answered. So
+// everything that asks another actor for something that may be missing comes before it.
 type commitStages struct {
 	*shared
 	batch *stepBatch
@@ -72,14 +76,19 @@ func (c *commitStages) begin() {
 		it.store = c.out.store(s, c.config.wholeTokens(int(s.Computed())), c.config.wholeTokens(to))
 		if it.store >= 0 {
 			c.keepOnHost(it, to)
+			// A fork leaves out the pages that cache a block already, see inspectForks.
 			if it.offered != nil {
 				c.out.change.Stores[it.store].Tables = it.offered
 			}
+			// Only where something is offered: the checkpoint belongs to the block that the
+			// offer ends with.
 			if !c.states.empty() && s.WantsCheckpoint(it.computed, c.config.CheckpointInterval) {
 				c.checkpoints.want(i, c.states.end, &c.out.change.Stores[it.store])
 			}
 		}
 		if s.Input.Pending() {
+			// The first commit of a sequence stores its whole input, also the first chunk of a
+			// prompt: no token of the decoder could be computed without it.
 			it.input = c.out.storeInput(s, int(s.Input.Computed()), len(s.Input.Tokens()))
 		}
 	}
@@ -104,9 +113,14 @@ func (c *commitStages) keepOnHost(it *step, to int) {
 	if !s.Chunked() || c.pins.empty() {
 		return
 	}
+	// An upper bound, since not all of these blocks are pinned. Where it is not met, a pin
+	// stays in host memory that could have moved, which costs its pages there and no
+	// correctness.
 	blocks := to/c.config.TokensPerBlock - int(s.Computed())/c.config.TokensPerBlock
 	var keep [][]protocol.BlockID
 	for p := range c.config.Pools {
+		// Without a reserve the page counts as held by the prompt, and a pin on a held page
+		// takes no further one.
 		if !s.Covered(p) || len(c.pins.counts[p]) == 0 {
 			continue
 		}
@@ -138,6 +152,8 @@ func (c *commitStages) follow() {
 		if !it.after.IsZero() {
 			s.SetAfter(it.after)
 			c.out.move.markWritten(s, c.self, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
+			// A state pool has one page for the sequence, its working page, which every kernel
+			// writes.
 			c.out.move.markWritten(s, c.states, 0, 1, it.after)
 			if s.Input.Pending() {
 				c.out.move.markWritten(s, c.cross, int(s.Input.Computed())/c.config.TokensPerBlock, len(s.Table(c.cross.first)), it.after)
@@ -171,6 +187,8 @@ func (c *commitStages) takeNext() {
 }
 
 // dropPassed drops the pages that leave their windows when n tokens are computed.
+// Sequence.Commit takes the same range out of the tables in the same round, so each page is
+// dropped once.
 func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
 	for p := range c.self.end {
 		// Asked before the sequence is committed: afterwards its tables have NoPage there.
@@ -179,6 +197,9 @@ func (c *commitStages) dropPassed(s *sequence.Sequence, n int) {
 			continue
 		}
 		for _, table := range s.Tables(p) {
+			// A kernel that the host has named may still read the pages. Their next owner has
+			// to wait for it, and the offloader learns of it here, the last time that the
+			// sequence has them.
 			c.out.move.markRead(s, p, table[from:to])
 			c.out.pools.drop(s, p, table[from:to], from)
 		}
@@ -229,6 +250,8 @@ func (c *commitStages) nextChunk(it *step) {
 		table := s.Table(p)
 		end := c.config.blocks(int(s.NextChunkEnd(sequence.TokenCount(it.computed))))
 		if n := end - len(table); n > 0 {
+			// The operation gets the table as it is, with what leaves the window now; commitOne
+			// puts the answer into the table when that has left.
 			it.pools[p].fresh = c.out.pools.add(p, protocol.PoolOp{
 				Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: table, CoveredByReservation: true,
 			})
@@ -246,6 +269,8 @@ func (c *commitStages) resume() bool {
 		return false
 	case commitFollowing:
 		c.out.followed()
+		// This stage is passed for each wave of checkpoints, and a last time for the next
+		// chunks.
 		if c.checkpoints.taken() {
 			c.copyCheckpoints()
 			return false
@@ -305,6 +330,7 @@ func (c *commitStages) commitAll() bool {
 	// Should the round break off now, the sequences keep the pages of the victims, and the
 	// tree must be told that the victims are gone.
 	c.out.unackVictims()
+	// Where nothing was ever ordered on the device every page may be written to at once.
 	if c.out.move.ordered {
 		for i := range c.batch.items {
 			if it := &c.batch.items[i]; it.computed > 0 {
@@ -327,10 +353,13 @@ func (c *commitStages) commitOne(i int) bool {
 		answer := c.stored(i)
 		stored = &answer
 	}
+	// Without an offer the cursor and the blocks that the tree knows of the sequence stay as
+	// they were.
 	s.Commit(sequence.TokenCount(it.computed), stored)
 	if s.Input.Pending() {
 		c.commitInput(it)
 	}
+	// Asked behind Commit: a prompt that is computed is no longer in chunks, and took no pages.
 	if !s.Chunked() {
 		return false
 	}
@@ -352,7 +381,8 @@ func (c *commitStages) commitOne(i int) bool {
 }
 
 // commitInput makes the encoder's input of a sequence computed: no layer of the decoder
-// could have computed anything without it.
+// could have computed anything without it. Without an offer the cursor is the zero one, from
+// which the tree searches from its root.
 func (c *commitStages) commitInput(it *step) {
 	var cursor protocol.Cursor
 	if it.input >= 0 {
@@ -361,7 +391,8 @@ func (c *commitStages) commitInput(it *step) {
 	it.sequence.Input.Commit(cursor)
 }
 
-// askWrites asks what the new pages of a step wait for.
+// askWrites asks what the new pages of a step wait for. Pools in which the step took nothing
+// have an empty list, because lists are by pool.
 func (c *commitStages) askWrites(it *step) {
 	var q *protocol.WaitQuery
 	q, it.query = c.out.move.query()
@@ -370,7 +401,8 @@ func (c *commitStages) askWrites(it *step) {
 	}
 }
 
-// verdict says how a recovery ends the round.
+// verdict says how a recovery ends the round. Behind commitAll the pools are rebuilt from
+// tables that have the new pages, and the tree is told of the victims by unackedMoves.
 func (c *commitStages) verdict() verdict {
 	if c.committed {
 		return answerNow

@@ -13,6 +13,9 @@ import (
 // Coordinator is the state of the actor that alone changes the others: one
 // transaction for each kind of request, and what they share. Submit and Answered
 // are its ways in, Port is its way out.
+//
+// One goroutine calls it, and none of its methods waits: each returns when an answer of another
+// actor is needed or nothing is left to do.
 type Coordinator struct {
 	*shared
 
@@ -56,6 +59,7 @@ func New(config Config, port Port) *Coordinator {
 	// One batch of prompts and one of steps serve all transactions that need them: only one
 	// transaction is under way at a time.
 	prompts, steps := newPromptBatch(parts), newStepBatch(parts)
+	// A Commit and the second half of an Append are the same stages.
 	committing := &commitStages{shared: parts, batch: steps}
 	// Shared with the rebalance that it asks for, which takes the move from it.
 	auto := &autoRebalance{shared: parts}
@@ -99,7 +103,8 @@ func New(config Config, port Port) *Coordinator {
 }
 
 // transactionFor opens the transaction that serves a request. This is the one place
-// that tells requests apart.
+// that tells requests apart. Its cases are in three functions; the last of them refuses what
+// none of them knows.
 func (c *Coordinator) transactionFor(request any) transaction {
 	switch r := request.(type) {
 	case *messages.Admit:
@@ -162,7 +167,8 @@ func (c *Coordinator) rareTransaction(request any) transaction {
 	}
 }
 
-// reading is the part of transactionFor for requests that change nothing.
+// reading is the part of transactionFor for requests that read, for scales and for those that
+// the engine makes itself: fetches and flushes of a store, and its end.
 func (c *Coordinator) reading(request any) transaction {
 	switch r := request.(type) {
 	case *messages.ReadStats:
@@ -203,13 +209,15 @@ func (c *Coordinator) Queue(request, sender any) {
 	c.kernel.queue.push(queued{request: request, sender: sender})
 }
 
-// Submit queues a request and serves it if nothing else is under way.
+// Submit queues a request and serves it if nothing else is under way. The answer goes through
+// Port, perhaps before Submit returns.
 func (c *Coordinator) Submit(request, sender any) {
 	c.Queue(request, sender)
 	c.run()
 }
 
-// Answered counts one answer; the record is one that the coordinator sent.
+// Answered counts one answer; the record is one that the coordinator sent. With it the record
+// is the coordinator's again. The stage that follows runs when no other answer is missing.
 func (c *Coordinator) Answered() {
 	// The caller has compared the epochs: an answer of an older one is not counted.
 	c.kernel.pending--
@@ -220,20 +228,23 @@ func (c *Coordinator) Answered() {
 func (c *Coordinator) Departed() { c.run() }
 
 // Failed begins a recovery from the failure of an actor, the coordinator's own
-// included. What is under way is given up.
+// included. What is under way is given up. The caller first waits until every actor has sent
+// back the records that it was lent, since undo and the recovery read what is in them.
 func (c *Coordinator) Failed(f Failure) {
 	// Also in the middle of a recovery, which is begun once more then.
 	c.recovery.begin(f)
 	c.run()
 }
 
-// Stop answers everything that waits with the cause: nothing is served any more.
+// Stop answers everything that waits with the cause: nothing is served any more. The request
+// under way is answered first, then those of the queue, then the batches that wait for pages.
 func (c *Coordinator) Stop(cause error) {
 	c.kernel.stop(cause)
 	c.waiting.stop(cause)
 }
 
-// Awaits tells whether answers are due.
+// Awaits tells whether answers are due. While it is true no stage runs: the state is that
+// between two stages, with records lent.
 func (c *Coordinator) Awaits() bool { return c.kernel.pending > 0 }
 
 // Queued is the number of requests that wait.
@@ -242,7 +253,9 @@ func (c *Coordinator) Queued() int { return c.kernel.queue.len() }
 // Epoch is the epoch that answers must have.
 func (c *Coordinator) Epoch() uint32 { return c.kernel.epoch }
 
-// run serves until an answer is needed or nothing is left to do.
+// run serves until an answer is needed or nothing is left to do. Each turn runs one stage, or
+// begins one round or one task that serves no request. The loop ends with answers to come, or
+// with nothing that waits.
 func (c *Coordinator) run() {
 	k := c.kernel
 	// A loop and no recursion: a long queue of requests that need no answers is served without
@@ -302,6 +315,7 @@ func (c *Coordinator) next() bool {
 		}
 		return true
 	}
+	// Never due in a build without the tag invariants.
 	if c.audit.due() {
 		// Served at once, past the timers: builds with checks do what others do.
 		c.open(queued{request: &messages.Check{}, sender: itself{}})
@@ -319,7 +333,8 @@ func (c *Coordinator) open(q queued) { c.kernel.open(q, c.transactionFor(q.reque
 // in the middle of a round, also of one that has panicked.
 func (c *Coordinator) PagesHeld() int { return c.sequences.PagesHeld() }
 
-// Check verifies every relation that the coordinator holds, and joins what is wrong.
+// Check verifies every relation that the coordinator holds, and joins what is wrong. It reads
+// the coordinator's own state only; audit compares that with what the other actors have.
 func (c *Coordinator) Check() error {
 	problems := []error{c.sequences.Check(), c.counts.check(c.config.poolNames()), c.pins.check(), c.recovery.check()}
 	// Only a task that waits: the scratch state of the others is left from their last request.
@@ -348,7 +363,9 @@ func (c *Coordinator) String() string {
 }
 
 // poolRange is some pools in the order of their ids: those of blocks of tokens, the
-// state pools, the cross pools, or all.
+// state pools, the cross pools, or all. Ids are given in this order, so every such group is a
+// range: with t pools of blocks and s self pools of n pools in all, self is [0, t), states [t,
+// s), decoder [0, s), cross [s, n) and all [0, n).
 type poolRange struct{ first, end int }
 
 // empty tells whether there is no pool in the range.
@@ -358,7 +375,9 @@ func (r poolRange) empty() bool { return r.first >= r.end }
 func (r poolRange) has(p int) bool { return p >= r.first && p < r.end }
 
 // shared is what transactions have in common. It has no methods: each part has its
-// own, and holds its own relations.
+// own, and holds its own relations. Every transaction points to the same parts. What a
+// transaction keeps for itself belongs to the round under way and is made up again by the next
+// start.
 type shared struct {
 	config    *Config
 	all       poolRange
@@ -387,6 +406,9 @@ func newShared(config *Config, port Port) *shared {
 	tokens, self := config.tokenPools(), config.selfPools()
 	p.all, p.decoder = poolRange{0, n}, poolRange{0, self}
 	p.self, p.states, p.cross = poolRange{0, tokens}, poolRange{tokens, self}, poolRange{self, n}
+	// In the order in which the parts need each other: the counts ask the sequences for their
+	// reserves, the queue and the pressure compare with the counts, and outgoing has the hook
+	// of the queue.
 	p.counts = newPageCounts(config, p.sequences)
 	p.waiting = &admissionQueue{limit: config.WaitingRoom, port: port, counts: p.counts}
 	p.pressure = newPoolPressure(config, p.counts, p.stats)
@@ -394,6 +416,7 @@ func newShared(config *Config, port Port) *shared {
 		kernel: p.kernel, sequences: p.sequences, counts: p.counts, pins: p.pins, stats: p.stats, saves: newSaves(config), reuse: config.Reuse, stored: p.waiting.noteStored, nextExpiry: protocol.NoExpiry,
 		pools: poolBatches{kernel: p.kernel, counts: p.counts}, move: moveBatch{kernel: p.kernel, counts: p.counts},
 	}
+	// The records of the first epoch are made like those of every other.
 	p.out.renew()
 	return p
 }

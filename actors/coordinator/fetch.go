@@ -22,6 +22,11 @@ import (
 // The length is the longest whole number of blocks of which every page that a match
 // would claim, checkpoints included, is in a tier or in the store, and for whose
 // missing pages host memory has room. Exactly these pages come in.
+//
+// A Fetch of a host is several of these requests. The first has no Stored and is answered with
+// Missing; the next has no Bytes and is answered with Wanted; the last has the bytes. Other
+// requests are served between them and may change the tree, so each of them surveys the prefix
+// again and keeps nothing of the one before.
 type fetch struct {
 	*shared
 	request *protocol.Fetch
@@ -61,10 +66,15 @@ func (f *fetch) start() {
 		f.kernel.reply()
 		return
 	}
+	// Without block reuse nothing is stored, and a store has no object for a part of a block.
+	// Missing and Wanted stay nil, which ends the Fetch of the host.
 	if !f.config.Reuse || len(r.Prefix.Tokens) < f.config.TokensPerBlock {
 		f.kernel.reply()
 		return
 	}
+	// The tokens are a copy, because the tree writes symbols into them in place and the request
+	// stays the host's. The tree keeps the symbols beyond the match: the store of attach names
+	// the same blocks by them.
 	f.survey = &protocol.Survey{}
 	f.match.Epoch = f.kernel.epoch
 	f.match.Items = append(f.match.Items[:0], protocol.MatchItem{
@@ -86,6 +96,9 @@ func (f *fetch) resume() {
 	case fetchApplying:
 		f.stage = fetchFollowing
 		f.out.applied()
+		// Behind applied, which empties the batches of pools and offloader. In the message
+		// itself effects come before touches, so the new pages are attached when they are
+		// touched.
 		f.touch()
 		f.out.followUp()
 	case fetchFollowing:
@@ -99,7 +112,8 @@ func (f *fetch) resume() {
 // blocks is the number of whole blocks of the prefix.
 func (f *fetch) blocks() int { return len(f.request.Prefix.Tokens) / f.config.TokensPerBlock }
 
-// at is where a pool keeps a block of the prefix.
+// at is where a pool keeps a block of the prefix. The survey ends before the first block that
+// the tree does not know; blocks behind it are nowhere.
 func (f *fetch) at(p, b int) protocol.Location {
 	if b >= len(f.survey.Blocks) {
 		return protocol.Nowhere
@@ -109,11 +123,16 @@ func (f *fetch) at(p, b int) protocol.Location {
 
 // surveyed answers what is missing, or goes on with what the store has.
 func (f *fetch) surveyed() {
+	// The survey is of this moment: what was missing when the host asked first may have come
+	// since, and what was in a tier may have gone. So the length is looked for from the whole
+	// prefix down.
 	if f.request.Stored != nil {
 		f.length = f.blocks()
 		f.try()
 		return
 	}
+	// A page in either tier is not missing. With onboard_blocks off host memory keeps nothing,
+	// so nothing is worth reading.
 	missing := f.grid()
 	for p := range missing {
 		for b := range missing[p] {
@@ -139,7 +158,10 @@ func (f *fetch) grid() [][]bool {
 	return g
 }
 
-// needs tells whether a match of so many blocks claims a page.
+// needs tells whether a match of so many blocks claims a page. It is the rule of the match
+// itself: all blocks with full attention, with a window those that the position behind the
+// prefix attends to, and the checkpoint at the end for states. Any other page would take room
+// in host memory, and no match of this length would claim it.
 func (f *fetch) needs(p, b, length int) bool {
 	pool := &f.config.Pools[p]
 	if pool.Kind == windows.KindState {
@@ -153,6 +175,8 @@ func (f *fetch) needs(p, b, length int) bool {
 // into load.
 func (f *fetch) covered(length int) bool {
 	m, stored := &f.load, f.request.Stored
+	// New lists for each length: with a window or with states a shorter prefix needs other
+	// pages than a longer one, not only fewer of them.
 	m.Counts, m.Keep = make([]int, len(f.config.Pools)), make([][]protocol.BlockID, len(f.config.Pools))
 	m.Bytes = make([][][]byte, len(f.config.Pools))
 	// What an earlier load has answered is not of this one.
@@ -162,12 +186,17 @@ func (f *fetch) covered(length int) bool {
 			switch at := f.at(p, b); {
 			case !f.needs(p, b, length):
 			case at != protocol.Nowhere:
+				// A load displaces pages of host memory only, so a page on the device needs no
+				// protection.
 				if _, tier, _ := at.Page(); tier == messages.Secondary {
 					m.Keep[p] = append(m.Keep[p], f.survey.Blocks[b])
 				}
 			case !stored[p][b]:
 				return false
 			default:
+				// One page without bytes makes the load a dry run: a load takes all of its
+				// pages or none, so the host has to read what is missing before anything is
+				// displaced.
 				m.Counts[p]++
 				bytes := f.request.Bytes[p][b]
 				m.Bytes[p] = append(m.Bytes[p], bytes)
@@ -178,16 +207,22 @@ func (f *fetch) covered(length int) bool {
 	return true
 }
 
-// try asks for room for the longest length from f.length down.
+// try asks for room for the longest length from f.length down. All lengths are tried in turn,
+// since a longer prefix may be covered where a shorter one is not: the window or the checkpoint
+// of the shorter one may be missing. Each of them costs at most a look at every page up to its
+// end.
 func (f *fetch) try() {
 	for ; f.length > 0; f.length-- {
 		if !f.covered(f.length) {
 			continue
 		}
+		// All pages are in a tier already: nothing is loaded, and attach leaves a use on them.
 		if !slices.ContainsFunc(f.load.Counts, func(n int) bool { return n > 0 }) {
 			f.attach()
 			return
 		}
+		// With the default priority nothing is displaced that a host has marked as worth more:
+		// no request has asked for these contents yet.
 		f.load.Epoch, f.load.Priority = f.kernel.epoch, messages.DefaultPriority
 		f.load.Tenant = f.config.Tenants[f.request.Prefix.Namespace.Salt]
 		f.stage = fetchLoading
@@ -201,9 +236,12 @@ func (f *fetch) try() {
 func (f *fetch) loaded() {
 	switch {
 	case f.load.Refused:
+		// Nothing else is served meanwhile, so the same length would be refused again.
 		f.length--
 		f.try()
 	case f.load.DryRun:
+		// Without those whose bytes are in the request already: the host sends them again, and
+		// reads nothing twice.
 		wanted := f.grid()
 		for p := range wanted {
 			for b := range f.length {
@@ -217,7 +255,9 @@ func (f *fetch) loaded() {
 	}
 }
 
-// attach tells the tree what came in and what was displaced for it.
+// attach tells the tree what came in and what was displaced for it. The offloader has answered
+// the pages of a pool in the order in which covered has counted them, so the walk here asks the
+// same conditions in the same order.
 func (f *fetch) attach() {
 	f.out.resetChange()
 	f.addDisplaced()
@@ -245,12 +285,15 @@ func (f *fetch) attach() {
 	if f.request.Fetched > 0 {
 		f.out.change.Stores = append(f.out.change.Stores, item)
 	}
+	// In the change that stores, since the tree stores before it releases symbols.
 	f.releaseSymbols()
 	f.stage = fetchApplying
 	f.out.apply()
 }
 
-// addDisplaced tells the tree what host memory has dropped.
+// addDisplaced tells the tree what host memory has dropped. It is part of the change that
+// attaches what came in. Moves come before stores in a change, so at no time does the tree know
+// two blocks on one host page.
 func (f *fetch) addDisplaced() {
 	for p := range f.load.Displaced {
 		f.stats.pool(p).Dropped += int64(len(f.load.Displaced[p]))
@@ -260,7 +303,8 @@ func (f *fetch) addDisplaced() {
 	}
 }
 
-// touch leaves a use on all pages of the match.
+// touch leaves a use on all pages of the match. Pages that were there before would otherwise
+// keep their older use, and could be evicted before the admission that the fetch is made for.
 func (f *fetch) touch() {
 	use := f.uses.next()
 	for i := range f.out.change.Effects {
@@ -281,12 +325,16 @@ func (f *fetch) touch() {
 			}
 		}
 		if len(pages) > 0 {
+			// A pool records a use when a reference ends, so the pages are claimed and dropped
+			// at once.
 			f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: use})
 		}
 	}
 }
 
+// touchHost leaves a use on contents of host memory. The offloader records it without a
+// reference to the page.
 func (f *fetch) touchHost(p int, use protocol.Use, blocks ...protocol.BlockID) {
 	q := f.out.move.pool(p)
 	for _, b := range blocks {
@@ -296,6 +344,7 @@ func (f *fetch) touchHost(p int, use protocol.Use, blocks ...protocol.BlockID) {
 
 // finish answers, after the tree has forgotten the symbols of the prefix.
 func (f *fetch) finish() {
+	// Nothing was attached: touch, which follows the change, must find no block.
 	f.length = 0
 	f.out.resetChange()
 	if f.releaseSymbols(); !f.out.changeNeeded() {
@@ -307,6 +356,8 @@ func (f *fetch) finish() {
 	f.out.apply()
 }
 
+// releaseSymbols ends what KeepSymbols of the match has begun. Every way from a match to an
+// answer goes through it once; without it the tree would keep the symbols.
 func (f *fetch) releaseSymbols() {
 	if it := &f.match.Items[0]; it.KeepSymbols {
 		f.out.change.ReleasedSymbols = append(f.out.change.ReleasedSymbols, it.Tokens)
@@ -316,6 +367,9 @@ func (f *fetch) releaseSymbols() {
 // undo says what the tree must be told of: contents that were dropped for pages that
 // the tree has not attached.
 func (f *fetch) undo(bool) verdict {
+	// Only then has the offloader displaced anything without a change on its way to the tree: a
+	// dry run and a refused load change nothing, and from attach on the moves are kept by
+	// outgoing.
 	if f.stage == fetchLoading && !f.load.DryRun && !f.load.Refused {
 		f.out.resetChange()
 		f.addDisplaced()
@@ -330,6 +384,7 @@ func (f *fetch) renew() {
 	f.match, f.load, f.survey = protocol.Match{}, protocol.LoadPages{}, nil
 }
 
+// check verifies that the length lies within the prefix.
 func (f *fetch) check() error {
 	if f.length > f.blocks() {
 		return fmt.Errorf("fetch: %d blocks of %d", f.length, f.blocks())

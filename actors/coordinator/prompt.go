@@ -14,6 +14,11 @@ import (
 // prompt is one prompt of the batch. With an encoder–decoder model it has two parts,
 // matched apart: the decoder's tokens by the self pools, the encoder's input by the
 // cross pools. A prefix that a host names may have one of them only.
+//
+// At least one of self and cross is an index; both are indexes into the Match record of the
+// batch. query and input are set when the Move is made up and read when it is answered. plans
+// has an entry for every pool, also for those that the prompt does not concern. sequence is nil
+// once an admission has answered the prompt with a refusal.
 type prompt struct {
 	sequence *sequence.Sequence
 	pools    poolRange          // that it concerns
@@ -32,14 +37,17 @@ type prompt struct {
 	inputReady []messages.Ticket
 }
 
-// errTransfer marks a prompt whose transfer failed.
+// errTransfer marks a prompt whose transfer failed. An admission tries such a prompt once more
+// with what is left, so it is known by identity and answered by no admission.
 var errTransfer = refusals.New(messages.ErrInternal, "a transfer into the pages of the admission failed")
 
 // errState refuses a prompt whose working page could not be filled with zeros. It is not
 // tried again: that would be the same work once more.
 var errState = refusals.New(messages.ErrInternal, "filling a working page of the admission with zeros failed")
 
-// promptSpec is what a request says of a prompt.
+// promptSpec is what a request says of a prompt. encoder is longer than length by less than a
+// block: blocks are matched and stored whole, and what a host is told is counted without the
+// padding.
 type promptSpec struct {
 	origin     sequence.Origin
 	tokens     []messages.Token
@@ -63,6 +71,7 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	o := spec.origin
 	o.Arrived = b.kernel.now
 	o.Tenant, o.Prompt = b.config.Tenants[o.Namespace.Salt], sequence.TokenCount(len(spec.tokens))
+	// BeginKeeping copies nothing. If the prompt is refused, the array is the host's again.
 	if spec.keepTokens {
 		s.BeginKeeping(o, spec.tokens, sequence.TokenCount(spec.chunk))
 	} else {
@@ -84,6 +93,8 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	}
 	*it = prompt{sequence: s, pools: b.all, self: -1, cross: -1, beams: 1, reuse: messages.PartialNone, query: -1, input: -1, plans: plans}
 	if len(spec.tokens) > 0 {
+		// A prefetch does not end inside a block: it takes no page that a partial copy could be
+		// written to.
 		var m *protocol.MatchItem
 		m, it.self = b.addMatch()
 		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = false, s.Namespace, s.Tokens(0), spec.multimodal, spec.limit
@@ -91,6 +102,9 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	}
 	if len(spec.encoder) > 0 {
 		s.Input.Begin(spec.encoder, sequence.TokenCount(spec.length))
+		// The limit is the whole input, since no logits are computed from its last token.
+		// Partial reuse has nothing to find: the namespace has the key of the input, so no
+		// other input shares a part of a block with it.
 		var m *protocol.MatchItem
 		m, it.cross = b.addMatch()
 		m.Cross, m.Namespace, m.Tokens, m.Multimodal, m.Limit = true, s.Namespace, s.Input.Tokens(), nil, len(spec.encoder)
@@ -100,7 +114,8 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 }
 
 // enter adds requests for admission to the batch. Those that are wrong in
-// themselves are refused in their results, which are used again.
+// themselves are refused in their results, which are used again. The results are in the order
+// of the requests; a refused request has a result and no item.
 func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages.Admitted) []messages.Admitted {
 	for len(results) < len(requests) {
 		results = append(results, messages.Admitted{})
@@ -123,6 +138,8 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
 			continue
 		}
+		// Tokens that items cover are copied even if the host gives its array away: the tree
+		// writes symbols into them, and the host gets the array back if the prompt is refused.
 		it := b.add(&promptSpec{
 			origin: sequence.Origin{
 				Namespace: b.config.keyed(r.Namespace, r.Encoder, r.EncoderItems), Session: r.Session,
@@ -183,7 +200,9 @@ func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 }
 
 // keep drops all prompts from the n-th on, and makes the others questions again: whole
-// blocks only, and with the symbols that their tokens have already.
+// blocks only, and with the symbols that their tokens have already. The questions go to a new
+// array, because retry has exchanged the items: in the old one a question could be overwritten
+// before it is moved.
 func (b *promptBatch) keep(n int) {
 	b.items = b.items[:n]
 	var kept []protocol.MatchItem
@@ -202,7 +221,8 @@ func (b *promptBatch) keep(n int) {
 }
 
 // cloneRetention copies what a host says of a prompt's retention; nil if it says
-// nothing.
+// nothing. The sequence refers to the copy until it ends, and the host may use its own record
+// for the next request.
 func cloneRetention(r *messages.Retention) *messages.Retention {
 	if r.IsZero() {
 		return nil

@@ -326,6 +326,8 @@ func (r *release) markReleased(s *sequence.Sequence, p int, table []messages.Pag
 
 // end ends the sequences and answers.
 func (r *release) end() {
+	// Not before the last wave: until the answer a failure undoes the whole release, and the
+	// sequences must still be there then.
 	for i := range r.items {
 		r.sequences.End(r.items[i].sequence)
 	}
@@ -339,8 +341,6 @@ func (r *release) undo(broken bool) verdict {
 	if broken {
 		r.sequences.LoseTouchedBy(r.kernel.stamp)
 	}
-	// Not before the last wave: until the answer a failure undoes the whole release, and the
-	// sequences must still be there then.
 	for i := range r.items {
 		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
 			s.MarkShared()

@@ -7,13 +7,16 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// StoreConfig says what is saved to a store beyond host memory.
+// StoreConfig says what is saved to a store beyond host memory. The coordinator only names
+// pages: their bytes go from the offloader to the store's actor, and no request waits for them.
 type StoreConfig struct {
 	Policy      SavePolicy
 	MinPriority messages.Priority // pages below it are not saved
 }
 
-// SavePolicy says when a page is saved.
+// SavePolicy says when a page is saved. SaveOnReuse writes least, since a block that no second
+// prompt asks for is never saved. SaveOnCommit writes whatever is stored. SaveHostEvict
+// writes what would be lost otherwise, and depends on host memory.
 type SavePolicy uint8
 
 // The policies.
@@ -23,7 +26,9 @@ const (
 	SaveHostEvict                   // when host memory drops it, which the offloader sees to
 )
 
-// saveMark is what is known of the page of one block in one pool.
+// saveMark is what is known of the page of one block in one pool. The mark of a page that was
+// looked for in vain is not saveDone: should the pool get the page later, it is a candidate
+// then.
 type saveMark uint8
 
 const (
@@ -36,7 +41,9 @@ const (
 //
 //	noteEffect, noteReuse ─▶ candidates ─▶ (after the round) saving ─▶ the offloader
 //
-// A mark keeps a page from being offered twice; a pool that loses a block clears it.
+// A mark keeps a page from being offered twice; a pool that loses a block clears it. With
+// SaveOnCommit first has an entry for each of blocks, in the same order, which says the pool;
+// otherwise first is empty, and all pools are looked at.
 type saves struct {
 	config *StoreConfig // nil: no store
 	blocks []protocol.BlockID
@@ -58,7 +65,9 @@ func newSaves(c *Config) *saves {
 // on tells whether pages are saved by what happens in the coordinator.
 func (s *saves) on() bool { return s.config != nil && s.config.Policy != SaveHostEvict }
 
-// mark is the mark of a page, to be read or changed.
+// mark is the mark of a page, to be read or changed. Ids of blocks are small numbers that the
+// tree gives out again, so an array holds the marks; the mark of a block that a pool has lost
+// must be saveUnknown before the id stands for another one.
 func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 	for int(b) >= len(s.marks[p]) {
 		s.marks[p] = append(s.marks[p], saveUnknown)
@@ -82,8 +91,11 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 	for _, b := range e.Blocks {
 		switch m := s.mark(e.Pool, b); {
 		case e.Kind == protocol.Detach || e.Kind == protocol.HostForget:
+			// The pool has lost the block. Should contents of that name come back, they are a
+			// new page.
 			*m = saveUnknown
 		case e.Kind == protocol.HostAttach:
+			// These contents have just come from the store.
 			*m = saveDone
 		// Also of contents that come back from host memory, which were stored before.
 		case e.Kind == protocol.Attach && s.config.Policy == SaveOnCommit && *m == saveUnknown:
@@ -96,7 +108,8 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 	}
 }
 
-// noteMoves notes what pools lose by eviction.
+// noteMoves notes what pools lose by eviction. A move between the tiers changes no mark,
+// because the contents stay the same.
 func (s *saves) noteMoves(moves []protocol.BlockMove) {
 	if !s.on() {
 		return
@@ -115,6 +128,8 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 	}
 	for _, b := range blocks {
 		for p := range s.marks {
+			// One page that was not offered makes the block a candidate; choose looks at each
+			// of its pools again.
 			if *s.mark(messages.PoolID(p), b) == saveUnknown {
 				s.blocks = append(s.blocks, b)
 				break
@@ -127,6 +142,9 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 // no request: it goes before the next one, which could evict the pages.
 //
 //	begin ─▶ locating ─▶ ordering ─▶ (the store's actor gets the bytes when they are there)
+//
+// It is no transaction, since no caller waits for it. A failure drops the candidates: what was
+// not saved is missing in the store, and nothing else depends on it.
 type saving struct {
 	*shared
 	stage  savingStage
@@ -152,6 +170,7 @@ func (s *saving) due() bool { return len(s.out.saves.blocks) > 0 }
 
 // begin asks the tree for the places and priorities of the candidates.
 func (s *saving) begin() {
+	// The details are the lengths and priorities, by which add decides.
 	s.locate.Epoch, s.locate.Details = s.kernel.epoch, true
 	s.locate.Blocks = append(s.locate.Blocks[:0], s.out.saves.blocks...)
 	s.stage, s.kernel.active = savingLocating, s
@@ -182,17 +201,22 @@ func (s *saving) choose() {
 			s.addReused(p, i)
 		}
 	}
+	// Chosen or not, a candidate is looked at once: the round that makes it one again adds it
+	// again.
 	all.blocks, all.first = all.blocks[:0], all.first[:0]
 	if len(s.record.Items) == 0 {
 		s.end()
 		return
 	}
+	// The copies read device pages, so who writes to those next has to ask what they wait for.
 	s.out.move.ordered = true
 	s.stage = savingOrdering
 	s.kernel.toOffloader(&s.record)
 }
 
-// addReused adds the page of the i-th candidate in a pool unless it was offered before.
+// addReused adds the page of the i-th candidate in a pool unless it was offered before. A page
+// that add refuses keeps saveUnknown: its priority may have risen when the block is reused the
+// next time.
 func (s *saving) addReused(p, i int) {
 	m := s.out.saves.mark(messages.PoolID(p), s.locate.Blocks[i])
 	switch {
@@ -223,6 +247,8 @@ func (s *saving) renew() {
 	s.out.saves.reset()
 }
 
+// check verifies that the task waits for something: begin sets the stage together with the
+// task, and end resets both.
 func (s *saving) check() error {
 	if s.stage == savingIdle {
 		return fmt.Errorf("saving: active and idle")
@@ -234,7 +260,8 @@ func (s *saving) check() error {
 func (s *saving) String() string { return fmt.Sprintf("saving: %v", s.stage) }
 
 // flush serves Flush, whose answer is that of the store's actor: everything that was
-// to be saved has been ordered before, since saving goes before the next request.
+// to be saved has been ordered before, since saving goes before the next request. Only the
+// sequence is looked for here, because the store's actor knows none.
 type flush struct {
 	oneStage
 	*shared

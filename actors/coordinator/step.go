@@ -11,6 +11,10 @@ import (
 )
 
 // stepBatch is the parts of a Commit or an Append, one for each sequence.
+//
+// shares and taken stand for what the steps decided about so far will do to the pools, which
+// have not been asked yet: of pool p a step may take counts.available(p) − taken[p] pages. Both
+// count only within the request.
 type stepBatch struct {
 	*shared
 	items []step
@@ -23,6 +27,11 @@ type stepBatch struct {
 }
 
 // step is the part of one sequence.
+//
+// computed is 0 for a step that commits nothing, and becomes 0 when the step is refused. store
+// and input are indexes into the change of the tree, and hold until the change is used again.
+// extended is set when the sequence has the step's tokens: only then has an undo anything to
+// take back.
 type step struct {
 	sequence *sequence.Sequence
 	result   *messages.StepResult
@@ -42,7 +51,8 @@ type step struct {
 	offered [][]messages.PageID
 }
 
-// stepPages is what a step takes in one pool.
+// stepPages is what a step takes in one pool. The tables of all beams have the length before:
+// beams differ in their pages and tokens and have equally many of them.
 type stepPages struct {
 	copies []pageRewrite       // copies on write
 	copyOp int                 // the operation that takes their pages, −1: none
@@ -51,7 +61,8 @@ type stepPages struct {
 	old    [][]messages.PageID // the tables before it, by beam; nil: they follow from copies and before
 }
 
-// pageRewrite is a page that is copied because others hold it, too.
+// pageRewrite is a page that is copied because others hold it, too. With beam width 1 from is
+// what takeBack and undoTables put back into the table.
 type pageRewrite struct {
 	beam, block int
 	from, to    messages.PageID // to: NoPage until the pages are taken
@@ -141,7 +152,8 @@ func (it *step) placeNew(p, beam, first int, pages []messages.PageID) {
 	}
 }
 
-// place records the page of a copy on write.
+// place records the page of a copy on write. Replaced names the page that the host has in its
+// table at this place until now.
 func (it *step) place(p int, w *pageRewrite) {
 	it.result.NewPages[p] = append(it.result.NewPages[p], w.to)
 	it.result.Placed = append(it.result.Placed, messages.PlacedPage{
@@ -196,7 +208,8 @@ func (b *stepBatch) copyTickets() {
 }
 
 // mergeTickets adds tickets to a list that has one for each stream: of two on one stream
-// the later one passes last.
+// the later one passes last. A list has an entry for each stream of the device at most, so it
+// is searched in full.
 func mergeTickets(list, more []messages.Ticket) []messages.Ticket {
 	for _, t := range more {
 		if i := slices.IndexFunc(list, func(other messages.Ticket) bool { return other.Stream == t.Stream }); i < 0 {
@@ -238,6 +251,8 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 	if s.Width() > 1 {
 		added = min(1, len(r.Beams))
 	}
+	// What is refused up to the Touch below does not count as the step of its sequence: another
+	// step of the request may be the right one.
 	if err := validateTokens(s, r); err != nil {
 		return err
 	}
@@ -258,7 +273,8 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 	return nil
 }
 
-// validateTokens checks the tokens of a step, or its beams.
+// validateTokens checks the tokens of a step, or its beams. Negative numbers
+// are refused because the tree uses them for tokens that items cover.
 func validateTokens(s *sequence.Sequence, r *messages.AppendStep) error {
 	if s.Width() > 1 {
 		return validateBeams(s, r)

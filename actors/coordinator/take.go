@@ -15,7 +15,8 @@ import (
 //
 // What two prompts want from host memory the first of them brings in.
 
-// promptTaking is the second half of the way of a batch.
+// promptTaking is the second half of the way of a batch. It has no state of its own: admissions
+// and prefetches take pages in the same way, lookups match and claim and never come here.
 type promptTaking struct{ *promptBatch }
 
 // take asks the pools for the pages of all admitted prompts.
@@ -69,6 +70,9 @@ func (b promptTaking) holdSource(i int) {
 			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			continue
 		}
+		// The page is the prompt's own from here on. So it counts under the reserve of a prompt
+		// in chunks, and the table has it directly behind the whole blocks; takePages takes
+		// what follows.
 		b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: it.sequence.Covered(p)})
 		it.sequence.SetTable(p, append(it.sequence.Table(p), page))
 	}
@@ -96,11 +100,15 @@ func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 		pl.copyPage = b.out.pools.add(p, protocol.PoolOp{
 			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: s.Tenant, CoveredByReservation: s.Covered(p),
 		})
+		// The number of the page is known when the pool has answered. Until then the table has
+		// an empty place for it, behind which takePages appends.
 		s.SetTable(p, append(s.Table(p), messages.NoPage))
 	}
 }
 
-// dropSource gives up the source of a copy: from now on it may be a victim.
+// dropSource gives up the source of a copy: from now on it may be a victim. The use that it
+// leaves is the early half of the prompt's: of two pages at one depth the one that the prompt
+// has only read is evicted before the one that it holds.
 func (b promptTaking) dropSource(i int) {
 	it, source := &b.items[i], b.source(i)
 	if it.reuse != messages.PartialCopy {
@@ -135,7 +143,8 @@ func (b promptTaking) takePages(it *prompt) {
 }
 
 // taken writes the pages into the tables and passes victims and transfers on to the
-// offloader.
+// offloader. Only here are page numbers known, so all transfers of the batch are planned at
+// once and go in one message.
 func (b promptTaking) taken() {
 	b.out.pools.received()
 	b.out.move.reset()
@@ -164,6 +173,8 @@ func (b promptTaking) fillTables(i int) {
 	s := it.sequence
 	for p := it.pools.first; p < it.pools.end; p++ {
 		pl, m := &it.plans[p], b.matchFor(i, p)
+		// The pool has appended to the table that it was lent: what it answers is the table
+		// now, with empty places for onboards and for a copy.
 		if pl.fresh >= 0 {
 			op := b.out.pools.op(p, pl.fresh)
 			s.SetTable(p, op.Pages)
@@ -175,6 +186,8 @@ func (b promptTaking) fillTables(i int) {
 		if pl.whole > pl.claimed {
 			b.fillOnboards(i, p)
 		}
+		// Partial reuse is of blocks of the decoder's tokens; state pools are filled by
+		// fillStates.
 		if p >= b.self.end {
 			continue
 		}
@@ -183,6 +196,9 @@ func (b promptTaking) fillTables(i int) {
 			b.fillCopy(i, p)
 			b.stats.allocated(p, 1)
 		case messages.PartialTakeover:
+			// On the device the page is in the table since holdSource. From host memory the
+			// contents go to the first fresh page, and the host page is free afterwards: the
+			// tree forgets the block, so no copy of it is of any use.
 			if pl.inspect < 0 { // from host memory
 				b.out.move.onboard(p, protocol.Onboard{Block: m.Source.Block, To: s.Table(p)[m.Blocks], Free: true})
 			}
@@ -225,6 +241,7 @@ func (b promptTaking) fillOnboards(i, p int) {
 func (b promptTaking) fillCopy(i, p int) {
 	it, m := &b.items[i], b.matchFor(i, p)
 	page := b.out.pools.op(p, it.plans[p].copyPage).Pages[0]
+	// The place that takeCopyPage has left empty.
 	it.sequence.Table(p)[m.Blocks] = page
 	b.out.move.copy(p, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
 	// The copy is a use of the source, like that of a source on the device.
@@ -266,7 +283,10 @@ func (b promptTaking) askReady(it *prompt) {
 	}
 }
 
-// ask asks about the pages of some pools, and returns the index of the question.
+// ask asks about the pages of some pools, and returns the index of the question. A kernel of
+// the prompt writes to every page behind the whole blocks that are reused, also to one that a
+// copy fills or that was taken over. In a state pool nothing counts as reused: the working page
+// is written to.
 func (b promptTaking) ask(it *prompt, pools poolRange) int {
 	q, index := b.out.move.query()
 	for range pools.first { // lists are by PoolID
@@ -320,7 +340,9 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 	return lost
 }
 
-// markFailed refuses the prompts whose tables hold a page that was not written.
+// markFailed refuses the prompts whose tables hold a page that was not written. A page may be
+// in the tables of several prompts, because prompts of a batch share what one of them brings
+// in; all of them are marked.
 func (b promptTaking) markFailed(p int, failed []messages.PageID) {
 	for i := range b.items {
 		it := &b.items[i]
@@ -345,14 +367,17 @@ func (b promptTaking) markFailed(p int, failed []messages.PageID) {
 	}
 }
 
-// served tells whether a prompt has its pages, also if they could not be filled.
+// served tells whether a prompt has its pages, also if they could not be filled. Such a prompt
+// holds its pages until the transaction drops them.
 func (it *prompt) served() bool { return it.refused == nil || it.failed() }
 
 // failed tells whether pages of a prompt could not be filled.
 func (it *prompt) failed() bool { return it.refused == errTransfer || it.refused == errState }
 
 // takeover tells the tree of the source of a prompt that was taken over. It returns
-// the source that is left to be claimed.
+// the source that is left to be claimed. It is called for a prompt whose transfers failed as
+// well: the source has lost its page to the table of the prompt, and the tree must forget the
+// block in any case.
 func (b promptTaking) takeover(i int) protocol.BlockID {
 	source := b.source(i)
 	if source == nil {

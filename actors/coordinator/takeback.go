@@ -43,7 +43,8 @@ func (e *extension) takeBackFailed() bool {
 	return true
 }
 
-// takenPages are, by pool, all pages that the steps have taken.
+// takenPages are, by pool, all pages that the steps have taken. The results have them all,
+// those of copies and those of new blocks alike.
 func (e *extension) takenPages() []map[messages.PageID]bool {
 	taken := make([]map[messages.PageID]bool, len(e.config.Pools))
 	for p := range taken {
@@ -62,8 +63,6 @@ func (e *extension) takenPages() []map[messages.PageID]bool {
 // copyFailed tells whether a copy on write of a step failed.
 func (e *extension) copyFailed(it *step) bool {
 	for p := range it.pools {
-		// A page that was dropped for a copy may have been taken, or kept and written to, by
-		// another step of the same request. Then its bytes are not this sequence's any more.
 		for _, w := range it.pools[p].copies {
 			for _, m := range e.out.move.pool(p).Copies {
 				if m.Failed && m.To == w.to {
@@ -86,6 +85,8 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 	lost := s.Width() > 1
 	for p := range it.pools {
 		for _, w := range it.pools[p].copies {
+			// A page that was dropped for a copy may have been taken, or kept and written to, by
+			// another step of the same request. Then its bytes are not this sequence's any more.
 			lost = lost || taken[p][w.from] || e.writtenByOthers(it, p, w.from)
 		}
 	}
@@ -94,6 +95,7 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 		return
 	}
 	for p := range it.pools {
+		// Also the pages of copies that succeeded: a step is taken back as a whole.
 		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Use()})
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 	}
@@ -108,6 +110,8 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 			old = append(old, w.from)
 		}
 		s.SetTable(p, table)
+		// The step has dropped its references to the old pages, and no step has taken one of
+		// them since: they can be claimed like any cached or shared page.
 		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: old})
 	}
 	// Whether the old pages are shared was decided when they were dropped; the next step
@@ -117,7 +121,8 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 }
 
 // writtenByOthers tells whether another step holds the page alone since this one
-// dropped it, and will write to it.
+// dropped it, and will write to it. Pages before the other step's first one are only read by
+// it, and have the bytes that they had.
 func (e *extension) writtenByOthers(it *step, p int, page messages.PageID) bool {
 	for i := range e.batch.items {
 		other := &e.batch.items[i]
@@ -146,6 +151,7 @@ func (e *extension) dropLost(it *step) {
 		it.pools[p].old = it.oldTables(p)
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 		for _, table := range s.Tables(p) {
+			// Kernels that the host has named before may still read the pages.
 			pages := slices.Clone(table)
 			e.out.move.markRead(s, p, pages)
 			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
@@ -194,6 +200,7 @@ func (e *extension) undoTables() {
 			continue
 		}
 		s.Shorten(len(it.request.Tokens))
+		// The step may have noted pages as the sequence's own, which others hold as before.
 		s.ShareAll()
 		s.SetUse(it.use)
 	}
@@ -201,7 +208,8 @@ func (e *extension) undoTables() {
 }
 
 // copiedOver tells whether a page that a step copied and dropped is one that
-// another step's copy on write was to be written to.
+// another step's copy on write was to be written to. Whether the device has made that copy is
+// not known, so the bytes of the old page are in doubt.
 func (e *extension) copiedOver(it *step) bool {
 	for p := range it.pools {
 		for _, w := range it.pools[p].copies {
