@@ -23,6 +23,9 @@ import (
 //
 // A page that others hold, too, is copied before it is written to. Most steps write
 // to pages of their own and need no new one: they go straight to committing.
+//
+// A step is all or nothing in all pools. One that is refused leaves its sequence without its
+// tokens and pages, and commits nothing.
 type extension struct {
 	*shared
 	batch      *stepBatch
@@ -142,7 +145,8 @@ func (e *extension) inspect() bool {
 	return asked
 }
 
-// inspected remembers what the pools said of each page.
+// inspected remembers what the pools said of each page. The answers stand for the state before
+// the request; takeRewrites and takeBeams carry them on from step to step.
 func (e *extension) inspected() {
 	e.out.pools.received()
 	for p := range e.self.end {
@@ -244,7 +248,9 @@ func (e *extension) findRewrites(it *step, p int) {
 	}
 }
 
-// heldByOthers tells whether a page that a sequence holds is held by others, too.
+// heldByOthers tells whether a page that a sequence holds is held by others, too. A page that
+// caches a block counts as held by others even if no other sequence has it: the tree would go
+// on to find the block there.
 func heldByOthers(s protocol.Share) bool { return s.References > 1 || s.Pins > 0 || s.Stored }
 
 // takeRewrites takes pages for copies on write, then drops the old ones.
@@ -432,6 +438,7 @@ func (e *extension) moved() {
 	// The victims' moves go to the tree with what the steps store: one message for both.
 	e.out.moved()
 	e.batch.copyTickets()
+	// Before anything is stored, so that no block reaches the tree whose step is taken back.
 	if !e.takeBackFailed() {
 		e.commit()
 		return

@@ -74,6 +74,8 @@ func (a *audit) start() {
 	a.tree, a.offloader = protocol.Audit{Header: header}, protocol.Audit{Header: header}
 	a.pools = make([]protocol.Audit, 0, len(a.config.Pools))
 	for p := range a.config.Pools {
+		// The references are counted in the tables of the sequences, by page; the pool compares
+		// them with those that it has counted itself.
 		a.pools = append(a.pools, protocol.Audit{
 			Header: header, Pool: messages.PoolID(p), References: a.sequences.References(p, a.counts.device[p].Total), Tenants: a.tenants(p),
 		})

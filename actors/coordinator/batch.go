@@ -24,6 +24,10 @@ import (
 //
 // Partial reuse copies the leading tokens of a stored block, the source, or takes
 // the page of the source over.
+//
+// Prompts refer to their matches by index, since both arrays grow while prompts are entered.
+// next, limit and rematch belong to one prompt at a time: the batch matches prompts again one
+// after the other.
 type promptBatch struct {
 	*shared
 	stage batchStage
@@ -87,7 +91,8 @@ func (b *promptBatch) renew() {
 	b.items, b.match, b.rematch = nil, protocol.Match{}, protocol.Match{}
 }
 
-// matchFor is what the tree has found for a prompt in a pool.
+// matchFor is what the tree has found for a prompt in a pool. The caller asks for pools of the
+// prompt's range only, because a part that the prompt does not have has no match.
 func (b *promptBatch) matchFor(i, p int) *protocol.MatchItem {
 	if p >= b.cross.first {
 		return &b.match.Items[b.items[i].cross]
@@ -115,7 +120,8 @@ func (b *promptBatch) source(i int) *protocol.Source {
 func (b *promptBatch) hasSource(i int) bool { return b.source(i) != nil }
 
 // send asks the tree for the prefixes of all prompts. Without block reuse there is
-// nothing to ask: the batch is ready.
+// nothing to ask: the batch is ready. The match items are empty answers then, as addMatch
+// leaves them.
 func (b *promptBatch) send() {
 	if !b.config.Reuse {
 		b.stage = batchReady
@@ -141,6 +147,7 @@ func (b *promptBatch) resume() bool {
 		b.out.pools.received()
 		b.recountSources()
 		b.stage = batchReady
+		// On to the next prompt whose source no one may reuse.
 		if b.rejecting {
 			b.rejectSources()
 		}
@@ -180,6 +187,8 @@ func (b *promptBatch) claim(i int, pools poolRange) {
 	it := &b.items[i]
 	for p := pools.first; p < pools.end; p++ {
 		pl := &it.plans[p]
+		// A prompt that is matched again has another plan: indexes of its operations and counts
+		// of its first match are not valid any more.
 		*pl = noPlan
 		_, locations := b.found(i, p)
 		table, onDevice, onHost := tableOf(it.sequence.Table(p)[:0], locations)
@@ -263,7 +272,8 @@ func (b *promptBatch) withdrawSource(i, limit int) {
 }
 
 // withdraw takes the claims of a prompt in some pools back and asks again who holds
-// the sources among its whole blocks.
+// the sources among its whole blocks. The inspections are added behind the ends of the claims,
+// so that they answer for the state without them.
 func (b *promptBatch) withdraw(it *prompt, pools poolRange) {
 	b.releaseSource(it)
 	b.releaseCheckpoint(it)
@@ -312,7 +322,8 @@ func (b *promptBatch) claimAgain() {
 	b.out.pools.send()
 }
 
-// end ends the sequence of a batch of one prompt.
+// end ends the sequence of a batch of one prompt. Lookups and prefetches open the sequence for
+// its tokens and tables; no host has its id.
 func (b *promptBatch) end() { b.sequences.End(b.items[0].sequence) }
 
 // check verifies that there is a match for every part of every prompt, and that the

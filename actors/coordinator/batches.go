@@ -209,7 +209,8 @@ func (m *moveBatch) forgetHost(lost []protocol.Effect) {
 }
 
 // mark tells that a kernel of the host reads pages, or writes them, until the
-// ticket has passed.
+// ticket has passed. The pages are read when the offloader gets the message, so a caller that
+// changes the table before passes a copy of it.
 func (m *moveBatch) mark(p int, pages []messages.PageID, write bool, after messages.Ticket) {
 	m.record.Marks = append(m.record.Marks, protocol.Mark{Pool: messages.PoolID(p), Pages: pages, Write: write, Ticket: after})
 }
@@ -234,7 +235,8 @@ func (m *moveBatch) markWritten(s *sequence.Sequence, pools poolRange, first, la
 	}
 }
 
-// needed tells whether the offloader has anything to do.
+// needed tells whether the offloader has anything to do. A message to the offloader is one more
+// answer to wait for, so none is sent without work.
 func (m *moveBatch) needed() bool {
 	r := &m.record
 	if len(r.Effects)+len(r.Marks)+len(r.Queries) > 0 {

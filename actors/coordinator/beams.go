@@ -14,7 +14,8 @@ import (
 // from the first uncomputed one on becomes the beam's own, and new blocks get their
 // pages, one beam after the other.
 
-// validateBeams checks the beams of a step.
+// validateBeams checks the beams of a step. All beams grow by one token in each step, so that
+// their tables keep one length.
 func validateBeams(s *sequence.Sequence, r *messages.AppendStep) error {
 	width := s.Width()
 	if len(r.Tokens) > 0 {
@@ -34,7 +35,8 @@ func validateBeams(s *sequence.Sequence, r *messages.AppendStep) error {
 	return nil
 }
 
-// takeBeams decides about one step of a sequence with beams.
+// takeBeams decides about one step of a sequence with beams. It tells whether the tables
+// change: they do for every step that is not refused, since beams follow their parents.
 func (e *extension) takeBeams(it *step) bool {
 	s := it.sequence
 	blocks := e.config.blocks(int(s.Length()) + 1)

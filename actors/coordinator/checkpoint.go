@@ -36,14 +36,17 @@ type checkpointMaking struct {
 	from, to int
 }
 
-// checkpointStep is a step that makes a checkpoint.
+// checkpointStep is a step that makes a checkpoint. end.Lacks are the pools that have no
+// checkpoint of the block yet; recountLacks keeps that true from wave to wave. Only those have
+// an operation in pages.
 type checkpointStep struct {
 	step  int
 	end   protocol.StoredEnd // the block that its offer ends with
 	pages []checkpointPage   // by pool
 }
 
-// checkpointPage is the page of a checkpoint, taken by an operation; −1: none.
+// checkpointPage is the page of a checkpoint, taken by an operation; −1: none. page is the
+// array that the operation appends to, so that taking a page allocates nothing.
 type checkpointPage struct {
 	page [1]messages.PageID
 	op   int
@@ -107,7 +110,8 @@ func (m *checkpointMaking) taken() bool { return m.from < m.to }
 // wave are the steps of the wave that is under way.
 func (m *checkpointMaking) wave() []checkpointStep { return m.steps[m.from:m.to] }
 
-// takeCheckpoints takes pages for the checkpoints of a wave.
+// takeCheckpoints takes pages for the checkpoints of a wave. A pool without a page that may be
+// taken leaves the operation empty; that is no refusal.
 func (c *commitStages) takeCheckpoints() {
 	m := &c.checkpoints
 	m.from = m.to
@@ -182,7 +186,8 @@ func (c *commitStages) copyCheckpoints() {
 	c.out.move.send()
 }
 
-// askWorkingPages asks what the working pages of a step wait for.
+// askWorkingPages asks what the working pages of a step wait for. The copy reads them until it
+// is over, and the next kernel of the sequence writes to them.
 func (c *commitStages) askWorkingPages(it *step) {
 	var q *protocol.WaitQuery
 	q, it.query = c.out.move.query()

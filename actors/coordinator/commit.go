@@ -85,7 +85,8 @@ func (c *commit) resume() {
 // A page caches at most one block, so such pages are not offered.
 
 // sharedRange is the range of blocks that a step stores and others may hold. Only
-// forks have any.
+// forks have any. From SharedBlocks on the pages are the sequence's own. The ends are block
+// indexes, [from, to).
 func (c *commit) sharedRange(it *step) (from, to int) {
 	s := it.sequence
 	// Only pages that another sequence held, or holds, can cache something: a page of the
@@ -97,7 +98,9 @@ func (c *commit) sharedRange(it *step) (from, to int) {
 	return int(s.Computed()) / tpb, min(int(s.SharedBlocks()), it.computed/tpb)
 }
 
-// inspectForks asks the pools about the pages that forks commit.
+// inspectForks asks the pools about the pages that forks commit. State pools are left out,
+// because each fork has its own working page; so are cross pools, because a sequence is forked
+// only when its prompt is computed, and its input with it.
 func (c *commit) inspectForks() bool {
 	c.out.pools.reset()
 	asked := false
@@ -118,6 +121,7 @@ func (c *commit) inspectForks() bool {
 // forksInspected leaves out what lies in pages that cache a block already.
 func (c *commit) forksInspected() {
 	c.out.pools.received()
+	// A step has one operation in each pool, at the same index in all of them.
 	next := 0
 	for i := range c.batch.items {
 		it := &c.batch.items[i]

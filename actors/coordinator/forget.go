@@ -18,6 +18,10 @@ import (
 //
 // An invalidation names blocks; running sequences that it names keep their pages but
 // store nothing from then on. A reset forgets all that no running sequence holds.
+//
+// The tree goes first, because it alone knows the pages of a block and what lies behind it.
+// Sequences stop storing before pools and host memory follow, in the same stage in which the
+// tree has answered.
 type forget struct {
 	*shared
 	invalidate *messages.Invalidate // nil: a reset
@@ -65,6 +69,8 @@ func (f *forget) start() {
 	f.out.pools.send()
 }
 
+// startInvalidate sends the tree a copy of what the host has selected, with the namespace under
+// which its blocks are stored.
 func (f *forget) startInvalidate() {
 	r := f.invalidate
 	r.Err, r.Blocks = nil, 0

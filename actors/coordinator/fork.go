@@ -35,7 +35,8 @@ type fork struct {
 	taken   []int // by pool, pages of the steps decided about before
 }
 
-// forkItem is a step that is right.
+// forkItem is a step that is right. ops are valid until the batches are emptied for the
+// references; from then on the pages are read from result.Working.
 type forkItem struct {
 	sequence *sequence.Sequence
 	result   *messages.ForkResult
@@ -79,6 +80,8 @@ func (f *fork) start() {
 		*result = messages.ForkResult{Sequence: step.Sequence, Forks: result.Forks[:0]}
 		s, err := f.sequences.FindOnce(step.Sequence, f.kernel.stamp)
 		if err == nil {
+			// made has the forks of right steps only: a step that is refused uses nothing of
+			// the bound.
 			err = validateFork(s, step.Count, made)
 		}
 		if err == nil {
@@ -107,7 +110,8 @@ func (f *fork) start() {
 }
 
 // checkCapacity refuses a step that would find too few working pages. Without recurrent
-// layers a fork takes no page, so it cannot fail.
+// layers a fork takes no page, so it cannot fail. Pages of blocks are shared until a sequence
+// writes to them, so only the step that writes can lack one.
 func (f *fork) checkCapacity(n int) error {
 	for p := f.states.first; p < f.states.end; p++ {
 		if available := max(0, f.counts.available(p)-f.taken[p]); n > available {
@@ -128,6 +132,8 @@ func (f *fork) take(it *forkItem) {
 	it.ops = make([]int, f.states.end)
 	for p := f.states.first; p < f.states.end; p++ {
 		it.ops[p] = f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: it.n, Tenant: it.sequence.Tenant})
+		// The pools answer for all steps at once, so until then the steps count against each
+		// other here.
 		f.taken[p] += it.n
 	}
 }
@@ -150,6 +156,9 @@ func (f *fork) copy() {
 				own, pages := it.sequence.Table(p)[0], f.out.pools.op(p, it.ops[p]).Pages
 				f.stats.allocated(p, it.n)
 				for k, page := range pages {
+					// The working page is one state and has no tokens: it is copied whole. The
+					// lists of the answer are by PoolID, with NoPage for pools that have no
+					// working page.
 					f.out.move.copy(p, protocol.PageCopy{From: protocol.OnDevice(own), Block: protocol.NoBlock, To: page, Tokens: f.config.TokensPerBlock})
 					for len(it.result.Working[k]) < p {
 						it.result.Working[k] = append(it.result.Working[k], messages.NoPage)
@@ -193,7 +202,9 @@ func (f *fork) copied() {
 	f.out.apply()
 }
 
-// claim makes the forks, and adds their references to the pages that they share.
+// claim makes the forks, and adds their references to the pages that they share. A step of
+// which a copy failed makes none of its forks, since a host asks for a number of them and not
+// for some.
 func (f *fork) claim() {
 	for i := range f.items {
 		it := &f.items[i]
@@ -209,7 +220,8 @@ func (f *fork) claim() {
 	f.out.followUp()
 }
 
-// dropWorking gives back the pages of a step of which a copy failed.
+// dropWorking gives back the pages of a step of which a copy failed. They cache nothing, so
+// they are free as soon as they are dropped.
 func (f *fork) dropWorking(it *forkItem) {
 	for p := f.states.first; p < f.states.end; p++ {
 		var pages []messages.PageID
@@ -236,6 +248,8 @@ func (f *fork) forkOne(it *forkItem) {
 	}
 	for p := range f.config.Pools {
 		if !f.states.has(p) {
+			// The sequence and n forks hold each page; claimBeams leaves out the first of them,
+			// whose reference is there.
 			f.out.pools.claimBeams(p, s.Table(p), it.n+1)
 		}
 	}
@@ -249,6 +263,7 @@ func validateFork(s *sequence.Sequence, n, made int) error {
 	// without limit.
 	case n < 1 || n > MaxForks-made:
 		return refusals.New(messages.ErrBadRequest, "fork into %d sequences: 1 … %d are allowed", n, MaxForks-made)
+	// Also of a prompt whose further beams come with the end of its last chunk.
 	case s.Beams() > 1:
 		return refusals.New(messages.ErrNotSupported, "fork and beam_width above 1 exclude each other")
 	case !s.PromptComputed():

@@ -13,6 +13,8 @@ import (
 //	start ─▶ matching ─▶ claiming ─▶ (decide, as an admission would) ─▶ unclaiming ─▶ answer
 //	            │        see batch.go
 //	            └─▶ answer, when the pools could not change it
+//
+// Its sequence has the tokens and tables as long as the request is served. No host gets its id.
 type lookup struct {
 	*shared
 	batch   *promptBatch
@@ -197,6 +199,7 @@ func (l *lookup) undo(bool) verdict {
 	return serveAgain
 }
 
+// check verifies the batch, the only thing that a lookup holds between its stages.
 func (l *lookup) check() error { return l.batch.check() }
 
 // String names the stage.
@@ -361,6 +364,7 @@ func (f *prefetch) undo(bool) verdict {
 	return serveAgain
 }
 
+// check verifies the batch, the only thing that a prefetch holds between its stages.
 func (f *prefetch) check() error { return f.batch.check() }
 
 // String names the stage.

@@ -20,6 +20,9 @@ import (
 //	outgoing.followUp()     which is sent
 //	  ▼ answered
 //	outgoing.followed()
+//
+// The change is lent to the tree from apply until its answer, the batches to pools and
+// offloader from followUp until theirs. Nothing is added to a record that is lent.
 type outgoing struct {
 	kernel    *kernel
 	sequences *sequence.Arena
@@ -237,7 +240,8 @@ func (o *outgoing) storeInput(s *sequence.Sequence, from, to int) int {
 }
 
 // store offers the tokens [from, to) of a sequence to the tree. It returns the index
-// of what is offered, −1 if there is nothing to offer.
+// of what is offered, −1 if there is nothing to offer. The memory of the tokens goes with them,
+// so that the tree can refer to it in place of a copy; takeBackTokens notes whether it does.
 func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
 	if !o.reuse || !s.Stores() || from >= to {
 		return -1

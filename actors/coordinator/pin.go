@@ -16,7 +16,8 @@ import (
 //	                   └─ too few ─▶ unclaiming ─▶ answer
 //
 // Only the reserve of a prompt in chunks can stand against a pin: then the pages are
-// claimed first, to see how many of them had no holder.
+// claimed first, to see how many of them had no holder. The claims are of pages alone and in no
+// table, so a failure that rebuilds the pools ends them.
 type pin struct {
 	*shared
 	batch   *promptBatch // for its sequence and its match
@@ -71,8 +72,7 @@ func (n *pin) resume() {
 		n.claimed()
 	case pinUnclaiming:
 		n.out.pools.received()
-		// The sequence has only carried the tokens. From here on the pin is there; a recovery
-		// rebuilds the pools with it.
+		// The sequence has only carried the tokens, and nothing of it is left in the pools.
 		n.batch.end()
 		n.kernel.reply()
 	case pinPinning:
@@ -111,7 +111,8 @@ func (n *pin) blocks() int { return n.batch.matchOf(0).Blocks }
 // pools are those that the prefix is about.
 func (n *pin) pools() poolRange { return n.batch.items[0].pools }
 
-// onDevice lists the device pages that an admission of the prefix would claim.
+// onDevice lists the device pages that an admission of the prefix would claim. In a state pool
+// that is the page of the checkpoint at the end of the prefix.
 func (n *pin) onDevice(p int) []messages.PageID {
 	if n.blocks() == 0 {
 		return nil
@@ -230,6 +231,9 @@ func (n *pin) String() string { return fmt.Sprintf("pin: %v", n.stage) }
 // unpin serves UnpinPrefix: a pin ends. Where its blocks are now the tree says.
 //
 //	start ─▶ locating ─▶ unpinning ─▶ answer
+//
+// The pin is in force until endPins. A failure before it serves the request again; behind it
+// the pools are rebuilt without the pin.
 type unpin struct {
 	*shared
 	request *messages.UnpinPrefix

@@ -9,6 +9,9 @@ import (
 
 // poolPlan is what an admission needs in one pool. The first group are operations
 // of the pool, −1: none.
+//
+// In an attention pool reused ≥ whole, because blocks that have left the window are matched and
+// need no page. When the tables are filled, whole = claimed + onboarded + len(shared).
 type poolPlan struct {
 	inspect  int // asks who holds the source
 	copyPage int // takes the page for a partial copy
@@ -31,7 +34,8 @@ type poolPlan struct {
 var noPlan = poolPlan{inspect: -1, copyPage: -1, onboard: -1, fresh: -1}
 
 // pageClaims is what the prompts of a batch that have been decided about leave less
-// for those after them.
+// for those after them. Claims on the device are not among them: the pools have counted those
+// when they answered.
 type pageClaims struct {
 	reserved  []int // by pool: pages of admitted prompts that have not been taken yet
 	copies    []int // by pool: of these, pages for partial copies
@@ -121,7 +125,8 @@ func (b *promptBatch) coverTakeover(it *prompt) {
 }
 
 // countOnboards counts the blocks that prompt i brings from host memory: those that
-// no earlier prompt brings.
+// no earlier prompt brings. Each stands for one page to take, so a block that several prompts
+// want counts for the first of them only.
 func (b *promptBatch) countOnboards(i, p int) int {
 	n := 0
 	// Nothing is in host memory: the blocks need not be looked at.
@@ -163,7 +168,9 @@ func (b *promptBatch) noteOnboards(i, p int) {
 	}
 }
 
-// need is the pages that a planned prompt takes in a pool, its reserve included.
+// need is the pages that a planned prompt takes in a pool, its reserve included. It stands
+// against what is available, from which the claims are taken off already; so pages that the
+// prompt has claimed are not in it.
 func (b *promptBatch) need(it *prompt, p int) int {
 	pl, s := &it.plans[p], it.sequence
 	if s.Covered(p) {
@@ -216,7 +223,8 @@ func (b *promptBatch) refuseAll(it *prompt) (*messages.Refusal, int) {
 }
 
 // copyRoom is the pages that further partial copies may be written to: neither a
-// source nor reserved for an earlier copy.
+// source nor reserved for an earlier copy. It is below 0 when a prompt has claimed pages that
+// copies before it count on.
 func (b *promptBatch) copyRoom(p int) int {
 	return b.counts.evictable(p) - b.sources[p].cached - b.claims.copies[p]
 }
@@ -241,7 +249,8 @@ func (b *promptBatch) sourceUnusable(i int) bool {
 	return false
 }
 
-// reserve keeps the pages of an admitted prompt from those after it.
+// reserve keeps the pages of an admitted prompt from those after it. Behind it the prompt can
+// no longer fail for want of pages.
 func (b *promptBatch) reserve(i int) {
 	it := &b.items[i]
 	for p := it.pools.first; p < it.pools.end; p++ {
@@ -290,7 +299,9 @@ func (b *promptBatch) claimedPages(p int) int {
 	return len(pages) - 1
 }
 
-// fitsAlone tells whether a planned prompt would fit if no one else held a page.
+// fitsAlone tells whether a planned prompt would fit if no one else held a page. Sequences that
+// run will end and give their pages back. The other prompts of the batch will not before the
+// batch is answered, so their claims count.
 func (b *promptBatch) fitsAlone(it *prompt) bool {
 	for p := it.pools.first; p < it.pools.end; p++ {
 		// The claims of the prompts behind it are made before it takes a page.

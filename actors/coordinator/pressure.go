@@ -224,7 +224,8 @@ func (d *poolPressure) extremes() (low, high int) {
 }
 
 // evicting is the choice while no pool has cost anything: from one that has
-// evicted nothing to the one that evicts most of its memory.
+// evicted nothing to the one that evicts most of its memory. Without any cost nothing that was
+// evicted has been asked for again, and evictions are all that tells the pools apart.
 func (d *poolPressure) evicting() (low, high int) {
 	pressure := make([]float64, d.pools)
 	for p := range pressure {

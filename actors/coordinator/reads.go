@@ -52,6 +52,8 @@ type readTables struct {
 	request *messages.ReadTables
 }
 
+// start copies the tables: they change with the next request, and the host reads its answer
+// then.
 func (t *readTables) start() {
 	r := t.request
 	for len(r.Results) < len(r.Sequences) {
@@ -145,6 +147,8 @@ func (t *unknown) start() {
 // actor for the id that follows them, and ReadContents.
 //
 //	start ─▶ reading ─▶ answer, or on to the events actor
+//
+// The tree lists everything in one message, so the list is of one moment.
 type readTree struct {
 	*shared
 	contents *protocol.ReadContents // nil: a snapshot
@@ -174,6 +178,7 @@ func (t *readTree) start() {
 	t.stage = readReading
 	header := protocol.Header{Epoch: t.kernel.epoch}
 	if t.contents != nil {
+		// A new record for each request, since its lists go to the host with the answer.
 		t.blocks = protocol.Contents{Header: header}
 		t.kernel.toTree(&t.blocks)
 		return
@@ -223,6 +228,9 @@ func (t *readTree) String() string {
 // goes before the transaction of a round.
 //
 //	start ─▶ applying ─▶ following ─▶ (the transaction of the round)
+//
+// Pools end a priority by themselves, because each message tells them the time. The offloader
+// has no clock, so what is in host memory loses its priority by an effect of the tree.
 type expiry struct {
 	*shared
 	stage expiryStage

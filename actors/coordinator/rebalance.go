@@ -21,6 +21,9 @@ import (
 //	                                                        │           their old counts
 //	         before the tables have the new numbers         │ after it the request
 //	         a failure takes everything back                │ is carried through
+//
+// From start to the answer pages and before have an entry for each pool. Pools with the same
+// count in both are asked as well, so that every pool answers its counts.
 type rebalance struct {
 	*shared
 	auto    *autoRebalance

@@ -22,6 +22,10 @@ import (
 // first: those of trailing partial blocks, and all pages of forks, since one that
 // was rewound may have offered less of the same page. Forks whose trailing blocks
 // lie in one page go one after the other, in waves: the first offered block stays.
+//
+// items[:from] are stored and dropped, items[from:to] are the wave under way, and items[to:]
+// wait. All of the sequences run until the answer, so a failure in any wave can begin the
+// request from its first step.
 type release struct {
 	*shared
 	request *messages.Release
@@ -49,7 +53,8 @@ func (s releaseStage) String() string {
 	return [...]string{"idle", "inspecting", "storing", "following"}[s]
 }
 
-// releaseItem is one sequence that is released.
+// releaseItem is one sequence that is released. When nothing was looked at, offered is nil and
+// the table itself is offered.
 type releaseItem struct {
 	sequence *sequence.Sequence
 	request  *messages.ReleaseStep
@@ -113,6 +118,7 @@ func (r *release) enter(it releaseItem) {
 // enterLost adds a lost sequence. It has held its pages until here: its host did not
 // know, and kernels may have been launched on them.
 func (r *release) enterLost(request *messages.ReleaseStep) {
+	// Named twice in one request, it is entered once.
 	if s := r.sequences.Lost(request.Sequence); s != nil && !s.TouchedBy(r.kernel.stamp) {
 		r.enter(releaseItem{sequence: s, request: request, lost: true})
 	}
@@ -143,7 +149,8 @@ func (r *release) resume() {
 func (r *release) current() []releaseItem { return r.items[r.from:r.to] }
 
 // wave begins the items up to the first that shares its trailing block with one of
-// the same wave.
+// the same wave. Its first item has none before it, so a wave is empty only if no items are
+// left, and the waves end.
 func (r *release) wave() {
 	r.from = r.to
 	r.out.pools.reset()
@@ -204,6 +211,8 @@ func (r *release) trails(it, other *releaseItem) bool {
 // inspected leaves out, pool by pool, what lies in pages that cache a block already.
 func (r *release) inspected() {
 	r.out.pools.received()
+	// The operations of a pool are in the order in which wave has added them, and are counted
+	// off here.
 	next := make([]int, len(r.config.Pools))
 	for i := range r.current() {
 		it := &r.current()[i]
@@ -316,7 +325,8 @@ func (r *release) dropPages() {
 }
 
 // markReleased tells the offloader that kernels of the host use the pages until the
-// ticket has passed: they may still write what is not committed.
+// ticket has passed: they may still write what is not committed. Blocks that are computed to
+// their end are written to by no kernel any more, so those are marked as read.
 func (r *release) markReleased(s *sequence.Sequence, p int, table []messages.PageID, after messages.Ticket) {
 	r.out.move.ordered = true
 	written := len(table) - len(s.Uncomputed(p, table))
@@ -336,7 +346,8 @@ func (r *release) end() {
 }
 
 // undo leaves what was offered to the tree shared. The sequences run until the
-// answer, so the request is served again.
+// answer, so the request is served again. A shared page is asked about before it is offered, so
+// the next attempt leaves out what this one has stored.
 func (r *release) undo(broken bool) verdict {
 	if broken {
 		r.sequences.LoseTouchedBy(r.kernel.stamp)

@@ -9,18 +9,20 @@ import (
 
 // sourcePages are the device pages of one pool that prompts of a batch reuse in
 // part. A page counts once, however many prompts reuse it; only those that no one
-// holds count against the pages that partial copies may be written to.
+// holds count against the pages that partial copies may be written to. A page that is held is
+// none that a take could get, so it takes nothing away from them.
 type sourcePages struct {
 	pages  map[messages.PageID]sourcePage
 	cached int // of them, those that no one holds
 }
 
-// sourcePage is one of them.
+// sourcePage is one of them. cached is false until the pools have answered who holds the page.
 type sourcePage struct {
 	prompts int32 // that reuse a part of it, at least 1
 	cached  bool  // no sequence and no pin holds it
 }
 
+// clear forgets all pages and keeps the map for the next batch that has sources.
 func (s *sourcePages) clear() {
 	if len(s.pages) > 0 {
 		clear(s.pages)
@@ -70,7 +72,8 @@ func (s *sourcePages) empty() bool                   { return len(s.pages) == 0 
 func (s *sourcePages) has(page messages.PageID) bool { _, ok := s.pages[page]; return ok }
 
 // sourceUsers are, by block, the prompts of a batch that reuse it in part, and
-// whether another one reuses it whole.
+// whether another one reuses it whole. A block is known here by its id and not by a page,
+// because the pools may keep it in different tiers.
 type sourceUsers struct {
 	blocks map[protocol.BlockID]sourceUse
 	depths []int // of the blocks in their prefixes, each once, ascending
@@ -84,7 +87,8 @@ type sourceUse struct {
 }
 
 // onlyFor tells whether prompt i comes before all others that reuse the block in
-// part, and none reuses it whole.
+// part, and none reuses it whole. In a batch of one nothing is counted, and the zero value says
+// the right thing of its only prompt.
 func (u sourceUse) onlyFor(i int) bool { return u.first >= i && !u.whole }
 
 // of is the use of a block.
@@ -108,6 +112,8 @@ func (b *promptBatch) countUsers() {
 	}
 	for i := range b.items {
 		if source := b.source(i); source != nil && b.items[i].refused == nil {
+			// A source lies directly behind the whole blocks of its prompt, so their number is
+			// its depth.
 			u.add(source.Block, i, b.match.Items[b.items[i].self].Blocks)
 		}
 	}
@@ -139,7 +145,8 @@ func (u *sourceUsers) add(block protocol.BlockID, i, depth int) {
 	u.blocks[block] = at
 }
 
-// countWhole marks the sources that a prompt reuses whole.
+// countWhole marks the sources that a prompt reuses whole. The depths ascend, so the first one
+// behind the match ends the walk.
 func (u *sourceUsers) countWhole(m *protocol.MatchItem) {
 	// Only at the depths of sources: a prompt of a thousand blocks is not walked for one source.
 	for _, depth := range u.depths {
@@ -153,7 +160,9 @@ func (u *sourceUsers) countWhole(m *protocol.MatchItem) {
 	}
 }
 
-// inspectSource asks the pools who holds the source of a prompt.
+// inspectSource asks the pools who holds the source of a prompt. The question goes behind the
+// claims of all prompts in the message to the pool, so the answer has them. It lends the pool
+// an array of the plan; no prompt is moved in the batch before the answer is there.
 func (b *promptBatch) inspectSource(i int) {
 	it, source := &b.items[i], b.source(i)
 	if source == nil {
@@ -175,6 +184,9 @@ func (b *promptBatch) inspectSource(i int) {
 // tokens are reused. Without copy_on_partial_reuse it is the only way, and then the
 // first of the batch gets it. No one may hold the page, and nothing may be stored
 // behind the block.
+//
+// With copies a takeover is chosen only where no other prompt of the batch reuses the block in
+// part: a copy serves both of them, a takeover one.
 func (b *promptBatch) decideReuse(i int) {
 	it, source := &b.items[i], b.source(i)
 	it.reuse = messages.PartialNone
@@ -239,7 +251,8 @@ func (b *promptBatch) noteSource(i int, unheld bool) {
 	}
 }
 
-// releaseSource takes a prompt from those that reuse a part of their source.
+// releaseSource takes a prompt from those that reuse a part of their source. A source in host
+// memory was not inspected, and no page of it was counted.
 func (b *promptBatch) releaseSource(it *prompt) {
 	for p := range b.self.end {
 		if it.reuse != messages.PartialNone && it.plans[p].inspect >= 0 {
@@ -249,7 +262,9 @@ func (b *promptBatch) releaseSource(it *prompt) {
 }
 
 // inspectClaims asks again who holds the sources among the whole blocks of a
-// prompt: those that it has claimed or given back just now.
+// prompt: those that it has claimed or given back just now. What is a whole block for this
+// prompt may be the source of another one, which is cached or not by whether this one claims
+// it.
 func (b *promptBatch) inspectClaims(it *prompt) {
 	for p := range b.self.end {
 		sources := &b.sources[p]

@@ -14,7 +14,8 @@ import (
 
 // split gives the counts that a request asks for: by its fractions of the memory
 // that the self pools have together, by demand, or as they are. By fractions and by
-// demand cross pools keep what they have: their share is cross_kv_cache_fraction.
+// demand cross pools keep what they have: their share is cross_kv_cache_fraction. Pages come
+// before fractions, and fractions before demand. The slice is the caller's.
 func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 	// The host has planned the counts itself, also of cross pools.
 	if m.Pages != nil {
@@ -31,6 +32,8 @@ func (r *rebalance) split(m *messages.Rebalance) ([]int, error) {
 		if move == nil { // nothing was in demand
 			return r.pressure.totals(), nil
 		}
+		// By the rule of the configuration, so no rebalance makes a split that the engine could
+		// not have been started with.
 		return r.divided(r.pressure.counts(move, r.config.Divide))
 	}
 	if err := r.config.validateFractions(m.Fractions); err != nil {
@@ -57,7 +60,8 @@ func (r *rebalance) divided(pages []int, err error) ([]int, error) {
 	return pages, nil
 }
 
-// validatePages holds page counts to the bounds of pools.
+// validatePages holds page counts to the bounds of pools. At least one page each: without one a
+// pool refuses every request for ever.
 func (c *Config) validatePages(pages []int) error {
 	if len(pages) != len(c.Pools) {
 		return refusals.New(messages.ErrBadRequest, "pages has %d counts for %d pools", len(pages), len(c.Pools))
@@ -70,7 +74,8 @@ func (c *Config) validatePages(pages []int) error {
 	return nil
 }
 
-// validateFractions holds fractions to the rule of pool_fractions.
+// validateFractions holds fractions to the rule of pool_fractions. Every self pool must be
+// named, since a pool that is left out could mean none of the memory or the rest of it.
 func (c *Config) validateFractions(fractions map[string]float64) error {
 	sum := 0.0
 	own := c.selfPools()
@@ -103,7 +108,9 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 }
 
 // validateCounts refuses counts below what is held or reserved, and other counts than
-// now where the memory is the host's.
+// now where the memory is the host's. The counts hold until the pools get their next message,
+// which is the resize itself: a request that passes here finds room for every page that is
+// held.
 func (r *rebalance) validateCounts(pages []int) error {
 	for p, n := range pages {
 		if now := r.counts.device[p].Total; r.config.FixedPages != nil && r.config.FixedPages[p] && n != now {

@@ -147,6 +147,8 @@ func validateRetention(r *messages.Retention, prompt int) error {
 	return validateDisjoint(r.Ranges)
 }
 
+// validateKept checks a priority and how long it holds, 0 for ever. what names the setting in
+// the refusal.
 func validateKept(what string, priority messages.Priority, duration time.Duration) error {
 	if priority > messages.MaxPriority {
 		return refusals.New(messages.ErrBadRequest, "%s priority %d is not in 0 … 100", what, priority)
