@@ -223,7 +223,8 @@ func (e *extension) takeStep(it *step) bool {
 	return true
 }
 
-// refuse leaves a sequence as it was.
+// refuse leaves a sequence as it was. The copies that it has noted are forgotten, since
+// copiedOver reads those of all steps.
 func (e *extension) refuse(it *step, err error) {
 	// A step that takes no page commits nothing, either: the host has not been told where
 	// the tokens would have gone, and sends both again.
@@ -327,7 +328,8 @@ func (it *step) written() int {
 	return max(int(s.Computed()), before-1, min(it.computed, before))
 }
 
-// added is the number of tokens that a step brings to each beam.
+// added is the number of tokens that a step brings to each beam. A step of beams has exactly
+// one for each, see validateBeams.
 func (it *step) added() int {
 	if it.sequence.Width() > 1 {
 		return 1
@@ -335,7 +337,9 @@ func (it *step) added() int {
 	return len(it.request.Tokens)
 }
 
-// addTokens extends the sequences of all steps that were not refused.
+// addTokens extends the sequences of all steps that were not refused. It goes before
+// fillTables, which copies what was written before the step and so must know which tokens are
+// new.
 func (e *extension) addTokens() {
 	for i := range e.batch.items {
 		it := &e.batch.items[i]
@@ -414,7 +418,8 @@ func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageI
 	}
 }
 
-// askWrites asks what the pages that a step may write to wait for.
+// askWrites asks what the pages that a step may write to wait for. Pages before the first that
+// may be written to are not in it: the step only reads them.
 func (e *extension) askWrites(it *step) {
 	var q *protocol.WaitQuery
 	q, it.query = e.out.move.query()

@@ -77,7 +77,8 @@ func (b *promptBatch) reset(storedOnly bool) {
 	b.forgetDecisions()
 }
 
-// forgetDecisions makes the batch one of which nothing has been decided.
+// forgetDecisions makes the batch one of which nothing has been decided. The caller has seen to
+// it that no prompt of the batch has pages or claims.
 func (b *promptBatch) forgetDecisions() {
 	b.next, b.rejecting = 0, false
 	b.claims.clear()
@@ -157,7 +158,9 @@ func (b *promptBatch) resume() bool {
 }
 
 // claimAll claims what was found. It asks who holds the sources once everything is
-// claimed: one that another prompt claims whole is no page that could be had.
+// claimed: one that another prompt claims whole is no page that could be had. The order in the
+// message is that of the answers: first what was there without the batch, then the claims, then
+// the holders with the claims.
 func (b *promptBatch) claimAll() {
 	b.out.pools.reset()
 	for i := range b.items {
@@ -238,7 +241,8 @@ func (b *promptBatch) claimed() {
 }
 
 // rejectSources matches every prompt again whose source no one may reuse, so that
-// its claims, too, are made before any prompt is decided about.
+// its claims, too, are made before any prompt is decided about. It returns as soon as one of
+// them is on its way, and goes on behind it when that has claimed what it matches.
 func (b *promptBatch) rejectSources() {
 	for ; b.next < len(b.items); b.next++ {
 		it := &b.items[b.next]

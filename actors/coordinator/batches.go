@@ -50,7 +50,8 @@ func (b *poolBatches) add(pool int, op protocol.PoolOp) int {
 // op is an operation that was added, answered after received.
 func (b *poolBatches) op(pool, index int) *protocol.PoolOp { return &b.work[pool].Ops[index] }
 
-// lastOp is the operation that was added last for a pool.
+// lastOp is the operation that was added last for a pool. A caller adds to it what only some
+// drops have.
 func (b *poolBatches) lastOp(pool int) *protocol.PoolOp {
 	ops := b.work[pool].Ops
 	return &ops[len(ops)-1]
@@ -113,6 +114,9 @@ func (b *poolBatches) claimBeams(p int, pages []messages.PageID, beams int) {
 }
 
 // moveBatch is the work that goes to the offloader in one message.
+//
+// Victims are lent from the records of the pools, which are not sent again before the offloader
+// has answered.
 type moveBatch struct {
 	kernel *kernel
 	counts *pageCounts
@@ -125,7 +129,8 @@ type moveBatch struct {
 	ordered bool
 }
 
-// renew takes a new record.
+// renew takes a new record. ordered stays as it is: to ask about pages that are ready costs a
+// question, and not to ask about others would be wrong.
 func (m *moveBatch) renew() {
 	m.record, m.sent = protocol.Move{Pools: make([]protocol.PoolMove, len(m.counts.device))}, false
 }
@@ -201,7 +206,8 @@ func (m *moveBatch) effect(e *protocol.Effect) {
 	}
 }
 
-// forgetHost makes the offloader forget contents of host memory.
+// forgetHost makes the offloader forget contents of host memory. Pools without host memory have
+// nothing to forget and are passed over.
 func (m *moveBatch) forgetHost(lost []protocol.Effect) {
 	for i := range lost {
 		m.effect(&lost[i])

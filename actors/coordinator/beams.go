@@ -144,7 +144,8 @@ func (e *extension) findBeamRewrites(it *step, p int, shares map[messages.PageID
 }
 
 // takeBeamPages adds the operations of one pool: references of the parents that
-// were chosen more than once, those that were not chosen, copies, blocks.
+// were chosen more than once, those that were not chosen, copies, blocks. The old pages of
+// copies are dropped last, so that the take before gets none of them.
 func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 	s, pages := it.sequence, &it.pools[p]
 	tables := s.Tables(p)
@@ -176,7 +177,9 @@ func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 }
 
 // fillBeams rebuilds the tables of one pool: parents' tables, copies, new blocks,
-// in the order in which the pages were counted. It tells whether pages were taken.
+// in the order in which the pages were counted. It tells whether pages were taken. The old
+// tables stay in the step: a failure gives a sequence of beams, which is lost then, the pages
+// back that its host knows.
 func (e *extension) fillBeams(it *step, p int) bool {
 	s, pages := it.sequence, &it.pools[p]
 	old := s.Tables(p)

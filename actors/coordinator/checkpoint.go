@@ -79,6 +79,7 @@ func (m *checkpointMaking) noteStored(c *commitStages) {
 	if len(m.steps) == 0 {
 		return
 	}
+	// A step without an offer has an empty entry, so that the list is indexed by step.
 	for i := range c.batch.items {
 		stored := sequence.Stored{}
 		if c.batch.items[i].store >= 0 {
@@ -201,7 +202,8 @@ func (c *commitStages) askWorkingPages(it *step) {
 }
 
 // attachCheckpoints tells the tree of the checkpoints of the wave, and of the victims
-// that their pages had.
+// that their pages had. The tree learns of both in one change, moves first: a victim has left
+// its page when that becomes a checkpoint.
 func (c *commitStages) attachCheckpoints() {
 	// The answers to the stores have been noted: the change is used again.
 	c.out.resetChange()
@@ -278,7 +280,8 @@ func (c *commitStages) recountLacks() {
 	}
 }
 
-// eachLater visits the steps behind the wave that end in a block.
+// eachLater visits the steps behind the wave that end in a block. Steps of the wave itself need
+// no change, because no two of them make one checkpoint.
 func (c *commitStages) eachLater(block protocol.BlockID, visit func(*checkpointStep)) {
 	for k := c.checkpoints.to; k < len(c.checkpoints.steps); k++ {
 		if it := &c.checkpoints.steps[k]; it.end.Block == block {

@@ -17,6 +17,9 @@ import (
 //	                                  take pages
 //
 // An Append commits what it computes in the same way, from storing on.
+//
+// batch and committing are the records that an Append uses as well. Each of the two
+// transactions empties them when it starts, so neither finds what the other has left.
 type commit struct {
 	*shared
 	batch      *stepBatch
@@ -118,7 +121,8 @@ func (c *commit) inspectForks() bool {
 	return asked
 }
 
-// forksInspected leaves out what lies in pages that cache a block already.
+// forksInspected leaves out what lies in pages that cache a block already. A block that is left
+// out in one pool may still be offered in another.
 func (c *commit) forksInspected() {
 	c.out.pools.received()
 	// A step has one operation in each pool, at the same index in all of them.
@@ -151,7 +155,8 @@ func unstored(op *protocol.PoolOp) []messages.PageID {
 }
 
 // undo leaves what was offered to the tree shared. Until the sequences are
-// committed they are as they were, and the request is served again.
+// committed they are as they were, and the request is served again. What the tree has stored
+// without an answer is offered a second time, and the tree keeps the block that it has.
 func (c *commit) undo(broken bool) verdict {
 	if broken {
 		c.sequences.LoseTouchedBy(c.kernel.stamp)
@@ -160,7 +165,8 @@ func (c *commit) undo(broken bool) verdict {
 	return c.committing.verdict()
 }
 
-// tickets are those of the kernels that the request names.
+// tickets are those of the kernels that the request names. A recovery waits for them before it
+// relies on pages that those kernels write.
 func (c *commit) tickets() (named []messages.Ticket) {
 	for i := range c.request.Steps {
 		named = append(named, c.request.Steps[i].After)
@@ -168,6 +174,7 @@ func (c *commit) tickets() (named []messages.Ticket) {
 	return named
 }
 
+// check verifies that each sequence has one step.
 func (c *commit) check() error { return c.batch.check() }
 
 // String names the stage.

@@ -381,8 +381,8 @@ func (c *commitStages) commitOne(i int) bool {
 }
 
 // commitInput makes the encoder's input of a sequence computed: no layer of the decoder
-// could have computed anything without it. Without an offer the cursor is the zero one, from
-// which the tree searches from its root.
+// could have computed anything without it. Without an offer it gives the zero cursor, which
+// leaves the cursor of the input as it is.
 func (c *commitStages) commitInput(it *step) {
 	var cursor protocol.Cursor
 	if it.input >= 0 {

@@ -51,7 +51,8 @@ type Coordinator struct {
 	recovery  *recovery
 }
 
-// New makes a coordinator of empty pools.
+// New makes a coordinator of empty pools. It sends nothing; the first message goes out with the
+// first request.
 func New(config Config, port Port) *Coordinator {
 	// A rebalance and WriteScales change these; the caller's configuration stays as it is.
 	config.Counts, config.Scales = slices.Clone(config.Counts), slices.Clone(config.Scales)
@@ -204,7 +205,8 @@ func (c *Coordinator) reading(request any) transaction {
 }
 
 // Queue adds a request to the queue and leaves it there.
-// The shell uses it while a recovery is being prepared, when nothing may be served.
+// The shell uses it while a recovery is being prepared, when nothing may be served. Submit or
+// the next answer serves it.
 func (c *Coordinator) Queue(request, sender any) {
 	c.kernel.queue.push(queued{request: request, sender: sender})
 }
@@ -273,7 +275,8 @@ func (c *Coordinator) run() {
 	}
 }
 
-// startRound starts the transaction of the round, after timers that have ended.
+// startRound starts the transaction of the round, after timers that have ended. An expiry is a
+// task of its own before the transaction; the round waits for it and is served when it ends.
 func (c *Coordinator) startRound() {
 	// Before the pools choose what to evict: a priority that has ended counts no more.
 	// The round has its time already, so the expiry and the transaction act at one moment.
@@ -348,7 +351,8 @@ func (c *Coordinator) Check() error {
 	return errors.Join(problems...)
 }
 
-// String draws the coordinator: what it is at, what waits, pools and sequences.
+// String draws the coordinator: what it is at, what waits, pools and sequences. Pools come in
+// the order of their ids, so that scripts can compare the text.
 func (c *Coordinator) String() string {
 	var w strings.Builder
 	w.WriteString(c.kernel.String())

@@ -8,7 +8,7 @@ import (
 
 // requestFacts makes the facts of released sequences for pools whose eviction policy
 // learns from requests. The records are used again: those of one wave are lent to the
-// pools until the wave is answered.
+// pools until the wave is answered. Used says how many of the list are lent.
 type requestFacts struct {
 	list []*protocol.RequestFacts
 	used int
@@ -19,7 +19,7 @@ func (f *requestFacts) reset() { f.used = 0 }
 
 // of describes a sequence that ends. The answer is what the host says of it, or else the
 // tokens behind the prompt. It returns nil for a sequence whose path says nothing: one
-// that stores nothing, or that is lost.
+// that stores nothing, that is lost, or that has beams, which are several paths.
 func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, answer int) *protocol.RequestFacts {
 	if s.IsLost() || !s.Stores() || s.Width() > 1 {
 		return nil

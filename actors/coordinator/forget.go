@@ -150,7 +150,8 @@ func (f *forget) resume() {
 }
 
 // forgotten stops the sequences that the selector names from storing; then pools
-// and offloader follow.
+// and offloader follow. The sequences go on to run with their pages; what they compute from
+// here on is found by no other.
 func (f *forget) forgotten() {
 	if f.invalidate != nil {
 		// From here on the tree has forgotten. The sequences follow before anything else is sent:

@@ -123,7 +123,8 @@ func (f *fork) checkCapacity(n int) error {
 	return nil
 }
 
-// take takes the working pages of a step.
+// take takes the working pages of a step. The pages count in taken at once, and in the counts
+// of the pools when these answer.
 func (f *fork) take(it *forkItem) {
 	if f.states.empty() {
 		return
@@ -175,7 +176,8 @@ func (f *fork) copy() {
 	f.out.move.send()
 }
 
-// copied tells the tree of victims, and refuses the steps of which a copy failed.
+// copied tells the tree of victims, and refuses the steps of which a copy failed. Copies of the
+// other steps are good, so each step is refused by itself.
 func (f *fork) copied() {
 	f.out.resetChange()
 	f.out.moved()
@@ -233,7 +235,8 @@ func (f *fork) dropWorking(it *forkItem) {
 	it.result.Working = nil
 }
 
-// forkOne makes the forks of a sequence.
+// forkOne makes the forks of a sequence. Nothing can refuse it any more: all working pages are
+// there, and references need no page.
 func (f *fork) forkOne(it *forkItem) {
 	s := it.sequence
 	for k := range it.n {
@@ -266,6 +269,8 @@ func validateFork(s *sequence.Sequence, n, made int) error {
 	// Also of a prompt whose further beams come with the end of its last chunk.
 	case s.Beams() > 1:
 		return refusals.New(messages.ErrNotSupported, "fork and beam_width above 1 exclude each other")
+	// Until then a prompt in chunks has a reserve, which covers one sequence and not its forks;
+	// and the input of an encoder is not in its pages.
 	case !s.PromptComputed():
 		return refusals.New(messages.ErrBadRequest, "fork of a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
@@ -299,6 +304,7 @@ func (f *fork) undo(broken bool) verdict {
 	if broken {
 		f.sequences.LoseTouchedBy(f.kernel.stamp)
 	}
+	// Only a coordinator that failed in the middle of claim has opened any.
 	f.sequences.EndOpenedBy(f.kernel.stamp)
 	f.stage = forkIdle
 	return serveAgain

@@ -175,7 +175,8 @@ func (l *lookup) count() {
 	f.PrimaryTokens = f.MatchedTokens - f.SecondaryTokens
 }
 
-// onHost tells whether any pool keeps block b in host memory only.
+// onHost tells whether any pool keeps block b in host memory only. One pool is enough, because
+// an admission needs the block on the device in every pool that would claim it.
 func onHost(pages [][]protocol.Location, b int) bool {
 	for p := range pages {
 		if _, tier, _ := pages[p][b].Page(); tier == messages.Secondary {
@@ -191,7 +192,8 @@ func (l *lookup) end() {
 	l.kernel.reply()
 }
 
-// undo ends the sequence.
+// undo ends the sequence. The request begins from its first stage, because its answer may
+// depend on what the failure has changed.
 func (l *lookup) undo(bool) verdict {
 	l.sequences.EndOpenedBy(l.kernel.stamp)
 	l.batch.reset(false)
@@ -217,6 +219,9 @@ func (l *lookup) String() string {
 //	start ─▶ claiming ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ dropping ─▶ answer
 //	            │                                                       ▲
 //	            └─▶ refusing: too few pages ────────────────────────────┘
+//
+// The pages are dropped in the round that has taken them: when it is answered a prefetch holds
+// nothing, and what it has brought may be evicted like everything that is cached.
 type prefetch struct {
 	*shared
 	batch   *promptBatch
@@ -313,7 +318,8 @@ func (f *prefetch) take() {
 	f.taking.take()
 }
 
-// moved tells the tree what moved.
+// moved tells the tree what moved. Without anything in host memory nothing has moved, and the
+// pages are dropped at once.
 func (f *prefetch) moved() {
 	// As an admission does, but without claims: a prefetch changes neither session nor
 	// retention of a block.

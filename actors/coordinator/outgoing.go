@@ -194,7 +194,8 @@ func (o *outgoing) dropVictims(pool int, victims []protocol.Victim) {
 	o.change.Moves = moves
 }
 
-// outcome follows one victim: what it displaced was dropped first.
+// outcome follows one victim: what it displaced was dropped first. Each victim ends as one of
+// two moves: to its host page, or to nowhere.
 func (o *outgoing) outcome(pool int, v *protocol.Victim, what *protocol.Outcome) {
 	counters := o.stats.pool(pool)
 	counters.Evicted++

@@ -48,7 +48,8 @@ func (c *pageCounts) needed(p int) int {
 	return max(c.device[p].Held+c.reserved(p), c.device[p].Used)
 }
 
-// evictable is the pages of a pool that a take could get at all.
+// evictable is the pages of a pool that a take could get at all. It has free and cached pages,
+// without regard to reserves, which available takes off.
 func (c *pageCounts) evictable(p int) int { return c.device[p].Free + c.device[p].Cached }
 
 // hasHost tells whether a pool has pages in host memory.

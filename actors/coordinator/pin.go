@@ -137,7 +137,8 @@ func (n *pin) claimed() {
 			continue
 		}
 		// Count is how many of the pages had no holder before the claim. The claims count as
-		// held now, so those pages are added back to what is available.
+		// held now, so those pages are added back to what is available. The claim that matched
+		// has added is the only operation of its pool.
 		op := n.out.pools.op(p, 0)
 		claims[p] = op.Pages
 		if available := max(0, n.counts.available(p)+op.Count); op.Count > available && refusal == nil {
@@ -161,7 +162,8 @@ func (n *pin) claimed() {
 	n.out.pools.send()
 }
 
-// addPins adds a pin to each page, and to what is in host memory.
+// addPins adds a pin to each page, and to what is in host memory. Blocks that are in neither
+// tier of a pool, because they have left its window, have no pin there.
 func (n *pin) addPins() {
 	n.out.move.reset()
 	blocks := make([][]protocol.BlockID, len(n.config.Pools))

@@ -101,7 +101,8 @@ func (b *promptBatch) plan(i int) {
 }
 
 // planState says what prompt i needs in a state pool: the working page, or, of a
-// prefetch, the checkpoint.
+// prefetch, the checkpoint. It does not follow from the number of blocks: one page has the
+// state after all tokens before it.
 func (b *promptBatch) planState(i, p int) {
 	pl := &b.items[i].plans[p]
 	pl.reused, pl.blocks = 0, 1
@@ -230,7 +231,8 @@ func (b *promptBatch) copyRoom(p int) int {
 }
 
 // sourceUnusable tells whether prompt i has a source but no way to reuse it: no
-// takeover is allowed, or no page but a source is there for the copy.
+// takeover is allowed, or no page but a source is there for the copy. Such a prompt is matched
+// again without its source before it is decided about.
 func (b *promptBatch) sourceUnusable(i int) bool {
 	it := &b.items[i]
 	if !b.hasSource(i) || it.reuse == messages.PartialTakeover {

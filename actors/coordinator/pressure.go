@@ -38,7 +38,8 @@ type poolPressure struct {
 // The demand rule. Memory moves from the pool with the least cost to the one with
 // the most if that is hysteresis times as much, so that a workload that changes back
 // and forth does not move memory back and forth. The step grows while moves go one way
-// and shrinks when they reverse.
+// and shrinks when they reverse. The steps are parts of the memory of the smaller of the two
+// pools.
 const (
 	hysteresis = 2
 	firstStep  = 1.0 / 4
@@ -245,7 +246,8 @@ func (d *poolPressure) evicting() (low, high int) {
 	return low, high
 }
 
-// fade halves what was measured: old demand counts less than what follows.
+// fade halves what was measured: old demand counts less than what follows. Cost and prompt fade
+// alike, so what one is of the other stays the same.
 func (d *poolPressure) fade() {
 	for p := range d.cost {
 		d.cost[p] /= 2

@@ -156,7 +156,8 @@ func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages
 
 // addPrefix enters a prefix that a host names; it returns nil if its values are
 // refused. A prefix of an encoder–decoder model without tokens names what cross pools
-// hold of the input, one with tokens what self pools hold behind it.
+// hold of the input, one with tokens what self pools hold behind it. The answer of the tree is
+// then found by matchOf, for the one part that the prefix has.
 func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) {
 	if err := b.config.ValidatePrefix(p); err != nil {
 		return nil, err
@@ -176,7 +177,8 @@ func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) 
 }
 
 // addMatch adds a question to the Match record, to be filled in, and returns its index.
-// The arrays of an earlier answer there are used again.
+// The arrays of an earlier answer there are used again. A caller that keeps the index may add
+// further questions; a pointer would be to the old array then.
 func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
 	m := &b.match
 	n := len(m.Items)

@@ -28,6 +28,8 @@ type readStats struct {
 	request *messages.ReadStats
 }
 
+// start copies counters and counts. No other transaction is under way, so both are those
+// between two rounds.
 func (t *readStats) start() {
 	r := t.request
 	r.Err = nil
@@ -81,6 +83,8 @@ type readEvents struct {
 	*shared
 }
 
+// start changes nothing: the coordinator only gives such a request its place in the order of
+// all requests.
 func (t *readEvents) start() { t.kernel.deliver(toEvents{}) }
 
 // readScales serves ReadScales: it copies the scales.
@@ -104,6 +108,7 @@ type writeScales struct {
 	request *messages.WriteScales
 }
 
+// start sets all of the scales or none.
 func (t *writeScales) start() {
 	r := t.request
 	r.Err = nil
@@ -132,7 +137,8 @@ func (t *closing) start() {
 	t.kernel.reply()
 }
 
-// unknown refuses what is no request.
+// unknown refuses what is no request. The actor has refused what embeds no messages.Request
+// before; here it is a type that no transaction serves.
 type unknown struct {
 	oneStage
 	*shared

@@ -300,7 +300,8 @@ func (r *rebalance) dropFailed() {
 	}
 }
 
-// resizeDevice moves the memory itself.
+// resizeDevice moves the memory itself. The tables are right whatever it answers: with a
+// refusal pools that grew give back what they were to get.
 func (r *rebalance) resizeDevice(waits []messages.Ticket) {
 	// A new record: after a failure the offloader may still have the last one.
 	r.device = &protocol.ResizeDevice{Header: protocol.Header{Epoch: r.kernel.epoch}, Pages: r.pages, Waits: waits}
@@ -339,7 +340,8 @@ func (r *rebalance) tookBack() {
 	}
 }
 
-// end answers.
+// end answers. It ends renumbered: from here on a failure only leaves the answer to be given,
+// see undo.
 func (r *rebalance) end() {
 	m := r.request
 	if r.refusal != nil {

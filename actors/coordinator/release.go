@@ -181,7 +181,8 @@ func (r *release) wave() {
 }
 
 // sharesTrailing tells whether the page of an item's trailing block is also held by
-// an earlier item of the wave, or the other way round.
+// an earlier item of the wave, or the other way round. Which of the two comes first makes no
+// difference: in one wave both could offer the page.
 func (r *release) sharesTrailing(i int) bool {
 	for j := r.from; j < i; j++ {
 		if r.trails(&r.items[i], &r.items[j]) || r.trails(&r.items[j], &r.items[i]) {
@@ -291,7 +292,8 @@ func (r *release) countHandedOver() {
 }
 
 // dropPages drops all pages of the wave; pools drop a table from its tail to its
-// head.
+// head. The drops follow, in one message, what the store has brought: a page caches its block
+// before its last reference ends, or it would be free for a moment.
 func (r *release) dropPages() {
 	// The pools have answered the wave before, so its facts are no longer lent.
 	r.facts.reset()

@@ -212,7 +212,8 @@ func (b *promptBatch) decideReuse(i int) {
 	b.noteSource(i, unheld)
 }
 
-// sourceUnheld tells whether no sequence and no pin holds the source in any pool.
+// sourceUnheld tells whether no sequence and no pin holds the source in any pool. A page that
+// is taken over is written to, so no one else may read it.
 func (b *promptBatch) sourceUnheld(i int) bool {
 	it, source := &b.items[i], b.source(i)
 	for p := range b.self.end {
@@ -284,7 +285,8 @@ func (b *promptBatch) inspectClaims(it *prompt) {
 // recountSources takes over what the pools said of the sources.
 func (b *promptBatch) recountSources() { b.recount(b.decoder) }
 
-// recount is recountSources for some pools.
+// recount is recountSources for some pools. Questions about other pages, such as those of
+// probeAttention, change nothing.
 func (b *promptBatch) recount(pools poolRange) {
 	for p := pools.first; p < pools.end; p++ {
 		for k := range b.out.pools.ops(p) {

@@ -36,7 +36,8 @@ type promptStates struct {
 	probed [][1]messages.PageID
 }
 
-// checkpoint is the block whose checkpoint prompt i reuses; NoBlock if there is none.
+// checkpoint is the block whose checkpoint prompt i reuses; NoBlock if there is none. It is
+// that of the last match of the prompt, which may be one with less.
 func (b *promptBatch) checkpoint(i int) protocol.BlockID {
 	if b.states.empty() || b.items[i].self < 0 {
 		return protocol.NoBlock
@@ -153,7 +154,8 @@ func (b *promptBatch) inspectCheckpoint(i int) {
 	}
 }
 
-// releaseCheckpoint takes a prompt from those that copy their checkpoint.
+// releaseCheckpoint takes a prompt from those that copy their checkpoint. inspect becomes −1,
+// so that it is released once.
 func (b *promptBatch) releaseCheckpoint(it *prompt) {
 	for p := b.states.first; p < b.states.end; p++ {
 		// A prefetch inspects nothing.
@@ -197,7 +199,8 @@ func (b *promptBatch) withdrawUnusable(i int) bool {
 	return true
 }
 
-// holdCheckpoint claims the checkpoint of prompt i until the working page is taken.
+// holdCheckpoint claims the checkpoint of prompt i until the working page is taken. Without the
+// claim a working page that is taken for another prompt of the batch could be this checkpoint.
 func (b promptTaking) holdCheckpoint(i int) {
 	it := &b.items[i]
 	for p := b.states.first; p < b.states.end; p++ {
@@ -207,7 +210,8 @@ func (b promptTaking) holdCheckpoint(i int) {
 	}
 }
 
-// dropCheckpoint gives up the checkpoint of prompt i: from now on it may be a victim.
+// dropCheckpoint gives up the checkpoint of prompt i: from now on it may be a victim. The use
+// is the early half of the prompt's, as of every page that was only read.
 func (b promptTaking) dropCheckpoint(i int) {
 	it := &b.items[i]
 	for p := b.states.first; p < b.states.end; p++ {
@@ -238,7 +242,8 @@ func (b promptTaking) fillStates() {
 	}
 }
 
-// copyCheckpoint plans the copy of the checkpoint into the working pages of prompt i.
+// copyCheckpoint plans the copy of the checkpoint into the working pages of prompt i. The
+// working page was taken while the checkpoint was held, so the two are different pages.
 func (b promptTaking) copyCheckpoint(i int) {
 	it, m := &b.items[i], &b.match.Items[b.items[i].self]
 	for p := b.states.first; p < b.states.end; p++ {

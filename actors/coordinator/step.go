@@ -195,7 +195,8 @@ func (b *stepBatch) validateCommit(s *sequence.Sequence, n, length int) error {
 	return nil
 }
 
-// copyTickets copies what the pages of the steps wait for into their answers.
+// copyTickets copies what the pages of the steps wait for into their answers. Tickets of
+// several Moves in one request add up, since its pages may wait for copies of each of them.
 func (b *stepBatch) copyTickets() {
 	for i := range b.items {
 		it := &b.items[i]
@@ -222,7 +223,8 @@ func mergeTickets(list, more []messages.Ticket) []messages.Ticket {
 }
 
 // shareOffered notes after a failure that the round may have offered pages to the
-// tree: they may cache blocks now, though no answer will tell their sequences so.
+// tree: they may cache blocks now, though no answer will tell their sequences so. Served again,
+// such a sequence asks the pools what each page caches before it offers the page once more.
 func (b *stepBatch) shareOffered() {
 	for i := range b.items {
 		if it := &b.items[i]; it.store >= 0 && it.sequence.Running() && !it.sequence.IsLost() {

@@ -16,7 +16,8 @@ import (
 
 // takeBackFailed takes back every step of which a copy on write failed: the
 // sequence gets its old pages again, the new ones are dropped. It tells whether
-// there were any.
+// there were any. The other steps of the request go on to their commit: a copy that the device
+// refuses concerns only the steps that wanted it.
 func (e *extension) takeBackFailed() bool {
 	failed := slices.ContainsFunc(e.out.move.record.Pools, func(q protocol.PoolMove) bool {
 		return slices.ContainsFunc(q.Copies, func(c protocol.PageCopy) bool { return c.Failed })
@@ -60,7 +61,8 @@ func (e *extension) takenPages() []map[messages.PageID]bool {
 	return taken
 }
 
-// copyFailed tells whether a copy on write of a step failed.
+// copyFailed tells whether a copy on write of a step failed. Copies are known by the page that
+// they are written to, which one copy alone has.
 func (e *extension) copyFailed(it *step) bool {
 	for p := range it.pools {
 		for _, w := range it.pools[p].copies {
@@ -157,11 +159,15 @@ func (e *extension) dropLost(it *step) {
 			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
 		}
 	}
+	// Its references go in this round. Sequences that are lost in other ways hold their pages
+	// until they are released.
 	s.Clear()
 }
 
 // oldTables are the tables of a sequence in one pool before its step. They are
-// clones: pools may still have to read messages that point into what they were.
+// clones: pools may still have to read messages that point into what they were. With beam width
+// 1 the tables are made from copies and before; fillBeams and dropLost, which replace or empty
+// the tables, keep the old ones.
 func (it *step) oldTables(p int) [][]messages.PageID {
 	pages := &it.pools[p]
 	switch tables := it.sequence.Tables(p); {
@@ -179,7 +185,8 @@ func (it *step) oldTables(p int) [][]messages.PageID {
 
 // undoTables takes back the tokens and pages of steps that were not committed. A
 // sequence that is lost over it, too, holds what it held before: its host knows no
-// other pages and may launch kernels on them until it is told of the loss.
+// other pages and may launch kernels on them until it is told of the loss. Pages are not given
+// back, because the pools are rebuilt from these tables.
 func (e *extension) undoTables() {
 	for i := range e.batch.items {
 		it := &e.batch.items[i]

@@ -10,7 +10,8 @@ import (
 )
 
 // Validate checks the values of an admission alone, nothing that depends on
-// the state of the engine.
+// the state of the engine. It reads nothing of the configuration that changes, so callers may
+// use it outside of the coordinator's goroutine.
 func (c *Config) Validate(r *messages.AdmitRequest) error {
 	// The order is part of the interface: where several things are wrong, hosts and scripts see
 	// the first of them, from what names the prompt to what only says how to serve it.
@@ -62,10 +63,12 @@ func validateNamespace(n *messages.Namespace) error {
 	return nil
 }
 
-// MaxBeamWidth bounds the beams of one sequence.
+// MaxBeamWidth bounds the beams of one sequence. Every beam has tokens of its own and a table
+// in each pool of blocks.
 const MaxBeamWidth = 1024
 
-// validatePrefix checks tokens and items.
+// validatePrefix checks tokens and items. Starts and lengths are in tokens. Items may touch and
+// must not overlap, since a token that is covered has one symbol.
 func (c *Config) validatePrefix(tokens []messages.Token, items []messages.MultimodalItem) error {
 	if len(tokens) == 0 {
 		return refusals.New(messages.ErrBadRequest, "tokens is empty")
@@ -119,7 +122,8 @@ func firstNegative(tokens []messages.Token) int {
 }
 
 // validateRetention checks ranges against the prompt: half-open, in any order,
-// clipped to the prompt.
+// clipped to the prompt. An open end is EndOfPrompt and not a number, so it is compared with
+// none.
 func validateRetention(r *messages.Retention, prompt int) error {
 	if r == nil {
 		return nil
@@ -160,7 +164,8 @@ func validateKept(what string, priority messages.Priority, duration time.Duratio
 	return nil
 }
 
-// validateDisjoint refuses ranges that overlap, and an open end before the last.
+// validateDisjoint refuses ranges that overlap, and an open end before the last. Without an
+// overlap the order in which a host gives the ranges makes no difference.
 func validateDisjoint(ranges []messages.RetentionRange) error {
 	if len(ranges) < 2 {
 		return nil
