@@ -310,7 +310,8 @@ func (f *fork) undo(broken bool) verdict {
 	return serveAgain
 }
 
-// check verifies that the forks which the answer names run.
+// check verifies that the forks which the answer names run. Before forkClaiming no fork has
+// been made, and there is nothing to compare.
 func (f *fork) check() error {
 	if f.stage != forkClaiming {
 		return nil

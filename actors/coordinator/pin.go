@@ -127,7 +127,8 @@ func (n *pin) onDevice(p int) []messages.PageID {
 	return pages
 }
 
-// claimed decides whether the pages may be pinned, and takes the claims back.
+// claimed decides whether the pages may be pinned, and takes the claims back. A refusal names
+// the first pool, by id, that has too few pages.
 func (n *pin) claimed() {
 	n.out.pools.received()
 	var refusal *messages.Refusal

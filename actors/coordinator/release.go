@@ -116,7 +116,8 @@ func (r *release) enter(it releaseItem) {
 }
 
 // enterLost adds a lost sequence. It has held its pages until here: its host did not
-// know, and kernels may have been launched on them.
+// know, and kernels may have been launched on them. It offers nothing to the tree, since its
+// bytes may not be what its tokens say; its pages are only dropped.
 func (r *release) enterLost(request *messages.ReleaseStep) {
 	// Named twice in one request, it is entered once.
 	if s := r.sequences.Lost(request.Sequence); s != nil && !s.TouchedBy(r.kernel.stamp) {

@@ -142,7 +142,8 @@ func (e *extension) writtenByOthers(it *step, p int, page messages.PageID) bool 
 
 // dropLost gives a sequence up whose step cannot be taken back: it holds nothing
 // from then on. Should the round break off before its host is told, it gets the old
-// tables back.
+// tables back. The pages leave with the round, so its host must not use them once it has the
+// answer.
 func (e *extension) dropLost(it *step) {
 	s := it.sequence
 	s.MarkLost(sequence.LostCopy)

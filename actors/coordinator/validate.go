@@ -53,7 +53,8 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 }
 
 // validateNamespace refuses the name of an adapter that is said not to be there:
-// a host that forgot HasLoRA must not share with the base model.
+// a host that forgot HasLoRA must not share with the base model. The two would otherwise share
+// a namespace, and blocks of one would be found for the other.
 func validateNamespace(n *messages.Namespace) error {
 	// The opposite, an adapter with an empty name, is allowed: none and empty are different
 	// namespaces.
