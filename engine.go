@@ -22,8 +22,9 @@ type Config struct {
 	// the device's free memory, and Cache.HostCacheSize, as Cache says.
 	Pages []PageCounts
 	// Memory, by PoolID, is memory of the host's that the pools' pages lie in, such as
-	// its own KV tensors; nil, or a zero PoolMemory: the engine takes the memory of the
-	// pool from the device. Memory needs Pages, and pools in it are not resized.
+	// its own KV tensors, or says that other processes will map a pool; nil, or a zero
+	// PoolMemory: the engine takes the memory of the pool from the device. Memory needs
+	// Pages, and pools in tensors are not resized.
 	Memory []PoolMemory
 	// Device holds the pages and outlives the engine: gpu/sim has a simulated one,
 	// gpu/cuda drives NVIDIA's.

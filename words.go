@@ -118,7 +118,8 @@ type (
 	Layout = windows.Layout
 	// State is a group of recurrent layers with states of one size.
 	State = windows.State
-	// PoolMemory is memory of the host application that the pages of one pool lie in.
+	// PoolMemory is memory of the host application that the pages of one pool lie in, or
+	// asks for memory that other processes can map.
 	PoolMemory = actors.PoolMemory
 	// Tensor is device memory of the host application that holds a piece of each page.
 	Tensor = gpu.Tensor

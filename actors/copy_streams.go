@@ -90,7 +90,7 @@ func (s *copyStreams) open(config *Config, known *coordinator.Config, savePages 
 		spec := gpu.PoolSpec{
 			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + config.sparePages(known, i) + savePages[i],
 			MaxDevicePages: int(min(memory.Total/p.PageBytes(), windows.MaxPages)),
-			Tensors:        given.Tensors, HostMemory: given.Host,
+			Tensors:        given.Tensors, HostMemory: given.Host, Shared: given.Shared,
 		}
 		if given.Tensors != nil {
 			spec.MaxDevicePages = n.Primary // there is no more of it

@@ -7,8 +7,9 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// PoolMemory is memory of the host application that the pages of one pool lie in. The
-// host has allocated it, keeps it until Close has returned no error, and frees it.
+// PoolMemory is what the host application says of the memory that the pages of one pool
+// lie in. What it gives it has allocated; it keeps that until Close has returned no error,
+// and frees it.
 type PoolMemory struct {
 	// Tensors are the device memory, for example a tensor for each layer: each has a
 	// piece of every page, at Address + page × Stride, and the pieces of a page are
@@ -22,6 +23,12 @@ type PoolMemory struct {
 	// have; nil: the engine takes host memory. Bytes beyond hold copies that are made
 	// ahead of demand.
 	Host []byte
+	// Shared asks for memory that other processes can map, where the device has such:
+	// gpu/cuda exports a pool by its handle (Engine.DevicePools). Processes that have mapped
+	// the pool leave pages before a Rebalance or Resize takes them, which therefore is the
+	// host's to ask for: WithAutoRebalance is refused by Spawn. Memory that the host gives
+	// is the host's to share, and refused together with Shared.
+	Shared bool
 }
 
 // memoryOf is the host's memory of a pool.
@@ -60,6 +67,10 @@ func (c *Config) validateMemory(pools []windows.Pool) error {
 	}
 	var problems []error
 	for i, m := range c.Memory {
+		if m.Shared && (m.Tensors != nil || m.Host != nil) {
+			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
+				"memory of pool %s: shared, and the host's own, which only the host can share", pools[i].Name))
+		}
 		bytes := int64(0)
 		for _, t := range m.Tensors {
 			bytes += t.PageBytes
@@ -84,6 +95,11 @@ func (c *Config) movable(auto bool, pools []windows.Pool) error {
 	for p, fixed := range c.fixedPages() {
 		if fixed {
 			return refusals.New(messages.ErrConfigInvalid, "WithAutoRebalance: the device memory of pool %s is the host's", pools[p].Name)
+		}
+	}
+	for p := range c.Memory {
+		if c.Memory[p].Shared {
+			return refusals.New(messages.ErrConfigInvalid, "WithAutoRebalance: other processes may have mapped pool %s", pools[p].Name)
 		}
 	}
 	return nil

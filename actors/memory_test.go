@@ -85,6 +85,32 @@ func TestTensorsOfTheHost(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Pools that other processes may map are made so, and move only when the host says so.
+func TestSharedMemory(t *testing.T) {
+	system := newSystem()
+	defer shutdown(system)
+	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	device := &tensorDevice{Device: d}
+	s := twoPools()
+	config := s.config(device)
+	config.Memory = []actors.PoolMemory{{}, {Shared: true}}
+	_, err = actors.Spawn(system.Root, config, actors.WithAutoRebalance(10, func(messages.Rebalanced) {}))
+	require.ErrorIs(t, err, messages.ErrConfigInvalid)
+	assert.ErrorContains(t, err, "WithAutoRebalance: other processes may have mapped pool wfullh1")
+
+	e, err := actors.Spawn(system.Root, config)
+	require.NoError(t, err)
+	require.Len(t, device.specs, 2)
+	assert.False(t, device.specs[0].Shared)
+	assert.True(t, device.specs[1].Shared)
+	ctx := context.Background()
+	_, err = e.Resize(ctx, []int{6, 9})
+	require.NoError(t, err, "the host may resize it")
+	_, err = e.Close(ctx)
+	require.NoError(t, err)
+}
+
 // What is offloaded lies in the host's memory, bit for bit, and comes back from there.
 func TestHostMemoryOfTheHost(t *testing.T) {
 	const secondary, page = 6, 64
@@ -121,6 +147,8 @@ func TestMemoryThatIsRefused(t *testing.T) {
 		{"of too few pools", make([]actors.PoolMemory, 1), twoPools().pages, "memory for 1 pools, the model has 2"},
 		{"of short pieces", []actors.PoolMemory{{}, {Tensors: []gpu.Tensor{{Address: 1, PageBytes: 63, Stride: 64}}}}, twoPools().pages,
 			"memory of pool wfullh1: its tensors hold 63 bytes of each page, which has 64"},
+		{"of the host, shared", []actors.PoolMemory{{Host: make([]byte, page), Shared: true}, {}}, twoPools().pages,
+			"memory of pool w8h1: shared, and the host's own"},
 		{"of too few bytes", []actors.PoolMemory{{Host: make([]byte, 127)}, {Host: make([]byte, page)}}, twoPools().pages,
 			"memory of pool w8h1: 127 bytes of host memory for pages of 128 bytes"},
 	} {
