@@ -41,7 +41,7 @@ demo: ## the demo binary's own help
 	go run ./cmd/demo --help
 
 gpu: ## on a machine with an NVIDIA device: all that a device must do, a pool of two processes, and the profile of its link in profile.json
-	KVACTOR_PROFILE=$(CURDIR)/profile.json go test -v -count=1 -run='^(TestDevice|TestSharedPool)$$' ./gpu/cuda
+	KVACTOR_PROFILE=$(CURDIR)/profile.json go test -v -count=1 -run='^(TestDevice|TestSharedPool|TestSharedEngine)$$' ./gpu/cuda
 
 cover: ## coverage of each package, profile in cover.out
 	go test -coverprofile=cover.out ./...

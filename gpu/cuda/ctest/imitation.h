@@ -1,6 +1,6 @@
 // A stand-in for NVIDIA's driver library, built against NVIDIA's own cuda.h so that
 // each function has the prototype of the header. It is wrong in the ways in which a
-// device can be: see imitation.c. Nothing in it is NVIDIA's.
+// device can be: see streams.c and memory.c. Nothing in it is NVIDIA's.
 #ifndef KVACTOR_IMITATION_H
 #define KVACTOR_IMITATION_H
 

@@ -54,6 +54,6 @@ for include in "${includes[@]}"; do
     echo "-- $(grep -m1 -o 'CUDA_VERSION [0-9]*' "$include/cuda.h"), seed $seed"
     (cd gpu/cuda && LD_LIBRARY_PATH=$out KVACTOR_DRIVER=imitation KVACTOR_IMITATION_SEED=$seed \
       KVACTOR_BUDGET=$((4 << 20)) "$out/cuda.test" -test.count=1 -test.timeout=5m \
-      ${VERBOSE:+-test.v} -test.run "${RUN:-^TestDevice$|^TestSharedPool$}")
+      ${VERBOSE:+-test.v} -test.run "${RUN:-^TestDevice$|^TestSharedPool$|^TestSharedEngine$}")
   done
 done
