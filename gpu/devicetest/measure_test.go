@@ -22,6 +22,16 @@ func TestMeasureFindsTheProfile(t *testing.T) {
 	d := open(sim.Config{Profile: "h100-pcie5"})
 	found, err := Measure(d, Measurement{Clock: d.Now, Budget: 16 << 20})
 	require.NoError(t, err)
+	two := map[string]int{}
+	for _, r := range found.Rows {
+		if r.InFlight == 2 {
+			two[r.Direction]++
+			assert.Positive(t, r.Share, "%s of %d bytes", r.Direction, r.Bytes)
+		}
+	}
+	for _, direction := range directions {
+		assert.Len(t, sizes, two[direction], "two batches in flight, %s", direction)
+	}
 	want, got := d.Profile(), found.Profile
 	assert.InEpsilon(t, want.Offload.GBps, got.Offload.GBps, 0.1)
 	assert.InEpsilon(t, want.Onboard.GBps, got.Onboard.GBps, 0.1)
