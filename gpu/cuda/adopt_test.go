@@ -125,6 +125,10 @@ func memoryOfTheHost(t *testing.T, h *host) {
 			h.own(fnMemHostUnregister, address(&memory[0]))
 		}
 	}
+	h.own(fnMemHostRegister, address(&memory[0]), 4*4096, portableMapped)
+	_, err = h.d.CreatePool(spec)
+	assert.ErrorContains(t, err, "pool kv, host pages from 0 on, last byte", "half of it is not registered")
+	h.own(fnMemHostUnregister, address(&memory[0]))
 	spec.HostMemory = memory[1:]
 	_, err = h.d.CreatePool(spec)
 	assert.ErrorContains(t, err, "8 pages of 4096 bytes are needed, from a multiple of 4096 on")

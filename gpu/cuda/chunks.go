@@ -76,8 +76,11 @@ func (p *pool) prop() allocationProp {
 
 // reserve takes address space for the pool's largest size.
 func (p *pool) reserve(s *session) error {
-	s.out.prop = p.prop()
 	on := "pool " + p.spec.Name
+	if p.spec.Shared && p.d.attribute(s, attributePosixFD) == 0 {
+		return fmt.Errorf("cuda: %s: device %d (%s) gives no memory to other processes: %w", on, p.d.ordinal, p.d.name, ErrNotShared)
+	}
+	s.out.prop = p.prop()
 	const minimum = 0
 	if err := s.do(fnMemGetAllocationGranularity, on, address(&s.out.number[0]), address(&s.out.prop), minimum); err != nil {
 		return err

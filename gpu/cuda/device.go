@@ -158,6 +158,19 @@ func (d *Device) retain(s *session) error {
 	return nil
 }
 
+// release undoes retain. It needs no current context.
+func (d *Device) release() {
+	s, err := d.sessions.take(d)
+	if err != nil {
+		return
+	}
+	runtime.LockOSThread()
+	s.call(fnPrimaryCtxRelease, d.handle)
+	s.restoreMode()
+	runtime.UnlockOSThread()
+	d.sessions.put(s)
+}
+
 // attribute asks for a number of the device; what it does not know is -1.
 func (d *Device) attribute(s *session, which uintptr) int32 {
 	if s.call(fnDeviceGetAttribute, address(&s.out.small), which, d.handle) != success {
@@ -310,7 +323,7 @@ func (d *Device) stop() {
 			d.progress.unregister(s)
 			s.end()
 		}
-		d.driver.call(fnPrimaryCtxRelease, d.handle)
+		d.release()
 	}
 	d.copies.free()
 	d.sessions.unmap()

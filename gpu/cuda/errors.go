@@ -20,7 +20,8 @@ var (
 	ErrDefaultStream = errors.New("cuda: a default stream")
 	// ErrAdopted: the pool's memory is the host application's.
 	ErrAdopted = errors.New("cuda: the memory is the host application's")
-	// ErrNotShared: the pool was not created with PoolSpec.Shared.
+	// ErrNotShared: the pool was not created with PoolSpec.Shared, or the device has no
+	// such memory.
 	ErrNotShared = errors.New("cuda: the pool was not created to be shared")
 )
 

@@ -55,6 +55,8 @@ type fake struct {
 	forgotten bool          // nothing is noted as wrong any more
 	idle      bool          // calls do nothing and succeed
 	lazy      bool          // work runs only when something waits for it
+	private   bool          // memory cannot be given to other processes
+	retained  int           // of the primary context
 }
 
 type fakeChunk struct {
@@ -155,6 +157,7 @@ var unsafeInCapture = map[fn]bool{
 	fnMemUnmap: true, fnMemSetAccess: true, fnMemHostRegister: true, fnMemHostUnregister: true,
 	fnStreamSynchronize: true, fnStreamQuery: true, fnStreamCreate: true, fnStreamDestroy: true,
 	fnEventQuery: true, fnEventSynchronize: true, fnEventCreate: true, fnEventDestroy: true, fnMemExport: true, fnMemImport: true,
+	fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true,
 }
 
 // on counts a call, runs some of the device's work, and refuses the call when it

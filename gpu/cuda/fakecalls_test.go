@@ -46,7 +46,10 @@ func setStart(set func(fn, any)) {
 	})
 	set(fnDeviceGetAttribute, func(out, which, device uintptr) uintptr {
 		return on(fnDeviceGetAttribute, func(k *fake) result {
-			v, known := map[uintptr]int32{102: 1, 134: 0, 122: 1}[which]
+			v, known := map[uintptr]int32{102: 1, 103: 1, 134: 0, 122: 1}[which]
+			if which == 103 && k.private {
+				v = 0
+			}
 			k.expect(known, "an attribute that the package does not use")
 			put(out, v)
 			return success
@@ -63,10 +66,14 @@ func setStart(set func(fn, any)) {
 
 func setContexts(set func(fn, any)) {
 	set(fnPrimaryCtxRetain, func(out, device uintptr) uintptr {
-		return on(fnPrimaryCtxRetain, func(*fake) result { put(out, uintptr(fakeContext)); return success })
+		return on(fnPrimaryCtxRetain, func(k *fake) result {
+			k.retained++
+			put(out, uintptr(fakeContext))
+			return success
+		})
 	})
 	set(fnPrimaryCtxRelease, func(device uintptr) uintptr {
-		return on(fnPrimaryCtxRelease, func(*fake) result { return success })
+		return on(fnPrimaryCtxRelease, func(k *fake) result { k.retained--; return success })
 	})
 	set(fnCtxPushCurrent, func(ctx uintptr) uintptr {
 		return on(fnCtxPushCurrent, func(k *fake) result {

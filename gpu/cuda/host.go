@@ -190,7 +190,25 @@ func (p *pool) pinPiece(s *session, i int) error {
 	if err := s.do(fnMemHostGetDevicePointer, on, address(&s.out.number[0]), address(&memory[0]), 0); err != nil {
 		return err
 	}
+	if r == hostRegistered {
+		if err := p.registeredWhole(s, memory, on); err != nil {
+			return err
+		}
+	}
 	h.pieces[i].device, h.pieces[i].region = s.out.number[0], p.d.regions.Add(1)
+	return nil
+}
+
+// registeredWhole refuses memory that the host application has registered in part, or
+// whose device addresses do not follow one another: a copy would end the context.
+func (p *pool) registeredWhole(s *session, memory []byte, on string) error {
+	last := len(memory) - 1
+	if err := s.do(fnMemHostGetDevicePointer, on+", last byte", address(&s.out.number[1]), address(&memory[last]), 0); err != nil {
+		return err
+	}
+	if s.out.number[1] != s.out.number[0]+uint64(last) {
+		return fmt.Errorf("cuda: %s: the host has registered the memory in parts", on)
+	}
 	return nil
 }
 

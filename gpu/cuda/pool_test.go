@@ -5,6 +5,7 @@ package cuda
 import (
 	"context"
 	"maps"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,6 +73,24 @@ func TestPoolsExchangeChunks(t *testing.T) {
 	_, err = d.CreatePool(gpu.PoolSpec{Name: "small", PageBytes: 1 << 20, DevicePages: 16}) // has chunks of its own size
 	require.NoError(t, err)
 	assert.EqualValues(t, 48<<20, k.used)
+}
+
+// A device that gives no memory to others says so, and programs that the host starts
+// inherit no file of an export.
+func TestSharedPools(t *testing.T) {
+	d, k := openFake(t)
+	p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: 4096, HostPages: 2, MaxDevicePages: 1, Shared: true})
+	require.NoError(t, err)
+	e, err := d.Export(p)
+	require.NoError(t, err)
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, e.Host.Fd(), syscall.F_GETFD, 0)
+	require.Zero(t, errno)
+	assert.EqualValues(t, syscall.FD_CLOEXEC, flags)
+	require.NoError(t, e.Close())
+	k.private = true
+	_, err = d.CreatePool(gpu.PoolSpec{Name: "other", PageBytes: 4096, DevicePages: 1, Shared: true})
+	require.ErrorIs(t, err, ErrNotShared)
+	assert.ErrorContains(t, err, "pool other: device 0 (Fake 1000) gives no memory to other processes")
 }
 
 func TestNewPagesHoldPoison(t *testing.T) {

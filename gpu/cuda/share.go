@@ -73,14 +73,16 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 		if err := s.do(fnMemExport, on, address(&s.out.small), uintptr(handle), posixFD, 0); err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
+		// Programs that the host starts get none of the files.
+		syscall.CloseOnExec(int(s.out.small))
 		e.Chunks = append(e.Chunks, os.NewFile(uintptr(s.out.small), on))
 	}
 	if p.host.file != nil {
-		fd, err := syscall.Dup(int(p.host.file.Fd()))
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, err), e.Close())
+		fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, p.host.file.Fd(), syscall.F_DUPFD_CLOEXEC, 0)
+		if errno != 0 {
+			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, errno), e.Close())
 		}
-		e.Host = os.NewFile(uintptr(fd), p.host.file.Name())
+		e.Host = os.NewFile(fd, p.host.file.Name())
 	}
 	return e, nil
 }
