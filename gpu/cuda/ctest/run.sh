@@ -24,12 +24,13 @@ command -v gcc >/dev/null || skip "no gcc"
 # which git ignores.
 header() {
   local dir=$PWD/bin/cuda-headers/$1-$2
+  # It gets its name when it is whole: a run may be interrupted.
   if [ ! -d "$dir" ]; then
-    mkdir -p "$out/wheel"
+    mkdir -p "$out/wheel" "${dir%/*}"
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
       --platform manylinux2014_x86_64 --dest "$out/wheel" "$1==$2" >&2 || return 1
-    mkdir -p "$dir"
-    python3 -m zipfile -e "$out/wheel/"*.whl "$dir" || return 1
+    python3 -m zipfile -e "$out/wheel/"*.whl "$out/wheel/unpacked" || return 1
+    mv -T "$out/wheel/unpacked" "$dir" 2>/dev/null || [ -d "$dir" ] || return 1 # another run was first
     rm -rf "$out/wheel"
   fi
   dirname "$(find "$dir" -name cuda.h | head -1)"
