@@ -120,6 +120,7 @@ var hostCases = []struct {
 	{"external events", externalEvents},
 	{"adopted tensors", adoptedTensors},
 	{"memory of the host", memoryOfTheHost},
+	{"engine over memory of the host", engineOverMemory},
 	{"shrinking behind copies", shrinkBehindCopies},
 }
 
