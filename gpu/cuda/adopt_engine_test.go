@@ -38,7 +38,7 @@ func engineOverMemory(t *testing.T, h *host) {
 	require.NoError(t, err)
 	move := func(q *kvactor.Sequence, block int, out bool) {
 		c := gpu.Copy{Src: gpu.Slot{Pool: own, Tier: messages.Secondary}, Bytes: page,
-			Dst: gpu.Slot{Pool: e.DevicePools()[0], Page: messages.PageID(q.Tables()[0][0][block])}}
+			Dst: gpu.Slot{Pool: e.DevicePools()[0], Page: q.Tables()[0][0][block]}}
 		if out {
 			c.Src, c.Dst = c.Dst, c.Src
 		}

@@ -105,7 +105,7 @@ func (s *server) compute(q *kvactor.Sequence, value byte, export bool) {
 	table := q.Tables()[0][0]
 	for _, page := range table[q.Computed()/32:] {
 		b.Copies = append(b.Copies, gpu.Copy{Bytes: sharedPage,
-			Src: gpu.Slot{Pool: s.made, Tier: messages.Secondary}, Dst: gpu.Slot{Pool: s.pool, Page: messages.PageID(page)}})
+			Src: gpu.Slot{Pool: s.made, Tier: messages.Secondary}, Dst: gpu.Slot{Pool: s.pool, Page: page}})
 	}
 	done, err := s.d.Submit(s.stream, b)
 	require.NoError(s.t, err)
