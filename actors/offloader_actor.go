@@ -79,10 +79,11 @@ func (a *offloaderActor) receive(message any) {
 		a.moving = true
 		a.savePages(m)
 		a.moving = false
+	case *protocol.HostRoom:
+		a.core.Room(m)
 	case *protocol.LoadPages:
-		if a.loadPages(m) {
-			return
-		}
+		a.loadPages(m)
+		return
 	case *savePagesFree:
 		a.saver.release(m.items)
 		return

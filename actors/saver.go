@@ -185,15 +185,11 @@ func hostWrite(device gpu.Device, s gpu.Slot) (end func()) {
 	return func() {}
 }
 
-// loadPages takes host pages for contents from a store and writes them on a task. It
-// returns true if the answer waits for that.
-func (a *offloaderActor) loadPages(m *protocol.LoadPages) (waits bool) {
+// loadPages takes host pages for contents from a store and writes them on a task, at the
+// end of which the answer is sent.
+func (a *offloaderActor) loadPages(m *protocol.LoadPages) {
 	a.moving = true
 	displaced := a.core.Load(m)
-	if m.Refused || m.DryRun {
-		a.moving = false
-		return false
-	}
 	if a.saver != nil && a.saver.config.Save == SaveHostEvict {
 		a.saveEvicted(displaced)
 	}
@@ -207,7 +203,6 @@ func (a *offloaderActor) loadPages(m *protocol.LoadPages) (waits bool) {
 	}
 	// The actor is in the middle of a change until the bytes are there.
 	a.wait(&wait{message: m, load: l, tickets: tickets})
-	return true
 }
 
 // loadFailed ends the actor: host pages were taken and not written, so what the core

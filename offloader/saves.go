@@ -112,8 +112,21 @@ type Displaced struct {
 	Priority messages.Priority
 }
 
-// Load takes host pages for contents from a store, in all pools or in none, by the
-// rule of LoadPages, and returns what it has displaced.
+// Room answers for how many contents from a store there is room.
+func (o *Offloader) Room(m *protocol.HostRoom) {
+	m.Pages, m.Displaceable = make([]int, len(o.hosts)), make([][]bool, len(o.hosts))
+	for p := range o.hosts {
+		h := &o.hosts[p]
+		m.Pages[p] = h.loadable(m.Priority, m.Tenant)
+		for _, b := range m.Blocks[p] {
+			page := h.find(b)
+			m.Displaceable[p] = append(m.Displaceable[p], page != messages.NoPage && h.accounts == nil && h.gives(page, m.Priority))
+		}
+	}
+}
+
+// Load takes host pages for contents from a store, by the rule of LoadPages, and returns
+// what it has displaced.
 func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 	o.expect(idle, "Load")
 	for p := range o.hosts {
@@ -123,15 +136,14 @@ func (o *Offloader) Load(m *protocol.LoadPages) (displaced []Displaced) {
 			}
 		}
 	}
-	m.Refused = false
 	for p := range o.hosts {
-		m.Refused = m.Refused || o.hosts[p].loadable(m.Priority, m.Tenant) < m.Counts[p]
+		if n := o.hosts[p].loadable(m.Priority, m.Tenant); m.Counts[p] > max(0, n) {
+			panic(fmt.Sprintf("offloader: pool %s: load of %d pages, room for %d", o.hosts[p].name, m.Counts[p], n))
+		}
 	}
 	m.Pages, m.Displaced = make([][]messages.PageID, len(o.hosts)), make([][]protocol.BlockID, len(o.hosts))
-	if !m.Refused && !m.DryRun {
-		for p := range o.hosts {
-			displaced = o.hosts[p].load(messages.PoolID(p), m, displaced)
-		}
+	for p := range o.hosts {
+		displaced = o.hosts[p].load(messages.PoolID(p), m, displaced)
 	}
 	o.unguard()
 	o.mustCheck()
@@ -148,11 +160,17 @@ func (h *hostPool) loadable(priority messages.Priority, t protocol.Tenant) int {
 	}
 	n := unused + h.counts[clean]
 	for i := range h.pages {
-		if pg := &h.pages[i]; pg.state == sole && pg.heapIndex >= 0 && pg.priority <= priority {
+		if h.gives(messages.PageID(i), priority) {
 			n++
 		}
 	}
 	return n
+}
+
+// gives tells whether a page has contents that those of a priority may displace.
+func (h *hostPool) gives(p messages.PageID, priority messages.Priority) bool {
+	pg := &h.pages[p]
+	return pg.state == sole && pg.heapIndex >= 0 && pg.priority <= priority
 }
 
 // load takes the pages of one pool.

@@ -73,17 +73,21 @@ func TestLoad(t *testing.T) {
 	}
 	o := storeOffloader()
 	offload(o, 20, 80)
-	m, _ := load(o, 3)
-	assert.True(t, m.Refused, "one page is free and one of priority 20")
-	m, _ = load(o, 2, 0)
-	assert.True(t, m.Refused, "block 0 belongs to the match")
-	dry := &protocol.LoadPages{Keep: make([][]protocol.BlockID, 1), Counts: []int{2}, Priority: messages.DefaultPriority, DryRun: true}
-	assert.Empty(t, o.Load(dry))
-	assert.False(t, dry.Refused)
-	assert.Equal(t, 1, o.Counts(0).Free)
+	room := func(blocks ...protocol.BlockID) *protocol.HostRoom {
+		m := &protocol.HostRoom{Blocks: [][]protocol.BlockID{blocks}, Priority: messages.DefaultPriority}
+		o.Room(m)
+		return m
+	}
+	assert.Equal(t, []int{2}, room().Pages, "one page is free and one of priority 20")
+	assert.Equal(t, [][]bool{{true, false, false}}, room(0, 1, 7).Displaceable, "20, 80, not there")
+	assert.Panics(t, func() { load(o, 3) })
+	o = storeOffloader()
+	offload(o, 20, 80)
+	assert.Panics(t, func() { load(o, 2, 0) }, "block 0 belongs to the match")
+	o = storeOffloader()
+	offload(o, 20, 80)
 
 	m, displaced := load(o, 2)
-	require.False(t, m.Refused)
 	require.Len(t, displaced, 1)
 	assert.EqualValues(t, 0, displaced[0].Block)
 	assert.EqualValues(t, 20, displaced[0].Priority)

@@ -14,10 +14,9 @@ import (
 //
 //	start ─▶ surveying ─▶ answer: what is missing
 //	             │
-//	             └─▶ loading ─▶ applying ─▶ following ─▶ answer
-//	                  │   ▲ the next shorter length, if host memory has no room
-//	                  └───┘
-//	                  └─▶ answer: what is to be read
+//	             └─▶ measuring ─▶ answer: what is to be read
+//	                     │
+//	                     └─▶ loading ─▶ applying ─▶ following ─▶ answer
 //
 // The length is the longest whole number of blocks of which every page that a match
 // would claim, checkpoints included, is in a tier or in the store, and for whose
@@ -33,6 +32,7 @@ type fetch struct {
 	stage   fetchStage
 	match   protocol.Match
 	survey  *protocol.Survey
+	room    protocol.HostRoom
 	load    protocol.LoadPages
 	length  int // blocks
 }
@@ -44,6 +44,7 @@ type fetchStage uint8
 const (
 	fetchIdle      fetchStage = iota // nothing has been sent
 	fetchSurveying                   // the tree says which pages are there
+	fetchMeasuring                   // host memory says for how many pages it has room
 	fetchLoading                     // host memory makes room and takes the bytes
 	fetchApplying                    // the tree attaches them
 	fetchFollowing                   // pools and host memory follow
@@ -51,7 +52,7 @@ const (
 
 // String names the stage.
 func (s fetchStage) String() string {
-	return [...]string{"idle", "surveying", "loading", "applying", "following"}[s]
+	return [...]string{"idle", "surveying", "measuring", "loading", "applying", "following"}[s]
 }
 
 // open begins a request.
@@ -91,8 +92,10 @@ func (f *fetch) resume() {
 	switch f.stage {
 	case fetchSurveying:
 		f.surveyed()
+	case fetchMeasuring:
+		f.measured()
 	case fetchLoading:
-		f.loaded()
+		f.attach()
 	case fetchApplying:
 		f.stage = fetchFollowing
 		f.out.applied()
@@ -124,11 +127,9 @@ func (f *fetch) at(p, b int) protocol.Location {
 // surveyed answers what is missing, or goes on with what the store has.
 func (f *fetch) surveyed() {
 	// The survey is of this moment: what was missing when the host asked first may have come
-	// since, and what was in a tier may have gone. So the length is looked for from the whole
-	// prefix down.
+	// since, and what was in a tier may have gone. So the length is looked for once more.
 	if f.request.Stored != nil {
-		f.length = f.blocks()
-		f.try()
+		f.measure()
 		return
 	}
 	// A page in either tier is not missing. With onboard_blocks off host memory keeps nothing,
@@ -158,105 +159,8 @@ func (f *fetch) grid() [][]bool {
 	return g
 }
 
-// needs tells whether a match of so many blocks claims a page. It is the rule of the match
-// itself: all blocks with full attention, with a window those that the position behind the
-// prefix attends to, and the checkpoint at the end for states. Any other page would take room
-// in host memory, and no match of this length would claim it.
-func (f *fetch) needs(p, b, length int) bool {
-	pool := &f.config.Pools[p]
-	if pool.Kind == windows.KindState {
-		return pool.Checkpoints && b == length-1
-	}
-	return pool.Needs(b, length*f.config.TokensPerBlock)
-}
-
-// covered tells whether every page that a match of so many blocks claims is in a tier
-// or in the store, and puts what is needed from the store and what must not be displaced
-// into load.
-func (f *fetch) covered(length int) bool {
-	m, stored := &f.load, f.request.Stored
-	// New lists for each length: with a window or with states a shorter prefix needs other
-	// pages than a longer one, not only fewer of them.
-	m.Counts, m.Keep = make([]int, len(f.config.Pools)), make([][]protocol.BlockID, len(f.config.Pools))
-	m.Bytes = make([][][]byte, len(f.config.Pools))
-	// What an earlier load has answered is not of this one.
-	m.DryRun, m.Refused, m.Pages, m.Displaced = false, false, nil, nil
-	for p := range f.self.end {
-		for b := range length {
-			switch at := f.at(p, b); {
-			case !f.needs(p, b, length):
-			case at != protocol.Nowhere:
-				// A load displaces pages of host memory only, so a page on the device needs no
-				// protection.
-				if _, tier, _ := at.Page(); tier == messages.Secondary {
-					m.Keep[p] = append(m.Keep[p], f.survey.Blocks[b])
-				}
-			case !stored[p][b]:
-				return false
-			default:
-				// One page without bytes makes the load a dry run: a load takes all of its
-				// pages or none, so the host has to read what is missing before anything is
-				// displaced.
-				m.Counts[p]++
-				bytes := f.request.Bytes[p][b]
-				m.Bytes[p] = append(m.Bytes[p], bytes)
-				m.DryRun = m.DryRun || bytes == nil
-			}
-		}
-	}
-	return true
-}
-
-// try asks for room for the longest length from f.length down. All lengths are tried in turn,
-// since a longer prefix may be covered where a shorter one is not: the window or the checkpoint
-// of the shorter one may be missing. Each of them costs at most a look at every page up to its
-// end.
-func (f *fetch) try() {
-	for ; f.length > 0; f.length-- {
-		if !f.covered(f.length) {
-			continue
-		}
-		// All pages are in a tier already: nothing is loaded, and attach leaves a use on them.
-		if !slices.ContainsFunc(f.load.Counts, func(n int) bool { return n > 0 }) {
-			f.attach()
-			return
-		}
-		// With the default priority nothing is displaced that a host has marked as worth more:
-		// no request has asked for these contents yet.
-		f.load.Epoch, f.load.Priority = f.kernel.epoch, messages.DefaultPriority
-		f.load.Tenant = f.config.Tenants[f.request.Prefix.Namespace.Salt]
-		f.stage = fetchLoading
-		f.kernel.toOffloader(&f.load)
-		return
-	}
-	f.finish()
-}
-
-// loaded goes on with the answer of the offloader.
-func (f *fetch) loaded() {
-	switch {
-	case f.load.Refused:
-		// Nothing else is served meanwhile, so the same length would be refused again.
-		f.length--
-		f.try()
-	case f.load.DryRun:
-		// Without those whose bytes are in the request already: the host sends them again, and
-		// reads nothing twice.
-		wanted := f.grid()
-		for p := range wanted {
-			for b := range f.length {
-				wanted[p][b] = f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere && f.request.Bytes[p][b] == nil
-			}
-		}
-		f.request.Wanted = wanted
-		f.finish()
-	default:
-		f.attach()
-	}
-}
-
 // attach tells the tree what came in and what was displaced for it. The offloader has answered
-// the pages of a pool in the order in which covered has counted them, so the walk here asks the
+// the pages of a pool in the order in which plan has counted them, so the walk here asks the
 // same conditions in the same order.
 func (f *fetch) attach() {
 	f.out.resetChange()
@@ -367,10 +271,9 @@ func (f *fetch) releaseSymbols() {
 // undo says what the tree must be told of: contents that were dropped for pages that
 // the tree has not attached.
 func (f *fetch) undo(bool) verdict {
-	// Only then has the offloader displaced anything without a change on its way to the tree: a
-	// dry run and a refused load change nothing, and from attach on the moves are kept by
-	// outgoing.
-	if f.stage == fetchLoading && !f.load.DryRun && !f.load.Refused {
+	// Only then has the offloader displaced anything without a change on its way to the tree:
+	// from attach on the moves are kept by outgoing.
+	if f.stage == fetchLoading {
 		f.out.resetChange()
 		f.addDisplaced()
 		f.out.unackedMoves = f.out.change.Moves
@@ -381,7 +284,7 @@ func (f *fetch) undo(bool) verdict {
 
 // renew takes new records for a new epoch.
 func (f *fetch) renew() {
-	f.match, f.load, f.survey = protocol.Match{}, protocol.LoadPages{}, nil
+	f.match, f.load, f.room, f.survey = protocol.Match{}, protocol.LoadPages{}, protocol.HostRoom{}, nil
 }
 
 // check verifies that the length lies within the prefix.

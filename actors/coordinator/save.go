@@ -49,7 +49,6 @@ type saves struct {
 	blocks []protocol.BlockID
 	first  []poolBlock // with SaveOnCommit, what was stored first
 	marks  [][]saveMark
-	tokens int // of a whole block
 }
 
 // poolBlock names the page of a block in a pool.
@@ -59,7 +58,7 @@ type poolBlock struct {
 }
 
 func newSaves(c *Config) *saves {
-	return &saves{config: c.Store, marks: make([][]saveMark, len(c.Pools)), tokens: c.TokensPerBlock}
+	return &saves{config: c.Store, marks: make([][]saveMark, len(c.Pools))}
 }
 
 // on tells whether pages are saved by what happens in the coordinator.

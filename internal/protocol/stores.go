@@ -26,23 +26,36 @@ type Survey struct {
 	Pages  [][]Location // [pool][block]
 }
 
+// HostRoom asks the offloader for how many contents from a store there is room in host
+// memory, before any of them is read. It changes nothing.
+type HostRoom struct {
+	Header
+	Blocks   [][]BlockID // by PoolID, contents of host memory that a LoadPages may have to keep
+	Priority messages.Priority
+	Tenant   Tenant
+
+	// Pages is how many pages a LoadPages that keeps nothing can take, by PoolID. It may
+	// be below 0 for a tenant that is over its quota.
+	Pages []int
+	// Displaceable tells of each of Blocks whether its page is one of Pages. A LoadPages
+	// that keeps the block can take one page less then.
+	Displaceable [][]bool
+}
+
 // LoadPages asks the offloader for host pages that contents from a store are written
-// to. It takes all of them or none: free pages, clean copies, then sole pages of a
-// priority not above Priority, by the order in which they are displaced. Pages of
-// the blocks in Keep are not displaced. The pages belong to no block until the tree
-// says so by the effect HostAttach.
+// to: free pages, clean copies, then sole pages of a priority not above Priority, by
+// the order in which they are displaced. Pages of the blocks in Keep are not displaced.
+// A HostRoom just before has said that there are as many. The pages belong to no block
+// until the tree says so by the effect HostAttach.
 type LoadPages struct {
 	Header
 	Keep     [][]BlockID // by PoolID
 	Counts   []int       // pages to take, by PoolID
 	Priority messages.Priority
 	Tenant   Tenant
-	// DryRun only asks whether the pages can be had.
-	DryRun bool
 	// Bytes are the contents, by PoolID and in the order of Pages.
 	Bytes [][][]byte
 
-	Refused   bool // some pool has too few
 	Pages     [][]messages.PageID
 	Displaced [][]BlockID // by PoolID, what was dropped for them
 }

@@ -1,0 +1,182 @@
+package coordinator
+
+import (
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// needed says which blocks a match of so many blocks claims in a pool: those before sinks
+// and those from first on. It is the rule of the match itself: all blocks with full
+// attention, with a window those that the position behind the prefix attends to, and the
+// checkpoint at the end for states. Any other page would take room in host memory, and no
+// match of this length would claim it.
+func (f *fetch) needed(p, length int) (sinks, first int) {
+	pool := &f.config.Pools[p]
+	position := length * f.config.TokensPerBlock
+	switch {
+	case pool.Kind == windows.KindState && pool.Checkpoints:
+		return 0, max(0, length-1)
+	case pool.Kind == windows.KindState:
+		return 0, length
+	}
+	sinks = min(pool.SinkBlocks(), length)
+	// A position that begins a chunk of attention needs nothing before it.
+	if pool.Reach().First(position) >= position {
+		return sinks, length
+	}
+	return sinks, max(sinks, pool.FirstNeeded(position))
+}
+
+// needs tells whether a match of so many blocks claims the page of one of them.
+func (f *fetch) needs(p, b, length int) bool {
+	sinks, first := f.needed(p, length)
+	return b < sinks || b >= first && b < length
+}
+
+// measure asks the offloader for how much there is room. The priority is the default: so
+// nothing is displaced that a host has marked as worth more, for no request has asked for
+// these contents yet.
+func (f *fetch) measure() {
+	m := &f.room
+	m.Epoch, m.Priority = f.kernel.epoch, messages.DefaultPriority
+	m.Tenant = f.config.Tenants[f.request.Prefix.Namespace.Salt]
+	m.Blocks = make([][]protocol.BlockID, len(f.config.Pools))
+	for p := range f.self.end {
+		for b := range f.survey.Blocks {
+			if f.onHost(p, b) {
+				m.Blocks[p] = append(m.Blocks[p], f.survey.Blocks[b])
+			}
+		}
+	}
+	f.stage = fetchMeasuring
+	f.kernel.toOffloader(m)
+}
+
+// onHost tells whether a block of the prefix is in host memory only.
+func (f *fetch) onHost(p, b int) bool {
+	_, tier, ok := f.at(p, b).Page()
+	return ok && tier == messages.Secondary
+}
+
+// prefixSums count, for one pool, the blocks before each block of the prefix. With them a
+// length is looked at without a look at its blocks, so that a prefix that does not fit costs
+// time in proportion to its length and not to the square of it.
+type prefixSums struct {
+	lacking []int // in no tier and not in the store
+	stored  []int // in no tier, in the store
+	kept    []int // in host memory, on a page that a load may not displace then
+}
+
+// sums counts the blocks of one pool.
+func (f *fetch) sums(p int) prefixSums {
+	n := f.blocks()
+	s := prefixSums{make([]int, n+1), make([]int, n+1), make([]int, n+1)}
+	next := 0 // in the answer of the offloader
+	for b := range n {
+		s.lacking[b+1], s.stored[b+1], s.kept[b+1] = s.lacking[b], s.stored[b], s.kept[b]
+		switch {
+		case f.onHost(p, b):
+			if f.room.Displaceable[p][next] {
+				s.kept[b+1]++
+			}
+			next++
+		case f.at(p, b) != protocol.Nowhere:
+		case f.request.Stored[p][b]:
+			s.stored[b+1]++
+		default:
+			s.lacking[b+1]++
+		}
+	}
+	return s
+}
+
+// longest is the greatest number of blocks of which every page that a match claims is in a
+// tier or in the store, and for whose missing pages host memory has room. All lengths are
+// looked at, since a longer prefix may be covered where a shorter one is not: the window or
+// the checkpoint of the shorter one may be missing.
+func (f *fetch) longest() int {
+	var sums []prefixSums
+	for p := range f.self.end {
+		sums = append(sums, f.sums(p))
+	}
+	for length := f.blocks(); length > 0; length-- {
+		fits := true
+		for p, s := range sums {
+			sinks, first := f.needed(p, length)
+			among := func(sum []int) int { return sum[sinks] + sum[length] - sum[first] }
+			stored := among(s.stored)
+			if among(s.lacking) > 0 || stored > 0 && stored+among(s.kept) > f.room.Pages[p] {
+				fits = false
+				break
+			}
+		}
+		if fits {
+			return length
+		}
+	}
+	return 0
+}
+
+// measured goes on with the longest length: with its pages if all are there, else with what
+// is to be read. A load takes all of its pages or none, so nothing is displaced before the
+// host has read what is missing.
+func (f *fetch) measured() {
+	f.length = f.longest()
+	if f.length == 0 {
+		f.finish()
+		return
+	}
+	count, unread := f.plan()
+	switch {
+	case count == 0:
+		// All pages are in a tier already: attach leaves a use on them.
+		f.attach()
+	case unread:
+		f.want()
+	default:
+		f.stage = fetchLoading
+		f.kernel.toOffloader(&f.load)
+	}
+}
+
+// plan makes the load of f.length: what comes from the store, and what must not be
+// displaced for it. It returns the number of pages, and whether the bytes of any are missing.
+func (f *fetch) plan() (count int, unread bool) {
+	m := &f.load
+	m.Epoch, m.Priority, m.Tenant = f.kernel.epoch, f.room.Priority, f.room.Tenant
+	m.Counts, m.Keep = make([]int, len(f.config.Pools)), make([][]protocol.BlockID, len(f.config.Pools))
+	m.Bytes = make([][][]byte, len(f.config.Pools))
+	m.Pages, m.Displaced = nil, nil // what an earlier load has answered
+	for p := range f.self.end {
+		for b := range f.length {
+			switch {
+			case !f.needs(p, b, f.length):
+			case f.onHost(p, b):
+				// A load displaces pages of host memory only, so a page on the device needs no
+				// protection.
+				m.Keep[p] = append(m.Keep[p], f.survey.Blocks[b])
+			case f.at(p, b) == protocol.Nowhere:
+				bytes := f.request.Bytes[p][b]
+				m.Bytes[p] = append(m.Bytes[p], bytes)
+				m.Counts[p]++
+				count++
+				unread = unread || bytes == nil
+			}
+		}
+	}
+	return count, unread
+}
+
+// want answers what is to be read, without what is in the request already: the host sends
+// that again, and reads nothing twice.
+func (f *fetch) want() {
+	wanted := f.grid()
+	for p := range wanted {
+		for b := range f.length {
+			wanted[p][b] = f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere && f.request.Bytes[p][b] == nil
+		}
+	}
+	f.request.Wanted = wanted
+	f.finish()
+}
