@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors/coordinator"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -151,4 +153,72 @@ func TestAFailedMoveOfARebalance(t *gotesting.T) {
 	}
 	w.releaseLost(lost...)
 	w.check()
+}
+
+// A release that is given up leaves its sequence running, with a trailing partial block
+// that the tree has stored. Tokens that the sequence writes behind a rewind go to a copy
+// of that page, since the page is the block's.
+func TestAReleaseThatIsGivenUpLeavesItsPagesShared(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 12}}})
+	s := w.start(run(0, 8))
+	w.append(s, 50, 51, 52)
+	failures := 0
+	w.Before = func(to string, message any) bool {
+		if _, work := message.(*protocol.PoolWork); !work {
+			return true
+		}
+		failures++
+		w.Fail(coordinator.Failure{Actor: to, Cause: errBroken})
+		return false
+	}
+	var aborted error
+	w.Aborted = func(_ any, err error) { aborted = err }
+	w.Do(&messages.Release{Steps: []messages.ReleaseStep{{Sequence: s.id}}})
+	for aborted == nil {
+		w.Recover()
+	}
+	w.Before = nil
+	require.ErrorIs(t, aborted, errBroken)
+	assert.Equal(t, 3, failures, "served, and served again twice")
+	w.check()
+	require.Equal(t, 10, w.lookup(messages.Prefix{Tokens: s.tokens}).MatchedTokens, "stored with the partial block")
+
+	require.NoError(t, w.rewind(s, 2))
+	w.append(s, 60, 61)
+	w.release(s)
+}
+
+// What a sequence held that a rebalance has lost is free when the rebalance is answered,
+// also if an actor fails after the copy: the host knows none of the new numbers.
+func TestAFailedMoveFreesWhatItLosesAlsoAfterARecovery(t *gotesting.T) {
+	free := func(fail bool) (free int) {
+		w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+		w.store(run(100, 16))
+		w.start(run(200, 8)) // on pages beyond the new end
+		w.memory.failing[offloader.Duplicate] = 1
+		w.Before = func(to string, message any) bool {
+			if _, apply := message.(*protocol.Apply); apply && fail {
+				fail = false
+				w.Fail(coordinator.Failure{Actor: "tree", Cause: errBroken})
+				return false
+			}
+			return true
+		}
+		m := &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.25, "wfullh1": 0.75}}
+		w.Do(m)
+		w.Recover()
+		require.NoError(t, m.Err)
+		w.Before = nil
+		require.Zero(t, w.memory.failing[offloader.Duplicate], "there was a move")
+		for _, p := range w.stats().Pools {
+			assert.Zero(t, p.Primary.Used, "pool %s: the lost sequence holds nothing", p.Name)
+			free += p.Primary.Free
+		}
+		w.releaseAllLost()
+		require.Empty(t, w.running, "it is lost")
+		w.check()
+		return free
+	}
+	assert.Positive(t, free(false))
+	assert.Positive(t, free(true))
 }
