@@ -75,13 +75,19 @@ func (a *lookAhead) reach(p int) int {
 }
 
 // noteDemand counts the pages that a pool was asked for and those that became cached in
-// it. The counts are still those before the work.
+// it. The counts are still those before the work. A page for a checkpoint counts if it was
+// found: a pool that had none to give gains nothing from copies made ahead.
 func (a *lookAhead) noteDemand(p int, work *protocol.PoolWork) {
 	for i := range work.Ops {
-		if op := &work.Ops[i]; op.Kind == protocol.Take {
-			a.taken[p] += op.N
-			a.turnover[p] += op.N
+		op, taken := &work.Ops[i], 0
+		switch op.Kind {
+		case protocol.Take:
+			taken = op.N
+		case protocol.TakeForCheckpoint:
+			taken = len(op.Pages)
 		}
+		a.taken[p] += taken
+		a.turnover[p] += taken
 	}
 	a.turnover[p] += max(0, work.Counts.Cached-a.counts.device[p].Cached)
 	a.lookDue = a.lookDue || a.turnover[p] > 0 && a.turnover[p] >= a.reach(p)/turnoverShare

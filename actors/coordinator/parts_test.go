@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -82,4 +83,30 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 	}
 	assert.NotEqual(t, of(messages.Namespace{LoRA: "a"}, tokens), salted)
 	assert.Len(t, appendSignatures(nil, &messages.Namespace{}, tokens[:7], 2), 3, "blocks shorter than the samples")
+}
+
+// The demand of a pool is the pages that it was asked for and gave: checkpoints take pages
+// as prompts do, and one for which no page was found takes none.
+func TestTheLookAheadCountsCheckpointsAsDemand(t *testing.T) {
+	c := New(Config{Pools: []windows.Pool{{Name: "state"}}, Counts: []windows.Counts{{Primary: 64}}, TokensPerBlock: 4, Ahead: true}, nil)
+	c.lookAhead.noteDemand(0, &protocol.PoolWork{Ops: []protocol.PoolOp{
+		{Kind: protocol.Take, N: 3, Pages: []messages.PageID{0, 1, 2}},
+		{Kind: protocol.TakeForCheckpoint, Pages: []messages.PageID{3}},
+		{Kind: protocol.TakeForCheckpoint},
+		{Kind: protocol.Drop, Pages: []messages.PageID{0}},
+	}})
+	assert.Equal(t, 4, c.lookAhead.taken[0])
+	assert.Equal(t, 4, c.lookAhead.turnover[0])
+	assert.True(t, c.lookAhead.due())
+}
+
+// Of several names that are wrong a refusal states the first by the alphabet.
+func TestFractionsRefuseTheFirstWrongName(t *testing.T) {
+	c := &Config{Pools: []windows.Pool{{Name: "wfullh1"}, {Name: "cross", Kind: windows.KindCross}}}
+	for range 20 {
+		err := c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "cross": 0.1, "w1": 0.1, "w4": 0.1})
+		assert.EqualError(t, err, "fractions name the cross pool cross, whose share is cross_kv_cache_fraction")
+		err = c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "w1": 0.1, "w4": 0.1})
+		assert.EqualError(t, err, `fractions name "w1", which is no pool`)
+	}
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -91,8 +92,9 @@ func (c *Config) validateFractions(fractions map[string]float64) error {
 		sum += f
 	}
 	// All pools are named already; what is left over is a pool that is unknown or has no
-	// fraction. Only one name is reported, so the order of the map decides which, not whether.
-	for name := range fractions {
+	// fraction. One name is reported: the first by the alphabet, so that equal requests get
+	// equal refusals.
+	for _, name := range slices.Sorted(maps.Keys(fractions)) {
 		switch p := c.poolNamed(name); {
 		case p < 0:
 			return refusals.New(messages.ErrBadRequest, "fractions name %q, which is no pool", name)
