@@ -85,15 +85,24 @@ func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int)
 	if op.CoveredByReservation || c.accounts != nil || c.pieces != nil {
 		return len(op.Pages), 0
 	}
-	pages, o, listedN, freeN := c.pages, &c.whole, 0, free.n
-	terms := o.terms.of
-	if o.hinted {
-		defer func() { o.extendHints(op.Pages[left:]) }()
+	freeN := free.n
+	left, listedN := c.dropEach(op, free)
+	c.whole.n += listedN
+	c.n += listedN
+	if c.whole.hinted {
+		c.whole.extendHints(op.Pages[left:])
 	}
-	var at cursor
-	for left = len(op.Pages); left > 0; left-- {
-		i := int32(op.Pages[left-1])
+	return left, listedN + free.n - freeN
+}
+
+// dropEach is the loop of dropRun. It returns how many pages are left and how many are
+// cached now, and leaves the counts to its caller.
+func (c *cache) dropEach(op *protocol.PoolOp, free *freePages) (left, listedN int) {
+	pages, terms, ids := c.pages, c.whole.terms.of, op.Pages
+	for left = len(ids); left > 0; {
+		i := int32(ids[left-1])
 		if i == none {
+			left--
 			continue
 		}
 		g := &pages[i]
@@ -101,41 +110,74 @@ func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int)
 		if g.state != used || g.child != 0 || g.prev < 1 {
 			break
 		}
-		if g.prev > 1 || g.next > 0 {
+		switch {
+		case g.prev > 1 || g.next > 0:
 			// It had an uncovered reference or a pin besides, so it stays held.
 			g.prev--
 			g.use = max(g.use, op.Use)
-			continue
+			left--
+		case terms != nil && terms[i] != 0:
+			return left, listedN
+		case !g.stored():
+			free.push(i)
+			left--
+		default:
+			n := c.appendRun(ids[:left], op.Use)
+			if n == 0 {
+				return left, listedN
+			}
+			left -= n
+			listedN += n
 		}
-		if terms != nil && terms[i] != 0 {
+	}
+	return left, listedN
+}
+
+// appendRun appends pages of one level to its list, from the last one on, and returns how
+// many. The caller has seen that the last page caches a block and that a reference is its
+// only holder; the run ends before a page that is not so, and before one that belongs in
+// front of the tail. The use and depth of the tail are kept in variables: reading back what
+// was just written would make each page wait for the one before.
+func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
+	pages, o := c.pages, &c.whole
+	terms := o.terms.of
+	priority := pages[ids[len(ids)-1]].priority
+	l := o.ensureLevel(priority)
+	tail, last := l.tail, &page{depth: math.MaxInt32} // after which any page may come
+	if tail != none {
+		last = &pages[tail]
+	}
+	lastUse, lastDepth := last.use, last.depth
+	for left := len(ids); left > 0; left-- {
+		i := int32(ids[left-1])
+		if i == none {
 			break
 		}
-		if !g.stored() {
-			free.push(i)
-			continue
+		g := &pages[i]
+		if g.state != used || g.prev != 1 || g.next|g.child != 0 || !g.stored() || g.priority != priority ||
+			terms != nil && terms[i] != 0 {
+			break
 		}
-		l := at.move(o, g.priority)
-		use := max(g.use, op.Use)
-		if t := l.tail; t != none {
-			// This is order.before of the tail and the page, without the ties by the low
-			// bit of the use and by page number, which drop decides.
-			y := &pages[t]
-			if y.use.Moment() > use.Moment() || y.use.Moment() == use.Moment() && y.depth <= g.depth {
-				break
-			}
-			y.next = i
-		} else {
-			l.head = i
-			o.setOccupied(g.priority)
+		// This is order.before of the tail and the page, without the ties by the low
+		// bit of the use and by page number, which drop decides.
+		use := max(g.use, opUse)
+		if lastUse.Moment() > use.Moment() || lastUse.Moment() == use.Moment() && lastDepth <= g.depth {
+			break
 		}
+		last.next = i
 		g.use = use
-		g.state, g.prev, g.next, g.child = listed, l.tail, none, none
-		l.tail = i
-		listedN++
+		g.state, g.prev, g.next, g.child = listed, tail, none, none
+		tail, last, lastUse, lastDepth = i, g, use, g.depth
+		n++
 	}
-	o.n += listedN
-	c.n += listedN
-	return left, listedN + free.n - freeN
+	if n > 0 {
+		if l.tail == none {
+			l.head = int32(ids[len(ids)-1])
+			o.setOccupied(priority)
+		}
+		l.tail = tail
+	}
+	return n
 }
 
 // claimRun adds a reference to each of the pages, from the first on, and returns how
@@ -143,7 +185,8 @@ func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int)
 // quotas it is empty, because each page may change the rankings.
 //
 // It need not compare pages, since leaving a list needs no order. A page of a heap is left
-// to claim, because a cut melds the children.
+// to claim, because a cut melds the children. The pages of a prompt were dropped in one
+// operation, so they are neighbours in the list: a stretch of neighbours is removed at once.
 func (c *cache) claimRun(op *protocol.PoolOp) (done, claimed int) {
 	if op.CoveredByReservation || c.accounts != nil || c.pieces != nil {
 		return 0, 0
@@ -151,6 +194,7 @@ func (c *cache) claimRun(op *protocol.PoolOp) (done, claimed int) {
 	pages, o := c.pages, &c.whole
 	terms := o.terms.of
 	var at cursor
+	removed := stretch{prev: none, next: none}
 run:
 	for _, id := range op.Pages {
 		if id != messages.NoPage {
@@ -158,10 +202,11 @@ run:
 			switch {
 			case g.state == listed && (terms == nil || terms[id] == 0):
 				l := at.move(o, g.priority)
-				o.unlink(&l.list, g)
-				if l.head == none {
-					o.clearIfEmpty(g.priority)
+				if l != removed.level || int32(id) != removed.prev {
+					o.removeStretch(&removed)
+					removed = stretch{level: l, priority: g.priority, next: g.next}
 				}
+				removed.prev = g.prev
 				g.state, g.prev, g.next, g.child = used, 1, 0, 0
 				claimed++
 			// A page that is used only by pins is not held by a reference yet; claim counts it.
@@ -173,9 +218,39 @@ run:
 		}
 		done++
 	}
+	o.removeStretch(&removed)
 	o.n -= claimed
 	c.n -= claimed
 	return done, claimed
+}
+
+// stretch is a sequence of neighbours in the list of a level: all pages between prev
+// and next, of which either is none at an end of the list.
+type stretch struct {
+	level      *level
+	priority   messages.Priority
+	prev, next int32
+}
+
+// removeStretch joins the neighbours of a stretch, which the list then no longer contains.
+// The links of the removed pages are left as they are. Without a level it does nothing.
+func (o *order) removeStretch(s *stretch) {
+	if s.level == nil {
+		return
+	}
+	if s.prev == none {
+		s.level.head = s.next
+	} else {
+		o.pages[s.prev].next = s.next
+	}
+	if s.next == none {
+		s.level.tail = s.prev
+	} else {
+		o.pages[s.next].prev = s.prev
+	}
+	if s.level.head == none {
+		o.clearIfEmpty(s.priority)
+	}
 }
 
 // attachRun makes used pages cache blocks, from the first on, and returns how many

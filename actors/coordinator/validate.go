@@ -103,18 +103,23 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 }
 
 // firstNegative is the index of the first token that is no token id, or −1.
-// Eight at a time: the signs of a prompt of 100,000 tokens cost 10 µs, one by
-// one they would cost as much as the match.
+// Sixteen at a time, in four sums that do not wait for each other: the signs of a prompt
+// of 100,000 tokens cost 10 µs, one by one they would cost as much as the match.
 func firstNegative(tokens []messages.Token) int {
-	// The sign bit of the disjunction is set if that of any token is.
-	signs, rest := messages.Token(0), tokens
-	for ; len(rest) >= 8; rest = rest[8:] {
-		signs |= rest[0] | rest[1] | rest[2] | rest[3] | rest[4] | rest[5] | rest[6] | rest[7]
+	// The sign bit of a disjunction is set if that of any of its tokens is.
+	var a, b, c, d messages.Token
+	rest := tokens
+	for ; len(rest) >= 16; rest = rest[16:] {
+		r := (*[16]messages.Token)(rest)
+		a |= (r[0] | r[1]) | (r[2] | r[3])
+		b |= (r[4] | r[5]) | (r[6] | r[7])
+		c |= (r[8] | r[9]) | (r[10] | r[11])
+		d |= (r[12] | r[13]) | (r[14] | r[15])
 	}
 	for _, t := range rest {
-		signs |= t
+		a |= t
 	}
-	if signs >= 0 {
+	if a|b|c|d >= 0 {
 		return -1
 	}
 	// Some token is wrong, so the request is refused: a second walk, for the message, costs
