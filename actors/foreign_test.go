@@ -18,7 +18,7 @@ import (
 func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 	for _, record := range []any{
 		&protocol.Match{}, &protocol.Apply{}, &protocol.Move{}, &protocol.PoolWork{}, &protocol.OffloadAhead{}, &protocol.Audit{},
-		&protocol.Forget{}, &protocol.Locate{}, &protocol.Snapshot{}, &protocol.Contents{}, &protocol.ListLocations{}, &protocol.Quiesce{},
+		&protocol.Forget{}, &protocol.Locate{}, &protocol.Snapshot{}, &protocol.Contents{}, &protocol.TopNodes{}, &protocol.SampleHost{}, &protocol.ListLocations{}, &protocol.Quiesce{},
 		&protocol.ResizeDevice{}, &protocol.ResizePool{}, &protocol.RebuildPool{}, &protocol.RebuildHost{}, (*protocol.Match)(nil),
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -75,6 +75,8 @@ func (a *offloaderActor) receive(message any) {
 		a.moving = false
 	case *protocol.Audit:
 		m.Problem = a.core.Check()
+	case *protocol.SampleHost:
+		a.core.Sample(m)
 	case *protocol.SavePages:
 		a.moving = true
 		a.savePages(m)

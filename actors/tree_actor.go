@@ -82,6 +82,8 @@ func (a *treeActor) receive(message any) {
 		a.core.Snapshot(m)
 	case *protocol.Contents:
 		a.core.Contents(m)
+	case *protocol.TopNodes:
+		a.core.TopNodes(m)
 	case *protocol.Audit:
 		m.Problem, m.Attached = a.core.Check(), a.core.Attached()
 	case *protocol.ListLocations:

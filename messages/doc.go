@@ -14,7 +14,7 @@
 //
 //	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables
 //	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
-//	memory      Rebalance, ReadStats, ReadScales, WriteScales
+//	memory      Rebalance, ReadStats, ReadOverview, ReadScales, WriteScales
 //	mirrors     OpenReader, CloseReader, ReadEvents, ReadSnapshot
 //	debugging   Check
 //

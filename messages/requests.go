@@ -19,6 +19,7 @@ func (*Prefetch) request()     {}
 func (*Reset) request()        {}
 func (*Rebalance) request()    {}
 func (*ReadStats) request()    {}
+func (*ReadOverview) request() {}
 func (*OpenReader) request()   {}
 func (*CloseReader) request()  {}
 func (*ReadEvents) request()   {}
@@ -117,8 +118,10 @@ type Lookup struct {
 	Prefix Prefix
 
 	Found Found
-	Err   error
-	Tag   any
+	// MissReason is what an admission would say of why it reuses no more.
+	MissReason MissReason
+	Err        error
+	Tag        any
 }
 
 // PinPrefix protects the stored whole blocks of a prefix from eviction until UnpinPrefix,

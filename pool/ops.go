@@ -356,6 +356,9 @@ func (p *Pool) inspect(op *protocol.PoolOp) {
 		if id != messages.NoPage {
 			g := &p.pages[id]
 			s = protocol.Share{References: g.references(), Pins: g.pins(), Stored: g.stored()}
+			if s.Stored {
+				s.Priority, s.Use = p.cache.orders.priority(int32(id)), g.use
+			}
 		}
 		op.Shares = append(op.Shares, s)
 	}

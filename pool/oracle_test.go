@@ -279,9 +279,11 @@ func (o *oracle) doPage(op *protocol.PoolOp, at int) {
 	case protocol.EndCoverage:
 		g.covered--
 	case protocol.Inspect:
-		op.Shares = append(op.Shares, protocol.Share{
-			References: int32(g.references), Pins: int32(g.pins), Stored: g.block != protocol.NoBlock,
-		})
+		share := protocol.Share{References: int32(g.references), Pins: int32(g.pins), Stored: g.block != protocol.NoBlock}
+		if share.Stored {
+			share.Priority, share.Use = g.priority, g.use
+		}
+		op.Shares = append(op.Shares, share)
 	}
 	switch op.Kind {
 	case protocol.Drop, protocol.Unclaim, protocol.EndPin, protocol.DetachPages:

@@ -41,7 +41,7 @@ func TestDoKeepsNothing(t *testing.T) {
 	w.Ops = append(w.Ops, protocol.PoolOp{Kind: protocol.HeldBlocks, Blocks: []protocol.BlockID{9, 9}})
 	p.Do(&w)
 	assert.Empty(t, w.Victims)
-	assert.Equal(t, []protocol.Share{{Stored: true}}, w.Ops[0].Shares)
+	assert.Equal(t, []protocol.Share{{Stored: true, Priority: messages.DefaultPriority, Use: 1}}, w.Ops[0].Shares)
 	assert.Empty(t, w.Ops[1].Blocks)
 	assert.Equal(t, protocol.PoolPages{PageCounts: messages.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
 }

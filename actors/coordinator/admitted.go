@@ -18,7 +18,7 @@ func (a *admission) fillResult(i int) {
 	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched), func(p int) sequence.PageCount {
 		return sequence.PageCount(it.plans[p].reserve)
 	})
-	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.reason(it, m)
+	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.missReason(it, m)
 	if !a.states.empty() {
 		a.planCheckpoints(it, m.Matched)
 	}
@@ -120,9 +120,9 @@ func (a *admission) fillInput(it *prompt) {
 	}
 }
 
-// reason says how a prompt met the cache. What the attention pools could have given
+// missReason says how a prompt met the cache. What the attention pools could have given
 // counts as matched for all reasons but one: that a state was missing.
-func (a *admission) reason(it *prompt, m *protocol.MatchItem) messages.MissReason {
+func (a *shared) missReason(it *prompt, m *protocol.MatchItem) messages.MissReason {
 	attention := it.states.attention
 	matched := max(m.Matched, attention)
 	switch {

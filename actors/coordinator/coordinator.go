@@ -34,6 +34,7 @@ type Coordinator struct {
 	audit       *audit
 	readTree    *readTree
 	readStats   *readStats
+	overview    *overview
 	readTables  *readTables
 	readEvents  *readEvents
 	readScales  *readScales
@@ -81,6 +82,7 @@ func New(config Config, port Port) *Coordinator {
 		audit:       &audit{shared: parts},
 		readTree:    &readTree{shared: parts},
 		readStats:   &readStats{shared: parts},
+		overview:    &overview{shared: parts},
 		readTables:  &readTables{shared: parts},
 		readEvents:  &readEvents{shared: parts},
 		readScales:  &readScales{shared: parts},
@@ -99,7 +101,7 @@ func New(config Config, port Port) *Coordinator {
 	c.audit.own = c.Check
 	c.out.pools.observe = c.lookAhead.noteDemand
 	// All that lend records to other actors: a new epoch takes new ones.
-	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.lookAhead, c.fetch, c.saving}
+	c.recovery.records = []lender{c.out, prompts, c.unpin, c.forget, c.audit, c.readTree, c.overview, c.lookAhead, c.fetch, c.saving}
 	return c
 }
 
@@ -175,6 +177,9 @@ func (c *Coordinator) reading(request any) transaction {
 	case *messages.ReadStats:
 		c.readStats.request = r
 		return c.readStats
+	case *messages.ReadOverview:
+		c.overview.open(r)
+		return c.overview
 	case *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader:
 		return c.readEvents
 	case *messages.ReadSnapshot:

@@ -356,6 +356,9 @@ func storedScenarios() []scenario {
 			return &messages.Rebalance{Fractions: map[string]float64{"w8h1": 0.3, "wfullh1": 0.7}}
 		}, nothing},
 		{"contents", roomy, hosted, func(*world, []*hostSequence) any { return &protocol.ReadContents{} }, nothing},
+		{"overview", roomy, hosted, func(*world, []*hostSequence) any {
+			return &messages.ReadOverview{Limits: messages.OverviewLimits{Pages: 5, Nodes: 5}}
+		}, nothing},
 		{"check", roomy, hosted, func(*world, []*hostSequence) any { return &messages.Check{} }, nothing},
 	}
 }

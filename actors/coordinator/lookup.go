@@ -47,7 +47,7 @@ func (l *lookup) open(r *messages.Lookup) { l.request, l.stage = r, lookupIdle }
 // start matches the prefix as an admission would.
 func (l *lookup) start() {
 	r := l.request
-	r.Err, r.Found, l.counted = nil, messages.Found{}, false
+	r.Err, r.Found, r.MissReason, l.counted = nil, messages.Found{}, messages.ReasonDisabled, false
 	// The same batch as an admission's: a lookup that used a match of its own would one day say
 	// something else than the admission does.
 	l.batch.reset(false)
@@ -146,6 +146,7 @@ func (l *lookup) decide() {
 // it in host memory only.
 func (l *lookup) count() {
 	f, m := &l.request.Found, l.batch.matchOf(0)
+	l.request.MissReason = l.missReason(&l.batch.items[0], m)
 	tpb := l.config.TokensPerBlock
 	f.MatchedTokens, f.AttentionTokens = m.Matched, l.batch.items[0].states.attention
 	// A look at every block and pool is spared when host memory holds nothing.

@@ -133,6 +133,8 @@ func (e *Engine) Tree(message any) {
 		e.Cores.Tree.Snapshot(m)
 	case *protocol.Contents:
 		e.Cores.Tree.Contents(m)
+	case *protocol.TopNodes:
+		e.Cores.Tree.TopNodes(m)
 	case *protocol.Audit:
 		m.Problem, m.Attached = e.Cores.Tree.Check(), e.Cores.Tree.Attached()
 	case *protocol.ListLocations:
@@ -231,6 +233,8 @@ func (e *Engine) Offloader(message any) {
 		}
 	case *protocol.Quiesce:
 		m.Dirty = e.broken
+	case *protocol.SampleHost:
+		o.Sample(m)
 	case *protocol.RebuildHost:
 		e.rebuildHost(m)
 	}

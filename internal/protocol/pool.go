@@ -111,6 +111,9 @@ type Share struct {
 	References int32 // of sequences
 	Pins       int32
 	Stored     bool // it caches a block of the tree
+	// Priority and Use are those of the block; 0 if none is cached.
+	Priority messages.Priority
+	Use      Use
 }
 
 // Victim is an evicted page and the block that it cached.

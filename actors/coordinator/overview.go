@@ -1,0 +1,145 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// overview serves ReadOverview: the tree, the pools and the offloader describe a bounded
+// part of what they hold.
+//
+//	start ─▶ asking ─▶ answer
+//
+// All are asked between two rounds, so they describe the same moment.
+type overview struct {
+	*shared
+	request *messages.ReadOverview
+	stage   overviewStage
+
+	// New records for each request: an overview is rare, and its lists go to the host.
+	tree  *protocol.TopNodes
+	host  *protocol.SampleHost
+	pools []*protocol.PoolWork // by PoolID, each with one Inspect
+}
+
+// overviewStage is what the overview waits for.
+type overviewStage uint8
+
+// The stages.
+const (
+	overviewIdle   overviewStage = iota // nothing has been sent
+	overviewAsking                      // every actor describes what it holds
+)
+
+// String names the stage.
+func (s overviewStage) String() string { return [...]string{"idle", "asking"}[s] }
+
+// open begins a request.
+func (v *overview) open(r *messages.ReadOverview) { v.request, v.stage = r, overviewIdle }
+
+// start asks who has to be asked.
+func (v *overview) start() {
+	r := v.request
+	n := r.Limits
+	r.Err, r.Overview = nil, messages.Overview{}
+	if n.Pages < 0 || n.Pages > messages.MaxOverview || n.Nodes < 0 || n.Nodes > messages.MaxOverview {
+		r.Err = refusals.New(messages.ErrBadRequest, "an overview of %d pages and %d nodes: neither may be above %d or negative", n.Pages, n.Nodes, messages.MaxOverview)
+	}
+	if r.Err != nil || n.Pages == 0 && n.Nodes == 0 {
+		v.kernel.reply()
+		return
+	}
+	v.renew()
+	header := protocol.Header{Epoch: v.kernel.epoch}
+	v.stage = overviewAsking
+	if n.Nodes > 0 {
+		v.tree = &protocol.TopNodes{Header: header, Limit: n.Nodes}
+		v.kernel.toTree(v.tree)
+	}
+	if n.Pages == 0 {
+		return
+	}
+	v.host = &protocol.SampleHost{Header: header, Pages: n.Pages}
+	v.kernel.toOffloader(v.host)
+	for p := range v.config.Pools {
+		pages := protocol.SampledPages(nil, v.counts.device[p].Total, n.Pages)
+		v.pools = append(v.pools, &protocol.PoolWork{
+			Header: header, Pool: messages.PoolID(p), Now: v.kernel.now,
+			Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: pages}},
+		})
+		v.kernel.toPool(v.pools[p])
+	}
+}
+
+// resume answers what all have said.
+func (v *overview) resume() {
+	v.stage = overviewIdle
+	o := &v.request.Overview
+	if v.tree != nil {
+		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
+	}
+	for p, work := range v.pools {
+		o.Pools = append(o.Pools, messages.PoolOverview{Primary: v.device(&work.Ops[0]), Secondary: v.secondary(p)})
+	}
+	v.kernel.reply()
+}
+
+// device describes the pages of one pool.
+func (v *overview) device(op *protocol.PoolOp) []messages.PageSample {
+	list := make([]messages.PageSample, 0, len(op.Pages))
+	for i, page := range op.Pages {
+		share := &op.Shares[i]
+		s := messages.PageSample{Page: page, Priority: share.Priority, Age: v.age(share.Use)}
+		switch {
+		case share.References > 0 || share.Pins > 0:
+			s.State = messages.PageUsed
+		case share.Stored:
+			s.State = messages.PageCached
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// secondary describes the host pages of one pool.
+func (v *overview) secondary(p int) []messages.PageSample {
+	list := v.host.Samples[p]
+	for i := range list {
+		list[i].Age = v.age(protocol.Use(list[i].Age))
+	}
+	return list
+}
+
+// age says how many uses ago a use was; 0 for contents that were never used.
+func (v *overview) age(u protocol.Use) uint64 {
+	if u == 0 {
+		return 0
+	}
+	return v.uses.last.Moment() - u.Moment()
+}
+
+// renew drops the records of an older epoch, or of the last request.
+func (v *overview) renew() { v.tree, v.host, v.pools = nil, nil, nil }
+
+// undo has nothing to take back.
+func (v *overview) undo(bool) verdict {
+	v.stage = overviewIdle
+	return serveAgain
+}
+
+// check verifies that the actors are asked in this epoch: an answer to an older record
+// would never come.
+func (v *overview) check() error {
+	for _, work := range v.pools {
+		if v.stage == overviewAsking && work.Epoch != v.kernel.epoch {
+			return fmt.Errorf("%v: pool %d asked in epoch %d of %d", v, work.Pool, work.Epoch, v.kernel.epoch)
+		}
+	}
+	return nil
+}
+
+// String names the stage.
+func (v *overview) String() string { return fmt.Sprintf("overview: %v", v.stage) }
