@@ -12,11 +12,9 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-const modeAtomic = "atomic"
-
 // Atomic replays a trace one request at a time.
 func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
-	s, err := open(c, modeAtomic, 1)
+	s, err := open(c, ModeAtomic, 1)
 	if err != nil {
 		return nil, nil, err
 	}

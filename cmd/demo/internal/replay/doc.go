@@ -9,7 +9,7 @@
 //
 // There are two ways to replay.
 //
-// Served (Serve) is the engine's life: requests arrive by their timestamps at a
+// Timed (Timed) is the engine at a server: requests arrive by their timestamps at a
 // server of package serve, wait, are prefilled chunk by chunk together with
 // others, generate their answers, which are stored, and go. Time is that of the
 // simulated device.

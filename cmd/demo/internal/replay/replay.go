@@ -34,6 +34,12 @@ type Config struct {
 	Spawn engine.Spawn
 }
 
+// The modes, as Result names them.
+const (
+	ModeAtomic = "atomic"
+	ModeTimed  = "timed"
+)
+
 // Limits of the command line.
 const (
 	MaxPages  = 1 << 24
@@ -85,7 +91,7 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 	cache.MaxAttentionWindow = c.Windows
 	cache.EvictionPolicy = c.Policy
 	// Whole blocks are what atomic replays count; their prompts have no others.
-	cache.EnablePartialReuse = mode != modeAtomic
+	cache.EnablePartialReuse = mode != ModeAtomic
 	pools, err := windows.Pools(c.Model, cache)
 	if err != nil {
 		return nil, err
@@ -102,7 +108,7 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 			c.Pages, c.HostPages, bytes>>30, int64(maxMemory)>>30)
 	}
 	options := engine.Options{Model: c.Model, Cache: cache, Pages: pages, Spawn: c.Spawn}
-	if mode == modeAtomic {
+	if mode == ModeAtomic {
 		// Requests of this model take no time, so the engine's time is that of the trace.
 		options.Clock = func() time.Duration { return time.Duration(s.arrival.Load()) }
 	}
@@ -132,7 +138,8 @@ func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Mete
 	if cause == nil {
 		cause = s.result.close(ctx, s.rig, s.start)
 	}
-	leaked, err := s.rig.Shutdown(ctx)
+	// An engine is closed even if the replay was cancelled: others may go on in this process.
+	leaked, err := s.rig.Shutdown(context.WithoutCancel(ctx))
 	s.result.LeakedPages = leaked
 	if err := errors.Join(cause, err, s.reader.Close()); err != nil {
 		return nil, nil, err
@@ -140,9 +147,9 @@ func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Mete
 	return &s.result, s.rig.Meter, nil
 }
 
-// Serve replays a trace as a server would live through it.
-func Serve(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
-	s, err := open(c, "served", 0)
+// Timed replays a trace at a server: requests arrive by their timestamps, and overlap.
+func Timed(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
+	s, err := open(c, ModeTimed, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -156,7 +163,7 @@ func Serve(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 	}
 	arrivals.server = server
 	err = server.Run(ctx)
-	s.result.served(server.Totals())
+	s.result.timed(server.Totals())
 	s.result.checked(server.Compute())
 	return s.close(ctx, err)
 }

@@ -161,9 +161,9 @@ func TestAtomicInOtherBlocks(t *testing.T) {
 	}
 }
 
-func TestServeWithRoomHitsEverythingEarlier(t *testing.T) {
+func TestTimedWithRoomHitsEverythingEarlier(t *testing.T) {
 	path := generate(t, 200, 2)
-	result, meter, err := Serve(t.Context(), config(path, 20000))
+	result, meter, err := Timed(t.Context(), config(path, 20000))
 	require.NoError(t, err)
 	assert.Equal(t, 200, result.Requests)
 	assert.Positive(t, result.Hits)
@@ -177,10 +177,10 @@ func TestServeWithRoomHitsEverythingEarlier(t *testing.T) {
 	assert.InDelta(t, float64(result.Hits)/float64(result.Blocks), result.HitRate, 1e-9)
 }
 
-func TestServeUnderPressureServesAll(t *testing.T) {
+func TestTimedUnderPressureServesAll(t *testing.T) {
 	path := generate(t, 200, 3)
 	longest, _ := shape(t, path)
-	result, _, err := Serve(t.Context(), config(path, longest+12))
+	result, _, err := Timed(t.Context(), config(path, longest+12))
 	require.NoError(t, err)
 	assert.Equal(t, 200, result.Requests)
 	assert.Zero(t, result.Refused)
@@ -190,10 +190,10 @@ func TestServeUnderPressureServesAll(t *testing.T) {
 	assert.Zero(t, result.LeakedPages)
 }
 
-func TestServeGivesUpOnlyWhatCannotFit(t *testing.T) {
+func TestTimedGivesUpOnlyWhatCannotFit(t *testing.T) {
 	path := generate(t, 120, 5)
 	longest, _ := shape(t, path)
-	result, _, err := Serve(t.Context(), config(path, longest-2))
+	result, _, err := Timed(t.Context(), config(path, longest-2))
 	require.NoError(t, err)
 	assert.Equal(t, 120, result.Requests)
 	assert.Positive(t, result.Refused)
@@ -202,13 +202,13 @@ func TestServeGivesUpOnlyWhatCannotFit(t *testing.T) {
 }
 
 // A pool that gives out pages with the wrong contents does not go unnoticed.
-func TestServeNoticesWrongPages(t *testing.T) {
+func TestTimedNoticesWrongPages(t *testing.T) {
 	c := config(generate(t, 100, 6), 2000)
 	c.Spawn = func(s engine.Setup) (engine.Engine, func(), error) {
 		e, stop, err := enginetest.Spawn(s)
 		return swapped{e}, stop, err
 	}
-	result, _, err := Serve(t.Context(), c)
+	result, _, err := Timed(t.Context(), c)
 	require.NoError(t, err)
 	assert.NotEmpty(t, result.Problems)
 	assert.Contains(t, result.Problems[0], "wrong bytes")
@@ -230,7 +230,7 @@ func (e swapped) AdmitBatch(ctx context.Context, r []messages.AdmitRequest) ([]m
 
 func TestLimit(t *testing.T) {
 	path := generate(t, 50, 7)
-	for _, run := range []func(context.Context, Config) (*Result, *engine.Meter, error){Atomic, Serve} {
+	for _, run := range []func(context.Context, Config) (*Result, *engine.Meter, error){Atomic, Timed} {
 		c := config(path, 1000)
 		c.Limit = 20
 		seen := 0
@@ -246,7 +246,7 @@ func TestBadInputEndsInAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bad.jsonl")
 	text := `{"timestamp":0,"input_length":8,"output_length":2,"hash_ids":[1,2]}` + "\nnonsense\n"
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	for _, run := range []func(context.Context, Config) (*Result, *engine.Meter, error){Atomic, Serve} {
+	for _, run := range []func(context.Context, Config) (*Result, *engine.Meter, error){Atomic, Timed} {
 		_, _, err := run(t.Context(), config(path, 10))
 		require.ErrorContains(t, err, "bad.jsonl:2: no JSON")
 		c := config(generate(t, 3, 1), 10)

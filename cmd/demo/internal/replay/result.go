@@ -11,7 +11,7 @@ import (
 // Result is what a replay measured, as `demo replay --json` prints it.
 type Result struct {
 	Trace          string `json:"trace"`
-	Mode           string `json:"mode"` // "served" or "atomic"
+	Mode           string `json:"mode"` // ModeAtomic or ModeTimed
 	Policy         string `json:"policy"`
 	TokensPerBlock int    `json:"tokens_per_block"`
 	Pages          int    `json:"pages"` // of each pool
@@ -55,8 +55,8 @@ func (r *Result) look(blocks, hits int) {
 	r.Hits += int64(hits)
 }
 
-// served takes over what a server counted.
-func (r *Result) served(t serve.Totals) {
+// timed takes over what a server counted.
+func (r *Result) timed(t serve.Totals) {
 	r.PromptTokens, r.ReusedTokens, r.AnswerTokens = t.PromptTokens, t.ReusedTokens, t.AnswerTokens
 	r.Refused, r.Retries, r.Preemptions = t.GivenUp, t.Refusals, t.Preemptions
 	r.Lost = t.Lost

@@ -98,7 +98,7 @@ func TestRealEngine(t *testing.T) {
 	}
 	c := config(path, longest+12)
 	c.Spawn, c.HostPages = nil, 2*longest
-	result, _, err := Serve(t.Context(), c)
+	result, _, err := Timed(t.Context(), c)
 	require.NoError(t, err)
 	assert.Equal(t, 200, result.Requests)
 	assert.Positive(t, result.OffloadedPages)

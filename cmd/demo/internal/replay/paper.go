@@ -1,0 +1,92 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/cmd/demo/internal/paper"
+	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
+)
+
+// Trace is a trace in memory: what policies on paper and stack distances need of it, and
+// how long a replay of it is.
+type Trace struct {
+	paper.Trace
+	Arrivals []time.Duration
+	Blocks   int64 // of all prompts
+	Distinct int   // different ones of them
+}
+
+// Load reads a trace, at most limit requests of it if that is not 0.
+func Load(path string, limit int) (t *Trace, err error) {
+	reader, err := trace.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	t = &Trace{}
+	for limit == 0 || len(t.Requests) < limit {
+		next, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		t.Requests = append(t.Requests, slices.Clone(next.Blocks))
+		t.Arrivals = append(t.Arrivals, next.Arrival)
+		t.Blocks += int64(len(next.Blocks))
+	}
+	t.TokensPerBlock, t.Distinct = reader.TokensPerBlock(), reader.Distinct()
+	return t, nil
+}
+
+// Paper replays a trace with a policy of package paper. It has no engine, counts what
+// Atomic counts, and reads the trace unless it is given one in memory.
+func Paper(ctx context.Context, c Config, t *Trace) (*Result, error) {
+	if c.TokensPerBlock != 0 || c.HostPages != 0 {
+		return nil, fmt.Errorf("policy %s knows neither host pages nor other blocks than the trace's", c.Policy)
+	}
+	if t == nil {
+		var err error
+		if t, err = Load(c.Trace, c.Limit); err != nil {
+			return nil, err
+		}
+	}
+	start, gpu := time.Now(), cost.H100()
+	r := &Result{
+		Trace: filepath.Base(c.Trace), Mode: ModeAtomic, Policy: c.Policy,
+		TokensPerBlock: t.TokensPerBlock, Pages: c.Pages, Problems: []string{},
+	}
+	cache := paper.New(c.Policy, c.Pages, t.Trace)
+	for i, blocks := range t.Requests {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		hits := 0
+		for hits < len(blocks) && cache.Has(blocks[hits]) {
+			hits++
+		}
+		r.look(len(blocks), hits)
+		all, reused := len(blocks)*t.TokensPerBlock, hits*t.TokensPerBlock
+		r.PromptTokens += int64(all)
+		r.ReusedTokens += int64(reused)
+		r.SavedSeconds += cost.Prefill(&c.Costs, &gpu, cost.Span{To: reused}).Seconds()
+		r.PrefillSeconds += cost.Prefill(&c.Costs, &gpu, cost.Span{From: reused, To: all}).Seconds()
+		cache.Use(i, blocks)
+		if c.Progress != nil {
+			c.Progress(r)
+		}
+	}
+	if r.Blocks > 0 {
+		r.HitRate = float64(r.Hits) / float64(r.Blocks)
+	}
+	r.Seconds = time.Since(start).Seconds()
+	return r, nil
+}
