@@ -233,7 +233,11 @@ func (k *kernel) body(bytes gpu.PageBytes) {
 		return
 	}
 	for i, s := range k.of {
-		s.Logits = append(s.Logits, k.steps[i].Logits...)
+		// A step without logits is not waited for, and may run on another goroutine, such as
+		// that of a store's task, while the host prepares the sequence's next one.
+		if logits := k.steps[i].Logits; len(logits) > 0 {
+			s.Logits = append(s.Logits, logits...)
+		}
 	}
 }
 
