@@ -8,11 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/cmd/demo/internal/workload"
+	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -24,6 +26,7 @@ type conversationFlags struct {
 	seed                 uint64
 	device               string
 	ahead                bool // offload_ahead
+	store                storeFlag
 }
 
 func (f *conversationFlags) flags(c *cobra.Command) {
@@ -36,6 +39,7 @@ func (f *conversationFlags) flags(c *cobra.Command) {
 	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
 	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
+	f.store.add(flags)
 }
 
 // check refuses counts that would take all memory by a slip of the finger.
@@ -70,22 +74,25 @@ type play struct {
 	users   []*workload.Users
 	servers []*serve.Server
 	start   time.Time
+	// closeStore closes the store, if there is one, behind the engine.
+	closeStore func() error
 
 	occupied [][]float64 // by pool: used and cached share of pages, over time
 	used     [][]float64 // by pool: used share
 }
 
-func converse(c *cobra.Command, f *conversationFlags) error {
+func converse(c *cobra.Command, f *conversationFlags) (failed error) {
 	if err := f.check(); err != nil {
 		return statusError{err, statusUsage}
 	}
 	if err := openDevice(f.device); err != nil {
 		return err
 	}
-	p, err := openPlay(f)
+	p, err := openPlay(c.Context(), f)
 	if err != nil {
 		return err
 	}
+	defer func() { failed = errors.Join(failed, p.closeStore()) }()
 	requests := workload.Requests(p.users)
 	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts, on a %s with pages of %s\n",
 		f.conversations, requests, f.hosts, p.rig.Device.Info().Name, report.Bytes(p.pageMemory()))
@@ -101,7 +108,7 @@ func converse(c *cobra.Command, f *conversationFlags) error {
 }
 
 // openPlay starts the engine and the hosts.
-func openPlay(f *conversationFlags) (*play, error) {
+func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 	preset := engine.Hybrid()
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = tokensPerBlock
@@ -116,20 +123,25 @@ func openPlay(f *conversationFlags) (*play, error) {
 		pages = append(pages, windows.Counts{Primary: f.pages, Secondary: f.hostPages})
 		cache.HostCacheSize += int64(f.hostPages) * p.PageBytes()
 	}
-	rig, err := engine.Open(engine.Options{Model: preset.Model, Cache: cache, Pages: pages})
+	options := engine.Options{Model: preset.Model, Cache: cache, Pages: pages}
+	fetch, closeStore, err := f.attach(ctx, &options)
 	if err != nil {
 		return nil, err
+	}
+	rig, err := engine.Open(options)
+	if err != nil {
+		return nil, errors.Join(err, closeStore())
 	}
 	plan := workload.Default()
 	plan.Conversations, plan.Seed = f.conversations, f.seed
 	p := &play{
-		rig: rig, preset: preset, users: workload.Share(plan, f.hosts), start: time.Now(),
+		rig: rig, preset: preset, closeStore: closeStore, users: workload.Share(plan, f.hosts), start: time.Now(),
 		occupied: make([][]float64, len(pools)), used: make([][]float64, len(pools)),
 	}
 	for i, users := range p.users {
 		server, err := serve.New(serve.Config{
 			Rig: rig, Name: fmt.Sprintf("host %d", i), Model: preset.Costs, GPU: cost.H100(),
-			MaxRunning: hostRunning, StepTokens: hostStepTokens, ChunkTokens: hostChunk,
+			MaxRunning: hostRunning, StepTokens: hostStepTokens, ChunkTokens: hostChunk, Fetch: fetch,
 		}, users)
 		if err != nil {
 			return nil, err
@@ -137,6 +149,32 @@ func openPlay(f *conversationFlags) (*play, error) {
 		p.servers = append(p.servers, server)
 	}
 	return p, nil
+}
+
+// simulatedModel names the simulated model in a store. Its pages are a function of the
+// tokens, so engines of other processes may have them.
+const simulatedModel = "demo converse, simulated"
+
+// saveBytes bounds what waits to be written. The simulated hosts compute much faster than
+// a GPU would, so that a store that keeps up with one does not with them.
+const saveBytes = 2 << 30
+
+// attach makes the engine use the store, if there is one. What is fetched comes to host
+// pages first, so there must be some. fetch is how long admissions wait for it.
+func (f *conversationFlags) attach(ctx context.Context, o *engine.Options) (fetch time.Duration, done func() error, err error) {
+	if f.store.url == "" {
+		return 0, func() error { return nil }, nil
+	}
+	if f.hostPages == 0 {
+		return 0, nil, statusError{errors.New("--store goes with --host-pages: what is fetched comes there first"), statusUsage}
+	}
+	config, err := f.store.open(ctx, simulatedModel)
+	if err != nil {
+		return 0, nil, statusError{err, statusUsage}
+	}
+	config.SaveBytes = saveBytes
+	o.Spawn = engine.With(actors.WithStore(config))
+	return fetchTime, config.Store.Close, nil
 }
 
 // pageMemory is the device memory of all pools.
@@ -203,10 +241,31 @@ func (p *play) watch(ctx context.Context, progress *report.Progress) error {
 
 var errProblems = errors.New("wrong bytes or broken invariants were found")
 
+// stored waits until all is written and gives what the engine and its store have
+// exchanged; nil without a store.
+func (p *play) stored(ctx context.Context) (*actors.StoreStats, error) {
+	e, ok := p.rig.Meter.Engine.(*actors.Engine)
+	if !ok {
+		return nil, nil
+	}
+	store := actors.StoreOf(e)
+	if _, err := store.Flush(ctx, 0); errors.Is(err, messages.ErrNotSupported) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	stats := store.Stats()
+	return &stats, nil
+}
+
 // finish prints the tables, checks everything and shuts the engine down.
 func (p *play) finish(c *cobra.Command) error {
 	wall := time.Since(p.start)
 	ctx := c.Context()
+	stored, err := p.stored(ctx)
+	if err != nil {
+		return err
+	}
 	stats, err := p.rig.Stats(ctx)
 	if err != nil {
 		return err
@@ -228,7 +287,7 @@ func (p *play) finish(c *cobra.Command) error {
 		total.Add(s.Totals())
 		problems = append(problems, s.Compute().Problems...)
 	}
-	r := tables{command: c, play: p, stats: &stats, total: &total, device: device, checked: checked, problems: problems}
+	r := tables{command: c, play: p, stats: &stats, stored: stored, total: &total, device: device, checked: checked, problems: problems}
 	if err := r.print(wall); err != nil {
 		return err
 	}

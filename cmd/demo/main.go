@@ -79,9 +79,25 @@ func oneLine(err error) string {
 
 func rootCommand() *cobra.Command {
 	var profiling profiling
+	root := converseCommand(&profiling)
+	root.Use = "demo"
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.Example = `  demo
+  demo --conversations 600 --hosts 2
+  demo --profile cpu --profile-dir /tmp
+  demo replay trace.jsonl.gz --pages 20000 --atomic
+  demo script cmd/demo/testdata/readme.jsonl`
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(converseCommand(&profiling), replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand())
+	return root
+}
+
+// converseCommand plays conversations: the command converse, and what demo does without
+// a command.
+func converseCommand(profiling *profiling) *cobra.Command {
 	var conversations conversationFlags
-	root := &cobra.Command{
-		Use:   "demo",
+	c := &cobra.Command{
+		Use:   "converse",
 		Short: "Show the cache engine at work on a simulated GPU",
 		Long: `demo plays a few hundred conversations, over a handful of assistants with long
 system prompts, through hosts that batch their requests and share one cache
@@ -92,22 +108,17 @@ arithmetic, the engine's own times are measured.
 
 Then it plays chats with a real model, a tiny one, whose attention reads the pages:
 with reuse, drafts and too few pages, and again without any of it. Every token of
-every answer has to be the same.`,
-		Example: `  demo
-  demo --conversations 600 --hosts 2
-  demo --profile cpu --profile-dir /tmp
-  demo replay trace.jsonl.gz --pages 20000 --atomic
-  demo script cmd/demo/testdata/readme.jsonl`,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+every answer has to be the same.
+
+With --store both keep what they compute beyond the process: run twice, the second
+time reuses from its first request on.`,
+		Example: `  demo converse --conversations 60 --chats 20 --store file:///tmp/kv`,
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return profiling.around(c, func() error { return converse(c, &conversations) })
 		},
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	profiling.flags(root)
-	conversations.flags(root)
-	root.AddCommand(replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand())
-	return root
+	profiling.flags(c)
+	conversations.flags(c)
+	return c
 }

@@ -36,7 +36,7 @@ type realRun struct {
 
 // converseReally plays chats with the built-in model, whose attention reads the engine's
 // pages, and again without any reuse, and compares every token.
-func converseReally(c *cobra.Command, f *conversationFlags) error {
+func converseReally(c *cobra.Command, f *conversationFlags) (failed error) {
 	l, err := openLanguage(tiny)
 	if err != nil {
 		return err
@@ -44,7 +44,13 @@ func converseReally(c *cobra.Command, f *conversationFlags) error {
 	list := chats.Draw(chats.Plan{Chats: f.chats, Groups: 1 + f.chats/15, People: 4, Turns: 3, Seed: f.seed})
 	fmt.Fprintf(c.ErrOrStderr(), "\n%d chats with %s, a real model of %s parameters, with reuse and then without\n", len(list), l.name, report.Count(l.model.Parameters))
 	progress := report.NewProgress(c.ErrOrStderr(), "chats", 2*3*len(list))
-	with, err := playReally(c.Context(), l, list, progress, 0, runner.Config{Pages: realPages, HostPages: realHostPages}, scheduler.Config{Running: realRunning, Draft: realDraft})
+	config := runner.Config{Pages: realPages, HostPages: realHostPages}
+	closeStore, err := f.store.attach(c.Context(), &config, l.files, l.path)
+	if err != nil {
+		return err
+	}
+	defer func() { failed = errors.Join(failed, closeStore()) }()
+	with, err := playReally(c.Context(), l, list, progress, 0, config, scheduler.Config{Running: realRunning, Draft: realDraft})
 	if err != nil {
 		return err
 	}
@@ -106,6 +112,7 @@ func printReal(c *cobra.Command, list []chats.Chat, with, without *realRun) erro
 	row("right answers", func(r *realRun) string { return report.Count(r.right()) })
 	row("prompt tokens", func(r *realRun) string { return report.Count(r.counters.PromptTokens) })
 	row("of these reused", func(r *realRun) string { return report.Percent(r.counters.ReusedTokens, r.counters.PromptTokens) })
+	row("of the prompt that reused least", func(r *realRun) string { return fmt.Sprintf("%.1f %%", 100*r.leastReused()) })
 	row("pages evicted", func(r *realRun) string { return r.pages(func(p *messages.PoolStats) int64 { return p.Evicted }) })
 	row("pages offloaded", func(r *realRun) string { return r.pages(func(p *messages.PoolStats) int64 { return p.Offloaded }) })
 	row("pages brought back", func(r *realRun) string { return r.pages(func(p *messages.PoolStats) int64 { return p.Onboarded }) })
@@ -129,6 +136,18 @@ func printReal(c *cobra.Command, list []chats.Chat, with, without *realRun) erro
 		return errOtherTokens
 	}
 	return nil
+}
+
+// leastReused is the least share of a prompt that was reused. It is 0 in an engine that
+// begins with nothing, as its first prompt finds nothing.
+func (r *realRun) leastReused() float64 {
+	least := 1.0
+	for _, chat := range r.replies {
+		for _, reply := range chat {
+			least = min(least, float64(reply.Reused)/float64(reply.Prompt))
+		}
+	}
+	return least
 }
 
 // right counts the answers that are right.

@@ -47,16 +47,25 @@ func (f *storeFlag) attach(ctx context.Context, c *runner.Config, weights fs.FS,
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(ctx, f.url)
+	config, err := f.open(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("--store: %w", err)
+		return nil, err
 	}
 	if c.HostPages == 0 {
 		c.HostPages = storeHostPages
 	}
 	c.Fetch = fetchTime
-	c.Options = append(c.Options, actors.WithStore(actors.StoreConfig{Store: store, Model: name, Save: actors.SaveOnCommit}))
-	return store.Close, nil
+	c.Options = append(c.Options, actors.WithStore(config))
+	return config.Store.Close, nil
+}
+
+// open opens the store for engines of a model. The caller closes it behind them.
+func (f *storeFlag) open(ctx context.Context, model string) (actors.StoreConfig, error) {
+	store, err := openStore(ctx, f.url)
+	if err != nil {
+		return actors.StoreConfig{}, fmt.Errorf("--store: %w", err)
+	}
+	return actors.StoreConfig{Store: store, Model: model, Save: actors.SaveOnCommit}, nil
 }
 
 // openStore opens the store that a URL names.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -64,12 +65,70 @@ func TestAStoreOutlivesTheProcess(t *testing.T) {
 	assert.Equal(t, []int{0, 23}, cached, "of 24 tokens the last is computed")
 }
 
+// tableRow gives the cells of the first row of a name behind a title.
+func tableRow(t *testing.T, out, title, name string) (cells []string) {
+	t.Helper()
+	_, table, found := strings.Cut(out, "\n"+title+"\n")
+	require.True(t, found, title)
+	for line := range strings.Lines(table) {
+		parts := strings.FieldsFunc(strings.TrimSpace(line), func(r rune) bool { return r == '|' || r == '│' })
+		if len(parts) > 1 && strings.TrimSpace(parts[0]) == name {
+			for _, cell := range parts[1:] {
+				cells = append(cells, strings.TrimSpace(cell))
+			}
+			return cells
+		}
+	}
+	require.Fail(t, "no row", "%s in %s", name, title)
+	return nil
+}
+
+// share reads a percentage of a table.
+func share(t *testing.T, cell string) (percent float64) {
+	t.Helper()
+	_, err := fmt.Sscanf(cell, "%f %%", &percent)
+	require.NoError(t, err, cell)
+	return percent
+}
+
+// The second run of the conversations reuses from the first prompt on, with the simulated
+// model and with the real one, and its tables say so.
+func TestConversationsBeginWarm(t *testing.T) {
+	urls := map[string]string{"file": "file://" + t.TempDir()}
+	if !testing.Short() {
+		urls["valkey"] = "valkey://" + miniredis.RunT(t).Addr()
+	}
+	for name, url := range urls {
+		t.Run(name, func(t *testing.T) {
+			var first, total, least []float64
+			for range 2 {
+				status, out, errs := command(t, "", "converse", "--conversations", "4", "--hosts", "2", "--pages", "600", "--host-pages", "600", "--chats", "1", "--store", url)
+				require.Zero(t, status, errs+out)
+				assert.Contains(t, out, "3 of 3 answers have the same tokens with and without reuse")
+				first = append(first, share(t, tableRow(t, out, "the store, beyond the process", "of these reused")[1]))
+				total = append(total, share(t, tableRow(t, out, "requests and tokens", "of these reused")[1]))
+				least = append(least, share(t, tableRow(t, out, "a real model, its attention over the engine's pages", "of the prompt that reused least")[0]))
+			}
+			assert.Less(t, first[0], first[1])
+			assert.Greater(t, first[1], 90.0, "of a prompt all whole blocks are there")
+			assert.Greater(t, total[1], total[0])
+			assert.Zero(t, least[0])
+			assert.Greater(t, least[1], 50.0)
+		})
+	}
+}
+
 func TestStoreMistakes(t *testing.T) {
 	for _, url := range []string{"nowhere://x", "file:///x?no_such=1", "valkey://127.0.0.1:1"} {
-		status, _, errs := command(t, "", "model", "run", fixtureFolder, "--store", url)
-		assert.Equal(t, statusUsage, status, url)
-		assert.Contains(t, errs, "--store", url)
+		for _, args := range [][]string{{"model", "run", fixtureFolder}, {"converse", "--chats", "0"}} {
+			status, _, errs := command(t, "", append(args, "--store", url)...)
+			assert.Equal(t, statusUsage, status, url)
+			assert.Contains(t, errs, "--store", url)
+		}
 	}
+	status, _, errs := command(t, "", "converse", "--host-pages", "0", "--store", "file://"+t.TempDir())
+	assert.Equal(t, statusUsage, status)
+	assert.Contains(t, errs, "--host-pages")
 }
 
 // Processes that share a store are killed, one after the other, while they answer. What

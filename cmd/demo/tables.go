@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/gpu"
@@ -17,6 +18,7 @@ type tables struct {
 	command  *cobra.Command
 	play     *play
 	stats    *messages.Stats
+	stored   *actors.StoreStats // nil: no store
 	total    *serve.Totals
 	device   time.Duration
 	checked  int
@@ -24,7 +26,11 @@ type tables struct {
 }
 
 func (r *tables) print(wall time.Duration) error {
-	for _, t := range []*report.Table{r.requests(), r.pools(), r.waiting(), r.transfers(), r.time()} {
+	list := []*report.Table{r.requests(), r.pools(), r.waiting(), r.transfers(), r.time()}
+	if r.stored != nil {
+		list = append(list, r.store())
+	}
+	for _, t := range list {
 		if err := t.Write(r.command.OutOrStdout(), report.Locale()); err != nil {
 			return err
 		}
@@ -97,6 +103,24 @@ func (r *tables) transfers() *report.Table {
 		n := counters.Directions[row.direction]
 		t.Row(row.name, report.Count(n.Calls), report.Count(n.Copies), report.Count(n.Descriptors), report.Bytes(n.Bytes), report.Duration(n.Busy))
 	}
+	return t
+}
+
+// store shows what came from the store and went there. The prompt that each host asks
+// first finds nothing in an engine that has just begun: what it reuses an earlier process
+// has left.
+func (r *tables) store() *report.Table {
+	t := &report.Table{Title: "the store, beyond the process", Header: []string{"", "count", "bytes or share"}}
+	n, s := r.total, r.stored
+	t.Row("tokens of the hosts' first prompts", report.Count(n.FirstPrompt), "")
+	t.Row("of these reused", report.Count(n.FirstReused), report.Percent(n.FirstReused, n.FirstPrompt))
+	t.Row("pages read", report.Count(s.FetchedObjects), report.Bytes(s.FetchedBytes))
+	t.Row("pages written", report.Count(s.SavedObjects), report.Bytes(s.SavedBytes))
+	t.Row("pages not written, for want of room or time", report.Count(s.Dropped), "")
+	t.Row("misses", report.Count(s.Misses), "")
+	t.Row("objects that were not what was asked for", report.Count(s.Rejected), "")
+	t.Row("calls", report.Count(s.Calls), report.Duration(s.CallTime))
+	t.Row("of these failed", report.Count(s.Errors), report.Percent(s.Errors, s.Calls))
 	return t
 }
 

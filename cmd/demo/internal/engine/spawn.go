@@ -8,14 +8,22 @@ import (
 	"github.com/kvactor/kvactor/actors"
 )
 
-// spawnActors starts the engine of package actors in an actor system of its
-// own, whose log is not for the readers of the demo's output.
-func spawnActors(s Setup) (Engine, func(), error) {
+// spawnActors starts the engine of package actors without options.
+func spawnActors(s Setup) (Engine, func(), error) { return With()(s) }
+
+// With starts engines of package actors with options, each in an actor system of its
+// own, whose log is not for the readers of the demo's output. The engine that it gives
+// is an *actors.Engine.
+func With(options ...actors.Option) Spawn {
+	return func(s Setup) (Engine, func(), error) { return spawn(s, options) }
+}
+
+func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
 	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
 	system := actor.NewActorSystem(quiet)
 	e, err := actors.Spawn(system.Root, actors.Config{
 		Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: s.Device,
-	}, actors.WithClock(s.Clock))
+	}, append([]actors.Option{actors.WithClock(s.Clock)}, options...)...)
 	if err != nil {
 		system.Shutdown()
 		return nil, nil, err

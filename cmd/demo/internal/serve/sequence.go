@@ -67,6 +67,9 @@ func (s *Server) enter(q *sequence, a *messages.Admitted) {
 		return
 	}
 	r.Outcome.Reused = a.ReusedTokens
+	if s.totals.PromptTokens == 0 {
+		s.totals.FirstPrompt, s.totals.FirstReused = int64(q.prompt), int64(a.ReusedTokens)
+	}
 	s.totals.Saved += cost.Prefill(&s.config.Model, &s.config.GPU, cost.Span{To: a.ReusedTokens})
 	s.totals.PromptTokens += int64(q.prompt)
 	s.totals.ReusedTokens += int64(a.ReusedTokens)

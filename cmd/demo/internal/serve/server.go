@@ -27,6 +27,8 @@ type Config struct {
 	// ChunkTokens bounds the prompt tokens of one sequence in one step and lets
 	// the engine hold less of limited windows meanwhile; 0: StepTokens alone.
 	ChunkTokens int
+	// Fetch is how long an admission waits for the engine's store, if it has one.
+	Fetch time.Duration
 }
 
 // Totals count what a server has done.
@@ -43,6 +45,9 @@ type Totals struct {
 	// Prefill is the modelled time of what was computed, Saved of what was not.
 	Prefill, Saved time.Duration
 	Wait           time.Duration // of first tokens, summed over requests
+	// FirstPrompt and FirstReused are the tokens of the prompt that was admitted first,
+	// and how many of them were reused: what a cache had before it saw a request.
+	FirstPrompt, FirstReused int64
 }
 
 // Add adds up the totals of several servers.
@@ -62,6 +67,8 @@ func (t *Totals) Add(o Totals) {
 	t.Prefill += o.Prefill
 	t.Saved += o.Saved
 	t.Wait += o.Wait
+	t.FirstPrompt += o.FirstPrompt
+	t.FirstReused += o.FirstReused
 }
 
 // Server serves the requests of one source. It belongs to one goroutine.
@@ -236,7 +243,7 @@ func (s *Server) ask(ctx context.Context, batch []*sequence) ([]messages.Admitte
 	s.admits = s.admits[:0]
 	for _, q := range batch {
 		s.admits = append(s.admits, messages.AdmitRequest{
-			Tokens: q.request.Tokens, Session: q.request.Session, ChunkTokens: s.config.ChunkTokens,
+			Tokens: q.request.Tokens, Session: q.request.Session, ChunkTokens: s.config.ChunkTokens, Fetch: s.config.Fetch,
 		})
 	}
 	return s.config.Rig.AdmitBatch(ctx, s.admits)
