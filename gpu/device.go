@@ -67,6 +67,7 @@ type Tensor struct {
 	Address   uint64
 	PageBytes int64
 	Stride    int64
+	Rank      int // whose memory it is, on a device that stands for several; else 0
 }
 
 // Copy moves Bytes from one slot to another. It may not leave either page,
@@ -107,6 +108,9 @@ type Info struct {
 	// Completion is how Done learns that a ticket has passed: "counters", without
 	// asking the driver; "events", by asking; "simulated".
 	Completion string
+	// Ranks is how many devices it stands for, each of which holds its share of every
+	// page (package gpu/group); 0 means that it is one device.
+	Ranks int
 }
 
 // Device moves pages. Only Sync waits for work of streams; what is queued
@@ -146,8 +150,9 @@ type Device interface {
 	Done(Ticket) bool
 	// Sync blocks until the ticket has passed or the context ends.
 	Sync(context.Context, Ticket) error
-	// HostBytes is the memory of a host page. The caller orders its access by
-	// tickets that it has seen pass.
+	// HostBytes is the memory of a host page; on a device that stands for several, the
+	// share of the first (see Sharded). The caller orders its access by tickets that it
+	// has seen pass.
 	HostBytes(p Pool, page messages.PageID) []byte
 	Close() error
 }
@@ -182,8 +187,12 @@ type Kernel struct {
 	Writes []Access
 	Nanos  int64 // its duration in the device's time
 	// Run gets the bytes of slots. It runs once, later, when everything it
-	// waits for is done; the memory it sees is valid until it returns.
+	// waits for is done; the memory it sees is valid until it returns. On a device that
+	// stands for several it runs once on each, perhaps at the same time.
 	Run func(PageBytes)
+	// RunRank, if not nil, runs instead of Run and is told on which device of several;
+	// a device that is one is rank 0.
+	RunRank func(rank int, bytes PageBytes)
 }
 
 // PageBytes returns the bytes of a page to a kernel.

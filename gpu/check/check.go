@@ -95,6 +95,11 @@ func (d *Device) HostBytes(p gpu.Pool, page messages.PageID) []byte {
 	return d.inner.HostBytes(p, page)
 }
 
+// HostShare is that of the device inside.
+func (d *Device) HostShare(rank int, p gpu.Pool, page messages.PageID) []byte {
+	return gpu.HostShare(d.inner, rank, p, page)
+}
+
 // Close closes the device inside.
 func (d *Device) Close() error { return d.inner.Close() }
 
@@ -228,10 +233,36 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 
 // HostRead opens a scope in which the host reads a host page; end closes it.
 // What is submitted to write the page before end is not ordered after it.
-func (d *Device) HostRead(s gpu.Slot) (end func()) { return d.hostAccess(s, (*Device).use) }
+func (d *Device) HostRead(s gpu.Slot) (end func()) {
+	end = d.hostAccess(s, (*Device).use)
+	if w, ok := d.inner.(watcher); ok {
+		return both(end, w.HostRead(s))
+	}
+	return end
+}
 
 // HostWrite opens a scope in which the host writes a host page; end closes it.
-func (d *Device) HostWrite(s gpu.Slot) (end func()) { return d.hostAccess(s, (*Device).write) }
+func (d *Device) HostWrite(s gpu.Slot) (end func()) {
+	end = d.hostAccess(s, (*Device).write)
+	if w, ok := d.inner.(watcher); ok {
+		return both(end, w.HostWrite(s))
+	}
+	return end
+}
+
+// watcher is a device inside that watches accesses as well: a group of checked devices.
+type watcher interface {
+	HostRead(gpu.Slot) (end func())
+	HostWrite(gpu.Slot) (end func())
+}
+
+// both ends two scopes.
+func both(a, b func()) func() {
+	return func() {
+		a()
+		b()
+	}
+}
 
 // hostAccess opens a scope and does its access at once: a stream that has not been
 // waited for by now is in conflict with it, whenever the scope ends.

@@ -33,14 +33,15 @@ func roundTrips(t *testing.T, dev gpu.Device) {
 			c := r.submit(r.s[2], on(b),
 				gpu.Copy{Src: r.device(2), Dst: r.host(1), SrcOffset: at, DstOffset: back, Bytes: n})
 			r.sync(c)
-			got := r.read(1)
-			for i := range got {
-				want := pattern(77, i)
-				if int64(i) >= back && int64(i) < back+n {
-					want = pattern(byte(n), i-int(back)+int(at))
-				}
-				if got[i] != want {
-					require.Failf(t, "wrong bytes", "%d bytes at %d: byte %d is %#x, want %#x", n, at, i, got[i], want)
+			for rank, got := range r.read(1) {
+				for i := range got {
+					want := pattern(77^of(rank), i)
+					if int64(i) >= back && int64(i) < back+n {
+						want = pattern(byte(n)^of(rank), i-int(back)+int(at))
+					}
+					if got[i] != want {
+						require.Failf(t, "wrong bytes", "%d bytes at %d: byte %d of rank %d is %#x, want %#x", n, at, i, rank, got[i], want)
+					}
 				}
 			}
 		}
@@ -82,13 +83,14 @@ func zeros(t *testing.T, dev gpu.Device) {
 	r.sync(r.submit(r.s[2], on(filled), r.whole(r.device(0), r.host(1)), r.whole(r.device(1), r.host(2)),
 		r.whole(r.device(2), r.host(3)), r.whole(r.device(4), r.host(4))))
 	for page, clear := range []span{{64, 192}, {0, small.PageBytes}, {0, small.PageBytes}, {0, 0}} {
-		got := r.read(page + 1)
-		for i := range got {
-			want := pattern(1, i)
-			if int64(i) >= clear.from && int64(i) < clear.to {
-				want = 0
+		for rank, got := range r.read(page + 1) {
+			for i := range got {
+				want := pattern(1^of(rank), i)
+				if int64(i) >= clear.from && int64(i) < clear.to {
+					want = 0
+				}
+				require.Equalf(t, want, got[i], "rank %d, host page %d, byte %d", rank, page+1, i)
 			}
-			require.Equalf(t, want, got[i], "host page %d, byte %d", page+1, i)
 		}
 	}
 	moved := zero(0, 0, 64)

@@ -3,6 +3,7 @@ package devicetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,14 +114,16 @@ func (r *rig) run(src, dst gpu.Slot, pages int) gpu.Copy {
 	return gpu.Copy{Src: src, Dst: dst, Pages: int32(pages), Bytes: int64(pages) * r.spec.PageBytes}
 }
 
-// write fills a host page with a function of seed and offset.
+// write fills a host page with a function of seed, rank and offset.
 func (r *rig) write(page int, seed byte) {
 	if sc, ok := as[scopes](r.dev); ok {
 		defer sc.HostWrite(r.host(page))()
 	}
-	b := r.dev.HostBytes(r.pool, messages.PageID(page))
-	for i := range b {
-		b[i] = pattern(seed, i)
+	for rank := range gpu.Ranks(r.dev) {
+		b := gpu.HostShare(r.dev, rank, r.pool, messages.PageID(page))
+		for i := range b {
+			b[i] = pattern(seed^of(rank), i)
+		}
 	}
 }
 
@@ -128,20 +131,29 @@ func (r *rig) write(page int, seed byte) {
 // different seeds differ, and so do neighbours.
 func pattern(seed byte, i int) byte { return seed ^ byte(i) ^ byte(i>>8)*31 }
 
-// read returns a copy of a host page.
-func (r *rig) read(page int) []byte {
+// of changes the seed of a page for the share of one rank, so that no rank can have the
+// bytes of another.
+func of(rank int) byte { return byte(rank) * 89 }
+
+// read returns a copy of a host page: the share of each rank.
+func (r *rig) read(page int) (shares [][]byte) {
 	if sc, ok := as[scopes](r.dev); ok {
 		defer sc.HostRead(r.host(page))()
 	}
-	return append([]byte(nil), r.dev.HostBytes(r.pool, messages.PageID(page))...)
+	for rank := range gpu.Ranks(r.dev) {
+		shares = append(shares, slices.Clone(gpu.HostShare(r.dev, rank, r.pool, messages.PageID(page))))
+	}
+	return shares
 }
 
 // want demands a host page of the pattern.
 func (r *rig) want(page int, seed byte) {
 	r.t.Helper()
-	for i, v := range r.read(page) {
-		if v != pattern(seed, i) {
-			require.Failf(r.t, "wrong bytes", "host page %d, byte %d: %#x, want %#x of pattern %d", page, i, v, pattern(seed, i), seed)
+	for rank, share := range r.read(page) {
+		for i, v := range share {
+			if want := pattern(seed^of(rank), i); v != want {
+				require.Failf(r.t, "wrong bytes", "rank %d, host page %d, byte %d: %#x, want %#x of pattern %d", rank, page, i, v, want, seed)
+			}
 		}
 	}
 }

@@ -274,6 +274,9 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	o.reads = append(o.reads, k.Reads...)
 	o.writes = append(o.writes, k.Writes...)
 	o.run = k.Run
+	if each := k.RunRank; each != nil {
+		o.run = func(bytes gpu.PageBytes) { each(0, bytes) }
+	}
 	o.work = float64(max(0, k.Nanos))
 	return gpu.Ticket{Stream: s, Seq: st.last}, nil
 }
