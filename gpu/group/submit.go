@@ -1,0 +1,183 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// Submit queues a batch on all ranks. A copy that one rank refuses counts as refused on
+// all: ranks that are asked later get only the copies before it, and of ranks that were
+// asked earlier Submit waits until they have done what they have taken.
+func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	st, err := d.enter(s)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	defer st.order.Unlock()
+	if err := d.prepare(st, b); err != nil {
+		return gpu.Ticket{}, err
+	}
+	refused, err := d.fanOut(st, b)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	if refused == nil {
+		return d.ticket(s, st), nil
+	}
+	if err := d.takeBack(st, refused.Index); err != nil {
+		return gpu.Ticket{}, err
+	}
+	if refused.Index == 0 {
+		return gpu.Ticket{}, refused
+	}
+	return d.ticket(s, st), refused
+}
+
+// prepare makes the batch of each rank: its own waits, and the copies with its numbers
+// of the pools.
+func (d *Device) prepare(st *stream, b *gpu.Batch) error {
+	if err := d.translateWaits(st, b.Waits); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st.uniform = d.uniform
+	for r := range st.batches {
+		rb := &st.batches[r]
+		rb.Label = b.Label
+		if !st.uniform {
+			rb.Copies = rb.Copies[:0]
+			for i := range b.Copies {
+				c := b.Copies[i]
+				c.Src.Pool, c.Dst.Pool = d.poolOn(r, c.Src.Pool), d.poolOn(r, c.Dst.Pool)
+				rb.Copies = append(rb.Copies, c)
+			}
+		}
+		st.seqs[r], st.took[r] = 0, 0
+	}
+	return nil
+}
+
+// fanOut submits to one rank after the other. It returns the copy that was refused, if
+// one was; with an error the batch was not taken at all, or the group has ended.
+func (d *Device) fanOut(st *stream, b *gpu.Batch) (refused *gpu.CopyError, err error) {
+	n := len(b.Copies)
+	for r, m := range d.members {
+		rb := &st.batches[r]
+		if st.uniform {
+			// The caller's list: a rank copies what it keeps of it.
+			rb.Copies = b.Copies
+		}
+		rb.Copies = rb.Copies[:n]
+		t, err := m.Submit(st.on[r], rb)
+		if st.uniform {
+			rb.Copies = nil
+		}
+		st.seqs[r], st.took[r] = t.Seq, n
+		if err == nil {
+			continue
+		}
+		var failed *gpu.CopyError
+		if !errors.As(err, &failed) || terminal(err) {
+			return nil, d.diverged(st, r, err)
+		}
+		n = failed.Index
+		st.took[r] = n
+		refused = &gpu.CopyError{Index: n, Copy: b.Copies[n], Err: d.named(r, failed.Err)}
+		if n == 0 {
+			break
+		}
+	}
+	return refused, nil
+}
+
+// diverged is the error of a call that a rank refuses as a whole. If ranks before it have
+// taken the call, the ranks are not in the same state any more: that ends the group, when
+// those that have taken it have done it. If none has, nothing has changed.
+func (d *Device) diverged(st *stream, rank int, err error) error {
+	if rank == 0 && st.seqs[0] == 0 {
+		return d.refused(rank, err)
+	}
+	ended := d.fail(rank, err)
+	_ = d.drain(st.on, st.seqs) // the group has ended already
+	return ended
+}
+
+// takeBack waits until the ranks that have taken more than the first n copies have done
+// what they have taken, so that no copy from n on is under way. With n = 0 there is no
+// ticket for what a rank may have queued, so all are waited for.
+func (d *Device) takeBack(st *stream, n int) error {
+	more := slices.Clone(st.seqs)
+	for r := range more {
+		if n > 0 && st.took[r] <= n {
+			more[r] = 0
+		}
+	}
+	return d.drain(st.on, more)
+}
+
+// Launch queues a kernel in Go on all ranks. It runs once on each, which RunRank is
+// told; the memory that it sees is that of the rank.
+func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
+	if d.launchers == nil {
+		return gpu.Ticket{}, fmt.Errorf("group: %s devices do not run kernels in Go", d.info.Backend)
+	}
+	st, err := d.enter(s)
+	if err != nil {
+		return gpu.Ticket{}, err
+	}
+	defer st.order.Unlock()
+	if err := d.prepare(st, &gpu.Batch{Label: k.Label, Waits: k.Waits}); err != nil {
+		return gpu.Ticket{}, err
+	}
+	for r, l := range d.launchers {
+		t, err := l.Launch(st.on[r], d.kernelOf(st, r, &k))
+		if err != nil {
+			return gpu.Ticket{}, d.diverged(st, r, err)
+		}
+		st.seqs[r] = t.Seq
+	}
+	return d.ticket(s, st), nil
+}
+
+// kernelOf is a kernel as one rank runs it.
+func (d *Device) kernelOf(st *stream, rank int, k *gpu.Kernel) gpu.Kernel {
+	own := gpu.Kernel{
+		Label: k.Label, Waits: st.batches[rank].Waits, Nanos: k.Nanos,
+		Reads: d.accesses(rank, k.Reads), Writes: d.accesses(rank, k.Writes),
+	}
+	run, each := k.Run, k.RunRank
+	if run == nil && each == nil {
+		return own
+	}
+	own.Run = func(bytes gpu.PageBytes) {
+		// The kernel asks by the numbers of the group.
+		of := func(s gpu.Slot) []byte { return bytes(d.slotOn(rank, s)) }
+		if each != nil {
+			each(rank, of)
+			return
+		}
+		run(of)
+	}
+	return own
+}
+
+// accesses are those of a kernel with the pool numbers of a rank.
+func (d *Device) accesses(rank int, list []gpu.Access) []gpu.Access {
+	own := slices.Clone(list)
+	for i := range own {
+		own[i].Slot = d.slotOn(rank, own[i].Slot)
+	}
+	return own
+}
+
+// slotOn is a slot with the pool number of a rank.
+func (d *Device) slotOn(rank int, s gpu.Slot) gpu.Slot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.Pool = d.poolOn(rank, s.Pool)
+	return s
+}

@@ -1,0 +1,218 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kvactor/kvactor/gpu"
+)
+
+// firstTickets is how many tickets a stream remembers at first. An engine has fewer
+// copies under way on a stream than that nearly always.
+const firstTickets = 64
+
+// tickets are the tickets of a stream of the group with those of the ranks that they
+// stand for: ticket n of the group is the ticket ring[n mod size][rank] of each rank.
+// Tickets that have passed on all ranks are forgotten, oldest first, which a stream
+// allows because it passes its tickets in order.
+//
+// Invariants: 1 ≤ first ≤ next; the tickets in [first, next) are in the ring; those below
+// first have passed; next − first ≤ size.
+type tickets struct {
+	ranks       int
+	size        uint64 // places of the ring
+	ring        []uint64
+	first, next uint64
+	last        []uint64 // by rank, of ticket next−1; zeros before there is one
+}
+
+// newTickets makes an empty list.
+func newTickets(ranks int) tickets {
+	return tickets{
+		ranks: ranks, size: firstTickets, ring: make([]uint64, firstTickets*ranks), first: 1, next: 1,
+		last: make([]uint64, ranks),
+	}
+}
+
+// at are the tickets of the ranks for one in [first, next).
+func (t *tickets) at(seq uint64) []uint64 {
+	i := int(seq%t.size) * t.ranks
+	return t.ring[i : i+t.ranks]
+}
+
+// passed notes that a ticket has passed on all ranks, and with it all before it.
+func (t *tickets) passed(seq uint64) { t.first = min(max(t.first, seq+1), t.next) }
+
+// full tells whether the next ticket has no place.
+func (t *tickets) full() bool { return t.next-t.first == t.size }
+
+// add appends a ticket.
+func (t *tickets) add(seqs []uint64) {
+	if t.full() {
+		t.grow()
+	}
+	copy(t.at(t.next), seqs)
+	copy(t.last, seqs)
+	t.next++
+}
+
+// grow doubles the ring: more work is under way than it has places for.
+func (t *tickets) grow() {
+	old := *t
+	t.size *= 2
+	t.ring = make([]uint64, int(t.size)*t.ranks)
+	for seq := t.first; seq < t.next; seq++ {
+		copy(t.at(seq), old.at(seq))
+	}
+}
+
+// ticket returns the ticket of the group for st.seqs: the last one if the ranks have not
+// moved on since then, else a new one. The caller holds the order of the stream.
+func (d *Device) ticket(s gpu.Stream, st *stream) gpu.Ticket {
+	d.forgetPassed(s, st)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := &st.tickets
+	for r, seq := range st.seqs {
+		if seq != t.last[r] {
+			t.add(st.seqs)
+			break
+		}
+	}
+	return gpu.Ticket{Stream: s, Seq: t.next - 1}
+}
+
+// forgetPassed makes room for a ticket when the ring is full: those that have passed
+// go. Without it the ring would grow when the host never asks for a ticket.
+func (d *Device) forgetPassed(s gpu.Stream, st *stream) {
+	d.mu.Lock()
+	full, seq := st.tickets.full(), st.tickets.first
+	d.mu.Unlock()
+	// Done forgets what has passed. The first ticket that has not passed ends the search.
+	for full && d.Done(gpu.Ticket{Stream: s, Seq: seq}) {
+		d.mu.Lock()
+		full, seq = st.tickets.first < st.tickets.next, st.tickets.first
+		d.mu.Unlock()
+	}
+}
+
+// part is the ticket of a rank that a ticket of the group stands for; the zero ticket if
+// that has passed on all ranks. It is called under mu.
+func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
+	if t.Seq == 0 || d.streams.Destroyed(t.Stream) {
+		return gpu.Ticket{}, d.known(t)
+	}
+	st, err := d.streams.Find(t.Stream)
+	switch {
+	case err != nil:
+		return gpu.Ticket{}, fmt.Errorf("group: ticket %d: %w", t.Seq, err)
+	case t.Seq >= st.tickets.next:
+		return gpu.Ticket{}, fmt.Errorf("group: ticket %d of stream %s, whose last is %d", t.Seq, st.name, st.tickets.next-1)
+	case t.Seq < st.tickets.first:
+		return gpu.Ticket{}, nil
+	}
+	return gpu.Ticket{Stream: st.on[rank], Seq: st.tickets.at(t.Seq)[rank]}, nil
+}
+
+// known refuses a ticket of a stream that never was.
+func (d *Device) known(t gpu.Ticket) error {
+	if t.IsZero() || d.streams.Destroyed(t.Stream) {
+		return nil
+	}
+	if _, err := d.streams.Find(t.Stream); err != nil {
+		return fmt.Errorf("group: ticket %d: %w", t.Seq, err)
+	}
+	return nil
+}
+
+// TicketOf is what a ticket of the group is on one rank: the zero ticket if it has
+// passed on all.
+func (d *Device) TicketOf(rank int, t gpu.Ticket) (gpu.Ticket, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.part(t, rank)
+}
+
+// translateWaits puts what each rank has to wait for into the stream's batches. An
+// unknown ticket is refused before any rank has been told anything.
+func (d *Device) translateWaits(st *stream, waits []gpu.Ticket) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for r := range st.batches {
+		b := &st.batches[r]
+		b.Waits = b.Waits[:0]
+		for _, w := range waits {
+			t, err := d.part(w, r)
+			if err != nil {
+				return err
+			}
+			if !t.IsZero() {
+				b.Waits = append(b.Waits, t)
+			}
+		}
+	}
+	return nil
+}
+
+// Done tells whether a ticket has passed on all ranks. On a group that has ended none
+// has.
+func (d *Device) Done(t gpu.Ticket) bool {
+	if d.ending() != nil {
+		return false
+	}
+	for r, m := range d.members {
+		part, err := d.TicketOf(r, t)
+		if err != nil {
+			return false
+		}
+		// A zero part says that the ticket has passed on all ranks.
+		if part.IsZero() {
+			return true
+		}
+		if !m.Done(part) {
+			return false
+		}
+	}
+	d.forget(t)
+	return true
+}
+
+// forget notes that a ticket has passed on all ranks.
+func (d *Device) forget(t gpu.Ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if st, err := d.streams.Find(t.Stream); err == nil {
+		st.tickets.passed(t.Seq)
+	}
+}
+
+// Sync blocks until the ticket has passed on all ranks or the context ends. The ranks
+// work at the same time, so waiting for one after the other takes as long as the slowest.
+// On a group that has ended it still waits for the ranks that answer, and then says why
+// the group has ended: what they have under way may write to memory.
+func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
+	if err := d.ending(); errors.Is(err, gpu.ErrClosed) {
+		return err
+	}
+	for r, m := range d.members {
+		part, err := d.TicketOf(r, t)
+		if err != nil {
+			return errors.Join(d.ending(), err)
+		}
+		if d.dead[r].Load() {
+			continue
+		}
+		if err := m.Sync(ctx, part); err != nil {
+			if !terminal(err) {
+				return d.named(r, err)
+			}
+			_ = d.fail(r, err) // which is returned when the others are done
+		}
+	}
+	if err := d.ending(); err != nil {
+		return err
+	}
+	d.forget(t)
+	return nil
+}
