@@ -55,7 +55,7 @@ func Example_observability() {
 		panic(err)
 	}
 
-	h := page.New(page.Options{Title: "llama", Source: engine, Pools: engine.Pools(), Metrics: promhttp.Handler(), Events: p})
+	h := page.New(page.Options{Title: "llama", Source: engine.Actors(), Pools: engine.Pools(), Metrics: promhttp.Handler(), Events: p})
 	at, stop, err := page.Serve("127.0.0.1:0", h)
 	if err != nil {
 		panic(err)

@@ -1,14 +1,28 @@
 // Package page shows an engine to people: one page without outside resources, the
 // numbers behind it in JSON, and metrics and events if the host has them.
 //
-//	/         the page: pages of each pool by state, hit rate and copies over time
+//	/         the page: pages by state, priority and age, the prefix tree, transfers on the
+//	          streams; hit rate, memory, latency and copies over time; prompts looked up
 //	/stats    its numbers, in JSON
 //	/live     the same ten times a second, as server-sent events
+//	/lookup   POST {"prompt": "…"}: what of a prompt is cached, and why no more
 //	/healthz  200 if the engine answers, else 503
 //	/metrics  Options.Metrics
 //	/events   Options.Events
+//	/debug/pprof/  Options.Pprof
 //
-// Nothing here has tokens, salts or names of blocks. The cost is one Stats request for
-// each 100 ms while somebody looks, however many do, and none otherwise; it does not
-// depend on the number of pages.
+// # Security
+//
+// Nothing here has tokens, salts or names of blocks. A lookup tells whether a prompt of the
+// namespace without salt is cached, and so whether somebody has sent it: Options.NoLookup
+// leaves it out. Serve listens on the loopback interface unless the address names another,
+// and answers there only requests for that interface. Readers, lookups, sizes and times have
+// limits.
+//
+// # Costs
+//
+// One Stats and one Overview request for each 100 ms while somebody looks, however many do,
+// and none otherwise. The overview has 600 pages of each pool and tier, and once a second 300
+// nodes of the tree. With a million blocks in 20,000 branches both take 2 ms, once a second;
+// the other nine times some 50 µs. A Recorder costs 0.1 µs for each call.
 package page
