@@ -26,7 +26,7 @@ import (
 // the tag invariants, and once after Rebuild. Everything is derived again from the records
 // and compared with what the operations have kept.
 func (p *Pool) Check() error {
-	c := &checking{Pool: p, linked: make([]int, len(p.pages)), blocks: make(map[protocol.BlockID]int)}
+	c := &checking{pool: p, linked: make([]int, len(p.pages)), blocks: make(map[protocol.BlockID]int)}
 	held := 0
 	for i := range p.pages {
 		c.page(i)
@@ -62,7 +62,7 @@ func (p *Pool) Check() error {
 
 // checking is the state of one run of Check.
 type checking struct {
-	*Pool
+	pool     *Pool
 	at       *order // the order that is being checked
 	term     int32  // the term of it that is being checked; 0: none
 	linked   []int  // by page: how often a list or heap has led to it
@@ -79,7 +79,7 @@ func (c *checking) say(format string, args ...any) {
 // A used page without holders, or a linked page with some, cannot be seen by its lists
 // alone: the fields of a link and the counts of holders are the same memory.
 func (c *checking) page(i int) {
-	g := &c.pages[i]
+	g := &c.pool.pages[i]
 	if g.references() < 0 || g.pins() < 0 {
 		c.say("page %d has %d references and %d pins", i, g.references(), g.pins())
 	}
@@ -115,12 +115,12 @@ func (o *order) has(priority int) bool { return o.occupied[priority/64]>>(priori
 // Check has to end on a pool in any state, since it is what reports the damage. So a link
 // is followed only inside the pool and only once to each page.
 func (c *checking) follow(i int32, want pageState) bool {
-	if i < 0 || int(i) >= len(c.pages) {
-		c.say("a link leads to page %d of %d", i, len(c.pages))
+	if i < 0 || int(i) >= len(c.pool.pages) {
+		c.say("a link leads to page %d of %d", i, len(c.pool.pages))
 		return false
 	}
-	if c.pages[i].state != want {
-		c.say("page %d is linked in state %d and says %d", i, want, c.pages[i].state)
+	if c.pool.pages[i].state != want {
+		c.say("page %d is linked in state %d and says %d", i, want, c.pool.pages[i].state)
 	}
 	c.linked[i]++
 	return c.linked[i] == 1 // a second time is a cycle, reported at the end
@@ -129,11 +129,11 @@ func (c *checking) follow(i int32, want pageState) bool {
 // free checks the list of free pages.
 func (c *checking) free() {
 	n := 0
-	for i := c.Pool.free.head; i != none && c.follow(i, free); i = c.pages[i].next {
+	for i := c.pool.free.head; i != none && c.follow(i, free); i = c.pool.pages[i].next {
 		n++
 	}
-	if n != c.Pool.free.n {
-		c.say("%d pages are free, %d counted", n, c.Pool.free.n)
+	if n != c.pool.free.n {
+		c.say("%d pages are free, %d counted", n, c.pool.free.n)
 	}
 }
 
@@ -187,10 +187,10 @@ func (c *checking) level(priority int, l *level) int {
 // list checks a list and its heap and returns the number of their pages.
 func (c *checking) list(priority int, l *list) int {
 	n, last := 0, none
-	for i := l.head; i != none && c.follow(i, listed); i = c.pages[i].next {
+	for i := l.head; i != none && c.follow(i, listed); i = c.pool.pages[i].next {
 		c.in(i, priority)
-		if c.pages[i].prev != last {
-			c.say("page %d follows %d and says %d", i, last, c.pages[i].prev)
+		if c.pool.pages[i].prev != last {
+			c.say("page %d follows %d and says %d", i, last, c.pool.pages[i].prev)
 		}
 		if last != none && !c.at.before(last, i) {
 			c.say("page %d is listed after %d", i, last)
@@ -208,15 +208,15 @@ func (c *checking) list(priority int, l *list) int {
 // deep as the heap is.
 func (c *checking) heap(priority int, first, parent int32) int {
 	n, left := 0, parent
-	for i := first; i != none && c.follow(i, heaped); i = c.pages[i].next {
+	for i := first; i != none && c.follow(i, heaped); i = c.pool.pages[i].next {
 		c.in(i, priority)
-		if c.pages[i].prev != left {
-			c.say("page %d is linked from %d and says %d", i, left, c.pages[i].prev)
+		if c.pool.pages[i].prev != left {
+			c.say("page %d is linked from %d and says %d", i, left, c.pool.pages[i].prev)
 		}
 		if parent != none && !c.at.before(parent, i) {
 			c.say("page %d is below %d in the heap", i, parent)
 		}
-		n += 1 + c.heap(priority, c.pages[i].child, i)
+		n += 1 + c.heap(priority, c.pool.pages[i].child, i)
 		left = i
 	}
 	return n
@@ -224,7 +224,7 @@ func (c *checking) heap(priority int, first, parent int32) int {
 
 // in checks that a page is linked at its own priority and term.
 func (c *checking) in(i int32, priority int) {
-	if own := c.cache.priority(i); int(own) != priority {
+	if own := c.pool.cache.priority(i); int(own) != priority {
 		c.say("page %d of priority %d is linked in level %d", i, own, priority)
 	}
 	if of := c.at.terms.of; of != nil && of[i] != c.term {
@@ -237,10 +237,10 @@ func (c *checking) in(i int32, priority int) {
 //
 // It is not for pools with the policy forecast, whose rankings are empty (see accounts).
 func (c *checking) checkQuotas() int {
-	all := c.cache.accounts
+	all := c.pool.cache.accounts
 	pages := make([]int, len(all.list))
-	for i := range c.pages {
-		if c.pages[i].state != free {
+	for i := range c.pool.pages {
+		if c.pool.pages[i].state != free {
 			pages[all.of[i]]++
 		}
 	}
@@ -248,8 +248,8 @@ func (c *checking) checkQuotas() int {
 	for t := range all.list {
 		a := &all.list[t]
 		cached += c.walk(&a.order)
-		if a.pages != pages[t] || a.quota != a.share.Pages(len(c.pages)) {
-			c.say("tenant %d has %d pages of %d, counted %d of %d", t, pages[t], a.share.Pages(len(c.pages)), a.pages, a.quota)
+		if a.pages != pages[t] || a.quota != a.share.Pages(len(c.pool.pages)) {
+			c.say("tenant %d has %d pages of %d, counted %d of %d", t, pages[t], a.share.Pages(len(c.pool.pages)), a.pages, a.quota)
 		}
 		if a.first != a.order.first() || a.over != (a.pages > a.quota) {
 			c.say("tenant %d with %d pages of %d and first page %d is ranked by %d, over: %v", t, a.pages, a.quota, a.order.first(), a.first, a.over)
@@ -294,10 +294,10 @@ func (c *checking) terms(o *order) {
 		return
 	}
 	pages := make([]int32, len(s.all))
-	for i := range c.pages {
-		if s.of[i] != 0 && c.cache.of(int32(i)) == o {
+	for i := range c.pool.pages {
+		if s.of[i] != 0 && c.pool.cache.of(int32(i)) == o {
 			pages[s.of[i]-1]++
-			if !c.pages[i].stored() {
+			if !c.pool.pages[i].stored() {
 				c.say("page %d caches nothing and has term %d", i, s.of[i])
 			}
 		}

@@ -11,13 +11,13 @@ package pool
 // Forecasts and branches are not checked: they decide which piece is evicted first, and no
 // structure depends on them.
 func (c *checking) piecesOf() int {
-	s := c.cache.pieces
+	s := c.pool.cache.pieces
 	pages, children := make([]int32, len(s.all)), make([]int32, len(s.all))
 	for i, n := range s.of {
 		pages[n]++
 		// A used page may belong to no piece yet: its request forms pieces when it releases
 		// the pages. A cached page must belong to one, or it could never be evicted.
-		if g := &c.pages[i]; n != noPiece && !g.stored() || n == noPiece && g.cached() {
+		if g := &c.pool.pages[i]; n != noPiece && !g.stored() || n == noPiece && g.cached() {
 			c.say("page %d in state %d with block %d belongs to piece %d", i, g.state, g.block, n)
 		}
 	}
@@ -48,12 +48,12 @@ func (c *checking) piecesOf() int {
 // level; used pages of it may have another until they are linked (moveToPriority).
 func (c *checking) piece(n int32, q *piece) int {
 	count, last := 0, none
-	for i := q.head; i != none && c.follow(i, listed); i = c.pages[i].next {
-		g := &c.pages[i]
-		if c.cache.pieces.of[i] != n || g.prev != last || last != none && c.pages[last].depth < g.depth {
-			c.say("page %d of piece %d is linked behind page %d in piece %d", i, c.cache.pieces.of[i], last, n)
+	for i := q.head; i != none && c.follow(i, listed); i = c.pool.pages[i].next {
+		g := &c.pool.pages[i]
+		if c.pool.cache.pieces.of[i] != n || g.prev != last || last != none && c.pool.pages[last].depth < g.depth {
+			c.say("page %d of piece %d is linked behind page %d in piece %d", i, c.pool.cache.pieces.of[i], last, n)
 		}
-		if o := c.cache.of(i); o.priority(i) != q.priority {
+		if o := c.pool.cache.of(i); o.priority(i) != q.priority {
 			c.say("page %d of priority %d is in piece %d of priority %d", i, o.priority(i), n, q.priority)
 		}
 		last = i
@@ -65,9 +65,9 @@ func (c *checking) piece(n int32, q *piece) int {
 	if q.spot < 0 {
 		return count
 	}
-	set := c.cache.pieces.levelOf(q).leaves
+	set := c.pool.cache.pieces.levelOf(q).leaves
 	if q.children > 0 {
-		set = c.cache.pieces.levelOf(q).inner
+		set = c.pool.cache.pieces.levelOf(q).inner
 	}
 	if int(q.spot) >= len(set) || set[q.spot] != n {
 		c.say("piece %d with %d children is not at %d of its level", n, q.children, q.spot)

@@ -23,15 +23,15 @@ func TestReusedArraysChangeNothing(t *testing.T) {
 		for range 100 {
 			a := randomApply(r, reusing)
 			stores := append([]protocol.StoreItem(nil), a.Stores...)
-			before := reusing.pool.room
+			before := reusing.base.arena.pool.room
 			reusing.Apply(&a)
 			plain.Apply(&protocol.Apply{Moves: a.Moves})
 			for i := range stores {
-				plain.pool = arrayPool{}
+				plain.base.arena.pool = arrayPool{}
 				plain.Apply(&protocol.Apply{Stores: stores[i : i+1]})
 			}
-			plain.pool = arrayPool{}
-			reused = reused || reusing.pool.room < before
+			plain.base.arena.pool = arrayPool{}
+			reused = reused || reusing.base.arena.pool.room < before
 			require.Equal(t, plain.String(), reusing.String(), "seed %d", seed)
 			require.NoError(t, reusing.Check(), "seed %d", seed)
 		}
@@ -43,11 +43,11 @@ func TestReusedArraysChangeNothing(t *testing.T) {
 // stores prompts that share beginnings.
 func randomApply(r *rand.Rand, f *fixture) protocol.Apply {
 	var a protocol.Apply
-	for _, x := range r.Perm(len(f.nodes))[:r.IntN(min(4, len(f.nodes)+1))] {
-		for p := range f.pools {
-			for i := f.nodes[x].n - 1; i >= 0 && r.IntN(12) > 0; i-- {
-				if f.locations(int32(x), p)[i] != protocol.Nowhere {
-					a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: f.ids(int32(x))[i], To: protocol.Nowhere})
+	for _, x := range r.Perm(len(f.base.arena.nodes))[:r.IntN(min(4, len(f.base.arena.nodes)+1))] {
+		for p := range f.base.arena.pools {
+			for i := f.base.arena.nodes[x].n - 1; i >= 0 && r.IntN(12) > 0; i-- {
+				if f.base.arena.locations(int32(x), p)[i] != protocol.Nowhere {
+					a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: f.base.arena.ids(int32(x))[i], To: protocol.Nowhere})
 				}
 			}
 		}
@@ -85,7 +85,7 @@ func TestStoresAllocateNothing(t *testing.T) {
 		tokens[0] = messages.Token(k)
 		a.Stores = append(a.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens), Prompt: len(tokens), Tables: tables})
 		f.Apply(&a)
-		copy(ids[at][:], f.ids(f.index.node[a.Stores[0].Cursor.Block]))
+		copy(ids[at][:], f.base.arena.ids(f.base.arena.index.node[a.Stores[0].Cursor.Block]))
 		k++
 	}
 	for range 3 * prompts {

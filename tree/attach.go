@@ -12,19 +12,19 @@ func (t *storer) attach(o *offer, p int) {
 	// other kind comes between, and a yield between two pages would end the effect of
 	// the first.
 	for _, g := range t.path.segments {
-		if *t.count(g.node, p, messages.Secondary) > 0 {
+		if *t.base.arena.count(g.node, p, messages.Secondary) > 0 {
 			t.reportYields(o, g, p)
 		}
 	}
 	// A count decides for the whole run: a prompt that is stored again costs one
 	// comparison for each node.
 	for k, g := range t.path.segments {
-		if *t.count(g.node, p, messages.Primary) == t.nodes[g.node].n {
+		if *t.base.arena.count(g.node, p, messages.Primary) == t.base.arena.nodes[g.node].n {
 			continue // the stored pages stay, the sequence keeps duplicates
 		}
-		depth := t.nodes[g.node].depth
+		depth := t.base.arena.nodes[g.node].depth
 		pages := o.pages(p, depth+g.lo, depth+g.hi)
-		locations := t.locations(g.node, p)[g.lo:g.hi]
+		locations := t.base.arena.locations(g.node, p)[g.lo:g.hi]
 		for i := 0; i < len(pages); {
 			//	location     offered page
 			//	device       stays with the sequence: a duplicate
@@ -33,7 +33,7 @@ func (t *storer) attach(o *offer, p int) {
 			switch l := locations[i]; {
 			case pages[i] == messages.NoPage || l > protocol.Nowhere:
 				i++
-			case l < protocol.Nowhere && o.keepsOnHost(p, t.ids(g.node)[g.lo+int32(i)]):
+			case l < protocol.Nowhere && o.keepsOnHost(p, t.base.arena.ids(g.node)[g.lo+int32(i)]):
 				i++
 			case l < protocol.Nowhere:
 				t.replaceHostPage(segment{g.node, g.lo + int32(i), g.lo + int32(i) + 1}, p, pages[i])
@@ -52,21 +52,21 @@ func (t *storer) attach(o *offer, p int) {
 // run ends where the priority or its end differs, since an effect has one of each.
 // With one retention that is a few runs for a prompt.
 func (t *storer) attachRun(o *offer, s segment, p int, pages []messages.PageID) int {
-	ids, locations := t.ids(s.node)[s.lo:s.hi], t.locations(s.node, p)[s.lo:s.hi]
-	t.expireNow(ids[0])
-	priority := t.blocks.priority[ids[0]]
-	until, _ := t.timers.of(ids[0])
+	ids, locations := t.base.arena.ids(s.node)[s.lo:s.hi], t.base.arena.locations(s.node, p)[s.lo:s.hi]
+	t.base.expireNow(ids[0])
+	priority := t.base.blocks.priority[ids[0]]
+	until, _ := t.base.timers.of(ids[0])
 	n := 0
 	for n < len(pages) && pages[n] != messages.NoPage && locations[n] == protocol.Nowhere {
 		// The priority goes out with the effect, so one that has ended must not be
 		// read.
-		t.expireNow(ids[n])
-		if end, _ := t.timers.of(ids[n]); t.blocks.priority[ids[n]] != priority || end != until {
+		t.base.expireNow(ids[n])
+		if end, _ := t.base.timers.of(ids[n]); t.base.blocks.priority[ids[n]] != priority || end != until {
 			break
 		}
 		locations[n] = protocol.OnDevice(pages[n])
 		// What is stored already is not stored again: it keeps its stamp.
-		t.blocks.stamp[ids[n]] = o.stamp
+		t.base.blocks.stamp[ids[n]] = o.stamp
 		n++
 	}
 	t.reportAttached(segment{s.node, s.lo, s.lo + int32(n)}, p, pages[:n])
@@ -77,7 +77,7 @@ func (t *storer) attachRun(o *offer, s segment, p int, pages []messages.PageID) 
 // have the default priority. It reads no attribute, so it costs a copy of the pages
 // and nothing for each block besides.
 func (t *storer) attachPlain(s segment, p int, pages []messages.PageID) int {
-	locations := t.locations(s.node, p)[s.lo:s.hi]
+	locations := t.base.arena.locations(s.node, p)[s.lo:s.hi]
 	n := 0
 	for n < len(pages) && n < len(locations) && pages[n] != messages.NoPage {
 		locations[n] = protocol.OnDevice(pages[n])
@@ -90,32 +90,32 @@ func (t *storer) attachPlain(s segment, p int, pages []messages.PageID) int {
 // reportAttached reports that pool p has got pages of the blocks of a segment,
 // which have one priority.
 func (t *storer) reportAttached(s segment, p int, pages []messages.PageID) {
-	*t.count(s.node, p, messages.Primary) += s.hi - s.lo
-	t.effects(protocol.Attach, p, t.ids(s.node)[s.lo:s.hi], pages)
-	t.recordStored(s, p)
+	*t.base.arena.count(s.node, p, messages.Primary) += s.hi - s.lo
+	t.base.effects(protocol.Attach, p, t.base.arena.ids(s.node)[s.lo:s.hi], pages)
+	t.base.recordStored(s, p)
 }
 
 // replaceHostPage makes a device page the place of a block whose contents were in
 // host memory.
 func (t *storer) replaceHostPage(s segment, p int, page messages.PageID) {
-	b := t.ids(s.node)[s.lo]
+	b := t.base.arena.ids(s.node)[s.lo]
 	// The pool held the block before and holds it now: no first block comes to count,
 	// and the readers of events are told of a tier, not of a stored block.
-	t.setLocation(s.node, s.lo, p, protocol.OnDevice(page))
-	t.effect(protocol.Attach, p, b, page)
-	t.recordTier(b, p, messages.Primary)
+	t.base.arena.setLocation(s.node, s.lo, p, protocol.OnDevice(page))
+	t.base.effect(protocol.Attach, p, b, page)
+	t.base.recordTier(b, p, messages.Primary)
 }
 
 // reportYields tells the offloader which of its contents device pages of the offer
 // replace. From then on the host page is no place of the block. Without the effect
 // the offloader would keep the page for the block until the block is forgotten.
 func (t *storer) reportYields(o *offer, g segment, p int) {
-	depth := t.nodes[g.node].depth
+	depth := t.base.arena.nodes[g.node].depth
 	pages := o.pages(p, depth+g.lo, depth+g.hi)
-	locations, ids := t.locations(g.node, p)[g.lo:g.hi], t.ids(g.node)[g.lo:g.hi]
+	locations, ids := t.base.arena.locations(g.node, p)[g.lo:g.hi], t.base.arena.ids(g.node)[g.lo:g.hi]
 	for i, page := range pages {
 		if locations[i] < protocol.Nowhere && page != messages.NoPage && !o.keepsOnHost(p, ids[i]) {
-			t.effect(protocol.HostYield, p, ids[i], messages.NoPage)
+			t.base.effect(protocol.HostYield, p, ids[i], messages.NoPage)
 		}
 	}
 }

@@ -10,19 +10,19 @@ import (
 // it. It runs before attach: whether a block is new to the cache is asked of the
 // pools, and the first page would make every block look stored.
 func (t *storer) attribute(o *offer) {
-	t.retention.read(o.Retention, o.Prompt, t.tpb)
+	t.retention.read(o.Retention, o.Prompt, t.base.arena.tpb)
 	t.plain = resize(t.plain, len(t.path.segments))
 	clear(t.plain)
 	for k, g := range t.path.segments {
-		held, fresh := t.heldThroughout(g.node, -1), t.heldNowhere(g.node, -1)
-		depth := t.nodes[g.node].depth
+		held, fresh := t.base.arena.heldThroughout(g.node, -1), t.base.arena.heldNowhere(g.node, -1)
+		depth := t.base.arena.nodes[g.node].depth
 		// This is a prompt that is stored again unchanged, the common case of a warm
 		// engine. Some pool holds every block of the run, so none is new, and the
 		// test costs no look at a block.
-		if held && t.sessions.none() && (t.retention.empty() || int(depth+g.hi) <= o.RetentionFrom) {
+		if held && t.base.sessions.none() && (t.retention.empty() || int(depth+g.hi) <= o.RetentionFrom) {
 			continue
 		}
-		ids := t.ids(g.node)
+		ids := t.base.arena.ids(g.node)
 		// All blocks of a new run get the same attributes, so no block is asked for
 		// its own, and attach need not look for where the priority changes.
 		if fresh && o.Session == "" && t.retention.empty() {
@@ -34,7 +34,7 @@ func (t *storer) attribute(o *offer) {
 			switch d := depth + i; {
 			// A ghost stays a ghost, and a stored block keeps what it has.
 			case !o.offers(d):
-			case held || !fresh && t.held(g.node, i):
+			case held || !fresh && t.base.arena.held(g.node, i):
 				t.attributeStored(o, ids[i], d)
 			default:
 				t.attributeNew(o, ids[i], d)
@@ -49,21 +49,21 @@ func (t *storer) attributeNew(o *offer, b protocol.BlockID, d int32) {
 	if !covered {
 		term.priority = messages.DefaultPriority
 	}
-	t.blocksHeld++
-	t.blocks.priority[b] = term.priority
+	t.base.blocksHeld++
+	t.base.blocks.priority[b] = term.priority
 	// The name is looked up once for each offer, not once for each block.
 	if o.session != none {
-		t.sessions.refs[o.session]++
+		t.base.sessions.refs[o.session]++
 	} else {
-		o.session = t.sessions.add(o.Session)
+		o.session = t.base.sessions.add(o.Session)
 	}
-	t.blocks.setSession(b, o.session)
-	t.timers.start(b, o.now, term.duration)
+	t.base.blocks.setSession(b, o.session)
+	t.base.timers.start(b, o.now, term.duration)
 	// A new block is on the device, so its pool ends the priority by itself. Only an
 	// event needs the tree's timer; moveBlock starts to watch the block if it goes to
 	// host memory.
-	if t.recording {
-		t.timers.watch(b)
+	if t.base.recording {
+		t.base.timers.watch(b)
 	}
 }
 
@@ -72,20 +72,20 @@ func (t *storer) attributeNew(o *offer, b protocol.BlockID, d int32) {
 // this is one loop. It sets the stamp too, which attachRun sets otherwise: a block
 // that is offered here gets a page of some pool for certain, as no pool held it.
 func (t *storer) attributePlain(o *offer, ids []protocol.BlockID, d int32) {
-	stamps, priorities, stamp, n := t.blocks.stamp, t.blocks.priority, o.stamp, 0
+	stamps, priorities, stamp, n := t.base.blocks.stamp, t.base.blocks.priority, o.stamp, 0
 	for i, b := range ids {
 		if o.offers(d + int32(i)) {
 			stamps[b], priorities[b] = stamp, messages.DefaultPriority
 			n++
 		}
 	}
-	t.blocksHeld += n
+	t.base.blocksHeld += n
 }
 
 // attributeStored changes the attributes of block b of depth d, which some pool
 // holds, as an offer says.
 func (t *storer) attributeStored(o *offer, b protocol.BlockID, d int32) {
-	t.shareSession(b, o.Session)
+	t.base.shareSession(b, o.Session)
 	// Applying the retention again would start its duration again with each store.
 	if int(d) < o.RetentionFrom {
 		return

@@ -16,10 +16,10 @@ func TestPositionsInLongRuns(t *testing.T) {
 	places := func() {
 		t.Helper()
 		blocks := 0
-		for x := range int32(len(f.nodes)) {
-			for i, b := range f.ids(x) {
-				y, at := f.at(b)
-				if y != x || at != int32(i) || f.depth(b) != f.nodes[x].depth+at {
+		for x := range int32(len(f.base.arena.nodes)) {
+			for i, b := range f.base.arena.ids(x) {
+				y, at := f.base.arena.at(b)
+				if y != x || at != int32(i) || f.base.arena.depth(b) != f.base.arena.nodes[x].depth+at {
 					require.Failf(t, "misplaced", "block %d of node %d is at %d of node %d", i, x, at, y)
 				}
 				blocks++
@@ -58,11 +58,11 @@ func TestLengthenLeavesLittleRoom(t *testing.T) {
 // memory for them, and one that gets more finds it.
 func TestRoomFromTheStart(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Blocks: 10, Events: true})
-	room := &f.index.node[:1][0]
+	room := &f.base.arena.index.node[:1][0]
 	f.put(counting(20))
-	require.Same(t, room, &f.index.node[0])
-	require.Equal(t, 10, cap(f.index.low))
+	require.Same(t, room, &f.base.arena.index.node[0])
+	require.Equal(t, 10, cap(f.base.arena.index.low))
 	f.put(append(counting(20), 9, 9))
-	require.NotSame(t, room, &f.index.node[0])
+	require.NotSame(t, room, &f.base.arena.index.node[0])
 	require.NoError(t, f.Check())
 }

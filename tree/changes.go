@@ -44,12 +44,12 @@ func (t *reporter) recordEntered(x, i int32) {
 // enter adds the blocks of node x from index i on to a record, with all that the
 // log needs to know them by: ids, tokens and what is before them.
 func (t *reporter) enter(c *protocol.Changes, x, i int32) {
-	ids, tokens := t.ids(x)[i:], t.tokensFrom(x, i)
+	ids, tokens := t.arena.ids(x)[i:], t.arena.tokensFrom(x, i)
 	// The record has all that identifies the blocks, because the log gets it later:
 	// by then they may have left the tree, and other blocks may have their ids.
 	e := protocol.Change{
 		Kind: protocol.BlocksEntered, Last: ids[len(ids)-1], Count: int32(len(ids)), Tokens: int32(len(tokens)),
-		Parent: t.prior(x, i), Padding: t.padding(x, t.nodes[x].n-1),
+		Parent: t.prior(x, i), Padding: t.padding(x, t.arena.nodes[x].n-1),
 	}
 	c.Blocks = append(c.Blocks, ids...)
 	first := len(c.Tokens)
@@ -64,7 +64,7 @@ func (t *reporter) enter(c *protocol.Changes, x, i int32) {
 	// The namespace stands once in a record for each prefix that begins, since every
 	// other block leads to its prefix by its parent.
 	if e.Parent == protocol.NoBlock {
-		c.Namespaces = append(c.Namespaces, t.roots[t.nodes[t.parentOf(x)].root].namespace)
+		c.Namespaces = append(c.Namespaces, t.roots[t.arena.nodes[t.parentOf(x)].root].namespace)
 	}
 	c.List = append(c.List, e)
 }
@@ -84,8 +84,8 @@ func (t *reporter) recordStored(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	ids := t.ids(g.node)[g.lo:g.hi]
-	_, tier, _ := t.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
+	ids := t.arena.ids(g.node)[g.lo:g.hi]
+	_, tier, _ := t.arena.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
 	c := protocol.Change{
 		Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: ids[len(ids)-1], Count: int32(len(ids)),
 		Tier: tier, Priority: t.blocks.priority[ids[0]],
@@ -124,7 +124,7 @@ func (t *reporter) recordEvicted(g segment, p int) {
 		return
 	}
 	t.record(protocol.Change{
-		Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: t.ids(g.node)[g.hi-1], Count: g.hi - g.lo,
+		Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: t.arena.ids(g.node)[g.hi-1], Count: g.hi - g.lo,
 		Backwards: g.hi-g.lo > 1, Joined: t.event(protocol.BlocksRemoved, p),
 	})
 }
@@ -149,13 +149,13 @@ func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priori
 // changes of blocks that are alike.
 func (t *reporter) keys(c *protocol.Changes, x int32, p int) {
 	joined := false
-	for i, l := range t.locations(x, p) {
+	for i, l := range t.arena.locations(x, p) {
 		_, tier, held := l.Page()
 		if !held {
 			joined = false
 			continue
 		}
-		b := t.ids(x)[i]
+		b := t.arena.ids(x)[i]
 		// Unless joined is set, the last change is of another event, or of the
 		// entering blocks.
 		if last := &c.List[len(c.List)-1]; joined && last.Tier == tier && last.Priority == t.blocks.priority[b] {

@@ -34,40 +34,40 @@ func (c *checker) expect(ok bool, format string, args ...any) {
 // it runs after each message only under the build tag invariants.
 func (t *Tree) Check() error {
 	c := checker{Tree: t,
-		symbols: make([]int32, len(t.symbols.entries)), sessions: make([]int32, len(t.sessions.names)),
+		symbols: make([]int32, len(t.base.symbols.entries)), sessions: make([]int32, len(t.base.sessions.names)),
 	}
-	for range t.pools {
+	for range t.base.arena.pools {
 		c.pages = append(c.pages, map[protocol.Location]protocol.BlockID{})
 	}
 	nodes := 0
-	for i, r := range t.roots {
+	for i, r := range t.base.roots {
 		if r.node == none {
 			continue
 		}
-		got, ok := t.byName[class(t.nodes[r.node].cross)][r.namespace]
-		c.expect(ok && got == int32(i) && t.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
-		c.expect(t.elements[r.node].children != none, "root %d is empty", i)
-		c.expect(t.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
+		got, ok := t.base.byName[class(t.base.arena.nodes[r.node].cross)][r.namespace]
+		c.expect(ok && got == int32(i) && t.base.arena.nodes[r.node].root == int32(i), "root %d is not found by its namespace", i)
+		c.expect(t.base.elements[r.node].children != none, "root %d is empty", i)
+		c.expect(t.base.arena.nodes[r.node].cross == (r.input > 0), "root %d has an encoder's input of %d tokens", i, r.input)
 	}
-	for x := range t.walkAll() {
+	for x := range t.base.walkAll() {
 		nodes++
 		c.node(x)
 	}
-	c.arrayPool(&t.pool)
-	c.arrayPool(&t.numbers)
+	c.arrayPool(&t.base.arena.pool)
+	c.arrayPool(&t.base.arena.numbers)
 	c.sharedArrays()
-	c.expect(nodes+len(t.freeNodes) == len(t.nodes), "%d nodes reached and %d free of %d", nodes, len(t.freeNodes), len(t.nodes))
+	c.expect(nodes+len(t.base.arena.freeNodes) == len(t.base.arena.nodes), "%d nodes reached and %d free of %d", nodes, len(t.base.arena.freeNodes), len(t.base.arena.nodes))
 	c.totals()
 	return errors.Join(c.problems...)
 }
 
 // node checks one node, its blocks, and the treap of its children.
 func (c *checker) node(x int32) {
-	nd, children := &c.nodes[x], c.elements[x].children
-	for _, y := range c.childrenOf(nil, x) {
-		c.expect(c.parentOf(y) == x, "node %d is a child of %d but names %d", y, x, c.parentOf(y))
-		c.expect(c.nodes[y].cross == nd.cross, "node %d, a child of %d, is not of the same pools", y, x)
-		c.expect(c.nodes[y].depth == c.end(x), "node %d begins at %d behind %d", y, c.nodes[y].depth, c.end(x))
+	nd, children := &c.base.arena.nodes[x], c.base.elements[x].children
+	for _, y := range c.base.childrenOf(nil, x) {
+		c.expect(c.base.parentOf(y) == x, "node %d is a child of %d but names %d", y, x, c.base.parentOf(y))
+		c.expect(c.base.arena.nodes[y].cross == nd.cross, "node %d, a child of %d, is not of the same pools", y, x)
+		c.expect(c.base.arena.nodes[y].depth == c.base.arena.end(x), "node %d begins at %d behind %d", y, c.base.arena.nodes[y].depth, c.base.arena.end(x))
 	}
 	c.treap(children)
 	if nd.root != none {
@@ -75,22 +75,22 @@ func (c *checker) node(x int32) {
 		return
 	}
 	c.expect(nd.n > 0, "node %d is empty", x)
-	c.expect(nd.part == 0 || nd.n == 1 && children == none && int(nd.part) < c.tpb, "node %d, stored in part, has %d blocks or children", x, nd.n)
+	c.expect(nd.part == 0 || nd.n == 1 && children == none && int(nd.part) < c.base.arena.tpb, "node %d, stored in part, has %d blocks or children", x, nd.n)
 	if y := children; y == none {
-		c.expect(c.held(x, nd.n-1), "node %d ends in a ghost with nothing behind it", x)
-	} else if c.onlyChild(x) == y {
-		c.expect(c.nodes[y].part > 0, "node %d need not be apart from its only child %d", x, y)
+		c.expect(c.base.arena.held(x, nd.n-1), "node %d ends in a ghost with nothing behind it", x)
+	} else if c.base.onlyChild(x) == y {
+		c.expect(c.base.arena.nodes[y].part > 0, "node %d need not be apart from its only child %d", x, y)
 	}
-	counts := make([]int32, 2*len(c.pools))
+	counts := make([]int32, 2*len(c.base.arena.pools))
 	for i := range nd.n {
 		c.block(x, i)
-		for p := range c.pools {
-			if _, tier, ok := c.locations(x, p)[i].Page(); ok {
+		for p := range c.base.arena.pools {
+			if _, tier, ok := c.base.arena.locations(x, p)[i].Page(); ok {
 				counts[2*p+int(tier)]++
 			}
 		}
 	}
-	c.expect(slices.Equal(counts, c.countsOf(x)), "node %d counts %v, has %v", x, c.countsOf(x), counts)
+	c.expect(slices.Equal(counts, c.base.arena.countsOf(x)), "node %d counts %v, has %v", x, c.base.arena.countsOf(x), counts)
 }
 
 // arrayPool checks that the arrays in the pool have the room that is counted, and
@@ -108,8 +108,8 @@ func (c *checker) arrayPool(pool *arrayPool) {
 		c.expect(room-before == pool.roomOf[size], "the pool has room for %d blocks of size %d, counted as %d", room-before, size, pool.roomOf[size])
 	}
 	c.expect(room == pool.room, "the pool has room for %d blocks, counted as %d", room, pool.room)
-	for x := range c.nodes {
-		if a := &c.nodes[x].arrays; a.room > 0 {
+	for x := range c.base.arena.nodes {
+		if a := &c.base.arena.nodes[x].arrays; a.room > 0 {
 			c.expect(!pooled[a.numbers], "the arrays of node %d are in the pool", x)
 		}
 	}
@@ -117,10 +117,10 @@ func (c *checker) arrayPool(pool *arrayPool) {
 
 // sharedArrays checks that the arrays in the table are in use, and how much.
 func (c *checker) sharedArrays() {
-	s, used, sparse := &c.shared, make([]int, len(c.shared.list)), 0
-	for x := range c.nodes {
-		if nd := &c.nodes[x]; nd.shared != noArray {
-			used[nd.shared] += int(nd.n) * c.tpb
+	s, used, sparse := &c.base.arena.shared, make([]int, len(c.base.arena.shared.list)), 0
+	for x := range c.base.arena.nodes {
+		if nd := &c.base.arena.nodes[x]; nd.shared != noArray {
+			used[nd.shared] += int(nd.n) * c.base.arena.tpb
 			c.expect(nd.part == 0 && nd.tokens == s.start(nd.shared), "node %d is not in its shared array", x)
 		}
 	}
@@ -145,39 +145,39 @@ func (c *checker) sharedArrays() {
 
 // block checks block i of node x.
 func (c *checker) block(x, i int32) {
-	b := c.ids(x)[i]
+	b := c.base.arena.ids(x)[i]
 	c.blocks++
-	s := &c.Tree.blocks
-	c.expect(c.index.node[b] == x && c.index.low[b] == uint16(c.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.nodes[x].depth+i, c.index.node[b], c.index.low[b])
-	for p := range c.pools {
-		l := c.locations(x, p)[i]
+	s := &c.Tree.base.blocks
+	c.expect(c.base.arena.index.node[b] == x && c.base.arena.index.low[b] == uint16(c.base.arena.nodes[x].depth+i), "block %d is at node %d depth %d, not at node %d low depth %d", b, x, c.base.arena.nodes[x].depth+i, c.base.arena.index.node[b], c.base.arena.index.low[b])
+	for p := range c.base.arena.pools {
+		l := c.base.arena.locations(x, p)[i]
 		if l == protocol.Nowhere {
 			continue
 		}
-		c.expect(c.pools[p].Cross == c.nodes[x].cross, "block %d is in pool %d, which is not of its kind", b, p)
+		c.expect(c.base.arena.pools[p].Cross == c.base.arena.nodes[x].cross, "block %d is in pool %d, which is not of its kind", b, p)
 		other, twice := c.pages[p][l]
 		c.expect(!twice, "blocks %d and %d are both at %d in pool %d", other, b, l, p)
 		// Invariant 7: two blocks with one page would read each other's contents.
 		c.pages[p][l] = b
 	}
-	for _, tok := range c.tokensAt(x, i) {
+	for _, tok := range c.base.arena.tokensAt(x, i) {
 		if tok < 0 {
 			c.symbols[entry(tok)]++
 		}
 	}
-	_, timed := c.Tree.timers.of(b)
-	if !c.held(x, i) {
+	_, timed := c.Tree.base.timers.of(b)
+	if !c.base.arena.held(x, i) {
 		c.expect(!timed && s.sessionOf(b) == none && s.priority[b] == 0 && s.stamp[b] == 0, "ghost %d has attributes", b)
 		return
 	}
 	c.heldSeen++
-	c.expect(s.stamp[b] > 0 && s.stamp[b] <= c.stamp, "block %d has stamp %d of %d", b, s.stamp[b], c.stamp)
+	c.expect(s.stamp[b] > 0 && s.stamp[b] <= c.base.stamp, "block %d has stamp %d of %d", b, s.stamp[b], c.base.stamp)
 	c.expect(s.priority[b] <= messages.MaxPriority, "block %d has priority %d", b, s.priority[b])
 	if n := s.sessionOf(b); n != none {
 		c.sessions[n]++
 	}
-	c.expect(!timed || c.Tree.timers.watched(b) || !c.recording && !c.inHostMemory(b), "block %d has a timer and is not watched", b)
-	if c.Tree.timers.watched(b) {
+	c.expect(!timed || c.Tree.base.timers.watched(b) || !c.base.recording && !c.base.arena.inHostMemory(b), "block %d has a timer and is not watched", b)
+	if c.Tree.base.timers.watched(b) {
 		c.timers++
 	}
 }
@@ -187,45 +187,45 @@ func (c *checker) treap(x int32) {
 	if x == none {
 		return
 	}
-	e := &c.elements[x]
-	c.expect(e.head == c.first(x)[0], "element %d has head %d, its first token is %d", x, e.head, c.first(x)[0])
+	e := &c.base.elements[x]
+	c.expect(e.head == c.base.first(x)[0], "element %d has head %d, its first token is %d", x, e.head, c.base.first(x)[0])
 	for s, y := range e.side {
 		if y == none {
 			continue
 		}
-		c.expect(c.elements[y].above == x, "element %d is below %d but names %d", y, x, c.elements[y].above)
-		c.expect(c.elements[y].weight <= e.weight, "element %d weighs more than %d above it", y, x)
-		order := slices.Compare(c.first(y), c.first(x))
+		c.expect(c.base.elements[y].above == x, "element %d is below %d but names %d", y, x, c.base.elements[y].above)
+		c.expect(c.base.elements[y].weight <= e.weight, "element %d weighs more than %d above it", y, x)
+		order := slices.Compare(c.base.first(y), c.base.first(x))
 		c.expect(order == 2*s-1, "element %d is on side %d of %d", y, s, x)
 		c.treap(y)
 	}
 	latest := e.latest
-	c.expect(!c.refresh(x), "element %d has latest %v, not %v", x, latest, e.latest)
+	c.expect(!c.base.refresh(x), "element %d has latest %v, not %v", x, latest, e.latest)
 	e.latest = latest // a check changes nothing
 }
 
 // totals compares what the walk has counted with the tables.
 func (c *checker) totals() {
 	t := c.Tree
-	c.expect(c.heldSeen == t.blocksHeld, "%d blocks are held, counted as %d", c.heldSeen, t.blocksHeld)
-	c.expect(c.blocks+len(t.index.free) == len(t.index.node), "%d blocks reached and %d free of %d", c.blocks, len(t.index.free), len(t.index.node))
+	c.expect(c.heldSeen == t.base.blocksHeld, "%d blocks are held, counted as %d", c.heldSeen, t.base.blocksHeld)
+	c.expect(c.blocks+len(t.base.arena.index.free) == len(t.base.arena.index.node), "%d blocks reached and %d free of %d", c.blocks, len(t.base.arena.index.free), len(t.base.arena.index.node))
 	for n, refs := range c.symbols {
 		// Sequences hold references as well, and the tree does not know how many.
-		c.expect(t.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.symbols.refs[n], refs)
-		if t.symbols.refs[n] > 0 {
-			c.expect(t.symbols.index[t.symbols.entries[n]] == int32(n), "symbol %d is not found", n)
+		c.expect(t.base.symbols.refs[n] >= refs, "symbol %d has %d references, blocks hold %d", n, t.base.symbols.refs[n], refs)
+		if t.base.symbols.refs[n] > 0 {
+			c.expect(t.base.symbols.index[t.base.symbols.entries[n]] == int32(n), "symbol %d is not found", n)
 		}
 	}
-	c.expect(len(t.symbols.index)+len(t.symbols.free) == len(t.symbols.entries), "%d symbols and %d free of %d", len(t.symbols.index), len(t.symbols.free), len(t.symbols.entries))
+	c.expect(len(t.base.symbols.index)+len(t.base.symbols.free) == len(t.base.symbols.entries), "%d symbols and %d free of %d", len(t.base.symbols.index), len(t.base.symbols.free), len(t.base.symbols.entries))
 	for n, refs := range c.sessions {
-		c.expect(refs > 0 || t.sessions.names[n] == "", "session %q has no blocks", t.sessions.names[n])
-		c.expect(t.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", t.sessions.names[n], t.sessions.refs[n], refs)
+		c.expect(refs > 0 || t.base.sessions.names[n] == "", "session %q has no blocks", t.base.sessions.names[n])
+		c.expect(t.base.sessions.refs[n] == refs, "session %q counts %d blocks, has %d", t.base.sessions.names[n], t.base.sessions.refs[n], refs)
 	}
-	c.expect(len(t.sessions.index)+len(t.sessions.free) == len(t.sessions.names), "%d sessions and %d free of %d", len(t.sessions.index), len(t.sessions.free), len(t.sessions.names))
-	c.expect(c.timers == len(t.timers.heap), "%d blocks are watched, %d timers run", c.timers, len(t.timers.heap))
-	for i := range t.timers.heap {
-		c.expect(t.timers.slot[t.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
+	c.expect(len(t.base.sessions.index)+len(t.base.sessions.free) == len(t.base.sessions.names), "%d sessions and %d free of %d", len(t.base.sessions.index), len(t.base.sessions.free), len(t.base.sessions.names))
+	c.expect(c.timers == len(t.base.timers.heap), "%d blocks are watched, %d timers run", c.timers, len(t.base.timers.heap))
+	for i := range t.base.timers.heap {
+		c.expect(t.base.timers.slot[t.base.timers.heap[i].block] == int32(i)+1, "timer %d is not found by its block", i)
 	}
-	i := heap.Misplaced(t.timers.heap, timerOrder{&t.timers})
+	i := heap.Misplaced(t.base.timers.heap, timerOrder{&t.base.timers})
 	c.expect(i < 0, "timer %d is before the one above it", i)
 }

@@ -8,28 +8,28 @@ import (
 // Contents answers every block of the tree.
 func (t *Tree) Contents(c *protocol.Contents) {
 	c.Blocks = c.Blocks[:0]
-	index := make([]int, len(t.index.node)) // in c.Blocks, by block
+	index := make([]int, len(t.base.arena.index.node)) // in c.Blocks, by block
 	var ns messages.Namespace
-	for x := range t.walkAll() {
-		if r := t.nodes[x].root; r != none {
-			ns = t.roots[r].namespace
+	for x := range t.base.walkAll() {
+		if r := t.base.arena.nodes[x].root; r != none {
+			ns = t.base.roots[r].namespace
 			continue
 		}
 		// Parents come first in the walk, so the index of the parent is known.
 		parent := -1
-		if b := t.tail(t.parentOf(x)); b != protocol.NoBlock {
+		if b := t.base.arena.tail(t.base.parentOf(x)); b != protocol.NoBlock {
 			parent = index[b]
 		}
-		for i, b := range t.ids(x) {
-			tokens := t.tokensAt(x, int32(i))
-			tokens = tokens[:len(tokens)-int(t.padding(x, int32(i)))]
-			pages := make([]protocol.Location, len(t.pools))
+		for i, b := range t.base.arena.ids(x) {
+			tokens := t.base.arena.tokensAt(x, int32(i))
+			tokens = tokens[:len(tokens)-int(t.base.padding(x, int32(i)))]
+			pages := make([]protocol.Location, len(t.base.arena.pools))
 			for p := range pages {
-				pages[p] = t.locations(x, p)[i]
+				pages[p] = t.base.arena.locations(x, p)[i]
 			}
 			c.Blocks = append(c.Blocks, protocol.Content{
-				Parent: parent, Namespace: ns, Depth: int(t.nodes[x].depth) + i, Cross: t.nodes[x].cross,
-				Tokens: t.symbols.originals(tokens), Covers: t.symbols.covers(tokens), Pages: pages,
+				Parent: parent, Namespace: ns, Depth: int(t.base.arena.nodes[x].depth) + i, Cross: t.base.arena.nodes[x].cross,
+				Tokens: t.base.symbols.originals(tokens), Covers: t.base.symbols.covers(tokens), Pages: pages,
 			})
 			parent = len(c.Blocks) - 1
 			index[b] = parent
@@ -41,23 +41,23 @@ func (t *Tree) Contents(c *protocol.Contents) {
 func (t *Tree) ListLocations(m *protocol.ListLocations) {
 	m.Blocks = m.Blocks[:0]
 	salt := ""
-	for x := range t.walkAll() {
-		if r := t.nodes[x].root; r != none {
-			salt = t.roots[r].namespace.Salt
+	for x := range t.base.walkAll() {
+		if r := t.base.arena.nodes[x].root; r != none {
+			salt = t.base.roots[r].namespace.Salt
 		}
-		ids := t.ids(x)
-		for p := range t.pools {
-			for i, at := range t.locations(x, p) {
+		ids := t.base.arena.ids(x)
+		for p := range t.base.arena.pools {
+			for i, at := range t.base.arena.locations(x, p) {
 				if at == protocol.Nowhere {
 					continue
 				}
 				b := ids[i]
 				// The answer restores pools after a failure, and they must not get a
 				// priority that has ended.
-				t.expireNow(b)
-				until, _ := t.timers.of(b)
+				t.base.expireNow(b)
+				until, _ := t.base.timers.of(b)
 				m.Blocks = append(m.Blocks, protocol.BlockLocation{
-					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.nodes[x].depth + int32(i), Priority: t.blocks.priority[b],
+					Pool: messages.PoolID(p), Block: b, At: at, Depth: t.base.arena.nodes[x].depth + int32(i), Priority: t.base.blocks.priority[b],
 					Until: until, Salt: salt,
 				})
 			}
@@ -69,18 +69,18 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 // those of a node every key of theirs; nothing if events are not recorded.
 func (t *Tree) Snapshot(s *protocol.Snapshot) {
 	s.Keys = &protocol.Changes{}
-	if !t.recording {
+	if !t.base.recording {
 		return
 	}
-	for x := range t.walkAll() {
-		if t.nodes[x].n == 0 {
+	for x := range t.base.walkAll() {
+		if t.base.arena.nodes[x].n == 0 {
 			continue
 		}
 		// The record is a new one. Changes that have not been taken yet are not
 		// touched, and they are older than the snapshot.
-		t.enter(s.Keys, x, 0)
-		for p := range t.pools {
-			t.keys(s.Keys, x, p)
+		t.base.enter(s.Keys, x, 0)
+		for p := range t.base.arena.pools {
+			t.base.keys(s.Keys, x, p)
 		}
 	}
 }

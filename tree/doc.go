@@ -35,9 +35,11 @@
 // # How the package is built
 //
 // A Tree is layers and, on top of them, one type for each kind of request. Each layer
-// is a struct that embeds the one below: it may use all that is below, and what is
-// above does not exist for it. The receiver of all their methods is named t, for the
-// part of the tree that the layer knows.
+// is a struct that has the one below as a part: it may use all that is below, and what is
+// above does not exist for it. Small layers embed the one below; arena and reporter are
+// fields with names, t.arena and t.base, so that a reader sees which group of layers a
+// method is of. The receiver of all their methods is named t, for the part of the tree
+// that the layer knows.
 //
 //	Match     Apply                       Forget       Contents, Snapshot, Check, String
 //	  │         │                           │            walk all nodes (contents.go, check.go, string.go)

@@ -19,11 +19,11 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) int {
 	if m.To != protocol.Nowhere {
 		return 0
 	}
-	if !t.alive(m.Block) {
+	if !t.base.arena.alive(m.Block) {
 		panic(fmt.Sprintf("tree: block %d leaves pool %d, which is not in the tree", m.Block, m.Pool))
 	}
-	x, last := t.at(m.Block)
-	ids := t.ids(x)[:last+1]
+	x, last := t.base.arena.at(m.Block)
+	ids := t.base.arena.ids(x)[:last+1]
 	n := 1
 	// The moves must name the run's blocks one after the other, from the last one
 	// down. Anything else ends the run, and the next call begins there.
@@ -34,7 +34,7 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) int {
 	}
 	s := segment{x, last + 1 - int32(n), last + 1}
 	// The change is recorded first: drop may free the ids.
-	t.recordEvicted(s, int(m.Pool))
+	t.base.recordEvicted(s, int(m.Pool))
 	t.drop(s, int(m.Pool))
 	return n
 }
@@ -43,23 +43,23 @@ func (t *holdings) dropRun(moves []protocol.BlockMove) int {
 // freed by it. It reports no effect: either pool and offloader have dropped the
 // contents by themselves, or the caller has reported it before.
 func (t *holdings) drop(s segment, p int) {
-	locations, host := t.locations(s.node, p)[s.lo:s.hi], int32(0)
+	locations, host := t.base.arena.locations(s.node, p)[s.lo:s.hi], int32(0)
 	for i, l := range locations {
 		if l == protocol.Nowhere {
-			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", t.ids(s.node)[s.lo+int32(i)], p))
+			panic(fmt.Sprintf("tree: block %d leaves pool %d, which does not hold it", t.base.arena.ids(s.node)[s.lo+int32(i)], p))
 		}
 		if l < protocol.Nowhere {
 			host++
 		}
 		locations[i] = protocol.Nowhere
 	}
-	*t.count(s.node, p, messages.Primary) -= s.hi - s.lo - host
-	*t.count(s.node, p, messages.Secondary) -= host
+	*t.base.arena.count(s.node, p, messages.Primary) -= s.hi - s.lo - host
+	*t.base.arena.count(s.node, p, messages.Secondary) -= host
 	gone := t.expireDropped(s, p)
 	// The treap is brought up to date before prune, which takes ghosts out of it on
 	// the condition that no latest counts them.
 	if s.lo == 0 {
-		t.refreshUpwards(s.node)
+		t.base.refreshUpwards(s.node)
 	}
 	// A block that another pool holds stays, so only a block that has become a ghost
 	// can change nodes.
@@ -72,17 +72,17 @@ func (t *holdings) drop(s segment, p int) {
 // holds now that p does not, and tells whether there are any.
 func (t *holdings) expireDropped(s segment, p int) (gone bool) {
 	// Counts decide for whole runs: with one pool the second test always answers.
-	if t.heldThroughout(s.node, p) {
+	if t.base.arena.heldThroughout(s.node, p) {
 		return false
 	}
-	ids := t.ids(s.node)[s.lo:s.hi]
-	if t.heldNowhere(s.node, p) {
-		t.expireAttributes(ids...)
+	ids := t.base.arena.ids(s.node)[s.lo:s.hi]
+	if t.base.arena.heldNowhere(s.node, p) {
+		t.base.expireAttributes(ids...)
 		return true
 	}
 	for i := range ids {
-		if !t.held(s.node, s.lo+int32(i)) {
-			t.expireAttributes(ids[i])
+		if !t.base.arena.held(s.node, s.lo+int32(i)) {
+			t.base.expireAttributes(ids[i])
 			gone = true
 		}
 	}
@@ -91,6 +91,6 @@ func (t *holdings) expireDropped(s segment, p int) (gone bool) {
 
 // dropBlock is drop for one block.
 func (t *holdings) dropBlock(b protocol.BlockID, p int) {
-	x, i := t.at(b)
+	x, i := t.base.arena.at(b)
 	t.drop(segment{x, i, i + 1}, p)
 }

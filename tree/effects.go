@@ -69,7 +69,7 @@ func (t *reporter) effects(kind protocol.EffectKind, p int, blocks []protocol.Bl
 	j.blocks = append(j.blocks, blocks...)
 	j.pages = append(j.pages, pages...)
 	b := blocks[0]
-	depth, priority, until := t.depth(b), messages.Priority(0), time.Duration(0)
+	depth, priority, until := t.arena.depth(b), messages.Priority(0), time.Duration(0)
 	if kind == protocol.Attach || kind == protocol.Reprioritize || kind == protocol.HostReprioritize || kind == protocol.HostAttach {
 		t.expireNow(b)
 		priority = t.blocks.priority[b]

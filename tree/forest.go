@@ -7,47 +7,48 @@ import "github.com/kvactor/kvactor/messages"
 // Each change is one of runs, which arena makes, one of links, which siblings makes,
 // and a record of the blocks that entered or left, which reporter makes.
 type forest struct {
-	reporter
+	// base is the layers below: a forest changes nodes by their methods only.
+	base reporter
 }
 
 // newChild makes a child of parent for the rest of a prompt: whole blocks that no pool
 // holds yet. array is the shared array to refer to, or noArray.
 func (t *forest) newChild(parent int32, prompt []messages.Token, array int32) int32 {
-	x := t.newNode()
-	t.placeBehind(x, parent)
+	x := t.base.newNode()
+	t.base.arena.placeBehind(x, parent)
 	// extend records the blocks, with the block before them, which it finds by the
 	// parent. insert comes last: it orders x by its tokens.
-	t.setParent(x, parent)
+	t.base.setParent(x, parent)
 	t.extend(x, prompt, array)
-	t.insert(parent, x)
+	t.base.insert(parent, x)
 	return x
 }
 
 // newPartialChild makes a child of parent for a block that is stored in part.
 func (t *forest) newPartialChild(parent int32, tokens []messages.Token) int32 {
-	x := t.newNode()
-	t.placeBehind(x, parent)
-	t.setParent(x, parent)
-	t.setPart(x, tokens)
+	x := t.base.newNode()
+	t.base.arena.placeBehind(x, parent)
+	t.base.setParent(x, parent)
+	t.base.arena.setPart(x, tokens)
 	t.enterBlocks(x, 0, tokens)
-	t.insert(parent, x)
+	t.base.insert(parent, x)
 	return x
 }
 
 // extend adds the blocks of a prompt that follow the run of node x, which no pool
 // holds yet, to the run. array is the shared array to refer to, or noArray.
 func (t *forest) extend(x int32, prompt []messages.Token, array int32) {
-	n := t.nodes[x].n
-	t.addBlocks(x, prompt, array)
-	t.enterBlocks(x, n, t.tokensFrom(x, n))
+	n := t.base.arena.nodes[x].n
+	t.base.arena.addBlocks(x, prompt, array)
+	t.enterBlocks(x, n, t.base.arena.tokensFrom(x, n))
 }
 
 // enterBlocks does what is to be done for new blocks beside the run: from i on those of
 // node x, which have these tokens.
 func (t *forest) enterBlocks(x, i int32, tokens []messages.Token) {
-	t.blocks.cover(len(t.index.node))
-	t.recordEntered(x, i)
-	t.symbols.retain(tokens)
+	t.base.blocks.cover(len(t.base.arena.index.node))
+	t.base.recordEntered(x, i)
+	t.base.symbols.retain(tokens)
 }
 
 // split cuts node x before block i, 0 < i < n, and returns the node that ends
@@ -55,24 +56,24 @@ func (t *forest) enterBlocks(x, i int32, tokens []messages.Token) {
 // cost is that of the shorter part: a prompt of a million tokens that branches near
 // its end costs only its end.
 func (t *forest) split(x, i int32) int32 {
-	y := t.newNode()
+	y := t.base.newNode()
 	//	before   x: [b0 … bn−1] ─ children
 	//	after    y: [b0 … bi−1] ── x: [bi … bn−1] ─ children    the front is shorter
 	//	         x: [b0 … bi−1] ── y: [bi … bn−1] ─ children    the rear is shorter
-	if i <= t.nodes[x].n-i {
+	if i <= t.base.arena.nodes[x].n-i {
 		// The first block, which orders the node among its siblings, goes to y. So
 		// y takes the place of x as it is, and no sibling is compared.
-		t.replace(x, y)
-		t.moveFront(y, x, i)
+		t.base.replace(x, y)
+		t.base.arena.moveFront(y, x, i)
 		// Only now has x its own first block and counts, on which order and latest
 		// depend.
-		t.insert(y, x)
+		t.base.insert(y, x)
 		return y
 	}
 	// The children stay behind the last block, which goes to y.
-	t.takeChildren(y, x)
-	t.moveRear(y, x, i)
-	t.insert(x, y)
+	t.base.takeChildren(y, x)
+	t.base.arena.moveRear(y, x, i)
+	t.base.insert(x, y)
 	return x
 }
 
@@ -81,20 +82,20 @@ func (t *forest) split(x, i int32) int32 {
 // split. Without the merge a prefix that was split once would stay in pieces after
 // the branch has gone, and a match would pay a search among children for each piece.
 func (t *forest) mergeWithChild(x int32) {
-	y := t.onlyChild(x)
-	if y == none || t.nodes[x].root != none || t.nodes[y].part > 0 {
+	y := t.base.onlyChild(x)
+	if y == none || t.base.arena.nodes[x].root != none || t.base.arena.nodes[y].part > 0 {
 		return
 	}
 	// y has no siblings, so no other element of a treap changes.
-	if t.nodes[x].n >= t.nodes[y].n {
-		t.takeChildren(x, y)
-		t.joinBehind(x, y)
-		t.freeNode(y)
+	if t.base.arena.nodes[x].n >= t.base.arena.nodes[y].n {
+		t.base.takeChildren(x, y)
+		t.base.arena.joinBehind(x, y)
+		t.base.freeNode(y)
 		return
 	}
-	t.replace(x, y)
-	t.joinBefore(y, x)
-	t.freeNode(x)
+	t.base.replace(x, y)
+	t.base.arena.joinBefore(y, x)
+	t.base.freeNode(x)
 }
 
 // truncate removes the blocks from index n on from a leaf. No pool holds them. The
@@ -103,39 +104,39 @@ func (t *forest) mergeWithChild(x int32) {
 // has removed the node from its siblings.
 func (t *forest) truncate(x, n int32) {
 	switch {
-	case t.symbols.none():
-	case t.nodes[x].part > 0:
-		t.symbols.release(t.tokensAt(x, 0))
+	case t.base.symbols.none():
+	case t.base.arena.nodes[x].part > 0:
+		t.base.symbols.release(t.base.arena.tokensAt(x, 0))
 	default:
-		t.symbols.release(t.tokens(x)[int(n)*t.tpb:])
+		t.base.symbols.release(t.base.arena.tokens(x)[int(n)*t.base.arena.tpb:])
 	}
-	t.recordLeft(t.ids(x)[n:])
-	t.removeBlocks(x, n)
+	t.base.recordLeft(t.base.arena.ids(x)[n:])
+	t.base.arena.removeBlocks(x, n)
 }
 
 // prune removes the ghosts that nothing stands behind, from node x upwards, and
 // merges nodes that need not be apart any more. Nodes may be freed by it.
 func (t *forest) prune(x int32) {
-	for t.isLeaf(x) && t.nodes[x].root == none {
-		if n := t.heldEnd(x); n > 0 {
+	for t.base.isLeaf(x) && t.base.arena.nodes[x].root == none {
+		if n := t.base.arena.heldEnd(x); n > 0 {
 			t.truncate(x, n)
-			t.shrink(x)
+			t.base.arena.shrink(x)
 			return
 		}
 		// The parent is found through the treap, so it is read before x leaves the
 		// treap. remove comes before truncate, because its rotations still ask for
 		// the first block of x.
-		parent := t.parentOf(x)
-		t.remove(x)
+		parent := t.base.parentOf(x)
+		t.base.remove(x)
 		t.truncate(x, 0)
-		t.freeNode(x)
+		t.base.freeNode(x)
 		x = parent
 	}
 	// x is the first node upwards that keeps a child, or a root. It has lost a child
 	// if the loop ran at all, so it may be left with one child, which need not be
 	// apart.
-	if t.nodes[x].root != none && t.isLeaf(x) {
-		t.removeRoot(x)
+	if t.base.arena.nodes[x].root != none && t.base.isLeaf(x) {
+		t.base.removeRoot(x)
 		return
 	}
 	t.mergeWithChild(x)

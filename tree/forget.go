@@ -26,8 +26,8 @@ type forgetter struct {
 func (t *forgetter) forget(f *protocol.Forget) int {
 	t.toForget, t.kept = t.toForget[:0], nil
 	t.selectBlocks(f)
-	before := t.blocksHeld
-	for p := range t.pools {
+	before := t.base.blocksHeld
+	for p := range t.base.arena.pools {
 		t.reportForgotten(p)
 	}
 	// From the last to the first, so that no block becomes a ghost on the way.
@@ -35,10 +35,10 @@ func (t *forgetter) forget(f *protocol.Forget) int {
 		t.forgetBlock(t.toForget[k])
 	}
 	// Only an empty tree makes this event: readers drop all keys by it.
-	if f.All && t.recording && t.blocksHeld == 0 {
-		t.record(protocol.Change{Kind: protocol.EverythingForgot})
+	if f.All && t.base.recording && t.base.blocksHeld == 0 {
+		t.base.record(protocol.Change{Kind: protocol.EverythingForgot})
 	}
-	return before - t.blocksHeld
+	return before - t.base.blocksHeld
 }
 
 // selectBlocks adds what f selects to t.toForget.
@@ -48,7 +48,7 @@ func (t *forgetter) selectBlocks(f *protocol.Forget) {
 		// Sequences go on to use these pages, so only All, which ends all else, needs
 		// the table; a selector forgets blocks whoever uses them.
 		t.kept = t.marks(f.Keep)
-		for i := range t.roots {
+		for i := range t.base.roots {
 			t.selectRoot(int32(i))
 		}
 	case s.Session != "":
@@ -56,8 +56,8 @@ func (t *forgetter) selectBlocks(f *protocol.Forget) {
 	case s.Prefix != nil:
 		t.selectPrefix(s.Prefix, f.Cross)
 	default:
-		for i := range t.roots {
-			if t.roots[i].namespace.Salt == s.Salt {
+		for i := range t.base.roots {
+			if t.base.roots[i].namespace.Salt == s.Salt {
 				t.selectRoot(int32(i))
 			}
 		}
@@ -66,9 +66,9 @@ func (t *forgetter) selectBlocks(f *protocol.Forget) {
 
 // marks turns lists of blocks, by pool, into [pool][block].
 func (t *forgetter) marks(lists [][]protocol.BlockID) [][]bool {
-	m := make([][]bool, len(t.pools))
+	m := make([][]bool, len(t.base.arena.pools))
 	for p := range m {
-		m[p] = make([]bool, len(t.index.node))
+		m[p] = make([]bool, len(t.base.arena.index.node))
 		if p < len(lists) {
 			for _, b := range lists[p] {
 				m[p][b] = true
@@ -83,7 +83,7 @@ func (t *forgetter) keeps(p int, b protocol.BlockID) bool { return t.kept != nil
 
 // selectRoot adds all blocks of a root to t.toForget.
 func (t *forgetter) selectRoot(i int32) {
-	if x := t.roots[i].node; x != none {
+	if x := t.base.roots[i].node; x != none {
 		t.stack = append(t.stack[:0], x)
 		t.selectSubtrees()
 	}
@@ -96,8 +96,8 @@ func (t *forgetter) selectSubtrees() {
 	for n := len(t.stack); n > 0; n = len(t.stack) {
 		x := t.stack[n-1]
 		t.stack = t.stack[:n-1]
-		t.toForget = append(t.toForget, t.ids(x)...)
-		t.stack = t.childrenOf(t.stack, x)
+		t.toForget = append(t.toForget, t.base.arena.ids(x)...)
+		t.stack = t.base.childrenOf(t.stack, x)
 	}
 }
 
@@ -105,34 +105,34 @@ func (t *forgetter) selectSubtrees() {
 // run in order. It looks at the session of every block. Lists of blocks by session
 // would cost each block two links, for a request that is rare.
 func (t *forgetter) selectSession(name string) {
-	s := t.sessions.find(name)
+	s := t.base.sessions.find(name)
 	if s == none {
 		return
 	}
-	for b, of := range t.blocks.session {
+	for b, of := range t.base.blocks.session {
 		if of == s {
 			t.toForget = append(t.toForget, protocol.BlockID(b))
 		}
 	}
 	slices.SortFunc(t.toForget, func(a, b protocol.BlockID) int {
-		if c := cmp.Compare(t.index.node[a], t.index.node[b]); c != 0 {
+		if c := cmp.Compare(t.base.arena.index.node[a], t.base.arena.index.node[b]); c != 0 {
 			return c
 		}
-		return cmp.Compare(t.depth(a), t.depth(b))
+		return cmp.Compare(t.base.arena.depth(a), t.base.arena.depth(b))
 	})
 }
 
 // selectPrefix adds to t.toForget the blocks of a namespace whose tokens from the
 // start begin with all those of the prefix.
 func (t *forgetter) selectPrefix(q *messages.Prefix, cross bool) {
-	t.symbols.lookup(q.Tokens, q.Multimodal)
-	x := t.rootOf(q.Namespace, cross)
+	t.base.symbols.lookup(q.Tokens, q.Multimodal)
+	x := t.base.rootOf(q.Namespace, cross)
 	if x == none {
 		return
 	}
 	whole := t.path.follow(x, q.Tokens)
-	rest := q.Tokens[int(whole)*t.tpb:]
-	if len(rest) >= t.tpb {
+	rest := q.Tokens[int(whole)*t.base.arena.tpb:]
+	if len(rest) >= t.base.arena.tpb {
 		return // a whole block of the prefix is not there
 	}
 	t.stack = t.stack[:0]
@@ -144,18 +144,18 @@ func (t *forgetter) selectPrefix(q *messages.Prefix, cross bool) {
 	//	rest empty        the prefix ends with a block: that block and all behind it
 	//	at end of run     children that begin with rest
 	//	inside the run    the next block, if it begins with rest, and all behind it
-	switch n := t.nodes[x].n; {
+	switch n := t.base.arena.nodes[x].n; {
 	case len(rest) == 0:
 		from = max(0, from-1)
 	case from == n:
-		t.stack = t.childrenWith(t.stack, t.elements[x].children, rest)
+		t.stack = t.base.childrenWith(t.stack, t.base.elements[x].children, rest)
 		t.selectSubtrees()
 		return
-	case firstDifference(t.tokensAt(x, from), rest) < len(rest):
+	case firstDifference(t.base.arena.tokensAt(x, from), rest) < len(rest):
 		return
 	}
-	t.toForget = append(t.toForget, t.ids(x)[from:]...)
-	t.stack = t.childrenOf(t.stack, x)
+	t.toForget = append(t.toForget, t.base.arena.ids(x)[from:]...)
+	t.stack = t.base.childrenOf(t.stack, x)
 	t.selectSubtrees()
 }
 
@@ -165,17 +165,17 @@ func (t *forgetter) selectPrefix(q *messages.Prefix, cross bool) {
 func (t *forgetter) reportForgotten(p int) {
 	for _, host := range [2]bool{false, true} {
 		for _, b := range t.toForget {
-			x, i := t.at(b)
-			page, tier, ok := t.locations(x, p)[i].Page()
+			x, i := t.base.arena.at(b)
+			page, tier, ok := t.base.arena.locations(x, p)[i].Page()
 			switch {
 			case !ok || t.keeps(p, b):
 			case host && t.host:
-				t.effect(protocol.HostForget, p, b, messages.NoPage)
+				t.base.effect(protocol.HostForget, p, b, messages.NoPage)
 			case !host:
 				if tier == messages.Primary {
-					t.effect(protocol.Detach, p, b, page)
+					t.base.effect(protocol.Detach, p, b, page)
 				}
-				t.recordRemoved(b, p)
+				t.base.recordRemoved(b, p)
 			}
 		}
 	}
@@ -184,11 +184,11 @@ func (t *forgetter) reportForgotten(p int) {
 // forgetBlock removes b from the pools that do not keep it. The block's last pool
 // ends the block, so alive is asked for each pool.
 func (t *forgetter) forgetBlock(b protocol.BlockID) {
-	for p := range t.pools {
-		if t.keeps(p, b) || !t.alive(b) {
+	for p := range t.base.arena.pools {
+		if t.keeps(p, b) || !t.base.arena.alive(b) {
 			continue
 		}
-		if x, i := t.at(b); t.locations(x, p)[i] != protocol.Nowhere {
+		if x, i := t.base.arena.at(b); t.base.arena.locations(x, p)[i] != protocol.Nowhere {
 			t.dropBlock(b, p)
 		}
 	}

@@ -20,12 +20,12 @@ type holdings struct {
 // before now. The pools know of their own pages by themselves.
 func (t *holdings) expire(now time.Duration) {
 	// Time never goes back, even if a message comes with an older Now.
-	t.timers.now = max(t.timers.now, now)
-	for t.timers.next() <= now && len(t.timers.heap) > 0 {
-		b := t.timers.heap[0].block
-		t.timers.stop(b)
-		old := t.blocks.priority[b]
-		t.blocks.priority[b] = messages.DefaultPriority
+	t.base.timers.now = max(t.base.timers.now, now)
+	for t.base.timers.next() <= now && len(t.base.timers.heap) > 0 {
+		b := t.base.timers.heap[0].block
+		t.base.timers.stop(b)
+		old := t.base.blocks.priority[b]
+		t.base.blocks.priority[b] = messages.DefaultPriority
 		// A block whose priority was the default until its end has changed for no
 		// one.
 		if old != messages.DefaultPriority {
@@ -39,20 +39,20 @@ func (t *holdings) expire(now time.Duration) {
 func (t *holdings) setRetention(b protocol.BlockID, to term, now time.Duration) {
 	// A priority that has ended but is not noted yet is the default for the pools.
 	// Comparing with it unnoted would report a change that is none, or miss one.
-	t.expireNow(b)
-	old := t.blocks.priority[b]
-	end, _ := t.timers.of(b)
-	t.timers.start(b, now, to.duration)
-	t.blocks.priority[b] = to.priority
+	t.base.expireNow(b)
+	old := t.base.blocks.priority[b]
+	end, _ := t.base.timers.of(b)
+	t.base.timers.start(b, now, to.duration)
+	t.base.blocks.priority[b] = to.priority
 	// A new end with the same priority is a change too: the pools run the end by
 	// themselves.
-	if next, _ := t.timers.of(b); old != to.priority || end != next {
+	if next, _ := t.base.timers.of(b); old != to.priority || end != next {
 		t.reportChange(b, old, true)
 	}
 	// timers.start has stopped the old timer, so a block that was watched is watched
 	// again here.
-	if t.recording || t.inHostMemory(b) {
-		t.timers.watch(b)
+	if t.base.recording || t.base.arena.inHostMemory(b) {
+		t.base.timers.watch(b)
 	}
 }
 
@@ -60,22 +60,22 @@ func (t *holdings) setRetention(b protocol.BlockID, to term, now time.Duration) 
 // all that keep it: as an event, to the offloader, and to the pools if they do not
 // know.
 func (t *holdings) reportChange(b protocol.BlockID, old messages.Priority, pools bool) {
-	x, i := t.at(b)
-	for p := range t.pools {
-		page, tier, ok := t.locations(x, p)[i].Page()
+	x, i := t.base.arena.at(b)
+	for p := range t.base.arena.pools {
+		page, tier, ok := t.base.arena.locations(x, p)[i].Page()
 		switch {
 		case !ok:
 			continue
 		// The offloader keeps no ends, so a new end alone is nothing to it.
-		case tier == messages.Secondary && old != t.blocks.priority[b]:
-			t.effect(protocol.HostReprioritize, p, b, messages.NoPage)
+		case tier == messages.Secondary && old != t.base.blocks.priority[b]:
+			t.base.effect(protocol.HostReprioritize, p, b, messages.NoPage)
 		// pools is false when a priority ends: the pool of a device page has ended it
 		// at the same time by itself.
 		case tier == messages.Primary && pools:
-			t.effect(protocol.Reprioritize, p, b, page)
+			t.base.effect(protocol.Reprioritize, p, b, page)
 		}
-		if old != t.blocks.priority[b] {
-			t.recordPriority(b, p, old)
+		if old != t.base.blocks.priority[b] {
+			t.base.recordPriority(b, p, old)
 		}
 	}
 }
@@ -87,30 +87,30 @@ func (t *holdings) reportChange(b protocol.BlockID, old messages.Priority, pools
 // off; when the end comes there is then nothing to report.
 func (t *holdings) moveBlock(m protocol.BlockMove) {
 	p := int(m.Pool)
-	if !t.alive(m.Block) {
+	if !t.base.arena.alive(m.Block) {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which is not in the tree", m.Block, p))
 	}
-	x, i := t.at(m.Block)
-	_, from, ok := t.locations(x, p)[i].Page()
+	x, i := t.base.arena.at(m.Block)
+	_, from, ok := t.base.arena.locations(x, p)[i].Page()
 	if !ok {
 		panic(fmt.Sprintf("tree: block %d moves in pool %d, which does not hold it", m.Block, p))
 	}
 	_, to, _ := m.To.Page()
 	// The block is held before and after, by the same pools. So no stamp comes to
 	// count, and the treap is not refreshed.
-	t.setLocation(x, i, p, m.To)
+	t.base.arena.setLocation(x, i, p, m.To)
 	if from != to {
-		t.recordTier(m.Block, p, to)
+		t.base.recordTier(m.Block, p, to)
 	}
 	// From here on the tree ends the priority: the pool does not have the page any
 	// more, and the offloader has no clock.
 	if to == messages.Secondary {
-		t.expireNow(m.Block)
-		t.timers.watch(m.Block)
+		t.base.expireNow(m.Block)
+		t.base.timers.watch(m.Block)
 	}
 	if from == messages.Secondary && to == messages.Primary {
 		page, _, _ := m.To.Page()
-		t.effect(protocol.Attach, p, m.Block, page)
+		t.base.effect(protocol.Attach, p, m.Block, page)
 	}
 }
 
@@ -118,17 +118,17 @@ func (t *holdings) moveBlock(m protocol.BlockMove) {
 // own tokens over a part of the page, so the block must not be found from this
 // message on, in any pool. If other blocks follow, it stays as a ghost.
 func (t *holdings) takeOver(b protocol.BlockID) {
-	if !t.alive(b) {
+	if !t.base.arena.alive(b) {
 		panic(fmt.Sprintf("tree: takeover of block %d, which is not in the tree", b))
 	}
 	t.reportForgetting(b)
-	for p := range t.pools {
+	for p := range t.base.arena.pools {
 		// dropBlock may merge or free nodes, so the place of b is asked for again
 		// each time.
 		// The last pool's loss may end the block itself.
-		if x, i := t.at(b); t.locations(x, p)[i] != protocol.Nowhere {
+		if x, i := t.base.arena.at(b); t.base.arena.locations(x, p)[i] != protocol.Nowhere {
 			t.dropBlock(b, p)
-			if !t.alive(b) {
+			if !t.base.arena.alive(b) {
 				return
 			}
 		}
@@ -139,46 +139,46 @@ func (t *holdings) takeOver(b protocol.BlockID) {
 // known. It runs before the block is dropped: effects and changes state the depth and
 // the block before, which the tree has only while the block is alive.
 func (t *holdings) reportForgetting(b protocol.BlockID) {
-	for p := range t.pools {
-		x, i := t.at(b)
-		l := t.locations(x, p)[i]
+	for p := range t.base.arena.pools {
+		x, i := t.base.arena.at(b)
+		l := t.base.arena.locations(x, p)[i]
 		if l == protocol.Nowhere {
 			continue
 		}
 		t.detach(b, p, l)
-		t.recordRemoved(b, p)
+		t.base.recordRemoved(b, p)
 	}
 }
 
 // detach reports that pool p forgets b, which it keeps at l.
 func (t *holdings) detach(b protocol.BlockID, p int, l protocol.Location) {
 	if page, tier, _ := l.Page(); tier == messages.Primary {
-		t.effect(protocol.Detach, p, b, page)
+		t.base.effect(protocol.Detach, p, b, page)
 	}
 	// Host memory may have a clean copy of a block that is on the device. The tree
 	// does not know of copies, so the offloader is told in either case.
 	if t.host {
-		t.effect(protocol.HostForget, p, b, messages.NoPage)
+		t.base.effect(protocol.HostForget, p, b, messages.NoPage)
 	}
 }
 
 // attachCheckpoint makes a page the checkpoint of a block, which lacks one in the
 // pool. It is no store: the block keeps its stamp.
 func (t *holdings) attachCheckpoint(b protocol.BlockID, p int, page messages.PageID) {
-	if !t.alive(b) || p < t.tokenPools || p >= t.selfPools {
+	if !t.base.arena.alive(b) || p < t.base.arena.tokenPools || p >= t.base.arena.selfPools {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d", b, p))
 	}
-	x, i := t.at(b)
-	if !t.held(x, i) || t.locations(x, p)[i] != protocol.Nowhere {
+	x, i := t.base.arena.at(b)
+	if !t.base.arena.held(x, i) || t.base.arena.locations(x, p)[i] != protocol.Nowhere {
 		panic(fmt.Sprintf("tree: checkpoint of block %d in pool %d, which is not held or has one", b, p))
 	}
 	// The block was held before, so it has its attributes, and blocksHeld stays.
-	t.setLocation(x, i, p, protocol.OnDevice(page))
+	t.base.arena.setLocation(x, i, p, protocol.OnDevice(page))
 	// A checkpoint follows no stored block, so it is an event of its own.
-	t.log.event = noEvent
-	t.effect(protocol.Attach, p, b, page)
-	t.recordStored(segment{x, i, i + 1}, p)
+	t.base.log.event = noEvent
+	t.base.effect(protocol.Attach, p, b, page)
+	t.base.recordStored(segment{x, i, i + 1}, p)
 	if i == 0 {
-		t.refreshUpwards(x)
+		t.base.refreshUpwards(x)
 	}
 }

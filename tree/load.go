@@ -12,11 +12,11 @@ import (
 // A fetch is no sequence, so no session and no retention changes.
 func (t *storer) load(o *offer) {
 	for _, g := range t.path.segments {
-		depth := t.nodes[g.node].depth
+		depth := t.base.arena.nodes[g.node].depth
 		for i := g.lo; i < g.hi; i++ {
-			if b := t.ids(g.node)[i]; o.offers(depth+i) && !t.held(g.node, i) {
-				t.blocks.stamp[b], t.blocks.priority[b] = o.stamp, messages.DefaultPriority
-				t.blocksHeld++
+			if b := t.base.arena.ids(g.node)[i]; o.offers(depth+i) && !t.base.arena.held(g.node, i) {
+				t.base.blocks.stamp[b], t.base.blocks.priority[b] = o.stamp, messages.DefaultPriority
+				t.base.blocksHeld++
 			}
 		}
 	}
@@ -29,21 +29,21 @@ func (t *storer) load(o *offer) {
 // fault of the caller: it asked the tree what is missing in the same round.
 func (t *storer) loadPool(o *offer, p int) {
 	for _, g := range t.path.segments {
-		depth := t.nodes[g.node].depth
+		depth := t.base.arena.nodes[g.node].depth
 		for k, page := range o.pages(p, depth+g.lo, depth+g.hi) {
 			i := g.lo + int32(k)
 			if page == messages.NoPage {
 				continue
 			}
-			b := t.ids(g.node)[i]
-			if l := t.locations(g.node, p)[i]; l != protocol.Nowhere {
+			b := t.base.arena.ids(g.node)[i]
+			if l := t.base.arena.locations(g.node, p)[i]; l != protocol.Nowhere {
 				panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p, l))
 			}
-			t.setLocation(g.node, i, p, protocol.OnHost(page))
-			t.effect(protocol.HostAttach, p, b, page)
-			t.recordStored(segment{g.node, i, i + 1}, p)
+			t.base.arena.setLocation(g.node, i, p, protocol.OnHost(page))
+			t.base.effect(protocol.HostAttach, p, b, page)
+			t.base.recordStored(segment{g.node, i, i + 1}, p)
 			// As after an offload: the offloader has no clock, so the tree ends the priority.
-			t.timers.watch(b)
+			t.base.timers.watch(b)
 		}
 	}
 }
@@ -52,11 +52,11 @@ func (t *storer) loadPool(o *offer, p int) {
 // matched of it.
 func (t *matcher) survey(s *protocol.Survey, q *prompt) {
 	s.Blocks = resize(s.Blocks, int(q.whole))
-	s.Pages = resize(s.Pages, len(t.pools))
+	s.Pages = resize(s.Pages, len(t.arena.pools))
 	for _, g := range t.path.segments {
-		copy(s.Blocks[t.nodes[g.node].depth:], t.ids(g.node)[:g.hi])
+		copy(s.Blocks[t.arena.nodes[g.node].depth:], t.arena.ids(g.node)[:g.hi])
 	}
-	for p := range t.pools {
+	for p := range t.arena.pools {
 		s.Pages[p] = resize(s.Pages[p], int(q.whole))
 		t.path.copyLocations(s.Pages[p], p, 0, q.whole)
 	}
@@ -68,10 +68,10 @@ func (t *Tree) describe(l *protocol.Locate) {
 	l.Tokens, l.Priorities = resize(l.Tokens, len(l.Blocks)), resize(l.Priorities, len(l.Blocks))
 	for k, b := range l.Blocks {
 		l.Tokens[k], l.Priorities[k] = 0, 0
-		if t.alive(b) {
-			x, i := t.at(b)
-			t.expireNow(b)
-			l.Tokens[k], l.Priorities[k] = len(t.tokensAt(x, i))-int(t.padding(x, i)), t.blocks.priority[b]
+		if t.base.arena.alive(b) {
+			x, i := t.base.arena.at(b)
+			t.base.expireNow(b)
+			l.Tokens[k], l.Priorities[k] = len(t.base.arena.tokensAt(x, i))-int(t.base.padding(x, i)), t.base.blocks.priority[b]
 		}
 	}
 }

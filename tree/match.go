@@ -42,14 +42,14 @@ func (t *matcher) match(m *protocol.MatchItem) {
 	}
 	limit := max(0, min(m.Limit, len(m.Tokens)))
 	q := prompt{tokens: m.Tokens[:limit], partial: m.Partial, root: t.rootOf(m.Namespace, m.Cross)}
-	q.first, q.end = t.poolsOf(m.Cross)
+	q.first, q.end = t.arena.poolsOf(m.Cross)
 	t.path.segments = t.path.segments[:0]
-	m.Pages = resize(m.Pages, len(t.pools))
+	m.Pages = resize(m.Pages, len(t.arena.pools))
 	if q.root != none {
 		q.whole = t.path.follow(q.root, q.tokens)
 		q.lacking = q.whole
 		for p := q.first; p < q.end; p++ {
-			if t.pools[p].full() {
+			if t.arena.pools[p].full() {
 				q.lacking = t.path.firstHole(p, q.lacking)
 			}
 		}
@@ -60,7 +60,7 @@ func (t *matcher) match(m *protocol.MatchItem) {
 	// Two searches follow one walk over the tokens. Both only read the path and
 	// locations, so the cost in tokens is paid once.
 	k, source := t.longest(&q)
-	if t.recurrent() && !m.Cross {
+	if t.arena.recurrent() && !m.Cross {
 		k, source = t.matchStates(m, &q, k, source)
 	}
 	t.answer(m, &q, k, source)
@@ -78,14 +78,14 @@ func (t *matcher) longest(q *prompt) (k int32, source choice) {
 		source = t.choose(q, k, candidates)
 		// A part of a block moves the end of the match, and with it the start of each
 		// window.
-		length := k*int32(t.tpb) + source.shared
+		length := k*int32(t.arena.tpb) + source.shared
 		next := k
 		for p := q.first; p < q.end; p++ {
-			if !t.pools[p].full() {
+			if !t.arena.pools[p].full() {
 				// The pools are asked independently and the smallest answer is tried
 				// next. Every pool's answer is an upper bound of the match, so their
 				// minimum is one.
-				next = min(next, t.gap(p, t.firstNeeded(p, length), k))
+				next = min(next, t.gap(p, t.arena.firstNeeded(p, length), k))
 			}
 		}
 		if next == k {
@@ -123,15 +123,15 @@ func (t *matcher) choose(q *prompt, k int32, what int) choice {
 	if !q.partial || q.root == none {
 		return choice{none, none, 0}
 	}
-	query := q.tokens[int(k)*t.tpb:]
-	query = query[:min(len(query), t.tpb)]
+	query := q.tokens[int(k)*t.arena.tpb:]
+	query = query[:min(len(query), t.arena.tpb)]
 	x := q.root
 	if k > 0 {
 		s := t.path.segments[t.path.segmentAt(k-1)]
 		x = s.node
 		// Inside a run the one block behind k is the next of the run. At its end all
 		// children are possible, and nearest chooses among them.
-		if i := k - t.nodes[x].depth; i < t.nodes[x].n {
+		if i := k - t.arena.nodes[x].depth; i < t.arena.nodes[x].n {
 			return t.chooseInside(q, segment{x, i, i + 1}, query, what)
 		}
 	}
@@ -141,16 +141,16 @@ func (t *matcher) choose(q *prompt, k int32, what int) choice {
 
 // chooseInside is choose for the block at s, inside a run.
 func (t *matcher) chooseInside(q *prompt, s segment, query []messages.Token, what int) choice {
-	if t.nodes[s.node].depth+s.lo < q.whole {
+	if t.arena.nodes[s.node].depth+s.lo < q.whole {
 		return choice{none, none, 0}
 	}
 	// This block is not the first of its node, so no latest knows of it and it is
 	// asked itself.
-	counts := t.held(s.node, s.lo)
+	counts := t.arena.held(s.node, s.lo)
 	if what == candidates {
-		counts = t.heldByAll(s.node, s.lo)
+		counts = t.arena.heldByAll(s.node, s.lo)
 	}
-	shared := firstDifference(t.tokensAt(s.node, s.lo), query)
+	shared := firstDifference(t.arena.tokensAt(s.node, s.lo), query)
 	if !counts || shared == 0 {
 		return choice{none, none, 0}
 	}
@@ -159,16 +159,16 @@ func (t *matcher) chooseInside(q *prompt, s segment, query []messages.Token, wha
 
 // answer fills in what is reused: k whole blocks and a part of source.
 func (t *matcher) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) {
-	length := k*int32(t.tpb) + source.shared
+	length := k*int32(t.arena.tpb) + source.shared
 	m.Matched, m.Blocks = int(length), int(k)
 	m.IDs = resize(m.IDs, int(k))
 	for _, s := range t.path.segments {
 		// The last segment may have more blocks than k; copy ends with m.IDs.
-		if depth := t.nodes[s.node].depth; depth < k {
-			copy(m.IDs[depth:], t.ids(s.node)[:s.hi])
+		if depth := t.arena.nodes[s.node].depth; depth < k {
+			copy(m.IDs[depth:], t.arena.ids(s.node)[:s.hi])
 		}
 	}
-	for p := range t.pools {
+	for p := range t.arena.pools {
 		m.Pages[p] = resize(m.Pages[p], int(k))
 		// Slices of other pools are filled too: they may have the answer of an
 		// earlier match.
@@ -181,8 +181,8 @@ func (t *matcher) answer(m *protocol.MatchItem, q *prompt, k int32, source choic
 		//
 		// Blocks between sink and window are Nowhere even if the pool holds them: the
 		// sequence needs no page of them.
-		first := min(t.firstNeeded(p, length), k)
-		sink := min(t.sinkBlocks(p), first)
+		first := min(t.arena.firstNeeded(p, length), k)
+		sink := min(t.arena.sinkBlocks(p), first)
 		t.path.copyLocations(m.Pages[p], p, 0, sink)
 		fillNowhere(m.Pages[p][sink:first])
 		t.path.copyLocations(m.Pages[p], p, first, k)
@@ -199,11 +199,11 @@ func (t *matcher) fillSource(s *protocol.Source, source choice) {
 	if x == none {
 		return
 	}
-	s.Block = t.ids(x)[source.i]
+	s.Block = t.arena.ids(x)[source.i]
 	s.Tokens = int(source.shared)
-	s.Stored = len(t.tokensAt(x, source.i))
-	s.HasChildren = source.i+1 < t.nodes[x].n || t.elements[x].children != none
-	for p := range t.pools {
-		s.Pages = append(s.Pages, t.locations(x, p)[source.i])
+	s.Stored = len(t.arena.tokensAt(x, source.i))
+	s.HasChildren = source.i+1 < t.arena.nodes[x].n || t.elements[x].children != none
+	for p := range t.arena.pools {
+		s.Pages = append(s.Pages, t.arena.locations(x, p)[source.i])
 	}
 }

@@ -59,7 +59,7 @@ func newModel(t *rapid.T) *model {
 	m.oracle.pools = rapid.SampledFrom(shapes).Draw(t, "pools")
 	events := rapid.IntRange(0, 2).Draw(t, "events") > 0
 	m.tree = New(Config{TokensPerBlock: m.oracle.tpb, Pools: m.oracle.pools, Events: events, Host: true})
-	m.tree.shared.allowed = rapid.SampledFrom([]int{0, 20, sparseTokens}).Draw(t, "allowed")
+	m.tree.base.arena.shared.allowed = rapid.SampledFrom([]int{0, 20, sparseTokens}).Draw(t, "allowed")
 	m.mirrors = newMirrors(t, m.tree)
 	if !events {
 		m.mirrors.events = nil
@@ -134,7 +134,7 @@ func (m *model) apply() {
 	m.tree.Apply(&m.work)
 	m.mirrors.follow(m.work.Effects)
 	require.Empty(m, m.mirrors.forgotElsewhere(m.work.Takeovers))
-	require.Equal(m, m.tree.timers.next(), m.work.NextExpiry)
+	require.Equal(m, m.tree.base.timers.next(), m.work.NextExpiry)
 	m.takeBack(m.work.Stores, m.work.Returned)
 	m.settle()
 	a := &m.work
@@ -224,7 +224,7 @@ func (m *model) Store(*rapid.T) {
 	for i, r := range of {
 		m.compareEnd(&stores[:len(of)][i], ends[i])
 		r.cursor = stores[:len(of)][i].Cursor
-		if c := r.cursor; m.tree.follows(c) {
+		if c := r.cursor; m.tree.base.arena.follows(c) {
 			_, full := fullOf(m.tree, c.Block)
 			require.Equal(m, r.full[:len(full)], full)
 			require.Zero(m, len(full)%m.oracle.tpb)
@@ -357,9 +357,9 @@ func (m *model) Forget(*rapid.T) {
 	m.tree.Forget(&f)
 	require.Equal(m, dropped, f.Blocks)
 	m.takeBack(nil, f.Returned)
-	changes := m.tree.log.changes.List
+	changes := m.tree.base.log.changes.List
 	cleared := len(changes) > 0 && changes[len(changes)-1].Kind == protocol.EverythingForgot
-	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.recording, cleared)
+	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.base.recording, cleared)
 	m.mirrors.follow(f.Effects)
 	require.Equal(m, want, m.mirrors.forgot)
 	m.settle()
@@ -378,7 +378,7 @@ func (m *model) Look(*rapid.T) {
 	keys := m.mirrors.index()
 	fresh := newMirrors(m, m.tree)
 	fresh.device, fresh.dprio, fresh.host = m.mirrors.device, m.mirrors.dprio, m.mirrors.host
-	if !m.tree.recording {
+	if !m.tree.base.recording {
 		require.Empty(m, s.Keys.List)
 		fresh.events = nil
 	} else {

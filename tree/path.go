@@ -17,22 +17,22 @@ type path struct {
 // and returns its length in blocks.
 func (t *path) follow(x int32, tokens []messages.Token) (depth int32) {
 	t.segments = t.segments[:0]
-	for len(tokens) >= t.tpb {
+	for len(tokens) >= t.arena.tpb {
 		// Whole blocks only: a block that is stored in part has fewer tokens than the
 		// key that is searched for, so child never returns it.
-		x = t.child(x, tokens[:t.tpb])
+		x = t.child(x, tokens[:t.arena.tpb])
 		if x == none {
 			break
 		}
-		n := int32(firstDifference(t.tokens(x), tokens) / t.tpb)
+		n := int32(firstDifference(t.arena.tokens(x), tokens) / t.arena.tpb)
 		t.segments = append(t.segments, segment{x, 0, n})
 		depth += n
 		// The prompt leaves the run inside it. It is not split: a match changes
 		// nothing.
-		if n < t.nodes[x].n {
+		if n < t.arena.nodes[x].n {
 			break
 		}
-		tokens = tokens[int(n)*t.tpb:]
+		tokens = tokens[int(n)*t.arena.tpb:]
 	}
 	return depth
 }
@@ -43,7 +43,7 @@ func (t *path) follow(x int32, tokens []messages.Token) (depth int32) {
 func (t *path) segmentAt(i int32) int {
 	lo, hi := 0, len(t.segments)
 	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; t.nodes[t.segments[mid].node].depth <= i {
+		if mid := (lo + hi) / 2; t.arena.nodes[t.segments[mid].node].depth <= i {
 			lo = mid
 		} else {
 			hi = mid
@@ -57,16 +57,16 @@ func (t *path) segmentAt(i int32) int {
 // evictions it costs a step for each node.
 func (t *path) firstHole(p int, end int32) int32 {
 	for _, s := range t.segments {
-		depth := t.nodes[s.node].depth
+		depth := t.arena.nodes[s.node].depth
 		if depth >= end {
 			break
 		}
-		if t.holdsAll(s.node, p) {
+		if t.arena.holdsAll(s.node, p) {
 			continue
 		}
 		// A count is of the whole run, and the hole may lie behind the segment or the
 		// end.
-		for i, l := range t.locations(s.node, p)[:min(s.hi, end-depth)] {
+		for i, l := range t.arena.locations(s.node, p)[:min(s.hi, end-depth)] {
 			if l == protocol.Nowhere {
 				return depth + int32(i)
 			}
@@ -84,9 +84,9 @@ func (t *path) lastHole(p int, lo, hi int32) int32 {
 	}
 	for k := t.segmentAt(hi - 1); k >= 0; k-- {
 		s := t.segments[k]
-		depth := t.nodes[s.node].depth
-		if !t.holdsAll(s.node, p) {
-			l := t.locations(s.node, p)
+		depth := t.arena.nodes[s.node].depth
+		if !t.arena.holdsAll(s.node, p) {
+			l := t.arena.locations(s.node, p)
 			for i := min(s.hi, hi-depth) - 1; i >= max(0, lo-depth); i-- {
 				if l[i] == protocol.Nowhere {
 					return depth + i
@@ -106,14 +106,14 @@ func (t *path) countHoles(p int, lo, hi int32) (n int) {
 		return 0
 	}
 	for _, s := range t.segments[t.segmentAt(lo):] {
-		depth := t.nodes[s.node].depth
+		depth := t.arena.nodes[s.node].depth
 		if depth >= hi {
 			break
 		}
-		if t.holdsAll(s.node, p) {
+		if t.arena.holdsAll(s.node, p) {
 			continue
 		}
-		for _, l := range t.locations(s.node, p)[max(0, lo-depth):min(s.hi, hi-depth)] {
+		for _, l := range t.arena.locations(s.node, p)[max(0, lo-depth):min(s.hi, hi-depth)] {
 			if l == protocol.Nowhere {
 				n++
 			}
@@ -129,12 +129,12 @@ func (t *path) copyLocations(to []protocol.Location, p int, lo, hi int32) {
 		return
 	}
 	for _, s := range t.segments[t.segmentAt(lo):] {
-		depth := t.nodes[s.node].depth
+		depth := t.arena.nodes[s.node].depth
 		if depth >= hi {
 			break
 		}
 		from := max(0, lo-depth)
-		copy(to[depth+from:hi], t.locations(s.node, p)[from:s.hi])
+		copy(to[depth+from:hi], t.arena.locations(s.node, p)[from:s.hi])
 	}
 }
 
@@ -143,12 +143,12 @@ func (t *path) copyLocations(to []protocol.Location, p int, lo, hi int32) {
 // before it.
 func (t *path) retrace(at position, first int32) {
 	t.segments = t.segments[:0]
-	for x, hi := at.node, at.i; t.nodes[x].depth+hi > first; hi = t.nodes[x].n {
-		lo := max(0, first-t.nodes[x].depth)
+	for x, hi := at.node, at.i; t.arena.nodes[x].depth+hi > first; hi = t.arena.nodes[x].n {
+		lo := max(0, first-t.arena.nodes[x].depth)
 		t.segments = append(t.segments, segment{x, lo, hi})
 		// first lies inside this node, or this node begins the prefix. Going on would
 		// only add segments of blocks that the offer leaves out.
-		if lo > 0 || t.nodes[x].depth == 0 {
+		if lo > 0 || t.arena.nodes[x].depth == 0 {
 			break
 		}
 		x = t.parentOf(x)

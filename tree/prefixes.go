@@ -58,8 +58,8 @@ func (t *prefixes) makeRoot(s *protocol.StoreItem) int32 {
 		t.roots = append(t.roots, root{})
 	}
 	x := t.newNode()
-	t.nodes[x].root = i
-	t.nodes[x].cross = s.Cross
+	t.arena.nodes[x].root = i
+	t.arena.nodes[x].cross = s.Cross
 	t.roots[i] = root{namespace: s.Namespace, node: x}
 	// The input is that of the root's first store. Later stores name the same input,
 	// because the namespace has its key.
@@ -73,8 +73,8 @@ func (t *prefixes) makeRoot(s *protocol.StoreItem) int32 {
 // removeRoot removes the root node x, which has no children. It clears the entry of
 // the root, so that the strings of the namespace can be collected.
 func (t *prefixes) removeRoot(x int32) {
-	i := t.nodes[x].root
-	delete(t.byName[class(t.nodes[x].cross)], t.roots[i].namespace)
+	i := t.arena.nodes[x].root
+	delete(t.byName[class(t.arena.nodes[x].cross)], t.roots[i].namespace)
 	t.roots[i] = root{node: none}
 	t.freeRoots = append(t.freeRoots, i)
 	t.freeNode(x)
@@ -82,7 +82,7 @@ func (t *prefixes) removeRoot(x int32) {
 
 // rootNode returns the root node above x, perhaps x itself.
 func (t *prefixes) rootNode(x int32) int32 {
-	for t.nodes[x].root == none {
+	for t.arena.nodes[x].root == none {
 		x = t.parentOf(x)
 	}
 	return x
@@ -93,11 +93,11 @@ func (t *prefixes) rootNode(x int32) int32 {
 func (t *prefixes) padding(x, i int32) int32 {
 	// Only inputs of encoders are padded. For all others the walk to the root is left
 	// out.
-	if !t.nodes[x].cross {
+	if !t.arena.nodes[x].cross {
 		return 0
 	}
-	end := (t.nodes[x].depth + i + 1) * int32(t.tpb)
-	return max(0, end-t.roots[t.nodes[t.rootNode(x)].root].input)
+	end := (t.arena.nodes[x].depth + i + 1) * int32(t.arena.tpb)
+	return max(0, end-t.roots[t.arena.nodes[t.rootNode(x)].root].input)
 }
 
 // walkAll visits all nodes, namespace by namespace, parents before children, children

@@ -27,8 +27,8 @@ func property(t *rapid.T) {
 	require.Empty(m, m.lent)
 	require.NoError(m, m.tree.Check())
 	require.Equal(m, "empty\n", m.tree.String())
-	require.Len(m, m.tree.symbols.free, len(m.tree.symbols.entries), "symbols left over")
-	require.Len(m, m.tree.index.free, len(m.tree.index.node))
+	require.Len(m, m.tree.base.symbols.free, len(m.tree.base.symbols.entries), "symbols left over")
+	require.Len(m, m.tree.base.arena.index.free, len(m.tree.base.arena.index.node))
 }
 
 func TestModel(t *testing.T) { rapid.Check(t, property) }

@@ -6,7 +6,7 @@ import "github.com/kvactor/kvactor/internal/protocol"
 // learns by it why a prompt was not reused further.
 func (t *matcher) measure(m *protocol.MatchItem, q *prompt) {
 	m.Reach, m.Lacking = 0, false
-	m.Lacks = resize(m.Lacks, len(t.pools))
+	m.Lacks = resize(m.Lacks, len(t.arena.pools))
 	clear(m.Lacks)
 	if q.root == none {
 		return
@@ -15,7 +15,7 @@ func (t *matcher) measure(m *protocol.MatchItem, q *prompt) {
 	// whole or in part, so the search goes down until it finds one.
 	for k := q.whole; ; k-- {
 		if c := t.choose(q, k, holders); c.node != none {
-			m.Reach = int(k)*t.tpb + int(c.shared)
+			m.Reach = int(k)*t.arena.tpb + int(c.shared)
 			m.Lacking = q.lacking < k || t.lacks(q, c)
 			t.countLacks(m, q, k)
 			return
@@ -27,8 +27,8 @@ func (t *matcher) measure(m *protocol.MatchItem, q *prompt) {
 		// turn. More turns need ghosts at the end of the path, with other blocks
 		// behind them.
 		s := t.path.segments[t.path.segmentAt(k-1)]
-		if t.held(s.node, k-1-t.nodes[s.node].depth) {
-			m.Reach, m.Lacking = int(k)*t.tpb, q.lacking < k
+		if t.arena.held(s.node, k-1-t.arena.nodes[s.node].depth) {
+			m.Reach, m.Lacking = int(k)*t.arena.tpb, q.lacking < k
 			t.countLacks(m, q, k)
 			return
 		}
@@ -38,21 +38,21 @@ func (t *matcher) measure(m *protocol.MatchItem, q *prompt) {
 // countLacks counts the blocks that pools lack of the first k, of those that
 // position Reach attends to. Nothing is counted for a part of a block.
 func (t *matcher) countLacks(m *protocol.MatchItem, q *prompt, k int32) {
-	if m.Matched >= int(k)*t.tpb {
+	if m.Matched >= int(k)*t.arena.tpb {
 		return
 	}
 	for p := q.first; p < q.end; p++ {
 		// The count is for position Reach, since that is the match which the host did
 		// not get.
-		first := min(t.firstNeeded(p, int32(m.Reach)), k)
-		m.Lacks[p] = t.path.countHoles(p, 0, min(t.sinkBlocks(p), first)) + t.path.countHoles(p, first, k)
+		first := min(t.arena.firstNeeded(p, int32(m.Reach)), k)
+		m.Lacks[p] = t.path.countHoles(p, 0, min(t.arena.sinkBlocks(p), first)) + t.path.countHoles(p, first, k)
 	}
 }
 
 // lacks tells whether a full-attention pool lacks a block.
 func (t *matcher) lacks(q *prompt, c choice) bool {
 	for p := q.first; p < q.end; p++ {
-		if t.pools[p].full() && t.locations(c.node, p)[c.i] == protocol.Nowhere {
+		if t.arena.pools[p].full() && t.arena.locations(c.node, p)[c.i] == protocol.Nowhere {
 			return true
 		}
 	}

@@ -191,13 +191,13 @@ func (s *script) match(t *testing.T, d *datadriven.TestData) string {
 
 func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem {
 	tokens, items := prompt1(t, d)
-	s.tree.symbols.acquire(tokens, items)
+	s.tree.base.symbols.acquire(tokens, items)
 	i := protocol.StoreItem{
 		Namespace: namespaceOf(t, d), Cross: d.HasArg("cross"), Session: word(t, d, "session"),
 		Tokens: tokens, From: number(t, d, "from", 0), To: number(t, d, "to", len(tokens)),
 		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), RetentionFrom: number(t, d, "retention-from", 0),
 	}
-	for p := range s.tree.pools {
+	for p := range s.tree.base.arena.pools {
 		table := []messages.PageID{}
 		for _, n := range numbers(t, d, fmt.Sprintf("pages%d", p)) {
 			table = append(table, messages.PageID(n))
@@ -216,7 +216,7 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 		f.Cross = d.HasArg("cross")
 	}
 	if d.HasArg("keep") {
-		for range s.tree.pools {
+		for range s.tree.base.arena.pools {
 			f.Keep = append(f.Keep, nil)
 		}
 		p := number(t, d, "pool", 0)
@@ -230,11 +230,11 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 func (s *script) blockAt(t *testing.T, d *datadriven.TestData) protocol.BlockID {
 	at := word(t, d, "at") + word(t, d, "keep")
 	p := number(t, d, "pool", 0)
-	for b, x := range s.tree.index.node {
+	for b, x := range s.tree.base.arena.index.node {
 		if x == none {
 			continue
 		}
-		if _, i := s.tree.at(protocol.BlockID(b)); s.tree.locations(x, p)[i] == place1(t, at) {
+		if _, i := s.tree.base.arena.at(protocol.BlockID(b)); s.tree.base.arena.locations(x, p)[i] == place1(t, at) {
 			return protocol.BlockID(b)
 		}
 	}

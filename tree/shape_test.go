@@ -31,8 +31,8 @@ func newFixture(c Config) *fixture {
 
 // table gives fresh pages for all blocks of tokens.
 func (f *fixture) table(tokens []messages.Token) [][]messages.PageID {
-	n := (len(tokens) + f.tpb - 1) / f.tpb
-	tables := make([][]messages.PageID, len(f.pools))
+	n := (len(tokens) + f.base.arena.tpb - 1) / f.base.arena.tpb
+	tables := make([][]messages.PageID, len(f.base.arena.pools))
 	for p := range tables {
 		for range n {
 			f.page++
@@ -95,9 +95,9 @@ func TestManyChildren(t *testing.T) {
 		tokens[4], tokens[5] = messages.Token(k>>16), messages.Token(k&0xffff)
 		it := f.match(append(tokens[:6:6], -9, 0, 0))
 		require.Equal(t, 6, it.Matched)
-		require.Equal(t, tokens[4:6], f.tokensAt(f.at(it.Source.Block))[:2])
+		require.Equal(t, tokens[4:6], f.base.arena.tokensAt(f.base.arena.at(it.Source.Block))[:2])
 		depth := 0
-		for x := f.index.node[it.Source.Block]; f.elements[x].above >= 0; x = f.elements[x].above {
+		for x := f.base.arena.index.node[it.Source.Block]; f.base.elements[x].above >= 0; x = f.base.elements[x].above {
 			depth++
 		}
 		deepest = max(deepest, depth)
@@ -149,12 +149,12 @@ func TestSplitsEverywhere(t *testing.T) {
 			}
 			require.NoError(t, f.Check())
 			require.Equal(t, depth, f.Blocks())
-			require.Len(t, f.freeNodes, len(f.nodes)-2, "one run again, and its root")
+			require.Len(t, f.base.arena.freeNodes, len(f.base.arena.nodes)-2, "one run again, and its root")
 			all.Blocks = ids
 			f.Locate(&all)
 			require.NotContains(t, all.Pages[0], protocol.Nowhere)
-			t.Logf("%d blocks moved", f.moved)
-			require.Less(t, f.moved, depth*2*bits.Len(uint(depth)), "not the shorter side was moved")
+			t.Logf("%d blocks moved", f.base.arena.moved)
+			require.Less(t, f.base.arena.moved, depth*2*bits.Len(uint(depth)), "not the shorter side was moved")
 		})
 	}
 }
@@ -171,7 +171,7 @@ func TestLongPrompt(t *testing.T) {
 		f.apply.Stores = append(f.apply.Stores[:0], s)
 		f.Apply(&f.apply)
 		s.Cursor = f.apply.Stores[0].Cursor
-		require.Equal(t, int32(i), f.depth(s.Cursor.Block))
+		require.Equal(t, int32(i), f.base.arena.depth(s.Cursor.Block))
 	}
 	it := f.match(tokens)
 	require.Equal(t, 2*depth, it.Matched)
@@ -221,17 +221,17 @@ func TestMatchAllocatesNothing(t *testing.T) {
 func TestRestampKeepsTheOrder(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 4})
 	f.put([]messages.Token{1, 1, 1, 1})
-	f.stamp = math.MaxUint32 - 2
+	f.base.stamp = math.MaxUint32 - 2
 	f.put([]messages.Token{1, 1, 2, 2})
 	f.put([]messages.Token{1, 1, 3, 3})
 	f.put([]messages.Token{1, 1, 4, 4})
-	require.Equal(t, uint32(4), f.stamp)
+	require.Equal(t, uint32(4), f.base.stamp)
 	require.NoError(t, f.Check())
 	it := f.match([]messages.Token{1, 1, 0, 0, 0})
-	require.Equal(t, []messages.Token{1, 1, 4, 4}, f.tokensAt(f.at(it.Source.Block)))
+	require.Equal(t, []messages.Token{1, 1, 4, 4}, f.base.arena.tokensAt(f.base.arena.at(it.Source.Block)))
 	f.evict(it.Source.Block)
 	it = f.match([]messages.Token{1, 1, 0, 0, 0})
-	require.Equal(t, []messages.Token{1, 1, 3, 3}, f.tokensAt(f.at(it.Source.Block)))
+	require.Equal(t, []messages.Token{1, 1, 3, 3}, f.base.arena.tokensAt(f.base.arena.at(it.Source.Block)))
 }
 
 // A cursor of a block that is gone, or beyond what is offered, is no harm; one that
@@ -255,7 +255,7 @@ func TestCursors(t *testing.T) {
 	}
 
 	f.evict(c.Block)
-	require.False(t, f.alive(c.Block))
+	require.False(t, f.base.arena.alive(c.Block))
 	f.apply.Stores = []protocol.StoreItem{{Tokens: counting(10), From: 8, To: 10, Tables: f.table(counting(10)), Cursor: c}}
 	f.Apply(&f.apply)
 	require.Equal(t, 7, f.Blocks())
@@ -286,24 +286,26 @@ func TestPanics(t *testing.T) {
 // Check finds what is wrong, whatever it is.
 func TestCheckFinds(t *testing.T) {
 	for name, harm := range map[string]func(f *fixture){
-		"counts":   func(f *fixture) { *f.count(f.index.node[0], 0, messages.Primary)++ },
-		"depth":    func(f *fixture) { f.index.low[1]++ },
-		"page":     func(f *fixture) { f.locations(f.index.node[0], 0)[1] = f.locations(f.index.node[0], 0)[0] },
-		"latest":   func(f *fixture) { f.elements[f.index.node[0]].latest[candidates]++ },
-		"weight":   func(f *fixture) { f.elements[f.elements[f.index.node[0]].children].weight = 0 },
-		"order":    func(f *fixture) { f.first(f.elements[f.index.node[0]].children)[0] ^= 1 << 20 },
-		"held":     func(f *fixture) { f.blocksHeld++ },
-		"session":  func(f *fixture) { f.sessions.refs[0]++ },
-		"timer":    func(f *fixture) { f.timers.slot[0] = 0 },
-		"kind":     func(f *fixture) { f.nodes[f.index.node[0]].cross = true },
-		"free":     func(f *fixture) { f.index.free = append(f.index.free, 0) },
-		"node":     func(f *fixture) { f.freeNodes = append(f.freeNodes, 0) },
-		"symbol":   func(f *fixture) { f.symbols.refs[0] = 0 },
-		"priority": func(f *fixture) { f.blocks.priority[0] = 101 },
+		"counts": func(f *fixture) { *f.base.arena.count(f.base.arena.index.node[0], 0, messages.Primary)++ },
+		"depth":  func(f *fixture) { f.base.arena.index.low[1]++ },
+		"page": func(f *fixture) {
+			f.base.arena.locations(f.base.arena.index.node[0], 0)[1] = f.base.arena.locations(f.base.arena.index.node[0], 0)[0]
+		},
+		"latest":   func(f *fixture) { f.base.elements[f.base.arena.index.node[0]].latest[candidates]++ },
+		"weight":   func(f *fixture) { f.base.elements[f.base.elements[f.base.arena.index.node[0]].children].weight = 0 },
+		"order":    func(f *fixture) { f.base.first(f.base.elements[f.base.arena.index.node[0]].children)[0] ^= 1 << 20 },
+		"held":     func(f *fixture) { f.base.blocksHeld++ },
+		"session":  func(f *fixture) { f.base.sessions.refs[0]++ },
+		"timer":    func(f *fixture) { f.base.timers.slot[0] = 0 },
+		"kind":     func(f *fixture) { f.base.arena.nodes[f.base.arena.index.node[0]].cross = true },
+		"free":     func(f *fixture) { f.base.arena.index.free = append(f.base.arena.index.free, 0) },
+		"node":     func(f *fixture) { f.base.arena.freeNodes = append(f.base.arena.freeNodes, 0) },
+		"symbol":   func(f *fixture) { f.base.symbols.refs[0] = 0 },
+		"priority": func(f *fixture) { f.base.blocks.priority[0] = 101 },
 	} {
 		f := newFixture(Config{TokensPerBlock: 2, Events: true})
 		tokens := counting(8)
-		f.symbols.acquire(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
+		f.base.symbols.acquire(tokens, []messages.MultimodalItem{{Start: 1, Length: 1}})
 		retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Duration: time.Second}}}
 		for _, last := range []messages.Token{1, 2, 3} {
 			tokens[4] = last
@@ -339,7 +341,7 @@ func BenchmarkStore(b *testing.B) {
 		f = newFixture(Config{TokensPerBlock: 32})
 		f.put(long)
 	}
-	f.apply, f.log = protocol.Apply{}, journal{}
+	f.apply, f.base.log = protocol.Apply{}, journal{}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/4096-4*32, "B/block")
@@ -363,9 +365,9 @@ func TestDroppedBlocksHaveNoTimer(t *testing.T) {
 	tokens := counting(8)
 	retention := &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 80, Duration: time.Second}}}
 	f.Apply(&protocol.Apply{Stores: []protocol.StoreItem{{Tokens: tokens, To: 8, Prompt: 8, Tables: f.table(tokens), Retention: retention}}})
-	ghost := f.ids(f.elements[f.rootOf(messages.Namespace{}, false)].children)[1]
+	ghost := f.base.arena.ids(f.base.elements[f.base.rootOf(messages.Namespace{}, false)].children)[1]
 	f.evict(ghost)
 	require.NoError(t, f.Check())
-	_, timed := f.timers.of(ghost)
+	_, timed := f.base.timers.of(ghost)
 	require.False(t, timed)
 }

@@ -59,31 +59,31 @@ func TestTokensAreReferredTo(t *testing.T) {
 	array := arrayOf(append(make([]messages.Token, 0, 80), counting(60)...))
 	long := array.Tokens
 	require.True(t, f.lend(array, 20).Taken)
-	x := f.index.node[0]
-	require.True(t, starts(f.tokens(x), long))
+	x := f.base.arena.index.node[0]
+	require.True(t, starts(f.base.arena.tokens(x), long))
 
 	// Another prompt branches off: both parts stay in the array.
 	f.put(append(counting(20), 9, 9, 9, 9))
-	require.True(t, starts(f.tokensAt(f.at(0)), long))
-	require.True(t, starts(f.tokensAt(f.at(29)), long[58:]))
+	require.True(t, starts(f.base.arena.tokensAt(f.base.arena.at(0)), long))
+	require.True(t, starts(f.base.arena.tokensAt(f.base.arena.at(29)), long[58:]))
 	require.NoError(t, f.Check())
 
 	// The branch leaves, the parts are merged.
 	branch := f.apply.Stores[0].Cursor.Block
 	f.evict(branch)
 	f.evict(branch - 1)
-	require.Len(t, f.freeNodes, len(f.nodes)-2)
-	require.True(t, starts(f.tokens(f.index.node[0]), long))
+	require.Len(t, f.base.arena.freeNodes, len(f.base.arena.nodes)-2)
+	require.True(t, starts(f.base.arena.tokens(f.base.arena.index.node[0]), long))
 
 	// Tokens are appended to the array, and the run grows in it.
 	copy(long[60:], []messages.Token{7, 7, 7, 7})
 	require.True(t, f.lend(array, 16).Taken)
-	require.True(t, starts(f.tokensAt(f.at(31)), long[62:]))
+	require.True(t, starts(f.base.arena.tokensAt(f.base.arena.at(31)), long[62:]))
 
 	// The next turn of the conversation has an array of its own, in which the run is then.
 	next := arrayOf(append(slices.Clone(long[:64]), 8, 8))
 	require.True(t, f.lend(next, 0).Taken)
-	require.True(t, starts(f.tokens(f.index.node[0]), next.Tokens))
+	require.True(t, starts(f.base.arena.tokens(f.base.arena.index.node[0]), next.Tokens))
 	require.Equal(t, []*protocol.TokenArray{array}, f.apply.Returned)
 	require.NoError(t, f.Check())
 }
@@ -104,10 +104,10 @@ func TestFewTokensAreCopied(t *testing.T) {
 func TestArraysAreBounded(t *testing.T) {
 	const prompts, blocks, tpb = 100, 64, 4
 	f := newFixture(Config{TokensPerBlock: tpb})
-	f.shared.allowed = 100
+	f.base.arena.shared.allowed = 100
 	kept := func() (room int) {
-		for i := range f.shared.list {
-			if a := f.shared.list[i].array; a != nil {
+		for i := range f.base.arena.shared.list {
+			if a := f.base.arena.shared.list[i].array; a != nil {
 				room += len(a.Tokens)
 			}
 		}
@@ -117,14 +117,14 @@ func TestArraysAreBounded(t *testing.T) {
 	for i := range ids {
 		tokens := counting(blocks * tpb)
 		tokens[0] = messages.Token(1000 + i)
-		ids[i] = slices.Clone(f.ids(f.index.node[f.lend(arrayOf(tokens), 0).Cursor.Block]))
+		ids[i] = slices.Clone(f.base.arena.ids(f.base.arena.index.node[f.lend(arrayOf(tokens), 0).Cursor.Block]))
 	}
 	require.Equal(t, prompts*blocks*tpb, kept())
 	// Each prompt loses its blocks but the first two, from the tail.
 	for left := blocks - 1; left >= 2; left-- {
 		for i := range ids {
 			f.evict(ids[i][left])
-			require.LessOrEqual(t, kept(), 2*f.shared.used+f.shared.used/sparseShare+100)
+			require.LessOrEqual(t, kept(), 2*f.base.arena.shared.used+f.base.arena.shared.used/sparseShare+100)
 		}
 	}
 	require.Zero(t, kept())
@@ -148,7 +148,7 @@ func TestArraysComeBack(t *testing.T) {
 		array.Tokens[0] = messages.Token(k)
 		require.True(t, f.lend(array, 0).Taken)
 		if k > 0 {
-			ids := slices.Clone(f.ids(f.child(f.rootOf(messages.Namespace{}, false), []messages.Token{messages.Token(k - 1), 1})))
+			ids := slices.Clone(f.base.arena.ids(f.base.child(f.base.rootOf(messages.Namespace{}, false), []messages.Token{messages.Token(k - 1), 1})))
 			for i := len(ids) - 1; i >= 0; i-- {
 				a := protocol.Apply{Moves: []protocol.BlockMove{{Block: ids[i], To: protocol.Nowhere}}}
 				f.Apply(&a)

@@ -13,7 +13,7 @@ import (
 // 100,000 children is found in the time of a few dozen comparisons. So siblings rests
 // on the nodes, for tokens and for what pools hold, and on the attributes, for stamps.
 type siblings struct {
-	arena
+	arena arena
 	attributes
 	elements    []element // by node
 	randomState uint64    // state of the generator of weights
@@ -47,7 +47,7 @@ const (
 
 // newNode returns a node without blocks, children and parent.
 func (t *siblings) newNode() int32 {
-	x := t.takeNode()
+	x := t.arena.takeNode()
 	if int(x) == len(t.elements) {
 		t.elements = lengthen(t.elements, 1)
 	}
@@ -58,7 +58,7 @@ func (t *siblings) newNode() int32 {
 // freeNode makes a node free that is linked to nothing any more.
 func (t *siblings) freeNode(x int32) {
 	t.elements[x] = unlinked
-	t.dropNode(x)
+	t.arena.dropNode(x)
 }
 
 // parentOf returns the parent of a node that is no root. The elements of a treap do
@@ -88,29 +88,29 @@ func (t *siblings) isLeaf(x int32) bool { return t.elements[x].children == none 
 
 // before returns the block before b in its prefix, or NoBlock.
 func (t *siblings) before(b protocol.BlockID) protocol.BlockID {
-	x, i := t.at(b)
+	x, i := t.arena.at(b)
 	return t.prior(x, i)
 }
 
 // prior returns the block before block i of node x, or NoBlock.
 func (t *siblings) prior(x, i int32) protocol.BlockID {
 	if i > 0 {
-		return t.ids(x)[i-1]
+		return t.arena.ids(x)[i-1]
 	}
-	return t.tail(t.parentOf(x))
+	return t.arena.tail(t.parentOf(x))
 }
 
 // first returns the tokens of the first block of node x, by which it is ordered
 // among its siblings.
-func (t *siblings) first(x int32) []messages.Token { return t.tokensAt(x, 0) }
+func (t *siblings) first(x int32) []messages.Token { return t.arena.tokensAt(x, 0) }
 
 // stampOf returns the stamp of the first block of node x if the block counts, else
 // 0.
 func (t *siblings) stampOf(x int32, what int) uint32 {
-	if what == candidates && !t.heldByAll(x, 0) || what != candidates && !t.held(x, 0) {
+	if what == candidates && !t.arena.heldByAll(x, 0) || what != candidates && !t.arena.held(x, 0) {
 		return 0
 	}
-	return t.blocks.stamp[t.ids(x)[0]]
+	return t.blocks.stamp[t.arena.ids(x)[0]]
 }
 
 // latestOf returns latest of an element that may be none.

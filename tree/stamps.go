@@ -52,7 +52,7 @@ func (t *siblings) restamp() {
 // touch gives a block that some pool holds a new stamp.
 func (t *siblings) touch(b protocol.BlockID, stamp uint32) {
 	t.blocks.stamp[b] = stamp
-	if x, i := t.at(b); i == 0 {
+	if x, i := t.arena.at(b); i == 0 {
 		t.refreshUpwards(x)
 	}
 }

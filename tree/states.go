@@ -20,7 +20,7 @@ func (t *matcher) matchStates(m *protocol.MatchItem, q *prompt, k int32, source 
 	// What the attention pools alone would give is answered too: the difference to
 	// Matched says how much of the prompt must be computed again only for want of a
 	// checkpoint.
-	m.Attention = int(k)*t.tpb + int(source.shared)
+	m.Attention = int(k)*t.arena.tpb + int(source.shared)
 	t.fillSource(&m.AttentionSource, source)
 	m.AttentionWhole = m.Attention
 	if source.node != none {
@@ -31,11 +31,11 @@ func (t *matcher) matchStates(m *protocol.MatchItem, q *prompt, k int32, source 
 		whole := *q
 		whole.partial = false
 		k, _ = t.longest(&whole)
-		m.AttentionWhole = int(k) * t.tpb
+		m.AttentionWhole = int(k) * t.arena.tpb
 	}
 	k, source = t.longestWithStates(q)
 	m.Checkpoint = protocol.NoBlock
-	m.CheckpointPages = resize(m.CheckpointPages, len(t.pools))
+	m.CheckpointPages = resize(m.CheckpointPages, len(t.arena.pools))
 	// Without a match no state is reused; the answer must not keep pages of an
 	// earlier match.
 	fillNowhere(m.CheckpointPages)
@@ -44,12 +44,12 @@ func (t *matcher) matchStates(m *protocol.MatchItem, q *prompt, k int32, source 
 	end := source
 	if end.node == none && k > 0 {
 		s := t.path.segments[t.path.segmentAt(k-1)]
-		end = choice{node: s.node, i: k - 1 - t.nodes[s.node].depth}
+		end = choice{node: s.node, i: k - 1 - t.arena.nodes[s.node].depth}
 	}
 	if end.node != none {
-		m.Checkpoint = t.ids(end.node)[end.i]
-		for p := t.tokenPools; p < t.selfPools; p++ {
-			m.CheckpointPages[p] = t.locations(end.node, p)[end.i]
+		m.Checkpoint = t.arena.ids(end.node)[end.i]
+		for p := t.arena.tokenPools; p < t.arena.selfPools; p++ {
+			m.CheckpointPages[p] = t.arena.locations(end.node, p)[end.i]
 		}
 	}
 	return k, source
@@ -66,27 +66,27 @@ func (t *matcher) longestWithStates(q *prompt) (k int32, source choice) {
 	part := choice{none, none, 0}
 	for i := len(t.path.segments) - 1; i >= 0; i-- {
 		s := t.path.segments[i]
-		depth := t.nodes[s.node].depth
+		depth := t.arena.nodes[s.node].depth
 		// A window or the start of the search has ruled out every block of this node.
 		if depth >= end {
 			continue
 		}
 		// Parts are children, so they begin behind the last block of the node, which
 		// must be in the match as a whole.
-		if depth+t.nodes[s.node].n <= end && s.hi == t.nodes[s.node].n {
+		if depth+t.arena.nodes[s.node].n <= end && s.hi == t.arena.nodes[s.node].n {
 			if part, end = t.endInPart(q, s.node, depth+s.hi); part.node != none {
 				return depth + s.hi, part
 			}
 		}
 		// Checkpoints are rare: most nodes have none, and their counts say so.
-		if !t.hasCheckpoints(s.node) {
+		if !t.arena.hasCheckpoints(s.node) {
 			continue
 		}
 		for k = min(s.hi+depth, end); k > depth; k-- {
-			if !t.checkpointed(s.node, k-1-depth) {
+			if !t.arena.checkpointed(s.node, k-1-depth) {
 				continue
 			}
-			if end = t.covered(q, k, k*int32(t.tpb)); end == k {
+			if end = t.covered(q, k, k*int32(t.arena.tpb)); end == k {
 				return k, choice{none, none, 0}
 			}
 			k = min(k, end+1) // a window lacks block end for every length down to it
@@ -106,8 +106,8 @@ func (t *matcher) startOfSearch(q *prompt) int32 {
 		t.clean[p] = q.whole
 		// A sink is needed whatever the length is, so a hole in it ends every match
 		// there. A window moves with the length and is searched by gap.
-		if t.pools[p].Window > 0 {
-			if end := min(t.sinkBlocks(p), k); end > 0 {
+		if t.arena.pools[p].Window > 0 {
+			if end := min(t.arena.sinkBlocks(p), k); end > 0 {
 				if h := t.path.firstHole(p, end); h < end {
 					k = h
 				}
@@ -124,8 +124,8 @@ func (t *matcher) startOfSearch(q *prompt) int32 {
 func (t *matcher) covered(q *prompt, k, position int32) int32 {
 	covered := k
 	for p := q.first; p < q.end; p++ {
-		if !t.pools[p].full() {
-			covered = min(covered, t.gap(p, t.firstNeeded(p, position), k))
+		if !t.arena.pools[p].full() {
+			covered = min(covered, t.gap(p, t.arena.firstNeeded(p, position), k))
 		}
 	}
 	return covered
@@ -135,9 +135,9 @@ func (t *matcher) covered(q *prompt, k, position int32) int32 {
 // is stored in part, has only tokens of the prompt, and has a page in every pool. It
 // also returns the most blocks that a match may still have if there is none.
 func (t *matcher) endInPart(q *prompt, x, k int32) (choice, int32) {
-	query := q.tokens[min(len(q.tokens), int(k)*t.tpb):]
+	query := q.tokens[min(len(q.tokens), int(k)*t.arena.tpb):]
 	// A part has fewer tokens than a block. Longer queries would find whole blocks.
-	query = query[:min(len(query), t.tpb-1)]
+	query = query[:min(len(query), t.arena.tpb-1)]
 	if !q.partial {
 		query = nil
 	}
@@ -156,10 +156,10 @@ func (t *matcher) endInPart(q *prompt, x, k int32) (choice, int32) {
 			query = query[:n]
 			continue
 		}
-		if t.heldByAll(y, 0) && t.checkpointed(y, 0) {
+		if t.arena.heldByAll(y, 0) && t.arena.checkpointed(y, 0) {
 			// A window lacks a block here. A shorter part has a window that reaches
 			// as far back or further, so no other part behind this node helps.
-			if covered := t.covered(q, k, k*int32(t.tpb)+int32(n)); covered < k {
+			if covered := t.covered(q, k, k*int32(t.arena.tpb)+int32(n)); covered < k {
 				return choice{none, none, 0}, covered
 			}
 			return choice{y, 0, int32(n)}, k

@@ -64,7 +64,7 @@ func (o *offer) keepsOnHost(p int, b protocol.BlockID) bool {
 // store adds what a sequence offers, and finds the block where the offer ends.
 func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
 	t.storeBlocks(s, now)
-	s.Taken = s.Array != nil && t.shared.find(s.Array) != noArray
+	s.Taken = s.Array != nil && t.base.arena.shared.find(s.Array) != noArray
 	if s.FindEnd {
 		t.findEnd(s)
 	}
@@ -74,11 +74,11 @@ func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
 // the pages, pool by pool. The order is that of what may depend on what: an effect
 // carries the priority, and an event names the block.
 func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
-	o := offer{StoreItem: s, stamp: t.nextStamp(), now: now, session: none}
-	o.first, o.end = t.poolsOf(s.Cross)
-	t.log.event = noEvent // runs of two sequences are two events
-	first, whole := int32(s.From/t.tpb), int32(s.To/t.tpb)
-	end := int32((s.To + t.tpb - 1) / t.tpb)
+	o := offer{StoreItem: s, stamp: t.base.nextStamp(), now: now, session: none}
+	o.first, o.end = t.base.arena.poolsOf(s.Cross)
+	t.base.log.event = noEvent // runs of two sequences are two events
+	first, whole := int32(s.From/t.base.arena.tpb), int32(s.To/t.base.arena.tpb)
+	end := int32((s.To + t.base.arena.tpb - 1) / t.base.arena.tpb)
 	// A sequence may have released the pages of its last blocks. Blocks in the middle
 	// that nothing is offered of are stored all the same, as ghosts: those behind
 	// need them.
@@ -88,16 +88,16 @@ func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	if end <= first {
 		return // what nothing is offered of would be ghosts with nothing behind them
 	}
-	tokens := s.Tokens[:int(min(end, whole))*t.tpb]
+	tokens := s.Tokens[:int(min(end, whole))*t.base.arena.tpb]
 	at := t.descend(&o, t.start(s, tokens), tokens)
 	leaf := none
 	if end > whole {
-		at, leaf = t.storePart(at, s.Tokens[int(whole)*t.tpb:s.To])
+		at, leaf = t.storePart(at, s.Tokens[int(whole)*t.base.arena.tpb:s.To])
 	}
 	// The cursor is set after all splits of this store, so its generation is the
 	// tree's latest.
 	if b := t.last(at); b != protocol.NoBlock {
-		s.Cursor = t.cursor(b)
+		s.Cursor = t.base.arena.cursor(b)
 	}
 	// The path is made only now: descend and storePart may have split nodes of it.
 	t.path.retrace(at, first)
@@ -117,7 +117,7 @@ func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	// no first block.
 	for _, g := range t.path.segments {
 		if g.lo == 0 {
-			t.refreshUpwards(g.node)
+			t.base.refreshUpwards(g.node)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (t *storer) last(at position) protocol.BlockID {
 	if at.i == 0 {
 		return protocol.NoBlock
 	}
-	return t.ids(at.node)[at.i-1]
+	return t.base.arena.ids(at.node)[at.i-1]
 }
 
 // start returns where tokens, which are whole blocks, end in the tree, or where the
@@ -138,30 +138,30 @@ func (t *storer) last(at position) protocol.BlockID {
 // prompt for each block.
 func (t *storer) start(s *protocol.StoreItem, tokens []messages.Token) position {
 	c := s.Cursor
-	if len(tokens) == 0 || !t.follows(c) {
-		return position{t.makeRoot(s), 0}
+	if len(tokens) == 0 || !t.base.arena.follows(c) {
+		return position{t.base.makeRoot(s), 0}
 	}
 	// The offer may end before the block of the cursor, after a rewind; then the
 	// search goes up to the node that has the last block of the offer. Every block
 	// above the cursor has tokens of this sequence, so nothing is compared.
-	depth := min(t.depth(c.Block)+1, int32(len(tokens)/t.tpb))
-	x := t.index.node[c.Block]
-	for t.nodes[x].depth >= depth {
-		x = t.parentOf(x)
+	depth := min(t.base.arena.depth(c.Block)+1, int32(len(tokens)/t.base.arena.tpb))
+	x := t.base.arena.index.node[c.Block]
+	for t.base.arena.nodes[x].depth >= depth {
+		x = t.base.parentOf(x)
 	}
 	if invariants.Enabled {
-		t.mustLeadTo(x, tokens[:int(depth)*t.tpb])
+		t.mustLeadTo(x, tokens[:int(depth)*t.base.arena.tpb])
 	}
-	return position{x, depth - t.nodes[x].depth}
+	return position{x, depth - t.base.arena.nodes[x].depth}
 }
 
 // mustLeadTo panics unless the path from the root into node x has these tokens. It
 // compares the whole prompt, which the cursor is there to avoid, so it runs under the
 // build tag invariants only.
 func (t *storer) mustLeadTo(x int32, tokens []messages.Token) {
-	for ; t.nodes[x].root == none; x = t.parentOf(x) {
-		depth := int(t.nodes[x].depth) * t.tpb
-		if n := firstDifference(t.tokens(x), tokens[depth:]); depth+n < len(tokens) {
+	for ; t.base.arena.nodes[x].root == none; x = t.base.parentOf(x) {
+		depth := int(t.base.arena.nodes[x].depth) * t.base.arena.tpb
+		if n := firstDifference(t.base.arena.tokens(x), tokens[depth:]); depth+n < len(tokens) {
 			panic(fmt.Sprintf("tree: a cursor leads to node %d, where token %d is another", x, depth+n))
 		}
 		tokens = tokens[:depth]
@@ -174,33 +174,33 @@ func (t *storer) descend(o *offer, at position, tokens []messages.Token) positio
 	// Each turn does one of four things: it goes on inside a run, splits the run
 	// where it differs, goes to a child, or makes what is left as one run and is
 	// done.
-	rest := tokens[int(t.nodes[at.node].depth+at.i)*t.tpb:]
+	rest := tokens[int(t.base.arena.nodes[at.node].depth+at.i)*t.base.arena.tpb:]
 	for len(rest) > 0 {
-		if at.i < t.nodes[at.node].n {
-			run := t.tokens(at.node)[int(at.i)*t.tpb:]
-			n := firstDifference(run, rest) / t.tpb
+		if at.i < t.base.arena.nodes[at.node].n {
+			run := t.base.arena.tokens(at.node)[int(at.i)*t.base.arena.tpb:]
+			n := firstDifference(run, rest) / t.base.arena.tpb
 			at.i += int32(n)
-			rest = rest[n*t.tpb:]
+			rest = rest[n*t.base.arena.tpb:]
 			// After the split the position is at the end of its node, where children
 			// are.
-			if len(rest) > 0 && at.i < t.nodes[at.node].n {
+			if len(rest) > 0 && at.i < t.base.arena.nodes[at.node].n {
 				at.node = t.split(at.node, at.i)
 			}
 			continue
 		}
-		if x := t.child(at.node, rest[:t.tpb]); x != none {
+		if x := t.base.child(at.node, rest[:t.base.arena.tpb]); x != none {
 			at = position{x, 0}
 			continue
 		}
 		// A leaf is extended in place, so a sequence that generates stays one run. A
 		// root never is: it has no blocks. A node stored in part cannot be here,
 		// since child compares whole blocks.
-		if t.isLeaf(at.node) && t.nodes[at.node].root == none {
+		if t.base.isLeaf(at.node) && t.base.arena.nodes[at.node].root == none {
 			t.extend(at.node, tokens, t.arrayFor(o, at.node, len(rest)))
 		} else {
 			at.node = t.newChild(at.node, tokens, t.arrayFor(o, none, len(rest)))
 		}
-		return position{at.node, t.nodes[at.node].n}
+		return position{at.node, t.base.arena.nodes[at.node].n}
 	}
 	return at
 }
@@ -212,27 +212,27 @@ func (t *storer) arrayFor(o *offer, x int32, n int) int32 {
 	case o.Array == nil:
 		return noArray
 	case x == none:
-	case t.nodes[x].shared != noArray:
+	case t.base.arena.nodes[x].shared != noArray:
 		// The run leaves another array, or grows in this one: a copy of all of it
 		// would cost more than the room that the rest of the array takes.
-		return t.shared.add(o.Array)
+		return t.base.arena.shared.add(o.Array)
 	default:
-		n += int(t.nodes[x].n) * t.tpb
+		n += int(t.base.arena.nodes[x].n) * t.base.arena.tpb
 	}
-	if !t.shared.worth(o.Array, n) {
+	if !t.base.arena.shared.worth(o.Array, n) {
 		return noArray
 	}
-	return t.shared.add(o.Array)
+	return t.base.arena.shared.add(o.Array)
 }
 
 // storePart finds or makes the block behind a position that is stored in part with
 // these tokens. A leaf with exactly these tokens is used again; one with more or
 // fewer tokens is another block, because a match may end inside either.
 func (t *storer) storePart(at position, tokens []messages.Token) (before position, leaf int32) {
-	if at.i < t.nodes[at.node].n {
+	if at.i < t.base.arena.nodes[at.node].n {
 		at.node = t.split(at.node, at.i)
 	}
-	leaf = t.child(at.node, tokens)
+	leaf = t.base.child(at.node, tokens)
 	if leaf == none {
 		leaf = t.newPartialChild(at.node, tokens)
 	}

@@ -25,19 +25,19 @@ import (
 // sessions: neither ids nor nodes are drawn.
 func (t *Tree) String() string {
 	var w strings.Builder
-	roots := slices.DeleteFunc(slices.Clone(t.roots), func(r root) bool { return r.node == none })
+	roots := slices.DeleteFunc(slices.Clone(t.base.roots), func(r root) bool { return r.node == none })
 	slices.SortFunc(roots, func(a, b root) int {
 		return cmp.Or(cmp.Compare(a.namespace.Salt, b.namespace.Salt),
 			cmp.Compare(loraName(a.namespace), loraName(b.namespace)),
 			cmp.Compare(a.namespace.Encoder, b.namespace.Encoder),
-			cmp.Compare(class(t.nodes[a.node].cross), class(t.nodes[b.node].cross)))
+			cmp.Compare(class(t.base.arena.nodes[a.node].cross), class(t.base.arena.nodes[b.node].cross)))
 	})
 	for _, r := range roots {
 		fmt.Fprintf(&w, "salt %q lora %s", r.namespace.Salt, loraName(r.namespace))
 		if n := len(r.namespace.Encoder); n > 0 {
 			fmt.Fprintf(&w, " encoder input of %d bytes", n)
 		}
-		if t.nodes[r.node].cross {
+		if t.base.arena.nodes[r.node].cross {
 			w.WriteString(" cross")
 		}
 		w.WriteByte('\n')
@@ -50,10 +50,10 @@ func (t *Tree) String() string {
 		for n := len(stack); n > 0; n = len(stack) {
 			l := stack[n-1]
 			stack = stack[:n-1]
-			for i := range t.nodes[l.node].n {
+			for i := range t.base.arena.nodes[l.node].n {
 				t.draw(&w, l.node, i, l.indent)
 			}
-			children = t.childrenOf(children[:0], l.node)
+			children = t.base.childrenOf(children[:0], l.node)
 			for _, y := range children {
 				stack = append(stack, line{y, l.indent + 1})
 			}
@@ -75,26 +75,26 @@ func loraName(ns messages.Namespace) string {
 
 // draw writes the line of block i of node x.
 func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
-	b := t.ids(x)[i]
-	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.nodes[x].depth+i)
-	tokens := t.tokensAt(x, i)
-	for k, tok := range tokens[:len(tokens)-int(t.padding(x, i))] {
+	b := t.base.arena.ids(x)[i]
+	fmt.Fprintf(w, "%s%d [", strings.Repeat("  ", indent), t.base.arena.nodes[x].depth+i)
+	tokens := t.base.arena.tokensAt(x, i)
+	for k, tok := range tokens[:len(tokens)-int(t.base.padding(x, i))] {
 		if k > 0 {
 			w.WriteByte(' ')
 		}
 		if tok < 0 {
-			e := &t.symbols.entries[entry(tok)]
+			e := &t.base.symbols.entries[entry(tok)]
 			fmt.Fprintf(w, "%02x/%d:", e.hash[0], e.position)
 		}
-		fmt.Fprint(w, int32(t.symbols.original(tok)))
+		fmt.Fprint(w, int32(t.base.symbols.original(tok)))
 	}
 	w.WriteByte(']')
-	first, end := t.poolsOf(t.nodes[x].cross)
+	first, end := t.base.arena.poolsOf(t.base.arena.nodes[x].cross)
 	if first == 0 {
-		end = t.selfPools
+		end = t.base.arena.selfPools
 	}
 	for p := first; p < end; p++ {
-		switch page, tier, ok := t.locations(x, p)[i].Page(); {
+		switch page, tier, ok := t.base.arena.locations(x, p)[i].Page(); {
 		case !ok:
 			w.WriteString(" --")
 		case tier == messages.Primary:
@@ -103,20 +103,20 @@ func (t *Tree) draw(w *strings.Builder, x, i int32, indent int) {
 			fmt.Fprintf(w, " h%d", page)
 		}
 	}
-	if !t.held(x, i) {
+	if !t.base.arena.held(x, i) {
 		w.WriteString(" ghost\n")
 		return
 	}
-	priority := t.blocks.priority[b]
-	if t.timers.ended(b) {
+	priority := t.base.blocks.priority[b]
+	if t.base.timers.ended(b) {
 		priority = messages.DefaultPriority
 	}
 	fmt.Fprintf(w, " p%d", priority)
-	if end, ok := t.timers.of(b); ok {
+	if end, ok := t.base.timers.of(b); ok {
 		fmt.Fprintf(w, " until %s", end)
 	}
-	if s := t.blocks.sessionOf(b); s != none {
-		fmt.Fprintf(w, " session %q", t.sessions.names[s])
+	if s := t.base.blocks.sessionOf(b); s != none {
+		fmt.Fprintf(w, " session %q", t.base.sessions.names[s])
 	}
 	w.WriteByte('\n')
 }

@@ -21,8 +21,8 @@ type Config struct {
 }
 
 // Tree is the radix tree of all pools. One goroutine at a time uses it. It consists of
-// layers, each of which embeds the one below and knows nothing of those above, and of
-// one type for each kind of request, which works on them: see the comment of the
+// layers, each of which has the one below as a part and knows nothing of those above, and
+// of one type for each kind of request, which works on them: see the comment of the
 // package.
 type Tree struct {
 	holdings // the top layer, and by it all others
@@ -36,20 +36,20 @@ type Tree struct {
 // New makes an empty tree.
 func New(c Config) *Tree {
 	t := &Tree{}
-	t.shape = newShape(&c)
-	t.index.reserve(c.Blocks)
-	t.shared = newSharedArrays()
-	t.blocks.reserve(c.Blocks)
-	t.sessions = sessions{index: map[string]int32{}}
-	t.randomState = 1
-	t.byName = [2]map[messages.Namespace]int32{{}, {}}
-	t.symbols = symbols{index: map[symbol]int32{}}
-	t.recording = c.Events
-	t.log.changes = &protocol.Changes{}
+	t.base.arena.shape = newShape(&c)
+	t.base.arena.index.reserve(c.Blocks)
+	t.base.arena.shared = newSharedArrays()
+	t.base.blocks.reserve(c.Blocks)
+	t.base.sessions = sessions{index: map[string]int32{}}
+	t.base.randomState = 1
+	t.base.byName = [2]map[messages.Namespace]int32{{}, {}}
+	t.base.symbols = symbols{index: map[symbol]int32{}}
+	t.base.recording = c.Events
+	t.base.log.changes = &protocol.Changes{}
 	t.host = c.Host
 
-	way := path{siblings: &t.siblings}
-	t.matcher = matcher{prefixes: &t.prefixes, path: way, clean: make([]int32, len(c.Pools))}
+	way := path{siblings: &t.base.siblings}
+	t.matcher = matcher{prefixes: &t.base.prefixes, path: way, clean: make([]int32, len(c.Pools))}
 	t.storer = storer{holdings: &t.holdings, path: way}
 	t.claimer = claimer{holdings: &t.holdings}
 	t.forgetter = forgetter{holdings: &t.holdings, path: way}
@@ -57,7 +57,7 @@ func New(c Config) *Tree {
 }
 
 // Blocks returns the number of blocks that some pool holds.
-func (t *Tree) Blocks() int { return t.blocksHeld }
+func (t *Tree) Blocks() int { return t.base.blocksHeld }
 
 // Apply changes the tree, part by part in the order of the fields of a. The order of
 // the parts has reasons. Moves say what pools and offloader have done already, so
@@ -66,7 +66,7 @@ func (t *Tree) Blocks() int { return t.blocksHeld }
 // blocks. Symbols are released last, when the stored blocks have their own
 // references, so that no entry is freed and made again with another number.
 func (t *Tree) Apply(a *protocol.Apply) {
-	t.log.begin(a.Effects)
+	t.base.log.begin(a.Effects)
 	t.expire(a.Now)
 	// Moves that drop contents go by runs. All others, to another tier or page, are
 	// rare.
@@ -92,12 +92,12 @@ func (t *Tree) Apply(a *protocol.Apply) {
 		t.attachCheckpoint(c.Block, int(c.Pool), c.Page)
 	}
 	for _, tokens := range a.ReleasedSymbols {
-		t.symbols.release(tokens)
+		t.base.symbols.release(tokens)
 	}
-	t.copyOut()
-	a.Returned = t.shared.takeReturned(a.Returned)
-	a.Effects = t.log.end()
-	a.NextExpiry = t.timers.next()
+	t.base.arena.copyOut()
+	a.Returned = t.base.arena.shared.takeReturned(a.Returned)
+	a.Effects = t.base.log.end()
+	a.NextExpiry = t.base.timers.next()
 	t.verify()
 }
 
@@ -113,12 +113,12 @@ func (t *Tree) Match(m *protocol.Match) {
 // Forget removes blocks from the tree and answers how many of them no pool holds any
 // more.
 func (t *Tree) Forget(f *protocol.Forget) {
-	t.log.begin(f.Effects)
+	t.base.log.begin(f.Effects)
 	t.expire(f.Now)
 	f.Blocks = t.forgetter.forget(f)
-	t.copyOut()
-	f.Returned = t.shared.takeReturned(f.Returned)
-	f.Effects = t.log.end()
+	t.base.arena.copyOut()
+	f.Returned = t.base.arena.shared.takeReturned(f.Returned)
+	f.Effects = t.base.log.end()
 	t.verify()
 }
 
@@ -128,14 +128,14 @@ func (t *Tree) Locate(l *protocol.Locate) {
 	if l.Details {
 		t.describe(l)
 	}
-	l.Pages = resize(l.Pages, len(t.pools))
-	for p := range t.pools {
+	l.Pages = resize(l.Pages, len(t.base.arena.pools))
+	for p := range t.base.arena.pools {
 		l.Pages[p] = resize(l.Pages[p], len(l.Blocks))
 		for k, b := range l.Blocks {
 			l.Pages[p][k] = protocol.Nowhere
-			if t.alive(b) {
-				x, i := t.at(b)
-				l.Pages[p][k] = t.locations(x, p)[i]
+			if t.base.arena.alive(b) {
+				x, i := t.base.arena.at(b)
+				l.Pages[p][k] = t.base.arena.locations(x, p)[i]
 			}
 		}
 	}
@@ -144,11 +144,11 @@ func (t *Tree) Locate(l *protocol.Locate) {
 // Attached lists, by pool, the device pages of all blocks, so that a check can
 // compare the tree with the pools.
 func (t *Tree) Attached() [][]protocol.PageBlock {
-	list := make([][]protocol.PageBlock, len(t.pools))
-	for x := range t.walkAll() {
-		ids := t.ids(x)
-		for p := range t.pools {
-			for i, l := range t.locations(x, p) {
+	list := make([][]protocol.PageBlock, len(t.base.arena.pools))
+	for x := range t.base.walkAll() {
+		ids := t.base.arena.ids(x)
+		for p := range t.base.arena.pools {
+			for i, l := range t.base.arena.locations(x, p) {
 				if page, tier, ok := l.Page(); ok && tier == messages.Primary {
 					list[p] = append(list[p], protocol.PageBlock{Page: page, Block: ids[i]})
 				}
@@ -162,15 +162,15 @@ func (t *Tree) Attached() [][]protocol.PageBlock {
 // event log. The record is the caller's until it comes back to ReturnChanges. It
 // is nil if nothing has changed, and if events are not recorded.
 func (t *Tree) TakeChanges() *protocol.Changes {
-	c := t.log.changes
+	c := t.base.log.changes
 	if len(c.List) == 0 {
 		return nil
 	}
 	// An event must not be continued in the next record: the log may have made it by
 	// then.
-	t.log.changes, t.log.event = &protocol.Changes{}, noEvent
-	if n := len(t.log.spare); n > 0 {
-		t.log.changes, t.log.spare = t.log.spare[n-1], t.log.spare[:n-1]
+	t.base.log.changes, t.base.log.event = &protocol.Changes{}, noEvent
+	if n := len(t.base.log.spare); n > 0 {
+		t.base.log.changes, t.base.log.spare = t.base.log.spare[n-1], t.base.log.spare[:n-1]
 	}
 	return c
 }
@@ -178,9 +178,9 @@ func (t *Tree) TakeChanges() *protocol.Changes {
 // ReturnChanges takes a record back that is not needed any more, to be filled
 // again. Only a few are kept: more are out at a time only if the log is slow.
 func (t *Tree) ReturnChanges(c *protocol.Changes) {
-	if len(t.log.spare) < spareRecords {
+	if len(t.base.log.spare) < spareRecords {
 		c.Reset()
-		t.log.spare = append(t.log.spare, c)
+		t.base.log.spare = append(t.base.log.spare, c)
 	}
 }
 

@@ -81,8 +81,8 @@ func (e *extension) start() {
 		it.request, it.computed, it.after = request, request.Computed, request.After
 		// A use for each sequence, in the order of the request: what a step drops is older
 		// than what the steps behind it drop.
-		s.SetUse(e.uses.next())
-		s.SetAfter(it.after)
+		s.Usage.SetUse(e.uses.next())
+		s.Usage.SetAfter(it.after)
 	}
 	if e.inspect() {
 		e.stage = extensionInspecting
@@ -230,7 +230,7 @@ func (e *extension) refuse(it *step, err error) {
 	// the tokens would have gone, and sends both again.
 	it.refused, it.computed = true, 0
 	it.result.Err = err
-	it.sequence.SetUse(it.use)
+	it.sequence.Usage.SetUse(it.use)
 	e.pressure.noteRefusal(err)
 	for p := range it.pools {
 		it.pools[p].copies = it.pools[p].copies[:0]
@@ -276,7 +276,7 @@ func (e *extension) takeRewrites(it *step, p int) {
 			e.batch.taken[p]-- // cached from now on: a later step may take it
 		}
 	}
-	e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: it.sequence.Use().Early()})
+	e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: it.sequence.Usage.Use().Early()})
 }
 
 // taken writes the pages into the tables and orders the copies.
@@ -349,7 +349,7 @@ func (e *extension) addTokens() {
 		case s.Width() > 1:
 			s.ExtendBeams(it.request.Beams)
 		default:
-			s.Extend(it.request.Tokens)
+			s.Text.Extend(it.request.Tokens)
 		}
 		it.extended = true
 	}

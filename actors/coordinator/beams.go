@@ -157,7 +157,7 @@ func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 	// holds for a moment would be evictable.
 	for j, n := range chosen {
 		if n == 0 {
-			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Use()})
+			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: tables[j], Use: s.Usage.Use()})
 		}
 	}
 	// One operation takes all pages of the step in this pool; fillBeams gives them out in
@@ -172,7 +172,7 @@ func (e *extension) takeBeamPages(it *step, p int, chosen []int, blocks int) {
 		for _, w := range pages.copies {
 			old = append(old, w.from)
 		}
-		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.Use().Early()})
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: old, Use: s.Usage.Use().Early()})
 	}
 }
 

@@ -298,7 +298,7 @@ func (c *commitStages) dropCheckpoints() {
 		it := &c.checkpoints.steps[k]
 		for _, p := range it.end.Lacks {
 			if pages := &it.pages[p]; pages.op >= 0 {
-				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.page[:], Use: c.batch.items[it.step].sequence.Use()})
+				c.out.pools.add(int(p), protocol.PoolOp{Kind: protocol.Drop, Pages: pages.page[:], Use: c.batch.items[it.step].sequence.Usage.Use()})
 			}
 		}
 	}

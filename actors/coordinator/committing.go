@@ -150,7 +150,7 @@ func (c *commitStages) follow() {
 		// The offloader is told of the kernels before pages are dropped: a copy that reads what
 		// they write, or a new owner, waits for them.
 		if !it.after.IsZero() {
-			s.SetAfter(it.after)
+			s.Usage.SetAfter(it.after)
 			c.out.move.markWritten(s, c.self, int(s.Computed())/c.config.TokensPerBlock, c.config.blocks(it.computed), it.after)
 			// A state pool has one page for the sequence, its working page, which every kernel
 			// writes.

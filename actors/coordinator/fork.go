@@ -91,7 +91,7 @@ func (f *fork) start() {
 			// The pages of all steps are taken in one message for each pool. A step is decided
 			// about when those before it have been counted.
 			made += step.Count
-			s.Touch(f.kernel.stamp)
+			s.Stamps.Touch(f.kernel.stamp)
 			f.items = append(f.items, forkItem{sequence: s, result: result, n: step.Count})
 			f.take(&f.items[len(f.items)-1])
 		}
@@ -230,7 +230,7 @@ func (f *fork) dropWorking(it *forkItem) {
 		for _, working := range it.result.Working {
 			pages = append(pages, working[p])
 		}
-		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Use()})
+		f.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Usage.Use()})
 	}
 	it.result.Working = nil
 }
@@ -242,7 +242,7 @@ func (f *fork) forkOne(it *forkItem) {
 	for k := range it.n {
 		made := f.sequences.Open(f.kernel.stamp)
 		s.Fork(made)
-		made.SetUse(f.uses.next())
+		made.Usage.SetUse(f.uses.next())
 		// The reference with which the page was taken is the fork's from now on.
 		for p := f.states.first; p < f.states.end; p++ {
 			made.SetTable(p, append(made.Table(p), it.result.Working[k][p]))

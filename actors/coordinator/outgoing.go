@@ -250,7 +250,7 @@ func (o *outgoing) store(s *sequence.Sequence, from, to int) int {
 	o.change.Stores = append(o.change.Stores, protocol.StoreItem{
 		Namespace: s.Namespace, Session: s.Session, Tokens: s.Tokens(0), From: from, To: to,
 		Tables: s.View(), Retention: s.Retention, Prompt: int(s.Prompt),
-		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(), Array: s.Lend(sequence.TokenCount(to)),
+		RetentionFrom: int(s.RetentionFrom()), Cursor: s.Cursor(), Array: s.Text.Lend(sequence.TokenCount(to)),
 	})
 	return len(o.change.Stores) - 1
 }

@@ -47,7 +47,7 @@ func TestAQueueThatIsNeverEmpty(t *testing.T) {
 func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
 	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}}, Counts: []windows.Counts{{Primary: 4}}, TokensPerBlock: 4}, nil)
 	s := c.sequences.Open(1)
-	s.Extend(make([]messages.Token, 9))
+	s.Text.Extend(make([]messages.Token, 9))
 	s.SetTable(0, []messages.PageID{0, 1})
 	it := c.extension.batch.add(s, &messages.StepResult{})
 	it.extended, it.request = true, &messages.AppendStep{Tokens: make([]messages.Token, 1)}

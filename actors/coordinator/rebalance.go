@@ -197,7 +197,7 @@ func (r *rebalance) resized() {
 // Those of a lost sequence may have written pages without the engine being told, so they
 // count as writers.
 func (r *rebalance) markTables(s *sequence.Sequence) {
-	after := s.After()
+	after := s.Usage.After()
 	if after.IsZero() {
 		return
 	}

@@ -111,8 +111,8 @@ func (r *release) start() {
 func (r *release) enter(it releaseItem) {
 	// The item is in the list before the sequence is touched: a recovery finds it there.
 	r.items = append(r.items, it)
-	it.sequence.Touch(r.kernel.stamp)
-	it.sequence.SetUse(r.uses.next())
+	it.sequence.Stamps.Touch(r.kernel.stamp)
+	it.sequence.Usage.SetUse(r.uses.next())
 }
 
 // enterLost adds a lost sequence. It has held its pages until here: its host did not
@@ -120,7 +120,7 @@ func (r *release) enter(it releaseItem) {
 // bytes may not be what its tokens say; its pages are only dropped.
 func (r *release) enterLost(request *messages.ReleaseStep) {
 	// Named twice in one request, it is entered once.
-	if s := r.sequences.Lost(request.Sequence); s != nil && !s.TouchedBy(r.kernel.stamp) {
+	if s := r.sequences.Lost(request.Sequence); s != nil && !s.Stamps.TouchedBy(r.kernel.stamp) {
 		r.enter(releaseItem{sequence: s, request: request, lost: true})
 	}
 }
@@ -261,11 +261,8 @@ func (r *release) store() {
 		}
 		// The symbols go with the last sequence that needs them, in the same change of the tree
 		// that stores its blocks: stores come before releases of symbols there.
-		if s.HoldsSymbols() {
-			if symbols := s.ReleaseSymbols(); symbols != nil {
-				r.symbols = append(r.symbols, symbols)
-			}
-			s.StopStoring() // should a failure leave it running, it has no symbols to store with
+		if symbols := s.ReleaseSymbols(); symbols != nil {
+			r.symbols = append(r.symbols, symbols)
 		}
 	}
 	r.out.change.ReleasedSymbols = append(r.out.change.ReleasedSymbols, r.symbols...)

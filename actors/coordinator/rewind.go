@@ -71,15 +71,15 @@ func (r *rewind) start() {
 func (r *rewind) rewindOne(s *sequence.Sequence, n sequence.TokenCount) {
 	// Touched before it changes: a coordinator that breaks off here finds the sequence by it and
 	// gives it up.
-	s.Touch(r.kernel.stamp)
-	s.SetUse(r.uses.next())
+	s.Stamps.Touch(r.kernel.stamp)
+	s.Usage.SetUse(r.uses.next())
 	// The pages are read from the table before it is cut. Slices of it go to the pools;
 	// nothing is written behind its new end until they have answered.
 	blocks := s.RewindBlocks(n)
 	for p := range r.self.end {
 		pages := s.Table(p)[blocks:]
 		r.out.move.markRead(s, p, pages)
-		r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
+		r.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Usage.Use()})
 	}
 	s.Rewind(n)
 }

@@ -202,10 +202,10 @@ func (b *promptBatch) withdrawUnusable(i int) bool {
 // holdCheckpoint claims the checkpoint of prompt i until the working page is taken. Without the
 // claim a working page that is taken for another prompt of the batch could be this checkpoint.
 func (b promptTaking) holdCheckpoint(i int) {
-	it := &b.items[i]
-	for p := b.states.first; p < b.states.end; p++ {
+	it := &b.batch.items[i]
+	for p := b.batch.states.first; p < b.batch.states.end; p++ {
 		if it.plans[p].inspect >= 0 {
-			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: it.plans[p].source[:]})
+			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: it.plans[p].source[:]})
 		}
 	}
 }
@@ -213,10 +213,10 @@ func (b promptTaking) holdCheckpoint(i int) {
 // dropCheckpoint gives up the checkpoint of prompt i: from now on it may be a victim. The use
 // is the early half of the prompt's, as of every page that was only read.
 func (b promptTaking) dropCheckpoint(i int) {
-	it := &b.items[i]
-	for p := b.states.first; p < b.states.end; p++ {
+	it := &b.batch.items[i]
+	for p := b.batch.states.first; p < b.batch.states.end; p++ {
 		if it.plans[p].inspect >= 0 {
-			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Use().Early()})
+			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Usage.Use().Early()})
 		}
 	}
 }
@@ -225,18 +225,18 @@ func (b promptTaking) dropCheckpoint(i int) {
 // before all zeros: a page that is taken for a prompt without reuse may have been the
 // checkpoint that another one copies, and copies of one Move take effect in order.
 func (b promptTaking) fillStates() {
-	if b.storedOnly {
+	if b.batch.storedOnly {
 		return
 	}
-	for i := range b.items {
-		if b.items[i].refused == nil && b.copiesCheckpoint(i) {
+	for i := range b.batch.items {
+		if b.batch.items[i].refused == nil && b.batch.copiesCheckpoint(i) {
 			b.copyCheckpoint(i)
 		}
 	}
-	for i := range b.items {
-		if it := &b.items[i]; it.refused == nil && !b.copiesCheckpoint(i) {
-			for p := b.states.first; p < b.states.end; p++ {
-				b.out.move.copy(p, protocol.PageCopy{To: it.sequence.Table(p)[0], Zero: true})
+	for i := range b.batch.items {
+		if it := &b.batch.items[i]; it.refused == nil && !b.batch.copiesCheckpoint(i) {
+			for p := b.batch.states.first; p < b.batch.states.end; p++ {
+				b.batch.out.move.copy(p, protocol.PageCopy{To: it.sequence.Table(p)[0], Zero: true})
 			}
 		}
 	}
@@ -245,17 +245,17 @@ func (b promptTaking) fillStates() {
 // copyCheckpoint plans the copy of the checkpoint into the working pages of prompt i. The
 // working page was taken while the checkpoint was held, so the two are different pages.
 func (b promptTaking) copyCheckpoint(i int) {
-	it, m := &b.items[i], &b.match.Items[b.items[i].self]
-	for p := b.states.first; p < b.states.end; p++ {
-		page := b.out.pools.op(p, it.plans[p].copyPage).Pages[0]
+	it, m := &b.batch.items[i], &b.batch.match.Items[b.batch.items[i].self]
+	for p := b.batch.states.first; p < b.batch.states.end; p++ {
+		page := b.batch.out.pools.op(p, it.plans[p].copyPage).Pages[0]
 		it.sequence.Table(p)[0] = page
-		b.stats.allocated(p, 1)
+		b.batch.stats.allocated(p, 1)
 		from := m.CheckpointPages[p]
-		b.out.move.copy(p, protocol.PageCopy{From: from, Block: m.Checkpoint, To: page, Tokens: b.config.TokensPerBlock})
+		b.batch.out.move.copy(p, protocol.PageCopy{From: from, Block: m.Checkpoint, To: page, Tokens: b.batch.config.TokensPerBlock})
 		// The copy is a use, like that of a checkpoint on the device.
 		if _, tier, _ := from.Page(); tier == messages.Secondary {
-			q := b.out.move.pool(p)
-			q.Touches = append(q.Touches, protocol.Touch{Block: m.Checkpoint, Use: it.sequence.Use().Early()})
+			q := b.batch.out.move.pool(p)
+			q.Touches = append(q.Touches, protocol.Touch{Block: m.Checkpoint, Use: it.sequence.Usage.Use().Early()})
 		}
 	}
 }

@@ -104,8 +104,8 @@ func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step
 	for p := range pools {
 		pools[p] = stepPages{copies: pools[p].copies[:0], copyOp: -1, fresh: -1, before: len(s.Table(p))}
 	}
-	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Use(), pools: pools}
-	s.Touch(b.kernel.stamp)
+	*it = step{sequence: s, result: result, store: -1, input: -1, query: -1, use: s.Usage.Use(), pools: pools}
+	s.Stamps.Touch(b.kernel.stamp)
 	return it
 }
 
@@ -263,7 +263,7 @@ func (e *extension) validate(s *sequence.Sequence, r *messages.AppendStep) error
 	if !s.PromptComputed() {
 		return refusals.New(messages.ErrBadRequest, "append to a prompt of %d tokens of which %d are computed", s.Prompt, s.Computed())
 	}
-	s.Touch(e.kernel.stamp) // its values are right: a second step is one too many
+	s.Stamps.Touch(e.kernel.stamp) // its values are right: a second step is one too many
 	// Checked here and not with the tokens: the bound depends on what the sequence has.
 	length := int(s.Length()) + added
 	if length > e.config.MaxSeqLen {

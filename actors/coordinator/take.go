@@ -17,36 +17,36 @@ import (
 
 // promptTaking is the second half of the way of a batch. It has no state of its own: admissions
 // and prefetches take pages in the same way, lookups match and claim and never come here.
-type promptTaking struct{ *promptBatch }
+type promptTaking struct{ batch *promptBatch }
 
 // take asks the pools for the pages of all admitted prompts.
 func (b promptTaking) take() {
-	b.out.pools.reset()
-	for i := range b.items {
-		if it := &b.items[i]; it.refused == nil {
+	b.batch.out.pools.reset()
+	for i := range b.batch.items {
+		if it := &b.batch.items[i]; it.refused == nil {
 			// Uses are given in the order of the batch: a later prompt's pages are used later.
-			it.sequence.SetUse(b.uses.next())
+			it.sequence.Usage.SetUse(b.batch.uses.next())
 			b.holdSource(i)
 			b.holdCheckpoint(i)
 		}
 	}
-	for i := range b.items {
-		if b.items[i].refused == nil {
+	for i := range b.batch.items {
+		if b.batch.items[i].refused == nil {
 			b.takeCopyPages(i)
 		}
 	}
-	for i := range b.items {
-		if b.items[i].refused == nil {
+	for i := range b.batch.items {
+		if b.batch.items[i].refused == nil {
 			b.dropSource(i)
 			b.dropCheckpoint(i)
 		}
 	}
-	for i := range b.items {
-		if it := &b.items[i]; it.refused == nil {
+	for i := range b.batch.items {
+		if it := &b.batch.items[i]; it.refused == nil {
 			b.takePages(it)
 		}
 	}
-	b.out.pools.send()
+	b.batch.out.pools.send()
 }
 
 // holdSource claims the source of partial reuse: for good by a takeover, else until
@@ -54,11 +54,11 @@ func (b promptTaking) take() {
 func (b promptTaking) holdSource(i int) {
 	// A source may have been withdrawn, or the copy of one have failed before: then reuse says
 	// that there is none.
-	it, source := &b.items[i], b.source(i)
+	it, source := &b.batch.items[i], b.batch.source(i)
 	if it.reuse == messages.PartialNone {
 		return
 	}
-	for p := range b.self.end {
+	for p := range b.batch.self.end {
 		page, tier, _ := source.Pages[p].Page()
 		// A source in host memory is no page that could be evicted: the offloader holds it back
 		// while it copies from it.
@@ -67,13 +67,13 @@ func (b promptTaking) holdSource(i int) {
 		}
 		pages := it.plans[p].source[:]
 		if it.reuse == messages.PartialCopy {
-			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
+			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
 			continue
 		}
 		// The page is the prompt's own from here on. So it counts under the reserve of a prompt
 		// in chunks, and the table has it directly behind the whole blocks; takePages takes
 		// what follows.
-		b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: it.sequence.Covered(p)})
+		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages, CoveredByReservation: it.sequence.Covered(p)})
 		it.sequence.SetTable(p, append(it.sequence.Table(p), page))
 	}
 }
@@ -81,12 +81,12 @@ func (b promptTaking) holdSource(i int) {
 // takeCopyPages takes a page in each pool that prompt i copies into: for a partial copy,
 // and for that of a checkpoint.
 func (b promptTaking) takeCopyPages(i int) {
-	it := &b.items[i]
+	it := &b.batch.items[i]
 	if it.reuse == messages.PartialCopy {
-		b.takeCopyPage(it, b.self)
+		b.takeCopyPage(it, b.batch.self)
 	}
-	if b.copiesCheckpoint(i) {
-		b.takeCopyPage(it, b.states)
+	if b.batch.copiesCheckpoint(i) {
+		b.takeCopyPage(it, b.batch.states)
 	}
 }
 
@@ -97,7 +97,7 @@ func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 		pl := &it.plans[p]
 		// One page of its own array: the operation appends to it, and the plan keeps it until
 		// the copy is made.
-		pl.copyPage = b.out.pools.add(p, protocol.PoolOp{
+		pl.copyPage = b.batch.out.pools.add(p, protocol.PoolOp{
 			Kind: protocol.Take, N: 1, Pages: pl.copied[:0], Tenant: s.Tenant, CoveredByReservation: s.Covered(p),
 		})
 		// The number of the page is known when the pool has answered. Until then the table has
@@ -110,13 +110,13 @@ func (b promptTaking) takeCopyPage(it *prompt, pools poolRange) {
 // leaves is the early half of the prompt's: of two pages at one depth the one that the prompt
 // has only read is evicted before the one that it holds.
 func (b promptTaking) dropSource(i int) {
-	it, source := &b.items[i], b.source(i)
+	it, source := &b.batch.items[i], b.batch.source(i)
 	if it.reuse != messages.PartialCopy {
 		return
 	}
-	for p := range b.self.end {
+	for p := range b.batch.self.end {
 		if _, tier, _ := source.Pages[p].Page(); tier == messages.Primary {
-			b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Use().Early()})
+			b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: it.plans[p].source[:], Use: it.sequence.Usage.Use().Early()})
 		}
 	}
 }
@@ -131,11 +131,11 @@ func (b promptTaking) takePages(it *prompt) {
 		// Pages for host contents come first, so that those of one prompt are taken in the order
 		// of its table.
 		if pl.onboarded > 0 {
-			pl.onboard = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.onboarded, Tenant: s.Tenant})
+			pl.onboard = b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: pl.onboarded, Tenant: s.Tenant})
 		}
 		// The operation appends to the table itself: no page number is copied twice.
 		if n := pl.blocks - len(table); n > 0 {
-			pl.fresh = b.out.pools.add(p, protocol.PoolOp{
+			pl.fresh = b.batch.out.pools.add(p, protocol.PoolOp{
 				Kind: protocol.Take, N: n, Tenant: s.Tenant, Pages: table, CoveredByReservation: s.Covered(p),
 			})
 		}
@@ -146,61 +146,61 @@ func (b promptTaking) takePages(it *prompt) {
 // offloader. Only here are page numbers known, so all transfers of the batch are planned at
 // once and go in one message.
 func (b promptTaking) taken() {
-	b.out.pools.received()
-	b.out.move.reset()
+	b.batch.out.pools.received()
+	b.batch.out.move.reset()
 	// Victims before transfers: the pages that they leave are what the transfers write to.
-	b.out.move.victims(&b.out.pools)
-	for i := range b.items {
-		if b.items[i].refused == nil {
+	b.batch.out.move.victims(&b.batch.out.pools)
+	for i := range b.batch.items {
+		if b.batch.items[i].refused == nil {
 			b.fillTables(i)
 		}
 	}
 	b.fillStates()
 	// Nothing has ever been ordered on the device: all pages are ready, and nothing is asked.
-	if b.out.move.ordered {
-		for i := range b.items {
-			if it := &b.items[i]; it.refused == nil {
+	if b.batch.out.move.ordered {
+		for i := range b.batch.items {
+			if it := &b.batch.items[i]; it.refused == nil {
 				b.askReady(it)
 			}
 		}
 	}
-	b.out.move.send()
+	b.batch.out.move.send()
 }
 
 // fillTables completes the tables of prompt i and plans its transfers.
 func (b promptTaking) fillTables(i int) {
-	it := &b.items[i]
+	it := &b.batch.items[i]
 	s := it.sequence
 	for p := it.pools.first; p < it.pools.end; p++ {
-		pl, m := &it.plans[p], b.matchFor(i, p)
+		pl, m := &it.plans[p], b.batch.matchFor(i, p)
 		// The pool has appended to the table that it was lent: what it answers is the table
 		// now, with empty places for onboards and for a copy.
 		if pl.fresh >= 0 {
-			op := b.out.pools.op(p, pl.fresh)
+			op := b.batch.out.pools.op(p, pl.fresh)
 			s.SetTable(p, op.Pages)
-			b.stats.allocated(p, op.N)
+			b.batch.stats.allocated(p, op.N)
 		}
 		if pl.onboard >= 0 {
-			b.stats.allocated(p, b.out.pools.op(p, pl.onboard).N)
+			b.batch.stats.allocated(p, b.batch.out.pools.op(p, pl.onboard).N)
 		}
 		if pl.whole > pl.claimed {
 			b.fillOnboards(i, p)
 		}
 		// Partial reuse is of blocks of the decoder's tokens; state pools are filled by
 		// fillStates.
-		if p >= b.self.end {
+		if p >= b.batch.self.end {
 			continue
 		}
 		switch it.reuse {
 		case messages.PartialCopy:
 			b.fillCopy(i, p)
-			b.stats.allocated(p, 1)
+			b.batch.stats.allocated(p, 1)
 		case messages.PartialTakeover:
 			// On the device the page is in the table since holdSource. From host memory the
 			// contents go to the first fresh page, and the host page is free afterwards: the
 			// tree forgets the block, so no copy of it is of any use.
 			if pl.inspect < 0 { // from host memory
-				b.out.move.onboard(p, protocol.Onboard{Block: m.Source.Block, To: s.Table(p)[m.Blocks], Free: true})
+				b.batch.out.move.onboard(p, protocol.Onboard{Block: m.Source.Block, To: s.Table(p)[m.Blocks], Free: true})
 			}
 		}
 	}
@@ -209,13 +209,13 @@ func (b promptTaking) fillTables(i int) {
 // fillOnboards gives the blocks that come from host memory their pages. What an
 // earlier prompt brings is shared with it.
 func (b promptTaking) fillOnboards(i, p int) {
-	it := &b.items[i]
+	it := &b.batch.items[i]
 	pl := &it.plans[p]
-	blocks, locations := b.found(i, p)
+	blocks, locations := b.batch.found(i, p)
 	// A prompt may onboard nothing itself and share all that it has in host memory.
 	var pages []messages.PageID
 	if pl.onboard >= 0 {
-		pages = b.out.pools.op(p, pl.onboard).Pages
+		pages = b.batch.out.pools.op(p, pl.onboard).Pages
 	}
 	table := it.sequence.Table(p)
 	next := 0
@@ -225,29 +225,29 @@ func (b promptTaking) fillOnboards(i, p int) {
 		}
 		// The page has one reference yet, that of the prompt which brings it; this one gets its
 		// own when the copy has succeeded.
-		if from := b.onboarder(i, p, k); from != nil {
+		if from := b.batch.onboarder(i, p, k); from != nil {
 			table[k] = from.sequence.Table(p)[k]
 			pl.shared = append(pl.shared, table[k])
 			continue
 		}
 		table[k] = pages[next]
-		b.out.move.onboard(p, protocol.Onboard{Block: blocks[k], To: pages[next]})
+		b.batch.out.move.onboard(p, protocol.Onboard{Block: blocks[k], To: pages[next]})
 		next++
 	}
-	b.out.move.ordered = true
+	b.batch.out.move.ordered = true
 }
 
 // fillCopy plans the partial copy of prompt i.
 func (b promptTaking) fillCopy(i, p int) {
-	it, m := &b.items[i], b.matchFor(i, p)
-	page := b.out.pools.op(p, it.plans[p].copyPage).Pages[0]
+	it, m := &b.batch.items[i], b.batch.matchFor(i, p)
+	page := b.batch.out.pools.op(p, it.plans[p].copyPage).Pages[0]
 	// The place that takeCopyPage has left empty.
 	it.sequence.Table(p)[m.Blocks] = page
-	b.out.move.copy(p, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
+	b.batch.out.move.copy(p, protocol.PageCopy{From: m.Source.Pages[p], Block: m.Source.Block, To: page, Tokens: m.Source.Tokens})
 	// The copy is a use of the source, like that of a source on the device.
 	if _, tier, _ := m.Source.Pages[p].Page(); tier == messages.Secondary {
-		q := b.out.move.pool(p)
-		q.Touches = append(q.Touches, protocol.Touch{Block: m.Source.Block, Use: it.sequence.Use().Early()})
+		q := b.batch.out.move.pool(p)
+		q.Touches = append(q.Touches, protocol.Touch{Block: m.Source.Block, Use: it.sequence.Usage.Use().Early()})
 	}
 }
 
@@ -255,19 +255,19 @@ func (b promptTaking) fillCopy(i, p int) {
 // device for another prompt of the batch: in host memory, where the copy found it, a
 // clean copy is left, which has no use.
 func (b promptTaking) touchSource(i int) {
-	it := &b.items[i]
+	it := &b.batch.items[i]
 	if it.reuse != messages.PartialCopy {
 		return
 	}
-	m := &b.match.Items[it.self]
-	for p := range b.self.end {
-		j, onboarded := b.claims.onboarders[p][m.Source.Block]
-		if !onboarded || b.items[j].refused != nil {
+	m := &b.batch.match.Items[it.self]
+	for p := range b.batch.self.end {
+		j, onboarded := b.batch.claims.onboarders[p][m.Source.Block]
+		if !onboarded || b.batch.items[j].refused != nil {
 			continue
 		}
-		pages := b.items[j].sequence.Table(p)[m.Blocks : m.Blocks+1]
-		b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
-		b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Use().Early()})
+		pages := b.batch.items[j].sequence.Table(p)[m.Blocks : m.Blocks+1]
+		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: pages})
+		b.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: it.sequence.Usage.Use().Early()})
 	}
 }
 
@@ -276,10 +276,10 @@ func (b promptTaking) touchSource(i int) {
 // cross pools are asked about apart.
 func (b promptTaking) askReady(it *prompt) {
 	if it.self >= 0 {
-		it.query = b.ask(it, b.decoder)
+		it.query = b.ask(it, b.batch.decoder)
 	}
 	if it.cross >= 0 {
-		it.input = b.ask(it, b.cross)
+		it.input = b.ask(it, b.batch.cross)
 	}
 }
 
@@ -288,7 +288,7 @@ func (b promptTaking) askReady(it *prompt) {
 // copy fills or that was taken over. In a state pool nothing counts as reused: the working page
 // is written to.
 func (b promptTaking) ask(it *prompt, pools poolRange) int {
-	q, index := b.out.move.query()
+	q, index := b.batch.out.move.query()
 	for range pools.first { // lists are by PoolID
 		q.Read, q.Write = append(q.Read, nil), append(q.Write, nil)
 	}
@@ -305,7 +305,7 @@ func (b promptTaking) ask(it *prompt, pools poolRange) int {
 // forgotten, so that its prompt finds what is left when it is matched again. It
 // returns what the offloader must forget, added to lost.
 func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effect {
-	q := b.out.move.pool(p)
+	q := b.batch.out.move.pool(p)
 	// Pages whose bytes did not arrive, by onboards and by partial copies alike.
 	var failed []messages.PageID
 	for k := range q.Onboards {
@@ -316,17 +316,17 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 		// so that no later match runs into the same failure.
 		if o.Failed {
 			to = protocol.Nowhere
-			b.stats.pool(p).Dropped++
+			b.batch.stats.pool(p).Dropped++
 			blocks := []protocol.BlockID{o.Block}
 			lost = append(lost, protocol.Effect{Kind: protocol.HostForget, Pool: messages.PoolID(p), Blocks: blocks})
-			b.pins.forget(p, blocks)
+			b.batch.pins.forget(p, blocks)
 			failed = append(failed, o.To)
 		} else {
-			b.stats.onboarded(p)
+			b.batch.stats.onboarded(p)
 		}
 		// With Free the block was taken over: it is forgotten by the takeover.
 		if !o.Free {
-			b.out.moveBlock(p, o.Block, to)
+			b.batch.out.moveBlock(p, o.Block, to)
 		}
 	}
 	for k := range q.Copies {
@@ -344,18 +344,18 @@ func (b promptTaking) transferred(p int, lost []protocol.Effect) []protocol.Effe
 // in the tables of several prompts, because prompts of a batch share what one of them brings
 // in; all of them are marked.
 func (b promptTaking) markFailed(p int, failed []messages.PageID) {
-	for i := range b.items {
-		it := &b.items[i]
+	for i := range b.batch.items {
+		it := &b.batch.items[i]
 		if !it.served() || !slices.ContainsFunc(it.sequence.Table(p), func(page messages.PageID) bool { return slices.Contains(failed, page) }) {
 			continue
 		}
 		switch {
-		case !b.states.has(p) || b.storedOnly:
+		case !b.batch.states.has(p) || b.batch.storedOnly:
 			if it.refused == nil {
 				it.refused = errTransfer
 			}
 		// The next attempt begins with zeros, for the same copy might fail each time.
-		case b.copiesCheckpoint(i):
+		case b.batch.copiesCheckpoint(i):
 			it.states.noCheckpoint = true
 			if it.refused == nil {
 				it.refused = errTransfer
@@ -379,13 +379,13 @@ func (it *prompt) failed() bool { return it.refused == errTransfer || it.refused
 // well: the source has lost its page to the table of the prompt, and the tree must forget the
 // block in any case.
 func (b promptTaking) takeover(i int) protocol.BlockID {
-	source := b.source(i)
+	source := b.batch.source(i)
 	if source == nil {
 		return protocol.NoBlock
 	}
-	if b.items[i].reuse != messages.PartialTakeover {
+	if b.batch.items[i].reuse != messages.PartialTakeover {
 		return source.Block
 	}
-	b.out.change.Takeovers = append(b.out.change.Takeovers, source.Block)
+	b.batch.out.change.Takeovers = append(b.batch.out.change.Takeovers, source.Block)
 	return protocol.NoBlock
 }

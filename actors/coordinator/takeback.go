@@ -98,12 +98,12 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 	}
 	for p := range it.pools {
 		// Also the pages of copies that succeeded: a step is taken back as a whole.
-		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Use()})
+		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Usage.Use()})
 		it.result.NewPages[p] = it.result.NewPages[p][:0]
 	}
 	it.result.Placed = it.result.Placed[:0]
 	// Tokens before tables: both are as before the step when the next stage looks at them.
-	s.Shorten(len(it.request.Tokens))
+	s.Text.Shorten(len(it.request.Tokens))
 	for p := range it.pools {
 		var old []messages.PageID
 		table := s.Table(p)[:it.pools[p].before]
@@ -119,7 +119,7 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 	// Whether the old pages are shared was decided when they were dropped; the next step
 	// asks again.
 	s.ShareAll()
-	s.SetUse(it.use)
+	s.Usage.SetUse(it.use)
 }
 
 // writtenByOthers tells whether another step holds the page alone since this one
@@ -157,7 +157,7 @@ func (e *extension) dropLost(it *step) {
 			// Kernels that the host has named before may still read the pages.
 			pages := slices.Clone(table)
 			e.out.move.markRead(s, p, pages)
-			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Use()})
+			e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: pages, Use: s.Usage.Use()})
 		}
 	}
 	// Its references go in this round. Sequences that are lost in other ways hold their pages
@@ -207,10 +207,10 @@ func (e *extension) undoTables() {
 			s.MarkLost(sequence.LostBefore)
 			continue
 		}
-		s.Shorten(len(it.request.Tokens))
+		s.Text.Shorten(len(it.request.Tokens))
 		// The step may have noted pages as the sequence's own, which others hold as before.
 		s.ShareAll()
-		s.SetUse(it.use)
+		s.Usage.SetUse(it.use)
 	}
 	e.batch.items = e.batch.items[:0] // another failure must not undo it again
 }

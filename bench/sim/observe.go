@@ -115,13 +115,13 @@ func (w *world) unpin() {
 			w.pins = append(w.pins, pin)
 			return
 		}
-		w.expect(r, m.Err, w.pinRefusals()...)
+		w.expect(r, m.Err, pinRefusals(w)...)
 	}
 	w.submit(r)
 }
 
 // pinRefusals are those that an unpin may get: pins end with what is stored.
-func (w *world) pinRefusals() []messages.Code {
+func pinRefusals(w *world) []messages.Code {
 	if w.treeLost {
 		return []messages.Code{messages.ErrUnknownPin}
 	}

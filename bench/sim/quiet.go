@@ -336,7 +336,7 @@ func (w *world) giveBack() {
 		if w.stop(w.serve(m)) {
 			return
 		}
-		w.expect(&request{kind: "unpin"}, m.Err, w.pinRefusals()...)
+		w.expect(&request{kind: "unpin"}, m.Err, pinRefusals(w)...)
 	}
 	stats := &messages.ReadStats{}
 	if w.stop(w.serve(&messages.Reset{})) || w.stop(w.serve(stats)) {

@@ -73,14 +73,14 @@ func drawSetup(r *rand.Rand, encodes bool) setup {
 		s.pages = append(s.pages, windows.Counts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
 	}
 	if encodes {
-		s.addEncoder(r, room, host)
+		addEncoder(&s, r, room, host)
 	}
 	return s
 }
 
 // addStates adds a recurrent layer to the model. A working page for each sequence may be
 // there, or not.
-func (s *setup) addStates(r *rand.Rand) {
+func addStates(s *setup, r *rand.Rand) {
 	s.recurrent = true
 	if len(s.model.KVHeads) == 1 {
 		s.model.KVHeads = slices.Repeat(s.model.KVHeads, s.model.Layers)
@@ -99,7 +99,7 @@ func (s *setup) addStates(r *rand.Rand) {
 
 // addEncoder makes the model one with an encoder, whose inputs are about as long
 // as prompts and have about as many pages.
-func (s *setup) addEncoder(r *rand.Rand, room, host int) {
+func addEncoder(s *setup, r *rand.Rand, room, host int) {
 	s.encodes = true
 	s.model.CrossLayers, s.model.CrossKVHeads = 1+r.IntN(s.model.Layers), 1+r.IntN(2)
 	s.model.EncoderMaxLen = 2 + r.IntN(4*s.cache.TokensPerBlock)

@@ -70,7 +70,7 @@ func newWorld(p plan) (*world, error) {
 	w.rng = rand.New(rand.NewPCG(p.seed, 1<<63))
 	w.setup = drawSetup(w.rng, encodes(p.seed))
 	if recurrent(p.seed) {
-		w.addStates(w.rng)
+		addStates(&w.setup, w.rng)
 	}
 	watched.Store(w)
 	w.sched = mailbox.NewChoosingScheduler(func(n int) int { return w.rng.IntN(n) })

@@ -169,6 +169,36 @@ func TestATypeWithManyMethods(t *testing.T) {
 	expect(t, files, "tree.record has 61 methods, at most 60")
 }
 
+// The methods of embedded types count, of other packages and through pointers, aliases
+// and interfaces, too; a field with a name has its methods to itself.
+func TestPromotedMethodsCount(t *testing.T) {
+	methods := func(of string, n int) string {
+		text := ""
+		for i := range n {
+			text += fmt.Sprintf("func (r *%s) %s%d() {}\n", of, of, i)
+		}
+		return text
+	}
+	const tree, pool = "// Package tree.\npackage tree\n", "// Package pool.\npackage pool\n"
+	part := "type Part struct{ Deep }\ntype Deep[T any] struct{}\nfunc (Deep[T]) Part0() {}\n" + methods("Part", 40)
+	for name, c := range map[string]struct{ files, want string }{
+		"a struct in a struct":  {tree + part + "type whole struct{ Part }\n" + methods("whole", 21), "tree.whole has 61 methods, at most 60"},
+		"a pointer":             {tree + part + "type whole struct{ *Part }\n" + methods("whole", 21), "tree.whole has 61 methods, at most 60"},
+		"a type with arguments": {tree + part + "type whole struct{ Deep[int] }\n" + methods("whole", 60), "tree.whole has 61 methods, at most 60"},
+		"at the limit":          {tree + part + "type whole struct{ Part }\n" + methods("whole", 20), ""},
+		"a field with a name":   {tree + part + "type whole struct{ part Part }\n" + methods("whole", 60), ""},
+		"a name of its own":     {tree + part + "type whole struct{ Part }\nfunc (w *whole) Part1() {}\n" + methods("whole", 20), ""},
+		"one inside itself":     {tree + "type whole struct{ *whole }\n" + methods("whole", 60), ""},
+		"an alias":              {tree + part + "type other = Part\ntype whole struct{ other }\n" + methods("whole", 21), "tree.whole has 61 methods, at most 60"},
+	} {
+		t.Run(name, func(t *testing.T) { expect(t, map[string]string{"tree/a.go": c.files}, c.want) })
+	}
+	expect(t, map[string]string{
+		"tree/a.go":     tree + part,
+		"internal/b.go": strings.ReplaceAll(pool, "pool", "internal") + "import other \"github.com/kvactor/kvactor/tree\"\ntype whole struct{ other.Part }\n" + methods("whole", 21),
+	}, "internal.whole has 61 methods, at most 60")
+}
+
 func TestFoldersThatHoldNoPackage(t *testing.T) {
 	expect(t, map[string]string{"testdata/a.go": "package", "tree/testdata/a.go": "package", ".git/a.go": "package", "_old/a.go": "package"}, "")
 }

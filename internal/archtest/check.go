@@ -29,7 +29,7 @@ type source struct {
 func Check(root fs.FS, module string) ([]string, error) {
 	var problems []string
 	documented := map[string]bool{}
-	methods := map[string]int{} // by folder and type
+	methods := newMethodSets()
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -50,7 +50,7 @@ func Check(root fs.FS, module string) ([]string, error) {
 		s.check()
 		if !s.isTest() {
 			documented[s.dir] = documented[s.dir] || s.file.Doc != nil
-			s.countMethods(methods)
+			methods.add(s)
 		}
 		return nil
 	})
@@ -59,11 +59,7 @@ func Check(root fs.FS, module string) ([]string, error) {
 			problems = append(problems, fmt.Sprintf("%s: no package comment", dir))
 		}
 	}
-	for name, n := range methods {
-		if limit := max(maxMethods, largeTypes[name]); n > limit {
-			problems = append(problems, fmt.Sprintf("%s has %d methods, at most %d", name, n, limit))
-		}
-	}
+	problems = append(problems, methods.problems()...)
 	sort.Strings(problems)
 	return problems, err
 }
@@ -181,23 +177,6 @@ func (s *source) checkCore() {
 		}
 		return true
 	})
-}
-
-// countMethods adds the methods of a file to those of their types.
-func (s *source) countMethods(methods map[string]int) {
-	for _, d := range s.file.Decls {
-		f, ok := d.(*ast.FuncDecl)
-		if !ok || f.Recv == nil {
-			continue
-		}
-		receiver := f.Recv.List[0].Type
-		if star, ok := receiver.(*ast.StarExpr); ok {
-			receiver = star.X
-		}
-		if name, ok := receiver.(*ast.Ident); ok {
-			methods[s.dir+"."+name.Name]++
-		}
-	}
 }
 
 // checkSizes holds the limits of file and function length.

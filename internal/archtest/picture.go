@@ -129,7 +129,7 @@ const (
 	maxFunction = 70
 )
 
-// maxMethods is how many methods a type may have.
+// maxMethods is how many methods a type may have, those of what it embeds included.
 const maxMethods = 60
 
 // largeTypes have more methods than that, by folder and type, and may get no more.

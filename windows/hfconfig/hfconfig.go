@@ -175,8 +175,8 @@ type layer struct {
 // The fields before layers are set before any reader of a model type runs, and readers
 // change only layers, model and notes.
 type reading struct {
-	*config
-	kind string
+	config *config
+	kind   string
 	// tp is 1 or more: readers divide by it.
 	tp         int
 	stateDType string

@@ -15,7 +15,7 @@ func (r *reading) readLayers() {
 		return
 	}
 	if key := r.unreadable(); key != "" {
-		r.say("model_type %q is not known, and %s says that its cache is not that of plain attention", r.kind, key)
+		r.config.say("model_type %q is not known, and %s says that its cache is not that of plain attention", r.kind, key)
 		return
 	}
 	r.plain()
@@ -82,21 +82,21 @@ var harmless = map[string]bool{
 // A layer_types whose entries are all known is as good as a known model type; a
 // window or chunk without it could be of all layers or of some.
 func (r *reading) unreadable() string {
-	for _, key := range r.keys() {
-		if r.has(key) && !harmless[key] && slices.ContainsFunc(revealing, func(part string) bool { return strings.Contains(key, part) }) {
+	for _, key := range r.config.keys() {
+		if r.config.has(key) && !harmless[key] && slices.ContainsFunc(revealing, func(part string) bool { return strings.Contains(key, part) }) {
 			return key
 		}
 	}
-	switch types := r.texts("layer_types"); {
+	switch types := r.config.texts("layer_types"); {
 	case len(types) > 0:
 		for _, t := range types {
 			if !slices.Contains(commonTypes, t) {
 				return "layer_types"
 			}
 		}
-	case r.has("sliding_window") && r.flag("use_sliding_window", true):
+	case r.config.has("sliding_window") && r.config.flag("use_sliding_window", true):
 		return "sliding_window"
-	case r.has("attention_chunk_size"):
+	case r.config.has("attention_chunk_size"):
 		return "attention_chunk_size"
 	}
 	return ""
@@ -113,9 +113,9 @@ func (r *reading) plain() {
 	for i, t := range r.types() {
 		switch t {
 		case "sliding_attention":
-			r.layers[i].window = r.need("sliding_window")
+			r.layers[i].window = r.config.need("sliding_window")
 		case "chunked_attention":
-			r.layers[i].chunk = r.need("attention_chunk_size")
+			r.layers[i].chunk = r.config.need("attention_chunk_size")
 		}
 	}
 }
@@ -123,9 +123,9 @@ func (r *reading) plain() {
 // types is layer_types, if it has an entry for each layer.
 // Nil is for readers to go by the pattern of the model type.
 func (r *reading) types() []string {
-	types := r.texts("layer_types")
+	types := r.config.texts("layer_types")
 	if len(types) > 0 && len(types) != len(r.layers) {
-		r.say("layer_types has %d entries for %d layers", len(types), len(r.layers))
+		r.config.say("layer_types has %d entries for %d layers", len(types), len(r.layers))
 		return nil
 	}
 	return types
@@ -134,15 +134,15 @@ func (r *reading) types() []string {
 // fill makes all layers alike.
 // A layer to which a list gives no heads keeps nothing.
 func (r *reading) fill(l layer) {
-	n := r.need(layerKeys...)
+	n := r.config.need(layerKeys...)
 	if n > windows.MaxLayers {
-		r.say("%d layers are more than %d", n, windows.MaxLayers)
+		r.config.say("%d layers are more than %d", n, windows.MaxLayers)
 		n = 1
 	}
 	r.layers = slices.Repeat([]layer{l}, n)
 	if heads := r.headList(); heads != nil && l.heads > 0 {
 		if len(heads) != n {
-			r.say("the heads of keys and values are a list of %d for %d layers", len(heads), n)
+			r.config.say("the heads of keys and values are a list of %d for %d layers", len(heads), n)
 			return
 		}
 		for i, h := range heads {
@@ -156,11 +156,11 @@ func (r *reading) fill(l layer) {
 // headList is a list of the KV heads of each layer, nil if one number stands for
 // all.
 func (r *reading) headList() []int {
-	key, v := r.find(kvKeys...)
+	key, v := r.config.find(kvKeys...)
 	if _, ok := v.([]any); !ok {
 		return nil
 	}
-	return r.numbers(key)
+	return r.config.numbers(key)
 }
 
 // attention is a layer with keys and values of the common keys.
@@ -173,7 +173,7 @@ func (r *reading) attention() layer {
 // valueDim is the size of values if it differs from that of keys, else 0.
 // 0 is how windows.Shape says that both are equal; it is also what an absent key gives.
 func (r *reading) valueDim(dim int) int {
-	if v := r.number("v_head_dim"); v != dim {
+	if v := r.config.number("v_head_dim"); v != dim {
 		return v
 	}
 	return 0
@@ -183,7 +183,7 @@ func (r *reading) valueDim(dim int) int {
 func (r *reading) share(heads int, what string) int {
 	n, ok := r.divided(heads)
 	if !ok {
-		r.say("%d %s cannot be divided between %d devices", heads, what, r.tp)
+		r.config.say("%d %s cannot be divided between %d devices", heads, what, r.tp)
 	}
 	return n
 }
@@ -193,13 +193,13 @@ func (r *reading) share(heads int, what string) int {
 // quotient is used only if the file has no other number, and then it must be whole.
 func (r *reading) headDim() int {
 	for _, key := range dimKeys {
-		if r.has(key) {
-			return r.need(key)
+		if r.config.has(key) {
+			return r.config.need(key)
 		}
 	}
-	width, heads := r.need(widthKeys...), r.need(queryKeys...)
+	width, heads := r.config.need(widthKeys...), r.config.need(queryKeys...)
 	if width%heads != 0 {
-		r.say("head_dim is missing, and %d query heads do not divide a width of %d", heads, width)
+		r.config.say("head_dim is missing, and %d query heads do not divide a width of %d", heads, width)
 	}
 	return max(1, width/heads)
 }
@@ -209,19 +209,19 @@ func (r *reading) headDim() int {
 // the same type (new_decoder_architecture) keep without meaning it. A list has a
 // number for each layer; the largest stands for the shape, fill sets the others.
 func (r *reading) kvHeads() int {
-	if multi := r.has("multi_query") || r.has("multi_query_attention"); multi && !r.has("new_decoder_architecture") {
-		return max(1, r.or(1, "multi_query_group_num"))
+	if multi := r.config.has("multi_query") || r.config.has("multi_query_attention"); multi && !r.config.has("new_decoder_architecture") {
+		return max(1, r.config.or(1, "multi_query_group_num"))
 	}
-	if c := r.part("attn_config"); c != nil && c.has("kv_n_heads") {
+	if c := r.config.part("attn_config"); c != nil && c.has("kv_n_heads") {
 		return c.need("kv_n_heads")
 	}
 	if heads := r.headList(); len(heads) > 0 {
 		return max(1, slices.Max(heads))
 	}
-	if key, _ := r.find(kvKeys...); key != "" {
-		return r.need(key)
+	if key, _ := r.config.find(kvKeys...); key != "" {
+		return r.config.need(key)
 	}
-	return r.need(queryKeys...)
+	return r.config.need(queryKeys...)
 }
 
 // windowed gives every layer the window of sliding_window, unless it is off or
@@ -229,13 +229,13 @@ func (r *reading) kvHeads() int {
 // these files have it, is full attention by the rule of windows.
 // An explicit list wins over the rule of the model type.
 func (r *reading) windowed() {
-	if len(r.texts("layer_types")) > 0 {
+	if len(r.config.texts("layer_types")) > 0 {
 		r.plain()
 		return
 	}
 	l := r.attention()
-	if r.has("sliding_window") && r.flag("use_sliding_window", true) {
-		l.window = r.need("sliding_window")
+	if r.config.has("sliding_window") && r.config.flag("use_sliding_window", true) {
+		l.window = r.config.need("sliding_window")
 	}
 	r.fill(l)
 }
@@ -245,13 +245,13 @@ func (r *reading) windowed() {
 // used, as long as the longest sequence.
 func (r *reading) upperWindows() {
 	r.fill(r.attention())
-	if !r.flag("use_sliding_window", false) || !r.has("sliding_window") {
+	if !r.config.flag("use_sliding_window", false) || !r.config.has("sliding_window") {
 		return
 	}
 	types := r.types()
 	for i := range r.layers {
-		if types == nil && i >= r.or(0, "max_window_layers") || types != nil && types[i] == "sliding_attention" {
-			r.layers[i].window = r.need("sliding_window")
+		if types == nil && i >= r.config.or(0, "max_window_layers") || types != nil && types[i] == "sliding_attention" {
+			r.layers[i].window = r.config.need("sliding_window")
 		}
 	}
 }
@@ -259,20 +259,20 @@ func (r *reading) upperWindows() {
 // every returns a reader of models whose every n-th layer has full attention and
 // whose others have windows.
 func every(n int, keys ...string) func(*reading) {
-	return func(r *reading) { r.pattern(max(1, r.or(n, keys...))) }
+	return func(r *reading) { r.pattern(max(1, r.config.or(n, keys...))) }
 }
 
 // pattern gives windows to all layers but each n-th, counted from 1, or by
 // layer_types: files of newer versions have it and may drop the period.
 func (r *reading) pattern(n int) {
-	if r.has("use_bidirectional_attention") {
-		r.say("use_bidirectional_attention: an encoder has no cache")
+	if r.config.has("use_bidirectional_attention") {
+		r.config.say("use_bidirectional_attention: an encoder has no cache")
 	}
 	r.fill(r.attention())
 	types := r.types()
 	for i := range r.layers {
 		if full := (i+1)%n == 0; types == nil && !full || types != nil && types[i] == "sliding_attention" {
-			r.layers[i].window = r.need("sliding_window")
+			r.layers[i].window = r.config.need("sliding_window")
 		}
 	}
 }
@@ -281,7 +281,7 @@ func (r *reading) pattern(n int) {
 // the token itself, ours does: a window that is one too short would drop a block
 // that is still attended to.
 func (r *reading) cohere2() {
-	r.pattern(max(1, r.or(4, "sliding_window_pattern")))
+	r.pattern(max(1, r.config.or(4, "sliding_window_pattern")))
 	for i := range r.layers {
 		if r.layers[i].window > 0 {
 			r.layers[i].window++
@@ -297,12 +297,12 @@ func (r *reading) gptOSS() { r.pattern(2) }
 // only.
 func (r *reading) llama4() {
 	r.fill(r.attention())
-	types, rotary := r.types(), r.numbers("no_rope_layers") // 1 for a layer with rotary positions, despite the name
+	types, rotary := r.types(), r.config.numbers("no_rope_layers") // 1 for a layer with rotary positions, despite the name
 	if len(rotary) > 0 && len(rotary) != len(r.layers) {
-		r.say("no_rope_layers has %d entries for %d layers", len(rotary), len(r.layers))
+		r.config.say("no_rope_layers has %d entries for %d layers", len(rotary), len(r.layers))
 		rotary = nil
 	}
-	interval := max(1, r.or(4, "no_rope_layer_interval"))
+	interval := max(1, r.config.or(4, "no_rope_layer_interval"))
 	for i := range r.layers {
 		chunked := (i+1)%interval != 0
 		if len(rotary) > 0 {
@@ -312,7 +312,7 @@ func (r *reading) llama4() {
 			chunked = types[i] == "chunked_attention"
 		}
 		if chunked {
-			r.layers[i].chunk = r.need("attention_chunk_size")
+			r.layers[i].chunk = r.config.need("attention_chunk_size")
 		}
 	}
 }
@@ -322,14 +322,14 @@ func (r *reading) llama4() {
 // which makes the cache smaller by that part.
 func (r *reading) gemma3n() {
 	r.pattern(5)
-	r.shareLast(r.or(0, "num_kv_shared_layers"))
+	r.shareLast(r.config.or(0, "num_kv_shared_layers"))
 }
 
 // shareLast lets the last n layers read the keys and values of the last layer
 // before them that has the same window.
 func (r *reading) shareLast(n int) {
 	if n < 0 || n >= len(r.layers) {
-		r.say("num_kv_shared_layers %d is not less than the %d layers", n, len(r.layers))
+		r.config.say("num_kv_shared_layers %d is not less than the %d layers", n, len(r.layers))
 		return
 	}
 	own := len(r.layers) - n
@@ -341,7 +341,7 @@ func (r *reading) shareLast(n int) {
 			}
 		}
 		if r.layers[i].shares == 0 {
-			r.say("num_kv_shared_layers: no layer has keys and values for layer %d", i)
+			r.config.say("num_kv_shared_layers: no layer has keys and values for layer %d", i)
 		}
 		r.layers[i].heads = 0
 	}
@@ -353,22 +353,22 @@ func (r *reading) shareLast(n int) {
 // their positions and values are not.
 func (r *reading) gemma4() {
 	r.pattern(6)
-	global := windows.Shape{HeadDim: r.or(r.headDim(), "global_head_dim")}
+	global := windows.Shape{HeadDim: r.config.or(r.headDim(), "global_head_dim")}
 	heads := r.kvHeads()
-	if r.flag("attention_k_eq_v", false) {
-		heads = r.or(heads, "num_global_key_value_heads")
+	if r.config.flag("attention_k_eq_v", false) {
+		heads = r.config.or(heads, "num_global_key_value_heads")
 	}
 	for i := range r.layers {
 		l := &r.layers[i]
-		if i == len(r.layers)-1 && r.texts("layer_types") == nil {
+		if i == len(r.layers)-1 && r.config.texts("layer_types") == nil {
 			l.window = 0
 		}
 		if l.window == 0 {
 			l.shape, l.heads = global, r.share(max(1, heads), "KV heads")
 		}
 	}
-	if r.has("num_kv_shared_layers") {
-		r.shareLast(r.number("num_kv_shared_layers"))
+	if r.config.has("num_kv_shared_layers") {
+		r.shareLast(r.config.number("num_kv_shared_layers"))
 	}
 }
 
@@ -377,16 +377,16 @@ func (r *reading) gemma4() {
 // the files have too, means nothing.
 func (r *reading) mimo() {
 	full := r.attention()
-	dim := r.or(full.shape.HeadDim, "swa_head_dim")
+	dim := r.config.or(full.shape.HeadDim, "swa_head_dim")
 	limited := layer{
-		heads:  r.share(r.or(r.kvHeads(), "swa_num_key_value_heads"), "KV heads"),
-		shape:  windows.Shape{HeadDim: dim, ValueDim: r.or(full.shape.ValueDim, "swa_v_head_dim")},
-		window: r.need("sliding_window", "sliding_window_size"),
+		heads:  r.share(r.config.or(r.kvHeads(), "swa_num_key_value_heads"), "KV heads"),
+		shape:  windows.Shape{HeadDim: dim, ValueDim: r.config.or(full.shape.ValueDim, "swa_v_head_dim")},
+		window: r.config.need("sliding_window", "sliding_window_size"),
 	}
 	r.fill(full)
-	pattern := r.numbers("hybrid_layer_pattern")
+	pattern := r.config.numbers("hybrid_layer_pattern")
 	if len(pattern) != len(r.layers) {
-		r.say("hybrid_layer_pattern has %d entries for %d layers", len(pattern), len(r.layers))
+		r.config.say("hybrid_layer_pattern has %d entries for %d layers", len(pattern), len(r.layers))
 		return
 	}
 	for i, n := range pattern {
@@ -399,13 +399,13 @@ func (r *reading) mimo() {
 // deci is a model whose layers a search has pruned: each has KV heads of its own,
 // given as the query heads that share one, and some have no attention at all.
 func (r *reading) deci() {
-	query, dim := r.need(queryKeys...), r.headDim()
+	query, dim := r.config.need(queryKeys...), r.headDim()
 	blocks := list(r.config, "block_configs", "objects", func(v any) (map[string]any, bool) { m, ok := v.(map[string]any); return m, ok })
 	if len(blocks) == 0 {
-		r.say("block_configs is missing")
+		r.config.say("block_configs is missing")
 	}
 	for i, values := range blocks {
-		block := &config{values: values, problems: r.problems}
+		block := &config{values: values, problems: r.config.problems}
 		attention := block.part("attention")
 		if attention == nil || attention.has("no_op") || attention.has("replace_with_linear") {
 			r.layers = append(r.layers, layer{})
@@ -413,7 +413,7 @@ func (r *reading) deci() {
 		}
 		group := attention.need("n_heads_in_group")
 		if query%group != 0 {
-			r.say("block_configs: n_heads_in_group %d of layer %d does not divide %d heads", group, i, query)
+			r.config.say("block_configs: n_heads_in_group %d of layer %d does not divide %d heads", group, i, query)
 		}
 		r.layers = append(r.layers, layer{heads: r.share(max(1, query/group), "KV heads"), shape: windows.Shape{HeadDim: dim}})
 	}
@@ -430,9 +430,9 @@ func (r *reading) latent() {
 
 // latentLayer is one layer of latent; KVFactor 1 says that there is no second vector.
 func (r *reading) latentLayer() layer {
-	l := layer{heads: 1, shape: windows.Shape{HeadDim: r.need("kv_lora_rank") + r.need("qk_rope_head_dim"), KVFactor: 1}}
-	if r.has("index_head_dim") {
-		l.shape.SideBytes = r.need("index_head_dim") + 4
+	l := layer{heads: 1, shape: windows.Shape{HeadDim: r.config.need("kv_lora_rank") + r.config.need("qk_rope_head_dim"), KVFactor: 1}}
+	if r.config.has("index_head_dim") {
+		l.shape.SideBytes = r.config.need("index_head_dim") + 4
 	}
 	return l
 }
@@ -440,25 +440,25 @@ func (r *reading) latentLayer() layer {
 // t5 is an encoder and a decoder with relative positions, so that the length is
 // that of its training.
 func (r *reading) t5() {
-	l := layer{heads: r.share(r.need("num_heads"), "KV heads"), shape: windows.Shape{HeadDim: r.need("d_kv")}}
-	r.encoder(l, r.or(r.need("num_layers"), "num_decoder_layers"), r.model.MaxSeqLen)
+	l := layer{heads: r.share(r.config.need("num_heads"), "KV heads"), shape: windows.Shape{HeadDim: r.config.need("d_kv")}}
+	r.encoder(l, r.config.or(r.config.need("num_layers"), "num_decoder_layers"), r.model.MaxSeqLen)
 }
 
 // whisper reads sound: its encoder has a fixed number of positions.
 func (r *reading) whisper() {
-	r.encoder(r.decoderLayer(), r.need("decoder_layers"), r.need("max_source_positions"))
+	r.encoder(r.decoderLayer(), r.config.need("decoder_layers"), r.config.need("max_source_positions"))
 }
 
 // bart is an encoder and a decoder with learned positions.
 func (r *reading) bart() {
-	r.encoder(r.decoderLayer(), r.need("decoder_layers"), r.model.MaxSeqLen)
+	r.encoder(r.decoderLayer(), r.config.need("decoder_layers"), r.model.MaxSeqLen)
 }
 
 // decoderLayer is a layer of a decoder whose keys name the decoder.
 func (r *reading) decoderLayer() layer {
-	width, heads := r.need("d_model"), r.need("decoder_attention_heads")
+	width, heads := r.config.need("d_model"), r.config.need("decoder_attention_heads")
 	if width%heads != 0 {
-		r.say("decoder_attention_heads %d does not divide a d_model of %d", heads, width)
+		r.config.say("decoder_attention_heads %d does not divide a d_model of %d", heads, width)
 	}
 	return layer{heads: r.share(heads, "KV heads"), shape: windows.Shape{HeadDim: max(1, width/heads)}}
 }
@@ -468,7 +468,7 @@ func (r *reading) decoderLayer() layer {
 // longest is in encoder tokens, of the longest input.
 func (r *reading) encoder(l layer, layers, longest int) {
 	if layers < 1 || layers > windows.MaxLayers {
-		r.say("%d layers of the decoder are not in 1 to %d", layers, windows.MaxLayers)
+		r.config.say("%d layers of the decoder are not in 1 to %d", layers, windows.MaxLayers)
 		return
 	}
 	r.layers = slices.Repeat([]layer{l}, layers)

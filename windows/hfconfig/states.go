@@ -13,10 +13,10 @@ import (
 func (r *reading) stateType() windows.DType {
 	name := r.stateDType
 	if name == "" || name == windows.AutoDType {
-		name = r.text("mamba_ssm_cache_dtype")
+		name = r.config.text("mamba_ssm_cache_dtype")
 	}
 	if name == "" || name == windows.AutoDType {
-		name = r.text("mamba_ssm_dtype")
+		name = r.config.text("mamba_ssm_dtype")
 	}
 	return r.named(name)
 }
@@ -28,7 +28,7 @@ func (r *reading) named(name string) windows.DType {
 	}
 	d, ok := dtypes[strings.TrimPrefix(name, "torch.")]
 	if !ok {
-		r.say("the element type %q of states is not one of bfloat16, float16, float32", name)
+		r.config.say("the element type %q of states is not one of bfloat16, float16, float32", name)
 		return windows.Float32
 	}
 	return d
@@ -63,7 +63,7 @@ func (r *reading) recurrent(factors ...int) int64 {
 // anyway.
 func (r *reading) split(n int, what string) int {
 	if n%r.tp != 0 {
-		r.say("%d %s cannot be divided between %d devices", n, what, r.tp)
+		r.config.say("%d %s cannot be divided between %d devices", n, what, r.tp)
 	}
 	return max(1, n/r.tp)
 }
@@ -92,8 +92,8 @@ func (r *reading) mamba2(m mamba2) int64 {
 //	conv       inner channels·(kernel − 1)
 //	recurrent  inner channels·state
 func (r *reading) mamba1() int64 {
-	inner := r.split(r.or(2, "mamba_expand")*r.need(widthKeys...), "state channels")
-	return r.conv(inner, r.need("mamba_d_conv")) + r.recurrent(inner, r.need("mamba_d_state"))
+	inner := r.split(r.config.or(2, "mamba_expand")*r.config.need(widthKeys...), "state channels")
+	return r.conv(inner, r.config.need("mamba_d_conv")) + r.recurrent(inner, r.config.need("mamba_d_state"))
 }
 
 // gatedDelta is Qwen3-Next and Qwen3.5: every fourth layer has attention, the
@@ -104,12 +104,12 @@ func (r *reading) mamba1() int64 {
 //	recurrent  value heads·value dim·key dim
 func (r *reading) gatedDelta() {
 	attention := r.attention()
-	keys, values := r.split(r.need("linear_num_key_heads"), "key heads"), r.split(r.need("linear_num_value_heads"), "value heads")
-	keyDim, valueDim := r.need("linear_key_head_dim"), r.need("linear_value_head_dim")
-	state := r.conv(2*keys*keyDim+values*valueDim, r.need("linear_conv_kernel_dim")) + r.recurrent(values, valueDim, keyDim)
+	keys, values := r.split(r.config.need("linear_num_key_heads"), "key heads"), r.split(r.config.need("linear_num_value_heads"), "value heads")
+	keyDim, valueDim := r.config.need("linear_key_head_dim"), r.config.need("linear_value_head_dim")
+	state := r.conv(2*keys*keyDim+values*valueDim, r.config.need("linear_conv_kernel_dim")) + r.recurrent(values, valueDim, keyDim)
 	// All layers are recurrent first; those with attention are replaced.
 	r.fill(layer{state: state})
-	interval := max(1, r.or(4, "full_attention_interval"))
+	interval := max(1, r.config.or(4, "full_attention_interval"))
 	types := r.types()
 	for i := range r.layers {
 		if types == nil && (i+1)%interval == 0 || types != nil && types[i] == "full_attention" {
@@ -123,9 +123,9 @@ func (r *reading) gatedDelta() {
 // convolution each, of one shape. The lists of layers begin with 1.
 // The recurrent part is not asked of stateType: it is float32 whatever the host chooses.
 func (r *reading) kimi() {
-	linear := r.part("linear_attn_config")
+	linear := r.config.part("linear_attn_config")
 	if linear == nil {
-		r.say("linear_attn_config is missing")
+		r.config.say("linear_attn_config is missing")
 		return
 	}
 	heads, dim := r.split(linear.need("num_heads"), "state heads"), linear.need("head_dim")
@@ -133,7 +133,7 @@ func (r *reading) kimi() {
 	r.fill(layer{state: state})
 	for _, n := range linear.numbers("full_attn_layers") {
 		if n < 1 || n > len(r.layers) {
-			r.say("full_attn_layers: there is no layer %d", n)
+			r.config.say("full_attn_layers: there is no layer %d", n)
 			continue
 		}
 		r.layers[n-1] = r.latentLayer()
@@ -146,7 +146,7 @@ func (r *reading) kimi() {
 func (r *reading) jamba() {
 	attention := r.attention()
 	r.fill(layer{state: r.mamba1()})
-	period, offset := r.need("attn_layer_period"), r.or(0, "attn_layer_offset")
+	period, offset := r.config.need("attn_layer_period"), r.config.or(0, "attn_layer_offset")
 	for i := range r.layers {
 		if i%period == offset {
 			r.layers[i] = attention
@@ -159,9 +159,9 @@ func (r *reading) jamba() {
 func (r *reading) bamba() {
 	attention := r.attention()
 	r.fill(layer{state: r.mamba2(r.mambaKeys())})
-	for _, i := range r.numbers("attn_layer_indices") {
+	for _, i := range r.config.numbers("attn_layer_indices") {
 		if i < 0 || i >= len(r.layers) {
-			r.say("attn_layer_indices: there is no layer %d", i)
+			r.config.say("attn_layer_indices: there is no layer %d", i)
 			continue
 		}
 		r.layers[i] = attention
@@ -172,17 +172,17 @@ func (r *reading) bamba() {
 // names no groups has one.
 func (r *reading) mambaKeys() mamba2 {
 	return mamba2{
-		heads: r.need("mamba_n_heads"), headDim: r.mambaHeadDim(), state: r.need("mamba_d_state"),
-		groups: r.or(1, "mamba_n_groups"), kernel: r.need("mamba_d_conv"),
+		heads: r.config.need("mamba_n_heads"), headDim: r.mambaHeadDim(), state: r.config.need("mamba_d_state"),
+		groups: r.config.or(1, "mamba_n_groups"), kernel: r.config.need("mamba_d_conv"),
 	}
 }
 
 // mambaHeadDim is the size of a head, which a file may leave to the width.
 func (r *reading) mambaHeadDim() int {
-	if key, v := r.find("mamba_d_head"); key != "" && v != "auto" {
-		return r.need(key)
+	if key, v := r.config.find("mamba_d_head"); key != "" && v != "auto" {
+		return r.config.need(key)
 	}
-	return r.or(2, "mamba_expand") * r.need(widthKeys...) / r.need("mamba_n_heads")
+	return r.config.or(2, "mamba_expand") * r.config.need(widthKeys...) / r.config.need("mamba_n_heads")
 }
 
 // granite has attention or a state in each layer, as layer_types says. A model
@@ -193,7 +193,7 @@ func (r *reading) granite() {
 	r.fill(attention)
 	types := r.types()
 	if types == nil {
-		r.say("layer_types is missing")
+		r.config.say("layer_types is missing")
 	}
 	var state int64
 	if slices.Contains(types, "mamba") {
@@ -205,7 +205,7 @@ func (r *reading) granite() {
 			r.layers[i] = layer{state: state}
 		case "attention", "full_attention":
 		default:
-			r.say("layer_types: %q of layer %d is not known", t, i)
+			r.config.say("layer_types: %q of layer %d is not known", t, i)
 		}
 	}
 }
@@ -216,15 +216,15 @@ func (r *reading) granite() {
 func (r *reading) nemotron() {
 	attention := r.attention()
 	state := r.mamba2(mamba2{
-		heads: r.need("mamba_num_heads"), headDim: r.need("mamba_head_dim"), state: r.need("ssm_state_size"),
-		groups: r.or(1, "n_groups"), kernel: r.need("conv_kernel"),
+		heads: r.config.need("mamba_num_heads"), headDim: r.config.need("mamba_head_dim"), state: r.config.need("ssm_state_size"),
+		groups: r.config.or(1, "n_groups"), kernel: r.config.need("conv_kernel"),
 	})
-	blocks := r.texts("layers_block_type")
-	for _, letter := range r.text("hybrid_override_pattern") {
+	blocks := r.config.texts("layers_block_type")
+	for _, letter := range r.config.text("hybrid_override_pattern") {
 		blocks = append(blocks, string(letter))
 	}
 	if len(blocks) == 0 {
-		r.say("hybrid_override_pattern is missing")
+		r.config.say("hybrid_override_pattern is missing")
 	}
 	for i, b := range blocks {
 		switch b {
@@ -235,7 +235,7 @@ func (r *reading) nemotron() {
 		case "-", "E", "mlp", "moe":
 			r.layers = append(r.layers, layer{})
 		default:
-			r.say("hybrid_override_pattern: %q of layer %d is not known", b, i)
+			r.config.say("hybrid_override_pattern: %q of layer %d is not known", b, i)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (r *reading) falconH1() {
 
 // noAttention refuses models that only have states.
 func (r *reading) noAttention() {
-	r.say("model_type %q has no attention: there are no keys and values to cache", r.kind)
+	r.config.say("model_type %q has no attention: there are no keys and values to cache", r.kind)
 }
 
 // defaults are the class defaults of model types whose files leave keys out:

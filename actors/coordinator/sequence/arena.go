@@ -91,12 +91,12 @@ func (a *Arena) Open(stamp uint64) *Sequence {
 	s := a.slots[slot]
 	// A handle of the sequence that was in the slot before has another generation.
 	generation := uint32(s.id>>32) + 1
-	tokens, pools, view, inputTokens := s.tokens[:0], s.pools, s.view, s.Input.tokens[:0]
+	tokens, pools, view, inputTokens := s.Text.tokens[:0], s.pools, s.view, s.Input.tokens[:0]
 	wanted, working := s.wanted[:0], s.working[:0]
 	*s = Sequence{
 		arena: a, id: messages.SequenceID(generation)<<32 | messages.SequenceID(slot), running: true,
-		beamTokens: beamTokens{arrays: &a.tokens, tokens: Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
-		pageTables: pageTables{pools: pools, view: view, working: working}, stamps: stamps{opened: stamp},
+		Text: beamTokens{arrays: &a.tokens, tokens: Reopen(tokens, 1)}, Input: Input{tokensPerBlock: a.tokensPerBlock, tokens: inputTokens},
+		pageTables: pageTables{pools: pools, view: view, working: working}, Stamps: stamps{opened: stamp},
 		checkpoints: checkpoints{wanted: wanted},
 	}
 	for p := range pools {
@@ -123,11 +123,11 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 // End frees the slot of a sequence, and its reserve. Its references are the
 // caller's to drop.
 func (a *Arena) End(s *Sequence) {
-	s.endReserve()
-	if s.given && !s.admitted {
-		s.array = nil
+	s.EndReserve()
+	if s.Text.given && !s.admitted {
+		s.Text.array = nil
 	}
-	s.leaveTokens()
+	s.Text.leaveTokens()
 	// The slot can be taken by the next Open; arrays stay, contents do not matter.
 	s.running = false
 	s.Retention, s.InputRetention, s.Session, s.retained = nil, nil, "", nil
@@ -247,11 +247,11 @@ func (a *Arena) wholeBlocks(n TokenCount) BlockIndex {
 // tree still has their symbols.
 func (a *Arena) EndOpenedBy(stamp uint64) {
 	a.Each(func(s *Sequence) {
-		if s.opened == stamp {
+		if s.Stamps.opened == stamp {
 			s.symbols = nil
 			a.End(s)
 			// Tree and pools may still have messages that point into its arrays.
-			s.tokens, s.view, s.working, s.Input.tokens = nil, nil, nil, nil
+			s.Text.tokens, s.view, s.working, s.Input.tokens = nil, nil, nil, nil
 			for p := range s.pools {
 				s.pools[p].beams = nil
 			}
@@ -266,7 +266,7 @@ func (a *Arena) FindOnce(id messages.SequenceID, stamp uint64) (*Sequence, error
 	if refusal != nil {
 		return nil, refusal
 	}
-	if s.touched == stamp {
+	if s.Stamps.touched == stamp {
 		return nil, refusals.New(messages.ErrBadRequest, "sequence %v is twice in one request", id)
 	}
 	return s, nil
@@ -276,7 +276,7 @@ func (a *Arena) FindOnce(id messages.SequenceID, stamp uint64) (*Sequence, error
 // the pages that the sequence holds, whether it is lost or not.
 func (a *Arena) NoteKernel(id messages.SequenceID, after messages.Ticket) {
 	if s := a.Holder(id); s != nil {
-		s.SetAfter(after)
+		s.Usage.SetAfter(after)
 	}
 }
 
@@ -284,7 +284,7 @@ func (a *Arena) NoteKernel(id messages.SequenceID, after messages.Ticket) {
 // coordinator itself failed over it: no one can say how far the change has come.
 func (a *Arena) LoseTouchedBy(stamp uint64) {
 	a.Each(func(s *Sequence) {
-		if s.touched == stamp {
+		if s.Stamps.touched == stamp {
 			s.MarkLost(LostActor)
 		}
 	})

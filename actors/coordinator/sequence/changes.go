@@ -11,14 +11,14 @@ import (
 // chunk above 0 computes the prompt in chunks.
 func (s *Sequence) Begin(o Origin, tokens []messages.Token, chunk TokenCount) {
 	s.Origin, s.chunk = o, chunk
-	s.setTokens(tokens)
+	s.Text.setTokens(tokens)
 }
 
 // BeginKeeping is Begin without the copy: the sequence keeps the array of tokens. If it
 // ends before it is admitted, the array is the caller's again.
 func (s *Sequence) BeginKeeping(o Origin, tokens []messages.Token, chunk TokenCount) {
 	s.Origin, s.chunk = o, chunk
-	s.keepTokens(tokens)
+	s.Text.keepTokens(tokens)
 }
 
 // Plan notes how much of the prompt an admission is about to reuse: so many whole
@@ -54,11 +54,13 @@ func (s *Sequence) Spread(beams int) {
 		s.pendingBeams = beams
 		return
 	}
-	s.spread(beams)
+	spreadBeams(s, beams)
 }
 
-func (s *Sequence) spread(beams int) {
-	s.tokens = spread(s.tokens, beams)
+// spreadBeams gives further beams what the first one has. Working pages and the tables of an
+// input are one for all beams.
+func spreadBeams(s *Sequence, beams int) {
+	s.Text.tokens = spread(s.Text.tokens, beams)
 	for p := range s.arena.tokenPools {
 		s.pools[p].beams = spread(s.pools[p].beams, beams)
 	}
@@ -79,10 +81,10 @@ func spread[T any](lists [][]T, n int) [][]T {
 func (s *Sequence) ExtendBeams(steps []messages.BeamStep) {
 	tokens := make([][]messages.Token, s.Width())
 	for i, b := range steps {
-		tokens[i] = append(slices.Clone(s.tokens[b.Parent]), b.Token)
+		tokens[i] = append(slices.Clone(s.Text.tokens[b.Parent]), b.Token)
 	}
-	s.leaveTokens()
-	s.tokens = tokens
+	s.Text.leaveTokens()
+	s.Text.tokens = tokens
 }
 
 // OwnFrom says that no other sequence holds a block from the given one on: it is
@@ -124,9 +126,9 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 		return
 	}
 	// All pages that the prompt needs are there.
-	s.endReserve()
+	s.EndReserve()
 	if s.pendingBeams > 1 {
-		s.spread(s.pendingBeams)
+		spreadBeams(s, s.pendingBeams)
 		s.pendingBeams = 0
 	}
 }
@@ -138,7 +140,7 @@ func (s *Sequence) Cursor() protocol.Cursor { return s.cursor }
 // set: a request sets them once for each block, also if it comes to the same tokens
 // again after a rewind.
 func (s *Sequence) RetentionFrom() BlockIndex {
-	return max(s.retainedBlocks, s.retained.blocks(s.tokens[0], s.arena.tokensPerBlock))
+	return max(s.retainedBlocks, s.retained.blocks(s.Text.tokens[0], s.arena.tokensPerBlock))
 }
 
 // Rewind drops the last n tokens of a sequence of one beam. The blocks that the
@@ -149,9 +151,9 @@ func (s *Sequence) Rewind(n TokenCount) {
 	// What the request has set on blocks that it now gives up is remembered: it must not set
 	// it again, also if the same tokens come back.
 	if s.Retention != nil && s.retainedBlocks > whole {
-		s.retained = s.retained.with(s.tokens[0][:int(s.retainedBlocks)*s.arena.tokensPerBlock])
+		s.retained = s.retained.with(s.Text.tokens[0][:int(s.retainedBlocks)*s.arena.tokensPerBlock])
 	}
-	s.tokens[0] = s.tokens[0][:length]
+	s.Text.tokens[0] = s.Text.tokens[0][:length]
 	s.computed = min(s.computed, length)
 	if s.retainedBlocks > whole || s.sharedBlocks > whole {
 		// The last stored block is no longer the sequence's.
@@ -188,7 +190,7 @@ func (s *Sequence) DroppedBefore(n TokenCount) (pool int, block BlockIndex, ok b
 // references are the caller's to claim.
 func (s *Sequence) Fork(f *Sequence) {
 	f.Origin = s.Origin
-	f.setTokens(s.tokens[0])
+	f.Text.setTokens(s.Text.tokens[0])
 	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks, s.retainedBlocks, s.retained
 	f.cursor, f.chunkEnd, f.noStore, f.admitted = s.cursor, s.chunkEnd, s.noStore, true
 	if s.symbols != nil {

@@ -42,7 +42,7 @@ func (a *Arena) Check() error {
 		}
 		// Between Open and Admit, and after a loss, tables and counts are in no relation.
 		if s.running && s.admitted && s.loss == NotLost {
-			problems = append(problems, s.check()...)
+			problems = append(problems, check(s)...)
 		}
 	}
 	for p, n := range reserved {
@@ -59,7 +59,7 @@ func (a *Arena) Check() error {
 }
 
 // check verifies a sequence that is admitted and not lost.
-func (s *Sequence) check() (problems []error) {
+func check(s *Sequence) (problems []error) {
 	a, length := s.arena, s.Length()
 	rule := func(holds bool, format string, args ...any) {
 		if !holds {
@@ -69,8 +69,8 @@ func (s *Sequence) check() (problems []error) {
 	// Lengths first: what follows is computed from them.
 	rule(s.computed <= length, "%d of %d tokens are computed", s.computed, length)
 	rule(s.Prompt <= length, "%d tokens, the prompt has %d", length, s.Prompt)
-	for b := range s.tokens {
-		rule(len(s.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b, len(s.tokens[b]), length)
+	for b := range s.Text.tokens {
+		rule(len(s.Text.tokens[b]) == int(length), "beam %d has %d tokens, the first %d", b, len(s.Text.tokens[b]), length)
 	}
 	// Counts of leading blocks lie within what they count.
 	rule(s.sharedBlocks <= s.Blocks(), "%d blocks are shared of %d", s.sharedBlocks, s.Blocks())
@@ -88,18 +88,18 @@ func (s *Sequence) check() (problems []error) {
 		}
 	}
 	for p := range s.arena.tokenPools {
-		s.checkTables(p, rule)
+		checkTables(s, p, rule)
 	}
 	for p := s.arena.tokenPools; p < s.arena.selfPools; p++ {
 		table := s.pools[p].beams[0]
 		rule(len(s.pools[p].beams) == 1 && len(table) == 1 && table[0] != messages.NoPage, "pool %s has tables %v, one working page is due", s.arena.pools[p].Name, s.pools[p].beams)
 	}
-	s.checkInput(rule)
+	checkInput(s, rule)
 	return problems
 }
 
 // checkInput verifies the input of an encoder and its tables.
-func (s *Sequence) checkInput(rule func(bool, string, ...any)) {
+func checkInput(s *Sequence, rule func(bool, string, ...any)) {
 	in, tpb := &s.Input, s.arena.tokensPerBlock
 	// Padding fills the last block and no other.
 	rule(len(in.tokens)%tpb == 0 && int(in.length) <= len(in.tokens) && len(in.tokens)-int(in.length) < tpb,
@@ -120,7 +120,7 @@ func (s *Sequence) checkInput(rule func(bool, string, ...any)) {
 
 // checkTables verifies the tables of one pool: their number, their length, and that
 // exactly what has left the window has no page.
-func (s *Sequence) checkTables(p int, rule func(bool, string, ...any)) {
+func checkTables(s *Sequence, p int, rule func(bool, string, ...any)) {
 	a, held := s.arena, &s.pools[p]
 	shape := &a.pools[p]
 	blocks := a.blocks(s.Length())
@@ -169,7 +169,7 @@ func (s *Sequence) String() string {
 		value int
 	}{
 		{"shared", int(s.sharedBlocks)}, {"retained", int(s.retainedBlocks)}, {"reused", int(s.reusedBlocks)},
-		{"chunk end", s.drawnChunkEnd()}, {"pending beams", s.pendingBeams},
+		{"chunk end", drawnChunkEnd(s)}, {"pending beams", s.pendingBeams},
 	} {
 		if n.value > 0 {
 			fmt.Fprintf(&w, ", %s %d", n.name, n.value)
@@ -206,7 +206,8 @@ func (s *Sequence) String() string {
 	return w.String()
 }
 
-func (s *Sequence) drawnChunkEnd() int {
+// drawnChunkEnd is the end of the chunk, 0 without chunks.
+func drawnChunkEnd(s *Sequence) int {
 	if s.chunk == 0 {
 		return 0
 	}

@@ -80,12 +80,12 @@ func (s *script) change(d *datadriven.TestData) string {
 	} else if err != nil {
 		return fmt.Sprintf("%v\n", err)
 	}
-	q.Touch(s.stamp)
+	q.Stamps.Touch(s.stamp)
 	switch d.Cmd {
 	case "commit":
 		return s.commit(q, TokenCount(s.value(d)))
 	case "extend":
-		q.Extend(make([]messages.Token, s.value(d)))
+		q.Text.Extend(make([]messages.Token, s.value(d)))
 		s.grow(q)
 	case "parents":
 		s.follow(q, d)

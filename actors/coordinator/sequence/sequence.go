@@ -39,7 +39,7 @@ type Sequence struct {
 	// blocks by the time it commits them.
 	forked bool
 
-	beamTokens
+	Text     beamTokens // the tokens of the beams and their memory
 	computed TokenCount // ≤ length
 	Input    Input
 
@@ -58,8 +58,8 @@ type Sequence struct {
 
 	checkpoints
 	pageTables
-	usage
-	stamps
+	Usage  usage
+	Stamps stamps
 }
 
 // usage is what a sequence leaves on pages that it drops.
@@ -118,10 +118,10 @@ func (s *Sequence) ID() messages.SequenceID { return s.id }
 func (s *Sequence) Running() bool { return s.running }
 
 // Length is the number of tokens of each beam.
-func (s *Sequence) Length() TokenCount { return TokenCount(len(s.tokens[0])) }
+func (s *Sequence) Length() TokenCount { return TokenCount(len(s.Text.tokens[0])) }
 
 // Width is the number of beams that have tokens and tables of their own.
-func (s *Sequence) Width() int { return len(s.tokens) }
+func (s *Sequence) Width() int { return len(s.Text.tokens) }
 
 // Beams is the number of beams that the host knows of.
 func (s *Sequence) Beams() int { return max(s.Width(), s.pendingBeams) }
@@ -131,7 +131,7 @@ func (s *Sequence) Beams() int { return max(s.Width(), s.pendingBeams) }
 func (s *Sequence) PendingBeams() int { return s.pendingBeams }
 
 // Tokens are those of one beam. The caller does not change them.
-func (s *Sequence) Tokens(beam int) []messages.Token { return s.tokens[beam] }
+func (s *Sequence) Tokens(beam int) []messages.Token { return s.Text.tokens[beam] }
 
 // Computed is the number of leading tokens whose KV is in the pages.
 func (s *Sequence) Computed() TokenCount { return s.computed }
@@ -184,22 +184,20 @@ func (s *Sequence) HoldSymbols() {
 	*s.symbols = 1
 }
 
-// HoldsSymbols tells whether the tree keeps symbols for the prompt.
-func (s *Sequence) HoldsSymbols() bool { return s.symbols != nil }
-
-// ReleaseSymbols gives the symbols up. It returns the prompt if no other sequence
-// shares them, for the tree to forget them, else nil.
+// ReleaseSymbols gives the symbols up, without which the sequence can offer nothing to the
+// tree any more. It returns the prompt if no other sequence shares them, for the tree to
+// forget them, else nil. Without symbols it does nothing.
 func (s *Sequence) ReleaseSymbols() []messages.Token {
 	if s.symbols == nil {
 		return nil
 	}
 	*s.symbols--
 	last := *s.symbols == 0
-	s.symbols = nil
+	s.symbols, s.noStore = nil, true
 	if !last {
 		return nil
 	}
-	return slices.Clone(s.tokens[0][:s.Prompt])
+	return slices.Clone(s.Text.tokens[0][:s.Prompt])
 }
 
 // ForgetTree follows a tree that was emptied: it knows no cursor and no symbol any

@@ -36,7 +36,7 @@ func open(t *testing.T, a *Arena, n int) *Sequence {
 // Every relation that Check knows is found when it is broken.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	for name, breakIt := range map[string]func(*Arena, *Sequence){
-		"6 of 4 tokens are computed":         func(_ *Arena, s *Sequence) { s.Shorten(2) },
+		"6 of 4 tokens are computed":         func(_ *Arena, s *Sequence) { s.Text.Shorten(2) },
 		"blocks are shared":                  func(_ *Arena, s *Sequence) { s.sharedBlocks = 9 },
 		"blocks are retained":                func(_ *Arena, s *Sequence) { s.retainedBlocks = 2 },
 		"blocks were reused":                 func(_ *Arena, s *Sequence) { s.reusedBlocks = 3 },
@@ -44,7 +44,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"3 beams are pending":                func(_ *Arena, s *Sequence) { s.pendingBeams = 3 },
 		"ends inside a block":                func(_ *Arena, s *Sequence) { s.retained = retainedPrefixes{{1, 2, 3}} },
 		"retained prefix 0 begins prefix 1":  func(_ *Arena, s *Sequence) { s.retained = retainedPrefixes{{1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7, 8}} },
-		"beam 1 has 1 tokens":                func(_ *Arena, s *Sequence) { s.tokens = append(s.tokens, []messages.Token{1}) },
+		"beam 1 has 1 tokens":                func(_ *Arena, s *Sequence) { s.Text.tokens = append(s.Text.tokens, []messages.Token{1}) },
 		"2 tables in pool w6h1 for 1 beams":  func(_ *Arena, s *Sequence) { s.pools[0].beams = append(s.pools[0].beams, nil) },
 		"table of beam 0 in pool w12h1 has":  func(_ *Arena, s *Sequence) { s.SetTable(1, s.Table(1)[:1]) },
 		"block 0 of beam 0 in pool wfullh1":  func(_ *Arena, s *Sequence) { s.Table(2)[0] = messages.NoPage },
@@ -70,7 +70,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 func TestALostSequenceIsNotChecked(t *testing.T) {
 	a := NewArena(modelPools(), tpb, 0)
 	s := open(t, a, 6)
-	s.Shorten(2)
+	s.Text.Shorten(2)
 	s.MarkLost(LostMove)
 	require.NoError(t, a.Check())
 	assert.Contains(t, a.String(), "lost: a page could not be moved")
@@ -96,7 +96,7 @@ func TestHandles(t *testing.T) {
 	}
 	_, err := a.FindOnce(second, 5)
 	require.NoError(t, err)
-	a.Holder(second).Touch(5)
+	a.Holder(second).Stamps.Touch(5)
 	_, err = a.FindOnce(second, 5)
 	assert.ErrorContains(t, err, "twice in one request")
 	a.LoseTouchedBy(4)
@@ -118,11 +118,11 @@ func TestSymbols(t *testing.T) {
 	g.ForgetTree() // a tree that was emptied has no symbols to be released
 	assert.Nil(t, f.ReleaseSymbols(), "g has never released them")
 	s.HoldSymbols()
-	s.Extend([]messages.Token{9})
+	s.Text.Extend([]messages.Token{9})
 	assert.Len(t, s.ReleaseSymbols(), 6, "the prompt")
 	s.HoldSymbols()
 	s.ForgetTree()
-	assert.False(t, s.HoldsSymbols())
+	assert.Nil(t, s.symbols)
 	assert.False(t, s.Stores(), "it cannot be stored without them")
 	assert.Equal(t, s.Blocks(), s.SharedBlocks())
 }
@@ -134,7 +134,7 @@ func TestRetentionIsAppliedOnce(t *testing.T) {
 	s := open(t, a, 4)
 	s.Retention = &messages.Retention{Decode: &messages.DecodeRetention{Priority: 50}}
 	grow := func(tokens ...messages.Token) {
-		s.Extend(tokens)
+		s.Text.Extend(tokens)
 		for p := range a.pools {
 			for int(a.blocks(s.Length())) > len(s.Table(p)) {
 				s.SetTable(p, append(s.Table(p), messages.PageID(100+len(s.Table(p)))))
@@ -147,12 +147,12 @@ func TestRetentionIsAppliedOnce(t *testing.T) {
 	assert.EqualValues(t, 2, s.RetentionFrom())
 	s.Rewind(4)
 	assert.EqualValues(t, 1, s.RetentionFrom())
-	s.Extend([]messages.Token{1, 2, 3, 4})
+	s.Text.Extend([]messages.Token{1, 2, 3, 4})
 	assert.EqualValues(t, 2, s.RetentionFrom(), "the same tokens again")
-	s.Shorten(4)
+	s.Text.Shorten(4)
 	grow(1, 2, 9, 9)
 	s.Rewind(2)
-	s.Extend([]messages.Token{8, 8})
+	s.Text.Extend([]messages.Token{8, 8})
 	assert.EqualValues(t, 1, s.RetentionFrom(), "another block")
 	assert.Len(t, s.retained, 2)
 }

@@ -74,7 +74,7 @@ func (s *Sequence) Clear() {
 			s.pools[p].beams[b] = s.pools[p].beams[b][:0]
 		}
 	}
-	s.endReserve()
+	s.EndReserve()
 }
 
 // LeavingWindow is the range of blocks of a pool that leave the window when n
@@ -148,17 +148,15 @@ func (s *Sequence) setReserve(pool int, n PageCount) {
 	held.reserve = n
 }
 
-// endReserve ends all reserves: the prompt is computed, or never will be.
-func (s *Sequence) endReserve() {
+// EndReserve ends all reserves: the prompt is computed, or never will be. It is called
+// from outside for a sequence that is lost, when pools are rebuilt: what it still holds
+// counts like other pages from then on.
+func (s *Sequence) EndReserve() {
 	s.chunk = 0
 	for p := range s.pools {
 		s.setReserve(p, 0)
 	}
 }
-
-// EndReserve ends the reserves of a sequence that is lost, when pools are rebuilt:
-// what it still holds counts like other pages from then on.
-func (s *Sequence) EndReserve() { s.endReserve() }
 
 // Uncomputed is the part of a table in a pool that a host may write to without asking
 // again: the pages of blocks that are not computed to their end.

@@ -19,23 +19,23 @@ func lentSequence(n, lent int) (*Arena, *Sequence, *protocol.TokenArray) {
 		tokens[i] = messages.Token(i)
 	}
 	s.Begin(Origin{Prompt: TokenCount(n)}, tokens, 0)
-	return a, s, s.Lend(TokenCount(lent))
+	return a, s, s.Text.Lend(TokenCount(lent))
 }
 
 // What the tree refers to is not written to when a sequence is rewound and goes on with
 // other tokens; what is behind it is.
 func TestLentTokensAreNotWrittenTo(t *testing.T) {
 	_, s, array := lentSequence(10, 8)
-	s.Shorten(1)
-	s.Extend([]messages.Token{99})
+	s.Text.Shorten(1)
+	s.Text.Extend([]messages.Token{99})
 	require.Equal(t, messages.Token(99), array.Tokens[9])
-	require.Same(t, array, s.Lend(8))
+	require.Same(t, array, s.Text.Lend(8))
 
-	s.Shorten(5)
-	s.Extend([]messages.Token{77, 78})
+	s.Text.Shorten(5)
+	s.Text.Extend([]messages.Token{77, 78})
 	require.Equal(t, []messages.Token{0, 1, 2, 3, 4, 77, 78}, s.Tokens(0))
 	require.Equal(t, []messages.Token{0, 1, 2, 3, 4, 5, 6, 7}, array.Tokens[:8])
-	require.NotSame(t, array, s.Lend(4))
+	require.NotSame(t, array, s.Text.Lend(4))
 }
 
 // An array is used again when neither a sequence nor the tree uses it, whoever leaves
@@ -44,7 +44,7 @@ func TestArraysAreUsedAgain(t *testing.T) {
 	next := func(a *Arena) *protocol.TokenArray {
 		s := a.Open(2)
 		s.Begin(Origin{Prompt: 10}, make([]messages.Token, 10), 0)
-		return s.array
+		return s.Text.array
 	}
 	for name, used := range map[string]func(a *Arena, s *Sequence, array *protocol.TokenArray) bool{
 		"not lent": func(a *Arena, s *Sequence, array *protocol.TokenArray) bool {
@@ -86,7 +86,7 @@ func TestGivenTokensAreKept(t *testing.T) {
 		require.Same(t, &tokens[0], &s.Tokens(0)[0])
 		if admitted {
 			s.Admit(0, 0, func(int) PageCount { return 0 })
-			s.Extend([]messages.Token{5})
+			s.Text.Extend([]messages.Token{5})
 			require.Zero(t, tokens[:101][100], "behind the prompt")
 		}
 		a.End(s)
