@@ -17,15 +17,15 @@ const maxCounted = 1 << 15
 // It counts breadth first, so a tree of more nodes than are counted lacks its deepest
 // levels and not whole branches.
 func (t *Tree) TopNodes(m *protocol.TopNodes) {
-	o := overview{arena: &t.arena, blocks: &t.blocks}
-	for i := range t.roots {
-		if x := t.roots[i].node; x != none {
+	o := overview{arena: &t.base.arena, blocks: &t.base.blocks}
+	for i := range t.base.roots {
+		if x := t.base.roots[i].node; x != none {
 			o.add(x, -1)
 		}
 	}
 	var children []int32
 	for at := 0; at < len(o.nodes) && len(o.nodes) < maxCounted; at++ {
-		children = t.childrenOf(children[:0], o.nodes[at])
+		children = t.base.childrenOf(children[:0], o.nodes[at])
 		for _, x := range children {
 			o.add(x, at)
 		}
