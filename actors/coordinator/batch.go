@@ -165,7 +165,7 @@ func (b *promptBatch) claimAll() {
 	b.out.pools.reset()
 	for i := range b.items {
 		if b.items[i].refused == nil {
-			b.probeAttention(i)
+			attentionProbe{b}.ask(i)
 		}
 	}
 	for i := range b.items {
@@ -231,7 +231,7 @@ func (b *promptBatch) claimed() {
 	b.recount(b.states)
 	b.countUsers()
 	for i := range b.items {
-		b.noteAttention(i)
+		attentionProbe{b}.note(i)
 		b.decideReuse(i)
 	}
 	// Takeovers that are not allowed are found here, before any prompt is decided about: the

@@ -69,7 +69,7 @@ func (l *lookup) resume() {
 	case lookupMatching:
 		// The usual case: one message to the tree, and none to the pools.
 		if l.foundAtOnce() {
-			l.batch.noteAttention(0)
+			attentionProbe{l.batch}.note(0)
 			l.count()
 			l.end()
 			return
@@ -92,7 +92,7 @@ func (l *lookup) resume() {
 // to.
 func (l *lookup) foundAtOnce() bool {
 	// Whole blocks are claimed whatever the pools say.
-	if !l.batch.hasSource(0) && !l.batch.copiesCheckpoint(0) && !l.batch.probes(0) {
+	if !l.batch.hasSource(0) && !l.batch.copiesCheckpoint(0) && !(attentionProbe{l.batch}).probes(0) {
 		return true
 	}
 	// Whether a takeover is allowed depends on who holds the source.

@@ -286,7 +286,7 @@ func (b *promptBatch) inspectClaims(it *prompt) {
 func (b *promptBatch) recountSources() { b.recount(b.decoder) }
 
 // recount is recountSources for some pools. Questions about other pages, such as those of
-// probeAttention, change nothing.
+// attentionProbe, change nothing.
 func (b *promptBatch) recount(pools poolRange) {
 	for p := pools.first; p < pools.end; p++ {
 		for k := range b.out.pools.ops(p) {

@@ -65,62 +65,66 @@ func (b *promptBatch) found(i, p int) ([]protocol.BlockID, []protocol.Location) 
 	return it.states.checkpoint[:], m.CheckpointPages[p : p+1]
 }
 
-// probeAttention asks who holds the block that a match without states would end
+// attentionProbe finds what the attention pools alone would have given to the prompts of a
+// batch, which an admission answers besides what it reuses.
+type attentionProbe struct{ batch *promptBatch }
+
+// ask asks who holds the block that a match without states would end
 // inside. Only without copies it matters: the block must then be taken over. It is asked
 // before the batch claims anything, for a prompt is to be told what it alone would have
 // found.
-func (b *promptBatch) probeAttention(i int) {
-	it := &b.items[i]
-	if !b.probes(i) {
+func (a attentionProbe) ask(i int) {
+	it := &a.batch.items[i]
+	if !a.probes(i) {
 		return
 	}
-	source := &b.match.Items[it.self].AttentionSource
-	it.states.probes = make([]int, b.states.end)
-	it.states.probed = make([][1]messages.PageID, b.states.end)
-	for p := range b.states.end {
+	source := &a.batch.match.Items[it.self].AttentionSource
+	it.states.probes = make([]int, a.batch.states.end)
+	it.states.probed = make([][1]messages.PageID, a.batch.states.end)
+	for p := range a.batch.states.end {
 		it.states.probes[p] = -1
 		if page, tier, ok := source.Pages[p].Page(); ok && tier == messages.Primary {
 			it.states.probed[p][0] = page
-			it.states.probes[p] = b.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.states.probed[p][:]})
+			it.states.probes[p] = a.batch.out.pools.add(p, protocol.PoolOp{Kind: protocol.Inspect, Pages: it.states.probed[p][:]})
 		}
 	}
 }
 
-// probes tells whether probeAttention has anything to ask.
-func (b *promptBatch) probes(i int) bool {
-	at := b.items[i].self
-	return !b.states.empty() && !b.config.CopyOnPartial && at >= 0 && b.match.Items[at].AttentionSource.Block != protocol.NoBlock
+// probes tells whether ask has anything to ask.
+func (a attentionProbe) probes(i int) bool {
+	at := a.batch.items[i].self
+	return !a.batch.states.empty() && !a.batch.config.CopyOnPartial && at >= 0 && a.batch.match.Items[at].AttentionSource.Block != protocol.NoBlock
 }
 
-// noteAttention notes what a match without states would have reused. Later matches of
+// note notes what a match without states would have reused. Later matches of
 // the same prompt, with less, do not change it.
-func (b *promptBatch) noteAttention(i int) {
-	it := &b.items[i]
-	if b.states.empty() || it.self < 0 {
+func (a attentionProbe) note(i int) {
+	it := &a.batch.items[i]
+	if a.batch.states.empty() || it.self < 0 {
 		return
 	}
-	m := &b.match.Items[it.self]
+	m := &a.batch.match.Items[it.self]
 	it.states.attention = m.Attention
 	// Without copies a block that cannot be taken over is of no use inside.
-	if it.states.probes != nil && (m.AttentionSource.HasChildren || b.attentionHeld(i)) {
+	if it.states.probes != nil && (m.AttentionSource.HasChildren || a.held(i)) {
 		it.states.attention = m.AttentionWhole
 	}
 	it.states.probes, it.states.probed = nil, nil
 }
 
-// attentionHeld tells whether someone holds the block that probeAttention has asked
+// held tells whether someone holds the block that ask has asked
 // about.
-func (b *promptBatch) attentionHeld(i int) bool {
-	it := &b.items[i]
-	block := b.match.Items[it.self].AttentionSource.Block
+func (a attentionProbe) held(i int) bool {
+	it := &a.batch.items[i]
+	block := a.batch.match.Items[it.self].AttentionSource.Block
 	for p, op := range it.states.probes {
 		if op < 0 {
-			if b.pins.count(p, block) > 0 {
+			if a.batch.pins.count(p, block) > 0 {
 				return true
 			}
 			continue
 		}
-		if share := b.out.pools.op(p, op).Shares[0]; share.References > 0 || share.Pins > 0 {
+		if share := a.batch.out.pools.op(p, op).Shares[0]; share.References > 0 || share.Pins > 0 {
 			return true
 		}
 	}
