@@ -41,6 +41,8 @@ func served(t *testing.T, o Options) *Collector {
 		require.NoError(t, err)
 	})
 	c.Attach(e, e.Pools())
+	c.Copied("offload", 30*time.Millisecond, 7)
+	c.Copied("offload", 20*time.Millisecond, 3)
 	prompt := func(first messages.Token) []messages.Token {
 		tokens := make([]messages.Token, 17)
 		tokens[0] = first
@@ -111,6 +113,8 @@ func TestWhatIsExported(t *testing.T) {
 		{float64(stats.Pools[1].Primary.Cached), "kvactor_pages", []string{"wfullh1", "primary", "cached"}},
 		{float64(stats.Pools[0].Primary.Free), "kvactor_pages", []string{"w8h1", "primary", "free"}},
 		{float64(stats.Pools[1].BytesOffloaded), "kvactor_offloaded_bytes_total", []string{"wfullh1"}},
+		{.05, "kvactor_link_busy_seconds_total", []string{"offload"}},
+		{10, "kvactor_link_bytes_total", []string{"offload"}},
 		{8, "kvactor_pool_window_tokens", []string{"w8h1"}},
 		{4, "kvactor_pool_block_tokens", []string{"wfullh1"}},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
 	"github.com/kvactor/kvactor/cmd/demo/internal/workload"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -27,6 +28,8 @@ type conversationFlags struct {
 	device               string
 	ahead                bool // offload_ahead
 	store                storeFlag
+	serve                string // address of the page; empty: none
+	watcher              *watch.Watcher
 }
 
 func (f *conversationFlags) flags(c *cobra.Command) {
@@ -40,6 +43,7 @@ func (f *conversationFlags) flags(c *cobra.Command) {
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
 	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
 	f.store.add(flags)
+	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
 }
 
 // check refuses counts that would take all memory by a slip of the finger.
@@ -88,6 +92,14 @@ func converse(c *cobra.Command, f *conversationFlags) (failed error) {
 	if err := openDevice(f.device); err != nil {
 		return err
 	}
+	if f.serve != "" {
+		w, err := watch.Start(f.serve, "demo", c.ErrOrStderr())
+		if err != nil {
+			return statusError{err, statusUsage}
+		}
+		defer w.Close()
+		f.watcher = w
+	}
 	p, err := openPlay(c.Context(), f)
 	if err != nil {
 		return err
@@ -124,9 +136,12 @@ func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 		cache.HostCacheSize += int64(f.hostPages) * p.PageBytes()
 	}
 	options := engine.Options{Model: preset.Model, Cache: cache, Pages: pages}
-	fetch, closeStore, err := f.attach(ctx, &options)
+	fetch, stored, closeStore, err := f.attach(ctx, &options)
 	if err != nil {
 		return nil, err
+	}
+	if f.watcher != nil {
+		options.Spawn = f.watcher.With(stored...)
 	}
 	rig, err := engine.Open(options)
 	if err != nil {
@@ -160,21 +175,23 @@ const simulatedModel = "demo converse, simulated"
 const saveBytes = 2 << 30
 
 // attach makes the engine use the store, if there is one. What is fetched comes to host
-// pages first, so there must be some. fetch is how long admissions wait for it.
-func (f *conversationFlags) attach(ctx context.Context, o *engine.Options) (fetch time.Duration, done func() error, err error) {
+// pages first, so there must be some. fetch is how long admissions wait for it, list has
+// the options of the engine.
+func (f *conversationFlags) attach(ctx context.Context, o *engine.Options) (fetch time.Duration, list []actors.Option, done func() error, err error) {
 	if f.store.url == "" {
-		return 0, func() error { return nil }, nil
+		return 0, nil, func() error { return nil }, nil
 	}
 	if f.hostPages == 0 {
-		return 0, nil, statusError{errors.New("--store goes with --host-pages: what is fetched comes there first"), statusUsage}
+		return 0, nil, nil, statusError{errors.New("--store goes with --host-pages: what is fetched comes there first"), statusUsage}
 	}
 	config, err := f.store.open(ctx, simulatedModel)
 	if err != nil {
-		return 0, nil, statusError{err, statusUsage}
+		return 0, nil, nil, statusError{err, statusUsage}
 	}
 	config.SaveBytes = saveBytes
-	o.Spawn = engine.With(actors.WithStore(config))
-	return fetchTime, config.Store.Close, nil
+	list = []actors.Option{actors.WithStore(config)}
+	o.Spawn = engine.With(list...)
+	return fetchTime, list, config.Store.Close, nil
 }
 
 // pageMemory is the device memory of all pools.

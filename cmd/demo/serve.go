@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
+	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -25,6 +26,8 @@ type serveFlags struct {
 	limits        scheduler.Config
 	timeout       time.Duration
 	grace         time.Duration
+	store         storeFlag
+	watch         watchFlags
 }
 
 func serveCommand() *cobra.Command {
@@ -38,6 +41,11 @@ OpenAI's API can talk to it: completions and chat completions, with n, stop, see
 temperature, top_p, max_tokens, logprobs, stream and stream_options. The usage tells
 how many tokens of the prompt were cached; cache_salt separates tenants.
 
+Beside the API it serves a page that shows the cache at work, at /, its numbers at
+/stats, metrics for Prometheus at /metrics, and the blocks that the cache holds as
+server-sent events at /events, without tokens and salts. --events publishes them over
+ZeroMQ for routers, as vLLM does.
+
 Without --model it serves SmolLM2, if it is where demo model get smollm2 says, and
 else a tiny model that comes with the program. It listens on this machine only,
 unless --listen says otherwise; there are no passwords.`,
@@ -45,7 +53,7 @@ unless --listen says otherwise; there are no passwords.`,
   curl http://127.0.0.1:8080/v1/chat/completions -d '{"model":"kvactor-tiny","messages":[{"role":"user","content":"What is a KV cache?"}]}'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := openService(&f)
+			s, err := openService(c.Context(), &f)
 			if err != nil {
 				return statusError{err, statusUsage}
 			}
@@ -68,6 +76,8 @@ unless --listen says otherwise; there are no passwords.`,
 	flags.IntVar(&f.limits.Draft, "draft", 0, "tokens that are drafted by looking them up in the text so far; the answers are the same")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "time that a request may take")
 	flags.DurationVar(&f.grace, "grace", 20*time.Second, "time that requests have to end after an interrupt")
+	f.store.add(flags)
+	f.watch.add(flags)
 	return c
 }
 
@@ -79,10 +89,13 @@ type service struct {
 	scheduler *scheduler.Scheduler
 	listener  net.Listener
 	api       *openai.Server
+
+	observer   *watch.Observer
+	closeStore func() error
 }
 
 // openService opens everything that can be wrong.
-func openService(f *serveFlags) (_ *service, err error) {
+func openService(ctx context.Context, f *serveFlags) (_ *service, err error) {
 	if f.timeout <= 0 || f.grace < 0 {
 		return nil, fmt.Errorf("--timeout %s, --grace %s: they must be positive", f.timeout, f.grace)
 	}
@@ -93,14 +106,23 @@ func openService(f *serveFlags) (_ *service, err error) {
 	if s.language, err = openLanguage(f.model); err != nil {
 		return nil, err
 	}
-	if s.runner, err = runner.Open(s.model, f.config); err != nil {
+	if err := s.observe(); err != nil {
 		return nil, err
+	}
+	if s.closeStore, err = f.store.attach(ctx, &f.config, s.files, s.path); err != nil {
+		return nil, err
+	}
+	if s.runner, err = runner.Open(s.model, f.config); err != nil {
+		return nil, errors.Join(err, s.closeStore())
 	}
 	if s.scheduler, err = scheduler.New(s.runner, f.limits); err == nil {
 		s.listener, err = net.Listen("tcp", f.listen)
 	}
+	if err == nil {
+		err = s.observer.Attach(ctx, s.runner.Engine, s.runner.Engine.Shapes())
+	}
 	if err != nil {
-		return nil, errors.Join(err, s.runner.Close())
+		return nil, s.close(err)
 	}
 	s.api = openai.New(s.scheduler, openai.Config{
 		Name: s.name, Words: s.words, Form: s.form, MaxLen: s.runner.Config.MaxLen, Timeout: f.timeout,
@@ -112,6 +134,15 @@ func openService(f *serveFlags) (_ *service, err error) {
 	return s, nil
 }
 
+// close ends everything that is open.
+func (s *service) close(cause error) error {
+	s.observer.Close()
+	if s.listener != nil {
+		_ = s.listener.Close() // it may be closed already
+	}
+	return errors.Join(cause, s.runner.Close(), s.closeStore())
+}
+
 // run serves until the context ends or the engine fails. Then requests that run have
 // the time of --grace.
 func (s *service) run(ctx context.Context, notes io.Writer) error {
@@ -120,6 +151,7 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 	engine, served := make(chan error, 1), make(chan error, 1)
 	go func() { engine <- s.scheduler.Run(hard) }()
 	web := &http.Server{Handler: s.api, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	web.RegisterOnShutdown(s.mountPage(hard))
 	go func() { served <- web.Serve(s.listener) }()
 	fmt.Fprintf(notes, "serving %s, %d parameters, on http://%s/v1\n", s.name, s.model.Parameters, s.listener.Addr())
 	var failed error
@@ -145,5 +177,5 @@ func (s *service) run(ctx context.Context, notes io.Writer) error {
 		failed = errors.Join(failed, err)
 	}
 	failed = errors.Join(failed, <-engine)
-	return errors.Join(failed, s.runner.Close())
+	return s.close(failed)
 }

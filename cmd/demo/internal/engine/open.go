@@ -47,6 +47,9 @@ type Setup struct {
 	Pools  []windows.Pool
 	Device gpu.Device
 	Clock  func() time.Duration
+	// Trace sets who is told of each operation of the simulated device when it has ended.
+	// It is called before the engine starts; nil: the device tells no one.
+	Trace func(func(sim.Operation))
 }
 
 // Spawn starts an engine; stop ends what the engine itself does not end when it
@@ -89,9 +92,13 @@ func Open(o Options) (*Rig, error) {
 	if o.Watch == Watched {
 		poison = sim.PoisonOn
 	}
-	device, err := sim.New(sim.Config{
-		MemoryBytes: deviceMemory(pools, o.Pages), Profile: link, Poison: poison,
-	})
+	// The device is made before the engine, and whoever spawns the engine may watch it.
+	told := func(sim.Operation) {}
+	config := sim.Config{MemoryBytes: deviceMemory(pools, o.Pages), Profile: link, Poison: poison}
+	if o.Spawn != nil {
+		config.Trace = func(op sim.Operation) { told(op) }
+	}
+	device, err := sim.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +107,16 @@ func Open(o Options) (*Rig, error) {
 		r.hazards = check.Wrap(device, check.Options{})
 		r.Device, r.Launcher = r.hazards, r.hazards
 	}
-	if err := r.start(o); err != nil {
+	if err := r.start(o, func(f func(sim.Operation)) { told = f }); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
 	return r, nil
 }
 
 // start starts the engine on the rig's device.
-func (r *Rig) start(o Options) error {
+func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	watched := &creations{Device: r.Device, handles: map[string]gpu.Pool{}}
-	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now}
+	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now, Trace: trace}
 	if o.Clock != nil {
 		setup.Clock = o.Clock
 	}

@@ -33,18 +33,19 @@ var system = sync.OnceValue(func() *actor.ActorSystem {
 
 // Config says how a model is run.
 type Config struct {
-	TokensPerBlock int             // 0: 32
-	Pages          int             // of each pool on the device; 0: enough for two of the longest sequences
-	HostPages      int             // of each pool in host memory
-	Chunk          int             // tokens of a prompt that are computed at a time; 0: all
-	NoReuse        bool            // store and match nothing
-	DType          windows.DType   // of the cache; "": float32
-	MaxLen         int             // of a sequence; 0: what the model is made for, at most 8192
-	Workers        int             // that compute; 0: one for each processor
-	Checked        bool            // report every access to pages that nothing orders
-	Seed           int64           // of the device's schedule
-	Options        []actors.Option // of the engine
-	Fetch          time.Duration   // that an admission waits for the engine's store, if it has one
+	TokensPerBlock int                 // 0: 32
+	Pages          int                 // of each pool on the device; 0: enough for two of the longest sequences
+	HostPages      int                 // of each pool in host memory
+	Chunk          int                 // tokens of a prompt that are computed at a time; 0: all
+	NoReuse        bool                // store and match nothing
+	DType          windows.DType       // of the cache; "": float32
+	MaxLen         int                 // of a sequence; 0: what the model is made for, at most 8192
+	Workers        int                 // that compute; 0: one for each processor
+	Checked        bool                // report every access to pages that nothing orders
+	Seed           int64               // of the device's schedule
+	Options        []actors.Option     // of the engine
+	Fetch          time.Duration       // that an admission waits for the engine's store, if it has one
+	Trace          func(sim.Operation) // is told of each operation of the device; nil: nothing is
 	// Adjust changes the cache configuration before the engine starts. Nil: not.
 	Adjust func(*windows.Config)
 }
@@ -137,7 +138,7 @@ func (r *Runner) start(geometry windows.Model, cache windows.Config) (err error)
 		counts[i] = windows.Counts{Primary: pages, Secondary: r.Config.HostPages}
 		memory += int64(pages) * p.PageBytes()
 	}
-	if r.device, err = sim.New(sim.Config{MemoryBytes: memory, Seed: r.Config.Seed}); err != nil {
+	if r.device, err = sim.New(sim.Config{MemoryBytes: memory, Seed: r.Config.Seed, Trace: r.Config.Trace}); err != nil {
 		return err
 	}
 	r.launch, r.sync = r.device, r.device.Sync

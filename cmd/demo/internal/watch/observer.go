@@ -1,0 +1,144 @@
+package watch
+
+import (
+	"context"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/events/publish"
+	"github.com/kvactor/kvactor/events/publish/wire"
+	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/metrics"
+	"github.com/kvactor/kvactor/metrics/page"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// Options say what an Observer serves.
+type Options struct {
+	Title   string
+	Events  wire.Config // its sockets are opened if it is enabled
+	Aliases metrics.Aliases
+	// ShowTokens makes the events over HTTP tell tokens and salts.
+	ShowTokens bool
+	NoLookup   bool
+	Pprof      bool
+	Encode     func(string) ([]messages.Token, error) // of prompts that are looked up
+	Waiting    func() int                             // requests that wait for an admission
+}
+
+// Observer watches one engine: its page, its metrics, its published events.
+type Observer struct {
+	o         Options
+	collector *metrics.Collector
+	recorder  page.Recorder
+	publisher *wire.Publisher // nil: the model has nothing to publish
+	page      *page.Page
+}
+
+// NewObserver makes an observer. EngineOptions and Adjust go to the engine, Operation to its
+// device, and Attach comes when it runs.
+func NewObserver(o Options) *Observer {
+	if o.Events == (wire.Config{}) {
+		o.Events = wire.Default()
+	}
+	return &Observer{o: o, collector: metrics.New(metrics.Options{Model: o.Title, Aliases: o.Aliases, Waiting: o.Waiting})}
+}
+
+// EngineOptions are those that the engine is started with.
+func (o *Observer) EngineOptions() []actors.Option {
+	return []actors.Option{actors.WithCallObserver(func(ctx context.Context, request messages.Request, began time.Time, err error) {
+		o.collector.Observe(ctx, request, began, err)
+		o.recorder.Observe(ctx, request, began, err)
+	})}
+}
+
+// eventBuffer is how many events the engine keeps for readers.
+const eventBuffer = 1 << 16
+
+// Adjust makes an engine keep events.
+func (o *Observer) Adjust(c *windows.Config) {
+	c.EventBufferMaxSize = max(c.EventBufferMaxSize, eventBuffer)
+}
+
+// Operation notes a copy of the simulated device.
+func (o *Observer) Operation(op sim.Operation) {
+	if op.Kind != "copy" {
+		return
+	}
+	o.collector.Copied(op.Stream, op.End-op.Start, op.Bytes)
+	o.recorder.Copied(page.Transfer{
+		Stream: op.Stream, Label: op.Label, Start: op.Start.Seconds(), End: op.End.Seconds(), Copies: op.Copies, Bytes: op.Bytes,
+	})
+}
+
+// Attach starts to watch an engine.
+func (o *Observer) Attach(ctx context.Context, e *actors.Engine, pools []windows.Pool) error {
+	o.collector.Attach(e, pools)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(o.collector)
+	p := page.Options{
+		Title: o.o.Title, Source: e, Pools: pools, Recorder: &o.recorder, Encode: o.o.Encode, NoLookup: o.o.NoLookup,
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}),
+	}
+	if o.o.Pprof {
+		p.Pprof = profiles()
+	}
+	publisher, err := wire.Start(ctx, wire.Options{
+		Source: source{e}, View: publish.Config{Pools: pools}, Config: o.o.Events, ShowTokens: o.o.ShowTokens,
+	})
+	switch {
+	case err == nil:
+		o.publisher, p.Events = publisher, publisher
+	case o.o.Events.Enable:
+		return err
+	default: // A model without attention has nothing to publish, and its page no events.
+	}
+	o.page = page.New(p)
+	return nil
+}
+
+// profiles serves the profiles of the process.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// Page is the page of the engine that is attached.
+func (o *Observer) Page() *page.Page { return o.page }
+
+// ServerInfo says where events are published; nil if they are not.
+func (o *Observer) ServerInfo() http.Handler {
+	if o.publisher == nil {
+		return nil
+	}
+	return o.publisher.ServerInfo()
+}
+
+// Close ends the publisher. The engine may have ended.
+func (o *Observer) Close() {
+	if o.publisher != nil {
+		_ = o.publisher.Close(context.Background())
+	}
+}
+
+// source gives an engine of package actors the names of kvactor.Engine's methods.
+type source struct{ *actors.Engine }
+
+func (s source) Events(ctx context.Context, r messages.ReaderID) (messages.EventBatch, error) {
+	return s.EventsOf(ctx, r)
+}
+
+func (s source) Snapshot(ctx context.Context, r messages.ReaderID) (messages.EventBatch, error) {
+	return s.SnapshotOf(ctx, r)
+}

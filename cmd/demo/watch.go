@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
+	"github.com/kvactor/kvactor/events/publish/wire"
+	"github.com/kvactor/kvactor/metrics"
+	"github.com/kvactor/kvactor/metrics/page"
+)
+
+// watchFlags say how a server may be watched.
+type watchFlags struct {
+	events     string
+	aliases    []string
+	showTokens bool
+	noLookup   bool
+	pprof      bool
+}
+
+func (f *watchFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.events, "events", "", "publish the cached blocks over ZeroMQ at an `endpoint`, such as tcp://127.0.0.1:5557, or as vLLM's kv_events_config says in JSON; they have tokens and salts")
+	flags.StringSliceVar(&f.aliases, "aliases", nil, "export metrics under the names of other engines, too: vllm, trtllm")
+	flags.BoolVar(&f.showTokens, "show-tokens", false, "tell tokens and salts at /events")
+	flags.BoolVar(&f.noLookup, "no-lookup", false, "do not let visitors of the page look prompts up")
+	flags.BoolVar(&f.pprof, "pprof", false, "serve profiles at /debug/pprof/; they show the memory of the process")
+}
+
+// options are those of an observer.
+func (f *watchFlags) options() (o watch.Options, err error) {
+	o = watch.Options{ShowTokens: f.showTokens, NoLookup: f.noLookup, Pprof: f.pprof}
+	if o.Events, err = f.published(); err != nil {
+		return o, fmt.Errorf("--events: %w", err)
+	}
+	for _, name := range f.aliases {
+		switch name {
+		case "vllm":
+			o.Aliases |= metrics.AliasVLLM | metrics.AliasVLLMLegacy
+		case "trtllm":
+			o.Aliases |= metrics.AliasTensorRTLLM
+		default:
+			return o, fmt.Errorf("--aliases %s: want vllm or trtllm", name)
+		}
+	}
+	return o, nil
+}
+
+// published is the configuration of --events.
+func (f *watchFlags) published() (wire.Config, error) {
+	c := wire.Default()
+	if f.events == "" {
+		return c, nil
+	}
+	if strings.HasPrefix(strings.TrimSpace(f.events), "{") {
+		return wire.ParseConfig([]byte(f.events))
+	}
+	c.Enable, c.Endpoint = true, f.events
+	return c, c.Validate()
+}
+
+// observe prepares the engine of a service for being watched.
+func (s *service) observe() error {
+	o, err := s.flags.watch.options()
+	if err != nil {
+		return err
+	}
+	o.Title, o.Encode = s.name, s.words.Encode
+	o.Waiting = func() int { return s.scheduler.Counters().Waiting }
+	s.observer = watch.NewObserver(o)
+	c := &s.flags.config
+	c.Options = append(c.Options, s.observer.EngineOptions()...)
+	c.Adjust, c.Trace = s.observer.Adjust, s.observer.Operation
+	return nil
+}
+
+// mountPage adds the page to the paths of the API, and returns what ends its streams: a
+// server that shuts down would wait for them.
+func (s *service) mountPage(ctx context.Context) (end func()) {
+	ctx, end = context.WithCancel(ctx)
+	_, local := s.listener.Addr().(*net.TCPAddr)
+	local = local && s.listener.Addr().(*net.TCPAddr).IP.IsLoopback()
+	mount := func(pattern string, h http.Handler) {
+		if local {
+			h = page.Local(h)
+		}
+		s.api.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			during, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			h.ServeHTTP(w, r.WithContext(during))
+		}))
+	}
+	s.observer.Page().Register(mount, "GET /healthz") // the API has its own
+	if info := s.observer.ServerInfo(); info != nil {
+		mount("GET /server_info", info)
+	}
+	return end
+}
