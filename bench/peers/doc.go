@@ -1,0 +1,20 @@
+// Command peers measures the engine beside other cache managers, on real traces.
+//
+//	cd bench/peers && go run . -traces ../../../shared/traces
+//
+// It drives kvbm-logical (Rust, the block manager of NVIDIA Dynamo), vLLM and SGLang
+// (Python) and this engine, each in a process of its own and in turn, with the same
+// prompts, block size and capacity. A request is an admission: match the prompt, take
+// pages for the rest, store it, release it. The command prints a table of the medians,
+// the ratio to this engine, and the hits, which say whether the caches do the same work.
+//
+// What a peer needs is installed on the first run, under -cache: a crate through cargo,
+// wheels through pip. A peer that cannot be had is skipped with a word. The module is
+// apart from the engine's, so nothing of it reaches a host.
+//
+// What is timed. For this engine: Admit, Commit and Release through its actors, with the
+// validation of the tokens, the copy of the prompt, the page tables and the tickets. For
+// the peers: hashing the prompt, matching, allocating with eviction, registering,
+// releasing; not the making of the prompt's list of tokens. No process writes contents:
+// this engine's simulated device does, outside the time that counts.
+package main

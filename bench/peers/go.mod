@@ -1,0 +1,3 @@
+module github.com/kvactor/kvactor/bench/peers
+
+go 1.26.0
