@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/transfer"
 )
 
 // Errors of a device.
@@ -30,13 +31,8 @@ type Ticket = messages.Ticket
 // Pool is a device's handle of one pool of pages, device and host tier.
 type Pool int32
 
-// Slot is the memory of one page. What a slot's bytes mean changes with its
-// owners; ordering is a matter of slots, never of contents.
-type Slot struct {
-	Pool Pool
-	Tier messages.Tier
-	Page messages.PageID
-}
+// Slot is the memory of one page: its Pool, its Tier and its Page.
+type Slot transfer.Slot[Pool]
 
 // PoolSpec sizes a pool.
 type PoolSpec struct {
@@ -70,19 +66,9 @@ type Tensor struct {
 	Rank      int // whose memory it is, on a device that stands for several; else 0
 }
 
-// Copy moves Bytes from one slot to another. It may not leave either page,
-// unless it is a run.
-type Copy struct {
-	Src, Dst             Slot
-	SrcOffset, DstOffset int64
-	Bytes                int64 // of all pages
-	// Pages above 1 make it a run: so many whole pages, from Src on to those from
-	// Dst on, which lie one behind the other on both sides, in one descriptor.
-	Pages int32
-	// Zero writes zero bytes to Dst and reads nothing. Src is then the same as Dst,
-	// a device page, and so are the offsets.
-	Zero bool
-}
+// Copy moves bytes from one slot to another, or whole pages of a run that begins there.
+// Its fields are those of transfer.Copy.
+type Copy transfer.Copy[Slot]
 
 // Batch is a set of copies that are submitted in one call. No destination may
 // overlap another destination or a source of the batch. Reads of all copies

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/transfer"
 )
 
 // Lane is one of the copy streams. One stream for each direction fills the link. There
@@ -26,25 +27,14 @@ var laneNames = [lanes]string{"offload", "onboard", "copy", "bulk"}
 // String names the lane.
 func (l Lane) String() string { return laneNames[l] }
 
-// Slot is the memory of one page.
-type Slot struct {
-	Pool messages.PoolID
-	Tier messages.Tier
-	Page messages.PageID
-}
+// Slot is the memory of one page of a pool of the engine.
+type Slot transfer.Slot[messages.PoolID]
 
 // String gives tier and number.
 func (s Slot) String() string { return fmt.Sprintf("%d/%s %d", s.Pool, s.Tier, s.Page) }
 
-// Copy moves Bytes from one slot to another, or a run of Pages consecutive whole pages
-// that begin at Src and Dst.
-type Copy struct {
-	Src, Dst             Slot
-	SrcOffset, DstOffset int64
-	Bytes                int64
-	Pages                int32 // above 1: a run
-	Zero                 bool  // Dst is filled with zeros; Src is the same
-}
+// Copy moves bytes from one slot to another, or whole pages of a run that begins there.
+type Copy transfer.Copy[Slot]
 
 // extend adds a whole page to either end of a run, and tells whether it could: the page
 // must adjoin the run in the same direction at source and destination.
