@@ -12,11 +12,11 @@ import (
 
 // chatFolder is a fixture's model with a vocabulary of ASCII characters. What it
 // says means nothing.
-func chatFolder(t *testing.T) string {
+func chatFolder(t *testing.T, fixture string) string {
 	t.Helper()
 	folder := t.TempDir()
 	for _, name := range []string{"fixture.json", "weights.safetensors"} {
-		text, err := os.ReadFile(filepath.Join(fixtureFolder, name))
+		text, err := os.ReadFile(filepath.Join(fixture, name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
 	}
@@ -36,12 +36,14 @@ func chatFolder(t *testing.T) string {
 
 // The second prompt finds what the first one and its answer left.
 func TestChat(t *testing.T) {
-	status, out, errs := command(t, "Hello there, who are you?\n\nAnd now?\n", "chat", "--model", chatFolder(t), "--tokens", "6", "--compare")
-	require.Zero(t, status, errs)
-	assert.NotEmpty(t, out)
-	assert.Contains(t, errs, "[0 of 40 tokens of the prompt were cached, 0 pages came from host memory")
-	assert.Regexp(t, `\[[34]\d of \d\d tokens of the prompt were cached`, errs)
-	assert.Contains(t, errs, "without the cache]")
+	for _, fixture := range []string{fixtureFolder, recurrentFolder} {
+		status, out, errs := command(t, "Hello there, who are you?\n\nAnd now?\n", "chat", "--model", chatFolder(t, fixture), "--tokens", "6", "--compare")
+		require.Zero(t, status, errs)
+		assert.NotEmpty(t, out)
+		assert.Contains(t, errs, "[0 of 40 tokens of the prompt were cached, 0 pages came from host memory")
+		assert.Regexp(t, `\[[34]\d of \d\d tokens of the prompt were cached`, errs)
+		assert.Contains(t, errs, "without the cache]")
+	}
 }
 
 // Without a model file the built-in model answers, and remembers.

@@ -34,14 +34,13 @@ func modelRunCommand() *cobra.Command {
 		Short: "Answer requests with a model, JSON lines on standard input",
 		Long: `run loads a model, a folder with config.json and .safetensors files or a GGUF
 file, and answers requests, JSON lines on standard input, one after the other on
-one engine whose pages hold all keys and values:
+one engine whose pages hold all keys and values, and the states of recurrent layers:
 
   {"tokens":[1,2,3],"encoder":[…],"new":40,"logits":true,"salt":"…"}
 
 What is answered depends on the model and the request alone, to the bit, never on
 what was cached. The answer tells that, too: cached_tokens, onboarded_pages, and
-first_logits_position, the first position that was computed. Models with
-recurrent layers run without reuse.`,
+first_logits_position, the first position that was computed.`,
 		Example: `  echo '{"tokens":[5,7,11,13],"new":8}' | demo model run cmd/demo/internal/model/testdata/llama_gqa`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {

@@ -11,13 +11,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fixtureFolder is a model that comes with the sources.
-var fixtureFolder = filepath.Join("internal", "model", "testdata", "llama_gqa")
+// fixtureFolder and recurrentFolder are models that come with the sources.
+var (
+	fixtureFolder   = filepath.Join("internal", "model", "testdata", "llama_gqa")
+	recurrentFolder = filepath.Join("internal", "model", "testdata", "qwen3_next")
+)
 
-// The second of two equal requests computes one position, and answers the same.
+// The second of two equal requests computes one position, and answers the same: the
+// prompt has one token more than two blocks.
 func TestModelRun(t *testing.T) {
+	for _, folder := range []string{fixtureFolder, recurrentFolder} {
+		t.Run(filepath.Base(folder), func(t *testing.T) { runTwice(t, folder) })
+	}
+}
+
+func runTwice(t *testing.T, folder string) {
+	t.Helper()
 	request := `{"tokens":[5,7,11,13,17,19,23,29,31],"new":8,"logits":true}` + "\n"
-	status, out, errs := command(t, request+request, "model", "run", fixtureFolder, "--tokens-per-block", "4", "--chunk", "4", "--pages", "16", "--host-pages", "8", "--dtype", "bfloat16", "--check")
+	status, out, errs := command(t, request+request, "model", "run", folder, "--tokens-per-block", "4", "--chunk", "4", "--pages", "16", "--host-pages", "8", "--dtype", "bfloat16", "--check")
 	require.Zero(t, status, errs)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 2)

@@ -119,7 +119,7 @@ func openService(ctx context.Context, f *serveFlags) (_ *service, err error) {
 		s.listener, err = net.Listen("tcp", f.listen)
 	}
 	if err == nil {
-		err = s.observer.Attach(ctx, s.runner.Engine, s.runner.Engine.Shapes())
+		err = s.observer.Attach(ctx, s.runner.Engine.Actors(), s.runner.Engine.Pools())
 	}
 	if err != nil {
 		return nil, s.close(err)

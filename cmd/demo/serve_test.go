@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -40,7 +42,7 @@ func startServe(t *testing.T, args ...string) (url string, stop func() int, errs
 	errs = &notes{}
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, append([]string{"serve", "--model", "tiny", "--listen", "127.0.0.1:0"}, args...), strings.NewReader(""), io.Discard, errs)
+		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--model", "tiny"}, args...), strings.NewReader(""), io.Discard, errs)
 	}()
 	address := regexp.MustCompile(`http://\S+`)
 	require.Eventually(t, func() bool { return address.MatchString(errs.text()) }, time.Minute, time.Millisecond, "%s", errs)
@@ -61,6 +63,35 @@ func TestServe(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	assert.Equal(t, 200, answer.StatusCode)
 	assert.Contains(t, string(text), "Hello Anna!")
+	http.DefaultClient.CloseIdleConnections()
+	assert.Zero(t, stop(), errs.text())
+}
+
+// A model with recurrent layers is served with reuse, choices and drafts.
+func TestServeRecurrent(t *testing.T) {
+	folder := chatFolder(t, recurrentFolder)
+	url, stop, errs := startServe(t, "--model", folder, "--draft", "4", "--max-len", "256", "--tokens-per-block", "4", "--chunk", "8")
+	ask := func() (answer struct {
+		Choices []struct{ Text string }
+		Usage   struct {
+			Details struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		}
+	}) {
+		body := `{"model":"` + filepath.Base(folder) + `","temperature":0,"n":3,"max_tokens":12,"prompt":"ab ab ab ab ab ab"}`
+		r, err := http.Post(url+"/completions", "", strings.NewReader(body))
+		require.NoError(t, err)
+		require.Equal(t, 200, r.StatusCode)
+		require.NoError(t, json.NewDecoder(r.Body).Decode(&answer))
+		require.NoError(t, r.Body.Close())
+		return answer
+	}
+	first, second := ask(), ask()
+	assert.Len(t, first.Choices, 3)
+	assert.Equal(t, first.Choices, second.Choices)
+	assert.Zero(t, first.Usage.Details.Cached)
+	assert.Equal(t, 16, second.Usage.Details.Cached)
 	http.DefaultClient.CloseIdleConnections()
 	assert.Zero(t, stop(), errs.text())
 }

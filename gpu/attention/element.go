@@ -88,8 +88,8 @@ func (e Element) Decode(dst []float32, src []byte) {
 	}
 }
 
-// view gives stored float32 numbers without a copy, where the machine allows it.
-func (e Element) view(src []byte, n int) ([]float32, bool) {
+// View gives stored float32 numbers without a copy, where the machine allows it.
+func (e Element) View(src []byte, n int) ([]float32, bool) {
 	if e.Type != windows.Float32 || !littleEndian {
 		return nil, false
 	}
@@ -102,7 +102,7 @@ func (e Element) view(src []byte, n int) ([]float32, bool) {
 
 // read gives n stored numbers, as a view or decoded into scratch.
 func (e Element) read(scratch []float32, src []byte, n int) []float32 {
-	if rows, ok := e.view(src, n); ok {
+	if rows, ok := e.View(src, n); ok {
 		return rows
 	}
 	e.Decode(scratch[:n], src)

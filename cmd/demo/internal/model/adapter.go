@@ -2,8 +2,9 @@ package model
 
 import "math/rand/v2"
 
-// Adapter is a LoRA adapter of the fused Q, K and V matrices of attention: W
-// becomes W + B·A with matrices of a low rank. A nil Adapter changes nothing.
+// Adapter is a LoRA adapter of the matrix that each mixer reads its input with (fused
+// Q, K and V, latents, inputs of a recurrent layer): W becomes W + B·A with matrices
+// of a low rank. A nil Adapter changes nothing.
 type Adapter struct {
 	Name   string
 	layers []lowRank // by block; rank 0: none
@@ -29,14 +30,13 @@ func RandomAdapter(m *Model, name string, rank int, seed uint64) *Adapter {
 	}
 	a := &Adapter{Name: name, layers: make([]lowRank, len(m.blocks))}
 	for i := range m.blocks {
-		if s, ok := m.blocks[i].mixer.(*selfAttention); ok {
-			a.layers[i] = lowRank{rank, draw(rank * s.qkv.in), draw(rank * s.qkv.out)}
-		}
+		l := m.blocks[i].mixer.adapted()
+		a.layers[i] = lowRank{rank, draw(rank * l.in), draw(rank * l.out)}
 	}
 	return a
 }
 
-// adapt adds what the sequences' adapters change to fused rows.
+// adapt adds what the sequences' adapters change to the rows of a mixer's matrix.
 func (e *Executor) adapt(qkv, x []float32, l *linear) {
 	row := 0
 	for _, s := range e.step {

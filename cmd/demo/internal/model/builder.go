@@ -117,7 +117,7 @@ func (b *builder) outputHead(name string) {
 
 // cached numbers a layer that has a cache.
 func (b *builder) cached(heads, dim, window int) int {
-	b.m.caches = append(b.m.caches, cacheShape{heads, dim, window, 2})
+	b.m.caches = append(b.m.caches, cacheShape{heads: heads, dim: dim, window: window, factor: 2, layer: len(b.m.blocks)})
 	return len(b.m.caches) - 1
 }
 

@@ -41,7 +41,7 @@ func Calibrate(m *Model, dtype windows.DType, workers *attention.Workers) ([]mes
 			top[at] = max(top[at], math.Abs(float64(x)))
 		}
 	}
-	s := &Sequence{Prompt: calibrationTokens, State: m.NewState(), LogitsFrom: calibrationTokens}
+	s := &Sequence{Prompt: calibrationTokens, LogitsFrom: calibrationTokens}
 	for i := range calibrationTokens {
 		s.Tokens = append(s.Tokens, messages.Token(i*7919%m.Vocab))
 	}
@@ -50,6 +50,9 @@ func Calibrate(m *Model, dtype windows.DType, workers *attention.Workers) ([]mes
 	}
 	for _, p := range pools {
 		blocks := make([][]byte, calibrationTokens/p.TokensPerBlock)
+		if p.Kind == windows.KindState {
+			blocks = blocks[:1] // the working page
+		}
 		for i := range blocks {
 			blocks[i] = make([]byte, p.PageBytes())
 		}
@@ -77,8 +80,10 @@ func (m *Model) scales(top map[[2]int]float64, dtype windows.DType) []messages.L
 		return messages.LayerScale{Layer: layer, Cross: cross, K: float32(k * math.Sqrt2 / most), V: float32(v / most)}
 	}
 	var out []messages.LayerScale
-	for i := range m.caches {
-		out = append(out, of(i, false))
+	for i, c := range m.caches {
+		scale := of(i, false)
+		scale.Layer = c.layer
+		out = append(out, scale)
 	}
 	if m.cross.heads > 0 {
 		for i := range m.caches {

@@ -26,8 +26,10 @@
 //
 // # Recurrent layers
 //
-// Mamba-2 and the gated delta rule keep a State for each sequence, which blocks
-// of tokens cannot restore. The engine has no pages for states yet: the host
-// holds them and such a model runs without reuse (Model.Recurrent). States step
-// one token at a time, in prefill too, so chunks do not change bits.
+// Mamba-2 and the gated delta rule keep a state for each sequence, which blocks
+// of tokens cannot restore. It lies in the sequence's working page, float32 in
+// every type of the cache; the engine copies it to checkpoints, and a reused
+// prompt begins with a copy of one. States step one token at a time, in prefill
+// too, so chunks do not change bits. A step of drafts leaves the working page as
+// it is until it is known how many are accepted.
 package model

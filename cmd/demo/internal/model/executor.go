@@ -15,14 +15,18 @@ type Sequence struct {
 	Cached int              // tokens before them, whose K and V are in the pages
 	Prompt int              // tokens of the prompt
 	// Pages are the bytes of the pages by pool and block, nil without a page; the
-	// cross pool comes last.
+	// cross pool comes last. A state pool has one, the working page, with the state
+	// after Cached tokens: the step advances it.
 	Pages [][][]byte
 	// Encoder is the encoder's input. From EncodeFrom on its keys and values are
 	// written in this step; at its length or beyond the encoder does not run.
 	Encoder    []messages.Token
 	EncodeFrom int
-	State      *State   // of a recurrent model; the step advances it
 	Adapter    *Adapter // nil: none
+	// With Drafts the working pages stay as they are, and States are the states after
+	// each of Tokens: WriteStates writes those after the tokens that are accepted.
+	Drafts bool
+	States [][]float32
 
 	LogitsFrom int // first of Tokens whose logits are wanted
 
@@ -44,6 +48,7 @@ type Executor struct {
 
 	tokensPerBlock int
 	places         []place // by cache layer
+	statePlaces    []place // by block, of recurrent ones
 	crossPlace     place
 	scales         [][2]float32 // by cache layer
 	crossScales    [][2]float32
@@ -79,6 +84,7 @@ const (
 	bufferLatent
 	bufferLogits
 	bufferConv
+	bufferState
 	bufferCount
 )
 
@@ -86,29 +92,23 @@ const (
 func NewExecutor(m *Model, pools []windows.Pool, workers *attention.Workers) (*Executor, error) {
 	e := &Executor{model: m, workers: workers, kernel: attention.NewKernel(workers), tokensPerBlock: pools[0].TokensPerBlock}
 	e.places = make([]place, len(m.caches))
+	e.statePlaces = make([]place, len(m.blocks))
 	e.scales = make([][2]float32, len(m.caches))
 	e.crossScales = make([][2]float32, len(m.caches))
 	own := pools
 	if m.cross.heads > 0 {
 		own, e.crossPlace.pool = pools[:len(pools)-1], len(pools)-1
 	}
-	found := 0
-	for p, pool := range own {
-		for i, layer := range pool.Layers {
-			if layer >= len(m.caches) {
-				return nil, fmt.Errorf("pool %s has layer %d, the model has %d", pool.Name, layer, len(m.caches))
-			}
-			e.places[layer] = place{p, i}
-			found++
-		}
-	}
-	if found != len(m.caches) {
-		return nil, fmt.Errorf("pools have %d layers, the model has %d", found, len(m.caches))
+	if err := e.place(own); err != nil {
+		return nil, err
 	}
 	for _, pool := range pools {
-		l, err := attention.NewLayout(pool)
-		if err != nil {
-			return nil, err
+		var l attention.Layout // of a state pool: none
+		if pool.Kind != windows.KindState {
+			var err error
+			if l, err = attention.NewLayout(pool); err != nil {
+				return nil, err
+			}
 		}
 		e.pools = append(e.pools, l)
 	}
@@ -119,13 +119,47 @@ func NewExecutor(m *Model, pools []windows.Pool, workers *attention.Workers) (*E
 	return e, nil
 }
 
+// place notes where in the pools each layer lies.
+func (e *Executor) place(pools []windows.Pool) error {
+	m, found, states := e.model, 0, 0
+	number := make(map[int]int, len(m.caches)) // of the cache of a block
+	for i, c := range m.caches {
+		number[c.layer] = i
+	}
+	for p, pool := range pools {
+		for i, layer := range pool.Layers {
+			n, cached := number[layer]
+			switch {
+			case layer >= len(m.blocks):
+				return fmt.Errorf("pool %s has layer %d, the model has %d", pool.Name, layer, len(m.blocks))
+			case pool.Kind == windows.KindState:
+				e.statePlaces[layer] = place{p, i}
+				states++
+			case !cached:
+				return fmt.Errorf("pool %s has layer %d, which has no keys and values", pool.Name, layer)
+			default:
+				e.places[n] = place{p, i}
+				found++
+			}
+		}
+	}
+	if stated := len(m.blocks) - len(m.caches); found != len(m.caches) || states != stated {
+		return fmt.Errorf("pools have %d layers and %d states, the model has %d and %d", found, states, len(m.caches), stated)
+	}
+	return nil
+}
+
 // SetScales sets what K and V of a layer are divided by in 8 bits.
 func (e *Executor) SetScales(layer int, cross bool, k, v float32) {
 	if cross {
 		e.crossScales[layer] = [2]float32{k, v}
 		return
 	}
-	e.scales[layer] = [2]float32{k, v}
+	for i, c := range e.model.caches {
+		if c.layer == layer {
+			e.scales[i] = [2]float32{k, v}
+		}
+	}
 }
 
 // buffer gives n numbers, whatever they hold.
@@ -185,6 +219,14 @@ func (e *Executor) Run(step []*Sequence) error {
 // prepare makes the plans and resolves caches.
 func (e *Executor) prepare(step []*Sequence) error {
 	e.step = step
+	for _, s := range step {
+		if s.States = nil; s.Drafts {
+			s.States = make([][]float32, len(s.Tokens))
+			for i := range s.States {
+				s.States[i] = make([]float32, 0, e.model.stateLen())
+			}
+		}
+	}
 	own := attention.Metadata{TokensPerBlock: e.tokensPerBlock}
 	var cross attention.Metadata
 	for p := range e.caches {

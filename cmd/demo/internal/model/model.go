@@ -38,6 +38,7 @@ type Model struct {
 type cacheShape struct {
 	heads, dim, window int
 	factor             int // rows of a token for each head: 1 in latent attention, else 2
+	layer              int // index of its block
 }
 
 // block is one layer.
@@ -65,38 +66,52 @@ const (
 // mixer is the part of a block that looks at other tokens. y may not be x.
 type mixer interface {
 	run(e *Executor, y, x []float32, rows int) error
+	adapted() *linear // the matrix that an adapter changes
 }
 
 // Recurrent tells whether the model has layers whose state blocks of tokens
-// cannot restore. The engine keeps no states yet, so such a model runs without
-// reuse, and its host holds a State for each sequence.
-func (m *Model) Recurrent() bool {
+// cannot restore: the engine has state pools for them.
+func (m *Model) Recurrent() bool { return m.stateLen() > 0 }
+
+// stateLen is how many numbers the states of all layers have.
+func (m *Model) stateLen() int {
+	n := 0
 	for i := range m.blocks {
-		if _, ok := m.blocks[i].mixer.(recurrent); ok {
-			return true
+		if r, ok := m.blocks[i].mixer.(recurrent); ok {
+			n += r.stateSize()
 		}
 	}
-	return false
+	return n
 }
 
 // Encodes tells whether the model has an encoder.
 func (m *Model) Encodes() bool { return m.encoder != nil }
 
-// Geometry is what the engine must know: the shape of the model's caches and the
-// attention window of each of its layers. Layers without a cache are left out.
+// Geometry is what the engine must know: the shape of the model's caches, the size
+// of its states, and the attention window of each of its layers. Layers are blocks.
 func (m *Model) Geometry(maxLen int, dtype windows.DType) (windows.Model, []int) {
-	g := windows.Model{Layers: len(m.caches), MaxSeqLen: maxLen}
-	var limits []int
+	n := len(m.blocks)
+	g := windows.Model{Layers: n, MaxSeqLen: maxLen, KVHeads: make([]int, n), Shapes: make([]windows.Shape, n)}
+	limits := make([]int, n)
+	for i := range limits {
+		limits[i] = maxLen
+	}
 	for _, c := range m.caches {
-		g.KVHeads = append(g.KVHeads, c.heads)
-		g.Shapes = append(g.Shapes, windows.Shape{HeadDim: c.dim, KVFactor: c.factor, DType: dtype})
-		limits = append(limits, c.window)
-		if c.window == 0 {
-			limits[len(limits)-1] = maxLen
+		g.KVHeads[c.layer] = c.heads
+		g.Shapes[c.layer] = windows.Shape{HeadDim: c.dim, KVFactor: c.factor, DType: dtype}
+		if c.window > 0 {
+			limits[c.layer] = c.window
+		}
+	}
+	// States are float32 whatever the type of the cache: what is rounded once a
+	// token would drift.
+	for i := range m.blocks {
+		if r, ok := m.blocks[i].mixer.(recurrent); ok {
+			g.States = append(g.States, windows.State{Layers: []int{i}, Bytes: 4 * int64(r.stateSize())})
 		}
 	}
 	if m.cross.heads > 0 {
-		g.CrossLayers, g.CrossKVHeads, g.EncoderMaxLen = len(m.caches), m.cross.heads, maxLen
+		g.CrossLayers, g.CrossKVHeads, g.EncoderMaxLen = n, m.cross.heads, maxLen
 	}
 	return g, limits
 }
@@ -111,38 +126,8 @@ func (m *Model) CheckTokens(tokens []messages.Token) error {
 	return nil
 }
 
-// NewState is the state of a sequence without tokens; nil if the model has none.
-func (m *Model) NewState() *State {
-	if !m.Recurrent() {
-		return nil
-	}
-	s := &State{layers: make([][]float32, len(m.blocks))}
-	for i := range m.blocks {
-		if r, ok := m.blocks[i].mixer.(recurrent); ok {
-			s.layers[i] = make([]float32, r.stateSize())
-		}
-	}
-	return s
-}
-
-// State is what recurrent layers keep of one sequence: numbers of fixed size for
-// each such layer. It is a value that can be copied at any length of a sequence:
-// that is what a page of a state pool will hold when the engine has them.
-type State struct{ layers [][]float32 }
-
-// Clone copies a state, for a fork or a checkpoint.
-func (s *State) Clone() *State {
-	if s == nil {
-		return nil
-	}
-	c := &State{layers: make([][]float32, len(s.layers))}
-	for i, l := range s.layers {
-		c.layers[i] = append([]float32(nil), l...)
-	}
-	return c
-}
-
-// recurrent is a mixer with a state.
+// recurrent is a mixer with a state: numbers of fixed size that say all that it
+// knows of the tokens so far. They are all zero before the first token.
 type recurrent interface {
 	mixer
 	stateSize() int

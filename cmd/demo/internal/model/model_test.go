@@ -117,13 +117,16 @@ func TestStatesAreRight(t *testing.T) {
 		b, at := newBench(t, f.model, windows.Float32), 0
 		for _, n := range []int{4, 8, 16, 20, 23} {
 			b.prompt = len(c.Tokens)
-			s := &Sequence{Tokens: c.Tokens[at:n], Cached: at, Prompt: len(c.Tokens), Pages: b.pages, State: b.state}
+			s := &Sequence{Tokens: c.Tokens[at:n], Cached: at, Prompt: len(c.Tokens), Pages: b.pages}
 			require.NoError(t, b.e.Run([]*Sequence{s}))
 			at = n
-			for i, state := range b.state.layers {
-				if state == nil {
+			for i := range f.model.blocks {
+				r, ok := f.model.blocks[i].mixer.(recurrent)
+				if !ok {
 					continue
 				}
+				state := make([]float32, r.stateSize())
+				stateElement.Decode(state, b.e.stateBytes(s, i, len(state)))
 				conv := f.expect(t, fmt.Sprintf("long.conv.%d.after%d", i, n))
 				assert.LessOrEqual(t, distance(conv, state[:len(conv)]), f.tolerance(), "%s, layer %d, after %d", name, i, n)
 				assert.LessOrEqual(t, distance(f.expect(t, fmt.Sprintf("long.state.%d.after%d", i, n)), state[len(conv):]), f.tolerance(), "%s, layer %d, after %d", name, i, n)

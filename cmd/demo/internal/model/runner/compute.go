@@ -46,10 +46,6 @@ func (r *Runner) Compute(ctx context.Context, batch ...*Sequence) ([]error, erro
 // ComputeOnly runs a step without committing it: tokens that may be rewound.
 // Commit follows.
 func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) ([]error, error) {
-	tables, err := r.tables(ctx, batch)
-	if err != nil {
-		return nil, err
-	}
 	// Contexts come first. The order of the rest is the caller's.
 	order := make([]int, len(batch))
 	for i := range order {
@@ -60,34 +56,26 @@ func (r *Runner) ComputeOnly(ctx context.Context, batch ...*Sequence) ([]error, 
 	upTo := make([]int, len(batch))
 	for _, i := range order {
 		s := batch[i]
-		if errs[i] = tables[i].Err; errs[i] != nil {
-			continue
-		}
 		upTo[i] = s.until(r.Config.Chunk, r.Config.TokensPerBlock)
 		if upTo[i] <= s.computed {
 			return nil, fmt.Errorf("nothing to compute: %d of %d tokens are", s.computed, len(s.Tokens))
 		}
-		k.add(s, upTo[i], tables[i].Tables)
-	}
-	if len(k.steps) == 0 {
-		return errs, nil
+		if err := s.checkState("a step", s.computed); err != nil {
+			return nil, err
+		}
+		k.add(s, upTo[i])
 	}
 	ticket, err := k.run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range batch {
-		if errs[i] == nil {
-			s.computed, s.last, s.encode = upTo[i], ticket, len(s.encoder)
-			s.ready = s.ready[:0]
+		s.computed, s.last, s.encode = upTo[i], ticket, len(s.encoder)
+		if s.drafted == nil {
+			s.state = upTo[i]
 		}
 	}
 	return errs, nil
-}
-
-// Commit tells the engine that tokens up to one of each sequence are computed.
-func (r *Runner) Commit(ctx context.Context, batch []*Sequence, upTo []int) ([]error, error) {
-	return r.commit(ctx, batch, upTo, batch[0].last)
 }
 
 func rank(s *Sequence) int {
@@ -111,8 +99,9 @@ type kernel struct {
 }
 
 // add puts the tokens [computed, upTo) of a sequence into the step.
-func (k *kernel) add(s *Sequence, upTo int, tables messages.Tables) {
-	k.spec.Waits = append(k.spec.Waits, s.ready...)
+func (k *kernel) add(s *Sequence, upTo int) {
+	k.spec.Waits = append(k.spec.Waits, s.cached.Ready()...)
+	tables := s.cached.Tables()
 	s.Logits = nil // what the last step gave may still be in use
 	beams := 1
 	if s.beams != nil && s.generating() {
@@ -126,7 +115,12 @@ func (k *kernel) add(s *Sequence, upTo int, tables messages.Tables) {
 		// The kernel runs later: by then the sequence may have been rewound.
 		step := &model.Sequence{
 			Tokens: slices.Clone(tokens), Cached: s.computed, Prompt: s.Prompt, Encoder: s.encoder, EncodeFrom: s.encode,
-			State: s.state, Adapter: s.adapter, LogitsFrom: len(tokens) - 1,
+			Adapter: s.adapter, LogitsFrom: len(tokens) - 1,
+		}
+		if s.recurrent && s.generating() && len(tokens) > 1 {
+			step.Drafts, s.drafted = true, step
+		} else {
+			s.state = unknownState // until the step has ended well
 		}
 		switch {
 		case s.AllLogits:
@@ -136,7 +130,8 @@ func (k *kernel) add(s *Sequence, upTo int, tables messages.Tables) {
 		}
 		own := make(messages.Tables, len(tables))
 		for p := range tables {
-			own[p] = tables[p][min(b, len(tables[p])-1):]
+			// The kernel runs later: by then the sequence's table may have grown.
+			own[p] = [][]messages.PageID{slices.Clone(tables[p][min(b, len(tables[p])-1)])}
 			k.touch(p, own[p][0], s, step)
 		}
 		k.of, k.steps, k.pages = append(k.of, s), append(k.steps, step), append(k.pages, own)
@@ -144,11 +139,17 @@ func (k *kernel) add(s *Sequence, upTo int, tables messages.Tables) {
 }
 
 // touch declares what the step reads and writes of one page table. Blocks from
-// the first token that is computed on are written, all before are read.
+// the first token that is computed on are written, all before are read. A working
+// page is written, or with drafts read.
 func (k *kernel) touch(pool int, table []messages.PageID, s *Sequence, step *model.Sequence) {
 	tpb := k.r.Config.TokensPerBlock
 	first := step.Cached / tpb
-	if k.r.Model.Encodes() && pool == len(k.r.pools)-1 {
+	switch {
+	case k.r.isState(pool) && step.Drafts:
+		first = len(table)
+	case k.r.isState(pool):
+		first = 0
+	case k.r.Model.Encodes() && pool == len(k.r.pools)-1:
 		first = s.encode / tpb
 		if s.encode >= len(s.encoder) {
 			first = len(table)
@@ -158,7 +159,7 @@ func (k *kernel) touch(pool int, table []messages.PageID, s *Sequence, step *mod
 		if page == messages.NoPage {
 			continue
 		}
-		slot := gpu.Slot{Pool: k.r.handles[pool], Tier: messages.Primary, Page: page}
+		slot := k.r.slot(pool, page)
 		if k.seen[slot] {
 			continue
 		}
@@ -225,7 +226,7 @@ func (k *kernel) body(bytes gpu.PageBytes) {
 		step.Pages = make([][][]byte, len(k.pages[i]))
 		for p, tables := range k.pages[i] {
 			step.Pages[p] = attention.Resolve(nil, tables[0], func(page messages.PageID) []byte {
-				return bytes(gpu.Slot{Pool: k.r.handles[p], Tier: messages.Primary, Page: page})
+				return bytes(k.r.slot(p, page))
 			})
 		}
 	}

@@ -10,6 +10,7 @@
 // for what the engine calls Ready, reads and writes pages through the device, and
 // its ticket goes back to the engine as After. Engine access is in engine.go.
 //
-// The host keeps what the engine has no pages for: the State of recurrent layers.
-// A model with such layers runs without reuse and cannot be rewound.
+// Keys, values and the states of recurrent layers are in the engine's pages and
+// nowhere else. What a step has computed behind a sampled token, its drafts, is
+// rewound where it is wrong; states.go says how, with recurrent layers.
 package runner

@@ -17,13 +17,13 @@ import (
 
 // Pages that a rebalance has given other numbers are found again.
 func TestRebalance(t *testing.T) {
-	for _, name := range []string{"gemma3_hybrid", "gpt_oss"} {
+	for _, name := range fixturesWith(t, (*fixtureModel).pooled) {
 		f := fixture(t, name)
 		a := newReference(t, f, runner.Config{})
 		r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 200, HostPages: 20})
 		pools := r.Engine.Pools()
 		require.Len(t, pools, 2)
-		moved := 0
+		moved := []int{0, 0}
 		var running, before []*history
 		for i := range 8 { // they take the first pages, so that the others have the last
 			before = append(before, begin(t, r, runner.Request{Tokens: f.Cases[3].Tokens, Salt: string(rune('a' + i))}))
@@ -35,17 +35,25 @@ func TestRebalance(t *testing.T) {
 			h.end(t, r)
 		}
 		for step := range 8 {
-			share := 0.2 + 0.6*float64(step%2)
-			done, err := r.Engine.Rebalance(t.Context(), map[string]float64{pools[0].Name: share, pools[1].Name: 1 - share})
+			// Hardly more than is held, or as many as there were.
+			pages := []int{200, 200}
+			if step%2 == 0 {
+				stats, err := r.Engine.Stats(t.Context())
+				require.NoError(t, err)
+				for p := range pages {
+					pages[p] = stats.Pools[p].Primary.Used + 2*len(running)
+				}
+			}
+			done, err := r.Engine.Resize(t.Context(), pages)
 			require.NoError(t, err)
-			for _, m := range done.Moved {
-				moved += len(m)
+			for p, m := range done.Moved {
+				moved[p] += len(m)
 			}
 			for _, h := range running {
 				h.generate(t, r, 1)
 			}
 		}
-		assert.Positive(t, moved, "held pages had to move")
+		assert.Positive(t, slices.Min(moved), "held pages had to move")
 		for _, h := range running {
 			h.check(t, a, "after rebalances")
 			h.end(t, r)
@@ -56,7 +64,7 @@ func TestRebalance(t *testing.T) {
 // A sequence goes on with the same bits after any actor has failed: where it was
 // lost, admitted again.
 func TestPanickingActors(t *testing.T) {
-	for _, name := range []string{"llama_gqa", "gemma3_hybrid", "deepseek_v3_mla", "t5_cross"} {
+	for _, name := range fixtures {
 		f := fixture(t, name)
 		a := newReference(t, f, runner.Config{})
 		points := &enginetest.Failpoints{}
@@ -119,7 +127,12 @@ func survive(t *testing.T, r *runner.Runner, h *history, f *fixtureModel) *histo
 // The tests can fail: an engine that leaves out one of its waits is found out, by
 // the checker of order or by the bits.
 func TestAMissingWaitShows(t *testing.T) {
-	f := fixture(t, "llama_mqa")
+	for _, name := range []string{"llama_mqa", "bamba_mamba2"} {
+		t.Run(name, func(t *testing.T) { everyWaitShows(t, fixture(t, name)) })
+	}
+}
+
+func everyWaitShows(t *testing.T, f *fixtureModel) {
 	a := newReference(t, f, runner.Config{})
 	// The other four waits are between copies of the engine, which a host that
 	// looks at its own numbers sees too rarely; actors/hazards has a test of each.

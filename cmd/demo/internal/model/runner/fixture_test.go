@@ -5,31 +5,84 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/asynkron/protoactor-go/actor.(*EventStream).Subscribe"), goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewActorSystem"))
 }
 
-// decoders are the fixtures without recurrent layers and without an encoder;
-// encoders those with one; recurrent those with states.
-var (
-	decoders = []string{
-		"llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gemma3_hybrid", "gpt_oss", "deepseek_v3_mla",
-		"bloom_alibi", "gptj_rope", "gpt_neox_rope",
+// fixtures are the models of testdata: all of them, or TestFixtures fails. A test
+// plays all unless it says which ones have what it is about.
+var fixtures = []string{
+	"llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gemma3_hybrid", "gpt_oss", "deepseek_v3_mla",
+	"bloom_alibi", "gptj_rope", "gpt_neox_rope", "t5_cross", "bart_cross", "bamba_mamba2", "qwen3_next",
+}
+
+// fixturesWith are those of which something is true.
+func fixturesWith(t testing.TB, what func(*fixtureModel) bool) []string {
+	t.Helper()
+	var names []string
+	for _, name := range fixtures {
+		if what(fixture(t, name)) {
+			names = append(names, name)
+		}
 	}
-	encoders  = []string{"t5_cross", "bart_cross"}
-	recurrent = []string{"bamba_mamba2", "qwen3_next"}
-)
+	require.NotEmpty(t, names)
+	return names
+}
+
+// windowed tells whether a layer has a window.
+func (f *fixtureModel) windowed() bool {
+	_, limits := f.Geometry(f.MaxLen, windows.Float32)
+	return slices.Min(limits) < f.MaxLen
+}
+
+// decodes tells whether the model has no encoder.
+func (f *fixtureModel) decodes() bool { return !f.Encodes() }
+
+// beams tells whether the engine serves beams of the model.
+func (f *fixtureModel) beams() bool { return !f.Recurrent() }
+
+// TestFixtures holds the list of models to the folder, so that no architecture is
+// left out of the tests silently, and says which of them are left out of some.
+func TestFixtures(t *testing.T) {
+	folders, err := filepath.Glob(filepath.Join("..", "testdata", "*", "fixture.json"))
+	require.NoError(t, err)
+	var names []string
+	for _, path := range folders {
+		names = append(names, filepath.Base(filepath.Dir(path)))
+	}
+	assert.ElementsMatch(t, names, fixtures)
+	without := func(what func(*fixtureModel) bool) []string {
+		with := fixturesWith(t, what)
+		return slices.DeleteFunc(slices.Clone(fixtures), func(name string) bool { return slices.Contains(with, name) })
+	}
+	assert.Equal(t, []string{"t5_cross", "bart_cross"}, without((*fixtureModel).decodes))
+	assert.Equal(t, []string{"bamba_mamba2", "qwen3_next"}, without((*fixtureModel).beams), "beams of states are refused")
+	assert.Equal(t, []string{"mistral_swa", "gemma3_hybrid", "gpt_oss"}, fixturesWith(t, (*fixtureModel).windowed))
+	assert.Equal(t, []string{"gemma3_hybrid", "gpt_oss", "bamba_mamba2", "qwen3_next"}, fixturesWith(t, (*fixtureModel).pooled))
+}
+
+// pooled tells whether a decoder has several pools.
+func (f *fixtureModel) pooled() bool {
+	g, limits := f.Geometry(f.MaxLen, windows.Float32)
+	c := windows.DefaultConfig()
+	c.MaxAttentionWindow = limits
+	pools, err := windows.Pools(g, c)
+	return err == nil && len(pools) > 1 && !f.Encodes()
+}
 
 // fixtureModel is a model of testdata with its prompts.
 type fixtureModel struct {

@@ -14,9 +14,6 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// all are the models of all kinds.
-func all() []string { return slices.Concat(decoders, encoders, recurrent) }
-
 // answerLen is how many tokens tests generate.
 const answerLen = 6
 
@@ -30,7 +27,7 @@ var partials = map[string]func(*windows.Config){
 // With reuse by copy, by takeover and without, and with chunks of every size,
 // prompts have the bits that they have alone. Greedy tokens are the fixtures'.
 func TestReuseAndChunks(t *testing.T) {
-	for _, name := range all() {
+	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
 			f := fixture(t, name)
 			a := newReference(t, f, runner.Config{})
@@ -49,10 +46,6 @@ func TestReuseAndChunks(t *testing.T) {
 					reused[partial] += f.leaveAndBranch(t, r, a)
 				}
 			}
-			if f.Recurrent() {
-				assert.Zero(t, reused["copy"]+reused["takeover"]+reused["none"], "no reuse without pages for states")
-				return
-			}
 			assert.Positive(t, reused["none"])
 			assert.Greater(t, reused["copy"], reused["none"])
 			assert.Greater(t, reused["takeover"], reused["none"])
@@ -60,14 +53,15 @@ func TestReuseAndChunks(t *testing.T) {
 	}
 }
 
-// leaveAndBranch leaves a prompt that ends inside a block and lets another take
-// or copy the part of that block which they share.
+// leaveAndBranch leaves a prompt that ends inside a block, lets another take or copy
+// the part of that block which they share, and lets a third one continue the first.
 func (f *fixtureModel) leaveAndBranch(t *testing.T, r *runner.Runner, a *reference) int {
 	t.Helper()
 	c := f.Cases[2]
 	branch := slices.Concat(c.Tokens[:21], []messages.Token{(c.Tokens[21] + 1) % messages.Token(f.Vocab), 5})
+	further := slices.Concat(c.Tokens[:22], []messages.Token{7, 5, 3})
 	reused := 0
-	for _, tokens := range [][]messages.Token{c.Tokens[:22], branch} {
+	for _, tokens := range [][]messages.Token{c.Tokens[:22], branch, further} {
 		h := begin(t, r, runner.Request{Tokens: tokens, Encoder: c.Encoder, Salt: "branch"})
 		h.check(t, a, "a branch inside a block")
 		reused += h.Reused
@@ -79,7 +73,7 @@ func (f *fixtureModel) leaveAndBranch(t *testing.T, r *runner.Runner, a *referen
 // In every type of the cache the bits are those of the sequence alone in the same
 // type, and other than in float32.
 func TestCacheTypes(t *testing.T) {
-	for _, name := range slices.Concat(decoders, encoders) {
+	for _, name := range fixtures {
 		f := fixture(t, name)
 		exact := newReference(t, f, runner.Config{})
 		for _, dtype := range []windows.DType{windows.Float16, windows.BFloat16, windows.Int8, windows.FP8} {
@@ -127,7 +121,7 @@ func (f *fixtureModel) tight() int {
 
 // Pages that went to host memory and came back have their bytes.
 func TestOffloadAndOnboard(t *testing.T) {
-	for _, name := range slices.Concat(decoders, encoders) {
+	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
 			f := fixture(t, name)
 			a := newReference(t, f, runner.Config{})
@@ -150,7 +144,7 @@ func TestOffloadAndOnboard(t *testing.T) {
 
 // Sliding windows drop pages; the bits are those of an engine that keeps all.
 func TestWindowsDropPages(t *testing.T) {
-	for _, name := range []string{"mistral_swa", "gemma3_hybrid", "gpt_oss"} {
+	for _, name := range fixturesWith(t, (*fixtureModel).windowed) {
 		f := fixture(t, name)
 		keep := open(t, f, runner.Config{TokensPerBlock: 4, Adjust: func(c *windows.Config) { c.MaxAttentionWindow = nil }})
 		require.Len(t, keep.Engine.Pools(), 1, "all layers keep everything")
@@ -165,9 +159,7 @@ func TestWindowsDropPages(t *testing.T) {
 					_, other := differs(want.rows[len(want.rows)-1-i], got.rows[len(got.rows)-1-i])
 					require.False(t, other, "%s, %s, %d from the end", name, c.Name, i)
 				}
-				tables, err := r.Engine.TablesOf(t.Context(), got.ID())
-				require.NoError(t, err)
-				assert.Equal(t, messages.NoPage, tables[0][0][0], "the window has passed the first block")
+				assert.Equal(t, messages.NoPage, got.Tables()[0][0][0], "the window has passed the first block")
 				want.end(t, keep)
 				got.end(t, r)
 			}
@@ -177,7 +169,7 @@ func TestWindowsDropPages(t *testing.T) {
 
 // Salts and adapters never meet: each has the bits that it has alone.
 func TestSaltsAndAdapters(t *testing.T) {
-	for _, name := range []string{"llama_gqa", "gemma3_hybrid", "gpt_oss", "bloom_alibi", "t5_cross"} {
+	for _, name := range fixtures {
 		f := fixture(t, name)
 		a := newReference(t, f, runner.Config{})
 		r := open(t, f, runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 40, HostPages: 80})

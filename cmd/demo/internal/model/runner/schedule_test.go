@@ -31,11 +31,10 @@ func TestRandomSchedules(t *testing.T) {
 	}
 	references := map[string]*reference{}
 	dtypes := []windows.DType{windows.Float32, windows.Float32, windows.BFloat16, windows.Int8}
-	names := slices.Concat(decoders, encoders)
 	for i := range uint64(n) {
 		seed := *firstSeed + i
 		rng := rand.New(rand.NewPCG(seed, 0))
-		f, dtype := fixture(t, names[rng.IntN(len(names))]), dtypes[rng.IntN(len(dtypes))]
+		f, dtype := fixture(t, fixtures[rng.IntN(len(fixtures))]), dtypes[rng.IntN(len(dtypes))]
 		key := f.Name + string(dtype)
 		if references[key] == nil {
 			references[key] = newReference(t, f, runner.Config{DType: dtype})

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
@@ -18,15 +19,17 @@ type Sequence struct {
 	Logits    [][]float32
 	AllLogits bool
 
-	id       messages.SequenceID
+	cached   *kvactor.Sequence
 	computed int
 	encoder  []messages.Token
 	encode   int // first encoder token whose K and V are to be written
 	adapter  *model.Adapter
-	ready    []gpu.Ticket
 	last     gpu.Ticket
-	state    *model.State
 	beams    [][]messages.Token // generated tokens by beam; nil without beams
+
+	recurrent bool
+	state     int             // tokens whose state the working page has, once queued kernels have run
+	drafted   *model.Sequence // the step with drafts that is not decided; nil: none
 }
 
 // Computed is the count of tokens whose K and V are in the pages.
@@ -35,19 +38,26 @@ func (s *Sequence) Computed() int { return s.computed }
 // Beams are the generated tokens of each beam.
 func (s *Sequence) Beams() [][]messages.Token { return s.beams }
 
+// Tables are the page tables, as the engine has them.
+func (s *Sequence) Tables() messages.Tables { return s.cached.Tables() }
+
+// Checkpoints are the positions of the prompt at which a step ends, because the
+// engine keeps the state there.
+func (s *Sequence) Checkpoints() []int { return s.cached.Admitted().Checkpoints }
+
 // admitted is the sequence of an admission.
-func (r *Runner) admitted(q *Request, in messages.Admitted) *Sequence {
+func (r *Runner) admitted(q *Request, cached *kvactor.Sequence) *Sequence {
+	in := cached.Admitted()
 	s := &Sequence{
 		Tokens: append([]messages.Token(nil), q.Tokens...), Prompt: len(q.Tokens), Reused: in.ReusedTokens,
-		id: in.Sequence, computed: in.ReusedTokens, encoder: q.Encoder, encode: len(q.Encoder), adapter: q.Adapter,
-		ready: append([]gpu.Ticket(nil), in.Ready...), state: r.Model.NewState(),
+		cached: cached, computed: in.ReusedTokens, encoder: q.Encoder, encode: len(q.Encoder), adapter: q.Adapter,
+		recurrent: r.Model.Recurrent(), state: in.ReusedTokens,
 	}
 	for _, p := range in.Reuse {
 		s.Onboarded += p.Onboarded
 	}
 	if in.Cross != nil {
 		s.encode = in.Cross.ReusedTokens
-		s.ready = append(s.ready, in.Cross.Ready...)
 	}
 	if q.Beams > 1 {
 		s.beams = make([][]messages.Token, q.Beams)
@@ -70,16 +80,20 @@ func (s *Sequence) follow(steps []messages.BeamStep) {
 func (s *Sequence) generating() bool { return s.computed >= s.Prompt }
 
 // until is where the next step of a sequence ends: at the end of a chunk, which
-// is the end of a block, at the end of the prompt, or at the last token.
+// is the end of a block, at a checkpoint, at the end of the prompt, or at the last
+// token.
 func (s *Sequence) until(chunk, tokensPerBlock int) int {
 	if s.generating() {
 		return len(s.Tokens)
 	}
-	if chunk == 0 {
-		return s.Prompt
+	end := s.Prompt
+	if chunk > 0 {
+		end = min((s.computed+chunk)/tokensPerBlock*tokensPerBlock, end)
 	}
-	return min((s.computed+chunk)/tokensPerBlock*tokensPerBlock, s.Prompt)
+	for _, at := range s.Checkpoints() {
+		if at > s.computed {
+			return min(at, end)
+		}
+	}
+	return end
 }
-
-// ID is the engine's handle of the sequence.
-func (s *Sequence) ID() messages.SequenceID { return s.id }

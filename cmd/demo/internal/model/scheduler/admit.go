@@ -159,19 +159,19 @@ func (s *Scheduler) withdraw(ctx context.Context, a *answer) {
 	s.running = slices.DeleteFunc(s.running, func(r *answer) bool { return r == a })
 	s.waiting = slices.Insert(s.waiting, 0, a)
 	if a.generated() > 0 {
-		s.separate(a)
+		s.separate(a, 1)
 	}
 }
 
-// separate makes the choices of a request wait as sequences of their own that are not
-// forked: the one that they were to be forked from goes another way.
-func (s *Scheduler) separate(a *answer) {
+// separate makes the other choices of a request wait, from a place in the queue on, as
+// sequences of their own: the one that they were to be forked from goes another way.
+func (s *Scheduler) separate(a *answer, place int) {
 	if a.forked {
 		return
 	}
 	a.forked = true
 	for choice := 1; choice < a.Choices; choice++ {
-		s.waiting = slices.Insert(s.waiting, choice, newAnswer(a.job, choice))
+		s.waiting = slices.Insert(s.waiting, place+choice-1, newAnswer(a.job, choice))
 	}
 }
 

@@ -85,9 +85,6 @@ func New(r *runner.Runner, c Config) (*Scheduler, error) {
 	if r.Model.Encodes() {
 		return nil, fmt.Errorf("a model with an encoder: %s", r.Model.Kind)
 	}
-	if r.Model.Recurrent() {
-		c.Draft = 0 // no rewinds
-	}
 	return &Scheduler{config: c, runner: r, wake: make(chan struct{}, 1)}, nil
 }
 

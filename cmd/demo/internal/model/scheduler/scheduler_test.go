@@ -20,6 +20,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/windows"
 )
 
 func TestMain(m *testing.M) {
@@ -170,10 +171,14 @@ func (f *fixture) draw(rng *rand.Rand) Request {
 // Whatever runs beside a request, its tokens are those of the request alone: with
 // batches, chunks, drafts, forks, preemptions, offloading, and actors that fail.
 func TestSameTokensAsAlone(t *testing.T) {
-	names := []string{"llama_gqa", "gemma3_hybrid", "gpt_oss", "deepseek_v3_mla", "bamba_mamba2"}
-	if testing.Short() {
-		names = names[1:2]
+	names := []string{
+		"gemma3_hybrid", "bamba_mamba2", "llama_gqa", "llama_mha", "llama_mqa", "mistral_swa", "gpt_oss", "deepseek_v3_mla",
+		"bloom_alibi", "gptj_rope", "gpt_neox_rope", "qwen3_next",
 	}
+	if testing.Short() {
+		names = names[:2]
+	}
+	var disturbed, accepted int64
 	for i, name := range names {
 		t.Run(name, func(t *testing.T) {
 			f := load(t, name)
@@ -214,16 +219,16 @@ func TestSameTokensAsAlone(t *testing.T) {
 				assert.Equal(t, 1, a.started)
 			}
 			c := s.Counters()
-			assert.Positive(t, c.Preemptions+c.Retries)
 			assert.Greater(t, c.LargestBatch, 1)
-			if !f.Recurrent() {
-				assert.Positive(t, c.ReusedTokens)
-				assert.Positive(t, c.DraftedTokens)
-				assert.Positive(t, c.AcceptedTokens)
-			}
+			assert.Positive(t, c.ReusedTokens)
+			assert.Positive(t, c.DraftedTokens)
+			disturbed += c.Preemptions + c.Retries
+			accepted += c.AcceptedTokens
 			require.NoError(t, r.Engine.Check(t.Context()))
 		})
 	}
+	assert.Positive(t, disturbed)
+	assert.Positive(t, accepted)
 }
 
 // Choices of one request share its prompt: it is computed once.
@@ -239,6 +244,24 @@ func TestChoicesComputeThePromptOnce(t *testing.T) {
 		assert.Len(t, tokens, 5)
 		assert.Equal(t, Length, a.reasons[choice])
 	}
+}
+
+// Choices that find no page for a state of their own wait, and compute the prompt
+// themselves.
+func TestChoicesWithoutPages(t *testing.T) {
+	f := load(t, "bamba_mamba2")
+	reference := open(t, f, runner.Config{NoReuse: true})
+	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4, States: windows.Counts{Primary: 2}}), Config{})
+	q := Request{Tokens: f.prompts[0], New: 5, Choices: 4, Sampling: Sampling{Temperature: 5, Seed: 1}}
+	a := newRecord(4)
+	q.Sink = a
+	require.NoError(t, s.Submit(t.Context(), q))
+	a.open.Wait()
+	for choice, want := range alone(t, reference, q) {
+		require.NoError(t, a.errs[choice])
+		assert.Equal(t, want, a.tokens[choice])
+	}
+	assert.Greater(t, s.Counters().Prompts, int64(1))
 }
 
 func TestCancel(t *testing.T) {

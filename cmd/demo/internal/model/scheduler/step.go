@@ -246,7 +246,7 @@ func (s *Scheduler) fork(ctx context.Context, batch []*answer) {
 		}
 		forks, err := s.runner.Fork(ctx, a.sequence, a.Choices-1)
 		if err != nil {
-			s.separate(a) // no pages, or an actor failed: they compute the prompt themselves
+			s.separate(a, 0) // no pages, or an actor failed: they compute the prompt themselves
 			continue
 		}
 		a.forked = true
