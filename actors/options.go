@@ -91,6 +91,15 @@ func WithCallObserver(observe func(ctx context.Context, request messages.Request
 	return func(s *settings.Settings) { s.OnCall = observe }
 }
 
+// WithPageObserver makes the engine tell how long blocks stay on device pages, for how long
+// they are idle before they are evicted, and how much time passes between two uses: of the
+// pages whose numbers are multiples of every, such as 64, in each pool. Times are the
+// engine's clock's. observe runs on the goroutine of the pool and must neither block nor
+// call the engine.
+func WithPageObserver(every int, observe func(messages.PageTime)) Option {
+	return func(s *settings.Settings) { s.PageSample, s.OnPageTime = every, observe }
+}
+
 // newSettings applies the options to the defaults. An option is a function of a type
 // that hosts cannot name, so that only packages of this module make some.
 func newSettings(list []Option) (settings.Settings, error) {

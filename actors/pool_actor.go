@@ -23,6 +23,7 @@ type poolActor struct {
 	// changing is set while a change is under way. It stays set after a panic: then
 	// only a RebuildPool is served.
 	changing bool
+	sampler  *pageSampler // nil: no pages are followed
 }
 
 // Receive serves one batch and sends it back.
@@ -52,12 +53,17 @@ func (a *poolActor) Receive(ctx actor.Context) {
 			failpoint.Panic("pool")
 		}
 		a.core.Do(m)
+		if a.sampler != nil {
+			a.sampler.done(m)
+		}
 	case *protocol.ResizePool:
+		a.forgetSamples()
 		resizePool(a.core, m)
 		if _, breaks := a.point.Within(); breaks {
 			failpoint.Panic("pool")
 		}
 	case *protocol.RebuildPool:
+		a.forgetSamples()
 		a.rebuild(m)
 	case *protocol.Audit:
 		auditPool(a.core, m)
@@ -67,6 +73,13 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	}
 	a.changing = false
 	a.coordinator.PostUserMessage(ctx.Message())
+}
+
+// forgetSamples ends what is known of the pages that are followed: they get other numbers.
+func (a *poolActor) forgetSamples() {
+	if a.sampler != nil {
+		a.sampler.reset()
+	}
 }
 
 // rebuild makes a new core from what the owners of its pages know: references from the

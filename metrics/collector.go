@@ -52,6 +52,7 @@ type Collector struct {
 	own, vllm, trtllm descriptions
 
 	busy, moved *prometheus.CounterVec // by stream
+	times       *pageTimes
 }
 
 // New makes a collector. Until Attach it exports what it observes.
@@ -66,7 +67,7 @@ func New(o Options) *Collector {
 		o.Waiting = func() int { return 0 }
 	}
 	labels := prometheus.Labels{"model_name": o.Model, "engine": o.Engine}
-	c := &Collector{o: o, calls: newCalls(labels)}
+	c := &Collector{o: o, calls: newCalls(labels), times: newPageTimes(labels, o.Aliases)}
 	stream := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help, ConstLabels: labels}, []string{"stream"})
 	}
@@ -105,6 +106,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	c.calls.Collect(out)
 	c.busy.Collect(out)
 	c.moved.Collect(out)
+	c.times.collect(out)
 	c.mu.Lock()
 	source, pools := c.source, c.pools
 	c.mu.Unlock()

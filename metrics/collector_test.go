@@ -34,8 +34,9 @@ func served(t *testing.T, o Options) *Collector {
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}}, Device: device,
-	}, kvactor.With(actors.WithCallObserver(c.Observe)))
+	}, kvactor.With(actors.WithCallObserver(c.Observe), actors.WithPageObserver(1, c.ObservePage)))
 	require.NoError(t, err)
+	c.ObservePage(messages.PageTime{Pool: 0, Duration: time.Hour}) // before Attach: no pool has a name
 	t.Cleanup(func() {
 		_, err := e.Close(context.WithoutCancel(t.Context()))
 		require.NoError(t, err)
@@ -48,6 +49,7 @@ func served(t *testing.T, o Options) *Collector {
 		tokens[0] = first
 		return tokens
 	}
+	c.ObservePage(messages.PageTime{Kind: 99})
 	for _, first := range []messages.Token{0, 0, 1, 2, 0} { // 1 and 2 move 0 to host memory
 		s, err := e.Admit(t.Context(), kvactor.AdmitRequest{Tokens: prompt(first)})
 		require.NoError(t, err)
@@ -120,6 +122,9 @@ func TestWhatIsExported(t *testing.T) {
 	} {
 		assert.InDelta(t, want.value, value(t, c, want.name, want.labels...), 1e-9, "%s %v", want.name, want.labels)
 	}
+	assert.InDelta(t, float64(stats.Pools[0].Evicted), value(t, c, "kvactor_page_lifetime_seconds", "w8h1"), 1e-9, "each page is followed")
+	assert.InDelta(t, float64(stats.Pools[1].Evicted), value(t, c, "kvactor_page_idle_before_eviction_seconds", "wfullh1"), 1e-9)
+	assert.Positive(t, value(t, c, "kvactor_page_reuse_gap_seconds", "wfullh1"))
 	device, host := value(t, c, "kvactor_hit_tokens_total", "device"), value(t, c, "kvactor_hit_tokens_total", "host")
 	assert.InDelta(t, float64(stats.ReusedTokens), device+host, 1e-9)
 	assert.Positive(t, host)
@@ -145,6 +150,8 @@ func TestAliases(t *testing.T) {
 	assert.InDelta(t, hits/85, value(t, c, "trtllm_kv_cache_hit_rate", "kvactor"), 1e-9)
 	assert.InDelta(t, 6, value(t, c, "trtllm_kv_cache_max_blocks"), 1e-9)
 	assert.InDelta(t, 4, value(t, c, "trtllm_kv_cache_tokens_per_block"), 1e-9)
+	assert.InDelta(t, value(t, c, "kvactor_page_lifetime_seconds", "w8h1")+value(t, c, "kvactor_page_lifetime_seconds", "wfullh1"),
+		value(t, c, "vllm:kv_block_lifetime_seconds"), 1e-9)
 	for _, name := range exported(t, served(t, Options{Model: "m"})) {
 		assert.True(t, strings.HasPrefix(name, "kvactor_"), "%s is exported, but not asked for", name)
 	}

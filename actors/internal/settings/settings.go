@@ -32,7 +32,10 @@ type Settings struct {
 	WaitingRoom    int
 	// OnCall is told of each call; nil: nobody is.
 	OnCall func(ctx context.Context, request messages.Request, began time.Time, err error)
-	Store  any // *actors.StoreConfig; nil: there is none
+	// OnPageTime is told of pages whose numbers are multiples of PageSample; nil: of none.
+	PageSample int
+	OnPageTime func(messages.PageTime)
+	Store      any // *actors.StoreConfig; nil: there is none
 
 	// What follows is set by package enginetest alone.
 
@@ -83,6 +86,8 @@ func (s *Settings) Validate() error {
 		return refuse("WithWaitingRoom: %d calls are not in 0 … %d, below the bound of calls in flight", s.WaitingRoom, s.MaxInFlight-1)
 	case s.MaxRestarts < 0 || s.RestartWindow < 0:
 		return refuse("WithRestartLimit: %d failures within %v, want at least 0", s.MaxRestarts, s.RestartWindow)
+	case s.OnPageTime != nil && s.PageSample < 1:
+		return refuse("WithPageObserver: every %d pages, want at least 1", s.PageSample)
 	case s.Clock == nil:
 		return refuse("WithClock: no clock")
 	case s.Logger == nil:

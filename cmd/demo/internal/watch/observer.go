@@ -55,8 +55,11 @@ func (o *Observer) EngineOptions() []actors.Option {
 	return []actors.Option{actors.WithCallObserver(func(ctx context.Context, request messages.Request, began time.Time, err error) {
 		o.collector.Observe(ctx, request, began, err)
 		o.recorder.Observe(ctx, request, began, err)
-	})}
+	}), actors.WithPageObserver(pageSample, o.collector.ObservePage)}
 }
+
+// pageSample is which share of the pages is followed: one in so many.
+const pageSample = 64
 
 // eventBuffer is how many events the engine keeps for readers.
 const eventBuffer = 1 << 16

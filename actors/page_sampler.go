@@ -1,0 +1,84 @@
+package actors
+
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// pageSampler follows some pages of a pool for WithPageObserver: those whose numbers are
+// multiples of every. It reads the pool's work when that has been done, so the pool
+// itself knows nothing of it and pays nothing without it.
+//
+// A page is followed from the store of a block on it until that is evicted or forgotten.
+type pageSampler struct {
+	pool    messages.PoolID
+	every   int
+	observe func(messages.PageTime)
+	pages   []sampledPage // by page number / every; grows with the pool
+}
+
+// sampledPage is when the block on a page was stored and last used.
+type sampledPage struct {
+	stored        bool
+	since, usedAt time.Duration
+}
+
+// page is the record of a page; nil if it is not followed.
+func (s *pageSampler) page(id messages.PageID) *sampledPage {
+	if id < 0 || int(id)%s.every != 0 {
+		return nil
+	}
+	i := int(id) / s.every
+	for len(s.pages) <= i {
+		s.pages = append(s.pages, sampledPage{})
+	}
+	return &s.pages[i]
+}
+
+// done follows the work that a pool has done.
+func (s *pageSampler) done(w *protocol.PoolWork) {
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		pages := op.Pages
+		switch op.Kind {
+		case protocol.Take:
+			pages = pages[len(pages)-op.N:] // those before were not taken now
+			fallthrough
+		case protocol.Claim, protocol.TakeForCheckpoint, protocol.Drop, protocol.AttachPages, protocol.DetachPages, protocol.EndPin:
+			for _, id := range pages {
+				if p := s.page(id); p != nil {
+					s.follow(p, op.Kind, w.Now)
+				}
+			}
+		default: // No page is used, stored or evicted.
+		}
+	}
+}
+
+// follow changes the record of one page.
+func (s *pageSampler) follow(p *sampledPage, kind protocol.PoolOpKind, now time.Duration) {
+	switch kind {
+	case protocol.AttachPages:
+		*p = sampledPage{stored: true, since: now, usedAt: now}
+	case protocol.DetachPages:
+		p.stored = false // moved away or forgotten, not evicted
+	case protocol.Drop, protocol.EndPin:
+		p.usedAt = now
+	case protocol.Claim:
+		if p.stored {
+			s.observe(messages.PageTime{Pool: s.pool, Kind: messages.PageReuseGap, Duration: now - p.usedAt})
+		}
+		p.usedAt = now
+	default: // A page that is taken and caches a block is evicted.
+		if p.stored {
+			s.observe(messages.PageTime{Pool: s.pool, Kind: messages.PageLifetime, Duration: now - p.since})
+			s.observe(messages.PageTime{Pool: s.pool, Kind: messages.PageIdle, Duration: now - p.usedAt})
+		}
+		p.stored = false
+	}
+}
+
+// reset forgets all pages: their numbers, or what they hold, may have changed.
+func (s *pageSampler) reset() { s.pages = s.pages[:0] }
