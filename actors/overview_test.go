@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // states counts the states of sampled pages.
-func states(samples []messages.PageSample) map[messages.PageState]int {
-	n := map[messages.PageState]int{}
+func states(samples []inspect.PageSample) map[inspect.PageState]int {
+	n := map[inspect.PageState]int{}
 	for _, s := range samples {
 		n[s.State]++
 	}
@@ -29,7 +30,7 @@ func TestOverview(t *testing.T) {
 	s, err := r.start(run(200, 9))
 	require.NoError(t, err)
 
-	m := &messages.ReadOverview{Limits: messages.OverviewLimits{Pages: 100, Nodes: 100}}
+	m := &inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: 100, Nodes: 100}}
 	require.NoError(t, r.Do(ctx, m))
 	require.NoError(t, m.Err)
 	stats, err := r.Stats(ctx)
@@ -39,11 +40,11 @@ func TestOverview(t *testing.T) {
 		want := stats.Pools[i]
 		n := states(p.Primary)
 		assert.Len(t, p.Primary, want.Primary.Total)
-		assert.Equal(t, []int{want.Primary.Used, want.Primary.Cached}, []int{n[messages.PageUsed], n[messages.PageCached]}, "pool %d", i)
+		assert.Equal(t, []int{want.Primary.Used, want.Primary.Cached}, []int{n[inspect.PageUsed], n[inspect.PageCached]}, "pool %d", i)
 		n = states(p.Secondary)
-		assert.Equal(t, want.Secondary.Cached, n[messages.PageCached]+n[messages.PageCopy], "pool %d", i)
+		assert.Equal(t, want.Secondary.Cached, n[inspect.PageCached]+n[inspect.PageCopy], "pool %d", i)
 		for _, page := range p.Primary {
-			if page.State == messages.PageCached {
+			if page.State == inspect.PageCached {
 				assert.Equal(t, messages.DefaultPriority, page.Priority)
 			}
 		}
@@ -54,15 +55,15 @@ func TestOverview(t *testing.T) {
 	assert.Equal(t, -1, nodes[0].Parent)
 	assert.GreaterOrEqual(t, nodes[0].Below, 2+4, "the blocks of both stored prompts that some pool holds")
 
-	m.Limits = messages.OverviewLimits{Pages: 2}
+	m.Limits = inspect.OverviewLimits{Pages: 2}
 	require.NoError(t, r.Do(ctx, m))
 	assert.Empty(t, m.Overview.Nodes)
 	assert.Len(t, m.Overview.Pools[0].Primary, 2)
-	m.Limits = messages.OverviewLimits{Nodes: 1}
+	m.Limits = inspect.OverviewLimits{Nodes: 1}
 	require.NoError(t, r.Do(ctx, m))
 	assert.Len(t, m.Overview.Nodes, 1)
 	assert.Empty(t, m.Overview.Pools)
-	for _, wrong := range []messages.OverviewLimits{{Pages: -1}, {Nodes: messages.MaxOverview + 1}} {
+	for _, wrong := range []inspect.OverviewLimits{{Pages: -1}, {Nodes: inspect.MaxOverview + 1}} {
 		m.Limits = wrong
 		require.NoError(t, r.Do(ctx, m))
 		require.ErrorIs(t, m.Err, messages.ErrBadRequest)

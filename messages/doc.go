@@ -14,9 +14,9 @@
 //
 //	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables
 //	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
-//	memory      Rebalance, ReadStats, ReadOverview, ReadScales, WriteScales
+//	memory      Rebalance, ReadStats, ReadScales, WriteScales
 //	mirrors     OpenReader, CloseReader, ReadEvents, ReadSnapshot
-//	debugging   Check
+//	debugging   Check, and ReadOverview of package inspect
 //
 // A host that is an actor receives them back answered, or inside an Aborted. A
 // host may watch the event stream of the actor system for Restarted. What the

@@ -19,7 +19,6 @@ func (*Prefetch) request()     {}
 func (*Reset) request()        {}
 func (*Rebalance) request()    {}
 func (*ReadStats) request()    {}
-func (*ReadOverview) request() {}
 func (*OpenReader) request()   {}
 func (*CloseReader) request()  {}
 func (*ReadEvents) request()   {}

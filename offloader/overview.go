@@ -3,6 +3,7 @@ package offloader
 import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Sample answers the states of host pages at equal distances.
@@ -12,7 +13,7 @@ func (o *Offloader) Sample(m *protocol.SampleHost) {
 	for p := range o.hosts {
 		h := &o.hosts[p]
 		ids = protocol.SampledPages(ids[:0], len(h.pages), m.Pages)
-		samples := make([]messages.PageSample, 0, len(ids))
+		samples := make([]inspect.PageSample, 0, len(ids))
 		for _, id := range ids {
 			samples = append(samples, h.sample(id))
 		}
@@ -21,18 +22,18 @@ func (o *Offloader) Sample(m *protocol.SampleHost) {
 }
 
 // sample describes one page.
-func (h *hostPool) sample(id messages.PageID) messages.PageSample {
-	pg, s := &h.pages[id], messages.PageSample{Page: id}
+func (h *hostPool) sample(id messages.PageID) inspect.PageSample {
+	pg, s := &h.pages[id], inspect.PageSample{Page: id}
 	switch pg.state {
 	case sole:
-		s.State, s.Priority, s.Age = messages.PageCached, pg.priority, pg.age
+		s.State, s.Priority, s.Age = inspect.PageCached, pg.priority, pg.age
 		if pg.pins > 0 {
-			s.State = messages.PageUsed
+			s.State = inspect.PageUsed
 		}
 	case clean:
-		s.State, s.Priority = messages.PageCopy, pg.priority
+		s.State, s.Priority = inspect.PageCopy, pg.priority
 	case loading:
-		s.State = messages.PageUsed
+		s.State = inspect.PageUsed
 	default: // Decisions take copies ahead for free pages, and so does who looks at them.
 	}
 	return s

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // maxCounted is how many nodes an overview counts: some milliseconds with cold caches
@@ -40,14 +40,14 @@ type overview struct {
 	arena  *arena
 	blocks *blocks
 	nodes  []int32
-	list   []messages.PrefixNode // of nodes; Parent is an index of this list
-	opened int                   // nodes whose children are in the list
+	list   []inspect.PrefixNode // of nodes; Parent is an index of this list
+	opened int                  // nodes whose children are in the list
 }
 
 // add appends a node, which follows the node at an index.
 func (o *overview) add(x int32, parent int) {
 	nd := &o.arena.nodes[x]
-	p := messages.PrefixNode{Parent: parent, Depth: int(nd.depth), Blocks: int(nd.n)}
+	p := inspect.PrefixNode{Parent: parent, Depth: int(nd.depth), Blocks: int(nd.n)}
 	if ids := o.arena.ids(x); len(ids) > 0 {
 		// A claim that ends inside the run has given its stamp to the first blocks only.
 		p.Stamp = o.blocks.stamp[ids[0]]
@@ -58,7 +58,7 @@ func (o *overview) add(x int32, parent int) {
 
 // largest sums up what is below each node and appends the largest nodes to out. Ties go to
 // the node that was counted first.
-func (o *overview) largest(limit int, out []messages.PrefixNode) []messages.PrefixNode {
+func (o *overview) largest(limit int, out []inspect.PrefixNode) []inspect.PrefixNode {
 	order := make([]int32, len(o.list))
 	for i := len(o.list) - 1; i >= 0; i-- {
 		n := &o.list[i]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // branches are n prompts that share their first blocks and have blocks of their own.
@@ -32,7 +33,7 @@ func TestTopNodes(t *testing.T) {
 	assert.True(t, m.Complete)
 	assert.Equal(t, 6, m.Counted)
 	root, trunk := m.Nodes[0], m.Nodes[1]
-	assert.Equal(t, messages.PrefixNode{Parent: -1, Below: 21}, root)
+	assert.Equal(t, inspect.PrefixNode{Parent: -1, Below: 21}, root)
 	if trunk.Blocks != 4 {
 		trunk = m.Nodes[2]
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Coordinator is the state of the actor that alone changes the others: one
@@ -177,7 +178,7 @@ func (c *Coordinator) reading(request any) transaction {
 	case *messages.ReadStats:
 		c.readStats.request = r
 		return c.readStats
-	case *messages.ReadOverview:
+	case *inspect.ReadOverview:
 		c.overview.open(r)
 		return c.overview
 	case *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader:

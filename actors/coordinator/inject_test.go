@@ -12,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -357,7 +358,7 @@ func storedScenarios() []scenario {
 		}, nothing},
 		{"contents", roomy, hosted, func(*world, []*hostSequence) any { return &protocol.ReadContents{} }, nothing},
 		{"overview", roomy, hosted, func(*world, []*hostSequence) any {
-			return &messages.ReadOverview{Limits: messages.OverviewLimits{Pages: 5, Nodes: 5}}
+			return &inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: 5, Nodes: 5}}
 		}, nothing},
 		{"check", roomy, hosted, func(*world, []*hostSequence) any { return &messages.Check{} }, nothing},
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // overview serves ReadOverview: the tree, the pools and the offloader describe a bounded
@@ -16,7 +17,7 @@ import (
 // All are asked between two rounds, so they describe the same moment.
 type overview struct {
 	*shared
-	request *messages.ReadOverview
+	request *inspect.ReadOverview
 	stage   overviewStage
 
 	// New records for each request: an overview is rare, and its lists go to the host.
@@ -38,15 +39,15 @@ const (
 func (s overviewStage) String() string { return [...]string{"idle", "asking"}[s] }
 
 // open begins a request.
-func (v *overview) open(r *messages.ReadOverview) { v.request, v.stage = r, overviewIdle }
+func (v *overview) open(r *inspect.ReadOverview) { v.request, v.stage = r, overviewIdle }
 
 // start asks who has to be asked.
 func (v *overview) start() {
 	r := v.request
 	n := r.Limits
-	r.Err, r.Overview = nil, messages.Overview{}
-	if n.Pages < 0 || n.Pages > messages.MaxOverview || n.Nodes < 0 || n.Nodes > messages.MaxOverview {
-		r.Err = refusals.New(messages.ErrBadRequest, "an overview of %d pages and %d nodes: neither may be above %d or negative", n.Pages, n.Nodes, messages.MaxOverview)
+	r.Err, r.Overview = nil, inspect.Overview{}
+	if n.Pages < 0 || n.Pages > inspect.MaxOverview || n.Nodes < 0 || n.Nodes > inspect.MaxOverview {
+		r.Err = refusals.New(messages.ErrBadRequest, "an overview of %d pages and %d nodes: neither may be above %d or negative", n.Pages, n.Nodes, inspect.MaxOverview)
 	}
 	if r.Err != nil || n.Pages == 0 && n.Nodes == 0 {
 		v.kernel.reply()
@@ -82,22 +83,22 @@ func (v *overview) resume() {
 		o.Nodes, o.Counted, o.Complete = v.tree.Nodes, v.tree.Counted, v.tree.Complete
 	}
 	for p, work := range v.pools {
-		o.Pools = append(o.Pools, messages.PoolOverview{Primary: v.device(&work.Ops[0]), Secondary: v.secondary(p)})
+		o.Pools = append(o.Pools, inspect.PoolOverview{Primary: v.device(&work.Ops[0]), Secondary: v.secondary(p)})
 	}
 	v.kernel.reply()
 }
 
 // device describes the pages of one pool.
-func (v *overview) device(op *protocol.PoolOp) []messages.PageSample {
-	list := make([]messages.PageSample, 0, len(op.Pages))
+func (v *overview) device(op *protocol.PoolOp) []inspect.PageSample {
+	list := make([]inspect.PageSample, 0, len(op.Pages))
 	for i, page := range op.Pages {
 		share := &op.Shares[i]
-		s := messages.PageSample{Page: page, Priority: share.Priority, Age: v.age(share.Use)}
+		s := inspect.PageSample{Page: page, Priority: share.Priority, Age: v.age(share.Use)}
 		switch {
 		case share.References > 0 || share.Pins > 0:
-			s.State = messages.PageUsed
+			s.State = inspect.PageUsed
 		case share.Stored:
-			s.State = messages.PageCached
+			s.State = inspect.PageCached
 		}
 		list = append(list, s)
 	}
@@ -105,7 +106,7 @@ func (v *overview) device(op *protocol.PoolOp) []messages.PageSample {
 }
 
 // secondary describes the host pages of one pool.
-func (v *overview) secondary(p int) []messages.PageSample {
+func (v *overview) secondary(p int) []inspect.PageSample {
 	list := v.host.Samples[p]
 	for i := range list {
 		list[i].Age = v.age(protocol.Use(list[i].Age))

@@ -1,6 +1,9 @@
 package protocol
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+)
 
 // TopNodes asks the tree for at most Limit of its nodes, those with the most blocks below
 // them, parents before children.
@@ -8,7 +11,7 @@ type TopNodes struct {
 	Header
 	Limit int
 
-	Nodes    []messages.PrefixNode
+	Nodes    []inspect.PrefixNode
 	Counted  int  // nodes that were counted
 	Complete bool // there are no others
 }
@@ -19,7 +22,7 @@ type SampleHost struct {
 	Header
 	Pages int
 
-	Samples [][]messages.PageSample // by PoolID; their Age is the Use of their contents
+	Samples [][]inspect.PageSample // by PoolID; their Age is the Use of their contents
 }
 
 // SampledPages appends at most limit of the first n pages at equal distances: all of them

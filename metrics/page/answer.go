@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Answer is what /stats says. It has no tokens, salts or names of blocks.
@@ -54,7 +55,7 @@ type Pages struct {
 // Tree is the top of the prefix tree.
 type Tree struct {
 	// Nodes are [parent, depth, blocks, blocks of the node and below, stamp], as in
-	// messages.PrefixNode.
+	// inspect.PrefixNode.
 	Nodes    [][5]int `json:"nodes"`
 	Counted  int      `json:"counted"`
 	Complete bool     `json:"complete"`
@@ -80,7 +81,7 @@ var (
 
 // cell is the character of a page: its state, the class of its priority and that of its
 // age, as alphabet[state + 4·priority + 20·age].
-func cell(s messages.PageSample) byte {
+func cell(s inspect.PageSample) byte {
 	priority, age := 0, 0
 	for priority < len(priorityClasses) && s.Priority > priorityClasses[priority] {
 		priority++
@@ -88,13 +89,13 @@ func cell(s messages.PageSample) byte {
 	for age < len(ageClasses) && s.Age > ageClasses[age] {
 		age++
 	}
-	if s.State == messages.PageFree {
+	if s.State == inspect.PageFree {
 		return alphabet[0]
 	}
 	return alphabet[int(s.State)+4*priority+20*age]
 }
 
-func drawn(samples []messages.PageSample) string {
+func drawn(samples []inspect.PageSample) string {
 	text := make([]byte, 0, len(samples))
 	for _, s := range samples {
 		text = append(text, cell(s))
@@ -111,7 +112,7 @@ func (p *Page) fresh(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stats, view := messages.ReadStats{}, messages.ReadOverview{Limits: messages.OverviewLimits{Pages: cells}}
+	stats, view := messages.ReadStats{}, inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: cells}}
 	if now.Sub(l.treeAt) >= treeInterval {
 		view.Limits.Nodes = nodes
 	}
@@ -139,7 +140,7 @@ func (p *Page) fresh(ctx context.Context) error {
 }
 
 // describe makes an answer of what the engine and the recorder say.
-func (p *Page) describe(s *messages.Stats, o *messages.Overview, now time.Time) Answer {
+func (p *Page) describe(s *messages.Stats, o *inspect.Overview, now time.Time) Answer {
 	a := Answer{
 		Title: p.o.Title, Time: float64(now.UnixNano()) / 1e9, Requests: s.Requests, PromptTokens: s.PromptTokens,
 		ReusedTokens: s.ReusedTokens, Sequences: s.Sequences, Rounds: s.Rounds, Restarts: s.Restarts, Pools: []PoolAnswer{},
@@ -171,7 +172,7 @@ func (p *Page) pool(i int, s *messages.PoolStats) PoolAnswer {
 	return a
 }
 
-func treeOf(o *messages.Overview) *Tree {
+func treeOf(o *inspect.Overview) *Tree {
 	t := &Tree{Counted: o.Counted, Complete: o.Complete, Nodes: [][5]int{}}
 	for _, n := range o.Nodes {
 		t.Nodes = append(t.Nodes, [5]int{n.Parent, n.Depth, n.Blocks, n.Below, int(n.Stamp)})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 func decoded(t *testing.T, file string) image.Image {
@@ -147,14 +148,14 @@ func TestCells(t *testing.T) {
 	seen := map[byte]bool{}
 	for _, priority := range []messages.Priority{0, 20, 35, 50, 100} {
 		for _, age := range []uint64{0, 5, 100, 1000} {
-			for _, state := range []messages.PageState{messages.PageUsed, messages.PageCached, messages.PageCopy} {
-				c := cell(messages.PageSample{State: state, Priority: priority, Age: age})
+			for _, state := range []inspect.PageState{inspect.PageUsed, inspect.PageCached, inspect.PageCopy} {
+				c := cell(inspect.PageSample{State: state, Priority: priority, Age: age})
 				assert.False(t, seen[c])
 				seen[c] = true
 			}
 		}
 	}
-	assert.Equal(t, byte('0'), cell(messages.PageSample{}))
+	assert.Equal(t, byte('0'), cell(inspect.PageSample{}))
 	assert.NotContains(t, alphabet, `"`)
 	assert.NotContains(t, alphabet, `\`)
 	assert.False(t, strings.ContainsAny(alphabet, "<>&"))

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -29,7 +30,7 @@ func (e engine) Do(_ context.Context, request messages.Request) error {
 	switch m := request.(type) {
 	case *messages.ReadStats:
 		m.Stats = stats()
-	case *messages.ReadOverview:
+	case *inspect.ReadOverview:
 		m.Overview = overview(m.Limits)
 	case *messages.Lookup:
 		m.Found = messages.Found{MatchedTokens: len(m.Prefix.Tokens) / 2, PrimaryTokens: 1, SecondaryTokens: len(m.Prefix.Tokens)/2 - 1}
@@ -42,18 +43,18 @@ func (e engine) Do(_ context.Context, request messages.Request) error {
 }
 
 // overview is a picture of one pool and a tree of a trunk with two branches.
-func overview(l messages.OverviewLimits) messages.Overview {
-	var o messages.Overview
+func overview(l inspect.OverviewLimits) inspect.Overview {
+	var o inspect.Overview
 	if l.Pages > 0 {
-		p := messages.PoolOverview{Secondary: []messages.PageSample{{State: messages.PageCopy, Priority: 35}}}
+		p := inspect.PoolOverview{Secondary: []inspect.PageSample{{State: inspect.PageCopy, Priority: 35}}}
 		for i := range 600 {
-			s := messages.PageSample{State: messages.PageState(i * 3 / 600), Priority: messages.Priority(i / 6), Age: uint64(1) << (i % 12)}
+			s := inspect.PageSample{State: inspect.PageState(i * 3 / 600), Priority: messages.Priority(i / 6), Age: uint64(1) << (i % 12)}
 			p.Primary = append(p.Primary, s)
 		}
-		o.Pools = []messages.PoolOverview{p}
+		o.Pools = []inspect.PoolOverview{p}
 	}
 	if l.Nodes > 0 {
-		o.Nodes = []messages.PrefixNode{
+		o.Nodes = []inspect.PrefixNode{
 			{Parent: -1, Below: 1000}, {Parent: 0, Blocks: 100, Below: 1000, Stamp: 9}, {Parent: 1, Depth: 100, Blocks: 600, Below: 600, Stamp: 9},
 			{Parent: 1, Depth: 100, Blocks: 300, Below: 300, Stamp: 7},
 		}

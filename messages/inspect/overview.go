@@ -1,4 +1,9 @@
-package messages
+// Package inspect has the requests of hosts that show what an engine holds, such as the page
+// of package metrics, and their answers. An engine serves them like the requests of package
+// messages; no inference needs them.
+package inspect
+
+import "github.com/kvactor/kvactor/messages"
 
 // ReadOverview reads a picture of the cache whose size does not depend on the number of
 // pages, for a host that draws it: samples of the pages of each pool, and the top of the
@@ -7,6 +12,8 @@ package messages
 // The cost is linear in Limits.Pages for each pool. For the tree it is linear in the nodes
 // that are counted, of which there are at most 32,768, and in the children of those.
 type ReadOverview struct {
+	messages.Request // nil: it makes the record a request
+
 	Limits OverviewLimits
 
 	Overview Overview
@@ -44,9 +51,9 @@ type PoolOverview struct {
 
 // PageSample is the state of one page.
 type PageSample struct {
-	Page     PageID
+	Page     messages.PageID
 	State    PageState
-	Priority Priority // of the contents; 0 without contents
+	Priority messages.Priority // of the contents; 0 without contents
 	// Age is how many uses ago the contents were used last. Each sequence that ends
 	// is a use. It is 0 for pages without contents and for copies.
 	Age uint64
