@@ -49,6 +49,11 @@ func (a *coordinatorActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actorFailed:
 		a.failed(m.failure)
+	case *notSaved:
+		// While the core is broken it is not told: a recovery forgets what was saved.
+		if !a.broken() {
+			a.core.NotSaved(m.items)
+		}
 	case *fence:
 		a.fenced()
 	case *actor.Stopping:

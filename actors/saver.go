@@ -20,6 +20,7 @@ import (
 type saver struct {
 	store   *mailbox.Mailbox // the store's actor
 	config  *StoreConfig
+	client  *storeClient
 	unused  [][]messages.PageID // save pages, by PoolID
 	dropped int64               // pages for which there was no save page
 }
@@ -50,8 +51,8 @@ type savePagesFree struct{ items []savedPage }
 func (*savePagesFree) Abort(error) {}
 
 // newSaver makes the saver of an engine whose pools have so many save pages each.
-func newSaver(config *StoreConfig, core *offloader.Offloader, pages []int) *saver {
-	s := &saver{config: config, unused: make([][]messages.PageID, len(pages))}
+func newSaver(client *storeClient, core *offloader.Offloader, pages []int) *saver {
+	s := &saver{config: client.config, client: client, unused: make([][]messages.PageID, len(pages))}
 	for p, n := range pages {
 		for i := range n {
 			s.unused[p] = append(s.unused[p], core.FirstSavePage(messages.PoolID(p))+messages.PageID(i))
@@ -93,19 +94,37 @@ func (s *saver) send(m *savedPages) {
 func (a *offloaderActor) savePages(m *protocol.SavePages) {
 	var list []offloader.Save
 	host := &savedPages{}
+	m.Lost = m.Lost[:0]
+	if a.saver.client.refuses() {
+		// The store would not be asked: the bytes need not be read.
+		m.Lost = append(m.Lost, m.Items...)
+		a.saver.client.dropped.Add(int64(len(m.Items)))
+		return
+	}
 	for i := range m.Items {
 		it := &m.Items[i]
 		page, tier, _ := it.From.Page()
 		if tier == messages.Secondary {
-			a.readHost(host, it.Pool, it.Block, page)
+			if !a.readHost(host, it.Pool, it.Block, page) {
+				m.Lost = append(m.Lost, *it)
+			}
 			continue
 		}
-		if to := a.saver.take(it.Pool); to != messages.NoPage {
-			list = append(list, offloader.Save{Pool: it.Pool, Block: it.Block, From: page, To: to})
+		to := a.saver.take(it.Pool)
+		if to == messages.NoPage {
+			m.Lost = append(m.Lost, *it)
+			continue
 		}
+		list = append(list, offloader.Save{Pool: it.Pool, Block: it.Block, From: page, To: to})
 	}
 	a.core.PlanSaves(m.Stamp, list)
-	a.savedTo(host, list, a.submitPlanned())
+	last := a.submitPlanned()
+	for i := range list {
+		if s := &list[i]; s.Failed {
+			m.Lost = append(m.Lost, protocol.SaveItem{Pool: s.Pool, Block: s.Block})
+		}
+	}
+	a.savedTo(host, list, last)
 }
 
 // saveCopied gives the store what a Move has copied to save pages.
@@ -146,19 +165,21 @@ func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 	a.saver.send(m)
 }
 
-// readHost adds the bytes of a host page. A page that is still being written to is not
-// waited for unless the configuration says so: the actor would hold up every request.
-func (a *offloaderActor) readHost(m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID) {
+// readHost adds the bytes of a host page, and tells whether it did. A page that is still
+// being written to is not waited for unless the configuration says so: the actor would hold
+// up every request.
+func (a *offloaderActor) readHost(m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID) bool {
 	device := a.streams.device
 	if t := a.core.Written(pool, page); !t.IsZero() && !device.Done(t) {
 		if !a.saver.config.WaitForCopies || device.Sync(a.background.ctx, t) != nil {
 			a.saver.dropped++
-			return
+			return false
 		}
 	}
 	slot := gpu.Slot{Pool: a.streams.pools[pool], Tier: messages.Secondary, Page: page}
 	defer hostRead(device, slot)()
 	m.items = append(m.items, savedPage{pool: pool, block: block, bytes: slices.Clone(device.HostBytes(slot.Pool, page))})
+	return true
 }
 
 // hostWatcher is a device that watches accesses, and is told of those by the CPU.

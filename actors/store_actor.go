@@ -18,14 +18,15 @@ import (
 // the tree tells it of blocks, and tasks encode and write them. Nothing waits for it but
 // a Flush.
 type storeActor struct {
-	index      *blockkeys.Index
-	client     *storeClient
-	offloader  *mailbox.Mailbox
-	self       *mailbox.Mailbox
-	background *background
-	device     gpu.Device
-	pools      []gpu.Pool
-	point      failpoint.Point
+	index       *blockkeys.Index
+	client      *storeClient
+	offloader   *mailbox.Mailbox
+	coordinator *mailbox.Mailbox
+	self        *mailbox.Mailbox
+	background  *background
+	device      gpu.Device
+	pools       []gpu.Pool
+	point       failpoint.Point
 
 	queue   []*saveJob // that wait for their turn
 	running int
@@ -42,11 +43,19 @@ type saveJob struct {
 	pages  *savedPages
 	named  []blockkeys.Described // of the pages
 	bytes  int64
+	keys   []stores.Key // of the pages
 	saved  int
+	lost   map[stores.Key]bool // what the store has not taken
 }
 
 // Abort does nothing: no caller waits for it.
 func (*saveJob) Abort(error) {}
+
+// notSaved tells the coordinator of pages that were to be saved and are not in the store.
+type notSaved struct{ items []protocol.SaveItem }
+
+// Abort does nothing: no caller waits for it.
+func (*notSaved) Abort(error) {}
 
 // blocksChanged tells the store's actor what has entered and left the tree.
 type blocksChanged struct{ changes *protocol.Changes } // nil: the tree is empty
@@ -107,6 +116,7 @@ func (a *storeActor) accept(m *savedPages) {
 		job.pages.items, job.named = append(job.pages.items, it), append(job.named, d)
 	}
 	a.giveBack(unnamed, m.ticket)
+	a.tell(unnamed)
 	if len(job.named) == 0 {
 		return
 	}
@@ -115,6 +125,18 @@ func (a *storeActor) accept(m *savedPages) {
 	a.open[job.number], a.bytes = true, a.bytes+job.bytes
 	a.queue = append(a.queue, job)
 	a.next()
+}
+
+// tell tells the coordinator of pages that are not saved.
+func (a *storeActor) tell(items []savedPage) {
+	if len(items) == 0 {
+		return
+	}
+	m := &notSaved{}
+	for i := range items {
+		m.items = append(m.items, protocol.SaveItem{Pool: items[i].pool, Block: items[i].block})
+	}
+	a.coordinator.PostUserMessage(m)
 }
 
 // giveBack returns save pages once the copies to them are over.
@@ -147,6 +169,11 @@ func (a *storeActor) start(job *saveJob) {
 		defer self.PostUserMessage(job)
 		if err := device.Sync(ctx, job.pages.ticket); err != nil {
 			client.dropped.Add(int64(len(job.named)))
+			job.lost = map[stores.Key]bool{}
+			for i := range job.named {
+				key := job.named[i].Key.Key(job.named[i].Block.Pool)
+				job.keys, job.lost[key] = append(job.keys, key), true
+			}
 			return // the save pages may still be written to: they are not used again
 		}
 		objects := client.encode(job, func(it *savedPage) []byte {
@@ -156,7 +183,7 @@ func (a *storeActor) start(job *saveJob) {
 			return device.HostBytes(pools[it.pool], it.page)
 		})
 		offloader.PostUserMessage(&savePagesFree{job.pages.items})
-		job.saved = client.put(ctx, objects)
+		job.saved, job.lost = client.put(ctx, objects)
 	})
 }
 
@@ -175,6 +202,7 @@ func (c *storeClient) encode(job *saveJob, bytes func(*savedPage) []byte) []stor
 			of = d.Namespace
 		}
 		key := d.Key.Key(d.Block.Pool)
+		job.keys = append(job.keys, key)
 		if seen[key] {
 			continue
 		}
@@ -191,6 +219,13 @@ func (a *storeActor) finished(job *saveJob) {
 	a.bytes -= job.bytes
 	a.saved += job.saved
 	delete(a.open, job.number)
+	var lost []savedPage
+	for i, key := range job.keys {
+		if job.lost[key] {
+			lost = append(lost, job.pages.items[i])
+		}
+	}
+	a.tell(lost)
 	a.next()
 	flushes := a.flushes
 	a.flushes = nil

@@ -95,6 +95,13 @@ func (c *storeClient) enter() bool {
 	return true
 }
 
+// refuses tells whether a call would be refused now.
+func (c *storeClient) refuses() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.until.IsZero() && (c.probing || time.Now().Before(c.until))
+}
+
 // leave notes the end of a call. A caller that has given up says nothing of the store.
 func (c *storeClient) leave(err error) {
 	c.mu.Lock()
@@ -111,24 +118,28 @@ func (c *storeClient) leave(err error) {
 	}
 }
 
-// put writes the objects that the store lacks, and returns how many it has written.
-func (c *storeClient) put(ctx context.Context, objects []stores.Object) int {
-	saved := 0
+// put writes the objects that the store lacks. It returns how many it has written, and
+// which are not in the store.
+func (c *storeClient) put(ctx context.Context, objects []stores.Object) (saved int, lost map[stores.Key]bool) {
+	lost = map[stores.Key]bool{}
 	for len(objects) > 0 {
 		n := min(len(objects), stores.MaxBatch)
-		saved += c.putBatch(ctx, objects[:n])
+		saved += c.putBatch(ctx, objects[:n], lost)
 		objects = objects[n:]
 	}
-	return saved
+	return saved, lost
 }
 
-func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object) int {
+func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object, lost map[stores.Key]bool) int {
 	keys, found := make([]stores.Key, len(objects)), make([]bool, len(objects))
 	for i := range objects {
 		keys[i] = objects[i].Key
 	}
 	if err := c.call(ctx, func(ctx context.Context) error { return c.config.Store.Has(ctx, keys, found) }); err != nil {
 		c.dropped.Add(int64(len(objects)))
+		for i := range objects {
+			lost[objects[i].Key] = true
+		}
 		return 0
 	}
 	var missing []stores.Object
@@ -145,6 +156,7 @@ func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object) int
 	for i := range missing {
 		if stores.Failed(err, i) != nil {
 			c.dropped.Add(1)
+			lost[missing[i].Key] = true
 			continue
 		}
 		saved++

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -100,6 +101,44 @@ func TestSaveOfDisplacedContents(t *testing.T) {
 	fetched(t, second, run(0, 16))
 	second.verify()
 	second.close()
+}
+
+// A fetch for a model with recurrent layers brings the checkpoint at its end, without which
+// nothing could be matched, and is no longer than one that has it.
+func TestAStoreHasCheckpoints(t *testing.T) {
+	var memory stores.Memory
+	s := setup{
+		pages: []windows.Counts{{Primary: 8, Secondary: 8}, {Primary: 4, Secondary: 4}},
+		model: func(m *windows.Model) {
+			m.KVHeads = append(slices.Repeat(m.KVHeads[:1], m.Layers), 0)
+			m.States = []windows.State{{Layers: []int{m.Layers}, Bytes: 32}}
+			m.Layers++
+		},
+	}
+	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
+	first.store(run(0, 8)) // the release makes the working page the checkpoint
+	assert.Equal(t, 3, flushed(t, first), "two blocks and one checkpoint")
+	first.close()
+
+	second := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
+	assert.Equal(t, actors.Fetched{}, fetched(t, second, run(0, 7)), "the first block has no checkpoint")
+	assert.Equal(t, actors.Fetched{Blocks: 2, LocalTokens: 8}, fetched(t, second, run(0, 10)))
+	second.close()
+}
+
+// What a store has not taken is saved when a prompt reuses it the next time.
+func TestASaveThatFailedIsTriedAgain(t *testing.T) {
+	var memory stores.Memory
+	r := newRig(t, setup{pages: []windows.Counts{{Primary: 8, Secondary: 8}}}, withStore(&memory, actors.SaveOnReuse))
+	r.store(run(0, 9))
+	memory.Fail(1)
+	r.store(run(0, 9))
+	assert.Zero(t, flushed(t, r), "the store has failed")
+	r.store(run(0, 9))
+	assert.Equal(t, 2, flushed(t, r))
+	r.store(run(0, 9))
+	assert.Zero(t, flushed(t, r), "it has them")
+	r.close()
 }
 
 // badStore fails, forgets, and returns wrong bodies by chance.

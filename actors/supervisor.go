@@ -133,7 +133,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 // store spawns the store's actor and ties it to the tree and the offloader.
 func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (*mailbox.Mailbox, error) {
 	e := s.engine
-	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]bool{}}
+	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]bool{}, coordinator: e.coordinator}
 	a.forget()
 	s.keeper = a
 	_, box, err := s.child(ctx, "store", a, &a.point)
@@ -142,7 +142,7 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 	if e.config.Cache.EventBufferMaxSize == 0 {
 		t.events = nil // the tree records changes for the store alone
 	}
-	o.saver = newSaver(e.store.config, o.core, savePages(e.store.config, &e.validate))
+	o.saver = newSaver(e.store, o.core, savePages(e.store.config, &e.validate))
 	o.saver.store = box
 	e.takeSavePage = o.saver.take
 	o.core = e.newOffloader()

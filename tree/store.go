@@ -29,7 +29,8 @@ type offer struct {
 	stamp   uint32
 	now     time.Duration
 	session int32 // the number of Session once a block has joined it
-	// [first, end) is poolsOf(Cross); tables of other pools are not read.
+	// [first, end) is poolsOf(Cross), with OnHost the state pools as well; tables of other
+	// pools are not read.
 	first int // pools [first, end) are those that the offer concerns
 	end   int
 }
@@ -76,6 +77,9 @@ func (t *storer) store(s *protocol.StoreItem, now time.Duration) {
 func (t *storer) storeBlocks(s *protocol.StoreItem, now time.Duration) {
 	o := offer{StoreItem: s, stamp: t.base.nextStamp(), now: now, session: none}
 	o.first, o.end = t.base.arena.poolsOf(s.Cross)
+	if s.OnHost && !s.Cross {
+		o.end = t.base.arena.selfPools // a store has checkpoints as well
+	}
 	t.base.log.event = noEvent // runs of two sequences are two events
 	first, whole := int32(s.From/t.base.arena.tpb), int32(s.To/t.base.arena.tpb)
 	end := int32((s.To + t.base.arena.tpb - 1) / t.base.arena.tpb)

@@ -152,7 +152,7 @@ func (f *fetch) keeps(p int) bool {
 
 // grid has a place for each pool and block.
 func (f *fetch) grid() [][]bool {
-	g := make([][]bool, f.self.end)
+	g := make([][]bool, f.decoder.end)
 	for p := range g {
 		g[p] = make([]bool, f.blocks())
 	}
@@ -174,7 +174,7 @@ func (f *fetch) attach() {
 		table := slices.Repeat([]messages.PageID{messages.NoPage}, f.length)
 		next := 0
 		for b := range f.length {
-			if p < f.self.end && next < f.load.Counts[p] && f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere {
+			if p < f.decoder.end && next < f.load.Counts[p] && f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere {
 				table[b], fetched[b] = f.load.Pages[p][next], true
 				next++
 			}
@@ -216,7 +216,7 @@ func (f *fetch) touch() {
 			f.touchHost(int(e.Pool), use, e.Blocks...)
 		}
 	}
-	for p := range f.self.end {
+	for p := range f.decoder.end {
 		var pages []messages.PageID
 		for b := range f.length {
 			page, tier, ok := f.at(p, b).Page()

@@ -42,7 +42,7 @@ func (f *fetch) measure() {
 	m.Epoch, m.Priority = f.kernel.epoch, messages.DefaultPriority
 	m.Tenant = f.config.Tenants[f.request.Prefix.Namespace.Salt]
 	m.Blocks = make([][]protocol.BlockID, len(f.config.Pools))
-	for p := range f.self.end {
+	for p := range f.decoder.end {
 		for b := range f.survey.Blocks {
 			if f.onHost(p, b) {
 				m.Blocks[p] = append(m.Blocks[p], f.survey.Blocks[b])
@@ -97,7 +97,7 @@ func (f *fetch) sums(p int) prefixSums {
 // the checkpoint of the shorter one may be missing.
 func (f *fetch) longest() int {
 	var sums []prefixSums
-	for p := range f.self.end {
+	for p := range f.decoder.end {
 		sums = append(sums, f.sums(p))
 	}
 	for length := f.blocks(); length > 0; length-- {
@@ -148,7 +148,7 @@ func (f *fetch) plan() (count int, unread bool) {
 	m.Counts, m.Keep = make([]int, len(f.config.Pools)), make([][]protocol.BlockID, len(f.config.Pools))
 	m.Bytes = make([][][]byte, len(f.config.Pools))
 	m.Pages, m.Displaced = nil, nil // what an earlier load has answered
-	for p := range f.self.end {
+	for p := range f.decoder.end {
 		for b := range f.length {
 			switch {
 			case !f.needs(p, b, f.length):

@@ -82,6 +82,24 @@ func (s *saves) reset() {
 	}
 }
 
+// forget makes pages that were offered and are not in the store ones that may be offered
+// again. An id may stand for another block by now: then that block is offered once more.
+// With SaveOnCommit the moment of the page is over.
+func (s *saves) forget(items []protocol.SaveItem) {
+	if !s.on() || s.config.Policy != SaveOnReuse {
+		return
+	}
+	for i := range items {
+		if m := s.mark(items[i].Pool, items[i].Block); *m == saveDone {
+			*m = saveUnknown
+		}
+	}
+}
+
+// NotSaved tells the coordinator of pages that the store has not got after all: the next
+// admission that reuses their blocks offers them again. It may come at any time.
+func (c *Coordinator) NotSaved(items []protocol.SaveItem) { c.out.saves.forget(items) }
+
 // noteEffect notes what the tree has changed.
 func (s *saves) noteEffect(e *protocol.Effect) {
 	if !s.on() {
@@ -182,6 +200,7 @@ func (s *saving) resume() {
 	case savingLocating:
 		s.choose()
 	case savingOrdering:
+		s.out.saves.forget(s.record.Lost)
 		s.end()
 	case savingIdle:
 	}

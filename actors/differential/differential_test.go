@@ -5,6 +5,7 @@ import (
 	"flag"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/internal/oracle/ops"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -32,6 +35,23 @@ var system = sync.OnceValue(func() *actor.ActorSystem {
 type rig struct {
 	*actors.Engine
 	device *sim.Device
+	memory *stores.Memory
+}
+
+func (r rig) Fetch(ctx context.Context, p messages.Prefix) (blocks, localTokens int, err error) {
+	f, err := actors.StoreOf(r.Engine).Fetch(ctx, p)
+	return f.Blocks, f.LocalTokens, err
+}
+
+func (r rig) Flush(ctx context.Context, id messages.SequenceID) (int, error) {
+	return actors.StoreOf(r.Engine).Flush(ctx, id)
+}
+
+func (r rig) FailStore(down bool) {
+	r.memory.Fail(0)
+	if down {
+		r.memory.Fail(math.MaxInt)
+	}
 }
 
 func (r rig) Close(ctx context.Context) (int, error) {
@@ -40,8 +60,11 @@ func (r rig) Close(ctx context.Context) (int, error) {
 	return leaked, err
 }
 
+// memories are the engines' stores, by those of the oracles.
+type memories map[*oracle.Store]*stores.Memory
+
 // open makes oracle and engine of one configuration.
-func open(t require.TestingT, c oracle.Config) (a, b ops.Engine) {
+func (m memories) open(t require.TestingT, c oracle.Config) (a, b ops.Engine) {
 	model, cache := ops.Geometry(c)
 	cache.OffloadAhead = false // the oracle does not know of it; no answer depends on it
 	var pages []windows.Counts
@@ -52,9 +75,26 @@ func open(t require.TestingT, c oracle.Config) (a, b ops.Engine) {
 	}
 	device, err := sim.New(sim.Config{MemoryBytes: memory})
 	require.NoError(t, err)
-	e, err := actors.Spawn(system().Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: device}, actors.WithClock(c.Clock))
+	options := []actors.Option{actors.WithClock(c.Clock)}
+	r := rig{device: device}
+	if c.Store != nil {
+		if r.memory = m[c.Store.Store]; r.memory == nil {
+			r.memory = &stores.Memory{}
+			m[c.Store.Store] = r.memory
+		}
+		r.memory.Fail(0)
+		options = append(options, actors.WithStore(actors.StoreConfig{
+			Store: r.memory, Model: "m", Save: savePolicies[c.Store.Save], MinPriority: c.Store.MinPriority,
+			WaitForCopies: true, BreakerFailures: -1,
+		}))
+	}
+	r.Engine, err = actors.Spawn(system().Root, actors.Config{Model: model, Cache: cache, Pages: pages, Device: device}, options...)
 	require.NoError(t, err)
-	return oracle.New(c), rig{e, device}
+	return ops.NewModel(c), r
+}
+
+var savePolicies = map[oracle.SavePolicy]actors.SavePolicy{
+	oracle.SaveOnReuse: actors.SaveOnReuse, oracle.SaveOnCommit: actors.SaveOnCommit, oracle.SaveHostEvict: actors.SaveHostEvict,
 }
 
 // TestMain draws the same cases each time, so that a failure is one of the
@@ -73,6 +113,7 @@ func TestMain(m *testing.M) {
 
 func TestEngineAgreesWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ops.Compare(t, func(c oracle.Config) (a, b ops.Engine) { return open(t, c) })
+		m := memories{}
+		ops.Compare(t, func(c oracle.Config) (a, b ops.Engine) { return m.open(t, c) })
 	})
 }

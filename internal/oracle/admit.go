@@ -23,6 +23,7 @@ func (o *Oracle) AdmitBatch(_ context.Context, requests []messages.AdmitRequest)
 	if err := o.begin(); err != nil {
 		return nil, err
 	}
+	o.storeTier.fetchBefore(requests)
 	all := o.plans(requests, o.cfg.MaxSeqLen)
 	sequences := o.carryOut(all)
 	answers := make([]messages.Admitted, len(all))

@@ -222,6 +222,7 @@ func (o *Oracle) offer(s *sequence, index int, key []symbol, stays []bool) (newl
 		case at == nil:
 			b.at[p.id] = &spot{device: pg}
 			pg.block = b
+			o.storeTier.saveFirst(p, b)
 			newly[p.id] = b
 			o.touch(b)
 		case at.device == nil && at.pins > 0 && stays != nil && stays[p.id]:

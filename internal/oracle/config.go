@@ -34,6 +34,7 @@ type Config struct {
 	SaltQuotas                  map[string]float64   // shares of each tier of each pool, by salt
 	OtherSaltsQuota             float64              // that of all other salts together; 0: none
 	CheckpointInterval          int                  // tokens between checkpoints of states; 0: none
+	Store                       *StoreConfig         // nil: none
 	EventLimit                  int                  // events kept for the reader; 0: none
 	Clock                       func() time.Duration // the only time there is
 }
@@ -60,6 +61,7 @@ type Oracle struct {
 
 	requests, promptTokens, reusedTokens int64
 
+	storeTier *StoreTier
 	events    []messages.Event
 	nextEvent uint64
 	lost      uint64
@@ -100,6 +102,7 @@ func (u use) before(v use) bool {
 // New starts a model with empty memory.
 func New(cfg Config) *Oracle {
 	o := &Oracle{cfg: cfg, tpb: cfg.TokensPerBlock, guarded: map[*page]bool{}}
+	o.storeTier = &StoreTier{o: o}
 	for i, pc := range cfg.Pools {
 		p := &pool{PoolConfig: pc, id: i}
 		for n := range pc.Primary {
@@ -134,6 +137,7 @@ func (o *Oracle) begin() error {
 	if o.closed {
 		return refusals.New(messages.ErrClosed, "the engine is closed")
 	}
+	o.storeTier.writeCandidates()
 	o.request++
 	o.now = o.cfg.Clock()
 	clear(o.guarded)

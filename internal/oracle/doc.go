@@ -100,5 +100,17 @@
 //   - An admission that goes without partial reuse for want of a page is matched
 //     again, whole blocks only, before the pages for working pages are looked at.
 //
+// Stores:
+//   - What a request makes a page to be saved is decided when the request is over: a page
+//     that has gone by then is not saved, and the priority is the one of then.
+//   - What is saved and lost, since the store failed, is saved when its block is reused the
+//     next time. With the other policies its moment is over.
+//   - The blocks of a batch that several admissions reuse are saved once.
+//   - A clean copy of a block of the match may be reclaimed by a fetch.
+//   - With quotas a fetch takes free host pages within that of its salt, and displaces
+//     nothing.
+//   - A fetch is no sequence: it changes no session. A block that it brings and that no
+//     pool has belongs to none.
+//
 // Rebalancing is not part of the model.
 package oracle

@@ -19,6 +19,8 @@ func TestExamples(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(examples, "*.jsonl"))
 	states, _ := filepath.Glob(filepath.Join(examples+"-new", "*-recurrent-states.jsonl"))
 	files = append(files, states...)
+	stores, _ := filepath.Glob(filepath.Join(examples+"-new", "*-stores.jsonl"))
+	files = append(files, stores...)
 	if len(files) == 0 {
 		t.Skip("the script examples are not beside the repository")
 	}

@@ -196,6 +196,7 @@ func (o *Oracle) takeHost(p *pool, b *block) *page {
 		pg.block = nil
 	default:
 		p.counters.Dropped++
+		o.storeTier.saveDropped(p, pg.block)
 		o.forget(pg.block, p)
 	}
 	return pg

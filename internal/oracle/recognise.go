@@ -18,6 +18,7 @@ func (o *Oracle) recognise(pl *plan, s *sequence) {
 		o.touch(b)
 		join(b, s.session)
 		o.retain(b, s)
+		o.storeTier.saveReused(b)
 	}
 	if pl.how == messages.PartialCopy && o.alive(pl.match.source) {
 		o.touch(pl.match.source)

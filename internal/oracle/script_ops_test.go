@@ -47,6 +47,22 @@ type cacheField struct {
 	UVM            bool  `json:"use_uvm"`
 }
 
+// attach gives a model the store of its name and geometry.
+func (s *script) attach(l line, c *oracle.Config) {
+	var field struct{ Name, Save string }
+	_ = json.Unmarshal(l.Store, &field)
+	if s.stores == nil {
+		s.stores = map[string]*oracle.Store{}
+	}
+	name := fmt.Sprintf("%s %s %s", field.Name, l.Model, l.Cache)
+	if s.stores[name] == nil {
+		s.stores[name] = oracle.NewStore()
+	}
+	s.store = s.stores[name]
+	save := map[string]oracle.SavePolicy{"commit": oracle.SaveOnCommit, "host_evict": oracle.SaveHostEvict}[field.Save]
+	c.Store = &oracle.StoreConfig{Store: s.store, Save: save}
+}
+
 // open reads the parts of model, cache and pages that the examples use.
 func (s *script) open(l line) (object, error) {
 	var model modelField
@@ -70,6 +86,9 @@ func (s *script) open(l line) (object, error) {
 		}
 		p.Primary, p.Secondary = both.Primary, both.Secondary
 		c.Pools = append(c.Pools, p)
+	}
+	if l.Store != nil {
+		s.attach(l, &c)
 	}
 	s.o = oracle.New(c)
 	s.pools = s.o.Pools()

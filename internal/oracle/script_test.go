@@ -24,6 +24,8 @@ type script struct {
 	states    map[messages.PoolID]bool
 	sequences map[string]*scripted
 	pins      map[string]messages.PinID
+	stores    map[string]*oracle.Store // by name and geometry
+	store     *oracle.Store
 }
 
 // scripted is a sequence as the script's host sees it.
@@ -64,7 +66,8 @@ type line struct {
 	}
 	Computed int
 	Into     []string
-	Store    *bool
+	Store    json.RawMessage // of release a bool, of open an object
+	Count    int
 	Model    json.RawMessage
 	Cache    json.RawMessage
 	Pages    json.RawMessage
@@ -168,7 +171,7 @@ func (s *script) answer(l line) (object, error) {
 		}
 		return object{"new_pages": s.byPool(r[0].NewPages)}, nil
 	case "release":
-		r, _ := s.o.Release(ctx, []messages.ReleaseStep{{Sequence: s.id(l.Seq), Discard: l.Store != nil && !*l.Store}})
+		r, _ := s.o.Release(ctx, []messages.ReleaseStep{{Sequence: s.id(l.Seq), Discard: string(l.Store) == "false"}})
 		delete(s.sequences, l.Seq)
 		return object{}, r[0].Err
 	case "rewind":
@@ -204,6 +207,15 @@ func (s *script) stored(ctx context.Context, l line) (object, error) {
 			answer["attention_tokens"] = f.AttentionTokens
 		}
 		return answer, err
+	case "fetch":
+		n, local, err := oracle.StoreOf(s.o).Fetch(ctx, l.prefix())
+		return object{"fetched_blocks": n, "local_tokens": local}, err
+	case "flush":
+		n, err := oracle.StoreOf(s.o).Flush(ctx, s.id(l.Seq))
+		return object{"saved_objects": n}, err
+	case "fault":
+		s.store.Fail(l.Count)
+		return object{}, nil
 	case "prefetch":
 		n, err := s.o.Prefetch(ctx, l.prefix())
 		return object{"onboarded_pages": n}, err

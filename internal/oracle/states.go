@@ -177,6 +177,7 @@ func (o *Oracle) checkpoint(p *pool, b *block, pg *page, u use) {
 	p.counters.Checkpoints++
 	b.at[p.id] = &spot{device: pg}
 	pg.block = b
+	o.storeTier.saveFirst(p, b)
 	o.spend(b.at[p.id], u)
 	o.emitStored(p, []*block{b})
 }

@@ -98,6 +98,9 @@ func (o *Oracle) Close(context.Context) (int, error) {
 		}
 	}
 	o.closed = true
+	if o.cfg.Store != nil {
+		o.cfg.Store.Store.Fail(0) // what has failed ends with the engine
+	}
 	return leaked, nil
 }
 

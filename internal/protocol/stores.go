@@ -10,6 +10,7 @@ type SavePages struct {
 	Header
 	Stamp uint64
 	Items []SaveItem
+	Lost  []SaveItem // answered: those whose bytes the store's actor does not get
 }
 
 // SaveItem is one page to save. Block is in the tree when the message is sent.

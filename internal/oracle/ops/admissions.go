@@ -16,6 +16,12 @@ func (r *run) admit(t *rapid.T) {
 		r.pass(t, "enough sequences")
 	}
 	q := r.drawAdmit(t)
+	r.fetchFirst(t, &q)
+	r.admitOne(t, q)
+}
+
+// admitOne admits a request and, unless its prefill is manual, computes the prompt.
+func (r *run) admitOne(t *rapid.T, q messages.AdmitRequest) {
 	a, ea := r.a.Admit(r.ctx, q)
 	b, eb := r.b.Admit(r.ctx, q)
 	r.same(t, "admit", ea, eb, admittedOf(a), admittedOf(b))

@@ -119,6 +119,7 @@ func (n tablePairs) compare(t *rapid.T, what string, a, b messages.Tables) {
 
 // compareState compares everything that can be read, after each operation.
 func (r *run) compareState(t *rapid.T) {
+	r.compareSaved(t)
 	tables := newTablePairs(r)
 	for i, s := range r.running {
 		a, ea := r.a.TablesOf(r.ctx, s.id[0])

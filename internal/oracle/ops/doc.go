@@ -16,6 +16,7 @@
 //	events           pool by pool, hashes by a one-to-one relation that is
 //	                 learned as blocks are stored; a mirror follows each side
 //	handles          kept in pairs
+//	stores           how many objects each operation has saved
 //
 // Time moves only by the operation advance, for both.
 package ops

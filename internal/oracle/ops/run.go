@@ -29,16 +29,16 @@ func Compare(t *rapid.T, open func(oracle.Config) (a, b Engine)) {
 
 // Check is Compare.
 func (c Comparison) Check(t *rapid.T) {
-	r := &run{ctx: context.Background(), hashes: newBijection[messages.Hash]()}
+	r := &run{ctx: context.Background(), open: c.Open}
 	r.config = drawConfig(t, func() time.Duration { return r.now })
-	r.a, r.b = c.Open(r.config)
-	r.mirrors = [2]mirror{newMirror(r.config), newMirror(r.config)}
+	r.start()
 	all := map[string]func(*rapid.T){
 		"admit": r.admit, "batch": r.batch, "visit": r.visit, "visit2": r.visit, "commit": r.commit, "step": r.step, "draft": r.draft,
 		"rewind": r.rewind, "fork": r.fork, "release": r.release, "release2": r.release,
 		"lookup": r.lookup, "pin": r.pin, "unpin": r.unpin, "prefetch": r.prefetch, "prefetch2": r.prefetch,
 		"invalidate": r.invalidate, "reset": r.reset, "advance": r.advance,
 		"snapshot": r.snapshot, "wrong": r.wrong,
+		"fetch": r.fetch, "fetch2": r.fetch, "refetch": r.refetch, "refetch2": r.refetch, "flush": r.flush, "outage": r.outage, "reopen": r.reopen,
 	}
 	maps.DeleteFunc(all, func(name string, _ func(*rapid.T)) bool { return slices.Contains(c.Without, name) })
 	all[""] = r.compareState
@@ -51,6 +51,7 @@ func (c Comparison) Check(t *rapid.T) {
 // run is one comparison under way, and what the host knows.
 type run struct {
 	ctx     context.Context
+	open    func(oracle.Config) (a, b Engine)
 	config  oracle.Config
 	now     time.Duration
 	a, b    Engine
@@ -61,6 +62,7 @@ type run struct {
 	running []*sequence
 	pins    [][2]messages.PinID
 	gone    [][2]messages.SequenceID // handles of released sequences
+	down    bool                     // the stores fail
 	passed  int                      // operations that had nothing to do
 }
 

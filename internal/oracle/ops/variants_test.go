@@ -29,17 +29,19 @@ func variants() []variant {
 		return func(c oracle.Config) ops.Engine {
 			c.Pools = append([]oracle.PoolConfig(nil), c.Pools...)
 			change(&c)
-			return oracle.New(c)
+			return second(c)
 		}
 	}
 	return []variant{
-		{"lookup sees nothing", "lookup", func(c oracle.Config) ops.Engine { return &blind{oracle.New(c)} }},
-		{"why is always cold", "admit", func(c oracle.Config) ops.Engine { return &cold{oracle.New(c)} }},
-		{"a dropped page is shown", "tables", func(c oracle.Config) ops.Engine { return &clinging{oracle.New(c)} }},
-		{"pages are shared that are not", "tables", func(c oracle.Config) ops.Engine { return &sharing{oracle.New(c)} }},
-		{"evictions are not counted", "stats", func(c oracle.Config) ops.Engine { return &forgetful{oracle.New(c)} }},
-		{"removals are silent", "event", func(c oracle.Config) ops.Engine { return &silent{oracle.New(c)} }},
-		{"refusals say too much is available", "available", func(c oracle.Config) ops.Engine { return &generous{oracle.New(c)} }},
+		{"lookup sees nothing", "lookup", func(c oracle.Config) ops.Engine { return &blind{second(c)} }},
+		{"why is always cold", "admit", func(c oracle.Config) ops.Engine { return &cold{second(c)} }},
+		{"a dropped page is shown", "tables", func(c oracle.Config) ops.Engine { return &clinging{second(c)} }},
+		{"pages are shared that are not", "tables", func(c oracle.Config) ops.Engine { return &sharing{second(c)} }},
+		{"evictions are not counted", "stats", func(c oracle.Config) ops.Engine { return &forgetful{second(c)} }},
+		{"removals are silent", "event", func(c oracle.Config) ops.Engine { return &silent{second(c)} }},
+		{"refusals say too much is available", "available", func(c oracle.Config) ops.Engine { return &generous{second(c)} }},
+		{"a fetch brings nothing", "fetch", func(c oracle.Config) ops.Engine { return &fetchless{second(c)} }},
+		{"saves are not counted", "objects saved", func(c oracle.Config) ops.Engine { return &thrifty{second(c)} }},
 		{"one page less", "", changed(func(c *oracle.Config) { c.Pools[0].Primary-- })},
 		{"copies instead of takeovers", "", changed(func(c *oracle.Config) { c.CopyOnPartialReuse = !c.CopyOnPartialReuse })},
 		{"everything is offloaded", "", changed(func(c *oracle.Config) { c.SecondaryOffloadMinPriority = 36 - c.SecondaryOffloadMinPriority/2 })},
@@ -52,26 +54,26 @@ func variants() []variant {
 	}
 }
 
-type blind struct{ *oracle.Oracle }
+type blind struct{ ops.Model }
 
 func (*blind) Lookup(context.Context, messages.Prefix) (messages.Found, error) {
 	return messages.Found{}, nil
 }
 
-type cold struct{ *oracle.Oracle }
+type cold struct{ ops.Model }
 
 func (e *cold) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
-	a, err := e.Oracle.Admit(ctx, r)
+	a, err := e.Model.Admit(ctx, r)
 	if a.MissReason == messages.ReasonHit {
 		a.MissReason = messages.ReasonCold
 	}
 	return a, err
 }
 
-type clinging struct{ *oracle.Oracle }
+type clinging struct{ ops.Model }
 
 func (e *clinging) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
-	t, err := e.Oracle.TablesOf(ctx, s)
+	t, err := e.Model.TablesOf(ctx, s)
 	for _, beams := range t {
 		for _, table := range beams {
 			for i := range table {
@@ -82,10 +84,10 @@ func (e *clinging) TablesOf(ctx context.Context, s messages.SequenceID) (message
 	return t, err
 }
 
-type sharing struct{ *oracle.Oracle }
+type sharing struct{ ops.Model }
 
 func (e *sharing) TablesOf(ctx context.Context, s messages.SequenceID) (messages.Tables, error) {
-	t, err := e.Oracle.TablesOf(ctx, s)
+	t, err := e.Model.TablesOf(ctx, s)
 	for _, beams := range t {
 		for _, table := range beams {
 			for i := range table {
@@ -98,20 +100,20 @@ func (e *sharing) TablesOf(ctx context.Context, s messages.SequenceID) (messages
 	return t, err
 }
 
-type forgetful struct{ *oracle.Oracle }
+type forgetful struct{ ops.Model }
 
 func (e *forgetful) Stats(ctx context.Context) (messages.Stats, error) {
-	s, err := e.Oracle.Stats(ctx)
+	s, err := e.Model.Stats(ctx)
 	for i := range s.Pools {
 		s.Pools[i].Evicted = 0
 	}
 	return s, err
 }
 
-type silent struct{ *oracle.Oracle }
+type silent struct{ ops.Model }
 
 func (e *silent) Events(ctx context.Context) (messages.EventBatch, error) {
-	b, err := e.Oracle.Events(ctx)
+	b, err := e.Model.Events(ctx)
 	var loud []messages.Event
 	for _, x := range b.Events {
 		if x.Type != messages.EventRemoved {
@@ -122,10 +124,24 @@ func (e *silent) Events(ctx context.Context) (messages.EventBatch, error) {
 	return b, err
 }
 
-type generous struct{ *oracle.Oracle }
+type fetchless struct{ ops.Model }
+
+func (e *fetchless) Fetch(ctx context.Context, q messages.Prefix) (int, int, error) {
+	found, err := e.Lookup(ctx, q)
+	return 0, found.MatchedTokens, err
+}
+
+type thrifty struct{ ops.Model }
+
+func (e *thrifty) Flush(ctx context.Context, id messages.SequenceID) (int, error) {
+	_, err := e.Model.Flush(ctx, id)
+	return 0, err
+}
+
+type generous struct{ ops.Model }
 
 func (e *generous) Admit(ctx context.Context, q messages.AdmitRequest) (messages.Admitted, error) {
-	a, err := e.Oracle.Admit(ctx, q)
+	a, err := e.Model.Admit(ctx, q)
 	var r *messages.Refusal
 	if errors.As(err, &r) && r.Code == messages.ErrOutOfPages {
 		err = refusals.OutOfPages(r.Pool, r.Need, r.Available+1)

@@ -55,6 +55,7 @@ func drawConfig(t *rapid.T, clock func() time.Duration) oracle.Config {
 		c.Pools = append(c.Pools, p)
 	}
 	drawStates(t, &c, secondary)
+	drawStore(t, &c)
 	return c
 }
 
