@@ -32,6 +32,7 @@ type call struct {
 	wake   chan struct{} // capacity 1: finish never blocks
 	err    error         // set by Abort alone
 	done   func(error)   // of Submit; nil: a caller waits
+	stages *stages       // that the call goes through; nil: nobody asks
 }
 
 // The stages, as in the picture.
@@ -162,7 +163,7 @@ func (c *call) giveUp() bool {
 // end gives the record back.
 func (c *call) end() error {
 	err, e := c.err, c.engine
-	c.request, c.engine, c.err = nil, nil, nil
+	c.request, c.engine, c.err, c.stages = nil, nil, nil, nil
 	e.calls.Put(c)
 	return err
 }

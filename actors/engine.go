@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -245,18 +244,17 @@ func (e *Engine) DevicePools() []gpu.Pool { return slices.Clone(e.streams.pools)
 // of the record is the refusal of the request; the error that Do returns says that
 // it was not served at all.
 func (e *Engine) Do(ctx context.Context, request messages.Request) error {
-	observe := e.settings.OnCall
-	if observe == nil {
-		return serve(ctx, e, request)
+	o, is := observe(ctx, e, request)
+	if !is {
+		return serve(ctx, e, request, nil)
 	}
-	began := time.Now()
-	err := serve(ctx, e, request)
-	observe(ctx, request, began, err)
+	err := serve(ctx, e, request, o.stages)
+	o.end(err)
 	return err
 }
 
-// serve is Do without its observer.
-func serve(ctx context.Context, e *Engine, request messages.Request) error {
+// serve is Do without its observers.
+func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -272,6 +270,7 @@ func serve(ctx context.Context, e *Engine, request messages.Request) error {
 	}
 	served := lent.Copy(request)
 	c := newCall(e, served)
+	c.stages = s
 	e.coordinator.PostUserMessage(c)
 	err := c.wait(ctx)
 	lent.Restore(request, served)
@@ -299,12 +298,9 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 		return err
 	}
 	served := lent.Copy(request)
-	if observe := e.settings.OnCall; observe != nil {
-		began, told := time.Now(), done
-		done = func(err error) {
-			observe(context.Background(), request, began, err)
-			told(err)
-		}
+	o, is := observe(context.Background(), e, request)
+	if is {
+		done = o.before(done)
 	}
 	if lent.Enabled {
 		told := done
@@ -313,7 +309,7 @@ func (e *Engine) Submit(request messages.Request, done func(error)) error {
 			told(err)
 		}
 	}
-	e.coordinator.PostUserMessage(&call{request: served, engine: e, done: done})
+	e.coordinator.PostUserMessage(&call{request: served, engine: e, done: done, stages: o.stages})
 	return nil
 }
 

@@ -91,6 +91,15 @@ func WithCallObserver(observe func(ctx context.Context, request messages.Request
 	return func(s *settings.Settings) { s.OnCall = observe }
 }
 
+// WithStageObserver makes the engine tell of each Do and each Submit when it is answered, as
+// WithCallObserver does, with the stages that it has gone through. The first is the queue and
+// began with the call; the last ends now. The list is the engine's. A call that is observed
+// so costs an allocation and a look at the clock for each stage; without an observer,
+// nothing.
+func WithStageObserver(observe func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error)) Option {
+	return func(s *settings.Settings) { s.OnStages = observe }
+}
+
 // WithPageObserver makes the engine tell how long blocks stay on device pages, for how long
 // they are idle before they are evicted, and how much time passes between two uses: of the
 // pages whose numbers are multiples of every, such as 64, in each pool. Times are the

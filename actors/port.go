@@ -26,30 +26,50 @@ type port struct {
 	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
 	ledger    lent.Ledger      // of the records that the coordinator has lent
 	last      time.Duration    // the last time that the clock returned
+	staged    *stages          // of the call that is served; nil: nobody asks
 }
 
 var _ coordinator.Port = (*port)(nil)
 
 // Tree lends a record to the tree.
-func (p *port) Tree(message any) { p.lend("tree", p.tree, message) }
+func (p *port) Tree(message any) {
+	if p.staged != nil {
+		p.staged.enter(stageOfTree(message))
+	}
+	p.lend("tree", p.tree, message)
+}
 
-// Pool lends a batch to its pool; the next three lend other records.
-func (p *port) Pool(work *protocol.PoolWork)        { p.lendPool(work.Pool, work) }
+// Pool lends a batch to its pool.
+func (p *port) Pool(work *protocol.PoolWork) {
+	if p.staged != nil {
+		p.staged.enter(stageOfPool(work))
+	}
+	p.lendPool(work.Pool, work)
+}
+
+// PoolAudit and the next two lend a pool other records.
 func (p *port) PoolAudit(audit *protocol.Audit)     { p.lendPool(audit.Pool, audit) }
 func (p *port) ResizePool(r *protocol.ResizePool)   { p.lendPool(r.Pool, r) }
 func (p *port) RebuildPool(r *protocol.RebuildPool) { p.lendPool(r.Pool, r) }
 
 // Offloader lends a record to the offloader.
-func (p *port) Offloader(message any) { p.lend("offloader", p.offloader, message) }
+func (p *port) Offloader(message any) {
+	if p.staged != nil {
+		p.staged.enter(messages.StageMove)
+	}
+	p.lend("offloader", p.offloader, message)
+}
 
 // Events gives a request to the events actor, which answers it itself.
 func (p *port) Events(request, sender any, keys []*protocol.Changes) {
+	p.staged = nil
 	p.point.Step("coordinator")
 	p.events.PostUserMessage(&forward{request: request, sender: sender, keys: keys, port: p})
 }
 
 // Store gives a request to the store's actor, which answers it itself.
 func (p *port) Store(request, sender any) {
+	p.staged = nil
 	p.point.Step("coordinator")
 	p.store.PostUserMessage(&forward{request: request, sender: sender, port: p})
 }
@@ -97,12 +117,21 @@ func (p *port) Now() time.Duration {
 func (p *port) Begin(sender any) bool {
 	p.point.Step("coordinator")
 	c, ok := sender.(*call)
-	return !ok || c.begin()
+	p.staged = nil
+	if !ok {
+		return true
+	}
+	if !c.begin() {
+		return false
+	}
+	p.staged = c.stages
+	return true
 }
 
 // Park tells a caller that its request waits for pages; actors always wait.
 func (p *port) Park(sender any) bool {
 	p.point.Step("coordinator")
+	p.leave(messages.StageWait) // before the caller may go
 	c, ok := sender.(*call)
 	return !ok || c.park()
 }
@@ -115,6 +144,7 @@ func (p *port) Waits(sender any) bool {
 
 // Reply answers a caller or an actor.
 func (p *port) Reply(request, sender any) {
+	p.staged = nil // the stages are the caller's from here on
 	p.point.Step("coordinator")
 	p.answer(request, sender)
 }
@@ -138,6 +168,7 @@ func (p *port) answer(request, sender any) {
 // Abort tells a caller that its request could not be served. An actor gets the
 // request inside an Aborted.
 func (p *port) Abort(request, sender any, cause error) {
+	p.staged = nil
 	switch to := sender.(type) {
 	case *call:
 		to.Abort(cause)

@@ -4,8 +4,11 @@
 //	kvactor.With(actors.WithCallObserver(tracing.Observer(otel.Tracer("kvactor"))))
 //
 // A span has the name of its call, such as kvactor.admit, begins when the call began and
-// ends with its answer. It is a child of the span in the context of the call. What goes
-// on inside a call (match, wait, take, move) has no spans of its own.
+// ends with its answer. It is a child of the span in the context of the call. With
+//
+//	kvactor.With(actors.WithStageObserver(tracing.StageObserver(otel.Tracer("kvactor"))))
+//
+// the stages of a call (queue, match, wait, take, move, apply) have spans below it.
 package tracing
 
 import (
@@ -24,27 +27,35 @@ import (
 // a call costs its own decision and no more.
 func Observer(t trace.Tracer) func(ctx context.Context, request messages.Request, began time.Time, err error) {
 	return func(ctx context.Context, request messages.Request, began time.Time, err error) {
-		name, items, refusal := describe(request)
-		if name == "" {
-			return
-		}
-		_, span := t.Start(ctx, name, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindInternal))
-		defer span.End()
-		if !span.IsRecording() {
-			return
-		}
-		span.SetAttributes(attribute.Int("kvactor.items", items))
-		if err == nil {
-			err = refusal
-		}
-		if err != nil {
-			fail(span, err)
-			return
-		}
-		if m, ok := request.(*messages.Admit); ok {
-			admitted(span, m)
+		if _, span := begin(ctx, t, request, began, err); span != nil {
+			span.End()
 		}
 	}
+}
+
+// begin makes the span of a call that has been answered, which its caller ends; nil for calls
+// that have none.
+func begin(ctx context.Context, t trace.Tracer, request messages.Request, began time.Time, err error) (context.Context, trace.Span) {
+	name, items, refusal := describe(request)
+	if name == "" {
+		return ctx, nil
+	}
+	ctx, span := t.Start(ctx, name, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindInternal))
+	if !span.IsRecording() {
+		return ctx, span
+	}
+	span.SetAttributes(attribute.Int("kvactor.items", items))
+	if err == nil {
+		err = refusal
+	}
+	if err != nil {
+		fail(span, err)
+		return ctx, span
+	}
+	if m, ok := request.(*messages.Admit); ok {
+		admitted(span, m)
+	}
+	return ctx, span
 }
 
 // fail sets the status of a span. A refusal's code is an attribute: most refusals, such

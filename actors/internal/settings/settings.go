@@ -32,6 +32,8 @@ type Settings struct {
 	WaitingRoom    int
 	// OnCall is told of each call; nil: nobody is.
 	OnCall func(ctx context.Context, request messages.Request, began time.Time, err error)
+	// OnStages is told of the stages of each call; nil: nobody is.
+	OnStages func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error)
 	// OnPageTime is told of pages whose numbers are multiples of PageSample; nil: of none.
 	PageSample int
 	OnPageTime func(messages.PageTime)

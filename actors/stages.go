@@ -1,0 +1,102 @@
+package actors
+
+import (
+	"context"
+	"time"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// maxMarks bounds the stages of one call that are told: more than any call has whose
+// copies do not fail.
+const maxMarks = 16
+
+// stages are the stages of one call. The engine writes them while the call is the
+// engine's, and the caller reads them when it is answered.
+type stages struct {
+	marks [maxMarks]messages.StageMark
+	n     int
+}
+
+// enter begins a stage, unless the call is in it.
+func (s *stages) enter(stage messages.Stage) {
+	if s.n == maxMarks || s.n > 0 && s.marks[s.n-1].Stage == stage {
+		return
+	}
+	s.marks[s.n] = messages.StageMark{Stage: stage, Began: time.Now()}
+	s.n++
+}
+
+// observed is a call that an observer is told of.
+type observed struct {
+	engine  *Engine
+	ctx     context.Context
+	request messages.Request
+	began   time.Time
+	stages  *stages // nil: only the call is observed
+}
+
+// observe begins to observe a call; false if there is no observer.
+func observe(ctx context.Context, e *Engine, request messages.Request) (o observed, is bool) {
+	if e.settings.OnCall == nil && e.settings.OnStages == nil {
+		return o, false
+	}
+	o = observed{engine: e, ctx: ctx, request: request, began: time.Now()}
+	if e.settings.OnStages != nil {
+		o.stages = &stages{}
+		o.stages.enter(messages.StageQueue)
+	}
+	return o, true
+}
+
+// end tells the observers.
+func (o *observed) end(err error) {
+	s := &o.engine.settings
+	if s.OnCall != nil {
+		s.OnCall(o.ctx, o.request, o.began, err)
+	}
+	if s.OnStages != nil {
+		s.OnStages(o.ctx, o.request, o.stages.marks[:o.stages.n], err)
+	}
+}
+
+// before returns a function that tells the observers first. The receiver is a copy, so that a
+// Submit without observers allocates nothing for it.
+func (o observed) before(done func(error)) func(error) {
+	return func(err error) {
+		o.end(err)
+		done(err)
+	}
+}
+
+// leave ends the work on a call that waits from now on.
+func (p *port) leave(stage messages.Stage) {
+	if p.staged != nil {
+		p.staged.enter(stage)
+		p.staged = nil
+	}
+}
+
+// stageOfTree is the stage that a message to the tree belongs to.
+func stageOfTree(message any) messages.Stage {
+	if _, matches := message.(*protocol.Match); matches {
+		return messages.StageMatch
+	}
+	return messages.StageApply
+}
+
+// stageOfPool is the stage that work of a pool belongs to.
+func stageOfPool(w *protocol.PoolWork) messages.Stage {
+	if len(w.Ops) == 0 {
+		return messages.StageApply
+	}
+	switch w.Ops[0].Kind {
+	case protocol.Claim, protocol.Unclaim, protocol.Inspect, protocol.AddPins:
+		return messages.StageMatch
+	case protocol.Take, protocol.TakeForCheckpoint, protocol.Drop:
+		return messages.StageTake
+	default:
+		return messages.StageApply
+	}
+}
