@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
-	"github.com/kvactor/kvactor/messages"
 )
 
 // arrivals is a trace as a source of requests: each comes at its timestamp. It
@@ -46,25 +45,7 @@ func (a *arrivals) request(t *trace.Request) *serve.Request {
 	}
 	number := a.number
 	a.number++
-	size := a.session.reader.TokensPerBlock()
-	tokens, left := r.Tokens[:0], t.PromptTokens
-	for _, block := range t.Blocks {
-		tokens = appendBlock(tokens, block, min(size, left))
-		left -= min(size, left)
-	}
-	known := len(tokens)
-	for i := range left {
-		tokens = append(tokens, private(number, i))
-	}
-	if len(tokens) == 0 {
-		tokens = append(tokens, private(number, 0)) // nothing cannot be asked
-	}
-	tail := len(tokens)
-	*r = serve.Request{
-		Number: number, Tokens: tokens, Prompt: len(tokens), Known: known, Answer: t.AnswerTokens,
-		Sample:  func(i int) messages.Token { return private(number, tail+i) },
-		Arrival: t.Arrival,
-	}
+	*r = NewRequest(t, number, a.session.reader.TokensPerBlock(), r.Tokens[:0])
 	return r
 }
 

@@ -1,6 +1,10 @@
 package replay
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/cmd/demo/internal/trace"
+	"github.com/kvactor/kvactor/messages"
+)
 
 // Token values are in two halves: identities below, tokens of one request above.
 const (
@@ -28,6 +32,30 @@ func appendBlock(tokens []messages.Token, block int32, n int) []messages.Token {
 		tokens = append(tokens, messages.Token(x>>33))
 	}
 	return tokens
+}
+
+// NewRequest makes a request of a trace's, with the number that tells it from others:
+// tokens for its prompt, appended to the given ones, and for its answer. size is the
+// tokens of the trace's blocks.
+func NewRequest(t *trace.Request, number, size int, tokens []messages.Token) serve.Request {
+	left := t.PromptTokens
+	for _, block := range t.Blocks {
+		tokens = appendBlock(tokens, block, min(size, left))
+		left -= min(size, left)
+	}
+	known := len(tokens)
+	for i := range left {
+		tokens = append(tokens, private(number, i))
+	}
+	if len(tokens) == 0 {
+		tokens = append(tokens, private(number, 0)) // nothing cannot be asked
+	}
+	tail := len(tokens)
+	return serve.Request{
+		Number: number, Tokens: tokens, Prompt: tail, Known: known, Answer: t.AnswerTokens,
+		Sample:  func(i int) messages.Token { return private(number, tail+i) },
+		Arrival: t.Arrival,
+	}
 }
 
 // private is the token at an index behind the identified part of a request.
