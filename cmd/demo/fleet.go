@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/demo/internal/fleet"
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/cmd/demo/internal/workload"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// fleetFlags are the flags of `demo fleet`.
+type fleetFlags struct {
+	trace                    string // "": the generated workload
+	engines, limit           int
+	deviceTokens, hostTokens int // of each engine
+	store                    storeFlag
+	storeGbit                float64
+	save, only               string
+	seed                     uint64
+	processes, kill, json    bool
+
+	requests, blockTokens int    // of the trace
+	nonce                 string // tells the keys of this command in a store from others'
+	runs                  int
+}
+
+// sharedTrace is the trace that is replayed without an argument, if it is there.
+const sharedTrace = "../shared/traces/mooncake_conversation_h1.jsonl.gz"
+
+func fleetCommand() *cobra.Command {
+	var f fleetFlags
+	c := &cobra.Command{
+		Use:   "fleet [TRACE]",
+		Short: "Replay a trace through several engines behind one router, over one store",
+		Long: `fleet runs several engines behind a router. The router follows their events, so it
+knows which blocks of a prompt each of them has, and sends a request to where the
+fewest tokens have to be computed before its first one, those of the requests that
+wait there included. The engines may share a store: what one has computed the others
+fetch.
+
+A trace, or a generated workload if there is none, is replayed four times: with
+engines that share nothing and requests sent at random, with the router, with the
+store, and with both; and again with one engine that is killed after half of the
+requests. What it was serving is sent to others.
+
+Engines are goroutines of this program over a store in its memory, and what is counted
+is a function of the seed. With --processes each is a process of its own: events
+come over HTTP, the store is a folder, and the one that is killed gets SIGKILL.
+
+Pages are real but small, 4 bytes a token; what is reused is checked byte by byte.
+Bytes and times are those of Llama-3.1-8B on an H100 for each engine.`,
+		Example: `  demo fleet
+  demo fleet trace.jsonl.gz --engines 8 --limit 5000 --only routing,both
+  demo fleet --processes --engines 3 --limit 300
+  demo fleet --store valkey://127.0.0.1:6379 --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(); err != nil {
+				return statusError{err, statusUsage}
+			}
+			if err := f.open(args); err != nil {
+				return err
+			}
+			return runFleet(c, &f)
+		},
+	}
+	flags := c.Flags()
+	flags.IntVar(&f.engines, "engines", 4, "`number` of engines")
+	flags.IntVar(&f.limit, "limit", 1000, "stop after so many `requests`; 0: all of a trace")
+	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "tokens that an engine's device memory holds")
+	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "tokens that an engine's host memory holds")
+	f.store.add(flags)
+	flags.Lookup("store").Usage = "store of the engines (default: memory; with --processes a temporary folder); its objects stay"
+	flags.Float64Var(&f.storeGbit, "store-gbit", 100, "modelled `Gbit/s` between an engine and the store")
+	flags.StringVar(&f.save, "save", "commit", "when a page is saved: `commit`, when it is computed; reuse, when it is used again")
+	flags.StringVar(&f.only, "only", "none,routing,store,both", "what to `run` of these")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of the random routing and of the generated workload")
+	flags.BoolVar(&f.processes, "processes", false, "run each engine in a process of its own")
+	flags.BoolVar(&f.kill, "kill", true, "run everything again with one engine killed after half of the requests")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object for each run instead of tables")
+	c.AddCommand(&cobra.Command{
+		Use: "engine", Short: "Be an engine of a fleet", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return fleet.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), openStore)
+		},
+	})
+	return c
+}
+
+// variant is what a fleet shares, under its name in --only.
+type variant struct {
+	name, title    string
+	routing, store bool
+}
+
+var variants = []variant{
+	{"none", "neither", false, false},
+	{"routing", "routing", true, false},
+	{"store", "store", false, true},
+	{"both", "routing and store", true, true},
+}
+
+// check refuses values that no fleet can have.
+func (f *fleetFlags) check() error {
+	switch {
+	case f.engines < 1 || f.engines > 64:
+		return fmt.Errorf("--engines %d is not within 1 and 64", f.engines)
+	case f.limit < 0:
+		return fmt.Errorf("--limit %d is negative", f.limit)
+	case f.deviceTokens < 1 || f.hostTokens < 0:
+		return fmt.Errorf("--device-tokens %d, --host-tokens %d: no memory", f.deviceTokens, f.hostTokens)
+	case !(f.storeGbit > 0):
+		return fmt.Errorf("--store-gbit %g is not above 0", f.storeGbit)
+	case f.save != "commit" && f.save != "reuse":
+		return fmt.Errorf("--save %s is none of commit, reuse", f.save)
+	case f.kill && f.engines < 2:
+		return errors.New("--kill goes with two engines or more")
+	}
+	for _, name := range strings.Split(f.only, ",") {
+		if !slices.ContainsFunc(variants, func(v variant) bool { return v.name == name }) {
+			return fmt.Errorf("--only %s is none of none, routing, store, both", name)
+		}
+	}
+	return nil
+}
+
+// workloadBlock is the tokens of a block with the generated workload, which has about
+// five requests to a conversation.
+const (
+	workloadBlock    = 32
+	requestsEach     = 5
+	workloadRequests = 1000
+)
+
+// open finds what to replay and counts its requests.
+func (f *fleetFlags) open(args []string) (err error) {
+	if len(args) > 0 {
+		f.trace = args[0]
+	} else if _, err := os.Stat(sharedTrace); err == nil {
+		f.trace = sharedTrace
+	}
+	if f.trace == "" {
+		f.blockTokens, f.requests = workloadBlock, workload.Requests([]*workload.Users{f.users()})
+		return nil
+	}
+	f.requests, f.blockTokens, err = fleet.CountTrace(f.trace, f.limit)
+	return err
+}
+
+// users are the conversations of the generated workload.
+func (f *fleetFlags) users() *workload.Users {
+	plan, requests := workload.Default(), f.limit
+	if requests == 0 {
+		requests = workloadRequests
+	}
+	plan.Conversations, plan.Seed = max(1, requests/requestsEach), f.seed
+	return workload.Share(plan, 1)[0]
+}
+
+// source opens the requests for one run.
+func (f *fleetFlags) source() (_ serve.Source, close func() error, err error) {
+	if f.trace == "" {
+		return f.users(), func() error { return nil }, nil
+	}
+	t, err := fleet.OpenTrace(f.trace, f.limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, t.Close, nil
+}
+
+// runFleet runs all variants, without and with a failure.
+func runFleet(c *cobra.Command, f *fleetFlags) (failed error) {
+	nonce := make([]byte, 8)
+	if _, err := rand.Read(nonce); err != nil {
+		return err
+	}
+	f.nonce = hex.EncodeToString(nonce)
+	if f.processes && f.store.url == "" {
+		folder, err := os.MkdirTemp("", "kvactor-fleet-")
+		if err != nil {
+			return err
+		}
+		defer func() { failed = errors.Join(failed, os.RemoveAll(folder)) }()
+		f.store.url = "file://" + filepath.ToSlash(folder)
+	}
+	t := fleetTables{command: c, flags: f}
+	kills := []bool{false, true}
+	if !f.kill {
+		kills = kills[:1]
+	}
+	for _, kill := range kills {
+		for _, v := range variants {
+			if !slices.Contains(strings.Split(f.only, ","), v.name) {
+				continue
+			}
+			r, err := f.run(c, v, kill)
+			if err != nil {
+				return fmt.Errorf("%s: %w", v.title, err)
+			}
+			t.add(v, r)
+			if f.json {
+				if err := json.NewEncoder(c.OutOrStdout()).Encode(r); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if !f.json {
+		if err := t.print(); err != nil {
+			return err
+		}
+	}
+	if t.wrong() {
+		return errProblems
+	}
+	return nil
+}
+
+// run runs one fleet.
+func (f *fleetFlags) run(c *cobra.Command, v variant, kill bool) (_ *fleet.Result, failed error) {
+	source, closeSource, err := f.source()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { failed = errors.Join(failed, closeSource()) }()
+	open, closeStore, err := f.opener(c, v)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { failed = errors.Join(failed, closeStore()) }()
+	label := v.title
+	if kill {
+		label += ", one engine killed"
+	}
+	progress := report.NewProgress(c.ErrOrStderr(), label, f.requests)
+	note := func(s fleet.Status) string { return fmt.Sprintf("%.1f %% of tokens reused", 100*s.HitRate) }
+	last := fleet.Status{}
+	r, err := fleet.Run(c.Context(), fleet.Config{
+		Engines: f.engines, Tokens: f.blockTokens, Source: source, Routing: v.routing, Seed: f.seed,
+		KillAfter: f.requests / 2, Kill: kill, Open: open,
+		Progress: func(s fleet.Status) { last = s; progress.Set(s.Answered, note(s)+serving(s)) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	progress.Done(r.Answered, note(last))
+	r.Name, r.Trace, r.Engines, r.Seed = v.name, filepath.Base(f.trace), f.engines, f.seed
+	if f.trace == "" {
+		r.Trace = "generated"
+	}
+	return r, nil
+}
+
+// serving says how many requests each engine serves.
+func serving(s fleet.Status) string {
+	text := ", serving"
+	for _, n := range s.Flights {
+		if n < 0 {
+			text += " dead"
+		} else {
+			text += fmt.Sprintf(" %d", n)
+		}
+	}
+	return text
+}
+
+// opener gives what starts the engines of a run, over a store that has nothing of it.
+func (f *fleetFlags) opener(c *cobra.Command, v variant) (open func(context.Context, int) (fleet.Engine, error), done func() error, err error) {
+	f.runs++
+	s := fleet.Settings{
+		TokensPerBlock: f.blockTokens, Pages: max(1, f.deviceTokens/f.blockTokens), HostPages: f.hostTokens / f.blockTokens,
+		Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce, f.runs), Save: actors.SaveOnCommit, StoreGbit: f.storeGbit, Settle: !f.processes,
+	}
+	if f.save == "reuse" {
+		s.Save = actors.SaveOnReuse
+	}
+	done = func() error { return nil }
+	if f.processes {
+		if v.store {
+			s.Store = f.store.url
+		}
+		return func(ctx context.Context, _ int) (fleet.Engine, error) { return f.process(ctx, c, s) }, done, nil
+	}
+	var store stores.Store
+	switch {
+	case v.store && f.store.url != "":
+		if store, err = openStore(c.Context(), f.store.url); err != nil {
+			return nil, nil, statusError{fmt.Errorf("--store: %w", err), statusUsage}
+		}
+		done = store.Close
+	case v.store:
+		store = &stores.Memory{}
+	}
+	return func(ctx context.Context, _ int) (fleet.Engine, error) { return fleet.NewLocal(ctx, s, store) }, done, nil
+}
+
+// process starts this program as an engine.
+func (f *fleetFlags) process(ctx context.Context, c *cobra.Command, s fleet.Settings) (fleet.Engine, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	command := exec.CommandContext(ctx, program, "fleet", "engine")
+	command.Stderr = c.ErrOrStderr()
+	return fleet.NewProcess(ctx, s, command)
+}

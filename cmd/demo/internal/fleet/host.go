@@ -1,0 +1,189 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
+	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// modelTokenBytes are the bytes of keys and values of a token of the modelled model,
+// Llama-3.1-8B. The pages here are of a model with PageTokenBytes.
+const modelTokenBytes = 128 << 10
+
+// PageTokenBytes are the bytes that a token takes in the pages of the fleet's engines.
+const PageTokenBytes = 4
+
+// Limits of a host, those of a server with one large GPU.
+const (
+	maxRunning  = 64
+	stepTokens  = 8192
+	eventBuffer = 1 << 18  // events of one window
+	saveBytes   = 1 << 30  // on their way to the store: nothing is dropped
+	maxMemory   = 16 << 30 // bytes of an engine's pages
+	maxPages    = 1 << 22  // of an engine, in each tier
+)
+
+// host is one engine with the server in front of it. It is the source of its server's
+// requests. It belongs to one goroutine.
+type host struct {
+	rig     *engine.Rig
+	engine  *actors.Engine
+	stored  *storedEngine // nil: no store
+	server  *serve.Server
+	queue   []*serve.Request // by arrival
+	waiting []*serve.Request // have no first token
+	reply   Reply
+}
+
+// newHost starts an engine. It does not close the store, which may be nil.
+func newHost(s Settings, store stores.Store) (*host, error) {
+	preset := engine.Tiny()
+	cache := windows.DefaultConfig()
+	cache.TokensPerBlock = s.TokensPerBlock
+	cache.EventBufferMaxSize = eventBuffer
+	pools, err := windows.Pools(preset.Model, cache)
+	if err != nil {
+		return nil, err
+	}
+	if bytes := int64(s.Pages+s.HostPages) * pools[0].PageBytes(); s.Pages > maxPages || s.HostPages > maxPages || bytes > maxMemory {
+		return nil, fmt.Errorf("%d + %d pages of an engine are %d MiB, which is over the limit", s.Pages, s.HostPages, bytes>>20)
+	}
+	cache.HostCacheSize = int64(s.HostPages) * pools[0].PageBytes()
+	h := &host{}
+	h.rig, err = engine.Open(engine.Options{
+		Model: preset.Model, Cache: cache, Pages: []windows.Counts{{Primary: s.Pages, Secondary: s.HostPages}},
+		Spawn: func(setup engine.Setup) (engine.Engine, func(), error) { return h.spawn(setup, &s, store) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if h.stored != nil {
+		h.stored.advance = h.rig.Sim.Advance
+	}
+	h.server, err = serve.New(serve.Config{
+		Rig: h.rig, Name: "host", Model: preset.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: max(stepTokens, s.TokensPerBlock),
+	}, h)
+	return h, err
+}
+
+// spawn starts the engine with its store.
+func (h *host) spawn(setup engine.Setup, s *Settings, store stores.Store) (engine.Engine, func(), error) {
+	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
+	system := actor.NewActorSystem(quiet)
+	options := []actors.Option{actors.WithClock(setup.Clock)}
+	if store != nil {
+		options = append(options, actors.WithStore(actors.StoreConfig{
+			Store: store, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1, WaitForCopies: s.Settle,
+		}))
+	}
+	e, err := actors.Spawn(system.Root, actors.Config{
+		Model: setup.Model, Cache: setup.Cache, Pages: setup.Pages, Device: setup.Device,
+	}, options...)
+	if err != nil {
+		system.Shutdown()
+		return nil, nil, err
+	}
+	h.engine = e
+	if store == nil {
+		return e, system.Shutdown, nil
+	}
+	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(e), settle: s.Settle, tokens: s.TokensPerBlock, link: s.StoreGbit * 1e9}
+	return h.stored, system.Shutdown, nil
+}
+
+// Next gives the next request that has arrived. It implements serve.Source.
+func (h *host) Next(now time.Duration, load serve.Load) (*serve.Request, error) {
+	if len(h.queue) == 0 || load == serve.Working && h.queue[0].Arrival > now {
+		return nil, nil
+	}
+	r := h.queue[0]
+	h.queue = h.queue[1:]
+	return r, nil
+}
+
+// Done notes an answer. It implements serve.Source.
+func (h *host) Done(r *serve.Request) error {
+	o := &r.Outcome
+	h.reply.Done = append(h.reply.Done, Answer{Number: r.Number, Reused: o.Reused, First: o.First, Done: o.Done, GivenUp: o.GivenUp})
+	return nil
+}
+
+// run serves a window.
+func (h *host) run(ctx context.Context, w Window) (Reply, error) {
+	h.reply = Reply{}
+	for i := range w.Requests {
+		r := request(&w.Requests[i])
+		h.queue, h.waiting = append(h.queue, r), append(h.waiting, r)
+	}
+	// An engine that is idle leaves its clock behind; the next request moves it.
+	for h.server.Now() < w.Until {
+		more, err := h.server.Step(ctx)
+		if err != nil {
+			return Reply{}, err
+		}
+		if !more {
+			break
+		}
+	}
+	h.waiting = slices.DeleteFunc(h.waiting, func(r *serve.Request) bool {
+		if r.Outcome.First > 0 && !r.Outcome.GivenUp {
+			h.reply.Started = append(h.reply.Started, r.Number)
+		}
+		return r.Outcome.First > 0 || r.Outcome.GivenUp
+	})
+	h.count()
+	return h.reply, nil
+}
+
+// request makes one of the server's. The server appends the answer to the tokens.
+func request(q *Request) *serve.Request {
+	answer := q.Answer
+	return &serve.Request{
+		Number: q.Number, Tokens: slices.Grow(slices.Clone([]messages.Token(q.Prompt)), len(answer)), Prompt: len(q.Prompt), Answer: len(answer),
+		Sample: func(i int) messages.Token { return answer[i] }, Arrival: q.Arrival,
+	}
+}
+
+func (h *host) count() {
+	h.reply.Totals = h.server.Totals()
+	if h.stored != nil {
+		h.reply.Store, h.reply.Fetching = h.stored.store.Stats(), h.stored.fetching
+	}
+}
+
+// finish checks every byte of every page in both tiers, and closes the engine.
+func (h *host) finish(ctx context.Context) (Reply, error) {
+	h.reply = Reply{}
+	checked, problems, err := h.rig.Verify(ctx)
+	if err != nil {
+		return Reply{}, err
+	}
+	leaked, err := h.rig.Shutdown(ctx)
+	if err != nil {
+		return Reply{}, err
+	}
+	if leaked > 0 {
+		problems = append(problems, fmt.Sprintf("%d pages are still held by sequences", leaked))
+	}
+	h.reply.Checked, h.reply.Problems = checked, append(problems, h.server.Compute().Problems...)
+	h.count()
+	return h.reply, nil
+}
+
+// kill closes the engine with all that runs in it.
+func (h *host) kill(ctx context.Context) error {
+	_, err := h.rig.Shutdown(ctx)
+	return err
+}

@@ -1,0 +1,106 @@
+package fleet
+
+import "time"
+
+// Result is what a run of a fleet has measured, as `demo fleet --json` prints it. Bytes
+// are those of the modelled model's keys and values.
+type Result struct {
+	Name     string `json:"name"`
+	Trace    string `json:"trace"`
+	Engines  int    `json:"engines"`
+	Seed     uint64 `json:"seed"`
+	Requests int    `json:"requests"`
+	GivenUp  int    `json:"given_up"`
+	Part
+	// Before are the requests of the first half, After those behind, whether an engine is
+	// killed there or not.
+	Before Part `json:"before"`
+	After  Part `json:"after"`
+
+	// Again are the requests that the killed engine was serving; they are in neither half.
+	Again      Part `json:"retried"`
+	Killed     int  `json:"killed_engine"` // −1: none
+	Retried    int  `json:"retried_requests"`
+	LostBlocks int  `json:"lost_blocks"` // that the killed engine had
+
+	ComputedTokens int64   `json:"computed_tokens"` // of prompts, those of retried and preempted requests again
+	PrefillSeconds float64 `json:"prefill_seconds"` // of the modelled GPUs, what was computed
+	SavedSeconds   float64 `json:"saved_seconds"`   // what reuse has saved them
+	FetchSeconds   float64 `json:"fetch_seconds"`   // that admissions waited for the store
+	FirstSeconds   float64 `json:"first_token_seconds"`
+
+	StoreReadBytes    int64 `json:"store_read_bytes"`
+	StoreWrittenBytes int64 `json:"store_written_bytes"`
+	StoreReads        int64 `json:"store_reads"` // pages
+	StoreWrites       int64 `json:"store_writes"`
+	StoreDropped      int64 `json:"store_dropped"`
+	StoreErrors       int64 `json:"store_errors"`
+	RejectedObjects   int64 `json:"rejected_objects"`
+
+	Events      int `json:"events"`       // that the router has followed
+	IndexBlocks int `json:"index_blocks"` // that it knows in the end
+
+	VerifiedPages int64    `json:"verified_pages"` // that were reused
+	CheckedPages  int64    `json:"checked_pages"`  // that were there in the end
+	WrongPages    int64    `json:"wrong_pages"`
+	Problems      []string `json:"problems"`
+	Seconds       float64  `json:"seconds"` // wall time
+}
+
+// Status is how far a run is.
+type Status struct {
+	Answered int
+	HitRate  float64
+	Flights  []int // by engine: requests that it serves; −1: it was killed
+}
+
+// Part counts the answers to some of the requests.
+type Part struct {
+	Answered     int     `json:"answered"`
+	PromptTokens int64   `json:"prompt_tokens"`
+	ReusedTokens int64   `json:"reused_tokens"`
+	HitRate      float64 `json:"hit_rate"` // of prompt tokens
+}
+
+func (p *Part) add(prompt int, a Answer) {
+	if a.GivenUp {
+		return
+	}
+	p.Answered++
+	p.PromptTokens += int64(prompt)
+	p.ReusedTokens += int64(a.Reused)
+	p.HitRate = float64(p.ReusedTokens) / float64(max(1, p.PromptTokens))
+}
+
+// add takes over the counters of one engine, dead or alive.
+func (r *Result) add(last *Reply, blockTokens int) {
+	t, s := &last.Totals, &last.Store
+	r.ComputedTokens += t.ComputedTokens
+	r.PrefillSeconds += t.Prefill.Seconds()
+	r.SavedSeconds += t.Saved.Seconds()
+	r.FetchSeconds += last.Fetching.Seconds()
+	r.VerifiedPages += t.VerifiedPages
+	r.WrongPages += t.WrongPages
+	r.StoreReads += s.FetchedObjects
+	r.StoreWrites += s.SavedObjects
+	r.StoreReadBytes += s.FetchedObjects * int64(blockTokens) * modelTokenBytes
+	r.StoreWrittenBytes += s.SavedObjects * int64(blockTokens) * modelTokenBytes
+	r.StoreDropped += s.Dropped
+	r.StoreErrors += s.Errors
+	r.RejectedObjects += s.Rejected
+}
+
+// close computes what follows from the counters.
+func (r *Result) close(wall, wait time.Duration) {
+	for _, p := range []Part{r.Before, r.After, r.Again} {
+		r.Answered += p.Answered
+		r.PromptTokens += p.PromptTokens
+		r.ReusedTokens += p.ReusedTokens
+	}
+	r.HitRate = float64(r.ReusedTokens) / float64(max(1, r.PromptTokens))
+	r.FirstSeconds = wait.Seconds() / float64(max(1, r.Answered))
+	r.Seconds = wall.Seconds()
+	if r.Problems == nil {
+		r.Problems = []string{}
+	}
+}
