@@ -51,7 +51,27 @@ func newCalls(constant prometheus.Labels) *calls {
 	for _, name := range callNames {
 		c.byCall[name] = c.durations.WithLabelValues(name)
 	}
+	c.begin()
 	return c
+}
+
+// begin exports counters from 0 on: a rate that begins with the first increase misses it.
+func (c *calls) begin() {
+	for _, code := range []messages.Code{
+		messages.ErrBadRequest, messages.ErrUnknownSequence, messages.ErrOutOfPages, messages.ErrTooLong, messages.ErrNotSupported, messages.ErrSequenceLost,
+		messages.ErrBusy, messages.ErrInternal,
+	} {
+		c.refusals.WithLabelValues(string(code))
+	}
+	for _, answer := range []string{"admitted", string(messages.ErrOutOfPages), string(messages.ErrTooLong)} {
+		c.admissions.WithLabelValues(answer)
+	}
+	for _, tier := range []string{"device", "host"} {
+		c.hits.WithLabelValues(tier)
+	}
+	for _, reason := range []messages.MissReason{messages.ReasonHit, messages.ReasonCold, messages.ReasonEvicted, messages.ReasonWindowHole} {
+		c.misses.WithLabelValues(string(reason))
+	}
 }
 
 // Collect exports the metrics.
