@@ -25,6 +25,15 @@ func HostShare(d Device, rank int, p Pool, page messages.PageID) []byte {
 	return d.HostBytes(p, page)
 }
 
+// HostPage returns the bytes of a host page as AppendHostPage gives them: the memory
+// itself if there is one share, else a copy.
+func HostPage(d Device, p Pool, page messages.PageID) []byte {
+	if Ranks(d) == 1 {
+		return d.HostBytes(p, page)
+	}
+	return AppendHostPage(nil, d, p, page)
+}
+
 // AppendHostPage appends the bytes of a host page, the shares of all ranks one behind
 // the other in their order.
 func AppendHostPage(dst []byte, d Device, p Pool, page messages.PageID) []byte {
