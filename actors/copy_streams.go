@@ -34,6 +34,8 @@ type copyStreams struct {
 	batch   gpu.Batch    // reused
 	// last is the latest ticket of each stream that the engine was told of.
 	last map[gpu.Stream]messages.Ticket
+	// lost is told of an error after which the device answers nothing else.
+	lost func(error)
 }
 
 // streamNames are the names of the streams by lane, for reports of the device.
@@ -53,7 +55,7 @@ func (c *Config) sparePages(known *coordinator.Config, pool int) int {
 	}
 	spare := (min(n.Primary, n.Secondary) + spareShare - 1) / spareShare
 	if host := c.memoryOf(pool).Host; host != nil {
-		spare = min(spare, int(int64(len(host))/known.Pools[pool].PageBytes())-n.Secondary)
+		spare = min(spare, int(int64(len(host)/c.ranks())/known.Pools[pool].PageBytes())-n.Secondary)
 	}
 	return spare
 }
@@ -214,6 +216,7 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 	if err == nil {
 		return ticket, -1
 	}
+	s.check(err)
 	// The device has taken the copies before the refused one, and says which that is. Any
 	// other error means that it has taken none: the first counts as refused.
 	var refused *gpu.CopyError
@@ -221,6 +224,13 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 		return ticket, refused.Index
 	}
 	return messages.Ticket{}, 0
+}
+
+// check tells the engine of the end of its device.
+func (s *copyStreams) check(err error) {
+	if errors.Is(err, gpu.ErrDeviceLost) {
+		s.lost(err)
+	}
 }
 
 func (s *copyStreams) slot(x offloader.Slot) gpu.Slot {

@@ -68,7 +68,7 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
 			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(), SparePages: e.config.sparePages(&e.validate, i),
-			SavePages: savePages(storeConfig(&e.settings), &e.validate)[i],
+			SavePages: savePages(storeConfig(&e.settings), &e.validate, e.config.ranks())[i],
 			Layers:    len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}
@@ -77,7 +77,7 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 
 // savePages is how many host pages of each pool are for bytes on their way to the store:
 // each pool's share of SaveBytes is that of its pages on the device.
-func savePages(c *StoreConfig, known *coordinator.Config) []int {
+func savePages(c *StoreConfig, known *coordinator.Config, ranks int) []int {
 	pages := make([]int, len(known.Pools))
 	if c == nil {
 		return pages
@@ -88,8 +88,9 @@ func savePages(c *StoreConfig, known *coordinator.Config) []int {
 	}
 	for i, p := range known.Pools {
 		share := float64(p.PageBytes()*int64(known.Counts[i].Primary)) / float64(total)
-		// Never more than the pool has: a round saves no more pages than there are.
-		pages[i] = min(int(share*float64(c.SaveBytes))/int(p.PageBytes()), known.Counts[i].Primary+known.Counts[i].Secondary)
+		// Never more than the pool has: a round saves no more pages than there are. A page is
+		// one share on each rank.
+		pages[i] = min(int(share*float64(c.SaveBytes))/(int(p.PageBytes())*ranks), known.Counts[i].Primary+known.Counts[i].Secondary)
 	}
 	return pages
 }

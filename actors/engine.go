@@ -19,6 +19,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -92,7 +93,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		}
 		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save), MinPriority: store.MinPriority}
 	}
-	streams, err := openStreams(&config, &known, savePages(store, &known))
+	streams, err := openStreams(&config, &known, savePages(store, &known, config.ranks()))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,9 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 		e.pools = append(e.pools, p.Describe(known.Counts[i]))
 	}
 	if store := storeConfig(&s); store != nil {
-		e.store = newStoreClient(store, store.Model, config.Model.MaxSeqLen, e.pools)
+		e.store = newStoreClient(store, stores.Geometry{
+			Model: store.Model, MaxSeqLen: config.Model.MaxSeqLen, Pools: e.pools, Ranks: gpu.Ranks(config.Device),
+		})
 	}
 	e.ending.init()
 	e.background.init()

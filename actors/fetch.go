@@ -229,7 +229,7 @@ func (f *fetch) read(ctx context.Context, wanted [][]bool) (wait <-chan struct{}
 			if !wanted[p][b] {
 				continue
 			}
-			if total += f.engine.pools[p].PageBytes; total > f.client.config.FetchBytes {
+			if total += f.client.pageBytes(p); total > f.client.config.FetchBytes {
 				f.stored[p][b] = false
 				continue
 			}
@@ -263,7 +263,7 @@ const readBytes = 64 << 20
 func (f *fetch) batch(objects []object) int {
 	var size int64
 	for i, o := range objects {
-		size += f.engine.pools[o.pool].PageBytes
+		size += f.client.pageBytes(o.pool)
 		if i > 0 && size > readBytes || i == stores.MaxBatch {
 			return i
 		}
@@ -281,7 +281,7 @@ func (f *fetch) readBatch(ctx context.Context, objects []object, keys []stores.K
 			f.stored[o.pool][o.block] = false
 			continue
 		}
-		page := make([]byte, f.engine.pools[o.pool].PageBytes)
+		page := make([]byte, f.client.pageBytes(o.pool))
 		block := f.blocks[o.block]
 		block.Pool = messages.PoolID(o.pool)
 		if wrong := f.space.Decode(page, bodies[i], block); wrong != nil {

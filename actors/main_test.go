@@ -16,6 +16,7 @@ import (
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
+	"github.com/kvactor/kvactor/gpu/group/simgroup"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
@@ -44,6 +45,7 @@ type setup struct {
 	change  func(*windows.Config)
 	model   func(*windows.Model)
 	memory  []actors.PoolMemory
+	ranks   int                  // devices; 0: one
 	parent  actor.SpawnerContext // nil: the root of a system of its own
 }
 
@@ -52,7 +54,7 @@ type rig struct {
 	*actors.Engine
 	t       testing.TB
 	points  enginetest.Failpoints
-	sim     *sim.Device
+	sim     simgroup.Simulated
 	device  *stallable
 	streams []gpu.Stream // of the host's kernels
 	writer  *host.Writer
@@ -140,11 +142,30 @@ func (s *setup) config(device gpu.Device) actors.Config {
 	return actors.Config{Model: model, Cache: cache, Pages: s.pages, Memory: s.memory, Device: device}
 }
 
+// simulate makes a device, or a group of devices of different speeds, each with a hazard
+// checker of its own.
+func simulate(t testing.TB, ranks int) simgroup.Simulated {
+	t.Helper()
+	config := sim.Config{MemoryBytes: 1 << 24}
+	if ranks == 0 {
+		d, err := sim.New(config)
+		require.NoError(t, err)
+		return d
+	}
+	g, err := simgroup.New(simgroup.Config{
+		Config: config, Ranks: ranks, Profiles: []string{"h100-pcie5", "a100-pcie4", "gh200-c2c"},
+		Wrap: func(rank int, d *sim.Device) gpu.Device {
+			return check.Wrap(d, check.Options{OnProblem: func(p string) { t.Errorf("rank %d: %s", rank, p) }})
+		},
+	})
+	require.NoError(t, err)
+	return g
+}
+
 // newRig starts an engine; close ends it.
 func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 	t.Helper()
-	d, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
-	require.NoError(t, err)
+	d := simulate(t, s.ranks)
 	device := &stallable{Device: check.Wrap(d, check.Options{OnProblem: func(p string) { t.Error(p) }})}
 	r := &rig{t: t, sim: d, device: device}
 	if s.parent == nil {
@@ -152,6 +173,7 @@ func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 		s.parent = r.system.Root
 	}
 	config := s.config(device)
+	var err error
 	r.Engine, err = actors.Spawn(s.parent, config, append(list, enginetest.WithFailpoints(&r.points))...)
 	require.NoError(t, err)
 	pools, err := windows.Pools(config.Model, config.Cache)
@@ -170,6 +192,7 @@ func (r *rig) newWriter(name string) *host.Writer {
 	r.streams = append(r.streams, stream)
 	return host.NewWriter(host.WriterConfig{
 		Launcher: r.device, Stream: stream, Pools: r.DevicePools(), Layouts: r.layouts, NanosPerToken: 1000,
+		Ranks: gpu.Ranks(r.device),
 	})
 }
 
@@ -321,13 +344,6 @@ func (r *rig) verify(running ...*sequence) {
 	require.NoError(r.t, r.Check(ctx))
 	blocks, err := r.Contents(ctx)
 	require.NoError(r.t, err)
-	stream, err := r.sim.NewStream("inspect")
-	require.NoError(r.t, err)
-	inspector := host.Inspector{Launcher: r.sim, Stream: stream, Drain: r.sim.Drain}
-	handles := r.DevicePools()
-	v := host.Verifier{Layouts: r.layouts, Read: func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
-		return inspector.Bytes(gpu.Slot{Pool: handles[pool], Tier: tier, Page: page})
-	}}
 	claims := host.Claims{Blocks: blocks}
 	for _, s := range running {
 		tables, err := r.TablesOf(ctx, s.id)
@@ -336,6 +352,24 @@ func (r *rig) verify(running ...*sequence) {
 			Name: s.id.String(), Computed: s.computed, Beams: [][]host.Chain{s.chains}, Tables: tables,
 		})
 	}
+	for rank, device := range simgroup.Sims(r.sim) {
+		assert.Empty(r.t, r.wrong(rank, device, claims), "rank %d", rank)
+	}
+}
+
+// wrong are the claimed pages of a rank that hold something else.
+func (r *rig) wrong(rank int, device *sim.Device, claims host.Claims) []string {
+	r.t.Helper()
+	stream, err := device.NewStream("inspect")
+	require.NoError(r.t, err)
+	inspector := host.Inspector{Launcher: device, Stream: stream, Drain: device.Drain}
+	handles := r.DevicePools()
+	v := host.Verifier{
+		Layouts: host.OfRank(r.layouts, rank),
+		Read: func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
+			return inspector.Bytes(gpu.Slot{Pool: handles[pool], Tier: tier, Page: page})
+		},
+	}
 	_, problems := v.Verify(claims)
-	assert.Empty(r.t, problems)
+	return problems
 }

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"fmt"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -17,10 +18,11 @@ type PoolMemory struct {
 	// them. nil: the engine takes device memory. The pool keeps its number of device
 	// pages: a Rebalance or Resize that would change it is refused
 	// (messages.ErrNotSupported), and WithAutoRebalance is refused by Spawn. A
-	// simulated device refuses tensors, because its kernels are Go functions.
+	// simulated device refuses tensors, because its kernels are Go functions. On a group
+	// of devices each rank has tensors of its own (gpu.Tensor.Rank).
 	Tensors []gpu.Tensor
 	// Host is the host memory, at least as many bytes as the pool's secondary pages
-	// have; nil: the engine takes host memory. Bytes beyond hold copies that are made
+	// have, on a group of devices for each rank; nil: the engine takes host memory. Bytes beyond hold copies that are made
 	// ahead of demand.
 	Host []byte
 	// Shared asks for memory that other processes can map, where the device has such:
@@ -71,20 +73,44 @@ func (c *Config) validateMemory(pools []windows.Pool) error {
 			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
 				"memory of pool %s: shared, and the host's own, which only the host can share", pools[i].Name))
 		}
-		bytes := int64(0)
-		for _, t := range m.Tensors {
-			bytes += t.PageBytes
-		}
-		if want := pools[i].PageBytes(); m.Tensors != nil && bytes != want {
-			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
-				"memory of pool %s: its tensors hold %d bytes of each page, which has %d", pools[i].Name, bytes, want))
-		}
-		if want := int64(c.Pages[i].Secondary) * pools[i].PageBytes(); m.Host != nil && int64(len(m.Host)) < want {
+		problems = append(problems, c.validateTensors(m.Tensors, &pools[i]))
+		if want := int64(c.Pages[i].Secondary) * pools[i].PageBytes() * int64(c.ranks()); m.Host != nil && int64(len(m.Host)) < want {
 			problems = append(problems, refusals.New(messages.ErrConfigInvalid,
 				"memory of pool %s: %d bytes of host memory for pages of %d bytes", pools[i].Name, len(m.Host), want))
 		}
 	}
 	return windows.Join(problems...)
+}
+
+// validateTensors holds the host's tensors to the size of a page, on each rank.
+func (c *Config) validateTensors(tensors []gpu.Tensor, pool *windows.Pool) error {
+	if tensors == nil {
+		return nil
+	}
+	for rank := range c.ranks() {
+		bytes := int64(0)
+		for _, t := range tensors {
+			if t.Rank == rank {
+				bytes += t.PageBytes
+			}
+		}
+		if want := pool.PageBytes(); bytes != want {
+			return refusals.New(messages.ErrConfigInvalid,
+				"memory of pool %s: its tensors hold %d bytes of each page, which has %d%s", pool.Name, bytes, want, c.onRank(rank))
+		}
+	}
+	return nil
+}
+
+// ranks is how many devices the engine's device stands for.
+func (c *Config) ranks() int { return gpu.Ranks(c.Device) }
+
+// onRank names a rank where there are several.
+func (c *Config) onRank(rank int) string {
+	if c.ranks() == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", on rank %d", rank)
 }
 
 // movable refuses an automatic rebalance where it could move nothing.

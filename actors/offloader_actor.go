@@ -221,6 +221,7 @@ func (a *offloaderActor) startWait() {
 // with the pages that a resize has left.
 func (a *offloaderActor) endWait(w *wait) {
 	a.waits = a.waits[1:]
+	a.streams.check(w.err)
 	if w.resize != nil {
 		a.streams.pages = w.resize.from
 	}

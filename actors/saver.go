@@ -2,7 +2,6 @@ package actors
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
@@ -178,7 +177,7 @@ func (a *offloaderActor) readHost(m *savedPages, pool messages.PoolID, block pro
 	}
 	slot := gpu.Slot{Pool: a.streams.pools[pool], Tier: messages.Secondary, Page: page}
 	defer hostRead(device, slot)()
-	m.items = append(m.items, savedPage{pool: pool, block: block, bytes: slices.Clone(device.HostBytes(slot.Pool, page))})
+	m.items = append(m.items, savedPage{pool: pool, block: block, bytes: gpu.AppendHostPage(nil, device, slot.Pool, page)})
 	return true
 }
 
@@ -249,7 +248,7 @@ type loadedPage struct {
 func (l *load) write() {
 	for _, p := range l.pages {
 		end := hostWrite(l.device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
-		copy(l.device.HostBytes(p.pool, p.page), p.bytes)
+		gpu.WriteHostPage(l.device, p.pool, p.page, p.bytes)
 		end()
 	}
 }

@@ -180,7 +180,7 @@ func (a *storeActor) start(job *saveJob) {
 			if it.bytes != nil {
 				return it.bytes
 			}
-			return device.HostBytes(pools[it.pool], it.page)
+			return gpu.HostPage(device, pools[it.pool], it.page)
 		})
 		offloader.PostUserMessage(&savePagesFree{job.pages.items})
 		job.saved, job.lost = client.put(ctx, objects)

@@ -46,9 +46,13 @@ type storeClient struct {
 // errBreaker is the error of calls while the breaker is open.
 var errBreaker = errors.New("store: too many failures, not asked")
 
-func newStoreClient(c *StoreConfig, model string, maxSeqLen int, pools []messages.PoolInfo) *storeClient {
-	g := stores.Geometry{Model: model, MaxSeqLen: maxSeqLen, Pools: pools}
+func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{config: c, geometry: g, fingerprint: g.Fingerprint(), reading: map[stores.Key]chan struct{}{}}
+}
+
+// pageBytes is the size of a page in an object: the shares of all ranks.
+func (c *storeClient) pageBytes(pool int) int64 {
+	return c.geometry.Pools[pool].PageBytes * int64(max(1, c.geometry.Ranks))
 }
 
 // space makes the keys and bodies of a namespace; done gives its compressor back.

@@ -35,12 +35,20 @@ const stressHosts = 64
 // Many hosts lead random lives in too little memory. Their kernels read what the
 // engine says is there and find every wrong byte, the hazard checker every access
 // that nothing orders; at the end the engine holds nothing and is right.
-func TestManyHosts(t *testing.T) {
+func TestManyHosts(t *testing.T) { pressHosts(t, 0, stressTime(t)) }
+
+// The same over a group of devices, whose links and schedules differ.
+func TestManyHostsOverAGroup(t *testing.T) { pressHosts(t, 4, stressTime(t)/2) }
+
+// pressHosts lets hosts press for a time on an engine over so many devices, 0 for one that
+// is no group.
+func pressHosts(t *testing.T, ranks int, length time.Duration) {
 	r := newRig(t, setup{
+		ranks:   ranks,
 		windows: []int{full, 16, 8},
 		pages:   []windows.Counts{{Primary: 96, Secondary: 24}, {Primary: 96, Secondary: 24}, {Primary: 160, Secondary: 200}},
 	})
-	end := time.Now().Add(stressTime(t))
+	end := time.Now().Add(length)
 	var hosts sync.WaitGroup
 	var lives atomic.Int64
 	all := make([]*walker, stressHosts)

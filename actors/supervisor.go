@@ -87,6 +87,9 @@ func (s *supervisor) start(ctx actor.Context) error {
 	p.point = &c.point
 	t := &treeActor{core: e.newTree(), renew: e.newTree}
 	o := &offloaderActor{core: e.newOffloader(), renew: e.newOffloader, streams: e.streams, background: &e.background}
+	// No page can be read any more, so nothing that the engine could still answer would be of
+	// use. A call under way is answered as if its copies had been refused.
+	e.streams.lost = func(err error) { e.fail(fmt.Errorf("the device cannot be used any more: %w", err)) }
 	s.tree = t
 	var err error
 	freeName(e.system, ctx.Self().Id+"/coordinator")
@@ -142,7 +145,7 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 	if e.config.Cache.EventBufferMaxSize == 0 {
 		t.events = nil // the tree records changes for the store alone
 	}
-	o.saver = newSaver(e.store, o.core, savePages(e.store.config, &e.validate))
+	o.saver = newSaver(e.store, o.core, savePages(e.store.config, &e.validate, e.config.ranks()))
 	o.saver.store = box
 	e.takeSavePage = o.saver.take
 	o.core = e.newOffloader()

@@ -2,6 +2,7 @@ package hazards
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -237,14 +238,14 @@ func TestStalledStreams(t *testing.T) {
 	w.close()
 }
 
-// A device that is lost takes contents and kernels with it; the engine goes on
-// saying so, and ends when it is told to.
+// A device that is lost takes contents and kernels with it. The call that finds it is
+// answered, with what its copies were for given up; every later one says that the engine
+// has failed and why, and the engine ends when it is told to.
 func TestLostDevice(t *testing.T) {
 	w := newWorld(t, small(unhurried))
 	w.leave(stored)
 	running, _, err := w.start(stored[:6])
 	require.NoError(t, err)
-	before := w.stats().Offloaded
 	w.sim.Lose()
 	w.lost = true
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -252,18 +253,33 @@ func TestLostDevice(t *testing.T) {
 
 	q, _, err := w.admit(text(2, 16)) // evicts: nothing can be copied
 	require.NoError(t, err)
-	assert.Equal(t, before, w.stats().Offloaded)
 	assert.ErrorIs(t, w.launch(q, 16), gpu.ErrDeviceLost)
-	require.NoError(t, w.release(q))
-	child, err := w.fork(running)
-	require.NoError(t, err)
-	assert.ErrorIs(t, w.append(child, 1), messages.ErrInternal, "a copy on write")
-	require.NoError(t, w.Check(ctx))
-
-	require.NoError(t, w.points.Arm("tree")) // to recover, the engine must wait for the device
+	failed := func(err error) {
+		t.Helper()
+		require.ErrorIs(t, err, messages.ErrFailed)
+		require.ErrorContains(t, err, "device lost")
+	}
+	failed(w.release(q))
+	_, err = w.fork(running)
+	failed(err)
+	failed(w.Check(ctx))
 	_, err = w.Lookup(ctx, messages.Prefix{Tokens: stored})
-	t.Log(err)
+	failed(err)
 	require.NoError(t, ctx.Err(), "something hung")
+	w.close()
+}
+
+// A copy on write that finds the device lost refuses its step.
+func TestDeviceLostOverACopyOnWrite(t *testing.T) {
+	w := newWorld(t, small(unhurried))
+	q, _, err := w.start(stored[:6])
+	require.NoError(t, err)
+	child, err := w.fork(q)
+	require.NoError(t, err)
+	w.sim.Lose()
+	w.lost = true
+	require.ErrorIs(t, w.append(child, 1), messages.ErrInternal)
+	require.ErrorIs(t, w.append(child, 1), messages.ErrFailed)
 	w.close()
 }
 
@@ -282,7 +298,7 @@ func TestMemoryRunsOut(t *testing.T) {
 	require.NoError(t, device.Close())
 }
 
-// A rebalance that the device refuses gives no pool pages that are not there.
+// A rebalance that finds the device lost is refused, and fails the engine.
 func TestRebalanceOnALostDevice(t *testing.T) {
 	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.Counts{Primary: 12}})
 	w.leave(stored)
@@ -290,16 +306,42 @@ func TestRebalanceOnALostDevice(t *testing.T) {
 	w.lost = true
 	ctx := context.Background()
 	before := w.Pools()
-	moved, err := w.Rebalance(ctx, map[string]float64{before[0].Name: 0.75, before[1].Name: 0.25})
+	_, err := w.Rebalance(ctx, map[string]float64{before[0].Name: 0.75, before[1].Name: 0.25})
 	require.ErrorIs(t, err, messages.ErrInternal)
-	t.Log(moved)
-	stats, err := w.Stats(ctx)
-	require.NoError(t, err)
-	for i, p := range stats.Pools {
-		assert.LessOrEqual(t, p.Primary.Total, before[i].PrimaryPages, p.Name)
-	}
-	require.NoError(t, w.Check(ctx))
+	_, err = w.Stats(ctx)
+	require.ErrorIs(t, err, messages.ErrFailed)
 	w.close()
+}
+
+// A rebalance that one rank refuses gives no pool pages that are not there on all.
+func TestRebalanceThatOneRankRefuses(t *testing.T) {
+	for rank := range 3 {
+		w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.Counts{Primary: 12}, ranks: 3})
+		w.leave(stored)
+		w.rest()
+		// Another user of the device takes what the pools leave.
+		memory, err := w.group.Sim(rank).Memory()
+		require.NoError(t, err)
+		_, err = w.group.Sim(rank).CreatePool(gpu.PoolSpec{Name: "other", PageBytes: memory.Free, DevicePages: 1})
+		require.NoError(t, err)
+		ctx := context.Background()
+		before := w.Pools()
+		_, err = w.Resize(ctx, []int{before[0].PrimaryPages + 1, before[1].PrimaryPages})
+		require.ErrorIs(t, err, messages.ErrInternal, "rank %d", rank)
+		require.ErrorContains(t, err, fmt.Sprintf("rank %d of 3", rank))
+		require.ErrorContains(t, err, gpu.ErrOutOfMemory.Error())
+		stats, err := w.Stats(ctx)
+		require.NoError(t, err)
+		for i, p := range stats.Pools {
+			assert.Equal(t, before[i].PrimaryPages, p.Primary.Total, p.Name)
+		}
+		require.NoError(t, w.Check(ctx))
+		w.leave(text(2, 12))
+		w.right()
+		w.lost = true // the other user keeps its memory
+		w.rest()
+		w.close()
+	}
 }
 
 // A copy ahead of demand that fails is none: the page is copied when it is needed.

@@ -16,6 +16,7 @@ import (
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
+	"github.com/kvactor/kvactor/gpu/group/simgroup"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
@@ -38,6 +39,7 @@ type setup struct {
 	change  func(*windows.Config)
 	// moves: pages are copied whole when they move, also what nobody has written.
 	moves   bool
+	ranks   int // devices; 0: one
 	options []actors.Option
 }
 
@@ -47,8 +49,10 @@ type world struct {
 	*actors.Engine
 	t       testing.TB
 	points  enginetest.Failpoints
-	sim     *sim.Device
+	sim     simgroup.Simulated
 	device  *check.Device
+	group   *simgroup.Device // nil: one device
+	checks  []*check.Device  // of the ranks of the group
 	streams []gpu.Stream
 	writers []*host.Writer
 	layouts []host.Layout
@@ -91,8 +95,7 @@ func newWorld(t testing.TB, s setup) *world {
 	t.Helper()
 	w := &world{t: t, system: newSystem()}
 	var err error
-	w.sim, err = sim.New(sim.Config{MemoryBytes: 1 << 24, Seed: s.seed})
-	require.NoError(t, err)
+	w.simulate(&s)
 	w.device = check.Wrap(w.sim, check.Options{IgnoreUnwritten: s.moves})
 	config := s.config(w.device)
 	w.Engine, err = actors.Spawn(w.system.Root, config, append(s.options, actors.WithClock(w.sim.Now), enginetest.WithFailpoints(&w.points))...)
@@ -107,10 +110,36 @@ func newWorld(t testing.TB, s setup) *world {
 		require.NoError(t, err)
 		w.streams = append(w.streams, stream)
 		w.writers = append(w.writers, host.NewWriter(host.WriterConfig{
-			Launcher: w.device, Stream: stream, Pools: w.DevicePools(), Layouts: w.layouts, NanosPerToken: 400,
+			Launcher: w.device, Stream: stream, Pools: w.DevicePools(), Layouts: w.layouts, NanosPerToken: 400, Ranks: s.ranks,
 		}))
 	}
 	return w
+}
+
+// profiles are those of the ranks of a group, in turn.
+var profiles = []string{"h100-pcie5", "a100-pcie4", "gh200-c2c"}
+
+// simulate makes the device, or a group of devices of different speeds, each with a
+// hazard checker of its own.
+func (w *world) simulate(s *setup) {
+	w.t.Helper()
+	config := sim.Config{MemoryBytes: 1 << 24, Seed: s.seed}
+	var err error
+	if s.ranks == 0 {
+		w.sim, err = sim.New(config)
+		require.NoError(w.t, err)
+		return
+	}
+	w.group, err = simgroup.New(simgroup.Config{
+		Config: config, Ranks: s.ranks, Profiles: profiles,
+		Wrap: func(_ int, d *sim.Device) gpu.Device {
+			c := check.Wrap(d, check.Options{IgnoreUnwritten: s.moves})
+			w.checks = append(w.checks, c)
+			return c
+		},
+	})
+	require.NoError(w.t, err)
+	w.sim = w.group
 }
 
 // rest waits for all kernels of the host.
@@ -128,11 +157,23 @@ func (w *world) rest() {
 func (w *world) wrong(running ...*sequence) []string {
 	w.t.Helper()
 	problems := w.device.Problems()
+	for rank, c := range w.checks {
+		for _, p := range c.Problems() {
+			problems = append(problems, fmt.Sprintf("rank %d: %s", rank, p))
+		}
+	}
 	for _, writer := range w.writers {
 		problems = append(problems, writer.Problems()...)
 	}
 	w.sim.Drain()
-	_, bytes := (&host.Verifier{Layouts: w.layouts, Read: w.reader()}).Verify(w.claims(running))
+	var bytes []string
+	for rank := range gpu.Ranks(w.sim) {
+		v := host.Verifier{Layouts: host.OfRank(w.layouts, rank), Read: w.reader(rank)}
+		_, wrong := v.Verify(w.claims(running))
+		for _, p := range wrong {
+			bytes = append(bytes, fmt.Sprintf("rank %d: %s", rank, p))
+		}
+	}
 	for _, writer := range w.writers {
 		problems = append(problems, writer.Problems()...)
 	}
@@ -155,12 +196,16 @@ func (w *world) claims(running []*sequence) host.Claims {
 	return claims
 }
 
-// reader gives the bytes of pages at rest: on this device the memory that a
+// reader gives the bytes of a rank's pages at rest: on this device the memory that a
 // kernel is given stays valid.
-func (w *world) reader() host.Read {
+func (w *world) reader(rank int) host.Read {
 	w.t.Helper()
 	var bytes gpu.PageBytes
-	_, err := w.sim.Launch(w.streams[0], gpu.Kernel{Label: "verify", Run: func(b gpu.PageBytes) { bytes = b }})
+	_, err := w.sim.Launch(w.streams[0], gpu.Kernel{Label: "verify", RunRank: func(r int, b gpu.PageBytes) {
+		if r == rank {
+			bytes = b
+		}
+	}})
 	require.NoError(w.t, err)
 	w.sim.Drain()
 	handles := w.DevicePools()

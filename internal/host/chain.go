@@ -21,6 +21,7 @@ const (
 	rowKey   = 0xa54ff53a5f1d36f1 // √7
 	wordKey  = 0x510e527fade682d1 // √11
 	stateKey = 0x9b05688c2b3e6c1f // √13
+	rankKey  = 0x1f83d9abfb41bd6b // √17
 )
 
 // mix folds the 128-bit product of its arguments. Neither factor may be a

@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/windows"
 )
@@ -29,6 +30,7 @@ type Layout struct {
 	pool windows.Pool
 	runs []run
 	mode Mode
+	rank uint64 // part of the seed of every row and state: see OfRank
 }
 
 // run is a sequence of rows of equal size, one for each token of the block.
@@ -54,6 +56,25 @@ func NewLayout(p windows.Pool, mode Mode) Layout {
 		}
 	}
 	return l
+}
+
+// OfRank is the layout of the pages of one rank of a group: the rows lie in the same
+// places, and their bytes are the rank's own. Rank 0 has those of a device that is one.
+func (l Layout) OfRank(rank int) Layout {
+	l.rank, l.runs = uint64(rank)*uint64(rankKey), slices.Clone(l.runs)
+	for i := range l.runs {
+		l.runs[i].key ^= l.rank
+	}
+	return l
+}
+
+// OfRank makes the layouts of all pools on one rank.
+func OfRank(layouts []Layout, rank int) []Layout {
+	own := make([]Layout, len(layouts))
+	for i := range layouts {
+		own[i] = layouts[i].OfRank(rank)
+	}
+	return own
 }
 
 // pageBytes is the size of a page.

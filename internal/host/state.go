@@ -36,7 +36,7 @@ func (l *Layout) HoldsStates() bool { return l.pool.Kind == windows.KindState }
 
 // stateSeed starts the generator of one layer's state.
 func (l *Layout) stateSeed(layer int, s State) uint64 {
-	return mix(uint64(s.Chain)^rowKey, uint64(l.pool.Layers[layer])^stateKey)
+	return mix(uint64(s.Chain)^rowKey, uint64(l.pool.Layers[layer])^stateKey^l.rank)
 }
 
 // stateOf is the part of a page that holds the state of one layer.
@@ -96,11 +96,11 @@ func (w *Writer) stateSlot(u StateUpdate) gpu.Slot {
 }
 
 // updateStates is the part of a kernel that computes recurrent layers.
-func (w *Writer) updateStates(bytes gpu.PageBytes, updates []StateUpdate) {
+func (w *Writer) updateStates(rank int, bytes gpu.PageBytes, updates []StateUpdate) {
 	for _, u := range updates {
-		layout, page := &w.config.Layouts[u.Pool], bytes(w.stateSlot(u))
+		layout, page := &w.ranks[rank][u.Pool], bytes(w.stateSlot(u))
 		if err := layout.VerifyState(page, u.From); err != nil {
-			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel: %v", layout.pool.Name, u.Page, err))
+			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel%s: %v", layout.pool.Name, u.Page, w.on(rank), err))
 		}
 		layout.WriteState(page, u.To)
 	}

@@ -16,6 +16,7 @@ import (
 // Problems by any.
 type Writer struct {
 	config WriterConfig
+	ranks  [][]Layout // by rank: Layouts on it
 
 	mu       sync.Mutex
 	problems []string // of reads, seen by kernels
@@ -29,10 +30,19 @@ type WriterConfig struct {
 	Layouts  []Layout   // by PoolID
 	// NanosPerToken is how long the device takes for each token written.
 	NanosPerToken int64
+	// Ranks is how many devices the kernels run on, each with its own share of every page
+	// (package gpu/group); 0 stands for 1.
+	Ranks int
 }
 
 // NewWriter makes a Writer.
-func NewWriter(c WriterConfig) *Writer { return &Writer{config: c} }
+func NewWriter(c WriterConfig) *Writer {
+	w := &Writer{config: c}
+	for rank := range max(1, c.Ranks) {
+		w.ranks = append(w.ranks, OfRank(c.Layouts, rank))
+	}
+	return w
+}
 
 // Span is a range of tokens of one beam and the pages they lie in.
 type Span struct {
@@ -66,7 +76,8 @@ type Step struct {
 
 // piece is the part of a span that lies in one page.
 type piece struct {
-	layout *Layout
+	layout *Layout // on rank 0
+	pool   int
 	slot   gpu.Slot
 	first  int // token of the block
 	chains []Chain
@@ -92,15 +103,20 @@ func (w *Writer) Launch(s Step) (gpu.Ticket, error) {
 		tokens += span.To - span.From
 	}
 	states := slices.Clone(s.States)
-	return w.config.Launcher.Launch(w.config.Stream, gpu.Kernel{
+	run := func(rank int, bytes gpu.PageBytes) {
+		w.run(rank, bytes, reads, writes)
+		w.updateStates(rank, bytes, states)
+	}
+	k := gpu.Kernel{
 		Label: s.Label, Waits: s.Waits, Nanos: int64(tokens) * w.config.NanosPerToken,
 		Reads:  append(accesses(reads), w.stateAccesses(states)...),
 		Writes: append(accesses(writes), w.stateAccesses(states)...),
-		Run: func(bytes gpu.PageBytes) {
-			w.run(bytes, reads, writes)
-			w.updateStates(bytes, states)
-		},
-	})
+		Run:    func(bytes gpu.PageBytes) { run(0, bytes) },
+	}
+	if len(w.ranks) > 1 {
+		k.RunRank = run
+	}
+	return w.config.Launcher.Launch(w.config.Stream, k)
 }
 
 // Problems gives what kernels have found wrong in the pages that they read, and
@@ -113,16 +129,24 @@ func (w *Writer) Problems() []string {
 	return ps
 }
 
-// run is the kernel.
-func (w *Writer) run(bytes gpu.PageBytes, reads, writes []piece) {
+// run is the kernel on one rank.
+func (w *Writer) run(rank int, bytes gpu.PageBytes, reads, writes []piece) {
 	for _, r := range reads {
-		if err := r.layout.Verify(bytes(r.slot), r.first, r.chains...); err != nil {
-			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel: %v", r.layout.pool.Name, r.slot.Page, err))
+		if err := w.ranks[rank][r.pool].Verify(bytes(r.slot), r.first, r.chains...); err != nil {
+			w.report(fmt.Sprintf("pool %s, page %d, read by a kernel%s: %v", r.layout.pool.Name, r.slot.Page, w.on(rank), err))
 		}
 	}
 	for _, p := range writes {
-		p.layout.Write(bytes(p.slot), p.first, p.chains...)
+		w.ranks[rank][p.pool].Write(bytes(p.slot), p.first, p.chains...)
 	}
+}
+
+// on names a rank where there are several.
+func (w *Writer) on(rank int) string {
+	if len(w.ranks) == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" on rank %d", rank)
 }
 
 func (w *Writer) report(problem string) {
@@ -156,7 +180,7 @@ func (w *Writer) pieces(spans []Span) ([]piece, error) {
 				}
 				if page := table[block]; page != messages.NoPage {
 					out = append(out, piece{
-						layout: layout, first: at % tpb, chains: chains[at-s.From : end-s.From],
+						layout: layout, pool: pool, first: at % tpb, chains: chains[at-s.From : end-s.From],
 						slot: gpu.Slot{Pool: w.config.Pools[pool], Tier: messages.Primary, Page: page},
 					})
 				}

@@ -25,6 +25,10 @@ type Geometry struct {
 	Model     string
 	MaxSeqLen int
 	Pools     []messages.PoolInfo
+	// Ranks is the number of devices that each hold a share of every page, of PageBytes
+	// bytes; 0 stands for 1. The page of an object is all shares, one behind the other, so
+	// engines that divide a model differently share no objects.
+	Ranks int
 }
 
 // Fingerprint returns the fingerprint of the geometry.
@@ -39,6 +43,10 @@ func (g Geometry) Fingerprint() Fingerprint {
 		}
 		h.numbers(p.Window, p.Chunk, p.KVHeads, p.HeadDim, p.ValueDim, p.KVFactor, p.SideBytes, p.TokensPerBlock, int(p.PageBytes), len(p.Layers))
 		h.numbers(p.Layers...)
+	}
+	// Only groups have the number: the objects of single devices keep their fingerprints.
+	if g.Ranks > 1 {
+		h.numbers(g.Ranks)
 	}
 	return Fingerprint(h.Sum(nil))
 }
