@@ -25,6 +25,8 @@ type replayFlags struct {
 	watcher                          *watch.Watcher
 	jobs                             int
 	atomic, timed, json              bool
+	report, png                      string // paths; empty: none
+	plot                             bool
 }
 
 // defaultPages holds the longest prompt of the published traces in blocks of 16.
@@ -52,12 +54,18 @@ the engine's own policies there are some on paper, with --atomic only:
 With optimal among them the table tells how much of the way from priority_lru to
 it the others have gone.
 
+--report writes one file that needs no other: hit rate over time and by tier, hit
+rate against capacity, reuse distances, bytes copied each way, where time goes, and
+policies beside the optimum. --png and --plot have the same plots as images and on
+the terminal.
+
 Pages are real but small (4 bytes a token), unless --model says otherwise, so
 that large caches can be replayed. What is reused is checked byte by byte.`,
 		Example: `  demo replay mooncake_conversation_h1.jsonl.gz --pages 20000 --atomic --json
   demo replay claude_code_agentic_dev.jsonl.gz --pages 32768 --host-pages 65536
   demo replay trace.jsonl --atomic --policy priority_lru,forecast,optimal --pages 2000,10000
   demo replay trace.jsonl --atomic --timed --policy priority_lru,forecast --pages 2000
+  demo replay trace.jsonl --pages 8192 --host-pages 16384 --report out.html
   demo replay trace.jsonl --limit 100 --tokens-per-block 64`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -78,6 +86,9 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 	flags.BoolVar(&f.timed, "timed", false, "requests overlap, by their arrivals and the time of their answers (default without --atomic)")
 	flags.IntVar(&f.jobs, "jobs", runtime.GOMAXPROCS(0), "`replays` at the same time; one with --serve")
 	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
+	flags.StringVar(&f.report, "report", "", "write a page with plots and their numbers to a `file`.html")
+	flags.StringVar(&f.png, "png", "", "write the plots as images: to one `path`.png, or one each into a folder")
+	flags.BoolVar(&f.plot, "plot", false, "draw the plots on the terminal")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object for each replay instead of tables")
 	return c
 }
@@ -94,6 +105,8 @@ func (f *replayFlags) check() error {
 		return fmt.Errorf("--tokens-per-block %d is negative", f.tokensPerBlock)
 	case f.jobs < 1:
 		return fmt.Errorf("--jobs %d is not at least 1", f.jobs)
+	case f.plot && f.json:
+		return fmt.Errorf("--plot and --json both print; --png and --report write files")
 	case f.limit < 0:
 		return fmt.Errorf("--limit %d is negative", f.limit)
 	case f.model != "tiny" && f.model != "hybrid":
@@ -137,5 +150,6 @@ func (f *replayFlags) config(path, policy string, pages int) replay.Config {
 	return replay.Config{
 		Trace: path, Model: preset.Model, Windows: preset.Windows, Costs: preset.Costs,
 		TokensPerBlock: f.tokensPerBlock, Pages: pages, HostPages: f.hostPages, Policy: policy, Limit: f.limit,
+		Intervals: f.intervals(),
 	}
 }

@@ -69,11 +69,12 @@ func replayTrace(c *cobra.Command, path string, f *replayFlags) error {
 		f.watcher, f.jobs = w, 1 // the page shows one engine
 	}
 	runs := f.runs(path, nil)
-	// One replay reads the trace as it goes. Several, and policies on paper, share it.
+	// One replay reads the trace as it goes. Several, policies on paper and reports share it.
 	total := -1
-	if len(runs) > 1 || paper.Known(f.policies[0]) {
-		t, err := replay.Load(path, f.limit)
-		if err != nil {
+	var t *replay.Trace
+	if len(runs) > 1 || paper.Known(f.policies[0]) || f.reports() {
+		var err error
+		if t, err = replay.Load(path, f.limit); err != nil {
 			return err
 		}
 		runs = f.runs(path, t)
@@ -92,10 +93,15 @@ func replayTrace(c *cobra.Command, path string, f *replayFlags) error {
 			return err
 		}
 	}
-	if f.json || len(runs) == 1 && runs[0].meter != nil {
-		return nil
+	if !f.json && (len(runs) > 1 || runs[0].meter == nil) {
+		if err := printComparison(c, results(runs)); err != nil {
+			return err
+		}
 	}
-	return printComparison(c, results(runs))
+	if f.reports() {
+		return f.writeReports(c, path, t, results(runs))
+	}
+	return nil
 }
 
 // startRuns plays the replays, so many at a time, and gives a function that waits for the

@@ -57,10 +57,11 @@ func (a *arrivals) Done(r *serve.Request) error {
 	if r.Outcome.Stored == r.Known {
 		hits = blocks
 	}
-	a.session.result.look(blocks, hits)
+	onHost := min(hits, r.Outcome.StoredOnHost/size)
+	a.session.result.look(blocks, hits, onHost)
 	a.session.result.PromptTokens = a.server.Totals().PromptTokens
 	a.session.result.ReusedTokens = a.server.Totals().ReusedTokens
-	a.session.progress()
+	a.session.progress(a.server.Now())
 	a.spare = append(a.spare, r)
 	return nil
 }

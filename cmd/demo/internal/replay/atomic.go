@@ -29,7 +29,7 @@ func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 			break
 		}
 		err = one.replay(ctx, next)
-		s.progress()
+		s.progress(time.Duration(s.arrival.Load()))
 	}
 	s.result.checked(compute)
 	return s.close(ctx, err)
@@ -61,7 +61,11 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 		return err
 	}
 	reused := admitted.ReusedTokens
-	a.result.look(blocks, reused/size)
+	onHost := 0
+	for _, pool := range admitted.Reuse { // one, of full attention
+		onHost += pool.Onboarded
+	}
+	a.result.look(blocks, reused/size, min(reused/size, onHost))
 	a.result.PromptTokens += int64(blocks * size)
 	a.result.ReusedTokens += int64(reused)
 	computed := cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{From: reused, To: stored})

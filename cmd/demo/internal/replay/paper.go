@@ -62,9 +62,10 @@ func Paper(ctx context.Context, c Config, t *Trace) (*Result, error) {
 	start, gpu := time.Now(), cost.H100()
 	r := &Result{
 		Trace: filepath.Base(c.Trace), Mode: ModeAtomic, Policy: c.Policy,
-		TokensPerBlock: t.TokensPerBlock, Pages: c.Pages, Problems: []string{},
+		TokensPerBlock: t.TokensPerBlock, Pages: c.Pages, Pools: 1, Problems: []string{},
 	}
 	cache := paper.New(c.Policy, c.Pages, t.Trace)
+	var line timeline
 	for i, blocks := range t.Requests {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -73,13 +74,16 @@ func Paper(ctx context.Context, c Config, t *Trace) (*Result, error) {
 		for hits < len(blocks) && cache.Has(blocks[hits]) {
 			hits++
 		}
-		r.look(len(blocks), hits)
+		r.look(len(blocks), hits, 0)
 		all, reused := len(blocks)*t.TokensPerBlock, hits*t.TokensPerBlock
 		r.PromptTokens += int64(all)
 		r.ReusedTokens += int64(reused)
 		r.SavedSeconds += cost.Prefill(&c.Costs, &gpu, cost.Span{To: reused}).Seconds()
 		r.PrefillSeconds += cost.Prefill(&c.Costs, &gpu, cost.Span{From: reused, To: all}).Seconds()
 		cache.Use(i, blocks)
+		if c.Intervals > 0 {
+			line.note(t.Arrivals[i], r.counted(nil))
+		}
 		if c.Progress != nil {
 			c.Progress(r)
 		}
@@ -87,6 +91,7 @@ func Paper(ctx context.Context, c Config, t *Trace) (*Result, error) {
 	if r.Blocks > 0 {
 		r.HitRate = float64(r.Hits) / float64(r.Blocks)
 	}
+	r.OverTime = line.intervals(c.Intervals)
 	r.Seconds = time.Since(start).Seconds()
 	return r, nil
 }

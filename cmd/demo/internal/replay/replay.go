@@ -28,6 +28,8 @@ type Config struct {
 	HostPages      int // of each pool
 	Policy         string
 	Limit          int // requests; 0: all
+	// Intervals is how many parts Result.OverTime has; 0: none.
+	Intervals int
 	// Progress is called after each request; nil: no one looks.
 	Progress func(*Result)
 	// Spawn starts the engine; nil starts the real one.
@@ -59,6 +61,7 @@ type session struct {
 	rig    *engine.Rig
 	result Result
 	start  time.Time
+	line   timeline
 	// arrival is that of the current request. An actor may ask for it on another
 	// goroutine.
 	arrival clocks.Int64
@@ -96,11 +99,13 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.result.Pools = len(pools)
 	pages := make([]windows.Counts, len(pools))
 	bytes := int64(0)
 	for i, p := range pools {
 		pages[i] = windows.Counts{Primary: c.Pages + extra, Secondary: c.HostPages}
 		bytes += int64(c.Pages+c.HostPages) * p.PageBytes()
+		s.result.PageBytes += p.PageBytes()
 		cache.HostCacheSize += int64(c.HostPages) * p.PageBytes()
 	}
 	if bytes > maxMemory {
@@ -127,7 +132,11 @@ func (s *session) next() (*trace.Request, error) {
 	return r, err
 }
 
-func (s *session) progress() {
+// progress notes that a request is counted, at a time of the replay.
+func (s *session) progress(at time.Duration) {
+	if s.config.Intervals > 0 {
+		s.line.note(at, s.result.counted(s.rig.Sim))
+	}
 	if s.config.Progress != nil {
 		s.config.Progress(&s.result)
 	}
@@ -137,6 +146,11 @@ func (s *session) progress() {
 func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Meter, error) {
 	if cause == nil {
 		cause = s.result.close(ctx, s.rig, s.start)
+	}
+	if cause == nil && s.config.Intervals > 0 && s.result.Requests > 0 {
+		// The copies that went on until the end belong to it.
+		s.line.note(0, s.result.counted(s.rig.Sim))
+		s.result.OverTime = s.line.intervals(s.config.Intervals)
 	}
 	// An engine is closed even if the replay was cancelled: others may go on in this process.
 	leaked, err := s.rig.Shutdown(context.WithoutCancel(ctx))

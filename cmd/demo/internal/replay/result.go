@@ -6,6 +6,8 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/sim"
 )
 
 // Result is what a replay measured, as `demo replay --json` prints it.
@@ -16,11 +18,14 @@ type Result struct {
 	TokensPerBlock int    `json:"tokens_per_block"`
 	Pages          int    `json:"pages"` // of each pool
 	HostPages      int    `json:"host_pages"`
+	Pools          int    `json:"pools"`
+	PageBytes      int64  `json:"page_bytes"` // of a page in each pool, added up
 
 	Requests int     `json:"requests"`
 	Blocks   int64   `json:"blocks"` // of prompts, looked up
 	Hits     int64   `json:"hit_blocks"`
 	HitRate  float64 `json:"hit_rate"`
+	HostHits int64   `json:"host_hit_blocks"` // of the hits, those found in host memory
 
 	PromptTokens int64 `json:"prompt_tokens"`
 	ReusedTokens int64 `json:"reused_tokens"`
@@ -44,15 +49,69 @@ type Result struct {
 	PrefillSeconds float64 `json:"prefill_seconds"` // of the modelled GPU, what was computed
 	SavedSeconds   float64 `json:"saved_seconds"`   // what reuse spared it
 	DeviceSeconds  float64 `json:"device_seconds"`  // simulated
+	ComputeSeconds float64 `json:"compute_seconds"` // of these, kernels of the host
 	EngineSeconds  float64 `json:"engine_seconds"`  // wall time inside engine calls
 	Seconds        float64 `json:"seconds"`         // wall time
+
+	Copies   []Copies   `json:"copies,omitempty"`    // by direction
+	Calls    []Calls    `json:"calls,omitempty"`     // of the engine, by kind
+	OverTime []Interval `json:"over_time,omitempty"` // if Config.Intervals asks for it
 }
 
-// look counts the blocks of one prompt.
-func (r *Result) look(blocks, hits int) {
+// Copies are what the simulated device copied one way.
+type Copies struct {
+	Direction string  `json:"direction"` // "device to host", "host to device" or "on the device"
+	Pages     int64   `json:"pages"`     // and parts of pages
+	Bytes     int64   `json:"bytes"`
+	Seconds   float64 `json:"seconds"` // simulated, in which the copy engine was busy
+}
+
+// Calls are the calls of one kind to the engine, in wall time.
+type Calls struct {
+	Call    string  `json:"call"`
+	Calls   int64   `json:"calls"`
+	Items   int64   `json:"items"` // requests or steps in them
+	Seconds float64 `json:"seconds"`
+	P50     float64 `json:"p50_seconds"`
+	P99     float64 `json:"p99_seconds"`
+	Max     float64 `json:"max_seconds"`
+}
+
+// directions names the directions of copies as Result and the demo's tables do.
+var directions = [gpu.Directions]string{gpu.Offload: "device to host", gpu.Onboard: "host to device", gpu.Local: "on the device"}
+
+// look counts the blocks of one prompt; of the hits some are on the host.
+func (r *Result) look(blocks, hits, onHost int) {
 	r.Requests++
 	r.Blocks += int64(blocks)
 	r.Hits += int64(hits)
+	r.HostHits += int64(onHost)
+}
+
+// counted is where the counters stand that a timeline shows. The bytes are those of copies
+// that have ended.
+func (r *Result) counted(device *sim.Device) Interval {
+	v := Interval{Requests: int64(r.Requests), Blocks: r.Blocks, DeviceHits: r.Hits - r.HostHits, HostHits: r.HostHits}
+	if device != nil {
+		c := device.Counters()
+		v.BytesOffloaded, v.BytesOnboarded = c.Directions[gpu.Offload].Bytes, c.Directions[gpu.Onboard].Bytes
+	}
+	return v
+}
+
+// measured takes over what the device and the meter counted.
+func (r *Result) measured(rig *engine.Rig) {
+	counters := rig.Sim.Counters()
+	for d, name := range directions {
+		t := counters.Directions[d]
+		r.Copies = append(r.Copies, Copies{Direction: name, Pages: t.Copies, Bytes: t.Bytes, Seconds: t.Busy.Seconds()})
+	}
+	rig.Timings(func(o engine.Operation, t *engine.Timing) {
+		r.Calls = append(r.Calls, Calls{
+			Call: o.String(), Calls: t.Calls, Items: t.Items, Seconds: t.Total.Seconds(),
+			P50: t.Quantile(0.5).Seconds(), P99: t.Quantile(0.99).Seconds(), Max: t.Max.Seconds(),
+		})
+	})
 }
 
 // timed takes over what a server counted.
@@ -66,6 +125,7 @@ func (r *Result) timed(t serve.Totals) {
 // checked takes over what a compute stream checked.
 func (r *Result) checked(c *serve.Compute) {
 	r.Verified += c.Verified
+	r.ComputeSeconds += c.Busy.Seconds()
 	r.Problems = append(r.Problems, c.Problems...)
 }
 
@@ -95,6 +155,7 @@ func (r *Result) close(ctx context.Context, rig *engine.Rig, start time.Time) er
 	if r.Problems == nil {
 		r.Problems = []string{}
 	}
+	r.measured(rig)
 	r.DeviceSeconds = rig.Now().Seconds()
 	r.EngineSeconds = rig.Total().Seconds()
 	r.Seconds = time.Since(start).Seconds()

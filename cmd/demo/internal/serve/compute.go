@@ -27,8 +27,10 @@ type Compute struct {
 	accesses [2][]gpu.Access // read, written
 
 	mu sync.Mutex // of Wrong and Problems, inside a kernel
-	// Last is the ticket of the last kernel, which has passed.
+	// Last is the ticket of the last kernel, which has passed, and Busy the simulated time
+	// of all kernels.
 	Last     gpu.Ticket
+	Busy     time.Duration
 	Verified int64    // pages checked
 	Wrong    int64    // of these, pages with wrong bytes
 	Problems []string // the first of them
@@ -120,6 +122,7 @@ func (c *Compute) Run(ctx context.Context, lasts time.Duration) error {
 		return err
 	}
 	c.Last = ticket
+	c.Busy += lasts
 	c.waits, c.checks, c.writes = c.waits[:0], c.checks[:0], c.writes[:0]
 	return nil
 }

@@ -267,6 +267,7 @@ func (s *Server) lookup(ctx context.Context, batch []*sequence) error {
 			return err
 		}
 		r.Outcome.Stored = min(found.MatchedTokens, r.Known)
+		r.Outcome.StoredOnHost = min(found.SecondaryTokens, r.Outcome.Stored)
 	}
 	return nil
 }

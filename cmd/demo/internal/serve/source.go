@@ -28,11 +28,13 @@ type Request struct {
 type Outcome struct {
 	// Stored is how many of the Known tokens were found stored when the request
 	// was admitted, in any tier.
-	Stored  int
-	Reused  int // prompt tokens that were not computed, at the first admission
-	GivenUp bool
-	First   time.Duration // when the first token of the answer was there
-	Done    time.Duration
+	Stored int
+	// StoredOnHost are those of them that were in host memory only.
+	StoredOnHost int
+	Reused       int // prompt tokens that were not computed, at the first admission
+	GivenUp      bool
+	First        time.Duration // when the first token of the answer was there
+	Done         time.Duration
 }
 
 // Source hands out requests to one server.

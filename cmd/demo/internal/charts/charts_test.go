@@ -1,0 +1,227 @@
+package charts
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// samples are a chart of each kind.
+func samples() []*Chart {
+	x, y := []float64{}, []float64{}
+	for i := range 20 {
+		x, y = append(x, math.Pow(2, float64(i))), append(y, float64(i)/20)
+	}
+	lines := &Chart{
+		Name: "lines", Title: `Hits <"of"> a cache`, X: Axis{Label: "blocks", Log: true}, Y: Axis{Label: "rate", Unit: Percent},
+		Lines: []Line{{"lru", Blue, x, y, Solid}, {"one & only", Orange, x[7:8], []float64{0.9}, Marked}, {"optimal", Neutral, x[3:9], y[3:9], Dashed}},
+	}
+	areas := &Chart{
+		Name: "areas", Title: "Tiers", X: Axis{Unit: Seconds}, Y: Axis{Unit: Bytes},
+		Lines: []Line{{"host", Orange, x[:5], []float64{4e6, 3e6, 4e6, 4e6, 5e6}, Area}, {"device", Blue, x[:5], []float64{1e6, 1e6, 2e6, 0, 1e6}, Area}},
+	}
+	bars := &Chart{
+		Name: "bars", Title: "Distances", Y: Axis{Unit: Seconds}, Categories: []string{"1", "2"},
+		Bars: []Bars{{"first", Blue, []float64{1, 3}}, {"second", Green, []float64{2, 0}}},
+	}
+	across := *bars
+	across.Name, across.Horizontal = "across", true
+	stacked := *bars
+	stacked.Name, stacked.Stacked = "stacked", true
+	flat := &Chart{Name: "flat", Title: "Nothing", Categories: []string{"a"}, Bars: []Bars{{"none", Red, []float64{0}}}}
+	return []*Chart{lines, areas, bars, &across, &stacked, flat}
+}
+
+// TestSVG: what is drawn is well-formed, has no colour of its own and refers to nothing.
+func TestSVG(t *testing.T) {
+	for _, c := range samples() {
+		svg, err := c.SVG()
+		require.NoError(t, err)
+		texts := 0
+		decoder := xml.NewDecoder(strings.NewReader(svg))
+		for {
+			token, err := decoder.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, c.Name)
+			if e, ok := token.(xml.StartElement); ok && e.Name.Local == "text" {
+				texts++
+				assert.Contains(t, fmt.Sprint(e.Attr), "textLength", c.Name)
+			}
+		}
+		assert.Greater(t, texts, 3, c.Name)
+		for _, foreign := range []string{"#", "http", "href", "url(", "<script", "NaN"} {
+			assert.NotContains(t, svg, foreign, c.Name)
+		}
+		assert.Contains(t, svg, "var(--muted)", c.Name)
+		for i := range c.Lines {
+			assert.Contains(t, svg, "var("+c.Lines[i].Color.Variable()+")", c.Name)
+		}
+		again, err := c.SVG()
+		require.NoError(t, err)
+		assert.Equal(t, svg, again, "%s is drawn the same way each time", c.Name)
+	}
+}
+
+// TestCSS: each colour has a variable on both backgrounds, and text is readable on them.
+func TestCSS(t *testing.T) {
+	for _, on := range []Background{Light, Dark} {
+		css := CSS(on)
+		for c := range colors {
+			assert.Contains(t, css, c.Variable()+":#")
+		}
+		shade := func(c Color) string {
+			if on == Dark {
+				return palette[c].dark
+			}
+			return palette[c].light
+		}
+		for c := range colors {
+			least := 3.0
+			switch c {
+			case Ink, Muted:
+				least = 4.5
+			case Grid, Surface:
+				continue
+			}
+			assert.GreaterOrEqual(t, contrast(t, shade(c), shade(Surface)), least, "%s on background %d", palette[c].name, on)
+		}
+	}
+}
+
+// contrast is the ratio of the luminances of two colours, as WCAG 2 defines it.
+func contrast(t *testing.T, a, b string) float64 {
+	luminance := func(text string) float64 {
+		var rgb [3]int
+		_, err := fmt.Sscanf(text, "#%02X%02X%02X", &rgb[0], &rgb[1], &rgb[2])
+		require.NoError(t, err)
+		sum := 0.0
+		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+			v := float64(rgb[i]) / 255
+			if v <= 0.04045 {
+				v /= 12.92
+			} else {
+				v = math.Pow((v+0.055)/1.055, 2.4)
+			}
+			sum += weight * v
+		}
+		return sum
+	}
+	x, y := luminance(a)+0.05, luminance(b)+0.05
+	return max(x, y) / min(x, y)
+}
+
+// TestImages: images have the colours of their series.
+func TestImages(t *testing.T) {
+	list := samples()
+	var whole bytes.Buffer
+	require.NoError(t, Sheet(&whole, list))
+	sheet, err := png.Decode(&whole)
+	require.NoError(t, err)
+	for _, c := range list {
+		var b bytes.Buffer
+		require.NoError(t, c.PNG(&b))
+		picture, err := png.Decode(&b)
+		require.NoError(t, err)
+		assert.Equal(t, 2*picture.Bounds().Dx(), sheet.Bounds().Dx())
+		assert.Equal(t, 3*picture.Bounds().Dy(), sheet.Bounds().Dy())
+		for i := range c.Bars {
+			if c.top(0) > 0 {
+				assert.Greater(t, dots(picture, lightTheme(c.Bars[i].Color)), 200, "%s %s", c.Name, c.Bars[i].Label)
+			}
+		}
+	}
+}
+
+// dots counts the dots of a colour.
+func dots(i image.Image, want color.Color) (n int) {
+	r, g, b, _ := want.RGBA()
+	for y := i.Bounds().Min.Y; y < i.Bounds().Max.Y; y++ {
+		for x := i.Bounds().Min.X; x < i.Bounds().Max.X; x++ {
+			if p, q, s, _ := i.At(x, y).RGBA(); p>>8 == r>>8 && q>>8 == g>>8 && s>>8 == b>>8 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestTerminal: both sets of characters show titles, labels and the highest values.
+func TestTerminal(t *testing.T) {
+	for _, c := range samples() {
+		for _, with := range []Characters{ASCII, Unicode} {
+			var b bytes.Buffer
+			require.NoError(t, c.Terminal(&b, with))
+			text := b.String()
+			assert.True(t, strings.HasPrefix(text, "\n"+c.Title+"\n"))
+			if len(c.labels()) > 1 {
+				for _, label := range c.labels() {
+					assert.Contains(t, text, label, c.Name)
+				}
+			}
+			if with == ASCII {
+				assert.Equal(t, len([]rune(text)), len(text), "%s: %s", c.Name, text)
+			}
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, samples()[2].Terminal(&b, ASCII))
+	assert.Equal(t, strings.Join([]string{
+		"", "Distances",
+		"1 " + strings.Repeat("#", 13) + strings.Repeat(" ", 27) + " 1 s  first",
+		"  " + strings.Repeat("#", 27) + strings.Repeat(" ", 13) + " 2 s  second",
+		"2 " + strings.Repeat("#", 40) + " 3 s  first",
+		"  " + strings.Repeat(" ", 40) + " 0  second", "",
+	}, "\n"), b.String())
+}
+
+// TestPointsBetweenColumns: a series of one point is seen on a terminal.
+func TestPointsBetweenColumns(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, samples()[0].Terminal(&b, ASCII))
+	graph, _, found := strings.Cut(b.String(), "a: lru")
+	require.True(t, found)
+	assert.Contains(t, graph[strings.Index(graph, "|"):], "b")
+}
+
+func TestUnits(t *testing.T) {
+	for want, got := range map[string]string{
+		"12.5 %": Percent.format(0.125), "100 %": Percent.format(1), "1.5 MiB": Bytes.format(1.5 * 1024 * 1024), "0": Bytes.format(-0.0),
+		"999": Count.format(999), "1k": Count.format(1000), "12.3k": Count.format(12345), "2.5M": Count.format(2.5e6),
+		"250 ms": Seconds.format(0.25), "3 µs": Seconds.format(3e-6), "1750 s": Seconds.format(1750), "0.5": Count.format(0.5),
+	} {
+		assert.Equal(t, want, got)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	labels := func(a Axis, low, high float64) (list []string) {
+		for _, tick := range (ticks{a}).Ticks(low, high) {
+			list = append(list, tick.Label)
+		}
+		return list
+	}
+	assert.Equal(t, []string{"0 %", "20 %", "40 %", "60 %", "80 %", "100 %"}, labels(Axis{Unit: Percent}, 0, 1.02))
+	assert.Equal(t, []string{"0", "4 MiB", "8 MiB", "12 MiB"}, labels(Axis{Unit: Bytes}, 0, 15e6))
+	assert.Equal(t, []string{"10", "100", "1k", "10k"}, labels(Axis{Log: true}, 8, 20000))
+	assert.Equal(t, []string{"50", "100", "200"}, labels(Axis{Log: true}, 50, 300))
+	assert.Equal(t, []string{"0"}, labels(Axis{}, 0, 0))
+}
+
+func TestSort(t *testing.T) {
+	l := Line{X: []float64{3, 1, 2}, Y: []float64{30, 10, 20}}
+	l.Sort()
+	assert.Equal(t, Line{X: []float64{1, 2, 3}, Y: []float64{10, 20, 30}}, l)
+}

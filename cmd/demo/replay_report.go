@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kvactor/kvactor/cmd/demo/internal/charts"
+	"github.com/kvactor/kvactor/cmd/demo/internal/replay"
+	"github.com/kvactor/kvactor/cmd/demo/internal/replay/page"
+	"github.com/kvactor/kvactor/cmd/demo/internal/report"
+)
+
+// reportIntervals is how many parts of the time a report has, about as many as a plot can show.
+const reportIntervals = 60
+
+// reports tells whether any kind of report is wanted.
+func (f *replayFlags) reports() bool { return f.report != "" || f.png != "" || f.plot }
+
+// intervals is how many parts of the time each replay has.
+func (f *replayFlags) intervals() int {
+	if f.reports() {
+		return reportIntervals
+	}
+	return 0
+}
+
+// writeReports writes the page, the images and the plots on the terminal.
+func (f *replayFlags) writeReports(c *cobra.Command, path string, t *replay.Trace, results []*replay.Result) error {
+	origin := page.Origin{
+		Command: commandLine(c, path), Version: version(), Date: time.Now().UTC().Format(time.RFC3339),
+		Machine: fmt.Sprintf("%s, %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+	}
+	data, err := page.Gather(c.Context(), origin, filepath.Base(path), t, results)
+	if err != nil {
+		return err
+	}
+	if f.plot {
+		with := charts.ASCII
+		if report.Locale() == report.Unicode {
+			with = charts.Unicode
+		}
+		for _, chart := range data.Charts() {
+			if err := chart.Terminal(c.OutOrStdout(), with); err != nil {
+				return err
+			}
+		}
+	}
+	if f.png != "" {
+		if err := writeImages(f.png, data.Charts()); err != nil {
+			return err
+		}
+	}
+	if f.report == "" {
+		return nil
+	}
+	return writeFile(f.report, data.Write)
+}
+
+// writeImages writes one image of all charts if the path is that of an image, else one image
+// for each chart into a folder.
+func writeImages(path string, list []*charts.Chart) error {
+	if strings.HasSuffix(path, ".png") {
+		return writeFile(path, func(w io.Writer) error { return charts.Sheet(w, list) })
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	for _, c := range list {
+		if err := writeFile(filepath.Join(path, c.Name+".png"), c.PNG); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFile writes a file. The first error is that of the file.
+func writeFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = write(file)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// commandLine is the command as it can be typed again: the flags that were set, in the order
+// of their names.
+func commandLine(c *cobra.Command, args ...string) string {
+	words := strings.Fields(c.CommandPath())
+	words = append(words, args...)
+	c.Flags().Visit(func(flag *pflag.Flag) {
+		switch value := flag.Value.String(); {
+		case flag.Value.Type() == "bool" && value == "true":
+			words = append(words, "--"+flag.Name)
+		default:
+			words = append(words, "--"+flag.Name, value)
+		}
+	})
+	for i, word := range words {
+		if word == "" || strings.ContainsAny(word, " \t\"'\\$&|;<>()*?`") {
+			words[i] = strconv.Quote(word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// version is that of the module, with the commit if the build knows it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "kvactor, unknown version"
+	}
+	text := "kvactor " + info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && !strings.Contains(info.Main.Version, s.Value[:min(12, len(s.Value))]) {
+			text += " " + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return text
+}

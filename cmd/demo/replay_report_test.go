@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// embedded is the JSON of a page.
+var embedded = regexp.MustCompile(`(?s)<script type="application/json" id="data">(.*?)</script>`)
+
+// TestReportHasTheNumbersOfJSON: the replays in the page are the lines that --json prints.
+func TestReportHasTheNumbersOfJSON(t *testing.T) {
+	path, file := rounds(t, 60), filepath.Join(t.TempDir(), "out.html")
+	args := []string{"replay", path, "--json", "--policy", "priority_lru,forecast,arc", "--atomic", "--timed", "--pages", "12,20", "--report", file}
+	status, out, errs := command(t, "", args...)
+	require.Zero(t, status, errs)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	found := embedded.FindSubmatch(text)
+	require.NotNil(t, found)
+	var data struct {
+		Origin  struct{ Command string }
+		Replays []json.RawMessage
+		LRU     []struct {
+			Blocks int
+			Hits   int64 `json:"hit_blocks"`
+		} `json:"lru"`
+	}
+	require.NoError(t, json.Unmarshal(found[1], &data))
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 10)
+	require.Len(t, data.Replays, len(lines))
+	for i, line := range lines {
+		assert.JSONEq(t, line, string(data.Replays[i]))
+		var r struct {
+			Policy, Mode string
+			Pages        int
+			Hits         int64 `json:"hit_blocks"`
+			OverTime     []any `json:"over_time"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &r))
+		assert.Len(t, r.OverTime, reportIntervals)
+		for _, p := range data.LRU {
+			if p.Blocks == r.Pages && r.Policy == "priority_lru" && r.Mode == "atomic" {
+				assert.Equal(t, p.Hits, r.Hits, "the engine hits what the distances say")
+			}
+		}
+	}
+	assert.Equal(t, "demo replay "+path+" --atomic --json --pages 12,20 --policy priority_lru,forecast,arc --report "+file+" --timed", data.Origin.Command)
+}
+
+// TestImagesAndTerminalPlots: one image of all plots, or one each; and plots in characters.
+func TestImagesAndTerminalPlots(t *testing.T) {
+	path, folder := rounds(t, 30), t.TempDir()
+	sheet, each := filepath.Join(folder, "all.png"), filepath.Join(folder, "each")
+	for _, to := range []string{sheet, each} {
+		status, out, errs := command(t, "", "replay", path, "--pages", "12", "--host-pages", "12", "--png", to, "--plot")
+		require.Zero(t, status, errs)
+		for _, want := range []string{"Hit rate against capacity", "Reuse distance", "Where the engine's time goes"} {
+			assert.Contains(t, out, want)
+		}
+	}
+	for _, name := range []string{sheet, filepath.Join(each, "bytes.png"), filepath.Join(each, "hit-rate-by-capacity.png")} {
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		_, err = png.Decode(file)
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+	}
+	status, _, errs := command(t, "", "replay", path, "--report", filepath.Join(folder, "none", "x.html"))
+	assert.Equal(t, 1, status)
+	assert.Contains(t, errs, "no such file")
+}
+
+// TestReportInABrowser looks at the page in a real browser: it loads without a message on the
+// console, and its plots have the colours of light and dark, on a wide and a narrow window.
+func TestReportInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes some seconds")
+	}
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("no chromium on this machine")
+	}
+	folder := t.TempDir()
+	page := filepath.Join(folder, "out.html")
+	status, _, errs := command(t, "", "replay", rounds(t, 60), "--pages", "12", "--host-pages", "9", "--report", page)
+	require.Zero(t, status, errs)
+	colors := map[string]int{}
+	for name, args := range map[string][]string{
+		"light": {"--window-size=1200,1600"}, "dark": {"--window-size=1200,1600", "--force-dark-mode", "--blink-settings=preferredColorScheme=0"}, "phone": {"--window-size=500,3000"},
+	} {
+		shot := filepath.Join(folder, name+".png")
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		c := exec.CommandContext(ctx, chromium, append(args,
+			"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr",
+			"--user-data-dir="+filepath.Join(folder, "profile-"+name), "--screenshot="+shot, "file://"+page)...)
+		log, err := c.CombinedOutput()
+		cancel()
+		if err != nil {
+			t.Skipf("chromium does not run here: %v", err)
+		}
+		assert.NotContains(t, string(log), "CONSOLE")
+		file, err := os.Open(shot)
+		require.NoError(t, err)
+		picture, err := png.Decode(file)
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+		for y := 0; y < picture.Bounds().Max.Y; y += 2 {
+			for x := 0; x < picture.Bounds().Max.X; x += 2 {
+				r, g, b, _ := picture.At(x, y).RGBA()
+				switch [3]uint32{r >> 8, g >> 8, b >> 8} {
+				case [3]uint32{0x2A, 0x78, 0xD6}: // blue of bars on light
+					colors[name]++
+				case [3]uint32{0x5B, 0x9D, 0xF0}: // and on dark
+					colors[name+" dark"]++
+				}
+			}
+		}
+	}
+	assert.Greater(t, colors["light"], 2000)
+	assert.Greater(t, colors["phone"], 1000)
+	assert.Zero(t, colors["light dark"])
+	assert.Greater(t, colors["dark dark"], 2000)
+}
