@@ -3,6 +3,7 @@ package kvactor
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -19,7 +20,10 @@ type Config struct {
 	// some fields set must have all of them.
 	Cache CacheConfig
 	// Pages are the page counts of each pool, by PoolID. With nil the engine divides
-	// the device's free memory, and Cache.HostCacheSize, as Cache says.
+	// the device's free memory, and Cache.HostCacheSize, as Cache says. If Cache sets
+	// neither ExpectedSeqLen nor PoolFractions, a model with limited windows or recurrent
+	// states gets memory for long and for many short sequences: see
+	// CacheConfig.ForMixedLengths.
 	Pages []PageCounts
 	// Memory, by PoolID, is memory of the host's that the pools' pages lie in, such as
 	// its own KV tensors, or says that other processes will map a pool; nil, or a zero
@@ -105,6 +109,12 @@ func Open(config Config, list ...Option) (*Engine, error) {
 				o.moved(r)
 			}
 		}))
+	}
+	if config.Pages == nil {
+		if reflect.ValueOf(config.Cache).IsZero() {
+			config.Cache = DefaultCache()
+		}
+		config.Cache = config.Cache.ForMixedLengths(config.Model)
 	}
 	var err error
 	if e.below, err = actors.Spawn(o.parent, actors.Config(config), o.below...); err != nil {

@@ -75,7 +75,8 @@
 // sequences. expected_seq_len, whose default is the longest sequence, should
 // therefore be what most sequences have. Warnings reports a split that holds few
 // sequences, FitOf counts them, and Fractions returns pool_fractions for sequences
-// of several lengths.
+// of several lengths. ForMixedLengths sets them for long and short ones in a
+// configuration that says neither.
 //
 // A state pool needs two pages a sequence, the working page and a checkpoint, or
 // one if nothing is reused. max_tokens does not cap it.

@@ -1,6 +1,9 @@
 package windows
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Fit says how many sequences of one length a set of pools holds at a time.
 type Fit struct {
@@ -69,6 +72,28 @@ func Fractions(pools []Pool, tokens int, others ...int) map[string]float64 {
 	return fractions
 }
 
+// ForMixedLengths returns the configuration with pool_fractions for the longest sequences
+// and for those of 1,024 tokens, see Fractions, if the model has pools whose need does not
+// grow with the length, limited windows or recurrent states, and if the configuration
+// leaves the split open. Any other configuration comes back as it is, and so does one that
+// is invalid.
+//
+// By itself such a configuration is split for sequences of max_seq_len, of which a limited
+// pool needs a few pages in thousands: few sequences of any length fit then. With these
+// fractions at least half as many longest sequences fit as by need, and half as many short
+// ones as with expected_seq_len 1024.
+func (c Config) ForMixedLengths(m Model) Config {
+	if c.ExpectedSeqLen > 0 || c.PoolFractions != nil || c.Validate(m) != nil {
+		return c
+	}
+	pools, err := Pools(m, c)
+	if err != nil || !slices.ContainsFunc(pools, func(p Pool) bool { return p.Kind == KindState || !p.Full() }) {
+		return c
+	}
+	c.PoolFractions = Fractions(pools, m.MaxSeqLen, min(shortSequence, m.MaxSeqLen))
+	return c
+}
+
 // bytesOf is the memory that a sequence takes in the pool.
 func (p Pool) bytesOf(tokens int) float64 {
 	return float64(p.Need(tokens)) * float64(p.PageBytes())
@@ -86,8 +111,9 @@ const shortSequence = 1024
 // the same file must give the same pages everywhere. But with limited windows
 // it leaves the limited pools few pages: GPT-OSS-20B in 16 GiB gets 24 of its
 // window of 128, enough for four sequences of any length, where a split for
-// 1024 tokens would hold 531. So the engine does not guess another length;
-// Warnings tells how many sequences fit and what to set.
+// 1024 tokens would hold 531. So the split guesses no other length: Warnings tells how
+// many sequences fit and what to set, and a host that starts from no file takes
+// ForMixedLengths, as Open of the root package does.
 func Warnings(pools []Pool, m Model, c Config, counts []Counts) []string {
 	var ws []string
 	if prompt := LongestPrompt(pools, counts); prompt.Tokens < m.MaxSeqLen {

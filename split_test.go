@@ -1,0 +1,75 @@
+package kvactor_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/gpu/sim"
+)
+
+// hybrids are models whose pools need memory in different ways: full attention grows with
+// the sequence, a window and a state do not.
+var hybrids = map[string]kvactor.Model{
+	"windows": {Layers: 4, KVHeads: []int{1}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 65536},
+	"states": {
+		Layers: 4, KVHeads: []int{1, 1, 0, 0}, HeadDim: 16, DType: kvactor.Float16, MaxSeqLen: 65536,
+		States: []kvactor.State{{Layers: []int{2, 3}, Bytes: 8 << 10}},
+	},
+}
+
+// openHybrid opens an engine over memory for two of the longest sequences.
+func openHybrid(t *testing.T, name string, expected int) *kvactor.Engine {
+	t.Helper()
+	device, err := sim.New(sim.Config{MemoryBytes: 36 << 20})
+	require.NoError(t, err)
+	cache := kvactor.DefaultCache()
+	cache.ExpectedSeqLen = expected
+	cache.MaxAttentionWindow = []int{65536}
+	if name == "windows" {
+		cache.MaxAttentionWindow = []int{128, 65536}
+	}
+	e, err := kvactor.Open(kvactor.Config{Model: hybrids[name], Cache: cache, Device: device})
+	require.NoError(t, err)
+	return e
+}
+
+// fitting is how many sequences of a length, admitted in chunks, an engine takes in.
+func fitting(t *testing.T, name string, expected, tokens int) (n int) {
+	t.Helper()
+	e := openHybrid(t, name, expected)
+	defer shut(t, e)
+	for {
+		prompt := make([]kvactor.Token, tokens)
+		prompt[0] = kvactor.Token(n)
+		_, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: prompt, ChunkTokens: 256})
+		if err != nil {
+			require.ErrorIs(t, err, kvactor.ErrOutOfPages)
+			return n
+		}
+		n++
+	}
+}
+
+// A hybrid model without a word about lengths holds many short sequences and the longest
+// ones, too: at least half as many of each as an engine that is made for that length alone.
+func TestTheDefaultSplitOfHybridModels(t *testing.T) {
+	for name, model := range hybrids {
+		t.Run(name, func(t *testing.T) {
+			const short = 1000
+			byNeed := fitting(t, name, model.MaxSeqLen, short)
+			most, mixed := fitting(t, name, 1024, short), fitting(t, name, 0, short)
+			t.Logf("sequences of %d tokens: %d split for the longest, %d by default, %d split for this length", short, byNeed, mixed, most)
+			assert.Greater(t, mixed, 2*byNeed)
+			assert.GreaterOrEqual(t, mixed, most/2)
+
+			const long = 60_000
+			most, mixed = fitting(t, name, model.MaxSeqLen, long), fitting(t, name, 0, long)
+			t.Logf("sequences of %d tokens: %d split for the longest, %d by default", long, most, mixed)
+			assert.Positive(t, mixed)
+			assert.GreaterOrEqual(t, mixed, most/2)
+		})
+	}
+}
