@@ -139,23 +139,24 @@ func (k *kernel) add(s *Sequence, upTo int) {
 }
 
 // touch declares what the step reads and writes of one page table. Blocks from
-// the first token that is computed on are written, all before are read. A working
-// page is written, or with drafts read.
+// the first token that is computed to the last are written, all before are read. A
+// working page is written, or with drafts read. The pages of later chunks are left
+// alone: the engine does not expect the kernel there.
 func (k *kernel) touch(pool int, table []messages.PageID, s *Sequence, step *model.Sequence) {
 	tpb := k.r.Config.TokensPerBlock
-	first := step.Cached / tpb
+	first, end := step.Cached/tpb, (step.Cached+len(step.Tokens)+tpb-1)/tpb
 	switch {
 	case k.r.isState(pool) && step.Drafts:
-		first = len(table)
+		first, end = 1, 1
 	case k.r.isState(pool):
-		first = 0
+		first, end = 0, 1
 	case k.r.Model.Encodes() && pool == len(k.r.pools)-1:
 		first = s.encode / tpb
-		if s.encode >= len(s.encoder) {
-			first = len(table)
+		if end = len(table); s.encode >= len(s.encoder) {
+			first = end
 		}
 	}
-	for i, page := range table {
+	for i, page := range table[:min(end, len(table))] {
 		if page == messages.NoPage {
 			continue
 		}
