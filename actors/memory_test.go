@@ -40,20 +40,26 @@ func twoPools() setup {
 	return setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 6, Secondary: 2}, {Primary: 8, Secondary: 4}}}
 }
 
+// tensorPools are a device that notes how pools are made, and an engine of two pools on it.
+func tensorPools(t *testing.T) (*tensorDevice, actors.Config) {
+	t.Helper()
+	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
+	require.NoError(t, err)
+	device := &tensorDevice{Device: d}
+	s := twoPools()
+	return device, s.config(device)
+}
+
 // The host's tensors reach the device as they are, its pools keep their pages, and all
 // else is served.
 func TestTensorsOfTheHost(t *testing.T) {
 	system := newSystem()
 	defer shutdown(system)
-	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
-	require.NoError(t, err)
-	device := &tensorDevice{Device: d}
-	s := twoPools()
-	config := s.config(device)
+	device, config := tensorPools(t)
 	tensors := []gpu.Tensor{{Address: 1 << 20, PageBytes: 40, Stride: 64}, {Address: 2 << 20, PageBytes: 24, Stride: 24}}
 	config.Memory = []actors.PoolMemory{{}, {Tensors: tensors}}
 
-	_, err = actors.Spawn(system.Root, config, actors.WithAutoRebalance(10, func(messages.Rebalanced) {}))
+	_, err := actors.Spawn(system.Root, config, actors.WithAutoRebalance(10, func(messages.Rebalanced) {}))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 	assert.ErrorContains(t, err, "WithAutoRebalance: the device memory of pool wfullh1 is the host's")
 
@@ -89,13 +95,9 @@ func TestTensorsOfTheHost(t *testing.T) {
 func TestSharedMemory(t *testing.T) {
 	system := newSystem()
 	defer shutdown(system)
-	d, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
-	require.NoError(t, err)
-	device := &tensorDevice{Device: d}
-	s := twoPools()
-	config := s.config(device)
+	device, config := tensorPools(t)
 	config.Memory = []actors.PoolMemory{{}, {Shared: true}}
-	_, err = actors.Spawn(system.Root, config, actors.WithAutoRebalance(10, func(messages.Rebalanced) {}))
+	_, err := actors.Spawn(system.Root, config, actors.WithAutoRebalance(10, func(messages.Rebalanced) {}))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 	assert.ErrorContains(t, err, "WithAutoRebalance: other processes may have mapped pool wfullh1")
 

@@ -168,15 +168,8 @@ func (m *moveBatch) onboard(p int, o protocol.Onboard) {
 
 // query adds a question what pages wait for, and gives its index.
 func (m *moveBatch) query() (*protocol.WaitQuery, int) {
-	r := &m.record
-	n := len(r.Queries)
-	if n < cap(r.Queries) {
-		r.Queries = r.Queries[:n+1]
-	} else {
-		r.Queries = append(r.Queries, protocol.WaitQuery{})
-	}
-	// The arrays of an earlier answer at this index are used again.
-	q := &r.Queries[n]
+	n := len(m.record.Queries)
+	q := lengthen(&m.record.Queries)
 	q.Read, q.Write, q.Tickets = q.Read[:0], q.Write[:0], q.Tickets[:0]
 	return q, n
 }
@@ -298,4 +291,17 @@ func (m *moveBatch) moves() bool {
 	return slices.ContainsFunc(m.record.Pools, func(q protocol.PoolMove) bool {
 		return len(q.Victims)+len(q.Copies)+len(q.Onboards) > 0
 	})
+}
+
+// lengthen makes a list longer by one element and returns it: as it was left when the list
+// was that long before, so that its arrays can be used again, or else zero.
+func lengthen[T any](list *[]T) *T {
+	n := len(*list)
+	if n < cap(*list) {
+		*list = (*list)[:n+1]
+	} else {
+		var zero T
+		*list = append(*list, zero)
+	}
+	return &(*list)[n]
 }

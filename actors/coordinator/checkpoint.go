@@ -59,12 +59,7 @@ func (m *checkpointMaking) reset() {
 // want notes that step i makes a checkpoint of the block that its offer ends with. The
 // arrays of an earlier commit are used again.
 func (m *checkpointMaking) want(i, pools int, offer *protocol.StoreItem) {
-	if n := len(m.steps); n < cap(m.steps) {
-		m.steps = m.steps[:n+1]
-	} else {
-		m.steps = append(m.steps, checkpointStep{})
-	}
-	w := &m.steps[len(m.steps)-1]
+	w := lengthen(&m.steps)
 	if w.step = i; w.pages == nil {
 		w.pages = make([]checkpointPage, pools)
 	}

@@ -81,12 +81,7 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 		s.HoldSymbols()
 	}
 	// The item is used again with its plans, which have one entry for each pool.
-	if n := len(b.items); n < cap(b.items) {
-		b.items = b.items[:n+1]
-	} else {
-		b.items = append(b.items, prompt{})
-	}
-	it := &b.items[len(b.items)-1]
+	it := lengthen(&b.items)
 	plans := it.plans[:0]
 	for range b.config.Pools {
 		plans = append(plans, noPlan)
@@ -180,14 +175,8 @@ func (b *promptBatch) addPrefix(p *messages.Prefix, limit int) (*prompt, error) 
 // The arrays of an earlier answer there are used again. A caller that keeps the index may add
 // further questions; a pointer would be to the old array then.
 func (b *promptBatch) addMatch() (*protocol.MatchItem, int) {
-	m := &b.match
-	n := len(m.Items)
-	if n < cap(m.Items) {
-		m.Items = m.Items[:n+1]
-	} else {
-		m.Items = append(m.Items, protocol.MatchItem{})
-	}
-	it := &m.Items[n]
+	n := len(b.match.Items)
+	it := lengthen(&b.match.Items)
 	// Everything that the tree answers is emptied here, because an answer says nothing about
 	// what it has not found.
 	it.Matched, it.Blocks, it.Reach, it.Lacking = 0, 0, 0, false

@@ -89,12 +89,7 @@ func (b *stepBatch) reset() {
 // add adds the part of one sequence. The item is complete before the sequence is
 // touched.
 func (b *stepBatch) add(s *sequence.Sequence, result *messages.StepResult) *step {
-	if n := len(b.items); n < cap(b.items) {
-		b.items = b.items[:n+1]
-	} else {
-		b.items = append(b.items, step{})
-	}
-	it := &b.items[len(b.items)-1]
+	it := lengthen(&b.items)
 	// The slices of an earlier item in this place are used again.
 	pools := it.pools
 	if pools == nil {

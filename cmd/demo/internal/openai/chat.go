@@ -82,13 +82,7 @@ func (q *chatRequest) check() *apiError {
 // chat answers a chat completion.
 func (v *Server) chat(w http.ResponseWriter, r *http.Request) *apiError {
 	var q chatRequest
-	if e := read(w, r, &q); e != nil {
-		return e
-	}
-	if e := v.known(q.Model); e != nil {
-		return e
-	}
-	if e := q.check(); e != nil {
+	if e := v.accept(w, r, &q); e != nil {
 		return e
 	}
 	var list []token.Message

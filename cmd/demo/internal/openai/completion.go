@@ -66,13 +66,7 @@ func (q *completionRequest) check() *apiError {
 // completions answers a text completion.
 func (v *Server) completions(w http.ResponseWriter, r *http.Request) *apiError {
 	var q completionRequest
-	if e := read(w, r, &q); e != nil {
-		return e
-	}
-	if e := v.known(q.Model); e != nil {
-		return e
-	}
-	if e := q.check(); e != nil {
+	if e := v.accept(w, r, &q); e != nil {
 		return e
 	}
 	list := q.Prompt.tokens

@@ -56,6 +56,27 @@ func badParam(param, format string, args ...any) *apiError {
 	return &apiError{status: http.StatusBadRequest, kind: invalid, param: param, message: param + ": " + fmt.Sprintf(format, args...)}
 }
 
+// body is a request in the form of one endpoint.
+type body interface {
+	model() string
+	check() *apiError
+}
+
+// model is the name of the model that the request asks for.
+func (p *params) model() string { return p.Model }
+
+// accept reads a request and refuses it if it is for another model or asks for what is
+// not supported. The model comes first: a client of another model has other mistakes.
+func (v *Server) accept(w http.ResponseWriter, r *http.Request, q body) *apiError {
+	if e := read(w, r, q); e != nil {
+		return e
+	}
+	if e := v.known(q.model()); e != nil {
+		return e
+	}
+	return q.check()
+}
+
 // read decodes the body of a request.
 func read(w http.ResponseWriter, r *http.Request, into any) *apiError {
 	// A deadline of the whole connection would cancel requests that take longer.
