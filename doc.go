@@ -35,6 +35,7 @@
 //   - ErrInternal: an actor failed and was rebuilt. Send it again; a step that was served
 //     is refused then, or says ErrSequenceLost.
 //   - ErrSequenceLost: release the sequence and admit it again.
+//   - ErrBadStream: a hand-over was damaged or refused; the source still has the sequence.
 //   - ErrFailed, ErrClosed: close the engine and open another.
 //
 // # Hosts that are actors

@@ -212,6 +212,7 @@ const (
 	ErrClosed          = messages.ErrClosed
 	ErrFailed          = messages.ErrFailed
 	ErrInternal        = messages.ErrInternal
+	ErrBadStream       = messages.ErrBadStream
 )
 
 // DefaultCache returns the default configuration of a cache.

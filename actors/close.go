@@ -67,6 +67,7 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 	if e.ending.over {
 		return e.leaked(), nil
 	}
+	e.exchange.close(ctx)
 	finishSaves(ctx, e)
 	err = e.serveRest(ctx)
 	e.stop()
@@ -74,7 +75,9 @@ func (e *Engine) Close(ctx context.Context) (leakedPages int, err error) {
 		return e.leaked(), errors.Join(err, late)
 	}
 	over, released := e.streams.close(ctx)
-	e.ending.over = over
+	if e.ending.over = over; over {
+		e.exchange.over()
+	}
 	return e.leaked(), errors.Join(err, released)
 }
 
@@ -182,7 +185,9 @@ func (e *Engine) orphaned() {
 	e.background.end()
 	ctx, cancel := context.WithTimeout(context.Background(), orphanPatience)
 	defer cancel()
-	e.ending.over, _ = e.streams.close(ctx)
+	if e.ending.over, _ = e.streams.close(ctx); e.ending.over {
+		e.exchange.over()
+	}
 	e.stop()
 	go func() {
 		defer func() { <-e.ending.turn }()
@@ -194,5 +199,6 @@ func (e *Engine) orphaned() {
 		if e.ending.over, err = e.streams.close(context.Background()); err != nil {
 			e.log.Error("kvactor: memory was not given back", "engine", e.settings.Name, "cause", err)
 		}
+		e.exchange.over()
 	}()
 }

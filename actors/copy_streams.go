@@ -31,7 +31,11 @@ type copyStreams struct {
 	streams []gpu.Stream // by offloader.Lane
 	pools   []gpu.Pool   // by PoolID
 	pages   []int        // by PoolID, device pages now
-	batch   gpu.Batch    // reused
+	// pageBytes are by PoolID.
+	pageBytes []int64
+	batch     gpu.Batch // reused
+	// handovers are the streams of hand-overs, to staging memory and from it; 0: none so far.
+	handovers [2]gpu.Stream
 	// last is the latest ticket of each stream that the engine was told of.
 	last map[gpu.Stream]messages.Ticket
 	// lost is told of an error after which the device answers nothing else.
@@ -86,6 +90,7 @@ func (s *copyStreams) open(config *Config, known *coordinator.Config, savePages 
 	}
 	for i := range known.Pools {
 		s.pages = append(s.pages, known.Counts[i].Primary)
+		s.pageBytes = append(s.pageBytes, known.Pools[i].PageBytes())
 	}
 	for i, p := range known.Pools {
 		n, given := known.Counts[i], config.memoryOf(i)
@@ -118,10 +123,12 @@ func (s *copyStreams) close(ctx context.Context) (given bool, err error) {
 	for _, p := range s.pools {
 		problems = append(problems, s.device.DestroyPool(p))
 	}
-	for _, stream := range s.streams {
-		problems = append(problems, s.device.DestroyStream(stream))
+	for _, stream := range append(s.streams, s.handovers[:]...) {
+		if stream != 0 {
+			problems = append(problems, s.device.DestroyStream(stream))
+		}
 	}
-	s.pools, s.streams = nil, nil
+	s.pools, s.streams, s.handovers = nil, nil, [2]gpu.Stream{}
 	clear(s.last)
 	return true, errors.Join(problems...)
 }

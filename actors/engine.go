@@ -48,7 +48,8 @@ type Engine struct {
 	background  background
 	unsubscribe func()
 
-	store *storeClient // nil: there is no store
+	store    *storeClient // nil: there is no store
+	exchange *exchange    // of hand-overs
 	// takeSavePage is the offloader's, for its actor alone.
 	takeSavePage func(messages.PoolID) messages.PageID
 
@@ -93,12 +94,16 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		}
 		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save), MinPriority: store.MinPriority}
 	}
+	handover := handoverConfig(&s)
+	if err := handover.resolve(store); err != nil {
+		return nil, err
+	}
 	streams, err := openStreams(&config, &known, savePages(store, &known, config.ranks()))
 	if err != nil {
 		return nil, err
 	}
 	e := newEngine(parent, config, known, s)
-	e.streams = streams
+	e.streams, e.exchange = streams, newExchange(e, handover)
 	e.validate.WaitingRoom = s.WaitingRoom
 	e.validate.RebalanceEvery = s.RebalanceEvery
 	if moved := s.OnRebalance; moved != nil {

@@ -89,6 +89,10 @@ func (a *offloaderActor) receive(message any) {
 	case *savePagesFree:
 		a.saver.release(m.items)
 		return
+	case *protocol.CopyPages:
+		a.moving = true
+		a.copyPages(m)
+		a.moving = false
 	case *protocol.RebuildHost:
 		a.rebuild(m)
 	case *protocol.ResizeDevice:

@@ -84,6 +84,8 @@ func (a *treeActor) receive(message any) {
 		a.core.Contents(m)
 	case *protocol.TopNodes:
 		a.core.TopNodes(m)
+	case *protocol.ReadTokens:
+		a.core.ReadTokens(m)
 	case *protocol.Audit:
 		m.Problem, m.Attached = a.core.Check(), a.core.Attached()
 	case *protocol.ListLocations:

@@ -17,6 +17,7 @@ const (
 	ErrClosed          Code = "closed"           // the engine is closed
 	ErrFailed          Code = "failed"           // the engine has failed too often
 	ErrInternal        Code = "internal"         // an actor failed; the engine goes on
+	ErrBadStream       Code = "bad_stream"       // what a hand-over has read is damaged or ends too early, or its receiver has refused it
 )
 
 // Error returns the code.

@@ -43,6 +43,9 @@ type Coordinator struct {
 	closing     *closing
 	fetch       *fetch
 	flush       *flush
+	describe    *describe
+	transfer    *transfer
+	importing   *importing
 	unknown     *unknown
 
 	// These are no requests: they go before the next one, or when nothing waits.
@@ -91,6 +94,9 @@ func New(config Config, port Port) *Coordinator {
 		closing:     &closing{shared: parts},
 		fetch:       &fetch{shared: parts},
 		flush:       &flush{shared: parts},
+		describe:    &describe{shared: parts},
+		transfer:    &transfer{shared: parts},
+		importing:   &importing{shared: parts},
 		unknown:     &unknown{shared: parts},
 		saving:      &saving{shared: parts},
 		expiry:      &expiry{shared: parts},
@@ -107,7 +113,7 @@ func New(config Config, port Port) *Coordinator {
 }
 
 // transactionFor opens the transaction that serves a request. This is the one place
-// that tells requests apart. Its cases are in three functions; the last of them refuses what
+// that tells requests apart. Its cases are in four functions; the last of them refuses what
 // none of them knows.
 func (c *Coordinator) transactionFor(request any) transaction {
 	switch r := request.(type) {
@@ -204,6 +210,23 @@ func (c *Coordinator) reading(request any) transaction {
 	case *protocol.Close:
 		c.closing.request = r
 		return c.closing
+	default:
+		return c.handingOver(request)
+	}
+}
+
+// handingOver is the part of transactionFor for the parts of a hand-over.
+func (c *Coordinator) handingOver(request any) transaction {
+	switch r := request.(type) {
+	case *protocol.DescribeSequence:
+		c.describe.open(r)
+		return c.describe
+	case *protocol.TransferPages:
+		c.transfer.open(r)
+		return c.transfer
+	case *protocol.BeginImport:
+		c.importing.open(r)
+		return c.importing
 	default:
 		c.unknown.request = request
 		return c.unknown

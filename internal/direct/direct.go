@@ -22,7 +22,9 @@ type Cores struct {
 	Offloader *offloader.Offloader
 	// Submit carries a submission; nil queues it nowhere.
 	Submit func(*offloader.Submission) (messages.Ticket, int)
-	Clock  func() time.Duration
+	// CopyPages carries the pages of a hand-over; nil: they go nowhere.
+	CopyPages func(m *protocol.CopyPages, after []messages.Ticket) (ticket messages.Ticket, failed bool)
+	Clock     func() time.Duration
 	// Renew makes an empty tree and offloader, for recoveries.
 	Renew func() (*tree.Tree, *offloader.Offloader)
 }
@@ -135,6 +137,8 @@ func (e *Engine) Tree(message any) {
 		e.Cores.Tree.Contents(m)
 	case *protocol.TopNodes:
 		e.Cores.Tree.TopNodes(m)
+	case *protocol.ReadTokens:
+		e.Cores.Tree.ReadTokens(m)
 	case *protocol.Audit:
 		m.Problem, m.Attached = e.Cores.Tree.Check(), e.Cores.Tree.Attached()
 	case *protocol.ListLocations:
@@ -237,6 +241,8 @@ func (e *Engine) Offloader(message any) {
 		o.Sample(m)
 	case *protocol.RebuildHost:
 		e.rebuildHost(m)
+	case *protocol.CopyPages:
+		e.copyPages(m)
 	}
 	e.served("offloader", message)
 }
@@ -254,6 +260,23 @@ func (e *Engine) carry() {
 	}
 	o.Finish()
 }
+
+// copyPages carries pages of a hand-over.
+func (e *Engine) copyPages(m *protocol.CopyPages) {
+	ask, mark := offloader.Transfer(m)
+	e.Cores.Offloader.Begin(ask)
+	e.carry()
+	e.seq++
+	m.Ticket = messages.Ticket{Stream: transferStream, Seq: e.seq}
+	if e.CopyPages != nil {
+		m.Ticket, m.Failed = e.CopyPages(m, ask.Queries[0].Tickets)
+	}
+	e.Cores.Offloader.Begin(mark(m.Ticket))
+	e.carry()
+}
+
+// transferStream is the stream of hand-overs, behind those of the lanes.
+const transferStream messages.StreamID = 100
 
 // rebuildHost makes host memory again from what the owners of its pages know.
 func (e *Engine) rebuildHost(m *protocol.RebuildHost) {

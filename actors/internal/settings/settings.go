@@ -38,6 +38,8 @@ type Settings struct {
 	PageSample int
 	OnPageTime func(messages.PageTime)
 	Store      any // *actors.StoreConfig; nil: there is none
+	// Handover is an *actors.HandoverConfig; nil: the defaults.
+	Handover any
 
 	// What follows is set by package enginetest alone.
 

@@ -1,0 +1,149 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// describe serves DescribeSequence: what a hand-over says of a sequence, and what its
+// pages wait for.
+//
+//	start ─┬─────────────────▶ asking ─▶ answer
+//	       └─▶ translating ────▲         the offloader says what the pages wait for
+//	           the tree turns symbols
+//	           into tokens and items
+//
+// Only a prompt with multimodal items has symbols.
+type describe struct {
+	*shared
+	request  *protocol.DescribeSequence
+	stage    describeStage
+	sequence *sequence.Sequence
+	tokens   *protocol.ReadTokens
+	query    int // index of the question in the Move
+}
+
+// describeStage is what the description waits for.
+type describeStage uint8
+
+// The stages.
+const (
+	describeIdle        describeStage = iota // nothing has been sent
+	describeTranslating                      // the tree translates symbols
+	describeAsking                           // the offloader says what the pages wait for
+)
+
+// String names the stage.
+func (s describeStage) String() string {
+	return [...]string{"idle", "translating", "asking"}[s]
+}
+
+// open begins a request.
+func (d *describe) open(r *protocol.DescribeSequence) { d.request, d.stage = r, describeIdle }
+
+// start copies what the sequence knows of itself.
+func (d *describe) start() {
+	r := d.request
+	r.State, r.Tables, r.Ready, r.Err = protocol.SequenceState{}, nil, nil, nil
+	s, err := d.find(r.Sequence)
+	if err != nil {
+		r.Err = err
+		d.kernel.reply()
+		return
+	}
+	d.sequence = s
+	r.State = protocol.SequenceState{
+		Namespace: s.Namespace, Session: s.Session, Retention: cloneRetention(s.Retention),
+		Prompt: int(s.Prompt), Computed: int(s.Computed()), NoStore: !s.Stores(),
+	}
+	// A copy: the sequence goes on while the host reads its answer.
+	tokens := slices.Clone(s.Tokens(0))
+	if !sequence.HoldsSymbols(s) {
+		r.State.Tokens = tokens
+		d.ask()
+		return
+	}
+	// A new record each time: the tree keeps one that it fails over.
+	d.tokens = &protocol.ReadTokens{Header: protocol.Header{Epoch: d.kernel.epoch}, Tokens: tokens}
+	d.stage = describeTranslating
+	d.kernel.toTree(d.tokens)
+}
+
+// find gives the sequence, and refuses what cannot be handed over.
+func (d *describe) find(id messages.SequenceID) (*sequence.Sequence, error) {
+	s, refusal := d.sequences.Find(id)
+	switch {
+	case refusal != nil:
+		return nil, refusal
+	// The input of the encoder is keyed and padded, and its own tokens are not kept.
+	case s.Input.Given():
+		return nil, refusals.New(messages.ErrNotSupported, "sequence %v has an encoder's input, which is not handed over", id)
+	case s.Beams() > 1:
+		return nil, refusals.New(messages.ErrNotSupported, "sequence %v has %d beams; one beam is handed over", id, s.Beams())
+	// A prompt in chunks has a reserve, which is no page that could be held.
+	case !s.PromptComputed():
+		return nil, refusals.New(messages.ErrBadRequest, "sequence %v: %d of %d tokens of the prompt are computed; a hand-over takes all", id, s.Computed(), s.Prompt)
+	// A tree that was emptied after a failure has lost the symbols, and with them the tokens
+	// that they stand for.
+	case !sequence.HoldsSymbols(s) && firstNegative(s.Tokens(0)) >= 0:
+		return nil, refusals.New(messages.ErrNotSupported, "sequence %v: its multimodal items were lost with a failed actor", id)
+	}
+	return s, nil
+}
+
+// ask asks what the pages wait for: whole computed blocks are read, all others written.
+func (d *describe) ask() {
+	s := d.sequence
+	d.out.reset()
+	var q *protocol.WaitQuery
+	q, d.query = d.out.move.query()
+	whole := int(s.Computed()) / d.config.TokensPerBlock
+	for p := range d.decoder.end {
+		table := slices.Clone(s.Table(p))
+		first := min(whole, len(table))
+		if d.states.has(p) {
+			first = 0 // every kernel writes the working page
+		}
+		q.Read, q.Write = append(q.Read, table[:first]), append(q.Write, table[first:])
+	}
+	d.stage = describeAsking
+	d.out.move.send()
+}
+
+// resume does the stage that follows.
+func (d *describe) resume() {
+	switch d.stage {
+	case describeTranslating:
+		d.request.State.Tokens, d.request.State.Covers = d.tokens.Tokens, d.tokens.Covers
+		d.ask()
+	case describeAsking:
+		d.out.move.received()
+		d.request.Ready = slices.Clone(d.out.move.tickets(d.query))
+		d.request.Tables = d.sequence.CopyTables(nil)
+		d.stage = describeIdle
+		d.kernel.reply()
+	case describeIdle:
+	}
+}
+
+// undo has nothing to take back: the sequence was only read.
+func (d *describe) undo(bool) verdict {
+	d.stage = describeIdle
+	return serveAgain
+}
+
+// check verifies that the sequence which is described runs.
+func (d *describe) check() error {
+	if d.stage != describeIdle && !d.sequence.Running() {
+		return fmt.Errorf("describe: sequence %v has ended", d.request.Sequence)
+	}
+	return nil
+}
+
+// String names the stage.
+func (d *describe) String() string { return fmt.Sprintf("describe: %v", d.stage) }

@@ -1,0 +1,347 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// importing serves BeginImport: a sequence gets pages for tokens whose contents come from
+// another engine.
+//
+//	start ─▶ surveying ─▶ claiming ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ answer
+//	           the tree     pages       │ pages   victims   the tree learns of
+//	           says what    that are    ▼                   victims
+//	           is there     there    refusing ─▶ applying ─▶ following ─▶ answer
+//	                                 claims are  the tree forgets symbols
+//	                                 taken back
+//
+// Pages that the device has are shared, whether a match would reach them or not: what the
+// tree knows under these tokens has the contents that come. Pages in host memory are not
+// brought in, because their contents come anyway. The pages that are taken are written by
+// later requests, and a commit stores them; until then nothing but this sequence knows them.
+// So whatever goes wrong later, the release of the sequence leaves no trace of it but what was
+// evicted for its pages.
+type importing struct {
+	*shared
+	request  *protocol.BeginImport
+	stage    importStage
+	sequence *sequence.Sequence
+	carried  []protocol.PagePlace
+	match    *protocol.Match
+	survey   *protocol.Survey
+	pools    []importPool
+	refused  *messages.Refusal
+}
+
+// importPool is what an import does in one pool.
+type importPool struct {
+	table   []messages.PageID // NoPage: to be taken, or passed by the window
+	claimed int               // pages of table
+	fresh   []int             // blocks whose pages are taken
+	take    int               // the operation that takes them
+}
+
+// importStage is what the import waits for.
+type importStage uint8
+
+// The stages.
+const (
+	importIdle      importStage = iota // nothing has been sent
+	importSurveying                    // the tree says which pages are there
+	importClaiming                     // pools claim those on the device
+	importRefusing                     // pools take the claims back
+	importTaking                       // pools take the other pages and name victims
+	importMoving                       // the offloader takes the victims
+	importApplying                     // the tree learns of the victims, or forgets symbols
+	importFollowing                    // pools and host memory follow
+)
+
+// String names the stage.
+func (s importStage) String() string {
+	return [...]string{"idle", "surveying", "claiming", "refusing", "taking", "moving", "applying", "following"}[s]
+}
+
+// open begins a request.
+func (m *importing) open(r *protocol.BeginImport) { m.request, m.stage = r, importIdle }
+
+// start makes the sequence and asks the tree for its blocks.
+func (m *importing) start() {
+	r := m.request
+	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
+	if err := m.config.ValidateImport(r); err != nil {
+		r.Err = err
+		m.kernel.reply()
+		return
+	}
+	p := &r.Prompt
+	s := m.sequences.Open(m.kernel.stamp)
+	s.Begin(sequence.Origin{
+		Namespace: p.Namespace, Tenant: m.config.Tenants[p.Namespace.Salt], Session: p.Session, Retention: cloneRetention(p.Retention),
+		Prompt: sequence.TokenCount(r.Length), Arrived: m.kernel.now,
+	}, p.Tokens, 0)
+	s.Usage.SetUse(m.uses.next())
+	if len(p.Multimodal) > 0 {
+		s.HoldSymbols()
+	}
+	m.sequence, m.carried, m.survey = s, m.config.CarriedPages(r.Computed), nil
+	// The tree writes symbols into the tokens of a prompt with items also when nothing is
+	// matched: the sequence keeps its tokens in this form.
+	if !m.config.Reuse && !sequence.HoldsSymbols(s) {
+		m.claim()
+		return
+	}
+	m.survey = &protocol.Survey{}
+	m.match = &protocol.Match{Header: protocol.Header{Epoch: m.kernel.epoch}, Items: []protocol.MatchItem{{
+		Namespace: s.Namespace, Tokens: s.Tokens(0), Multimodal: p.Multimodal, KeepSymbols: sequence.HoldsSymbols(s), Limit: r.Computed, Survey: m.survey,
+	}}}
+	m.stage = importSurveying
+	m.kernel.toTree(m.match)
+}
+
+// resume does the stage that follows.
+func (m *importing) resume() {
+	switch m.stage {
+	case importSurveying:
+		m.claim()
+	case importClaiming:
+		m.out.pools.received()
+		m.take()
+	case importRefusing:
+		m.out.pools.received()
+		m.releaseSymbols()
+	case importTaking:
+		m.taken()
+	case importMoving:
+		m.out.resetChange()
+		m.out.moved()
+		m.apply()
+	case importApplying:
+		m.stage = importFollowing
+		m.out.applied()
+		m.out.followUp()
+	case importFollowing:
+		m.out.followed()
+		m.finish()
+	case importIdle:
+	}
+}
+
+// claim shares the pages that are on the device.
+func (m *importing) claim() {
+	m.pools = make([]importPool, len(m.config.Pools))
+	m.out.pools.reset()
+	for p := range m.decoder.end {
+		m.plan(p)
+		if t := &m.pools[p]; t.claimed > 0 {
+			m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: t.table})
+		}
+	}
+	m.stage = importClaiming
+	m.out.pools.send()
+}
+
+// plan lays out the table of one pool: what is claimed, what is taken, and what the window
+// has passed.
+func (m *importing) plan(p int) {
+	t := &m.pools[p]
+	if m.states.has(p) {
+		t.table, t.fresh = []messages.PageID{messages.NoPage}, []int{0}
+		return
+	}
+	whole := m.request.Computed / m.config.TokensPerBlock
+	for b := range m.config.blocks(len(m.request.Prompt.Tokens)) {
+		page := messages.NoPage
+		switch {
+		case !carries(&m.config.Pools[p], b, m.request.Computed):
+		case b < whole && m.onDevice(p, b) != messages.NoPage:
+			page = m.onDevice(p, b)
+			t.claimed++
+		default:
+			t.fresh = append(t.fresh, b)
+		}
+		t.table = append(t.table, page)
+	}
+}
+
+// onDevice is the device page of a block, NoPage if there is none. The survey ends before
+// the first block that the tree does not know.
+func (m *importing) onDevice(p, b int) messages.PageID {
+	if m.survey == nil || b >= len(m.survey.Blocks) {
+		return messages.NoPage
+	}
+	if page, tier, ok := m.survey.Pages[p][b].Page(); ok && tier == messages.Primary {
+		return page
+	}
+	return messages.NoPage
+}
+
+// take takes the other pages, all or none.
+func (m *importing) take() {
+	if m.refused = m.checkCapacity(); m.refused != nil {
+		m.refuse()
+		return
+	}
+	m.out.pools.reset()
+	for p := range m.decoder.end {
+		if t := &m.pools[p]; len(t.fresh) > 0 {
+			t.take = m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: len(t.fresh), Tenant: m.sequence.Tenant})
+		}
+	}
+	m.stage = importTaking
+	m.out.pools.send()
+}
+
+// checkCapacity is the refusal of an import that lacks pages. While admissions wait for
+// pages, it lacks them whatever is there, as later admissions do.
+func (m *importing) checkCapacity() *messages.Refusal {
+	for p := range m.decoder.end {
+		t := &m.pools[p]
+		need, available := len(t.fresh), max(0, m.counts.available(p))
+		if m.waiting.len() > 0 {
+			available = 0
+		}
+		if need > available {
+			return refusals.WithTotal(refusals.OutOfPages(m.config.Pools[p].Name, need, available), m.counts.device[p].Total, need+t.claimed)
+		}
+	}
+	return nil
+}
+
+// refuse takes the claims back.
+func (m *importing) refuse() {
+	m.pressure.noteRefusal(m.refused)
+	m.out.pools.reset()
+	for p := range m.decoder.end {
+		if t := &m.pools[p]; t.claimed > 0 {
+			m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: t.table})
+		}
+	}
+	m.stage = importRefusing
+	m.out.pools.send()
+}
+
+// releaseSymbols makes the tree forget the symbols of a prompt that is refused.
+func (m *importing) releaseSymbols() {
+	m.out.resetChange()
+	if symbols := m.sequence.ReleaseSymbols(); symbols != nil {
+		m.out.change.ReleasedSymbols = append(m.out.change.ReleasedSymbols, symbols)
+	}
+	m.apply()
+}
+
+// taken fills the tables, and offers the victims to host memory.
+func (m *importing) taken() {
+	m.out.pools.received()
+	m.out.move.reset()
+	m.out.move.victims(&m.out.pools)
+	for p := range m.decoder.end {
+		t := &m.pools[p]
+		if len(t.fresh) > 0 {
+			pages := m.out.pools.op(p, t.take).Pages
+			m.stats.allocated(p, len(pages))
+			for i, b := range t.fresh {
+				t.table[b] = pages[i]
+			}
+		}
+		m.sequence.SetTable(p, append(m.sequence.Table(p)[:0], t.table...))
+	}
+	m.stage = importMoving
+	m.out.move.send()
+}
+
+// apply tells the tree what has changed, if anything has.
+func (m *importing) apply() {
+	if !m.out.changeNeeded() {
+		m.out.reset()
+		m.finish()
+		return
+	}
+	m.stage = importApplying
+	m.out.apply()
+}
+
+// finish completes the sequence, or ends that of an import that is refused.
+func (m *importing) finish() {
+	r, s := m.request, m.sequence
+	m.stage = importIdle
+	if m.refused != nil {
+		m.sequences.End(s)
+		r.Err = m.refused
+		m.kernel.reply()
+		return
+	}
+	if r.NoStore {
+		s.StopStoring()
+	}
+	shared := 0
+	fresh := make([]map[int]bool, len(m.config.Pools))
+	for p := range m.decoder.end {
+		fresh[p] = make(map[int]bool, len(m.pools[p].fresh))
+		for _, b := range m.pools[p].fresh {
+			fresh[p][b] = true
+		}
+	}
+	for _, at := range m.carried {
+		missing := fresh[at.Pool][at.Block]
+		if !missing {
+			shared = max(shared, at.Block+1)
+		}
+		r.Missing = append(r.Missing, missing)
+	}
+	sequence.CompleteImport(s, sequence.TokenCount(r.Computed), sequence.BlockIndex(shared))
+	r.Sequence = s.ID()
+	m.kernel.reply()
+}
+
+// undo ends the sequence, which no host knows.
+func (m *importing) undo(bool) verdict {
+	m.sequences.EndOpenedBy(m.kernel.stamp)
+	m.stage = importIdle
+	return serveAgain
+}
+
+// check verifies that every page which is carried has a place in a table.
+func (m *importing) check() error {
+	if m.stage < importClaiming {
+		return nil
+	}
+	for _, at := range m.carried {
+		if at.Block >= len(m.pools[at.Pool].table) {
+			return fmt.Errorf("import: block %d of pool %d, whose table has %d entries", at.Block, at.Pool, len(m.pools[at.Pool].table))
+		}
+	}
+	return nil
+}
+
+// String names the stage.
+func (m *importing) String() string { return fmt.Sprintf("import: %v", m.stage) }
+
+// ValidateImport checks the values of an import alone. It reads nothing of the
+// configuration that changes, so callers may use it outside of the coordinator's goroutine.
+func (c *Config) ValidateImport(r *protocol.BeginImport) error {
+	tokens, p := r.Prompt.Tokens, r.Prompt
+	switch {
+	case c.EncoderMaxLen > 0:
+		return refusals.New(messages.ErrNotSupported, "an engine of an encoder–decoder model takes no hand-over")
+	case len(tokens) > c.MaxSeqLen:
+		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", len(tokens), c.MaxSeqLen)
+	case r.Length < 1 || r.Length > len(tokens):
+		return refusals.New(messages.ErrBadRequest, "a prompt of %d of %d tokens", r.Length, len(tokens))
+	// Pages of a prompt that is computed in part would need the reserve of its chunks.
+	case r.Computed < r.Length || r.Computed > len(tokens):
+		return refusals.New(messages.ErrBadRequest, "%d tokens are computed, the prompt has %d and the sequence %d", r.Computed, r.Length, len(tokens))
+	}
+	p.Tokens = tokens[:r.Length]
+	if err := c.Validate(&p); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(tokens[r.Length:], func(t messages.Token) bool { return t < 0 }); i >= 0 {
+		return refusals.New(messages.ErrBadRequest, "token %d at position %d is not in 0 … 2³¹−1", tokens[r.Length+i], r.Length+i)
+	}
+	return nil
+}

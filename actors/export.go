@@ -1,0 +1,224 @@
+package actors
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+
+	"github.com/kvactor/kvactor/actors/internal/handover"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Exported is a sequence that was written, whose pages the source still holds.
+type Exported struct {
+	Pages int   // that were written
+	Bytes int64 // of the stream
+
+	exchange *exchange
+	hold     messages.SequenceID
+	released atomic.Bool
+}
+
+// Release ends the hold on the pages, when the host knows that the receiver has them. Those that are
+// stored stay in the cache until they are evicted. A second Release does nothing. An
+// engine that has ended holds nothing: the error then is that of any other call.
+func (x *Exported) Release(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if x.released.Swap(true) {
+		return nil
+	}
+	return x.exchange.discard(x.hold, messages.Ticket{})
+}
+
+// Export writes a running sequence to w, for Import of an engine with the same pools. The
+// prompt must be computed. What is written is the sequence as it is now: its tokens, those
+// that are not computed included, and its computed contents. The sequence may go on, be
+// exported once more or be released meanwhile.
+//
+// The pages are held until Exported.Release, also when the sequence is released. While they
+// are held, the sequence copies its last, partial block when it next writes to it, as if it
+// had been forked, and a model with recurrent layers holds one further page in each state
+// pool: ErrOutOfPages names the pool that has none. With an error nothing is held.
+func (h Handovers) Export(ctx context.Context, id messages.SequenceID, w io.Writer) (*Exported, error) {
+	s, err := h.engine.exchange.begin(ctx, writeDeadline(w), false)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	return s.export(id, w, nil)
+}
+
+// Send hands a running sequence over to Receive at the other end of a connection, and
+// returns when the receiver has it. Only pages that the receiver lacks go over the
+// connection. The pages are held until the receiver has acknowledged them; with an error,
+// they are held no longer than the sequence holds them itself. The sequence goes on either
+// way: the host releases it, before or after. If the connection breaks after the last page,
+// the receiver may have the sequence although Send has failed.
+func (h Handovers) Send(ctx context.Context, id messages.SequenceID, connection io.ReadWriter) (*Exported, error) {
+	s, err := h.engine.exchange.begin(ctx, bothDeadlines(connection), false)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	x, err := s.export(id, connection, connection)
+	if err != nil {
+		return nil, err
+	}
+	// The receiver has the sequence: an engine that cannot serve the release has ended, and
+	// holds nothing.
+	_ = x.Release(context.WithoutCancel(ctx))
+	return x, nil
+}
+
+// export writes a sequence; with answers, it reads those of the receiver.
+func (s *session) export(id messages.SequenceID, w io.Writer, answers io.Reader) (*Exported, error) {
+	hold, err := s.hold(id)
+	if err != nil {
+		return nil, s.failure(err)
+	}
+	x, err := s.write(hold, w, answers)
+	if err != nil {
+		err = s.failure(err)
+		// The error of the hand-over says more than that of a release after it.
+		_ = s.exchange.discard(hold, messages.Ticket{})
+		return nil, err
+	}
+	return x, nil
+}
+
+// hold makes a fork of the sequence, which holds its pages as they are now.
+func (s *session) hold(id messages.SequenceID) (messages.SequenceID, error) {
+	// A fork is refused for the same reasons, in words of its own.
+	if _, err := s.describe(id); err != nil {
+		return 0, err
+	}
+	m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: id, Count: 1}}}
+	if err := first(s.do(m), &m.Err); err != nil {
+		return 0, err
+	}
+	if err := m.Results[0].Err; err != nil {
+		return 0, err
+	}
+	return m.Results[0].Forks[0], nil
+}
+
+// describe reads what a sequence is.
+func (s *session) describe(id messages.SequenceID) (*protocol.DescribeSequence, error) {
+	d := &protocol.DescribeSequence{Sequence: id}
+	return d, first(s.do(d), &d.Err)
+}
+
+// write writes the stream of a sequence.
+func (s *session) write(hold messages.SequenceID, w io.Writer, answers io.Reader) (*Exported, error) {
+	d, err := s.describe(hold)
+	if err != nil {
+		return nil, err
+	}
+	shape, err := s.shape()
+	if err != nil {
+		return nil, err
+	}
+	out, from := handover.NewWriter(w), handover.NewReader(answers)
+	if err := out.Begin(shape.Fingerprint(), answers != nil); err != nil {
+		return nil, err
+	}
+	if err := out.WriteShape(shape); err != nil {
+		return nil, err
+	}
+	if err := out.WriteSequence(&d.State); err != nil {
+		return nil, err
+	}
+	places := s.engine.validate.CarriedPages(d.State.Computed)
+	if answers != nil {
+		wanted, err := from.ReadWanted(len(places))
+		if err != nil {
+			return nil, err
+		}
+		places = chosen(places, wanted)
+	}
+	if err := s.stage(); err != nil {
+		return nil, err
+	}
+	if err := s.writePages(out, hold, places); err != nil {
+		return nil, err
+	}
+	if err := out.End(); err != nil {
+		return nil, err
+	}
+	if answers != nil {
+		if err := from.ReadAcknowledged(); err != nil {
+			return nil, err
+		}
+	}
+	return &Exported{Pages: len(places), Bytes: out.Bytes(), exchange: s.exchange, hold: hold}, nil
+}
+
+// chosen are the places that are wanted.
+func chosen(places []protocol.PagePlace, wanted []bool) []protocol.PagePlace {
+	kept := places[:0]
+	for i, at := range places {
+		if wanted[i] {
+			kept = append(kept, at)
+		}
+	}
+	return kept
+}
+
+// writePages writes pages in batches: while one is written, the device copies the next.
+func (s *session) writePages(out *handover.Writer, hold messages.SequenceID, places []protocol.PagePlace) error {
+	var batches [2][]protocol.TransferItem
+	read := func(b int) error {
+		n := min(s.staging.batch, len(places))
+		batches[b] = batches[b][:0]
+		for i, at := range places[:n] {
+			batches[b] = append(batches[b], protocol.TransferItem{PagePlace: at, Slot: s.staging.slot(b, i)})
+		}
+		places = places[n:]
+		return s.transfer(b, hold, batches[b])
+	}
+	if err := read(0); err != nil {
+		return err
+	}
+	for b := 0; len(batches[b]) > 0; b = 1 - b {
+		if err := read(1 - b); err != nil {
+			return err
+		}
+		if err := s.sync(b); err != nil {
+			return err
+		}
+		if err := s.writeBatch(out, batches[b]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transfer orders the copies of a batch.
+func (s *session) transfer(batch int, id messages.SequenceID, items []protocol.TransferItem) error {
+	if len(items) == 0 {
+		return nil
+	}
+	m := &protocol.TransferPages{Sequence: id, In: s.in, Staging: int32(s.staging.pool), Items: items}
+	if err := s.do(m); err != nil {
+		s.lost = true // the engine may have submitted the copies
+		return err
+	}
+	if !m.Ticket.IsZero() {
+		s.tickets[batch], s.last = m.Ticket, m.Ticket
+	}
+	return m.Err
+}
+
+// writeBatch writes the pages of a batch.
+func (s *session) writeBatch(out *handover.Writer, items []protocol.TransferItem) error {
+	headers, bodies := make([]handover.Header, len(items)), make([][]byte, len(items))
+	for i := range items {
+		it := &items[i]
+		headers[i] = handover.Header{Kind: handover.Page, Pool: uint32(it.Pool), Block: uint32(it.Block)}
+		bodies[i] = s.staging.bytes(it.Slot, s.engine.pools[it.Pool].PageBytes)
+	}
+	return out.Pages(headers, bodies)
+}

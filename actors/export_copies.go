@@ -1,0 +1,97 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader"
+)
+
+// copyPages orders the copies of a hand-over behind what their pages wait for, and notes
+// that they use the pages. The copies have streams of their own, so that a large hand-over
+// holds up no offload and no onboard.
+func (a *offloaderActor) copyPages(m *protocol.CopyPages) {
+	ask, mark := offloader.Transfer(m)
+	a.core.Begin(ask)
+	a.submitPlanned()
+	m.Ticket, m.Failed = a.streams.transfer(m, ask.Queries[0].Tickets)
+	a.core.Begin(mark(m.Ticket))
+	a.submitPlanned()
+}
+
+// handoverNames are the names of the streams of hand-overs, for reports of the device.
+var handoverNames = [2]string{"export", "import"}
+
+// transfer submits the copies of a hand-over. With failed the ticket is that of the copies
+// which the device has taken, zero if it has taken none.
+func (s *copyStreams) transfer(m *protocol.CopyPages, waits []messages.Ticket) (ticket messages.Ticket, failed bool) {
+	way := 0
+	if m.In {
+		way = 1
+	}
+	if s.handovers[way] == 0 {
+		stream, err := s.device.NewStream(handoverNames[way])
+		if err != nil {
+			return messages.Ticket{}, true
+		}
+		s.handovers[way] = stream
+	}
+	b := gpu.Batch{Label: handoverNames[way], Waits: waits}
+	for _, c := range m.Copies {
+		page := gpu.Slot{Pool: s.pools[c.Pool], Tier: messages.Primary, Page: c.Page}
+		staged := gpu.Slot{Pool: gpu.Pool(m.Staging), Tier: messages.Secondary, Page: c.Slot}
+		if m.In {
+			page, staged = staged, page
+		}
+		b.Copies = append(b.Copies, gpu.Copy{Src: page, Dst: staged, Bytes: s.pageBytes[c.Pool]})
+	}
+	ticket, err := s.device.Submit(s.handovers[way], &b)
+	s.note(ticket)
+	return ticket, err != nil
+}
+
+// stagingPages bounds the pages that a hand-over has under way: two batches of so many
+// pages, of which the device copies one while the other is on the wire.
+const stagingPages = 64
+
+// staging is the memory between the pages of an engine and a connection: host pages that
+// the device can copy to and from, of a pool that the engine does not know. Its owner is
+// the hand-over that uses it, on its caller's goroutine.
+type staging struct {
+	device gpu.Device
+	pool   gpu.Pool
+	batch  int // pages of a batch; the pool has two batches
+}
+
+// newStaging takes staging memory of about so many bytes, for pages of at most pageBytes.
+func newStaging(device gpu.Device, bytes, pageBytes int64) (*staging, error) {
+	batch := int(min(max(bytes/2/pageBytes, 1), stagingPages))
+	pool, err := device.CreatePool(gpu.PoolSpec{Name: "hand-over", PageBytes: pageBytes, HostPages: 2 * batch})
+	if err != nil {
+		return nil, fmt.Errorf("staging memory for a hand-over: %w", err)
+	}
+	return &staging{device: device, pool: pool, batch: batch}, nil
+}
+
+// slot is the page of a batch, 0 or 1.
+func (s *staging) slot(batch, i int) messages.PageID { return messages.PageID(batch*s.batch + i) }
+
+// bytes is the memory of a slot, as long as the page that is in it.
+func (s *staging) bytes(slot messages.PageID, pageBytes int64) []byte {
+	return s.device.HostBytes(s.pool, slot)[:pageBytes]
+}
+
+// free gives the memory back.
+func (s *staging) free() error { return s.device.DestroyPool(s.pool) }
+
+// freeAll gives back what several hand-overs have left.
+func freeAll(list []*staging) error {
+	var problems []error
+	for _, s := range list {
+		problems = append(problems, s.free())
+	}
+	return errors.Join(problems...)
+}

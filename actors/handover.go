@@ -1,0 +1,393 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/kvactor/kvactor/actors/internal/handover"
+	"github.com/kvactor/kvactor/actors/internal/lent"
+	"github.com/kvactor/kvactor/actors/internal/settings"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// HandoverConfig bounds the hand-overs of an engine.
+type HandoverConfig struct {
+	// Model names the weights, such as a hash of their files: a hand-over between engines
+	// with different names is refused. With a store and no name it is the store's.
+	Model string
+	// StagingBytes is the host memory that one hand-over has between pages and connection,
+	// beside the engine's host tier; 0 means DefaultStagingBytes. Two pages are the least.
+	StagingBytes int64
+	// Concurrent is how many hand-overs move pages at a time; the others wait for their
+	// turn. 0 means DefaultConcurrentHandovers.
+	Concurrent int
+}
+
+// Limits of a HandoverConfig that says nothing.
+const (
+	DefaultStagingBytes        = 16 << 20
+	DefaultConcurrentHandovers = 8
+)
+
+// WithHandover bounds hand-overs. An engine without it can hand over, too.
+func WithHandover(c HandoverConfig) Option {
+	return func(s *settings.Settings) { s.Handover = &c }
+}
+
+// resolve fills in what the configuration leaves open, and refuses what is wrong.
+func (c *HandoverConfig) resolve(store *StoreConfig) error {
+	if c.StagingBytes < 0 || c.Concurrent < 0 {
+		return refusals.New(messages.ErrConfigInvalid, "WithHandover: a bound is below 0")
+	}
+	if store != nil {
+		orElse(&c.Model, store.Model)
+	}
+	orElse(&c.StagingBytes, DefaultStagingBytes)
+	orElse(&c.Concurrent, DefaultConcurrentHandovers)
+	return nil
+}
+
+// handoverConfig is that of an engine.
+func handoverConfig(s *settings.Settings) *HandoverConfig {
+	if c, ok := s.Handover.(*HandoverConfig); ok {
+		own := *c
+		return &own
+	}
+	return &HandoverConfig{}
+}
+
+// Handovers are an engine's ends of connections to other engines. Its methods may be
+// called from any number of goroutines, and a hand-over holds up no other request.
+//
+// One way: Export writes a sequence to any writer, Import reads it, and the host says by
+// Exported.Release when the source need not hold the pages any longer. Both ways: Send and Receive talk
+// over a connection, so that only the pages go over it that the receiver lacks, and the
+// source releases its pages when the receiver has the whole sequence.
+//
+// When ctx ends, a Read or Write that waits is interrupted if the connection has the
+// deadlines of a net.Conn, which it keeps then. Otherwise ctx is looked at between two of
+// them. After an error the connection is in the middle of a stream: close it.
+type Handovers struct{ engine *Engine }
+
+// HandoversOf returns the hand-overs of an engine. Models with an encoder and sequences
+// with several beams are refused (ErrNotSupported), and so are engines over several devices.
+func HandoversOf(e *Engine) Handovers { return Handovers{e} }
+
+// exchange is what the hand-overs of an engine share: staging memory that is used again,
+// and the bound on how many of them move pages at a time.
+type exchange struct {
+	engine *Engine
+	config *HandoverConfig
+	turns  chan struct{} // one entry for each hand-over that moves pages
+
+	mu     sync.Mutex
+	closed bool
+	open   map[*session]struct{} // hand-overs that can be interrupted
+	quiet  chan struct{}         // closed when open is empty and closed is set
+	unused [2][]*staging         // by direction: the checker knows each by one stream
+	// doubtful is staging memory of hand-overs that failed while the engine may have
+	// been submitting copies: it is given back when the engine's streams have ended.
+	doubtful []*staging
+}
+
+func newExchange(e *Engine, c *HandoverConfig) *exchange {
+	return &exchange{engine: e, config: c, turns: make(chan struct{}, c.Concurrent), open: map[*session]struct{}{}, quiet: make(chan struct{})}
+}
+
+// session is one hand-over, on its caller's goroutine.
+type session struct {
+	exchange *exchange
+	engine   *Engine
+	ctx      context.Context // ends with the caller's, and with the engine
+	cancel   context.CancelCauseFunc
+	calm     func() // ends the watch over the connection
+	in       bool
+
+	staging *staging
+	turn    bool
+	tickets [2]messages.Ticket // of the batches
+	last    messages.Ticket
+	lost    bool // copies may be under way that the session does not know
+}
+
+// deadline sets the deadline of a connection; nil: the connection has none, and what
+// waits for it cannot be interrupted.
+type deadline func(time.Time) error
+
+func readDeadline(r io.Reader) deadline {
+	if c, ok := r.(interface{ SetReadDeadline(t time.Time) error }); ok {
+		return c.SetReadDeadline
+	}
+	return nil
+}
+
+func writeDeadline(w io.Writer) deadline {
+	if c, ok := w.(interface{ SetWriteDeadline(t time.Time) error }); ok {
+		return c.SetWriteDeadline
+	}
+	return nil
+}
+
+func bothDeadlines(c io.ReadWriter) deadline {
+	if c, ok := c.(interface{ SetDeadline(t time.Time) error }); ok {
+		return c.SetDeadline
+	}
+	return nil
+}
+
+// begin starts a session.
+func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*session, error) {
+	e := x.engine
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := e.refusal(); err != nil {
+		return nil, err
+	}
+	if e.validate.EncoderMaxLen > 0 {
+		return nil, refusals.New(messages.ErrNotSupported, "an engine of an encoder–decoder model hands no sequence over")
+	}
+	if n := e.config.ranks(); n > 1 {
+		return nil, refusals.New(messages.ErrNotSupported, "an engine over %d devices hands no sequence over: the shares of a page have no order in the stream", n)
+	}
+	s := &session{exchange: x, engine: e, in: in}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		s.cancel(nil)
+		return nil, refusals.New(messages.ErrClosed, "the engine is closed")
+	}
+	// An engine that fails, or loses its parent, ends its tasks.
+	unwatch := context.AfterFunc(e.background.ctx, func() { s.cancel(refusals.New(messages.ErrClosed, "the engine has ended")) })
+	s.calm = func() { unwatch() }
+	if interrupt == nil {
+		return s, nil
+	}
+	x.open[s] = struct{}{}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(s.ctx, func() {
+		defer close(interrupted)
+		_ = interrupt(time.Unix(1, 0)) // Read and Write say what is wrong with the connection
+	})
+	s.calm = func() {
+		unwatch()
+		if !stop() {
+			<-interrupted
+			_ = interrupt(time.Time{})
+		}
+	}
+	return s, nil
+}
+
+// end gives back what the session has.
+func (s *session) end() {
+	s.calm()
+	s.cancel(nil)
+	s.giveBack()
+	x := s.exchange
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.open, s)
+	if x.closed && len(x.open) == 0 {
+		select {
+		case <-x.quiet:
+		default:
+			close(x.quiet)
+		}
+	}
+}
+
+// close interrupts the hand-overs and waits for those that can be interrupted.
+func (x *exchange) close(ctx context.Context) {
+	x.mu.Lock()
+	x.closed = true
+	for s := range x.open {
+		s.cancel(refusals.New(messages.ErrClosed, "the engine is closed"))
+	}
+	unused, open := append(x.unused[0], x.unused[1]...), len(x.open)
+	x.unused = [2][]*staging{}
+	x.mu.Unlock()
+	x.keep(freeAll(unused))
+	if open == 0 {
+		return
+	}
+	select {
+	case <-x.quiet:
+	case <-ctx.Done():
+	}
+}
+
+// over gives back what is left when nothing is under way on the device any more.
+func (x *exchange) over() {
+	x.mu.Lock()
+	left := append(append(x.doubtful, x.unused[0]...), x.unused[1]...)
+	x.doubtful, x.unused, x.closed = nil, [2][]*staging{}, true
+	x.mu.Unlock()
+	x.keep(freeAll(left))
+}
+
+// keep logs memory that could not be given back.
+func (x *exchange) keep(err error) {
+	if err != nil {
+		x.engine.log.Error("kvactor: staging memory was not given back", "engine", x.engine.settings.Name, "cause", err)
+	}
+}
+
+// direction is the index of the staging memory.
+func (s *session) direction() int {
+	if s.in {
+		return 1
+	}
+	return 0
+}
+
+// stage waits for the turn of the session and takes staging memory.
+func (s *session) stage() error {
+	x := s.exchange
+	select {
+	case x.turns <- struct{}{}:
+		s.turn = true
+	case <-s.ctx.Done():
+		return s.failure(nil)
+	}
+	x.mu.Lock()
+	if list := x.unused[s.direction()]; len(list) > 0 {
+		s.staging = list[len(list)-1]
+		x.unused[s.direction()] = list[:len(list)-1]
+	}
+	x.mu.Unlock()
+	if s.staging != nil {
+		return nil
+	}
+	largest := int64(0)
+	for i := range s.engine.pools {
+		largest = max(largest, s.engine.pools[i].PageBytes)
+	}
+	var err error
+	s.staging, err = newStaging(s.engine.config.Device, x.config.StagingBytes, largest)
+	return err
+}
+
+// maxUnused is how much staging memory is kept for later hand-overs, in each direction:
+// to take it costs as much as the copies of a hand-over, and most engines have one after
+// the other.
+const maxUnused = 2
+
+// giveBack ends the turn and returns the staging memory. Memory on which a copy is under
+// way is freed when the engine ends.
+func (s *session) giveBack() {
+	x := s.exchange
+	if s.staging != nil {
+		doubtful := s.lost
+		for _, t := range s.tickets {
+			doubtful = doubtful || !t.IsZero() && !s.staging.device.Done(t)
+		}
+		x.mu.Lock()
+		closed, free := x.closed, (*staging)(nil)
+		switch {
+		case doubtful:
+			x.doubtful = append(x.doubtful, s.staging)
+		case !closed && len(x.unused[s.direction()]) < maxUnused:
+			x.unused[s.direction()] = append(x.unused[s.direction()], s.staging)
+		default:
+			free = s.staging
+		}
+		x.mu.Unlock()
+		if free != nil {
+			x.keep(free.free())
+		}
+		s.staging = nil
+	}
+	if s.turn {
+		<-x.turns
+		s.turn = false
+	}
+}
+
+// do serves one part of the hand-over, beyond the bound of calls in flight: what is under
+// way has to come to its end.
+func (s *session) do(request any) error { return s.exchange.do(s.ctx, request) }
+
+// do serves a request of the engine's own. It is served also while Close waits for the
+// hand-overs.
+func (x *exchange) do(ctx context.Context, request any) error {
+	e := x.engine
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !e.serves() {
+		return e.refusal()
+	}
+	served := lent.Copy(request)
+	c := newCall(e, served)
+	e.coordinator.PostUserMessage(c)
+	err := c.wait(ctx)
+	lent.Restore(request, served)
+	return err
+}
+
+// discard ends a sequence of the hand-over's own, whatever has become of its context.
+func (x *exchange) discard(id messages.SequenceID, after messages.Ticket) error {
+	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: id, Discard: true, After: after}}}
+	if err := x.do(context.Background(), m); err != nil {
+		return err
+	}
+	if err := m.Results[0].Err; err != nil && !errors.Is(err, messages.ErrSequenceLost) {
+		return err
+	}
+	return nil
+}
+
+// sync waits until the copies of a batch are over.
+func (s *session) sync(batch int) error {
+	t := s.tickets[batch]
+	if t.IsZero() {
+		return nil
+	}
+	if err := s.staging.device.Sync(s.ctx, t); err != nil {
+		return s.failure(err)
+	}
+	s.tickets[batch] = messages.Ticket{}
+	return nil
+}
+
+// failure is what the caller is told of an error: that its context has ended, if it has.
+func (s *session) failure(err error) error {
+	if cause := context.Cause(s.ctx); cause != nil {
+		return fmt.Errorf("hand-over: %w", cause)
+	}
+	switch {
+	case err == nil || isRefusal(err):
+		return err
+	case errors.Is(err, handover.ErrRefused):
+		return &messages.Refusal{Code: messages.ErrBadStream, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
+	case errors.Is(err, handover.ErrCorrupt):
+		return &messages.Refusal{Code: messages.ErrBadStream, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &messages.Refusal{Code: messages.ErrBadStream, Message: "hand-over: the stream ends too early", Cause: err}
+	}
+	return fmt.Errorf("hand-over: %w", err)
+}
+
+func isRefusal(err error) bool {
+	refusal := (*messages.Refusal)(nil)
+	return errors.As(err, &refusal)
+}
+
+// shape is what the pages of the engine depend on.
+func (s *session) shape() (*handover.Shape, error) {
+	m := &messages.ReadScales{}
+	if err := first(s.do(m), &m.Err); err != nil {
+		return nil, err
+	}
+	e := s.engine
+	shape := handover.ShapeOf(stores.Geometry{Model: s.exchange.config.Model, MaxSeqLen: e.validate.MaxSeqLen, Pools: e.pools}, m.Scales)
+	return &shape, nil
+}

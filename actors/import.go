@@ -1,0 +1,246 @@
+package actors
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/kvactor/kvactor/actors/internal/handover"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Imported is a sequence that has come from another engine.
+type Imported struct {
+	Sequence   messages.SequenceID
+	Namespace  messages.Namespace
+	Session    string
+	Retention  *messages.Retention
+	Tokens     []messages.Token
+	Multimodal []messages.MultimodalItem
+	Prompt     int // leading tokens that are the prompt
+	Computed   int // leading tokens whose contents are in the pages
+	Tables     messages.Tables
+	Ready      []messages.Ticket // must have passed before the pages are read or written
+
+	Pages       int   // that have come
+	SharedPages int   // that the engine had, and that the sequence shares
+	Bytes       int64 // of the stream
+}
+
+// Import reads a sequence that Export has written, and admits it. It has pages for all its
+// tokens, and can be decoded when the copies to them are over, as Ready says. Contents of
+// the stream that the engine has on its device already are read and dropped.
+//
+// All or nothing: with an error there is no sequence, nothing is stored, and no page is
+// held; what was evicted for its pages is gone, as with an admission that is released at
+// once. ErrBadStream says that the stream is damaged or ends too early, ErrNotSupported in
+// which field the source differs from this engine, and ErrOutOfPages which pool has too
+// few pages. Import reads no byte beyond the end of the stream.
+func (h Handovers) Import(ctx context.Context, r io.Reader) (*Imported, error) {
+	s, err := h.engine.exchange.begin(ctx, readDeadline(r), true)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	return s.receive(r, nil)
+}
+
+// Receive is Import over a connection to Send: it says which pages are to come, and
+// acknowledges the sequence when it has all of it.
+func (h Handovers) Receive(ctx context.Context, connection io.ReadWriter) (*Imported, error) {
+	s, err := h.engine.exchange.begin(ctx, bothDeadlines(connection), true)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	return s.receive(connection, connection)
+}
+
+// arrival is an import on its way.
+type arrival struct {
+	*session
+	from    *handover.Reader
+	answers *handover.Writer // nil: the source reads none
+	begun   *protocol.BeginImport
+	places  []protocol.PagePlace
+}
+
+// receive reads a stream. An error goes to the source, too, if it reads answers.
+func (s *session) receive(r io.Reader, w io.Writer) (*Imported, error) {
+	a := &arrival{session: s, from: handover.NewReader(r)}
+	m, err := a.read(w)
+	if err != nil {
+		err = s.failure(err)
+		if a.answers != nil {
+			_ = a.answers.Refuse(err) // the connection may be what has failed
+		}
+		return nil, err
+	}
+	return m, nil
+}
+
+// read reads the stream and completes the sequence.
+func (a *arrival) read(w io.Writer) (*Imported, error) {
+	if err := a.open(w); err != nil {
+		return nil, err
+	}
+	if err := first(a.do(a.begun), &a.begun.Err); err != nil {
+		return nil, err
+	}
+	m, err := a.fill()
+	if err == nil && a.answers != nil {
+		err = a.answers.Acknowledge()
+	}
+	if err != nil {
+		err = a.failure(err)
+		// The error of the hand-over says more than that of a release after it.
+		_ = a.exchange.discard(a.begun.Sequence, a.last)
+		return nil, err
+	}
+	return m, nil
+}
+
+// open reads what comes before the pages, and compares the shapes.
+func (a *arrival) open(w io.Writer) error {
+	fingerprint, answers, err := a.from.Begin()
+	if err != nil {
+		return err
+	}
+	if answers && w == nil {
+		return refusals.New(messages.ErrBadRequest, "hand-over: the source waits for answers: a stream of Send is for Receive")
+	}
+	if answers {
+		a.answers = handover.NewWriter(w)
+	}
+	stream, err := a.from.ReadShape()
+	if err != nil {
+		return err
+	}
+	own, err := a.shape()
+	if err != nil {
+		return err
+	}
+	if d := own.Difference(stream); d != "" {
+		return refusals.New(messages.ErrNotSupported, "hand-over: the source is another engine: %s", d)
+	}
+	if own.Fingerprint() != fingerprint {
+		return fmt.Errorf("%w: the fingerprint is not that of the geometry", handover.ErrCorrupt)
+	}
+	a.begun, err = a.from.ReadSequence(a.engine.validate.MaxSeqLen)
+	if err != nil {
+		return err
+	}
+	if err := a.engine.validate.ValidateImport(a.begun); err != nil {
+		return err
+	}
+	a.places = a.engine.validate.CarriedPages(a.begun.Computed)
+	return a.stage()
+}
+
+// fill reads the pages and makes the sequence one that runs.
+func (a *arrival) fill() (*Imported, error) {
+	if a.answers != nil {
+		if err := a.answers.WriteWanted(a.begun.Missing); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.readPages(); err != nil {
+		return nil, err
+	}
+	if err := a.from.End(); err != nil {
+		return nil, err
+	}
+	commit := &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.begun.Sequence, Computed: a.begun.Computed, After: a.last}}}
+	if err := first(a.do(commit), &commit.Err); err != nil {
+		return nil, err
+	}
+	if err := commit.Results[0].Err; err != nil {
+		return nil, err
+	}
+	d, err := a.describe(a.begun.Sequence)
+	if err != nil {
+		return nil, err
+	}
+	return a.imported(d), nil
+}
+
+// imported is the answer.
+func (a *arrival) imported(d *protocol.DescribeSequence) *Imported {
+	p := &a.begun.Prompt
+	m := &Imported{
+		Sequence: a.begun.Sequence, Namespace: p.Namespace, Session: p.Session, Retention: p.Retention,
+		Tokens: p.Tokens, Multimodal: p.Multimodal, Prompt: a.begun.Length, Computed: a.begun.Computed,
+		Tables: d.Tables, Ready: d.Ready, Bytes: a.from.Bytes(),
+	}
+	for _, missing := range a.begun.Missing {
+		if missing {
+			m.Pages++
+		} else {
+			m.SharedPages++
+		}
+	}
+	return m
+}
+
+// readPages reads the pages that come, in batches: while one is read from the connection,
+// the device copies the one before.
+func (a *arrival) readPages() error {
+	var batch []protocol.TransferItem
+	b := 0
+	for i, at := range a.places {
+		missing := a.begun.Missing[i]
+		if a.answers != nil && !missing {
+			continue // the source has been told
+		}
+		if len(batch) == 0 {
+			if err := a.sync(b); err != nil {
+				return err
+			}
+		}
+		slot := a.staging.slot(b, len(batch))
+		if err := a.readPage(at, slot); err != nil {
+			return err
+		}
+		if !missing {
+			continue // the next page overwrites it
+		}
+		if batch = append(batch, protocol.TransferItem{PagePlace: at, Slot: slot}); len(batch) < a.staging.batch {
+			continue
+		}
+		if err := a.transfer(b, a.begun.Sequence, batch); err != nil {
+			return err
+		}
+		batch, b = batch[:0], 1-b
+	}
+	return a.transfer(b, a.begun.Sequence, batch)
+}
+
+// noteWrite tells a device that watches accesses of the write. The checker has one clock
+// for the CPU, so a scope that stays open while bytes come would put the copies of other
+// hand-overs in doubt; one that ends at once orders the write before the copy all the same.
+func (a *arrival) noteWrite(slot messages.PageID) {
+	a.exchange.mu.Lock()
+	defer a.exchange.mu.Unlock()
+	hostWrite(a.staging.device, gpu.Slot{Pool: a.staging.pool, Tier: messages.Secondary, Page: slot})()
+}
+
+// readPage reads the next page, which has to be that of a place.
+func (a *arrival) readPage(at protocol.PagePlace, slot messages.PageID) error {
+	if err := a.ctx.Err(); err != nil {
+		return err
+	}
+	h, err := a.from.Next()
+	if err != nil {
+		return err
+	}
+	size := a.engine.pools[at.Pool].PageBytes
+	if h.Kind != handover.Page || h.Pool != uint32(at.Pool) || h.Block != uint32(at.Block) || h.Length != uint64(size) {
+		return fmt.Errorf("%w: %v frame of %d bytes, block %d of pool %d, where block %d of pool %d is due",
+			handover.ErrCorrupt, h.Kind, h.Length, h.Block, h.Pool, at.Block, at.Pool)
+	}
+	a.noteWrite(slot)
+	return a.from.Body(a.staging.bytes(slot, size))
+}

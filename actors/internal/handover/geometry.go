@@ -1,0 +1,139 @@
+package handover
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// Shape is what the pages of a stream depend on. Two engines with the same shape can hand
+// sequences over, whatever numbers of pages they have.
+type Shape struct {
+	Model     string
+	MaxSeqLen int
+	Pools     []messages.PoolInfo
+	// Scales are what the elements of 8 bits were divided by.
+	Scales []messages.LayerScale
+}
+
+// ShapeOf is the shape of an engine.
+func ShapeOf(g stores.Geometry, scales []messages.LayerScale) Shape {
+	s := Shape{Model: g.Model, MaxSeqLen: g.MaxSeqLen, Pools: slices.Clone(g.Pools), Scales: scales}
+	for i := range s.Pools {
+		s.Pools[i].PrimaryPages, s.Pools[i].SecondaryPages = 0, 0
+	}
+	return s
+}
+
+// Fingerprint is that of the objects which a store has of the same pages.
+func (s *Shape) Fingerprint() stores.Fingerprint {
+	return stores.Geometry{Model: s.Model, MaxSeqLen: s.MaxSeqLen, Pools: s.Pools}.Fingerprint()
+}
+
+// shapeLimit bounds the encoded shape. A pool says less than a kilobyte, and a few bytes
+// for each of its layers.
+const shapeLimit = 4 << 20
+
+// WriteShape writes the shape of the source.
+func (w *Writer) WriteShape(s *Shape) error { return w.writeJSON(Geometry, s, shapeLimit) }
+
+// ReadShape reads the shape of the source.
+func (r *Reader) ReadShape() (*Shape, error) {
+	s := new(Shape)
+	return s, r.readJSON(Geometry, s, shapeLimit)
+}
+
+// Difference names the first field in which the shape of a stream differs from one's own;
+// "" if there is none.
+func (s *Shape) Difference(stream *Shape) string {
+	switch {
+	case s.Model != stream.Model:
+		return differs("model", s.Model, stream.Model)
+	case s.MaxSeqLen != stream.MaxSeqLen:
+		return differs("max_seq_len", s.MaxSeqLen, stream.MaxSeqLen)
+	case len(s.Pools) != len(stream.Pools):
+		return fmt.Sprintf("%d pools %v here, %d %v in the stream", len(s.Pools), names(s.Pools), len(stream.Pools), names(stream.Pools))
+	}
+	for i := range s.Pools {
+		if d := poolDifference(&s.Pools[i], &stream.Pools[i]); d != "" {
+			return fmt.Sprintf("pool %s: %s", s.Pools[i].Name, d)
+		}
+	}
+	if len(s.Scales) != len(stream.Scales) {
+		return differs("number of scales", len(s.Scales), len(stream.Scales))
+	}
+	for i, own := range s.Scales {
+		if other := stream.Scales[i]; own != other {
+			return differs(fmt.Sprintf("scales of layer %d", own.Layer), own, other)
+		}
+	}
+	return ""
+}
+
+func names(pools []messages.PoolInfo) (list []string) {
+	for i := range pools {
+		list = append(list, pools[i].Name)
+	}
+	return list
+}
+
+func differs(field string, here, stream any) string {
+	return fmt.Sprintf("%s is %v here, %v in the stream", field, here, stream)
+}
+
+// poolDifference names the first field in which two pools differ.
+func poolDifference(here, stream *messages.PoolInfo) string {
+	for _, f := range []struct {
+		name         string
+		here, stream any
+	}{
+		{"kind", here.Kind, stream.Kind},
+		{"window", here.Window, stream.Window},
+		{"sink", here.Sink, stream.Sink},
+		{"chunk", here.Chunk, stream.Chunk},
+		{"tokens_per_block", here.TokensPerBlock, stream.TokensPerBlock},
+		{"kv_heads", here.KVHeads, stream.KVHeads},
+		{"head_dim", here.HeadDim, stream.HeadDim},
+		{"value_dim", here.ValueDim, stream.ValueDim},
+		{"kv_factor", here.KVFactor, stream.KVFactor},
+		{"dtype", here.DType, stream.DType},
+		{"layout", here.Layout, stream.Layout},
+		{"side_bytes", here.SideBytes, stream.SideBytes},
+		{"page_bytes", here.PageBytes, stream.PageBytes},
+		{"layers", fmt.Sprint(here.Layers), fmt.Sprint(stream.Layers)},
+	} {
+		if f.here != f.stream {
+			return differs(f.name, f.here, f.stream)
+		}
+	}
+	return ""
+}
+
+// writeJSON writes a frame of JSON, which the receiver reads if it is within a limit.
+func (w *Writer) writeJSON(k Kind, v any, limit int) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%v frame: %w", k, err)
+	}
+	if len(body) > limit {
+		return fmt.Errorf("%v frame of %d bytes is over the limit of %d", k, len(body), limit)
+	}
+	return w.Frame(k, body)
+}
+
+func (r *Reader) readJSON(k Kind, v any, limit int) error {
+	body, err := r.Frame(k, limit)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil || d.More() {
+		return corrupt("%v frame: %v", k, err)
+	}
+	return nil
+}

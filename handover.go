@@ -1,0 +1,94 @@
+package kvactor
+
+import (
+	"context"
+	"io"
+
+	"github.com/kvactor/kvactor/actors"
+)
+
+// Exported is a sequence that was written to another engine, whose pages this one still
+// holds. Release ends that.
+type Exported = actors.Exported
+
+// HandoverConfig bounds the hand-overs of an engine and names its model.
+type HandoverConfig = actors.HandoverConfig
+
+// WithHandover bounds the hand-overs of an engine, and names its weights, so that a
+// hand-over between engines with different ones is refused.
+func WithHandover(c HandoverConfig) Option { return With(actors.WithHandover(c)) }
+
+// Imported is a sequence that has come from another engine, and what the source said of it.
+type Imported struct {
+	Sequence   *Sequence
+	Namespace  Namespace
+	Session    string
+	Retention  *Retention
+	Tokens     []Token // of the sequence, prompt first
+	Multimodal []MultimodalItem
+
+	Pages       int   // that have come
+	SharedPages int   // that the engine had, and that the sequence shares
+	Bytes       int64 // of the stream
+}
+
+// Export writes a running sequence to w, for Import of an engine with the same pools: its
+// tokens and items, namespace, retention, and the contents of its pages. The engine serves
+// others meanwhile, and the sequence may go on, or be released. The pages are held until
+// Exported.Release: call it when the receiver has said that it has them, else they may be
+// evicted before they are needed once more. The prompt must be committed, and the beam
+// width 1.
+//
+// A write that waits when ctx ends is interrupted if w has the deadlines of a net.Conn.
+// What is written is as secret as the prompt: use a connection that is encrypted.
+func (e *Engine) Export(ctx context.Context, s *Sequence, w io.Writer) (*Exported, error) {
+	if err := e.check([]Step{{Sequence: s}}); err != nil {
+		return nil, err
+	}
+	return actors.HandoversOf(e.below).Export(ctx, s.id, w)
+}
+
+// Import reads a sequence that Export has written, and starts it here: as soon as its
+// Ready tickets have passed it can be decoded. ErrBadStream says that the stream is damaged
+// or ends too early, ErrNotSupported which field of the model or of a pool differs, and
+// ErrOutOfPages which pool has too few pages. With an error nothing is left of the stream.
+// Import reads no byte behind it.
+func (e *Engine) Import(ctx context.Context, r io.Reader) (*Imported, error) {
+	m, err := actors.HandoversOf(e.below).Import(ctx, r)
+	return e.imported(m, err)
+}
+
+// Send hands a running sequence over to Receive at the other end of a connection. Only
+// pages that the receiver lacks are sent. It returns when the receiver has acknowledged the
+// sequence, and holds the pages until then. The sequence goes on here until it is released,
+// also meanwhile.
+func (e *Engine) Send(ctx context.Context, s *Sequence, connection io.ReadWriter) (*Exported, error) {
+	if err := e.check([]Step{{Sequence: s}}); err != nil {
+		return nil, err
+	}
+	return actors.HandoversOf(e.below).Send(ctx, s.id, connection)
+}
+
+// Receive is Import for the other end of Send.
+func (e *Engine) Receive(ctx context.Context, connection io.ReadWriter) (*Imported, error) {
+	m, err := actors.HandoversOf(e.below).Receive(ctx, connection)
+	return e.imported(m, err)
+}
+
+// imported makes the handle of a sequence that has come.
+func (e *Engine) imported(m *actors.Imported, err error) (*Imported, error) {
+	if err != nil {
+		return nil, err
+	}
+	s := &Sequence{
+		engine: e, id: m.Sequence, admitted: Admitted{Sequence: m.Sequence, ReusedTokens: m.Computed},
+		prompt: m.Prompt, length: len(m.Tokens), computed: m.Computed, tables: m.Tables, ready: m.Ready,
+	}
+	e.mu.Lock()
+	e.running[s.id] = s
+	e.mu.Unlock()
+	return &Imported{
+		Sequence: s, Namespace: m.Namespace, Session: m.Session, Retention: m.Retention, Tokens: m.Tokens, Multimodal: m.Multimodal,
+		Pages: m.Pages, SharedPages: m.SharedPages, Bytes: m.Bytes,
+	}, nil
+}
