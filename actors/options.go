@@ -93,9 +93,8 @@ func WithCallObserver(observe func(ctx context.Context, request messages.Request
 
 // WithStageObserver makes the engine tell of each Do and each Submit when it is answered, as
 // WithCallObserver does, with the stages that it has gone through. The first is the queue and
-// began with the call; the last ends now. The list is the engine's. A call that is observed
-// so costs an allocation and a look at the clock for each stage; without an observer,
-// nothing.
+// began with the call; the last ends now. observe must not keep the list. A call that is
+// observed so costs a look at the clock for each stage; without an observer, nothing.
 func WithStageObserver(observe func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error)) Option {
 	return func(s *settings.Settings) { s.OnStages = observe }
 }

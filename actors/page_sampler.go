@@ -25,11 +25,8 @@ type sampledPage struct {
 	since, usedAt time.Duration
 }
 
-// page is the record of a page; nil if it is not followed.
+// page is the record of a page that is followed.
 func (s *pageSampler) page(id messages.PageID) *sampledPage {
-	if id < 0 || int(id)%s.every != 0 {
-		return nil
-	}
 	i := int(id) / s.every
 	for len(s.pages) <= i {
 		s.pages = append(s.pages, sampledPage{})
@@ -47,9 +44,12 @@ func (s *pageSampler) done(w *protocol.PoolWork) {
 			pages = pages[len(pages)-op.N:] // those before were not taken now
 			fallthrough
 		case protocol.Claim, protocol.TakeForCheckpoint, protocol.Drop, protocol.AttachPages, protocol.DetachPages, protocol.EndPin:
+			// 32 bits: a division of 64 takes several times as long, and this is one for
+			// each page of each operation. NoPage is negative.
+			every := uint32(s.every)
 			for _, id := range pages {
-				if p := s.page(id); p != nil {
-					s.follow(p, op.Kind, w.Now)
+				if uint32(id)%every == 0 && id >= 0 {
+					s.follow(s.page(id), op.Kind, w.Now)
 				}
 			}
 		default: // No page is used, stored or evicted.

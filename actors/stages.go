@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -44,7 +45,8 @@ func observe(ctx context.Context, e *Engine, request messages.Request) (o observ
 	}
 	o = observed{engine: e, ctx: ctx, request: request, began: time.Now()}
 	if e.settings.OnStages != nil {
-		o.stages = &stages{}
+		o.stages = stagesPool.Get().(*stages)
+		o.stages.n = 0
 		o.stages.enter(messages.StageQueue)
 	}
 	return o, true
@@ -58,8 +60,15 @@ func (o *observed) end(err error) {
 	}
 	if s.OnStages != nil {
 		s.OnStages(o.ctx, o.request, o.stages.marks[:o.stages.n], err)
+		if err == nil {
+			stagesPool.Put(o.stages)
+		}
 	}
 }
+
+// stagesPool has records that are not in use. One of a call that was given up is not put
+// back: the engine may still have it in its queue.
+var stagesPool = sync.Pool{New: func() any { return &stages{} }}
 
 // before returns a function that tells the observers first. The receiver is a copy, so that a
 // Submit without observers allocates nothing for it.

@@ -5,6 +5,7 @@ package settings
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func (s *Settings) Validate() error {
 		return refuse("WithWaitingRoom: %d calls are not in 0 … %d, below the bound of calls in flight", s.WaitingRoom, s.MaxInFlight-1)
 	case s.MaxRestarts < 0 || s.RestartWindow < 0:
 		return refuse("WithRestartLimit: %d failures within %v, want at least 0", s.MaxRestarts, s.RestartWindow)
-	case s.OnPageTime != nil && s.PageSample < 1:
+	case s.OnPageTime != nil && (s.PageSample < 1 || s.PageSample > math.MaxInt32):
 		return refuse("WithPageObserver: every %d pages, want at least 1", s.PageSample)
 	case s.Clock == nil:
 		return refuse("WithClock: no clock")
