@@ -19,11 +19,14 @@ func play(t *testing.T, p plan) *world {
 	return w
 }
 
-// TestSim plays a hundred thousand steps of many engines, and all that a run is
-// for must have happened in them.
+// TestSim plays a million steps of many engines, a tenth in a short run, and all that a
+// run is for must have happened in them.
 func TestSim(t *testing.T) {
-	total, steps := tally{}, 0
-	for seed := uint64(9000); steps < 100_000; seed++ {
+	total, steps, most := tally{}, 0, 1_000_000
+	if testing.Short() {
+		most /= 10
+	}
+	for seed := uint64(9000); steps < most; seed++ {
 		w := play(t, plan{seed: seed, steps: 2000})
 		steps += w.step + 1
 		total.join(w.counts)
@@ -33,6 +36,7 @@ func TestSim(t *testing.T) {
 		"pages, onboarded", "pages, reused in part", "refusals, out_of_pages", "requests, fork", "requests, rewind", "sequences lost",
 		"panics, coordinator, in a change", "panics, tree, in a change", "panics, offloader, in a change", "panics, pool, in a change",
 		"panics, events, in a change", "encoder tokens reused",
+		"tokens reused behind a checkpoint",
 	} {
 		assert.Positive(t, total[what], what)
 	}
