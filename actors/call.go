@@ -32,7 +32,7 @@ type call struct {
 	wake   chan struct{} // capacity 1: finish never blocks
 	err    error         // set by Abort alone
 	done   func(error)   // of Submit; nil: a caller waits
-	stages *stages       // that the call goes through; nil: nobody asks
+	stages *stages       // that the call goes through; nil: no one asks
 }
 
 // The stages, as in the picture.

@@ -17,7 +17,7 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// In a bubble of synctest a call that nobody would ever answer is a deadlock,
+// In a bubble of synctest a call that no one would ever answer is a deadlock,
 // which the bubble reports: every test here is also one of "never hang".
 
 // busyRig is an engine with the prompt [0,16) in its four device pages, which

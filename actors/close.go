@@ -168,7 +168,7 @@ func (e *Engine) awaitStop(ctx context.Context) error {
 }
 
 // orphanPatience is how long an engine whose actor was stopped waits at most for
-// copies and kernels before it lets the stop go on: longer than a step of a host
+// copies and kernels before the stop goes on: longer than a step of a host
 // takes. What takes still longer is waited for beside the actors.
 const orphanPatience = 2 * time.Second
 

@@ -28,7 +28,7 @@ type eventsRig struct {
 	block   protocol.BlockID // the last
 }
 
-// stubborn lets an actor go on after a panic.
+// stubborn makes an actor go on after a panic.
 type stubborn struct{ panics int }
 
 func (s *stubborn) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, _ any) {

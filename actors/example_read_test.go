@@ -67,7 +67,7 @@ func ExampleEngine_Events() {
 	// lost: 0
 }
 
-// A snapshot starts a mirror anew, for instance after events were lost.
+// A snapshot starts a mirror again, for instance after events were lost.
 func ExampleEngine_Snapshot() {
 	e := open(windows.Counts{Primary: 4})
 	defer e.done()

@@ -100,7 +100,7 @@ func (e example) done() {
 	e.system.Shutdown()
 }
 
-// Values are judged without the engine: a host can refuse a request early.
+// Values are decided without the engine: a host can refuse a request early.
 func ExampleEngine_Validate() {
 	e := open(windows.Counts{Primary: 8})
 	defer e.done()

@@ -90,7 +90,7 @@ func TestAnActorMayFailInEveryRequest(t *testing.T) {
 					if err := call(r, s); err != nil {
 						assert.ErrorIs(t, err, messages.ErrInternal, "its second try failed too")
 					}
-					// The fuse may not have burnt yet: it does in one of these.
+					// The failpoint may not have been hit yet: it does in one of these.
 					other, err := r.start(run(200, 9))
 					require.NoError(t, err)
 					require.NoError(t, r.release(other))

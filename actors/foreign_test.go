@@ -13,7 +13,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// What the engine's own actors send each other is nobody else's to send: with a
+// What the engine's own actors send each other is no one else's to send: with a
 // sender it comes back refused, without one it is dropped, and the engine goes on.
 func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 	for _, record := range []any{
@@ -58,7 +58,7 @@ func TestSubmitNeedsSomebodyToTell(t *testing.T) {
 }
 
 // The name of an adapter that is said not to be there is refused by whatever
-// takes a namespace; else its blocks would bear the names of the base model's.
+// takes a namespace; else its blocks would have the names of the base model's.
 func TestAnAdapterThatIsNotThere(t *testing.T) {
 	r := newRig(t, setup{})
 	forgotten := messages.Prefix{Namespace: messages.Namespace{LoRA: "x"}, Tokens: run(0, 9)}

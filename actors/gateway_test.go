@@ -84,7 +84,7 @@ func randomPrefix(random *rand.Rand) messages.Prefix {
 	return p
 }
 
-// serve computes a prompt and lets it go.
+// serve computes a prompt and releases it.
 func (r *rig) serve(p messages.Prefix) {
 	r.t.Helper()
 	request := messages.AdmitRequest{Namespace: p.Namespace, Tokens: p.Tokens, Multimodal: p.Multimodal}

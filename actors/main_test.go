@@ -318,7 +318,7 @@ func (r *rig) decode(w *host.Writer, s *sequence, token messages.Token) error {
 	return r.compute(w, s, len(s.chains)-1)
 }
 
-// release lets a sequence go.
+// release ends a sequence.
 func (r *rig) release(s *sequence) error {
 	results, err := r.Release(context.Background(), []messages.ReleaseStep{{Sequence: s.id, After: s.last}})
 	if err != nil {

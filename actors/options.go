@@ -69,7 +69,7 @@ func WithAutoRebalance(everyRounds int, moved func(messages.Rebalanced)) Option 
 	return func(s *settings.Settings) { s.RebalanceEvery, s.OnRebalance = everyRounds, moved }
 }
 
-// WithWaitingRoom lets admissions that find no pages wait until pages become
+// WithWaitingRoom makes admissions that find no pages wait until pages become
 // available, first come first served, instead of being refused. They wait as long
 // as their contexts, and no longer than the engine runs. At most limit calls wait;
 // over it, and for what the pools could not even hold if they were empty, the

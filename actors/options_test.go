@@ -56,7 +56,7 @@ func TestSpawnRefusesWrongOptions(t *testing.T) {
 	}
 }
 
-// Without a parent there is nobody to spawn it.
+// Without a parent there is no one to spawn it.
 func TestSpawnNeedsAParent(t *testing.T) {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestSpawnNeedsAParent(t *testing.T) {
 	assert.EqualError(t, err, "no parent: the root context of an actor system, or an actor's")
 }
 
-// An engine that nobody has spawned serves nothing, and keeps nobody waiting.
+// An engine that no one has spawned serves nothing, and keeps no one waiting.
 func TestTheZeroEngineRefuses(t *testing.T) {
 	var e actors.Engine
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -26,7 +26,7 @@ type port struct {
 	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
 	ledger    lent.Ledger      // of the records that the coordinator has lent
 	last      time.Duration    // the last time that the clock returned
-	staged    *stages          // of the call that is served; nil: nobody asks
+	staged    *stages          // of the call that is served; nil: no one asks
 }
 
 var _ coordinator.Port = (*port)(nil)

@@ -40,7 +40,7 @@ func visit(t *testing.T, r *rig, salt string, from, blocks int) messages.Prefix 
 	return p
 }
 
-// TestQuotasOutliveFailures: whose account a page is on is known to sequences and
+// TestQuotasOutliveFailures: which tenant a page counts for is known to sequences and
 // tree, so a restart of any actor leaves the tenants what they had.
 func TestQuotasOutliveFailures(t *testing.T) {
 	for _, name := range append([]string{""}, fallible...) {

@@ -63,7 +63,7 @@ func TestReadersAndHostsAtOnce(t *testing.T) {
 	r.close()
 }
 
-// live admits a prompt, computes it and lets it go.
+// live admits a prompt, computes it and releases it.
 func live(r *rig, w *host.Writer, tokens []messages.Token) error {
 	request := messages.AdmitRequest{Tokens: tokens}
 	a, err := r.Admit(context.Background(), request)

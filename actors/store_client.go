@@ -85,7 +85,7 @@ func (c *storeClient) call(ctx context.Context, do func(context.Context) error) 
 	return err
 }
 
-// enter tells whether the breaker lets a call through.
+// enter tells whether the breaker allows a call.
 func (c *storeClient) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

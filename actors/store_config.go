@@ -31,7 +31,7 @@ type StoreConfig struct {
 	Timeout time.Duration
 	// BreakerFailures is how many calls must fail one after the other for the breaker to
 	// open; 0 means 3, below 0 never. An open breaker fails calls at once for
-	// BreakerPause (0: 1s), then lets one through.
+	// BreakerPause (0: 1s), then sends one.
 	BreakerFailures int
 	BreakerPause    time.Duration
 	// WaitForCopies makes the engine wait for a copy to host memory that is under way

@@ -40,7 +40,7 @@ func TestManyHosts(t *testing.T) { pressHosts(t, 0, stressTime(t)) }
 // The same over a group of devices, whose links and schedules differ.
 func TestManyHostsOverAGroup(t *testing.T) { pressHosts(t, 4, stressTime(t)/2) }
 
-// pressHosts lets hosts press for a time on an engine over so many devices, 0 for one that
+// pressHosts makes hosts press for a time on an engine over so many devices, 0 for one that
 // is no group.
 func pressHosts(t *testing.T, ranks int, length time.Duration) {
 	r := newRig(t, setup{
@@ -112,7 +112,7 @@ func (w *walker) prompt() []messages.Token {
 	return tokens
 }
 
-// live admits one sequence or a few, lets them grow and fork, and releases all.
+// live admits one sequence or a few, grows and forks them, and releases all.
 // Being refused for want of pages is part of life.
 func (w *walker) live() error {
 	if err := w.meddle(); err != nil {
@@ -205,7 +205,7 @@ func (w *walker) grow(s *sequence) error {
 	return nil
 }
 
-// fork lets a sequence and its fork go different ways.
+// fork continues a sequence and its fork in different ways.
 func (w *walker) fork(s *sequence) ([]*sequence, error) {
 	ids, err := w.ForkOne(context.Background(), s.id, 1)
 	if err != nil {

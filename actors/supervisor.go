@@ -189,7 +189,7 @@ func (e *Engine) props(option mailbox.Option) []actor.PropsOption {
 	return e.workers.props(e.settings.OwnGoroutines, option)
 }
 
-// HandleFailure restarts the actor that failed and lets the coordinator rebuild
+// HandleFailure restarts the actor that failed and makes the coordinator rebuild
 // what it held; after too many failures it stops all.
 func (s *supervisor) HandleFailure(_ *actor.ActorSystem, library actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
 	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]

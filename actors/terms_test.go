@@ -13,7 +13,7 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// TestPrioritiesEndAfterFailures: a pool that is made anew knows until when its
+// TestPrioritiesEndAfterFailures: a pool that is made again knows until when its
 // pages have their priorities, whichever actor it was that failed.
 func TestPrioritiesEndAfterFailures(t *testing.T) {
 	for _, name := range append([]string{""}, fallible...) {

@@ -63,7 +63,7 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *sequence) e
 	if err := call(r, s); err != nil {
 		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost), "%s: %v", about, err)
 	}
-	// The fuse may not have burnt: it does in one of these, which then may fail.
+	// The failpoint may not have been hit: it does in one of these, which then may fail.
 	if more, err := r.start(run(200, 9)); err == nil {
 		_ = r.release(more)
 	}
@@ -147,7 +147,7 @@ func TestAnAnswerOutlivesItsCoordinator(t *testing.T) {
 					assert.ErrorIs(t, err, messages.ErrInternal, "after %d parts", parts)
 				}
 			}
-			for range 4 { // the fuse may not have burnt
+			for range 4 { // the failpoint may not have been hit
 				_ = r.Check(ctx)
 			}
 			r.verify()
@@ -173,7 +173,7 @@ func TestAStepThatBreaksOffIsNotTrusted(t *testing.T) {
 				require.ErrorIs(t, err, messages.ErrInternal)
 				*s = before
 			}
-			for range 2 { // the fuse may not have burnt
+			for range 2 { // the failpoint may not have been hit
 				_ = r.Check(ctx)
 			}
 			if _, err := r.TablesOf(ctx, s.id); err == nil {

@@ -222,7 +222,7 @@ func (h *chatter) step() {
 	accept(h.device.Sync(ctx, last))
 }
 
-// leave lets a user think about the answer.
+// leave waits while a user reads the answer.
 func (h *chatter) leave(u *chatUser) {
 	h.done++
 	u.running = false

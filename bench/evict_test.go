@@ -51,7 +51,7 @@ func newCached(pages int, o order) *cached {
 	return c
 }
 
-// drop makes pages cache the blocks of their own numbers, and lets them go. One
+// drop makes pages cache the blocks of their own numbers, and drops them. One
 // prefix in eight is worth more than the others.
 func (c *cached) drop(pages []messages.PageID) {
 	c.blocks = c.blocks[:0]

@@ -9,7 +9,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// BenchmarkExpiry lets a million timed blocks expire under a sequence that goes
+// BenchmarkExpiry expires a million timed blocks under a sequence that goes
 // on, a token a step. Spread, the blocks of one 4k prompt expire at a time, as
 // prompts come; at once, all have the same moment, and one step must see all of
 // them expired. The floor is a step without expiries, of which there are as many;

@@ -52,7 +52,7 @@ func (c *crowd) release(i int) {
 	accept(l.release.Results[0].Err)
 }
 
-// run lets all hosts go and waits for them.
+// run starts all hosts and waits for them.
 func (c *crowd) run() {
 	var all sync.WaitGroup
 	for i := range c.lives {

@@ -37,7 +37,7 @@ func newLife(tokens []messages.Token) *life {
 	}
 }
 
-// store admits the tokens, commits them and lets the sequence go.
+// store admits the tokens, commits them and releases the sequence.
 func (l *life) store(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]
@@ -59,7 +59,7 @@ func (l *life) compute(do do, n int) {
 	accept(l.commit.Results[0].Err)
 }
 
-// visit admits the tokens and lets the sequence go, storing nothing.
+// visit admits the tokens and releases the sequence, storing nothing.
 func (l *life) visit(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]

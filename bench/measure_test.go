@@ -83,7 +83,7 @@ type contest struct{ engine, floor samples }
 // buffers have grown.
 const warmups = 3
 
-// versus lets engine and floor take turns for the time of the benchmark and
+// versus runs engine and floor by turns for the time of the benchmark and
 // reports their medians and the quotient.
 func versus(b *testing.B, engine, floor side) *contest {
 	c := &contest{newSamples(), newSamples()}

@@ -111,7 +111,7 @@ func (h *shifting) run() {
 	}
 }
 
-// turn lets a user ask and have an answer; the sequence stays until others
+// turn is a question of a user and its answer; the sequence stays until others
 // push it out. A turn that finds no pages makes place and tries again.
 func (h *shifting) turn(p phase, u *reader) {
 	ctx := context.Background()

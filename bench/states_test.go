@@ -33,7 +33,7 @@ func BenchmarkStates(b *testing.B) {
 		require.Equal(b, blocks*tokensPerBlock, above.reused())
 	})
 	// A new prompt is admitted, computed and released: its working page is filled with
-	// zeros, one commit more makes a checkpoint, the release hands the page over. Both
+	// zeros, one commit more makes a checkpoint, the release gives the page to the tree. Both
 	// sides have kernels, as hosts have: where nothing was ever ordered on the device an
 	// engine without states asks nothing about its pages, and takes a third of the time.
 	b.Run("store", func(b *testing.B) {

@@ -42,9 +42,9 @@ func (s *storing) next() time.Duration {
 	return time.Since(start)
 }
 
-// shelf is the floor of a store: memory to copy tokens to and an array of free
+// storeFloor is the floor of a store: memory to copy tokens to and an array of free
 // pages for each pool.
-type shelf struct {
+type storeFloor struct {
 	tokens []messages.Token
 	memory [][]messages.Token // used in turn, as an engine does not write where it just wrote
 	tables [][]messages.PageID
@@ -52,8 +52,8 @@ type shelf struct {
 	turn   int
 }
 
-func newShelf(tokens []messages.Token, pools int) *shelf {
-	s := &shelf{tokens: tokens, free: make([]messages.PageID, len(tokens)/tokensPerBlock)}
+func newStoreFloor(tokens []messages.Token, pools int) *storeFloor {
+	s := &storeFloor{tokens: tokens, free: make([]messages.PageID, len(tokens)/tokensPerBlock)}
 	for i := range s.free {
 		s.free[i] = messages.PageID(len(s.free) - i)
 	}
@@ -66,7 +66,7 @@ func newShelf(tokens []messages.Token, pools int) *shelf {
 	return s
 }
 
-func (s *shelf) next() {
+func (s *storeFloor) next() {
 	copy(s.memory[s.turn%len(s.memory)], s.tokens)
 	s.turn++
 	for _, t := range s.tables {
@@ -106,7 +106,7 @@ func benchStore(b *testing.B, pools, tokens int, state string) {
 	for range prompts + 1 {
 		above.next()
 	}
-	floor := newShelf(random(dice(4), tokens), pools)
+	floor := newStoreFloor(random(dice(4), tokens), pools)
 	c := versus(b, above.next, timed(floor.next))
 	require.Zero(b, above.life.reused())
 	median := c.engine.quantile(0.5)

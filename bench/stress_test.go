@@ -129,7 +129,7 @@ func (s *stress) problem(p string) {
 	}
 }
 
-// run lets hosts, time and trouble loose until the hosts have lived their lives.
+// run starts hosts, time and trouble until the hosts have lived their lives.
 func (s *stress) run() {
 	var hosts, others sync.WaitGroup
 	var over atomic.Bool

@@ -113,7 +113,7 @@ func TestLostEventsLeaveAGap(t *testing.T) {
 			f.one(4)
 			f.log(l)
 			batch := take(t, l, FirstReader)
-			assert.GreaterOrEqual(t, batch.Lost, uint64(5), "two that were kept, three that nobody knows")
+			assert.GreaterOrEqual(t, batch.Lost, uint64(5), "two that were kept, three that no one knows")
 			require.ErrorIs(t, m.Follow(batch), ErrStale)
 			require.NoError(t, m.Follow(snapshot(t, l, FirstReader, f.keys())))
 			assert.False(t, m.Stale())
@@ -191,7 +191,7 @@ func TestHashesAreRemembered(t *testing.T) {
 	require.NoError(t, err)
 	f.one(1)
 	f.log(l)
-	assert.Nil(t, l.runs.list[0].hashes, "nobody has asked")
+	assert.Nil(t, l.runs.list[0].hashes, "no one has asked")
 	batch := take(t, l, FirstReader)
 	hashes := l.runs.list[0].hashes
 	require.Len(t, hashes, 1)

@@ -169,7 +169,7 @@ type Reset struct {
 }
 
 // Rebalance moves device memory between pools. Fractions has the share of each pool by
-// its name; nil lets the engine choose by demand. Pages, if it is not nil, replaces
+// its name; with nil the engine chooses by demand. Pages, if it is not nil, replaces
 // Fractions: it has the new number of device pages of each pool, by PoolID, so that the
 // pools together can grow and shrink. Pages that running sequences hold may get other
 // numbers, so it is sent between steps. It waits for the kernels and copies that use the

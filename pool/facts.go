@@ -48,7 +48,7 @@ func (p *Pool) UseOf(page messages.PageID, block protocol.BlockID) protocol.Use 
 	return 0
 }
 
-// TenantOf is the tenant on whose account a page is, unless it is free.
+// TenantOf is the tenant that a page counts for, unless it is free.
 func (p *Pool) TenantOf(page messages.PageID) protocol.Tenant { return p.cache.tenant(int32(page)) }
 
 // Account counts the used and cached pages of one tenant, which may exceed its

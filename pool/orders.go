@@ -184,7 +184,7 @@ func (r *orders) leaveAccount(i int32) {
 	}
 }
 
-// tenant is the tenant on whose account a page is, unless it is free.
+// tenant is the tenant that a page counts for, unless it is free.
 func (r *orders) tenant(i int32) protocol.Tenant {
 	if r.accounts == nil {
 		return protocol.OtherTenants

@@ -8,7 +8,7 @@ import (
 
 // peekVictims appends at most op.N pages that will be evicted next, in eviction
 // order, and evicts none. The engine copies them to host memory while the link is
-// not busy, so the order has to be exact: a page that is copied too early spares
+// not busy, so the order has to be exact: a page that is copied too early saves
 // nothing.
 //
 // The eviction order stays as it is. A page that the look finds in a heap is moved

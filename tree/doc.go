@@ -106,7 +106,7 @@
 // of a block there is its checkpoint: the states after the last token of the block.
 // A match then ends at a block that has a checkpoint in every state pool, whole or
 // stored in part, and says besides what the attention pools alone would have given.
-// States are not offered with the tokens: a release hands its working pages over
+// States are not offered with the tokens: a release gives its working pages to the tree
 // (StoreItem.HandOver), and a commit asks which block its tokens end (FindEnd), copies
 // its working page and attaches the copy (Apply.Checkpoints). "Every pool" of a
 // candidate means every attention pool. See states.go.

@@ -100,7 +100,7 @@ func (m *model) handOver(s *protocol.StoreItem) {
 	}
 }
 
-// findEnd is what a store answers of the block where it ends; the pages that it hands
+// findEnd is what a store answers of the block where it ends; the pages that it gives
 // over become checkpoints.
 func (o *oracle) findEnd(s *protocol.StoreItem, full []atom) (end *oblock, lacks []messages.PoolID) {
 	if !s.FindEnd {

@@ -36,7 +36,7 @@ func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
 	require.Error(t, results[0].Err, "the two pages are still the first one's")
 }
 
-// Those judged first get the pages; a refused one gives its claims back.
+// Those decided first get the pages; a refused one gives its claims back.
 func TestABatchIsJudgedInOrder(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 5}}})
 	results, sequences := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)), request(run(300, 1)))

@@ -13,12 +13,12 @@ var recurrent = setup{states: true, pages: []windows.Counts{{Primary: 12, Second
 
 // running admits and computes prompts, and stores some before.
 func running(prompts ...[]messages.Token) func(*world) []*hostSequence {
-	return func(w *world) (lives []*hostSequence) {
+	return func(w *world) (sequences []*hostSequence) {
 		hosted(w)
 		for _, tokens := range prompts {
-			lives = append(lives, w.start(tokens))
+			sequences = append(sequences, w.start(tokens))
 		}
-		return lives
+		return sequences
 	}
 }
 
@@ -32,23 +32,23 @@ func stateScenarios() []scenario {
 			_, a := w.admit(run(300, 9))
 			_, b := w.admit(run(400, 14))
 			return []*hostSequence{a, b}
-		}, func(w *world, lives []*hostSequence) any {
+		}, func(w *world, sequences []*hostSequence) any {
 			m := &messages.Commit{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				w.write(l, 0, l.reach())
 				m.Steps = append(m.Steps, messages.CommitStep{Sequence: l.id, Computed: l.reach()})
 			}
 			return m
 		}, settleCommit},
-		{"release of working pages", recurrent, running(run(300, 9), run(400, 6)), func(_ *world, lives []*hostSequence) any {
+		{"release of working pages", recurrent, running(run(300, 9), run(400, 6)), func(_ *world, sequences []*hostSequence) any {
 			m := &messages.Release{}
-			for _, l := range lives {
+			for _, l := range sequences {
 				m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: l.id})
 			}
 			return m
 		}, settleRelease},
-		{"fork of states", recurrent, running(run(300, 9)), func(_ *world, lives []*hostSequence) any {
-			return &messages.Fork{Steps: []messages.ForkStep{{Sequence: lives[0].id, Count: 2}}}
+		{"fork of states", recurrent, running(run(300, 9)), func(_ *world, sequences []*hostSequence) any {
+			return &messages.Fork{Steps: []messages.ForkStep{{Sequence: sequences[0].id, Count: 2}}}
 		}, settleFork},
 		{"prefetch of a state", recurrent, running(run(300, 9), run(400, 9)), func(*world, []*hostSequence) any {
 			return &messages.Prefetch{Prefix: messages.Prefix{Tokens: run(0, 14)}}

@@ -159,9 +159,9 @@ func settleAdmit(w *world, _ []*hostSequence, request any) {
 	}
 }
 
-func settleFork(w *world, lives []*hostSequence, request any) {
+func settleFork(w *world, sequences []*hostSequence, request any) {
 	for _, id := range request.(*messages.Fork).Results[0].Forks {
-		f := *lives[0]
+		f := *sequences[0]
 		f.id = id
 		w.running[id] = &f
 	}

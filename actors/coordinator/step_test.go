@@ -153,7 +153,7 @@ func TestWhatABeamStepRefuses(t *gotesting.T) {
 	assert.ErrorIs(t, m.Results[0].Err, messages.ErrBadRequest)
 }
 
-// Steps of one append are judged in order: a later one may use what is left.
+// Steps of one append are decided in order: a later one may use what is left.
 func TestStepsAreJudgedInOrder(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
 	a, b, c := w.start(run(0, 4)), w.start(run(100, 4)), w.start(run(200, 3))

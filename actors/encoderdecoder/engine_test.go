@@ -108,7 +108,7 @@ func TestRecovery(t *testing.T) {
 	assert.ErrorIs(t, r.points.Arm("no one"), messages.ErrBadRequest)
 }
 
-// An input whose pages cannot be brought back is computed anew.
+// An input whose pages cannot be brought back is computed again.
 func TestFailedOnboardsOfInputs(t *testing.T) {
 	r := newRig(t, setup{pages: []windows.Counts{{Primary: 20}, {Primary: 3, Secondary: 6}}})
 	defer r.end()

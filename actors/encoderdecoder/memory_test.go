@@ -127,7 +127,7 @@ func TestOutOfPagesOnEitherSideTakesNothing(t *testing.T) {
 	}
 }
 
-// A batch is judged in order; the refused are as if they had never been asked.
+// A batch is decided in order; the refused are as if they had never been asked.
 func TestBatches(t *testing.T) {
 	r := newRig(t, setup{pages: pages(9, 6)})
 	defer r.end()

@@ -77,7 +77,7 @@ func (w *watcher) follow() {
 	w.compare()
 }
 
-// compare reads a snapshot, which a stale mirror begins anew with.
+// compare reads a snapshot, which a stale mirror begins again with.
 func (w *watcher) compare() {
 	w.t.Helper()
 	snapshot, err := w.Snapshot(context.Background())

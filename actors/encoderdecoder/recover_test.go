@@ -146,7 +146,7 @@ func TestAnyActorMayFailInAnyRequest(t *testing.T) {
 	}
 }
 
-// breakOff lets an actor fail in a call, before its next message if parts is -1.
+// breakOff makes an actor fail in a call, before its next message if parts is -1.
 func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error) {
 	t.Helper()
 	ctx := context.Background()
@@ -166,7 +166,7 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error
 	if err := call(r, l); err != nil {
 		require.True(t, errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost), "%s: %v", about, err)
 	}
-	for range 2 { // the fuse may not have burnt
+	for range 2 { // the failpoint may not have been hit
 		_ = r.Check(ctx)
 	}
 	require.NoError(t, r.Check(ctx), about)

@@ -160,7 +160,7 @@ func newRig(t tester, s setup) *rig {
 	return r
 }
 
-// end lets everything go and closes the engine, which must give all memory back.
+// end releases everything and closes the engine, which must give all memory back.
 func (r *rig) end() {
 	r.t.Helper()
 	for len(r.lives) > 0 {
@@ -316,7 +316,7 @@ func (r *rig) fork(l *life, n int) []*life {
 	return forks
 }
 
-// release lets a sequence go.
+// release ends a sequence.
 func (r *rig) release(l *life) {
 	r.t.Helper()
 	results, err := r.Release(context.Background(), []messages.ReleaseStep{{Sequence: l.id, After: l.after}})

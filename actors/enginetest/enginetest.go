@@ -17,7 +17,7 @@ import (
 // passed to WithFailpoints.
 type Failpoints = failpoint.Set
 
-// WithFailpoints lets f make actors of the engine panic.
+// WithFailpoints allows f to make actors of the engine panic.
 func WithFailpoints(f *Failpoints) actors.Option {
 	return func(s *settings.Settings) { s.Failpoints = f }
 }

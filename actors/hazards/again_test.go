@@ -12,7 +12,7 @@ import (
 )
 
 // Two steps of one batch copy a page on write, the second onto the page that the
-// first let go. If the tree fails then, the first has nothing to go back to: it is
+// first released. If the tree fails then, the first has nothing to go back to: it is
 // lost, and must not be served again on another's bytes.
 func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
 	w := newWorld(t, setup{pages: windows.Counts{Primary: 5}})

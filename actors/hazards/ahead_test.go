@@ -21,7 +21,7 @@ type lived struct {
 	hurry    messages.PoolCounters // bytes and waiting, of all pools
 }
 
-// livedWith lets one guest live with offload_ahead set so.
+// livedWith runs one guest with offload_ahead set so.
 func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
 	s.change = func(c *windows.Config) { c.OffloadAhead = ahead }
 	w := newWorld(t, s)
@@ -42,7 +42,7 @@ func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
 	for i := range l.contents {
 		for p, at := range l.contents[i].Pages {
 			if _, tier, ok := at.Page(); ok && tier == messages.Secondary {
-				l.contents[i].Pages[p] = protocol.OnHost(0) // which host page it is, is nobody's business
+				l.contents[i].Pages[p] = protocol.OnHost(0) // which host page it is, is no one's business
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func small(change func(*windows.Config)) setup {
 // unhurried offloads only when a page is needed, so that a fault hits that.
 func unhurried(c *windows.Config) { c.OffloadAhead = false }
 
-// leave stores a text and lets it go.
+// leave stores a text and releases it.
 func (w *world) leave(tokens []messages.Token) {
 	w.t.Helper()
 	q, _, err := w.start(tokens)
@@ -33,7 +33,7 @@ func (w *world) leave(tokens []messages.Token) {
 	require.NoError(w.t, w.release(q))
 }
 
-// ends holds sequences to their bytes, then lets them go.
+// ends holds sequences to their bytes, then releases them.
 func (w *world) ends(list ...*sequence) {
 	w.t.Helper()
 	w.right(list...)

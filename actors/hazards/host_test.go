@@ -21,7 +21,7 @@ type guest struct {
 	running []*sequence
 	texts   [][]messages.Token
 	answers []string  // everything that the engine said, but for tickets
-	next    int       // number of the next text that is nobody else's
+	next    int       // number of the next text that is no one else's
 	touched *sequence // the last that was rewound or appended to
 }
 
@@ -166,7 +166,7 @@ func (g *guest) rewind() {
 	q.computed = min(q.computed, len(q.chains))
 }
 
-// leave lets one sequence go, while its kernels may still run.
+// leave releases one sequence, while its kernels may still run.
 func (g *guest) leave(i int) {
 	q := g.running[i]
 	g.running = slices.Delete(g.running, i, i+1)

@@ -118,7 +118,7 @@ func (w *world) fork(q *sequence) (*sequence, error) {
 	return &child, nil
 }
 
-// release lets a sequence go.
+// release releases a sequence.
 func (w *world) release(q *sequence) error {
 	results, err := w.Release(context.Background(), []messages.ReleaseStep{{Sequence: q.id, After: q.last}})
 	return outcome(results, err)

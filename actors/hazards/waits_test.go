@@ -27,7 +27,7 @@ const (
 	lifetime = 400 // things that a guest does
 )
 
-// life lets a guest live in a world and says all that was wrong.
+// life runs a guest in a world and returns all that was wrong.
 func life(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did messages.PoolCounters) {
 	w := newWorld(t, crowded(seed, options...))
 	g := newGuest(w, seed)

@@ -37,7 +37,7 @@ type setup struct {
 	streams int // of the host's kernels; 0: one
 	seed    int64
 	change  func(*windows.Config)
-	// moves: pages are copied whole when they move, also what nobody has written.
+	// moves: pages are copied whole when they move, also what no one has written.
 	moves   bool
 	ranks   int // devices; 0: one
 	options []actors.Option

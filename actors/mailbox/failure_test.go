@@ -16,8 +16,8 @@ import (
 
 var errBad = errors.New("bad item")
 
-// hold lets a test fill an actor's queue: the actor stops at the message
-// "hold" until the test lets it go on.
+// hold is for a test that fills an actor's queue: the actor stops at the message
+// "hold" until the test sends it on.
 type hold struct{ entered, released chan struct{} }
 
 func newHold() hold { return hold{make(chan struct{}), make(chan struct{})} }
@@ -268,15 +268,15 @@ func TestOnAbortGetsMessagesWithoutAMethod(t *testing.T) {
 func TestADeadLetterIsAbortedUntilUnsubscribed(t *testing.T) {
 	system := newSystem(t)
 	unsubscribe := mailbox.AbortDeadLetters(system)
-	nobody := actor.NewPID("nonhost", "nobody")
+	absent := actor.NewPID("nonhost", "absent")
 	r := &request{}
-	system.Root.Send(nobody, r)
+	system.Root.Send(absent, r)
 	require.ErrorIs(t, r.wait(t), mailbox.ErrStopped)
-	system.Root.Send(nobody, "nobody waits for this")
+	system.Root.Send(absent, "no one waits for this")
 
 	unsubscribe()
 	deaf := &request{}
-	system.Root.Send(nobody, deaf)
+	system.Root.Send(absent, deaf)
 	assert.False(t, deaf.slot.Done())
 }
 

@@ -96,7 +96,7 @@ func (m *Mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	m.mu.Unlock()
 }
 
-// Start lets the actor receive. The library has posted the actor's Started by
+// Start makes the actor receive. The library has posted the actor's Started by
 // then, so nothing that was sent to the name before is received before it.
 func (m *Mailbox) Start() {
 	m.mu.Lock()

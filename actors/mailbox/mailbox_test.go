@@ -40,7 +40,7 @@ func (r *request) wait(tb testing.TB) error {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	require.NoError(tb, r.slot.Wait(ctx), "request %d was answered by nobody", r.id)
+	require.NoError(tb, r.slot.Wait(ctx), "request %d was answered by no one", r.id)
 	return r.err
 }
 
@@ -276,7 +276,7 @@ func TestOfFindsOurMailboxesOnly(t *testing.T) {
 	theirs := spawn(t, system, answer)
 	require.NotNil(t, mailbox.Of(system, ours))
 	assert.Nil(t, mailbox.Of(system, theirs))
-	assert.Nil(t, mailbox.Of(system, actor.NewPID("nonhost", "nobody")))
+	assert.Nil(t, mailbox.Of(system, actor.NewPID("nonhost", "absent")))
 
 	r := &request{}
 	mailbox.Of(system, ours).PostUserMessage(r)

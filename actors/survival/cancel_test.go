@@ -65,7 +65,7 @@ func requests(random *rand.Rand) []messages.AdmitRequest {
 	return list
 }
 
-// caller admits and lets go what it was given.
+// caller admits and releases what it was given.
 func (c *cancelling) caller(seed uint64, calls int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	own := rand.New(rand.NewPCG(seed, 2)) // of the goroutines that cancel
@@ -223,7 +223,7 @@ func (r *rig) nothingTaken(pages int) {
 }
 
 // Everything is cancelled while it waits in the room, and the pages are still
-// those of nobody but the one who has them.
+// those of no one but the one who has them.
 func TestAllWhoWaitAreCancelled(t *testing.T) {
 	inRoom(t, 16, setup{}, func(t *testing.T, r *rig) {
 		a := r.admit(prompt(0, 8*tpb))

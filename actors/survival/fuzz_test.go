@@ -320,7 +320,7 @@ func (f *fuzzed) do(request messages.Request) {
 	}
 }
 
-// end lets everything go: then nobody waits, nothing is held or reserved, and
+// end releases everything: then no one waits, nothing is held or reserved, and
 // all that a pool has can be taken.
 func (f *fuzzed) end() {
 	for _, pin := range f.pins {

@@ -57,7 +57,7 @@ func (b *bare) admit(prompts ...[]messages.Token) *messages.Admit {
 	return m
 }
 
-// end computes a batch and lets it go.
+// end computes a batch and releases it.
 func (b *bare) end(m *messages.Admit, discard bool) {
 	b.t.Helper()
 	commit, release := &messages.Commit{}, &messages.Release{}

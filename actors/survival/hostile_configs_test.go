@@ -171,7 +171,7 @@ func TestHostileOptionsAreRefused(t *testing.T) {
 		"a room below 0": actors.WithWaitingRoom(-1), "a room larger than the engine": actors.WithWaitingRoom(maxInt),
 		"panics below 0": actors.WithRestartLimit(-1, time.Second), "a while below 0": actors.WithRestartLimit(1, math.MinInt64),
 		"no clock": actors.WithClock(nil), "rebalances below 0": actors.WithAutoRebalance(-1, func(messages.Rebalanced) {}),
-		"rebalances that nobody hears of": actors.WithAutoRebalance(1, nil),
+		"rebalances that no one hears of": actors.WithAutoRebalance(1, nil),
 	} {
 		s := setup{}
 		config := s.config(t)

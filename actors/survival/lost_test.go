@@ -13,7 +13,7 @@ import (
 
 // Beams whose step the coordinator breaks off are lost, and their host does not
 // know it yet: it may launch a kernel on the pages that it knows. So all of them are
-// held until it lets go, also those of a beam that the step was to end, and those
+// held until it is released, also those of a beam that the step was to end, and those
 // that it was to copy.
 func TestALostSequenceHoldsWhatItsHostKnows(t *testing.T) {
 	const total = 24
@@ -39,7 +39,7 @@ func TestALostSequenceHoldsWhatItsHostKnows(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.points.ArmWithin("coordinator", parts))
 		_ = follow(0, 0, 2)
-		for range 2 { // the fuse may not have burnt
+		for range 2 { // the failpoint may not have been hit
 			_ = r.Check(ctx)
 		}
 		if _, err := r.TablesOf(ctx, a.Sequence); err != nil {

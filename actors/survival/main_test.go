@@ -94,7 +94,7 @@ func newRig(t testing.TB, s setup, list ...actors.Option) *rig {
 	return r
 }
 
-// close ends an engine that nobody uses any more.
+// close ends an engine that no one uses any more.
 func (r *rig) close() {
 	r.t.Helper()
 	assert.NoError(r.t, r.Check(ctx))

@@ -125,7 +125,7 @@ func (c *crowd) senior(id messages.SequenceID) bool {
 	return slices.Index(c.running, id) < capacity
 }
 
-// run lets the crowd loose for a while and waits until each has let go.
+// run starts the crowd for a while and waits until each has released everything.
 func (c *crowd) run(length time.Duration) {
 	c.samples = make([]samples, c.workers)
 	start := time.Now()
@@ -149,7 +149,7 @@ const parts = 10
 // watch notes the most memory that is held, as of the last collection: garbage
 // that waits for the next one is as much again, and says nothing of the engine.
 // The device's time passes as the clock's does; by itself it stands still while
-// nobody waits for a copy, and what is queued piles up.
+// no one waits for a copy, and what is queued piles up.
 func (c *crowd) watch(length time.Duration, done chan struct{}) {
 	held := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	start := time.Now()
@@ -314,7 +314,7 @@ func TestOverload(t *testing.T) {
 func overload(t *testing.T, options []actors.Option) {
 	length, strict := phaseLength(t)
 	r := newRig(t, setup{pages: []windows.Counts{{Primary: pageCount, Secondary: pageCount / 2}}, change: func(c *windows.Config) {
-		c.EventBufferMaxSize = 1000 // that nobody reads
+		c.EventBufferMaxSize = 1000 // that no one reads
 	}}, options...)
 	before := r.picture()
 	calm := &crowd{rig: r, workers: capacity / 2}

@@ -13,7 +13,7 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// store computes prompts and lets them go, in batches.
+// store computes prompts and releases them, in batches.
 func (r *rig) store(prompts ...[]messages.Token) {
 	r.t.Helper()
 	for len(prompts) > 0 {

@@ -140,7 +140,7 @@ func TestSmallOnesDoNotStarveALargeOne(t *testing.T) {
 }
 
 // Over the bound an admission is refused as ever, also one that would fit if
-// nobody were before it.
+// no one were before it.
 func TestTheRoomHasABound(t *testing.T) {
 	inRoom(t, 2, setup{}, func(t *testing.T, r *rig) {
 		a, b := r.admit(prompt(0, 5*tpb)), r.admit(prompt(500, tpb))
@@ -195,7 +195,7 @@ func TestACommitServesThoseWhoMatchIt(t *testing.T) {
 	})
 }
 
-// What a batch matched is claimed while it is judged, and given back when it waits.
+// What a batch matched is claimed while it is decided, and given back when it waits.
 func TestNothingIsClaimedForThoseWhoWait(t *testing.T) {
 	inRoom(t, 4, setup{}, func(t *testing.T, r *rig) {
 		r.store(run(0, 3*tpb))
@@ -353,7 +353,7 @@ func TestABatchWaitsAsAWhole(t *testing.T) {
 }
 
 // What the other requests of a batch have claimed is not there for its first. A
-// batch that lacks pages for that alone would wait for ever: it is judged as ever.
+// batch that lacks pages for that alone would wait for ever: it is decided as ever.
 func TestABatchDoesNotWaitForItself(t *testing.T) {
 	inRoom(t, 4, setup{}, func(t *testing.T, r *rig) {
 		r.store(run(0, 2*tpb))
@@ -367,7 +367,7 @@ func TestABatchDoesNotWaitForItself(t *testing.T) {
 }
 
 // Prompts with multimodal items wait like others: what they lend the tree while
-// they are judged they give back.
+// they are decided they give back.
 func TestPromptsWithItemsWait(t *testing.T) {
 	inRoom(t, 4, setup{}, func(t *testing.T, r *rig) {
 		a := r.admit(prompt(0, 8*tpb))

@@ -172,7 +172,7 @@ func TestDynamoFollows(t *testing.T) {
 	}
 }
 
-// Without the salt nobody finds a salted prompt.
+// Without the salt no one finds a salted prompt.
 func TestDynamoKeepsSaltsApart(t *testing.T) {
 	d := startDynamo(t)
 	endpoint := freeEndpoint(t)

@@ -108,7 +108,7 @@ func TestLLMDFollows(t *testing.T) {
 	})
 }
 
-// Without the salt nobody finds a salted prompt.
+// Without the salt no one finds a salted prompt.
 func TestLLMDKeepsSaltsApart(t *testing.T) {
 	endpoint := freeEndpoint(t)
 	h := newHost(t, endpoint, snapshots)

@@ -6,7 +6,7 @@
 //
 // A run is a function of its seed and its number of steps. Each step draws from
 // a generator of its own, seeded by the run's seed and the step's number, so a
-// step that is left out changes no other. A step lets some actors receive one
+// step that is left out changes no other. In a step some actors receive one
 // message each, in an order of the seed's choice, or it is
 //
 //	a host        that admits, computes, commits, appends, forks, rewinds,

@@ -50,7 +50,7 @@ var system = actor.NewActorSystem(
 // panicLog is a log that keeps panics no one asked for.
 type panicLog struct{}
 
-// Enabled lets all records pass.
+// Enabled takes all records.
 func (panicLog) Enabled(context.Context, slog.Level) bool { return true }
 
 // WithAttrs changes nothing.

@@ -167,7 +167,7 @@ func (w *world) reset() {
 	w.ask("reset", m, "", func(r *request) { w.expect(r, m.Err) })
 }
 
-// readEvents lets the mirror follow. Only one reader may be on its way, or
+// readEvents makes the mirror follow. Only one reader may be on its way, or
 // batches could overtake one another.
 func (w *world) readEvents() {
 	for _, r := range w.flying {
@@ -196,7 +196,7 @@ func (w *world) readEvents() {
 	w.submit(r)
 }
 
-// follow lets the mirror follow a batch; events may be lost if few are kept.
+// follow makes the mirror follow a batch; events may be lost if few are kept.
 func (w *world) follow(b messages.EventBatch) {
 	w.counts.add("events", len(b.Events))
 	if w.tell {

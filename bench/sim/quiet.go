@@ -16,7 +16,7 @@ import (
 // come to rest is taken for one that never will.
 const restless = 200_000
 
-// settle lets the engine answer everything.
+// settle waits until the engine has answered everything.
 func (w *world) settle() bool {
 	for n := 0; w.sched.Runnable() > 0; n++ {
 		if n == restless {

@@ -58,7 +58,7 @@ func (r *request) String() string {
 	return fmt.Sprintf("host %d: %s", r.by.number, r.kind)
 }
 
-// hear lets hosts see what was answered, in the order of the answers.
+// hear shows hosts what was answered, in the order of the answers.
 func (w *world) hear() {
 	for len(w.answered) > 0 && w.failure == nil {
 		r := w.answered[0]

@@ -55,7 +55,7 @@ func TestSimOnceFailed(t *testing.T) {
 		// Its clean copy in host memory must not outlive it.
 		"a rebalance cannot move a cached block": of(7000, 50071),
 		// The kernel before a step reads all their pages, not only the last.
-		"beams that nobody follows": of(2000, 51122),
+		"beams that no one follows": of(2000, 51122),
 		// What expires must do so before the pools choose their victims, also when the
 		// round is served again.
 		"a tree fails as retention ends": of(12_000, 51238),
@@ -63,7 +63,7 @@ func TestSimOnceFailed(t *testing.T) {
 		"a pool reads what a step sent after it was taken back": of(9000, 800_513),
 		// Accounts must add up for the tenant, too.
 		"a lost step is about to take a page of another tenant, who keeps it": of(9000, 821_116),
-		// What it was to let go ran on with no one to end it.
+		// What it was to release ran on with no one to end it.
 		"one side of a model that encodes fails, then the other while it undoes": of(1000, 9_034_414),
 		// The commit that was told of the loss has named a kernel, too. In a debug
 		// build, which has rounds of its own.

@@ -222,7 +222,7 @@ func (w *world) fault() {
 	}
 }
 
-// injects hears whether the engine lets an actor panic: one that has failed does not.
+// injects hears whether the engine makes an actor panic: one that has failed does not.
 func (w *world) injects(err error) {
 	if code(err) == messages.ErrFailed && w.mayFail() {
 		w.dead = true

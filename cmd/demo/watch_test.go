@@ -61,7 +61,7 @@ func TestServeIsWatched(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// What nobody has asked for is not there.
+// What no one has asked for is not there.
 func TestServeHidesWhatIsNotAskedFor(t *testing.T) {
 	url, stop, errs := startServe(t, "--max-len", "512", "--no-lookup")
 	root := strings.TrimSuffix(url, "/v1")

@@ -163,7 +163,7 @@ func (m *model) reset(*rapid.T) {
 	m.tell(messages.Event{Type: messages.EventCleared})
 }
 
-// lose drops the events that nobody has followed yet.
+// lose drops the events that no one has followed yet.
 func (m *model) lose(*rapid.T) {
 	m.lost += uint64(len(m.kept))
 	m.kept = nil

@@ -147,7 +147,7 @@ func (v *View) Follow(batch messages.EventBatch) ([]Change, error) {
 }
 
 // restart replaces what the pools hold by a snapshot. Blocks stay known, so that the
-// changes are the difference and not everything anew.
+// changes are the difference and not everything again.
 // The cost is a sort of all known blocks. The order of their hashes stands for the order
 // of the events, which the lost events would have had.
 func (v *View) restart(batch messages.EventBatch) []Change {

@@ -14,7 +14,7 @@ type actorID int32
 // host is the actor that calls the device.
 const host actorID = 0
 
-// maxVersions bounds what a stream remembers for tickets that nobody has
+// maxVersions bounds what a stream remembers for tickets that no one has
 // waited for yet.
 const maxVersions = 1 << 13
 

@@ -68,7 +68,7 @@ type pool struct {
 func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// The spec is the device's to judge.
+	// The spec is for the device to check.
 	id, err := d.inner.CreatePool(spec)
 	if err != nil {
 		return id, err

@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Goroutines share a stream, and each has one of its own: all ranks have the work of a
-// stream in one order, which the checker of each rank holds, and nobody's tickets are
+// stream in one order, which the checker of each rank holds, and no one's tickets are
 // mixed up with another's.
 func TestManyGoroutines(t *testing.T) {
 	const goroutines, rounds = 8, 60

@@ -199,7 +199,7 @@ func (e *Engine) RebuildPool(m *protocol.RebuildPool) {
 	e.served(old.Name(), m)
 }
 
-// Park lets the request wait; no one waits for its answer here.
+// Park accepts that the request waits; no one waits for its answer here.
 func (e *Engine) Park(any) bool { return true }
 
 // Waits is asked of requests that wait.

@@ -177,7 +177,7 @@ func (o *Oracle) setPriority(b *block, to messages.Priority) {
 	}
 }
 
-// expire lets the timers act whose moment has come, the earliest first, those of
+// expire ends the timers that are due, the earliest first, those of
 // one moment in the order in which they were started.
 func (o *Oracle) expire() {
 	ended := slices.DeleteFunc(slices.Clone(o.blocks), func(b *block) bool { return !b.timed || o.now < b.expires })

@@ -220,7 +220,7 @@ func fork(o *Oracle, id messages.SequenceID, n, before int) ([]messages.Sequence
 	return ids, nil
 }
 
-// Release lets sequences go: what they computed and still hold is offered once
+// Release ends sequences: what they computed and still hold is offered once
 // more, then their pages are dropped.
 func (o *Oracle) Release(_ context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
 	if err := o.begin(); err != nil {

@@ -325,7 +325,7 @@ func (r *reading) gemma3n() {
 	r.shareLast(r.config.or(0, "num_kv_shared_layers"))
 }
 
-// shareLast lets the last n layers read the keys and values of the last layer
+// shareLast makes the last n layers read the keys and values of the last layer
 // before them that has the same window.
 func (r *reading) shareLast(n int) {
 	if n < 0 || n >= len(r.layers) {

@@ -47,6 +47,6 @@
 // # Resize
 //
 // AutoDeploy measures a forward pass, then makes a new manager, which loses all
-// contents. Plan.Resize lets an engine's pools grow or shrink in place: contents
+// contents. Plan.Resize makes an engine's pools grow or shrink in place: contents
 // stay and running sequences go on.
 package resources

@@ -56,8 +56,8 @@ func TestUnknownActors(t *testing.T) {
 	var s failpoint.Set
 	s.Add("tree", &failpoint.Point{})
 	s.Add("events", &failpoint.Point{})
-	err := s.Arm("nobody")
+	err := s.Arm("absent")
 	require.ErrorIs(t, err, messages.ErrBadRequest)
-	assert.EqualError(t, err, `no actor "nobody": there are events, tree`)
+	assert.EqualError(t, err, `no actor "absent": there are events, tree`)
 	(*failpoint.Set)(nil).Add("tree", &failpoint.Point{})
 }

@@ -31,9 +31,9 @@ type Settings struct {
 	RebalanceEvery int
 	OnRebalance    func(messages.Rebalanced)
 	WaitingRoom    int
-	// OnCall is told of each call; nil: nobody is.
+	// OnCall is told of each call; nil: no one is.
 	OnCall func(ctx context.Context, request messages.Request, began time.Time, err error)
-	// OnStages is told of the stages of each call; nil: nobody is.
+	// OnStages is told of the stages of each call; nil: no one is.
 	OnStages func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error)
 	// OnPageTime is told of pages whose numbers are multiples of PageSample; nil: of none.
 	PageSample int

@@ -69,7 +69,7 @@ func (s *server) start(ctx context.Context, text string) error {
 }
 
 // accept serves who connects. The handshake is the connection's own affair, so that a
-// silent peer keeps nobody waiting.
+// silent peer keeps no one waiting.
 func (s *server) accept() {
 	for {
 		c, err := s.listener.Accept()
@@ -191,7 +191,7 @@ func (s *server) serveSubscriber(z *zmtp.Conn) {
 	s.mu.Lock()
 	delete(s.subs, sub)
 	s.mu.Unlock()
-	// Nobody sends to the queue any more. What waits in it is written in vain.
+	// No one sends to the queue any more. What waits in it is written in vain.
 	_ = z.Close()
 	close(sub.queue)
 	<-written
@@ -259,7 +259,7 @@ func (s *server) broadcast(topic string, b *sent) {
 func sequenceFrame(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 // serveReplays answers requests for what was published from a sequence on. Each
-// connection is answered on its own goroutine, so a slow one keeps nobody waiting.
+// connection is answered on its own goroutine, so a slow one keeps no one waiting.
 func (s *server) serveReplays(z *zmtp.Conn) {
 	for {
 		frames, err := z.Read()

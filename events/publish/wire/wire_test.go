@@ -120,7 +120,7 @@ func TestASubscriberGetsASnapshot(t *testing.T) {
 	assert.Equal(t, want[10:], m.Frames[2][10:], "but for the time")
 }
 
-// A topic that nobody asked for is not sent; two subscribers do not hinder each other.
+// A topic that no one asked for is not sent; two subscribers do not hinder each other.
 func TestTopicsAreKeptApart(t *testing.T) {
 	h := newHost(t, func(o *Options) { enabled(o); o.Config.Topic = "b" })
 	a, b := subscribeTo(t, h, "a"), subscribeTo(t, h, "")
@@ -182,7 +182,7 @@ func TestAPublisherThatConnects(t *testing.T) {
 		}
 	}()
 	require.Eventually(t, func() bool {
-		// The library sends what was subscribed before the connection to nobody.
+		// The library sends what was subscribed before the connection to no one.
 		_ = sub.SetOption(zmq4.OptionSubscribe, "")
 		h.p.Announce()
 		select {
@@ -297,7 +297,7 @@ func TestServerInfo(t *testing.T) {
 }
 
 // Polled events begin with created; an answer has what came since the last one, and
-// the oldest go when nobody asks.
+// the oldest go when no one asks.
 func TestPolledEvents(t *testing.T) {
 	h := newHost(t, func(o *Options) { o.Polled, o.WindowSize = 5, 256 })
 	poll := func() (list []struct {
@@ -363,7 +363,7 @@ func TestThePublisherPolls(t *testing.T) {
 	h.p.done.Wait()
 }
 
-// A subscriber that does not read misses batches and holds nobody up: neither the
+// A subscriber that does not read misses batches and holds no one up: neither the
 // publisher nor other subscribers.
 func TestASlowSubscriberMissesBatches(t *testing.T) {
 	h := newHost(t, enabled)

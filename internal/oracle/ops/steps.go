@@ -109,7 +109,7 @@ func (r *run) forkOf(e Engine, id messages.SequenceID, n int) ([]messages.Sequen
 	return results[0].Forks, results[0].Err
 }
 
-// release lets one or two sequences go.
+// release ends one or two sequences.
 func (r *run) release(t *rapid.T) {
 	var chosen []*sequence
 	for range rapid.IntRange(1, 2).Draw(t, "sequences") {

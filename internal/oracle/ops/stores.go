@@ -174,7 +174,7 @@ func (r *run) compareSaved(t *rapid.T) {
 	r.same(t, "objects saved", ea, eb, na, nb)
 }
 
-// fetchFirst lets some admissions fetch before they are served.
+// fetchFirst makes some admissions fetch before they are served.
 func (r *run) fetchFirst(t *rapid.T, q *messages.AdmitRequest) {
 	if r.config.Store != nil && rapid.Bool().Draw(t, "fetch first") {
 		q.Fetch = time.Hour

@@ -2,7 +2,7 @@
 // enough to tell what reuse saves. The formulas are those of dense
 // transformers; each function states its own.
 //
-// Prefill of the tokens [c, T) multiplies every weight twice and lets each
+// Prefill of the tokens [c, T) multiplies every weight twice and makes each
 // token attend to those before it:
 //
 //	FLOPs = 2·P·(T−c) + Σ layers 2·Hq·D·(T²−c²)       full attention

@@ -139,7 +139,7 @@ func spanRoPE(style attention.RoPEStyle, inverse []float64, factor float64, maxL
 }
 
 // maxRoPETable bounds the table of cosines: a model may be made for a million
-// tokens that nobody gives it.
+// tokens that no one gives it.
 const maxRoPETable = 8192
 
 // Greedy is the token with the largest logit, the first of equal ones.

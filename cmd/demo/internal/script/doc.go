@@ -8,7 +8,7 @@
 //
 // A request is refused by the first check that it fails, and has changed
 // nothing then. In admit_batch and append, a wrong shape refuses the line; all
-// that comes later refuses one request of it and lets the others go on.
+// that comes later refuses one request of it and the others go on.
 //
 // # What is shape, what is value
 //
@@ -50,7 +50,7 @@
 // With manual prefill: what commit says, when it says it. A kernel waits for
 // what the engine called ready, reads the pages of the whole context and checks
 // them, writes its rows; its ticket is the After of the commit. So every read
-// and write of the host is known to the engine before a page changes hands.
+// and write of the host is known to the engine before a page has another owner.
 //
 // # Order of answers
 //

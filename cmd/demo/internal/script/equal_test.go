@@ -41,7 +41,7 @@ var equalCases = []struct {
 	{"hashes renamed in all lines", "{\"hash\":\"a\"}\n{\"parent\":\"a\",\"hashes\":[\"a\",\"c\"]}", "{\"hash\":\"b\"}\n{\"parent\":\"b\",\"hashes\":[\"b\",\"a\"]}", Hashes, ""},
 	{"two hashes for one", "{\"hash\":\"a\"}\n{\"hash\":\"b\"}", "{\"hash\":\"x\"}\n{\"hash\":\"x\"}", Hashes, "answer 2"},
 	{"one hash for two", "{\"hash\":\"a\"}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"hash\":\"y\"}", Hashes, "answer 2"},
-	{"another engine names anew", "{\"hash\":\"a\"}\n{\"op\":\"open\",\"ok\":true}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"op\":\"open\",\"ok\":true}\n{\"hash\":\"y\"}", Hashes, ""},
+	{"another engine names again", "{\"hash\":\"a\"}\n{\"op\":\"open\",\"ok\":true}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"op\":\"open\",\"ok\":true}\n{\"hash\":\"y\"}", Hashes, ""},
 	{"no other engine", "{\"hash\":\"a\"}\n{\"op\":\"open\",\"ok\":false}\n{\"hash\":\"a\"}", "{\"hash\":\"x\"}\n{\"op\":\"open\",\"ok\":false}\n{\"hash\":\"y\"}", Hashes, "answer 3"},
 	{"no parent", `{"parent":null}`, `{"parent":"x"}`, Hashes, "parent"},
 
@@ -81,7 +81,7 @@ var equalCases = []struct {
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, Protocol, "",
 	},
 	{
-		"a snapshot whose events bear the id of the last one",
+		"a snapshot whose events have the id of the last one",
 		`{"snapshot":true,"events":[{"id":4,"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"a"},{"hash":"b"}]}]}`,
 		`{"events":[{"type":"stored","pool":"p","parent":null,"blocks":[{"hash":"x"}]},{"type":"stored","pool":"p","parent":"x","blocks":[{"hash":"y"}]}]}`, Protocol, "",
 	},

@@ -275,7 +275,7 @@ func (s *Server) lookup(ctx context.Context, batch []*sequence) error {
 // lost reports whether a sequence went down with an actor of the engine.
 func lost(refused error) bool { return errors.Is(refused, messages.ErrSequenceLost) }
 
-// readmitLost lets the sequences that went down wait again, the oldest first,
+// readmitLost makes the sequences that went down wait again, the oldest first,
 // with the answers that they have so far.
 func (s *Server) readmitLost() {
 	for i := len(s.running) - 1; i >= 0; i-- {
@@ -297,7 +297,7 @@ func (s *Server) giveUp(q *sequence) error {
 	return s.finish(q)
 }
 
-// finish hands the request back and keeps the sequence's memory.
+// finish gives the request back and keeps the sequence's memory.
 func (s *Server) finish(q *sequence) error {
 	q.request.Outcome.Done = s.Now()
 	err := s.source.Done(q.request)

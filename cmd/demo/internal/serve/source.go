@@ -37,13 +37,13 @@ type Outcome struct {
 	Done         time.Duration
 }
 
-// Source hands out requests to one server.
+// Source gives requests to one server.
 type Source interface {
 	// Next gives the next request that has arrived, nil if none has by now. With
 	// idle, the server has nothing else to do: the source may give a request
 	// that is due later, and nil then ends the server.
 	Next(now time.Duration, load Load) (*Request, error)
-	// Done hands a request back.
+	// Done gives a request back.
 	Done(*Request) error
 }
 

@@ -187,7 +187,7 @@ func (s *Server) appendBatch(ctx context.Context) (stalled int, err error) {
 	return stalled, nil
 }
 
-// preempt lets the youngest sequence wait again, at the front, with the answer
+// preempt makes the youngest sequence wait again, at the front, with the answer
 // so far as a part of its prompt.
 func (s *Server) preempt(ctx context.Context) error {
 	q, err := s.withdraw(ctx)

@@ -27,7 +27,7 @@
 //
 // # Numbers
 //
-// Identities are handed on as numbers by first appearance, so that they are
+// Identities become numbers by first appearance, so that they are
 // small and dense whatever the file uses.
 //
 // Reading is streaming: a line at a time, into buffers that are reused.

@@ -35,7 +35,7 @@ type Reader struct {
 	file   io.Closer
 	in     *bufio.Reader
 	line   int // of the line read last
-	served int // requests handed out
+	served int // requests given out
 	long   []byte
 	record record
 	next   Request

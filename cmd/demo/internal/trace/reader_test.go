@@ -227,7 +227,7 @@ func TestSharedTraces(t *testing.T) {
 }
 
 // FuzzReader holds the reader to its promises on any bytes: it never panics,
-// and what it hands out keeps to the lengths.
+// and what it gives out keeps to the lengths.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(twoLines))
 	f.Add(zipped(f, twoLines))

@@ -43,7 +43,7 @@ func Requests(users []*Users) int {
 	return n
 }
 
-// Answered is how many requests have been handed back so far.
+// Answered is how many requests have been given back so far.
 func (u *Users) Answered() int { return int(u.answered.Load()) }
 
 // Next gives the request that has been due for the longest.
@@ -54,7 +54,7 @@ func (u *Users) Next(now time.Duration, load serve.Load) (*serve.Request, error)
 	return heap.Pop(&u.due, byDue{}).turn(), nil
 }
 
-// Done lets the conversation go on, after a pause.
+// Done continues the conversation, after a pause.
 func (u *Users) Done(r *serve.Request) error {
 	u.answered.Add(1)
 	if v := u.byNumber[r.Number]; v.answered(r) {

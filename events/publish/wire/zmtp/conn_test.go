@@ -141,7 +141,7 @@ func TestMessagesBeyondTheLimits(t *testing.T) {
 	}
 }
 
-// A peer that says nothing ends its handshake and nobody else's.
+// A peer that says nothing ends its handshake and no one else's.
 func TestASilentPeerIsNotWaitedFor(t *testing.T) {
 	ours, _ := pair(t)
 	limits := testLimits

@@ -6,7 +6,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
-// ChangeState lets a kernel change the bytes of a sequence's working page: a fault
+// ChangeState makes a kernel change the bytes of a sequence's working page: a fault
 // for tests, in order with everything else.
 func (r *Runner) ChangeState(ctx context.Context, s *Sequence, change func([]byte)) error {
 	for p, table := range s.cached.Tables() {

@@ -148,7 +148,7 @@ func everyWaitShows(t *testing.T, f *fixtureModel) {
 		for seed := int64(0); seed < 100 && !found; seed++ {
 			found = withoutWait(t, f, a, wait, seed)
 		}
-		assert.True(t, found, "%s is missing and nobody sees it", wait)
+		assert.True(t, found, "%s is missing and no one sees it", wait)
 	}
 }
 

@@ -182,7 +182,7 @@ func TestSaltsAndAdapters(t *testing.T) {
 				h.generate(t, r, 3)
 				h.check(t, a, "a namespace")
 				if round == 0 {
-					assert.Zero(t, h.Reused, "nobody else's pages")
+					assert.Zero(t, h.Reused, "no one else's pages")
 				}
 				h.end(t, r)
 			}

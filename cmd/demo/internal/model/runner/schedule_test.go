@@ -183,7 +183,7 @@ func (p *player) take(host *runner.Runner, q runner.Request) {
 	if p.refused(err) {
 		return
 	}
-	// Without logits nobody waits for the chunks before the last.
+	// Without logits no one waits for the chunks before the last.
 	from := s.Reused
 	if s.AllLogits = p.rng.IntN(2) == 0; !s.AllLogits {
 		from = len(q.Tokens) - 1

@@ -143,7 +143,7 @@ func transient(err error) bool {
 	return errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrBusy) || errors.Is(err, messages.ErrSequenceLost)
 }
 
-// preempt lets the youngest sequence wait again, first in the queue, so that others
+// preempt makes the youngest sequence wait again, first in the queue, so that others
 // find pages.
 func (s *Scheduler) preempt(ctx context.Context) {
 	s.count(func(c *Counters) { c.Preemptions++ })
