@@ -262,6 +262,10 @@ func TestTheStackOfAPanicIsTold(t *testing.T) {
 		assert.Equal(t, "tree", (*told)[0].Cause.Actor)
 		assert.Contains(t, log.String(), frame)
 		assert.Contains(t, log.String(), "an actor panicked")
+		assert.Contains(t, log.String(), `msg="kvactor: the engine has started"`)
+		assert.Contains(t, log.String(), "wfullh1.pages=8 wfullh1.host_pages=0")
+		assert.Contains(t, log.String(), `level=WARN msg="kvactor: the engine has recovered"`)
+		assert.Contains(t, log.String(), "lost_sequences=0")
 
 		require.NoError(t, r.points.Arm("tree"))
 		err := r.lookup(context.Background())

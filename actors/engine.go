@@ -109,13 +109,27 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if moved := s.OnRebalance; moved != nil {
 		e.validate.OnRebalance = func(r messages.Rebalanced) { e.callHost("WithAutoRebalance", func() { moved(r) }) }
 	}
+	e.validate.OnRecovered = func(r coordinator.Recovered) {
+		e.log.Warn("kvactor: the engine has recovered", "engine", e.settings.Name, "lost_sequences", r.LostSequences, "kept_pages", r.KeptPages)
+	}
 	if err := e.spawn(parent); err != nil {
 		e.stop()
 		<-e.ending.stopped
 		_, released := streams.close(context.Background())
 		return nil, errors.Join(err, released)
 	}
+	logStart(e)
 	return e, nil
+}
+
+// logStart writes what an operator asks first: how many pages there are, and what they take.
+func logStart(e *Engine) {
+	list := []any{slog.String("engine", e.settings.Name)}
+	for _, p := range e.pools {
+		list = append(list, slog.Group(p.Name,
+			"pages", p.PrimaryPages, "host_pages", p.SecondaryPages, "page_bytes", p.PageBytes, "tokens_per_block", p.TokensPerBlock))
+	}
+	e.log.Info("kvactor: the engine has started", list...)
 }
 
 // newEngine makes an engine without actors.

@@ -25,10 +25,10 @@ func WithClock(now func() time.Duration) Option {
 	return func(s *settings.Settings) { s.Clock = now }
 }
 
-// WithLogger makes the engine write to a logger: an actor that panics and is
-// restarted, with its stack, as an error; the failure of the engine as an error; the
-// end of the engine with its parent as a warning; a memory split that holds few
-// sequences as a warning. The default is silence. The actor library has a log of its
+// WithLogger makes the engine write to a logger: its start with the pages of each pool; an
+// actor that panics and is restarted, with its stack, as an error; what the recovery from
+// that has lost and kept as a warning; the failure of the engine as an error; the end of the
+// engine with its parent as a warning; a memory split that holds few sequences as a warning. The default is silence. The actor library has a log of its
 // own, which belongs to the actor system: NewSystem makes a system that writes it to a
 // logger, too.
 func WithLogger(logger *slog.Logger) Option {

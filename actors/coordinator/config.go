@@ -40,6 +40,9 @@ type Config struct {
 	// the coordinator's goroutine.
 	RebalanceEvery int
 	OnRebalance    func(messages.Rebalanced)
+	// OnRecovered is told of each recovery when it ends, on the coordinator's goroutine;
+	// nil: no one is.
+	OnRecovered func(Recovered)
 	// FixedPages, by PoolID, are pools whose number of device pages cannot change,
 	// because the memory is the host's; nil: none.
 	FixedPages []bool
@@ -54,6 +57,12 @@ type Config struct {
 	// slot. Engines of one process get different ones, so that the id of a sequence
 	// of an engine that has ended is unknown to the next one.
 	FirstGeneration uint32
+}
+
+// Recovered is what a recovery has lost and kept.
+type Recovered struct {
+	LostSequences int // that run, those of earlier recoveries included
+	KeptPages     int // that cache blocks, on the device or in host memory
 }
 
 // ceilDiv is ⌈a / b⌉.

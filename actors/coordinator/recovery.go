@@ -371,6 +371,7 @@ func (r *recovery) end() {
 	}
 	copy(r.counts.host, r.host.Counts)
 	r.out.nextExpiry = 0 // the tree's last answer may have been lost
+	r.report()
 	cause := &r.failures[len(r.failures)-1]
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
 	r.written, r.moveUnanswered, r.stage = r.written[:0], false, recoveryIdle
@@ -389,6 +390,20 @@ func (r *recovery) end() {
 		round.attempts++
 		k.stamp++ // the coordinator starts the round again
 	}
+}
+
+// report tells what the recovery has lost and kept.
+func (r *recovery) report() {
+	if r.config.OnRecovered == nil {
+		return
+	}
+	told := Recovered{KeptPages: len(r.list.Blocks)}
+	r.sequences.Each(func(s *sequence.Sequence) {
+		if s.IsLost() {
+			told.LostSequences++
+		}
+	})
+	r.config.OnRecovered(told)
 }
 
 // check verifies that a recovery that waits has a reason.
