@@ -1,15 +1,18 @@
 // Package archtest holds the picture of the design: who may import whom, what a
-// core may not do, how long a file may be. It reads the sources itself, with the
-// standard library's parser and for all build tags, so a file that the present
-// platform leaves out is held as well.
+// core may not do, how long files and functions may be, how many methods a type may
+// have, and that a comment begins with the name of what it documents. It reads the
+// sources itself, with the standard library's parser and for all build tags, so a file
+// that the present platform leaves out is held as well.
 //
-//	              messages
-//	                 ▲
-//	              windows
-//	  ┌──────┬───────┼────────┬───────┐
-//	tree   pool  offloader  events   gpu      never each other
-//	  └──────┴───────┼────────┴───────┘
+//	              messages ◀── internal/protocol
+//	                 ▲           ▲   what actors say to each other
+//	              windows ───────┘
+//	  ┌──────┬───────┼────────┬──────────┐
+//	tree   pool  offloader  events  coordinator   gpu      never each other
+//	  └──────┴───────┼────────┴──────────┴─────────┘
 //	               actors
+//	                 │
+//	              kvactor                the module's root
 //	             ┌───┴───┐
 //	           cmd     bench
 //
