@@ -54,6 +54,7 @@ func newApplication(w *world, number int) (*application, error) {
 	w.streams = append(w.streams, stream)
 	return &application{world: w, number: number, stream: stream, writer: host.NewWriter(host.WriterConfig{
 		Launcher: w.device, Stream: stream, Pools: w.engine.DevicePools(), Layouts: w.layouts, NanosPerToken: 1000,
+		Ranks: w.ranks,
 	})}, nil
 }
 

@@ -171,17 +171,31 @@ func (w *world) verify() error {
 			}
 		}
 	}
-	handles := w.engine.DevicePools()
-	v := host.Verifier{Layouts: w.layouts, Read: func(p messages.PoolID, t messages.Tier, page messages.PageID) []byte {
-		if t == messages.Secondary {
-			return w.sim.HostBytes(handles[p], page)
+	for rank := range w.look {
+		if err := verifyRank(w, rank, claims); err != nil {
+			return err
 		}
-		return w.look.Bytes(gpu.Slot{Pool: handles[p], Tier: t, Page: page})
+	}
+	return nil
+}
+
+// verifyRank reads every claimed page of one rank.
+func verifyRank(w *world, rank int, claims host.Claims) error {
+	handles := w.engine.DevicePools()
+	layouts := host.OfRank(w.layouts, rank)
+	v := host.Verifier{Layouts: layouts, Read: func(p messages.PoolID, t messages.Tier, page messages.PageID) []byte {
+		if t == messages.Secondary {
+			return gpu.HostShare(w.sim, rank, handles[p], page)
+		}
+		return w.look[rank].Bytes(gpu.Slot{Pool: handles[p], Tier: t, Page: page})
 	}}
 	checked, problems := v.Verify(claims)
 	w.counts.add("pages verified", checked)
+	if rank > 0 {
+		w.counts.add("pages verified, other ranks", checked)
+	}
 	if len(problems) > 0 {
-		return fmt.Errorf("%d pages hold wrong bytes, the first: %s", len(problems), strings.Join(problems[:min(3, len(problems))], "\n\t"))
+		return fmt.Errorf("rank %d: %d pages hold wrong bytes, the first: %s", rank, len(problems), strings.Join(problems[:min(3, len(problems))], "\n\t"))
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ type setup struct {
 	encodes     bool // an encoder–decoder model; the cross pool is the last one
 	recurrent   bool // a model with recurrent layers; the state pool is the last one
 	maxRestarts int
+	ranks       int // devices; 0: one that is no group
 }
 
 // unlimited is a restart limit that no run reaches.
@@ -37,6 +38,15 @@ func encodes(seed uint64) bool { return seed%7 == 4 }
 func recurrent(seed uint64) bool {
 	n := seed % 117
 	return !encodes(seed) && (n >= 78 && n < 105 || n >= 48 && n < 57 || n >= 32 && n < 40 || n >= 69 && n < 73)
+}
+
+// groupOf is the number of devices of a seed, 0 for one that is no group: about a quarter
+// of the seeds have a group, and none of those that tests play for what they have found.
+func groupOf(seed uint64) int {
+	if n := seed % 115; (n < 80 || n >= 106) && (n < 38 || n >= 46) {
+		return 0
+	}
+	return 2 << (seed % 3)
 }
 
 // drawSetup picks a configuration that stays small and crowded.
@@ -153,6 +163,9 @@ func (s *setup) String() string {
 		s.cache.SecondaryOffloadMinPriority, s.cache.SaltQuotas, s.cache.OtherSaltsQuota, s.cache.EventBufferMaxSize, s.inFlight, s.calm)
 	if s.recurrent {
 		text += fmt.Sprintf(" recurrent, checkpoints at %d;", s.cache.StateCheckpointInterval)
+	}
+	if s.ranks > 0 {
+		text += fmt.Sprintf(" %d ranks;", s.ranks)
 	}
 	if s.encodes {
 		text += fmt.Sprintf(" encoder inputs up to %d tokens;", s.model.EncoderMaxLen)

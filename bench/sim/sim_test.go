@@ -35,7 +35,7 @@ func TestSim(t *testing.T) {
 		"quiet points", "recoveries", "rebalanced", "cancelled, admit", "pages verified", "pages, evicted", "pages, offloaded",
 		"pages, onboarded", "pages, reused in part", "refusals, out_of_pages", "requests, fork", "requests, rewind", "sequences lost",
 		"panics, coordinator, in a change", "panics, tree, in a change", "panics, offloader, in a change", "panics, pool, in a change",
-		"panics, events, in a change", "encoder tokens reused",
+		"panics, events, in a change", "encoder tokens reused", "pages verified, other ranks",
 		"tokens reused behind a checkpoint",
 	} {
 		assert.Positive(t, total[what], what)

@@ -15,6 +15,7 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
+	"github.com/kvactor/kvactor/gpu/group/simgroup"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
@@ -37,13 +38,13 @@ type world struct {
 	rng     *rand.Rand // of the step at hand
 	step    int
 	sched   *mailbox.Scheduler
-	sim     *sim.Device
+	sim     simgroup.Simulated
 	device  *faultyDevice
 	clock   *clock
 	engine  *actors.Engine
 	points  enginetest.Failpoints
-	streams []gpu.Stream // all but the engine's
-	look    host.Inspector
+	streams []gpu.Stream     // all but the engine's
+	look    []host.Inspector // by rank
 	layouts []host.Layout
 
 	hosts    []*application
@@ -69,6 +70,7 @@ func newWorld(p plan) (*world, error) {
 	w := &world{plan: p, clock: &clock{}, counts: tally{}, mirror: events.NewMirror()}
 	w.rng = rand.New(rand.NewPCG(p.seed, 1<<63))
 	w.setup = drawSetup(w.rng, encodes(p.seed))
+	w.ranks = groupOf(p.seed)
 	if recurrent(p.seed) {
 		addStates(&w.setup, w.rng)
 	}
@@ -81,14 +83,12 @@ func newWorld(p plan) (*world, error) {
 		w.totals = append(w.totals, messages.PageCounts{Total: w.pages[i].Primary})
 	}
 	var err error
-	if w.sim, err = sim.New(sim.Config{MemoryBytes: memory, Seed: w.deviceSeed}); err != nil {
+	if w.sim, err = simulate(sim.Config{MemoryBytes: memory, Seed: w.deviceSeed}, w.ranks, w.hazard); err != nil {
 		return nil, err
 	}
-	inspect, err := w.sim.NewStream("inspect")
-	if err != nil {
+	if w.look, err = inspectors(w.sim); err != nil {
 		return nil, err
 	}
-	w.look = host.Inspector{Launcher: w.sim, Stream: inspect, Drain: w.sim.Drain}
 	w.device = &faultyDevice{Device: check.Wrap(w.sim, check.Options{OnProblem: w.hazard})}
 	w.engine, err = actors.Spawn(system.Root, actors.Config{Model: w.model, Cache: w.cache, Pages: w.pages, Device: w.device},
 		enginetest.WithScheduler(w.sched), enginetest.WithFailpoints(&w.points), enginetest.WithFirstGeneration(0),
