@@ -24,6 +24,7 @@ type conversationFlags struct {
 	conversations, hosts int
 	chats                int // with a real model
 	pages, hostPages     int // of each pool
+	ranks                int // devices of a group; 0: one device
 	seed                 uint64
 	device               string
 	ahead                bool // offload_ahead
@@ -39,12 +40,16 @@ func (f *conversationFlags) flags(c *cobra.Command) {
 	flags.IntVar(&f.hosts, "hosts", 4, "hosts that share the engine, a goroutine each")
 	flags.StringVar(&f.device, "device", simulated, "`device` of the engine: sim; cuda is opened and refused, since the demo's hosts compute in Go")
 	flags.BoolVar(&f.ahead, "offload-ahead", true, "copy pages to host memory before they are needed")
+	flags.IntVar(&f.ranks, "ranks", 0, "simulated `devices` that the model is divided between, under one engine (default: one)")
 	flags.IntVar(&f.pages, "pages", 3000, "device `pages` of each pool")
 	flags.IntVar(&f.hostPages, "host-pages", 4000, "host `pages` of each pool; 0: no offloading")
 	flags.Uint64Var(&f.seed, "seed", workload.Default().Seed, "seed of the conversations")
 	f.store.add(flags)
 	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
 }
+
+// maxRanks bounds the devices of a group: a machine has as many.
+const maxRanks = 16
 
 // check refuses counts that would take all memory by a slip of the finger.
 func (f *conversationFlags) check() error {
@@ -57,6 +62,8 @@ func (f *conversationFlags) check() error {
 		return fmt.Errorf("--hosts %d is not within 1 and 64", f.hosts)
 	case f.pages < 256 || f.pages > 100_000:
 		return fmt.Errorf("--pages %d is not within 256 and 100000", f.pages)
+	case f.ranks < 0 || f.ranks > maxRanks:
+		return fmt.Errorf("--ranks %d is not within 1 and %d", f.ranks, maxRanks)
 	case f.hostPages < 0 || f.hostPages > 100_000:
 		return fmt.Errorf("--host-pages %d is not within 0 and 100000", f.hostPages)
 	}
@@ -135,7 +142,7 @@ func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 		pages = append(pages, windows.Counts{Primary: f.pages, Secondary: f.hostPages})
 		cache.HostCacheSize += int64(f.hostPages) * p.PageBytes()
 	}
-	options := engine.Options{Model: preset.Model, Cache: cache, Pages: pages}
+	options := engine.Options{Model: preset.Model, Cache: cache, Pages: pages, Ranks: f.ranks}
 	fetch, stored, closeStore, err := f.attach(ctx, &options)
 	if err != nil {
 		return nil, err

@@ -116,6 +116,22 @@ func TestConversationsAreServedAndChecked(t *testing.T) {
 	assert.Contains(t, errs, "12 conversations")
 }
 
+// Two KV heads on four devices: each is on two of them.
+func TestConversationsOverAGroup(t *testing.T) {
+	status, out, errs := command(t, "", "--conversations", "8", "--hosts", "2", "--pages", "400", "--host-pages", "300", "--chats", "0", "--ranks", "4")
+	require.Zero(t, status, errs+out)
+	for _, want := range []string{"the devices of the group", "wfullh1", "0 of them wrong", "all invariants hold"} {
+		assert.Contains(t, out, want)
+	}
+	assert.Contains(t, errs, "on a 4 × simulated h100-pcie5")
+	status, _, errs = command(t, "", "--chats", "0", "--ranks", "3")
+	require.NotZero(t, status)
+	assert.Contains(t, errs, "2 KV heads cannot be divided between 3 ranks")
+	status, _, errs = command(t, "", "--chats", "0", "--ranks", "17")
+	require.Equal(t, statusUsage, status)
+	assert.Contains(t, errs, "--ranks 17 is not within 1 and 16")
+}
+
 func TestProfileIsWritten(t *testing.T) {
 	directory := t.TempDir()
 	status, _, errs := command(t, "", "--conversations", "2", "--hosts", "1", "--chats", "0", "--profile", "mem", "--profile-dir", directory)

@@ -10,6 +10,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/gpu/group/simgroup"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -27,6 +28,9 @@ type tables struct {
 
 func (r *tables) print(wall time.Duration) error {
 	list := []*report.Table{r.requests(), r.pools(), r.waiting(), r.transfers(), r.time()}
+	if gpu.Ranks(r.play.rig.Device) > 1 {
+		list = append(list, r.ranks())
+	}
 	if r.stored != nil {
 		list = append(list, r.store())
 	}
@@ -102,6 +106,21 @@ func (r *tables) transfers() *report.Table {
 	}{{gpu.Offload, "device to host"}, {gpu.Onboard, "host to device"}, {gpu.Local, "on the device"}} {
 		n := counters.Directions[row.direction]
 		t.Row(row.name, report.Count(n.Calls), report.Count(n.Copies), report.Count(n.Descriptors), report.Bytes(n.Bytes), report.Duration(n.Busy))
+	}
+	return t
+}
+
+// ranks shows the share of each device of a group: all do the same copies, each of its own
+// bytes.
+func (r *tables) ranks() *report.Table {
+	t := &report.Table{
+		Title:  "the devices of the group",
+		Header: []string{"rank", "device to host", "host to device", "on the device", "kernels"},
+	}
+	for rank, d := range simgroup.Sims(r.play.rig.Sim) {
+		n := d.Counters()
+		t.Row(fmt.Sprint(rank), report.Bytes(n.Directions[gpu.Offload].Bytes), report.Bytes(n.Directions[gpu.Onboard].Bytes),
+			report.Bytes(n.Directions[gpu.Local].Bytes), report.Count(n.Kernels))
 	}
 	return t
 }

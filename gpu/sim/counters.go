@@ -37,6 +37,17 @@ func (c *Counters) add(o *op) {
 	t.Busy += time.Duration(o.end - o.started)
 }
 
+// Plus adds up what two devices have done.
+func (c Counters) Plus(d Counters) Counters {
+	for way := range c.Directions {
+		t, u := &c.Directions[way], &d.Directions[way]
+		t.Calls, t.Copies, t.Descriptors = t.Calls+u.Calls, t.Copies+u.Copies, t.Descriptors+u.Descriptors
+		t.Bytes, t.Busy = t.Bytes+u.Bytes, t.Busy+u.Busy
+	}
+	c.Kernels += d.Kernels
+	return c
+}
+
 // Counters returns what the device has done so far.
 // They are a copy; a caller takes the difference of two to see what one phase has done.
 func (d *Device) Counters() Counters {

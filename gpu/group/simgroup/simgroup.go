@@ -30,8 +30,10 @@ type Simulated interface {
 	Fail(gpu.Direction, int)
 	Stall(gpu.Stream, time.Duration) error
 	Lose()
-	// Pending counts the copies and operations that have not ended.
+	// Pending counts the copies and operations that have not ended, Counters those that
+	// have.
 	Pending() int
+	Counters() sim.Counters
 }
 
 // Sims are the devices that a simulated one stands for, in the order of the ranks: what
@@ -163,6 +165,14 @@ func (d *Device) Pending() int {
 		n += s.Pending()
 	}
 	return n
+}
+
+// Counters adds up what all ranks have done.
+func (d *Device) Counters() (all sim.Counters) {
+	for _, s := range d.ranks {
+		all = all.Plus(s.Counters())
+	}
+	return all
 }
 
 // Lose loses one rank.

@@ -42,6 +42,7 @@ func TestFaultsGoRound(t *testing.T) {
 		assert.Equal(t, 1, simgroup.Sims(d)[r].Pending())
 		d.Drain()
 		assert.True(t, d.Done(ticket))
+		assert.EqualValues(t, 3*(r+1), d.Counters().Kernels, "on every rank")
 	}
 	assert.GreaterOrEqual(t, d.Now(), time.Hour)
 	assert.Error(t, d.Stall(s+9, time.Second))

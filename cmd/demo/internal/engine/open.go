@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/check"
+	"github.com/kvactor/kvactor/gpu/group/simgroup"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
@@ -23,6 +24,9 @@ type Options struct {
 	// Pages are the page counts of each pool, by PoolID.
 	Pages []windows.Counts
 	Watch Watch
+	// Ranks is the number of devices of a tensor-parallel group that the model is divided
+	// between; 0: one device, which is no group. Pages are then those of each.
+	Ranks int
 	// Clock is the engine's time; nil: the device's.
 	Clock func() time.Duration
 	// Spawn starts the engine; nil starts the real one.
@@ -61,10 +65,10 @@ type Rig struct {
 	*Meter
 	Device         gpu.Device
 	Launcher       gpu.Launcher
-	Sim            *sim.Device
+	Sim            simgroup.Simulated
 	Pools          []windows.Pool
-	Layouts        []host.Layout // by PoolID
-	DevicePools    []gpu.Pool    // by PoolID
+	Layouts        [][]host.Layout // by rank and PoolID
+	DevicePools    []gpu.Pool      // by PoolID
 	TokensPerBlock int
 	// Door and Running tell servers that share the engine when one is alone:
 	// admissions hold Door for reading and count what they admit in Running;
@@ -81,6 +85,10 @@ const link = "h100-pcie5"
 
 // Open starts an engine on a simulated device.
 func Open(o Options) (*Rig, error) {
+	var err error
+	if o.Model, err = o.Model.OfRank(max(1, o.Ranks)); err != nil {
+		return nil, err
+	}
 	pools, err := windows.Pools(o.Model, o.Cache)
 	if err != nil {
 		return nil, err
@@ -98,7 +106,7 @@ func Open(o Options) (*Rig, error) {
 	if o.Spawn != nil {
 		config.Trace = func(op sim.Operation) { told(op) }
 	}
-	device, err := sim.New(config)
+	device, err := simulate(config, o.Ranks)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +119,14 @@ func Open(o Options) (*Rig, error) {
 		return nil, errors.Join(err, device.Close())
 	}
 	return r, nil
+}
+
+// simulate makes the device, or the group of devices.
+func simulate(c sim.Config, ranks int) (simgroup.Simulated, error) {
+	if ranks == 0 {
+		return sim.New(c)
+	}
+	return simgroup.New(simgroup.Config{Config: c, Ranks: ranks})
 }
 
 // start starts the engine on the rig's device.
@@ -129,9 +145,13 @@ func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 		return err
 	}
 	r.Meter, r.stop = NewMeter(e), stop
+	var layouts []host.Layout
 	for _, p := range r.Pools {
-		r.Layouts = append(r.Layouts, host.NewLayout(p, host.Whole))
+		layouts = append(layouts, host.NewLayout(p, host.Whole))
 		r.DevicePools = append(r.DevicePools, watched.handles[p.Name])
+	}
+	for rank := range gpu.Ranks(r.Device) {
+		r.Layouts = append(r.Layouts, host.OfRank(layouts, rank))
 	}
 	return nil
 }
@@ -182,26 +202,29 @@ func (r *Rig) Verify(ctx context.Context) (checkedPages int, problems []string, 
 	if err != nil {
 		return 0, nil, err
 	}
-	read := func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
-		return bytes(gpu.Slot{Pool: r.DevicePools[pool], Tier: tier, Page: page})
+	for rank, layouts := range r.Layouts {
+		read := func(pool messages.PoolID, tier messages.Tier, page messages.PageID) []byte {
+			return bytes[rank](gpu.Slot{Pool: r.DevicePools[pool], Tier: tier, Page: page})
+		}
+		v := host.Verifier{Layouts: layouts, Read: read}
+		checked, wrong := v.Verify(host.Claims{Blocks: blocks})
+		checkedPages, problems = checkedPages+checked, append(problems, wrong...)
 	}
-	v := host.Verifier{Layouts: r.Layouts, Read: read}
-	checkedPages, problems = v.Verify(host.Claims{Blocks: blocks})
 	if err := r.Check(ctx); err != nil {
 		problems = append(problems, err.Error())
 	}
 	return checkedPages, problems, nil
 }
 
-// PageBytes gives the bytes of pages at rest. Device pages are shown to kernels
+// PageBytes gives the bytes of pages at rest, by rank. Device pages are shown to kernels
 // only; on the simulated device what one has been shown stays valid.
-func (r *Rig) PageBytes(ctx context.Context) (gpu.PageBytes, error) {
+func (r *Rig) PageBytes(ctx context.Context) ([]gpu.PageBytes, error) {
 	stream, err := r.Sim.NewStream("look")
 	if err != nil {
 		return nil, err
 	}
-	var bytes gpu.PageBytes
-	ticket, err := r.Sim.Launch(stream, gpu.Kernel{Label: "look", Run: func(b gpu.PageBytes) { bytes = b }})
+	bytes := make([]gpu.PageBytes, gpu.Ranks(r.Sim))
+	ticket, err := r.Sim.Launch(stream, gpu.Kernel{Label: "look", RunRank: func(rank int, b gpu.PageBytes) { bytes[rank] = b }})
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/gpu"
-	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/gpu/group/simgroup"
 )
 
 // Result is what a replay measured, as `demo replay --json` prints it.
@@ -90,7 +90,7 @@ func (r *Result) look(blocks, hits, onHost int) {
 
 // counted is where the counters stand that a timeline shows. The bytes are those of copies
 // that have ended.
-func (r *Result) counted(device *sim.Device) Interval {
+func (r *Result) counted(device simgroup.Simulated) Interval {
 	v := Interval{Requests: int64(r.Requests), Blocks: r.Blocks, DeviceHits: r.Hits - r.HostHits, HostHits: r.HostHits}
 	if device != nil {
 		c := device.Counters()

@@ -113,7 +113,7 @@ func (c *Compute) Run(ctx context.Context, lasts time.Duration) error {
 	}
 	ticket, err := c.rig.Launcher.Launch(c.stream, gpu.Kernel{
 		Label: "step", Waits: c.waits, Reads: c.accesses[0], Writes: c.accesses[1],
-		Nanos: int64(lasts), Run: c.kernel,
+		Nanos: int64(lasts), RunRank: c.kernel,
 	})
 	if err != nil {
 		return err
@@ -127,14 +127,26 @@ func (c *Compute) Run(ctx context.Context, lasts time.Duration) error {
 	return nil
 }
 
-// kernel checks, then writes. The pages are independent of one another, so all
+// kernel checks, then writes, on one rank. The pages are independent of one another, so all
 // processors share them.
-func (c *Compute) kernel(bytes gpu.PageBytes) {
-	c.Verified += int64(len(c.checks))
-	spread(c.checks, func(t *touch) { c.check(bytes(t.slot), t) })
-	spread(c.writes, func(t *touch) {
-		c.rig.Layouts[t.pool].Write(bytes(t.slot), t.first, t.links...)
+func (c *Compute) kernel(rank int, bytes gpu.PageBytes) {
+	layouts := c.rig.Layouts[rank]
+	c.verified(len(c.checks))
+	spread(c.checks, func(t *touch) {
+		if err := layouts[t.pool].Verify(bytes(t.slot), t.first, t.links...); err != nil {
+			c.report(t, err)
+		}
 	})
+	spread(c.writes, func(t *touch) {
+		layouts[t.pool].Write(bytes(t.slot), t.first, t.links...)
+	})
+}
+
+// verified counts pages: two ranks may run the kernel at the same time.
+func (c *Compute) verified(pages int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Verified += int64(pages)
 }
 
 // fewPages is up to how many pages the goroutines would cost more than they save.
@@ -160,13 +172,7 @@ func spread(list []touch, do func(*touch)) {
 	all.Wait()
 }
 
-// check compares one page, up to the first wrong token.
-func (c *Compute) check(page []byte, t *touch) {
-	if err := c.rig.Layouts[t.pool].Verify(page, t.first, t.links...); err != nil {
-		c.report(t, err)
-	}
-}
-
+// report notes a page that is not what it should be, up to the first wrong token.
 func (c *Compute) report(t *touch, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
