@@ -63,6 +63,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.abandon(context.WithoutCancel(ctx)))
 	}
+	r.result.FleetSeconds = r.now.Seconds()
 	r.result.close(time.Since(start), r.wait)
 	return &r.result, nil
 }

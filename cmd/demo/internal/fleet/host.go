@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -75,7 +76,10 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 	h.server, err = serve.New(serve.Config{
 		Rig: h.rig, Name: "host", Model: preset.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: max(stepTokens, s.TokensPerBlock),
 	}, h)
-	return h, err
+	if err != nil {
+		return nil, errors.Join(err, h.kill(context.Background()))
+	}
+	return h, nil
 }
 
 // spawn starts the engine with its store.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kvactor/kvactor/actors"
@@ -36,10 +37,13 @@ func NewLocal(ctx context.Context, s Settings, store stores.Store) (Engine, erro
 		return nil, err
 	}
 	l.pools = l.host.rig.Pools
-	if l.reader, err = l.host.engine.OpenReader(ctx); err != nil {
-		return nil, err
+	if l.reader, err = l.host.engine.OpenReader(ctx); err == nil {
+		err = l.snapshot(ctx)
 	}
-	return l, l.snapshot(ctx)
+	if err != nil {
+		return nil, errors.Join(err, l.host.kill(context.WithoutCancel(ctx)))
+	}
+	return l, nil
 }
 
 func (l *local) run(ctx context.Context, w Window) (Reply, error) {

@@ -44,7 +44,8 @@ type Result struct {
 	CheckedPages  int64    `json:"checked_pages"`  // that were there in the end
 	WrongPages    int64    `json:"wrong_pages"`
 	Problems      []string `json:"problems"`
-	Seconds       float64  `json:"seconds"` // wall time
+	FleetSeconds  float64  `json:"fleet_seconds"` // from the first request to the last answer
+	Seconds       float64  `json:"seconds"`       // wall time
 }
 
 // Status is how far a run is.
