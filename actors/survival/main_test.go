@@ -3,6 +3,7 @@ package survival_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type setup struct {
 	change  func(*windows.Config)
 	clock   func() time.Duration
 	encodes bool // an encoder–decoder model, with eight pages for the cross pool
+	states  bool // a recurrent layer more; its pages are the last ones
 }
 
 // rig is an engine on a simulated device.
@@ -72,6 +74,11 @@ func (s *setup) config(t testing.TB) actors.Config {
 		s.pages = []windows.Counts{{Primary: 8}}
 	}
 	model := modelOf(len(s.windows))
+	if s.states {
+		model.KVHeads = append(slices.Repeat(model.KVHeads, model.Layers), 0)
+		model.States = []windows.State{{Layers: []int{model.Layers}, Bytes: 64}}
+		model.Layers++
+	}
 	if s.encodes {
 		model.CrossLayers, model.CrossKVHeads, model.EncoderMaxLen = 1, 1, 8*tpb
 		cache.CrossKVCacheFraction = 0.5

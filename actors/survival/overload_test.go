@@ -203,18 +203,21 @@ func (c *crowd) host(i int) {
 			continue
 		}
 		c.samples[i].add(admitted, time.Since(start))
-		c.live(i, a.Sequence, random)
+		c.live(i, &a, random)
 	}
 }
 
 // live computes a sequence to its end, or until it must give way.
-func (c *crowd) live(i int, id messages.SequenceID, random *rand.Rand) {
+func (c *crowd) live(i int, a *messages.Admitted, random *rand.Rand) {
+	id := a.Sequence
 	c.join(id)
 	defer c.leave(id)
-	length := promptBlocks * tpb
-	whole := c.step(func() ([]messages.StepResult, error) {
-		return c.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: length}})
-	}, &c.samples[i], kinds)
+	length, whole := promptBlocks*tpb, true
+	for _, end := range append(slices.Clone(a.Checkpoints), length) {
+		whole = whole && c.step(func() ([]messages.StepResult, error) {
+			return c.Commit(ctx, []messages.CommitStep{{Sequence: id, Computed: end}})
+		}, &c.samples[i], kinds)
+	}
 	c.tokens.Add(int64(length))
 	for n := 0; whole && n < promptBlocks*tpb; {
 		whole = c.step(func() ([]messages.StepResult, error) {
@@ -300,20 +303,27 @@ func (c *crowd) report(name string) string {
 func TestOverload(t *testing.T) {
 	for _, o := range []struct {
 		name    string
+		states  bool
 		options []actors.Option
 	}{
-		{"refused at once", nil},
-		{"a waiting room", []actors.Option{actors.WithWaitingRoom(demand)}},
-		{"a small waiting room", []actors.Option{actors.WithWaitingRoom(capacity)}},
-		{"few calls in flight", []actors.Option{actors.WithMaxInFlight(2 * capacity), actors.WithBusyRefusal()}},
+		{"refused at once", false, nil},
+		{"a waiting room", false, []actors.Option{actors.WithWaitingRoom(demand)}},
+		{"a small waiting room", false, []actors.Option{actors.WithWaitingRoom(capacity)}},
+		{"few calls in flight", false, []actors.Option{actors.WithMaxInFlight(2 * capacity), actors.WithBusyRefusal()}},
+		{"few states", true, nil},
+		{"few states and a waiting room", true, []actors.Option{actors.WithWaitingRoom(demand)}},
 	} {
-		t.Run(o.name, func(t *testing.T) { overload(t, o.options) })
+		t.Run(o.name, func(t *testing.T) { overload(t, o.states, o.options) })
 	}
 }
 
-func overload(t *testing.T, options []actors.Option) {
+func overload(t *testing.T, states bool, options []actors.Option) {
 	length, strict := phaseLength(t)
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: pageCount, Secondary: pageCount / 2}}, change: func(c *windows.Config) {
+	pages := []windows.Counts{{Primary: pageCount, Secondary: pageCount / 2}}
+	if states { // of which a running sequence has one, and checkpoints what is left
+		pages = append(pages, windows.Counts{Primary: capacity + 4, Secondary: capacity / 2})
+	}
+	r := newRig(t, setup{pages: pages, states: states, change: func(c *windows.Config) {
 		c.EventBufferMaxSize = 1000 // that no one reads
 	}}, options...)
 	before := r.picture()
