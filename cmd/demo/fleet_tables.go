@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -63,9 +64,13 @@ func (t *fleetTables) title() string {
 	if f.processes {
 		kind = "processes"
 	}
-	return fmt.Sprintf("%s requests of %s through %d %s, blocks of %d tokens;\n"+
+	of := "requests of " + t.runs[0].Trace
+	if f.trace == "" {
+		of = "generated requests"
+	}
+	return fmt.Sprintf("%s %s through %d %s, blocks of %d tokens;\n"+
 		"each holds %s tokens on the device and %s in host memory; bytes and times are Llama-3.1-8B's on an H100",
-		report.Count(t.runs[0].Requests), t.runs[0].Trace, f.engines, kind, f.blockTokens, report.Count(f.deviceTokens), report.Count(f.hostTokens))
+		report.Count(t.runs[0].Requests), of, f.engines, kind, f.blockTokens, report.Count(f.deviceTokens), report.Count(f.hostTokens))
 }
 
 // shared compares what the engines share.
@@ -127,7 +132,13 @@ func (t *fleetTable) row(name string, value func(run, without fleetRun) string) 
 
 func rate(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-func seconds(s float64) string { return fmt.Sprintf("%.0f s", s) }
+// seconds has a digit behind the point where it says something.
+func seconds(s float64) string {
+	if math.Abs(s) < 10 {
+		return fmt.Sprintf("%.1f s", s)
+	}
+	return fmt.Sprintf("%.0f s", s)
+}
 
 // verdict says what was checked.
 func (t *fleetTables) verdict() error {
