@@ -39,7 +39,9 @@ type named struct {
 // Abort does nothing: the reader has been answered.
 func (*named) Abort(error) {}
 
-// Receive logs what is published and answers the readers.
+// Receive logs what is published and answers the readers. Each message first replaces a log
+// that a panic has left half changed: no reader sees such a log, and the actor needs no
+// recovery by the coordinator.
 func (a *eventsActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *published:
@@ -53,6 +55,8 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 		a.replaceBroken()
 		a.naming = false
 		a.point.Hit("events")
+		// The next reader first: the panic of one reader's hashing fails the actor, and the
+		// others are not to wait for the restart.
 		a.core.Named(m.draft)
 		a.next()
 		if m.panicked != nil {
@@ -67,6 +71,7 @@ func (a *eventsActor) Receive(ctx actor.Context) {
 
 // log logs what has happened; lost events came before the others.
 func (a *eventsActor) log(m *published) {
+	// Before all that can panic: replaceBroken counts from here what is lost.
 	a.news, a.before = m, a.core.Next()
 	a.point.Hit("events")
 	if m.lost > 0 {
@@ -83,6 +88,8 @@ func (a *eventsActor) log(m *published) {
 		a.core.Append(m.changes)
 	}
 	a.news = nil
+	// After a panic the record is not sent back, since the log may refer to it; the tree
+	// makes another one.
 	if m.changes != nil && a.tree != nil {
 		a.tree.PostUserMessage(m) // to be filled again
 	}
@@ -146,6 +153,7 @@ func (a *eventsActor) next() {
 	switch {
 	case err != nil:
 		m.answer(messages.EventBatch{}, err)
+	// Nothing to hash, so no task: most reads of a host that polls find no events.
 	case draft.Empty():
 		m.answer(draft.Name(), nil)
 		a.core.Named(draft)

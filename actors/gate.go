@@ -11,6 +11,9 @@ import (
 // gate bounds the calls in flight, and with them the queues of all actors. Calls over
 // the bound get their places in the order in which they came, and a call whose context
 // ends leaves the queue.
+//
+// Calls wait here and not in the coordinator's queue, so that a mailbox never holds more
+// than limit requests, and a call that gives up costs the actors nothing.
 type gate struct {
 	mu      sync.Mutex
 	limit   int  // of inside; 0: the engine does not come from Spawn
@@ -31,6 +34,8 @@ func (g *gate) acquire(ctx context.Context) error {
 		g.mu.Unlock()
 		return g.full()
 	}
+	// A channel for each call that waits, so that places are given in order: one for all
+	// would wake whichever goroutine runs first.
 	turn := make(chan struct{}, 1)
 	g.waiting = append(g.waiting, turn)
 	g.mu.Unlock()
@@ -51,7 +56,8 @@ func (g *gate) full() error {
 	return refusals.New(messages.ErrBusy, "%d calls are in flight", g.limit)
 }
 
-// try takes a place if there is one now.
+// try takes a place if there is one now. A call that comes while others wait gets none,
+// although one may be free in the next moment: it would pass those that came before.
 func (g *gate) try() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,7 +84,8 @@ func (g *gate) withdraw(turn chan struct{}, err error) error {
 	return err
 }
 
-// release gives the place to the first that waits.
+// release gives the place to the first that waits. The place changes its caller without
+// becoming free in between, so inside stays as it is.
 func (g *gate) release() {
 	g.mu.Lock()
 	if len(g.waiting) > 0 {

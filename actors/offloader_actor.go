@@ -40,7 +40,9 @@ type wait struct {
 	err     error             // of the device, when the wait is over
 }
 
-// Receive serves one round and sends it back.
+// Receive serves one round and sends it back. The record is the coordinator's and lent
+// until the answer. What waits for the device keeps its record longer: the actor serves
+// others meanwhile, and answers when the task has posted the wait.
 func (a *offloaderActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *fence:
@@ -83,6 +85,7 @@ func (a *offloaderActor) receive(message any) {
 		a.moving = false
 	case *protocol.HostRoom:
 		a.core.Room(m)
+	// The answer comes when the bytes are in host memory.
 	case *protocol.LoadPages:
 		a.loadPages(m)
 		return
@@ -134,6 +137,8 @@ func (a *offloaderActor) move(m *protocol.Move) {
 	if n, breaks := a.point.Within(); breaks {
 		a.panicWithin(m, n)
 	}
+	// What the round drops from host memory is read for the store before a copy is submitted
+	// that writes to its page.
 	a.core.Begin(m)
 	a.saveEvicted(a.core.Evicted())
 	last := a.submitPlanned()
@@ -162,6 +167,8 @@ func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 	if m.Busy = !a.streams.idle(offloader.Offload); m.Busy {
 		return
 	}
+	// The plan of one pool is submitted before that of the next is made: the core has one
+	// plan at a time.
 	for p := range m.Pools {
 		if len(m.Pools[p].Victims) == 0 {
 			m.Copied = append(m.Copied, 0)
@@ -262,6 +269,8 @@ func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 		id := messages.PoolID(p)
 		for i := range m.Kept[p] {
 			k := &m.Kept[p][i]
+			// The owners of pages keep no use. That of a broken core may be wrong, which changes
+			// the order of eviction and nothing else.
 			k.Use = old.UseOf(id, k.Block)
 		}
 		a.core.SetDevicePages(id, m.Pages[p])

@@ -26,7 +26,8 @@ type poolActor struct {
 	sampler  *pageSampler // nil: no pages are followed
 }
 
-// Receive serves one batch and sends it back.
+// Receive serves one batch and sends it back. The record is the coordinator's and lent
+// until the answer; the core copies what it keeps.
 func (a *poolActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *fence:
@@ -56,6 +57,7 @@ func (a *poolActor) Receive(ctx actor.Context) {
 		if a.sampler != nil {
 			a.sampler.done(m)
 		}
+	// The memory itself is resized later, by the offloader, when all that uses it has passed.
 	case *protocol.ResizePool:
 		a.forgetSamples()
 		resizePool(a.core, m)
@@ -96,7 +98,8 @@ func (a *poolActor) rebuild(m *protocol.RebuildPool) {
 }
 
 // auditPool compares the references that the coordinator knows of with those
-// that the pool has, and says what the pages cache.
+// that the pool has, and says what the pages cache. It asks the pool by an operation, as
+// the coordinator does, so that the audit sees what a request would see.
 func auditPool(p *pool.Pool, m *protocol.Audit) {
 	problems := []error{p.Check()}
 	pages := make([]messages.PageID, len(m.References))
@@ -119,7 +122,8 @@ func auditPool(p *pool.Pool, m *protocol.Audit) {
 	m.Attached = [][]protocol.PageBlock{p.Attached()}
 }
 
-// resizePool resizes the core and says what became of the pages beyond the end.
+// resizePool resizes the core and says what became of the pages beyond the end. The list of
+// moves is made new in the record: the core's own list ends with its next resize.
 func resizePool(p *pool.Pool, m *protocol.ResizePool) {
 	r := pool.Resizing{Pages: m.Pages, Now: m.Now}
 	p.Resize(&r)

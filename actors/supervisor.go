@@ -41,6 +41,7 @@ type restarts struct {
 
 // over notes a failure and tells whether there have been too many.
 func (r *restarts) over(now time.Time) bool {
+	// The list has at most limit entries and one more: the engine ends then.
 	kept := r.at[:0]
 	for _, t := range r.at {
 		if now.Sub(t) < r.within {
@@ -96,6 +97,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 	if e.front, e.coordinator, err = s.child(ctx, "coordinator", c, &c.point); err != nil {
 		return err
 	}
+	// The events actor and the store's before the tree, which is given their mailboxes.
 	if p.events, err = s.log(ctx); err != nil {
 		return err
 	}
@@ -173,6 +175,8 @@ func (s *supervisor) child(ctx actor.Context, name string, a actor.Actor, point 
 		}
 	}
 	s.points.Add(name, point)
+	// The producer returns the same shell after each restart: its state is what recovery
+	// starts from.
 	props := actor.PropsFromProducer(func() actor.Actor { return a }, s.engine.props(mailbox.OnAbort(lost))...)
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {

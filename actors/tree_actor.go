@@ -37,11 +37,15 @@ type published struct {
 // Abort does nothing: no caller waits for the record.
 func (*published) Abort(error) {}
 
-// Receive serves one message and sends it back.
+// Receive serves one message and sends it back. The record is the coordinator's: it is
+// lent from the message until the answer, and the core keeps no part of it but the token
+// arrays that a store has lent.
 func (a *treeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
+	// Also of a broken tree: the coordinator waits for the fences of all actors.
 	case *fence:
 		a.coordinator.PostUserMessage(m)
+	// The events actor has read the changes; the core fills the same record again.
 	case *published:
 		a.core.ReturnChanges(m.changes)
 	default:
@@ -63,6 +67,8 @@ func (a *treeActor) receive(message any) {
 		a.core.Match(m)
 	case *protocol.Apply:
 		a.changing = true // before the first change, so that a panic in it is seen
+		// A failpoint of a test does a part of the change, so that recovery sees a tree
+		// that has broken off.
 		if n, breaks := a.point.Within(); breaks {
 			a.core.Apply(cutApply(m, n))
 			failpoint.Panic("tree")
@@ -93,6 +99,8 @@ func (a *treeActor) receive(message any) {
 	default:
 		return
 	}
+	// Before the answer: on this goroutine the coordinator may go on at once, and send the
+	// next message back to this actor.
 	a.changing = false
 	a.coordinator.PostUserMessage(message)
 }
@@ -120,6 +128,8 @@ func (a *treeActor) publish() {
 	if c == nil {
 		return
 	}
+	// The store's actor gets a copy: one record cannot be lent to two actors, and the core
+	// must not wait for the slower of them.
 	if a.store != nil {
 		a.store.PostUserMessage(&blocksChanged{changes: blockkeys.Copy(c)})
 	}
