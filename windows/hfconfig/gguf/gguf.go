@@ -34,6 +34,7 @@ import (
 // that is not GGUF is a BadRequest refusal. The tensors are not read, so that a file
 // of many gigabytes is read as fast as a small one.
 func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
+	// A path that does not exist is the error of the file system, not a file that is no GGUF.
 	if _, err := os.Stat(path); err != nil {
 		return hfconfig.Model{}, err
 	}
@@ -41,6 +42,8 @@ func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 	if err != nil {
 		return hfconfig.Model{}, refusals.New(messages.ErrBadRequest, "%s is not a GGUF file: %v", path, err)
 	}
+	// The header is translated into the words of a config.json, so that the rules for
+	// architectures stand once, in hfconfig.
 	h := header{values: make(map[string]any)}
 	for _, kv := range file.Header.MetadataKV {
 		h.values[kv.Key] = plain(kv.Value)
@@ -91,6 +94,7 @@ func plain(value any) any {
 		return int(v)
 	case parser.GGUFMetadataKVArrayValue:
 		list := make([]any, len(v.Array))
+		// Elements have types of their own, as values have.
 		for i, element := range v.Array {
 			list[i] = plain(element)
 		}
@@ -144,6 +148,7 @@ func (h header) translate() (map[string]any, error) {
 		return nil, refusals.New(messages.ErrConfigInvalid, "general.architecture is missing")
 	}
 	values := map[string]any{"model_type": cmp.Or(kinds[h.arch], h.arch), "dtype": "float16"}
+	// The order does not matter: no two keys have the same name.
 	for key, name := range names {
 		if v := h.value(key); v != nil {
 			values[name] = v
@@ -205,12 +210,15 @@ func (h header) pattern(values map[string]any) {
 func (h header) states(values map[string]any) error {
 	heads, inner, state := h.number("ssm.time_step_rank"), h.number("ssm.inner_size"), h.number("ssm.state_size")
 	groups, kernel := h.number("ssm.group_count"), h.number("ssm.conv_kernel")
+	// A header without sizes of states is that of a model without recurrent layers.
 	if inner == 0 && kernel == 0 {
 		return nil
 	}
+	// The sizes of a head follow by division.
 	if heads == 0 {
 		return refusals.New(messages.ErrConfigInvalid, "%s.ssm.time_step_rank is missing", h.arch)
 	}
+	// A recurrent layer has no heads of keys and values; no key names it otherwise.
 	recurrent := h.layers("attention.head_count_kv", func(n int) bool { return n == 0 })
 	switch h.arch {
 	case "falcon-h1", "granitehybrid":
@@ -237,6 +245,7 @@ func (h header) states(values map[string]any) error {
 	default:
 		return refusals.New(messages.ErrConfigInvalid, "%s.ssm.inner_size: the states of architecture %q are not known", h.arch, h.arch)
 	}
+	// hfconfig has one count for all attention layers; the zeros stand for recurrent layers.
 	values["num_key_value_heads"] = slices.Max(append(h.numbers("attention.head_count_kv"), 0))
 	return nil
 }
