@@ -19,7 +19,7 @@ const MaxRanks = 1024
 // hfconfig.Options.TensorParallel.
 func (m Model) OfRank(ranks int) (Model, error) {
 	if ranks < 1 || ranks > MaxRanks {
-		return Model{}, fmt.Errorf("windows: %d ranks are not within 1 and %d", ranks, MaxRanks)
+		return Model{}, fmt.Errorf("windows: %d devices are not within 1 and %d", ranks, MaxRanks)
 	}
 	heads, err := divide(m.KVHeads, ranks)
 	if err != nil {
@@ -34,7 +34,7 @@ func (m Model) OfRank(ranks int) (Model, error) {
 	for i := range m.States {
 		s := &m.States[i]
 		if s.Bytes%int64(ranks) != 0 {
-			return Model{}, fmt.Errorf("windows: a state of %d bytes cannot be divided between %d ranks", s.Bytes, ranks)
+			return Model{}, fmt.Errorf("windows: a state of %d bytes cannot be divided between %d devices", s.Bytes, ranks)
 		}
 		s.Bytes /= int64(ranks)
 	}
@@ -51,7 +51,7 @@ func divide(heads []int, ranks int) ([]int, error) {
 		case ranks%n == 0:
 			own[i] = 1
 		default:
-			return nil, fmt.Errorf("windows: %d KV heads cannot be divided between %d ranks, nor repeated on them", n, ranks)
+			return nil, fmt.Errorf("windows: %d KV heads cannot be divided between %d devices", n, ranks)
 		}
 	}
 	return own, nil

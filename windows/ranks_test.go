@@ -61,11 +61,11 @@ func TestOfRank(t *testing.T) {
 	assert.Equal(t, []int{2, 0, 0, 2}, hybrid.KVHeads)
 
 	_, err := llama.OfRank(3)
-	require.EqualError(t, err, "windows: 8 KV heads cannot be divided between 3 ranks, nor repeated on them")
+	require.EqualError(t, err, "windows: 8 KV heads cannot be divided between 3 devices")
 	_, err = llama.OfRank(12)
-	require.EqualError(t, err, "windows: 8 KV heads cannot be divided between 12 ranks, nor repeated on them")
+	require.EqualError(t, err, "windows: 8 KV heads cannot be divided between 12 devices")
 	_, err = llama.OfRank(0)
-	require.EqualError(t, err, "windows: 0 ranks are not within 1 and 1024")
+	require.EqualError(t, err, "windows: 0 devices are not within 1 and 1024")
 	hybrid.States[0].Bytes = 6
 	_, err = hybrid.OfRank(4)
 	require.Error(t, err, "which has 2 heads, repeated, and states of 6 bytes")

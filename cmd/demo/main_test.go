@@ -126,7 +126,7 @@ func TestConversationsOverAGroup(t *testing.T) {
 	assert.Contains(t, errs, "on a 4 × simulated h100-pcie5")
 	status, _, errs = command(t, "", "--chats", "0", "--ranks", "3")
 	require.NotZero(t, status)
-	assert.Contains(t, errs, "2 KV heads cannot be divided between 3 ranks")
+	assert.Contains(t, errs, "2 KV heads cannot be divided between 3 devices")
 	status, _, errs = command(t, "", "--chats", "0", "--ranks", "17")
 	require.Equal(t, statusUsage, status)
 	assert.Contains(t, errs, "--ranks 17 is not within 1 and 16")

@@ -161,7 +161,8 @@ func (f *planFlags) model(name string, cache windows.Config) (hfconfig.Model, er
 		if f.maxSeqLen > 0 {
 			preset.MaxSeqLen = f.maxSeqLen
 		}
-		err := divide(&preset.Model, f.tp)
+		var err error
+		preset.Model, err = preset.OfRank(f.tp)
 		return hfconfig.Model{Preset: preset}, err
 	}
 	read := hfconfig.Open
@@ -176,30 +177,4 @@ func (f *planFlags) model(name string, cache windows.Config) (hfconfig.Model, er
 		return m, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, nil
-}
-
-// divide gives a preset the share of one of so many devices, by the rules of
-// hfconfig.Options: fewer heads than devices are repeated, a latent vector is the
-// same on each device.
-func divide(m *windows.Model, devices int) error {
-	if m.KVFactor == 1 {
-		return nil
-	}
-	for i, heads := range m.KVHeads {
-		switch {
-		case heads%devices == 0:
-			m.KVHeads[i] = heads / devices
-		case devices%heads == 0:
-			m.KVHeads[i] = 1
-		default:
-			return fmt.Errorf("%d KV heads cannot be divided between %d devices", heads, devices)
-		}
-	}
-	for i, s := range m.States {
-		if s.Bytes%int64(devices) != 0 {
-			return fmt.Errorf("states of %d bytes cannot be divided between %d devices", s.Bytes, devices)
-		}
-		m.States[i].Bytes = s.Bytes / int64(devices)
-	}
-	return nil
 }
