@@ -59,6 +59,7 @@ func openSeeded(t testing.TB, seed uint64, without ...fn) (*Device, *fake) {
 		for _, thread := range k.threads {
 			assert.LessOrEqual(t, len(thread.contexts), 1, "contexts are popped")
 			assert.NotContains(t, thread.contexts, uintptr(fakeContext))
+			assert.NotContains(t, thread.contexts, uintptr(fakeContext+1))
 			assert.Zero(t, thread.mode, "the capture mode is restored")
 		}
 	})

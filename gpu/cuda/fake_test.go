@@ -94,7 +94,7 @@ type fakeCapture struct {
 }
 
 const (
-	fakeContext     = 0xC0
+	fakeContext     = 0xC0 // of the first device; that of the second is one more
 	fakeGranularity = 2 << 20
 	// deviceShift and hostShift are between the address of memory in this process
 	// and its address for the device.
@@ -134,6 +134,21 @@ func newFake(seed uint64, without ...fn) (*fake, *driver) {
 func pointer(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }
 
 func put[T any](at uintptr, v T) { *(*T)(pointer(at)) = v }
+
+// isContext tells whether a context is that of one of the two devices.
+func isContext(c uintptr) bool { return c == fakeContext || c == fakeContext+1 }
+
+// context is the current one of the thread; 0: none.
+func (k *fake) context() uintptr {
+	c := k.thread().contexts
+	if len(c) == 0 {
+		return 0
+	}
+	return c[len(c)-1]
+}
+
+// ordinal is the number of the device whose context is current.
+func (k *fake) ordinal() int32 { return int32(k.context()) - fakeContext }
 
 func (k *fake) thread() *fakeThread {
 	id := syscall.Gettid()
@@ -192,7 +207,7 @@ func (k *fake) refuse(f fn) result {
 		return k.lost
 	}
 	t := k.thread()
-	if !anyContext[f] && (len(t.contexts) == 0 || t.contexts[len(t.contexts)-1] != fakeContext) {
+	if !anyContext[f] && (len(t.contexts) == 0 || !isContext(t.contexts[len(t.contexts)-1])) {
 		return invalidContext
 	}
 	if unsafeInCapture[f] && len(k.captures) > 0 && t.mode != captureRelaxed {

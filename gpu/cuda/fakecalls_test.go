@@ -68,7 +68,7 @@ func setContexts(set func(fn, any)) {
 	set(fnPrimaryCtxRetain, func(out, device uintptr) uintptr {
 		return on(fnPrimaryCtxRetain, func(k *fake) result {
 			k.retained++
-			put(out, uintptr(fakeContext))
+			put(out, uintptr(fakeContext)+device-7)
 			return success
 		})
 	})
@@ -77,7 +77,7 @@ func setContexts(set func(fn, any)) {
 	})
 	set(fnCtxPushCurrent, func(ctx uintptr) uintptr {
 		return on(fnCtxPushCurrent, func(k *fake) result {
-			k.expect(ctx == fakeContext, "context")
+			k.expect(isContext(ctx), "context")
 			t := k.thread()
 			t.contexts = append(t.contexts, ctx)
 			return success
@@ -111,7 +111,7 @@ func (k *fake) property(at uintptr) (shared bool) {
 	b := unsafe.Slice((*byte)(pointer(at)), 32)
 	k.expect(b[0] == 1, "allocation type: pinned")
 	k.expect(b[4] <= 1, "handle types: none or a file descriptor")
-	k.expect(b[8] == 1 && b[12] == 0, "location: device 0")
+	k.expect(b[8] == 1 && int32(b[12]) == k.ordinal(), "location: the device of the current context")
 	for _, v := range b[16:] {
 		k.expect(v == 0, "the rest of the property is 0")
 	}
@@ -215,7 +215,7 @@ func setChunks(set func(fn, any)) {
 	set(fnMemSetAccess, func(at, size, desc, count uintptr) uintptr {
 		return on(fnMemSetAccess, func(k *fake) result {
 			d := unsafe.Slice((*int32)(pointer(desc)), 3)
-			k.expect(count == 1 && d[0] == 1 && d[1] == 0 && d[2] == 3, "access: device 0, read and write")
+			k.expect(count == 1 && d[0] == 1 && d[1] == k.ordinal() && d[2] == 3, "access: the device of the current context, read and write")
 			m := k.mapped[at]
 			m.accessible = true
 			k.mapped[at] = m
@@ -284,7 +284,7 @@ func setStreams(set func(fn, any)) {
 		return on(fnStreamCreate, func(k *fake) result {
 			k.expect(flags == 1, "a stream that does not block with the default one")
 			h := uintptr(k.handle())
-			k.streams[h] = &fakeStream{context: fakeContext}
+			k.streams[h] = &fakeStream{context: k.context()}
 			put(out, h)
 			return success
 		})
