@@ -24,16 +24,20 @@ const MaxRanks = 64
 // a stream of the group was queued on all ranks in the same order, unless the group has
 // ended.
 type Device struct {
-	members []gpu.Device
-	info    gpu.Info
+	members []gpu.Device // by rank; neither the list nor a member ever changes
+	info    gpu.Info     // of the members as they were at the start
 	// launchers are the members that run kernels in Go; nil unless all do.
 	launchers []gpu.Launcher
 
 	// end is why the group cannot be used any more, nil while it can.
-	end  atomic.Pointer[error]
-	dead []atomic.Bool // by rank: the rank answers nothing but errors
+	end atomic.Pointer[error]
+	// dead has, by rank, whether the rank answers nothing but errors. It is set before end,
+	// so a caller that sees the group ended knows which ranks are left to be waited for.
+	dead []atomic.Bool
 
-	// changes serializes CreatePool, Resize and DestroyPool, which take long.
+	// changes serializes CreatePool, Resize and DestroyPool, which take long: two of them
+	// at a time could give one pool different sizes on two ranks. Work is queued meanwhile,
+	// so it is another lock than mu. It is taken before mu.
 	changes sync.Mutex
 
 	// mu covers what is below, and is never held during a call of a member.
@@ -42,7 +46,8 @@ type Device struct {
 	joins   gpu.Stream // of Join; 0: not yet
 	pools   []*pool    // by gpu.Pool; nil: destroyed
 	// uniform: the pools of the group have the same numbers on all ranks, so that copies
-	// can be passed on without a translation.
+	// can be passed on without a translation. It holds unless a member had pools before, and
+	// never comes back once it does not.
 	uniform bool
 }
 
@@ -87,8 +92,10 @@ func (d *Device) validate(rank int, m gpu.Device) error {
 	}
 	info, first := m.Info(), d.members[0].Info()
 	switch {
+	// Its ranks would be named by two numbers, and its shares be cut twice.
 	case info.Ranks > 1:
 		return fmt.Errorf("group: rank %d (%s) is itself a group of %d", rank, info.Name, info.Ranks)
+	// Tickets and streams of two backends keep different promises about what may block.
 	case info.Backend != first.Backend:
 		return fmt.Errorf("group: rank %d (%s) is of backend %s, rank 0 of %s", rank, info.Name, info.Backend, first.Backend)
 	}
@@ -146,6 +153,7 @@ func (d *Device) Memory() (gpu.Memory, error) {
 		if err != nil {
 			return gpu.Memory{}, d.refused(r, err)
 		}
+		// There is no neutral element for the least, so the first rank begins.
 		if r == 0 {
 			least = memory
 		}
@@ -161,6 +169,7 @@ func (d *Device) Close() error {
 	if before := d.end.Swap(&closed); before != nil && errors.Is(*before, gpu.ErrClosed) {
 		return nil
 	}
+	// At once: each rank waits for its own work, and frees its own memory.
 	errs := d.each(func(_ int, m gpu.Device) error { return m.Close() })
 	for r := range errs {
 		if errs[r] != nil {
@@ -208,6 +217,8 @@ func (d *Device) fail(rank int, cause error) error {
 		// To its users a group that cannot go on is a lost device, whatever the rank has said.
 		err = fmt.Errorf("%w: %w", gpu.ErrDeviceLost, err)
 	}
+	// The first failure stays the reason: what other ranks say afterwards follows from it, and
+	// a Close that has come before is one as well.
 	d.end.CompareAndSwap(nil, &err)
 	return d.ending()
 }
@@ -241,6 +252,7 @@ func (d *Device) first(errs []error) error {
 func (d *Device) drain(on []gpu.Stream, seqs []uint64) error {
 	var problems []error
 	for r, m := range d.members {
+		// A rank that is dead moves no byte any more, and would answer with an error.
 		if seqs[r] == 0 || d.dead[r].Load() {
 			continue
 		}

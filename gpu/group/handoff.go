@@ -46,6 +46,8 @@ func (d *Device) Join(tickets ...gpu.Ticket) (gpu.Ticket, error) {
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
+	// The order of the stream is held over wait and fence, so that no other join's wait comes
+	// between the two.
 	st, err := d.enter(s)
 	if err != nil {
 		return gpu.Ticket{}, err
@@ -68,6 +70,8 @@ func (d *Device) Join(tickets ...gpu.Ticket) (gpu.Ticket, error) {
 
 // joinStream is the stream of Join, made at its first call.
 func (d *Device) joinStream() (gpu.Stream, error) {
+	// Two first calls at a time must not make two streams; the lock is that of rare changes,
+	// since mu is never held while members make a stream.
 	d.changes.Lock()
 	defer d.changes.Unlock()
 	d.mu.Lock()

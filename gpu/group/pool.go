@@ -39,6 +39,7 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 		return err
 	})
 	if err := d.first(errs); err != nil {
+		// A group has a pool on all ranks or on none.
 		for r, m := range d.members {
 			if errs[r] == nil {
 				_ = m.DestroyPool(p.on[r]) // nothing has been done on it
@@ -61,6 +62,7 @@ func (d *Device) split(spec gpu.PoolSpec) ([]gpu.PoolSpec, error) {
 	ranks := len(d.members)
 	specs := make([]gpu.PoolSpec, ranks)
 	for r := range specs {
+		// Sizes are those of one rank already.
 		specs[r] = spec
 		specs[r].Tensors = nil
 	}
@@ -73,6 +75,7 @@ func (d *Device) split(spec gpu.PoolSpec) ([]gpu.PoolSpec, error) {
 		specs[t.Rank].Tensors = append(specs[t.Rank].Tensors, own)
 	}
 	for r := range specs {
+		// A rank without tensors would allocate memory that the host does not know of.
 		if len(spec.Tensors) > 0 && len(specs[r].Tensors) == 0 {
 			return nil, fmt.Errorf("group: pool %s: rank %d has no tensor", spec.Name, r)
 		}
@@ -84,6 +87,7 @@ func (d *Device) split(spec gpu.PoolSpec) ([]gpu.PoolSpec, error) {
 				spec.Name, len(spec.HostMemory), spec.HostPages, spec.PageBytes, ranks)
 		}
 		for r := range specs {
+			// The capacity ends with the part, so that no rank can reach that of the next one.
 			specs[r].HostMemory = spec.HostMemory[r*part : (r+1)*part : (r+1)*part]
 		}
 	}
@@ -108,7 +112,8 @@ func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 			if errs[r] != nil {
 				continue
 			}
-			// Pages that went were free, so new ones in their place are as good.
+			// Pages that went were free, so new ones in their place are as good. A rank whose memory
+			// somebody else has taken meanwhile cannot follow, and that ends the group.
 			if undo := m.Resize(p.on[r], p.pages); undo != nil {
 				return errors.Join(err, d.fail(r, undo))
 			}
@@ -148,6 +153,7 @@ func (d *Device) DestroyPool(id gpu.Pool) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// The number is not used again: a stale one is refused.
 	d.pools[id] = nil
 	return errors.Join(problems...)
 }
@@ -218,6 +224,7 @@ func (d *Device) HostWrite(s gpu.Slot) (end func()) {
 func (d *Device) hostAccess(s gpu.Slot, open func(watcher, gpu.Slot) func()) (end func()) {
 	var ends []func()
 	for r, m := range d.members {
+		// A host access is of all shares: the engine reads and writes host pages whole.
 		if w, ok := m.(watcher); ok {
 			ends = append(ends, open(w, d.slotOn(r, s)))
 		}

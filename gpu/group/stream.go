@@ -51,6 +51,7 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	if err := d.ending(); err != nil {
 		return 0, err
 	}
+	// The numbers of the streams differ between ranks if a rank had streams before.
 	on := make([]gpu.Stream, 0, len(d.members))
 	undo := func() {
 		for r, s := range on {
@@ -67,6 +68,7 @@ func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	}
 	id, err := d.newStream(name, on, false)
 	if err != nil {
+		// All places of the group are taken.
 		undo()
 	}
 	return id, err
@@ -100,9 +102,11 @@ func (d *Device) DestroyStream(s gpu.Stream) error {
 			problems = append(problems, d.fail(r, err))
 		}
 	}
+	// A goroutine that waits for its turn on the stream finds it gone.
 	st.gone = true
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// From now on its tickets have passed, as those of any destroyed stream.
 	d.streams.Remove(s)
 	if d.joins == s {
 		d.joins = 0
@@ -117,6 +121,8 @@ func (d *Device) unused(st *stream) error {
 		if err != nil {
 			return d.refused(r, err)
 		}
+		// The ranks would ask the same of themselves, one after the other, and the first would
+		// have destroyed its stream when a later one refuses.
 		if !m.Done(last) {
 			return d.named(r, fmt.Errorf("stream %s: destroyed while ticket %d is under way: %w", st.name, last.Seq, gpu.ErrInUse))
 		}
@@ -169,10 +175,13 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 	for r, m := range d.members {
 		t, err := m.Fence(st.on[r])
 		if err != nil {
+			// The ranks before have fences that nothing refers to, which does no harm.
 			return gpu.Ticket{}, d.refused(r, err)
 		}
 		st.seqs[r] = t.Seq
 	}
+	// If nothing was queued since the last ticket, the ranks have answered with theirs, and so
+	// does the group: a host that fences an idle stream uses no place in the ring.
 	return d.ticket(s, st), nil
 }
 
@@ -185,6 +194,7 @@ func (d *Device) Wait(s gpu.Stream, waits ...gpu.Ticket) error {
 		return err
 	}
 	defer st.order.Unlock()
+	// Nothing is told to any rank before all tickets are known to be tickets.
 	if err := d.translateWaits(st, waits); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err := d.takeBack(st, refused.Index); err != nil {
 		return gpu.Ticket{}, err
 	}
+	// All that any rank has taken is over, so there is nothing for a ticket to cover.
 	if refused.Index == 0 {
 		return gpu.Ticket{}, refused
 	}
@@ -48,6 +49,7 @@ func (d *Device) prepare(st *stream, b *gpu.Batch) error {
 	for r := range st.batches {
 		rb := &st.batches[r]
 		rb.Label = b.Label
+		// A pool that there is not becomes one that no rank has, which the first rank refuses.
 		if !st.uniform {
 			rb.Copies = rb.Copies[:0]
 			for i := range b.Copies {
@@ -71,10 +73,11 @@ func (d *Device) fanOut(st *stream, b *gpu.Batch) (refused *gpu.CopyError, err e
 			// The caller's list: a rank copies what it keeps of it.
 			rb.Copies = b.Copies
 		}
+		// What an earlier rank has refused, and all behind it, is not asked of this one.
 		rb.Copies = rb.Copies[:n]
 		t, err := m.Submit(st.on[r], rb)
 		if st.uniform {
-			rb.Copies = nil
+			rb.Copies = nil // it is the caller's again
 		}
 		st.seqs[r], st.took[r] = t.Seq, n
 		if err == nil {
@@ -84,6 +87,7 @@ func (d *Device) fanOut(st *stream, b *gpu.Batch) (refused *gpu.CopyError, err e
 		if !errors.As(err, &failed) || terminal(err) {
 			return nil, d.diverged(st, r, err)
 		}
+		// Of copies of which a rank has queued a part the ticket covers that part.
 		n = failed.Index
 		st.took[r] = n
 		refused = &gpu.CopyError{Index: n, Copy: b.Copies[n], Err: d.named(r, failed.Err)}
@@ -112,6 +116,7 @@ func (d *Device) diverged(st *stream, rank int, err error) error {
 func (d *Device) takeBack(st *stream, n int) error {
 	more := slices.Clone(st.seqs)
 	for r := range more {
+		// These have taken what the ticket covers and no more.
 		if n > 0 && st.took[r] <= n {
 			more[r] = 0
 		}
@@ -136,6 +141,7 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	for r, l := range d.launchers {
 		t, err := l.Launch(st.on[r], d.kernelOf(st, r, &k))
 		if err != nil {
+			// A kernel cannot be refused in part.
 			return gpu.Ticket{}, d.diverged(st, r, err)
 		}
 		st.seqs[r] = t.Seq
@@ -149,6 +155,7 @@ func (d *Device) kernelOf(st *stream, rank int, k *gpu.Kernel) gpu.Kernel {
 		Label: k.Label, Waits: st.batches[rank].Waits, Nanos: k.Nanos,
 		Reads: d.accesses(rank, k.Reads), Writes: d.accesses(rank, k.Writes),
 	}
+	// Kept apart from k, which would have to be on the heap otherwise.
 	run, each := k.Run, k.RunRank
 	if run == nil && each == nil {
 		return own

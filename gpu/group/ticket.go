@@ -20,9 +20,11 @@ const firstTickets = 64
 // Invariants: 1 ≤ first ≤ next; the tickets in [first, next) are in the ring; those below
 // first have passed; next − first ≤ size.
 type tickets struct {
-	ranks       int
-	size        uint64 // places of the ring
-	ring        []uint64
+	ranks int
+	size  uint64   // places of the ring
+	ring  []uint64 // size × ranks numbers, those of one ticket beside one another
+	// first is the oldest ticket that is remembered, next the number of the next one. The
+	// numbers of a stream begin at 1: ticket 0 is the point before anything was queued.
 	first, next uint64
 	last        []uint64 // by rank, of ticket next−1; zeros before there is one
 }
@@ -42,6 +44,7 @@ func (t *tickets) at(seq uint64) []uint64 {
 }
 
 // passed notes that a ticket has passed on all ranks, and with it all before it.
+// Goroutines may report tickets in another order than they passed, hence the maximum.
 func (t *tickets) passed(seq uint64) { t.first = min(max(t.first, seq+1), t.next) }
 
 // full tells whether the next ticket has no place.
@@ -53,6 +56,7 @@ func (t *tickets) add(seqs []uint64) {
 		t.grow()
 	}
 	copy(t.at(t.next), seqs)
+	// Kept apart: the last ticket may have been forgotten when it is compared with.
 	copy(t.last, seqs)
 	t.next++
 }
@@ -60,6 +64,8 @@ func (t *tickets) add(seqs []uint64) {
 // grow doubles the ring: more work is under way than it has places for.
 func (t *tickets) grow() {
 	old := *t
+	// Doubling keeps the cost of a ticket constant; the ring never shrinks, because a stream
+	// that was once busy will be again.
 	t.size *= 2
 	t.ring = make([]uint64, int(t.size)*t.ranks)
 	for seq := t.first; seq < t.next; seq++ {
@@ -75,6 +81,8 @@ func (d *Device) ticket(s gpu.Stream, st *stream) gpu.Ticket {
 	defer d.mu.Unlock()
 	t := &st.tickets
 	for r, seq := range st.seqs {
+		// One rank that has moved on is enough: a fence after a wait may be a new point on some
+		// ranks only, where what was waited for has not passed.
 		if seq != t.last[r] {
 			t.add(st.seqs)
 			break
@@ -86,6 +94,7 @@ func (d *Device) ticket(s gpu.Stream, st *stream) gpu.Ticket {
 // forgetPassed makes room for a ticket when the ring is full: those that have passed
 // go. Without it the ring would grow when the host never asks for a ticket.
 func (d *Device) forgetPassed(s gpu.Stream, st *stream) {
+	// The members are asked without the lock, which kernels need that run meanwhile.
 	d.mu.Lock()
 	full, seq := st.tickets.full(), st.tickets.first
 	d.mu.Unlock()
@@ -100,6 +109,8 @@ func (d *Device) forgetPassed(s gpu.Stream, st *stream) {
 // part is the ticket of a rank that a ticket of the group stands for; the zero ticket if
 // that has passed on all ranks. It is called under mu.
 func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
+	// A point before everything, or on a stream that could only be destroyed when all of it
+	// had passed.
 	if t.Seq == 0 || d.streams.Destroyed(t.Stream) {
 		return gpu.Ticket{}, d.known(t)
 	}
@@ -141,6 +152,7 @@ func (d *Device) translateWaits(st *stream, waits []gpu.Ticket) error {
 	defer d.mu.Unlock()
 	for r := range st.batches {
 		b := &st.batches[r]
+		// The list belongs to the stream and is used again: nothing is allocated in steady use.
 		b.Waits = b.Waits[:0]
 		for _, w := range waits {
 			t, err := d.part(w, r)
@@ -200,10 +212,12 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 		if err != nil {
 			return errors.Join(d.ending(), err)
 		}
+		// It will never pass there, and no byte moves there any more.
 		if d.dead[r].Load() {
 			continue
 		}
 		if err := m.Sync(ctx, part); err != nil {
+			// The end of the context, nearly always: the ranks behind are not waited for.
 			if !terminal(err) {
 				return d.named(r, err)
 			}

@@ -181,6 +181,7 @@ func (d *Device) Lose() { d.ranks[d.next()].Lose() }
 // Close closes all ranks.
 func (d *Device) Close() error {
 	problems := []error{d.group.Close()}
+	// A wrapper need not pass Close on; closing twice is harmless.
 	for _, s := range d.ranks {
 		problems = append(problems, s.Close())
 	}
