@@ -153,6 +153,7 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 		e.store = newStoreClient(store, stores.Geometry{
 			Model: store.Model, MaxSeqLen: config.Model.MaxSeqLen, Pools: e.pools, Ranks: gpu.Ranks(config.Device),
 		})
+		e.store.inline = e.settings.Scheduler != nil
 	}
 	e.ending.init()
 	e.background.init()

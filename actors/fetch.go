@@ -55,8 +55,9 @@ func (s Store) Fetch(ctx context.Context, p messages.Prefix) (Fetched, error) {
 	if err := f.run(ctx, serve); err != nil {
 		return Fetched{}, err
 	}
-	found, err := e.Lookup(serve, p)
-	return Fetched{Blocks: f.fetched, LocalTokens: found.MatchedTokens}, err
+	found := &messages.Lookup{Prefix: p}
+	err := first(f.do(serve, found), &found.Err)
+	return Fetched{Blocks: f.fetched, LocalTokens: found.Found.MatchedTokens}, err
 }
 
 // fetchBefore fetches for admissions that ask for it, each for its own time at most.
@@ -92,12 +93,18 @@ type fetch struct {
 
 // run asks the engine what is missing, the store what it has, and brings it in.
 func (f *fetch) run(ctx, serve context.Context) error {
+	f.client.enterFetch()
+	defer f.client.leaveFetch()
 	for {
 		wait, err := f.once(ctx, serve)
 		if wait == nil || err != nil {
 			return err
 		}
 		// Another fetch reads some of the same objects: what it brings is asked for again.
+		if hooks := &f.engine.settings.FetchWith; hooks.Await != nil {
+			hooks.Await(wait)
+			continue
+		}
 		select {
 		case <-wait:
 		case <-ctx.Done():
@@ -105,10 +112,18 @@ func (f *fetch) run(ctx, serve context.Context) error {
 	}
 }
 
+// do serves one request of the fetch.
+func (f *fetch) do(ctx context.Context, r messages.Request) error {
+	if hooks := &f.engine.settings.FetchWith; hooks.Serve != nil {
+		return hooks.Serve(r)
+	}
+	return f.engine.Do(ctx, r)
+}
+
 // once is one try. It returns what to wait for if another fetch is in the way.
 func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err error) {
 	survey := &protocol.Fetch{Prefix: f.prefix}
-	if err := first(f.engine.Do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
+	if err := first(f.do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
 		return nil, err
 	}
 	f.name(survey.Missing)
@@ -118,15 +133,25 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 	if ctx.Err() == nil && f.engine.validate.Onboard {
 		f.ask(ctx, survey.Missing)
 	}
+	// What was read stays claimed until the engine has it: another fetch would miss it.
+	var claims []func()
+	defer func() {
+		for _, release := range claims {
+			release()
+		}
+	}()
 	for {
+		since := f.client.readsBefore()
 		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes}
-		if err := first(f.engine.Do(serve, r), &r.Err); err != nil || r.Wanted == nil {
+		if err := first(f.do(serve, r), &r.Err); err != nil || r.Wanted == nil {
 			f.fetched += r.Fetched
 			return nil, err
 		}
-		if wait := f.read(ctx, r.Wanted); wait != nil {
+		release, wait := f.read(ctx, r.Wanted, since)
+		if wait != nil {
 			return wait, nil
 		}
+		claims = append(claims, release)
 	}
 }
 
@@ -186,10 +211,10 @@ func (f *fetch) ask(ctx context.Context, missing [][]bool) {
 				}
 			}
 		}
-		found := make([]bool, len(keys))
+		var found []bool
 		if len(keys) > 0 {
-			err := f.client.call(ctx, func(ctx context.Context) error { return f.client.config.Store.Has(ctx, keys, found) })
-			if err != nil {
+			var err error
+			if found, err = f.client.has(ctx, keys); err != nil {
 				return
 			}
 		}
@@ -219,8 +244,10 @@ func (f *fetch) broken(missing [][]bool, from, to int) bool {
 	return false
 }
 
-// read reads objects, in batches. What cannot be read counts as not stored.
-func (f *fetch) read(ctx context.Context, wanted [][]bool) (wait <-chan struct{}) {
+// read reads objects, in batches. What cannot be read counts as not stored. The engine was
+// asked what is wanted after the claims since had ended. release ends the fetch's own claim;
+// with wait there is none.
+func (f *fetch) read(ctx context.Context, wanted [][]bool, since uint64) (release func(), wait <-chan struct{}) {
 	var objects []object
 	var keys []stores.Key
 	var total int64
@@ -237,11 +264,10 @@ func (f *fetch) read(ctx context.Context, wanted [][]bool) (wait <-chan struct{}
 			keys = append(keys, f.key(object{p, b}))
 		}
 	}
-	done, wait := f.client.claim(keys)
+	release, wait = f.client.claim(keys, since)
 	if wait != nil {
-		return wait
+		return nil, wait
 	}
-	defer done()
 	for len(objects) > 0 {
 		n := f.batch(objects)
 		if err := f.readBatch(ctx, objects[:n], keys[:n]); err != nil {
@@ -249,11 +275,11 @@ func (f *fetch) read(ctx context.Context, wanted [][]bool) (wait <-chan struct{}
 			for _, o := range objects {
 				f.stored[o.pool][o.block] = f.bytes[o.pool][o.block] != nil
 			}
-			return nil
+			break
 		}
 		objects, keys = objects[n:], keys[n:]
 	}
-	return nil
+	return release, nil
 }
 
 // readBytes bounds the bytes of one call.
@@ -273,10 +299,9 @@ func (f *fetch) batch(objects []object) int {
 
 // readBatch reads and verifies objects; an error is that of the store.
 func (f *fetch) readBatch(ctx context.Context, objects []object, keys []stores.Key) error {
-	bodies := make([][]byte, len(keys))
-	err := f.client.call(ctx, func(ctx context.Context) error { return f.client.config.Store.Get(ctx, keys, bodies) })
+	bodies, err := f.client.get(ctx, keys)
 	for i, o := range objects {
-		if bodies[i] == nil {
+		if len(bodies) == 0 || bodies[i] == nil {
 			f.client.misses.Add(1)
 			f.stored[o.pool][o.block] = false
 			continue

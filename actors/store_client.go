@@ -34,20 +34,28 @@ type storeClient struct {
 	savedObjects, savedBytes, fetchedObjects, fetchedBytes atomic.Int64
 	misses, rejected, dropped, calls, errors, nanos        atomic.Int64
 
-	mu       sync.Mutex
+	mu     sync.Mutex
+	inline bool         // calls are made on the goroutine of their caller, in simulations
+	stuck  atomic.Int64 // calls that have not ended with their time
+
 	failures int       // one after the other
 	until    time.Time // the breaker is open
 	probing  bool      // one call tries whether the store is back
 
-	// reading has the objects that fetches read now: a second one waits for the first.
-	reading map[stores.Key]chan struct{}
+	// reading has the objects that fetches read now, until the engine has them: a second one
+	// waits for the first. released has those that were read while any of the fetches under
+	// way has run, with the count of claims that had ended then.
+	reading  map[stores.Key]chan struct{}
+	released map[stores.Key]uint64
+	ended    uint64
+	fetches  int
 }
 
 // errBreaker is the error of calls while the breaker is open.
 var errBreaker = errors.New("store: too many failures, not asked")
 
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
-	return &storeClient{config: c, geometry: g, fingerprint: g.Fingerprint(), reading: map[stores.Key]chan struct{}{}}
+	return &storeClient{config: c, geometry: g, fingerprint: g.Fingerprint(), reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{}}
 }
 
 // pageBytes is the size of a page in an object: the shares of all ranks.
@@ -67,22 +75,82 @@ func (c *storeClient) space(n messages.Namespace) (space *stores.Space, done fun
 	return stores.NewSpace(c.fingerprint, n, compressor), func() { c.compressors.Put(compressor) }
 }
 
-// call makes one call of the store.
-func (c *storeClient) call(ctx context.Context, do func(context.Context) error) error {
+// maxStuck is how many calls may be out that have not ended with their time.
+const maxStuck = 16
+
+// errStuck is the error of calls while so many are out.
+var errStuck = errors.New("store: calls do not end with their time, not asked")
+
+// ask makes one call of the store and returns what it answers. A call that does not end
+// with its time is left behind on its goroutine, which alone may touch what it was given.
+func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (answer T, err error) {
+	if c.stuck.Load() >= maxStuck {
+		return answer, errStuck
+	}
 	if !c.enter() {
-		return errBreaker
+		return answer, errBreaker
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	start := time.Now()
-	err := do(ctx)
+	if c.inline {
+		answer, err = do(ctx)
+	} else {
+		answer, err = leaveBehind(ctx, c, do)
+	}
 	c.calls.Add(1)
 	c.nanos.Add(int64(time.Since(start)))
 	if err != nil {
 		c.errors.Add(1)
 	}
 	c.leave(err)
-	return err
+	return answer, err
+}
+
+// leaveBehind waits for a call no longer than its time.
+func leaveBehind[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		answer T
+		err    error
+	}
+	done := make(chan result, 1)
+	var late atomic.Bool
+	go func() {
+		answer, err := do(ctx)
+		done <- result{answer, err}
+		if !late.CompareAndSwap(false, true) {
+			c.stuck.Add(-1)
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-ctx.Done():
+	}
+	c.stuck.Add(1)
+	if !late.CompareAndSwap(false, true) {
+		c.stuck.Add(-1) // it has just ended
+		r := <-done
+		return r.answer, r.err
+	}
+	var none T
+	return none, ctx.Err()
+}
+
+// has asks which objects the store has.
+func (c *storeClient) has(ctx context.Context, keys []stores.Key) ([]bool, error) {
+	return ask(ctx, c, func(ctx context.Context) ([]bool, error) {
+		found := make([]bool, len(keys))
+		return found, c.config.Store.Has(ctx, keys, found)
+	})
+}
+
+// get reads objects; bodies is empty if nothing was read.
+func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, error) {
+	return ask(ctx, c, func(ctx context.Context) ([][]byte, error) {
+		bodies := make([][]byte, len(keys))
+		return bodies, c.config.Store.Get(ctx, keys, bodies)
+	})
 }
 
 // enter tells whether the breaker allows a call.
@@ -135,11 +203,12 @@ func (c *storeClient) put(ctx context.Context, objects []stores.Object) (saved i
 }
 
 func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object, lost map[stores.Key]bool) int {
-	keys, found := make([]stores.Key, len(objects)), make([]bool, len(objects))
+	keys := make([]stores.Key, len(objects))
 	for i := range objects {
 		keys[i] = objects[i].Key
 	}
-	if err := c.call(ctx, func(ctx context.Context) error { return c.config.Store.Has(ctx, keys, found) }); err != nil {
+	found, err := c.has(ctx, keys)
+	if err != nil {
 		c.dropped.Add(int64(len(objects)))
 		for i := range objects {
 			lost[objects[i].Key] = true
@@ -155,7 +224,7 @@ func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object, los
 	if len(missing) == 0 {
 		return 0
 	}
-	err := c.call(ctx, func(ctx context.Context) error { return c.config.Store.Put(ctx, missing) })
+	_, err = ask(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.config.Store.Put(ctx, missing) })
 	saved := 0
 	for i := range missing {
 		if stores.Failed(err, i) != nil {
@@ -170,14 +239,40 @@ func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object, los
 	return saved
 }
 
-// claim marks objects as being read. If one of them is being read already it marks
-// none and returns what is closed when that is over.
-func (c *storeClient) claim(keys []stores.Key) (done func(), wait <-chan struct{}) {
+// enterFetch counts a fetch that is under way; leaveFetch ends that.
+func (c *storeClient) enterFetch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fetches++
+}
+
+func (c *storeClient) leaveFetch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fetches--; c.fetches == 0 {
+		clear(c.released)
+	}
+}
+
+// readsBefore is how many claims have ended, to be passed to a later claim.
+func (c *storeClient) readsBefore() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// claim marks objects as being read by the only fetch that may. If another one reads any of
+// them, or has done so since the engine was asked what is missing, claim marks none and
+// returns what is closed when that is over: the engine has to be asked again.
+func (c *storeClient) claim(keys []stores.Key, since uint64) (done func(), wait <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range keys {
 		if busy := c.reading[k]; busy != nil {
 			return nil, busy
+		}
+		if c.released[k] > since {
+			return nil, overAlready
 		}
 	}
 	over := make(chan struct{})
@@ -187,12 +282,17 @@ func (c *storeClient) claim(keys []stores.Key) (done func(), wait <-chan struct{
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.ended++
 		for _, k := range keys {
 			delete(c.reading, k)
+			c.released[k] = c.ended
 		}
 		close(over)
 	}, nil
 }
+
+// overAlready is closed.
+var overAlready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Stats returns what the engine and its store have exchanged; zeros without a store.
 func (s Store) Stats() StoreStats {

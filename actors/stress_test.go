@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -35,25 +37,66 @@ const stressHosts = 64
 // Many hosts lead random lives in too little memory. Their kernels read what the
 // engine says is there and find every wrong byte, the hazard checker every access
 // that nothing orders; at the end the engine holds nothing and is right.
-func TestManyHosts(t *testing.T) { pressHosts(t, 0, stressTime(t)) }
+func TestManyHosts(t *testing.T) { pressHosts(t, pressure{length: stressTime(t)}) }
 
 // The same over a group of devices, whose links and schedules differ.
-func TestManyHostsOverAGroup(t *testing.T) { pressHosts(t, 4, stressTime(t)/2) }
+func TestManyHostsOverAGroup(t *testing.T) {
+	pressHosts(t, pressure{ranks: 4, length: stressTime(t) / 2})
+}
 
-// pressHosts makes hosts press for a time on an engine over so many devices, 0 for one that
-// is no group.
-func pressHosts(t *testing.T, ranks int, length time.Duration) {
+// The same with a store that is slow, fails, lies and forgets. Hosts fetch and flush, and
+// admit with a fetch before.
+func TestManyHostsAndAStore(t *testing.T) {
+	bad := &slowStore{badStore{rnd: rand.New(rand.NewPCG(1, 1))}}
+	pressHosts(t, pressure{length: stressTime(t), store: &actors.StoreConfig{
+		Store: bad, Model: "m", Save: actors.SaveOnCommit, SaveBytes: 1 << 14, BreakerFailures: 8, BreakerPause: time.Millisecond,
+	}})
+}
+
+// slowStore is a bad store that takes its time.
+type slowStore struct{ badStore }
+
+func (s *slowStore) sleep() { time.Sleep(time.Duration(s.draw(500)) * time.Microsecond) }
+
+func (s *slowStore) Put(ctx context.Context, objects []stores.Object) error {
+	s.sleep()
+	return s.badStore.Put(ctx, objects)
+}
+
+func (s *slowStore) Has(ctx context.Context, keys []stores.Key, found []bool) error {
+	s.sleep()
+	return s.badStore.Has(ctx, keys, found)
+}
+
+func (s *slowStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	s.sleep()
+	return s.badStore.Get(ctx, keys, bodies)
+}
+
+// pressure is how hosts press, and what they press.
+type pressure struct {
+	ranks  int // devices, 0 for one that is no group
+	length time.Duration
+	store  *actors.StoreConfig // nil: none
+}
+
+// pressHosts makes hosts press an engine for a time.
+func pressHosts(t *testing.T, p pressure) {
+	var options []actors.Option
+	if p.store != nil {
+		options = append(options, actors.WithStore(*p.store))
+	}
 	r := newRig(t, setup{
-		ranks:   ranks,
+		ranks:   p.ranks,
 		windows: []int{full, 16, 8},
 		pages:   []windows.Counts{{Primary: 96, Secondary: 24}, {Primary: 96, Secondary: 24}, {Primary: 160, Secondary: 200}},
-	})
-	end := time.Now().Add(length)
+	}, options...)
+	end := time.Now().Add(p.length)
 	var hosts sync.WaitGroup
 	var lives atomic.Int64
 	all := make([]*walker, stressHosts)
 	for i := range all {
-		all[i] = &walker{rig: r, writer: r.newWriter("host"), rand: rand.New(rand.NewPCG(uint64(i), 1))}
+		all[i] = &walker{rig: r, writer: r.newWriter("host"), rand: rand.New(rand.NewPCG(uint64(i), 1)), stores: p.store != nil}
 	}
 	quiet := make(chan struct{})
 	go func() { // the device works while the hosts press
@@ -81,12 +124,15 @@ func pressHosts(t *testing.T, ranks int, length time.Duration) {
 	stats, err := r.Stats(context.Background())
 	require.NoError(t, err)
 	assert.Zero(t, stats.Sequences)
-	for _, p := range stats.Pools {
-		assert.Zero(t, p.Primary.Used, p.Name)
-		assert.Zero(t, p.Secondary.Used, p.Name)
+	for _, pool := range stats.Pools {
+		assert.Zero(t, pool.Primary.Used, pool.Name)
+		assert.Zero(t, pool.Secondary.Used, pool.Name)
 	}
 	for _, w := range all {
 		assert.Empty(t, w.writer.Problems())
+	}
+	if p.store != nil {
+		t.Logf("%+v", actors.StoreOf(r.Engine).Stats())
 	}
 	r.settle()
 	leaked, err := r.Close(context.Background())
@@ -100,6 +146,7 @@ type walker struct {
 	*rig
 	writer *host.Writer
 	rand   *rand.Rand
+	stores bool
 }
 
 func (w *walker) one(n int) bool { return w.rand.IntN(n) == 0 }
@@ -117,6 +164,16 @@ func (w *walker) prompt() []messages.Token {
 func (w *walker) live() error {
 	if err := w.meddle(); err != nil {
 		return err
+	}
+	if w.stores && w.one(3) {
+		if _, err := actors.StoreOf(w.Engine).Fetch(context.Background(), messages.Prefix{Tokens: w.prompt()}); err != nil {
+			return err
+		}
+	}
+	if w.stores && w.one(10) {
+		if _, err := actors.StoreOf(w.Engine).Flush(context.Background(), 0); err != nil {
+			return err
+		}
 	}
 	running, err := w.arrive()
 	for _, s := range running {
@@ -143,6 +200,9 @@ func (w *walker) arrive() ([]*sequence, error) {
 	requests := make([]messages.AdmitRequest, 1+w.rand.IntN(3))
 	for i := range requests {
 		requests[i].Tokens = w.prompt()
+		if w.stores && w.one(2) {
+			requests[i].Fetch = time.Duration(w.rand.IntN(2000)) * time.Microsecond
+		}
 		if w.one(3) {
 			requests[i].ChunkTokens = tpb * (1 + w.rand.IntN(4))
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/messages"
 )
 
 // Failpoints makes actors of one engine panic, as a bug in them would, so that a
@@ -27,6 +28,13 @@ func WithFailpoints(f *Failpoints) actors.Option {
 // Engine.Submit then; calls that wait would wait for the scheduler.
 func WithScheduler(scheduler *mailbox.Scheduler) actors.Option {
 	return func(s *settings.Settings) { s.Scheduler, s.Scheduled = scheduler, true }
+}
+
+// WithFetchHooks makes fetches from a store wait by serve and await: for simulations, in
+// which a fetch must not block its goroutine. serve sends a request of the fetch and
+// returns when it is answered; await returns when another fetch is over.
+func WithFetchHooks(serve func(messages.Request) error, await func(done <-chan struct{})) actors.Option {
+	return func(s *settings.Settings) { s.FetchWith = settings.FetchHooks{Serve: serve, Await: await} }
 }
 
 // WithOwnGoroutines gives each actor of the engine a goroutine. The race detector

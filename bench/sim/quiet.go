@@ -30,7 +30,7 @@ func (w *world) settle() bool {
 		}
 	}
 	w.hear()
-	if w.sched.Runnable() > 0 {
+	if w.sched.Runnable() > 0 || w.store.fetchOn() {
 		return w.settle()
 	}
 	if len(w.flying) > 0 {

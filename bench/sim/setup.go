@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -22,6 +23,8 @@ type setup struct {
 	calm        bool // no faults at all
 	encodes     bool // an encoder–decoder model; the cross pool is the last one
 	recurrent   bool // a model with recurrent layers; the state pool is the last one
+	hasStore    bool // a store, which is none too good
+	save        actors.SavePolicy
 	maxRestarts int
 	ranks       int // devices; 0: one that is no group
 }
@@ -47,6 +50,12 @@ func groupOf(seed uint64) int {
 		return 0
 	}
 	return 2 << (seed % 3)
+}
+
+// stored reports whether a seed has a store: one in ten has, none of those that tests play
+// for what they have found, and all from four thousand millions on.
+func stored(seed uint64) bool {
+	return (seed >= 4_000_000_000 || seed%1000 >= 600 && seed%1000 < 700) && !encodes(seed)
 }
 
 // drawSetup picks a configuration that stays small and crowded.
@@ -166,6 +175,9 @@ func (s *setup) String() string {
 	}
 	if s.ranks > 0 {
 		text += fmt.Sprintf(" %d ranks;", s.ranks)
+	}
+	if s.hasStore {
+		text += fmt.Sprintf(" a store, save policy %d;", s.save)
 	}
 	if s.encodes {
 		text += fmt.Sprintf(" encoder inputs up to %d tokens;", s.model.EncoderMaxLen)

@@ -126,9 +126,25 @@ func TestSimOfStates(t *testing.T) {
 	}
 }
 
+// TestSimOfStores plays stores that delay, fail, hang, lie, forget and duplicate. One seed has
+// found a store's actor that panicked over blocks behind those that it had forgotten.
+func TestSimOfStores(t *testing.T) {
+	total := tally{}
+	plans := append(of(2000, 9600, 9602, 9603, 9604, 9605, 9606, 9607, 9609), of(3000, 4_000_000_046)...)
+	for _, p := range plans {
+		require.True(t, stored(p.seed))
+		total.join(play(t, p).counts)
+	}
+	for _, what := range []string{
+		"blocks fetched", "store calls that fail", "store calls that hang", "bodies that are wrong", "objects under a wrong key", "recoveries",
+	} {
+		assert.Positive(t, total[what], what)
+	}
+}
+
 // TestSimReplays holds a run to its promise: the same plan is the same run.
 func TestSimReplays(t *testing.T) {
-	for _, seed := range []uint64{21, 22, 23, 25} {
+	for _, seed := range []uint64{21, 22, 23, 25, 9606} {
 		p := plan{seed: seed, steps: 600, tell: true}
 		first := play(t, p).history
 		again := play(t, p).history

@@ -47,6 +47,8 @@ type world struct {
 	look    []host.Inspector // by rank
 	layouts []host.Layout
 
+	store *badStore // nil: none
+
 	hosts    []*application
 	flying   []*request // not answered
 	answered []*request // not yet seen by their hosts
@@ -74,6 +76,7 @@ func newWorld(p plan) (*world, error) {
 	if recurrent(p.seed) {
 		addStates(&w.setup, w.rng)
 	}
+	options := addStore(w)
 	watched.Store(w)
 	w.sched = mailbox.NewChoosingScheduler(func(n int) int { return w.rng.IntN(n) })
 	memory := int64(0)
@@ -90,10 +93,10 @@ func newWorld(p plan) (*world, error) {
 		return nil, err
 	}
 	w.device = &faultyDevice{Device: check.Wrap(w.sim, check.Options{OnProblem: w.hazard})}
-	w.engine, err = actors.Spawn(system.Root, actors.Config{Model: w.model, Cache: w.cache, Pages: w.pages, Device: w.device},
+	w.engine, err = actors.Spawn(system.Root, actors.Config{Model: w.model, Cache: w.cache, Pages: w.pages, Device: w.device}, append(options,
 		enginetest.WithScheduler(w.sched), enginetest.WithFailpoints(&w.points), enginetest.WithFirstGeneration(0),
 		actors.WithClock(w.clock.read), actors.WithMaxInFlight(w.inFlight),
-		actors.WithRestartLimit(w.maxRestarts, 1000*time.Hour))
+		actors.WithRestartLimit(w.maxRestarts, 1000*time.Hour))...)
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +160,9 @@ func (w *world) play() {
 		for range 1 + w.rng.IntN(6) {
 			w.sched.Step()
 		}
+		if w.hasStore && w.rng.IntN(3) == 0 {
+			w.store.fetchOn()
+		}
 	case n < 640:
 		w.passTime()
 	case n < 650:
@@ -165,6 +171,8 @@ func (w *world) play() {
 		}
 	case n < 700:
 		w.observe()
+	case n < 740 && w.hasStore:
+		w.store.fetch()
 	default:
 		w.hosts[w.rng.IntN(len(w.hosts))].act()
 	}
@@ -237,6 +245,9 @@ func (w *world) actors() []string {
 	for _, p := range w.pools {
 		names = append(names, "pool:"+p.Name)
 	}
+	if w.hasStore {
+		names = append(names, "store")
+	}
 	return names
 }
 
@@ -296,6 +307,7 @@ func (w *world) end() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	w.store.endFetches()
 	_, err := w.close(ctx)
 	if w.failure == nil && !w.dead && !errors.Is(err, messages.ErrClosed) {
 		w.fail(err)

@@ -98,11 +98,17 @@ func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers
 
 // leave removes consecutive blocks of a prefix.
 func (x *Index) leave(last protocol.BlockID, n int) {
-	for b := last; n > 0 && b >= 0 && int(b) < len(x.entries); n-- {
+	// Those before a block that is not known are not known either, for they entered before.
+	for b := last; n > 0 && x.knows(b); n-- {
 		parent := x.entries[b].parent
 		x.entries[b] = entry{}
 		b = parent
 	}
+}
+
+// knows tells whether a block has entered and not left since the index began.
+func (x *Index) knows(b protocol.BlockID) bool {
+	return b >= 0 && int(b) < len(x.entries) && x.entries[b].tokens != nil
 }
 
 // Describe returns what an object says of a block. ok is false for a block that is
@@ -113,9 +119,9 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 	}
 	var path []protocol.BlockID // from b up to the first that has a key
 	at := b
-	for at != protocol.NoBlock && !x.entries[at].hasKey {
-		if x.entries[at].tokens == nil {
-			return d, false
+	for at != protocol.NoBlock && !(x.knows(at) && x.entries[at].hasKey) {
+		if !x.knows(at) {
+			return d, false // an index that began later than the tree
 		}
 		path = append(path, at)
 		at = x.entries[at].parent
@@ -130,6 +136,9 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 	if len(path) == 0 {
 		d.Block.Parent = space.Root()
 		if p := x.entries[b].parent; p != protocol.NoBlock {
+			if !x.knows(p) || !x.entries[p].hasKey {
+				return Described{}, false
+			}
 			d.Block.Parent = x.entries[p].key
 		}
 	}

@@ -74,6 +74,25 @@ func TestBlocksLeave(t *testing.T) {
 	assert.Equal(t, before.Block.Parent, after.Block.Parent)
 }
 
+// An index that begins when the tree is not empty, as after a failure, has no key for what
+// stands behind blocks that it does not know, and follows what leaves.
+func TestBlocksBehindUnknownOnes(t *testing.T) {
+	x := blockkeys.New(fingerprint, 2)
+	x.Apply(entered(protocol.NoBlock, messages.Namespace{}, []protocol.BlockID{0, 1}, 1, 2, 3, 4))
+	x.Apply(entered(9, messages.Namespace{}, []protocol.BlockID{3}, 5, 6))
+	_, ok := x.Describe(3)
+	assert.False(t, ok, "behind a block beyond all that are known")
+	x.Apply(entered(2, messages.Namespace{}, []protocol.BlockID{4}, 5, 6))
+	_, ok = x.Describe(4)
+	assert.False(t, ok, "behind a block that is not known")
+
+	x.Apply(&protocol.Changes{List: []protocol.Change{{Kind: protocol.BlocksLeft, Last: 2, Count: 2}}})
+	d, ok := x.Describe(1)
+	require.True(t, ok, "what leaves is not known, and no other block leaves for it")
+	first, _ := x.Describe(0)
+	assert.Equal(t, first.Key, d.Block.Parent)
+}
+
 // An item covers tokens of some blocks of a change only.
 func TestItems(t *testing.T) {
 	x := blockkeys.New(fingerprint, 2)

@@ -48,11 +48,20 @@ type Settings struct {
 	Scheduled bool // Scheduler was given, nil or not
 	// OwnGoroutines gives each actor a goroutine.
 	OwnGoroutines bool
-	SkipWait      string // one of offloader.WaitNames; empty: none
-	Failpoints    *failpoint.Set
+	// FetchWith serves the requests of a fetch and waits for other fetches, instead of the
+	// caller's goroutine; the zero value does neither.
+	FetchWith  FetchHooks
+	SkipWait   string // one of offloader.WaitNames; empty: none
+	Failpoints *failpoint.Set
 	// FirstGeneration is that of the coordinator; nil: one that no other engine of
 	// the process has.
 	FirstGeneration *uint32
+}
+
+// FetchHooks stand for what a fetch waits for.
+type FetchHooks struct {
+	Serve func(request messages.Request) error
+	Await func(done <-chan struct{})
 }
 
 // Defaults are the limits of an engine that nothing was said about.

@@ -1,0 +1,185 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/windows"
+)
+
+var onePool = setup{pages: []windows.Counts{{Primary: 16, Secondary: 16}}}
+
+// stuckStore answers no read before it is released, whatever becomes of the context.
+type stuckStore struct {
+	stores.Memory
+	entered, released chan struct{}
+}
+
+func newStuckStore() *stuckStore {
+	return &stuckStore{entered: make(chan struct{}, 64), released: make(chan struct{})}
+}
+
+func (s *stuckStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	s.entered <- struct{}{}
+	<-s.released
+	return s.Memory.Get(context.WithoutCancel(ctx), keys, bodies)
+}
+
+// A store that does not even heed contexts costs the caller of a fetch its own time. Others
+// are served meanwhile, and the engine closes.
+func TestAStuckStore(t *testing.T) {
+	s := newStuckStore()
+	first := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
+	first.store(run(0, 9))
+	flushed(t, first)
+	first.close()
+
+	r := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
+	ctx, giveUp := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f, err := actors.StoreOf(r.Engine).Fetch(ctx, messages.Prefix{Tokens: run(0, 9)})
+		assert.NoError(t, err)
+		assert.Equal(t, actors.Fetched{}, f)
+	}()
+	<-s.entered
+	r.store(run(100, 9)) // others are served
+	giveUp()
+	<-done // the caller as well, as its time is over
+	a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9), Fetch: time.Millisecond})
+	require.NoError(t, err)
+	assert.Zero(t, a.ReusedTokens)
+	_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
+	require.NoError(t, err)
+	r.close()
+	close(s.released)
+}
+
+// fullStore takes nothing more.
+type fullStore struct{ stores.Memory }
+
+func (*fullStore) Put(context.Context, []stores.Object) error {
+	return errors.New("no space left on device")
+}
+
+// A store that is full loses what was to be saved, and nothing else.
+func TestAFullStore(t *testing.T) {
+	r := newRig(t, onePool, withStore(&fullStore{}, actors.SaveOnCommit))
+	r.store(run(0, 9))
+	assert.Zero(t, flushed(t, r))
+	stats := actors.StoreOf(r.Engine).Stats()
+	assert.EqualValues(t, 2, stats.Dropped)
+	assert.EqualValues(t, 1, stats.Errors)
+	assert.Equal(t, actors.Fetched{LocalTokens: 8}, fetched(t, r, run(0, 9)))
+	r.close()
+}
+
+// oldStore has objects of an older format, and rubbish.
+type oldStore struct {
+	stores.Memory
+	change func(body []byte) []byte
+}
+
+func (s *oldStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	err := s.Memory.Get(ctx, keys, bodies)
+	for i := range bodies {
+		if bodies[i] != nil {
+			bodies[i] = s.change(bodies[i])
+		}
+	}
+	return err
+}
+
+// Objects of another format and rubbish are misses, and counted.
+func TestObjectsThatCannotBeRead(t *testing.T) {
+	for name, change := range map[string]func([]byte) []byte{
+		"older": func(b []byte) []byte { b[4]--; return b },
+		"cut":   func(b []byte) []byte { return b[:len(b)/2] },
+		"noise": func(b []byte) []byte { clear(b); return b },
+		"empty": func([]byte) []byte { return []byte{} },
+		"twice": func(b []byte) []byte { return append(b, b...) },
+		"page":  func(b []byte) []byte { b[len(b)-1]++; return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &oldStore{change: change}
+			first := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
+			first.store(run(0, 9))
+			flushed(t, first)
+			first.close()
+			r := newRig(t, onePool, withStore(s, actors.SaveOnReuse))
+			assert.Equal(t, actors.Fetched{}, fetched(t, r, run(0, 9)))
+			assert.EqualValues(t, 2, actors.StoreOf(r.Engine).Stats().Rejected)
+			r.close()
+		})
+	}
+}
+
+// countingStore counts reads by key.
+type countingStore struct {
+	stores.Memory
+	mu    sync.Mutex
+	reads map[stores.Key]int
+}
+
+func (s *countingStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	s.mu.Lock()
+	for _, k := range keys {
+		s.reads[k]++
+	}
+	s.mu.Unlock()
+	time.Sleep(time.Millisecond) // so that the others ask meanwhile
+	return s.Memory.Get(ctx, keys, bodies)
+}
+
+// Fetches of the same blocks read each of them once.
+func TestFetchesOfOneBlockAreOne(t *testing.T) {
+	s := &countingStore{reads: map[stores.Key]int{}}
+	first := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
+	first.store(run(0, 21))
+	flushed(t, first)
+	first.close()
+	r := newRig(t, onePool, withStore(s, actors.SaveOnReuse))
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			_, err := actors.StoreOf(r.Engine).Fetch(context.Background(), messages.Prefix{Tokens: run(0, 9+4*(i%4))})
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	assert.Len(t, s.reads, 5)
+	for k, n := range s.reads {
+		assert.Equal(t, 1, n, k)
+	}
+	r.verify()
+	r.close()
+}
+
+// The breaker opens after failures and closes by itself when a call succeeds.
+func TestTheBreakerClosesByItself(t *testing.T) {
+	var memory stores.Memory
+	r := newRig(t, onePool, actors.WithStore(actors.StoreConfig{
+		Store: &memory, Model: "m", BreakerFailures: 2, BreakerPause: time.Millisecond,
+	}))
+	memory.Fail(2)
+	stats := actors.StoreOf(r.Engine).Stats
+	fetched(t, r, run(0, 9))
+	assert.False(t, stats().BreakerOpen)
+	fetched(t, r, run(0, 9))
+	assert.True(t, stats().BreakerOpen)
+	for stats().BreakerOpen {
+		fetched(t, r, run(0, 9))
+	}
+	assert.EqualValues(t, 3, stats().Calls, "two that failed and the one that tried")
+	r.close()
+}
