@@ -154,6 +154,7 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 			Model: store.Model, MaxSeqLen: config.Model.MaxSeqLen, Pools: e.pools, Ranks: gpu.Ranks(config.Device),
 		})
 		e.store.inline = e.settings.Scheduler != nil
+		e.store.log, e.store.engine = e.log, e.settings.Name
 	}
 	e.ending.init()
 	e.background.init()

@@ -253,7 +253,7 @@ func ExampleEngine_Lookup() {
 	e.stored(run(100, 12)) // takes the last free pages and one more
 	found, err := e.Lookup(context.Background(), messages.Prefix{Tokens: run(0, 9)})
 	fmt.Printf("%+v %v\n", found, err)
-	// Output: {MatchedTokens:8 PrimaryTokens:4 SecondaryTokens:4 AttentionTokens:0} <nil>
+	// Output: {MatchedTokens:8 PrimaryTokens:4 SecondaryTokens:4 AttentionTokens:0 StoredTokens:0} <nil>
 }
 
 func ExampleEngine_Pin() {

@@ -60,6 +60,43 @@ func (s Store) Fetch(ctx context.Context, p messages.Prefix) (Fetched, error) {
 	return Fetched{Blocks: f.fetched, LocalTokens: found.Found.MatchedTokens}, err
 }
 
+// Lookup is the engine's Lookup with StoredTokens: how many tokens more would match after a
+// Fetch of the prefix. It changes nothing. When ctx ends or the store fails, StoredTokens
+// counts what was known to be there by then; others are served meanwhile.
+func (s Store) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, error) {
+	e := s.engine
+	if e.store == nil {
+		return messages.Found{}, errNoStore()
+	}
+	f := &fetch{engine: e, client: e.store, prefix: p}
+	serve := context.WithoutCancel(ctx)
+	length, err := f.reach(ctx, serve)
+	if err != nil {
+		return messages.Found{}, err
+	}
+	found := &messages.Lookup{Prefix: p}
+	err = first(f.do(serve, found), &found.Err)
+	// A lookup matches all tokens but the last, as an admission does.
+	reach := min(length*e.validate.TokensPerBlock, len(p.Tokens)-1)
+	found.Found.StoredTokens = max(0, reach-found.Found.MatchedTokens)
+	return found.Found, err
+}
+
+// reach is how many blocks a match would have after the fetch.
+func (f *fetch) reach(ctx, serve context.Context) (int, error) {
+	survey := &protocol.Fetch{Prefix: f.prefix}
+	if err := first(f.do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
+		return 0, err
+	}
+	f.name(survey.Missing)
+	if ctx.Err() == nil && f.engine.validate.Onboard {
+		f.ask(ctx, survey.Missing)
+	}
+	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Count: true}
+	err := first(f.do(serve, r), &r.Err)
+	return r.Length, err
+}
+
 // fetchBefore fetches for admissions that ask for it, each for its own time at most.
 func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitRequest) {
 	var all sync.WaitGroup

@@ -204,6 +204,10 @@ func (e *Engine) Resize(ctx context.Context, pages []int) (messages.Rebalanced, 
 func (e *Engine) Stats(ctx context.Context) (messages.Stats, error) {
 	m := &messages.ReadStats{}
 	err := first(e.Do(ctx, m), &m.Err)
+	if e.store != nil && err == nil {
+		store := StoreOf(e).Stats()
+		m.Stats.Store = &store
+	}
 	return m.Stats, err
 }
 

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,16 +13,7 @@ import (
 )
 
 // StoreStats counts what an engine and its store have exchanged.
-type StoreStats struct {
-	SavedObjects, SavedBytes     int64
-	FetchedObjects, FetchedBytes int64
-	Misses                       int64 // pages that were asked for and were not there
-	Rejected                     int64 // bodies that were not what was asked for
-	Dropped                      int64 // pages that were not saved: no room, or the store failed
-	Calls, Errors                int64
-	CallTime                     time.Duration // all calls together
-	BreakerOpen                  bool
-}
+type StoreStats = messages.StoreStats
 
 // storeClient is the engine's access to its store: it bounds each call in time, counts
 // and stops calling a store that fails again and again. It is safe for concurrent use.
@@ -33,8 +25,12 @@ type storeClient struct {
 
 	savedObjects, savedBytes, fetchedObjects, fetchedBytes atomic.Int64
 	misses, rejected, dropped, calls, errors, nanos        atomic.Int64
+	opened                                                 atomic.Int64
+	latency                                                [messages.StoreLatencies]atomic.Int64
 
 	mu     sync.Mutex
+	log    *slog.Logger
+	engine string       // its name in the log
 	inline bool         // calls are made on the goroutine of their caller, in simulations
 	stuck  atomic.Int64 // calls that have not ended with their time
 
@@ -98,8 +94,7 @@ func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T
 	} else {
 		answer, err = leaveBehind(ctx, c, do)
 	}
-	c.calls.Add(1)
-	c.nanos.Add(int64(time.Since(start)))
+	c.took(time.Since(start))
 	if err != nil {
 		c.errors.Add(1)
 	}
@@ -181,10 +176,18 @@ func (c *storeClient) leave(err error) {
 	c.probing = false
 	switch {
 	case err == nil:
+		if !c.until.IsZero() {
+			c.log.Info("kvactor: the store answers again", "engine", c.engine)
+		}
 		c.failures, c.until = 0, time.Time{}
 	case errors.Is(err, context.Canceled):
 	default:
 		if c.failures++; c.config.BreakerFailures > 0 && c.failures >= c.config.BreakerFailures {
+			if c.until.IsZero() {
+				c.opened.Add(1)
+				c.log.Warn("kvactor: the store is not asked for a while: too many calls failed one after the other",
+					"engine", c.engine, "failures", c.failures, "pause", c.config.BreakerPause, "err", err)
+			}
 			c.until = time.Now().Add(c.config.BreakerPause)
 		}
 	}
@@ -303,10 +306,27 @@ func (s Store) Stats() StoreStats {
 	c.mu.Lock()
 	open := !c.until.IsZero()
 	c.mu.Unlock()
-	return StoreStats{
+	stats := StoreStats{
 		SavedObjects: c.savedObjects.Load(), SavedBytes: c.savedBytes.Load(),
 		FetchedObjects: c.fetchedObjects.Load(), FetchedBytes: c.fetchedBytes.Load(),
 		Misses: c.misses.Load(), Rejected: c.rejected.Load(), Dropped: c.dropped.Load(),
-		Calls: c.calls.Load(), Errors: c.errors.Load(), CallTime: time.Duration(c.nanos.Load()), BreakerOpen: open,
+		Calls: c.calls.Load(), Errors: c.errors.Load(), CallTime: time.Duration(c.nanos.Load()),
+		BreakerOpen: open, BreakerOpened: c.opened.Load(),
 	}
+	for i := range c.latency {
+		stats.Latency[i] = c.latency[i].Load()
+	}
+	return stats
+}
+
+// took counts the time of a call.
+func (c *storeClient) took(d time.Duration) {
+	c.calls.Add(1)
+	c.nanos.Add(int64(d))
+	bounds := messages.StoreLatencyBounds()
+	i := 0
+	for i < len(bounds) && d > bounds[i] {
+		i++
+	}
+	c.latency[i].Add(1)
 }

@@ -65,6 +65,45 @@ func TestAStuckStore(t *testing.T) {
 	close(s.released)
 }
 
+// A lookup that asks the store says how many tokens more a fetch would make match, and
+// brings nothing.
+func TestLookupOfWhatIsStored(t *testing.T) {
+	var memory stores.Memory
+	first := newRig(t, onePool, withStore(&memory, actors.SaveOnCommit))
+	first.store(run(0, 21))
+	flushed(t, first)
+	first.close()
+
+	r := newRig(t, onePool, withStore(&memory, actors.SaveOnReuse))
+	lookup := func(n int) messages.Found {
+		t.Helper()
+		found, err := actors.StoreOf(r.Engine).Lookup(context.Background(), messages.Prefix{Tokens: run(0, n)})
+		require.NoError(t, err)
+		return found
+	}
+	r.store(run(0, 8))
+	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8, StoredTokens: 12}, lookup(21))
+	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8, StoredTokens: 11}, lookup(20), "all but the last")
+	memory.Fail(1)
+	assert.Equal(t, messages.Found{MatchedTokens: 8, PrimaryTokens: 8}, lookup(21), "the store does not answer")
+	stats, err := r.Stats(context.Background())
+	require.NoError(t, err)
+	assert.Zero(t, stats.Store.FetchedObjects)
+	assert.EqualValues(t, 3, stats.Store.Calls)
+	counted := int64(0)
+	for _, n := range stats.Store.Latency {
+		counted += n
+	}
+	assert.EqualValues(t, 3, counted)
+	assert.EqualValues(t, 1, stats.Store.Errors)
+	r.close()
+
+	none := newRig(t, onePool)
+	_, err = actors.StoreOf(none.Engine).Lookup(context.Background(), messages.Prefix{Tokens: run(0, 9)})
+	assert.ErrorIs(t, err, messages.ErrNotSupported)
+	none.close()
+}
+
 // fullStore takes nothing more.
 type fullStore struct{ stores.Memory }
 

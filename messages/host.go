@@ -218,6 +218,9 @@ type Found struct {
 	// AttentionTokens is what the attention pools alone would have matched; 0 for
 	// models without recurrent layers.
 	AttentionTokens int
+	// StoredTokens is how many tokens more a fetch of the prefix could make match: those
+	// that only the engine's store has. It is 0 unless the store was asked.
+	StoredTokens int
 }
 
 // Pinned answers a pin.
@@ -313,4 +316,7 @@ type Stats struct {
 	Sequences    int // running now
 	Rounds       int64
 	Restarts     int64 // of actors that failed
+	// Store is what the engine and its store have exchanged; nil without a store, and in the
+	// answer of a ReadStats.
+	Store *StoreStats
 }

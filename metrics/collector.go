@@ -49,7 +49,7 @@ type Collector struct {
 	source Source // nil before Attach
 	pools  []windows.Pool
 
-	own, vllm, trtllm descriptions
+	own, store, vllm, trtllm descriptions
 
 	busy, moved *prometheus.CounterVec // by stream
 	times       *pageTimes
@@ -74,6 +74,7 @@ func New(o Options) *Collector {
 	c.busy = stream("link_busy_seconds_total", "Time for which copies of a stream were under way, by the device's clock.")
 	c.moved = stream("link_bytes_total", "Bytes that the copies of a stream have moved.")
 	c.own = ownDescriptions(labels)
+	c.store = storeDescriptions(labels)
 	if o.Aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {
 		c.vllm = vllmDescriptions(labels)
 	}
@@ -122,6 +123,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	c.own.gauge(out, "up", 1)
 	c.collectEngine(out, &stats)
+	if stats.Store != nil {
+		c.collectStore(out, stats.Store)
+	}
 	for i := range stats.Pools {
 		c.collectPool(out, &stats.Pools[i])
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // served is a collector over an engine that has served prompts: two alike, one that is
@@ -34,7 +35,8 @@ func served(t *testing.T, o Options) *Collector {
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}}, Device: device,
-	}, kvactor.With(actors.WithCallObserver(c.Observe), actors.WithPageObserver(1, c.ObservePage)))
+	}, kvactor.With(actors.WithCallObserver(c.Observe), actors.WithPageObserver(1, c.ObservePage),
+		actors.WithStore(actors.StoreConfig{Store: &stores.Memory{}, Model: "m"})))
 	require.NoError(t, err)
 	c.ObservePage(messages.PageTime{Pool: 0, Duration: time.Hour}) // before Attach: no pool has a name
 	t.Cleanup(func() {

@@ -61,7 +61,7 @@ func (f *fetch) open(r *protocol.Fetch) { f.request, f.stage = r, fetchIdle }
 // start asks the tree for the blocks of the prefix.
 func (f *fetch) start() {
 	r := f.request
-	r.Err, r.Missing, r.Wanted, r.Fetched = nil, nil, nil, 0
+	r.Err, r.Missing, r.Wanted, r.Fetched, r.Length = nil, nil, nil, 0, 0
 	if err := f.config.ValidatePrefix(&r.Prefix); err != nil {
 		r.Err = err
 		f.kernel.reply()

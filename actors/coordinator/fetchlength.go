@@ -123,7 +123,8 @@ func (f *fetch) longest() int {
 // host has read what is missing.
 func (f *fetch) measured() {
 	f.length = f.longest()
-	if f.length == 0 {
+	f.request.Length = f.length
+	if f.length == 0 || f.request.Count {
 		f.finish()
 		return
 	}

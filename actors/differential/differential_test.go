@@ -47,6 +47,10 @@ func (r rig) Flush(ctx context.Context, id messages.SequenceID) (int, error) {
 	return actors.StoreOf(r.Engine).Flush(ctx, id)
 }
 
+func (r rig) LookupStored(ctx context.Context, p messages.Prefix) (messages.Found, error) {
+	return actors.StoreOf(r.Engine).Lookup(ctx, p)
+}
+
 func (r rig) FailStore(down bool) {
 	r.memory.Fail(0)
 	if down {

@@ -43,17 +43,11 @@ func (t *StoreTier) fetch(q messages.Prefix) (blocks int) {
 	}
 	key := symbols(q.Tokens, q.Multimodal)
 	store := t.o.cfg.Store.Store
-	inStore := func(p *pool, index int) bool {
-		return t.o.cfg.OnboardBlocks && store.objects[objectName(p, q.Namespace, key[:(index+1)*t.o.tpb])]
-	}
-	none := func(*pool, int) bool { return false }
-	if !t.o.cfg.OnboardBlocks || !t.anyMissing(q, key) || !store.call() {
-		inStore = none
-	}
+	inStore := t.asked(q, key)
 	length, plan := t.longestFetch(q, key, inStore)
 	for _, a := range plan {
 		if len(a.missing) > 0 && !store.call() {
-			length, plan = t.longestFetch(q, key, none)
+			length, plan = t.longestFetch(q, key, nowhere)
 			break
 		} else if len(a.missing) > 0 {
 			break
@@ -63,6 +57,32 @@ func (t *StoreTier) fetch(q messages.Prefix) (blocks int) {
 		return 0
 	}
 	return t.bringIn(q, key, plan)
+}
+
+// nowhere is what a store has that does not answer.
+func nowhere(*pool, int) bool { return false }
+
+// asked is what the store says that it has of a prefix.
+func (t *StoreTier) asked(q messages.Prefix, key []symbol) func(*pool, int) bool {
+	store := t.o.cfg.Store.Store
+	if !t.o.cfg.OnboardBlocks || !t.anyMissing(q, key) || !store.call() {
+		return nowhere
+	}
+	return func(p *pool, index int) bool {
+		return store.objects[objectName(p, q.Namespace, key[:(index+1)*t.o.tpb])]
+	}
+}
+
+// Lookup is that of the oracle, with the tokens that a fetch would make match besides.
+func (t *StoreTier) Lookup(ctx context.Context, q messages.Prefix) (messages.Found, error) {
+	found, err := t.o.Lookup(ctx, q)
+	if err != nil || !t.o.cfg.BlockReuse {
+		return found, err
+	}
+	key := symbols(q.Tokens, q.Multimodal)
+	length, _ := t.longestFetch(q, key, t.asked(q, key))
+	found.StoredTokens = max(0, min(length, len(key)-1)-found.MatchedTokens)
+	return found, nil
 }
 
 // anyMissing reports whether any page of the prefix's whole blocks is in no tier: the store

@@ -70,12 +70,15 @@ type Fetch struct {
 	// has not been asked. Bytes are the pages of those that have been read.
 	Stored [][]bool
 	Bytes  [][][]byte
+	// Count only asks, with Stored, for Length: nothing is brought and nothing is used.
+	Count bool
 
 	Missing [][]bool // answered without Stored: pages that no tier has, [pool][block]
 	// Wanted are the pages that are to be read, [pool][block]; nil: the fetch is
 	// complete.
 	Wanted  [][]bool
 	Fetched int // blocks of which a page came in
+	Length  int // blocks that a match would reach with what the store has
 	Err     error
 }
 

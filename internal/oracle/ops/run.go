@@ -38,7 +38,7 @@ func (c Comparison) Check(t *rapid.T) {
 		"lookup": r.lookup, "pin": r.pin, "unpin": r.unpin, "prefetch": r.prefetch, "prefetch2": r.prefetch,
 		"invalidate": r.invalidate, "reset": r.reset, "advance": r.advance,
 		"snapshot": r.snapshot, "wrong": r.wrong,
-		"fetch": r.fetch, "fetch2": r.fetch, "refetch": r.refetch, "refetch2": r.refetch, "flush": r.flush, "outage": r.outage, "reopen": r.reopen,
+		"fetch": r.fetch, "fetch2": r.fetch, "refetch": r.refetch, "refetch2": r.refetch, "lookupStored": r.lookupStored, "flush": r.flush, "outage": r.outage, "reopen": r.reopen,
 	}
 	maps.DeleteFunc(all, func(name string, _ func(*rapid.T)) bool { return slices.Contains(c.Without, name) })
 	all[""] = r.compareState

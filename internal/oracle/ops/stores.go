@@ -16,6 +16,8 @@ type StoreEngine interface {
 	Engine
 	Fetch(context.Context, messages.Prefix) (blocks, localTokens int, err error)
 	Flush(context.Context, messages.SequenceID) (saved int, err error)
+	// LookupStored is a lookup that asks the store as well.
+	LookupStored(context.Context, messages.Prefix) (messages.Found, error)
 	// FailStore makes all calls of the store fail until it is called with false.
 	FailStore(down bool)
 }
@@ -40,6 +42,11 @@ func (m Model) Fetch(ctx context.Context, q messages.Prefix) (blocks, localToken
 // Flush counts what the oracle has saved.
 func (m Model) Flush(ctx context.Context, id messages.SequenceID) (saved int, err error) {
 	return m.store.Flush(ctx, id)
+}
+
+// LookupStored asks the oracle's store as well.
+func (m Model) LookupStored(ctx context.Context, q messages.Prefix) (messages.Found, error) {
+	return m.store.Lookup(ctx, q)
 }
 
 // FailStore makes the oracle's store fail.
@@ -82,6 +89,15 @@ func (r *run) fetch(t *rapid.T) {
 	r.same(t, "fetch", ea, eb, [2]int{na, la}, [2]int{nb, lb})
 }
 
+// lookupStored looks a prefix up in the store as well.
+func (r *run) lookupStored(t *rapid.T) {
+	a, b := r.stores(t)
+	q := r.drawLong(t)
+	fa, ea := a.LookupStored(r.ctx, q)
+	fb, eb := b.LookupStored(r.ctx, q)
+	r.same(t, "lookup with the store", ea, eb, fa, fb)
+}
+
 // drawLong draws what was seen before and has a whole block, if anything has.
 func (r *run) drawLong(t *rapid.T) messages.Prefix {
 	long := slices.DeleteFunc(slices.Clone(r.seen), func(q messages.Prefix) bool { return len(q.Tokens) < r.config.TokensPerBlock })
@@ -105,6 +121,7 @@ func (r *run) refetch(t *rapid.T) {
 	}
 	r.compareSaved(t) // the engine has written it then
 	r.same(t, "reset", r.a.Reset(r.ctx), r.b.Reset(r.ctx), nil, nil)
+	r.lookupStored(t)
 	if r.down && rapid.Bool().Draw(t, "up") {
 		r.outage(t)
 	}

@@ -191,6 +191,8 @@ type lookupAnswer struct {
 	SecondaryTokens int `json:"secondary_tokens"`
 	// AttentionTokens is nil for a model without recurrent layers.
 	AttentionTokens *int `json:"attention_tokens,omitempty"`
+	// StoredTokens is nil unless the line asks for them.
+	StoredTokens *int `json:"stored_tokens,omitempty"`
 }
 
 type pinAnswer struct {

@@ -25,19 +25,35 @@ func (p *player) prefixOf(op string, line prefixLine) (messages.Prefix, error) {
 }
 
 func decodeLookup(o *object) request {
-	line := o.prefix()
+	line, stored := o.prefix(), o.flagOr("stored", false)
 	return withHost("lookup", func(p *player) (any, error) {
 		prefix, err := p.prefixOf("lookup", line)
 		if err != nil {
 			return nil, err
 		}
-		found, err := p.engine.Lookup(p.ctx, prefix)
-		answer := lookupAnswer{done("lookup"), found.MatchedTokens, found.PrimaryTokens, found.SecondaryTokens, nil}
+		found, err := p.lookup(prefix, stored)
+		answer := lookupAnswer{
+			head: done("lookup"), MatchedTokens: found.MatchedTokens, PrimaryTokens: found.PrimaryTokens, SecondaryTokens: found.SecondaryTokens,
+		}
+		if stored {
+			answer.StoredTokens = &found.StoredTokens
+		}
 		if p.recurrent() {
 			answer.AttentionTokens = &found.AttentionTokens
 		}
 		return answer, err
 	})
+}
+
+// lookup asks the engine, and with stored its store as well.
+func (p *player) lookup(prefix messages.Prefix, stored bool) (messages.Found, error) {
+	if !stored {
+		return p.engine.Lookup(p.ctx, prefix)
+	}
+	if err := p.withoutStore("lookup with stored"); err != nil {
+		return messages.Found{}, err
+	}
+	return p.rig.Store.Lookup(p.ctx, prefix)
 }
 
 func decodePin(o *object) request {

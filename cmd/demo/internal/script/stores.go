@@ -21,6 +21,7 @@ type Store struct {
 type StoreEngine interface {
 	Flush(context.Context, messages.SequenceID) (saved int, err error)
 	Fetch(context.Context, messages.Prefix) (actors.Fetched, error)
+	Lookup(context.Context, messages.Prefix) (messages.Found, error)
 }
 
 // storeLine is the store of an open line.
