@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -161,4 +162,131 @@ func TestImportStopsAtTheEnd(t *testing.T) {
 	require.NoError(t, from.release(s))
 	from.close()
 	to.close()
+}
+
+// Working pages of recurrent layers go with the sequence, whole.
+func TestHandoverOfStates(t *testing.T) {
+	ctx := context.Background()
+	from, to := newRig(t, stateful()), newRig(t, stateful())
+	launch := func(r *rig, id messages.SequenceID, chains []host.Chain, computed, n int, ready []messages.Ticket) messages.Ticket {
+		tables, err := r.TablesOf(ctx, id)
+		require.NoError(t, err)
+		ticket, err := r.writer.Launch(host.Step{
+			Label: "compute", Waits: ready,
+			Reads:  []host.Span{{Chains: chains, To: computed, Table: host.Beam(tables, 0)}},
+			Writes: []host.Span{{Chains: chains, From: computed, To: n, Table: host.Beam(tables, 0)}},
+			States: []host.StateUpdate{{Pool: 3, Page: tables[3][0][0], From: host.StateAfter(chains, computed), To: host.StateAfter(chains, n)}},
+		})
+		require.NoError(t, err)
+		return ticket
+	}
+	a, err := from.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 19)})
+	require.NoError(t, err)
+	chains := host.Chains(messages.Prefix{Tokens: run(0, 19)})
+	after := launch(from, a.Sequence, chains, 0, 19, a.Ready)
+	committed, err := from.Commit(ctx, []messages.CommitStep{{Sequence: a.Sequence, Computed: 19, After: after}})
+	require.NoError(t, err)
+	require.NoError(t, committed[0].Err)
+	stream := exported(t, from, a.Sequence)
+
+	m, err := actors.HandoversOf(to.Engine).Import(ctx, bytes.NewReader(stream))
+	require.NoError(t, err)
+	got := arrived(m)
+	appended, err := to.Append(ctx, []messages.AppendStep{{Sequence: m.Sequence, Tokens: run(70, 1)}})
+	require.NoError(t, err)
+	require.NoError(t, appended[0].Err)
+	got.chains = append(got.chains, got.chains[18].Next(70, messages.Cover{}))
+	// The kernel reads the state that has come, and everything before it.
+	last := launch(to, m.Sequence, got.chains, 19, 20, append(m.Ready, appended[0].Ready...))
+	to.settle()
+	assert.Empty(t, to.writer.Problems())
+	for r, step := range map[*rig]messages.ReleaseStep{from: {Sequence: a.Sequence, After: after}, to: {Sequence: m.Sequence, After: last}} {
+		results, err := r.Release(ctx, []messages.ReleaseStep{step})
+		require.NoError(t, err)
+		require.NoError(t, results[0].Err)
+		require.NoError(t, r.Check(ctx))
+		r.close()
+	}
+}
+
+// Items, salts, sessions and retention are those of the source.
+func TestHandoverOfAttributes(t *testing.T) {
+	ctx := context.Background()
+	from, to := newRig(t, limited(24)), newRig(t, limited(24))
+	request := messages.AdmitRequest{
+		Tokens: run(0, 21), Namespace: messages.Namespace{Salt: "\xff salt", HasLoRA: true}, Session: "s",
+		Multimodal: []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 2, Length: 5}, {Hash: [32]byte{1}, Start: 7, Length: 3}},
+		Retention: &messages.Retention{
+			Ranges: []messages.RetentionRange{{Start: 4, End: messages.EndOfPrompt, Priority: 80, Duration: time.Hour}},
+			Decode: &messages.DecodeRetention{Priority: 10},
+		},
+	}
+	a, err := from.Admit(ctx, request)
+	require.NoError(t, err)
+	q := admitted(request, &a)
+	require.NoError(t, from.compute(from.writer, q, 21))
+	_, m := handed(t, from, to, q.id)
+	assert.Equal(t, request.Namespace, m.Namespace)
+	assert.Equal(t, request.Session, m.Session)
+	assert.Equal(t, request.Retention, m.Retention)
+	assert.Equal(t, request.Multimodal, m.Multimodal)
+	assert.Equal(t, request.Tokens, m.Tokens)
+	got := arrived(m)
+	to.verify(got)
+	require.NoError(t, to.release(got))
+	found, err := to.Lookup(ctx, messages.Prefix{Namespace: request.Namespace, Tokens: request.Tokens, Multimodal: request.Multimodal})
+	require.NoError(t, err)
+	assert.Equal(t, 20, found.MatchedTokens, "what has come is stored under the same identity")
+	// The other way round the source of the items is a sequence that has come.
+	_, back := handed(t, from, to, q.id)
+	_, again := handed(t, to, from, back.Sequence)
+	assert.Equal(t, request.Multimodal, again.Multimodal)
+	require.NoError(t, to.release(arrived(back)))
+	require.NoError(t, from.release(arrived(again)))
+	require.NoError(t, from.release(q))
+	from.verify()
+	to.verify()
+	from.close()
+	to.close()
+}
+
+// A rebalance between the batches of a hand-over gives pages other numbers: the bytes are
+// still right.
+func TestHandoverDuringARebalance(t *testing.T) {
+	ctx := context.Background()
+	s := setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 16}, {Primary: 16}}}
+	from, to := newRig(t, s, actors.WithHandover(actors.HandoverConfig{StagingBytes: 1})), newRig(t, s)
+	from.store(run(500, 40))
+	q, err := from.start(run(0, 21))
+	require.NoError(t, err)
+	from.settle()
+	var stream bytes.Buffer
+	pages := [][]int{{20, 12}, {10, 22}}
+	resize := func() {
+		_, err := from.Resize(ctx, pages[0])
+		assert.NoError(t, err)
+		pages[0], pages[1] = pages[1], pages[0]
+	}
+	w := &everyWrite{Writer: &stream, call: resize}
+	x, err := actors.HandoversOf(from.Engine).Export(ctx, q.id, w)
+	require.NoError(t, err)
+	require.NoError(t, x.Release(ctx))
+	m, err := actors.HandoversOf(to.Engine).Import(ctx, &stream)
+	require.NoError(t, err)
+	got := arrived(m)
+	to.verify(got)
+	require.NoError(t, to.release(got))
+	require.NoError(t, from.release(q))
+	from.close()
+	to.close()
+}
+
+type everyWrite struct {
+	io.Writer
+	call func()
+}
+
+func (w *everyWrite) Write(b []byte) (int, error) {
+	w.call()
+	return w.Writer.Write(b)
 }

@@ -88,7 +88,7 @@ func rootCommand() *cobra.Command {
   demo replay trace.jsonl.gz --pages 20000 --atomic
   demo script cmd/demo/testdata/readme.jsonl`
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(converseCommand(&profiling), replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand(), fleetCommand())
+	root.AddCommand(converseCommand(&profiling), replayCommand(&profiling), scriptCommand(), modelCommand(), planCommand(), chatCommand(), serveCommand(), fleetCommand(), handoverCommand())
 	return root
 }
 

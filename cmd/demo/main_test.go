@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "fleet" && os.Args[2] == "engine" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) // a process of demo fleet
 	}
+	if len(os.Args) > 2 && os.Args[1] == "handover" && os.Args[2] == "decode" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) // a process of demo handover
+	}
 	if args := os.Getenv(asDemo); args != "" {
 		os.Exit(run(context.Background(), strings.Split(args, "\n"), os.Stdin, os.Stdout, os.Stderr))
 	}

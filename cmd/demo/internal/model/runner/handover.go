@@ -1,0 +1,39 @@
+package runner
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Send hands a sequence over to the runner at the other end of a connection. It goes on
+// here, too, until it is released.
+func (r *Runner) Send(ctx context.Context, s *Sequence, connection io.ReadWriter) (*kvactor.Exported, error) {
+	return r.Engine.Send(ctx, s.cached, connection)
+}
+
+// Receive takes a sequence from Send. Tokens that the source has sampled and not computed
+// are computed by the next step.
+func (r *Runner) Receive(ctx context.Context, connection io.ReadWriter) (*Sequence, *kvactor.Imported, error) {
+	in, err := r.Engine.Receive(ctx, connection)
+	if err != nil {
+		return nil, nil, err
+	}
+	computed := in.Sequence.Computed()
+	return &Sequence{
+		Tokens: slices.Clone(in.Tokens), Prompt: in.Sequence.Prompt(), Reused: computed, cached: in.Sequence, computed: computed,
+		recurrent: r.Model.Recurrent(), state: computed,
+	}, in, nil
+}
+
+// Sample appends the greedy choice after the last step, which the next step computes.
+func (r *Runner) Sample(ctx context.Context, s *Sequence) error {
+	errs, err := r.Append(ctx, []*Sequence{s}, [][]messages.Token{{s.Next()}})
+	if err == nil {
+		err = errs[0]
+	}
+	return err
+}
