@@ -82,7 +82,7 @@ func (r *run) open(ctx context.Context) error {
 // play goes from window to window until the source has no more requests.
 func (r *run) play(ctx context.Context) error {
 	for {
-		if err := r.accept(); err != nil {
+		if err := errors.Join(ctx.Err(), r.accept()); err != nil {
 			return err
 		}
 		if len(r.sources) == 0 {

@@ -214,7 +214,24 @@ func TestAProcessEnds(t *testing.T) {
 		return e, err
 	})
 	_, err := Run(t.Context(), c)
-	require.ErrorContains(t, err, "engine 1: the process does not")
+	require.ErrorContains(t, err, "engine 1: the process does not answer")
+}
+
+// A run that is ended in its middle says so, and ends its processes.
+func TestARunIsEnded(t *testing.T) {
+	path := writeTrace(t)
+	for _, open := range []func(context.Context, int) (Engine, error){locals(nil), processes(t, settings())} {
+		c := fleetOf(t, path, open)
+		ctx, end := context.WithCancel(t.Context())
+		c.Progress = func(s Status) {
+			if s.Answered > testRequests/2 {
+				end()
+			}
+		}
+		_, err := Run(ctx, c)
+		require.ErrorIs(t, err, context.Canceled)
+		end()
+	}
 }
 
 // What is wrong with an engine's settings is said by the process that has them.

@@ -64,12 +64,16 @@ func NewProcess(ctx context.Context, s Settings, command *exec.Cmd) (_ Engine, e
 	return p, nil
 }
 
-func (p *process) run(_ context.Context, w Window) (Reply, error) {
+func (p *process) run(ctx context.Context, w Window) (Reply, error) {
 	var r Reply
-	if err := p.encode.Encode(w); err != nil {
-		return r, fmt.Errorf("the process does not take requests: %w", err)
+	err := p.encode.Encode(w)
+	if err == nil {
+		err = p.out.Decode(&r)
 	}
-	if err := p.out.Decode(&r); err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // the process was ended with the run
+		return r, ctx.Err()
+	case err != nil:
 		return r, fmt.Errorf("the process does not answer: %w", err)
 	}
 	if r.Error != "" {
