@@ -76,6 +76,7 @@ Bytes and times are those of Llama-3.1-8B on an H100 for each engine.`,
 			if err := f.open(args); err != nil {
 				return err
 			}
+			shareStderr(c)
 			return runFleet(c, &f)
 		},
 	}
