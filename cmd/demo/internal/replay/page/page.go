@@ -16,7 +16,11 @@ import (
 //go:embed page.html
 var source string
 
-var page = template.Must(template.New("page").Parse(source))
+// page shows counts as tables do.
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"count": func(n int) string { return report.Count(n) },
+	"large": func(n int64) string { return report.Count(n) },
+}).Parse(source))
 
 // figure is a chart in the page.
 type figure struct {
