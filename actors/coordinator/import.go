@@ -98,6 +98,7 @@ func (m *importing) start() {
 	m.survey = &protocol.Survey{}
 	m.match = &protocol.Match{Header: protocol.Header{Epoch: m.kernel.epoch}, Items: []protocol.MatchItem{{
 		Namespace: s.Namespace, Tokens: s.Tokens(0), Multimodal: p.Multimodal, KeepSymbols: sequence.HoldsSymbols(s), Limit: r.Computed, Survey: m.survey,
+		Checkpoint: protocol.NoBlock, // the states come with the stream
 	}}}
 	m.stage = importSurveying
 	m.kernel.toTree(m.match)

@@ -33,6 +33,7 @@ import (
 //	pin p=0..8    unpin p         prefetch 0..8    lookup 0..8
 //	invalidate 0..8, session:s, salt:s             reset
 //	rebalance demand, wfullh1=0.5 …, pages=(4,8)
+//	import a=0..13 [items]        describe a       see script_handover_test.go
 //	fail onboard=1                the next copies of that kind fail: offload, onboard, copy; device: the next resize
 //	lose tree [dirty] [at=2]      an actor fails before its next message, or the second
 //	wait ms=5     draw            quiet            stats
@@ -273,6 +274,8 @@ func (s *script) request(d *datadriven.TestData) {
 		s.rewindOrFork(d)
 	case "pin", "unpin", "lookup", "prefetch":
 		s.stored(d)
+	case "import", "describe":
+		s.handOver(d)
 	default:
 		s.rare(d)
 	}
