@@ -11,15 +11,18 @@ import (
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
-// branches are n prompts that share their first blocks and have blocks of their own.
+// branches are n prompts that share their first blocks and have blocks of their own. They
+// are stored by one message, since a build with invariants checks the whole tree after each.
 func branches(f *fixture, n, shared, own int) {
+	f.apply.Stores = f.apply.Stores[:0]
 	for i := range n {
 		tokens := counting(2 * (shared + own))
 		for j := 2 * shared; j < len(tokens); j++ {
 			tokens[j] = messages.Token(1000 + i)
 		}
-		f.put(tokens)
+		f.apply.Stores = append(f.apply.Stores, protocol.StoreItem{Tokens: tokens, To: len(tokens), Tables: f.table(tokens)})
 	}
+	f.Apply(&f.apply)
 }
 
 // The largest nodes come first in the selection, each with its parent.
