@@ -218,7 +218,7 @@ func (s *session) writeBatch(out *handover.Writer, items []protocol.TransferItem
 	for i := range items {
 		it := &items[i]
 		headers[i] = handover.Header{Kind: handover.Page, Pool: uint32(it.Pool), Block: uint32(it.Block)}
-		bodies[i] = s.staging.bytes(it.Slot, s.engine.pools[it.Pool].PageBytes)
+		bodies[i] = s.staging.read(it.Slot, s.engine.pools[it.Pool].PageBytes)
 	}
 	return out.Pages(headers, bodies)
 }

@@ -63,25 +63,55 @@ const stagingPages = 64
 type staging struct {
 	device gpu.Device
 	pool   gpu.Pool
+	ranks  int // shares of a page
 	batch  int // pages of a batch; the pool has two batches
 }
 
 // newStaging takes staging memory of about so many bytes, for pages of at most pageBytes.
 func newStaging(device gpu.Device, bytes, pageBytes int64) (*staging, error) {
-	batch := int(min(max(bytes/2/pageBytes, 1), stagingPages))
+	ranks := gpu.Ranks(device)
+	batch := int(min(max(bytes/2/(pageBytes*int64(ranks)), 1), stagingPages))
 	pool, err := device.CreatePool(gpu.PoolSpec{Name: "hand-over", PageBytes: pageBytes, HostPages: 2 * batch})
 	if err != nil {
 		return nil, fmt.Errorf("staging memory for a hand-over: %w", err)
 	}
-	return &staging{device: device, pool: pool, batch: batch}, nil
+	return &staging{device: device, pool: pool, ranks: ranks, batch: batch}, nil
 }
 
 // slot is the page of a batch, 0 or 1.
 func (s *staging) slot(batch, i int) messages.PageID { return messages.PageID(batch*s.batch + i) }
 
-// bytes is the memory of a slot, as long as the page that is in it.
-func (s *staging) bytes(slot messages.PageID, pageBytes int64) []byte {
-	return s.device.HostBytes(s.pool, slot)[:pageBytes]
+// share is the memory of one rank's share of a slot, as long as the page that is in it.
+func (s *staging) share(rank int, slot messages.PageID, pageBytes int64) []byte {
+	return gpu.HostShare(s.device, rank, s.pool, slot)[:pageBytes]
+}
+
+// read gives the bytes of the page in a slot, the shares of all ranks one behind the
+// other: its memory if there is one share, else a copy.
+func (s *staging) read(slot messages.PageID, pageBytes int64) []byte {
+	if s.ranks == 1 {
+		return s.share(0, slot, pageBytes)
+	}
+	page := make([]byte, 0, int64(s.ranks)*pageBytes)
+	for rank := range s.ranks {
+		page = append(page, s.share(rank, slot, pageBytes)...)
+	}
+	return page
+}
+
+// fill lets a function write the bytes of a page, in the order of read, to a slot.
+func (s *staging) fill(slot messages.PageID, pageBytes int64, write func([]byte) error) error {
+	if s.ranks == 1 {
+		return write(s.share(0, slot, pageBytes))
+	}
+	page := make([]byte, int64(s.ranks)*pageBytes)
+	if err := write(page); err != nil {
+		return err
+	}
+	for rank := range s.ranks {
+		copy(s.share(rank, slot, pageBytes), page[int64(rank)*pageBytes:])
+	}
+	return nil
 }
 
 // free gives the memory back.

@@ -76,7 +76,8 @@ func handoverConfig(s *settings.Settings) *HandoverConfig {
 type Handovers struct{ engine *Engine }
 
 // HandoversOf returns the hand-overs of an engine. Models with an encoder and sequences
-// with several beams are refused (ErrNotSupported), and so are engines over several devices.
+// with several beams are refused (ErrNotSupported). Between groups of devices every page is
+// the shares of all ranks; the groups must have as many.
 func HandoversOf(e *Engine) Handovers { return Handovers{e} }
 
 // exchange is what the hand-overs of an engine share: staging memory that is used again,
@@ -152,9 +153,6 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 	}
 	if e.validate.EncoderMaxLen > 0 {
 		return nil, refusals.New(messages.ErrNotSupported, "an engine of an encoder–decoder model hands no sequence over")
-	}
-	if n := e.config.ranks(); n > 1 {
-		return nil, refusals.New(messages.ErrNotSupported, "an engine over %d devices hands no sequence over: the shares of a page have no order in the stream", n)
 	}
 	s := &session{exchange: x, engine: e, in: in}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
@@ -388,6 +386,10 @@ func (s *session) shape() (*handover.Shape, error) {
 		return nil, err
 	}
 	e := s.engine
-	shape := handover.ShapeOf(stores.Geometry{Model: s.exchange.config.Model, MaxSeqLen: e.validate.MaxSeqLen, Pools: e.pools}, m.Scales)
+	g := stores.Geometry{Model: s.exchange.config.Model, MaxSeqLen: e.validate.MaxSeqLen, Pools: e.pools}
+	if ranks := e.config.ranks(); ranks > 1 {
+		g.Ranks = ranks
+	}
+	shape := handover.ShapeOf(g, m.Scales)
 	return &shape, nil
 }

@@ -87,8 +87,30 @@ func limited(pages int) setup {
 
 // A sequence goes on at another engine where it was, with the right bytes in every pool,
 // and the receiver takes pages for the windows and no more.
-func TestHandover(t *testing.T) {
-	from, to := newRig(t, limited(24)), newRig(t, limited(16))
+func TestHandover(t *testing.T) { handOver(t, 0) }
+
+// Between groups the shares of all ranks are handed over, each to the same rank.
+func TestHandoverBetweenGroups(t *testing.T) {
+	handOver(t, 3)
+	two, three := limited(24), limited(16)
+	two.ranks, three.ranks = 2, 3
+	from, to := newRig(t, two), newRig(t, three)
+	s, err := from.start(run(0, 9))
+	require.NoError(t, err)
+	_, err = actors.HandoversOf(to.Engine).Import(context.Background(), bytes.NewReader(exported(t, from, s.id)))
+	require.ErrorIs(t, err, messages.ErrNotSupported)
+	require.ErrorContains(t, err, "number of ranks is 3 here, 2 in the stream")
+	require.NoError(t, from.release(s))
+	from.close()
+	to.close()
+}
+
+// handOver hands a sequence over between engines over so many devices, 0 for one that is
+// no group.
+func handOver(t *testing.T, ranks int) {
+	sender, receiver := limited(24), limited(16)
+	sender.ranks, receiver.ranks = ranks, ranks
+	from, to := newRig(t, sender), newRig(t, receiver)
 	s, err := from.start(run(0, 33))
 	require.NoError(t, err)
 	require.NoError(t, from.decode(from.writer, s, 900))

@@ -237,10 +237,10 @@ func (a *arrival) readPage(at protocol.PagePlace, slot messages.PageID) error {
 		return err
 	}
 	size := a.engine.pools[at.Pool].PageBytes
-	if h.Kind != handover.Page || h.Pool != uint32(at.Pool) || h.Block != uint32(at.Block) || h.Length != uint64(size) {
+	if h.Kind != handover.Page || h.Pool != uint32(at.Pool) || h.Block != uint32(at.Block) || h.Length != uint64(size)*uint64(a.staging.ranks) {
 		return fmt.Errorf("%w: %v frame of %d bytes, block %d of pool %d, where block %d of pool %d is due",
 			handover.ErrCorrupt, h.Kind, h.Length, h.Block, h.Pool, at.Block, at.Pool)
 	}
 	a.noteWrite(slot)
-	return a.from.Body(a.staging.bytes(slot, size))
+	return a.staging.fill(slot, size, a.from.Body)
 }

@@ -16,13 +16,16 @@ type Shape struct {
 	Model     string
 	MaxSeqLen int
 	Pools     []messages.PoolInfo
+	// Ranks is the number of devices, each of which has a share of every page; 0 stands for
+	// 1. A page in the stream is all shares, in the order of the ranks.
+	Ranks int `json:",omitempty"`
 	// Scales are what the elements of 8 bits were divided by.
 	Scales []messages.LayerScale
 }
 
 // ShapeOf is the shape of an engine.
 func ShapeOf(g stores.Geometry, scales []messages.LayerScale) Shape {
-	s := Shape{Model: g.Model, MaxSeqLen: g.MaxSeqLen, Pools: slices.Clone(g.Pools), Scales: scales}
+	s := Shape{Model: g.Model, MaxSeqLen: g.MaxSeqLen, Pools: slices.Clone(g.Pools), Ranks: g.Ranks, Scales: scales}
 	for i := range s.Pools {
 		s.Pools[i].PrimaryPages, s.Pools[i].SecondaryPages = 0, 0
 	}
@@ -31,7 +34,7 @@ func ShapeOf(g stores.Geometry, scales []messages.LayerScale) Shape {
 
 // Fingerprint is that of the objects which a store has of the same pages.
 func (s *Shape) Fingerprint() stores.Fingerprint {
-	return stores.Geometry{Model: s.Model, MaxSeqLen: s.MaxSeqLen, Pools: s.Pools}.Fingerprint()
+	return stores.Geometry{Model: s.Model, MaxSeqLen: s.MaxSeqLen, Pools: s.Pools, Ranks: s.Ranks}.Fingerprint()
 }
 
 // shapeLimit bounds the encoded shape. A pool says less than a kilobyte, and a few bytes
@@ -55,6 +58,8 @@ func (s *Shape) Difference(stream *Shape) string {
 		return differs("model", s.Model, stream.Model)
 	case s.MaxSeqLen != stream.MaxSeqLen:
 		return differs("max_seq_len", s.MaxSeqLen, stream.MaxSeqLen)
+	case max(1, s.Ranks) != max(1, stream.Ranks):
+		return differs("number of ranks", max(1, s.Ranks), max(1, stream.Ranks))
 	case len(s.Pools) != len(stream.Pools):
 		return fmt.Sprintf("%d pools %v here, %d %v in the stream", len(s.Pools), names(s.Pools), len(stream.Pools), names(stream.Pools))
 	}
