@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -81,30 +82,32 @@ func TestStagesOfAnAdmission(t *testing.T) {
 // An admission that finds no pages waits, and goes on when there are some; one whose caller
 // goes while it waits is told, too.
 func TestStagesOfAnAdmissionThatWaits(t *testing.T) {
-	var s staged
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}}, actors.WithWaitingRoom(2), actors.WithStageObserver(s.observe))
-	defer r.close()
-	first, err := r.start(run(0, 15))
-	require.NoError(t, err)
-	s.taken()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	_, err = r.Admit(ctx, messages.AdmitRequest{Tokens: run(200, 15)})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	list := s.taken()
-	require.Len(t, list, 1)
-	assert.Equal(t, messages.StageWait, list[0][len(list[0])-1])
+	synctest.Test(t, func(t *testing.T) { // a time that ends when all else waits
+		var s staged
+		r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}}, actors.WithWaitingRoom(2), actors.WithStageObserver(s.observe))
+		defer r.close()
+		first, err := r.start(run(0, 15))
+		require.NoError(t, err)
+		s.taken()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		_, err = r.Admit(ctx, messages.AdmitRequest{Tokens: run(200, 15)})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		list := s.taken()
+		require.Len(t, list, 1)
+		assert.Equal(t, messages.StageWait, list[0][len(list[0])-1])
 
-	m := &messages.Admit{Requests: []messages.AdmitRequest{{Tokens: run(100, 15)}}}
-	done := make(chan error, 1)
-	require.NoError(t, r.Submit(m, func(err error) { done <- err }))
-	require.NoError(t, r.release(first))
-	require.NoError(t, <-done)
-	list = s.taken()
-	require.Len(t, list, 1)
-	assert.Contains(t, list[0], messages.StageWait)
-	assert.Contains(t, list[0], messages.StageTake)
-	require.NoError(t, r.release(admitted(m.Requests[0], &m.Results[0])))
+		m := &messages.Admit{Requests: []messages.AdmitRequest{{Tokens: run(100, 15)}}}
+		done := make(chan error, 1)
+		require.NoError(t, r.Submit(m, func(err error) { done <- err }))
+		require.NoError(t, r.release(first))
+		require.NoError(t, <-done)
+		list = s.taken()
+		require.Len(t, list, 1)
+		assert.Contains(t, list[0], messages.StageWait)
+		assert.Contains(t, list[0], messages.StageTake)
+		require.NoError(t, r.release(admitted(m.Requests[0], &m.Results[0])))
+	})
 }
 
 // What observers cost an admission that is released at once; with none it is the engine's

@@ -36,7 +36,7 @@ func startPrometheus(t *testing.T, target string) *server {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
-		"global: {scrape_interval: 250ms, scrape_timeout: 250ms}\nscrape_configs: [{job_name: kvactor, static_configs: [{targets: [%q]}]}]\n", target), 0o600))
+		"global: {scrape_interval: 500ms, scrape_timeout: 500ms}\nscrape_configs: [{job_name: kvactor, static_configs: [{targets: [%q]}]}]\n", target), 0o600))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	at := l.Addr().String()
@@ -98,7 +98,7 @@ func board(t *testing.T, model string) map[string][]string {
 	}
 	require.NoError(t, json.Unmarshal(text, &b))
 	list := map[string][]string{}
-	fill := strings.NewReplacer("$model_name", model, "$engine", ".*", "$__rate_interval", "5s")
+	fill := strings.NewReplacer("$model_name", model, "$engine", ".*", "$__rate_interval", "20s")
 	for _, p := range b.Panels {
 		for _, q := range p.Targets {
 			list[p.Title] = append(list[p.Title], fill.Replace(q.Expr))
