@@ -14,7 +14,7 @@ import (
 // Patterns of published files, so that the table stays readable.
 var (
 	superBlocks  = blocks(80, func(i int) bool { return i < 49 })
-	nemotron56B  = strings.Repeat("M-M-M-M-*-", 10) + strings.Repeat("M-", 9) // 49 of 54 states
+	nemotron56B  = "M-M-M-M*-" + strings.Repeat("M-M-M-M-M*-", 9) + "M-M-M-M-M-" // 54 states, 10 of attention, 54 that keep nothing
 	nanoPattern  = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
 	graniteTypes = types(40, func(i int) string { return pick(i%10 == 5, "attention", "mamba") })
 	nextTypes    = types(64, func(i int) string { return pick((i+1)%4 == 0, "full_attention", "linear_attention") })
@@ -64,36 +64,57 @@ var published = []struct {
 }{
 	{"Llama-2-7B", `{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"max_position_embeddings":4096,"torch_dtype":"float16"}`,
 		"wfullh32 32 524288"},
+	{"Llama-2-70B", `{"model_type":"llama","hidden_size":8192,"num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":8,"max_position_embeddings":4096,"torch_dtype":"float16"}`,
+		"wfullh8 80 327680"},
 	{"Llama-3.1-8B", llama(32, 4096, 32), "wfullh8 32 131072"},
 	{"Llama-3.1-70B", llama(80, 8192, 64), "wfullh8 80 327680"},
 	{"Llama-3.1-405B", llama(126, 16384, 128), "wfullh8 126 516096"},
 	{"Llama-3.2-1B", `{"model_type":"llama","hidden_size":2048,"num_hidden_layers":16,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":64,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 16 32768"},
+	{"Llama-3.2-3B", `{"model_type":"llama","hidden_size":3072,"num_hidden_layers":28,"num_attention_heads":24,"num_key_value_heads":8,"head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+		"wfullh8 28 114688"},
 	{"Llama-4-Scout", `{"model_type":"llama4","torch_dtype":"bfloat16","text_config":{"model_type":"llama4_text","hidden_size":5120,"num_hidden_layers":48,"num_attention_heads":40,
 		"num_key_value_heads":8,"head_dim":128,"attention_chunk_size":8192,"max_position_embeddings":10485760,"no_rope_layers":[]}}`,
 		"c8192h8 36 147456, wfullh8 12 49152"},
+	{"Llama-4-Maverick", `{"model_type":"llama4","torch_dtype":"bfloat16","text_config":{"model_type":"llama4_text","hidden_size":5120,"num_hidden_layers":48,"num_attention_heads":40,
+		"num_key_value_heads":8,"head_dim":128,"attention_chunk_size":8192,"max_position_embeddings":1048576,"no_rope_layers":[],"interleave_moe_layer_step":2}}`,
+		"c8192h8 36 147456, wfullh8 12 49152"},
 	{"Mistral-7B-v0.1", mistral("4096"), "w4096h8 32 131072"},
 	{"Mistral-7B-v0.3", mistral("null"), "wfullh8 32 131072"},
+	{"Mixtral-8x7B", `{"model_type":"mixtral","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"sliding_window":null,"max_position_embeddings":32768,"torch_dtype":"bfloat16"}`,
+		"wfullh8 32 131072"},
 	{"Mixtral-8x22B", `{"model_type":"mixtral","hidden_size":6144,"num_hidden_layers":56,"num_attention_heads":48,"num_key_value_heads":8,"sliding_window":null,"max_position_embeddings":65536,"torch_dtype":"bfloat16"}`,
 		"wfullh8 56 229376"},
 	{"Qwen2-0.5B", `{"model_type":"qwen2","hidden_size":896,"num_hidden_layers":24,"num_attention_heads":14,"num_key_value_heads":2,"sliding_window":131072,"max_window_layers":24,
 		"use_sliding_window":false,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, "wfullh2 24 12288"},
+	{"Qwen2-7B", `{"model_type":"qwen2","hidden_size":3584,"num_hidden_layers":28,"num_attention_heads":28,"num_key_value_heads":4,"sliding_window":131072,"max_window_layers":28,
+		"use_sliding_window":false,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, "wfullh4 28 57344"},
 	{"Qwen2.5-3B", `{"model_type":"qwen2","hidden_size":2048,"num_hidden_layers":36,"num_attention_heads":16,"num_key_value_heads":2,"sliding_window":32768,"max_window_layers":36,
 		"use_sliding_window":false,"max_position_embeddings":32768,"torch_dtype":"bfloat16"}`, "wfullh2 36 36864"},
 	{"Qwen3-0.6B", `{"model_type":"qwen3","hidden_size":1024,"num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":128,"sliding_window":null,
 		"use_sliding_window":false,"max_window_layers":28,"max_position_embeddings":40960,"torch_dtype":"bfloat16"}`, "wfullh8 28 114688"},
 	{"Qwen3-8B", `{"model_type":"qwen3","hidden_size":4096,"num_hidden_layers":36,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"sliding_window":null,
 		"use_sliding_window":false,"max_window_layers":36,"max_position_embeddings":40960,"torch_dtype":"bfloat16"}`, "wfullh8 36 147456"},
+	{"Qwen3-32B", `{"model_type":"qwen3","hidden_size":5120,"num_hidden_layers":64,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":128,"sliding_window":null,
+		"use_sliding_window":false,"max_window_layers":64,"max_position_embeddings":40960,"torch_dtype":"bfloat16"}`, "wfullh8 64 262144"},
+	{"Qwen3-30B-A3B", qwen3MoE(48, 2048, 32, 4), "wfullh4 48 98304"},
 	{"Qwen3-235B-A22B", `{"model_type":"qwen3_moe","hidden_size":4096,"num_hidden_layers":94,"num_attention_heads":64,"num_key_value_heads":4,"head_dim":128,"sliding_window":null,
 		"max_position_embeddings":40960,"torch_dtype":"bfloat16"}`, "wfullh4 94 192512"},
+	{"Qwen3-Coder-480B-A35B", qwen3MoE(62, 6144, 96, 8), "wfullh8 62 253952"},
 	{"Qwen3-Next-80B-A3B", `{"model_type":"qwen3_next","hidden_size":2048,"num_hidden_layers":48,"num_attention_heads":16,"num_key_value_heads":2,"head_dim":256,"full_attention_interval":4,
 		"linear_conv_kernel_dim":4,"linear_key_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":32,"linear_value_head_dim":128,"max_position_embeddings":262144,"torch_dtype":"bfloat16"}`,
 		"wfullh2 12 24576, state 36 39518208"},
 	{"Qwen3.5-27B", `{"model_type":"qwen3_5","text_config":{"model_type":"qwen3_5_text","dtype":"bfloat16","hidden_size":5120,"num_hidden_layers":64,"num_attention_heads":24,"num_key_value_heads":4,
 		"head_dim":256,"layer_types":` + nextTypes + `,"linear_conv_kernel_dim":4,"linear_key_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":48,"linear_value_head_dim":128,
 		"mamba_ssm_dtype":"float32","max_position_embeddings":262144}}`, "wfullh4 16 65536, state 48 153944064"},
+	{"Qwen3.5-35B-A3B", qwen35MoE(40, 2048, 16, 32), "wfullh2 10 20480, state 30 64389120"},
+	{"Qwen3.5-397B-A17B", qwen35MoE(60, 4096, 32, 64), "wfullh2 15 30720, state 45 192061440"},
+	{"Gemma-2-2b", `{"model_type":"gemma2","hidden_size":2304,"num_hidden_layers":26,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":256,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
+		"w4096h4 13 53248, wfullh4 13 53248"},
 	{"Gemma-2-9b", `{"model_type":"gemma2","hidden_size":3584,"num_hidden_layers":42,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
 		"w4096h8 21 172032, wfullh8 21 172032"},
+	{"Gemma-2-27b", `{"model_type":"gemma2","hidden_size":4608,"num_hidden_layers":46,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"sliding_window":4096,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
+		"w4096h16 23 188416, wfullh16 23 188416"},
 	{"Gemma-3-1b", `{"model_type":"gemma3_text","hidden_size":1152,"num_hidden_layers":26,"num_attention_heads":4,"num_key_value_heads":1,"head_dim":256,"sliding_window":512,"sliding_window_pattern":6,
 		"max_position_embeddings":32768,"torch_dtype":"bfloat16"}`, "w512h1 22 22528, wfullh1 4 4096"},
 	{"Gemma-3-4b", `{"model_type":"gemma3","torch_dtype":"bfloat16","text_config":{"model_type":"gemma3_text","hidden_size":2560,"num_hidden_layers":34,"sliding_window":1024,"intermediate_size":10240}}`,
@@ -107,28 +128,44 @@ var published = []struct {
 		"w1024h8 25 204800, wfullh2 5 20480"},
 	{"Phi-3.5-mini", `{"model_type":"phi3","hidden_size":3072,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"sliding_window":262144,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh32 32 393216"},
+	{"Phi-4-mini", `{"model_type":"phi3","hidden_size":3072,"num_hidden_layers":32,"num_attention_heads":24,"num_key_value_heads":8,"partial_rotary_factor":0.75,"sliding_window":262144,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+		"wfullh8 32 131072"},
+	{"Phi-4", `{"model_type":"phi3","hidden_size":5120,"num_hidden_layers":40,"num_attention_heads":40,"num_key_value_heads":10,"sliding_window":null,"max_position_embeddings":16384,"torch_dtype":"bfloat16"}`,
+		"wfullh10 40 204800"},
 	{"gpt-oss-20b", `{"model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":24,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"sliding_window":128,"max_position_embeddings":131072}`,
 		"w128h8 12 24576, wfullh8 12 24576"},
+	{"gpt-oss-120b", `{"model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":36,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"sliding_window":128,"max_position_embeddings":131072,
+		"layer_types":` + types(36, func(i int) string { return pick(i%2 == 0, "sliding_attention", "full_attention") }) + `}`, "w128h8 18 36864, wfullh8 18 36864"},
 	{"DeepSeek-V2-Lite", `{"model_type":"deepseek_v2","hidden_size":2048,"num_hidden_layers":27,"num_attention_heads":16,"num_key_value_heads":16,"kv_lora_rank":512,"qk_rope_head_dim":64,"q_lora_rank":null,
 		"v_head_dim":128,"max_position_embeddings":163840,"torch_dtype":"bfloat16"}`, "wfullh1 27 31104"},
 	{"DeepSeek-V3", `{"model_type":"deepseek_v3","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,"num_key_value_heads":128,"kv_lora_rank":512,"qk_rope_head_dim":64,"q_lora_rank":1536,
 		"v_head_dim":128,"max_position_embeddings":163840,"torch_dtype":"bfloat16"}`, "wfullh1 61 70272"},
+	{"Kimi-K2", `{"model_type":"kimi_k2","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":64,"num_key_value_heads":64,"kv_lora_rank":512,"qk_rope_head_dim":64,"q_lora_rank":1536,
+		"v_head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, "wfullh1 61 70272"},
 	{"DeepSeek-V3.2", `{"model_type":"deepseek_v32","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,"kv_lora_rank":512,"qk_rope_head_dim":64,"index_head_dim":128,"index_topk":2048,
 		"max_position_embeddings":163840,"torch_dtype":"bfloat16"}`, "wfullh1 61 78324"},
 	{"GLM-5", `{"model_type":"glm_moe_dsa","head_dim":64,"num_hidden_layers":78,"num_attention_heads":64,"kv_lora_rank":512,"qk_rope_head_dim":64,"index_head_dim":128,"max_position_embeddings":202752,"dtype":"bfloat16"}`,
 		"wfullh1 78 100152"},
+	{"GLM-4-9B", `{"model_type":"chatglm","hidden_size":4096,"num_attention_heads":32,"num_layers":40,"multi_query_attention":true,"multi_query_group_num":2,"kv_channels":128,"seq_length":131072,"torch_dtype":"bfloat16"}`,
+		"wfullh2 40 40960"},
+	{"GLM-4-9B of transformers", `{"model_type":"glm","hidden_size":4096,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":2,"head_dim":128,"partial_rotary_factor":0.5,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
+		"wfullh2 40 40960"},
 	{"GLM-4.5-Air", `{"model_type":"glm4_moe","hidden_size":4096,"num_hidden_layers":46,"num_attention_heads":96,"num_key_value_heads":8,"head_dim":128,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 46 188416"},
 	{"Command-R", `{"model_type":"cohere","hidden_size":8192,"num_hidden_layers":40,"num_attention_heads":64,"num_key_value_heads":64,"max_position_embeddings":8192,"torch_dtype":"float16"}`,
 		"wfullh64 40 1310720"},
+	{"Command-R7B", `{"model_type":"cohere2","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"sliding_window":4096,"sliding_window_pattern":4,"max_position_embeddings":132096,"torch_dtype":"bfloat16"}`,
+		"w4097h8 24 98304, wfullh8 8 32768"},
+	{"aya-23-8B", `{"model_type":"cohere","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"max_position_embeddings":8192,"use_qk_norm":false,"torch_dtype":"float16"}`,
+		"wfullh8 32 131072"},
 	{"Falcon-H1-7B", `{"model_type":"falcon_h1","hidden_size":3072,"num_hidden_layers":44,"num_attention_heads":12,"num_key_value_heads":2,"head_dim":128,"mamba_d_ssm":3072,"mamba_n_heads":24,"mamba_d_head":128,
 		"mamba_n_groups":1,"mamba_d_state":256,"mamba_d_conv":4,"mamba_expand":2,"max_position_embeddings":262144,"torch_dtype":"bfloat16"}`, "wfullh2 44 45056, state 44 70152192"},
 	{"Nemotron-3-Nano-30B", `{"model_type":"nemotron_h","hidden_size":2688,"num_hidden_layers":52,"num_attention_heads":32,"num_key_value_heads":2,"head_dim":128,"hybrid_override_pattern":"` + nanoPattern + `",
 		"mamba_num_heads":64,"mamba_head_dim":64,"ssm_state_size":128,"n_groups":8,"conv_kernel":4,"mamba_ssm_cache_dtype":"float32","time_step_limit":[0.0,Infinity],"max_position_embeddings":262144,"torch_dtype":"bfloat16"}`,
 		"wfullh2 6 6144, state 23 49082368"},
-	{"Nemotron-H-like", `{"model_type":"nemotron_h","hidden_size":8192,"num_attention_heads":64,"num_key_value_heads":8,"attention_head_dim":128,"hybrid_override_pattern":"` + nemotron56B + `",
+	{"Nemotron-H-56B", `{"model_type":"nemotron_h","hidden_size":8192,"num_attention_heads":64,"num_key_value_heads":8,"attention_head_dim":128,"hybrid_override_pattern":"` + nemotron56B + `",
 		"mamba_num_heads":256,"mamba_head_dim":64,"ssm_state_size":256,"n_groups":8,"conv_kernel":4,"max_position_embeddings":8192,"torch_dtype":"bfloat16"}`,
-		"wfullh8 10 40960, state 49 417062912"},
+		"wfullh8 10 40960, state 54 459620352"},
 	{"Nemotron-Super-49B", `{"model_type":"nemotron-nas","hidden_size":8192,"num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":null,"block_configs":` + superBlocks + `,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`,
 		"wfullh8 49 200704"},
 	{"Jamba-v0.1", `{"model_type":"jamba","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"attn_layer_period":8,"attn_layer_offset":4,"mamba_d_state":16,"mamba_d_conv":4,
@@ -151,6 +188,10 @@ var published = []struct {
 		"wfullh8 6 12288, cross_h8 6 12288"},
 	{"Qwen2.5-VL-7B", `{"model_type":"qwen2_5_vl","hidden_size":3584,"num_hidden_layers":28,"num_attention_heads":28,"num_key_value_heads":4,"use_sliding_window":false,"sliding_window":32768,"max_window_layers":28,
 		"max_position_embeddings":128000,"torch_dtype":"bfloat16","vision_config":{"depth":32}}`, "wfullh4 28 57344"},
+	{"Qwen3-VL-8B", `{"model_type":"qwen3_vl","text_config":{"model_type":"qwen3_vl_text","dtype":"bfloat16","hidden_size":4096,"num_hidden_layers":36,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,
+		"max_position_embeddings":262144,"rope_scaling":{"mrope_interleaved":true,"mrope_section":[24,20,20]}},"vision_config":{"model_type":"qwen3_vl","depth":27,"num_heads":16}}`, "wfullh8 36 147456"},
+	{"Qwen3-VL-30B-A3B", `{"model_type":"qwen3_vl_moe","text_config":{"model_type":"qwen3_vl_moe_text","dtype":"bfloat16","hidden_size":2048,"num_hidden_layers":48,"num_attention_heads":32,"num_key_value_heads":4,
+		"head_dim":128,"num_experts":128,"decoder_sparse_step":1,"max_position_embeddings":262144},"vision_config":{"depth":27}}`, "wfullh4 48 98304"},
 	{"gpt2", `{"model_type":"gpt2","n_embd":768,"n_head":12,"n_layer":12,"n_positions":1024}`, "wfullh12 12 73728"},
 	{"falcon-7b", `{"model_type":"falcon","hidden_size":4544,"num_attention_heads":71,"num_hidden_layers":32,"multi_query":true,"new_decoder_architecture":false,"max_position_embeddings":2048,"torch_dtype":"bfloat16"}`,
 		"wfullh1 32 8192"},
@@ -162,6 +203,17 @@ var published = []struct {
 
 func llama(layers, width, heads int) string {
 	return fmt.Sprintf(`{"model_type":"llama","hidden_size":%d,"num_hidden_layers":%d,"num_attention_heads":%d,"num_key_value_heads":8,"max_position_embeddings":131072,"torch_dtype":"bfloat16"}`, width, layers, heads)
+}
+
+func qwen3MoE(layers, width, heads, kvHeads int) string {
+	return fmt.Sprintf(`{"model_type":"qwen3_moe","hidden_size":%d,"num_hidden_layers":%d,"num_attention_heads":%d,"num_key_value_heads":%d,"head_dim":128,"sliding_window":null,"use_sliding_window":false,
+		"max_window_layers":%d,"decoder_sparse_step":1,"max_position_embeddings":262144,"torch_dtype":"bfloat16"}`, width, layers, heads, kvHeads, layers)
+}
+
+func qwen35MoE(layers, width, heads, valueHeads int) string {
+	return fmt.Sprintf(`{"model_type":"qwen3_5_moe","text_config":{"model_type":"qwen3_5_moe_text","dtype":"bfloat16","hidden_size":%d,"num_hidden_layers":%d,"num_attention_heads":%d,"num_key_value_heads":2,
+		"head_dim":256,"full_attention_interval":4,"linear_conv_kernel_dim":4,"linear_key_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":%d,"linear_value_head_dim":128,
+		"mamba_ssm_dtype":"float32","max_position_embeddings":262144},"vision_config":{"depth":27}}`, width, layers, heads, valueHeads)
 }
 
 func mistral(window string) string {
