@@ -2,7 +2,7 @@
 // this package: a Collector asks it for its counters when Prometheus scrapes, and is
 // told of each call by the option actors.WithCallObserver.
 //
-//	c, err := metrics.New(metrics.Options{Model: "llama"})
+//	c := metrics.New(metrics.Options{Model: "llama"})
 //	engine, err := kvactor.Open(config, kvactor.With(actors.WithCallObserver(c.Observe)))
 //	c.Attach(engine, engine.Pools())
 //	prometheus.MustRegister(c)

@@ -24,6 +24,12 @@
 //	rewind.go, fork.go Rewind, Fork
 //	lookup.go, pin.go  Lookup, Prefetch; PinPrefix, UnpinPrefix
 //	forget.go          Invalidate, Reset
+//	fetch.go           Fetch: contents that a store has come to host memory; fetchlength.go
+//	save.go            which pages are saved to a store
+//	describe.go, transfer.go, import.go
+//	                   hand-overs: what a sequence has, copies of its pages, a new sequence
+//	overview.go        ReadOverview: samples of the pages and the top of the tree
+//	encoder.go         what is particular to encoder–decoder models
 //	rebalance.go       Rebalance; split.go says how many pages each pool gets, and
 //	                   pressure.go where memory is worth most
 //	reads.go, audit.go requests that only read, expired timers; Check
