@@ -145,16 +145,27 @@ func TestKilledProcesses(t *testing.T) {
 	want := answers(t, out)
 	require.Len(t, want, len(prompts))
 
-	folder, rnd, warm := t.TempDir(), rand.New(rand.NewPCG(1, 2)), 0
+	folder, rnd := t.TempDir(), rand.New(rand.NewPCG(1, 2))
 	for range kills {
-		warm += runAndKill(t, folder, prompts, want, rnd)
+		runAndKill(t, folder, prompts, want, rnd)
 	}
-	assert.Positive(t, warm, "nothing was ever found in the store")
+	// What the killed processes wrote depends on the speed of the machine. A process that
+	// ends by itself has written all, and the one behind it finds it.
+	for range 2 {
+		status, out, errs = command(t, strings.Join(prompts, "\n")+"\n", storeArgs(folder)...)
+		require.Zero(t, status, errs)
+	}
+	got := answers(t, out)
+	require.Len(t, got, len(want))
+	for i := range want {
+		assert.Equal(t, want[i].Greedy, got[i].Greedy, "prompt %d, %d tokens from the cache", i, got[i].CachedTokens)
+	}
+	assert.Positive(t, got[0].CachedTokens, "nothing was found in the store")
 }
 
 // runAndKill starts a process, asks it some prompts and kills it while it answers
-// another. It returns how many tokens were cached at the first.
-func runAndKill(t *testing.T, folder string, prompts []string, want []modelAnswer, rnd *rand.Rand) (cached int) {
+// another.
+func runAndKill(t *testing.T, folder string, prompts []string, want []modelAnswer, rnd *rand.Rand) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), os.Args[0])
 	c.Env = append(os.Environ(), asDemo+"="+strings.Join(storeArgs(folder), "\n"))
@@ -167,7 +178,7 @@ func runAndKill(t *testing.T, folder string, prompts []string, want []modelAnswe
 	defer func() { _ = c.Process.Kill() }()
 
 	lines := bufio.NewScanner(out)
-	for i := range 1 + rnd.IntN(3) {
+	for range 1 + rnd.IntN(3) {
 		n := rnd.IntN(len(prompts))
 		fmt.Fprintln(in, prompts[n])
 		require.True(t, lines.Scan(), "the process has ended by itself")
@@ -175,10 +186,6 @@ func runAndKill(t *testing.T, folder string, prompts []string, want []modelAnswe
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &got))
 		require.Nil(t, got.Error)
 		assert.Equal(t, want[n].Greedy, got.Greedy, "prompt %d, %d tokens from the cache", n, got.CachedTokens)
-		if i == 0 {
-			cached = got.CachedTokens
-		}
 	}
 	fmt.Fprintln(in, prompts[rnd.IntN(len(prompts))])
-	return cached
 }
