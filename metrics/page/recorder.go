@@ -89,7 +89,7 @@ func upper(bucket int) time.Duration {
 
 // Observe notes the duration of a call. It is made for actors.WithCallObserver.
 func (r *Recorder) Observe(_ context.Context, request messages.Request, began time.Time, _ error) {
-	kind := 0
+	var kind int
 	switch request.(type) {
 	case *messages.Admit:
 		kind = callAdmit

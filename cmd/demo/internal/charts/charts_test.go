@@ -175,7 +175,7 @@ func TestTerminal(t *testing.T) {
 				}
 			}
 			if with == ASCII {
-				assert.Equal(t, len([]rune(text)), len(text), "%s: %s", c.Name, text)
+				assert.Len(t, []rune(text), len(text), "%s: %s", c.Name, text)
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func TestPointsBetweenColumns(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for want, got := range map[string]string{
-		"12.5 %": Percent.format(0.125), "100 %": Percent.format(1), "1.5 MiB": Bytes.format(1.5 * 1024 * 1024), "0": Bytes.format(-0.0),
+		"12.5 %": Percent.format(0.125), "100 %": Percent.format(1), "1.5 MiB": Bytes.format(1.5 * 1024 * 1024), "0": Bytes.format(0),
 		"999": Count.format(999), "1k": Count.format(1000), "12.3k": Count.format(12345), "2.5M": Count.format(2.5e6),
 		"250 ms": Seconds.format(0.25), "3 µs": Seconds.format(3e-6), "1750 s": Seconds.format(1750), "0.5": Count.format(0.5),
 	} {

@@ -49,7 +49,7 @@ func openStream(ctx context.Context, url string) (*stream, error) {
 		return nil, err
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
-	response, err := transport.RoundTrip(request)
+	response, err := transport.RoundTrip(request) //nolint:bodyclose // the goroutine below closes it
 	if err != nil {
 		cancel()
 		return nil, err
