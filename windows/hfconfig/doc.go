@@ -24,6 +24,10 @@
 // common keys. If one of its other keys says that layers differ, have windows,
 // latent vectors or states, the error names that key.
 //
+// A model without attention (mamba, mamba2, falcon_mamba) is refused too, because a
+// cache needs a layer with keys and values. The error has the bytes of states that a
+// sequence of the model takes.
+//
 // # What is assumed
 //
 // A file that names no element type gets float32, as transformers gives it, and a

@@ -91,7 +91,7 @@ func read(top *config, defaults map[string]map[string]any, o Options) (Model, er
 	c.defaults = defaults[rd.kind]
 	rd.dtype = rd.elements(top)
 	rd.model.MaxSeqLen = o.MaxSeqLen
-	if o.MaxSeqLen == 0 {
+	if o.MaxSeqLen == 0 && !unbounded[rd.kind] {
 		rd.model.MaxSeqLen = c.need(lengthKeys...)
 	}
 	if o.TensorParallel < 0 {

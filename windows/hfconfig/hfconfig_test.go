@@ -2,6 +2,7 @@ package hfconfig
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,15 @@ import (
 // with is a plain model of an unknown type with further keys.
 func with(keys string) string {
 	return `{"model_type":"wonder","hidden_size":1024,"num_hidden_layers":2,"num_attention_heads":8,"max_position_embeddings":4096,"dtype":"bfloat16",` + keys + `}`
+}
+
+// codestral is the file of Mamba-Codestral-7B, whose layers are all recurrent.
+const codestral = `{"model_type":"mamba2","hidden_size":4096,"num_hidden_layers":64,"num_heads":128,"head_dim":64,"state_size":128,"n_groups":8,"conv_kernel":4,"expand":2,"intermediate_size":8192,
+	"time_step_limit":[0.0,Infinity],"torch_dtype":"bfloat16"}`
+
+// onlyStates is the refusal of a model without attention.
+func onlyStates(kind string, bytes, layers int) string {
+	return fmt.Sprintf("model_type %q has no attention, and a cache needs a layer with keys and values: a sequence takes %d bytes of states, in %d layers", kind, bytes, layers)
 }
 
 // TestRefused: what cannot be read is refused with the name of the key.
@@ -39,7 +49,11 @@ func TestRefused(t *testing.T) {
 		{`{"model_type":"llama4_text","num_hidden_layers":2,"no_rope_layers":[1,0,1],"dtype":"bfloat16"}`, "no_rope_layers has 3 entries for 2 layers"},
 		{`{"model_type":"wonder","dtype":"fp8"}`, "dtype fp8 is not one of bfloat16, float16, float32; max_position_embeddings is missing; " +
 			"hidden_size is missing; num_attention_heads is missing; num_attention_heads is missing; num_hidden_layers is missing"},
-		{`{"model_type":"mamba2"}`, `max_position_embeddings is missing; model_type "mamba2" has no attention: there are no keys and values to cache`},
+		{codestral, onlyStates("mamba2", 138149888, 64)},
+		{`{"model_type":"mamba2","dtype":"bfloat16"}`, onlyStates("mamba2", 138149888, 64)},
+		{`{"model_type":"mamba","n_layer":64,"num_hidden_layers":64,"hidden_size":2560,"intermediate_size":5120,"state_size":16,"conv_kernel":4,"torch_dtype":"float16"}`, onlyStates("mamba", 64*(3+16)*5120*2, 64)},
+		{`{"model_type":"falcon_mamba","num_hidden_layers":64,"hidden_size":4096,"expand":2,"state_size":16,"conv_kernel":4,"torch_dtype":"bfloat16"}`, onlyStates("falcon_mamba", 64*(3+16)*8192*2, 64)},
+		{`{"model_type":"falcon_mamba","num_hidden_layers":1,"hidden_size":4096,"conv_kernel":4,"torch_dtype":"bfloat16"}`, "state_size is missing; " + onlyStates("falcon_mamba", (3+1)*8192*2, 1)},
 		{`{"model_type":"nemotron_h","hidden_size":64,"num_attention_heads":2,"head_dim":32,"mamba_num_heads":2,"mamba_head_dim":2,"ssm_state_size":2,"conv_kernel":4,"hybrid_override_pattern":"M?","max_position_embeddings":8,"dtype":"float16"}`,
 			`hybrid_override_pattern: "?" of layer 1 is not known`},
 		{`{"model_type":"kimi_linear","max_position_embeddings":8,"dtype":"float16"}`, "linear_attn_config is missing"},

@@ -54,7 +54,8 @@ func init() { // an initializer would refer to itself through the functions
 		"qwen3_next": (*reading).gatedDelta, "qwen3_5": (*reading).gatedDelta, "qwen3_5_text": (*reading).gatedDelta,
 		"qwen3_5_moe": (*reading).gatedDelta, "qwen3_5_moe_text": (*reading).gatedDelta,
 		"kimi_linear": (*reading).kimi, "jamba": (*reading).jamba, "bamba": (*reading).bamba, "granitemoehybrid": (*reading).granite,
-		"nemotron_h": (*reading).nemotron, "falcon_h1": (*reading).falconH1, "mamba": (*reading).noAttention, "mamba2": (*reading).noAttention,
+		"nemotron_h": (*reading).nemotron, "falcon_h1": (*reading).falconH1,
+		"mamba": (*reading).onlyStates, "mamba2": (*reading).onlyStates, "falcon_mamba": (*reading).onlyStates,
 
 		// An encoder and a decoder.
 		"t5": (*reading).t5, "mt5": (*reading).t5, "umt5": (*reading).t5, "whisper": (*reading).whisper,

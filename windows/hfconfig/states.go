@@ -248,9 +248,34 @@ func (r *reading) falconH1() {
 	r.fill(l)
 }
 
-// noAttention refuses models that only have states.
-func (r *reading) noAttention() {
-	r.config.say("model_type %q has no attention: there are no keys and values to cache", r.kind)
+// unbounded are the model types without attention. Their files name no longest
+// sequence, because a state has the same size after any number of tokens.
+var unbounded = map[string]bool{"mamba": true, "mamba2": true, "falcon_mamba": true}
+
+// onlyStates refuses a model without attention: windows.Model needs a layer with
+// keys and values. The error has the bytes of the states of one sequence. They are
+// all that a sequence of such a model takes, so a host can plan memory by them.
+func (r *reading) onlyStates() {
+	kernel, state := r.config.need("conv_kernel"), r.config.need("state_size")
+	var bytes int64
+	if r.kind == "mamba2" {
+		bytes = r.mamba2(mamba2{heads: r.config.need("num_heads"), headDim: r.config.need("head_dim"), state: state, groups: r.config.or(1, "n_groups"), kernel: kernel})
+	} else {
+		inner := r.split(r.innerChannels(), "state channels")
+		bytes = r.conv(inner, kernel) + r.recurrent(inner, state)
+	}
+	layers := r.config.need(layerKeys...)
+	r.config.say("model_type %q has no attention, and a cache needs a layer with keys and values: a sequence takes %d bytes of states, in %d layers",
+		r.kind, int64(layers)*bytes, layers)
+}
+
+// innerChannels is the width of a recurrent layer without heads. A file that does
+// not name it has the width of the model times expand.
+func (r *reading) innerChannels() int {
+	if r.config.has("intermediate_size") {
+		return r.config.need("intermediate_size")
+	}
+	return r.config.or(2, "expand") * r.config.need(widthKeys...)
 }
 
 // defaults are the class defaults of model types whose files leave keys out:
@@ -271,6 +296,8 @@ var defaults = map[string]map[string]any{
 		"linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32},
 	"jamba": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 262144,
 		"attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2},
+	"mamba":   {"hidden_size": 768, "num_hidden_layers": 32, "state_size": 16, "conv_kernel": 4},
+	"mamba2":  {"num_hidden_layers": 64, "num_heads": 128, "head_dim": 64, "state_size": 128, "n_groups": 8, "conv_kernel": 4},
 	"t5":      {"d_kv": 64, "num_layers": 6, "num_heads": 8, "n_positions": 512},
 	"whisper": {"max_source_positions": 1500, "max_target_positions": 448},
 }

@@ -242,6 +242,11 @@ func (h header) states(values map[string]any) error {
 		values["linear_num_key_heads"], values["linear_key_head_dim"] = groups, state
 		values["linear_num_value_heads"], values["linear_value_head_dim"] = heads, inner/heads
 		values["linear_conv_kernel_dim"] = kernel
+	case "mamba": // without heads: time_step_rank is something else there
+		values["intermediate_size"], values["state_size"], values["conv_kernel"] = inner, state, kernel
+	case "mamba2":
+		values["num_heads"], values["head_dim"], values["state_size"] = heads, inner/heads, state
+		values["n_groups"], values["conv_kernel"] = max(1, groups), kernel
 	default:
 		return refusals.New(messages.ErrConfigInvalid, "%s.ssm.inner_size: the states of architecture %q are not known", h.arch, h.arch)
 	}
