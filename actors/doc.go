@@ -19,6 +19,7 @@
 //	├── pool:wfullh8     one for each attention window and KV head count
 //	├── offloader ──▶    host memory, and the order of all copies:
 //	│                    device streams offload, onboard (two), copy
+//	├── store            with WithStore: names the pages to be saved and writes them
 //	└── events           the log of changes; a reader that is too slow loses events
 //
 // An engine for an encoder–decoder model has one pool more, matched by the encoder's
@@ -32,9 +33,11 @@
 //	             which tier each pool keeps them
 //	pool         references, pins and the eviction order of its device pages
 //	offloader    host pages; the copy streams; the last reads and writes of each page
+//	store        the keys of blocks in a store; the pages that wait to be written
 //	events       the log and the numbers of its events
 //
-// But for the changes that the tree reports to the event log, only the coordinator
+// But for what the tree reports to the event log and to the store's actor, and what the
+// offloader gives to the store's actor to be written, only the coordinator
 // sends messages that change the state of another actor, so there are no races between
 // actors to repair: no retry, no stale reference, no lock.
 //
@@ -136,6 +139,8 @@
 //	             device pages that it was about to write to
 //	coordinator  within a round: the sequences that the round has touched, which
 //	             answer ErrSequenceLost
+//	store        the keys of the blocks in the tree, which are not saved before they
+//	             leave the tree and come back
 //	events       events, and a reader's batch that could not be hashed; a snapshot
 //	             brings a mirror up to date
 //

@@ -121,10 +121,10 @@
 //
 // # Changes
 //
-// If events are on, the tree records what it changes of blocks and of where pools
+// With events or a store, the tree records what it changes of blocks and of where pools
 // hold them, in a protocol.Changes that TakeChanges returns: plain values, with a
-// copy of the tokens of new blocks. The event log makes names and events of them;
-// the tree knows of neither. The record comes back by ReturnChanges and is filled
+// copy of the tokens of new blocks. The event log makes names and events of them, the
+// store's actor keys; the tree knows of none of these. The record comes back by ReturnChanges and is filled
 // again.
 //
 // # Invariants
@@ -149,7 +149,7 @@
 // location in each pool and no search. A split or a merge costs the shorter of the
 // two runs, so n of them, however chosen, cost O(n log n).
 //
-// A block costs 29 bytes beside its tokens with one pool: 4 more for each further
+// A block costs 20 bytes beside its tokens with one pool: 4 more for each further
 // pool, 8 more once a priority has an end, and 28 for each block that is watched.
 // The arrays of runs that have left the tree wait for new runs, with room for one
 // eighth of the blocks that are held and 4,096 more: a tree that stores as much as

@@ -1,7 +1,8 @@
 // Package coordinator is the core of the actor that orders everything: it holds the
 // sequences, serves one request at a time, and alone sends messages that change the
-// tree, the pools and the offloader. It is plain and single-threaded. Submit and
-// Answered are its ways in, Port is its way out, and in between it never waits.
+// tree, the pools and the offloader. It is plain and single-threaded. Requests come in
+// by Submit, answers by Answered, failures by Failed; messages go out by Port. In
+// between it never waits.
 //
 // # How to read it
 //
