@@ -44,10 +44,10 @@ type draftRun struct {
 	above int // index in the draft of the run before, if there are no hashes yet
 }
 
-// draft makes an empty draft for a reader.
-func (l *Log) draft(r *reader) *Draft {
+// draft makes an empty draft for a reader, with room for n events.
+func (l *Log) draft(r *reader, n int) *Draft {
 	return &Draft{
-		log: l, batch: messages.EventBatch{Engine: l.engine, Events: make([]messages.Event, 0, l.events.n), Lost: l.lost(r)},
+		log: l, batch: messages.EventBatch{Engine: l.engine, Events: make([]messages.Event, 0, n), Lost: l.lost(r)},
 		index: map[int32]int{},
 	}
 }

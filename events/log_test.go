@@ -152,6 +152,25 @@ func TestReadersLoseByThemselves(t *testing.T) {
 	assert.Equal(t, []uint64{7}, ids(take(t, l, FirstReader).Events))
 }
 
+// A poll costs what it brings, however many events a reader that never asks has kept.
+func TestATakeMakesRoomForItsOwnEvents(t *testing.T) {
+	l, f := newLog(64), &forest{}
+	fast, err := l.OpenReader()
+	require.NoError(t, err)
+	for i := range messages.Token(40) {
+		f.one(i)
+		f.log(l)
+	}
+	assert.Equal(t, 40, cap(take(t, l, fast).Events))
+	assert.Zero(t, cap(take(t, l, fast).Events), "all are kept for the first reader still")
+	b := f.one(41)
+	f.log(l)
+	batch := take(t, l, fast)
+	assert.Equal(t, 1, cap(batch.Events))
+	assert.Equal(t, b.name(), batch.Events[0].Blocks[0].Hash)
+	assert.Len(t, take(t, l, FirstReader).Events, 41)
+}
+
 func TestReadersAreBounded(t *testing.T) {
 	l := newLog(3)
 	for range MaxReaders - 1 {

@@ -92,21 +92,21 @@ func (l *Log) Take(id messages.ReaderID) (*Draft, error) {
 		return nil, err
 	}
 	r := &l.readers[i]
-	d := l.draft(r)
-	skipped := 0 // spans of events that the reader has had
 	from := int(max(r.next, l.first()) - l.first())
-	// The spans of the events before must be counted, as they are in one queue. It
-	// costs a step for each event that the reader has had and that another reader has
-	// not.
-	for k := range from {
-		skipped += int(l.events.at(k).spans)
+	d := l.draft(r, l.events.n-from)
+	// The spans of the events to come are the last ones in the queue. Another reader, who
+	// never reads, may have kept the log full of older events: a reader that polls must
+	// not walk over them each time.
+	at := l.spans.n
+	for k := from; k < l.events.n; k++ {
+		at -= int(l.events.at(k).spans)
 	}
 	for k := from; k < l.events.n; k++ {
 		e := l.events.at(k)
 		d.event(e, l.first()+uint64(k))
 		for range e.spans {
-			d.span(l, *l.spans.at(skipped))
-			skipped++
+			d.span(l, *l.spans.at(at))
+			at++
 		}
 	}
 	// The events are the reader's from here on, even if the draft is never named: a
@@ -127,7 +127,7 @@ func (l *Log) Snapshot(id messages.ReaderID, records ...*protocol.Changes) (*Dra
 		return nil, err
 	}
 	r := &l.readers[i]
-	d := l.draft(r)
+	d := l.draft(r, 0)
 	d.batch.Snapshot, d.batch.Next = true, l.next
 	if l.Enabled() {
 		for _, c := range records {
