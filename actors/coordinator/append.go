@@ -298,6 +298,9 @@ func (e *extension) taken() {
 
 // markEarlier tells the offloader of kernels that write, before the step, what the
 // step commits: copies on write must come after them.
+//
+// Without the mark a copy on write could read a page that the kernel is still writing:
+// both run on streams of their own, and only the ticket orders them.
 func (e *extension) markEarlier() {
 	marks := &e.out.move.record.Marks
 	for i := range e.batch.items {

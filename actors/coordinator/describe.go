@@ -19,6 +19,8 @@ import (
 //	           into tokens and items
 //
 // Only a prompt with multimodal items has symbols.
+//
+// tokens is the record lent to the tree; it is set only where the tree translates.
 type describe struct {
 	*shared
 	request  *protocol.DescribeSequence
@@ -75,6 +77,9 @@ func (d *describe) start() {
 }
 
 // find gives the sequence, and refuses what cannot be handed over.
+//
+// Each refusal names what a stream of a hand-over has no field for. It comes before any
+// copy of tokens or tables, so that a refused request costs no memory.
 func (d *describe) find(id messages.SequenceID) (*sequence.Sequence, error) {
 	s, refusal := d.sequences.Find(id)
 	switch {
@@ -97,6 +102,9 @@ func (d *describe) find(id messages.SequenceID) (*sequence.Sequence, error) {
 }
 
 // ask asks what the pages wait for: whole computed blocks are read, all others written.
+//
+// The tables of the question are copies: the record is lent to the offloader, and those of
+// the sequence belong to it.
 func (d *describe) ask() {
 	s := d.sequence
 	d.out.reset()

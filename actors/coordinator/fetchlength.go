@@ -62,6 +62,9 @@ func (f *fetch) onHost(p, b int) bool {
 // prefixSums count, for one pool, the blocks before each block of the prefix. With them a
 // length is looked at without a look at its blocks, so that a prefix that does not fit costs
 // time in proportion to its length and not to the square of it.
+//
+// Each list has one entry more than the prefix has blocks, and entry b counts the blocks
+// [0, b): the count of [i, j) is the difference of two entries.
 type prefixSums struct {
 	lacking []int // in no tier and not in the store
 	stored  []int // in no tier, in the store
@@ -69,6 +72,9 @@ type prefixSums struct {
 }
 
 // sums counts the blocks of one pool.
+//
+// Displaceable has an entry for each block that measure has listed, in that order. The
+// loop walks the same blocks by the same condition, so next names the entry of a block.
 func (f *fetch) sums(p int) prefixSums {
 	n := f.blocks()
 	s := prefixSums{make([]int, n+1), make([]int, n+1), make([]int, n+1)}
@@ -95,6 +101,10 @@ func (f *fetch) sums(p int) prefixSums {
 // tier or in the store, and for whose missing pages host memory has room. All lengths are
 // looked at, since a longer prefix may be covered where a shorter one is not: the window or
 // the checkpoint of the shorter one may be missing.
+//
+// A stored page counts against the room in full. Pages of the prefix in host memory that
+// could be displaced count, too: they belong to this match, so the load must not take them.
+// With no page to load, the room does not matter.
 func (f *fetch) longest() int {
 	var sums []prefixSums
 	for p := range f.decoder.end {
@@ -121,6 +131,9 @@ func (f *fetch) longest() int {
 // measured goes on with the longest length: with its pages if all are there, else with what
 // is to be read. A load takes all of its pages or none, so nothing is displaced before the
 // host has read what is missing.
+//
+// With Count the caller wants the number only (a lookup), and the request ends before
+// anything has changed.
 func (f *fetch) measured() {
 	f.length = f.longest()
 	f.request.Length = f.length

@@ -26,6 +26,10 @@ import (
 // later requests, and a commit stores them; until then nothing but this sequence knows them.
 // So whatever goes wrong later, the release of the sequence leaves no trace of it but what was
 // evicted for its pages.
+//
+// One record of this type serves all imports, one after the other: a round has one
+// request. match and survey are lent to the tree until surveying is over; survey is nil when
+// the tree was not asked, and onDevice then finds nothing.
 type importing struct {
 	*shared
 	request  *protocol.BeginImport
@@ -39,6 +43,9 @@ type importing struct {
 }
 
 // importPool is what an import does in one pool.
+//
+// table becomes the table of the sequence. It is also the list of a Claim, and of the
+// Unclaim that takes it back: pools pass over NoPage, so both name the same pages.
 type importPool struct {
 	table   []messages.PageID // NoPage: to be taken, or passed by the window
 	claimed int               // pages of table
@@ -70,6 +77,10 @@ func (s importStage) String() string {
 func (m *importing) open(r *protocol.BeginImport) { m.request, m.stage = r, importIdle }
 
 // start makes the sequence and asks the tree for its blocks.
+//
+// The values are checked once more although the shell has checked them on its caller's
+// goroutine: from here on only a lack of pages can refuse the import, and what follows
+// relies on the lengths.
 func (m *importing) start() {
 	r := m.request
 	r.Sequence, r.Missing, r.Err, m.refused = 0, nil, nil, nil
@@ -84,6 +95,8 @@ func (m *importing) start() {
 		Namespace: p.Namespace, Tenant: m.config.Tenants[p.Namespace.Salt], Session: p.Session, Retention: cloneRetention(p.Retention),
 		Prompt: sequence.TokenCount(r.Length), Arrived: m.kernel.now,
 	}, p.Tokens, 0)
+	// The pages are as recent as this request, wherever they come from: an import does not
+	// take over the age that the contents had at the source.
 	s.Usage.SetUse(m.uses.next())
 	if len(p.Multimodal) > 0 {
 		s.HoldSymbols()
@@ -133,6 +146,10 @@ func (m *importing) resume() {
 }
 
 // claim shares the pages that are on the device.
+//
+// Claims come before the check of capacity: they tell how many pages really are to be
+// taken, and a page that is claimed can no longer be evicted for the pages that the import
+// takes.
 func (m *importing) claim() {
 	m.pools = make([]importPool, len(m.config.Pools))
 	m.out.pools.reset()
@@ -148,6 +165,9 @@ func (m *importing) claim() {
 
 // plan lays out the table of one pool: what is claimed, what is taken, and what the window
 // has passed.
+//
+// A pool of states has one page, the working page: the state that the stream carries is
+// written there, and a stored checkpoint of another length could not replace it.
 func (m *importing) plan(p int) {
 	t := &m.pools[p]
 	if m.states.has(p) {
@@ -159,6 +179,8 @@ func (m *importing) plan(p int) {
 		page := messages.NoPage
 		switch {
 		case !carries(&m.config.Pools[p], b, m.request.Computed):
+		// Only whole computed blocks are shared. The partial block at the end is written to
+		// by the next step, so it gets a page of its own.
 		case b < whole && m.onDevice(p, b) != messages.NoPage:
 			page = m.onDevice(p, b)
 			t.claimed++
@@ -267,6 +289,10 @@ func (m *importing) apply() {
 }
 
 // finish completes the sequence, or ends that of an import that is refused.
+//
+// Missing answers, for each carried page, whether its contents have to be written: it is
+// in the order of CarriedPages, which both ends of the stream compute from the geometry
+// alone, so the stream needs no list of pages.
 func (m *importing) finish() {
 	r, s := m.request, m.sequence
 	m.stage = importIdle
@@ -289,6 +315,8 @@ func (m *importing) finish() {
 	}
 	for _, at := range m.carried {
 		missing := fresh[at.Pool][at.Block]
+		// Blocks before shared may be held by others; a step that writes there asks the
+		// pools first. One shared pool suffices to make a block shared.
 		if !missing {
 			shared = max(shared, at.Block+1)
 		}
@@ -300,6 +328,9 @@ func (m *importing) finish() {
 }
 
 // undo ends the sequence, which no host knows.
+//
+// The caller has no id yet, so it cannot miss the sequence. Claims and takes need no
+// message: a recovery rebuilds the pools from the sequences that are left.
 func (m *importing) undo(bool) verdict {
 	m.sequences.EndOpenedBy(m.kernel.stamp)
 	m.stage = importIdle

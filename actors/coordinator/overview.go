@@ -14,6 +14,8 @@ import (
 //
 //	start ─▶ asking ─▶ answer
 //
+// The parts that have a limit of 0 are not asked, so that a page that polls one part costs
+// the others nothing.
 // All are asked between two rounds, so they describe the same moment.
 type overview struct {
 	*shared
@@ -42,6 +44,9 @@ func (s overviewStage) String() string { return [...]string{"idle", "asking"}[s]
 func (v *overview) open(r *inspect.ReadOverview) { v.request, v.stage = r, overviewIdle }
 
 // start asks who has to be asked.
+//
+// The limits are bounded by inspect.MaxOverview because the answer is made inside a round:
+// every other request waits for it.
 func (v *overview) start() {
 	r := v.request
 	n := r.Limits
@@ -89,6 +94,9 @@ func (v *overview) resume() {
 }
 
 // device describes the pages of one pool.
+//
+// A page that sequences hold and that also caches a block is reported as used: what an
+// operator sees is whether it could be taken.
 func (v *overview) device(op *protocol.PoolOp) []inspect.PageSample {
 	list := make([]inspect.PageSample, 0, len(op.Pages))
 	for i, page := range op.Pages {
@@ -106,6 +114,9 @@ func (v *overview) device(op *protocol.PoolOp) []inspect.PageSample {
 }
 
 // secondary describes the host pages of one pool.
+//
+// The offloader reports the raw use in Age, because only the coordinator knows the latest
+// use and so how long ago it was.
 func (v *overview) secondary(p int) []inspect.PageSample {
 	list := v.host.Samples[p]
 	for i := range list {
