@@ -120,7 +120,6 @@ type fetch struct {
 	engine  *Engine
 	client  *storeClient
 	prefix  messages.Prefix
-	space   *stores.Space
 	blocks  []stores.Block    // of the prefix, without their pools
 	keys    []stores.BlockKey // of the blocks
 	stored  [][]bool          // [pool][block]: the store has it
@@ -164,9 +163,6 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 		return nil, err
 	}
 	f.name(survey.Missing)
-	space, done := f.client.space(f.prefix.Namespace)
-	defer done()
-	f.space = space
 	if ctx.Err() == nil && f.engine.validate.Onboard {
 		f.ask(ctx, survey.Missing)
 	}
@@ -305,18 +301,32 @@ func (f *fetch) read(ctx context.Context, wanted [][]bool, since uint64) (releas
 	if wait != nil {
 		return nil, wait
 	}
+	if err := f.readAll(ctx, objects, keys); err != nil {
+		// A store that fails is not asked for the rest.
+		for _, o := range objects {
+			f.stored[o.pool][o.block] = f.bytes[o.pool][o.block] != nil
+		}
+	}
+	return release, nil
+}
+
+// readAll reads objects in batches, up to an error of the store. A batch is decoded while the
+// next one is read, so that the checksums cost a fetch no time of its own. When readAll
+// returns, all that was read is decoded.
+func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key) error {
+	wait := func() {}
+	defer func() { wait() }()
 	for len(objects) > 0 {
 		n := f.batch(objects)
-		if err := f.readBatch(ctx, objects[:n], keys[:n]); err != nil {
-			// A store that fails is not asked for the rest.
-			for _, o := range objects {
-				f.stored[o.pool][o.block] = f.bytes[o.pool][o.block] != nil
-			}
-			break
+		bodies, err := f.client.get(ctx, keys[:n])
+		wait() // no more than one batch is read ahead of the decoding
+		wait = f.decode(objects[:n], bodies)
+		if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
+			return err // of a BatchError those that failed are misses
 		}
 		objects, keys = objects[n:], keys[n:]
 	}
-	return release, nil
+	return nil
 }
 
 // readBytes bounds the bytes of one call.
@@ -334,29 +344,52 @@ func (f *fetch) batch(objects []object) int {
 	return len(objects)
 }
 
-// readBatch reads and verifies objects; an error is that of the store.
-func (f *fetch) readBatch(ctx context.Context, objects []object, keys []stores.Key) error {
-	bodies, err := f.client.get(ctx, keys)
-	for i, o := range objects {
-		if len(bodies) == 0 || bodies[i] == nil {
-			f.client.misses.Add(1)
-			f.stored[o.pool][o.block] = false
-			continue
-		}
-		page := make([]byte, f.client.pageBytes(o.pool))
-		block := f.blocks[o.block]
-		block.Pool = messages.PoolID(o.pool)
-		if wrong := f.space.Decode(page, bodies[i], block); wrong != nil {
-			f.client.rejected.Add(1)
-			f.stored[o.pool][o.block] = false
-			continue
-		}
-		f.client.fetchedObjects.Add(1)
-		f.client.fetchedBytes.Add(int64(len(bodies[i])))
-		f.bytes[o.pool][o.block] = page
+// decode verifies the bodies of objects and keeps their pages, beside its caller; wait returns
+// when it is over.
+func (f *fetch) decode(objects []object, bodies [][]byte) (wait func()) {
+	var size int64
+	for _, o := range objects {
+		size += f.client.pageBytes(o.pool)
 	}
-	if partial := (*stores.BatchError)(nil); errors.As(err, &partial) {
-		return nil // those that failed are misses
+	decode := func() {
+		inParts(len(objects), size, func(from, to int) {
+			space, done := f.client.space(f.prefix.Namespace) // a Space is of one goroutine
+			defer done()
+			for i := from; i < to; i++ {
+				var body []byte
+				if len(bodies) > 0 {
+					body = bodies[i]
+				}
+				f.decodeOne(space, objects[i], body)
+			}
+		})
 	}
-	return err
+	if f.client.inline {
+		decode()
+		return func() {}
+	}
+	var running sync.WaitGroup
+	running.Go(decode)
+	return running.Wait
+}
+
+// decodeOne verifies one body, nil if there is none. Parts of a batch run at once: each object
+// has its own places in stored and bytes.
+func (f *fetch) decodeOne(space *stores.Space, o object, body []byte) {
+	if body == nil {
+		f.client.misses.Add(1)
+		f.stored[o.pool][o.block] = false
+		return
+	}
+	block := f.blocks[o.block]
+	block.Pool = messages.PoolID(o.pool)
+	page, wrong := space.Page(body, block, int(f.client.pageBytes(o.pool)))
+	if wrong != nil {
+		f.client.rejected.Add(1)
+		f.stored[o.pool][o.block] = false
+		return
+	}
+	f.client.fetchedObjects.Add(1)
+	f.client.fetchedBytes.Add(int64(len(body)))
+	f.bytes[o.pool][o.block] = page
 }

@@ -2,6 +2,8 @@ package actors
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/gpu"
@@ -246,9 +248,35 @@ type loadedPage struct {
 }
 
 func (l *load) write() {
-	for _, p := range l.pages {
-		end := hostWrite(l.device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
-		gpu.WriteHostPage(l.device, p.pool, p.page, p.bytes)
-		end()
+	var size int64
+	for i := range l.pages {
+		size += int64(len(l.pages[i].bytes))
 	}
+	inParts(len(l.pages), size, func(from, to int) {
+		for _, p := range l.pages[from:to] {
+			end := hostWrite(l.device, gpu.Slot{Pool: p.pool, Tier: messages.Secondary, Page: p.page})
+			gpu.WriteHostPage(l.device, p.pool, p.page, p.bytes)
+			end()
+		}
+	})
+}
+
+// partBytes is how many bytes of pages are worth a goroutine: to copy so many takes about a
+// hundred times as long as to start one.
+const partBytes = 1 << 20
+
+// inParts divides work on n pages of size bytes in all into ranges [from, to), runs do on them
+// on up to GOMAXPROCS goroutines and waits for them. Little work is one range, on the caller's
+// goroutine.
+func inParts(n int, size int64, do func(from, to int)) {
+	parts := min(int64(runtime.GOMAXPROCS(0)), int64(n), size/partBytes)
+	if parts <= 1 {
+		do(0, n)
+		return
+	}
+	var all sync.WaitGroup
+	for i := range parts {
+		all.Go(func() { do(int(int64(n)*i/parts), int(int64(n)*(i+1)/parts)) })
+	}
+	all.Wait()
 }

@@ -190,26 +190,35 @@ func (a *storeActor) start(job *saveJob) {
 // encode makes the objects of a job, each once.
 func (c *storeClient) encode(job *saveJob, bytes func(*savedPage) []byte) []stores.Object {
 	var objects []stores.Object
+	var first []int // the page of each object, by its place in the job
+	var size int64
 	seen := map[stores.Key]bool{}
-	var space *stores.Space
-	var of messages.Namespace
-	done := func() {}
 	for i := range job.named {
 		d := &job.named[i]
-		if space == nil || of != d.Namespace {
-			done()
-			space, done = c.space(d.Namespace)
-			of = d.Namespace
-		}
 		key := d.Key.Key(d.Block.Pool)
 		job.keys = append(job.keys, key)
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
-		objects = append(objects, stores.Object{Key: key, Body: space.Encode(nil, d.Block, bytes(&job.pages.items[i]))})
+		size += c.pageBytes(int(d.Block.Pool))
+		objects, first = append(objects, stores.Object{Key: key}), append(first, i)
 	}
-	done()
+	inParts(len(objects), size, func(from, to int) {
+		var space *stores.Space // of one goroutine
+		var of messages.Namespace
+		done := func() {}
+		for o := from; o < to; o++ {
+			d := &job.named[first[o]]
+			if space == nil || of != d.Namespace {
+				done()
+				space, done = c.space(d.Namespace)
+				of = d.Namespace
+			}
+			objects[o].Body = space.Encode(nil, d.Block, bytes(&job.pages.items[first[o]]))
+		}
+		done()
+	})
 	return objects
 }
 

@@ -63,6 +63,50 @@ func TestAStoreOutlivesItsEngine(t *testing.T) {
 	second.close()
 }
 
+// Pages of so many bytes are encoded, decoded and written to host memory on several
+// goroutines. One of them is damaged in the store: the match ends before it.
+func TestAStoreHasLargePages(t *testing.T) {
+	var memory stores.Memory
+	s := setup{
+		pages: []windows.Counts{{Primary: 12, Secondary: 12}},
+		model: func(m *windows.Model) { m.HeadDim *= 1 << 14 },
+	}
+	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
+	first.store(run(0, 40))
+	assert.Equal(t, 10, flushed(t, first))
+	_, size := memory.Len()
+	require.Greater(t, size, int64(4<<20), "enough for several goroutines")
+	first.close()
+
+	second := newRig(t, s, withStore(&memory, actors.SaveOnReuse))
+	assert.Equal(t, actors.Fetched{Blocks: 10, LocalTokens: 40}, fetched(t, second, run(0, 41)))
+	second.verify()
+	second.close()
+
+	third := newRig(t, s, withStore(&damagedStore{Memory: &memory, item: 6}, actors.SaveOnReuse))
+	assert.Equal(t, actors.Fetched{Blocks: 6, LocalTokens: 24}, fetched(t, third, run(0, 41)))
+	stats := actors.StoreOf(third.Engine).Stats()
+	assert.EqualValues(t, 1, stats.Rejected)
+	assert.EqualValues(t, 9, stats.FetchedObjects)
+	third.verify()
+	third.close()
+}
+
+// damagedStore changes the last byte of one item of each batch that it reads.
+type damagedStore struct {
+	*stores.Memory
+	item int
+}
+
+func (s *damagedStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	err := s.Memory.Get(ctx, keys, bodies)
+	if s.item < len(bodies) {
+		b := bodies[s.item]
+		b[len(b)-1] ^= 1
+	}
+	return err
+}
+
 // An engine without a store, and one with another model, find nothing.
 func TestAStoreOfAnotherModel(t *testing.T) {
 	var memory stores.Memory

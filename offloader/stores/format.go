@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/kvactor/kvactor/messages"
 )
@@ -146,23 +147,52 @@ func (s *Space) checksum(header, content []byte) (sum [32]byte) {
 // that wraps one of the Err values, and the bytes of page are undefined. body may be
 // changed.
 func (s *Space) Decode(page, body []byte, b Block) error {
+	payload, compressed, err := s.verify(body, b, len(page))
+	if err == nil && compressed {
+		return s.decompress(page, payload)
+	}
+	copy(page, payload)
+	return err
+}
+
+// Page returns the page of an object, of the length of the pool's pages, under the
+// conditions of Decode. A page that is not compressed is returned as a part of body,
+// without a copy, so body must not be used again while the page is in use.
+func (s *Space) Page(body []byte, b Block, length int) ([]byte, error) {
+	payload, compressed, err := s.verify(body, b, length)
+	if err != nil || !compressed {
+		return payload, err
+	}
+	page := make([]byte, length)
+	if err := s.decompress(page, payload); err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+// verify returns the bytes that body has of the page of exactly this block. Bytes that
+// are not compressed have the length of the page.
+func (s *Space) verify(body []byte, b Block, length int) (payload []byte, compressed bool, err error) {
 	content, compressed, err := s.open(body)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	expected := appendContent(s.scratch[:0], b, len(page))
+	expected := appendContent(s.scratch[:0], b, length)
 	s.scratch = expected
 	if len(content) < len(expected) || !bytes.Equal(content[:len(expected)], expected) {
-		return ErrOther
+		return nil, false, ErrOther
 	}
-	payload := content[len(expected):]
-	switch {
-	case !compressed && len(payload) == len(page):
-		copy(page, payload)
-		return nil
-	case !compressed:
-		return fmt.Errorf("%w: page of %d bytes, not %d", ErrCorrupt, len(payload), len(page))
-	case s.compressor == nil:
+	// The capacity ends with the page: nothing that is appended to it reaches the body.
+	payload = slices.Clip(content[len(expected):])
+	if !compressed && len(payload) != length {
+		return nil, false, fmt.Errorf("%w: page of %d bytes, not %d", ErrCorrupt, len(payload), length)
+	}
+	return payload, compressed, nil
+}
+
+// decompress writes the compressed bytes of a page to page.
+func (s *Space) decompress(page, payload []byte) error {
+	if s.compressor == nil {
 		return fmt.Errorf("%w: compressed, and no compressor", ErrVersion)
 	}
 	if err := s.compressor.Decompress(page, payload); err != nil {

@@ -35,8 +35,25 @@ func TestRoundTrip(t *testing.T) {
 			reader := stores.NewSpace(geometry().Fingerprint(), n, nil)
 			require.NoError(t, reader.Decode(got, bytes.Clone(body), block))
 			assert.Equal(t, page, got)
+
+			got, err := reader.Page(bytes.Clone(body), block, len(page))
+			require.NoError(t, err)
+			assert.Equal(t, page, got)
+			assert.Equal(t, len(got), cap(got), "an append does not reach the body")
+			_, err = reader.Page(bytes.Clone(body), block, len(page)+1)
+			assert.ErrorIs(t, err, stores.ErrOther)
 		})
 	}
+}
+
+// A page that is not compressed is a part of the body: it is not copied.
+func TestPageIsPartOfTheBody(t *testing.T) {
+	space := stores.NewSpace(geometry().Fingerprint(), namespaces["plain"], nil)
+	block, page := exampleBlock(space)
+	body := space.Encode(nil, block, page)
+	got, err := space.Page(body, block, len(page))
+	require.NoError(t, err)
+	assert.Same(t, &body[len(body)-len(page)], &got[0])
 }
 
 // Who knows the tokens of a block and not the salt finds neither its key nor its
@@ -98,6 +115,12 @@ func TestRefusesDamage(t *testing.T) {
 				assert.Equal(t, page, got, "%s: bit %d", name, i)
 				assert.Equal(t, "sealed", name, "bit %d", i)
 			}
+			damaged = bytes.Clone(body)
+			damaged[i/8] ^= 1 << (i % 8)
+			if p, err := space.Page(damaged, block, len(page)); err == nil {
+				assert.Equal(t, page, p, "%s: bit %d", name, i)
+				assert.Equal(t, "sealed", name, "bit %d", i)
+			}
 		}
 		for i := range body {
 			assert.Error(t, space.Decode(got, bytes.Clone(body[:i]), block), "%s: cut at %d", name, i)
@@ -123,6 +146,9 @@ func FuzzDecode(f *testing.F) {
 		for i, space := range spaces {
 			got := make([]byte, len(pages[i]))
 			if err := space.Decode(got, bytes.Clone(body), blocks[i]); err == nil && !bytes.Equal(pages[i], got) {
+				t.Fatalf("a page that was never written: %x", got)
+			}
+			if got, err := space.Page(bytes.Clone(body), blocks[i], len(pages[i])); err == nil && !bytes.Equal(pages[i], got) {
 				t.Fatalf("a page that was never written: %x", got)
 			}
 		}
