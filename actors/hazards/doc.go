@@ -19,6 +19,13 @@
 // Who hits pages that are on their way waits for the copy that is under way, and
 // starts none.
 //
+// # Recurrent states
+//
+// The same guest lives with a pool of states that is short in both tiers, and each wait
+// that states need is left out there, too. The engine also moves states: it zeroes working
+// pages, copies them to checkpoints and forks, and copies checkpoints back. Each of these
+// copies is left out in turn, and wrong bytes are found.
+//
 // # Faults
 //
 // Copies that the device refuses, streams that stall, a device that is lost,

@@ -102,7 +102,7 @@ func (g *guest) arrive() {
 	require.NoError(g.t, err)
 	for i := range results {
 		a := &results[i]
-		if !g.say("admit", fmt.Sprint(a.ReusedTokens, a.MissReason, a.Reuse, a.Tables), a.Err) {
+		if !g.say("admit", fmt.Sprint(a.ReusedTokens, a.MissReason, a.Reuse, a.Tables, a.Checkpoints), a.Err) {
 			continue
 		}
 		q := admitted(requests[i], a)
@@ -112,14 +112,6 @@ func (g *guest) arrive() {
 			g.commit(q, q.reach())
 		}
 	}
-}
-
-// reach is how far the next commit of the prompt goes.
-func (q *sequence) reach() int {
-	if q.chunk == 0 {
-		return q.prompt
-	}
-	return min(q.prompt, (q.computed+q.chunk)/tpb*tpb)
 }
 
 // commit computes the tokens up to n, which never fails.

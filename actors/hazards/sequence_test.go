@@ -10,14 +10,16 @@ import (
 
 // sequence is what a host knows of a running sequence.
 type sequence struct {
-	id       messages.SequenceID
-	chains   []host.Chain // after each token
-	prompt   int
-	chunk    int
-	computed int
-	stream   int          // that its kernels run on
-	ready    []gpu.Ticket // what the next kernel waits for
-	last     gpu.Ticket   // the latest kernel
+	id     messages.SequenceID
+	chains []host.Chain // after each token
+	prompt int
+	chunk  int
+	// checkpoints are where the engine wants a commit of the prompt to end, ascending.
+	checkpoints []int
+	computed    int
+	stream      int          // that its kernels run on
+	ready       []gpu.Ticket // what the next kernel waits for
+	last        gpu.Ticket   // the latest kernel
 }
 
 // text is n tokens that no other text begins with.
@@ -33,7 +35,8 @@ func text(of, n int) []messages.Token {
 func admitted(r messages.AdmitRequest, a *messages.Admitted) *sequence {
 	return &sequence{
 		id: a.Sequence, prompt: len(r.Tokens), chunk: r.ChunkTokens, computed: a.ReusedTokens, ready: a.Ready,
-		chains: host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens}),
+		checkpoints: a.Checkpoints,
+		chains:      host.Chains(messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens}),
 	}
 }
 
@@ -53,7 +56,26 @@ func (w *world) start(tokens []messages.Token) (*sequence, messages.Admitted, er
 	if err != nil {
 		return nil, a, err
 	}
-	return q, a, w.compute(q, len(tokens))
+	for q.computed < q.prompt {
+		if err := w.compute(q, q.reach()); err != nil {
+			return q, a, err
+		}
+	}
+	return q, a, nil
+}
+
+// reach is how far the next commit of the prompt goes.
+func (q *sequence) reach() int {
+	to := q.prompt
+	if q.chunk != 0 {
+		to = min(to, (q.computed+q.chunk)/tpb*tpb)
+	}
+	for _, at := range q.checkpoints {
+		if at > q.computed {
+			return min(to, at)
+		}
+	}
+	return to
 }
 
 // launch queues the kernel of the tokens up to n. Without any the sequence goes
@@ -71,6 +93,7 @@ func (w *world) launch(q *sequence, n int) error {
 		Label: "compute " + q.id.String(), Waits: q.ready,
 		Reads:  []host.Span{{Chains: q.chains, To: q.computed, Table: table}},
 		Writes: []host.Span{{Chains: q.chains, From: q.computed, To: n, Table: table}},
+		States: w.stateUpdates(q, n, table),
 	})
 	if err == nil {
 		q.ready, q.last = nil, ticket
@@ -78,14 +101,32 @@ func (w *world) launch(q *sequence, n int) error {
 	return err
 }
 
+// stateUpdates are what a kernel that computes the tokens up to n does to working pages.
+func (w *world) stateUpdates(q *sequence, n int, table host.Table) (updates []host.StateUpdate) {
+	for p := range w.layouts {
+		if w.layouts[p].HoldsStates() {
+			updates = append(updates, host.StateUpdate{
+				Pool: messages.PoolID(p), Page: table[p][0],
+				From: host.StateAfter(q.chains, q.computed), To: host.StateAfter(q.chains, n),
+			})
+		}
+	}
+	return updates
+}
+
 // compute writes the KV of the tokens up to n and commits them.
 func (w *world) compute(q *sequence, n int) error {
 	if err := w.launch(q, n); err != nil {
 		return err
 	}
+	return w.commit(q, n)
+}
+
+// commit commits the tokens up to n, whose kernel has been launched.
+func (w *world) commit(q *sequence, n int) error {
 	step := messages.CommitStep{Sequence: q.id, Computed: n, After: q.last}
 	results, err := w.Commit(context.Background(), []messages.CommitStep{step})
-	if err = outcome(results, err); err != nil {
+	if err := outcome(results, err); err != nil {
 		return err
 	}
 	q.computed = n
@@ -106,14 +147,18 @@ func (w *world) append(q *sequence, tokens ...messages.Token) error {
 	return nil
 }
 
-// fork makes a sequence that shares all pages.
+// fork makes a sequence that shares all pages but those of states.
 func (w *world) fork(q *sequence) (*sequence, error) {
-	ids, err := w.ForkOne(context.Background(), q.id, 1)
+	results, err := w.Fork(context.Background(), []messages.ForkStep{{Sequence: q.id, Count: 1}})
 	if err != nil {
 		return nil, err
 	}
+	if err = results[0].Err; err != nil {
+		return nil, err
+	}
+	q.ready = append(q.ready, results[0].Ready...)
 	child := *q
-	child.id, child.chains = ids[0], append([]host.Chain(nil), q.chains...)
+	child.id, child.chains = results[0].Forks[0], append([]host.Chain(nil), q.chains...)
 	child.ready = append([]gpu.Ticket(nil), q.ready...)
 	return &child, nil
 }

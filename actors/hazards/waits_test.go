@@ -27,9 +27,14 @@ const (
 	lifetime = 400 // things that a guest does
 )
 
-// life runs a guest in a world and returns all that was wrong.
+// life runs a guest in a crowded world and returns all that was wrong.
 func life(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did messages.PoolCounters) {
-	w := newWorld(t, crowded(seed, options...))
+	return lifeIn(t, crowded(seed, options...), seed)
+}
+
+// lifeIn runs a guest in a world of its own.
+func lifeIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int, did messages.PoolCounters) {
+	w := newWorld(t, s)
 	g := newGuest(w, seed)
 	g.live(lifetime)
 	problems = w.wrong(g.running...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,12 +35,15 @@ const (
 type setup struct {
 	windows []int // max_attention_window; nil: one pool of full attention
 	pages   windows.Counts
-	streams int // of the host's kernels; 0: one
+	states  windows.Counts // pages of recurrent states; none: the model has no such layer
+	streams int            // of the host's kernels; 0: one
 	seed    int64
 	change  func(*windows.Config)
 	// moves: pages are copied whole when they move, also what no one has written.
-	moves   bool
-	ranks   int // devices; 0: one
+	moves bool
+	ranks int // devices; 0: one
+	// wrap is what the engine gets in place of the device that is checked; nil: the device.
+	wrap    func(*check.Device) gpu.Device
 	options []actors.Option
 }
 
@@ -80,7 +84,19 @@ func (s *setup) config(device gpu.Device) actors.Config {
 			pages = append(pages, s.pages)
 		}
 	}
+	if s.states != (windows.Counts{}) {
+		s.recur(&model, &cache)
+		pages = append(pages, s.states) // the state pool comes last
+	}
 	return actors.Config{Model: model, Cache: cache, Pages: pages, Device: device}
+}
+
+// recur adds a recurrent layer, which has no keys and values, behind the others.
+func (s *setup) recur(model *windows.Model, cache *windows.Config) {
+	model.States = []windows.State{{Layers: []int{model.Layers}, Bytes: 64}}
+	model.KVHeads = append(slices.Repeat(model.KVHeads, model.Layers), 0)
+	model.Layers++
+	cache.MaxAttentionWindow = append(slices.Clone(s.windows), maxLen)
 }
 
 // newSystem makes an actor system that says nothing.
@@ -98,6 +114,9 @@ func newWorld(t testing.TB, s setup) *world {
 	w.simulate(&s)
 	w.device = check.Wrap(w.sim, check.Options{IgnoreUnwritten: s.moves})
 	config := s.config(w.device)
+	if s.wrap != nil {
+		config.Device = s.wrap(w.device)
+	}
 	w.Engine, err = actors.Spawn(w.system.Root, config, append(s.options, actors.WithClock(w.sim.Now), enginetest.WithFailpoints(&w.points))...)
 	require.NoError(t, err)
 	pools, err := windows.Pools(config.Model, config.Cache)
@@ -235,6 +254,7 @@ func (w *world) stats() (sum messages.PoolCounters) {
 		sum.ReusedPartial += p.ReusedPartial
 		sum.WaitingTakes += p.WaitingTakes
 		sum.AheadPages += p.AheadPages
+		sum.Checkpoints += p.Checkpoints
 	}
 	return sum
 }
