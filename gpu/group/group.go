@@ -77,6 +77,7 @@ func New(members ...gpu.Device) (*Device, error) {
 	if n := len(d.launchers); n != 0 && n != len(members) {
 		return nil, fmt.Errorf("group: %d of %d devices run kernels in Go", n, len(members))
 	}
+	// Kept, so that Info needs no rank: it also answers when one is lost.
 	d.info = describe(members)
 	return d, nil
 }
@@ -181,6 +182,8 @@ func (d *Device) Close() error {
 
 // ending is why the group cannot be used any more, nil while it can.
 func (d *Device) ending() error {
+	// No lock is taken, because every call asks this first, also one of a kernel that runs within a
+	// Submit.
 	if e := d.end.Load(); e != nil {
 		return *e
 	}

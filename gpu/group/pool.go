@@ -34,6 +34,7 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	d.changes.Lock()
 	defer d.changes.Unlock()
 	p := &pool{name: spec.Name, on: make([]gpu.Pool, len(d.members)), pages: spec.DevicePages}
+	// At once on all ranks: memory is allocated and pinned in the time that the slowest rank takes.
 	errs := d.each(func(r int, m gpu.Device) (err error) {
 		p.on[r], err = m.CreatePool(specs[r])
 		return err
@@ -49,6 +50,8 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// Numbers count up, as those of a device do: on ranks without earlier pools both are the same,
+	// and no batch has to be translated.
 	id := gpu.Pool(len(d.pools))
 	d.pools = append(d.pools, p)
 	for _, on := range p.on {
@@ -80,6 +83,7 @@ func (d *Device) split(spec gpu.PoolSpec) ([]gpu.PoolSpec, error) {
 			return nil, fmt.Errorf("group: pool %s: rank %d has no tensor", spec.Name, r)
 		}
 	}
+	// Without host memory of the application each rank allocates its own.
 	if spec.HostMemory != nil {
 		part := len(spec.HostMemory) / ranks
 		if int64(part) < int64(spec.HostPages)*spec.PageBytes {
@@ -120,6 +124,7 @@ func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 		}
 		return err
 	}
+	// Not before all ranks have the new size: a refusal goes back to the old one.
 	p.pages = devicePages
 	return nil
 }
@@ -138,8 +143,10 @@ func (d *Device) DestroyPool(id gpu.Pool) error {
 	if err != nil {
 		return errors.Join(ended, err)
 	}
+	// The reason why the group has ended comes first, then what the ranks refuse.
 	problems := []error{ended}
 	for r, m := range d.members {
+		// A dead rank answers only errors, so it is not asked.
 		if d.dead[r].Load() {
 			continue
 		}
@@ -163,8 +170,10 @@ func (d *Device) findPool(id gpu.Pool) (*pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if int(id) < 0 || int(id) >= len(d.pools) || d.pools[id] == nil {
+		// A destroyed pool is refused here, so that no rank is asked with a stale number.
 		return nil, fmt.Errorf("group: no pool %d", id)
 	}
+	// The pool may be used without mu: its numbers never change after CreatePool.
 	return d.pools[id], nil
 }
 
@@ -229,6 +238,7 @@ func (d *Device) hostAccess(s gpu.Slot, open func(watcher, gpu.Slot) func()) (en
 			ends = append(ends, open(w, d.slotOn(r, s)))
 		}
 	}
+	// Scopes of different ranks are independent, so their order does not matter.
 	return func() {
 		for _, end := range ends {
 			end()

@@ -39,6 +39,7 @@ func (d *Device) newStream(name string, on []gpu.Stream, adopted bool) (gpu.Stre
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// The stream is complete by now: other goroutines can find it as soon as it has a number.
 	id, ok := d.streams.Add(st)
 	if !ok {
 		return 0, fmt.Errorf("group: stream %s: there are %d streams already", name, gpu.MaxStreams)
@@ -87,14 +88,17 @@ func (d *Device) DestroyStream(s gpu.Stream) error {
 	}
 	st.order.Lock()
 	defer st.order.Unlock()
+	// Streams of the application are not asked: it may have destroyed them already.
 	if ended == nil && !st.adopted {
 		// Asked of all ranks first: a stream that one rank keeps is kept by all.
 		if err := d.unused(st); err != nil {
 			return err
 		}
 	}
+	// The reason why the group has ended comes first, then what the ranks refuse.
 	problems := []error{ended}
 	for r, m := range d.members {
+		// A dead rank answers only errors, so it is not asked.
 		if d.dead[r].Load() {
 			continue
 		}

@@ -27,6 +27,8 @@ func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if refused == nil {
 		return d.ticket(s, st), nil
 	}
+	// The caller may use the destinations of the refused copies again when Submit returns, so no rank
+	// may still write to them.
 	if err := d.takeBack(st, refused.Index); err != nil {
 		return gpu.Ticket{}, err
 	}
@@ -45,6 +47,8 @@ func (d *Device) prepare(st *stream, b *gpu.Batch) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// Noted for the whole call: a pool that is created meanwhile may change it, and fanOut must do
+	// what the batches were prepared for.
 	st.uniform = d.uniform
 	for r := range st.batches {
 		rb := &st.batches[r]
@@ -58,6 +62,7 @@ func (d *Device) prepare(st *stream, b *gpu.Batch) error {
 				rb.Copies = append(rb.Copies, c)
 			}
 		}
+		// Zeros stand for a rank that has not been asked: diverged and takeBack do not wait for it.
 		st.seqs[r], st.took[r] = 0, 0
 	}
 	return nil
@@ -157,6 +162,7 @@ func (d *Device) kernelOf(st *stream, rank int, k *gpu.Kernel) gpu.Kernel {
 	}
 	// Kept apart from k, which would have to be on the heap otherwise.
 	run, each := k.Run, k.RunRank
+	// A kernel without a function has its duration and its accesses, and computes nothing.
 	if run == nil && each == nil {
 		return own
 	}
@@ -174,6 +180,8 @@ func (d *Device) kernelOf(st *stream, rank int, k *gpu.Kernel) gpu.Kernel {
 
 // accesses are those of a kernel with the pool numbers of a rank.
 func (d *Device) accesses(rank int, list []gpu.Access) []gpu.Access {
+	// A copy, because the caller's list keeps the numbers of the group: those of the next rank are made
+	// of them.
 	own := slices.Clone(list)
 	for i := range own {
 		own[i].Slot = d.slotOn(rank, own[i].Slot)

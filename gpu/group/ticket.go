@@ -120,6 +120,7 @@ func (d *Device) part(t gpu.Ticket, rank int) (gpu.Ticket, error) {
 		return gpu.Ticket{}, fmt.Errorf("group: ticket %d: %w", t.Seq, err)
 	case t.Seq >= st.tickets.next:
 		return gpu.Ticket{}, fmt.Errorf("group: ticket %d of stream %s, whose last is %d", t.Seq, st.name, st.tickets.next-1)
+	// Only tickets that have passed on all ranks are forgotten.
 	case t.Seq < st.tickets.first:
 		return gpu.Ticket{}, nil
 	}
@@ -159,6 +160,7 @@ func (d *Device) translateWaits(st *stream, waits []gpu.Ticket) error {
 			if err != nil {
 				return err
 			}
+			// What has passed on all ranks is left out: the rank would look it up for nothing.
 			if !t.IsZero() {
 				b.Waits = append(b.Waits, t)
 			}
@@ -170,6 +172,8 @@ func (d *Device) translateWaits(st *stream, waits []gpu.Ticket) error {
 // Done tells whether a ticket has passed on all ranks. On a group that has ended none
 // has.
 func (d *Device) Done(t gpu.Ticket) bool {
+	// How much the failed rank has done is not known, so the host must not
+	// reuse memory that its copies may still write to.
 	if d.ending() != nil {
 		return false
 	}
@@ -182,6 +186,7 @@ func (d *Device) Done(t gpu.Ticket) bool {
 		if part.IsZero() {
 			return true
 		}
+		// One rank that is behind is enough: the ranks after it are not asked.
 		if !m.Done(part) {
 			return false
 		}
@@ -194,6 +199,7 @@ func (d *Device) Done(t gpu.Ticket) bool {
 func (d *Device) forget(t gpu.Ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// A stream that was destroyed meanwhile has no list any more, and needs none.
 	if st, err := d.streams.Find(t.Stream); err == nil {
 		st.tickets.passed(t.Seq)
 	}
