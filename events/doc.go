@@ -60,7 +60,7 @@
 // # Costs
 //
 // Append costs a copy of the tokens that enter the tree, and 8 bytes for each of
-// their blocks; a change costs one span of 20 bytes. It allocates nothing once the
+// their blocks; a change costs one span of 16 bytes. It allocates nothing once the
 // buffer is full and runs go as fast as they come. Memory beside the buffer is 4
 // bytes for each token in the tree, and 16 for each block that has a name. Name
 // costs some 0.12 µs for a block of 16 tokens. With a limit of 0 all of it is off.

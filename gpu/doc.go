@@ -30,6 +30,6 @@
 //
 // gpu/sim is the default, plain Go: real bytes, virtual time. gpu/cuda drives
 // an NVIDIA device through its driver library; a program that wants it imports
-// it, and Open finds it by name. gpu/devicetest holds what every backend must
+// it, and Open finds it by name. gpu/group makes one device of several. gpu/devicetest holds what every backend must
 // pass.
 package gpu

@@ -59,7 +59,7 @@
 //	PageBytes, Regions   how much is copied, whole and in part
 //	View                 where the host's kernels find a layer
 //
-// The events mirror and the coordinator call them.
+// The tree, the coordinator and the events mirror call them.
 //
 // # Memory
 //
