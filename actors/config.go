@@ -31,6 +31,9 @@ type Config struct {
 
 // resolve validates the configuration and returns the pools with their page
 // counts.
+//
+// Memory is measured here and taken later. On a device that others use, too, there may be
+// less by then, and the device refuses the pools.
 func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 	if c.Device == nil {
 		return nil, nil, refusals.New(messages.ErrConfigInvalid, "no device")
@@ -83,6 +86,8 @@ func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.C
 	}
 }
 
+// validatePages checks page counts that the host has set, and reports all that are wrong at
+// once.
 func validatePages(pools []windows.Pool, pages []windows.Counts) error {
 	if len(pages) != len(pools) {
 		return refusals.New(messages.ErrConfigInvalid, "page counts for %d pools, the model has %d", len(pages), len(pools))

@@ -18,6 +18,8 @@ import (
 
 // newTree makes an empty tree. It has room for as many blocks as the largest pool
 // has pages; more are made when they are stored.
+//
+// Changes are recorded for a store, too, which names its objects by what enters the tree.
 func (e *Engine) newTree() *tree.Tree {
 	shapes := make([]tree.PoolShape, len(e.validate.Pools))
 	blocks := 0
@@ -42,6 +44,9 @@ func (e *Engine) hasHost() bool {
 }
 
 // newPool makes pool i with all pages free.
+//
+// The seed of a forecast is the pool's number: two runs of the same requests evict the
+// same pages.
 func (e *Engine) newPool(i int) *pool.Pool {
 	p, pages, quotas := &e.validate.Pools[i], e.validate.Counts[i].Primary, e.config.Cache.Quotas()
 	// A pool of states has no runs of blocks to forecast: a checkpoint serves one length.
@@ -52,6 +57,9 @@ func (e *Engine) newPool(i int) *pool.Pool {
 }
 
 // newOffloader makes the core of empty host memory.
+//
+// It is called again after a failure, so it reads only what does not change while the
+// engine runs; the page counts of a rebalance come with the RebuildHost.
 func (e *Engine) newOffloader() *offloader.Offloader {
 	c := offloader.Config{
 		MinPriority: messages.Priority(e.config.Cache.SecondaryOffloadMinPriority),

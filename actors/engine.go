@@ -26,6 +26,9 @@ import (
 // Engine is a running cache engine. All methods may be called by any number of
 // goroutines; each is one message to the coordinator. Every refusal is a
 // *messages.Refusal.
+//
+// Fields without an atomic or a type of their own are set by Spawn and not changed, so
+// that any goroutine reads them without a lock.
 type Engine struct {
 	config   Config
 	settings settings.Settings
@@ -70,6 +73,9 @@ var engines atomic.Int64
 // context, or as a child of a host's actor when parent is that actor's context.
 // Before it returns the device's memory is taken. Close gives the memory back; so
 // does the end of the host's actor that is the parent.
+//
+// The order of its steps is that of what they cost to undo: values are checked first, then
+// memory is taken, then actors are started. An error of the last step gives the memory back.
 func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine, error) {
 	if parent == nil {
 		return nil, refusals.New(messages.ErrConfigInvalid, "no parent: the root context of an actor system, or an actor's")
@@ -113,6 +119,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 		e.log.Warn("kvactor: the engine has recovered", "engine", e.settings.Name, "lost_sequences", r.LostSequences, "kept_pages", r.KeptPages)
 	}
 	if err := e.spawn(parent); err != nil {
+		// Actors first: a child that has started may use the streams.
 		e.stop()
 		<-e.ending.stopped
 		_, released := streams.close(context.Background())
@@ -133,6 +140,9 @@ func logStart(e *Engine) {
 }
 
 // newEngine makes an engine without actors.
+//
+// FirstGeneration differs between the engines of a process, so that an id of one engine is
+// refused by another as unknown, and does not name one of its sequences.
 func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Config, s settings.Settings) *Engine {
 	e := &Engine{
 		config: config, settings: s, log: s.Logger, system: parent.ActorSystem(),
@@ -168,6 +178,9 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 const generationBits = 20
 
 // coordinatorConfig is what the coordinator must know.
+//
+// The core knows no device, no store and no actor: it gets values, and functions where a
+// rule belongs to another package.
 func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Counts) coordinator.Config {
 	return coordinator.Config{
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
@@ -181,6 +194,8 @@ func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Co
 
 // divider splits memory between the self pools by fractions, by the rules of the
 // configuration.
+//
+// The cross pool is left out: its memory has a rule of its own (windows.SplitCross).
 func divider(config *Config, pools []windows.Pool) func(map[string]float64, int64) ([]int, error) {
 	own := slices.DeleteFunc(slices.Clone(pools), func(p windows.Pool) bool { return p.Kind == windows.KindCross })
 	return func(fractions map[string]float64, bytes int64) ([]int, error) {
@@ -191,6 +206,9 @@ func divider(config *Config, pools []windows.Pool) func(map[string]float64, int6
 }
 
 // spawn starts the engine's actor, which starts all others.
+//
+// It waits until all children run, because the mailboxes that callers use are known only
+// then.
 func (e *Engine) spawn(parent actor.SpawnerContext) error {
 	s := &supervisor{
 		engine: e, ready: make(chan error, 1), points: e.settings.Failpoints,
@@ -220,6 +238,9 @@ func (e *Engine) spawnParent(parent actor.SpawnerContext, s interface {
 }
 
 // parentIs notes the engine's actor.
+//
+// The process is kept, since a look-up by name might later find another engine of that
+// name.
 func (e *Engine) parentIs(pid *actor.PID) {
 	e.pid = pid
 	e.process, _ = e.system.ProcessRegistry.Get(pid)
@@ -278,6 +299,9 @@ func (e *Engine) Do(ctx context.Context, request messages.Request) error {
 }
 
 // serve is Do without its observers.
+//
+// lent.Copy and lent.Restore do nothing but in builds with the tag poison. The refusal
+// comes after the gate: the engine may have ended while the call waited there.
 func serve(ctx context.Context, e *Engine, request messages.Request, s *stages) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -347,6 +371,9 @@ func empty(request any) error {
 }
 
 // refusal is what a call gets that is not accepted.
+//
+// A failure is told before the end of the engine, because a host that closes a failed
+// engine still wants to know the cause.
 func (e *Engine) refusal() error {
 	if failed := e.failed.Load(); failed != nil {
 		return &messages.Refusal{Code: messages.ErrFailed, Message: fmt.Sprintf("the engine has failed: %v", *failed), Cause: *failed}
@@ -361,6 +388,9 @@ func (e *Engine) refusal() error {
 }
 
 // failure turns the end of an actor into what a caller is told.
+//
+// What the engine as a whole says comes first: an actor that stops because the engine has
+// failed is no cause of its own.
 func (e *Engine) failure(err error) error {
 	if refused := e.refusal(); refused != nil {
 		return refused

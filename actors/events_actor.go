@@ -15,6 +15,9 @@ import (
 // eventsActor is the shell of the event log. The blocks that a reader is told of
 // are hashed beside the actors, since they may be a million: one reader after the
 // other.
+//
+// At most one draft is out at a time. It bounds the memory that drafts refer to, and the
+// goroutines, to one for each engine, however many readers there are.
 type eventsActor struct {
 	core       *events.Log
 	self       *mailbox.Mailbox
@@ -31,6 +34,9 @@ type eventsActor struct {
 
 // named says that the blocks of a draft have been hashed and its reader answered, or
 // that this has panicked.
+//
+// The task gives the draft back by it, so that the log can free what the draft referred
+// to.
 type named struct {
 	draft    *events.Draft
 	panicked *mailbox.Panic // nil: it has not
@@ -139,6 +145,9 @@ func (a *eventsActor) serve(m *forward) {
 }
 
 // next serves the next reader.
+//
+// A reader whose call was given up is skipped without a look at its record, which is the
+// caller's again.
 func (a *eventsActor) next() {
 	if a.naming || len(a.queue) == 0 {
 		return
@@ -182,6 +191,9 @@ func (a *eventsActor) name(m *forward, draft *events.Draft) {
 }
 
 // take takes from the log what a reader has asked for.
+//
+// Taking is short, as it copies no block: what is slow, the hashing, is left to the
+// draft's Name.
 func (f *forward) take(log *events.Log) (*events.Draft, error) {
 	switch r := f.request.(type) {
 	case *messages.ReadSnapshot:

@@ -23,6 +23,9 @@ type Exported struct {
 // Release ends the hold on the pages, when the host knows that the receiver has them. Those that are
 // stored stay in the cache until they are evicted. A second Release does nothing. An
 // engine that has ended holds nothing: the error then is that of any other call.
+//
+// A Release that an ended context has refused may be called again: released is set only
+// when the request is sent.
 func (x *Exported) Release(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -74,6 +77,9 @@ func (h Handovers) Send(ctx context.Context, id messages.SequenceID, connection 
 }
 
 // export writes a sequence; with answers, it reads those of the receiver.
+//
+// The hold is made first: what is described afterwards cannot change, although the
+// sequence goes on.
 func (s *session) export(id messages.SequenceID, w io.Writer, answers io.Reader) (*Exported, error) {
 	hold, err := s.hold(id)
 	if err != nil {
@@ -90,6 +96,9 @@ func (s *session) export(id messages.SequenceID, w io.Writer, answers io.Reader)
 }
 
 // hold makes a fork of the sequence, which holds its pages as they are now.
+//
+// Its references keep the pages from being evicted, and copy on write keeps their
+// contents. But for states, which every kernel overwrites, it copies no page.
 func (s *session) hold(id messages.SequenceID) (messages.SequenceID, error) {
 	// A fork is refused for the same reasons, in words of its own.
 	if _, err := s.describe(id); err != nil {
@@ -112,6 +121,9 @@ func (s *session) describe(id messages.SequenceID) (*protocol.DescribeSequence, 
 }
 
 // write writes the stream of a sequence.
+//
+// The order is that of the stream (package handover). The shape goes first, so that a
+// receiver of another model refuses before it reads tokens.
 func (s *session) write(hold messages.SequenceID, w io.Writer, answers io.Reader) (*Exported, error) {
 	d, err := s.describe(hold)
 	if err != nil {
@@ -168,6 +180,11 @@ func chosen(places []protocol.PagePlace, wanted []bool) []protocol.PagePlace {
 }
 
 // writePages writes pages in batches: while one is written, the device copies the next.
+//
+// The loop has two batches of staging memory in turn. It orders the copies of the next
+// batch before it waits for those of this one: the device copies while the connection
+// carries bytes. A batch is read into again only after writeBatch has returned, so its
+// memory is never on the wire and under a copy at the same time.
 func (s *session) writePages(out *handover.Writer, hold messages.SequenceID, places []protocol.PagePlace) error {
 	var batches [2][]protocol.TransferItem
 	read := func(b int) error {
@@ -197,6 +214,9 @@ func (s *session) writePages(out *handover.Writer, hold messages.SequenceID, pla
 }
 
 // transfer orders the copies of a batch.
+//
+// Items are read by the engine until do returns. The ticket is noted even with an error:
+// the device may have taken the copies before the one that it refused.
 func (s *session) transfer(batch int, id messages.SequenceID, items []protocol.TransferItem) error {
 	if len(items) == 0 {
 		return nil
@@ -213,6 +233,9 @@ func (s *session) transfer(batch int, id messages.SequenceID, items []protocol.T
 }
 
 // writeBatch writes the pages of a batch.
+//
+// One call for all pages, so that a TCP connection gets them by one vectored write
+// (net.Buffers) without a copy.
 func (s *session) writeBatch(out *handover.Writer, items []protocol.TransferItem) error {
 	headers, bodies := make([]handover.Header, len(items)), make([][]byte, len(items))
 	for i := range items {

@@ -13,6 +13,10 @@ import (
 // copyPages orders the copies of a hand-over behind what their pages wait for, and notes
 // that they use the pages. The copies have streams of their own, so that a large hand-over
 // holds up no offload and no onboard.
+//
+// The first Begin asks what the pages wait for, the second marks them with the ticket of
+// the copies. Both are one message of the actor, so no other copy can be ordered between
+// them. Without the mark a page could be evicted and written while a copy still reads it.
 func (a *offloaderActor) copyPages(m *protocol.CopyPages) {
 	ask, mark := offloader.Transfer(m)
 	a.core.Begin(ask)
@@ -27,6 +31,8 @@ var handoverNames = [2]string{"export", "import"}
 
 // transfer submits the copies of a hand-over. With failed the ticket is that of the copies
 // which the device has taken, zero if it has taken none.
+//
+// A stream is made at the first hand-over in its direction: most engines never have one.
 func (s *copyStreams) transfer(m *protocol.CopyPages, waits []messages.Ticket) (ticket messages.Ticket, failed bool) {
 	way := 0
 	if m.In {
@@ -60,6 +66,8 @@ const stagingPages = 64
 // staging is the memory between the pages of an engine and a connection: host pages that
 // the device can copy to and from, of a pool that the engine does not know. Its owner is
 // the hand-over that uses it, on its caller's goroutine.
+//
+// Shares of all ranks have the same slot number, as those of a page have.
 type staging struct {
 	device gpu.Device
 	pool   gpu.Pool
@@ -68,6 +76,9 @@ type staging struct {
 }
 
 // newStaging takes staging memory of about so many bytes, for pages of at most pageBytes.
+//
+// The least is two pages, one for each batch, even where they take more than the bytes
+// that the host allows: with one page nothing could overlap.
 func newStaging(device gpu.Device, bytes, pageBytes int64) (*staging, error) {
 	ranks := gpu.Ranks(device)
 	batch := int(min(max(bytes/2/(pageBytes*int64(ranks)), 1), stagingPages))
@@ -88,6 +99,9 @@ func (s *staging) share(rank int, slot messages.PageID, pageBytes int64) []byte 
 
 // read gives the bytes of the page in a slot, the shares of all ranks one behind the
 // other: its memory if there is one share, else a copy.
+//
+// The memory is valid until the batch is copied to again. The copy of several shares costs
+// one pass over the bytes, since a frame has one body.
 func (s *staging) read(slot messages.PageID, pageBytes int64) []byte {
 	if s.ranks == 1 {
 		return s.share(0, slot, pageBytes)
@@ -115,6 +129,8 @@ func (s *staging) fill(slot messages.PageID, pageBytes int64, write func([]byte)
 }
 
 // free gives the memory back.
+//
+// No copy may be under way: the device could give the memory to another owner.
 func (s *staging) free() error { return s.device.DestroyPool(s.pool) }
 
 // freeAll gives back what several hand-overs have left.

@@ -83,6 +83,10 @@ func (s Store) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, e
 }
 
 // reach is how many blocks a match would have after the fetch.
+//
+// It asks the engine twice. The first answer says what no tier has, and the second, with
+// what the store has of it, how long a match could get; with Count the second changes
+// nothing and no object is read.
 func (f *fetch) reach(ctx, serve context.Context) (int, error) {
 	survey := &protocol.Fetch{Prefix: f.prefix}
 	if err := first(f.do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
@@ -98,6 +102,10 @@ func (f *fetch) reach(ctx, serve context.Context) (int, error) {
 }
 
 // fetchBefore fetches for admissions that ask for it, each for its own time at most.
+//
+// It returns before the admission is sent, so that no round waits for a store. The fetches
+// of one batch run side by side: their times do not add up. An admission that is going to be
+// refused does not read the store.
 func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitRequest) {
 	var all sync.WaitGroup
 	for i := range requests {
@@ -116,6 +124,9 @@ func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitReques
 }
 
 // fetch is one Fetch on its caller's goroutine.
+//
+// No actor sees it. stored and bytes go to the engine in requests and are read there until
+// the answer; between two requests they are the fetch's own again.
 type fetch struct {
 	engine  *Engine
 	client  *storeClient
@@ -128,6 +139,9 @@ type fetch struct {
 }
 
 // run asks the engine what is missing, the store what it has, and brings it in.
+//
+// Each wait ends with the claim of another fetch, and a claim ends with its fetch, whether
+// or not that has read anything.
 func (f *fetch) run(ctx, serve context.Context) error {
 	f.client.enterFetch()
 	defer f.client.leaveFetch()
@@ -149,6 +163,8 @@ func (f *fetch) run(ctx, serve context.Context) error {
 }
 
 // do serves one request of the fetch.
+//
+// Simulations serve it by a hook, on their own schedule.
 func (f *fetch) do(ctx context.Context, r messages.Request) error {
 	if hooks := &f.engine.settings.FetchWith; hooks.Serve != nil {
 		return hooks.Serve(r)
@@ -157,6 +173,11 @@ func (f *fetch) do(ctx context.Context, r messages.Request) error {
 }
 
 // once is one try. It returns what to wait for if another fetch is in the way.
+//
+// The loop is a conversation: each request carries what was read so far, and the engine
+// answers what it still wants, because pages may have been stored or evicted between two of
+// them. It ends when nothing is wanted. Every pass either reads wanted objects or marks them
+// as not stored, so no object is wanted twice without progress.
 func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err error) {
 	survey := &protocol.Fetch{Prefix: f.prefix}
 	if err := first(f.do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
@@ -174,6 +195,8 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 		}
 	}()
 	for {
+		// The count is taken before the request: an object that another fetch brings in
+		// after it may still be wanted in the answer, and claim then finds that.
 		since := f.client.readsBefore()
 		r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes}
 		if err := first(f.do(serve, r), &r.Err); err != nil || r.Wanted == nil {
@@ -189,6 +212,9 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 }
 
 // name computes the keys of the prefix's whole blocks.
+//
+// A key is a hash over the whole prefix (package stores), so the keys are computed in
+// order. The cost is a hash of all tokens, once a fetch, on the caller's goroutine.
 func (f *fetch) name(missing [][]bool) {
 	n := len(missing[0])
 	tpb := f.engine.validate.TokensPerBlock
@@ -230,6 +256,11 @@ const firstAsk = 16
 
 // ask finds out which missing pages the store has, from the first block on, up to one
 // without which no match goes on.
+//
+// The questions grow so that a prefix which is not in the store costs one small call, and
+// a long one that is costs a number of calls that grows with the logarithm of its length, up
+// to the store's bound on a batch. An error counts as "not stored": what was found before it
+// is still fetched.
 func (f *fetch) ask(ctx context.Context, missing [][]bool) {
 	size := firstAsk
 	for from := 0; from < len(f.keys); {
@@ -263,6 +294,10 @@ func (f *fetch) ask(ctx context.Context, missing [][]bool) {
 
 // broken tells whether a pool of full attention has neither a page nor an object of one
 // of the blocks.
+//
+// With full attention a match needs every block, so no longer one exists behind such a
+// gap. A pool with a window or with states says nothing: a longer match may not need the
+// block.
 func (f *fetch) broken(missing [][]bool, from, to int) bool {
 	for p := range missing {
 		if !f.engine.validate.Pools[p].Full() {
@@ -280,6 +315,9 @@ func (f *fetch) broken(missing [][]bool, from, to int) bool {
 // read reads objects, in batches. What cannot be read counts as not stored. The engine was
 // asked what is wanted after the claims since had ended. release ends the fetch's own claim;
 // with wait there is none.
+//
+// FetchBytes bounds the memory of one fetch. Blocks are walked from the front, so that
+// what is left out is the end of the prefix, and what is read can be matched without it.
 func (f *fetch) read(ctx context.Context, wanted [][]bool, since uint64) (release func(), wait <-chan struct{}) {
 	var objects []object
 	var keys []stores.Key
@@ -329,10 +367,13 @@ func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key
 	return nil
 }
 
-// readBytes bounds the bytes of one call.
+// readBytes bounds the bytes of one call. The bodies of two calls are in memory beside
+// their pages: those of one are decoded while the next is read.
 const readBytes = 64 << 20
 
 // batch is how many of the objects one call reads.
+//
+// It is at least one, however large an object is.
 func (f *fetch) batch(objects []object) int {
 	var size int64
 	for i, o := range objects {

@@ -54,6 +54,9 @@ func (c *HandoverConfig) resolve(store *StoreConfig) error {
 }
 
 // handoverConfig is that of an engine.
+//
+// It is a copy: resolve fills in defaults, and the host may use one configuration for
+// several engines.
 func handoverConfig(s *settings.Settings) *HandoverConfig {
 	if c, ok := s.Handover.(*HandoverConfig); ok {
 		own := *c
@@ -82,6 +85,10 @@ func HandoversOf(e *Engine) Handovers { return Handovers{e} }
 
 // exchange is what the hand-overs of an engine share: staging memory that is used again,
 // and the bound on how many of them move pages at a time.
+//
+// mu protects the fields below it; turns is a semaphore of its own, since a hand-over may
+// wait there for minutes. Staging memory is kept by direction, so that one stream alone
+// copies to it or from it.
 type exchange struct {
 	engine *Engine
 	config *HandoverConfig
@@ -102,6 +109,10 @@ func newExchange(e *Engine, c *HandoverConfig) *exchange {
 }
 
 // session is one hand-over, on its caller's goroutine.
+//
+// Only that goroutine touches the fields, but for ctx and cancel, which Close and the end
+// of the engine use to interrupt it. tickets has one entry for each batch of the staging
+// memory: a batch may be filled again when its ticket has passed.
 type session struct {
 	exchange *exchange
 	engine   *Engine
@@ -121,6 +132,8 @@ type session struct {
 // waits for it cannot be interrupted.
 type deadline func(time.Time) error
 
+// readDeadline finds the deadline of reads. It asks for the one method and not for a
+// net.Conn, so that a host's own connection counts, too.
 func readDeadline(r io.Reader) deadline {
 	if c, ok := r.(interface{ SetReadDeadline(t time.Time) error }); ok {
 		return c.SetReadDeadline
@@ -128,6 +141,7 @@ func readDeadline(r io.Reader) deadline {
 	return nil
 }
 
+// writeDeadline finds the deadline of writes.
 func writeDeadline(w io.Writer) deadline {
 	if c, ok := w.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		return c.SetWriteDeadline
@@ -135,6 +149,7 @@ func writeDeadline(w io.Writer) deadline {
 	return nil
 }
 
+// bothDeadlines finds the deadline of a connection that is read from and written to.
 func bothDeadlines(c io.ReadWriter) deadline {
 	if c, ok := c.(interface{ SetDeadline(t time.Time) error }); ok {
 		return c.SetDeadline
@@ -143,6 +158,10 @@ func bothDeadlines(c io.ReadWriter) deadline {
 }
 
 // begin starts a session.
+//
+// What refuses every hand-over is checked here, before a byte goes over the connection.
+// The session is registered under the same lock under which close sets closed: either begin
+// sees that the engine is closed, or close sees the session and interrupts it.
 func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*session, error) {
 	e := x.engine
 	if err := ctx.Err(); err != nil {
@@ -169,11 +188,15 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 		return s, nil
 	}
 	x.open[s] = struct{}{}
+	// A deadline in the past makes a Read or Write that waits return at once (see net.Conn).
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(s.ctx, func() {
 		defer close(interrupted)
 		_ = interrupt(time.Unix(1, 0)) // Read and Write say what is wrong with the connection
 	})
+	// When stop returns false the function above has started. The deadline is taken back
+	// only behind it: a connection that the caller goes on to use must not keep a deadline
+	// in the past.
 	s.calm = func() {
 		unwatch()
 		if !stop() {
@@ -185,6 +208,10 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 }
 
 // end gives back what the session has.
+//
+// The watch ends first: after end has returned nothing of the engine touches the
+// connection. Memory and turn come before the session leaves open, so that a close which
+// waits for quiet finds them given back.
 func (s *session) end() {
 	s.calm()
 	s.cancel(nil)
@@ -203,6 +230,10 @@ func (s *session) end() {
 }
 
 // close interrupts the hand-overs and waits for those that can be interrupted.
+//
+// It goes before the actors stop: a hand-over that is interrupted still releases its hold
+// or its sequence by a request. Those over connections without deadlines are not waited for,
+// because nothing can end their Read.
 func (x *exchange) close(ctx context.Context) {
 	x.mu.Lock()
 	x.closed = true
@@ -223,6 +254,9 @@ func (x *exchange) close(ctx context.Context) {
 }
 
 // over gives back what is left when nothing is under way on the device any more.
+//
+// The caller has waited for the engine's streams, the two of hand-overs included, so
+// doubtful memory is no longer written to.
 func (x *exchange) over() {
 	x.mu.Lock()
 	left := append(append(x.doubtful, x.unused[0]...), x.unused[1]...)
@@ -232,6 +266,9 @@ func (x *exchange) over() {
 }
 
 // keep logs memory that could not be given back.
+//
+// The error has no caller: the hand-over has ended, with or without success, when its
+// memory is freed.
 func (x *exchange) keep(err error) {
 	if err != nil {
 		x.engine.log.Error("kvactor: staging memory was not given back", "engine", x.engine.settings.Name, "cause", err)
@@ -247,6 +284,10 @@ func (s *session) direction() int {
 }
 
 // stage waits for the turn of the session and takes staging memory.
+//
+// A session takes its turn only when the pages are known, and so holds none while it waits
+// for the other side to begin. The size follows from the largest page: one staging pool
+// serves the pages of all pools.
 func (s *session) stage() error {
 	x := s.exchange
 	select {
@@ -280,6 +321,9 @@ const maxUnused = 2
 
 // giveBack ends the turn and returns the staging memory. Memory on which a copy is under
 // way is freed when the engine ends.
+//
+// The turn ends last: the next hand-over may then find the memory that this one has
+// returned.
 func (s *session) giveBack() {
 	x := s.exchange
 	if s.staging != nil {
@@ -315,6 +359,9 @@ func (s *session) do(request any) error { return s.exchange.do(s.ctx, request) }
 
 // do serves a request of the engine's own. It is served also while Close waits for the
 // hand-overs.
+//
+// It passes the gate by: calls that fill the gate could otherwise hold up the release of
+// the pages that they wait for.
 func (x *exchange) do(ctx context.Context, request any) error {
 	e := x.engine
 	if err := ctx.Err(); err != nil {
@@ -332,6 +379,9 @@ func (x *exchange) do(ctx context.Context, request any) error {
 }
 
 // discard ends a sequence of the hand-over's own, whatever has become of its context.
+//
+// A sequence that was lost with a failed actor holds no pages, so there is nothing to
+// release and no error to report.
 func (x *exchange) discard(id messages.SequenceID, after messages.Ticket) error {
 	m := &messages.Release{Steps: []messages.ReleaseStep{{Sequence: id, Discard: true, After: after}}}
 	if err := x.do(context.Background(), m); err != nil {
@@ -357,6 +407,9 @@ func (s *session) sync(batch int) error {
 }
 
 // failure is what the caller is told of an error: that its context has ended, if it has.
+//
+// The end of the context comes first: it makes reads, writes and waits fail with errors of
+// their own, which would hide the cause.
 func (s *session) failure(err error) error {
 	if cause := context.Cause(s.ctx); cause != nil {
 		return fmt.Errorf("hand-over: %w", cause)
@@ -374,12 +427,16 @@ func (s *session) failure(err error) error {
 	return fmt.Errorf("hand-over: %w", err)
 }
 
+// isRefusal tells errors that name a code of package messages already.
 func isRefusal(err error) bool {
 	refusal := (*messages.Refusal)(nil)
 	return errors.As(err, &refusal)
 }
 
 // shape is what the pages of the engine depend on.
+//
+// Scales of 8-bit elements belong to it: bytes that were quantized by other scales are
+// other contents.
 func (s *session) shape() (*handover.Shape, error) {
 	m := &messages.ReadScales{}
 	if err := first(s.do(m), &m.Err); err != nil {

@@ -60,6 +60,9 @@ func (h Handovers) Receive(ctx context.Context, connection io.ReadWriter) (*Impo
 }
 
 // arrival is an import on its way.
+//
+// begun is a request whose answer names the sequence and the pages that the engine lacks;
+// places is parallel to its Missing.
 type arrival struct {
 	*session
 	from    *handover.Reader
@@ -69,6 +72,9 @@ type arrival struct {
 }
 
 // receive reads a stream. An error goes to the source, too, if it reads answers.
+//
+// The source is told of a refusal so that it does not wait for an acknowledgement until
+// its own time is over.
 func (s *session) receive(r io.Reader, w io.Writer) (*Imported, error) {
 	a := &arrival{session: s, from: handover.NewReader(r)}
 	m, err := a.read(w)
@@ -83,6 +89,10 @@ func (s *session) receive(r io.Reader, w io.Writer) (*Imported, error) {
 }
 
 // read reads the stream and completes the sequence.
+//
+// Up to BeginImport there is nothing to undo. From then on the sequence exists, and every
+// error releases it; the release names the last copy to its pages, so that their next owner
+// waits for it.
 func (a *arrival) read(w io.Writer) (*Imported, error) {
 	if err := a.open(w); err != nil {
 		return nil, err
@@ -104,6 +114,10 @@ func (a *arrival) read(w io.Writer) (*Imported, error) {
 }
 
 // open reads what comes before the pages, and compares the shapes.
+//
+// All that can be refused is refused here, before a page is taken. The geometry is
+// compared before the fingerprint, because a difference between two geometries names the
+// field, and one between hashes names nothing.
 func (a *arrival) open(w io.Writer) error {
 	fingerprint, answers, err := a.from.Begin()
 	if err != nil {
@@ -141,6 +155,11 @@ func (a *arrival) open(w io.Writer) error {
 }
 
 // fill reads the pages and makes the sequence one that runs.
+//
+// The commit comes after the digest of the whole stream has been verified: it is what
+// stores the blocks, and other requests could match damaged contents from then on. It names
+// the last copy as the kernel that writes the pages, so the host does not wait for the
+// device here.
 func (a *arrival) fill() (*Imported, error) {
 	if a.answers != nil {
 		if err := a.answers.WriteWanted(a.begun.Missing); err != nil {
@@ -187,6 +206,10 @@ func (a *arrival) imported(d *protocol.DescribeSequence) *Imported {
 
 // readPages reads the pages that come, in batches: while one is read from the connection,
 // the device copies the one before.
+//
+// Pages come in the order of CarriedPages, which both ends compute: a frame of any other
+// page is an error. A batch of staging memory is filled only when the copies from it have
+// passed; while they run, the other batch is filled from the connection.
 func (a *arrival) readPages() error {
 	var batch []protocol.TransferItem
 	b := 0
@@ -228,6 +251,9 @@ func (a *arrival) noteWrite(slot messages.PageID) {
 }
 
 // readPage reads the next page, which has to be that of a place.
+//
+// The length is compared before the body is read, so that a stream cannot make the reader
+// write beyond a slot.
 func (a *arrival) readPage(at protocol.PagePlace, slot messages.PageID) error {
 	if err := a.ctx.Err(); err != nil {
 		return err

@@ -32,6 +32,9 @@ type offloaderActor struct {
 
 // wait is a message whose answer waits for the device: on a task of its own, never
 // in the actor. One wait is served after the other.
+//
+// Of resize, load and tickets one says what the task waits for; the task has the wait, and
+// with it its record, until it posts it back.
 type wait struct {
 	message any
 	resize  *resize           // nil: only tickets
@@ -54,6 +57,8 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 	}
 }
 
+// receive sets moving around each change without a defer: a deferred reset would run in a
+// panic, too, and hide that the core was left within a change.
 func (a *offloaderActor) receive(message any) {
 	// Before all that can fail: a failure over the end of a wait loses its answer, which a
 	// recovery asks for again, and must not leave the waits behind it where they are.
@@ -120,6 +125,9 @@ func (a *offloaderActor) receive(message any) {
 
 // servesRecovery tells what is served by an offloader that has failed in the middle of
 // a round: what a recovery asks for.
+//
+// Save pages are taken back, too: they belong to the saver, which a failure of the core
+// does not concern.
 func servesRecovery(message any) bool {
 	switch message.(type) {
 	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait, *savePagesFree:
@@ -163,6 +171,9 @@ func (a *offloaderActor) panicWithin(m *protocol.Move, parts int) {
 
 // ahead copies pages near eviction if the link has nothing else to do: such copies
 // must not delay those that a request waits for.
+//
+// Busy tells the coordinator to ask again later. The look costs one call of the device and
+// waits for nothing.
 func (a *offloaderActor) ahead(m *protocol.OffloadAhead) {
 	if m.Busy = !a.streams.idle(offloader.Offload); m.Busy {
 		return
@@ -206,6 +217,9 @@ func (a *offloaderActor) wait(w *wait) {
 
 // startWait starts the task of the first wait in the queue. The task gets copies: the
 // record may be given up, and the streams go on being used, before it ends.
+//
+// A device may take milliseconds to resize, and a kernel of the host as long as it likes:
+// in the actor that would hold up every request.
 func (a *offloaderActor) startWait() {
 	w := a.waits[0]
 	switch m := w.message.(type) {
@@ -230,6 +244,9 @@ func (a *offloaderActor) startWait() {
 
 // endWait takes the first wait out of the queue and starts the next one, which begins
 // with the pages that a resize has left.
+//
+// The next wait starts even when this one has failed, because each of them has an answer
+// that the coordinator waits for.
 func (a *offloaderActor) endWait(w *wait) {
 	a.waits = a.waits[1:]
 	a.streams.check(w.err)

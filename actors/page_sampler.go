@@ -12,6 +12,9 @@ import (
 // itself knows nothing of it and pays nothing without it.
 //
 // A page is followed from the store of a block on it until that is evicted or forgotten.
+//
+// It belongs to the pool's actor and calls observe there, so an observer that is slow
+// holds up the pool.
 type pageSampler struct {
 	pool    messages.PoolID
 	every   int
@@ -58,6 +61,9 @@ func (s *pageSampler) done(w *protocol.PoolWork) {
 }
 
 // follow changes the record of one page.
+//
+// A gap is measured from the end of the use before: how long a page has to be kept to be
+// of use again.
 func (s *pageSampler) follow(p *sampledPage, kind protocol.PoolOpKind, now time.Duration) {
 	switch kind {
 	case protocol.AttachPages:

@@ -16,6 +16,10 @@ import (
 // port carries the coordinator's messages straight to the mailboxes of the others.
 // It belongs to the coordinator's actor, but for answer, which the events actor and
 // its task call, too.
+//
+// Messages go to mailboxes and not through the library's process registry: a hop is then
+// one call, with no look-up of a name. staged ends whenever the call may become the caller's
+// again, because the caller may use the record at once.
 type port struct {
 	engine    *Engine
 	tree      *mailbox.Mailbox
@@ -61,6 +65,9 @@ func (p *port) Offloader(message any) {
 }
 
 // Events gives a request to the events actor, which answers it itself.
+//
+// The coordinator's round ends with it. A reader of events may wait for a hash of many
+// blocks, and other requests must not wait with it.
 func (p *port) Events(request, sender any, keys []*protocol.Changes) {
 	p.staged = nil
 	p.point.Step("coordinator")
@@ -95,6 +102,9 @@ func (*fence) Abort(error) {}
 
 // sendFences sends a fence to each actor that records are lent to, and returns how
 // many there are.
+//
+// The events actor and the store's get none: they get requests and copies, but no record
+// of the coordinator's.
 func (p *port) sendFences() int {
 	p.tree.PostUserMessage(&fence{})
 	p.offloader.PostUserMessage(&fence{})
@@ -114,6 +124,9 @@ func (p *port) Now() time.Duration {
 
 // Begin asks a caller whether it still waits, at the last moment before its request
 // changes anything; actors always do.
+//
+// After a false the record is the caller's, and the coordinator must not read it. A host's
+// actor cannot give up a request, since a message that is sent cannot be taken back.
 func (p *port) Begin(sender any) bool {
 	p.point.Step("coordinator")
 	c, ok := sender.(*call)
@@ -137,6 +150,9 @@ func (p *port) Park(sender any) bool {
 }
 
 // Waits asks a caller whose request waits for pages whether it still does.
+//
+// A request in the waiting room is asked again and again: no page is to go to a caller
+// that has left.
 func (p *port) Waits(sender any) bool {
 	c, ok := sender.(*call)
 	return !ok || c.stage.Load() != callCancelled
@@ -150,6 +166,9 @@ func (p *port) Reply(request, sender any) {
 }
 
 // answer is Reply, for the events actor, too.
+//
+// The new page counts are published before the answer: a caller that has it must not see
+// the old ones.
 func (p *port) answer(request, sender any) {
 	if r, ok := request.(*messages.Rebalance); ok && len(r.Rebalanced.Pools) > 0 {
 		pools := clonePools(r.Rebalanced.Pools)
@@ -186,6 +205,9 @@ func (e *Engine) returnRequest(to *actor.PID, request any, cause error) {
 }
 
 // forward is a request that the events actor answers itself.
+//
+// It is the receiver's until that has answered. aborted keeps a failed actor from
+// answering twice: Abort has answered already.
 type forward struct {
 	request, sender any
 	keys            []*protocol.Changes // of the tree, for a snapshot

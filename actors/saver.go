@@ -46,12 +46,17 @@ type savedPage struct {
 }
 
 // savePagesFree gives save pages back that have been read.
+// savePagesFree is sent by tasks of the store's actor. Only the offloader's actor changes
+// the lists of save pages, so they need no lock.
 type savePagesFree struct{ items []savedPage }
 
 // Abort does nothing: the pages go with the engine.
 func (*savePagesFree) Abort(error) {}
 
 // newSaver makes the saver of an engine whose pools have so many save pages each.
+//
+// Save pages stand behind the other host pages of a pool: the core never evicts them nor
+// puts a block there.
 func newSaver(client *storeClient, core *offloader.Offloader, pages []int) *saver {
 	s := &saver{config: client.config, client: client, unused: make([][]messages.PageID, len(pages))}
 	for p, n := range pages {
@@ -84,6 +89,9 @@ func (s *saver) release(items []savedPage) {
 }
 
 // send gives pages to the store's actor.
+//
+// The number of pages that were dropped goes along, so that one place counts them all for
+// the host's statistics.
 func (s *saver) send(m *savedPages) {
 	m.dropped, s.dropped = int(s.dropped), 0
 	if len(m.items)+m.dropped > 0 {
@@ -92,6 +100,9 @@ func (s *saver) send(m *savedPages) {
 }
 
 // savePages orders the copies of device pages to save pages and reads host pages.
+//
+// A host page is read at once and a device page by a copy on its stream: the CPU cannot
+// read device memory. Lost says which pages the coordinator must not take for saved.
 func (a *offloaderActor) savePages(m *protocol.SavePages) {
 	var list []offloader.Save
 	host := &savedPages{}
@@ -153,6 +164,8 @@ func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last mess
 
 // saveEvicted reads what is being displaced from host memory, before anything is written
 // there.
+//
+// The caller submits the copies that overwrite these pages only after this has returned.
 func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 	if len(list) == 0 {
 		return
@@ -236,6 +249,9 @@ func (a *offloaderActor) loadFailed(err error) {
 }
 
 // load is contents that a task writes to host pages.
+//
+// The actor makes it, and the task alone reads it. The pages are no block's until the
+// answer, so no other copy uses them.
 type load struct {
 	device gpu.Device
 	pages  []loadedPage

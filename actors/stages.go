@@ -15,12 +15,18 @@ const maxMarks = 16
 
 // stages are the stages of one call. The engine writes them while the call is the
 // engine's, and the caller reads them when it is answered.
+//
+// The array has a fixed size, so that an observed call allocates nothing once the pool of
+// records is warm. Marks beyond its end are dropped.
 type stages struct {
 	marks [maxMarks]messages.StageMark
 	n     int
 }
 
 // enter begins a stage, unless the call is in it.
+//
+// Several messages of one stage make one mark: a mark is when the stage began, and it ends
+// with the next.
 func (s *stages) enter(stage messages.Stage) {
 	if s.n == maxMarks || s.n > 0 && s.marks[s.n-1].Stage == stage {
 		return
@@ -39,6 +45,8 @@ type observed struct {
 }
 
 // observe begins to observe a call; false if there is no observer.
+//
+// Without observers it costs two comparisons and reads no clock.
 func observe(ctx context.Context, e *Engine, request messages.Request) (o observed, is bool) {
 	if e.settings.OnCall == nil && e.settings.OnStages == nil {
 		return o, false
@@ -80,6 +88,8 @@ func (o observed) before(done func(error)) func(error) {
 }
 
 // leave ends the work on a call that waits from now on.
+//
+// It goes before the caller is told, for from then on the marks are the caller's.
 func (p *port) leave(stage messages.Stage) {
 	if p.staged != nil {
 		p.staged.enter(stage)

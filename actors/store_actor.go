@@ -17,6 +17,10 @@ import (
 // storeActor writes pages to the store, behind everything else: it names them by what
 // the tree tells it of blocks, and tasks encode and write them. Nothing waits for it but
 // a Flush.
+//
+// What it does is best effort, since a page that is not saved is computed again: every
+// bound drops pages and none makes a sender wait. bytes is the sum over the jobs in open and
+// at most SaveBytes.
 type storeActor struct {
 	index       *blockkeys.Index
 	client      *storeClient
@@ -38,6 +42,9 @@ type storeActor struct {
 }
 
 // saveJob is what one round has saved.
+//
+// The actor makes it, lends it to one task, and gets it back as the message that the task
+// is over. items of pages, named and keys are parallel.
 type saveJob struct {
 	number uint64
 	pages  *savedPages
@@ -96,6 +103,9 @@ func (a *storeActor) forget() {
 
 // accept names the pages and makes a job of them. Pages that cannot be named, or that
 // are beyond the bound, are dropped.
+//
+// Names are taken now and not when the job is written: the tree may have changed by then,
+// and a block number would name another block.
 func (a *storeActor) accept(m *savedPages) {
 	a.client.dropped.Add(int64(m.dropped))
 	job := &saveJob{pages: &savedPages{ticket: m.ticket}}
@@ -140,6 +150,9 @@ func (a *storeActor) tell(items []savedPage) {
 }
 
 // giveBack returns save pages once the copies to them are over.
+//
+// A copy to such a page may be under way: another one to the same page would be mixed with
+// it.
 func (a *storeActor) giveBack(items []savedPage, after messages.Ticket) {
 	if len(items) == 0 {
 		return
@@ -163,6 +176,9 @@ func (a *storeActor) next() {
 }
 
 // start writes the pages of a job on a task.
+//
+// The task uses copies of the actor's fields, so a restart of the actor disturbs no job.
+// It always posts the job, also after an error, for running and bytes count it until then.
 func (a *storeActor) start(job *saveJob) {
 	client, device, pools, offloader, self := a.client, a.device, a.pools, a.offloader, a.self
 	a.background.run(func(ctx context.Context) {
@@ -182,12 +198,18 @@ func (a *storeActor) start(job *saveJob) {
 			}
 			return gpu.HostPage(device, pools[it.pool], it.page)
 		})
+		// Before the store is called: the objects have their own bytes, and save pages are
+		// few.
 		offloader.PostUserMessage(&savePagesFree{job.pages.items})
 		job.saved, job.lost = client.put(ctx, objects)
 	})
 }
 
 // encode makes the objects of a job, each once.
+//
+// Two blocks of a job can have one key, if one has left the tree and its tokens were
+// stored again. Blocks of a round mostly have one namespace, so its space is kept from one
+// to the next.
 func (c *storeClient) encode(job *saveJob, bytes func(*savedPage) []byte) []stores.Object {
 	var objects []stores.Object
 	var first []int // the page of each object, by its place in the job
@@ -223,6 +245,9 @@ func (c *storeClient) encode(job *saveJob, bytes func(*savedPage) []byte) []stor
 }
 
 // finished ends a job.
+//
+// The coordinator is told of what was lost, so that these blocks do not count as saved and
+// are saved again at their next occasion.
 func (a *storeActor) finished(job *saveJob) {
 	a.running--
 	a.bytes -= job.bytes
@@ -249,6 +274,8 @@ func (a *storeActor) flush(f *forward) {
 	a.answerFlush(f)
 }
 
+// answerFlush answers a flush, or keeps it while a job up to its number is open. Later jobs
+// do not count, so that a busy engine still answers.
 func (a *storeActor) answerFlush(f *forward) {
 	if f.aborted {
 		return

@@ -17,6 +17,9 @@ type StoreStats = messages.StoreStats
 
 // storeClient is the engine's access to its store: it bounds each call in time, counts
 // and stops calling a store that fails again and again. It is safe for concurrent use.
+//
+// The store is the host's code and may be slow, broken or blocked for ever. Nothing of
+// that may reach an actor: calls run on tasks and on the goroutines of fetches only.
 type storeClient struct {
 	config      *StoreConfig
 	geometry    stores.Geometry
@@ -50,6 +53,8 @@ type storeClient struct {
 // errBreaker is the error of calls while the breaker is open.
 var errBreaker = errors.New("store: too many failures, not asked")
 
+// newStoreClient makes the client of one engine. The fingerprint is computed once: it is
+// part of every key, so that engines of another geometry find none of these objects.
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	return &storeClient{config: c, geometry: g, fingerprint: g.Fingerprint(), reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{}}
 }
@@ -60,6 +65,9 @@ func (c *storeClient) pageBytes(pool int) int64 {
 }
 
 // space makes the keys and bodies of a namespace; done gives its compressor back.
+//
+// A compressor has state and serves one goroutine at a time, so each space borrows one
+// from a pool.
 func (c *storeClient) space(n messages.Namespace) (space *stores.Space, done func()) {
 	if c.config.Compressor == nil {
 		return stores.NewSpace(c.fingerprint, n, nil), func() {}
@@ -72,6 +80,8 @@ func (c *storeClient) space(n messages.Namespace) (space *stores.Space, done fun
 }
 
 // maxStuck is how many calls may be out that have not ended with their time.
+// Each of them holds a goroutine and the bytes that it was given, so the number bounds what
+// a store that ignores its context can cost.
 const maxStuck = 16
 
 // errStuck is the error of calls while so many are out.
@@ -79,6 +89,9 @@ var errStuck = errors.New("store: calls do not end with their time, not asked")
 
 // ask makes one call of the store and returns what it answers. A call that does not end
 // with its time is left behind on its goroutine, which alone may touch what it was given.
+//
+// The order of the two refusals matters: enter may make this call the probe of an open
+// breaker, and a probe must end with leave.
 func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (answer T, err error) {
 	if c.stuck.Load() >= maxStuck {
 		return answer, errStuck
@@ -89,6 +102,7 @@ func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	start := time.Now()
+	// A simulation decides itself when a call ends, so it needs no goroutine and no clock.
 	if c.inline {
 		answer, err = do(ctx)
 	} else {
@@ -103,6 +117,11 @@ func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T
 }
 
 // leaveBehind waits for a call no longer than its time.
+//
+// The caller and the goroutine agree by late who counts: whichever comes second finds the
+// flag set. So stuck falls once for each time that it rises, also when the call ends in the
+// moment in which its time does. The channel has room for one result, so the goroutine ends
+// although no one reads it.
 func leaveBehind[T any](ctx context.Context, c *storeClient, do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		answer T
@@ -133,6 +152,9 @@ func leaveBehind[T any](ctx context.Context, c *storeClient, do func(context.Con
 }
 
 // has asks which objects the store has.
+//
+// The result is made inside the call: after a call that was left behind, no other
+// goroutine has the slice. get does the same.
 func (c *storeClient) has(ctx context.Context, keys []stores.Key) ([]bool, error) {
 	return ask(ctx, c, func(ctx context.Context) ([]bool, error) {
 		found := make([]bool, len(keys))
@@ -149,6 +171,9 @@ func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, err
 }
 
 // enter tells whether the breaker allows a call.
+//
+// Once the pause is over, one caller at a time probes the store; the others go on without
+// it, so a store that is still down costs one timeout and not one for each.
 func (c *storeClient) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,6 +188,9 @@ func (c *storeClient) enter() bool {
 }
 
 // refuses tells whether a call would be refused now.
+//
+// Unlike enter it takes no probe, so it needs no leave: an actor asks before it makes
+// copies that would be thrown away.
 func (c *storeClient) refuses() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,6 +223,9 @@ func (c *storeClient) leave(err error) {
 
 // put writes the objects that the store lacks. It returns how many it has written, and
 // which are not in the store.
+//
+// Batches go on after one that has failed: the breaker alone decides when a store is no
+// longer asked.
 func (c *storeClient) put(ctx context.Context, objects []stores.Object) (saved int, lost map[stores.Key]bool) {
 	lost = map[stores.Key]bool{}
 	for len(objects) > 0 {
@@ -205,6 +236,9 @@ func (c *storeClient) put(ctx context.Context, objects []stores.Object) (saved i
 	return saved, lost
 }
 
+// putBatch writes one batch. A key names a whole prefix, so what the store has under it is
+// the same page: to ask first is a small call, and saves the bytes of all that another
+// engine has written.
 func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object, lost map[stores.Key]bool) int {
 	keys := make([]stores.Key, len(objects))
 	for i := range objects {
@@ -249,6 +283,8 @@ func (c *storeClient) enterFetch() {
 	c.fetches++
 }
 
+// leaveFetch forgets what was released when no fetch is under way: a fetch that begins later
+// surveys the engine after those objects have come in. That bounds the map.
 func (c *storeClient) leaveFetch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,6 +303,9 @@ func (c *storeClient) readsBefore() uint64 {
 // claim marks objects as being read by the only fetch that may. If another one reads any of
 // them, or has done so since the engine was asked what is missing, claim marks none and
 // returns what is closed when that is over: the engine has to be asked again.
+//
+// All or none: two fetches that each held a part of what both want would wait for each
+// other for ever.
 func (c *storeClient) claim(keys []stores.Key, since uint64) (done func(), wait <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,6 +33,9 @@ type supervisor struct {
 // restarts counts the failures of the last while, of all actors together. The library
 // counts for each child and stops one over its limit without telling anyone, so its
 // count is not used.
+//
+// All actors count together because one bug can make several fail in turn, and none of
+// them alone would pass its limit.
 type restarts struct {
 	limit  int
 	within time.Duration
@@ -76,6 +79,9 @@ func (e *Engine) terminated() {
 
 // start spawns the actors and ties their mailboxes together: the tree, the
 // pools and the offloader know the coordinator's, the coordinator knows all.
+//
+// An error leaves the children that have started: Spawn stops the parent, and the library
+// then stops them.
 func (s *supervisor) start(ctx actor.Context) error {
 	e := s.engine
 	if scheduler := e.settings.Scheduler; scheduler != nil {
@@ -136,6 +142,10 @@ func (s *supervisor) start(ctx actor.Context) error {
 }
 
 // store spawns the store's actor and ties it to the tree and the offloader.
+//
+// The offloader's core is made once more at the end, because its configuration refers to
+// the saver, which needs the numbers of the save pages from a core. It is empty, so nothing
+// is lost.
 func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (*mailbox.Mailbox, error) {
 	e := s.engine
 	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]bool{}, coordinator: e.coordinator}
@@ -155,6 +165,9 @@ func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (
 }
 
 // log spawns the events actor.
+//
+// Its mailbox is set after the spawn and before any request, as nothing is published until
+// the tree has changed.
 func (s *supervisor) log(ctx actor.Context) (*mailbox.Mailbox, error) {
 	a := &eventsActor{core: s.engine.newEvents(), background: &s.engine.background}
 	s.events = a
