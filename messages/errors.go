@@ -15,7 +15,7 @@ const (
 	ErrSequenceLost    Code = "sequence_lost"    // pages of the sequence are lost; release it
 	ErrBusy            Code = "busy"             // too many requests in flight
 	ErrClosed          Code = "closed"           // the engine is closed
-	ErrFailed          Code = "failed"           // the engine has failed too often
+	ErrFailed          Code = "failed"           // actors failed too often, or the device is lost
 	ErrInternal        Code = "internal"         // an actor failed; the engine goes on
 	ErrBadStream       Code = "bad_stream"       // what a hand-over has read is damaged or ends too early, or its receiver has refused it
 )
@@ -59,7 +59,7 @@ func (r *Refusal) Is(target error) bool { return target == error(r.Code) }
 // failure made it abort.
 type Restarted struct {
 	Engine string // the id of the engine's actor
-	Actor  string // coordinator, tree, offloader, events, pool:NAME or join
+	Actor  string // coordinator, tree, offloader, events, store or pool:NAME
 	Cause  *Panic
 	// Failures counts the failures in the window of the restart limit, including
 	// this one. When it exceeds the limit the engine fails and restarts nothing.

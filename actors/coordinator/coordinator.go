@@ -12,8 +12,9 @@ import (
 )
 
 // Coordinator is the state of the actor that alone changes the others: one
-// transaction for each kind of request, and what they share. Submit and Answered
-// are its ways in, Port is its way out.
+// transaction for each kind of request, and what they share. Requests come in by Submit,
+// answers of actors by Answered; Queue, Departed, Failed and Stop tell what happens to
+// hosts and actors. Port is its way out.
 //
 // One goroutine calls it, and none of its methods waits: each returns when an answer of another
 // actor is needed or nothing is left to do.
