@@ -17,6 +17,9 @@ import (
 )
 
 // follower is a reader of server-sent events.
+//
+// gone is closed and queue is not: the publisher may offer a batch in the moment in which
+// the follower ends.
 type follower struct {
 	queue chan *sent
 	once  sync.Once
@@ -33,6 +36,7 @@ func (f *follower) offer(s *sent) {
 	}
 }
 
+// end may be called by the publisher and by Close, so it closes once.
 func (f *follower) end() { f.once.Do(func() { close(f.gone) }) }
 
 // followerQueue is how many batches wait for a follower: some seconds at the default
@@ -40,6 +44,9 @@ func (f *follower) end() { f.once.Do(func() { close(f.gone) }) }
 const followerQueue = 256
 
 // follow adds a follower and returns what it must be told first.
+//
+// The snapshot is made and the follower added under one lock, so no batch is missed
+// between them and none comes twice.
 func (p *Publisher) follow() (f *follower, first *sent, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,6 +58,7 @@ func (p *Publisher) follow() (f *follower, first *sent, ok bool) {
 	return f, &sent{sequence: p.log.next - 1, time: now(), changes: p.everything()}, true
 }
 
+// unfollow is called when the request has ended, by its own goroutine.
 func (p *Publisher) unfollow(f *follower) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,6 +69,9 @@ func (p *Publisher) unfollow(f *follower) {
 // published. One event is one batch in JSON, with the sequence as its id.
 //
 //	curl -N http://127.0.0.1:8080/events
+//
+// Each write has a deadline of its own. The server's write timeout would end every stream,
+// as it counts from the header of the request (net/http).
 func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -103,6 +114,7 @@ type toldBatch struct {
 	Events   []toldEvent `json:"events"`
 }
 
+// toldEvent is one change. Names are texts, since 64-bit numbers lose digits in JavaScript.
 type toldEvent struct {
 	Type      string   `json:"type"`
 	Tier      string   `json:"tier,omitempty"`
@@ -119,11 +131,14 @@ type toldEvent struct {
 	Tokens []messages.Token `json:"tokens,omitempty"`
 }
 
+// kinds are the words of the stream, which stay when a constant is renamed.
 var kinds = map[publish.ChangeKind]string{
 	publish.Stored: "stored", publish.Removed: "removed", publish.TierChanged: "moved", publish.PriorityChanged: "priority",
 	publish.Cleared: "cleared", publish.Created: "created",
 }
 
+// told says a batch in JSON. Salts and tokens are left out unless ShowTokens is set: both
+// are prompts or secrets of tenants.
 func (p *Publisher) told(s *sent) toldBatch {
 	b := toldBatch{Sequence: s.sequence, Time: s.time, Events: make([]toldEvent, 0, len(s.changes))}
 	for i := range s.changes {

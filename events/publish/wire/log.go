@@ -14,6 +14,7 @@ type log struct {
 }
 
 // sent is a batch that has been published. It does not change any more.
+// So it is read without a lock, by all goroutines that send it.
 type sent struct {
 	sequence uint64
 	time     float64
@@ -45,6 +46,9 @@ func (l *log) push(s *sent) {
 }
 
 // since returns the batches from a sequence on, and whether all of them are kept.
+//
+// The list is a copy, because push clears entries that it drops; the batches in it are
+// shared.
 func (l *log) since(start uint64) ([]*sent, bool) {
 	if start < l.first() {
 		return nil, false

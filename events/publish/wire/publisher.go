@@ -109,6 +109,7 @@ func Start(ctx context.Context, o Options) (*Publisher, error) {
 	return p, nil
 }
 
+// setDefaults fills in the zero values.
 func (o *Options) setDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -131,6 +132,9 @@ func (o *Options) setDefaults() {
 }
 
 // begin publishes batch 0.
+//
+// It comes before the sockets are open, so that the log has a batch when the first reader
+// asks for a replay.
 func (p *Publisher) begin(ctx context.Context) error {
 	stats, err := p.o.Source.Stats(ctx)
 	if err != nil {
@@ -160,6 +164,7 @@ func (p *Publisher) everything() []publish.Change {
 	return append([]publish.Change{{Kind: publish.Cleared}}, p.view.All()...)
 }
 
+// run polls at the interval until the publisher or the engine ends.
 func (p *Publisher) run(ctx context.Context) {
 	ticker := time.NewTicker(p.o.Interval)
 	defer ticker.Stop()
@@ -184,6 +189,9 @@ func (p *Publisher) run(ctx context.Context) {
 
 // Poll reads the engine's events now and publishes what has changed. The publisher does
 // so by itself at its interval.
+//
+// mu is not held while the engine is asked: readers that connect wait for mu, and an
+// engine may be busy for long. polling alone keeps two reads in order.
 func (p *Publisher) Poll(ctx context.Context) error {
 	p.polling.Lock()
 	defer p.polling.Unlock()
@@ -222,6 +230,9 @@ func (p *Publisher) Announce() {
 
 // publish sends a batch to all readers, if it has events; polled are those for readers
 // that poll.
+//
+// The caller holds mu, so sequences, log and readers see batches in one order. Nothing in
+// it waits for a reader.
 func (p *Publisher) publish(changes, polled []publish.Change) {
 	if p.o.Polled > 0 {
 		p.polled = p.numbers.Append(p.polled, polled)
@@ -242,6 +253,7 @@ func (p *Publisher) publish(changes, polled []publish.Change) {
 	}
 }
 
+// now is the time in seconds since 1970, as vLLM's batches have it.
 func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
 // encode writes a batch in the format of the configuration.

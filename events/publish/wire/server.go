@@ -14,6 +14,9 @@ import (
 )
 
 // server is a socket of ZeroMQ: what listens or connects, and the connections.
+//
+// mu protects the fields below it, and is locked after Publisher.mu where both are:
+// addTopic needs the log to stand still.
 type server struct {
 	p      *Publisher
 	socket string   // PUB or ROUTER
@@ -44,11 +47,16 @@ func (p *Publisher) listen(ctx context.Context) (err error) {
 	return p.replay.start(ctx, p.o.Config.ReplayEndpoint)
 }
 
+// newServer makes a socket that is not open. peers are the types that ZeroMQ allows at its
+// other end.
 func (p *Publisher) newServer(socket string, peers ...string) *server {
 	return &server{p: p, socket: socket, peers: peers, conns: map[net.Conn]struct{}{}, subs: map[*subscriber]struct{}{}}
 }
 
 // start listens at an endpoint, or connects to it and again when that ends.
+//
+// The goroutines are counted in Publisher.done, so that Close returns after the last of
+// them.
 func (s *server) start(ctx context.Context, text string) error {
 	e, err := parseEndpoint(text, s.p.o.Rank, s.p.o.Config.Bind)
 	if err != nil {
@@ -79,6 +87,8 @@ func (s *server) accept() {
 		if err != nil {
 			// Out of file descriptors, or a connection that was reset already.
 			s.p.o.Logger.Warn("accepting a reader failed", "socket", s.socket, "error", err)
+			// Without a pause an error that stays, such as too few file descriptors, would
+			// take a whole CPU.
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -92,6 +102,9 @@ func (s *server) accept() {
 }
 
 // connect connects to one reader at a time, with a pause after each that ends.
+//
+// The pause also follows a connection that was refused at once, so a reader that is not
+// there costs four attempts a second.
 func (s *server) connect(ctx context.Context) {
 	var d net.Dialer
 	for {
@@ -108,6 +121,9 @@ func (s *server) connect(ctx context.Context) {
 }
 
 // add notes a connection; false if there are too many, or the server has ended.
+//
+// ended is set under the same lock: a connection that is accepted while the server closes
+// is closed here or there.
 func (s *server) add(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,6 +137,7 @@ func (s *server) add(c net.Conn) bool {
 	return true
 }
 
+// handle serves one connection up to its end, on a goroutine of its own.
 func (s *server) handle(c net.Conn) {
 	defer func() {
 		_ = c.Close()
@@ -166,11 +183,17 @@ func (s *server) close() {
 const maxSubscriptions = 256
 
 // subscriber is a connection of the PUB socket.
+//
+// The queue decouples it from the publisher: it holds slices of the same bytes for all
+// subscribers, so a full queue costs slice headers and not copies.
 type subscriber struct {
 	queue  chan []byte // messages as they go over the wire
 	topics []string    // prefixes of topics; under the server's lock
 }
 
+// serveSubscriber has two goroutines for a connection: one writes what is queued, this one
+// reads subscriptions. Only this one closes the queue, after the subscriber has left subs,
+// as a send to a closed channel panics.
 func (s *server) serveSubscriber(z *zmtp.Conn) {
 	sub := &subscriber{queue: make(chan []byte, s.p.o.Config.HWM)}
 	s.mu.Lock()
@@ -198,6 +221,8 @@ func (s *server) serveSubscriber(z *zmtp.Conn) {
 }
 
 // subscribe serves one message of a subscriber; false ends it.
+//
+// ZMTP 3.0 sends a subscription as a message: a byte, 1 or 0, and the prefix of topics.
 func (s *server) subscribe(z *zmtp.Conn, sub *subscriber) bool {
 	frames, err := z.Read()
 	if err != nil {
@@ -238,6 +263,9 @@ func (s *server) addTopic(sub *subscriber, topic string) bool {
 
 // broadcast queues a batch for all who have subscribed to its topic. It does not wait:
 // one whose queue is full misses the batch, and sees that by the next sequence.
+//
+// That is what a PUB socket of ZeroMQ does at its high-water mark. A reader finds what it
+// has missed through the replay socket.
 func (s *server) broadcast(topic string, b *sent) {
 	if s == nil {
 		return
@@ -256,6 +284,7 @@ func (s *server) broadcast(topic string, b *sent) {
 	}
 }
 
+// sequenceFrame writes a sequence as vLLM's publisher does: eight bytes, the highest first.
 func sequenceFrame(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 // serveReplays answers requests for what was published from a sequence on. Each
@@ -282,6 +311,10 @@ func (s *server) serveReplays(z *zmtp.Conn) {
 const endSequence = 1<<64 - 1
 
 // sendReplay answers a request: everything from start on, without a gap, and the end.
+//
+// The lock is held while the answer is put together and not while it is sent: a slow
+// reader must not stop the publisher. The batches do not change any more, so they can be
+// read without it.
 func (p *Publisher) sendReplay(z *zmtp.Conn, start uint64) error {
 	p.mu.Lock()
 	batches, whole := p.log.since(start)
@@ -314,6 +347,8 @@ func (p *Publisher) sendReplay(z *zmtp.Conn, start uint64) error {
 }
 
 // sendEmpty sends empty batches with the sequences [start, end), many in one write.
+//
+// Readers count sequences one by one, and would take a number that is missing for a loss.
 func sendEmpty(z *zmtp.Conn, topic string, start, end uint64, empty []byte) error {
 	var wire []byte
 	for n := start; n < end; n++ {

@@ -17,6 +17,8 @@ import (
 var ErrProtocol = errors.New("zmtp: protocol error")
 
 // Limits bound what a peer may cost. Each is needed.
+//
+// A peer is not trusted: it has shown no name or secret when its first bytes are read.
 type Limits struct {
 	FrameBytes int // of a frame that the peer sends
 	Frames     int // of a message that the peer sends
@@ -25,6 +27,7 @@ type Limits struct {
 }
 
 // The flags of a frame.
+// The bits are those of ZMTP 3.0 (rfc.zeromq.org/spec/23); a peer sets no others.
 const (
 	flagMore    = 1 << 0 // another frame of the message follows
 	flagLong    = 1 << 1 // the length has eight bytes
@@ -33,6 +36,9 @@ const (
 
 // Conn is a connection after its handshake. Read is for one goroutine; Write may be
 // called by several.
+//
+// Reading needs no lock, since one goroutine does it. Writing has one, because an answer
+// to a PING is written by the reader between the messages of others.
 type Conn struct {
 	conn   net.Conn
 	in     *bufio.Reader
@@ -43,6 +49,9 @@ type Conn struct {
 
 // Open makes the handshake of a socket of the given type, with either side having
 // connected, and closes the connection if it fails. The peer must be of one of types.
+//
+// Both sides of ZMTP say the same in a handshake, so it does not matter which of them has
+// connected.
 func Open(c net.Conn, socket string, types []string, limits Limits) (*Conn, error) {
 	z := &Conn{conn: c, in: bufio.NewReader(c), limits: limits}
 	if err := z.handshake(socket, types); err != nil {
@@ -52,6 +61,9 @@ func Open(c net.Conn, socket string, types []string, limits Limits) (*Conn, erro
 	return z, nil
 }
 
+// handshake has one deadline for all of its reads and writes, so a peer that sends a byte
+// now and then does not hold a place for longer. The deadline is taken away at the end: a
+// subscriber may be silent for hours.
 func (z *Conn) handshake(socket string, types []string) error {
 	if err := z.conn.SetDeadline(time.Now().Add(z.limits.Timeout)); err != nil {
 		return err
@@ -64,6 +76,8 @@ func (z *Conn) handshake(socket string, types []string) error {
 	if _, err := io.ReadFull(z.in, theirs[:]); err != nil {
 		return err
 	}
+	// A signature begins with 0xff, ends with an odd byte (0x7f) at 9, and the major version
+	// stands behind it. A peer of ZMTP 2 or 1 says less, so it cannot be served.
 	if theirs[0] != 0xff || theirs[9]&1 != 1 || theirs[10] < 3 {
 		return fmt.Errorf("%w: no greeting of version 3", ErrProtocol)
 	}
@@ -94,6 +108,8 @@ func greeting() []byte {
 }
 
 // metadata writes names and values in turn.
+//
+// Lengths of names have one byte and those of values four, in network order.
 func metadata(pairs ...string) (b []byte) {
 	for i := 0; i < len(pairs); i += 2 {
 		b = append(append(b, byte(len(pairs[i]))), pairs[i]...)
@@ -111,6 +127,8 @@ func splitName(b []byte) (name string, rest []byte, ok bool) {
 }
 
 // property finds a value in metadata; names have no case.
+//
+// The length is compared as 64 bits: 32 bits from a peer may be more than an int has.
 func property(b []byte, want string) (string, error) {
 	for len(b) > 0 {
 		name, rest, ok := splitName(b)
@@ -127,6 +145,9 @@ func property(b []byte, want string) (string, error) {
 }
 
 // frame reads a frame. Memory is taken only for a length within the limit.
+//
+// A short length is read into the last byte of eight, so that one conversion serves both
+// forms.
 func (z *Conn) frame() (flags byte, body []byte, err error) {
 	if flags, err = z.in.ReadByte(); err != nil {
 		return 0, nil, err
@@ -151,6 +172,9 @@ func (z *Conn) frame() (flags byte, body []byte, err error) {
 // Read returns the frames of the next message. It waits for one as long as the peer is
 // there. Commands are answered or ignored; a subscription that a peer of version 3.1
 // sends as a command is returned as the message that it stands for.
+//
+// A message is returned only as a whole, since ZeroMQ promises all of its frames or none.
+// After an error the stream is in the middle of a frame: close the connection.
 func (z *Conn) Read() (frames [][]byte, err error) {
 	for {
 		flags, body, err := z.frame()
@@ -172,6 +196,8 @@ func (z *Conn) Read() (frames [][]byte, err error) {
 	}
 }
 
+// command serves one command; the result is nil unless the command stands for a message.
+// Commands that are not known are ignored, so that peers of later versions are served.
 func (z *Conn) command(body []byte) ([][]byte, error) {
 	name, data, ok := splitName(body)
 	switch {
@@ -207,6 +233,9 @@ func (z *Conn) Write(wire []byte) error {
 func (z *Conn) Close() error { return z.conn.Close() }
 
 // AppendMessage writes a message, whose bytes can be sent to any number of peers.
+//
+// A publisher makes the bytes once and queues them for all of its subscribers: nothing may
+// change them afterwards.
 func AppendMessage(to []byte, frames ...[]byte) []byte {
 	for i, f := range frames {
 		flags := byte(flagMore)
@@ -218,6 +247,8 @@ func AppendMessage(to []byte, frames ...[]byte) []byte {
 	return to
 }
 
+// appendHead writes the flags and the length: one byte up to 255, as the protocol demands,
+// else eight.
 func appendHead(to []byte, flags byte, n int) []byte {
 	if n > 255 {
 		return binary.BigEndian.AppendUint64(append(to, flags|flagLong), uint64(n))
@@ -225,6 +256,7 @@ func appendHead(to []byte, flags byte, n int) []byte {
 	return append(to, flags, byte(n))
 }
 
+// appendCommand writes a command, whose one frame has the name in front of the data.
 func appendCommand(to []byte, name string, data []byte) []byte {
 	to = appendHead(to, flagCommand, 1+len(name)+len(data))
 	to = append(append(to, byte(len(name))), name...)
