@@ -14,7 +14,11 @@ import (
 // claimed: the best of them is the one that a search of all finds.
 func TestNearestAmongMany(t *testing.T) {
 	const tpb = 5
-	for seed := range uint64(6) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		o := oracle{tpb: tpb, pools: []PoolShape{{}, {Window: 4}}}
 		f := newFixture(Config{TokensPerBlock: tpb, Pools: o.pools})

@@ -61,12 +61,16 @@ func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
 // pages, finds the same contents, and reads the same of it in events and
 // counters. Only fewer pages wait.
 func TestAheadDecidesNothing(t *testing.T) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 3
+	}
 	for name, pages := range map[string]windows.Counts{
 		"short": {Primary: 40, Secondary: 24}, "room in host memory": {Primary: 40, Secondary: 200}, "narrow": {Primary: 30, Secondary: 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spared := int64(0)
-			for seed := range uint64(6) {
+			for seed := range seeds {
 				s := crowded(seed)
 				s.pages = pages
 				with, without := livedWith(t, s, seed, true), livedWith(t, s, seed, false)
