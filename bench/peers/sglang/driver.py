@@ -15,6 +15,9 @@ import json
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
@@ -24,25 +27,11 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
+from prompts import read
+
 
 class Contents:
     """The contents of the pages: none."""
-
-
-def read(path):
-    """Returns own, size, pages and the requests of a file of little-endian numbers."""
-    numbers = array.array("I")
-    with open(path, "rb") as file:
-        numbers.frombytes(file.read())
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    own, size, pages, count = numbers[:4]
-    requests, at = [], 4
-    for _ in range(count):
-        n = numbers[at]
-        requests.append(numbers[at + 1 : at + 1 + n])
-        at += 1 + n
-    return own, size, pages, requests
 
 
 def main(path):

@@ -9,12 +9,14 @@ Request object with its copy of the tokens is not timed. As in vLLM's server the
 collector is frozen after start-up and keeps running.
 """
 
-import array
 import gc
 import json
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
 from vllm.sampling_params import SamplingParams
@@ -24,21 +26,7 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.request import Request
 
-
-def read(path):
-    """Returns own, size, pages and the requests of a file of little-endian numbers."""
-    numbers = array.array("I")
-    with open(path, "rb") as file:
-        numbers.frombytes(file.read())
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    own, size, pages, count = numbers[:4]
-    requests, at = [], 4
-    for _ in range(count):
-        n = numbers[at]
-        requests.append(numbers[at + 1 : at + 1 + n])
-        at += 1 + n
-    return own, size, pages, requests
+from prompts import read
 
 
 def manager(size, pages):
