@@ -95,7 +95,7 @@ func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 	ps := s.excess(messages.Primary)
 	for _, sh := range s.shares {
 		if sh.pages == 0 {
-			ps = append(ps, fmt.Sprintf("pool %s gets no page: one takes %d bytes, all pools share %d", sh.name, sh.pageBytes, bytes))
+			ps = append(ps, fmt.Sprintf("pool %s gets no page: one takes %d bytes, all pools share %d%s", sh.name, sh.pageBytes, bytes, c.lengthHint(m, sh.pageBytes, bytes)))
 		}
 	}
 	if len(ps) > 0 {
@@ -106,6 +106,15 @@ func Divide(pools []Pool, m Model, c Config, bytes int64) ([]int, error) {
 		pages[i] = int(sh.pages)
 	}
 	return pages, nil
+}
+
+// lengthHint names the setting that leaves a pool without a page although one page
+// would fit: in a division for very long sequences a small window has hardly a part.
+func (c Config) lengthHint(m Model, page uint64, bytes int64) string {
+	if page > uint64(bytes) || c.PoolFractions != nil {
+		return ""
+	}
+	return fmt.Sprintf(", divided for sequences of %d tokens (expected_seq_len)", c.expected(m))
 }
 
 // expected is the sequence length that the memory split assumes.
