@@ -113,7 +113,7 @@ func converse(c *cobra.Command, f *conversationFlags) (failed error) {
 	}
 	defer func() { failed = errors.Join(failed, p.closeStore()) }()
 	requests := workload.Requests(p.users)
-	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts, on a %s with pages of %s\n",
+	fmt.Fprintf(c.ErrOrStderr(), "%d conversations, %d requests, %d hosts,\non a %s with pages of %s\n",
 		f.conversations, requests, f.hosts, p.rig.Device.Info().Name, report.Bytes(p.pageMemory()))
 	err = p.run(c.Context(), report.NewProgress(c.ErrOrStderr(), "demo", requests))
 	if err != nil {

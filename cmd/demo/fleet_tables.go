@@ -69,7 +69,7 @@ func (t *fleetTables) title() string {
 		of = "generated requests"
 	}
 	return fmt.Sprintf("%s %s through %d %s, blocks of %d tokens;\n"+
-		"each holds %s tokens on the device and %s in host memory; bytes and times are Llama-3.1-8B's on an H100",
+		"each holds %s tokens on the device and %s in host memory;\nbytes and times are Llama-3.1-8B's on an H100",
 		report.Count(t.runs[0].Requests), of, f.engines, kind, f.blockTokens, report.Count(f.deviceTokens), report.Count(f.hostTokens))
 }
 
@@ -151,7 +151,7 @@ func (t *fleetTables) verdict() error {
 		events, answered, givenUp = events+r.Events, answered+r.Answered, givenUp+r.GivenUp
 		problems = append(problems, r.Problems...)
 	}
-	_, err := fmt.Fprintf(out, "\n%s answers, %s requests too large for an engine; %s events followed\n%s reused pages were checked byte by byte, %s of them wrong; %s stored pages at the end: ",
+	_, err := fmt.Fprintf(out, "\n%s answers, %s requests too large for an engine; %s events followed\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
 		report.Count(answered), report.Count(givenUp), report.Count(events), report.Count(reused), report.Count(wrong), report.Count(checked))
 	if err != nil {
 		return err

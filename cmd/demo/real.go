@@ -42,7 +42,7 @@ func converseReally(c *cobra.Command, f *conversationFlags) (failed error) {
 		return err
 	}
 	list := chats.Draw(chats.Plan{Chats: f.chats, Groups: 1 + f.chats/15, People: 4, Turns: 3, Seed: f.seed})
-	fmt.Fprintf(c.ErrOrStderr(), "\n%d chats with %s, a real model of %s parameters, with reuse and then without\n", len(list), l.name, report.Count(l.model.Parameters))
+	fmt.Fprintf(c.ErrOrStderr(), "\n%d chats with %s, a real model of %s parameters,\nwith reuse and then without\n", len(list), l.name, report.Count(l.model.Parameters))
 	progress := report.NewProgress(c.ErrOrStderr(), "chats", 2*3*len(list))
 	config := runner.Config{Pages: realPages, HostPages: realHostPages}
 	closeStore, err := f.store.attach(c.Context(), &config, l.files, l.path)

@@ -56,7 +56,7 @@ running requests hold pages that cannot be evicted, and answers are stored, too.
 
 func printReplay(c *cobra.Command, r *replay.Result, meter *engine.Meter) error {
 	t := report.Table{
-		Title:  fmt.Sprintf("%s, %s, blocks of %d tokens, %d + %d pages, %s", r.Trace, r.Mode, r.TokensPerBlock, r.Pages, r.HostPages, r.Policy),
+		Title:  fmt.Sprintf("%s, %s,\nblocks of %d tokens, %d + %d pages, %s", r.Trace, r.Mode, r.TokensPerBlock, r.Pages, r.HostPages, r.Policy),
 		Header: []string{"", "count", "share"},
 	}
 	t.Row("requests", report.Count(r.Requests), "")

@@ -27,7 +27,7 @@ type tables struct {
 }
 
 func (r *tables) print(wall time.Duration) error {
-	list := []*report.Table{r.requests(), r.pools(), r.waiting(), r.transfers(), r.time()}
+	list := []*report.Table{r.requests(), r.reuse(), r.eviction(), r.waiting(), r.transfers(), r.time()}
 	if gpu.Ranks(r.play.rig.Device) > 1 {
 		list = append(list, r.ranks())
 	}
@@ -64,16 +64,27 @@ func (r *tables) requests() *report.Table {
 	return t
 }
 
-// pools shows reuse by tier: an onboarded page was reused from host memory.
-func (r *tables) pools() *report.Table {
+// reuse shows the pools and reuse by tier: an onboarded page was reused from host memory.
+func (r *tables) reuse() *report.Table {
 	t := &report.Table{
 		Title:  "pages by pool",
-		Header: []string{"pool", "pages", "host", "reused on device", "from host", "in part", "taken", "evicted", "offloaded", "dropped"},
+		Header: []string{"pool", "pages", "host", "reused on device", "from host", "in part"},
 	}
 	for _, p := range r.stats.Pools {
 		t.Row(p.Name, report.Count(p.Primary.Total), report.Count(p.Secondary.Total),
-			report.Count(max(0, p.ReusedFull-p.Onboarded)), report.Count(p.Onboarded), report.Count(p.ReusedPartial),
-			report.Count(p.AllocatedPages), report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.Dropped))
+			report.Count(max(0, p.ReusedFull-p.Onboarded)), report.Count(p.Onboarded), report.Count(p.ReusedPartial))
+	}
+	return t
+}
+
+// eviction shows what became of the pages' contents.
+func (r *tables) eviction() *report.Table {
+	t := &report.Table{
+		Title:  "pages taken, and contents evicted for them",
+		Header: []string{"pool", "taken", "evicted", "offloaded", "dropped"},
+	}
+	for _, p := range r.stats.Pools {
+		t.Row(p.Name, report.Count(p.AllocatedPages), report.Count(p.Evicted), report.Count(p.Offloaded), report.Count(p.Dropped))
 	}
 	return t
 }
@@ -84,7 +95,7 @@ func (r *tables) pools() *report.Table {
 func (r *tables) waiting() *report.Table {
 	t := &report.Table{
 		Title:  "pages taken from contents that had to be copied to host memory",
-		Header: []string{"pool", "taken so", "copied ahead", "waited for the copy", "share", "copies saved"},
+		Header: []string{"pool", "taken so", "copied ahead", "waited for", "share", "copies saved"},
 	}
 	for _, p := range r.stats.Pools {
 		t.Row(p.Name, report.Count(p.DirtyTakes), report.Count(p.DirtyTakes-p.WaitingTakes), report.Count(p.WaitingTakes),
@@ -182,7 +193,7 @@ func (r *tables) picture() error {
 
 func (r *tables) verdict() error {
 	out := r.command.OutOrStdout()
-	_, err := fmt.Fprintf(out, "\n%s reused pages were checked byte by byte, %s of them wrong; %s stored pages at the end: ",
+	_, err := fmt.Fprintf(out, "\n%s reused pages were checked byte by byte, %s of them wrong\n%s stored pages at the end: ",
 		report.Count(r.total.VerifiedPages), report.Count(r.total.WrongPages), report.Count(r.checked))
 	if err != nil {
 		return err
