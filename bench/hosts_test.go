@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -129,5 +131,51 @@ func underLock(inner do) do {
 		mu.Lock()
 		defer mu.Unlock()
 		inner(request)
+	}
+}
+
+// BenchmarkMatchAhead asks what a second core could save: how much of a visit is the
+// match, the only stage that changes nothing and could be done for the next requests
+// while a round is under way. The engine visits stored prompts in turn, the floor
+// looks the same prompts up. piped bounds the gain if the tree matched the next
+// request on another core, visit/max(match, visit-match); both bounds it if every
+// core could match, visit/max(visit/2, visit-match): neither pays for handing a match
+// over or for checking it again. kept is a visit with KeepTokens.
+func BenchmarkMatchAhead(b *testing.B) {
+	for _, x := range []struct{ tokens, tokensPerBlock int }{
+		{shortText, tokensPerBlock}, {longText, tokensPerBlock}, {longText, 512},
+	} {
+		b.Run(fmt.Sprintf("tokens=%d/block=%d", x.tokens, x.tokensPerBlock), func(b *testing.B) {
+			length := x.tokens / x.tokensPerBlock * x.tokensPerBlock
+			texts := make([][]messages.Token, scaled(5_000_000)/x.tokens) // 20 MB
+			s := full(2 * len(texts) * length / x.tokensPerBlock)
+			s.tokensPerBlock = x.tokensPerBlock
+			engine, r := s.actors(b), dice(7)
+			for i := range texts {
+				texts[i] = random(r, length+1)
+				newLife(texts[i][:length]).store(engine)
+			}
+			visitor, keeper, kept := newLife(texts[0]), newLife(texts[0]), newSamples()
+			keeper.admit.Requests[0].KeepTokens = true
+			lookup, i := &messages.Lookup{}, 0
+			next := func() []messages.Token {
+				i = (i + 1) % len(texts)
+				return texts[i]
+			}
+			c := versus(b, func() time.Duration {
+				visitor.admit.Requests[0].Tokens, keeper.admit.Requests[0].Tokens = next(), next()
+				kept.add(timed(func() { keeper.visit(engine) })())
+				return timed(func() { visitor.visit(engine) })()
+			}, func() time.Duration {
+				lookup.Prefix.Tokens = next()
+				return timed(func() { engine(lookup) })()
+			})
+			require.Equal(b, length, visitor.reused())
+			require.Equal(b, length, lookup.Found.MatchedTokens)
+			visit, match := c.engine.quantile(0.5), c.floor.quantile(0.5)
+			b.ReportMetric(visit/max(match, visit-match), "piped")
+			b.ReportMetric(visit/max(visit/2, visit-match), "both")
+			b.ReportMetric(kept.quantile(0.5), "kept-ns")
+		})
 	}
 }
