@@ -19,7 +19,8 @@ type Config struct {
 	// Cache starts from DefaultCache. The zero value stands for DefaultCache; one with
 	// some fields set must have all of them.
 	Cache CacheConfig
-	// Pages are the page counts of each pool, by PoolID. With nil the engine divides
+	// Pages are the page counts of each pool, by PoolID, in device and in host memory:
+	// Cache.HostCacheSize has no effect then. With nil the engine divides
 	// the device's free memory, and Cache.HostCacheSize, as Cache says. If Cache sets
 	// neither ExpectedSeqLen nor PoolFractions, a model with limited windows or recurrent
 	// states gets memory for long and for many short sequences: see
@@ -153,7 +154,9 @@ func (e *Engine) Pools() []Pool { return e.below.Shapes() }
 // DevicePools returns the device's handles of the pools, by PoolID, for kernels.
 func (e *Engine) DevicePools() []gpu.Pool { return e.below.DevicePools() }
 
-// Validate checks an admission by itself: what it says, not what the cache holds.
+// Validate checks the values of an admission, and nothing that depends on what the cache
+// holds. Its errors are ErrBadRequest and ErrNotSupported, and name the field. Lengths
+// are left to Admit (ErrTooLong).
 func (e *Engine) Validate(r AdmitRequest) error { return e.below.Validate(r) }
 
 // Lookup returns how many tokens of a prefix an admission would reuse now, and on which
@@ -208,7 +211,7 @@ func (e *Engine) Snapshot(ctx context.Context, reader ReaderID) (EventBatch, err
 }
 
 // OpenReader adds a reader of events, with a position and a count of lost events of its
-// own.
+// own. It takes the events from now on; a mirror begins with a Snapshot.
 func (e *Engine) OpenReader(ctx context.Context) (ReaderID, error) { return e.below.OpenReader(ctx) }
 
 // CloseReader removes a reader of events.

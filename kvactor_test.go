@@ -3,6 +3,7 @@ package kvactor_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 
@@ -126,6 +127,19 @@ func TestStored(t *testing.T) {
 	assert.EqualValues(t, 1, stats.Requests)
 	assert.Len(t, e.DevicePools(), len(e.Pools()))
 	assert.Error(t, e.Validate(kvactor.AdmitRequest{}))
+}
+
+// The error of a batch names each sequence that was refused, once.
+func TestErrorsNameTheSequenceOnce(t *testing.T) {
+	e := open(t, 8)
+	defer shut(t, e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3}})
+	require.NoError(t, err)
+	assert.EqualError(t, s.Rewind(ctx, 2), fmt.Sprintf("sequence %v: rewind of 2 tokens: 0 are generated", s.ID()))
+	twice := []kvactor.Step{{Sequence: s, Computed: 3}, {Sequence: s, Computed: 3}}
+	assert.EqualError(t, e.Commit(ctx, twice), fmt.Sprintf("sequence %v is twice in one request", s.ID()))
+	require.NoError(t, s.Release(ctx, kvactor.Ticket{}))
+	assert.EqualError(t, s.Append(ctx, 4), fmt.Sprintf("sequence %v is not running", s.ID()))
 }
 
 // Beams have a row each, and a query outside its sequence is a mistake of the host.

@@ -34,8 +34,8 @@ type Admission struct {
 // Admit starts a sequence: it finds the longest reusable prefix of the prompt and takes
 // pages for the other tokens. The last token of the prompt is never reused, so there is
 // always one to compute. The cost is linear in the prompt's tokens, at the price of a
-// comparison of memory. Errors are ErrBadRequest and ErrTooLong, which Validate finds
-// without an engine's state, and ErrOutOfPages, which names the pool.
+// comparison of memory. Errors are ErrBadRequest and ErrNotSupported, which Validate finds
+// as well, ErrTooLong, and ErrOutOfPages, which names the pool.
 func (e *Engine) Admit(ctx context.Context, r AdmitRequest) (*Sequence, error) {
 	admitted, err := e.below.Admit(ctx, r)
 	if err != nil {

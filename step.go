@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/kvactor/kvactor/internal/refusals"
@@ -219,10 +220,16 @@ func (j *joined) add(err error) {
 	}
 }
 
+// addOf adds the error of a sequence. Many refusals begin with their sequence; the others
+// get its name here, or the errors of a batch could not be told apart.
 func (j *joined) addOf(s *Sequence, err error) {
-	if err != nil {
-		j.errors = append(j.errors, fmt.Errorf("sequence %v: %w", s.id, err))
+	if err == nil {
+		return
 	}
+	if name := fmt.Sprintf("sequence %v", s.id); !strings.HasPrefix(err.Error(), name+" ") {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	j.add(err)
 }
 
 func (j *joined) err() error { return errors.Join(j.errors...) }

@@ -9,7 +9,8 @@ import (
 
 // Validate checks the values of an admission alone, nothing that depends on what the
 // engine holds: tokens, items, ranges of retention, beams and chunks. Its errors are
-// ErrBadRequest, ErrTooLong and ErrNotSupported, and name the field.
+// ErrBadRequest and ErrNotSupported, and name the field. It compares no length with
+// max_seq_len: Admit does (ErrTooLong), behind all checks of values.
 func (e *Engine) Validate(r messages.AdmitRequest) error { return e.validate.Validate(&r) }
 
 // Admit starts a sequence: it finds the longest reusable prefix of the prompt, claims

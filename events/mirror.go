@@ -30,7 +30,8 @@ type Entry struct {
 // PoolPages is the size of a pool, from its last created event.
 type PoolPages struct{ Primary, Secondary int }
 
-// Mirror holds the keys of a cache by following its events.
+// Mirror holds the keys of a cache by following its events. NewMirror makes one; the zero
+// value is not ready.
 type Mirror struct {
 	// Keys are by pool, since each pool evicts by its own order: one block may be in
 	// one pool and not in another.

@@ -13,9 +13,10 @@ import (
 
 // Failpoints makes actors of one engine panic, as a bug in them would, so that a
 // host can try out what it does when an engine recovers. Arm makes an actor panic
-// at its next message, ArmWithin in the middle of its next change. Actors are
-// coordinator, tree, offloader, events and pool:NAME. The zero value is ready to be
-// passed to WithFailpoints.
+// at its next message, ArmWithin in the middle of its next change. Both return an error
+// that lists the engine's actors if there is none of that name: they are coordinator,
+// tree, offloader, events, store and pool:NAME. The zero value is ready to be passed to
+// WithFailpoints.
 type Failpoints = failpoint.Set
 
 // WithFailpoints allows f to make actors of the engine panic.
