@@ -47,7 +47,7 @@ var picture = []place{
 	{dir: "offloader", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 	{dir: "events", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "internal/heap", "internal/invariants", "internal/forecast"}, core: true},
 
-	{dir: stores, own: []string{"messages"}},
+	{dir: stores, own: []string{"messages"}, others: []string{"github.com/zeebo/xxh3"}},
 	{dir: stores + "/blob", own: []string{stores}, others: []string{"gocloud.dev"}},
 	{dir: stores + "/valkey", own: []string{stores}, others: []string{"github.com/valkey-io/valkey-go"}},
 	{dir: stores + "/zstd", own: []string{stores}, others: []string{"github.com/klauspost/compress"}},

@@ -10,13 +10,14 @@
 // An object is one block's page in one pool. Its key depends on everything that its
 // bytes depend on:
 //
-//	root      = SHA-256(fingerprint, LoRA, encoder)          without a salt
+//	root      = SHA-256(version, fingerprint, LoRA, encoder) without a salt
 //	          = HMAC-SHA-256(salt; the same)                 with a salt
 //	block key = SHA-256(block key of the block before, tokens and items of the block)
 //	key       = SHA-256(block key, pool)
 //
-// The fingerprint is that of the model and of the geometry of its pages (Geometry).
-// Two engines share objects if and only if their fingerprints are the same.
+// The version is that of the format, and the fingerprint that of the model and of the
+// geometry of its pages (Geometry). Two engines share objects if and only if both are the
+// same.
 //
 // # Objects
 //
@@ -38,7 +39,8 @@
 //	                 the page, perhaps compressed
 //
 // All numbers are little-endian. The checksum is over the header before it and the
-// content: CRC-32C and CRC-32, then zeros. In a namespace with a salt the content is
+// content: the XXH3 of 128 bits of the content, high half first, seeded with the XXH3 of
+// 64 bits of the header, then zeros. In a namespace with a salt the content is
 // sealed with AES-256-GCM under a key that is derived from the salt, and the checksum is
 // HMAC-SHA-256 under another: who can read the store, but has not the salt, learns the
 // length of a page and nothing of its tokens or values, and cannot test a guess. Sealing is deterministic, so that two

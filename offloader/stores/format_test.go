@@ -2,7 +2,9 @@ package stores_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,6 +45,33 @@ func TestRoundTrip(t *testing.T) {
 			_, err = reader.Page(bytes.Clone(body), block, len(page)+1)
 			assert.ErrorIs(t, err, stores.ErrOther)
 		})
+	}
+}
+
+// The bytes of an object and its key are those of stores.Version: whoever changes them
+// changes the version.
+func TestVersionNamesTheFormat(t *testing.T) {
+	space := stores.NewSpace(geometry().Fingerprint(), messages.Namespace{}, nil)
+	block, page := exampleBlock(space)
+	key := space.Next(block.Parent, block.Tokens, block.Covers).Key(block.Pool)
+	assert.Equal(t, 2, stores.Version)
+	assert.Equal(t, "8b0ec170d65afcdec00d99bb1ddba0ae53dd07c8d174804557c9fc7d943489a3", key.String())
+	assert.Equal(t, "0a7dc7ae58225bba14cc9d43eb8d79f3e4e90d285d75b97de2247e549dc57dd6", fmt.Sprintf("%x", sha256.Sum256(space.Encode(nil, block, page))))
+}
+
+// An object is made in the buffer that BodyBytes describes, and a plain one without
+// anything beside it.
+func TestEncodeInABuffer(t *testing.T) {
+	for name, n := range namespaces {
+		space := stores.NewSpace(geometry().Fingerprint(), n, nil)
+		block, page := exampleBlock(space)
+		buffer := make([]byte, 0, space.BodyBytes(block, len(page)))
+		body := space.Encode(buffer, block, page)
+		assert.Len(t, body, cap(buffer), name)
+		assert.Same(t, &buffer[:1][0], &body[0], name)
+		if name == "plain" {
+			assert.Zero(t, testing.AllocsPerRun(10, func() { space.Encode(buffer, block, page) }))
+		}
 	}
 }
 
@@ -94,9 +123,11 @@ func TestRefusesWhatIsNotTheBlock(t *testing.T) {
 		foreign := stores.NewSpace(other.Fingerprint(), n, nil)
 		assert.ErrorIs(t, foreign.Decode(make([]byte, len(page)), bytes.Clone(body), block), stores.ErrForeign)
 
-		old := bytes.Clone(body)
-		old[4]++
-		assert.ErrorIs(t, space.Decode(make([]byte, len(page)), old, block), stores.ErrVersion)
+		for _, version := range []byte{stores.Version - 1, stores.Version + 1} {
+			old := bytes.Clone(body)
+			old[4] = version
+			assert.ErrorIs(t, space.Decode(make([]byte, len(page)), old, block), stores.ErrVersion, name)
+		}
 	}
 }
 

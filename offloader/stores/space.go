@@ -91,7 +91,10 @@ func NewSpace(f Fingerprint, n messages.Namespace, compressor Compressor) *Space
 		root.Hash = hmac.New(sha256.New, []byte(n.Salt))
 		s.deriveSeal(n.Salt)
 	}
-	root.text("kvactor namespace 1")
+	// The version is part of the keys, so that engines of two versions can write to one
+	// store: an object that an engine cannot read is never under a key that it looks for.
+	root.text("kvactor namespace")
+	root.numbers(Version)
 	root.Write(f[:])
 	lora := 0
 	if n.HasLoRA {
