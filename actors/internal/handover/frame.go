@@ -14,13 +14,16 @@ import (
 )
 
 // Version is the version of the format. A stream of another version is refused.
+// It counts changes of the layout. A change of what pages hold is one of the fingerprint.
 const Version = 1
 
 const (
-	magic         = "kvho"
+	magic = "kvho"
+	// Lengths and offsets in bytes, as in the picture of the package comment.
 	preambleBytes = 48
 	headerBytes   = 32
-	sumAt         = 24 // in a header
+	// The checksum is the last field, so that it covers all fields before it.
+	sumAt = 24 // in a header
 
 	// flagAnswers: the source reads answers, and lets the pages go when the receiver says so.
 	flagAnswers = 1
@@ -30,6 +33,7 @@ const (
 type Kind uint8
 
 // The kinds of frames. Those from Wanted on go from the receiver to the source.
+// Their numbers are in streams that were written to files, so none is used again.
 const (
 	Geometry Kind = iota + 1
 	Sequence
@@ -56,6 +60,9 @@ func (k Kind) String() string {
 }
 
 // ErrCorrupt says that a stream is not what a source writes.
+// The engine answers it as messages.ErrBadStream, and so it does a stream that ends within
+// a frame. Other errors of a connection stay what they are: a host tells damage from a
+// network that went away.
 var ErrCorrupt = errors.New("the stream is damaged")
 
 // corrupt is ErrCorrupt and the fact.
@@ -64,6 +71,8 @@ func corrupt(format string, args ...any) error {
 }
 
 // Header is what a frame says before its body. Pool and Block are those of a page.
+// In frames other than pages both are 0, and a reader refuses them otherwise: every byte
+// of a stream has one right value.
 type Header struct {
 	Kind   Kind
 	Pool   uint32
@@ -74,6 +83,9 @@ type Header struct {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checksum is that of a header, as far as its checksum, and a body.
+// The Castagnoli CRC is the low half, which one instruction computes on amd64 and arm64;
+// the IEEE CRC is the high half. Two independent polynomials find what one of them misses,
+// at a cost well below that of SHA-256 over megabytes of pages.
 func checksum(header, body []byte) uint64 {
 	var sum uint64
 	for i, table := range []*crc32.Table{castagnoli, crc32.IEEETable} {
@@ -84,17 +96,24 @@ func checksum(header, body []byte) uint64 {
 }
 
 // direction numbers the frames of one direction and digests their headers.
+// A connection has two: each side numbers and digests what it writes, and the other side
+// what it reads of that.
 type direction struct {
+	// number is that of the next frame. A sequence has far fewer than 2³² pages.
 	number uint32
+	// digest is over the preamble and the headers of all frames before number.
 	digest hash.Hash
 }
 
 func newDirection() direction { return direction{digest: sha256.New()} }
 
 // Writer writes frames.
+// It belongs to one goroutine. An error of the connection ends the stream: what has been
+// written is in doubt then, and the writer is not used again.
 type Writer struct {
 	to io.Writer
 	direction
+	// headers and buffers keep their arrays from call to call.
 	headers []byte // of one Pages call
 	buffers net.Buffers
 	bytes   int64
@@ -112,6 +131,8 @@ func (w *Writer) Begin(f stores.Fingerprint, answers bool) error {
 	if answers {
 		flags = flagAnswers
 	}
+	// The checksum of the preamble comes before any frame: a stream of something else is
+	// refused by its first 48 bytes, not by a length that makes no sense.
 	p := append([]byte(nil), magic...)
 	p = binary.LittleEndian.AppendUint16(p, Version)
 	p = binary.LittleEndian.AppendUint16(p, flags)
@@ -141,6 +162,8 @@ func (w *Writer) Pages(headers []Header, bodies [][]byte) error {
 			w.buffers = append(w.buffers, bodies[i])
 		}
 	}
+	// A *net.TCPConn takes the buffers in one writev, without a copy of the pages; any other
+	// writer gets one Write for each.
 	n, err := w.buffers.WriteTo(w.to)
 	w.bytes += n
 	return err
@@ -155,12 +178,15 @@ func (w *Writer) append(b []byte, h Header, body []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, w.number)
 	b = binary.LittleEndian.AppendUint64(b, h.Length)
 	b = binary.LittleEndian.AppendUint64(b, checksum(b[start:], body))
+	// Only the header goes into the digest: its checksum stands for the body, which is hashed
+	// once and not twice.
 	w.number++
 	w.digest.Write(b[start:])
 	return b
 }
 
 // End writes the frame that ends a stream.
+// The digest is taken before the frame is written, so it covers all headers but its own.
 func (w *Writer) End() error { return w.Frame(End, w.digest.Sum(nil)) }
 
 func (w *Writer) write(b []byte) error {
@@ -170,6 +196,7 @@ func (w *Writer) write(b []byte) error {
 }
 
 // Reader reads frames. It reads no byte beyond the frames that it is asked for.
+// What comes behind a stream on the same connection is the host's: nothing is buffered.
 type Reader struct {
 	from io.Reader
 	direction
@@ -189,6 +216,8 @@ func (r *Reader) Begin() (f stores.Fingerprint, answers bool, err error) {
 	if err := r.read(p[:]); err != nil {
 		return f, false, err
 	}
+	// The order of the checks decides what a wrong stream is told: what it is not, then its
+	// version, then damage, which may have hit the flags too.
 	version, flags := binary.LittleEndian.Uint16(p[4:]), binary.LittleEndian.Uint16(p[6:])
 	switch {
 	case string(p[:4]) != magic:
@@ -197,6 +226,7 @@ func (r *Reader) Begin() (f stores.Fingerprint, answers bool, err error) {
 		return f, false, corrupt("version %d, this engine reads %d", version, Version)
 	case binary.LittleEndian.Uint64(p[40:]) != checksum(p[:40], nil):
 		return f, false, corrupt("checksum of the preamble")
+	// A flag of a later version may change what follows, so an unknown one is refused.
 	case flags&^flagAnswers != 0:
 		return f, false, corrupt("flags %x", flags)
 	}
@@ -214,6 +244,8 @@ func (r *Reader) Next() (Header, error) {
 		Kind: Kind(b[0]), Pool: binary.LittleEndian.Uint32(b[4:]), Block: binary.LittleEndian.Uint32(b[8:]),
 		Length: binary.LittleEndian.Uint64(b[16:]),
 	}
+	// The number finds a frame that is missing or repeated before its body is read; the header
+	// is verified with its body.
 	number := binary.LittleEndian.Uint32(b[12:])
 	if b[1]|b[2]|b[3] != 0 || number != r.number {
 		return h, corrupt("%v frame of number %d in place of number %d", h.Kind, number, r.number)
@@ -224,6 +256,8 @@ func (r *Reader) Next() (Header, error) {
 // Body reads the body of the frame whose header was read last, into memory of exactly its
 // length, and verifies both.
 func (r *Reader) Body(into []byte) error {
+	// The body may lie in staging memory of the device: it is in its place before it is
+	// verified, and a page of a stream that turns out to be damaged is never used.
 	if err := r.read(into); err != nil {
 		return err
 	}
@@ -249,6 +283,8 @@ func (r *Reader) Frame(k Kind, limit int) ([]byte, error) {
 }
 
 // frame is Frame for a header that has been read.
+// The header is not verified yet. So its length is compared with what may be due before
+// memory is taken for it.
 func (r *Reader) frame(h Header, k Kind, limit int) ([]byte, error) {
 	switch {
 	case h.Kind != k || h.Pool != 0 || h.Block != 0:
@@ -263,6 +299,8 @@ func (r *Reader) frame(h Header, k Kind, limit int) ([]byte, error) {
 }
 
 // large reads a body in steps.
+// Memory grows with the bytes that have come: a header that promises 4 MiB and a
+// connection that then stands still hold one step.
 func (r *Reader) large(length int) ([]byte, error) {
 	var body []byte
 	for len(body) < length {

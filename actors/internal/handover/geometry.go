@@ -12,7 +12,10 @@ import (
 
 // Shape is what the pages of a stream depend on. Two engines with the same shape can hand
 // sequences over, whatever numbers of pages they have.
+// It is a frame of JSON: what differs can be named to people, which a hash cannot do, and a
+// field that an engine does not know is refused.
 type Shape struct {
+	// Model names the weights, by WithHandover. Pages of other weights are wrong and look right.
 	Model     string
 	MaxSeqLen int
 	Pools     []messages.PoolInfo
@@ -27,18 +30,22 @@ type Shape struct {
 func ShapeOf(g stores.Geometry, scales []messages.LayerScale) Shape {
 	s := Shape{Model: g.Model, MaxSeqLen: g.MaxSeqLen, Pools: slices.Clone(g.Pools), Ranks: g.Ranks, Scales: scales}
 	for i := range s.Pools {
+		// A stream names pages by pool and block. How many pages there are matters to neither side.
 		s.Pools[i].PrimaryPages, s.Pools[i].SecondaryPages = 0, 0
 	}
 	return s
 }
 
 // Fingerprint is that of the objects which a store has of the same pages.
+// It is in the preamble, so a stream of other pages is refused before anything is read. The
+// frame behind it says in which field they differ.
 func (s *Shape) Fingerprint() stores.Fingerprint {
 	return stores.Geometry{Model: s.Model, MaxSeqLen: s.MaxSeqLen, Pools: s.Pools, Ranks: s.Ranks}.Fingerprint()
 }
 
 // shapeLimit bounds the encoded shape. A pool says less than a kilobyte, and a few bytes
 // for each of its layers.
+// It is in bytes; the frame is small, and a stream that claims more is damaged.
 const shapeLimit = 4 << 20
 
 // WriteShape writes the shape of the source.
@@ -58,6 +65,7 @@ func (s *Shape) Difference(stream *Shape) string {
 		return differs("model", s.Model, stream.Model)
 	case s.MaxSeqLen != stream.MaxSeqLen:
 		return differs("max_seq_len", s.MaxSeqLen, stream.MaxSeqLen)
+	// An engine over one device has 0 ranks, a group of one device 1: their pages are the same.
 	case max(1, s.Ranks) != max(1, stream.Ranks):
 		return differs("number of ranks", max(1, s.Ranks), max(1, stream.Ranks))
 	case len(s.Pools) != len(stream.Pools):
@@ -71,6 +79,8 @@ func (s *Shape) Difference(stream *Shape) string {
 	if len(s.Scales) != len(stream.Scales) {
 		return differs("number of scales", len(s.Scales), len(stream.Scales))
 	}
+	// A scale belongs to the bytes of 8-bit elements: read with another one, they are other
+	// numbers.
 	for i, own := range s.Scales {
 		if other := stream.Scales[i]; own != other {
 			return differs(fmt.Sprintf("scales of layer %d", own.Layer), own, other)
@@ -91,6 +101,8 @@ func differs(field string, here, stream any) string {
 }
 
 // poolDifference names the first field in which two pools differ.
+// The names are those of the configuration and of scripts. Every field on which the bytes
+// of a page depend, or which of them a sequence holds, is in the list.
 func poolDifference(here, stream *messages.PoolInfo) string {
 	for _, f := range []struct {
 		name         string
@@ -109,6 +121,7 @@ func poolDifference(here, stream *messages.PoolInfo) string {
 		{"layout", here.Layout, stream.Layout},
 		{"side_bytes", here.SideBytes, stream.SideBytes},
 		{"page_bytes", here.PageBytes, stream.PageBytes},
+		// The only field that is a list, and lists have no ==.
 		{"layers", fmt.Sprint(here.Layers), fmt.Sprint(stream.Layers)},
 	} {
 		if f.here != f.stream {
@@ -124,6 +137,7 @@ func (w *Writer) writeJSON(k Kind, v any, limit int) error {
 	if err != nil {
 		return fmt.Errorf("%v frame: %w", k, err)
 	}
+	// An error here, at the source, or the receiver would call the stream damaged.
 	if len(body) > limit {
 		return fmt.Errorf("%v frame of %d bytes is over the limit of %d", k, len(body), limit)
 	}
@@ -136,6 +150,7 @@ func (r *Reader) readJSON(k Kind, v any, limit int) error {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
+	// A field of a later version may change what the others mean.
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil || d.More() {
 		return corrupt("%v frame: %v", k, err)

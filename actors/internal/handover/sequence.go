@@ -10,27 +10,35 @@ import (
 
 // attributes is the frame that describes a sequence. Salt and names are bytes, because
 // they may be no text.
+// JSON would replace what is no UTF-8, and two salts could become one.
 type attributes struct {
 	Salt      []byte
 	LoRA      []byte
 	HasLoRA   bool
 	Session   []byte
 	Retention *messages.Retention
-	Prompt    int
-	Computed  int
-	Tokens    int
-	Items     int
-	NoStore   bool
+	// Prompt, Computed, Tokens and Items are counts: of the prompt's tokens, of the leading
+	// tokens whose keys and values the pages have, of all tokens, and of multimodal items.
+	Prompt   int
+	Computed int
+	Tokens   int
+	Items    int
+	// NoStore: an invalidation has selected the sequence, so the receiver stores nothing of it.
+	NoStore bool
 }
 
 // attributesLimit bounds the frame that describes a sequence: names and ranges of
 // retention.
+// It is in bytes.
 const attributesLimit = 4 << 20
 
 // itemBytes is the length of an item: hash, start and length.
+// These are 32, 8 and 8 bytes.
 const itemBytes = 48
 
 // WriteSequence writes what a sequence is.
+// Tokens and items have frames of their own in binary: a prompt of a million tokens is 4 MB
+// so, and would be more and slower as JSON.
 func (w *Writer) WriteSequence(s *protocol.SequenceState) error {
 	items := itemsOf(s.Covers)
 	a := attributes{
@@ -44,6 +52,7 @@ func (w *Writer) WriteSequence(s *protocol.SequenceState) error {
 	for _, t := range s.Tokens {
 		body = binary.LittleEndian.AppendUint32(body, uint32(t))
 	}
+	// The frame of items is left out if there are none: Items in the frame before says so.
 	if err := w.Frame(Tokens, body); err != nil || len(items) == 0 {
 		return err
 	}
@@ -61,6 +70,7 @@ func (w *Writer) WriteSequence(s *protocol.SequenceState) error {
 func itemsOf(covers []messages.Cover) (items []messages.MultimodalItem) {
 	for i, c := range covers {
 		switch {
+		// A token of the text, which ends the item before it.
 		case !c.Covered:
 		case c.Position == 0:
 			items = append(items, messages.MultimodalItem{Hash: c.Hash, Start: i, Length: 1})
@@ -78,6 +88,8 @@ func (r *Reader) ReadSequence(maxTokens int) (*protocol.BeginImport, error) {
 	if err := r.readJSON(Sequence, &a, attributesLimit); err != nil {
 		return nil, err
 	}
+	// An item covers at least one token, so there are no more items than tokens. These two
+	// bound the memory that the next frames take.
 	if a.Tokens < 1 || a.Tokens > maxTokens || a.Items < 0 || a.Items > a.Tokens {
 		return nil, corrupt("%d tokens and %d items, at most %d tokens are due", a.Tokens, a.Items, maxTokens)
 	}
@@ -104,6 +116,7 @@ func (r *Reader) ReadSequence(maxTokens int) (*protocol.BeginImport, error) {
 	}
 	for it := range slices.Chunk(body, itemBytes) {
 		start, length := binary.LittleEndian.Uint64(it[32:]), binary.LittleEndian.Uint64(it[40:])
+		// Compared before they become int: a length of 2⁶³ would be negative, and valid.
 		if start > uint64(a.Tokens) || length > uint64(a.Tokens) {
 			return nil, corrupt("an item of %d tokens at %d, in a prompt of %d", length, start, a.Tokens)
 		}
@@ -113,6 +126,7 @@ func (r *Reader) ReadSequence(maxTokens int) (*protocol.BeginImport, error) {
 }
 
 // exactly reads a frame whose body has so many bytes.
+// A frame of another length does not fit what was said before it, whatever its checksum.
 func (r *Reader) exactly(k Kind, length int) ([]byte, error) {
 	body, err := r.Frame(k, length)
 	if err == nil && len(body) != length {
