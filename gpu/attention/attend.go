@@ -3,9 +3,12 @@ package attention
 // attend computes the rows of a tile for the query heads of KV head g: scores of
 // all keys seen, softmax, then the values. Rows share what is read of the cache
 // and nothing else.
+// The cache is read twice, first all keys and then all values: the softmax between them
+// needs every score of a row, see the package comment.
 func (k *Kernel) attend(s *scratch, t tile, g int) {
 	l, st := k.layer, &k.plan.streams[t.stream]
 	for r := range t.n {
+		// The position of row r is the number of cached tokens and those of the step before it.
 		s.spans[r] = l.sees(st, st.cached+t.first+r)
 	}
 	spans := s.spans[:t.n]
@@ -15,6 +18,7 @@ func (k *Kernel) attend(s *scratch, t tile, g int) {
 			k.normalize(s, t, g, r, a)
 		}
 	}
+	// A row of latent attention is key and value at once, so the keys are read again.
 	part := Values
 	if l.ValueDim > 0 {
 		part = Keys
@@ -22,6 +26,8 @@ func (k *Kernel) attend(s *scratch, t tile, g int) {
 	k.read(s, t.stream, part, g, spans, func(rows []float32, r, index, n int) { k.add(s, t, g, r, index, n, rows) })
 	for r := range spans {
 		for a := range l.Heads / l.KVHeads {
+			// Dividing the sum once is one operation for each number of the output; dividing the
+			// weights would be one for each key.
 			inverse := s.totals[r*(l.Heads/l.KVHeads)+a]
 			out := k.output(t, r, g, a)
 			for d := range out {
@@ -34,11 +40,16 @@ func (k *Kernel) attend(s *scratch, t tile, g int) {
 // read visits the cached rows that any of the spans sees, in the order of
 // positions: visit gets rows that a row r of the tile sees one behind the other,
 // and the index that the first of them has among all keys that it sees.
+// Reading what several rows see once is what makes a tile cheaper than its rows.
 func (k *Kernel) read(s *scratch, stream int, part Part, g int, spans []span, visit func(rows []float32, r, index, n int)) {
+	// The union of the spans. Between two spans of one tile nothing lies that neither sees,
+	// since their positions are consecutive.
 	sinks, from, to := 0, spans[0].from, 0
 	for _, sp := range spans {
 		sinks, from, to = max(sinks, sp.sinks), min(from, sp.from), max(to, sp.to)
 	}
+	// The window of a row still reaches the sinks: one range, or the keys between would be read
+	// and visited twice.
 	if from <= sinks {
 		sinks, from = 0, 0
 	}
@@ -49,8 +60,10 @@ func (k *Kernel) read(s *scratch, stream int, part Part, g int, spans []span, vi
 func (k *Kernel) readRange(s *scratch, stream int, part Part, g int, spans []span, from, to int, visit func(rows []float32, r, index, n int)) {
 	d := k.layer.HeadDim
 	for from < to {
+		// The cache may give fewer rows than it is asked for, up to the end of a block.
 		rows, n := k.cache.Read(s.rows, stream, part, g, from, min(readRows, to-from))
 		for r, sp := range spans {
+			// A row may see keys of both of its ranges in what was read.
 			if end := min(from+n, sp.sinks); end > from {
 				visit(rows, r, from, end-from)
 			}
@@ -63,6 +76,8 @@ func (k *Kernel) readRange(s *scratch, stream int, part Part, g int, spans []spa
 }
 
 // scores are those of one row of the tile and one head of the group.
+// There is room for the longest row of the step, so the place of a row does not depend on
+// how long the others are.
 func (k *Kernel) scores(s *scratch, r, a int) []float32 {
 	group := k.layer.Heads / k.layer.KVHeads
 	return s.scores[(r*group+a)*k.plan.maxKeys:][:s.spans[r].count()]
@@ -83,11 +98,14 @@ func (k *Kernel) output(t tile, r, g, a int) []float32 {
 }
 
 // score computes the scores of n keys.
+// index is that of the first of them among the keys that the row sees.
 func (k *Kernel) score(s *scratch, t tile, g, r, index, n int, rows []float32) {
 	l := k.layer
 	norm, d := l.norm(), l.HeadDim
 	for a := range l.Heads / l.KVHeads {
 		q, out := k.query(t, r, g, a), k.scores(s, r, a)[index:index+n]
+		// The place of a key among those seen changes with every token, so its rotation cannot be
+		// in the cache: a copy of the key is turned for each score.
 		if l.CachePositions {
 			for i := range out {
 				copy(s.key, rows[i*d:(i+1)*d])
@@ -114,16 +132,20 @@ func (k *Kernel) normalize(s *scratch, t tile, g, r, a int) {
 			x[i] = float32(l.Cap * Tanh(y/l.Cap))
 		}
 	}
+	// The bias goes by positions in the text. Sinks and window are two runs of them.
 	if l.Bias != nil {
 		position := k.plan.streams[t.stream].cached + t.first + r
 		l.Bias.Add(x[:sp.sinks], head, position, 0)
 		l.Bias.Add(x[sp.sinks:], head, position, sp.from)
 	}
+	// The largest score is subtracted: without it e^score overflows float32 at a score of 89.
 	top := x[0]
 	for _, y := range x {
 		top = max(top, y)
 	}
+	// The denominator is a float64 sum, in the order of positions.
 	total := 0.0
+	// A sink logit takes part in the softmax like the score of a key whose value is 0.
 	if l.SinkLogits != nil {
 		top = max(top, l.SinkLogits[head])
 		total = float64(Exp(l.SinkLogits[head] - top))
@@ -134,6 +156,7 @@ func (k *Kernel) normalize(s *scratch, t tile, g, r, a int) {
 		total += float64(e)
 	}
 	s.totals[r*(l.Heads/l.KVHeads)+a] = float32(1 / total)
+	// The values are added to what is there.
 	clear(k.output(t, r, g, a))
 }
 

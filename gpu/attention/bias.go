@@ -4,11 +4,13 @@ import "math"
 
 // Bias is what is added to the scores of one head: scores[i] is that of the
 // query with the key at position from + i.
+// Add runs on several workers at once and must not write to the bias.
 type Bias interface {
 	Add(scores []float32, head, query, from int)
 }
 
 // ALiBi adds slope[h] · (key − query).
+// The source is Press et al., Train Short, Test Long (2022).
 type ALiBi struct{ Slopes []float32 }
 
 // Add adds the bias to scores of consecutive keys.
@@ -22,6 +24,8 @@ func (a ALiBi) Add(scores []float32, head, query, from int) {
 // ALiBiSlopes are the slopes of so many heads: 2^(−8(i+1)/p) for the power of
 // two p below or at heads, then every other slope of twice as many.
 func ALiBiSlopes(heads int) []float32 {
+	// The formula of the paper's authors: for a number of heads that is no power of two, the
+	// slopes of the next lower power, then every other slope of the next higher one.
 	p := 1
 	for 2*p <= heads {
 		p *= 2
@@ -38,7 +42,9 @@ func ALiBiSlopes(heads int) []float32 {
 }
 
 // RelativeBias adds a number for each head and bucket of distances (T5).
+// One table serves all layers of a T5 stack.
 type RelativeBias struct {
+	// MaxDistance is the distance from which on all keys share the last bucket.
 	Table         []float32 // [bucket][head]
 	Heads         int
 	Buckets       int
@@ -57,6 +63,7 @@ func (b *RelativeBias) Add(scores []float32, head, query, from int) {
 // one distance each, the others widen up to MaxDistance. Both ways, keys behind
 // the query use the upper half of all buckets.
 func (b *RelativeBias) Bucket(distance int) int {
+	// n is the distance back from the query. One way, keys behind the query are not seen.
 	first, buckets, n := 0, b.Buckets, -distance
 	if b.Bidirectional {
 		buckets /= 2
@@ -69,11 +76,14 @@ func (b *RelativeBias) Bucket(distance int) int {
 	if n < exact {
 		return first + n
 	}
+	// Half of the buckets divide the distances from exact to MaxDistance evenly by logarithm,
+	// as T5 has it: the farther a key, the less its exact distance matters.
 	far := math.Log(float64(n)/float64(exact)) / math.Log(float64(b.MaxDistance)/float64(exact))
 	return first + min(buckets-1, exact+int(far*float64(buckets-exact)))
 }
 
 // DenseBias is a number for each head, query and key, [head][Queries][Keys].
+// Query and key are positions in the text: it needs as many of both as the longest text.
 type DenseBias struct {
 	Values        []float32
 	Queries, Keys int

@@ -8,8 +8,9 @@ import "github.com/kvactor/kvactor/windows"
 type Contiguous struct {
 	KVHeads, MaxLen, HeadDim int
 	DType                    windows.DType
-	Scales                   [2]float32 // by Part; 0 means 1
-	Bytes                    []byte
+	// Bytes has the streams one after the other, each with all keys before all values.
+	Scales [2]float32 // by Part; 0 means 1
+	Bytes  []byte
 }
 
 // NewContiguous makes a cache for so many streams.
@@ -35,6 +36,7 @@ func (c *Contiguous) Write(stream int, part Part, head, position int, row []floa
 
 // Read gives as many rows as it is asked for.
 func (c *Contiguous) Read(scratch []float32, stream int, part Part, head, position, limit int) ([]float32, int) {
+	// Rows of a head lie one behind the other up to the end of the tensor.
 	n := min(limit, c.MaxLen-position)
 	return c.element(part).read(scratch, c.Bytes[c.at(stream, part, head, position):], n*c.HeadDim), n
 }
@@ -42,6 +44,8 @@ func (c *Contiguous) Read(scratch []float32, stream int, part Part, head, positi
 // Cyclic is a rolling buffer over a Contiguous cache of Slots: token t lies in
 // slot t if t < Sinks, else in Sinks + (t − Sinks) mod (Slots − Sinks). It needs
 // as many slots as a step both writes and reads.
+// A step writes all of its tokens before it reads, so with fewer slots its last tokens would
+// overwrite keys that its first ones see.
 type Cyclic struct {
 	*Contiguous
 	Sinks int
@@ -62,6 +66,8 @@ func (c *Cyclic) Write(stream int, part Part, head, position int, row []float32)
 
 // Read gives rows up to the end of the buffer.
 func (c *Cyclic) Read(scratch []float32, stream int, part Part, head, position, limit int) ([]float32, int) {
+	// Behind the sinks the next slot is not that of the next token, unless the window has
+	// not moved.
 	if position < c.Sinks {
 		limit = min(limit, c.Sinks-position)
 	}
@@ -76,6 +82,7 @@ type Indirect struct {
 }
 
 // Read gives one row.
+// The parents of neighbouring tokens may differ, so rows cannot be given in runs.
 func (c *Indirect) Read(scratch []float32, stream int, part Part, head, position, _ int) ([]float32, int) {
 	if parents := c.Parents[stream]; position < len(parents) {
 		stream = int(parents[position])

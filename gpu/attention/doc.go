@@ -35,7 +35,7 @@
 // sees, and of nothing else: not of the batch, the chunk, the page that a token
 // lies in, the number of workers, or what was reused. Therefore
 //
-//   - a dot product has one order of additions (see dot), and work is divided
+//   - a dot product has one order of additions (see Dot), and work is divided
 //     by rows and heads, never along a sum;
 //   - keys are added in the order of positions, from the first one seen;
 //   - softmax has no rescaling by blocks: all scores of a row are there before
@@ -48,6 +48,7 @@
 // # Caches
 //
 // Paged is the engine's cache: a page holds [layer][K, V][head][token][dim] of
-// the layers of one pool, or one row a token for latent attention. Contiguous, Cyclic and Indirect are the caches
-// that TensorRT-LLM describes beside it; tests compare them with Paged.
+// the layers of one pool, or one row a token for latent attention. Contiguous,
+// Cyclic and Indirect are the caches that TensorRT-LLM describes beside it; tests
+// compare them with Paged.
 package attention

@@ -13,10 +13,12 @@ type Element struct {
 	Type windows.DType
 	// Scale is what numbers were divided by before they were stored in 8 bits;
 	// 0 means 1. The other types have none.
+	// The page does not hold it: layers have scales, which the host gives to the engine.
 	Scale float32
 }
 
 // littleEndian tells whether the machine stores numbers as pages do.
+// Pages go to other machines by stores and hand-overs, so their order is fixed.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // scale is the scale of an 8-bit element.
@@ -29,6 +31,8 @@ func (e Element) scale() float32 {
 
 // Encode writes numbers as elements: rounded to nearest, ties to even. In 8
 // bits x is stored as x · (1/scale), the inverse being computed first.
+// A division of each number would give other bits than kernels that multiply, and cost
+// several times as much.
 func (e Element) Encode(dst []byte, row []float32) {
 	switch e.Type {
 	case windows.Float32:
@@ -93,6 +97,8 @@ func (e Element) View(src []byte, n int) ([]float32, bool) {
 	if e.Type != windows.Float32 || !littleEndian {
 		return nil, false
 	}
+	// An address that is no multiple of four, such as one behind rows of 8-bit elements, is
+	// read by Decode.
 	p := unsafe.Pointer(unsafe.SliceData(src[:4*n]))
 	if uintptr(p)%unsafe.Alignof(float32(0)) != 0 {
 		return nil, false

@@ -9,7 +9,8 @@ import (
 // its key at K[i·KVStride:], its value at V[i·KVStride:]. Without K the step
 // writes nothing: cross attention reads what Store has written.
 type Input struct {
-	Q, K, V           []float32
+	Q, K, V []float32
+	// Strides are in numbers, not bytes.
 	QStride, KVStride int
 }
 
@@ -27,6 +28,7 @@ type Kernel struct {
 	scratch []scratch // by worker
 
 	// The step that runs.
+	// The workers read these while a phase runs; only Forward writes them, between phases.
 	phase phase
 	layer *Layer
 	plan  *Plan
@@ -36,6 +38,9 @@ type Kernel struct {
 }
 
 type phase uint8
+
+// A row may see keys that another tile of the step writes, so all are written before any
+// is read: the phases do not overlap.
 
 const (
 	preparing phase = iota // bias, RoPE, K and V into the cache
@@ -47,6 +52,7 @@ type scratch struct {
 	rows   []float32 // decoded keys or values
 	scores []float32 // [row of the tile][head of the group][key]
 	key    []float32 // one turned key
+	// spans are what the rows of the tile see.
 	spans  [tileRows]span
 	totals []float32 // by row and head: 1 / denominator
 }
@@ -65,6 +71,8 @@ var errNoPlan = errors.New("attention: a plan without sequences")
 // Forward computes one layer of a step: it adds the bias to Q, K and V and turns
 // Q and K, in place, writes K and V to the cache, then attends. out gets
 // [row][head][dim]; rows of padding are neither read nor written.
+// It allocates nothing once the scratch memory has grown. The cost is linear in query heads
+// × keys seen × HeadDim, summed over the new tokens.
 func (k *Kernel) Forward(l *Layer, p *Plan, c Cache, in Input, out []float32) error {
 	if err := k.check(l, p, in, out); err != nil {
 		return err
@@ -74,11 +82,13 @@ func (k *Kernel) Forward(l *Layer, p *Plan, c Cache, in Input, out []float32) er
 	k.phase = preparing
 	k.workers.Run(k, len(p.tiles))
 	k.phase = attending
+	// KV heads are independent of each other, and query heads of a group share what is read.
 	k.workers.Run(k, len(p.tiles)*l.KVHeads)
 	return nil
 }
 
 // check refuses tensors that are too short.
+// A slice that is too short would otherwise panic on a worker, far from its cause.
 func (k *Kernel) check(l *Layer, p *Plan, in Input, out []float32) error {
 	if err := l.Validate(); err != nil {
 		return fmt.Errorf("attention: %w", err)
@@ -86,6 +96,8 @@ func (k *Kernel) check(l *Layer, p *Plan, in Input, out []float32) error {
 	if len(p.streams) == 0 {
 		return errNoPlan
 	}
+	// Rows lie in the order of streams, so the last stream ends the tensors. The last row need
+	// not have a whole stride behind it.
 	last := p.streams[len(p.streams)-1]
 	rows := last.row + last.n
 	q, kv := l.Heads*l.HeadDim, l.KVHeads*l.HeadDim
@@ -101,6 +113,7 @@ func (k *Kernel) check(l *Layer, p *Plan, in Input, out []float32) error {
 // grow makes room for the step.
 func (k *Kernel) grow() {
 	l := k.layer
+	// Query heads of one KV head, for each row of a tile.
 	pairs := tileRows * (l.Heads / l.KVHeads)
 	for i := range k.scratch {
 		s := &k.scratch[i]
@@ -131,6 +144,7 @@ func (k *Kernel) Do(worker, part int) {
 }
 
 // prepare brings the rows of a tile to what attention reads.
+// Tiles have rows of their own, so no row is changed by two workers.
 func (k *Kernel) prepare(t tile) {
 	l, in, st := k.layer, &k.in, &k.plan.streams[t.stream]
 	q, kv := l.Heads*l.HeadDim, l.KVHeads*l.HeadDim
@@ -141,6 +155,7 @@ func (k *Kernel) prepare(t tile) {
 		if bias = l.QKVBias; bias != nil {
 			addTo(query, bias[:q])
 		}
+		// With CachePositions the query is the last of the keys that it sees.
 		turned := position
 		if l.CachePositions {
 			turned = l.sees(st, position).count() - 1
@@ -153,9 +168,12 @@ func (k *Kernel) prepare(t tile) {
 		if bias != nil {
 			addTo(key, bias[q:q+kv])
 		}
+		// Keys of the cache are turned once, when they are written, not each time they are read.
 		if !l.CachePositions {
 			l.turn(key, position)
 		}
+		// Also where the tokens are read in this step: a cache of few bits rounds them, see the
+		// package comment.
 		k.store(t.stream, Keys, position, key)
 		if in.V == nil {
 			continue

@@ -33,14 +33,17 @@ type Plan struct {
 	tiles   []tile
 	rows    int // of the tensors, padding included
 	tokens  int // of all streams
+	// maxKeys is the length of the longest row of scores.
 	maxKeys int
 }
 
 // stream is a sequence or one beam of it.
 type stream struct {
-	row     int // of its first new token
-	n       int
-	cached  int
+	row    int // of its first new token
+	n      int
+	cached int
+	// keys are those that its last query sees without a window; in cross attention, the
+	// encoder's tokens.
 	keys    int
 	context bool
 }
@@ -61,6 +64,7 @@ func (p *Plan) Prepare(m Metadata) error {
 	p.streams, p.tiles = p.streams[:0], p.tiles[:0]
 	p.rows, p.tokens, p.maxKeys = 0, 0, 0
 	for i, s := range m.Sequences {
+		// Beams of a sequence are streams of their own, with a row for each new token.
 		beams := max(s.Beams, 1)
 		for range beams {
 			st := stream{row: p.rows, n: s.New, cached: s.Cached, keys: s.Cached + s.New, context: i < m.NumContexts}
@@ -75,6 +79,7 @@ func (p *Plan) Prepare(m Metadata) error {
 			p.tokens += s.New
 			p.rows += s.New
 		}
+		// Rows of padding come behind those of the sequence; no stream has them.
 		if m.PaddedTo > 0 {
 			p.rows += m.PaddedTo - s.New*beams
 		}
@@ -86,6 +91,7 @@ func (p *Plan) Prepare(m Metadata) error {
 func (p *Plan) Rows() int { return p.rows }
 
 // Streams is the number of sequences, each beam of a generation counted.
+// A cache is addressed by their numbers, in the order of the sequences.
 func (p *Plan) Streams() int { return len(p.streams) }
 
 // Row is the row of the first new token of a stream.
@@ -118,6 +124,7 @@ func (m *Metadata) validateSequence(i int) error {
 		return fmt.Errorf("a context of tokens %d to %d leaves the prompt of %d: generations come behind the contexts", s.Cached, end, s.Prompt)
 	case context && s.Beams > 1:
 		return fmt.Errorf("a context with %d beams: it is computed once", s.Beams)
+	// The engine commits whole blocks of a prompt that is not computed to its end.
 	case context && end < s.Prompt && m.TokensPerBlock > 0 && end%m.TokensPerBlock != 0:
 		return fmt.Errorf("a chunk that ends at token %d of a prompt of %d, not at a block of %d", end, s.Prompt, m.TokensPerBlock)
 	case !context && s.Cached < s.Prompt:

@@ -3,6 +3,8 @@ package attention
 import "math"
 
 // lanes is the number of partial sums of a dot product.
+// It is the number of float32 in an AVX2 register. Plain code has the same eight sums, so
+// that it gives the same bits.
 const lanes = 8
 
 // plainDot is the dot product: partial sum l adds the products l, l+8, l+16 … in
@@ -15,6 +17,8 @@ func plainDot(a, b []float32) float32 {
 	i := 0
 	for ; i+lanes <= n; i += lanes {
 		x, y := a[i:i+lanes:i+lanes], b[i:i+lanes:i+lanes]
+		// The conversions keep a compiler from fusing product and sum, which rounds once and not
+		// twice: Go allows fusing where no conversion stands between.
 		s0 += float32(x[0] * y[0])
 		s1 += float32(x[1] * y[1])
 		s2 += float32(x[2] * y[2])
@@ -24,6 +28,7 @@ func plainDot(a, b []float32) float32 {
 		s6 += float32(x[6] * y[6])
 		s7 += float32(x[7] * y[7])
 	}
+	// The rest is added as products with 0 behind the end, as the vector code loads them.
 	if i < n {
 		var t [lanes]float32
 		for l := range n - i {
@@ -40,6 +45,7 @@ func plainDot(a, b []float32) float32 {
 func plainAddRows(out, weights, rows []float32, stride int) {
 	n := len(out)
 	i := 0
+	// out[d] is loaded and stored once for four rows instead of once for each.
 	for ; i+4 <= len(weights); i += 4 {
 		w := weights[i : i+4 : i+4]
 		w0, w1, w2, w3 := w[0], w[1], w[2], w[3]
@@ -76,6 +82,7 @@ const (
 // bits would depend on it; and it costs half as much.
 func Exp(x float32) float32 {
 	switch {
+	// Below half of the least subnormal, 2⁻¹⁵⁰, and above the largest float32.
 	case x < -104:
 		return 0
 	case x > 89:
@@ -84,6 +91,7 @@ func Exp(x float32) float32 {
 		return x
 	}
 	t := float64(float64(x) * log2e)
+	// x = n·ln 2 + f, and e^x = 2ⁿ·e^f with |f| ≤ ln 2 / 2.
 	n := float64(t+roundInt) - roundInt
 	f := float64((t - n) * ln2)
 	// Taylor's series up to f⁹ is exact to 10⁻¹¹ for |f| ≤ ln 2 / 2.
@@ -96,12 +104,15 @@ func Exp(x float32) float32 {
 	p = float64(p*f) + 0.5
 	p = float64(p*f) + 1
 	p = float64(p*f) + 1
+	// 2ⁿ is made of its exponent bits; n is far within those of a float64.
 	return float32(p * math.Float64frombits(uint64(1023+int64(n))<<52))
 }
 
 // Tanh is the hyperbolic tangent by Exp.
+// It is for caps of scores: like Exp it gives the same bits on every machine.
 func Tanh(x float32) float32 {
 	switch {
+	// 1 − tanh(10) is below half a unit of float32 at 1.
 	case x > 10:
 		return 1
 	case x < -10:

@@ -22,6 +22,7 @@ type RoPE struct {
 	// Factor multiplies cosine and sine, so scores grow by its square.
 	Factor float64
 
+	// The table has 8 bytes for each pair and position: 2 MiB for 64 pairs at 4096.
 	positions int
 	cos, sin  []float32 // [position][pair] of the first positions
 }
@@ -53,8 +54,10 @@ func (r *RoPE) angles(cos, sin []float32, position int) {
 }
 
 // Rotate turns one head of a query or key in place.
+// Dimensions behind the first 2·len(Inverse) stay as they are.
 func (r *RoPE) Rotate(x []float32, position int) {
 	n := len(r.Inverse)
+	// On the stack, since several workers turn rows at the same time.
 	var room [2 * maxPairs]float32
 	cos, sin := room[:n:n], room[maxPairs:maxPairs+n]
 	if position < r.positions {
@@ -62,6 +65,8 @@ func (r *RoPE) Rotate(x []float32, position int) {
 	} else {
 		r.angles(cos, sin, position)
 	}
+	// Each pair (a, b) turns to (a·cos − b·sin, b·cos + a·sin). Products are rounded before they
+	// are added, as in dot products.
 	if r.Style == GPTJ {
 		for i, c := range cos {
 			a, b, s := x[2*i], x[2*i+1], sin[i]
@@ -88,6 +93,7 @@ func Inverses(base float64, dim int) []float64 {
 }
 
 // ScaleLinear divides all frequencies, as if positions were closer by factor.
+// It is rope_scaling of type linear in Hugging Face configurations.
 func ScaleLinear(inverse []float64, factor float64) []float64 {
 	return mapped(inverse, func(_ int, f float64) float64 { return f / factor })
 }
@@ -100,6 +106,7 @@ type Llama3Scaling struct{ Factor, LowFreq, HighFreq, OriginalLen float64 }
 // Scale gives the scaled inverse frequencies.
 func (s Llama3Scaling) Scale(inverse []float64) []float64 {
 	return mapped(inverse, func(_ int, f float64) float64 {
+		// The wavelength in tokens.
 		wave := 2 * math.Pi / f
 		switch {
 		case wave < s.OriginalLen/s.HighFreq:
@@ -126,6 +133,7 @@ type YaRNScaling struct {
 // Scale gives the scaled inverse frequencies.
 func (s YaRNScaling) Scale(inverse []float64) []float64 {
 	dim := float64(2 * len(inverse))
+	// The dimension whose pair turns so many times within OriginalLen.
 	at := func(turns float64) float64 {
 		return dim * math.Log(s.OriginalLen/(turns*2*math.Pi)) / (2 * math.Log(s.Base))
 	}

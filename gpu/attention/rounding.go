@@ -8,6 +8,8 @@ func ToBFloat16(x float32) uint16 {
 	if b&0x7fffffff > 0x7f800000 {
 		return uint16(b>>16) | 0x40 // a NaN stays one
 	}
+	// Half a unit less one, and the last bit that stays: ties go to even. A carry into the
+	// exponent is right, up to infinity.
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
@@ -22,6 +24,7 @@ func ToFloat16(x float32) uint16 {
 	switch {
 	case abs > 0x7f800000:
 		return sign | 0x7e00
+	// The least of what rounds to infinity is 65520; the normal case carries it there.
 	case abs >= 0x47800000: // 65536 and above
 		return sign | 0x7c00
 	case abs >= 0x38800000: // normal: 2⁻¹⁴ and above
@@ -32,6 +35,7 @@ func ToFloat16(x float32) uint16 {
 	}
 	// A subnormal counts units of 2⁻²⁴.
 	exponent := abs >> 23
+	// With the leading one that float32 does not store.
 	mantissa := abs&0x7fffff | 0x800000
 	shift := 126 - exponent // 24-bit mantissa → units
 	half := uint32(1)<<(shift-1) - 1
@@ -54,6 +58,7 @@ func halfValue(h uint16) float32 {
 	sign, exponent, mantissa := uint32(h&0x8000)<<16, uint32(h>>10&31), uint32(h&0x3ff)
 	switch exponent {
 	case 0:
+		// A subnormal or zero, in units of 2⁻²⁴.
 		x := float32(mantissa) / (1 << 24)
 		return math.Float32frombits(math.Float32bits(x) | sign)
 	case 31:
@@ -65,6 +70,7 @@ func halfValue(h uint16) float32 {
 // toInt8 rounds to nearest, ties to even, and saturates.
 func toInt8(x float32) int8 {
 	switch y := math.RoundToEven(float64(x)); {
+	// int8 would wrap around; a NaN becomes 0, since 8-bit integers have none.
 	case y >= 127:
 		return 127
 	case y <= -128:
@@ -77,6 +83,7 @@ func toInt8(x float32) int8 {
 }
 
 // maxFP8 is the largest number of E4M3, which has no infinity.
+// E4M3 has a sign, four bits of exponent with bias 7 and three of mantissa.
 const maxFP8 = 448
 
 // ToFP8 rounds to E4M3, ties to even, saturating at 448. A NaN is 0x7f.
@@ -91,6 +98,7 @@ func ToFP8(x float32) byte {
 	case abs < 1.0/64: // subnormal: units of 2⁻⁹; 8 units are the least normal
 		return sign | byte(math.RoundToEven(float64(abs)*512))
 	}
+	// Rounded to three bits of mantissa; 120 is the difference of the biases 127 and 7.
 	a := math.Float32bits(abs)
 	a += 0x7ffff + a>>20&1
 	return sign | byte((a-120<<23)>>20)

@@ -16,6 +16,8 @@ type Task interface {
 // on a channel; a task costs no allocation. One task runs at a time, whichever
 // goroutines ask. Close it after use.
 type Workers struct {
+	// mu makes tasks of several callers take turns. The fields below it belong to the task that
+	// runs; helpers see them because Run wakes them by the channel.
 	mu    sync.Mutex
 	n     int
 	wake  chan struct{}
@@ -29,6 +31,8 @@ type Workers struct {
 
 // NewWorkers starts n−1 goroutines beside the callers; 0 takes one for each
 // processor.
+// They share the machine with whatever else runs; a worker that is delayed delays the end of
+// a task by one part.
 func NewWorkers(n int) *Workers {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
@@ -55,6 +59,7 @@ func (w *Workers) Run(t Task, parts int) {
 	defer w.mu.Unlock()
 	w.task, w.parts = t, int64(parts)
 	w.next.Store(0)
+	// The caller is worker 0 and does parts itself, so no helper is woken for a single part.
 	helpers := min(w.n, parts) - 1
 	for range helpers {
 		w.done.Add(1)
@@ -77,6 +82,7 @@ func (w *Workers) work(worker int) {
 		}
 	}()
 	for {
+		// Parts are taken one by one: workers that got short ones take more of them.
 		part := w.next.Add(1) - 1
 		if part >= w.parts {
 			return
@@ -86,6 +92,7 @@ func (w *Workers) work(worker int) {
 }
 
 // Close ends the goroutines. No task may run, now or later.
+// A Run after it would panic, as it sends on the closed channel.
 func (w *Workers) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,6 +21,7 @@ import (
 // gone is closed and queue is not: the publisher may offer a batch in the moment in which
 // the follower ends.
 type follower struct {
+	// queue is written under Publisher.mu only, so batches are in the order of sequences.
 	queue chan *sent
 	once  sync.Once
 	gone  chan struct{}
@@ -53,6 +54,7 @@ func (p *Publisher) follow() (f *follower, first *sent, ok bool) {
 	if len(p.followers) >= p.o.MaxReaders {
 		return nil, nil, false
 	}
+	// The sequence of the snapshot is that of the newest batch, whose changes it includes.
 	f = &follower{queue: make(chan *sent, followerQueue), gone: make(chan struct{})}
 	p.followers[f] = struct{}{}
 	return f, &sent{sequence: p.log.next - 1, time: now(), changes: p.everything()}, true
@@ -85,6 +87,7 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer p.unfollow(f)
 	w.Header().Set("Content-Type", "text/event-stream")
+	// A proxy must not keep the stream: it does not end.
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
 	for batch := first; ; {
@@ -94,12 +97,15 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		// A connection without deadlines is one of a test.
 		_ = out.SetWriteDeadline(time.Now().Add(p.o.Timeout))
+		// JSON of encoding/json has no line breaks, which would end the data field. Each event is
+		// flushed, because the next one may be minutes away.
 		if _, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", batch.sequence, text); err != nil || out.Flush() != nil {
 			return
 		}
 		select {
 		case <-r.Context().Done():
 			return
+		// The queue was full. The stream ends here, and a browser connects again by itself.
 		case <-f.gone:
 			return
 		case batch = <-f.queue:
@@ -108,6 +114,7 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // toldBatch is a batch as people are told it.
+// Time is in seconds since 1970, Sequence that of the ZeroMQ batch with the same changes.
 type toldBatch struct {
 	Sequence uint64      `json:"sequence"`
 	Time     float64     `json:"time"`
@@ -116,16 +123,17 @@ type toldBatch struct {
 
 // toldEvent is one change. Names are texts, since 64-bit numbers lose digits in JavaScript.
 type toldEvent struct {
-	Type      string   `json:"type"`
-	Tier      string   `json:"tier,omitempty"`
-	OldTier   string   `json:"old_tier,omitempty"`
-	Parent    string   `json:"parent,omitempty"`
-	Blocks    []string `json:"blocks,omitempty"`
-	LoRA      string   `json:"lora,omitempty"`
-	Salted    bool     `json:"salted,omitempty"`
-	Priority  *int     `json:"priority,omitempty"`
-	Primary   int      `json:"primary_pages,omitempty"`
-	Secondary int      `json:"secondary_pages,omitempty"`
+	Type    string   `json:"type"`
+	Tier    string   `json:"tier,omitempty"`
+	OldTier string   `json:"old_tier,omitempty"`
+	Parent  string   `json:"parent,omitempty"`
+	Blocks  []string `json:"blocks,omitempty"`
+	LoRA    string   `json:"lora,omitempty"`
+	Salted  bool     `json:"salted,omitempty"`
+	// A pointer, since 0 is a priority.
+	Priority  *int `json:"priority,omitempty"`
+	Primary   int  `json:"primary_pages,omitempty"`
+	Secondary int  `json:"secondary_pages,omitempty"`
 
 	Salt   string           `json:"salt,omitempty"`
 	Tokens []messages.Token `json:"tokens,omitempty"`
@@ -147,6 +155,7 @@ func (p *Publisher) told(s *sent) toldBatch {
 		if len(c.Blocks) > 0 {
 			e.Tier = c.Tier.String()
 		}
+		// The parent is in the namespace of the change, so its name is hidden if that is salted.
 		if c.HasParent {
 			e.Parent = p.nameOf(c.Parent, c.Namespace.Salt != "")
 		}
@@ -158,6 +167,7 @@ func (p *Publisher) told(s *sent) toldBatch {
 		case publish.TierChanged:
 			e.OldTier = c.OldTier.String()
 		case publish.PriorityChanged:
+			// The view makes a change for each priority, so all blocks of it have the same.
 			priority := int(c.Blocks[0].Priority)
 			e.Priority = &priority
 		case publish.Stored:
@@ -183,10 +193,13 @@ func (p *Publisher) nameOf(name uint64, salted bool) string {
 	}
 	h := hmac.New(sha256.New, p.key[:])
 	_, _ = h.Write(plain) // never fails
+	// Eight bytes, like a plain name: a reader that keeps names needs no case for it.
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // ServerInfo answers where events can be had, as SGLang's /server_info does.
+// The replay port is there only if there is a replay endpoint. Without sockets kv_events is
+// null.
 func (p *Publisher) ServerInfo() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		type kvEvents struct {
@@ -233,9 +246,11 @@ func splitPort(address string) (string, int) {
 func (p *Publisher) PolledHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p.mu.Lock()
+		// A poll takes the list: two pollers would each get a part of it, as with TensorRT-LLM.
 		list := p.polled
 		p.polled = nil
 		p.mu.Unlock()
+		// An empty list and not null in JSON.
 		if list == nil {
 			list = []publish.PolledEvent{}
 		}

@@ -3,10 +3,12 @@ package wire
 import "github.com/kvactor/kvactor/events/publish"
 
 // log keeps the latest batches for replays.
+// Publisher.mu protects it.
 //
 // Invariant: batches have the sequences [next−len(batches), next); their payloads
 // together have bytes.
 type log struct {
+	// Both bound the log: batches of a busy engine are large, those of an idle one many.
 	limit, limitBytes int
 	batches           []*sent
 	bytes             int
@@ -17,9 +19,10 @@ type log struct {
 // So it is read without a lock, by all goroutines that send it.
 type sent struct {
 	sequence uint64
-	time     float64
-	payload  []byte
-	changes  []publish.Change
+	// Seconds since 1970. payload is for the sockets, changes for readers of HTTP.
+	time    float64
+	payload []byte
+	changes []publish.Change
 }
 
 // first is the sequence of the oldest batch that is kept.
@@ -53,6 +56,7 @@ func (l *log) since(start uint64) ([]*sent, bool) {
 	if start < l.first() {
 		return nil, false
 	}
+	// A reader that has everything, or one that followed an engine which counted further.
 	if start >= l.next {
 		return nil, true
 	}

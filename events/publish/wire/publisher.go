@@ -14,6 +14,7 @@ import (
 )
 
 // Source is what a publisher asks of an engine. *kvactor.Engine is one.
+// It has a reader of its own, so that other readers of the engine lose nothing to it.
 type Source interface {
 	OpenReader(ctx context.Context) (messages.ReaderID, error)
 	CloseReader(ctx context.Context, reader messages.ReaderID) error
@@ -28,10 +29,12 @@ type Options struct {
 	Source Source
 	View   publish.Config
 	Config Config // sockets are opened if it is enabled
-	Rank   int    // data parallel rank
+	// Rank is in each batch, and is added to the ports of the endpoints.
+	Rank   int // data parallel rank
 	Logger *slog.Logger
 
-	Interval    time.Duration // between two reads of events; 0: 20 ms; negative: only Poll reads
+	Interval time.Duration // between two reads of events; 0: 20 ms; negative: only Poll reads
+	// Each connection has a goroutine or two and a queue, so their number is bounded.
 	MaxReaders  int           // of each kind at a time; 0: 64
 	Timeout     time.Duration // of handshakes and writes; 0: 10 s
 	ReplayBytes int           // of batches that the log keeps; 0: 64 MiB
@@ -55,17 +58,21 @@ type Publisher struct {
 	// is locked before mu.
 	polling sync.Mutex
 
-	mu        sync.Mutex
+	mu sync.Mutex
+	// mu protects the fields below it, up to the blank line. It is held while a batch is made,
+	// and never while the engine or a connection is waited for.
 	view      *publish.View
 	log       log
 	followers map[*follower]struct{}
 	polled    []publish.PolledEvent
 	numbers   publish.TRTLLM
 
+	// pub and replay are nil without sockets; their methods allow that.
 	pub, replay *server
 	cancel      context.CancelFunc
-	done        sync.WaitGroup
-	closed      sync.Once
+	// done counts all goroutines: the poller, those that listen, and one for each connection.
+	done   sync.WaitGroup
+	closed sync.Once
 }
 
 // Start opens the sockets, publishes what the cache holds, and follows it. The context
@@ -75,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Publisher, error) {
 		return nil, err
 	}
 	if o.Config.Format == "aibrix" && o.View.Only == nil {
-		// AIBrix would take salted blocks for public ones.
+		// AIBrix would take salted blocks for public ones: its events have no salt.
 		o.View.Only = &messages.Namespace{}
 	}
 	view, err := publish.New(o.View)
@@ -87,12 +94,14 @@ func Start(ctx context.Context, o Options) (*Publisher, error) {
 		o: o, view: view, followers: map[*follower]struct{}{}, numbers: publish.TRTLLM{WindowSize: o.WindowSize},
 		log: log{limit: o.Config.BufferSteps, limitBytes: o.ReplayBytes},
 	}
+	// A key for each start: names of salted blocks cannot be compared with those of before.
 	if _, err := rand.Read(p.key[:]); err != nil {
 		return nil, err
 	}
 	if p.reader, err = o.Source.OpenReader(ctx); err != nil {
 		return nil, err
 	}
+	// Not a child of ctx, which may end as soon as Start has returned.
 	running, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	err = p.begin(ctx)
@@ -136,6 +145,7 @@ func (o *Options) setDefaults() {
 // It comes before the sockets are open, so that the log has a batch when the first reader
 // asks for a replay.
 func (p *Publisher) begin(ctx context.Context) error {
+	// A snapshot has no sizes of pools; the created events that had them may be lost.
 	stats, err := p.o.Source.Stats(ctx)
 	if err != nil {
 		return err
@@ -154,6 +164,7 @@ func (p *Publisher) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Pollers start from nothing, so they get the blocks without the order to forget.
 	p.publish(p.everything(), changes)
 	return nil
 }
@@ -166,6 +177,7 @@ func (p *Publisher) everything() []publish.Change {
 
 // run polls at the interval until the publisher or the engine ends.
 func (p *Publisher) run(ctx context.Context) {
+	// A poll that takes longer than the interval delays the next one; ticks do not add up.
 	ticker := time.NewTicker(p.o.Interval)
 	defer ticker.Stop()
 	for {
@@ -205,6 +217,8 @@ func (p *Publisher) Poll(ctx context.Context) error {
 		p.publish(changes, changes)
 	}
 	p.mu.Unlock()
+	// Events were lost in the engine's buffer. The view makes of the snapshot only what has
+	// changed since, so readers need not forget what they know.
 	if !errors.Is(err, events.ErrStale) {
 		return err
 	}
@@ -237,15 +251,19 @@ func (p *Publisher) publish(changes, polled []publish.Change) {
 	if p.o.Polled > 0 {
 		p.polled = p.numbers.Append(p.polled, polled)
 		if n := len(p.polled) - p.o.Polled; n > 0 {
+			// The ids of polled events are consecutive, so a poller sees how many it has missed.
 			// As TensorRT-LLM does: the oldest go, and the ids tell.
 			p.polled = append(p.polled[:0], p.polled[n:]...)
 		}
 	}
 	s := &sent{time: now(), changes: changes}
 	var events int
+	// Changes of priority, for instance, are no events of vLLM: a batch without any would cost
+	// every reader a message.
 	if s.payload, events = p.encode(s.time, changes); events == 0 {
 		return
 	}
+	// The log comes first: push gives the batch its sequence, which the sockets send.
 	p.log.push(s)
 	p.pub.broadcast(p.o.Config.Topic, s)
 	for f := range p.followers {
@@ -298,6 +316,7 @@ func (p *Publisher) Blocks() int {
 func (p *Publisher) Close(ctx context.Context) (err error) {
 	p.closed.Do(func() {
 		p.cancel()
+		// The sockets before the wait: their goroutines end with their connections.
 		p.pub.close()
 		p.replay.close()
 		p.mu.Lock()

@@ -19,9 +19,10 @@ import (
 // addTopic needs the log to stand still.
 type server struct {
 	p      *Publisher
-	socket string   // PUB or ROUTER
-	peers  []string // types
-	serve  func(*zmtp.Conn)
+	socket string // PUB or ROUTER
+	// serve runs on the goroutine of a connection and returns when the connection has ended.
+	peers []string // types
+	serve func(*zmtp.Conn)
 
 	listener net.Listener // nil: it connects
 	dial     endpoint
@@ -42,6 +43,7 @@ func (p *Publisher) listen(ctx context.Context) (err error) {
 	if p.o.Config.ReplayEndpoint == "" {
 		return nil
 	}
+	// The pairs are those of ZeroMQ's REQREP specification, RFC 28.
 	p.replay = p.newServer("ROUTER", "DEALER", "REQ", "ROUTER")
 	p.replay.serve = p.replay.serveReplays
 	return p.replay.start(ctx, p.o.Config.ReplayEndpoint)
@@ -67,6 +69,8 @@ func (s *server) start(ctx context.Context, text string) error {
 		s.p.done.Go(func() { s.connect(ctx) })
 		return nil
 	}
+	// An error here is one of the configuration, such as a port in use: Start returns it. A
+	// peer that cannot be reached is tried again instead.
 	var lc net.ListenConfig
 	if s.listener, err = lc.Listen(ctx, e.network, e.address); err != nil {
 		return err
@@ -174,12 +178,14 @@ func (s *server) close() {
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
+	// A closed connection ends the read or write that its goroutine waits in.
 	for c := range s.conns {
 		_ = c.Close()
 	}
 }
 
 // maxSubscriptions is how many topics one subscriber may ask for. Readers have one.
+// Each batch is compared with all of them under the server's lock.
 const maxSubscriptions = 256
 
 // subscriber is a connection of the PUB socket.
@@ -237,6 +243,7 @@ func (s *server) subscribe(z *zmtp.Conn, sub *subscriber) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// ZeroMQ counts: a topic that was asked for twice stays until it is given up twice.
 	if i := slices.Index(sub.topics, topic); i >= 0 {
 		sub.topics = slices.Delete(sub.topics, i, i+1)
 	}
@@ -258,6 +265,7 @@ func (s *server) addTopic(sub *subscriber, topic string) bool {
 		default:
 		}
 	}
+	// One over the limit ends the connection.
 	return len(sub.topics) <= maxSubscriptions
 }
 
@@ -270,6 +278,7 @@ func (s *server) broadcast(topic string, b *sent) {
 	if s == nil {
 		return
 	}
+	// Encoded once for all subscribers.
 	wire := zmtp.AppendMessage(nil, []byte(topic), sequenceFrame(b.sequence), b.payload)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,6 +307,7 @@ func (s *server) serveReplays(z *zmtp.Conn) {
 		// The identity, which is the first of the three frames that a ROUTER sees, is
 		// not on the wire.
 		if len(frames) != 2 || len(frames[0]) != 0 || len(frames[1]) != 8 {
+			// The reader waits for an answer that does not come; it may ask again.
 			s.p.o.Logger.Info("a replay request is not understood", "frames", len(frames))
 			continue
 		}
@@ -308,6 +318,7 @@ func (s *server) serveReplays(z *zmtp.Conn) {
 }
 
 // endSequence is the sequence of the message that ends a replay.
+// It is −1 in 64 bits, as vLLM's publisher sends it.
 const endSequence = 1<<64 - 1
 
 // sendReplay answers a request: everything from start on, without a gap, and the end.
@@ -327,6 +338,7 @@ func (p *Publisher) sendReplay(z *zmtp.Conn, start uint64) error {
 	}
 	p.mu.Unlock()
 	topic := p.o.Config.Topic
+	// The empty frame in front is the delimiter that a REQ socket expects.
 	send := func(topic string, sequence uint64, payload []byte) error {
 		return z.Write(zmtp.AppendMessage(nil, nil, []byte(topic), sequenceFrame(sequence), payload))
 	}
@@ -353,6 +365,8 @@ func sendEmpty(z *zmtp.Conn, topic string, start, end uint64, empty []byte) erro
 	var wire []byte
 	for n := start; n < end; n++ {
 		wire = zmtp.AppendMessage(wire, nil, []byte(topic), sequenceFrame(n), empty)
+		// A write a message would be a packet each; one write for all could be 600 KB for a reader
+		// that asks for the start after 10,000 batches.
 		if len(wire) > 1<<16 {
 			if err := z.Write(wire); err != nil {
 				return err
