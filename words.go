@@ -4,6 +4,8 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -21,7 +23,7 @@ type (
 	// PinID is the engine's handle of a pin.
 	PinID = messages.PinID
 	// ReaderID names a reader of events.
-	ReaderID = messages.ReaderID
+	ReaderID = kvevents.ReaderID
 	// Priority orders eviction: blocks of priority 0 are evicted first, of 100 last.
 	Priority = messages.Priority
 	// Tier is device or host memory.
@@ -70,25 +72,25 @@ type (
 	// Rebalanced answers a rebalance.
 	Rebalanced = messages.Rebalanced
 	// Stats has the counters of the engine and its pools.
-	Stats = messages.Stats
+	Stats = inspect.Stats
 	// PoolStats has the page counts and counters of one pool.
-	PoolStats = messages.PoolStats
+	PoolStats = inspect.PoolStats
 	// PoolCounters counts what has happened in one pool since the engine started.
-	PoolCounters = messages.PoolCounters
+	PoolCounters = inspect.PoolCounters
 	// PageMove is a page whose number a rebalance has changed.
 	PageMove = messages.PageMove
 	// LayerScale has the divisors of one layer's keys and values.
 	LayerScale = messages.LayerScale
 	// Event is one change of what the cache holds.
-	Event = messages.Event
+	Event = kvevents.Event
 	// EventType is the kind of an event.
-	EventType = messages.EventType
+	EventType = kvevents.EventType
 	// StoredBlock is a block in a stored event.
-	StoredBlock = messages.StoredBlock
+	StoredBlock = kvevents.StoredBlock
 	// Hash identifies a block in events.
-	Hash = messages.Hash
+	Hash = kvevents.Hash
 	// EventBatch is the answer to one read of events.
-	EventBatch = messages.EventBatch
+	EventBatch = kvevents.EventBatch
 	// Refusal is the error of a request that was refused.
 	Refusal = messages.Refusal
 	// Code is the kind of a refusal.
@@ -162,11 +164,11 @@ const (
 
 // The types of events.
 const (
-	EventCreated = messages.EventCreated
-	EventStored  = messages.EventStored
-	EventRemoved = messages.EventRemoved
-	EventUpdated = messages.EventUpdated
-	EventCleared = messages.EventCleared
+	EventCreated = kvevents.EventCreated
+	EventStored  = kvevents.EventStored
+	EventRemoved = kvevents.EventRemoved
+	EventUpdated = kvevents.EventUpdated
+	EventCleared = kvevents.EventCleared
 )
 
 // The types of elements.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -281,7 +283,7 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 			waiting = append(waiting, later(func() error { return r.lookup(ctx) }))
 		}
 		synctest.Wait()
-		require.ErrorIs(t, r.Submit(&messages.Check{}, func(error) {}), messages.ErrBusy, "the gate is full")
+		require.ErrorIs(t, r.Submit(&inspect.Check{}, func(error) {}), messages.ErrBusy, "the gate is full")
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		start := time.Now()
@@ -321,14 +323,14 @@ func (r *rig) everyCall(answered func(name string, err error)) {
 			arguments = append(arguments, reflect.Zero(m.Type().In(n)))
 		}
 		if name == "Do" {
-			arguments[1] = reflect.ValueOf(&messages.ReadStats{})
+			arguments[1] = reflect.ValueOf(&inspect.ReadStats{})
 		}
 		results := m.Call(arguments)
 		err, _ := results[len(results)-1].Interface().(error)
 		answered(name, err)
 	}
 	assert.Greater(r.t, asked, 20, "calls")
-	answered("Submit", r.Submit(&messages.ReadStats{}, func(error) {}))
+	answered("Submit", r.Submit(&inspect.ReadStats{}, func(error) {}))
 }
 
 func TestACallAfterCloseIsRefused(t *testing.T) {
@@ -375,9 +377,9 @@ func TestSubmitAnswersOnce(t *testing.T) {
 		stall, first := r.work()
 		answers := make(chan error, 9)
 		for range 2 {
-			require.NoError(t, r.Submit(&messages.ReadStats{}, func(err error) { answers <- err }))
+			require.NoError(t, r.Submit(&inspect.ReadStats{}, func(err error) { answers <- err }))
 		}
-		assert.ErrorIs(t, r.Submit(&messages.ReadStats{}, func(err error) { answers <- err }), messages.ErrBusy)
+		assert.ErrorIs(t, r.Submit(&inspect.ReadStats{}, func(err error) { answers <- err }), messages.ErrBusy)
 		close(stall.released)
 		require.NoError(t, <-first)
 		require.NoError(t, <-answers)
@@ -415,7 +417,7 @@ func priorities(t *testing.T, r *rig) (changes [][2]messages.Priority) {
 	batch, err := r.Events(context.Background())
 	require.NoError(t, err)
 	for _, e := range batch.Events {
-		if e.Type == messages.EventUpdated && !e.TierChanged {
+		if e.Type == kvevents.EventUpdated && !e.TierChanged {
 			changes = append(changes, [2]messages.Priority{e.OldPriority, e.NewPriority})
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -332,7 +333,7 @@ func subprocess(test, env string) (string, error) {
 func TestAPanicOfTheHostIsTheHosts(t *testing.T) {
 	callbacks := map[string]func(*actors.Engine, *bool){
 		"Submit": func(e *actors.Engine, _ *bool) {
-			_ = e.Submit(&messages.ReadStats{}, func(error) { panicInHost() })
+			_ = e.Submit(&inspect.ReadStats{}, func(error) { panicInHost() })
 		},
 		"WithClock": func(e *actors.Engine, clock *bool) {
 			*clock = true

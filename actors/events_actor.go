@@ -9,7 +9,7 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/events"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // eventsActor is the shell of the event log. The blocks that a reader is told of
@@ -132,9 +132,9 @@ func (a *eventsActor) stopped() {
 // serve answers a reader when those before it have been served.
 func (a *eventsActor) serve(m *forward) {
 	switch r := m.request.(type) {
-	case *messages.OpenReader:
+	case *kvevents.OpenReader:
 		r.Reader, r.Err = a.core.OpenReader()
-	case *messages.CloseReader:
+	case *kvevents.CloseReader:
 		r.Err = a.core.CloseReader(r.Reader)
 	default:
 		a.queue = append(a.queue, m)
@@ -161,7 +161,7 @@ func (a *eventsActor) next() {
 	draft, err := m.take(a.core)
 	switch {
 	case err != nil:
-		m.answer(messages.EventBatch{}, err)
+		m.answer(kvevents.EventBatch{}, err)
 	// Nothing to hash, so no task: most reads of a host that polls find no events.
 	case draft.Empty():
 		m.answer(draft.Name(), nil)
@@ -196,19 +196,19 @@ func (a *eventsActor) name(m *forward, draft *events.Draft) {
 // draft's Name.
 func (f *forward) take(log *events.Log) (*events.Draft, error) {
 	switch r := f.request.(type) {
-	case *messages.ReadSnapshot:
+	case *kvevents.ReadSnapshot:
 		return log.Snapshot(r.Reader, f.keys...)
 	default:
-		return log.Take(f.request.(*messages.ReadEvents).Reader)
+		return log.Take(f.request.(*kvevents.ReadEvents).Reader)
 	}
 }
 
 // answer gives a reader a batch.
-func (f *forward) answer(batch messages.EventBatch, err error) {
+func (f *forward) answer(batch kvevents.EventBatch, err error) {
 	switch r := f.request.(type) {
-	case *messages.ReadEvents:
+	case *kvevents.ReadEvents:
 		r.Batch, r.Err = batch, err
-	case *messages.ReadSnapshot:
+	case *kvevents.ReadSnapshot:
 		r.Batch, r.Err = batch, err
 	}
 	f.port.answer(f.request, f.sender)

@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/tree"
 )
 
@@ -86,7 +87,7 @@ func (d *eventsRig) publishPadded(padding int32) {
 // batch goes on where the first one ended.
 func TestReadersAreServedOneAfterTheOther(t *testing.T) {
 	d, _ := newEventsRig(t, 2)
-	first, second, third := &messages.ReadEvents{}, &messages.ReadEvents{}, &messages.ReadSnapshot{}
+	first, second, third := &kvevents.ReadEvents{}, &kvevents.ReadEvents{}, &kvevents.ReadSnapshot{}
 	d.publish()
 	d.read(first)
 	d.read(second)
@@ -132,7 +133,7 @@ func TestRecordsOfChangesGoBack(t *testing.T) {
 		d.box.PostUserMessage(&published{changes: c})
 	}
 	assert.Len(t, records, 2)
-	first := &messages.ReadEvents{}
+	first := &kvevents.ReadEvents{}
 	d.read(first)
 	d.tasks[0]()
 	assert.EqualValues(t, 16, first.Batch.Lost)
@@ -144,24 +145,24 @@ func TestRecordsOfChangesGoBack(t *testing.T) {
 func TestReadersComeAndGo(t *testing.T) {
 	d, _ := newEventsRig(t, 4)
 	d.publish()
-	d.read(&messages.ReadEvents{})
-	open := &messages.OpenReader{}
+	d.read(&kvevents.ReadEvents{})
+	open := &kvevents.OpenReader{}
 	d.read(open)
 	require.NoError(t, open.Err)
 	assert.Len(t, d.answers, 1, "it need not wait")
 	d.publish()
 	d.tasks[0]()
-	second := &messages.ReadEvents{Reader: open.Reader}
+	second := &kvevents.ReadEvents{Reader: open.Reader}
 	d.read(second)
 	d.tasks[1]()
 	require.Len(t, second.Batch.Events, 1)
 	assert.EqualValues(t, 1, second.Batch.Events[0].ID, "events from when it was opened")
-	closed := &messages.CloseReader{Reader: open.Reader}
+	closed := &kvevents.CloseReader{Reader: open.Reader}
 	d.read(closed)
 	require.NoError(t, closed.Err)
 	d.read(second)
 	assert.ErrorIs(t, second.Err, messages.ErrBadRequest)
-	snapshot := &messages.ReadSnapshot{Reader: open.Reader}
+	snapshot := &kvevents.ReadSnapshot{Reader: open.Reader}
 	d.read(snapshot)
 	assert.ErrorIs(t, snapshot.Err, messages.ErrBadRequest)
 }
@@ -171,8 +172,8 @@ func TestReadersComeAndGo(t *testing.T) {
 func TestNamingThatPanics(t *testing.T) {
 	d, panics := newEventsRig(t, 4)
 	d.publishPadded(3)
-	d.read(&messages.ReadEvents{})
-	d.read(&messages.ReadEvents{})
+	d.read(&kvevents.ReadEvents{})
+	d.read(&kvevents.ReadEvents{})
 	require.Len(t, d.tasks, 1)
 	d.tasks[0]()
 	assert.Equal(t, 1, *panics)
@@ -180,7 +181,7 @@ func TestNamingThatPanics(t *testing.T) {
 	require.ErrorIs(t, d.answers[0], messages.ErrInternal)
 	require.NoError(t, d.answers[1])
 	d.publish()
-	after := &messages.ReadEvents{}
+	after := &kvevents.ReadEvents{}
 	d.read(after)
 	d.tasks[1]()
 	require.Len(t, after.Batch.Events, 1)
@@ -192,8 +193,8 @@ func TestNamingThatPanics(t *testing.T) {
 func TestReadersOfAStoppedLog(t *testing.T) {
 	d, _ := newEventsRig(t, 4)
 	d.publish()
-	d.read(&messages.ReadEvents{})
-	d.read(&messages.ReadEvents{})
+	d.read(&kvevents.ReadEvents{})
+	d.read(&kvevents.ReadEvents{})
 	d.shell.stopped()
 	require.Len(t, d.answers, 1)
 	require.Error(t, d.answers[0])

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // What the engine's own actors send each other is no one else's to send: with a
@@ -50,7 +51,7 @@ func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 // Submit without done is a mistake that would show as a panic of an actor.
 func TestSubmitNeedsSomebodyToTell(t *testing.T) {
 	r := newRig(t, setup{})
-	assert.ErrorIs(t, r.Submit(&messages.ReadStats{}, nil), messages.ErrBadRequest)
+	assert.ErrorIs(t, r.Submit(&inspect.ReadStats{}, nil), messages.ErrBadRequest)
 	stats, err := r.Stats(context.Background())
 	require.NoError(t, err)
 	assert.Zero(t, stats.Restarts)

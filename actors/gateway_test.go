@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -56,7 +57,7 @@ func TestAMirrorMatchesLikeTheEngine(t *testing.T) {
 }
 
 // sent is a batch that another process has got as JSON.
-func sent(t *testing.T, batch messages.EventBatch) (got messages.EventBatch) {
+func sent(t *testing.T, batch kvevents.EventBatch) (got kvevents.EventBatch) {
 	text, err := json.Marshal(batch)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &got))

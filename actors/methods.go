@@ -5,6 +5,8 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Validate checks the values of an admission alone, nothing that depends on what the
@@ -202,8 +204,8 @@ func (e *Engine) Resize(ctx context.Context, pages []int) (messages.Rebalanced, 
 }
 
 // Stats reads counters and page counts. Counters count from the start of the engine.
-func (e *Engine) Stats(ctx context.Context) (messages.Stats, error) {
-	m := &messages.ReadStats{}
+func (e *Engine) Stats(ctx context.Context) (inspect.Stats, error) {
+	m := &inspect.ReadStats{}
 	err := first(e.Do(ctx, m), &m.Err)
 	if e.store != nil && err == nil {
 		store := StoreOf(e).Stats()
@@ -214,8 +216,8 @@ func (e *Engine) Stats(ctx context.Context) (messages.Stats, error) {
 
 // Events takes the events since the last call of the zero reader. Lost counts those that
 // the buffer had no room for; a snapshot brings a mirror up to date then.
-func (e *Engine) Events(ctx context.Context) (messages.EventBatch, error) {
-	m := &messages.ReadEvents{}
+func (e *Engine) Events(ctx context.Context) (kvevents.EventBatch, error) {
+	m := &kvevents.ReadEvents{}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Batch, err
 }
@@ -223,29 +225,29 @@ func (e *Engine) Events(ctx context.Context) (messages.EventBatch, error) {
 // OpenReader adds a reader of events, who takes them from now on with EventsOf and
 // SnapshotOf: each reader gets all events, at its own pace. Events and Snapshot are
 // those of the zero ReaderID.
-func (e *Engine) OpenReader(ctx context.Context) (messages.ReaderID, error) {
-	m := &messages.OpenReader{}
+func (e *Engine) OpenReader(ctx context.Context) (kvevents.ReaderID, error) {
+	m := &kvevents.OpenReader{}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Reader, err
 }
 
 // CloseReader ends a reader of events. One that is not read and not closed keeps the
 // buffer full, which costs memory and no other reader anything.
-func (e *Engine) CloseReader(ctx context.Context, id messages.ReaderID) error {
-	m := &messages.CloseReader{Reader: id}
+func (e *Engine) CloseReader(ctx context.Context, id kvevents.ReaderID) error {
+	m := &kvevents.CloseReader{Reader: id}
 	return first(e.Do(ctx, m), &m.Err)
 }
 
 // EventsOf takes the events since the reader's last call.
-func (e *Engine) EventsOf(ctx context.Context, id messages.ReaderID) (messages.EventBatch, error) {
-	m := &messages.ReadEvents{Reader: id}
+func (e *Engine) EventsOf(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
+	m := &kvevents.ReadEvents{Reader: id}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Batch, err
 }
 
 // SnapshotOf is Snapshot for a reader.
-func (e *Engine) SnapshotOf(ctx context.Context, id messages.ReaderID) (messages.EventBatch, error) {
-	m := &messages.ReadSnapshot{Reader: id}
+func (e *Engine) SnapshotOf(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
+	m := &kvevents.ReadSnapshot{Reader: id}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Batch, err
 }
@@ -253,8 +255,8 @@ func (e *Engine) SnapshotOf(ctx context.Context, id messages.ReaderID) (messages
 // Snapshot reads every key of the tree, to start a mirror; later Events go on from
 // there. The cost is linear in the stored tokens: they are hashed on a goroutine of the
 // engine's own.
-func (e *Engine) Snapshot(ctx context.Context) (messages.EventBatch, error) {
-	m := &messages.ReadSnapshot{}
+func (e *Engine) Snapshot(ctx context.Context) (kvevents.EventBatch, error) {
+	m := &kvevents.ReadSnapshot{}
 	err := first(e.Do(ctx, m), &m.Err)
 	return m.Batch, err
 }
@@ -273,7 +275,7 @@ func (e *Engine) Contents(ctx context.Context) ([]Content, error) {
 // Check runs every invariant of every actor and joins all that is wrong. It walks all
 // that the engine holds, so it is for tests and for the time after something odd.
 func (e *Engine) Check(ctx context.Context) error {
-	m := &messages.Check{}
+	m := &inspect.Check{}
 	return first(e.Do(ctx, m), &m.Err)
 }
 

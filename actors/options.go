@@ -10,6 +10,7 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Option sets a collaborator or a bound of an engine. The functions of this package
@@ -95,7 +96,7 @@ func WithCallObserver(observe func(ctx context.Context, request messages.Request
 // WithCallObserver does, with the stages that it has gone through. The first is the queue and
 // began with the call; the last ends now. observe must not keep the list. A call that is
 // observed so costs a look at the clock for each stage; without an observer, nothing.
-func WithStageObserver(observe func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error)) Option {
+func WithStageObserver(observe func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error)) Option {
 	return func(s *settings.Settings) { s.OnStages = observe }
 }
 
@@ -104,7 +105,7 @@ func WithStageObserver(observe func(ctx context.Context, request messages.Reques
 // pages whose numbers are multiples of every, such as 64, in each pool. Times are the
 // engine's clock's. observe runs on the goroutine of the pool and must neither block nor
 // call the engine.
-func WithPageObserver(every int, observe func(messages.PageTime)) Option {
+func WithPageObserver(every int, observe func(inspect.PageTime)) Option {
 	return func(s *settings.Settings) { s.PageSample, s.OnPageTime = every, observe }
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -74,7 +75,7 @@ func TestTheZeroEngineRefuses(t *testing.T) {
 	_, err := e.Stats(ctx)
 	require.ErrorIs(t, err, messages.ErrClosed)
 	assert.EqualError(t, err, "an engine that does not come from Spawn")
-	require.ErrorIs(t, e.Submit(&messages.ReadStats{}, func(error) {}), messages.ErrClosed)
+	require.ErrorIs(t, e.Submit(&inspect.ReadStats{}, func(error) {}), messages.ErrClosed)
 }
 
 // Calls are told with their answers, by Do and by Submit, also those that are refused.
@@ -95,7 +96,7 @@ func TestCallsAreObserved(t *testing.T) {
 	}
 	e, err := actors.Spawn(system.Root, (&setup{}).config(device), actors.WithCallObserver(observe))
 	require.NoError(t, err)
-	stats, lookup := &messages.ReadStats{}, &messages.Lookup{}
+	stats, lookup := &inspect.ReadStats{}, &messages.Lookup{}
 	require.NoError(t, e.Do(t.Context(), stats))
 	assert.Equal(t, told{stats, nil}, <-calls)
 	require.NoError(t, e.Submit(lookup, func(error) {}))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // pageSampler follows some pages of a pool for WithPageObserver: those whose numbers are
@@ -18,7 +19,7 @@ import (
 type pageSampler struct {
 	pool    messages.PoolID
 	every   int
-	observe func(messages.PageTime)
+	observe func(inspect.PageTime)
 	pages   []sampledPage // by page number / every; grows with the pool
 }
 
@@ -74,13 +75,13 @@ func (s *pageSampler) follow(p *sampledPage, kind protocol.PoolOpKind, now time.
 		p.usedAt = now
 	case protocol.Claim:
 		if p.stored {
-			s.observe(messages.PageTime{Pool: s.pool, Kind: messages.PageReuseGap, Duration: now - p.usedAt})
+			s.observe(inspect.PageTime{Pool: s.pool, Kind: inspect.PageReuseGap, Duration: now - p.usedAt})
 		}
 		p.usedAt = now
 	default: // A page that is taken and caches a block is evicted.
 		if p.stored {
-			s.observe(messages.PageTime{Pool: s.pool, Kind: messages.PageLifetime, Duration: now - p.since})
-			s.observe(messages.PageTime{Pool: s.pool, Kind: messages.PageIdle, Duration: now - p.usedAt})
+			s.observe(inspect.PageTime{Pool: s.pool, Kind: inspect.PageLifetime, Duration: now - p.since})
+			s.observe(inspect.PageTime{Pool: s.pool, Kind: inspect.PageIdle, Duration: now - p.usedAt})
 		}
 		p.stored = false
 	}

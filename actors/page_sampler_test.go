@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -18,16 +19,16 @@ import (
 func TestPageTimes(t *testing.T) {
 	var mu sync.Mutex
 	var now time.Duration
-	var times []messages.PageTime
+	var times []inspect.PageTime
 	at := func(d time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
 		now = d
 	}
-	taken := func() map[messages.PageTimeKind][]time.Duration {
+	taken := func() map[inspect.PageTimeKind][]time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
-		list := map[messages.PageTimeKind][]time.Duration{}
+		list := map[inspect.PageTimeKind][]time.Duration{}
 		for _, x := range times {
 			list[x.Kind] = append(list[x.Kind], x.Duration)
 		}
@@ -39,7 +40,7 @@ func TestPageTimes(t *testing.T) {
 		defer mu.Unlock()
 		return now
 	}
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}}, actors.WithClock(clock), actors.WithPageObserver(1, func(x messages.PageTime) {
+	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}}, actors.WithClock(clock), actors.WithPageObserver(1, func(x inspect.PageTime) {
 		mu.Lock()
 		defer mu.Unlock()
 		times = append(times, x)
@@ -51,15 +52,15 @@ func TestPageTimes(t *testing.T) {
 	at(3 * time.Second)
 	s, err := r.start(run(0, 9))
 	require.NoError(t, err)
-	assert.Equal(t, map[messages.PageTimeKind][]time.Duration{messages.PageReuseGap: {2 * time.Second, 2 * time.Second}}, taken())
+	assert.Equal(t, map[inspect.PageTimeKind][]time.Duration{inspect.PageReuseGap: {2 * time.Second, 2 * time.Second}}, taken())
 	at(4 * time.Second)
 	require.NoError(t, r.release(s))
 	at(10 * time.Second)
 	r.store(run(100, 15)) // evicts all of it
 	evicted := taken()
-	assert.Empty(t, evicted[messages.PageReuseGap])
-	assert.ElementsMatch(t, []time.Duration{9 * time.Second, 9 * time.Second, 9 * time.Second}, evicted[messages.PageLifetime])
-	assert.ElementsMatch(t, []time.Duration{6 * time.Second, 6 * time.Second, 9 * time.Second}, evicted[messages.PageIdle])
+	assert.Empty(t, evicted[inspect.PageReuseGap])
+	assert.ElementsMatch(t, []time.Duration{9 * time.Second, 9 * time.Second, 9 * time.Second}, evicted[inspect.PageLifetime])
+	assert.ElementsMatch(t, []time.Duration{6 * time.Second, 6 * time.Second, 9 * time.Second}, evicted[inspect.PageIdle])
 
 	_, err = r.Resize(context.Background(), []int{6})
 	require.NoError(t, err)
@@ -67,7 +68,7 @@ func TestPageTimes(t *testing.T) {
 	r.store(run(200, 23))
 	assert.Empty(t, taken(), "what was known before the pages moved is forgotten")
 
-	_, err = actors.Spawn(newSystem().Root, (&setup{}).config(r.device), actors.WithPageObserver(0, func(messages.PageTime) {}))
+	_, err = actors.Spawn(newSystem().Root, (&setup{}).config(r.device), actors.WithPageObserver(0, func(inspect.PageTime) {}))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 }
 
@@ -75,7 +76,7 @@ func TestPageTimes(t *testing.T) {
 func TestPageTimesOfSomePages(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 16}}}, actors.WithPageObserver(8, func(messages.PageTime) {
+	r := newRig(t, setup{pages: []windows.Counts{{Primary: 16}}}, actors.WithPageObserver(8, func(inspect.PageTime) {
 		mu.Lock()
 		defer mu.Unlock()
 		n++

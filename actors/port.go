@@ -11,6 +11,7 @@ import (
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // port carries the coordinator's messages straight to the mailboxes of the others.
@@ -59,7 +60,7 @@ func (p *port) RebuildPool(r *protocol.RebuildPool) { p.lendPool(r.Pool, r) }
 // Offloader lends a record to the offloader.
 func (p *port) Offloader(message any) {
 	if p.staged != nil {
-		p.staged.enter(messages.StageMove)
+		p.staged.enter(inspect.StageMove)
 	}
 	p.lend("offloader", p.offloader, message)
 }
@@ -144,7 +145,7 @@ func (p *port) Begin(sender any) bool {
 // Park tells a caller that its request waits for pages; actors always wait.
 func (p *port) Park(sender any) bool {
 	p.point.Step("coordinator")
-	p.leave(messages.StageWait) // before the caller may go
+	p.leave(inspect.StageWait) // before the caller may go
 	c, ok := sender.(*call)
 	return !ok || c.park()
 }

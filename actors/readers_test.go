@@ -15,6 +15,7 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -27,7 +28,7 @@ func TestReadersAndHostsAtOnce(t *testing.T) {
 		change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 20 },
 	})
 	ctx := context.Background()
-	var all []messages.Event
+	var all []kvevents.Event
 	var mu sync.Mutex
 	read := func() {
 		batch, err := r.Events(ctx)
@@ -53,9 +54,9 @@ func TestReadersAndHostsAtOnce(t *testing.T) {
 	}
 	running.Wait()
 	read()
-	slices.SortFunc(all, func(a, b messages.Event) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b kvevents.Event) int { return cmp.Compare(a.ID, b.ID) })
 	mirror := events.NewMirror()
-	require.NoError(t, mirror.Follow(messages.EventBatch{Events: all}))
+	require.NoError(t, mirror.Follow(kvevents.EventBatch{Events: all}))
 	snapshot, err := r.Snapshot(ctx)
 	require.NoError(t, err)
 	require.NoError(t, mirror.Compare(snapshot))

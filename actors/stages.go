@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // maxMarks bounds the stages of one call that are told: more than any call has whose
@@ -19,7 +20,7 @@ const maxMarks = 16
 // The array has a fixed size, so that an observed call allocates nothing once the pool of
 // records is warm. Marks beyond its end are dropped.
 type stages struct {
-	marks [maxMarks]messages.StageMark
+	marks [maxMarks]inspect.StageMark
 	n     int
 }
 
@@ -27,11 +28,11 @@ type stages struct {
 //
 // Several messages of one stage make one mark: a mark is when the stage began, and it ends
 // with the next.
-func (s *stages) enter(stage messages.Stage) {
+func (s *stages) enter(stage inspect.Stage) {
 	if s.n == maxMarks || s.n > 0 && s.marks[s.n-1].Stage == stage {
 		return
 	}
-	s.marks[s.n] = messages.StageMark{Stage: stage, Began: time.Now()}
+	s.marks[s.n] = inspect.StageMark{Stage: stage, Began: time.Now()}
 	s.n++
 }
 
@@ -55,7 +56,7 @@ func observe(ctx context.Context, e *Engine, request messages.Request) (o observ
 	if e.settings.OnStages != nil {
 		o.stages = stagesPool.Get().(*stages)
 		o.stages.n = 0
-		o.stages.enter(messages.StageQueue)
+		o.stages.enter(inspect.StageQueue)
 	}
 	return o, true
 }
@@ -90,7 +91,7 @@ func (o observed) before(done func(error)) func(error) {
 // leave ends the work on a call that waits from now on.
 //
 // It goes before the caller is told, for from then on the marks are the caller's.
-func (p *port) leave(stage messages.Stage) {
+func (p *port) leave(stage inspect.Stage) {
 	if p.staged != nil {
 		p.staged.enter(stage)
 		p.staged = nil
@@ -98,24 +99,24 @@ func (p *port) leave(stage messages.Stage) {
 }
 
 // stageOfTree is the stage that a message to the tree belongs to.
-func stageOfTree(message any) messages.Stage {
+func stageOfTree(message any) inspect.Stage {
 	if _, matches := message.(*protocol.Match); matches {
-		return messages.StageMatch
+		return inspect.StageMatch
 	}
-	return messages.StageApply
+	return inspect.StageApply
 }
 
 // stageOfPool is the stage that work of a pool belongs to.
-func stageOfPool(w *protocol.PoolWork) messages.Stage {
+func stageOfPool(w *protocol.PoolWork) inspect.Stage {
 	if len(w.Ops) == 0 {
-		return messages.StageApply
+		return inspect.StageApply
 	}
 	switch w.Ops[0].Kind {
 	case protocol.Claim, protocol.Unclaim, protocol.Inspect, protocol.AddPins:
-		return messages.StageMatch
+		return inspect.StageMatch
 	case protocol.Take, protocol.TakeForCheckpoint, protocol.Drop:
-		return messages.StageTake
+		return inspect.StageTake
 	default:
-		return messages.StageApply
+		return inspect.StageApply
 	}
 }

@@ -12,23 +12,24 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // staged notes the stages of the admissions that an engine tells of.
 type staged struct {
 	mu   sync.Mutex
-	list [][]messages.Stage
+	list [][]inspect.Stage
 	errs []error
 }
 
-func (s *staged) observe(_ context.Context, request messages.Request, stages []messages.StageMark, err error) {
+func (s *staged) observe(_ context.Context, request messages.Request, stages []inspect.StageMark, err error) {
 	if _, is := request.(*messages.Admit); !is {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var names []messages.Stage
+	var names []inspect.Stage
 	for i, m := range stages {
 		names = append(names, m.Stage)
 		if i > 0 && m.Began.Before(stages[i-1].Began) {
@@ -38,7 +39,7 @@ func (s *staged) observe(_ context.Context, request messages.Request, stages []m
 	s.list, s.errs = append(s.list, names), append(s.errs, err)
 }
 
-func (s *staged) taken() (list [][]messages.Stage) {
+func (s *staged) taken() (list [][]inspect.Stage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, s.list = s.list, nil
@@ -58,18 +59,18 @@ func TestStagesOfAnAdmission(t *testing.T) {
 	list := s.taken()
 	require.Len(t, list, 3)
 	for _, stages := range list {
-		assert.Equal(t, []messages.Stage{messages.StageQueue, messages.StageMatch}, stages[:2])
-		assert.Contains(t, stages, messages.StageTake)
-		assert.NotContains(t, stages, messages.Stage("backwards"))
+		assert.Equal(t, []inspect.Stage{inspect.StageQueue, inspect.StageMatch}, stages[:2])
+		assert.Contains(t, stages, inspect.StageTake)
+		assert.NotContains(t, stages, inspect.Stage("backwards"))
 	}
-	assert.Contains(t, list[2], messages.StageMove)
+	assert.Contains(t, list[2], inspect.StageMove)
 
 	// Refused before it was served: it was never more than queued.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err = r.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 4)})
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, [][]messages.Stage{{messages.StageQueue}}, s.taken())
+	assert.Equal(t, [][]inspect.Stage{{inspect.StageQueue}}, s.taken())
 
 	// Submit tells, too, before its own answer.
 	done := make(chan int, 1)
@@ -95,7 +96,7 @@ func TestStagesOfAnAdmissionThatWaits(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		list := s.taken()
 		require.Len(t, list, 1)
-		assert.Equal(t, messages.StageWait, list[0][len(list[0])-1])
+		assert.Equal(t, inspect.StageWait, list[0][len(list[0])-1])
 
 		m := &messages.Admit{Requests: []messages.AdmitRequest{{Tokens: run(100, 15)}}}
 		done := make(chan error, 1)
@@ -104,8 +105,8 @@ func TestStagesOfAnAdmissionThatWaits(t *testing.T) {
 		require.NoError(t, <-done)
 		list = s.taken()
 		require.Len(t, list, 1)
-		assert.Contains(t, list[0], messages.StageWait)
-		assert.Contains(t, list[0], messages.StageTake)
+		assert.Contains(t, list[0], inspect.StageWait)
+		assert.Contains(t, list[0], inspect.StageTake)
 		require.NoError(t, r.release(admitted(m.Requests[0], &m.Results[0])))
 	})
 }
@@ -116,8 +117,8 @@ func BenchmarkObservers(b *testing.B) {
 	for name, options := range map[string][]actors.Option{
 		"none":   nil,
 		"calls":  {actors.WithCallObserver(func(context.Context, messages.Request, time.Time, error) {})},
-		"stages": {actors.WithStageObserver(func(context.Context, messages.Request, []messages.StageMark, error) {})},
-		"pages":  {actors.WithPageObserver(64, func(messages.PageTime) {})},
+		"stages": {actors.WithStageObserver(func(context.Context, messages.Request, []inspect.StageMark, error) {})},
+		"pages":  {actors.WithPageObserver(64, func(inspect.PageTime) {})},
 	} {
 		b.Run(name, func(b *testing.B) {
 			r := newRig(b, setup{pages: []windows.Counts{{Primary: 64}}}, options...)

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // StoreStats counts what an engine and its store have exchanged.
-type StoreStats = messages.StoreStats
+type StoreStats = inspect.StoreStats
 
 // storeClient is the engine's access to its store: it bounds each call in time, counts
 // and stops calling a store that fails again and again. It is safe for concurrent use.
@@ -29,7 +30,7 @@ type storeClient struct {
 	savedObjects, savedBytes, fetchedObjects, fetchedBytes atomic.Int64
 	misses, rejected, dropped, calls, errors, nanos        atomic.Int64
 	opened                                                 atomic.Int64
-	latency                                                [messages.StoreLatencies]atomic.Int64
+	latency                                                [inspect.StoreLatencies]atomic.Int64
 
 	mu     sync.Mutex
 	log    *slog.Logger
@@ -362,7 +363,7 @@ func (s Store) Stats() StoreStats {
 func (c *storeClient) took(d time.Duration) {
 	c.calls.Add(1)
 	c.nanos.Add(int64(d))
-	bounds := messages.StoreLatencyBounds()
+	bounds := inspect.StoreLatencyBounds()
 	i := 0
 	for i < len(bounds) && d > bounds[i] {
 		i++

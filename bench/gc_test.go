@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // traffic is a mix of requests at full speed: of eight 4k prompts seven are
@@ -117,7 +118,7 @@ func runTraffic(b *testing.B, blocks int, run time.Duration) (load, time.Duratio
 	runtime.GC() // at least one cycle under all that is resident, and fresh numbers
 	after := readCollector()
 	gc, cycles := after.gcSeconds-before.gcSeconds, float64(after.cycles-before.cycles)
-	engine(&messages.ReadStats{})
+	engine(&inspect.ReadStats{})
 	return load{
 		share: gc / (after.allSeconds - before.allSeconds), turn: float64(took.Nanoseconds()) / float64(turns),
 		cycles: cycles, cycleMillis: 1e3 * gc / cycles,

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // heapBytes is what the heap holds after a collection.
@@ -55,7 +56,7 @@ func benchMemory(b *testing.B, tokens int, after messages.Ticket) {
 		e := full(blocks).spawnIn(system)
 		fill(serve(e), blocks, tokens, after)
 		used = float64(heapBytes() - before)
-		stats := &messages.ReadStats{}
+		stats := &inspect.ReadStats{}
 		serve(e)(stats)
 		require.Equal(b, blocks, stats.Stats.Pools[0].Primary.Cached)
 		must(e.Close(context.Background()))

@@ -14,6 +14,8 @@ import (
 	"github.com/kvactor/kvactor/events/publish"
 	"github.com/kvactor/kvactor/events/publish/wire"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/metrics"
 	"github.com/kvactor/kvactor/metrics/page"
 	"github.com/kvactor/kvactor/metrics/tracing"
@@ -22,17 +24,17 @@ import (
 // published gives an engine of package actors the names that a publisher asks for.
 type published struct{ e *actors.Engine }
 
-func (p published) OpenReader(ctx context.Context) (messages.ReaderID, error) {
+func (p published) OpenReader(ctx context.Context) (kvevents.ReaderID, error) {
 	return p.e.OpenReader(ctx)
 }
-func (p published) CloseReader(ctx context.Context, r messages.ReaderID) error {
+func (p published) CloseReader(ctx context.Context, r kvevents.ReaderID) error {
 	return p.e.CloseReader(ctx, r)
 }
-func (p published) Stats(ctx context.Context) (messages.Stats, error) { return p.e.Stats(ctx) }
-func (p published) Events(ctx context.Context, r messages.ReaderID) (messages.EventBatch, error) {
+func (p published) Stats(ctx context.Context) (inspect.Stats, error) { return p.e.Stats(ctx) }
+func (p published) Events(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
 	return p.e.EventsOf(ctx, r)
 }
-func (p published) Snapshot(ctx context.Context, r messages.ReaderID) (messages.EventBatch, error) {
+func (p published) Snapshot(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
 	return p.e.SnapshotOf(ctx, r)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Sizes of a replay.
@@ -38,7 +39,7 @@ func benchReplay(b *testing.B, t trace) {
 	s := full(replayPages)
 	s.tokensPerBlock = min(replayBlock, t.blockTokens)
 	var engineTime, floorTime time.Duration
-	var stats messages.ReadStats
+	var stats inspect.ReadStats
 	served, blocks := 0, 0
 	b.ReportAllocs()
 	for b.Loop() {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // BenchmarkStates is what recurrent layers cost: three attention pools and a state pool
@@ -79,7 +80,7 @@ func BenchmarkCheckpointMemory(b *testing.B) {
 		}
 		bytes := float64(heapBytes() - before)
 		if states > 0 {
-			stats := &messages.ReadStats{}
+			stats := &inspect.ReadStats{}
 			serve(e)(stats)
 			require.Equal(b, states, stats.Stats.Pools[1].Primary.Cached)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // The target of a store: a fixed part for the requests, a part for each token.
@@ -179,7 +180,7 @@ type eventReader struct {
 }
 
 func (r *eventReader) read(b *testing.B) {
-	m := &messages.ReadEvents{}
+	m := &kvevents.ReadEvents{}
 	start := time.Now()
 	r.do(m)
 	r.waited += time.Since(start)

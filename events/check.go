@@ -7,7 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // checker collects what is wrong.
@@ -103,7 +103,7 @@ func (l *Log) String() string {
 			blocks += int(l.spans.at(at).count)
 			at++
 		}
-		line := strings.Replace(Draw(&d.batch.Events[0]), " "+short(messages.Hash{})+" ", " 1 block ", 1)
+		line := strings.Replace(Draw(&d.batch.Events[0]), " "+short(kvevents.Hash{})+" ", " 1 block ", 1)
 		if e.kind == protocol.BlocksStored || e.kind == protocol.BlocksRemoved {
 			line += fmt.Sprintf(": %d %s", blocks, plural(blocks))
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Draft is a batch of events on its way to a reader. It has a copy of all it needs
@@ -17,7 +18,7 @@ import (
 //	any goroutine                └──▶ Name ──▶ batch ──────────┘
 type Draft struct {
 	log    *Log
-	batch  messages.EventBatch // events without blocks and hashes
+	batch  kvevents.EventBatch // events without blocks and hashes
 	spans  []int               // how many of pieces each event has
 	pieces []piece
 	runs   []draftRun
@@ -47,29 +48,29 @@ type draftRun struct {
 // draft makes an empty draft for a reader, with room for n events.
 func (l *Log) draft(r *reader, n int) *Draft {
 	return &Draft{
-		log: l, batch: messages.EventBatch{Engine: l.engine, Events: make([]messages.Event, 0, n), Lost: l.lost(r)},
+		log: l, batch: kvevents.EventBatch{Engine: l.engine, Events: make([]kvevents.Event, 0, n), Lost: l.lost(r)},
 		index: map[int32]int{},
 	}
 }
 
 // event adds an event with the pieces that are added after it.
 func (d *Draft) event(e *kept, id uint64) {
-	out := messages.Event{ID: id, Pool: e.pool}
+	out := kvevents.Event{ID: id, Pool: e.pool}
 	switch {
 	case e.created:
-		out.Type, out.PrimaryPages, out.SecondaryPages = messages.EventCreated, e.pages.Primary, e.pages.Secondary
+		out.Type, out.PrimaryPages, out.SecondaryPages = kvevents.EventCreated, e.pages.Primary, e.pages.Secondary
 	case e.kind == protocol.BlocksStored:
-		out.Type = messages.EventStored
+		out.Type = kvevents.EventStored
 	case e.kind == protocol.BlocksRemoved:
-		out.Type = messages.EventRemoved
+		out.Type = kvevents.EventRemoved
 	case e.kind == protocol.TierChanged:
-		out.Type, out.TierChanged = messages.EventUpdated, true
+		out.Type, out.TierChanged = kvevents.EventUpdated, true
 		// There are two tiers, so the old one is the other.
 		out.OldTier, out.NewTier = messages.Secondary-e.tier, e.tier
 	case e.kind == protocol.PriorityChanged:
-		out.Type, out.OldPriority, out.NewPriority = messages.EventUpdated, e.oldPriority, e.priority
+		out.Type, out.OldPriority, out.NewPriority = kvevents.EventUpdated, e.oldPriority, e.priority
 	case e.kind == protocol.EverythingForgot:
-		out.Type = messages.EventCleared
+		out.Type = kvevents.EventCleared
 	}
 	d.batch.Events = append(d.batch.Events, out)
 	d.spans = append(d.spans, 0)
@@ -172,7 +173,7 @@ func (d *Draft) Empty() bool { return len(d.batch.Events) == 0 }
 
 // Name hashes the blocks of a draft that have no hashes yet, at some 0.12 µs for 16
 // tokens, and returns the batch, which is the reader's.
-func (d *Draft) Name() messages.EventBatch {
+func (d *Draft) Name() kvevents.EventBatch {
 	var h hasher
 	// Runs come behind those that their hashes depend on.
 	for i := range d.runs {
@@ -195,7 +196,7 @@ func (d *Draft) Name() messages.EventBatch {
 
 // hash hashes the blocks of a run.
 func (r *run) hash(h *hasher) {
-	hashes, size := make([]messages.Hash, r.count), r.size()
+	hashes, size := make([]kvevents.Hash, r.count), r.size()
 	before := r.before
 	for i := range hashes {
 		from, to := i*size, (i+1)*size
@@ -210,15 +211,15 @@ func (r *run) hash(h *hasher) {
 }
 
 // complete gives an event its blocks.
-func (d *Draft) complete(e *messages.Event, pieces []piece) {
+func (d *Draft) complete(e *kvevents.Event, pieces []piece) {
 	switch e.Type {
-	case messages.EventStored:
+	case kvevents.EventStored:
 		d.stored(e, pieces)
-	case messages.EventRemoved:
+	case kvevents.EventRemoved:
 		d.removed(e, pieces)
-	case messages.EventUpdated:
+	case kvevents.EventUpdated:
 		e.Hash = d.runs[pieces[0].run].hashes[pieces[0].from]
-	case messages.EventCreated, messages.EventCleared:
+	case kvevents.EventCreated, kvevents.EventCleared:
 	default:
 		panic(fmt.Sprintf("events: a draft of an event of type %q", e.Type))
 	}
@@ -226,12 +227,12 @@ func (d *Draft) complete(e *messages.Event, pieces []piece) {
 
 // stored gives a stored event its blocks; those of a piece share the memory of
 // their tokens.
-func (d *Draft) stored(e *messages.Event, pieces []piece) {
+func (d *Draft) stored(e *kvevents.Event, pieces []piece) {
 	blocks := 0
 	for i := range pieces {
 		blocks += pieces[i].count
 	}
-	e.Blocks = make([]messages.StoredBlock, 0, blocks)
+	e.Blocks = make([]kvevents.StoredBlock, 0, blocks)
 	for _, p := range pieces {
 		r := &d.runs[p.run]
 		size := r.size()
@@ -244,7 +245,7 @@ func (d *Draft) stored(e *messages.Event, pieces []piece) {
 			from, to := i*size, min((i+1)*size, len(tokens))
 			// The capacity ends with the block, so a reader that appends does not
 			// write to the next block.
-			e.Blocks = append(e.Blocks, messages.StoredBlock{
+			e.Blocks = append(e.Blocks, kvevents.StoredBlock{
 				Hash: r.hashes[p.from+i], Tokens: tokens[from:to:to], Tier: p.tier, Priority: p.priority,
 				Covers: r.coversOf(p.from+i, to-from),
 			})
@@ -280,7 +281,7 @@ func (r *run) coversOf(block, n int) []messages.Cover {
 }
 
 // removed gives a removed event its hashes.
-func (d *Draft) removed(e *messages.Event, pieces []piece) {
+func (d *Draft) removed(e *kvevents.Event, pieces []piece) {
 	for _, p := range pieces {
 		hashes := d.runs[p.run].hashes[p.from : p.from+p.count]
 		e.Hashes = append(e.Hashes, hashes...)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Draw writes an event in one line:
@@ -13,22 +13,22 @@ import (
 //
 // Hashes are shortened to the bytes up to their last that is not zero, at most
 // eight: the engine's own hashes to 16 digits, a test's to what it wrote.
-func Draw(e *messages.Event) string {
+func Draw(e *kvevents.Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s", e.ID, e.Type)
-	if e.Type != messages.EventCleared {
+	if e.Type != kvevents.EventCleared {
 		fmt.Fprintf(&b, " pool %d", e.Pool)
 	}
 	switch e.Type {
-	case messages.EventCreated:
+	case kvevents.EventCreated:
 		fmt.Fprintf(&b, ": %d primary, %d secondary pages", e.PrimaryPages, e.SecondaryPages)
-	case messages.EventStored:
+	case kvevents.EventStored:
 		drawStored(&b, e)
-	case messages.EventRemoved:
+	case kvevents.EventRemoved:
 		for i, h := range e.Hashes {
 			fmt.Fprintf(&b, "%s %s", separator(i), short(h))
 		}
-	case messages.EventUpdated:
+	case kvevents.EventUpdated:
 		if e.TierChanged {
 			fmt.Fprintf(&b, ": %s %s to %s", short(e.Hash), e.OldTier, e.NewTier)
 		} else {
@@ -38,7 +38,7 @@ func Draw(e *messages.Event) string {
 	return b.String()
 }
 
-func drawStored(b *strings.Builder, e *messages.Event) {
+func drawStored(b *strings.Builder, e *kvevents.Event) {
 	if e.HasParent {
 		fmt.Fprintf(b, " after %s", short(e.Parent))
 	}
@@ -54,7 +54,7 @@ func separator(i int) string {
 	return ","
 }
 
-func short(h messages.Hash) string {
+func short(h kvevents.Hash) string {
 	n := min(8, len(h))
 	for n > 1 && h[n-1] == 0 {
 		n--

@@ -6,13 +6,14 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // A log of two events, a mirror that comes too late, and the snapshot that helps it.
 func Example() {
 	log, mirror := events.New(events.Config{Limit: 2, Engine: "engine"}), events.NewMirror()
-	read := func(draft *events.Draft, err error) messages.EventBatch {
+	read := func(draft *events.Draft, err error) kvevents.EventBatch {
 		batch := draft.Name()
 		log.Named(draft)
 		return batch
@@ -52,8 +53,8 @@ func ExampleMirror_Match() {
 	fmt.Println(len(names), err)
 
 	mirror := events.NewMirror()
-	fmt.Println(mirror.Follow(messages.EventBatch{Snapshot: true, Events: []messages.Event{
-		{Type: messages.EventStored, Blocks: []messages.StoredBlock{{Hash: names[0]}, {Hash: names[1]}}},
+	fmt.Println(mirror.Follow(kvevents.EventBatch{Snapshot: true, Events: []kvevents.Event{
+		{Type: kvevents.EventStored, Blocks: []kvevents.StoredBlock{{Hash: names[0]}, {Hash: names[1]}}},
 	}}))
 	fmt.Println(mirror.Match(pools, names), "blocks")
 	prompt.Namespace.Salt = "tenant"

@@ -9,26 +9,27 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // testTokens is how many tokens a block has in tests.
 const testTokens = 3
 
 // hash makes a short name for a block.
-func hash(b ...byte) (h messages.Hash) {
+func hash(b ...byte) (h kvevents.Hash) {
 	copy(h[:], b)
 	return h
 }
 
 // spell is the name of a block, written out: the namespace, then block by block.
-func spell(ns messages.Namespace, blocks ...[]byte) messages.Hash {
+func spell(ns messages.Namespace, blocks ...[]byte) kvevents.Hash {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(ns.Salt)))
 	b = append(b, ns.Salt...)
 	sum := sha256.Sum256(b)
 	for _, block := range blocks {
 		sum = sha256.Sum256(append(sum[:16:16], block...))
 	}
-	return messages.Hash(sum[:16])
+	return kvevents.Hash(sum[:16])
 }
 
 // block is a block of a forest.
@@ -57,13 +58,13 @@ func (b *block) texts() [][]byte {
 }
 
 // stored is b in a stored event.
-func (b *block) stored(tier messages.Tier, priority messages.Priority) messages.StoredBlock {
-	return messages.StoredBlock{Hash: b.name(), Tokens: b.tokens, Tier: tier, Priority: priority, Covers: b.covers}
+func (b *block) stored(tier messages.Tier, priority messages.Priority) kvevents.StoredBlock {
+	return kvevents.StoredBlock{Hash: b.name(), Tokens: b.tokens, Tier: tier, Priority: priority, Covers: b.covers}
 }
 
 // storedEvent is an event whose first block is b, without its blocks.
-func (b *block) storedEvent(p messages.PoolID) messages.Event {
-	e := messages.Event{Type: messages.EventStored, Pool: p}
+func (b *block) storedEvent(p messages.PoolID) kvevents.Event {
+	e := kvevents.Event{Type: kvevents.EventStored, Pool: p}
 	switch {
 	case b.parent != nil:
 		e.Parent, e.HasParent = b.parent.name(), true
@@ -74,7 +75,7 @@ func (b *block) storedEvent(p messages.PoolID) messages.Event {
 }
 
 // name is the right hash of b.
-func (b *block) name() messages.Hash { return spell(b.ns, b.texts()...) }
+func (b *block) name() kvevents.Hash { return spell(b.ns, b.texts()...) }
 
 // forest is a tree as events know it: it changes, and says so like a real one.
 type forest struct {
@@ -216,20 +217,20 @@ func (f *forest) one(tok messages.Token) *block {
 }
 
 // take reads a log like a reader.
-func take(t require.TestingT, l *Log, id messages.ReaderID) messages.EventBatch {
+func take(t require.TestingT, l *Log, id kvevents.ReaderID) kvevents.EventBatch {
 	d, err := l.Take(id)
 	require.NoError(t, err)
 	return named(l, d)
 }
 
 // snapshot starts a reader again from the keys of forests.
-func snapshot(t require.TestingT, l *Log, id messages.ReaderID, records ...*protocol.Changes) messages.EventBatch {
+func snapshot(t require.TestingT, l *Log, id kvevents.ReaderID, records ...*protocol.Changes) kvevents.EventBatch {
 	d, err := l.Snapshot(id, records...)
 	require.NoError(t, err)
 	return named(l, d)
 }
 
-func named(l *Log, d *Draft) messages.EventBatch {
+func named(l *Log, d *Draft) kvevents.EventBatch {
 	batch := d.Name()
 	l.Named(d)
 	return batch

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // hasher makes hashes in a buffer of its own. The buffer is used for every block, so
@@ -13,7 +14,7 @@ type hasher struct{ buffer []byte }
 
 // seed is the hash that stands before the first block of a namespace. Lengths
 // are hashed too, so no two namespaces write the same bytes.
-func (h *hasher) seed(ns *messages.Namespace) messages.Hash {
+func (h *hasher) seed(ns *messages.Namespace) kvevents.Hash {
 	b := binary.LittleEndian.AppendUint64(h.buffer[:0], uint64(len(ns.Salt)))
 	b = append(b, ns.Salt...)
 	if ns.Encoder != "" {
@@ -28,7 +29,7 @@ func (h *hasher) seed(ns *messages.Namespace) messages.Hash {
 
 // block chains a block to the hash before it. A covered token is written with
 // its sign bit set, its item's hash and its position in it.
-func (h *hasher) block(before messages.Hash, tokens []messages.Token, covers []messages.Cover) messages.Hash {
+func (h *hasher) block(before kvevents.Hash, tokens []messages.Token, covers []messages.Cover) kvevents.Hash {
 	b := append(h.buffer[:0], before[:]...)
 	for i, tok := range tokens {
 		if covers == nil || !covers[i].Covered {
@@ -42,8 +43,8 @@ func (h *hasher) block(before messages.Hash, tokens []messages.Token, covers []m
 	return h.sum(b)
 }
 
-func (h *hasher) sum(b []byte) messages.Hash {
+func (h *hasher) sum(b []byte) kvevents.Hash {
 	h.buffer = b
 	sum := sha256.Sum256(b)
-	return messages.Hash(sum[:16])
+	return kvevents.Hash(sum[:16])
 }

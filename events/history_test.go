@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // history holds a log against the list of everything that ever happened, with
@@ -18,24 +19,24 @@ type history struct {
 	forest
 	log    *Log
 	limit  int
-	all    []messages.Event          // with ids
+	all    []kvevents.Event          // with ids
 	gap    int                       // events before it were lost for everybody
-	next   map[messages.ReaderID]int // what each reader takes next
+	next   map[kvevents.ReaderID]int // what each reader takes next
 	drafts []*Draft                  // taken, but not named yet
-	want   []messages.EventBatch     // what they should be
-	order  []messages.ReaderID       // of next
+	want   []kvevents.EventBatch     // what they should be
+	order  []kvevents.ReaderID       // of next
 	blind  bool                      // the log does not know the blocks
 }
 
 // append tells the log what has happened, and notes what readers should hear.
-func (m *history) append(want ...messages.Event) {
+func (m *history) append(want ...kvevents.Event) {
 	for _, e := range want {
 		e.ID = uint64(len(m.all))
 		m.all = append(m.all, e)
 	}
 	m.forest.log(m.log)
 	// A blind log can tell of nothing but a pool's creation.
-	if m.blind && len(want) > 0 && want[0].Type != messages.EventCreated {
+	if m.blind && len(want) > 0 && want[0].Type != kvevents.EventCreated {
 		m.gap = len(m.all)
 	}
 }
@@ -87,7 +88,7 @@ func (m *history) chain(t *rapid.T) (chain []*block) {
 // store tells that pools hold those of a chain that they lacked, up to the first
 // that they hold, in one or two changes of one event.
 func (m *history) store(t *rapid.T, chain []*block) {
-	var want []messages.Event
+	var want []kvevents.Event
 	for p := range 2 {
 		blocks := chain
 		if i := slices.IndexFunc(chain, func(b *block) bool { return b.pools[p] }); i >= 0 {
@@ -119,7 +120,7 @@ func (m *history) store(t *rapid.T, chain []*block) {
 // of one event.
 func (m *history) remove(t *rapid.T) {
 	p := rapid.IntRange(0, 1).Draw(t, "pool")
-	w := messages.Event{Type: messages.EventRemoved, Pool: messages.PoolID(p)}
+	w := kvevents.Event{Type: kvevents.EventRemoved, Pool: messages.PoolID(p)}
 	for range rapid.IntRange(1, 2).Draw(t, "chains") {
 		if len(m.blocks) == 0 {
 			break
@@ -149,10 +150,10 @@ func (m *history) update(t *rapid.T) {
 		return
 	}
 	b := rapid.SampledFrom(m.blocks).Draw(t, "block")
-	w := messages.Event{Type: messages.EventUpdated, Hash: b.name(), OldPriority: 1, NewPriority: 2}
+	w := kvevents.Event{Type: kvevents.EventUpdated, Hash: b.name(), OldPriority: 1, NewPriority: 2}
 	c := protocol.Change{Kind: protocol.PriorityChanged, OldPriority: 1, Priority: 2}
 	if rapid.Bool().Draw(t, "tier") {
-		w = messages.Event{Type: messages.EventUpdated, Hash: b.name(), TierChanged: true, OldTier: messages.Primary, NewTier: messages.Secondary}
+		w = kvevents.Event{Type: kvevents.EventUpdated, Hash: b.name(), TierChanged: true, OldTier: messages.Primary, NewTier: messages.Secondary}
 		c = protocol.Change{Kind: protocol.TierChanged, Tier: messages.Secondary}
 	}
 	b.tiers[0], b.priority = c.Tier, c.Priority
@@ -173,14 +174,14 @@ func (m *history) vanish(t *rapid.T) {
 // created tells of a pool.
 func (m *history) created(*rapid.T) {
 	m.log.Created(1, PoolPages{2, 3})
-	m.append(messages.Event{Type: messages.EventCreated, Pool: 1, PrimaryPages: 2, SecondaryPages: 3})
+	m.append(kvevents.Event{Type: kvevents.EventCreated, Pool: 1, PrimaryPages: 2, SecondaryPages: 3})
 }
 
 // first is the oldest event that can be told.
 func (m *history) first() int { return max(m.gap, len(m.all)-m.limit) }
 
 // reader draws an open reader.
-func (m *history) reader(t *rapid.T) messages.ReaderID {
+func (m *history) reader(t *rapid.T) kvevents.ReaderID {
 	return rapid.SampledFrom(m.order).Draw(t, "reader")
 }
 
@@ -193,7 +194,7 @@ func (m *history) take(t *rapid.T) {
 	d, err := m.log.Take(id)
 	require.NoError(t, err)
 	from := max(m.next[id], m.first())
-	w := messages.EventBatch{Engine: "e", Lost: uint64(from - m.next[id]), Events: append([]messages.Event{}, m.all[from:]...)}
+	w := kvevents.EventBatch{Engine: "e", Lost: uint64(from - m.next[id]), Events: append([]kvevents.Event{}, m.all[from:]...)}
 	m.drafts, m.want = append(m.drafts, d), append(m.want, w)
 	m.next[id] = len(m.all)
 }
@@ -207,14 +208,14 @@ func (m *history) snapshot(t *rapid.T) {
 	d, err := m.log.Snapshot(id, m.keys())
 	require.NoError(t, err)
 	lost := max(m.next[id], m.first()) - m.next[id]
-	w := messages.EventBatch{Engine: "e", Lost: uint64(lost), Snapshot: true, Next: uint64(len(m.all)), Events: []messages.Event{}}
+	w := kvevents.EventBatch{Engine: "e", Lost: uint64(lost), Snapshot: true, Next: uint64(len(m.all)), Events: []kvevents.Event{}}
 	for _, b := range m.blocks {
 		for p, held := range b.pools {
 			if !held {
 				continue
 			}
 			e := b.storedEvent(messages.PoolID(p))
-			e.Blocks = []messages.StoredBlock{b.stored(b.tiers[p], b.priority)}
+			e.Blocks = []kvevents.StoredBlock{b.stored(b.tiers[p], b.priority)}
 			w.Events = append(w.Events, e)
 		}
 	}
@@ -244,7 +245,7 @@ func (m *history) fail(t *rapid.T) {
 	n := rapid.IntRange(0, 2).Draw(t, "events lost")
 	m.log, m.blind = Resume(m.log, n), true
 	for range n {
-		m.append(messages.Event{})
+		m.append(kvevents.Event{})
 	}
 	m.gap = len(m.all)
 }
@@ -258,7 +259,7 @@ func (m *history) empty(t *rapid.T) {
 	m.log.TreeLost(0, n)
 	m.forest = forest{}
 	for range n {
-		m.append(messages.Event{})
+		m.append(kvevents.Event{})
 	}
 	m.gap = len(m.all)
 }
@@ -283,7 +284,7 @@ func (m *history) close(t *rapid.T) {
 	_, err := m.log.Take(id)
 	require.ErrorIs(t, err, messages.ErrBadRequest)
 	delete(m.next, id)
-	m.order = slices.DeleteFunc(m.order, func(o messages.ReaderID) bool { return o == id })
+	m.order = slices.DeleteFunc(m.order, func(o kvevents.ReaderID) bool { return o == id })
 }
 
 func (m *history) check(t *rapid.T) {
@@ -293,7 +294,7 @@ func (m *history) check(t *rapid.T) {
 
 func logAgainstHistory(t *rapid.T) {
 	limit := rapid.IntRange(1, 9).Draw(t, "limit")
-	m := &history{log: newLog(limit), limit: limit, next: map[messages.ReaderID]int{FirstReader: 0}, order: []messages.ReaderID{FirstReader}}
+	m := &history{log: newLog(limit), limit: limit, next: map[kvevents.ReaderID]int{FirstReader: 0}, order: []kvevents.ReaderID{FirstReader}}
 	t.Repeat(map[string]func(*rapid.T){
 		"grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
 		"vanish": m.vanish, "vanish more": m.vanish, "created": m.created, "take": m.take, "snapshot": m.snapshot, "ready": m.ready,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Log keeps the latest events for its readers, each of which takes them in turn.
@@ -23,7 +24,7 @@ type Log struct {
 	spans   deque[span]
 	next    uint64 // id of the next event
 	readers []reader
-	opened  messages.ReaderID // the last reader that was opened
+	opened  kvevents.ReaderID // the last reader that was opened
 
 	runs   runs
 	source source

@@ -11,9 +11,10 @@ import (
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-func ids(events []messages.Event) []uint64 {
+func ids(events []kvevents.Event) []uint64 {
 	out := []uint64{}
 	for _, e := range events {
 		out = append(out, e.ID)
@@ -31,7 +32,7 @@ func TestLogGivesConsecutiveIDs(t *testing.T) {
 	f.log(l)
 	batch := take(t, l, FirstReader)
 	assert.Equal(t, []uint64{0, 1, 2}, ids(batch.Events))
-	assert.Equal(t, messages.EventCleared, batch.Events[1].Type)
+	assert.Equal(t, kvevents.EventCleared, batch.Events[1].Type)
 	assert.Zero(t, batch.Lost)
 	assert.False(t, batch.Snapshot)
 	assert.Equal(t, "e", batch.Engine)
@@ -71,7 +72,7 @@ func TestLogOfZeroIsOff(t *testing.T) {
 	f.log(l)
 	l.Created(0, PoolPages{1, 1})
 	l.TreeLost(0, 3)
-	assert.Equal(t, messages.EventBatch{Engine: "e", Events: []messages.Event{}}, take(t, l, FirstReader))
+	assert.Equal(t, kvevents.EventBatch{Engine: "e", Events: []kvevents.Event{}}, take(t, l, FirstReader))
 	assert.Empty(t, snapshot(t, l, FirstReader, f.keys()).Events)
 	assert.Zero(t, l.Next())
 	assert.Zero(t, Resume(l, 2).Next())
@@ -243,14 +244,14 @@ func TestNamesOfALongChain(t *testing.T) {
 	c.List = append(c.List, protocol.Change{Kind: protocol.BlocksRemoved, Last: blocks - 1, Count: 1})
 	l.Append(c)
 	batch := take(t, l, FirstReader)
-	assert.Equal(t, []messages.Hash{spell(messages.Namespace{}, texts...)}, batch.Events[0].Hashes)
+	assert.Equal(t, []kvevents.Hash{spell(messages.Namespace{}, texts...)}, batch.Events[0].Hashes)
 	l.TreeLost(0, 1)
 	assert.Len(t, l.runs.free, blocks)
 }
 
 // No two namespaces have a block of one name.
 func TestNamesOfNamespaces(t *testing.T) {
-	seen := map[messages.Hash]messages.Namespace{}
+	seen := map[kvevents.Hash]messages.Namespace{}
 	l, f := newLog(100), &forest{}
 	list := []messages.Namespace{
 		{}, {HasLoRA: true}, {Salt: "a"}, {LoRA: "a", HasLoRA: true}, {Encoder: "a"}, {Salt: "a", LoRA: "a", HasLoRA: true},
@@ -278,7 +279,7 @@ func TestLogCheckSeesDamage(t *testing.T) {
 		"run 0 has 3 refs, counted 2":                 func(l *Log) { l.runs.list[0].refs++ },
 		"run 1 follows block 1 of run 0":              func(l *Log) { l.runs.list[1].parentIndex = 1 },
 		"the tree has 2 blocks of run 0, which has 1": func(l *Log) { l.runs.list[0].inTree = 2 },
-		"run 0 has 2 hashes of 1 blocks":              func(l *Log) { l.runs.list[0].hashes = make([]messages.Hash, 2) },
+		"run 0 has 2 hashes of 1 blocks":              func(l *Log) { l.runs.list[0].hashes = make([]kvevents.Hash, 2) },
 		"0 runs are free, listed 1":                   func(l *Log) { l.runs.free = append(l.runs.free, 0) },
 		"runs have 6 tokens, counted 7":               func(l *Log) { l.runs.tokens++ },
 	} {

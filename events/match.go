@@ -3,6 +3,7 @@ package events
 import (
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -10,7 +11,7 @@ import (
 // order; a part of a block at its end has no name here. A prefix with an encoder
 // input is refused: what its blocks are named by is the engine's own. The cost is
 // some 0.12 µs for 16 tokens.
-func Names(p messages.Prefix, tokensPerBlock int) ([]messages.Hash, error) {
+func Names(p messages.Prefix, tokensPerBlock int) ([]kvevents.Hash, error) {
 	switch {
 	case tokensPerBlock < 1:
 		return nil, refusals.New(messages.ErrBadRequest, "blocks of %d tokens", tokensPerBlock)
@@ -24,7 +25,7 @@ func Names(p messages.Prefix, tokensPerBlock int) ([]messages.Hash, error) {
 		return nil, err
 	}
 	var h hasher
-	names := make([]messages.Hash, len(p.Tokens)/tokensPerBlock)
+	names := make([]kvevents.Hash, len(p.Tokens)/tokensPerBlock)
 	before := h.seed(&p.Namespace)
 	for i := range names {
 		from, to := i*tokensPerBlock, (i+1)*tokensPerBlock
@@ -72,7 +73,7 @@ func coversOf(p *messages.Prefix) ([]messages.Cover, error) {
 // come on top, and where a match ends inside a block a limited window begins
 // later. The cost is a look into a map for each block and pool. A stale mirror
 // matches by what it knew last.
-func (m *Mirror) Match(pools []windows.Pool, names []messages.Hash) int {
+func (m *Mirror) Match(pools []windows.Pool, names []kvevents.Hash) int {
 	// fits[n] is whether every pool asked so far can serve n blocks. One pool may
 	// rule out a length that a smaller window of another allows, so lengths are kept
 	// and not one number.
@@ -92,7 +93,7 @@ func (m *Mirror) Match(pools []windows.Pool, names []messages.Hash) int {
 
 // narrow clears fits[n] where a pool cannot serve the first n blocks, and gives
 // the largest n beyond which it can serve none.
-func (m *Mirror) narrow(p *windows.Pool, names []messages.Hash, fits []bool) (reach int) {
+func (m *Mirror) narrow(p *windows.Pool, names []kvevents.Hash, fits []bool) (reach int) {
 	whole := 0 // blocks [whole, n) are held
 	for n := 1; n <= len(names); n++ {
 		if _, held := m.keys[Key{Pool: p.ID, Hash: names[n-1]}]; !held {

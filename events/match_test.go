@@ -10,17 +10,18 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // mirrorOf holds the given blocks of each pool.
-func mirrorOf(t require.TestingT, names []messages.Hash, held map[messages.PoolID][]int) *events.Mirror {
+func mirrorOf(t require.TestingT, names []kvevents.Hash, held map[messages.PoolID][]int) *events.Mirror {
 	m := events.NewMirror()
-	batch := messages.EventBatch{Snapshot: true}
+	batch := kvevents.EventBatch{Snapshot: true}
 	for p, blocks := range held {
 		for _, b := range blocks {
-			batch.Events = append(batch.Events, messages.Event{
-				Type: messages.EventStored, Pool: p, Blocks: []messages.StoredBlock{{Hash: names[b], Priority: 35}},
+			batch.Events = append(batch.Events, kvevents.Event{
+				Type: kvevents.EventStored, Pool: p, Blocks: []kvevents.StoredBlock{{Hash: names[b], Priority: 35}},
 			})
 		}
 	}
@@ -33,9 +34,9 @@ func TestMatchOfAFullAndALimitedPool(t *testing.T) {
 	full := windows.Pool{ID: 1, TokensPerBlock: 4}
 	sinks := limited
 	sinks.Sink = 3
-	names := make([]messages.Hash, 6)
+	names := make([]kvevents.Hash, 6)
 	for i := range names {
-		names[i] = messages.Hash{byte(i + 1)}
+		names[i] = kvevents.Hash{byte(i + 1)}
 	}
 	all := []int{0, 1, 2, 3, 4, 5}
 	for _, x := range []struct {
@@ -67,9 +68,9 @@ func TestMatchOfAFullAndALimitedPool(t *testing.T) {
 // behind n blocks needs.
 func TestMatchAgainstItsDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		names := make([]messages.Hash, rapid.IntRange(0, 12).Draw(t, "blocks"))
+		names := make([]kvevents.Hash, rapid.IntRange(0, 12).Draw(t, "blocks"))
 		for i := range names {
-			names[i] = messages.Hash{byte(i + 1)}
+			names[i] = kvevents.Hash{byte(i + 1)}
 		}
 		pools := []windows.Pool{{ID: 0, TokensPerBlock: 4}}
 		held := map[messages.PoolID][]int{}

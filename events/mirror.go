@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // ErrStale says that a mirror has missed events and needs a snapshot.
@@ -17,7 +18,7 @@ var ErrStale = errors.New("events: the mirror has missed events and needs a snap
 // Key is one block as one pool knows it.
 type Key struct {
 	Pool messages.PoolID
-	Hash messages.Hash
+	Hash kvevents.Hash
 }
 
 // Entry is what a mirror knows of a key.
@@ -55,7 +56,7 @@ func NewMirror() *Mirror {
 // Contradictions do not make the mirror stale: no event is missing, so what it knows
 // is as good as the events are. A test fails on them; a router may log them and go
 // on.
-func (m *Mirror) Follow(batch messages.EventBatch) error {
+func (m *Mirror) Follow(batch kvevents.EventBatch) error {
 	if batch.Snapshot {
 		return m.restart(batch)
 	}
@@ -85,14 +86,14 @@ func (m *Mirror) Follow(batch messages.EventBatch) error {
 }
 
 // restart forgets all keys and takes those of a snapshot.
-func (m *Mirror) restart(batch messages.EventBatch) error {
+func (m *Mirror) restart(batch kvevents.EventBatch) error {
 	// The sizes of pools stay: a snapshot does not have them.
 	clear(m.keys)
 	m.next, m.stale = batch.Next, false
 	var problems []error
 	for i := range batch.Events {
 		e := &batch.Events[i]
-		if e.Type != messages.EventStored {
+		if e.Type != kvevents.EventStored {
 			problems = append(problems, fmt.Errorf("events: a snapshot with %s", Draw(e)))
 			continue
 		}
@@ -102,25 +103,25 @@ func (m *Mirror) restart(batch messages.EventBatch) error {
 }
 
 // apply changes the mirror by one event.
-func (m *Mirror) apply(e *messages.Event) []error {
+func (m *Mirror) apply(e *kvevents.Event) []error {
 	switch e.Type {
-	case messages.EventCreated:
+	case kvevents.EventCreated:
 		m.pools[e.Pool] = PoolPages{Primary: e.PrimaryPages, Secondary: e.SecondaryPages}
 		return nil
-	case messages.EventStored:
+	case kvevents.EventStored:
 		return m.store(e)
-	case messages.EventRemoved:
+	case kvevents.EventRemoved:
 		return m.remove(e)
-	case messages.EventUpdated:
+	case kvevents.EventUpdated:
 		return m.update(e)
-	case messages.EventCleared:
+	case kvevents.EventCleared:
 		return m.clear(e)
 	default:
 		return contradiction(e, "no event is of this type")
 	}
 }
 
-func (m *Mirror) store(e *messages.Event) (problems []error) {
+func (m *Mirror) store(e *kvevents.Event) (problems []error) {
 	if len(e.Blocks) == 0 {
 		return contradiction(e, "it stores nothing")
 	}
@@ -139,7 +140,7 @@ func (m *Mirror) store(e *messages.Event) (problems []error) {
 	return problems
 }
 
-func (m *Mirror) remove(e *messages.Event) (problems []error) {
+func (m *Mirror) remove(e *kvevents.Event) (problems []error) {
 	if len(e.Hashes) == 0 {
 		return contradiction(e, "it removes nothing")
 	}
@@ -153,7 +154,7 @@ func (m *Mirror) remove(e *messages.Event) (problems []error) {
 	return problems
 }
 
-func (m *Mirror) update(e *messages.Event) (problems []error) {
+func (m *Mirror) update(e *kvevents.Event) (problems []error) {
 	k := Key{e.Pool, e.Hash}
 	entry, known := m.keys[k]
 	if !known {
@@ -176,7 +177,7 @@ func (m *Mirror) update(e *messages.Event) (problems []error) {
 	return problems
 }
 
-func (m *Mirror) clear(e *messages.Event) (problems []error) {
+func (m *Mirror) clear(e *kvevents.Event) (problems []error) {
 	if n := len(m.keys); n > 0 {
 		problems = contradiction(e, "%d keys are stored", n)
 	}
@@ -185,7 +186,7 @@ func (m *Mirror) clear(e *messages.Event) (problems []error) {
 }
 
 // contradiction is an event and the fact that speaks against it.
-func contradiction(e *messages.Event, fact string, args ...any) []error {
+func contradiction(e *kvevents.Event, fact string, args ...any) []error {
 	return []error{fmt.Errorf("events: %s: but "+fact, append([]any{Draw(e)}, args...)...)}
 }
 
@@ -234,7 +235,7 @@ func (m *Mirror) sorted() []Key {
 
 // Compare reports every difference between the mirror and a snapshot of the
 // cache that was taken at the same moment.
-func (m *Mirror) Compare(snapshot messages.EventBatch) error {
+func (m *Mirror) Compare(snapshot kvevents.EventBatch) error {
 	truth := NewMirror()
 	problems := []error{truth.restart(snapshot)}
 	if m.next != snapshot.Next {

@@ -7,10 +7,11 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // FirstReader is the reader that every log has from its first event on.
-const FirstReader messages.ReaderID = 0
+const FirstReader kvevents.ReaderID = 0
 
 // MaxReaders is how many readers a log has at most: as many routers, mirrors and
 // metrics as one engine may be asked to serve. A reader costs 16 bytes, and each
@@ -22,14 +23,14 @@ const MaxReaders = 64
 //
 // Invariant: next is at most Log.next.
 type reader struct {
-	id   messages.ReaderID
+	id   kvevents.ReaderID
 	next uint64 // the id of the event that it takes next
 }
 
 // OpenReader adds a reader. It takes the events from now on; a mirror begins with a
 // snapshot. An id is never given twice, so a reader that was closed cannot take the
 // events of another.
-func (l *Log) OpenReader() (messages.ReaderID, error) {
+func (l *Log) OpenReader() (kvevents.ReaderID, error) {
 	if len(l.readers) == MaxReaders {
 		return 0, refusals.New(messages.ErrBusy, "events have %d readers already", MaxReaders)
 	}
@@ -40,7 +41,7 @@ func (l *Log) OpenReader() (messages.ReaderID, error) {
 }
 
 // CloseReader removes a reader. Without any, nothing is kept.
-func (l *Log) CloseReader(id messages.ReaderID) error {
+func (l *Log) CloseReader(id kvevents.ReaderID) error {
 	i, err := l.reader(id)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (l *Log) CloseReader(id messages.ReaderID) error {
 }
 
 // reader returns the index of a reader.
-func (l *Log) reader(id messages.ReaderID) (int, error) {
+func (l *Log) reader(id kvevents.ReaderID) (int, error) {
 	i := slices.IndexFunc(l.readers, func(r reader) bool { return r.id == id })
 	if i < 0 {
 		return 0, refusals.New(messages.ErrBadRequest, "reader %d of events is not open", id)
@@ -86,7 +87,7 @@ func (l *Log) trimUnread() {
 
 // Take gives a reader the events since its last Take or Snapshot, as a draft whose
 // blocks have no hashes yet. The caller gives it back with Named.
-func (l *Log) Take(id messages.ReaderID) (*Draft, error) {
+func (l *Log) Take(id kvevents.ReaderID) (*Draft, error) {
 	i, err := l.reader(id)
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (l *Log) Take(id messages.ReaderID) (*Draft, error) {
 // a draft. The records are those of all trees at this moment, with all blocks and
 // keys. What happened before is part of it: the reader does not get those events any
 // more, and its next Take goes on after it.
-func (l *Log) Snapshot(id messages.ReaderID, records ...*protocol.Changes) (*Draft, error) {
+func (l *Log) Snapshot(id kvevents.ReaderID, records ...*protocol.Changes) (*Draft, error) {
 	i, err := l.reader(id)
 	if err != nil {
 		return nil, err

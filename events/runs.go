@@ -3,6 +3,7 @@ package events
 import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // none is the absence of a run.
@@ -35,8 +36,8 @@ type run struct {
 	refs   int32
 	drafts int32 // of refs, those of drafts
 
-	hashes []messages.Hash // by block; nil: not hashed yet
-	before messages.Hash   // of the block before, once there are hashes
+	hashes []kvevents.Hash // by block; nil: not hashed yet
+	before kvevents.Hash   // of the block before, once there are hashes
 }
 
 // size is the number of tokens of each block. One that is stored in part is the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // TestScripts runs testdata/scripts. Commands:
@@ -35,7 +36,7 @@ type script struct {
 	tree    forest
 	named   map[string]*block
 	words   []string // hashes as drawn and names, in turn
-	mirrors map[messages.ReaderID]*Mirror
+	mirrors map[kvevents.ReaderID]*Mirror
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -43,13 +44,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	if d.HasArg("reader") {
 		var n int
 		d.ScanArgs(t, "reader", &n)
-		id = messages.ReaderID(n)
+		id = kvevents.ReaderID(n)
 	}
 	switch d.Cmd {
 	case "new":
 		var limit int
 		d.ScanArgs(t, "limit", &limit)
-		*s = script{t: t, log: newLog(limit), named: map[string]*block{}, mirrors: map[messages.ReaderID]*Mirror{id: NewMirror()}}
+		*s = script{t: t, log: newLog(limit), named: map[string]*block{}, mirrors: map[kvevents.ReaderID]*Mirror{id: NewMirror()}}
 		return ""
 	case "append":
 		for line := range strings.Lines(d.Input) {
@@ -76,7 +77,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (s *script) told(id messages.ReaderID, batch messages.EventBatch) string {
+func (s *script) told(id kvevents.ReaderID, batch kvevents.EventBatch) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d lost", batch.Lost)
 	if batch.Snapshot {

@@ -14,9 +14,11 @@
 //
 //	sequences   Admit, Commit, Append, Rewind, Fork, Release, ReadTables
 //	the cache   Lookup, Prefetch, PinPrefix, UnpinPrefix, Invalidate, Reset
-//	memory      Rebalance, ReadStats, ReadScales, WriteScales
-//	mirrors     OpenReader, CloseReader, ReadEvents, ReadSnapshot
-//	debugging   Check, and ReadOverview of package inspect
+//	memory      Rebalance, ReadScales, WriteScales
+//
+// Requests that no inference needs are in two packages below this one: kvevents has the
+// events of the cache and their readers, inspect has statistics, pictures of the pages, and
+// the check of all invariants.
 //
 // A host that is an actor receives them back answered, or inside an Aborted. A
 // host may watch the event stream of the actor system for Restarted. What the

@@ -1,31 +1,26 @@
 package messages
 
 // Request is a pointer to a record that an engine serves: *Admit, *Commit and the
-// others of this file but Aborted. No other package can add one.
+// others of this file but Aborted, and those of packages inspect and kvevents, whose
+// records embed a nil Request. An engine refuses any other record that embeds one.
 type Request interface{ request() }
 
-func (*Admit) request()        {}
-func (*Commit) request()       {}
-func (*Append) request()       {}
-func (*Release) request()      {}
-func (*Rewind) request()       {}
-func (*Fork) request()         {}
-func (*ReadTables) request()   {}
-func (*Lookup) request()       {}
-func (*PinPrefix) request()    {}
-func (*UnpinPrefix) request()  {}
-func (*Invalidate) request()   {}
-func (*Prefetch) request()     {}
-func (*Reset) request()        {}
-func (*Rebalance) request()    {}
-func (*ReadStats) request()    {}
-func (*OpenReader) request()   {}
-func (*CloseReader) request()  {}
-func (*ReadEvents) request()   {}
-func (*ReadSnapshot) request() {}
-func (*Check) request()        {}
-func (*WriteScales) request()  {}
-func (*ReadScales) request()   {}
+func (*Admit) request()       {}
+func (*Commit) request()      {}
+func (*Append) request()      {}
+func (*Release) request()     {}
+func (*Rewind) request()      {}
+func (*Fork) request()        {}
+func (*ReadTables) request()  {}
+func (*Lookup) request()      {}
+func (*PinPrefix) request()   {}
+func (*UnpinPrefix) request() {}
+func (*Invalidate) request()  {}
+func (*Prefetch) request()    {}
+func (*Reset) request()       {}
+func (*Rebalance) request()   {}
+func (*WriteScales) request() {}
+func (*ReadScales) request()  {}
 
 // The engine reads the fields of a request above the blank line and sets those below
 // it. It keeps no slice of a request after answering. Err is set if the request as a
@@ -182,57 +177,6 @@ type Rebalance struct {
 	Rebalanced Rebalanced
 	Err        error
 	Tag        any
-}
-
-// ReadStats reads counters, which count from the start of the engine, and page counts.
-type ReadStats struct {
-	Stats Stats
-	Err   error
-	Tag   any
-}
-
-// OpenReader adds a reader of events. It takes the events from now on; a mirror
-// begins with a snapshot. The zero ReaderID needs no OpenReader.
-type OpenReader struct {
-	Reader ReaderID
-	Err    error
-	Tag    any
-}
-
-// CloseReader ends a reader of events. One that is not read and not closed keeps
-// the buffer of events full, which costs memory and no other reader anything.
-type CloseReader struct {
-	Reader ReaderID
-	Err    error
-	Tag    any
-}
-
-// ReadEvents takes the events since the reader's last ReadEvents or ReadSnapshot. The
-// hashes of stored blocks are computed now, on a goroutine of the engine's own: the cost
-// is linear in their tokens.
-type ReadEvents struct {
-	Reader ReaderID
-
-	Batch EventBatch
-	Err   error
-	Tag   any
-}
-
-// ReadSnapshot reads every key of the tree, to start a mirror. The reader's next
-// ReadEvents goes on after it.
-type ReadSnapshot struct {
-	Reader ReaderID
-
-	Batch EventBatch
-	Err   error
-	Tag   any
-}
-
-// Check verifies the invariants of all actors. Err joins everything that is wrong. It
-// walks all that the engine holds, so it is for tests.
-type Check struct {
-	Err error
-	Tag any
 }
 
 // Aborted returns a request to a host that is an actor when the request could

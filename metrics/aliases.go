@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -32,7 +32,7 @@ func vllmDescriptions(constant prometheus.Labels) descriptions {
 
 // fullest is the pool of which the greatest share of pages is in use: it is the one
 // that admissions wait for.
-func fullest(s *messages.Stats) (p *messages.PoolStats, usage float64) {
+func fullest(s *inspect.Stats) (p *inspect.PoolStats, usage float64) {
 	for i := range s.Pools {
 		if u := share(s.Pools[i].Primary); p == nil || u > usage {
 			p, usage = &s.Pools[i], u
@@ -42,7 +42,7 @@ func fullest(s *messages.Stats) (p *messages.PoolStats, usage float64) {
 }
 
 // share is the share of pages in use.
-func share(n messages.PageCounts) float64 {
+func share(n inspect.PageCounts) float64 {
 	if n.Total == 0 {
 		return 0
 	}
@@ -57,7 +57,7 @@ func blockTokens(pools []windows.Pool) int {
 	return pools[0].TokensPerBlock
 }
 
-func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *messages.Stats, pools []windows.Pool) {
+func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool) {
 	p, usage := fullest(s)
 	if c.o.Aliases&AliasVLLMLegacy != 0 {
 		c.vllm.gauge(out, "gpu_cache_usage_perc", usage)
@@ -98,7 +98,7 @@ func trtllmDescriptions(constant prometheus.Labels) descriptions {
 	})
 }
 
-func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *messages.Stats, pools []windows.Pool) {
+func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool) {
 	p, usage := fullest(s)
 	if p == nil {
 		return
@@ -107,7 +107,7 @@ func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *messages
 	if s.PromptTokens > 0 {
 		rate = float64(s.ReusedTokens) / float64(s.PromptTokens)
 	}
-	var all messages.PoolCounters
+	var all inspect.PoolCounters
 	for i := range s.Pools {
 		n := &s.Pools[i].PoolCounters
 		all.ReusedFull += n.ReusedFull + n.ReusedPartial

@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // calls are the metrics of what is observed.
@@ -173,11 +175,11 @@ func callOf(request any) (name string, refusal error) {
 		return "reset", m.Err
 	case *messages.Rebalance:
 		return "rebalance", m.Err
-	case *messages.ReadStats:
+	case *inspect.ReadStats:
 		return "stats", m.Err
-	case *messages.ReadEvents:
+	case *kvevents.ReadEvents:
 		return "events", m.Err
-	case *messages.ReadSnapshot:
+	case *kvevents.ReadSnapshot:
 		return "events", m.Err
 	default:
 		return "other", nil

@@ -7,14 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // Source is what a collector asks of an engine. *kvactor.Engine and *actors.Engine are
 // sources.
 type Source interface {
-	Stats(ctx context.Context) (messages.Stats, error)
+	Stats(ctx context.Context) (inspect.Stats, error)
 }
 
 // Aliases are sets of further names for the same numbers.
@@ -144,7 +144,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *messages.Stats) {
+func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats) {
 	c.own.counter(out, "requests_total", float64(s.Requests))
 	c.own.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
 	c.own.counter(out, "reused_tokens_total", float64(s.ReusedTokens))
@@ -154,10 +154,10 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *messages.Stat
 	c.own.gauge(out, "requests_waiting", float64(c.o.Waiting()))
 }
 
-func (c *Collector) collectPool(out chan<- prometheus.Metric, s *messages.PoolStats) {
+func (c *Collector) collectPool(out chan<- prometheus.Metric, s *inspect.PoolStats) {
 	for _, tier := range []struct {
 		name string
-		n    messages.PageCounts
+		n    inspect.PageCounts
 	}{{"primary", s.Primary}, {"secondary", s.Secondary}} {
 		c.own.gauge(out, "pages", float64(tier.n.Used), s.Name, tier.name, "used")
 		c.own.gauge(out, "pages", float64(tier.n.Cached), s.Name, tier.name, "cached")

@@ -21,6 +21,8 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
@@ -38,7 +40,7 @@ func served(t *testing.T, o Options) *Collector {
 	}, kvactor.With(actors.WithCallObserver(c.Observe), actors.WithPageObserver(1, c.ObservePage),
 		actors.WithStore(actors.StoreConfig{Store: &stores.Memory{}, Model: "m"})))
 	require.NoError(t, err)
-	c.ObservePage(messages.PageTime{Pool: 0, Duration: time.Hour}) // before Attach: no pool has a name
+	c.ObservePage(inspect.PageTime{Pool: 0, Duration: time.Hour}) // before Attach: no pool has a name
 	t.Cleanup(func() {
 		_, err := e.Close(context.WithoutCancel(t.Context()))
 		require.NoError(t, err)
@@ -51,7 +53,7 @@ func served(t *testing.T, o Options) *Collector {
 		tokens[0] = first
 		return tokens
 	}
-	c.ObservePage(messages.PageTime{Kind: 99})
+	c.ObservePage(inspect.PageTime{Kind: 99})
 	for _, first := range []messages.Token{0, 0, 1, 2, 0} { // 1 and 2 move 0 to host memory
 		s, err := e.Admit(t.Context(), kvactor.AdmitRequest{Tokens: prompt(first)})
 		require.NoError(t, err)
@@ -184,8 +186,8 @@ func TestAnEngineThatIsDown(t *testing.T) {
 
 type down struct{}
 
-func (down) Stats(context.Context) (messages.Stats, error) {
-	return messages.Stats{}, errors.New("down")
+func (down) Stats(context.Context) (inspect.Stats, error) {
+	return inspect.Stats{}, errors.New("down")
 }
 
 // Each kind of call has a name, so that none is counted among others by mistake.
@@ -194,7 +196,7 @@ func TestCallsHaveNames(t *testing.T) {
 	for _, request := range []any{
 		&messages.Admit{}, &messages.Append{}, &messages.Commit{}, &messages.Release{}, &messages.Rewind{}, &messages.Fork{},
 		&messages.ReadTables{}, &messages.Lookup{}, &messages.PinPrefix{}, &messages.UnpinPrefix{}, &messages.Invalidate{},
-		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &messages.ReadStats{}, &messages.ReadEvents{}, &messages.Check{},
+		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &inspect.ReadStats{}, &kvevents.ReadEvents{}, &inspect.Check{},
 	} {
 		name, err := callOf(request)
 		require.NoError(t, err)

@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // pageTimeBuckets are those of vLLM 0.33, in seconds. A server that reads native histograms
@@ -14,16 +14,16 @@ var pageTimeBuckets = []float64{
 
 // pageTimes are the histograms of what WithPageObserver tells.
 type pageTimes struct {
-	own  [messages.PageTimeKinds]*prometheus.HistogramVec // by pool
-	vllm [messages.PageTimeKinds]prometheus.Histogram     // nil: no aliases
+	own  [inspect.PageTimeKinds]*prometheus.HistogramVec // by pool
+	vllm [inspect.PageTimeKinds]prometheus.Histogram     // nil: no aliases
 }
 
 func newPageTimes(own prometheus.Labels, aliases Aliases) *pageTimes {
 	t := &pageTimes{}
-	for kind, row := range [messages.PageTimeKinds][3]string{
-		messages.PageLifetime: {"page_lifetime_seconds", "kv_block_lifetime_seconds", "Time from the store of a block on a sampled device page to its eviction."},
-		messages.PageIdle:     {"page_idle_before_eviction_seconds", "kv_block_idle_before_evict_seconds", "Time from the last use of a block on a sampled device page to its eviction."},
-		messages.PageReuseGap: {"page_reuse_gap_seconds", "kv_block_reuse_gap_seconds", "Time from a use of a block on a sampled device page to the next admission that reuses it."},
+	for kind, row := range [inspect.PageTimeKinds][3]string{
+		inspect.PageLifetime: {"page_lifetime_seconds", "kv_block_lifetime_seconds", "Time from the store of a block on a sampled device page to its eviction."},
+		inspect.PageIdle:     {"page_idle_before_eviction_seconds", "kv_block_idle_before_evict_seconds", "Time from the last use of a block on a sampled device page to its eviction."},
+		inspect.PageReuseGap: {"page_reuse_gap_seconds", "kv_block_reuse_gap_seconds", "Time from a use of a block on a sampled device page to the next admission that reuses it."},
 	} {
 		options := prometheus.HistogramOpts{
 			Name: "kvactor_" + row[0], Help: row[2], ConstLabels: own,
@@ -49,8 +49,8 @@ func (t *pageTimes) collect(out chan<- prometheus.Metric) {
 
 // ObservePage notes a time in the history of a page. It is made for
 // actors.WithPageObserver.
-func (c *Collector) ObservePage(t messages.PageTime) {
-	if t.Kind >= messages.PageTimeKinds {
+func (c *Collector) ObservePage(t inspect.PageTime) {
+	if t.Kind >= inspect.PageTimeKinds {
 		return
 	}
 	c.mu.Lock()

@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // storeDescriptions are the metrics of an engine's store. Engines without one export none.
@@ -24,7 +24,7 @@ func storeDescriptions(constant prometheus.Labels) descriptions {
 }
 
 // collectStore exports the counters of a store.
-func (c *Collector) collectStore(out chan<- prometheus.Metric, s *messages.StoreStats) {
+func (c *Collector) collectStore(out chan<- prometheus.Metric, s *inspect.StoreStats) {
 	for _, x := range []struct {
 		name string
 		n    int64
@@ -47,7 +47,7 @@ func (c *Collector) collectStore(out chan<- prometheus.Metric, s *messages.Store
 	}
 	c.store.gauge(out, "breaker_open", open)
 	buckets, below := map[float64]uint64{}, uint64(0)
-	for i, bound := range messages.StoreLatencyBounds() {
+	for i, bound := range inspect.StoreLatencyBounds() {
 		below += uint64(s.Latency[i])
 		buckets[bound.Seconds()] = below
 	}

@@ -11,22 +11,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // stored is an engine with a store.
-type stored struct{ stats messages.StoreStats }
+type stored struct{ stats inspect.StoreStats }
 
-func (s stored) Stats(context.Context) (messages.Stats, error) {
-	return messages.Stats{Store: &s.stats}, nil
+func (s stored) Stats(context.Context) (inspect.Stats, error) {
+	return inspect.Stats{Store: &s.stats}, nil
 }
 
 func TestStores(t *testing.T) {
-	s := messages.StoreStats{
+	s := inspect.StoreStats{
 		SavedObjects: 1, SavedBytes: 2, FetchedObjects: 3, FetchedBytes: 4, Misses: 5, Rejected: 6, Dropped: 7,
 		Calls: 10, Errors: 8, CallTime: 9 * time.Second, BreakerOpen: true, BreakerOpened: 2,
 	}
-	s.Latency[0], s.Latency[3], s.Latency[messages.StoreLatencies-1] = 4, 5, 1
+	s.Latency[0], s.Latency[3], s.Latency[inspect.StoreLatencies-1] = 4, 5, 1
 	c := New(Options{Model: "m", Engine: "e"})
 	c.Attach(stored{s}, nil)
 	const labels = `{engine="e",model_name="m"}`
@@ -48,7 +48,7 @@ func TestStores(t *testing.T) {
 	}
 	const latency = "kvactor_store_call_duration_seconds"
 	want := "# HELP " + latency + " " + helps["call_duration_seconds"] + "\n# TYPE " + latency + " histogram\n"
-	for i, bound := range messages.StoreLatencyBounds() {
+	for i, bound := range inspect.StoreLatencyBounds() {
 		n := 4
 		if i >= 3 {
 			n = 9

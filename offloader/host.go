@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -222,8 +223,8 @@ func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
 
 // count counts the pages as hosts see them: ahead copies are free, spare pages do not
 // exist.
-func (h *hostPool) count() messages.PageCounts {
-	c := messages.PageCounts{
+func (h *hostPool) count() inspect.PageCounts {
+	c := inspect.PageCounts{
 		Total:  h.limit,
 		Used:   h.pinned,
 		Cached: h.counts[sole] - h.pinned + h.counts[clean],

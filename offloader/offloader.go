@@ -6,6 +6,7 @@ import (
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -198,7 +199,7 @@ func (o *Offloader) Finish() {
 
 // Counts counts the pages of a pool's host memory. Sole pages with pins are used, other
 // sole pages and clean copies are cached, and ahead copies count as free.
-func (o *Offloader) Counts(pool messages.PoolID) messages.PageCounts { return o.hosts[pool].count() }
+func (o *Offloader) Counts(pool messages.PoolID) inspect.PageCounts { return o.hosts[pool].count() }
 
 // SetDevicePages changes the number of device pages of a pool after a rebalance.
 // Nothing may be under way on pages that no longer exist.

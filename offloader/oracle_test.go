@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -162,8 +163,8 @@ func (e *held) before(o *held) bool {
 	return e.use < o.use
 }
 
-func (r *oracle) counts() messages.PageCounts {
-	c := messages.PageCounts{Total: r.total, Free: r.total - len(r.list)}
+func (r *oracle) counts() inspect.PageCounts {
+	c := inspect.PageCounts{Total: r.total, Free: r.total - len(r.list)}
 	for _, e := range r.list {
 		if e.pins > 0 {
 			c.Used++

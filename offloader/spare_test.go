@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // victimOf is the victim of one device page, which caches the block of its number.
@@ -22,7 +23,7 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
 	}}})
 	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victimOf(0), victimOf(1)}})
-	full := messages.PageCounts{Total: 2, Cached: 2}
+	full := inspect.PageCounts{Total: 2, Cached: 2}
 	require.Equal(t, full, o.Counts(0))
 
 	seq := uint64(1000)

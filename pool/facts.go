@@ -3,6 +3,7 @@ package pool
 import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -13,7 +14,7 @@ func (p *Pool) Name() string { return p.name }
 func (p *Pool) Counts() protocol.PoolPages {
 	total := len(p.pages)
 	return protocol.PoolPages{
-		PageCounts: messages.PageCounts{
+		PageCounts: inspect.PageCounts{
 			Total: total, Used: total - p.cache.n - p.free.n, Cached: p.cache.n, Free: p.free.n,
 		},
 		Held: p.held,

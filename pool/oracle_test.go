@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -56,7 +57,7 @@ func (g oraclePage) held() bool {
 }
 
 func (o *oracle) counts() protocol.PoolPages {
-	c := protocol.PoolPages{PageCounts: messages.PageCounts{Total: len(o.pages), Free: len(o.free)}}
+	c := protocol.PoolPages{PageCounts: inspect.PageCounts{Total: len(o.pages), Free: len(o.free)}}
 	for _, g := range o.pages {
 		if g.cached() {
 			c.Cached++

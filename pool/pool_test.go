@@ -12,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // TestPageSize: what a page costs is part of the design.
@@ -43,7 +44,7 @@ func TestDoKeepsNothing(t *testing.T) {
 	assert.Empty(t, w.Victims)
 	assert.Equal(t, []protocol.Share{{Stored: true, Priority: messages.DefaultPriority, Use: 1}}, w.Ops[0].Shares)
 	assert.Empty(t, w.Ops[1].Blocks)
-	assert.Equal(t, protocol.PoolPages{PageCounts: messages.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
+	assert.Equal(t, protocol.PoolPages{PageCounts: inspect.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
 }
 
 // TestAttached lists used and cached pages alike.

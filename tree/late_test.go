@@ -10,6 +10,7 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // late is a reader that asks for names when all is over. By then most of the
@@ -18,7 +19,7 @@ import (
 type late struct {
 	log    *events.Log
 	drafts []*events.Draft
-	told   []messages.EventBatch // of the first drafts
+	told   []kvevents.EventBatch // of the first drafts
 	truth  []map[events.Key]known
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // content is what a mirror knows of one key.
@@ -25,12 +26,12 @@ type content struct {
 // name is a hash in pools of one kind. An encoder's input and a prompt of the same
 // tokens have one hash: a key is a hash in a pool.
 type name struct {
-	messages.Hash
+	kvevents.Hash
 	cross bool
 }
 
 // nameIn returns what a hash names in pool p.
-func (m *mirrors) nameIn(p messages.PoolID, h messages.Hash) string {
+func (m *mirrors) nameIn(p messages.PoolID, h kvevents.Hash) string {
 	return m.names[name{h, m.tree.base.arena.pools[p].Cross}]
 }
 
@@ -39,9 +40,9 @@ type mirrors struct {
 	t      require.TestingT
 	tree   *Tree
 	log    *events.Log
-	events []map[messages.Hash]content              // by pool; nil: events are off
+	events []map[kvevents.Hash]content              // by pool; nil: events are off
 	names  map[name]string                          // every hash ever seen
-	hashes map[string]messages.Hash                 // and back
+	hashes map[string]kvevents.Hash                 // and back
 	device []map[messages.PageID]protocol.BlockID   // by pool, by effects and moves
 	dprio  []map[messages.PageID]retained           //
 	host   []map[protocol.BlockID]messages.Priority //
@@ -49,9 +50,9 @@ type mirrors struct {
 }
 
 func newMirrors(t require.TestingT, tr *Tree) *mirrors {
-	m := &mirrors{t: t, tree: tr, log: events.New(events.Config{Limit: math.MaxInt}), names: map[name]string{}, hashes: map[string]messages.Hash{}}
+	m := &mirrors{t: t, tree: tr, log: events.New(events.Config{Limit: math.MaxInt}), names: map[name]string{}, hashes: map[string]kvevents.Hash{}}
 	for range tr.base.arena.pools {
-		m.events = append(m.events, map[messages.Hash]content{})
+		m.events = append(m.events, map[kvevents.Hash]content{})
 		m.device = append(m.device, map[messages.PageID]protocol.BlockID{})
 		m.dprio = append(m.dprio, map[messages.PageID]retained{})
 		m.host = append(m.host, map[protocol.BlockID]messages.Priority{})
@@ -109,7 +110,7 @@ func (r retained) at(now time.Duration) messages.Priority {
 }
 
 // hashOf is the name that events have to give to a block, written out.
-func hashOf(tpb int, ns space, full []atom) messages.Hash {
+func hashOf(tpb int, ns space, full []atom) kvevents.Hash {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(ns.Salt)))
 	b = append(b, ns.Salt...)
 	if ns.Encoder != "" {
@@ -133,7 +134,7 @@ func hashOf(tpb int, ns space, full []atom) messages.Hash {
 		}
 		sum = sha256.Sum256(b)
 	}
-	return messages.Hash(sum[:16])
+	return kvevents.Hash(sum[:16])
 }
 
 // index names every block of the tree, ghosts included.
@@ -218,7 +219,7 @@ func (m *mirrors) follow(effects []protocol.Effect) {
 }
 
 // told returns the events of what the tree has changed.
-func (m *mirrors) told() []messages.Event {
+func (m *mirrors) told() []kvevents.Event {
 	if c := m.tree.TakeChanges(); c != nil {
 		m.log.Append(c)
 		m.tree.ReturnChanges(c)
@@ -229,7 +230,7 @@ func (m *mirrors) told() []messages.Event {
 }
 
 // named names a draft.
-func (m *mirrors) named(draft *events.Draft) []messages.Event {
+func (m *mirrors) named(draft *events.Draft) []kvevents.Event {
 	batch := draft.Name()
 	m.log.Named(draft)
 	require.NoError(m.t, m.log.Check())
@@ -237,7 +238,7 @@ func (m *mirrors) named(draft *events.Draft) []messages.Event {
 }
 
 // listen does what the events say. keys names the blocks that are in the tree.
-func (m *mirrors) listen(list []messages.Event, keys map[string]protocol.BlockID) {
+func (m *mirrors) listen(list []kvevents.Event, keys map[string]protocol.BlockID) {
 	for key, b := range keys {
 		ns, full := fullOf(m.tree, b)
 		h := hashOf(m.tree.base.arena.tpb, ns, full)
@@ -251,7 +252,7 @@ func (m *mirrors) listen(list []messages.Event, keys map[string]protocol.BlockID
 	}
 	for _, e := range list {
 		switch e.Type {
-		case messages.EventStored:
+		case kvevents.EventStored:
 			parent := e.Parent
 			for i, s := range e.Blocks {
 				require.NotContains(m.t, m.events[e.Pool], s.Hash, "stored twice")
@@ -272,12 +273,12 @@ func (m *mirrors) listen(list []messages.Event, keys map[string]protocol.BlockID
 				}
 				parent = s.Hash
 			}
-		case messages.EventRemoved:
+		case kvevents.EventRemoved:
 			for _, h := range e.Hashes {
 				require.Contains(m.t, m.events[e.Pool], h)
 				delete(m.events[e.Pool], h)
 			}
-		case messages.EventUpdated:
+		case kvevents.EventUpdated:
 			c, ok := m.events[e.Pool][e.Hash]
 			require.True(m.t, ok, "update of an unknown key")
 			if e.TierChanged {
@@ -290,7 +291,7 @@ func (m *mirrors) listen(list []messages.Event, keys map[string]protocol.BlockID
 				c.priority = e.NewPriority
 			}
 			m.events[e.Pool][e.Hash] = c
-		case messages.EventCleared:
+		case kvevents.EventCleared:
 			for p := range m.events {
 				require.Empty(m.t, m.events[p])
 			}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // rare is readers that ask so seldom that most events are lost, of a log that
 // fails now and then. What each gets has the right names all the same.
 type rare struct {
 	log     *events.Log
-	readers map[messages.ReaderID]*events.Mirror
+	readers map[kvevents.ReaderID]*events.Mirror
 	ever    map[events.Key]known // all that was held at any time
 	drafts  []*events.Draft      // taken, but not named yet
 }
@@ -30,7 +30,7 @@ func (r *rare) note(t require.TestingT, tr *Tree) {
 }
 
 // name names what was taken, and checks that all names are of something.
-func (r *rare) name(t require.TestingT, d *events.Draft) messages.EventBatch {
+func (r *rare) name(t require.TestingT, d *events.Draft) kvevents.EventBatch {
 	batch := d.Name()
 	r.log.Named(d)
 	require.NoError(t, r.log.Check())
@@ -41,7 +41,7 @@ func (r *rare) name(t require.TestingT, d *events.Draft) messages.EventBatch {
 		for _, b := range e.Blocks {
 			require.Equal(t, r.ever[events.Key{Pool: e.Pool, Hash: b.Hash}].tokens, b.Tokens)
 		}
-		if e.Type == messages.EventUpdated {
+		if e.Type == kvevents.EventUpdated {
 			require.Contains(t, r.ever, events.Key{Pool: e.Pool, Hash: e.Hash}, "a name of nothing")
 		}
 	}
@@ -49,7 +49,7 @@ func (r *rare) name(t require.TestingT, d *events.Draft) messages.EventBatch {
 }
 
 // read takes what is left for a reader, which starts again if something was lost.
-func (r *rare) read(t require.TestingT, tr *Tree, id messages.ReaderID) {
+func (r *rare) read(t require.TestingT, tr *Tree, id kvevents.ReaderID) {
 	mirror := r.readers[id]
 	d, err := r.log.Take(id)
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func (r *rare) read(t require.TestingT, tr *Tree, id messages.ReaderID) {
 }
 
 // snapshot takes a snapshot for a reader.
-func (r *rare) snapshot(t require.TestingT, tr *Tree, id messages.ReaderID) *events.Draft {
+func (r *rare) snapshot(t require.TestingT, tr *Tree, id kvevents.ReaderID) *events.Draft {
 	var s protocol.Snapshot
 	tr.Snapshot(&s)
 	d, err := r.log.Snapshot(id, s.Keys)
@@ -79,7 +79,7 @@ func rareProperty(t *rapid.T) {
 		t.Skip("events are off")
 	}
 	limit := rapid.IntRange(1, 12).Draw(t, "kept")
-	r := &rare{log: events.New(events.Config{Limit: limit}), readers: map[messages.ReaderID]*events.Mirror{}, ever: map[events.Key]known{}}
+	r := &rare{log: events.New(events.Config{Limit: limit}), readers: map[kvevents.ReaderID]*events.Mirror{}, ever: map[events.Key]known{}}
 	r.readers[events.FirstReader] = events.NewMirror()
 	for range rapid.IntRange(0, 2).Draw(t, "more readers") {
 		id, err := r.log.OpenReader()
@@ -87,7 +87,7 @@ func rareProperty(t *rapid.T) {
 		r.readers[id] = events.NewMirror()
 	}
 	m.rare = r
-	reader := func() messages.ReaderID { return messages.ReaderID(m.int(0, len(r.readers)-1, "reader")) }
+	reader := func() kvevents.ReaderID { return kvevents.ReaderID(m.int(0, len(r.readers)-1, "reader")) }
 	t.Repeat(map[string]func(*rapid.T){
 		"lookup": m.Lookup, "admit": m.Admit, "store": m.Store, "store again": m.Store,
 		"move": m.Move, "end": m.End, "wait": m.Wait, "forget": m.Forget,
@@ -117,7 +117,7 @@ func rareProperty(t *rapid.T) {
 		},
 	})
 	for id := range len(r.readers) {
-		r.read(m, m.tree, messages.ReaderID(id))
+		r.read(m, m.tree, kvevents.ReaderID(id))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // script is one conversation with a tree; time stands still but for "wait".
@@ -126,24 +127,24 @@ func (s *script) keys(t *testing.T, w *strings.Builder, keys *protocol.Changes) 
 	s.log.Named(draft)
 }
 
-func (s *script) events(w *strings.Builder, list []messages.Event) {
+func (s *script) events(w *strings.Builder, list []kvevents.Event) {
 	for _, e := range list {
 		fmt.Fprintf(w, "event %s: pool %d", e.Type, e.Pool)
 		switch {
-		case e.Type == messages.EventStored:
+		case e.Type == kvevents.EventStored:
 			if e.HasParent {
 				fmt.Fprintf(w, " behind %x", e.Parent[:2])
 			}
 			for _, b := range e.Blocks {
 				fmt.Fprintf(w, " %x%v %s p%d", b.Hash[:2], b.Tokens, b.Tier, b.Priority)
 			}
-		case e.Type == messages.EventRemoved:
+		case e.Type == kvevents.EventRemoved:
 			for _, h := range e.Hashes {
 				fmt.Fprintf(w, " %x", h[:2])
 			}
 		case e.TierChanged:
 			fmt.Fprintf(w, " %x %s to %s", e.Hash[:2], e.OldTier, e.NewTier)
-		case e.Type == messages.EventUpdated:
+		case e.Type == kvevents.EventUpdated:
 			fmt.Fprintf(w, " %x p%d to p%d", e.Hash[:2], e.OldPriority, e.NewPriority)
 		}
 		w.WriteByte('\n')

@@ -9,6 +9,7 @@ import (
 	"github.com/kvactor/kvactor/internal/invariants"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // audit serves Check: every actor walks its own structure, then the coordinator
@@ -20,7 +21,7 @@ import (
 // between rounds. So all actors describe the same moment.
 type audit struct {
 	*shared
-	request *messages.Check
+	request *inspect.Check
 	own     func() error // what the coordinator alone knows
 	stage   auditStage
 
@@ -45,7 +46,7 @@ func (s auditStage) String() string { return [...]string{"idle", "asking"}[s] }
 type itself struct{}
 
 // open begins a request.
-func (a *audit) open(r *messages.Check) { a.request, a.stage = r, auditIdle }
+func (a *audit) open(r *inspect.Check) { a.request, a.stage = r, auditIdle }
 
 // An audit walks all pages and all blocks. A test of a few hundred rounds can have one
 // after each of them; a long run under the race detector would take hours.

@@ -9,6 +9,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Coordinator is the state of the actor that alone changes the others: one
@@ -170,7 +171,7 @@ func (c *Coordinator) rareTransaction(request any) transaction {
 	case *messages.Rebalance:
 		c.rebalance.open(r)
 		return c.rebalance
-	case *messages.Check:
+	case *inspect.Check:
 		c.audit.open(r)
 		return c.audit
 	default:
@@ -182,15 +183,15 @@ func (c *Coordinator) rareTransaction(request any) transaction {
 // the engine makes itself: fetches and flushes of a store, and its end.
 func (c *Coordinator) reading(request any) transaction {
 	switch r := request.(type) {
-	case *messages.ReadStats:
+	case *inspect.ReadStats:
 		c.readStats.request = r
 		return c.readStats
 	case *inspect.ReadOverview:
 		c.overview.open(r)
 		return c.overview
-	case *messages.ReadEvents, *messages.OpenReader, *messages.CloseReader:
+	case *kvevents.ReadEvents, *kvevents.OpenReader, *kvevents.CloseReader:
 		return c.readEvents
-	case *messages.ReadSnapshot:
+	case *kvevents.ReadSnapshot:
 		c.readTree.open(nil)
 		return c.readTree
 	case *protocol.ReadContents:
@@ -351,7 +352,7 @@ func (c *Coordinator) next() bool {
 	// Never due in a build without the tag invariants.
 	if c.audit.due() {
 		// Served at once, past the timers: builds with checks do what others do.
-		c.open(queued{request: &messages.Check{}, sender: itself{}})
+		c.open(queued{request: &inspect.Check{}, sender: itself{}})
 		k.serve()
 		return true
 	}

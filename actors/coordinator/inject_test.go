@@ -43,7 +43,7 @@ type injection struct {
 func (n *injection) serve(request any) bool {
 	n.request = request
 	answered, aborted, after := n.Answered, n.Aborted, n.After
-	_, checks := request.(*messages.Check)
+	_, checks := request.(*inspect.Check)
 	n.Before = func(to string, message any) bool {
 		if isAudit(message) && !checks {
 			return true // of a build that checks by itself
@@ -360,7 +360,7 @@ func storedScenarios() []scenario {
 		{"overview", roomy, hosted, func(*world, []*hostSequence) any {
 			return &inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: 5, Nodes: 5}}
 		}, nothing},
-		{"check", roomy, hosted, func(*world, []*hostSequence) any { return &messages.Check{} }, nothing},
+		{"check", roomy, hosted, func(*world, []*hostSequence) any { return &inspect.Check{} }, nothing},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // oneStage is a transaction that is answered where it starts: it needs no other
@@ -25,7 +26,7 @@ func (t toEvents) deliver(port Port, request, sender any) { port.Events(request,
 type readStats struct {
 	oneStage
 	*shared
-	request *messages.ReadStats
+	request *inspect.ReadStats
 }
 
 // start copies counters and counts. No other transaction is under way, so both are those

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // stored serves requests about what is stored.
@@ -62,7 +63,7 @@ func (s *script) rare(d *datadriven.TestData) {
 		s.rebalance(d)
 	case "wait":
 		s.now += time.Duration(s.number(d, "ms", 0)) * time.Millisecond
-		s.Do(&messages.ReadStats{})
+		s.Do(&inspect.ReadStats{})
 	case "stats":
 		for _, p := range s.stats().Pools {
 			fmt.Fprintf(&s.out, "%s: %+v\n", p.Name, p.PoolCounters)

@@ -2,7 +2,7 @@ package coordinator
 
 import (
 	"github.com/kvactor/kvactor/internal/protocol"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // statistics counts what happened since the engine started.
@@ -10,21 +10,21 @@ import (
 // its actor is not counted. A request that is served once more after a failure counts what
 // it does each time: the counters say what the engine has done, not what hosts have asked.
 type statistics struct {
-	messages.Stats
+	inspect.Stats
 	pageBytes []int64 // by pool
 }
 
 func newStatistics(config *Config) *statistics {
 	s := &statistics{}
 	for p := range config.Pools {
-		s.Pools = append(s.Pools, messages.PoolStats{Name: config.Pools[p].Name})
+		s.Pools = append(s.Pools, inspect.PoolStats{Name: config.Pools[p].Name})
 		s.pageBytes = append(s.pageBytes, config.Pools[p].PageBytes())
 	}
 	return s
 }
 
 // pool gives the counters of one pool.
-func (s *statistics) pool(p int) *messages.PoolCounters { return &s.Pools[p].PoolCounters }
+func (s *statistics) pool(p int) *inspect.PoolCounters { return &s.Pools[p].PoolCounters }
 
 // allocated counts pages that were taken, for whatever purpose.
 func (s *statistics) allocated(p, pages int) { s.pool(p).AllocatedPages += int64(pages) }

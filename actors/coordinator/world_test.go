@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
 	"github.com/kvactor/kvactor/tree"
@@ -190,16 +191,16 @@ func (w *world) picture() string {
 }
 
 // counts are the pages by tier, of each pool, as the coordinator knows them.
-func (w *world) counts() [][2]messages.PageCounts {
-	var counts [][2]messages.PageCounts
+func (w *world) counts() [][2]inspect.PageCounts {
+	var counts [][2]inspect.PageCounts
 	for _, p := range w.stats().Pools {
-		counts = append(counts, [2]messages.PageCounts{p.Primary, p.Secondary})
+		counts = append(counts, [2]inspect.PageCounts{p.Primary, p.Secondary})
 	}
 	return counts
 }
 
-func (w *world) stats() messages.Stats {
-	r := &messages.ReadStats{}
+func (w *world) stats() inspect.Stats {
+	r := &inspect.ReadStats{}
 	w.Do(r)
 	return r.Stats
 }
@@ -211,7 +212,7 @@ func (w *world) check() {
 	if w.unchecked {
 		return
 	}
-	audit := &messages.Check{}
+	audit := &inspect.Check{}
 	w.Do(audit)
 	require.NoError(w.t, audit.Err)
 	require.NoError(w.t, w.Engine.Check())

@@ -16,6 +16,7 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -247,9 +248,9 @@ func TestAHostThatIsAnActor(t *testing.T) {
 	require.NoError(t, admitted.Results[0].Err)
 	l := r.begin(request.Requests[0], admitted.Results[0])
 	r.compute(l, 4)
-	stats, err := system().Root.RequestFuture(r.PID(), &messages.ReadStats{}, time.Minute).Result()
+	stats, err := system().Root.RequestFuture(r.PID(), &inspect.ReadStats{}, time.Minute).Result()
 	require.NoError(t, err)
-	assert.Equal(t, 2, stats.(*messages.ReadStats).Stats.Pools[1].Primary.Used)
+	assert.Equal(t, 2, stats.(*inspect.ReadStats).Stats.Pools[1].Primary.Used)
 	r.verify()
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -27,16 +28,16 @@ func kept(n int) func(*windows.Config) {
 type watcher struct {
 	*rig
 	mirror   *events.Mirror
-	prefixes map[messages.Hash]string
+	prefixes map[kvevents.Hash]string
 	blind    bool // events were lost, so that parents may be unknown
 }
 
 func watch(r *rig) *watcher {
-	return &watcher{rig: r, mirror: events.NewMirror(), prefixes: map[messages.Hash]string{}}
+	return &watcher{rig: r, mirror: events.NewMirror(), prefixes: map[kvevents.Hash]string{}}
 }
 
 // learn writes down what each block of stored events is.
-func (w *watcher) learn(list []messages.Event) {
+func (w *watcher) learn(list []kvevents.Event) {
 	for i := range list {
 		e := &list[i]
 		if w.blind {
@@ -126,13 +127,13 @@ func TestEventsOfTheCrossPool(t *testing.T) {
 	batch, err := r.Events(context.Background())
 	require.NoError(t, err)
 	require.Len(t, batch.Events, 6)
-	assert.Equal(t, []messages.EventType{messages.EventCreated, messages.EventCreated}, []messages.EventType{batch.Events[0].Type, batch.Events[1].Type})
+	assert.Equal(t, []kvevents.EventType{kvevents.EventCreated, kvevents.EventCreated}, []kvevents.EventType{batch.Events[0].Type, batch.Events[1].Type})
 	assert.Equal(t, messages.PoolID(1), batch.Events[1].Pool)
 	assert.Equal(t, 20, batch.Events[1].PrimaryPages)
 	var tokens [2][][]messages.Token
-	names := map[messages.Hash]bool{}
+	names := map[kvevents.Hash]bool{}
 	for _, e := range batch.Events[2:] {
-		require.Equal(t, messages.EventStored, e.Type)
+		require.Equal(t, kvevents.EventStored, e.Type)
 		assert.False(t, e.HasParent, "an input begins with its first block")
 		for _, b := range e.Blocks {
 			tokens[e.Pool] = append(tokens[e.Pool], b.Tokens)
@@ -178,7 +179,7 @@ func TestEventsOfEvictedInputs(t *testing.T) {
 	w.learn(batch.Events)
 	behind := false
 	for _, e := range batch.Events {
-		behind = behind || e.Pool == 1 && e.Type == messages.EventStored && e.HasParent && w.prefixes[e.Parent] == fmt.Sprint(run(100, 4))+fmt.Sprint(run(104, 4))
+		behind = behind || e.Pool == 1 && e.Type == kvevents.EventStored && e.HasParent && w.prefixes[e.Parent] == fmt.Sprint(run(100, 4))+fmt.Sprint(run(104, 4))
 	}
 	assert.True(t, behind, "the tail is stored behind what was left")
 	require.NoError(t, w.mirror.Follow(batch))
@@ -197,7 +198,7 @@ func TestClearedIsOfBothSides(t *testing.T) {
 		require.NoError(t, w.mirror.Follow(batch))
 		w.compare()
 		for _, e := range batch.Events {
-			if e.Type == messages.EventCleared {
+			if e.Type == kvevents.EventCleared {
 				n++
 			}
 		}

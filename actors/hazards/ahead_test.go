@@ -9,16 +9,18 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // lived is all that can be told of a life but when the bytes moved.
 type lived struct {
 	answers  []string
-	stats    messages.Stats
-	events   []messages.Event
+	stats    inspect.Stats
+	events   []kvevents.Event
 	contents []protocol.Content
-	hurry    messages.PoolCounters // bytes and waiting, of all pools
+	hurry    inspect.PoolCounters // bytes and waiting, of all pools
 }
 
 // livedWith runs one guest with offload_ahead set so.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -36,7 +37,7 @@ func TestAllWaitsOnEveryRank(t *testing.T) {
 
 // What an engine decides does not depend on how many devices carry it out.
 func TestRanksDecideNothing(t *testing.T) {
-	var want messages.PoolCounters
+	var want inspect.PoolCounters
 	for _, ranks := range []int{0, 1, 2, 4, 8} {
 		w := newWorld(t, setup{windows: []int{maxLen, 12}, pages: windows.Counts{Primary: 24, Secondary: 16}, ranks: ranks, change: unhurried})
 		for i := range 12 {

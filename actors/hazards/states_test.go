@@ -11,6 +11,7 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -43,7 +44,7 @@ func onlyStates(seed uint64, options ...actors.Option) setup {
 func TestAllWaitsWithStates(t *testing.T) {
 	for name, hosts := range map[string]func(uint64, ...actors.Option) setup{"hybrid": hybrid, "only states": onlyStates} {
 		t.Run(name, func(t *testing.T) {
-			var all messages.PoolCounters
+			var all inspect.PoolCounters
 			for seed := range uint64(seeds / 2) {
 				problems, _, did := lifeIn(t, hosts(seed), seed)
 				require.Empty(t, problems, "seed %d", seed)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/enginetest"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -28,12 +28,12 @@ const (
 )
 
 // life runs a guest in a crowded world and returns all that was wrong.
-func life(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did messages.PoolCounters) {
+func life(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did inspect.PoolCounters) {
 	return lifeIn(t, crowded(seed, options...), seed)
 }
 
 // lifeIn runs a guest in a world of its own.
-func lifeIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int, did messages.PoolCounters) {
+func lifeIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int, did inspect.PoolCounters) {
 	w := newWorld(t, s)
 	g := newGuest(w, seed)
 	g.live(lifetime)
@@ -47,7 +47,7 @@ func lifeIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int,
 }
 
 func TestAllWaits(t *testing.T) {
-	var all messages.PoolCounters
+	var all inspect.PoolCounters
 	for seed := range uint64(seeds) {
 		problems, _, did := life(t, seed)
 		require.Empty(t, problems, "seed %d", seed)

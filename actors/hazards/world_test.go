@@ -21,6 +21,7 @@ import (
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -241,7 +242,7 @@ func (w *world) right(running ...*sequence) {
 }
 
 // stats reads the counters of the pools, added up.
-func (w *world) stats() (sum messages.PoolCounters) {
+func (w *world) stats() (sum inspect.PoolCounters) {
 	w.t.Helper()
 	stats, err := w.Stats(context.Background())
 	require.NoError(w.t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/internal/direct"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/pool"
 	"github.com/kvactor/kvactor/tree"
@@ -313,7 +314,7 @@ func (f *fuzzed) forget(id messages.SequenceID) {
 func (f *fuzzed) do(request messages.Request) {
 	f.Do(request)
 	f.learn(request)
-	audit := &messages.Check{}
+	audit := &inspect.Check{}
 	f.Do(audit)
 	if err := errors.Join(audit.Err, f.Cores.Offloader.Check()); err != nil {
 		f.t.Fatalf("after %T: %v", request, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -72,7 +73,7 @@ func (v *victim) end() {
 
 // seen is everything that shows a change.
 type seen struct {
-	Stats    messages.Stats
+	Stats    inspect.Stats
 	Contents []protocol.Content
 	Tables   []messages.Tables
 	Pools    []messages.PoolInfo
@@ -257,8 +258,8 @@ func TestARequestThatPointsAtNothing(t *testing.T) {
 		(*messages.Admit)(nil), (*messages.Commit)(nil), (*messages.Append)(nil), (*messages.Release)(nil),
 		(*messages.Rewind)(nil), (*messages.Fork)(nil), (*messages.ReadTables)(nil), (*messages.Lookup)(nil), (*messages.PinPrefix)(nil),
 		(*messages.UnpinPrefix)(nil), (*messages.Prefetch)(nil), (*messages.Invalidate)(nil), (*messages.Reset)(nil), (*messages.Rebalance)(nil),
-		(*messages.ReadStats)(nil), (*inspect.ReadOverview)(nil), (*messages.ReadEvents)(nil), (*messages.ReadSnapshot)(nil), (*protocol.ReadContents)(nil),
-		(*messages.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*protocol.Close)(nil), &protocol.PoolWork{}, messages.Admit{}, 42, "admit",
+		(*inspect.ReadStats)(nil), (*inspect.ReadOverview)(nil), (*kvevents.ReadEvents)(nil), (*kvevents.ReadSnapshot)(nil), (*protocol.ReadContents)(nil),
+		(*inspect.Check)(nil), (*messages.WriteScales)(nil), (*messages.ReadScales)(nil), (*protocol.Close)(nil), &protocol.PoolWork{}, messages.Admit{}, 42, "admit",
 	}
 	for name, s := range map[string]setup{"one engine": {}, "with an encoder": {encodes: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors/enginetest"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -57,14 +58,14 @@ type neighbourhood struct {
 	live    []neighbour
 	pins    []messages.PinID
 	answers []string // of every request, in a form that shows no names
-	hashes  map[messages.Hash]int
-	hashOf  []messages.Hash
-	own     map[messages.Hash]bool // of blocks whose tokens are not renamed
+	hashes  map[kvevents.Hash]int
+	hashOf  []kvevents.Hash
+	own     map[kvevents.Hash]bool // of blocks whose tokens are not renamed
 }
 
 func newNeighbourhood(t *testing.T, who tenancy, seed uint64, rename messages.Token) *neighbourhood {
 	random := rand.New(rand.NewPCG(seed, 7))
-	w := &neighbourhood{tenancy: who, random: random, rename: rename, hashes: map[messages.Hash]int{}, own: map[messages.Hash]bool{}}
+	w := &neighbourhood{tenancy: who, random: random, rename: rename, hashes: map[kvevents.Hash]int{}, own: map[kvevents.Hash]bool{}}
 	s := setup{
 		windows: [][]int{{long}, {long, 3 * tpb}}[random.IntN(2)],
 		clock:   func() time.Duration { return w.now },
@@ -291,7 +292,7 @@ func plain(tokens []messages.Token) ([]messages.Token, bool) {
 
 // unname takes names out of an event: hashes become the order of their first
 // appearance.
-func (w *neighbourhood) unname(e *messages.Event) {
+func (w *neighbourhood) unname(e *kvevents.Event) {
 	for i := range e.Blocks {
 		b := &e.Blocks[i]
 		tokens, was := plain(b.Tokens)
@@ -308,8 +309,8 @@ func (w *neighbourhood) unname(e *messages.Event) {
 	w.number(&e.Hash)
 }
 
-func (w *neighbourhood) number(h *messages.Hash) {
-	if *h == (messages.Hash{}) {
+func (w *neighbourhood) number(h *kvevents.Hash) {
+	if *h == (kvevents.Hash{}) {
 		return
 	}
 	n, known := w.hashes[*h]
@@ -318,7 +319,7 @@ func (w *neighbourhood) number(h *messages.Hash) {
 		w.hashes[*h] = n
 		w.hashOf = append(w.hashOf, *h)
 	}
-	*h = messages.Hash{1, byte(n >> 16), byte(n >> 8), byte(n)}
+	*h = kvevents.Hash{1, byte(n >> 16), byte(n >> 8), byte(n)}
 }
 
 func (w *neighbourhood) end() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -206,7 +207,7 @@ func (w *world) stored() ([]protocol.Content, error) {
 
 // restarts is how often actors have been restarted.
 func (w *world) restarts() (int64, error) {
-	stats := &messages.ReadStats{}
+	stats := &inspect.ReadStats{}
 	err := w.serve(stats)
 	return stats.Stats.Restarts, err
 }

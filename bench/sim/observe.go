@@ -6,6 +6,8 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // observe is what an application does that has no sequence at hand.
@@ -176,7 +178,7 @@ func (w *world) readEvents() {
 		}
 	}
 	if w.mirror.Stale() {
-		m := &messages.ReadSnapshot{}
+		m := &kvevents.ReadSnapshot{}
 		r := &request{kind: "snapshot", record: m}
 		r.then = func(err error) {
 			if err == nil {
@@ -186,7 +188,7 @@ func (w *world) readEvents() {
 		w.submit(r)
 		return
 	}
-	m := &messages.ReadEvents{}
+	m := &kvevents.ReadEvents{}
 	r := &request{kind: "events", record: m}
 	r.then = func(err error) {
 		if err == nil {
@@ -197,7 +199,7 @@ func (w *world) readEvents() {
 }
 
 // follow makes the mirror follow a batch; events may be lost if few are kept.
-func (w *world) follow(b messages.EventBatch) {
+func (w *world) follow(b kvevents.EventBatch) {
 	w.counts.add("events", len(b.Events))
 	if w.tell {
 		for i := range b.Events {
@@ -217,7 +219,7 @@ func (w *world) follow(b messages.EventBatch) {
 
 // readStats looks at the counts of pages.
 func (w *world) readStats() {
-	m := &messages.ReadStats{}
+	m := &inspect.ReadStats{}
 	r := &request{kind: "stats", record: m}
 	r.then = func(err error) {
 		if err == nil {
@@ -227,9 +229,9 @@ func (w *world) readStats() {
 	w.submit(r)
 }
 
-func (w *world) checkStats(s *messages.Stats) {
+func (w *world) checkStats(s *inspect.Stats) {
 	for p := range s.Pools {
-		for tier, n := range []messages.PageCounts{s.Pools[p].Primary, s.Pools[p].Secondary} {
+		for tier, n := range []inspect.PageCounts{s.Pools[p].Primary, s.Pools[p].Secondary} {
 			total := w.pages[p].Secondary
 			if tier == int(messages.Primary) {
 				total = w.totals[p].Total

@@ -10,6 +10,8 @@ import (
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // restless is the number of messages after which an engine that still has not
@@ -88,7 +90,7 @@ func (w *world) quiet() {
 // inspect checks all that is claimed.
 func (w *world) inspect() {
 	w.sim.Drain()
-	audit := &messages.Check{}
+	audit := &inspect.Check{}
 	if w.stop(w.serve(audit)) || w.stop(audit.Err) {
 		return
 	}
@@ -115,12 +117,12 @@ func (w *world) stop(err error) bool {
 
 // compareMirror holds the mirror against a snapshot.
 func (w *world) compareMirror() error {
-	read := &messages.ReadEvents{}
+	read := &kvevents.ReadEvents{}
 	if err := w.serve(read); err != nil {
 		return err
 	}
 	w.follow(read.Batch)
-	snapshot := &messages.ReadSnapshot{}
+	snapshot := &kvevents.ReadSnapshot{}
 	if err := w.serve(snapshot); err != nil {
 		return err
 	}
@@ -263,7 +265,7 @@ func (w *world) rebalanced(m *messages.Rebalance) {
 func (w *world) finish() {
 	if w.dead {
 		w.settle()
-		if err := w.engine.Submit(&messages.Check{}, func(error) {}); code(err) != messages.ErrFailed {
+		if err := w.engine.Submit(&inspect.Check{}, func(error) {}); code(err) != messages.ErrFailed {
 			w.failf("an engine that has failed answers a call with %q", code(err))
 		}
 		return
@@ -352,7 +354,7 @@ func (w *world) giveBack() {
 		}
 		w.expect(&request{kind: "unpin"}, m.Err, pinRefusals(w)...)
 	}
-	stats := &messages.ReadStats{}
+	stats := &inspect.ReadStats{}
 	if w.stop(w.serve(&messages.Reset{})) || w.stop(w.serve(stats)) {
 		return
 	}

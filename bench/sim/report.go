@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // tally counts by name.
@@ -23,7 +23,7 @@ func (t tally) join(other tally) {
 
 // addStats adds the engine's own counters.
 func (t tally) addStats(w *world) {
-	m := &messages.ReadStats{}
+	m := &inspect.ReadStats{}
 	if w.stop(w.serve(m)) {
 		return
 	}

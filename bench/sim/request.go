@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // request is one call on its way.
@@ -75,7 +76,7 @@ func (w *world) hear() {
 		w.tellf("%s answered: %v", r, r.err)
 		w.checkError(r)
 		r.then(r.err)
-		if _, is := r.record.(*messages.ReadStats); !is && w.room() {
+		if _, is := r.record.(*inspect.ReadStats); !is && w.room() {
 			w.readStats()
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/report"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Sizes of the run with a real model. Its pages are too few for all that runs and is
@@ -30,7 +30,7 @@ const (
 type realRun struct {
 	replies  [][]chats.Reply
 	counters scheduler.Counters
-	stats    messages.Stats
+	stats    inspect.Stats
 	wall     time.Duration
 }
 
@@ -113,9 +113,9 @@ func printReal(c *cobra.Command, list []chats.Chat, with, without *realRun) erro
 	row("prompt tokens", func(r *realRun) string { return report.Count(r.counters.PromptTokens) })
 	row("of these reused", func(r *realRun) string { return report.Percent(r.counters.ReusedTokens, r.counters.PromptTokens) })
 	row("of the prompt that reused least", func(r *realRun) string { return fmt.Sprintf("%.1f %%", 100*r.leastReused()) })
-	row("pages evicted", func(r *realRun) string { return r.pages(func(p *messages.PoolStats) int64 { return p.Evicted }) })
-	row("pages offloaded", func(r *realRun) string { return r.pages(func(p *messages.PoolStats) int64 { return p.Offloaded }) })
-	row("pages brought back", func(r *realRun) string { return r.pages(func(p *messages.PoolStats) int64 { return p.Onboarded }) })
+	row("pages evicted", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Evicted }) })
+	row("pages offloaded", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Offloaded }) })
+	row("pages brought back", func(r *realRun) string { return r.pages(func(p *inspect.PoolStats) int64 { return p.Onboarded }) })
 	row("generated tokens", func(r *realRun) string { return report.Count(r.counters.GeneratedTokens) })
 	row("of these drafted rightly", func(r *realRun) string { return report.Percent(r.counters.AcceptedTokens, r.counters.GeneratedTokens) })
 	row("preemptions", func(r *realRun) string { return report.Count(r.counters.Preemptions) })
@@ -163,7 +163,7 @@ func (r *realRun) right() (n int) {
 }
 
 // pages adds a count of all pools.
-func (r *realRun) pages(of func(*messages.PoolStats) int64) string {
+func (r *realRun) pages(of func(*inspect.PoolStats) int64) string {
 	n := int64(0)
 	for i := range r.stats.Pools {
 		n += of(&r.stats.Pools[i])

@@ -11,14 +11,14 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/serve"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/gpu/group/simgroup"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // tables is what the demo prints in the end.
 type tables struct {
 	command  *cobra.Command
 	play     *play
-	stats    *messages.Stats
+	stats    *inspect.Stats
 	stored   *actors.StoreStats // nil: no store
 	total    *serve.Totals
 	device   time.Duration

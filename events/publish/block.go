@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // holding is what a pool has of a block.
@@ -22,7 +23,7 @@ type holding struct {
 type block struct {
 	// hash is the block's name in the engine's events and its key in View.blocks. It
 	// never changes.
-	hash messages.Hash
+	hash kvevents.Hash
 	// known is whether a stored event has told the block's tokens and parent.
 	known bool
 	// parent is nil while the block is not known; the root's is nil always. Children
@@ -52,7 +53,7 @@ type block struct {
 }
 
 // block returns the block of a hash, and adds one that is not known.
-func (v *View) block(h messages.Hash) *block {
+func (v *View) block(h kvevents.Hash) *block {
 	// The map has a block that was only named as a parent, too: what hangs below it must
 	// find it when it is stored.
 	b := v.blocks[h]

@@ -3,6 +3,7 @@ package publish
 import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // ChangeKind is what a change does.
@@ -48,7 +49,7 @@ type Change struct {
 // reader may keep them, and must not write to them.
 type Block struct {
 	Name     uint64        // on the wire
-	Hash     messages.Hash // in the engine's events
+	Hash     kvevents.Hash // in the engine's events
 	Tokens   []messages.Token
 	Covers   []messages.Cover // by token; nil without an item
 	Priority messages.Priority

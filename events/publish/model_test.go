@@ -10,12 +10,13 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
 // node is a block of the model: what it is, and what each of three pools holds of it.
 type node struct {
-	hash   messages.Hash
+	hash   kvevents.Hash
 	parent int // index; −1: none
 	tokens []messages.Token
 	covers []messages.Cover
@@ -27,7 +28,7 @@ type node struct {
 // stores and evicts blocks in any order.
 type model struct {
 	nodes  []node
-	kept   []messages.Event
+	kept   []kvevents.Event
 	next   uint64
 	lost   uint64
 	view   *View
@@ -62,7 +63,7 @@ func newModel(t *rapid.T) *model {
 	m.reader = reader{}
 	for i := range 24 {
 		n := node{parent: rapid.IntRange(-1, i-1).Draw(t, "parent"), tokens: []messages.Token{messages.Token(i), 7}}
-		n.hash = messages.Hash{15: byte(i + 1)}
+		n.hash = kvevents.Hash{15: byte(i + 1)}
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
 		case 0:
 			n.tokens = n.tokens[:1] // stored in part
@@ -77,22 +78,22 @@ func newModel(t *rapid.T) *model {
 	return m
 }
 
-func (m *model) tell(e messages.Event) {
+func (m *model) tell(e kvevents.Event) {
 	e.ID = m.next
 	m.next++
 	m.kept = append(m.kept, e)
 }
 
 // event stores consecutive nodes in a pool, in which none of them is.
-func (m *model) event(pool int, chain []int) messages.Event {
+func (m *model) event(pool int, chain []int) kvevents.Event {
 	first := m.nodes[chain[0]]
-	e := messages.Event{Type: messages.EventStored, Pool: messages.PoolID(pool), Namespace: first.ns}
+	e := kvevents.Event{Type: kvevents.EventStored, Pool: messages.PoolID(pool), Namespace: first.ns}
 	if first.parent >= 0 {
 		e.Parent, e.HasParent = m.nodes[first.parent].hash, true
 	}
 	for _, i := range chain {
 		n := &m.nodes[i]
-		e.Blocks = append(e.Blocks, messages.StoredBlock{
+		e.Blocks = append(e.Blocks, kvevents.StoredBlock{
 			Hash: n.hash, Tokens: n.tokens, Covers: n.covers, Tier: n.held[pool].tier, Priority: n.held[pool].priority,
 		})
 	}
@@ -130,7 +131,7 @@ func (m *model) remove(t *rapid.T) {
 	pool, i := m.draw(t)
 	if n := &m.nodes[i]; n.held[pool].held {
 		n.held[pool] = holding{}
-		m.tell(messages.Event{Type: messages.EventRemoved, Pool: messages.PoolID(pool), Hashes: []messages.Hash{n.hash}})
+		m.tell(kvevents.Event{Type: kvevents.EventRemoved, Pool: messages.PoolID(pool), Hashes: []kvevents.Hash{n.hash}})
 	}
 }
 
@@ -140,7 +141,7 @@ func (m *model) update(t *rapid.T) {
 	if !h.held {
 		return
 	}
-	e := messages.Event{Type: messages.EventUpdated, Pool: messages.PoolID(pool), Hash: m.nodes[i].hash}
+	e := kvevents.Event{Type: kvevents.EventUpdated, Pool: messages.PoolID(pool), Hash: m.nodes[i].hash}
 	if rapid.Bool().Draw(t, "tier") {
 		h.tier = messages.Secondary - h.tier
 		e.TierChanged, e.NewTier = true, h.tier
@@ -156,11 +157,11 @@ func (m *model) reset(*rapid.T) {
 		for p := range m.nodes[i].held {
 			if m.nodes[i].held[p].held {
 				m.nodes[i].held[p] = holding{}
-				m.tell(messages.Event{Type: messages.EventRemoved, Pool: messages.PoolID(p), Hashes: []messages.Hash{m.nodes[i].hash}})
+				m.tell(kvevents.Event{Type: kvevents.EventRemoved, Pool: messages.PoolID(p), Hashes: []kvevents.Hash{m.nodes[i].hash}})
 			}
 		}
 	}
-	m.tell(messages.Event{Type: messages.EventCleared})
+	m.tell(kvevents.Event{Type: kvevents.EventCleared})
 }
 
 // lose drops the events that no one has followed yet.
@@ -174,13 +175,13 @@ func (m *model) draw(t *rapid.T) (pool, i int) {
 }
 
 func (m *model) follow(t *rapid.T) {
-	batch := messages.EventBatch{Events: m.kept, Lost: m.lost}
+	batch := kvevents.EventBatch{Events: m.kept, Lost: m.lost}
 	stale := m.lost > 0 || m.view.Stale()
 	m.kept, m.lost = nil, 0
 	changes, err := m.view.Follow(batch)
 	if stale {
 		require.ErrorIs(t, err, events.ErrStale)
-		batch = messages.EventBatch{Snapshot: true, Next: m.next}
+		batch = kvevents.EventBatch{Snapshot: true, Next: m.next}
 		for i := range m.nodes {
 			for p := range m.nodes[i].held {
 				if m.nodes[i].held[p].held {
@@ -315,7 +316,7 @@ func TestViewWithBlocksOfOneName(t *testing.T) {
 		m.view.namer = fewNames{}
 		defer func() { collisions += m.view.Collisions() }()
 		follow := func(t *rapid.T) {
-			changes, err := m.view.Follow(messages.EventBatch{Events: m.kept})
+			changes, err := m.view.Follow(kvevents.EventBatch{Events: m.kept})
 			require.NoError(t, err)
 			m.kept = nil
 			for i := range changes {

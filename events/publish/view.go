@@ -8,6 +8,7 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -40,7 +41,7 @@ type View struct {
 
 	// blocks are by the engine's hashes, which are long enough to be taken for unique:
 	// the engine compares tokens, so two blocks of one hash would be stored as two.
-	blocks map[messages.Hash]*block
+	blocks map[kvevents.Hash]*block
 	// root is the parent of all blocks that begin a prompt. It is published, so that
 	// these need no case of their own.
 	root  *block
@@ -75,7 +76,7 @@ func New(c Config) (*View, error) {
 	// All pools of an engine have the same blocks, so the first one's size is that of all.
 	v := &View{
 		size: counted[0].TokensPerBlock, only: c.Only, namer: n,
-		blocks: map[messages.Hash]*block{}, names: map[uint64]*block{}, waiting: map[uint64][]*block{},
+		blocks: map[kvevents.Hash]*block{}, names: map[uint64]*block{}, waiting: map[uint64][]*block{},
 		root:  &block{known: true, published: true, digest: n.root()},
 		sizes: make([]events.PoolPages, len(counted)),
 	}
@@ -122,7 +123,7 @@ func (v *View) Resize(pool messages.PoolID, pages events.PoolPages) {
 // published blocks. The changes refer to memory of the view, which is not written to
 // again. If events are missing it answers events.ErrStale and changes nothing until it
 // follows a snapshot.
-func (v *View) Follow(batch messages.EventBatch) ([]Change, error) {
+func (v *View) Follow(batch kvevents.EventBatch) ([]Change, error) {
 	if batch.Snapshot {
 		return v.restart(batch), nil
 	}
@@ -150,7 +151,7 @@ func (v *View) Follow(batch messages.EventBatch) ([]Change, error) {
 // changes are the difference and not everything again.
 // The cost is a sort of all known blocks. The order of their hashes stands for the order
 // of the events, which the lost events would have had.
-func (v *View) restart(batch messages.EventBatch) []Change {
+func (v *View) restart(batch kvevents.EventBatch) []Change {
 	v.next, v.stale = batch.Next, false
 	for _, b := range v.sorted() {
 		for i := range b.held {
@@ -167,8 +168,8 @@ func (v *View) restart(batch messages.EventBatch) []Change {
 // apply changes what the pools hold by one event; reconcile publishes it.
 // An event of one pool says nothing of the others, so nothing is published here: a batch
 // that stores a block in two pools would be told of twice.
-func (v *View) apply(e *messages.Event) {
-	if e.Type == messages.EventCleared {
+func (v *View) apply(e *kvevents.Event) {
+	if e.Type == kvevents.EventCleared {
 		v.cleared = true
 		return
 	}
@@ -178,11 +179,11 @@ func (v *View) apply(e *messages.Event) {
 		return
 	}
 	switch e.Type {
-	case messages.EventCreated:
+	case kvevents.EventCreated:
 		v.Resize(e.Pool, events.PoolPages{Primary: e.PrimaryPages, Secondary: e.SecondaryPages})
-	case messages.EventStored:
+	case kvevents.EventStored:
 		v.store(e, pool)
-	case messages.EventRemoved:
+	case kvevents.EventRemoved:
 		// A hash that is not known, or was never held, is a contradiction that
 		// events.Mirror reports. A reader outside can do nothing about it.
 		for _, h := range e.Hashes {
@@ -191,7 +192,7 @@ func (v *View) apply(e *messages.Event) {
 				v.touch(b)
 			}
 		}
-	case messages.EventUpdated:
+	case kvevents.EventUpdated:
 		b := v.blocks[e.Hash]
 		if b == nil {
 			return
@@ -207,7 +208,7 @@ func (v *View) apply(e *messages.Event) {
 
 // store notes that a pool holds consecutive blocks.
 // The blocks of an event follow one another, so each is the parent of the next.
-func (v *View) store(e *messages.Event, pool int) {
+func (v *View) store(e *kvevents.Event, pool int) {
 	parent := v.root
 	if e.HasParent {
 		// The parent may be unknown: the engine stores blocks behind one that all
@@ -251,7 +252,7 @@ func (v *View) TokensPerBlock() int { return v.size }
 // those of events.Names.
 // A published block has a published parent, so the search ends at the first gap. Salts
 // and adapters are in the names already.
-func (v *View) Match(names []messages.Hash) int {
+func (v *View) Match(names []kvevents.Hash) int {
 	for i, h := range names {
 		if b := v.blocks[h]; b == nil || !b.published {
 			return i
@@ -261,7 +262,7 @@ func (v *View) Match(names []messages.Hash) int {
 }
 
 // Tier says where a block is that is published.
-func (v *View) Tier(name messages.Hash) (t messages.Tier, published bool) {
+func (v *View) Tier(name kvevents.Hash) (t messages.Tier, published bool) {
 	b := v.blocks[name]
 	if b == nil || !b.published {
 		return 0, false

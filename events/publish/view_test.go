@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -27,22 +28,22 @@ func newEngine(t *testing.T, c Config) *engine {
 	return &engine{t: t, view: v}
 }
 
-func name(n byte) messages.Hash { return messages.Hash{15: n} }
+func name(n byte) kvevents.Hash { return kvevents.Hash{15: n} }
 
 // stored stores the blocks one after the other, behind parent unless it is 0.
-func stored(parent byte, names ...byte) messages.Event {
-	e := messages.Event{Type: messages.EventStored}
+func stored(parent byte, names ...byte) kvevents.Event {
+	e := kvevents.Event{Type: kvevents.EventStored}
 	if parent != 0 {
 		e.Parent, e.HasParent = name(parent), true
 	}
 	for _, n := range names {
-		e.Blocks = append(e.Blocks, messages.StoredBlock{Hash: name(n), Tokens: []messages.Token{messages.Token(n), 0}, Priority: 35})
+		e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: name(n), Tokens: []messages.Token{messages.Token(n), 0}, Priority: 35})
 	}
 	return e
 }
 
-func removed(names ...byte) messages.Event {
-	e := messages.Event{Type: messages.EventRemoved}
+func removed(names ...byte) kvevents.Event {
+	e := kvevents.Event{Type: kvevents.EventRemoved}
 	for _, n := range names {
 		e.Hashes = append(e.Hashes, name(n))
 	}
@@ -50,12 +51,12 @@ func removed(names ...byte) messages.Event {
 }
 
 // follow passes events to the view and returns what it tells, in short.
-func (e *engine) follow(list ...messages.Event) (out []string) {
+func (e *engine) follow(list ...kvevents.Event) (out []string) {
 	for i := range list {
 		list[i].ID = e.next
 		e.next++
 	}
-	changes, err := e.view.Follow(messages.EventBatch{Events: list})
+	changes, err := e.view.Follow(kvevents.EventBatch{Events: list})
 	require.NoError(e.t, err)
 	require.NoError(e.t, e.view.Check())
 	return draw(changes)
@@ -83,7 +84,7 @@ func TestASubtreeGoesAndComesWithItsParent(t *testing.T) {
 	assert.Equal(t, []string{"removed 4 3 2 1"}, sorted(e.follow(removed(1))))
 	assert.Equal(t, 3, e.view.Known()-1)
 	assert.Equal(t, []string{"stored 1 2 3", "stored 4 behind 1"}, e.follow(stored(0, 1)))
-	assert.Equal(t, 3, e.view.Match([]messages.Hash{name(1), name(2), name(3), name(9)}))
+	assert.Equal(t, 3, e.view.Match([]kvevents.Hash{name(1), name(2), name(3), name(9)}))
 }
 
 // sorted makes one order of the two in which siblings may go.
@@ -102,7 +103,7 @@ func TestABatchIsToldByItsResult(t *testing.T) {
 	e.follow(stored(0, 1))
 	assert.Empty(t, e.follow(removed(1), stored(0, 1)))
 	assert.Equal(t, []string{"removed 1", "cleared", "stored 2"},
-		e.follow(removed(1), messages.Event{Type: messages.EventCleared}, stored(0, 2)))
+		e.follow(removed(1), kvevents.Event{Type: kvevents.EventCleared}, stored(0, 2)))
 }
 
 // A block whose parent was never stored waits for it.
@@ -117,8 +118,8 @@ func TestABlockBehindAnUnknownParentWaits(t *testing.T) {
 
 func TestAMovedBlockIsOnHostIfOnePoolSaysSo(t *testing.T) {
 	e := newEngine(t, Config{Pools: modelPools()})
-	on := func(p messages.PoolID, ev messages.Event) messages.Event { ev.Pool = p; return ev }
-	move := messages.Event{Type: messages.EventUpdated, Hash: name(1), TierChanged: true, NewTier: messages.Secondary}
+	on := func(p messages.PoolID, ev kvevents.Event) kvevents.Event { ev.Pool = p; return ev }
+	move := kvevents.Event{Type: kvevents.EventUpdated, Hash: name(1), TierChanged: true, NewTier: messages.Secondary}
 	assert.Empty(t, e.follow(on(1, stored(0, 1)), on(0, stored(0, 1))), "pool 2 has not stored it")
 	assert.Equal(t, []string{"stored 1"}, e.follow(on(2, stored(0, 1))))
 	assert.Equal(t, []string{"moved 1"}, e.follow(on(1, move)))
@@ -151,15 +152,15 @@ func TestPoolsThatCount(t *testing.T) {
 // The sizes of pools are told when they change, as the least of those that count.
 func TestSizesAreTold(t *testing.T) {
 	e := newEngine(t, Config{Pools: modelPools()})
-	created := func(p messages.PoolID, n int) messages.Event {
-		return messages.Event{Type: messages.EventCreated, Pool: p, PrimaryPages: n, SecondaryPages: 2 * n}
+	created := func(p messages.PoolID, n int) kvevents.Event {
+		return kvevents.Event{Type: kvevents.EventCreated, Pool: p, PrimaryPages: n, SecondaryPages: 2 * n}
 	}
-	changes, err := e.view.Follow(messages.EventBatch{Events: []messages.Event{created(0, 1)}})
+	changes, err := e.view.Follow(kvevents.EventBatch{Events: []kvevents.Event{created(0, 1)}})
 	require.NoError(t, err)
 	assert.Empty(t, changes)
 	e.next = 1
 	e.follow(created(1, 8))
-	changes, err = e.view.Follow(messages.EventBatch{Events: []messages.Event{{ID: 2, Type: messages.EventCreated, Pool: 2, PrimaryPages: 6, SecondaryPages: 20}}})
+	changes, err = e.view.Follow(kvevents.EventBatch{Events: []kvevents.Event{{ID: 2, Type: kvevents.EventCreated, Pool: 2, PrimaryPages: 6, SecondaryPages: 20}}})
 	require.NoError(t, err)
 	assert.Equal(t, []Change{{Kind: Created, Pages: events.PoolPages{Primary: 6, Secondary: 16}}}, changes)
 }
@@ -169,10 +170,10 @@ func TestSizesAreTold(t *testing.T) {
 func TestAGapNeedsASnapshot(t *testing.T) {
 	e := newEngine(t, Config{})
 	e.follow(stored(0, 1, 2))
-	_, err := e.view.Follow(messages.EventBatch{Events: []messages.Event{{ID: 9, Type: messages.EventCleared}}})
+	_, err := e.view.Follow(kvevents.EventBatch{Events: []kvevents.Event{{ID: 9, Type: kvevents.EventCleared}}})
 	require.ErrorIs(t, err, events.ErrStale)
 	assert.Equal(t, "2 of 2 blocks published, next event 1, stale", e.view.String())
-	changes, err := e.view.Follow(messages.EventBatch{Snapshot: true, Next: 12, Events: []messages.Event{stored(0, 1), stored(0, 3)}})
+	changes, err := e.view.Follow(kvevents.EventBatch{Snapshot: true, Next: 12, Events: []kvevents.Event{stored(0, 1), stored(0, 3)}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"removed 2", "stored 3"}, draw(changes))
 	assert.Equal(t, []string{"stored 1", "stored 3"}, draw(e.view.All()))

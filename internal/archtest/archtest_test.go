@@ -199,6 +199,25 @@ func TestPromotedMethodsCount(t *testing.T) {
 	}, "internal.whole has 61 methods, at most 60")
 }
 
+// Package messages may export 95 names, counted over its files: types, functions,
+// constants and variables, but no methods, nothing of its tests and of packages below.
+func TestAPackageWithManyNames(t *testing.T) {
+	constants := "const (\n"
+	for i := range 92 {
+		constants += fmt.Sprintf("\tName%d = iota\n", i)
+	}
+	const more = "type Type int\nfunc (Type) Method() {}\nvar Variable, variable int\nfunc Function() {}\n"
+	files := map[string]string{
+		"messages/a.go":           "// Package messages.\npackage messages\n" + constants + ")\n",
+		"messages/b.go":           "package messages\n" + more,
+		"messages/a_test.go":      "package messages\nconst Test = 1\n",
+		"messages/inspect/doc.go": "// Package inspect.\npackage inspect\nconst Below = 1\n",
+	}
+	expect(t, files, "")
+	files["messages/b.go"] += "const Last = 1\n"
+	expect(t, files, "messages exports 96 names, at most 95")
+}
+
 func TestFoldersThatHoldNoPackage(t *testing.T) {
 	expect(t, map[string]string{"testdata/a.go": "package", "tree/testdata/a.go": "package", ".git/a.go": "package", "_old/a.go": "package"}, "")
 }

@@ -29,7 +29,7 @@ type source struct {
 func Check(root fs.FS, module string) ([]string, error) {
 	var problems []string
 	documented := map[string]bool{}
-	methods := newMethodSets()
+	methods, names := newMethodSets(), exported{}
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -51,6 +51,7 @@ func Check(root fs.FS, module string) ([]string, error) {
 		if !s.isTest() {
 			documented[s.dir] = documented[s.dir] || s.file.Doc != nil
 			methods.add(s)
+			names.add(s)
 		}
 		return nil
 	})
@@ -60,6 +61,7 @@ func Check(root fs.FS, module string) ([]string, error) {
 		}
 	}
 	problems = append(problems, methods.problems()...)
+	problems = append(problems, names.problems()...)
 	sort.Strings(problems)
 	return problems, err
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Engine is what a host asks of an engine, whichever stands behind it: the real
@@ -27,9 +29,9 @@ type Engine interface {
 	Reset(context.Context) error
 	Rebalance(context.Context, map[string]float64) (messages.Rebalanced, error)
 
-	Stats(context.Context) (messages.Stats, error)
-	Events(context.Context) (messages.EventBatch, error)
-	Snapshot(context.Context) (messages.EventBatch, error)
+	Stats(context.Context) (inspect.Stats, error)
+	Events(context.Context) (kvevents.EventBatch, error)
+	Snapshot(context.Context) (kvevents.EventBatch, error)
 	Contents(context.Context) ([]protocol.Content, error)
 	Check(context.Context) error
 	Pools() []messages.PoolInfo

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // symbol is a token as it is compared: its id and, where an item covers it, the
@@ -169,8 +170,8 @@ func (o *Oracle) setPriority(b *block, to messages.Priority) {
 	}
 	for _, p := range o.pool {
 		if b.at[p.id] != nil {
-			o.emit(messages.Event{
-				Type: messages.EventUpdated, Pool: messages.PoolID(p.id), Hash: hash(b.namespace, b.key),
+			o.emit(kvevents.Event{
+				Type: kvevents.EventUpdated, Pool: messages.PoolID(p.id), Hash: hash(b.namespace, b.key),
 				OldPriority: from, NewPriority: to,
 			})
 		}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // PoolConfig is one pool: the layers that share window and KV heads, or the
@@ -62,7 +64,7 @@ type Oracle struct {
 	requests, promptTokens, reusedTokens int64
 
 	storeTier *StoreTier
-	events    []messages.Event
+	events    []kvevents.Event
 	nextEvent uint64
 	lost      uint64
 
@@ -77,7 +79,7 @@ type pool struct {
 	id       int
 	device   []*page
 	host     []*page
-	counters messages.PoolCounters
+	counters inspect.PoolCounters
 }
 
 // page is a piece of memory. Who holds it is found by looking at everybody.
@@ -112,8 +114,8 @@ func New(cfg Config) *Oracle {
 			p.host = append(p.host, &page{number: n, tier: messages.Secondary})
 		}
 		o.pool = append(o.pool, p)
-		o.emit(messages.Event{
-			Type: messages.EventCreated, Pool: messages.PoolID(i),
+		o.emit(kvevents.Event{
+			Type: kvevents.EventCreated, Pool: messages.PoolID(i),
 			PrimaryPages: pc.Primary, SecondaryPages: pc.Secondary,
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // holder is one reference: a table entry of a sequence.
@@ -72,8 +73,8 @@ func (o *Oracle) available(p *pool, claimed map[*page]bool) int {
 }
 
 // counts counts the pages of one tier by their state.
-func (o *Oracle) counts(p *pool, pages []*page) messages.PageCounts {
-	c := messages.PageCounts{Total: len(pages)}
+func (o *Oracle) counts(p *pool, pages []*page) inspect.PageCounts {
+	c := inspect.PageCounts{Total: len(pages)}
 	for _, pg := range pages {
 		switch {
 		case o.used(p, pg):

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // play is a small world with four tokens a block and the words that the tests
@@ -118,7 +119,7 @@ func (b *play) found(tokens []messages.Token) messages.Found {
 	return f
 }
 
-func (b *play) pool(i int) messages.PoolStats {
+func (b *play) pool(i int) inspect.PoolStats {
 	s, err := b.Stats(context.Background())
 	require.NoError(b.t, err)
 	return s.Pools[i]

@@ -12,6 +12,8 @@ import (
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // headCounts reads one number for all layers, or a list of one for each.
@@ -286,11 +288,11 @@ func (s *script) reuse(a messages.Admitted) object {
 	return o
 }
 
-func countsOf(c messages.PageCounts) object {
+func countsOf(c inspect.PageCounts) object {
 	return object{"total": c.Total, "used": c.Used, "cached": c.Cached, "free": c.Free}
 }
 
-func (s *script) stats(st messages.Stats) object {
+func (s *script) stats(st inspect.Stats) object {
 	pools, counters := object{}, object{}
 	for _, p := range st.Pools {
 		pools[p.Name] = object{"primary": countsOf(p.Primary), "secondary": countsOf(p.Secondary)}
@@ -310,14 +312,14 @@ func (s *script) stats(st messages.Stats) object {
 	}}
 }
 
-func (s *script) eventList(b messages.EventBatch) object {
+func (s *script) eventList(b kvevents.EventBatch) object {
 	list := []any{}
 	for _, e := range b.Events {
 		o := object{"id": e.ID, "type": string(e.Type), "pool": s.pools[e.Pool].Name}
 		switch e.Type {
-		case messages.EventCreated:
+		case kvevents.EventCreated:
 			o["primary_pages"], o["secondary_pages"] = e.PrimaryPages, e.SecondaryPages
-		case messages.EventStored:
+		case kvevents.EventStored:
 			o["parent"] = nil
 			if e.HasParent {
 				o["parent"] = hex.EncodeToString(e.Parent[:])
@@ -329,20 +331,20 @@ func (s *script) eventList(b messages.EventBatch) object {
 				})
 			}
 			o["blocks"] = blocks
-		case messages.EventRemoved:
+		case kvevents.EventRemoved:
 			var hashes []string
 			for _, h := range e.Hashes {
 				hashes = append(hashes, hex.EncodeToString(h[:]))
 			}
 			o["hashes"] = hashes
-		case messages.EventUpdated:
+		case kvevents.EventUpdated:
 			o["hash"] = hex.EncodeToString(e.Hash[:])
 			if e.TierChanged {
 				o["tier"] = []string{e.OldTier.String(), e.NewTier.String()}
 			} else {
 				o["priority"] = []int{int(e.OldPriority), int(e.NewPriority)}
 			}
-		case messages.EventCleared:
+		case kvevents.EventCleared:
 			delete(o, "pool")
 		}
 		list = append(list, o)

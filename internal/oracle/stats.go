@@ -8,18 +8,19 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Stats is the state of the model.
-func (o *Oracle) Stats(context.Context) (messages.Stats, error) {
+func (o *Oracle) Stats(context.Context) (inspect.Stats, error) {
 	if err := o.begin(); err != nil {
-		return messages.Stats{}, err
+		return inspect.Stats{}, err
 	}
-	s := messages.Stats{
+	s := inspect.Stats{
 		Requests: o.requests, PromptTokens: o.promptTokens, ReusedTokens: o.reusedTokens, Sequences: len(o.sequences),
 	}
 	for _, p := range o.pool {
-		s.Pools = append(s.Pools, messages.PoolStats{
+		s.Pools = append(s.Pools, inspect.PoolStats{
 			Name: p.Name, Primary: o.counts(p, p.device), Secondary: o.counts(p, p.host), PoolCounters: p.counters,
 		})
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // pin holds spots, in whichever tier they are.
@@ -190,7 +191,7 @@ func (o *Oracle) Reset(context.Context) error {
 		}
 	}
 	if len(o.blocks) == 0 {
-		o.emit(messages.Event{Type: messages.EventCleared})
+		o.emit(kvevents.Event{Type: kvevents.EventCleared})
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 func (b *play) pin(tokens []messages.Token) messages.Pinned {
@@ -36,7 +38,7 @@ func TestAPinHoldsWholeBlocksInEitherTier(t *testing.T) {
 	_, err = c.Prefetch(ctx, prefix(count(1, 4)))
 	require.NoError(t, err)
 	require.Equal(t, 1, c.pool(0).Primary.Used)
-	require.Equal(t, messages.PageCounts{Total: 1, Cached: 1}, c.pool(0).Secondary)
+	require.Equal(t, inspect.PageCounts{Total: 1, Cached: 1}, c.pool(0).Secondary)
 	require.NoError(t, c.Unpin(ctx, q.Pin))
 	c.code(messages.ErrUnknownPin, c.Unpin(ctx, q.Pin))
 	require.Equal(t, 0, c.pool(0).Primary.Used)
@@ -100,20 +102,20 @@ func TestResetForgetsByPoolWhatNoSequenceHolds(t *testing.T) {
 	b.pin(count(51, 4))
 	b.typesOf()
 	require.NoError(t, b.Reset(ctx))
-	require.Equal(t, map[messages.EventType]int{messages.EventRemoved: 2 + 2}, b.typesOf())
-	require.Equal(t, messages.PageCounts{Total: 8, Used: 1, Free: 7}, b.pool(0).Primary)
-	require.Equal(t, messages.PageCounts{Total: 8, Used: 3, Free: 5}, b.pool(1).Primary)
+	require.Equal(t, map[kvevents.EventType]int{kvevents.EventRemoved: 2 + 2}, b.typesOf())
+	require.Equal(t, inspect.PageCounts{Total: 8, Used: 1, Free: 7}, b.pool(0).Primary)
+	require.Equal(t, inspect.PageCounts{Total: 8, Used: 3, Free: 5}, b.pool(1).Primary)
 	_, err := b.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Reset(ctx))
-	require.Equal(t, map[messages.EventType]int{messages.EventRemoved: 1 + 3, messages.EventCleared: 1}, b.typesOf())
+	require.Equal(t, map[kvevents.EventType]int{kvevents.EventRemoved: 1 + 3, kvevents.EventCleared: 1}, b.typesOf())
 }
 
 // typesOf takes the events and counts them by type.
-func (b *play) typesOf() map[messages.EventType]int {
+func (b *play) typesOf() map[kvevents.EventType]int {
 	batch, err := b.Events(ctx)
 	require.NoError(b.t, err)
-	n := map[messages.EventType]int{}
+	n := map[kvevents.EventType]int{}
 	for _, e := range batch.Events {
 		n[e.Type]++
 	}
@@ -126,9 +128,9 @@ func TestATakeoverAndAnOrphanAreTold(t *testing.T) {
 	b.typesOf()
 	a := b.enter(messages.AdmitRequest{Tokens: count(1, 7)})
 	require.Equal(t, messages.PartialTakeover, a.Reuse[0].PartialReuse)
-	require.Equal(t, map[messages.EventType]int{messages.EventRemoved: 1}, b.typesOf())
+	require.Equal(t, map[kvevents.EventType]int{kvevents.EventRemoved: 1}, b.typesOf())
 	b.let(a.Sequence) // nothing but what was reused was computed: stored again
-	require.Equal(t, map[messages.EventType]int{messages.EventStored: 1}, b.typesOf())
+	require.Equal(t, map[kvevents.EventType]int{kvevents.EventStored: 1}, b.typesOf())
 	require.Equal(t, 6, b.found(count(1, 7)).MatchedTokens)
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // PoolWork is one batch of operations for one pool, applied in order.
@@ -20,7 +21,7 @@ type PoolWork struct {
 
 // PoolPages counts the device pages of a pool.
 type PoolPages struct {
-	messages.PageCounts
+	inspect.PageCounts
 	// Held counts the pages that sequences and pins hold, without those that only
 	// chunked prefills hold and their reservations cover. Held ≤ Used.
 	Held int

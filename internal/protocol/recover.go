@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // The messages of this file rebuild actors after a failure. The coordinator
@@ -74,5 +75,5 @@ type RebuildHost struct {
 	Kept  [][]KeptPage
 	Pages []int // device pages, by PoolID
 
-	Counts []messages.PageCounts
+	Counts []inspect.PageCounts
 }

@@ -112,7 +112,7 @@ func (p *Page) fresh(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stats, view := messages.ReadStats{}, inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: cells}}
+	stats, view := inspect.ReadStats{}, inspect.ReadOverview{Limits: inspect.OverviewLimits{Pages: cells}}
 	if now.Sub(l.treeAt) >= treeInterval {
 		view.Limits.Nodes = nodes
 	}
@@ -140,7 +140,7 @@ func (p *Page) fresh(ctx context.Context) error {
 }
 
 // describe makes an answer of what the engine and the recorder say.
-func (p *Page) describe(s *messages.Stats, o *inspect.Overview, now time.Time) Answer {
+func (p *Page) describe(s *inspect.Stats, o *inspect.Overview, now time.Time) Answer {
 	a := Answer{
 		Title: p.o.Title, Time: float64(now.UnixNano()) / 1e9, Requests: s.Requests, PromptTokens: s.PromptTokens,
 		ReusedTokens: s.ReusedTokens, Sequences: s.Sequences, Rounds: s.Rounds, Restarts: s.Restarts, Pools: []PoolAnswer{},
@@ -159,7 +159,7 @@ func (p *Page) describe(s *messages.Stats, o *inspect.Overview, now time.Time) A
 	return a
 }
 
-func (p *Page) pool(i int, s *messages.PoolStats) PoolAnswer {
+func (p *Page) pool(i int, s *inspect.PoolStats) PoolAnswer {
 	a := PoolAnswer{
 		Name: s.Name, Evicted: s.Evicted, Offloaded: s.Offloaded, Onboarded: s.Onboarded, Dropped: s.Dropped,
 		BytesOffloaded: s.BytesOffloaded, BytesOnboarded: s.BytesOnboarded,

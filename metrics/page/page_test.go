@@ -28,7 +28,7 @@ type engine struct{ err error }
 
 func (e engine) Do(_ context.Context, request messages.Request) error {
 	switch m := request.(type) {
-	case *messages.ReadStats:
+	case *inspect.ReadStats:
 		m.Stats = stats()
 	case *inspect.ReadOverview:
 		m.Overview = overview(m.Limits)
@@ -63,13 +63,13 @@ func overview(l inspect.OverviewLimits) inspect.Overview {
 	return o
 }
 
-func stats() messages.Stats {
-	return messages.Stats{
+func stats() inspect.Stats {
+	return inspect.Stats{
 		Requests: 1234, PromptTokens: 80000, ReusedTokens: 60000, Sequences: 7, Restarts: 2,
-		Pools: []messages.PoolStats{{
-			Name: "wfullh8", Primary: messages.PageCounts{Total: 1_000_000, Used: 400_000, Cached: 500_000, Free: 100_000},
-			Secondary:    messages.PageCounts{Total: 50, Cached: 20, Free: 30},
-			PoolCounters: messages.PoolCounters{Evicted: 31, Offloaded: 21, Onboarded: 11, Dropped: 5},
+		Pools: []inspect.PoolStats{{
+			Name: "wfullh8", Primary: inspect.PageCounts{Total: 1_000_000, Used: 400_000, Cached: 500_000, Free: 100_000},
+			Secondary:    inspect.PageCounts{Total: 50, Cached: 20, Free: 30},
+			PoolCounters: inspect.PoolCounters{Evicted: 31, Offloaded: 21, Onboarded: 11, Dropped: 5},
 		}},
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // StageObserver makes a function for actors.WithStageObserver: Observer with a span for each
 // stage of the call below that of the call, such as kvactor.stage.match. It takes the place
 // of Observer.
-func StageObserver(t trace.Tracer) func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error) {
-	return func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error) {
+func StageObserver(t trace.Tracer) func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error) {
+	return func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error) {
 		ended := time.Now()
 		began := ended
 		if len(stages) > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // The stages of an engine's admissions follow one another inside the span of the call.
@@ -59,15 +60,15 @@ func TestStagesOfAnEngine(t *testing.T) {
 // A tracer that takes no samples makes no spans of stages.
 func TestStagesThatAreNotSampled(t *testing.T) {
 	observe := StageObserver(noop.NewTracerProvider().Tracer(""))
-	observe(t.Context(), &messages.Admit{}, []messages.StageMark{{Stage: messages.StageQueue, Began: time.Now()}}, nil)
-	observe(t.Context(), &messages.ReadStats{}, nil, nil)
+	observe(t.Context(), &messages.Admit{}, []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}}, nil)
+	observe(t.Context(), &inspect.ReadStats{}, nil, nil)
 }
 
 // What an observer of stages costs beside the engine.
 func BenchmarkStageObserver(b *testing.B) {
 	observe := StageObserver(noop.NewTracerProvider().Tracer(""))
 	m := &messages.Append{}
-	stages := []messages.StageMark{{Stage: messages.StageQueue, Began: time.Now()}, {Stage: messages.StageTake, Began: time.Now()}}
+	stages := []inspect.StageMark{{Stage: inspect.StageQueue, Began: time.Now()}, {Stage: inspect.StageTake, Began: time.Now()}}
 	for b.Loop() {
 		observe(b.Context(), m, stages, nil)
 	}

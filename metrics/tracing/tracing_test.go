@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // observed are the spans of one call.
@@ -68,6 +69,6 @@ func TestRefusalsAndFaults(t *testing.T) {
 
 // Reading the state is no work of the engine's, and makes no span.
 func TestReadsMakeNoSpans(t *testing.T) {
-	_, spans := observed(t, &messages.ReadStats{}, nil)
+	_, spans := observed(t, &inspect.ReadStats{}, nil)
 	assert.Empty(t, spans)
 }

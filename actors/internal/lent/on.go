@@ -81,11 +81,11 @@ func (l *Ledger) Recall() {
 }
 
 // Copy returns a deep copy of a host's request, for the engine to serve in its
-// place. What is no request of package messages is returned itself: answers between
-// actors may contain what they share.
+// place. What is no request of package messages or of one below it is returned itself:
+// answers between actors may contain what they share.
 func Copy(request any) any {
 	v := reflect.ValueOf(request)
-	if v.Kind() != reflect.Pointer || v.IsNil() || !strings.HasSuffix(v.Type().Elem().PkgPath(), "/messages") {
+	if v.Kind() != reflect.Pointer || v.IsNil() || !strings.Contains(v.Type().Elem().PkgPath()+"/", "/kvactor/messages/") {
 		return request
 	}
 	return deep(v).Interface()

@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/actors/mailbox"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/offloader"
 )
 
@@ -34,10 +35,10 @@ type Settings struct {
 	// OnCall is told of each call; nil: no one is.
 	OnCall func(ctx context.Context, request messages.Request, began time.Time, err error)
 	// OnStages is told of the stages of each call; nil: no one is.
-	OnStages func(ctx context.Context, request messages.Request, stages []messages.StageMark, err error)
+	OnStages func(ctx context.Context, request messages.Request, stages []inspect.StageMark, err error)
 	// OnPageTime is told of pages whose numbers are multiples of PageSample; nil: of none.
 	PageSample int
-	OnPageTime func(messages.PageTime)
+	OnPageTime func(inspect.PageTime)
 	Store      any // *actors.StoreConfig; nil: there is none
 	// Handover is an *actors.HandoverConfig; nil: the defaults.
 	Handover any

@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/events/publish"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -103,12 +104,12 @@ func newHybrid(t *testing.T, m kvactor.Model, limits []int) *host {
 
 // wanted are the blocks that should be published, with their tiers, by the definition: whole
 // blocks that every counted pool holds, behind others that are published.
-func (h *host) wanted(counted []messages.PoolID) map[messages.Hash]messages.Tier {
+func (h *host) wanted(counted []messages.PoolID) map[kvevents.Hash]messages.Tier {
 	blocks, err := h.engine.Actors().Contents(h.t.Context())
 	require.NoError(h.t, err)
 	prefix := make([][]messages.Token, len(blocks))
 	public := make([]bool, len(blocks))
-	want := map[messages.Hash]messages.Tier{}
+	want := map[kvevents.Hash]messages.Tier{}
 	for i, b := range blocks {
 		behind := b.Parent < 0 || public[b.Parent]
 		if b.Parent >= 0 {

@@ -11,16 +11,18 @@ import (
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/events/publish"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Source is what a publisher asks of an engine. *kvactor.Engine is one.
 // It has a reader of its own, so that other readers of the engine lose nothing to it.
 type Source interface {
-	OpenReader(ctx context.Context) (messages.ReaderID, error)
-	CloseReader(ctx context.Context, reader messages.ReaderID) error
-	Events(ctx context.Context, reader messages.ReaderID) (messages.EventBatch, error)
-	Snapshot(ctx context.Context, reader messages.ReaderID) (messages.EventBatch, error)
-	Stats(ctx context.Context) (messages.Stats, error)
+	OpenReader(ctx context.Context) (kvevents.ReaderID, error)
+	CloseReader(ctx context.Context, reader kvevents.ReaderID) error
+	Events(ctx context.Context, reader kvevents.ReaderID) (kvevents.EventBatch, error)
+	Snapshot(ctx context.Context, reader kvevents.ReaderID) (kvevents.EventBatch, error)
+	Stats(ctx context.Context) (inspect.Stats, error)
 }
 
 // Options are what a publisher is made of. The zero values of the last group are
@@ -51,7 +53,7 @@ type Options struct {
 // of goroutines.
 type Publisher struct {
 	o      Options
-	reader messages.ReaderID
+	reader kvevents.ReaderID
 	key    [32]byte // of the names of salted blocks over HTTP
 
 	// polling keeps reads of events apart, so that they are followed in their order. It
@@ -292,14 +294,14 @@ func (p *Publisher) Next() uint64 {
 
 // Match is how many of the leading blocks of a prompt are published; the names are
 // those of events.Names.
-func (p *Publisher) Match(names []messages.Hash) int {
+func (p *Publisher) Match(names []kvevents.Hash) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.view.Match(names)
 }
 
 // Tier says where a block is that is published.
-func (p *Publisher) Tier(name messages.Hash) (t messages.Tier, published bool) {
+func (p *Publisher) Tier(name kvevents.Hash) (t messages.Tier, published bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.view.Tier(name)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 func enabled(o *Options) { o.Config.Enable = true }
@@ -345,9 +346,9 @@ func TestLostEvents(t *testing.T) {
 // lossy loses all events.
 type lossy struct{ Source }
 
-func (l lossy) Events(ctx context.Context, r messages.ReaderID) (messages.EventBatch, error) {
+func (l lossy) Events(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
 	batch, err := l.Source.Events(ctx, r)
-	return messages.EventBatch{Lost: uint64(len(batch.Events))}, err
+	return kvevents.EventBatch{Lost: uint64(len(batch.Events))}, err
 }
 
 // The publisher reads by itself, and ends with the engine.

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // compareEvents takes the events of both and compares them pool by pool. What
@@ -18,7 +19,7 @@ func (r *run) compareEvents(t *rapid.T) {
 	a, ea := r.a.Events(r.ctx)
 	b, eb := r.b.Events(r.ctx)
 	r.same(t, "events", ea, eb, a.Lost, b.Lost)
-	for side, batch := range []messages.EventBatch{a, b} {
+	for side, batch := range []kvevents.EventBatch{a, b} {
 		for _, e := range batch.Events {
 			if d := r.mirrors[side].follow(e); d != "" {
 				t.Fatalf("implementation %d: a mirror cannot follow the event %+v: %s", side, e, d)
@@ -27,7 +28,7 @@ func (r *run) compareEvents(t *rapid.T) {
 	}
 	for pool := range r.config.Pools {
 		// What is stored comes first: it teaches which hash is which.
-		for _, kind := range []func([]messages.Event) []event{stored, moved, repriced, others} {
+		for _, kind := range []func([]kvevents.Event) []event{stored, moved, repriced, others} {
 			r.sameEvents(t, kind(ofPool(a, pool)), kind(ofPool(b, pool)))
 		}
 	}
@@ -38,7 +39,7 @@ func (r *run) compareEvents(t *rapid.T) {
 // to one, in order or, with loose, in any.
 type event struct {
 	text  string
-	names []messages.Hash
+	names []kvevents.Hash
 	loose bool
 }
 
@@ -79,15 +80,15 @@ func drawEvents(all []event) string {
 	return strings.Join(lines, "; ")
 }
 
-func ofPool(b messages.EventBatch, pool int) []messages.Event {
-	return slices.DeleteFunc(slices.Clone(b.Events), func(e messages.Event) bool {
-		return e.Type == messages.EventCleared || int(e.Pool) != pool
+func ofPool(b kvevents.EventBatch, pool int) []kvevents.Event {
+	return slices.DeleteFunc(slices.Clone(b.Events), func(e kvevents.Event) bool {
+		return e.Type == kvevents.EventCleared || int(e.Pool) != pool
 	})
 }
 
-func cleared(b messages.EventBatch) (n int) {
+func cleared(b kvevents.EventBatch) (n int) {
 	for _, e := range b.Events {
-		if e.Type == messages.EventCleared {
+		if e.Type == kvevents.EventCleared {
 			n++
 		}
 	}
@@ -96,9 +97,9 @@ func cleared(b messages.EventBatch) (n int) {
 
 // stored gives the stored events in order. The parent is a name only if there
 // is one.
-func stored(all []messages.Event) (list []event) {
+func stored(all []kvevents.Event) (list []event) {
 	for _, e := range all {
-		if e.Type != messages.EventStored {
+		if e.Type != kvevents.EventStored {
 			continue
 		}
 		x := event{text: fmt.Sprintf("stored, parent %v:", e.HasParent)}
@@ -115,14 +116,14 @@ func stored(all []messages.Event) (list []event) {
 }
 
 // moved gives tier changes and removals in order, removals in a row as one.
-func moved(all []messages.Event) (list []event) {
+func moved(all []kvevents.Event) (list []event) {
 	for i, e := range all {
 		switch {
-		case e.Type == messages.EventUpdated && e.TierChanged:
+		case e.Type == kvevents.EventUpdated && e.TierChanged:
 			if !removedAfter(all[i+1:], e) {
-				list = append(list, event{text: fmt.Sprintf("%v to %v", e.OldTier, e.NewTier), names: []messages.Hash{e.Hash}})
+				list = append(list, event{text: fmt.Sprintf("%v to %v", e.OldTier, e.NewTier), names: []kvevents.Hash{e.Hash}})
 			}
-		case e.Type == messages.EventRemoved:
+		case e.Type == kvevents.EventRemoved:
 			if n := len(list); n > 0 && list[n-1].loose {
 				list[n-1].names = append(list[n-1].names, e.Hashes...)
 			} else {
@@ -135,17 +136,17 @@ func moved(all []messages.Event) (list []event) {
 
 // removedAfter reports whether the next thing that happens to a key that was
 // brought to the device is its removal.
-func removedAfter(rest []messages.Event, e messages.Event) bool {
+func removedAfter(rest []kvevents.Event, e kvevents.Event) bool {
 	if e.NewTier != messages.Primary {
 		return false
 	}
 	for _, next := range rest {
 		switch next.Type {
-		case messages.EventRemoved:
+		case kvevents.EventRemoved:
 			if slices.Contains(next.Hashes, e.Hash) {
 				return true
 			}
-		case messages.EventUpdated:
+		case kvevents.EventUpdated:
 			if next.Hash == e.Hash && next.TierChanged {
 				return false
 			}
@@ -155,10 +156,10 @@ func removedAfter(rest []messages.Event, e messages.Event) bool {
 }
 
 // repriced gives the priority changes, sorted: as one event for each change.
-func repriced(all []messages.Event) (list []event) {
+func repriced(all []kvevents.Event) (list []event) {
 	byText := map[string]*event{}
 	for _, e := range all {
-		if e.Type != messages.EventUpdated || e.TierChanged {
+		if e.Type != kvevents.EventUpdated || e.TierChanged {
 			continue
 		}
 		text := fmt.Sprintf("priority %d to %d", e.OldPriority, e.NewPriority)
@@ -175,10 +176,10 @@ func repriced(all []messages.Event) (list []event) {
 }
 
 // others gives what is left, as it is.
-func others(all []messages.Event) (list []event) {
+func others(all []kvevents.Event) (list []event) {
 	for _, e := range all {
 		switch e.Type {
-		case messages.EventStored, messages.EventRemoved, messages.EventUpdated:
+		case kvevents.EventStored, kvevents.EventRemoved, kvevents.EventUpdated:
 		default:
 			list = append(list, event{text: fmt.Sprint(e.Type, " ", e.PrimaryPages, " ", e.SecondaryPages)})
 		}

@@ -5,11 +5,12 @@ import (
 
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // mirror follows events: by pool, which keys there are, in which tier and at
 // which priority.
-type mirror []map[messages.Hash]key
+type mirror []map[kvevents.Hash]key
 
 type key struct {
 	tier     messages.Tier
@@ -19,29 +20,29 @@ type key struct {
 func newMirror(c oracle.Config) mirror {
 	m := make(mirror, len(c.Pools))
 	for i := range m {
-		m[i] = map[messages.Hash]key{}
+		m[i] = map[kvevents.Hash]key{}
 	}
 	return m
 }
 
 // follow does what an event tells and gives the contradiction that it finds.
-func (m mirror) follow(e messages.Event) string {
+func (m mirror) follow(e kvevents.Event) string {
 	switch e.Type {
-	case messages.EventStored:
+	case kvevents.EventStored:
 		for _, b := range e.Blocks {
 			if _, there := m[e.Pool][b.Hash]; there {
 				return fmt.Sprintf("%x is stored already", b.Hash)
 			}
 			m[e.Pool][b.Hash] = key{b.Tier, b.Priority}
 		}
-	case messages.EventRemoved:
+	case kvevents.EventRemoved:
 		for _, h := range e.Hashes {
 			if _, there := m[e.Pool][h]; !there {
 				return fmt.Sprintf("%x is removed, but not there", h)
 			}
 			delete(m[e.Pool], h)
 		}
-	case messages.EventUpdated:
+	case kvevents.EventUpdated:
 		k, there := m[e.Pool][e.Hash]
 		switch {
 		case !there:
@@ -54,7 +55,7 @@ func (m mirror) follow(e messages.Event) string {
 			k.priority = e.NewPriority
 		}
 		m[e.Pool][e.Hash] = k
-	case messages.EventCleared:
+	case kvevents.EventCleared:
 		for _, keys := range m {
 			if len(keys) > 0 {
 				return "cleared, but keys are left"
@@ -80,10 +81,10 @@ func (m mirror) differ(n mirror) string {
 }
 
 // renamed is the mirror with the hashes of the other side.
-func (m mirror) renamed(names *bijection[messages.Hash]) mirror {
+func (m mirror) renamed(names *bijection[kvevents.Hash]) mirror {
 	n := make(mirror, len(m))
 	for pool := range m {
-		n[pool] = map[messages.Hash]key{}
+		n[pool] = map[kvevents.Hash]key{}
 		for h, k := range m[pool] {
 			n[pool][names.ab[h]] = k
 		}

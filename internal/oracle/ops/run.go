@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Comparison compares two implementations.
@@ -55,7 +56,7 @@ type run struct {
 	config  oracle.Config
 	now     time.Duration
 	a, b    Engine
-	hashes  *bijection[messages.Hash]
+	hashes  *bijection[kvevents.Hash]
 	mirrors [2]mirror
 
 	seen    []messages.Prefix // prompts and sequences of before

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 func (r *run) lookup(t *rapid.T) {
@@ -80,10 +81,10 @@ func (r *run) snapshot(t *rapid.T) {
 	a, ea := r.a.Snapshot(r.ctx)
 	b, eb := r.b.Snapshot(r.ctx)
 	r.same(t, "snapshot", ea, eb, a.Lost, b.Lost)
-	for side, batch := range []messages.EventBatch{a, b} {
+	for side, batch := range []kvevents.EventBatch{a, b} {
 		fresh := newMirror(r.config)
 		for _, e := range batch.Events {
-			if e.Type != messages.EventStored {
+			if e.Type != kvevents.EventStored {
 				t.Fatalf("a snapshot holds an event %v", e)
 			}
 			fresh.follow(e)

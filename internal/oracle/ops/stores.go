@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/oracle"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // StoreEngine is an engine with a store. In worlds with a store both engines are one.
@@ -175,7 +176,7 @@ func (r *run) reopen(t *rapid.T) {
 
 // start opens both engines.
 func (r *run) start() {
-	r.hashes = newBijection[messages.Hash]()
+	r.hashes = newBijection[kvevents.Hash]()
 	r.a, r.b = r.open(r.config)
 	r.mirrors = [2]mirror{newMirror(r.config), newMirror(r.config)}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/kvactor/kvactor/internal/oracle/ops"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // variant is an engine that is wrong in one thing, and a word that the report
@@ -102,7 +104,7 @@ func (e *sharing) TablesOf(ctx context.Context, s messages.SequenceID) (messages
 
 type forgetful struct{ ops.Model }
 
-func (e *forgetful) Stats(ctx context.Context) (messages.Stats, error) {
+func (e *forgetful) Stats(ctx context.Context) (inspect.Stats, error) {
 	s, err := e.Model.Stats(ctx)
 	for i := range s.Pools {
 		s.Pools[i].Evicted = 0
@@ -112,11 +114,11 @@ func (e *forgetful) Stats(ctx context.Context) (messages.Stats, error) {
 
 type silent struct{ ops.Model }
 
-func (e *silent) Events(ctx context.Context) (messages.EventBatch, error) {
+func (e *silent) Events(ctx context.Context) (kvevents.EventBatch, error) {
 	b, err := e.Model.Events(ctx)
-	var loud []messages.Event
+	var loud []kvevents.Event
 	for _, x := range b.Events {
-		if x.Type != messages.EventRemoved {
+		if x.Type != kvevents.EventRemoved {
 			loud = append(loud, x)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Engine is what the demo asks of a cache engine. Its methods may be called
@@ -17,7 +18,7 @@ type Engine interface {
 	Release(context.Context, []messages.ReleaseStep) ([]messages.StepResult, error)
 	TablesOf(context.Context, messages.SequenceID) (messages.Tables, error)
 	Lookup(context.Context, messages.Prefix) (messages.Found, error)
-	Stats(context.Context) (messages.Stats, error)
+	Stats(context.Context) (inspect.Stats, error)
 	Contents(context.Context) ([]protocol.Content, error)
 	Check(context.Context) error
 	Pools() []messages.PoolInfo

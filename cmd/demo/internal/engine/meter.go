@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Operation names a kind of engine call that a Meter measures.
@@ -165,7 +166,7 @@ func (m *Meter) TablesOf(ctx context.Context, s messages.SequenceID) (messages.T
 }
 
 // Stats measures the call of the same name.
-func (m *Meter) Stats(ctx context.Context) (messages.Stats, error) {
+func (m *Meter) Stats(ctx context.Context) (inspect.Stats, error) {
 	defer m.record(OpOther, 1, time.Now())
 	return m.Engine.Stats(ctx)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -22,19 +23,19 @@ const (
 )
 
 // benchHash is the name of a block of the benchmarks.
-func benchHash(prompt, block int) (h messages.Hash) {
+func benchHash(prompt, block int) (h kvevents.Hash) {
 	binary.BigEndian.PutUint64(h[len(h)-8:], uint64(prompt)<<20+uint64(block)+1)
 	binary.BigEndian.PutUint64(h[:8], uint64(prompt)*0x9e3779b97f4a7c15)
 	return h
 }
 
 // stored is the event that stores a prompt's blocks.
-func stored(prompt, id int) messages.EventBatch {
-	e := messages.Event{ID: uint64(id), Type: messages.EventStored}
+func stored(prompt, id int) kvevents.EventBatch {
+	e := kvevents.Event{ID: uint64(id), Type: kvevents.EventStored}
 	for b := range benchBlocks {
-		e.Blocks = append(e.Blocks, messages.StoredBlock{Hash: benchHash(prompt, b), Tokens: make([]messages.Token, 1)})
+		e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: benchHash(prompt, b), Tokens: make([]messages.Token, 1)})
 	}
-	return messages.EventBatch{Events: []messages.Event{e}, Next: uint64(id) + 1}
+	return kvevents.EventBatch{Events: []kvevents.Event{e}, Next: uint64(id) + 1}
 }
 
 // told is the same as package wire tells it over HTTP.
@@ -111,11 +112,11 @@ func BenchmarkRoute(b *testing.B) {
 		var members []*member
 		for i := range engines {
 			l := &local{mirror: events.NewMirror(), pools: pools}
-			e := messages.Event{Type: messages.EventStored}
+			e := kvevents.Event{Type: kvevents.EventStored}
 			for n := range 1 + i%benchBlocks {
-				e.Blocks = append(e.Blocks, messages.StoredBlock{Hash: names[n], Tokens: make([]messages.Token, 1)})
+				e.Blocks = append(e.Blocks, kvevents.StoredBlock{Hash: names[n], Tokens: make([]messages.Token, 1)})
 			}
-			require.NoError(b, l.mirror.Follow(messages.EventBatch{Events: []messages.Event{e}}))
+			require.NoError(b, l.mirror.Follow(kvevents.EventBatch{Events: []kvevents.Event{e}}))
 			members = append(members, &member{Engine: l, number: i, alive: true, flights: map[int]*flight{}})
 		}
 		b.Run(fmt.Sprintf("engines=%d", engines), func(b *testing.B) {

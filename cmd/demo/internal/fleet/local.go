@@ -7,7 +7,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/events"
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -17,7 +17,7 @@ import (
 type local struct {
 	host   *host
 	stage  *stage // nil: no store
-	reader messages.ReaderID
+	reader kvevents.ReaderID
 	mirror *events.Mirror
 	pools  []windows.Pool
 	events int
@@ -95,7 +95,7 @@ func (l *local) snapshot(ctx context.Context) error {
 	return l.mirror.Follow(batch)
 }
 
-func (l *local) match(names []messages.Hash) int { return l.mirror.Match(l.pools, names) }
+func (l *local) match(names []kvevents.Hash) int { return l.mirror.Match(l.pools, names) }
 
 func (l *local) index() Index { return Index{Blocks: l.mirror.Len(), Events: l.events} }
 
@@ -104,10 +104,10 @@ func (l *local) kill(ctx context.Context, _ Window) error { return l.host.kill(c
 // readable gives an engine of package actors the names of kvactor.Engine's methods.
 type readable struct{ *actors.Engine }
 
-func (r readable) Events(ctx context.Context, id messages.ReaderID) (messages.EventBatch, error) {
+func (r readable) Events(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
 	return r.EventsOf(ctx, id)
 }
 
-func (r readable) Snapshot(ctx context.Context, id messages.ReaderID) (messages.EventBatch, error) {
+func (r readable) Snapshot(ctx context.Context, id kvevents.ReaderID) (kvevents.EventBatch, error) {
 	return r.SnapshotOf(ctx, id)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // Engine is one engine of a fleet, as its router has it. Its methods are called by one
@@ -16,7 +17,7 @@ type Engine interface {
 	// follow brings the index to where the engine was at the reply.
 	follow(context.Context, *Reply) error
 	// match is how many of the leading blocks of a prompt the index has.
-	match(names []messages.Hash) int
+	match(names []kvevents.Hash) int
 	index() Index
 	// kill ends the engine in the middle of a window, without warning.
 	kill(context.Context, Window) error

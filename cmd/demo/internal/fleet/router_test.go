@@ -13,16 +13,17 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // known is an engine of which a router knows some blocks.
 type known struct {
 	Engine
-	names map[messages.Hash]bool
+	names map[kvevents.Hash]bool
 }
 
-func (k known) match(names []messages.Hash) int {
+func (k known) match(names []kvevents.Hash) int {
 	n := 0
 	for n < len(names) && k.names[names[n]] {
 		n++
@@ -38,7 +39,7 @@ func knows(t *testing.T, prompt []messages.Token, blocks ...int) (members []*mem
 	names, err := events.Names(messages.Prefix{Tokens: prompt}, 4)
 	require.NoError(t, err)
 	for i, n := range blocks {
-		k := known{names: map[messages.Hash]bool{}}
+		k := known{names: map[kvevents.Hash]bool{}}
 		for _, name := range names[:n] {
 			k.names[name] = true
 		}
@@ -140,8 +141,8 @@ func TestStreamsAreHeldToTheirWord(t *testing.T) {
 	s, err := follow(begin, `{"sequence":5,"events":[{"type":"moved","blocks":["`+name(1)+`"]},{"type":"removed","blocks":["`+name(2)+`"]}]}`)
 	require.NoError(t, err)
 	assert.Equal(t, Index{Blocks: 1, Events: 4}, s.index())
-	hash := func(n byte) (h messages.Hash) { h[len(h)-1] = n; return h }
-	assert.Equal(t, 1, s.match([]messages.Hash{hash(1), hash(2), hash(1)}))
+	hash := func(n byte) (h kvevents.Hash) { h[len(h)-1] = n; return h }
+	assert.Equal(t, 1, s.match([]kvevents.Hash{hash(1), hash(2), hash(1)}))
 	require.NoError(t, s.reach(t.Context(), 6))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

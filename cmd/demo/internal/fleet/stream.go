@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // stream is the index of an engine in another process. It follows the server-sent events
@@ -153,7 +153,7 @@ func (s *stream) reach(ctx context.Context, next uint64) error {
 
 // match is how many of the leading blocks of a prompt are published. Names on the wire
 // are the ends of the engine's.
-func (s *stream) match(names []messages.Hash) int {
+func (s *stream) match(names []kvevents.Hash) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range names {

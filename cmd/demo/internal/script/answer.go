@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -279,4 +280,4 @@ type closeAnswer struct {
 	LeakedPages int `json:"leaked_pages"`
 }
 
-func hexOf(h messages.Hash) string { return hex.EncodeToString(h[:]) }
+func hexOf(h kvevents.Hash) string { return hex.EncodeToString(h[:]) }

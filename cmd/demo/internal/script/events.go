@@ -1,12 +1,15 @@
 package script
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
+)
 
 // eventHead opens every event. Those of a snapshot, which are not in the stream,
 // carry the id of the last event that they include: the next one follows it.
 type eventHead struct {
 	ID   uint64             `json:"id"`
-	Type messages.EventType `json:"type"`
+	Type kvevents.EventType `json:"type"`
 }
 
 type createdEvent struct {
@@ -46,7 +49,7 @@ type updatedEvent struct {
 }
 
 // eventAnswers gives the events of a batch as they are written.
-func eventAnswers(batch *messages.EventBatch, pools []messages.PoolInfo) []any {
+func eventAnswers(batch *kvevents.EventBatch, pools []messages.PoolInfo) []any {
 	out := make([]any, 0, len(batch.Events))
 	for i := range batch.Events {
 		e := &batch.Events[i]
@@ -54,7 +57,7 @@ func eventAnswers(batch *messages.EventBatch, pools []messages.PoolInfo) []any {
 		if batch.Snapshot {
 			h.ID = batch.Next - 1 // there was an event: the key was stored
 		}
-		if e.Type == messages.EventCleared {
+		if e.Type == kvevents.EventCleared {
 			out = append(out, h)
 			continue
 		}
@@ -63,13 +66,13 @@ func eventAnswers(batch *messages.EventBatch, pools []messages.PoolInfo) []any {
 	return out
 }
 
-func eventAnswer(e *messages.Event, h eventHead, pool string) any {
+func eventAnswer(e *kvevents.Event, h eventHead, pool string) any {
 	switch e.Type {
-	case messages.EventCreated:
+	case kvevents.EventCreated:
 		return createdEvent{h, pool, e.PrimaryPages, e.SecondaryPages}
-	case messages.EventStored:
+	case kvevents.EventStored:
 		return stored(e, h, pool)
-	case messages.EventRemoved:
+	case kvevents.EventRemoved:
 		r := removedEvent{h, pool, make([]string, len(e.Hashes))}
 		for i, hash := range e.Hashes {
 			r.Hashes[i] = hexOf(hash)
@@ -86,7 +89,7 @@ func eventAnswer(e *messages.Event, h eventHead, pool string) any {
 	}
 }
 
-func stored(e *messages.Event, h eventHead, pool string) storedEvent {
+func stored(e *kvevents.Event, h eventHead, pool string) storedEvent {
 	s := storedEvent{eventHead: h, Pool: pool, Blocks: make([]storedBlock, len(e.Blocks))}
 	if e.HasParent {
 		parent := hexOf(e.Parent)

@@ -11,6 +11,8 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // plain is the least engine that a script can talk to: it reuses whole blocks
@@ -330,30 +332,30 @@ func (e *plain) Rebalance(_ context.Context, fractions map[string]float64) (mess
 	return messages.Rebalanced{Pools: e.pools, Moved: moved}, nil
 }
 
-func (e *plain) Stats(context.Context) (messages.Stats, error) {
-	s := messages.Stats{Requests: int64(e.last)}
+func (e *plain) Stats(context.Context) (inspect.Stats, error) {
+	s := inspect.Stats{Requests: int64(e.last)}
 	for i, p := range e.pools {
-		s.Pools = append(s.Pools, messages.PoolStats{Name: p.Name, Primary: messages.PageCounts{Total: p.PrimaryPages}})
+		s.Pools = append(s.Pools, inspect.PoolStats{Name: p.Name, Primary: inspect.PageCounts{Total: p.PrimaryPages}})
 		s.Pools[i].PoolCounters.AllocatedPages = int64(i)
 	}
 	return s, nil
 }
 
-func (e *plain) Events(context.Context) (messages.EventBatch, error) {
-	return messages.EventBatch{Lost: 2, Events: []messages.Event{
-		{ID: 2, Type: messages.EventCreated, PrimaryPages: 3},
-		{ID: 3, Type: messages.EventStored, Blocks: []messages.StoredBlock{{Hash: messages.Hash{1}, Tokens: []messages.Token{7}, Priority: 35}}},
-		{ID: 4, Type: messages.EventStored, HasParent: true, Parent: messages.Hash{1}, Blocks: []messages.StoredBlock{{Hash: messages.Hash{2}, Tokens: []messages.Token{8}, Tier: messages.Secondary}}},
-		{ID: 5, Type: messages.EventUpdated, Hash: messages.Hash{1}, TierChanged: true, NewTier: messages.Secondary},
-		{ID: 6, Type: messages.EventUpdated, Hash: messages.Hash{1}, OldPriority: 35, NewPriority: 0},
-		{ID: 7, Type: messages.EventRemoved, Hashes: []messages.Hash{{1}, {2}}},
-		{ID: 8, Type: messages.EventCleared},
+func (e *plain) Events(context.Context) (kvevents.EventBatch, error) {
+	return kvevents.EventBatch{Lost: 2, Events: []kvevents.Event{
+		{ID: 2, Type: kvevents.EventCreated, PrimaryPages: 3},
+		{ID: 3, Type: kvevents.EventStored, Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{1}, Tokens: []messages.Token{7}, Priority: 35}}},
+		{ID: 4, Type: kvevents.EventStored, HasParent: true, Parent: kvevents.Hash{1}, Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{2}, Tokens: []messages.Token{8}, Tier: messages.Secondary}}},
+		{ID: 5, Type: kvevents.EventUpdated, Hash: kvevents.Hash{1}, TierChanged: true, NewTier: messages.Secondary},
+		{ID: 6, Type: kvevents.EventUpdated, Hash: kvevents.Hash{1}, OldPriority: 35, NewPriority: 0},
+		{ID: 7, Type: kvevents.EventRemoved, Hashes: []kvevents.Hash{{1}, {2}}},
+		{ID: 8, Type: kvevents.EventCleared},
 	}}, nil
 }
 
-func (e *plain) Snapshot(context.Context) (messages.EventBatch, error) {
-	return messages.EventBatch{Next: 9, Events: []messages.Event{
-		{Type: messages.EventStored, Blocks: []messages.StoredBlock{{Hash: messages.Hash{15: 3}, Tokens: []messages.Token{9}}}},
+func (e *plain) Snapshot(context.Context) (kvevents.EventBatch, error) {
+	return kvevents.EventBatch{Next: 9, Events: []kvevents.Event{
+		{Type: kvevents.EventStored, Blocks: []kvevents.StoredBlock{{Hash: kvevents.Hash{15: 3}, Tokens: []messages.Token{9}}}},
 	}}, nil
 }
 

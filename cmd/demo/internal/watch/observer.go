@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/events/publish/wire"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/metrics"
 	"github.com/kvactor/kvactor/metrics/page"
 	"github.com/kvactor/kvactor/windows"
@@ -138,10 +139,10 @@ func (o *Observer) Close() {
 // source gives an engine of package actors the names of kvactor.Engine's methods.
 type source struct{ *actors.Engine }
 
-func (s source) Events(ctx context.Context, r messages.ReaderID) (messages.EventBatch, error) {
+func (s source) Events(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
 	return s.EventsOf(ctx, r)
 }
 
-func (s source) Snapshot(ctx context.Context, r messages.ReaderID) (messages.EventBatch, error) {
+func (s source) Snapshot(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
 	return s.SnapshotOf(ctx, r)
 }

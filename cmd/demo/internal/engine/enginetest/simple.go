@@ -15,6 +15,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // Simple is the engine. All pools keep the same pages.
@@ -31,7 +32,7 @@ type Simple struct {
 	runs   map[messages.SequenceID]*run
 	last   messages.SequenceID
 	use    int
-	stats  messages.Stats
+	stats  inspect.Stats
 }
 
 type block struct {
@@ -130,7 +131,7 @@ func (e *Simple) take() messages.PageID {
 func (e *Simple) counts() {
 	if e.stats.Pools == nil {
 		for _, p := range e.setup.Pools {
-			e.stats.Pools = append(e.stats.Pools, messages.PoolStats{Name: p.Name})
+			e.stats.Pools = append(e.stats.Pools, inspect.PoolStats{Name: p.Name})
 		}
 	}
 }
@@ -281,15 +282,15 @@ func (e *Simple) Lookup(_ context.Context, p messages.Prefix) (messages.Found, e
 }
 
 // Stats gives the counts.
-func (e *Simple) Stats(context.Context) (messages.Stats, error) {
+func (e *Simple) Stats(context.Context) (inspect.Stats, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counts()
 	out := e.stats
-	out.Pools = append([]messages.PoolStats(nil), e.stats.Pools...)
+	out.Pools = append([]inspect.PoolStats(nil), e.stats.Pools...)
 	for i := range out.Pools {
 		used, free := len(e.held), len(e.free)
-		out.Pools[i].Primary = messages.PageCounts{Total: e.pages, Used: used, Free: free, Cached: e.pages - used - free}
+		out.Pools[i].Primary = inspect.PageCounts{Total: e.pages, Used: used, Free: free, Cached: e.pages - used - free}
 	}
 	return out, nil
 }

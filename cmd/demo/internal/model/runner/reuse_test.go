@@ -11,6 +11,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -94,7 +95,7 @@ func TestCacheTypes(t *testing.T) {
 }
 
 // counters adds up what happened in all pools.
-func counters(t testing.TB, r *runner.Runner) (sum messages.PoolCounters) {
+func counters(t testing.TB, r *runner.Runner) (sum inspect.PoolCounters) {
 	t.Helper()
 	stats, err := r.Engine.Stats(t.Context())
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -17,7 +18,7 @@ import (
 func everyBlock(c *windows.Config) { c.StateCheckpointInterval = 4 }
 
 // stateCounters are those of the state pool, the last one.
-func stateCounters(t testing.TB, r *runner.Runner) messages.PoolStats {
+func stateCounters(t testing.TB, r *runner.Runner) inspect.PoolStats {
 	t.Helper()
 	stats, err := r.Engine.Stats(t.Context())
 	require.NoError(t, err)

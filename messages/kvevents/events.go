@@ -1,8 +1,14 @@
-package messages
+// Package kvevents has the events of a KV cache: one for each change of what the cache holds.
+// A host that keeps a mirror of the cache, such as a router that sends a prompt to the engine
+// that has most of it, reads a snapshot and then the events. An engine serves the requests of
+// this package like those of package messages; package events has a mirror.
+package kvevents
 
 import (
 	"encoding/hex"
 	"fmt"
+
+	"github.com/kvactor/kvactor/messages"
 )
 
 // EventType is the kind of an event.
@@ -27,7 +33,7 @@ func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:])
 // UnmarshalText reads what MarshalText wrote.
 func (h *Hash) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(h)) {
-		return &Refusal{Code: ErrBadRequest, Message: fmt.Sprintf("hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))}
+		return &messages.Refusal{Code: messages.ErrBadRequest, Message: fmt.Sprintf("hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))}
 	}
 	_, err := hex.Decode(h[:], text)
 	return err
@@ -35,21 +41,21 @@ func (h *Hash) UnmarshalText(text []byte) error {
 
 // StoredBlock is a block in a stored event.
 type StoredBlock struct {
-	Hash     Hash     `json:"hash"`
-	Tokens   []Token  `json:"tokens"` // as the host passed them; blocks of one batch may share memory
-	Tier     Tier     `json:"tier"`
-	Priority Priority `json:"priority"`
+	Hash     Hash              `json:"hash"`
+	Tokens   []messages.Token  `json:"tokens"` // as the host passed them; blocks of one batch may share memory
+	Tier     messages.Tier     `json:"tier"`
+	Priority messages.Priority `json:"priority"`
 	// Covers says for each token which multimodal item covers it; nil if none
 	// covers any token of the block. JSON leaves it out.
-	Covers []Cover `json:"-"`
+	Covers []messages.Cover `json:"-"`
 }
 
 // Event is one change of what the cache holds. Which fields are set depends on Type;
 // in JSON the others are left out.
 type Event struct {
-	ID   uint64    `json:"id"` // consecutive from 0
-	Type EventType `json:"type"`
-	Pool PoolID    `json:"pool"` // all but cleared
+	ID   uint64          `json:"id"` // consecutive from 0
+	Type EventType       `json:"type"`
+	Pool messages.PoolID `json:"pool"` // all but cleared
 
 	PrimaryPages   int `json:"primary_pages,omitzero"`   // created
 	SecondaryPages int `json:"secondary_pages,omitzero"` // created
@@ -59,17 +65,17 @@ type Event struct {
 	// Namespace is that of the prompt, in stored events without a parent; nil is the
 	// zero Namespace. Blocks with a parent have their parent's. JSON leaves it out,
 	// since a salt is a secret.
-	Namespace *Namespace    `json:"-"`
-	Blocks    []StoredBlock `json:"blocks,omitempty"` // stored: consecutive blocks
+	Namespace *messages.Namespace `json:"-"`
+	Blocks    []StoredBlock       `json:"blocks,omitempty"` // stored: consecutive blocks
 
 	Hashes []Hash `json:"hashes,omitempty"` // removed
 
-	Hash        Hash     `json:"hash,omitzero"`         // updated
-	TierChanged bool     `json:"tier_changed,omitzero"` // updated: the tier changed, else the priority
-	OldTier     Tier     `json:"old_tier,omitzero"`
-	NewTier     Tier     `json:"new_tier,omitzero"`
-	OldPriority Priority `json:"old_priority,omitzero"`
-	NewPriority Priority `json:"new_priority,omitzero"`
+	Hash        Hash              `json:"hash,omitzero"`         // updated
+	TierChanged bool              `json:"tier_changed,omitzero"` // updated: the tier changed, else the priority
+	OldTier     messages.Tier     `json:"old_tier,omitzero"`
+	NewTier     messages.Tier     `json:"new_tier,omitzero"`
+	OldPriority messages.Priority `json:"old_priority,omitzero"`
+	NewPriority messages.Priority `json:"new_priority,omitzero"`
 }
 
 // ReaderID names a reader of events. Each takes the events at its own pace and

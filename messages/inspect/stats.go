@@ -1,0 +1,86 @@
+package inspect
+
+import "time"
+
+// Stats has the counters of the engine and its pools.
+type Stats struct {
+	Requests     int64 // admissions served
+	PromptTokens int64
+	ReusedTokens int64
+	Pools        []PoolStats
+	Sequences    int // running now
+	Rounds       int64
+	Restarts     int64 // of actors that failed
+	// Store is what the engine and its store have exchanged; nil without a store, and in the
+	// answer of a ReadStats.
+	Store *StoreStats
+}
+
+// PoolStats has the page counts and counters of one pool.
+type PoolStats struct {
+	Name               string
+	Primary, Secondary PageCounts
+	PoolCounters
+}
+
+// PageCounts counts the pages of one tier. Used, Cached and Free add up to Total.
+type PageCounts struct{ Total, Used, Cached, Free int }
+
+// PoolCounters counts what has happened in one pool since the engine started.
+type PoolCounters struct {
+	AllocatedPages int64 // device pages taken for any purpose
+	ReusedFull     int64 // pages reused whole
+	ReusedPartial  int64 // admissions that reused a block in part
+	Missed         int64 // prompt blocks from the first that was not reused on
+	Evicted        int64 // device pages whose contents were evicted
+	Offloaded      int64 // of these, contents that host memory kept
+	Dropped        int64 // contents that eviction dropped, from either tier
+	Onboarded      int64 // pages copied to the device
+	BytesOffloaded int64 // copied, whole pages
+	BytesOnboarded int64
+	// BytesSaved were not copied to host memory at an eviction, because an onboard
+	// had left them there; whole pages.
+	BytesSaved int64
+	// DirtyTakes are the offloads of contents of which no onboard had left a copy
+	// in host memory; WaitingTakes those of them whose copy, made then or ahead,
+	// was not over, so that who took the page had to wait for it. AheadPages are
+	// the copies that were made before anyone asked, of use or not.
+	DirtyTakes   int64
+	WaitingTakes int64
+	AheadPages   int64
+	// Checkpoints counts the checkpoints made in a state pool, those included that
+	// a release hands over; CheckpointsSkipped counts those for which no page was
+	// found.
+	Checkpoints        int64
+	CheckpointsSkipped int64
+}
+
+// StoreStats counts what an engine and its store have exchanged.
+type StoreStats struct {
+	SavedObjects, SavedBytes     int64
+	FetchedObjects, FetchedBytes int64         // what was asked for, there and right: the hits
+	Misses                       int64         // pages that were asked for and were not there
+	Rejected                     int64         // bodies that were not what was asked for
+	Dropped                      int64         // pages that were not saved: no room, or the store failed
+	Calls, Errors                int64         // Errors are the calls that failed
+	CallTime                     time.Duration // all calls together
+	BreakerOpen                  bool          // the store is not asked, because it has failed too often
+	BreakerOpened                int64         // how often that has begun
+	// Latency counts calls by the time that they took: Latency[i] are those of at most
+	// StoreLatencyBounds()[i] and longer than the bound before, the last those beyond.
+	Latency [StoreLatencies]int64
+}
+
+// StoreLatencies is the number of counts of StoreStats.Latency.
+const StoreLatencies = 13
+
+// StoreLatencyBounds are the bounds of StoreStats.Latency: from 100 µs, which a store on
+// the same machine needs, to 10 s, twice the time that a call has by default.
+func StoreLatencyBounds() [StoreLatencies - 1]time.Duration {
+	return [StoreLatencies - 1]time.Duration{
+		100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+		time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
+		10 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond,
+		500 * time.Millisecond, 2 * time.Second, 10 * time.Second,
+	}
+}
