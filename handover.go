@@ -33,8 +33,9 @@ type Imported struct {
 }
 
 // Export writes a running sequence to w, for Import of an engine with the same pools: its
-// tokens and items, namespace, retention, and the contents of its pages. The engine serves
-// others meanwhile, and the sequence may go on, or be released. The pages are held until
+// tokens and items, namespace, retention, and the contents of its pages. No kernel of the
+// sequence may be under way when Export is called; from the first byte that is written the
+// sequence may go on, or be released. The engine serves others meanwhile. The pages are held until
 // Exported.Release: call it when the receiver has said that it has them, else they may be
 // evicted before they are needed once more. The prompt must be committed, and the beam
 // width 1.

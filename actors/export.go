@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 
@@ -38,8 +39,9 @@ func (x *Exported) Release(ctx context.Context) error {
 
 // Export writes a running sequence to w, for Import of an engine with the same pools. The
 // prompt must be computed. What is written is the sequence as it is now: its tokens, those
-// that are not computed included, and its computed contents. The sequence may go on, be
-// exported once more or be released meanwhile.
+// that are not computed included, and its computed contents. No kernel of the sequence may be
+// under way when Export is called. From the first byte that is written, or an error, the
+// sequence may go on, be exported once more or be released.
 //
 // The pages are held until Exported.Release, also when the sequence is released. While they
 // are held, the sequence copies its last, partial block when it next writes to it, as if it
@@ -98,7 +100,9 @@ func (s *session) export(id messages.SequenceID, w io.Writer, answers io.Reader)
 // hold makes a fork of the sequence, which holds its pages as they are now.
 //
 // Its references keep the pages from being evicted, and copy on write keeps their
-// contents. But for states, which every kernel overwrites, it copies no page.
+// contents. But for states, which every kernel overwrites, it copies no page. The host is
+// told of no ticket of these copies, so they are waited for here, whatever becomes of the
+// caller's context: the sequence goes on after an error, too.
 func (s *session) hold(id messages.SequenceID) (messages.SequenceID, error) {
 	// A fork is refused for the same reasons, in words of its own.
 	if _, err := s.describe(id); err != nil {
@@ -108,10 +112,18 @@ func (s *session) hold(id messages.SequenceID) (messages.SequenceID, error) {
 	if err := first(s.do(m), &m.Err); err != nil {
 		return 0, err
 	}
-	if err := m.Results[0].Err; err != nil {
+	result := &m.Results[0]
+	err := result.Err
+	for _, t := range result.Ready {
+		err = errors.Join(err, s.engine.config.Device.Sync(s.engine.background.ctx, t))
+	}
+	if err != nil && len(result.Forks) > 0 {
+		_ = s.exchange.discard(result.Forks[0], messages.Ticket{}) // the engine has ended
+	}
+	if err != nil {
 		return 0, err
 	}
-	return m.Results[0].Forks[0], nil
+	return result.Forks[0], nil
 }
 
 // describe reads what a sequence is.

@@ -7,9 +7,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -76,25 +78,6 @@ func TestImportOfFlippedBits(t *testing.T) {
 	to.close()
 }
 
-// FuzzImport gives an engine streams that are damaged on purpose. Whatever comes, the
-// engine is right afterwards, and holds a sequence only if there was no error.
-func FuzzImport(f *testing.F) {
-	stream := streamOf(f, limited(8))
-	f.Add(stream)
-	f.Add(stream[:len(stream)/2])
-	f.Add([]byte("kvho"))
-	to := newRig(f, limited(8))
-	f.Cleanup(to.close)
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		m, err := actors.HandoversOf(to.Engine).Import(context.Background(), bytes.NewReader(stream))
-		if err == nil {
-			require.NoError(t, to.release(arrived(m)))
-			require.NoError(t, to.Reset(context.Background()))
-		}
-		to.unchanged(t)
-	})
-}
-
 // What cannot be handed over is refused by name, on either side.
 func TestRefusedHandovers(t *testing.T) {
 	ctx := context.Background()
@@ -139,6 +122,52 @@ func TestRefusedHandovers(t *testing.T) {
 	_, err = r.Close(ctx)
 	require.NoError(t, err)
 	r.ended()
+}
+
+// A refusal reaches the source also where the connection holds no byte that no one reads, and
+// in the middle of the pages neither side waits for the other once the receiver has closed.
+func TestRefusalsOverAPipe(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*setup)
+		damage bool
+		want   [2]string // of the source, of the receiver
+	}{
+		{"another geometry", func(s *setup) { s.windows = []int{full, 8, 12} }, false, [2]string{"the receiver refused", "window is 12 here"}},
+		{"shorter sequences", func(s *setup) { s.model = func(m *windows.Model) { m.MaxSeqLen = 24 } }, false, [2]string{"the receiver refused", "max_seq_len is 24 here"}},
+		{"too few pages", func(s *setup) { s.pages = slices.Repeat([]windows.Counts{{Primary: 2}}, 3) }, false, [2]string{"the receiver refused", "needs"}},
+		{"a damaged page", func(*setup) {}, true, [2]string{"closed pipe", "checksum"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				there := limited(24)
+				c.change(&there)
+				from, to := newRig(t, limited(24)), newRig(t, there)
+				q, err := from.start(run(0, 33))
+				require.NoError(t, err)
+				a, b := net.Pipe()
+				source := &wire{Conn: a}
+				if c.damage {
+					source.left = len(exported(t, from, q.id)) - 200
+					source.do = source.flip(1, false)
+				}
+				sent := make(chan error)
+				go func() {
+					_, err := actors.HandoversOf(from.Engine).Send(context.Background(), q.id, source)
+					sent <- err
+				}()
+				_, err = actors.HandoversOf(to.Engine).Receive(context.Background(), b)
+				require.NoError(t, b.Close())
+				assert.ErrorContains(t, <-sent, c.want[0])
+				assert.ErrorContains(t, err, c.want[1])
+				require.NoError(t, a.Close())
+				to.unchanged(t)
+				require.NoError(t, from.release(q))
+				from.close()
+				to.close()
+			})
+		})
+	}
 }
 
 // The pages stay while they are held, also when the sequence is gone and others need

@@ -67,20 +67,23 @@ type arrival struct {
 	*session
 	from    *handover.Reader
 	answers *handover.Writer // nil: the source reads none
+	awaited bool             // the source reads the next answer now, and writes nothing before
 	begun   *protocol.BeginImport
 	places  []protocol.PagePlace
 }
 
 // receive reads a stream. An error goes to the source, too, if it reads answers.
 //
-// The source is told of a refusal so that it does not wait for an acknowledgement until
-// its own time is over.
+// The source is told of a refusal so that it does not wait for an answer until its own time
+// is over. While it writes, it reads nothing: on a connection that holds no bytes, such as a
+// net.Pipe, both sides would write, and neither would end. It then learns of the error when
+// the connection is closed.
 func (s *session) receive(r io.Reader, w io.Writer) (*Imported, error) {
 	a := &arrival{session: s, from: handover.NewReader(r)}
 	m, err := a.read(w)
 	if err != nil {
 		err = s.failure(err)
-		if a.answers != nil {
+		if a.answers != nil && a.awaited {
 			_ = a.answers.Refuse(err) // the connection may be what has failed
 		}
 		return nil, err
@@ -115,9 +118,10 @@ func (a *arrival) read(w io.Writer) (*Imported, error) {
 
 // open reads what comes before the pages, and compares the shapes.
 //
-// All that can be refused is refused here, before a page is taken. The geometry is
-// compared before the fingerprint, because a difference between two geometries names the
-// field, and one between hashes names nothing.
+// All that can be refused is refused here, before a page is taken, and after the last of
+// these frames has been read: the source reads the refusal then. The geometry is compared
+// before the fingerprint, because a difference between two geometries names the field, and
+// one between hashes names nothing.
 func (a *arrival) open(w io.Writer) error {
 	fingerprint, answers, err := a.from.Begin()
 	if err != nil {
@@ -137,21 +141,35 @@ func (a *arrival) open(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if d := own.Difference(stream); d != "" {
-		return refusals.New(messages.ErrNotSupported, "hand-over: the source is another engine: %s", d)
+	different := own.Difference(stream)
+	if different != "" && !answers {
+		return refuseShape(different)
+	}
+	// A source of another model may have longer sequences.
+	a.begun, err = a.from.ReadSequence(min(max(stream.MaxSeqLen, a.engine.validate.MaxSeqLen), maxTokens))
+	if err != nil {
+		return err
+	}
+	a.awaited = answers
+	if different != "" {
+		return refuseShape(different)
 	}
 	if own.Fingerprint() != fingerprint {
 		return fmt.Errorf("%w: the fingerprint is not that of the geometry", handover.ErrCorrupt)
-	}
-	a.begun, err = a.from.ReadSequence(a.engine.validate.MaxSeqLen)
-	if err != nil {
-		return err
 	}
 	if err := a.engine.validate.ValidateImport(a.begun); err != nil {
 		return err
 	}
 	a.places = a.engine.validate.CarriedPages(a.begun.Computed)
 	return a.stage()
+}
+
+// maxTokens bounds the sequence of a source whose max_seq_len is another, which is read and
+// refused.
+const maxTokens = 1 << 24
+
+func refuseShape(difference string) error {
+	return refusals.New(messages.ErrNotSupported, "hand-over: the source is another engine: %s", difference)
 }
 
 // fill reads the pages and makes the sequence one that runs.
@@ -162,6 +180,7 @@ func (a *arrival) open(w io.Writer) error {
 // device here.
 func (a *arrival) fill() (*Imported, error) {
 	if a.answers != nil {
+		a.awaited = false
 		if err := a.answers.WriteWanted(a.begun.Missing); err != nil {
 			return nil, err
 		}
@@ -172,6 +191,7 @@ func (a *arrival) fill() (*Imported, error) {
 	if err := a.from.End(); err != nil {
 		return nil, err
 	}
+	a.awaited = true
 	commit := &messages.Commit{Steps: []messages.CommitStep{{Sequence: a.begun.Sequence, Computed: a.begun.Computed, After: a.last}}}
 	if err := first(a.do(commit), &commit.Err); err != nil {
 		return nil, err

@@ -281,11 +281,19 @@ func (r *rig) compute(w *host.Writer, s *sequence, n int) error {
 		return err
 	}
 	table := host.Beam(tables, 0)
-	ticket, err := w.Launch(host.Step{
+	step := host.Step{
 		Label: "compute " + s.id.String(), Waits: s.ready,
 		Reads:  []host.Span{{Chains: s.chains, To: s.computed, Table: table}},
 		Writes: []host.Span{{Chains: s.chains, From: s.computed, To: n, Table: table}},
-	})
+	}
+	for p := range r.layouts {
+		if r.layouts[p].HoldsStates() && n > s.computed {
+			step.States = append(step.States, host.StateUpdate{
+				Pool: messages.PoolID(p), Page: table[p][0], From: host.StateAfter(s.chains, s.computed), To: host.StateAfter(s.chains, n),
+			})
+		}
+	}
+	ticket, err := w.Launch(step)
 	if err != nil {
 		return err
 	}
