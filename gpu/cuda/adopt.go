@@ -10,6 +10,8 @@ import (
 )
 
 // tensor is a gpu.Tensor with its place in a page.
+// The pieces of a page in all tensors, in their order, make up the page: begin of a tensor
+// is the sum of PageBytes of those before it.
 type tensor struct {
 	gpu.Tensor
 	begin  int64 // of its piece within a page
@@ -21,6 +23,7 @@ type tensor struct {
 func (p *pool) adopt(s *session) error {
 	at := int64(0)
 	for i, t := range p.spec.Tensors {
+		// A stride below the piece would make neighbouring pages overlap.
 		if t.PageBytes <= 0 || t.Stride < t.PageBytes || t.Address == 0 {
 			return fmt.Errorf("cuda: pool %s: tensor %d at %#x: %d bytes of each page, %d from one page to the next",
 				p.spec.Name, i, t.Address, t.PageBytes, t.Stride)
@@ -32,8 +35,10 @@ func (p *pool) adopt(s *session) error {
 		at += t.PageBytes
 	}
 	switch {
+	// Host pages have all pieces one behind the other, so the sizes must agree.
 	case at != p.spec.PageBytes:
 		return fmt.Errorf("cuda: pool %s: its tensors hold %d bytes of each page, which has %d", p.spec.Name, at, p.spec.PageBytes)
+	// The pool cannot grow: there is no memory behind the tensors that is its own.
 	case p.spec.MaxDevicePages != p.spec.DevicePages:
 		return fmt.Errorf("pool %s: at most %d device pages: %w and has room for %d",
 			p.spec.Name, p.spec.MaxDevicePages, ErrAdopted, p.spec.DevicePages)
@@ -50,12 +55,15 @@ func (p *pool) reachable(s *session, i int, t gpu.Tensor) error {
 	if p.spec.DevicePages == 0 {
 		return nil
 	}
+	// The first and the last byte are enough: an allocation is contiguous, and one that ended
+	// between them could not hold both.
 	last := t.Address + uint64(int64(p.spec.DevicePages-1)*t.Stride+t.PageBytes-1)
 	for _, at := range []uint64{t.Address, last} {
 		on := fmt.Sprintf("pool %s, tensor %d at %#x", p.spec.Name, i, at)
 		if err := s.do(fnPointerGetAttribute, on, address(&s.out.small), pointerMemoryType, uintptr(at)); err != nil {
 			return err
 		}
+		// The two answers share one word of memory, so the first is kept before the second call.
 		kind := s.out.small
 		if err := s.do(fnPointerGetAttribute, on, address(&s.out.small), pointerOrdinal, uintptr(at)); err != nil {
 			return err
@@ -71,6 +79,7 @@ func (p *pool) reachable(s *session, i int, t gpu.Tensor) error {
 // one another's pages, as K and V of a layer do; then both have the same stride,
 // and their pieces differ within it.
 func (p *pool) disjoint() error {
+	// A pool has as many tensors as layers, or twice that: every pair is looked at.
 	for i := range p.tensors {
 		for j := range i {
 			if p.tensors[i].meets(&p.tensors[j], p.spec.DevicePages) {
@@ -88,20 +97,25 @@ func (t *tensor) meets(u *tensor, pages int) bool {
 		return false
 	}
 	if t.Address > u.Address {
+		// From here on t begins first.
 		t, u = u, t
 	}
 	end := t.Address + uint64(int64(pages-1)*t.Stride+t.PageBytes)
 	if u.Address >= end {
 		return false
 	}
+	// Whether they meet would depend on every page; a host has no reason to make such tensors.
 	if t.Stride != u.Stride {
 		return true
 	}
+	// The place of u's piece within t's stride: behind t's piece, and not reaching into t's
+	// next one.
 	between := int64(u.Address-t.Address) % t.Stride
 	return between < t.PageBytes || between+u.PageBytes > t.Stride
 }
 
 // tensorExtent is the memory of a device page from an offset on.
+// It ends with the piece: the next bytes of the page are in another tensor.
 func (p *pool) tensorExtent(page, offset int64) extent {
 	i := sort.Search(len(p.tensors), func(i int) bool { return p.tensors[i].begin > offset }) - 1
 	t := &p.tensors[i]

@@ -10,6 +10,8 @@ import (
 )
 
 // batchCall is what the device knows of cuMemcpyBatchAsync.
+// A batch call queues thousands of copies in one call of the driver; without it each
+// copy is a call.
 type batchCall struct {
 	usable bool
 	// refusals counts refused calls in a row whose copies were then taken one by
@@ -18,6 +20,8 @@ type batchCall struct {
 	refusals int
 }
 
+// maxRefusals: a few in a row are chance; a driver that refuses eight has a reason that
+// stays.
 const maxRefusals = 8
 
 // copyQueue queues the copies of one batch at a time, under the device's lock.
@@ -57,6 +61,7 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 		return false, nil
 	}
 	st.dirty = true
+	// A single copy gains nothing from a batch call.
 	if q.batches.usable && l.used > 1 {
 		at, r := q.callBatch(s, st)
 		if r.sticky() || r.capture() {
@@ -68,6 +73,7 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 			}
 			return true, failed
 		}
+		// Refusals count in a row.
 		q.batches.refusals = 0
 	} else {
 		for i := range l.used {
@@ -91,6 +97,8 @@ func (q *copyQueue) callBatch(s *session, st *stream) (at int, r result) {
 	l := &q.lists
 	// Sources are read in the order of the stream: later work of the stream may overwrite them.
 	s.out.attr = copyAttributes{srcAccessOrder: streamOrder}
+	// One set of attributes, from copy 0 on. The driver leaves failIdx as it is for an error
+	// that is of no single copy.
 	s.out.attrIdx, s.out.failIdx = 0, math.MaxUint64
 	r = s.call(fnMemcpyBatchAsync, address(&l.dst[0]), address(&l.src[0]), address(&l.size[0]),
 		uintptr(l.used), address(&s.out.attr), address(&s.out.attrIdx), 1, address(&s.out.failIdx), st.handle)
@@ -101,6 +109,7 @@ func (q *copyQueue) callBatch(s *session, st *stream) (at int, r result) {
 }
 
 // refused notes that the driver refuses batches whose copies it takes.
+// A function that is not supported will not be supported later.
 func (c *batchCall) refused(r result) {
 	c.refusals++
 	if r == notSupported || c.refusals >= maxRefusals {
@@ -137,6 +146,7 @@ func (q *copyQueue) inOrder(s *session, st *stream, pools []*pool, b *gpu.Batch)
 }
 
 // page says which pages descriptor i is about.
+// It is for the text of errors.
 func (q *copyQueue) page(pools []*pool, b *gpu.Batch, i int) string {
 	c := &b.Copies[q.lists.first[i]]
 	return fmt.Sprintf("pool %s %s to pool %s %s, %s",

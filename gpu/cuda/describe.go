@@ -12,6 +12,8 @@ import (
 
 // lists are the arrays of a batch for the driver, outside of Go's heap, and what
 // the device remembers of each descriptor beside them.
+// dst, src and size are what cuMemcpyBatchAsync takes: addresses and bytes. Only the first
+// used entries count.
 type lists struct {
 	memory         []byte
 	dst, src, size []uint64
@@ -21,12 +23,14 @@ type lists struct {
 	// zeros are the destinations to fill with zeros, which no batch call does.
 	zeros []descriptor
 	// scratch of merge
+	// keys are destinations, copies the descriptors before they are sorted.
 	keys   []uint64
 	copies []descriptor
 	order  radix.Order
 }
 
 // descriptor is one entry of the lists. A src of 0 stands for zeros.
+// No page has the address 0.
 type descriptor struct {
 	dst, src, size uint64
 	first          int32
@@ -39,6 +43,7 @@ func (l *lists) reserve() error {
 	if l.used < len(l.dst) {
 		return nil
 	}
+	// 1024 descriptors are 24 KiB: most batches need no more.
 	n := max(2*len(l.dst), 1024)
 	memory, err := mapMemory(int64(n) * 3 * 8)
 	if err != nil {
@@ -83,6 +88,7 @@ func (l *lists) add(e descriptor) error {
 }
 
 // at reads entry i of the arrays.
+// first and within are kept in Go's heap, as the driver does not read them.
 func (l *lists) at(i int) descriptor {
 	return descriptor{l.dst[i], l.src[i], l.size[i], l.first[i], l.within[i]}
 }
@@ -98,6 +104,7 @@ func (e descriptor) follows(prev descriptor) bool {
 	if e.dst != prev.dst+prev.size || e.within != prev.within {
 		return false
 	}
+	// Zeros follow zeros only; their source does not advance.
 	if e.src == 0 || prev.src == 0 {
 		return e.src == prev.src
 	}
@@ -161,6 +168,8 @@ func (l *lists) merge() {
 		l.keys = append(l.keys, l.dst[i])
 		l.copies = append(l.copies, l.at(i))
 	}
+	// n is the last entry written; it never passes the one that is read, since those are in
+	// copies.
 	n := -1
 	for _, i := range l.order.By(l.keys) {
 		e := &l.copies[i]

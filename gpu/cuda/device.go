@@ -17,6 +17,7 @@ import (
 )
 
 // Open opens a device; without a usable driver the error is gpu.ErrNoDriver.
+// The process may have other users of the device: the context is the one that they share.
 func Open(o Options) (gpu.Device, error) {
 	drv, err := load()
 	if err != nil {
@@ -35,12 +36,14 @@ func Open(o Options) (gpu.Device, error) {
 // the device, for the operating system or for memory happens under it. Changes of
 // a pool's memory are serialized by the pool's own mutex, taken first.
 type Device struct {
-	driver     *driver
-	ordinal    int32
-	handle     uintptr // the CUdevice
-	context    uintptr
-	name       string
-	uuid       [16]byte
+	driver  *driver
+	ordinal int32
+	handle  uintptr // the CUdevice
+	// The primary context, retained once; each session pushes it onto its thread.
+	context uintptr
+	name    string
+	uuid    [16]byte
+	// uuid is what identifies the device between processes.
 	numa       int32   // node of host memory near the device, -1: unknown
 	systemPage int64   // bytes of a page of the operating system
 	own        uintptr // stream that fills new memory
@@ -52,8 +55,9 @@ type Device struct {
 	spare    spareChunks
 	progress progress
 
-	mu       sync.Mutex
-	streams  streams.Table[*stream]
+	mu      sync.Mutex
+	streams streams.Table[*stream]
+	// The fields from mu on are used under mu; regions is counted by pools that are made without it.
 	events   []uintptr     // of streams that were destroyed
 	pools    []*pool       // by gpu.Pool; nil: destroyed, or not ready yet
 	regions  atomic.Uint32 // numbers given to pieces of memory
@@ -98,6 +102,8 @@ func (d *Device) findDevice(s *session, o Options) error {
 		return err
 	}
 	n := int(s.out.small)
+	// CUDA_VISIBLE_DEVICES hides and orders devices, so an ordinal means something to this
+	// process only.
 	for ordinal := range n {
 		if o.UUID == "" && ordinal != o.Ordinal {
 			continue
@@ -128,6 +134,7 @@ func (d *Device) look(s *session, ordinal int) error {
 	if err := s.do(fnDeviceGetName, on, address(&s.out.text[0]), uintptr(len(s.out.text)), d.handle); err != nil {
 		return err
 	}
+	// The driver ends the name with a zero byte, and the memory behind it holds older text.
 	d.name, _, _ = strings.Cut(string(s.out.text[:]), "\x00")
 	if err := s.do(fnDeviceGetUUID, on, address(&s.out.text[0]), d.handle); err != nil {
 		return err
@@ -159,6 +166,7 @@ func (d *Device) retain(s *session) error {
 }
 
 // release undoes retain. It needs no current context.
+// The primary context ends when its last user has released it.
 func (d *Device) release() {
 	s, err := d.sessions.take(d)
 	if err != nil {
@@ -180,6 +188,7 @@ func (d *Device) attribute(s *session, which uintptr) int32 {
 }
 
 // start makes what the device needs in its context.
+// A device that cannot write counters is slower to ask, and otherwise the same.
 func (d *Device) start() error {
 	s, err := d.begin()
 	if err != nil {
@@ -199,6 +208,7 @@ func (d *Device) start() error {
 }
 
 // ending is the reason why the device cannot be used any more, nil while it can.
+// It is read without a lock, because every call begins with it.
 func (d *Device) ending() error {
 	if e := d.end.Load(); e != nil {
 		return *e
@@ -209,6 +219,7 @@ func (d *Device) ending() error {
 // lose ends a device after an error that poisons its context.
 func (d *Device) lose(cause error) {
 	err := fmt.Errorf("%w: %w", gpu.ErrDeviceLost, cause)
+	// The first cause stays: later errors are consequences of it.
 	d.end.CompareAndSwap(nil, &err)
 }
 
@@ -220,11 +231,13 @@ func (d *Device) register() error {
 	if err := d.ending(); err != nil {
 		return err
 	}
+	// Wait must not begin before an Add that it is to see; that is what the lock is for.
 	d.busy.Add(1)
 	return nil
 }
 
 // Info describes the device and the paths that are in use on it.
+// Copies may change from batch to loop while the device runs, see batchCall.
 func (d *Device) Info() gpu.Info {
 	i := gpu.Info{Name: d.name, Backend: "cuda", Link: "native", Copies: "loop", Completion: "events"}
 	d.mu.Lock()
@@ -267,12 +280,14 @@ func (d *Device) Memory() (gpu.Memory, error) {
 // the context. The counters stay mapped, some kilobytes, for later calls of Done.
 func (d *Device) Close() error {
 	d.mu.Lock()
+	// A device that was lost is closed, too: what can be given back is.
 	before := d.ending()
 	if errors.Is(before, gpu.ErrClosed) {
 		d.mu.Unlock()
 		return nil
 	}
 	// From here on no call begins; those that have begun are counted in busy.
+	// A lost device answers gpu.ErrClosed from here on: the host has seen the loss.
 	closed := gpu.ErrClosed
 	d.end.Store(&closed)
 	d.mu.Unlock()
@@ -286,6 +301,7 @@ func (d *Device) Close() error {
 }
 
 // releaseAll frees pools and streams. Nothing else is inside of the device.
+// Errors are not returned: there is nothing that a caller could do about them.
 func (d *Device) releaseAll() {
 	s, err := d.beginAnyway()
 	if err != nil {
@@ -325,6 +341,7 @@ func (d *Device) stop() {
 		}
 		d.release()
 	}
+	// Memory of the process goes last: nothing calls the driver from here on.
 	d.copies.free()
 	d.sessions.unmap()
 }

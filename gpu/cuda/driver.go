@@ -11,6 +11,7 @@ import (
 )
 
 // fn is one function of the driver.
+// Functions are named by numbers, so that a test replaces one by writing to the table.
 type fn int
 
 // The functions in use; functionTable has the names that the library exports.
@@ -58,15 +59,18 @@ const (
 	fnIpcGetEventHandle
 	fnIpcOpenEventHandle // takes its handle by value: see openEventHandle
 	fnMemcpyAsync
+	// The functions from here on may be missing; see optional.
 	fnMemcpyBatchAsync   // from driver 12.8 on; 0 where missing
 	fnStreamWriteValue64 // 0 where missing
 	functions
 )
 
 // optional are the functions that an old driver may lack.
+// Without them copies are queued one by one, and events tell of completion.
 const optional = fnMemcpyBatchAsync
 
 // function describes one function of the driver.
+// The names have the versions that the headers map to: cuMemGetInfo is cuMemGetInfo_v2.
 type function struct {
 	name string
 	// streamOrdered: the call queues work on a stream or only looks something up.
@@ -134,6 +138,8 @@ func (f fn) String() string { return functionTable[f].name }
 type driver [functions]uintptr
 
 // load finds the driver library and its functions.
+// The library is loaded by its name with version: libcuda.so is part of the toolkit, and a
+// stub of it can be linked but not used.
 func load() (*driver, error) {
 	const library = "libcuda.so.1"
 	lib, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_LOCAL)
@@ -143,6 +149,7 @@ func load() (*driver, error) {
 	var d driver
 	for f := range functions {
 		address, err := purego.Dlsym(lib, f.String())
+		// Every driver from CUDA 11.7 on has them.
 		if err != nil && f < optional {
 			return nil, fmt.Errorf("cuda: %s lacks %s: %w", library, f, gpu.ErrNoDriver)
 		}
@@ -152,16 +159,19 @@ func load() (*driver, error) {
 }
 
 // has tells whether the library exports an optional function.
+// That the library has it does not say that the device can do it.
 func (d *driver) has(f fn) bool { return d[f] != 0 }
 
 // call calls a function of the driver. Addresses among the arguments must lie
 // outside of Go's heap.
+// The goroutine's thread is in C meanwhile.
 func (d *driver) call(f fn, args ...uintptr) result {
 	r, _, _ := purego.SyscallN(d[f], args...)
 	return result(int32(r))
 }
 
 // eventHandle is a CUipcEventHandle.
+// The driver defines it as 64 opaque bytes, which another process of the machine may use.
 type eventHandle struct{ bytes [64]byte }
 
 // openEventHandle calls cuIpcOpenEventHandle, the one function in use that takes

@@ -26,17 +26,19 @@ var (
 )
 
 // result is a CUresult.
+// Its values are those of cuda.h.
 type result int32
 
 // Results that decide something.
 const (
-	success         result = 0
-	invalidValue    result = 1
-	outOfMemory     result = 2
-	stubLibrary     result = 34
-	noDevice        result = 100
-	notReady        result = 600
-	notSupported    result = 801
+	success      result = 0
+	invalidValue result = 1
+	outOfMemory  result = 2
+	stubLibrary  result = 34
+	noDevice     result = 100
+	notReady     result = 600
+	notSupported result = 801
+	// 802 to 804 come from cuInit: driver and library, or driver and device, do not fit.
 	systemNotReady  result = 802
 	driverMismatch  result = 803
 	notSupportedFwd result = 804
@@ -78,6 +80,7 @@ func (e *DriverError) Error() string {
 }
 
 // Unwrap returns the error that the code amounts to.
+// Codes that are a mistake of this package or of the host amount to none.
 func (e *DriverError) Unwrap() error {
 	switch r := result(e.Code); {
 	case r == outOfMemory:
@@ -112,6 +115,8 @@ func (s *session) errorName(r result) string {
 	if s.call(fnGetErrorName, uintptr(r), address(&s.out.name)) != success || s.out.name == nil {
 		return "unnamed error"
 	}
+	// The name is the driver's memory, ended by a zero byte; the bound is for a driver that
+	// forgets it.
 	const longest = 128
 	var name []byte
 	for i := range longest {

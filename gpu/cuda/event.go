@@ -10,11 +10,13 @@ import (
 
 // EventHandle names an event for other processes. It resolves only where both
 // processes have the same /dev/shm.
+// Two containers of one machine share it only if they are started so.
 type EventHandle [64]byte
 
 // SharedEvent is an event that other processes can wait for. Its users agree
 // between them what it says: a process that waits before it was recorded again
 // waits for the earlier recording.
+// A waiting side that was told of a recording over another channel waits for that one.
 type SharedEvent struct {
 	d      *Device
 	event  uintptr
@@ -22,6 +24,7 @@ type SharedEvent struct {
 }
 
 // NewSharedEvent makes an event for other processes.
+// It has passed until it is recorded for the first time.
 func (d *Device) NewSharedEvent() (*SharedEvent, error) {
 	s, err := d.stay()
 	if err != nil {
@@ -29,6 +32,7 @@ func (d *Device) NewSharedEvent() (*SharedEvent, error) {
 	}
 	defer s.depart()
 	const on = "shared event"
+	// The driver makes interprocess events without timing only.
 	if err := s.do(fnEventCreate, on, address(&s.out.number[0]), eventDisableTiming|eventInterprocess); err != nil {
 		return nil, err
 	}
@@ -48,6 +52,7 @@ func (d *Device) OpenSharedEvent(h EventHandle) (*SharedEvent, error) {
 		return nil, err
 	}
 	defer s.depart()
+	// This call does not go through session.call, which would relax the mode.
 	s.relaxMode()
 	r := d.driver.openEventHandle(address(&s.out.number[0]), eventHandle{h})
 	if err := s.failure(fnIpcOpenEventHandle, r, "shared event"); err != nil {
@@ -57,6 +62,7 @@ func (d *Device) OpenSharedEvent(h EventHandle) (*SharedEvent, error) {
 }
 
 // Record makes the event pass when all that was queued on the stream so far has.
+// It makes no ticket: Fence does that for users within the process.
 func (e *SharedEvent) Record(id gpu.Stream) error {
 	s, err := e.d.enter()
 	if err != nil {
@@ -67,6 +73,7 @@ func (e *SharedEvent) Record(id gpu.Stream) error {
 	if err != nil {
 		return err
 	}
+	// An event that is recorded during a capture is part of the graph: nothing passes it now.
 	if err := s.notCapturing(st); err != nil {
 		return err
 	}
@@ -77,6 +84,8 @@ func (e *SharedEvent) Record(id gpu.Stream) error {
 func (e *SharedEvent) Ticket() (gpu.Ticket, error) { return e.d.ExternalEvent(e.event) }
 
 // Close destroys the event on this side.
+// The process that made the event closes it last: what others do with it after that is
+// undefined.
 func (e *SharedEvent) Close() error {
 	s, err := e.d.stay()
 	if err != nil {

@@ -14,12 +14,18 @@ import (
 )
 
 // filesInMessage bounds the descriptors of one message; the kernel takes 253.
+// It is SCM_MAX_FD of Linux.
 const filesInMessage = 128
 
 // maxHeader bounds the description of an export that ReadExport accepts.
+// It is in bytes. A description has a few hundred.
 const maxHeader = 1 << 16
 
+// maxFiles bounds the chunks of an export: 2 TiB of device memory in chunks of 32 MiB.
+const maxFiles = 1 << 16
+
 // exportHeader is an Export without its files.
+// Files are numbers of this process; they travel as ancillary data instead.
 type exportHeader struct {
 	Export
 	Chunks []struct{} `json:"-"` // hides that of Export
@@ -36,11 +42,13 @@ func WriteExport(conn *net.UnixConn, e *Export) error {
 	if err != nil {
 		return err
 	}
+	// Four bytes of length, the highest first, then JSON.
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
 		return err
 	}
 	files := e.Chunks
 	if e.Host != nil {
+		// The capacity is cut, so that the append does not write into the export's array.
 		files = append(files[:len(files):len(files)], e.Host)
 	}
 	for len(files) > 0 {
@@ -49,6 +57,8 @@ func WriteExport(conn *net.UnixConn, e *Export) error {
 		for _, f := range files[:n] {
 			fds = append(fds, int(f.Fd()))
 		}
+		// A message carries at least one byte, here the number of its files; without data the
+		// kernel would deliver no ancillary data on a stream.
 		if _, _, err := conn.WriteMsgUnix([]byte{byte(n)}, syscall.UnixRights(fds...), nil); err != nil {
 			return fmt.Errorf("cuda: pool %s: sending %d files: %w", e.Pool, n, err)
 		}
@@ -63,6 +73,7 @@ func ReadExport(conn *net.UnixConn) (*Export, error) {
 	if _, err := io.ReadFull(conn, size[:]); err != nil {
 		return nil, err
 	}
+	// The length is compared before memory is taken for it.
 	n := binary.BigEndian.Uint32(size[:])
 	if n > maxHeader {
 		return nil, fmt.Errorf("cuda: an export of %d bytes, there may be %d", n, maxHeader)
@@ -75,6 +86,11 @@ func ReadExport(conn *net.UnixConn) (*Export, error) {
 	if err := json.Unmarshal(text, &header); err != nil {
 		return nil, fmt.Errorf("cuda: export: %w", err)
 	}
+	// Without these two checks a wrong count would be an index out of range, or a wait for
+	// files that never come.
+	if header.Files < 0 || header.Files > maxFiles {
+		return nil, fmt.Errorf("cuda: pool %s: an export of %d files, there may be %d", header.Pool, header.Files, maxFiles)
+	}
 	e := header.Export
 	want := header.Files
 	if header.Tier {
@@ -86,6 +102,9 @@ func ReadExport(conn *net.UnixConn) (*Export, error) {
 		if err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
+	}
+	if len(e.Chunks) != want {
+		return nil, errors.Join(fmt.Errorf("cuda: pool %s: %d files came, %d were announced", e.Pool, len(e.Chunks), want), e.Close())
 	}
 	if header.Tier {
 		e.Host, e.Chunks = e.Chunks[want-1], e.Chunks[:want-1]
@@ -111,10 +130,12 @@ func readFiles(conn *net.UnixConn, name string) (files []*os.File, err error) {
 			return files, err
 		}
 		for _, fd := range fds {
+			// Programs that the host starts get none of the files.
 			syscall.CloseOnExec(fd)
 			files = append(files, os.NewFile(uintptr(fd), name))
 		}
 	}
+	// The kernel drops descriptors that do not fit, or that the process may not open.
 	if len(files) == 0 || len(files) != int(count[0]) {
 		return files, fmt.Errorf("cuda: pool %s: %d files arrived where %d were sent", name, len(files), count[0])
 	}

@@ -32,6 +32,8 @@ var sysMemfdCreate = map[string]uintptr{"amd64": 319, "arm64": 279}
 // hostMemory is the host tier of a pool: registered by pieces of whole pages.
 // No copy crosses two pieces.
 type hostMemory struct {
+	// bytes is rounded up to pages of the system. file is set for shared memory only, which
+	// exports duplicate.
 	bytes  []byte
 	mapped bool     // the memory is the pool's to unmap
 	file   *os.File // of shared memory
@@ -40,6 +42,8 @@ type hostMemory struct {
 }
 
 // hostPiece is one registration.
+// Host memory has to be registered, or the device could read it only through a copy by the
+// driver, which would wait on the caller's thread.
 type hostPiece struct {
 	// device is the piece's address for the device. It is the host's address only
 	// where attribute 91 says so; elsewhere (WSL 2) the host's address in a batch
@@ -50,6 +54,7 @@ type hostPiece struct {
 }
 
 // extent is the memory of a host page from an offset on; pages lie within pieces.
+// at is in bytes from the start of the tier.
 func (h *hostMemory) extent(at, left int64) extent {
 	p := &h.pieces[at/h.piece]
 	return extent{p.device + uint64(at%h.piece), left, p.region}
@@ -74,6 +79,7 @@ func (p *pool) pin(s *session) error {
 // registrations.
 func (p *pool) cutAndPin(s *session) error {
 	h := &p.host
+	// The least common multiple of both sizes of pages.
 	unit := p.spec.PageBytes / gcd(p.spec.PageBytes, p.d.systemPage) * p.d.systemPage
 	h.piece = max(1, pieceBytes/unit) * unit
 	h.pieces = make([]hostPiece, (int64(len(h.bytes))+h.piece-1)/h.piece)
@@ -89,6 +95,8 @@ func (p *pool) mapHost(bytes int64) error {
 			return fmt.Errorf("cuda: pool %s: host memory of %d bytes at %p: %d pages of %d bytes are needed, from a multiple of %d on",
 				p.spec.Name, len(given), &given[0], p.spec.HostPages, p.spec.PageBytes, p.d.systemPage)
 		}
+		// The end need not be a multiple of the system's pages: the driver registers the pages
+		// that the bytes touch.
 		h.bytes = given[:min(bytes, int64(len(given)))]
 		return nil
 	}
@@ -107,11 +115,13 @@ func (p *pool) mapHost(bytes int64) error {
 }
 
 // mapShared maps memory that other processes can map through the file.
+// The file has no name in any file system, and its memory goes with its last user.
 func mapShared(name string, bytes int64) (*os.File, []byte, error) {
 	text, err := syscall.BytePtrFromString("kvactor " + name)
 	if err != nil {
 		return nil, nil, err
 	}
+	// MFD_CLOEXEC. The name is for /proc only and need not be unique.
 	const closeOnExec = 1
 	fd, _, errno := syscall.Syscall(sysMemfdCreate[runtime.GOARCH], uintptr(unsafe.Pointer(text)), closeOnExec, 0)
 	if errno != 0 {
@@ -138,6 +148,7 @@ func (p *pool) pinPieces(s *session) error {
 		next <- i
 	}
 	close(next)
+	// The channel has all pieces before a worker starts, so no worker waits for another.
 	workers := min(len(h.pieces), pinners, runtime.GOMAXPROCS(0))
 	if workers == 1 {
 		return p.pinFrom(s, next)
@@ -146,6 +157,7 @@ func (p *pool) pinPieces(s *session) error {
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
+			// A session of its own: contexts and answers belong to a thread.
 			own, err := p.d.beginAnyway()
 			if err != nil {
 				problems[w] = err
@@ -160,6 +172,7 @@ func (p *pool) pinPieces(s *session) error {
 }
 
 // pinFrom pins pieces until there are no more, or one fails.
+// The others go on with theirs: free undoes what was done.
 func (p *pool) pinFrom(s *session, next <-chan int) error {
 	for i := range next {
 		if err := p.pinPiece(s, i); err != nil {
@@ -181,6 +194,8 @@ func (p *pool) pinPiece(s *session, i int) error {
 	}
 	on := fmt.Sprintf("pool %s, host pages from %d on", p.spec.Name, at/p.spec.PageBytes)
 	r := s.call(fnMemHostRegister, address(&memory[0]), uintptr(len(memory)), portableMapped)
+	// Memory of the pool's own cannot have been registered by others, so there the answer is
+	// an error like others.
 	if r != hostRegistered || h.mapped {
 		if err := s.failure(fnMemHostRegister, r, on); err != nil {
 			return err
@@ -214,6 +229,7 @@ func (p *pool) registeredWhole(s *session, memory []byte, on string) error {
 
 // fill writes one byte value everywhere, doubling what it has, at the speed of
 // copies.
+// The parts double, so the loop runs once for each power of two.
 func fill(b []byte, v byte) {
 	b[0] = v
 	for n := 1; n < len(b); n *= 2 {
@@ -229,12 +245,14 @@ func (d *Device) preferNode(b []byte) {
 	if d.numa < 0 || d.numa >= maxNode {
 		return
 	}
+	// A set of nodes, one bit each. The kernel reads one bit less than it is told, hence + 1.
 	nodes := uint64(1) << d.numa
 	_, _, _ = syscall.Syscall6(syscall.SYS_MBIND, address(&b[0]), uintptr(len(b)), preferred,
 		uintptr(unsafe.Pointer(&nodes)), maxNode+1, 0)
 }
 
 // free unregisters the memory and unmaps it, if the pool has mapped it.
+// A registration of the host application's own is left to it.
 func (h *hostMemory) free(s *session) error {
 	var problems []error
 	for i := range h.pieces {

@@ -9,6 +9,8 @@ import (
 )
 
 // The driver's structures, in its layout.
+// Go lays out fields of these sizes as C does; a test compares sizes and offsets with those
+// of the header.
 
 // location is a CUmemLocation.
 type location struct {
@@ -40,6 +42,7 @@ type accessDesc struct {
 }
 
 // copyAttributes is a CUmemcpyAttributes of 24 bytes.
+// One of them serves all copies of a batch.
 type copyAttributes struct {
 	srcAccessOrder   int32 // 1: in stream order
 	srcHint, dstHint location
@@ -52,6 +55,7 @@ const (
 )
 
 // attributes of a device
+// By the numbers of CUdevice_attribute in cuda.h, which do not change.
 const (
 	attributeVMM         = 102
 	attributeHostNUMA    = 134
@@ -60,6 +64,7 @@ const (
 )
 
 // attributes of a pointer
+// By the numbers of CUpointer_attribute.
 const (
 	pointerMemoryType = 2 // 2: device memory
 	pointerOrdinal    = 9
@@ -70,6 +75,7 @@ const (
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
 // mapMemory maps anonymous memory outside of Go's heap.
+// It begins at a page of the system and is zero.
 func mapMemory(bytes int64) ([]byte, error) {
 	b, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {

@@ -8,6 +8,7 @@ type Options struct {
 	UUID    string
 }
 
+// init makes gpu.Open know "cuda" in every program that imports the package.
 func init() {
 	gpu.Register("cuda", func(s gpu.Spec) (gpu.Device, error) {
 		return Open(Options{Ordinal: s.Ordinal, UUID: s.UUID})

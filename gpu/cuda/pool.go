@@ -12,6 +12,7 @@ import (
 )
 
 // poisonNew is what new pages hold.
+// As float16 it is −375, as bfloat16 −2·10¹⁸: both show in what is computed from them.
 const poisonNew = 0xDD
 
 // pool is one pool: device pages one behind the other at base, or pieces of them
@@ -19,12 +20,15 @@ const poisonNew = 0xDD
 type pool struct {
 	d *Device
 	// spec is used under the device's lock; DevicePages follows the pool's size.
+	// spec.DevicePages never counts a page without memory: it falls before memory is unmapped,
+	// and rises after it was mapped.
 	spec gpu.PoolSpec
 
 	change   sync.Mutex // held while the pool's memory changes
 	gone     bool       // destroyed, under change
 	imported bool       // its memory is another process's
 	base     uintptr    // reserved address space, 0 for an adopted pool
+	// reserved is in bytes; chunks·chunk ≤ reserved.
 	reserved int64
 	chunk    int64    // bytes of a mapping
 	chunks   []uint64 // allocation handles, mapped in order from base on
@@ -34,6 +38,7 @@ type pool struct {
 }
 
 // extent is a range of a page that is contiguous in memory.
+// left is in bytes.
 type extent struct {
 	address uint64 // for the device
 	left    int64
@@ -42,6 +47,7 @@ type extent struct {
 
 // extent is the memory of a slot from an offset on.
 func (p *pool) extent(s gpu.Slot, offset int64) extent {
+	// The caller has checked page and offset: see checkRange.
 	at := int64(s.Page)*p.spec.PageBytes + offset
 	switch {
 	case s.Tier == messages.Secondary:
@@ -54,6 +60,7 @@ func (p *pool) extent(s gpu.Slot, offset int64) extent {
 }
 
 // pool finds a pool under the device's lock.
+// Numbers of destroyed pools are not used again: a slot that names one is found out.
 func (d *Device) pool(id gpu.Pool) (*pool, error) {
 	if int(id) < 0 || int(id) >= len(d.pools) || d.pools[id] == nil {
 		return nil, fmt.Errorf("cuda: no pool %d", id)
@@ -89,6 +96,7 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	spec.MaxDevicePages = max(spec.MaxDevicePages, spec.DevicePages)
 	// Each piece of memory has a region number of its own: descriptors do not cross them.
 	p := &pool{d: d, spec: spec, region: d.regions.Add(1)}
+	// free undoes what create has come to.
 	if err := p.create(s); err != nil {
 		return 0, errors.Join(err, p.free(s))
 	}
@@ -106,6 +114,7 @@ func (p *pool) create(s *session) error {
 	if err := p.reserve(s); err != nil {
 		return err
 	}
+	// grow goes from DevicePages, which is 0 as long as nothing is mapped.
 	pages := p.spec.DevicePages
 	p.spec.DevicePages = 0
 	if err := p.grow(s, pages); err != nil {
@@ -116,6 +125,7 @@ func (p *pool) create(s *session) error {
 }
 
 // publish gives a pool that is ready its number.
+// A pool that is still being made is known to no other call, which may take seconds.
 func (d *Device) publish(p *pool) gpu.Pool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,6 +159,7 @@ func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 	case devicePages < 0 || devicePages > p.spec.MaxDevicePages:
 		return fmt.Errorf("cuda: pool %s: resize to %d device pages, it was made for at most %d",
 			p.spec.Name, devicePages, p.spec.MaxDevicePages)
+	// Growing disturbs no one: new memory is behind all that streams use.
 	case devicePages >= p.spec.DevicePages:
 		if err := p.grow(s, devicePages); err != nil {
 			return err
@@ -160,6 +171,7 @@ func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 }
 
 // setPages publishes the number of device pages.
+// Submissions read it under the same lock.
 func (p *pool) setPages(n int) {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
@@ -171,6 +183,8 @@ func (p *pool) setPages(n int) {
 func (p *pool) shrink(s *session, devicePages int) error {
 	p.d.mu.Lock()
 	p.spec.DevicePages = devicePages
+	// Under the same lock as the new number: a submission sees either the old number, and its
+	// work is waited for, or the new one, and is refused.
 	events, err := p.d.quiesce(s)
 	p.d.mu.Unlock()
 	if err == nil {
@@ -180,6 +194,7 @@ func (p *pool) shrink(s *session, devicePages int) error {
 		return err
 	}
 	// A chunk that holds part of a page that stays is kept whole.
+	// The pool then has a part of a chunk more than its pages need, until it grows again.
 	keep := (int64(devicePages)*p.spec.PageBytes + p.chunk - 1) / p.chunk
 	return p.shrinkTo(s, int(keep))
 }
@@ -204,6 +219,7 @@ func (d *Device) DestroyPool(id gpu.Pool) error {
 	// A change that waits for p.change finds the pool gone.
 	p.gone = true
 	d.mu.Lock()
+	// From here on submissions that name the pool are refused.
 	d.pools[id] = nil
 	events, err := d.quiesce(s)
 	d.mu.Unlock()
@@ -217,6 +233,7 @@ func (d *Device) DestroyPool(id gpu.Pool) error {
 }
 
 // HostBytes is the memory of a host page, nil when there is no such page.
+// The bytes are those that the device reads and writes: a caller waits for its tickets.
 func (d *Device) HostBytes(id gpu.Pool, page messages.PageID) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -60,6 +60,7 @@ func (p *progress) unregister(s *session) {
 func (p *progress) counted() bool { return p.base != 0 }
 
 // counter is the device address of the counter of a place.
+// Counters are 8 bytes each, one behind the other.
 func (p *progress) counter(place int) uintptr { return p.base + uintptr(place)*8 }
 
 // begin gives a place to a stream that has issued no ticket. The number comes last: from

@@ -22,34 +22,40 @@ import (
 // stream-ordered fail while any thread captures a graph, and end that capture. A
 // session relaxes the mode before the first such call and restores it at the end.
 type session struct {
-	d       *Device
-	out     *outs
+	d   *Device
+	out *outs
+	// relaxed: the thread's capture mode is to be restored.
 	relaxed bool
 }
 
 // outs is the memory that the driver writes answers to and reads structures
 // from. It lies outside of Go's heap; each session has one.
 type outs struct {
-	number  [2]uint64
-	small   int32
-	mode    int32 // capture mode to set, then the one there was
-	popped  uintptr
-	name    *byte
-	text    [256]byte
-	prop    allocationProp
-	access  accessDesc
-	attr    copyAttributes
+	// number and small take what a call answers; the next call overwrites them.
+	number [2]uint64
+	small  int32
+	mode   int32 // capture mode to set, then the one there was
+	// popped is the context that a pop answers with, which no one needs.
+	popped uintptr
+	name   *byte
+	text   [256]byte
+	prop   allocationProp
+	access accessDesc
+	attr   copyAttributes
+	// attrIdx and failIdx belong to batch copies: which copy attr is for, and which one failed.
 	attrIdx uint64
 	failIdx uint64
 	event   eventHandle
 }
 
 // captureRelaxed is CU_STREAM_CAPTURE_MODE_RELAXED.
+// It allows calls that are unsafe in a capture, on this thread only.
 const captureRelaxed = 2
 
 // begin starts a session; end ends it. Sessions do not nest on a goroutine
 // without need: each costs a push and a pop, some tens of nanoseconds.
 func (d *Device) begin() (*session, error) {
+	// A device that ends after this look fails in the driver, which is an error like others.
 	if err := d.ending(); err != nil {
 		return nil, err
 	}
@@ -75,6 +81,7 @@ func (d *Device) beginAnyway() (*session, error) {
 }
 
 // end restores the thread: capture mode, context, scheduling of the goroutine.
+// The mode goes first, since the exchange needs no context and the pop may fail.
 func (s *session) end() {
 	s.restoreMode()
 	if r := s.call(fnCtxPopCurrent, address(&s.out.popped)); r != success {
@@ -104,6 +111,7 @@ func (s *session) leave() {
 // stay starts a session without the device's lock, for what takes long; depart
 // ends it. Close waits for it.
 func (d *Device) stay() (*session, error) {
+	// Close waits for busy before it frees anything.
 	if err := d.register(); err != nil {
 		return nil, err
 	}
@@ -143,6 +151,7 @@ func (s *session) relaxMode() {
 		return
 	}
 	s.out.mode = captureRelaxed
+	// s.out.mode has the thread's own mode from here on.
 	s.relaxed = s.d.driver.call(fnExchangeCaptureMode, address(&s.out.mode)) == success
 }
 
@@ -173,6 +182,7 @@ func (p *sessionPool) take(d *Device) (*session, error) {
 		p.free = p.free[:n-1]
 		return s, nil
 	}
+	// A mapping takes a whole page of the system; there are few sessions.
 	memory, err := mapMemory(int64(unsafe.Sizeof(outs{})))
 	if err != nil {
 		return nil, err
@@ -189,6 +199,7 @@ func (p *sessionPool) put(s *session) {
 }
 
 // unmap gives the memory of all sessions back; none may be in use.
+// A session that is put later would be a bug: Close has waited for all.
 func (p *sessionPool) unmap() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

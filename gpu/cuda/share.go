@@ -19,10 +19,13 @@ import (
 // Memory that both processes have mapped exists as long as either maps it. But a
 // chunk that leaves the pool may become part of another pool of its owner, so
 // readers must have been told, and have updated, before the owner resizes.
+// The driver does not tell readers: one that reads on reads another pool's pages.
 type Export struct {
-	Pool        string
-	UUID        string // of the device: ordinals differ between processes
-	PageBytes   int64
+	Pool      string
+	UUID      string // of the device: ordinals differ between processes
+	PageBytes int64
+	// Sizes are in bytes. Readers reserve SpaceBytes at once, so that their pages keep their
+	// addresses, too, when the pool grows.
 	ChunkBytes  int64
 	SpaceBytes  int64 // address space for the pool's largest size
 	DevicePages int
@@ -32,6 +35,7 @@ type Export struct {
 }
 
 // Close closes the files. A pool that was imported stays mapped.
+// A mapping holds its memory without the file.
 func (e *Export) Close() error {
 	var problems []error
 	for _, f := range append(e.Chunks, e.Host) {
@@ -69,6 +73,7 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 	}
 	for n, handle := range p.chunks {
 		on := p.chunkName(n)
+		// Not 0, which is a file.
 		s.out.small = -1
 		if err := s.do(fnMemExport, on, address(&s.out.small), uintptr(handle), posixFD, 0); err != nil {
 			return nil, errors.Join(err, e.Close())
@@ -78,6 +83,7 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 		e.Chunks = append(e.Chunks, os.NewFile(uintptr(s.out.small), on))
 	}
 	if p.host.file != nil {
+		// A duplicate, since the pool needs its own file as long as it lives.
 		fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, p.host.file.Fd(), syscall.F_DUPFD_CLOEXEC, 0)
 		if errno != 0 {
 			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, errno), e.Close())
@@ -97,9 +103,11 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 		return 0, err
 	}
 	defer s.depart()
+	// Memory of another device would be far away, if it could be mapped at all.
 	if e.UUID != d.UUID() {
 		return 0, fmt.Errorf("cuda: pool %s is on device %s, this is %s", e.Pool, e.UUID, d.UUID())
 	}
+	// The export came from another process: values that make no sense must not reach a mapping.
 	if e.PageBytes <= 0 || e.ChunkBytes <= 0 || e.SpaceBytes < int64(len(e.Chunks))*e.ChunkBytes {
 		return 0, fmt.Errorf("cuda: pool %s: an export of %d chunks of %d bytes in %d, pages of %d",
 			e.Pool, len(e.Chunks), e.ChunkBytes, e.SpaceBytes, e.PageBytes)
@@ -139,6 +147,7 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 	if p.gone || !p.imported || p.spec.Name != e.Pool || p.chunk != e.ChunkBytes || p.spec.PageBytes != e.PageBytes {
 		return fmt.Errorf("cuda: pool %d was not imported from pool %s", id, e.Pool)
 	}
+	// First what goes, so that the owner can be told soon.
 	if e.DevicePages < p.spec.DevicePages {
 		if err := p.shrink(s, e.DevicePages); err != nil {
 			return err
@@ -163,6 +172,7 @@ func (p *pool) follow(s *session, e *Export) error {
 		if err != nil {
 			return err
 		}
+		// Kept before the next call writes to the same memory.
 		handle := s.out.number[0]
 		if err := p.mapChunk(s, handle, on); err != nil {
 			return errors.Join(err, s.do(fnMemRelease, on, uintptr(handle)))
@@ -172,6 +182,7 @@ func (p *pool) follow(s *session, e *Export) error {
 }
 
 // importHost maps and registers the host tier of the other process.
+// Pages of the tier are as far apart as in the owner's, so copies may use them at once.
 func (p *pool) importHost(s *session, e *Export) error {
 	if e.Host == nil {
 		p.spec.HostPages = 0
@@ -182,6 +193,7 @@ func (p *pool) importHost(s *session, e *Export) error {
 	if err != nil {
 		return fmt.Errorf("cuda: pool %s: host memory: %w", e.Pool, err)
 	}
+	// mapped: the pool unmaps it. It is not filled, since the owner's blocks are in it.
 	p.host.bytes, p.host.mapped = b, true
 	return p.cutAndPin(s)
 }

@@ -281,3 +281,19 @@ func TestExportsOverASocket(t *testing.T) {
 	assert.ErrorContains(t, err, "there may be 65536")
 	require.NoError(t, errors.Join(a.Close(), b.Close()))
 }
+
+// A description whose numbers of files cannot be right is refused before any file is read.
+func TestReadExportRefusesCounts(t *testing.T) {
+	for _, text := range []string{`{"Files":-1,"Tier":true}`, `{"Files":-5}`, `{"Files":4611686018427387904}`} {
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+		require.NoError(t, err)
+		a, b := connOf(t, pair[0]), connOf(t, pair[1])
+		message := append([]byte{0, 0, 0, byte(len(text))}, text...)
+		_, err = a.Write(message)
+		require.NoError(t, err)
+		require.NoError(t, a.Close())
+		_, err = ReadExport(b)
+		assert.ErrorContains(t, err, "files", text)
+		require.NoError(t, b.Close())
+	}
+}

@@ -11,9 +11,12 @@ import (
 
 // ring is how many tickets of a stream have an event of their own; older ones
 // are waited for by the oldest of these, which comes later on the stream.
+// A wait that is late by some tickets is right and may be longer; 64 is more than the engine
+// has in flight on a stream.
 const ring = 64
 
 // Flags of the driver.
+// By their values in cuda.h.
 const (
 	streamNonBlocking  = 1
 	eventBlockingSync  = 1
@@ -33,10 +36,12 @@ const (
 // stream is a stream with its tickets 1 … last. All of it is used under the
 // device's lock.
 type stream struct {
-	id     gpu.Stream
-	name   string
+	id   gpu.Stream
+	name string
+	// place is the stream's index in progress; a later stream may have the same.
 	place  int
 	handle uintptr
+	// Ticket n is recorded in events[n%ring], if n > last − ring.
 	last   uint64
 	events [ring]uintptr
 	// dirty: something was queued since the last ticket.
@@ -50,6 +55,7 @@ type stream struct {
 func (st *stream) String() string { return "stream " + st.name }
 
 // NewStream makes a stream.
+// Its priority, 0, is the default one.
 func (d *Device) NewStream(name string) (gpu.Stream, error) {
 	s, err := d.enter()
 	if err != nil {
@@ -83,6 +89,7 @@ func (d *Device) External(name string, handle uintptr) (gpu.Stream, error) {
 		return 0, err
 	}
 	defer s.leave()
+	// Handles are addresses, so no stream that was created has one of these.
 	if handle <= perThreadStream {
 		which := [...]string{nullStream: "the NULL stream", legacyStream: "CU_STREAM_LEGACY", perThreadStream: "CU_STREAM_PER_THREAD"}
 		return 0, fmt.Errorf("stream %s: %s is %w; pass a stream that was created", name, which[handle], ErrDefaultStream)
@@ -91,6 +98,7 @@ func (d *Device) External(name string, handle uintptr) (gpu.Stream, error) {
 	if err := s.do(fnStreamGetCtx, st.String(), handle, address(&s.out.number[0])); err != nil {
 		return 0, err
 	}
+	// A stream of another context may be one of another device.
 	if uintptr(s.out.number[0]) != d.context {
 		return 0, fmt.Errorf("cuda: stream %s belongs to another context than the device's primary one", name)
 	}
@@ -128,9 +136,11 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 	}
 	defer s.leave()
 	const on = "event of the host"
+	// The query finds an event of a capture, and a handle that is none, before the stream does.
 	if r := s.call(fnEventQuery, event); r != success && r != notReady {
 		return gpu.Ticket{}, s.failure(fnEventQuery, r, on)
 	}
+	// One stream serves all events of hosts: it does nothing but wait.
 	if d.external == 0 {
 		if d.external, err = d.newStream(s, "external events"); err != nil {
 			return gpu.Ticket{}, err
@@ -148,6 +158,7 @@ func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
 }
 
 // addStream gives a stream its events and its place.
+// The events are made at once, so that no submission has to.
 func (d *Device) addStream(s *session, st *stream) (gpu.Stream, error) {
 	id, ok := d.streams.Add(st)
 	if !ok {
@@ -164,6 +175,7 @@ func (d *Device) addStream(s *session, st *stream) (gpu.Stream, error) {
 		st.events[i] = e
 	}
 	st.id, st.place = id, streams.Place(id)
+	// Last: from here on Done answers for the stream.
 	d.progress.begin(st.place, id)
 	return id, nil
 }
@@ -197,6 +209,7 @@ func (d *Device) DestroyStream(id gpu.Stream) error {
 		return fmt.Errorf("cuda: stream %s: destroyed before ticket %d has passed: %w", st.name, st.last, gpu.ErrInUse)
 	}
 	if st.dirty && !st.external {
+		// Work behind the last ticket has no event to look at.
 		r := s.call(fnStreamQuery, st.handle)
 		if r == notReady {
 			return fmt.Errorf("cuda: stream %s: destroyed while it waits: %w", st.name, gpu.ErrInUse)
@@ -208,6 +221,7 @@ func (d *Device) DestroyStream(id gpu.Stream) error {
 	d.streams.Remove(id)
 	d.progress.end(st.place)
 	d.endStream(s, st)
+	// The next event of a host makes another.
 	if id == d.external {
 		d.external = 0
 	}
@@ -248,6 +262,7 @@ func (d *Device) quiesce(s *session) (events []uintptr, err error) {
 				return nil, err
 			}
 		}
+		// The last ticket of a stream comes after all of its work.
 		if t := (gpu.Ticket{Stream: id, Seq: st.last}); !d.passed(s, t) {
 			events = append(events, st.event(t.Seq))
 		}
@@ -256,6 +271,7 @@ func (d *Device) quiesce(s *session) (events []uintptr, err error) {
 }
 
 // await waits for events outside of the device's lock.
+// The thread sleeps: the events were made with blocking synchronization.
 func (s *session) await(events []uintptr) error {
 	for _, e := range events {
 		if err := s.do(fnEventSynchronize, "streams of the device", e); err != nil {

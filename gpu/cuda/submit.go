@@ -30,6 +30,7 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err := s.notCapturing(st); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
 	}
+	// The lists are made before the waits: when memory for them is lacking, nothing is queued.
 	if err := d.copies.prepare(d.pools, b.Copies); err != nil {
 		return gpu.Ticket{}, err
 	}
@@ -40,6 +41,7 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if failed != nil && !queued {
 		return gpu.Ticket{}, failed
 	}
+	// Also after a copy that failed: the ticket covers what was queued before it.
 	ticket, err := d.ticket(s, st)
 	if failed != nil {
 		return ticket, failed
@@ -48,6 +50,7 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 }
 
 // checkBatch refuses what no device would do.
+// All is checked before anything is queued, so a refused batch leaves no trace.
 func (d *Device) checkBatch(b *gpu.Batch) error {
 	for _, t := range b.Waits {
 		if err := d.known(t); err != nil {
@@ -76,6 +79,7 @@ func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 	if s.Page < 0 || int(s.Page) >= pages {
 		return fmt.Errorf("pool %s has no %s page %d: it has %d", p.spec.Name, s.Tier, s.Page, pages)
 	}
+	// Written as a difference, so that a huge offset cannot overflow.
 	if offset < 0 || offset > p.spec.PageBytes-bytes {
 		return fmt.Errorf("bytes [%d, %d) leave %s page %d of pool %s: it has %d bytes",
 			offset, offset+bytes, s.Tier, s.Page, p.spec.Name, p.spec.PageBytes)

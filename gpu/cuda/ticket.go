@@ -11,6 +11,7 @@ import (
 )
 
 // known refuses tickets that no stream has issued.
+// The zero ticket and those of destroyed streams have passed.
 func (d *Device) known(t gpu.Ticket) error {
 	if t.IsZero() || d.streams.Destroyed(t.Stream) {
 		return nil
@@ -31,6 +32,7 @@ func (d *Device) known(t gpu.Ticket) error {
 // when both are queued; otherwise there would be a ticket whose event was never
 // recorded, and a wait for such an event is no wait.
 func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
+	// Number 0 is the ticket that has always passed.
 	seq := st.last + 1
 	if d.progress.counted() {
 		at := d.progress.counter(st.place)
@@ -40,6 +42,7 @@ func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
 	} else {
 		d.poll(s, st, st.last) // before the oldest event is recorded again
 	}
+	// Recording an event again does not change what waited for its earlier recording.
 	if r := s.call(fnEventRecord, st.events[seq%ring], st.handle); r != success {
 		return d.waitInstead(s, st, s.failure(fnEventRecord, r, st.String()))
 	}
@@ -69,6 +72,7 @@ func (d *Device) waitInstead(s *session, st *stream, cause error) (gpu.Ticket, e
 
 // event is an event that passes when the ticket has passed, or later.
 func (st *stream) event(seq uint64) uintptr {
+	// Tickets up to last − ring have no event of their own any more.
 	if st.last >= ring {
 		seq = max(seq, st.last-ring+1)
 	}
@@ -83,6 +87,7 @@ func (d *Device) poll(s *session, st *stream, upTo uint64) {
 	if upTo >= ring {
 		seq = max(seq, upTo-ring+1)
 	}
+	// Tickets of a stream pass in order, so the first that has not passed ends the search.
 	for ; seq <= upTo; seq++ {
 		r := s.call(fnEventQuery, st.events[seq%ring])
 		if r != success {
@@ -96,6 +101,7 @@ func (d *Device) poll(s *session, st *stream, upTo uint64) {
 }
 
 // Fence returns the point after all that was queued on the stream so far.
+// The host calls it behind a kernel that it has launched on a stream of its own.
 func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
 	s, err := d.enter()
 	if err != nil {
@@ -146,6 +152,7 @@ func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
 // needs none.
 func (d *Device) waitFor(s *session, st *stream, tickets []gpu.Ticket) error {
 	for _, t := range tickets {
+		// A wait that the device need not make would cost a call and an entry of its queue.
 		if d.passed(s, t) {
 			continue
 		}
@@ -208,6 +215,7 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	if err != nil || event == 0 {
 		return err
 	}
+	// The stay that waitable has counted ends here, since no goroutine is started.
 	if err := ctx.Err(); err != nil {
 		d.busy.Done()
 		return err
@@ -241,11 +249,13 @@ func (d *Device) waitable(t gpu.Ticket) (event uintptr, on string, err error) {
 		return 0, "", d.ending()
 	}
 	st, _ := d.streams.Find(t.Stream)
+	// Under the lock, and after a session has begun: Close has not begun to wait.
 	d.busy.Add(1)
 	return st.event(t.Seq), fmt.Sprintf("%s, ticket %d", st, t.Seq), nil
 }
 
 // block sits in the driver until an event has passed.
+// It runs on a goroutine of its own, whose thread sleeps in the driver.
 func (d *Device) block(event uintptr, on string, t gpu.Ticket) error {
 	s, err := d.beginAnyway()
 	if err != nil {
@@ -257,6 +267,7 @@ func (d *Device) block(event uintptr, on string, t gpu.Ticket) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// The stream may have been destroyed meanwhile.
 	if st, err := d.streams.Find(t.Stream); err == nil {
 		d.progress.note(st.place, t.Seq)
 	}
