@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -84,12 +85,14 @@ func New(members ...gpu.Device) (*Device, error) {
 
 // validate refuses a member that cannot be a rank beside those before it.
 func (d *Device) validate(rank int, m gpu.Device) error {
-	switch {
-	case m == nil:
+	if m == nil {
 		return fmt.Errorf("group: rank %d is no device", rank)
+	}
 	// Two ranks on one device would write to the same streams, and neither would be in order.
-	case slices.Index(d.members, m) < rank:
-		return fmt.Errorf("group: rank %d is the same device as rank %d", rank, slices.Index(d.members, m))
+	for earlier, other := range d.members[:rank] {
+		if same(m, other) {
+			return fmt.Errorf("group: rank %d is the same device as rank %d", rank, earlier)
+		}
 	}
 	info, first := m.Info(), d.members[0].Info()
 	switch {
@@ -101,6 +104,13 @@ func (d *Device) validate(rank int, m gpu.Device) error {
 		return fmt.Errorf("group: rank %d (%s) is of backend %s, rank 0 of %s", rank, info.Name, info.Backend, first.Backend)
 	}
 	return nil
+}
+
+// same reports whether two members are one device. Devices of hosts may be of types that
+// Go cannot compare, on which == panics. Of such a type, a device given twice is not
+// recognised.
+func same(a, b gpu.Device) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // describe is the Info of a group. Where ranks differ, the slower way is named, since

@@ -341,6 +341,42 @@ func (c *counting) Submit(gpu.Stream, *gpu.Batch) (gpu.Ticket, error) {
 	return gpu.Ticket{Stream: 1, Seq: c.seq}, nil
 }
 
+// labelled is a device of a host whose type Go cannot compare: it has a slice.
+type labelled struct {
+	gpu.Device
+	labels []string
+}
+
+// boxed is a device of a host that Go can compare unless what it holds cannot be.
+type boxed struct {
+	gpu.Device
+	label any
+}
+
+// New compares its members, also those of a type that cannot be compared with ==.
+func TestDevicesThatCannotBeCompared(t *testing.T) {
+	one, err := sim.New(sim.Config{MemoryBytes: 1 << 20, Profile: "h100-pcie5"})
+	require.NoError(t, err)
+	two, err := sim.New(sim.Config{MemoryBytes: 1 << 20, Profile: "h100-pcie5"})
+	require.NoError(t, err)
+	for name, members := range map[string][]gpu.Device{
+		"structs with slices":            {labelled{Device: one, labels: []string{"left"}}, labelled{Device: two, labels: []string{"right"}}},
+		"beside one that can be":         {labelled{Device: one}, boxed{Device: two}},
+		"by what an interface holds":     {boxed{Device: one, label: []string{"left"}}, boxed{Device: two, label: []string{"right"}}},
+		"only the second by what it has": {boxed{Device: one, label: "left"}, boxed{Device: two, label: []string{"right"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := group.New(members...)
+			require.NoError(t, err)
+			assert.Equal(t, 2, d.Info().Ranks)
+		})
+	}
+	_, err = group.New(boxed{Device: one, label: "left"}, boxed{Device: one, label: "left"})
+	require.EqualError(t, err, "group: rank 1 is the same device as rank 0")
+	require.NoError(t, one.Close())
+	require.NoError(t, two.Close())
+}
+
 // Devices that cannot be one are refused.
 func TestNew(t *testing.T) {
 	one, err := sim.New(sim.Config{MemoryBytes: 1 << 20, Profile: "h100-pcie5"})
