@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
@@ -24,10 +25,7 @@ import (
 // Blocks have names instead of hashes, and three tokens. The first time that a name
 // is stored the block enters the tree, behind the one before it in the line.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		s := &script{t: t}
-		datadriven.RunTest(t, path, s.run)
-	})
+	scripttest.Walk(t, func(t *testing.T) scripttest.Serve { return (&script{t: t}).run })
 }
 
 type script struct {
@@ -40,12 +38,7 @@ type script struct {
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
-	id := FirstReader
-	if d.HasArg("reader") {
-		var n int
-		d.ScanArgs(t, "reader", &n)
-		id = kvevents.ReaderID(n)
-	}
+	id := kvevents.ReaderID(scripttest.Number(t, d, "reader", int(FirstReader)))
 	switch d.Cmd {
 	case "new":
 		var limit int

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -31,23 +32,22 @@ type script struct {
 // Lines of a move: victim, onboard, copy, mark, ready, pin, unpin, yield,
 // forget, reprioritize; of ahead: victim.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		s := &script{t: t}
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			switch d.Cmd {
-			case "new":
-				return s.open(d)
-			case "move":
-				return s.move(d)
-			case "ahead":
-				return s.ahead(d)
-			case "draw":
-				return s.o.String()
-			}
-			d.Fatalf(t, "no command %q", d.Cmd)
-			return ""
-		})
-	})
+	scripttest.Walk(t, func(t *testing.T) scripttest.Serve { return (&script{t: t}).serve })
+}
+
+func (s *script) serve(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "new":
+		return s.open(d)
+	case "move":
+		return s.move(d)
+	case "ahead":
+		return s.ahead(d)
+	case "draw":
+		return s.o.String()
+	}
+	d.Fatalf(t, "no command %q", d.Cmd)
+	return ""
 }
 
 func (s *script) open(d *datadriven.TestData) string {

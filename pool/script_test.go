@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -23,10 +24,7 @@ import (
 //
 // The answers are printed, then the pool; a panic is printed instead of them.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		s := &script{}
-		datadriven.RunTest(t, path, s.run)
-	})
+	scripttest.Walk(t, func(*testing.T) scripttest.Serve { return (&script{}).run })
 }
 
 type script struct{ pool *Pool }
@@ -44,14 +42,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) (out string) {
 		d.ScanArgs(t, "name", &name)
 		d.ScanArgs(t, "pages", &pages)
 		var quotas []windows.Quota
-		for _, arg := range d.CmdArgs {
-			for i := range arg.Vals {
-				if arg.Key == "percent" {
-					var n int
-					arg.Scan(t, i, &n)
-					quotas = append(quotas, windows.NoQuota/100*windows.Quota(n))
-				}
-			}
+		for _, n := range scripttest.Numbers(t, d, "percent") {
+			quotas = append(quotas, windows.NoQuota/100*windows.Quota(n))
 		}
 		s.pool = New(name, pages, quotas...)
 		return s.pool.String()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
@@ -23,23 +24,23 @@ type script struct {
 }
 
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+	scripttest.Walk(t, func(*testing.T) scripttest.Serve {
 		var s script
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		return func(t *testing.T, d *datadriven.TestData) string {
 			out := s.run(t, d)
 			require.NoError(t, s.tree.Check())
 			return out
-		})
+		}
 	})
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "tree":
-		c := Config{TokensPerBlock: number(t, d, "tpb", 4), Events: d.HasArg("events"), Host: d.HasArg("host")}
-		sinks := numbers(t, d, "sinks")
-		for p, w := range numbers(t, d, "windows") {
-			shape := PoolShape{Window: w, Cross: p >= number(t, d, "cross", p+1)}
+		c := Config{TokensPerBlock: scripttest.Number(t, d, "tpb", 4), Events: d.HasArg("events"), Host: d.HasArg("host")}
+		sinks := scripttest.Numbers(t, d, "sinks")
+		for p, w := range scripttest.Numbers(t, d, "windows") {
+			shape := PoolShape{Window: w, Cross: p >= scripttest.Number(t, d, "cross", p+1)}
 			if p < len(sinks) {
 				shape.Sink = sinks[p]
 			}
@@ -70,7 +71,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "store":
 		a.Stores = append(a.Stores, s.store(t, d))
 	case "move":
-		p := number(t, d, "pool", 0)
+		p := scripttest.Number(t, d, "pool", 0)
 		var to string
 		d.ScanArgs(t, "to", &to)
 		a.Moves = append(a.Moves, protocol.BlockMove{Pool: messages.PoolID(p), Block: s.blockAt(t, d), To: place1(t, to)})
@@ -83,7 +84,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			Retention: retentionOf(t, d), Prompt: len(m.Tokens),
 		})
 	case "wait":
-		s.now += time.Duration(number(t, d, "ms", 0)) * time.Millisecond
+		s.now += time.Duration(scripttest.Number(t, d, "ms", 0)) * time.Millisecond
 		a.Now = s.now
 	default:
 		t.Fatalf("unknown command %q", d.Cmd)
@@ -171,7 +172,7 @@ func (s *script) find(t *testing.T, d *datadriven.TestData) *protocol.MatchItem 
 	tokens, items := prompt1(t, d)
 	m := protocol.Match{Items: []protocol.MatchItem{{
 		Namespace: namespaceOf(t, d), Tokens: tokens, Multimodal: items, Cross: d.HasArg("cross"),
-		Limit: number(t, d, "limit", len(tokens)-1), Partial: !d.HasArg("whole"),
+		Limit: scripttest.Number(t, d, "limit", len(tokens)-1), Partial: !d.HasArg("whole"),
 	}}}
 	s.tree.Match(&m)
 	return &m.Items[0]
@@ -195,12 +196,12 @@ func (s *script) store(t *testing.T, d *datadriven.TestData) protocol.StoreItem 
 	s.tree.base.symbols.acquire(tokens, items)
 	i := protocol.StoreItem{
 		Namespace: namespaceOf(t, d), Cross: d.HasArg("cross"), Session: word(t, d, "session"),
-		Tokens: tokens, From: number(t, d, "from", 0), To: number(t, d, "to", len(tokens)),
-		Retention: retentionOf(t, d), Prompt: number(t, d, "prompt", len(tokens)), RetentionFrom: number(t, d, "retention-from", 0),
+		Tokens: tokens, From: scripttest.Number(t, d, "from", 0), To: scripttest.Number(t, d, "to", len(tokens)),
+		Retention: retentionOf(t, d), Prompt: scripttest.Number(t, d, "prompt", len(tokens)), RetentionFrom: scripttest.Number(t, d, "retention-from", 0),
 	}
 	for p := range s.tree.base.arena.pools {
 		table := []messages.PageID{}
-		for _, n := range numbers(t, d, fmt.Sprintf("pages%d", p)) {
+		for _, n := range scripttest.Numbers(t, d, fmt.Sprintf("pages%d", p)) {
 			table = append(table, messages.PageID(n))
 		}
 		i.Tables = append(i.Tables, table)
@@ -220,7 +221,7 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 		for range s.tree.base.arena.pools {
 			f.Keep = append(f.Keep, nil)
 		}
-		p := number(t, d, "pool", 0)
+		p := scripttest.Number(t, d, "pool", 0)
 		f.Keep[p] = append(f.Keep[p], s.blockAt(t, d))
 	}
 	s.tree.Forget(&f)
@@ -230,7 +231,7 @@ func (s *script) forget(t *testing.T, d *datadriven.TestData) string {
 // blockAt finds the block that argument pool keeps at argument at or keep.
 func (s *script) blockAt(t *testing.T, d *datadriven.TestData) protocol.BlockID {
 	at := word(t, d, "at") + word(t, d, "keep")
-	p := number(t, d, "pool", 0)
+	p := scripttest.Number(t, d, "pool", 0)
 	for b, x := range s.tree.base.arena.index.node {
 		if x == none {
 			continue
@@ -281,10 +282,10 @@ func namespaceOf(t *testing.T, d *datadriven.TestData) messages.Namespace {
 
 // prompt1 reads tokens=(…), and item=(hash,start,length).
 func prompt1(t *testing.T, d *datadriven.TestData) (tokens []messages.Token, items []messages.MultimodalItem) {
-	for _, n := range numbers(t, d, "tokens") {
+	for _, n := range scripttest.Numbers(t, d, "tokens") {
 		tokens = append(tokens, messages.Token(n))
 	}
-	if v := numbers(t, d, "item"); v != nil {
+	if v := scripttest.Numbers(t, d, "item"); v != nil {
 		items = append(items, messages.MultimodalItem{Hash: [32]byte{byte(v[0])}, Start: v[1], Length: v[2]})
 	}
 	return tokens, items
@@ -293,39 +294,18 @@ func prompt1(t *testing.T, d *datadriven.TestData) (tokens []messages.Token, ite
 // retentionOf reads range=(start,end,priority,ms) and decode=(priority,ms).
 func retentionOf(t *testing.T, d *datadriven.TestData) *messages.Retention {
 	var r messages.Retention
-	if v := numbers(t, d, "range"); v != nil {
+	if v := scripttest.Numbers(t, d, "range"); v != nil {
 		r.Ranges = append(r.Ranges, messages.RetentionRange{
 			Start: v[0], End: v[1], Priority: messages.Priority(v[2]), Duration: time.Duration(v[3]) * time.Millisecond,
 		})
 	}
-	if v := numbers(t, d, "decode"); v != nil {
+	if v := scripttest.Numbers(t, d, "decode"); v != nil {
 		r.Decode = &messages.DecodeRetention{Priority: messages.Priority(v[0]), Duration: time.Duration(v[1]) * time.Millisecond}
 	}
 	if r.IsZero() {
 		return nil
 	}
 	return &r
-}
-
-func numbers(t *testing.T, d *datadriven.TestData, name string) (out []int) {
-	for _, a := range d.CmdArgs {
-		if a.Key != name {
-			continue
-		}
-		for i := range a.Vals {
-			var n int
-			a.Scan(t, i, &n)
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
-func number(t *testing.T, d *datadriven.TestData, name string, otherwise int) int {
-	if v := numbers(t, d, name); v != nil {
-		return v[0]
-	}
-	return otherwise
 }
 
 func word(t *testing.T, d *datadriven.TestData, name string) (s string) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/kvactor/kvactor/internal/scripttest"
 )
 
 // TestScripts runs the conversations under testdata/scripts:
@@ -15,10 +17,7 @@ import (
 //	need tokens=4096             pages of one sequence
 //	split bytes=100000000 host=0 tokens=0
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		s := &script{}
-		datadriven.RunTest(t, path, s.run)
-	})
+	scripttest.Walk(t, func(*testing.T) scripttest.Serve { return (&script{}).run })
 }
 
 type script struct {

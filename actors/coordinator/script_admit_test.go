@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -87,23 +88,13 @@ func (s *script) answered(request any) {
 }
 
 // number is the value of an argument, or the default.
-func (s *script) number(d *datadriven.TestData, key string, value int) int {
-	if d.HasArg(key) {
-		d.ScanArgs(s.t, key, &value)
-	}
-	return value
+func (s *script) number(d *datadriven.TestData, key string, otherwise int) int {
+	return scripttest.Number(s.t, d, key, otherwise)
 }
 
 // numbers are the values of an argument.
-func (s *script) numbers(d *datadriven.TestData, key string) (list []int) {
-	for _, arg := range d.CmdArgs {
-		if arg.Key == key {
-			for _, v := range arg.Vals {
-				list = append(list, number(s.t, v))
-			}
-		}
-	}
-	return list
+func (s *script) numbers(d *datadriven.TestData, key string) []int {
+	return scripttest.Numbers(s.t, d, key)
 }
 
 func number(t *gotesting.T, s string) int {

@@ -14,6 +14,7 @@ import (
 	"github.com/kvactor/kvactor/internal/direct"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/internal/refusals"
+	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader"
 	"github.com/kvactor/kvactor/windows"
@@ -39,9 +40,7 @@ import (
 //	wait ms=5     draw            quiet            stats
 //	failures                      see script_failures_test.go
 func TestScripts(t *gotesting.T) {
-	datadriven.Walk(t, "testdata/scripts", func(t *gotesting.T, path string) {
-		datadriven.RunTest(t, path, newScript(t).run)
-	})
+	scripttest.Walk(t, func(t *gotesting.T) scripttest.Serve { return newScript(t).run })
 }
 
 // script is one conversation. Names stand for handles.

@@ -3,12 +3,12 @@ package sequence
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/scripttest"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
 )
@@ -24,10 +24,7 @@ import (
 //	abandon                             two sequences that are never admitted
 //	renumber pool=0 from=3 to=7         forget      the tree was emptied
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		s := &script{}
-		datadriven.RunTest(t, path, s.run)
-	})
+	scripttest.Walk(t, func(*testing.T) scripttest.Serve { return (&script{}).run })
 }
 
 type script struct {
@@ -113,19 +110,12 @@ func (s *script) change(d *datadriven.TestData) string {
 
 func (s *script) open(d *datadriven.TestData) {
 	var pools []windows.Pool
-	for _, arg := range d.CmdArgs {
-		for i := range arg.Vals {
-			if arg.Key != "windows" {
-				continue
-			}
-			var w int
-			arg.Scan(s.t, i, &w)
-			p := windows.Pool{ID: messages.PoolID(i), Name: fmt.Sprintf("w%d", w), Window: w, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{i}, TokensPerBlock: tpb}
-			if w > 0 {
-				p.Sink = s.number(d, "sink")
-			}
-			pools = append(pools, p)
+	for i, w := range scripttest.Numbers(s.t, d, "windows") {
+		p := windows.Pool{ID: messages.PoolID(i), Name: fmt.Sprintf("w%d", w), Window: w, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{i}, TokensPerBlock: tpb}
+		if w > 0 {
+			p.Sink = s.number(d, "sink")
 		}
+		pools = append(pools, p)
 	}
 	s.arena, s.names, s.page = NewArena(pools, tpb, 0), map[string]messages.SequenceID{}, 0
 }
@@ -186,8 +176,8 @@ func (s *script) commit(q *Sequence, n TokenCount) (said string) {
 // follow makes beams the children of others.
 func (s *script) follow(q *Sequence, d *datadriven.TestData) {
 	var steps []messages.BeamStep
-	for _, v := range d.CmdArgs[0].Vals {
-		steps = append(steps, messages.BeamStep{Parent: s.int(v), Token: 9})
+	for _, parent := range scripttest.Numbers(s.t, d, d.CmdArgs[0].Key) {
+		steps = append(steps, messages.BeamStep{Parent: parent, Token: 9})
 	}
 	for p := range s.arena.pools {
 		var tables [][]messages.PageID
@@ -229,18 +219,9 @@ func (s *script) take(n int) (pages []messages.PageID) {
 }
 
 // value is that of the first argument.
-func (s *script) value(d *datadriven.TestData) int { return s.int(d.CmdArgs[0].Vals[0]) }
+func (s *script) value(d *datadriven.TestData) int { return s.number(d, d.CmdArgs[0].Key) }
 
 // number is the value of an argument, 0 without it.
-func (s *script) number(d *datadriven.TestData, key string) (n int) {
-	if d.HasArg(key) {
-		d.ScanArgs(s.t, key, &n)
-	}
-	return n
-}
-
-func (s *script) int(v string) int {
-	n, err := strconv.Atoi(v)
-	require.NoError(s.t, err)
-	return n
+func (s *script) number(d *datadriven.TestData, key string) int {
+	return scripttest.Number(s.t, d, key, 0)
 }
