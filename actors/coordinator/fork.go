@@ -195,13 +195,9 @@ func (f *fork) copied() {
 		}
 	}
 	// The usual case: free pages were there, and the tree has nothing to learn.
-	if !f.out.changeNeeded() {
-		f.out.reset()
+	if f.stage = forkApplying; !f.out.applyIfNeeded() {
 		f.claim()
-		return
 	}
-	f.stage = forkApplying
-	f.out.apply()
 }
 
 // claim makes the forks, and adds their references to the pages that they share. A step of

@@ -279,13 +279,9 @@ func (m *importing) taken() {
 
 // apply tells the tree what has changed, if anything has.
 func (m *importing) apply() {
-	if !m.out.changeNeeded() {
-		m.out.reset()
+	if m.stage = importApplying; !m.out.applyIfNeeded() {
 		m.finish()
-		return
 	}
-	m.stage = importApplying
-	m.out.apply()
 }
 
 // finish completes the sequence, or ends that of an import that is refused.

@@ -73,6 +73,19 @@ func (o *outgoing) changeNeeded() bool {
 	return len(a.Moves)+len(a.Takeovers)+len(a.Claims)+len(a.Stores)+len(a.Checkpoints)+len(a.ReleasedSymbols) > 0
 }
 
+// applyIfNeeded sends the change to the tree and returns true. If the tree has nothing to
+// do, it empties the work for pools and offloader, whose answers have been read, and returns
+// false: the transaction goes on at once. Its stage is set before the call, since the tree
+// may answer during it.
+func (o *outgoing) applyIfNeeded() bool {
+	if !o.changeNeeded() {
+		o.reset()
+		return false
+	}
+	o.apply()
+	return true
+}
+
 // apply sends the change to the tree.
 func (o *outgoing) apply() {
 	// Noted before the message is sent: the moves have happened on the device already, and
