@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/cost"
@@ -35,12 +36,13 @@ func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 	return s.close(ctx, err)
 }
 
-// atomic replays requests; its slices are reused from one to the next.
+// atomic replays requests. Its slices are reused from one to the next, but for tokens: the
+// engine keeps the array of an admitted prompt.
 type atomic struct {
 	*session
 	compute *serve.Compute
 	gpu     cost.GPU
-	tokens  []messages.Token
+	tokens  []messages.Token // of one request
 	links   []host.Chain
 	tables  [][]messages.PageID
 	commit  [1]messages.CommitStep
@@ -56,7 +58,11 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	size := a.config.TokensPerBlock
 	stored := min(blocks, a.config.Pages) * size
 	a.tokens = append(a.tokens[:stored], messages.MaxToken)
-	admitted, err := a.rig.Admit(ctx, messages.AdmitRequest{Tokens: a.tokens})
+	if stored < blocks*size {
+		a.tokens = slices.Clone(a.tokens) // the engine would keep the memory of the rest
+	}
+	// Nothing writes to the array any more, so the engine takes it and copies no tokens.
+	admitted, err := a.rig.Admit(ctx, messages.AdmitRequest{Tokens: a.tokens, KeepTokens: true})
 	if err != nil {
 		return err
 	}
@@ -95,10 +101,12 @@ func first(results []messages.StepResult, err error) error {
 }
 
 // prompt makes the tokens of the blocks, and those that fill up the engine's
-// last block. It tells how many blocks of the engine they are.
+// last block, in a new array with room for one token more. It tells how many blocks of
+// the engine they are.
 func (a *atomic) prompt(ids []int32) (blocks int) {
 	own, size := a.reader.TokensPerBlock(), a.config.TokensPerBlock
-	a.tokens = a.tokens[:0]
+	whole := (len(ids)*own + size - 1) / size * size
+	a.tokens = make([]messages.Token, 0, whole+1)
 	for i, id := range ids {
 		n := own
 		if rest := (i + 1) * own % size; i == len(ids)-1 && rest > 0 {
