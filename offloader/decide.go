@@ -2,6 +2,7 @@ package offloader
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -150,7 +151,13 @@ func (o *Offloader) unguard() {
 // one of the same Move. Both copies are then planned, and the ledger orders their writes.
 func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	h := &o.hosts[pool]
-	pm.Outcomes = pm.Outcomes[:0]
+	pm.Outcomes = slices.Grow(pm.Outcomes[:0], len(pm.Victims))
+	if len(h.pages) == 0 {
+		for range pm.Victims {
+			pm.Outcomes = append(pm.Outcomes, dropped)
+		}
+		return
+	}
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
 		out := h.place(v, o.cfg.MinPriority)
@@ -170,9 +177,11 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	}
 }
 
-// place decides where the contents of a victim go on, if they do.
+// dropped is the outcome of a victim whose contents do not go on.
+var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
+
+// place decides where the contents of a victim go on, if they do. There are host pages.
 func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.Outcome {
-	dropped := protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
 		panic(fmt.Sprintf("offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",
@@ -180,7 +189,7 @@ func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.O
 	}
 	// A copy of contents that do not go on would be found by the block's number later, so
 	// it is freed too.
-	if len(h.pages) == 0 || v.Priority < floor {
+	if v.Priority < floor {
 		if own != messages.NoPage {
 			h.freePage(own)
 		}

@@ -117,6 +117,19 @@ func (l *ledger) mustHold(s Slot) {
 	}
 }
 
+// mustHoldPages panics on a device page that does not exist. NoPage entries are passed over.
+//
+// The id is shifted by one as an unsigned number, so that NoPage becomes 0 and every other
+// wrong id is above n: one comparison for each page.
+func (l *ledger) mustHoldPages(pool messages.PoolID, pages []messages.PageID) {
+	n := uint32(l.pools[pool].pages[messages.Primary])
+	for _, id := range pages {
+		if uint32(id+1) > n {
+			l.mustHold(Slot{pool, messages.Primary, id})
+		}
+	}
+}
+
 // read records a read of a slot that is done at ticket.
 //
 // A read does not replace the last write: the next reader still waits for that write.

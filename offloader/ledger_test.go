@@ -146,7 +146,7 @@ func TestLedgerForgetsWhatHasPassed(t *testing.T) {
 	l.init([]PoolConfig{{Name: "wfullh1", DevicePages: pages}}, func(t messages.Ticket) bool { return t.Seq <= done })
 	most := 0
 	for step := range uint64(2 * pages) {
-		l.work++
+		l.begin(l.work + 1)
 		done = max(done, step) - min(step, 50) // the last fifty are under way
 		s := Slot{0, messages.Primary, messages.PageID(step * 7919 % pages)}
 		for stream := range messages.StreamID(1 + step%5) {
@@ -172,25 +172,63 @@ func TestLedgerKeepsWhatIsUnderWay(t *testing.T) {
 	var l ledger
 	l.init(smallConfig().Pools, func(t messages.Ticket) bool { return t.Seq <= done })
 	slot := func(p messages.PageID) Slot { return Slot{0, messages.Primary, p} }
-	l.work = 1
+	l.begin(1)
 	l.write(slot(0), at(1, 5))
 	asked := l.slot(slot(1)) // nothing is known of it yet
 	for p := range messages.PageID(8) {
 		l.slot(slot(p))
 	}
 	require.Same(t, asked, l.slot(slot(1)), "of this work")
-	l.work, done = 2, 4
+	done = 4
+	l.begin(2)
 	l.write(slot(7), at(2, 9))
 	for range 20 {
 		l.reclaim()
 	}
 	require.Equal(t, at(1, 5), l.look(slot(0)).written, "under way")
 	require.Equal(t, 2, l.inUse)
-	l.work, done = 3, 9
+	done = 9
+	l.begin(3)
 	for range 20 {
 		l.reclaim()
 	}
 	require.Zero(t, l.inUse)
 	require.Equal(t, &nothing, l.look(slot(0)))
 	require.Empty(t, l.check())
+}
+
+// TestMarksOfPassedKernels: a kernel that has passed leaves no record, and one that has not is
+// asked about once for each work, however many pages and marks it has.
+func TestMarksOfPassedKernels(t *testing.T) {
+	cfg := smallConfig()
+	done, asked := uint64(4), 0
+	cfg.Passed = func(t messages.Ticket) bool { asked++; return t.Seq <= done }
+	o := New(cfg)
+	pages := []messages.PageID{0, 1, messages.NoPage, 2}
+	marks := func(seq uint64) *protocol.Move {
+		return &protocol.Move{Pools: make([]protocol.PoolMove, 1), Marks: []protocol.Mark{
+			{Pages: pages, Ticket: at(7, seq)}, {Pages: pages, Write: true, Ticket: at(7, seq)},
+		}}
+	}
+	work := func(m *protocol.Move) {
+		o.Begin(m)
+		require.Nil(t, o.Next())
+		o.Finish()
+	}
+	work(marks(4))
+	require.Zero(t, o.ledger.inUse, "nothing is under way")
+	require.Equal(t, 1, asked)
+
+	work(marks(5))
+	require.Equal(t, 3, o.ledger.inUse)
+	require.Equal(t, 2, asked)
+	m := marks(5)
+	m.Queries = []protocol.WaitQuery{{Read: [][]messages.PageID{{1}}}}
+	done = 5
+	work(m)
+	require.Empty(t, m.Queries[0].Tickets)
+
+	m = marks(5)
+	m.Marks[1].Pages = []messages.PageID{8}
+	require.PanicsWithValue(t, "offloader: pool wfullh1: primary page 8 of 8", func() { o.Begin(m) }, "also of a kernel that has passed")
 }

@@ -218,7 +218,7 @@ func (o *Offloader) SetDevicePages(pool messages.PoolID, pages int) {
 func (o *Offloader) start(m *protocol.Move, stamp uint64) {
 	o.move, o.stamp, o.phase = m, stamp, planned
 	o.number++
-	o.ledger.work = o.number
+	o.ledger.begin(o.number)
 	o.items, o.cursor = o.items[:0], 0
 	o.guarded = o.guarded[:0]
 	o.saves, o.evicted = nil, o.evicted[:0]

@@ -18,6 +18,7 @@ type records struct {
 	clockHand int32
 	work      uint32                     // number of the current work
 	passed    []messages.Ticket          // of each stream, the newest ticket known to have passed
+	underWay  []messages.Ticket          // of some streams, a ticket that had not passed in the current work
 	ask       func(messages.Ticket) bool // Config.Passed
 }
 
@@ -48,11 +49,14 @@ func (l *records) acquire(s Slot) int32 {
 	return n + 1
 }
 
+// begin starts the work with a number, one above that of the work before.
+func (l *records) begin(work uint32) { l.work, l.underWay = work, l.underWay[:0] }
+
 // done tells whether a ticket is known to have passed. Streams execute in order, so a
 // ticket that has passed means that all earlier tickets of its stream have passed.
 //
-// The newest ticket known is remembered for each stream, so most questions need no call of
-// Config.Passed, which may ask the device.
+// Both answers are remembered for each stream, the negative one until the work ends, so most
+// questions need no call of Config.Passed, which may ask the device.
 func (l *records) done(t messages.Ticket) bool {
 	if t.IsZero() {
 		return true
@@ -62,11 +66,28 @@ func (l *records) done(t messages.Ticket) bool {
 			return true
 		}
 	}
+	for i := range l.underWay {
+		if l.underWay[i].Stream == t.Stream && l.underWay[i].Seq <= t.Seq {
+			return false
+		}
+	}
 	if l.ask == nil || !l.ask(t) {
+		l.noteUnderWay(t)
 		return false
 	}
 	l.passed = merge(l.passed, t)
 	return true
+}
+
+// noteUnderWay notes a ticket that has not passed: the oldest of its stream.
+func (l *records) noteUnderWay(t messages.Ticket) {
+	for i := range l.underWay {
+		if l.underWay[i].Stream == t.Stream {
+			l.underWay[i].Seq = min(l.underWay[i].Seq, t.Seq)
+			return
+		}
+	}
+	l.underWay = append(l.underWay, t)
 }
 
 // reclaim inspects the next records and releases those with nothing under way.

@@ -126,17 +126,19 @@ func (o *Offloader) passed(t messages.Ticket) bool {
 // mark records the pages that a kernel of the host reads or writes.
 //
 // The record of a copy assumes that it waited for what was before; a kernel's write cannot
-// assume it, hence markWrite.
+// assume it, hence markWrite. A kernel that has passed needs no records: there is nothing to
+// wait for. That is the usual case of a release, since a host that knows the last token of a
+// sequence has waited for the kernel that computed it.
 func (o *Offloader) mark(m *protocol.Mark) {
-	if m.Ticket.IsZero() {
-		return // the kernel is done
+	o.ledger.mustHoldPages(m.Pool, m.Pages)
+	if o.ledger.done(m.Ticket) {
+		return
 	}
 	for _, p := range m.Pages {
 		if p == messages.NoPage {
 			continue
 		}
 		s := Slot{m.Pool, messages.Primary, p}
-		o.ledger.mustHold(s)
 		if m.Write {
 			o.ledger.markWrite(s, m.Ticket)
 		} else {

@@ -182,8 +182,8 @@ func (o *outgoing) moved() {
 	o.move.received()
 	for p := range o.move.record.Pools {
 		q := o.move.pool(p)
-		// The offloader was not asked, or there were no victims.
-		if len(q.Outcomes) == 0 {
+		// The offloader was not asked, or had no choice, or there were no victims.
+		if len(q.Outcomes) == 0 || !o.counts.hasHost(p) {
 			o.dropVictims(p, q.Victims)
 			continue
 		}
