@@ -41,15 +41,16 @@ func (s Store) Flush(ctx context.Context, id messages.SequenceID) (saved int, er
 	return m.Saved, err
 }
 
-// Fetch brings what the store has of a prefix, whole blocks, into host memory. It
-// returns what it has got when the context ends or the store fails; others are served
+// Fetch brings what the store has of a prefix, whole blocks, into host memory. With an
+// encoder–decoder model a prefix without tokens names the input of the encoder, which comes
+// whole or not at all. Fetch returns what it has got when the context ends or the store fails; others are served
 // meanwhile. The error is that of the prefix or of the engine, never that of the store.
 func (s Store) Fetch(ctx context.Context, p messages.Prefix) (Fetched, error) {
 	e := s.engine
 	if e.store == nil {
 		return Fetched{}, errNoStore()
 	}
-	f := &fetch{engine: e, client: e.store, prefix: p}
+	f := newFetch(e, p)
 	// The engine answers although the caller's time is over: it says what has come.
 	serve := context.WithoutCancel(ctx)
 	if err := f.run(ctx, serve); err != nil {
@@ -68,7 +69,7 @@ func (s Store) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, e
 	if e.store == nil {
 		return messages.Found{}, errNoStore()
 	}
-	f := &fetch{engine: e, client: e.store, prefix: p}
+	f := newFetch(e, p)
 	serve := context.WithoutCancel(ctx)
 	length, err := f.reach(ctx, serve)
 	if err != nil {
@@ -76,8 +77,13 @@ func (s Store) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, e
 	}
 	found := &messages.Lookup{Prefix: p}
 	err = first(f.do(serve, found), &found.Err)
-	// A lookup matches all tokens but the last, as an admission does.
-	reach := min(length*e.validate.TokensPerBlock, len(p.Tokens)-1)
+	// A lookup matches all tokens but the last, as an admission does, and of an encoder's
+	// input all, without the padding.
+	limit := len(p.Tokens) - 1
+	if len(p.Tokens) == 0 {
+		limit = len(p.Encoder)
+	}
+	reach := min(length*e.validate.TokensPerBlock, limit)
 	found.Found.StoredTokens = max(0, reach-found.Found.MatchedTokens)
 	return found.Found, err
 }
@@ -101,7 +107,8 @@ func (f *fetch) reach(ctx, serve context.Context) (int, error) {
 	return r.Length, err
 }
 
-// fetchBefore fetches for admissions that ask for it, each for its own time at most.
+// fetchBefore fetches for admissions that ask for it, each for its own time at most. With an
+// encoder–decoder model the input of the encoder is fetched beside the prompt.
 //
 // It returns before the admission is sent, so that no round waits for a store. The fetches
 // of one batch run side by side: their times do not add up. An admission that is going to be
@@ -113,12 +120,20 @@ func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitReques
 		if r.Fetch <= 0 || e.store == nil || e.Validate(*r) != nil {
 			continue
 		}
-		all.Go(func() {
-			limited, cancel := context.WithTimeout(ctx, r.Fetch)
-			defer cancel()
-			f := &fetch{engine: e, client: e.store, prefix: messages.Prefix{Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal}}
-			_ = f.run(limited, context.WithoutCancel(ctx)) // the admission says what is wrong with it
-		})
+		prompt := messages.Prefix{
+			Namespace: r.Namespace, Tokens: r.Tokens, Multimodal: r.Multimodal, Encoder: r.Encoder, EncoderItems: r.EncoderItems,
+		}
+		prefixes := []messages.Prefix{prompt}
+		if len(r.Encoder) > 0 {
+			prefixes = append(prefixes, messages.Prefix{Namespace: r.Namespace, Encoder: r.Encoder, EncoderItems: r.EncoderItems})
+		}
+		for _, p := range prefixes {
+			all.Go(func() {
+				limited, cancel := context.WithTimeout(ctx, r.Fetch)
+				defer cancel()
+				_ = newFetch(e, p).run(limited, context.WithoutCancel(ctx)) // the admission says what is wrong with it
+			})
+		}
 	}
 	all.Wait()
 }
@@ -128,14 +143,20 @@ func fetchBefore(ctx context.Context, e *Engine, requests []messages.AdmitReques
 // No actor sees it. stored and bytes go to the engine in requests and are read there until
 // the answer; between two requests they are the fetch's own again.
 type fetch struct {
-	engine  *Engine
-	client  *storeClient
-	prefix  messages.Prefix
-	blocks  []stores.Block    // of the prefix, without their pools
-	keys    []stores.BlockKey // of the blocks
-	stored  [][]bool          // [pool][block]: the store has it
-	bytes   [][][]byte        // [pool][block]
-	fetched int
+	engine    *Engine
+	client    *storeClient
+	prefix    messages.Prefix
+	namespace messages.Namespace // with the key of the encoder's input
+	tokens    []messages.Token   // of the blocks
+	blocks    []stores.Block     // of the prefix, without their pools
+	keys      []stores.BlockKey  // of the blocks
+	stored    [][]bool           // [pool][block]: the store has it
+	bytes     [][][]byte         // [pool][block]
+	fetched   int
+}
+
+func newFetch(e *Engine, p messages.Prefix) *fetch {
+	return &fetch{engine: e, client: e.store, prefix: p}
 }
 
 // run asks the engine what is missing, the store what it has, and brings it in.
@@ -218,8 +239,9 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 func (f *fetch) name(missing [][]bool) {
 	n := len(missing[0])
 	tpb := f.engine.validate.TokensPerBlock
-	space := stores.NewSpace(f.client.fingerprint, f.prefix.Namespace, nil)
-	covers := make([]messages.Cover, len(f.prefix.Tokens))
+	f.namespace, f.tokens = f.engine.validate.StoredAs(&f.prefix)
+	space := stores.NewSpace(f.client.fingerprint, f.namespace, nil)
+	covers := make([]messages.Cover, len(f.tokens))
 	for _, item := range f.prefix.Multimodal {
 		for i := range item.Length {
 			covers[item.Start+i] = messages.Cover{Covered: true, Hash: item.Hash, Position: i}
@@ -229,7 +251,7 @@ func (f *fetch) name(missing [][]bool) {
 	key := space.Root()
 	for b := range n {
 		block := &f.blocks[b]
-		block.Parent, block.Tokens = key, f.prefix.Tokens[b*tpb:(b+1)*tpb]
+		block.Parent, block.Tokens = key, f.tokens[b*tpb:(b+1)*tpb]
 		for _, c := range covers[b*tpb : (b+1)*tpb] {
 			if c.Covered {
 				block.Covers = covers[b*tpb : (b+1)*tpb]
@@ -394,7 +416,7 @@ func (f *fetch) decode(objects []object, bodies [][]byte) (wait func()) {
 	}
 	decode := func() {
 		inParts(len(objects), size, func(from, to int) {
-			space, done := f.client.space(f.prefix.Namespace) // a Space is of one goroutine
+			space, done := f.client.space(f.namespace) // a Space is of one goroutine
 			defer done()
 			for i := from; i < to; i++ {
 				var body []byte

@@ -81,8 +81,6 @@ func (c *StoreConfig) resolve(engine *Config) error {
 		return refuse("priority %d is above %d", c.MinPriority, messages.MaxPriority)
 	case c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 || c.BreakerPause < 0:
 		return refuse("a bound is below 0")
-	case engine.Model.EncoderMaxLen > 0:
-		return refuse("encoder–decoder models are not saved to a store")
 	case slices.ContainsFunc(engine.Memory, func(m PoolMemory) bool { return m.Host != nil }):
 		return refuse("the host memory of the pools is the application's, and has no room for pages on their way to a store")
 	}

@@ -311,6 +311,7 @@ func (a *admission) claim(i int) {
 		return
 	}
 	if m := &a.batch.match.Items[it.cross]; m.Blocks > 0 {
+		a.out.saves.noteReuse(m.IDs[:m.Blocks])
 		*claims = append(*claims, protocol.ClaimItem{
 			Blocks: m.IDs[:m.Blocks], Source: protocol.NoBlock, Session: s.Session, Retention: s.InputRetention, Prompt: int(s.Input.Length()),
 		})

@@ -66,6 +66,17 @@ func (c *Config) padded(tokens []messages.Token) []messages.Token {
 	return padded
 }
 
+// StoredAs returns the namespace under which the blocks of a prefix are stored, and their
+// tokens: those of the prefix, or, without any, those of the encoder's input, padded to whole
+// blocks.
+func (c *Config) StoredAs(p *messages.Prefix) (messages.Namespace, []messages.Token) {
+	tokens := p.Tokens
+	if len(tokens) == 0 {
+		tokens = c.padded(p.Encoder)
+	}
+	return c.keyed(p.Namespace, p.Encoder, p.EncoderItems), tokens
+}
+
 // validateEncoder checks an encoder input, which is there exactly if the model has an
 // encoder.
 func (c *Config) validateEncoder(tokens []messages.Token, items []messages.MultimodalItem) error {

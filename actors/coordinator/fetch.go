@@ -20,7 +20,8 @@ import (
 //
 // The length is the longest whole number of blocks of which every page that a match
 // would claim, checkpoints included, is in a tier or in the store, and for whose
-// missing pages host memory has room. Exactly these pages come in.
+// missing pages host memory has room. Exactly these pages come in. A prefix without tokens
+// names the encoder's input itself, of which all blocks come in or none: a match needs all.
 //
 // A Fetch of a host is several of these requests. The first has no Stored and is answered with
 // Missing; the next has no Bytes and is answered with Wanted; the last has the bytes. Other
@@ -29,6 +30,8 @@ import (
 type fetch struct {
 	*shared
 	request *protocol.Fetch
+	pools   poolRange        // decoder, or cross for the input of the encoder
+	tokens  []messages.Token // of the prefix, or of the padded input
 	stage   fetchStage
 	match   protocol.Match
 	survey  *protocol.Survey
@@ -67,9 +70,15 @@ func (f *fetch) start() {
 		f.kernel.reply()
 		return
 	}
+	var namespace messages.Namespace
+	if namespace, f.tokens = f.config.StoredAs(&r.Prefix); len(r.Prefix.Tokens) > 0 {
+		f.pools = f.decoder
+	} else {
+		f.pools = f.cross
+	}
 	// Without block reuse nothing is stored, and a store has no object for a part of a block.
 	// Missing and Wanted stay nil, which ends the Fetch of the host.
-	if !f.config.Reuse || len(r.Prefix.Tokens) < f.config.TokensPerBlock {
+	if !f.config.Reuse || len(f.tokens) < f.config.TokensPerBlock {
 		f.kernel.reply()
 		return
 	}
@@ -79,8 +88,8 @@ func (f *fetch) start() {
 	f.survey = &protocol.Survey{}
 	f.match.Epoch = f.kernel.epoch
 	f.match.Items = append(f.match.Items[:0], protocol.MatchItem{
-		Namespace: f.config.keyed(r.Prefix.Namespace, r.Prefix.Encoder, r.Prefix.EncoderItems),
-		Tokens:    slices.Clone(r.Prefix.Tokens), Multimodal: r.Prefix.Multimodal, Limit: len(r.Prefix.Tokens),
+		Namespace: namespace, Cross: f.isInput(),
+		Tokens: slices.Clone(f.tokens), Multimodal: r.Prefix.Multimodal, Limit: len(f.tokens),
 		KeepSymbols: len(r.Prefix.Multimodal) > 0, Survey: f.survey,
 	})
 	f.stage = fetchSurveying
@@ -112,8 +121,11 @@ func (f *fetch) resume() {
 	}
 }
 
+// isInput tells whether the prefix names the encoder's input itself.
+func (f *fetch) isInput() bool { return len(f.request.Prefix.Tokens) == 0 }
+
 // blocks is the number of whole blocks of the prefix.
-func (f *fetch) blocks() int { return len(f.request.Prefix.Tokens) / f.config.TokensPerBlock }
+func (f *fetch) blocks() int { return len(f.tokens) / f.config.TokensPerBlock }
 
 // at is where a pool keeps a block of the prefix. The survey ends before the first block that
 // the tree does not know; blocks behind it are nowhere.
@@ -135,7 +147,7 @@ func (f *fetch) surveyed() {
 	// A page in either tier is not missing. With onboard_blocks off host memory keeps nothing,
 	// so nothing is worth reading.
 	missing := f.grid()
-	for p := range missing {
+	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range missing[p] {
 			missing[p][b] = f.at(p, b) == protocol.Nowhere && f.keeps(p) && f.config.Onboard
 		}
@@ -150,9 +162,10 @@ func (f *fetch) keeps(p int) bool {
 	return pool.Kind != windows.KindState || pool.Checkpoints
 }
 
-// grid has a place for each pool and block.
+// grid has a place for each pool and block. Pools that the prefix does not concern have
+// places, too, so that callers index all grids by PoolID.
 func (f *fetch) grid() [][]bool {
-	g := make([][]bool, f.decoder.end)
+	g := make([][]bool, len(f.config.Pools))
 	for p := range g {
 		g[p] = make([]bool, f.blocks())
 	}
@@ -166,15 +179,18 @@ func (f *fetch) attach() {
 	f.out.resetChange()
 	f.addDisplaced()
 	item := protocol.StoreItem{
-		OnHost: true, Namespace: f.match.Items[0].Namespace, Tokens: f.match.Items[0].Tokens,
+		OnHost: true, Cross: f.isInput(), Namespace: f.match.Items[0].Namespace, Tokens: f.match.Items[0].Tokens,
 		To: f.length * f.config.TokensPerBlock, Prompt: len(f.match.Items[0].Tokens),
+	}
+	if f.isInput() {
+		item.Prompt = len(f.request.Prefix.Encoder) // events leave the padding out
 	}
 	fetched := make([]bool, f.length)
 	for p := range f.config.Pools {
 		table := slices.Repeat([]messages.PageID{messages.NoPage}, f.length)
 		next := 0
 		for b := range f.length {
-			if p < f.decoder.end && next < f.load.Counts[p] && f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere {
+			if f.pools.has(p) && next < f.load.Counts[p] && f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere {
 				table[b], fetched[b] = f.load.Pages[p][next], true
 				next++
 			}
@@ -216,7 +232,7 @@ func (f *fetch) touch() {
 			f.touchHost(int(e.Pool), use, e.Blocks...)
 		}
 	}
-	for p := range f.decoder.end {
+	for p := f.pools.first; p < f.pools.end; p++ {
 		var pages []messages.PageID
 		for b := range f.length {
 			page, tier, ok := f.at(p, b).Page()

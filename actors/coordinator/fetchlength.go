@@ -42,7 +42,7 @@ func (f *fetch) measure() {
 	m.Epoch, m.Priority = f.kernel.epoch, messages.DefaultPriority
 	m.Tenant = f.config.Tenants[f.request.Prefix.Namespace.Salt]
 	m.Blocks = make([][]protocol.BlockID, len(f.config.Pools))
-	for p := range f.decoder.end {
+	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range f.survey.Blocks {
 			if f.onHost(p, b) {
 				m.Blocks[p] = append(m.Blocks[p], f.survey.Blocks[b])
@@ -100,19 +100,25 @@ func (f *fetch) sums(p int) prefixSums {
 // longest is the greatest number of blocks of which every page that a match claims is in a
 // tier or in the store, and for whose missing pages host memory has room. All lengths are
 // looked at, since a longer prefix may be covered where a shorter one is not: the window or
-// the checkpoint of the shorter one may be missing.
+// the checkpoint of the shorter one may be missing. Of an encoder's input only the whole
+// length is.
 //
 // A stored page counts against the room in full. Pages of the prefix in host memory that
 // could be displaced count, too: they belong to this match, so the load must not take them.
 // With no page to load, the room does not matter.
 func (f *fetch) longest() int {
 	var sums []prefixSums
-	for p := range f.decoder.end {
+	for p := f.pools.first; p < f.pools.end; p++ {
 		sums = append(sums, f.sums(p))
 	}
-	for length := f.blocks(); length > 0; length-- {
+	least := 1
+	if f.isInput() {
+		least = f.blocks()
+	}
+	for length := f.blocks(); length >= least; length-- {
 		fits := true
-		for p, s := range sums {
+		for i, s := range sums {
+			p := f.pools.first + i
 			sinks, first := f.needed(p, length)
 			among := func(sum []int) int { return sum[sinks] + sum[length] - sum[first] }
 			stored := among(s.stored)
@@ -162,7 +168,7 @@ func (f *fetch) plan() (count int, unread bool) {
 	m.Counts, m.Keep = make([]int, len(f.config.Pools)), make([][]protocol.BlockID, len(f.config.Pools))
 	m.Bytes = make([][][]byte, len(f.config.Pools))
 	m.Pages, m.Displaced = nil, nil // what an earlier load has answered
-	for p := range f.decoder.end {
+	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range f.length {
 			switch {
 			case !f.needs(p, b, f.length):
@@ -186,7 +192,7 @@ func (f *fetch) plan() (count int, unread bool) {
 // that again, and reads nothing twice.
 func (f *fetch) want() {
 	wanted := f.grid()
-	for p := range wanted {
+	for p := f.pools.first; p < f.pools.end; p++ {
 		for b := range f.length {
 			wanted[p][b] = f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere && f.request.Bytes[p][b] == nil
 		}

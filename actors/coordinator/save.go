@@ -250,7 +250,9 @@ func (s *saving) addReused(p, i int) {
 // saved: of a whole block, with the priority.
 func (s *saving) add(p, i int) bool {
 	at := s.locate.Pages[p][i]
-	if at == protocol.Nowhere || s.locate.Tokens[i] < s.config.TokensPerBlock || s.locate.Priorities[i] < s.out.saves.config.MinPriority {
+	// A block of an encoder's input is whole, however many of its tokens are padding.
+	whole := s.cross.has(p) || s.locate.Tokens[i] == s.config.TokensPerBlock
+	if at == protocol.Nowhere || !whole || s.locate.Priorities[i] < s.out.saves.config.MinPriority {
 		return false
 	}
 	s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: messages.PoolID(p), Block: s.locate.Blocks[i], From: at})

@@ -62,6 +62,7 @@ type setup struct {
 	change  func(*windows.Config)
 	dtype   windows.DType
 	now     *time.Duration // nil: time stands still
+	store   *actors.StoreConfig
 }
 
 // rig is the engine of an encoder–decoder model on a simulated device that a
@@ -132,12 +133,16 @@ func newRig(t tester, s setup) *rig {
 		}
 	}})
 	config := s.config(r.device)
-	r.Engine, err = actors.Spawn(system().Root, config, enginetest.WithFailpoints(&r.points), actors.WithClock(func() time.Duration {
+	options := []actors.Option{enginetest.WithFailpoints(&r.points), actors.WithClock(func() time.Duration {
 		if s.now == nil {
 			return 0
 		}
 		return *s.now
-	}))
+	})}
+	if s.store != nil {
+		options = append(options, actors.WithStore(*s.store))
+	}
+	r.Engine, err = actors.Spawn(system().Root, config, options...)
 	require.NoError(t, err)
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)
