@@ -165,6 +165,7 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 		})
 		e.store.inline = e.settings.Scheduler != nil
 		e.store.log, e.store.engine = e.log, e.settings.Name
+		known.Store.Gate = e.store
 	}
 	e.ending.init()
 	e.background.init()

@@ -16,8 +16,11 @@ import (
 // bytes on their way to the store. It belongs to the offloader's actor and outlives its
 // core, since the store's tasks may be reading.
 //
-//	device page ──copy──▶ save page ──read by a task──▶ store
-//	host page   ──bytes, at once─────────────────────▶ store
+//	device page ──copy on the offload stream──▶ save page ──read by a task──▶ store
+//	host page   ──copied at once, by the CPU──▶ save page ──read by a task──▶ store
+//
+// Save pages are the bound of what is on its way to the store: without one nothing is
+// copied.
 type saver struct {
 	store   *mailbox.Mailbox // the store's actor
 	config  *StoreConfig
@@ -26,8 +29,8 @@ type saver struct {
 	dropped int64               // pages for which there was no save page
 }
 
-// savedPages are pages on their way to the store. Those with a save page can be read
-// when the ticket has passed.
+// savedPages are pages on their way to the store, whose save pages can be read when the
+// ticket has passed.
 type savedPages struct {
 	items   []savedPage
 	ticket  messages.Ticket
@@ -37,18 +40,26 @@ type savedPages struct {
 // Abort does nothing: no caller waits for it.
 func (*savedPages) Abort(error) {}
 
-// savedPage is one of them: its bytes, or the save page that has them.
+// savedPage is one of them, and the save page that has its bytes.
 type savedPage struct {
 	pool  messages.PoolID
 	block protocol.BlockID
 	page  messages.PageID
-	bytes []byte // nil: on the save page
 }
 
 // savePagesFree gives save pages back that have been read.
 // savePagesFree is sent by tasks of the store's actor. Only the offloader's actor changes
 // the lists of save pages, so they need no lock.
 type savePagesFree struct{ items []savedPage }
+
+// freed counts save pages as unused, and makes the message that gives them back. What is
+// ordered afterwards reaches the offloader behind that message.
+func (c *storeClient) freed(items []savedPage) *savePagesFree {
+	for i := range items {
+		c.unused[items[i].pool].Add(1)
+	}
+	return &savePagesFree{items}
+}
 
 // Abort does nothing: the pages go with the engine.
 func (*savePagesFree) Abort(error) {}
@@ -63,6 +74,7 @@ func newSaver(client *storeClient, core *offloader.Offloader, pages []int) *save
 		for i := range n {
 			s.unused[p] = append(s.unused[p], core.FirstSavePage(messages.PoolID(p))+messages.PageID(i))
 		}
+		client.unused[p].Store(int32(n))
 	}
 	return s
 }
@@ -76,15 +88,15 @@ func (s *saver) take(p messages.PoolID) messages.PageID {
 	}
 	page := s.unused[p][n-1]
 	s.unused[p] = s.unused[p][:n-1]
+	s.client.unused[p].Add(-1)
 	return page
 }
 
-// release takes save pages back.
+// release takes save pages back that were freed.
 func (s *saver) release(items []savedPage) {
 	for i := range items {
-		if it := &items[i]; it.bytes == nil {
-			s.unused[it.pool] = append(s.unused[it.pool], it.page)
-		}
+		it := &items[i]
+		s.unused[it.pool] = append(s.unused[it.pool], it.page)
 	}
 }
 
@@ -101,7 +113,7 @@ func (s *saver) send(m *savedPages) {
 
 // savePages orders the copies of device pages to save pages and reads host pages.
 //
-// A host page is read at once and a device page by a copy on its stream: the CPU cannot
+// A host page is copied at once and a device page by a copy on its stream: the CPU cannot
 // read device memory. Lost says which pages the coordinator must not take for saved.
 func (a *offloaderActor) savePages(m *protocol.SavePages) {
 	var list []offloader.Save
@@ -117,7 +129,7 @@ func (a *offloaderActor) savePages(m *protocol.SavePages) {
 		it := &m.Items[i]
 		page, tier, _ := it.From.Page()
 		if tier == messages.Secondary {
-			if !a.readHost(host, it.Pool, it.Block, page) {
+			if !a.copyHost(host, it.Pool, it.Block, page) {
 				m.Lost = append(m.Lost, *it)
 			}
 			continue
@@ -153,7 +165,7 @@ func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last mess
 		s := &list[i]
 		it := savedPage{pool: s.Pool, block: s.Block, page: s.To}
 		if s.Failed {
-			a.saver.release([]savedPage{it})
+			a.saver.release(a.saver.client.freed([]savedPage{it}).items)
 			a.saver.dropped++
 			continue
 		}
@@ -162,7 +174,7 @@ func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last mess
 	a.saver.send(m)
 }
 
-// saveEvicted reads what is being displaced from host memory, before anything is written
+// saveEvicted copies what is being displaced from host memory, before anything is written
 // there.
 //
 // The caller submits the copies that overwrite these pages only after this has returned.
@@ -171,18 +183,23 @@ func (a *offloaderActor) saveEvicted(list []offloader.Displaced) {
 		return
 	}
 	m := &savedPages{}
+	refuses := a.saver.client.refuses()
 	for _, d := range list {
-		if d.Priority >= a.saver.config.MinPriority {
-			a.readHost(m, d.Pool, d.Block, d.Page)
+		switch {
+		case d.Priority < a.saver.config.MinPriority:
+		case refuses:
+			a.saver.dropped++
+		default:
+			a.copyHost(m, d.Pool, d.Block, d.Page)
 		}
 	}
 	a.saver.send(m)
 }
 
-// readHost adds the bytes of a host page, and tells whether it did. A page that is still
-// being written to is not waited for unless the configuration says so: the actor would hold
-// up every request.
-func (a *offloaderActor) readHost(m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID) bool {
+// copyHost copies a host page to a save page, and tells whether it did. A page that is
+// still being written to is not waited for unless the configuration says so: the actor would
+// hold up every request.
+func (a *offloaderActor) copyHost(m *savedPages, pool messages.PoolID, block protocol.BlockID, page messages.PageID) bool {
 	device := a.streams.device
 	if t := a.core.Written(pool, page); !t.IsZero() && !device.Done(t) {
 		if !a.saver.config.WaitForCopies || device.Sync(a.background.ctx, t) != nil {
@@ -190,9 +207,17 @@ func (a *offloaderActor) readHost(m *savedPages, pool messages.PoolID, block pro
 			return false
 		}
 	}
-	slot := gpu.Slot{Pool: a.streams.pools[pool], Tier: messages.Secondary, Page: page}
-	defer hostRead(device, slot)()
-	m.items = append(m.items, savedPage{pool: pool, block: block, bytes: gpu.AppendHostPage(nil, device, slot.Pool, page)})
+	to := a.saver.take(pool)
+	if to == messages.NoPage {
+		return false
+	}
+	from := gpu.Slot{Pool: a.streams.pools[pool], Tier: messages.Secondary, Page: page}
+	defer hostRead(device, from)()
+	defer hostWrite(device, gpu.Slot{Pool: from.Pool, Tier: messages.Secondary, Page: to})()
+	for r := range gpu.Ranks(device) {
+		copy(gpu.HostShare(device, r, from.Pool, to), gpu.HostShare(device, r, from.Pool, page))
+	}
+	m.items = append(m.items, savedPage{pool: pool, block: block, page: to})
 	return true
 }
 

@@ -19,8 +19,8 @@ import (
 // a Flush.
 //
 // What it does is best effort, since a page that is not saved is computed again: every
-// bound drops pages and none makes a sender wait. bytes is the sum over the jobs in open and
-// at most SaveBytes.
+// bound drops pages and none makes a sender wait. What is on its way is bounded by the save
+// pages, which a job keeps until it has encoded its objects or knows that it writes none.
 type storeActor struct {
 	index       *blockkeys.Index
 	client      *storeClient
@@ -34,23 +34,22 @@ type storeActor struct {
 
 	queue   []*saveJob // that wait for their turn
 	running int
-	bytes   int64 // of pages that were copied out for queued and running jobs
 	last    uint64
 	open    map[uint64]bool // jobs that are not over, by number
 	saved   int             // objects since the last flush
 	flushes []*forward
 }
 
-// saveJob is what one round has saved.
+// saveJob is what one call of the store saves: a round, or a part of one.
 //
 // The actor makes it, lends it to one task, and gets it back as the message that the task
-// is over. items of pages, named and keys are parallel.
+// is over. items, named and keys are parallel.
 type saveJob struct {
 	number uint64
-	pages  *savedPages
+	items  []savedPage
+	ticket messages.Ticket       // when it has passed, the save pages can be read
 	named  []blockkeys.Described // of the pages
-	bytes  int64
-	keys   []stores.Key // of the pages
+	keys   []stores.Key          // of the pages
 	saved  int
 	lost   map[stores.Key]bool // what the store has not taken
 }
@@ -101,40 +100,46 @@ func (a *storeActor) forget() {
 	a.index = blockkeys.New(a.client.fingerprint, a.client.geometry.Pools[0].TokensPerBlock)
 }
 
-// accept names the pages and makes a job of them. Pages that cannot be named, or that
-// are beyond the bound, are dropped.
+// jobBytes is how many bytes of pages a job has at most, unless one page has more. It is
+// large against the latency of a store, and small enough that one job is encoded while
+// another one is written.
+const jobBytes = 16 << 20
+
+// accept names the pages and makes jobs of them. Pages that cannot be named are dropped.
 //
 // Names are taken now and not when the job is written: the tree may have changed by then,
 // and a block number would name another block.
 func (a *storeActor) accept(m *savedPages) {
 	a.client.dropped.Add(int64(m.dropped))
-	job := &saveJob{pages: &savedPages{ticket: m.ticket}}
 	var unnamed []savedPage
+	var job *saveJob
+	size := int64(0)
 	for _, it := range m.items {
 		d, ok := a.index.Describe(it.block)
-		size := int64(len(it.bytes))
-		if ok && a.bytes+job.bytes+size > a.client.config.SaveBytes && size > 0 {
-			a.client.dropped.Add(1)
-			ok = false
-		}
 		if !ok {
 			unnamed = append(unnamed, it)
 			continue
 		}
 		d.Block.Pool = it.pool
-		job.bytes += size
-		job.pages.items, job.named = append(job.pages.items, it), append(job.named, d)
+		bytes := a.client.pageBytes(int(it.pool))
+		if job == nil || size+bytes > jobBytes || len(job.items) == stores.MaxBatch {
+			job, size = a.newJob(m.ticket), 0
+		}
+		size += bytes
+		job.items, job.named = append(job.items, it), append(job.named, d)
 	}
 	a.giveBack(unnamed, m.ticket)
 	a.tell(unnamed)
-	if len(job.named) == 0 {
-		return
-	}
-	a.last++
-	job.number = a.last
-	a.open[job.number], a.bytes = true, a.bytes+job.bytes
-	a.queue = append(a.queue, job)
 	a.next()
+}
+
+// newJob adds an empty job to the queue.
+func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
+	a.last++
+	job := &saveJob{number: a.last, ticket: ticket}
+	a.open[job.number] = true
+	a.queue = append(a.queue, job)
+	return job
 }
 
 // tell tells the coordinator of pages that are not saved.
@@ -157,10 +162,10 @@ func (a *storeActor) giveBack(items []savedPage, after messages.Ticket) {
 	if len(items) == 0 {
 		return
 	}
-	device, offloader := a.device, a.offloader
+	device, offloader, client := a.device, a.offloader, a.client
 	a.background.run(func(ctx context.Context) {
 		if device.Sync(ctx, after) == nil {
-			offloader.PostUserMessage(&savePagesFree{items})
+			offloader.PostUserMessage(client.freed(items))
 		}
 	})
 }
@@ -178,70 +183,14 @@ func (a *storeActor) next() {
 // start writes the pages of a job on a task.
 //
 // The task uses copies of the actor's fields, so a restart of the actor disturbs no job.
-// It always posts the job, also after an error, for running and bytes count it until then.
+// It always posts the job, also after an error, for running counts it until then.
 func (a *storeActor) start(job *saveJob) {
-	client, device, pools, offloader, self := a.client, a.device, a.pools, a.offloader, a.self
+	w := &jobWriter{storeClient: a.client, job: job, device: a.device, pools: a.pools, offloader: a.offloader}
+	self := a.self
 	a.background.run(func(ctx context.Context) {
 		defer self.PostUserMessage(job)
-		if err := device.Sync(ctx, job.pages.ticket); err != nil {
-			client.dropped.Add(int64(len(job.named)))
-			job.lost = map[stores.Key]bool{}
-			for i := range job.named {
-				key := job.named[i].Key.Key(job.named[i].Block.Pool)
-				job.keys, job.lost[key] = append(job.keys, key), true
-			}
-			return // the save pages may still be written to: they are not used again
-		}
-		objects := client.encode(job, func(it *savedPage) []byte {
-			if it.bytes != nil {
-				return it.bytes
-			}
-			return gpu.HostPage(device, pools[it.pool], it.page)
-		})
-		// Before the store is called: the objects have their own bytes, and save pages are
-		// few.
-		offloader.PostUserMessage(&savePagesFree{job.pages.items})
-		job.saved, job.lost = client.put(ctx, objects)
+		w.write(ctx)
 	})
-}
-
-// encode makes the objects of a job, each once.
-//
-// Two blocks of a job can have one key, if one has left the tree and its tokens were
-// stored again. Blocks of a round mostly have one namespace, so its space is kept from one
-// to the next.
-func (c *storeClient) encode(job *saveJob, bytes func(*savedPage) []byte) []stores.Object {
-	var objects []stores.Object
-	var first []int // the page of each object, by its place in the job
-	var size int64
-	seen := map[stores.Key]bool{}
-	for i := range job.named {
-		d := &job.named[i]
-		key := d.Key.Key(d.Block.Pool)
-		job.keys = append(job.keys, key)
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		size += c.pageBytes(int(d.Block.Pool))
-		objects, first = append(objects, stores.Object{Key: key}), append(first, i)
-	}
-	inParts(len(objects), size, func(from, to int) {
-		var space *stores.Space // of one goroutine
-		var of messages.Namespace
-		done := func() {}
-		for o := from; o < to; o++ {
-			d := &job.named[first[o]]
-			if space == nil || of != d.Namespace {
-				done()
-				space, done = c.space(d.Namespace)
-				of = d.Namespace
-			}
-			objects[o].Body = space.Encode(nil, d.Block, bytes(&job.pages.items[first[o]]))
-		}
-		done()
-	})
-	return objects
 }
 
 // finished ends a job.
@@ -250,13 +199,12 @@ func (c *storeClient) encode(job *saveJob, bytes func(*savedPage) []byte) []stor
 // are saved again at their next occasion.
 func (a *storeActor) finished(job *saveJob) {
 	a.running--
-	a.bytes -= job.bytes
 	a.saved += job.saved
 	delete(a.open, job.number)
 	var lost []savedPage
 	for i, key := range job.keys {
 		if job.lost[key] {
-			lost = append(lost, job.pages.items[i])
+			lost = append(lost, job.items[i])
 		}
 	}
 	a.tell(lost)

@@ -38,6 +38,10 @@ type storeClient struct {
 	inline bool         // calls are made on the goroutine of their caller, in simulations
 	stuck  atomic.Int64 // calls that have not ended with their time
 
+	encoders chan struct{} // has a value for each job that is encoded now
+	bodies   bodyBuffers
+	unused   []atomic.Int32 // how many save pages of each pool are unused, or on their way back
+
 	failures int       // one after the other
 	until    time.Time // the breaker is open
 	probing  bool      // one call tries whether the store is back
@@ -57,7 +61,11 @@ var errBreaker = errors.New("store: too many failures, not asked")
 // newStoreClient makes the client of one engine. The fingerprint is computed once: it is
 // part of every key, so that engines of another geometry find none of these objects.
 func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
-	return &storeClient{config: c, geometry: g, fingerprint: g.Fingerprint(), reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{}}
+	return &storeClient{
+		config: c, geometry: g, fingerprint: g.Fingerprint(), encoders: newEncoders(), unused: make([]atomic.Int32, len(g.Pools)),
+		bodies:  bodyBuffers{limit: c.Concurrency * (jobBytes + jobBytes/4)},
+		reading: map[stores.Key]chan struct{}{}, released: map[stores.Key]uint64{},
+	}
 }
 
 // pageBytes is the size of a page in an object: the shares of all ranks.
@@ -198,6 +206,18 @@ func (c *storeClient) refuses() bool {
 	return !c.until.IsZero() && (c.probing || time.Now().Before(c.until))
 }
 
+// Room implements coordinator.SaveGate: there is room in pools with a save page that is not
+// in use, unless the breaker is open.
+func (c *storeClient) Room(room []bool) {
+	refuses := c.refuses()
+	for p := range room {
+		room[p] = !refuses && c.unused[p].Load() > 0
+	}
+}
+
+// Dropped implements coordinator.SaveGate.
+func (c *storeClient) Dropped(pages int) { c.dropped.Add(int64(pages)) }
+
 // leave notes the end of a call. A caller that has given up says nothing of the store.
 func (c *storeClient) leave(err error) {
 	c.mu.Lock()
@@ -220,61 +240,6 @@ func (c *storeClient) leave(err error) {
 			c.until = time.Now().Add(c.config.BreakerPause)
 		}
 	}
-}
-
-// put writes the objects that the store lacks. It returns how many it has written, and
-// which are not in the store.
-//
-// Batches go on after one that has failed: the breaker alone decides when a store is no
-// longer asked.
-func (c *storeClient) put(ctx context.Context, objects []stores.Object) (saved int, lost map[stores.Key]bool) {
-	lost = map[stores.Key]bool{}
-	for len(objects) > 0 {
-		n := min(len(objects), stores.MaxBatch)
-		saved += c.putBatch(ctx, objects[:n], lost)
-		objects = objects[n:]
-	}
-	return saved, lost
-}
-
-// putBatch writes one batch. A key names a whole prefix, so what the store has under it is
-// the same page: to ask first is a small call, and saves the bytes of all that another
-// engine has written.
-func (c *storeClient) putBatch(ctx context.Context, objects []stores.Object, lost map[stores.Key]bool) int {
-	keys := make([]stores.Key, len(objects))
-	for i := range objects {
-		keys[i] = objects[i].Key
-	}
-	found, err := c.has(ctx, keys)
-	if err != nil {
-		c.dropped.Add(int64(len(objects)))
-		for i := range objects {
-			lost[objects[i].Key] = true
-		}
-		return 0
-	}
-	var missing []stores.Object
-	for i := range objects {
-		if !found[i] {
-			missing = append(missing, objects[i])
-		}
-	}
-	if len(missing) == 0 {
-		return 0
-	}
-	_, err = ask(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.config.Store.Put(ctx, missing) })
-	saved := 0
-	for i := range missing {
-		if stores.Failed(err, i) != nil {
-			c.dropped.Add(1)
-			lost[missing[i].Key] = true
-			continue
-		}
-		saved++
-		c.savedBytes.Add(int64(len(missing[i].Body)))
-	}
-	c.savedObjects.Add(int64(saved))
-	return saved
 }
 
 // enterFetch counts a fetch that is under way; leaveFetch ends that.

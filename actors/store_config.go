@@ -21,11 +21,12 @@ type StoreConfig struct {
 	MinPriority messages.Priority
 	// SaveBytes bounds the host memory for bytes on their way to the store, beside the
 	// pages of the host tier. What does not fit is not saved, and counted. 0 means
-	// DefaultSaveBytes.
+	// DefaultSaveBytes. Encoded objects have 16 MiB, or one page, for each of Concurrency
+	// beside it.
 	SaveBytes int64
 	// FetchBytes bounds what one Fetch reads; 0 means DefaultFetchBytes.
 	FetchBytes int64
-	// Concurrency is how many batches are written at a time; 0 means 2.
+	// Concurrency is how many batches of up to 16 MiB are written at a time; 0 means 2.
 	Concurrency int
 	// Timeout bounds each call of the store; 0 means DefaultStoreTimeout.
 	Timeout time.Duration

@@ -12,6 +12,16 @@ import (
 type StoreConfig struct {
 	Policy      SavePolicy
 	MinPriority messages.Priority // pages below it are not saved
+	Gate        SaveGate          // nil: there is always room
+}
+
+// SaveGate tells whether it is worth looking for pages to save. A store that hangs or fails
+// takes none for seconds, in which each reuse would look for the same pages in vain.
+type SaveGate interface {
+	// Room sets room[p] if a page of pool p can be saved now.
+	Room(room []bool)
+	// Dropped counts pages that were not looked for, as there was no room.
+	Dropped(pages int)
 }
 
 // SavePolicy says when a page is saved. SaveOnReuse writes least, since a block that no second
@@ -49,6 +59,7 @@ type saves struct {
 	blocks []protocol.BlockID
 	first  []poolBlock // with SaveOnCommit, what was stored first
 	marks  [][]saveMark
+	room   []bool // of each pool, as the gate has last said
 }
 
 // poolBlock names the page of a block in a pool.
@@ -58,7 +69,26 @@ type poolBlock struct {
 }
 
 func newSaves(c *Config) *saves {
-	return &saves{config: c.Store, marks: make([][]saveMark, len(c.Pools))}
+	return &saves{config: c.Store, marks: make([][]saveMark, len(c.Pools)), room: make([]bool, len(c.Pools))}
+}
+
+// ask asks the gate for which pools there is room.
+func (s *saves) ask() {
+	if s.config.Gate != nil {
+		s.config.Gate.Room(s.room)
+		return
+	}
+	for p := range s.room {
+		s.room[p] = true
+	}
+}
+
+// drop counts pages for which there is no room. Their marks stay saveUnknown, so the next
+// occasion offers them again.
+func (s *saves) drop(pages int) {
+	if pages > 0 {
+		s.config.Gate.Dropped(pages)
+	}
 }
 
 // on tells whether pages are saved by what happens in the coordinator.
@@ -105,6 +135,11 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 	if !s.on() {
 		return
 	}
+	offers := e.Kind == protocol.Attach && s.config.Policy == SaveOnCommit
+	if offers {
+		s.ask()
+	}
+	dropped := 0
 	for _, b := range e.Blocks {
 		switch m := s.mark(e.Pool, b); {
 		case e.Kind == protocol.Detach || e.Kind == protocol.HostForget:
@@ -115,7 +150,9 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 			// These contents have just come from the store.
 			*m = saveDone
 		// Also of contents that come back from host memory, which were stored before.
-		case e.Kind == protocol.Attach && s.config.Policy == SaveOnCommit && *m == saveUnknown:
+		case offers && *m == saveUnknown && !s.room[e.Pool]:
+			dropped++
+		case offers && *m == saveUnknown:
 			*m = saveDone
 			s.first = append(s.first, poolBlock{e.Pool, b})
 			s.blocks = append(s.blocks, b)
@@ -123,6 +160,7 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 			*m = saveUnknown
 		}
 	}
+	s.drop(dropped)
 }
 
 // noteMoves notes what pools lose by eviction. A move between the tiers changes no mark,
@@ -143,16 +181,30 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 	if !s.on() || s.config.Policy != SaveOnReuse {
 		return
 	}
+	asked, dropped := false, 0
 	for _, b := range blocks {
+		candidate, unknown := false, 0
 		for p := range s.marks {
-			// One page that was not offered makes the block a candidate; choose looks at each
-			// of its pools again.
-			if *s.mark(messages.PoolID(p), b) == saveUnknown {
-				s.blocks = append(s.blocks, b)
-				break
+			if *s.mark(messages.PoolID(p), b) != saveUnknown {
+				continue
 			}
+			// Most blocks that are reused were offered before: then the gate is not asked.
+			if !asked {
+				s.ask()
+				asked = true
+			}
+			unknown++
+			candidate = candidate || s.room[p]
+		}
+		// One page that was not offered makes the block a candidate; choose looks at each of its
+		// pools again.
+		if candidate {
+			s.blocks = append(s.blocks, b)
+		} else {
+			dropped += unknown
 		}
 	}
+	s.drop(dropped)
 }
 
 // saving asks for the bytes of what the round before has made a candidate. It serves

@@ -66,6 +66,8 @@ type StoreStats struct {
 	CallTime                     time.Duration // all calls together
 	BreakerOpen                  bool          // the store is not asked, because it has failed too often
 	BreakerOpened                int64         // how often that has begun
+	// While there is no room, Dropped also counts pages of blocks that are stored in part.
+	//
 	// Latency counts calls by the time that they took: Latency[i] are those of at most
 	// StoreLatencyBounds()[i] and longer than the bound before, the last those beyond.
 	Latency [StoreLatencies]int64

@@ -38,8 +38,10 @@ const (
 // all: Get never returns a part of one. It may return an older body than the last that
 // was put; readers verify each body, so that costs a miss at most.
 type Store interface {
-	// Put writes the objects, and replaces those that are there. It does not
-	// keep or change the bodies.
+	// Put writes the objects, and replaces those that are there. It does not change the
+	// bodies, and keeps none that it returns without an error for. After an error, that of
+	// one object or of the context included, the store may still be reading bodies of the
+	// call, and its caller never writes to any of them again.
 	Put(ctx context.Context, objects []Object) error
 	// Get sets bodies[i] to the body of keys[i], nil if the store has none or
 	// could not read it. The bodies belong to the caller.

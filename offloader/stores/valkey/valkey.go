@@ -105,9 +105,9 @@ func (s *Store) Put(ctx context.Context, objects []stores.Object) error {
 		return err
 	}
 	return s.do(ctx, len(objects), func(i int) valkey.Completed {
-		// The body is copied: when the context ends, the client may still be
-		// sending what the caller has already used again.
-		set := s.client.B().Set().Key(s.key(objects[i].Key)).Value(string(objects[i].Body))
+		// The body is not copied. When the context ends, the client may still be sending
+		// it: then Put returns an error, after which no caller writes to the body.
+		set := s.client.B().Set().Key(s.key(objects[i].Key)).Value(valkey.BinaryString(objects[i].Body))
 		if s.ttl > 0 {
 			return set.Px(s.ttl).Build()
 		}

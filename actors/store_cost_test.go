@@ -1,0 +1,225 @@
+package actors_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/windows"
+)
+
+// countingCompressor counts the pages that are encoded, and makes none of them shorter.
+type countingCompressor struct{ pages *atomic.Int64 }
+
+func (c countingCompressor) Compress(dst, src []byte) []byte {
+	c.pages.Add(1)
+	return append(dst, src...)
+}
+
+func (countingCompressor) Decompress(dst, src []byte) error {
+	copy(dst, src)
+	return nil
+}
+
+// withCounted is withStore that counts the pages that are encoded.
+func withCounted(s stores.Store, save actors.SavePolicy, pages *atomic.Int64, breaker int) actors.Option {
+	return actors.WithStore(actors.StoreConfig{
+		Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: breaker, BreakerPause: time.Hour,
+		Compressor: func() stores.Compressor { return countingCompressor{pages} },
+	})
+}
+
+// What will not be written is not encoded: objects that the store has, and all while the
+// store does not answer.
+func TestPagesAreEncodedOnlyToBeWritten(t *testing.T) {
+	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit} {
+		var memory stores.Memory
+		var encoded atomic.Int64
+		first := newRig(t, onePool, withCounted(&memory, save, &encoded, -1))
+		first.store(run(0, 21))
+		first.store(run(0, 21))
+		assert.Equal(t, 5, flushed(t, first))
+		assert.EqualValues(t, 5, encoded.Swap(0))
+		first.close()
+
+		second := newRig(t, onePool, withCounted(&memory, save, &encoded, -1))
+		second.store(run(0, 21))
+		second.store(run(0, 21))
+		assert.Zero(t, flushed(t, second))
+		assert.Zero(t, encoded.Load(), "the store has all")
+		second.close()
+
+		third := newRig(t, onePool, withCounted(&memory, save, &encoded, 1))
+		memory.Fail(1)
+		length := 21
+		if save == actors.SaveOnCommit {
+			length = 20 // a block that is stored in part would count as dropped
+		}
+		for i := range 2 {
+			third.store(run(100*i, length))
+			third.store(run(100*i, length))
+			assert.Zero(t, flushed(t, third))
+		}
+		assert.Zero(t, encoded.Load(), "the breaker is open")
+		stats := actors.StoreOf(third.Engine).Stats()
+		assert.EqualValues(t, 1, stats.Calls)
+		assert.EqualValues(t, 2*5, stats.Dropped)
+		third.close()
+	}
+}
+
+// blockedStore answers whether it has something once it is released.
+type blockedStore struct {
+	stores.Memory
+	released chan struct{}
+}
+
+func (s *blockedStore) Has(ctx context.Context, keys []stores.Key, found []bool) error {
+	<-s.released
+	return s.Memory.Has(ctx, keys, found)
+}
+
+// While a store hangs, its jobs keep their save pages, and what finds none is dropped and
+// counted. When the store answers, all pages come back.
+func TestSavePagesComeBackFromAStoreThatHangs(t *testing.T) {
+	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
+		s := &blockedStore{released: make(chan struct{})}
+		r := newRig(t, setup{pages: []windows.Counts{{Primary: 8, Secondary: 4}}}, actors.WithStore(actors.StoreConfig{
+			Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: -1, Timeout: time.Hour,
+		}))
+		stats := actors.StoreOf(r.Engine).Stats
+		prompt := 0
+		for ; stats().Dropped == 0; prompt++ {
+			r.store(run(100*prompt, 21))
+			r.store(run(100*prompt, 21))
+		}
+		close(s.released)
+		was := flushed(t, r)
+		assert.Positive(t, was, "what had found a save page")
+		dropped := stats().Dropped
+		for i := range 4 {
+			r.store(run(100*(prompt+i), 21))
+			r.store(run(100*(prompt+i), 21))
+			was = flushed(t, r)
+		}
+		if save != actors.SaveHostEvict {
+			assert.Equal(t, 5, was, "a page for each block again")
+		}
+		assert.Positive(t, was)
+		assert.Equal(t, dropped, stats().Dropped)
+		r.close()
+	}
+}
+
+// bodyStore notes where bodies are in memory, and fails when it is told to.
+type bodyStore struct {
+	stores.Memory
+	mu      sync.Mutex
+	first   *byte    // of the first body of the last call
+	bodies  [][]byte // of the call that failed, as they were
+	kept    [][]byte // the same memory, as a client has it that is still sending
+	failing bool
+}
+
+func (s *bodyStore) Put(ctx context.Context, objects []stores.Object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first = &objects[0].Body[0]
+	for _, o := range objects {
+		if s.failing {
+			s.bodies, s.kept = append(s.bodies, bytes.Clone(o.Body)), append(s.kept, o.Body)
+		}
+	}
+	if s.failing {
+		s.failing = false
+		return errBad
+	}
+	return s.Memory.Put(ctx, objects)
+}
+
+// Objects that were written leave their memory to the next ones; those of a call that has
+// failed do not, since a client may still be sending them.
+func TestMemoryOfObjectsIsUsedAgain(t *testing.T) {
+	s := &bodyStore{}
+	r := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
+	save := func(prompt int) *byte {
+		r.store(run(100*prompt, 5))
+		flushed(t, r)
+		return s.first
+	}
+	first := save(0)
+	assert.Same(t, first, save(1))
+	s.failing = true
+	assert.Same(t, first, save(2))
+	for i := range 4 {
+		assert.NotSame(t, first, save(3+i))
+	}
+	require.Len(t, s.bodies, 1)
+	assert.Equal(t, s.bodies, s.kept)
+	r.close()
+}
+
+// The log has one line when the breaker opens and one when it closes, whatever the calls in
+// between.
+func TestTheBreakerIsLogged(t *testing.T) {
+	var memory stores.Memory
+	var lines lockedBuffer
+	r := newRig(t, onePool, actors.WithName("logged"), actors.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), actors.WithStore(actors.StoreConfig{
+		Store: &memory, Model: "m", BreakerFailures: 2, BreakerPause: time.Millisecond,
+	}))
+	const opens, closes = "the store is not asked for a while", "the store answers again"
+	fetch := func() {
+		_, err := actors.StoreOf(r.Engine).Fetch(context.Background(), messages.Prefix{Tokens: run(0, 9)})
+		require.NoError(t, err)
+	}
+	for round := 1; round <= 2; round++ {
+		memory.Fail(3) // one more than opens it, so that the first call that tries fails
+		fetch()
+		assert.Equal(t, round-1, strings.Count(lines.String(), opens))
+		fetch()
+		for actors.StoreOf(r.Engine).Stats().BreakerOpen {
+			fetch()
+		}
+		assert.Equal(t, round, strings.Count(lines.String(), opens))
+		assert.Equal(t, round, strings.Count(lines.String(), closes))
+	}
+	var opened string
+	for line := range strings.Lines(lines.String()) {
+		if strings.Contains(line, opens) {
+			opened = line
+		}
+	}
+	for _, part := range []string{"level=WARN", "engine=logged", "failures=2", "pause=1ms", "err="} {
+		assert.Contains(t, opened, part)
+	}
+	r.close()
+}
+
+// lockedBuffer is a buffer for a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,234 @@
+package actors
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// jobWriter writes the pages of one job to the store, on a task.
+//
+//	copies are over ─▶ which objects are missing? ─▶ encode those ─▶ write those
+//	                   └─ free the other save pages  └─ free their save pages
+//
+// The store is asked first, and the bytes of a page are touched only if they will be
+// written. While a store does not answer, its jobs keep their save pages; once all are in
+// use, the offloader drops what else is to be saved without reading it.
+type jobWriter struct {
+	*storeClient
+	job       *saveJob
+	device    gpu.Device
+	pools     []gpu.Pool
+	offloader *mailbox.Mailbox
+
+	objects []stores.Object // to be written, each key once
+	pages   []int           // of the objects, by their places in the job
+}
+
+// write writes the pages of the job, and notes in it what was saved and what was lost.
+func (w *jobWriter) write(ctx context.Context) {
+	w.job.lost = map[stores.Key]bool{}
+	w.name()
+	if w.device.Sync(ctx, w.job.ticket) != nil {
+		w.lose()
+		return // the save pages may still be written to: they are not used again
+	}
+	w.keepMissing(ctx)
+	if len(w.objects) == 0 {
+		return
+	}
+	encoded := w.encode(ctx)
+	// Before the store is called: the objects have their own bytes, and save pages are few.
+	w.free(true)
+	if encoded {
+		w.put(ctx)
+	}
+}
+
+// name names the objects of the job.
+//
+// Two blocks of a job can have one key, if one has left the tree and its tokens were
+// stored again. The object of such a key has the first of their pages.
+func (w *jobWriter) name() {
+	seen := make(map[stores.Key]bool, len(w.job.named))
+	for i := range w.job.named {
+		d := &w.job.named[i]
+		key := d.Key.Key(d.Block.Pool)
+		w.job.keys = append(w.job.keys, key)
+		if !seen[key] {
+			seen[key] = true
+			w.objects, w.pages = append(w.objects, stores.Object{Key: key}), append(w.pages, i)
+		}
+	}
+}
+
+// keepMissing asks which of the objects the store lacks, keeps these, and frees the save
+// pages of the others. A key names a whole prefix, so what the store has under it is the
+// same page: to ask first is a small call, and saves the bytes of all that another engine
+// has written.
+func (w *jobWriter) keepMissing(ctx context.Context) {
+	keys := make([]stores.Key, len(w.objects))
+	for i := range w.objects {
+		keys[i] = w.objects[i].Key
+	}
+	found, err := w.has(ctx, keys)
+	if err != nil {
+		w.lose()
+	}
+	n := 0
+	for i := range w.objects {
+		if err == nil && !found[i] {
+			w.objects[n], w.pages[n] = w.objects[i], w.pages[i]
+			n++
+		}
+	}
+	w.objects, w.pages = w.objects[:n], w.pages[:n]
+	w.free(false)
+}
+
+// lose notes that the objects are not in the store.
+func (w *jobWriter) lose() {
+	w.dropped.Add(int64(len(w.objects)))
+	for i := range w.objects {
+		w.job.lost[w.objects[i].Key] = true
+	}
+}
+
+// free gives the save pages of the objects back, or all others of the job.
+func (w *jobWriter) free(ofObjects bool) {
+	var items []savedPage
+	next := 0
+	for i := range w.job.items {
+		is := next < len(w.pages) && w.pages[next] == i
+		if is {
+			next++
+		}
+		if is == ofObjects {
+			items = append(items, w.job.items[i])
+		}
+	}
+	if len(items) > 0 {
+		w.offloader.PostUserMessage(w.freed(items))
+	}
+}
+
+// encode makes the bodies of the objects; false if the engine ends or the breaker has
+// opened, so that they would not be written.
+//
+// It yields after each page: to encode takes about as long as some rounds of the actors, and
+// nothing waits for it.
+func (w *jobWriter) encode(ctx context.Context) bool {
+	select {
+	case w.encoders <- struct{}{}:
+	case <-ctx.Done():
+		w.lose()
+		return false
+	}
+	defer func() { <-w.encoders }()
+	if w.refuses() {
+		w.lose()
+		return false
+	}
+	// Blocks of a round mostly have one namespace, so its space is kept from one to the next.
+	var space *stores.Space
+	var of messages.Namespace
+	done := func() {}
+	for o := range w.objects {
+		it, d := &w.job.items[w.pages[o]], &w.job.named[w.pages[o]]
+		if space == nil || of != d.Namespace {
+			done()
+			space, done = w.space(d.Namespace)
+			of = d.Namespace
+		}
+		page := gpu.HostPage(w.device, w.pools[it.pool], it.page)
+		buffer := w.bodies.take(space.BodyBytes(d.Block, len(page)))
+		w.objects[o].Body = space.Encode(buffer, d.Block, page)
+		if !w.inline {
+			runtime.Gosched()
+		}
+	}
+	done()
+	return true
+}
+
+// put writes the objects.
+//
+// Bodies of a call that has failed are left to the garbage collector: a store that was left
+// behind may still read them.
+func (w *jobWriter) put(ctx context.Context) {
+	objects := w.objects
+	_, err := ask(ctx, w.storeClient, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, w.config.Store.Put(ctx, objects)
+	})
+	for i := range objects {
+		if stores.Failed(err, i) != nil {
+			w.dropped.Add(1)
+			w.job.lost[objects[i].Key] = true
+			continue
+		}
+		w.job.saved++
+		w.savedBytes.Add(int64(len(objects[i].Body)))
+	}
+	w.savedObjects.Add(int64(w.job.saved))
+	if err == nil {
+		w.bodies.put(objects)
+	}
+}
+
+// newEncoders makes the places of jobs that are encoded at a time. The work is the CPU's, so
+// most cores stay free for the requests; with four cores and fewer it is one place.
+func newEncoders() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/4)) }
+
+// bodyBuffers keeps the buffers of objects that were written, for the next ones. New memory
+// for each page would cost more than to encode it, since the system clears it. Its users are
+// tasks, any number at a time.
+//
+// bytes is the sum of the capacities of free, at most limit.
+type bodyBuffers struct {
+	mu    sync.Mutex
+	free  [][]byte // the last was used last
+	bytes int
+	limit int
+}
+
+// triedBuffers is how many buffers take looks at. Bodies of one pool have one length, so that
+// the first mostly fits.
+const triedBuffers = 16
+
+// take returns an empty buffer with room for n bytes.
+func (b *bodyBuffers) take(n int) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := len(b.free) - 1; i >= max(0, len(b.free)-triedBuffers); i-- {
+		if buffer := b.free[i]; cap(buffer) >= n && cap(buffer) <= 2*n {
+			last := len(b.free) - 1
+			b.free[i], b.free[last] = b.free[last], nil
+			b.free = b.free[:last]
+			b.bytes -= cap(buffer)
+			return buffer
+		}
+	}
+	return make([]byte, 0, n)
+}
+
+// put takes the buffers of objects that no one reads any more. Once they do not fit the
+// limit, all earlier ones are dropped: they may have lengths that are not needed any more.
+func (b *bodyBuffers) put(objects []stores.Object) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range objects {
+		n := cap(objects[i].Body)
+		if b.bytes+n > b.limit {
+			clear(b.free)
+			b.free, b.bytes = b.free[:0], 0
+		}
+		if n <= b.limit {
+			b.free, b.bytes = append(b.free, objects[i].Body[:0]), b.bytes+n
+		}
+	}
+}
