@@ -61,13 +61,6 @@ type stepPages struct {
 	old    [][]messages.PageID // the tables before it, by beam; nil: they follow from copies and before
 }
 
-// pageRewrite is a page that is copied because others hold it, too. With beam width 1 from is
-// what takeBack and undoTables put back into the table.
-type pageRewrite struct {
-	beam, block int
-	from, to    messages.PageID // to: NoPage until the pages are taken
-}
-
 func newStepBatch(parts *shared) *stepBatch {
 	n := len(parts.config.Pools)
 	b := &stepBatch{shared: parts, taken: make([]int, n), shares: make([]map[messages.PageID]protocol.Share, n)}
