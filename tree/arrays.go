@@ -1,9 +1,10 @@
 package tree
 
 import (
-	"math/bits"
+	"math"
 	"unsafe"
 
+	"github.com/kvactor/kvactor/internal/arraypool"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -42,88 +43,28 @@ func (a *arrays) locations(p int) []protocol.Location {
 
 // arrayPool keeps the arrays of runs that have left the tree or have moved, for new
 // runs. So a tree that stores as much as it loses allocates nothing, and the
-// garbage collector has nothing to do. The arrays are stacked by size, in four
-// classes for each doubling, so that arrays which are taken are at most half as
+// garbage collector has nothing to do. Arrays that are taken are at most about half as
 // large again as asked.
 //
-// Invariants: roomOf is by class the room of the arrays in stacks, room the sum. No
-// array in the pool is in use. Their off is 0. An idle stack costs nothing but its
-// slice header.
-type arrayPool struct {
-	stacks [sizeClasses][]arrays
-	roomOf [sizeClasses]int // blocks that the arrays of a stack have room for
-	room   int              // blocks that all of them have room for
-}
+// Invariant: no array in the pool is in use, and their off is 0.
+type arrayPool struct{ arraypool.Pool[arrays] }
 
 const (
-	sizeClasses = 124 // classes of rooms up to 2³¹
 	// spareBlocks is how many blocks there may be room for in the pool beside one
 	// spareShare of those that are in the tree: enough for the growing runs of a small engine.
 	spareBlocks = 4096
 	spareShare  = 8
-	// takeTries is how many arrays of the very class are tried for one that is large
-	// enough: of random sizes every other one is.
-	takeTries = 4
 )
-
-// sizeClass returns the class of arrays with this room.
-func sizeClass(room int) int {
-	if room < 4 {
-		return room
-	}
-	e := bits.Len(uint(room)) - 1
-	return 4*(e-1) + room>>(e-2)&3
-}
 
 // take returns arrays with at least so much room, if there are any of about that
 // size.
-func (s *arrayPool) take(room int) (a arrays, ok bool) {
-	for size := sizeClass(room); size < min(sizeClass(room)+2, sizeClasses); size++ {
-		stack := s.stacks[size]
-		top := len(stack) - 1
-		for i := top; i >= 0 && i > top-takeTries; i-- {
-			// The top of the stack fills the hole; the order in a stack has no
-			// meaning. The slot of the top is cleared, so that the array does not
-			// stay reachable twice.
-			if int(stack[i].room) >= room {
-				a, stack[i], stack[top] = stack[i], stack[top], arrays{}
-				s.stacks[size] = stack[:top]
-				s.count(size, -int(a.room))
-				return a, true
-			}
-		}
-	}
-	return arrays{}, false
-}
+func (p *arrayPool) take(room int) (arrays, bool) { return p.Take(room, math.MaxInt) }
 
-// put adds arrays. While there is more room than limit, it drops arrays of the
-// class that has the most room, for the garbage collector: so no class fills the
-// pool, and few arrays are dropped.
-func (s *arrayPool) put(a arrays, limit int) {
+// put adds arrays. While there is more room than limit, it drops some of those that are
+// asked for least.
+func (p *arrayPool) put(a arrays, limit int) {
 	a.off = 0
-	size := sizeClass(int(a.room))
-	s.stacks[size] = append(s.stacks[size], a)
-	s.count(size, int(a.room))
-	// The search over all classes costs 124 additions, and only when the pool is
-	// full. The class with the most room is the one that new runs ask for least.
-	for s.room > limit {
-		most := 0
-		for i, room := range s.roomOf {
-			if room > s.roomOf[most] {
-				most = i
-			}
-		}
-		top := len(s.stacks[most]) - 1
-		s.count(most, -int(s.stacks[most][top].room))
-		s.stacks[most][top] = arrays{}
-		s.stacks[most] = s.stacks[most][:top]
-	}
-}
-
-// count adds room to that of a class; it may be negative.
-func (s *arrayPool) count(size, room int) {
-	s.roomOf[size] += room
-	s.room += room
+	p.Put(a, int(a.room), limit)
 }
 
 // recycle puts the arrays of a run that are not in use any more into the pool of

@@ -23,7 +23,7 @@ func TestReusedArraysChangeNothing(t *testing.T) {
 		for range 100 {
 			a := randomApply(r, reusing)
 			stores := append([]protocol.StoreItem(nil), a.Stores...)
-			before := reusing.base.arena.pool.room
+			before := reusing.base.arena.pool.Room()
 			reusing.Apply(&a)
 			plain.Apply(&protocol.Apply{Moves: a.Moves})
 			for i := range stores {
@@ -31,7 +31,7 @@ func TestReusedArraysChangeNothing(t *testing.T) {
 				plain.Apply(&protocol.Apply{Stores: stores[i : i+1]})
 			}
 			plain.base.arena.pool = arrayPool{}
-			reused = reused || reusing.base.arena.pool.room < before
+			reused = reused || reusing.base.arena.pool.Room() < before
 			require.Equal(t, plain.String(), reusing.String(), "seed %d", seed)
 			require.NoError(t, reusing.Check(), "seed %d", seed)
 		}
@@ -104,10 +104,10 @@ func TestArrayPoolIsBounded(t *testing.T) {
 	for room := range 200 {
 		for range 10 {
 			s.put(arrays{room: int32(room + 1)}, 1000)
-			require.LessOrEqual(t, s.room, 1000)
+			require.LessOrEqual(t, s.Room(), 1000)
 		}
 	}
-	kept := s.room
+	kept := s.Room()
 	for room := 200; room > 0; room-- {
 		for a, ok := s.take(room); ok; a, ok = s.take(room) {
 			require.GreaterOrEqual(t, int(a.room), room)
@@ -115,6 +115,6 @@ func TestArrayPoolIsBounded(t *testing.T) {
 			kept -= int(a.room)
 		}
 	}
-	require.Equal(t, kept, s.room)
+	require.Equal(t, kept, s.Room())
 	require.Zero(t, kept)
 }

@@ -93,21 +93,17 @@ func (c *checker) node(x int32) {
 	c.expect(slices.Equal(counts, c.base.arena.countsOf(x)), "node %d counts %v, has %v", x, c.base.arena.countsOf(x), counts)
 }
 
-// arrayPool checks that the arrays in the pool have the room that is counted, and
-// that none of them is in use.
+// arrayPool checks that the arrays in the pool have the room that is counted, and that
+// none of them is in use.
 func (c *checker) arrayPool(pool *arrayPool) {
-	room, pooled := 0, map[*int32]bool{}
-	for size, stack := range pool.stacks {
-		before := room
-		for _, a := range stack {
-			c.expect(sizeClass(int(a.room)) == size && a.off == 0, "arrays for %d blocks, begun at %d, are in the pool for size %d", a.room, a.off, size)
-			c.expect(!pooled[a.numbers], "arrays for %d blocks are in the pool twice", a.room)
-			pooled[a.numbers] = true
-			room += int(a.room)
-		}
-		c.expect(room-before == pool.roomOf[size], "the pool has room for %d blocks of size %d, counted as %d", room-before, size, pool.roomOf[size])
+	pooled := map[*int32]bool{}
+	for a, room := range pool.All() {
+		c.expect(int(a.room) == room && a.off == 0, "arrays for %d blocks, begun at %d, are in the pool as for %d", a.room, a.off, room)
+		c.expect(!pooled[a.numbers], "arrays for %d blocks are in the pool twice", a.room)
+		pooled[a.numbers] = true
 	}
-	c.expect(room == pool.room, "the pool has room for %d blocks, counted as %d", room, pool.room)
+	err := pool.Check()
+	c.expect(err == nil, "pool of arrays: %v", err)
 	for x := range c.base.arena.nodes {
 		if a := &c.base.arena.nodes[x].arrays; a.room > 0 {
 			c.expect(!pooled[a.numbers], "the arrays of node %d are in the pool", x)

@@ -1,9 +1,9 @@
 package sequence
 
 import (
-	"math/bits"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/arraypool"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -18,93 +18,32 @@ import (
 //	sequence ──Lend──▶ sequence and tree ──End──▶ tree ──Returned──▶ spare ──▶ sequence
 //	                           └──────Returned──▶ sequence ──End──────▲
 type tokenArrays struct {
-	// spare are arrays that neither uses, by size, four sizes for each doubling.
-	spare  [tokenSizes][]*protocol.TokenArray
-	roomOf [tokenSizes]int // tokens that the spare arrays of a size have room for
-	room   int             // sum of roomOf
+	spare arraypool.Pool[*protocol.TokenArray]
 }
 
 const (
-	tokenSizes = 4 * 32
 	// spareTokens is how many tokens the spare arrays have room for at most: 4 MiB.
 	// What is more than that goes to the garbage collector.
 	spareTokens = 1 << 20
 	// minMore is the least room for further tokens that an array gets which must grow.
 	minMore = 16
-	// takeTries is how many arrays of the very size are looked at: of random lengths
-	// every other one is large enough.
-	takeTries = 4
 )
-
-// tokenSize is the size class of arrays with this room.
-func tokenSize(room int) int {
-	if room < 4 {
-		return room
-	}
-	e := bits.Len(uint(room)) - 1
-	return 4*(e-1) + room>>(e-2)&3
-}
 
 // take returns a spare array with room for n tokens, or nil: one that is little longer,
 // or else one of up to about four times that. The tree refers to none of the second
 // kind, as it would keep too much for the tokens; but a copy costs less than memory that
 // the system must supply.
 func (a *tokenArrays) take(n int) *protocol.TokenArray {
-	first := tokenSize(n)
-	for size := first; size < min(first+2, tokenSizes); size++ {
-		list := a.spare[size]
-		top := len(list) - 1
-		for i := top; i >= 0 && i > top-takeTries; i-- {
-			if room := len(list[i].Tokens); room >= n && room <= n+max(n/4, 64) {
-				return a.remove(size, i)
-			}
-		}
+	if array, ok := a.spare.Take(n, n+max(n/4, 64)); ok {
+		return array
 	}
-	for size := first + 1; size < min(first+8, tokenSizes); size++ {
-		if top := len(a.spare[size]) - 1; top >= 0 {
-			return a.remove(size, top)
-		}
-	}
-	return nil
-}
-
-// remove takes array i of a size out. The last one fills its place: the order has no
-// meaning.
-func (a *tokenArrays) remove(size, i int) *protocol.TokenArray {
-	list := a.spare[size]
-	top := len(list) - 1
-	array := list[i]
-	list[i], list[top] = list[top], nil
-	a.spare[size] = list[:top]
-	a.count(size, -len(array.Tokens))
+	array, _ := a.spare.TakeLonger(n)
 	return array
 }
 
-// put takes an array that neither a sequence nor the tree uses. While the arrays have
-// more room than they may, it drops some of the size that has the most: sequences ask
-// for that one least.
+// put takes an array that neither a sequence nor the tree uses.
 func (a *tokenArrays) put(array *protocol.TokenArray) {
-	size := tokenSize(len(array.Tokens))
-	a.spare[size] = append(a.spare[size], array)
-	a.count(size, len(array.Tokens))
-	for a.room > spareTokens {
-		most := 0
-		for i, room := range a.roomOf {
-			if room > a.roomOf[most] {
-				most = i
-			}
-		}
-		top := len(a.spare[most]) - 1
-		a.count(most, -len(a.spare[most][top].Tokens))
-		a.spare[most][top] = nil
-		a.spare[most] = a.spare[most][:top]
-	}
-}
-
-// count adds room to that of a size; it may be negative.
-func (a *tokenArrays) count(size, room int) {
-	a.roomOf[size] += room
-	a.room += room
+	a.spare.Put(array, len(array.Tokens), spareTokens)
 }
 
 // copyOf returns an array that begins with tokens, with room for about more of them.

@@ -101,9 +101,9 @@ func TestSpareArraysAreBounded(t *testing.T) {
 	var a tokenArrays
 	for n := 1; n < 3000; n++ {
 		a.put(&protocol.TokenArray{Tokens: make([]messages.Token, n)})
-		require.LessOrEqual(t, a.room, spareTokens)
+		require.LessOrEqual(t, a.spare.Room(), spareTokens)
 	}
-	kept := a.room
+	kept := a.spare.Room()
 	for n := 3000; n > 0; n-- {
 		for array := a.take(n); array != nil; array = a.take(n) {
 			require.GreaterOrEqual(t, len(array.Tokens), n)
@@ -112,5 +112,5 @@ func TestSpareArraysAreBounded(t *testing.T) {
 		}
 	}
 	require.Zero(t, kept)
-	require.Zero(t, a.room)
+	require.Zero(t, a.spare.Room())
 }
