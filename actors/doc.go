@@ -167,7 +167,8 @@
 // hop (package mailbox has the measurements), no goroutine woken, nothing allocated
 // by Do with records that are used again. An admission costs a comparison of the
 // prompt's tokens with what is stored, and constant work a page; a decode step
-// touches only the pools that it takes pages from. The batch that a reader of events
-// gets is hashed on a goroutine of its own. The calls in flight are bounded
+// touches only the pools that it takes pages from. A call copies what it has changed
+// into the event log; a goroutine of its own makes the events of that, when there is
+// enough or a reader asks, and hashes the batch that a reader gets. The calls in flight are bounded
 // (WithMaxInFlight), and with them every queue.
 package actors

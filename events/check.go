@@ -34,6 +34,12 @@ func (l *Log) Check() error {
 		c.say(r.next <= l.next, "reader %d is at event %d of %d", r.id, r.next, l.next)
 	}
 	c.say(l.events.n == 0 || l.first() >= first, "event %d is kept, every reader is at %d", l.first(), first)
+	waiting := uint64(l.pending.older.rest.Events() + l.pending.newer.rest.Events())
+	c.say(l.next+waiting == l.announced, "event %d is next and %d are pending, %d were announced", l.next, waiting, l.announced)
+	for _, half := range []*records{l.pending.older, l.pending.newer} {
+		size := sizeOf(&half.changes)
+		c.say(size <= 3*l.pending.size, "changes of size %d are pending, the limit is %d", size, 3*l.pending.size)
+	}
 	l.checkRuns(&c)
 	return errors.Join(c.problems...)
 }

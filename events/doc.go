@@ -57,12 +57,29 @@
 // as lost until a reader asks for a snapshot, which has all blocks of the tree. As
 // every reader has lost something, every reader asks for one.
 //
+// # Pending changes
+//
+// Append copies a record of changes and does nothing else with it:
+//
+//	tree ── Changes ──▶ Append ──▶ pending ── Apply ──▶ events, runs
+//
+// Apply makes the events, and keeps account of the runs. It costs ten times the copy,
+// since it touches runs that no one has touched for long. So the caller of Append, an
+// engine in the middle of a decode step, leaves it to another goroutine. A reader
+// sees no difference: Take, Snapshot, OpenReader and CloseReader apply first whatever
+// is pending, and an event has the id that it would have had at once. What is
+// pending is bounded by 4 MiB; above half of that each Append applies twice as much
+// as it adds, so that none of them pays for many others. A record that is as large as
+// a quarter of the bound, as for a prompt of 30,000 tokens, is applied at once.
+//
 // # Costs
 //
-// Append costs a copy of the tokens that enter the tree, and 8 bytes for each of
-// their blocks; a change costs one span of 16 bytes. It allocates nothing once the
-// buffer is full and runs go as fast as they come. Memory beside the buffer is 4
-// bytes for each token in the tree, and 16 for each block that has a name. Name
+// Append costs a copy of the changes, 32 bytes each, and of the tokens that enter the
+// tree: some 2 µs for a decode step of 512 sequences in three pools. Apply costs another
+// copy of the tokens, 8 bytes for each of their blocks and a span of 16 bytes for a
+// change, with the cache misses of the runs: 25 µs for that step. Neither allocates
+// once the buffer is full and runs go as fast as they come. Memory beside the buffer is
+// 4 bytes for each token in the tree, and 16 for each block that has a name. Name
 // costs some 0.12 µs for a block of 16 tokens. With a limit of 0 all of it is off.
 //
 // # Invariants
@@ -74,6 +91,7 @@
 //  3. The spans of kept events lie in one queue, in the order of the events.
 //  4. A run counts what needs it: the tree, spans, drafts, and runs that follow it.
 //  5. Tokens and hashes of a run do not change while it is there.
+//  6. The ids of events that are pending follow those of the events that were made.
 //
 // Like every core, both are single-threaded and deterministic; an actor or a lock
 // of the caller keeps them to one goroutine, but for Draft.Name.

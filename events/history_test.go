@@ -243,7 +243,9 @@ func (m *history) fail(t *rapid.T) {
 		return
 	}
 	n := rapid.IntRange(0, 2).Draw(t, "events lost")
+	size := m.log.pending.size
 	m.log, m.blind = Resume(m.log, n), true
+	m.log.pending.size = size
 	for range n {
 		m.append(kvevents.Event{})
 	}
@@ -287,6 +289,15 @@ func (m *history) close(t *rapid.T) {
 	m.order = slices.DeleteFunc(m.order, func(o kvevents.ReaderID) bool { return o == id })
 }
 
+// apply applies some of what the log has put off.
+func (m *history) apply(t *rapid.T) {
+	before := m.log.Pending()
+	m.log.Apply(rapid.IntRange(1, 30).Draw(t, "size"))
+	if before > 0 {
+		require.Less(t, m.log.Pending(), before)
+	}
+}
+
 func (m *history) check(t *rapid.T) {
 	require.NoError(t, m.log.Check())
 	require.EqualValues(t, len(m.all), m.log.Next())
@@ -295,8 +306,9 @@ func (m *history) check(t *rapid.T) {
 func logAgainstHistory(t *rapid.T) {
 	limit := rapid.IntRange(1, 9).Draw(t, "limit")
 	m := &history{log: newLog(limit), limit: limit, next: map[kvevents.ReaderID]int{FirstReader: 0}, order: []kvevents.ReaderID{FirstReader}}
+	m.log.pending.size = rapid.IntRange(1, 100).Draw(t, "pending")
 	t.Repeat(map[string]func(*rapid.T){
-		"grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
+		"apply": m.apply, "grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
 		"vanish": m.vanish, "vanish more": m.vanish, "created": m.created, "take": m.take, "snapshot": m.snapshot, "ready": m.ready,
 		"ready too": m.ready, "fail": m.fail, "empty": m.empty, "open": m.open, "close": m.close, "": m.check,
 	})
@@ -316,6 +328,7 @@ func (m *history) nothingStays(t *rapid.T) {
 	for _, id := range m.order {
 		take(t, m.log, id)
 	}
+	m.log.applyAll()
 	m.check(t)
 	require.Len(t, m.log.runs.free, len(m.log.runs.list), "runs are left over")
 	require.Zero(t, m.log.events.n+m.log.spans.n)

@@ -13,7 +13,8 @@ import (
 //
 // Invariants: at most limit events are kept, with the consecutive ids
 // [next−events.n, next); none is kept that every reader has had; the spans of the
-// kept events are those in spans, in the same order.
+// kept events are those in spans, in the same order; announced is next and the
+// events of all that is pending.
 type Log struct {
 	limit  int
 	engine string
@@ -22,9 +23,12 @@ type Log struct {
 	// The spans lie beside the events and not in them, so that an event of one block
 	// needs no slice of its own. An event that is dropped takes its spans with it.
 	spans   deque[span]
-	next    uint64 // id of the next event
+	next    uint64 // id of the next event that is made
 	readers []reader
 	opened  kvevents.ReaderID // the last reader that was opened
+
+	announced uint64 // id of the next event, of changes that have not come yet
+	pending   pending
 
 	runs   runs
 	source source
@@ -71,70 +75,25 @@ func New(c Config) *Log {
 	if c.Limit < 0 {
 		panic(fmt.Sprintf("events: a log of %d events", c.Limit))
 	}
-	return &Log{limit: c.Limit, engine: c.Engine, readers: []reader{{id: FirstReader}}}
+	return &Log{limit: c.Limit, engine: c.Engine, readers: []reader{{id: FirstReader}}, pending: newPending(pendingSize)}
 }
 
 // Enabled tells whether events are on; if they are off no changes are needed.
 func (l *Log) Enabled() bool { return l.limit > 0 }
 
 // Next returns the id that the next event will have.
-func (l *Log) Next() uint64 { return l.next }
+func (l *Log) Next() uint64 { return l.announced }
 
 // Created makes the event that tells of a pool and its size.
 func (l *Log) Created(p messages.PoolID, pages PoolPages) {
 	if l.Enabled() {
-		l.push(kept{created: true, pool: p, pages: pages})
+		l.applyAll()
+		l.announced++
+		e := l.push()
+		e.created, e.pool, e.pages = true, p, pages
 		l.trimUnread()
 		l.verify()
 	}
-}
-
-// Append makes events of changes and keeps them; the oldest that do not fit are
-// lost. Nothing in the record is needed afterwards.
-func (l *Log) Append(c *protocol.Changes) {
-	if !l.Enabled() {
-		return
-	}
-	rest := *c // what of the record's arrays has not been used yet
-	for i := range c.List {
-		change := &c.List[i]
-		// A record is read in order: a block that has left may have its id given to
-		// another one later in the same record.
-		switch {
-		case change.Kind == protocol.BlocksEntered:
-			// The material is cut off the record even if the log is blind, since the
-			// next change's lies behind.
-			m := bring(&rest, change)
-			if !l.blind {
-				l.enter(change, m)
-			}
-		case l.blind:
-			l.skip(change)
-		case change.Kind == protocol.BlocksLeft:
-			l.leave(&l.source, change)
-		case change.Kind == protocol.EverythingForgot:
-			l.push(kept{kind: change.Kind})
-		default:
-			l.change(change)
-		}
-	}
-	// Once for the record and not for each event, so that a log without readers drops
-	// by batches.
-	l.trimUnread()
-	l.verify()
-}
-
-// bring cuts what a change of kind BlocksEntered brings off the rest of a record.
-func bring(rest *protocol.Changes, c *protocol.Change) (m material) {
-	m.blocks, rest.Blocks = rest.Blocks[:c.Count], rest.Blocks[c.Count:]
-	m.tokens, rest.Tokens = rest.Tokens[:c.Tokens], rest.Tokens[c.Tokens:]
-	if c.Covered {
-		m.covers, rest.Covers = rest.Covers[:c.Tokens], rest.Covers[c.Tokens:]
-	}
-	if c.Parent == protocol.NoBlock {
-		m.namespace, rest.Namespaces = &rest.Namespaces[0], rest.Namespaces[1:]
-	}
-	return m
 }
 
 // change keeps what happened to blocks as an event of its own or as a part of the
@@ -144,9 +103,11 @@ func (l *Log) change(c *protocol.Change) {
 	// A joined change adds to the last event, which is kept: only a push drops
 	// events, and the oldest one.
 	if !c.Joined {
-		l.push(kept{kind: c.Kind, pool: c.Pool, tier: c.Tier, priority: c.Priority, oldPriority: c.OldPriority})
+		e := l.push()
+		e.kind, e.pool, e.tier, e.priority, e.oldPriority = c.Kind, c.Pool, c.Tier, c.Priority, c.OldPriority
 	}
-	l.keep(l.events.at(l.events.n-1), span{s.blocks[c.Last], c.Count, c.Tier, c.Priority, c.Backwards})
+	l.events.at(l.events.n-1).spans++
+	l.keep(s.blocks[c.Last], c)
 	switch c.Kind {
 	case protocol.BlocksStored:
 		s.keys += int(c.Count)
@@ -155,23 +116,24 @@ func (l *Log) change(c *protocol.Change) {
 	}
 }
 
-// keep adds a span to the last event. The position is that of now; the run does not
-// change as long as the span refers to it.
-func (l *Log) keep(e *kept, s span) {
-	e.spans++
-	l.runs.list[s.run].refs++
-	l.spans.push(s)
+// keep adds the span of a change whose last block is at p to the last event. The
+// position is that of now; the run does not change as long as the span refers to it.
+func (l *Log) keep(p position, c *protocol.Change) {
+	l.runs.list[p.run].refs++
+	s := l.spans.push()
+	s.position, s.count, s.tier, s.priority, s.backwards = p, c.Count, c.Tier, c.Priority, c.Backwards
 }
 
-// push keeps an event; the oldest makes way for it if there is no room. The newest
+// push keeps an event, which the caller fills in; the oldest makes way for it if there is
+// no room. The newest
 // event is worth more to a reader than the oldest: a reader that has lost one needs a
 // snapshot in either case, and other readers lose nothing.
-func (l *Log) push(e kept) {
+func (l *Log) push() *kept {
 	if l.events.n == l.limit {
 		l.drop()
 	}
-	l.events.push(e)
 	l.next++
+	return l.events.push()
 }
 
 // drop removes the oldest event. Readers that have not had it see that by its id. The
@@ -209,13 +171,15 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 	if !l.Enabled() {
 		return
 	}
+	l.applyAll()
+	l.announced += uint64(n)
 	l.lose(n)
 	l.forgetTree()
 	l.verify()
 }
 
 // Resume makes a log that continues where a broken one has stopped: its readers have
-// lost what was kept, and n events that were to be kept. It knows no block until a
+// lost what was kept or pending, and n events that were to be kept. It knows no block until a
 // reader asks for a snapshot, which each of them must. Nothing of the broken log but
 // its counters and readers is used: the failure may have come in the middle of a
 // change, and the runs may be wrong. Drafts of the broken log are refused by Named.
@@ -225,7 +189,8 @@ func Resume(broken *Log, n int) *Log {
 		return l
 	}
 	l.readers, l.opened = slices.Clone(broken.readers), broken.opened
-	l.next, l.blind = broken.next+uint64(n), true
+	l.next, l.blind = broken.announced+uint64(n), true
+	l.announced = l.next
 	l.verify()
 	return l
 }

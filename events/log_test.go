@@ -195,9 +195,11 @@ func TestALogWithoutReaders(t *testing.T) {
 	require.NoError(t, l.CloseReader(FirstReader))
 	b := f.one(1)
 	f.log(l)
+	l.applyAll()
 	assert.Zero(t, l.events.n)
 	f.leave(b)
 	f.log(l)
+	l.applyAll()
 	assert.Len(t, l.runs.free, 1, "not even its tokens")
 	id, err := l.OpenReader()
 	require.NoError(t, err)
@@ -211,6 +213,7 @@ func TestHashesAreRemembered(t *testing.T) {
 	require.NoError(t, err)
 	f.one(1)
 	f.log(l)
+	l.applyAll()
 	assert.Nil(t, l.runs.list[0].hashes, "no one has asked")
 	batch := take(t, l, FirstReader)
 	hashes := l.runs.list[0].hashes
@@ -271,17 +274,22 @@ func TestNamesOfNamespaces(t *testing.T) {
 
 func TestLogCheckSeesDamage(t *testing.T) {
 	for want, harm := range map[string]func(*Log){
-		"2 events are kept, the limit is 1":           func(l *Log) { l.limit = 1 },
-		"2 events are kept of 1":                      func(l *Log) { l.next = 1 },
-		"2 spans are kept, events have 3":             func(l *Log) { l.events.at(0).spans++ },
-		"reader 0 is at event 3 of 2":                 func(l *Log) { l.readers[0].next = 3 },
-		"event 0 is kept, every reader is at 1":       func(l *Log) { l.readers[0].next = 1 },
-		"run 0 has 3 refs, counted 2":                 func(l *Log) { l.runs.list[0].refs++ },
-		"run 1 follows block 1 of run 0":              func(l *Log) { l.runs.list[1].parentIndex = 1 },
-		"the tree has 2 blocks of run 0, which has 1": func(l *Log) { l.runs.list[0].inTree = 2 },
-		"run 0 has 2 hashes of 1 blocks":              func(l *Log) { l.runs.list[0].hashes = make([]kvevents.Hash, 2) },
-		"0 runs are free, listed 1":                   func(l *Log) { l.runs.free = append(l.runs.free, 0) },
-		"runs have 6 tokens, counted 7":               func(l *Log) { l.runs.tokens++ },
+		"2 events are kept, the limit is 1":                   func(l *Log) { l.limit = 1 },
+		"2 events are kept of 1":                              func(l *Log) { l.next = 1 },
+		"2 spans are kept, events have 3":                     func(l *Log) { l.events.at(0).spans++ },
+		"reader 0 is at event 3 of 2":                         func(l *Log) { l.readers[0].next = 3 },
+		"event 0 is kept, every reader is at 1":               func(l *Log) { l.readers[0].next = 1 },
+		"run 0 has 3 refs, counted 2":                         func(l *Log) { l.runs.list[0].refs++ },
+		"run 1 follows block 1 of run 0":                      func(l *Log) { l.runs.list[1].parentIndex = 1 },
+		"the tree has 2 blocks of run 0, which has 1":         func(l *Log) { l.runs.list[0].inTree = 2 },
+		"run 0 has 2 hashes of 1 blocks":                      func(l *Log) { l.runs.list[0].hashes = make([]kvevents.Hash, 2) },
+		"0 runs are free, listed 1":                           func(l *Log) { l.runs.free = append(l.runs.free, 0) },
+		"runs have 6 tokens, counted 7":                       func(l *Log) { l.runs.tokens++ },
+		"event 2 is next and 0 are pending, 3 were announced": func(l *Log) { l.announced++ },
+		"changes of size 8 are pending, the limit is 3": func(l *Log) {
+			l.pending.size = 1
+			l.pending.older.changes = protocol.Changes{List: make([]protocol.Change, 8)}
+		},
 	} {
 		l, f := newLog(3), &forest{}
 		first := f.enter(entering{tokens: make([]messages.Token, testTokens)})
@@ -289,6 +297,7 @@ func TestLogCheckSeesDamage(t *testing.T) {
 		f.tell(protocol.Change{Kind: protocol.BlocksStored}, second...)
 		f.tell(protocol.Change{Kind: protocol.BlocksRemoved}, second...)
 		f.log(l)
+		l.applyAll()
 		require.NoError(t, l.Check())
 		harm(l)
 		assert.ErrorContains(t, l.Check(), want)
@@ -351,7 +360,7 @@ func TestDeque(t *testing.T) {
 	var d deque[int]
 	var want []int
 	for i := range 200 {
-		d.push(i)
+		*d.push() = i
 		want = append(want, i)
 		if i%3 > 0 {
 			require.Equal(t, want[0], d.pop())

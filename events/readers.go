@@ -34,6 +34,8 @@ func (l *Log) OpenReader() (kvevents.ReaderID, error) {
 	if len(l.readers) == MaxReaders {
 		return 0, refusals.New(messages.ErrBusy, "events have %d readers already", MaxReaders)
 	}
+	// Events that are made from here on are news to the reader.
+	l.applyAll()
 	l.opened++
 	l.readers = append(l.readers, reader{id: l.opened, next: l.next})
 	l.verify()
@@ -46,6 +48,7 @@ func (l *Log) CloseReader(id kvevents.ReaderID) error {
 	if err != nil {
 		return err
 	}
+	l.applyAll()
 	l.readers = slices.Delete(l.readers, i, i+1)
 	l.trim()
 	l.verify()
@@ -92,6 +95,7 @@ func (l *Log) Take(id kvevents.ReaderID) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.applyAll()
 	r := &l.readers[i]
 	from := int(max(r.next, l.first()) - l.first())
 	d := l.draft(r, l.events.n-from)
@@ -127,6 +131,7 @@ func (l *Log) Snapshot(id kvevents.ReaderID, records ...*protocol.Changes) (*Dra
 	if err != nil {
 		return nil, err
 	}
+	l.applyAll()
 	r := &l.readers[i]
 	d := l.draft(r, 0)
 	d.batch.Snapshot, d.batch.Next = true, l.next
