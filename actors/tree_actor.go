@@ -24,6 +24,7 @@ type treeActor struct {
 	// no part of the core can be trusted, and only a ListLocations that empties the
 	// tree is served.
 	changing bool
+	news     *published // that has come back, to be sent again
 }
 
 // published sends changes to the events actor, which sends the message back when
@@ -48,6 +49,7 @@ func (a *treeActor) Receive(ctx actor.Context) {
 	// The events actor has read the changes; the core fills the same record again.
 	case *published:
 		a.core.ReturnChanges(m.changes)
+		a.news = m
 	default:
 		if !library(m) {
 			a.receive(m)
@@ -137,7 +139,12 @@ func (a *treeActor) publish() {
 		a.core.ReturnChanges(c)
 		return
 	}
-	a.events.PostUserMessage(&published{changes: c})
+	m := a.news
+	if a.news = nil; m == nil {
+		m = &published{}
+	}
+	m.changes, m.lost = c, 0
+	a.events.PostUserMessage(m)
 }
 
 // cutApply returns the first parts of an Apply: what is done before the panic that a

@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -12,14 +14,32 @@ const spareRecords = 2
 // noEvent says that the next change is an event of its own.
 const noEvent = -1
 
-// record adds a change to those that the event log gets, joined to the event before
-// or not. event is an index and not a pointer, since the list moves when it grows.
-func (t *reporter) record(c protocol.Change) {
-	j := &t.log
-	if c.MakesEvent() {
-		j.event = len(j.changes.List)
+// addChange adds a change to a record, and returns it. It is valid until the next
+// change is added.
+func addChange(r *protocol.Changes, kind protocol.ChangeKind) *protocol.Change {
+	n := len(r.List)
+	if n == cap(r.List) {
+		r.List = slices.Grow(r.List, 1)
 	}
-	j.changes.List = append(j.changes.List, c)
+	r.List = r.List[:n+1]
+	// The fields are written where they stay: a change that is made elsewhere and
+	// copied costs twice as much, since the copy waits for the single fields.
+	c := &r.List[n]
+	*c = protocol.Change{}
+	c.Kind = kind
+	return c
+}
+
+// record adds a change of pool p to those that the event log gets: joined to the event
+// before, or an event of its own. That is remembered by its index and not by a pointer,
+// since the list moves when it grows.
+func (t *reporter) record(kind protocol.ChangeKind, p int, joined bool) *protocol.Change {
+	c := addChange(t.log.changes, kind)
+	c.Pool, c.Joined = messages.PoolID(p), joined
+	if !joined {
+		t.log.event = len(t.log.changes.List) - 1
+	}
+	return c
 }
 
 // event tells whether the last event is of this kind and pool and the message under
@@ -47,10 +67,9 @@ func (t *reporter) enter(c *protocol.Changes, x, i int32) {
 	ids, tokens := t.arena.ids(x)[i:], t.arena.tokensFrom(x, i)
 	// The record has all that identifies the blocks, because the log gets it later:
 	// by then they may have left the tree, and other blocks may have their ids.
-	e := protocol.Change{
-		Kind: protocol.BlocksEntered, Last: ids[len(ids)-1], Count: int32(len(ids)), Tokens: int32(len(tokens)),
-		Parent: t.prior(x, i), Padding: t.padding(x, t.arena.nodes[x].n-1),
-	}
+	e := addChange(c, protocol.BlocksEntered)
+	e.Last, e.Count, e.Tokens = ids[len(ids)-1], int32(len(ids)), int32(len(tokens))
+	e.Parent, e.Padding = t.prior(x, i), t.padding(x, t.arena.nodes[x].n-1)
 	c.Blocks = append(c.Blocks, ids...)
 	first := len(c.Tokens)
 	c.Tokens = append(c.Tokens, tokens...)
@@ -66,7 +85,6 @@ func (t *reporter) enter(c *protocol.Changes, x, i int32) {
 	if e.Parent == protocol.NoBlock {
 		c.Namespaces = append(c.Namespaces, t.roots[t.arena.nodes[t.parentOf(x)].root].namespace)
 	}
-	c.List = append(c.List, e)
 }
 
 // recordLeft records that consecutive blocks are not in the tree any more.
@@ -74,7 +92,8 @@ func (t *reporter) recordLeft(ids []protocol.BlockID) {
 	// The change ends what the ids mean to the log; it must come before they are
 	// given again.
 	if t.recording && len(ids) > 0 {
-		t.record(protocol.Change{Kind: protocol.BlocksLeft, Last: ids[len(ids)-1], Count: int32(len(ids))})
+		c := addChange(t.log.changes, protocol.BlocksLeft)
+		c.Last, c.Count = ids[len(ids)-1], int32(len(ids))
 	}
 }
 
@@ -86,15 +105,12 @@ func (t *reporter) recordStored(g segment, p int) {
 	}
 	ids := t.arena.ids(g.node)[g.lo:g.hi]
 	_, tier, _ := t.arena.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
-	c := protocol.Change{
-		Kind: protocol.BlocksStored, Pool: messages.PoolID(p), Last: ids[len(ids)-1], Count: int32(len(ids)),
-		Tier: tier, Priority: t.blocks.priority[ids[0]],
-	}
 	// An event names its first parent only, so blocks join it if they follow its last
 	// block.
-	c.Joined = t.event(c.Kind, p) && t.prior(g.node, g.lo) == t.log.stored
+	joined := t.event(protocol.BlocksStored, p) && t.prior(g.node, g.lo) == t.log.stored
+	c := t.record(protocol.BlocksStored, p, joined)
+	c.Last, c.Count, c.Tier, c.Priority = ids[len(ids)-1], int32(len(ids)), tier, t.blocks.priority[ids[0]]
 	t.log.stored = c.Last
-	t.record(c)
 }
 
 // recordRemoved records that pool p does not hold b any more. Blocks that follow
@@ -103,17 +119,18 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 	if !t.recording {
 		return
 	}
-	c := protocol.Change{Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: b, Count: 1}
-	if c.Joined = t.event(c.Kind, p); c.Joined {
+	joined := t.event(protocol.BlocksRemoved, p)
+	if joined {
 		list := t.log.changes.List
 		// The block may join the change before, if it follows its last block in the
 		// prefix; else it is another change of the same event.
-		if last := &list[len(list)-1]; last.Kind == c.Kind && !last.Backwards && t.before(b) == last.Last {
+		if last := &list[len(list)-1]; last.Kind == protocol.BlocksRemoved && !last.Backwards && t.before(b) == last.Last {
 			last.Last, last.Count = b, last.Count+1
 			return
 		}
 	}
-	t.record(c)
+	c := t.record(protocol.BlocksRemoved, p, joined)
+	c.Last, c.Count = b, 1
 }
 
 // recordEvicted records that pool p does not hold the blocks of a segment any more,
@@ -123,25 +140,23 @@ func (t *reporter) recordEvicted(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	t.record(protocol.Change{
-		Kind: protocol.BlocksRemoved, Pool: messages.PoolID(p), Last: t.arena.ids(g.node)[g.hi-1], Count: g.hi - g.lo,
-		Backwards: g.hi-g.lo > 1, Joined: t.event(protocol.BlocksRemoved, p),
-	})
+	c := t.record(protocol.BlocksRemoved, p, t.event(protocol.BlocksRemoved, p))
+	c.Last, c.Count, c.Backwards = t.arena.ids(g.node)[g.hi-1], g.hi-g.lo, g.hi-g.lo > 1
 }
 
 // recordTier records that pool p keeps b in the other tier from now on.
 func (t *reporter) recordTier(b protocol.BlockID, p int, to messages.Tier) {
 	if t.recording {
-		t.record(protocol.Change{Kind: protocol.TierChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Tier: to})
+		c := t.record(protocol.TierChanged, p, false)
+		c.Last, c.Count, c.Tier = b, 1, to
 	}
 }
 
 // recordPriority records for pool p that the priority of b was old.
 func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priority) {
 	if t.recording {
-		t.record(protocol.Change{
-			Kind: protocol.PriorityChanged, Pool: messages.PoolID(p), Last: b, Count: 1, Priority: t.blocks.priority[b], OldPriority: old,
-		})
+		c := t.record(protocol.PriorityChanged, p, false)
+		c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.blocks.priority[b], old
 	}
 }
 

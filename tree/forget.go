@@ -36,7 +36,7 @@ func (t *forgetter) forget(f *protocol.Forget) int {
 	}
 	// Only an empty tree makes this event: readers drop all keys by it.
 	if f.All && t.base.recording && t.base.blocksHeld == 0 {
-		t.base.record(protocol.Change{Kind: protocol.EverythingForgot})
+		t.base.record(protocol.EverythingForgot, 0, false)
 	}
 	return before - t.base.blocksHeld
 }
