@@ -122,7 +122,8 @@ const readEvery = 16
 // same engine without. Read: a reader takes all events now and then, between the
 // stores that count, which gives every block its name; read-ns/block is what it
 // waits. Unread: no one asks, and the log is full most of the time. Decode: the
-// steps of BenchmarkAppend, which store single blocks.
+// steps of BenchmarkAppend, which store single blocks; unread, the pools and the log are
+// full before.
 func BenchmarkEvents(b *testing.B) {
 	for _, tokens := range []int{shortText, longText} {
 		for _, reader := range []string{"read", "unread"} {
@@ -132,6 +133,7 @@ func BenchmarkEvents(b *testing.B) {
 		}
 	}
 	b.Run("decode/read", benchDecodeEvents)
+	b.Run("decode/unread", benchDecodeUnread)
 }
 
 func benchEvents(b *testing.B, tokens int, reads bool) {
@@ -170,6 +172,20 @@ func benchDecodeEvents(b *testing.B) {
 	on.events = 1 << 16
 	above, below := newBatch(on.actors(b), 7), newBatch(off.actors(b), 7)
 	versusRead(b, above.do, func() bool { return above.step%(4*readEvery) == 0 }, above.next, below.next)
+}
+
+// benchDecodeUnread measures when the pools and the log are full: each step evicts as much
+// as it stores, and each event drops another one.
+func benchDecodeUnread(b *testing.B) {
+	off := hybrid(batchSequences * (4096 + batchSteps) / tokensPerBlock)
+	on := off
+	on.events = 1 << 16
+	above, below := newBatch(on.actors(b), 7), newBatch(off.actors(b), 7)
+	for range scaled(settling) {
+		above.next()
+		below.next()
+	}
+	versus(b, above.next, below.next)
 }
 
 // eventReader takes events and counts what they tell.
