@@ -113,7 +113,8 @@ func (s *staging) read(slot messages.PageID, pageBytes int64) []byte {
 	return page
 }
 
-// fill lets a function write the bytes of a page, in the order of read, to a slot.
+// fill writes the bytes of a page, in the order of read, to a slot: write puts them into the
+// memory that it gets.
 func (s *staging) fill(slot messages.PageID, pageBytes int64, write func([]byte) error) error {
 	if s.ranks == 1 {
 		return write(s.share(0, slot, pageBytes))

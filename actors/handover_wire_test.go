@@ -99,7 +99,7 @@ func (p *pair) handOver(end int, g *guest) {
 	}
 }
 
-// reopen opens the engine anew that was closed. If nothing ran on it, nothing was left, but
+// reopen opens the engine again that was closed. If nothing ran on it, nothing was left, but
 // for the hold of an export that was complete.
 func (t *trial) reopen(err error) {
 	require.NoError(t, t.closeErr)

@@ -40,8 +40,8 @@ type pageAnswer struct{ reused, used, cached int }
 
 // ledger is the state of the model.
 type ledger struct {
-	stored [linearBlocks]bool
-	lives  [linearClients * linearLives]holding // by handle
+	stored   [linearBlocks]bool
+	holdings [linearClients * linearLives]holding // by handle
 }
 
 // holding is what a running sequence holds.
@@ -54,7 +54,7 @@ type holding struct {
 // counts are the pages that sequences hold, and the others that are stored.
 func (l *ledger) counts() (used, cached int) {
 	var held [linearBlocks]bool
-	for _, s := range l.lives {
+	for _, s := range l.holdings {
 		switch {
 		case !s.running:
 		case s.shares:
@@ -80,7 +80,7 @@ func (l ledger) step(in pageCall, out pageAnswer) (ledger, bool) {
 	if l.stored[in.block] {
 		reused = tpb
 	}
-	s := &l.lives[in.handle]
+	s := &l.holdings[in.handle]
 	switch in.op {
 	case 'l':
 		return l, out.reused == reused

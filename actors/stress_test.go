@@ -34,7 +34,7 @@ func stressTime(t *testing.T) time.Duration {
 
 const stressHosts = 64
 
-// Many hosts lead random lives in too little memory. Their kernels read what the
+// Many hosts send random requests in too little memory. Their kernels read what the
 // engine says is there and find every wrong byte, the hazard checker every access
 // that nothing orders; at the end the engine holds nothing and is right.
 func TestManyHosts(t *testing.T) { pressHosts(t, pressure{length: stressTime(t)}) }
@@ -93,7 +93,7 @@ func pressHosts(t *testing.T, p pressure) {
 	}, options...)
 	end := time.Now().Add(p.length)
 	var hosts sync.WaitGroup
-	var lives atomic.Int64
+	var walks atomic.Int64
 	all := make([]*walker, stressHosts)
 	for i := range all {
 		all[i] = &walker{rig: r, writer: r.newWriter("host"), rand: rand.New(rand.NewPCG(uint64(i), 1)), stores: p.store != nil}
@@ -112,14 +112,14 @@ func pressHosts(t *testing.T, p pressure) {
 				if !assert.NoError(t, w.live(), "life %d", n) {
 					return
 				}
-				lives.Add(1)
+				walks.Add(1)
 			}
 		})
 	}
 	hosts.Wait()
 	<-quiet
-	t.Log(lives.Load(), "lives")
-	assert.Positive(t, lives.Load())
+	t.Log(walks.Load(), "walks")
+	assert.Positive(t, walks.Load())
 	r.verify()
 	stats, err := r.Stats(context.Background())
 	require.NoError(t, err)

@@ -22,14 +22,14 @@ const (
 type crowd struct {
 	do    do
 	texts [][]messages.Token
-	lives []*life
+	runs  []*life
 	waits [][]time.Duration // by host, of the admissions of the last run
 }
 
 func newCrowd(hosts int, texts [][]messages.Token, do do) *crowd {
 	c := &crowd{do: do, texts: texts, waits: make([][]time.Duration, hosts)}
 	for i := range hosts {
-		c.lives = append(c.lives, newLife(texts[0]))
+		c.runs = append(c.runs, newLife(texts[0]))
 		c.waits[i] = make([]time.Duration, 0, visits)
 	}
 	return c
@@ -41,14 +41,14 @@ const visits = 2048
 // admit is the k-th visit of host i. All prompts have their turn, however many
 // hosts there are, so that hosts are all that differs.
 func (c *crowd) admit(i, k int) {
-	l := c.lives[i]
-	l.admit.Requests[0].Tokens = c.texts[(i+k*len(c.lives))%len(c.texts)]
+	l := c.runs[i]
+	l.admit.Requests[0].Tokens = c.texts[(i+k*len(c.runs))%len(c.texts)]
 	c.do(&l.admit)
 	accept(l.admit.Results[0].Err)
 }
 
 func (c *crowd) release(i int) {
-	l := c.lives[i]
+	l := c.runs[i]
 	l.release.Steps[0] = messages.ReleaseStep{Sequence: l.admit.Results[0].Sequence, Discard: true}
 	c.do(&l.release)
 	accept(l.release.Results[0].Err)
@@ -57,10 +57,10 @@ func (c *crowd) release(i int) {
 // run starts all hosts and waits for them.
 func (c *crowd) run() {
 	var all sync.WaitGroup
-	for i := range c.lives {
+	for i := range c.runs {
 		c.waits[i] = c.waits[i][:0]
 		all.Go(func() {
-			for k := range visits / len(c.lives) {
+			for k := range visits / len(c.runs) {
 				start := time.Now()
 				c.admit(i, k)
 				c.waits[i] = append(c.waits[i], time.Since(start))
@@ -74,11 +74,11 @@ func (c *crowd) run() {
 // inTurn does the same on one goroutine: all admit, then all release, as hosts do
 // that take turns.
 func (c *crowd) inTurn() {
-	for k := range visits / len(c.lives) {
-		for i := range c.lives {
+	for k := range visits / len(c.runs) {
+		for i := range c.runs {
 			c.admit(i, k)
 		}
-		for i := range c.lives {
+		for i := range c.runs {
 			c.release(i)
 		}
 	}

@@ -38,7 +38,7 @@ func (p published) Snapshot(ctx context.Context, r kvevents.ReaderID) (kvevents.
 	return p.e.SnapshotOf(ctx, r)
 }
 
-// observed starts an engine with metrics, spans of stages that nobody samples, sampled pages
+// observed starts an engine with metrics, spans of stages that are not sampled, sampled pages
 // and a page, none of which anyone reads; with events, which go to a ZeroMQ socket without
 // subscribers.
 func (s shape) observed(b *testing.B) do {
@@ -72,7 +72,7 @@ func (s shape) observed(b *testing.B) do {
 }
 
 // BenchmarkObserved is an engine step of 512 sequences with everything on that watches an
-// engine, while nobody reads; the floor is the same engine without. Published: events are on
+// engine, while no one reads; the floor is the same engine without. Published: events are on
 // as well, and a publisher follows them.
 func BenchmarkObserved(b *testing.B) {
 	for name, events := range map[string]int{"watched": 0, "published": 1 << 16} {

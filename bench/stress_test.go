@@ -51,7 +51,7 @@ type stress struct {
 	layouts []host.Layout
 	compute gpu.Stream
 
-	// door is held for reading while a host has page tables in its hands, and
+	// door is held for reading while a host uses page tables, and
 	// for writing by who moves pages: the quiet points.
 	door   sync.RWMutex
 	launch sync.Mutex // kernels are launched one at a time
@@ -164,7 +164,7 @@ func (s *stress) trouble(over *atomic.Bool) {
 	}
 }
 
-// rebalance moves memory at a quiet point: no host has tables in its hands, no
+// rebalance moves memory at a quiet point: no host uses tables, no
 // kernel is under way.
 func (s *stress) rebalance(r *rand.Rand) {
 	fractions := map[string]float64{}

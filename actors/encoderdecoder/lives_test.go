@@ -16,7 +16,7 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// Random lives of a few sequences with few encoder inputs. What is held against
+// Random requests of a few sequences with few encoder inputs. What is held against
 // the engine after each step is every byte, all invariants, that a refusal has
 // changed nothing, and the naive oracle of identity: which inputs have been
 // computed and not been forgotten. With room for everything a match is what
@@ -130,7 +130,7 @@ func (c *crowd) admitOne() {
 	request, before := c.request(), c.picture()
 	l, err := c.rig.admit(request)
 	if err != nil {
-		require.False(c.t, c.roomy && len(c.lives) < 4)
+		require.False(c.t, c.roomy && len(c.running) < 4)
 		require.ErrorIs(c.t, err, messages.ErrOutOfPages)
 		require.Equal(c.t, before, c.picture(), "a refusal changed something: %v", err)
 		return
@@ -157,7 +157,7 @@ func (c *crowd) admitSeveral() {
 // one picks a running sequence that the predicate allows; nil if there is none.
 func (c *crowd) one(allowed func(*life) bool) *life {
 	var list []*life
-	for _, l := range c.lives {
+	for _, l := range c.running {
 		if allowed(l) {
 			list = append(list, l)
 		}
@@ -208,7 +208,7 @@ func (c *crowd) releaseOne() {
 // oracle is left with what it knows of the others.
 func (c *crowd) invalidate() {
 	request := ask(c.encoder(), nil)
-	for _, l := range c.lives {
+	for _, l := range c.running {
 		if nameOf(l.request) == nameOf(request) {
 			return
 		}

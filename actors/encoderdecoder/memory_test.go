@@ -158,7 +158,7 @@ func TestBatches(t *testing.T) {
 	assert.Zero(t, results[4].Cross.ReusedTokens)
 	assert.Equal(t, results[0].Cross.Table, results[6].Cross.Table)
 	r.assertCross(4, 0, 2)
-	for _, l := range r.lives {
+	for _, l := range r.running {
 		r.compute(l, len(l.request.Tokens))
 	}
 	r.verify()

@@ -86,7 +86,7 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			for _, id := range m.Results[0].Forks {
 				fork := *l
 				fork.id = id
-				r.lives = append(r.lives, &fork)
+				r.running = append(r.running, &fork)
 			}
 			return nil
 		},
@@ -176,7 +176,7 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error
 	stats, err := r.Stats(ctx)
 	require.NoError(t, err)
 	assert.LessOrEqual(t, stats.Restarts, int64(1), about)
-	assert.Len(t, r.lives, stats.Sequences, about)
+	assert.Len(t, r.running, stats.Sequences, about)
 	r.end()
 }
 

@@ -79,7 +79,7 @@ type rig struct {
 	decoder *host.Writer // of the decoder's pools
 	encoder *host.Writer // of the cross pool
 	last    int          // the cross pool's number
-	lives   []*life
+	running []*life
 	wrong   []string // found by kernels and by the hazard checker
 
 	unwritten bool // the host writes nothing, so copies read what no one has written
@@ -168,8 +168,8 @@ func newRig(t tester, s setup) *rig {
 // end releases everything and closes the engine, which must give all memory back.
 func (r *rig) end() {
 	r.t.Helper()
-	for len(r.lives) > 0 {
-		r.release(r.lives[0])
+	for len(r.running) > 0 {
+		r.release(r.running[0])
 	}
 	r.sim.Drain()
 	leaked, err := r.Close(context.Background())
@@ -217,7 +217,7 @@ func (r *rig) begin(request messages.AdmitRequest, a messages.Admitted) *life {
 		cross:   host.Chains(messages.Prefix{Namespace: ns, Tokens: request.Encoder}),
 		written: a.Cross.ReusedTokens == len(request.Encoder),
 	}
-	r.lives = append(r.lives, l)
+	r.running = append(r.running, l)
 	require.Len(r.t, a.Cross.Table, (len(request.Encoder)+tpb-1)/tpb)
 	require.Equal(r.t, [][]messages.PageID{a.Cross.Table}, a.Tables[r.last])
 	return l
@@ -316,7 +316,7 @@ func (r *rig) fork(l *life, n int) []*life {
 		f := *l
 		f.id, f.chains = id, append([]host.Chain(nil), l.chains...)
 		forks = append(forks, &f)
-		r.lives = append(r.lives, &f)
+		r.running = append(r.running, &f)
 	}
 	return forks
 }
@@ -331,9 +331,9 @@ func (r *rig) release(l *life) {
 }
 
 func (r *rig) forget(l *life) {
-	for i := range r.lives {
-		if r.lives[i] == l {
-			r.lives = append(r.lives[:i], r.lives[i+1:]...)
+	for i := range r.running {
+		if r.running[i] == l {
+			r.running = append(r.running[:i], r.running[i+1:]...)
 			return
 		}
 	}
@@ -362,7 +362,7 @@ func (r *rig) verify() {
 		return inspector.Bytes(gpu.Slot{Pool: handles[pool], Tier: tier, Page: page})
 	}}
 	claims := host.Claims{Blocks: blocks}
-	for _, l := range r.lives {
+	for _, l := range r.running {
 		tables, err := r.TablesOf(ctx, l.id)
 		require.NoError(r.t, err)
 		require.Equal(r.t, l.admitted.Cross.Table, tables[r.last][0], "the cross table stays as it is")

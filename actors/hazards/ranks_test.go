@@ -15,7 +15,7 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// A guest lives in an engine over a group as over one device: on every rank all bytes are
+// A guest runs in an engine over a group as over one device: on every rank all bytes are
 // the rank's own, and every access is in order. Ranks have links of different speeds.
 func TestAllWaitsOnEveryRank(t *testing.T) {
 	for seed, ranks := range []int{2, 4, 8} {

@@ -23,7 +23,7 @@ type lossy struct {
 	lost int
 }
 
-// Submit queues the copies that are not to be left out. Nobody can tell from the ticket.
+// Submit queues the copies that are not to be left out. The ticket does not show it.
 func (d *lossy) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

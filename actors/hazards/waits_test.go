@@ -23,7 +23,7 @@ func crowded(seed uint64, options ...actors.Option) setup {
 }
 
 const (
-	seeds    = 8   // of lives
+	seeds    = 8   // of guests
 	lifetime = 400 // things that a guest does
 )
 

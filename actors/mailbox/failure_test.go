@@ -60,10 +60,10 @@ func TestAPanicCostsOneMessage(t *testing.T) {
 				system := newSystem(t)
 				h := newHold()
 				var order record
-				var lives atomic.Int32
+				var made atomic.Int32
 				decide := actor.NewOneForOneStrategy(10, time.Second, func(any) actor.Directive { return directive })
 				props := actor.PropsFromProducer(func() actor.Actor {
-					lives.Add(1)
+					made.Add(1)
 					return actor.ReceiveFunc(h.receiver(func(r *request) { order.add(r.id) }))
 				}, optionsOf(t, kind)...).Configure(actor.WithGuardian(decide))
 				pid := system.Root.Spawn(props)
@@ -80,9 +80,9 @@ func TestAPanicCostsOneMessage(t *testing.T) {
 				want := counted(30)
 				assert.Equal(t, append(want[:13], want[14:]...), order.all())
 				if directive == actor.RestartDirective {
-					assert.EqualValues(t, 2, lives.Load())
+					assert.EqualValues(t, 2, made.Load())
 				} else {
-					assert.EqualValues(t, 1, lives.Load())
+					assert.EqualValues(t, 1, made.Load())
 				}
 			})
 		}

@@ -181,7 +181,7 @@ func deep(c *costs) {
 		assert.Equal(t, n*tpb, pin.Tokens)
 		require.NoError(t, r.Unpin(ctx, pin.Pin))
 	})
-	c.each("it is forked and let go", func() {
+	c.each("it is forked and released", func() {
 		a := r.admit(messages.AdmitRequest{Tokens: deep})
 		r.compute(a.Sequence, len(deep))
 		ids, err := r.ForkOne(ctx, a.Sequence, 2)

@@ -210,7 +210,7 @@ func (p *play) pageMemory() int64 {
 	return bytes
 }
 
-// run lets the hosts serve and watches them.
+// run starts the hosts and watches them.
 func (p *play) run(ctx context.Context, progress *report.Progress) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// lockedWriter lets several goroutines write to one writer.
+// lockedWriter is a writer for several goroutines: each Write is whole.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -83,7 +83,7 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 		e.Chunks = append(e.Chunks, os.NewFile(uintptr(s.out.small), on))
 	}
 	if p.host.file != nil {
-		// A duplicate, since the pool needs its own file as long as it lives.
+		// A duplicate, since the pool needs its own file until it is destroyed.
 		fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, p.host.file.Fd(), syscall.F_DUPFD_CLOEXEC, 0)
 		if errno != 0 {
 			return nil, errors.Join(fmt.Errorf("cuda: pool %s: host memory: %w", p.spec.Name, errno), e.Close())

@@ -25,7 +25,7 @@ const (
 	// The checksum is the last field, so that it covers all fields before it.
 	sumAt = 24 // in a header
 
-	// flagAnswers: the source reads answers, and lets the pages go when the receiver says so.
+	// flagAnswers: the source reads answers, and releases the pages when the receiver says so.
 	flagAnswers = 1
 )
 

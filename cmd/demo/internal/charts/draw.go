@@ -12,7 +12,7 @@ import (
 )
 
 // Sizes of a drawing in points. A chart is about as wide as a phone, so that its text is as large there
-// as it is drawn; two fit beside each other on a desk.
+// as it is drawn; two fit beside each other on a screen.
 const (
 	width, height vg.Length = 420, 290
 	textSize      vg.Length = 13

@@ -142,7 +142,7 @@ func (r *run) send(q *serve.Request) error {
 	return err
 }
 
-// window lets all engines serve, each on a goroutine, and takes over what they say. The
+// window makes all engines serve, each on a goroutine, and takes over what they say. The
 // order in which they do that is that of their numbers.
 func (r *run) window(ctx context.Context) error {
 	r.now += window

@@ -73,8 +73,8 @@ func (e *storedEngine) Release(ctx context.Context, steps []messages.ReleaseStep
 }
 
 // settled waits for what a call saves, if that is wanted. The tasks that write move the
-// device's time: beside the server's steps they would do so whenever the scheduler lets
-// them.
+// device's time: beside the server's steps they would do so whenever the scheduler
+// runs them.
 func (e *storedEngine) settled(ctx context.Context, err error) error {
 	if err == nil && e.settle {
 		_, err = e.store.Flush(ctx, 0)

@@ -8,7 +8,7 @@ import "github.com/kvactor/kvactor/internal/heap"
 const attentionTokens = 30_518
 
 // gdsf evicts the cached leaf of the least weight: uses × cost, on top of the weight of the
-// last victim when the block was last used, which lets blocks that are not used any more
+// last victim when the block was last used, so that blocks that are not used any more
 // fall behind. Only leaves are evicted, blocks with no cached block behind them: by weight
 // alone the first blocks of a prompt, which cost least, would go before the rest, and the
 // rest could not be hit.

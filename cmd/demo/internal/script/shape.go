@@ -154,7 +154,7 @@ func (o *object) optNumber(name string) *float64 {
 		o.wrong(name, value, "a number")
 		return nil
 	}
-	// Out of range gives an infinity, which no rule for values lets pass.
+	// Out of range gives an infinity, which every rule for values refuses.
 	f, _ := strconv.ParseFloat(string(value), 64)
 	return &f
 }

@@ -24,8 +24,8 @@ type Config struct {
 	// StepTokens bounds the prompt tokens of one step; a multiple of the
 	// tokens of a block.
 	StepTokens int
-	// ChunkTokens bounds the prompt tokens of one sequence in one step and lets
-	// the engine hold less of limited windows meanwhile; 0: StepTokens alone.
+	// ChunkTokens bounds the prompt tokens of one sequence in one step, so
+	// that the engine holds less of limited windows meanwhile; 0: StepTokens alone.
 	ChunkTokens int
 	// Fetch is how long an admission waits for the engine's store, if it has one.
 	Fetch time.Duration
@@ -96,8 +96,8 @@ type Server struct {
 	sampled  [][1]messages.Token
 }
 
-// patience is how long, in wall time, a server that can run nothing lets the
-// others go on.
+// patience is how long, in wall time, a server that can run nothing sleeps, so
+// that others go on.
 const patience = 200 * time.Microsecond
 
 // admitBatch bounds the admissions of one step.

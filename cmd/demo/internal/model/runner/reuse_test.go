@@ -54,8 +54,8 @@ func TestReuseAndChunks(t *testing.T) {
 	}
 }
 
-// leaveAndBranch leaves a prompt that ends inside a block, lets another take or copy
-// the part of that block which they share, and lets a third one continue the first.
+// leaveAndBranch leaves a prompt that ends inside a block, makes another take or copy
+// the part of that block which they share, and makes a third one continue the first.
 func (f *fixtureModel) leaveAndBranch(t *testing.T, r *runner.Runner, a *reference) int {
 	t.Helper()
 	c := f.Cases[2]

@@ -191,7 +191,7 @@ func (p *player) take(host *runner.Runner, q runner.Request) {
 	p.running = append(p.running, &member{&history{Sequence: s, ask: q, from: from}, host})
 }
 
-// refused tells whether something was refused for a reason that a host lives with.
+// refused tells whether something was refused for a reason that a host has to expect.
 func (p *player) refused(err error) bool {
 	if err == nil {
 		return false

@@ -123,7 +123,7 @@ func (d *Data) deviceTime() *charts.Chart {
 	}
 	c := &charts.Chart{
 		Name: "device-time", Title: "Where the device's time goes", Horizontal: true,
-		Note: title(r) + fmt.Sprintf("; %s s simulated in all. Copies go on beside kernels, and are as small as the replay's pages: %s. Prefill saved is time that reuse spares.",
+		Note: title(r) + fmt.Sprintf("; %s s simulated in all. Copies go on beside kernels, and are as small as the replay's pages: %s. Prefill saved is time that reuse has saved.",
 			number(r.DeviceSeconds), report.Bytes(r.PageBytes)),
 		Y: charts.Axis{Label: "simulated time", Unit: charts.Seconds},
 	}
