@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -10,7 +11,7 @@ func (p *Policy) String() string {
 	var b strings.Builder
 	m := p.model
 	fmt.Fprintf(&b, "forecast: %d requests, expected gap e^%.2f s, %d blocks watched, %d session ends", p.requests, m.base, p.watch.index.n, p.sessions.index.n)
-	fmt.Fprintf(&b, "\n  guard: %.0f look-ups, %.0f hits, LRU %.0f, LRU rules %d requests, next %d", p.guard.lookups, p.guard.own, p.guard.lru, p.guard.ruling, p.guard.term)
+	fmt.Fprintf(&b, "\n  guard: %.0f look-ups, LRU leads by %.0f ± %.0f, LRU rules %d requests, next %d", p.guard.lookups, p.guard.lead, math.Sqrt(p.guard.square), p.guard.ruling, p.guard.term)
 	b.WriteString("\n  hazard:")
 	for k := range m.bias {
 		fmt.Fprintf(&b, " %.2f", m.bias[k].value)

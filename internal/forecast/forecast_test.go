@@ -172,6 +172,32 @@ func TestGuardReturnsToLRU(t *testing.T) {
 }
 
 // TestStandingClock counts requests while the engine's time stands still.
+// TestGuardKnowsBursts: hits come in bursts, all sampled blocks of a prompt at once. LRU and
+// the policy hit every fourth prompt each, now one and now the other: no reason to return to
+// LRU, although it leads for a time.
+func TestGuardKnowsBursts(t *testing.T) {
+	p := New(4096, 1)
+	r := Request{Signatures: make([]uint64, 160), Prompt: 160}
+	random, prompt := generator{7}, 0
+	for k := range 4000 {
+		r.Cached = 0
+		switch random.below(4) {
+		case 0: // the last prompt again, which the policy has given up
+		case 1:
+			prompt, r.Cached = k, r.Prompt // a prompt that LRU has given up
+		default:
+			prompt = k
+		}
+		for i := range r.Signatures {
+			r.Signatures[i] = mixed(uint64(prompt<<10 | i))
+		}
+		p.guard.request(&r)
+		require.False(t, p.PlainLRU(), "request %d: %s", k, p)
+	}
+	require.NoError(t, p.Check())
+}
+
+// TestStandingClock counts requests while the engine's time stands still.
 func TestStandingClock(t *testing.T) {
 	var c clock
 	for range standingRequests + 10 {

@@ -5,6 +5,9 @@ import "math"
 // guard compares the policy with plain LRU on a sample of the blocks, those whose signatures are 0 modulo
 // some number: a list of the sampled blocks that LRU would have cached tells how many of the sampled blocks of a
 // request LRU would have hit. If LRU leads clearly, it rules for a time.
+//
+// All sampled blocks of a prompt are hit or missed together, so a lead of many hits may come from a few prompts. The
+// noise of the lead is therefore measured: it is the root of the sum of the squares of what each request adds.
 type guard struct {
 	modulus uint64
 	index   table
@@ -13,9 +16,9 @@ type guard struct {
 	tail    int32
 	free    int32
 
-	lookups, own, lru float64 // of the sampled blocks, decayed
-	ruling            int64   // requests for which LRU rules on
-	term              int64   // how long the next rule of LRU lasts
+	lookups, lead, square float64 // decayed: sampled blocks looked up, LRU's lead in hits, its square for each request
+	ruling                int64   // requests for which LRU rules on
+	term                  int64   // how long the next rule of LRU lasts
 }
 
 type guardPage struct {
@@ -28,7 +31,7 @@ const (
 	guardSample = 32           // at most this modulus
 	guardDecay  = 1 - 1.0/2000 // of a request
 	guardMargin = 0.004        // of the look-ups
-	guardNoise  = 1.25         // standard deviations of the sampled hits of LRU
+	guardNoise  = 1.6          // standard deviations of the lead
 	guardTerm   = 1000         // requests
 	guardGrowth = 4
 )
@@ -49,8 +52,8 @@ func (g *guard) active() bool { return g.ruling > 0 }
 
 // request counts what the policy and LRU hit of a request's sampled blocks, and uses them in LRU's list.
 func (g *guard) request(r *Request) {
-	g.lookups, g.own, g.lru = g.lookups*guardDecay, g.own*guardDecay, g.lru*guardDecay
-	leading := true
+	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
+	leading, lead := true, 0.0
 	for i, s := range r.Signatures {
 		if (s>>1)%g.modulus != 0 {
 			continue
@@ -59,11 +62,11 @@ func (g *guard) request(r *Request) {
 		if i < r.Prompt {
 			g.lookups++
 			if i < r.Cached {
-				g.own++
+				lead--
 			}
 			leading = leading && at >= 0
 			if leading {
-				g.lru++
+				lead++
 			}
 		}
 		if at >= 0 {
@@ -78,13 +81,15 @@ func (g *guard) request(r *Request) {
 			g.push(s)
 		}
 	}
+	g.lead += lead
+	g.square += lead * lead
 	if g.ruling > 0 {
 		if g.ruling--; g.ruling == 0 {
-			g.lookups, g.own, g.lru = 0, 0, 0
+			g.lookups, g.lead, g.square = 0, 0, 0
 		}
 		return
 	}
-	if g.lru-g.own > guardMargin*g.lookups+guardNoise*math.Sqrt(g.lru) {
+	if g.lead > guardMargin*g.lookups+guardNoise*math.Sqrt(g.square) {
 		g.ruling = g.term
 		g.term *= guardGrowth
 	}
