@@ -70,10 +70,11 @@ type part struct {
 // fused makes one matrix of several, one behind the other, with their biases if
 // the first one has one.
 func (b *builder) fused(in int, parts ...part) *linear {
-	var rows, bias []float32
+	var tensors []*weights.Tensor
+	var bias []float32
 	total := 0
 	for _, p := range parts {
-		rows = append(rows, b.numbers(p.name+".weight", p.out, in)...)
+		tensors = append(tensors, b.tensor(p.name+".weight", p.out, in))
 		if b.there(parts[0].name + ".bias") {
 			bias = append(bias, b.numbers(p.name+".bias", p.out)...)
 		}
@@ -82,7 +83,20 @@ func (b *builder) fused(in int, parts ...part) *linear {
 	if len(b.missing) > 0 {
 		return &linear{in: in, out: total}
 	}
-	return newLinear(total, in, rows, bias)
+	return linearOf(total, in, bias, tensors...)
+}
+
+// linearOf makes a matrix of tensors whose rows lie one behind the other:
+// quantized if all of them are, in one type.
+func linearOf(out, in int, bias []float32, tensors ...*weights.Tensor) *linear {
+	if q := newQuantized(in, tensors); q != nil {
+		return &linear{in: in, out: out, quantized: q, bias: bias}
+	}
+	var rows []float32
+	for _, t := range tensors {
+		rows = append(rows, t.Numbers()...)
+	}
+	return newLinear(out, in, rows, bias)
 }
 
 // linear makes a matrix, with its bias if there is one.
@@ -112,7 +126,7 @@ func (b *builder) outputHead(name string) {
 	if m.embed == nil || len(b.missing) > 0 {
 		return
 	}
-	m.head = newLinear(m.Vocab, m.Hidden, m.embed.Numbers(), nil)
+	m.head = linearOf(m.Vocab, m.Hidden, nil, m.embed)
 }
 
 // cached numbers a layer that has a cache.

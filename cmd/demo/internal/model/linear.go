@@ -13,9 +13,10 @@ const panel = 8
 // so that eight sums run at a time and each adds along the inputs in their order:
 // one order of additions for every output, whatever else is computed beside it.
 type linear struct {
-	in, out int
-	panels  []float32
-	bias    []float32 // nil: none
+	in, out   int
+	panels    []float32
+	quantized *quantized // nil: the weights are panels
+	bias      []float32  // nil: none
 }
 
 // newLinear packs the rows of W, [out][in].
@@ -91,23 +92,36 @@ func (l *linear) apply(w *attention.Workers, y, x []float32, rows int) {
 }
 
 func (l *linear) applyStrided(w *attention.Workers, y []float32, yStride int, x []float32, xStride, rows int) {
-	p := &product{l: l, x: x, y: y, rows: rows, xStride: xStride, yStride: yStride}
-	w.Run(p, ((l.out+panel-1)/panel+partPanels-1)/partPanels)
+	if rows == 0 {
+		return
+	}
+	p := product{l: l, x: x, y: y, rows: rows, xStride: xStride, yStride: yStride}
+	if l.quantized != nil {
+		l.quantized.apply(w, p)
+		return
+	}
+	w.Run(&p, ((l.out+panel-1)/panel+partPanels-1)/partPanels)
 }
 
-// plainMulPanel adds the products of one row with a panel to sums.
+// plainMulPanel adds the products of one row with a panel to sums. The compiler
+// puts the additions that a loop carries behind all else of their basic block. Two
+// slices of four, each with a check of its bounds, are two blocks; all eight
+// products in one would not fit into the registers beside the sums.
 func plainMulPanel(sums *[panel]float32, x, weights []float32) {
 	s0, s1, s2, s3, s4, s5, s6, s7 := sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]
-	for k, v := range x {
-		w := weights[k*panel : k*panel+panel : k*panel+panel]
+	k := 0
+	for _, v := range x {
+		w := weights[k : k+4 : k+4]
 		s0 += float32(v * w[0])
 		s1 += float32(v * w[1])
 		s2 += float32(v * w[2])
 		s3 += float32(v * w[3])
-		s4 += float32(v * w[4])
-		s5 += float32(v * w[5])
-		s6 += float32(v * w[6])
-		s7 += float32(v * w[7])
+		w = weights[k+4 : k+8 : k+8]
+		s4 += float32(v * w[0])
+		s5 += float32(v * w[1])
+		s6 += float32(v * w[2])
+		s7 += float32(v * w[3])
+		k += panel
 	}
 	*sums = [panel]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 }
