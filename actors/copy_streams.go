@@ -51,15 +51,16 @@ var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "
 // fewer pages. Bursts take less (bench/DATAPLANE.md).
 const spareShare = 8
 
-// sparePages are those of one pool. Host memory of the host's has as many as fit.
-func (c *Config) sparePages(known *coordinator.Config, pool int) int {
+// sparePages are those of one pool that has so many save pages. Host memory of the host's
+// has as many as fit.
+func (c *Config) sparePages(known *coordinator.Config, pool, savePages int) int {
 	n := known.Counts[pool]
 	if !known.Ahead {
 		return 0
 	}
 	spare := (min(n.Primary, n.Secondary) + spareShare - 1) / spareShare
-	if host := c.memoryOf(pool).Host; host != nil {
-		spare = min(spare, int(int64(len(host)/c.ranks())/known.Pools[pool].PageBytes())-n.Secondary)
+	if c.memoryOf(pool).Host != nil {
+		spare = min(spare, c.pagesBeyond(pool, &known.Pools[pool])-savePages)
 	}
 	return spare
 }
@@ -95,7 +96,7 @@ func (s *copyStreams) open(config *Config, known *coordinator.Config, savePages 
 	for i, p := range known.Pools {
 		n, given := known.Counts[i], config.memoryOf(i)
 		spec := gpu.PoolSpec{
-			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + config.sparePages(known, i) + savePages[i],
+			Name: p.Name, PageBytes: p.PageBytes(), DevicePages: n.Primary, HostPages: n.Secondary + config.sparePages(known, i, savePages[i]) + savePages[i],
 			MaxDevicePages: int(min(memory.Total/p.PageBytes(), windows.MaxPages)),
 			Tensors:        given.Tensors, HostMemory: given.Host, Shared: given.Shared,
 		}

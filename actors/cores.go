@@ -72,20 +72,22 @@ func (e *Engine) newOffloader() *offloader.Offloader {
 	if !e.config.Cache.OnboardBlocks {
 		c.MinPriority = messages.MaxPriority + 1 // nothing is brought back, so nothing is kept
 	}
+	save := savePages(storeConfig(&e.settings), &e.config, &e.validate)
 	for i, p := range e.validate.Pools {
 		n := e.validate.Counts[i]
 		c.Pools = append(c.Pools, offloader.PoolConfig{
-			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(), SparePages: e.config.sparePages(&e.validate, i),
-			SavePages: savePages(storeConfig(&e.settings), &e.validate, e.config.ranks())[i],
-			Layers:    len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
+			Name: p.Name, DevicePages: n.Primary, HostPages: n.Secondary, PageBytes: p.PageBytes(),
+			SparePages: e.config.sparePages(&e.validate, i, save[i]), SavePages: save[i],
+			Layers: len(p.Layers), KVHeads: p.KVHeads, HeadDim: p.HeadDim, ElemBytes: p.DType.Bytes(), TokensPerBlock: p.TokensPerBlock, Regions: p.Regions(),
 		})
 	}
 	return offloader.New(c)
 }
 
 // savePages is how many host pages of each pool are for bytes on their way to the store:
-// each pool's share of SaveBytes is that of its pages on the device.
-func savePages(c *StoreConfig, known *coordinator.Config, ranks int) []int {
+// each pool's share of SaveBytes is that of its pages on the device. Host memory of the
+// host's has as many of them as fit.
+func savePages(c *StoreConfig, engine *Config, known *coordinator.Config) []int {
 	pages := make([]int, len(known.Pools))
 	if c == nil {
 		return pages
@@ -98,7 +100,10 @@ func savePages(c *StoreConfig, known *coordinator.Config, ranks int) []int {
 		share := float64(p.PageBytes()*int64(known.Counts[i].Primary)) / float64(total)
 		// Never more than the pool has: a round saves no more pages than there are. A page is
 		// one share on each rank.
-		pages[i] = min(int(share*float64(c.SaveBytes))/(int(p.PageBytes())*ranks), known.Counts[i].Primary+known.Counts[i].Secondary)
+		pages[i] = min(int(share*float64(c.SaveBytes))/(int(p.PageBytes())*engine.ranks()), known.Counts[i].Primary+known.Counts[i].Secondary)
+		if engine.memoryOf(i).Host != nil {
+			pages[i] = min(pages[i], engine.pagesBeyond(i, &p))
+		}
 	}
 	return pages
 }

@@ -95,7 +95,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	}
 	store := storeConfig(&s)
 	if store != nil {
-		if err := store.resolve(&config); err != nil {
+		if err := store.resolve(&config, pools); err != nil {
 			return nil, err
 		}
 		known.Store = &coordinator.StoreConfig{Policy: coordinator.SavePolicy(store.Save), MinPriority: store.MinPriority}
@@ -104,7 +104,7 @@ func Spawn(parent actor.SpawnerContext, config Config, list ...Option) (*Engine,
 	if err := handover.resolve(store); err != nil {
 		return nil, err
 	}
-	streams, err := openStreams(&config, &known, savePages(store, &known, config.ranks()))
+	streams, err := openStreams(&config, &known, savePages(store, &config, &known))
 	if err != nil {
 		return nil, err
 	}

@@ -22,8 +22,9 @@ type PoolMemory struct {
 	// of devices each rank has tensors of its own (gpu.Tensor.Rank).
 	Tensors []gpu.Tensor
 	// Host is the host memory, at least as many bytes as the pool's secondary pages
-	// have, on a group of devices for each rank; nil: the engine takes host memory. Bytes beyond hold copies that are made
-	// ahead of demand.
+	// have, on a group of devices for each rank; nil: the engine takes host memory. Bytes
+	// beyond hold pages on their way to a store, if the engine has one, then copies that are
+	// made ahead of demand.
 	Host []byte
 	// Shared asks for memory that other processes can map, where the device has such:
 	// gpu/cuda exports a pool by its handle (Engine.DevicePools). Processes that have mapped
@@ -39,6 +40,12 @@ func (c *Config) memoryOf(pool int) PoolMemory {
 		return PoolMemory{}
 	}
 	return c.Memory[pool]
+}
+
+// pagesBeyond is how many pages the host's memory of a pool has room for beyond the
+// secondary ones.
+func (c *Config) pagesBeyond(pool int, p *windows.Pool) int {
+	return int(int64(len(c.memoryOf(pool).Host)/c.ranks())/p.PageBytes()) - c.Pages[pool].Secondary
 }
 
 // fixedPages are the pools whose device memory is the host's; nil: none.

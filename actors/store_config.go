@@ -1,13 +1,13 @@
 package actors
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/actors/internal/settings"
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // StoreConfig attaches an engine to a store, the tier beyond host memory.
@@ -22,7 +22,8 @@ type StoreConfig struct {
 	// SaveBytes bounds the host memory for bytes on their way to the store, beside the
 	// pages of the host tier. What does not fit is not saved, and counted. 0 means
 	// DefaultSaveBytes. Encoded objects have 16 MiB, or one page, for each of Concurrency
-	// beside it.
+	// beside it. Where the host memory of a pool is the application's (PoolMemory.Host), its
+	// part is in the bytes beyond the secondary pages, as many pages as fit.
 	SaveBytes int64
 	// FetchBytes bounds what one Fetch reads; 0 means DefaultFetchBytes.
 	FetchBytes int64
@@ -67,7 +68,7 @@ func WithStore(c StoreConfig) Option {
 }
 
 // resolve fills in what the configuration leaves open, and refuses what is wrong.
-func (c *StoreConfig) resolve(engine *Config) error {
+func (c *StoreConfig) resolve(engine *Config, pools []windows.Pool) error {
 	refuse := func(format string, args ...any) error {
 		return refusals.New(messages.ErrConfigInvalid, "WithStore: "+format, args...)
 	}
@@ -82,8 +83,12 @@ func (c *StoreConfig) resolve(engine *Config) error {
 		return refuse("priority %d is above %d", c.MinPriority, messages.MaxPriority)
 	case c.SaveBytes < 0 || c.FetchBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 || c.BreakerPause < 0:
 		return refuse("a bound is below 0")
-	case slices.ContainsFunc(engine.Memory, func(m PoolMemory) bool { return m.Host != nil }):
-		return refuse("the host memory of the pools is the application's, and has no room for pages on their way to a store")
+	}
+	for i := range engine.Memory {
+		if engine.Memory[i].Host != nil && engine.pagesBeyond(i, &pools[i]) < 1 {
+			return refuse("the host memory of pool %s is the application's, and beyond %d secondary pages it has no room for one on its way to the store",
+				pools[i].Name, engine.Pages[i].Secondary)
+		}
 	}
 	orElse(&c.SaveBytes, DefaultSaveBytes)
 	orElse(&c.FetchBytes, DefaultFetchBytes)

@@ -63,6 +63,38 @@ func TestAStoreOutlivesItsEngine(t *testing.T) {
 	second.close()
 }
 
+// Host memory of the application has the pages on their way to a store beyond the secondary
+// ones: as many as fit, and no engine without one.
+func TestAStoreOnHostMemoryOfTheHost(t *testing.T) {
+	const page, secondary = 64, 8
+	for _, c := range []struct{ beyond, ranks, saved, dropped int }{{20, 0, 5, 0}, {20, 2, 5, 0}, {1, 0, 1, 4}} {
+		var memory stores.Memory
+		given := func(beyond int) setup {
+			bytes := make([]byte, max(1, c.ranks)*(secondary+beyond)*page)
+			return setup{
+				ranks: c.ranks, pages: []windows.Counts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: bytes}},
+			}
+		}
+		first := newRig(t, given(c.beyond), withStore(&memory, actors.SaveOnCommit))
+		first.store(run(0, 20)) // one commit: five pages ask for room at once
+		assert.Equal(t, c.saved, flushed(t, first))
+		assert.EqualValues(t, c.dropped, actors.StoreOf(first.Engine).Stats().Dropped)
+		first.verify()
+		first.close()
+
+		second := newRig(t, given(1), withStore(&memory, actors.SaveOnReuse))
+		assert.Equal(t, actors.Fetched{Blocks: c.saved, LocalTokens: c.saved * tpb}, fetched(t, second, run(0, 21)))
+		second.verify()
+		second.close()
+	}
+	system := newSystem()
+	defer shutdown(system)
+	s := setup{pages: []windows.Counts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: make([]byte, secondary*page)}}}
+	_, err := actors.Spawn(system.Root, s.config(simulate(t, 0)), withStore(&stores.Memory{}, actors.SaveOnCommit))
+	require.ErrorIs(t, err, messages.ErrConfigInvalid)
+	require.ErrorContains(t, err, "the host memory of pool wfullh1 is the application's, and beyond 8 secondary pages it has no room")
+}
+
 // Pages of so many bytes are encoded, decoded and written to host memory on several
 // goroutines. One of them is damaged in the store: the match ends before it.
 func TestAStoreHasLargePages(t *testing.T) {
