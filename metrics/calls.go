@@ -29,7 +29,8 @@ type calls struct {
 // callNames are the calls of an engine that have a duration of their own.
 var callNames = []string{
 	"admit", "append", "commit", "release", "rewind", "fork", "tables", "lookup", "pin", "unpin", "invalidate", "prefetch",
-	"reset", "rebalance", "stats", "events", "other",
+	"reset", "rebalance", "stats", "events", "write_scales", "read_scales", "fetch", "export",
+	"import", "check", "other",
 }
 
 func newCalls(constant prometheus.Labels) *calls {
@@ -144,6 +145,12 @@ func codeOf(err error) string {
 	}
 }
 
+// observed are requests of the engine's own, which messages does not have: those of stores and
+// of the hand-over of sequences.
+type observed interface {
+	Observed() (call string, refusal error)
+}
+
 // callOf names a request, and returns its refusal.
 func callOf(request any) (name string, refusal error) {
 	switch m := request.(type) {
@@ -181,6 +188,18 @@ func callOf(request any) (name string, refusal error) {
 		return "events", m.Err
 	case *kvevents.ReadSnapshot:
 		return "events", m.Err
+	case *kvevents.OpenReader:
+		return "events", m.Err
+	case *kvevents.CloseReader:
+		return "events", m.Err
+	case *messages.WriteScales:
+		return "write_scales", m.Err
+	case *messages.ReadScales:
+		return "read_scales", m.Err
+	case *inspect.Check:
+		return "check", m.Err
+	case observed:
+		return m.Observed()
 	default:
 		return "other", nil
 	}

@@ -51,8 +51,9 @@ type Collector struct {
 
 	own, store, vllm, trtllm descriptions
 
-	busy, moved *prometheus.CounterVec // by stream
-	times       *pageTimes
+	copies copies
+	stages stages
+	times  *pageTimes
 }
 
 // New makes a collector. Until Attach it exports what it observes.
@@ -67,12 +68,9 @@ func New(o Options) *Collector {
 		o.Waiting = func() int { return 0 }
 	}
 	labels := prometheus.Labels{"model_name": o.Model, "engine": o.Engine}
-	c := &Collector{o: o, calls: newCalls(labels), times: newPageTimes(labels, o.Aliases)}
-	stream := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help, ConstLabels: labels}, []string{"stream"})
+	c := &Collector{
+		o: o, calls: newCalls(labels), copies: newCopies(labels), stages: newStages(labels), times: newPageTimes(labels, o.Aliases),
 	}
-	c.busy = stream("link_busy_seconds_total", "Time for which copies of a stream were under way, by the device's clock.")
-	c.moved = stream("link_bytes_total", "Bytes that the copies of a stream have moved.")
 	c.own = ownDescriptions(labels)
 	c.store = storeDescriptions(labels)
 	if o.Aliases&(AliasVLLM|AliasVLLMLegacy) != 0 {
@@ -91,13 +89,6 @@ func (c *Collector) Attach(s Source, pools []windows.Pool) {
 	c.source, c.pools = s, pools
 }
 
-// Copied notes copies of a stream that have ended, for hosts whose device tells: busy is for
-// how long they were under way.
-func (c *Collector) Copied(stream string, busy time.Duration, bytes int64) {
-	c.busy.WithLabelValues(stream).Add(busy.Seconds())
-	c.moved.WithLabelValues(stream).Add(float64(bytes))
-}
-
 // Describe describes no metric: which pools there are is known after Attach only.
 func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 
@@ -105,8 +96,8 @@ func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 // answer in time is down.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	c.calls.Collect(out)
-	c.busy.Collect(out)
-	c.moved.Collect(out)
+	c.copies.collect(out)
+	c.stages.durations.Collect(out)
 	c.times.collect(out)
 	c.mu.Lock()
 	source, pools := c.source, c.pools

@@ -20,6 +20,7 @@ import (
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/gpu/sim"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/messages/kvevents"
@@ -37,7 +38,7 @@ func served(t *testing.T, o Options) *Collector {
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}}, Device: device,
-	}, kvactor.With(actors.WithCallObserver(c.Observe), actors.WithPageObserver(1, c.ObservePage),
+	}, kvactor.With(actors.WithCallObserver(c.Observe), actors.WithStageObserver(c.ObserveStages), actors.WithPageObserver(1, c.ObservePage),
 		actors.WithStore(actors.StoreConfig{Store: &stores.Memory{}, Model: "m"})))
 	require.NoError(t, err)
 	c.ObservePage(inspect.PageTime{Pool: 0, Duration: time.Hour}) // before Attach: no pool has a name
@@ -121,6 +122,9 @@ func TestWhatIsExported(t *testing.T) {
 		{float64(stats.Pools[1].BytesOffloaded), "kvactor_offloaded_bytes_total", []string{"wfullh1"}},
 		{.05, "kvactor_link_busy_seconds_total", []string{"offload"}},
 		{10, "kvactor_link_bytes_total", []string{"offload"}},
+		{2, "kvactor_copy_duration_seconds", []string{"offload"}},
+		{6, "kvactor_stage_duration_seconds", []string{"admit", "queue"}},
+		{5, "kvactor_stage_duration_seconds", []string{"commit", "queue"}},
 		{8, "kvactor_pool_window_tokens", []string{"w8h1"}},
 		{4, "kvactor_pool_block_tokens", []string{"wfullh1"}},
 	} {
@@ -129,6 +133,9 @@ func TestWhatIsExported(t *testing.T) {
 	assert.InDelta(t, float64(stats.Pools[0].Evicted), value(t, c, "kvactor_page_lifetime_seconds", "w8h1"), 1e-9, "each page is followed")
 	assert.InDelta(t, float64(stats.Pools[1].Evicted), value(t, c, "kvactor_page_idle_before_eviction_seconds", "wfullh1"), 1e-9)
 	assert.Positive(t, value(t, c, "kvactor_page_reuse_gap_seconds", "wfullh1"))
+	for _, stage := range []string{"match", "take", "move", "apply"} {
+		assert.Positive(t, value(t, c, "kvactor_stage_duration_seconds", "admit", stage), stage)
+	}
 	device, host := value(t, c, "kvactor_hit_tokens_total", "device"), value(t, c, "kvactor_hit_tokens_total", "host")
 	assert.InDelta(t, float64(stats.ReusedTokens), device+host, 1e-9)
 	assert.Positive(t, host)
@@ -197,6 +204,7 @@ func TestCallsHaveNames(t *testing.T) {
 		&messages.Admit{}, &messages.Append{}, &messages.Commit{}, &messages.Release{}, &messages.Rewind{}, &messages.Fork{},
 		&messages.ReadTables{}, &messages.Lookup{}, &messages.PinPrefix{}, &messages.UnpinPrefix{}, &messages.Invalidate{},
 		&messages.Prefetch{}, &messages.Reset{}, &messages.Rebalance{}, &inspect.ReadStats{}, &kvevents.ReadEvents{}, &inspect.Check{},
+		&messages.WriteScales{}, &messages.ReadScales{}, &protocol.Fetch{}, &protocol.DescribeSequence{}, &protocol.BeginImport{}, struct{}{},
 	} {
 		name, err := callOf(request)
 		require.NoError(t, err)
@@ -205,6 +213,13 @@ func TestCallsHaveNames(t *testing.T) {
 		seen[name] = true
 	}
 	assert.Len(t, seen, len(callNames))
+	for _, request := range []any{&kvevents.ReadSnapshot{}, &kvevents.OpenReader{}, &kvevents.CloseReader{}} {
+		name, _ := callOf(request)
+		assert.Equal(t, "events", name)
+	}
+	name, err := callOf(&protocol.TransferPages{Err: messages.ErrUnknownSequence})
+	assert.Equal(t, "export", name)
+	require.ErrorIs(t, err, messages.ErrUnknownSequence)
 	assert.Equal(t, "deadline_exceeded", codeOf(context.DeadlineExceeded))
 	assert.Equal(t, "other", codeOf(errors.New("x")))
 }
@@ -230,6 +245,31 @@ func TestTheBoardQueriesWhatIsExported(t *testing.T) {
 			assert.True(t, names[name], "%s queries %s, which is not exported", file, name)
 		}
 	}
+}
+
+// The stages of a call follow each other: their times add up to that of the call.
+func TestStagesAddUp(t *testing.T) {
+	c := New(Options{Model: "m"})
+	began := time.Now().Add(-time.Hour)
+	c.ObserveStages(t.Context(), &messages.Admit{}, []inspect.StageMark{
+		{Stage: inspect.StageQueue, Began: began}, {Stage: inspect.StageMatch, Began: began.Add(time.Minute)},
+		{Stage: inspect.StageWait, Began: began.Add(3 * time.Minute)}, {Stage: inspect.StageMatch, Began: began.Add(10 * time.Minute)},
+	}, nil)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c.stages.durations)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	sum := func(stage string) float64 {
+		for _, m := range families[0].GetMetric() {
+			if strings.Contains(m.String(), `value:"`+stage+`"`) {
+				return m.GetHistogram().GetSampleSum()
+			}
+		}
+		return 0
+	}
+	assert.InDelta(t, 60, sum("queue"), 1e-6)
+	assert.InDelta(t, 420, sum("wait"), 1e-6)
+	assert.GreaterOrEqual(t, sum("match"), 120+3000.0, "twice in it, the second time until now")
 }
 
 // A call that is observed allocates nothing, but for those that are refused.

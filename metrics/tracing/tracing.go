@@ -122,6 +122,11 @@ func describe(request messages.Request) (name string, items int, refusal error) 
 		return "kvactor.invalidate", 1, m.Err
 	case *messages.Rebalance:
 		return "kvactor.rebalance", 1, m.Err
+	case interface {
+		Observed() (call string, refusal error)
+	}: // of stores and of the hand-over of sequences
+		name, refusal = m.Observed()
+		return "kvactor." + name, 1, refusal
 	default:
 		return "", 0, nil
 	}

@@ -13,6 +13,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
@@ -64,6 +65,18 @@ func TestRefusalsAndFaults(t *testing.T) {
 		if c.code != "" {
 			assert.Contains(t, spans[0].Attributes, attribute.String("kvactor.refusal", c.code))
 		}
+	}
+}
+
+// Stores and the hand-over of sequences have requests of the engine's own, which say how
+// they are called.
+func TestStoresAndHandoversAreSpans(t *testing.T) {
+	for want, request := range map[string]messages.Request{
+		"kvactor.fetch": &protocol.Fetch{}, "kvactor.export": &protocol.TransferPages{}, "kvactor.import": &protocol.BeginImport{},
+	} {
+		_, spans := observed(t, request, nil)
+		require.Len(t, spans, 1)
+		assert.Equal(t, want, spans[0].Name)
 	}
 }
 

@@ -1,0 +1,47 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// copies are the metrics of the device's copies, by stream.
+type copies struct {
+	busy, moved *prometheus.CounterVec
+	durations   *prometheus.HistogramVec
+}
+
+// copyBuckets are in seconds. A batch of one small page takes some µs on a link of 50 GB/s,
+// a batch of a gigabyte some 20 ms.
+var copyBuckets = []float64{5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1}
+
+func newCopies(constant prometheus.Labels) copies {
+	label := []string{"stream"}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kvactor_" + name, Help: help, ConstLabels: constant}, label)
+	}
+	return copies{
+		busy:  counter("link_busy_seconds_total", "Time for which copies of a stream were under way, by the device's clock."),
+		moved: counter("link_bytes_total", "Bytes that the copies of a stream have moved."),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kvactor_copy_duration_seconds", Help: "Time for which a batch of copies was under way, by the device's clock.",
+			ConstLabels: constant, Buckets: copyBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		}, label),
+	}
+}
+
+func (c *copies) collect(out chan<- prometheus.Metric) {
+	c.busy.Collect(out)
+	c.moved.Collect(out)
+	c.durations.Collect(out)
+}
+
+// Copied notes a batch of copies of a stream that has ended, for hosts whose device tells:
+// busy is for how long it was under way. gpu/cuda tells by Options.Trace, gpu/sim by
+// Config.Trace.
+func (c *Collector) Copied(stream string, busy time.Duration, bytes int64) {
+	c.copies.busy.WithLabelValues(stream).Add(busy.Seconds())
+	c.copies.moved.WithLabelValues(stream).Add(float64(bytes))
+	c.copies.durations.WithLabelValues(stream).Observe(busy.Seconds())
+}
