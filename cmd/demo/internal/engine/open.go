@@ -31,6 +31,9 @@ type Options struct {
 	Clock func() time.Duration
 	// Spawn starts the engine; nil starts the real one.
 	Spawn Spawn
+	// OnStages is told of the stages of each call; nil: nothing is, and the engine reads no
+	// clock for it.
+	OnStages StageObserver
 }
 
 // Watch says whether the device looks for mistakes of ordering.
@@ -53,7 +56,8 @@ type Setup struct {
 	Clock  func() time.Duration
 	// Trace sets who is told of each operation of the simulated device when it has ended.
 	// It is called before the engine starts; nil: the device tells no one.
-	Trace func(func(sim.Operation))
+	Trace    func(func(sim.Operation))
+	OnStages StageObserver // nil: the stages of calls are not observed
 }
 
 // Spawn starts an engine; stop ends what the engine itself does not end when it
@@ -132,7 +136,7 @@ func simulate(c sim.Config, ranks int) (simgroup.Simulated, error) {
 // start starts the engine on the rig's device.
 func (r *Rig) start(o Options, trace func(func(sim.Operation))) error {
 	watched := &creations{Device: r.Device, handles: map[string]gpu.Pool{}}
-	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now, Trace: trace}
+	setup := Setup{Model: o.Model, Cache: o.Cache, Pages: o.Pages, Pools: r.Pools, Device: watched, Clock: r.Now, Trace: trace, OnStages: o.OnStages}
 	if o.Clock != nil {
 		setup.Clock = o.Clock
 	}

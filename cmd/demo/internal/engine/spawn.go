@@ -21,9 +21,13 @@ func With(options ...actors.Option) Spawn {
 func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
 	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
 	system := actor.NewActorSystem(quiet)
+	all := append([]actors.Option{actors.WithClock(s.Clock)}, options...)
+	if s.OnStages != nil {
+		all = append(all, actors.WithStageObserver(s.OnStages))
+	}
 	e, err := actors.Spawn(system.Root, actors.Config{
 		Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: s.Device,
-	}, append([]actors.Option{actors.WithClock(s.Clock)}, options...)...)
+	}, all...)
 	if err != nil {
 		system.Shutdown()
 		return nil, nil, err

@@ -28,7 +28,7 @@ type Config struct {
 	HostPages      int // of each pool
 	Policy         string
 	Limit          int // requests; 0: all
-	// Intervals is how many parts Result.OverTime has; 0: none.
+	// Intervals is how many parts Result.OverTime has; 0: none, and Result.Stages neither.
 	Intervals int
 	// Progress is called after each request; nil: no one looks.
 	Progress func(*Result)
@@ -62,6 +62,7 @@ type session struct {
 	result Result
 	start  time.Time
 	line   timeline
+	stages *engine.Stages // nil without Config.Intervals
 	// arrival is that of the current request. An actor may ask for it on another
 	// goroutine.
 	arrival clocks.Int64
@@ -113,6 +114,10 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 			c.Pages, c.HostPages, bytes>>30, int64(maxMemory)>>30)
 	}
 	options := engine.Options{Model: c.Model, Cache: cache, Pages: pages, Spawn: c.Spawn}
+	if c.Intervals > 0 {
+		s.stages = &engine.Stages{}
+		options.OnStages = s.stages.Observe
+	}
 	if mode == ModeAtomic {
 		// Requests of this model take no time, so the engine's time is that of the trace.
 		options.Clock = func() time.Duration { return time.Duration(s.arrival.Load()) }
@@ -151,6 +156,7 @@ func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Mete
 		// The copies that went on until the end belong to it.
 		s.line.note(0, s.result.counted(s.rig.Sim))
 		s.result.OverTime = s.line.intervals(s.config.Intervals)
+		s.result.staged(s.stages)
 	}
 	// An engine is closed even if the replay was cancelled: others may go on in this process.
 	leaked, err := s.rig.Shutdown(context.WithoutCancel(ctx))

@@ -10,10 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/cmd/demo/internal/engine"
 	"github.com/kvactor/kvactor/events/publish"
 	"github.com/kvactor/kvactor/events/publish/wire"
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/messages/kvevents"
 	"github.com/kvactor/kvactor/metrics"
 	"github.com/kvactor/kvactor/metrics/page"
@@ -56,7 +58,18 @@ func (o *Observer) EngineOptions() []actors.Option {
 	return []actors.Option{actors.WithCallObserver(func(ctx context.Context, request messages.Request, began time.Time, err error) {
 		o.collector.Observe(ctx, request, began, err)
 		o.recorder.Observe(ctx, request, began, err)
-	}), actors.WithPageObserver(pageSample, o.collector.ObservePage)}
+	}), actors.WithStageObserver(o.collector.ObserveStages), actors.WithPageObserver(pageSample, o.collector.ObservePage)}
+}
+
+// stages observes stages for the metrics and for another observer; nil: there is none.
+func (o *Observer) stages(other engine.StageObserver) engine.StageObserver {
+	if other == nil {
+		return o.collector.ObserveStages
+	}
+	return func(ctx context.Context, request messages.Request, marks []inspect.StageMark, err error) {
+		o.collector.ObserveStages(ctx, request, marks, err)
+		other(ctx, request, marks, err)
+	}
 }
 
 // pageSample is which share of the pages is followed: one in so many.

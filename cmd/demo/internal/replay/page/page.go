@@ -95,6 +95,9 @@ func (d *Data) tables() []*table {
 	if t := d.copied(); t != nil {
 		list = append(list, t, d.called())
 	}
+	if t := d.staged(); t != nil {
+		list = append(list, t)
+	}
 	if t := d.intervals(); t != nil {
 		list = append(list, t)
 	}
@@ -137,6 +140,18 @@ func (d *Data) called() *table {
 	t := &table{Title: "Calls of the engine", Note: title(r), Header: []string{"call", "calls", "items", "p50", "p99", "longest", "total"}}
 	for _, c := range r.Calls {
 		t.row(c.Call, report.Count(c.Calls), report.Count(c.Items), seconds(c.P50), seconds(c.P99), seconds(c.Max), seconds(c.Seconds))
+	}
+	return t
+}
+
+func (d *Data) staged() *table {
+	r := d.main()
+	if len(r.Stages) == 0 {
+		return nil
+	}
+	t := &table{Title: "Stages of the calls", Note: title(r), Header: []string{"call", "stage", "total"}}
+	for _, s := range r.Stages {
+		t.row(s.Call, s.Stage, seconds(s.Seconds))
 	}
 	return t
 }
