@@ -11,8 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,77 +64,95 @@ func startPrometheus(t *testing.T, target string) *server {
 	return p
 }
 
-// query returns the values of an instant query that are numbers.
-func (p *server) query(expr string) (values []float64) {
-	r, err := http.Get(p.at + "/api/v1/query?query=" + url.QueryEscape(expr))
+// get asks for a query and decodes the answer.
+func (p *server) get(path, expr string, answer any) {
+	r, err := http.Get(p.at + "/api/v1/" + path + url.QueryEscape(expr))
 	require.NoError(p.t, err)
 	defer r.Body.Close()
 	text, err := io.ReadAll(r.Body)
 	require.NoError(p.t, err)
+	require.Equal(p.t, http.StatusOK, r.StatusCode, "%s: %s", expr, text)
+	require.NoError(p.t, json.Unmarshal(text, answer), string(text))
+}
+
+// number is a value of an answer.
+func number(t *testing.T, v any) float64 {
+	n, err := strconv.ParseFloat(v.(string), 64)
+	require.NoError(t, err)
+	return n
+}
+
+// query returns the values of an instant query that are numbers.
+func (p *server) query(expr string) (values []float64) {
 	var answer struct {
-		Status, Error string
-		Data          struct {
+		Data struct {
 			Result []struct{ Value [2]any }
 		}
 	}
-	require.NoError(p.t, json.Unmarshal(text, &answer), string(text))
-	require.Equal(p.t, "success", answer.Status, "%s: %s", expr, answer.Error)
+	p.get("query?query=", expr, &answer)
 	for _, x := range answer.Data.Result {
-		v, err := strconv.ParseFloat(x.Value[1].(string), 64)
-		require.NoError(p.t, err)
-		if !math.IsNaN(v) {
+		if v := number(p.t, x.Value[1]); !math.IsNaN(v) {
 			values = append(values, v)
 		}
 	}
 	return values
 }
 
-// board lists the queries of the board in docs, by panel, for one model.
-func board(t *testing.T, model string) map[string][]string {
-	text, err := os.ReadFile("../../docs/grafana/kvactor.json")
-	require.NoError(t, err)
-	var b struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
+// visitors ask a server for completions until they are stopped: each prompt is asked several
+// times; others evict it, and it comes back from host memory.
+func visitors(t *testing.T, at string, n, prompts int) (stop func()) {
+	var over atomic.Bool
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			for turn := i; !over.Load(); turn++ {
+				prompt := strings.Repeat(string(rune('a'+turn/2%prompts)), 70+turn/2*7%40)
+				body := `{"model":"kvactor-tiny","max_tokens":4,"prompt":"` + prompt + `"}`
+				r, err := http.Post(at+"/completions", "application/json", strings.NewReader(body))
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.Equal(t, http.StatusOK, r.StatusCode)
+				_, err = io.Copy(io.Discard, r.Body)
+				assert.NoError(t, err)
+				assert.NoError(t, r.Body.Close())
+				time.Sleep(time.Duration(20+turn%40) * time.Millisecond)
+			}
+		})
 	}
-	require.NoError(t, json.Unmarshal(text, &b))
-	list := map[string][]string{}
-	fill := strings.NewReplacer("$model_name", model, "$engine", ".*", "$__rate_interval", "20s")
-	for _, p := range b.Panels {
-		for _, q := range p.Targets {
-			list[p.Title] = append(list[p.Title], fill.Replace(q.Expr))
-		}
-	}
-	return list
+	return sync.OnceFunc(func() { over.Store(true); group.Wait() })
 }
 
 // A Prometheus server scrapes a running demo: its own query returns the hit rate that the
-// demo has, and each query of the board returns something.
+// demo has, and each query of the board returns something. BOARD=folder draws the board there
+// after two minutes.
 func TestPrometheusScrapesTheDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a Prometheus takes some seconds")
 	}
-	at, stop, errs := startServe(t, "--max-len", "128", "--pages", "12", "--host-pages", "6")
+	folder, n := os.Getenv("BOARD"), 1
+	if folder != "" {
+		n = 3 // times the visitors, their prompts and the pages
+	}
+	at, stop, errs := startServe(t, "--max-len", "128", "--pages", strconv.Itoa(24*n), "--host-pages", strconv.Itoa(12*n), "--store", "file://"+t.TempDir())
 	root := strings.TrimSuffix(at, "/v1")
 	p := startPrometheus(t, strings.TrimPrefix(root, "http://"))
-	missing := board(t, "kvactor-tiny")
-	require.Greater(t, len(missing), 10)
+	leave := visitors(t, at, 2*n, 5*n)
+	defer leave()
+	panels := board(t, "kvactor-tiny", "20s")
+	require.Greater(t, len(panels), 10)
+	missing := slices.Clone(panels)
 	deadline := time.Now().Add(2 * time.Minute)
-	for n := 0; len(missing) > 0 && time.Now().Before(deadline); n++ {
-		// Each prompt is asked twice; others evict it, and it comes back from host memory.
-		prompt := strings.Repeat(string(rune('a'+n/2%5)), 80)
-		status, text := fetch(t, http.MethodPost, at+"/completions", `{"model":"kvactor-tiny","max_tokens":4,"prompt":"`+prompt+`"}`)
-		require.Equal(t, http.StatusOK, status, text)
-		for title, queries := range missing {
-			if returns(p, queries) {
-				delete(missing, title)
-			}
-		}
-		time.Sleep(20 * time.Millisecond)
+	for len(missing) > 0 && time.Now().Before(deadline) {
+		missing = slices.DeleteFunc(missing, p.returns)
+		time.Sleep(100 * time.Millisecond)
 	}
-	assert.Empty(t, missing, "queries of the board that return nothing")
+	assert.Empty(t, missing, "panels of the board with a query that returns nothing")
+	if folder != "" {
+		time.Sleep(2 * time.Minute)
+		p.writeBoard(panels, 2*time.Minute, folder)
+	}
+	leave()
 
 	_, text := fetch(t, http.MethodGet, root+"/stats", "")
 	var stats struct {
@@ -148,10 +169,10 @@ func TestPrometheusScrapesTheDemo(t *testing.T) {
 	assert.Zero(t, stop(), errs.text())
 }
 
-// returns tells whether each query returns a number.
-func returns(p *server, queries []string) bool {
-	for _, q := range queries {
-		if len(p.query(q)) == 0 {
+// returns tells whether each query of a panel returns a number.
+func (p *server) returns(of panel) bool {
+	for _, q := range of.Targets {
+		if len(p.query(q.Expr)) == 0 {
 			return false
 		}
 	}
