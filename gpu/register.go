@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Spec says which device to open. Fields that a backend has no use for are
@@ -15,6 +16,20 @@ type Spec struct {
 	MemoryBytes int64  // device memory to use; 0: what the backend takes by itself
 	Profile     string // simulated: name of the link profile
 	Seed        int64  // simulated: of the schedule
+	// Trace is told of each batch of copies after it has ended; nil: nothing is measured.
+	// It must not call the device.
+	Trace func(Transfer)
+}
+
+// Transfer is a batch of copies that has ended.
+type Transfer struct {
+	Stream string // its name
+	Label  string // of the batch
+	Copies int
+	Bytes  int64
+	// Start and End are by the device's clock: the time between them is that for which the
+	// copies were under way, without what they waited for.
+	Start, End time.Duration
 }
 
 // Opener opens a device of one backend.

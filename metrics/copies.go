@@ -38,8 +38,7 @@ func (c *copies) collect(out chan<- prometheus.Metric) {
 }
 
 // Copied notes a batch of copies of a stream that has ended, for hosts whose device tells:
-// busy is for how long it was under way. gpu/cuda tells by Options.Trace, gpu/sim by
-// Config.Trace.
+// busy is for how long it was under way. gpu.Spec.Trace is what tells.
 func (c *Collector) Copied(stream string, busy time.Duration, bytes int64) {
 	c.copies.busy.WithLabelValues(stream).Add(busy.Seconds())
 	c.copies.moved.WithLabelValues(stream).Add(float64(bytes))

@@ -64,11 +64,12 @@ type Device struct {
 	external gpu.Stream    // waits for events of the host application; 0: not yet
 	overlaps gpu.Overlaps
 	copies   copyQueue
+	trace    trace
 }
 
 // open makes a device of a table of functions.
 func open(drv *driver, o Options) (*Device, error) {
-	d := &Device{driver: drv, numa: -1, systemPage: int64(os.Getpagesize())}
+	d := &Device{driver: drv, numa: -1, systemPage: int64(os.Getpagesize()), trace: trace{tell: o.Trace}}
 	if err := d.progress.reserve(); err != nil {
 		return nil, err
 	}
@@ -320,6 +321,8 @@ func (d *Device) releaseAll() {
 		}
 	}
 	d.spare.release(s)
+	d.tellEnded(s)
+	d.trace.close(s)
 	for _, st := range d.streams.All {
 		d.endStream(s, st)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/ebitengine/purego"
 	"github.com/stretchr/testify/assert"
@@ -47,6 +48,7 @@ func TestDevice(t *testing.T) {
 		}
 	})
 	t.Run("batches are taken", batchesAreTaken)
+	t.Run("copies are measured", copiesAreMeasured)
 	t.Run("profile", measureDevice)
 }
 
@@ -108,6 +110,31 @@ func batchesAreTaken(t *testing.T) {
 	}
 	assert.Equal(t, "batch", d.Info().Copies)
 	t.Log(d.Info())
+}
+
+// copiesAreMeasured: the device tells of each batch with times that follow each other, and
+// which add up to no more than the time that has passed.
+func copiesAreMeasured(t *testing.T) {
+	var told []gpu.Transfer
+	began := time.Now()
+	opened, err := gpu.Open("cuda", gpu.Spec{Trace: func(x gpu.Transfer) { told = append(told, x) }})
+	require.NoError(t, err)
+	d := opened.(*Device)
+	r := (&host{t: t, d: d}).rig(t)
+	for range 20 {
+		require.NoError(t, d.Sync(context.Background(), r.submit(r.a, r.onboard(1, 3, 5))))
+	}
+	require.NoError(t, d.Close())
+	passed := time.Since(began)
+	require.Len(t, told, 20)
+	at, busy := time.Duration(0), time.Duration(0)
+	for _, x := range told {
+		assert.GreaterOrEqual(t, x.Start, at-time.Microsecond, "after the one before it")
+		assert.Greater(t, x.End, x.Start)
+		assert.Equal(t, 3, x.Copies)
+		at, busy = x.End, busy+x.End-x.Start
+	}
+	assert.LessOrEqual(t, max(at, busy), passed)
 }
 
 func measureDevice(t *testing.T) {

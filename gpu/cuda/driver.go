@@ -56,6 +56,7 @@ const (
 	fnEventQuery
 	fnEventSynchronize
 	fnEventDestroy
+	fnEventElapsedTime
 	fnIpcGetEventHandle
 	fnIpcOpenEventHandle // takes its handle by value: see openEventHandle
 	fnMemcpyAsync
@@ -121,6 +122,7 @@ var functionTable = [functions]function{
 	fnEventQuery:                  {name: "cuEventQuery"},
 	fnEventSynchronize:            {name: "cuEventSynchronize"},
 	fnEventDestroy:                {name: "cuEventDestroy_v2"},
+	fnEventElapsedTime:            {name: "cuEventElapsedTime"},
 	fnIpcGetEventHandle:           {name: "cuIpcGetEventHandle"},
 	fnIpcOpenEventHandle:          {name: "cuIpcOpenEventHandle"},
 	fnMemcpyAsync:                 {"cuMemcpyAsync", true},

@@ -57,6 +57,7 @@ type fake struct {
 	lazy      bool          // work runs only when something waits for it
 	private   bool          // memory cannot be given to other processes
 	retained  int           // of the primary context
+	clock     int           // milliseconds: one for each copy that has ended
 }
 
 type fakeChunk struct {
@@ -84,6 +85,8 @@ type fakeStream struct {
 
 type fakeEvent struct {
 	recorded, passed uint64 // numbers of recordings
+	timed            bool
+	at               int // of the clock, when it passed
 	captured         *fakeCapture
 }
 
@@ -171,7 +174,7 @@ var unsafeInCapture = map[fn]bool{
 	fnMemAddressReserve: true, fnMemAddressFree: true, fnMemCreate: true, fnMemRelease: true, fnMemMap: true,
 	fnMemUnmap: true, fnMemSetAccess: true, fnMemHostRegister: true, fnMemHostUnregister: true,
 	fnStreamSynchronize: true, fnStreamQuery: true, fnStreamCreate: true, fnStreamDestroy: true,
-	fnEventQuery: true, fnEventSynchronize: true, fnEventCreate: true, fnEventDestroy: true, fnMemExport: true, fnMemImport: true,
+	fnEventQuery: true, fnEventSynchronize: true, fnEventCreate: true, fnEventDestroy: true, fnEventElapsedTime: true, fnMemExport: true, fnMemImport: true,
 	fnPrimaryCtxRetain: true, fnPrimaryCtxRelease: true,
 }
 
@@ -246,6 +249,7 @@ func makeCallbacks() *driver {
 	setHost(set)
 	setStreams(set)
 	setCompletion(set)
+	setTimes(set)
 	setCopies(set)
 	return &d
 }
@@ -337,6 +341,7 @@ func (k *fake) run(o *fakeOp) (over bool) {
 			return false
 		}
 		copy(dst, src)
+		k.clock++
 	case opFill:
 		dst, ok := k.memory(o.dst, o.n)
 		if !ok {
@@ -347,7 +352,7 @@ func (k *fake) run(o *fakeOp) (over bool) {
 	case opWrite:
 		atomic.StoreUint64((*uint64)(pointer(o.dst-hostShift)), o.value)
 	case opRecord:
-		o.event.passed = max(o.event.passed, o.number)
+		o.event.passed, o.event.at = max(o.event.passed, o.number), k.clock
 	}
 	return true
 }

@@ -391,9 +391,9 @@ func setCompletion(set func(fn, any)) {
 	})
 	set(fnEventCreate, func(out, flags uintptr) uintptr {
 		return on(fnEventCreate, func(k *fake) result {
-			k.expect(flags == 3 || flags == 6, "an event without timing that blocks who synchronizes, or goes to other processes")
+			k.expect(flags == 0 || flags == 3 || flags == 6, "an event with timing, or one without that blocks who synchronizes, or goes to other processes")
 			e := uintptr(k.handle())
-			k.events[e] = &fakeEvent{}
+			k.events[e] = &fakeEvent{timed: flags == 0}
 			put(out, e)
 			return success
 		})

@@ -34,7 +34,8 @@ type outs struct {
 	// number and small take what a call answers; the next call overwrites them.
 	number [2]uint64
 	small  int32
-	mode   int32 // capture mode to set, then the one there was
+	millis float32 // between two events
+	mode   int32   // capture mode to set, then the one there was
 	// popped is the context that a pop answers with, which no one needs.
 	popped uintptr
 	name   *byte

@@ -37,7 +37,12 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err := d.waitFor(s, st, b.Waits); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
 	}
+	d.tellEnded(s)
+	m, measured := d.trace.begin(s, st, b)
 	queued, failed := d.copies.submit(s, st, d.pools, b)
+	if measured {
+		d.trace.end(s, st, &m, failed)
+	}
 	if failed != nil && !queued {
 		return gpu.Ticket{}, failed
 	}

@@ -112,6 +112,7 @@ func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
+	d.tellEnded(s)
 	// Nothing was queued since the last ticket, which therefore covers all. Of the host's streams
 	// that is not known.
 	if !st.dirty && !st.external {

@@ -50,7 +50,15 @@ const (
 func init() {
 	gpu.Register("sim", func(s gpu.Spec) (gpu.Device, error) {
 		const unasked = 64 << 20
-		return New(Config{MemoryBytes: cmp.Or(s.MemoryBytes, unasked), Profile: s.Profile, Seed: s.Seed})
+		c := Config{MemoryBytes: cmp.Or(s.MemoryBytes, unasked), Profile: s.Profile, Seed: s.Seed}
+		if s.Trace != nil {
+			c.Trace = func(o Operation) {
+				if o.Kind == copies.String() {
+					s.Trace(gpu.Transfer{Stream: o.Stream, Label: o.Label, Copies: o.Copies, Bytes: o.Bytes, Start: o.Start, End: o.End})
+				}
+			}
+		}
+		return New(c)
 	})
 }
 

@@ -83,12 +83,13 @@ struct CUstream_st {
 
 // The state of an event; in shared memory where other processes may wait for it.
 struct points {
-	atomic_uint_fast64_t recorded, passed;
+	atomic_uint_fast64_t recorded, passed, nanos; // nanos: when it passed
 };
 
 struct CUevent_st {
 	struct points *points;
 	CUgraph captured;
+	bool timed;
 	char name[64];
 	struct CUevent_st *next;
 };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BEGIN(context, is_unsafe)                                     \
@@ -61,6 +62,12 @@ static void copy(struct op *o, unsigned *seed) {
 	memmove(dst, src, o->bytes);
 }
 
+static uint64_t now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static void run(struct op *o, unsigned *seed) {
 	char *at;
 	switch (o->kind) {
@@ -77,6 +84,7 @@ static void run(struct op *o, unsigned *seed) {
 		atomic_store((atomic_uint_fast64_t *)(o->dst - HOST_SHIFT), o->value);
 		break;
 	case RECORD:
+		atomic_store(&o->event->points->nanos, now());
 		if (atomic_load(&o->event->points->passed) < o->value)
 			atomic_store(&o->event->points->passed, o->value);
 		break;
@@ -305,6 +313,7 @@ API CUresult cuEventCreate(CUevent *out, unsigned flags) {
 	static int made;
 	BEGIN(true, true)
 	CUevent e = calloc(1, sizeof *e);
+	e->timed = !(flags & CU_EVENT_DISABLE_TIMING);
 	if (flags & CU_EVENT_INTERPROCESS) {
 		if (!(flags & CU_EVENT_DISABLE_TIMING))
 			END(CUDA_ERROR_INVALID_VALUE);
@@ -348,6 +357,17 @@ API CUresult cuEventQuery(CUevent e) {
 	if (e->captured != NULL)
 		END(CUDA_ERROR_CAPTURED_EVENT);
 	END(atomic_load(&e->points->passed) < atomic_load(&e->points->recorded) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+}
+
+API CUresult cuEventElapsedTime(float *millis, CUevent from, CUevent to) {
+	BEGIN(true, true)
+	if (!from->timed || !to->timed || atomic_load(&from->points->recorded) == 0 || atomic_load(&to->points->recorded) == 0)
+		END(CUDA_ERROR_INVALID_HANDLE);
+	if (atomic_load(&from->points->passed) < atomic_load(&from->points->recorded) ||
+	    atomic_load(&to->points->passed) < atomic_load(&to->points->recorded))
+		END(CUDA_ERROR_NOT_READY);
+	*millis = (float)((double)(int64_t)(atomic_load(&to->points->nanos) - atomic_load(&from->points->nanos)) / 1e6);
+	END(CUDA_SUCCESS);
 }
 
 API CUresult cuEventSynchronize(CUevent e) {
