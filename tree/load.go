@@ -9,13 +9,14 @@ import (
 
 // load attaches host pages whose contents have come from a store. A block that no
 // pool held gets the default priority; one that another pool holds keeps what it has.
-// A fetch is no sequence, so no session and no retention changes.
+// Either counts as stored now, as a block does that a sequence gives a page. A fetch is
+// no sequence, so no session and no retention changes.
 func (t *storer) load(o *offer) {
 	for _, g := range t.path.segments {
 		depth := t.base.arena.nodes[g.node].depth
 		for i := g.lo; i < g.hi; i++ {
 			if b := t.base.arena.ids(g.node)[i]; o.offers(depth+i) && !t.base.arena.held(g.node, i) {
-				t.base.blocks.stamp[b], t.base.blocks.priority[b] = o.stamp, messages.DefaultPriority
+				t.base.blocks.priority[b] = messages.DefaultPriority
 				t.base.blocksHeld++
 			}
 		}
@@ -40,6 +41,7 @@ func (t *storer) loadPool(o *offer, p int) {
 				panic(fmt.Sprintf("tree: block %d is loaded in pool %d, which keeps it at %d", b, p, l))
 			}
 			t.base.arena.setLocation(g.node, i, p, protocol.OnHost(page))
+			t.base.blocks.stamp[b] = o.stamp
 			t.base.effect(protocol.HostAttach, p, b, page)
 			t.base.recordStored(segment{g.node, i, i + 1}, p)
 			// As after an offload: the offloader has no clock, so the tree ends the priority.
