@@ -17,11 +17,11 @@
 //	preamble   magic "kvho" · version 2 · flags 2 · fingerprint 32 · checksum 8
 //	frame      kind 1 · zero 3 · pool 4 · block 4 · number 4 · length 8 · checksum 8 · body
 //
-// A frame's checksum is over its header and its body: two CRCs of 32 bits, as in the
-// objects of a store. Frames of one direction are numbered from 0. The digest is the
-// SHA-256 over the preamble and the headers of all frames before, whose checksums stand
-// for the bodies. So a flipped bit is found in its frame, and a frame that is missing,
-// repeated or of another stream is found by its number or by the digest.
+// A frame's checksum is over its header and its body: two CRCs of 32 bits. Frames of
+// one direction are numbered from 0. The digest is the SHA-256 over the preamble and the
+// headers of all frames before, whose checksums stand for the bodies. So a flipped bit is
+// found in its frame, and a frame that is missing, repeated or of another stream is found
+// by its number or by the digest.
 //
 // The checksums find damage. They are no proof against someone who writes frames on
 // purpose: what such a stream can do is bounded by the checks of its values, and the
