@@ -2,6 +2,7 @@ package kvactor_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -66,4 +67,25 @@ func ExampleEngine_Export() {
 	// Output:
 	// 5 tokens have come
 	// hand-over: the stream is damaged: version 24864, this engine reads 1
+}
+
+// Two models of one shape have different weights: with their names a hand-over between
+// them is refused.
+func ExampleWithHandover() {
+	source := small(kvactor.WithHandover(kvactor.HandoverConfig{Model: "base"}))
+	receiver := small(kvactor.WithHandover(kvactor.HandoverConfig{Model: "base, fine-tuned"}))
+	defer closeEngine(source)
+	defer closeEngine(receiver)
+	s, err := source.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5}})
+	must(err)
+	must(s.Commit(ctx, 5, kvactor.Ticket{}))
+	var file bytes.Buffer
+	held, err := source.Export(ctx, s, &file)
+	must(err)
+	_, err = receiver.Import(ctx, &file)
+	fmt.Println(errors.Is(err, kvactor.ErrNotSupported), err)
+	must(held.Release(ctx))
+	must(s.Release(ctx, kvactor.Ticket{}))
+	// Output:
+	// true hand-over: the source is another engine: model is base, fine-tuned here, base in the stream
 }

@@ -16,7 +16,7 @@ func must(err error) {
 }
 
 // small opens an engine of one pool of full attention: four tokens a page, eight pages.
-func small() *kvactor.Engine {
+func small(options ...kvactor.Option) *kvactor.Engine {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	must(err)
 	cache := kvactor.DefaultCache()
@@ -24,7 +24,7 @@ func small() *kvactor.Engine {
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 1, KVHeads: []int{1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 8}}, Device: device,
-	})
+	}, options...)
 	must(err)
 	return e
 }

@@ -78,6 +78,8 @@ func (p *pool) reachable(s *session, i int, t gpu.Tensor) error {
 // disjoint refuses pieces of pages that share bytes. Two tensors may lie between
 // one another's pages, as K and V of a layer do; then both have the same stride,
 // and their pieces differ within it.
+// The check is for mistakes in addresses: nothing else would report that two layers write
+// to the same bytes.
 func (p *pool) disjoint() error {
 	// A pool has as many tensors as layers, or twice that: every pair is looked at.
 	for i := range p.tensors {

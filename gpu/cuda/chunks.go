@@ -73,6 +73,7 @@ func (c *spareChunks) release(s *session) (n int) {
 func (p *pool) kind() chunkKind { return chunkKind{p.chunk, p.spec.Shared} }
 
 // prop is the driver's description of the pool's chunks.
+// The same description asks for the granularity and creates the chunks, as the driver wants.
 func (p *pool) prop() allocationProp {
 	// CU_MEM_ALLOCATION_TYPE_PINNED: memory that does not leave the device.
 	a := allocationProp{kind: 1, location: location{onDevice, p.d.ordinal}}
@@ -134,6 +135,7 @@ func (p *pool) grow(s *session, pages int) error {
 
 // mapUpTo maps chunks until so many bytes have memory. What was mapped before an
 // error stays mapped; the caller unmaps it.
+// A chunk is taken and mapped one at a time, so an error leaves nothing half done.
 func (p *pool) mapUpTo(s *session, bytes int64) error {
 	for int64(len(p.chunks))*p.chunk < bytes {
 		on := p.chunkName(len(p.chunks))
@@ -223,6 +225,7 @@ func (p *pool) shrinkTo(s *session, chunks int) error {
 }
 
 // free returns all memory of a pool to the driver and the system.
+// It goes on behind errors: what can be given back is.
 func (p *pool) free(s *session) error {
 	problems := []error{p.shrinkTo(s, 0)}
 	p.d.spare.release(s)

@@ -93,6 +93,7 @@ func (q *copyQueue) submit(s *session, st *stream, pools []*pool, b *gpu.Batch) 
 
 // callBatch queues all descriptors in one call. After a refusal at is the
 // descriptor that the driver names, or the first.
+// The lists are not read by the driver after the call has returned.
 func (q *copyQueue) callBatch(s *session, st *stream) (at int, r result) {
 	l := &q.lists
 	// Sources are read in the order of the stream: later work of the stream may overwrite them.
@@ -129,6 +130,7 @@ func (s *session) queueOne(st *stream, e descriptor) (fn, result) {
 // inOrder queues the copies of a batch one by one in its order. When one is
 // refused it waits for the stream: what an earlier attempt may have queued of the
 // copies after it has then passed, and no copy writes to their pages any more.
+// The wait is for this rare case alone.
 func (q *copyQueue) inOrder(s *session, st *stream, pools []*pool, b *gpu.Batch) *gpu.CopyError {
 	if err := q.lists.describe(pools, b.Copies); err != nil {
 		return q.failed(b, 0, err)

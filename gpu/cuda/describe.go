@@ -38,6 +38,7 @@ type descriptor struct {
 }
 
 // reserve makes room for one more descriptor.
+// The memory is mapped and not Go's, because the driver gets its addresses.
 func (l *lists) reserve() error {
 	// The arrays grow to the largest batch and stay.
 	if l.used < len(l.dst) {

@@ -93,6 +93,7 @@ func open(drv *driver, o Options) (*Device, error) {
 
 // findDevice picks the device and retains its primary context, which is the one
 // that a host's PyTorch or CUDA runtime uses. It needs no current context.
+// A context of its own could not share memory and events with the host's kernels.
 func (d *Device) findDevice(s *session, o Options) error {
 	defer s.restoreMode()
 	on := fmt.Sprintf("device %d", o.Ordinal)
@@ -146,6 +147,7 @@ func (d *Device) look(s *session, ordinal int) error {
 }
 
 // sameUUID compares as nvidia-smi prints: GPU-8-4-4-4-12 hexadecimal digits.
+// Case, dashes and the prefix do not matter.
 func sameUUID(text string, uuid [16]byte) bool {
 	digits := strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(text), "gpu-"), "-", "")
 	return digits == hex.EncodeToString(uuid[:])
@@ -218,6 +220,7 @@ func (d *Device) ending() error {
 }
 
 // lose ends a device after an error that poisons its context.
+// Calls that are in the driver at the time get errors of their own.
 func (d *Device) lose(cause error) {
 	err := fmt.Errorf("%w: %w", gpu.ErrDeviceLost, cause)
 	// The first cause stays: later errors are consequences of it.

@@ -97,6 +97,8 @@ func (e *DriverError) Unwrap() error {
 
 // failure makes the error of a call, nil for success. After a sticky code the
 // device is lost.
+// The text names the function, the code and what the call was about, for a log that is all
+// that is left of a process.
 func (s *session) failure(f fn, r result, on string) error {
 	if r == success {
 		return nil

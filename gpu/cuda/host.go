@@ -31,6 +31,7 @@ var sysMemfdCreate = map[string]uintptr{"amd64": 319, "arm64": 279}
 
 // hostMemory is the host tier of a pool: registered by pieces of whole pages.
 // No copy crosses two pieces.
+// Pages that adjoin across two pieces are two descriptors.
 type hostMemory struct {
 	// bytes is rounded up to pages of the system. file is set for shared memory only, which
 	// exports duplicate.
@@ -88,6 +89,7 @@ func (p *pool) cutAndPin(s *session) error {
 
 // mapHost finds the memory. Memory of the host application holds what the host
 // has put there and is not filled.
+// Its length is that of the host's slice, and its start a page of the system.
 func (p *pool) mapHost(bytes int64) error {
 	h := &p.host
 	if given := p.spec.HostMemory; given != nil {
@@ -141,6 +143,7 @@ func mapShared(name string, bytes int64) (*os.File, []byte, error) {
 // pinPieces fills and registers the pieces, several at a time, each worker on a
 // thread of its own. It runs without the device's lock: pinning a gigabyte takes
 // a second or two.
+// An error of one worker does not end the others: free knows which pieces are registered.
 func (p *pool) pinPieces(s *session) error {
 	h := &p.host
 	next := make(chan int, len(h.pieces))
@@ -185,6 +188,7 @@ func (p *pool) pinFrom(s *session, next <-chan int) error {
 // pinPiece fills and registers one piece and asks for its device address. Filling
 // comes first: it makes the system allocate the pages, by this thread and by the
 // policy of preferNode, instead of inside of the driver's call.
+// portableMapped makes the registration good for all contexts and gives it a device address.
 func (p *pool) pinPiece(s *session, i int) error {
 	h := &p.host
 	at := int64(i) * h.piece

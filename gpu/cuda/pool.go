@@ -137,6 +137,7 @@ func (d *Device) publish(p *pool) gpu.Pool {
 // any more from the beginning of the call on; their memory is unmapped when the
 // work of all streams that was queued by then has passed. Memory that goes while
 // something uses it ends the context. Other calls are served meanwhile.
+// Host memory is not resized.
 func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 	p, err := d.lookup(id)
 	if err != nil {
@@ -180,6 +181,7 @@ func (p *pool) setPages(n int) {
 
 // shrink takes pages from the end. When the streams cannot be waited for, the
 // pages are gone but their memory stays mapped.
+// A further Resize takes it up: mapUpTo and shrinkTo go by the chunks that are mapped.
 func (p *pool) shrink(s *session, devicePages int) error {
 	p.d.mu.Lock()
 	p.spec.DevicePages = devicePages
@@ -201,6 +203,7 @@ func (p *pool) shrink(s *session, devicePages int) error {
 
 // DestroyPool frees a pool, after the work of the device's streams has passed.
 // Memory of the host application is only forgotten.
+// Tickets of copies from and to the pool stay valid.
 func (d *Device) DestroyPool(id gpu.Pool) error {
 	p, err := d.lookup(id)
 	if err != nil {

@@ -21,6 +21,7 @@ type progress struct {
 }
 
 // track is what Done reads of a stream without a lock.
+// Both fields are of the stream in this place now; id tells whether that is the one meant.
 type track struct {
 	id     atomic.Uint32 // of the live stream in this place, 0: none
 	passed atomic.Uint64 // ticket known to have passed by an event
@@ -38,6 +39,7 @@ func (p *progress) reserve() error {
 
 // register makes the counters writable by streams. Where the driver refuses that,
 // completion is found out by events.
+// The host's flag for it is Info().Completion.
 func (p *progress) register(s *session) {
 	if s.call(fnMemHostRegister, address(&p.memory[0]), uintptr(len(p.memory)), portableMapped) != success {
 		return

@@ -30,6 +30,7 @@ type session struct {
 
 // outs is the memory that the driver writes answers to and reads structures
 // from. It lies outside of Go's heap; each session has one.
+// The driver writes while the goroutine is in C, where the collector cannot see the pointer.
 type outs struct {
 	// number and small take what a call answers; the next call overwrites them.
 	number [2]uint64
@@ -111,6 +112,7 @@ func (s *session) leave() {
 
 // stay starts a session without the device's lock, for what takes long; depart
 // ends it. Close waits for it.
+// What changes a pool's memory is such a call.
 func (d *Device) stay() (*session, error) {
 	// Close waits for busy before it frees anything.
 	if err := d.register(); err != nil {

@@ -49,6 +49,7 @@ func (e *Export) Close() error {
 
 // Export describes a pool that was created with PoolSpec.Shared as it is now. After
 // a Resize another Export has its new chunks.
+// Each file is a new descriptor of this process: many exports need many of them.
 func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 	p, err := d.lookup(id)
 	if err != nil {
@@ -97,6 +98,7 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 // others, but for Resize: it follows its owner by UpdateImport. What its pages
 // hold and when they may be read is between the two processes. The export stays
 // the caller's to close.
+// A reader that only reads is not told apart by the driver: both may write.
 func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 	s, err := d.stay()
 	if err != nil {
@@ -132,6 +134,7 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 // UpdateImport makes an imported pool what its owner's is now: chunks at the end
 // come and go. Pages that go are waited for as in Resize. Before its owner shrinks
 // a pool, a reader updates with the export it has and fewer DevicePages.
+// It then tells the owner, by a channel of their own.
 func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 	p, err := d.lookup(id)
 	if err != nil {

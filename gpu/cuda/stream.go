@@ -35,6 +35,7 @@ const (
 
 // stream is a stream with its tickets 1 … last. All of it is used under the
 // device's lock.
+// A stream is never used by two calls at a time, as the order of its work would be chance.
 type stream struct {
 	id   gpu.Stream
 	name string
@@ -111,6 +112,7 @@ func (d *Device) External(name string, handle uintptr) (gpu.Stream, error) {
 // notCapturing refuses a stream of the host that is being captured. It is asked
 // before each use: a host captures its graphs when the engine has long been
 // running.
+// The driver's answer is 0 for no capture, 1 for one under way, 2 for one that has failed.
 func (s *session) notCapturing(st *stream) error {
 	if !st.external {
 		return nil
@@ -183,6 +185,7 @@ func (d *Device) addStream(s *session, st *stream) (gpu.Stream, error) {
 // newEvent returns an event that no stream uses. Events of destroyed streams are
 // used again instead of destroyed: a goroutine of a Sync whose context has ended
 // may still be waiting for one of them.
+// Recording such an event again does not disturb that wait.
 func (d *Device) newEvent(s *session, st *stream) (uintptr, error) {
 	if n := len(d.events); n > 0 {
 		e := d.events[n-1]
@@ -255,6 +258,7 @@ func (d *Device) stream(id gpu.Stream) (*stream, error) {
 // device's memory: memory must not be unmapped before they have passed. It runs
 // under the lock, and the events are waited for outside of it. Of a stream of the
 // host only what this device queued there counts; the host sees to the rest.
+// The engine quiesces by tickets first, so mostly nothing is left to wait for.
 func (d *Device) quiesce(s *session) (events []uintptr, err error) {
 	for id, st := range d.streams.All {
 		if st.dirty && !st.external {

@@ -14,6 +14,7 @@ import (
 //
 // A thousand scattered pages are five driver calls: context, copies, counter,
 // event, context; each pending ticket in Waits is one more.
+// The copies of a batch run in any order, and each page is written by one of them at most.
 func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	s, err := d.enter()
 	if err != nil {
@@ -72,6 +73,8 @@ func (d *Device) checkBatch(b *gpu.Batch) error {
 
 // checkRange refuses bytes that are not in a page of a pool as it is now. The driver
 // would not: address space behind the last page may be mapped.
+// Page numbers come from the engine; the check costs a comparison for each and finds its
+// bugs before they are bytes.
 func (d *Device) checkRange(s gpu.Slot, offset, bytes int64) error {
 	p, err := d.pool(s.Pool)
 	if err != nil {

@@ -31,6 +31,7 @@ func (d *Device) known(t gpu.Ticket) error {
 // whatever comes after the event sees the counter. The stream's number rises only
 // when both are queued; otherwise there would be a ticket whose event was never
 // recorded, and a wait for such an event is no wait.
+// The number is the stream's own: tickets of two streams have no order between them.
 func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
 	// Number 0 is the ticket that has always passed.
 	seq := st.last + 1
@@ -189,6 +190,7 @@ func (d *Device) passed(s *session, t gpu.Ticket) bool {
 // Done tells whether a ticket has passed. Where streams write counters that is
 // a few atomic loads: no lock, no driver call. An error that ended the context is
 // seen by the next call that asks the driver.
+// The loads are atomic: the device writes the counter while the CPU reads it.
 func (d *Device) Done(t gpu.Ticket) bool {
 	if d.ending() != nil {
 		return false
@@ -211,6 +213,7 @@ func (d *Device) Done(t gpu.Ticket) bool {
 
 // Sync blocks until the ticket has passed or the context ends. A thread sits in
 // the driver meanwhile, also for a while after the context has ended.
+// A host that polls Done instead needs no thread.
 func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	event, on, err := d.waitable(t)
 	if err != nil || event == 0 {
@@ -237,6 +240,7 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 
 // waitable returns the event to wait for, 0 when the ticket has passed; with an
 // event, a stay in the driver is counted.
+// Close waits for it, so the event is not destroyed under the wait.
 func (d *Device) waitable(t gpu.Ticket) (event uintptr, on string, err error) {
 	s, err := d.enter()
 	if err != nil {
