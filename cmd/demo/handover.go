@@ -19,6 +19,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/runner"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/token"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/metrics/page"
 )
 
 // handoverFlags are those of demo handover.
@@ -67,7 +68,7 @@ func decodeCommand() *cobra.Command {
 		RunE:  func(c *cobra.Command, _ []string) error { return decodeServer(c, &f) },
 	}
 	c.Flags().StringVar(&f.model, "model", tiny, modelHelp)
-	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "address to listen on; the first line of output is the address")
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to listen on, without a host on this machine only; the first line of output is the address")
 	return c
 }
 
@@ -100,8 +101,7 @@ func decodeServer(c *cobra.Command, f *handoverFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	var config net.ListenConfig
-	listener, err := config.Listen(c.Context(), "tcp", f.listen)
+	listener, err := page.Listen(c.Context(), f.listen)
 	if err != nil {
 		return err
 	}
@@ -119,12 +119,21 @@ func decodeServer(c *cobra.Command, f *handoverFlags) (err error) {
 	}
 }
 
+// The limits of what a connection of a decode server may take: to say its request, and for the
+// sequence and its answer. Others wait meanwhile.
+const (
+	requestTime = 10 * time.Second
+	answerTime  = 5 * time.Minute
+)
+
 // decodeOne receives one sequence and answers with its tokens.
 func decodeOne(ctx context.Context, r *runner.Runner, connection net.Conn) error {
 	var q decodeRequest
-	if err := readLine(connection, &q); err != nil {
+	if err := errors.Join(connection.SetDeadline(time.Now().Add(requestTime)), readLine(connection, &q), connection.SetDeadline(time.Time{})); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	s, _, err := r.Receive(ctx, connection)
 	if err != nil {
 		return err

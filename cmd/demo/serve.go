@@ -15,6 +15,7 @@ import (
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/scheduler"
 	"github.com/kvactor/kvactor/cmd/demo/internal/openai"
 	"github.com/kvactor/kvactor/cmd/demo/internal/watch"
+	"github.com/kvactor/kvactor/metrics/page"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -62,7 +63,7 @@ unless --listen says otherwise; there are no passwords.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.model, "model", "", modelHelp)
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`address` to listen on; without a host, such as :8080, on this machine only")
 	flags.IntVar(&f.config.Pages, "pages", 0, "device pages of each pool; 0: enough for two of the longest sequences")
 	flags.IntVar(&f.config.HostPages, "host-pages", 1024, "pages of each pool in host memory")
 	flags.IntVar(&f.config.TokensPerBlock, "tokens-per-block", 16, "tokens of a block")
@@ -116,7 +117,7 @@ func openService(ctx context.Context, f *serveFlags) (_ *service, err error) {
 		return nil, errors.Join(err, s.closeStore())
 	}
 	if s.scheduler, err = scheduler.New(s.runner, f.limits); err == nil {
-		s.listener, err = net.Listen("tcp", f.listen)
+		s.listener, err = page.Listen(ctx, f.listen)
 	}
 	if err == nil {
 		err = s.observer.Attach(ctx, s.runner.Engine.Actors(), s.runner.Engine.Pools())

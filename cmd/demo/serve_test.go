@@ -67,6 +67,13 @@ func TestServe(t *testing.T) {
 	assert.Zero(t, stop(), errs.text())
 }
 
+// An address without a host is on the loopback interface, not on all of them.
+func TestServeListensLocally(t *testing.T) {
+	url, stop, errs := startServe(t, "--listen", ":0", "--max-len", "64")
+	assert.Contains(t, url, "http://127.0.0.1:")
+	assert.Zero(t, stop(), errs.text())
+}
+
 // A model with recurrent layers is served with reuse, choices and drafts.
 func TestServeRecurrent(t *testing.T) {
 	folder := chatFolder(t, recurrentFolder)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -174,5 +175,17 @@ func TestServeListensOnLoopback(t *testing.T) {
 	defer stop()
 	assert.True(t, strings.HasPrefix(at.String(), "127.0.0.1:"), at)
 	_, _, err = Serve("nonsense", nil)
+	require.Error(t, err)
+}
+
+// An address without a host is on the loopback interface.
+func TestListenIsLocal(t *testing.T) {
+	for address, local := range map[string]bool{":0": true, "127.0.0.1:0": true, "0.0.0.0:0": false} {
+		l, err := Listen(t.Context(), address)
+		require.NoError(t, err)
+		assert.Equal(t, local, l.Addr().(*net.TCPAddr).IP.IsLoopback(), address)
+		require.NoError(t, l.Close())
+	}
+	_, err := Listen(t.Context(), "8080")
 	require.Error(t, err)
 }

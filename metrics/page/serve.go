@@ -12,14 +12,7 @@ import (
 // interface; there, requests must name that interface or localhost as their host, so that
 // no page of the web can read the answers under a name of its own.
 func Serve(address string, h http.Handler) (at net.Addr, stop func(), err error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, nil, err
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	l, err := Listen(context.Background(), address)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,6 +34,20 @@ func Serve(address string, h http.Handler) (at net.Addr, stop func(), err error)
 		_ = s.Close()
 		<-done
 	}, nil
+}
+
+// Listen listens at an address. One without a host, such as :8080, is on the loopback
+// interface, and not on all of them as for package net.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	var config net.ListenConfig
+	return config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
 }
 
 // Local refuses requests whose host is neither localhost nor a loopback address.

@@ -157,6 +157,28 @@ func TestJSON(t *testing.T) {
 	assert.ErrorContains(t, err, "normalizer: NFC")
 }
 
+// FuzzJSON: a tokenizer.json makes a tokenizer that encodes and decodes, or is refused.
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]},"added_tokens":[{"id":3,"content":"<s>","special":true}]}`), "abba")
+	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"Ġ":0,"h":1,"Ġh":2},"merges":[["Ġ","h"]],"byte_fallback":true},"normalizer":{"type":"Sequence","normalizers":[`+
+		`{"type":"Prepend","prepend":"Ġ"}]},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true}}`), " h<s>h")
+	f.Fuzz(func(t *testing.T, text []byte, prompt string) {
+		tokenizer, err := FromJSON(text)
+		if err != nil {
+			return
+		}
+		tokens, err := tokenizer.Encode(prompt)
+		if err != nil {
+			return
+		}
+		for _, token := range tokens {
+			require.GreaterOrEqual(t, int(token), 0)
+			require.Less(t, int(token), tokenizer.Len())
+		}
+		tokenizer.Decode(tokens)
+	})
+}
+
 func TestUnknownVocabulariesAreRefused(t *testing.T) {
 	for want, change := range map[string]map[string]any{
 		`tokenizer.ggml.model: "bert" is not supported`: {"tokenizer.ggml.model": "bert"},

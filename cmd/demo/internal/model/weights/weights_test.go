@@ -209,6 +209,20 @@ func safetensorsFile(t testing.TB, header map[string]any, data []byte) []byte {
 	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), data...)
 }
 
+func FuzzSafetensors(f *testing.F) {
+	f.Add(safetensorsFile(f, map[string]any{
+		"a": map[string]any{"dtype": "F32", "shape": []int{1}, "data_offsets": []int{0, 4}},
+		"b": map[string]any{"dtype": "BF16", "shape": []int{2, 1}, "data_offsets": []int{0, 4}}, "__metadata__": map[string]any{},
+	}, make([]byte, 8)))
+	f.Fuzz(func(_ *testing.T, file []byte) {
+		if set, err := parseSafetensors(file); err == nil {
+			for _, tensor := range set {
+				tensor.Numbers()
+			}
+		}
+	})
+}
+
 func TestSafetensors(t *testing.T) {
 	of := func(dtype string, shape []int, from, to int) map[string]any {
 		return map[string]any{"dtype": dtype, "shape": shape, "data_offsets": []int{from, to}}
