@@ -2,7 +2,6 @@ package tree
 
 import (
 	"cmp"
-	"slices"
 	"unsafe"
 
 	"github.com/kvactor/kvactor/messages"
@@ -176,7 +175,7 @@ func (t *siblings) against(x int32, prefix []messages.Token) int {
 		return cmp.Compare(t.elements[x].head, prefix[0])
 	}
 	key := t.first(x)
-	return slices.Compare(key[:min(len(key), len(prefix))], prefix)
+	return compareTokens(key[:min(len(key), len(prefix))], prefix)
 }
 
 // compare orders the first block of an element and tokens.
@@ -184,7 +183,17 @@ func (t *siblings) compare(x int32, tokens []messages.Token) int {
 	if len(tokens) > 0 && t.elements[x].head != tokens[0] {
 		return cmp.Compare(t.elements[x].head, tokens[0])
 	}
-	return slices.Compare(t.first(x), tokens)
+	return compareTokens(t.first(x), tokens)
+}
+
+// compareTokens is slices.Compare at the speed of a memory compare: blocks that are
+// compared are mostly equal, and slices.Compare looks at each token.
+func compareTokens(a, b []messages.Token) int {
+	i := firstDifference(a, b)
+	if i < len(a) && i < len(b) {
+		return cmp.Compare(a[i], b[i])
+	}
+	return cmp.Compare(len(a), len(b))
 }
 
 // sideOf returns the side of an element on which to continue a search whose

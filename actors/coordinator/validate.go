@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
@@ -103,23 +104,28 @@ func (c *Config) validatePrefix(tokens []messages.Token, items []messages.Multim
 }
 
 // firstNegative is the index of the first token that is no token id, or −1.
-// Sixteen at a time, in four sums that do not wait for each other: the signs of a prompt
-// of 100,000 tokens cost 10 µs, one by one they would cost as much as the match.
+// Two in a word and sixteen at a time, in four sums that do not wait for each other: the
+// signs of a prompt of 100,000 tokens cost about 8 µs, one by one they would cost as much
+// as the match.
 func firstNegative(tokens []messages.Token) int {
 	// The sign bit of a disjunction is set if that of any of its tokens is.
-	var a, b, c, d messages.Token
+	var a, b, c, d uint64
 	rest := tokens
 	for ; len(rest) >= 16; rest = rest[16:] {
-		r := (*[16]messages.Token)(rest)
-		a |= (r[0] | r[1]) | (r[2] | r[3])
-		b |= (r[4] | r[5]) | (r[6] | r[7])
-		c |= (r[8] | r[9]) | (r[10] | r[11])
-		d |= (r[12] | r[13]) | (r[14] | r[15])
+		// Two tokens of 32 bits have their signs in bits 31 and 63 of a word, in either order
+		// of bytes.
+		r := (*[8]uint64)(unsafe.Pointer((*[16]messages.Token)(rest)))
+		a |= r[0] | r[1]
+		b |= r[2] | r[3]
+		c |= r[4] | r[5]
+		d |= r[6] | r[7]
 	}
+	var last messages.Token
 	for _, t := range rest {
-		a |= t
+		last |= t
 	}
-	if a|b|c|d >= 0 {
+	const signs = 1<<63 | 1<<31
+	if (a|b|c|d)&signs == 0 && last >= 0 {
 		return -1
 	}
 	// Some token is wrong, so the request is refused: a second walk, for the message, costs
