@@ -8,6 +8,14 @@ import "github.com/kvactor/kvactor/messages"
 // other. So a listed page may have a hint: the page hintDistance places behind it in
 // the list. takeFromList reads that record as well, and the misses overlap.
 //
+// A processor runs only a few pages ahead of a read that it waits for, so few misses
+// overlap when each page is taken together with the read of its hint. In a pool beyond
+// the last cache the records that the hints of a group of pages name are therefore read
+// in a loop of their own, before the group is taken:
+//
+//	list    │ group: in the caches │ next group: being fetched │ …
+//	          └── hint ──────────────▶
+//
 // A hint is kept in the field child, which listed pages do not use otherwise. It
 // decides nothing. If pages leave the list or change their level, the hint fetches a
 // record that is not needed.
@@ -19,6 +27,43 @@ const hintDistance = 16
 // hintedPages is the size of a pool from which hints pay: a megabyte of records. In
 // a smaller pool the records are in the caches anyway.
 const hintedPages = 1 << 15
+
+// groupedPages is the size of a pool from which groups pay: 16 MB of records. In a smaller
+// pool a loop more costs more than the misses.
+const groupedPages = 1 << 19
+
+// fetchGroup fetches the records of the group of pages behind the next one, and returns the
+// number of pages that will have been taken with the next group, of n pages; page at is the
+// next, and k pages have been taken. In a pool without groups the next one has all pages.
+//
+// Pages of one run mostly adjoin, and processors fetch what adjoins by themselves: such a
+// group is longer, so that it costs nothing to ask.
+func (c *cache) fetchGroup(at int32, k, n int) (end int) {
+	pages := c.pages
+	if !c.whole.grouped {
+		return n
+	}
+	if d := pages[at].child - at; d >= -2*hintDistance && d <= 2*hintDistance {
+		return min(n, k+4*hintDistance)
+	}
+	end = min(n, k+hintDistance)
+	var hints [hintDistance]int32
+	group := hints[:end-k]
+	for i := range group {
+		if at == none {
+			break
+		}
+		g := &pages[at]
+		// No hint is page 0, which is read then, so that the loop below has no branch.
+		group[i], at = max(0, g.child), g.next
+	}
+	touched := int32(0)
+	for _, hint := range group {
+		touched += pages[hint].depth
+	}
+	c.touched = touched
+	return end
+}
 
 // recent holds the pages last appended to the lists of an order, the latest last.
 // Their hints are set when the next run is appended.
@@ -35,11 +80,9 @@ type recent struct {
 // when hintDistance more pages have been appended.
 func (o *order) extendHints(run []messages.PageID) {
 	r := &o.recent
-	for k := range r.n {
-		// The page that was appended hintDistance places after the k-th recent one.
-		if at := len(run) - 1 - (hintDistance - r.n + k); at >= 0 {
-			o.hint(r.pages[k], run[at])
-		}
+	// The page that was appended hintDistance places after the k-th recent one.
+	for k, at := 0, len(run)-1-(hintDistance-r.n); k < r.n && at >= 0; k, at = k+1, at-1 {
+		o.hint(r.pages[k], run[at])
 	}
 	for i := len(run) - 1; i >= hintDistance; i-- {
 		o.hint(int32(run[i]), run[i-hintDistance])

@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -52,4 +54,47 @@ func TestHintsMayBeStale(t *testing.T) {
 // TestPageIsHalfACacheLine: a million pages are 32 MB, and none lies in two lines.
 func TestPageIsHalfACacheLine(t *testing.T) {
 	assert.EqualValues(t, 32, unsafe.Sizeof(page{}))
+}
+
+// TestGroupsDecideNothing: a pool that fetches records by groups evicts the same pages as one
+// that does not, from a list of scattered pages with priorities, claims and stale hints.
+func TestGroupsDecideNothing(t *testing.T) {
+	const pages = 600
+	plain, grouped := New("plain", pages), New("grouped", pages)
+	grouped.cache.whole.hinted, grouped.cache.whole.grouped = true, true
+	do := func(op protocol.PoolOp) *protocol.PoolWork {
+		var answers [2]protocol.PoolWork
+		for i, p := range []*Pool{plain, grouped} {
+			answers[i].Ops = []protocol.PoolOp{op}
+			answers[i].Ops[0].Pages = slices.Clone(op.Pages)
+			p.Do(&answers[i])
+			require.NoError(t, p.Check())
+		}
+		require.Equal(t, answers[0], answers[1])
+		return &answers[0]
+	}
+	dice := rand.New(rand.NewPCG(5, 8))
+	free, use := do(protocol.PoolOp{Kind: protocol.Take, N: pages}).Ops[0].Pages, protocol.Use(0)
+	dice.Shuffle(pages, func(i, j int) { free[i], free[j] = free[j], free[i] })
+	evicted := 0
+	for range 400 {
+		for len(free) > 0 {
+			n := min(len(free), 1+dice.IntN(90))
+			store := protocol.PoolOp{Kind: protocol.AttachPages, Pages: free[:n], Priority: messages.Priority(35 + 5*dice.IntN(2))}
+			for _, id := range store.Pages {
+				store.Blocks = append(store.Blocks, protocol.BlockID(id))
+			}
+			do(store)
+			use += 2
+			do(protocol.PoolOp{Kind: protocol.Drop, Pages: free[:n], Use: use})
+			free = free[n:]
+		}
+		// Some come back early, to the heap; then some are evicted.
+		touched := []messages.PageID{messages.PageID(dice.IntN(pages))}
+		do(protocol.PoolOp{Kind: protocol.Claim, Pages: touched})
+		do(protocol.PoolOp{Kind: protocol.Unclaim, Pages: touched})
+		w := do(protocol.PoolOp{Kind: protocol.Take, N: 1 + dice.IntN(200)})
+		free, evicted = w.Ops[0].Pages, evicted+len(w.Victims)
+	}
+	require.Greater(t, evicted, 10_000)
 }

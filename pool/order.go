@@ -41,6 +41,7 @@ type order struct {
 	n        int       // pages in all levels
 	terms    terms
 	hinted   bool   // the pool is large enough for hints
+	grouped  bool   // and for groups
 	recent   recent // pages whose hints are not complete yet
 }
 
@@ -50,7 +51,7 @@ type order struct {
 // Ended terms keep their pages too, so the default level gets them back when they are
 // linked.
 func (o *order) reset(pages []page) {
-	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= hintedPages}
+	*o = order{pages: pages, groups: o.groups, terms: o.terms, hinted: len(pages) >= hintedPages, grouped: len(pages) >= groupedPages}
 	for _, g := range o.groups {
 		if g != nil {
 			*g = emptyGroup

@@ -38,24 +38,27 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 	pages := c.pages
 	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
 	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
-	at, k, touched := l.head, 0, int32(0)
 	// No page of a heap or a term moves while pages of the list are taken, so one rival is
 	// enough for the whole run.
 	rival := o.firstTimed(l)
 	if l.root != none && (rival == none || o.before(l.root, rival)) {
 		rival = l.root
 	}
-	for ; k < n && at != none && (rival == none || o.before(at, rival)); k++ {
-		g := &pages[at]
-		if g.child != none {
-			touched += pages[g.child].depth // fetches the record, see hints.go
+	at, k, end, touched := l.head, 0, 0, c.touched
+	for k == end && k < n && at != none {
+		end = c.fetchGroup(at, k, n)
+		for ; k < end && at != none && (rival == none || o.before(at, rival)); k++ {
+			g := &pages[at]
+			if g.child != none {
+				touched += pages[g.child].depth // fetches the record, see hints.go
+			}
+			g.fillVictim(at, &evicted[k])
+			ids[k] = messages.PageID(at)
+			at = g.next
+			*g = record
 		}
-		g.fillVictim(at, &evicted[k])
-		ids[k] = messages.PageID(at)
-		at = g.next
-		*g = record
 	}
-	// The counts and the new head are written once, after the loop. Taking
+	// The counts and the new head are written once, after the loops. Taking
 	// page by page, order.remove writes them each time.
 	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
 	if l.head = at; at == none {
