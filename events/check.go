@@ -71,7 +71,8 @@ func (l *Log) checkRuns(c *checker) {
 		// from the run itself.
 		refs[n] += r.drafts
 		c.say(r.inTree >= 0 && r.inTree <= r.count, "the tree has %d blocks of run %d, which has %d", r.inTree, n, r.count)
-		c.say(r.hashes == nil || len(r.hashes) == int(r.count), "run %d has %d hashes of %d blocks", n, len(r.hashes), r.count)
+		hashes := r.named().hashes
+		c.say(hashes == nil || len(hashes) == int(r.count), "run %d has %d hashes of %d blocks", n, len(hashes), r.count)
 	}
 	for n, want := range refs {
 		c.say(l.runs.list[n].refs == want, "run %d has %d refs, counted %d", n, l.runs.list[n].refs, want)

@@ -129,7 +129,7 @@ func (d *Draft) use(l *Log, n int32) int {
 		d.runs = append(d.runs, draftRun{run: *r, number: x})
 		// A run with hashes has its before as well, so the runs above it are not
 		// needed.
-		if r.parent == none || r.hashes != nil {
+		if r.parent == none || r.named().hashes != nil {
 			break
 		}
 		x = r.parent
@@ -139,7 +139,7 @@ func (d *Draft) use(l *Log, n int32) int {
 	for i := first; i < len(d.runs); i++ {
 		r := &d.runs[i]
 		d.index[r.number] = i
-		if r.parent != none && r.hashes == nil {
+		if r.parent != none && r.named().hashes == nil {
 			r.above = d.index[r.parent]
 		}
 	}
@@ -158,8 +158,8 @@ func (l *Log) Named(d *Draft) {
 		r := &l.runs.list[made.number]
 		// Two drafts that were out together may both have hashed a run. Their hashes
 		// are equal; the first ones stay, since another draft may refer to them.
-		if made.hashes != nil && r.hashes == nil {
-			r.hashes, r.before = made.hashes, made.before
+		if made.named().hashes != nil && r.named().hashes == nil {
+			r.names = made.names
 		}
 		r.drafts--
 		l.runs.unref(made.number)
@@ -177,13 +177,12 @@ func (d *Draft) Name() kvevents.EventBatch {
 	var h hasher
 	// Runs come behind those that their hashes depend on.
 	for i := range d.runs {
-		if r := &d.runs[i]; r.hashes == nil {
+		if r := &d.runs[i]; r.named().hashes == nil {
 			if r.parent != none {
-				r.before = d.runs[r.above].hashes[r.parentIndex]
+				r.hash(&h, d.runs[r.above].names.hashes[r.parentIndex])
 			} else {
-				r.before = h.seed(&r.namespace)
+				r.hash(&h, h.seed(&r.named().namespace))
 			}
-			r.hash(&h)
 		}
 	}
 	pieces := d.pieces
@@ -194,20 +193,21 @@ func (d *Draft) Name() kvevents.EventBatch {
 	return d.batch
 }
 
-// hash hashes the blocks of a run.
-func (r *run) hash(h *hasher) {
-	hashes, size := make([]kvevents.Hash, r.count), r.size()
-	before := r.before
-	for i := range hashes {
+// hash hashes the blocks of a run behind a block with the hash before. The run gets
+// other names and those it has stay as they are: the log's run has them too.
+func (r *run) hash(h *hasher, before kvevents.Hash) {
+	n, size := *r.named(), r.size()
+	n.before, n.hashes = before, make([]kvevents.Hash, r.count)
+	for i := range n.hashes {
 		from, to := i*size, (i+1)*size
 		var covers []messages.Cover
-		if r.covers != nil {
-			covers = r.covers[from:to]
+		if n.covers != nil {
+			covers = n.covers[from:to]
 		}
 		before = h.block(before, r.tokens[from:to], covers)
-		hashes[i] = before
+		n.hashes[i] = before
 	}
-	r.hashes = hashes
+	r.names = &n
 }
 
 // complete gives an event its blocks.
@@ -218,7 +218,7 @@ func (d *Draft) complete(e *kvevents.Event, pieces []piece) {
 	case kvevents.EventRemoved:
 		d.removed(e, pieces)
 	case kvevents.EventUpdated:
-		e.Hash = d.runs[pieces[0].run].hashes[pieces[0].from]
+		e.Hash = d.runs[pieces[0].run].names.hashes[pieces[0].from]
 	case kvevents.EventCreated, kvevents.EventCleared:
 	default:
 		panic(fmt.Sprintf("events: a draft of an event of type %q", e.Type))
@@ -246,7 +246,7 @@ func (d *Draft) stored(e *kvevents.Event, pieces []piece) {
 			// The capacity ends with the block, so a reader that appends does not
 			// write to the next block.
 			e.Blocks = append(e.Blocks, kvevents.StoredBlock{
-				Hash: r.hashes[p.from+i], Tokens: tokens[from:to:to], Tier: p.tier, Priority: p.priority,
+				Hash: r.names.hashes[p.from+i], Tokens: tokens[from:to:to], Tier: p.tier, Priority: p.priority,
 				Covers: r.coversOf(p.from+i, to-from),
 			})
 		}
@@ -257,12 +257,12 @@ func (d *Draft) stored(e *kvevents.Event, pieces []piece) {
 	r, from := &d.runs[pieces[0].run], pieces[0].from
 	switch {
 	case from > 0:
-		e.Parent, e.HasParent = r.hashes[from-1], true
+		e.Parent, e.HasParent = r.names.hashes[from-1], true
 	case r.parent != none:
-		e.Parent, e.HasParent = r.before, true
-	case r.namespace != (messages.Namespace{}):
-		// A copy: the run's own gets the namespace of another prompt when the run ends.
-		namespace := r.namespace
+		e.Parent, e.HasParent = r.names.before, true
+	case r.names.namespace != (messages.Namespace{}):
+		// A copy: the reader may write to it.
+		namespace := r.names.namespace
 		e.Namespace = &namespace
 	}
 }
@@ -270,10 +270,10 @@ func (d *Draft) stored(e *kvevents.Event, pieces []piece) {
 // coversOf returns a copy of the covers of the first n tokens of a block; nil if no
 // item covers any of them.
 func (r *run) coversOf(block, n int) []messages.Cover {
-	if r.covers == nil {
+	if r.names.covers == nil {
 		return nil
 	}
-	covers := r.covers[block*r.size():][:n]
+	covers := r.names.covers[block*r.size():][:n]
 	if !slices.ContainsFunc(covers, func(c messages.Cover) bool { return c.Covered }) {
 		return nil
 	}
@@ -283,7 +283,7 @@ func (r *run) coversOf(block, n int) []messages.Cover {
 // removed gives a removed event its hashes.
 func (d *Draft) removed(e *kvevents.Event, pieces []piece) {
 	for _, p := range pieces {
-		hashes := d.runs[p.run].hashes[p.from : p.from+p.count]
+		hashes := d.runs[p.run].names.hashes[p.from : p.from+p.count]
 		e.Hashes = append(e.Hashes, hashes...)
 		if p.backwards {
 			slices.Reverse(e.Hashes[len(e.Hashes)-len(hashes):])

@@ -29,6 +29,7 @@ type Log struct {
 
 	announced uint64 // id of the next event, of changes that have not come yet
 	pending   pending
+	touched   int32 // of no meaning: without it the compiler might leave touch out
 
 	runs   runs
 	source source

@@ -214,13 +214,13 @@ func TestHashesAreRemembered(t *testing.T) {
 	f.one(1)
 	f.log(l)
 	l.applyAll()
-	assert.Nil(t, l.runs.list[0].hashes, "no one has asked")
+	assert.Nil(t, l.runs.list[0].named().hashes, "no one has asked")
 	batch := take(t, l, FirstReader)
-	hashes := l.runs.list[0].hashes
+	hashes := l.runs.list[0].names.hashes
 	require.Len(t, hashes, 1)
 	assert.Equal(t, batch.Events[0].Blocks[0].Hash, hashes[0])
 	assert.Equal(t, batch, take(t, l, second))
-	assert.Same(t, &hashes[0], &l.runs.list[0].hashes[0])
+	assert.Same(t, &hashes[0], &l.runs.list[0].names.hashes[0])
 }
 
 // What a reader does with its batch is its own affair.
@@ -282,7 +282,7 @@ func TestLogCheckSeesDamage(t *testing.T) {
 		"run 0 has 3 refs, counted 2":                         func(l *Log) { l.runs.list[0].refs++ },
 		"run 1 follows block 1 of run 0":                      func(l *Log) { l.runs.list[1].parentIndex = 1 },
 		"the tree has 2 blocks of run 0, which has 1":         func(l *Log) { l.runs.list[0].inTree = 2 },
-		"run 0 has 2 hashes of 1 blocks":                      func(l *Log) { l.runs.list[0].hashes = make([]kvevents.Hash, 2) },
+		"run 0 has 2 hashes of 1 blocks":                      func(l *Log) { l.runs.list[0].names = &names{hashes: make([]kvevents.Hash, 2)} },
 		"0 runs are free, listed 1":                           func(l *Log) { l.runs.free = append(l.runs.free, 0) },
 		"runs have 6 tokens, counted 7":                       func(l *Log) { l.runs.tokens++ },
 		"event 2 is next and 0 are pending, 3 were announced": func(l *Log) { l.announced++ },

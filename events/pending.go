@@ -9,7 +9,7 @@ const pendingSize = 8192
 
 // pending are changes that the log has copied and not applied yet, oldest first.
 // Applying a change touches the runs of its blocks, which are in no processor's
-// cache: it costs ten times the copy. So Append only copies, and the changes are
+// cache: it costs five times the copy. So Append only copies, and the changes are
 // applied when a reader asks, or when the engine has time for it.
 //
 //	Append ──▶ newer      older ──▶ apply
@@ -30,7 +30,7 @@ type pending struct {
 // records are records of changes one behind the other.
 //
 // Invariant: changes have those of all records; rest are those that are not applied,
-// the changes of sizes[applied:].
+// those of lengths[applied:].
 type records struct {
 	changes protocol.Changes
 	rest    protocol.Changes // refers to the arrays of changes
@@ -40,7 +40,7 @@ type records struct {
 
 func newPending(size int) pending { return pending{size: size, older: &records{}, newer: &records{}} }
 
-// sizeOf is the size of changes, in units of some 64 bytes.
+// sizeOf is the size of changes, in units of at most 64 bytes.
 func sizeOf(c *protocol.Changes) int {
 	return len(c.List) + len(c.Blocks) + len(c.Tokens)/16 + len(c.Covers)
 }
@@ -111,6 +111,7 @@ func (l *Log) applyAll() { l.Apply(l.Pending()) }
 
 // apply applies the first n changes of a record and cuts them off.
 func (l *Log) apply(rest *protocol.Changes, n int) {
+	l.touch(rest.List[:n])
 	for i := range n {
 		change := &rest.List[i]
 		// A record is read in order: a block that has left may have its id given to
@@ -134,6 +135,29 @@ func (l *Log) apply(rest *protocol.Changes, n int) {
 		}
 	}
 	rest.List = rest.List[n:]
+}
+
+// touch reads the runs that changes will change. These reads do not wait for each
+// other, as those of the changes themselves do: most runs are in no processor's cache.
+func (l *Log) touch(list []protocol.Change) {
+	blocks, runs, sum := l.source.blocks, l.runs.list, int32(0)
+	for i := range list {
+		id := list[i].Last
+		if list[i].Kind == protocol.BlocksEntered {
+			id = list[i].Parent
+		}
+		// A block that enters in the same record has no run yet, or a stale one.
+		if int(id) < len(blocks) && id >= 0 {
+			if n := blocks[id].run; int(n) < len(runs) {
+				sum += runs[n].refs
+			}
+		}
+	}
+	// The events that these will displace.
+	for i := range min(len(list), l.spans.n) {
+		sum += runs[l.spans.at(i).run].refs
+	}
+	l.touched = sum
 }
 
 // bring cuts what a change of kind BlocksEntered brings off the rest of a record.

@@ -1,6 +1,8 @@
 package events
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/kvevents"
@@ -19,25 +21,46 @@ const none int32 = -1
 //
 // Invariants: refs counts inTree as one if it is not 0, the spans of kept events,
 // the runs that point here, and drafts. A run without refs is free. tokens and
-// hashes do not change until then, so a draft may read them on another goroutine.
+// what names has do not change until then, so a draft may read them on another
+// goroutine.
+//
+// A decode step makes a run for each block that it stores, and each is one cache
+// line: what most runs lack is in names.
 type run struct {
+	tokens []messages.Token // of all blocks, padding included; nil: the run is free
+	names  *names           // nil: the run is in the zero namespace, has no covers and is not hashed
+
 	parent      int32 // of the block before; none: the prefix begins here
 	parentIndex int32 // of that block in its run
-	// The hash of the namespace stands before that of the first block.
-	namespace messages.Namespace // if parent is none
-	tokens    []messages.Token   // of all blocks, padding included; nil: the run is free
-	covers    []messages.Cover   // by token; nil if no item covers any
-	count     int32              // blocks
-	padding   int32              // tokens at the end that no reader gets
+	count       int32 // blocks
+	padding     int32 // tokens at the end that no reader gets
 
 	// 0 ≤ inTree ≤ count. Which of the blocks they are need not be known, since the
 	// run stays whole until it ends.
 	inTree int32 // blocks that the tree has
 	refs   int32
 	drafts int32 // of refs, those of drafts
+}
 
-	hashes []kvevents.Hash // by block; nil: not hashed yet
-	before kvevents.Hash   // of the block before, once there are hashes
+// names are what the names of a run's blocks are made of beside tokens, and the names
+// once they are made. A run gets others with hashes and does not change those it has.
+type names struct {
+	// The hash of the namespace stands before that of the first block.
+	namespace messages.Namespace // if the run has no parent
+	covers    []messages.Cover   // by token; nil if no item covers any
+	hashes    []kvevents.Hash    // by block; nil: not hashed yet
+	before    kvevents.Hash      // of the block before, once there are hashes
+}
+
+// noNames are those of a run that has none.
+var noNames names
+
+// named returns the names of a run, which are only read.
+func (r *run) named() *names {
+	if r.names == nil {
+		return &noNames
+	}
+	return r.names
 }
 
 // size is the number of tokens of each block. One that is stored in part is the
@@ -79,13 +102,15 @@ func (l *Log) enter(c *protocol.Change, m material) {
 		// The ref of the run before lasts as long as this run: its hashes are needed
 		// for those here.
 		l.runs.list[at.run].refs++
-	} else {
-		r.namespace = *m.namespace
 	}
 	r.tokens = append(l.runs.buffers.take(len(m.tokens)), m.tokens...)
 	l.runs.tokens += len(r.tokens)
-	if m.covers != nil {
-		r.covers = append([]messages.Cover(nil), m.covers...)
+	zero := m.namespace == nil || *m.namespace == (messages.Namespace{})
+	if m.covers != nil || !zero {
+		r.names = &names{covers: slices.Clone(m.covers)}
+		if !zero {
+			r.names.namespace = *m.namespace
+		}
 	}
 	r.inTree, r.refs = c.Count, 1
 	for i, id := range m.blocks {
