@@ -26,6 +26,10 @@ type Imported struct {
 	Retention  *Retention
 	Tokens     []Token // of the sequence, prompt first
 	Multimodal []MultimodalItem
+	// Of an encoder–decoder model.
+	Encoder          []Token
+	EncoderItems     []MultimodalItem
+	EncoderRetention *Retention
 
 	Pages       int   // that have come
 	SharedPages int   // that the engine had, and that the sequence shares
@@ -85,11 +89,14 @@ func (e *Engine) imported(m *actors.Imported, err error) (*Imported, error) {
 		engine: e, id: m.Sequence, admitted: Admitted{Sequence: m.Sequence, ReusedTokens: m.Computed},
 		prompt: m.Prompt, length: len(m.Tokens), computed: m.Computed, tables: m.Tables, ready: m.Ready,
 	}
+	if len(m.Encoder) > 0 {
+		s.admitted.Cross = &CrossAdmitted{ReusedTokens: len(m.Encoder), Table: m.Tables[len(m.Tables)-1][0], Ready: m.Ready}
+	}
 	e.mu.Lock()
 	e.running[s.id] = s
 	e.mu.Unlock()
 	return &Imported{
-		Sequence: s, Namespace: m.Namespace, Session: m.Session, Retention: m.Retention, Tokens: m.Tokens, Multimodal: m.Multimodal,
+		Sequence: s, Encoder: m.Encoder, EncoderItems: m.EncoderItems, EncoderRetention: m.EncoderRetention, Namespace: m.Namespace, Session: m.Session, Retention: m.Retention, Tokens: m.Tokens, Multimodal: m.Multimodal,
 		Pages: m.Pages, SharedPages: m.SharedPages, Bytes: m.Bytes,
 	}, nil
 }

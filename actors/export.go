@@ -155,7 +155,7 @@ func (s *session) write(hold messages.SequenceID, w io.Writer, answers io.Reader
 	if err := out.WriteSequence(&d.State); err != nil {
 		return nil, err
 	}
-	places := s.engine.validate.CarriedPages(d.State.Computed)
+	places := s.engine.validate.CarriedPages(d.State.Computed, d.State.Input)
 	if answers != nil {
 		wanted, err := from.ReadWanted(len(places))
 		if err != nil {

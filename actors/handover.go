@@ -78,8 +78,8 @@ func handoverConfig(s *settings.Settings) *HandoverConfig {
 // them. After an error the connection is in the middle of a stream: close it.
 type Handovers struct{ engine *Engine }
 
-// HandoversOf returns the hand-overs of an engine. Models with an encoder and sequences
-// with several beams are refused (ErrNotSupported). Between groups of devices every page is
+// HandoversOf returns the hand-overs of an engine. Sequences with several
+// beams are refused (ErrNotSupported): a stream has the tokens of one. Between groups of devices every page is
 // the shares of all ranks; the groups must have as many.
 func HandoversOf(e *Engine) Handovers { return Handovers{e} }
 
@@ -169,9 +169,6 @@ func (x *exchange) begin(ctx context.Context, interrupt deadline, in bool) (*ses
 	}
 	if err := e.refusal(); err != nil {
 		return nil, err
-	}
-	if e.validate.EncoderMaxLen > 0 {
-		return nil, refusals.New(messages.ErrNotSupported, "an engine of an encoder–decoder model hands no sequence over")
 	}
 	s := &session{exchange: x, engine: e, in: in}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)

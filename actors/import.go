@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/actors/internal/handover"
 	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -23,7 +24,11 @@ type Imported struct {
 	Prompt     int // leading tokens that are the prompt
 	Computed   int // leading tokens whose contents are in the pages
 	Tables     messages.Tables
-	Ready      []messages.Ticket // must have passed before the pages are read or written
+	// Of an encoder–decoder model: its input, whose contents are in the last of Tables.
+	Encoder          []messages.Token
+	EncoderItems     []messages.MultimodalItem
+	EncoderRetention *messages.Retention
+	Ready            []messages.Ticket // must have passed before the pages are read or written
 
 	Pages       int   // that have come
 	SharedPages int   // that the engine had, and that the sequence shares
@@ -157,11 +162,28 @@ func (a *arrival) open(w io.Writer) error {
 	if own.Fingerprint() != fingerprint {
 		return fmt.Errorf("%w: the fingerprint is not that of the geometry", handover.ErrCorrupt)
 	}
+	if err := a.readInput(); err != nil {
+		return err
+	}
 	if err := a.engine.validate.ValidateImport(a.begun); err != nil {
 		return err
 	}
-	a.places = a.engine.validate.CarriedPages(a.begun.Computed)
+	a.places = a.engine.validate.CarriedPages(a.begun.Computed, len(a.begun.Prompt.Encoder))
 	return a.stage()
+}
+
+// readInput reads the encoder's input from its key, which is a part of the namespace.
+func (a *arrival) readInput() error {
+	p := &a.begun.Prompt
+	if p.Namespace.Encoder == "" {
+		return nil
+	}
+	var ok bool
+	if p.Encoder, p.EncoderItems, ok = coordinator.ParseEncoderKey(p.Namespace.Encoder); !ok {
+		return fmt.Errorf("%w: the key of the encoder's input", handover.ErrCorrupt)
+	}
+	p.Namespace.Encoder = ""
+	return nil
 }
 
 // maxTokens bounds the sequence of a source whose max_seq_len is another, which is read and
@@ -212,7 +234,7 @@ func (a *arrival) imported(d *protocol.DescribeSequence) *Imported {
 	m := &Imported{
 		Sequence: a.begun.Sequence, Namespace: p.Namespace, Session: p.Session, Retention: p.Retention,
 		Tokens: p.Tokens, Multimodal: p.Multimodal, Prompt: a.begun.Length, Computed: a.begun.Computed,
-		Tables: d.Tables, Ready: d.Ready, Bytes: a.from.Bytes(),
+		Encoder: p.Encoder, EncoderItems: p.EncoderItems, EncoderRetention: p.EncoderRetention, Tables: d.Tables, Ready: d.Ready, Bytes: a.from.Bytes(),
 	}
 	for _, missing := range a.begun.Missing {
 		if missing {

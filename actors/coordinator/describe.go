@@ -62,6 +62,7 @@ func (d *describe) start() {
 	r.State = protocol.SequenceState{
 		Namespace: s.Namespace, Session: s.Session, Retention: cloneRetention(s.Retention),
 		Prompt: int(s.Prompt), Computed: int(s.Computed()), NoStore: !s.Stores(),
+		Input: int(s.Input.Length()), InputRetention: cloneRetention(s.InputRetention), InputNoStore: !s.Input.Stores(),
 	}
 	// A copy: the sequence goes on while the host reads its answer.
 	tokens := slices.Clone(s.Tokens(0))
@@ -85,9 +86,8 @@ func (d *describe) find(id messages.SequenceID) (*sequence.Sequence, error) {
 	switch {
 	case refusal != nil:
 		return nil, refusal
-	// The input of the encoder is keyed and padded, and its own tokens are not kept.
-	case s.Input.Given():
-		return nil, refusals.New(messages.ErrNotSupported, "sequence %v has an encoder's input, which is not handed over", id)
+	// The stream has one list of tokens and one table. Which beam goes on, and with what
+	// score, is known to the search of the host, which ends at this engine.
 	case s.Beams() > 1:
 		return nil, refusals.New(messages.ErrNotSupported, "sequence %v has %d beams; one beam is handed over", id, s.Beams())
 	// A prompt in chunks has a reserve, which is no page that could be held.
@@ -111,11 +111,14 @@ func (d *describe) ask() {
 	var q *protocol.WaitQuery
 	q, d.query = d.out.move.query()
 	whole := int(s.Computed()) / d.config.TokensPerBlock
-	for p := range d.decoder.end {
+	for p := range d.all.end {
 		table := slices.Clone(s.Table(p))
 		first := min(whole, len(table))
 		if d.states.has(p) {
 			first = 0 // every kernel writes the working page
+		}
+		if d.cross.has(p) {
+			first = len(table) // the input is computed, and no kernel writes it again
 		}
 		q.Read, q.Write = append(q.Read, table[:first]), append(q.Write, table[first:])
 	}

@@ -23,6 +23,9 @@ import (
 // keyHeader is the length of the key's first part.
 const keyHeader = 8
 
+// keyItem is the length of an item in the key.
+const keyItem = 48
+
 // EncoderKey writes an input as a string: two inputs have the same key if and only if
 // they have the same tokens, covered by the same items in the same way. The items are
 // valid; their order does not matter.
@@ -45,6 +48,30 @@ func EncoderKey(tokens []messages.Token, items []messages.MultimodalItem) string
 		b = append(b, item.Hash[:]...)
 	}
 	return string(b)
+}
+
+// ParseEncoderKey reads the input of which a string is the key; ok is false if it is the
+// key of none. Whether the engine admits the input is not checked.
+func ParseEncoderKey(key string) (tokens []messages.Token, items []messages.MultimodalItem, ok bool) {
+	b := []byte(key)
+	if len(b) < keyHeader {
+		return nil, nil, false
+	}
+	n := binary.LittleEndian.Uint64(b)
+	if b = b[keyHeader:]; n > uint64(len(b)/4) || (len(b)-4*int(n))%keyItem != 0 {
+		return nil, nil, false
+	}
+	for ; n > 0; n-- {
+		tokens, b = append(tokens, messages.Token(binary.LittleEndian.Uint32(b))), b[4:]
+	}
+	for ; len(b) > 0; b = b[keyItem:] {
+		start, length := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		if start > uint64(len(tokens)) || length > uint64(len(tokens)) {
+			return nil, nil, false
+		}
+		items = append(items, messages.MultimodalItem{Start: int(start), Length: int(length), Hash: [32]byte(b[16:keyItem])})
+	}
+	return tokens, items, EncoderKey(tokens, items) == key
 }
 
 // keyed is a namespace with the key of the encoder's input; models without an encoder

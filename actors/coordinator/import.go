@@ -38,6 +38,7 @@ type importing struct {
 	carried  []protocol.PagePlace
 	match    *protocol.Match
 	survey   *protocol.Survey
+	input    *protocol.Survey // of the encoder's input
 	pools    []importPool
 	refused  *messages.Refusal
 }
@@ -92,16 +93,18 @@ func (m *importing) start() {
 	p := &r.Prompt
 	s := m.sequences.Open(m.kernel.stamp)
 	s.Begin(sequence.Origin{
-		Namespace: p.Namespace, Tenant: m.config.Tenants[p.Namespace.Salt], Session: p.Session, Retention: cloneRetention(p.Retention),
+		Namespace: m.config.keyed(p.Namespace, p.Encoder, p.EncoderItems), Tenant: m.config.Tenants[p.Namespace.Salt],
+		Session: p.Session, Retention: cloneRetention(p.Retention), InputRetention: cloneRetention(p.EncoderRetention),
 		Prompt: sequence.TokenCount(r.Length), Arrived: m.kernel.now,
 	}, p.Tokens, 0)
+	s.Input.Begin(m.config.padded(p.Encoder), sequence.TokenCount(len(p.Encoder)))
 	// The pages are as recent as this request, wherever they come from: an import does not
 	// take over the age that the contents had at the source.
 	s.Usage.SetUse(m.uses.next())
 	if len(p.Multimodal) > 0 {
 		s.HoldSymbols()
 	}
-	m.sequence, m.carried, m.survey = s, m.config.CarriedPages(r.Computed), nil
+	m.sequence, m.carried, m.survey, m.input = s, m.config.CarriedPages(r.Computed, len(p.Encoder)), nil, nil
 	// The tree writes symbols into the tokens of a prompt with items also when nothing is
 	// matched: the sequence keeps its tokens in this form.
 	if !m.config.Reuse && !sequence.HoldsSymbols(s) {
@@ -113,6 +116,12 @@ func (m *importing) start() {
 		Namespace: s.Namespace, Tokens: s.Tokens(0), Multimodal: p.Multimodal, KeepSymbols: sequence.HoldsSymbols(s), Limit: r.Computed, Survey: m.survey,
 		Checkpoint: protocol.NoBlock, // the states come with the stream
 	}}}
+	if s.Input.Given() {
+		m.input = &protocol.Survey{}
+		m.match.Items = append(m.match.Items, protocol.MatchItem{
+			Cross: true, Namespace: s.Namespace, Tokens: s.Input.Tokens(), Limit: len(s.Input.Tokens()), Survey: m.input, Checkpoint: protocol.NoBlock,
+		})
+	}
 	m.stage = importSurveying
 	m.kernel.toTree(m.match)
 }
@@ -153,7 +162,7 @@ func (m *importing) resume() {
 func (m *importing) claim() {
 	m.pools = make([]importPool, len(m.config.Pools))
 	m.out.pools.reset()
-	for p := range m.decoder.end {
+	for p := range m.all.end {
 		m.plan(p)
 		if t := &m.pools[p]; t.claimed > 0 {
 			m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Claim, Pages: t.table})
@@ -174,11 +183,17 @@ func (m *importing) plan(p int) {
 		t.table, t.fresh = []messages.PageID{messages.NoPage}, []int{0}
 		return
 	}
-	whole := m.request.Computed / m.config.TokensPerBlock
-	for b := range m.config.blocks(len(m.request.Prompt.Tokens)) {
+	tokens, whole := len(m.request.Prompt.Tokens), m.request.Computed/m.config.TokensPerBlock
+	// The encoder's input is computed, and its last block is padded: all of it is whole.
+	input := m.cross.has(p)
+	if input {
+		tokens = len(m.sequence.Input.Tokens())
+		whole = tokens / m.config.TokensPerBlock
+	}
+	for b := range m.config.blocks(tokens) {
 		page := messages.NoPage
 		switch {
-		case !carries(&m.config.Pools[p], b, m.request.Computed):
+		case !input && !carries(&m.config.Pools[p], b, m.request.Computed):
 		// Only whole computed blocks are shared. The partial block at the end is written to
 		// by the next step, so it gets a page of its own.
 		case b < whole && m.onDevice(p, b) != messages.NoPage:
@@ -194,10 +209,14 @@ func (m *importing) plan(p int) {
 // onDevice is the device page of a block, NoPage if there is none. The survey ends before
 // the first block that the tree does not know.
 func (m *importing) onDevice(p, b int) messages.PageID {
-	if m.survey == nil || b >= len(m.survey.Blocks) {
+	survey := m.survey
+	if m.cross.has(p) {
+		survey = m.input
+	}
+	if survey == nil || b >= len(survey.Blocks) {
 		return messages.NoPage
 	}
-	if page, tier, ok := m.survey.Pages[p][b].Page(); ok && tier == messages.Primary {
+	if page, tier, ok := survey.Pages[p][b].Page(); ok && tier == messages.Primary {
 		return page
 	}
 	return messages.NoPage
@@ -210,7 +229,7 @@ func (m *importing) take() {
 		return
 	}
 	m.out.pools.reset()
-	for p := range m.decoder.end {
+	for p := range m.all.end {
 		if t := &m.pools[p]; len(t.fresh) > 0 {
 			t.take = m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Take, N: len(t.fresh), Tenant: m.sequence.Tenant})
 		}
@@ -222,7 +241,7 @@ func (m *importing) take() {
 // checkCapacity is the refusal of an import that lacks pages. While admissions wait for
 // pages, it lacks them whatever is there, as later admissions do.
 func (m *importing) checkCapacity() *messages.Refusal {
-	for p := range m.decoder.end {
+	for p := range m.all.end {
 		t := &m.pools[p]
 		need, available := len(t.fresh), max(0, m.counts.available(p))
 		if m.waiting.len() > 0 {
@@ -239,7 +258,7 @@ func (m *importing) checkCapacity() *messages.Refusal {
 func (m *importing) refuse() {
 	m.pressure.noteRefusal(m.refused)
 	m.out.pools.reset()
-	for p := range m.decoder.end {
+	for p := range m.all.end {
 		if t := &m.pools[p]; t.claimed > 0 {
 			m.out.pools.add(p, protocol.PoolOp{Kind: protocol.Unclaim, Pages: t.table})
 		}
@@ -262,7 +281,7 @@ func (m *importing) taken() {
 	m.out.pools.received()
 	m.out.move.reset()
 	m.out.move.victims(&m.out.pools)
-	for p := range m.decoder.end {
+	for p := range m.all.end {
 		t := &m.pools[p]
 		if len(t.fresh) > 0 {
 			pages := m.out.pools.op(p, t.take).Pages
@@ -301,9 +320,12 @@ func (m *importing) finish() {
 	if r.NoStore {
 		s.StopStoring()
 	}
+	if r.InputNoStore {
+		s.Input.StopStoring()
+	}
 	shared := 0
 	fresh := make([]map[int]bool, len(m.config.Pools))
-	for p := range m.decoder.end {
+	for p := range m.all.end {
 		fresh[p] = make(map[int]bool, len(m.pools[p].fresh))
 		for _, b := range m.pools[p].fresh {
 			fresh[p][b] = true
@@ -312,8 +334,9 @@ func (m *importing) finish() {
 	for _, at := range m.carried {
 		missing := fresh[at.Pool][at.Block]
 		// Blocks before shared may be held by others; a step that writes there asks the
-		// pools first. One shared pool suffices to make a block shared.
-		if !missing {
+		// pools first. One shared pool suffices to make a block shared. No step writes to the
+		// encoder's input.
+		if !missing && !m.cross.has(int(at.Pool)) {
 			shared = max(shared, at.Block+1)
 		}
 		r.Missing = append(r.Missing, missing)
@@ -354,8 +377,6 @@ func (m *importing) String() string { return fmt.Sprintf("import: %v", m.stage) 
 func (c *Config) ValidateImport(r *protocol.BeginImport) error {
 	tokens, p := r.Prompt.Tokens, r.Prompt
 	switch {
-	case c.EncoderMaxLen > 0:
-		return refusals.New(messages.ErrNotSupported, "an engine of an encoder–decoder model takes no hand-over")
 	case len(tokens) > c.MaxSeqLen:
 		return refusals.New(messages.ErrTooLong, "a sequence of %d tokens is over max_seq_len %d", len(tokens), c.MaxSeqLen)
 	case r.Length < 1 || r.Length > len(tokens):
@@ -366,6 +387,9 @@ func (c *Config) ValidateImport(r *protocol.BeginImport) error {
 	}
 	p.Tokens = tokens[:r.Length]
 	if err := c.Validate(&p); err != nil {
+		return err
+	}
+	if err := c.validateEncoderLength(len(p.Encoder)); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(tokens[r.Length:], func(t messages.Token) bool { return t < 0 }); i >= 0 {

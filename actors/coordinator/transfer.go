@@ -98,8 +98,9 @@ func (t *transfer) String() string { return fmt.Sprintf("transfer: %v", t.stage)
 // carries: those that the sequence holds and that have computed tokens, block by block,
 // then the working pages. With a window these are the pages from which the next token
 // reads; what the window has passed is carried by no hand-over. Both sides compute the
-// list, so the stream need not have it.
-func (c *Config) CarriedPages(computed int) []protocol.PagePlace {
+// list, so the stream need not have it. The pages of an encoder's input of so many tokens come
+// last, all of them.
+func (c *Config) CarriedPages(computed, input int) []protocol.PagePlace {
 	var list []protocol.PagePlace
 	tokens := c.tokenPools()
 	for b := range c.blocks(computed) {
@@ -111,6 +112,11 @@ func (c *Config) CarriedPages(computed int) []protocol.PagePlace {
 	}
 	for p := tokens; p < c.selfPools(); p++ {
 		list = append(list, protocol.PagePlace{Pool: messages.PoolID(p)})
+	}
+	for p := c.selfPools(); p < len(c.Pools); p++ {
+		for b := range c.blocks(input) {
+			list = append(list, protocol.PagePlace{Pool: messages.PoolID(p), Block: b})
+		}
 	}
 	return list
 }

@@ -30,6 +30,10 @@ type SequenceState struct {
 	Prompt    int
 	Computed  int
 	NoStore   bool // the sequence offers nothing to the tree
+	// Of an encoder–decoder model, whose input the key of the namespace describes.
+	Input          int // tokens of the encoder's input
+	InputRetention *messages.Retention
+	InputNoStore   bool // the input is not offered to the tree
 }
 
 // DescribeSequence reads what a sequence is, its tables, and what its pages wait for.
@@ -72,6 +76,8 @@ type BeginImport struct {
 	Length   int                   // of the prompt, in tokens
 	Computed int                   // tokens whose contents come; at least Length
 	NoStore  bool
+	// InputNoStore says the same of the encoder's input.
+	InputNoStore bool
 
 	Sequence messages.SequenceID
 	// Missing says which of the pages that a hand-over carries have to be written, in

@@ -25,6 +25,11 @@ type attributes struct {
 	Items    int
 	// NoStore: an invalidation has selected the sequence, so the receiver stores nothing of it.
 	NoStore bool
+	// Encoder is the key of an encoder–decoder model's input, which has all of it;
+	// InputRetention and InputNoStore are of the input.
+	Encoder        []byte              `json:",omitempty"`
+	InputRetention *messages.Retention `json:",omitempty"`
+	InputNoStore   bool                `json:",omitempty"`
 }
 
 // attributesLimit bounds the frame that describes a sequence: names and ranges of
@@ -44,6 +49,7 @@ func (w *Writer) WriteSequence(s *protocol.SequenceState) error {
 	a := attributes{
 		Salt: []byte(s.Namespace.Salt), LoRA: []byte(s.Namespace.LoRA), HasLoRA: s.Namespace.HasLoRA, Session: []byte(s.Session),
 		Retention: s.Retention, Prompt: s.Prompt, Computed: s.Computed, Tokens: len(s.Tokens), Items: len(items), NoStore: s.NoStore,
+		Encoder: []byte(s.Namespace.Encoder), InputRetention: s.InputRetention, InputNoStore: s.InputNoStore,
 	}
 	if err := w.writeJSON(Sequence, &a, attributesLimit); err != nil {
 		return err
@@ -95,10 +101,10 @@ func (r *Reader) ReadSequence(maxTokens int) (*protocol.BeginImport, error) {
 	}
 	s := &protocol.BeginImport{
 		Prompt: messages.AdmitRequest{
-			Namespace: messages.Namespace{Salt: string(a.Salt), LoRA: string(a.LoRA), HasLoRA: a.HasLoRA},
-			Session:   string(a.Session), Retention: a.Retention,
+			Namespace: messages.Namespace{Salt: string(a.Salt), LoRA: string(a.LoRA), HasLoRA: a.HasLoRA, Encoder: string(a.Encoder)},
+			Session:   string(a.Session), Retention: a.Retention, EncoderRetention: a.InputRetention,
 		},
-		Length: a.Prompt, Computed: a.Computed, NoStore: a.NoStore,
+		Length: a.Prompt, Computed: a.Computed, NoStore: a.NoStore, InputNoStore: a.InputNoStore,
 	}
 	body, err := r.exactly(Tokens, 4*a.Tokens)
 	if err != nil {
