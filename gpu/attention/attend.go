@@ -91,6 +91,7 @@ func (k *Kernel) query(t tile, r, g, a int) []float32 {
 }
 
 // output is where one row and head goes.
+// Heads of a row lie one behind the other, as the next projection reads them.
 func (k *Kernel) output(t tile, r, g, a int) []float32 {
 	l := k.layer
 	row, dim := k.plan.streams[t.stream].row+t.first+r, l.outDim()
@@ -161,6 +162,7 @@ func (k *Kernel) normalize(s *scratch, t tile, g, r, a int) {
 }
 
 // add adds n weighted values.
+// The weights are those of normalize, before they are divided by their sum.
 func (k *Kernel) add(s *scratch, t tile, g, r, index, n int, rows []float32) {
 	for a := range k.layer.Heads / k.layer.KVHeads {
 		addRows(k.output(t, r, g, a), k.scores(s, r, a)[index:index+n], rows, k.layer.HeadDim)

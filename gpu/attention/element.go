@@ -107,6 +107,7 @@ func (e Element) View(src []byte, n int) ([]float32, bool) {
 }
 
 // read gives n stored numbers, as a view or decoded into scratch.
+// A view is of the page itself: the caller must not write to it.
 func (e Element) read(scratch []float32, src []byte, n int) []float32 {
 	if rows, ok := e.View(src, n); ok {
 		return rows

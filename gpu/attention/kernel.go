@@ -212,6 +212,7 @@ func addTo(x, y []float32) {
 
 // Store writes n rows of keys and values of one stream from position on, as they
 // are: the encoder's, for cross attention.
+// They are turned by no RoPE: an encoder has its own.
 func Store(c Cache, l *Layer, stream, position, n int, in Input) {
 	d := l.HeadDim
 	for i := range n {

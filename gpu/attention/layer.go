@@ -89,6 +89,7 @@ func (l *Layer) outDim() int {
 }
 
 // span is what one query sees: keys [0, sinks) and [from, to), sinks ≤ from.
+// Keys are numbered by their positions in the text.
 type span struct{ sinks, from, to int }
 
 // count is the number of keys seen.

@@ -12,21 +12,29 @@ import (
 )
 
 // Index has the tokens of every block in the tree.
+// It is a core: one goroutine, no lock. The store's actor owns one, and forgets it when it
+// fails: an index that begins later than the tree does not know the blocks before.
 type Index struct {
+	// fingerprint is of the pages, and the beginning of every key.
 	fingerprint    stores.Fingerprint
 	tokensPerBlock int
-	entries        []entry // by BlockID
-	spaces         map[messages.Namespace]*stores.Space
+	// entries grows with the largest id; the tree gives ids of blocks that have left out again.
+	entries []entry // by BlockID
+	// spaces has what the keys of a namespace begin with, which costs a hash or an HMAC.
+	spaces map[messages.Namespace]*stores.Space
 }
 
 // entry is one block; one without tokens is not in the tree.
+// tokens and covers are parts of the slices of the change that brought the block, so that
+// a block costs no memory of its own for them.
 type entry struct {
 	parent    protocol.BlockID
 	namespace messages.Namespace
 	tokens    []messages.Token
 	covers    []messages.Cover
-	key       stores.BlockKey
-	hasKey    bool
+	// key is valid if hasKey: most blocks are never saved, and their keys are not computed.
+	key    stores.BlockKey
+	hasKey bool
 }
 
 // Described is a block that is to be saved.
@@ -42,11 +50,14 @@ func New(f stores.Fingerprint, tokensPerBlock int) *Index {
 }
 
 // Copy copies from changes what an index needs, so that the record can be used again.
+// The tree fills its record again as soon as it is back; the index keeps slices for as long
+// as blocks are in the tree.
 func Copy(c *protocol.Changes) *protocol.Changes {
 	copied := &protocol.Changes{
 		Blocks: slices.Clone(c.Blocks), Tokens: slices.Clone(c.Tokens), Covers: slices.Clone(c.Covers), Namespaces: slices.Clone(c.Namespaces),
 	}
 	for _, x := range c.List {
+		// Where pools keep blocks does not matter to their keys.
 		if x.Kind == protocol.BlocksEntered || x.Kind == protocol.BlocksLeft {
 			copied.List = append(copied.List, x)
 		}
@@ -55,6 +66,8 @@ func Copy(c *protocol.Changes) *protocol.Changes {
 }
 
 // Apply follows changes of the tree. The index keeps the slices.
+// The lists of a change lie one behind the other: each entry of List takes its part from
+// the front of them.
 func (x *Index) Apply(c *protocol.Changes) {
 	blocks, tokens, covers, namespaces := c.Blocks, c.Tokens, c.Covers, c.Namespaces
 	for i := range c.List {
@@ -62,12 +75,14 @@ func (x *Index) Apply(c *protocol.Changes) {
 		switch e.Kind {
 		case protocol.BlocksEntered:
 			n, t := int(e.Count), int(e.Tokens)
+			// Covers are there only for runs in which an item covers a token.
 			var covered []messages.Cover
 			if e.Covered {
 				covered, covers = covers[:t:t], covers[t:]
 			}
 			var namespace messages.Namespace
 			switch {
+			// Only the first block of a prefix says its namespace; the others have their parent's.
 			case e.Parent == protocol.NoBlock:
 				namespace, namespaces = namespaces[0], namespaces[1:]
 			case int(e.Parent) < len(x.entries):
@@ -81,10 +96,12 @@ func (x *Index) Apply(c *protocol.Changes) {
 	}
 }
 
+// enter adds a run of blocks, each the parent of the next; the last may be stored in part.
 func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers []messages.Cover, parent protocol.BlockID, n messages.Namespace) {
 	for i, b := range blocks {
 		from, to := i*x.tokensPerBlock, min((i+1)*x.tokensPerBlock, len(tokens))
 		e := entry{parent: parent, namespace: n, tokens: tokens[from:to:to]}
+		// A block without a covered token has no covers, whatever its run has.
 		if covers != nil && slices.ContainsFunc(covers[from:to], func(c messages.Cover) bool { return c.Covered }) {
 			e.covers = covers[from:to:to]
 		}
@@ -113,6 +130,8 @@ func (x *Index) knows(b protocol.BlockID) bool {
 
 // Describe returns what an object says of a block. ok is false for a block that is
 // unknown or stored in part.
+// The cost is one hash for each block of the prefix that has no key yet, so all saves of a
+// prefix together hash each of its blocks once.
 func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 	if int(b) >= len(x.entries) || len(x.entries[b].tokens) < x.tokensPerBlock {
 		return d, false
@@ -126,6 +145,7 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 		path = append(path, at)
 		at = x.entries[at].parent
 	}
+	// All blocks of a prefix are in one namespace.
 	d.Namespace = x.entries[b].namespace
 	space := x.space(d.Namespace)
 	key := space.Root()
@@ -133,6 +153,7 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 		key = x.entries[at].key
 	}
 	d.Block.Parent = key
+	// The key of the block itself is known: the block before is what is left to say.
 	if len(path) == 0 {
 		d.Block.Parent = space.Root()
 		if p := x.entries[b].parent; p != protocol.NoBlock {
@@ -153,6 +174,8 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 }
 
 // maxSpaces bounds the namespaces whose keys are kept at hand.
+// Salts come from clients. Beyond the bound all are forgotten at once, which costs the next
+// save of each a derivation.
 const maxSpaces = 1024
 
 func (x *Index) space(n messages.Namespace) *stores.Space {

@@ -15,6 +15,7 @@ import (
 // Config is what vLLM's --kv-events-config says, with its names and, but for the
 // endpoint, its defaults: vLLM listens on all interfaces, kvactor on the loopback
 // interface.
+// Fields that the JSON does not have keep the values of Default.
 type Config struct {
 	Enable bool `json:"enable_kv_cache_events"`
 	// Publisher null opens no socket: the HTTP handlers serve all the same.
@@ -95,6 +96,7 @@ type endpoint struct {
 
 // parseEndpoint reads tcp://host:port and ipc://path, and adds the rank to the port.
 // Port 0, which is for the system to choose, stays.
+// The reader of a port that the system has chosen learns it from ServerInfo.
 func parseEndpoint(text string, rank int, bind *bool) (endpoint, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	var e endpoint

@@ -232,6 +232,7 @@ func (p *Publisher) TokensPerBlock() int {
 }
 
 // splitPort splits an address of TCP; 0 if it is not one.
+// An address of a unix socket has no port.
 func splitPort(address string) (string, int) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -243,6 +244,7 @@ func splitPort(address string) (string, int) {
 
 // PolledHandler answers with the polled events since the last answer, as
 // TensorRT-LLM's server does at /kv_cache_events. They have tokens and salts.
+// Events that no one polls are dropped, the oldest first, beyond Options.Polled.
 func (p *Publisher) PolledHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p.mu.Lock()

@@ -238,6 +238,7 @@ func (p *Publisher) Poll(ctx context.Context) error {
 
 // Announce publishes everything once more, behind an AllBlocksCleared, for readers that
 // have come late and ask for no replay.
+// HTTP readers that are there get it as well; pollers do not.
 func (p *Publisher) Announce() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,6 +278,7 @@ func (p *Publisher) publish(changes, polled []publish.Change) {
 func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
 // encode writes a batch in the format of the configuration.
+// It returns the number of events, since a batch without any is not sent.
 func (p *Publisher) encode(at float64, changes []publish.Change) ([]byte, int) {
 	b := publish.Batch{Time: at, Rank: p.o.Rank, TokensPerBlock: p.view.TokensPerBlock(), Changes: changes}
 	if p.o.Config.Format == "aibrix" {

@@ -294,6 +294,7 @@ func (s *server) broadcast(topic string, b *sent) {
 }
 
 // sequenceFrame writes a sequence as vLLM's publisher does: eight bytes, the highest first.
+// Readers compare the numbers, so the order of the bytes is part of the protocol.
 func sequenceFrame(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 // serveReplays answers requests for what was published from a sequence on. Each
