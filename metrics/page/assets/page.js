@@ -128,7 +128,7 @@ function tree(t) {
     const inner = Math.max(.5, b.size - 1);
     g.globalAlpha = 1; g.fillStyle = node; g.fillRect(b.left, b.top, inner, row - 2);
     g.globalAlpha = b.heat; g.fillStyle = glow; g.fillRect(b.left, b.top, inner, row - 2);
-    g.globalAlpha = 1; g.fillStyle = color('--text');
+    g.globalAlpha = 1; g.fillStyle = b.heat > .5 ? '#14161a' : color('--text'); // what glows is bright in the dark, too
     if (b.size > 44) g.fillText(count(b.below), b.left + 4, b.top + 14);
   }
   $('tree-note').textContent = `${count(total)} blocks${t.complete ? '' : ' counted, and more'} in ${count(t.counted)} nodes; widths by blocks; what was just reused or stored glows`;
