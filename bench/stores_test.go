@@ -1,11 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -22,18 +26,32 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// seenStore keeps what is put, to read and write it once more without an engine.
+// seenStore notes the keys of what is put, and the length of the bodies.
 type seenStore struct {
 	stores.Store
-	mu      sync.Mutex
-	objects []stores.Object
+	mu     sync.Mutex
+	keys   []stores.Key
+	length int
 }
 
 func (s *seenStore) Put(ctx context.Context, objects []stores.Object) error {
 	s.mu.Lock()
-	s.objects = append(s.objects, objects...)
+	for i := range objects {
+		s.keys = append(s.keys, objects[i].Key)
+		s.length = len(objects[i].Body)
+	}
 	s.mu.Unlock()
 	return s.Store.Put(ctx, objects)
+}
+
+// objects are as many and as long as those that were put, to be written without an engine.
+func (s *seenStore) objects() []stores.Object {
+	all := make([]stores.Object, len(s.keys))
+	body := bytes.Repeat([]byte{1}, s.length)
+	for i := range all {
+		all[i] = stores.Object{Key: s.keys[i], Body: bytes.Clone(body)}
+	}
+	return all
 }
 
 // callObjects is how many objects of a mebibyte one call has, with an engine and without.
@@ -78,19 +96,23 @@ func startRedis(b *testing.B, server string) stores.Store {
 	return store
 }
 
-// keeper is an engine whose pages have a mebibyte each.
+// keeper is an engine whose pages have a mebibyte each, unless a benchmark says otherwise.
 type keeper struct {
 	*actors.Engine
 	store actors.Store
 }
 
 func newKeeper(b *testing.B, pages windows.Counts, options ...actors.Option) *keeper {
-	device, err := sim.New(sim.Config{MemoryBytes: int64(pages.Primary) << 20, Poison: sim.PoisonOff})
+	return newKeeperOf(b, 1<<20, pages, options...)
+}
+
+func newKeeperOf(b *testing.B, pageBytes int, pages windows.Counts, options ...actors.Option) *keeper {
+	device, err := sim.New(sim.Config{MemoryBytes: int64(pages.Primary) * int64(pageBytes), Poison: sim.PoisonOff})
 	require.NoError(b, err)
 	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.OffloadAhead = tokensPerBlock, false
-	model := windows.Model{Layers: 1, KVHeads: []int{64}, HeadDim: 512, DType: windows.Int8, MaxSeqLen: 1 << 20}
+	model := windows.Model{Layers: 1, KVHeads: []int{64}, HeadDim: pageBytes / (2 * 64 * tokensPerBlock), DType: windows.Int8, MaxSeqLen: 1 << 20}
 	e, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: []windows.Counts{pages}, Device: device}, options...)
 	require.NoError(b, err)
 	b.Cleanup(func() {
@@ -137,12 +159,7 @@ func BenchmarkFetch(b *testing.B) {
 			tokens := random(dice(9), n*tokensPerBlock)
 			writer := newKeeper(b, windows.Counts{Primary: n}, actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
 			writer.keep(b, tokens)
-			require.Len(b, seen.objects, n)
-			var keys []stores.Key
-			for i := range seen.objects {
-				keys = append(keys, seen.objects[i].Key)
-			}
-			seen.objects = nil
+			require.Len(b, seen.keys, n)
 			reader := newKeeper(b, windows.Counts{Primary: 2, Secondary: n}, actors.WithStore(actors.StoreConfig{Store: store, Model: b.Name(), FetchBytes: 2 << 30}))
 			ctx := context.Background()
 			fetch := func() time.Duration {
@@ -155,7 +172,7 @@ func BenchmarkFetch(b *testing.B) {
 				return took
 			}
 			versus(b, fetch, timed(func() {
-				inBatches(keys, func(keys []stores.Key) {
+				inBatches(seen.keys, func(keys []stores.Key) {
 					require.NoError(b, store.Get(ctx, keys, make([][]byte, len(keys))))
 				})
 			}))
@@ -177,24 +194,24 @@ func BenchmarkSave(b *testing.B) {
 			save := func() time.Duration {
 				next++
 				tokens[0] = messages.Token(vocabulary + next) // nothing of it is stored
-				seen.objects = nil
+				require.NoError(b, store.Delete(ctx, seen.keys))
+				seen.keys = nil
 				start := time.Now()
 				k.keep(b, tokens)
 				took := time.Since(start)
-				require.Len(b, seen.objects, n)
+				require.Len(b, seen.keys, n)
 				return took
 			}
+			var objects []stores.Object
+			var keys []stores.Key // of the objects
 			c := versus(b, save, func() time.Duration {
-				objects := seen.objects
-				start := time.Now()
-				inBatches(objects, func(objects []stores.Object) { require.NoError(b, store.Put(ctx, objects)) })
-				took := time.Since(start)
-				var keys []stores.Key
-				for i := range objects {
-					keys = append(keys, objects[i].Key)
+				if objects == nil {
+					objects, keys = seen.objects(), seen.keys
 				}
 				require.NoError(b, store.Delete(ctx, keys))
-				return took
+				start := time.Now()
+				inBatches(objects, func(objects []stores.Object) { require.NoError(b, store.Put(ctx, objects)) })
+				return time.Since(start)
 			})
 			b.ReportMetric(float64(n<<20)/c.engine.quantile(0.5), "GB/s")
 		})
@@ -209,28 +226,88 @@ func (*hungStore) Has(ctx context.Context, _ []stores.Key, _ []bool) error {
 	return ctx.Err()
 }
 
-// BenchmarkWithStore leads lives on an engine with a store that works, or one that hangs; the
-// floor is an engine without. Prompts are reused, so that their pages are to be saved.
+// copyStore takes every body by one copy, as a client does that writes to a socket, and has
+// nothing. stores.Memory would take new memory from the system for each.
+type copyStore struct {
+	stores.Memory
+	mu     sync.Mutex
+	buffer []byte
+}
+
+func (s *copyStore) Put(_ context.Context, objects []stores.Object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range objects {
+		s.buffer = append(s.buffer[:0], objects[i].Body...)
+	}
+	return nil
+}
+
+// failingStore answers each call with an error, so that the breaker stays open.
+type failingStore struct{ stores.Memory }
+
+func (*failingStore) Has(context.Context, []stores.Key, []bool) error {
+	return errors.New("failing store")
+}
+
+// visitsOfAText is how often BenchmarkWithStore visits a text before it goes on to the next:
+// one visit computes it, the second has its pages saved, the others reuse it.
+const visitsOfAText = 16
+
+// visitTexts leads all visits of one text of 33 blocks on an engine, each of which waits for a
+// model's step between its requests.
+func visitTexts(b *testing.B, step time.Duration, pageBytes int, options ...actors.Option) side {
+	k := newKeeperOf(b, pageBytes, windows.Counts{Primary: 96, Secondary: 16}, options...)
+	tokens, turn := random(dice(11), 32*tokensPerBlock+1), 0
+	ctx := context.Background()
+	return batched(visitsOfAText, func() {
+		tokens[0] = messages.Token(vocabulary + turn/visitsOfAText)
+		turn++
+		in, err := k.Admit(ctx, messages.AdmitRequest{Tokens: tokens})
+		require.NoError(b, err)
+		time.Sleep(step)
+		_, err = k.Commit(ctx, []messages.CommitStep{{Sequence: in.Sequence, Computed: len(tokens)}})
+		require.NoError(b, err)
+		_, err = k.Release(ctx, []messages.ReleaseStep{{Sequence: in.Sequence}})
+		require.NoError(b, err)
+	})
+}
+
+// onThread adds what each turn of a side has cost its thread.
+func onThread(s side, used *samples) side {
+	return func() time.Duration {
+		before := threadTime()
+		took := s()
+		used.add(threadTime() - before)
+		return took
+	}
+}
+
+// BenchmarkWithStore visits texts on an engine with a store that works, one that hangs or one
+// that fails; the floor is an engine without. Texts are reused, so that their pages are to be
+// saved. Without a step the host asks for a hundred gigabytes a second to be saved, and a
+// store that works is busy all the time. With a step, as a small model needs it, pages are
+// smaller: the simulated device makes its copies with the processor, and holds its lock.
+//
+// thread-x/floor compares the processor time of the host's thread, on which the actors run,
+// and has nothing of what the store's tasks do on other threads.
 func BenchmarkWithStore(b *testing.B) {
-	for name, store := range map[string]stores.Store{"on": &stores.Memory{}, "hanging": &hungStore{}} {
-		b.Run(name, func(b *testing.B) {
-			life := func(options ...actors.Option) side {
-				k := newKeeper(b, windows.Counts{Primary: 96, Secondary: 16}, options...)
-				text, turn := random(dice(11), 32*tokensPerBlock+1), 0
-				return batched(8, func() {
-					turn++
-					ctx := context.Background()
-					tokens := text
-					tokens[0] = messages.Token(vocabulary + turn/16)
-					in, err := k.Admit(ctx, messages.AdmitRequest{Tokens: tokens})
-					require.NoError(b, err)
-					_, err = k.Commit(ctx, []messages.CommitStep{{Sequence: in.Sequence, Computed: len(tokens)}})
-					require.NoError(b, err)
-					_, err = k.Release(ctx, []messages.ReleaseStep{{Sequence: in.Sequence}})
-					require.NoError(b, err)
-				})
-			}
-			versus(b, life(actors.WithStore(actors.StoreConfig{Store: store, Model: b.Name()})), life())
-		})
+	for _, load := range []struct {
+		step      time.Duration
+		pageBytes int
+	}{{0, 1 << 20}, {time.Millisecond, 1 << 16}} {
+		for _, c := range []struct {
+			name  string
+			store stores.Store
+		}{{"on", &copyStore{}}, {"hanging", &hungStore{}}, {"failing", &failingStore{}}} {
+			b.Run(fmt.Sprintf("step=%v/%s", load.step, c.name), func(b *testing.B) {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				above, below := newSamples(), newSamples()
+				engine := visitTexts(b, load.step, load.pageBytes, actors.WithStore(actors.StoreConfig{Store: c.store, Model: b.Name()}))
+				versus(b, onThread(engine, &above), onThread(visitTexts(b, load.step, load.pageBytes), &below))
+				b.ReportMetric(above.quantile(0.5)/max(1, below.quantile(0.5)), "thread-x/floor")
+			})
+		}
 	}
 }
