@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/kvactor/kvactor/cmd/demo/internal/model/weights"
@@ -178,7 +179,31 @@ func (b *builder) ropeOf(key string, style attention.RoPEStyle, dim int) *attent
 	dim = int(float64(dim) * p.numberOr("partial_rotary_factor", 1))
 	base := p.numberOr("rope_theta", 10000)
 	inverse, factor := scaledInverses(p, base, dim, b.m.MaxLen)
+	inverse = b.dividedInverses(inverse)
 	return spanRoPE(style, inverse, factor, b.m.MaxLen)
+}
+
+// ropeFactors is the tensor that divides RoPE's frequencies, which only GGUF has: the
+// scaling of Llama 3.1 as its converter computes it.
+const ropeFactors = "rope_freqs"
+
+// dividedInverses divides the frequencies by the tensor's factors, if it is there.
+func (b *builder) dividedInverses(inverse []float64) []float64 {
+	if !b.there(ropeFactors + ".weight") {
+		return inverse
+	}
+	numbers := b.numbers(ropeFactors+".weight", len(inverse))
+	if len(b.missing) > 0 {
+		return inverse
+	}
+	factors := make([]float64, len(inverse))
+	for i, x := range numbers {
+		if factors[i] = float64(x); !(x > 0) || math.IsInf(factors[i], 1) {
+			b.missing = append(b.missing, fmt.Sprintf("%s.weight has a factor of %v", ropeFactors, x))
+			return inverse
+		}
+	}
+	return attention.ScaleLongRoPE(inverse, factors)
 }
 
 // scaledInverses applies the scaling that rope parameters name.

@@ -22,7 +22,7 @@ var ggufKeys = map[string]string{
 
 // ggufTensors are Hugging Face's names of GGUF's tensors; %s is the layer.
 var ggufTensors = map[string]string{
-	"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+	"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head", "rope_freqs": ropeFactors,
 	"attn_norm": "model.layers.%s.input_layernorm", "ffn_norm": "model.layers.%s.post_attention_layernorm",
 	"attn_q": "model.layers.%s.self_attn.q_proj", "attn_k": "model.layers.%s.self_attn.k_proj",
 	"attn_v": "model.layers.%s.self_attn.v_proj", "attn_output": "model.layers.%s.self_attn.o_proj",
@@ -85,8 +85,8 @@ func fromGGUF(g *weights.GGUF) (*Source, error) {
 
 // ggufRoPE reads RoPE's scaling; what is not known is refused by key.
 func ggufRoPE(g *weights.GGUF, kind string, values map[string]any) error {
-	if g.Tensors["rope_freqs.weight"] != nil {
-		return fmt.Errorf("rope_freqs.weight: frequencies in a tensor are not supported")
+	if g.Tensors["rope_freqs.weight"] != nil && kind != "llama" {
+		return fmt.Errorf("rope_freqs.weight: frequencies in a tensor are not supported for %s", kind)
 	}
 	scaling, _ := g.Meta[kind+".rope.scaling.type"].(string)
 	switch scaling {
