@@ -100,63 +100,112 @@ func (p *quantizedProduct) tile(t tile) {
 	}
 }
 
-// panelSums are a group's sums of the two halves for a panel of a row.
-type panelSums struct{ high, low [panel]int32 }
-
-// start begins with what the offset of the weights takes away.
-func (p *quantizedProduct) start(s *panelSums, row, g int) {
-	i := row*p.x.groups + g
-	high := p.x.highs[i]
-	low := p.x.totals[i] - high*4096
-	archsimd.BroadcastInt32x8(-int32(p.q.offset) * high).Store(&s.high)
-	archsimd.BroadcastInt32x8(-int32(p.q.offset) * low).Store(&s.low)
+// start is what the offset of the weights takes away from the sums of the halves.
+func (p *quantizedProduct) start(row, g int) (high, low archsimd.Int32x8) {
+	i, offset := row*p.x.groups+g, -int32(p.q.offset)
+	h := p.x.highs[i]
+	return archsimd.BroadcastInt32x8(offset * h), archsimd.BroadcastInt32x8(offset * (p.x.totals[i] - h*4096))
 }
 
-// finishPanel adds a group to the outputs y of a panel of a row.
-func (p *quantizedProduct) finishPanel(y *[panel]float32, s *panelSums, row, i, g int) {
-	at, scale := (i*p.x.groups+g)*panel, p.x.scales[row*p.x.groups+g]
-	sum := archsimd.LoadInt32x8(&s.high).ConvertToFloat32().Mul(archsimd.BroadcastFloat32x8(4096))
-	sum = sum.Add(archsimd.LoadInt32x8(&s.low).ConvertToFloat32())
-	scales := archsimd.BroadcastFloat32x8(scale).Mul(archsimd.LoadFloat32x8((*[panel]float32)(p.q.scales[at:])))
-	out := archsimd.LoadFloat32x8(y).Add(scales.Mul(sum))
-	if p.q.minima != nil {
-		x := archsimd.BroadcastFloat32x8(p.x.sums[row*p.x.groups+g])
-		out = out.Add(archsimd.LoadFloat32x8((*[panel]float32)(p.q.minima[at:])).Mul(x))
+// twoPanels computes two panels of a row, of 4 bits, which share what is read of
+// the row. All that a group needs stays in registers.
+func (p *quantizedProduct) twoPanels(row, i int) {
+	var out [2][panel]float32
+	var y, z archsimd.Float32x8
+	mask, upper := archsimd.BroadcastUint16x16(15), archsimd.BroadcastUint16x16(upperNibble)
+	for g := range p.x.groups {
+		w, v, x := unsafe.SliceData(p.q.block(i, g)), unsafe.SliceData(p.q.block(i+1, g)), p.words(row, g)
+		var high, low archsimd.Int32x8
+		if p.q.offset != 0 {
+			high, low = p.start(row, g)
+		}
+		high2, low2 := high, low
+		for left := group/4 - 1; ; left-- {
+			both, both2 := pairs(w), pairs(v)
+			q, q2 := both.And(mask).AsInt16x16(), both2.And(mask).AsInt16x16()
+			h, l := word(x, 0), word(x, 1)
+			high, low = high.Add(q.DotProductPairs(h)), low.Add(q.DotProductPairs(l))
+			high2, low2 = high2.Add(q2.DotProductPairs(h)), low2.Add(q2.DotProductPairs(l))
+			q, q2 = both.MulHigh(upper).AsInt16x16(), both2.MulHigh(upper).AsInt16x16()
+			h, l = word(x, 2), word(x, 3)
+			high, low = high.Add(q.DotProductPairs(h)), low.Add(q.DotProductPairs(l))
+			high2, low2 = high2.Add(q2.DotProductPairs(h)), low2.Add(q2.DotProductPairs(l))
+			if left == 0 {
+				break
+			}
+			w, v, x = bytesOn(w), bytesOn(v), wordsOn(x)
+		}
+		at, first, second := row*p.x.groups+g, (i*p.x.groups+g)*panel, ((i+1)*p.x.groups+g)*panel
+		scale := archsimd.BroadcastFloat32x8(p.x.scales[at])
+		y = y.Add(scale.Mul(eight(p.q.scales, first)).Mul(number(high, low)))
+		z = z.Add(scale.Mul(eight(p.q.scales, second)).Mul(number(high2, low2)))
+		if p.q.minima != nil {
+			sum := archsimd.BroadcastFloat32x8(p.x.sums[at])
+			y = y.Add(eight(p.q.minima, first).Mul(sum))
+			z = z.Add(eight(p.q.minima, second).Mul(sum))
+		}
 	}
-	out.Store(y)
+	y.Store(&out[0])
+	z.Store(&out[1])
+	archsimd.ClearAVXUpperBits()
+	p.put(&out[0], row, i)
+	p.put(&out[1], row, i+1)
 }
 
 // onePanel computes a panel of a row.
 func (p *quantizedProduct) onePanel(row, i int) {
-	var y [panel]float32
-	var s panelSums
+	var out [panel]float32
+	var y archsimd.Float32x8
+	mask, upper := archsimd.BroadcastUint16x16(15), archsimd.BroadcastUint16x16(upperNibble)
 	for g := range p.x.groups {
-		p.start(&s, row, g)
-		if w, x := unsafe.SliceData(p.q.block(i, g)), p.words(row, g); p.q.bits == 8 {
-			s.bytes(w, x)
+		w, x := unsafe.SliceData(p.q.block(i, g)), p.words(row, g)
+		high, low := p.start(row, g)
+		if p.q.bits == 8 {
+			for left := group/4 - 1; ; left-- {
+				q := pairs(w).AsInt16x16()
+				high, low = high.Add(q.DotProductPairs(word(x, 0))), low.Add(q.DotProductPairs(word(x, 1)))
+				w = bytesOn(w)
+				q = pairs(w).AsInt16x16()
+				high, low = high.Add(q.DotProductPairs(word(x, 2))), low.Add(q.DotProductPairs(word(x, 3)))
+				if left == 0 {
+					break
+				}
+				w, x = bytesOn(w), wordsOn(x)
+			}
 		} else {
-			s.nibbles(w, x)
+			for left := group/4 - 1; ; left-- {
+				both := pairs(w)
+				q := both.And(mask).AsInt16x16()
+				high, low = high.Add(q.DotProductPairs(word(x, 0))), low.Add(q.DotProductPairs(word(x, 1)))
+				q = both.MulHigh(upper).AsInt16x16()
+				high, low = high.Add(q.DotProductPairs(word(x, 2))), low.Add(q.DotProductPairs(word(x, 3)))
+				if left == 0 {
+					break
+				}
+				w, x = bytesOn(w), wordsOn(x)
+			}
 		}
-		p.finishPanel(&y, &s, row, i, g)
+		at, first := row*p.x.groups+g, (i*p.x.groups+g)*panel
+		scale := archsimd.BroadcastFloat32x8(p.x.scales[at])
+		y = y.Add(scale.Mul(eight(p.q.scales, first)).Mul(number(high, low)))
+		if p.q.minima != nil {
+			y = y.Add(eight(p.q.minima, first).Mul(archsimd.BroadcastFloat32x8(p.x.sums[at])))
+		}
 	}
+	y.Store(&out)
 	archsimd.ClearAVXUpperBits()
-	p.put(&y, row, i)
+	p.put(&out, row, i)
 }
 
-// twoPanels computes two panels of a row, of 4 bits.
-func (p *quantizedProduct) twoPanels(row, i int) {
-	var y, z [panel]float32
-	var s, t panelSums
-	for g := range p.x.groups {
-		p.start(&s, row, g)
-		p.start(&t, row, g)
-		twoNibbles(&s, &t, unsafe.SliceData(p.q.block(i, g)), unsafe.SliceData(p.q.block(i+1, g)), p.words(row, g))
-		p.finishPanel(&y, &s, row, i, g)
-		p.finishPanel(&z, &t, row, i+1, g)
-	}
-	archsimd.ClearAVXUpperBits()
-	p.put(&y, row, i)
-	p.put(&z, row, i+1)
+// number is what the sums of the halves are together, rounded once: both are less
+// than 2²⁴ in size, or the largest high one is −2²⁴.
+func number(high, low archsimd.Int32x8) archsimd.Float32x8 {
+	return high.ConvertToFloat32().Mul(archsimd.BroadcastFloat32x8(4096)).Add(low.ConvertToFloat32())
+}
+
+// eight are eight numbers of a slice.
+func eight(x []float32, at int) archsimd.Float32x8 {
+	return archsimd.LoadFloat32x8((*[panel]float32)(x[at : at+panel : at+panel]))
 }
 
 // words are the halves of a group of a row.
@@ -174,62 +223,17 @@ func word(x *int32, i int) archsimd.Int16x16 {
 	return archsimd.BroadcastFloat32x8(*(*float32)(unsafe.Add(unsafe.Pointer(x), 4*i))).AsInt16x16()
 }
 
+// wordsOn is behind the words of four inputs.
+func wordsOn(x *int32) *int32 { return (*int32)(unsafe.Add(unsafe.Pointer(x), 16)) }
+
 // pairs are 16 bytes of weights as 16-bit numbers.
-func pairs(w *uint8, i int) archsimd.Uint16x16 {
-	return archsimd.LoadUint8x16((*[16]uint8)(unsafe.Add(unsafe.Pointer(w), i))).ExtendToUint16()
+func pairs(w *uint8) archsimd.Uint16x16 {
+	return archsimd.LoadUint8x16((*[16]uint8)(unsafe.Pointer(w))).ExtendToUint16()
 }
+
+// bytesOn is behind 16 bytes.
+func bytesOn(w *uint8) *uint8 { return (*uint8)(unsafe.Add(unsafe.Pointer(w), 16)) }
 
 // upperNibble is what a number is multiplied with: the upper 16 bits of the product
 // are the number shifted by four bits. A shift by a constant takes an SSE instruction.
 const upperNibble = 1 << 12
-
-// bytes adds the products of a group of 8-bit weights.
-func (s *panelSums) bytes(w *uint8, x *int32) {
-	high, low := archsimd.LoadInt32x8(&s.high), archsimd.LoadInt32x8(&s.low)
-	for i := 0; i < group; i += 2 {
-		q := pairs(w, 8*i).AsInt16x16()
-		high = high.Add(q.DotProductPairs(word(x, i)))
-		low = low.Add(q.DotProductPairs(word(x, i+1)))
-	}
-	high.Store(&s.high)
-	low.Store(&s.low)
-}
-
-// nibbles adds the products of a group of 4-bit weights.
-func (s *panelSums) nibbles(w *uint8, x *int32) {
-	high, low := archsimd.LoadInt32x8(&s.high), archsimd.LoadInt32x8(&s.low)
-	mask, upper := archsimd.BroadcastUint16x16(15), archsimd.BroadcastUint16x16(upperNibble)
-	for i := 0; i < group; i += 4 {
-		both := pairs(w, 4*i)
-		q := both.And(mask).AsInt16x16()
-		high = high.Add(q.DotProductPairs(word(x, i)))
-		low = low.Add(q.DotProductPairs(word(x, i+1)))
-		q = both.MulHigh(upper).AsInt16x16()
-		high = high.Add(q.DotProductPairs(word(x, i+2)))
-		low = low.Add(q.DotProductPairs(word(x, i+3)))
-	}
-	high.Store(&s.high)
-	low.Store(&s.low)
-}
-
-// twoNibbles is nibbles for two panels of a row, which share what is read of it.
-func twoNibbles(s, t *panelSums, w, v *uint8, x *int32) {
-	high, low := archsimd.LoadInt32x8(&s.high), archsimd.LoadInt32x8(&s.low)
-	high2, low2 := archsimd.LoadInt32x8(&t.high), archsimd.LoadInt32x8(&t.low)
-	mask, upper := archsimd.BroadcastUint16x16(15), archsimd.BroadcastUint16x16(upperNibble)
-	for i := 0; i < group; i += 4 {
-		both, both2 := pairs(w, 4*i), pairs(v, 4*i)
-		q, q2 := both.And(mask).AsInt16x16(), both2.And(mask).AsInt16x16()
-		h, l := word(x, i), word(x, i+1)
-		high, low = high.Add(q.DotProductPairs(h)), low.Add(q.DotProductPairs(l))
-		high2, low2 = high2.Add(q2.DotProductPairs(h)), low2.Add(q2.DotProductPairs(l))
-		q, q2 = both.MulHigh(upper).AsInt16x16(), both2.MulHigh(upper).AsInt16x16()
-		h, l = word(x, i+2), word(x, i+3)
-		high, low = high.Add(q.DotProductPairs(h)), low.Add(q.DotProductPairs(l))
-		high2, low2 = high2.Add(q2.DotProductPairs(h)), low2.Add(q2.DotProductPairs(l))
-	}
-	high.Store(&s.high)
-	low.Store(&s.low)
-	high2.Store(&t.high)
-	low2.Store(&t.low)
-}
