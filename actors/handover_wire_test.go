@@ -87,7 +87,7 @@ func (p *pair) handOver(end int, g *guest) {
 	t.prepare()
 	m, sendErr, err := t.run()
 	t.closing.Wait()
-	t.judgeErrors(sendErr, err)
+	t.checkErrors(sendErr, err)
 	if t.closed >= 0 {
 		t.reopen(err)
 	}
@@ -254,8 +254,8 @@ func (t *trial) run() (m *actors.Imported, sendErr, err error) {
 	return m, sendErr, err
 }
 
-// judgeErrors holds the two answers against each other and against what has happened.
-func (t *trial) judgeErrors(sendErr, err error) {
+// checkErrors holds the two answers against each other and against what has happened.
+func (t *trial) checkErrors(sendErr, err error) {
 	for _, e := range []error{sendErr, err} {
 		require.NotErrorIs(t, e, context.DeadlineExceeded, "%s at byte %d: both sides wait", t.kind, t.source.left)
 	}
