@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
 
@@ -175,4 +176,11 @@ func (s *symbols) covers(tokens []messages.Token) []messages.Cover {
 		out[i] = messages.Cover{Covered: true, Hash: e.hash, Position: int(e.position)}
 	}
 	return out
+}
+
+// ReadTokens answers tokens as the host has passed them, and which items cover them. The
+// sequence that asks holds the symbols of its prompt, so each of them has an entry.
+func (t *Tree) ReadTokens(m *protocol.ReadTokens) {
+	m.Covers = t.base.symbols.covers(m.Tokens)
+	t.base.symbols.restore(m.Tokens)
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 
+	"github.com/kvactor/kvactor/gpu"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -172,4 +173,37 @@ func (v *Verifier) report(format string, args ...any) {
 		return
 	}
 	v.problems = append(v.problems, fmt.Sprintf(format, args...))
+}
+
+// Inspector reads pages of a device that has nothing under way: device memory
+// can only be seen by kernels, so it launches one for each page. Launcher is
+// best the device itself, not a hazard checker around it: that everything has
+// drained is not known to the checker.
+type Inspector struct {
+	Launcher gpu.Launcher
+	Stream   gpu.Stream
+	Drain    func() // runs the kernel
+
+	page []byte
+}
+
+// Bytes gives the bytes of a slot, until the next call; nil if there is no such
+// page.
+func (i *Inspector) Bytes(slot gpu.Slot) []byte {
+	seen := false
+	_, err := i.Launcher.Launch(i.Stream, gpu.Kernel{
+		Label: "inspect", Reads: []gpu.Access{{Slot: slot}},
+		Run: func(bytes gpu.PageBytes) {
+			i.page = append(i.page[:0], bytes(slot)...)
+			seen = true
+		},
+	})
+	if err != nil {
+		return nil
+	}
+	i.Drain()
+	if !seen {
+		return nil
+	}
+	return i.page
 }

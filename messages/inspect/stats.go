@@ -1,6 +1,19 @@
 package inspect
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvactor/kvactor/messages"
+)
+
+// ReadStats reads counters, which count from the start of the engine, and page counts.
+type ReadStats struct {
+	messages.Request // nil: it makes the record a request
+
+	Stats Stats
+	Err   error
+	Tag   any
+}
 
 // Stats has the counters of the engine and its pools.
 type Stats struct {
@@ -85,4 +98,51 @@ func StoreLatencyBounds() [StoreLatencies - 1]time.Duration {
 		10 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond,
 		500 * time.Millisecond, 2 * time.Second, 10 * time.Second,
 	}
+}
+
+// Stage is a part of the way of a call through an engine.
+type Stage string
+
+// The stages. A call goes through those that it needs, some of them more than once: an
+// admission whose copies fail is matched again.
+const (
+	StageQueue Stage = "queue" // calls before it are served
+	StageMatch Stage = "match" // the tree finds the prefixes, pools claim and pin their pages
+	StageWait  Stage = "wait"  // an admission waits for pages: actors.WithWaitingRoom
+	StageTake  Stage = "take"  // pools take and drop pages, and name what they evict
+	StageMove  Stage = "move"  // copies are submitted to the streams
+	StageApply Stage = "apply" // the tree learns what has changed, pools and host memory follow
+)
+
+// StageMark is the beginning of a stage. It lasts to the next one, or to the answer.
+type StageMark struct {
+	Stage Stage
+	Began time.Time
+}
+
+// PageTime is a time in the history of a sampled device page, by the engine's clock.
+type PageTime struct {
+	Pool     messages.PoolID
+	Kind     PageTimeKind
+	Duration time.Duration
+}
+
+// PageTimeKind says what a PageTime measures.
+type PageTimeKind uint8
+
+// The kinds of times.
+const (
+	PageLifetime  PageTimeKind = iota // from the store of a block to its eviction
+	PageIdle                          // from the last use of a block to its eviction
+	PageReuseGap                      // from one use of a block to the next admission that reuses it
+	PageTimeKinds                     // how many kinds there are
+)
+
+// Check verifies the invariants of all actors. Err joins everything that is wrong. It
+// walks all that the engine holds, so it is for tests.
+type Check struct {
+	messages.Request // nil: it makes the record a request
+
+	Err error
+	Tag any
 }

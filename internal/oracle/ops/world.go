@@ -8,7 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/internal/oracle"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // HeadDim and ElementBytes are those of all pools; page sizes follow from them.
@@ -111,4 +113,37 @@ func drawQuotas(t *rapid.T, c *oracle.Config) {
 	if len(c.SaltQuotas) > 0 && rapid.Bool().Draw(t, "other quota") {
 		c.OtherSaltsQuota = share.Draw(t, "others")
 	}
+}
+
+// Engine is what two implementations must have to be compared: the requests of
+// a host.
+type Engine = host.Engine
+
+// Geometry gives the model and the configuration from which an engine gets the
+// pools of a drawn world: each pool is one layer. The page counts, which
+// windows.Split would choose, are those of the world's pools.
+func Geometry(c oracle.Config) (windows.Model, windows.Config) {
+	m := windows.Model{Layers: len(c.Pools), HeadDim: HeadDim, DType: "float16", MaxSeqLen: c.MaxSeqLen}
+	w := windows.DefaultConfig()
+	w.TokensPerBlock = c.TokensPerBlock
+	for layer, p := range c.Pools {
+		if p.State {
+			m.States = append(m.States, windows.State{Layers: []int{layer}, Bytes: p.PageBytes})
+		}
+		m.KVHeads = append(m.KVHeads, p.KVHeads)
+		window := p.Window
+		if window == 0 {
+			window = c.MaxSeqLen
+		}
+		w.MaxAttentionWindow = append(w.MaxAttentionWindow, window)
+		w.SinkTokenLength = max(w.SinkTokenLength, p.Sink)
+		w.HostCacheSize += int64(p.Secondary) * p.PageBytes
+	}
+	w.EnableBlockReuse, w.EnablePartialReuse = c.BlockReuse, c.PartialReuse
+	w.CopyOnPartialReuse, w.OnboardBlocks = c.CopyOnPartialReuse, c.OnboardBlocks
+	w.SecondaryOffloadMinPriority = c.SecondaryOffloadMinPriority
+	w.StateCheckpointInterval = c.CheckpointInterval
+	w.EventBufferMaxSize = c.EventLimit
+	w.SaltQuotas, w.OtherSaltsQuota = c.SaltQuotas, c.OtherSaltsQuota
+	return m, w
 }
