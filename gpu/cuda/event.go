@@ -64,15 +64,11 @@ func (d *Device) OpenSharedEvent(h EventHandle) (*SharedEvent, error) {
 // Record makes the event pass when all that was queued on the stream so far has.
 // It makes no ticket: Fence does that for users within the process.
 func (e *SharedEvent) Record(id gpu.Stream) error {
-	s, err := e.d.enter()
+	s, st, err := e.d.enterStream(id)
 	if err != nil {
 		return err
 	}
 	defer s.leave()
-	st, err := e.d.stream(id)
-	if err != nil {
-		return err
-	}
 	// An event that is recorded during a capture is part of the graph: nothing passes it now.
 	if err := s.notCapturing(st); err != nil {
 		return err

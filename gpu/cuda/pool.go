@@ -78,6 +78,27 @@ func (d *Device) lookup(id gpu.Pool) (*pool, error) {
 	return d.pool(id)
 }
 
+// beginChange finds a pool and starts a session for a change of its memory. It waits for
+// changes that are under way; the pool may be gone after one. endChange ends the session.
+func beginChange(d *Device, id gpu.Pool) (*pool, *session, error) {
+	p, err := d.lookup(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := d.stay()
+	if err != nil {
+		return nil, nil, err
+	}
+	p.change.Lock()
+	return p, s, nil
+}
+
+// endChange ends a session of beginChange.
+func (p *pool) endChange(s *session) {
+	p.change.Unlock()
+	s.depart()
+}
+
 // CreatePool reserves address space for MaxDevicePages and maps memory for
 // DevicePages, or adopts the tensors of the spec. Filling and registering host
 // memory takes about a second for each GiB or two on one processor; several work
@@ -139,17 +160,11 @@ func (d *Device) publish(p *pool) gpu.Pool {
 // something uses it ends the context. Other calls are served meanwhile.
 // Host memory is not resized.
 func (d *Device) Resize(id gpu.Pool, devicePages int) error {
-	p, err := d.lookup(id)
+	p, s, err := beginChange(d, id)
 	if err != nil {
 		return err
 	}
-	s, err := d.stay()
-	if err != nil {
-		return err
-	}
-	defer s.depart()
-	p.change.Lock()
-	defer p.change.Unlock()
+	defer p.endChange(s)
 	switch {
 	case p.gone:
 		return fmt.Errorf("cuda: no pool %d", id)
@@ -205,17 +220,11 @@ func (p *pool) shrink(s *session, devicePages int) error {
 // Memory of the host application is only forgotten.
 // Tickets of copies from and to the pool stay valid.
 func (d *Device) DestroyPool(id gpu.Pool) error {
-	p, err := d.lookup(id)
+	p, s, err := beginChange(d, id)
 	if err != nil {
 		return err
 	}
-	s, err := d.stay()
-	if err != nil {
-		return err
-	}
-	defer s.depart()
-	p.change.Lock()
-	defer p.change.Unlock()
+	defer p.endChange(s)
 	if p.gone {
 		return fmt.Errorf("cuda: no pool %d", id)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"unsafe"
+
+	"github.com/kvactor/kvactor/gpu"
 )
 
 // session is a stretch of driver calls on one thread.
@@ -102,6 +104,20 @@ func (d *Device) enter() (*session, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// enterStream is enter for a call about one live stream.
+func (d *Device) enterStream(id gpu.Stream) (*session, *stream, error) {
+	s, err := d.enter()
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := d.stream(id)
+	if err != nil {
+		s.leave()
+		return nil, nil, err
+	}
+	return s, st, nil
 }
 
 // leave ends the session and releases the device's lock.

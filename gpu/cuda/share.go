@@ -136,17 +136,11 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 // a pool, a reader updates with the export it has and fewer DevicePages.
 // It then tells the owner, by a channel of their own.
 func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
-	p, err := d.lookup(id)
+	p, s, err := beginChange(d, id)
 	if err != nil {
 		return err
 	}
-	s, err := d.stay()
-	if err != nil {
-		return err
-	}
-	defer s.depart()
-	p.change.Lock()
-	defer p.change.Unlock()
+	defer p.endChange(s)
 	if p.gone || !p.imported || p.spec.Name != e.Pool || p.chunk != e.ChunkBytes || p.spec.PageBytes != e.PageBytes {
 		return fmt.Errorf("cuda: pool %d was not imported from pool %s", id, e.Pool)
 	}

@@ -199,15 +199,11 @@ func (d *Device) newEvent(s *session, st *stream) (uintptr, error) {
 // DestroyStream gives a stream back when everything queued on it has passed. A
 // stream of the host application is only forgotten: it is not touched.
 func (d *Device) DestroyStream(id gpu.Stream) error {
-	s, err := d.enter()
+	s, st, err := d.enterStream(id)
 	if err != nil {
 		return err
 	}
 	defer s.leave()
-	st, err := d.stream(id)
-	if err != nil {
-		return err
-	}
 	if !d.passed(s, gpu.Ticket{Stream: id, Seq: st.last}) {
 		return fmt.Errorf("cuda: stream %s: destroyed before ticket %d has passed: %w", st.name, st.last, gpu.ErrInUse)
 	}

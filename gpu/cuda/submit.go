@@ -16,15 +16,11 @@ import (
 // event, context; each pending ticket in Waits is one more.
 // The copies of a batch run in any order, and each page is written by one of them at most.
 func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
-	s, err := d.enter()
+	s, st, err := d.enterStream(id)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
 	defer s.leave()
-	st, err := d.stream(id)
-	if err != nil {
-		return gpu.Ticket{}, err
-	}
 	if err := d.checkBatch(b); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q on stream %s: %w", b.Label, st.name, err)
 	}

@@ -104,15 +104,11 @@ func (d *Device) poll(s *session, st *stream, upTo uint64) {
 // Fence returns the point after all that was queued on the stream so far.
 // The host calls it behind a kernel that it has launched on a stream of its own.
 func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
-	s, err := d.enter()
+	s, st, err := d.enterStream(id)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
 	defer s.leave()
-	st, err := d.stream(id)
-	if err != nil {
-		return gpu.Ticket{}, err
-	}
 	d.tellEnded(s)
 	// Nothing was queued since the last ticket, which therefore covers all. Of the host's streams
 	// that is not known.
@@ -127,15 +123,11 @@ func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
 
 // Wait makes what is queued on the stream later wait for the tickets.
 func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
-	s, err := d.enter()
+	s, st, err := d.enterStream(id)
 	if err != nil {
 		return err
 	}
 	defer s.leave()
-	st, err := d.stream(id)
-	if err != nil {
-		return err
-	}
 	for _, t := range tickets {
 		if err := d.known(t); err != nil {
 			return fmt.Errorf("wait on stream %s: %w", st.name, err)
