@@ -23,10 +23,10 @@ import (
 // then. There are pages for everything, so nothing is evicted.
 
 const (
-	linearBlocks  = 3 // prompts there are
-	linearClients = 4
-	linearLives   = 3 // of each client
-	linearPages   = 2*linearClients + linearBlocks
+	linearBlocks    = 3 // prompts there are
+	linearClients   = 4
+	linearSequences = 3 // of each client
+	linearPages     = 2*linearClients + linearBlocks
 )
 
 // pageCall is a call; pageAnswer what it said.
@@ -41,7 +41,7 @@ type pageAnswer struct{ reused, used, cached int }
 // ledger is the state of the model.
 type ledger struct {
 	stored   [linearBlocks]bool
-	holdings [linearClients * linearLives]holding // by handle
+	holdings [linearClients * linearSequences]holding // by handle
 }
 
 // holding is what a running sequence holds.
@@ -163,8 +163,8 @@ func TestShortHistoriesAreLinearizable(t *testing.T) {
 		for client := range linearClients {
 			clients.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(seed), uint64(client)))
-				for n := range linearLives {
-					r.linearLife(t, h, pageCall{block: random.IntN(linearBlocks), handle: linearLives*client + n})
+				for n := range linearSequences {
+					r.useSequence(t, h, pageCall{block: random.IntN(linearBlocks), handle: linearSequences*client + n})
 				}
 			})
 		}
@@ -175,8 +175,8 @@ func TestShortHistoriesAreLinearizable(t *testing.T) {
 	}
 }
 
-// linearLife looks a prompt up, admits, commits, counts and releases it.
-func (r *rig) linearLife(t *testing.T, h *history, c pageCall) {
+// useSequence looks a prompt up, admits, commits, counts and releases it.
+func (r *rig) useSequence(t *testing.T, h *history, c pageCall) {
 	ctx := context.Background()
 	prompt := run(1000*c.block, tpb+1)
 	as := func(op byte) pageCall { c.op = op; return c }

@@ -43,7 +43,7 @@ func TestReadersAndHostsAtOnce(t *testing.T) {
 		w := r.newWriter(fmt.Sprintf("host %d", h))
 		running.Go(func() {
 			for i := range rounds {
-				assert.NoError(t, live(r, w, run(1000*h+7*(i%9), 4+i%17)))
+				assert.NoError(t, runSequence(r, w, run(1000*h+7*(i%9), 4+i%17)))
 			}
 		})
 		running.Go(func() {
@@ -64,8 +64,8 @@ func TestReadersAndHostsAtOnce(t *testing.T) {
 	r.close()
 }
 
-// live admits a prompt, computes it and releases it.
-func live(r *rig, w *host.Writer, tokens []messages.Token) error {
+// runSequence admits a prompt, computes it and releases it.
+func runSequence(r *rig, w *host.Writer, tokens []messages.Token) error {
 	request := messages.AdmitRequest{Tokens: tokens}
 	a, err := r.Admit(context.Background(), request)
 	if err != nil {

@@ -109,7 +109,7 @@ func pressHosts(t *testing.T, p pressure) {
 	for _, w := range all {
 		hosts.Go(func() {
 			for n := 0; n == 0 || time.Now().Before(end); n++ {
-				if !assert.NoError(t, w.live(), "life %d", n) {
+				if !assert.NoError(t, w.runSequence(), "life %d", n) {
 					return
 				}
 				walks.Add(1)
@@ -159,9 +159,9 @@ func (w *walker) prompt() []messages.Token {
 	return tokens
 }
 
-// live admits one sequence or a few, grows and forks them, and releases all.
+// runSequence admits one sequence or a few, grows and forks them, and releases all.
 // Being refused for want of pages is part of life.
-func (w *walker) live() error {
+func (w *walker) runSequence() error {
 	if err := w.meddle(); err != nil {
 		return err
 	}

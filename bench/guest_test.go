@@ -18,9 +18,9 @@ import (
 // guest is one host of a stress test, a goroutine with a random life.
 type guest struct {
 	*stress
-	dice   *rand.Rand
-	family []*sequence // one admitted, and its forks
-	pins   []messages.PinID
+	dice  *rand.Rand
+	group []*sequence // one admitted, and its forks
+	pins  []messages.PinID
 }
 
 // sequence is what a host remembers of a running sequence.
@@ -36,27 +36,28 @@ type sequence struct {
 
 func (q *sequence) length() int { return len(q.beams[0]) }
 
-// live is all lives of a host. The last sequences of some stay.
-func (g *guest) live() {
-	for life := range g.lives {
+// runSequences admits, grows and releases sequences, one group after the other. Some hosts
+// leave the last group running.
+func (g *guest) runSequences() {
+	for turn := range g.sequences {
 		g.ask()
 		if !g.begin() {
 			continue
 		}
 		for range g.dice.IntN(12) {
-			g.step(g.family[g.dice.IntN(len(g.family))])
-			if len(g.family) == 0 {
+			g.step(g.group[g.dice.IntN(len(g.group))])
+			if len(g.group) == 0 {
 				break
 			}
 		}
-		if life == g.lives-1 && g.dice.IntN(4) == 0 {
+		if turn == g.sequences-1 && g.dice.IntN(4) == 0 {
 			g.mu.Lock()
-			g.left = append(g.left, g.family...)
+			g.left = append(g.left, g.group...)
 			g.mu.Unlock()
-			g.family = nil
+			g.group = nil
 		}
-		for len(g.family) > 0 {
-			g.end(g.family[0])
+		for len(g.group) > 0 {
+			g.end(g.group[0])
 		}
 	}
 	for _, pin := range g.pins {
@@ -139,7 +140,7 @@ func (g *guest) begin() bool {
 	for range r.BeamWidth {
 		q.beams = append(q.beams, host.Chains(p))
 	}
-	g.family = append(g.family, q)
+	g.group = append(g.group, q)
 	for q.computed < q.prompt {
 		if !g.compute(q, q.reach()) {
 			g.end(q)
@@ -270,7 +271,7 @@ func (g *guest) fork(q *sequence) {
 	for _, id := range ids {
 		child := *q
 		child.id, child.beams, child.ready = id, [][]host.Chain{slices.Clone(q.beams[0])}, slices.Clone(q.ready)
-		g.family = append(g.family, &child)
+		g.group = append(g.group, &child)
 	}
 }
 
@@ -300,7 +301,7 @@ func (g *guest) end(q *sequence) {
 }
 
 func (g *guest) forget(q *sequence) {
-	g.family = slices.DeleteFunc(g.family, func(x *sequence) bool { return x == q })
+	g.group = slices.DeleteFunc(g.group, func(x *sequence) bool { return x == q })
 }
 
 // ask is a request that is about what is stored, not about a sequence.

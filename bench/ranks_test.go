@@ -55,9 +55,9 @@ func BenchmarkRanks(b *testing.B) {
 // turn.
 type paging struct {
 	*actors.Engine
-	do    do
-	lives []*life
-	turn  int
+	do        do
+	sequences []*life
+	turn      int
 }
 
 const (
@@ -81,16 +81,16 @@ func newPaging(b *testing.B, device gpu.Device) *paging {
 	})
 	p.do = serve(p.Engine)
 	for range pagingPrompts {
-		l := newLife(random(dice(uint64(len(p.lives))), pagingBlocks*tokensPerBlock+1))
+		l := newLife(random(dice(uint64(len(p.sequences))), pagingBlocks*tokensPerBlock+1))
 		l.store(p.do)
-		p.lives = append(p.lives, l)
+		p.sequences = append(p.sequences, l)
 	}
 	return p
 }
 
 // next asks for the prompt that was asked for longest ago.
 func (p *paging) next() {
-	l := p.lives[p.turn%pagingPrompts]
+	l := p.sequences[p.turn%pagingPrompts]
 	p.turn++
 	l.visit(p.do)
 }

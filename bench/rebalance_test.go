@@ -195,8 +195,8 @@ func (s shift) best(splits []float64, say func(string, ...any)) (rate, crowd flo
 	return rate, crowd
 }
 
-// live tries a split that follows demand.
-func (s shift) live(full float64, say func(string, ...any)) (rate, crowd float64) {
+// runRebalanced tries a split that follows demand.
+func (s shift) runRebalanced(full float64, say func(string, ...any)) (rate, crowd float64) {
 	s.full, s.every = full, everyRounds
 	s.play(func(h *shifting) {
 		rate, crowd = h.rate(), h.crowd()
@@ -216,8 +216,8 @@ func BenchmarkRebalance(b *testing.B) {
 			}
 			for b.Loop() {
 				rate, crowd := s.best(splits, b.Logf)
-				good, goodCrowd := s.live(0.2, b.Logf)
-				bad, badCrowd := s.live(0.8, b.Logf)
+				good, goodCrowd := s.runRebalanced(0.2, b.Logf)
+				bad, badCrowd := s.runRebalanced(0.8, b.Logf)
 				b.ReportMetric(100*rate, "best-static-%")
 				b.ReportMetric(100*good, "live-%")
 				b.ReportMetric(100*bad, "live-from-80-%")
@@ -235,6 +235,6 @@ func BenchmarkRebalance(b *testing.B) {
 func TestRebalanceAgainstStaticSplits(t *testing.T) {
 	s := shifts()["documents"]
 	rate, _ := s.best([]float64{0.2, 0.25, 0.3}, t.Logf)
-	live, _ := s.live(0.2, t.Logf)
-	assert.Greater(t, live, rate-0.02)
+	rebalanced, _ := s.runRebalanced(0.2, t.Logf)
+	assert.Greater(t, rebalanced, rate-0.02)
 }

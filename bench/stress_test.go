@@ -28,10 +28,10 @@ import (
 
 // stressSize says how hard a stress test presses.
 type stressSize struct {
-	hosts, lives int // lives of each host
-	pages        windows.Counts
-	troubles     troubles
-	seed         uint64
+	hosts, sequences int // groups of sequences that each host runs, one after the other
+	pages            windows.Counts
+	troubles         troubles
+	seed             uint64
 }
 
 // troubles are what goes wrong around the hosts.
@@ -129,7 +129,7 @@ func (s *stress) problem(p string) {
 	}
 }
 
-// run starts hosts, time and trouble until the hosts have lived their lives.
+// run starts hosts, time and trouble until the hosts have run their sequences.
 func (s *stress) run() {
 	var hosts, others sync.WaitGroup
 	var over atomic.Bool
@@ -142,7 +142,7 @@ func (s *stress) run() {
 	others.Go(func() { s.trouble(&over) })
 	for i := range s.hosts {
 		h := &guest{stress: s, dice: rand.New(rand.NewPCG(s.seed, uint64(i)+100))}
-		hosts.Go(h.live)
+		hosts.Go(h.runSequences)
 	}
 	hosts.Wait()
 	over.Store(true)
@@ -279,9 +279,9 @@ func (s *stress) reader(tb testing.TB) host.Read {
 //
 //	go test -race -run=NONE -bench=Stress ./bench
 func BenchmarkStress(b *testing.B) {
-	size := stressSize{hosts: 256, lives: 8, pages: windows.Counts{Primary: 2500, Secondary: 1200}, troubles: copyFaults | rebalances, seed: 1}
+	size := stressSize{hosts: 256, sequences: 8, pages: windows.Counts{Primary: 2500, Secondary: 1200}, troubles: copyFaults | rebalances, seed: 1}
 	if quick() {
-		size.lives = 2
+		size.sequences = 2
 	}
 	benchStress(b, size)
 }
@@ -311,7 +311,7 @@ func TestStress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(3) {
 				s := newStress(t, stressSize{
-					hosts: 24, lives: 4, pages: windows.Counts{Primary: 300, Secondary: 150}, troubles: troubles, seed: seed,
+					hosts: 24, sequences: 4, pages: windows.Counts{Primary: 300, Secondary: 150}, troubles: troubles, seed: seed,
 				})
 				s.run()
 				require.NotZero(t, s.finish(t))

@@ -105,10 +105,10 @@ func (h *hostPool) find(b protocol.BlockID) messages.PageID {
 //
 // The tree names blocks that it believes to be in host memory only. If it is wrong, contents
 // are lost or doubled already, so going on is not possible.
-func (h *hostPool) mustSole(b protocol.BlockID, why string) messages.PageID {
+func (h *hostPool) mustSole(b protocol.BlockID, purpose string) messages.PageID {
 	p := h.find(b)
 	if p == messages.NoPage || h.pages[p].state != sole {
-		panic(fmt.Sprintf("offloader: pool %s: %s of block %d, whose host contents are %s", h.name, why, b, h.stateOf(p)))
+		panic(fmt.Sprintf("offloader: pool %s: %s of block %d, whose host contents are %s", h.name, purpose, b, h.stateOf(p)))
 	}
 	return p
 }

@@ -75,24 +75,24 @@ func waitNamed(name string) waitKind {
 // A read needs the last write of its source; a write needs the last write and all reads of its
 // destination. Reads of the source are not waited for, since reads do not conflict.
 func (o *Offloader) wait(it *item, src, dst *record) {
-	why := &laneWaits[it.lane]
+	cause := &laneWaits[it.lane]
 	own := o.streams[it.lane]
-	o.sub.Waits = o.afterWrite(o.sub.Waits, src, why.source, own)
-	o.sub.Waits = o.afterWrite(o.sub.Waits, dst, why.writer, own)
-	o.sub.Waits = o.afterReads(o.sub.Waits, dst, why.readers, own)
+	o.sub.Waits = o.afterWrite(o.sub.Waits, src, cause.source, own)
+	o.sub.Waits = o.afterWrite(o.sub.Waits, dst, cause.writer, own)
+	o.sub.Waits = o.afterReads(o.sub.Waits, dst, cause.readers, own)
 }
 
 // afterWrite adds the last write of a slot to a set of tickets, unless the write is on
 // the waiting stream itself.
 //
 // A stream that waited for itself would cost a call and change nothing.
-func (o *Offloader) afterWrite(set []messages.Ticket, r *record, why waitKind, own messages.StreamID) []messages.Ticket {
-	if why == o.skip {
+func (o *Offloader) afterWrite(set []messages.Ticket, r *record, cause waitKind, own messages.StreamID) []messages.Ticket {
+	if cause == o.skip {
 		return set
 	}
 	// Some of the reads may be writes, so a reader waits for all of them.
 	if r.mixed() {
-		set = o.afterReads(set, r, why, own)
+		set = o.afterReads(set, r, cause, own)
 	}
 	if r.written.Stream == own {
 		return set
@@ -101,8 +101,8 @@ func (o *Offloader) afterWrite(set []messages.Ticket, r *record, why waitKind, o
 }
 
 // afterReads adds the reads of a slot.
-func (o *Offloader) afterReads(set []messages.Ticket, r *record, why waitKind, own messages.StreamID) []messages.Ticket {
-	if why == o.skip {
+func (o *Offloader) afterReads(set []messages.Ticket, r *record, cause waitKind, own messages.StreamID) []messages.Ticket {
+	if cause == o.skip {
 		return set
 	}
 	for _, t := range r.reads {

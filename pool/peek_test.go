@@ -12,7 +12,7 @@ import (
 )
 
 // What is peeked is what a Take then evicts, in whichever order the pages came.
-func TestForeseenPagesAreEvictedNext(t *testing.T) {
+func TestPeekedPagesAreEvictedNext(t *testing.T) {
 	cases := map[string][]protocol.Use{ // by depth
 		"in order":                 {1, 2, 3, 4, 5, 6},
 		"out of order":             {9, 1, 8, 2, 7, 3},

@@ -179,7 +179,7 @@ func TestFaultsOfTenants(t *testing.T) {
 
 // TestTenantsAreRankedAnewWhenPrioritiesEnd, also one whose first page is the
 // same as before.
-func TestTenantsAreRankedAnewWhenPrioritiesEnd(t *testing.T) {
+func TestTenantsAreRankedAgainWhenPrioritiesEnd(t *testing.T) {
 	p := New("divided", 3, windows.NoQuota, windows.NoQuota, windows.NoQuota)
 	for tenant, op := range []protocol.PoolOp{{Priority: 90, Until: 10}, {Priority: 50}, {Priority: 80, Until: 20}} {
 		take := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Take, N: 1, Tenant: protocol.Tenant(tenant)}}}

@@ -37,7 +37,7 @@ func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
 }
 
 // Those decided first get the pages; a refused one gives its claims back.
-func TestABatchIsJudgedInOrder(t *gotesting.T) {
+func TestABatchIsCheckedInOrder(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 5}}})
 	results, sequences := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)), request(run(300, 1)))
 	require.NoError(t, results[0].Err)

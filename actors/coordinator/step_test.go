@@ -154,7 +154,7 @@ func TestWhatABeamStepRefuses(t *gotesting.T) {
 }
 
 // Steps of one append are decided in order: a later one may use what is left.
-func TestStepsAreJudgedInOrder(t *gotesting.T) {
+func TestStepsAreCheckedInOrder(t *gotesting.T) {
 	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
 	a, b, c := w.start(run(0, 4)), w.start(run(100, 4)), w.start(run(200, 3))
 	results := w.tryAppend(run(900, 1), a, b, c)

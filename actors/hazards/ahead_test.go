@@ -29,7 +29,7 @@ func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
 	w := newWorld(t, s)
 	g := newGuest(w, seed)
 	ctx := context.Background()
-	g.live(lifetime)
+	g.runSteps(lifetime)
 	require.Empty(t, w.wrong(g.running...))
 	g.leaveAll()
 	var err error

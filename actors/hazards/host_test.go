@@ -40,8 +40,8 @@ func newGuest(w *world, seed uint64) *guest {
 	return g
 }
 
-// live does n things.
-func (g *guest) live(n int) {
+// runSteps does n random steps.
+func (g *guest) runSteps(n int) {
 	for range n {
 		switch d := g.dice.IntN(17); {
 		case d < 5 && len(g.running) < guestRunning || len(g.running) == 0:

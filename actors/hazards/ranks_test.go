@@ -23,7 +23,7 @@ func TestAllWaitsOnEveryRank(t *testing.T) {
 		s.ranks = ranks
 		w := newWorld(t, s)
 		g := newGuest(w, uint64(seed))
-		g.live(lifetime / 2)
+		g.runSteps(lifetime / 2)
 		w.right(g.running...)
 		g.leaveAll()
 		w.right()

@@ -75,7 +75,7 @@ func TestAutoRebalance(t *testing.T) {
 		g := newGuest(w, seed)
 		for range lifetime {
 			h.learn(t, g)
-			g.live(1)
+			g.runSteps(1)
 			h.check(t, g)
 		}
 		require.Empty(t, w.wrong(g.running...), "seed %d", seed)

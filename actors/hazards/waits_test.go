@@ -36,7 +36,7 @@ func life(t *testing.T, seed uint64, options ...actors.Option) (problems []strin
 func lifeIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int, did inspect.PoolCounters) {
 	w := newWorld(t, s)
 	g := newGuest(w, seed)
-	g.live(lifetime)
+	g.runSteps(lifetime)
 	problems = w.wrong(g.running...)
 	g.leaveAll()
 	problems = append(problems, w.wrong()...)

@@ -80,12 +80,12 @@ func (c *cancelling) caller(seed uint64, calls int) {
 			}
 			continue
 		}
-		c.letGo(random, results)
+		c.releaseSome(random, results)
 	}
 }
 
-// letGo releases what was admitted; some of it after a step of its life.
-func (c *cancelling) letGo(random *rand.Rand, results []messages.Admitted) {
+// releaseSome releases what was admitted; some of it after a step of its life.
+func (c *cancelling) releaseSome(random *rand.Rand, results []messages.Admitted) {
 	var steps []messages.ReleaseStep
 	for _, a := range results {
 		if a.Err != nil {
@@ -247,7 +247,7 @@ func TestAllWhoWaitAreCancelled(t *testing.T) {
 
 // A context that ends in the very round that would send its call to the room:
 // the call is answered at the end of the round and takes up no place.
-func TestACallLeavesWhileItIsJudged(t *testing.T) {
+func TestACallLeavesWhileItIsChecked(t *testing.T) {
 	var hook atomic.Pointer[func()] // of the next round's start
 	s := setup{clock: func() time.Duration {
 		if do := hook.Swap(nil); do != nil {

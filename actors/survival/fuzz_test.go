@@ -24,13 +24,13 @@ import (
 // the bytes that say what is asked of it.
 type fuzzed struct {
 	*direct.Engine
-	t      *testing.T
-	bytes  []byte
-	now    time.Duration
-	pages  int
-	live   []messages.SequenceID
-	pins   []messages.PinID
-	admits []*messages.Admit // answered, refused, or in the waiting room
+	t       *testing.T
+	bytes   []byte
+	now     time.Duration
+	pages   int
+	running []messages.SequenceID
+	pins    []messages.PinID
+	admits  []*messages.Admit // answered, refused, or in the waiting room
 }
 
 const fuzzedMax = 200 // the longest sequence
@@ -107,11 +107,11 @@ func (f *fuzzed) number() int {
 }
 
 func (f *fuzzed) tokens() []messages.Token {
-	n, family, cut := f.below(48), f.below(3), f.below(24)
+	n, prefix, cut := f.below(48), f.below(3), f.below(24)
 	list := run(0, n)
 	for i := range list {
 		if i >= cut {
-			list[i] += messages.Token(100 * family)
+			list[i] += messages.Token(100 * prefix)
 		}
 	}
 	if n > 0 && f.byte() == 255 {
@@ -153,10 +153,10 @@ func (f *fuzzed) retention() *messages.Retention {
 }
 
 func (f *fuzzed) sequence() messages.SequenceID {
-	if len(f.live) == 0 || f.byte() > 250 {
+	if len(f.running) == 0 || f.byte() > 250 {
 		return messages.SequenceID(f.number())
 	}
-	return f.live[f.below(len(f.live))]
+	return f.running[f.below(len(f.running))]
 }
 
 // request decodes one; nil if the bytes name none.
@@ -277,7 +277,7 @@ func (f *fuzzed) learn(request messages.Request) {
 		f.admits = append(f.admits, m)
 	case *messages.Fork:
 		for i := range m.Results {
-			f.live = append(f.live, m.Results[i].Forks...)
+			f.running = append(f.running, m.Results[i].Forks...)
 		}
 	case *messages.PinPrefix:
 		if m.Err == nil && m.Pinned.Tokens > 0 {
@@ -293,7 +293,7 @@ func (f *fuzzed) learn(request messages.Request) {
 	for _, m := range f.admits { // one may have left the waiting room
 		for i := range m.Results {
 			if a := &m.Results[i]; a.Err == nil && a.Sequence != 0 {
-				f.live = append(f.live, a.Sequence)
+				f.running = append(f.running, a.Sequence)
 				a.Sequence = 0
 			}
 		}
@@ -301,9 +301,9 @@ func (f *fuzzed) learn(request messages.Request) {
 }
 
 func (f *fuzzed) forget(id messages.SequenceID) {
-	for i := range f.live {
-		if f.live[i] == id {
-			f.live = append(f.live[:i], f.live[i+1:]...)
+	for i := range f.running {
+		if f.running[i] == id {
+			f.running = append(f.running[:i], f.running[i+1:]...)
 			return
 		}
 	}
@@ -327,8 +327,8 @@ func (f *fuzzed) end() {
 	for _, pin := range f.pins {
 		f.do(&messages.UnpinPrefix{Pin: pin})
 	}
-	for len(f.live) > 0 {
-		f.do(&messages.Release{Steps: []messages.ReleaseStep{{Sequence: f.live[0]}}})
+	for len(f.running) > 0 {
+		f.do(&messages.Release{Steps: []messages.ReleaseStep{{Sequence: f.running[0]}}})
 	}
 	least := math.MaxInt
 	for _, p := range f.Pools {
@@ -338,7 +338,7 @@ func (f *fuzzed) end() {
 	m := &messages.Admit{Requests: []messages.AdmitRequest{prompt(1000, least*tpb)}}
 	f.do(m)
 	require.NoError(f.t, m.Results[0].Err)
-	require.Len(f.t, f.live, 1)
+	require.Len(f.t, f.running, 1)
 }
 
 func fuzzRequests(t *testing.T, bytes []byte) {

@@ -142,8 +142,8 @@ func badSteps() []bad {
 	return list
 }
 
-// badLives are rewinds and forks.
-func badLives() []bad {
+// badSequences are rewinds and forks.
+func badSequences() []bad {
 	var list []bad
 	rewind := func(name string, code error, pick func(*victim) messages.SequenceID, n int) {
 		list = append(list, bad{name: "rewind " + name, code: code, call: func(v *victim) error { return v.RewindOne(ctx, pick(v), n) }})

@@ -153,7 +153,7 @@ var strangers = map[string]func(*victim) messages.SequenceID{
 
 func TestHostileCallsAreRefusedAndChangeNothing(t *testing.T) {
 	var list []bad
-	for _, some := range [][]bad{badPrompts(), badShapes(), badRetention(), badSteps(), badLives(), badPrefixes(), badFractions()} {
+	for _, some := range [][]bad{badPrompts(), badShapes(), badRetention(), badSteps(), badSequences(), badPrefixes(), badFractions()} {
 		list = append(list, some...)
 	}
 	require.Greater(t, len(list), 120)

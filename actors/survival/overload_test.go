@@ -203,12 +203,12 @@ func (c *crowd) host(i int) {
 			continue
 		}
 		c.samples[i].add(admitted, time.Since(start))
-		c.live(i, &a, random)
+		c.runSequence(i, &a, random)
 	}
 }
 
-// live computes a sequence to its end, or until it must give way.
-func (c *crowd) live(i int, a *messages.Admitted, random *rand.Rand) {
+// runSequence computes a sequence to its end, or until it must give way.
+func (c *crowd) runSequence(i int, a *messages.Admitted, random *rand.Rand) {
 	id := a.Sequence
 	c.join(id)
 	defer c.leave(id)

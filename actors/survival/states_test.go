@@ -25,8 +25,8 @@ func recurrent() setup {
 // stateHost does things that copy states, with an engine whose actors fail.
 type stateHost struct {
 	*rig
-	live []messages.SequenceID
-	left map[messages.SequenceID][]int // commits of the prompt that are to come
+	running []messages.SequenceID
+	left    map[messages.SequenceID][]int // commits of the prompt that are to come
 }
 
 // try notes an error that a host must live with when an actor fails, and fails the
@@ -44,7 +44,7 @@ func (h *stateHost) try(err error) bool {
 func (h *stateHost) admit() {
 	a, err := h.Admit(ctx, prompt(0, 3*tpb+1))
 	if h.try(err) {
-		h.live = append(h.live, a.Sequence)
+		h.running = append(h.running, a.Sequence)
 		h.left[a.Sequence] = append(slices.Clone(a.Checkpoints), 3*tpb+1)
 	}
 }
@@ -52,7 +52,7 @@ func (h *stateHost) admit() {
 // commit makes a checkpoint of each sequence, if its prompt is not yet computed.
 func (h *stateHost) commit() {
 	var steps []messages.CommitStep
-	for _, id := range h.live {
+	for _, id := range h.running {
 		if left := h.left[id]; len(left) > 0 {
 			steps = append(steps, messages.CommitStep{Sequence: id, Computed: left[0]})
 		}
@@ -73,10 +73,10 @@ func (h *stateHost) commit() {
 
 // fork copies the working page of a sequence whose prompt is computed.
 func (h *stateHost) fork() {
-	for _, id := range h.live {
+	for _, id := range h.running {
 		if len(h.left[id]) == 0 {
 			if forks, err := h.ForkOne(ctx, id, 1); h.try(err) {
-				h.live = append(h.live, forks...)
+				h.running = append(h.running, forks...)
 			}
 			return
 		}
@@ -85,14 +85,14 @@ func (h *stateHost) fork() {
 
 // end releases the sequences; their working pages become checkpoints.
 func (h *stateHost) end() {
-	for len(h.live) > 0 {
-		results, err := h.Release(ctx, []messages.ReleaseStep{{Sequence: h.live[0]}})
+	for len(h.running) > 0 {
+		results, err := h.Release(ctx, []messages.ReleaseStep{{Sequence: h.running[0]}})
 		if err == nil {
 			err = results[0].Err
 		}
 		// A call that was not served may have released it all the same.
 		if errors.Is(err, messages.ErrUnknownSequence) || h.try(err) || errors.Is(err, messages.ErrSequenceLost) {
-			h.live = h.live[1:]
+			h.running = h.running[1:]
 		}
 	}
 	clear(h.left)
@@ -102,7 +102,7 @@ func (h *stateHost) end() {
 func (h *stateHost) other() {
 	a, err := h.Admit(ctx, prompt(1000, 5*tpb))
 	if h.try(err) {
-		h.live = append(h.live, a.Sequence)
+		h.running = append(h.running, a.Sequence)
 		h.left[a.Sequence] = append(slices.Clone(a.Checkpoints), 5*tpb)
 	}
 }
@@ -176,7 +176,7 @@ func (h *stateHost) wellAgain() {
 		for range 4 {
 			h.commit()
 		}
-		require.Empty(h.t, h.left[h.live[0]])
+		require.Empty(h.t, h.left[h.running[0]])
 		h.end()
 	}
 	assert.Equal(h.t, 3*tpb, h.found(run(0, 3*tpb+1)))

@@ -55,7 +55,7 @@ type neighbourhood struct {
 	random  *rand.Rand
 	rename  messages.Token // for the second tenant
 	now     time.Duration
-	live    []neighbour
+	running []neighbour
 	pins    []messages.PinID
 	answers []string // of every request, in a form that shows no names
 	hashes  map[kvevents.Hash]int
@@ -88,11 +88,11 @@ func newNeighbourhood(t *testing.T, who tenancy, seed uint64, rename messages.To
 // tokens names a prompt of a tenant: one of three families, which leave their
 // common beginning somewhere.
 func (w *neighbourhood) tokens(tenant int) []messages.Token {
-	family, n, cut := w.random.IntN(3), 1+w.random.IntN(7*tpb), w.random.IntN(4*tpb)
+	prefix, n, cut := w.random.IntN(3), 1+w.random.IntN(7*tpb), w.random.IntN(4*tpb)
 	list := run(0, n)
 	for i := range list {
 		if i >= cut {
-			list[i] += messages.Token(family * 100)
+			list[i] += messages.Token(prefix * 100)
 		}
 	}
 	return w.named(tenant, list)
@@ -158,7 +158,7 @@ func (w *neighbourhood) step() {
 	case 5, 6, 7:
 		w.extend()
 	case 8, 9, 10:
-		w.letGo()
+		w.releaseSome()
 	case 11, 12:
 		found, err := w.Lookup(ctx, w.prefix(tenant))
 		w.note("lookup", found, err)
@@ -185,17 +185,17 @@ func (w *neighbourhood) admit() {
 	for i, a := range results {
 		if a.Err == nil {
 			n := len(list[i].Tokens)
-			w.live = append(w.live, neighbour{a.Sequence, who[i], n, n, a.ReusedTokens})
+			w.running = append(w.running, neighbour{a.Sequence, who[i], n, n, a.ReusedTokens})
 		}
 	}
 }
 
 // extend computes the prompt, or a token more.
 func (w *neighbourhood) extend() {
-	if len(w.live) == 0 {
+	if len(w.running) == 0 {
 		return
 	}
-	s := &w.live[w.random.IntN(len(w.live))]
+	s := &w.running[w.random.IntN(len(w.running))]
 	if s.computed < s.prompt {
 		for _, n := range []int{s.prompt, s.computed/tpb*tpb + tpb} {
 			results, err := w.Commit(ctx, []messages.CommitStep{{Sequence: s.id, Computed: n}})
@@ -215,14 +215,14 @@ func (w *neighbourhood) extend() {
 	}
 }
 
-func (w *neighbourhood) letGo() {
-	if len(w.live) == 0 {
+func (w *neighbourhood) releaseSome() {
+	if len(w.running) == 0 {
 		return
 	}
-	i := w.random.IntN(len(w.live))
-	results, err := w.Release(ctx, []messages.ReleaseStep{{Sequence: w.live[i].id, Discard: w.random.IntN(5) == 0}})
+	i := w.random.IntN(len(w.running))
+	results, err := w.Release(ctx, []messages.ReleaseStep{{Sequence: w.running[i].id, Discard: w.random.IntN(5) == 0}})
 	w.note("release", results, err)
-	w.live = slices.Delete(w.live, i, i+1)
+	w.running = slices.Delete(w.running, i, i+1)
 }
 
 func (w *neighbourhood) pin(tenant int) {
@@ -272,7 +272,7 @@ func (w *neighbourhood) look() {
 		}
 	}
 	w.note("contents", contents, err)
-	for _, s := range w.live {
+	for _, s := range w.running {
 		tables, err := w.TablesOf(ctx, s.id)
 		w.note("tables", tables, err)
 	}
@@ -323,7 +323,7 @@ func (w *neighbourhood) number(h *kvevents.Hash) {
 }
 
 func (w *neighbourhood) end() {
-	for _, s := range w.live {
+	for _, s := range w.running {
 		w.release(s.id)
 	}
 	w.close()

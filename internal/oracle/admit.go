@@ -53,7 +53,7 @@ func (o *Oracle) carryOut(all []*plan) []*sequence {
 			}
 		}
 	}
-	o.letSourcesGo(all, sequences)
+	o.releaseSources(all, sequences)
 	for i, pl := range all { // all other pages
 		if pl.err == nil {
 			o.takeRest(pl, sequences[i], all, sequences)
@@ -65,7 +65,7 @@ func (o *Oracle) carryOut(all []*plan) []*sequence {
 		}
 	}
 	for _, pl := range all { // what was taken over is forgotten
-		if pl.err == nil && pl.how == messages.PartialTakeover {
+		if pl.err == nil && pl.partial == messages.PartialTakeover {
 			o.forgetAll(pl.match.source)
 		}
 	}
@@ -115,7 +115,7 @@ func (o *Oracle) claim(pl *plan, u use) *sequence {
 		switch {
 		case from.device == nil:
 			o.guarded[from.host] = true
-		case pl.how == messages.PartialTakeover:
+		case pl.partial == messages.PartialTakeover:
 			o.place(p, s, s.reused, from.device)
 		default:
 			o.guarded[from.device] = true
@@ -132,9 +132,9 @@ func (o *Oracle) place(p *pool, s *sequence, index int, pg *page) {
 	}
 }
 
-// letSourcesGo ends the guard over device pages that were copied from: they may
+// releaseSources ends the guard over device pages that were copied from: they may
 // be victims from now on, used at this request.
-func (o *Oracle) letSourcesGo(all []*plan, sequences []*sequence) {
+func (o *Oracle) releaseSources(all []*plan, sequences []*sequence) {
 	for i, pl := range all {
 		for _, p := range o.pool {
 			if pl.err == nil && o.copiesInto(pl, p) {
@@ -184,7 +184,7 @@ func (o *Oracle) arrive(pl *plan, s *sequence) {
 				o.onboard(p, pl.lead[index], s.tables[p.id][0][index])
 			}
 		}
-		if pl.how == messages.PartialTakeover && p.attends() && pl.fromHost[p.id] {
+		if pl.partial == messages.PartialTakeover && p.attends() && pl.fromHost[p.id] {
 			o.countOnboard(p)
 		}
 	}

@@ -91,7 +91,7 @@ func (o *Oracle) extend(s *sequence, step messages.AppendStep, u use, result *me
 			return refusals.OutOfPages(p.Name, need, available)
 		}
 	}
-	o.letGo(&before, s, u)
+	o.dropReferences(&before, s, u)
 	result.NewPages = o.noPages()
 	for _, p := range o.pool {
 		for beam := range s.keys {
@@ -115,8 +115,8 @@ func (o *Oracle) follow(s *sequence, beams []messages.BeamStep) {
 	s.keys, s.tables = keys, tables
 }
 
-// letGo leaves uses where beams hold fewer references than before.
-func (o *Oracle) letGo(before, after *sequence, u use) {
+// dropReferences leaves uses where beams hold fewer references than before.
+func (o *Oracle) dropReferences(before, after *sequence, u use) {
 	for _, p := range o.pool {
 		for _, table := range before.tables[p.id] {
 			for _, pg := range table {

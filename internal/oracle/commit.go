@@ -159,7 +159,7 @@ func (o *Oracle) takeChunk(p *pool, c progress) {
 // At a release the span may end inside a block. In pools that are told, what a
 // pin holds in host memory stays there.
 func (o *Oracle) store(s *sequence, tokens span, when moment, stays []bool) {
-	if s.muted || !o.cfg.BlockReuse {
+	if s.noStore || !o.cfg.BlockReuse {
 		return
 	}
 	runs := make([][]*block, len(o.pool))

@@ -20,7 +20,7 @@ func keep(p messages.Priority, d time.Duration) *messages.Retention {
 // lodge visits with a retention.
 func (b *play) lodge(tokens []messages.Token, r *messages.Retention) {
 	b.t.Helper()
-	b.let(b.prefill(messages.AdmitRequest{Tokens: tokens, Retention: r}).Sequence)
+	b.releaseAll(b.prefill(messages.AdmitRequest{Tokens: tokens, Retention: r}).Sequence)
 }
 
 func TestEvictionOrder(t *testing.T) {
@@ -48,7 +48,7 @@ func TestTimers(t *testing.T) {
 	require.Equal(t, [][2]int{{90, 35}}, b.priorities())
 }
 
-func TestALaterRequestSetsRetentionAnewOnce(t *testing.T) {
+func TestALaterRequestSetsRetentionOnce(t *testing.T) {
 	ms := time.Millisecond
 	b := world(t, full(8, 0))
 	b.lodge(count(1, 4), keep(90, 10*ms))
@@ -56,7 +56,7 @@ func TestALaterRequestSetsRetentionAnewOnce(t *testing.T) {
 	a := b.enter(messages.AdmitRequest{Tokens: count(1, 5), Retention: keep(20, 10*ms)})
 	require.Equal(t, [][2]int{{90, 20}}, b.priorities(), "at the admission")
 	b.now = 8 * ms
-	b.let(a.Sequence)
+	b.releaseAll(a.Sequence)
 	b.now = 15 * ms
 	require.Equal(t, [][2]int{{20, 35}}, b.priorities(), "not at the release again")
 }

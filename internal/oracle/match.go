@@ -143,9 +143,9 @@ func (o *Oracle) leadsInto(q prompt, end int) *block {
 	return last
 }
 
-// why says how the prompt met the cache, given what was reused in the end and
+// missReason says how the prompt met the cache, given what was reused in the end and
 // what the attention pools alone would have reused.
-func (o *Oracle) why(q prompt, reused, attention, reach int) messages.MissReason {
+func (o *Oracle) missReason(q prompt, reused, attention, reach int) messages.MissReason {
 	if o.cfg.BlockReuse && reused < attention && (reused == 0 || reused < attention/o.tpb*o.tpb) {
 		return messages.ReasonNoState
 	}

@@ -17,10 +17,10 @@ type plan struct {
 	wanted match // before it was known whether there are pages for a copy
 	// attention is what the attention pools alone would have given this prompt,
 	// were it alone; 0 without state pools.
-	attention int
-	reach     int
-	why       messages.MissReason
-	how       messages.PartialReuse
+	attention  int
+	reach      int
+	missReason messages.MissReason
+	partial    messages.PartialReuse
 
 	lead []*block // by block: those reused whole; nil: no pool has it and none needs it
 	// claims are, by pool and block, the spots claimed whole; nil: not claimed.
@@ -58,7 +58,7 @@ func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 			o.admitOrRefuse(all, i)
 		}
 		if pl.err == nil {
-			pl.why = o.why(pl.prompt, pl.match.tokens, pl.attention, pl.reach)
+			pl.missReason = o.missReason(pl.prompt, pl.match.tokens, pl.attention, pl.reach)
 		}
 	}
 	return all
@@ -66,7 +66,7 @@ func (o *Oracle) plans(requests []messages.AdmitRequest, longest int) []*plan {
 
 // settle makes m the match of the plan.
 func (o *Oracle) settle(pl *plan, m match) {
-	pl.match, pl.how = m, messages.PartialNone
+	pl.match, pl.partial = m, messages.PartialNone
 	pl.lead, pl.claims = nil, make([][]*spot, len(o.pool))
 	for index := range m.tokens / o.tpb {
 		b := o.find(pl.prompt.namespace, pl.prompt.key[:(index+1)*o.tpb])
@@ -107,13 +107,13 @@ func (o *Oracle) decideHow(all []*plan) {
 		idle := !o.busy(b) && !o.behind(b)
 		switch {
 		case o.cfg.CopyOnPartialReuse:
-			pl.how = messages.PartialCopy
+			pl.partial = messages.PartialCopy
 			alone := wholly[b] == 0 && len(partly[b]) == 1
 			if idle && alone && !o.whole(b) && len(b.key) <= pl.match.tokens && !o.recurrent() {
-				pl.how = messages.PartialTakeover
+				pl.partial = messages.PartialTakeover
 			}
 		case idle && wholly[b] == 0 && partly[b][0] == pl:
-			pl.how = messages.PartialTakeover
+			pl.partial = messages.PartialTakeover
 		default:
 			o.withoutPartial(pl)
 		}
@@ -134,7 +134,7 @@ func (o *Oracle) busy(b *block) bool {
 // before it.
 func (o *Oracle) admitOrRefuse(all []*plan, i int) {
 	pl := all[i]
-	if pl.how == messages.PartialCopy {
+	if pl.partial == messages.PartialCopy {
 		for _, p := range o.attentionPools() {
 			if o.copyRoom(all, i, p) < 1 {
 				o.withoutPartial(pl)
@@ -177,7 +177,7 @@ func (o *Oracle) decideOnboards(all []*plan, i int) {
 	for _, p := range o.pool {
 		for _, s := range pl.claims[p.id] {
 			var mine *spot
-			if s != nil && s.device == nil && !o.promised(all[:i], p, s) {
+			if s != nil && s.device == nil && !o.onboardedEarlier(all[:i], p, s) {
 				mine = s
 			}
 			pl.onboards[p.id] = append(pl.onboards[p.id], mine)
@@ -185,8 +185,8 @@ func (o *Oracle) decideOnboards(all []*plan, i int) {
 	}
 }
 
-// promised reports whether an earlier admission brings the spot to the device.
-func (o *Oracle) promised(earlier []*plan, p *pool, s *spot) bool {
+// onboardedEarlier reports whether an earlier admission brings the spot to the device.
+func (o *Oracle) onboardedEarlier(earlier []*plan, p *pool, s *spot) bool {
 	for _, pl := range earlier {
 		if pl.err != nil {
 			continue
@@ -215,7 +215,7 @@ func (o *Oracle) claimed(all []*plan, i int, p *pool) map[*page]bool {
 				pages[s.device] = true
 			}
 		}
-		if pl.how == messages.PartialTakeover && p.attends() && (j > i || !pl.reserves(p)) {
+		if pl.partial == messages.PartialTakeover && p.attends() && (j > i || !pl.reserves(p)) {
 			if d := pl.match.source.at[p.id].device; d != nil {
 				pages[d] = true
 			}
@@ -269,7 +269,7 @@ func (o *Oracle) need(pl *plan, p *pool) int {
 	if pl.reserves(p) {
 		return n + o.reserve(p, pl.request.ChunkTokens, blocks)
 	}
-	if pl.how == messages.PartialTakeover && pl.match.source.at[p.id].device != nil {
+	if pl.partial == messages.PartialTakeover && pl.match.source.at[p.id].device != nil {
 		blocks-- // its page is there already
 	}
 	return n + blocks

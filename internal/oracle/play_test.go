@@ -95,7 +95,7 @@ func (b *play) add(id messages.SequenceID, tokens ...messages.Token) messages.St
 	return r[0]
 }
 
-func (b *play) let(ids ...messages.SequenceID) {
+func (b *play) releaseAll(ids ...messages.SequenceID) {
 	b.t.Helper()
 	for _, id := range ids {
 		r, err := b.Release(context.Background(), []messages.ReleaseStep{{Sequence: id}})
@@ -108,7 +108,7 @@ func (b *play) let(ids ...messages.SequenceID) {
 func (b *play) visit(tokens []messages.Token) messages.Admitted {
 	b.t.Helper()
 	a := b.tokens(tokens)
-	b.let(a.Sequence)
+	b.releaseAll(a.Sequence)
 	return a
 }
 

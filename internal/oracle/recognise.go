@@ -20,7 +20,7 @@ func (o *Oracle) recognise(pl *plan, s *sequence) {
 		o.retain(b, s)
 		o.storeTier.saveReused(b)
 	}
-	if pl.how == messages.PartialCopy && o.alive(pl.match.source) {
+	if pl.partial == messages.PartialCopy && o.alive(pl.match.source) {
 		o.touch(pl.match.source)
 	}
 }
@@ -29,7 +29,7 @@ func (o *Oracle) recognise(pl *plan, s *sequence) {
 func (o *Oracle) admitted(pl *plan, s *sequence) messages.Admitted {
 	a := messages.Admitted{
 		Sequence: s.id, ReusedTokens: pl.match.tokens, Tables: tablesOf(s),
-		MissReason: pl.why, AttentionTokens: pl.attention, Checkpoints: s.wanted,
+		MissReason: pl.missReason, AttentionTokens: pl.attention, Checkpoints: s.wanted,
 	}
 	partial := 0
 	if pl.match.source != nil {
@@ -41,7 +41,7 @@ func (o *Oracle) admitted(pl *plan, s *sequence) messages.Admitted {
 			p.counters.Missed += int64(ceil(s.prompt, o.tpb) - s.reused - partial)
 			continue
 		}
-		r := messages.PoolReuse{Partial: partial, PartialReuse: pl.how}
+		r := messages.PoolReuse{Partial: partial, PartialReuse: pl.partial}
 		for index, spot := range pl.claims[p.id] {
 			if spot != nil {
 				r.Full++
@@ -50,7 +50,7 @@ func (o *Oracle) admitted(pl *plan, s *sequence) messages.Admitted {
 				r.Onboarded++
 			}
 		}
-		if pl.how == messages.PartialTakeover && pl.fromHost[p.id] {
+		if pl.partial == messages.PartialTakeover && pl.fromHost[p.id] {
 			r.Onboarded++
 		}
 		p.counters.ReusedFull += int64(r.Full)

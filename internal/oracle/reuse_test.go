@@ -33,7 +33,7 @@ func TestPartialReuse(t *testing.T) {
 		prompt  []messages.Token
 		noCopy  bool
 		reused  int
-		how     messages.PartialReuse
+		partial messages.PartialReuse
 		left    int // of the stored tokens, for another
 	}{
 		{"all stored tokens: taken over", false, longer, false, 6, messages.PartialTakeover, 4},
@@ -46,7 +46,7 @@ func TestPartialReuse(t *testing.T) {
 			b.visit(stored)
 			a := b.enter(messages.AdmitRequest{Tokens: x.prompt})
 			require.Equal(t, x.reused, a.ReusedTokens)
-			require.Equal(t, x.how, a.Reuse[0].PartialReuse)
+			require.Equal(t, x.partial, a.Reuse[0].PartialReuse)
 			require.Equal(t, x.left, b.found(append(stored, 99)).MatchedTokens)
 		})
 	}
@@ -67,7 +67,7 @@ func TestTheSourceIsTheBlockLastStoredOrClaimed(t *testing.T) {
 	b.visit(first)
 	b.visit(second)
 	probe := append(count(1, 4), 5, 6, 70)
-	b.let(b.enter(messages.AdmitRequest{Tokens: probe}).Sequence)
+	b.releaseAll(b.enter(messages.AdmitRequest{Tokens: probe}).Sequence)
 	// The copy gave the second a later use, so the first goes before it.
 	b.visit(count(100, 36)) // one page more than are free
 	require.Equal(t, 4, shareOf(b, first))
@@ -149,7 +149,7 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 		return []messages.MultimodalItem{{Hash: [32]byte{hash}, Start: start, Length: 2}}
 	}
 	prompt := count(1, 9)
-	b.let(b.prefill(messages.AdmitRequest{Tokens: prompt, Multimodal: item(1, 4)}).Sequence)
+	b.releaseAll(b.prefill(messages.AdmitRequest{Tokens: prompt, Multimodal: item(1, 4)}).Sequence)
 	tests := []struct {
 		name string
 		q    messages.Prefix

@@ -41,7 +41,7 @@ func TestBlocksLeaveTheWindowAndSinksStay(t *testing.T) {
 		a := b.prefill(messages.AdmitRequest{Tokens: count(100*x.length, x.length)})
 		require.Equal(t, x.plain, holes(b.table(a.Sequence, 0)), "%d tokens", x.length)
 		require.Equal(t, x.sink, holes(b.table(a.Sequence, 1)), "%d tokens", x.length)
-		b.let(a.Sequence)
+		b.releaseAll(a.Sequence)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestDraftsAreNotStored(t *testing.T) {
 	a := b.tokens(count(1, 4))
 	b.add(a.Sequence, count(5, 6)...)
 	b.computed(a.Sequence, 6)
-	b.let(a.Sequence)
+	b.releaseAll(a.Sequence)
 	require.Equal(t, 6, b.found(count(1, 12)).MatchedTokens)
 }
 
@@ -152,7 +152,7 @@ func TestBeams(t *testing.T) {
 	require.Len(t, step(messages.BeamStep{Parent: 0, Token: 7}, messages.BeamStep{Parent: 0, Token: 70}).NewPages[0], 1)
 	require.Equal(t, 4, b.found(count(1, 9)).MatchedTokens, "only the prompt's full blocks are stored")
 	require.Len(t, step(messages.BeamStep{Parent: 1, Token: 8}, messages.BeamStep{Parent: 1, Token: 80}).NewPages[0], 1)
-	b.let(a.Sequence)
+	b.releaseAll(a.Sequence)
 	require.Equal(t, 6, b.found(append(count(1, 6), 70, 1)).MatchedTokens, "as far as it was committed")
 }
 

@@ -14,7 +14,7 @@ type sequence struct {
 	namespace messages.Namespace
 	session   string
 	retention *messages.Retention
-	muted     bool            // an invalidation named it: it stores nothing more
+	noStore   bool            // an invalidation named it: it stores nothing more
 	settled   map[string]bool // blocks that had their retention from it
 
 	prompt   int // tokens

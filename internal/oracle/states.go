@@ -64,7 +64,7 @@ func (o *Oracle) readFrom(pl *plan, p *pool) *spot {
 // copiesInto reports whether an admission takes a page in a pool and copies into it.
 func (o *Oracle) copiesInto(pl *plan, p *pool) bool {
 	if p.attends() {
-		return pl.how == messages.PartialCopy
+		return pl.partial == messages.PartialCopy
 	}
 	return o.stateBlock(pl) != nil
 }
@@ -124,7 +124,7 @@ func (o *Oracle) wantedCheckpoints(pl *plan) []int {
 
 // wants reports whether a commit that ends at position makes a checkpoint.
 func (o *Oracle) wants(s *sequence, position int) bool {
-	if s.muted || !o.recurrent() || !o.cfg.BlockReuse {
+	if s.noStore || !o.recurrent() || !o.cfg.BlockReuse {
 		return false
 	}
 	if position <= s.prompt {
@@ -185,7 +185,7 @@ func (o *Oracle) checkpoint(p *pool, b *block, pg *page, u use) {
 // handOver makes the working pages of a sequence that ends the checkpoints of the
 // block of exactly its computed tokens, where that is stored and has none.
 func (o *Oracle) handOver(s *sequence) {
-	if s.muted || !o.cfg.BlockReuse || s.computed == 0 {
+	if s.noStore || !o.cfg.BlockReuse || s.computed == 0 {
 		return
 	}
 	b := o.find(s.namespace, s.keys[0][:s.computed])

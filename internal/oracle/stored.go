@@ -171,7 +171,7 @@ func (o *Oracle) Invalidate(_ context.Context, sel messages.Selector) (int, erro
 	for _, s := range o.sequences {
 		for _, key := range s.keys {
 			if names(sel, s.namespace, key, s.session) {
-				s.muted = true
+				s.noStore = true
 			}
 		}
 	}

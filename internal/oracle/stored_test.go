@@ -67,7 +67,7 @@ func TestPrefetchIsAllOrNothing(t *testing.T) {
 func TestSessions(t *testing.T) {
 	b := world(t, full(16, 0))
 	enter := func(tokens []messages.Token, session string) {
-		b.let(b.prefill(messages.AdmitRequest{Tokens: tokens, Session: session}).Sequence)
+		b.releaseAll(b.prefill(messages.AdmitRequest{Tokens: tokens, Session: session}).Sequence)
 	}
 	enter(count(1, 8), "s")
 	enter(count(1, 4), "") // P−1: reuses the first block in part only
@@ -90,7 +90,7 @@ func TestWhatAnInvalidationNamesStoresNothingMore(t *testing.T) {
 	n, err := b.Invalidate(ctx, messages.Selector{Prefix: &q})
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "shorter ones stay")
-	b.let(a.Sequence, forks[0], other.Sequence)
+	b.releaseAll(a.Sequence, forks[0], other.Sequence)
 	require.Equal(t, 4, shareOf(b, count(1, 8)))
 	require.Equal(t, 8, shareOf(b, append(count(1, 4), 50, 51, 52, 53)))
 }
@@ -129,7 +129,7 @@ func TestATakeoverAndAnOrphanAreTold(t *testing.T) {
 	a := b.enter(messages.AdmitRequest{Tokens: count(1, 7)})
 	require.Equal(t, messages.PartialTakeover, a.Reuse[0].PartialReuse)
 	require.Equal(t, map[kvevents.EventType]int{kvevents.EventRemoved: 1}, b.typesOf())
-	b.let(a.Sequence) // nothing but what was reused was computed: stored again
+	b.releaseAll(a.Sequence) // nothing but what was reused was computed: stored again
 	require.Equal(t, map[kvevents.EventType]int{kvevents.EventStored: 1}, b.typesOf())
 	require.Equal(t, 6, b.found(count(1, 7)).MatchedTokens)
 }
@@ -143,7 +143,7 @@ func TestOrphansAreFoundAgain(t *testing.T) {
 	f := b.enter(messages.AdmitRequest{Tokens: count(1, 4)})
 	require.Equal(t, messages.ReasonCold, f.MissReason, "nothing of these four is stored")
 	b.computed(f.Sequence, 4)
-	b.let(f.Sequence)
+	b.releaseAll(f.Sequence)
 	require.Equal(t, 8, b.found(count(1, 9)).MatchedTokens)
 }
 

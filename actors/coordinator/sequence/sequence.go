@@ -102,9 +102,9 @@ func (l Loss) String() string {
 
 // MarkLost gives a sequence up: every request about it is refused from now on but
 // its release. A sequence that is lost already keeps its first reason.
-func (s *Sequence) MarkLost(why Loss) {
+func (s *Sequence) MarkLost(reason Loss) {
 	if s.loss == NotLost {
-		s.loss = why
+		s.loss = reason
 	}
 }
 

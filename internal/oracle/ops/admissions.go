@@ -40,7 +40,7 @@ func (r *run) visit(t *rapid.T) {
 		if s.prefilling() {
 			return // a manual prefill goes on later
 		}
-		r.letGo(t, []*sequence{s}, messages.ReleaseStep{})
+		r.releaseChosen(t, []*sequence{s}, messages.ReleaseStep{})
 	}
 }
 
@@ -70,9 +70,9 @@ func (r *run) batch(t *rapid.T) {
 // with all others.
 func admittedOf(a messages.Admitted) any {
 	type answer struct {
-		Reused int
-		Why    messages.MissReason
-		Reuse  []messages.PoolReuse
+		Reused     int
+		MissReason messages.MissReason
+		Reuse      []messages.PoolReuse
 
 		Attention   int
 		Checkpoints []int

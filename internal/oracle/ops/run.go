@@ -109,11 +109,11 @@ func (r *run) remember(q messages.Prefix) {
 // pass ends an operation that has nothing to do. rapid gives up on a test that
 // skips a hundred actions in a row without a draw, which an input made by a
 // fuzzer does soon.
-func (r *run) pass(t *rapid.T, why string) {
+func (r *run) pass(t *rapid.T, reason string) {
 	if r.passed++; r.passed%50 == 0 {
 		rapid.Bool().Draw(t, "pass")
 	}
-	t.Skip(why)
+	t.Skip(reason)
 }
 
 // drawRunning draws one of the sequences for which want holds.

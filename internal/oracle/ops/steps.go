@@ -16,7 +16,7 @@ func (r *run) step(t *rapid.T) { r.extend(t, rapid.IntRange(0, 2).Draw(t, "commi
 func (r *run) draft(t *rapid.T) { r.extend(t, -1) }
 
 // extend appends; how 0 commits in the append, −1 not at all, else afterwards.
-func (r *run) extend(t *rapid.T, how int) {
+func (r *run) extend(t *rapid.T, commits int) {
 	var chosen []*sequence
 	for range rapid.IntRange(1, 3).Draw(t, "sequences") {
 		s := r.drawRunning(t, func(s *sequence) bool { return !s.prefilling() })
@@ -37,7 +37,7 @@ func (r *run) extend(t *rapid.T, how int) {
 		} else {
 			step.Tokens = drawTokens(t, 1, 3)
 		}
-		if how == 0 {
+		if commits == 0 {
 			step.Computed = s.length() + max(len(step.Tokens), min(1, len(step.Beams))) - 1
 		}
 		parents = append(parents, step.Beams)
@@ -62,12 +62,12 @@ func (r *run) extend(t *rapid.T, how int) {
 		}
 		s.prefix.Tokens = append(slices.Clone(s.prefix.Tokens), tokens...)
 		r.remember(s.prefix)
-		if how == 0 {
+		if commits == 0 {
 			s.computed = max(s.computed, steps[0][i].Computed)
 		}
 		done, goals = append(done, s), append(goals, s.length()-1)
 	}
-	if how > 0 && len(done) > 0 {
+	if commits > 0 && len(done) > 0 {
 		r.commitTo(t, done, goals)
 	}
 }
@@ -117,11 +117,11 @@ func (r *run) release(t *rapid.T) {
 			chosen = append(chosen, s)
 		}
 	}
-	r.letGo(t, chosen, messages.ReleaseStep{Discard: rarely(t, "discard")})
+	r.releaseChosen(t, chosen, messages.ReleaseStep{Discard: rarely(t, "discard")})
 }
 
-// letGo releases sequences in one request, each as like says.
-func (r *run) letGo(t *rapid.T, chosen []*sequence, like messages.ReleaseStep) {
+// releaseChosen releases sequences in one request, each as like says.
+func (r *run) releaseChosen(t *rapid.T, chosen []*sequence, like messages.ReleaseStep) {
 	var steps [2][]messages.ReleaseStep
 	for _, s := range chosen {
 		for side := range steps {

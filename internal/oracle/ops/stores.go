@@ -117,7 +117,7 @@ func (r *run) refetch(t *rapid.T) {
 		before := len(r.running)
 		r.admitOne(t, q)
 		if len(r.running) > before && !r.running[before].prefilling() {
-			r.letGo(t, []*sequence{r.running[before]}, messages.ReleaseStep{})
+			r.releaseChosen(t, []*sequence{r.running[before]}, messages.ReleaseStep{})
 		}
 	}
 	r.compareSaved(t) // the engine has written it then

@@ -42,7 +42,7 @@ const openFive = `{"op":"open","model":{"layers":1,"kv_heads":1,"head_dim":8},"c
 
 // A sequence that a failure has taken holds no pages, says so until it is
 // released, and can be admitted again.
-func TestWhatIsLostIsLetGo(t *testing.T) {
+func TestLostSequencesAreReleased(t *testing.T) {
 	lose := []string{
 		openFive, `{"op":"admit","seq":"A","tokens":[1,2,3,4,5],"beam_width":2}`, `{"op":"fault","kind":"copy"}`,
 		`{"op":"append","steps":[{"seq":"A","beams":[{"parent":1,"token":6},{"parent":0,"token":7}]}]}`,

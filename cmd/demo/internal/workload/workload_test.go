@@ -79,7 +79,7 @@ func TestAssistantsAreSharedAndConversationsAreNot(t *testing.T) {
 	assert.Len(t, ends, 40, "every conversation says something of its own")
 }
 
-func TestNobodyIsServedBeforeItsTime(t *testing.T) {
+func TestNoRequestIsServedBeforeItsTime(t *testing.T) {
 	u := Share(small(), 1)[0]
 	first := u.due[0].ready
 	r, _ := u.Next(first-1, serve.Working)

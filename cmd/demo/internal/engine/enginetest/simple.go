@@ -91,7 +91,7 @@ func (e *Simple) available() int { return e.pages - len(e.held) }
 
 func (e *Simple) hold(p messages.PageID) { e.held[p]++ }
 
-func (e *Simple) let(p messages.PageID) {
+func (e *Simple) releasePage(p messages.PageID) {
 	if e.held[p]--; e.held[p] > 0 {
 		return
 	}
@@ -163,7 +163,7 @@ func (e *Simple) admit(r messages.AdmitRequest) messages.Admitted {
 	}
 	if have := e.available(); need > have {
 		for _, p := range q.table {
-			e.let(p)
+			e.releasePage(p)
 		}
 		return messages.Admitted{Err: refusals.OutOfPages(e.setup.Pools[0].Name, need, have)}
 	}
@@ -259,7 +259,7 @@ func (e *Simple) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 			}
 		}
 		for i := len(q.table) - 1; i >= 0; i-- {
-			e.let(q.table[i])
+			e.releasePage(q.table[i])
 		}
 		delete(e.runs, s.Sequence)
 	}
