@@ -30,7 +30,7 @@ const (
 )
 
 // encode writes a GGUF file of version 3 without tensors.
-func encode(t *testing.T, values map[string]any) []byte {
+func encode(t testing.TB, values map[string]any) []byte {
 	var b bytes.Buffer
 	put := func(v any) { require.NoError(t, binary.Write(&b, binary.LittleEndian, v)) }
 	text := func(s string) { put(uint64(len(s))); b.WriteString(s) }
@@ -184,4 +184,24 @@ func TestRefused(t *testing.T) {
 func TestIsFile(t *testing.T) {
 	assert.True(t, IsFile("a/B.GGUF"))
 	assert.False(t, IsFile("a/config.json"))
+}
+
+// FuzzOpen: whatever the file says, there is a model whose pools can be made or a refusal,
+// soon and within the memory of a small file.
+func FuzzOpen(f *testing.F) {
+	f.Add(encode(f, map[string]any{"general.architecture": "llama", "llama.block_count": 2, "llama.context_length": 64,
+		"llama.embedding_length": 64, "llama.attention.head_count": 4, "llama.attention.head_count_kv": []int{1, 2}}))
+	f.Add(encode(f, map[string]any{"general.architecture": "gemma3", "gemma3.attention.sliding_window_pattern": []bool{true, false}}))
+	path := filepath.Join(f.TempDir(), "fuzz.gguf")
+	f.Fuzz(func(t *testing.T, file []byte) {
+		require.NoError(t, os.WriteFile(path, file, 0o600))
+		m, err := Open(path, hfconfig.Options{})
+		if err != nil {
+			return
+		}
+		// Sizes that no cache has are refused here.
+		if _, err = windows.Pools(m.Model, m.Configure(windows.DefaultConfig())); err != nil {
+			require.ErrorIs(t, err, messages.ErrConfigInvalid)
+		}
+	})
 }
