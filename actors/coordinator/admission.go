@@ -38,9 +38,8 @@ import (
 //     the batch that wants a block brings it in, later ones share its page.
 //  3. taking: each pool takes the pages and names the victims that it evicts for them.
 //  4. moving: one message to the offloader has the victims, the onboards and the
-//     questions what pages wait for. The offloader submits the copies. The device
-//     refuses one: the offloader marks that onboard as failed, and copies from its page.
-//     The host page is as it was.
+//     questions what pages wait for. It submits the copies. The device refuses one: that
+//     onboard and copies from its page are marked as failed. The host page is as it was.
 //  5. moved: the block of the failed onboard is to be forgotten, in the tree with its
 //     pins and in host memory, and counts as dropped. Every prompt whose table has the
 //     page that was not written is marked with errTransfer. The others claim.

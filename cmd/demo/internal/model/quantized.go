@@ -25,7 +25,7 @@ type quantized struct {
 	planes [][4]uint32
 	// panels are [panel][group], of eight outputs: see packPanels. Scales and minima
 	// are [panel][group][8].
-	panels []uint8
+	panels []uint8 //nolint:unused // by the kernel with vector instructions, under its build tag
 
 	scales, minima []float32 // minima nil: 0
 }
