@@ -2,8 +2,11 @@ package runner
 
 import (
 	"context"
+	"io"
 
+	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/gpu"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // ChangeState makes a kernel change the bytes of a sequence's working page: a fault
@@ -26,4 +29,30 @@ func (r *Runner) ChangeState(ctx context.Context, s *Sequence, change func([]byt
 		}
 	}
 	return nil
+}
+
+// Export is Send by a stream that can be kept.
+func (r *Runner) Export(ctx context.Context, s *Sequence, w io.Writer) (*kvactor.Exported, error) {
+	return r.Engine.Export(ctx, s.cached, w)
+}
+
+// Import is Receive from what Export has written.
+func (r *Runner) Import(ctx context.Context, from io.Reader) (*Sequence, *kvactor.Imported, error) {
+	in, err := r.Engine.Import(ctx, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.received(in), in, nil
+}
+
+// ByteInUse is the place in a page of a byte whose second-highest bit the next step uses: of
+// the first key of a block, or of a state.
+func (r *Runner) ByteInUse(pool, pageBytes int) int {
+	switch {
+	case r.isState(pool):
+		return pageBytes - 2
+	case r.pools[pool].DType == windows.Float32:
+		return 3 // the exponent
+	}
+	return 0
 }

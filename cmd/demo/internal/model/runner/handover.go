@@ -6,12 +6,20 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // Send hands a sequence over to the runner at the other end of a connection. It goes on
-// here, too, until it is released.
+// here, too, until it is released. An adapter is refused, because the other runner has only
+// its name, and so is a state that is ahead of what is committed.
 func (r *Runner) Send(ctx context.Context, s *Sequence, connection io.ReadWriter) (*kvactor.Exported, error) {
+	if s.adapter != nil {
+		return nil, refusals.New(messages.ErrNotSupported, "hand-over of a sequence with the adapter %s", s.adapter.Name)
+	}
+	if err := s.checkState("hand-over", s.cached.Computed()); err != nil {
+		return nil, err
+	}
 	return r.Engine.Send(ctx, s.cached, connection)
 }
 
@@ -22,11 +30,17 @@ func (r *Runner) Receive(ctx context.Context, connection io.ReadWriter) (*Sequen
 	if err != nil {
 		return nil, nil, err
 	}
+	return r.received(in), in, nil
+}
+
+// received is the sequence of a hand-over. Keys and values of the encoder's input have come
+// in the pages of the cross pool: none of it is to be computed.
+func (r *Runner) received(in *kvactor.Imported) *Sequence {
 	computed := in.Sequence.Computed()
 	return &Sequence{
 		Tokens: slices.Clone(in.Tokens), Prompt: in.Sequence.Prompt(), Reused: computed, cached: in.Sequence, computed: computed,
-		recurrent: r.Model.Recurrent(), state: computed,
-	}, in, nil
+		encoder: in.Encoder, encode: len(in.Encoder), recurrent: r.Model.Recurrent(), state: computed,
+	}
 }
 
 // Sample appends the greedy choice after the last step, which the next step computes.
