@@ -94,7 +94,7 @@ func (a *coordinatorActor) keep(ctx actor.Context) {
 	case *call:
 		a.core.Queue(m.request, m)
 	case reply:
-		a.port.ledger.Return(m)
+		a.port.returned(m)
 	default:
 		if request := fromActor(ctx); request != nil {
 			a.core.Queue(request, ctx.Sender())
@@ -124,7 +124,7 @@ func (a *coordinatorActor) fenced() {
 	}
 	f := a.failures[0]
 	a.failures = a.failures[1:]
-	a.port.ledger.Recall()
+	a.port.recall()
 	a.serving = true
 	a.core.Failed(f)
 	a.serving = false
@@ -133,8 +133,8 @@ func (a *coordinatorActor) fenced() {
 	}
 }
 
-// serve tells requests from answers. It drops an answer of an epoch that is over,
-// and one that comes from outside the engine, which has a sender.
+// serve tells requests from answers. It drops an answer of an epoch that is over, and a
+// record that comes from outside the engine: that has a sender, or was lent to no actor.
 func (a *coordinatorActor) serve(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *call:
@@ -146,8 +146,7 @@ func (a *coordinatorActor) serve(ctx actor.Context) {
 			fromActor(ctx)
 			return
 		}
-		a.port.ledger.Return(m)
-		if a.core.Awaits() && m.RequestEpoch() == a.core.Epoch() {
+		if a.port.returned(m) && a.core.Awaits() && m.RequestEpoch() == a.core.Epoch() {
 			a.core.Answered()
 		}
 	default:

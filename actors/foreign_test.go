@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
+	"github.com/kvactor/kvactor/windows"
 )
 
 // What the engine's own actors send each other is no one else's to send: with a
@@ -46,6 +48,30 @@ func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 			r.close()
 		})
 	}
+}
+
+// A record from outside is no answer, also while the coordinator waits for one: it was
+// counted as the answer of the actor that still had its record.
+func TestRecordsFromOutsideAreNoAnswers(t *testing.T) {
+	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	var sent atomic.Int32
+	// The offloader submits copies while the coordinator waits for its answer.
+	r.device.submits = func() {
+		for _, record := range []any{&protocol.Match{}, &protocol.Move{}, (*protocol.Match)(nil)} {
+			r.system.Root.Send(r.PID(), record)
+			sent.Add(1)
+		}
+	}
+	for i := range 4 {
+		r.store(run(100*i, 16))
+	}
+	require.NotZero(t, sent.Load())
+	require.NoError(t, r.Check(context.Background()))
+	r.verify()
+	stats, err := r.Stats(context.Background())
+	require.NoError(t, err)
+	assert.Zero(t, stats.Restarts)
+	r.close()
 }
 
 // Submit without done is a mistake that would show as a panic of an actor.

@@ -29,7 +29,8 @@ type port struct {
 	events    *mailbox.Mailbox
 	store     *mailbox.Mailbox // nil: there is no store, and no request for it
 	point     *failpoint.Point // of the coordinator: what it sends are the parts of its changes
-	ledger    lent.Ledger      // of the records that the coordinator has lent
+	out       []any            // records that actors have: only these are answers when they come
+	ledger    lent.Ledger      // of the same records, in builds with the tag poison
 	last      time.Duration    // the last time that the clock returned
 	staged    *stages          // of the call that is served; nil: no one asks
 }
@@ -90,7 +91,34 @@ func (p *port) lendPool(id messages.PoolID, record any) {
 // lend sends a record to an actor, which owns it until it sends it back.
 func (p *port) lend(receiver string, to *mailbox.Mailbox, record any) {
 	p.point.Step("coordinator")
-	to.PostUserMessage(p.ledger.Lend(receiver, record))
+	sent := p.ledger.Lend(receiver, record)
+	p.out = append(p.out, sent) // before the message: the receiver may answer at once
+	to.PostUserMessage(sent)
+}
+
+// returned ends the loan of a record and tells whether there was one. A record that was not
+// lent comes from outside the engine, and is no answer whatever it says.
+func (p *port) returned(answer any) bool {
+	// A list and no map: few records are out, about one for each actor. What the list still has
+	// behind its end are records that the coordinator uses again.
+	for i := range p.out {
+		if p.out[i] == answer {
+			last := len(p.out) - 1
+			p.out[i] = p.out[last]
+			p.out = p.out[:last]
+			p.ledger.Return(answer)
+			return true
+		}
+	}
+	return false
+}
+
+// recall ends all loans: the fences are back, so no actor will use a record that is out. What
+// an actor still sends back of these is dropped.
+func (p *port) recall() {
+	clear(p.out)
+	p.out = p.out[:0]
+	p.ledger.Recall()
 }
 
 // fence is sent to an actor and comes back behind everything that the actor was
