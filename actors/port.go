@@ -99,8 +99,8 @@ func (p *port) lend(receiver string, to *mailbox.Mailbox, record any) {
 // returned ends the loan of a record and tells whether there was one. A record that was not
 // lent comes from outside the engine, and is no answer whatever it says.
 func (p *port) returned(answer any) bool {
-	// A list and no map: few records are out, about one for each actor. What the list still has
-	// behind its end are records that the coordinator uses again.
+	// A list and no map: few records are out, about one for each actor. Behind its end it keeps
+	// records that have come back, until others take their places.
 	for i := range p.out {
 		if p.out[i] == answer {
 			last := len(p.out) - 1

@@ -3,6 +3,7 @@ package hazards
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,30 +16,35 @@ import (
 // first released. If the tree fails then, the first has nothing to go back to: it is
 // lost, and must not be served again on another's bytes.
 func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
-	w := newWorld(t, setup{pages: windows.Counts{Primary: 5}})
-	var running []*sequence
-	for i := range 2 {
-		q, _, err := w.start(text(1+i, 6))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{pages: windows.Counts{Primary: 5}})
+		var running []*sequence
+		for i := range 2 {
+			q, _, err := w.start(text(1+i, 6))
+			require.NoError(t, err)
+			child, err := w.fork(q)
+			require.NoError(t, err)
+			require.NoError(t, w.release(child)) // its last block, of two tokens, is stored on a page that q holds
+			running = append(running, q)
+		}
+		w.right(running...)
+		// The engine may still be at work behind its last answer, and the tree is to fail over
+		// the steps.
+		synctest.Wait()
+		require.NoError(t, w.points.Arm("tree"))
+		results, err := w.Append(context.Background(), []messages.AppendStep{
+			{Sequence: running[0].id, Tokens: []messages.Token{7}}, {Sequence: running[1].id, Tokens: []messages.Token{8}},
+		})
 		require.NoError(t, err)
-		child, err := w.fork(q)
+		stats, err := w.Stats(context.Background())
 		require.NoError(t, err)
-		require.NoError(t, w.release(child)) // its last block, of two tokens, is stored on a page that q holds
-		running = append(running, q)
-	}
-	w.right(running...)
-	require.NoError(t, w.points.Arm("tree"))
-	results, err := w.Append(context.Background(), []messages.AppendStep{
-		{Sequence: running[0].id, Tokens: []messages.Token{7}}, {Sequence: running[1].id, Tokens: []messages.Token{8}},
+		assert.EqualValues(t, 1, stats.Restarts)
+		require.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
+		require.NoError(t, results[1].Err)
+		w.right(running[1])
+		require.Error(t, w.release(running[0]))
+		require.NoError(t, w.release(running[1]))
+		w.right()
+		w.close()
 	})
-	require.NoError(t, err)
-	stats, err := w.Stats(context.Background())
-	require.NoError(t, err)
-	assert.EqualValues(t, 1, stats.Restarts)
-	require.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
-	require.NoError(t, results[1].Err)
-	w.right(running[1])
-	require.Error(t, w.release(running[0]))
-	require.NoError(t, w.release(running[1]))
-	w.right()
-	w.close()
 }

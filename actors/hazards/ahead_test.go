@@ -3,6 +3,7 @@ package hazards
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,18 +93,21 @@ func TestAheadDecidesNothing(t *testing.T) {
 // A page may cache the beginning of a block while a sequence still writes the
 // rest: no copy ahead of demand reads it then.
 func TestNothingIsCopiedAheadThatMayBeWritten(t *testing.T) {
-	w := newWorld(t, setup{pages: windows.Counts{Primary: 6, Secondary: 16}, streams: 2})
-	q, _, err := w.start(text(1, 7))
-	require.NoError(t, err)
-	require.NoError(t, w.append(q, 50))
-	child, err := w.fork(q)
-	require.NoError(t, err)
-	require.NoError(t, w.release(child)) // three tokens of its last block are stored on a page that q holds
-	w.rest()
-	w.leave(text(2, 4)) // a look ahead comes, with little else to look at
-	require.NotZero(t, w.stats().AheadPages)
-	q.stream = 1 // the other has waited for copies
-	require.NoError(t, w.launch(q, 8))
-	w.ends(q)
-	w.close()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{pages: windows.Counts{Primary: 6, Secondary: 16}, streams: 2})
+		q, _, err := w.start(text(1, 7))
+		require.NoError(t, err)
+		require.NoError(t, w.append(q, 50))
+		child, err := w.fork(q)
+		require.NoError(t, err)
+		require.NoError(t, w.release(child)) // three tokens of its last block are stored on a page that q holds
+		w.rest()
+		w.leave(text(2, 4)) // a look ahead comes, with little else to look at
+		synctest.Wait()     // the engine copies ahead when it is idle
+		require.NotZero(t, w.stats().AheadPages)
+		q.stream = 1 // the other has waited for copies
+		require.NoError(t, w.launch(q, 8))
+		w.ends(q)
+		w.close()
+	})
 }
