@@ -49,9 +49,6 @@ func (f *fixtureModel) windowed() bool {
 	return slices.Min(limits) < f.MaxLen
 }
 
-// decodes tells whether the model has no encoder.
-func (f *fixtureModel) decodes() bool { return !f.Encodes() }
-
 // beams tells whether the engine serves beams of the model.
 func (f *fixtureModel) beams() bool { return !f.Recurrent() }
 
@@ -69,7 +66,6 @@ func TestFixtures(t *testing.T) {
 		with := fixturesWith(t, what)
 		return slices.DeleteFunc(slices.Clone(fixtures), func(name string) bool { return slices.Contains(with, name) })
 	}
-	assert.Equal(t, []string{"t5_cross", "bart_cross"}, without((*fixtureModel).decodes))
 	assert.Equal(t, []string{"bamba_mamba2", "qwen3_next"}, without((*fixtureModel).beams), "beams of states are refused")
 	assert.Equal(t, []string{"mistral_swa", "gemma3_hybrid", "gpt_oss"}, fixturesWith(t, (*fixtureModel).windowed))
 	assert.Equal(t, []string{"gemma3_hybrid", "gpt_oss", "bamba_mamba2", "qwen3_next"}, fixturesWith(t, (*fixtureModel).pooled))

@@ -16,7 +16,7 @@ import (
 // An engine that is opened on the store of one that has closed reuses what that one
 // computed, with the same bits: keys, values and states alike.
 func TestRestartFromAStore(t *testing.T) {
-	for _, name := range fixturesWith(t, (*fixtureModel).decodes) {
+	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
 			f := fixture(t, name)
 			a := newReference(t, f, runner.Config{})
@@ -30,7 +30,7 @@ func TestRestartFromAStore(t *testing.T) {
 					})},
 				})
 				for _, i := range []int{2, 3} {
-					h := begin(t, r, runner.Request{Tokens: f.Cases[i].Tokens})
+					h := begin(t, r, runner.Request{Tokens: f.Cases[i].Tokens, Encoder: f.Cases[i].Encoder})
 					if life > 0 {
 						assert.GreaterOrEqual(t, h.Reused, (len(f.Cases[i].Tokens)-1)/4*4, "prompt %d, life %d", i, life)
 						assert.Positive(t, h.Onboarded)
