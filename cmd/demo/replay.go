@@ -24,7 +24,7 @@ type replayFlags struct {
 	serve                            string // address of the page; empty: none
 	watcher                          *watch.Watcher
 	jobs                             int
-	atomic, timed, json              bool
+	atomic, timed, json, kernels     bool
 	report, png                      string // paths; empty: none
 	plot                             bool
 }
@@ -84,6 +84,7 @@ that large caches can be replayed. What is reused is checked byte by byte.`,
 	flags.StringVar(&f.model, "model", "tiny", "shape of the pages: `tiny`, or hybrid with limited and full attention")
 	flags.BoolVar(&f.atomic, "atomic", false, "one request at a time, answers not stored")
 	flags.BoolVar(&f.timed, "timed", false, "requests overlap, by their arrivals and the time of their answers (default without --atomic)")
+	flags.BoolVar(&f.kernels, "kernels", true, "write and check the bytes of pages; false, with --atomic: measure calls of the engine alone")
 	flags.IntVar(&f.jobs, "jobs", runtime.GOMAXPROCS(0), "`replays` at the same time; one with --serve")
 	flags.StringVar(&f.serve, "serve", "", "serve a page, metrics and events of the engine at an `address`, such as :8080, while it runs")
 	flags.StringVar(&f.report, "report", "", "write a page with plots and their numbers to a `file`.html")
@@ -111,6 +112,8 @@ func (f *replayFlags) check() error {
 		return fmt.Errorf("--limit %d is negative", f.limit)
 	case f.model != "tiny" && f.model != "hybrid":
 		return fmt.Errorf("--model %s is none of tiny, hybrid", f.model)
+	case !f.kernels && (f.timed || !f.atomic):
+		return fmt.Errorf("--kernels=false goes with --atomic only")
 	case f.atomic && f.model != "tiny":
 		return fmt.Errorf("--atomic counts the blocks of one pool, so it goes with --model tiny only")
 	}
@@ -150,6 +153,6 @@ func (f *replayFlags) config(path, policy string, pages int) replay.Config {
 	return replay.Config{
 		Trace: path, Model: preset.Model, Windows: preset.Windows, Costs: preset.Costs,
 		TokensPerBlock: f.tokensPerBlock, Pages: pages, HostPages: f.hostPages, Policy: policy, Limit: f.limit,
-		Intervals: f.intervals(),
+		Intervals: f.intervals(), NoKernels: !f.kernels,
 	}
 }

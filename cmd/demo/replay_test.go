@@ -78,3 +78,15 @@ func TestReplayStopsAtAnError(t *testing.T) {
 	assert.Equal(t, 1, status)
 	assert.Contains(t, errs, `"none" is not known`)
 }
+
+// TestReplayWithoutKernels: only atomic replays can do without bytes.
+func TestReplayWithoutKernels(t *testing.T) {
+	path := rounds(t, 20)
+	status, _, errs := command(t, "", "replay", path, "--kernels=false")
+	assert.NotZero(t, status)
+	assert.Contains(t, errs, "--kernels=false goes with --atomic only")
+	lines := replayLines(t, path, "--atomic", "--kernels=false", "--pages", "40")
+	require.Len(t, lines, 1)
+	assert.Zero(t, lines[0].Verified)
+	assert.Positive(t, lines[0].Hits)
+}

@@ -77,8 +77,10 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	computed := cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{From: reused, To: stored})
 	a.result.PrefillSeconds += computed.Seconds()
 	a.result.SavedSeconds += cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{To: reused}).Seconds()
-	if err := a.run(ctx, &admitted, stored, computed); err != nil {
-		return err
+	if !a.config.NoKernels {
+		if err := a.run(ctx, &admitted, stored, computed); err != nil {
+			return err
+		}
 	}
 	if stored > reused {
 		a.commit[0] = messages.CommitStep{
@@ -115,6 +117,9 @@ func (a *atomic) prompt(ids []int32) (blocks int) {
 		a.tokens = appendBlock(a.tokens, id, n)
 	}
 	blocks = len(a.tokens) / size
+	if a.config.NoKernels {
+		return blocks
+	}
 	at := host.Root(messages.Namespace{})
 	a.links = a.links[:0]
 	for _, token := range a.tokens {

@@ -28,6 +28,10 @@ type Config struct {
 	HostPages      int // of each pool
 	Policy         string
 	Limit          int // requests; 0: all
+	// NoKernels leaves out the simulated kernels, with Atomic only: no bytes are written or
+	// checked. They run outside of the time that is measured, but they fill the processor's
+	// caches with their own data, so that the engine's calls take up to twice as long.
+	NoKernels bool
 	// Intervals is how many parts Result.OverTime has; 0: none, and Result.Stages neither.
 	Intervals int
 	// Progress is called after each request; nil: no one looks.
@@ -150,7 +154,7 @@ func (s *session) progress(at time.Duration) {
 // close shuts everything down; cause is the error that ends the replay, if any.
 func (s *session) close(ctx context.Context, cause error) (*Result, *engine.Meter, error) {
 	if cause == nil {
-		cause = s.result.close(ctx, s.rig, s.start)
+		cause = s.result.close(ctx, s.rig, s.start, !s.config.NoKernels)
 	}
 	if cause == nil && s.config.Intervals > 0 && s.result.Requests > 0 {
 		// The copies that went on until the end belong to it.

@@ -116,6 +116,25 @@ func TestAtomicIsLRU(t *testing.T) {
 	}
 }
 
+// TestAtomicWithoutKernels: what the engine does is the same, and no byte is checked.
+func TestAtomicWithoutKernels(t *testing.T) {
+	path := generate(t, 150, 4)
+	longest, _ := shape(t, path)
+	c := config(path, 2*longest)
+	with, _, err := Atomic(t.Context(), c)
+	require.NoError(t, err)
+	c.NoKernels = true
+	without, _, err := Atomic(t.Context(), c)
+	require.NoError(t, err)
+	require.Positive(t, with.Verified)
+	assert.Zero(t, without.Verified)
+	assert.Zero(t, without.ComputeSeconds)
+	assert.Empty(t, without.Problems)
+	assert.Equal(t, with.Hits, without.Hits)
+	assert.Equal(t, with.EvictedPages, without.EvictedPages)
+	assert.Positive(t, without.EngineSeconds)
+}
+
 // shape gives the blocks of the longest prompt and of all prompts together.
 func shape(t *testing.T, path string) (longest, distinct int) {
 	reader, err := trace.Open(path)
