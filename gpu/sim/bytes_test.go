@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -294,6 +295,43 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 	for g := range 6 {
 		assert.EqualValues(t, g+1, l.bytes(g))
+	}
+}
+
+// Close and Lose end while another goroutine copies bytes: when they have returned, no copy
+// reads or writes memory of the application, which may free it. Queries and submissions are
+// served meanwhile. The race detector looks on.
+func TestTheEndWaitsForBytes(t *testing.T) {
+	const large, pages = 1 << 20, 8
+	for _, end := range []func(*sim.Device) error{(*sim.Device).Close, func(d *sim.Device) error { d.Lose(); return nil }} {
+		memory := make([]byte, pages*large)
+		d := open(t, sim.Config{Poison: sim.PoisonOff})
+		p, err := d.CreatePool(gpu.PoolSpec{Name: "kv", PageBytes: large, DevicePages: pages, HostPages: pages, HostMemory: memory})
+		require.NoError(t, err)
+		s, err := d.NewStream("s")
+		require.NoError(t, err)
+		down := gpu.Copy{Src: gpu.Slot{Pool: p}, Dst: gpu.Slot{Pool: p, Tier: messages.Secondary}, Bytes: pages * large, Pages: pages}
+		first, err := d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{down}})
+		require.NoError(t, err)
+		last, err := d.Submit(s, &gpu.Batch{Copies: []gpu.Copy{down}})
+		require.NoError(t, err)
+		var mover sync.WaitGroup
+		mover.Go(func() {
+			if err := d.Sync(context.Background(), last); err != nil {
+				assert.True(t, errors.Is(err, gpu.ErrClosed) || errors.Is(err, gpu.ErrDeviceLost), "%v", err)
+			}
+		})
+		for !d.Done(first) {
+			runtime.Gosched()
+		}
+		_, err = d.Submit(s, &gpu.Batch{Label: "behind"})
+		require.NoError(t, err)
+		require.NoError(t, end(d))
+		for i := 0; i < len(memory); i += 1 << 12 {
+			memory[i]++
+		}
+		mover.Wait()
+		require.NoError(t, d.Close())
 	}
 }
 

@@ -26,8 +26,8 @@ type Operation struct {
 
 // step starts what can start now, moves time to the next event and ends what
 // ends there: one operation. It tells whether there was an event up to limit.
-// It is called with run and mu held, and may release mu while a kernel runs: what was read
-// of the device before may have changed afterwards.
+// It is called with run and mu held, and may release mu while a kernel runs or bytes are
+// copied: what was read of the device before may have changed afterwards.
 func (d *Device) step(limit int64) bool {
 	if d.start() {
 		return true
@@ -221,18 +221,12 @@ func (d *Device) finish(i int32) {
 	o := &d.ops[i]
 	switch o.kind {
 	case copies:
-		// The bytes are copied at the end: whoever reads the destination earlier reads poison.
-		d.engines[o.direction].op = noOp
-		for k := range o.copies {
-			for c := range o.copies[k].Each {
-				to := d.memory.page(c.Dst)[c.DstOffset : c.DstOffset+c.Bytes]
-				if c.Zero {
-					clear(to)
-				} else {
-					copy(to, d.memory.page(c.Src)[c.SrcOffset:])
-				}
-			}
+		if !d.moveBytes(o) {
+			return
 		}
+		// The records may have moved: another goroutine may have queued operations.
+		o = &d.ops[i]
+		d.engines[o.direction].op = noOp
 		d.counters.add(o)
 		if o.direction != gpu.Local {
 			d.shareLink()
@@ -245,6 +239,43 @@ func (d *Device) finish(i int32) {
 		d.counters.Kernels++
 	}
 	d.retire(i)
+}
+
+// span is the memory that a copy writes to, and the memory that it reads; from is nil if
+// the copy writes zeros.
+type span struct{ to, from []byte }
+
+// moveBytes copies the bytes of an operation at its end: whoever reads the destination
+// earlier reads poison. It tells whether the device is still there afterwards.
+//
+// Memory is found under mu and copied without it, so that a Submit of another goroutine
+// does not wait for megabytes. The operation stays the head of its stream meanwhile: no
+// operation that is ordered behind it starts, its ticket has not passed, and Resize and
+// DestroyPool refuse to take its pages away. run keeps other goroutines from moving time.
+func (d *Device) moveBytes(o *op) bool {
+	d.spans = d.spans[:0]
+	for k := range o.copies {
+		for c := range o.copies[k].Each {
+			m := span{to: d.memory.page(c.Dst)[c.DstOffset : c.DstOffset+c.Bytes]}
+			if !c.Zero {
+				m.from = d.memory.page(c.Src)[c.SrcOffset:]
+			}
+			d.spans = append(d.spans, m)
+		}
+	}
+	d.moving.Lock()
+	d.mu.Unlock()
+	for _, m := range d.spans {
+		if m.from == nil {
+			clear(m.to)
+		} else {
+			copy(m.to, m.from)
+		}
+	}
+	d.moving.Unlock()
+	clear(d.spans) // of a pool that may be destroyed
+	d.mu.Lock()
+	return d.err == nil
 }
 
 // runKernel runs the function of a kernel without mu; it tells whether the

@@ -71,8 +71,12 @@ func init() {
 type Device struct {
 	// run is a channel and not a mutex, since moveTime gives up with its context.
 	// run is held, by a value in it, by the goroutine that moves time. It is
-	// taken before mu; while a kernel runs, run is held and mu is not.
+	// taken before mu; while a kernel runs or bytes are copied, run is held and mu is not.
 	run chan struct{}
+	// moving is held while bytes are copied. It is taken with mu held and mu is not taken
+	// while it is held, so that fail can wait for it without mu.
+	moving sync.Mutex
+	spans  []span // of the operation whose bytes are copied; of the holder of run
 
 	mu      sync.Mutex
 	err     error // ErrClosed or ErrDeviceLost, for good
@@ -250,8 +254,8 @@ func (d *Device) inject(b *gpu.Batch) (accepted int, failed error) {
 }
 
 // Close ends the device; what is queued is not run.
-// It waits for nothing, unlike a device of hardware: no copy is under way that could write
-// to memory later, because bytes move only when time does.
+// It waits at most for the bytes that another goroutine is copying now: no copy writes to
+// memory later, because bytes move only when time does.
 func (d *Device) Close() error {
 	d.fail(gpu.ErrClosed)
 	return nil
@@ -260,6 +264,14 @@ func (d *Device) Close() error {
 // fail ends the device with the first reason given, and drops what is queued.
 // A device that was lost can still be closed.
 func (d *Device) fail(reason error) {
+	d.end(reason)
+	// Afterwards the application may free or read the memory that it has given.
+	d.moving.Lock()
+	defer d.moving.Unlock()
+}
+
+// end is the part of fail under mu.
+func (d *Device) end(reason error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err == nil || errors.Is(reason, gpu.ErrClosed) {
