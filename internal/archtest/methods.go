@@ -134,9 +134,8 @@ func (m *methodSets) problems() (problems []string) {
 	owners := slices.Concat(slices.Collect(maps.Keys(m.declared)), slices.Collect(maps.Keys(m.embedded)))
 	slices.Sort(owners)
 	for _, owner := range slices.Compact(owners) {
-		n, limit := len(m.of(owner, map[string]bool{})), max(maxMethods, largeTypes[owner])
-		if n > limit {
-			problems = append(problems, fmt.Sprintf("%s has %d methods, at most %d", owner, n, limit))
+		if n := len(m.of(owner, map[string]bool{})); n > maxMethods {
+			problems = append(problems, fmt.Sprintf("%s has %d methods, at most %d", owner, n, maxMethods))
 		}
 	}
 	return problems

@@ -133,12 +133,6 @@ const (
 // maxMethods is how many methods a type may have, those of what it embeds included.
 const maxMethods = 60
 
-// largeTypes have more methods than that, by folder and type, and may get no more.
-// The oracle is one flat model for reading.
-var largeTypes = map[string]int{
-	"internal/oracle.Oracle": 135,
-}
-
 // placeOf finds the place of a folder, a path from the module's root.
 func placeOf(dir string) (place, bool) {
 	var best place

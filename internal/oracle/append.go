@@ -1,43 +1,14 @@
 package oracle
 
 import (
-	"context"
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
-// Append is one engine step: pages for all sequences in order, then commits,
-// then what left its window is dropped.
-func (o *Oracle) Append(_ context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
-	if err := o.begin(); err != nil {
-		return nil, err
-	}
-	results := make([]messages.StepResult, len(steps))
-	var accepted []progress
-	seen := map[messages.SequenceID]bool{}
-	for i, step := range steps {
-		results[i].Sequence = step.Sequence
-		s, err := o.checkAppend(step, seen)
-		if err == nil {
-			seen[step.Sequence] = true
-			err = o.extend(s, step, use{o.request, i}, &results[i])
-		}
-		if err != nil {
-			results[i].Err, results[i].NewPages = err, nil
-			continue
-		}
-		if step.Computed > s.computed {
-			accepted = append(accepted, progress{s, step.Computed, s.last, &results[i], nil})
-		}
-	}
-	o.advance(accepted)
-	return results, nil
-}
-
 // checkAppend refuses wrong values and names.
-func (o *Oracle) checkAppend(step messages.AppendStep, seen map[messages.SequenceID]bool) (*sequence, error) {
+func (st *steps) checkAppend(step messages.AppendStep, seen map[messages.SequenceID]bool) (*sequence, error) {
 	var tokens []messages.Token
 	tokens = append(tokens, step.Tokens...)
 	for _, b := range step.Beams {
@@ -49,7 +20,7 @@ func (o *Oracle) checkAppend(step messages.AppendStep, seen map[messages.Sequenc
 	if len(step.Tokens) > 0 && len(step.Beams) > 0 {
 		return nil, bad("both tokens and beams")
 	}
-	s, err := o.running(step.Sequence)
+	s, err := st.references.running(step.Sequence)
 	if err != nil {
 		return nil, err
 	}
@@ -74,28 +45,28 @@ func (o *Oracle) checkAppend(step messages.AppendStep, seen map[messages.Sequenc
 
 // extend adds the tokens of a step to a sequence, or refuses and leaves it as
 // it was.
-func (o *Oracle) extend(s *sequence, step messages.AppendStep, u use, result *messages.StepResult) error {
-	if n := s.length() + max(len(step.Tokens), min(1, len(step.Beams))); n > o.cfg.MaxSeqLen {
-		return refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d", n, o.cfg.MaxSeqLen)
+func (st *steps) extend(s *sequence, step messages.AppendStep, u use, result *messages.StepResult) error {
+	if n := s.length() + max(len(step.Tokens), min(1, len(step.Beams))); n > st.cfg.MaxSeqLen {
+		return refusals.New(messages.ErrTooLong, "%d tokens are more than max_seq_len %d", n, st.cfg.MaxSeqLen)
 	}
 	before := *s
 	if len(step.Beams) > 0 {
-		o.follow(s, step.Beams)
+		st.follow(s, step.Beams)
 	} else {
 		s.keys = [][]symbol{append(slices.Clone(s.keys[0]), symbols(step.Tokens, nil)...)}
 	}
-	for _, p := range o.pool {
-		need, available := o.growth(p, s), max(0, o.available(p, nil))
+	for _, p := range st.pools {
+		need, available := st.growth(p, s), max(0, st.references.available(p, nil))
 		if need > available {
 			*s = before
 			return refusals.OutOfPages(p.Name, need, available)
 		}
 	}
-	o.dropReferences(&before, s, u)
-	result.NewPages = o.noPages()
-	for _, p := range o.pool {
+	st.dropReferences(&before, s, u)
+	result.NewPages = st.noPages()
+	for _, p := range st.pools {
 		for beam := range s.keys {
-			result.NewPages[p.id] = append(result.NewPages[p.id], o.grow(p, s, beam, u)...)
+			result.NewPages[p.id] = append(result.NewPages[p.id], st.grow(p, s, beam, u)...)
 		}
 	}
 	s.last = u
@@ -103,12 +74,12 @@ func (o *Oracle) extend(s *sequence, step messages.AppendStep, u use, result *me
 }
 
 // follow gives each beam the tokens and pages of its parent, and its token.
-func (o *Oracle) follow(s *sequence, beams []messages.BeamStep) {
+func (st *steps) follow(s *sequence, beams []messages.BeamStep) {
 	var keys [][]symbol
-	tables := make([][][]*page, len(o.pool))
+	tables := make([][][]*page, len(st.pools))
 	for _, b := range beams {
 		keys = append(keys, append(slices.Clone(s.keys[b.Parent]), symbol{id: b.Token}))
-		for _, p := range o.pool {
+		for _, p := range st.pools {
 			tables[p.id] = append(tables[p.id], slices.Clone(s.tables[p.id][b.Parent]))
 		}
 	}
@@ -116,20 +87,20 @@ func (o *Oracle) follow(s *sequence, beams []messages.BeamStep) {
 }
 
 // dropReferences leaves uses where beams hold fewer references than before.
-func (o *Oracle) dropReferences(before, after *sequence, u use) {
-	for _, p := range o.pool {
+func (st *steps) dropReferences(before, after *sequence, u use) {
+	for _, p := range st.pools {
 		for _, table := range before.tables[p.id] {
 			for _, pg := range table {
-				if references(before, p, pg) > references(after, p, pg) {
-					o.leave(p, pg, u)
+				if before.entries(p, pg) > after.entries(p, pg) {
+					st.memory.leave(p, pg, u)
 				}
 			}
 		}
 	}
 }
 
-// references is how many table entries of the sequence are the page.
-func references(s *sequence, p *pool, pg *page) int {
+// entries is how many table entries of the sequence are the page.
+func (s *sequence) entries(p *pool, pg *page) int {
 	n := 0
 	for _, table := range s.tables[p.id] {
 		for _, entry := range table {
@@ -143,20 +114,20 @@ func references(s *sequence, p *pool, pg *page) int {
 
 // growth counts the pages that the beams take in p, one after the other: copies
 // of what others hold too, and new ones.
-func (o *Oracle) growth(p *pool, s *sequence) int {
+func (st *steps) growth(p *pool, s *sequence) int {
 	if !p.attends() {
 		return 0
 	}
 	n := 0
 	gone := map[*page]int{} // references that beams before gave up
 	for beam, table := range s.tables[p.id] {
-		for index := s.computed / o.tpb; index < ceil(len(s.keys[beam]), o.tpb); index++ {
+		for index := s.computed / st.tpb; index < ceil(len(s.keys[beam]), st.tpb); index++ {
 			if index >= len(table) {
 				n++
 				continue
 			}
 			pg := table[index]
-			if pg.block != nil || len(o.holders(p, pg))-gone[pg] > 1 {
+			if pg.block != nil || len(st.references.holders(p, pg))-gone[pg] > 1 {
 				n++
 				gone[pg]++
 			}
@@ -168,30 +139,30 @@ func (o *Oracle) growth(p *pool, s *sequence) int {
 // grow makes the pages of one beam from the first token without KV on its own:
 // what others hold is copied, what is missing is taken. It gives the pages
 // taken, in block order.
-func (o *Oracle) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
+func (st *steps) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 	taken := []messages.PageID{}
 	if !p.attends() {
 		return taken
 	}
 	var replaced []*page
 	table := s.tables[p.id][beam]
-	for index := s.computed / o.tpb; index < len(table); index++ {
+	for index := s.computed / st.tpb; index < len(table); index++ {
 		old := table[index]
-		if old.block == nil && len(o.holders(p, old)) == 1 {
+		if old.block == nil && len(st.references.holders(p, old)) == 1 {
 			continue
 		}
 		// The page is released when all copies have theirs: until then it is read.
 		replaced = append(replaced, old)
-		o.guarded[old] = true
-		table[index] = o.take(p, s.namespace.Salt)
+		st.references.guarded[old] = true
+		table[index] = st.memory.take(p, s.namespace.Salt)
 		taken = append(taken, numberOf(table[index]))
 	}
 	for _, old := range replaced {
-		delete(o.guarded, old)
-		o.leave(p, old, u)
+		delete(st.references.guarded, old)
+		st.memory.leave(p, old, u)
 	}
-	for len(s.tables[p.id][beam]) < ceil(len(s.keys[beam]), o.tpb) {
-		pg := o.take(p, s.namespace.Salt)
+	for len(s.tables[p.id][beam]) < ceil(len(s.keys[beam]), st.tpb) {
+		pg := st.memory.take(p, s.namespace.Salt)
 		s.tables[p.id][beam] = append(s.tables[p.id][beam], pg)
 		taken = append(taken, numberOf(pg))
 	}

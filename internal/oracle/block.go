@@ -1,12 +1,11 @@
 package oracle
 
 import (
-	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
 // symbol is a token as it is compared: its id and, where an item covers it, the
@@ -16,31 +15,8 @@ type symbol struct {
 	cover messages.Cover
 }
 
-// symbols reads a prompt with its items.
-func symbols(tokens []messages.Token, items []messages.MultimodalItem) []symbol {
-	key := make([]symbol, len(tokens))
-	for i, t := range tokens {
-		key[i].id = t
-		for _, item := range items {
-			if item.Start <= i && i < item.Start+item.Length {
-				key[i].cover = messages.Cover{Covered: true, Hash: item.Hash, Position: i - item.Start}
-			}
-		}
-	}
-	return key
-}
-
-// shared is the number of leading symbols that two prefixes have in common.
-func shared(a, b []symbol) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
 // block is a stored block: all tokens from the start to its end, and where each
-// pool has it. It is in Oracle.blocks as long as some pool has it.
+// pool has it. It is in tree.blocks as long as some pool has it.
 type block struct {
 	namespace messages.Namespace
 	key       []symbol
@@ -67,19 +43,50 @@ type spot struct {
 	born         uint64 // of the clean copy: counts all copies
 }
 
-// spend notes that a reference to the spot has ended. A commit that continues an
-// old request may leave a use earlier than the last: it changes nothing.
-func (o *Oracle) spend(s *spot, u use) {
-	o.ends++
-	if !u.before(s.use) {
-		s.use, s.ended = u, o.ends
-	}
+// use is a moment at which a reference ended: the request, and in a request the
+// place of the sequence.
+type use struct {
+	request uint64
+	place   int
 }
 
-// keepCopy notes that the host page is a clean copy from now on.
-func (o *Oracle) keepCopy(s *spot) {
-	o.copies++
-	s.age, s.born = o.request, o.copies
+// before reports whether one use is earlier than another.
+func (u use) before(v use) bool {
+	return u.request < v.request || u.request == v.request && u.place < v.place
+}
+
+// clock is the time of the model. Time passes only between requests; within a request
+// its counters tell what came first.
+type clock struct {
+	now     time.Duration
+	request uint64 // counts requests, for uses and the ages of clean copies
+	touches uint64 // counts stores and claims, for ties between sources
+	timers  uint64 // counts timers started
+	ends    uint64 // counts references that ended, for ties between victims
+	copies  uint64 // counts clean copies, for ties between them
+}
+
+// symbols reads a prompt with its items.
+func symbols(tokens []messages.Token, items []messages.MultimodalItem) []symbol {
+	key := make([]symbol, len(tokens))
+	for i, t := range tokens {
+		key[i].id = t
+		for _, item := range items {
+			if item.Start <= i && i < item.Start+item.Length {
+				key[i].cover = messages.Cover{Covered: true, Hash: item.Hash, Position: i - item.Start}
+			}
+		}
+	}
+	return key
+}
+
+// shared is the number of leading symbols that two prefixes have in common.
+func shared(a, b []symbol) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // tier is the best tier of the spot.
@@ -90,103 +97,18 @@ func (s *spot) tier() messages.Tier {
 	return messages.Secondary
 }
 
-// whole reports whether a block is stored whole: the key of one stored in part ends inside a block.
-func (o *Oracle) whole(b *block) bool { return len(b.key)%o.tpb == 0 }
-
-// find looks for the block with exactly this key.
-func (o *Oracle) find(ns messages.Namespace, key []symbol) *block {
-	for _, b := range o.blocks {
-		if b.namespace == ns && slices.Equal(b.key, key) {
-			return b
-		}
-	}
-	return nil
-}
-
-// alive reports whether the block is still stored.
-func (o *Oracle) alive(b *block) bool { return slices.Contains(o.blocks, b) }
-
-// behind reports whether anything is stored behind the block.
-func (o *Oracle) behind(b *block) bool {
-	for _, c := range o.blocks {
-		if c.namespace == b.namespace && len(c.key) > len(b.key) && slices.Equal(c.key[:len(b.key)], b.key) && o.whole(b) {
-			return true
-		}
-	}
-	return false
-}
-
 // held reports whether each of some pools has a page of the block, in either tier.
 func held(b *block, pools []*pool) bool {
 	return b != nil && !slices.ContainsFunc(pools, func(p *pool) bool { return b.at[p.id] == nil })
 }
 
-// touch makes the block the one that was stored or claimed last.
-func (o *Oracle) touch(b *block) {
-	o.touches++
-	b.touched = o.touches
-}
+// name is a block's key as a map key.
+func name(ns messages.Namespace, key []symbol) string { return fmt.Sprintf("%v %v", ns, key) }
 
-// forget takes the block from one pool: pages cache nothing any more, pins end.
-func (o *Oracle) forget(b *block, p *pool) {
-	s := b.at[p.id]
-	if s.device != nil {
-		s.device.block = nil
-	}
-	if s.host != nil {
-		s.host.block = nil
-	}
-	b.at[p.id] = nil
-	o.emitRemoved(p, b)
-	o.sweep(b)
-}
-
-// forgetAll takes the block from all pools.
-func (o *Oracle) forgetAll(b *block) {
-	for _, p := range o.pool {
-		if b.at[p.id] != nil {
-			o.forget(b, p)
-		}
-	}
-}
-
-// sweep ends a block that no pool has any more: priority, timer and session go
-// with its last page.
-func (o *Oracle) sweep(b *block) {
-	for _, s := range b.at {
-		if s != nil {
-			return
-		}
-	}
-	o.blocks = slices.DeleteFunc(o.blocks, func(c *block) bool { return c == b })
-}
-
-// setPriority changes the priority of a stored block and tells it once per pool.
-func (o *Oracle) setPriority(b *block, to messages.Priority) {
-	from := b.priority
-	b.priority = to
-	if from == to {
-		return
-	}
-	for _, p := range o.pool {
-		if b.at[p.id] != nil {
-			o.emit(kvevents.Event{
-				Type: kvevents.EventUpdated, Pool: messages.PoolID(p.id), Hash: hash(b.namespace, b.key),
-				OldPriority: from, NewPriority: to,
-			})
-		}
-	}
-}
-
-// expire ends the timers that are due, the earliest first, those of
-// one moment in the order in which they were started.
-func (o *Oracle) expire() {
-	ended := slices.DeleteFunc(slices.Clone(o.blocks), func(b *block) bool { return !b.timed || o.now < b.expires })
-	slices.SortFunc(ended, func(a, b *block) int {
-		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.started, b.started))
-	})
-	for _, b := range ended {
-		b.timed = false
-		o.setPriority(b, messages.DefaultPriority)
+// join ends the belonging of a block to a session when a sequence of another
+// session, or of none, reuses or stores it.
+func join(b *block, session string) {
+	if b.session != session {
+		b.session = ""
 	}
 }

@@ -6,20 +6,41 @@
 //
 // # What there is
 //
-//	Oracle ─┬─ pools ── device pages, host pages ── each caches one block or none
-//	        ├─ blocks ── key (all tokens from the start), priority, timer, session
-//	        │              └─ spot by pool ── device page, host page, pins, use
-//	        ├─ sequences ── tokens, computed, tables [pool][beam][block] of pages
-//	        └─ pins ── spots
+//	layout ──── pools ── device pages, host pages ── each caches one block or none
+//	tree ────── blocks ── key (all tokens from the start), priority, timer, session
+//	                └─ spot by pool ── device page, host page, pins, use
+//	references ─ sequences ── tokens, computed, tables [pool][beam][block] of pages
+//	Oracle ──── pins ── spots
 //
 // A block is in the list as long as a pool has it. A spot with both pages has a
 // clean copy in host memory. Who holds a page is found by looking at all tables
 // and pins; what is available is computed again whenever it is asked.
 //
+// # The parts
+//
+// Each part is a type that models one responsibility. It knows the parts that its fields
+// name, those above it here, and no others.
+//
+//	layout       configuration and pools: what never changes
+//	clock        the time, the number of the request, what came first
+//	eventLog     events that have not been read
+//	tree         stored blocks: match, priorities, timers
+//	references   who holds which pages, and how many are available
+//	eviction     which cached page goes first; quotas
+//	saver        what goes to the store
+//	memory       take a page, evict, offload, onboard
+//	fetcher      what comes from the store
+//	planner      what admissions will do, and which are refused
+//	admission    the same, carried out
+//	offering     what is computed is stored
+//	checkpoints  pages of recurrent states that belong to blocks
+//	steps        commit and append
+//	Oracle       the requests of a host, made of the parts
+//
 // # A request
 //
 // Timers act first. An admission is planned without changing anything (match,
-// how, judgement; file plan.go) and then carried out: claims; pages for copies;
+// how, whether it fits; type planner) and then carried out: claims; pages for copies;
 // sources released; other pages, each victim's fate in host memory decided as it
 // goes; arrivals from host memory; takeovers forgotten; retention, sessions and
 // recency of what is reused whole. A commit stores for all its sequences, then

@@ -9,56 +9,78 @@ import (
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-// hash names a block in events. The model's hashes are its own.
-func hash(ns messages.Namespace, key []symbol) kvevents.Hash {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v %v", ns.Salt, ns.LoRA, ns.HasLoRA, key))
-	return kvevents.Hash(sum[:16])
+// eventLog is the events that the reader has not taken yet.
+type eventLog struct {
+	*layout
+	events []kvevents.Event
+	next   uint64 // the id of the next event
+	lost   uint64 // events since the last call that were over the limit
 }
 
 // emit appends an event; over the limit the oldest is lost.
-func (o *Oracle) emit(e kvevents.Event) {
-	if o.cfg.EventLimit == 0 {
+func (log *eventLog) emit(e kvevents.Event) {
+	if log.cfg.EventLimit == 0 {
 		return
 	}
-	e.ID = o.nextEvent
-	o.nextEvent++
-	o.events = append(o.events, e)
-	if len(o.events) > o.cfg.EventLimit {
-		o.events = o.events[1:]
-		o.lost++
+	e.ID = log.next
+	log.next++
+	log.events = append(log.events, e)
+	if len(log.events) > log.cfg.EventLimit {
+		log.events = log.events[1:]
+		log.lost++
 	}
 }
 
-func (o *Oracle) emitRemoved(p *pool, b *block) {
-	o.emit(kvevents.Event{
+func (log *eventLog) removed(p *pool, b *block) {
+	log.emit(kvevents.Event{
 		Type: kvevents.EventRemoved, Pool: messages.PoolID(p.id),
 		Hashes: []kvevents.Hash{hash(b.namespace, b.key)},
 	})
 }
 
-func (o *Oracle) emitTier(p *pool, b *block, to messages.Tier) {
-	o.emit(kvevents.Event{
+func (log *eventLog) tierChanged(p *pool, b *block, to messages.Tier) {
+	log.emit(kvevents.Event{
 		Type: kvevents.EventUpdated, Pool: messages.PoolID(p.id), Hash: hash(b.namespace, b.key),
 		TierChanged: true, OldTier: messages.Primary + messages.Secondary - to, NewTier: to,
 	})
 }
 
-// emitStored tells of a run of consecutive blocks, newly stored in pool p.
-func (o *Oracle) emitStored(p *pool, run []*block) {
-	if len(run) > 0 {
-		o.emit(o.storedEvent(p, run))
+// created tells of a pool and its pages.
+func (log *eventLog) created(p *pool) {
+	log.emit(kvevents.Event{
+		Type: kvevents.EventCreated, Pool: messages.PoolID(p.id),
+		PrimaryPages: p.Primary, SecondaryPages: p.Secondary,
+	})
+}
+
+// priorityChanged tells of a block's new priority, in each pool that has it.
+func (log *eventLog) priorityChanged(b *block, from messages.Priority) {
+	for _, p := range log.pools {
+		if b.at[p.id] != nil {
+			log.emit(kvevents.Event{
+				Type: kvevents.EventUpdated, Pool: messages.PoolID(p.id), Hash: hash(b.namespace, b.key),
+				OldPriority: from, NewPriority: b.priority,
+			})
+		}
 	}
 }
 
-func (o *Oracle) storedEvent(p *pool, run []*block) kvevents.Event {
+// stored tells of a run of consecutive blocks, newly stored in pool p.
+func (log *eventLog) stored(p *pool, run []*block) {
+	if len(run) > 0 {
+		log.emit(log.storedEvent(p, run))
+	}
+}
+
+func (log *eventLog) storedEvent(p *pool, run []*block) kvevents.Event {
 	e := kvevents.Event{Type: kvevents.EventStored, Pool: messages.PoolID(p.id)}
 	if first := run[0]; first.index > 0 {
 		e.HasParent = true
-		e.Parent = hash(first.namespace, first.key[:first.index*o.tpb])
+		e.Parent = hash(first.namespace, first.key[:first.index*log.tpb])
 	}
 	for _, b := range run {
 		var tokens []messages.Token
-		for _, s := range b.key[b.index*o.tpb:] {
+		for _, s := range b.key[b.index*log.tpb:] {
 			tokens = append(tokens, s.id)
 		}
 		e.Blocks = append(e.Blocks, kvevents.StoredBlock{
@@ -73,8 +95,8 @@ func (o *Oracle) Events(context.Context) (kvevents.EventBatch, error) {
 	if err := o.begin(); err != nil {
 		return kvevents.EventBatch{}, err
 	}
-	batch := kvevents.EventBatch{Events: o.events, Lost: o.lost, Next: o.nextEvent}
-	o.events, o.lost = nil, 0
+	batch := kvevents.EventBatch{Events: o.log.events, Lost: o.log.lost, Next: o.log.next}
+	o.log.events, o.log.lost = nil, 0
 	return batch, nil
 }
 
@@ -84,14 +106,20 @@ func (o *Oracle) Snapshot(context.Context) (kvevents.EventBatch, error) {
 	if err := o.begin(); err != nil {
 		return kvevents.EventBatch{}, err
 	}
-	o.events, o.lost = nil, 0
-	batch := kvevents.EventBatch{Snapshot: true, Next: o.nextEvent}
-	for _, p := range o.pool {
-		for _, b := range o.byDepth() {
+	o.log.events, o.log.lost = nil, 0
+	batch := kvevents.EventBatch{Snapshot: true, Next: o.log.next}
+	for _, p := range o.pools {
+		for _, b := range o.tree.byDepth() {
 			if b.at[p.id] != nil {
-				batch.Events = append(batch.Events, o.storedEvent(p, []*block{b}))
+				batch.Events = append(batch.Events, o.log.storedEvent(p, []*block{b}))
 			}
 		}
 	}
 	return batch, nil
+}
+
+// hash names a block in events. The model's hashes are its own.
+func hash(ns messages.Namespace, key []symbol) kvevents.Hash {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v %v", ns.Salt, ns.LoRA, ns.HasLoRA, key))
+	return kvevents.Hash(sum[:16])
 }

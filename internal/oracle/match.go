@@ -1,8 +1,6 @@
 package oracle
 
-import (
-	"github.com/kvactor/kvactor/messages"
-)
+import "github.com/kvactor/kvactor/messages"
 
 // prompt is what is matched: a namespace, all tokens, and at most so many of
 // them.
@@ -27,12 +25,12 @@ const (
 )
 
 // matchWhole is the longest match that ends at a block boundary.
-func (o *Oracle) matchWhole(q prompt, on condition) match {
-	if !o.cfg.BlockReuse {
+func (t *tree) matchWhole(q prompt, on condition) match {
+	if !t.cfg.BlockReuse {
 		return match{}
 	}
-	for tokens := q.limit / o.tpb * o.tpb; tokens > 0; tokens -= o.tpb {
-		if o.covered(q, tokens) && (on == withoutStates || o.checkpointed(q, tokens)) {
+	for tokens := q.limit / t.tpb * t.tpb; tokens > 0; tokens -= t.tpb {
+		if t.covered(q, tokens) && (on == withoutStates || t.checkpointed(q, tokens)) {
 			return match{tokens: tokens}
 		}
 	}
@@ -40,20 +38,20 @@ func (o *Oracle) matchWhole(q prompt, on condition) match {
 }
 
 // matchPartial is the longest match, ending inside a block or at a boundary.
-func (o *Oracle) matchPartial(q prompt, on condition) match {
-	if !o.cfg.BlockReuse || !o.cfg.PartialReuse {
-		return o.matchWhole(q, on)
+func (t *tree) matchPartial(q prompt, on condition) match {
+	if !t.cfg.BlockReuse || !t.cfg.PartialReuse {
+		return t.matchWhole(q, on)
 	}
 	for tokens := q.limit; tokens > 0; tokens-- {
-		if !o.covered(q, tokens) || on == withStates && !o.checkpointed(q, tokens) {
+		if !t.covered(q, tokens) || on == withStates && !t.checkpointed(q, tokens) {
 			continue
 		}
-		if tokens%o.tpb == 0 {
+		if tokens%t.tpb == 0 {
 			return match{tokens: tokens}
 		}
-		b := o.source(q, tokens)
-		if on == withStates && o.recurrent() { // the block that ends there, with a page in every pool
-			if b = o.find(q.namespace, q.key[:tokens]); !held(b, o.attentionPools()) {
+		b := t.source(q, tokens)
+		if on == withStates && t.recurrent() { // the block that ends there, with a page in every pool
+			if b = t.find(q.namespace, q.key[:tokens]); !held(b, t.attentionPools()) {
 				b = nil
 			}
 		}
@@ -66,11 +64,11 @@ func (o *Oracle) matchPartial(q prompt, on condition) match {
 
 // covered reports whether each pool has the whole blocks before position that the
 // token there attends to.
-func (o *Oracle) covered(q prompt, position int) bool {
-	for index := range position / o.tpb {
-		b := o.find(q.namespace, q.key[:(index+1)*o.tpb])
-		for _, p := range o.pool {
-			if o.needs(p, index, position) && (b == nil || b.at[p.id] == nil) {
+func (t *tree) covered(q prompt, position int) bool {
+	for index := range position / t.tpb {
+		b := t.find(q.namespace, q.key[:(index+1)*t.tpb])
+		for _, p := range t.pools {
+			if t.needs(p, index, position) && (b == nil || b.at[p.id] == nil) {
 				return false
 			}
 		}
@@ -81,10 +79,10 @@ func (o *Oracle) covered(q prompt, position int) bool {
 // source is the block that the tokens from the last block boundary to tokens can
 // come from: it shares all of them and every pool has it. Of several, the one
 // stored or claimed last.
-func (o *Oracle) source(q prompt, tokens int) *block {
+func (t *tree) source(q prompt, tokens int) *block {
 	var best *block
-	for _, b := range o.blocks {
-		if b.namespace != q.namespace || b.index != tokens/o.tpb || !held(b, o.attentionPools()) {
+	for _, b := range t.blocks {
+		if b.namespace != q.namespace || b.index != tokens/t.tpb || !held(b, t.attentionPools()) {
 			continue
 		}
 		if shared(b.key, q.key) >= tokens && (best == nil || best.touched < b.touched) {
@@ -96,17 +94,17 @@ func (o *Oracle) source(q prompt, tokens int) *block {
 
 // reach is the number of leading tokens that lead into a block which some pool
 // holds: the whole of it or, with partial reuse, a part.
-func (o *Oracle) reach(q prompt) int {
+func (t *tree) reach(q prompt) int {
 	reach := 0
-	for _, b := range o.blocks {
+	for _, b := range t.blocks {
 		if b.namespace != q.namespace {
 			continue
 		}
 		n := min(shared(b.key, q.key), q.limit)
 		switch {
-		case n <= b.index*o.tpb:
+		case n <= b.index*t.tpb:
 			// It stands behind another prefix.
-		case n == len(b.key) && o.whole(b), o.cfg.PartialReuse:
+		case n == len(b.key) && t.whole(b), t.cfg.PartialReuse:
 			reach = max(reach, n)
 		}
 	}
@@ -116,10 +114,10 @@ func (o *Oracle) reach(q prompt) int {
 // lacking reports whether a full-attention pool lacks a block of [0, reach). The
 // last of them is the one that the prompt leads into; of several with as many
 // tokens of the prompt, the one stored or claimed last.
-func (o *Oracle) lacking(q prompt, reach int) bool {
-	for end := o.tpb; end-o.tpb < reach; end += o.tpb {
-		b := o.leadsInto(q, min(end, reach))
-		for _, p := range o.pool {
+func (t *tree) lacking(q prompt, reach int) bool {
+	for end := t.tpb; end-t.tpb < reach; end += t.tpb {
+		b := t.leadsInto(q, min(end, reach))
+		for _, p := range t.pools {
 			if p.attends() && !p.limited() && (b == nil || b.at[p.id] == nil) {
 				return true
 			}
@@ -130,10 +128,10 @@ func (o *Oracle) lacking(q prompt, reach int) bool {
 
 // leadsInto is the stored block that shares the tokens of the prompt up to end,
 // which lies in it.
-func (o *Oracle) leadsInto(q prompt, end int) *block {
+func (t *tree) leadsInto(q prompt, end int) *block {
 	var last *block
-	for _, b := range o.blocks {
-		if b.namespace != q.namespace || b.index != (end-1)/o.tpb || shared(b.key, q.key) < end {
+	for _, b := range t.blocks {
+		if b.namespace != q.namespace || b.index != (end-1)/t.tpb || shared(b.key, q.key) < end {
 			continue
 		}
 		if last == nil || last.touched < b.touched {
@@ -145,21 +143,27 @@ func (o *Oracle) leadsInto(q prompt, end int) *block {
 
 // missReason says how the prompt met the cache, given what was reused in the end and
 // what the attention pools alone would have reused.
-func (o *Oracle) missReason(q prompt, reused, attention, reach int) messages.MissReason {
-	if o.cfg.BlockReuse && reused < attention && (reused == 0 || reused < attention/o.tpb*o.tpb) {
+func (t *tree) missReason(q prompt, reused, attention, reach int) messages.MissReason {
+	if t.cfg.BlockReuse && reused < attention && (reused == 0 || reused < attention/t.tpb*t.tpb) {
 		return messages.ReasonNoState
 	}
 	reused = max(reused, attention)
 	switch {
-	case !o.cfg.BlockReuse:
+	case !t.cfg.BlockReuse:
 		return messages.ReasonDisabled
 	case reach == 0:
 		return messages.ReasonCold
 	case reused == reach:
 		return messages.ReasonHit
-	case o.lacking(q, reach):
+	case t.lacking(q, reach):
 		return messages.ReasonEvicted
 	default:
 		return messages.ReasonWindowHole
 	}
+}
+
+// checkpointed reports whether a stored block ends at position whose checkpoint
+// every state pool has in some tier.
+func (t *tree) checkpointed(q prompt, position int) bool {
+	return !t.recurrent() || held(t.find(q.namespace, q.key[:position]), t.statePools())
 }

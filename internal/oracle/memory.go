@@ -1,153 +1,77 @@
 package oracle
 
-import (
-	"cmp"
-	"slices"
+import "github.com/kvactor/kvactor/messages"
 
-	"github.com/kvactor/kvactor/messages"
-	"github.com/kvactor/kvactor/messages/inspect"
-)
-
-// holder is one reference: a table entry of a sequence.
-type holder struct {
-	sequence *sequence
-	covered  bool
+// memory takes pages for new contents and moves contents between the tiers: evict,
+// offload and onboard.
+type memory struct {
+	*layout
+	clock      *clock
+	log        *eventLog
+	tree       *tree
+	references *references
+	eviction   *eviction
+	saver      *saver
 }
 
-// holders finds all table entries that are this page of pool p.
-func (o *Oracle) holders(p *pool, pg *page) []holder {
-	var all []holder
-	for _, s := range o.sequences {
-		for _, table := range s.tables[p.id] {
-			for index, entry := range table {
-				if entry == pg && pg != nil {
-					all = append(all, holder{s, s.coveredByReserve(p, index)})
-				}
-			}
-		}
-	}
-	return all
+// onboard makes pg the device page of b; the host page stays as a clean copy.
+func (m *memory) onboard(p *pool, b *block, pg *page) {
+	s := b.at[p.id]
+	s.device = pg
+	m.keepCopy(s)
+	pg.block = b
+	m.countOnboard(p)
+	m.log.tierChanged(p, b, messages.Primary)
 }
 
-// pinned reports whether a pin holds the page: the device page of a pinned block,
-// or the host page if it is the block's only one.
-func pinned(p *pool, pg *page) bool {
-	if pg.block == nil {
-		return false
-	}
-	s := pg.block.at[p.id]
-	return s.pins > 0 && (pg.tier == messages.Primary || s.device == nil)
+func (m *memory) countOnboard(p *pool) {
+	p.counters.Onboarded++
+	p.counters.BytesOnboarded += p.PageBytes
 }
 
-// used reports whether a sequence or a pin holds the page.
-func (o *Oracle) used(p *pool, pg *page) bool {
-	return pinned(p, pg) || len(o.holders(p, pg)) > 0
+// spend notes that a reference to the spot has ended. A commit that continues an
+// old request may leave a use earlier than the last: it changes nothing.
+func (m *memory) spend(s *spot, u use) {
+	m.clock.ends++
+	if !u.before(s.use) {
+		s.use, s.ended = u, m.clock.ends
+	}
 }
 
-// taken reports whether the page counts as taken where pages are promised: it is
-// held, but not by a chunked prefill alone whose reserve stands for it.
-func (o *Oracle) taken(p *pool, pg *page) bool {
-	for _, h := range o.holders(p, pg) {
-		if !h.covered {
-			return true
-		}
-	}
-	return pinned(p, pg)
-}
-
-// available is total − taken − reserves, where the pages in claimed count as
-// taken too. It may be negative.
-func (o *Oracle) available(p *pool, claimed map[*page]bool) int {
-	n := len(p.device)
-	for _, pg := range p.device {
-		if claimed[pg] || o.taken(p, pg) {
-			n--
-		}
-	}
-	for _, s := range o.sequences {
-		if s.chunk > 0 && p.limited() && s.prefilling() {
-			n -= o.reserve(p, s.chunk, ceil(s.prompt, o.tpb)-s.reused)
-		}
-	}
-	return n
-}
-
-// counts counts the pages of one tier by their state.
-func (o *Oracle) counts(p *pool, pages []*page) inspect.PageCounts {
-	c := inspect.PageCounts{Total: len(pages)}
-	for _, pg := range pages {
-		switch {
-		case o.used(p, pg):
-			c.Used++
-		case pg.block != nil:
-			c.Cached++
-		default:
-			c.Free++
-		}
-	}
-	return c
+// keepCopy notes that the host page is a clean copy from now on.
+func (m *memory) keepCopy(s *spot) {
+	m.clock.copies++
+	s.age, s.born = m.clock.request, m.clock.copies
 }
 
 // take gives a device page for new contents of a salt: a free one, or else the one that
 // the eviction rule names. Whoever takes it puts it into a table before the
 // next one is taken.
-func (o *Oracle) take(p *pool, salt string) *page {
+func (m *memory) take(p *pool, salt string) *page {
 	p.counters.AllocatedPages++
 	for _, pg := range p.device {
-		if pg.block == nil && !o.used(p, pg) && !o.guarded[pg] {
+		if pg.block == nil && !m.references.used(p, pg) && !m.references.guarded[pg] {
 			pg.salt = salt
 			return pg
 		}
 	}
-	victim := o.deviceVictim(p, salt, anyone)
+	victim := m.eviction.deviceVictim(p, salt, anyone)
 	if victim == nil {
 		panic("pool " + p.Name + ": no page is left of those that were promised")
 	}
-	o.evict(p, victim)
+	m.evict(p, victim)
 	victim.salt = salt
 	return victim
 }
 
-// victim names the cached page of some that goes first: lowest priority, then least
-// recently used, then deepest in its prefix, then released first. Clean copies are
-// not asked.
-func (o *Oracle) victim(p *pool, pages []*page, of func(*page) bool) *page {
-	var first *page
-	for _, pg := range pages {
-		if pg.block == nil || !of(pg) || o.used(p, pg) || o.guarded[pg] {
-			continue
-		}
-		if pg.tier == messages.Secondary && pg.block.at[p.id].device != nil {
-			continue
-		}
-		if first == nil || goesBefore(p, pg.block, first.block) {
-			first = pg
-		}
-	}
-	return first
-}
-
-func goesBefore(p *pool, a, b *block) bool {
-	if a.priority != b.priority {
-		return a.priority < b.priority
-	}
-	if u, v := a.at[p.id].use, b.at[p.id].use; u != v {
-		return u.before(v)
-	}
-	if a.index != b.index {
-		return a.index > b.index
-	}
-	return a.at[p.id].ended < b.at[p.id].ended
-}
-
 // evict takes a device page from its contents; they go on in host memory or
 // are dropped.
-func (o *Oracle) evict(p *pool, victim *page) {
+func (m *memory) evict(p *pool, victim *page) {
 	b := victim.block
 	p.counters.Evicted++
-	if !o.offload(p, b) {
+	if !m.offload(p, b) {
 		p.counters.Dropped++
-		o.forget(b, p)
+		m.tree.forget(b, p)
 	}
 	if victim.block != nil {
 		panic("pool " + p.Name + ": an evicted page still caches a block")
@@ -156,13 +80,13 @@ func (o *Oracle) evict(p *pool, victim *page) {
 
 // offload moves the contents of b's device page to host memory and tells
 // whether that was possible.
-func (o *Oracle) offload(p *pool, b *block) bool {
+func (m *memory) offload(p *pool, b *block) bool {
 	s := b.at[p.id]
-	if !o.cfg.OnboardBlocks || int(b.priority) < o.cfg.SecondaryOffloadMinPriority {
+	if !m.cfg.OnboardBlocks || int(b.priority) < m.cfg.SecondaryOffloadMinPriority {
 		return false
 	}
 	if s.host == nil {
-		s.host = o.takeHost(p, b)
+		s.host = m.takeHost(p, b)
 		if s.host == nil {
 			return false
 		}
@@ -176,19 +100,19 @@ func (o *Oracle) offload(p *pool, b *block) bool {
 	s.device.block = nil
 	s.device = nil
 	p.counters.Offloaded++
-	o.emitTier(p, b, messages.Secondary)
+	m.log.tierChanged(p, b, messages.Secondary)
 	return true
 }
 
 // takeHost finds a host page for the contents of a block: a free one, else that
 // of a clean copy, else one whose contents are dropped for it. nil: none.
-func (o *Oracle) takeHost(p *pool, b *block) *page {
+func (m *memory) takeHost(p *pool, b *block) *page {
 	for _, pg := range p.host {
-		if pg.block == nil && !o.guarded[pg] {
+		if pg.block == nil && !m.references.guarded[pg] {
 			return pg
 		}
 	}
-	pg := o.hostVictim(p, b)
+	pg := m.eviction.hostVictim(p, b)
 	switch {
 	case pg == nil:
 		return nil
@@ -197,25 +121,21 @@ func (o *Oracle) takeHost(p *pool, b *block) *page {
 		pg.block = nil
 	default:
 		p.counters.Dropped++
-		o.storeTier.saveDropped(p, pg.block)
-		o.forget(pg.block, p)
+		m.saver.saveDropped(p, pg.block)
+		m.tree.forget(pg.block, p)
 	}
 	return pg
 }
 
-// oldestCopy is the clean copy of some that is reclaimed first: the oldest, of those
-// that one request made the deepest.
-func (o *Oracle) oldestCopy(p *pool, of func(*page) bool) *page {
-	copies := slices.DeleteFunc(slices.Clone(p.host), func(pg *page) bool {
-		return pg.block == nil || !of(pg) || pg.block.at[p.id].device == nil || o.guarded[pg]
-	})
-	if len(copies) == 0 {
-		return nil
+// drop ends the reference that a table entry is, leaving a use.
+func (m *memory) drop(p *pool, table []*page, index int, u use) {
+	m.leave(p, table[index], u)
+	table[index] = nil
+}
+
+// leave notes a use of what the page caches.
+func (m *memory) leave(p *pool, pg *page, u use) {
+	if pg != nil && pg.block != nil {
+		m.spend(pg.block.at[p.id], u)
 	}
-	return slices.MinFunc(copies, func(x, y *page) int {
-		a, b := x.block, y.block
-		return cmp.Or(
-			cmp.Compare(a.at[p.id].age, b.at[p.id].age), b.index-a.index, cmp.Compare(a.at[p.id].born, b.at[p.id].born),
-		)
-	})
 }

@@ -24,26 +24,6 @@ type pinnedSpot struct {
 // live reports whether the pin still holds: a forgotten block's pins end with it.
 func (x pinnedSpot) live() bool { return x.block.at[x.pool.id] == x.spot }
 
-// spots are what a match of all the tokens, in whole blocks, would claim.
-func (o *Oracle) spots(q messages.Prefix) (spots []pinnedSpot, tokens int) {
-	all := prompt{q.Namespace, symbols(q.Tokens, q.Multimodal), len(q.Tokens)}
-	pl := &plan{prompt: all}
-	o.settle(pl, o.matchWhole(all, withStates))
-	for _, p := range o.pool {
-		for index, s := range pl.claims[p.id] {
-			if s != nil {
-				spots = append(spots, pinnedSpot{p, pl.lead[index], s})
-			}
-		}
-	}
-	for _, p := range o.statePools() {
-		if s := o.readFrom(pl, p); s != nil {
-			spots = append(spots, pinnedSpot{p, o.stateBlock(pl), s})
-		}
-	}
-	return spots, pl.match.tokens
-}
-
 // Pin protects the stored blocks of a prefix from eviction.
 func (o *Oracle) Pin(_ context.Context, q messages.Prefix) (messages.Pinned, error) {
 	if err := o.begin(); err != nil {
@@ -52,12 +32,12 @@ func (o *Oracle) Pin(_ context.Context, q messages.Prefix) (messages.Pinned, err
 	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return messages.Pinned{}, err
 	}
-	spots, tokens := o.spots(q)
-	for _, p := range o.pool {
+	spots, tokens := o.planner.spots(q)
+	for _, p := range o.pools {
 		// Only the reserve of a chunked prefill can stand against it.
-		need, available := 0, max(0, o.available(p, nil))
+		need, available := 0, max(0, o.references.available(p, nil))
 		for _, x := range spots {
-			if x.pool == p && x.spot.device != nil && !o.taken(p, x.spot.device) {
+			if x.pool == p && x.spot.device != nil && !o.references.taken(p, x.spot.device) {
 				need++
 			}
 		}
@@ -85,7 +65,7 @@ func (o *Oracle) Unpin(_ context.Context, id messages.PinID) error {
 		for _, held := range x.spots {
 			if held.live() {
 				held.spot.pins--
-				o.spend(held.spot, use{request: o.request})
+				o.memory.spend(held.spot, use{request: o.clock.request})
 			}
 		}
 		o.pins = slices.Delete(o.pins, i, i+1)
@@ -102,8 +82,8 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 	if err := validPrompt(q.Namespace, q.Tokens, q.Multimodal); err != nil {
 		return 0, err
 	}
-	spots, _ := o.spots(q)
-	for _, p := range o.pool {
+	spots, _ := o.planner.spots(q)
+	for _, p := range o.pools {
 		need, claimed := 0, map[*page]bool{}
 		for _, x := range spots {
 			if x.pool == p && x.spot.device == nil {
@@ -112,44 +92,31 @@ func (o *Oracle) Prefetch(_ context.Context, q messages.Prefix) (int, error) {
 				claimed[x.spot.device] = true
 			}
 		}
-		if available := max(0, o.available(p, claimed)); need > available {
+		if available := max(0, o.references.available(p, claimed)); need > available {
 			return 0, refusals.OutOfPages(p.Name, need, available)
 		}
 	}
 	for _, x := range spots {
 		if x.spot.device != nil {
-			o.guarded[x.spot.device] = true
+			o.references.guarded[x.spot.device] = true
 		} else {
-			o.guarded[x.spot.host] = true
+			o.references.guarded[x.spot.host] = true
 		}
 	}
 	pages := map[pinnedSpot]*page{}
 	for _, x := range spots {
 		if x.spot.device == nil {
-			pages[x] = o.take(x.pool, q.Namespace.Salt)
-			o.guarded[pages[x]] = true
+			pages[x] = o.memory.take(x.pool, q.Namespace.Salt)
+			o.references.guarded[pages[x]] = true
 		}
 	}
 	for _, x := range spots {
 		if pg := pages[x]; pg != nil {
-			o.onboard(x.pool, x.block, pg)
+			o.memory.onboard(x.pool, x.block, pg)
 		}
-		o.spend(x.spot, use{request: o.request})
+		o.memory.spend(x.spot, use{request: o.clock.request})
 	}
 	return len(pages), nil
-}
-
-// names reports whether the selector names a block or a sequence with this key.
-func names(sel messages.Selector, ns messages.Namespace, key []symbol, session string) bool {
-	switch {
-	case sel.Prefix != nil:
-		prefix := symbols(sel.Prefix.Tokens, sel.Prefix.Multimodal)
-		return ns == sel.Prefix.Namespace && len(key) >= len(prefix) && slices.Equal(key[:len(prefix)], prefix)
-	case sel.Salt != "":
-		return ns.Salt == sel.Salt
-	default:
-		return session == sel.Session
-	}
 }
 
 // Invalidate forgets what a selector names; running sequences that it names
@@ -162,13 +129,13 @@ func (o *Oracle) Invalidate(_ context.Context, sel messages.Selector) (int, erro
 		return 0, err
 	}
 	n := 0
-	for _, b := range o.byDepth() {
+	for _, b := range o.tree.byDepth() {
 		if names(sel, b.namespace, b.key, b.session) {
 			n++
-			o.forgetAll(b)
+			o.tree.forgetAll(b)
 		}
 	}
-	for _, s := range o.sequences {
+	for _, s := range o.references.sequences {
 		for _, key := range s.keys {
 			if names(sel, s.namespace, key, s.session) {
 				s.noStore = true
@@ -183,22 +150,28 @@ func (o *Oracle) Reset(context.Context) error {
 	if err := o.begin(); err != nil {
 		return err
 	}
-	for _, b := range o.byDepth() {
-		for _, p := range o.pool {
-			if s := b.at[p.id]; s != nil && len(o.holders(p, s.device)) == 0 {
-				o.forget(b, p)
+	for _, b := range o.tree.byDepth() {
+		for _, p := range o.pools {
+			if s := b.at[p.id]; s != nil && len(o.references.holders(p, s.device)) == 0 {
+				o.tree.forget(b, p)
 			}
 		}
 	}
-	if len(o.blocks) == 0 {
-		o.emit(kvevents.Event{Type: kvevents.EventCleared})
+	if len(o.tree.blocks) == 0 {
+		o.log.emit(kvevents.Event{Type: kvevents.EventCleared})
 	}
 	return nil
 }
 
-// byDepth lists the blocks, those nearer to the start of their prompts first.
-func (o *Oracle) byDepth() []*block {
-	all := slices.Clone(o.blocks)
-	slices.SortStableFunc(all, func(a, b *block) int { return a.index - b.index })
-	return all
+// names reports whether the selector names a block or a sequence with this key.
+func names(sel messages.Selector, ns messages.Namespace, key []symbol, session string) bool {
+	switch {
+	case sel.Prefix != nil:
+		prefix := symbols(sel.Prefix.Tokens, sel.Prefix.Multimodal)
+		return ns == sel.Prefix.Namespace && len(key) >= len(prefix) && slices.Equal(key[:len(prefix)], prefix)
+	case sel.Salt != "":
+		return ns.Salt == sel.Salt
+	default:
+		return session == sel.Session
+	}
 }

@@ -8,12 +8,11 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-func bad(format string, args ...any) error {
-	return refusals.New(messages.ErrBadRequest, format, args...)
-}
-
 // Validate checks the values of an admission, without any state.
-func (o *Oracle) Validate(r messages.AdmitRequest) error {
+func (o *Oracle) Validate(r messages.AdmitRequest) error { return o.validate(r) }
+
+// validate checks the values of an admission, without any state.
+func (l *layout) validate(r messages.AdmitRequest) error {
 	if err := validPrompt(r.Namespace, r.Tokens, r.Multimodal); err != nil {
 		return err
 	}
@@ -23,13 +22,17 @@ func (o *Oracle) Validate(r messages.AdmitRequest) error {
 	if r.BeamWidth < 0 {
 		return bad("beam_width %d is negative", r.BeamWidth)
 	}
-	if r.ChunkTokens < 0 || r.ChunkTokens%o.tpb != 0 {
-		return bad("chunk_tokens %d is not a positive multiple of %d", r.ChunkTokens, o.tpb)
+	if r.ChunkTokens < 0 || r.ChunkTokens%l.tpb != 0 {
+		return bad("chunk_tokens %d is not a positive multiple of %d", r.ChunkTokens, l.tpb)
 	}
-	if r.BeamWidth > 1 && o.recurrent() {
+	if r.BeamWidth > 1 && l.recurrent() {
 		return refusals.New(messages.ErrNotSupported, "beam_width above 1 with recurrent layers")
 	}
 	return nil
+}
+
+func bad(format string, args ...any) error {
+	return refusals.New(messages.ErrBadRequest, format, args...)
 }
 
 func validTokens(tokens []messages.Token) error {
