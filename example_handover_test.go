@@ -66,7 +66,7 @@ func ExampleEngine_Export() {
 	must(s.Release(ctx, kvactor.Ticket{}))
 	// Output:
 	// 5 tokens have come
-	// hand-over: the stream is damaged: version 24864, this engine reads 1
+	// hand-over: the stream is damaged: check of the preamble
 }
 
 // Two models of one shape have different weights: with their names a hand-over between

@@ -414,6 +414,8 @@ func (s *session) failure(err error) error {
 	switch {
 	case err == nil || isRefusal(err):
 		return err
+	case errors.Is(err, handover.ErrVersion):
+		return &messages.Refusal{Code: messages.ErrNotSupported, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
 	case errors.Is(err, handover.ErrRefused):
 		return &messages.Refusal{Code: messages.ErrBadStream, Message: fmt.Sprintf("hand-over: %v", err), Cause: err}
 	case errors.Is(err, handover.ErrCorrupt):

@@ -130,13 +130,14 @@ func TestRefusalsOverAPipe(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*setup)
-		damage bool
-		want   [2]string // of the source, of the receiver
+		damage func(stream []byte) int // the byte that is damaged; nil: none
+		want   [2]string               // of the source, of the receiver
 	}{
-		{"another geometry", func(s *setup) { s.windows = []int{full, 8, 12} }, false, [2]string{"the receiver refused", "window is 12 here"}},
-		{"shorter sequences", func(s *setup) { s.model = func(m *windows.Model) { m.MaxSeqLen = 24 } }, false, [2]string{"the receiver refused", "max_seq_len is 24 here"}},
-		{"too few pages", func(s *setup) { s.pages = slices.Repeat([]windows.Counts{{Primary: 2}}, 3) }, false, [2]string{"the receiver refused", "needs"}},
-		{"a damaged page", func(*setup) {}, true, [2]string{"closed pipe", "checksum"}},
+		{"another geometry", func(s *setup) { s.windows = []int{full, 8, 12} }, nil, [2]string{"the receiver refused", "window is 12 here"}},
+		{"shorter sequences", func(s *setup) { s.model = func(m *windows.Model) { m.MaxSeqLen = 24 } }, nil, [2]string{"the receiver refused", "max_seq_len is 24 here"}},
+		{"too few pages", func(s *setup) { s.pages = slices.Repeat([]windows.Counts{{Primary: 2}}, 3) }, nil, [2]string{"the receiver refused", "needs"}},
+		{"a damaged page", func(*setup) {}, func(stream []byte) int { return len(stream) - 200 }, [2]string{"closed pipe", "checksum"}},
+		{"a damaged length", func(*setup) {}, lastLength, [2]string{"closed pipe", "check of the header"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -147,9 +148,9 @@ func TestRefusalsOverAPipe(t *testing.T) {
 				require.NoError(t, err)
 				a, b := net.Pipe()
 				source := &wire{Conn: a}
-				if c.damage {
-					source.left = len(exported(t, from, q.id)) - 200
-					source.do = source.flip(1, false)
+				if c.damage != nil {
+					source.left = c.damage(exported(t, from, q.id))
+					source.do = source.flip(1)
 				}
 				sent := make(chan error)
 				go func() {
@@ -168,6 +169,13 @@ func TestRefusalsOverAPipe(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lastLength is where the length of a stream's last frame is: the receiver then has to wait
+// for more bytes than the source writes, if it believes the length.
+func lastLength(stream []byte) int {
+	list := frames(stream)
+	return len(stream) - len(list[len(list)-1].body) - frameBytes + lengthAt
 }
 
 // The pages stay while they are held, also when the sequence is gone and others need

@@ -5,11 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/actors/internal/handover"
@@ -18,9 +19,11 @@ import (
 // Lengths and places in a stream, from the drawing in package handover.
 const (
 	preambleBytes = 48
-	frameBytes    = 32
+	frameBytes    = 40
 	lengthAt      = 16 // of the body, in a frame's header
-	checksumAt    = 24
+	checksumAt    = 24 // of the body
+	checkBytes    = 8  // at the end of the preamble and of each header
+	pieceBytes    = 128 << 10
 )
 
 // frame is one frame of a stream, by its place.
@@ -39,15 +42,14 @@ func frames(stream []byte) (list []frame) {
 // seal writes the checksums, the numbers of the frames and the digest, as a source would: a
 // stream with wrong values then gets as far as the checks of the values.
 func seal(stream []byte) {
-	sum := func(at, body []byte) {
-		checksum := uint64(crc32.Update(crc32.Checksum(at, crc32.MakeTable(crc32.Castagnoli)), crc32.MakeTable(crc32.Castagnoli), body))
-		checksum |= uint64(crc32.Update(crc32.ChecksumIEEE(at), crc32.IEEETable, body)) << 32
-		binary.LittleEndian.PutUint64(at[len(at):len(at)+8], checksum)
+	check := func(b []byte) {
+		n := len(b) - checkBytes
+		binary.LittleEndian.PutUint64(b[n:], xxh3.Hash(b[:n]))
 	}
 	if len(stream) < preambleBytes {
 		return
 	}
-	sum(stream[:preambleBytes-8], nil)
+	check(stream[:preambleBytes])
 	digest := sha256.New()
 	digest.Write(stream[:preambleBytes])
 	for i, f := range frames(stream) {
@@ -55,7 +57,12 @@ func seal(stream []byte) {
 		if handover.Kind(f.header[0]) == handover.End && len(f.body) == sha256.Size {
 			copy(f.body, digest.Sum(nil))
 		}
-		sum(f.header[:checksumAt], f.body)
+		sum := uint64(0)
+		for piece := range slices.Chunk(f.body, pieceBytes) {
+			sum = xxh3.HashSeed(piece, sum)
+		}
+		binary.LittleEndian.PutUint64(f.header[checksumAt:], sum)
+		check(f.header)
 		digest.Write(f.header)
 	}
 }

@@ -39,13 +39,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flip damages one byte. A damaged length may make the reader wait for bytes: where the
-// source then waits for an answer, both wait until their contexts end, so it is left out.
-func (w *wire) flip(mask byte, lengths bool) func([]byte) ([]byte, error) {
+// flip damages one byte.
+func (w *wire) flip(mask byte) func([]byte) ([]byte, error) {
 	return func(b []byte) ([]byte, error) {
-		if !lengths && len(b) == frameBytes && w.left >= lengthAt && w.left < checksumAt {
-			w.left += checksumAt - lengthAt
-		}
 		b[w.left] ^= mask
 		return b, nil
 	}
@@ -143,7 +139,7 @@ func (t *trial) prepare() {
 	case "cut", "cut answers":
 		w.do = w.cut
 	case "flip", "flip answers":
-		w.do = w.flip(mask, !t.both)
+		w.do = w.flip(mask)
 	default:
 		event := t.event()
 		w.do = func(b []byte) ([]byte, error) { event(); return b, nil }

@@ -66,6 +66,7 @@ var picture = []place{
 	{dir: "actors", own: []string{"messages", "internal/refusals", "internal/protocol", "windows", "tree", "pool", "offloader", "events", "gpu"}, others: []string{protoactor}},
 	{dir: "actors/coordinator", own: []string{"messages", "internal/refusals", "internal/protocol", "internal/arraypool", "internal/invariants", "windows"}, core: true},
 	{dir: "actors/mailbox", others: []string{protoactor}},
+	{dir: "actors/internal/handover", own: []string{"messages", "internal/protocol", stores}, others: []string{"github.com/zeebo/xxh3"}},
 
 	{dir: "cmd", free: true},
 	{dir: "bench", free: true},

@@ -6,24 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"net"
+	"slices"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
 // Version is the version of the format. A stream of another version is refused.
 // It counts changes of the layout. A change of what pages hold is one of the fingerprint.
-const Version = 1
+// Version 1 had one checksum for a frame's header and body.
+const Version = 2
 
 const (
 	magic = "kvho"
 	// Lengths and offsets in bytes, as in the picture of the package comment.
 	preambleBytes = 48
-	headerBytes   = 32
-	// The checksum is the last field, so that it covers all fields before it.
-	sumAt = 24 // in a header
+	headerBytes   = 40
+	sumAt         = 24 // the checksum of the body, in a header
+	// The check of a preamble or header is its last field, so that it covers all fields
+	// before it.
+	checkBytes = 8
 
 	// flagAnswers: the source reads answers, and releases the pages when the receiver says so.
 	flagAnswers = 1
@@ -80,19 +85,36 @@ type Header struct {
 	Length uint64
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// ErrVersion says that a stream has a format of another version.
+// The engine answers it as messages.ErrNotSupported, which names both versions: such a
+// stream is whole, and another engine can read it.
+var ErrVersion = errors.New("the stream has another format version")
 
-// checksum is that of a header, as far as its checksum, and a body.
-// The Castagnoli CRC is the low half, which one instruction computes on amd64 and arm64;
-// the IEEE CRC is the high half. Two independent polynomials find what one of them misses,
-// at a cost well below that of SHA-256 over megabytes of pages.
-func checksum(header, body []byte) uint64 {
-	var sum uint64
-	for i, table := range []*crc32.Table{castagnoli, crc32.IEEETable} {
-		crc := crc32.Update(crc32.Checksum(header, table), table, body)
-		sum |= uint64(crc) << (32 * i)
+// pieceBytes is the length of the pieces of a body whose checksums are chained.
+// A reader that has read a piece computes its checksum while the piece is in the cache of
+// its core: with 128 KiB the pass over a page of 1 MiB takes 38 µs, from memory 250 µs or more.
+const pieceBytes = 128 << 10
+
+// checksum is that of a body: the XXH3 of 64 bits of its last piece, seeded with the
+// checksum of the pieces before.
+// One pass takes a tenth of the time of one CRC of 32 bits or less, and misses one damage
+// in 2⁶⁴. An empty body has 0.
+func checksum(body []byte) (sum uint64) {
+	for piece := range slices.Chunk(body, pieceBytes) {
+		sum = xxh3.HashSeed(piece, sum)
 	}
 	return sum
+}
+
+// appendCheck appends the check of a preamble or header to its other fields.
+func appendCheck(fields []byte) []byte {
+	return binary.LittleEndian.AppendUint64(fields, xxh3.Hash(fields))
+}
+
+// checked tells whether a preamble or header ends with its check.
+func checked(b []byte) bool {
+	n := len(b) - checkBytes
+	return binary.LittleEndian.Uint64(b[n:]) == xxh3.Hash(b[:n])
 }
 
 // direction numbers the frames of one direction and digests their headers.
@@ -113,9 +135,10 @@ func newDirection() direction { return direction{digest: sha256.New()} }
 type Writer struct {
 	to io.Writer
 	direction
-	// headers and buffers keep their arrays from call to call.
-	headers []byte // of one Pages call
+	// headers, buffers and sums keep their arrays from call to call.
+	headers []byte // of one group of pages
 	buffers net.Buffers
+	sums    []uint64 // of one Pages call
 	bytes   int64
 }
 
@@ -131,13 +154,13 @@ func (w *Writer) Begin(f stores.Fingerprint, answers bool) error {
 	if answers {
 		flags = flagAnswers
 	}
-	// The checksum of the preamble comes before any frame: a stream of something else is
+	// The check of the preamble comes before any frame: a stream of something else is
 	// refused by its first 48 bytes, not by a length that makes no sense.
 	p := append([]byte(nil), magic...)
 	p = binary.LittleEndian.AppendUint16(p, Version)
 	p = binary.LittleEndian.AppendUint16(p, flags)
 	p = append(p, f[:]...)
-	p = binary.LittleEndian.AppendUint64(p, checksum(p, nil))
+	p = appendCheck(p)
 	w.digest.Write(p)
 	return w.write(p)
 }
@@ -147,14 +170,66 @@ func (w *Writer) Frame(k Kind, body []byte) error {
 	return w.Pages([]Header{{Kind: k}}, [][]byte{body})
 }
 
-// Pages writes frames in one call, where the connection can do that. The Lengths of
-// headers follow from bodies.
+// groupBytes is how many bytes of pages are written at a time; a page of more is a group of
+// its own.
+// A group is in the cache of the core that has just computed its checksums when it is
+// written, and a system call for each group costs nothing beside its bytes.
+const groupBytes = 1 << 20
+
+// Pages writes frames, of which it computes the checksums while those before are written.
+// The Lengths of headers follow from bodies, which are not read after Pages has returned.
 func (w *Writer) Pages(headers []Header, bodies [][]byte) error {
+	w.sums = slices.Grow(w.sums[:0], len(bodies))[:len(bodies)]
+	from, to := 0, group(bodies)
+	w.sum(bodies, from, to)
+	for from < len(bodies) {
+		next := to + group(bodies[to:])
+		// Not before the last group, so a single frame starts no goroutine. It ends before
+		// Pages does, also with an error.
+		summed := make(chan struct{})
+		if next > to {
+			go func(from, to int) {
+				defer close(summed)
+				w.sum(bodies, from, to)
+			}(to, next)
+		} else {
+			close(summed)
+		}
+		err := w.group(headers[from:to], bodies[from:to], w.sums[from:to])
+		<-summed
+		if err != nil {
+			return err
+		}
+		from, to = to, next
+	}
+	return nil
+}
+
+// group is the number of leading bodies that are written at a time.
+func group(bodies [][]byte) int {
+	size := 0
+	for i, body := range bodies {
+		if size += len(body); i > 0 && size > groupBytes {
+			return i
+		}
+	}
+	return len(bodies)
+}
+
+// sum computes the checksums of bodies.
+func (w *Writer) sum(bodies [][]byte, from, to int) {
+	for i := from; i < to; i++ {
+		w.sums[i] = checksum(bodies[i])
+	}
+}
+
+// group writes frames in one call, where the connection can do that.
+func (w *Writer) group(headers []Header, bodies [][]byte, sums []uint64) error {
 	w.headers, w.buffers = w.headers[:0], w.buffers[:0]
 	for i := range headers {
 		h := headers[i]
 		h.Length = uint64(len(bodies[i]))
-		w.headers = w.append(w.headers, h, bodies[i])
+		w.headers = w.append(w.headers, h, sums[i])
 	}
 	for i := range headers {
 		w.buffers = append(w.buffers, w.headers[i*headerBytes:(i+1)*headerBytes])
@@ -163,21 +238,23 @@ func (w *Writer) Pages(headers []Header, bodies [][]byte) error {
 		}
 	}
 	// A *net.TCPConn takes the buffers in one writev, without a copy of the pages; any other
-	// writer gets one Write for each.
-	n, err := w.buffers.WriteTo(w.to)
+	// writer gets one Write for each. WriteTo consumes the slice, so the writer keeps its own.
+	buffers := w.buffers
+	n, err := buffers.WriteTo(w.to)
 	w.bytes += n
 	return err
 }
 
-// append appends the header of the next frame.
-func (w *Writer) append(b []byte, h Header, body []byte) []byte {
+// append appends the header of the next frame, whose body has a checksum.
+func (w *Writer) append(b []byte, h Header, sum uint64) []byte {
 	start := len(b)
 	b = append(b, byte(h.Kind), 0, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, h.Pool)
 	b = binary.LittleEndian.AppendUint32(b, h.Block)
 	b = binary.LittleEndian.AppendUint32(b, w.number)
 	b = binary.LittleEndian.AppendUint64(b, h.Length)
-	b = binary.LittleEndian.AppendUint64(b, checksum(b[start:], body))
+	b = binary.LittleEndian.AppendUint64(b, sum)
+	b = binary.LittleEndian.AppendUint64(b, xxh3.Hash(b[start:]))
 	// Only the header goes into the digest: its checksum stands for the body, which is hashed
 	// once and not twice.
 	w.number++
@@ -216,16 +293,17 @@ func (r *Reader) Begin() (f stores.Fingerprint, answers bool, err error) {
 	if err := r.read(p[:]); err != nil {
 		return f, false, err
 	}
-	// The order of the checks decides what a wrong stream is told: what it is not, then its
-	// version, then damage, which may have hit the flags too.
+	// The order of the checks decides what a wrong stream is told: what it is not, then damage,
+	// which may have hit the version and the flags too. From version 2 on all versions have the
+	// preamble's layout and check; that of version 1 was another.
 	version, flags := binary.LittleEndian.Uint16(p[4:]), binary.LittleEndian.Uint16(p[6:])
 	switch {
 	case string(p[:4]) != magic:
 		return f, false, corrupt("it begins with %q and not with %q", p[:4], magic)
+	case version != 1 && !checked(p[:]):
+		return f, false, corrupt("check of the preamble")
 	case version != Version:
-		return f, false, corrupt("version %d, this engine reads %d", version, Version)
-	case binary.LittleEndian.Uint64(p[40:]) != checksum(p[:40], nil):
-		return f, false, corrupt("checksum of the preamble")
+		return f, false, fmt.Errorf("%w: format version %d, this engine reads version %d", ErrVersion, version, Version)
 	// A flag of a later version may change what follows, so an unknown one is refused.
 	case flags&^flagAnswers != 0:
 		return f, false, corrupt("flags %x", flags)
@@ -234,18 +312,22 @@ func (r *Reader) Begin() (f stores.Fingerprint, answers bool, err error) {
 	return stores.Fingerprint(p[8:40]), flags == flagAnswers, nil
 }
 
-// Next reads the header of the next frame. Body follows.
+// Next reads and verifies the header of the next frame. Body follows.
 func (r *Reader) Next() (Header, error) {
 	if err := r.read(r.header[:]); err != nil {
 		return Header{}, err
 	}
+	// The check comes before a byte of the body is waited for: a damaged length would make the
+	// reader wait for bytes that never come, and the source for an answer.
 	b := r.header[:]
+	if !checked(b) {
+		return Header{}, corrupt("check of the header of frame %d", r.number)
+	}
 	h := Header{
 		Kind: Kind(b[0]), Pool: binary.LittleEndian.Uint32(b[4:]), Block: binary.LittleEndian.Uint32(b[8:]),
 		Length: binary.LittleEndian.Uint64(b[16:]),
 	}
-	// The number finds a frame that is missing or repeated before its body is read; the header
-	// is verified with its body.
+	// The number finds a frame that is missing or repeated.
 	number := binary.LittleEndian.Uint32(b[12:])
 	if b[1]|b[2]|b[3] != 0 || number != r.number {
 		return h, corrupt("%v frame of number %d in place of number %d", h.Kind, number, r.number)
@@ -254,14 +336,23 @@ func (r *Reader) Next() (Header, error) {
 }
 
 // Body reads the body of the frame whose header was read last, into memory of exactly its
-// length, and verifies both.
+// length, and verifies it.
 func (r *Reader) Body(into []byte) error {
 	// The body may lie in staging memory of the device: it is in its place before it is
 	// verified, and a page of a stream that turns out to be damaged is never used.
-	if err := r.read(into); err != nil {
-		return err
+	sum := uint64(0)
+	for piece := range slices.Chunk(into, pieceBytes) {
+		if err := r.read(piece); err != nil {
+			return err
+		}
+		sum = xxh3.HashSeed(piece, sum)
 	}
-	if binary.LittleEndian.Uint64(r.header[sumAt:]) != checksum(r.header[:sumAt], into) {
+	return r.verify(sum)
+}
+
+// verify compares the checksum of a body with that in its header, and ends the frame.
+func (r *Reader) verify(sum uint64) error {
+	if binary.LittleEndian.Uint64(r.header[sumAt:]) != sum {
 		return corrupt("checksum of %v frame %d", Kind(r.header[0]), r.number)
 	}
 	r.number++
@@ -283,8 +374,8 @@ func (r *Reader) Frame(k Kind, limit int) ([]byte, error) {
 }
 
 // frame is Frame for a header that has been read.
-// The header is not verified yet. So its length is compared with what may be due before
-// memory is taken for it.
+// The check of a header finds damage and no lie. So its length is compared with what may be
+// due before memory is taken for it.
 func (r *Reader) frame(h Header, k Kind, limit int) ([]byte, error) {
 	switch {
 	case h.Kind != k || h.Pool != 0 || h.Block != 0:
@@ -310,12 +401,7 @@ func (r *Reader) large(length int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if binary.LittleEndian.Uint64(r.header[sumAt:]) != checksum(r.header[:sumAt], body) {
-		return nil, corrupt("checksum of %v frame %d", Kind(r.header[0]), r.number)
-	}
-	r.number++
-	r.digest.Write(r.header[:])
-	return body, nil
+	return body, r.verify(checksum(body))
 }
 
 // End reads the frame that ends a stream.

@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"net"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
 
 	"github.com/kvactor/kvactor"
 	"github.com/kvactor/kvactor/cmd/demo/internal/model"
@@ -212,7 +212,7 @@ func refuses(t *testing.T, r *runner.Runner, good []byte, at int) {
 // of a header and a body.
 const (
 	preamble    = 48
-	frameHeader = 32
+	frameHeader = 40
 	pageFrame   = 5
 	endFrame    = 6
 )
@@ -250,10 +250,12 @@ func rewrite(stream []byte, changed int, change func(page []byte)) []byte {
 			copy(body, digest.Sum(nil))
 		}
 		header := stream[at : at+frameHeader]
-		for i, table := range []*crc32.Table{crc32.MakeTable(crc32.Castagnoli), crc32.IEEETable} {
-			sum := crc32.Update(crc32.Checksum(header[:24], table), table, body)
-			binary.LittleEndian.PutUint32(header[24+4*i:], sum)
+		sum := uint64(0)
+		for piece := range slices.Chunk(body, 128<<10) {
+			sum = xxh3.HashSeed(piece, sum)
 		}
+		binary.LittleEndian.PutUint64(header[24:], sum)
+		binary.LittleEndian.PutUint64(header[32:], xxh3.Hash(header[:32]))
 		digest.Write(header)
 	})
 	return stream
