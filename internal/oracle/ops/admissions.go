@@ -25,6 +25,7 @@ func (r *run) admitOne(t *rapid.T, q messages.AdmitRequest) {
 	a, ea := r.a.Admit(r.ctx, q)
 	b, eb := r.b.Admit(r.ctx, q)
 	r.same(t, "admit", ea, eb, admittedOf(a), admittedOf(b))
+	r.compareSaved(t)
 	r.remember(messages.Prefix{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal})
 	if ea == nil {
 		r.take(t, []messages.AdmitRequest{q}, []messages.Admitted{a}, []messages.Admitted{b})
@@ -63,6 +64,7 @@ func (r *run) batch(t *rapid.T) {
 	for i := range a {
 		r.same(t, "admit_batch item", a[i].Err, b[i].Err, admittedOf(a[i]), admittedOf(b[i]))
 	}
+	r.compareSaved(t)
 	r.take(t, qs, a, b)
 }
 

@@ -68,6 +68,7 @@ func (r *run) sameSteps(t *rapid.T, what string, a, b stepAnswers) {
 	for i := range a.results {
 		r.same(t, what, a.results[i].Err, b.results[i].Err, pagesTaken(a.results[i]), pagesTaken(b.results[i]))
 	}
+	r.compareSaved(t)
 }
 
 // pagesTaken counts the new pages by pool; no pages at all may be a nil slice.

@@ -181,8 +181,9 @@ func (r *run) start() {
 	r.mirrors = [2]mirror{newMirror(r.config), newMirror(r.config)}
 }
 
-// compareSaved compares what both have saved since the last operation. It comes after each
-// of them, so that no answer depends on when the engine writes.
+// compareSaved compares what both have saved since the last request. It comes after each
+// request that saves, so that no answer depends on when the engine writes: an engine that
+// saves more than its save pages hold, before the store has taken them, drops the rest.
 func (r *run) compareSaved(t *rapid.T) {
 	if r.config.Store == nil {
 		return
