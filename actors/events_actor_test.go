@@ -29,10 +29,10 @@ type eventsRig struct {
 	block   protocol.BlockID // the last
 }
 
-// stubborn makes an actor go on after a panic.
-type stubborn struct{ panics int }
+// restarting makes an actor go on after a panic.
+type restarting struct{ panics int }
 
-func (s *stubborn) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, _ any) {
+func (s *restarting) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _, _ any) {
 	s.panics++
 	supervisor.RestartChildren(child)
 }
@@ -41,7 +41,7 @@ func newEventsRig(t *testing.T, limit int) (d *eventsRig, panics *int) {
 	system := actor.NewActorSystem(
 		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }),
 		actor.WithDeadLetterThrottleInterval(time.Millisecond))
-	worker, supervisor := mailbox.NewWorker(), &stubborn{}
+	worker, supervisor := mailbox.NewWorker(), &restarting{}
 	d = &eventsRig{t: t, engine: &Engine{gate: gate{limit: 100}}}
 	d.shell = &eventsActor{core: events.New(events.Config{Limit: limit, Engine: "engine"}), background: &background{schedule: func(f func()) { d.tasks = append(d.tasks, f) }}}
 	var child *actor.PID

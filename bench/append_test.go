@@ -23,7 +23,7 @@ const (
 // one token to each and commits the token before.
 type batch struct {
 	do      do
-	prompts []*life
+	prompts []*calls
 	append  messages.Append
 	lengths []int
 	step    int
@@ -37,7 +37,7 @@ func newBatch(do do, seed uint64) *batch {
 	begin := random(r, 512)
 	for range batchSequences {
 		tokens := append(append([]messages.Token(nil), begin...), random(r, r.IntN(4096-512))...)
-		t.prompts = append(t.prompts, newLife(tokens))
+		t.prompts = append(t.prompts, newCalls(tokens))
 		t.append.Steps = append(t.append.Steps, messages.AppendStep{Tokens: make([]messages.Token, 1)})
 	}
 	for i := range t.prompts {

@@ -57,7 +57,7 @@ func engineStates(b testing.TB) ask {
 	s.states = 4 * conversations * turns
 	do := s.actors(b)
 	return func(prompt, answer []messages.Token) int {
-		l := newLife(prompt)
+		l := newCalls(prompt)
 		do(&l.admit)
 		admitted := &l.admit.Results[0]
 		accept(admitted.Err)

@@ -40,20 +40,20 @@ func newAging(prompts int, apart time.Duration) *aging {
 	a.do = serve(e)
 	r := dice(11)
 	for i := range prompts {
-		life := newLife(random(r, shortText))
+		calls := newCalls(random(r, shortText))
 		duration := aged + time.Duration(i)*apart
-		life.admit.Requests[0].Retention = &messages.Retention{Ranges: []messages.RetentionRange{
+		calls.admit.Requests[0].Retention = &messages.Retention{Ranges: []messages.RetentionRange{
 			{End: messages.EndOfPrompt, Priority: 80, Duration: duration},
 		}}
-		life.store(a.do)
+		calls.store(a.do)
 	}
-	life := newLife(random(r, shortText))
-	a.do(&life.admit)
-	accept(life.admit.Results[0].Err)
-	id := life.admit.Results[0].Sequence
-	life.commit.Steps[0] = messages.CommitStep{Sequence: id, Computed: shortText}
-	a.do(&life.commit)
-	accept(life.commit.Results[0].Err)
+	calls := newCalls(random(r, shortText))
+	a.do(&calls.admit)
+	accept(calls.admit.Results[0].Err)
+	id := calls.admit.Results[0].Sequence
+	calls.commit.Steps[0] = messages.CommitStep{Sequence: id, Computed: shortText}
+	a.do(&calls.commit)
+	accept(calls.commit.Results[0].Err)
 	a.length = shortText
 	a.step.Steps = []messages.AppendStep{{Sequence: id, Tokens: make([]messages.Token, 1)}}
 	return a
@@ -96,7 +96,7 @@ func benchExpiry(b *testing.B, apart time.Duration) {
 		}
 		a.stop()
 	}
-	c := contest{expiring, plain}
+	c := comparison{expiring, plain}
 	c.report(b)
 	c.tail(b)
 	b.ReportMetric(float64(slowest.Nanoseconds()), "max-step-ns")

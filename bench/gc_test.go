@@ -16,7 +16,7 @@ import (
 type traffic struct {
 	do    do
 	batch *batch
-	warm  *life
+	warm  *calls
 	cold  *storing
 	turn  int
 }
@@ -24,7 +24,7 @@ type traffic struct {
 func newTraffic(do do) *traffic {
 	r := dice(12)
 	t := &traffic{do: do, batch: newBatch(do, 13), cold: newStoring(do, random(r, shortText), 0)}
-	t.warm = newLife(random(r, shortText+1))
+	t.warm = newCalls(random(r, shortText+1))
 	t.warm.store(do)
 	return t
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// guest is one host of a stress test, a goroutine with a random life.
+// guest is one host of a stress test, a goroutine that makes random calls.
 type guest struct {
 	*stress
 	dice  *rand.Rand
@@ -92,9 +92,9 @@ func (s *stress) refused(what string, err error) bool {
 	return true
 }
 
-// impatience is a context that may end before, while or after a request is
+// shortContext gives a context that may end before, while or after a request is
 // served.
-func (g *guest) impatience() (context.Context, context.CancelFunc) {
+func (g *guest) shortContext() (context.Context, context.CancelFunc) {
 	if g.dice.IntN(4) > 0 {
 		return context.Background(), func() {}
 	}
@@ -128,7 +128,7 @@ func (g *guest) begin() bool {
 	case 2:
 		r.BeamWidth = 2 + g.dice.IntN(2)
 	}
-	ctx, cancel := g.impatience()
+	ctx, cancel := g.shortContext()
 	defer cancel()
 	admitted, err := g.engine.Admit(ctx, r)
 	if g.refused("admit", err) {
@@ -243,7 +243,7 @@ func (g *guest) append(q *sequence) {
 	}
 	g.door.RLock()
 	defer g.door.RUnlock()
-	ctx, cancel := g.impatience()
+	ctx, cancel := g.shortContext()
 	defer cancel()
 	results, err := g.engine.Append(ctx, []messages.AppendStep{step})
 	if err == nil {
@@ -262,7 +262,7 @@ func (g *guest) append(q *sequence) {
 	}
 }
 
-// fork makes children, which live on in the family.
+// fork makes children, which belong to the same group.
 func (g *guest) fork(q *sequence) {
 	ids, err := g.engine.ForkOne(context.Background(), q.id, 1+g.dice.IntN(2))
 	if g.refused("fork", err) {
@@ -306,7 +306,7 @@ func (g *guest) forget(q *sequence) {
 
 // ask is a request that is about what is stored, not about a sequence.
 func (g *guest) ask() {
-	ctx, cancel := g.impatience()
+	ctx, cancel := g.shortContext()
 	defer cancel()
 	var err error
 	what := "lookup"

@@ -22,14 +22,14 @@ const (
 type crowd struct {
 	do    do
 	texts [][]messages.Token
-	runs  []*life
+	runs  []*calls
 	waits [][]time.Duration // by host, of the admissions of the last run
 }
 
 func newCrowd(hosts int, texts [][]messages.Token, do do) *crowd {
 	c := &crowd{do: do, texts: texts, waits: make([][]time.Duration, hosts)}
 	for i := range hosts {
-		c.runs = append(c.runs, newLife(texts[0]))
+		c.runs = append(c.runs, newCalls(texts[0]))
 		c.waits[i] = make([]time.Duration, 0, visits)
 	}
 	return c
@@ -98,8 +98,8 @@ func BenchmarkHosts(b *testing.B) {
 	s := hybrid(2 * len(texts) * shortText / tokensPerBlock)
 	engine, locked := s.actors(b), underLock(s.direct().Do)
 	for _, text := range texts {
-		newLife(text[:shortText]).store(engine)
-		newLife(text[:shortText]).store(locked)
+		newCalls(text[:shortText]).store(engine)
+		newCalls(text[:shortText]).store(locked)
 	}
 	for _, hosts := range []int{1, 8, 64, 512} {
 		b.Run(fmt.Sprint(hosts), func(b *testing.B) {
@@ -153,9 +153,9 @@ func BenchmarkMatchAhead(b *testing.B) {
 			engine, r := s.actors(b), dice(7)
 			for i := range texts {
 				texts[i] = random(r, length+1)
-				newLife(texts[i][:length]).store(engine)
+				newCalls(texts[i][:length]).store(engine)
 			}
-			visitor, keeper, kept := newLife(texts[0]), newLife(texts[0]), newSamples()
+			visitor, keeper, kept := newCalls(texts[0]), newCalls(texts[0]), newSamples()
 			keeper.admit.Requests[0].KeepTokens = true
 			lookup, i := &messages.Lookup{}, 0
 			next := func() []messages.Token {

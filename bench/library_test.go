@@ -45,7 +45,7 @@ var theLibrary = sync.OnceValue(func() *library {
 				begin = random(r, sharedText)
 			}
 			ask := append(append(make([]messages.Token, 0, tokens+1), begin...), random(r, tokens-sharedText)...)
-			newLife(ask).store(l.do)
+			newCalls(ask).store(l.do)
 			stored := append([]messages.Token(nil), ask...)
 			texts[i] = text{ask: append(ask, vocabulary), stored: stored}
 		}

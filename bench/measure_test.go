@@ -76,8 +76,8 @@ func (s *samples) quantile(q float64) float64 {
 	return float64(s.times[min(len(s.times)-1, int(q*float64(len(s.times))))])
 }
 
-// contest is the outcome of the two sides.
-type contest struct{ engine, floor samples }
+// comparison is the outcome of the two sides.
+type comparison struct{ engine, floor samples }
 
 // warmups is how often each side runs before it counts, so that records and
 // buffers have grown.
@@ -85,8 +85,8 @@ const warmups = 3
 
 // versus runs engine and floor by turns for the time of the benchmark and
 // reports their medians and the quotient.
-func versus(b *testing.B, engine, floor side) *contest {
-	c := &contest{newSamples(), newSamples()}
+func versus(b *testing.B, engine, floor side) *comparison {
+	c := &comparison{newSamples(), newSamples()}
 	for range warmups {
 		engine()
 		floor()
@@ -106,7 +106,7 @@ func versus(b *testing.B, engine, floor side) *contest {
 	return c
 }
 
-func (c *contest) report(b *testing.B) {
+func (c *comparison) report(b *testing.B) {
 	engine, floor := c.engine.quantile(0.5), c.floor.quantile(0.5)
 	b.ReportMetric(0, "ns/op") // of both sides together: says nothing
 	b.ReportMetric(engine, "engine-ns")
@@ -115,4 +115,4 @@ func (c *contest) report(b *testing.B) {
 }
 
 // tail reports the engine's 99th percentile.
-func (c *contest) tail(b *testing.B) { b.ReportMetric(c.engine.quantile(0.99), "p99-ns") }
+func (c *comparison) tail(b *testing.B) { b.ReportMetric(c.engine.quantile(0.99), "p99-ns") }

@@ -27,9 +27,9 @@ func heapBytes() uint64 {
 func fill(do do, blocks, n int, after messages.Ticket) {
 	r := dice(10)
 	for range blocks * tokensPerBlock / n {
-		life := newLife(random(r, n))
-		life.after = after
-		life.store(do)
+		calls := newCalls(random(r, n))
+		calls.after = after
+		calls.store(do)
 	}
 }
 

@@ -21,11 +21,11 @@ func BenchmarkPartial(b *testing.B) {
 			engine := full(prefix + children).actors(b)
 			begin := random(r, prefix)
 			blocks := make([][]messages.Token, children)
-			life := newLife(nil)
+			calls := newCalls(nil)
 			for i := range blocks {
 				blocks[i] = random(r, tokensPerBlock)
-				life.admit.Requests[0].Tokens = slices.Concat(begin, blocks[i])
-				life.store(engine)
+				calls.admit.Requests[0].Tokens = slices.Concat(begin, blocks[i])
+				calls.store(engine)
 			}
 			asks := make([][]messages.Token, queries)
 			for i := range asks {

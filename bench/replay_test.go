@@ -46,7 +46,7 @@ func benchReplay(b *testing.B, t trace) {
 		b.StopTimer()
 		e, stop := s.spawn()
 		above, below := serve(e), s.direct().Do
-		life, bare := newLife(nil), newLife(nil)
+		calls, bare := newCalls(nil), newCalls(nil)
 		var tokens []messages.Token
 		b.StartTimer()
 		for i, r := range requests {
@@ -54,15 +54,15 @@ func benchReplay(b *testing.B, t trace) {
 				continue
 			}
 			tokens = t.prompt(tokens, r, i)
-			life.admit.Requests[0].Tokens, bare.admit.Requests[0].Tokens = tokens, tokens
+			calls.admit.Requests[0].Tokens, bare.admit.Requests[0].Tokens = tokens, tokens
 			if i%2 == 0 { // who comes second finds the tokens in the processor's caches
-				engineTime += timed(func() { life.store(above) })()
+				engineTime += timed(func() { calls.store(above) })()
 				floorTime += timed(func() { bare.store(below) })()
 			} else {
 				floorTime += timed(func() { bare.store(below) })()
-				engineTime += timed(func() { life.store(above) })()
+				engineTime += timed(func() { calls.store(above) })()
 			}
-			require.Equal(b, bare.reused(), life.reused())
+			require.Equal(b, bare.reused(), calls.reused())
 			served++
 			blocks += len(tokens) / s.tokensPerBlock
 		}

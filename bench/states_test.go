@@ -27,7 +27,7 @@ func BenchmarkStates(b *testing.B) {
 		with, without := hybrid(4 * blocks)
 		engine, floor := with.actors(b), without.actors(b)
 		tokens := random(dice(2), blocks*tokensPerBlock+1)
-		above, below := newLife(tokens), newLife(tokens)
+		above, below := newCalls(tokens), newCalls(tokens)
 		above.store(engine)
 		below.store(floor)
 		versus(b, timed(func() { above.visit(engine) }), timed(func() { below.visit(floor) }))
@@ -43,10 +43,10 @@ func BenchmarkStates(b *testing.B) {
 		r := dice(3)
 		once := func(do do) side {
 			return func() time.Duration {
-				life := newLife(random(r, blocks*tokensPerBlock+1))
-				life.after = messages.Ticket{Stream: 9, Seq: 1}
+				calls := newCalls(random(r, blocks*tokensPerBlock+1))
+				calls.after = messages.Ticket{Stream: 9, Seq: 1}
 				start := time.Now()
-				life.store(do)
+				calls.store(do)
 				return time.Since(start)
 			}
 		}
@@ -76,7 +76,7 @@ func BenchmarkCheckpointMemory(b *testing.B) {
 		e := s.spawnIn(system)
 		r := dice(4)
 		for range prompts {
-			newLife(random(r, 2*tokensPerBlock-1)).store(serve(e))
+			newCalls(random(r, 2*tokensPerBlock-1)).store(serve(e))
 		}
 		bytes := float64(heapBytes() - before)
 		if states > 0 {

@@ -21,14 +21,14 @@ const (
 // one has used, so that all of it is new.
 type storing struct {
 	do     do
-	life   *life
+	calls  *calls
 	tokens []messages.Token
 	room   int // prompts until the engine is emptied; 0: it evicts
 	stored int
 }
 
 func newStoring(do do, tokens []messages.Token, room int) *storing {
-	return &storing{do: do, tokens: tokens, room: room, life: newLife(tokens)}
+	return &storing{do: do, tokens: tokens, room: room, calls: newCalls(tokens)}
 }
 
 // next stores one prompt and counts its three requests alone.
@@ -39,7 +39,7 @@ func (s *storing) next() time.Duration {
 	s.stored++
 	s.tokens[0] = messages.Token(vocabulary + s.stored)
 	start := time.Now()
-	s.life.store(s.do)
+	s.calls.store(s.do)
 	return time.Since(start)
 }
 
@@ -109,7 +109,7 @@ func benchStore(b *testing.B, pools, tokens int, state string) {
 	}
 	floor := newStoreFloor(random(dice(4), tokens), pools)
 	c := versus(b, above.next, timed(floor.next))
-	require.Zero(b, above.life.reused())
+	require.Zero(b, above.calls.reused())
 	median := c.engine.quantile(0.5)
 	b.ReportMetric(median/float64(tokens), "ns/token")
 	b.ReportMetric(median/float64(storeFixed+time.Duration(tokens)*storePerToken), "x/target")

@@ -22,7 +22,7 @@ type record struct {
 	// They are compared with Offloader.batchNo, which grows with each batch, so that marks
 	// of earlier batches need not be erased.
 	readBatch, writeBatch uint32 // the last batches that read and write the slot
-	spoiled               uint32 // twice the number of the work in which a copy to the slot failed; odd: mixed
+	failed                uint32 // twice the number of the work in which a copy to the slot failed; odd: mixed
 	touched               uint32 // the last work that used the record
 	slot                  Slot
 	used                  bool
@@ -146,7 +146,7 @@ func (l *ledger) read(s Slot, t messages.Ticket) {
 func (l *ledger) write(s Slot, t messages.Ticket) {
 	l.touch(s, t)
 	r := l.slot(s)
-	r.written, r.spoiled = t, r.spoiled&^1
+	r.written, r.failed = t, r.failed&^1
 	l.clearReads(r)
 }
 
@@ -161,7 +161,7 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 	if !r.written.IsZero() && r.written.Stream != t.Stream {
 		l.addRead(r, r.written)
 		// A reader must wait for that write too, so it may not overlook the reads.
-		r.spoiled |= 1
+		r.failed |= 1
 	}
 	if r.written.Stream != t.Stream || r.written.Seq < t.Seq {
 		r.written = t
@@ -174,13 +174,13 @@ func (l *ledger) markWrite(s Slot, t messages.Ticket) {
 }
 
 // mixed tells whether some of the reads may be writes, see markWrite.
-func (r *record) mixed() bool { return r.spoiled&1 != 0 }
+func (r *record) mixed() bool { return r.failed&1 != 0 }
 
-// spoil notes the work in which a copy to the slot failed.
-func (r *record) spoil(number uint32) { r.spoiled = number<<1 | r.spoiled&1 }
+// markFailed notes the work in which a copy to the slot failed.
+func (r *record) markFailed(number uint32) { r.failed = number<<1 | r.failed&1 }
 
-// spoiledIn tells whether a copy to the slot failed in the work.
-func (r *record) spoiledIn(number uint32) bool { return r.spoiled>>1 == number&(1<<31-1) }
+// failedIn tells whether a copy to the slot failed in the work.
+func (r *record) failedIn(number uint32) bool { return r.failed>>1 == number&(1<<31-1) }
 
 // touch updates pending.
 func (l *ledger) touch(s Slot, t messages.Ticket) {

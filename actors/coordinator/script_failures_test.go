@@ -46,9 +46,9 @@ func (s *script) failures(d *datadriven.TestData) string {
 	cmd, args, err := datadriven.ParseLine(strings.TrimSpace(d.Input))
 	require.NoError(s.t, err)
 	request := &datadriven.TestData{Pos: d.Pos, Cmd: cmd, CmdArgs: args}
-	list, undisturbed := s.undisturbed(request)
+	list, withoutFailures := s.withoutFailures(request)
 	var out strings.Builder
-	fmt.Fprintf(&out, "without a failure: %s\n", undisturbed)
+	fmt.Fprintf(&out, "without a failure: %s\n", withoutFailures)
 	for at, m := range list {
 		fmt.Fprintf(&out, "%s → %s\n", m.stage, m.to)
 		// Ways that end alike are one line.
@@ -56,7 +56,7 @@ func (s *script) failures(d *datadriven.TestData) string {
 		for _, way := range ways {
 			way.at = at
 			end := s.disturbed(request, way.injection)
-			if end == undisturbed {
+			if end == withoutFailures {
 				end = "as without"
 			}
 			if names[end] == nil {
@@ -86,8 +86,8 @@ func (s *script) repeat() *script {
 	return r
 }
 
-// undisturbed serves a request without a failure, and lists its messages.
-func (s *script) undisturbed(request *datadriven.TestData) (list []sent, answer string) {
+// withoutFailures serves a request without a failure, and lists its messages.
+func (s *script) withoutFailures(request *datadriven.TestData) (list []sent, answer string) {
 	r := s.repeat()
 	before := r.Before
 	r.serve = func(request any) {

@@ -13,7 +13,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// guest is a host with a random life, the same for one seed. It never looks at
+// guest is a host that makes random calls, the same for one seed. It never looks at
 // tickets, so that it does the same whatever the device does and when.
 type guest struct {
 	*world

@@ -14,14 +14,14 @@ import (
 	"github.com/kvactor/kvactor/messages/kvevents"
 )
 
-// restless is the number of messages after which an engine that still has not
+// maxMessages is the number of messages after which an engine that still has not
 // come to rest is taken for one that never will.
-const restless = 200_000
+const maxMessages = 200_000
 
 // settle waits until the engine has answered everything.
 func (w *world) settle() bool {
 	for n := 0; w.sched.Runnable() > 0; n++ {
-		if n == restless {
+		if n == maxMessages {
 			w.failf("the engine does not come to rest; on their way: %v", w.flying)
 			return false
 		}
@@ -57,7 +57,7 @@ func (w *world) serve(record messages.Request, then ...func()) error {
 		}
 		w.submit(r)
 		if !w.settle() {
-			return fmt.Errorf("%s: %w", r, errUnquiet)
+			return fmt.Errorf("%s: %w", r, errNoAnswer)
 		}
 		if !heard {
 			return fmt.Errorf("%s was not answered", r)
@@ -69,8 +69,8 @@ func (w *world) serve(record messages.Request, then ...func()) error {
 	return fmt.Errorf("%T was aborted again and again", record)
 }
 
-// errUnquiet says that the engine has failed in the middle of a check.
-var errUnquiet = fmt.Errorf("the engine did not answer")
+// errNoAnswer says that the engine has failed in the middle of a check.
+var errNoAnswer = fmt.Errorf("the engine did not answer")
 
 // quiet comes to rest and checks everything; then it may rebalance.
 func (w *world) quiet() {

@@ -18,8 +18,8 @@ func kind(err error) string {
 		}
 		return r
 	}, text)
-	const telling = 32
-	return text[:min(len(text), telling)]
+	const compared = 32
+	return text[:min(len(text), compared)]
 }
 
 // shrink leaves out steps as long as the run still fails in the same way, halving

@@ -1,5 +1,5 @@
 // Command actor is a host that is an actor. It owns an engine, sends it records, and
-// tells the answers apart by their tags. It fails once: before its next life it closes
+// tells the answers apart by their tags. It fails once: before it is restarted it closes
 // the engine, whose memory the next engine needs.
 package main
 
@@ -20,7 +20,7 @@ import (
 // server is the host.
 type server struct {
 	device gpu.Device
-	fails  bool // in its first life
+	fails  bool // until it has been restarted
 	engine *kvactor.Engine
 	done   chan struct{}
 }

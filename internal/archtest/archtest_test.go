@@ -120,7 +120,8 @@ var rules = []struct {
 	{"a constant's comment", "tree/a.go", "// At most so many.\nconst limit = 2", `the comment of limit begins with "At"`},
 	{"a test's comment", "tree/a_test.go", "// Evicting twice is refused.\nfunc TestEvict() {}", ""},
 	{"a directive", "tree/a.go", "//go:noinline\nfunc f() {}", ""},
-	{"a long file", "tree/a.go", strings.Repeat("\n", 500), "lines, at most 500"},
+	{"a long file", "tree/a.go", strings.Repeat("\n", 498), "501 lines, at most 500"},
+	{"a file at the limit", "tree/a.go", strings.Repeat("\n", 497), ""},
 }
 
 func TestEveryRuleFires(t *testing.T) {

@@ -183,7 +183,7 @@ func (s *source) checkCore() {
 
 // checkSizes holds the limits of file and function length.
 func (s *source) checkSizes() {
-	if lines := s.set.Position(s.file.FileEnd).Line - 1; lines > maxFile {
+	if lines := s.set.File(s.file.FileStart).LineCount(); lines > maxFile {
 		s.report(s.file.Package, "%d lines, at most %d", lines, maxFile)
 	}
 	for _, d := range s.file.Decls {

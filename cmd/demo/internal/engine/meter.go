@@ -13,7 +13,7 @@ import (
 // Operation names a kind of engine call that a Meter measures.
 type Operation int
 
-// The operations, in the order of a sequence's life.
+// The operations, in the order in which a sequence needs them.
 const (
 	OpLookup Operation = iota
 	OpAdmit

@@ -152,7 +152,7 @@ func everyWaitShows(t *testing.T, f *fixtureModel) {
 	}
 }
 
-// withoutWait plays a crowded life without one wait and tells whether it shows.
+// withoutWait runs several sequences without one wait and tells whether an output differs.
 func withoutWait(t *testing.T, f *fixtureModel, a *reference, wait string, seed int64) bool {
 	t.Helper()
 	c := runner.Config{TokensPerBlock: 4, Chunk: 8, Pages: 20, HostPages: 24, Seed: seed, MaxLen: 512, Checked: true, Options: []actors.Option{enginetest.WithoutWait(wait)}}

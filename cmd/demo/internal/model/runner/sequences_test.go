@@ -25,16 +25,16 @@ func TestForks(t *testing.T) {
 			h.generate(t, r, 1)
 			forks, err := r.Fork(t.Context(), h.Sequence, 3)
 			require.NoError(t, err)
-			family := []*history{h}
+			forked := []*history{h}
 			for _, s := range forks {
-				family = append(family, &history{Sequence: s, ask: h.ask, from: h.from, rows: append([][]float32(nil), h.rows...)})
+				forked = append(forked, &history{Sequence: s, ask: h.ask, from: h.from, rows: append([][]float32(nil), h.rows...)})
 			}
 			for step := range 6 {
-				for i, member := range family {
+				for i, member := range forked {
 					member.extend(t, r, messages.Token((7*i+5*step+1)%f.Vocab))
 				}
 			}
-			for _, member := range family {
+			for _, member := range forked {
 				member.check(t, a, "a fork")
 				member.end(t, r)
 			}

@@ -21,9 +21,9 @@ func TestRestartFromAStore(t *testing.T) {
 			f := fixture(t, name)
 			a := newReference(t, f, runner.Config{})
 			var store stores.Memory
-			for life := range 3 {
+			for run := range 3 {
 				r := open(t, f, runner.Config{
-					TokensPerBlock: 4, Chunk: 8, HostPages: 60, Seed: int64(life), Fetch: time.Minute,
+					TokensPerBlock: 4, Chunk: 8, HostPages: 60, Seed: int64(run), Fetch: time.Minute,
 					Adjust: func(c *windows.Config) { c.SecondaryOffloadMinPriority = 0 },
 					Options: []actors.Option{actors.WithStore(actors.StoreConfig{
 						Store: &store, Model: f.Name, Save: actors.SaveOnCommit, WaitForCopies: true,
@@ -31,8 +31,8 @@ func TestRestartFromAStore(t *testing.T) {
 				})
 				for _, i := range []int{2, 3} {
 					h := begin(t, r, runner.Request{Tokens: f.Cases[i].Tokens, Encoder: f.Cases[i].Encoder})
-					if life > 0 {
-						assert.GreaterOrEqual(t, h.Reused, (len(f.Cases[i].Tokens)-1)/4*4, "prompt %d, life %d", i, life)
+					if run > 0 {
+						assert.GreaterOrEqual(t, h.Reused, (len(f.Cases[i].Tokens)-1)/4*4, "prompt %d, run %d", i, run)
 						assert.Positive(t, h.Onboarded)
 					}
 					h.generate(t, r, answerLen)

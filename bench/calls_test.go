@@ -21,16 +21,16 @@ func random(r *rand.Rand, n int) []messages.Token {
 	return t
 }
 
-// life is a sequence from admission to release, in records that are reused.
-type life struct {
+// calls are the calls of one sequence, from admission to release, in records that are reused.
+type calls struct {
 	admit   messages.Admit
 	commit  messages.Commit
 	release messages.Release
 	after   messages.Ticket // of the kernel that computes the tokens
 }
 
-func newLife(tokens []messages.Token) *life {
-	return &life{
+func newCalls(tokens []messages.Token) *calls {
+	return &calls{
 		admit:   messages.Admit{Requests: []messages.AdmitRequest{{Tokens: tokens}}},
 		commit:  messages.Commit{Steps: make([]messages.CommitStep, 1)},
 		release: messages.Release{Steps: make([]messages.ReleaseStep, 1)},
@@ -38,7 +38,7 @@ func newLife(tokens []messages.Token) *life {
 }
 
 // store admits the tokens, commits them and releases the sequence.
-func (l *life) store(do do) {
+func (l *calls) store(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]
 	accept(admitted.Err)
@@ -53,14 +53,14 @@ func (l *life) store(do do) {
 }
 
 // compute commits the first n tokens.
-func (l *life) compute(do do, n int) {
+func (l *calls) compute(do do, n int) {
 	l.commit.Steps[0] = messages.CommitStep{Sequence: l.admit.Results[0].Sequence, Computed: n, After: l.after}
 	do(&l.commit)
 	accept(l.commit.Results[0].Err)
 }
 
 // visit admits the tokens and releases the sequence, storing nothing.
-func (l *life) visit(do do) {
+func (l *calls) visit(do do) {
 	do(&l.admit)
 	admitted := &l.admit.Results[0]
 	accept(admitted.Err)
@@ -70,4 +70,4 @@ func (l *life) visit(do do) {
 }
 
 // reused is how many tokens the last admission reused.
-func (l *life) reused() int { return l.admit.Results[0].ReusedTokens }
+func (l *calls) reused() int { return l.admit.Results[0].ReusedTokens }
