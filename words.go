@@ -106,8 +106,8 @@ type (
 	Model = windows.Model
 	// CacheConfig is the cache configuration.
 	CacheConfig = windows.Config
-	// PageCounts are the pages of one pool.
-	PageCounts = windows.Counts
+	// PageCounts are the numbers of pages of one pool: in device memory and in host memory.
+	PageCounts = windows.PageCounts
 	// Pool is a set of layers whose contents lie in the same pages.
 	Pool = windows.Pool
 	// DType is a type of elements.

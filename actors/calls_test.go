@@ -26,7 +26,7 @@ import (
 // an admission of anything else must offload.
 func busyRig(t *testing.T, list ...actors.Option) *rig {
 	r := newRig(t, setup{
-		pages:  []windows.Counts{{Primary: 4, Secondary: 8}},
+		pages:  []windows.PageCounts{{Primary: 4, Secondary: 8}},
 		change: func(c *windows.Config) { c.OffloadAhead = false },
 	}, list...)
 	r.store(run(0, 16))
@@ -272,7 +272,7 @@ func TestACloseThatMayNotWaitAbortsTheRest(t *testing.T) {
 // who wait get an error, at the gate, in the queue and in the round under way.
 func TestACloseEndsWithItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}}, actors.WithMaxInFlight(4))
+		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}}, actors.WithMaxInFlight(4))
 		ctx := context.Background()
 		_, err := r.start(run(0, 16))
 		require.NoError(t, err)
@@ -347,7 +347,7 @@ func TestACallAfterCloseIsRefused(t *testing.T) {
 // Calls that race with Close are served or refused, never left.
 func TestCallsThatRaceWithClose(t *testing.T) {
 	for range 200 {
-		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+		r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 		var hosts sync.WaitGroup
 		for i := range 8 {
 			hosts.Go(func() {

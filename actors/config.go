@@ -20,7 +20,7 @@ type Config struct {
 	// Cache.HostCacheSize as Cache says. Otherwise Pages alone decides how many
 	// pages each tier has: Cache.HostCacheSize is not looked at, and a pool with
 	// secondary pages offloads even where it is 0.
-	Pages []windows.Counts
+	Pages []windows.PageCounts
 	// Memory, by PoolID, is memory of the host's that the pools' pages lie in; nil, or
 	// a zero PoolMemory: the engine takes the memory of the pool from the device.
 	// Memory needs Pages.
@@ -34,7 +34,7 @@ type Config struct {
 //
 // Memory is measured here and taken later. On a device that others use, too, there may be
 // less by then, and the device refuses the pools.
-func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
+func (c *Config) resolve() ([]windows.Pool, []windows.PageCounts, error) {
 	if c.Device == nil {
 		return nil, nil, refusals.New(messages.ErrConfigInvalid, "no device")
 	}
@@ -74,7 +74,7 @@ func (c *Config) resolve() ([]windows.Pool, []windows.Counts, error) {
 
 // warn logs what a host should know about a memory split that it has left to the
 // engine: the number of sequences that fit, if it is small for the memory.
-func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.Counts) {
+func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.PageCounts) {
 	if c.Pages != nil || log == nil {
 		return
 	}
@@ -88,7 +88,7 @@ func (c *Config) warn(log *slog.Logger, pools []windows.Pool, counts []windows.C
 
 // validatePages checks page counts that the host has set, and reports all that are wrong at
 // once.
-func validatePages(pools []windows.Pool, pages []windows.Counts) error {
+func validatePages(pools []windows.Pool, pages []windows.PageCounts) error {
 	if len(pages) != len(pools) {
 		return refusals.New(messages.ErrConfigInvalid, "page counts for %d pools, the model has %d", len(pages), len(pools))
 	}

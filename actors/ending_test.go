@@ -178,7 +178,7 @@ func TestAParentIsStoppedInARound(t *testing.T) {
 		spawned := make(chan *rig, 1)
 		parent := system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 			if _, ok := ctx.Message().(*actor.Started); ok {
-				spawned <- newRig(t, setup{parent: ctx, pages: []windows.Counts{{Primary: 8, Secondary: 8}}})
+				spawned <- newRig(t, setup{parent: ctx, pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}})
 			}
 		}))
 		r := <-spawned
@@ -218,7 +218,7 @@ func TestAParentIsStoppedInARound(t *testing.T) {
 // given back after all.
 func TestACloseGoesOnWhereTheLastGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}})
 		r.store(run(0, 16))
 		s, err := r.start(run(100, 4))
 		require.NoError(t, err)

@@ -182,7 +182,7 @@ const generationBits = 20
 //
 // The core knows no device, no store and no actor: it gets values, and functions where a
 // rule belongs to another package.
-func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.Counts) coordinator.Config {
+func coordinatorConfig(config *Config, pools []windows.Pool, counts []windows.PageCounts) coordinator.Config {
 	return coordinator.Config{
 		Pools: pools, Counts: counts, TokensPerBlock: config.Cache.TokensPerBlock, MaxSeqLen: config.Model.MaxSeqLen,
 		Reuse: config.Cache.EnableBlockReuse, Partial: config.Cache.EnablePartialReuse, CopyOnPartial: config.Cache.CopyOnPartialReuse,

@@ -16,7 +16,7 @@ import (
 
 // Memory moves between the pools while sequences run; what they hold survives.
 func ExampleEngine_Rebalance() {
-	e := openPools([]int{8, 4096}, windows.Counts{Primary: 8}, windows.Counts{Primary: 8})
+	e := openPools([]int{8, 4096}, windows.PageCounts{Primary: 8}, windows.PageCounts{Primary: 8})
 	defer e.done()
 	e.computed(run(0, 12))
 	r, err := e.Rebalance(context.Background(), map[string]float64{"w8h1": 0.25, "wfullh1": 0.75})
@@ -33,7 +33,7 @@ func ExampleEngine_Rebalance() {
 }
 
 func ExampleEngine_Stats() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	e.stored(run(0, 8))
 	e.computed(run(0, 9))
@@ -49,7 +49,7 @@ func ExampleEngine_Stats() {
 
 // A reader that follows the events has, at all times, the keys of the tree.
 func ExampleEngine_Events() {
-	e := open(windows.Counts{Primary: 2})
+	e := open(windows.PageCounts{Primary: 2})
 	defer e.done()
 	e.stored(run(0, 8))
 	e.stored(run(100, 4))
@@ -69,7 +69,7 @@ func ExampleEngine_Events() {
 
 // A snapshot starts a mirror again, for instance after events were lost.
 func ExampleEngine_Snapshot() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	e.stored(run(0, 8))
 	batch, err := e.Snapshot(context.Background())
@@ -88,7 +88,7 @@ func ExampleEngine_Snapshot() {
 
 // Contents is for hosts that check the bytes of every page.
 func ExampleEngine_Contents() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	e.stored(run(0, 6))
 	blocks, err := e.Contents(context.Background())
@@ -105,7 +105,7 @@ func ExampleEngine_Contents() {
 // Check is for tests and for the time after something odd was seen: it walks
 // every structure of the engine.
 func ExampleEngine_Check() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	e.computed(run(0, 6))
 	fmt.Println(e.Check(context.Background()))
@@ -113,7 +113,7 @@ func ExampleEngine_Check() {
 }
 
 func ExampleEngine_Pools() {
-	e := openPools([]int{4096, 1024, 4096}, windows.Counts{Primary: 4}, windows.Counts{Primary: 8, Secondary: 2})
+	e := openPools([]int{4096, 1024, 4096}, windows.PageCounts{Primary: 4}, windows.PageCounts{Primary: 8, Secondary: 2})
 	defer e.done()
 	for _, p := range e.Pools() {
 		fmt.Printf("%s: layers %v, %d bytes a page, %d + %d pages\n", p.Name, p.Layers, p.PageBytes, p.PrimaryPages, p.SecondaryPages)
@@ -125,7 +125,7 @@ func ExampleEngine_Pools() {
 
 // A page number of a table and the pool's handle name the memory of a page.
 func ExampleEngine_DevicePools() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	tables, err := e.TablesOf(context.Background(), e.computed(run(0, 6)))
 	must(err)
@@ -136,7 +136,7 @@ func ExampleEngine_DevicePools() {
 
 // A host that uses its records again allocates nothing for a request.
 func ExampleEngine_Do() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	ctx := context.Background()
 	admit := &messages.Admit{Requests: make([]messages.AdmitRequest, 1)}
@@ -156,7 +156,7 @@ func ExampleEngine_Do() {
 
 // An event loop that may not wait is called back.
 func ExampleEngine_Submit() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	request := &messages.Lookup{Prefix: messages.Prefix{Tokens: run(0, 9)}}
 	answered := make(chan error, 1)
@@ -167,7 +167,7 @@ func ExampleEngine_Submit() {
 
 // An actor that fails is restarted; the call that it failed in is served again.
 func ExampleEngine_recovery() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	e.stored(run(0, 8))
 	must(e.points.Arm("pool:wfullh1"))
@@ -182,7 +182,7 @@ func ExampleEngine_recovery() {
 
 // Close tells how many pages sequences still held; then nothing is served.
 func ExampleEngine_Close() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.system.Shutdown()
 	e.computed(run(0, 6))
 	leaked, err := e.Close(context.Background())
@@ -204,7 +204,7 @@ func Example_host() {
 	defer system.Shutdown()
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	must(err)
-	s := setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 8}, {Primary: 12}}}
+	s := setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 12}}}
 	engine, err := actors.Spawn(system.Root, s.config(device))
 	must(err)
 	compute, err := device.NewStream("compute")
@@ -268,7 +268,7 @@ type chat struct {
 	done   chan struct{}
 }
 
-// Receive is the life of one request.
+// Receive serves one request from admission to release.
 func (c *chat) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:

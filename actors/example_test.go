@@ -61,11 +61,11 @@ type example struct {
 
 // open starts one pool of full attention: pages on the device, pages in host
 // memory, four tokens a page.
-func open(counts windows.Counts) example {
+func open(counts windows.PageCounts) example {
 	return openPools([]int{4096}, counts)
 }
 
-func openPools(attention []int, counts ...windows.Counts) example {
+func openPools(attention []int, counts ...windows.PageCounts) example {
 	system := newSystem()
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 24})
 	must(err)
@@ -102,7 +102,7 @@ func (e example) done() {
 
 // Values are decided without the engine: a host can refuse a request early.
 func ExampleEngine_Validate() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	fmt.Println(e.Validate(messages.AdmitRequest{Tokens: run(0, 4), ChunkTokens: 6}))
 	// Output: chunk_tokens 6 is not a positive multiple of tokens_per_block 4
@@ -111,7 +111,7 @@ func ExampleEngine_Validate() {
 // A prompt that is stored is reused but for one token, which must be computed
 // to have logits: here inside a block, by a copy on the device.
 func ExampleEngine_Admit() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	e.stored(run(0, 8))
 	a, err := e.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 8)})
@@ -128,7 +128,7 @@ func ExampleEngine_Admit() {
 // All matches of a batch are claimed before any page is taken; each request is
 // refused for itself.
 func ExampleEngine_AdmitBatch() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	results, err := e.AdmitBatch(context.Background(), []messages.AdmitRequest{{Tokens: run(0, 9)}, {Tokens: run(100, 9)}, {Tokens: run(200, 3)}})
 	must(err)
@@ -144,7 +144,7 @@ func ExampleEngine_AdmitBatch() {
 // Blocks may be matched by others as soon as they are committed, long before
 // their sequence ends.
 func ExampleEngine_Commit() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	ctx := context.Background()
 	a, err := e.Admit(ctx, messages.AdmitRequest{Tokens: run(0, 10)})
@@ -165,7 +165,7 @@ func ExampleEngine_Commit() {
 // One call is one decode step of the whole batch. The token sampled last has no
 // KV yet: Computed names the tokens that this step computes.
 func ExampleEngine_Append() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	a, b := e.computed(run(0, 4)), e.computed(run(100, 6))
 	results, err := e.Append(context.Background(), []messages.AppendStep{
@@ -183,7 +183,7 @@ func ExampleEngine_Append() {
 
 // Rejected drafts are taken back; what was not committed was never stored.
 func ExampleEngine_Rewind() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	ctx := context.Background()
 	s := e.computed(run(0, 4))
@@ -202,7 +202,7 @@ func ExampleEngine_Rewind() {
 // Forks share all pages until they write: the page that a token falls into is
 // copied for all but the last that holds it.
 func ExampleEngine_Fork() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	ctx := context.Background()
 	s := e.computed(run(0, 6))
@@ -218,7 +218,7 @@ func ExampleEngine_Fork() {
 
 // What a sequence computed stays until it is evicted, its answer included.
 func ExampleEngine_Release() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	ctx := context.Background()
 	s := e.computed(run(0, 7))
@@ -233,7 +233,7 @@ func ExampleEngine_Release() {
 
 // The window of the first pool has passed its first block.
 func ExampleEngine_Tables() {
-	e := openPools([]int{8, 4096}, windows.Counts{Primary: 8}, windows.Counts{Primary: 8})
+	e := openPools([]int{8, 4096}, windows.PageCounts{Primary: 8}, windows.PageCounts{Primary: 8})
 	defer e.done()
 	tables, err := e.TablesOf(context.Background(), e.computed(run(0, 12)))
 	must(err)
@@ -247,7 +247,7 @@ func ExampleEngine_Tables() {
 
 // Lookup changes nothing and touches nothing.
 func ExampleEngine_Lookup() {
-	e := open(windows.Counts{Primary: 4, Secondary: 4})
+	e := open(windows.PageCounts{Primary: 4, Secondary: 4})
 	defer e.done()
 	e.stored(run(0, 8))
 	e.stored(run(100, 12)) // takes the last free pages and one more
@@ -257,7 +257,7 @@ func ExampleEngine_Lookup() {
 }
 
 func ExampleEngine_Pin() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	ctx := context.Background()
 	e.stored(run(0, 8))
@@ -272,7 +272,7 @@ func ExampleEngine_Pin() {
 }
 
 func ExampleEngine_Unpin() {
-	e := open(windows.Counts{Primary: 4})
+	e := open(windows.PageCounts{Primary: 4})
 	defer e.done()
 	ctx := context.Background()
 	e.stored(run(0, 8))
@@ -290,7 +290,7 @@ func ExampleEngine_Unpin() {
 
 // All that begins with these tokens is forgotten; what is shorter stays.
 func ExampleEngine_Invalidate() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	ctx := context.Background()
 	e.stored(run(0, 16))
@@ -305,7 +305,7 @@ func ExampleEngine_Invalidate() {
 
 // What went to host memory comes back before it is needed.
 func ExampleEngine_Prefetch() {
-	e := open(windows.Counts{Primary: 4, Secondary: 8})
+	e := open(windows.PageCounts{Primary: 4, Secondary: 8})
 	defer e.done()
 	ctx := context.Background()
 	e.stored(run(0, 12))
@@ -320,7 +320,7 @@ func ExampleEngine_Prefetch() {
 }
 
 func ExampleEngine_Reset() {
-	e := open(windows.Counts{Primary: 8})
+	e := open(windows.PageCounts{Primary: 8})
 	defer e.done()
 	ctx := context.Background()
 	e.stored(run(0, 16))

@@ -24,7 +24,7 @@ var fallible = []string{"coordinator", "tree", "offloader", "events", "pool:wful
 // in every admission.
 func hostedRig(t *testing.T, list ...actors.Option) *rig {
 	r := newRig(t, setup{
-		pages: []windows.Counts{{Primary: 14, Secondary: 16}}, change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
+		pages: []windows.PageCounts{{Primary: 14, Secondary: 16}}, change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
 	}, list...)
 	for i := range 4 {
 		r.store(run(100*i, 16))

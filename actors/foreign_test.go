@@ -53,7 +53,7 @@ func TestRecordsOfTheEngineFromOutside(t *testing.T) {
 // A record from outside is no answer, also while the coordinator waits for one: it was
 // counted as the answer of the actor that still had its record.
 func TestRecordsFromOutsideAreNoAnswers(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}})
 	var sent atomic.Int32
 	// The offloader submits copies while the coordinator waits for its answer.
 	r.device.submits = func() {

@@ -21,7 +21,7 @@ func TestAMirrorMatchesLikeTheEngine(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		var config windows.Config
 		r := newRig(t, setup{
-			windows: []int{10, full}, pages: []windows.Counts{{Primary: 14, Secondary: 4}, {Primary: 20, Secondary: 6}},
+			windows: []int{10, full}, pages: []windows.PageCounts{{Primary: 14, Secondary: 4}, {Primary: 20, Secondary: 6}},
 			change: func(c *windows.Config) {
 				c.EnablePartialReuse, c.EventBufferMaxSize, c.SinkTokenLength = partial, 1000, 3
 				config = *c

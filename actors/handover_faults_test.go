@@ -103,7 +103,7 @@ func TestRefusedHandovers(t *testing.T) {
 		to.unchanged(t)
 		to.close()
 	}
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}})
 	h := actors.HandoversOf(r.Engine)
 	_, err := h.Export(ctx, 1, io.Discard)
 	assert.ErrorIs(t, err, messages.ErrUnknownSequence)
@@ -135,7 +135,7 @@ func TestRefusalsOverAPipe(t *testing.T) {
 	}{
 		{"another geometry", func(s *setup) { s.windows = []int{full, 8, 12} }, nil, [2]string{"the receiver refused", "window is 12 here"}},
 		{"shorter sequences", func(s *setup) { s.model = func(m *windows.Model) { m.MaxSeqLen = 24 } }, nil, [2]string{"the receiver refused", "max_seq_len is 24 here"}},
-		{"too few pages", func(s *setup) { s.pages = slices.Repeat([]windows.Counts{{Primary: 2}}, 3) }, nil, [2]string{"the receiver refused", "needs"}},
+		{"too few pages", func(s *setup) { s.pages = slices.Repeat([]windows.PageCounts{{Primary: 2}}, 3) }, nil, [2]string{"the receiver refused", "needs"}},
 		{"a damaged page", func(*setup) {}, func(stream []byte) int { return len(stream) - 200 }, [2]string{"closed pipe", "checksum"}},
 		{"a damaged length", func(*setup) {}, lastLength, [2]string{"closed pipe", "check of the header"}},
 	} {
@@ -181,7 +181,7 @@ func lastLength(stream []byte) int {
 // The pages stay while they are held, also when the sequence is gone and others need
 // memory, and go when the hold ends.
 func TestExportedPagesAreHeld(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}})
 	ctx := context.Background()
 	q, err := r.start(run(0, 12))
 	require.NoError(t, err)

@@ -106,7 +106,7 @@ func drawGeometry(d *drawn) setup {
 		}
 	}
 	for range s.windows {
-		s.pages = append(s.pages, windows.Counts{Primary: d.int(10, 24, "pages"), Secondary: d.int(0, 4, "host pages")})
+		s.pages = append(s.pages, windows.PageCounts{Primary: d.int(10, 24, "pages"), Secondary: d.int(0, 4, "host pages")})
 	}
 	return s
 }

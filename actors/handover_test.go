@@ -64,7 +64,7 @@ func handed(t testing.TB, from, to *rig, id messages.SequenceID) (*actors.Export
 func stateful() setup {
 	return setup{
 		windows: []int{full, 8, 16},
-		pages:   []windows.Counts{{Primary: 24}, {Primary: 24}, {Primary: 24}, {Primary: 8}},
+		pages:   []windows.PageCounts{{Primary: 24}, {Primary: 24}, {Primary: 24}, {Primary: 8}},
 		change: func(c *windows.Config) {
 			c.SinkTokenLength = 4
 			c.MaxAttentionWindow = append(c.MaxAttentionWindow, full)
@@ -80,7 +80,7 @@ func stateful() setup {
 // limited is a setup with full attention and two windows, one of them with sinks.
 func limited(pages int) setup {
 	return setup{
-		windows: []int{full, 8, 16}, pages: slices.Repeat([]windows.Counts{{Primary: pages, Secondary: 4}}, 3),
+		windows: []int{full, 8, 16}, pages: slices.Repeat([]windows.PageCounts{{Primary: pages, Secondary: 4}}, 3),
 		change: func(c *windows.Config) { c.SinkTokenLength = 4 },
 	}
 }
@@ -276,7 +276,7 @@ func TestHandoverOfAttributes(t *testing.T) {
 // still right.
 func TestHandoverDuringARebalance(t *testing.T) {
 	ctx := context.Background()
-	s := setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 16}, {Primary: 16}}}
+	s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 16}, {Primary: 16}}}
 	from, to := newRig(t, s, actors.WithHandover(actors.HandoverConfig{StagingBytes: 1})), newRig(t, s)
 	from.store(run(500, 40))
 	q, err := from.start(run(0, 21))

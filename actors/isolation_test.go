@@ -22,7 +22,7 @@ import (
 // The build tag isolated runs all tests of this package so.
 func TestActorsWithGoroutinesOfTheirOwn(t *testing.T) {
 	r := newRig(t, setup{
-		windows: []int{full, 8}, pages: []windows.Counts{{Primary: 24, Secondary: 24}, {Primary: 24, Secondary: 24}},
+		windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 24, Secondary: 24}, {Primary: 24, Secondary: 24}},
 	}, enginetest.WithOwnGoroutines())
 	ctx := context.Background()
 	for i := range 6 {
@@ -58,7 +58,7 @@ func TestWhoseGoroutineAnActorRunsOn(t *testing.T) {
 		if own {
 			list = append(list, enginetest.WithOwnGoroutines())
 		}
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}}, list...)
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}}, list...)
 		var stacks []string
 		r.device.submits = func() {
 			stack := make([]byte, 1<<14)

@@ -33,7 +33,7 @@ const (
 type pageCall struct {
 	op     byte // a admit, c commit, r release, l lookup, s stats
 	block  int
-	handle int // of the life, for a, c and r
+	handle int // of the sequence, for a, c and r
 }
 
 type pageAnswer struct{ reused, used, cached int }
@@ -155,7 +155,7 @@ func TestTheSearchForAnOrder(t *testing.T) {
 func TestShortHistoriesAreLinearizable(t *testing.T) {
 	for seed := range 60 {
 		r := newRig(t, setup{
-			pages:  []windows.Counts{{Primary: linearPages}},
+			pages:  []windows.PageCounts{{Primary: linearPages}},
 			change: func(c *windows.Config) { c.EnablePartialReuse = false },
 		})
 		h := &history{start: time.Now()}

@@ -41,7 +41,7 @@ func newSystem() *actor.ActorSystem {
 // with eight device pages.
 type setup struct {
 	windows []int // of the layers
-	pages   []windows.Counts
+	pages   []windows.PageCounts
 	change  func(*windows.Config)
 	model   func(*windows.Model)
 	memory  []actors.PoolMemory
@@ -133,7 +133,7 @@ func (s *setup) config(device gpu.Device) actors.Config {
 		s.change(&cache)
 	}
 	if s.pages == nil {
-		s.pages = []windows.Counts{{Primary: 8}}
+		s.pages = []windows.PageCounts{{Primary: 8}}
 	}
 	model := modelOf(len(s.windows))
 	if s.model != nil {

@@ -37,7 +37,7 @@ func (d *tensorDevice) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 // twoPools is a setup of a pool with a window and one of full attention; their pages
 // have 64 bytes: four tokens, keys and values of four elements.
 func twoPools() setup {
-	return setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 6, Secondary: 2}, {Primary: 8, Secondary: 4}}}
+	return setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6, Secondary: 2}, {Primary: 8, Secondary: 4}}}
 }
 
 // tensorPools are a device that notes how pools are made, and an engine of two pools on it.
@@ -117,7 +117,7 @@ func TestSharedMemory(t *testing.T) {
 func TestHostMemoryOfTheHost(t *testing.T) {
 	const secondary, page = 6, 64
 	memory := make([]byte, secondary*page)
-	s := setup{pages: []windows.Counts{{Primary: 4, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: memory}}}
+	s := setup{pages: []windows.PageCounts{{Primary: 4, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: memory}}}
 	r := newRig(t, s)
 	defer r.close()
 	untouched := bytes.Clone(memory)
@@ -142,7 +142,7 @@ func TestMemoryThatIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		memory []actors.PoolMemory
-		pages  []windows.Counts
+		pages  []windows.PageCounts
 		want   string
 	}{
 		{"without page counts", make([]actors.PoolMemory, 2), nil, "memory needs pages"},

@@ -61,7 +61,7 @@ func TestSpawnRefusesWrongOptions(t *testing.T) {
 func TestSpawnNeedsAParent(t *testing.T) {
 	device, err := sim.New(sim.Config{MemoryBytes: 1 << 20})
 	require.NoError(t, err)
-	s := setup{pages: []windows.Counts{{Primary: 4}}}
+	s := setup{pages: []windows.PageCounts{{Primary: 4}}}
 	_, err = actors.Spawn(nil, s.config(device))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 	assert.EqualError(t, err, "no parent: the root context of an actor system, or an actor's")

@@ -40,7 +40,7 @@ func TestPageTimes(t *testing.T) {
 		defer mu.Unlock()
 		return now
 	}
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}}, actors.WithClock(clock), actors.WithPageObserver(1, func(x inspect.PageTime) {
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithClock(clock), actors.WithPageObserver(1, func(x inspect.PageTime) {
 		mu.Lock()
 		defer mu.Unlock()
 		times = append(times, x)
@@ -76,7 +76,7 @@ func TestPageTimes(t *testing.T) {
 func TestPageTimesOfSomePages(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 16}}}, actors.WithPageObserver(8, func(inspect.PageTime) {
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 16}}}, actors.WithPageObserver(8, func(inspect.PageTime) {
 		mu.Lock()
 		defer mu.Unlock()
 		n++

@@ -15,7 +15,7 @@ import (
 // divided gives tenant a half of 8 device pages and of 4 host pages, b a quarter.
 func divided(t *testing.T) *rig {
 	return newRig(t, setup{
-		pages: []windows.Counts{{Primary: 8, Secondary: 4}},
+		pages: []windows.PageCounts{{Primary: 8, Secondary: 4}},
 		change: func(c *windows.Config) {
 			c.SaltQuotas = map[string]float64{"a": 0.5, "b": 0.25}
 			c.SecondaryOffloadMinPriority = 0

@@ -19,7 +19,7 @@ import (
 func TestAStoreOfAGroup(t *testing.T) {
 	for _, save := range []actors.SavePolicy{actors.SaveOnCommit, actors.SaveHostEvict} {
 		var memory stores.Memory
-		s := setup{ranks: 3, windows: []int{full, 8}, pages: []windows.Counts{{Primary: 6, Secondary: 3}, {Primary: 6, Secondary: 3}}}
+		s := setup{ranks: 3, windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 6, Secondary: 3}, {Primary: 6, Secondary: 3}}}
 		first := newRig(t, s, withStore(&memory, save))
 		first.store(run(0, 21))
 		first.store(run(1000, 21)) // displaces the first text from the device
@@ -57,7 +57,7 @@ func TestPoolsOfEveryKindOverAGroup(t *testing.T) {
 	}
 	for name, change := range kinds {
 		t.Run(name, func(t *testing.T) {
-			s := setup{ranks: 2, windows: []int{full, 8}, model: change, pages: []windows.Counts{{Primary: 6, Secondary: 8}, {Primary: 6, Secondary: 8}}}
+			s := setup{ranks: 2, windows: []int{full, 8}, model: change, pages: []windows.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 6, Secondary: 8}}}
 			r := newRig(t, s)
 			for i := range 6 {
 				r.store(run(1000*(i%2), 21))
@@ -77,7 +77,7 @@ func TestPoolsOfEveryKindOverAGroup(t *testing.T) {
 
 // Memory of the host is that of all ranks, and is refused when it is too small for them.
 func TestMemoryOfTheHostOverAGroup(t *testing.T) {
-	s := setup{ranks: 2, pages: []windows.Counts{{Primary: 4, Secondary: 4}}}
+	s := setup{ranks: 2, pages: []windows.PageCounts{{Primary: 4, Secondary: 4}}}
 	config := s.config(check.Wrap(simulate(t, 2), check.Options{}))
 	pools, err := windows.Pools(config.Model, config.Cache)
 	require.NoError(t, err)

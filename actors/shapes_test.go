@@ -37,9 +37,9 @@ func TestPagesOfEveryShape(t *testing.T) {
 			if name == "chunks of attention" || name == "a shape for each layer" {
 				pools = 2
 			}
-			counts := make([]windows.Counts, pools)
+			counts := make([]windows.PageCounts, pools)
 			for i := range counts {
-				counts[i] = windows.Counts{Primary: 8, Secondary: 16}
+				counts[i] = windows.PageCounts{Primary: 8, Secondary: 16}
 			}
 			r := newRig(t, setup{windows: []int{full, full}, pages: counts, model: set})
 			defer r.close()
@@ -77,7 +77,7 @@ func TestPagesOfEveryShape(t *testing.T) {
 // needs the chunk that it ends in and none of those before.
 func TestChunksOfAttention(t *testing.T) {
 	r := newRig(t, setup{
-		windows: []int{full, full}, pages: []windows.Counts{{Primary: 4}, {Primary: 16}},
+		windows: []int{full, full}, pages: []windows.PageCounts{{Primary: 4}, {Primary: 16}},
 		model: func(m *windows.Model) { m.AttentionChunk = []int{8, 0} },
 	})
 	defer r.close()
@@ -127,7 +127,7 @@ func TestWarningsOfTheSplitAreLogged(t *testing.T) {
 	config.Model.MaxSeqLen, config.Cache.MaxAttentionWindow = 1<<16, []int{8, 1 << 16}
 	system := newSystem()
 	defer shutdown(system)
-	for _, pages := range [][]windows.Counts{{{Primary: 4}, {Primary: 4}}, nil} {
+	for _, pages := range [][]windows.PageCounts{{{Primary: 4}, {Primary: 4}}, nil} {
 		assert.NotContains(t, log.String(), "level=WARN")
 		config.Pages = pages
 		engine, err := actors.Spawn(system.Root, config, logger)
@@ -143,7 +143,7 @@ func TestWarningsOfTheSplitAreLogged(t *testing.T) {
 // and memory moves between the attention pool and the state pool meanwhile.
 func TestRecurrentModels(t *testing.T) {
 	r := newRig(t, setup{
-		windows: []int{full, full}, pages: []windows.Counts{{Primary: 16}, {Primary: 4}},
+		windows: []int{full, full}, pages: []windows.PageCounts{{Primary: 16}, {Primary: 4}},
 		model: func(m *windows.Model) {
 			m.KVHeads, m.States = []int{1, 0}, []windows.State{{Layers: []int{1}, Bytes: 64}}
 		},
@@ -180,7 +180,7 @@ func TestRecurrentModels(t *testing.T) {
 // TestResize: the pools grow beyond the memory that they began with and shrink
 // again; running sequences go on, and what is cached stays.
 func TestResize(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 8, Secondary: 4}}})
+	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8, Secondary: 4}}})
 	defer r.close()
 	s, err := r.start(run(0, 10))
 	require.NoError(t, err)

@@ -85,7 +85,7 @@ func TestStagesOfAnAdmission(t *testing.T) {
 func TestStagesOfAnAdmissionThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a time that ends when all else waits
 		var s staged
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: 4}}}, actors.WithWaitingRoom(2), actors.WithStageObserver(s.observe))
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}}, actors.WithWaitingRoom(2), actors.WithStageObserver(s.observe))
 		defer r.close()
 		first, err := r.start(run(0, 15))
 		require.NoError(t, err)
@@ -121,7 +121,7 @@ func BenchmarkObservers(b *testing.B) {
 		"pages":  {actors.WithPageObserver(64, func(inspect.PageTime) {})},
 	} {
 		b.Run(name, func(b *testing.B) {
-			r := newRig(b, setup{pages: []windows.Counts{{Primary: 64}}}, options...)
+			r := newRig(b, setup{pages: []windows.PageCounts{{Primary: 64}}}, options...)
 			defer r.close()
 			admit := &messages.Admit{Requests: []messages.AdmitRequest{{Tokens: run(0, 128)}}}
 			release := &messages.Release{Steps: make([]messages.ReleaseStep, 1)}

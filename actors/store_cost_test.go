@@ -95,7 +95,7 @@ func (s *blockedStore) Has(ctx context.Context, keys []stores.Key, found []bool)
 func TestSavePagesComeBackFromAStoreThatHangs(t *testing.T) {
 	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
 		s := &blockedStore{released: make(chan struct{})}
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: 8, Secondary: 4}}}, actors.WithStore(actors.StoreConfig{
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 4}}}, actors.WithStore(actors.StoreConfig{
 			Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: -1, Timeout: time.Hour,
 		}))
 		stats := actors.StoreOf(r.Engine).Stats

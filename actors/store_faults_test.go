@@ -16,7 +16,7 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-var onePool = setup{pages: []windows.Counts{{Primary: 16, Secondary: 16}}}
+var onePool = setup{pages: []windows.PageCounts{{Primary: 16, Secondary: 16}}}
 
 // stuckStore answers no read before it is released, whatever becomes of the context.
 type stuckStore struct {

@@ -42,7 +42,7 @@ func fetched(t *testing.T, r *rig, tokens []messages.Token) actors.Fetched {
 // byte is right.
 func TestAStoreOutlivesItsEngine(t *testing.T) {
 	var memory stores.Memory
-	s := setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 16, Secondary: 8}, {Primary: 16, Secondary: 8}}}
+	s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 16, Secondary: 8}, {Primary: 16, Secondary: 8}}}
 	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
 	first.store(run(0, 21))
 	assert.Equal(t, 10, flushed(t, first), "five whole blocks in two pools")
@@ -72,7 +72,7 @@ func TestAStoreOnHostMemoryOfTheHost(t *testing.T) {
 		given := func(beyond int) setup {
 			bytes := make([]byte, max(1, c.ranks)*(secondary+beyond)*page)
 			return setup{
-				ranks: c.ranks, pages: []windows.Counts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: bytes}},
+				ranks: c.ranks, pages: []windows.PageCounts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: bytes}},
 			}
 		}
 		first := newRig(t, given(c.beyond), withStore(&memory, actors.SaveOnCommit))
@@ -89,7 +89,7 @@ func TestAStoreOnHostMemoryOfTheHost(t *testing.T) {
 	}
 	system := newSystem()
 	defer shutdown(system)
-	s := setup{pages: []windows.Counts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: make([]byte, secondary*page)}}}
+	s := setup{pages: []windows.PageCounts{{Primary: 16, Secondary: secondary}}, memory: []actors.PoolMemory{{Host: make([]byte, secondary*page)}}}
 	_, err := actors.Spawn(system.Root, s.config(simulate(t, 0)), withStore(&stores.Memory{}, actors.SaveOnCommit))
 	require.ErrorIs(t, err, messages.ErrConfigInvalid)
 	require.ErrorContains(t, err, "the host memory of pool wfullh1 is the application's, and beyond 8 secondary pages it has no room")
@@ -100,7 +100,7 @@ func TestAStoreOnHostMemoryOfTheHost(t *testing.T) {
 func TestAStoreHasLargePages(t *testing.T) {
 	var memory stores.Memory
 	s := setup{
-		pages: []windows.Counts{{Primary: 12, Secondary: 12}},
+		pages: []windows.PageCounts{{Primary: 12, Secondary: 12}},
 		model: func(m *windows.Model) { m.HeadDim *= 1 << 14 },
 	}
 	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
@@ -142,7 +142,7 @@ func (s *damagedStore) Get(ctx context.Context, keys []stores.Key, bodies [][]by
 // An engine without a store, and one with another model, find nothing.
 func TestAStoreOfAnotherModel(t *testing.T) {
 	var memory stores.Memory
-	s := setup{pages: []windows.Counts{{Primary: 8, Secondary: 8}}}
+	s := setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}}
 	first := newRig(t, s, withStore(&memory, actors.SaveOnCommit))
 	first.store(run(0, 9))
 	flushed(t, first)
@@ -164,7 +164,7 @@ func TestAStoreOfAnotherModel(t *testing.T) {
 // device.
 func TestSaveOfDisplacedContents(t *testing.T) {
 	var memory stores.Memory
-	s := setup{pages: []windows.Counts{{Primary: 4, Secondary: 1}}}
+	s := setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 1}}}
 	first := newRig(t, s, withStore(&memory, actors.SaveHostEvict))
 	first.store(run(0, 16))
 	assert.Zero(t, flushed(t, first))
@@ -184,7 +184,7 @@ func TestSaveOfDisplacedContents(t *testing.T) {
 func TestAStoreHasCheckpoints(t *testing.T) {
 	var memory stores.Memory
 	s := setup{
-		pages: []windows.Counts{{Primary: 8, Secondary: 8}, {Primary: 4, Secondary: 4}},
+		pages: []windows.PageCounts{{Primary: 8, Secondary: 8}, {Primary: 4, Secondary: 4}},
 		model: func(m *windows.Model) {
 			m.KVHeads = append(slices.Repeat(m.KVHeads[:1], m.Layers), 0)
 			m.States = []windows.State{{Layers: []int{m.Layers}, Bytes: 32}}
@@ -205,7 +205,7 @@ func TestAStoreHasCheckpoints(t *testing.T) {
 // What a store has not taken is saved when a prompt reuses it the next time.
 func TestASaveThatFailedIsTriedAgain(t *testing.T) {
 	var memory stores.Memory
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 8, Secondary: 8}}}, withStore(&memory, actors.SaveOnReuse))
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}}, withStore(&memory, actors.SaveOnReuse))
 	r.store(run(0, 9))
 	memory.Fail(1)
 	r.store(run(0, 9))
@@ -292,7 +292,7 @@ func TestABadStore(t *testing.T) {
 	var got int64
 	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
 		bad := &badStore{rnd: rand.New(rand.NewPCG(uint64(save), 1))}
-		s := setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 12, Secondary: 6}, {Primary: 12, Secondary: 6}}}
+		s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 6}, {Primary: 12, Secondary: 6}}}
 		rnd := rand.New(rand.NewPCG(uint64(save), 2))
 		for range 4 {
 			r := newRig(t, s, withStore(bad, save))
@@ -333,7 +333,7 @@ func (s *hangingStore) Has(ctx context.Context, _ []stores.Key, _ []bool) error 
 // A store that hangs costs an admission that asks for it its own time, and the breaker
 // opens.
 func TestAHangingStore(t *testing.T) {
-	s := setup{pages: []windows.Counts{{Primary: 8, Secondary: 8}}}
+	s := setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}}
 	r := newRig(t, s, actors.WithStore(actors.StoreConfig{
 		Store: &hangingStore{}, Model: "m", BreakerFailures: 2, BreakerPause: time.Hour,
 	}))

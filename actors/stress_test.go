@@ -89,7 +89,7 @@ func pressHosts(t *testing.T, p pressure) {
 	r := newRig(t, setup{
 		ranks:   p.ranks,
 		windows: []int{full, 16, 8},
-		pages:   []windows.Counts{{Primary: 96, Secondary: 24}, {Primary: 96, Secondary: 24}, {Primary: 160, Secondary: 200}},
+		pages:   []windows.PageCounts{{Primary: 96, Secondary: 24}, {Primary: 96, Secondary: 24}, {Primary: 160, Secondary: 200}},
 	}, options...)
 	end := time.Now().Add(p.length)
 	var hosts sync.WaitGroup
@@ -109,7 +109,7 @@ func pressHosts(t *testing.T, p pressure) {
 	for _, w := range all {
 		hosts.Go(func() {
 			for n := 0; n == 0 || time.Now().Before(end); n++ {
-				if !assert.NoError(t, w.runSequence(), "life %d", n) {
+				if !assert.NoError(t, w.runSequence(), "sequence %d", n) {
 					return
 				}
 				walks.Add(1)
@@ -141,7 +141,7 @@ func pressHosts(t *testing.T, p pressure) {
 	r.ended()
 }
 
-// walker is one host: it leads one life after the other.
+// walker is a host that runs one random sequence after the other.
 type walker struct {
 	*rig
 	writer *host.Writer
@@ -160,9 +160,9 @@ func (w *walker) prompt() []messages.Token {
 }
 
 // runSequence admits one sequence or a few, grows and forks them, and releases all.
-// Being refused for want of pages is part of life.
+// A refusal for want of pages is no failure.
 func (w *walker) runSequence() error {
-	if err := w.meddle(); err != nil {
+	if err := w.interfere(); err != nil {
 		return err
 	}
 	if w.stores && w.one(3) {
@@ -282,9 +282,9 @@ func (w *walker) fork(s *sequence) ([]*sequence, error) {
 	return forks, nil
 }
 
-// meddle does what belongs to no sequence. Calls with little time may end with
+// interfere does what belongs to no sequence. Calls with little time may end with
 // their contexts.
-func (w *walker) meddle() error {
+func (w *walker) interfere() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(w.rand.IntN(200))*time.Microsecond)
 	defer cancel()
 	prefix := messages.Prefix{Tokens: w.prompt()}

@@ -21,7 +21,7 @@ func TestPrioritiesEndAfterFailures(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := context.Background()
 				r := newRig(t, setup{
-					pages:  []windows.Counts{{Primary: 4}},
+					pages:  []windows.PageCounts{{Primary: 4}},
 					change: func(c *windows.Config) { c.EventBufferMaxSize = 0 },
 				})
 				q := messages.AdmitRequest{Tokens: run(0, 2*tpb), Retention: &messages.Retention{Ranges: []messages.RetentionRange{

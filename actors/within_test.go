@@ -19,7 +19,7 @@ import (
 func limitedRig(t *testing.T) *rig {
 	r := newRig(t, setup{
 		windows: []int{full, 2 * tpb},
-		pages:   []windows.Counts{{Primary: 16, Secondary: 16}, {Primary: 16, Secondary: 6}},
+		pages:   []windows.PageCounts{{Primary: 16, Secondary: 16}, {Primary: 16, Secondary: 6}},
 		change:  func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
 	}, actors.WithRestartLimit(100, 1))
 	for i := range 4 {
@@ -195,7 +195,7 @@ func TestAStepThatBreaksOffIsNotTrusted(t *testing.T) {
 func TestAPageIsStoredOnceAfterTheTreeIsLost(t *testing.T) {
 	ctx := context.Background()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: 24}}})
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 24}}})
 		whole, err := r.start(run(0, 5))
 		require.NoError(t, err)
 		for token := messages.Token(5); token < 9; token++ {

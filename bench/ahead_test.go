@@ -29,7 +29,7 @@ type chat struct {
 	users    int
 	turns    int           // of all users together
 	think    time.Duration // between the turns of one user, on average
-	pages    windows.Counts
+	pages    windows.PageCounts
 	windows  []int
 	off      bool    // offload_ahead
 	chunk    int     // tokens of a prompt computed at once; 0: all
@@ -58,8 +58,8 @@ func chatLink(slower float64) *sim.Profile {
 	return &p
 }
 
-// chatter is a chat under way.
-type chatter struct {
+// chatRun is a running chat.
+type chatRun struct {
 	chat
 	device  *sim.Device
 	engine  *actors.Engine
@@ -83,12 +83,12 @@ type chatUser struct {
 	last    gpu.Ticket
 }
 
-func newChatter(tb testing.TB, c chat) *chatter {
-	h := &chatter{chat: c, dice: dice(c.seed), users: make([]chatUser, c.users), waits: newSamples()}
+func newChatRun(tb testing.TB, c chat) *chatRun {
+	h := &chatRun{chat: c, dice: dice(c.seed), users: make([]chatUser, c.users), waits: newSamples()}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.OffloadAhead, cache.MaxAttentionWindow = chatBlock, !c.off, c.windows
 	model := windows.Model{Layers: max(1, len(c.windows)), KVHeads: []int{1}, HeadDim: 64, DType: windows.Float16, MaxSeqLen: chatLongest + 2000}
-	pages := make([]windows.Counts, model.Layers)
+	pages := make([]windows.PageCounts, model.Layers)
 	for i := range pages {
 		pages[i] = c.pages
 	}
@@ -112,7 +112,7 @@ func newChatter(tb testing.TB, c chat) *chatter {
 }
 
 // run serves all turns.
-func (h *chatter) run() {
+func (h *chatRun) run() {
 	for h.done < h.turns {
 		now := h.device.Now()
 		idle := true
@@ -133,12 +133,12 @@ func (h *chatter) run() {
 }
 
 // kernel runs for a time after tickets, and is waited for.
-func (h *chatter) kernel(nanos time.Duration, waits []gpu.Ticket) gpu.Ticket {
+func (h *chatRun) kernel(nanos time.Duration, waits []gpu.Ticket) gpu.Ticket {
 	return must(h.device.Launch(h.compute, gpu.Kernel{Waits: waits, Nanos: int64(nanos)}))
 }
 
 // arrive admits a user's next turn and computes it.
-func (h *chatter) arrive(u *chatUser) bool {
+func (h *chatRun) arrive(u *chatUser) bool {
 	ctx := context.Background()
 	switch {
 	case u.asking:
@@ -167,7 +167,7 @@ func (h *chatter) arrive(u *chatUser) bool {
 }
 
 // prefill computes a prompt in its chunks.
-func (h *chatter) prefill(u *chatUser, computed int, ready []gpu.Ticket) {
+func (h *chatRun) prefill(u *chatUser, computed int, ready []gpu.Ticket) {
 	for prompt := len(u.history); computed < prompt; {
 		end := prompt
 		if reach := (computed + h.chunk) / chatBlock * chatBlock; h.chunk > 0 && reach < prompt {
@@ -181,7 +181,7 @@ func (h *chatter) prefill(u *chatUser, computed int, ready []gpu.Ticket) {
 }
 
 // step gives everybody a token.
-func (h *chatter) step() {
+func (h *chatRun) step() {
 	ctx := context.Background()
 	steps := make([]messages.AppendStep, len(h.active))
 	for i, u := range h.active {
@@ -223,7 +223,7 @@ func (h *chatter) step() {
 }
 
 // leave waits while a user reads the answer.
-func (h *chatter) leave(u *chatUser) {
+func (h *chatRun) leave(u *chatUser) {
 	h.done++
 	u.running = false
 	u.due = h.device.Now() + time.Duration(h.dice.ExpFloat64()*float64(h.think))
@@ -242,7 +242,7 @@ type chatOutcome struct {
 	refused                                                     int
 }
 
-func (h *chatter) outcome() (o chatOutcome) {
+func (h *chatRun) outcome() (o chatOutcome) {
 	stats := must(h.engine.Stats(context.Background()))
 	for _, p := range stats.Pools {
 		o.taken += p.AllocatedPages
@@ -275,7 +275,7 @@ func (o chatOutcome) String() string {
 // chats are services with ever more to do: the first leaves the device idle now
 // and then, the last never.
 func chats() map[string]chat {
-	base := chat{users: 120, turns: 600, pages: windows.Counts{Primary: 6000, Secondary: 40000}, sequence: 24, document: 1200, seed: 1}
+	base := chat{users: 120, turns: 600, pages: windows.PageCounts{Primary: 6000, Secondary: 40000}, sequence: 24, document: 1200, seed: 1}
 	calm, busy, hybrid, tight := base, base, base, base
 	calm.think, busy.think, hybrid.think, tight.think = 60*time.Second, 10*time.Second, 20*time.Second, 10*time.Second
 	hybrid.windows = []int{1 << 30, 512}
@@ -286,7 +286,7 @@ func chats() map[string]chat {
 	full.pages.Secondary = 7000
 	chunked := full // pages of limited windows come and go while a prompt is computed
 	chunked.windows, chunked.chunk, chunked.sequence = []int{1 << 30, 512}, 256, 12
-	chunked.pages = windows.Counts{Primary: 3000, Secondary: 4000}
+	chunked.pages = windows.PageCounts{Primary: 3000, Secondary: 4000}
 	return map[string]chat{
 		"calm": calm, "busy": busy, "hybrid": hybrid, "tight": tight, "documents": documents, "full": full, "chunked": chunked,
 	}
@@ -298,11 +298,11 @@ func TestAheadOfDemand(t *testing.T) {
 	for name, c := range chats() {
 		t.Run(name, func(t *testing.T) {
 			c.turns = cmp.Or(map[bool]int{true: 300}[testing.Short()], c.turns)
-			on := newChatter(t, c)
+			on := newChatRun(t, c)
 			on.run()
 
 			c.off = true
-			off := newChatter(t, c)
+			off := newChatRun(t, c)
 			off.run()
 			t.Logf("\non:  %v\noff: %v", on.outcome(), off.outcome())
 			require.NotZero(t, off.outcome().offloaded)
@@ -324,7 +324,7 @@ func BenchmarkAhead(b *testing.B) {
 					c.turns /= 10
 				}
 				for b.Loop() {
-					h := newChatter(b, c)
+					h := newChatRun(b, c)
 					h.run()
 					o := h.outcome()
 					b.Log(o)

@@ -48,7 +48,7 @@ func handoverEngine(tb testing.TB, system *actor.ActorSystem, pages int) *actors
 	cache.TokensPerBlock = 16
 	e, err := actors.Spawn(system.Root, actors.Config{
 		Model: windows.Model{Layers: 8, KVHeads: []int{16}, HeadDim: 128, DType: windows.Float16, MaxSeqLen: 16 * (pages + 1)},
-		Cache: cache, Pages: []windows.Counts{{Primary: pages}}, Device: device,
+		Cache: cache, Pages: []windows.PageCounts{{Primary: pages}}, Device: device,
 	})
 	require.NoError(tb, err)
 	require.EqualValues(tb, 1<<20, e.Pools()[0].PageBytes)

@@ -56,7 +56,7 @@ func BenchmarkRanks(b *testing.B) {
 type paging struct {
 	*actors.Engine
 	do        do
-	sequences []*life
+	sequences []*calls
 	turn      int
 }
 
@@ -71,7 +71,7 @@ func newPaging(b *testing.B, device gpu.Device) *paging {
 	s := hybrid(0)
 	config := actors.Config{Model: s.model(), Cache: s.cache(), Device: device}
 	for range s.windows {
-		config.Pages = append(config.Pages, windows.Counts{Primary: 3 * pagingBlocks, Secondary: 2 * pagingPrompts * pagingBlocks})
+		config.Pages = append(config.Pages, windows.PageCounts{Primary: 3 * pagingBlocks, Secondary: 2 * pagingPrompts * pagingBlocks})
 	}
 	system := newSystem()
 	p := &paging{Engine: must(actors.Spawn(system.Root, config))}
@@ -81,7 +81,7 @@ func newPaging(b *testing.B, device gpu.Device) *paging {
 	})
 	p.do = serve(p.Engine)
 	for range pagingPrompts {
-		l := newLife(random(dice(uint64(len(p.sequences))), pagingBlocks*tokensPerBlock+1))
+		l := newCalls(random(dice(uint64(len(p.sequences))), pagingBlocks*tokensPerBlock+1))
 		l.store(p.do)
 		p.sequences = append(p.sequences, l)
 	}

@@ -78,7 +78,7 @@ func (s shift) play(see func(*shifting)) {
 	pools := must(windows.Pools(model, cache))
 	cache.PoolFractions = map[string]float64{pools[0].Name: 1 - s.full, pools[1].Name: s.full}
 	primary := must(windows.Divide(pools, model, cache, s.bytes))
-	counts := []windows.Counts{{Primary: primary[0]}, {Primary: primary[1]}}
+	counts := []windows.PageCounts{{Primary: primary[0]}, {Primary: primary[1]}}
 	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	var options []actors.Option
 	if s.every > 0 {
@@ -170,13 +170,13 @@ func (h *shifting) String() string {
 // last one, sequences stay until the next finds no pages.
 func shifts() map[string]shift {
 	const bytes = 2_000_000
-	staying, porers := chatting, poring
-	staying.running, porers.running = 1000, 1000
+	staying, stayingPoring := chatting, poring
+	staying.running, stayingPoring.running = 1000, 1000
 	return map[string]shift{
 		"documents":      {phases: []phase{chatting, reading, chatting}, bytes: bytes, seed: 1},
 		"long documents": {phases: []phase{chatting, poring, chatting, poring}, bytes: bytes, seed: 4},
 		"chats alone":    {phases: []phase{chatting}, bytes: bytes, seed: 2},
-		"crowded":        {phases: []phase{staying, porers, staying}, bytes: bytes, seed: 5},
+		"crowded":        {phases: []phase{staying, stayingPoring, staying}, bytes: bytes, seed: 5},
 	}
 }
 

@@ -102,18 +102,18 @@ type keeper struct {
 	store actors.Store
 }
 
-func newKeeper(b *testing.B, pages windows.Counts, options ...actors.Option) *keeper {
+func newKeeper(b *testing.B, pages windows.PageCounts, options ...actors.Option) *keeper {
 	return newKeeperOf(b, 1<<20, pages, options...)
 }
 
-func newKeeperOf(b *testing.B, pageBytes int, pages windows.Counts, options ...actors.Option) *keeper {
+func newKeeperOf(b *testing.B, pageBytes int, pages windows.PageCounts, options ...actors.Option) *keeper {
 	device, err := sim.New(sim.Config{MemoryBytes: int64(pages.Primary) * int64(pageBytes), Poison: sim.PoisonOff})
 	require.NoError(b, err)
 	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock, cache.OffloadAhead = tokensPerBlock, false
 	model := windows.Model{Layers: 1, KVHeads: []int{64}, HeadDim: pageBytes / (2 * 64 * tokensPerBlock), DType: windows.Int8, MaxSeqLen: 1 << 20}
-	e, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: []windows.Counts{pages}, Device: device}, options...)
+	e, err := actors.Spawn(system.Root, actors.Config{Model: model, Cache: cache, Pages: []windows.PageCounts{pages}, Device: device}, options...)
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		_, err := e.Close(context.Background())
@@ -157,10 +157,10 @@ func BenchmarkFetch(b *testing.B) {
 			n := pagesKept()
 			seen := &seenStore{Store: store}
 			tokens := random(dice(9), n*tokensPerBlock)
-			writer := newKeeper(b, windows.Counts{Primary: n}, actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
+			writer := newKeeper(b, windows.PageCounts{Primary: n}, actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
 			writer.keep(b, tokens)
 			require.Len(b, seen.keys, n)
-			reader := newKeeper(b, windows.Counts{Primary: 2, Secondary: n}, actors.WithStore(actors.StoreConfig{Store: store, Model: b.Name(), FetchBytes: 2 << 30}))
+			reader := newKeeper(b, windows.PageCounts{Primary: 2, Secondary: n}, actors.WithStore(actors.StoreConfig{Store: store, Model: b.Name(), FetchBytes: 2 << 30}))
 			ctx := context.Background()
 			fetch := func() time.Duration {
 				start := time.Now()
@@ -187,7 +187,7 @@ func BenchmarkSave(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			n := min(pagesKept(), 4*callObjects)
 			seen := &seenStore{Store: store}
-			k := newKeeper(b, windows.Counts{Primary: n}, actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
+			k := newKeeper(b, windows.PageCounts{Primary: n}, actors.WithStore(actors.StoreConfig{Store: seen, Model: b.Name(), Save: actors.SaveOnCommit}))
 			tokens := random(dice(10), n*tokensPerBlock)
 			ctx := context.Background()
 			next := 0
@@ -257,7 +257,7 @@ const visitsOfAText = 16
 // visitTexts leads all visits of one text of 33 blocks on an engine, each of which waits for a
 // model's step between its requests.
 func visitTexts(b *testing.B, step time.Duration, pageBytes int, options ...actors.Option) side {
-	k := newKeeperOf(b, pageBytes, windows.Counts{Primary: 96, Secondary: 16}, options...)
+	k := newKeeperOf(b, pageBytes, windows.PageCounts{Primary: 96, Secondary: 16}, options...)
 	tokens, turn := random(dice(11), 32*tokensPerBlock+1), 0
 	ctx := context.Background()
 	return batched(visitsOfAText, func() {

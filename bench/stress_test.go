@@ -29,17 +29,17 @@ import (
 // stressSize says how hard a stress test presses.
 type stressSize struct {
 	hosts, sequences int // groups of sequences that each host runs, one after the other
-	pages            windows.Counts
-	troubles         troubles
+	pages            windows.PageCounts
+	faults           faults
 	seed             uint64
 }
 
-// troubles are what goes wrong around the hosts.
-type troubles uint8
+// faults are what goes wrong around the hosts.
+type faults uint8
 
 const (
-	copyFaults troubles = 1 << iota // copies that the device refuses
-	rebalances                      // memory that moves between the pools
+	copyFaults faults = 1 << iota // copies that the device refuses
+	rebalances                    // memory that moves between the pools
 )
 
 // stress is one engine on a checked, simulated device, and everyone around it.
@@ -77,7 +77,7 @@ func newStress(tb testing.TB, size stressSize) *stress {
 	cache.SinkTokenLength = 4
 	cache.EventBufferMaxSize = 1 << 10
 	pools := must(windows.Pools(model, cache))
-	counts := make([]windows.Counts, len(pools))
+	counts := make([]windows.PageCounts, len(pools))
 	for i, p := range pools {
 		counts[i] = size.pages
 		cache.HostCacheSize += int64(size.pages.Secondary) * p.PageBytes()
@@ -154,11 +154,11 @@ func (s *stress) trouble(over *atomic.Bool) {
 	r := dice(s.seed + 7)
 	for i := 1; !over.Load(); i++ {
 		time.Sleep(time.Duration(1+r.IntN(4)) * time.Millisecond)
-		if s.troubles&copyFaults != 0 {
+		if s.faults&copyFaults != 0 {
 			s.sim.Fail(gpu.Direction(r.IntN(int(gpu.Directions))), 1+r.IntN(2))
 			s.seen.add("copy faults set")
 		}
-		if s.troubles&rebalances != 0 && i%8 == 0 {
+		if s.faults&rebalances != 0 && i%8 == 0 {
 			s.rebalance(r)
 		}
 	}
@@ -279,7 +279,7 @@ func (s *stress) reader(tb testing.TB) host.Read {
 //
 //	go test -race -run=NONE -bench=Stress ./bench
 func BenchmarkStress(b *testing.B) {
-	size := stressSize{hosts: 256, sequences: 8, pages: windows.Counts{Primary: 2500, Secondary: 1200}, troubles: copyFaults | rebalances, seed: 1}
+	size := stressSize{hosts: 256, sequences: 8, pages: windows.PageCounts{Primary: 2500, Secondary: 1200}, faults: copyFaults | rebalances, seed: 1}
 	if quick() {
 		size.sequences = 2
 	}
@@ -305,13 +305,13 @@ func benchStress(b *testing.B, size stressSize) {
 // TestStress is a short one of few hosts, so that every test run has one.
 func TestStress(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	for name, troubles := range map[string]troubles{
+	for name, faults := range map[string]faults{
 		"calm": 0, "faults": copyFaults, "rebalances": rebalances, "both": copyFaults | rebalances,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(3) {
 				s := newStress(t, stressSize{
-					hosts: 24, sequences: 4, pages: windows.Counts{Primary: 300, Secondary: 150}, troubles: troubles, seed: seed,
+					hosts: 24, sequences: 4, pages: windows.PageCounts{Primary: 300, Secondary: 150}, faults: faults, seed: seed,
 				})
 				s.run()
 				require.NotZero(t, s.finish(t))

@@ -32,7 +32,7 @@ func TestAnUrgentOnboardOvertakes(t *testing.T) {
 	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
 	defer system.Shutdown()
 	engine := must(actors.Spawn(system.Root, actors.Config{
-		Model: model, Cache: cache, Device: device, Pages: []windows.Counts{{Primary: long + 32, Secondary: 2 * long}},
+		Model: model, Cache: cache, Device: device, Pages: []windows.PageCounts{{Primary: long + 32, Secondary: 2 * long}},
 	}, actors.WithClock(device.Now)))
 	require.EqualValues(t, page, engine.Pools()[0].PageBytes)
 	ctx := context.Background()

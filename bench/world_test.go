@@ -62,10 +62,10 @@ func (s shape) model() windows.Model {
 	return m
 }
 
-func (s shape) counts() []windows.Counts {
-	counts := slices.Repeat([]windows.Counts{{Primary: s.pages}}, max(1, len(s.windows)))
+func (s shape) counts() []windows.PageCounts {
+	counts := slices.Repeat([]windows.PageCounts{{Primary: s.pages}}, max(1, len(s.windows)))
 	if s.states > 0 {
-		counts = append(counts, windows.Counts{Primary: s.states})
+		counts = append(counts, windows.PageCounts{Primary: s.states})
 	}
 	return counts
 }

@@ -42,7 +42,7 @@ func fullest(s *inspect.Stats) (p *inspect.PoolStats, usage float64) {
 }
 
 // share is the share of pages in use.
-func share(n inspect.PageCounts) float64 {
+func share(n inspect.TierPages) float64 {
 	if n.Total == 0 {
 		return 0
 	}

@@ -148,7 +148,7 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 func (c *Collector) collectPool(out chan<- prometheus.Metric, s *inspect.PoolStats) {
 	for _, tier := range []struct {
 		name string
-		n    inspect.PageCounts
+		n    inspect.TierPages
 	}{{"primary", s.Primary}, {"secondary", s.Secondary}} {
 		c.own.gauge(out, "pages", float64(tier.n.Used), s.Name, tier.name, "used")
 		c.own.gauge(out, "pages", float64(tier.n.Cached), s.Name, tier.name, "cached")

@@ -223,8 +223,8 @@ func (h *hostPool) makeClean(p messages.PageID, stamp uint64) {
 
 // count counts the pages as hosts see them: ahead copies are free, spare pages do not
 // exist.
-func (h *hostPool) count() inspect.PageCounts {
-	c := inspect.PageCounts{
+func (h *hostPool) count() inspect.TierPages {
+	c := inspect.TierPages{
 		Total:  h.limit,
 		Used:   h.pinned,
 		Cached: h.counts[sole] - h.pinned + h.counts[clean],

@@ -74,7 +74,7 @@ type Offloader struct {
 	phase  phase          // what may be called
 	move   *protocol.Move // the current one; nil for PlanAhead
 	stamp  uint64         // of the current work
-	// It tells the records of this work from others, see record.touched and spoiled.
+	// It tells the records of this work from others, see record.touched and failed.
 	number uint32 // of the current work
 
 	items    []item // the plan, in the order of submission
@@ -199,7 +199,7 @@ func (o *Offloader) Finish() {
 
 // Counts counts the pages of a pool's host memory. Sole pages with pins are used, other
 // sole pages and clean copies are cached, and ahead copies count as free.
-func (o *Offloader) Counts(pool messages.PoolID) inspect.PageCounts { return o.hosts[pool].count() }
+func (o *Offloader) Counts(pool messages.PoolID) inspect.TierPages { return o.hosts[pool].count() }
 
 // SetDevicePages changes the number of device pages of a pool after a rebalance.
 // Nothing may be under way on pages that no longer exist.

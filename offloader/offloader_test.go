@@ -142,7 +142,7 @@ func TestWithoutHostMemoryEverythingIsDropped(t *testing.T) {
 	o := New(cfg)
 	m := serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{{Page: 1, Block: 1, Priority: 100}}})
 	require.Equal(t, []protocol.Outcome{{Host: messages.NoPage, Displaced: protocol.NoBlock}}, m.Pools[0].Outcomes)
-	require.Equal(t, []inspect.PageCounts{{}}, m.Counts)
+	require.Equal(t, []inspect.TierPages{{}}, m.Counts)
 }
 
 func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
@@ -153,8 +153,8 @@ func TestAdoptedContentsGoOnAsBefore(t *testing.T) {
 		{Page: 0, Block: 0, Depth: 0, Priority: 35, Use: 1},
 	})
 	require.NoError(t, o.Check())
-	require.Equal(t, inspect.PageCounts{Total: 4, Used: 1, Cached: 1, Free: 2}, o.Counts(0))
-	require.Equal(t, inspect.PageCounts{Total: 4, Cached: 3, Free: 1}, old.Counts(0))
+	require.Equal(t, inspect.TierPages{Total: 4, Used: 1, Cached: 1, Free: 2}, o.Counts(0))
+	require.Equal(t, inspect.TierPages{Total: 4, Cached: 3, Free: 1}, old.Counts(0))
 	var pm protocol.PoolMove
 	for i := range 4 {
 		pm.Victims = append(pm.Victims, protocol.Victim{Page: messages.PageID(i), Block: protocol.BlockID(10 + i), Priority: 90, Use: 9})
@@ -184,7 +184,7 @@ func TestReusedRecordsKeepNoOldResults(t *testing.T) {
 		Onboards: []protocol.Onboard{{Block: 0, To: 4, Failed: true}},
 		Copies:   []protocol.PageCopy{{From: protocol.OnDevice(1), To: 5, Tokens: 4, Failed: true}},
 		Outcomes: make([]protocol.Outcome, 5),
-	}}, Counts: make([]inspect.PageCounts, 3), Queries: []protocol.WaitQuery{{Tickets: []messages.Ticket{at(9, 9)}}}}
+	}}, Counts: make([]inspect.TierPages, 3), Queries: []protocol.WaitQuery{{Tickets: []messages.Ticket{at(9, 9)}}}}
 	o.Begin(m)
 	var seq uint64
 	carry(o, &seq)

@@ -163,8 +163,8 @@ func (e *held) before(o *held) bool {
 	return e.use < o.use
 }
 
-func (r *oracle) counts() inspect.PageCounts {
-	c := inspect.PageCounts{Total: r.total, Free: r.total - len(r.list)}
+func (r *oracle) counts() inspect.TierPages {
+	c := inspect.TierPages{Total: r.total, Free: r.total - len(r.list)}
 	for _, e := range r.list {
 		if e.pins > 0 {
 			c.Used++

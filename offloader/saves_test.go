@@ -99,7 +99,7 @@ func TestLoad(t *testing.T) {
 	o.Begin(&protocol.Move{Stamp: 2, Effects: []protocol.Effect{attach}, Pools: make([]protocol.PoolMove, 1)})
 	finish(o)
 	require.NoError(t, o.Check())
-	assert.Equal(t, inspect.PageCounts{Total: 3, Cached: 3}, o.Counts(0))
+	assert.Equal(t, inspect.TierPages{Total: 3, Cached: 3}, o.Counts(0))
 	offload(o, 35)
 	assert.NoError(t, o.Check())
 }

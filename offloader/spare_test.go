@@ -23,7 +23,7 @@ func TestCopiesAheadOfAFullHost(t *testing.T) {
 		Layers: 1, KVHeads: 1, HeadDim: 4, ElemBytes: 1, TokensPerBlock: 4,
 	}}})
 	serve(o, 1, protocol.PoolMove{Victims: []protocol.Victim{victimOf(0), victimOf(1)}})
-	full := inspect.PageCounts{Total: 2, Cached: 2}
+	full := inspect.TierPages{Total: 2, Cached: 2}
 	require.Equal(t, full, o.Counts(0))
 
 	seq := uint64(1000)

@@ -14,7 +14,7 @@ func (p *Pool) Name() string { return p.name }
 func (p *Pool) Counts() protocol.PoolPages {
 	total := len(p.pages)
 	return protocol.PoolPages{
-		PageCounts: inspect.PageCounts{
+		TierPages: inspect.TierPages{
 			Total: total, Used: total - p.cache.n - p.free.n, Cached: p.cache.n, Free: p.free.n,
 		},
 		Held: p.held,

@@ -57,7 +57,7 @@ func (g oraclePage) held() bool {
 }
 
 func (o *oracle) counts() protocol.PoolPages {
-	c := protocol.PoolPages{PageCounts: inspect.PageCounts{Total: len(o.pages), Free: len(o.free)}}
+	c := protocol.PoolPages{TierPages: inspect.TierPages{Total: len(o.pages), Free: len(o.free)}}
 	for _, g := range o.pages {
 		if g.cached() {
 			c.Cached++

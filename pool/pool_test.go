@@ -44,7 +44,7 @@ func TestDoKeepsNothing(t *testing.T) {
 	assert.Empty(t, w.Victims)
 	assert.Equal(t, []protocol.Share{{Stored: true, Priority: messages.DefaultPriority, Use: 1}}, w.Ops[0].Shares)
 	assert.Empty(t, w.Ops[1].Blocks)
-	assert.Equal(t, protocol.PoolPages{PageCounts: inspect.PageCounts{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
+	assert.Equal(t, protocol.PoolPages{TierPages: inspect.TierPages{Total: 4, Used: 2, Cached: 2}, Held: 2}, w.Counts)
 }
 
 // TestAttached lists used and cached pages alike.
@@ -75,7 +75,7 @@ func full(t testing.TB, pages int) *Pool {
 	return p
 }
 
-// TestInOrderArrivalsAreListed: the ordinary life of a cache never touches a heap.
+// Pages that become idle in the order of their uses are kept in a list and no heap.
 func TestInOrderArrivalsAreListed(t *testing.T) {
 	p := full(t, 8)
 	claimed := []messages.PageID{0, 1, 2}

@@ -47,24 +47,24 @@ func (c Config) crossShare(bytes uint64) uint64 {
 // device memory that Split may use and of host_cache_size, rounded down to
 // pages, at most ⌈max_tokens/tpb⌉ on the device. Split divides the rest between
 // the other pools. For a model without an encoder the counts are 0.
-func SplitCross(m Model, c Config, b Budget) (Counts, error) {
+func SplitCross(m Model, c Config, b Budget) (PageCounts, error) {
 	if err := c.Validate(m); err != nil {
-		return Counts{}, err
+		return PageCounts{}, err
 	}
 	if ps := b.problems(c); len(ps) > 0 {
-		return Counts{}, refuse(ps)
+		return PageCounts{}, refuse(ps)
 	}
 	n := c.splitCross(m, b)
 	if ps := crossExcess(m, c, n); len(ps) > 0 {
-		return Counts{}, refuse(ps)
+		return PageCounts{}, refuse(ps)
 	}
 	return n, nil
 }
 
 // splitCross is SplitCross for valid arguments.
-func (c Config) splitCross(m Model, b Budget) Counts {
+func (c Config) splitCross(m Model, b Budget) PageCounts {
 	if !m.Encodes() {
-		return Counts{}
+		return PageCounts{}
 	}
 	p := c.crossPool(m, 0)
 	page := uint64(p.PageBytes())
@@ -72,11 +72,11 @@ func (c Config) splitCross(m Model, b Budget) Counts {
 	if c.MaxTokens > 0 {
 		primary = min(primary, uint64(blocksOf(c.MaxTokens, c.TokensPerBlock)))
 	}
-	return Counts{Primary: int(primary), Secondary: int(c.crossShare(uint64(c.HostCacheSize)) / page)}
+	return PageCounts{Primary: int(primary), Secondary: int(c.crossShare(uint64(c.HostCacheSize)) / page)}
 }
 
 // crossExcess refuses a cross pool without pages or with more than MaxPages.
-func crossExcess(m Model, c Config, n Counts) []string {
+func crossExcess(m Model, c Config, n PageCounts) []string {
 	if !m.Encodes() {
 		return nil
 	}

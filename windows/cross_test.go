@@ -82,7 +82,7 @@ func TestSplitCross(t *testing.T) {
 	c.FreeGPUMemoryFraction, c.HostCacheSize = 0.5, 40*(16<<10)
 	pools, err := Pools(m, c)
 	require.NoError(t, err)
-	split := func(deviceBytes int64) (self, cross Counts) {
+	split := func(deviceBytes int64) (self, cross PageCounts) {
 		counts, err := Split(pools, m, c, Budget{DeviceBytes: deviceBytes})
 		require.NoError(t, err)
 		own, err := SplitCross(m, c, Budget{DeviceBytes: deviceBytes})
@@ -90,18 +90,18 @@ func TestSplitCross(t *testing.T) {
 		return counts[0], own
 	}
 	self, cross := split(800 * (16 << 10))
-	assert.Equal(t, Counts{Primary: 100, Secondary: 10}, cross)
-	assert.Equal(t, Counts{Primary: 150, Secondary: 15}, self, "300 and 30 units of 16 KiB, pages of two")
+	assert.Equal(t, PageCounts{Primary: 100, Secondary: 10}, cross)
+	assert.Equal(t, PageCounts{Primary: 150, Secondary: 15}, self, "300 and 30 units of 16 KiB, pages of two")
 
 	c.CrossKVCacheFraction = 0.1
 	self, cross = split(800*(16<<10) + 70)
-	assert.Equal(t, Counts{Primary: 40, Secondary: 4}, cross)
-	assert.Equal(t, Counts{Primary: 180, Secondary: 18}, self)
+	assert.Equal(t, PageCounts{Primary: 40, Secondary: 4}, cross)
+	assert.Equal(t, PageCounts{Primary: 180, Secondary: 18}, self)
 
 	c.MaxTokens = 33
 	self, cross = split(800 * (16 << 10))
-	assert.Equal(t, Counts{Primary: 2, Secondary: 4}, cross, "max_tokens caps it like every pool")
-	assert.Equal(t, Counts{Primary: 2, Secondary: 18}, self)
+	assert.Equal(t, PageCounts{Primary: 2, Secondary: 4}, cross, "max_tokens caps it like every pool")
+	assert.Equal(t, PageCounts{Primary: 2, Secondary: 18}, self)
 }
 
 func TestSplitCrossRefuses(t *testing.T) {

@@ -16,7 +16,7 @@ type Fit struct {
 // time, while they decode: each takes Need pages of every pool. Sequences that
 // share a prefix share its pages, so more of them may fit. The pools and their
 // counts are in the same order.
-func FitOf(pools []Pool, counts []Counts, tokens int) Fit {
+func FitOf(pools []Pool, counts []PageCounts, tokens int) Fit {
 	f := Fit{Tokens: tokens}
 	for i, p := range pools {
 		if n := counts[i].Primary / max(1, p.Need(tokens)); i == 0 || n < f.Sequences {
@@ -30,7 +30,7 @@ func FitOf(pools []Pool, counts []Counts, tokens int) Fit {
 // without chunks, and the pool that allows no longer one. Until it is computed,
 // such a prompt holds pages for all its blocks in every attention pool, also in
 // those with limited windows.
-func LongestPrompt(pools []Pool, counts []Counts) Fit {
+func LongestPrompt(pools []Pool, counts []PageCounts) Fit {
 	f := Fit{Sequences: 1}
 	for i, p := range pools {
 		if n := counts[i].Primary * p.TokensPerBlock; p.Kind == KindAttention && (f.Pool == "" || n < f.Tokens) {
@@ -114,7 +114,7 @@ const shortSequence = 1024
 // 1024 tokens would hold 531. So the split guesses no other length: Warnings tells how
 // many sequences fit and what to set, and a host that starts from no file takes
 // ForMixedLengths, as Open of the root package does.
-func Warnings(pools []Pool, m Model, c Config, counts []Counts) []string {
+func Warnings(pools []Pool, m Model, c Config, counts []PageCounts) []string {
 	var ws []string
 	if prompt := LongestPrompt(pools, counts); prompt.Tokens < m.MaxSeqLen {
 		ws = append(ws, fmt.Sprintf("pool %s holds %d tokens: longer prompts must be admitted in chunks", prompt.Pool, prompt.Tokens))
@@ -130,7 +130,7 @@ func Warnings(pools []Pool, m Model, c Config, counts []Counts) []string {
 	}
 	c.ExpectedSeqLen = short
 	if pages, err := Divide(pools, m, c, bytes); err == nil {
-		shorter := make([]Counts, len(pages))
+		shorter := make([]PageCounts, len(pages))
 		for i, n := range pages {
 			shorter[i].Primary = n
 		}

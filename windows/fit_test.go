@@ -16,7 +16,7 @@ func TestWarnings(t *testing.T) {
 	preset := Presets()["GPT-OSS-20B"]
 	c := DefaultConfig()
 	c.MaxAttentionWindow = preset.MaxAttentionWindow
-	split := func(c Config) ([]Pool, []Counts, []string) {
+	split := func(c Config) ([]Pool, []PageCounts, []string) {
 		pools, err := Pools(preset.Model, c)
 		require.NoError(t, err)
 		counts, err := Split(pools, preset.Model, c, Budget{DeviceBytes: 16 * gib})
@@ -24,7 +24,7 @@ func TestWarnings(t *testing.T) {
 		return pools, counts, Warnings(pools, preset.Model, c, counts)
 	}
 	pools, counts, warnings := split(c)
-	assert.Equal(t, []Counts{{Primary: 24}, {Primary: 19636}}, counts)
+	assert.Equal(t, []PageCounts{{Primary: 24}, {Primary: 19636}}, counts)
 	assert.Equal(t, Fit{Tokens: 1024, Sequences: 4, Pool: "w128h8"}, FitOf(pools, counts, 1024))
 	assert.Equal(t, Fit{Tokens: 768, Sequences: 1, Pool: "w128h8"}, LongestPrompt(pools, counts))
 	assert.Equal(t, []string{
@@ -38,7 +38,7 @@ func TestWarnings(t *testing.T) {
 	assert.Equal(t, []string{"pool w128h8 holds 85024 tokens: longer prompts must be admitted in chunks"}, warnings)
 
 	// Half of either is what two lengths get at least.
-	long := FitOf(pools, []Counts{{Primary: 24}, {Primary: 19636}}, 131072).Sequences
+	long := FitOf(pools, []PageCounts{{Primary: 24}, {Primary: 19636}}, 131072).Sequences
 	c.ExpectedSeqLen, c.PoolFractions = 0, Fractions(pools, 1024, 131072)
 	pools, counts, _ = split(c)
 	assert.GreaterOrEqual(t, FitOf(pools, counts, 1024).Sequences, 531/2)
@@ -70,7 +70,7 @@ func TestFractionsServeEveryLength(t *testing.T) {
 		fit := func(c Config, tokens int) int {
 			pages, err := Divide(pools, m, c, bytes)
 			require.NoError(t, err)
-			counts := make([]Counts, len(pages))
+			counts := make([]PageCounts, len(pages))
 			for i, n := range pages {
 				counts[i].Primary = n
 			}

@@ -23,14 +23,17 @@ type Budget struct {
 	HostBytes int64
 }
 
-// Counts are the pages of one pool: on the device and in host memory.
-type Counts struct{ Primary, Secondary int }
+// PageCounts are the numbers of pages of one pool: in device memory and in host memory.
+type PageCounts struct{ Primary, Secondary int }
+
+// Counts is the former name of PageCounts.
+type Counts = PageCounts
 
 // Split divides the memory between pools; see Divide for the rule. Host memory
 // is split by the same shares, but max_tokens does not cap it, and a pool may
 // get no host page. The memory of the cross pool, by SplitCross, is subtracted
 // first.
-func Split(pools []Pool, m Model, c Config, b Budget) ([]Counts, error) {
+func Split(pools []Pool, m Model, c Config, b Budget) ([]PageCounts, error) {
 	if err := c.Validate(m); err != nil {
 		return nil, err
 	}
@@ -47,9 +50,9 @@ func Split(pools []Pool, m Model, c Config, b Budget) ([]Counts, error) {
 	if ps := host.excess(messages.Secondary); len(ps) > 0 {
 		return nil, refuse(ps)
 	}
-	counts := make([]Counts, len(pools))
+	counts := make([]PageCounts, len(pools))
 	for i := range pools {
-		counts[i] = Counts{Primary: primary[i], Secondary: int(host.shares[i].pages)}
+		counts[i] = PageCounts{Primary: primary[i], Secondary: int(host.shares[i].pages)}
 	}
 	return counts, nil
 }

@@ -195,17 +195,17 @@ func TestSplit(t *testing.T) {
 	c.HostCacheSize = 2 * 7872
 	got, err := Split(pools, m, c, Budget{DeviceBytes: 2*78720 + 1, HostBytes: 1 << 20})
 	require.NoError(t, err)
-	assert.Equal(t, []Counts{{30, 6}, {400, 80}}, got)
+	assert.Equal(t, []PageCounts{{30, 6}, {400, 80}}, got)
 
 	c.MaxTokens = 4
 	got, err = Split(pools, m, c, Budget{DeviceBytes: 2 * 78720})
 	require.NoError(t, err)
-	assert.Equal(t, []Counts{{1, 6}, {1, 80}}, got, "max_tokens caps device pages only")
+	assert.Equal(t, []PageCounts{{1, 6}, {1, 80}}, got, "max_tokens caps device pages only")
 
 	c.HostCacheSize = 70
 	got, err = Split(pools, m, c, Budget{DeviceBytes: 2 * 78720})
 	require.NoError(t, err)
-	assert.Equal(t, []Counts{{1, 1}, {1, 0}}, got, "no host page is no error")
+	assert.Equal(t, []PageCounts{{1, 1}, {1, 0}}, got, "no host page is no error")
 
 	_, err = Split(pools, m, c, Budget{DeviceBytes: 1 << 20, HostBytes: 69})
 	assert.EqualError(t, err, "host_cache_size 70 is more than the 69 bytes of free host memory")

@@ -62,7 +62,7 @@ type Pool struct {
 }
 
 // Describe returns what a host is told of the pool, with its page counts.
-func (p Pool) Describe(c Counts) messages.PoolInfo {
+func (p Pool) Describe(c PageCounts) messages.PoolInfo {
 	return messages.PoolInfo{
 		ID: p.ID, Name: p.Name, Kind: p.Kind.String(), Window: p.Window, Sink: p.Sink, Chunk: p.Chunk,
 		KVHeads: p.KVHeads, Layers: slices.Clone(p.Layers), DType: string(p.DType), HeadDim: p.HeadDim, ValueDim: p.ValueDim,

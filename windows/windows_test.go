@@ -138,7 +138,7 @@ func TestWorkedModel(t *testing.T) {
 	assert.Equal(t, messages.PoolInfo{
 		ID: 0, Name: "w8h2", Kind: "attention", Window: 8, KVHeads: 2, Layers: []int{1, 3},
 		DType: "float16", HeadDim: 8, ValueDim: 8, KVFactor: 2, Layout: "HND", TokensPerBlock: 4, PageBytes: 512, PrimaryPages: 30, SecondaryPages: 7,
-	}, limited.Describe(Counts{Primary: 30, Secondary: 7}))
+	}, limited.Describe(PageCounts{Primary: 30, Secondary: 7}))
 	assert.Contains(t, Pool{Name: "w8h2", DType: FP8, HeadDim: 1, Sink: 3}.String(), "sink 3")
 }
 

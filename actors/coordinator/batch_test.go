@@ -27,7 +27,7 @@ func refusal(t *gotesting.T, err error) *messages.Refusal {
 
 // No admission of a batch may evict what another one has matched.
 func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 6}}})
 	w.store(run(0, 16)) // four blocks, and the first to go
 	results, _ := w.admitBatch(request(run(500, 8)), request(run(0, 17)))
 	require.NoError(t, results[0].Err)
@@ -38,7 +38,7 @@ func TestABatchClaimsBeforeItTakes(t *gotesting.T) {
 
 // Those decided first get the pages; a refused one gives its claims back.
 func TestABatchIsCheckedInOrder(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 5}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 5}}})
 	results, sequences := w.admitBatch(request(run(0, 9)), request(run(100, 12)), request(run(200, 8)), request(run(300, 1)))
 	require.NoError(t, results[0].Err)
 	assert.Equal(t, "pool wfullh1 needs 3 pages, 2 available", results[1].Err.Error())
@@ -51,7 +51,7 @@ func TestABatchIsCheckedInOrder(t *gotesting.T) {
 }
 
 func TestARefusalInABatchHasNoNumbersOfItsOwn(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 3}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 3}}})
 	results, _ := w.admitBatch(
 		messages.AdmitRequest{}, request(run(0, full+1)), messages.AdmitRequest{Tokens: run(0, 4), ChunkTokens: 3}, request(run(0, 4)),
 		messages.AdmitRequest{Tokens: run(0, 4), BeamWidth: -1})
@@ -71,10 +71,12 @@ func TestARefusalInABatchHasNoNumbersOfItsOwn(t *gotesting.T) {
 
 // The first pool that lacks pages is named, in the order of the pools.
 func TestTheFirstPoolThatLacksPagesIsNamed(t *gotesting.T) {
-	pages := func(small, large int) []windows.Counts { return []windows.Counts{{Primary: small}, {Primary: large}} }
+	pages := func(small, large int) []windows.PageCounts {
+		return []windows.PageCounts{{Primary: small}, {Primary: large}}
+	}
 	for _, c := range []struct {
 		name  string
-		pages []windows.Counts
+		pages []windows.PageCounts
 		want  messages.Refusal
 	}{
 		{"limited", pages(3, 9), messages.Refusal{Pool: "w8h1", Need: 5, Available: 3}},
@@ -93,7 +95,7 @@ func TestTheFirstPoolThatLacksPagesIsNamed(t *gotesting.T) {
 
 // A block that two admissions want in part is taken over by none: both copy.
 func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	w.store(run(0, 6)) // the second block is stored in part: 2 tokens
 	results, sequences := w.admitBatch(request(run(0, 8)), request(run(0, 7)))
 	for i := range results {
@@ -115,7 +117,7 @@ func TestTwoThatWantABlockInPartCopyIt(t *gotesting.T) {
 // Without copying, the first that wants a block in part takes it over, unless
 // another wants it whole; the others go without.
 func TestWithoutCopyingOneTakesOver(t *gotesting.T) {
-	noCopies := setup{pages: []windows.Counts{{Primary: 12}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }}
+	noCopies := setup{pages: []windows.PageCounts{{Primary: 12}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }}
 	w := newWorld(t, noCopies)
 	w.store(run(0, 8))
 	changed := append(run(0, 6), 900, 901, 902)
@@ -132,7 +134,7 @@ func TestWithoutCopyingOneTakesOver(t *gotesting.T) {
 // The pages for copies are taken before all others, and no source is a victim
 // for them; then the sources may be.
 func TestCopiesComeBeforeOtherPages(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4}}})
 	w.store(run(0, 8))
 	w.store(run(100, 4))
 	// One page is free. The copy takes it; the two further pages are taken from
@@ -146,7 +148,7 @@ func TestCopiesComeBeforeOtherPages(t *gotesting.T) {
 // If no page but a source is there for the copy, the admission goes without
 // partial reuse.
 func TestNoPageForTheCopyMeansNoPartialReuse(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 2}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 2}}})
 	w.store(run(0, 8))
 	a, l := w.admit(append(run(0, 6), 900))
 	assert.Equal(t, 4, a.ReusedTokens)
@@ -157,7 +159,7 @@ func TestNoPageForTheCopyMeansNoPartialReuse(t *gotesting.T) {
 // A source that a refused item had claimed whole is cached again, so no page
 // is there for a copy of it.
 func TestARefusalMakesASourceOfACopyCachedAgain(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4}}})
 	w.start(run(700, 12))
 	w.store(run(0, 4))
 	w.assertCounts(0, 3, 1, 0)
@@ -169,7 +171,7 @@ func TestARefusalMakesASourceOfACopyCachedAgain(t *gotesting.T) {
 
 // Nor is the page of a takeover there for a copy, also when a reserve covers it.
 func TestAPageThatIsTakenOverIsNoPageForACopy(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 5}, {Primary: 9}}})
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 5}, {Primary: 9}}})
 	w.start(run(700, 8))
 	w.store(run(200, 5)) // a whole block, and one of one token
 	w.store(run(300, 1)) // one of one token
@@ -187,7 +189,7 @@ func TestAPageThatIsTakenOverIsNoPageForACopy(t *gotesting.T) {
 
 // What two admissions of a batch want from host memory is brought in once.
 func TestABatchOnboardsABlockOnce(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6, Secondary: 4}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 6, Secondary: 4}}})
 	w.store(run(0, 8))
 	w.release(w.start(run(500, 24)))
 	require.Equal(t, messages.Found{MatchedTokens: 8, SecondaryTokens: 8}, w.lookup(messages.Prefix{Tokens: run(0, 9)}))
@@ -208,7 +210,7 @@ func TestABatchOnboardsABlockOnce(t *gotesting.T) {
 // The source of a partial copy leaves its use also when it lies in host memory and
 // another prompt of the batch brings it to the device.
 func TestASourceThatAnotherBringsInLeavesItsUse(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 12, Secondary: 12}}})
+	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}}})
 	w.store(run(0, 8))
 	w.store(run(100, 48)) // the first is in host memory now
 	found := w.lookup(messages.Prefix{Tokens: run(0, 9)})

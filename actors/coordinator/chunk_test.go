@@ -23,7 +23,7 @@ func commit(w *world, l *hostSequence, n int) error {
 // With window 8 and chunks of 8 a prefill of 40 tokens holds, in the limited
 // pool, at most two pages of window and two of chunk, and reserves as many.
 func TestAChunkedPrefillReserves(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 6}, {Primary: 20}}})
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 20}}})
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	w.assertCounts(0, 2, 0, 4)
 	w.assertCounts(1, 10, 0, 10)
@@ -46,7 +46,7 @@ func TestAChunkedPrefillReserves(t *gotesting.T) {
 
 // A reserve is never more than the blocks that are not reused whole.
 func TestAReserveIsNoMoreThanThePrompt(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, sink: 4, pages: []windows.Counts{{Primary: 12}, {Primary: 12}}})
+	w := newWorld(t, setup{windows: []int{8, full}, sink: 4, pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
 	w.store(run(0, 8))
 	for _, c := range []struct{ tokens, reserve int }{{12, 1}, {16, 2}, {20, 3}, {32, 5}, {40, 5}} {
 		// ⌈7/4⌉ of window, 2 of the chunk, 1 of the sink: 5 at most.
@@ -62,7 +62,7 @@ func TestAReserveIsNoMoreThanThePrompt(t *gotesting.T) {
 
 // The commits of a chunked prompt never fail, whoever claims its blocks.
 func TestTheCommitsOfAChunkedPrefillNeverFail(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 8}, {Primary: 40}}})
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 40}}})
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	w.commitTo(l, 8)
 	// Who claims its pages pays for them: two claimed, one page to compute.
@@ -76,7 +76,7 @@ func TestTheCommitsOfAChunkedPrefillNeverFail(t *gotesting.T) {
 
 // A pin may not take what a chunked prefill counts on.
 func TestAPinHeedsReserves(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8}, pages: []windows.Counts{{Primary: 5}}})
+	w := newWorld(t, setup{windows: []int{8}, pages: []windows.PageCounts{{Primary: 5}}})
 	w.store(run(500, 12)) // three cached pages; at position 12 two are in the window
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	_, err := w.tryPin(run(500, 12))
@@ -87,7 +87,7 @@ func TestAPinHeedsReserves(t *gotesting.T) {
 
 // A takeover may not either, though it takes no page.
 func TestATakeoverHeedsReserves(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8}, pages: []windows.Counts{{Primary: 4}}})
+	w := newWorld(t, setup{windows: []int{8}, pages: []windows.PageCounts{{Primary: 4}}})
 	w.store(run(500, 2))
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	_, _, err := w.tryAdmit(request(run(500, 4)))
@@ -96,7 +96,7 @@ func TestATakeoverHeedsReserves(t *gotesting.T) {
 }
 
 func TestWhereChunksMayEnd(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 12}, {Primary: 12}}})
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 12}, {Primary: 12}}})
 	_, l := w.admitAs(chunked(run(0, 22), 8))
 	for _, n := range []int{-1, 3, 9, 12, 22, 23} {
 		assert.ErrorIs(t, commit(w, l, n), messages.ErrBadRequest, "first commit of %d", n)
@@ -114,7 +114,7 @@ func TestWhereChunksMayEnd(t *gotesting.T) {
 
 // Without chunks a commit before the prompt's last ends at a boundary too.
 func TestWhereCommitsMayEnd(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 12}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 12}}})
 	_, l := w.admit(run(0, 14))
 	assert.ErrorIs(t, commit(w, l, 7), messages.ErrBadRequest)
 	w.commitTo(l, 8)
@@ -129,7 +129,7 @@ func TestWhereCommitsMayEnd(t *gotesting.T) {
 
 // Pages for the next chunk are taken by the commit, and announced by it.
 func TestACommitAnswersThePagesOfTheNextChunk(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 6}, {Primary: 8}}})
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 8}}})
 	a, l := w.admitAs(chunked(run(0, 24), 8))
 	assert.Len(t, a.Tables[0][0], 2)
 	assert.Len(t, a.Tables[1][0], 6)
@@ -157,7 +157,7 @@ func without(table []messages.PageID) []bool {
 // A pin of host contents must not move to the sheltered page of a prefill that
 // computes the same block: its reserve would no longer do.
 func TestAPinInHostMemoryLeavesTheReserve(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{4}, pages: []windows.Counts{{Primary: 4, Secondary: 2}}})
+	w := newWorld(t, setup{windows: []int{4}, pages: []windows.PageCounts{{Primary: 4, Secondary: 2}}})
 	_, l := w.admitAs(chunked(run(1, 16), 4))
 	w.store(run(1, 8))
 	w.admitAs(request(run(100, 8)))
@@ -174,7 +174,7 @@ func TestAPinInHostMemoryLeavesTheReserve(t *gotesting.T) {
 // What other sequences of the commit drop is free for the next chunk, wherever
 // they stand in it.
 func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{4}, pages: []windows.Counts{{Primary: 4}}})
+	w := newWorld(t, setup{windows: []int{4}, pages: []windows.PageCounts{{Primary: 4}}})
 	w.store(run(900, 4))
 	_, sequences := w.admitBatch(chunked(run(0, 12), 4), request(append(run(0, 4), run(50, 4)...)))
 	w.assertCounts(0, 3, 1, 0)
@@ -190,7 +190,7 @@ func TestAChunkTakesWhatTheCommitDrops(t *gotesting.T) {
 // A prompt in chunks that is lost keeps what it holds until it is released, but its
 // reserve ends with the recovery; every call about it says so.
 func TestAChunkedPrefillThatIsLost(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 6}, {Primary: 20}}})
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 6}, {Primary: 20}}})
 	_, l := w.admitAs(chunked(run(0, 40), 8))
 	w.commitTo(l, 8)
 	room := func() int {

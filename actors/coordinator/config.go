@@ -13,7 +13,7 @@ import (
 // Config is what the coordinator must know of the engine.
 type Config struct {
 	Pools          []windows.Pool
-	Counts         []windows.Counts
+	Counts         []windows.PageCounts
 	TokensPerBlock int
 	MaxSeqLen      int
 	// Reuse, Partial and CopyOnPartial are enable_block_reuse,

@@ -19,7 +19,7 @@ import (
 // An onboard that fails ends the reuse where it failed.
 func TestAFailedOnboardShortensTheMatch(t *gotesting.T) {
 	for failed := range 3 {
-		w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+		w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}})
 		w.store(run(0, 12))
 		w.store(run(100, 16))
 		require.Equal(t, 12, w.lookup(messages.Prefix{Tokens: run(0, 13)}).SecondaryTokens)
@@ -40,7 +40,7 @@ func TestAFailedOnboardShortensTheMatch(t *gotesting.T) {
 
 // When every onboard fails the prompt is computed, and nothing hangs.
 func TestWhenEveryOnboardFailsThePromptIsComputed(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}})
 	w.store(run(0, 12))
 	w.store(run(100, 16))
 	w.memory.failing[offloader.Onboard] = 1000
@@ -54,7 +54,7 @@ func TestWhenEveryOnboardFailsThePromptIsComputed(t *gotesting.T) {
 
 // Two that share an onboard fail together and are admitted again.
 func TestAFailedOnboardConcernsAllThatShareIt(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6, Secondary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 6, Secondary: 8}}})
 	w.store(run(0, 8))
 	w.store(run(100, 24))
 	w.memory.failing[offloader.Onboard] = 1
@@ -67,7 +67,7 @@ func TestAFailedOnboardConcernsAllThatShareIt(t *gotesting.T) {
 }
 
 func TestAFailedOffloadLosesTheContents(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}})
 	w.store(run(0, 16))
 	w.memory.failing[offloader.Offload] = 1
 	_, l := w.admit(run(100, 8))
@@ -81,7 +81,7 @@ func TestAFailedOffloadLosesTheContents(t *gotesting.T) {
 
 // A partial copy that fails costs the partial reuse.
 func TestAFailedPartialCopyIsDoneWithout(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}}})
 	w.store(run(0, 8))
 	w.memory.failing[offloader.Duplicate] = 1
 	results, sequences := w.admitBatch(request(append(run(0, 6), 900)))
@@ -94,7 +94,7 @@ func TestAFailedPartialCopyIsDoneWithout(t *gotesting.T) {
 
 // A copy on write that fails takes the step back; the sequence goes on.
 func TestAFailedCopyOnWriteTakesTheStepBack(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}}})
 	s := w.start(run(0, 6))
 	fork := w.fork(s, 1)[0]
 	before := w.counts()
@@ -111,7 +111,7 @@ func TestAFailedCopyOnWriteTakesTheStepBack(t *gotesting.T) {
 // Where taking back would share a page that another has begun to write to, the
 // sequence is lost, and says so.
 func TestAFailedCopyOnWriteMayLoseASequence(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	s := w.start(run(0, 6))
 	fork := w.fork(s, 1)[0]
 	w.memory.failing[offloader.Duplicate] = 1
@@ -124,7 +124,7 @@ func TestAFailedCopyOnWriteMayLoseASequence(t *gotesting.T) {
 
 // A prefetch is all or nothing, also when a copy fails.
 func TestAFailedPrefetchKeepsTheRest(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4, Secondary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 8}}})
 	w.store(run(0, 12))
 	w.store(run(100, 16))
 	w.memory.failing[offloader.Onboard] = 1
@@ -138,7 +138,7 @@ func TestAFailedPrefetchKeepsTheRest(t *gotesting.T) {
 // A move of a rebalance that fails costs the contents, and whoever holds the
 // page is told.
 func TestAFailedMoveOfARebalance(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+	w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 	w.store(run(100, 16))
 	w.start(run(200, 8)) // on pages beyond the new end
 	w.memory.failing[offloader.Duplicate] = 1
@@ -159,7 +159,7 @@ func TestAFailedMoveOfARebalance(t *gotesting.T) {
 // that the tree has stored. Tokens that the sequence writes behind a rewind go to a copy
 // of that page, since the page is the block's.
 func TestAReleaseThatIsGivenUpLeavesItsPagesShared(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 12}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 12}}})
 	s := w.start(run(0, 8))
 	w.append(s, 50, 51, 52)
 	failures := 0
@@ -192,7 +192,7 @@ func TestAReleaseThatIsGivenUpLeavesItsPagesShared(t *gotesting.T) {
 // also if an actor fails after the copy: the host knows none of the new numbers.
 func TestAFailedMoveFreesWhatItLosesAlsoAfterARecovery(t *gotesting.T) {
 	free := func(fail bool) (free int) {
-		w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+		w := newWorld(t, setup{windows: []int{8, full}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 		w.store(run(100, 16))
 		w.start(run(200, 8)) // on pages beyond the new end
 		w.memory.failing[offloader.Duplicate] = 1

@@ -9,7 +9,7 @@ import (
 // TestAFailureOverEachMessage.
 
 // recurrent is a world with few states: most requests evict some.
-var recurrent = setup{states: true, pages: []windows.Counts{{Primary: 12, Secondary: 12}, {Primary: 4, Secondary: 2}}}
+var recurrent = setup{states: true, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}, {Primary: 4, Secondary: 2}}}
 
 // running admits and computes prompts, and stores some before.
 func running(prompts ...[]messages.Token) func(*world) []*hostSequence {
@@ -26,7 +26,7 @@ func stateScenarios() []scenario {
 	return []scenario{
 		{"admission of states", recurrent, hosted, func(*world, []*hostSequence) any {
 			return &messages.Admit{Requests: []messages.AdmitRequest{request(run(0, 13)), request(append(run(200, 12), 900)), request(run(500, 3))}}
-		}, settleAdmit},
+		}, applyAdmit},
 		{"commit of checkpoints", recurrent, func(w *world) []*hostSequence {
 			hosted(w)
 			_, a := w.admit(run(300, 9))

@@ -110,14 +110,14 @@ func (n *injection) serve(request any) bool {
 type scenario struct {
 	name  string
 	setup setup
-	// before makes the state; request gives the request, and settle brings what the
+	// before makes the state; request gives the request, and apply brings what the
 	// host knows up to date with an answer.
 	before  func(*world) []*hostSequence
 	request func(*world, []*hostSequence) any
-	settle  func(*world, []*hostSequence, any)
+	apply   func(*world, []*hostSequence, any)
 }
 
-var roomy = setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 12, Secondary: 12}, {Primary: 12, Secondary: 12}}}
+var roomy = setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}, {Primary: 12, Secondary: 12}}}
 
 // stepped brings the host up to date with the results of steps.
 func stepped(w *world, sequences []*hostSequence, results []messages.StepResult, change func(*hostSequence, int)) {
@@ -133,7 +133,7 @@ func settleCommit(w *world, sequences []*hostSequence, request any) {
 	stepped(w, sequences, m.Results, func(l *hostSequence, i int) { l.computed = m.Steps[i].Computed })
 }
 
-func settleAppend(w *world, sequences []*hostSequence, request any) {
+func applyAppend(w *world, sequences []*hostSequence, request any) {
 	m := request.(*messages.Append)
 	stepped(w, sequences, m.Results, func(l *hostSequence, i int) {
 		if len(l.beams) > 1 {
@@ -150,7 +150,7 @@ func settleRelease(w *world, sequences []*hostSequence, request any) {
 	}
 }
 
-func settleAdmit(w *world, _ []*hostSequence, request any) {
+func applyAdmit(w *world, _ []*hostSequence, request any) {
 	m := request.(*messages.Admit)
 	for i := range m.Requests {
 		if m.Results[i].Err == nil {
@@ -184,20 +184,20 @@ func admissionScenarios() []scenario {
 		return func(*world, []*hostSequence) any { return &messages.Admit{Requests: requests} }
 	}
 	return []scenario{
-		{"cold admission", roomy, func(*world) []*hostSequence { return nil }, admit(request(run(0, 10))), settleAdmit},
+		{"cold admission", roomy, func(*world) []*hostSequence { return nil }, admit(request(run(0, 10))), applyAdmit},
 		{"admission of a batch that onboards and copies", roomy, hosted,
-			admit(request(run(0, 13)), request(append(run(0, 10), 900)), request(append(run(200, 6), 901))), settleAdmit},
+			admit(request(run(0, 13)), request(append(run(0, 10), 900)), request(append(run(200, 6), 901))), applyAdmit},
 		{"admission in chunks with beams", roomy, hosted,
-			admit(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8, BeamWidth: 2}, messages.AdmitRequest{Tokens: run(200, 9), BeamWidth: 2}), settleAdmit},
-		{"admission that is refused", roomy, hosted, admit(request(run(0, 9)), request(run(300, 60))), settleAdmit},
+			admit(messages.AdmitRequest{Tokens: run(0, 26), ChunkTokens: 8, BeamWidth: 2}, messages.AdmitRequest{Tokens: run(200, 9), BeamWidth: 2}), applyAdmit},
+		{"admission that is refused", roomy, hosted, admit(request(run(0, 9)), request(run(300, 60))), applyAdmit},
 		{"admission with items", roomy, hosted, admit(messages.AdmitRequest{
 			Tokens: run(0, 9), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}},
-		}, messages.AdmitRequest{Tokens: run(300, 80), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}}}), settleAdmit},
+		}, messages.AdmitRequest{Tokens: run(300, 80), Multimodal: []messages.MultimodalItem{{Start: 2, Length: 3}}}), applyAdmit},
 	}
 }
 
 // encoding is a world of an encoder–decoder model.
-var encoding = setup{encoder: true, pages: []windows.Counts{{Primary: 12, Secondary: 12}, {Primary: 8, Secondary: 8}}}
+var encoding = setup{encoder: true, pages: []windows.PageCounts{{Primary: 12, Secondary: 12}, {Primary: 8, Secondary: 8}}}
 
 // asked is a request with an encoder's input.
 func asked(input, tokens []messages.Token) messages.AdmitRequest {
@@ -220,7 +220,7 @@ func encoderScenarios() []scenario {
 			return &messages.Admit{Requests: []messages.AdmitRequest{
 				asked(run(900, 14), run(0, 12)), asked(run(900, 14), run(50, 6)), asked(run(990, 60), run(0, 4)),
 			}}
-		}, settleAdmit},
+		}, applyAdmit},
 		{"first commit of an input", encoding, func(w *world) []*hostSequence {
 			_, a := w.admitAs(asked(run(900, 14), run(0, 9)))
 			_, b := w.admitAs(asked(run(930, 5), run(0, 9)))
@@ -287,14 +287,14 @@ func stepScenarios() []scenario {
 				m.Steps = append(m.Steps, messages.AppendStep{Sequence: l.id, Tokens: run(50, 2)})
 			}
 			return m
-		}, settleAppend},
+		}, applyAppend},
 		{"append of beams", roomy, func(w *world) []*hostSequence {
 			_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 7), BeamWidth: 2})
 			w.prefill(l)
 			return []*hostSequence{l}
 		}, func(w *world, sequences []*hostSequence) any {
 			return &messages.Append{Steps: []messages.AppendStep{{Sequence: sequences[0].id, Beams: []messages.BeamStep{{Parent: 1, Token: 5}, {Parent: 1, Token: 6}}}}}
-		}, settleAppend},
+		}, applyAppend},
 		{"release in waves", roomy, func(w *world) []*hostSequence {
 			l := w.start(run(0, 6))
 			return append(w.fork(l, 2), l)
@@ -401,7 +401,7 @@ func (s *scenario) inject(t *gotesting.T, name string, n injection) bool {
 	require.NotEqual(t, n.replied, n.aborted, "%s: answered once", name)
 	assert.False(t, n.aborted && !n.own, "%s: only a broken coordinator aborts, and only what has not come to its end", name)
 	if n.replied {
-		s.settle(w, sequences, request)
+		s.apply(w, sequences, request)
 	}
 	w.mustGoOn(name)
 	return true

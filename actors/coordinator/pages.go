@@ -14,17 +14,17 @@ import (
 // the coordinator knows before it takes a page that the page will be there.
 type pageCounts struct {
 	device    []protocol.PoolPages
-	host      []inspect.PageCounts
+	host      []inspect.TierPages
 	sequences *sequence.Arena // for the reserves
 }
 
 func newPageCounts(config *Config, sequences *sequence.Arena) *pageCounts {
 	n := len(config.Pools)
-	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]inspect.PageCounts, n), sequences: sequences}
+	c := &pageCounts{device: make([]protocol.PoolPages, n), host: make([]inspect.TierPages, n), sequences: sequences}
 	// As every pool and the offloader say it themselves before the first message.
 	for p, count := range config.Counts {
-		c.device[p].PageCounts = inspect.PageCounts{Total: count.Primary, Free: count.Primary}
-		c.host[p] = inspect.PageCounts{Total: count.Secondary, Free: count.Secondary}
+		c.device[p].TierPages = inspect.TierPages{Total: count.Primary, Free: count.Primary}
+		c.host[p] = inspect.TierPages{Total: count.Secondary, Free: count.Secondary}
 	}
 	return c
 }

@@ -45,7 +45,7 @@ func TestAQueueThatIsNeverEmpty(t *testing.T) {
 // What a step has sent to a pool may be read only after a recovery has taken the
 // step back: the pages in it must stay those that were sent.
 func TestUndoneStepsLeaveSentPagesAlone(t *testing.T) {
-	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}}, Counts: []windows.Counts{{Primary: 4}}, TokensPerBlock: 4}, nil)
+	c := New(Config{Pools: []windows.Pool{{Name: "w4h1", Window: 4, TokensPerBlock: 4}}, Counts: []windows.PageCounts{{Primary: 4}}, TokensPerBlock: 4}, nil)
 	s := c.sequences.Open(1)
 	s.Text.Extend(make([]messages.Token, 9))
 	s.SetTable(0, []messages.PageID{0, 1})
@@ -88,7 +88,7 @@ func TestSignaturesNamePrefixes(t *testing.T) {
 // The demand of a pool is the pages that it was asked for and gave: checkpoints take pages
 // as prompts do, and one for which no page was found takes none.
 func TestTheLookAheadCountsCheckpointsAsDemand(t *testing.T) {
-	c := New(Config{Pools: []windows.Pool{{Name: "state"}}, Counts: []windows.Counts{{Primary: 64}}, TokensPerBlock: 4, Ahead: true}, nil)
+	c := New(Config{Pools: []windows.Pool{{Name: "state"}}, Counts: []windows.PageCounts{{Primary: 64}}, TokensPerBlock: 4, Ahead: true}, nil)
 	c.lookAhead.noteDemand(0, &protocol.PoolWork{Ops: []protocol.PoolOp{
 		{Kind: protocol.Take, N: 3, Pages: []messages.PageID{0, 1, 2}},
 		{Kind: protocol.TakeForCheckpoint, Pages: []messages.PageID{3}},

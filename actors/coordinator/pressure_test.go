@@ -18,7 +18,7 @@ func twoPools() *Coordinator {
 		{ID: 0, Name: "w8h1", Window: 8, KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{0}, TokensPerBlock: 4},
 		{ID: 1, Name: "wfullh1", KVHeads: 1, HeadDim: 1, DType: windows.Int8, Layers: []int{1}, TokensPerBlock: 4},
 	}
-	return New(Config{Pools: pools, Counts: []windows.Counts{{Primary: 64}, {Primary: 64}}, TokensPerBlock: 4}, nil)
+	return New(Config{Pools: pools, Counts: []windows.PageCounts{{Primary: 64}, {Primary: 64}}, TokensPerBlock: 4}, nil)
 }
 
 func TestDemand(t *testing.T) {
@@ -106,7 +106,7 @@ func TestWhatMovesLeavesOtherPoolsAlone(t *testing.T) {
 	require.NoError(t, err)
 	for a := 1; a < 24; a++ {
 		for b := 3; b < 12; b++ {
-			counts := []windows.Counts{{Primary: a}, {Primary: b}, {Primary: 6}}
+			counts := []windows.PageCounts{{Primary: a}, {Primary: b}, {Primary: 6}}
 			k := New(Config{Pools: pools, Counts: counts, TokensPerBlock: 4}, nil)
 			pages, err := k.pressure.counts(&poolMove{from: 1, to: 2, pages: 2}, func(f map[string]float64, bytes int64) ([]int, error) {
 				c := cache

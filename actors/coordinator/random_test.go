@@ -29,18 +29,18 @@ type randomHost struct {
 
 // setups are worlds with little room in different places.
 var setups = []setup{
-	{pages: []windows.Counts{{Primary: 9}}},
-	{pages: []windows.Counts{{Primary: 7, Secondary: 5}}},
-	{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 6, Secondary: 3}, {Primary: 9, Secondary: 4}}},
-	{windows: []int{2, full, 12}, sink: 3, pages: []windows.Counts{{Primary: 8, Secondary: 3}}},
-	{windows: []int{6}, pages: []windows.Counts{{Primary: 6, Secondary: 2}}},
-	{pages: []windows.Counts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
-	{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.EnablePartialReuse = false }},
-	{pages: []windows.Counts{{Primary: 8}}, change: func(c *windows.Config) { c.EnableBlockReuse = false }},
-	{windows: []int{full, 8, 8}, pages: []windows.Counts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.SecondaryOffloadMinPriority = 50 }},
-	{states: true, pages: []windows.Counts{{Primary: 9}, {Primary: 5}}},
-	{states: true, windows: []int{full, 8}, pages: []windows.Counts{{Primary: 9, Secondary: 3}, {Primary: 12, Secondary: 3}, {Primary: 4, Secondary: 3}}, change: func(c *windows.Config) { c.StateCheckpointInterval = 8 }},
-	{states: true, pages: []windows.Counts{{Primary: 9, Secondary: 4}, {Primary: 4, Secondary: 2}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
+	{pages: []windows.PageCounts{{Primary: 9}}},
+	{pages: []windows.PageCounts{{Primary: 7, Secondary: 5}}},
+	{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 6, Secondary: 3}, {Primary: 9, Secondary: 4}}},
+	{windows: []int{2, full, 12}, sink: 3, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}},
+	{windows: []int{6}, pages: []windows.PageCounts{{Primary: 6, Secondary: 2}}},
+	{pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
+	{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.EnablePartialReuse = false }},
+	{pages: []windows.PageCounts{{Primary: 8}}, change: func(c *windows.Config) { c.EnableBlockReuse = false }},
+	{windows: []int{full, 8, 8}, pages: []windows.PageCounts{{Primary: 8, Secondary: 3}}, change: func(c *windows.Config) { c.SecondaryOffloadMinPriority = 50 }},
+	{states: true, pages: []windows.PageCounts{{Primary: 9}, {Primary: 5}}},
+	{states: true, windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 9, Secondary: 3}, {Primary: 12, Secondary: 3}, {Primary: 4, Secondary: 3}}, change: func(c *windows.Config) { c.StateCheckpointInterval = 8 }},
+	{states: true, pages: []windows.PageCounts{{Primary: 9, Secondary: 4}, {Primary: 4, Secondary: 2}}, change: func(c *windows.Config) { c.CopyOnPartialReuse = false }},
 }
 
 func TestRandomRequests(t *gotesting.T) {

@@ -41,7 +41,7 @@ func (t *readStats) start() {
 	for p := range t.config.Pools {
 		// Counts are those of the last answers, which are exact between rounds.
 		s := t.stats.Pools[p]
-		s.Primary, s.Secondary = t.counts.device[p].PageCounts, t.counts.host[p]
+		s.Primary, s.Secondary = t.counts.device[p].TierPages, t.counts.host[p]
 		pools = append(pools, s)
 	}
 	r.Stats.Pools = pools

@@ -37,7 +37,7 @@ func keeping(pools []windows.Pool, scales []messages.LayerScale) *direct.Engine 
 		host.Pools = append(host.Pools, offloader.PoolConfig{Name: p.Name, DevicePages: 1, PageBytes: 2 * tpb, Layers: 1, KVHeads: 1, HeadDim: 1, ElemBytes: 1, TokensPerBlock: tpb})
 	}
 	cores.Offloader = offloader.New(host)
-	counts := slices.Repeat([]windows.Counts{{Primary: 1}}, len(pools))
+	counts := slices.Repeat([]windows.PageCounts{{Primary: 1}}, len(pools))
 	return direct.New(coordinator.Config{Pools: pools, Counts: counts, Scales: scales}, cores)
 }
 

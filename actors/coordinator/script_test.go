@@ -143,7 +143,7 @@ func (s *script) open(d *datadriven.TestData) {
 	shape.sink = s.number(d, "sink", 0)
 	shape.waiting = s.number(d, "waiting", 0)
 	for _, n := range s.numbers(d, "pages") {
-		shape.pages = append(shape.pages, windows.Counts{Primary: n, Secondary: s.number(d, "host", 0)})
+		shape.pages = append(shape.pages, windows.PageCounts{Primary: n, Secondary: s.number(d, "host", 0)})
 	}
 	shape.change = func(c *windows.Config) {
 		for _, arg := range d.CmdArgs {
@@ -361,7 +361,7 @@ func (s *script) results(d *datadriven.TestData, results []messages.StepResult) 
 		if r.Err != nil {
 			fmt.Fprintf(&s.out, "%s: %v\n", name, r.Err)
 			if strings.Contains(r.Err.Error(), "was lost") {
-				s.releaseLostQuietly(r)
+				s.releaseWithoutPrinting(r)
 			}
 			continue
 		}
@@ -373,8 +373,8 @@ func (s *script) results(d *datadriven.TestData, results []messages.StepResult) 
 	}
 }
 
-// releaseLostQuietly releases a lost sequence without printing it.
-func (s *script) releaseLostQuietly(r messages.StepResult) {
+// releaseWithoutPrinting releases a lost sequence without printing it.
+func (s *script) releaseWithoutPrinting(r messages.StepResult) {
 	if s.running[r.Sequence] == nil {
 		return
 	}

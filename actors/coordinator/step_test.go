@@ -17,7 +17,7 @@ import (
 // Forks share all pages; the append that computes into a shared page copies it
 // for all but the last that holds it.
 func TestForksCopyWhatTheyWrite(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	s := w.start(run(0, 6))
 	forks := w.fork(s, 2)
 	w.assertCounts(0, 2, 0, 6)
@@ -38,7 +38,7 @@ func TestForksCopyWhatTheyWrite(t *gotesting.T) {
 // In one step the first copies and the last does not, whatever their order of
 // release; without a page the first is refused and has changed nothing.
 func TestForksInOneStep(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 3}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 3}}})
 	s := w.start(run(0, 6))
 	fork := w.fork(s, 1)[0]
 	results := w.tryAppend(run(70, 1), s, fork)
@@ -47,7 +47,7 @@ func TestForksInOneStep(t *gotesting.T) {
 	assert.Equal(t, []int{1, 0}, []int{len(results[0].NewPages[0]), len(results[1].NewPages[0])})
 	w.release(s, fork)
 
-	w = newWorld(t, setup{pages: []windows.Counts{{Primary: 2}}})
+	w = newWorld(t, setup{pages: []windows.PageCounts{{Primary: 2}}})
 	s = w.start(run(0, 6))
 	fork = w.fork(s, 1)[0]
 	before := w.picture()
@@ -62,7 +62,7 @@ func TestForksInOneStep(t *gotesting.T) {
 
 // A rewind into a stored block makes the next token copy it.
 func TestARewindIntoAStoredBlockCopies(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	s := w.start(run(0, 6))
 	w.append(s, 6, 7, 8) // tokens 6 and 7 are computed: block 1 is stored
 	require.NoError(t, w.rewind(s, 2))
@@ -73,7 +73,7 @@ func TestARewindIntoAStoredBlockCopies(t *gotesting.T) {
 }
 
 func TestWhatARewindRefuses(t *gotesting.T) {
-	w := newWorld(t, setup{windows: []int{8}, pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{windows: []int{8}, pages: []windows.PageCounts{{Primary: 8}}})
 	s := w.start(run(0, 10))
 	w.append(s, run(50, 12)...)
 	for _, c := range []struct {
@@ -95,7 +95,7 @@ func TestWhatARewindRefuses(t *gotesting.T) {
 }
 
 func TestWhatAForkRefuses(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	_, l := w.admit(run(0, 6))
 	for _, step := range []messages.ForkStep{{Sequence: l.id, Count: 1}, {Sequence: l.id, Count: 0}, {Sequence: 99, Count: 1}} {
 		before := w.picture()
@@ -109,7 +109,7 @@ func TestWhatAForkRefuses(t *gotesting.T) {
 
 // Beams follow their parents; pages are copied where they part.
 func TestBeamsFollowTheirParents(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 12}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 12}}})
 	a, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 6), BeamWidth: 3})
 	require.Len(t, a.Tables[0], 3)
 	w.prefill(l)
@@ -135,7 +135,7 @@ func TestBeamsFollowTheirParents(t *gotesting.T) {
 }
 
 func TestWhatABeamStepRefuses(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 3}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 3}}})
 	_, l := w.admitAs(messages.AdmitRequest{Tokens: run(0, 6), BeamWidth: 3})
 	assert.ErrorIs(t, w.tryBeams(l, messages.BeamStep{}, messages.BeamStep{}, messages.BeamStep{}).Err, messages.ErrBadRequest, "before the prompt is computed")
 	w.prefill(l)
@@ -155,7 +155,7 @@ func TestWhatABeamStepRefuses(t *gotesting.T) {
 
 // Steps of one append are decided in order: a later one may use what is left.
 func TestStepsAreCheckedInOrder(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 4}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 4}}})
 	a, b, c := w.start(run(0, 4)), w.start(run(100, 4)), w.start(run(200, 3))
 	results := w.tryAppend(run(900, 1), a, b, c)
 	require.NoError(t, results[0].Err)
@@ -165,7 +165,7 @@ func TestStepsAreCheckedInOrder(t *gotesting.T) {
 }
 
 func TestWhatAnAppendRefuses(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 200}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 200}}})
 	_, raw := w.admit(run(0, 6))
 	long := w.start(run(1000, full-1))
 	for _, c := range []struct {
@@ -193,7 +193,7 @@ func TestWhatAnAppendRefuses(t *gotesting.T) {
 // Sequences whose trailing blocks lie in one page, released together, store it
 // once: a page caches one block, the first that was offered.
 func TestForksReleasedTogetherStoreTheirPageOnce(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	s := w.start(run(0, 4))
 	w.append(s, 60, 61, 62) // six tokens are computed
 	fork := w.fork(s, 1)[0]
@@ -205,7 +205,7 @@ func TestForksReleasedTogetherStoreTheirPageOnce(t *gotesting.T) {
 
 // What was lost with a handle stays lost: handles are not used again.
 func TestHandlesAreNotUsedAgain(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 8}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 8}}})
 	old := w.start(run(0, 4))
 	w.release(old)
 	fresh := w.start(run(100, 4))
@@ -235,7 +235,7 @@ func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
 		},
 	} {
 		t.Run(name, func(t *gotesting.T) {
-			w := newWorld(t, setup{windows: []int{4}, pages: []windows.Counts{{Primary: 4}}})
+			w := newWorld(t, setup{windows: []int{4}, pages: []windows.PageCounts{{Primary: 4}}})
 			l := w.start(run(0, 4))
 			m := &messages.Append{Steps: []messages.AppendStep{{Sequence: l.id, Tokens: run(4, 4)}}}
 			w.Do(m)
@@ -255,7 +255,7 @@ func TestWhatChangesNothingIsNoUse(t *gotesting.T) {
 // Rewinds, forks and reads of tables are batches: each step is served or refused
 // by itself, and a sequence that is named twice is served once.
 func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 40}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 40}}})
 	sequences := []*hostSequence{w.start(run(0, 6)), w.start(run(100, 6)), w.start(run(200, 6))}
 	for i, l := range sequences {
 		w.append(l, messages.Token(50+i))
@@ -306,7 +306,7 @@ func TestBatchesOfRewindsForksAndTables(t *gotesting.T) {
 // A step says where each of its pages is in the tables, and which page a copy on
 // write replaces.
 func TestStepsSayWhereTheirPagesAre(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 12}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 12}}})
 	s := w.start(run(0, 6))
 	fork := w.fork(s, 1)[0]
 	before := slices.Clone(w.tables(fork.id)[0][0])
@@ -324,7 +324,7 @@ func TestStepsSayWhereTheirPagesAre(t *gotesting.T) {
 
 // A refusal for want of pages tells whether waiting helps.
 func TestRefusalsThatLastForEver(t *gotesting.T) {
-	w := newWorld(t, setup{pages: []windows.Counts{{Primary: 6}}})
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 6}}})
 	s := w.start(run(0, 16))
 	for _, c := range []struct {
 		tokens int

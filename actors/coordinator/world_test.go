@@ -34,9 +34,9 @@ type testing interface {
 
 // setup is what a world is made of.
 type setup struct {
-	windows []int            // of the layers, nil: one layer of full attention
-	sink    int              // tokens
-	pages   []windows.Counts // by PoolID; a single one is for all
+	windows []int                // of the layers, nil: one layer of full attention
+	sink    int                  // tokens
+	pages   []windows.PageCounts // by PoolID; a single one is for all
 	change  func(*windows.Config)
 	waiting int  // batches that may wait for pages
 	ahead   bool // offload ahead of demand
@@ -131,7 +131,7 @@ func newWorld(t testing, s setup) *world {
 }
 
 // cores makes the parts that the coordinator joins.
-func cores(pools []windows.Pool, pages []windows.Counts, cache windows.Config, m *memory, ahead bool) direct.Cores {
+func cores(pools []windows.Pool, pages []windows.PageCounts, cache windows.Config, m *memory, ahead bool) direct.Cores {
 	var shapes []tree.PoolShape
 	var c direct.Cores
 	config := offloader.Config{MinPriority: messages.Priority(cache.SecondaryOffloadMinPriority), Quotas: cache.Quotas()}
@@ -191,10 +191,10 @@ func (w *world) picture() string {
 }
 
 // counts are the pages by tier, of each pool, as the coordinator knows them.
-func (w *world) counts() [][2]inspect.PageCounts {
-	var counts [][2]inspect.PageCounts
+func (w *world) counts() [][2]inspect.TierPages {
+	var counts [][2]inspect.TierPages
 	for _, p := range w.stats().Pools {
-		counts = append(counts, [2]inspect.PageCounts{p.Primary, p.Secondary})
+		counts = append(counts, [2]inspect.TierPages{p.Primary, p.Secondary})
 	}
 	return counts
 }

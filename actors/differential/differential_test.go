@@ -71,10 +71,10 @@ type memories map[*oracle.Store]*stores.Memory
 func (m memories) open(t require.TestingT, c oracle.Config) (a, b ops.Engine) {
 	model, cache := ops.Geometry(c)
 	cache.OffloadAhead = false // the oracle does not know of it; no answer depends on it
-	var pages []windows.Counts
+	var pages []windows.PageCounts
 	memory := int64(0)
 	for _, p := range c.Pools {
-		pages = append(pages, windows.Counts{Primary: p.Primary, Secondary: p.Secondary})
+		pages = append(pages, windows.PageCounts{Primary: p.Primary, Secondary: p.Secondary})
 		memory += p.PageBytes * int64(p.Primary)
 	}
 	device, err := sim.New(sim.Config{MemoryBytes: memory})

@@ -16,7 +16,7 @@ import (
 // variant is one way to hold the same requests.
 type variant struct {
 	windows []int // of the layers; none: full attention
-	pages   windows.Counts
+	pages   windows.PageCounts
 }
 
 // replay admits, computes and releases prompts one after the other; it answers
@@ -87,12 +87,12 @@ func TestLessRoomNeverMatchesMore(t *testing.T) {
 		shapes := [][]int{nil, {1 << 20, 8}, {1 << 20, 3, 17}, {6, 6}}
 		for _, shape := range shapes {
 			for _, host := range []int{0, 700} {
-				all := replay(t, variant{shape, windows.Counts{Primary: 700, Secondary: host}}, prompts)
+				all := replay(t, variant{shape, windows.PageCounts{Primary: 700, Secondary: host}}, prompts)
 				for i := range prompts {
 					require.Equal(t, longest(prompts, i), all[i], "seed %d, windows %v, host %d, prompt %d", seed, shape, host, i)
 				}
 				for _, primary := range []int{11, 23, 60} {
-					less := replay(t, variant{shape, windows.Counts{Primary: primary, Secondary: host / 20}}, prompts)
+					less := replay(t, variant{shape, windows.PageCounts{Primary: primary, Secondary: host / 20}}, prompts)
 					for i := range prompts {
 						require.LessOrEqual(t, less[i], all[i], "seed %d, windows %v, %d pages, prompt %d", seed, shape, primary, i)
 					}

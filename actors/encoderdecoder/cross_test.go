@@ -13,12 +13,12 @@ import (
 )
 
 // pages gives the decoder's pool and the cross pool so many device pages.
-func pages(decoder, cross int) []windows.Counts {
-	return []windows.Counts{{Primary: decoder}, {Primary: cross}}
+func pages(decoder, cross int) []windows.PageCounts {
+	return []windows.PageCounts{{Primary: decoder}, {Primary: cross}}
 }
 
 func TestPoolsListTheCrossPoolLast(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 8}, {Primary: 9}, {Primary: 10, Secondary: 3}}})
+	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 8}, {Primary: 9}, {Primary: 10, Secondary: 3}}})
 	defer r.end()
 	infos := r.Pools()
 	require.Len(t, infos, 3)
@@ -173,7 +173,7 @@ func TestOnlyComputedInputsAreShared(t *testing.T) {
 
 // The cross pool does not grow while tokens are generated.
 func TestGenerationTakesNoCrossPages(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 20}, {Primary: 20}, {Primary: 3}}})
+	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 20}, {Primary: 20}, {Primary: 3}}})
 	defer r.end()
 	l := r.start(ask(run(100, 11), run(0, 6)))
 	for i := range 20 {

@@ -88,7 +88,7 @@ func TestRecovery(t *testing.T) {
 		"coordinator", "tree", "offloader", "pool:wfullh1", "pool:cross_h2",
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{pages: []windows.Counts{{Primary: 20, Secondary: 4}, {Primary: 9, Secondary: 4}}})
+			r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 20, Secondary: 4}, {Primary: 9, Secondary: 4}}})
 			defer r.end()
 			first := r.start(ask(run(100, 8), run(0, 6)))
 			require.NoError(t, r.points.Arm(name))
@@ -111,7 +111,7 @@ func TestRecovery(t *testing.T) {
 
 // An input whose pages cannot be brought back is computed again.
 func TestFailedOnboardsOfInputs(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 20}, {Primary: 3, Secondary: 6}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 20}, {Primary: 3, Secondary: 6}}})
 	defer r.end()
 	r.store(ask(run(100, 10), run(0, 4)))
 	r.store(ask(run(200, 10), run(0, 4)))
@@ -268,7 +268,7 @@ func TestSubmit(t *testing.T) {
 // Eight-bit elements have scales, cross attention its own.
 func TestScales(t *testing.T) {
 	ctx := context.Background()
-	r := newRig(t, setup{windows: []int{full, 8}, dtype: windows.FP8, pages: []windows.Counts{{Primary: 8}, {Primary: 8}, {Primary: 8}}})
+	r := newRig(t, setup{windows: []int{full, 8}, dtype: windows.FP8, pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}, {Primary: 8}}})
 	defer r.end()
 	scales, err := r.Scales(ctx)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // pool.
 func stored(s stores.Store, host int) setup {
 	return setup{
-		pages: []windows.Counts{{Primary: 200, Secondary: host}, {Primary: 100, Secondary: host}},
+		pages: []windows.PageCounts{{Primary: 200, Secondary: host}, {Primary: 100, Secondary: host}},
 		store: &actors.StoreConfig{Store: s, Model: "m", Save: actors.SaveOnCommit, WaitForCopies: true},
 	}
 }
@@ -133,7 +133,7 @@ func TestRandomRestarts(t *testing.T) { rapid.Check(t, randomRestarts) }
 func randomRestarts(rt *rapid.T) {
 	memory := &stores.Memory{}
 	s := stored(memory, 300)
-	c := &crowd{rt: rt, roomy: true, known: map[string]int{}}
+	c := &randomHosts{rt: rt, roomy: true, known: map[string]int{}}
 	s.now = &c.now
 	c.rig = newRig(rt, s)
 	defer func() { c.end() }()

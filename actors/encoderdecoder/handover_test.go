@@ -17,7 +17,7 @@ import (
 )
 
 // handed sends a sequence to another rig over a connection.
-func handed(from, to *rig, l *life) (*actors.Imported, error) {
+func handed(from, to *rig, l *hostSequence) (*actors.Imported, error) {
 	a, b := net.Pipe()
 	sent := make(chan error, 1)
 	go func() {
@@ -37,10 +37,10 @@ func handed(from, to *rig, l *life) (*actors.Imported, error) {
 }
 
 // arrived notes a sequence that has come, which must be what it was.
-func (r *rig) arrived(l *life, m *actors.Imported) *life {
+func (r *rig) arrived(l *hostSequence, m *actors.Imported) *hostSequence {
 	require.Equal(r.t, []any{l.request.Encoder, l.request.EncoderItems, l.request.EncoderRetention}, []any{m.Encoder, m.EncoderItems, m.EncoderRetention})
 	require.Equal(r.t, l.request.Namespace, m.Namespace)
-	got := &life{
+	got := &hostSequence{
 		id: m.Sequence, request: l.request, chains: append(l.chains[:0:0], l.chains...), cross: l.cross,
 		computed: m.Computed, ready: m.Ready, written: true,
 	}
@@ -52,7 +52,7 @@ func (r *rig) arrived(l *life, m *actors.Imported) *life {
 // A sequence goes on at another engine with its input, whose pages are shared with what is
 // there, and stored for others.
 func TestHandover(t *testing.T) {
-	s := setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 20}, {Primary: 20}, {Primary: 20}}}
+	s := setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 20}, {Primary: 20}, {Primary: 20}}}
 	from, to := newRig(t, s), newRig(t, s)
 	defer from.end()
 	defer to.end()
@@ -111,15 +111,15 @@ func TestRandomHandovers(t *testing.T) { rapid.Check(t, randomHandovers) }
 
 func randomHandovers(rt *rapid.T) {
 	i := rapid.IntRange(1, len(rooms)-1).Draw(rt, "room")
-	var ends [2]*crowd
+	var ends [2]*randomHosts
 	for k := range ends {
-		ends[k] = &crowd{rt: rt, known: map[string]int{}, unforeseen: true}
+		ends[k] = &randomHosts{rt: rt, known: map[string]int{}, lossy: true}
 		s := rooms[i]
 		s.now = &ends[k].now
 		ends[k].rig = newRig(rt, s)
 		defer ends[k].end()
 	}
-	end := func() *crowd { return ends[rapid.IntRange(0, 1).Draw(rt, "end")] }
+	end := func() *randomHosts { return ends[rapid.IntRange(0, 1).Draw(rt, "end")] }
 	rt.Repeat(map[string]func(*rapid.T){
 		"":        func(*rapid.T) { ends[0].verify(); ends[1].verify() },
 		"admit":   func(*rapid.T) { end().admitOne() },

@@ -60,9 +60,9 @@ func TestPriorityOfInputs(t *testing.T) {
 	var now time.Duration
 	r := newRig(t, setup{pages: pages(40, 4), now: &now})
 	defer r.end()
-	dear := ask(run(100, 8), run(0, 4))
-	dear.EncoderRetention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 90, Duration: time.Second}}}
-	r.store(dear)
+	important := ask(run(100, 8), run(0, 4))
+	important.EncoderRetention = &messages.Retention{Ranges: []messages.RetentionRange{{End: messages.EndOfPrompt, Priority: 90, Duration: time.Second}}}
+	r.store(important)
 	r.store(ask(run(200, 8), run(0, 4)))
 	r.store(ask(run(300, 8), run(0, 4)))
 	assert.Zero(t, r.found(run(200, 8)).MatchedTokens)
@@ -74,7 +74,7 @@ func TestPriorityOfInputs(t *testing.T) {
 }
 
 func TestInputsGoToHostMemoryAndBack(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 40}, {Primary: 3, Secondary: 4}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 40}, {Primary: 3, Secondary: 4}}})
 	defer r.end()
 	a, b := run(100, 10), run(200, 11)
 	r.store(ask(a, run(0, 4)))
@@ -96,7 +96,7 @@ func TestInputsGoToHostMemoryAndBack(t *testing.T) {
 // evicted.
 func TestOutOfPagesOnEitherSideTakesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		pages []windows.Counts
+		pages []windows.PageCounts
 		pool  string
 		need  int
 	}{
@@ -183,7 +183,7 @@ func TestMemoryIsSplitByTheFraction(t *testing.T) {
 
 // A rebalance leaves the cross pool its fraction.
 func TestRebalance(t *testing.T) {
-	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.Counts{{Primary: 10}, {Primary: 10}, {Primary: 6}}})
+	r := newRig(t, setup{windows: []int{full, 8}, pages: []windows.PageCounts{{Primary: 10}, {Primary: 10}, {Primary: 6}}})
 	defer r.end()
 	r.start(ask(run(100, 8), run(0, 8)))
 	answer, err := r.Rebalance(context.Background(), map[string]float64{"w8h1": 0.25, "wfullh1": 0.75})

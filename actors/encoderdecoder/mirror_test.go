@@ -149,7 +149,7 @@ func TestEventsOfTheCrossPool(t *testing.T) {
 // tail is back; host memory and priorities are told of as of the other pools.
 func TestEventsOfEvictedInputs(t *testing.T) {
 	now := time.Duration(0)
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 20}, {Primary: 3, Secondary: 1}}, change: kept(100), now: &now})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 20}, {Primary: 3, Secondary: 1}}, change: kept(100), now: &now})
 	defer r.end()
 	w := watch(r)
 	request := ask(run(100, 11), run(0, 4))
@@ -247,12 +247,12 @@ func TestEventsWhenASideFails(t *testing.T) {
 	for _, name := range names {
 		for parts := range 4 {
 			t.Run(fmt.Sprint(name, " ", parts), func(t *testing.T) {
-				r := newRig(t, setup{pages: []windows.Counts{{Primary: 9, Secondary: 4}, {Primary: 5, Secondary: 4}}, change: kept(1000)})
+				r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 9, Secondary: 4}, {Primary: 5, Secondary: 4}}, change: kept(1000)})
 				defer r.end()
 				r.unwritten = true
 				w := watch(r)
 				for i := range 6 {
-					w.live(ask(run(100*i, 7), run(0, 9)))
+					w.runSequence(ask(run(100*i, 7), run(0, 9)))
 					w.follow()
 				}
 				if parts == 0 {
@@ -261,7 +261,7 @@ func TestEventsWhenASideFails(t *testing.T) {
 					require.NoError(t, r.points.ArmWithin(name, parts-1))
 				}
 				for i := range 3 {
-					w.live(ask(run(100*i, 7), run(10*i, 9)))
+					w.runSequence(ask(run(100*i, 7), run(10*i, 9)))
 					w.follow()
 				}
 				require.NoError(t, r.Reset(context.Background()))
@@ -272,8 +272,8 @@ func TestEventsWhenASideFails(t *testing.T) {
 	}
 }
 
-// live is a life without kernels, which may be lost on the way.
-func (w *watcher) live(request messages.AdmitRequest) {
+// runSequence admits, computes and releases a sequence without kernels, which may be lost on the way.
+func (w *watcher) runSequence(request messages.AdmitRequest) {
 	w.t.Helper()
 	ctx := context.Background()
 	a, err := w.Admit(ctx, request)
@@ -291,13 +291,13 @@ func (w *watcher) live(request messages.AdmitRequest) {
 	}
 }
 
-func TestMirrorOfRandomLives(t *testing.T) { rapid.Check(t, mirrorOfRandomLives) }
+func TestMirrorOfRandomHosts(t *testing.T) { rapid.Check(t, checkMirrorOfRandomHosts) }
 
-func FuzzMirrorOfRandomLives(f *testing.F) { f.Fuzz(rapid.MakeFuzz(mirrorOfRandomLives)) }
+func FuzzMirrorOfRandomHosts(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkMirrorOfRandomHosts)) }
 
-func mirrorOfRandomLives(rt *rapid.T) {
+func checkMirrorOfRandomHosts(rt *rapid.T) {
 	i := rapid.IntRange(0, len(rooms)-1).Draw(rt, "room")
-	c := &crowd{rt: rt, known: map[string]int{}, unforeseen: true}
+	c := &randomHosts{rt: rt, known: map[string]int{}, lossy: true}
 	s := rooms[i]
 	s.now = &c.now
 	n := rapid.SampledFrom([]int{1 << 16, 5}).Draw(rt, "events kept")

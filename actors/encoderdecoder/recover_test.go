@@ -16,7 +16,7 @@ import (
 
 // callsOfAllKinds leave the sequence with as many tokens or end it; what a call
 // says of itself is true.
-func callsOfAllKinds() map[string]func(*rig, *life) error {
+func callsOfAllKinds() map[string]func(*rig, *hostSequence) error {
 	ctx := context.Background()
 	input := messages.Prefix{Encoder: run(100, 8)}
 	calls := stepsOfAllKinds()
@@ -48,16 +48,16 @@ func callsOfAllKinds() map[string]func(*rig, *life) error {
 		"scales":     func(r *rig) error { _, err := r.Scales(ctx); return err },
 		"check":      func(r *rig) error { return r.Check(ctx) },
 	} {
-		calls[kind] = func(r *rig, _ *life) error { return call(r) }
+		calls[kind] = func(r *rig, _ *hostSequence) error { return call(r) }
 	}
 	return calls
 }
 
 // stepsOfAllKinds are the calls about sequences.
-func stepsOfAllKinds() map[string]func(*rig, *life) error {
+func stepsOfAllKinds() map[string]func(*rig, *hostSequence) error {
 	ctx := context.Background()
-	return map[string]func(*rig, *life) error{
-		"admit": func(r *rig, _ *life) error {
+	return map[string]func(*rig, *hostSequence) error{
+		"admit": func(r *rig, _ *hostSequence) error {
 			m := &messages.Admit{Requests: []messages.AdmitRequest{ask(run(300, 6), run(0, 6)), ask(run(100, 8), run(7, 6))}}
 			err := r.Do(ctx, m)
 			for i := range m.Results {
@@ -67,7 +67,7 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			}
 			return err
 		},
-		"commit": func(r *rig, _ *life) error {
+		"commit": func(r *rig, _ *hostSequence) error {
 			l, err := r.admit(ask(run(400, 6), run(0, 6)))
 			if err != nil {
 				return err
@@ -75,7 +75,7 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			_, err = r.Commit(ctx, []messages.CommitStep{{Sequence: l.id, Computed: 0}})
 			return err
 		},
-		"fork": func(r *rig, l *life) error {
+		"fork": func(r *rig, l *hostSequence) error {
 			m := &messages.Fork{Steps: []messages.ForkStep{{Sequence: l.id, Count: 2}}}
 			if err := r.Do(ctx, m); err != nil {
 				return err
@@ -90,14 +90,14 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			}
 			return nil
 		},
-		"release": func(r *rig, l *life) error {
+		"release": func(r *rig, l *hostSequence) error {
 			results, err := r.Release(ctx, []messages.ReleaseStep{{Sequence: l.id, After: l.after}})
 			if err == nil {
 				err = results[0].Err
 			}
 			return err
 		},
-		"append": func(r *rig, l *life) error {
+		"append": func(r *rig, l *hostSequence) error {
 			results, err := r.Append(ctx, []messages.AppendStep{{Sequence: l.id, Tokens: run(3, 1)}})
 			if err = cmp.Or(err, firstOf(results)); err == nil {
 				l.chains = append(l.chains, l.chains[len(l.chains)-1].Next(3, messages.Cover{}))
@@ -105,7 +105,7 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			}
 			return err
 		},
-		"rewind": func(r *rig, l *life) error {
+		"rewind": func(r *rig, l *hostSequence) error {
 			err := r.RewindOne(ctx, l.id, 1)
 			if err == nil {
 				l.chains = l.chains[:len(l.chains)-1]
@@ -113,7 +113,7 @@ func stepsOfAllKinds() map[string]func(*rig, *life) error {
 			}
 			return err
 		},
-		"tables": func(r *rig, l *life) error { _, err := r.TablesOf(ctx, l.id); return err },
+		"tables": func(r *rig, l *hostSequence) error { _, err := r.TablesOf(ctx, l.id); return err },
 	}
 }
 
@@ -147,12 +147,12 @@ func TestAnyActorMayFailInAnyRequest(t *testing.T) {
 }
 
 // breakOff makes an actor fail in a call, before its next message if parts is -1.
-func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error) {
+func breakOff(t *testing.T, name string, parts int, call func(*rig, *hostSequence) error) {
 	t.Helper()
 	ctx := context.Background()
 	about := fmt.Sprintf("%s after %d parts", name, parts)
 	r := newRig(t, setup{
-		pages:  []windows.Counts{{Primary: 24, Secondary: 8}, {Primary: 12, Secondary: 6}},
+		pages:  []windows.PageCounts{{Primary: 24, Secondary: 8}, {Primary: 12, Secondary: 6}},
 		change: func(c *windows.Config) { c.EventBufferMaxSize = 1 << 10 },
 	})
 	bystander := r.start(ask(run(100, 8), run(0, 6)))
@@ -170,7 +170,7 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error
 		_ = r.Check(ctx)
 	}
 	require.NoError(t, r.Check(ctx), about)
-	r.settleLife(l, about)
+	r.finishAfter(l, about)
 	require.NoError(t, r.decode(bystander, 1), about)
 	r.verify()
 	stats, err := r.Stats(ctx)
@@ -180,9 +180,9 @@ func breakOff(t *testing.T, name string, parts int, call func(*rig, *life) error
 	r.end()
 }
 
-// settleLife goes on with the sequence of a call that something failed in, if it
+// finishAfter goes on with the sequence of a call that something failed in, if it
 // is there; if it is lost it says so to every call.
-func (r *rig) settleLife(l *life, about string) {
+func (r *rig) finishAfter(l *hostSequence, about string) {
 	r.t.Helper()
 	ctx := context.Background()
 	_, err := r.TablesOf(ctx, l.id)

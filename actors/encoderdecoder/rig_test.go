@@ -58,7 +58,7 @@ type tester interface {
 // setup is what a rig is made of.
 type setup struct {
 	windows []int
-	pages   []windows.Counts // the cross pool last
+	pages   []windows.PageCounts // the cross pool last
 	change  func(*windows.Config)
 	dtype   windows.DType
 	now     *time.Duration // nil: time stands still
@@ -79,14 +79,14 @@ type rig struct {
 	decoder *host.Writer // of the decoder's pools
 	encoder *host.Writer // of the cross pool
 	last    int          // the cross pool's number
-	running []*life
+	running []*hostSequence
 	wrong   []string // found by kernels and by the hazard checker
 
 	unwritten bool // the host writes nothing, so copies read what no one has written
 }
 
-// life is what the host knows of a running sequence.
-type life struct {
+// hostSequence is what the host knows of a running sequence.
+type hostSequence struct {
 	id       messages.SequenceID
 	request  messages.AdmitRequest
 	admitted messages.Admitted
@@ -197,7 +197,7 @@ func ask(encoder, tokens []messages.Token) messages.AdmitRequest {
 }
 
 // admit takes a sequence in and computes nothing.
-func (r *rig) admit(request messages.AdmitRequest) (*life, error) {
+func (r *rig) admit(request messages.AdmitRequest) (*hostSequence, error) {
 	r.t.Helper()
 	a, err := r.Admit(context.Background(), request)
 	if err != nil {
@@ -208,10 +208,10 @@ func (r *rig) admit(request messages.AdmitRequest) (*life, error) {
 }
 
 // begin notes an admitted sequence.
-func (r *rig) begin(request messages.AdmitRequest, a messages.Admitted) *life {
+func (r *rig) begin(request messages.AdmitRequest, a messages.Admitted) *hostSequence {
 	ns := request.Namespace
 	ns.Encoder = coordinator.EncoderKey(request.Encoder, request.EncoderItems)
-	l := &life{
+	l := &hostSequence{
 		id: a.Sequence, request: request, admitted: a, computed: a.ReusedTokens, ready: a.Ready,
 		chains:  host.Chains(messages.Prefix{Namespace: ns, Tokens: request.Tokens, Multimodal: request.Multimodal}),
 		cross:   host.Chains(messages.Prefix{Namespace: ns, Tokens: request.Encoder}),
@@ -224,7 +224,7 @@ func (r *rig) begin(request messages.AdmitRequest, a messages.Admitted) *life {
 }
 
 // start admits a sequence, computes its prompt and commits it.
-func (r *rig) start(request messages.AdmitRequest) *life {
+func (r *rig) start(request messages.AdmitRequest) *hostSequence {
 	r.t.Helper()
 	l, err := r.admit(request)
 	require.NoError(r.t, err)
@@ -233,7 +233,7 @@ func (r *rig) start(request messages.AdmitRequest) *life {
 }
 
 // compute runs the encoder if it must, then the decoder up to n tokens.
-func (r *rig) compute(l *life, n int) {
+func (r *rig) compute(l *hostSequence, n int) {
 	r.t.Helper()
 	r.encode(l)
 	r.attend(l)
@@ -256,7 +256,7 @@ func (r *rig) compute(l *life, n int) {
 }
 
 // encode writes the cross KV that was not reused.
-func (r *rig) encode(l *life) {
+func (r *rig) encode(l *hostSequence) {
 	r.t.Helper()
 	if l.written {
 		return
@@ -271,7 +271,7 @@ func (r *rig) encode(l *life) {
 }
 
 // attend reads the cross KV, as every decoder step does.
-func (r *rig) attend(l *life) {
+func (r *rig) attend(l *hostSequence) {
 	r.t.Helper()
 	c, handle := l.admitted.Cross, r.DevicePools()[r.last]
 	k := gpu.Kernel{Label: "attend " + l.id.String(), Waits: c.Ready}
@@ -292,7 +292,7 @@ func (r *rig) attend(l *life) {
 }
 
 // decode appends a sampled token and computes the one before it.
-func (r *rig) decode(l *life, token messages.Token) error {
+func (r *rig) decode(l *hostSequence, token messages.Token) error {
 	r.t.Helper()
 	results, err := r.Append(context.Background(), []messages.AppendStep{{Sequence: l.id, Tokens: []messages.Token{token}}})
 	require.NoError(r.t, err)
@@ -306,12 +306,12 @@ func (r *rig) decode(l *life, token messages.Token) error {
 }
 
 // fork makes n sequences like one.
-func (r *rig) fork(l *life, n int) []*life {
+func (r *rig) fork(l *hostSequence, n int) []*hostSequence {
 	r.t.Helper()
 	ids, err := r.ForkOne(context.Background(), l.id, n)
 	require.NoError(r.t, err)
 	require.Len(r.t, ids, n)
-	var forks []*life
+	var forks []*hostSequence
 	for _, id := range ids {
 		f := *l
 		f.id, f.chains = id, append([]host.Chain(nil), l.chains...)
@@ -322,7 +322,7 @@ func (r *rig) fork(l *life, n int) []*life {
 }
 
 // release ends a sequence.
-func (r *rig) release(l *life) {
+func (r *rig) release(l *hostSequence) {
 	r.t.Helper()
 	results, err := r.Release(context.Background(), []messages.ReleaseStep{{Sequence: l.id, After: l.after}})
 	require.NoError(r.t, err)
@@ -330,7 +330,7 @@ func (r *rig) release(l *life) {
 	r.forget(l)
 }
 
-func (r *rig) forget(l *life) {
+func (r *rig) forget(l *hostSequence) {
 	for i := range r.running {
 		if r.running[i] == l {
 			r.running = append(r.running[:i], r.running[i+1:]...)
@@ -340,7 +340,7 @@ func (r *rig) forget(l *life) {
 }
 
 // store leaves a prompt and its encoder input in the cache.
-func (r *rig) store(request messages.AdmitRequest) *life {
+func (r *rig) store(request messages.AdmitRequest) *hostSequence {
 	r.t.Helper()
 	l := r.start(request)
 	r.release(l)

@@ -70,7 +70,7 @@ func TestPinsOfEitherSide(t *testing.T) {
 }
 
 func TestPrefetchOfAnInput(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 20}, {Primary: 3, Secondary: 6}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 20}, {Primary: 3, Secondary: 6}}})
 	defer r.end()
 	ctx := context.Background()
 	r.store(ask(run(100, 10), run(0, 4)))

@@ -17,7 +17,7 @@ import (
 // lost, and must not be served again on another's bytes.
 func TestAStepWhosePageAnotherHasWrittenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, setup{pages: windows.Counts{Primary: 5}})
+		w := newWorld(t, setup{pages: windows.PageCounts{Primary: 5}})
 		var running []*sequence
 		for i := range 2 {
 			q, _, err := w.start(text(1+i, 6))

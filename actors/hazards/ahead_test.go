@@ -15,17 +15,17 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// lived is all that can be told of a life but when the bytes moved.
-type lived struct {
+// observation is what a host can see of a run, except when bytes moved.
+type observation struct {
 	answers  []string
 	stats    inspect.Stats
 	events   []kvevents.Event
 	contents []protocol.Content
-	hurry    inspect.PoolCounters // bytes and waiting, of all pools
+	waiting  inspect.PoolCounters // counters that copies ahead may change, over all pools
 }
 
-// livedWith runs one guest with offload_ahead set so.
-func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
+// observe runs one guest with offload_ahead set so.
+func observe(t *testing.T, s setup, seed uint64, ahead bool) (o observation) {
 	s.change = func(c *windows.Config) { c.OffloadAhead = ahead }
 	w := newWorld(t, s)
 	g := newGuest(w, seed)
@@ -34,30 +34,30 @@ func livedWith(t *testing.T, s setup, seed uint64, ahead bool) (l lived) {
 	require.Empty(t, w.wrong(g.running...))
 	g.leaveAll()
 	var err error
-	l.answers = g.answers
-	l.stats, err = w.Stats(ctx)
+	o.answers = g.answers
+	o.stats, err = w.Stats(ctx)
 	require.NoError(t, err)
 	batch, err := w.Events(ctx)
 	require.NoError(t, err)
-	l.events = batch.Events
-	l.contents, err = w.Contents(ctx)
+	o.events = batch.Events
+	o.contents, err = w.Contents(ctx)
 	require.NoError(t, err)
-	for i := range l.contents {
-		for p, at := range l.contents[i].Pages {
+	for i := range o.contents {
+		for p, at := range o.contents[i].Pages {
 			if _, tier, ok := at.Page(); ok && tier == messages.Secondary {
-				l.contents[i].Pages[p] = protocol.OnHost(0) // which host page it is, is no one's business
+				o.contents[i].Pages[p] = protocol.OnHost(0) // the number of the host page is not compared
 			}
 		}
 	}
-	for i := range l.stats.Pools {
-		p := &l.stats.Pools[i].PoolCounters
-		l.hurry.BytesOffloaded += p.BytesOffloaded
-		l.hurry.WaitingTakes += p.WaitingTakes
-		l.hurry.AheadPages += p.AheadPages
+	for i := range o.stats.Pools {
+		p := &o.stats.Pools[i].PoolCounters
+		o.waiting.BytesOffloaded += p.BytesOffloaded
+		o.waiting.WaitingTakes += p.WaitingTakes
+		o.waiting.AheadPages += p.AheadPages
 		p.BytesOffloaded, p.WaitingTakes, p.AheadPages = 0, 0, 0
 	}
 	w.close()
-	return l
+	return o
 }
 
 // Offloading ahead of demand decides nothing: whoever is served gets the same
@@ -68,24 +68,24 @@ func TestAheadDecidesNothing(t *testing.T) {
 	if testing.Short() {
 		seeds = 3
 	}
-	for name, pages := range map[string]windows.Counts{
+	for name, pages := range map[string]windows.PageCounts{
 		"short": {Primary: 40, Secondary: 24}, "room in host memory": {Primary: 40, Secondary: 200}, "narrow": {Primary: 30, Secondary: 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spared := int64(0)
+			saved := int64(0)
 			for seed := range seeds {
 				s := crowded(seed)
 				s.pages = pages
-				with, without := livedWith(t, s, seed, true), livedWith(t, s, seed, false)
+				with, without := observe(t, s, seed, true), observe(t, s, seed, false)
 				require.Equal(t, without.answers, with.answers, "seed %d", seed)
 				require.Equal(t, without.stats, with.stats, "seed %d", seed)
 				require.Equal(t, without.events, with.events, "seed %d", seed)
 				require.Equal(t, without.contents, with.contents, "seed %d", seed)
-				assert.Zero(t, without.hurry.AheadPages)
-				assert.LessOrEqual(t, with.hurry.WaitingTakes, without.hurry.WaitingTakes, "seed %d", seed)
-				spared += without.hurry.WaitingTakes - with.hurry.WaitingTakes
+				assert.Zero(t, without.waiting.AheadPages)
+				assert.LessOrEqual(t, with.waiting.WaitingTakes, without.waiting.WaitingTakes, "seed %d", seed)
+				saved += without.waiting.WaitingTakes - with.waiting.WaitingTakes
 			}
-			assert.NotZero(t, spared)
+			assert.NotZero(t, saved)
 		})
 	}
 }
@@ -94,7 +94,7 @@ func TestAheadDecidesNothing(t *testing.T) {
 // rest: no copy ahead of demand reads it then.
 func TestNothingIsCopiedAheadThatMayBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, setup{pages: windows.Counts{Primary: 6, Secondary: 16}, streams: 2})
+		w := newWorld(t, setup{pages: windows.PageCounts{Primary: 6, Secondary: 16}, streams: 2})
 		q, _, err := w.start(text(1, 7))
 		require.NoError(t, err)
 		require.NoError(t, w.append(q, 50))

@@ -19,11 +19,11 @@ import (
 
 // small is one pool of six device pages and as many in host memory.
 func small(change func(*windows.Config)) setup {
-	return setup{pages: windows.Counts{Primary: 6, Secondary: 6}, change: change}
+	return setup{pages: windows.PageCounts{Primary: 6, Secondary: 6}, change: change}
 }
 
-// unhurried offloads only when a page is needed, so that a fault hits that.
-func unhurried(c *windows.Config) { c.OffloadAhead = false }
+// withoutAhead offloads only when a page is needed, so that a fault hits that.
+func withoutAhead(c *windows.Config) { c.OffloadAhead = false }
 
 // leave stores a text and releases it.
 func (w *world) leave(tokens []messages.Token) {
@@ -158,7 +158,7 @@ var failedCopies = []fault{
 // The copies of a step that did succeed read the pages that its sequence goes
 // back to when another of them fails: the refusal says what to wait for.
 func TestARefusedStepSaysWhatToWaitFor(t *testing.T) {
-	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.Counts{Primary: 6}, change: unhurried})
+	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 6}, change: withoutAhead})
 	q, _, err := w.start(text(1, 3))
 	require.NoError(t, err)
 	require.NoError(t, w.append(q, 50))
@@ -189,10 +189,10 @@ func TestARefusedStepSaysWhatToWaitFor(t *testing.T) {
 func TestFailedCopies(t *testing.T) {
 	for _, c := range slices.Concat(failedOffloads, failedOnboards, failedCopies) {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, small(unhurried))
+			w := newWorld(t, small(withoutAhead))
 			c.run(w)
 			w.sim.Drain()
-			w.leave(text(3, 8)) // life goes on
+			w.leave(text(3, 8)) // the host goes on
 			w.right()
 			stats, err := w.Stats(context.Background())
 			require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestStalledStreams(t *testing.T) {
 // answered, with what its copies were for given up; every later one says that the engine
 // has failed and why, and the engine ends when it is told to.
 func TestLostDevice(t *testing.T) {
-	w := newWorld(t, small(unhurried))
+	w := newWorld(t, small(withoutAhead))
 	w.leave(stored)
 	running, _, err := w.start(stored[:6])
 	require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestLostDevice(t *testing.T) {
 
 // A copy on write that finds the device lost refuses its step.
 func TestDeviceLostOverACopyOnWrite(t *testing.T) {
-	w := newWorld(t, small(unhurried))
+	w := newWorld(t, small(withoutAhead))
 	q, _, err := w.start(stored[:6])
 	require.NoError(t, err)
 	child, err := w.fork(q)
@@ -289,7 +289,7 @@ func TestMemoryRunsOut(t *testing.T) {
 	require.NoError(t, err)
 	system := newSystem()
 	defer system.Shutdown()
-	s := setup{windows: []int{maxLen, 8}, pages: windows.Counts{Primary: 24}} // 128 bytes each: the second pool finds 1024
+	s := setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 24}} // 128 bytes each: the second pool finds 1024
 	_, err = actors.Spawn(system.Root, s.config(device))
 	require.ErrorIs(t, err, gpu.ErrOutOfMemory)
 	memory, err := device.Memory()
@@ -300,7 +300,7 @@ func TestMemoryRunsOut(t *testing.T) {
 
 // A rebalance that finds the device lost is refused, and fails the engine.
 func TestRebalanceOnALostDevice(t *testing.T) {
-	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.Counts{Primary: 12}})
+	w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 12}})
 	w.leave(stored)
 	w.sim.Lose()
 	w.lost = true
@@ -316,7 +316,7 @@ func TestRebalanceOnALostDevice(t *testing.T) {
 // A rebalance that one rank refuses gives no pool pages that are not there on all.
 func TestRebalanceThatOneRankRefuses(t *testing.T) {
 	for rank := range 3 {
-		w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.Counts{Primary: 12}, ranks: 3})
+		w := newWorld(t, setup{windows: []int{maxLen, 8}, pages: windows.PageCounts{Primary: 12}, ranks: 3})
 		w.leave(stored)
 		w.rest()
 		// Another user of the device takes what the pools leave.

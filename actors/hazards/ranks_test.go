@@ -39,7 +39,7 @@ func TestAllWaitsOnEveryRank(t *testing.T) {
 func TestRanksDecideNothing(t *testing.T) {
 	var want inspect.PoolCounters
 	for _, ranks := range []int{0, 1, 2, 4, 8} {
-		w := newWorld(t, setup{windows: []int{maxLen, 12}, pages: windows.Counts{Primary: 24, Secondary: 16}, ranks: ranks, change: unhurried})
+		w := newWorld(t, setup{windows: []int{maxLen, 12}, pages: windows.PageCounts{Primary: 24, Secondary: 16}, ranks: ranks, change: withoutAhead})
 		for i := range 12 {
 			w.leave(text(i%5, 16+i))
 		}
@@ -61,7 +61,7 @@ func TestFailedCopiesOnOneRank(t *testing.T) {
 		for _, c := range faults {
 			for rank := range 3 {
 				t.Run(fmt.Sprintf("%s, rank %d", c.name, rank), func(t *testing.T) {
-					s := small(unhurried)
+					s := small(withoutAhead)
 					s.ranks = 3
 					w := newWorld(t, s)
 					for range rank {
@@ -69,7 +69,7 @@ func TestFailedCopiesOnOneRank(t *testing.T) {
 					}
 					c.run(w)
 					w.sim.Drain()
-					w.leave(text(3, 8)) // life goes on
+					w.leave(text(3, 8)) // the host goes on
 					w.right()
 					w.close()
 				})
@@ -82,7 +82,7 @@ func TestFailedCopiesOnOneRank(t *testing.T) {
 // other ranks end what they had begun, and their memory is given back.
 func TestLostRank(t *testing.T) {
 	for rank := range 3 {
-		s := small(unhurried)
+		s := small(withoutAhead)
 		s.ranks = 3
 		w := newWorld(t, s)
 		w.leave(stored)

@@ -16,7 +16,7 @@ import (
 func TestAPageOfForksCachesOneBlock(t *testing.T) {
 	for name, together := range map[string]bool{"one after the other": false, "in one request": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, setup{pages: windows.Counts{Primary: 8}})
+			w := newWorld(t, setup{pages: windows.PageCounts{Primary: 8}})
 			tokens := text(1, 8)
 			requests := []messages.AdmitRequest{{Tokens: tokens[:5]}, {Tokens: tokens[:5]}}
 			results, err := w.AdmitBatch(context.Background(), requests)

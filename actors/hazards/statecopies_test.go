@@ -63,7 +63,7 @@ func inward(c gpu.Copy) bool { return c.Src.Tier == messages.Secondary }
 // which returns the sequences that run then.
 type stateCopy struct {
 	name   string
-	states windows.Counts
+	states windows.PageCounts
 	copies func(gpu.Copy) bool
 	before func(w *world) []*sequence
 	run    func(w *world, running []*sequence) []*sequence
@@ -124,35 +124,35 @@ func another(w *world, running []*sequence) []*sequence {
 
 // stateCopies are all that the engine makes.
 var stateCopies = []stateCopy{
-	{"zeros into a working page", windows.Counts{Primary: 1}, zeros, func(w *world) []*sequence {
+	{"zeros into a working page", windows.PageCounts{Primary: 1}, zeros, func(w *world) []*sequence {
 		w.discard(begin(1)(w)[0])
 		return nil
 	}, another},
-	{"working page to a checkpoint", windows.Counts{Primary: 2}, within, begin(0),
+	{"working page to a checkpoint", windows.PageCounts{Primary: 2}, within, begin(0),
 		func(w *world, _ []*sequence) []*sequence {
 			q, a, err := w.start(text(1, 6))
 			require.NoError(w.t, err)
 			require.Equal(w.t, []int{4}, a.Checkpoints)
 			return []*sequence{q}
 		}},
-	{"checkpoint to a working page", windows.Counts{Primary: 4}, within, storing(8), reusing(8)},
-	{"checkpoint of a block stored in part", windows.Counts{Primary: 4}, within, storing(6), reusing(6)},
-	{"checkpoint to host memory", windows.Counts{Primary: 2, Secondary: 2}, outward, storing(8), another},
-	{"checkpoint from host memory into a working page", windows.Counts{Primary: 2, Secondary: 2}, inward, displaced, reusing(8)},
-	{"checkpoint from host memory for a prefetch", windows.Counts{Primary: 2, Secondary: 2}, inward, displaced,
+	{"checkpoint to a working page", windows.PageCounts{Primary: 4}, within, storing(8), reusing(8)},
+	{"checkpoint of a block stored in part", windows.PageCounts{Primary: 4}, within, storing(6), reusing(6)},
+	{"checkpoint to host memory", windows.PageCounts{Primary: 2, Secondary: 2}, outward, storing(8), another},
+	{"checkpoint from host memory into a working page", windows.PageCounts{Primary: 2, Secondary: 2}, inward, displaced, reusing(8)},
+	{"checkpoint from host memory for a prefetch", windows.PageCounts{Primary: 2, Secondary: 2}, inward, displaced,
 		func(w *world, running []*sequence) []*sequence {
 			n, err := w.Prefetch(context.Background(), messages.Prefix{Tokens: text(1, 8)})
 			require.NoError(w.t, err)
 			require.Equal(w.t, 1, n)
 			return running
 		}},
-	{"working page to that of a fork", windows.Counts{Primary: 2}, within, begin(1),
+	{"working page to that of a fork", windows.PageCounts{Primary: 2}, within, begin(1),
 		func(w *world, running []*sequence) []*sequence {
 			child, err := w.fork(running[0])
 			require.NoError(w.t, err)
 			return append(running, child)
 		}},
-	{"working page that a resize moves", windows.Counts{Primary: 2}, within, func(w *world) []*sequence {
+	{"working page that a resize moves", windows.PageCounts{Primary: 2}, within, func(w *world) []*sequence {
 		running := begin(2)(w)
 		w.discard(running[0])
 		return running[1:]
@@ -170,7 +170,7 @@ func TestEveryCopyOfAStateIsNeeded(t *testing.T) {
 			for _, leaveOut := range []bool{false, true} {
 				device := &lossy{}
 				w := newWorld(t, setup{
-					pages: windows.Counts{Primary: 32}, states: c.states, change: unhurried,
+					pages: windows.PageCounts{Primary: 32}, states: c.states, change: withoutAhead,
 					wrap: func(d *check.Device) gpu.Device { device.Device = d; return device },
 				})
 				pool := w.DevicePools()[1]

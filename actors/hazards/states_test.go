@@ -23,7 +23,7 @@ func frequent(c *windows.Config) { c.StateCheckpointInterval = 2 * tpb }
 // guest's sequences hold more than half of its device pages.
 func hybrid(seed uint64, options ...actors.Option) setup {
 	s := crowded(seed, options...)
-	s.states, s.change = windows.Counts{Primary: 12, Secondary: 8}, frequent
+	s.states, s.change = windows.PageCounts{Primary: 12, Secondary: 8}, frequent
 	return s
 }
 
@@ -32,7 +32,7 @@ func hybrid(seed uint64, options ...actors.Option) setup {
 // both touch; here that page is one of states.
 func onlyStates(seed uint64, options ...actors.Option) setup {
 	s := hybrid(seed, options...)
-	s.windows, s.pages = nil, windows.Counts{Primary: 4096}
+	s.windows, s.pages = nil, windows.PageCounts{Primary: 4096}
 	s.change = func(c *windows.Config) {
 		frequent(c)
 		c.EnablePartialReuse = false
@@ -46,7 +46,7 @@ func TestAllWaitsWithStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var all inspect.PoolCounters
 			for seed := range uint64(seeds / 2) {
-				problems, _, did := lifeIn(t, hosts(seed), seed)
+				problems, _, did := runHostIn(t, hosts(seed), seed)
 				require.Empty(t, problems, "seed %d", seed)
 				all.Offloaded += did.Offloaded
 				all.ReusedPartial += did.ReusedPartial
@@ -76,7 +76,7 @@ func TestEveryWaitIsNeededByStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(seeds) {
-				problems, _, _ := lifeIn(t, onlyStates(seed, enginetest.WithoutWait(name)), seed)
+				problems, _, _ := runHostIn(t, onlyStates(seed, enginetest.WithoutWait(name)), seed)
 				for _, p := range problems {
 					if strings.HasPrefix(p, "pool state ") && strings.Contains(p, "nothing orders") {
 						t.Logf("seed %d: %s", seed, p)
@@ -94,7 +94,7 @@ func TestEveryWaitIsNeededByStates(t *testing.T) {
 func TestAKernelWaitsForTheCheckpointOfItsPage(t *testing.T) {
 	for _, skip := range []string{"", "write waits for readers"} {
 		w := newWorld(t, setup{
-			pages: windows.Counts{Primary: 8}, states: windows.Counts{Primary: 2}, change: unhurried,
+			pages: windows.PageCounts{Primary: 8}, states: windows.PageCounts{Primary: 2}, change: withoutAhead,
 			options: []actors.Option{enginetest.WithoutWait(skip)},
 		})
 		q, _, err := w.admit(text(1, 6))

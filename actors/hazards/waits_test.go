@@ -17,7 +17,7 @@ import (
 // in both tiers.
 func crowded(seed uint64, options ...actors.Option) setup {
 	return setup{
-		windows: []int{maxLen, 12, 24}, pages: windows.Counts{Primary: 40, Secondary: 24}, streams: 3,
+		windows: []int{maxLen, 12, 24}, pages: windows.PageCounts{Primary: 40, Secondary: 24}, streams: 3,
 		seed: int64(seed), options: options,
 	}
 }
@@ -27,13 +27,13 @@ const (
 	lifetime = 400 // things that a guest does
 )
 
-// life runs a guest in a crowded world and returns all that was wrong.
-func life(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did inspect.PoolCounters) {
-	return lifeIn(t, crowded(seed, options...), seed)
+// runHost runs a guest in a crowded world and returns all that was wrong.
+func runHost(t *testing.T, seed uint64, options ...actors.Option) (problems []string, hazards int, did inspect.PoolCounters) {
+	return runHostIn(t, crowded(seed, options...), seed)
 }
 
-// lifeIn runs a guest in a world of its own.
-func lifeIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int, did inspect.PoolCounters) {
+// runHostIn runs a guest in a world of its own.
+func runHostIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int, did inspect.PoolCounters) {
 	w := newWorld(t, s)
 	g := newGuest(w, seed)
 	g.runSteps(lifetime)
@@ -49,7 +49,7 @@ func lifeIn(t *testing.T, s setup, seed uint64) (problems []string, hazards int,
 func TestAllWaits(t *testing.T) {
 	var all inspect.PoolCounters
 	for seed := range uint64(seeds) {
-		problems, _, did := life(t, seed)
+		problems, _, did := runHost(t, seed)
 		require.Empty(t, problems, "seed %d", seed)
 		all.Offloaded += did.Offloaded
 		all.Onboarded += did.Onboarded
@@ -72,7 +72,7 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 			t.Parallel()
 			total := 0
 			for seed := range uint64(seeds) {
-				problems, hazards, _ := life(t, seed, enginetest.WithoutWait(name))
+				problems, hazards, _ := runHost(t, seed, enginetest.WithoutWait(name))
 				total += hazards
 				if total > 0 {
 					t.Logf("%d from seed %d on, the first: %s", hazards, seed, problems[0])

@@ -35,9 +35,9 @@ const (
 // setup is what a world is made of.
 type setup struct {
 	windows []int // max_attention_window; nil: one pool of full attention
-	pages   windows.Counts
-	states  windows.Counts // pages of recurrent states; none: the model has no such layer
-	streams int            // of the host's kernels; 0: one
+	pages   windows.PageCounts
+	states  windows.PageCounts // pages of recurrent states; none: the model has no such layer
+	streams int                // of the host's kernels; 0: one
 	seed    int64
 	change  func(*windows.Config)
 	// moves: pages are copied whole when they move, also what no one has written.
@@ -77,7 +77,7 @@ func (s *setup) config(device gpu.Device) actors.Config {
 	if s.change != nil {
 		s.change(&cache)
 	}
-	pages := make([]windows.Counts, 0, len(s.windows))
+	pages := make([]windows.PageCounts, 0, len(s.windows))
 	distinct := map[int]bool{}
 	for _, w := range s.windows {
 		if !distinct[w] {
@@ -85,7 +85,7 @@ func (s *setup) config(device gpu.Device) actors.Config {
 			pages = append(pages, s.pages)
 		}
 	}
-	if s.states != (windows.Counts{}) {
+	if s.states != (windows.PageCounts{}) {
 		s.recur(&model, &cache)
 		pages = append(pages, s.states) // the state pool comes last
 	}

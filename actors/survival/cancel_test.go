@@ -27,9 +27,9 @@ type cancelling struct {
 	cancelled, refused, served atomic.Int64
 }
 
-// hurried gives a context that ends within the time that an admission takes, or
+// shortContext gives a context that ends within the time that an admission takes, or
 // that has ended.
-func hurried(random *rand.Rand) (context.Context, context.CancelFunc) {
+func shortContext(random *rand.Rand) (context.Context, context.CancelFunc) {
 	c, cancel := context.WithCancel(ctx)
 	switch random.IntN(4) {
 	case 0:
@@ -70,7 +70,7 @@ func (c *cancelling) caller(seed uint64, calls int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	own := rand.New(rand.NewPCG(seed, 2)) // of the goroutines that cancel
 	for range calls {
-		short, cancel := hurried(rand.New(rand.NewPCG(own.Uint64(), 3)))
+		short, cancel := shortContext(rand.New(rand.NewPCG(own.Uint64(), 3)))
 		results, err := c.AdmitBatch(short, requests(random))
 		cancel()
 		if err != nil {
@@ -84,7 +84,7 @@ func (c *cancelling) caller(seed uint64, calls int) {
 	}
 }
 
-// releaseSome releases what was admitted; some of it after a step of its life.
+// releaseSome releases what was admitted; some of it after a step.
 func (c *cancelling) releaseSome(random *rand.Rand, results []messages.Admitted) {
 	var steps []messages.ReleaseStep
 	for _, a := range results {
@@ -114,8 +114,8 @@ func (c *cancelling) releaseSome(random *rand.Rand, results []messages.Admitted)
 func TestCancelledAdmissionsLeaveNothingTaken(t *testing.T) {
 	for name, room := range map[string]int{"refused": 0, "waiting": 8, "a room for all": 64} {
 		t.Run(name, func(t *testing.T) {
-			pages := windows.Counts{Primary: 12, Secondary: 6}
-			r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.Counts{pages, pages}}, actors.WithWaitingRoom(room))
+			pages := windows.PageCounts{Primary: 12, Secondary: 6}
+			r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.PageCounts{pages, pages}}, actors.WithWaitingRoom(room))
 			c := &cancelling{rig: r}
 			var crowd sync.WaitGroup
 			for i := range 8 {
@@ -158,8 +158,8 @@ func TestAnAdmissionIsCancelledAtEachOfItsMoments(t *testing.T) {
 // whether it was over by then.
 func cancelAt(t *testing.T, moment int, large bool, answers map[bool]int, list []actors.Option) (over bool) {
 	scheduler := mailbox.NewScheduler(uint64(moment))
-	pages := windows.Counts{Primary: 8, Secondary: 4}
-	r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.Counts{pages, pages}}, append(list, enginetest.WithScheduler(scheduler))...)
+	pages := windows.PageCounts{Primary: 8, Secondary: 4}
+	r := newRig(t, setup{windows: []int{long, 3 * tpb}, pages: []windows.PageCounts{pages, pages}}, append(list, enginetest.WithScheduler(scheduler))...)
 	until := func(done func() bool) {
 		for !done() {
 			synctest.Wait()

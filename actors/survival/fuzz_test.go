@@ -49,7 +49,7 @@ func newFuzzed(t *testing.T, bytes []byte) *fuzzed {
 	pools, err := windows.Pools(model, cache)
 	require.NoError(t, err)
 	f.pages = 4 + f.below(12)
-	count := windows.Counts{Primary: f.pages, Secondary: f.below(12)}
+	count := windows.PageCounts{Primary: f.pages, Secondary: f.below(12)}
 	config := coordinator.Config{
 		Pools: pools, TokensPerBlock: tpb, MaxSeqLen: fuzzedMax, WaitingRoom: f.below(2) * f.below(4),
 		Reuse: cache.EnableBlockReuse, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
@@ -65,7 +65,7 @@ func newFuzzed(t *testing.T, bytes []byte) *fuzzed {
 	return f
 }
 
-func (f *fuzzed) cores(pools []windows.Pool, config *coordinator.Config, count windows.Counts) direct.Cores {
+func (f *fuzzed) cores(pools []windows.Pool, config *coordinator.Config, count windows.PageCounts) direct.Cores {
 	var c direct.Cores
 	var shapes []tree.PoolShape
 	host := offloader.Config{MinPriority: messages.Priority(f.below(101)), Ahead: config.Ahead, Passed: func(messages.Ticket) bool { return true }}

@@ -23,13 +23,13 @@ type bare struct {
 	t testing.TB
 }
 
-func newBare(t testing.TB, count windows.Counts, copyOnPartial bool) *bare {
+func newBare(t testing.TB, count windows.PageCounts, copyOnPartial bool) *bare {
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = tpb
 	pools, err := windows.Pools(modelOf(1), cache)
 	require.NoError(t, err)
 	config := coordinator.Config{
-		Pools: pools, Counts: []windows.Counts{count}, TokensPerBlock: tpb, MaxSeqLen: long,
+		Pools: pools, Counts: []windows.PageCounts{count}, TokensPerBlock: tpb, MaxSeqLen: long,
 		Reuse: true, Partial: true, CopyOnPartial: copyOnPartial,
 	}
 	p := pools[0]
@@ -85,8 +85,8 @@ func crowdOf(n, blocks, tail int) (list [][]messages.Token) {
 	return list
 }
 
-// strait is a batch of which the first half fits and the second does not.
-func strait(n int) (list [][]messages.Token) {
+// halfFits is a batch of which the first half fits and the second does not.
+func halfFits(n int) (list [][]messages.Token) {
 	list = crowdOf(n/2, 2, 1)
 	for i := range n / 2 {
 		list = append(list, append(run(1000*i, tpb), run(1000*i+500, 3*tpb)...))
@@ -113,7 +113,7 @@ type batchCost struct {
 
 // once measures a batch of n.
 func (c *batchCost) once(t testing.TB, n int) time.Duration {
-	count := windows.Counts{Primary: 5*n + 10}
+	count := windows.PageCounts{Primary: 5*n + 10}
 	if c.hosted {
 		count.Secondary = 5 * n
 	}
@@ -159,7 +159,7 @@ func batchCosts() map[string]batchCost {
 		"only one may take it over":    {takeover: true, stored: one, batch: same},
 		"whole blocks of host memory":  {hosted: true, stored: func(n int) [][]messages.Token { return crowdOf(n, 3, 0) }, batch: func(n int) [][]messages.Token { return crowdOf(n, 3, 1) }},
 		"the same ones of host memory": {hosted: true, stored: one, batch: whole},
-		"half of them do not fit":      {tight: true, stored: func(n int) [][]messages.Token { return crowdOf(n/2, 2, 0) }, batch: strait},
+		"half of them do not fit":      {tight: true, stored: func(n int) [][]messages.Token { return crowdOf(n/2, 2, 0) }, batch: halfFits},
 	}
 }
 

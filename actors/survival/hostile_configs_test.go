@@ -56,7 +56,7 @@ func badConfigs() []badConfig {
 		cacheOf("a quota for no salt", func(c *windows.Config) { c.SaltQuotas = map[string]float64{"": 0.5} }),
 		cacheOf("no pool named", func(c *windows.Config) { c.PoolFractions = map[string]float64{} }),
 		cacheOf("a pool's fraction no number", func(c *windows.Config) { c.PoolFractions = map[string]float64{"wfullh1": math.NaN()} }),
-		cacheOf("a strange pool", func(c *windows.Config) { c.PoolFractions = map[string]float64{"other": 1} }),
+		cacheOf("an unknown pool", func(c *windows.Config) { c.PoolFractions = map[string]float64{"other": 1} }),
 		modelWith("no layers", func(m *windows.Model) { m.Layers = 0 }),
 		modelWith("too many layers", func(m *windows.Model) { m.Layers = maxInt }),
 		modelWith("no heads", func(m *windows.Model) { m.KVHeads = []int{0} }),
@@ -80,15 +80,15 @@ func badConfigs() []badConfig {
 	for _, f := range []float64{0, 1, -0.1, 1.1, math.NaN(), math.Inf(1), math.Inf(-1)} {
 		list = append(list, cacheOf("a fraction outside (0, 1)", func(c *windows.Config) { c.FreeGPUMemoryFraction = f }))
 	}
-	for _, n := range []windows.Counts{
+	for _, n := range []windows.PageCounts{
 		{}, {Primary: -1}, {Primary: minInt}, {Primary: maxInt}, {Primary: math.MaxInt32 + 1}, {Primary: windows.MaxPages + 1},
 		{Primary: 1, Secondary: -1}, {Primary: 1, Secondary: maxInt}, {Primary: 1, Secondary: minInt}, {Primary: 1, Secondary: windows.MaxPages + 1},
 	} {
-		list = append(list, badConfig{"absurd pages", func(c *actors.Config) { c.Pages = []windows.Counts{n} }})
+		list = append(list, badConfig{"absurd pages", func(c *actors.Config) { c.Pages = []windows.PageCounts{n} }})
 	}
 	return append(list,
-		badConfig{"pages of no pool", func(c *actors.Config) { c.Pages = []windows.Counts{} }},
-		badConfig{"pages of another pool", func(c *actors.Config) { c.Pages = make([]windows.Counts, 2) }})
+		badConfig{"pages of no pool", func(c *actors.Config) { c.Pages = []windows.PageCounts{} }},
+		badConfig{"pages of another pool", func(c *actors.Config) { c.Pages = make([]windows.PageCounts, 2) }})
 }
 
 // badParts are quotas, and encoders.
@@ -142,7 +142,7 @@ func TestHostileConfigurationsAreRefused(t *testing.T) {
 // The largest numbers that are allowed mean what they say: a sink of more tokens
 // than there are keeps all, and of any number of events none is lost.
 func TestTheLargestNumbersAreRight(t *testing.T) {
-	r := newRig(t, setup{windows: []int{long, 2 * tpb}, pages: []windows.Counts{{Primary: 64}, {Primary: 64}}, change: func(c *windows.Config) {
+	r := newRig(t, setup{windows: []int{long, 2 * tpb}, pages: []windows.PageCounts{{Primary: 64}, {Primary: 64}}, change: func(c *windows.Config) {
 		c.SinkTokenLength, c.EventBufferMaxSize = maxInt, maxInt
 	}})
 	a := r.admit(prompt(0, 30*tpb))
@@ -187,7 +187,7 @@ func TestHostileOptionsAreRefused(t *testing.T) {
 // Page counts that are allowed, but more than the device holds.
 func TestMorePagesThanMemory(t *testing.T) {
 	system := newSystem()
-	s := setup{pages: []windows.Counts{{Primary: windows.MaxPages}}}
+	s := setup{pages: []windows.PageCounts{{Primary: windows.MaxPages}}}
 	config := s.config(t)
 	_, err := actors.Spawn(system.Root, config)
 	require.Error(t, err)

@@ -23,7 +23,7 @@ const (
 	minInt = math.MinInt
 )
 
-// victim is an engine in the middle of its life, which hostile calls must leave
+// victim is an engine with running sequences, which hostile calls must leave
 // as it is.
 type victim struct {
 	*rig
@@ -39,8 +39,8 @@ type victim struct {
 func newVictim(t *testing.T) *victim { return newVictimOf(t, setup{}) }
 
 func newVictimOf(t *testing.T, s setup) *victim {
-	pages := windows.Counts{Primary: 32, Secondary: 8}
-	s.windows, s.pages = []int{long, 4 * tpb}, []windows.Counts{pages, pages}
+	pages := windows.PageCounts{Primary: 32, Secondary: 8}
+	s.windows, s.pages = []int{long, 4 * tpb}, []windows.PageCounts{pages, pages}
 	v := &victim{rig: newRig(t, s)}
 	if s.encodes {
 		v.input = run(0, 8)

@@ -19,7 +19,7 @@ func TestALostSequenceHoldsWhatItsHostKnows(t *testing.T) {
 	const total = 24
 	lost := 0
 	for parts := range 12 {
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: total}}})
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: total}}})
 		q := prompt(0, 6)
 		q.BeamWidth = 3
 		a := r.admit(q)

@@ -32,7 +32,7 @@ var ctx = context.Background()
 // with eight device pages.
 type setup struct {
 	windows []int // of the layers
-	pages   []windows.Counts
+	pages   []windows.PageCounts
 	change  func(*windows.Config)
 	clock   func() time.Duration
 	encodes bool // an encoder–decoder model, with eight pages for the cross pool
@@ -71,7 +71,7 @@ func (s *setup) config(t testing.TB) actors.Config {
 		s.change(&cache)
 	}
 	if s.pages == nil {
-		s.pages = []windows.Counts{{Primary: 8}}
+		s.pages = []windows.PageCounts{{Primary: 8}}
 	}
 	model := modelOf(len(s.windows))
 	if s.states {
@@ -82,7 +82,7 @@ func (s *setup) config(t testing.TB) actors.Config {
 	if s.encodes {
 		model.CrossLayers, model.CrossKVHeads, model.EncoderMaxLen = 1, 1, 8*tpb
 		cache.CrossKVCacheFraction = 0.5
-		s.pages = append(s.pages, windows.Counts{Primary: 8})
+		s.pages = append(s.pages, windows.PageCounts{Primary: 8})
 	}
 	return actors.Config{Model: model, Cache: cache, Pages: s.pages, Device: device}
 }

@@ -88,16 +88,16 @@ func (s *samples) add(k kind, d time.Duration) {
 // crowd is a number of hosts that want more than there is.
 type crowd struct {
 	*rig
-	workers  int
-	stop     atomic.Bool
-	tokens   atomic.Int64 // computed
-	finished atomic.Int64 // sequences that came to their end
-	preempts atomic.Int64 // sequences that gave way, to come again
-	refused  sync.Map     // messages.Code: *atomic.Int64
-	strange  atomic.Pointer[error]
-	held     [parts]uint64 // the most bytes of the heap that were live, by part of the time
-	samples  []samples
-	elapsed  time.Duration
+	workers    int
+	stop       atomic.Bool
+	tokens     atomic.Int64 // computed
+	finished   atomic.Int64 // sequences that came to their end
+	preempts   atomic.Int64 // sequences that gave way, to come again
+	refused    sync.Map     // messages.Code: *atomic.Int64
+	unexpected atomic.Pointer[error]
+	held       [parts]uint64 // the most bytes of the heap that were live, by part of the time
+	samples    []samples
+	elapsed    time.Duration
 
 	mu      sync.Mutex
 	running []messages.SequenceID // in the order of their admission
@@ -117,9 +117,9 @@ func (c *crowd) leave(id messages.SequenceID) {
 	c.running = slices.Delete(c.running, i, i+1)
 }
 
-// senior tells whether a sequence is one of the oldest, which the pages are
+// oldest tells whether a sequence is one of the oldest, which the pages are
 // enough for: it tries again, all others give way. So some always come to an end.
-func (c *crowd) senior(id messages.SequenceID) bool {
+func (c *crowd) oldest(id messages.SequenceID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Index(c.running, id) < capacity
@@ -175,7 +175,7 @@ func (c *crowd) typed(err error) {
 	case errors.Is(err, context.DeadlineExceeded):
 		refusal = &messages.Refusal{Code: "deadline"}
 	case !errors.As(err, &refusal) || !errors.Is(err, messages.ErrOutOfPages) && !errors.Is(err, messages.ErrBusy):
-		c.strange.Store(&err)
+		c.unexpected.Store(&err)
 		return
 	}
 	n, _ := c.refused.LoadOrStore(refusal.Code, new(atomic.Int64))
@@ -186,7 +186,7 @@ func (c *crowd) typed(err error) {
 // goes on until one has come to its end.
 func (c *crowd) host(i int) {
 	random := rand.New(rand.NewPCG(uint64(i), 11))
-	for (!c.stop.Load() || c.finished.Load() == 0) && c.strange.Load() == nil {
+	for (!c.stop.Load() || c.finished.Load() == 0) && c.unexpected.Load() == nil {
 		// Some prompts are popular, and all of them begin in one of a few ways.
 		q := prompt(1<<16*random.IntN(4), promptBlocks*tpb)
 		if random.IntN(4) > 0 {
@@ -228,7 +228,7 @@ func (c *crowd) runSequence(i int, a *messages.Admitted, random *rand.Rand) {
 			c.tokens.Add(1)
 			continue
 		}
-		if whole = c.senior(id); whole { // those who came later give way
+		if whole = c.oldest(id); whole { // those who came later give way
 			time.Sleep(time.Duration(50+random.IntN(50)) * time.Microsecond)
 		}
 	}
@@ -239,7 +239,7 @@ func (c *crowd) runSequence(i int, a *messages.Admitted, random *rand.Rand) {
 	}
 	for !c.step(func() ([]messages.StepResult, error) {
 		return c.Release(ctx, []messages.ReleaseStep{{Sequence: id}})
-	}, &c.samples[i], released) && c.strange.Load() == nil {
+	}, &c.samples[i], released) && c.unexpected.Load() == nil {
 		runtime.Gosched()
 	}
 }
@@ -319,9 +319,9 @@ func TestOverload(t *testing.T) {
 
 func overload(t *testing.T, states bool, options []actors.Option) {
 	length, strict := phaseLength(t)
-	pages := []windows.Counts{{Primary: pageCount, Secondary: pageCount / 2}}
+	pages := []windows.PageCounts{{Primary: pageCount, Secondary: pageCount / 2}}
 	if states { // of which a running sequence has one, and checkpoints what is left
-		pages = append(pages, windows.Counts{Primary: capacity + 4, Secondary: capacity / 2})
+		pages = append(pages, windows.PageCounts{Primary: capacity + 4, Secondary: capacity / 2})
 	}
 	r := newRig(t, setup{pages: pages, states: states, change: func(c *windows.Config) {
 		c.EventBufferMaxSize = 1000 // that no one reads
@@ -341,7 +341,7 @@ func overload(t *testing.T, states bool, options []actors.Option) {
 	t.Log(after.report("afterwards"))
 	t.Logf("recovered in %v", recovery)
 	for _, c := range []*crowd{calm, storm, after} {
-		if err := c.strange.Load(); err != nil {
+		if err := c.unexpected.Load(); err != nil {
 			t.Errorf("a call was answered with %v", *err)
 		}
 		assert.NotZero(t, c.finished.Load())

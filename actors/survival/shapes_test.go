@@ -99,7 +99,7 @@ func scales(t *testing.T, shape func(*costs)) {
 		shape(&costs{t, many, map[string]time.Duration{}})
 		return
 	}
-	fine, dear := map[string]bool{}, map[string]time.Duration{}
+	fine, slow := map[string]bool{}, map[string]time.Duration{}
 	for range tries {
 		small := &costs{t, many / 32, map[string]time.Duration{}}
 		large := &costs{t, many, map[string]time.Duration{}}
@@ -108,17 +108,17 @@ func scales(t *testing.T, shape func(*costs)) {
 		for what, took := range large.took {
 			if took <= growthAllowed*max(small.took[what], time.Microsecond) {
 				fine[what] = true
-				delete(dear, what)
+				delete(slow, what)
 			} else if !fine[what] {
-				dear[what] = took
+				slow[what] = took
 			}
 		}
-		if len(dear) == 0 {
+		if len(slow) == 0 {
 			return
 		}
-		t.Logf("dearer than the small one's: %v", dear)
+		t.Logf("dearer than the small one's: %v", slow)
 	}
-	assert.Empty(t, dear)
+	assert.Empty(t, slow)
 }
 
 // A block with as many others behind it as there are pages: all of them alike
@@ -126,7 +126,7 @@ func scales(t *testing.T, shape func(*costs)) {
 func TestATreeAsWideAsItsPages(t *testing.T) {
 	scales(t, func(c *costs) {
 		n := c.blocks
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: n + 4}}})
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: n + 4}}})
 		child := func(i int) []messages.Token {
 			return append(run(0, 2*tpb-1), messages.Token(i))
 		}
@@ -151,7 +151,7 @@ func TestATreeAsWideAsItsPages(t *testing.T) {
 // Forgetting a wide tree at once forgets all of it.
 func TestAWideTreeIsForgottenAtOnce(t *testing.T) {
 	scales(t, func(c *costs) {
-		r := newRig(t, setup{pages: []windows.Counts{{Primary: c.blocks + 4}}})
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: c.blocks + 4}}})
 		var children [][]messages.Token
 		for i := range c.blocks {
 			children = append(children, append(run(0, tpb), run(i, tpb)...))
@@ -171,7 +171,7 @@ func TestATreeAsDeepAsItsPages(t *testing.T) { scales(t, deep) }
 
 func deep(c *costs) {
 	t, n := c.t, c.blocks
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: n + 4, Secondary: 10}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: n + 4, Secondary: 10}}})
 	deep := run(0, n*tpb)
 	c.each("the prompt is stored", func() { r.store(deep) })
 	c.each("it is found", func() { assert.Equal(t, n*tpb-1, r.found(deep)) })
@@ -212,7 +212,7 @@ func TestAllPrefixesOfOnePrompt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scales(t, func(c *costs) {
 				longest := int(math.Sqrt(float64(8 * c.blocks))) // so many blocks of four tokens in all
-				r := newRig(t, setup{pages: []windows.Counts{{Primary: longest + longest/tpb, Secondary: 20}}})
+				r := newRig(t, setup{pages: []windows.PageCounts{{Primary: longest + longest/tpb, Secondary: 20}}})
 				c.each("all are stored", func() {
 					for i := range longest {
 						r.store(run(0, order(i, longest)))
@@ -232,7 +232,7 @@ func TestAllPrefixesOfOnePrompt(t *testing.T) {
 // Every block is stored behind each of two others, in parts and whole: sources of
 // partial reuse abound and none may cross.
 func TestABushOfParts(t *testing.T) {
-	r := newRig(t, setup{pages: []windows.Counts{{Primary: 400, Secondary: 50}}})
+	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 400, Secondary: 50}}})
 	var prompts [][]messages.Token
 	for i := range 3 * 3 * 3 * 3 * 3 * 3 {
 		var p []messages.Token

@@ -17,7 +17,7 @@ import (
 // recurrent is a setup of a model with recurrent layers, and few pages for states.
 func recurrent() setup {
 	return setup{
-		states: true, pages: []windows.Counts{{Primary: 24, Secondary: 24}, {Primary: 5, Secondary: 3}},
+		states: true, pages: []windows.PageCounts{{Primary: 24, Secondary: 24}, {Primary: 5, Secondary: 3}},
 		change: func(c *windows.Config) { c.StateCheckpointInterval = tpb },
 	}
 }
@@ -35,8 +35,8 @@ func (h *stateHost) try(err error) bool {
 	if err == nil {
 		return true
 	}
-	lived := errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost) || errors.Is(err, messages.ErrOutOfPages)
-	require.True(h.t, lived, "%v", err)
+	alive := errors.Is(err, messages.ErrInternal) || errors.Is(err, messages.ErrSequenceLost) || errors.Is(err, messages.ErrOutOfPages)
+	require.True(h.t, alive, "%v", err)
 	return false
 }
 
@@ -130,13 +130,13 @@ func TestActorsFailWhileStatesAreCopied(t *testing.T) {
 	for _, actor := range []string{"coordinator", "tree", "offloader", "pool:wfullh1", "pool:state"} {
 		t.Run(actor, func(t *testing.T) {
 			h := &stateHost{rig: newRig(t, recurrent(), actors.WithRestartLimit(10_000, time.Second)), left: map[messages.SequenceID][]int{}}
-			deeds := []func(){h.admit, h.commit, h.other, h.commit, h.commit, h.fork, h.prefetch, h.resize, h.end}
-			for i := range 2 * panics * len(deeds) { // one within a change may find none
-				for n, deed := range deeds {
-					if n == i%len(deeds) {
-						h.arm(actor, i/len(deeds))
+			actions := []func(){h.admit, h.commit, h.other, h.commit, h.commit, h.fork, h.prefetch, h.resize, h.end}
+			for i := range 2 * panics * len(actions) { // one within a change may find none
+				for n, action := range actions {
+					if n == i%len(actions) {
+						h.arm(actor, i/len(actions))
 					}
-					deed()
+					action()
 				}
 				h.end()
 				require.NoError(t, h.Check(ctx), "round %d", i)
@@ -144,9 +144,9 @@ func TestActorsFailWhileStatesAreCopied(t *testing.T) {
 			}
 			stats, err := h.Stats(ctx)
 			require.NoError(t, err)
-			assert.Greater(t, stats.Restarts, int64(panics*len(deeds)))
+			assert.Greater(t, stats.Restarts, int64(panics*len(actions)))
 			assert.Positive(t, stats.Pools[1].Checkpoints)
-			h.wellAgain()
+			h.checkServing()
 			h.close()
 		})
 	}
@@ -162,9 +162,9 @@ func (h *stateHost) arm(actor string, i int) {
 	require.NoError(h.t, h.points.ArmWithin(actor, i/2%3))
 }
 
-// wellAgain is a life without failures: it stores, and the next prompt finds its state.
+// checkServing checks the engine when nothing fails: a sequence stores, and the next prompt finds its state.
 // What is still armed fails in the one before.
-func (h *stateHost) wellAgain() {
+func (h *stateHost) checkServing() {
 	for range 3 {
 		h.admit()
 		h.commit()

@@ -80,7 +80,7 @@ func newNeighbourhood(t *testing.T, who tenancy, seed uint64, rename messages.To
 		},
 	}
 	for range s.windows {
-		s.pages = append(s.pages, windows.Counts{Primary: 14, Secondary: random.IntN(2) * 10})
+		s.pages = append(s.pages, windows.PageCounts{Primary: 14, Secondary: random.IntN(2) * 10})
 	}
 	w.rig = newRig(t, s, enginetest.WithFirstGeneration(0))
 	return w
@@ -383,7 +383,7 @@ func compareHashes(t *testing.T, same, other *neighbourhood) {
 func TestEqualPromptsOfTenantsAreStrangers(t *testing.T) {
 	for name, who := range tenancies {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{pages: []windows.Counts{{Primary: 16, Secondary: 16}}})
+			r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 16, Secondary: 16}}})
 			q := messages.AdmitRequest{Namespace: who[0], Tokens: run(0, 5*tpb+2), Session: "mine"}
 			a := r.admit(q)
 			r.compute(a.Sequence, len(q.Tokens))

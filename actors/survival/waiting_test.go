@@ -213,7 +213,7 @@ func TestNothingIsClaimedForThoseWhoWait(t *testing.T) {
 
 // An append that slides a window drops pages; the one who waits gets them.
 func TestAWindowThatSlidesServes(t *testing.T) {
-	s := setup{windows: []int{2 * tpb}, pages: []windows.Counts{{Primary: 8}}}
+	s := setup{windows: []int{2 * tpb}, pages: []windows.PageCounts{{Primary: 8}}}
 	inRoom(t, 4, s, func(t *testing.T, r *rig) {
 		a := r.admit(prompt(0, 8*tpb))
 		waiting := r.later(ctx, prompt(1000, 4*tpb))
@@ -310,7 +310,7 @@ func TestFailureEndsTheWaiting(t *testing.T) {
 func TestTheRoomOutlivesAFailure(t *testing.T) {
 	for _, name := range []string{"coordinator", "tree", "offloader", "pool:wfullh1"} {
 		t.Run(name, func(t *testing.T) {
-			inRoom(t, 4, setup{pages: []windows.Counts{{Primary: 8, Secondary: 8}}}, func(t *testing.T, r *rig) {
+			inRoom(t, 4, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}}, func(t *testing.T, r *rig) {
 				a := r.admit(prompt(0, 8*tpb))
 				r.compute(a.Sequence, 8*tpb)
 				one := r.later(ctx, prompt(1000, 8*tpb))
@@ -389,7 +389,7 @@ func TestPromptsWithItemsWait(t *testing.T) {
 
 // A rebalance that leaves a pool too small for who waits ends the wait.
 func TestAShrunkPoolRefusesWhoNeverFits(t *testing.T) {
-	s := setup{windows: []int{long, 8 * tpb}, pages: []windows.Counts{{Primary: 16}, {Primary: 16}}}
+	s := setup{windows: []int{long, 8 * tpb}, pages: []windows.PageCounts{{Primary: 16}, {Primary: 16}}}
 	inRoom(t, 4, s, func(t *testing.T, r *rig) {
 		pools := r.Pools()
 		a := r.admit(prompt(0, 2*tpb))

@@ -231,7 +231,7 @@ func (w *world) readStats() {
 
 func (w *world) checkStats(s *inspect.Stats) {
 	for p := range s.Pools {
-		for tier, n := range []inspect.PageCounts{s.Pools[p].Primary, s.Pools[p].Secondary} {
+		for tier, n := range []inspect.TierPages{s.Pools[p].Primary, s.Pools[p].Secondary} {
 			total := w.pages[p].Secondary
 			if tier == int(messages.Primary) {
 				total = w.totals[p].Total

@@ -19,7 +19,7 @@ type setup struct {
 	model       windows.Model
 	cache       windows.Config
 	pools       []windows.Pool
-	pages       []windows.Counts
+	pages       []windows.PageCounts
 	hosts       int
 	perHost     int // sequences
 	longest     int // prompt, in tokens
@@ -94,7 +94,7 @@ func drawSetup(r *rand.Rand, encodes bool) setup {
 	s.pools = pools
 	room, host := 12+r.IntN(40), r.IntN(30)*r.IntN(2)+r.IntN(8)
 	for range pools {
-		s.pages = append(s.pages, windows.Counts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
+		s.pages = append(s.pages, windows.PageCounts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
 	}
 	if encodes {
 		addEncoder(&s, r, room, host)
@@ -118,7 +118,7 @@ func addStates(s *setup, r *rand.Rand) {
 		panic(fmt.Sprintf("sim: %v", err))
 	}
 	s.pools = pools
-	s.pages = append(s.pages, windows.Counts{Primary: 2 + r.IntN(3*s.hosts), Secondary: r.IntN(2) * r.IntN(12)})
+	s.pages = append(s.pages, windows.PageCounts{Primary: 2 + r.IntN(3*s.hosts), Secondary: r.IntN(2) * r.IntN(12)})
 }
 
 // addEncoder makes the model one with an encoder, whose inputs are about as long
@@ -130,7 +130,7 @@ func addEncoder(s *setup, r *rand.Rand, room, host int) {
 	s.cache.CrossKVCacheFraction = 0.5
 	own, _ := windows.CrossPool(s.model, s.cache)
 	s.pools = append(s.pools, own)
-	s.pages = append(s.pages, windows.Counts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
+	s.pages = append(s.pages, windows.PageCounts{Primary: room/2 + r.IntN(room), Secondary: host/2 + r.IntN(host+1)})
 }
 
 // decoder is the number of the decoder's pools.

@@ -56,7 +56,7 @@ type world struct {
 	pins     []messages.PinID
 	past     []prompt // texts of sequences that have ended
 	mirror   *events.Mirror
-	totals   []inspect.PageCounts // by pool; only Total, primary
+	totals   []inspect.TierPages // by pool; only Total, primary
 
 	injected int  // panics asked for
 	lossy    bool // something has happened that may cost sequences
@@ -84,7 +84,7 @@ func newWorld(p plan) (*world, error) {
 	for i, pool := range w.pools {
 		memory += pool.PageBytes() * int64(w.pages[i].Primary)
 		w.layouts = append(w.layouts, host.NewLayout(pool, host.Whole))
-		w.totals = append(w.totals, inspect.PageCounts{Total: w.pages[i].Primary})
+		w.totals = append(w.totals, inspect.TierPages{Total: w.pages[i].Primary})
 	}
 	var err error
 	if w.sim, err = simulate(sim.Config{MemoryBytes: memory, Seed: w.deviceSeed}, w.ranks, w.hazard); err != nil {

@@ -137,9 +137,9 @@ func openPlay(ctx context.Context, f *conversationFlags) (*play, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pages []windows.Counts
+	var pages []windows.PageCounts
 	for _, p := range pools {
-		pages = append(pages, windows.Counts{Primary: f.pages, Secondary: f.hostPages})
+		pages = append(pages, windows.PageCounts{Primary: f.pages, Secondary: f.hostPages})
 		cache.HostCacheSize += int64(f.hostPages) * p.PageBytes()
 	}
 	options := engine.Options{Model: preset.Model, Cache: cache, Pages: pages, Ranks: f.ranks}

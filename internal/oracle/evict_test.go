@@ -109,7 +109,7 @@ func TestACleanCopySparesTheSecondCopy(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.EqualValues(t, 256, b.pool(0).BytesOffloaded, "for the page that it took")
-	require.Equal(t, inspect.PageCounts{Total: 2, Cached: 2}, b.pool(0).Secondary)
+	require.Equal(t, inspect.TierPages{Total: 2, Cached: 2}, b.pool(0).Secondary)
 	b.visit(count(41, 8)) // both device pages go: 22.. reclaims the clean copy
 	require.EqualValues(t, 1+1+2, b.pool(0).Offloaded)
 	require.EqualValues(t, 128*4, b.pool(0).BytesOffloaded)
@@ -143,7 +143,7 @@ func TestATakeoverFromHostMemoryFreesTheHostPage(t *testing.T) {
 	b.visit(count(21, 12)) // offloads the partial block
 	a := b.enter(messages.AdmitRequest{Tokens: count(1, 4)})
 	require.Equal(t, []messages.PoolReuse{{Partial: 1, PartialReuse: messages.PartialTakeover, Onboarded: 1}}, a.Reuse)
-	require.Equal(t, inspect.PageCounts{Total: 2, Cached: 1, Free: 1}, b.pool(0).Secondary)
+	require.Equal(t, inspect.TierPages{Total: 2, Cached: 1, Free: 1}, b.pool(0).Secondary)
 	require.EqualValues(t, 128, b.pool(0).BytesOnboarded)
 }
 
@@ -169,7 +169,7 @@ func TestAStoredDuplicateOfAHostBlockTakesItsPlace(t *testing.T) {
 	require.Equal(t, 0, a.ReusedTokens)
 	s := b.pool(1)
 	require.EqualValues(t, 0, s.Onboarded)
-	require.Equal(t, inspect.PageCounts{Total: 2, Cached: 2}, s.Secondary, "one copy was reclaimed")
+	require.Equal(t, inspect.TierPages{Total: 2, Cached: 2}, s.Secondary, "one copy was reclaimed")
 	require.Equal(t, 7, b.found(count(1, 8)).PrimaryTokens)
 }
 

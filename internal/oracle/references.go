@@ -73,8 +73,8 @@ func (r *references) available(p *pool, claimed map[*page]bool) int {
 }
 
 // counts counts the pages of one tier by their state.
-func (r *references) counts(p *pool, pages []*page) inspect.PageCounts {
-	c := inspect.PageCounts{Total: len(pages)}
+func (r *references) counts(p *pool, pages []*page) inspect.TierPages {
+	c := inspect.TierPages{Total: len(pages)}
 	for _, pg := range pages {
 		switch {
 		case r.used(p, pg):

@@ -288,7 +288,7 @@ func (s *script) reuse(a messages.Admitted) object {
 	return o
 }
 
-func countsOf(c inspect.PageCounts) object {
+func countsOf(c inspect.TierPages) object {
 	return object{"total": c.Total, "used": c.Used, "cached": c.Cached, "free": c.Free}
 }
 

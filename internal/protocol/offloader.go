@@ -15,10 +15,10 @@ type Move struct {
 	// Effects are those effects of the tree that concern host memory. They are
 	// applied first.
 	Effects []Effect
-	Pools   []PoolMove           // by PoolID
-	Marks   []Mark               // accesses by the host's kernels, recorded before the copies are submitted
-	Queries []WaitQuery          // answered at the end
-	Counts  []inspect.PageCounts // of host memory by PoolID, answered
+	Pools   []PoolMove          // by PoolID
+	Marks   []Mark              // accesses by the host's kernels, recorded before the copies are submitted
+	Queries []WaitQuery         // answered at the end
+	Counts  []inspect.TierPages // of host memory by PoolID, answered
 }
 
 // OffloadAhead offers the offloader pages that would be evicted next, so that it can

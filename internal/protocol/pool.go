@@ -21,7 +21,7 @@ type PoolWork struct {
 
 // PoolPages counts the device pages of a pool.
 type PoolPages struct {
-	inspect.PageCounts
+	inspect.TierPages
 	// Held counts the pages that sequences and pins hold, without those that only
 	// chunked prefills hold and their reservations cover. Held ≤ Used.
 	Held int

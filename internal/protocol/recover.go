@@ -75,5 +75,5 @@ type RebuildHost struct {
 	Kept  [][]KeptPage
 	Pages []int // device pages, by PoolID
 
-	Counts []inspect.PageCounts
+	Counts []inspect.TierPages
 }

@@ -34,7 +34,7 @@ func openEngine(system *actor.ActorSystem, list ...actors.Option) (*actors.Engin
 	model := windows.Model{Layers: 2, KVHeads: []int{8}, HeadDim: 16, DType: windows.Float16, MaxSeqLen: 4096}
 	cache := windows.DefaultConfig()
 	cache.TokensPerBlock = 4
-	config := actors.Config{Model: model, Cache: cache, Pages: []windows.Counts{{Primary: 8}}, Device: device}
+	config := actors.Config{Model: model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}}, Device: device}
 	engine, err := actors.Spawn(system.Root, config, list...)
 	check(err)
 	return engine, device

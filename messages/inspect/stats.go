@@ -32,12 +32,12 @@ type Stats struct {
 // PoolStats has the page counts and counters of one pool.
 type PoolStats struct {
 	Name               string
-	Primary, Secondary PageCounts
+	Primary, Secondary TierPages
 	PoolCounters
 }
 
-// PageCounts counts the pages of one tier. Used, Cached and Free add up to Total.
-type PageCounts struct{ Total, Used, Cached, Free int }
+// TierPages counts the pages of one tier. Used, Cached and Free add up to Total.
+type TierPages struct{ Total, Used, Cached, Free int }
 
 // PoolCounters counts what has happened in one pool since the engine started.
 type PoolCounters struct {

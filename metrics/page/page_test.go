@@ -68,8 +68,8 @@ func stats() inspect.Stats {
 	return inspect.Stats{
 		Requests: 1234, PromptTokens: 80000, ReusedTokens: 60000, Sequences: 7, Restarts: 2,
 		Pools: []inspect.PoolStats{{
-			Name: "wfullh8", Primary: inspect.PageCounts{Total: 1_000_000, Used: 400_000, Cached: 500_000, Free: 100_000},
-			Secondary:    inspect.PageCounts{Total: 50, Cached: 20, Free: 30},
+			Name: "wfullh8", Primary: inspect.TierPages{Total: 1_000_000, Used: 400_000, Cached: 500_000, Free: 100_000},
+			Secondary:    inspect.TierPages{Total: 50, Cached: 20, Free: 30},
 			PoolCounters: inspect.PoolCounters{Evicted: 31, Offloaded: 21, Onboarded: 11, Dropped: 5},
 		}},
 	}

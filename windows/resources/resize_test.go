@@ -30,7 +30,7 @@ func TestResizeKeepsContents(t *testing.T) {
 	require.NoError(t, err)
 	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }))
 	defer system.Shutdown()
-	engine, err := actors.Spawn(system.Root, actors.Config{Model: plan.Model, Cache: plan.Cache, Device: device, Pages: []windows.Counts{{Primary: 8}, {Primary: 8}}})
+	engine, err := actors.Spawn(system.Root, actors.Config{Model: plan.Model, Cache: plan.Cache, Device: device, Pages: []windows.PageCounts{{Primary: 8}, {Primary: 8}}})
 	require.NoError(t, err)
 	prompt := make([]messages.Token, 100)
 	for i := range prompt {

@@ -22,7 +22,7 @@ type Options struct {
 	Model windows.Model
 	Cache windows.Config
 	// Pages are the page counts of each pool, by PoolID.
-	Pages []windows.Counts
+	Pages []windows.PageCounts
 	Watch Watch
 	// Ranks is the number of devices of a tensor-parallel group that the model is divided
 	// between; 0: one device, which is no group. Pages are then those of each.
@@ -50,7 +50,7 @@ const (
 type Setup struct {
 	Model  windows.Model
 	Cache  windows.Config
-	Pages  []windows.Counts
+	Pages  []windows.PageCounts
 	Pools  []windows.Pool
 	Device gpu.Device
 	Clock  func() time.Duration
@@ -171,7 +171,7 @@ func (r *Rig) Hazards() []string {
 
 // deviceMemory is twice what the pages need, so that memory is never what an
 // engine that was given page counts runs out of.
-func deviceMemory(pools []windows.Pool, pages []windows.Counts) int64 {
+func deviceMemory(pools []windows.Pool, pages []windows.PageCounts) int64 {
 	bytes := int64(1 << 20)
 	for i, p := range pools[:len(pages)] {
 		bytes += 2 * p.PageBytes() * int64(pages[i].Primary)

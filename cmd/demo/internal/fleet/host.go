@@ -64,7 +64,7 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 	cache.HostCacheSize = int64(s.HostPages) * pools[0].PageBytes()
 	h := &host{}
 	h.rig, err = engine.Open(engine.Options{
-		Model: preset.Model, Cache: cache, Pages: []windows.Counts{{Primary: s.Pages, Secondary: s.HostPages}},
+		Model: preset.Model, Cache: cache, Pages: []windows.PageCounts{{Primary: s.Pages, Secondary: s.HostPages}},
 		Spawn: func(setup engine.Setup) (engine.Engine, func(), error) { return h.spawn(setup, &s, store) },
 	})
 	if err != nil {

@@ -111,7 +111,7 @@ type Back struct {
 type planner struct {
 	Request
 	pools  []windows.Pool
-	counts []windows.Counts
+	counts []windows.PageCounts
 	plan   Plan
 }
 

@@ -105,10 +105,10 @@ func (s *session) openRig(mode string, extra int) (*engine.Rig, error) {
 		return nil, err
 	}
 	s.result.Pools = len(pools)
-	pages := make([]windows.Counts, len(pools))
+	pages := make([]windows.PageCounts, len(pools))
 	bytes := int64(0)
 	for i, p := range pools {
-		pages[i] = windows.Counts{Primary: c.Pages + extra, Secondary: c.HostPages}
+		pages[i] = windows.PageCounts{Primary: c.Pages + extra, Secondary: c.HostPages}
 		bytes += int64(c.Pages+c.HostPages) * p.PageBytes()
 		s.result.PageBytes += p.PageBytes()
 		cache.HostCacheSize += int64(c.HostPages) * p.PageBytes()

@@ -27,7 +27,7 @@ type Setup struct {
 	Pools []windows.Pool
 	// Pages overrides the memory split, by PoolID; nil: DeviceMemory and Cache
 	// decide.
-	Pages        []windows.Counts
+	Pages        []windows.PageCounts
 	DeviceMemory int64
 	Seed         int64
 	Clock        *Clock

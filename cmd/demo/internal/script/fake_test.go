@@ -335,7 +335,7 @@ func (e *plain) Rebalance(_ context.Context, fractions map[string]float64) (mess
 func (e *plain) Stats(context.Context) (inspect.Stats, error) {
 	s := inspect.Stats{Requests: int64(e.last)}
 	for i, p := range e.pools {
-		s.Pools = append(s.Pools, inspect.PoolStats{Name: p.Name, Primary: inspect.PageCounts{Total: p.PrimaryPages}})
+		s.Pools = append(s.Pools, inspect.PoolStats{Name: p.Name, Primary: inspect.TierPages{Total: p.PrimaryPages}})
 		s.Pools[i].PoolCounters.AllocatedPages = int64(i)
 	}
 	return s, nil

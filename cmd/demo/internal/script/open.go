@@ -170,31 +170,31 @@ func (l openLine) setup() (Setup, error) {
 
 // counts checks the page counts. Without pools, because the configuration is
 // wrong, it checks the numbers alone.
-func (p *pagesLine) counts(pools []windows.Pool) ([]windows.Counts, error) {
+func (p *pagesLine) counts(pools []windows.Pool) ([]windows.PageCounts, error) {
 	var problems []error
 	say := func(format string, args ...any) {
 		problems = append(problems, refusals.New(messages.ErrConfigInvalid, format, args...))
 	}
-	check := func(c countsLine, of string) windows.Counts {
+	check := func(c countsLine, of string) windows.PageCounts {
 		if c.primary < 1 || c.primary > windows.MaxPages {
 			say("pages%s: primary %d is not between 1 and %d", of, c.primary, windows.MaxPages)
 		}
 		if c.secondary < 0 || c.secondary > windows.MaxPages {
 			say("pages%s: secondary %d is not between 0 and %d", of, c.secondary, windows.MaxPages)
 		}
-		return windows.Counts{Primary: int(c.primary), Secondary: int(c.secondary)}
+		return windows.PageCounts{Primary: int(c.primary), Secondary: int(c.secondary)}
 	}
 	if p.all != nil {
-		return slices.Repeat([]windows.Counts{check(*p.all, "")}, len(pools)), windows.Join(problems...)
+		return slices.Repeat([]windows.PageCounts{check(*p.all, "")}, len(pools)), windows.Join(problems...)
 	}
-	byName := make(map[string]windows.Counts, len(p.byPool))
+	byName := make(map[string]windows.PageCounts, len(p.byPool))
 	for _, name := range slices.Sorted(maps.Keys(p.byPool)) {
 		byName[name] = check(p.byPool[name], fmt.Sprintf(" of %s", name))
 	}
 	if pools == nil {
 		return nil, windows.Join(problems...)
 	}
-	counts := make([]windows.Counts, len(pools))
+	counts := make([]windows.PageCounts, len(pools))
 	for i, pool := range pools {
 		c, ok := byName[pool.Name]
 		if !ok {

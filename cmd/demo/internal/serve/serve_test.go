@@ -53,7 +53,7 @@ func open(t *testing.T, pages, maxRunning int, source serve.Source) (*serve.Serv
 	cache.TokensPerBlock = 4
 	rig, err := engine.Open(engine.Options{
 		Model: windows.Model{Layers: 2, KVHeads: []int{1}, HeadDim: 4, DType: windows.FP8, MaxSeqLen: 4096},
-		Cache: cache, Pages: []windows.Counts{{Primary: pages}}, Spawn: enginetest.Spawn, Watch: engine.Watched,
+		Cache: cache, Pages: []windows.PageCounts{{Primary: pages}}, Spawn: enginetest.Spawn, Watch: engine.Watched,
 	})
 	require.NoError(t, err)
 	server, err := serve.New(serve.Config{

@@ -290,7 +290,7 @@ func (e *Simple) Stats(context.Context) (inspect.Stats, error) {
 	out.Pools = append([]inspect.PoolStats(nil), e.stats.Pools...)
 	for i := range out.Pools {
 		used, free := len(e.held), len(e.free)
-		out.Pools[i].Primary = inspect.PageCounts{Total: e.pages, Used: used, Free: free, Cached: e.pages - used - free}
+		out.Pools[i].Primary = inspect.TierPages{Total: e.pages, Used: used, Free: free, Cached: e.pages - used - free}
 	}
 	return out, nil
 }

@@ -31,7 +31,7 @@ type Config struct {
 	// checkpoints.
 	Pages     int
 	HostPages int                 // of each pool in host memory
-	States    windows.Counts      // of each state pool, instead of the two above; zero: none
+	States    windows.PageCounts  // of each state pool, instead of the two above; zero: none
 	Chunk     int                 // tokens of a prompt that are computed at a time; 0: all
 	NoReuse   bool                // store and match nothing
 	DType     windows.DType       // of the cache; "": float32
@@ -74,8 +74,8 @@ func (c *Config) settle(m *model.Model) error {
 }
 
 // counts are the pages of a pool.
-func (c *Config) counts(p windows.Pool) windows.Counts {
-	n := windows.Counts{Primary: c.Pages, Secondary: c.HostPages}
+func (c *Config) counts(p windows.Pool) windows.PageCounts {
+	n := windows.PageCounts{Primary: c.Pages, Secondary: c.HostPages}
 	state := p.Kind == windows.KindState
 	switch {
 	case state && c.States.Primary > 0:
@@ -144,7 +144,7 @@ func Open(m *model.Model, c Config) (*Runner, error) {
 
 // start makes the device, the engine and the executor.
 func (r *Runner) start(geometry windows.Model, cache windows.Config) (err error) {
-	counts, memory := make([]windows.Counts, len(r.pools)), int64(0)
+	counts, memory := make([]windows.PageCounts, len(r.pools)), int64(0)
 	for i, p := range r.pools {
 		counts[i] = r.Config.counts(p)
 		memory += int64(counts[i].Primary) * p.PageBytes()

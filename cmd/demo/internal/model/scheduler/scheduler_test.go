@@ -251,7 +251,7 @@ func TestChoicesComputeThePromptOnce(t *testing.T) {
 func TestChoicesWithoutPages(t *testing.T) {
 	f := load(t, "bamba_mamba2")
 	reference := open(t, f, runner.Config{NoReuse: true})
-	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4, States: windows.Counts{Primary: 2}}), Config{})
+	s := start(t, open(t, f, runner.Config{TokensPerBlock: 4, States: windows.PageCounts{Primary: 2}}), Config{})
 	q := Request{Tokens: f.prompts[0], New: 5, Choices: 4, Sampling: Sampling{Temperature: 5, Seed: 1}}
 	a := newRecord(4)
 	q.Sink = a
