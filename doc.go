@@ -5,9 +5,9 @@
 // attention.
 //
 // Most hosts import this package and the package of their device. Open starts an
-// engine. Admit makes a Sequence of a prompt; Append, Commit, Rewind, Fork and Release
-// are its life. Each of them has a method of Engine that takes a batch of steps and
-// costs one message: a host that decodes 64 sequences makes one Append a step.
+// engine. Admit makes a Sequence of a prompt; Append, Commit, Rewind and Fork continue
+// it, and Release ends it. Engine has a method for each of these that takes a batch of
+// steps and costs one message: a host that decodes 64 sequences makes one Append a step.
 //
 //	admit ──▶ compute the tokens that were not reused ──▶ commit
 //	            ▲                                            │
@@ -17,12 +17,13 @@
 // # Kernels
 //
 // Inputs are what paged attention kernels take: flat block tables with a stride, a slot
-// for each new token, sequence lengths and query starts. Where a row of a page lies is
-// said by the View method of Pool.
+// for each new token, sequence lengths and query starts. The View method of Pool says
+// where a row of a page lies.
 //
-// Nothing here waits for bytes. Ready are the tickets that a kernel which uses a
-// sequence's pages must wait for; After is the ticket that passes when the kernel has
-// ended. A host that waits for its kernels itself leaves After zero.
+// No call of a step waits for bytes; Rebalance, Resize, Close and hand-overs do. Ready
+// are the tickets that a kernel which uses a sequence's pages must wait for; After is the
+// ticket that passes when the kernel has ended. A host that waits for its kernels itself
+// leaves After zero.
 //
 // # Errors
 //

@@ -94,7 +94,7 @@
 // streams. There are two exceptions: a rebalance waits for the memory to move, a
 // recovery for the copies under way to end.
 //
-// # The life of a request
+// # A request, from the call to the answer
 //
 //	host               gate        coordinator        tree   pools   offloader
 //	 │ Admit            │              │                │      │         │

@@ -3,7 +3,7 @@
 // that can be reused. It is a core: one goroutine, no clock, no lock, no
 // knowledge of pages beyond their numbers. It serves the records of package
 // internal/protocol in place and answers what pools and offloader must do to
-// follow. Which blocks a position attends to it asks package windows.
+// follow. Package windows tells it which blocks a position attends to.
 //
 // # What a node is
 //
@@ -19,8 +19,9 @@
 // each pool, the places where the pool keeps each block. So a prompt is compared as
 // memory, and the locations of a run without holes are copied. The tokens of most runs
 // are not the tree's: they stay in the array that the sequence which stored them has
-// lent (shared.go). A split or merge of such runs moves ids and locations only. Each node counts, by pool and
-// tier, how many of its blocks the pool holds: a run without holes is known by that.
+// lent (shared.go). A split or merge of such runs moves ids and locations only. Each
+// node counts, by pool and tier, how many of its blocks the pool holds: so the tree knows
+// a run without holes.
 //
 // A block that no pool holds but that other blocks follow is a ghost: the tree
 // keeps its tokens and its id, and nothing else of it.

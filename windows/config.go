@@ -121,7 +121,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate checks the configuration and the model. The error is a ConfigInvalid
+// Validate checks the configuration and the model. The error is an ErrConfigInvalid
 // refusal that lists every problem, one sentence each, separated by semicolons.
 // Each sentence begins with or contains the name of its field.
 func (c Config) Validate(m Model) error {
@@ -136,7 +136,7 @@ func (c Config) Validate(m Model) error {
 	return refuse(ps)
 }
 
-// Join combines refusals into one ConfigInvalid refusal with all their sentences,
+// Join combines refusals into an ErrConfigInvalid refusal with all their sentences,
 // or nil if all errors are nil. A host uses it to report the problems that a
 // reader and Validate found together.
 func Join(errs ...error) error {

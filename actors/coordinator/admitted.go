@@ -59,7 +59,7 @@ func (a *admission) reuseIn(it *prompt, p int) messages.PoolReuse {
 	reuse := messages.PoolReuse{Full: pl.whole, PartialReuse: messages.PartialNone, Onboarded: pl.onboarded}
 	blocks := a.config.blocks(int(it.sequence.Prompt))
 	switch {
-	// Of a cross pool the blocks of the input count, and partial reuse is none of its.
+	// In a cross pool the blocks of the input count, and none is reused in part.
 	case p >= a.self.end:
 		blocks = pl.blocks
 	// A takeover from host memory brings the page to the device, beside those counted whole.

@@ -16,8 +16,8 @@
 // The second half is what makes the first one worth anything: a checker that
 // sees nothing would pass it, too. It also shows that no wait is idle.
 //
-// Who hits pages that are on their way waits for the copy that is under way, and
-// starts none.
+// A request that reuses a page which is still being copied waits for that copy and
+// starts no second one.
 //
 // # Recurrent states
 //

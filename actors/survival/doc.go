@@ -1,17 +1,18 @@
-// Package survival holds the tests of what an engine must live through: more
-// demand than pages, requests that make no sense, callers who go away in the
+// Package survival holds the tests of engines under load, hostile input and failures:
+// more demand than pages, requests with impossible values, callers that give up in the
 // middle, and tenants who must not learn of each other. It has no code of its own.
 //
-// Each file is one of these. What they share is the question: is every call
-// answered, with the right code, and is the engine afterwards what it was before?
+// Each file tests one of these. All of them ask the same: is every call answered, with
+// the right code, and does the engine afterwards serve as it did before?
 //
 //	waiting   admissions wait for pages, in order, and are cancelled
 //	cancel    contexts that end at random, or at each moment, leave nothing taken
-//	lost      what a sequence holds of whose loss its host has not heard
-//	tenants   two worlds that differ in another tenant's tokens only
+//	lost      what a lost sequence holds until its host releases it
+//	states    actors of an engine with recurrent states that fail at any stage
+//	tenants   two engines whose requests differ in another tenant's tokens only
 //	hostile   calls and configurations at the edges of their types
 //	shapes    trees as wide and as deep as a hostile host can make them
-//	readers   files of configuration that are none, or say what cannot be
+//	readers   files of configuration that are damaged or have impossible values
 //	growth    batches of admissions that share and grow
 //	overload  ten times the demand that there are pages for
 //	fuzz      any sequence of requests, over the cores without actors

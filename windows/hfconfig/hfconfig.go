@@ -64,8 +64,8 @@ func Open(path string, o Options) (Model, error) {
 	return Read(file, o)
 }
 
-// Read reads a config.json. The error is a refusal: BadRequest if the text is no
-// JSON object, else ConfigInvalid with every problem, each naming its key.
+// Read reads a config.json. The error is a refusal: ErrBadRequest if the text is no
+// JSON object, else ErrConfigInvalid with every problem, each naming its key.
 func Read(r io.Reader, o Options) (Model, error) {
 	top, err := parse(r)
 	if err != nil {

@@ -44,7 +44,7 @@
 // # Errors
 //
 // All problems are reported in one error, each with the name of its field: a
-// value of the wrong type makes it BadRequest, otherwise it is ConfigInvalid.
+// value of the wrong type makes it ErrBadRequest, otherwise it is ErrConfigInvalid.
 // Whether a value is allowed is checked by Config.Validate, which needs the
 // model. The configuration is returned together with the error, so that both
 // kinds of problems can be reported at once:

@@ -15,8 +15,8 @@ import (
 )
 
 // ReadJSON reads one JSON object over the defaults. The error is a refusal:
-// BadRequest if the text is no object or has values of the wrong type, else
-// ConfigInvalid. The configuration holds what could be read in either case.
+// ErrBadRequest if the text is no object or has values of the wrong type, else
+// ErrConfigInvalid. The configuration holds what could be read in either case.
 func ReadJSON(r io.Reader) (windows.Config, error) {
 	raw, err := read(r)
 	if err != nil {

@@ -176,13 +176,13 @@ func (r *reading) section(value any) {
 	}
 }
 
-// err is one refusal: BadRequest if anything is of the wrong type, because then
-// the text is not what it was meant to be, else ConfigInvalid.
+// err is one refusal: ErrBadRequest if anything is of the wrong type, because then
+// the text is not what it was meant to be, else ErrConfigInvalid.
 func (r *reading) err() error {
 	switch {
 	case len(r.problems) == 0:
 		return nil
-	// One wrong type makes the whole refusal a BadRequest: the other problems may follow from it.
+	// One wrong type makes the whole refusal an ErrBadRequest: the other problems may follow from it.
 	case r.misshapen:
 		return refusals.New(messages.ErrBadRequest, "%s", strings.Join(r.problems, "; "))
 	default:

@@ -25,7 +25,7 @@ type entry struct {
 
 // Add adds a resource of a layer, the first of its kind being the reference of the
 // others; its name is the kind's with the layer's number:
-// Add("kv_cache", 0, r) adds kv_cache_0. The error is a BadRequest refusal: a name
+// Add("kv_cache", 0, r) adds kv_cache_0. The error is an ErrBadRequest refusal: a name
 // that is there already, a layer out of range or with keys and values already, wrong
 // values.
 func (c *Collection) Add(kind string, layer int, r Resource) error {

@@ -1,8 +1,8 @@
 // Package sequence keeps the running sequences of an engine: their tokens, their
-// page tables in every pool, and what of them others hold, too. It is a core:
-// single-threaded, deterministic, without messages of its own. The coordinator
-// decides and carries; this package says what a change does to a sequence and
-// holds the relations between its parts.
+// page tables in every pool, and how many of their blocks others may hold as well. It
+// is a core: single-threaded, deterministic, without messages of its own. The
+// coordinator decides what happens to a sequence; this package carries the change out
+// and checks the relations between the parts of a sequence.
 //
 //	tokens    ├─────────── prompt ───────────┤── generated ──┤
 //	computed  ├──────────────────────────────────────┤  their KV is in the pages
@@ -15,8 +15,8 @@
 //	sharedBlocks    ├───────────────┤  others may hold these blocks, too
 //
 // All three count leading blocks. A page below sharedBlocks is asked about before
-// it is written to, and copied if somebody else holds it; from sharedBlocks on the
-// sequence is alone, and no pool is asked.
+// it is written to, and copied if another sequence, a pin or the tree holds it; from
+// sharedBlocks on the sequence is the only holder, and no pool is asked.
 //
 // # Tables
 //
@@ -33,7 +33,7 @@
 // the rest may need. Until the prompt is computed, the pages that the sequence took
 // itself (from reusedBlocks on) are covered by the reserve and count once.
 //
-// # Life
+// # States
 //
 //	Open ──▶ being admitted ──Admit──▶ running ──▶ End
 //	              │                      │  ▲
@@ -41,9 +41,9 @@
 //	                                     ▼
 //	                                    lost ──▶ End
 //
-// A sequence is lost when an accident has left its pages in doubt. MarkLost is the
-// only place that says so. It holds what it held until its host releases it, because
-// the host may have launched kernels that use the pages.
+// A sequence is lost when an actor failed while it changed and nothing proves what its
+// pages hold. Only MarkLost makes it so. A lost sequence keeps its pages until its host
+// releases it, because the host may have launched kernels that use them.
 //
 // # Handles
 //

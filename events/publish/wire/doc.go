@@ -1,10 +1,10 @@
 // Package wire serves the published blocks of an engine to other processes: over
-// ZeroMQ as vLLM does, with a replay for those who come late, and as server-sent events
-// over HTTP.
+// ZeroMQ as vLLM does, with a replay for readers that connect late, and as server-sent
+// events over HTTP.
 //
 //	engine ── events ──▶ View ── changes ──▶ batches 0, 1, 2, … ──▶ PUB     routers
 //	                                            │                ──▶ SSE     people
-//	                                            └─ log ◀── ROUTER            who missed some
+//	                                            └─ log ◀── ROUTER            routers, replay
 //
 // A Publisher reads the engine's events at an interval, so the engine does nothing for
 // it but answer one request. What a reader costs is bounded: a subscriber that does
@@ -14,7 +14,7 @@
 // # Sequences
 //
 // Batches are numbered from 0. The first one says AllBlocksCleared and stores what the
-// cache holds, so a reader that followed an earlier life of the engine forgets it; a
+// cache holds, so a reader that followed an earlier run of the engine forgets it; a
 // router of llm-d sees that from the falling number as well. Dynamo ignores numbers it
 // has passed: register the engine there again.
 //

@@ -31,7 +31,7 @@ import (
 )
 
 // Open reads the header of a GGUF file. Errors are those of hfconfig.Read; a file
-// that is not GGUF is a BadRequest refusal. The tensors are not read, so that a file
+// that is not GGUF is an ErrBadRequest refusal. The tensors are not read, so that a file
 // of many gigabytes is read as fast as a small one.
 func Open(path string, o hfconfig.Options) (hfconfig.Model, error) {
 	// A path that does not exist is the error of the file system, not a file that is no GGUF.
