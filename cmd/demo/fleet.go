@@ -30,7 +30,7 @@ type fleetFlags struct {
 	deviceTokens, hostTokens int // of each engine
 	store                    storeFlag
 	storeGbit                float64
-	save, only               string
+	model, save, only        string
 	seed                     uint64
 	processes, kill, json    bool
 
@@ -62,11 +62,18 @@ Engines are goroutines of this program over a store in its memory, and what is c
 is a function of the seed. With --processes each is a process of its own: events
 come over HTTP, the store is a folder, and the one that is killed gets SIGKILL.
 
-Pages are real but small, 4 bytes a token; what is reused is checked byte by byte.
-Bytes and times are those of Llama-3.1-8B on an H100 for each engine.`,
+--model says what pools the engines have: tiny has full attention and stands for
+Llama-3.1-8B; hybrid has five layers with a window to one with full attention, and
+stands for Gemma-3-12B; sliding has windows alone, and stands for Mistral-7B-v0.1.
+The router follows the events of all pools. With --processes it follows what engines
+publish: blocks that all pools with full attention have, and those before them.
+
+Pages are real but small, 4 bytes for each token and layer; what is reused is checked
+byte by byte. Bytes and times are those of the model on an H100 for each engine.`,
 		Example: `  demo fleet
   demo fleet trace.jsonl.gz --engines 8 --limit 5000 --only routing,both
   demo fleet --processes --engines 3 --limit 300
+  demo fleet --model hybrid --only routing,both
   demo fleet --store valkey://127.0.0.1:6379 --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -83,13 +90,14 @@ Bytes and times are those of Llama-3.1-8B on an H100 for each engine.`,
 	flags := c.Flags()
 	flags.IntVar(&f.engines, "engines", 4, "`number` of engines")
 	flags.IntVar(&f.limit, "limit", 1000, "stop after so many `requests`; 0: all of a trace")
-	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "tokens that an engine's device memory holds")
-	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "tokens that an engine's host memory holds")
+	flags.IntVar(&f.deviceTokens, "device-tokens", 300_000, "`tokens` that each pool of an engine holds on the device")
+	flags.IntVar(&f.hostTokens, "host-tokens", 1_000_000, "`tokens` that each pool of an engine holds in host memory")
 	f.store.add(flags)
 	flags.Lookup("store").Usage = "store of the engines (default: memory; with --processes a temporary folder); its objects stay"
 	flags.Float64Var(&f.storeGbit, "store-gbit", 100, "modelled `Gbit/s` between an engine and the store")
+	flags.StringVar(&f.model, "model", fleet.Models[0], "shape of the pages: "+strings.Join(fleet.Models, ", "))
 	flags.StringVar(&f.save, "save", "commit", "when a page is saved: `commit`, when it is computed; reuse, when it is used again")
-	flags.StringVar(&f.only, "only", "none,routing,store,both", "what to `run` of these")
+	flags.StringVar(&f.only, "only", "none,routing,store,both", "what to `run` of these; both: routing and store")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the random routing and of the generated workload")
 	flags.BoolVar(&f.processes, "processes", false, "run each engine in a process of its own")
 	flags.BoolVar(&f.kill, "kill", true, "run everything again with one engine killed after half of the requests")
@@ -106,14 +114,15 @@ Bytes and times are those of Llama-3.1-8B on an H100 for each engine.`,
 // variant is what a fleet shares, under its name in --only.
 type variant struct {
 	name, title    string
+	column         string // of the tables, which are to fit 80 columns
 	routing, store bool
 }
 
 var variants = []variant{
-	{"none", "neither", false, false},
-	{"routing", "routing", true, false},
-	{"store", "store", false, true},
-	{"both", "routing and store", true, true},
+	{"none", "neither", "neither", false, false},
+	{"routing", "routing", "routing", true, false},
+	{"store", "store", "store", false, true},
+	{"both", "routing and store", "both", true, true},
 }
 
 // check refuses values that no fleet can have.
@@ -129,6 +138,8 @@ func (f *fleetFlags) check() error {
 		return fmt.Errorf("--store-gbit %g is not above 0", f.storeGbit)
 	case f.save != "commit" && f.save != "reuse":
 		return fmt.Errorf("--save %s is none of commit, reuse", f.save)
+	case !slices.Contains(fleet.Models, f.model):
+		return fmt.Errorf("--model %s is none of %s", f.model, strings.Join(fleet.Models, ", "))
 	case f.kill && f.engines < 2:
 		return errors.New("--kill goes with two engines or more")
 	}
@@ -245,12 +256,12 @@ func (f *fleetFlags) run(c *cobra.Command, v variant, kill bool) (_ *fleet.Resul
 		return nil, err
 	}
 	defer func() { failed = errors.Join(failed, closeStore()) }()
-	label := v.title
+	label := v.column
 	if kill {
-		label += ", one engine killed"
+		label += ", kill"
 	}
 	progress := report.NewProgress(c.ErrOrStderr(), label, f.requests)
-	note := func(s fleet.Status) string { return fmt.Sprintf("%.1f %% of tokens reused", 100*s.HitRate) }
+	note := func(s fleet.Status) string { return fmt.Sprintf("%.1f %% hit", 100*s.HitRate) }
 	last := fleet.Status{}
 	r, err := fleet.Run(c.Context(), fleet.Config{
 		Engines: f.engines, Tokens: f.blockTokens, Source: source, Routing: v.routing, Seed: f.seed,
@@ -262,30 +273,28 @@ func (f *fleetFlags) run(c *cobra.Command, v variant, kill bool) (_ *fleet.Resul
 	}
 	progress.Done(r.Answered, note(last))
 	r.Name, r.Trace, r.Engines, r.Seed = v.name, filepath.Base(f.trace), f.engines, f.seed
+	r.Model = fleet.Modelled(f.model)
 	if f.trace == "" {
 		r.Trace = "generated"
 	}
 	return r, nil
 }
 
-// serving says how many requests each engine serves.
+// serving says how many requests run, in as few words with sixty engines as with two: a bar
+// has one line of a terminal.
 func serving(s fleet.Status) string {
-	text := ", serving"
+	running := 0
 	for _, n := range s.Flights {
-		if n < 0 {
-			text += " dead"
-		} else {
-			text += fmt.Sprintf(" %d", n)
-		}
+		running += max(0, n)
 	}
-	return text
+	return fmt.Sprintf(", %d running", running)
 }
 
 // opener gives what starts the engines of a run, over a store that has nothing of it.
 func (f *fleetFlags) opener(c *cobra.Command, v variant) (open func(context.Context, int) (fleet.Engine, error), done func() error, err error) {
 	f.runs++
 	s := fleet.Settings{
-		TokensPerBlock: f.blockTokens, Pages: max(1, f.deviceTokens/f.blockTokens), HostPages: f.hostTokens / f.blockTokens,
+		Shape: f.model, TokensPerBlock: f.blockTokens, Pages: max(1, f.deviceTokens/f.blockTokens), HostPages: f.hostTokens / f.blockTokens,
 		Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce, f.runs), Save: actors.SaveOnCommit, StoreGbit: f.storeGbit, Settle: !f.processes,
 	}
 	if f.save == "reuse" {

@@ -68,15 +68,16 @@ func (t *fleetTables) title() string {
 	if f.trace == "" {
 		of = "generated requests"
 	}
-	return fmt.Sprintf("%s %s through %d %s, blocks of %d tokens;\n"+
-		"each holds %s tokens on the device and %s in host memory;\nbytes and times are Llama-3.1-8B's on an H100",
-		report.Count(t.runs[0].Requests), of, f.engines, kind, f.blockTokens, report.Count(f.deviceTokens), report.Count(f.hostTokens))
+	return fmt.Sprintf("%s %s through %d %s;\n"+
+		"blocks of %d tokens; each pool holds %s tokens on the device\n"+
+		"and %s in host memory; bytes and times are %s's on an H100",
+		report.Count(t.runs[0].Requests), of, f.engines, kind, f.blockTokens, report.Count(f.deviceTokens), report.Count(f.hostTokens), t.runs[0].Model)
 }
 
 // shared compares what the engines share.
 func (t *fleetTables) shared() *report.Table {
 	table := newFleetTable(t.title(), t.runs)
-	table.row("hit rate, of prompt tokens", func(r, _ fleetRun) string { return rate(r.HitRate) })
+	table.row("hit rate, prompt tokens", func(r, _ fleetRun) string { return rate(r.HitRate) })
 	table.row("prefill tokens computed", func(r, _ fleetRun) string { return report.Count(r.ComputedTokens) })
 	table.row("prefill tokens saved", func(r, _ fleetRun) string { return report.Count(r.ReusedTokens) })
 	table.row("prefill time computed", func(r, _ fleetRun) string { return seconds(r.PrefillSeconds) })
@@ -84,7 +85,7 @@ func (t *fleetTables) shared() *report.Table {
 	table.row("waits for the store", func(r, _ fleetRun) string { return seconds(r.FetchSeconds) })
 	table.row("read from the store", func(r, _ fleetRun) string { return report.Bytes(r.StoreReadBytes) })
 	table.row("written to the store", func(r, _ fleetRun) string { return report.Bytes(r.StoreWrittenBytes) })
-	table.row("mean time to the first token", func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
+	table.row("first token after, mean", func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
 	return &table.Table
 }
 
@@ -93,17 +94,25 @@ func (t *fleetTables) shared() *report.Table {
 func (t *fleetTables) failure() *report.Table {
 	table := newFleetTable(fmt.Sprintf("one of the %d is killed after %s requests", t.flags.engines, report.Count(t.flags.requests/2)), t.killed)
 	table.without = t.runs
-	table.row("blocks that it had", func(r, _ fleetRun) string { return report.Count(r.LostBlocks) })
+	table.row(t.lost(), func(r, _ fleetRun) string { return report.Count(r.LostBlocks) })
 	table.row("requests sent again", func(r, _ fleetRun) string { return report.Count(r.Retried) })
 	table.row("hit rate of these", func(r, _ fleetRun) string { return rate(r.Again.HitRate) })
-	table.row("hit rate before", func(r, _ fleetRun) string { return rate(r.Before.HitRate) })
-	table.row("hit rate behind", func(r, _ fleetRun) string { return rate(r.After.HitRate) })
-	table.row("hit rate behind, without the failure", func(_, w fleetRun) string { return rate(w.After.HitRate) })
-	table.row("prefill tokens computed more", func(r, w fleetRun) string { return report.Count(r.ComputedTokens - w.ComputedTokens) })
-	table.row("prefill time computed more", func(r, w fleetRun) string { return seconds(r.PrefillSeconds - w.PrefillSeconds) })
-	table.row("mean time to the first token", func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
-	table.row("the same without the failure", func(_, w fleetRun) string { return fmt.Sprintf("%.2f s", w.FirstSeconds) })
+	table.row("hit rate before it", func(r, _ fleetRun) string { return rate(r.Before.HitRate) })
+	table.row("hit rate after it", func(r, _ fleetRun) string { return rate(r.After.HitRate) })
+	table.row("hit rate after it, no failure", func(_, w fleetRun) string { return rate(w.After.HitRate) })
+	table.row("prefill tokens more", func(r, w fleetRun) string { return report.Count(r.ComputedTokens - w.ComputedTokens) })
+	table.row("prefill time more", func(r, w fleetRun) string { return seconds(r.PrefillSeconds - w.PrefillSeconds) })
+	table.row("first token after, mean", func(r, _ fleetRun) string { return fmt.Sprintf("%.2f s", r.FirstSeconds) })
+	table.row("first token, no failure", func(_, w fleetRun) string { return fmt.Sprintf("%.2f s", w.FirstSeconds) })
 	return &table.Table
+}
+
+// lost names what an index counts: keys of the engine's pools, or blocks that it publishes.
+func (t *fleetTables) lost() string {
+	if t.flags.processes {
+		return "published blocks that it had"
+	}
+	return "cached pages that it had"
 }
 
 // fleetTable has a column for each run.
@@ -114,9 +123,9 @@ type fleetTable struct {
 }
 
 func newFleetTable(title string, runs []fleetRun) *fleetTable {
-	t := &fleetTable{Table: report.Table{Title: title, Header: []string{"shared"}}, runs: runs, without: runs}
+	t := &fleetTable{Table: report.Table{Title: title, Header: []string{"shared by the engines"}}, runs: runs, without: runs}
 	for _, r := range runs {
-		t.Header = append(t.Header, r.variant.title)
+		t.Header = append(t.Header, r.variant.column)
 	}
 	return t
 }

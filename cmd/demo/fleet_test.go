@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ func fleetLines(t *testing.T, out string) (list []fleetLine) {
 func TestAFleetPrintsObjects(t *testing.T) {
 	status, out, errs := command(t, "", "fleet", "--engines", "3", "--limit", "30", "--json")
 	require.Zero(t, status, errs)
-	assert.Contains(t, errs, "routing and store, one engine killed: ")
+	assert.Contains(t, errs, "both, kill: ")
 	list := fleetLines(t, out)
 	require.Len(t, list, 8)
 	for i, l := range list {
@@ -64,8 +65,11 @@ func TestAFleetPrintsTables(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat(lines, 1)), 0o600))
 	status, out, errs := command(t, "", "fleet", path, "--engines", "2", "--store", "file://"+t.TempDir())
 	require.Zero(t, status, errs)
-	assert.Contains(t, out, "3 requests of trace.jsonl through 2 engines, blocks of 16 tokens")
+	assert.Contains(t, out, "3 requests of trace.jsonl through 2 engines;\nblocks of 16 tokens; each pool")
 	assert.Contains(t, out, "one of the 2 is killed after 1 requests")
+	for line := range strings.Lines(out) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(line), 80+1, "a terminal has 80 columns: %s", line)
+	}
 	assert.Contains(t, out, "0 of them wrong")
 	assert.Contains(t, out, "all right, and the router knew all of them")
 }
@@ -88,6 +92,7 @@ func TestFleetMistakes(t *testing.T) {
 		"--device-tokens 0": {"--device-tokens", "0"},
 		"--store-gbit 0":    {"--store-gbit", "0"},
 		"--save x":          {"--save", "x"},
+		"--model x":         {"--model", "x"},
 		"--only x":          {"--only", "routing,x"},
 		"--kill":            {"--engines", "1"},
 		"--store":           {"--store", "nowhere://x", "--only", "store"},

@@ -65,6 +65,18 @@ func Gemma12B() Model {
 	return m
 }
 
+// Mistral7B is Mistral-7B-v0.1 in bf16: a window of 4096 tokens in all 32 layers.
+func Mistral7B() Model {
+	m := Model{
+		Name: "Mistral-7B-v0.1", Parameters: 7.24e9, WeightBytes: 14.5e9,
+		QueryHeads: 32, HeadDim: 128, Windows: make([]int, 32), KVLayerBytes: 8 * 128 * 2 * 2,
+	}
+	for i := range m.Windows {
+		m.Windows[i] = 4096
+	}
+	return m
+}
+
 // Span is a run of tokens [From, To) of one sequence.
 type Span struct{ From, To int }
 

@@ -281,7 +281,7 @@ func (r *run) finish(ctx context.Context) error {
 			r.result.Problems = append(r.result.Problems, reply.Problems...)
 			r.result.CheckedPages += int64(reply.Checked)
 		}
-		r.result.add(&m.last, r.config.Tokens)
+		r.result.add(&m.last)
 	}
 	return nil
 }

@@ -14,8 +14,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kvactor/kvactor/actors"
+	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/offloader/stores/blob"
+	"github.com/kvactor/kvactor/windows"
 	_ "gocloud.dev/blob/fileblob" // file://
 )
 
@@ -125,6 +127,49 @@ func TestSharingSaves(t *testing.T) {
 	assert.Greater(t, routing.SavedSeconds, none.SavedSeconds)
 }
 
+// A fleet serves models of every shape. The router knows the pages of all their pools, and
+// fetches and a failure leave no wrong byte in any.
+func TestModelsOfAllShapes(t *testing.T) {
+	path := writeTrace(t)
+	events := map[string]int{}
+	for _, name := range Models {
+		s := settings()
+		s.Shape, s.Pages = name, 80 // windows lose pages
+		store := &stores.Memory{}
+		c := fleetOf(t, path, func(ctx context.Context, _ int) (Engine, error) { return NewLocal(ctx, s, store) })
+		c.Routing, c.Kill = true, true
+		r, err := Run(t.Context(), c)
+		require.NoError(t, err, name)
+		sane(t, r)
+		assert.Positive(t, r.StoreReads, name)
+		assert.Positive(t, r.StoreReadBytes, name)
+		assert.Positive(t, r.HitRate, name)
+		events[name] = r.Events
+	}
+	assert.Greater(t, events["hybrid"], 3*events["tiny"]/2, "a model with two pools tells of both")
+}
+
+// Bytes of a store are those of the modelled model: a block of Llama-3.1-8B has 128 KiB for
+// each token, one of Gemma-3-12B has 64 KiB in the layers without a window and 320 KiB in
+// those with one.
+func TestModelledBytes(t *testing.T) {
+	for name, want := range map[string][]int64{"tiny": {128 << 10}, "hybrid": {320 << 10, 64 << 10}, "sliding": {128 << 10}} {
+		s, err := shapeOf(name)
+		require.NoError(t, err)
+		cache := windows.DefaultConfig()
+		cache.TokensPerBlock, cache.MaxAttentionWindow = testTokens, s.Windows
+		pools, err := windows.Pools(s.Model, cache)
+		require.NoError(t, err)
+		require.Len(t, pools, len(want), name)
+		space, block := stores.Space{}, stores.Block{Tokens: make([]messages.Token, testTokens)}
+		for i := range pools {
+			page := make([]byte, pools[i].PageBytes())
+			body := space.Encode(nil, block, page)
+			assert.Equal(t, 3*testTokens*want[i], s.modelled(3, int64(3*len(body)), testTokens), "%s, pool %s", name, pools[i].Name)
+		}
+	}
+}
+
 // A killed engine costs what it alone had: with a store that is little.
 func TestAKilledEngineCosts(t *testing.T) {
 	path := writeTrace(t)
@@ -192,6 +237,7 @@ func TestProcessesDoAsGoroutinesDo(t *testing.T) {
 func TestAProcessIsKilled(t *testing.T) {
 	path := writeTrace(t)
 	s := settings()
+	s.Shape = "hybrid"
 	s.Store = "file://" + t.TempDir() + "?metadata=skip&no_tmp_dir=1"
 	c := fleetOf(t, path, processes(t, s))
 	c.Routing, c.Kill = true, true
@@ -239,6 +285,7 @@ func TestAProcessRefusesSettings(t *testing.T) {
 	for what, change := range map[string]func(*Settings){
 		"over the limit": func(s *Settings) { s.Pages = 1 << 40 },
 		"nowhere":        func(s *Settings) { s.Store = "nowhere://x" },
+		"none of [tiny":  func(s *Settings) { s.Shape = "x" },
 	} {
 		s := settings()
 		change(&s)

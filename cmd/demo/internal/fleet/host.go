@@ -19,13 +19,6 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// modelTokenBytes are the bytes of keys and values of a token of the modelled model,
-// Llama-3.1-8B. The pages here are of a model with PageTokenBytes.
-const modelTokenBytes = 128 << 10
-
-// PageTokenBytes are the bytes that a token takes in the pages of the fleet's engines.
-const PageTokenBytes = 4
-
 // Limits of a host, those of a server with one large GPU.
 const (
 	maxRunning  = 64
@@ -39,6 +32,8 @@ const (
 // host is one engine with the server in front of it. It is the source of its server's
 // requests. It belongs to one goroutine.
 type host struct {
+	shape   shape
+	tokens  int // of a block
 	rig     *engine.Rig
 	engine  *actors.Engine
 	stored  *storedEngine // nil: no store
@@ -50,21 +45,17 @@ type host struct {
 
 // newHost starts an engine. It does not close the store, which may be nil.
 func newHost(s Settings, store stores.Store) (*host, error) {
-	preset := engine.Tiny()
-	cache := windows.DefaultConfig()
-	cache.TokensPerBlock = s.TokensPerBlock
-	cache.EventBufferMaxSize = eventBuffer
-	pools, err := windows.Pools(preset.Model, cache)
+	h := &host{tokens: s.TokensPerBlock}
+	var err error
+	if h.shape, err = shapeOf(s.Shape); err != nil {
+		return nil, err
+	}
+	cache, pages, err := h.memory(&s)
 	if err != nil {
 		return nil, err
 	}
-	if bytes := int64(s.Pages+s.HostPages) * pools[0].PageBytes(); s.Pages > maxPages || s.HostPages > maxPages || bytes > maxMemory {
-		return nil, fmt.Errorf("%d + %d pages of an engine are %d MiB, which is over the limit", s.Pages, s.HostPages, bytes>>20)
-	}
-	cache.HostCacheSize = int64(s.HostPages) * pools[0].PageBytes()
-	h := &host{}
 	h.rig, err = engine.Open(engine.Options{
-		Model: preset.Model, Cache: cache, Pages: []windows.PageCounts{{Primary: s.Pages, Secondary: s.HostPages}},
+		Model: h.shape.Model, Cache: cache, Pages: pages,
 		Spawn: func(setup engine.Setup) (engine.Engine, func(), error) { return h.spawn(setup, &s, store) },
 	})
 	if err != nil {
@@ -74,12 +65,32 @@ func newHost(s Settings, store stores.Store) (*host, error) {
 		h.stored.advance = h.rig.Sim.Advance
 	}
 	h.server, err = serve.New(serve.Config{
-		Rig: h.rig, Name: "host", Model: preset.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: max(stepTokens, s.TokensPerBlock),
+		Rig: h.rig, Name: "host", Model: h.shape.Costs, GPU: cost.H100(), MaxRunning: maxRunning, StepTokens: max(stepTokens, s.TokensPerBlock),
 	}, h)
 	if err != nil {
 		return nil, errors.Join(err, h.kill(context.Background()))
 	}
 	return h, nil
+}
+
+// memory gives each pool pages for the tokens that the settings ask for.
+func (h *host) memory(s *Settings) (cache windows.Config, pages []windows.PageCounts, err error) {
+	cache = windows.DefaultConfig()
+	cache.TokensPerBlock, cache.MaxAttentionWindow, cache.EventBufferMaxSize = s.TokensPerBlock, h.shape.Windows, eventBuffer
+	pools, err := windows.Pools(h.shape.Model, cache)
+	if err != nil {
+		return cache, nil, err
+	}
+	block := int64(0) // bytes of a block in all pools
+	for i := range pools {
+		block += pools[i].PageBytes()
+		pages = append(pages, windows.PageCounts{Primary: s.Pages, Secondary: s.HostPages})
+	}
+	if bytes := int64(s.Pages+s.HostPages) * block; s.Pages > maxPages || s.HostPages > maxPages || bytes > maxMemory {
+		return cache, nil, fmt.Errorf("%d + %d pages of an engine are %d MiB, which is over the limit", s.Pages, s.HostPages, bytes>>20)
+	}
+	cache.HostCacheSize = int64(s.HostPages) * block
+	return cache, pages, nil
 }
 
 // spawn starts the engine with its store.
@@ -103,7 +114,7 @@ func (h *host) spawn(setup engine.Setup, s *Settings, store stores.Store) (engin
 	if store == nil {
 		return e, system.Shutdown, nil
 	}
-	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(e), settle: s.Settle, tokens: s.TokensPerBlock, link: s.StoreGbit * 1e9}
+	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(e), settle: s.Settle, link: s.StoreGbit * 1e9, modelled: h.modelled}
 	return h.stored, system.Shutdown, nil
 }
 
@@ -163,8 +174,16 @@ func request(q *Request) *serve.Request {
 func (h *host) count() {
 	h.reply.Totals = h.server.Totals()
 	if h.stored != nil {
-		h.reply.Store, h.reply.Fetching = h.stored.store.Stats(), h.stored.fetching
+		stats := h.stored.store.Stats()
+		h.reply.Store, h.reply.Fetching = stats, h.stored.fetching
+		h.reply.StoreRead = h.modelled(stats.FetchedObjects, stats.FetchedBytes)
+		h.reply.StoreWritten = h.modelled(stats.SavedObjects, stats.SavedBytes)
 	}
+}
+
+// modelled gives the bytes of the modelled model that objects of the store stand for.
+func (h *host) modelled(objects, bytes int64) int64 {
+	return h.shape.modelled(objects, bytes, h.tokens)
 }
 
 // finish checks every byte of every page in both tiers, and closes the engine.

@@ -14,9 +14,11 @@ import (
 
 // Settings are those of one engine.
 type Settings struct {
-	TokensPerBlock int `json:"tokens_per_block"`
-	Pages          int `json:"pages"`
-	HostPages      int `json:"host_pages"`
+	// Shape is one of Models; "" is the first of them.
+	Shape          string `json:"shape"`
+	TokensPerBlock int    `json:"tokens_per_block"`
+	Pages          int    `json:"pages"` // of each pool, as are HostPages
+	HostPages      int    `json:"host_pages"`
 	// Store is the URL of the store, for an engine in a process; "": none.
 	Store string `json:"store"`
 	// Model names the weights in the store. A run that begins with an empty store has a
@@ -90,6 +92,9 @@ type Reply struct {
 	Done    []Answer          `json:"done,omitempty"`
 	Totals  serve.Totals      `json:"totals"`
 	Store   actors.StoreStats `json:"store"`
+	// StoreRead and StoreWritten are bytes of the modelled model.
+	StoreRead    int64 `json:"store_read"`
+	StoreWritten int64 `json:"store_written"`
 	// Fetching is the modelled time that admissions have waited for the store.
 	Fetching time.Duration `json:"fetching"`
 	// Next is the sequence of the next published batch: a router that has followed all

@@ -6,6 +6,7 @@ import "time"
 // are those of the modelled model's keys and values.
 type Result struct {
 	Name     string `json:"name"`
+	Model    string `json:"model"` // that is modelled
 	Trace    string `json:"trace"`
 	Engines  int    `json:"engines"`
 	Seed     uint64 `json:"seed"`
@@ -74,7 +75,7 @@ func (p *Part) add(prompt int, a Answer) {
 }
 
 // add takes over the counters of one engine, dead or alive.
-func (r *Result) add(last *Reply, blockTokens int) {
+func (r *Result) add(last *Reply) {
 	t, s := &last.Totals, &last.Store
 	r.ComputedTokens += t.ComputedTokens
 	r.PrefillSeconds += t.Prefill.Seconds()
@@ -84,8 +85,8 @@ func (r *Result) add(last *Reply, blockTokens int) {
 	r.WrongPages += t.WrongPages
 	r.StoreReads += s.FetchedObjects
 	r.StoreWrites += s.SavedObjects
-	r.StoreReadBytes += s.FetchedObjects * int64(blockTokens) * modelTokenBytes
-	r.StoreWrittenBytes += s.SavedObjects * int64(blockTokens) * modelTokenBytes
+	r.StoreReadBytes += last.StoreRead
+	r.StoreWrittenBytes += last.StoreWritten
 	r.StoreDropped += s.Dropped
 	r.StoreErrors += s.Errors
 	r.RejectedObjects += s.Rejected

@@ -15,11 +15,12 @@ type storedEngine struct {
 	engine.Engine
 	store    actors.Store
 	settle   bool
-	tokens   int // of a block
-	link     float64
+	link     float64 // modelled bits a second
 	fetching time.Duration
 	// advance moves the device's time. It is set when the device is there.
 	advance func(time.Duration)
+	// modelled gives the bytes of the modelled model that objects stand for.
+	modelled func(objects, bytes int64) int64
 }
 
 // fetchTimeout bounds the wall time of one fetch. The store is on this machine.
@@ -28,14 +29,15 @@ const fetchTimeout = 10 * time.Second
 // AdmitBatch fetches for all requests and admits them. Fetches that go side by side would
 // take host pages in an order that depends on the scheduler.
 func (e *storedEngine) AdmitBatch(ctx context.Context, requests []messages.AdmitRequest) ([]messages.Admitted, error) {
-	before := e.store.Stats().FetchedObjects
+	before := e.store.Stats()
 	for i := range requests {
 		if err := e.fetch(ctx, requests[i].Tokens); err != nil {
 			return nil, err
 		}
 	}
-	if n := e.store.Stats().FetchedObjects - before; n > 0 {
-		bits := 8 * float64(n) * float64(e.tokens) * modelTokenBytes
+	after := e.store.Stats()
+	if n := after.FetchedObjects - before.FetchedObjects; n > 0 {
+		bits := 8 * float64(e.modelled(n, after.FetchedBytes-before.FetchedBytes))
 		takes := storeLatency + time.Duration(bits/e.link*float64(time.Second))
 		e.fetching += takes
 		e.advance(takes)

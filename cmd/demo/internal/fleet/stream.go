@@ -17,8 +17,10 @@ import (
 
 // stream is the index of an engine in another process. It follows the server-sent events
 // of package wire: a snapshot, then each batch as it is published. An engine publishes a
-// block while all its pools with full attention have it, and those before it, so the
-// blocks that the stream knows of a prompt are the ones that an admission there reuses.
+// block while all its pools with full attention have it, and those before it. Where there
+// are no other pools, an admission there reuses as many blocks as the stream knows of a
+// prompt. Of a model with windows it may reuse fewer, if a window's pages are evicted; and
+// of one with windows alone more, since it needs no block before the window.
 type stream struct {
 	end  context.CancelFunc
 	done chan struct{}
