@@ -10,8 +10,8 @@ import "github.com/kvactor/kvactor/messages"
 //
 // A processor runs only a few pages ahead of a read that it waits for, so few misses
 // overlap when each page is taken together with the read of its hint. In a pool beyond
-// the last cache the records that the hints of a group of pages name are therefore read
-// in a loop of their own, before the group is taken:
+// the last cache the records that the hints of a group of pages name are therefore
+// prefetched together, before the group is taken, and arrive while it is taken:
 //
 //	list    │ group: in the caches │ next group: being fetched │ …
 //	          └── hint ──────────────▶
@@ -54,14 +54,10 @@ func (c *cache) fetchGroup(at int32, k, n int) (end int) {
 			break
 		}
 		g := &pages[at]
-		// No hint is page 0, which is read then, so that the loop below has no branch.
+		// No hint is page 0, which is fetched then, so that fetch has no branch.
 		group[i], at = max(0, g.child), g.next
 	}
-	touched := int32(0)
-	for _, hint := range group {
-		touched += pages[hint].depth
-	}
-	c.touched = touched
+	c.fetch(group)
 	return end
 }
 

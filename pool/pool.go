@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/internal/invariants"
+	"github.com/kvactor/kvactor/internal/largepages"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -33,7 +34,7 @@ func New(name string, pages int, quotas ...windows.Quota) *Pool {
 	p.mustBeTenants(len(quotas))
 	p.cache.orders = newOrders(quotas)
 	// NoBlock is not the zero block number, so a zeroed record would cache block 0.
-	p.pages = make([]page, pages)
+	p.pages = largepages.Make[page](pages, pages)
 	for i := range p.pages {
 		p.pages[i].clearContents()
 	}

@@ -3,6 +3,7 @@ package pool
 import (
 	"time"
 
+	"github.com/kvactor/kvactor/internal/largepages"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -77,7 +78,7 @@ func (p *Pool) Resize(r *Resizing) {
 // would leave a capacity that depends on the history.
 func (p *Pool) truncate(pages int) {
 	old := p.pages
-	p.pages = make([]page, pages)
+	p.pages = largepages.Make[page](pages, pages)
 	for i := copy(p.pages, old); i < pages; i++ {
 		p.pages[i].clearContents()
 	}

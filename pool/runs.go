@@ -49,7 +49,7 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 		end = c.fetchGroup(at, k, n)
 		for ; k < end && at != none && (rival == none || o.before(at, rival)); k++ {
 			g := &pages[at]
-			if g.child != none {
+			if !o.grouped && g.child != none {
 				touched += pages[g.child].depth // fetches the record, see hints.go
 			}
 			g.fillVictim(at, &evicted[k])

@@ -1,6 +1,9 @@
 package tree
 
-import "github.com/kvactor/kvactor/internal/protocol"
+import (
+	"github.com/kvactor/kvactor/internal/largepages"
+	"github.com/kvactor/kvactor/internal/protocol"
+)
 
 // index finds the node of a block and the place of the block in its prefix. node and
 // low have one length; ids from 0 up to it are in use or in free. They are two arrays
@@ -16,7 +19,9 @@ type index struct {
 
 // reserve makes room for n blocks. Config.Blocks is a hint: the arrays grow beyond
 // it.
-func (s *index) reserve(n int) { s.node, s.low = make([]int32, 0, n), make([]uint16, 0, n) }
+func (s *index) reserve(n int) {
+	s.node, s.low = largepages.Make[int32](0, n), largepages.Make[uint16](0, n)
+}
 
 // used returns the number of blocks that there are, ghosts included.
 func (s *index) used() int { return len(s.node) - len(s.free) }
