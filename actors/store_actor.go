@@ -14,15 +14,14 @@ import (
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
-// storeActor writes pages to the store, behind everything else: it names them by what
-// the tree tells it of blocks, and tasks encode and write them. Nothing waits for it but
-// a Flush.
+// storeActor writes pages to the store, behind everything else: tasks name them by what the
+// tree has told of their blocks, encode and write them. Nothing waits for it but a Flush. It
+// often runs on the goroutine of a request, so it only passes work on.
 //
 // What it does is best effort, since a page that is not saved is computed again: every
 // bound drops pages and none makes a sender wait. What is on its way is bounded by the save
 // pages, which a job keeps until it has encoded its objects or knows that it writes none.
 type storeActor struct {
-	index       *blockkeys.Index
 	client      *storeClient
 	offloader   *mailbox.Mailbox
 	coordinator *mailbox.Mailbox
@@ -32,7 +31,12 @@ type storeActor struct {
 	pools       []gpu.Pool
 	point       failpoint.Point
 
-	queue   []*saveJob // that wait for their turn
+	index    *blockkeys.Index // of the naming task while there is one
+	unnamed  []any            // *blocksChanged and *saveJob in the order in which they came
+	nameless int              // jobs in unnamed
+	naming   bool             // a task has the index
+
+	queue   []*saveJob // that are named and wait for their turn
 	running int
 	last    uint64
 	open    map[uint64]bool // jobs that are not over, by number
@@ -42,8 +46,8 @@ type storeActor struct {
 
 // saveJob is what one call of the store saves: a round, or a part of one.
 //
-// The actor makes it, lends it to one task, and gets it back as the message that the task
-// is over. items, named and keys are parallel.
+// The actor makes it, lends it to one task after the other, and gets it back when the task is
+// over. items, named and keys are parallel.
 type saveJob struct {
 	number uint64
 	items  []savedPage
@@ -52,6 +56,8 @@ type saveJob struct {
 	keys   []stores.Key          // of the pages
 	saved  int
 	lost   map[stores.Key]bool // what the store has not taken
+	// unknown are pages that cannot be named, until the actor has given their save pages back.
+	unknown []savedPage
 }
 
 // Abort does nothing: no caller waits for it.
@@ -63,7 +69,7 @@ type notSaved struct{ items []protocol.SaveItem }
 // Abort does nothing: no caller waits for it.
 func (*notSaved) Abort(error) {}
 
-// blocksChanged tells the store's actor what has entered and left the tree.
+// blocksChanged tells the store's actor what blocks are, or what has entered and left the tree.
 type blocksChanged struct{ changes *protocol.Changes } // nil: the tree is empty
 
 // Abort does nothing: no caller waits for it.
@@ -73,11 +79,11 @@ func (*blocksChanged) Abort(error) {}
 func (a *storeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *blocksChanged:
-		if m.changes == nil {
-			a.forget()
-			return
+		if a.unnamed = append(a.unnamed, m); len(a.unnamed) >= maxUnnamed {
+			a.name()
 		}
-		a.index.Apply(m.changes)
+	case *namer:
+		a.named(m)
 	case *savedPages:
 		a.point.Hit("store")
 		a.accept(m)
@@ -86,7 +92,8 @@ func (a *storeActor) Receive(ctx actor.Context) {
 	case *forward:
 		a.flush(m)
 	case *actor.Restarting:
-		a.forget() // what it knew of the tree cannot be trusted
+		// A message may have been lost: what comes behind it names blocks that may be others.
+		a.unnamed = append(a.unnamed, &blocksChanged{})
 	case *actor.Stopping:
 		for _, f := range a.flushes {
 			f.Abort(mailbox.ErrStopped)
@@ -95,50 +102,36 @@ func (a *storeActor) Receive(ctx actor.Context) {
 	}
 }
 
-// forget empties the index: blocks that it does not know are not saved.
-func (a *storeActor) forget() {
-	a.index = blockkeys.New(a.client.fingerprint, a.client.geometry.Pools[0].TokensPerBlock)
-}
-
 // jobBytes is how many bytes of pages a job has at most, unless one page has more. It is
 // large against the latency of a store, and small enough that one job is encoded while
 // another one is written.
 const jobBytes = 16 << 20
 
-// accept names the pages and makes jobs of them. Pages that cannot be named are dropped.
-//
-// Names are taken now and not when the job is written: the tree may have changed by then,
-// and a block number would name another block.
+// accept makes jobs of pages, and has them named behind what the tree has told so far.
 func (a *storeActor) accept(m *savedPages) {
 	a.client.dropped.Add(int64(m.dropped))
-	var unnamed []savedPage
 	var job *saveJob
 	size := int64(0)
 	for _, it := range m.items {
-		d, ok := a.index.Describe(it.block)
-		if !ok {
-			unnamed = append(unnamed, it)
-			continue
-		}
-		d.Block.Pool = it.pool
 		bytes := a.client.pageBytes(int(it.pool))
 		if job == nil || size+bytes > jobBytes || len(job.items) == stores.MaxBatch {
 			job, size = a.newJob(m.ticket), 0
 		}
 		size += bytes
-		job.items, job.named = append(job.items, it), append(job.named, d)
+		job.items = append(job.items, it)
 	}
-	a.giveBack(unnamed, m.ticket)
-	a.tell(unnamed)
-	a.next()
+	if a.nameless > 0 {
+		a.name()
+	}
 }
 
-// newJob adds an empty job to the queue.
+// newJob adds an empty job to those that are to be named.
 func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 	a.last++
 	job := &saveJob{number: a.last, ticket: ticket}
 	a.open[job.number] = true
-	a.queue = append(a.queue, job)
+	a.unnamed = append(a.unnamed, job)
+	a.nameless++
 	return job
 }
 
@@ -209,6 +202,11 @@ func (a *storeActor) finished(job *saveJob) {
 	}
 	a.tell(lost)
 	a.next()
+	a.answerFlushes()
+}
+
+// answerFlushes answers the flushes whose jobs are over.
+func (a *storeActor) answerFlushes() {
 	flushes := a.flushes
 	a.flushes = nil
 	for _, f := range flushes {

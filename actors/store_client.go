@@ -68,6 +68,10 @@ func newStoreClient(c *StoreConfig, g stores.Geometry) *storeClient {
 	}
 }
 
+// follows tells whether the store's actor gets all changes of the tree: there is a store, and
+// it gets pages whose blocks have left the tree.
+func (c *storeClient) follows() bool { return c != nil && c.config.Save == SaveHostEvict }
+
 // pageBytes is the size of a page in an object: the shares of all ranks.
 func (c *storeClient) pageBytes(pool int) int64 {
 	return c.geometry.Pools[pool].PageBytes * int64(max(1, c.geometry.Ranks))

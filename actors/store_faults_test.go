@@ -222,3 +222,32 @@ func TestTheBreakerClosesByItself(t *testing.T) {
 	assert.EqualValues(t, 3, stats().Calls, "two that failed and the one that tried")
 	r.close()
 }
+
+// When the store's actor fails, only the pages that it was given then are lost: blocks that were
+// in the tree before are saved at their next use, the new ones behind them as well.
+func TestTheStoresActorForgets(t *testing.T) {
+	var memory stores.Memory
+	r := newRig(t, onePool, withStore(&memory, actors.SaveOnReuse))
+	for range 2 {
+		r.store(run(0, 21))
+	}
+	require.Equal(t, 5, flushed(t, r))
+	require.NoError(t, r.points.Arm("store"))
+	for range 2 {
+		r.store(run(0, 33)) // its blocks are offered, and lost
+	}
+	for saved := 0; saved < 3; {
+		r.store(run(0, 33))
+		n, err := actors.StoreOf(r.Engine).Flush(context.Background(), 0)
+		if err == nil {
+			saved += n
+		}
+	}
+	r.verify()
+	r.close()
+
+	second := newRig(t, onePool, withStore(&memory, actors.SaveOnReuse))
+	assert.Equal(t, actors.Fetched{Blocks: 8, LocalTokens: 32}, fetched(t, second, run(0, 33)))
+	second.verify()
+	second.close()
+}

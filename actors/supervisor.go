@@ -149,13 +149,13 @@ func (s *supervisor) start(ctx actor.Context) error {
 func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (*mailbox.Mailbox, error) {
 	e := s.engine
 	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]bool{}, coordinator: e.coordinator}
-	a.forget()
+	a.index = a.emptyIndex()
 	s.keeper = a
 	_, box, err := s.child(ctx, "store", a, &a.point)
 	a.self = box
-	t.store = box
+	t.store, t.follows = box, e.store.follows()
 	if e.config.Cache.EventBufferMaxSize == 0 {
-		t.events = nil // the tree records changes for the store alone
+		t.events = nil // if the tree records changes, then for the store alone
 	}
 	o.saver = newSaver(e.store, o.core, savePages(e.store.config, &e.config, &e.validate))
 	o.saver.store = box

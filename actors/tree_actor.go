@@ -19,7 +19,10 @@ type treeActor struct {
 	coordinator *mailbox.Mailbox
 	events      *mailbox.Mailbox // nil: events are off
 	store       *mailbox.Mailbox // nil: there is no store
-	point       failpoint.Point
+	// follows says that the store's actor gets all changes, and not only what NameBlocks asks
+	// for: SaveHostEvict saves pages whose blocks leave the tree in the same round.
+	follows bool
+	point   failpoint.Point
 	// changing is set while a change is under way. It stays set after a panic: then
 	// no part of the core can be trusted, and only a ListLocations that empties the
 	// tree is served.
@@ -86,6 +89,12 @@ func (a *treeActor) receive(message any) {
 		a.publish()
 	case *protocol.Locate:
 		a.core.Locate(m)
+	case *protocol.NameBlocks:
+		a.core.NameBlocks(m)
+		if a.store != nil {
+			a.store.PostUserMessage(&blocksChanged{changes: m.Named})
+		}
+		m.Named = nil // the store's actor has it
 	case *protocol.Snapshot:
 		a.core.Snapshot(m)
 	case *protocol.Contents:
@@ -124,7 +133,7 @@ func (a *treeActor) listLocations(m *protocol.ListLocations) {
 	a.core.ListLocations(m)
 }
 
-// publish sends what the tree has changed, if events are on.
+// publish sends what the tree has changed, if it records that.
 func (a *treeActor) publish() {
 	c := a.core.TakeChanges()
 	if c == nil {
@@ -132,7 +141,7 @@ func (a *treeActor) publish() {
 	}
 	// The store's actor gets a copy: one record cannot be lent to two actors, and the core
 	// must not wait for the slower of them.
-	if a.store != nil {
+	if a.follows {
 		a.store.PostUserMessage(&blocksChanged{changes: blockkeys.Copy(c)})
 	}
 	if a.events == nil {

@@ -57,19 +57,23 @@ func (t *reporter) event(kind protocol.ChangeKind, p int) bool {
 // been made, are in the tree.
 func (t *reporter) recordEntered(x, i int32) {
 	if t.recording {
-		t.enter(t.log.changes, x, i)
+		t.enter(t.log.changes, segment{x, i, t.arena.nodes[x].n})
 	}
 }
 
-// enter adds the blocks of node x from index i on to a record, with all that the
-// log needs to know them by: ids, tokens and what is before them.
-func (t *reporter) enter(c *protocol.Changes, x, i int32) {
-	ids, tokens := t.arena.ids(x)[i:], t.arena.tokensFrom(x, i)
+// enter adds the blocks of a segment to a record, with all that the log needs to know
+// them by: ids, tokens and what is before them.
+func (t *reporter) enter(c *protocol.Changes, g segment) {
+	x, i := g.node, g.lo
+	ids, tokens := t.arena.ids(x)[i:g.hi], t.arena.tokensFrom(x, i)
+	if g.hi < t.arena.nodes[x].n {
+		tokens = tokens[:len(ids)*t.arena.tpb]
+	}
 	// The record has all that identifies the blocks, because the log gets it later:
 	// by then they may have left the tree, and other blocks may have their ids.
 	e := addChange(c, protocol.BlocksEntered)
 	e.Last, e.Count, e.Tokens = ids[len(ids)-1], int32(len(ids)), int32(len(tokens))
-	e.Parent, e.Padding = t.prior(x, i), t.padding(x, t.arena.nodes[x].n-1)
+	e.Parent, e.Padding = t.prior(x, i), t.padding(x, g.hi-1)
 	c.Blocks = append(c.Blocks, ids...)
 	first := len(c.Tokens)
 	c.Tokens = append(c.Tokens, tokens...)

@@ -78,7 +78,7 @@ func (t *Tree) Snapshot(s *protocol.Snapshot) {
 		}
 		// The record is a new one. Changes that have not been taken yet are not
 		// touched, and they are older than the snapshot.
-		t.base.enter(s.Keys, x, 0)
+		t.base.enter(s.Keys, segment{x, 0, t.base.arena.nodes[x].n})
 		for p := range t.base.arena.pools {
 			t.base.keys(s.Keys, x, p)
 		}

@@ -15,6 +15,8 @@ type index struct {
 	// knows where its depths begin.
 	low  []uint16 // by block: of the depth, which is the index in the prefix
 	free []protocol.BlockID
+	// told is shorter than node, and empty in a tree that names no blocks: see NameBlocks.
+	told []telling // by block
 }
 
 // reserve makes room for n blocks. Config.Blocks is a hint: the arrays grow beyond
@@ -45,6 +47,9 @@ func (t *arena) nameBlocks(ids []protocol.BlockID, x, depth int32) {
 	node, low, d := s.node, s.low, uint16(depth)
 	for i, b := range ids {
 		node[b], low[b] = x, d+uint16(i)
+	}
+	if len(s.told) > 0 {
+		s.untell(ids)
 	}
 }
 

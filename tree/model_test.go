@@ -37,6 +37,7 @@ type model struct {
 	lent    map[*protocol.TokenArray]bool // the arrays that the tree refers to
 	late    *late                         // reads the events in the mirrors' place
 	rare    *rare                         // does so too
+	told    *receiver                     // asks what blocks are
 }
 
 func newModel(t *rapid.T) *model {
@@ -64,6 +65,7 @@ func newModel(t *rapid.T) *model {
 	if !events {
 		m.mirrors.events = nil
 	}
+	m.told = &receiver{t: t, tree: m.tree, blocks: map[protocol.BlockID]toldBlock{}}
 	return m
 }
 
@@ -157,6 +159,7 @@ func (m *model) settle() {
 		m.mirrors.listen(m.mirrors.told(), keys)
 	}
 	m.mirrors.agree(&m.oracle, keys)
+	m.told.ask()
 }
 
 // Lookup asks and changes nothing.

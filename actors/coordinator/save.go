@@ -60,6 +60,8 @@ type saves struct {
 	first  []poolBlock // with SaveOnCommit, what was stored first
 	marks  [][]saveMark
 	room   []bool // of each pool, as the gate has last said
+	// forgotten says that the store's actor may have forgotten which blocks it was told.
+	forgotten bool
 }
 
 // poolBlock names the page of a block in a pool.
@@ -104,8 +106,10 @@ func (s *saves) mark(p messages.PoolID, b protocol.BlockID) *saveMark {
 	return &s.marks[p][b]
 }
 
-// reset forgets everything: after a failure pages may be offered once more.
+// reset forgets everything: after a failure pages may be offered once more, and no one can
+// tell what has reached the store's actor.
 func (s *saves) reset() {
+	s.forgotten = true
 	s.blocks, s.first = s.blocks[:0], s.first[:0]
 	for p := range s.marks {
 		clear(s.marks[p])
@@ -136,10 +140,6 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 		return
 	}
 	offers := e.Kind == protocol.Attach && s.config.Policy == SaveOnCommit
-	if offers {
-		s.ask()
-	}
-	dropped := 0
 	for _, b := range e.Blocks {
 		switch m := s.mark(e.Pool, b); {
 		case e.Kind == protocol.Detach || e.Kind == protocol.HostForget:
@@ -149,9 +149,8 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 		case e.Kind == protocol.HostAttach:
 			// These contents have just come from the store.
 			*m = saveDone
-		// Also of contents that come back from host memory, which were stored before.
-		case offers && *m == saveUnknown && !s.room[e.Pool]:
-			dropped++
+		// Also of contents that come back from host memory, which were stored before. The gate is
+		// asked when the tree has said which of the blocks are whole.
 		case offers && *m == saveUnknown:
 			*m = saveDone
 			s.first = append(s.first, poolBlock{e.Pool, b})
@@ -160,7 +159,6 @@ func (s *saves) noteEffect(e *protocol.Effect) {
 			*m = saveUnknown
 		}
 	}
-	s.drop(dropped)
 }
 
 // noteMoves notes what pools lose by eviction. A move between the tiers changes no mark,
@@ -210,7 +208,7 @@ func (s *saves) noteReuse(blocks []protocol.BlockID) {
 // saving asks for the bytes of what the round before has made a candidate. It serves
 // no request: it goes before the next one, which could evict the pages.
 //
-//	begin ─▶ locating ─▶ ordering ─▶ (the store's actor gets the bytes when they are there)
+//	begin ─▶ locating ─▶ naming ─▶ ordering ─▶ (the store's actor gets the bytes when they are there)
 //
 // It is no transaction, since no caller waits for it. A failure drops the candidates: what was
 // not saved is missing in the store, and nothing else depends on it.
@@ -218,6 +216,7 @@ type saving struct {
 	*shared
 	stage  savingStage
 	locate protocol.Locate
+	names  protocol.NameBlocks
 	record protocol.SavePages
 }
 
@@ -228,11 +227,12 @@ type savingStage uint8
 const (
 	savingIdle     savingStage = iota // nothing has been sent
 	savingLocating                    // the tree says where the pages are
+	savingNaming                      // the tree tells the store's actor what the blocks are
 	savingOrdering                    // the offloader orders the copies
 )
 
 // String names the stage.
-func (s savingStage) String() string { return [...]string{"idle", "locating", "ordering"}[s] }
+func (s savingStage) String() string { return [...]string{"idle", "locating", "naming", "ordering"}[s] }
 
 // due tells whether there are candidates.
 func (s *saving) due() bool { return len(s.out.saves.blocks) > 0 }
@@ -251,6 +251,8 @@ func (s *saving) resume() {
 	switch s.stage {
 	case savingLocating:
 		s.choose()
+	case savingNaming:
+		s.order()
 	case savingOrdering:
 		s.out.saves.forget(s.record.Lost)
 		s.end()
@@ -258,19 +260,25 @@ func (s *saving) resume() {
 	}
 }
 
-// choose asks the offloader for the pages that are to be saved.
+// choose lists the pages that are to be saved, and has their blocks told to the store's
+// actor: nothing is asked of the tree about blocks that are never saved.
 func (s *saving) choose() {
 	all := s.out.saves
 	s.record.Epoch, s.record.Stamp, s.record.Items = s.kernel.epoch, s.kernel.stamp, s.record.Items[:0]
+	dropped := 0
+	if all.config.Policy == SaveOnCommit {
+		all.ask()
+	}
 	for i := range s.locate.Blocks {
 		if all.config.Policy == SaveOnCommit {
-			s.add(int(all.first[i].pool), i)
+			dropped += s.addFirst(i)
 			continue
 		}
 		for p := range s.config.Pools {
 			s.addReused(p, i)
 		}
 	}
+	all.drop(dropped)
 	// Chosen or not, a candidate is looked at once: the round that makes it one again adds it
 	// again.
 	all.blocks, all.first = all.blocks[:0], all.first[:0]
@@ -278,44 +286,75 @@ func (s *saving) choose() {
 		s.end()
 		return
 	}
+	s.names.Epoch, s.names.All, s.names.Blocks = s.kernel.epoch, all.forgotten, s.names.Blocks[:0]
+	for i := range s.record.Items {
+		// With SaveOnReuse the pages of one block are next to each other.
+		if b := s.record.Items[i].Block; i == 0 || b != s.record.Items[i-1].Block {
+			s.names.Blocks = append(s.names.Blocks, b)
+		}
+	}
+	s.stage = savingNaming
+	s.kernel.toTree(&s.names)
+}
+
+// order asks the offloader for the bytes. The store's actor has been told of the blocks.
+func (s *saving) order() {
+	s.out.saves.forgotten = false
 	// The copies read device pages, so who writes to those next has to ask what they wait for.
 	s.out.move.ordered = true
 	s.stage = savingOrdering
 	s.kernel.toOffloader(&s.record)
 }
 
+// addFirst adds the page of the i-th candidate, which was stored first, in its pool. It
+// returns 1 if the page is dropped because there is no room.
+func (s *saving) addFirst(i int) (dropped int) {
+	all, first := s.out.saves, s.out.saves.first[i]
+	switch {
+	case !s.worth(int(first.pool), i):
+	case all.room[first.pool]:
+		s.add(int(first.pool), i)
+	default:
+		*all.mark(first.pool, first.block) = saveUnknown
+		return 1
+	}
+	return 0
+}
+
 // addReused adds the page of the i-th candidate in a pool unless it was offered before. A page
-// that add refuses keeps saveUnknown: its priority may have risen when the block is reused the
-// next time.
+// that is not worth saving keeps saveUnknown: its priority may have risen when the block is
+// reused the next time.
 func (s *saving) addReused(p, i int) {
 	m := s.out.saves.mark(messages.PoolID(p), s.locate.Blocks[i])
 	switch {
 	case *m != saveUnknown:
 	case s.locate.Pages[p][i] == protocol.Nowhere:
 		*m = saveAbsent
-	case s.add(p, i):
+	case s.worth(p, i):
 		*m = saveDone
+		s.add(p, i)
 	}
 }
 
-// add adds the page of the i-th candidate in a pool, and tells whether it is one to be
-// saved: of a whole block, with the priority.
-func (s *saving) add(p, i int) bool {
-	at := s.locate.Pages[p][i]
+// worth tells whether the page of the i-th candidate in a pool is one to be saved: of a whole
+// block, with the priority.
+func (s *saving) worth(p, i int) bool {
 	// A block of an encoder's input is whole, however many of its tokens are padding.
 	whole := s.cross.has(p) || s.locate.Tokens[i] == s.config.TokensPerBlock
-	if at == protocol.Nowhere || !whole || s.locate.Priorities[i] < s.out.saves.config.MinPriority {
-		return false
-	}
-	s.record.Items = append(s.record.Items, protocol.SaveItem{Pool: messages.PoolID(p), Block: s.locate.Blocks[i], From: at})
-	return true
+	return s.locate.Pages[p][i] != protocol.Nowhere && whole && s.locate.Priorities[i] >= s.out.saves.config.MinPriority
+}
+
+// add adds the page of the i-th candidate in a pool to those that are to be saved.
+func (s *saving) add(p, i int) {
+	item := protocol.SaveItem{Pool: messages.PoolID(p), Block: s.locate.Blocks[i], From: s.locate.Pages[p][i]}
+	s.record.Items = append(s.record.Items, item)
 }
 
 func (s *saving) end() { s.stage, s.kernel.active = savingIdle, nil }
 
 // renew takes new records: those of an epoch that is over may still be read.
 func (s *saving) renew() {
-	s.locate, s.record, s.stage = protocol.Locate{}, protocol.SavePages{}, savingIdle
+	s.locate, s.names, s.record, s.stage = protocol.Locate{}, protocol.NameBlocks{}, protocol.SavePages{}, savingIdle
 	s.out.saves.reset()
 }
 

@@ -26,6 +26,8 @@ import (
 // checked against each other, and the bytes of every page.
 //
 //	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse] [onlyabove=35] [ahead] [encoder] [states]
+//	    [save=reuse|commit [least=n]]   see script_gate_test.go
+//	gate 1                        there is room for what is to be saved in the first pools
 //	store 0..12                   a prompt of tokens 0 … 11 is computed and released
 //	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [salt=s] [input=900..907] [items] [priority=n [ms=n]]
 //	write a=12                    the host computes tokens, and will commit them later
@@ -63,6 +65,7 @@ type script struct {
 	aborted bool              // it was not served
 	written map[string]int    // tokens that a host has computed and not committed yet
 	refuse  int               // resizes that the device will refuse
+	gate    gate
 }
 
 func newScript(t *gotesting.T) *script {
@@ -96,6 +99,8 @@ func (s *script) run(t *gotesting.T, d *datadriven.TestData) string {
 		s.refuse += s.number(d, "device", 0)
 	case "lose":
 		s.lose(d)
+	case "gate":
+		s.gate.open = number(s.t, d.CmdArgs[0].Key)
 	case "write":
 		for _, arg := range d.CmdArgs {
 			s.written[arg.Key] = number(s.t, arg.Vals[0])
@@ -156,6 +161,7 @@ func (s *script) open(d *datadriven.TestData) {
 		c.SecondaryOffloadMinPriority = s.number(d, "onlyabove", c.SecondaryOffloadMinPriority)
 	}
 	shape.ahead, shape.encoder, shape.states = d.HasArg("ahead"), d.HasArg("encoder"), d.HasArg("states")
+	shape.store = s.saves(d)
 	s.world = newWorld(s.t, shape)
 	s.Answered = s.answered
 	s.Aborted = func(request any, err error) {

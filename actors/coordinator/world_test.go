@@ -42,6 +42,7 @@ type setup struct {
 	ahead   bool // offload ahead of demand
 	encoder bool // an encoder–decoder model; the cross pool is the last
 	states  bool // a recurrent layer behind the others
+	store   *coordinator.StoreConfig
 }
 
 // world is the coordinator over real cores and over memory that copies at once,
@@ -124,6 +125,7 @@ func newWorld(t testing, s setup) *world {
 			return windows.Divide(own, model, c, bytes)
 		},
 		EncoderMaxLen: model.EncoderMaxLen, CheckpointInterval: cache.StateCheckpointInterval,
+		Store: s.store,
 	}
 	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory, s.ahead))
 	w.Clock = func() time.Duration { return w.now }

@@ -1,5 +1,5 @@
-// Package blockkeys follows what enters and leaves the tree, so that pages can be named
-// in a store. A block's key is a hash over all tokens of its prefix; the index computes
+// Package blockkeys knows blocks of the tree by what the tree tells of them, so that pages can
+// be named in a store. A block's key is a hash over all tokens of its prefix; the index computes
 // it from the key of the block before, and only for blocks that are saved.
 package blockkeys
 
@@ -11,23 +11,40 @@ import (
 	"github.com/kvactor/kvactor/offloader/stores"
 )
 
-// Index has the tokens of every block in the tree.
-// It is a core: one goroutine, no lock. The store's actor owns one, and forgets it when it
-// fails: an index that begins later than the tree does not know the blocks before.
+// Index knows the blocks that it was told of, by changes of the tree: all that enter the tree,
+// or those that are to be saved with the blocks before them.
+// It is a core: one goroutine at a time, no lock. The store's actor has one, and forgets it
+// when it fails: an index that begins later than the tree does not know the blocks before.
 type Index struct {
 	// fingerprint is of the pages, and the beginning of every key.
 	fingerprint    stores.Fingerprint
 	tokensPerBlock int
 	// entries grows with the largest id; the tree gives ids of blocks that have left out again.
 	entries []entry // by BlockID
+	keeps   Tokens
+	// entered are the blocks that Trim has to look at.
+	entered []protocol.BlockID
 	// spaces has what the keys of a namespace begin with, which costs a hash or an HMAC.
 	spaces map[messages.Namespace]*stores.Space
 }
 
-// entry is one block; one without tokens is not in the tree.
+// Tokens says how long an index has the tokens of blocks, which are most of its memory.
+type Tokens uint8
+
+// The terms.
+const (
+	// UntilTrim: up to a call of Trim. The index is told of blocks again when they are saved
+	// again, and is not told when they leave.
+	UntilTrim Tokens = iota
+	// InTree: as long as the changes have the block in the tree.
+	InTree
+)
+
+// entry is one block, if it is known.
 // tokens and covers are parts of the slices of the change that brought the block, so that
 // a block costs no memory of its own for them.
 type entry struct {
+	known     bool
 	parent    protocol.BlockID
 	namespace messages.Namespace
 	tokens    []messages.Token
@@ -45,8 +62,8 @@ type Described struct {
 }
 
 // New returns the index of an empty tree.
-func New(f stores.Fingerprint, tokensPerBlock int) *Index {
-	return &Index{fingerprint: f, tokensPerBlock: tokensPerBlock, spaces: map[messages.Namespace]*stores.Space{}}
+func New(f stores.Fingerprint, tokensPerBlock int, keeps Tokens) *Index {
+	return &Index{fingerprint: f, tokensPerBlock: tokensPerBlock, keeps: keeps, spaces: map[messages.Namespace]*stores.Space{}}
 }
 
 // Copy copies from changes what an index needs, so that the record can be used again.
@@ -100,7 +117,7 @@ func (x *Index) Apply(c *protocol.Changes) {
 func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers []messages.Cover, parent protocol.BlockID, n messages.Namespace) {
 	for i, b := range blocks {
 		from, to := i*x.tokensPerBlock, min((i+1)*x.tokensPerBlock, len(tokens))
-		e := entry{parent: parent, namespace: n, tokens: tokens[from:to:to]}
+		e := entry{known: true, parent: parent, namespace: n, tokens: tokens[from:to:to]}
 		// A block without a covered token has no covers, whatever its run has.
 		if covers != nil && slices.ContainsFunc(covers[from:to], func(c messages.Cover) bool { return c.Covered }) {
 			e.covers = covers[from:to:to]
@@ -111,6 +128,24 @@ func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers
 		x.entries[b] = e
 		parent = b
 	}
+	if x.keeps == UntilTrim {
+		x.entered = append(x.entered, blocks...)
+	}
+}
+
+// Trim drops the tokens of blocks that have keys, which is enough to name the blocks behind
+// them. What Describe has returned stays valid.
+func (x *Index) Trim() {
+	n := 0
+	for _, b := range x.entered {
+		if e := &x.entries[b]; e.hasKey {
+			e.tokens, e.covers = nil, nil
+			continue
+		}
+		x.entered[n] = b
+		n++
+	}
+	x.entered = x.entered[:n]
 }
 
 // leave removes consecutive blocks of a prefix.
@@ -125,11 +160,11 @@ func (x *Index) leave(last protocol.BlockID, n int) {
 
 // knows tells whether a block has entered and not left since the index began.
 func (x *Index) knows(b protocol.BlockID) bool {
-	return b >= 0 && int(b) < len(x.entries) && x.entries[b].tokens != nil
+	return b >= 0 && int(b) < len(x.entries) && x.entries[b].known
 }
 
 // Describe returns what an object says of a block. ok is false for a block that is
-// unknown or stored in part.
+// unknown or stored in part, or whose tokens Trim has dropped.
 // The cost is one hash for each block of the prefix that has no key yet, so all saves of a
 // prefix together hash each of its blocks once.
 func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
