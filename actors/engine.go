@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,6 +165,7 @@ func newEngine(parent actor.SpawnerContext, config Config, known coordinator.Con
 			Model: store.Model, MaxSeqLen: config.Model.MaxSeqLen, Pools: e.pools, Ranks: gpu.Ranks(config.Device),
 		})
 		e.store.inline = e.settings.Scheduler != nil
+		e.store.readBytes = cmp.Or(e.settings.FetchWith.BatchBytes, readBytes)
 		e.store.log, e.store.engine = e.log, e.settings.Name
 		known.Store.Gate = e.store
 	}

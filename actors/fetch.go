@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -153,6 +152,8 @@ type fetch struct {
 	stored    [][]bool           // [pool][block]: the store has it
 	bytes     [][][]byte         // [pool][block]
 	fetched   int
+	// early says that pages may be attached while those behind them are read.
+	early bool
 }
 
 func newFetch(e *Engine, p messages.Prefix) *fetch {
@@ -215,6 +216,9 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 			release()
 		}
 	}()
+	// In the first pass only: pages that are attached may be displaced again before the last
+	// request, and would be read without end.
+	f.early = f.attachesEarly()
 	for {
 		// The count is taken before the request: an object that another fetch brings in
 		// after it may still be wanted in the answer, and claim then finds that.
@@ -224,11 +228,12 @@ func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err erro
 			f.fetched += r.Fetched
 			return nil, err
 		}
-		release, wait := f.read(ctx, r.Wanted, since)
+		release, wait := f.read(ctx, serve, r.Wanted, since)
 		if wait != nil {
 			return wait, nil
 		}
 		claims = append(claims, release)
+		f.early = false
 	}
 }
 
@@ -332,127 +337,4 @@ func (f *fetch) broken(missing [][]bool, from, to int) bool {
 		}
 	}
 	return false
-}
-
-// read reads objects, in batches. What cannot be read counts as not stored. The engine was
-// asked what is wanted after the claims since had ended. release ends the fetch's own claim;
-// with wait there is none.
-//
-// FetchBytes bounds the memory of one fetch. Blocks are walked from the front, so that
-// what is left out is the end of the prefix, and what is read can be matched without it.
-func (f *fetch) read(ctx context.Context, wanted [][]bool, since uint64) (release func(), wait <-chan struct{}) {
-	var objects []object
-	var keys []stores.Key
-	var total int64
-	for b := range f.keys {
-		for p := range wanted {
-			if !wanted[p][b] {
-				continue
-			}
-			if total += f.client.pageBytes(p); total > f.client.config.FetchBytes {
-				f.stored[p][b] = false
-				continue
-			}
-			objects = append(objects, object{p, b})
-			keys = append(keys, f.key(object{p, b}))
-		}
-	}
-	release, wait = f.client.claim(keys, since)
-	if wait != nil {
-		return nil, wait
-	}
-	if err := f.readAll(ctx, objects, keys); err != nil {
-		// A store that fails is not asked for the rest.
-		for _, o := range objects {
-			f.stored[o.pool][o.block] = f.bytes[o.pool][o.block] != nil
-		}
-	}
-	return release, nil
-}
-
-// readAll reads objects in batches, up to an error of the store. A batch is decoded while the
-// next one is read, so that the checksums cost a fetch no time of its own. When readAll
-// returns, all that was read is decoded.
-func (f *fetch) readAll(ctx context.Context, objects []object, keys []stores.Key) error {
-	wait := func() {}
-	defer func() { wait() }()
-	for len(objects) > 0 {
-		n := f.batch(objects)
-		bodies, err := f.client.get(ctx, keys[:n])
-		wait() // no more than one batch is read ahead of the decoding
-		wait = f.decode(objects[:n], bodies)
-		if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
-			return err // of a BatchError those that failed are misses
-		}
-		objects, keys = objects[n:], keys[n:]
-	}
-	return nil
-}
-
-// readBytes bounds the bytes of one call. The bodies of two calls are in memory beside
-// their pages: those of one are decoded while the next is read.
-const readBytes = 64 << 20
-
-// batch is how many of the objects one call reads.
-//
-// It is at least one, however large an object is.
-func (f *fetch) batch(objects []object) int {
-	var size int64
-	for i, o := range objects {
-		size += f.client.pageBytes(o.pool)
-		if i > 0 && size > readBytes || i == stores.MaxBatch {
-			return i
-		}
-	}
-	return len(objects)
-}
-
-// decode verifies the bodies of objects and keeps their pages, beside its caller; wait returns
-// when it is over.
-func (f *fetch) decode(objects []object, bodies [][]byte) (wait func()) {
-	var size int64
-	for _, o := range objects {
-		size += f.client.pageBytes(o.pool)
-	}
-	decode := func() {
-		inParts(len(objects), size, func(from, to int) {
-			space, done := f.client.space(f.namespace) // a Space is of one goroutine
-			defer done()
-			for i := from; i < to; i++ {
-				var body []byte
-				if len(bodies) > 0 {
-					body = bodies[i]
-				}
-				f.decodeOne(space, objects[i], body)
-			}
-		})
-	}
-	if f.client.inline {
-		decode()
-		return func() {}
-	}
-	var running sync.WaitGroup
-	running.Go(decode)
-	return running.Wait
-}
-
-// decodeOne verifies one body, nil if there is none. Parts of a batch run at once: each object
-// has its own places in stored and bytes.
-func (f *fetch) decodeOne(space *stores.Space, o object, body []byte) {
-	if body == nil {
-		f.client.misses.Add(1)
-		f.stored[o.pool][o.block] = false
-		return
-	}
-	block := f.blocks[o.block]
-	block.Pool = messages.PoolID(o.pool)
-	page, wrong := space.Page(body, block, int(f.client.pageBytes(o.pool)))
-	if wrong != nil {
-		f.client.rejected.Add(1)
-		f.stored[o.pool][o.block] = false
-		return
-	}
-	f.client.fetchedObjects.Add(1)
-	f.client.fetchedBytes.Add(int64(len(body)))
-	f.bytes[o.pool][o.block] = page
 }

@@ -34,9 +34,11 @@ type storeClient struct {
 
 	mu     sync.Mutex
 	log    *slog.Logger
-	engine string       // its name in the log
-	inline bool         // calls are made on the goroutine of their caller, in simulations
-	stuck  atomic.Int64 // calls that have not ended with their time
+	engine string // its name in the log
+	inline bool   // calls are made on the goroutine of their caller, in simulations
+	// readBytes bounds the bytes of one call of a fetch.
+	readBytes int64
+	stuck     atomic.Int64 // calls that have not ended with their time
 
 	encoders chan struct{} // has a value for each job that is encoded now
 	bodies   bodyBuffers

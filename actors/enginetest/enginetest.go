@@ -35,7 +35,13 @@ func WithScheduler(scheduler *mailbox.Scheduler) actors.Option {
 // which a fetch must not block its goroutine. serve sends a request of the fetch and
 // returns when it is answered; await returns when another fetch is over.
 func WithFetchHooks(serve func(messages.Request) error, await func(done <-chan struct{})) actors.Option {
-	return func(s *settings.Settings) { s.FetchWith = settings.FetchHooks{Serve: serve, Await: await} }
+	return func(s *settings.Settings) { s.FetchWith.Serve, s.FetchWith.Await = serve, await }
+}
+
+// WithFetchBatches makes fetches read so many bytes with one call of the store, or one page, so
+// that a few small pages are several batches.
+func WithFetchBatches(bytes int64) actors.Option {
+	return func(s *settings.Settings) { s.FetchWith.BatchBytes = bytes }
 }
 
 // WithOwnGoroutines gives each actor of the engine a goroutine. The race detector

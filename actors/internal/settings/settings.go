@@ -63,6 +63,8 @@ type Settings struct {
 type FetchHooks struct {
 	Serve func(request messages.Request) error
 	Await func(done <-chan struct{})
+	// BatchBytes bounds the bytes of one call of the store; 0: as without hooks.
+	BatchBytes int64
 }
 
 // Defaults are the limits of an engine that nothing was said about.

@@ -1,0 +1,178 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
+)
+
+// The functions of this file read what a fetch wants from the store.
+//
+//	caller's goroutine  get ──▶ get ──────────────▶ get ──▶ …
+//	another             └─────▶ decode, attach ────▶ decode, attach
+
+// read reads objects, in batches. What cannot be read counts as not stored. The engine was
+// asked what is wanted after the claims since had ended. release ends the fetch's own claim;
+// with wait there is none.
+//
+// FetchBytes bounds the memory of one fetch. Blocks are walked from the front, so that
+// what is left out is the end of the prefix, and what is read can be matched without it.
+func (f *fetch) read(ctx, serve context.Context, wanted [][]bool, since uint64) (release func(), wait <-chan struct{}) {
+	var objects []object
+	var keys []stores.Key
+	var total int64
+	for b := range f.keys {
+		for p := range wanted {
+			if !wanted[p][b] {
+				continue
+			}
+			if total += f.client.pageBytes(p); total > f.client.config.FetchBytes {
+				f.stored[p][b] = false
+				continue
+			}
+			objects = append(objects, object{p, b})
+			keys = append(keys, f.key(object{p, b}))
+		}
+	}
+	release, wait = f.client.claim(keys, since)
+	if wait != nil {
+		return nil, wait
+	}
+	if err := f.readAll(ctx, serve, objects, keys); err != nil {
+		// A store that fails is not asked for the rest.
+		for _, o := range objects {
+			f.stored[o.pool][o.block] = f.bytes[o.pool][o.block] != nil
+		}
+	}
+	return release, nil
+}
+
+// readAll reads objects in batches, up to an error of the store. A batch is decoded, and
+// attached if that may be early, while the next one is read: checksums and copies cost a fetch
+// no time of their own. When readAll returns, all that was read is decoded.
+func (f *fetch) readAll(ctx, serve context.Context, objects []object, keys []stores.Key) error {
+	wait := func() {}
+	defer func() { wait() }()
+	for len(objects) > 0 {
+		n := f.batch(objects)
+		bodies, err := f.client.get(ctx, keys[:n])
+		wait()        // no more than one batch is read ahead of the decoding
+		complete := 0 // blocks of which nothing is left to be read
+		if f.early && n < len(objects) {
+			complete = objects[n].block
+		}
+		wait = f.decode(serve, objects[:n], bodies, complete)
+		if partial := (*stores.BatchError)(nil); err != nil && !errors.As(err, &partial) {
+			return err // of a BatchError those that failed are misses
+		}
+		objects, keys = objects[n:], keys[n:]
+	}
+	return nil
+}
+
+// readBytes bounds the bytes of one call. The bodies of two calls are in memory beside
+// their pages: those of one are decoded while the next is read.
+const readBytes = 32 << 20
+
+// batch is how many of the objects one call reads.
+//
+// It is at least one, however large an object is.
+func (f *fetch) batch(objects []object) int {
+	var size int64
+	for i, o := range objects {
+		size += f.client.pageBytes(o.pool)
+		if i > 0 && size > f.client.readBytes || i == stores.MaxBatch {
+			return i
+		}
+	}
+	return len(objects)
+}
+
+// decode verifies the bodies of objects and keeps their pages, beside its caller, and attaches
+// the blocks that are complete; wait returns when it is over.
+func (f *fetch) decode(serve context.Context, objects []object, bodies [][]byte, complete int) (wait func()) {
+	var size int64
+	for _, o := range objects {
+		size += f.client.pageBytes(o.pool)
+	}
+	decode := func() {
+		inParts(len(objects), size, func(from, to int) {
+			space, done := f.client.space(f.namespace) // a Space is of one goroutine
+			defer done()
+			for i := from; i < to; i++ {
+				var body []byte
+				if len(bodies) > 0 {
+					body = bodies[i]
+				}
+				f.decodeOne(space, objects[i], body)
+			}
+		})
+		if complete > 0 {
+			f.attach(serve, complete)
+		}
+	}
+	if f.client.inline {
+		decode()
+		return func() {}
+	}
+	var running sync.WaitGroup
+	running.Go(decode)
+	return running.Wait
+}
+
+// decodeOne verifies one body, nil if there is none. Parts of a batch run at once: each object
+// has its own places in stored and bytes.
+func (f *fetch) decodeOne(space *stores.Space, o object, body []byte) {
+	if body == nil {
+		f.client.misses.Add(1)
+		f.stored[o.pool][o.block] = false
+		return
+	}
+	block := f.blocks[o.block]
+	block.Pool = messages.PoolID(o.pool)
+	page, wrong := space.Page(body, block, int(f.client.pageBytes(o.pool)))
+	if wrong != nil {
+		f.client.rejected.Add(1)
+		f.stored[o.pool][o.block] = false
+		return
+	}
+	f.client.fetchedObjects.Add(1)
+	f.client.fetchedBytes.Add(int64(len(body)))
+	f.bytes[o.pool][o.block] = page
+}
+
+// attachesEarly tells whether pages may be attached before all are read. With full attention in
+// all pools a longer match claims all that a shorter one does. With a window it does not, and
+// pages would come in that no match needs. Prefixes with items are not cut: an item may go on
+// behind the end.
+func (f *fetch) attachesEarly() bool {
+	for p := range f.engine.validate.Pools {
+		if !f.engine.validate.Pools[p].Full() {
+			return false
+		}
+	}
+	return len(f.prefix.Tokens) > 0 && len(f.prefix.Multimodal) == 0 && len(f.prefix.Encoder) == 0
+}
+
+// attach brings in what was read of the first blocks, while what is behind them is read: their
+// bytes are copied while they are in the processor's caches, and their memory is free for the
+// next ones. It does nothing if a block is missing; the last request of the fetch brings in what
+// this one does not.
+func (f *fetch) attach(serve context.Context, blocks int) {
+	r := &protocol.Fetch{Prefix: f.prefix}
+	r.Prefix.Tokens = f.prefix.Tokens[:blocks*f.engine.validate.TokensPerBlock]
+	for p := range f.stored {
+		r.Stored, r.Bytes = append(r.Stored, f.stored[p][:blocks]), append(r.Bytes, f.bytes[p][:blocks])
+	}
+	if first(f.do(serve, r), &r.Err) != nil || r.Wanted != nil {
+		return
+	}
+	f.fetched += r.Fetched
+	for p := range f.bytes {
+		clear(f.bytes[p][:min(blocks, r.Length)])
+	}
+}
