@@ -27,6 +27,7 @@ race: ## all tests with the race detector and the invariants of the cores
 isolation: ## no actor touches what another holds: a goroutine for each, then poisoned records
 	go test -race -short -tags isolated ./actors ./actors/survival ./actors/hazards
 	go test -short -tags 'poison invariants' ./actors/... ./bench/sim
+	go test -short -tags 'isolated poison invariants' ./actors/encoderdecoder
 
 fuzz: ## one fuzz target: make fuzz PKG=./events FUZZ=FuzzLog TIME=30s
 	go test -run=NONE -fuzz='^$(FUZZ)$$' -fuzztime=$(TIME) -fuzzminimizetime=$(SHRINK) $(PKG)
