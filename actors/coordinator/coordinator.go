@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -378,6 +379,22 @@ func (c *Coordinator) Check() error {
 	// In a round the queue may be one batch short, or about to be tried.
 	if c.kernel.round.request == nil {
 		problems = append(problems, c.waiting.check())
+	}
+	if c.kernel.round.request == nil && c.kernel.active == nil {
+		problems = append(problems, c.checkTotals())
+	}
+	return errors.Join(problems...)
+}
+
+// checkTotals verifies that each pool has the pages that the configuration gives it. A
+// rebalance changes both, and in the middle of it they differ; a recovery of one has to end with
+// both at the same count, or the pool would use memory that the device has not.
+func (c *Coordinator) checkTotals() error {
+	var problems []error
+	for p, name := range c.config.poolNames() {
+		if n, want := c.counts.device[p].Total, c.config.Counts[p].Primary; n != want {
+			problems = append(problems, fmt.Errorf("pool %s has %d pages, and the configuration gives it %d", name, n, want))
+		}
 	}
 	return errors.Join(problems...)
 }

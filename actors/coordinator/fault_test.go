@@ -117,6 +117,8 @@ func TestAFailedCopyOnWriteMayLoseASequence(t *gotesting.T) {
 	w.memory.failing[offloader.Duplicate] = 1
 	results := w.tryAppend(run(70, 1), s, fork)
 	assert.ErrorIs(t, results[0].Err, messages.ErrSequenceLost)
+	assert.Empty(t, results[0].NewPages[0], "what is lost is given no pages")
+	assert.Empty(t, results[0].Placed)
 	require.NoError(t, results[1].Err)
 	w.release(fork)
 	w.assertCounts(0, 0, 2, 6)
@@ -221,4 +223,34 @@ func TestAFailedMoveFreesWhatItLosesAlsoAfterARecovery(t *gotesting.T) {
 	}
 	assert.Positive(t, free(false))
 	assert.Positive(t, free(true))
+}
+
+// A fetch that is given up has displaced contents of host memory and loaded others to their
+// pages, each time. The tree is told of what has gone, or it would name pages with other bytes.
+func TestAFetchThatIsGivenUpForgetsWhatItDisplaced(t *gotesting.T) {
+	w := newWorld(t, setup{pages: []windows.PageCounts{{Primary: 6, Secondary: 3}}})
+	w.store(run(0, 12))
+	w.store(run(100, 24))
+	require.Equal(t, 12, w.lookup(messages.Prefix{Tokens: run(0, 13)}).SecondaryTokens)
+	m := &protocol.Fetch{Prefix: messages.Prefix{Tokens: run(200, 8)}}
+	w.offerStored(m, 2, true)
+	failures := 0
+	w.After = func(_ string, message any) {
+		if _, load := message.(*protocol.LoadPages); load {
+			failures++
+			w.Fail(coordinator.Failure{Actor: "tree", Cause: errBroken})
+		}
+	}
+	var aborted error
+	w.Aborted = func(_ any, err error) { aborted = err }
+	w.Do(m)
+	for range 3 {
+		w.Recover()
+	}
+	w.After = nil
+	require.ErrorIs(t, aborted, errBroken)
+	assert.Equal(t, 3, failures, "served, and served again twice")
+	w.check()
+	assert.Equal(t, 4, w.lookup(messages.Prefix{Tokens: run(0, 13)}).SecondaryTokens, "two blocks were displaced")
+	assert.EqualValues(t, 2, w.stats().Pools[0].Dropped)
 }

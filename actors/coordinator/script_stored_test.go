@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/internal/host"
+	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
 )
@@ -39,6 +41,71 @@ func (s *script) stored(d *datadriven.TestData) {
 			fmt.Fprintf(&s.out, "%v\n", m.Err)
 		}
 	}
+}
+
+// fetch serves one of the requests that a host's Fetch is made of.
+//
+//	fetch 0..12          asks what no tier has
+//	fetch 0..12 wanted   the store has the first three blocks: asks what is to be read
+//	fetch 0..12 count    the same, but asks for the length only
+//	fetch 0..12 bytes    brings them
+//	fetch 0..12 bytes stored=2   the store has two blocks
+func (s *script) fetch(d *datadriven.TestData) {
+	tokens := tokensOf(d.CmdArgs[0].Key)
+	m := &protocol.Fetch{Prefix: messages.Prefix{Tokens: tokens}, Count: d.HasArg("count")}
+	if d.HasArg("wanted") || d.HasArg("count") || d.HasArg("bytes") {
+		s.offerStored(m, s.number(d, "stored", len(tokens)/tpb), d.HasArg("bytes"))
+	}
+	if !s.Do(m) {
+		return
+	}
+	switch {
+	case m.Err != nil:
+		fmt.Fprintf(&s.out, "%v\n", m.Err)
+	case m.Stored == nil:
+		fmt.Fprintf(&s.out, "missing%s\n", s.grid(m.Missing))
+	case m.Wanted != nil:
+		fmt.Fprintf(&s.out, "length %d, wanted%s\n", m.Length, s.grid(m.Wanted))
+	default:
+		fmt.Fprintf(&s.out, "length %d, %d blocks fetched\n", m.Length, m.Fetched)
+	}
+}
+
+// offerStored fills in what a store has: the first blocks of the prefix in every pool, and
+// with bytes their pages.
+func (w *world) offerStored(m *protocol.Fetch, blocks int, bytes bool) {
+	chains, all := host.Chains(m.Prefix), len(m.Prefix.Tokens)/tpb
+	for p := range w.shapes {
+		stored, pages := make([]bool, all), make([][]byte, all)
+		for b := range blocks {
+			stored[b] = true
+			if !bytes {
+				continue
+			}
+			pages[b] = make([]byte, w.shapes[p].PageBytes())
+			if w.layouts[p].HoldsStates() {
+				w.layouts[p].WriteState(pages[b], host.StateAfter(chains, (b+1)*tpb))
+			} else {
+				w.layouts[p].Write(pages[b], 0, chains[b*tpb:(b+1)*tpb]...)
+			}
+		}
+		m.Stored, m.Bytes = append(m.Stored, stored), append(m.Bytes, pages)
+	}
+}
+
+// grid lists the blocks of each pool that are set.
+func (s *script) grid(pools [][]bool) string {
+	text := ""
+	for _, blocks := range pools {
+		var set []int
+		for b, is := range blocks {
+			if is {
+				set = append(set, b)
+			}
+		}
+		text += fmt.Sprintf(" %v", set)
+	}
+	return text
 }
 
 func (s *script) rare(d *datadriven.TestData) {

@@ -279,6 +279,8 @@ func (s *script) request(d *datadriven.TestData) {
 		s.rewindOrFork(d)
 	case "pin", "unpin", "lookup", "prefetch":
 		s.stored(d)
+	case "fetch":
+		s.fetch(d)
 	case "import", "describe":
 		s.handOver(d)
 	default:

@@ -51,6 +51,10 @@ func (t *trace) record(to string, message any) {
 		fmt.Fprintf(t, "list locations: %d, emptied %v", len(m.Blocks), m.EmptyTree)
 	case *protocol.RebuildPool:
 		fmt.Fprintf(t, "rebuild from %d kept pages", len(m.Kept))
+	case *protocol.HostRoom:
+		fmt.Fprintf(t, "room for %v pages, displaceable of the prefix %v", m.Pages, m.Displaceable)
+	case *protocol.LoadPages:
+		fmt.Fprintf(t, "load %v, keep %v: pages %v, displaced %v", m.Counts, m.Keep, m.Pages, m.Displaced)
 	case *protocol.RebuildHost:
 		fmt.Fprintf(t, "rebuild host memory")
 	default:
@@ -67,7 +71,7 @@ func (t *trace) match(m *protocol.Match) {
 		if it.Blocks > 0 {
 			s += " " + locations(it.Pages)
 		}
-		if it.Checkpoint != protocol.NoBlock {
+		if it.Checkpoint != protocol.NoBlock && it.CheckpointPages != nil {
 			s += fmt.Sprintf(" to the checkpoint %s", locations([][]protocol.Location{it.CheckpointPages}))
 		}
 		if it.Attention > it.Matched {
@@ -112,7 +116,7 @@ func (t *trace) apply(m *protocol.Apply) {
 	var effects []string
 	for i := range m.Effects {
 		e := &m.Effects[i]
-		name := [...]string{"attach", "detach", "reprioritize", "host yields", "host forgets", "host reprioritizes"}[e.Kind]
+		name := [...]string{"attach", "detach", "reprioritize", "host yields", "host forgets", "host reprioritizes", "host attaches"}[e.Kind]
 		effects = append(effects, fmt.Sprintf("%s %v%s", name, e.Blocks, pagesOrNone(e.Pages)))
 	}
 	if len(effects) > 0 {

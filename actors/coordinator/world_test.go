@@ -117,7 +117,7 @@ func newWorld(t testing, s setup) *world {
 	}
 	config := coordinator.Config{
 		Pools: pools, Counts: s.pages, TokensPerBlock: tpb, MaxSeqLen: full,
-		Reuse: cache.EnableBlockReuse, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
+		Reuse: cache.EnableBlockReuse, Onboard: cache.OnboardBlocks, Partial: cache.EnablePartialReuse, CopyOnPartial: cache.CopyOnPartialReuse,
 		Tenants: cache.Tenants(), WaitingRoom: s.waiting, Ahead: s.ahead,
 		Divide: func(fractions map[string]float64, bytes int64) ([]int, error) {
 			c := cache
@@ -155,6 +155,9 @@ func cores(pools []windows.Pool, pages []windows.PageCounts, cache windows.Confi
 	}
 	c.Tree, c.Offloader = c.Renew()
 	c.Submit = m.submit
+	c.Load = func(pool messages.PoolID, page messages.PageID, contents []byte) {
+		copy(m.read(pool, messages.Secondary, page), contents)
+	}
 	return c
 }
 

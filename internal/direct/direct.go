@@ -24,7 +24,9 @@ type Cores struct {
 	Submit func(*offloader.Submission) (messages.Ticket, int)
 	// CopyPages carries the pages of a hand-over; nil: they go nowhere.
 	CopyPages func(m *protocol.CopyPages, after []messages.Ticket) (ticket messages.Ticket, failed bool)
-	Clock     func() time.Duration
+	// Load puts contents of a store on a host page; nil: they go nowhere.
+	Load  func(pool messages.PoolID, page messages.PageID, contents []byte)
+	Clock func() time.Duration
 	// Renew makes an empty tree and offloader, for recoveries.
 	Renew func() (*tree.Tree, *offloader.Offloader)
 }
@@ -241,6 +243,10 @@ func (e *Engine) Offloader(message any) {
 		m.Dirty = e.broken
 	case *protocol.SampleHost:
 		o.Sample(m)
+	case *protocol.HostRoom:
+		o.Room(m)
+	case *protocol.LoadPages:
+		e.load(m)
 	case *protocol.RebuildHost:
 		e.rebuildHost(m)
 	case *protocol.CopyPages:
@@ -261,6 +267,18 @@ func (e *Engine) carry() {
 		o.Submitted(e.Submit(s))
 	}
 	o.Finish()
+}
+
+// load takes host pages for contents of a store and writes them there.
+func (e *Engine) load(m *protocol.LoadPages) {
+	e.Cores.Offloader.Load(m)
+	for p := range m.Pages {
+		for i, page := range m.Pages[p] {
+			if e.Load != nil {
+				e.Load(messages.PoolID(p), page, m.Bytes[p][i])
+			}
+		}
+	}
 }
 
 // copyPages carries pages of a hand-over.
