@@ -75,22 +75,15 @@ func TestPagesAreEncodedOnlyToBeWritten(t *testing.T) {
 	}
 }
 
-// blockedStore answers whether it has something once it is released.
-type blockedStore struct {
-	stores.Memory
-	released chan struct{}
-}
-
-func (s *blockedStore) Has(ctx context.Context, keys []stores.Key, found []bool) error {
-	<-s.released
-	return s.Memory.Has(ctx, keys, found)
-}
-
 // While a store hangs, its jobs keep their save pages, and what finds none is dropped and
 // counted. When the store answers, all pages come back.
 func TestSavePagesComeBackFromAStoreThatHangs(t *testing.T) {
 	for _, save := range []actors.SavePolicy{actors.SaveOnReuse, actors.SaveOnCommit, actors.SaveHostEvict} {
-		s := &blockedStore{released: make(chan struct{})}
+		released := make(chan struct{})
+		s := &hookedStore{Memory: &stores.Memory{}, beforeHas: func(context.Context) error {
+			<-released
+			return nil
+		}}
 		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 4}}}, actors.WithStore(actors.StoreConfig{
 			Store: s, Model: "m", Save: save, WaitForCopies: true, BreakerFailures: -1, Timeout: time.Hour,
 		}))
@@ -100,7 +93,7 @@ func TestSavePagesComeBackFromAStoreThatHangs(t *testing.T) {
 			r.store(run(100*prompt, 21))
 			r.store(run(100*prompt, 21))
 		}
-		close(s.released)
+		close(released)
 		was := flushed(t, r)
 		assert.Positive(t, was, "what had found a save page")
 		dropped := stats().Dropped

@@ -18,26 +18,53 @@ import (
 
 var onePool = setup{pages: []windows.PageCounts{{Primary: 16, Secondary: 16}}}
 
-// stuckStore answers no read before it is released, whatever becomes of the context.
-type stuckStore struct {
-	stores.Memory
-	entered, released chan struct{}
+// hookedStore is a store in memory that tests make slow, full or wrong. What begins with
+// before is called before the memory is, and its error ends the call; read changes the bodies
+// that were read. Each is nil where a test needs none.
+type hookedStore struct {
+	*stores.Memory
+	beforePut, beforeHas func(context.Context) error
+	beforeGet            func([]stores.Key)
+	read                 func(bodies [][]byte)
 }
 
-func newStuckStore() *stuckStore {
-	return &stuckStore{entered: make(chan struct{}, 64), released: make(chan struct{})}
+func (s *hookedStore) Put(ctx context.Context, objects []stores.Object) error {
+	if s.beforePut != nil {
+		if err := s.beforePut(ctx); err != nil {
+			return err
+		}
+	}
+	return s.Memory.Put(ctx, objects)
 }
 
-func (s *stuckStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
-	s.entered <- struct{}{}
-	<-s.released
-	return s.Memory.Get(context.WithoutCancel(ctx), keys, bodies)
+func (s *hookedStore) Has(ctx context.Context, keys []stores.Key, found []bool) error {
+	if s.beforeHas != nil {
+		if err := s.beforeHas(ctx); err != nil {
+			return err
+		}
+	}
+	return s.Memory.Has(ctx, keys, found)
+}
+
+func (s *hookedStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
+	if s.beforeGet != nil {
+		s.beforeGet(keys)
+	}
+	err := s.Memory.Get(ctx, keys, bodies)
+	if s.read != nil {
+		s.read(bodies)
+	}
+	return err
 }
 
 // A store that does not even heed contexts costs the caller of a fetch its own time. Others
 // are served meanwhile, and the engine closes.
 func TestAStuckStore(t *testing.T) {
-	s := newStuckStore()
+	entered, released := make(chan struct{}, 64), make(chan struct{})
+	s := &hookedStore{Memory: &stores.Memory{}, beforeGet: func([]stores.Key) {
+		entered <- struct{}{}
+		<-released
+	}}
 	first := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
 	first.store(run(0, 9))
 	flushed(t, first)
@@ -52,7 +79,7 @@ func TestAStuckStore(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, actors.Fetched{}, f)
 	}()
-	<-s.entered
+	<-entered
 	r.store(run(100, 9)) // others are served
 	giveUp()
 	<-done // the caller as well, as its time is over
@@ -62,7 +89,7 @@ func TestAStuckStore(t *testing.T) {
 	_, err = r.Release(context.Background(), []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
 	require.NoError(t, err)
 	r.close()
-	close(s.released)
+	close(released)
 }
 
 // A lookup that asks the store says how many tokens more a fetch would make match, and
@@ -104,16 +131,12 @@ func TestLookupOfWhatIsStored(t *testing.T) {
 	none.close()
 }
 
-// fullStore takes nothing more.
-type fullStore struct{ stores.Memory }
-
-func (*fullStore) Put(context.Context, []stores.Object) error {
-	return errors.New("no space left on device")
-}
-
 // A store that is full loses what was to be saved, and nothing else.
 func TestAFullStore(t *testing.T) {
-	r := newRig(t, onePool, withStore(&fullStore{}, actors.SaveOnCommit))
+	s := &hookedStore{Memory: &stores.Memory{}, beforePut: func(context.Context) error {
+		return errors.New("no space left on device")
+	}}
+	r := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
 	r.store(run(0, 9))
 	assert.Zero(t, flushed(t, r))
 	stats := actors.StoreOf(r.Engine).Stats()
@@ -121,22 +144,6 @@ func TestAFullStore(t *testing.T) {
 	assert.EqualValues(t, 1, stats.Errors)
 	assert.Equal(t, actors.Fetched{LocalTokens: 8}, fetched(t, r, run(0, 9)))
 	r.close()
-}
-
-// oldStore has objects of an older format, and rubbish.
-type oldStore struct {
-	stores.Memory
-	change func(body []byte) []byte
-}
-
-func (s *oldStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
-	err := s.Memory.Get(ctx, keys, bodies)
-	for i := range bodies {
-		if bodies[i] != nil {
-			bodies[i] = s.change(bodies[i])
-		}
-	}
-	return err
 }
 
 // Objects of another format and rubbish are misses, and counted.
@@ -150,7 +157,13 @@ func TestObjectsThatCannotBeRead(t *testing.T) {
 		"page":  func(b []byte) []byte { b[len(b)-1]++; return b },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &oldStore{change: change}
+			s := &hookedStore{Memory: &stores.Memory{}, read: func(bodies [][]byte) {
+				for i := range bodies {
+					if bodies[i] != nil {
+						bodies[i] = change(bodies[i])
+					}
+				}
+			}}
 			first := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
 			first.store(run(0, 9))
 			flushed(t, first)
@@ -163,26 +176,18 @@ func TestObjectsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// countingStore counts reads by key.
-type countingStore struct {
-	stores.Memory
-	mu    sync.Mutex
-	reads map[stores.Key]int
-}
-
-func (s *countingStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
-	s.mu.Lock()
-	for _, k := range keys {
-		s.reads[k]++
-	}
-	s.mu.Unlock()
-	time.Sleep(time.Millisecond) // so that the others ask meanwhile
-	return s.Memory.Get(ctx, keys, bodies)
-}
-
 // Fetches of the same blocks read each of them once.
 func TestFetchesOfOneBlockAreOne(t *testing.T) {
-	s := &countingStore{reads: map[stores.Key]int{}}
+	var mu sync.Mutex
+	reads := map[stores.Key]int{}
+	s := &hookedStore{Memory: &stores.Memory{}, beforeGet: func(keys []stores.Key) {
+		mu.Lock()
+		for _, k := range keys {
+			reads[k]++
+		}
+		mu.Unlock()
+		time.Sleep(time.Millisecond) // so that the others ask meanwhile
+	}}
 	first := newRig(t, onePool, withStore(s, actors.SaveOnCommit))
 	first.store(run(0, 21))
 	flushed(t, first)
@@ -196,8 +201,8 @@ func TestFetchesOfOneBlockAreOne(t *testing.T) {
 		})
 	}
 	all.Wait()
-	assert.Len(t, s.reads, 5)
-	for k, n := range s.reads {
+	assert.Len(t, reads, 5)
+	for k, n := range reads {
 		assert.Equal(t, 1, n, k)
 	}
 	r.verify()

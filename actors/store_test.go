@@ -116,28 +116,19 @@ func TestAStoreHasLargePages(t *testing.T) {
 	second.verify()
 	second.close()
 
-	third := newRig(t, s, withStore(&damagedStore{Memory: &memory, item: 6}, actors.SaveOnReuse))
+	damaged := &hookedStore{Memory: &memory, read: func(bodies [][]byte) {
+		if len(bodies) > 6 {
+			b := bodies[6]
+			b[len(b)-1] ^= 1
+		}
+	}}
+	third := newRig(t, s, withStore(damaged, actors.SaveOnReuse))
 	assert.Equal(t, actors.Fetched{Blocks: 6, LocalTokens: 24}, fetched(t, third, run(0, 41)))
 	stats := actors.StoreOf(third.Engine).Stats()
 	assert.EqualValues(t, 1, stats.Rejected)
 	assert.EqualValues(t, 9, stats.FetchedObjects)
 	third.verify()
 	third.close()
-}
-
-// damagedStore changes the last byte of one item of each batch that it reads.
-type damagedStore struct {
-	*stores.Memory
-	item int
-}
-
-func (s *damagedStore) Get(ctx context.Context, keys []stores.Key, bodies [][]byte) error {
-	err := s.Memory.Get(ctx, keys, bodies)
-	if s.item < len(bodies) {
-		b := bodies[s.item]
-		b[len(b)-1] ^= 1
-	}
-	return err
 }
 
 // An engine without a store, and one with another model, find nothing.
@@ -323,20 +314,16 @@ func TestABadStore(t *testing.T) {
 	assert.Positive(t, got, "pages that came from the store")
 }
 
-// hangingStore answers nothing until the context ends.
-type hangingStore struct{ stores.Memory }
-
-func (s *hangingStore) Has(ctx context.Context, _ []stores.Key, _ []bool) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
 // A store that hangs costs an admission that asks for it its own time, and the breaker
 // opens.
 func TestAHangingStore(t *testing.T) {
 	s := setup{pages: []windows.PageCounts{{Primary: 8, Secondary: 8}}}
+	hanging := &hookedStore{Memory: &stores.Memory{}, beforeHas: func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}
 	r := newRig(t, s, actors.WithStore(actors.StoreConfig{
-		Store: &hangingStore{}, Model: "m", BreakerFailures: 2, BreakerPause: time.Hour,
+		Store: hanging, Model: "m", BreakerFailures: 2, BreakerPause: time.Hour,
 	}))
 	admit := func() {
 		a, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(0, 9), Fetch: time.Millisecond})
