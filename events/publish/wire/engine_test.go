@@ -52,8 +52,15 @@ func newHost(t *testing.T, change func(*Options)) *host {
 	return h
 }
 
-// serve runs a prompt of one of a few beginnings.
+// serve runs a prompt of one of a few beginnings, and publishes what has changed.
 func (h *host) serve(ns messages.Namespace) []messages.Token {
+	tokens := h.run(ns)
+	require.NoError(h.t, h.p.Poll(h.t.Context()))
+	return tokens
+}
+
+// run runs a prompt of one of a few beginnings.
+func (h *host) run(ns messages.Namespace) []messages.Token {
 	tokens := make([]messages.Token, 8+h.random.IntN(40))
 	for i := range tokens {
 		tokens[i] = messages.Token(h.random.IntN(4) * (i / 8))
@@ -62,7 +69,6 @@ func (h *host) serve(ns messages.Namespace) []messages.Token {
 	require.NoError(h.t, err)
 	require.NoError(h.t, s.Commit(h.t.Context(), len(tokens), kvactor.Ticket{}))
 	require.NoError(h.t, s.Release(h.t.Context(), kvactor.Ticket{}))
-	require.NoError(h.t, h.p.Poll(h.t.Context()))
 	return tokens
 }
 

@@ -57,6 +57,7 @@ func (p *Publisher) follow() (f *follower, first *sent, ok bool) {
 	// The sequence of the snapshot is that of the newest batch, whose changes it includes.
 	f = &follower{queue: make(chan *sent, followerQueue), gone: make(chan struct{})}
 	p.followers[f] = struct{}{}
+	p.resume()
 	return f, &sent{sequence: p.log.next - 1, time: now(), changes: p.everything()}, true
 }
 
@@ -80,6 +81,7 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 		return
 	}
+	p.attend(r.Context())
 	f, first, ok := p.follow()
 	if !ok {
 		http.Error(w, "too many readers", http.StatusServiceUnavailable)

@@ -36,6 +36,10 @@ type Options struct {
 	Logger *slog.Logger
 
 	Interval time.Duration // between two reads of events; 0: 20 ms; negative: only Poll reads
+	// Linger is how long the publisher goes on reading events when its last reader has gone.
+	// Then it pauses until another one comes, and an engine that nobody watches does no work
+	// for it. What the engine's buffer of events has lost by then costs a snapshot.
+	Linger time.Duration // 0: 10 s; negative: for ever
 	// Each connection has a goroutine or two and a queue, so their number is bounded.
 	MaxReaders  int           // of each kind at a time; 0: 64
 	Timeout     time.Duration // of handshakes and writes; 0: 10 s
@@ -68,10 +72,15 @@ type Publisher struct {
 	followers map[*follower]struct{}
 	polled    []publish.PolledEvent
 	numbers   publish.TRTLLM
+	asked     time.Time // when somebody last asked for what is published, or could hear it
+	paused    bool      // run waits for wake
 
 	// pub and replay are nil without sockets; their methods allow that.
 	pub, replay *server
-	cancel      context.CancelFunc
+	// running ends with the publisher; calls without a context of their own read events with it.
+	running context.Context
+	cancel  context.CancelFunc
+	wake    chan struct{} // capacity 1: a reader has come
 	// done counts all goroutines: the poller, those that listen, and one for each connection.
 	done   sync.WaitGroup
 	closed sync.Once
@@ -94,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Publisher, error) {
 	o.setDefaults()
 	p := &Publisher{
 		o: o, view: view, followers: map[*follower]struct{}{}, numbers: publish.TRTLLM{WindowSize: o.WindowSize},
-		log: log{limit: o.Config.BufferSteps, limitBytes: o.ReplayBytes},
+		log: log{limit: o.Config.BufferSteps, limitBytes: o.ReplayBytes}, wake: make(chan struct{}, 1),
 	}
 	// A key for each start: names of salted blocks cannot be compared with those of before.
 	if _, err := rand.Read(p.key[:]); err != nil {
@@ -104,18 +113,17 @@ func Start(ctx context.Context, o Options) (*Publisher, error) {
 		return nil, err
 	}
 	// Not a child of ctx, which may end as soon as Start has returned.
-	running, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
+	p.running, p.cancel = context.WithCancel(context.Background())
 	err = p.begin(ctx)
 	if err == nil && o.Config.Enable && o.Config.Publisher != "null" {
-		err = p.listen(running)
+		err = p.listen(p.running)
 	}
 	if err != nil {
 		_ = p.Close(ctx)
 		return nil, err
 	}
 	if o.Interval > 0 {
-		p.done.Go(func() { p.run(running) })
+		p.done.Go(func() { p.run(p.running) })
 	}
 	return p, nil
 }
@@ -127,6 +135,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Interval == 0 {
 		o.Interval = 20 * time.Millisecond
+	}
+	if o.Linger == 0 {
+		o.Linger = 10 * time.Second
 	}
 	if o.MaxReaders == 0 {
 		o.MaxReaders = 64
@@ -177,16 +188,22 @@ func (p *Publisher) everything() []publish.Change {
 	return append([]publish.Change{{Kind: publish.Cleared}}, p.view.All()...)
 }
 
-// run polls at the interval until the publisher or the engine ends.
+// run polls at the interval, but for pauses, until the publisher or the engine ends.
 func (p *Publisher) run(ctx context.Context) {
 	// A poll that takes longer than the interval delays the next one; ticks do not add up.
 	ticker := time.NewTicker(p.o.Interval)
 	defer ticker.Stop()
 	for {
+		tick := ticker.C
+		if p.pause() {
+			tick = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-p.wake:
+			continue // the reader has read events itself
+		case <-tick:
 		}
 		switch err := p.Poll(ctx); {
 		case err == nil || ctx.Err() != nil:
@@ -202,7 +219,7 @@ func (p *Publisher) run(ctx context.Context) {
 }
 
 // Poll reads the engine's events now and publishes what has changed. The publisher does
-// so by itself at its interval.
+// so by itself at its interval while it has readers.
 //
 // mu is not held while the engine is asked: readers that connect wait for mu, and an
 // engine may be busy for long. polling alone keeps two reads in order.
@@ -218,13 +235,16 @@ func (p *Publisher) Poll(ctx context.Context) error {
 	if err == nil {
 		p.publish(changes, changes)
 	}
+	paused := p.paused
 	p.mu.Unlock()
 	// Events were lost in the engine's buffer. The view makes of the snapshot only what has
 	// changed since, so readers need not forget what they know.
 	if !errors.Is(err, events.ErrStale) {
 		return err
 	}
-	p.o.Logger.Warn("events were lost: the publisher takes a snapshot", "lost", batch.Lost)
+	if !paused { // else they were not wanted
+		p.o.Logger.Warn("events were lost: the publisher takes a snapshot", "lost", batch.Lost)
+	}
 	if batch, err = p.o.Source.Snapshot(ctx, p.reader); err != nil {
 		return err
 	}
@@ -240,6 +260,7 @@ func (p *Publisher) Poll(ctx context.Context) error {
 // have come late and ask for no replay.
 // HTTP readers that are there get it as well; pollers do not.
 func (p *Publisher) Announce() {
+	p.attend(p.running)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish(p.everything(), nil)
@@ -295,8 +316,10 @@ func (p *Publisher) Next() uint64 {
 }
 
 // Match is how many of the leading blocks of a prompt are published; the names are
-// those of events.Names.
+// those of events.Names. Match, Tier and Blocks count as readers: the first call after a
+// pause waits for the engine.
 func (p *Publisher) Match(names []kvevents.Hash) int {
+	p.attend(p.running)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.view.Match(names)
@@ -304,6 +327,7 @@ func (p *Publisher) Match(names []kvevents.Hash) int {
 
 // Tier says where a block is that is published.
 func (p *Publisher) Tier(name kvevents.Hash) (t messages.Tier, published bool) {
+	p.attend(p.running)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.view.Tier(name)
@@ -311,6 +335,7 @@ func (p *Publisher) Tier(name kvevents.Hash) (t messages.Tier, published bool) {
 
 // Blocks is the number of published blocks.
 func (p *Publisher) Blocks() int {
+	p.attend(p.running)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.view.Len()

@@ -253,11 +253,13 @@ func (s *server) subscribe(z *zmtp.Conn, sub *subscriber) bool {
 // addTopic adds a subscription, and sends what the subscriber has missed if that is
 // configured. The publisher is locked meanwhile, so that no batch comes in between.
 func (s *server) addTopic(sub *subscriber, topic string) bool {
+	s.p.attend(s.p.running)
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub.topics = append(sub.topics, topic)
+	s.p.resume()
 	if s.p.o.Config.SnapshotOnSubscribe && strings.HasPrefix(s.p.o.Config.Topic, topic) {
 		payload, _ := s.p.encode(now(), s.p.everything())
 		select {
@@ -328,6 +330,7 @@ const endSequence = 1<<64 - 1
 // reader must not stop the publisher. The batches do not change any more, so they can be
 // read without it.
 func (p *Publisher) sendReplay(z *zmtp.Conn, start uint64) error {
+	p.attend(p.running)
 	p.mu.Lock()
 	batches, whole := p.log.since(start)
 	last := p.log.next - 1 // batch 0 is published before a socket is open
