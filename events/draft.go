@@ -22,9 +22,6 @@ type Draft struct {
 	spans  []int               // how many of pieces each event has
 	pieces []piece
 	runs   []draftRun
-	// index[runs[i].number] is i. It ends with the draft's use by the log; Name reads
-	// only pieces and runs.
-	index map[int32]int // of a run of the log in runs
 }
 
 // piece is the blocks [from, from+count) of one run of a draft.
@@ -49,7 +46,6 @@ type draftRun struct {
 func (l *Log) draft(r *reader, n int) *Draft {
 	return &Draft{
 		log: l, batch: kvevents.EventBatch{Engine: l.engine, Events: make([]kvevents.Event, 0, n), Lost: l.lost(r)},
-		index: map[int32]int{},
 	}
 }
 
@@ -117,10 +113,7 @@ func (d *Draft) keys(l *Log, c *protocol.Changes) {
 // hashes depend on if they are not there yet.
 func (d *Draft) use(l *Log, n int32) int {
 	first := len(d.runs)
-	for x := n; ; {
-		if _, ok := d.index[x]; ok {
-			break
-		}
+	for x := n; !d.has(l, x); {
 		r := &l.runs.list[x]
 		// The ref keeps the run until Named, whatever the tree and the kept events do
 		// in the meantime. The run itself is copied, as list may move when it grows.
@@ -138,12 +131,19 @@ func (d *Draft) use(l *Log, n int32) int {
 	slices.Reverse(d.runs[first:])
 	for i := first; i < len(d.runs); i++ {
 		r := &d.runs[i]
-		d.index[r.number] = i
+		l.runs.list[r.number].draft = int32(i)
 		if r.parent != none && r.named().hashes == nil {
-			r.above = d.index[r.parent]
+			r.above = int(l.runs.list[r.parent].draft)
 		}
 	}
-	return d.index[n]
+	return int(l.runs.list[n].draft)
+}
+
+// has tells whether a run of the log is in the draft, at the index that the run says. The
+// index may be that of another draft; then another run is there, or none.
+func (d *Draft) has(l *Log, n int32) bool {
+	i := int(l.runs.list[n].draft)
+	return i < len(d.runs) && d.runs[i].number == n
 }
 
 // Named takes a draft back, whether it was named or not. The log remembers the

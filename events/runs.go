@@ -40,6 +40,7 @@ type run struct {
 	inTree int32 // blocks that the tree has
 	refs   int32
 	drafts int32 // of refs, those of drafts
+	draft  int32 // index in the last draft that has the run; see Draft.has
 }
 
 // names are what the names of a run's blocks are made of beside tokens, and the names
