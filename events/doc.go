@@ -50,6 +50,16 @@
 // its window needs them. Names are made for each prompt, not looked for in stored
 // events, which do not tell of which namespace they are.
 //
+// # Absent readers
+//
+// A reader that has missed the buffer four times over, and 65,536 events, is absent. When all
+// readers are, the log forgets what it has kept, pending changes and its copy of the tokens
+// in the tree, and only counts events: Append then costs some nanoseconds a change, and no
+// memory. A reader that comes back is told how many events it has lost, as it would be
+// anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps
+// events again. A reader that is opened meanwhile gets events from the next snapshot on,
+// its own or another reader's.
+//
 // # Failures
 //
 // A log that has failed in the middle of a change is not trusted: Resume makes one

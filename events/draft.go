@@ -18,6 +18,7 @@ import (
 //	any goroutine                └──▶ Name ──▶ batch ──────────┘
 type Draft struct {
 	log    *Log
+	of     int                 // generation of the log's runs
 	batch  kvevents.EventBatch // events without blocks and hashes
 	spans  []int               // how many of pieces each event has
 	pieces []piece
@@ -45,7 +46,7 @@ type draftRun struct {
 // draft makes an empty draft for a reader, with room for n events.
 func (l *Log) draft(r *reader, n int) *Draft {
 	return &Draft{
-		log: l, batch: kvevents.EventBatch{Engine: l.engine, Events: make([]kvevents.Event, 0, n), Lost: l.lost(r)},
+		log: l, of: l.generation, batch: kvevents.EventBatch{Engine: l.engine, Events: make([]kvevents.Event, 0, n), Lost: l.lost(r)},
 	}
 }
 
@@ -148,9 +149,10 @@ func (d *Draft) has(l *Log, n int32) bool {
 
 // Named takes a draft back, whether it was named or not. The log remembers the
 // hashes that were made for it, so that no block is hashed again. A draft of a log
-// that has failed since is nothing to the log that goes on.
+// that has failed since is nothing to the log that goes on, nor is one of runs that the
+// log has forgotten.
 func (l *Log) Named(d *Draft) {
-	if d.log != l {
+	if d.log != l || d.of != l.generation {
 		return
 	}
 	for i := range d.runs {

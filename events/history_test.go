@@ -14,7 +14,7 @@ import (
 
 // history holds a log against the list of everything that ever happened, with
 // hashes spelled when it did: blocks go, ids are used again, events are lost, the
-// log fails, readers come, go, and take their time.
+// log fails, readers come, go, take their time, and are absent.
 type history struct {
 	forest
 	log    *Log
@@ -26,6 +26,7 @@ type history struct {
 	want   []kvevents.EventBatch     // what they should be
 	order  []kvevents.ReaderID       // of next
 	blind  bool                      // the log does not know the blocks
+	absent int                       // readers that are further behind are absent
 }
 
 // append tells the log what has happened, and notes what readers should hear.
@@ -34,10 +35,18 @@ func (m *history) append(want ...kvevents.Event) {
 		e.ID = uint64(len(m.all))
 		m.all = append(m.all, e)
 	}
+	changed := len(m.changes.List) > 0
 	m.forest.log(m.log)
 	// A blind log can tell of nothing but a pool's creation.
 	if m.blind && len(want) > 0 && want[0].Type != kvevents.EventCreated {
 		m.gap = len(m.all)
+	}
+	newest := 0
+	for _, id := range m.order {
+		newest = max(newest, m.next[id])
+	}
+	if changed && !m.blind && len(m.order) > 0 && len(m.all)-newest > m.absent {
+		m.blind, m.gap = true, len(m.all)
 	}
 }
 
@@ -245,7 +254,7 @@ func (m *history) fail(t *rapid.T) {
 	n := rapid.IntRange(0, 2).Draw(t, "events lost")
 	size := m.log.pending.size
 	m.log, m.blind = Resume(m.log, n), true
-	m.log.pending.size = size
+	m.log.pending.size, m.log.absence = size, uint64(m.absent)
 	for range n {
 		m.append(kvevents.Event{})
 	}
@@ -307,6 +316,8 @@ func logAgainstHistory(t *rapid.T) {
 	limit := rapid.IntRange(1, 9).Draw(t, "limit")
 	m := &history{log: newLog(limit), limit: limit, next: map[kvevents.ReaderID]int{FirstReader: 0}, order: []kvevents.ReaderID{FirstReader}}
 	m.log.pending.size = rapid.IntRange(1, 100).Draw(t, "pending")
+	m.absent = rapid.IntRange(1, 50).Draw(t, "absent")
+	m.log.absence = uint64(m.absent)
 	t.Repeat(map[string]func(*rapid.T){
 		"apply": m.apply, "grow": m.grow, "grow more": m.grow, "again": m.again, "remove": m.remove, "remove more": m.remove, "update": m.update,
 		"vanish": m.vanish, "vanish more": m.vanish, "created": m.created, "take": m.take, "snapshot": m.snapshot, "ready": m.ready,

@@ -33,9 +33,14 @@ type Log struct {
 
 	runs   runs
 	source source
-	// blind is set while the log does not know the blocks of the tree, after a
-	// failure: it gives ids and counts losses until a snapshot brings them.
-	blind bool
+	// blind is set while the log does not know the blocks of the tree: after a failure, or
+	// when every reader is absent. It gives ids and counts losses until a snapshot brings
+	// the blocks. Nothing is pending meanwhile.
+	blind   bool
+	absence uint64 // a reader that is further behind than so many events is absent
+	// generation counts how often the runs were forgotten. Drafts of another one refer to
+	// runs that the log does not have.
+	generation int
 }
 
 // kept is an event that a reader has not had yet.
@@ -76,7 +81,10 @@ func New(c Config) *Log {
 	if c.Limit < 0 {
 		panic(fmt.Sprintf("events: a log of %d events", c.Limit))
 	}
-	return &Log{limit: c.Limit, engine: c.Engine, readers: []reader{{id: FirstReader}}, pending: newPending(pendingSize)}
+	return &Log{
+		limit: c.Limit, engine: c.Engine, readers: []reader{{id: FirstReader}}, pending: newPending(pendingSize),
+		absence: uint64(max(absentBuffers*c.Limit, absentEvents)),
+	}
 }
 
 // Enabled tells whether events are on; if they are off no changes are needed.
@@ -147,13 +155,6 @@ func (l *Log) drop() {
 
 // first returns the id of the oldest event that is kept.
 func (l *Log) first() uint64 { return l.next - uint64(l.events.n) }
-
-// skip counts an event of blocks that the log does not know.
-func (l *Log) skip(c *protocol.Change) {
-	if c.MakesEvent() {
-		l.lose(1)
-	}
-}
 
 // lose counts n events that the log cannot make. Without them the kept events are
 // of no use to any reader, so they are dropped as well.

@@ -153,6 +153,57 @@ func TestReadersLoseByThemselves(t *testing.T) {
 	assert.Equal(t, []uint64{7}, ids(take(t, l, FirstReader).Events))
 }
 
+// A log whose readers have missed four buffers keeps nothing for them and knows no block: it
+// counts. The first snapshot makes it a log again, for every reader that comes back.
+func TestEventsOfAbsentReaders(t *testing.T) {
+	assert.EqualValues(t, absentEvents, newLog(8).absence)
+	assert.EqualValues(t, absentBuffers*absentEvents, newLog(absentEvents).absence)
+	l, f := newLog(3), &forest{}
+	l.absence = 12
+	other, err := l.OpenReader()
+	require.NoError(t, err)
+	f.one(100)
+	f.log(l)
+	out, err := l.Take(other)
+	require.NoError(t, err)
+	for i := range messages.Token(12) {
+		f.one(i)
+		f.log(l)
+	}
+	require.False(t, l.blind, "twelve are not too many")
+	f.one(12)
+	f.log(l)
+	require.True(t, l.blind)
+	assert.Zero(t, l.events.n)
+	assert.Empty(t, l.runs.list)
+	assert.Zero(t, l.Pending())
+	assert.EqualValues(t, 14, l.Next())
+	assert.Equal(t, []uint64{0}, ids(out.Name().Events), "a draft that is out keeps what it refers to")
+	l.Named(out)
+
+	c := steady()
+	events := uint64(c.Events())
+	l.Append(c)
+	if !invariants.Enabled {
+		assert.Zero(t, testing.AllocsPerRun(9, func() { l.Append(c) }))
+		events *= 11
+	}
+	batch := take(t, l, other)
+	assert.EqualValues(t, 13+events, batch.Lost)
+	assert.Empty(t, batch.Events)
+	d, err := l.Snapshot(other, f.keys())
+	require.NoError(t, err)
+	assert.Len(t, d.Name().Events, 14)
+	l.Named(d)
+	f.one(50)
+	f.log(l)
+	assert.Equal(t, []uint64{14 + events}, ids(take(t, l, other).Events))
+	batch = take(t, l, FirstReader)
+	assert.EqualValues(t, 14+events, batch.Lost)
+	assert.Len(t, batch.Events, 1)
+	require.NoError(t, l.Check())
+}
+
 // A poll costs what it brings, however many events a reader that never asks has kept.
 func TestATakeMakesRoomForItsOwnEvents(t *testing.T) {
 	l, f := newLog(64), &forest{}

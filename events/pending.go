@@ -63,9 +63,18 @@ func (l *Log) Pending() int { return sizeOf(&l.pending.older.rest) + sizeOf(&l.p
 
 // Append makes events of changes and keeps them; the oldest that do not fit are
 // lost. The changes are copied, and applied later: nothing in the record is needed
-// afterwards.
+// afterwards. While no reader comes back, they are only counted.
 func (l *Log) Append(c *protocol.Changes) {
 	if !l.Enabled() || len(c.List) == 0 {
+		return
+	}
+	if l.blind {
+		// Blocks that leave make no event, and cost no reader a pool's creation.
+		if n := c.Events(); n > 0 {
+			l.announced += uint64(n)
+			l.lose(n)
+			l.verify()
+		}
 		return
 	}
 	size, p := sizeOf(c), &l.pending
@@ -82,6 +91,9 @@ func (l *Log) Append(c *protocol.Changes) {
 		if sizeOf(&p.newer.changes) > p.size {
 			l.Apply(2 * size)
 		}
+	}
+	if l.absent() {
+		l.forgetUnread()
 	}
 	l.verify()
 }
@@ -116,19 +128,12 @@ func (l *Log) apply(rest *protocol.Changes, n int) {
 		change := &rest.List[i]
 		// A record is read in order: a block that has left may have its id given to
 		// another one later in the same record.
-		switch {
-		case change.Kind == protocol.BlocksEntered:
-			// The material is cut off the record even if the log is blind, since the
-			// next change's lies behind.
-			m := bring(rest, change)
-			if !l.blind {
-				l.enter(change, m)
-			}
-		case l.blind:
-			l.skip(change)
-		case change.Kind == protocol.BlocksLeft:
+		switch change.Kind {
+		case protocol.BlocksEntered:
+			l.enter(change, bring(rest, change))
+		case protocol.BlocksLeft:
 			l.leave(&l.source, change)
-		case change.Kind == protocol.EverythingForgot:
+		case protocol.EverythingForgot:
 			l.push().kind = change.Kind
 		default:
 			l.change(change)

@@ -64,6 +64,33 @@ func (l *Log) reader(id kvevents.ReaderID) (int, error) {
 	return i, nil
 }
 
+// A reader is absent if it has missed as many events as the buffer keeps four times over,
+// and no fewer than 65,536: it does not read, or much too rarely for what a mirror needs.
+const (
+	absentBuffers = 4
+	absentEvents  = 1 << 16
+)
+
+// absent tells whether there are readers and all of them are absent.
+func (l *Log) absent() bool {
+	newest := uint64(0)
+	for i := range l.readers {
+		newest = max(newest, l.readers[i].next)
+	}
+	return len(l.readers) > 0 && l.announced-newest > l.absence
+}
+
+// forgetUnread forgets what absent readers have not read, and what is known of the tree.
+// Each of them has lost events and needs a snapshot in any case; making the others, and a
+// copy of all tokens in the tree, would be work for nobody. The cost does not depend on what
+// is forgotten: the arrays go to the garbage collector, and drafts that are out keep theirs.
+func (l *Log) forgetUnread() {
+	l.pending = newPending(l.pending.size)
+	l.events, l.spans, l.runs, l.source = deque[kept]{}, deque[span]{}, runs{}, source{}
+	l.generation++
+	l.next, l.blind = l.announced, true
+}
+
 // lost returns how many events a reader has missed since it last took some. The
 // events in [next, first) were dropped before the reader took them.
 func (l *Log) lost(r *reader) uint64 { return max(r.next, l.first()) - r.next }

@@ -107,7 +107,9 @@ type OpenReader struct {
 }
 
 // CloseReader ends a reader of events. One that is not read and not closed keeps
-// the buffer of events full, which costs memory and no other reader anything.
+// the buffer of events full, which costs memory and no other reader anything. When all
+// readers have missed the buffer four times over, and 65,536 events, nothing is kept for
+// them until one reads a snapshot.
 type CloseReader struct {
 	messages.Request // nil: it makes the record a request
 

@@ -20,12 +20,14 @@ import (
 // counting counts what a publisher asks of an engine after its start.
 type counting struct {
 	Source
-	reads, snapshots atomic.Int64
+	reads, snapshots, lost atomic.Int64
 }
 
 func (c *counting) Events(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
 	c.reads.Add(1)
-	return c.Source.Events(ctx, r)
+	batch, err := c.Source.Events(ctx, r)
+	c.lost.Add(int64(batch.Lost))
+	return batch, err
 }
 
 func (c *counting) Snapshot(ctx context.Context, r kvevents.ReaderID) (kvevents.EventBatch, error) {
@@ -85,6 +87,27 @@ func TestAPublisherWithoutReadersPauses(t *testing.T) {
 		require.Greater(t, source.reads.Load(), reads)
 		assert.Equal(t, runs > 3, source.snapshots.Load() > snapshots, "a snapshot for lost events alone")
 		require.NoError(t, h.p.view.Check())
+	}
+}
+
+// An engine whose events nobody has read for long keeps none and counts them. The reader that
+// comes then is told all the same what the engine holds, and each change from then on.
+func TestAPauseOfManyEvents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 70,000 events")
+	}
+	h, source := newPausing(t, func(*Options) {})
+	h.waitPaused()
+	var prompts [][]messages.Token
+	for range 9000 {
+		prompts = append(prompts, h.run(messages.Namespace{}))
+	}
+	h.requireExact(prompts[len(prompts)-20:])
+	require.Greater(t, source.lost.Load(), int64(70_000))
+	require.NoError(t, h.p.view.Check())
+	require.Positive(t, h.p.Blocks())
+	for range 20 {
+		h.requireExact([][]messages.Token{h.run(messages.Namespace{})})
 	}
 }
 
