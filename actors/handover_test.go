@@ -169,6 +169,42 @@ func TestHandoverOfWhatIsThere(t *testing.T) {
 	to.close()
 }
 
+// Forks are handed over one after the other. The blocks that they share go over the
+// connection once, and at the receiver they are one sequence's forks no longer, but share
+// pages all the same.
+func TestHandoverOfForks(t *testing.T) {
+	from, to := newRig(t, limited(24)), newRig(t, limited(24))
+	s, err := from.start(run(0, 33))
+	require.NoError(t, err)
+	forks, err := from.Fork(context.Background(), []messages.ForkStep{{Sequence: s.id, Count: 1}})
+	require.NoError(t, err)
+	require.NoError(t, forks[0].Err)
+	fork := &sequence{id: forks[0].Forks[0], prompt: s.prompt, computed: s.computed, chains: slices.Clone(s.chains), ready: s.ready}
+	for i := range messages.Token(6) {
+		require.NoError(t, from.decode(from.writer, s, 700+i))
+		require.NoError(t, from.decode(from.writer, fork, 800+i))
+	}
+	from.verify(s, fork)
+	_, first := handed(t, from, to, s.id)
+	_, second := handed(t, from, to, fork.id)
+	assert.Zero(t, first.SharedPages)
+	assert.Equal(t, append(run(0, 33), 800, 801, 802, 803, 804, 805), second.Tokens)
+	assert.GreaterOrEqual(t, second.SharedPages, 8, "the eight whole blocks of the prompt with full attention")
+	assert.Less(t, second.Pages, first.Pages)
+	list := []*sequence{arrived(first), arrived(second)}
+	to.verify(list...)
+	for i, got := range list {
+		require.NoError(t, to.decode(to.writer, got, messages.Token(900+i)))
+	}
+	to.verify(list...)
+	for i, got := range list {
+		require.NoError(t, to.release(got))
+		require.NoError(t, from.release([]*sequence{s, fork}[i]))
+	}
+	from.close()
+	to.close()
+}
+
 // The importer reads not a byte beyond the stream: a host's own words may follow.
 func TestImportStopsAtTheEnd(t *testing.T) {
 	from, to := newRig(t, limited(24)), newRig(t, limited(24))

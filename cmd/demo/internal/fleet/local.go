@@ -58,12 +58,11 @@ func (l *local) run(ctx context.Context, w Window) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
+	wrong := l.mirror.Compare(batch)
 	r, err := l.host.finish(ctx)
 	r.Blocks = engine.Len()
-	for key := range engine.All() {
-		if _, ok := l.mirror.Find(key); !ok {
-			r.Problems = append(r.Problems, fmt.Sprintf("the index has not block %x of the engine", key.Hash[:4]))
-		}
+	if wrong != nil {
+		r.Problems = append(r.Problems, fmt.Sprintf("the index is not the engine's: %v", wrong))
 	}
 	return r, err
 }
