@@ -119,7 +119,7 @@ func (c *cache) drawPiece(i int32) string {
 	}
 	n := c.pieces.of[i]
 	q := &c.pieces.all[n]
-	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.uses, c.pieces.policy.Value(q.forecast, q.last))
+	s := fmt.Sprintf(" piece %d uses %d value %.3g", n, q.uses, c.pieces.policy.Value(q.features, q.last))
 	if q.superseded {
 		s += " superseded"
 	}

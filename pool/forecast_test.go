@@ -104,8 +104,8 @@ func TestForecastOnTraces(t *testing.T) {
 		pages, upTo int
 		gain        float64
 	}{
-		{"mooncake_conversation_h1", 2000, 5606, 0.02},
-		{"mooncake_synthetic", 10000, 3993, 0.01},
+		{"mooncake_conversation_h1", 2000, 5606, 0.025},
+		{"mooncake_synthetic", 10000, 3993, 0.02},
 		{"claude_code_agentic_dev", 8192, 1500, 0.03},
 	} {
 		t.Run(c.trace, func(t *testing.T) {

@@ -47,11 +47,11 @@ const noPiece int32 = 0
 // piece is a run of blocks of one prefix with the same last use, number of uses,
 // priority and term: the part of a node of the radix tree that the pool caches.
 type piece struct {
-	list     // its cached pages, the deepest first: the order of their eviction
-	forecast forecast.Forecast
-	last     int64          // the policy's time of the last use
-	use      protocol.Use   // the last use
-	watched  forecast.Entry // the block of the piece that the policy watches, if any
+	list                       // its cached pages, the deepest first: the order of their eviction
+	features forecast.Features // at the last use
+	last     int64             // the policy's time of the last use
+	use      protocol.Use      // the last use
+	watched  forecast.Entry    // the block of the piece that the policy watches, if any
 	// A piece exists as long as pages > 0. It is in the leaves or inner pieces of its level
 	// exactly if it has cached pages: (list.head ≠ none) = (spot ≥ 0).
 	pages  int32 // that belong to the piece, cached and used
@@ -93,7 +93,7 @@ func newPieces(orders *orders, seed uint64) *pieces {
 }
 
 // open makes a piece without pages that is used now.
-func (s *pieces) open(use protocol.Use, f forecast.Forecast, uses int) int32 {
+func (s *pieces) open(use protocol.Use, f forecast.Features, uses int) int32 {
 	n := int32(len(s.all))
 	if k := len(s.free); k > 0 {
 		n, s.free = s.free[k-1], s.free[:k-1]
@@ -103,7 +103,7 @@ func (s *pieces) open(use protocol.Use, f forecast.Forecast, uses int) int32 {
 	// The generation goes up when a number is used and when it is given back, so a link never
 	// matches a later piece with the same number.
 	born := s.all[n].born + 1
-	s.all[n] = piece{list: emptyList, use: use, last: s.policy.Now(), forecast: f, born: born, spot: -1, uses: uint8(min(uses, 200))}
+	s.all[n] = piece{list: emptyList, use: use, last: s.policy.Now(), features: f, born: born, spot: -1, uses: uint8(min(uses, 200))}
 	return n
 }
 
@@ -281,7 +281,7 @@ func (s *pieces) moveToPriority(i, from int32, priority messages.Priority, term 
 		// The new piece keeps what is known of the old one. It hangs on no other piece: the
 		// pages of one operation need not be neighbours.
 		f := s.all[from]
-		to = s.open(f.use, f.forecast, int(f.uses))
+		to = s.open(f.use, f.features, int(f.uses))
 		s.all[to].last = f.last
 		s.moved.from, s.moved.to = from, to
 	}

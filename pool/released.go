@@ -142,14 +142,14 @@ func (s *pieces) useRun(run []messages.PageID, r forecast.Run, parent int32, use
 	// The request has used all of the piece, so the piece stays whole.
 	case int(s.all[old].pages) == len(run):
 		q := &s.all[old]
-		q.use, q.last, q.forecast, q.uses = use, s.policy.Now(), f, uint8(min(r.Uses, 200))
+		q.use, q.last, q.features, q.uses = use, s.policy.Now(), f, uint8(min(r.Uses, 200))
 		s.revive(q)
 	// The request has used the first pages of the piece only. Both parts are kept apart
 	// from now on, since their next uses will differ.
 	default:
 		n = s.split(old, run, !r.Last)
 		q := &s.all[n]
-		q.forecast, q.use, q.uses = f, use, uint8(min(r.Uses, 200))
+		q.features, q.use, q.uses = f, use, uint8(min(r.Uses, 200))
 	}
 	if parent != noPiece {
 		s.supersedeEnd(parent, n)
@@ -179,7 +179,7 @@ func (s *pieces) revive(q *piece) {
 // only the piece in front of it changes. The run's pages are used, hence in no list, so
 // they can change their piece without being linked again.
 func (s *pieces) split(old int32, run []messages.PageID, goesOn bool) int32 {
-	n := s.open(0, forecast.Forecast{}, 1)
+	n := s.open(0, 0, 1)
 	for _, id := range run {
 		s.of[id] = noPiece
 		s.assign(int32(id), n)
@@ -232,7 +232,7 @@ func (s *pieces) supersede(n, front int32) {
 		s.supersede(e, n)
 	}
 	q := &s.all[n]
-	q.forecast = s.policy.Supersede(q.forecast, q.watched)
+	q.features = s.policy.Supersede(q.features, q.watched)
 	q.superseded = true
 	s.all[front].branches--
 }

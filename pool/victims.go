@@ -32,7 +32,7 @@ func (s *pieces) candidateOf(n int32) candidate {
 	q := &s.all[n]
 	c := candidate{piece: n, use: q.use}
 	if !s.policy.PlainLRU() {
-		c.value = s.policy.Value(q.forecast, q.last)
+		c.value = s.policy.Value(q.features, q.last)
 	}
 	return c
 }

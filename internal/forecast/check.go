@@ -11,7 +11,8 @@ import (
 //  1. The tables of watched blocks, session ends and the guard's blocks have exactly the
 //     entries of their lists.
 //  2. The list of the guard has every block once; all other places are free.
-//  3. Weights and values are finite, and values are not negative.
+//  3. Weights and values are finite, and values are not negative. The terms of predictions are
+//     the weights.
 //  4. The clock is not behind the engine's time, and nothing was watched in the future.
 func (p *Policy) Check() error {
 	var errs []error
@@ -78,6 +79,9 @@ func (m *model) check() (errs []error) {
 		for v := range m.weight[i] {
 			if bad(m.weight[i][v].value) || bad(m.scale[i][v].value) {
 				errs = append(errs, fmt.Errorf("feature %d of value %d weighs %v and %v", i, v, m.weight[i][v].value, m.scale[i][v].value))
+			}
+			if t := m.terms[i][v]; t != (prediction{float32(m.scale[i][v].value), float32(m.weight[i][v].value)}) {
+				errs = append(errs, fmt.Errorf("feature %d of value %d is predicted with %v, not with its weights %v and %v", i, v, t, m.weight[i][v].value, m.scale[i][v].value))
 			}
 		}
 	}

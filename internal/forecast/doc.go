@@ -24,7 +24,8 @@
 // blocks of the prompt, uses, the session's pace, and whether the piece was superseded or
 // is the last block of a prompt. The hazard, the chance of a use in a bin of relative age
 // ln(age + 1 s) − scale, is a logistic function of a sum over the same features. Values
-// come from a table over score and relative age.
+// come from a table over score and relative age. A piece keeps its features, and each
+// comparison predicts by the weights of that moment.
 //
 // The policy learns from one block of each request, which it watches until its next use
 // whether the block stays cached or not: every bin of age that the block outlives is an

@@ -40,7 +40,7 @@ type Policy struct {
 	arrived  int64 // of the current request, by the policy's clock
 
 	session session  // of the current request
-	current features // that all pieces of the current request have
+	current Features // that all pieces of the current request have
 }
 
 // Shares of the history in the capacity, and the least that a policy has, which costs
@@ -78,31 +78,23 @@ func (p *Policy) Begin(r *Request) {
 	if p.session.turn == 0 {
 		known = r.Cached
 	}
-	p.current = features{
-		featureTurn:   logFeature(int(p.session.turn), featureTurn),
-		featureNew:    logFeature(r.Prompt-known, featureNew),
-		featureAnswer: logFeature(r.Answer/8, featureAnswer),
-		featurePrompt: logFeature(r.Prompt, featurePrompt),
-		featurePace:   paceFeature(p.session.pace),
-	}
+	p.current = Features(0).
+		with(featureTurn, logFeature(int(p.session.turn), featureTurn)).
+		with(featureNew, logFeature(r.Prompt-known, featureNew)).
+		with(featureAnswer, logFeature(r.Answer/8, featureAnswer)).
+		with(featurePrompt, logFeature(r.Prompt, featurePrompt)).
+		with(featurePace, paceFeature(p.session.pace))
 	p.model.refresh()
 }
 
-// Piece predicts the next use of a piece of the current request.
-func (p *Policy) Piece(r Run) Forecast {
-	f := p.features(&r)
-	return p.model.predict(&f)
-}
-
-// features completes the features of a piece of the current request.
-func (p *Policy) features(r *Run) features {
-	f := p.current
-	f[featureUses] = uint8(min(r.Uses, 9))
+// Piece describes a piece of the current request, for Value.
+func (p *Policy) Piece(r Run) Features {
+	f := p.current.with(featureUses, uint8(min(r.Uses, 9)))
 	if r.Gap >= 0 {
-		f[featureGap] = gapFeature(r.Gap)
+		f = f.with(featureGap, gapFeature(r.Gap))
 	}
 	if r.Last {
-		f[featureLast] = 1
+		f = f.with(featureLast, 1)
 	}
 	return f
 }
@@ -140,8 +132,8 @@ const lastEvery = 4
 
 // watchBlock puts one block of a piece under watch.
 func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
-	f := p.features(run)
-	entry := p.watch.add(r.Signatures[block], f, p.model.predict(&f).Scale, p.clock.now)
+	f := p.Piece(*run)
+	entry := p.watch.add(r.Signatures[block], f, fixed(p.model.predict(f).scale), p.clock.now)
 	entry.Block = int32(block)
 	return entry
 }
@@ -152,24 +144,25 @@ func (p *Policy) watchBlock(r *Request, run *Run, block int) Entry {
 // The last block of a prompt is often partial, or filled up, and then the next prompt
 // of the session does not run over it. So the block before it marks the end.
 func (p *Policy) endSession(r *Request, runs []Run) {
-	f := p.features(&runs[max(0, len(runs)-2)])
-	p.session.scale, p.session.time = p.model.predict(&f).Scale, p.clock.now
+	f := p.Piece(runs[max(0, len(runs)-2)])
+	p.session.scale, p.session.time = fixed(p.model.predict(f).scale), p.clock.now
 	p.sessions.end(r.Signatures[max(0, r.Prompt-2)], p.session)
 }
 
-// Supersede changes the forecast of a piece: another prompt has branched off in front
+// Supersede changes the features of a piece: another prompt has branched off in front
 // of it, and nothing else did before. Entry is the watched block of the piece, if any.
-func (p *Policy) Supersede(f Forecast, e Entry) Forecast {
+func (p *Policy) Supersede(f Features, e Entry) Features {
 	p.watch.supersede(e)
-	w := p.model.weight[featureSuperseded]
-	f.Score = fixed(float64(f.Score)/forecastUnit + w[1].value - w[0].value)
-	return f
+	return f.with(featureSuperseded, 1)
 }
 
-// Value is what it is worth to keep a piece with this forecast, whose last use was at
+// Value is what it is worth to keep a piece with these features, whose last use was at
 // the given time of Now: expected hits for each block and second.
-func (p *Policy) Value(f Forecast, last int64) float32 {
-	return p.model.value(f, max(0, p.clock.now-last))
+//
+// It is computed by what the model knows now. A prediction that is made once, at the use,
+// was rejected: most pieces of a large cache would keep what the model said in its first minutes.
+func (p *Policy) Value(f Features, last int64) float32 {
+	return p.model.value(p.model.predict(f), max(0, p.clock.now-last))
 }
 
 // Advance moves the clock of the policy, which never goes back.

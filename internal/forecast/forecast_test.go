@@ -53,13 +53,13 @@ func TestFastMath(t *testing.T) {
 // are worth more.
 func TestValueWaitsForTheExpectedUse(t *testing.T) {
 	m := newModel()
-	f := Forecast{Scale: fixed(math.Log(30)), Score: 0}
+	f := prediction{scale: float32(math.Log(30))}
 	fresh, due, overdue := m.value(f, 0), m.value(f, 8_000), m.value(f, 3_000_000)
 	assert.Less(t, fresh, due)
 	assert.Less(t, overdue, fresh)
-	assert.Greater(t, m.value(Forecast{f.Scale, fixed(1)}, 1000), m.value(f, 1000))
-	assert.Greater(t, m.value(Forecast{fixed(math.Log(5)), 0}, 1000), m.value(f, 1000))
-	assert.InEpsilon(t, m.value(f, 0)/6, m.value(Forecast{fixed(math.Log(180)), 0}, 0), 0.3, "six times the gap occupies pages for six times the time")
+	assert.Greater(t, m.value(prediction{f.scale, 1}, 1000), m.value(f, 1000))
+	assert.Greater(t, m.value(prediction{float32(math.Log(5)), 0}, 1000), m.value(f, 1000))
+	assert.InEpsilon(t, m.value(f, 0)/6, m.value(prediction{float32(math.Log(180)), 0}, 0), 0.3, "six times the gap occupies pages for six times the time")
 }
 
 // TestValueIsTheBestStoppingTime compares the table with a direct computation.
@@ -85,7 +85,7 @@ func TestValueIsTheBestStoppingTime(t *testing.T) {
 }
 
 // visits makes requests of one session every gap, each with one more block.
-func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duration) (f Forecast) {
+func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duration) (f Features) {
 	r := Request{}
 	for i := range n {
 		r.Signatures = append(r.Signatures, session<<20|uint64(i)<<2|1)
@@ -103,15 +103,15 @@ func visits(p *Policy, session uint64, n int, at time.Duration, gap time.Duratio
 // two minutes are told apart by their pace.
 func TestPolicyLearnsGaps(t *testing.T) {
 	p := New(1000, 1)
-	var fast, slow Forecast
+	var fast, slow Features
 	for s := range uint64(60) {
 		at := time.Duration(s) * time.Hour
 		fast = visits(p, 2*s+1, 8, at, time.Second)
 		slow = visits(p, 2*s+2, 8, at+20*time.Minute, 2*time.Minute)
 		require.NoError(t, p.Check())
 	}
-	assert.Greater(t, slow.Scale-fast.Scale, int16(2*forecastUnit), "%s", p)
-	assert.Greater(t, fast.Score, int16(-3*forecastUnit))
+	assert.Greater(t, p.model.predict(slow).scale-p.model.predict(fast).scale, float32(2), "%s", p)
+	assert.Greater(t, p.model.predict(fast).score, float32(-3))
 }
 
 // TestEqualSeedsDecideAlike: the state is a function of requests and seed.
@@ -214,9 +214,11 @@ func TestStandingClock(t *testing.T) {
 func BenchmarkValue(b *testing.B) {
 	p := New(1000, 1)
 	r := rand.New(rand.NewPCG(1, 2))
-	var f [1024]Forecast
+	var f [1024]Features
 	for i := range f {
-		f[i] = Forecast{int16(r.IntN(2000)), int16(r.IntN(1000) - 500)}
+		for k, n := range featureValues {
+			f[i] = f[i].with(k, uint8(r.IntN(n)))
+		}
 	}
 	p.clock.now = 100_000
 	sum := float32(0)
@@ -230,7 +232,7 @@ func BenchmarkValue(b *testing.B) {
 // score of last blocks, and not that of the blocks in front, which are.
 func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 	p := New(1000, 1)
-	var front, last Forecast
+	var front, last prediction
 	for i := range 2000 {
 		session, now := uint64(i%20), time.Duration(i)*time.Second
 		r := Request{Arrived: now, Released: now, Prompt: 4}
@@ -240,10 +242,51 @@ func TestLastBlocksTeachTheirOwnWeight(t *testing.T) {
 		r.Signatures = append(r.Signatures, uint64(i)<<24|3) // of this request alone
 		runs := []Run{{Uses: 1, Gap: -1}, {From: 3, Uses: 1, Gap: -1, Last: true}}
 		p.Begin(&r)
-		front, last = p.Piece(runs[0]), p.Piece(runs[1])
+		front, last = p.model.predict(p.Piece(runs[0])), p.model.predict(p.Piece(runs[1]))
 		p.End(&r, runs, 0)
 		require.NoError(t, p.Check())
 	}
-	assert.InDelta(t, front.Scale, last.Scale, forecastUnit/4, "last blocks teach nothing about gaps")
-	assert.Less(t, last.Score, front.Score-2*forecastUnit, "%s", p)
+	assert.InDelta(t, front.scale, last.scale, 0.25, "last blocks teach nothing about gaps")
+	assert.Less(t, last.score, front.score-2, "%s", p)
+}
+
+// TestValueFollowsWhatIsLearned: a piece that has been used long ago is valued by what the
+// policy has learned since, and an unfinished wait is learned from.
+func TestValueFollowsWhatIsLearned(t *testing.T) {
+	p := New(1000, 1)
+	r := Request{Signatures: []uint64{1, 3}, Prompt: 2}
+	p.Begin(&r)
+	old := p.Piece(Run{Uses: 1, Gap: -1})
+	before := p.model.predict(old).score
+	for i := range 2000 { // prompts that never come again
+		r = Request{Signatures: []uint64{mixed(uint64(2 * i)), mixed(uint64(2*i + 1))}, Prompt: 2}
+		r.Arrived, r.Released = time.Duration(i)*time.Second, time.Duration(i)*time.Second
+		p.Begin(&r)
+		require.Equal(t, old, p.Piece(Run{Uses: 1, Gap: -1}))
+		p.End(&r, []Run{{Uses: 1, Gap: -1}}, 0)
+	}
+	assert.Less(t, p.model.predict(old).score, before-1, "%s", p)
+}
+
+// TestFeaturesKeepTheirPlaces: every feature has room for its values beside the others.
+func TestFeaturesKeepTheirPlaces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var f Features
+		var values [featureCount]int
+		for i, n := range featureValues {
+			values[i] = rapid.IntRange(0, n-1).Draw(t, "value")
+			f = f.with(i, uint8(values[i]))
+		}
+		m := newModel()
+		for i, v := range values {
+			require.Equal(t, v, f.at(i))
+			m.terms[i][v] = prediction{float32(i + 1), float32(v)}
+		}
+		scale, score := float32(m.base), 0
+		for i, v := range values {
+			scale, score = scale+float32(i+1), score+v
+		}
+		require.InDelta(t, scale, m.predict(f).scale, 1e-3)
+		require.InDelta(t, score, m.predict(f).score, 1e-3)
+	})
 }

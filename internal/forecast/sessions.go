@@ -43,7 +43,7 @@ func (s *sessions) continued(r *Request, arrived int64) session {
 		s.index.remove(r.Signatures[i])
 		s.ring[at].signature = 0
 		logGap := math.Log(float64(max(0, arrived-e.time))/1000 + 1)
-		e.pace += paceRate * float32(clip(logGap-float64(e.scale)/forecastUnit)-float64(e.pace))
+		e.pace += paceRate * float32(clip(logGap-float64(e.scale)/fixedUnit)-float64(e.pace))
 		e.turn = min(e.turn, 250) + 1
 		e.blocks = i + 1
 		return e

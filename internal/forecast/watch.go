@@ -18,7 +18,7 @@ type watched struct {
 	since     int64  // milliseconds
 	scale     int16
 	bin       uint8 // the first bin that has not been learned
-	features  features
+	features  Features
 }
 
 func newWatch(n int) watch { return watch{index: newTable(n), ring: make([]watched, n)} }
@@ -36,10 +36,10 @@ type Entry struct {
 
 // add puts a block under watch, unless the list is full of blocks that it is too early to
 // drop. The entry of a block that is not watched is zero.
-func (w *watch) add(signature uint64, f features, scale int16, now int64) Entry {
+func (w *watch) add(signature uint64, f Features, scale int16, now int64) Entry {
 	e := &w.ring[w.next]
 	if e.signature != 0 {
-		if age := float64(now-e.since) / 1000; age < patience*math.Exp(float64(e.scale)/forecastUnit) {
+		if age := float64(now-e.since) / 1000; age < patience*math.Exp(float64(e.scale)/fixedUnit) {
 			return Entry{}
 		}
 		w.index.remove(e.signature)
@@ -60,7 +60,7 @@ func (w *watch) add(signature uint64, f features, scale int16, now int64) Entry 
 // nothing about blocks that are not.
 func (w *watch) supersede(e Entry) {
 	if e.signature != 0 && w.ring[e.slot].signature == e.signature {
-		w.ring[e.slot].features[featureSuperseded] = 1
+		w.ring[e.slot].features = w.ring[e.slot].features.with(featureSuperseded, 1)
 	}
 }
 
@@ -76,10 +76,10 @@ func (w *watch) see(m *model, signatures []uint64, arrived int64) {
 		}
 		e := &w.ring[at]
 		age := float64(max(0, arrived-e.since)) / 1000
-		bin := binOf(age, float64(e.scale)/forecastUnit)
+		bin := binOf(age, float64(e.scale)/fixedUnit)
 		w.outlive(m, e, bin)
-		m.learnBin(&e.features, bin, true)
-		m.learnGap(&e.features, math.Log(age+1))
+		m.learnBin(e.features, bin, true)
+		m.learnGap(e.features, math.Log(age+1))
 		w.index.remove(s)
 		e.signature = 0
 	}
@@ -94,7 +94,7 @@ func (w *watch) sweep(m *model, now int64) {
 	for range len(w.ring)/sweepShare + 1 {
 		w.swept = (w.swept + 1) % len(w.ring)
 		if e := &w.ring[w.swept]; e.signature != 0 {
-			w.outlive(m, e, binOf(float64(now-e.since)/1000, float64(e.scale)/forecastUnit))
+			w.outlive(m, e, binOf(float64(now-e.since)/1000, float64(e.scale)/fixedUnit))
 		}
 	}
 }
@@ -102,6 +102,6 @@ func (w *watch) sweep(m *model, now int64) {
 // outlive learns that a block was not used in the bins before one.
 func (w *watch) outlive(m *model, e *watched, bin int) {
 	for ; int(e.bin) < bin; e.bin++ {
-		m.learnBin(&e.features, int(e.bin), false)
+		m.learnBin(e.features, int(e.bin), false)
 	}
 }
