@@ -50,14 +50,14 @@ func BenchmarkAnswer(b *testing.B) {
 			b.ReportAllocs()
 			size := 0
 			for b.Loop() {
-				p.mu.Lock()
+				p.turn <- struct{}{}
 				p.latest.at = time.Time{}
 				if p.latest.treeAt = time.Now(); tree {
 					p.latest.treeAt = time.Time{}
 				}
 				err := p.fresh(b.Context())
 				size = len(p.latest.live)
-				p.mu.Unlock()
+				p.unlock()
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -10,8 +10,10 @@ import (
 
 // full is the latest answer with everything, in JSON.
 func (p *Page) full(ctx context.Context) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if err := p.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer p.unlock()
 	if err := p.fresh(ctx); err != nil {
 		return nil, err
 	}
@@ -24,8 +26,10 @@ func (p *Page) full(ctx context.Context) ([]byte, error) {
 
 // next is the latest answer without what the stream had before.
 func (p *Page) next(ctx context.Context) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if err := p.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer p.unlock()
 	if err := p.fresh(ctx); err != nil {
 		return nil, err
 	}
@@ -54,18 +58,15 @@ func (p *Page) health(w http.ResponseWriter, r *http.Request) {
 // live sends the answers as server-sent events until the reader goes, or the engine
 // does not answer. The first has everything.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
-	if !p.enter() {
-		http.Error(w, "too many readers", http.StatusServiceUnavailable)
-		return
-	}
-	defer p.leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for read := p.full; ; read = p.next {
-		text, err := read(r.Context())
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		text, err := read(ctx)
+		cancel()
 		if err != nil {
 			return
 		}
@@ -82,18 +83,15 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (p *Page) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.readers >= maxReaders {
-		return false
+// lock waits for the latest answer, which somebody may be asking the engine for, no longer
+// than the context: a mutex would hold a request beyond its limit.
+func (p *Page) lock(ctx context.Context) error {
+	select {
+	case p.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	p.readers++
-	return true
 }
 
-func (p *Page) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.readers--
-}
+func (p *Page) unlock() { <-p.turn }

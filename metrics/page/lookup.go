@@ -31,14 +31,7 @@ type Lookup struct {
 // lookup answers a prompt: {"prompt": "…"}. It changes nothing in the cache, not even when a
 // block was last used.
 func (p *Page) lookup(w http.ResponseWriter, r *http.Request) {
-	select {
-	case p.lookups <- struct{}{}:
-		defer func() { <-p.lookups }()
-	default:
-		http.Error(w, "too many lookups", http.StatusServiceUnavailable)
-		return
-	}
-	text, err := readPrompt(http.MaxBytesReader(w, r.Body, maxLookupBytes))
+	text, err := readPrompt(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

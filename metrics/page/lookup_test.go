@@ -53,11 +53,6 @@ func TestLookup(t *testing.T) {
 	p = New(Options{Source: engine{}, Encode: func(s string) ([]messages.Token, error) { return make([]messages.Token, len(s)), nil }})
 	_, text = post(t, p, `{"prompt": "abcd"}`)
 	assert.Contains(t, text, `"tokens":4`)
-	for range maxLookups {
-		p.lookups <- struct{}{}
-	}
-	status, _ = post(t, p, `{"prompt": "abcd"}`)
-	assert.Equal(t, http.StatusServiceUnavailable, status)
 	status, _ = post(t, New(Options{Source: engine{}, NoLookup: true}), `{"prompt": "1"}`)
 	assert.Equal(t, http.StatusNotFound, status)
 	status, text = post(t, New(Options{Source: engine{io.ErrUnexpectedEOF}}), `{"prompt": "1"}`)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"embed"
 	"net/http"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
@@ -39,8 +39,7 @@ type Options struct {
 const (
 	interval     = 100 * time.Millisecond
 	treeInterval = time.Second
-	maxReaders   = 64
-	maxLookups   = 4 // at a time
+	maxReaders   = 64 // of each kind of stream
 	// timeout is how long the engine may take to answer, and a reader to read.
 	timeout = 5 * time.Second
 	// cells is how many pages of a pool and tier the page draws, and nodes how many of
@@ -50,36 +49,44 @@ const (
 
 // Page is the handler. Its methods may be called by any number of goroutines.
 type Page struct {
-	o       Options
-	mux     *http.ServeMux
-	lookups chan struct{} // a place for each lookup under way
+	o      Options
+	mux    *http.ServeMux
+	routes map[string]*gate // by the patterns of http.ServeMux
 
-	mu      sync.Mutex
-	readers int
-	latest  latest
+	turn   chan struct{} // who has put something in may use latest
+	latest latest
 }
 
-// routes are the paths of a page and what serves them, by the patterns of http.ServeMux.
-func (p *Page) routes() map[string]http.Handler {
-	list := map[string]http.Handler{
-		"GET /{$}": asset("assets/index.html", "text/html; charset=utf-8"), "GET /page.js": asset("assets/page.js", "text/javascript; charset=utf-8"),
-		"GET /page.css": asset("assets/page.css", "text/css; charset=utf-8"),
-		"GET /stats":    http.HandlerFunc(p.stats), "GET /live": http.HandlerFunc(p.live), "GET /healthz": http.HandlerFunc(p.health),
+// newRoutes makes the paths of a page, each behind the limit of its kind.
+func (p *Page) newRoutes() map[string]*gate {
+	assets := limitPage.of(asset("assets/index.html", "text/html; charset=utf-8"))
+	list := map[string]*gate{
+		"GET /{$}":      assets,
+		"GET /page.js":  assets.sharing(asset("assets/page.js", "text/javascript; charset=utf-8")),
+		"GET /page.css": assets.sharing(asset("assets/page.css", "text/css; charset=utf-8")),
+		"GET /stats":    limitPage.of(http.HandlerFunc(p.stats)),
+		"GET /live":     limitStream.of(http.HandlerFunc(p.live)),
+		"GET /healthz":  limitHealth.of(http.HandlerFunc(p.health)),
 	}
-	for pattern, h := range map[string]http.Handler{"GET /metrics": p.o.Metrics, "GET /events": p.o.Events, "/debug/pprof/": p.o.Pprof} {
-		if h != nil {
-			list[pattern] = h
+	for _, x := range []struct {
+		pattern string
+		limit   limit
+		h       http.Handler
+	}{{"GET /metrics", limitMetrics, p.o.Metrics}, {"GET /events", limitStream, p.o.Events}, {"/debug/pprof/", limitProfile, p.o.Pprof}} {
+		if x.h != nil {
+			list[x.pattern] = x.limit.of(x.h)
 		}
 	}
 	if !p.o.NoLookup {
-		list["POST /lookup"] = http.HandlerFunc(p.lookup)
+		list["POST /lookup"] = limitLookup.of(http.HandlerFunc(p.lookup))
 	}
 	return list
 }
 
 // New makes the handler of an engine.
 func New(o Options) *Page {
-	p := &Page{o: o, mux: http.NewServeMux(), lookups: make(chan struct{}, maxLookups)}
+	p := &Page{o: o, mux: http.NewServeMux(), turn: make(chan struct{}, 1)}
+	p.routes = p.newRoutes()
 	p.Register(p.mux.Handle)
 	return p
 }
@@ -87,12 +94,10 @@ func New(o Options) *Page {
 // Register adds the paths of the page to the mux of a host, whose Handle it gets. Of
 // paths that the mux has already, which skip names by their patterns, the mux keeps its own.
 func (p *Page) Register(handle func(pattern string, h http.Handler), skip ...string) {
-	list := p.routes()
-	for _, pattern := range skip {
-		delete(list, pattern)
-	}
-	for pattern, h := range list {
-		handle(pattern, h)
+	for pattern, h := range p.routes {
+		if !slices.Contains(skip, pattern) {
+			handle(pattern, h)
+		}
 	}
 }
 

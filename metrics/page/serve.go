@@ -37,7 +37,8 @@ func Serve(address string, h http.Handler) (at net.Addr, stop func(), err error)
 }
 
 // Listen listens at an address. One without a host, such as :8080, is on the loopback
-// interface, and not on all of them as for package net.
+// interface, and not on all of them as for package net. Connections beyond the 1,024th
+// are closed.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -47,7 +48,11 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 		host = "127.0.0.1"
 	}
 	var config net.ListenConfig
-	return config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, err
+	}
+	return &boundedListener{l, make(chan struct{}, maxConnections)}, nil
 }
 
 // Local refuses requests whose host is neither localhost nor a loopback address.
