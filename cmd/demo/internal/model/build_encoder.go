@@ -23,7 +23,7 @@ func buildT5(b *builder) {
 	t.gated = b.oneOf("feed_forward_proj", "relu", "gated-gelu") == "gated-gelu"
 	m.encoder = &encoder{embed: m.embed, finalNorm: b.rms("encoder.final_layer_norm", m.Hidden, t.eps, 0)}
 	bias := t.bias(b, "encoder", true)
-	for i := range b.positive("num_layers") {
+	for i := range b.layers("num_layers") {
 		name := fmt.Sprintf("encoder.block.%d.layer", i)
 		m.encoder.blocks = append(m.encoder.blocks, encoderBlock{
 			in: b.rms(name+".0.layer_norm", m.Hidden, t.eps, 0), mlpNorm: b.rms(name+".1.layer_norm", m.Hidden, t.eps, 0),
@@ -149,7 +149,7 @@ func (b *builder) bartEncoder() *encoder {
 		embedNorm: b.layerNorm("model.encoder.layernorm_embedding", m.Hidden, bartEps), maxLen: m.MaxLen,
 	}
 	heads, inner := b.positive("encoder_attention_heads"), b.positive("encoder_ffn_dim")
-	for i := range b.positive("encoder_layers") {
+	for i := range b.layers("encoder_layers") {
 		name := fmt.Sprintf("model.encoder.layers.%d", i)
 		e.blocks = append(e.blocks, encoderBlock{
 			shape: postNorm, in: b.layerNorm(name+".self_attn_layer_norm", m.Hidden, bartEps), mlpNorm: b.layerNorm(name+".final_layer_norm", m.Hidden, bartEps),

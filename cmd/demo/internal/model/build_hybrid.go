@@ -116,6 +116,9 @@ func (b *builder) mamba(name string, eps float64) *mamba2 {
 		return s
 	}
 	weight, n := b.numbers(name+".norm.weight", inner), inner/s.groups
+	if len(b.missing) > 0 {
+		return s
+	}
 	for g := range s.groups {
 		s.norms = append(s.norms, &norm{weight: weight[g*n : (g+1)*n], eps: eps})
 	}

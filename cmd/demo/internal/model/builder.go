@@ -11,7 +11,7 @@ import (
 )
 
 // builder makes the parts of a model of its tensors. Missing tensors and wrong
-// shapes are collected; the parts made then are of the right size and useless.
+// shapes are collected; the parts made then are useless, and large ones are shorter than asked for.
 type builder struct {
 	*settings
 	tensors weights.Set
@@ -52,12 +52,10 @@ func (b *builder) numbers(name string, shape ...int) []float32 {
 	if t := b.tensor(name, shape...); t != nil {
 		return t.Numbers()
 	}
+	// The model is refused: a configuration that asks for much must not get the memory.
 	n := 1
 	for _, d := range shape {
-		n *= d
-	}
-	if len(b.missing) > 1 { // refused anyway: no need for the memory
-		n = min(n, 1<<20)
+		n = min(n*d, 1<<12)
 	}
 	return make([]float32, n)
 }
@@ -176,11 +174,24 @@ func (b *builder) ropeOf(key string, style attention.RoPEStyle, dim int) *attent
 		}
 	}
 	defer func() { b.merge(name, p) }()
-	dim = int(float64(dim) * p.numberOr("partial_rotary_factor", 1))
+	dim = turned(p, dim)
 	base := p.numberOr("rope_theta", 10000)
 	inverse, factor := scaledInverses(p, base, dim, b.m.MaxLen)
 	inverse = b.dividedInverses(inverse)
 	return spanRoPE(style, inverse, factor, b.m.MaxLen)
+}
+
+// maxTurned bounds the dimensions that RoPE turns.
+const maxTurned = 1024
+
+// turned is how many of dim dimensions RoPE turns; 2 if the factor makes no sense.
+func turned(p *settings, dim int) int {
+	n := float64(dim) * p.numberOr("partial_rotary_factor", 1)
+	if !(n >= 0 && n < maxTurned+1) {
+		p.refuse("partial_rotary_factor", "RoPE on %v dimensions, there may be %d", n, maxTurned)
+		return 2
+	}
+	return int(n)
 }
 
 // ropeFactors is the tensor that divides RoPE's frequencies, which only GGUF has: the
@@ -254,5 +265,18 @@ func (b *builder) start(hidden, layers, maxLen, embedding string) (layerCount in
 	m.Hidden, m.Vocab = b.positive(hidden), b.positive("vocab_size")
 	m.MaxLen = b.wholeOr(maxLen, 2048)
 	m.embed = b.tensor(embedding, m.Vocab, m.Hidden)
-	return b.positive(layers)
+	return b.layers(layers)
+}
+
+// maxLayers bounds the layers, each of which takes memory before a tensor is missing.
+const maxLayers = 1024
+
+// layers is a number of layers; 1 if there are too many.
+func (b *builder) layers(key string) int {
+	n := b.positive(key)
+	if n > maxLayers {
+		b.refuse(key, "%d layers, there may be %d", n, maxLayers)
+		return 1
+	}
+	return n
 }
