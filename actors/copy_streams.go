@@ -20,7 +20,7 @@ import (
 //
 //	offload       device to host, evicted pages and copies ahead of demand
 //	onboard       host to device, for admissions that need few pages
-//	onboard much  host to device, for those that need many
+//	onboard bulk  host to device, for those that need many
 //	copy          device to device: partial reuse, copies on write, moved pages
 //
 // A copyStreams belongs to the offloader's actor, and when that has stopped to whoever
@@ -43,7 +43,7 @@ type copyStreams struct {
 }
 
 // streamNames are the names of the streams by lane, for reports of the device.
-var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy", offloader.Bulk: "onboard much"}
+var streamNames = [...]string{offloader.Offload: "offload", offloader.Onboard: "onboard", offloader.Duplicate: "copy", offloader.Bulk: "onboard bulk"}
 
 // spareShare is the part of a pool's pages that host memory has beyond what the
 // configuration gives it, so that pages near eviction can be copied ahead of

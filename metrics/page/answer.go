@@ -73,32 +73,42 @@ type latest struct {
 // alphabet has a character for each kind of cell. None of them is escaped in JSON.
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@["
 
-// Classes of priorities and ages, by their upper ends; what is above is the last class.
-var (
-	priorityClasses = [...]messages.Priority{19, 34, 35, 79}
-	ageClasses      = [...]uint64{4, 32, 256}
-)
+// priorityClasses are the classes of priorities by their upper ends; what is above is the
+// last class.
+var priorityClasses = [...]messages.Priority{19, 34, 35, 79}
+
+// ageClasses is the number of classes of ages: quarters of the oldest age of a cached page of the tier. A
+// fixed number of uses would put all pages of a busy cache into one class.
+const ageClasses = 4
 
 // cell is the character of a page: its state, the class of its priority and that of its
 // age, as alphabet[state + 4·priority + 20·age].
-func cell(s inspect.PageSample) byte {
-	priority, age := 0, 0
+func cell(s inspect.PageSample, oldest uint64) byte {
+	if s.State == inspect.PageFree {
+		return alphabet[0]
+	}
+	priority := 0
 	for priority < len(priorityClasses) && s.Priority > priorityClasses[priority] {
 		priority++
 	}
-	for age < len(ageClasses) && s.Age > ageClasses[age] {
+	age := 0
+	for age < ageClasses-1 && s.Age > oldest*uint64(age+1)/ageClasses {
 		age++
-	}
-	if s.State == inspect.PageFree {
-		return alphabet[0]
 	}
 	return alphabet[int(s.State)+4*priority+20*age]
 }
 
+// drawn describes the pages of a tier.
 func drawn(samples []inspect.PageSample) string {
+	oldest := uint64(0)
+	for _, s := range samples {
+		if s.State != inspect.PageFree && s.State != inspect.PageUsed {
+			oldest = max(oldest, s.Age)
+		}
+	}
 	text := make([]byte, 0, len(samples))
 	for _, s := range samples {
-		text = append(text, cell(s))
+		text = append(text, cell(s, oldest))
 	}
 	return string(text)
 }

@@ -99,10 +99,12 @@ func TestRequestsEnd(t *testing.T) {
 	})
 }
 
-// deadlines is a connection that notes its deadlines.
+// deadlines is a connection that notes its deadlines. Its reader goes after the deadline of
+// a write.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	read, write time.Time
+	leave       func()
 }
 
 func (d *deadlines) SetReadDeadline(t time.Time) error {
@@ -112,6 +114,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 
 func (d *deadlines) SetWriteDeadline(t time.Time) error {
 	d.write = t
+	d.leave()
 	return nil
 }
 
@@ -119,9 +122,11 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error {
 // place. A stream has one for each write.
 func TestSlowVisitorsHaveDeadlines(t *testing.T) {
 	for path, method := range paths {
-		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder(), leave: cancel}
+		if path == "/events" {
+			cancel()
+		}
 		whole(engine{}).ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, nil))
 		switch path {
 		case "/events": // the publisher sets its own

@@ -139,18 +139,20 @@ func TestTransfersAreToldOnce(t *testing.T) {
 
 // Each kind of page has a character of its own, which JSON does not escape.
 func TestCells(t *testing.T) {
-	assert.Len(t, alphabet, 4*(len(priorityClasses)+1)*(len(ageClasses)+1))
+	assert.Len(t, alphabet, 4*(len(priorityClasses)+1)*ageClasses)
 	seen := map[byte]bool{}
 	for _, priority := range []messages.Priority{0, 20, 35, 50, 100} {
-		for _, age := range []uint64{0, 5, 100, 1000} {
+		for _, age := range []uint64{0, 251, 501, 1000} {
 			for _, state := range []inspect.PageState{inspect.PageUsed, inspect.PageCached, inspect.PageCopy} {
-				c := cell(inspect.PageSample{State: state, Priority: priority, Age: age})
+				c := cell(inspect.PageSample{State: state, Priority: priority, Age: age}, 1000)
 				assert.False(t, seen[c])
 				seen[c] = true
 			}
 		}
 	}
-	assert.Equal(t, byte('0'), cell(inspect.PageSample{}))
+	assert.Equal(t, byte('0'), cell(inspect.PageSample{}, 9))
+	list := []inspect.PageSample{{State: inspect.PageUsed, Age: 90}, {State: inspect.PageCached, Age: 2}, {State: inspect.PageCached, Age: 8}}
+	assert.Equal(t, string([]byte{alphabet[1+60], alphabet[2], alphabet[2+60]}), drawn(list), "a page in use is not the oldest")
 	assert.NotContains(t, alphabet, `"`)
 	assert.NotContains(t, alphabet, `\`)
 	assert.False(t, strings.ContainsAny(alphabet, "<>&"))

@@ -4,7 +4,7 @@ const color = name => getComputedStyle(document.documentElement).getPropertyValu
 const count = n => n.toLocaleString('en');
 const scaled = (n, units) => { let i = 0; while (n >= 1000 && i < units.length - 1) { n /= 1000; i++; } return n.toFixed(n < 10 && i ? 1 : 0) + ' ' + units[i]; };
 const bytes = n => scaled(n, ['B', 'KB', 'MB', 'GB', 'TB']);
-const seconds = s => s < 1e-3 ? (1e6 * s).toPrecision(3) + ' µs' : s < 1 ? (1e3 * s).toPrecision(3) + ' ms' : s.toPrecision(3) + ' s';
+const seconds = s => s < 1e-3 ? (1e6 * s).toPrecision(3) + ' µs' : s < 1 ? (1e3 * s).toPrecision(3) + ' ms' : (s < 100 ? s.toPrecision(3) : count(Math.round(s))) + ' s';
 const sum = (list, f) => list.reduce((n, x) => n + f(x), 0);
 const points = 300; // of a plot: half a minute
 const history = [];
@@ -28,7 +28,7 @@ function sized(canvas, height) {
 const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+,-./:;=?@[';
 const priorities = ['up to 19', '20 to 34', '35, the default', '36 to 79', '80 and above'];
 const hues = [150, 185, 210, 265, 320]; // by class of priority
-const ages = [1, .75, .5, .3]; // opacity by class of age: the newest is the strongest
+const ages = [1, .75, .52, .34]; // opacity by class of age: the newest is the strongest
 const shade = (priority, age) => `hsl(${hues[priority]} 70% 50% / ${ages[age]})`;
 
 // grid draws sampled pages, one cell each.
@@ -47,14 +47,16 @@ function grid(canvas, cells) {
 function legend(box, text, background) { const e = element('span', undefined, box); element('i', undefined, e).style.background = background; return element('span', text, e); }
 
 function newPool(p) {
-  const s = $('pool-template').content.cloneNode(true).firstElementChild; s.id = 'pool-' + p.name;
-  s.querySelector('h2').textContent = p.name + ' ';
-  element('span', (p.window ? 'window of ' + count(p.window) + ' tokens' : 'no window') + ', pages of ' + bytes(p.page_bytes), s.querySelector('h2')).className = 'soft';
-  const box = s.querySelector('.states');
-  legend(box, 'used', 'var(--used)'); legend(box, 'free', 'var(--free)');
-  priorities.forEach((name, i) => legend(box, (i ? '' : 'cached, by priority: ') + name, shade(i, 0)));
-  element('span', 'paler: used longer ago; hollow: also on the device', box).className = 'soft';
-  $('main').append(s); return s;
+  const s = $('pool-template').content.cloneNode(true).firstElementChild, head = s.querySelector('h3'); s.id = 'pool-' + p.name;
+  head.textContent = p.name + ' ';
+  element('span', (p.window ? 'window of ' + count(p.window) + ' tokens' : 'no window') + ', pages of ' + bytes(p.page_bytes), head).className = 'soft';
+  const box = $('states');
+  if (!box.children.length) {
+    legend(box, 'used', 'var(--used)'); legend(box, 'free', 'var(--free)');
+    priorities.forEach((name, i) => legend(box, (i ? '' : 'cached, by priority: ') + name, shade(i, 0)));
+    element('span', 'paler: used longer ago, in quarters of the oldest age of the tier; hollow: also on the device', box).className = 'soft';
+  }
+  $('pools').append(s); return s;
 }
 
 function pool(p) {
@@ -75,14 +77,16 @@ function rates(f) { const out = []; for (let i = 10; i < history.length; i++) ou
 
 // plot draws lines over time; level places a value between 0 and 1, marks are the values of the lines across.
 function plot(id, lines, level, marks, label) {
-  const height = 150, [g, width] = sized($(id), height), y = v => 8 + (height - 16) * (1 - Math.min(1, Math.max(0, level(v))));
-  g.fillStyle = color('--soft'); g.strokeStyle = color('--line');
-  for (const m of marks) { g.beginPath(); g.moveTo(0, y(m)); g.lineTo(width, y(m)); g.stroke(); g.fillText(label(m), 2, Math.max(10, y(m) - 3)); }
+  const height = 165, [g, full] = sized($(id), height), y = v => 8 + (height - 32) * (1 - Math.min(1, Math.max(0, level(v))));
+  g.fillStyle = color('--soft'); g.strokeStyle = color('--line'); g.textAlign = 'right';
+  const left = 8 + Math.max(...marks.map(m => g.measureText(label(m)).width)), width = full - left;
+  for (const m of marks) { g.beginPath(); g.moveTo(left, y(m)); g.lineTo(full, y(m)); g.stroke(); g.fillText(label(m), left - 6, y(m) + 4); }
+  g.fillText('now', full, height - 6); g.textAlign = 'left'; g.fillText(points / 10 + ' s ago', left, height - 6);
   for (const [values, c] of lines) {
     g.strokeStyle = color(c); g.lineWidth = 1.7; g.beginPath(); let open = false;
     values.forEach((v, i) => {
       if (v === undefined) { open = false; return; }
-      const x = width * (i + points - values.length) / (points - 1); open ? g.lineTo(x, y(v)) : g.moveTo(x, y(v)); open = true;
+      const x = left + width * (i + points - values.length) / (points - 1); open ? g.lineTo(x, y(v)) : g.moveTo(x, y(v)); open = true;
     });
     g.stroke();
   }
@@ -96,16 +100,18 @@ function plots(a) {
   const copied = name => rates((x, y) => (sum(y.pools, p => p[name]) - sum(x.pools, p => p[name])) / Math.max(.001, y.time - x.time));
   const out = copied('bytes_offloaded'), back = copied('bytes_onboarded'), top = Math.max(1000, ...out, ...back);
   plot('copies', [[out, '--host'], [back, '--cached']], v => v / top, [0, top / 2, top], bytes);
-  if (!a.calls) return;
-  $('latency-box').hidden = false;
+  if (a.calls) $('latency-box').hidden = false;
+  if ($('latency-box').hidden) return;
   const took = (name, q) => history.map(h => h.calls && h.calls[name] && h.calls[name][q]);
   plot('latency', [[took('admit', 'p99'), '--warm'], [took('append', 'p99'), '--host'], [took('admit', 'p50'), '--used'], [took('append', 'p50'), '--cached']],
-    v => (Math.log10(v) + 6.5) / 6.5, [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1], seconds);
+    v => (Math.log10(v) + 6.5) / 6.5, [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1], v => +(1e6 * v < 999 ? 1e6 * v : 1e3 * v).toFixed(0) + (1e6 * v < 999 ? ' µs' : ' ms'));
 }
 
 // The tree: each node is as wide as the share of the blocks below it, under its parent.
 const stamps = []; // [time, the latest stamp of then]
+const treeTip = 'Touch or point at a part to see its blocks.';
 let boxes = [];
+$('tree-tip').textContent = treeTip;
 function tree(t) {
   const now = performance.now(), newest = Math.max(0, ...t.nodes.map(n => n[4]));
   stamps.push([now, newest]); while (stamps.length > 2 && stamps[1][0] < now - 5000) stamps.shift();
@@ -136,19 +142,20 @@ function tree(t) {
 
 $('tree').addEventListener('pointermove', e => {
   const b = boxes.find(b => e.offsetX >= b.left && e.offsetX < b.left + b.size && e.offsetY >= b.top && e.offsetY < b.top + 20);
-  $('tree-tip').textContent = b ? `${count(b.blocks)} blocks from block ${count(b.depth)} of their prompts on, ${count(b.below)} with all that follow` : '\u00a0';
+  $('tree-tip').textContent = b ? `${count(b.blocks)} blocks from block ${count(b.depth)} of their prompts on, ${count(b.below)} with all that follow` : treeTip;
 });
 
 // Transfers, a row for each stream, the latest ones.
-const kept = [], streams = [];
+const kept = [];
 function transfers(list) {
-  for (const t of list) { kept.push(t); if (!streams.includes(t.stream)) streams.push(t.stream); }
+  kept.push(...list);
   kept.splice(0, Math.max(0, kept.length - 200));
   if (!kept.length) return;
+  const streams = [...new Set(kept.map(t => t.stream))].sort();
   $('transfers-box').hidden = false;
   const from = Math.min(...kept.map(t => t.start)), to = Math.max(...kept.map(t => t.end)), span = Math.max(1e-9, to - from), row = 30;
   const [g, w] = sized($('transfers'), streams.length * row + 16);
-  const colors = { offload: '--host', onboard: '--cached', 'onboard much': '--good', copy: '--warm' };
+  const colors = { offload: '--host', onboard: '--cached', 'onboard bulk': '--good', copy: '--warm' };
   g.fillStyle = color('--soft');
   streams.forEach((name, i) => g.fillText(`${name}: ${bytes(sum(kept.filter(t => t.stream === name), t => t.bytes))}`, 2, i * row + 11));
   g.fillText(seconds(from), 2, streams.length * row + 12);
