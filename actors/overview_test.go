@@ -43,6 +43,7 @@ func TestOverview(t *testing.T) {
 		assert.Equal(t, []int{want.Primary.Used, want.Primary.Cached}, []int{n[inspect.PageUsed], n[inspect.PageCached]}, "pool %d", i)
 		n = states(p.Secondary)
 		assert.Equal(t, want.Secondary.Cached, n[inspect.PageCached]+n[inspect.PageCopy], "pool %d", i)
+		assert.Equal(t, want.Secondary.Free, n[inspect.PageFree], "pool %d: spare pages are not shown", i)
 		for _, page := range p.Primary {
 			if page.State == inspect.PageCached {
 				assert.Equal(t, messages.DefaultPriority, page.Priority)

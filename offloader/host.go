@@ -2,6 +2,7 @@ package offloader
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -233,7 +234,8 @@ func (h *hostPool) count() inspect.TierPages {
 	return c
 }
 
-// Sample answers the states of host pages at equal distances.
+// Sample answers the states of host pages at equal distances. As for count, spare pages do
+// not exist: of the free pages in the sample their share is left out.
 func (o *Offloader) Sample(m *protocol.SampleHost) {
 	m.Samples = m.Samples[:0]
 	var ids []messages.PageID
@@ -244,6 +246,14 @@ func (o *Offloader) Sample(m *protocol.SampleHost) {
 		for _, id := range ids {
 			samples = append(samples, h.sample(id))
 		}
+		spare := len(samples) * (len(h.pages) - h.limit) / max(1, len(h.pages))
+		samples = slices.DeleteFunc(samples, func(s inspect.PageSample) bool {
+			drop := s.State == inspect.PageFree && spare > 0
+			if drop {
+				spare--
+			}
+			return drop
+		})
 		m.Samples = append(m.Samples, samples)
 	}
 }
