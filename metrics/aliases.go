@@ -24,7 +24,15 @@ func vllmDescriptions(constant prometheus.Labels) descriptions {
 		{"prompt_tokens_total", "Prompt tokens."},
 		{"prompt_tokens_cached_total", "Prompt tokens reused."},
 		{"num_preemptions_total", "Always 0: an admission holds its pages until it is released."},
+		{"kv_offload_load_bytes_total", "Bytes copied from host memory."},
+		{"kv_offload_store_bytes_total", "Bytes copied to host memory."},
 	})
+	for name, help := range map[string]string{
+		"prompt_tokens_by_source_total":        "Prompt tokens by where their keys and values came from.",
+		"prompt_tokens_cached_by_source_total": "Prompt tokens reused, by the memory that had them.",
+	} {
+		d[name] = prometheus.NewDesc("vllm:"+name, help, []string{"source"}, constant)
+	}
 	d["cache_config_info"] = prometheus.NewDesc("vllm:cache_config_info", "The cache, in labels.",
 		[]string{"block_size", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching"}, constant)
 	return d
@@ -77,6 +85,14 @@ func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *inspect.Stats, 
 	c.vllm.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
 	c.vllm.counter(out, "prompt_tokens_cached_total", float64(s.ReusedTokens))
 	c.vllm.counter(out, "num_preemptions_total", 0)
+	c.vllm.counter(out, "prompt_tokens_by_source_total", float64(s.PromptTokens-s.ReusedTokens), "local_compute")
+	c.vllm.counter(out, "prompt_tokens_by_source_total", device, "local_cache_hit")
+	c.vllm.counter(out, "prompt_tokens_by_source_total", host, "external_kv_transfer")
+	c.vllm.counter(out, "prompt_tokens_cached_by_source_total", device, "device")
+	c.vllm.counter(out, "prompt_tokens_cached_by_source_total", host, "host")
+	all := sumOf(s)
+	c.vllm.counter(out, "kv_offload_load_bytes_total", float64(all.BytesOnboarded))
+	c.vllm.counter(out, "kv_offload_store_bytes_total", float64(all.BytesOffloaded))
 	c.vllm.gauge(out, "cache_config_info", 1, strconv.Itoa(blockTokens(pools)), strconv.Itoa(p.Primary.Total), strconv.Itoa(p.Secondary.Total), "True")
 }
 
@@ -93,9 +109,23 @@ func trtllmDescriptions(constant prometheus.Labels) descriptions {
 		{"kv_cache_missed_blocks_total", "Prompt blocks not reused, of all pools."},
 		{"kv_cache_onboard_bytes_total", "Bytes copied from host memory."},
 		{"kv_cache_offload_bytes_total", "Bytes copied to host memory."},
+		{"prompt_cached_tokens_total", "Prompt tokens reused."},
 		{"num_requests_running", "Sequences that are running."},
 		{"num_requests_waiting", "Requests that wait."},
 	})
+}
+
+// sumOf adds the counters of all pools that the aliases have.
+func sumOf(s *inspect.Stats) (all inspect.PoolCounters) {
+	for i := range s.Pools {
+		n := &s.Pools[i].PoolCounters
+		all.ReusedFull += n.ReusedFull
+		all.ReusedPartial += n.ReusedPartial
+		all.Missed += n.Missed
+		all.BytesOnboarded += n.BytesOnboarded
+		all.BytesOffloaded += n.BytesOffloaded
+	}
+	return all
 }
 
 func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *inspect.Stats, pools []windows.Pool) {
@@ -107,14 +137,7 @@ func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *inspect.
 	if s.PromptTokens > 0 {
 		rate = float64(s.ReusedTokens) / float64(s.PromptTokens)
 	}
-	var all inspect.PoolCounters
-	for i := range s.Pools {
-		n := &s.Pools[i].PoolCounters
-		all.ReusedFull += n.ReusedFull + n.ReusedPartial
-		all.Missed += n.Missed
-		all.BytesOnboarded += n.BytesOnboarded
-		all.BytesOffloaded += n.BytesOffloaded
-	}
+	all := sumOf(s)
 	host := p.Secondary
 	host.Used += host.Cached
 	c.trtllm.gauge(out, "kv_cache_hit_rate", rate)
@@ -124,10 +147,11 @@ func (c *Collector) collectTensorRTLLM(out chan<- prometheus.Metric, s *inspect.
 	c.trtllm.gauge(out, "kv_cache_free_blocks", float64(p.Primary.Total-p.Primary.Used))
 	c.trtllm.gauge(out, "kv_cache_used_blocks", float64(p.Primary.Used))
 	c.trtllm.gauge(out, "kv_cache_tokens_per_block", float64(blockTokens(pools)))
-	c.trtllm.counter(out, "kv_cache_reused_blocks_total", float64(all.ReusedFull))
+	c.trtllm.counter(out, "kv_cache_reused_blocks_total", float64(all.ReusedFull+all.ReusedPartial))
 	c.trtllm.counter(out, "kv_cache_missed_blocks_total", float64(all.Missed))
 	c.trtllm.counter(out, "kv_cache_onboard_bytes_total", float64(all.BytesOnboarded))
 	c.trtllm.counter(out, "kv_cache_offload_bytes_total", float64(all.BytesOffloaded))
+	c.trtllm.counter(out, "prompt_cached_tokens_total", float64(s.ReusedTokens))
 	c.trtllm.gauge(out, "num_requests_running", float64(s.Sequences))
 	c.trtllm.gauge(out, "num_requests_waiting", float64(c.o.Waiting()))
 }

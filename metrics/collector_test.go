@@ -156,6 +156,16 @@ func TestAliases(t *testing.T) {
 	hits := value(t, c, "vllm:prefix_cache_hits_total", "m", "0") + value(t, c, "vllm:external_prefix_cache_hits_total")
 	assert.InDelta(t, value(t, c, "kvactor_reused_tokens_total"), hits, 1e-9)
 	assert.InDelta(t, 85, value(t, c, "vllm:prefix_cache_queries_total"), 1e-9)
+	sources := 0.0
+	for _, source := range []string{"local_compute", "local_cache_hit", "external_kv_transfer"} {
+		sources += value(t, c, "vllm:prompt_tokens_by_source_total", source)
+	}
+	assert.InDelta(t, 85, sources, 1e-9, "each prompt token has one source")
+	assert.InDelta(t, hits, value(t, c, "vllm:prompt_tokens_cached_by_source_total", "device")+value(t, c, "vllm:prompt_tokens_cached_by_source_total", "host"), 1e-9)
+	assert.InDelta(t, value(t, c, "kvactor_offloaded_bytes_total", "w8h1")+value(t, c, "kvactor_offloaded_bytes_total", "wfullh1"),
+		value(t, c, "vllm:kv_offload_store_bytes_total"), 1e-9)
+	assert.InDelta(t, value(t, c, "trtllm_kv_cache_onboard_bytes_total"), value(t, c, "vllm:kv_offload_load_bytes_total"), 1e-9)
+	assert.InDelta(t, hits, value(t, c, "trtllm_prompt_cached_tokens_total"), 1e-9)
 	assert.InDelta(t, 1, value(t, c, "vllm:cache_config_info", "4", "6", "8", "True"), 1e-9)
 	assert.InDelta(t, value(t, c, "vllm:kv_cache_usage_perc"), value(t, c, "vllm:gpu_cache_usage_perc"), 1e-9)
 	assert.InDelta(t, hits/85, value(t, c, "trtllm_kv_cache_hit_rate", "kvactor"), 1e-9)
