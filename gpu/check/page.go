@@ -19,6 +19,8 @@ type access struct {
 // work is what an operation does, for reports.
 type work uint8
 
+// The kinds. A release of memory counts as a write by the host: Resize and DestroyPool take
+// pages away, and whatever still uses them then has no page.
 const (
 	copying work = iota
 	computing
@@ -61,6 +63,8 @@ type page struct {
 type pool struct {
 	name  string
 	bytes int64 // of a page
+	// tiers are the histories by tier, then page. A page that has never been used costs an empty
+	// slice: histories are made at its first access.
 	tiers [2][]page
 }
 
@@ -73,7 +77,8 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	if err != nil {
 		return id, err
 	}
-	// The numbers are the device's, which may have had pools before it was wrapped.
+	// The numbers are the device's, which may have had pools before it was wrapped. Those are
+	// unknown here, and accesses to their pages are not checked.
 	for len(d.pools) <= int(id) {
 		d.pools = append(d.pools, nil)
 	}

@@ -60,6 +60,7 @@ func (l *lists) reserve() error {
 	used := l.used
 	l.free()
 	l.memory, l.dst, l.src, l.size, l.used = memory, dst, src, size, used
+	// As long as the mapped arrays: set writes to all five by one index.
 	l.first = append(make([]int32, 0, n), l.first...)[:n]
 	l.within = append(make([][2]uint32, 0, n), l.within...)[:n]
 	return nil
@@ -76,6 +77,8 @@ func (l *lists) free() {
 // add appends a descriptor, or makes the last one longer when it ends where the
 // new one begins on both sides.
 func (l *lists) add(e descriptor) error {
+	// Pages that were taken together are often neighbours on both sides. One long descriptor
+	// moves at the speed of the link; for many short ones the copy engine's time for each counts.
 	if i := l.used - 1; i >= 0 && e.follows(l.at(i)) {
 		l.size[i] += e.size
 		return nil
@@ -118,6 +121,7 @@ func (e descriptor) follows(prev descriptor) bool {
 func (l *lists) describe(pools []*pool, copies []gpu.Copy) error {
 	l.used, l.zeros = 0, l.zeros[:0]
 	for i := range copies {
+		// The usual copy is of one page, and the iterator would cost it a call.
 		if copies[i].Pages <= 1 {
 			if err := l.describePage(pools, &copies[i], i); err != nil {
 				return err

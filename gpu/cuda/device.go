@@ -16,6 +16,25 @@ import (
 	"github.com/kvactor/kvactor/gpu/internal/streams"
 )
 
+// Options of a device. UUID, as nvidia-smi prints it, goes before Ordinal.
+type Options struct {
+	Ordinal int // which of the devices that the process sees, from 0
+	UUID    string
+	// Trace is told of each batch of copies after it has ended, by a later Submit or Fence
+	// on any stream and at the latest by Close; nil: nothing is measured. It is called with the
+	// device locked: it must neither call the device nor block. A batch that is measured costs
+	// two records of events and, when it has ended, two questions for their times. Batches
+	// whose copies were refused, and those beyond 256 under way, are not told of.
+	Trace func(gpu.Transfer)
+}
+
+// init makes gpu.Open know "cuda" in every program that imports the package.
+func init() {
+	gpu.Register("cuda", func(s gpu.Spec) (gpu.Device, error) {
+		return Open(Options{Ordinal: s.Ordinal, UUID: s.UUID, Trace: s.Trace})
+	})
+}
+
 // Open opens a device; without a usable driver the error is gpu.ErrNoDriver.
 // The process may have other users of the device: the context is the one that they share.
 func Open(o Options) (gpu.Device, error) {
@@ -48,14 +67,16 @@ type Device struct {
 	systemPage int64   // bytes of a page of the operating system
 	own        uintptr // stream that fills new memory
 
-	// end is gpu.ErrClosed or gpu.ErrDeviceLost, for good; nil while usable.
+	// end is gpu.ErrClosed or gpu.ErrDeviceLost and does not change back; nil while the device
+	// can be used. Only Close replaces one by the other.
 	end      atomic.Pointer[error]
 	busy     sync.WaitGroup // waits and changes of memory that Close waits for
 	sessions sessionPool
 	spare    spareChunks
 	progress progress
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// streams has the numbers of destroyed streams as well: their tickets have passed.
 	streams streams.Table[*stream]
 	// The fields from mu on are used under mu; regions is counted by pools that are made without it.
 	events   []uintptr     // of streams that were destroyed
@@ -77,6 +98,8 @@ func open(drv *driver, o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The capture mode that findDevice relaxes belongs to the thread: it must be restored on
+	// the same one.
 	runtime.LockOSThread()
 	err = d.findDevice(s, o)
 	runtime.UnlockOSThread()
@@ -161,6 +184,8 @@ func (d *Device) retain(s *session) error {
 		return fmt.Errorf("cuda: %s (%s) does not map memory by chunks", on, d.name)
 	}
 	d.numa = d.attribute(s, attributeHostNUMA)
+	// Counted by the driver: the context lives until each user has released it, so neither the
+	// host nor this package can end it under the other.
 	if err := s.do(fnPrimaryCtxRetain, on, address(&s.out.number[0]), d.handle); err != nil {
 		return err
 	}
@@ -198,6 +223,8 @@ func (d *Device) start() error {
 		return err
 	}
 	defer s.end()
+	// Non-blocking: work on the legacy default stream, which a host may use, would otherwise
+	// wait for this stream and this stream for it.
 	if err := s.do(fnStreamCreate, "stream of the device", address(&s.out.number[0]), streamNonBlocking, 0); err != nil {
 		return err
 	}
@@ -244,6 +271,7 @@ func (d *Device) register() error {
 // Copies may change from batch to loop while the device runs, see batchCall.
 func (d *Device) Info() gpu.Info {
 	i := gpu.Info{Name: d.name, Backend: "cuda", Link: "native", Copies: "loop", Completion: "events"}
+	// A submission clears usable under the lock when the driver refuses batches for good.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.copies.batches.usable {
@@ -312,6 +340,7 @@ func (d *Device) releaseAll() {
 		return
 	}
 	defer s.end()
+	// All streams before any pool: a copy of one stream may use pages of every pool.
 	for _, st := range d.streams.All {
 		// The host's streams are the host's to wait for.
 		if !st.external {
@@ -323,6 +352,7 @@ func (d *Device) releaseAll() {
 			_ = p.free(s) // notes a lost device
 		}
 	}
+	// Before the streams are destroyed: their tickets tell which batches have ended.
 	d.spare.release(s)
 	d.tellEnded(s)
 	d.trace.close(s)

@@ -59,6 +59,8 @@ const (
 	fnEventElapsedTime
 	fnIpcGetEventHandle
 	fnIpcOpenEventHandle // takes its handle by value: see openEventHandle
+	// The one form of a copy, whatever its direction: the driver tells host from device memory
+	// by the addresses, which are in one space.
 	fnMemcpyAsync
 	// The functions from here on may be missing; see optional.
 	fnMemcpyBatchAsync   // from driver 12.8 on; 0 where missing
@@ -81,6 +83,8 @@ type function struct {
 	streamOrdered bool
 }
 
+// functionTable is by fn. The C imitation of the driver is built with NVIDIA's header, so the
+// tests that load it hold that each of these names is one that the header declares.
 var functionTable = [functions]function{
 	fnInit:                        {name: "cuInit"},
 	fnGetErrorName:                {"cuGetErrorName", true},
@@ -144,6 +148,8 @@ type driver [functions]uintptr
 // stub of it can be linked but not used.
 func load() (*driver, error) {
 	const library = "libcuda.so.1"
+	// Local: functions are found by Dlsym alone, and libraries that a host loads later must not
+	// be linked against this one because the engine has loaded it.
 	lib, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w: %w", gpu.ErrNoDriver, err)
@@ -165,8 +171,8 @@ func load() (*driver, error) {
 func (d *driver) has(f fn) bool { return d[f] != 0 }
 
 // call calls a function of the driver. Addresses among the arguments must lie
-// outside of Go's heap.
-// The goroutine's thread is in C meanwhile.
+// outside of Go's heap: they are passed as numbers, so the collector would neither keep the
+// memory behind them nor know that C reads it. The goroutine's thread is in C meanwhile.
 func (d *driver) call(f fn, args ...uintptr) result {
 	r, _, _ := purego.SyscallN(d[f], args...)
 	return result(int32(r))
@@ -180,6 +186,8 @@ type eventHandle struct{ bytes [64]byte }
 // a structure by value; purego places it as the calling convention of the
 // processor asks.
 func (d *driver) openEventHandle(out uintptr, h eventHandle) result {
+	// Registered at each call: a handle is opened once for each event of another process, and
+	// a function in the table would be of a type of its own.
 	var open func(uintptr, eventHandle) int32
 	purego.RegisterFunc(&open, d[fnIpcOpenEventHandle])
 	return result(open(out, h))

@@ -21,7 +21,8 @@ const filesInMessage = 128
 // It is in bytes. A description has a few hundred.
 const maxHeader = 1 << 16
 
-// maxFiles bounds the chunks of an export: 2 TiB of device memory in chunks of 32 MiB.
+// maxFiles bounds the chunks of an export: 2 TiB of device memory in chunks of 32 MiB. The
+// number comes from another process, and each file is a descriptor of this one.
 const maxFiles = 1 << 16
 
 // exportHeader is an Export without its files.
@@ -38,6 +39,8 @@ type exportHeader struct {
 // as ancillary data of messages of one byte. The export stays the caller's to
 // close. Nothing else may write to the socket meanwhile.
 func WriteExport(conn *net.UnixConn, e *Export) error {
+	// JSON, so that a reader written in another language can follow: the description is some
+	// hundred bytes, once for a pool.
 	text, err := json.Marshal(exportHeader{Export: *e, Files: len(e.Chunks), Tier: e.Host != nil})
 	if err != nil {
 		return err
@@ -114,6 +117,8 @@ func ReadExport(conn *net.UnixConn) (*Export, error) {
 
 // readFiles receives the files of one message, at least one.
 func readFiles(conn *net.UnixConn, name string) (files []*os.File, err error) {
+	// Room for the most files that WriteExport puts into one message, four bytes each. With
+	// less room the kernel would drop descriptors and say so by a flag only.
 	count := make([]byte, 1)
 	ancillary := make([]byte, syscall.CmsgSpace(4*filesInMessage))
 	_, n, _, _, err := conn.ReadMsgUnix(count, ancillary)
@@ -127,7 +132,7 @@ func readFiles(conn *net.UnixConn, name string) (files []*os.File, err error) {
 	for i := range messages {
 		fds, err := syscall.ParseUnixRights(&messages[i])
 		if err != nil {
-			return files, err
+			return files, err // the caller closes those that have arrived
 		}
 		for _, fd := range fds {
 			// Programs that the host starts get none of the files.

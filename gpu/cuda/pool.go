@@ -117,7 +117,8 @@ func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
 	spec.MaxDevicePages = max(spec.MaxDevicePages, spec.DevicePages)
 	// Each piece of memory has a region number of its own: descriptors do not cross them.
 	p := &pool{d: d, spec: spec, region: d.regions.Add(1)}
-	// free undoes what create has come to.
+	// free undoes what create has done up to its failure; each of its parts checks for itself
+	// whether it was reached.
 	if err := p.create(s); err != nil {
 		return 0, errors.Join(err, p.free(s))
 	}

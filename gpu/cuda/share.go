@@ -106,6 +106,8 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 	}
 	defer s.depart()
 	// Memory of another device would be far away, if it could be mapped at all.
+	// An ordinal would not do: CUDA_VISIBLE_DEVICES may order the devices of the two processes
+	// differently.
 	if e.UUID != d.UUID() {
 		return 0, fmt.Errorf("cuda: pool %s is on device %s, this is %s", e.Pool, e.UUID, d.UUID())
 	}
@@ -117,6 +119,7 @@ func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
 	p := &pool{d: d, imported: true, chunk: e.ChunkBytes, region: d.regions.Add(1), spec: gpu.PoolSpec{
 		Name: e.Pool, PageBytes: e.PageBytes, HostPages: e.HostPages, Shared: true,
 	}}
+	// Space for the largest size at once, as its owner has it: addresses stay when it grows.
 	err = p.reserveSpace(s, e.SpaceBytes)
 	if err == nil {
 		err = p.follow(s, e)
@@ -141,6 +144,7 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 		return err
 	}
 	defer p.endChange(s)
+	// An export of another pool has pages elsewhere, though its numbers may fit.
 	if p.gone || !p.imported || p.spec.Name != e.Pool || p.chunk != e.ChunkBytes || p.spec.PageBytes != e.PageBytes {
 		return fmt.Errorf("cuda: pool %d was not imported from pool %s", id, e.Pool)
 	}
@@ -160,6 +164,7 @@ func (d *Device) UpdateImport(id gpu.Pool, e *Export) error {
 // follow maps the chunks of an export that its pages need and that are not
 // mapped yet.
 func (p *pool) follow(s *session, e *Export) error {
+	// Compared before anything is mapped: the loop below would run out of files.
 	if int64(e.DevicePages)*e.PageBytes > int64(len(e.Chunks))*e.ChunkBytes {
 		return fmt.Errorf("cuda: pool %s: %d pages in %d chunks", e.Pool, e.DevicePages, len(e.Chunks))
 	}

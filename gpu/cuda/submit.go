@@ -16,6 +16,8 @@ import (
 // event, context; each pending ticket in Waits is one more.
 // The copies of a batch run in any order, and each page is written by one of them at most.
 func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
+	// The device's lock is held to the end: batches are on a stream in the order of their
+	// tickets, and no pool changes its size between the check and the copies.
 	s, st, err := d.enterStream(id)
 	if err != nil {
 		return gpu.Ticket{}, err
@@ -34,12 +36,15 @@ func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	if err := d.waitFor(s, st, b.Waits); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q: %w", b.Label, err)
 	}
+	// Batches that have ended give their events back before this one takes two.
 	d.tellEnded(s)
+	// Behind the waits on the stream, so that the time of the copies is without them.
 	m, measured := d.trace.begin(s, st, b)
 	queued, failed := d.copies.submit(s, st, d.pools, b)
 	if measured {
 		d.trace.end(s, st, &m, failed)
 	}
+	// Nothing is under way: a ticket would stand for the waits alone.
 	if failed != nil && !queued {
 		return gpu.Ticket{}, failed
 	}

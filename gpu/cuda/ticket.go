@@ -35,6 +35,7 @@ func (d *Device) known(t gpu.Ticket) error {
 func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
 	// Number 0 is the ticket that has always passed.
 	seq := st.last + 1
+
 	if d.progress.counted() {
 		at := d.progress.counter(st.place)
 		if r := s.call(fnStreamWriteValue64, st.handle, at, uintptr(seq), 0); r != success {
@@ -57,6 +58,7 @@ func (d *Device) ticket(s *session, st *stream) (gpu.Ticket, error) {
 // the host that is being captured: then nothing is on it that would ever pass.
 func (d *Device) waitInstead(s *session, st *stream, cause error) (gpu.Ticket, error) {
 	r := s.call(fnStreamSynchronize, st.handle)
+	// A refusal because of the capture says nothing about the device, which is not lost.
 	if r.capture() {
 		return gpu.Ticket{}, cause
 	}
@@ -128,6 +130,7 @@ func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
 		return err
 	}
 	defer s.leave()
+	// All are checked before the first wait is queued, so that a refused call changes nothing.
 	for _, t := range tickets {
 		if err := d.known(t); err != nil {
 			return fmt.Errorf("wait on stream %s: %w", st.name, err)
@@ -173,6 +176,8 @@ func (d *Device) passed(s *session, t gpu.Ticket) bool {
 	if err != nil {
 		return true
 	}
+	// With counters the device itself keeps the number up to date; without them it is what the
+	// last poll has learned.
 	if d.progress.reached(st.place) < t.Seq && !d.progress.counted() {
 		d.poll(s, st, st.last)
 	}

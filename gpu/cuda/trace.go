@@ -8,7 +8,9 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
-// maxMeasured bounds the batches under way that are measured.
+// maxMeasured bounds the batches under way that are measured. Each of them has two events, and
+// tellEnded looks at all of them with every batch. A host that queues more learns the times of
+// the first 256 of a burst, which is enough for a histogram.
 const maxMeasured = 256
 
 // trace measures batches of copies by two events each, which unlike those of tickets have
@@ -18,10 +20,12 @@ const maxMeasured = 256
 // is too coarse after some hours. So the times of a batch count from the event that has ended
 // the batch told of before it.
 type trace struct {
-	tell     func(gpu.Transfer) // nil: nothing is measured
-	free     []uintptr          // events
-	measured []measurement      // under way, by the order of submission
-	base     uintptr            // event that passed at the time at; 0: there is none yet
+	tell func(gpu.Transfer) // nil: nothing is measured
+	// free are events of no batch. There are at most two for each batch that was ever measured
+	// at one time, and they are destroyed with the device.
+	free     []uintptr
+	measured []measurement // under way, by the order of submission
+	base     uintptr       // event that passed at the time at; 0: there is none yet
 	at       time.Duration
 }
 
@@ -38,6 +42,8 @@ func (t *trace) begin(s *session, st *stream, b *gpu.Batch) (m measurement, ok b
 	if t.tell == nil || len(b.Copies) == 0 || len(t.measured) == maxMeasured {
 		return m, false
 	}
+	// Both events before anything is recorded: a batch with one of them could not be measured.
+	// A batch is never refused because its measurement failed, so no error goes up from here.
 	for _, e := range []*uintptr{&m.begin, &m.end} {
 		if *e = t.event(s); *e == 0 {
 			t.forget(&m)
@@ -57,10 +63,13 @@ func (t *trace) begin(s *session, st *stream, b *gpu.Batch) (m measurement, ok b
 
 // end records where the copies end. The ticket of the batch is made next.
 func (t *trace) end(s *session, st *stream, m *measurement, failed *gpu.CopyError) {
+	// The time of a batch of which a part was refused says nothing about the link.
 	if failed != nil || s.call(fnEventRecord, m.end, st.handle) != success {
 		t.forget(m)
 		return
 	}
+	// The number that the ticket of this batch is about to get. When it has passed both events
+	// have, and asking for their times does not wait.
 	m.ticket = gpu.Ticket{Stream: st.id, Seq: st.last + 1}
 	t.measured = append(t.measured, *m)
 }
@@ -81,6 +90,7 @@ func (t *trace) event(s *session) uintptr {
 		t.free = t.free[:n-1]
 		return e
 	}
+	// Flags 0: an event with times. Those of tickets are made without, which is cheaper.
 	if s.call(fnEventCreate, address(&s.out.number[0]), 0) != success {
 		return 0
 	}
@@ -98,6 +108,8 @@ func (d *Device) tellEnded(s *session) {
 			left = append(left, *m)
 			continue
 		}
+		// A batch whose times the driver does not tell is left out: a zero would be taken for a
+		// fast copy.
 		if t.time(s, m) {
 			t.tell(m.Transfer)
 		}
@@ -120,6 +132,7 @@ func (t *trace) time(s *session, m *measurement) bool {
 		m.End = t.at + since
 		m.Start = m.End - busy
 	} else {
+		// The first batch that is told of: the device's time begins with its first copy.
 		m.End = busy
 	}
 	// The events of a batch are given back one by one: the old base is in no measurement.
@@ -137,10 +150,13 @@ func (s *session) elapsed(from, to uintptr) (time.Duration, bool) {
 		_ = s.failure(fnEventElapsedTime, r, "times of copies") // notes a lost device
 		return 0, false
 	}
+	// A float32 of milliseconds has steps of a microsecond from eight seconds on: the reason to
+	// count from the last batch that was told of, which is seldom longer ago.
 	return time.Duration(float64(s.out.millis) * float64(time.Millisecond)), true
 }
 
-// close destroys the events.
+// close destroys the events. Batches that have not been told of by then are not told of any
+// more: tellEnded has looked at them when all streams were waited for.
 func (t *trace) close(s *session) {
 	for i := range t.measured {
 		t.forget(&t.measured[i])

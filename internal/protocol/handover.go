@@ -1,6 +1,8 @@
 package protocol
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/messages"
+)
 
 // The messages of this file hand a sequence over to another engine. An export forks the
 // sequence, reads the fork's pages into staging memory and releases the fork. An import
@@ -113,3 +115,19 @@ type ReadTokens struct {
 
 	Covers []messages.Cover
 }
+
+// Fetch and the requests of this file are calls that observers outside of the engine are told
+// of: metrics and traces. They do not know this package, and ask each for its name by a
+// method that they declare for themselves.
+
+// Observed returns the name of the call and its refusal.
+func (m *Fetch) Observed() (call string, refusal error) { return "fetch", m.Err }
+
+// Observed returns the name of the call and its refusal.
+func (m *DescribeSequence) Observed() (call string, refusal error) { return "export", m.Err }
+
+// Observed returns the name of the call and its refusal.
+func (m *TransferPages) Observed() (call string, refusal error) { return "export", m.Err }
+
+// Observed returns the name of the call and its refusal.
+func (m *BeginImport) Observed() (call string, refusal error) { return "import", m.Err }

@@ -54,7 +54,8 @@ type entry struct {
 	hasKey bool
 }
 
-// Described is a block that is to be saved.
+// Described is a block that is to be saved. Its tokens and covers are the index's own slices:
+// the caller reads them and keeps them, and changes nothing.
 type Described struct {
 	Namespace messages.Namespace
 	Key       stores.BlockKey
@@ -91,6 +92,9 @@ func (x *Index) Apply(c *protocol.Changes) {
 		e := &c.List[i]
 		switch e.Kind {
 		case protocol.BlocksEntered:
+			// The capacity of each part ends with it: no append to the tokens of one run can reach
+			// those of the next. The arrays of a change are freed when the last of its blocks has
+			// left.
 			n, t := int(e.Count), int(e.Tokens)
 			// Covers are there only for runs in which an item covers a token.
 			var covered []messages.Cover
@@ -125,6 +129,8 @@ func (x *Index) enter(blocks []protocol.BlockID, tokens []messages.Token, covers
 		for int(b) >= len(x.entries) {
 			x.entries = append(x.entries, entry{})
 		}
+		// An id may have had another block before. Its key goes with the old entry: a key that
+		// outlived its block would name the bytes of this one by other tokens.
 		x.entries[b] = e
 		parent = b
 	}
@@ -198,6 +204,7 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 			d.Block.Parent = x.entries[p].key
 		}
 	}
+	// From the block nearest to the root on, since each key needs the one before.
 	for _, n := range slices.Backward(path) {
 		e := &x.entries[n]
 		d.Block.Parent = key
@@ -213,6 +220,7 @@ func (x *Index) Describe(b protocol.BlockID) (d Described, ok bool) {
 // save of each a derivation.
 const maxSpaces = 1024
 
+// space returns what the keys of a namespace begin with.
 func (x *Index) space(n messages.Namespace) *stores.Space {
 	s, ok := x.spaces[n]
 	if !ok {

@@ -18,6 +18,7 @@ type clone struct {
 	made   []reflect.Value // the copied slices
 }
 
+// newClone copies a record.
 func newClone(of reflect.Value) *clone {
 	c := &clone{arrays: map[unsafe.Pointer]reflect.Value{}}
 	c.value = reflect.New(of.Type()).Elem()
@@ -41,6 +42,8 @@ func (c *clone) unshare(v reflect.Value) {
 		if v.Cap() == 0 {
 			return
 		}
+		// With the capacity, because a receiver answers by appending to slices of length 0 that
+		// have room.
 		whole := v.Slice(0, v.Cap())
 		own := reflect.MakeSlice(v.Type(), v.Cap(), v.Cap())
 		reflect.Copy(own, whole)
@@ -73,6 +76,8 @@ func (c *clone) restore(to, from reflect.Value) {
 			return
 		}
 		own := whole.Slice(0, from.Len())
+		// Into the owner's arrays and not beside them: the owner may know them by other slices,
+		// such as the table of a sequence.
 		for i := range own.Len() {
 			if e := own.Index(i); composite(e.Type()) {
 				c.restore(e, from.Index(i))
@@ -128,6 +133,8 @@ func difference(a, b reflect.Value, at string) string {
 // field is a field of an addressable struct that may be read and set, exported or
 // not.
 func field(v reflect.Value, i int) reflect.Value {
+	// Package reflect refuses to set a field that is not exported; one that is made of the
+	// field's address does not know where it comes from.
 	f := v.Field(i)
 	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
 }

@@ -41,6 +41,8 @@ func (l *Ledger) Lend(to string, record any) any {
 		old.scrub()
 		delete(l.spent, to)
 	}
+	// The order matters: what is saved has the owner's slices, the image and the copy are made
+	// from that, and only then does the record itself become poison.
 	v := reflect.ValueOf(record).Elem()
 	saved := reflect.New(v.Type()).Elem()
 	saved.Set(v)
@@ -60,12 +62,15 @@ func (l *Ledger) Return(answer any) any {
 		return answer
 	}
 	delete(l.loans, answer)
+	// Two checks: the record itself must still be poison. The arrays behind its slices are as
+	// they were, since others share them, and are compared with the image.
 	if string(memory(n.record)) != string(n.poison) {
 		fail("%v was written to by its owner while it was lent to %s", n.record.Type(), n.to)
 	}
 	if at := difference(n.saved, n.image, n.record.Type().String()); at != "" {
 		fail("%s was changed by its owner while it was lent to %s", at, n.to)
 	}
+
 	n.record.Set(n.saved)
 	n.copy.restore(n.record, n.copy.value)
 	l.spent[n.to] = n.copy
@@ -73,7 +78,8 @@ func (l *Ledger) Return(answer any) any {
 }
 
 // Recall ends all loans: their receivers have dropped the records, in a panic, as far
-// as they have come with them.
+// as they have come with them. The owner needs that when it makes new records after a
+// failure: the fields of one that stays lent would be poison for ever.
 func (l *Ledger) Recall() {
 	for answer := range l.loans {
 		l.Return(answer)
@@ -97,6 +103,7 @@ func Restore(request, copied any) {
 	if reflect.ValueOf(request).Kind() != reflect.Pointer || request == copied {
 		return
 	}
+	// A copy of the copy, which shares no array with what becomes garbage.
 	answer := deep(reflect.ValueOf(copied))
 	reflect.ValueOf(request).Elem().Set(answer.Elem())
 	garbage(reflect.ValueOf(copied), map[unsafe.Pointer]bool{})

@@ -37,6 +37,7 @@ func poison(v reflect.Value) {
 		for i := range v.Len() {
 			poison(v.Index(i))
 		}
+	// Not nil: a loop over a nil slice does nothing, and the mistake would not show.
 	case reflect.Slice:
 		v.Set(reflect.SliceAt(v.Type().Elem(), forbidden, many))
 	case reflect.Pointer:
@@ -105,6 +106,8 @@ func plain(t reflect.Type) bool {
 // The structure stays, so that what still reads it computes something wrong.
 func garbage(v reflect.Value, done map[unsafe.Pointer]bool) {
 	switch v.Kind() {
+	// Each pointer once: a request may lead to itself, and a flag that is turned twice is what
+	// it was.
 	case reflect.Pointer:
 		if v.IsNil() || !plain(v.Type().Elem()) || done[v.UnsafePointer()] {
 			return

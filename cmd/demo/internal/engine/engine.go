@@ -2,7 +2,11 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -23,4 +27,31 @@ type Engine interface {
 	Check(context.Context) error
 	Pools() []messages.PoolInfo
 	Close(context.Context) (int, error)
+}
+
+// spawnActors starts the engine of package actors without options.
+func spawnActors(s Setup) (Engine, func(), error) { return With()(s) }
+
+// With starts engines of package actors with options, each in an actor system of its
+// own, whose log is not for the readers of the demo's output. The engine that it gives
+// is an *actors.Engine.
+func With(options ...actors.Option) Spawn {
+	return func(s Setup) (Engine, func(), error) { return spawn(s, options) }
+}
+
+func spawn(s Setup, options []actors.Option) (Engine, func(), error) {
+	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
+	system := actor.NewActorSystem(quiet)
+	all := append([]actors.Option{actors.WithClock(s.Clock)}, options...)
+	if s.OnStages != nil {
+		all = append(all, actors.WithStageObserver(s.OnStages))
+	}
+	e, err := actors.Spawn(system.Root, actors.Config{
+		Model: s.Model, Cache: s.Cache, Pages: s.Pages, Device: s.Device,
+	}, all...)
+	if err != nil {
+		system.Shutdown()
+		return nil, nil, err
+	}
+	return e, system.Shutdown, nil
 }
