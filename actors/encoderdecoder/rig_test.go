@@ -63,6 +63,7 @@ type setup struct {
 	dtype   windows.DType
 	now     *time.Duration // nil: time stands still
 	store   *actors.StoreConfig
+	room    int // of the waiting room
 }
 
 // rig is the engine of an encoder–decoder model on a simulated device that a
@@ -141,6 +142,9 @@ func newRig(t tester, s setup) *rig {
 	})}
 	if s.store != nil {
 		options = append(options, actors.WithStore(*s.store))
+	}
+	if s.room > 0 {
+		options = append(options, actors.WithWaitingRoom(s.room))
 	}
 	r.Engine, err = actors.Spawn(system().Root, config, options...)
 	require.NoError(t, err)
