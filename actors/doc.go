@@ -169,6 +169,6 @@
 // prompt's tokens with what is stored, and constant work a page; a decode step
 // touches only the pools that it takes pages from. A call copies what it has changed
 // into the event log; a goroutine of its own makes the events of that, when there is
-// enough or a reader asks, and hashes the batch that a reader gets. The calls in flight are bounded
-// (WithMaxInFlight), and with them every queue.
+// enough or a reader asks, and hashes the batch that a reader gets. The calls in flight
+// are bounded (WithMaxInFlight), and with them every queue.
 package actors

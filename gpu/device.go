@@ -99,10 +99,10 @@ type Info struct {
 	Ranks int
 }
 
-// Device moves pages. Only Sync waits for work of streams; what is queued
-// orders itself on the streams. CreatePool, Resize and DestroyPool take as long
-// as memory takes, and what goes away is waited for; Close waits for everything.
-// Methods may be called from several goroutines, and none holds up the others.
+// Device moves pages. What is queued is ordered on the streams, by tickets. Sync waits
+// for work of streams. CreatePool, Resize and DestroyPool take as long as the operating
+// system needs for memory, and wait for work on pages that go; Close waits for
+// everything. Methods may be called from several goroutines, and none delays the others.
 type Device interface {
 	Info() Info
 	Memory() (Memory, error)

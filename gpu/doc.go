@@ -10,10 +10,12 @@
 //
 // # What may block
 //
-// Only Sync. Submit, Fence, Wait and Done answer at once; order is made on the
-// streams, by tickets, and costs the processor nothing. Work submitted to one
-// stream runs in the order of submission. Work on two streams has no order but
-// that of tickets.
+// Sync waits for work of streams. CreatePool, Resize and DestroyPool take as long as
+// the operating system needs for memory, and wait for work on pages that go; Close
+// waits for everything. Submit, Fence, Wait and Done answer at once; order is made on
+// the streams, by tickets, and costs the processor nothing. Work submitted to one
+// stream runs in the order of submission. Work on two streams has no order but that of
+// tickets.
 //
 // # When bytes may be reused
 //
@@ -30,6 +32,6 @@
 //
 // gpu/sim is the default, plain Go: real bytes, virtual time. gpu/cuda drives
 // an NVIDIA device through its driver library; a program that wants it imports
-// it, and Open finds it by name. gpu/group makes one device of several. gpu/devicetest holds what every backend must
-// pass.
+// it, and Open finds it by name. gpu/group makes one device of several.
+// gpu/devicetest holds what every backend must pass.
 package gpu

@@ -125,8 +125,8 @@
 // With events or a store, the tree records what it changes of blocks and of where pools
 // hold them, in a protocol.Changes that TakeChanges returns: plain values, with a
 // copy of the tokens of new blocks. The event log makes names and events of them, the
-// store's actor keys; the tree knows of none of these. The record comes back by ReturnChanges and is filled
-// again.
+// store's actor keys; the tree knows of none of these. The record comes back by
+// ReturnChanges and is filled again.
 //
 // # Invariants
 //

@@ -44,14 +44,21 @@ import (
 //     pins and in host memory, and counts as dropped. Every prompt whose table has the
 //     page that was not written is marked with errTransfer. The others claim.
 //  6. applying and following: the tree learns of the victims, of the blocks that are on
-//     the device now and of the lost one; pools and host memory follow.
+//     the device now and of the lost one; pools and host memory follow. Blocks behind the
+//     lost one stay stored, but no match reaches them until it is stored again.
 //  7. completing: prompts that were served get their references to shared pages and of
-//     further beams. Then the marked ones drop all their pages, and the offloader
-//     forgets the lost contents.
+//     further beams. Then the marked ones drop all their pages: those of blocks that did
+//     arrive are cached, the others free. The offloader forgets the lost contents and
+//     frees their host page.
 //  8. retry: the answers of the served prompts are kept, and the marked ones begin again
-//     at 1, whole blocks only. When no transfer fails any more, all are answered at once.
+//     at 1, whole blocks only: they find what is left, may be refused for want of pages
+//     like any prompt, and may fail again, with fewer blocks each time. When no transfer
+//     fails any more, all prompts are answered at once. The caller of a marked prompt sees
+//     fewer reused tokens, and no error.
 //
-// An actor that fails in any of these stages undoes the batch: see undo, and recovery.go.
+// Nothing here waits for bytes: a copy that the device has taken fails only with the device,
+// and kernels wait for it by the tickets in Ready. An actor that fails in one of these stages
+// undoes the batch: see undo, and recovery.go.
 type admission struct {
 	*shared
 	batch   *promptBatch
@@ -408,20 +415,6 @@ func (a *admission) answer() {
 		return
 	}
 	a.releaseSymbols()
-}
-
-// endRefused answers a refused prompt and ends its sequence.
-func (a *admission) endRefused(it *prompt) {
-	if it.sequence == nil {
-		return
-	}
-	// The arrays of the result stay for the next request that uses the record.
-	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0], Checkpoints: it.result.Checkpoints[:0]}
-	if symbols := it.sequence.ReleaseSymbols(); symbols != nil {
-		a.symbols = append(a.symbols, symbols)
-	}
-	a.sequences.End(it.sequence)
-	it.sequence = nil
 }
 
 // retry makes a batch of the prompts whose transfers failed.

@@ -37,6 +37,20 @@ func (a *admission) fillResult(i int) {
 	}
 }
 
+// endRefused answers a refused prompt and ends its sequence.
+func (a *admission) endRefused(it *prompt) {
+	if it.sequence == nil {
+		return
+	}
+	// The arrays of the result stay for the next request that uses the record.
+	*it.result = messages.Admitted{Err: it.refused, Reuse: it.result.Reuse[:0], Tables: it.result.Tables[:0], Ready: it.result.Ready[:0], Checkpoints: it.result.Checkpoints[:0]}
+	if symbols := it.sequence.ReleaseSymbols(); symbols != nil {
+		a.symbols = append(a.symbols, symbols)
+	}
+	a.sequences.End(it.sequence)
+	it.sequence = nil
+}
+
 // takeTokens takes the arrays that the host gives away out of the requests that were
 // admitted. It waits for the end of the request, because until then the request may be
 // served once more.

@@ -20,12 +20,12 @@
 //	  admissionqueue.go  admissions that wait for pages
 //	commit.go          Commit; committing.go is also the second half of Append, and
 //	                   checkpoint.go the checkpoints that both make
-//	append.go          Append: an engine step; beams.go, takeback.go
-//	release.go         Release; facts.go tells pools of it
+//	append.go          Append: an engine step; rewrites.go, beams.go, takeback.go
+//	release.go         Release; facts.go describes it to pools that predict uses
 //	rewind.go, fork.go Rewind, Fork
 //	lookup.go, pin.go  Lookup, Prefetch; PinPrefix, UnpinPrefix
 //	forget.go          Invalidate, Reset
-//	fetch.go           Fetch: contents that a store has come to host memory; fetchlength.go
+//	fetch.go           Fetch: brings pages from a store to host memory; fetchlength.go
 //	save.go            which pages are saved to a store
 //	describe.go, transfer.go, import.go
 //	                   hand-overs: what a sequence has, copies of its pages, a new sequence

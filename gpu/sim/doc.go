@@ -21,10 +21,10 @@
 // its source is read then, as late as the ordering allows. When it starts, its
 // destination is filled with 0xDB; new pages hold 0xDD. So a page that is
 // reused too early, or read before its copy has ended, gives wrong bytes
-// instead of right ones by luck. The goroutine that moves time copies them with no lock held
-// that a submission needs; only Close and Lose wait for it. A Seed stretches and delays operations within
-// what a real device may do; a program with all its waits gives the same bytes
-// under each seed.
+// instead of right ones by luck. The goroutine that moves time copies the bytes with
+// no lock held that a submission needs; only Close and Lose wait for it. A Seed
+// stretches and delays operations within what a real device may do; a program with all
+// its waits gives the same bytes under each seed.
 //
 // # Kernels
 //

@@ -1,8 +1,8 @@
-// Package archtest holds the picture of the design: who may import whom, what a
-// core may not do, how long files and functions may be, how many methods a type may
-// have and how many names package messages may export, and that a comment begins with the name of what it documents. It reads the
-// sources itself, with the standard library's parser and for all build tags, so a file
-// that the present platform leaves out is held as well.
+// Package archtest tests the design: which package may import which, what a core may
+// not do, how long files and functions may be, how many methods a type may have and
+// how many names package messages may export, and that a comment begins with the name
+// of what it documents. It reads the sources itself, with the standard library's parser
+// and for all build tags, so files that the present platform leaves out are tested too.
 //
 //	              messages ◀── internal/protocol
 //	                 ▲           ▲   what actors say to each other

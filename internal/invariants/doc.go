@@ -1,6 +1,7 @@
-// Package invariants holds the switch for checks that cost as much as what they check. With the build tag
-// invariants, every core calls its Check after each change and panics on what it finds; the coordinator also compares all
-// actors with each other between rounds:
+// Package invariants has the switch for checks that cost as much as what they check.
+// With the build tag invariants every core calls its Check after each change and panics
+// on what it finds; the coordinator also compares all actors with each other between
+// rounds:
 //
 //	go test -tags invariants ./...
 //

@@ -42,9 +42,9 @@
 // content: the XXH3 of 128 bits of the content, high half first, seeded with the XXH3 of
 // 64 bits of the header, then zeros. In a namespace with a salt the content is
 // sealed with AES-256-GCM under a key that is derived from the salt, and the checksum is
-// HMAC-SHA-256 under another: who can read the store, but has not the salt, learns the
-// length of a page and nothing of its tokens or values, and cannot test a guess. Sealing is deterministic, so that two
-// engines write the same object for the same page.
+// HMAC-SHA-256 under another: a reader of the store that does not know the salt learns
+// the length of a page and nothing of its tokens or values, and cannot test a guess.
+// Sealing is deterministic, so that two engines write the same object for the same page.
 //
 // # Trust
 //

@@ -5,5 +5,5 @@
 //	commands ──▶ Meter ──▶ actors.Engine ──▶ simulated device
 //	    └──────── kernels of the host ───────────▶ ┘
 //
-// Only open.go knows which engine and which device these are.
+// Only engine.go and open.go know which engine and which device these are.
 package engine
