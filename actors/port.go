@@ -40,7 +40,7 @@ var _ coordinator.Port = (*port)(nil)
 // Tree lends a record to the tree.
 func (p *port) Tree(message any) {
 	if p.staged != nil {
-		p.staged.enter(stageOfTree(message))
+		p.staged.begin(stageOfTree(message))
 	}
 	p.lend("tree", p.tree, message)
 }
@@ -48,7 +48,7 @@ func (p *port) Tree(message any) {
 // Pool lends a batch to its pool.
 func (p *port) Pool(work *protocol.PoolWork) {
 	if p.staged != nil {
-		p.staged.enter(stageOfPool(work))
+		p.staged.begin(stageOfPool(work))
 	}
 	p.lendPool(work.Pool, work)
 }
@@ -61,7 +61,7 @@ func (p *port) RebuildPool(r *protocol.RebuildPool) { p.lendPool(r.Pool, r) }
 // Offloader lends a record to the offloader.
 func (p *port) Offloader(message any) {
 	if p.staged != nil {
-		p.staged.enter(inspect.StageMove)
+		p.staged.begin(inspect.StageMove)
 	}
 	p.lend("offloader", p.offloader, message)
 }
@@ -173,7 +173,7 @@ func (p *port) Begin(sender any) bool {
 // Park tells a caller that its request waits for pages; actors always wait.
 func (p *port) Park(sender any) bool {
 	p.point.Step("coordinator")
-	p.leave(inspect.StageWait) // before the caller may go
+	p.endStage(inspect.StageWait) // before the caller may go
 	c, ok := sender.(*call)
 	return !ok || c.park()
 }

@@ -24,11 +24,11 @@ type stages struct {
 	n     int
 }
 
-// enter begins a stage, unless the call is in it.
+// begin begins a stage, unless the call is in it.
 //
 // Several messages of one stage make one mark: a mark is when the stage began, and it ends
 // with the next.
-func (s *stages) enter(stage inspect.Stage) {
+func (s *stages) begin(stage inspect.Stage) {
 	if s.n == maxMarks || s.n > 0 && s.marks[s.n-1].Stage == stage {
 		return
 	}
@@ -56,7 +56,7 @@ func observe(ctx context.Context, e *Engine, request messages.Request) (o observ
 	if e.settings.OnStages != nil {
 		o.stages = stagesPool.Get().(*stages)
 		o.stages.n = 0
-		o.stages.enter(inspect.StageQueue)
+		o.stages.begin(inspect.StageQueue)
 	}
 	return o, true
 }
@@ -88,12 +88,12 @@ func (o observed) before(done func(error)) func(error) {
 	}
 }
 
-// leave ends the work on a call that waits from now on.
+// endStage ends the work on a call that waits from now on.
 //
 // It goes before the caller is told, for from then on the marks are the caller's.
-func (p *port) leave(stage inspect.Stage) {
+func (p *port) endStage(stage inspect.Stage) {
 	if p.staged != nil {
-		p.staged.enter(stage)
+		p.staged.begin(stage)
 		p.staged = nil
 	}
 }

@@ -111,7 +111,7 @@ func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T
 	if c.stuck.Load() >= maxStuck {
 		return answer, errStuck
 	}
-	if !c.enter() {
+	if !c.acquire() {
 		return answer, errBreaker
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
@@ -127,7 +127,7 @@ func ask[T any](ctx context.Context, c *storeClient, do func(context.Context) (T
 	if err != nil {
 		c.errors.Add(1)
 	}
-	c.leave(err)
+	c.release(err)
 	return answer, err
 }
 
@@ -185,11 +185,11 @@ func (c *storeClient) get(ctx context.Context, keys []stores.Key) ([][]byte, err
 	})
 }
 
-// enter tells whether the breaker allows a call.
+// acquire tells whether the breaker allows a call.
 //
 // Once the pause is over, one caller at a time probes the store; the others go on without
 // it, so a store that is still down costs one timeout and not one for each.
-func (c *storeClient) enter() bool {
+func (c *storeClient) acquire() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -224,8 +224,8 @@ func (c *storeClient) Room(room []bool) {
 // Dropped implements coordinator.SaveGate.
 func (c *storeClient) Dropped(pages int) { c.dropped.Add(int64(pages)) }
 
-// leave notes the end of a call. A caller that has given up says nothing of the store.
-func (c *storeClient) leave(err error) {
+// release notes the end of a call. A caller that has given up says nothing of the store.
+func (c *storeClient) release(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probing = false

@@ -35,7 +35,7 @@ func (w *jobWriter) write(ctx context.Context) {
 	w.job.lost = map[stores.Key]bool{}
 	w.name()
 	if w.device.Sync(ctx, w.job.ticket) != nil {
-		w.lose()
+		w.countDropped()
 		return // the save pages may still be written to: they are not used again
 	}
 	w.keepMissing(ctx)
@@ -78,7 +78,7 @@ func (w *jobWriter) keepMissing(ctx context.Context) {
 	}
 	found, err := w.has(ctx, keys)
 	if err != nil {
-		w.lose()
+		w.countDropped()
 	}
 	n := 0
 	for i := range w.objects {
@@ -91,8 +91,8 @@ func (w *jobWriter) keepMissing(ctx context.Context) {
 	w.free(false)
 }
 
-// lose notes that the objects are not in the store.
-func (w *jobWriter) lose() {
+// countDropped notes that the objects are not in the store.
+func (w *jobWriter) countDropped() {
 	w.dropped.Add(int64(len(w.objects)))
 	for i := range w.objects {
 		w.job.lost[w.objects[i].Key] = true
@@ -126,12 +126,12 @@ func (w *jobWriter) encode(ctx context.Context) bool {
 	select {
 	case w.encoders <- struct{}{}:
 	case <-ctx.Done():
-		w.lose()
+		w.countDropped()
 		return false
 	}
 	defer func() { <-w.encoders }()
 	if w.refuses() {
-		w.lose()
+		w.countDropped()
 		return false
 	}
 	// Blocks of a round mostly have one namespace, so its space is kept from one to the next.

@@ -111,7 +111,7 @@ func (a *admission) open(r *messages.Admit) {
 func (a *admission) start() {
 	a.batch.reset(false)
 	a.lost, a.symbols, a.retrying, a.parked = a.lost[:0], a.symbols[:0], false, false
-	a.request.Results = a.batch.enter(a.request.Requests, a.request.Results)
+	a.request.Results = a.batch.addPrompts(a.request.Requests, a.request.Results)
 	a.match()
 }
 

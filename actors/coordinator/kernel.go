@@ -160,8 +160,8 @@ func (k *kernel) serve() {
 // continueRound resumes the transaction of the round next, where it was broken off.
 func (k *kernel) continueRound() { k.active, _ = k.round.transaction.(task) }
 
-// leave ends the round and takes its request, which is about to go somewhere.
-func (k *kernel) leave(to destination) queued {
+// takeRequest ends the round and takes its request, which is about to go somewhere.
+func (k *kernel) takeRequest(to destination) queued {
 	q := k.round.queued
 	// In handoff before it leaves the round: it is in one of the two at every moment.
 	k.handoff = handoff{queued: q, to: to}
@@ -171,7 +171,7 @@ func (k *kernel) leave(to destination) queued {
 
 // deliver ends the round: its request goes to the destination.
 func (k *kernel) deliver(to destination) {
-	q := k.leave(to)
+	q := k.takeRequest(to)
 	to.deliver(k.port, q.request, q.sender)
 	k.handoff = handoff{}
 }
@@ -186,7 +186,7 @@ func (k *kernel) abort(cause error) { k.deliver(aborted{cause}) }
 // queue. It returns the request, and false if its caller has gone. Until then a
 // failure puts it back into the queue, from where it is tried again.
 func (k *kernel) park() (queued, bool) {
-	q := k.leave(nil)
+	q := k.takeRequest(nil)
 	waits := k.port.Park(q.sender)
 	k.handoff = handoff{}
 	return q, waits

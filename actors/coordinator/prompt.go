@@ -108,10 +108,10 @@ func (b *promptBatch) add(spec *promptSpec) *prompt {
 	return it
 }
 
-// enter adds requests for admission to the batch. Those that are wrong in
+// addPrompts adds requests for admission to the batch. Those that are wrong in
 // themselves are refused in their results, which are used again. The results are in the order
 // of the requests; a refused request has a result and no item.
-func (b *promptBatch) enter(requests []messages.AdmitRequest, results []messages.Admitted) []messages.Admitted {
+func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []messages.Admitted) []messages.Admitted {
 	for len(results) < len(requests) {
 		results = append(results, messages.Admitted{})
 	}

@@ -102,13 +102,13 @@ func (r *release) start() {
 		if s.Forked() || it.inspect {
 			it.offered = make([][]messages.PageID, len(r.config.Pools))
 		}
-		r.enter(it)
+		r.add(it)
 	}
 	r.wave()
 }
 
-// enter adds an item and touches its sequence.
-func (r *release) enter(it releaseItem) {
+// add adds an item and touches its sequence.
+func (r *release) add(it releaseItem) {
 	// The item is in the list before the sequence is touched: a recovery finds it there.
 	r.items = append(r.items, it)
 	it.sequence.Stamps.Touch(r.kernel.stamp)
@@ -121,7 +121,7 @@ func (r *release) enter(it releaseItem) {
 func (r *release) enterLost(request *messages.ReleaseStep) {
 	// Named twice in one request, it is entered once.
 	if s := r.sequences.Lost(request.Sequence); s != nil && !s.Stamps.TouchedBy(r.kernel.stamp) {
-		r.enter(releaseItem{sequence: s, request: request, lost: true})
+		r.add(releaseItem{sequence: s, request: request, lost: true})
 	}
 }
 

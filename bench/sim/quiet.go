@@ -18,8 +18,8 @@ import (
 // come to rest is taken for one that never will.
 const maxMessages = 200_000
 
-// settle waits until the engine has answered everything.
-func (w *world) settle() bool {
+// runUntilIdle waits until the engine has answered everything.
+func (w *world) runUntilIdle() bool {
 	for n := 0; w.sched.Runnable() > 0; n++ {
 		if n == maxMessages {
 			w.failf("the engine does not come to rest; on their way: %v", w.flying)
@@ -33,7 +33,7 @@ func (w *world) settle() bool {
 	}
 	w.hear()
 	if w.sched.Runnable() > 0 || w.store.fetchOn() {
-		return w.settle()
+		return w.runUntilIdle()
 	}
 	if len(w.flying) > 0 {
 		w.failf("nothing is left to do, but not answered: %v", w.flying)
@@ -56,7 +56,7 @@ func (w *world) serve(record messages.Request, then ...func()) error {
 			}
 		}
 		w.submit(r)
-		if !w.settle() {
+		if !w.runUntilIdle() {
 			return fmt.Errorf("%s: %w", r, errNoAnswer)
 		}
 		if !heard {
@@ -76,7 +76,7 @@ var errNoAnswer = fmt.Errorf("the engine did not answer")
 func (w *world) quiet() {
 	w.counts.add("quiet points", 1)
 	w.tellf("quiet point")
-	if !w.settle() {
+	if !w.runUntilIdle() {
 		return
 	}
 	if w.rng.IntN(4) == 0 && w.decoder() > 1 {
@@ -264,13 +264,13 @@ func (w *world) rebalanced(m *messages.Rebalance) {
 // everything back first, and then nothing may be held or cached.
 func (w *world) finish() {
 	if w.dead {
-		w.settle()
+		w.runUntilIdle()
 		if err := w.engine.Submit(&inspect.Check{}, func(error) {}); code(err) != messages.ErrFailed {
 			w.failf("an engine that has failed answers a call with %q", code(err))
 		}
 		return
 	}
-	if !w.settle() {
+	if !w.runUntilIdle() {
 		return
 	}
 	w.inspect()

@@ -63,8 +63,8 @@ func (a *tokenArrays) copyOf(tokens []messages.Token, more int) *protocol.TokenA
 	return &protocol.TokenArray{Tokens: memory}
 }
 
-// leave says that no sequence uses an array any more.
-func (a *tokenArrays) leave(array *protocol.TokenArray) {
+// drop says that no sequence uses an array any more.
+func (a *tokenArrays) drop(array *protocol.TokenArray) {
 	if array.InUse = false; !array.Lent {
 		a.put(array)
 	}
@@ -123,7 +123,7 @@ func (s *beamTokens) growTokens(n int) {
 // leaveTokens gives up the array of the first beam.
 func (s *beamTokens) leaveTokens() {
 	if s.array != nil {
-		s.arrays.leave(s.array)
+		s.arrays.drop(s.array)
 	}
 	s.array, s.lent, s.given, s.tokens[0] = nil, 0, false, nil
 }

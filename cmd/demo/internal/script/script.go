@@ -102,7 +102,7 @@ func (c *conversation) answer(line []byte) any {
 		return failed(op, s.err)
 	}
 	a, err := do(c)
-	c.settle()
+	c.waitForStore()
 	if err != nil {
 		return failed(op, err)
 	}

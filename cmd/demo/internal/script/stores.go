@@ -81,10 +81,10 @@ func (c *conversation) memory(name string) *stores.Memory {
 	return c.stores[name]
 }
 
-// settle waits until what the request has saved is in the store, so that answers do not
+// waitForStore waits until what the request has saved is in the store, so that answers do not
 // depend on when saves happen. An engine that has failed saves nothing, and its answers
 // say so.
-func (c *conversation) settle() {
+func (c *conversation) waitForStore() {
 	if p := c.host; p != nil && p.rig.Store != nil {
 		n, _ := p.rig.Store.Flush(p.ctx, 0)
 		p.saved += n

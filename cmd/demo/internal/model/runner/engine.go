@@ -53,8 +53,8 @@ const maxLen = 8192
 // default: as many as a scheduler runs unless it is told otherwise.
 const stateSequences = 16
 
-// settle fills in defaults.
-func (c *Config) settle(m *model.Model) error {
+// setDefaults fills in defaults.
+func (c *Config) setDefaults(m *model.Model) error {
 	if c.TokensPerBlock == 0 {
 		c.TokensPerBlock = 32
 	}
@@ -110,7 +110,7 @@ type Runner struct {
 
 // Open starts an engine for a model.
 func Open(m *model.Model, c Config) (*Runner, error) {
-	if err := c.settle(m); err != nil {
+	if err := c.setDefaults(m); err != nil {
 		return nil, err
 	}
 	geometry, limits := m.Geometry(c.MaxLen, c.DType)

@@ -20,8 +20,8 @@ type Config struct {
 	Draft      int // tokens of a draft; 0: none
 }
 
-// settle fills in defaults.
-func (c *Config) settle() error {
+// setDefaults fills in defaults.
+func (c *Config) setDefaults() error {
 	if c.Running < 0 || c.Waiting < 0 || c.StepTokens < 0 || c.Draft < 0 {
 		return fmt.Errorf("%d running, %d waiting, %d tokens a step, drafts of %d: none may be negative", c.Running, c.Waiting, c.StepTokens, c.Draft)
 	}
@@ -79,7 +79,7 @@ type Scheduler struct {
 
 // New makes a scheduler. The runner's model must not have an encoder.
 func New(r *runner.Runner, c Config) (*Scheduler, error) {
-	if err := c.settle(); err != nil {
+	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
 	if r.Model.Encodes() {
