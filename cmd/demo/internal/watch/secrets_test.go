@@ -53,7 +53,7 @@ type watched struct {
 	log bytes.Buffer
 }
 
-// watch starts an engine whose observer has the options, and serves it to two tenants with
+// startWatched starts an engine whose observer has the options, and serves it to two tenants with
 // the same prompt: one without a salt and one with.
 func startWatched(t *testing.T, o Options) *watched {
 	w := &watched{}
