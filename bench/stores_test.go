@@ -287,7 +287,7 @@ func onThread(s side, used *samples) side {
 // that fails; the floor is an engine without. Texts are reused, so that their pages are to be
 // saved. Without a step the host asks for a hundred gigabytes a second to be saved, and a
 // store that works is busy all the time. With a step, as a small model needs it, pages are
-// smaller: the simulated device makes its copies with the processor, and holds its lock.
+// smaller: the simulated device makes its copies with the processor.
 //
 // thread-x/floor compares the processor time of the host's thread, on which the actors run,
 // and has nothing of what the store's tasks do on other threads.
