@@ -26,9 +26,6 @@ type Budget struct {
 // PageCounts are the numbers of pages of one pool: in device memory and in host memory.
 type PageCounts struct{ Primary, Secondary int }
 
-// Counts is the former name of PageCounts.
-type Counts = PageCounts
-
 // Split divides the memory between pools; see Divide for the rule. Host memory
 // is split by the same shares, but max_tokens does not cap it, and a pool may
 // get no host page. The memory of the cross pool, by SplitCross, is subtracted

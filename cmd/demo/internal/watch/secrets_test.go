@@ -65,7 +65,7 @@ func startWatched(t *testing.T, o Options) *watched {
 	observer.Adjust(&cache)
 	var attached *actors.Engine
 	rig, err := engine.Open(engine.Options{
-		Model: preset.Model, Cache: cache, Pages: []windows.Counts{{Primary: 8}},
+		Model: preset.Model, Cache: cache, Pages: []windows.PageCounts{{Primary: 8}},
 		Spawn: func(s engine.Setup) (engine.Engine, func(), error) {
 			s.Trace(observer.Operation)
 			e, stop, err := engine.With(append(observer.EngineOptions(), actors.WithLogger(logger))...)(s)
