@@ -189,7 +189,7 @@ func TestEventsOfAbsentReaders(t *testing.T) {
 		events *= 11
 	}
 	batch := take(t, l, other)
-	assert.EqualValues(t, 13+events, batch.Lost)
+	assert.Equal(t, 13+events, batch.Lost)
 	assert.Empty(t, batch.Events)
 	d, err := l.Snapshot(other, f.keys())
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestEventsOfAbsentReaders(t *testing.T) {
 	f.log(l)
 	assert.Equal(t, []uint64{14 + events}, ids(take(t, l, other).Events))
 	batch = take(t, l, FirstReader)
-	assert.EqualValues(t, 14+events, batch.Lost)
+	assert.Equal(t, 14+events, batch.Lost)
 	assert.Len(t, batch.Events, 1)
 	require.NoError(t, l.Check())
 }

@@ -48,7 +48,7 @@ func FuzzWindow(f *testing.F) {
 		text, err := json.Marshal(first)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(text, &second))
-		require.Equal(t, len(first.Requests), len(second.Requests))
+		require.Len(t, second.Requests, len(first.Requests))
 		for i := range first.Requests {
 			require.ElementsMatch(t, first.Requests[i].Prompt, second.Requests[i].Prompt)
 		}
