@@ -44,10 +44,8 @@ type sharedArray struct {
 }
 
 const (
-	// takeShare is how much of an array must be stored by reference, in quarters. With less
-	// than a half an array would count as sparse as soon as it is taken; with more the new
-	// part of a prompt is copied, and once more with all before it when the two are merged.
-	takeShare = 2
+	// takeShare is how much of an array must be stored by reference, in quarters.
+	takeShare = 3
 	// sparseShare and sparseTokens bound what arrays that are used by less than half
 	// keep in memory beside what is used. In a cache that is evicted from one prompt to
 	// the next hardly any run is copied with them: few prompts are stored in part.
