@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -124,9 +126,15 @@ func (s *sharedArrays) count(array int32, n int) {
 }
 
 // takeReturned returns the arrays that are not used any more, in the memory of list, and
-// forgets them.
+// forgets them. An array may have left the table and been entered again in one message:
+// it is in use, and its memory must not be given to another sequence.
 func (s *sharedArrays) takeReturned(list []*protocol.TokenArray) []*protocol.TokenArray {
-	list = append(list[:0], s.returned...)
+	list = list[:0]
+	for _, array := range s.returned {
+		if s.find(array) == noArray && !slices.Contains(list, array) {
+			list = append(list, array)
+		}
+	}
 	clear(s.returned)
 	s.returned = s.returned[:0]
 	return list

@@ -162,3 +162,18 @@ func TestArraysComeBack(t *testing.T) {
 		require.Len(t, spare, 1)
 	}
 }
+
+// The sequences use the memory of a returned array for other tokens. So an array that left
+// the table and was entered again in one message is not returned, and none is twice.
+func TestReturnedArraysAreNotInUse(t *testing.T) {
+	s := newSharedArrays()
+	array := &protocol.TokenArray{Tokens: make([]messages.Token, 8)}
+	s.count(s.add(array), 8)
+	s.count(s.find(array), -8)
+	s.count(s.add(array), 8)
+	require.Empty(t, s.takeReturned(nil), "the array is in use again")
+	s.count(s.find(array), -8)
+	s.count(s.add(array), 8)
+	s.count(s.find(array), -8)
+	require.Equal(t, []*protocol.TokenArray{array}, s.takeReturned(nil))
+}
