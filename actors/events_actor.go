@@ -112,8 +112,7 @@ func (a *eventsActor) log(m *published) {
 		if n, breaks := a.point.Within(); breaks {
 			cut := *m.changes
 			cut.List = cut.List[:min(n, len(cut.List))]
-			a.core.Append(&cut)
-			failpoint.Panic("events")
+			failpoint.PanicAfter("events", func() { a.core.Append(&cut) })
 		}
 		a.core.Append(m.changes)
 	}

@@ -157,8 +157,7 @@ func (a *offloaderActor) move(m *protocol.Move) {
 // all that is decided is submitted.
 func (a *offloaderActor) panicWithin(m *protocol.Move, parts int) {
 	if parts%2 == 0 {
-		a.core.Begin(cutMove(m, parts/2))
-		failpoint.Panic("offloader")
+		failpoint.PanicAfter("offloader", func() { a.core.Begin(cutMove(m, parts/2)) })
 	}
 	a.core.Begin(m)
 	for range parts / 2 {

@@ -50,8 +50,7 @@ func (a *poolActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *protocol.PoolWork:
 		if n, breaks := a.point.Within(); breaks {
-			a.core.Do(cutWork(m, n))
-			failpoint.Panic("pool")
+			failpoint.PanicAfter("pool", func() { a.core.Do(cutWork(m, n)) })
 		}
 		a.core.Do(m)
 		if a.sampler != nil {

@@ -75,8 +75,7 @@ func (a *treeActor) receive(message any) {
 		// A failpoint of a test does a part of the change, so that recovery sees a tree
 		// that has broken off.
 		if n, breaks := a.point.Within(); breaks {
-			a.core.Apply(cutApply(m, n))
-			failpoint.Panic("tree")
+			failpoint.PanicAfter("tree", func() { a.core.Apply(cutApply(m, n)) })
 		}
 		a.core.Apply(m)
 		a.publish() // before the answer: a reader that asks behind it finds the events

@@ -65,6 +65,13 @@ func (p *Point) Disarm() { p.state.Store(off) }
 // Panic panics as an armed point does.
 func Panic(actor string) { panic(fmt.Sprintf("%s: panic on request", actor)) }
 
+// PanicAfter runs a part of a change and panics as an armed point does, also if the part
+// panics itself: alone it may break a relation that the checks of a test build hold to.
+func PanicAfter(actor string, part func()) {
+	defer Panic(actor)
+	part()
+}
+
 // Set knows the failpoints of one engine by the names of their actors. The zero
 // Set is empty; the engine that it is given to fills it. All methods may be called
 // by any number of goroutines, and on a nil Set, which stays empty.

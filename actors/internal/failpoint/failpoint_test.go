@@ -52,6 +52,19 @@ func TestArmWithin(t *testing.T) {
 	p.Step("coordinator")
 }
 
+// A part of a change may break what the checks of a test build hold to: the panic that was
+// asked for replaces theirs.
+func TestPanicAfterAPartThatPanics(t *testing.T) {
+	done := false
+	require.PanicsWithValue(t, "tree: panic on request", func() {
+		failpoint.PanicAfter("tree", func() { done = true })
+	})
+	require.True(t, done)
+	require.PanicsWithValue(t, "tree: panic on request", func() {
+		failpoint.PanicAfter("tree", func() { panic("tree: two blocks are at one page") })
+	})
+}
+
 func TestUnknownActors(t *testing.T) {
 	var s failpoint.Set
 	s.Add("tree", &failpoint.Point{})
