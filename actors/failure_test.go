@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvactor/kvactor/actors"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/offloader/stores"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -73,6 +74,26 @@ func TestEveryActorMayFail(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A fetch counts the blocks that came, also if its last stage is served once more: the pool
+// fails over the use of the block that it had, when the others are in host memory already.
+func TestAFetchThatIsServedAgainCountsWhatCame(t *testing.T) {
+	var memory stores.Memory
+	first := newRig(t, onePool, withStore(&memory, actors.SaveOnCommit))
+	first.store(run(0, 21))
+	flushed(t, first)
+	first.close()
+
+	r := newRig(t, onePool, withStore(&memory, actors.SaveOnReuse))
+	r.store(run(0, 5))
+	require.NoError(t, r.points.Arm("pool:wfullh1"))
+	assert.Equal(t, actors.Fetched{Blocks: 4, LocalTokens: 20}, fetched(t, r, run(0, 21)))
+	stats, err := r.Stats(context.Background())
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, stats.Restarts)
+	r.verify()
+	r.close()
 }
 
 // During each kind of request an actor may die; every call is answered.

@@ -38,6 +38,10 @@ type fetch struct {
 	room    protocol.HostRoom
 	load    protocol.LoadPages
 	length  int // blocks
+	// came are the pages, by pool and block, that this request has brought in and that are
+	// there still, those before a failure of an actor included: the answer counts them when the
+	// request is served again.
+	came [][]bool
 }
 
 // fetchStage is what the fetch waits for.
@@ -59,7 +63,7 @@ func (s fetchStage) String() string {
 }
 
 // open begins a request.
-func (f *fetch) open(r *protocol.Fetch) { f.request, f.stage = r, fetchIdle }
+func (f *fetch) open(r *protocol.Fetch) { f.request, f.stage, f.came = r, fetchIdle, nil }
 
 // start asks the tree for the blocks of the prefix.
 func (f *fetch) start() {
@@ -81,6 +85,9 @@ func (f *fetch) start() {
 	if !f.config.Reuse || len(f.tokens) < f.config.TokensPerBlock {
 		f.kernel.reply()
 		return
+	}
+	if f.came == nil {
+		f.came = f.grid()
 	}
 	// The tokens are a copy, because the tree writes symbols into them in place and the request
 	// stays the host's. The tree keeps the symbols beyond the match: the store of attach names
@@ -185,30 +192,46 @@ func (f *fetch) attach() {
 	if f.isInput() {
 		item.Prompt = len(f.request.Prefix.Encoder) // events leave the padding out
 	}
-	fetched := make([]bool, f.length)
+	stores := false
 	for p := range f.config.Pools {
 		table := slices.Repeat([]messages.PageID{messages.NoPage}, f.length)
 		next := 0
 		for b := range f.length {
 			if f.pools.has(p) && next < f.load.Counts[p] && f.needs(p, b, f.length) && f.at(p, b) == protocol.Nowhere {
-				table[b], fetched[b] = f.load.Pages[p][next], true
+				table[b], f.came[p][b], stores = f.load.Pages[p][next], true, true
 				next++
 			}
 		}
 		item.Tables = append(item.Tables, table)
 	}
-	for _, came := range fetched {
-		if came {
-			f.request.Fetched++
-		}
-	}
-	if f.request.Fetched > 0 {
+	f.countFetched()
+	if stores {
 		f.out.change.Stores = append(f.out.change.Stores, item)
 	}
 	// In the change that stores, since the tree stores before it releases symbols.
 	f.releaseSymbols()
 	f.stage = fetchApplying
 	f.out.apply()
+}
+
+// forgetMissing leaves in came what the survey has found. What the tree or host memory has lost
+// since, or was never told of, did not come.
+func (f *fetch) forgetMissing() {
+	for p := range f.came {
+		for b := range f.came[p] {
+			f.came[p][b] = f.came[p][b] && f.at(p, b) != protocol.Nowhere
+		}
+	}
+}
+
+// countFetched answers the number of blocks of which a page came in any pool.
+func (f *fetch) countFetched() {
+	f.request.Fetched = 0
+	for b := range f.blocks() {
+		if slices.ContainsFunc(f.came, func(pool []bool) bool { return pool[b] }) {
+			f.request.Fetched++
+		}
+	}
 }
 
 // addDisplaced tells the tree what host memory has dropped. It is part of the change that

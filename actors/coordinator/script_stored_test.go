@@ -50,11 +50,16 @@ func (s *script) stored(d *datadriven.TestData) {
 //	fetch 0..12 count    the same, but asks for the length only
 //	fetch 0..12 bytes    brings them
 //	fetch 0..12 bytes stored=2   the store has two blocks
+//	fetch 0..12 bytes lacks=1    the store has all blocks but the first
 func (s *script) fetch(d *datadriven.TestData) {
 	tokens := tokensOf(d.CmdArgs[0].Key)
 	m := &protocol.Fetch{Prefix: messages.Prefix{Tokens: tokens}, Count: d.HasArg("count")}
 	if d.HasArg("wanted") || d.HasArg("count") || d.HasArg("bytes") {
 		s.offerStored(m, s.number(d, "stored", len(tokens)/tpb), d.HasArg("bytes"))
+		for p := range m.Stored {
+			clear(m.Stored[p][:s.number(d, "lacks", 0)])
+			clear(m.Bytes[p][:s.number(d, "lacks", 0)])
+		}
 	}
 	if !s.Do(m) {
 		return

@@ -88,7 +88,7 @@ type Fetch struct {
 	// Wanted are the pages that are to be read, [pool][block]; nil: the fetch is
 	// complete.
 	Wanted  [][]bool
-	Fetched int // blocks of which a page came in
+	Fetched int // blocks of which a page came in, also before a failure of an actor
 	Length  int // blocks that a match would reach with what the store has
 	Err     error
 }
