@@ -16,8 +16,9 @@ import (
 // are hashed beside the actors, since they may be a million: one reader after the
 // other.
 //
-// At most one draft is out at a time. It bounds the memory that drafts refer to, and the
-// goroutines, to one for each engine, however many readers there are.
+// At most one draft is hashed at a time, which bounds the goroutines to one for each engine,
+// however many readers there are. Others are taken when it is their turn, so that they refer
+// to no memory while they wait, but for snapshots and what waits before them: see takeWaiting.
 type eventsActor struct {
 	core       *events.Log
 	self       *mailbox.Mailbox
@@ -192,10 +193,24 @@ func (a *eventsActor) serve(m *forward) {
 		r.Err = a.core.CloseReader(r.Reader)
 	default:
 		a.queue = append(a.queue, m)
+		if m.keys != nil {
+			a.takeWaiting()
+		}
 		a.next()
 		return
 	}
 	m.port.answer(m.request, m.sender)
+}
+
+// takeWaiting takes the drafts of all readers that wait, the last of which waits for a
+// snapshot. The tree has listed its keys at this moment: the log must combine them with what
+// it knows before more changes come. Those before it come first, since they may be of the
+// same reader.
+func (a *eventsActor) takeWaiting() {
+	a.apply(a.core.Pending())
+	for _, m := range a.queue {
+		m.take(a.core)
+	}
 }
 
 // next serves the next reader.
@@ -210,20 +225,20 @@ func (a *eventsActor) next() {
 	a.apply(a.core.Pending())
 	m := a.queue[0]
 	a.queue = append(a.queue[:0], a.queue[1:]...) // a slice from 1 on would grow without end
-	if m.aborted {
-		a.next()
-		return
-	}
-	draft, err := m.take(a.core)
+	m.take(a.core)
 	switch {
-	case err != nil:
-		m.answer(kvevents.EventBatch{}, err)
+	case m.aborted:
+		if m.draft != nil {
+			a.core.Named(m.draft)
+		}
+	case m.refused != nil:
+		m.answer(kvevents.EventBatch{}, m.refused)
 	// Nothing to hash, so no task: most reads of a host that polls find no events.
-	case draft.Empty():
-		m.answer(draft.Name(), nil)
-		a.core.Named(draft)
+	case m.draft.Empty():
+		m.answer(m.draft.Name(), nil)
+		a.core.Named(m.draft)
 	default:
-		a.name(m, draft)
+		a.name(m, m.draft)
 		return
 	}
 	a.next()
@@ -246,16 +261,20 @@ func (a *eventsActor) name(m *forward, draft *events.Draft) {
 	})
 }
 
-// take takes from the log what a reader has asked for.
+// take takes from the log what a reader has asked for, unless that is done or the call was
+// given up.
 //
 // Taking is short, as it copies no block: what is slow, the hashing, is left to the
 // draft's Name.
-func (f *forward) take(log *events.Log) (*events.Draft, error) {
+func (f *forward) take(log *events.Log) {
+	if f.aborted || f.draft != nil || f.refused != nil {
+		return
+	}
 	switch r := f.request.(type) {
 	case *kvevents.ReadSnapshot:
-		return log.Snapshot(r.Reader, f.keys...)
+		f.draft, f.refused = log.Snapshot(r.Reader, f.keys...)
 	default:
-		return log.Take(f.request.(*kvevents.ReadEvents).Reader)
+		f.draft, f.refused = log.Take(f.request.(*kvevents.ReadEvents).Reader)
 	}
 }
 

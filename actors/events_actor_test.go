@@ -61,10 +61,13 @@ func newEventsRig(t *testing.T, limit int) (d *eventsRig, panics *int) {
 }
 
 // read sends a reader.
-func (d *eventsRig) read(request any) {
+func (d *eventsRig) read(request any) { d.readKeys(request) }
+
+// readKeys sends a reader of a snapshot with what the tree has listed for it.
+func (d *eventsRig) readKeys(request any, keys ...*protocol.Changes) {
 	require.NoError(d.t, d.engine.gate.try())
 	c := &call{request: request, engine: d.engine, done: func(err error) { d.answers = append(d.answers, err) }}
-	d.box.PostUserMessage(&forward{request: request, sender: c, port: &port{}})
+	d.box.PostUserMessage(&forward{request: request, sender: c, keys: keys, port: &port{}})
 }
 
 // publish tells of a block of two tokens that was stored.
@@ -74,13 +77,20 @@ func (d *eventsRig) publish() { d.publishPadded(0) }
 // more than its tokens.
 func (d *eventsRig) publishPadded(padding int32) {
 	d.block++
-	d.box.PostUserMessage(&published{changes: &protocol.Changes{
+	c := listed(d.block)
+	c.List[0].Padding = padding
+	d.box.PostUserMessage(&published{changes: c})
+}
+
+// listed are the changes that enter a block of two tokens and store it.
+func listed(block protocol.BlockID) *protocol.Changes {
+	return &protocol.Changes{
 		List: []protocol.Change{
-			{Kind: protocol.BlocksEntered, Last: d.block, Count: 1, Parent: protocol.NoBlock, Tokens: 2, Padding: padding},
-			{Kind: protocol.BlocksStored, Last: d.block, Count: 1},
+			{Kind: protocol.BlocksEntered, Last: block, Count: 1, Parent: protocol.NoBlock, Tokens: 2},
+			{Kind: protocol.BlocksStored, Last: block, Count: 1},
 		},
-		Blocks: []protocol.BlockID{d.block}, Tokens: []messages.Token{1, messages.Token(d.block)}, Namespaces: make([]messages.Namespace, 1),
-	}})
+		Blocks: []protocol.BlockID{block}, Tokens: []messages.Token{1, messages.Token(block)}, Namespaces: make([]messages.Namespace, 1),
+	}
 }
 
 // While a batch is being named the log goes on, and the next reader waits: its
@@ -110,6 +120,30 @@ func TestReadersAreServedOneAfterTheOther(t *testing.T) {
 	assert.EqualValues(t, 2, second.Batch.Events[0].ID)
 	assert.True(t, third.Batch.Snapshot)
 	assert.EqualValues(t, 4, third.Batch.Next)
+}
+
+// A snapshot that waits while the batch of another reader is named has the blocks and the
+// events of the moment at which the tree listed them: what is published meanwhile comes behind it.
+func TestASnapshotThatWaitsIsOfItsMoment(t *testing.T) {
+	d, _ := newEventsRig(t, 16)
+	d.publish()
+	d.read(&kvevents.ReadEvents{})
+	require.Len(t, d.tasks, 1)
+	snapshot := &kvevents.ReadSnapshot{}
+	d.readKeys(snapshot, listed(1))
+	d.publish()
+	mirror := events.NewMirror()
+	after := &kvevents.ReadEvents{}
+	d.read(after)
+	for i := 0; i < len(d.tasks); i++ {
+		d.tasks[i]()
+	}
+	require.Equal(t, []error{nil, nil, nil}, d.answers)
+	assert.EqualValues(t, 1, snapshot.Batch.Next)
+	require.NoError(t, mirror.Follow(snapshot.Batch))
+	assert.Equal(t, 1, mirror.Len())
+	require.NoError(t, mirror.Follow(after.Batch))
+	assert.Equal(t, 2, mirror.Len())
 }
 
 // Records of changes go back to the tree and are filled again.

@@ -9,6 +9,7 @@ import (
 	"github.com/kvactor/kvactor/actors/internal/failpoint"
 	"github.com/kvactor/kvactor/actors/internal/lent"
 	"github.com/kvactor/kvactor/actors/mailbox"
+	"github.com/kvactor/kvactor/events"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/messages/inspect"
@@ -241,8 +242,10 @@ type forward struct {
 	request, sender any
 	keys            []*protocol.Changes // of the tree, for a snapshot
 	port            *port
-	number          uint64 // of a flush: the last job that it waits for
-	aborted         bool   // while it waited: the actor failed over it
+	draft           *events.Draft // of a reader of events; nil: not taken, or refused
+	refused         error         // why the log has no draft for it
+	number          uint64        // of a flush: the last job that it waits for
+	aborted         bool          // while it waited: the actor failed over it
 }
 
 // Abort answers the caller when the events actor is gone or has panicked: the
