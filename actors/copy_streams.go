@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/kvactor/kvactor/actors/coordinator"
 	"github.com/kvactor/kvactor/gpu"
@@ -38,8 +39,13 @@ type copyStreams struct {
 	handovers [2]gpu.Stream
 	// last is the latest ticket of each stream that the engine was told of.
 	last map[gpu.Stream]messages.Ticket
-	// lost is told of an error after which the device answers nothing else.
+	// lost is told of an error after which the device answers nothing else, and warn of copies
+	// that it has refused, the number of all so far with it.
 	lost func(error)
+	warn func(refused int64, err error)
+	// refused counts the copies that the device has refused. Statistics are read outside of
+	// the offloader's actor.
+	refused atomic.Int64
 }
 
 // streamNames are the names of the streams by lane, for reports of the device.
@@ -225,6 +231,7 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 		return ticket, -1
 	}
 	s.check(err)
+	s.countRefused(err)
 	// The device has taken the copies before the refused one, and says which that is. Any
 	// other error means that it has taken none: the first counts as refused.
 	var refused *gpu.CopyError
@@ -232,6 +239,14 @@ func (s *copyStreams) submit(x *offloader.Submission) (ticket messages.Ticket, f
 		return ticket, refused.Index
 	}
 	return messages.Ticket{}, 0
+}
+
+// countRefused counts a copy that was refused. The log has the first, the second, the fourth
+// and so on: a device that refuses all would fill it.
+func (s *copyStreams) countRefused(err error) {
+	if n := s.refused.Add(1); n&(n-1) == 0 && s.warn != nil {
+		s.warn(n, err)
+	}
 }
 
 // check tells the engine of the end of its device.

@@ -56,6 +56,9 @@ func (s *copyStreams) transfer(m *protocol.CopyPages, waits []messages.Ticket) (
 	}
 	ticket, err := s.device.Submit(s.handovers[way], &b)
 	s.note(ticket)
+	if err != nil {
+		s.countRefused(err)
+	}
 	return ticket, err != nil
 }
 

@@ -68,6 +68,13 @@ func (g *gate) try() error {
 	return nil
 }
 
+// counts are the calls that have a place, and those that wait for one.
+func (g *gate) counts() (inside, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside, len(g.waiting)
+}
+
 // withdraw leaves the queue. A place that was given in the same moment is passed on:
 // it would be lost otherwise, and the gate would be narrower for ever.
 func (g *gate) withdraw(turn chan struct{}, err error) error {

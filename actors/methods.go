@@ -207,11 +207,16 @@ func (e *Engine) Resize(ctx context.Context, pages []int) (messages.Rebalanced, 
 func (e *Engine) Stats(ctx context.Context) (inspect.Stats, error) {
 	m := &inspect.ReadStats{}
 	err := first(e.Do(ctx, m), &m.Err)
-	if e.store != nil && err == nil {
+	if err != nil {
+		return m.Stats, err
+	}
+	m.Stats.Calls.InFlight, m.Stats.Calls.Blocked = e.gate.counts()
+	m.Stats.Calls.RefusedCopies = e.streams.refused.Load()
+	if e.store != nil {
 		store := StoreOf(e).Stats()
 		m.Stats.Store = &store
 	}
-	return m.Stats, err
+	return m.Stats, nil
 }
 
 // Events takes the events since the last call of the zero reader. Lost counts those that

@@ -97,6 +97,9 @@ func (s *supervisor) start(ctx actor.Context) error {
 	// No page can be read any more, so nothing that the engine could still answer would be of
 	// use. A call under way is answered as if its copies had been refused.
 	e.streams.lost = func(err error) { e.fail(fmt.Errorf("the device cannot be used any more: %w", err)) }
+	e.streams.warn = func(refused int64, err error) {
+		e.log.Warn("kvactor: the device has refused copies: contents are lost, or requests refused", "engine", e.settings.Name, "refused_copies", refused, "err", err)
+	}
 	s.tree = t
 	var err error
 	freeName(e.system, ctx.Self().Id+"/coordinator")

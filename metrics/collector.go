@@ -33,7 +33,8 @@ type Options struct {
 	Engine  string // of the label engine; "": 0
 	Aliases Aliases
 	// Waiting is the number of requests that wait for the host to admit them, which
-	// only the host knows; nil: 0.
+	// only the host knows; nil: 0. Those that wait for pages in the engine's own queue are
+	// not among them.
 	Waiting func() int
 	// Timeout is how long a scrape waits for the engine; 0: 2 s.
 	Timeout time.Duration
@@ -48,6 +49,7 @@ type Collector struct {
 	mu     sync.Mutex
 	source Source // nil before Attach
 	pools  []windows.Pool
+	cache  *windows.Config // nil before Configure
 
 	own, store, vllm, trtllm descriptions
 
@@ -69,7 +71,7 @@ func New(o Options) *Collector {
 	}
 	labels := prometheus.Labels{"model_name": o.Model, "engine": o.Engine}
 	c := &Collector{
-		o: o, calls: newCalls(labels), copies: newCopies(labels), stages: newStages(labels), times: newPageTimes(labels, o.Aliases),
+		o: o, calls: newCalls(labels), copies: newCopies(labels, o.Aliases), stages: newStages(labels), times: newPageTimes(labels, o.Aliases),
 	}
 	c.own = ownDescriptions(labels)
 	c.store = storeDescriptions(labels)
@@ -87,6 +89,24 @@ func (c *Collector) Attach(s Source, pools []windows.Pool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.source, c.pools = s, pools
+}
+
+// Configure says what the cache is configured as, for the labels of cache_config_info of vLLM
+// and kv_cache_config_info of TensorRT-LLM. Without it these labels are empty.
+func (c *Collector) Configure(cache windows.Config) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cache = &cache
+}
+
+// configured reads the configuration; "" if there is none.
+func (c *Collector) configured(read func(*windows.Config) string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cache == nil {
+		return ""
+	}
+	return read(c.cache)
 }
 
 // Describe describes no metric: which pools there are is known after Attach only.
@@ -141,8 +161,22 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 	c.own.counter(out, "reused_tokens_total", float64(s.ReusedTokens))
 	c.own.counter(out, "rounds_total", float64(s.Rounds))
 	c.own.counter(out, "actor_restarts_total", float64(s.Restarts))
+	c.own.counter(out, "copies_refused_total", float64(s.Calls.RefusedCopies))
+	c.own.counter(out, "appended_tokens_total", float64(c.calls.steps.appended.Load()))
+	c.own.counter(out, "rewound_tokens_total", float64(c.calls.steps.rewound.Load()))
 	c.own.gauge(out, "sequences_running", float64(s.Sequences))
+	c.own.gauge(out, "sequences_lost", float64(s.LostSequences))
 	c.own.gauge(out, "requests_waiting", float64(c.o.Waiting()))
+	c.own.gauge(out, "admissions_waiting", float64(s.Waiting))
+	c.own.gauge(out, "calls_in_flight", float64(s.Calls.InFlight))
+	c.own.gauge(out, "calls_blocked", float64(s.Calls.Blocked))
+	c.own.counter(out, "hit_tokens_total", float64(s.ReusedTokens-s.Prompts.HostTokens), "device")
+	c.own.counter(out, "hit_tokens_total", float64(s.Prompts.HostTokens), "host")
+	for i, reason := range inspect.MissReasons() {
+		c.own.counter(out, "missed_tokens_total", float64(s.Prompts.Missed[i]), string(reason))
+	}
+	c.own.histogram(out, "request_prompt_tokens", &s.Prompts.Lengths, s.PromptTokens, nil)
+	c.own.histogram(out, "request_reused_tokens", &s.Prompts.Reused, s.ReusedTokens, nil)
 }
 
 func (c *Collector) collectPool(out chan<- prometheus.Metric, s *inspect.PoolStats) {

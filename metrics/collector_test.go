@@ -3,9 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +32,7 @@ func served(t *testing.T, o Options) *Collector {
 	cache := kvactor.DefaultCache()
 	cache.TokensPerBlock, cache.HostCacheSize, cache.MaxAttentionWindow = 4, 1<<14, []int{8, 64}
 	c := New(o)
+	c.Configure(cache)
 	e, err := kvactor.Open(kvactor.Config{
 		Model: kvactor.Model{Layers: 2, KVHeads: []int{1, 1}, HeadDim: 8, DType: kvactor.Float16, MaxSeqLen: 64},
 		Cache: cache, Pages: []kvactor.PageCounts{{Primary: 6, Secondary: 8}, {Primary: 8, Secondary: 8}}, Device: device,
@@ -49,6 +47,9 @@ func served(t *testing.T, o Options) *Collector {
 	c.Attach(e, e.Pools())
 	c.Copied("offload", 30*time.Millisecond, 7)
 	c.Copied("offload", 20*time.Millisecond, 3)
+	c.Copied("onboard bulk", time.Millisecond, 2e6)
+	c.Copied("copy", time.Millisecond, 5)
+	c.CopyEnded("offload", 70*time.Millisecond)
 	prompt := func(first messages.Token) []messages.Token {
 		tokens := make([]messages.Token, 17)
 		tokens[0] = first
@@ -117,6 +118,15 @@ func TestWhatIsExported(t *testing.T) {
 		{6, "kvactor_call_duration_seconds", []string{"admit"}},
 		{5, "kvactor_call_duration_seconds", []string{"commit"}},
 		{51, "kvactor_missed_tokens_total", []string{"cold"}},
+		{0, "kvactor_missed_tokens_total", []string{"disabled"}},
+		{0, "kvactor_sequences_lost", nil},
+		{0, "kvactor_admissions_waiting", nil},
+		{0, "kvactor_calls_in_flight", nil},
+		{0, "kvactor_calls_blocked", nil},
+		{0, "kvactor_copies_refused_total", nil},
+		{5, "kvactor_request_prompt_tokens", nil},
+		{5, "kvactor_request_reused_tokens", nil},
+		{1, "kvactor_copy_latency_seconds", []string{"offload"}},
 		{float64(stats.Pools[1].Primary.Cached), "kvactor_pages", []string{"wfullh1", "primary", "cached"}},
 		{float64(stats.Pools[0].Primary.Free), "kvactor_pages", []string{"w8h1", "primary", "free"}},
 		{float64(stats.Pools[1].BytesOffloaded), "kvactor_offloaded_bytes_total", []string{"wfullh1"}},
@@ -148,34 +158,6 @@ func TestNamesAreClean(t *testing.T) {
 	problems, err := testutil.CollectAndLint(c)
 	require.NoError(t, err)
 	assert.Equal(t, []promlint.Problem(nil), problems)
-}
-
-// Boards and gateways find the names of other engines, with the same numbers.
-func TestAliases(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM})
-	hits := value(t, c, "vllm:prefix_cache_hits_total", "m", "0") + value(t, c, "vllm:external_prefix_cache_hits_total")
-	assert.InDelta(t, value(t, c, "kvactor_reused_tokens_total"), hits, 1e-9)
-	assert.InDelta(t, 85, value(t, c, "vllm:prefix_cache_queries_total"), 1e-9)
-	sources := 0.0
-	for _, source := range []string{"local_compute", "local_cache_hit", "external_kv_transfer"} {
-		sources += value(t, c, "vllm:prompt_tokens_by_source_total", source)
-	}
-	assert.InDelta(t, 85, sources, 1e-9, "each prompt token has one source")
-	assert.InDelta(t, hits, value(t, c, "vllm:prompt_tokens_cached_by_source_total", "device")+value(t, c, "vllm:prompt_tokens_cached_by_source_total", "host"), 1e-9)
-	assert.InDelta(t, value(t, c, "kvactor_offloaded_bytes_total", "w8h1")+value(t, c, "kvactor_offloaded_bytes_total", "wfullh1"),
-		value(t, c, "vllm:kv_offload_store_bytes_total"), 1e-9)
-	assert.InDelta(t, value(t, c, "trtllm_kv_cache_onboard_bytes_total"), value(t, c, "vllm:kv_offload_load_bytes_total"), 1e-9)
-	assert.InDelta(t, hits, value(t, c, "trtllm_prompt_cached_tokens_total"), 1e-9)
-	assert.InDelta(t, 1, value(t, c, "vllm:cache_config_info", "4", "6", "8", "True"), 1e-9)
-	assert.InDelta(t, value(t, c, "vllm:kv_cache_usage_perc"), value(t, c, "vllm:gpu_cache_usage_perc"), 1e-9)
-	assert.InDelta(t, hits/85, value(t, c, "trtllm_kv_cache_hit_rate", "kvactor"), 1e-9)
-	assert.InDelta(t, 6, value(t, c, "trtllm_kv_cache_max_blocks"), 1e-9)
-	assert.InDelta(t, 4, value(t, c, "trtllm_kv_cache_tokens_per_block"), 1e-9)
-	assert.InDelta(t, value(t, c, "kvactor_page_lifetime_seconds", "w8h1")+value(t, c, "kvactor_page_lifetime_seconds", "wfullh1"),
-		value(t, c, "vllm:kv_block_lifetime_seconds"), 1e-9)
-	for _, name := range exported(t, served(t, Options{Model: "m"})) {
-		assert.True(t, strings.HasPrefix(name, "kvactor_"), "%s is exported, but not asked for", name)
-	}
 }
 
 // exported lists the names of a collector's metrics.
@@ -232,29 +214,6 @@ func TestCallsHaveNames(t *testing.T) {
 	require.ErrorIs(t, err, messages.ErrUnknownSequence)
 	assert.Equal(t, "deadline_exceeded", codeOf(context.DeadlineExceeded))
 	assert.Equal(t, "other", codeOf(errors.New("x")))
-}
-
-// Each query of the boards in docs/grafana, and each name in docs/observability.md, is
-// of a metric that is exported.
-func TestTheBoardQueriesWhatIsExported(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM})
-	names := map[string]bool{}
-	for _, n := range exported(t, c) {
-		names[n] = true
-	}
-	boards, err := filepath.Glob("../docs/grafana/*.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, boards)
-	for _, file := range append(boards, "../docs/observability.md") {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		found := regexp.MustCompile(`\b(kvactor_|vllm:|trtllm_)[a-z][a-z_]*[a-z]\b`).FindAllString(string(text), -1)
-		require.Greater(t, len(found), 10, file)
-		for _, name := range found {
-			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
-			assert.True(t, names[name], "%s queries %s, which is not exported", file, name)
-		}
-	}
 }
 
 // The stages of a call follow each other: their times add up to that of the call.

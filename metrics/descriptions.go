@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kvactor/kvactor/messages/inspect"
+)
 
 // descriptions are metrics by their names without the prefix.
 type descriptions map[string]*prometheus.Desc
@@ -11,6 +15,20 @@ func (d descriptions) gauge(out chan<- prometheus.Metric, name string, v float64
 
 func (d descriptions) counter(out chan<- prometheus.Metric, name string, v float64, labels ...string) {
 	out <- prometheus.MustNewConstMetric(d[name], prometheus.CounterValue, v, labels...)
+}
+
+// histogram exports counts of prompts by their tokens. sum is that of all tokens. bounds says
+// which bounds are exported; nil: all.
+func (d descriptions) histogram(out chan<- prometheus.Metric, name string, counts *inspect.TokenCounts, sum int64, bounds func(int) bool) {
+	buckets, below := map[float64]uint64{}, uint64(0)
+	last := len(counts) - 1
+	for i, n := range counts[:last] {
+		below += uint64(n)
+		if bound := counts.Bound(i); bounds == nil || bounds(bound) {
+			buckets[float64(bound)] = below
+		}
+	}
+	out <- prometheus.MustNewConstHistogram(d[name], below+uint64(counts[last]), float64(sum), buckets)
 }
 
 // describe makes the descriptions of a table of names and helps.
@@ -30,8 +48,17 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 		{"reused_tokens_total", "Prompt tokens whose keys and values were reused."},
 		{"rounds_total", "Rounds of the coordinator."},
 		{"actor_restarts_total", "Actors that failed and were restarted."},
+		{"copies_refused_total", "Copies that the device has refused."},
+		{"appended_tokens_total", "Tokens appended to sequences, of each beam."},
+		{"rewound_tokens_total", "Appended tokens that were taken back, such as rejected drafts."},
 		{"sequences_running", "Sequences that are running."},
+		{"sequences_lost", "Running sequences that a failure has lost, and that their host has not released yet."},
 		{"requests_waiting", "Requests that wait for the host to admit them."},
+		{"admissions_waiting", "Requests for admission that wait for pages in the engine's queue."},
+		{"calls_in_flight", "Calls that the engine has accepted and not answered yet."},
+		{"calls_blocked", "Calls that wait to be accepted, because as many as may be are in flight."},
+		{"request_prompt_tokens", "Tokens of the prompts of served admissions."},
+		{"request_reused_tokens", "Reused tokens of the prompts of served admissions."},
 	})
 	pool := describe("kvactor_", constant, []string{"pool"}, [][2]string{
 		{"pages_allocated_total", "Device pages taken for any purpose."},
@@ -58,6 +85,8 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 	for name, desc := range pool {
 		d[name] = desc
 	}
+	d["hit_tokens_total"] = prometheus.NewDesc("kvactor_hit_tokens_total", "Reused prompt tokens by where they were: host if a pool copied their block from host memory.", []string{"tier"}, constant)
+	d["missed_tokens_total"] = prometheus.NewDesc("kvactor_missed_tokens_total", "Prompt tokens that were not reused, by why.", []string{"reason"}, constant)
 	d["pages"] = prometheus.NewDesc("kvactor_pages", "Pages by pool, tier and state.", []string{"pool", "tier", "state"}, constant)
 	return d
 }

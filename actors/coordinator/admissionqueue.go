@@ -83,6 +83,15 @@ func (w *admissionQueue) hasPlace() bool {
 	return w.len() < w.limit
 }
 
+// requests is the number of requests in the batches that wait. Those whose callers have gone
+// count until they are found out.
+func (w *admissionQueue) requests() (n int) {
+	for _, q := range w.items[w.head:] {
+		n += len(q.request.(*messages.Admit).Requests)
+	}
+	return n
+}
+
 // noteStored notes that blocks were stored which the first that waits may match: it
 // needs fewer pages then, though none came free.
 func (w *admissionQueue) noteStored(items []protocol.StoreItem) {

@@ -27,9 +27,16 @@ func (a *admission) fillResult(i int) {
 	a.stats.ReusedTokens += int64(m.Matched)
 	// Prompts that are refused count by noteRefusal instead.
 	a.pressure.noteMatch(m, int(s.Prompt))
+	onboarded := 0
 	for p := range a.config.Pools {
 		r.Reuse = append(r.Reuse, a.reuseIn(it, p))
+		// Blocks of the encoder's input are no tokens of the prompt.
+		if p < a.decoder.end {
+			onboarded = max(onboarded, r.Reuse[p].Onboarded)
+		}
 	}
+	// The pool that copied most decides, since the others waited for it.
+	a.stats.Prompts.Note(int(s.Prompt), m.Matched, min(m.Matched, onboarded*a.config.TokensPerBlock), r.MissReason)
 	// A copy: the host may keep the answer while the tables change.
 	r.Tables = s.CopyTables(r.Tables)
 	if it.cross >= 0 {

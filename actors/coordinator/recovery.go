@@ -397,13 +397,7 @@ func (r *recovery) report() {
 	if r.config.OnRecovered == nil {
 		return
 	}
-	told := Recovered{KeptPages: len(r.list.Blocks)}
-	r.sequences.Each(func(s *sequence.Sequence) {
-		if s.IsLost() {
-			told.LostSequences++
-		}
-	})
-	r.config.OnRecovered(told)
+	r.config.OnRecovered(Recovered{LostSequences: r.sequences.LostCount(), KeptPages: len(r.list.Blocks)})
 }
 
 // check verifies that a recovery that waits has a reason.

@@ -1,6 +1,9 @@
 package oracle
 
-import "github.com/kvactor/kvactor/messages"
+import (
+	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
+)
 
 // admission carries out what was planned: it makes the sequences, claims and takes their
 // pages, and moves contents to them.
@@ -13,6 +16,7 @@ type admission struct {
 	saver      *saver
 
 	requests, promptTokens, reusedTokens int64 // of all admissions so far
+	prompts                              inspect.PromptStats
 }
 
 // carryOut claims, takes pages and moves contents for the admissions that fit.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 // recognise tells the blocks that an admission reuses whole of it, and the
@@ -59,7 +60,29 @@ func (a *admission) admitted(pl *plan, s *sequence) messages.Admitted {
 	a.requests++
 	a.promptTokens += int64(s.prompt)
 	a.reusedTokens += int64(pl.match.tokens)
+	a.countPrompt(&answer, s.prompt)
 	return answer
+}
+
+// countPrompt counts a prompt by its lengths, its reason and the memory of what it reused.
+func (a *admission) countPrompt(answer *messages.Admitted, length int) {
+	n := &a.prompts
+	for counts, tokens := range map[*inspect.TokenCounts]int{
+		&n.Lengths: length, &n.Reused: answer.ReusedTokens, &n.Computed: length - answer.ReusedTokens,
+	} {
+		place := 0
+		for place < len(counts)-1 && tokens > counts.Bound(place) {
+			place++
+		}
+		counts[place]++
+	}
+	reasons := inspect.MissReasons()
+	n.Missed[slices.Index(reasons[:], answer.MissReason)] += int64(length - answer.ReusedTokens)
+	onHost := 0
+	for _, r := range answer.Reuse {
+		onHost = max(onHost, r.Onboarded*a.tpb)
+	}
+	n.HostTokens += int64(min(onHost, answer.ReusedTokens))
 }
 
 // stateReuse is what an admission reuses in a state pool, which it counts.

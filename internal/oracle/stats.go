@@ -15,6 +15,7 @@ func (o *Oracle) Stats(context.Context) (inspect.Stats, error) {
 	}
 	s := inspect.Stats{
 		Requests: o.admission.requests, PromptTokens: o.admission.promptTokens, ReusedTokens: o.admission.reusedTokens, Sequences: len(o.references.sequences),
+		Prompts: o.admission.prompts,
 	}
 	for _, p := range o.pools {
 		s.Pools = append(s.Pools, inspect.PoolStats{

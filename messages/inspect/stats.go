@@ -21,12 +21,28 @@ type Stats struct {
 	PromptTokens int64
 	ReusedTokens int64
 	Pools        []PoolStats
+	Prompts      PromptStats
 	Sequences    int // running now
-	Rounds       int64
-	Restarts     int64 // of actors that failed
-	// Store is what the engine and its store have exchanged; nil without a store, and in the
-	// answer of a ReadStats.
+	// LostSequences are those of Sequences that a failure has lost: every call about one is
+	// refused until it is released.
+	LostSequences int
+	Waiting       int // requests that wait for pages now: actors.WithWaitingRoom
+	Rounds        int64
+	Restarts      int64 // of actors that failed
+	// Calls and Store are what is known outside of the engine's actors: they are empty in the
+	// answer of a ReadStats. Store is what the engine and its store have exchanged; nil without
+	// a store.
+	Calls CallStats
 	Store *StoreStats
+}
+
+// CallStats counts the calls that wait, and the copies that went wrong.
+type CallStats struct {
+	InFlight int // accepted and not yet answered, without the one that asks
+	Blocked  int // wait to be accepted, since actors.WithMaxInFlight are in flight
+	// RefusedCopies are copies that the device refused; one of several pages is tried again
+	// page by page, and counts.
+	RefusedCopies int64
 }
 
 // PoolStats has the page counts and counters of one pool.

@@ -179,6 +179,16 @@ func (a *Arena) Each(visit func(*Sequence)) {
 // Running is the number of sequences that Each visits.
 func (a *Arena) Running() int { return a.running }
 
+// LostCount is the number of running sequences that are lost. It visits all, for reports only.
+func (a *Arena) LostCount() (n int) {
+	a.Each(func(s *Sequence) {
+		if s.IsLost() {
+			n++
+		}
+	})
+	return n
+}
+
 // Reserved is the pages of a pool that sequences have reserved for later chunks of
 // their prompts.
 func (a *Arena) Reserved(pool int) PageCount { return a.reserved[pool] }

@@ -78,9 +78,10 @@ const pageSample = 64
 // eventBuffer is how many events the engine keeps for readers.
 const eventBuffer = 1 << 16
 
-// Adjust makes an engine keep events.
+// Adjust makes an engine keep events, and notes its configuration.
 func (o *Observer) Adjust(c *windows.Config) {
 	c.EventBufferMaxSize = max(c.EventBufferMaxSize, eventBuffer)
+	o.collector.Configure(*c)
 }
 
 // Operation notes a copy of the simulated device.
@@ -89,6 +90,7 @@ func (o *Observer) Operation(op sim.Operation) {
 		return
 	}
 	o.collector.Copied(op.Stream, op.End-op.Start, op.Bytes)
+	o.collector.CopyEnded(op.Stream, op.End-op.Submit)
 	o.recorder.Copied(page.Transfer{
 		Stream: op.Stream, Label: op.Label, Start: op.Start.Seconds(), End: op.End.Seconds(), Copies: op.Copies, Bytes: op.Bytes,
 	})
