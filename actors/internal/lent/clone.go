@@ -3,6 +3,7 @@
 package lent
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"unsafe"
@@ -76,6 +77,10 @@ func (c *clone) restore(to, from reflect.Value) {
 			return
 		}
 		own := whole.Slice(0, from.Len())
+		if isBytes(own) && bytes.Equal(own.Bytes(), from.Bytes()) {
+			to.Set(own) // an unchanged array may be shared
+			return
+		}
 		// Into the owner's arrays and not beside them: the owner may know them by other slices,
 		// such as the table of a sequence.
 		for i := range own.Len() {
@@ -94,6 +99,12 @@ func (c *clone) restore(to, from reflect.Value) {
 // scrub makes the copied arrays garbage: their loan is over.
 func (c *clone) scrub() {
 	for _, s := range c.made {
+		if isBytes(s) {
+			for i := range s.Bytes() {
+				s.Bytes()[i] = byte(pattern)
+			}
+			continue
+		}
 		for i := range s.Len() {
 			poison(s.Index(i))
 		}
@@ -114,9 +125,13 @@ func difference(a, b reflect.Value, at string) string {
 		if a.Len() != b.Len() {
 			return at
 		}
+		if isBytes(a) && bytes.Equal(a.Bytes(), b.Bytes()) {
+			return "" // pages have a million of them
+		}
 		for i := range a.Len() {
-			if d := difference(a.Index(i), b.Index(i), fmt.Sprintf("%s[%d]", at, i)); d != "" {
-				return d
+			// The place is named only where two elements differ: most are numbers, and equal.
+			if difference(a.Index(i), b.Index(i), at) != "" {
+				return difference(a.Index(i), b.Index(i), fmt.Sprintf("%s[%d]", at, i))
 			}
 		}
 		return ""
@@ -137,6 +152,11 @@ func field(v reflect.Value, i int) reflect.Value {
 	// field's address does not know where it comes from.
 	f := v.Field(i)
 	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
+}
+
+// isBytes tells whether a value is a slice of bytes, which reflect need not take one by one.
+func isBytes(v reflect.Value) bool {
+	return v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8
 }
 
 // composite tells whether values of a type may contain slices.

@@ -23,12 +23,13 @@ type record struct {
 	Name  string
 	Items []item
 	Free  []int32
+	Bytes [][]byte
 	hint  *int
 }
 
 func sample() *record {
 	one := 1
-	return &record{Name: "a", Items: append(make([]item, 0, 4), item{Pages: append(make([]int32, 0, 8), 1, 2)}), Free: []int32{7}, hint: &one}
+	return &record{Name: "a", Items: append(make([]item, 0, 4), item{Pages: append(make([]int32, 0, 8), 1, 2)}), Free: []int32{7}, Bytes: [][]byte{{1, 2}}, hint: &one}
 }
 
 // What the receiver answers in the slices that it was given arrives in the owner's
@@ -90,11 +91,12 @@ func TestMistakes(t *testing.T) {
 		"read":   {func(r *record, _ func()) { _ = r.Items[0].Pages[0] }, "unexpected fault address"},
 		"write":  {func(r *record, back func()) { r.Name = "b"; back() }, "lent.record was written to by its owner while it was lent to pool"},
 		"behind": {func(r *record, back func()) { kept[0] = 5; back() }, "lent.record.Items[0].Pages[0] was changed by its owner while it was lent to pool"},
+		"bytes":  {func(r *record, back func()) { keptBytes[1] = 5; back() }, "lent.record.Bytes[0][1] was changed by its owner while it was lent to pool"},
 	}
 	if name := os.Getenv("LENT_MISTAKE"); name != "" {
 		var l Ledger
 		r := sample()
-		kept = r.Items[0].Pages
+		kept, keptBytes = r.Items[0].Pages, r.Bytes[0]
 		out := l.Lend("pool", r)
 		mistakes[name].make(r, func() { l.Return(out) })
 		return
@@ -108,4 +110,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-var kept []int32
+var (
+	kept      []int32
+	keptBytes []byte
+)
