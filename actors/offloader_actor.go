@@ -61,9 +61,13 @@ func (a *offloaderActor) Receive(ctx actor.Context) {
 // panic, too, and hide that the core was left within a change.
 func (a *offloaderActor) receive(message any) {
 	// Before all that can fail: a failure over the end of a wait loses its answer, which a
-	// recovery asks for again, and must not leave the waits behind it where they are.
-	if w, over := message.(*wait); over {
-		a.endWait(w)
+	// recovery asks for again, and must not leave the waits behind it where they are. Save pages
+	// that come back are in no message but this one.
+	switch m := message.(type) {
+	case *wait:
+		a.endWait(m)
+	case *savePagesFree:
+		a.saver.release(m.items)
 	}
 	a.point.Hit("offloader")
 	if a.moving && !servesRecovery(message) {
@@ -94,9 +98,6 @@ func (a *offloaderActor) receive(message any) {
 	case *protocol.LoadPages:
 		a.loadPages(m)
 		return
-	case *savePagesFree:
-		a.saver.release(m.items)
-		return
 	case *protocol.CopyPages:
 		a.moving = true
 		a.copyPages(m)
@@ -125,12 +126,9 @@ func (a *offloaderActor) receive(message any) {
 
 // servesRecovery tells what is served by an offloader that has failed in the middle of
 // a round: what a recovery asks for.
-//
-// Save pages are taken back, too: they belong to the saver, which a failure of the core
-// does not concern.
 func servesRecovery(message any) bool {
 	switch message.(type) {
-	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait, *savePagesFree:
+	case *protocol.RebuildHost, *protocol.Quiesce, *protocol.ResizeDevice, *wait:
 		return true
 	}
 	return false
@@ -279,6 +277,9 @@ func (a *offloaderActor) waited(w *wait) {
 func (a *offloaderActor) rebuild(m *protocol.RebuildHost) {
 	old := a.core
 	a.core = a.renew()
+	if a.saver != nil {
+		a.saver.reclaim()
+	}
 	a.moving = false // a recovery that starts again would ask for a rebuild again
 	m.Counts = m.Counts[:0]
 	for p := range m.Kept {

@@ -3,6 +3,7 @@ package actors
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/kvactor/kvactor/actors/mailbox"
@@ -21,11 +22,15 @@ import (
 //
 // Save pages are the bound of what is on its way to the store: without one nothing is
 // copied.
+//
+//	unused ──take──▶ taken ──send──▶ at the store's actor or one of its tasks ──release──▶ unused
+//	                   └──reclaim, when the change that has taken it has failed──▶ unused
 type saver struct {
 	store   *mailbox.Mailbox // the store's actor
 	config  *StoreConfig
 	client  *storeClient
 	unused  [][]messages.PageID // save pages, by PoolID
+	taken   []savedPage         // save pages of the change under way that were not sent
 	dropped int64               // pages for which there was no save page
 }
 
@@ -88,8 +93,16 @@ func (s *saver) take(p messages.PoolID) messages.PageID {
 	}
 	page := s.unused[p][n-1]
 	s.unused[p] = s.unused[p][:n-1]
+	s.taken = append(s.taken, savedPage{pool: p, page: page})
 	s.client.unused[p].Add(-1)
 	return page
+}
+
+// reclaim takes back what a change had taken that has failed since. No copy is under way.
+func (s *saver) reclaim() {
+	taken := s.taken
+	s.taken = nil
+	s.release(s.client.freed(taken).items)
 }
 
 // release takes save pages back that were freed.
@@ -106,9 +119,21 @@ func (s *saver) release(items []savedPage) {
 // the host's statistics.
 func (s *saver) send(m *savedPages) {
 	m.dropped, s.dropped = int(s.dropped), 0
+	s.settle(m.items)
 	if len(m.items)+m.dropped > 0 {
 		s.store.PostUserMessage(m)
 	}
+}
+
+// settle removes save pages from those that the change under way has taken.
+func (s *saver) settle(items []savedPage) {
+	if len(items) == len(s.taken) { // all, as mostly
+		s.taken = s.taken[:0]
+		return
+	}
+	s.taken = slices.DeleteFunc(s.taken, func(t savedPage) bool {
+		return slices.ContainsFunc(items, func(it savedPage) bool { return it.pool == t.pool && it.page == t.page })
+	})
 }
 
 // savePages orders the copies of device pages to save pages and reads host pages.
@@ -165,7 +190,9 @@ func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last mess
 		s := &list[i]
 		it := savedPage{pool: s.Pool, block: s.Block, page: s.To}
 		if s.Failed {
-			a.saver.release(a.saver.client.freed([]savedPage{it}).items)
+			failed := []savedPage{it}
+			a.saver.settle(failed)
+			a.saver.release(a.saver.client.freed(failed).items)
 			a.saver.dropped++
 			continue
 		}

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -37,11 +38,14 @@ type storeActor struct {
 	naming   bool             // a task has the index
 
 	queue   []*saveJob // that are named and wait for their turn
-	running int
+	running int        // jobs of stage jobWriting
 	last    uint64
-	open    map[uint64]bool // jobs that are not over, by number
-	saved   int             // objects since the last flush
+	open    map[uint64]*saveJob // jobs that are not over, by number
+	saved   int                 // objects since the last flush
 	flushes []*forward
+
+	// current is the message that is received, for a restart after a panic over it.
+	current any
 }
 
 // saveJob is what one call of the store saves: a round, or a part of one.
@@ -50,6 +54,7 @@ type storeActor struct {
 // over. items, named and keys are parallel.
 type saveJob struct {
 	number uint64
+	stage  jobStage
 	items  []savedPage
 	ticket messages.Ticket       // when it has passed, the save pages can be read
 	named  []blockkeys.Described // of the pages
@@ -62,6 +67,18 @@ type saveJob struct {
 
 // Abort does nothing: no caller waits for it.
 func (*saveJob) Abort(error) {}
+
+// jobStage says who has a job and its save pages.
+type jobStage uint8
+
+// The stages, in their order.
+const (
+	jobUnnamed jobStage = iota // waits in storeActor.unnamed
+	jobNaming                  // the naming task has it
+	jobQueued                  // waits in storeActor.queue
+	jobWriting                 // a jobWriter has it, which gives the save pages back
+	jobOver
+)
 
 // notSaved tells the coordinator of pages that were to be saved and are not in the store.
 type notSaved struct{ items []protocol.SaveItem }
@@ -76,8 +93,32 @@ type blocksChanged struct{ changes *protocol.Changes } // nil: the tree is empty
 func (*blocksChanged) Abort(error) {}
 
 // Receive takes pages to write, and serves flushes.
+//
+// current is set without a defer: a deferred reset would run in a panic, too.
 func (a *storeActor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
+	case *actor.Restarting:
+		a.restart()
+	case *actor.Stopping:
+		for _, f := range a.flushes {
+			f.Abort(mailbox.ErrStopped)
+		}
+		a.flushes = nil
+	default:
+		if !library(m) {
+			a.current = m
+			a.receive(m)
+			a.current = nil
+		}
+	}
+}
+
+// receive serves one message. The points at which a test makes it panic are between its parts,
+// and in no function that restart calls.
+func (a *storeActor) receive(message any) {
+	a.point.Hit("store")
+	a.point.Step("store")
+	switch m := message.(type) {
 	case *blocksChanged:
 		if a.unnamed = append(a.unnamed, m); len(a.unnamed) >= maxUnnamed {
 			a.name()
@@ -85,21 +126,40 @@ func (a *storeActor) Receive(ctx actor.Context) {
 	case *namer:
 		a.named(m)
 	case *savedPages:
-		a.point.Hit("store")
 		a.accept(m)
 	case *saveJob:
 		a.finished(m)
 	case *forward:
 		a.flush(m)
-	case *actor.Restarting:
-		// A message may have been lost: what comes behind it names blocks that may be others.
-		a.unnamed = append(a.unnamed, &blocksChanged{})
-	case *actor.Stopping:
-		for _, f := range a.flushes {
-			f.Abort(mailbox.ErrStopped)
-		}
-		a.flushes = nil
 	}
+}
+
+// restart ends what the message was about over which the actor has panicked, so that each of
+// its save pages is given back once, and goes on with the rest. A page that is not saved is
+// computed again; a save page that is not given back would be lost as long as the engine runs.
+func (a *storeActor) restart() {
+	switch m := a.current.(type) {
+	case *savedPages:
+		a.drop(m.items, m.ticket)
+	case *namer:
+		// Of its jobs some may be queued already.
+		a.naming = false
+		for _, w := range m.work {
+			if job, ok := w.(*saveJob); ok && job.stage == jobNaming {
+				a.abandon(job)
+			}
+		}
+	case *saveJob:
+		a.end(m)
+	}
+	a.current = nil
+	// A message may have been lost: what comes behind it names blocks that may be others.
+	a.unnamed = append(a.unnamed, &blocksChanged{})
+	if a.nameless > 0 {
+		a.name()
+	}
+	a.next()
+	a.answerFlushes()
 }
 
 // jobBytes is how many bytes of pages a job has at most, unless one page has more. It is
@@ -107,18 +167,20 @@ func (a *storeActor) Receive(ctx actor.Context) {
 // another one is written.
 const jobBytes = 16 << 20
 
-// accept makes jobs of pages, and has them named behind what the tree has told so far.
+// accept makes jobs of pages, and has them named behind what the tree has told so far. It
+// takes each page out of the message when a job has it.
 func (a *storeActor) accept(m *savedPages) {
 	a.client.dropped.Add(int64(m.dropped))
 	var job *saveJob
 	size := int64(0)
-	for _, it := range m.items {
-		bytes := a.client.pageBytes(int(it.pool))
+	for len(m.items) > 0 {
+		a.point.Step("store")
+		bytes := a.client.pageBytes(int(m.items[0].pool))
 		if job == nil || size+bytes > jobBytes || len(job.items) == stores.MaxBatch {
 			job, size = a.newJob(m.ticket), 0
 		}
 		size += bytes
-		job.items = append(job.items, it)
+		job.items, m.items = append(job.items, m.items[0]), m.items[1:]
 	}
 	if a.nameless > 0 {
 		a.name()
@@ -129,10 +191,24 @@ func (a *storeActor) accept(m *savedPages) {
 func (a *storeActor) newJob(ticket messages.Ticket) *saveJob {
 	a.last++
 	job := &saveJob{number: a.last, ticket: ticket}
-	a.open[job.number] = true
+	a.open[job.number] = job
 	a.unnamed = append(a.unnamed, job)
 	a.nameless++
 	return job
+}
+
+// abandon ends a job without writing it.
+func (a *storeActor) abandon(job *saveJob) {
+	a.drop(append(job.unknown, job.items...), job.ticket)
+	job.items, job.unknown = nil, nil
+	a.end(job)
+}
+
+// drop gives save pages back that nothing is written of, and counts them.
+func (a *storeActor) drop(items []savedPage, after messages.Ticket) {
+	a.client.dropped.Add(int64(len(items)))
+	a.giveBack(items, after)
+	a.tell(items)
 }
 
 // tell tells the coordinator of pages that are not saved.
@@ -169,6 +245,7 @@ func (a *storeActor) next() {
 		job := a.queue[0]
 		a.queue = append(a.queue[:0], a.queue[1:]...)
 		a.running++
+		job.stage = jobWriting
 		a.start(job)
 	}
 }
@@ -186,14 +263,13 @@ func (a *storeActor) start(job *saveJob) {
 	})
 }
 
-// finished ends a job.
+// finished ends a job that was written.
 //
 // The coordinator is told of what was lost, so that these blocks do not count as saved and
 // are saved again at their next occasion.
 func (a *storeActor) finished(job *saveJob) {
-	a.running--
-	a.saved += job.saved
-	delete(a.open, job.number)
+	a.end(job)
+	a.point.Step("store")
 	var lost []savedPage
 	for i, key := range job.keys {
 		if job.lost[key] {
@@ -205,32 +281,54 @@ func (a *storeActor) finished(job *saveJob) {
 	a.answerFlushes()
 }
 
+// end counts a job as over, once.
+func (a *storeActor) end(job *saveJob) {
+	if job.stage == jobWriting {
+		a.running--
+		a.saved += job.saved
+	}
+	job.stage = jobOver
+	delete(a.open, job.number)
+}
+
 // answerFlushes answers the flushes whose jobs are over.
 func (a *storeActor) answerFlushes() {
-	flushes := a.flushes
-	a.flushes = nil
-	for _, f := range flushes {
-		a.answerFlush(f)
+	for i := 0; i < len(a.flushes); {
+		f := a.flushes[i]
+		if a.waits(f) {
+			i++
+			continue
+		}
+		a.flushes = slices.Delete(a.flushes, i, i+1)
+		a.answer(f)
 	}
 }
 
 // flush answers when all jobs that were there before are over.
 func (a *storeActor) flush(f *forward) {
 	f.number = a.last
-	a.answerFlush(f)
-}
-
-// answerFlush answers a flush, or keeps it while a job up to its number is open. Later jobs
-// do not count, so that a busy engine still answers.
-func (a *storeActor) answerFlush(f *forward) {
-	if f.aborted {
+	if a.waits(f) {
+		a.flushes = append(a.flushes, f)
 		return
 	}
+	a.answer(f)
+}
+
+// waits tells whether a job up to the number of a flush is open. Later jobs do not count, so
+// that a busy engine still answers.
+func (a *storeActor) waits(f *forward) bool {
 	for number := range a.open {
 		if number <= f.number {
-			a.flushes = append(a.flushes, f)
-			return
+			return true
 		}
+	}
+	return false
+}
+
+// answer answers a flush whose caller was not told of a failure before.
+func (a *storeActor) answer(f *forward) {
+	if f.aborted {
+		return
 	}
 	r := f.request.(*protocol.Flush)
 	r.Saved, a.saved = a.saved, 0

@@ -49,6 +49,11 @@ func (a *storeActor) name() {
 	if a.naming {
 		return
 	}
+	for _, job := range a.open {
+		if job.stage == jobUnnamed {
+			job.stage = jobNaming
+		}
+	}
 	n, self := &namer{index: a.index, work: a.unnamed, empty: a.emptyIndex}, a.self
 	a.unnamed, a.nameless, a.naming = nil, 0, true
 	a.background.run(func(context.Context) {
@@ -104,20 +109,10 @@ func (a *storeActor) named(n *namer) {
 		a.index = a.emptyIndex()
 	}
 	for _, w := range n.work {
-		job, ok := w.(*saveJob)
-		if !ok {
-			continue
+		if job, ok := w.(*saveJob); ok {
+			a.point.Step("store")
+			a.queueNamed(job, n.failed == nil)
 		}
-		if n.failed != nil {
-			job.unknown, job.items, job.named = append(job.unknown, job.items...), nil, nil
-		}
-		a.giveBack(job.unknown, job.ticket)
-		a.tell(job.unknown)
-		if job.unknown = nil; len(job.items) == 0 {
-			delete(a.open, job.number)
-			continue
-		}
-		a.queue = append(a.queue, job)
 	}
 	if a.nameless > 0 {
 		a.name()
@@ -127,4 +122,23 @@ func (a *storeActor) named(n *namer) {
 	if n.failed != nil {
 		panic(n.failed)
 	}
+}
+
+// queueNamed queues a job that the task has named, and gives the save pages back that have no
+// name. Without trust in the names it gives all of them back.
+func (a *storeActor) queueNamed(job *saveJob, trusted bool) {
+	if !trusted {
+		a.abandon(job)
+		return
+	}
+	unknown := job.unknown
+	job.unknown = nil
+	a.giveBack(unknown, job.ticket)
+	a.tell(unknown)
+	if len(job.items) == 0 {
+		a.end(job)
+		return
+	}
+	job.stage = jobQueued
+	a.queue = append(a.queue, job)
 }

@@ -151,7 +151,7 @@ func (s *supervisor) start(ctx actor.Context) error {
 // is lost.
 func (s *supervisor) store(ctx actor.Context, t *treeActor, o *offloaderActor) (*mailbox.Mailbox, error) {
 	e := s.engine
-	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]bool{}, coordinator: e.coordinator}
+	a := &storeActor{client: e.store, background: &e.background, device: e.config.Device, pools: e.streams.pools, open: map[uint64]*saveJob{}, coordinator: e.coordinator}
 	a.index = a.emptyIndex()
 	s.keeper = a
 	_, box, err := s.child(ctx, "store", a, &a.point)
