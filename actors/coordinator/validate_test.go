@@ -12,11 +12,11 @@ import (
 // steps of the loop, at even and odd addresses.
 func TestFirstNegative(t *testing.T) {
 	for offset := range 2 {
-		memory := make([]messages.Token, 50+offset)
+		memory := make([]messages.Token, 3*signTokens+2+offset)
 		for i := range memory {
 			memory[i] = messages.MaxToken - messages.Token(i)
 		}
-		for n := range 50 {
+		for n := range len(memory) - offset {
 			tokens := memory[offset:][:n]
 			require.Equal(t, -1, firstNegative(tokens))
 			for i := range tokens {
