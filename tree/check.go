@@ -195,9 +195,11 @@ func (c *checker) treap(x int32) {
 		c.expect(order == 2*s-1, "element %d is on side %d of %d", y, s, x)
 		c.treap(y)
 	}
-	latest := e.latest
-	c.expect(!c.base.refresh(x), "element %d has latest %v, not %v", x, latest, e.latest)
-	e.latest = latest // a check changes nothing
+	own, latest := e.own, e.latest
+	c.base.refresh(x)
+	c.expect(e.own == own, "element %d has a first block of %v, not %v", x, own, e.own)
+	c.expect(e.latest == latest, "element %d has latest %v, not %v", x, latest, e.latest)
+	e.own, e.latest = own, latest // a check changes nothing
 }
 
 // totals compares what the walk has counted with the tables.

@@ -78,7 +78,7 @@ func (t *siblings) closest(x int32, query []messages.Token, what, dir int) int32
 			x = t.elements[x].side[dir]
 			continue
 		}
-		if t.stampOf(x, what) != 0 {
+		if t.elements[x].own[what] != 0 {
 			found, far = x, none
 		} else if y := t.elements[x].side[dir]; t.latestOf(y, what) != 0 {
 			found, far = none, y
@@ -88,7 +88,7 @@ func (t *siblings) closest(x int32, query []messages.Token, what, dir int) int32
 	for x = far; x != none; {
 		if y := t.elements[x].side[1-dir]; t.latestOf(y, what) != 0 {
 			x = y
-		} else if t.stampOf(x, what) != 0 {
+		} else if t.elements[x].own[what] != 0 {
 			return x
 		} else {
 			x = t.elements[x].side[dir]
@@ -111,14 +111,14 @@ func (t *siblings) newest(x int32, prefix []messages.Token, what int) int32 {
 	for c := t.against(x, prefix); c != 0; c = t.against(x, prefix) {
 		x = t.elements[x].side[sideOf(c)]
 	}
-	best, stamp := x, t.stampOf(x, what)
+	best, stamp := x, t.elements[x].own[what]
 	for dir := range 2 {
 		for y := t.elements[x].side[dir]; y != none; {
 			if t.against(y, prefix) != 0 {
 				y = t.elements[y].side[1-dir]
 				continue
 			}
-			if s := t.stampOf(y, what); s > stamp {
+			if s := t.elements[y].own[what]; s > stamp {
 				best, stamp = y, s
 			}
 			if z := t.elements[y].side[1-dir]; t.latestOf(z, what) > stamp {
@@ -129,7 +129,7 @@ func (t *siblings) newest(x int32, prefix []messages.Token, what int) int32 {
 	}
 	// Stamps of siblings may be equal only within one claim or store; the side before
 	// is tried first, so the choice is the same in each run.
-	for t.stampOf(best, what) != stamp { // best is the top of the part that has it
+	for t.elements[best].own[what] != stamp { // best is the top of the part that has it
 		y := t.elements[best].side[0]
 		if t.latestOf(y, what) != stamp {
 			y = t.elements[best].side[1]

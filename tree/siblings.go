@@ -30,8 +30,11 @@ type element struct {
 	// answered by it, without a look at the tokens.
 	head   messages.Token
 	weight uint32 // no element weighs more than the one above it
-	// latest is the greatest stamp among the first blocks of this element and
-	// those below it that count as candidates, and as held; 0: none counts.
+	// own is the stamp of the first block if it counts as candidate, and as held, else
+	// 0. It is a copy: the block's stamp and locations lie in the memory of the run, and
+	// a way up the treap would wait for that of each element.
+	own [2]uint32
+	// latest is the greatest own of this element and those below it.
 	latest [2]uint32
 }
 
@@ -104,15 +107,6 @@ func (t *siblings) prior(x, i int32) protocol.BlockID {
 // among its siblings.
 func (t *siblings) first(x int32) []messages.Token { return t.arena.tokensAt(x, 0) }
 
-// stampOf returns the stamp of the first block of node x if the block counts, else
-// 0.
-func (t *siblings) stampOf(x int32, what int) uint32 {
-	if what == candidates && !t.arena.heldByAll(x, 0) || what != candidates && !t.arena.held(x, 0) {
-		return 0
-	}
-	return t.blocks.stamp[t.arena.ids(x)[0]]
-}
-
 // latestOf returns latest of an element that may be none.
 func (t *siblings) latestOf(x int32, what int) uint32 {
 	if x == none {
@@ -121,25 +115,43 @@ func (t *siblings) latestOf(x int32, what int) uint32 {
 	return t.elements[x].latest[what]
 }
 
-// refresh computes latest of x from x and the two elements below it, and tells
-// whether it has changed. It must be called from below upwards: an element reads the
-// latest of those below it.
+// refresh computes own and latest of x, whose first block has changed, and tells
+// whether latest has.
 func (t *siblings) refresh(x int32) bool {
 	e := &t.elements[x]
-	var latest [2]uint32
-	for what := range latest {
-		latest[what] = max(t.stampOf(x, what), t.latestOf(e.side[0], what), t.latestOf(e.side[1], what))
+	e.own = [2]uint32{}
+	if t.arena.held(x, 0) {
+		e.own[holders] = t.blocks.stamp[t.arena.ids(x)[0]]
+	}
+	if t.arena.heldByAll(x, 0) {
+		e.own[candidates] = e.own[holders]
+	}
+	return t.combine(x)
+}
+
+// combine computes latest of x from x and the two elements below it, and tells
+// whether it has changed. It must be called from below upwards: an element reads the
+// latest of those below it.
+func (t *siblings) combine(x int32) bool {
+	e := &t.elements[x]
+	latest := e.own
+	for _, y := range e.side {
+		if y != none {
+			below := &t.elements[y].latest
+			latest[candidates] = max(latest[candidates], below[candidates])
+			latest[holders] = max(latest[holders], below[holders])
+		}
 	}
 	changed := latest != e.latest
 	e.latest = latest
 	return changed
 }
 
-// refreshUpwards computes latest of x and of the elements above it, as far up as it
-// changes. It stops where nothing changes, since an element higher up reads x only
-// through that. It ends at the top of the treap, where above is negative.
+// refreshUpwards computes own of x, and latest of x and of the elements above it, as far
+// up as it changes. It stops where nothing changes, since an element higher up reads x
+// only through that. It ends at the top of the treap, where above is negative.
 func (t *siblings) refreshUpwards(x int32) {
-	for x >= 0 && t.refresh(x) {
+	for changed := t.refresh(x); changed && t.elements[x].above >= 0; changed = t.combine(x) {
 		x = t.elements[x].above
 	}
 }
@@ -182,10 +194,10 @@ func (t *siblings) rotate(x int32) {
 	}
 	t.elements[x].side[1-s] = y
 	t.elements[y].above = x
-	// y is below x now, so it is refreshed first. What is above x is not refreshed
+	// y is below x now, so it is computed first. What is above x is not computed
 	// here: the elements below the place are the same as before.
-	t.refresh(y)
-	t.refresh(x)
+	t.combine(y)
+	t.combine(x)
 }
 
 // setParent says that x is below parent before it is in order among the children, so
@@ -217,7 +229,10 @@ func (t *siblings) insert(parent, x int32) {
 	for t.elements[x].above >= 0 && t.elements[x].weight > t.elements[t.elements[x].above].weight {
 		t.rotate(x)
 	}
-	t.refreshUpwards(t.elements[x].above)
+	// What is above x is as if x had been below it all the time.
+	for x = t.elements[x].above; x >= 0 && t.combine(x); {
+		x = t.elements[x].above
+	}
 }
 
 // remove removes x, a ghost, from its siblings. A ghost has no stamp that counts, so
@@ -244,7 +259,7 @@ func (t *siblings) remove(x int32) {
 func (t *siblings) replace(x, y int32) {
 	t.replaceBelow(y, x)
 	from, to := &t.elements[x], &t.elements[y]
-	to.side, to.weight, to.latest, to.head = from.side, from.weight, from.latest, from.head
+	to.side, to.weight, to.own, to.latest, to.head = from.side, from.weight, from.own, from.latest, from.head
 	from.side = [2]int32{none, none}
 	for _, z := range to.side {
 		if z != none {

@@ -30,8 +30,8 @@ func (t *siblings) restamp() {
 	}
 	slices.Sort(used)
 	used = slices.Compact(used)
-	// A latest is the stamp of some held block, so the search always finds it. Ghosts
-	// and free ids have stamp 0, which stays.
+	// An own or a latest is the stamp of some held block, so the search always finds
+	// it. Ghosts and free ids have stamp 0, which stays.
 	rank := func(s uint32) uint32 {
 		if s == 0 {
 			return 0
@@ -44,7 +44,9 @@ func (t *siblings) restamp() {
 	}
 	for x := range t.elements {
 		e := &t.elements[x]
-		e.latest[candidates], e.latest[holders] = rank(e.latest[candidates]), rank(e.latest[holders])
+		for what := range e.own {
+			e.own[what], e.latest[what] = rank(e.own[what]), rank(e.latest[what])
+		}
 	}
 	t.stamp = uint32(len(used))
 }
