@@ -160,13 +160,16 @@ func (t *matcher) chooseInside(q *prompt, s segment, query []messages.Token, wha
 // answer fills in what is reused: k whole blocks and a part of source.
 func (t *matcher) answer(m *protocol.MatchItem, q *prompt, k int32, source choice) {
 	length := k*int32(t.arena.tpb) + source.shared
-	m.Matched, m.Blocks = int(length), int(k)
+	m.Matched, m.Blocks, m.Cursor = int(length), int(k), protocol.Cursor{}
 	m.IDs = resize(m.IDs, int(k))
 	for _, s := range t.path.segments {
 		// The last segment may have more blocks than k; copy ends with m.IDs.
 		if depth := t.arena.nodes[s.node].depth; depth < k {
 			copy(m.IDs[depth:], t.arena.ids(s.node)[:s.hi])
 		}
+	}
+	if k > 0 {
+		m.Cursor = t.arena.cursor(m.IDs[k-1])
 	}
 	for p := range t.arena.pools {
 		m.Pages[p] = resize(m.Pages[p], int(k))

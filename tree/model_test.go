@@ -168,7 +168,7 @@ func (m *model) Lookup(*rapid.T) { m.ask(false) }
 // Admit matches, claims or takes over, and starts a sequence.
 func (m *model) Admit(*rapid.T) {
 	it, full, want, length := m.ask(true)
-	r := &runner{ns: space{it.Namespace, it.Cross}, tokens: it.Tokens, full: full, prompt: length, session: m.session()}
+	r := &runner{ns: space{it.Namespace, it.Cross}, tokens: it.Tokens, full: full, prompt: length, session: m.session(), cursor: it.Cursor}
 	c := protocol.ClaimItem{Blocks: slices.Clone(it.IDs), Source: it.Source.Block, Session: r.session, Retention: m.retention(), Prompt: length}
 	m.oracle.expire(m.now)
 	source := want.source

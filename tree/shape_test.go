@@ -263,6 +263,22 @@ func TestCursors(t *testing.T) {
 	require.NoError(t, f.Check())
 }
 
+// A match has a cursor of its last whole block, with which a store need not compare what
+// was matched.
+func TestCursorOfAMatch(t *testing.T) {
+	f := newFixture(Config{TokensPerBlock: 2})
+	f.put(counting(8))
+	require.Zero(t, f.match([]messages.Token{5, 6}).Cursor, "nothing matched")
+	tokens := append(counting(4), 9, 9)
+	c := f.match(tokens).Cursor
+	require.Equal(t, protocol.BlockID(1), c.Block)
+	require.True(t, f.base.arena.follows(c))
+	f.apply.Stores = []protocol.StoreItem{{Tokens: tokens, From: 4, To: 6, Tables: f.table(tokens), Cursor: c}}
+	f.Apply(&f.apply)
+	require.Equal(t, 6, f.match(append(tokens, 0)).Matched)
+	require.NoError(t, f.Check())
+}
+
 // Our own mistakes are panics that state the facts.
 func TestPanics(t *testing.T) {
 	f := newFixture(Config{TokensPerBlock: 2, Pools: []PoolShape{{}, {}}})

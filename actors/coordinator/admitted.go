@@ -18,6 +18,7 @@ func (a *admission) fillResult(i int) {
 	s.Admit(sequence.BlockIndex(m.Blocks), sequence.TokenCount(m.Matched), func(p int) sequence.PageCount {
 		return sequence.PageCount(it.plans[p].reserve)
 	})
+	sequence.Follow(s, m.Cursor)
 	r.Sequence, r.ReusedTokens, r.MissReason = s.ID(), m.Matched, a.missReason(it, m)
 	if !a.states.empty() {
 		a.planCheckpoints(it, m.Matched)

@@ -45,6 +45,9 @@ type MatchItem struct {
 	// and for all blocks of pools that the match does not concern.
 	IDs   []BlockID
 	Pages [][]Location
+	// Cursor is of the last of IDs, for the stores of the sequence: what was matched need
+	// not be compared again. The zero Cursor if there is none.
+	Cursor Cursor
 	// Source is the block that the other Matched − Blocks×tokensPerBlock tokens
 	// come from.
 	Source Source
@@ -71,8 +74,8 @@ type Source struct {
 	Pages       []Location
 }
 
-// Cursor names the node of the tree at which a sequence's last stored block was
-// found, so that the next store need not start at the root. The tokens of the
+// Cursor names the node of the tree at which a sequence's last matched or stored block
+// was found, so that the next store need not start at the root. The tokens of the
 // sequence lead to that block or end above it. The zero Cursor is the root.
 type Cursor struct {
 	Block      BlockID

@@ -133,7 +133,10 @@ func (s *Sequence) Commit(n TokenCount, stored *Stored) {
 	}
 }
 
-// Cursor is where the tree was seen to hold the last stored block.
+// Follow notes where the tree was seen to hold the last matched block.
+func Follow(s *Sequence, c protocol.Cursor) { s.cursor = c }
+
+// Cursor is where the tree was seen to hold the last matched or stored block.
 func (s *Sequence) Cursor() protocol.Cursor { return s.cursor }
 
 // RetentionFrom is the first block whose priority and timer this request has not
