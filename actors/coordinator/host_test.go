@@ -15,12 +15,15 @@ import (
 // tryAdmit admits one sequence; a refusal must have changed nothing.
 func (w *world) tryAdmit(r messages.AdmitRequest) (messages.Admitted, *hostSequence, error) {
 	w.t.Helper()
-	before := w.picture()
+	before := ""
+	if !w.unchecked {
+		before = w.picture()
+	}
 	m := &messages.Admit{Requests: []messages.AdmitRequest{r}}
 	w.Do(m)
 	require.NoError(w.t, m.Err)
 	if err := m.Results[0].Err; err != nil {
-		require.Equal(w.t, before, w.picture(), "a refused admission changed something: %v", err)
+		require.True(w.t, w.unchecked || before == w.picture(), "a refused admission changed something: %v", err)
 		return m.Results[0], nil, err
 	}
 	l := w.started(&r, &m.Results[0])

@@ -24,18 +24,28 @@ import (
 // errBroken is the panic of a coordinator that is made to fail.
 var errBroken = errors.New("the coordinator fails here")
 
-// injection is a failure over one message of a request.
+// injection is a failure over one message of a request, and perhaps another one later.
 type injection struct {
 	*world
-	at      int  // the message, from 0
-	after   bool // it is served, another actor fails, and its answer is lost
-	dirty   bool // the actor was in the middle of a change
-	own     bool // the coordinator fails, not the actor
-	seen    int  // messages so far
-	actor   string
+	at      int        // the message, from 0
+	after   bool       // it is served, another actor fails, and its answer is lost
+	dirty   bool       // the actor was in the middle of a change
+	own     bool       // the coordinator fails, not the actor
+	then    *injection // the next failure: over which message, and how
+	seen    int        // messages so far
 	request any
 	replied bool
 	aborted bool
+}
+
+// due is the failure over the message that is being sent; nil if there is none.
+func (n *injection) due() *injection {
+	for f := n; f != nil; f = f.then {
+		if n.seen-1 == f.at {
+			return f
+		}
+	}
+	return nil
 }
 
 // serve serves a request and makes an actor fail over it; false if the request has
@@ -49,17 +59,17 @@ func (n *injection) serve(request any) bool {
 			return true // of a build that checks by itself
 		}
 		n.seen++
-		if n.seen-1 != n.at {
+		f := n.due()
+		if f == nil {
 			return true
 		}
-		n.actor = to
-		if n.own {
+		if f.own {
 			panic(errBroken)
 		}
-		if !n.after {
-			n.Fail(coordinator.Failure{Actor: to, Dirty: n.dirty, Cause: errBroken})
+		if !f.after {
+			n.Fail(coordinator.Failure{Actor: to, Dirty: f.dirty, Cause: errBroken})
 		}
-		return n.after
+		return f.after
 	}
 	n.After = func(to string, message any) {
 		if after != nil {
@@ -68,7 +78,8 @@ func (n *injection) serve(request any) bool {
 		if isAudit(message) && !checks {
 			return
 		}
-		if n.seen-1 != n.at || !n.after {
+		f := n.due()
+		if f == nil || !f.after {
 			return
 		}
 		// The one that has served it has answered. Another one fails, and the answer
@@ -77,7 +88,7 @@ func (n *injection) serve(request any) bool {
 		if to == "tree" {
 			other = "offloader"
 		}
-		n.Fail(coordinator.Failure{Actor: other, Dirty: n.dirty, Cause: errBroken})
+		n.Fail(coordinator.Failure{Actor: other, Dirty: f.dirty, Cause: errBroken})
 	}
 	n.Answered = func(r any) {
 		n.replied = n.replied || r == request
@@ -92,18 +103,24 @@ func (n *injection) serve(request any) bool {
 			aborted(r, err)
 		}
 	}
-	func() {
-		defer func() {
-			if r := recover(); r != nil {
-				require.Equal(n.t, errBroken, r)
-				n.Fail(coordinator.Failure{Actor: "coordinator", Dirty: true, Cause: errBroken})
-			}
-		}()
-		n.Do(request)
-	}()
-	n.Recover()
+	for broken := n.breaks(func() { n.Do(request) }); broken; {
+		broken = n.breaks(n.Recover)
+	}
 	n.Before, n.After = nil, nil
 	return n.seen > n.at
+}
+
+// breaks calls the coordinator, and tells whether it failed over that.
+func (n *injection) breaks(call func()) (broken bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			require.Equal(n.t, errBroken, r)
+			n.Fail(coordinator.Failure{Actor: "coordinator", Dirty: true, Cause: errBroken})
+			broken = true
+		}
+	}()
+	call()
+	return false
 }
 
 // scenario is a request that is broken, and what was before it.

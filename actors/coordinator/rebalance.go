@@ -261,11 +261,7 @@ func (r *rebalance) noteFailed(p int, m *protocol.PageMoved) {
 // loseFailed marks the sequences that hold a page which could not be moved. They
 // are lost from now on, also for a recovery from what may fail next.
 func (r *rebalance) loseFailed() {
-	r.losing = r.losing[:0]
 	for p := range r.failed {
-		if len(r.failed[p].pages) == 0 {
-			continue
-		}
 		r.sequences.Each(func(s *sequence.Sequence) {
 			// One that is lost already holds its pages for its host's kernels only.
 			if !s.IsLost() && s.HoldsAny(p, r.failed[p].pages) {

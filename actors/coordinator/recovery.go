@@ -131,13 +131,13 @@ func (r *recovery) noteDoubts() {
 // been told of those kernels: they must have passed, too.
 func (r *recovery) quiesceDevice() {
 	header := protocol.Header{Epoch: r.kernel.epoch}
+	r.stage = recoveryQuiescing
 	// A resize to the same counts does nothing but wait.
 	// The offloader may have been told of these kernels, or its failure may have come first.
 	if waits := r.tickets(); len(waits) > 0 {
 		r.kernel.toOffloader(&protocol.ResizeDevice{Header: header, Pages: r.pressure.totals(), Waits: waits})
 	}
 	r.quiesce = &protocol.Quiesce{Header: header}
-	r.stage = recoveryQuiescing
 	r.kernel.toOffloader(r.quiesce)
 }
 

@@ -33,6 +33,7 @@ import (
 //	write a=12                    the host computes tokens, and will commit them later
 //	commit a=12                   append a=100..102, or a=0:100+1:101 with beams
 //	rewind a=2    fork a=b        release a b      discard a
+//	    [after=n]                 behind commit, append, release: the kernel that may still run
 //	pin p=0..8    unpin p         prefetch 0..8    lookup 0..8
 //	invalidate 0..8, session:s, salt:s             reset
 //	rebalance demand, wfullh1=0.5 …, pages=(4,8)
@@ -200,9 +201,11 @@ func (s *script) before(to string, message any) bool {
 	if isAudit(message) {
 		return true
 	}
-	if stage := stageOf(s.Engine); stage != s.stage && !s.quiet {
-		s.stage = stage
-		fmt.Fprintf(&s.out, "%s\n", stage)
+	if !s.quiet {
+		if stage := stageOf(s.Engine); stage != s.stage {
+			s.stage = stage
+			fmt.Fprintf(&s.out, "%s\n", stage)
+		}
 	}
 	require.NoError(s.t, s.CheckCoordinator(), "%v before a %T", s.Engine, message)
 	if len(s.lost) == 0 || s.lost[0].failure.Actor != to && s.lost[0].failure.Actor != "coordinator" {
@@ -291,19 +294,34 @@ func (s *script) request(d *datadriven.TestData) {
 // sequence gives what the host knows of a sequence; nil if it is lost or unknown.
 func (s *script) sequence(name string) *hostSequence { return s.running[s.names[name]] }
 
+// stepsOf are the arguments of a command that name sequences.
+func stepsOf(d *datadriven.TestData) []datadriven.CmdArg {
+	return slices.DeleteFunc(slices.Clone(d.CmdArgs), func(arg datadriven.CmdArg) bool { return arg.Key == "after" })
+}
+
+// after is the kernel that the steps of a command name: after=3 is the third on the stream of
+// the host.
+func (s *script) after(d *datadriven.TestData) messages.Ticket {
+	n := s.number(d, "after", 0)
+	if n == 0 {
+		return messages.Ticket{}
+	}
+	return messages.Ticket{Stream: 9, Seq: uint64(n)}
+}
+
 func (s *script) commit(d *datadriven.TestData) {
 	m := &messages.Commit{}
-	for _, arg := range d.CmdArgs {
+	for _, arg := range stepsOf(d) {
 		n, l := number(s.t, arg.Vals[0]), s.sequence(arg.Key)
 		if l != nil && n > max(l.computed, s.written[arg.Key]) && n <= l.length() {
 			s.hostWrites(l, n)
 		}
-		m.Steps = append(m.Steps, messages.CommitStep{Sequence: s.names[arg.Key], Computed: n})
+		m.Steps = append(m.Steps, messages.CommitStep{Sequence: s.names[arg.Key], Computed: n, After: s.after(d)})
 	}
 	if !s.Do(m) {
 		return
 	}
-	for i, arg := range d.CmdArgs {
+	for i, arg := range stepsOf(d) {
 		if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
 			l.computed = m.Steps[i].Computed
 		}
@@ -321,8 +339,8 @@ func (s *script) hostWrites(l *hostSequence, n int) {
 
 func (s *script) append(d *datadriven.TestData) {
 	m := &messages.Append{}
-	for _, arg := range d.CmdArgs {
-		step := messages.AppendStep{Sequence: s.names[arg.Key]}
+	for _, arg := range stepsOf(d) {
+		step := messages.AppendStep{Sequence: s.names[arg.Key], After: s.after(d)}
 		if l := s.sequence(arg.Key); l != nil && len(l.beams) > 1 {
 			for _, v := range strings.Split(arg.Vals[0], "+") { // parent:token
 				parent, token, _ := strings.Cut(v, ":")
@@ -336,7 +354,7 @@ func (s *script) append(d *datadriven.TestData) {
 	if !s.Do(m) {
 		return
 	}
-	for i, arg := range d.CmdArgs {
+	for i, arg := range stepsOf(d) {
 		if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
 			if len(l.beams) > 1 {
 				s.extendBeams(l, m.Steps[i].Beams)
@@ -350,13 +368,13 @@ func (s *script) append(d *datadriven.TestData) {
 
 func (s *script) release(d *datadriven.TestData) {
 	m := &messages.Release{}
-	for _, arg := range d.CmdArgs {
-		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.names[arg.Key], Discard: d.Cmd == "discard"})
+	for _, arg := range stepsOf(d) {
+		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.names[arg.Key], Discard: d.Cmd == "discard", After: s.after(d)})
 	}
 	if !s.Do(m) {
 		return
 	}
-	for _, arg := range d.CmdArgs {
+	for _, arg := range stepsOf(d) {
 		delete(s.running, s.names[arg.Key])
 	}
 	s.results(d, m.Results)
@@ -365,7 +383,8 @@ func (s *script) release(d *datadriven.TestData) {
 // results prints what a step has answered, and forgets what is lost.
 func (s *script) results(d *datadriven.TestData, results []messages.StepResult) {
 	for i, r := range results {
-		name := d.CmdArgs[i].Key
+		name := stepsOf(d)[i].Key
+		s.checkPlaced(&r)
 		if r.Err != nil {
 			fmt.Fprintf(&s.out, "%s: %v\n", name, r.Err)
 			if strings.Contains(r.Err.Error(), "was lost") {
@@ -378,6 +397,17 @@ func (s *script) results(d *datadriven.TestData, results []messages.StepResult) 
 			fmt.Fprintf(&s.out, " %s", pages(list))
 		}
 		s.out.WriteByte('\n')
+	}
+}
+
+// checkPlaced holds the two lists of new pages of a result against each other.
+func (s *script) checkPlaced(r *messages.StepResult) {
+	placed := make([][]messages.PageID, len(r.NewPages))
+	for _, p := range r.Placed {
+		placed[p.Pool] = append(placed[p.Pool], p.Page)
+	}
+	for p := range placed {
+		require.ElementsMatch(s.t, r.NewPages[p], placed[p], "pool %d of %v", p, r.Sequence)
 	}
 }
 
@@ -395,13 +425,13 @@ func (s *script) releaseWithoutPrinting(r messages.StepResult) {
 func (s *script) rewindOrFork(d *datadriven.TestData) {
 	if d.Cmd == "rewind" {
 		m := &messages.Rewind{}
-		for _, arg := range d.CmdArgs {
+		for _, arg := range stepsOf(d) {
 			m.Steps = append(m.Steps, messages.RewindStep{Sequence: s.names[arg.Key], Tokens: number(s.t, arg.Vals[0])})
 		}
 		if !s.Do(m) {
 			return
 		}
-		for i, arg := range d.CmdArgs {
+		for i, arg := range stepsOf(d) {
 			if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
 				l.beams[0] = l.beams[0][:l.length()-m.Steps[i].Tokens]
 				l.tokens = l.tokens[:l.length()]
@@ -412,13 +442,13 @@ func (s *script) rewindOrFork(d *datadriven.TestData) {
 		return
 	}
 	m := &messages.Fork{}
-	for _, arg := range d.CmdArgs {
+	for _, arg := range stepsOf(d) {
 		m.Steps = append(m.Steps, messages.ForkStep{Sequence: s.names[arg.Key], Count: len(arg.Vals)})
 	}
 	if !s.Do(m) {
 		return
 	}
-	for i, arg := range d.CmdArgs {
+	for i, arg := range stepsOf(d) {
 		r := &m.Results[i]
 		fmt.Fprintf(&s.out, "%s: %d forks, %v\n", arg.Key, len(r.Forks), r.Err)
 		for k, id := range r.Forks {

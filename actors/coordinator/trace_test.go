@@ -40,6 +40,9 @@ func (t *trace) record(to string, message any) {
 		fmt.Fprintf(t, "resize to %d pages: %d victims, moves %s", m.Pages, len(m.Victims), pageMoves(m.Moves))
 	case *protocol.ResizeDevice:
 		fmt.Fprintf(t, "resize the device to %v pages", m.Pages)
+		for i, ticket := range m.Waits {
+			fmt.Fprintf(t, "%s %d of stream %d", []string{" after", ","}[min(i, 1)], ticket.Seq, ticket.Stream)
+		}
 		if m.Err != nil {
 			fmt.Fprintf(t, ": %v", m.Err)
 		}
@@ -204,8 +207,12 @@ func (t *trace) move(m *protocol.Move) {
 	if n := len(m.Effects); n > 0 {
 		add(false, "%d effects", n)
 	}
-	if n := len(m.Marks); n > 0 {
-		add(false, "%d marks", n)
+	for _, mark := range m.Marks {
+		use := "read"
+		if mark.Write {
+			use = "write"
+		}
+		add(false, "%s %s until %d", use, pages(mark.Pages), mark.Ticket.Seq)
 	}
 	if n := len(m.Queries); n > 0 {
 		add(false, "%d queries", n)

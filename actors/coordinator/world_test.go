@@ -195,6 +195,12 @@ func (w *world) picture() string {
 	return b.String()
 }
 
+// drawn is a world that is drawn when a failure is printed, and not before.
+type drawn struct{ *world }
+
+// String draws the world.
+func (d drawn) String() string { return d.picture() }
+
 // counts are the pages by tier, of each pool, as the coordinator knows them.
 func (w *world) counts() [][2]inspect.TierPages {
 	var counts [][2]inspect.TierPages
@@ -240,7 +246,7 @@ func (w *world) check() {
 	}
 	v := host.Verifier{Layouts: w.layouts, Read: w.memory.read}
 	_, problems := v.Verify(claims)
-	require.Empty(w.t, problems, "\n%s", w.picture())
+	require.Empty(w.t, problems, "\n%s", drawn{w})
 	require.Equal(w.t, len(w.running), w.stats().Sequences)
 }
 
@@ -401,10 +407,9 @@ func (w *world) encode(l *hostSequence, tables messages.Tables) {
 
 // mustOwn fails unless exactly one sequence holds a page, and nothing else.
 func (w *world) mustOwn(p int, page messages.PageID) {
-	w.t.Helper()
 	work := protocol.PoolWork{Ops: []protocol.PoolOp{{Kind: protocol.Inspect, Pages: []messages.PageID{page}}}}
 	w.Pools[p].Do(&work)
-	require.Equal(w.t, protocol.Share{References: 1}, work.Ops[0].Shares[0], "pool %d page %d is written to\n%s", p, page, w.picture())
+	require.Equal(w.t, protocol.Share{References: 1}, work.Ops[0].Shares[0], "pool %d page %d is written to\n%s", p, page, drawn{w})
 }
 
 // assertCounts compares used, cached and free device pages of a pool.
