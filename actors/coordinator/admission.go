@@ -468,8 +468,6 @@ func (a *admission) undo(bool) verdict {
 	// Pools are rebuilt without the claims of sequences that have ended, so nothing has to be
 	// given back.
 	a.sequences.EndOpenedBy(a.kernel.stamp)
-	a.batch.reset(false)
-	a.lost, a.symbols, a.stage = nil, nil, admissionIdle
 	return serveAgain
 }
 

@@ -356,7 +356,6 @@ func (e *extension) undo(broken bool) verdict {
 	v := e.committing.verdict()
 	if v == serveAgain {
 		e.undoTables()
-		e.stage = extensionIdle
 	}
 	return v
 }

@@ -143,10 +143,7 @@ func (d *describe) resume() {
 }
 
 // undo has nothing to take back: the sequence was only read.
-func (d *describe) undo(bool) verdict {
-	d.stage = describeIdle
-	return serveAgain
-}
+func (d *describe) undo(bool) verdict { return serveAgain }
 
 // check verifies that the sequence which is described runs.
 func (d *describe) check() error {

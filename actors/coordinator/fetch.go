@@ -317,7 +317,6 @@ func (f *fetch) undo(bool) verdict {
 		f.addDisplaced()
 		f.out.unackedMoves = f.out.change.Moves
 	}
-	f.stage = fetchIdle
 	return serveAgain
 }
 

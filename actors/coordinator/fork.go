@@ -302,7 +302,6 @@ func (f *fork) undo(broken bool) verdict {
 	}
 	// Only a coordinator that failed in the middle of claim has opened any.
 	f.sequences.EndOpenedBy(f.kernel.stamp)
-	f.stage = forkIdle
 	return serveAgain
 }
 

@@ -352,7 +352,6 @@ func (m *importing) finish() {
 // message: a recovery rebuilds the pools from the sequences that are left.
 func (m *importing) undo(bool) verdict {
 	m.sequences.EndOpenedBy(m.kernel.stamp)
-	m.stage = importIdle
 	return serveAgain
 }
 

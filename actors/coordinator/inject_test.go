@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	gotesting "testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,6 +33,7 @@ type injection struct {
 	dirty   bool       // the actor was in the middle of a change
 	own     bool       // the coordinator fails, not the actor
 	then    *injection // the next failure: over which message, and how
+	stage   string     // what was under way then: a transaction or a recovery
 	seen    int        // messages so far
 	request any
 	replied bool
@@ -63,6 +65,7 @@ func (n *injection) serve(request any) bool {
 		if f == nil {
 			return true
 		}
+		f.stage, _, _ = strings.Cut(stageOf(n.Engine), ":")
 		if f.own {
 			panic(errBroken)
 		}
@@ -107,7 +110,18 @@ func (n *injection) serve(request any) bool {
 		broken = n.breaks(n.Recover)
 	}
 	n.Before, n.After = nil, nil
+	require.EqualValues(n.t, n.happened(), n.stats().Restarts)
 	return n.seen > n.at
+}
+
+// happened counts the failures.
+func (n *injection) happened() (failures int) {
+	for f := n; f != nil; f = f.then {
+		if n.seen > f.at {
+			failures++
+		}
+	}
+	return failures
 }
 
 // breaks calls the coordinator, and tells whether it failed over that.

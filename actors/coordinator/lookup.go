@@ -197,8 +197,6 @@ func (l *lookup) end() {
 // depend on what the failure has changed.
 func (l *lookup) undo(bool) verdict {
 	l.sequences.EndOpenedBy(l.kernel.stamp)
-	l.batch.reset(false)
-	l.stage = lookupIdle
 	return serveAgain
 }
 
@@ -366,8 +364,6 @@ func (f *prefetch) drop() {
 // references of the sequence, so they are cached.
 func (f *prefetch) undo(bool) verdict {
 	f.sequences.EndOpenedBy(f.kernel.stamp)
-	f.batch.reset(true)
-	f.lost, f.stage = nil, prefetchIdle
 	return serveAgain
 }
 

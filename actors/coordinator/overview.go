@@ -137,10 +137,7 @@ func (v *overview) age(u protocol.Use) uint64 {
 func (v *overview) renew() { v.tree, v.host, v.pools = nil, nil, nil }
 
 // undo has nothing to take back.
-func (v *overview) undo(bool) verdict {
-	v.stage = overviewIdle
-	return serveAgain
-}
+func (v *overview) undo(bool) verdict { return serveAgain }
 
 // check verifies that the actors are asked in this epoch: an answer to an older record
 // would never come.

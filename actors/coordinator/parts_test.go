@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 	"github.com/kvactor/kvactor/windows"
@@ -109,4 +110,32 @@ func TestFractionsRefuseTheFirstWrongName(t *testing.T) {
 		err = c.validateFractions(map[string]float64{"wfullh1": 1, "w9": 0.1, "w1": 0.1, "w4": 0.1})
 		assert.EqualError(t, err, `fractions name "w1", which is no pool`)
 	}
+}
+
+// A coordinator that breaks off between two messages may have changed any of the sequences that
+// the request has touched, and may have made some of its forks: the former are lost, the latter
+// end.
+func TestABrokenForkAndRewind(t *testing.T) {
+	c := twoPools()
+	c.kernel.stamp = 7
+	of := func(opened, touched uint64) *sequence.Sequence {
+		s := c.sequences.Open(opened)
+		s.Stamps.Touch(touched)
+		return s
+	}
+	forked, other := of(1, 7), of(1, 6)
+	assert.Equal(t, serveAgain, c.fork.undo(false))
+	assert.False(t, forked.IsLost())
+	half := of(7, 0)
+	assert.Equal(t, serveAgain, c.fork.undo(true))
+	assert.True(t, forked.IsLost())
+	assert.False(t, other.IsLost())
+	assert.False(t, half.Running(), "no host knows it")
+
+	rewound := of(1, 7)
+	assert.Equal(t, serveAgain, c.rewind.undo(false))
+	assert.False(t, rewound.IsLost())
+	assert.Equal(t, serveAgain, c.rewind.undo(true))
+	assert.True(t, rewound.IsLost())
+	assert.False(t, other.IsLost())
 }

@@ -212,8 +212,6 @@ func (n *pin) undo(bool) verdict {
 	// Claims need not be given back: the pools are rebuilt from tables and pins, and this
 	// request is in neither.
 	n.sequences.EndOpenedBy(n.kernel.stamp)
-	n.batch.reset(true)
-	n.stage = pinIdle
 	return serveAgain
 }
 

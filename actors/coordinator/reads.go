@@ -209,10 +209,7 @@ func (t *readTree) resume() {
 func (t *readTree) renew() { t.snapshot, t.blocks = protocol.Snapshot{}, protocol.Contents{} }
 
 // undo has nothing to take back.
-func (t *readTree) undo(bool) verdict {
-	t.stage = readIdle
-	return serveAgain
-}
+func (t *readTree) undo(bool) verdict { return serveAgain }
 
 // check verifies that a request which waits is of this epoch: the answer to an older
 // record would never come.

@@ -344,7 +344,6 @@ func (r *rebalance) end() {
 		m.Err = refusals.New(messages.ErrInternal, "rebalance of device memory: %v", r.refusal)
 	}
 	// Also with a refusal: pages have moved and counts have changed, and the host must follow.
-	m.Rebalanced = messages.Rebalanced{}
 	for p := range r.resize {
 		moved := []messages.PageMove{}
 		for i := range r.resize[p].Moves {
@@ -389,7 +388,6 @@ func (r *rebalance) undo(bool) verdict {
 	for p, n := range r.before {
 		r.counts.device[p].Total = n
 	}
-	r.stage = rebalanceIdle
 	return serveAgain
 }
 

@@ -181,11 +181,10 @@ func (r *recovery) treeBroken() bool {
 	return slices.ContainsFunc(r.failures, func(f Failure) bool { return f.Actor == "tree" && f.Dirty })
 }
 
-// forgetTree forgets what only the tree knew.
+// forgetTree forgets what only the tree knew. Moves that it has missed need not be told: where
+// no block is, none is on another page than the coordinator thinks.
 func (r *recovery) forgetTree() {
-	r.unacked = nil
 	r.pins.clear()
-	r.out.nextExpiry = protocol.NoExpiry
 	r.sequences.Each((*sequence.Sequence).ForgetTree)
 }
 
@@ -372,7 +371,7 @@ func (r *recovery) end() {
 	copy(r.counts.host, r.host.Counts)
 	r.out.nextExpiry = 0 // the tree's last answer may have been lost
 	r.report()
-	cause := &r.failures[len(r.failures)-1]
+	cause := r.cause()
 	r.failures, r.list, r.quiesce, r.change = nil, nil, nil, nil
 	r.written, r.moveUnanswered, r.stage = r.written[:0], false, recoveryIdle
 
@@ -390,6 +389,16 @@ func (r *recovery) end() {
 		round.attempts++
 		k.stamp++ // the coordinator starts the round again
 	}
+}
+
+// cause is the failure that decides how the round ends: one of the coordinator itself if there
+// was any, else the last one. Another actor that fails in the recovery takes nothing back of
+// what the coordinator may have left half done.
+func (r *recovery) cause() Failure {
+	if i := slices.IndexFunc(r.failures, func(f Failure) bool { return f.broken() }); i >= 0 {
+		return r.failures[i]
+	}
+	return r.failures[len(r.failures)-1]
 }
 
 // report tells what the recovery has lost and kept.

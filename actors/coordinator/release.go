@@ -357,7 +357,6 @@ func (r *release) undo(broken bool) verdict {
 			s.MarkShared()
 		}
 	}
-	r.symbols, r.stage = nil, releaseIdle
 	return serveAgain
 }
 

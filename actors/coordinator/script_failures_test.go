@@ -23,6 +23,10 @@ import (
 //	late dirty   the same, and that one fails in the middle of a change
 //	coordinator  the coordinator fails as it sends the message
 //
+// With failures twice a second actor fails after each of these, over each message up to the
+// end of the recovery: the receiver, cleanly or in the middle of a change, or the coordinator.
+// For each first failure all answers are printed that came of that.
+//
 // "as without" is the answer that the request gives when nothing fails. Behind the
 // answer are the sequences that are lost. After each failure everything is checked, all
 // sequences are released, and another one is served.
@@ -55,10 +59,16 @@ func (s *script) failures(d *datadriven.TestData) string {
 		names, order := map[string][]string{}, []string{}
 		for _, way := range ways {
 			way.at = at
-			end := s.disturbed(request, way.injection)
-			if end == withoutFailures {
-				end = "as without"
+			ends := []string{s.disturbed(request, way.injection)}
+			if d.HasArg("twice") {
+				ends = s.disturbedTwice(request, way.injection)
 			}
+			for i := range ends {
+				if ends[i] == withoutFailures {
+					ends[i] = "as without"
+				}
+			}
+			end := strings.Join(ends, " | ")
 			if names[end] == nil {
 				order = append(order, end)
 			}
@@ -69,6 +79,31 @@ func (s *script) failures(d *datadriven.TestData) string {
 		}
 	}
 	return out.String()
+}
+
+// disturbedTwice serves a request with a failure over one of its messages, and with another
+// one over each message up to the end of the recovery. It returns what the request answers then.
+func (s *script) disturbedTwice(request *datadriven.TestData, n injection) (ends []string) {
+	for _, second := range ways {
+		if second.after {
+			continue
+		}
+		recovers := false
+		for second.at = n.at + 1; ; second.at++ {
+			then := second.injection
+			n.then = &then
+			end := s.disturbed(request, n)
+			// Before the recovery are messages that were sent with the first one.
+			if recovers && then.stage != "recovery" {
+				break
+			}
+			recovers = then.stage == "recovery"
+			if !slices.Contains(ends, end) {
+				ends = append(ends, end)
+			}
+		}
+	}
+	return ends
 }
 
 // repeat makes a new world and serves everything that this script has served.

@@ -25,7 +25,7 @@ import (
 // its answer, and the answer of the request. After each request all cores are
 // checked against each other, and the bytes of every page.
 //
-//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse] [onlyabove=35] [ahead] [encoder] [states]
+//	new pages=4 host=8 [windows=(512,8)] [sink=n] [waiting=n] [without=copies|partial|reuse] [onlyabove=35] [ahead] [encoder] [states] [every=n]
 //	    [save=reuse|commit [least=n]]   see script_gate_test.go
 //	gate 1                        there is room for what is to be saved in the first pools
 //	store 0..12                   a prompt of tokens 0 … 11 is computed and released
@@ -163,6 +163,7 @@ func (s *script) open(d *datadriven.TestData) {
 	}
 	shape.ahead, shape.encoder, shape.states = d.HasArg("ahead"), d.HasArg("encoder"), d.HasArg("states")
 	shape.store = s.saves(d)
+	shape.every = s.number(d, "every", 0)
 	s.world = newWorld(s.t, shape)
 	s.Answered = s.answered
 	s.Aborted = func(request any, err error) {
@@ -171,6 +172,16 @@ func (s *script) open(d *datadriven.TestData) {
 			delete(s.waiting, m)
 		}
 		fmt.Fprintf(&s.out, "aborted: %v\n", err)
+	}
+	s.moved = func(m messages.Rebalanced) {
+		for i, p := range m.Pools {
+			fmt.Fprintf(&s.out, "%s: %d pages, held pages moved %v\n", p.Name, p.PrimaryPages, m.Moved[i])
+		}
+	}
+	s.recovered = func(r coordinator.Recovered) {
+		if !s.quiet {
+			fmt.Fprintf(&s.out, "recovered: %d sequences are lost, %d pages are kept\n", r.LostSequences, r.KeptPages)
+		}
 	}
 	s.Before, s.After = s.before, func(to string, message any) {
 		if r, ok := message.(*protocol.ResizeDevice); ok && s.refuse > 0 {

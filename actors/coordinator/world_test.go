@@ -43,6 +43,7 @@ type setup struct {
 	encoder bool // an encoder–decoder model; the cross pool is the last
 	states  bool // a recurrent layer behind the others
 	store   *coordinator.StoreConfig
+	every   int // rounds between rebalances by demand
 }
 
 // world is the coordinator over real cores and over memory that copies at once,
@@ -58,6 +59,9 @@ type world struct {
 	running   map[messages.SequenceID]*hostSequence
 	quiet     bool // no checks after each request: a test is about many
 	unchecked bool // check does nothing: another world has been checked with the same requests
+	// moved hears of rebalances by demand; nil: it is not told.
+	moved     func(messages.Rebalanced)
+	recovered func(coordinator.Recovered) // hears of recoveries; nil: it is not told
 }
 
 // hostSequence is what the host knows of a running sequence.
@@ -125,7 +129,17 @@ func newWorld(t testing, s setup) *world {
 			return windows.Divide(own, model, c, bytes)
 		},
 		EncoderMaxLen: model.EncoderMaxLen, CheckpointInterval: cache.StateCheckpointInterval,
-		Store: s.store,
+		Store: s.store, RebalanceEvery: s.every,
+		OnRebalance: func(m messages.Rebalanced) {
+			if w.moved != nil {
+				w.moved(m)
+			}
+		},
+		OnRecovered: func(r coordinator.Recovered) {
+			if w.recovered != nil {
+				w.recovered(r)
+			}
+		},
 	}
 	w.Engine = direct.New(config, cores(pools, s.pages, cache, &w.memory, s.ahead))
 	w.Clock = func() time.Duration { return w.now }

@@ -43,6 +43,9 @@ type Engine struct {
 	// that would have got it has failed.
 	Before func(to string, message any) bool
 	After  func(to string, message any)
+	// Sender hears of every question to a sender, by its name: begin or park; nil: it is
+	// not told.
+	Sender func(question string)
 	// Answered hears of every request that was answered; nil: it is not told.
 	Answered func(request any)
 	// Aborted hears of every request that could not be served; nil: it is not told.
@@ -204,7 +207,7 @@ func (e *Engine) RebuildPool(m *protocol.RebuildPool) {
 }
 
 // Park accepts that the request waits; no one waits for its answer here.
-func (e *Engine) Park(any) bool { return true }
+func (e *Engine) Park(any) bool { return e.accepts("park") }
 
 // Waits is asked of requests that wait.
 func (e *Engine) Waits(any) bool { return true }
@@ -322,7 +325,15 @@ func (e *Engine) Events(any, any, []*protocol.Changes) {}
 func (e *Engine) Store(any, any) {}
 
 // Begin accepts every request.
-func (e *Engine) Begin(any) bool { return true }
+func (e *Engine) Begin(any) bool { return e.accepts("begin") }
+
+// accepts accepts every request, once its sender has been asked.
+func (e *Engine) accepts(question string) bool {
+	if e.Sender != nil {
+		e.Sender(question)
+	}
+	return true
+}
 
 // Reply tells that a request is answered. A request that waits for pages is answered
 // after Do has returned.
