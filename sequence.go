@@ -195,8 +195,8 @@ func (e *Engine) Refresh(ctx context.Context, sequences ...*Sequence) error {
 	return all.err()
 }
 
-// place writes the pages of a step into the tables.
-func (s *Sequence) place(placed []PlacedPage) {
+// applyPlaced writes the pages of a step into the tables.
+func (s *Sequence) applyPlaced(placed []PlacedPage) {
 	for _, at := range placed {
 		table := &s.tables[at.Pool][at.Beam]
 		if at.Block < len(*table) {

@@ -55,7 +55,7 @@ func (e *Engine) Append(ctx context.Context, steps []Step) error {
 	return e.answer(steps, m.Results, func(st *Step) {
 		s := st.Sequence
 		s.follow(st.Beams)
-		s.place(st.Placed)
+		s.applyPlaced(st.Placed)
 		s.length += max(len(st.Tokens), min(1, len(st.Beams)))
 		s.commit(st.Computed)
 	})
@@ -77,7 +77,7 @@ func (e *Engine) Commit(ctx context.Context, steps []Step) error {
 	}
 	return e.answer(steps, m.Results, func(st *Step) {
 		st.Sequence.commit(st.Computed)
-		st.Sequence.place(st.Placed)
+		st.Sequence.applyPlaced(st.Placed)
 	})
 }
 

@@ -303,7 +303,7 @@ func TestACloseEndsWithItsDeadline(t *testing.T) {
 		close(stuck.released)
 		_, err = r.Close(ctx)
 		assert.NoError(t, err)
-		r.settle()
+		r.awaitKernels()
 		r.ended()
 	})
 }

@@ -123,7 +123,7 @@ func TestRequestsToAnEngineThatHasEnded(t *testing.T) {
 		end  func(r *rig)
 		want error
 	}{
-		"closed": {func(r *rig) { r.settle(); _, _ = r.Close(context.Background()) }, messages.ErrClosed},
+		"closed": {func(r *rig) { r.awaitKernels(); _, _ = r.Close(context.Background()) }, messages.ErrClosed},
 		"failed": {func(r *rig) {
 			for range 2 {
 				require.NoError(r.t, r.points.Arm("tree"))
@@ -162,7 +162,7 @@ func TestRequestsToAnEngineThatHasEnded(t *testing.T) {
 					}
 				}
 				require.NoError(t, r.system.Root.StopFuture(asker).Wait())
-				r.settle()
+				r.awaitKernels()
 				_, _ = r.Close(context.Background())
 				r.ended()
 			})
@@ -190,7 +190,7 @@ func TestAParentIsStoppedInARound(t *testing.T) {
 			held = append(held, s)
 		}
 		synctest.Wait()
-		r.settle()
+		r.awaitKernels()
 		stall := r.device.stall()
 		first := later(func() error { return r.decode(r.writer, held[0], 1) })
 		<-stall.reached
@@ -222,7 +222,7 @@ func TestACloseGoesOnWhereTheLastGaveUp(t *testing.T) {
 		r.store(run(0, 16))
 		s, err := r.start(run(100, 4))
 		require.NoError(t, err)
-		r.settle()
+		r.awaitKernels()
 		stall := r.device.stall()
 		answered := later(func() error { _, err := r.start(run(200, 12)); return err })
 		<-stall.reached
@@ -236,7 +236,7 @@ func TestACloseGoesOnWhereTheLastGaveUp(t *testing.T) {
 		assert.Zero(t, r.device.given.Load())
 		close(stall.released)
 		<-answered
-		r.settle()
+		r.awaitKernels()
 		leaked, err := r.Close(context.Background())
 		require.NoError(t, err)
 		assert.Positive(t, leaked)
@@ -275,7 +275,7 @@ func TestTheStackOfAPanicIsTold(t *testing.T) {
 		require.ErrorAs(t, err, &cause)
 		assert.Contains(t, cause.Stack, frame)
 		assert.Contains(t, log.String(), "the engine has failed")
-		r.settle()
+		r.awaitKernels()
 		_, err = r.Close(context.Background())
 		require.NoError(t, err)
 		r.ended()

@@ -51,7 +51,7 @@ func TestCloseLeavesNoActor(t *testing.T) {
 	s, err := r.start(run(0, 9))
 	require.NoError(t, err)
 	require.NoError(t, r.release(s))
-	r.settle()
+	r.awaitKernels()
 	_, err = r.Close(context.Background())
 	require.NoError(t, err)
 	list := names(r.system, "engine")
@@ -143,7 +143,7 @@ func TestPagesComeFromTheMemory(t *testing.T) {
 func TestCloseWaitsForTheCopiesUnderWay(t *testing.T) {
 	r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4, Secondary: 4}}, change: func(c *windows.Config) { c.OffloadAhead = false }})
 	r.store(run(0, 16))
-	r.settle() // the kernels are the host's to wait for
+	r.awaitKernels() // the kernels are the host's to wait for
 	s, err := r.Admit(context.Background(), messages.AdmitRequest{Tokens: run(100, 16)})
 	require.NoError(t, err)
 	require.Positive(t, r.sim.Pending())

@@ -273,7 +273,7 @@ func TestHandoverOverFailures(t *testing.T) {
 				require.NoError(t, to.release(got))
 			}
 			to.verify()
-			from.settle()
+			from.awaitKernels()
 			_, err = from.Close(context.Background())
 			require.NoError(t, err)
 			from.ended()

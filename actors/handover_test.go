@@ -256,7 +256,7 @@ func TestHandoverOfStates(t *testing.T) {
 	got.chains = append(got.chains, got.chains[18].Next(70, messages.Cover{}))
 	// The kernel reads the state that has come, and everything before it.
 	last := launch(to, m.Sequence, got.chains, 19, 20, append(m.Ready, appended[0].Ready...))
-	to.settle()
+	to.awaitKernels()
 	assert.Empty(t, to.writer.Problems())
 	for r, step := range map[*rig]messages.ReleaseStep{from: {Sequence: a.Sequence, After: after}, to: {Sequence: m.Sequence, After: last}} {
 		results, err := r.Release(ctx, []messages.ReleaseStep{step})
@@ -317,7 +317,7 @@ func TestHandoverDuringARebalance(t *testing.T) {
 	from.store(run(500, 40))
 	q, err := from.start(run(0, 21))
 	require.NoError(t, err)
-	from.settle()
+	from.awaitKernels()
 	var stream bytes.Buffer
 	pages := [][]int{{20, 12}, {10, 22}}
 	resize := func() {

@@ -171,7 +171,7 @@ func (t *trial) event() func() {
 		return func() { _ = r.points.Arm(actor) }
 	case "close source", "close receiver":
 		end := t.engineOf()
-		t.ends[end].settle()
+		t.ends[end].awaitKernels()
 		return func() {
 			t.closed = end
 			t.closing.Go(func() { t.leaked, t.closeErr = t.ends[end].Close(context.Background()) })

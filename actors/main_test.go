@@ -196,8 +196,8 @@ func (r *rig) newWriter(name string) *host.Writer {
 	})
 }
 
-// settle waits for all kernels of the host.
-func (r *rig) settle() {
+// awaitKernels waits for all kernels of the host.
+func (r *rig) awaitKernels() {
 	r.t.Helper()
 	for _, s := range r.streams {
 		last, err := r.device.Fence(s)
@@ -209,7 +209,7 @@ func (r *rig) settle() {
 // close ends the engine, which must give everything back.
 func (r *rig) close() {
 	r.t.Helper()
-	r.settle()
+	r.awaitKernels()
 	_, err := r.Close(context.Background())
 	assert.NoError(r.t, err)
 	r.ended()

@@ -300,11 +300,11 @@ func TestABadStore(t *testing.T) {
 					require.NoError(t, err)
 				}
 				if rnd.IntN(8) == 0 {
-					r.settle()
+					r.awaitKernels()
 					r.verify()
 				}
 			}
-			r.settle()
+			r.awaitKernels()
 			r.verify()
 			got += actors.StoreOf(r.Engine).Stats().FetchedObjects
 			r.close()

@@ -134,7 +134,7 @@ func pressHosts(t *testing.T, p pressure) {
 	if p.store != nil {
 		t.Logf("%+v", actors.StoreOf(r.Engine).Stats())
 	}
-	r.settle()
+	r.awaitKernels()
 	leaked, err := r.Close(context.Background())
 	require.NoError(t, err)
 	assert.Zero(t, leaked)

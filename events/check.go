@@ -118,7 +118,7 @@ func (l *Log) String() string {
 	}
 	for i := range l.readers {
 		r := &l.readers[i]
-		fmt.Fprintf(&b, "  reader %d next %d lost %d\n", r.id, r.next, l.lost(r))
+		fmt.Fprintf(&b, "  reader %d next %d lost %d\n", r.id, r.next, l.missed(r))
 	}
 	return b.String()
 }

@@ -46,7 +46,7 @@ type draftRun struct {
 // draft makes an empty draft for a reader, with room for n events.
 func (l *Log) draft(r *reader, n int) *Draft {
 	return &Draft{
-		log: l, of: l.generation, batch: kvevents.EventBatch{Engine: l.engine, Events: make([]kvevents.Event, 0, n), Lost: l.lost(r)},
+		log: l, of: l.generation, batch: kvevents.EventBatch{Engine: l.engine, Events: make([]kvevents.Event, 0, n), Lost: l.missed(r)},
 	}
 }
 

@@ -156,9 +156,9 @@ func (l *Log) drop() {
 // first returns the id of the oldest event that is kept.
 func (l *Log) first() uint64 { return l.next - uint64(l.events.n) }
 
-// lose counts n events that the log cannot make. Without them the kept events are
+// dropAll counts n events that the log cannot make. Without them the kept events are
 // of no use to any reader, so they are dropped as well.
-func (l *Log) lose(n int) {
+func (l *Log) dropAll(n int) {
 	for l.events.n > 0 {
 		l.drop()
 	}
@@ -175,7 +175,7 @@ func (l *Log) TreeLost(p messages.PoolID, n int) {
 	}
 	l.applyAll()
 	l.announced += uint64(n)
-	l.lose(n)
+	l.dropAll(n)
 	l.forgetTree()
 	l.verify()
 }

@@ -72,7 +72,7 @@ func (l *Log) Append(c *protocol.Changes) {
 		// Blocks that leave make no event, and cost no reader a pool's creation.
 		if n := c.Events(); n > 0 {
 			l.announced += uint64(n)
-			l.lose(n)
+			l.dropAll(n)
 			l.verify()
 		}
 		return

@@ -91,9 +91,9 @@ func (l *Log) forgetUnread() {
 	l.next, l.blind = l.announced, true
 }
 
-// lost returns how many events a reader has missed since it last took some. The
+// missed returns how many events a reader has missed since it last took some. The
 // events in [next, first) were dropped before the reader took them.
-func (l *Log) lost(r *reader) uint64 { return max(r.next, l.first()) - r.next }
+func (l *Log) missed(r *reader) uint64 { return max(r.next, l.first()) - r.next }
 
 // trim drops the events that every reader has had.
 func (l *Log) trim() {

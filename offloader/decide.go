@@ -160,7 +160,7 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 	}
 	for i := range pm.Victims {
 		v := &pm.Victims[i]
-		out := h.place(v, o.cfg.MinPriority)
+		out := h.decideOutcome(v, o.cfg.MinPriority)
 		if out.Displaced != protocol.NoBlock && o.cfg.TakeSavePage != nil && h.displaced.priority >= o.cfg.MinSavePriority {
 			o.saveDisplaced(pool, pm, i, &out)
 		}
@@ -180,8 +180,8 @@ func (o *Offloader) decide(pool messages.PoolID, pm *protocol.PoolMove) {
 // dropped is the outcome of a victim whose contents do not go on.
 var dropped = protocol.Outcome{Host: messages.NoPage, Displaced: protocol.NoBlock}
 
-// place decides where the contents of a victim go on, if they do. There are host pages.
-func (h *hostPool) place(v *protocol.Victim, floor messages.Priority) protocol.Outcome {
+// decideOutcome decides where the contents of a victim go on, if they do. There are host pages.
+func (h *hostPool) decideOutcome(v *protocol.Victim, floor messages.Priority) protocol.Outcome {
 	own := h.find(v.Block)
 	if own != messages.NoPage && h.pages[own].state == sole {
 		panic(fmt.Sprintf("offloader: pool %s: victim page %d caches block %d, whose only contents are host page %d",

@@ -175,9 +175,9 @@ func (r *oracle) counts() inspect.TierPages {
 	return c
 }
 
-// settle compares the outcomes of a Move with the oracle's own, decided
+// compareOutcomes compares the outcomes of a Move with the oracle's own, decided
 // victim by victim, and then follows the failures.
-func (r *oracle) settle(pm *protocol.PoolMove, aheadOf map[protocol.BlockID]bool) error {
+func (r *oracle) compareOutcomes(pm *protocol.PoolMove, aheadOf map[protocol.BlockID]bool) error {
 	failed := map[protocol.BlockID]bool{}
 	for i, v := range pm.Victims {
 		failed[v.Block] = pm.Outcomes[i].Failed

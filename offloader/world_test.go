@@ -299,7 +299,7 @@ func (w *world) follow(pool messages.PoolID) error {
 	for _, v := range pm.Victims {
 		p.device[v.Page].block = protocol.NoBlock
 	}
-	if err := p.host.settle(pm, p.aheadOf); err != nil {
+	if err := p.host.compareOutcomes(pm, p.aheadOf); err != nil {
 		return fmt.Errorf("pool %d: %w", pool, err)
 	}
 	for i, v := range pm.Victims {

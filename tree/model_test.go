@@ -138,14 +138,14 @@ func (m *model) apply() {
 	require.Empty(m, m.mirrors.forgotElsewhere(m.work.Takeovers))
 	require.Equal(m, m.tree.base.timers.next(), m.work.NextExpiry)
 	m.takeBack(m.work.Stores, m.work.Returned)
-	m.settle()
+	m.checkAll()
 	a := &m.work
 	a.Moves, a.Takeovers, a.Claims, a.Stores, a.ReleasedSymbols = a.Moves[:0], a.Takeovers[:0], a.Claims[:0], a.Stores[:0], a.ReleasedSymbols[:0]
 	a.Checkpoints = a.Checkpoints[:0]
 }
 
-// settle checks everything between two messages.
-func (m *model) settle() {
+// checkAll checks everything between two messages.
+func (m *model) checkAll() {
 	require.NoError(m, m.tree.Check())
 	keys := m.mirrors.index()
 	switch {
@@ -365,7 +365,7 @@ func (m *model) Forget(*rapid.T) {
 	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.base.recording, cleared)
 	m.mirrors.follow(f.Effects)
 	require.Equal(m, want, m.mirrors.forgot)
-	m.settle()
+	m.checkAll()
 }
 
 // Look asks for everything there is, in the three ways there are.

@@ -286,7 +286,7 @@ func (e *extension) fillTables(it *step) {
 				table[w.block] = w.to
 			}
 			s.SetTable(p, table)
-			it.placeNew(p, 0, pages.before, table[pages.before:])
+			it.noteNew(p, 0, pages.before, table[pages.before:])
 			e.stats.allocated(p, len(table)-pages.before)
 			took = true
 		}

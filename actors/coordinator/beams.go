@@ -206,7 +206,7 @@ func (e *extension) fillBeams(it *step, p int) bool {
 			e.rewrite(it, p, &pages.copies[k], taken[next])
 			next++
 		}
-		it.placeNew(p, i, len(tables[i]), taken[next:next+fresh])
+		it.noteNew(p, i, len(tables[i]), taken[next:next+fresh])
 		tables[i] = append(tables[i], taken[next:next+fresh]...)
 		next += fresh
 	}

@@ -373,7 +373,7 @@ func (c *commitStages) commitOne(i int) bool {
 		table := c.out.pools.op(p, op).Pages
 		copy(table, old) // the operation began with the blocks that have left since
 		s.SetTable(p, table)
-		it.placeNew(p, 0, len(old), table[len(old):])
+		it.noteNew(p, 0, len(old), table[len(old):])
 		c.stats.allocated(p, len(table)-len(old))
 		took = true
 	}

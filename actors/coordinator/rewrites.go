@@ -125,7 +125,7 @@ func (e *extension) rewrite(it *step, p int, w *pageRewrite, page messages.PageI
 	e.out.move.markRead(s, p, []messages.PageID{w.from})
 	w.to = page
 	s.Tables(p)[w.beam][w.block] = page
-	it.place(p, w)
+	it.noteRewrite(p, w)
 	tpb := e.config.TokensPerBlock
 	// Only what has been written is copied. A page that begins with the step has nothing
 	// to copy, but it must not be written to by two sequences.

@@ -128,8 +128,8 @@ func emptyResults(list []messages.StepResult, n, pools int) []messages.StepResul
 	return list
 }
 
-// placeNew records the pages of new blocks of a beam, from block first on.
-func (it *step) placeNew(p, beam, first int, pages []messages.PageID) {
+// noteNew records the pages of new blocks of a beam, from block first on.
+func (it *step) noteNew(p, beam, first int, pages []messages.PageID) {
 	// NewPages has the pages alone, in the order in which they were taken; Placed says where
 	// each is, for hosts that keep tables of their own.
 	it.result.NewPages[p] = append(it.result.NewPages[p], pages...)
@@ -140,9 +140,9 @@ func (it *step) placeNew(p, beam, first int, pages []messages.PageID) {
 	}
 }
 
-// place records the page of a copy on write. Replaced names the page that the host has in its
-// table at this place until now.
-func (it *step) place(p int, w *pageRewrite) {
+// noteRewrite records the page of a copy on write. Replaced names the page that the host has in its
+// table at this noteRewrite until now.
+func (it *step) noteRewrite(p int, w *pageRewrite) {
 	it.result.NewPages[p] = append(it.result.NewPages[p], w.to)
 	it.result.Placed = append(it.result.Placed, messages.PlacedPage{
 		Pool: messages.PoolID(p), Beam: w.beam, Block: w.block, Page: w.to, Replaced: w.from,

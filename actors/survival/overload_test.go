@@ -334,7 +334,7 @@ func overload(t *testing.T, states bool, options []actors.Option) {
 	storm.run(length)
 	t.Log(storm.report("overload"))
 	start := time.Now()
-	r.settled(before)
+	r.checkRestored(before)
 	recovery := time.Since(start)
 	after := &crowd{rig: r, workers: capacity / 2}
 	after.run(max(length/10, shortPhase))
@@ -352,7 +352,7 @@ func overload(t *testing.T, states bool, options []actors.Option) {
 		assert.LessOrEqual(t, slices.Max(storm.held[parts/2:]), slices.Max(storm.held[:parts/2])+growthLimit)
 		assert.LessOrEqual(t, recovery, recoveryLimit)
 	}
-	r.settled(before)
+	r.checkRestored(before)
 	r.close()
 }
 
@@ -374,8 +374,8 @@ func (r *rig) picture() picture {
 	return p
 }
 
-// settled fails unless the engine is as at first, and takes all pages.
-func (r *rig) settled(before picture) {
+// checkRestored fails unless the engine is as at first, and takes all pages.
+func (r *rig) checkRestored(before picture) {
 	r.t.Helper()
 	assert.Equal(r.t, before, r.picture())
 	require.NoError(r.t, r.Check(ctx))

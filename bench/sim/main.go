@@ -34,7 +34,7 @@ func main() {
 		p := plan{seed: *seed + uint64(i), steps: *steps}
 		w, err := run(p)
 		if w != nil {
-			total.join(w.counts)
+			total.addAll(w.counts)
 			total.add("steps", w.step+1)
 		}
 		total.add("seeds", 1)
@@ -62,8 +62,8 @@ type tally map[string]int
 
 func (t tally) add(name string, n int) { t[name] += n }
 
-// join adds another tally.
-func (t tally) join(other tally) {
+// addAll adds another tally.
+func (t tally) addAll(other tally) {
 	for name, n := range other {
 		t[name] += n
 	}

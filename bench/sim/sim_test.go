@@ -29,7 +29,7 @@ func TestSim(t *testing.T) {
 	for seed := uint64(9000); steps < most; seed++ {
 		w := play(t, plan{seed: seed, steps: 2000})
 		steps += w.step + 1
-		total.join(w.counts)
+		total.addAll(w.counts)
 	}
 	for _, what := range []string{
 		"quiet points", "recoveries", "rebalanced", "cancelled, admit", "pages verified", "pages, evicted", "pages, offloaded",
@@ -119,7 +119,7 @@ func TestSimOfStates(t *testing.T) {
 	total := tally{}
 	for _, p := range plans {
 		require.True(t, recurrent(p.seed))
-		total.join(play(t, p).counts)
+		total.addAll(play(t, p).counts)
 	}
 	for _, what := range []string{"tokens reused behind a checkpoint", "requests, fork", "recoveries", "rebalanced"} {
 		assert.Positive(t, total[what], what)
@@ -133,7 +133,7 @@ func TestSimOfStores(t *testing.T) {
 	plans := append(of(2000, 9600, 9602, 9603, 9604, 9605, 9606, 9607, 9609), of(3000, 4_000_000_046)...)
 	for _, p := range plans {
 		require.True(t, stored(p.seed))
-		total.join(play(t, p).counts)
+		total.addAll(play(t, p).counts)
 	}
 	for _, what := range []string{
 		"blocks fetched", "store calls that fail", "store calls that hang", "bodies that are wrong", "objects under a wrong key", "recoveries",

@@ -139,7 +139,7 @@ func (q *copyQueue) inOrder(s *session, st *stream, pools []*pool, b *gpu.Batch)
 		if f, r := s.queueOne(st, q.lists.at(i)); r != success {
 			cause := s.failure(f, r, q.page(pools, b, i))
 			if r := s.call(fnStreamSynchronize, st.handle); r != success && !r.capture() {
-				s.d.lose(s.failure(fnStreamSynchronize, r, st.String()))
+				s.d.markLost(s.failure(fnStreamSynchronize, r, st.String()))
 			}
 			return q.failed(b, i, cause)
 		}

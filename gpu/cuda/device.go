@@ -246,15 +246,15 @@ func (d *Device) ending() error {
 	return nil
 }
 
-// lose ends a device after an error that poisons its context.
+// markLost ends a device after an error that poisons its context.
 // Calls that are in the driver at the time get errors of their own.
-func (d *Device) lose(cause error) {
+func (d *Device) markLost(cause error) {
 	err := fmt.Errorf("%w: %w", gpu.ErrDeviceLost, cause)
 	// The first cause stays: later errors are consequences of it.
 	d.end.CompareAndSwap(nil, &err)
 }
 
-// register counts a stay in the driver that Close waits for. The lock orders it
+// register counts a call in the driver that Close waits for. The lock orders it
 // with Close: after Close has begun nothing is added.
 func (d *Device) register() error {
 	d.mu.Lock()
@@ -295,11 +295,11 @@ func formatUUID(u [16]byte) string {
 // Memory asks the driver; other programs on the device count. Chunks that pools
 // have returned for other pools are given back first.
 func (d *Device) Memory() (gpu.Memory, error) {
-	s, err := d.stay()
+	s, err := d.beginUnlocked()
 	if err != nil {
 		return gpu.Memory{}, err
 	}
-	defer s.depart()
+	defer s.endUnlocked()
 	// Spare chunks are free memory in the eyes of the caller.
 	d.spare.release(s)
 	if err := s.do(fnMemGetInfo, d.name, address(&s.out.number[0]), address(&s.out.number[1])); err != nil {

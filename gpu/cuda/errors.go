@@ -105,7 +105,7 @@ func (s *session) failure(f fn, r result, on string) error {
 	}
 	e := &DriverError{Call: f.String(), Code: int32(r), Name: s.errorName(r), On: on}
 	if r.sticky() {
-		s.d.lose(e)
+		s.d.markLost(e)
 	}
 	return e
 }

@@ -26,11 +26,11 @@ type SharedEvent struct {
 // NewSharedEvent makes an event for other processes.
 // It has passed until it is recorded for the first time.
 func (d *Device) NewSharedEvent() (*SharedEvent, error) {
-	s, err := d.stay()
+	s, err := d.beginUnlocked()
 	if err != nil {
 		return nil, err
 	}
-	defer s.depart()
+	defer s.endUnlocked()
 	const on = "shared event"
 	// The driver makes interprocess events without timing only.
 	if err := s.do(fnEventCreate, on, address(&s.out.number[0]), eventDisableTiming|eventInterprocess); err != nil {
@@ -47,11 +47,11 @@ func (d *Device) NewSharedEvent() (*SharedEvent, error) {
 
 // OpenSharedEvent opens an event of another process.
 func (d *Device) OpenSharedEvent(h EventHandle) (*SharedEvent, error) {
-	s, err := d.stay()
+	s, err := d.beginUnlocked()
 	if err != nil {
 		return nil, err
 	}
-	defer s.depart()
+	defer s.endUnlocked()
 	// This call does not go through session.call, which would relax the mode.
 	s.relaxMode()
 	r := d.driver.openEventHandle(address(&s.out.number[0]), eventHandle{h})
@@ -64,11 +64,11 @@ func (d *Device) OpenSharedEvent(h EventHandle) (*SharedEvent, error) {
 // Record makes the event pass when all that was queued on the stream so far has.
 // It makes no ticket: Fence does that for users within the process.
 func (e *SharedEvent) Record(id gpu.Stream) error {
-	s, st, err := e.d.enterStream(id)
+	s, st, err := e.d.lockWithStream(id)
 	if err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.unlock()
 	// An event that is recorded during a capture is part of the graph: nothing passes it now.
 	if err := s.notCapturing(st); err != nil {
 		return err
@@ -83,10 +83,10 @@ func (e *SharedEvent) Ticket() (gpu.Ticket, error) { return e.d.ExternalEvent(e.
 // The process that made the event closes it last: what others do with it after that is
 // undefined.
 func (e *SharedEvent) Close() error {
-	s, err := e.d.stay()
+	s, err := e.d.beginUnlocked()
 	if err != nil {
 		return err
 	}
-	defer s.depart()
+	defer s.endUnlocked()
 	return s.do(fnEventDestroy, "shared event", e.event)
 }

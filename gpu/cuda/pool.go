@@ -85,7 +85,7 @@ func beginChange(d *Device, id gpu.Pool) (*pool, *session, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := d.stay()
+	s, err := d.beginUnlocked()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +96,7 @@ func beginChange(d *Device, id gpu.Pool) (*pool, *session, error) {
 // endChange ends a session of beginChange.
 func (p *pool) endChange(s *session) {
 	p.change.Unlock()
-	s.depart()
+	s.endUnlocked()
 }
 
 // CreatePool reserves address space for MaxDevicePages and maps memory for
@@ -104,11 +104,11 @@ func (p *pool) endChange(s *session) {
 // memory takes about a second for each GiB or two on one processor; several work
 // at it, and the device serves other calls meanwhile.
 func (d *Device) CreatePool(spec gpu.PoolSpec) (gpu.Pool, error) {
-	s, err := d.stay()
+	s, err := d.beginUnlocked()
 	if err != nil {
 		return 0, err
 	}
-	defer s.depart()
+	defer s.endUnlocked()
 	if spec.PageBytes <= 0 || spec.DevicePages < 0 || spec.HostPages < 0 {
 		return 0, fmt.Errorf("cuda: pool %s: %d device and %d host pages of %d bytes",
 			spec.Name, spec.DevicePages, spec.HostPages, spec.PageBytes)

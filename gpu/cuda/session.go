@@ -95,8 +95,8 @@ func (s *session) end() {
 	s.d.sessions.put(s)
 }
 
-// enter locks the device and starts a session; leave ends both.
-func (d *Device) enter() (*session, error) {
+// lock locks the device and starts a session; unlock ends both.
+func (d *Device) lock() (*session, error) {
 	d.mu.Lock()
 	s, err := d.begin()
 	if err != nil {
@@ -106,30 +106,30 @@ func (d *Device) enter() (*session, error) {
 	return s, nil
 }
 
-// enterStream is enter for a call about one live stream.
-func (d *Device) enterStream(id gpu.Stream) (*session, *stream, error) {
-	s, err := d.enter()
+// lockWithStream is lock for a call about one stream that exists.
+func (d *Device) lockWithStream(id gpu.Stream) (*session, *stream, error) {
+	s, err := d.lock()
 	if err != nil {
 		return nil, nil, err
 	}
 	st, err := d.stream(id)
 	if err != nil {
-		s.leave()
+		s.unlock()
 		return nil, nil, err
 	}
 	return s, st, nil
 }
 
-// leave ends the session and releases the device's lock.
-func (s *session) leave() {
+// unlock ends the session and releases the device's lock.
+func (s *session) unlock() {
 	s.end()
 	s.d.mu.Unlock()
 }
 
-// stay starts a session without the device's lock, for what takes long; depart
-// ends it. Close waits for it.
-// What changes a pool's memory is such a call.
-func (d *Device) stay() (*session, error) {
+// beginUnlocked starts a session without the device's lock, for what takes long;
+// endUnlocked ends it. Close waits for it.
+// Calls that change a pool's memory are of this kind.
+func (d *Device) beginUnlocked() (*session, error) {
 	// Close waits for busy before it frees anything.
 	if err := d.register(); err != nil {
 		return nil, err
@@ -142,8 +142,8 @@ func (d *Device) stay() (*session, error) {
 	return s, nil
 }
 
-// depart ends a session of stay.
-func (s *session) depart() {
+// endUnlocked ends a session that beginUnlocked started.
+func (s *session) endUnlocked() {
 	s.end()
 	s.d.busy.Done()
 }

@@ -55,11 +55,11 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.stay()
+	s, err := d.beginUnlocked()
 	if err != nil {
 		return nil, err
 	}
-	defer s.depart()
+	defer s.endUnlocked()
 	p.change.Lock()
 	defer p.change.Unlock()
 	if p.gone {
@@ -100,11 +100,11 @@ func (d *Device) Export(id gpu.Pool) (e *Export, err error) {
 // the caller's to close.
 // A reader that only reads is not told apart by the driver: both may write.
 func (d *Device) ImportPool(e *Export) (gpu.Pool, error) {
-	s, err := d.stay()
+	s, err := d.beginUnlocked()
 	if err != nil {
 		return 0, err
 	}
-	defer s.depart()
+	defer s.endUnlocked()
 	// Memory of another device would be far away, if it could be mapped at all.
 	// An ordinal would not do: CUDA_VISIBLE_DEVICES may order the devices of the two processes
 	// differently.

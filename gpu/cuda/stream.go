@@ -58,11 +58,11 @@ func (st *stream) String() string { return "stream " + st.name }
 // NewStream makes a stream.
 // Its priority, 0, is the default one.
 func (d *Device) NewStream(name string) (gpu.Stream, error) {
-	s, err := d.enter()
+	s, err := d.lock()
 	if err != nil {
 		return 0, err
 	}
-	defer s.leave()
+	defer s.unlock()
 	return d.newStream(s, name)
 }
 
@@ -85,11 +85,11 @@ func (d *Device) newStream(s *session, name string) (gpu.Stream, error) {
 // DestroyStream makes the device forget the stream; the host may have destroyed
 // it before that.
 func (d *Device) External(name string, handle uintptr) (gpu.Stream, error) {
-	s, err := d.enter()
+	s, err := d.lock()
 	if err != nil {
 		return 0, err
 	}
-	defer s.leave()
+	defer s.unlock()
 	// Handles are addresses, so no stream that was created has one of these.
 	if handle <= perThreadStream {
 		which := [...]string{nullStream: "the NULL stream", legacyStream: "CU_STREAM_LEGACY", perThreadStream: "CU_STREAM_PER_THREAD"}
@@ -132,11 +132,11 @@ func (s *session) notCapturing(st *stream) error {
 // earlier events. An event that was recorded during a capture is refused with
 // ErrCapturing: a stream that waits for it joins the capture.
 func (d *Device) ExternalEvent(event uintptr) (gpu.Ticket, error) {
-	s, err := d.enter()
+	s, err := d.lock()
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	defer s.leave()
+	defer s.unlock()
 	const on = "event of the host"
 	// The query finds an event of a capture, and a handle that is none, before the stream does.
 	if r := s.call(fnEventQuery, event); r != success && r != notReady {
@@ -176,7 +176,7 @@ func (d *Device) addStream(s *session, st *stream) (gpu.Stream, error) {
 		}
 		st.events[i] = e
 	}
-	st.id, st.place = id, streams.Place(id)
+	st.id, st.place = id, streams.IndexOf(id)
 	// Last: from here on Done answers for the stream.
 	d.progress.begin(st.place, id)
 	return id, nil
@@ -199,11 +199,11 @@ func (d *Device) newEvent(s *session, st *stream) (uintptr, error) {
 // DestroyStream gives a stream back when everything queued on it has passed. A
 // stream of the host application is only forgotten: it is not touched.
 func (d *Device) DestroyStream(id gpu.Stream) error {
-	s, st, err := d.enterStream(id)
+	s, st, err := d.lockWithStream(id)
 	if err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.unlock()
 	if !d.passed(s, gpu.Ticket{Stream: id, Seq: st.last}) {
 		return fmt.Errorf("cuda: stream %s: destroyed before ticket %d has passed: %w", st.name, st.last, gpu.ErrInUse)
 	}

@@ -18,11 +18,11 @@ import (
 func (d *Device) Submit(id gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
 	// The device's lock is held to the end: batches are on a stream in the order of their
 	// tickets, and no pool changes its size between the check and the copies.
-	s, st, err := d.enterStream(id)
+	s, st, err := d.lockWithStream(id)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	defer s.leave()
+	defer s.unlock()
 	if err := d.checkBatch(b); err != nil {
 		return gpu.Ticket{}, fmt.Errorf("batch %q on stream %s: %w", b.Label, st.name, err)
 	}

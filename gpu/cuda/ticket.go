@@ -63,7 +63,7 @@ func (d *Device) waitInstead(s *session, st *stream, cause error) (gpu.Ticket, e
 		return gpu.Ticket{}, cause
 	}
 	if err := s.failure(fnStreamSynchronize, r, st.String()); err != nil {
-		d.lose(err)
+		d.markLost(err)
 		return gpu.Ticket{}, fmt.Errorf("%w: %w", cause, err)
 	}
 	// The counter may have been written: the number is not used again.
@@ -106,11 +106,11 @@ func (d *Device) poll(s *session, st *stream, upTo uint64) {
 // Fence returns the point after all that was queued on the stream so far.
 // The host calls it behind a kernel that it has launched on a stream of its own.
 func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
-	s, st, err := d.enterStream(id)
+	s, st, err := d.lockWithStream(id)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
-	defer s.leave()
+	defer s.unlock()
 	d.tellEnded(s)
 	// Nothing was queued since the last ticket, which therefore covers all. Of the host's streams
 	// that is not known.
@@ -125,11 +125,11 @@ func (d *Device) Fence(id gpu.Stream) (gpu.Ticket, error) {
 
 // Wait makes what is queued on the stream later wait for the tickets.
 func (d *Device) Wait(id gpu.Stream, tickets ...gpu.Ticket) error {
-	s, st, err := d.enterStream(id)
+	s, st, err := d.lockWithStream(id)
 	if err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.unlock()
 	// All are checked before the first wait is queued, so that a refused call changes nothing.
 	for _, t := range tickets {
 		if err := d.known(t); err != nil {
@@ -195,16 +195,16 @@ func (d *Device) Done(t gpu.Ticket) bool {
 	if t.IsZero() {
 		return true
 	}
-	place := streams.Place(t.Stream)
+	place := streams.IndexOf(t.Stream)
 	// A place that belongs to another stream by now is left to the slow path, which knows both.
 	if d.progress.counted() && d.progress.has(place, t.Stream) {
 		return d.progress.reached(place) >= t.Seq
 	}
-	s, err := d.enter()
+	s, err := d.lock()
 	if err != nil {
 		return false
 	}
-	defer s.leave()
+	defer s.unlock()
 	return d.known(t) == nil && d.passed(s, t) && d.ending() == nil
 }
 
@@ -216,7 +216,7 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 	if err != nil || event == 0 {
 		return err
 	}
-	// The stay that waitable has counted ends here, since no goroutine is started.
+	// The call that waitable has counted ends here, since no goroutine is started.
 	if err := ctx.Err(); err != nil {
 		d.busy.Done()
 		return err
@@ -236,14 +236,14 @@ func (d *Device) Sync(ctx context.Context, t gpu.Ticket) error {
 }
 
 // waitable returns the event to wait for, 0 when the ticket has passed; with an
-// event, a stay in the driver is counted.
-// Close waits for it, so the event is not destroyed under the wait.
+// event, it counts a call in the driver.
+// Close waits for that call, so the event is not destroyed under the wait.
 func (d *Device) waitable(t gpu.Ticket) (event uintptr, on string, err error) {
-	s, err := d.enter()
+	s, err := d.lock()
 	if err != nil {
 		return 0, "", err
 	}
-	defer s.leave()
+	defer s.unlock()
 	if err := d.known(t); err != nil {
 		return 0, "", err
 	}

@@ -48,7 +48,7 @@ func (d *Device) Join(tickets ...gpu.Ticket) (gpu.Ticket, error) {
 	}
 	// The order of the stream is held over wait and fence, so that no other join's wait comes
 	// between the two.
-	st, err := d.enter(s)
+	st, err := d.lockStream(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}

@@ -145,9 +145,9 @@ func (d *Device) find(s gpu.Stream) (*stream, error) {
 	return st, nil
 }
 
-// enter returns a live stream whose order the caller holds from now on; it ends with
+// lockStream returns a live stream whose order the caller holds from now on; it ends with
 // st.order.Unlock.
-func (d *Device) enter(s gpu.Stream) (*stream, error) {
+func (d *Device) lockStream(s gpu.Stream) (*stream, error) {
 	if err := d.ending(); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (d *Device) enter(s gpu.Stream) (*stream, error) {
 
 // Fence returns the point after all that was queued on the stream so far, on all ranks.
 func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
-	st, err := d.enter(s)
+	st, err := d.lockStream(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
@@ -193,7 +193,7 @@ func (d *Device) Fence(s gpu.Stream) (gpu.Ticket, error) {
 // own part of them. If a rank refuses, those before it wait for more than they need,
 // which does no harm.
 func (d *Device) Wait(s gpu.Stream, waits ...gpu.Ticket) error {
-	st, err := d.enter(s)
+	st, err := d.lockStream(s)
 	if err != nil {
 		return err
 	}

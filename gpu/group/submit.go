@@ -12,7 +12,7 @@ import (
 // all: ranks that are asked later get only the copies before it, and of ranks that were
 // asked earlier Submit waits until they have done what they have taken.
 func (d *Device) Submit(s gpu.Stream, b *gpu.Batch) (gpu.Ticket, error) {
-	st, err := d.enter(s)
+	st, err := d.lockStream(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}
@@ -135,7 +135,7 @@ func (d *Device) Launch(s gpu.Stream, k gpu.Kernel) (gpu.Ticket, error) {
 	if d.launchers == nil {
 		return gpu.Ticket{}, fmt.Errorf("group: %s devices do not run kernels in Go", d.info.Backend)
 	}
-	st, err := d.enter(s)
+	st, err := d.lockStream(s)
 	if err != nil {
 		return gpu.Ticket{}, err
 	}

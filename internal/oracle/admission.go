@@ -30,7 +30,7 @@ func (a *admission) carryOut(all []*plan) []*sequence {
 	for i, pl := range all { // copies, while no source can be a victim
 		for _, p := range a.pools {
 			if pl.err == nil && pl.copiesInto(p) {
-				sequences[i].place(p, pl.copiedBlock(p), a.memory.take(p, pl.request.Namespace.Salt))
+				sequences[i].setPage(p, pl.copiedBlock(p), a.memory.take(p, pl.request.Namespace.Salt))
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func (a *admission) claim(pl *plan, u use) *sequence {
 	a.references.last++
 	s := &sequence{
 		id: a.references.last, namespace: r.Namespace, session: r.Session, retention: r.Retention,
-		settled: map[string]bool{}, prompt: len(r.Tokens), reused: pl.wholeBlocks(),
+		retentionDone: map[string]bool{}, prompt: len(r.Tokens), reused: pl.wholeBlocks(),
 		chunk: r.ChunkTokens, computed: pl.match.tokens, last: u,
 	}
 	for range max(1, r.BeamWidth) {
@@ -83,7 +83,7 @@ func (a *admission) claim(pl *plan, u use) *sequence {
 		s.tables = append(s.tables, beams)
 		for index, spot := range pl.claims[p.id] {
 			if spot != nil && spot.device != nil {
-				s.place(p, index, spot.device)
+				s.setPage(p, index, spot.device)
 			} else if spot != nil {
 				a.references.guarded[spot.host] = true
 			}
@@ -97,7 +97,7 @@ func (a *admission) claim(pl *plan, u use) *sequence {
 		case from.device == nil:
 			a.references.guarded[from.host] = true
 		case pl.partial == messages.PartialTakeover:
-			s.place(p, s.reused, from.device)
+			s.setPage(p, s.reused, from.device)
 		default:
 			a.references.guarded[from.device] = true
 		}
@@ -138,7 +138,7 @@ func (a *admission) takeRest(pl *plan, s *sequence, all []*plan, sequences []*se
 	for _, p := range a.pools {
 		if !p.attends() {
 			if s.tables[p.id][0][0] == nil {
-				s.place(p, 0, a.memory.take(p, s.namespace.Salt))
+				s.setPage(p, 0, a.memory.take(p, s.namespace.Salt))
 			}
 			continue
 		}
@@ -149,13 +149,13 @@ func (a *admission) takeRest(pl *plan, s *sequence, all []*plan, sequences []*se
 			pg := a.memory.take(p, s.namespace.Salt)
 			for j, other := range all {
 				if other.err == nil && index < len(other.claims[p.id]) && other.claims[p.id][index] == spot {
-					sequences[j].place(p, index, pg)
+					sequences[j].setPage(p, index, pg)
 				}
 			}
 		}
 		for index := s.reused; index < len(s.tables[p.id][0]); index++ {
 			if s.tables[p.id][0][index] == nil {
-				s.place(p, index, a.memory.take(p, s.namespace.Salt))
+				s.setPage(p, index, a.memory.take(p, s.namespace.Salt))
 			}
 		}
 	}

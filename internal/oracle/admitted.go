@@ -15,7 +15,7 @@ func (a *admission) recognise(pl *plan, s *sequence) {
 			continue
 		}
 		a.tree.touch(b)
-		join(b, s.session)
+		mergeSession(b, s.session)
 		a.tree.retain(b, s)
 		a.saver.saveReused(b)
 	}

@@ -92,7 +92,7 @@ func (st *steps) dropReferences(before, after *sequence, u use) {
 		for _, table := range before.tables[p.id] {
 			for _, pg := range table {
 				if before.entries(p, pg) > after.entries(p, pg) {
-					st.memory.leave(p, pg, u)
+					st.memory.noteUse(p, pg, u)
 				}
 			}
 		}
@@ -159,7 +159,7 @@ func (st *steps) grow(p *pool, s *sequence, beam int, u use) []messages.PageID {
 	}
 	for _, old := range replaced {
 		delete(st.references.guarded, old)
-		st.memory.leave(p, old, u)
+		st.memory.noteUse(p, old, u)
 	}
 	for len(s.tables[p.id][beam]) < ceil(len(s.keys[beam]), st.tpb) {
 		pg := st.memory.take(p, s.namespace.Salt)

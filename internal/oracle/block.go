@@ -105,9 +105,9 @@ func held(b *block, pools []*pool) bool {
 // name is a block's key as a map key.
 func name(ns messages.Namespace, key []symbol) string { return fmt.Sprintf("%v %v", ns, key) }
 
-// join ends the belonging of a block to a session when a sequence of another
+// mergeSession ends the belonging of a block to a session when a sequence of another
 // session, or of none, reuses or stores it.
-func join(b *block, session string) {
+func mergeSession(b *block, session string) {
 	if b.session != session {
 		b.session = ""
 	}

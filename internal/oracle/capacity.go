@@ -19,7 +19,7 @@ func (pr *planner) admitOrRefuse(all []*plan, i int) {
 	}
 	for _, p := range pr.statePools() {
 		if pl.copiesInto(p) && pr.copyRoom(all, i, p) < 1 {
-			pr.settle(pl, match{}) // the only page is the checkpoint itself
+			pr.setMatch(pl, match{}) // the only page is the checkpoint itself
 		}
 	}
 	pr.decideOnboards(all, i)

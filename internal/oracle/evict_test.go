@@ -53,7 +53,7 @@ func TestALaterRequestSetsRetentionOnce(t *testing.T) {
 	b := world(t, full(8, 0))
 	b.lodge(count(1, 4), keep(90, 10*ms))
 	b.now = 5 * ms
-	a := b.enter(messages.AdmitRequest{Tokens: count(1, 5), Retention: keep(20, 10*ms)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 5), Retention: keep(20, 10*ms)})
 	require.Equal(t, [][2]int{{90, 20}}, b.priorities(), "at the admission")
 	b.now = 8 * ms
 	b.releaseAll(a.Sequence)
@@ -141,7 +141,7 @@ func TestATakeoverFromHostMemoryFreesTheHostPage(t *testing.T) {
 	b := world(t, full(3, 2))
 	b.visit(count(1, 2))
 	b.visit(count(21, 12)) // offloads the partial block
-	a := b.enter(messages.AdmitRequest{Tokens: count(1, 4)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 4)})
 	require.Equal(t, []messages.PoolReuse{{Partial: 1, PartialReuse: messages.PartialTakeover, Onboarded: 1}}, a.Reuse)
 	require.Equal(t, inspect.TierPages{Total: 2, Cached: 1, Free: 1}, b.pool(0).Secondary)
 	require.EqualValues(t, 128, b.pool(0).BytesOnboarded)
@@ -151,7 +151,7 @@ func TestAPartialCopyFromHostMemoryStaysThere(t *testing.T) {
 	b := world(t, full(3, 2))
 	b.visit(count(1, 4))
 	b.visit(count(21, 12))
-	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 2), 99)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: append(count(1, 2), 99)})
 	require.Equal(t, []messages.PoolReuse{{Partial: 1, PartialReuse: messages.PartialCopy}}, a.Reuse)
 	require.EqualValues(t, 0, b.pool(0).Onboarded)
 	require.Equal(t, messages.Found{MatchedTokens: 4, SecondaryTokens: 4}, b.found(count(1, 5)))

@@ -129,12 +129,12 @@ func (m *memory) takeHost(p *pool, b *block) *page {
 
 // drop ends the reference that a table entry is, leaving a use.
 func (m *memory) drop(p *pool, table []*page, index int, u use) {
-	m.leave(p, table[index], u)
+	m.noteUse(p, table[index], u)
 	table[index] = nil
 }
 
-// leave notes a use of what the page caches.
-func (m *memory) leave(p *pool, pg *page, u use) {
+// noteUse notes a use of what the page caches.
+func (m *memory) noteUse(p *pool, pg *page, u use) {
 	if pg != nil && pg.block != nil {
 		m.spend(pg.block.at[p.id], u)
 	}

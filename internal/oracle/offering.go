@@ -83,7 +83,7 @@ func (f *offering) offer(s *sequence, index int, key []symbol, stays []bool) (ne
 	if b == nil {
 		b = f.tree.create(s, index, key)
 	} else {
-		join(b, s.session)
+		mergeSession(b, s.session)
 		f.tree.retain(b, s)
 	}
 	for _, p := range f.pools {

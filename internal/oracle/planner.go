@@ -25,7 +25,7 @@ func (pr *planner) plans(requests []messages.AdmitRequest, longest int) []*plan 
 		if pl.err == nil {
 			pl.prompt = prompt{r.Namespace, symbols(r.Tokens, r.Multimodal), len(r.Tokens) - 1}
 			pl.reach = pr.tree.reach(pl.prompt)
-			pr.settle(pl, pr.tree.matchPartial(pl.prompt, withStates))
+			pr.setMatch(pl, pr.tree.matchPartial(pl.prompt, withStates))
 			pl.attention = pr.attentionMatch(pl.prompt)
 		}
 		all = append(all, pl)
@@ -43,8 +43,8 @@ func (pr *planner) plans(requests []messages.AdmitRequest, longest int) []*plan 
 	return all
 }
 
-// settle makes m the match of the plan.
-func (pr *planner) settle(pl *plan, m match) {
+// setMatch makes m the match of the plan.
+func (pr *planner) setMatch(pl *plan, m match) {
 	pl.match, pl.partial = m, messages.PartialNone
 	pl.lead, pl.claims = nil, make([][]*spot, len(pr.pools))
 	for index := range m.tokens / pr.tpb {
@@ -61,7 +61,9 @@ func (pr *planner) settle(pl *plan, m match) {
 }
 
 // withoutPartial makes the plan go without partial reuse.
-func (pr *planner) withoutPartial(pl *plan) { pr.settle(pl, pr.tree.matchWhole(pl.prompt, withStates)) }
+func (pr *planner) withoutPartial(pl *plan) {
+	pr.setMatch(pl, pr.tree.matchWhole(pl.prompt, withStates))
+}
 
 // decideHow decides for each partial reuse of the batch whether the block is
 // taken over, copied, or left alone. Who wants what is what the matches say,
@@ -103,7 +105,7 @@ func (pr *planner) decideHow(all []*plan) {
 func (pr *planner) spots(q messages.Prefix) (spots []pinnedSpot, tokens int) {
 	all := prompt{q.Namespace, symbols(q.Tokens, q.Multimodal), len(q.Tokens)}
 	pl := &plan{prompt: all}
-	pr.settle(pl, pr.tree.matchWhole(all, withStates))
+	pr.setMatch(pl, pr.tree.matchWhole(all, withStates))
 	for _, p := range pr.pools {
 		for index, s := range pl.claims[p.id] {
 			if s != nil {

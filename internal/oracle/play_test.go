@@ -57,8 +57,8 @@ func count(from, n int) (tokens []messages.Token) {
 
 func prefix(tokens []messages.Token) messages.Prefix { return messages.Prefix{Tokens: tokens} }
 
-// enter admits and does not commit.
-func (b *play) enter(r messages.AdmitRequest) messages.Admitted {
+// admitOnly admits and does not commit.
+func (b *play) admitOnly(r messages.AdmitRequest) messages.Admitted {
 	b.t.Helper()
 	a, err := b.Admit(context.Background(), r)
 	require.NoError(b.t, err)
@@ -68,7 +68,7 @@ func (b *play) enter(r messages.AdmitRequest) messages.Admitted {
 // prefill admits a prompt and commits all of it.
 func (b *play) prefill(r messages.AdmitRequest) messages.Admitted {
 	b.t.Helper()
-	a := b.enter(r)
+	a := b.admitOnly(r)
 	b.computed(a.Sequence, len(r.Tokens))
 	return a
 }

@@ -114,7 +114,7 @@ func (o *Oracle) Lookup(_ context.Context, q messages.Prefix) (messages.Found, e
 	pl := o.planner.plans([]messages.AdmitRequest{{Namespace: q.Namespace, Tokens: q.Tokens, Multimodal: q.Multimodal}}, len(q.Tokens))[0]
 	if pl.err != nil {
 		// Refused with or without a copy: what counts is what is stored.
-		o.planner.settle(pl, pl.wanted)
+		o.planner.setMatch(pl, pl.wanted)
 	}
 	found := messages.Found{MatchedTokens: pl.match.tokens, AttentionTokens: pl.attention}
 	for index := range pl.lead {

@@ -15,7 +15,7 @@ var ctx = context.Background()
 func TestTheLastTokenOfACachedPromptIsComputed(t *testing.T) {
 	b := world(t, full(6, 0))
 	b.visit(count(1, 8))
-	a := b.enter(messages.AdmitRequest{Tokens: count(1, 8)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 8)})
 	require.Equal(t, 7, a.ReusedTokens)
 	require.Equal(t, messages.ReasonHit, a.MissReason)
 	require.Equal(t, []messages.PoolReuse{{Full: 1, Partial: 1, PartialReuse: messages.PartialCopy}}, a.Reuse)
@@ -44,7 +44,7 @@ func TestPartialReuse(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			b := worldWith(t, func(c *oracle.Config) { c.CopyOnPartialReuse = !x.noCopy }, full(8, 0))
 			b.visit(stored)
-			a := b.enter(messages.AdmitRequest{Tokens: x.prompt})
+			a := b.admitOnly(messages.AdmitRequest{Tokens: x.prompt})
 			require.Equal(t, x.reused, a.ReusedTokens)
 			require.Equal(t, x.partial, a.Reuse[0].PartialReuse)
 			require.Equal(t, x.left, b.found(append(stored, 99)).MatchedTokens)
@@ -55,7 +55,7 @@ func TestPartialReuse(t *testing.T) {
 func TestWithoutCopyingABlockInUseIsNotReusedInPart(t *testing.T) {
 	b := worldWith(t, func(c *oracle.Config) { c.CopyOnPartialReuse = false }, full(8, 0))
 	b.tokens(count(1, 8)) // runs on
-	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 6), 99)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: append(count(1, 6), 99)})
 	require.Equal(t, 4, a.ReusedTokens)
 	require.Equal(t, messages.PartialNone, a.Reuse[0].PartialReuse)
 	require.Equal(t, messages.ReasonWindowHole, a.MissReason, "no pool lacks anything, and yet less than the reach is reused")
@@ -67,7 +67,7 @@ func TestTheSourceIsTheBlockLastStoredOrClaimed(t *testing.T) {
 	b.visit(first)
 	b.visit(second)
 	probe := append(count(1, 4), 5, 6, 70)
-	b.releaseAll(b.enter(messages.AdmitRequest{Tokens: probe}).Sequence)
+	b.releaseAll(b.admitOnly(messages.AdmitRequest{Tokens: probe}).Sequence)
 	// The copy gave the second a later use, so the first goes before it.
 	b.visit(count(100, 36)) // one page more than are free
 	require.Equal(t, 4, shareOf(b, first))
@@ -83,7 +83,7 @@ func TestACopyNeedsAPageThatIsNoSource(t *testing.T) {
 	b := world(t, full(2, 0))
 	b.visit(count(1, 8))
 	require.Equal(t, 4, b.found(append(count(1, 6), 99)).MatchedTokens)
-	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 6), 99)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: append(count(1, 6), 99)})
 	require.Equal(t, 4, a.ReusedTokens, "the only other page is claimed whole")
 	require.Equal(t, messages.PartialNone, a.Reuse[0].PartialReuse)
 	require.EqualValues(t, 1, b.pool(0).Dropped)
@@ -93,7 +93,7 @@ func TestASourceMayBeAVictimOfItsOwnAdmission(t *testing.T) {
 	b := world(t, full(3, 0))
 	b.visit(count(1, 8))
 	// One copy and one fresh page: the free page, then the source's.
-	a := b.enter(messages.AdmitRequest{Tokens: append(count(1, 6), 99, 99, 99)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: append(count(1, 6), 99, 99, 99)})
 	require.Equal(t, 6, a.ReusedTokens)
 	require.Equal(t, messages.PartialCopy, a.Reuse[0].PartialReuse)
 	require.EqualValues(t, 1, b.pool(0).Evicted)
@@ -178,7 +178,7 @@ func TestACopyMakesItsSourceTheOneClaimedLast(t *testing.T) {
 	b.visit(first)
 	b.visit(second)
 	for _, rest := range [][]messages.Token{{7, 70}, {80}} { // of the first only; of either
-		a := b.enter(messages.AdmitRequest{Tokens: append(append(count(1, 4), 5, 6), rest...)})
+		a := b.admitOnly(messages.AdmitRequest{Tokens: append(append(count(1, 4), 5, 6), rest...)})
 		_, err := b.Release(ctx, []messages.ReleaseStep{{Sequence: a.Sequence, Discard: true}})
 		require.NoError(t, err)
 	}

@@ -136,9 +136,9 @@ func (o *Oracle) fork(id messages.SequenceID, n, before int) ([]messages.Sequenc
 		o.references.last++
 		f.id = o.references.last
 		f.last = use{o.clock.request, before + i}
-		f.settled = map[string]bool{}
-		for k := range s.settled {
-			f.settled[k] = true
+		f.retentionDone = map[string]bool{}
+		for k := range s.retentionDone {
+			f.retentionDone[k] = true
 		}
 		f.keys = [][]symbol{slices.Clone(s.keys[0])}
 		f.tables = nil

@@ -49,7 +49,7 @@ func TestAMatchNeedsTheWindowOnly(t *testing.T) {
 	b := world(t, limited(4, 0), full(12, 0))
 	b.visit(count(1, 12)) // 1, 2 left the window at the admission, 3 at the release
 	b.visit(count(50, 8)) // takes the free page and that of block 1, the deepest of those
-	a := b.enter(messages.AdmitRequest{Tokens: count(1, 13)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 13)})
 	require.Equal(t, 12, a.ReusedTokens)
 	require.Equal(t, "--xx", holes(b.table(a.Sequence, 0)))
 	require.Equal(t, 1, a.Reuse[0].Full)
@@ -58,7 +58,7 @@ func TestAMatchNeedsTheWindowOnly(t *testing.T) {
 
 func TestChunkedPrefill(t *testing.T) {
 	b := world(t, limited(6, 0), full(12, 0))
-	a := b.enter(messages.AdmitRequest{Tokens: count(1, 22), ChunkTokens: 4})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 22), ChunkTokens: 4})
 	require.Equal(t, "x", holes(b.table(a.Sequence, 0)))
 	require.Equal(t, "xxxxxx", holes(b.table(a.Sequence, 1)))
 
@@ -75,7 +75,7 @@ func TestChunkedPrefill(t *testing.T) {
 	require.Empty(t, b.computed(a.Sequence, 4).NewPages[0], "again: nothing changes")
 
 	// Who claims a page of its own pays for it.
-	c := b.enter(messages.AdmitRequest{Tokens: count(1, 5)})
+	c := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 5)})
 	require.Equal(t, 4, c.ReusedTokens)
 	_, err = b.Admit(ctx, messages.AdmitRequest{Tokens: count(100, 12)})
 	b.refused(err, 3, 2)

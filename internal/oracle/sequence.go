@@ -4,12 +4,12 @@ import "github.com/kvactor/kvactor/messages"
 
 // sequence is a running sequence.
 type sequence struct {
-	id        messages.SequenceID
-	namespace messages.Namespace
-	session   string
-	retention *messages.Retention
-	noStore   bool            // an invalidation named it: it stores nothing more
-	settled   map[string]bool // blocks that had their retention from it
+	id            messages.SequenceID
+	namespace     messages.Namespace
+	session       string
+	retention     *messages.Retention
+	noStore       bool            // an invalidation named it: it stores nothing more
+	retentionDone map[string]bool // blocks that had their retention from it
 
 	prompt   int // tokens
 	reused   int // blocks reused whole
@@ -36,8 +36,8 @@ func (s *sequence) coveredByReserve(p *pool, index int) bool {
 	return s.chunk > 0 && p.limited() && s.prefilling() && index >= s.reused
 }
 
-// place puts a page into the tables of all beams.
-func (s *sequence) place(p *pool, index int, pg *page) {
+// setPage puts a page into the tables of all beams.
+func (s *sequence) setPage(p *pool, index int, pg *page) {
 	for _, table := range s.tables[p.id] {
 		table[index] = pg
 	}

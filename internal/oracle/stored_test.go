@@ -66,13 +66,13 @@ func TestPrefetchIsAllOrNothing(t *testing.T) {
 
 func TestSessions(t *testing.T) {
 	b := world(t, full(16, 0))
-	enter := func(tokens []messages.Token, session string) {
+	store := func(tokens []messages.Token, session string) {
 		b.releaseAll(b.prefill(messages.AdmitRequest{Tokens: tokens, Session: session}).Sequence)
 	}
-	enter(count(1, 8), "s")
-	enter(count(1, 4), "") // P−1: reuses the first block in part only
-	enter(count(21, 8), "s")
-	enter(count(21, 5), "x") // reuses its first block whole
+	store(count(1, 8), "s")
+	store(count(1, 4), "") // P−1: reuses the first block in part only
+	store(count(21, 8), "s")
+	store(count(21, 5), "x") // reuses its first block whole
 	n, err := b.Invalidate(ctx, messages.Selector{Session: "s"})
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
@@ -126,7 +126,7 @@ func TestATakeoverAndAnOrphanAreTold(t *testing.T) {
 	b := world(t, full(3, 0))
 	b.visit(count(1, 6))
 	b.typesOf()
-	a := b.enter(messages.AdmitRequest{Tokens: count(1, 7)})
+	a := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 7)})
 	require.Equal(t, messages.PartialTakeover, a.Reuse[0].PartialReuse)
 	require.Equal(t, map[kvevents.EventType]int{kvevents.EventRemoved: 1}, b.typesOf())
 	b.releaseAll(a.Sequence) // nothing but what was reused was computed: stored again
@@ -140,7 +140,7 @@ func TestOrphansAreFoundAgain(t *testing.T) {
 		{Start: 0, End: 4, Priority: 0}, {Start: 4, End: messages.EndOfPrompt, Priority: 90},
 	}})
 	b.visit(count(51, 8)) // the free page, then the first block
-	f := b.enter(messages.AdmitRequest{Tokens: count(1, 4)})
+	f := b.admitOnly(messages.AdmitRequest{Tokens: count(1, 4)})
 	require.Equal(t, messages.ReasonCold, f.MissReason, "nothing of these four is stored")
 	b.computed(f.Sequence, 4)
 	b.releaseAll(f.Sequence)
@@ -150,8 +150,8 @@ func TestOrphansAreFoundAgain(t *testing.T) {
 func TestWhy(t *testing.T) {
 	b := world(t, limited(3, 0), full(8, 0))
 	b.visit(count(1, 8))
-	require.Equal(t, messages.ReasonHit, b.enter(messages.AdmitRequest{Tokens: count(1, 9)}).MissReason)
-	require.Equal(t, messages.ReasonCold, b.enter(messages.AdmitRequest{Tokens: count(90, 2)}).MissReason)
+	require.Equal(t, messages.ReasonHit, b.admitOnly(messages.AdmitRequest{Tokens: count(1, 9)}).MissReason)
+	require.Equal(t, messages.ReasonCold, b.admitOnly(messages.AdmitRequest{Tokens: count(90, 2)}).MissReason)
 }
 
 func TestValidate(t *testing.T) {

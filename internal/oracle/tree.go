@@ -112,7 +112,7 @@ func (t *tree) create(s *sequence, index int, key []symbol) *block {
 	priority, duration, _ := retention(s, index*t.tpb)
 	b.priority = priority
 	t.startTimer(b, duration)
-	s.settled[name(b.namespace, b.key)] = true
+	s.retentionDone[name(b.namespace, b.key)] = true
 	t.blocks = append(t.blocks, b)
 	return b
 }
@@ -136,10 +136,10 @@ func (t *tree) fetched(ns messages.Namespace, key []symbol) *block {
 func (t *tree) retain(b *block, s *sequence) {
 	n := name(b.namespace, b.key)
 	priority, duration, covered := retention(s, b.index*t.tpb)
-	if !covered || s.settled[n] {
+	if !covered || s.retentionDone[n] {
 		return
 	}
-	s.settled[n] = true
+	s.retentionDone[n] = true
 	t.startTimer(b, duration)
 	t.setPriority(b, priority)
 }

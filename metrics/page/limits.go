@@ -98,10 +98,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 // (CloseWrite) where it refuses a request whose body it has not read.
 type boundedConn struct {
 	*net.TCPConn
-	leave func()
+	release func()
 }
 
 func (c *boundedConn) Close() error {
-	defer c.leave()
+	defer c.release()
 	return c.TCPConn.Close()
 }

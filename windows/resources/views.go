@@ -47,13 +47,13 @@ func (p *Plan) locate() {
 			p.placeLocal(d, &v)
 		case paged:
 			pool, layer := p.find(d.Layer, windows.KindAttention)
-			p.place(d, &v, pool, layer)
+			p.setPool(d, &v, pool, layer)
 			keys, _ := pool.View(layer, windows.Keys)
 			v.Offset = keys.Offset
 			v.shapeKV(kv, pool.TokensPerBlock, keys.TokenStride, keys.HeadStride, valuesBehind(pool, layer, keys))
 		default:
 			pool, layer := p.find(d.Layer, windows.KindState)
-			p.place(d, &v, pool, layer)
+			p.setPool(d, &v, pool, layer)
 			v.Offset = int64(layer)*pool.StateBytes + aligned(states[d.Layer])
 			states[d.Layer] = aligned(states[d.Layer]) + bytes(d.Resource)
 			v.shape(d.Resource)
@@ -79,8 +79,8 @@ func valuesBehind(pool windows.Pool, layer int, keys windows.View) int64 {
 	return values.Offset - keys.Offset
 }
 
-// place notes the pool of a managed resource.
-func (p *Plan) place(d *Decision, v *View, pool windows.Pool, layer int) {
+// setPool notes the pool of a managed resource.
+func (p *Plan) setPool(d *Decision, v *View, pool windows.Pool, layer int) {
 	d.Pool, v.Pool, v.Layer, v.PageBytes = pool.Name, pool.Name, layer, pool.PageBytes()
 }
 

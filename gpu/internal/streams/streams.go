@@ -14,8 +14,8 @@ import (
 	"github.com/kvactor/kvactor/gpu"
 )
 
-// Place is the index of a stream's place, in [0, gpu.MaxStreams).
-func Place(s gpu.Stream) int { return int((s - 1) % gpu.MaxStreams) }
+// IndexOf is the index of a stream's place, in [0, gpu.MaxStreams).
+func IndexOf(s gpu.Stream) int { return int((s - 1) % gpu.MaxStreams) }
 
 // generation counts the streams that had the place before.
 func generation(s gpu.Stream) uint32 { return uint32((s - 1) / gpu.MaxStreams) }
@@ -56,7 +56,7 @@ func (t *Table[T]) Add(value T) (s gpu.Stream, ok bool) {
 func (t *Table[T]) Find(s gpu.Stream) (value T, err error) {
 	switch {
 	case t.live(s):
-		return t.places[Place(s)].value, nil
+		return t.places[IndexOf(s)].value, nil
 	case t.Destroyed(s):
 		return value, fmt.Errorf("stream %d was destroyed", s)
 	default:
@@ -66,10 +66,10 @@ func (t *Table[T]) Find(s gpu.Stream) (value T, err error) {
 
 // Destroyed tells whether a stream existed and has been removed.
 func (t *Table[T]) Destroyed(s gpu.Stream) bool {
-	if s == 0 || Place(s) >= len(t.places) {
+	if s == 0 || IndexOf(s) >= len(t.places) {
 		return false
 	}
-	return generation(s) < t.places[Place(s)].generation
+	return generation(s) < t.places[IndexOf(s)].generation
 }
 
 // Remove ends a live stream and frees its place.
@@ -77,7 +77,7 @@ func (t *Table[T]) Remove(s gpu.Stream) {
 	if !t.live(s) {
 		panic(fmt.Sprintf("streams: removal of stream %d, which is not live", s))
 	}
-	i := Place(s)
+	i := IndexOf(s)
 	t.places[i] = place[T]{generation: t.places[i].generation + 1}
 	t.free = append(t.free, i)
 }
@@ -93,9 +93,9 @@ func (t *Table[T]) All(yield func(gpu.Stream, T) bool) {
 }
 
 func (t *Table[T]) live(s gpu.Stream) bool {
-	if s == 0 || Place(s) >= len(t.places) {
+	if s == 0 || IndexOf(s) >= len(t.places) {
 		return false
 	}
-	p := &t.places[Place(s)]
+	p := &t.places[IndexOf(s)]
 	return p.live && p.generation == generation(s)
 }

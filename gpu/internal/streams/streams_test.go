@@ -60,7 +60,7 @@ func TestTableIsBounded(t *testing.T) {
 	s, ok := table.Add("again")
 	require.True(t, ok)
 	assert.Equal(t, gpu.Stream(7+gpu.MaxStreams), s)
-	assert.Equal(t, 6, streams.Place(s))
+	assert.Equal(t, 6, streams.IndexOf(s))
 	for _, unknown := range []gpu.Stream{0, 5 * gpu.MaxStreams} {
 		_, err := table.Find(unknown)
 		assert.ErrorContains(t, err, "no stream")

@@ -43,7 +43,7 @@ func (e *storedEngine) AdmitBatch(ctx context.Context, requests []messages.Admit
 		e.advance(takes)
 	}
 	admitted, err := e.Engine.AdmitBatch(ctx, requests)
-	return admitted, e.settled(ctx, err)
+	return admitted, e.awaitSaves(ctx, err)
 }
 
 // storeLatency is that of the questions and answers of one fetch beside its bytes.
@@ -59,25 +59,25 @@ func (e *storedEngine) fetch(ctx context.Context, tokens []messages.Token) error
 // Commit is the engine's.
 func (e *storedEngine) Commit(ctx context.Context, steps []messages.CommitStep) ([]messages.StepResult, error) {
 	results, err := e.Engine.Commit(ctx, steps)
-	return results, e.settled(ctx, err)
+	return results, e.awaitSaves(ctx, err)
 }
 
 // Append is the engine's.
 func (e *storedEngine) Append(ctx context.Context, steps []messages.AppendStep) ([]messages.StepResult, error) {
 	results, err := e.Engine.Append(ctx, steps)
-	return results, e.settled(ctx, err)
+	return results, e.awaitSaves(ctx, err)
 }
 
 // Release is the engine's.
 func (e *storedEngine) Release(ctx context.Context, steps []messages.ReleaseStep) ([]messages.StepResult, error) {
 	results, err := e.Engine.Release(ctx, steps)
-	return results, e.settled(ctx, err)
+	return results, e.awaitSaves(ctx, err)
 }
 
-// settled waits for what a call saves, if that is wanted. The tasks that write move the
+// awaitSaves waits for what a call saves, if that is wanted. The tasks that write move the
 // device's time: beside the server's steps they would do so whenever the scheduler
 // runs them.
-func (e *storedEngine) settled(ctx context.Context, err error) error {
+func (e *storedEngine) awaitSaves(ctx context.Context, err error) error {
 	if err == nil && e.settle {
 		_, err = e.store.Flush(ctx, 0)
 	}

@@ -42,5 +42,5 @@ func TestEngineAgainstOracle(t *testing.T) {
 	if n, err := strconv.ParseUint(os.Getenv("KVACTOR_DUELS"), 10, 64); err == nil {
 		seeds = n
 	}
-	scripttest.Duel{Got: live.Open, Want: scripttest.OpenOracle, Seeds: seeds, Requests: 40}.Run(t)
+	scripttest.Comparison{Got: live.Open, Want: scripttest.OpenOracle, Seeds: seeds, Requests: 40}.Run(t)
 }

@@ -99,7 +99,7 @@ func NewExecutor(m *Model, pools []windows.Pool, workers *attention.Workers) (*E
 	if m.cross.heads > 0 {
 		own, e.crossPlace.pool = pools[:len(pools)-1], len(pools)-1
 	}
-	if err := e.place(own); err != nil {
+	if err := e.locateLayers(own); err != nil {
 		return nil, err
 	}
 	for _, pool := range pools {
@@ -119,8 +119,8 @@ func NewExecutor(m *Model, pools []windows.Pool, workers *attention.Workers) (*E
 	return e, nil
 }
 
-// place notes where in the pools each layer lies.
-func (e *Executor) place(pools []windows.Pool) error {
+// locateLayers notes where in the pools each layer lies.
+func (e *Executor) locateLayers(pools []windows.Pool) error {
 	m, found, states := e.model, 0, 0
 	number := make(map[int]int, len(m.caches)) // of the cache of a block
 	for i, c := range m.caches {

@@ -42,8 +42,8 @@ func (q *sequence) link() {
 	}
 }
 
-// enter takes over what an admission gave.
-func (s *Server) enter(q *sequence, a *messages.Admitted) {
+// addRunning takes over what an admission gave.
+func (s *Server) addRunning(q *sequence, a *messages.Admitted) {
 	r := q.request
 	q.id = a.Sequence
 	q.prompt = len(r.Tokens)

@@ -220,7 +220,7 @@ func (s *Server) admit(ctx context.Context) error {
 		case i >= n:
 			kept = append(kept, q)
 		case answers[i].Err == nil:
-			s.enter(q, &answers[i])
+			s.addRunning(q, &answers[i])
 		case mayPass(answers[i].Err) && !(empty && n == 1):
 			s.totals.Refusals++
 			s.crowded, s.alone = true, true

@@ -32,9 +32,9 @@ func (byOrder) Before(a, b pair) bool {
 // Moved does nothing: no pair is removed but the first.
 func (byOrder) Moved(pair, int) {}
 
-// join merges the tokens of a word until no two neighbours can be merged. It
+// mergePairs merges the tokens of a word until no two neighbours can be merged. It
 // passes an error on.
-func (t *Tokenizer) join(ids []messages.Token, err error) ([]messages.Token, error) {
+func (t *Tokenizer) mergePairs(ids []messages.Token, err error) ([]messages.Token, error) {
 	if err != nil || len(ids) < 2 {
 		return ids, err
 	}

@@ -132,7 +132,7 @@ func (t *Tokenizer) plain(text string, first bool) ([]messages.Token, error) {
 		if t.prefix && first {
 			text = space + text
 		}
-		return t.join(t.characters(text))
+		return t.mergePairs(t.characters(text))
 	}
 	words := []string{text}
 	for _, s := range t.splits {
@@ -152,7 +152,7 @@ func (t *Tokenizer) plain(text string, first bool) ([]messages.Token, error) {
 			}
 			symbols = append(symbols, id)
 		}
-		ids, err := t.join(symbols, nil)
+		ids, err := t.mergePairs(symbols, nil)
 		if err != nil {
 			return nil, err
 		}

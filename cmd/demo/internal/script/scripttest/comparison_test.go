@@ -40,14 +40,14 @@ func TestRandomScriptsOverTheOracle(t *testing.T) {
 	}
 }
 
-// A duel sees one decision that differs, and says which.
-func TestDuelsAreLostByWhoDiffers(t *testing.T) {
-	duel := Duel{Got: OpenOracle, Want: OpenOracle, Requests: 40}
-	require.NoError(t, duel.Fight(1))
-	duel.Got = func(s script.Setup) (*script.Rig, error) {
+// A comparison sees one decision that differs, and says which.
+func TestComparisonFailsWhenAnswersDiffer(t *testing.T) {
+	comparison := Comparison{Got: OpenOracle, Want: OpenOracle, Requests: 40}
+	require.NoError(t, comparison.CompareSeed(1))
+	comparison.Got = func(s script.Setup) (*script.Rig, error) {
 		s.Cache.EnableBlockReuse = false
 		return OpenOracle(s)
 	}
-	err := duel.Fight(1)
+	err := comparison.CompareSeed(1)
 	require.ErrorContains(t, err, "seed 1: request ")
 }
