@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
 	"sync"
 	"time"
@@ -127,6 +128,46 @@ func (m *Meter) record(o Operation, items int, start time.Time) {
 func (m *Meter) Admit(ctx context.Context, r messages.AdmitRequest) (messages.Admitted, error) {
 	defer m.record(OpAdmit, 1, time.Now())
 	return m.Engine.Admit(ctx, r)
+}
+
+// Do measures a call whose record is used again by the next, as a host's would be that
+// allocates nothing. An engine without Do serves it by the method of its kind.
+func (m *Meter) Do(ctx context.Context, request messages.Request) error {
+	e, able := m.Engine.(interface {
+		Do(context.Context, messages.Request) error
+	})
+	if !able {
+		e = methods{m.Engine}
+	}
+	o, items := OpOther, 1
+	switch r := request.(type) {
+	case *messages.Admit:
+		o, items = OpAdmit, len(r.Requests)
+	case *messages.Commit:
+		o, items = OpCommit, len(r.Steps)
+	case *messages.Release:
+		o, items = OpRelease, len(r.Steps)
+	}
+	defer m.record(o, items, time.Now())
+	return e.Do(ctx, request)
+}
+
+// methods serves the requests of a replay by the methods of an engine.
+type methods struct{ Engine }
+
+// Do calls the method of the request's kind.
+func (e methods) Do(ctx context.Context, request messages.Request) (err error) {
+	switch r := request.(type) {
+	case *messages.Admit:
+		r.Results, err = e.AdmitBatch(ctx, r.Requests)
+	case *messages.Commit:
+		r.Results, err = e.Commit(ctx, r.Steps)
+	case *messages.Release:
+		r.Results, err = e.Release(ctx, r.Steps)
+	default:
+		err = fmt.Errorf("engine: no method for %T", request)
+	}
+	return err
 }
 
 // AdmitBatch measures the call of the same name.

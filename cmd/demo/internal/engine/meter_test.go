@@ -61,3 +61,32 @@ func TestMeterCountsCallsAndItems(t *testing.T) {
 	assert.Equal(t, 1, seen)
 	assert.GreaterOrEqual(t, m.Total(), 3*time.Millisecond)
 }
+
+// recorded is an engine that serves records.
+type recorded struct {
+	quick
+	served []messages.Request
+}
+
+func (r *recorded) Do(_ context.Context, request messages.Request) error {
+	r.served = append(r.served, request)
+	return nil
+}
+
+// TestMeterDo: a record goes to the engine, or to the method of its kind if the engine has no Do.
+func TestMeterDo(t *testing.T) {
+	commit := &messages.Commit{Steps: make([]messages.CommitStep, 4)}
+	e := &recorded{}
+	m := NewMeter(e)
+	require.NoError(t, m.Do(t.Context(), commit))
+	require.Equal(t, []messages.Request{commit}, e.served)
+	require.Empty(t, commit.Results)
+
+	m.Engine = quick{}
+	require.NoError(t, m.Do(t.Context(), commit))
+	require.Len(t, commit.Results, 4)
+	timing := m.Timing(OpCommit)
+	require.EqualValues(t, 2, timing.Calls)
+	require.EqualValues(t, 8, timing.Items)
+	require.ErrorContains(t, m.Do(t.Context(), &messages.Reset{}), "no method for *messages.Reset")
+}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -24,6 +25,8 @@ func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 		return s.close(ctx, err)
 	}
 	one := &atomic{session: s, compute: compute, gpu: cost.H100()}
+	one.admit.Requests = make([]messages.AdmitRequest, 1)
+	one.commit.Steps, one.release.Steps = make([]messages.CommitStep, 1), make([]messages.ReleaseStep, 1)
 	for err == nil {
 		var next *trace.Request
 		if next, err = s.next(); err != nil || next == nil {
@@ -36,7 +39,7 @@ func Atomic(ctx context.Context, c Config) (*Result, *engine.Meter, error) {
 	return s.close(ctx, err)
 }
 
-// atomic replays requests. Its slices are reused from one to the next, but for tokens: the
+// atomic replays requests. Its slices and records are reused from one to the next, but for tokens: the
 // engine keeps the array of an admitted prompt.
 type atomic struct {
 	*session
@@ -45,8 +48,9 @@ type atomic struct {
 	tokens  []messages.Token // of one request
 	links   []host.Chain
 	tables  [][]messages.PageID
-	commit  [1]messages.CommitStep
-	release [1]messages.ReleaseStep
+	admit   messages.Admit
+	commit  messages.Commit
+	release messages.Release
 }
 
 // replay admits a request, computes and commits its blocks, and releases it.
@@ -62,8 +66,12 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 		a.tokens = slices.Clone(a.tokens) // the engine would keep the memory of the rest
 	}
 	// Nothing writes to the array any more, so the engine takes it and copies no tokens.
-	admitted, err := a.rig.Admit(ctx, messages.AdmitRequest{Tokens: a.tokens, KeepTokens: true})
-	if err != nil {
+	a.admit.Requests[0] = messages.AdmitRequest{Tokens: a.tokens, KeepTokens: true}
+	if err := a.rig.Do(ctx, &a.admit); err != nil {
+		return err
+	}
+	admitted := &a.admit.Results[0]
+	if err := cmp.Or(a.admit.Err, admitted.Err); err != nil {
 		return err
 	}
 	reused := admitted.ReusedTokens
@@ -78,28 +86,26 @@ func (a *atomic) replay(ctx context.Context, t *trace.Request) error {
 	a.result.PrefillSeconds += computed.Seconds()
 	a.result.SavedSeconds += cost.Prefill(&a.config.Costs, &a.gpu, cost.Span{To: reused}).Seconds()
 	if !a.config.NoKernels {
-		if err := a.run(ctx, &admitted, stored, computed); err != nil {
+		if err := a.run(ctx, admitted, stored, computed); err != nil {
 			return err
 		}
 	}
 	if stored > reused {
-		a.commit[0] = messages.CommitStep{
+		a.commit.Steps[0] = messages.CommitStep{
 			Sequence: admitted.Sequence, Computed: stored, After: a.compute.Last,
 		}
-		if err := first(a.rig.Commit(ctx, a.commit[:])); err != nil {
+		if err := a.rig.Do(ctx, &a.commit); err != nil {
+			return err
+		}
+		if err := cmp.Or(a.commit.Err, a.commit.Results[0].Err); err != nil {
 			return err
 		}
 	}
-	a.release[0] = messages.ReleaseStep{Sequence: admitted.Sequence, After: a.compute.Last, AnswerTokens: t.AnswerTokens}
-	return first(a.rig.Release(ctx, a.release[:]))
-}
-
-// first is the error of a call with one step.
-func first(results []messages.StepResult, err error) error {
-	if err != nil || len(results) == 0 {
+	a.release.Steps[0] = messages.ReleaseStep{Sequence: admitted.Sequence, After: a.compute.Last, AnswerTokens: t.AnswerTokens}
+	if err := a.rig.Do(ctx, &a.release); err != nil {
 		return err
 	}
-	return results[0].Err
+	return cmp.Or(a.release.Err, a.release.Results[0].Err)
 }
 
 // prompt makes the tokens of the blocks, and those that fill up the engine's
