@@ -25,7 +25,8 @@ type Step struct {
 	// After, of Commit, Append and Release, passes when the host's kernels have used the
 	// pages. Zero: they have already.
 	After Ticket
-	// AnswerTokens, of Release, is messages.ReleaseStep.AnswerTokens.
+	// AnswerTokens, of Release, is the length of the answer if another engine generates it;
+	// 0: the tokens that were appended. Only the eviction policy Forecast uses it.
 	AnswerTokens int
 
 	// Placed are the pages that Append or Commit has taken, and the pages that copies on

@@ -110,6 +110,10 @@ type (
 	PageCounts = windows.PageCounts
 	// Pool is a set of layers whose contents lie in the same pages.
 	Pool = windows.Pool
+	// View locates a part of one layer within a page; Pool.View returns it.
+	View = windows.View
+	// Part is a part of a layer in a page, for Pool.View.
+	Part = windows.Part
 	// DType is a type of elements.
 	DType = windows.DType
 	// Kind is what the pages of a pool hold.
@@ -185,6 +189,15 @@ const (
 const (
 	HND = windows.HND // [head][token][element]
 	NHD = windows.NHD // [token][head][element]
+)
+
+// The parts of a layer in a page. Latent vectors are Keys.
+const (
+	Keys        = windows.Keys
+	Values      = windows.Values
+	KeyScales   = windows.KeyScales   // of nvfp4
+	ValueScales = windows.ValueScales // of nvfp4
+	Side        = windows.Side        // Model.SideBytes of each token
 )
 
 // The kinds of pools.

@@ -132,9 +132,14 @@ const (
 	Side
 )
 
-// View locates a part of the layer with the given index in Layers. It is false
-// if pages of the pool do not have this part.
+// View locates a part of one layer. The layer is given by its index in Layers, not by its
+// number in the model. View returns false if pages of the pool do not have this part, or the
+// pool does not have this layer.
 func (p Pool) View(layer int, part Part) (View, bool) {
+	// A model's number in place of the index would otherwise locate bytes behind the page.
+	if layer < 0 || layer >= len(p.Layers) {
+		return View{}, false
+	}
 	switch part {
 	case Keys, Values:
 		return p.row(layer, 0, part == Values, p.DType.RowBytes)

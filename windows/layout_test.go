@@ -26,6 +26,20 @@ func drawPages(t *rapid.T) Pool {
 	return p
 }
 
+// TestAViewOfNoLayer: a layer is named by its index in the pool, and not by its number in
+// the model. For an index that is too large there is no view; there was one behind the page.
+func TestAViewOfNoLayer(t *testing.T) {
+	p := Pool{Layers: []int{1}, KVHeads: 1, HeadDim: 8, DType: Float16, TokensPerBlock: 4, SideBytes: 16, KVFactor: 2}
+	for _, part := range []Part{Keys, Values, Side} {
+		_, ok := p.View(0, part)
+		require.True(t, ok, "part %d", part)
+		for _, layer := range []int{-1, p.Layers[0]} {
+			_, ok := p.View(layer, part)
+			require.False(t, ok, "layer %d, part %d", layer, part)
+		}
+	}
+}
+
 // TestViewsFillThePage: the rows that views locate cover every byte of a page
 // once, and the bytes of token t are those that regions say are of token t. So a
 // copy of the leading tokens of every run takes exactly the leading tokens.
