@@ -49,11 +49,10 @@ const (
 // String names the stage.
 func (s lookAheadStage) String() string { return [...]string{"idle", "peeking", "copying"}[s] }
 
-// The pages of a pool that are looked at: at least an eighth, so that there is
-// something before demand is known, and no more than there are spare pages for
-// when host memory is full; at most half of them, of which a walk takes
-// microseconds a hundred. One in 64 of them has to change before it is worth
-// another look.
+// The pages of a pool that a look considers. An eighth is the least, before demand is
+// known: as many as there are spare pages when host memory is full. Half is the most,
+// because the walk of a pool takes some microseconds for each hundred pages. One in 64
+// of them has to change before there is another look.
 const (
 	lookShare     = 8
 	minLook       = 8
