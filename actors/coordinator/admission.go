@@ -107,7 +107,7 @@ func (a *admission) open(r *messages.Admit) {
 	a.request, a.stage = r, admissionIdle
 }
 
-// start enters the prompts that are right in themselves and matches them.
+// start adds the prompts whose values are valid to the batch, and matches them.
 func (a *admission) start() {
 	a.batch.reset(false)
 	a.lost, a.symbols, a.retrying, a.parked = a.lost[:0], a.symbols[:0], false, false
@@ -115,10 +115,11 @@ func (a *admission) start() {
 	a.match()
 }
 
-// match begins the way of the batch, or of those of its prompts that go once more.
+// match starts the stages with the prompts of the batch: all of them at first, and after
+// failed transfers those that are admitted again.
 func (a *admission) match() {
 	a.next = 0
-	// Every prompt is wrong in itself: there is nothing to match, and the answers are there.
+	// No prompt has valid values: there is nothing to match, and the answers are there.
 	if len(a.batch.items) == 0 {
 		a.complete()
 		return
@@ -463,7 +464,7 @@ func (a *admission) end() {
 }
 
 // undo ends the sequences of a batch that was not answered: also those that were
-// complete and waited for others that went once more.
+// complete and waited for prompts that were being admitted again.
 func (a *admission) undo(bool) verdict {
 	// Pools are rebuilt without the claims of sequences that have ended, so nothing has to be
 	// given back.

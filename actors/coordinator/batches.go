@@ -64,7 +64,7 @@ func (b *poolBatches) ops(pool int) []protocol.PoolOp { return b.work[pool].Ops 
 func (b *poolBatches) send() {
 	for p := range b.work {
 		w := &b.work[p]
-		// Also of pools that are not asked: their last victims have been seen to.
+		// Also for pools that are not asked: the offloader has answered about their last victims.
 		w.Victims = w.Victims[:0]
 		if len(w.Ops) == 0 {
 			continue

@@ -399,7 +399,7 @@ func (c *Coordinator) checkTotals() error {
 	return errors.Join(problems...)
 }
 
-// String draws the coordinator: what it is at, what waits, pools and sequences. Pools come in
+// String draws the coordinator: the task under way, what waits, pools and sequences. Pools come in
 // the order of their ids, so that scripts can compare the text.
 func (c *Coordinator) String() string {
 	var w strings.Builder

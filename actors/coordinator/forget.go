@@ -95,8 +95,8 @@ func (f *forget) startInvalidate() {
 	f.send(protocol.Forget{Selector: selector, Cross: selector.Prefix != nil && len(r.Selector.Prefix.Tokens) == 0})
 }
 
-// validateSelector checks that exactly one thing is named, and that it is right in
-// itself.
+// validateSelector checks that exactly one thing is selected, and that its values are
+// valid.
 func (c *Config) validateSelector(s *messages.Selector) error {
 	n := 0
 	if s.Session != "" {

@@ -211,8 +211,8 @@ func (l *lookup) String() string {
 	return fmt.Sprintf("lookup: %v", l.stage)
 }
 
-// prefetch serves Prefetch: what host memory holds of a prefix comes to the device,
-// by the way of an admission that takes no further page and drops all of them at
+// prefetch serves Prefetch: what host memory holds of a prefix comes to the device.
+// Its stages are those of an admission that takes no other page and drops all pages at
 // its end.
 //
 //	start ─▶ claiming ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ dropping ─▶ answer

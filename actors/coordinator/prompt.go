@@ -120,7 +120,8 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 		r, result := &requests[i], &results[i]
 		*result = messages.Admitted{Reuse: result.Reuse[:0], Tables: result.Tables, Ready: result.Ready[:0], Checkpoints: result.Checkpoints[:0]}
 		err := b.config.Validate(r)
-		// After the values: a prompt that is wrong in itself says so, however long its input is.
+		// After the values: a prompt with invalid values is refused for these, however long its
+		// input is.
 		if err == nil {
 			err = b.config.validateEncoderLength(len(r.Encoder))
 		}
@@ -128,7 +129,7 @@ func (b *promptBatch) addPrompts(requests []messages.AdmitRequest, results []mes
 			result.Err = err
 			continue
 		}
-		// Values come before lengths, so that what is wrong in itself is said first.
+		// Values come before lengths: invalid values are never right, with any max_seq_len.
 		if n := len(r.Tokens); n > b.config.MaxSeqLen {
 			result.Err = refusals.New(messages.ErrTooLong, "a prompt of %d tokens is over max_seq_len %d", n, b.config.MaxSeqLen)
 			continue

@@ -104,7 +104,7 @@ func (b *stepBatch) find(id messages.SequenceID, result *messages.StepResult) (*
 	return b.sequences.FindOnce(id, b.kernel.stamp)
 }
 
-// refuse answers a step that is wrong in itself. The kernel that it names is noted all the
+// refuse answers a step that cannot be served. The kernel that it names is noted all the
 // same: it runs on the pages that the sequence holds, lost or not, and the next owner of
 // those must wait for it.
 func (b *stepBatch) refuse(result *messages.StepResult, after messages.Ticket, err error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvactor/kvactor/messages"
 )
 
-// The second half of the way of a prompt batch. Pages are taken in three parts, of
+// The stages of a prompt batch behind its claims. Pages are taken in three parts, of
 // all prompts each: those for partial copies while their sources are held, so that
 // no source is a victim; then the sources are given up; then all other pages.
 //
@@ -15,7 +15,7 @@ import (
 //
 // What two prompts want from host memory the first of them brings in.
 
-// promptTaking is the second half of the way of a batch. It has no state of its own: admissions
+// promptTaking has the stages of a prompt batch behind its claims. It has no state of its own: admissions
 // and prefetches take pages in the same way, lookups match and claim and never come here.
 type promptTaking struct{ batch *promptBatch }
 

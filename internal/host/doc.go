@@ -27,7 +27,7 @@
 // what it touches: reads of the context, as attention would do, writes of the
 // rows that the step computes. The rows that it reads are checked in the
 // kernel, at the moment at which the stream comes to it: a page that arrives
-// too late is seen even if it is right in the end. A Verifier checks at rest
+// too late is seen even if its bytes are right in the end. A Verifier checks, between steps,
 // what sequences and the tree claim to hold, in both tiers.
 //
 // One core writes or checks some 2.5 GB/s. Sampled, a mode that

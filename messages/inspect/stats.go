@@ -116,7 +116,7 @@ func StoreLatencyBounds() [StoreLatencies - 1]time.Duration {
 	}
 }
 
-// Stage is a part of the way of a call through an engine.
+// Stage is a part of the service of a call by an engine.
 type Stage string
 
 // The stages. A call goes through those that it needs, some of them more than once: an

@@ -12,8 +12,8 @@ import (
 func decodeAdmit(o *object) request {
 	line := o.admit()
 	return withHost("admit", func(p *player) (any, error) {
-		// One admission takes the way of a batch of one, but for the engine's
-		// own entry point.
+		// One admission is handled as a batch of one, but it is sent by the engine's method
+		// for a single one.
 		a := p.admit([]admitLine{line}, func(rs []messages.AdmitRequest) ([]messages.Admitted, error) {
 			admitted, err := p.engine.Admit(p.ctx, rs[0])
 			admitted.Err = errors.Join(admitted.Err, err)
