@@ -122,6 +122,7 @@ func (a *eventsActor) log(m *published) {
 	// After a panic the record is not sent back, since the log may refer to it; the tree
 	// makes another one.
 	if m.changes != nil && a.tree != nil {
+		m.counted = a.core.CountsOnly()
 		a.tree.PostUserMessage(m) // to be filled again
 	}
 }

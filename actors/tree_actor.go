@@ -28,14 +28,27 @@ type treeActor struct {
 	// tree is served.
 	changing bool
 	news     *published // that has come back, to be sent again
+	// snapshots counts those that the tree has made. An answer of the log to a record from
+	// before the last one says nothing of what the log needs now.
+	snapshots int
 }
 
 // published sends changes to the events actor, which sends the message back when
 // it has read them. Lost counts events that cannot be told and came before: the
 // tree has lost all it held.
+//
+//	tree ── changes ──▶ events actor                     no reader reads
+//	     ◀─ counted ───                                  the tree counts events from here on
+//	     ── number ───▶
+//	tree ── Snapshot ─▶ coordinator ── keys ─▶ events actor
+//	     ── changes ──▶                                  behind the keys, and listed again
 type published struct {
 	changes *protocol.Changes // nil: none
 	lost    int
+	// The events actor sets counted when the log would only count the events of more changes,
+	// until a snapshot. snapshots is how many the tree had made when it sent the message.
+	counted   bool
+	snapshots int
 }
 
 // Abort does nothing: no caller waits for the record.
@@ -52,6 +65,10 @@ func (a *treeActor) Receive(ctx actor.Context) {
 	// The events actor has read the changes; the core fills the same record again.
 	case *published:
 		a.core.ReturnChanges(m.changes)
+		// The store's actor needs the changes, whoever reads events.
+		if m.counted && m.snapshots == a.snapshots && !a.follows {
+			a.core.CountChanges()
+		}
 		a.news = m
 	default:
 		if !library(m) {
@@ -95,6 +112,7 @@ func (a *treeActor) receive(message any) {
 		}
 		m.Named = nil // the store's actor has it
 	case *protocol.Snapshot:
+		a.snapshots++
 		a.core.Snapshot(m)
 	case *protocol.Contents:
 		a.core.Contents(m)
@@ -151,7 +169,7 @@ func (a *treeActor) publish() {
 	if a.news = nil; m == nil {
 		m = &published{}
 	}
-	m.changes, m.lost = c, 0
+	*m = published{changes: c, snapshots: a.snapshots}
 	a.events.PostUserMessage(m)
 }
 

@@ -54,8 +54,9 @@
 //
 // A reader that has missed the buffer four times over, and 65,536 events, is absent. When all
 // readers are, the log forgets what it has kept, pending changes and its copy of the tokens
-// in the tree, and only counts events: Append then costs some nanoseconds a change, and no
-// memory. A reader that comes back is told how many events it has lost, as it would be
+// in the tree, and only counts events. CountsOnly tells its caller, so that the tree may count
+// as well: it then makes no records of changes, but the number of their events. A reader that
+// comes back is told how many events it has lost, as it would be
 // anyway. Its snapshot, which has all blocks of the tree, makes the log one that keeps
 // events again. A reader that is opened meanwhile gets events from the next snapshot on,
 // its own or another reader's.
@@ -64,7 +65,7 @@
 //
 // A log that has failed in the middle of a change is not trusted: Resume makes one
 // that goes on with its ids and readers but knows no block. It counts what happens
-// as lost until a reader asks for a snapshot, which has all blocks of the tree. As
+// as lost, as for absent readers, until one asks for a snapshot, which has all blocks of the tree. As
 // every reader has lost something, every reader asks for one.
 //
 // # Pending changes

@@ -65,8 +65,13 @@ func (l *Log) Pending() int { return sizeOf(&l.pending.older.rest) + sizeOf(&l.p
 // lost. The changes are copied, and applied later: nothing in the record is needed
 // afterwards. While no reader comes back, they are only counted.
 func (l *Log) Append(c *protocol.Changes) {
-	if !l.Enabled() || len(c.List) == 0 {
+	if !l.Enabled() || len(c.List) == 0 && c.Counted == 0 {
 		return
+	}
+	// The tree counts only for a log that does so itself. Another log has missed changes: what
+	// it knows is wrong from here on.
+	if c.Counted > 0 && !l.blind {
+		l.forgetUnread()
 	}
 	if l.blind {
 		// Blocks that leave make no event, and cost no reader a pool's creation.

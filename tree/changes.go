@@ -11,8 +11,14 @@ import (
 // with the log while the next is filled.
 const spareRecords = 2
 
-// noEvent says that the next change is an event of its own.
-const noEvent = -1
+// event is the kind and the pool of an event, to which later changes may be joined.
+type event struct {
+	kind protocol.ChangeKind
+	pool messages.PoolID
+}
+
+// noEvent says that the next change is an event of its own: no event is of this kind.
+var noEvent = event{kind: protocol.BlocksEntered}
 
 // addChange adds a change to a record, and returns it. It is valid until the next
 // change is added.
@@ -30,33 +36,38 @@ func addChange(r *protocol.Changes, kind protocol.ChangeKind) *protocol.Change {
 	return c
 }
 
+// listed tells whether the event log gets lists of changes, and not only their number.
+func (t *reporter) listed() bool { return t.recording && !t.log.counting }
+
 // record adds a change of pool p to those that the event log gets: joined to the event
-// before, or an event of its own. That is remembered by its index and not by a pointer,
-// since the list moves when it grows.
+// before, or an event of its own. The change is nil, and only its event counted, while
+// changes are not listed.
 func (t *reporter) record(kind protocol.ChangeKind, p int, joined bool) *protocol.Change {
-	c := addChange(t.log.changes, kind)
-	c.Pool, c.Joined = messages.PoolID(p), joined
+	j := &t.log
 	if !joined {
-		t.log.event = len(t.log.changes.List) - 1
+		j.event = event{kind, messages.PoolID(p)}
 	}
+	if j.counting {
+		if !joined {
+			j.changes.Counted++
+		}
+		return nil
+	}
+	c := addChange(j.changes, kind)
+	c.Pool, c.Joined = messages.PoolID(p), joined
 	return c
 }
 
 // event tells whether the last event is of this kind and pool and the message under
 // way may add to it.
 func (t *reporter) event(kind protocol.ChangeKind, p int) bool {
-	j := &t.log
-	if j.event == noEvent {
-		return false
-	}
-	e := &j.changes.List[j.event]
-	return e.Kind == kind && int(e.Pool) == p
+	return t.log.event == event{kind, messages.PoolID(p)}
 }
 
 // recordEntered records that the blocks of node x from index i on, which have just
 // been made, are in the tree.
 func (t *reporter) recordEntered(x, i int32) {
-	if t.recording {
+	if t.listed() {
 		t.enter(t.log.changes, segment{x, i, t.arena.nodes[x].n})
 	}
 }
@@ -95,7 +106,7 @@ func (t *reporter) enter(c *protocol.Changes, g segment) {
 func (t *reporter) recordLeft(ids []protocol.BlockID) {
 	// The change ends what the ids mean to the log; it must come before they are
 	// given again.
-	if t.recording && len(ids) > 0 {
+	if t.listed() && len(ids) > 0 {
 		c := addChange(t.log.changes, protocol.BlocksLeft)
 		c.Last, c.Count = ids[len(ids)-1], int32(len(ids))
 	}
@@ -108,13 +119,14 @@ func (t *reporter) recordStored(g segment, p int) {
 		return
 	}
 	ids := t.arena.ids(g.node)[g.lo:g.hi]
-	_, tier, _ := t.arena.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
 	// An event names its first parent only, so blocks join it if they follow its last
 	// block.
 	joined := t.event(protocol.BlocksStored, p) && t.prior(g.node, g.lo) == t.log.stored
-	c := t.record(protocol.BlocksStored, p, joined)
-	c.Last, c.Count, c.Tier, c.Priority = ids[len(ids)-1], int32(len(ids)), tier, t.blocks.priority[ids[0]]
-	t.log.stored = c.Last
+	t.log.stored = ids[len(ids)-1]
+	if c := t.record(protocol.BlocksStored, p, joined); c != nil {
+		_, c.Tier, _ = t.arena.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
+		c.Last, c.Count, c.Priority = t.log.stored, int32(len(ids)), t.blocks.priority[ids[0]]
+	}
 }
 
 // recordRemoved records that pool p does not hold b any more. Blocks that follow
@@ -124,7 +136,7 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 		return
 	}
 	joined := t.event(protocol.BlocksRemoved, p)
-	if joined {
+	if joined && !t.log.counting {
 		list := t.log.changes.List
 		// The block may join the change before, if it follows its last block in the
 		// prefix; else it is another change of the same event.
@@ -133,8 +145,9 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 			return
 		}
 	}
-	c := t.record(protocol.BlocksRemoved, p, joined)
-	c.Last, c.Count = b, 1
+	if c := t.record(protocol.BlocksRemoved, p, joined); c != nil {
+		c.Last, c.Count = b, 1
+	}
 }
 
 // recordEvicted records that pool p does not hold the blocks of a segment any more,
@@ -144,22 +157,27 @@ func (t *reporter) recordEvicted(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	c := t.record(protocol.BlocksRemoved, p, t.event(protocol.BlocksRemoved, p))
-	c.Last, c.Count, c.Backwards = t.arena.ids(g.node)[g.hi-1], g.hi-g.lo, g.hi-g.lo > 1
+	if c := t.record(protocol.BlocksRemoved, p, t.event(protocol.BlocksRemoved, p)); c != nil {
+		c.Last, c.Count, c.Backwards = t.arena.ids(g.node)[g.hi-1], g.hi-g.lo, g.hi-g.lo > 1
+	}
 }
 
 // recordTier records that pool p keeps b in the other tier from now on.
 func (t *reporter) recordTier(b protocol.BlockID, p int, to messages.Tier) {
-	if t.recording {
-		c := t.record(protocol.TierChanged, p, false)
+	if !t.recording {
+		return
+	}
+	if c := t.record(protocol.TierChanged, p, false); c != nil {
 		c.Last, c.Count, c.Tier = b, 1, to
 	}
 }
 
 // recordPriority records for pool p that the priority of b was old.
 func (t *reporter) recordPriority(b protocol.BlockID, p int, old messages.Priority) {
-	if t.recording {
-		c := t.record(protocol.PriorityChanged, p, false)
+	if !t.recording {
+		return
+	}
+	if c := t.record(protocol.PriorityChanged, p, false); c != nil {
 		c.Last, c.Count, c.Priority, c.OldPriority = b, 1, t.blocks.priority[b], old
 	}
 }

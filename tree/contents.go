@@ -66,12 +66,14 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 }
 
 // Snapshot answers all blocks of the tree, parents before children, and behind
-// those of a node every key of theirs; nothing if events are not recorded.
+// those of a node every key of theirs; nothing if events are not recorded. What changes
+// after it is recorded again, if it was only counted.
 func (t *Tree) Snapshot(s *protocol.Snapshot) {
 	s.Keys = &protocol.Changes{}
 	if !t.base.recording {
 		return
 	}
+	t.base.log.counting = false
 	for x := range t.base.walkAll() {
 		if t.base.arena.nodes[x].n == 0 {
 			continue

@@ -28,9 +28,10 @@ type journal struct {
 
 	changes *protocol.Changes   // of the keys, since they were taken last
 	spare   []*protocol.Changes // empty
-	// event is the index in changes of what began the last event, if the message
-	// under way may add to it; else noEvent.
-	event int
+	// counting is set while nobody needs the changes but their number: the event log
+	// counts events for readers that do not read. changes has no lists then.
+	counting bool
+	event    event // the last one, if the message under way may add to it; else noEvent
 	// It means something only while event is not noEvent: until then the id may be of
 	// another block.
 	stored protocol.BlockID // the last block of the last change of kind BlocksStored

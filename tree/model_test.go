@@ -362,7 +362,7 @@ func (m *model) Forget(*rapid.T) {
 	m.takeBack(nil, f.Returned)
 	changes := m.tree.base.log.changes.List
 	cleared := len(changes) > 0 && changes[len(changes)-1].Kind == protocol.EverythingForgot
-	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.base.recording, cleared)
+	require.Equal(m, f.All && len(m.oracle.blocks) == 0 && m.tree.base.listed(), cleared)
 	m.mirrors.follow(f.Effects)
 	require.Equal(m, want, m.mirrors.forgot)
 	m.checkAll()
