@@ -19,10 +19,10 @@
 //
 // # The model
 //
-// The expected gap is exp(scale), where scale is a sum over seven features of the request
-// and the piece: requests of the session, new blocks, length of the answer, gap before,
-// blocks of the prompt, uses, the session's pace, and whether the piece was superseded or
-// is the last block of a prompt. The hazard, the chance of a use in a bin of relative age
+// The expected gap is exp(scale), where scale is a sum over features of the request and
+// the piece: requests of the session, new blocks, length of the answer, gap before, blocks
+// of the prompt, uses, the session's pace, the answer's length apart for the first requests
+// of a session, and whether the piece was superseded or is the last block of a prompt. The hazard, the chance of a use in a bin of relative age
 // ln(age + 1 s) − scale, is a logistic function of a sum over the same features. Values
 // come from a table over score and relative age. A piece keeps its features, and each
 // comparison predicts by the weights of that moment.
@@ -30,6 +30,10 @@
 // The policy learns from one block of each request, which it watches until its next use
 // whether the block stays cached or not: every bin of age that the block outlives is an
 // observation, so unfinished waits count for as long as they have lasted.
+//
+// Each weight of the hazard is a normal distribution, and an observation moves the uncertain
+// ones most. A policy sees some thousand observations before a cache of minutes has gone
+// through its traffic, so what counts is how much each of them teaches.
 //
 // A guard compares the policy with LRU on a thirty-second of the blocks and returns to
 // LRU for a time where that would have hit clearly more.

@@ -19,7 +19,7 @@ func (p *Policy) String() string {
 	for i := range m.weight {
 		fmt.Fprintf(&b, "\n  feature %d:", i)
 		for v := range m.weight[i] {
-			if m.weight[i][v].squares > 0 {
+			if m.scale[i][v].seen > 0 {
 				fmt.Fprintf(&b, " %d:%+.2f/%+.2f(%d)", v, m.weight[i][v].value, m.scale[i][v].value, m.scale[i][v].seen)
 			}
 		}

@@ -83,7 +83,8 @@ func (p *Policy) Begin(r *Request) {
 		with(featureNew, logFeature(r.Prompt-known, featureNew)).
 		with(featureAnswer, logFeature(r.Answer/8, featureAnswer)).
 		with(featurePrompt, logFeature(r.Prompt, featurePrompt)).
-		with(featurePace, paceFeature(p.session.pace))
+		with(featurePace, paceFeature(p.session.pace)).
+		with(featureReply, replyFeature(int(p.session.turn), r.Answer))
 	p.model.refresh()
 }
 
@@ -190,6 +191,13 @@ func millis(t time.Duration) int64 { return int64(t / time.Millisecond) }
 // logFeature is the power of two of a count, within the values of a feature.
 func logFeature(n, feature int) uint8 {
 	return uint8(min(bits.Len(uint(max(0, n))), featureValues[feature]-1))
+}
+
+// replyFeature is the length of an answer in steps of one and a half octaves, with a number of its own for each of the first
+// three requests of a session. What a long answer says depends on these: after the first one it may end a task, later it
+// announces a longer pause. A sum of the two features cannot say that.
+func replyFeature(turn, tokens int) uint8 {
+	return uint8(8*min(turn, 3) + min(bits.Len(uint(max(0, tokens)))*2/3, 7))
 }
 
 // gapFeature is the length of a gap in half octaves of a second, from 1 on.

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -82,6 +83,40 @@ func TestValueIsTheBestStoppingTime(t *testing.T) {
 			require.InEpsilon(t, best, float64(m.table[row][k]), 1e-3, "score %v bin %d", score, k)
 		}
 	}
+}
+
+// TestModelLearnsOdds: a few hundred observations of one bin tell apart two values of a
+// feature, one of which is used six times as often, and variances only fall on the way.
+func TestModelLearnsOdds(t *testing.T) {
+	m, r := newModel(), rand.New(rand.NewPCG(1, 1))
+	often, rarely := Features(0).with(featureUses, 3), Features(0).with(featureUses, 1)
+	before := m.weight[featureUses][3].variance
+	for range 400 {
+		m.learnBin(often, 15, r.Float64() < 0.3)
+		m.learnBin(rarely, 15, r.Float64() < 0.05)
+		after := m.weight[featureUses][3].variance
+		require.Less(t, after, before)
+		before = after
+	}
+	require.NoError(t, errors.Join(m.check()...))
+	chance := func(f Features) float64 { return logistic(m.bias[15].value + float64(m.predict(f).score)) }
+	assert.InDelta(t, 0.3, chance(often), 0.1)
+	assert.InDelta(t, 0.05, chance(rarely), 0.05)
+	assert.Equal(t, weightVariance, m.weight[featureUses][2].variance, "nothing was observed of two uses")
+}
+
+// TestLastBlocksTeachOnlyThemselves: whether last blocks are used changes no other weight.
+func TestLastBlocksTeachOnlyThemselves(t *testing.T) {
+	m := newModel()
+	f := Features(0).with(featureUses, 1)
+	last := f.with(featureLast, 1)
+	bias, others := m.bias, m.predict(f)
+	for range 50 {
+		m.learnBin(last, 15, true)
+	}
+	assert.Equal(t, bias, m.bias)
+	assert.Equal(t, others, m.predict(f))
+	assert.Greater(t, m.predict(last).score, others.score)
 }
 
 // visits makes requests of one session every gap, each with one more block.

@@ -13,11 +13,12 @@ const (
 	featurePace              // the session's pace in quarters, see session
 	featureSuperseded        // 1: another prompt has branched off in front of the piece
 	featureLast              // 1: the last block of a prompt
+	featureReply             // length of the answer, apart for the first requests of a session, see replyFeature
 	featureCount
 )
 
 // featureValues is the number of values that each feature may have.
-var featureValues = [featureCount]int{8, 16, 16, 26, 20, 10, 17, 2, 2}
+var featureValues = [featureCount]int{8, 16, 16, 26, 20, 10, 17, 2, 2, 32}
 
 // Features describes one piece at the time of one use: featureBits bits for each feature. A piece keeps its features
 // and not its prediction, so that what is learned later changes its value too.
@@ -57,11 +58,21 @@ const (
 	scoreLow  = -6.5
 )
 
-// Rates of learning, as measured on the traces of docs/policies.md.
+// What is believed of the weights before anything was observed: variances of normal distributions around the
+// values of newModel. They are in units of log odds, so they need not be fitted to a trace: a feature changes the odds
+// of a use by a factor of e^√0.03 = 1.2, ten features together by about two; the shape of the hazard is
+// known within a factor of two; and that a last block is used at all is hardly known.
 const (
-	weightRate = 0.03
-	biasRate   = 0.8
-	lastRate   = 0.4 // of the weight of last blocks
+	weightVariance = 0.03
+	biasVariance   = 0.5
+	lastVariance   = 0.5
+	// Traffic changes, so that each observation also makes weights a little less certain. They settle where ten
+	// thousands of observations count, instead of all.
+	drift = 1e-8
+)
+
+// Rates of learning of the expected gap, as measured on the traces of docs/policies.md.
+const (
 	// All features of one gap are corrected by its whole error, and a scale that moves also shifts
 	// the bins that have been learned: with 0.1 for all the mean share of docs/policies.md is one point lower.
 	scaleRate     = 0.025
@@ -78,11 +89,11 @@ type model struct {
 	base     float64
 	baseSeen int
 	scale    [featureCount][]scaleWeight
-	weight   [featureCount][]rateWeight
+	weight   [featureCount][]weight
 	// terms[i][v] = {scale[i][v].value, weight[i][v].value}: in one place, and half as long, since
 	// a prediction is made for each comparison of victims.
 	terms [featureCount][1 << featureBits]prediction
-	bias  [bins]rateWeight
+	bias  [bins]weight
 
 	table [scores][bins + 1]float32 // value at the start of each bin, times e^scale
 	row   int                       // the next row to be computed again
@@ -94,13 +105,13 @@ type scaleWeight struct {
 	seen  int
 }
 
-// rateWeight is a weight with the sum of its squared gradients (AdaGrad).
-type rateWeight struct{ value, squares float64 }
+// weight is a term of the score that is known as a normal distribution: what it probably is, and how uncertain that is.
+type weight struct{ value, variance float64 }
 
-// step moves the weight against a gradient.
-func (w *rateWeight) step(gradient, rate float64) {
-	w.squares += gradient * gradient
-	w.value -= rate * gradient / (math.Sqrt(w.squares) + 1e-6)
+// learn corrects the weight by its part of a gradient, and makes it more certain by its part of what was observed.
+func (w *weight) learn(gradient, information float64) {
+	w.value -= w.variance * gradient
+	w.variance = w.variance*(1-w.variance*information) + drift
 }
 
 // newModel starts from a gap of 30 s, log-normal with σ = 1, and half of all blocks used again.
@@ -108,16 +119,20 @@ func newModel() *model {
 	m := &model{base: math.Log(30)}
 	for i, n := range featureValues {
 		m.scale[i] = make([]scaleWeight, n)
-		m.weight[i] = make([]rateWeight, n)
+		m.weight[i] = make([]weight, n)
+		for v := range m.weight[i] {
+			m.weight[i][v].variance = weightVariance
+		}
 	}
 	normal := func(z float64) float64 { return 0.5 * (1 + math.Erf(z/math.Sqrt2)) }
 	for k := range m.bias {
 		from, to := normal(edge(k)), normal(edge(k+1))
 		h := 0.5 * (to - from) / (1 - 0.5*from)
-		m.bias[k].value = max(-9, math.Log(h/(1-h)))
+		m.bias[k] = weight{max(-9, math.Log(h/(1-h))), biasVariance}
 	}
 	m.startWeight(featureSuperseded, -3)
 	m.startWeight(featureLast, -1.2)
+	m.weight[featureLast][1].variance = lastVariance
 	for range scores {
 		m.refresh()
 	}
@@ -176,26 +191,39 @@ func (m *model) learnGap(f Features, logGap float64) {
 func clip(e float64) float64 { return max(-clipError, min(clipError, e)) }
 
 // learnBin corrects the hazard of one bin: the block was used within it, or outlived it.
+//
+// All terms of the score are corrected together, each by its share in what is uncertain of their sum: a step of the
+// extended Kalman filter for a logistic observation, with the covariances left out. A term that has been observed
+// often barely moves, a rare value of a feature moves as far as its first observations say. Steps by gradients alone
+// (AdaGrad) were rejected: the mean share of docs/policies.md is two points lower, because weights that were seen a few
+// dozen times are still far from what the observations say.
 func (m *model) learnBin(f Features, bin int, used bool) {
-	g := logistic(m.bias[bin].value + float64(m.predict(f).score))
+	chance := logistic(m.bias[bin].value + float64(m.predict(f).score))
+	gradient, information := chance, chance*(1-chance)
 	if used {
-		g--
+		gradient--
 	}
 	// Last blocks are sampled by themselves, so they correct their own weight only.
 	if f.at(featureLast) == 1 {
-		m.learnWeight(featureLast, 1, g, lastRate)
+		share := 1 / (1 + information*m.weight[featureLast][1].variance)
+		m.learnWeight(featureLast, 1, gradient*share, information*share)
 		return
 	}
-	m.bias[bin].step(g, biasRate)
+	uncertain := m.bias[bin].variance
 	for i := range featureCount {
-		m.learnWeight(i, f.at(i), g, weightRate)
+		uncertain += m.weight[i][f.at(i)].variance
+	}
+	share := 1 / (1 + information*uncertain)
+	m.bias[bin].learn(gradient*share, information*share)
+	for i := range featureCount {
+		m.learnWeight(i, f.at(i), gradient*share, information*share)
 	}
 }
 
 // learnWeight corrects the weight of one value of a feature.
-func (m *model) learnWeight(feature, value int, gradient, rate float64) {
+func (m *model) learnWeight(feature, value int, gradient, information float64) {
 	w := &m.weight[feature][value]
-	w.step(gradient, rate)
+	w.learn(gradient, information)
 	m.terms[feature][value].score = float32(w.value)
 }
 
