@@ -119,14 +119,14 @@ func (s *saver) release(items []savedPage) {
 // the host's statistics.
 func (s *saver) send(m *savedPages) {
 	m.dropped, s.dropped = int(s.dropped), 0
-	s.settle(m.items)
+	s.removeTaken(m.items)
 	if len(m.items)+m.dropped > 0 {
 		s.store.PostUserMessage(m)
 	}
 }
 
-// settle removes save pages from those that the change under way has taken.
-func (s *saver) settle(items []savedPage) {
+// removeTaken removes save pages from those that the change under way has taken.
+func (s *saver) removeTaken(items []savedPage) {
 	if len(items) == len(s.taken) { // all, as mostly
 		s.taken = s.taken[:0]
 		return
@@ -191,7 +191,7 @@ func (a *offloaderActor) savedTo(m *savedPages, list []offloader.Save, last mess
 		it := savedPage{pool: s.Pool, block: s.Block, page: s.To}
 		if s.Failed {
 			failed := []savedPage{it}
-			a.saver.settle(failed)
+			a.saver.removeTaken(failed)
 			a.saver.release(a.saver.client.freed(failed).items)
 			a.saver.dropped++
 			continue

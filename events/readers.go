@@ -82,7 +82,7 @@ func (l *Log) absent() bool {
 
 // forgetUnread forgets what absent readers have not read, and what is known of the tree.
 // Each of them has lost events and needs a snapshot in any case; making the others, and a
-// copy of all tokens in the tree, would be work for nobody. The cost does not depend on what
+// copy of all tokens in the tree, would be work for no reader. The cost does not depend on what
 // is forgotten: the arrays go to the garbage collector, and drafts that are out keep theirs.
 func (l *Log) forgetUnread() {
 	l.pending = newPending(l.pending.size)

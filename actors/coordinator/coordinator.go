@@ -115,9 +115,9 @@ func New(config Config, port Port) *Coordinator {
 	return c
 }
 
-// transactionFor opens the transaction that serves a request. This is the one place
-// that tells requests apart. Its cases are in four functions; the last of them refuses what
-// none of them knows.
+// transactionFor opens the transaction that serves a request. No other place chooses what
+// serves a request; undo and recovery ask the transaction. The cases are in four functions; the
+// last of them refuses what none of them knows.
 func (c *Coordinator) transactionFor(request any) transaction {
 	switch r := request.(type) {
 	case *messages.Admit:

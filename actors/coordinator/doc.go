@@ -8,7 +8,8 @@
 //
 // A request is served by a transaction: one type for each kind, in a file of its own,
 // with a picture of its stages at the top. Its stage is an enum; start, resume, undo
-// and check stand side by side. coordinator.go has the one switch over requests.
+// and check stand side by side. transactionFor in coordinator.go chooses the
+// transaction of a request.
 //
 //	kernel.go          the queue, the round, the epoch; sends work, counts answers
 //	coordinator.go     which transaction serves a request, and what comes next

@@ -232,7 +232,7 @@ func TestStalledStreams(t *testing.T) {
 	}
 	require.NotZero(t, w.stats().Onboarded)
 	require.NotZero(t, stuck)
-	assert.Less(t, w.sim.Now()-began, late/2, "somebody waited")
+	assert.Less(t, w.sim.Now()-began, late/2, "a call waited")
 	w.right()
 	assert.Greater(t, w.sim.Now()-began, late)
 	w.close()

@@ -119,7 +119,7 @@ func (r *rig) end() {
 	require.NoError(r.t, r.device.Close())
 }
 
-// used is the number of device pages that somebody holds, by pool.
+// used is the number of device pages that are held, by pool.
 func (r *rig) used() []int {
 	r.t.Helper()
 	stats, err := r.Stats(ctx)

@@ -295,7 +295,7 @@ func (f *fleetFlags) opener(c *cobra.Command, v variant) (open func(context.Cont
 	f.runs++
 	s := fleet.Settings{
 		Shape: f.model, TokensPerBlock: f.blockTokens, Pages: max(1, f.deviceTokens/f.blockTokens), HostPages: f.hostTokens / f.blockTokens,
-		Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce, f.runs), Save: actors.SaveOnCommit, StoreGbit: f.storeGbit, Settle: !f.processes,
+		Model: fmt.Sprintf("demo fleet %s, run %d", f.nonce, f.runs), Save: actors.SaveOnCommit, StoreGbit: f.storeGbit, AwaitSaves: !f.processes,
 	}
 	if f.save == "reuse" {
 		s.Save = actors.SaveOnReuse

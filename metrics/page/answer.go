@@ -113,7 +113,7 @@ func drawn(samples []inspect.PageSample) string {
 	return string(text)
 }
 
-// fresh asks the engine, unless somebody has just done so. It is called in turn.
+// fresh asks the engine, unless another request has just done so. It is called in turn.
 func (p *Page) fresh(ctx context.Context) error {
 	now := time.Now()
 	l := &p.latest

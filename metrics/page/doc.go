@@ -14,14 +14,14 @@
 // # Security
 //
 // Nothing here has tokens, salts or names of blocks. A lookup tells whether a prompt of the
-// namespace without salt is cached, and so whether somebody has sent it: Options.NoLookup
+// namespace without salt is cached, and so whether a user has sent it: Options.NoLookup
 // leaves it out. Serve listens on the loopback interface unless the address names another,
 // and answers there only requests for that interface. Readers, lookups, sizes and times have
 // limits.
 //
 // # Costs
 //
-// One Stats and one Overview request for each 100 ms while somebody looks, however many do,
+// One Stats and one Overview request for each 100 ms while the page has readers, however many,
 // and none otherwise. The overview has 600 pages of each pool and tier, and once a second 300
 // nodes of the tree. At a million pages in 20,000 branches an answer takes 0.15 ms, and one with
 // the tree 6 ms, once a second (BenchmarkAnswer). A Recorder costs 0.1 µs for each call.

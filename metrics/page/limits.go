@@ -19,7 +19,7 @@ type limit struct {
 	duration time.Duration
 }
 
-// The limits of a page. Those who ask for /healthz share theirs with nobody else, so that
+// The limits of a page. Those who ask for /healthz share theirs with no other path, so that
 // readers of the page cannot make an engine look dead.
 var (
 	limitPage    = limit{requests: 32, duration: timeout}

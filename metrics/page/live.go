@@ -83,7 +83,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lock waits for the latest answer, which somebody may be asking the engine for, no longer
+// lock waits for the latest answer, which another request may be asking the engine for, no longer
 // than the context: a mutex would hold a request beyond its limit.
 func (p *Page) lock(ctx context.Context) error {
 	select {

@@ -27,7 +27,7 @@ type Options struct {
 	Recorder *Recorder
 	// Encode makes tokens of the text that a visitor looks up; nil: the text is numbers.
 	Encode func(text string) ([]messages.Token, error)
-	// NoLookup leaves out the box to look prompts up. A lookup tells whether somebody else
+	// NoLookup leaves out the box to look prompts up. A lookup tells whether another user
 	// has asked with the same prompt, in the namespace without salt.
 	NoLookup bool
 	Metrics  http.Handler // at /metrics; nil: none

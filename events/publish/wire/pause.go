@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A publisher that nobody reads is paused: it does not ask the engine for events. The engine
+// A publisher without readers is paused: it does not ask the engine for events. The engine
 // then hashes no blocks, hands out no events, and makes no garbage for the publisher.
 //
 //	            no reader for Options.Linger

@@ -90,7 +90,7 @@ func TestAPublisherWithoutReadersPauses(t *testing.T) {
 	}
 }
 
-// An engine whose events nobody has read for long keeps none and counts them. The reader that
+// An engine whose events no reader has taken for long keeps none and counts them. The reader that
 // comes then is told all the same what the engine holds, and each change from then on.
 func TestAPauseOfManyEvents(t *testing.T) {
 	if testing.Short() {

@@ -37,7 +37,7 @@ type Options struct {
 
 	Interval time.Duration // between two reads of events; 0: 20 ms; negative: only Poll reads
 	// Linger is how long the publisher goes on reading events when its last reader has gone.
-	// Then it pauses until another one comes, and an engine that nobody watches does no work
+	// Then it pauses until another one comes, and an engine without readers does no work
 	// for it. What the engine's buffer of events has lost by then costs a snapshot.
 	Linger time.Duration // 0: 10 s; negative: for ever
 	// Each connection has a goroutine or two and a queue, so their number is bounded.
@@ -72,7 +72,7 @@ type Publisher struct {
 	followers map[*follower]struct{}
 	polled    []publish.PolledEvent
 	numbers   publish.TRTLLM
-	asked     time.Time // when somebody last asked for what is published, or could hear it
+	asked     time.Time // when a reader last asked for what is published, or was connected
 	paused    bool      // run waits for wake
 
 	// pub and replay are nil without sockets; their methods allow that.

@@ -28,7 +28,7 @@ func TestMiniredis(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) stores.Store { return open(t, "valkey://"+server.Addr()+"?ttl=1h") })
 }
 
-// TestServer runs on servers that somebody else has started: KVACTOR_VALKEY has their
+// TestServer runs on servers that the caller has started: KVACTOR_VALKEY has their
 // URLs by kind, as in "KVACTOR_VALKEY_CLUSTER=valkey://localhost:7000".
 func TestServer(t *testing.T) {
 	for _, kind := range []string{"SINGLE", "SENTINEL", "CLUSTER"} {

@@ -73,7 +73,7 @@ func fleetOf(t *testing.T, path string, open func(context.Context, int) (Engine,
 }
 
 func settings() Settings {
-	return Settings{TokensPerBlock: testTokens, Pages: 150, HostPages: 60, Model: "test", Save: actors.SaveOnCommit, StoreGbit: 100, Settle: true}
+	return Settings{TokensPerBlock: testTokens, Pages: 150, HostPages: 60, Model: "test", Save: actors.SaveOnCommit, StoreGbit: 100, AwaitSaves: true}
 }
 
 // locals starts engines in this process over a store, which may be nil.
@@ -207,7 +207,7 @@ func TestAKilledEngineCosts(t *testing.T) {
 
 // processes starts engines in processes of their own.
 func processes(t *testing.T, s Settings) func(context.Context, int) (Engine, error) {
-	s.Settle = false
+	s.AwaitSaves = false
 	return func(ctx context.Context, _ int) (Engine, error) {
 		return NewProcess(ctx, s, exec.CommandContext(t.Context(), os.Args[0], "engine"))
 	}

@@ -100,7 +100,7 @@ func (h *host) spawn(setup engine.Setup, s *Settings, store stores.Store) (engin
 	options := []actors.Option{actors.WithClock(setup.Clock)}
 	if store != nil {
 		options = append(options, actors.WithStore(actors.StoreConfig{
-			Store: store, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1, WaitForCopies: s.Settle,
+			Store: store, Model: s.Model, Save: s.Save, SaveBytes: saveBytes, Concurrency: 1, WaitForCopies: s.AwaitSaves,
 		}))
 	}
 	e, err := actors.Spawn(system.Root, actors.Config{
@@ -114,7 +114,7 @@ func (h *host) spawn(setup engine.Setup, s *Settings, store stores.Store) (engin
 	if store == nil {
 		return e, system.Shutdown, nil
 	}
-	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(e), settle: s.Settle, link: s.StoreGbit * 1e9, modelled: h.modelled}
+	h.stored = &storedEngine{Engine: e, store: actors.StoreOf(e), awaitsSaves: s.AwaitSaves, link: s.StoreGbit * 1e9, modelled: h.modelled}
 	return h.stored, system.Shutdown, nil
 }
 

@@ -28,9 +28,9 @@ type Settings struct {
 	Save actors.SavePolicy `json:"save"`
 	// StoreGbit is the bandwidth of the modelled link to the store in Gbit/s.
 	StoreGbit float64 `json:"store_gbit"`
-	// Settle waits behind each call until what it saves is written. A run without it
+	// AwaitSaves waits behind each call until what it saves is written. A run without it
 	// depends on when its tasks run.
-	Settle bool `json:"settle"`
+	AwaitSaves bool `json:"await_saves"`
 }
 
 // Tokens are written in JSON as base64 of four bytes each, little-endian.

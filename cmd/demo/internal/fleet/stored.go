@@ -13,10 +13,10 @@ import (
 // other, and take the modelled time for it.
 type storedEngine struct {
 	engine.Engine
-	store    actors.Store
-	settle   bool
-	link     float64 // modelled bits a second
-	fetching time.Duration
+	store       actors.Store
+	awaitsSaves bool
+	link        float64 // modelled bits a second
+	fetching    time.Duration
 	// advance moves the device's time. It is set when the device is there.
 	advance func(time.Duration)
 	// modelled gives the bytes of the modelled model that objects stand for.
@@ -78,7 +78,7 @@ func (e *storedEngine) Release(ctx context.Context, steps []messages.ReleaseStep
 // device's time: beside the server's steps they would do so whenever the scheduler
 // runs them.
 func (e *storedEngine) awaitSaves(ctx context.Context, err error) error {
-	if err == nil && e.settle {
+	if err == nil && e.awaitsSaves {
 		_, err = e.store.Flush(ctx, 0)
 	}
 	return err

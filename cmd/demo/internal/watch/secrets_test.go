@@ -27,7 +27,7 @@ import (
 	"github.com/kvactor/kvactor/windows"
 )
 
-// What nobody outside may learn: tokens that occur nowhere else, and a salt.
+// What no one outside may learn: tokens that occur nowhere else, and a salt.
 var (
 	secretTokens = []messages.Token{1918273645, 1827364519, 1736451928, 1645192837, 1519283746, 1928374615, 1637281945, 1746918253}
 	secretSalt   = "salt-of-tenant-5f3c9a"
