@@ -70,12 +70,14 @@ func (f *storeFlag) open(ctx context.Context, model string) (actors.StoreConfig,
 
 // openStore opens the store that a URL names.
 func openStore(ctx context.Context, text string) (stores.Store, error) {
+	// First, as its URL may have a password, which the errors of package url would show.
+	if strings.HasPrefix(text, "valkey") || strings.HasPrefix(text, "redis") {
+		return valkey.Open(text)
+	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
 		return nil, err
-	case strings.HasPrefix(u.Scheme, "valkey"), strings.HasPrefix(u.Scheme, "redis"):
-		return valkey.Open(text)
 	case u.Scheme == "file" && u.RawQuery == "":
 		// Files appear under their names when they are complete, without a second file each.
 		u.RawQuery = "create_dir=1&metadata=skip&no_tmp_dir=1"

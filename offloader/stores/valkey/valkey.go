@@ -8,10 +8,17 @@
 //
 // Beside the parameters of valkey-go's ParseURL a URL takes
 //
-//	ttl     how long an object stays after it was written (default: no limit)
-//	prefix  what every key begins with (default "kv:")
-//	single  1: the address is that of one server or of a proxy, which is not asked for
-//	        the addresses of a cluster
+//	ttl        how long an object stays after it was written (default: no limit)
+//	prefix     what every key begins with (default "kv:")
+//	single     1: the address is that of one server or of a proxy, which is not asked for
+//	           the addresses of a cluster
+//	ca         file with the certificates of the authorities to trust, in PEM
+//	cert, key  files with the client's certificate and its key, in PEM
+//	sentinel_username, sentinel_password
+//	           of the Sentinels; the URL's user and password are those of the servers
+//
+// and refuses others. With TLS the certificate of a server has its host name. A server that the
+// cluster or Sentinel names by an IP address may have the name in the URL instead.
 //
 // A server that is a cache has maxmemory-policy allkeys-lru or
 // allkeys-lfu; objects that it evicts are misses.
@@ -19,21 +26,12 @@ package valkey
 
 import (
 	"context"
-	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/kvactor/kvactor/offloader/stores"
 )
-
-// DefaultPrefix is what keys begin with unless the URL has a prefix.
-const DefaultPrefix = "kv:"
-
-// writeTimeout is how long a server may leave a command unanswered that has no earlier
-// deadline, before its connection is given up.
-const writeTimeout = 10 * time.Second
 
 // Store is a stores.Store on one client of valkey-go.
 type Store struct {
@@ -46,36 +44,15 @@ var _ stores.Store = (*Store)(nil)
 
 // Open connects to the servers that the URL names.
 func Open(rawURL string) (*Store, error) {
-	u, err := url.Parse(rawURL)
+	t, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{prefix: DefaultPrefix}
-	query := u.Query()
-	single := query.Get("single") == "1"
-	if text := query.Get("ttl"); text != "" {
-		if s.ttl, err = time.ParseDuration(text); err != nil || s.ttl < time.Millisecond {
-			return nil, fmt.Errorf("ttl %q is not a duration of 1ms or more", text)
-		}
-	}
-	if query.Has("prefix") {
-		s.prefix = query.Get("prefix")
-	}
-	for _, ours := range []string{"ttl", "prefix", "single"} {
-		query.Del(ours)
-	}
-	u.RawQuery = query.Encode()
-	option, err := valkey.ParseURL(u.String())
-	if err != nil {
+	if err := t.loadCertificates(); err != nil {
 		return nil, err
 	}
-	option.ForceSingleClient = single
-	option.DisableCache = true // objects are read once and kept by the engine
-	option.DisableRetry = true // the engine asks again when it wants to
-	if option.ConnWriteTimeout == 0 {
-		option.ConnWriteTimeout = writeTimeout
-	}
-	if s.client, err = valkey.NewClient(option); err != nil {
+	s := &Store{prefix: t.prefix, ttl: t.ttl}
+	if s.client, err = valkey.NewClient(t.option); err != nil {
 		return nil, err
 	}
 	return s, nil

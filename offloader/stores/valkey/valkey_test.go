@@ -31,7 +31,7 @@ func TestMiniredis(t *testing.T) {
 // TestServer runs on servers that the caller has started: KVACTOR_VALKEY has their
 // URLs by kind, as in "KVACTOR_VALKEY_CLUSTER=valkey://localhost:7000".
 func TestServer(t *testing.T) {
-	for _, kind := range []string{"SINGLE", "SENTINEL", "CLUSTER"} {
+	for _, kind := range []string{"SINGLE", "SENTINEL", "CLUSTER", "TLS", "TLS_SENTINEL"} {
 		t.Run(kind, func(t *testing.T) {
 			url := os.Getenv("KVACTOR_VALKEY_" + kind)
 			if url == "" {
