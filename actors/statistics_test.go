@@ -84,6 +84,50 @@ func TestStatisticsOfPrompts(t *testing.T) {
 	})
 }
 
+// Statistics count the tokens that were generated, without those taken back, and those that
+// came with a fork once; pages that appends took; steps that were refused.
+func TestStatisticsOfSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{pages: []windows.PageCounts{{Primary: 4}}})
+		defer r.close()
+		generated := func() int64 {
+			stats, err := r.Stats(t.Context())
+			require.NoError(t, err)
+			return stats.GeneratedTokens
+		}
+		s, err := r.start(run(0, tpb))
+		require.NoError(t, err)
+		assert.Zero(t, generated())
+		appended := func(id messages.SequenceID, n int) error {
+			results, err := r.Append(t.Context(), []messages.AppendStep{{Sequence: id, Tokens: run(500, n)}})
+			require.NoError(t, err)
+			return results[0].Err
+		}
+		require.NoError(t, appended(s.id, tpb))
+		assert.EqualValues(t, tpb, generated())
+		_, err = r.Rewind(t.Context(), []messages.RewindStep{{Sequence: s.id, Tokens: 3}})
+		require.NoError(t, err)
+		assert.EqualValues(t, tpb-3, generated())
+		forks, err := r.Fork(t.Context(), []messages.ForkStep{{Sequence: s.id, Count: 1}})
+		require.NoError(t, err)
+		require.NoError(t, forks[0].Err)
+		fork := forks[0].Forks[0]
+		assert.EqualValues(t, tpb-3, generated())
+		require.NoError(t, appended(fork, 1))
+		assert.EqualValues(t, tpb-2, generated())
+		require.ErrorIs(t, appended(fork, 5*tpb), messages.ErrOutOfPages)
+		require.ErrorIs(t, appended(99, 1), messages.ErrUnknownSequence)
+		for _, id := range []messages.SequenceID{s.id, fork} {
+			require.NoError(t, r.release(&sequence{id: id}))
+		}
+		stats, err := r.Stats(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, tpb-2, stats.GeneratedTokens)
+		assert.Equal(t, inspect.StepRefusals{OutOfPages: 1, Other: 1}, stats.RefusedSteps)
+		assert.EqualValues(t, 2, stats.AppendedPages, "one for the first append, one for a copy on write")
+	})
+}
+
 // Copies that the device refuses are counted, and the log has the first.
 func TestRefusedCopiesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,10 +8,16 @@ import (
 
 // threadTime is the time that the calling thread has had on a core. A goroutine that
 // compares two of them is locked to its thread.
-func threadTime() time.Duration {
-	const ofThread = 3 // CLOCK_THREAD_CPUTIME_ID, which package syscall does not name
+func threadTime() time.Duration { return clock(3) }
+
+// processTime is the time that the threads of the process have had on cores.
+func processTime() time.Duration { return clock(2) }
+
+// clock reads CLOCK_PROCESS_CPUTIME_ID (2) or CLOCK_THREAD_CPUTIME_ID (3), which package
+// syscall does not name.
+func clock(id uintptr) time.Duration {
 	var used syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, ofThread, uintptr(unsafe.Pointer(&used)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&used)), 0); errno != 0 {
 		panic(errno)
 	}
 	return time.Duration(used.Nano())

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 )
 
 const allAliases = AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM
@@ -171,28 +173,20 @@ func TestAliasesAreCompleteOrExplained(t *testing.T) {
 }
 
 // Generated tokens are those that were appended and not taken back, and never fall.
-func TestGeneratedTokens(t *testing.T) {
-	c := New(Options{Model: "m"})
-	observe := func(r messages.Request) { c.Observe(t.Context(), r, time.Now(), nil) }
-	ok := []messages.StepResult{{NewPages: [][]messages.PageID{{1}, {2, 3}}}}
-	drafts := &messages.Append{Steps: []messages.AppendStep{{Tokens: make([]messages.Token, 5)}}, Results: ok}
-	observe(drafts)
-	assert.EqualValues(t, 5, c.calls.steps.tokens())
-	observe(&messages.Rewind{Steps: []messages.RewindStep{{Tokens: 4}}, Results: ok})
-	assert.EqualValues(t, 5, c.calls.steps.tokens(), "a counter does not fall")
-	observe(drafts)
-	observe(&messages.Rewind{Steps: []messages.RewindStep{{Tokens: 3}}, Results: ok})
-	assert.EqualValues(t, 5, c.calls.steps.tokens())
-	observe(&messages.Append{Steps: []messages.AppendStep{{Beams: make([]messages.BeamStep, 3)}}, Results: ok})
-	assert.EqualValues(t, 6, c.calls.steps.tokens())
-	assert.EqualValues(t, 9, c.calls.steps.pages.Load())
-	refused := []messages.StepResult{{Err: messages.ErrOutOfPages}}
-	observe(&messages.Append{Steps: []messages.AppendStep{{Tokens: make([]messages.Token, 5)}}, Results: refused})
-	observe(&messages.Rewind{Steps: []messages.RewindStep{{Tokens: 4}}, Results: refused})
-	assert.EqualValues(t, 6, c.calls.steps.tokens())
-	assert.InDelta(t, 1, value(t, c, "kvactor_step_refusals_total", "append", "out_of_pages"), 0)
-	assert.InDelta(t, 1, value(t, c, "kvactor_step_refusals_total", "rewind", "out_of_pages"), 0)
+func TestGeneratedTokensNeverFall(t *testing.T) {
+	c := New(Options{Model: "m", Aliases: allAliases})
+	for _, row := range [][2]int64{{5, 5}, {1, 5}, {6, 6}} {
+		c.Attach(counted(inspect.Stats{GeneratedTokens: row[0], Pools: make([]inspect.PoolStats, 1)}), nil)
+		for _, name := range []string{"kvactor_generated_tokens_total", "vllm:generation_tokens_total", "trtllm_generation_tokens_total"} {
+			assert.InDelta(t, row[1], value(t, c, name), 0)
+		}
+	}
 }
+
+// counted is an engine with some counters.
+type counted inspect.Stats
+
+func (s counted) Stats(context.Context) (inspect.Stats, error) { return inspect.Stats(s), nil }
 
 // An admission that is refused as a whole counts each of its requests.
 func TestAdmissionsRefusedAsAWhole(t *testing.T) {

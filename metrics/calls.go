@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,62 +17,8 @@ type calls struct {
 	durations  *prometheus.HistogramVec
 	refusals   *prometheus.CounterVec
 	admissions *prometheus.CounterVec
-	// stepRefusals are by call and code.
-	stepRefusals *prometheus.CounterVec
 
 	byCall map[string]prometheus.Observer
-	steps  steps
-}
-
-// steps counts what appends and rewinds have done. Only the answer of a call tells that, since
-// the engine may serve a step twice, after a failure.
-type steps struct {
-	appended, rewound atomic.Int64 // tokens
-	pages             atomic.Int64 // taken by appends, of all pools
-	// generated is the largest number of appended tokens, less those rewound, that a scrape has
-	// seen: drafts that are rejected are rewound, and a counter must not fall.
-	generated atomic.Int64
-}
-
-// append counts the steps that were served.
-func (s *steps) append(m *messages.Append) {
-	tokens, pages := 0, 0
-	for i := range m.Results {
-		if m.Results[i].Err != nil {
-			continue
-		}
-		tokens += len(m.Steps[i].Tokens) + len(m.Steps[i].Beams)
-		for _, taken := range m.Results[i].NewPages {
-			pages += len(taken)
-		}
-	}
-	s.appended.Add(int64(tokens))
-	if pages > 0 {
-		s.pages.Add(int64(pages))
-	}
-}
-
-// rewind counts the tokens that were taken back.
-func (s *steps) rewind(m *messages.Rewind) {
-	for i := range m.Results {
-		if m.Results[i].Err == nil {
-			s.rewound.Add(int64(m.Steps[i].Tokens))
-		}
-	}
-}
-
-// tokens is the number of generated tokens, which never falls.
-func (s *steps) tokens() int64 {
-	now := s.appended.Load() - s.rewound.Load()
-	for {
-		last := s.generated.Load()
-		if now <= last {
-			return last
-		}
-		if s.generated.CompareAndSwap(last, now) {
-			return now
-		}
-	}
 }
 
 // callNames are the calls of an engine that have a duration of their own.
@@ -95,10 +40,9 @@ func newCalls(constant prometheus.Labels) *calls {
 			Buckets:                     []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1},
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 		}, []string{"call"}),
-		refusals:     counter("call_refusals_total", "Calls that were refused as a whole, by the code of the refusal.", "code"),
-		admissions:   counter("admissions_total", "Requests for admission, by the answer: admitted, or the code of the refusal.", "answer"),
-		stepRefusals: counter("step_refusals_total", "Steps of calls that were served otherwise, by the call and the code of the refusal.", "call", "code"),
-		byCall:       map[string]prometheus.Observer{},
+		refusals:   counter("call_refusals_total", "Calls that were refused as a whole, by the code of the refusal.", "code"),
+		admissions: counter("admissions_total", "Requests for admission, by the answer: admitted, or the code of the refusal.", "answer"),
+		byCall:     map[string]prometheus.Observer{},
 	}
 	for _, name := range callNames {
 		c.byCall[name] = c.durations.WithLabelValues(name)
@@ -118,15 +62,11 @@ func (c *calls) begin() {
 	for _, answer := range []string{"admitted", string(messages.ErrBadRequest), string(messages.ErrOutOfPages), string(messages.ErrTooLong), string(messages.ErrBusy)} {
 		c.admissions.WithLabelValues(answer)
 	}
-	for _, call := range []string{"append", "commit", "release", "rewind"} {
-		c.stepRefusals.WithLabelValues(call, string(messages.ErrSequenceLost))
-	}
-	c.stepRefusals.WithLabelValues("append", string(messages.ErrOutOfPages))
 }
 
 // Collect exports the metrics.
 func (c *calls) Collect(out chan<- prometheus.Metric) {
-	for _, x := range []prometheus.Collector{c.durations, c.refusals, c.admissions, c.stepRefusals} {
+	for _, x := range []prometheus.Collector{c.durations, c.refusals, c.admissions} {
 		x.Collect(out)
 	}
 }
@@ -149,7 +89,6 @@ func (c *Collector) Observe(_ context.Context, request messages.Request, began t
 		return
 	}
 	if admission == nil {
-		c.calls.stepsOf(name, request)
 		return
 	}
 	for i := range admission.Results {
@@ -158,28 +97,6 @@ func (c *Collector) Observe(_ context.Context, request messages.Request, began t
 			answer = codeOf(err)
 		}
 		c.calls.admissions.WithLabelValues(answer).Inc()
-	}
-}
-
-// stepsOf counts the steps of a call.
-func (c *calls) stepsOf(name string, request messages.Request) {
-	var results []messages.StepResult
-	switch m := request.(type) {
-	case *messages.Append:
-		c.steps.append(m)
-		results = m.Results
-	case *messages.Rewind:
-		c.steps.rewind(m)
-		results = m.Results
-	case *messages.Commit:
-		results = m.Results
-	case *messages.Release:
-		results = m.Results
-	}
-	for i := range results {
-		if err := results[i].Err; err != nil {
-			c.stepRefusals.WithLabelValues(name, codeOf(err)).Inc()
-		}
 	}
 }
 

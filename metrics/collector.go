@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,9 +54,29 @@ type Collector struct {
 
 	own, store, vllm, trtllm descriptions
 
+	// generated is what was exported last: drafts that are rejected are rewound, and a counter
+	// must not fall.
+	generated highest
+
 	copies copies
 	stages stages
 	times  *pageTimes
+}
+
+// highest is the largest of some numbers.
+type highest struct{ atomic.Int64 }
+
+// most adds a number and returns the largest.
+func (h *highest) most(n int64) int64 {
+	for {
+		last := h.Load()
+		if n <= last {
+			return last
+		}
+		if h.CompareAndSwap(last, n) {
+			return n
+		}
+	}
 }
 
 // New makes a collector. Until Attach it exports what it observes.
@@ -162,8 +183,12 @@ func (c *Collector) collectEngine(out chan<- prometheus.Metric, s *inspect.Stats
 	c.own.counter(out, "rounds_total", float64(s.Rounds))
 	c.own.counter(out, "actor_restarts_total", float64(s.Restarts))
 	c.own.counter(out, "copies_refused_total", float64(s.Calls.RefusedCopies))
-	c.own.counter(out, "appended_tokens_total", float64(c.calls.steps.appended.Load()))
-	c.own.counter(out, "rewound_tokens_total", float64(c.calls.steps.rewound.Load()))
+	c.own.counter(out, "generated_tokens_total", float64(c.generated.most(s.GeneratedTokens)))
+	for code, n := range map[string]int64{
+		"out_of_pages": s.RefusedSteps.OutOfPages, "sequence_lost": s.RefusedSteps.SequenceLost, "other": s.RefusedSteps.Other,
+	} {
+		c.own.counter(out, "step_refusals_total", float64(n), code)
+	}
 	c.own.gauge(out, "sequences_running", float64(s.Sequences))
 	c.own.gauge(out, "sequences_lost", float64(s.LostSequences))
 	c.own.gauge(out, "requests_waiting", float64(c.o.Waiting()))

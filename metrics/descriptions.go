@@ -49,8 +49,7 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 		{"rounds_total", "Rounds of the coordinator."},
 		{"actor_restarts_total", "Actors that failed and were restarted."},
 		{"copies_refused_total", "Copies that the device has refused."},
-		{"appended_tokens_total", "Tokens appended to sequences, of each beam."},
-		{"rewound_tokens_total", "Appended tokens that were taken back, such as rejected drafts."},
+		{"generated_tokens_total", "Tokens appended to sequences and not taken back, of each beam."},
 		{"sequences_running", "Sequences that are running."},
 		{"sequences_lost", "Running sequences that a failure has lost, and that their host has not released yet."},
 		{"requests_waiting", "Requests that wait for the host to admit them."},
@@ -87,6 +86,7 @@ func ownDescriptions(constant prometheus.Labels) descriptions {
 	}
 	d["hit_tokens_total"] = prometheus.NewDesc("kvactor_hit_tokens_total", "Reused prompt tokens by where they were: host if a pool copied their block from host memory.", []string{"tier"}, constant)
 	d["missed_tokens_total"] = prometheus.NewDesc("kvactor_missed_tokens_total", "Prompt tokens that were not reused, by why.", []string{"reason"}, constant)
+	d["step_refusals_total"] = prometheus.NewDesc("kvactor_step_refusals_total", "Refused steps of appends and commits, by the code of the refusal.", []string{"code"}, constant)
 	d["pages"] = prometheus.NewDesc("kvactor_pages", "Pages by pool, tier and state.", []string{"pool", "tier", "state"}, constant)
 	return d
 }

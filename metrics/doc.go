@@ -13,11 +13,14 @@
 // engine. What counts pages or bytes has the label pool as well. docs/observability.md
 // lists them; docs/grafana/kvactor.json is a board.
 //
-// AliasVLLM and AliasTensorRTLLM export the same numbers once more under the names of
-// these engines, for gateways and boards that look for them.
+// AliasVLLM and AliasTensorRTLLM export the same numbers once more under the names, types and
+// labels of these engines, for gateways and boards that look for them. A metric of theirs
+// that the engine does not know is absent: the lists in testdata have all of them, and
+// docs/observability.md the reasons.
 //
 // # Costs
 //
-// A scrape is one request to the engine. A call that is observed costs 0.6 µs and
-// allocates nothing.
+// A scrape is one request to the engine, which takes 4.5 µs however many pages it has, and
+// 1.5 ms of the process, for the text. A call that is observed costs 0.6 µs and allocates
+// nothing.
 package metrics

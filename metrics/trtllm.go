@@ -115,7 +115,7 @@ func (c *Collector) trtllmBlocks(out chan<- prometheus.Metric, s *inspect.Stats,
 	c.trtllm.counter(out, "kv_cache_iter_full_reused_blocks_total", float64(blocks.ReusedFull))
 	c.trtllm.counter(out, "kv_cache_iter_partial_reused_blocks_total", float64(blocks.ReusedPartial))
 	c.trtllm.counter(out, "kv_cache_iter_missed_blocks_total", float64(blocks.Missed))
-	c.trtllm.counter(out, "kv_cache_gen_alloc_blocks_total", float64(c.calls.steps.pages.Load()))
+	c.trtllm.counter(out, "kv_cache_gen_alloc_blocks_total", float64(s.AppendedPages))
 	c.trtllm.counter(out, "kv_cache_onboard_bytes_total", float64(all.BytesOnboarded))
 	c.trtllm.counter(out, "kv_cache_offload_bytes_total", float64(all.BytesOffloaded))
 	if s.Store != nil {
@@ -127,7 +127,7 @@ func (c *Collector) trtllmBlocks(out chan<- prometheus.Metric, s *inspect.Stats,
 func (c *Collector) trtllmPrompts(out chan<- prometheus.Metric, s *inspect.Stats) {
 	c.trtllm.counter(out, "prompt_tokens_total", float64(s.PromptTokens))
 	c.trtllm.counter(out, "prompt_cached_tokens_total", float64(s.ReusedTokens))
-	c.trtllm.counter(out, "generation_tokens_total", float64(c.calls.steps.tokens()))
+	c.trtllm.counter(out, "generation_tokens_total", float64(c.generated.most(s.GeneratedTokens)))
 	c.trtllm.counter(out, "prompt_cache_hit_tokens_total", float64(s.ReusedTokens-s.Prompts.HostTokens), "0", "gpu")
 	c.trtllm.counter(out, "prompt_cache_hit_tokens_total", float64(s.Prompts.HostTokens), "1", "host")
 	c.trtllm.histogram(out, "prompt_cached_tokens_per_request", &s.Prompts.Reused, s.ReusedTokens, func(bound int) bool {

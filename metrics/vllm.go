@@ -88,7 +88,7 @@ func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *inspect.Stats, 
 	c.vllm.gauge(out, "num_requests_waiting", waiting)
 	c.vllm.gauge(out, "num_requests_waiting_by_reason", waiting, "capacity")
 	c.vllm.counter(out, "num_preemptions_total", 0)
-	c.vllm.counter(out, "generation_tokens_total", float64(c.calls.steps.tokens()))
+	c.vllm.counter(out, "generation_tokens_total", float64(c.generated.most(s.GeneratedTokens)))
 	c.vllmPrompts(out, s)
 	all := sumOf(s, nil)
 	c.vllm.counter(out, "kv_offload_load_bytes_total", float64(all.BytesOnboarded))

@@ -180,6 +180,7 @@ func (e *extension) refuse(it *step, err error) {
 	// the tokens would have gone, and sends both again.
 	it.refused, it.computed = true, 0
 	it.result.Err = err
+	e.stats.RefusedSteps.Note(err)
 	it.sequence.Usage.SetUse(it.use)
 	e.pressure.noteRefusal(err)
 	for p := range it.pools {
@@ -287,7 +288,7 @@ func (e *extension) fillTables(it *step) {
 			}
 			s.SetTable(p, table)
 			it.noteNew(p, 0, pages.before, table[pages.before:])
-			e.stats.allocated(p, len(table)-pages.before)
+			e.stats.appended(p, len(table)-pages.before)
 			took = true
 		}
 	}

@@ -210,6 +210,6 @@ func (e *extension) fillBeams(it *step, p int) bool {
 		tables[i] = append(tables[i], taken[next:next+fresh]...)
 		next += fresh
 	}
-	e.stats.allocated(p, len(taken))
+	e.stats.appended(p, len(taken))
 	return true
 }

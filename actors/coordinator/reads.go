@@ -37,7 +37,8 @@ func (t *readStats) start() {
 	// The host's record keeps its array: statistics are read often, and allocate nothing.
 	pools := r.Stats.Pools[:0]
 	r.Stats = t.stats.Stats
-	r.Stats.Sequences, r.Stats.LostSequences = t.sequences.Running(), t.sequences.LostCount()
+	n := t.sequences.Counts()
+	r.Stats.Sequences, r.Stats.LostSequences, r.Stats.GeneratedTokens = t.sequences.Running(), n.Lost, n.Generated
 	r.Stats.Waiting = t.waiting.requests()
 	for p := range t.config.Pools {
 		// Counts are those of the last answers, which are exact between rounds.

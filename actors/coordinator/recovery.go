@@ -406,7 +406,7 @@ func (r *recovery) report() {
 	if r.config.OnRecovered == nil {
 		return
 	}
-	r.config.OnRecovered(Recovered{LostSequences: r.sequences.LostCount(), KeptPages: len(r.list.Blocks)})
+	r.config.OnRecovered(Recovered{LostSequences: r.sequences.Counts().Lost, KeptPages: len(r.list.Blocks)})
 }
 
 // check verifies that a recovery that waits has a reason.

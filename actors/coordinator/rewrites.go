@@ -113,7 +113,7 @@ func (e *extension) fillRewrites(it *step, p int) {
 	taken := e.out.pools.op(p, pages.copyOp).Pages
 	for k := range pages.copies {
 		e.rewrite(it, p, &pages.copies[k], taken[k])
-		e.stats.allocated(p, 1)
+		e.stats.appended(p, 1)
 	}
 }
 

@@ -29,6 +29,12 @@ func (s *statistics) pool(p int) *inspect.PoolCounters { return &s.Pools[p].Pool
 // allocated counts pages that were taken, for whatever purpose.
 func (s *statistics) allocated(p, pages int) { s.pool(p).AllocatedPages += int64(pages) }
 
+// appended counts pages that an append has taken.
+func (s *statistics) appended(p, pages int) {
+	s.allocated(p, pages)
+	s.AppendedPages += int64(pages)
+}
+
 // offloaded counts a victim whose contents go on in host memory.
 func (s *statistics) offloaded(p int, what *protocol.Outcome) {
 	counters := s.pool(p)

@@ -109,6 +109,7 @@ func (b *stepBatch) find(id messages.SequenceID, result *messages.StepResult) (*
 // those must wait for it.
 func (b *stepBatch) refuse(result *messages.StepResult, after messages.Ticket, err error) {
 	result.Err = err
+	b.stats.RefusedSteps.Note(err)
 	b.sequences.NoteKernel(result.Sequence, after)
 }
 

@@ -96,6 +96,7 @@ func (e *extension) takeBack(it *step, taken []map[messages.PageID]bool) {
 		e.dropLost(it)
 		return
 	}
+	e.stats.RefusedSteps.Note(it.result.Err)
 	for p := range it.pools {
 		// Also the pages of copies that succeeded: a step is taken back as a whole.
 		e.out.pools.add(p, protocol.PoolOp{Kind: protocol.Drop, Pages: slices.Clone(it.result.NewPages[p]), Use: s.Usage.Use()})
@@ -148,6 +149,7 @@ func (e *extension) dropLost(it *step) {
 	s := it.sequence
 	s.MarkLost(sequence.LostCopy)
 	it.result.Err = refusals.New(messages.ErrSequenceLost, "sequence %v was lost%v", s.ID(), sequence.LostCopy)
+	e.stats.RefusedSteps.Note(it.result.Err)
 	it.result.Placed = it.result.Placed[:0]
 	// The old tables are kept first: what they are made from is cleared below.
 	for p := range it.pools {

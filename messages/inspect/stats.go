@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"time"
 
 	"github.com/kvactor/kvactor/messages"
@@ -22,6 +23,13 @@ type Stats struct {
 	ReusedTokens int64
 	Pools        []PoolStats
 	Prompts      PromptStats
+	// GeneratedTokens were appended and not rewound, of each beam. Those of a fork's origin
+	// count once, those of another engine there.
+	GeneratedTokens int64
+	// AppendedPages are device pages that appends have taken, of all pools.
+	AppendedPages int64
+	// RefusedSteps are those of appends and commits that were served otherwise.
+	RefusedSteps StepRefusals
 	Sequences    int // running now
 	// LostSequences are those of Sequences that a failure has lost: every call about one is
 	// refused until it is released.
@@ -34,6 +42,21 @@ type Stats struct {
 	// a store.
 	Calls CallStats
 	Store *StoreStats
+}
+
+// StepRefusals counts refused steps by their code.
+type StepRefusals struct{ OutOfPages, SequenceLost, Other int64 }
+
+// Note counts a refusal.
+func (r *StepRefusals) Note(err error) {
+	switch {
+	case errors.Is(err, messages.ErrOutOfPages):
+		r.OutOfPages++
+	case errors.Is(err, messages.ErrSequenceLost):
+		r.SequenceLost++
+	default:
+		r.Other++
+	}
 }
 
 // CallStats counts the calls that wait, and the copies that went wrong.

@@ -29,6 +29,7 @@ type Arena struct {
 	slots                 []*Sequence
 	free                  []uint32 // slots of sequences that have ended; the last is used first
 	running               int      // = slots − free
+	generated             int64    // by sequences that have ended
 	reserved              []PageCount
 	tokens                tokenArrays
 }
@@ -123,6 +124,7 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 // End frees the slot of a sequence, and its reserve. Its references are the
 // caller's to drop.
 func (a *Arena) End(s *Sequence) {
+	a.generated += int64(s.generated())
 	s.EndReserve()
 	if s.Text.given && !s.admitted {
 		s.Text.array = nil
@@ -179,11 +181,21 @@ func (a *Arena) Each(visit func(*Sequence)) {
 // Running is the number of sequences that Each visits.
 func (a *Arena) Running() int { return a.running }
 
-// LostCount is the number of running sequences that are lost. It visits all, for reports only.
-func (a *Arena) LostCount() (n int) {
+// Counts are what statistics say of sequences.
+type Counts struct {
+	Lost int // that run
+	// Generated are the tokens that were appended, less those rewound, of each beam, also of
+	// sequences that have ended.
+	Generated int64
+}
+
+// Counts visits all running sequences: a count in each step would cost each step.
+func (a *Arena) Counts() Counts {
+	n := Counts{Generated: a.generated}
 	a.Each(func(s *Sequence) {
+		n.Generated += int64(s.generated())
 		if s.IsLost() {
-			n++
+			n.Lost++
 		}
 	})
 	return n

@@ -194,6 +194,7 @@ func (s *Sequence) DroppedBefore(n TokenCount) (pool int, block BlockIndex, ok b
 func (s *Sequence) Fork(f *Sequence) {
 	f.Origin = s.Origin
 	f.Text.setTokens(s.Text.tokens[0])
+	f.given = s.Length() - s.Prompt
 	f.computed, f.reusedBlocks, f.retainedBlocks, f.retained = s.computed, s.reusedBlocks, s.retainedBlocks, s.retained
 	f.cursor, f.chunkEnd, f.noStore, f.admitted = s.cursor, s.chunkEnd, s.noStore, true
 	if s.symbols != nil {
@@ -220,6 +221,7 @@ func (s *Sequence) Fork(f *Sequence) {
 // computed yet, and others may hold pages of the first shared blocks.
 func CompleteImport(s *Sequence, n TokenCount, shared BlockIndex) {
 	s.sharedBlocks = shared
+	s.given = s.Length() - s.Prompt
 	for p := range s.pools {
 		if shape := &s.arena.shapes[p]; !shape.full {
 			s.pools[p].windowStart = min(shape.firstKept(n), BlockIndex(len(s.pools[p].beams[0])))

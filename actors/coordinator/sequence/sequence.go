@@ -41,7 +41,10 @@ type Sequence struct {
 
 	Text     beamTokens // the tokens of the beams and their memory
 	computed TokenCount // ≤ length
-	Input    Input
+	// given are the appended tokens that came with the sequence: those of the sequence that
+	// it was forked from, or of another engine.
+	given TokenCount
+	Input Input
 
 	sharedBlocks   BlockIndex // ≤ the blocks of the table
 	retainedBlocks BlockIndex // ≤ the whole blocks of computed
@@ -119,6 +122,14 @@ func (s *Sequence) Running() bool { return s.running }
 
 // Length is the number of tokens of each beam.
 func (s *Sequence) Length() TokenCount { return TokenCount(len(s.Text.tokens[0])) }
+
+// generated is the number of tokens that were appended to the sequence, of all beams.
+func (s *Sequence) generated() TokenCount {
+	if !s.admitted {
+		return 0
+	}
+	return max(0, s.Length()-s.Prompt-s.given) * TokenCount(s.Width())
+}
 
 // Width is the number of beams that have tokens and tables of their own.
 func (s *Sequence) Width() int { return len(s.Text.tokens) }

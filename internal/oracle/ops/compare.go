@@ -133,9 +133,11 @@ func (r *run) compareState(t *rapid.T) {
 	b, eb := r.b.Stats(r.ctx)
 	a.Rounds, b.Rounds = 0, 0
 	// What is compared of stores is what was saved and fetched; a model has no calls in flight
-	// and no device.
+	// and no device, and does not count steps.
 	a.Store, b.Store = nil, nil
-	a.Calls, b.Calls = inspect.CallStats{}, inspect.CallStats{}
+	for _, s := range []*inspect.Stats{&a, &b} {
+		s.Calls, s.RefusedSteps, s.GeneratedTokens, s.AppendedPages = inspect.CallStats{}, inspect.StepRefusals{}, 0, 0
+	}
 	r.same(t, "stats", ea, eb, a, b)
 	r.compareContents(t)
 	r.compareEvents(t)
