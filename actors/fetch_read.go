@@ -136,7 +136,7 @@ func (f *fetch) decodeOne(space *stores.Space, o object, body []byte) {
 	block.Pool = messages.PoolID(o.pool)
 	page, wrong := space.Page(body, block, int(f.client.pageBytes(o.pool)))
 	if wrong != nil {
-		f.client.rejected.Add(1)
+		f.client.reject(wrong)
 		f.stored[o.pool][o.block] = false
 		return
 	}

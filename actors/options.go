@@ -26,12 +26,18 @@ func WithClock(now func() time.Duration) Option {
 	return func(s *settings.Settings) { s.Clock = now }
 }
 
-// WithLogger makes the engine write to a logger: its start with the pages of each pool; an
-// actor that panics and is restarted, with its stack, as an error; what the recovery from
-// that has lost and kept as a warning; the failure of the engine as an error; the end of the
-// engine with its parent as a warning; a memory split that holds few sequences as a warning. The default is silence. The actor library has a log of its
-// own, which belongs to the actor system: NewSystem makes a system that writes it to a
-// logger, too.
+// WithLogger makes the engine write to a logger:
+//
+//	info   its start, with the pages of each pool; a store that answers again
+//	warn   what a recovery has lost and kept; copies that the device has refused; a store that
+//	       is not asked any more, pages that it did not take, objects of it that are wrong;
+//	       the end of the engine with its parent; a memory split that holds few sequences
+//	error  an actor that panics and is restarted, with its stack; the failure of the engine;
+//	       a function of the host that panics; memory that was not given back
+//
+// Losses that may be many are logged with their number when it reaches a power of two. The
+// default is silence. The actor library has a log of its own, which belongs to the actor
+// system: NewSystem makes a system that writes it to a logger, too.
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings.Settings) { s.Logger = logger }
 }

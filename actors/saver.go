@@ -147,7 +147,7 @@ func (a *offloaderActor) savePages(m *protocol.SavePages) {
 	if a.saver.client.refuses() {
 		// The store would not be asked: the bytes need not be read.
 		m.Lost = append(m.Lost, m.Items...)
-		a.saver.client.dropped.Add(int64(len(m.Items)))
+		a.saver.client.Dropped(len(m.Items))
 		return
 	}
 	for i := range m.Items {

@@ -170,7 +170,7 @@ const jobBytes = 16 << 20
 // accept makes jobs of pages, and has them named behind what the tree has told so far. It
 // takes each page out of the message when a job has it.
 func (a *storeActor) accept(m *savedPages) {
-	a.client.dropped.Add(int64(m.dropped))
+	a.client.Dropped(m.dropped)
 	var job *saveJob
 	size := int64(0)
 	for len(m.items) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -221,8 +222,24 @@ func (c *storeClient) Room(room []bool) {
 	}
 }
 
-// Dropped implements coordinator.SaveGate.
-func (c *storeClient) Dropped(pages int) { c.dropped.Add(int64(pages)) }
+// Dropped implements coordinator.SaveGate: it counts pages that were not saved, because there
+// is no room or the store has failed.
+func (c *storeClient) Dropped(pages int) {
+	if n := c.dropped.Add(int64(pages)); passesPower(n, int64(pages)) {
+		c.log.Warn("kvactor: pages were not saved to the store: no room, or it has failed", "engine", c.engine, "dropped_pages", n)
+	}
+}
+
+// reject counts a body that is not what was asked for.
+func (c *storeClient) reject(err error) {
+	if n := c.rejected.Add(1); passesPower(n, 1) {
+		c.log.Warn("kvactor: the store has an object that is not what was asked for; it is not used", "engine", c.engine, "rejected_objects", n, "err", err)
+	}
+}
+
+// passesPower tells whether a count that has grown has reached a power of two. The log has
+// losses then: the first, and no more than 63 others, however many there are.
+func passesPower(n, grown int64) bool { return bits.Len64(uint64(n)) != bits.Len64(uint64(n-grown)) }
 
 // release notes the end of a call. A caller that has given up says nothing of the store.
 func (c *storeClient) release(err error) {
@@ -232,7 +249,7 @@ func (c *storeClient) release(err error) {
 	switch {
 	case err == nil:
 		if !c.until.IsZero() {
-			c.log.Info("kvactor: the store answers again", "engine", c.engine)
+			c.log.Info("kvactor: the store answers again", "engine", c.engine, "dropped_pages", c.dropped.Load())
 		}
 		c.failures, c.until = 0, time.Time{}
 	case errors.Is(err, context.Canceled):

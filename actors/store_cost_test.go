@@ -195,6 +195,37 @@ func TestTheBreakerIsLogged(t *testing.T) {
 	r.close()
 }
 
+// Losses are logged with their number: pages that the store did not take, and objects of it
+// that are wrong.
+func TestLossesOfAStoreAreLogged(t *testing.T) {
+	var memory stores.Memory
+	var lines lockedBuffer
+	s := &hookedStore{Memory: &memory, read: func(bodies [][]byte) {
+		for i := range bodies {
+			clear(bodies[i])
+		}
+	}}
+	logged := actors.WithLogger(slog.New(slog.NewTextHandler(&lines, nil)))
+	r := newRig(t, onePool, logged, withStore(s, actors.SaveOnCommit))
+	r.store(run(0, 9))
+	flushed(t, r)
+	assert.NotContains(t, lines.String(), "store")
+	memory.Fail(4)
+	r.store(run(100, 9))
+	flushed(t, r)
+	memory.Fail(0)
+	assert.Contains(t, lines.String(), `level=WARN msg="kvactor: pages were not saved to the store`)
+	assert.Contains(t, lines.String(), "dropped_pages=2")
+	r.close()
+
+	second := newRig(t, onePool, logged, withStore(s, actors.SaveOnReuse))
+	fetched(t, second, run(0, 9))
+	assert.Contains(t, lines.String(), `level=WARN msg="kvactor: the store has an object that is not what was asked for`)
+	assert.Contains(t, lines.String(), "rejected_objects=1")
+	assert.NotContains(t, lines.String(), "rejected_objects=3", "only powers of two")
+	second.close()
+}
+
 // lockedBuffer is a buffer for a log that several goroutines write.
 type lockedBuffer struct {
 	mu sync.Mutex

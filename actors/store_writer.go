@@ -93,7 +93,7 @@ func (w *jobWriter) keepMissing(ctx context.Context) {
 
 // countDropped notes that the objects are not in the store.
 func (w *jobWriter) countDropped() {
-	w.dropped.Add(int64(len(w.objects)))
+	w.Dropped(len(w.objects))
 	for i := range w.objects {
 		w.job.lost[w.objects[i].Key] = true
 	}
@@ -167,7 +167,7 @@ func (w *jobWriter) put(ctx context.Context) {
 	})
 	for i := range objects {
 		if stores.Failed(err, i) != nil {
-			w.dropped.Add(1)
+			w.Dropped(1)
 			w.job.lost[objects[i].Key] = true
 			continue
 		}

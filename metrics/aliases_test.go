@@ -18,11 +18,14 @@ import (
 	"github.com/kvactor/kvactor/messages/inspect"
 )
 
+// preempted is a host that tells of preemptions.
+func preempted() int64 { return 2 }
+
 const allAliases = AliasVLLM | AliasVLLMLegacy | AliasTensorRTLLM
 
 // Boards and gateways find the names of other engines, with the same numbers.
 func TestAliases(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: allAliases, Waiting: func() int { return 3 }})
+	c := served(t, Options{Model: "m", Aliases: allAliases, Waiting: func() int { return 3 }, Preemptions: preempted})
 	hits := value(t, c, "vllm:prefix_cache_hits_total", "m", "0") + value(t, c, "vllm:external_prefix_cache_hits_total")
 	assert.InDelta(t, value(t, c, "kvactor_reused_tokens_total"), hits, 1e-9)
 	assert.InDelta(t, 85, value(t, c, "vllm:prefix_cache_queries_total"), 1e-9)
@@ -44,6 +47,8 @@ func TestAliases(t *testing.T) {
 	assert.InDelta(t, hits, value(t, c, "trtllm_prompt_cache_hit_tokens_total", "0", "gpu")+value(t, c, "trtllm_prompt_cache_hit_tokens_total", "1", "host"), 1e-9)
 	assert.InDelta(t, 1, value(t, c, "trtllm_kv_cache_config_info", "4", "True", "0.9", "float16"), 1e-9)
 	assert.InDelta(t, 3, value(t, c, "vllm:num_requests_waiting"), 1e-9)
+	assert.InDelta(t, 2, value(t, c, "vllm:num_preemptions_total"), 1e-9)
+	assert.NotContains(t, exported(t, served(t, Options{Model: "m", Aliases: allAliases})), "vllm:num_preemptions_total", "the host does not tell")
 	assert.InDelta(t, 3, value(t, c, "vllm:num_requests_waiting_by_reason", "capacity"), 1e-9)
 	assert.InDelta(t, .05, value(t, c, "vllm:kv_offload_store_time_total"), 1e-9)
 	assert.InDelta(t, 2e6, value(t, c, "vllm:kv_offload_total_bytes_total", "CPU_to_GPU"), 1e-9)
@@ -59,7 +64,7 @@ func TestAliases(t *testing.T) {
 // Each query of the boards in docs/grafana, and each name in docs/observability.md, is
 // of a metric that is exported.
 func TestTheBoardQueriesWhatIsExported(t *testing.T) {
-	c := served(t, Options{Model: "m", Aliases: allAliases})
+	c := served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted})
 	names := map[string]bool{}
 	for _, n := range exported(t, c) {
 		names[n] = true
@@ -128,7 +133,7 @@ type shape struct {
 // place why it is not.
 func TestAliasesAreCompleteOrExplained(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(served(t, Options{Model: "m", Aliases: allAliases})))
+	require.NoError(t, registry.Register(served(t, Options{Model: "m", Aliases: allAliases, Preemptions: preempted})))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	here := map[string]shape{}

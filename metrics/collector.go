@@ -37,6 +37,9 @@ type Options struct {
 	// only the host knows; nil: 0. Those that wait for pages in the engine's own queue are
 	// not among them.
 	Waiting func() int
+	// Preemptions is how many sequences the host has released to admit them again later. The
+	// engine preempts none, so only the host knows; nil: vLLM's metric of them is absent.
+	Preemptions func() int64
 	// Timeout is how long a scrape waits for the engine; 0: 2 s.
 	Timeout time.Duration
 }

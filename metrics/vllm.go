@@ -25,7 +25,7 @@ func vllmDescriptions(constant prometheus.Labels) descriptions {
 		{"prompt_tokens_total", "Prompt tokens."},
 		{"prompt_tokens_cached_total", "Prompt tokens reused."},
 		{"generation_tokens_total", "Tokens appended to sequences and not taken back."},
-		{"num_preemptions_total", "Always 0: an admission holds its pages until it is released."},
+		{"num_preemptions_total", "Sequences that the host has preempted."},
 		{"request_prompt_tokens", "Tokens of the prompts of admissions."},
 		{"request_prefill_kv_computed_tokens", "Tokens of the prompts of admissions that were not reused."},
 		{"kv_offload_load_bytes_total", "Bytes copied from host memory."},
@@ -87,7 +87,9 @@ func (c *Collector) collectVLLM(out chan<- prometheus.Metric, s *inspect.Stats, 
 	c.vllm.gauge(out, "num_requests_running", float64(s.Sequences))
 	c.vllm.gauge(out, "num_requests_waiting", waiting)
 	c.vllm.gauge(out, "num_requests_waiting_by_reason", waiting, "capacity")
-	c.vllm.counter(out, "num_preemptions_total", 0)
+	if c.o.Preemptions != nil {
+		c.vllm.counter(out, "num_preemptions_total", float64(c.o.Preemptions()))
+	}
 	c.vllm.counter(out, "generation_tokens_total", float64(c.generated.most(s.GeneratedTokens)))
 	c.vllmPrompts(out, s)
 	all := sumOf(s, nil)

@@ -297,3 +297,53 @@ func TestReadExportRefusesCounts(t *testing.T) {
 		require.NoError(t, b.Close())
 	}
 }
+
+// Whatever comes over the socket, with whatever files beside it, an export is read or refused:
+// no file is left open, and no more is waited for than has been announced.
+func FuzzReadExport(f *testing.F) {
+	f.Add([]byte(`{"Pool":"kv","Files":1,"Tier":true}`), uint8(2), uint8(2))
+	f.Add([]byte(`{"Pool":"kv","Files":1}`), uint8(3), uint8(3))
+	f.Add([]byte(`{"Files":2}`), uint8(1), uint8(9))
+	f.Add([]byte(`{"Files":65536}`), uint8(0), uint8(0))
+	f.Add([]byte(`{"Files":-1}`), uint8(0), uint8(1))
+	f.Add([]byte(`null`), uint8(1), uint8(1))
+	f.Add([]byte{0xFF}, uint8(1), uint8(1))
+	f.Fuzz(func(t *testing.T, text []byte, files, count uint8) {
+		if len(text) > 4096 || files > filesInMessage {
+			return
+		}
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+		require.NoError(t, err)
+		a, b := connOf(t, pair[0]), connOf(t, pair[1])
+		defer b.Close()
+		_, err = a.Write(append([]byte{0, 0, byte(len(text) >> 8), byte(len(text))}, text...))
+		require.NoError(t, err)
+		if files > 0 {
+			fds := make([]int, files)
+			for i := range fds {
+				fds[i] = int(os.Stdin.Fd())
+			}
+			_, _, err = a.WriteMsgUnix([]byte{count}, syscall.UnixRights(fds...), nil)
+			require.NoError(t, err)
+		}
+		require.NoError(t, a.Close())
+		before := openFiles(t)
+		e, err := ReadExport(b)
+		if err == nil {
+			wanted := len(e.Chunks)
+			if e.Host != nil {
+				wanted++
+			}
+			assert.True(t, wanted == 0 || wanted == int(files))
+			require.NoError(t, e.Close())
+		}
+		assert.Equal(t, before, openFiles(t), "descriptors of this process")
+	})
+}
+
+// openFiles counts the descriptors of the process.
+func openFiles(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}

@@ -35,8 +35,13 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(h)) {
 		return &messages.Refusal{Code: messages.ErrBadRequest, Message: fmt.Sprintf("hash of %d hexadecimal digits, not %d", len(text), hex.EncodedLen(len(h)))}
 	}
-	_, err := hex.Decode(h[:], text)
-	return err
+	// A text with a wrong digit must not leave half of a hash.
+	var read Hash
+	if _, err := hex.Decode(read[:], text); err != nil {
+		return &messages.Refusal{Code: messages.ErrBadRequest, Message: "hash: " + err.Error()}
+	}
+	*h = read
+	return nil
 }
 
 // StoredBlock is a block in a stored event.

@@ -124,7 +124,7 @@ func Reopen[T any](lists [][]T, n int) [][]T {
 // End frees the slot of a sequence, and its reserve. Its references are the
 // caller's to drop.
 func (a *Arena) End(s *Sequence) {
-	a.generated += int64(s.generated())
+	a.generated += int64(generatedBy(s))
 	s.EndReserve()
 	if s.Text.given && !s.admitted {
 		s.Text.array = nil
@@ -193,7 +193,7 @@ type Counts struct {
 func (a *Arena) Counts() Counts {
 	n := Counts{Generated: a.generated}
 	a.Each(func(s *Sequence) {
-		n.Generated += int64(s.generated())
+		n.Generated += int64(generatedBy(s))
 		if s.IsLost() {
 			n.Lost++
 		}

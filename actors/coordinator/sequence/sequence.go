@@ -123,8 +123,8 @@ func (s *Sequence) Running() bool { return s.running }
 // Length is the number of tokens of each beam.
 func (s *Sequence) Length() TokenCount { return TokenCount(len(s.Text.tokens[0])) }
 
-// generated is the number of tokens that were appended to the sequence, of all beams.
-func (s *Sequence) generated() TokenCount {
+// generatedBy is the number of tokens that were appended to a sequence, of all beams.
+func generatedBy(s *Sequence) TokenCount {
 	if !s.admitted {
 		return 0
 	}

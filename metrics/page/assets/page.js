@@ -60,7 +60,7 @@ function newPool(p) {
 }
 
 function pool(p) {
-  const s = $('pool-' + p.name) || newPool(p), [device, host] = s.querySelectorAll('canvas');
+  const s = $('pool-' + p.name), [device, host] = s.querySelectorAll('canvas');
   grid(device, p.primary.cells || ''); grid(host, p.secondary.cells || '');
   for (const [tier, name] of [['primary', 'Device'], ['secondary', 'Host']]) {
     const n = p[tier];
@@ -194,7 +194,8 @@ function show(a) {
   number('restarts', 'actors restarted', count(a.restarts));
   if (a.tree) tree(a.tree);
   transfers(a.transfers || []);
-  a.pools.forEach(pool); plots(a);
+  // All boxes before any is drawn: their widths depend on how many there are.
+  a.pools.forEach(p => $('pool-' + p.name) || newPool(p)); a.pools.forEach(pool); plots(a);
 }
 
 // The page is drawn at most ten times a second, and not at all while nobody sees it.

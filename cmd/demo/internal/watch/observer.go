@@ -33,6 +33,8 @@ type Options struct {
 	Pprof      bool
 	Encode     func(string) ([]messages.Token, error) // of prompts that are looked up
 	Waiting    func() int                             // requests that wait for an admission
+	// Preemptions are the sequences that have been released to be admitted again; nil: unknown.
+	Preemptions func() int64
 }
 
 // Observer watches one engine: its page, its metrics, its published events.
@@ -50,7 +52,7 @@ func NewObserver(o Options) *Observer {
 	if o.Events == (wire.Config{}) {
 		o.Events = wire.Default()
 	}
-	return &Observer{o: o, collector: metrics.New(metrics.Options{Model: o.Title, Aliases: o.Aliases, Waiting: o.Waiting})}
+	return &Observer{o: o, collector: metrics.New(metrics.Options{Model: o.Title, Aliases: o.Aliases, Waiting: o.Waiting, Preemptions: o.Preemptions})}
 }
 
 // EngineOptions are those that the engine is started with.
