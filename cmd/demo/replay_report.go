@@ -45,8 +45,9 @@ func (f *replayFlags) writeReports(c *cobra.Command, path string, t *replay.Trac
 		return err
 	}
 	if f.plot {
+		// A file or a pipe would keep the codes of the colours; lines of ASCII have letters instead.
 		with := charts.ASCII
-		if report.Locale() == report.Unicode {
+		if report.Locale() == report.Unicode && report.HasColors(c.OutOrStdout()) {
 			with = charts.Unicode
 		}
 		for _, chart := range data.Charts() {

@@ -72,6 +72,7 @@ func TestImagesAndTerminalPlots(t *testing.T) {
 	for _, to := range targets {
 		status, out, errs := command(t, "", "replay", path, "--pages", "12", "--host-pages", "12", "--png", to, "--plot")
 		require.Zero(t, status, errs)
+		assert.NotContains(t, out, "\x1b", "codes of colours in what is no terminal")
 		for _, want := range []string{"Hit rate against capacity", "Reuse distance", "Where the engine's time goes"} {
 			assert.Contains(t, out, want)
 		}

@@ -54,24 +54,34 @@ func TestInABrowser(t *testing.T) {
 	}
 }
 
-// What is drawn has colours, on a screen and on a telephone.
+// What is drawn has colours, on a screen and on a telephone, on light and on dark ground.
 func TestScreenshots(t *testing.T) {
+	type rgb = [3]uint32
+	const light, dark = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
 	at := serve(t, engine{})
-	for name, size := range map[string]string{"wide": "1200,1500", "telephone": "400,3200"} {
+	for name, x := range map[string]struct {
+		size, scheme       string
+		ground, used, free rgb
+	}{
+		"wide":      {"1200,1500", light, rgb{0xf6, 0xf7, 0xf9}, rgb{0xd9, 0x48, 0x0f}, rgb{0xe4, 0xe8, 0xec}},
+		"telephone": {"400,3200", light, rgb{0xf6, 0xf7, 0xf9}, rgb{0xd9, 0x48, 0x0f}, rgb{0xe4, 0xe8, 0xec}},
+		"dark":      {"1200,1500", dark, rgb{0x14, 0x16, 0x1a}, rgb{0xff, 0x92, 0x2b}, rgb{0x2b, 0x30, 0x36}},
+	} {
 		file := filepath.Join(t.TempDir(), name+".png")
-		_, log := browser(t, "--screenshot="+file, "--window-size="+size, at+"/?still")
+		_, log := browser(t, "--screenshot="+file, "--window-size="+x.size, x.scheme, at+"/?still")
 		assert.NotContains(t, log, "CONSOLE")
-		colours := map[[3]uint32]int{}
+		colours := map[rgb]int{}
 		picture := decoded(t, file)
 		for y := picture.Bounds().Min.Y; y < picture.Bounds().Max.Y; y += 2 {
 			for x := picture.Bounds().Min.X; x < picture.Bounds().Max.X; x += 2 {
 				r, g, b, _ := picture.At(x, y).RGBA()
-				colours[[3]uint32{r >> 8, g >> 8, b >> 8}]++
+				colours[rgb{r >> 8, g >> 8, b >> 8}]++
 			}
 		}
 		// The used pages, two priorities, a line of the plots: hundreds of points each.
-		assert.Greater(t, colours[[3]uint32{0xd9, 0x48, 0x0f}], 300, "%s: pages in use", name)
-		assert.Greater(t, colours[[3]uint32{0xe4, 0xe8, 0xec}], 300, "%s: free pages", name)
+		assert.Greater(t, colours[x.ground], 300, "%s: the ground", name)
+		assert.Greater(t, colours[x.used], 300, "%s: pages in use", name)
+		assert.Greater(t, colours[x.free], 300, "%s: free pages", name)
 		assert.Greater(t, len(colours), 50, name)
 		if to := os.Getenv("SCREENSHOTS"); to != "" { // for those who want to look
 			text, err := os.ReadFile(file)
