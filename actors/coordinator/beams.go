@@ -127,7 +127,7 @@ func (e *extension) findBeamRewrites(it *step, p int, shares map[messages.PageID
 	for i, b := range it.request.Beams {
 		table := s.Tables(p)[b.Parent]
 		// From the first block that is not computed to its end; blocks before it are only read,
-		// and beams may share those for good.
+		// and beams go on sharing those.
 		for block := it.first; block < len(table); block++ {
 			page := table[block]
 			share := shares[page]

@@ -8,9 +8,9 @@ import (
 )
 
 // sourcePages are the device pages of one pool that prompts of a batch reuse in
-// part. A page counts once, however many prompts reuse it; only those that no one
-// holds count against the pages that partial copies may be written to. A page that is held is
-// none that a take could get, so it takes nothing away from them.
+// part. A page counts once, however many prompts reuse it. Partial copies may be written to
+// every page that a take can get, but for the sources that no one holds: those are counted
+// here. A source that is held is no page that a take could get.
 type sourcePages struct {
 	pages  map[messages.PageID]sourcePage
 	cached int // of them, those that no one holds

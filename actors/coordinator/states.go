@@ -17,10 +17,11 @@ import (
 // into the working page and stays where it is. Without reuse the working page is filled
 // with zeros, which is the state before the first token.
 //
-// A lookup goes the same way. A prefetch and a pin differ: they hold the checkpoint as
+// The stages of a lookup are the same. A prefetch and a pin differ: they hold the checkpoint as
 // they hold whole blocks, see found.
 
-// promptStates is what a prompt of a model with recurrent layers needs besides.
+// promptStates is what a batch keeps of a prompt of a model with recurrent layers, beside its
+// plans.
 type promptStates struct {
 	// attention is the number of tokens that would be reused if no state were needed, as
 	// the first match of the prompt has found it.
@@ -105,7 +106,7 @@ func (a attentionProbe) note(i int) {
 	}
 	m := &a.batch.match.Items[it.self]
 	it.states.attention = m.Attention
-	// Without copies a block that cannot be taken over is of no use inside.
+	// Without copies a block that cannot be taken over is not reused in part.
 	if it.states.probes != nil && (m.AttentionSource.HasChildren || a.held(i)) {
 		it.states.attention = m.AttentionWhole
 	}

@@ -45,7 +45,8 @@ func (c *Config) Validate(r *messages.AdmitRequest) error {
 	if r.ChunkTokens < 0 || r.ChunkTokens%c.TokensPerBlock != 0 {
 		return refusals.New(messages.ErrBadRequest, "chunk_tokens %d is not a positive multiple of tokens_per_block %d", r.ChunkTokens, c.TokensPerBlock)
 	}
-	// The copies of a working page for each beam and their reordering are not written.
+	// Each beam would need a working page of its own, which follows its parent in each step:
+	// that is not implemented.
 	if r.BeamWidth > 1 && c.recurrent() {
 		return refusals.New(messages.ErrNotSupported, "beam_width above 1 and recurrent layers exclude each other")
 	}
