@@ -93,13 +93,13 @@ func (s Store) Lookup(ctx context.Context, p messages.Prefix) (messages.Found, e
 // what the store has of it, how long a match could get; with Count the second changes
 // nothing and no object is read.
 func (f *fetch) reach(ctx, serve context.Context) (int, error) {
-	survey := &protocol.Fetch{Prefix: f.prefix}
-	if err := first(f.do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
+	question := &protocol.Fetch{Prefix: f.prefix}
+	if err := first(f.do(serve, question), &question.Err); err != nil || question.Missing == nil {
 		return 0, err
 	}
-	f.name(survey.Missing)
+	f.name(question.Missing)
 	if ctx.Err() == nil && f.engine.validate.Onboard {
-		f.ask(ctx, survey.Missing)
+		f.ask(ctx, question.Missing)
 	}
 	r := &protocol.Fetch{Prefix: f.prefix, Stored: f.stored, Bytes: f.bytes, Count: true}
 	err := first(f.do(serve, r), &r.Err)
@@ -201,13 +201,13 @@ func (f *fetch) do(ctx context.Context, r messages.Request) error {
 // them. It ends when nothing is wanted. Every pass either reads wanted objects or marks them
 // as not stored, so no object is wanted twice without progress.
 func (f *fetch) once(ctx, serve context.Context) (wait <-chan struct{}, err error) {
-	survey := &protocol.Fetch{Prefix: f.prefix}
-	if err := first(f.do(serve, survey), &survey.Err); err != nil || survey.Missing == nil {
+	question := &protocol.Fetch{Prefix: f.prefix}
+	if err := first(f.do(serve, question), &question.Err); err != nil || question.Missing == nil {
 		return nil, err
 	}
-	f.name(survey.Missing)
+	f.name(question.Missing)
 	if ctx.Err() == nil && f.engine.validate.Onboard {
-		f.ask(ctx, survey.Missing)
+		f.ask(ctx, question.Missing)
 	}
 	// What was read stays claimed until the engine has it: another fetch would miss it.
 	var claims []func()

@@ -273,7 +273,7 @@ func (c *storeClient) enterFetch() {
 }
 
 // leaveFetch forgets what was released when no fetch is under way: a fetch that begins later
-// surveys the engine after those objects have come in. That bounds the map.
+// asks the engine what is missing after those objects have come in. That bounds the map.
 func (c *storeClient) leaveFetch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -50,9 +50,9 @@ func (t *storer) loadPool(o *offer, p int) {
 	}
 }
 
-// survey answers what is in the tree of the blocks of a prompt, whatever could be
+// blocksInTree answers what is in the tree of the blocks of a prompt, whatever could be
 // matched of it.
-func (t *matcher) survey(s *protocol.Survey, q *prompt) {
+func (t *matcher) blocksInTree(s *protocol.BlocksInTree, q *prompt) {
 	s.Blocks = resize(s.Blocks, int(q.whole))
 	s.Pages = resize(s.Pages, len(t.arena.pools))
 	for _, g := range t.path.segments {

@@ -54,8 +54,8 @@ func (t *matcher) match(m *protocol.MatchItem) {
 			}
 		}
 	}
-	if m.Survey != nil {
-		t.survey(m.Survey, &q)
+	if m.InTree != nil {
+		t.blocksInTree(m.InTree, &q)
 	}
 	// Two searches follow one walk over the tokens. Both only read the path and
 	// locations, so the cost in tokens is paid once.

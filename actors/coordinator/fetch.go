@@ -12,7 +12,7 @@ import (
 // fetch serves Fetch: contents that a store has become cached contents of host memory.
 // The store is asked beside the engine; this transaction never waits for it.
 //
-//	start ─▶ surveying ─▶ answer: what is missing
+//	start ─▶ locating ─▶ answer: what is missing
 //	             │
 //	             └─▶ measuring ─▶ answer: what is to be read
 //	                     │
@@ -25,8 +25,8 @@ import (
 //
 // A Fetch of a host is several of these requests. The first has no Stored and is answered with
 // Missing; the next has no Bytes and is answered with Wanted; the last has the bytes. Other
-// requests are served between them and may change the tree, so each of them surveys the prefix
-// again and keeps nothing of the one before.
+// requests are served between them and may change the tree, so each of them asks the tree for
+// the prefix again and keeps nothing of the one before.
 type fetch struct {
 	*shared
 	request *protocol.Fetch
@@ -34,7 +34,7 @@ type fetch struct {
 	tokens  []messages.Token // of the prefix, or of the padded input
 	stage   fetchStage
 	match   protocol.Match
-	survey  *protocol.Survey
+	inTree  *protocol.BlocksInTree
 	room    protocol.HostRoom
 	load    protocol.LoadPages
 	length  int // blocks
@@ -50,7 +50,7 @@ type fetchStage uint8
 // The stages.
 const (
 	fetchIdle      fetchStage = iota // nothing has been sent
-	fetchSurveying                   // the tree says which pages are there
+	fetchLocating                    // the tree says which pages are there
 	fetchMeasuring                   // host memory says for how many pages it has room
 	fetchLoading                     // host memory makes room and takes the bytes
 	fetchApplying                    // the tree attaches them
@@ -59,7 +59,7 @@ const (
 
 // String names the stage.
 func (s fetchStage) String() string {
-	return [...]string{"idle", "surveying", "measuring", "loading", "applying", "following"}[s]
+	return [...]string{"idle", "locating", "measuring", "loading", "applying", "following"}[s]
 }
 
 // open begins a request.
@@ -92,22 +92,22 @@ func (f *fetch) start() {
 	// The tokens are a copy, because the tree writes symbols into them in place and the request
 	// stays the host's. The tree keeps the symbols beyond the match: the store of attach names
 	// the same blocks by them.
-	f.survey = &protocol.Survey{}
+	f.inTree = &protocol.BlocksInTree{}
 	f.match.Epoch = f.kernel.epoch
 	f.match.Items = append(f.match.Items[:0], protocol.MatchItem{
 		Namespace: namespace, Cross: f.isInput(),
 		Tokens: slices.Clone(f.tokens), Multimodal: r.Prefix.Multimodal, Limit: len(f.tokens),
-		KeepSymbols: len(r.Prefix.Multimodal) > 0, Survey: f.survey,
+		KeepSymbols: len(r.Prefix.Multimodal) > 0, InTree: f.inTree,
 	})
-	f.stage = fetchSurveying
+	f.stage = fetchLocating
 	f.kernel.toTree(&f.match)
 }
 
 // resume does the stage that follows.
 func (f *fetch) resume() {
 	switch f.stage {
-	case fetchSurveying:
-		f.surveyed()
+	case fetchLocating:
+		f.located()
 	case fetchMeasuring:
 		f.measured()
 	case fetchLoading:
@@ -134,18 +134,18 @@ func (f *fetch) isInput() bool { return len(f.request.Prefix.Tokens) == 0 }
 // blocks is the number of whole blocks of the prefix.
 func (f *fetch) blocks() int { return len(f.tokens) / f.config.TokensPerBlock }
 
-// at is where a pool keeps a block of the prefix. The survey ends before the first block that
+// at is where a pool keeps a block of the prefix. The answer ends before the first block that
 // the tree does not know; blocks behind it are nowhere.
 func (f *fetch) at(p, b int) protocol.Location {
-	if b >= len(f.survey.Blocks) {
+	if b >= len(f.inTree.Blocks) {
 		return protocol.Nowhere
 	}
-	return f.survey.Pages[p][b]
+	return f.inTree.Pages[p][b]
 }
 
-// surveyed answers what is missing, or goes on with what the store has.
-func (f *fetch) surveyed() {
-	// The survey is of this moment: what was missing when the host asked first may have come
+// located answers what is missing, or goes on with what the store has.
+func (f *fetch) located() {
+	// The answer is of this moment: what was missing when the host asked first may have come
 	// since, and what was in a tier may have gone. So the length is looked for once more.
 	if f.request.Stored != nil {
 		f.measure()
@@ -214,7 +214,7 @@ func (f *fetch) attach() {
 	f.out.apply()
 }
 
-// forgetMissing leaves in came what the survey has found. What the tree or host memory has lost
+// forgetMissing leaves in came what the tree has answered. What the tree or host memory has lost
 // since, or was never told of, did not come.
 func (f *fetch) forgetMissing() {
 	for p := range f.came {
@@ -264,7 +264,7 @@ func (f *fetch) touch() {
 			case tier == messages.Primary:
 				pages = append(pages, page)
 			default:
-				f.touchHost(p, use, f.survey.Blocks[b])
+				f.touchHost(p, use, f.inTree.Blocks[b])
 			}
 		}
 		if len(pages) > 0 {
@@ -322,7 +322,7 @@ func (f *fetch) undo(bool) verdict {
 
 // renew takes new records for a new epoch.
 func (f *fetch) renew() {
-	f.match, f.load, f.room, f.survey = protocol.Match{}, protocol.LoadPages{}, protocol.HostRoom{}, nil
+	f.match, f.load, f.room, f.inTree = protocol.Match{}, protocol.LoadPages{}, protocol.HostRoom{}, nil
 }
 
 // check verifies that the length lies within the prefix.

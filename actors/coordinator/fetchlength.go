@@ -43,9 +43,9 @@ func (f *fetch) measure() {
 	m.Tenant = f.config.Tenants[f.request.Prefix.Namespace.Salt]
 	m.Blocks = make([][]protocol.BlockID, len(f.config.Pools))
 	for p := f.pools.first; p < f.pools.end; p++ {
-		for b := range f.survey.Blocks {
+		for b := range f.inTree.Blocks {
 			if f.onHost(p, b) {
-				m.Blocks[p] = append(m.Blocks[p], f.survey.Blocks[b])
+				m.Blocks[p] = append(m.Blocks[p], f.inTree.Blocks[b])
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func (f *fetch) plan() (count int, unread bool) {
 			case f.onHost(p, b):
 				// A load displaces pages of host memory only, so a page on the device needs no
 				// protection.
-				m.Keep[p] = append(m.Keep[p], f.survey.Blocks[b])
+				m.Keep[p] = append(m.Keep[p], f.inTree.Blocks[b])
 			case f.at(p, b) == protocol.Nowhere:
 				bytes := f.request.Bytes[p][b]
 				m.Bytes[p] = append(m.Bytes[p], bytes)

@@ -13,7 +13,7 @@ import (
 // importing serves BeginImport: a sequence gets pages for tokens whose contents come from
 // another engine.
 //
-//	start ─▶ surveying ─▶ claiming ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ answer
+//	start ─▶ locating ─▶ claiming ─▶ taking ─▶ moving ─▶ applying ─▶ following ─▶ answer
 //	           the tree     pages       │ pages   victims   the tree learns of
 //	           says what    that are    ▼                   victims
 //	           is there     there    refusing ─▶ applying ─▶ following ─▶ answer
@@ -28,7 +28,7 @@ import (
 // evicted for its pages.
 //
 // One record of this type serves all imports, one after the other: a round has one
-// request. match and survey are lent to the tree until surveying is over; survey is nil when
+// request. match and inTree are lent to the tree until locating is over; inTree is nil when
 // the tree was not asked, and onDevice then finds nothing.
 type importing struct {
 	*shared
@@ -37,8 +37,8 @@ type importing struct {
 	sequence *sequence.Sequence
 	carried  []protocol.PagePlace
 	match    *protocol.Match
-	survey   *protocol.Survey
-	input    *protocol.Survey // of the encoder's input
+	inTree   *protocol.BlocksInTree
+	input    *protocol.BlocksInTree // of the encoder's input
 	pools    []importPool
 	refused  *messages.Refusal
 }
@@ -60,7 +60,7 @@ type importStage uint8
 // The stages.
 const (
 	importIdle      importStage = iota // nothing has been sent
-	importSurveying                    // the tree says which pages are there
+	importLocating                     // the tree says which pages are there
 	importClaiming                     // pools claim those on the device
 	importRefusing                     // pools take the claims back
 	importTaking                       // pools take the other pages and name victims
@@ -71,7 +71,7 @@ const (
 
 // String names the stage.
 func (s importStage) String() string {
-	return [...]string{"idle", "surveying", "claiming", "refusing", "taking", "moving", "applying", "following"}[s]
+	return [...]string{"idle", "locating", "claiming", "refusing", "taking", "moving", "applying", "following"}[s]
 }
 
 // open begins a request.
@@ -104,32 +104,32 @@ func (m *importing) start() {
 	if len(p.Multimodal) > 0 {
 		s.HoldSymbols()
 	}
-	m.sequence, m.carried, m.survey, m.input = s, m.config.CarriedPages(r.Computed, len(p.Encoder)), nil, nil
+	m.sequence, m.carried, m.inTree, m.input = s, m.config.CarriedPages(r.Computed, len(p.Encoder)), nil, nil
 	// The tree writes symbols into the tokens of a prompt with items also when nothing is
 	// matched: the sequence keeps its tokens in this form.
 	if !m.config.Reuse && !sequence.HoldsSymbols(s) {
 		m.claim()
 		return
 	}
-	m.survey = &protocol.Survey{}
+	m.inTree = &protocol.BlocksInTree{}
 	m.match = &protocol.Match{Header: protocol.Header{Epoch: m.kernel.epoch}, Items: []protocol.MatchItem{{
-		Namespace: s.Namespace, Tokens: s.Tokens(0), Multimodal: p.Multimodal, KeepSymbols: sequence.HoldsSymbols(s), Limit: r.Computed, Survey: m.survey,
+		Namespace: s.Namespace, Tokens: s.Tokens(0), Multimodal: p.Multimodal, KeepSymbols: sequence.HoldsSymbols(s), Limit: r.Computed, InTree: m.inTree,
 		Checkpoint: protocol.NoBlock, // the states come with the stream
 	}}}
 	if s.Input.Given() {
-		m.input = &protocol.Survey{}
+		m.input = &protocol.BlocksInTree{}
 		m.match.Items = append(m.match.Items, protocol.MatchItem{
-			Cross: true, Namespace: s.Namespace, Tokens: s.Input.Tokens(), Limit: len(s.Input.Tokens()), Survey: m.input, Checkpoint: protocol.NoBlock,
+			Cross: true, Namespace: s.Namespace, Tokens: s.Input.Tokens(), Limit: len(s.Input.Tokens()), InTree: m.input, Checkpoint: protocol.NoBlock,
 		})
 	}
-	m.stage = importSurveying
+	m.stage = importLocating
 	m.kernel.toTree(m.match)
 }
 
 // resume does the stage that follows.
 func (m *importing) resume() {
 	switch m.stage {
-	case importSurveying:
+	case importLocating:
 		m.claim()
 	case importClaiming:
 		m.out.pools.received()
@@ -206,17 +206,17 @@ func (m *importing) plan(p int) {
 	}
 }
 
-// onDevice is the device page of a block, NoPage if there is none. The survey ends before
+// onDevice is the device page of a block, NoPage if there is none. The answer ends before
 // the first block that the tree does not know.
 func (m *importing) onDevice(p, b int) messages.PageID {
-	survey := m.survey
+	inTree := m.inTree
 	if m.cross.has(p) {
-		survey = m.input
+		inTree = m.input
 	}
-	if survey == nil || b >= len(survey.Blocks) {
+	if inTree == nil || b >= len(inTree.Blocks) {
 		return messages.NoPage
 	}
-	if page, tier, ok := survey.Pages[p][b].Page(); ok && tier == messages.Primary {
+	if page, tier, ok := inTree.Pages[p][b].Page(); ok && tier == messages.Primary {
 		return page
 	}
 	return messages.NoPage

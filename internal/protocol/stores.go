@@ -31,9 +31,9 @@ type SaveItem struct {
 	From  Location
 }
 
-// Survey is what a Match answers, with MatchItem.Survey set, of all whole blocks of
+// BlocksInTree is what a Match answers, with MatchItem.InTree set, of all whole blocks of
 // the prompt that are in the tree, those that no pool holds included.
-type Survey struct {
+type BlocksInTree struct {
 	Blocks []BlockID
 	Pages  [][]Location // [pool][block]
 }

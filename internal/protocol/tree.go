@@ -27,7 +27,7 @@ type MatchItem struct {
 	// is its key. Without Cross the match is of all other pools.
 	Cross bool
 
-	Survey *Survey // answered, if it is not nil
+	InTree *BlocksInTree // answered, if it is not nil
 
 	// Matched is the number of tokens that can be reused. Their first Blocks blocks
 	// are whole.
