@@ -283,3 +283,33 @@ func ExampleEngine_Admit() {
 	// pool wfullh1 needs 4 pages, 3 available - so release something
 	// <nil>
 }
+
+// A beam search of width 2: each step names, for each beam, the beam that it continues. Both
+// beams continue beam 1 in the second step, so both get its pages, and the engine copies the
+// page that they share when they write to it.
+func ExampleEngine_Append_beams() {
+	e := small()
+	defer closeEngine(e)
+	s, err := e.Admit(ctx, kvactor.AdmitRequest{Tokens: []kvactor.Token{1, 2, 3, 4, 5, 6}, BeamWidth: 2})
+	must(err)
+	must(s.Commit(ctx, 6, kvactor.Ticket{})) // the kernel computes the prompt once
+	fmt.Println("prompt:", s.Tables()[0])
+	for _, beams := range [][]kvactor.BeamStep{
+		{{Parent: 0, Token: 7}, {Parent: 1, Token: 8}}, // both beams are the prompt until now
+		{{Parent: 1, Token: 9}, {Parent: 1, Token: 10}},
+	} {
+		must(e.Append(ctx, []kvactor.Step{{Sequence: s, Beams: beams}}))
+		fmt.Println("tables:", s.Tables()[0])
+		var in kvactor.Inputs
+		in.Fill(e, []kvactor.Query{{Sequence: s}})
+		fmt.Println("a row for each beam, slots", in.Pools[0].Slots, "lengths", in.SequenceLengths)
+		must(s.Commit(ctx, s.Len(), kvactor.Ticket{}))
+	}
+	must(s.Release(ctx, kvactor.Ticket{})) // stores beam 0
+	// Output:
+	// prompt: [[0 1] [0 1]]
+	// tables: [[0 2] [0 1]]
+	// a row for each beam, slots [10 6] lengths [7 7]
+	// tables: [[0 2] [0 1]]
+	// a row for each beam, slots [11 7] lengths [8 8]
+}
