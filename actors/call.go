@@ -19,7 +19,7 @@ import (
 //	           caller's context ended, and nothing has been changed
 //
 // A caller whose context ends while its request is served is leaving: it waits
-// for the answer, or to hear that the request would have to wait for pages.
+// for the answer, or to hear that the request would have to wait, for pages or for a store.
 type call struct {
 	request any
 	engine  *Engine
@@ -70,7 +70,7 @@ func (c *call) begin() bool {
 	return c.stage.CompareAndSwap(callQueued, callBegun) || c.stage.CompareAndSwap(callParked, callBegun)
 }
 
-// park tells the caller that its request waits for pages; false if the caller
+// park tells the caller that its request waits, for pages or for a store; false if the caller
 // is leaving, which it is told then.
 func (c *call) park() bool {
 	if c.stage.CompareAndSwap(callBegun, callParked) {
@@ -81,7 +81,7 @@ func (c *call) park() bool {
 	return false
 }
 
-// callerGone tells the coordinator that a caller no longer waits for pages.
+// callerGone tells the coordinator that a caller no longer waits, perhaps for pages.
 type callerGone struct{}
 
 // Abort does nothing: the caller has gone.
@@ -117,7 +117,7 @@ func (c *call) abandon(err error) {
 }
 
 // wait returns when the call is finished, or with the context's error if that
-// ends before anything has begun or while it waits for pages. What has begun ends
+// ends before anything has begun or while it is parked. What has begun ends
 // soon or is parked: no stage of it waits for anything outside the engine.
 func (c *call) wait(ctx context.Context) error {
 	if c.answer.Load() == answerFinished || !c.answer.CompareAndSwap(answerPending, answerAwaited) {

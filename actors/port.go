@@ -246,6 +246,25 @@ type forward struct {
 	refused         error         // why the log has no draft for it
 	number          uint64        // of a flush: the last job that it waits for
 	aborted         bool          // while it waited: the actor failed over it
+	parked          bool          // a flush waits, and its caller may give up
+}
+
+// park allows the caller of a flush to give up; false if it has. An actor cannot.
+func (f *forward) park() bool {
+	c, ok := f.sender.(*call)
+	f.parked = ok && c.park()
+	return !ok || f.parked
+}
+
+// resume tells whether the caller waits for the answer, which must follow then. After a false
+// the record is the caller's.
+func (f *forward) resume() bool {
+	c, ok := f.sender.(*call)
+	if !ok || !f.parked {
+		return true
+	}
+	f.parked = false
+	return c.begin()
 }
 
 // Abort answers the caller when the events actor is gone or has panicked: the

@@ -304,14 +304,17 @@ func (a *storeActor) answerFlushes() {
 	}
 }
 
-// flush answers when all jobs that were there before are over.
+// flush answers when all jobs that were there before are over. Until then its caller may give
+// up: a store takes as long as it likes.
 func (a *storeActor) flush(f *forward) {
 	f.number = a.last
-	if a.waits(f) {
-		a.flushes = append(a.flushes, f)
+	if !a.waits(f) {
+		a.answer(f)
 		return
 	}
-	a.answer(f)
+	if f.park() {
+		a.flushes = append(a.flushes, f)
+	}
 }
 
 // waits tells whether a job up to the number of a flush is open. Later jobs do not count, so
@@ -325,9 +328,9 @@ func (a *storeActor) waits(f *forward) bool {
 	return false
 }
 
-// answer answers a flush whose caller was not told of a failure before.
+// answer answers a flush whose caller still waits.
 func (a *storeActor) answer(f *forward) {
-	if f.aborted {
+	if f.aborted || !f.resume() {
 		return
 	}
 	r := f.request.(*protocol.Flush)

@@ -22,6 +22,7 @@ const asDemo = "KVACTOR_AS_DEMO"
 // was computed before.
 type modelAnswer struct {
 	Greedy       []int            `json:"greedy"`
+	Logits       [][]json.Number  `json:"logits"` // as they are written, which says their bits
 	Error        *json.RawMessage `json:"error"`
 	CachedTokens int              `json:"cached_tokens"`
 }
@@ -32,7 +33,7 @@ func modelPrompts() (lines []string) {
 		for n := range 24 + 4*i {
 			tokens = append(tokens, fmt.Sprint(1+(n*n+7*(i%2)*n)%90))
 		}
-		lines = append(lines, `{"tokens":[`+strings.Join(tokens, ",")+`],"new":8}`)
+		lines = append(lines, `{"tokens":[`+strings.Join(tokens, ",")+`],"new":8,"logits":true}`)
 	}
 	return lines
 }
@@ -46,6 +47,18 @@ func answers(t *testing.T, out string) (list []modelAnswer) {
 		list = append(list, a)
 	}
 	return list
+}
+
+// same asserts that an answer has the same tokens as one without a cache, and the same logits
+// to the bit, of which it has those of the last positions: a wrong byte of any page that was
+// read would change them.
+func same(t *testing.T, want, got modelAnswer, prompt int) {
+	t.Helper()
+	about := fmt.Sprintf("prompt %d, %d tokens from the cache", prompt, got.CachedTokens)
+	assert.Equal(t, want.Greedy, got.Greedy, about)
+	require.GreaterOrEqual(t, len(got.Logits), len(got.Greedy), about)
+	require.LessOrEqual(t, len(got.Logits), len(want.Logits), about)
+	assert.Equal(t, want.Logits[len(want.Logits)-len(got.Logits):], got.Logits, about)
 }
 
 func storeArgs(folder string, more ...string) []string {
@@ -158,7 +171,7 @@ func TestKilledProcesses(t *testing.T) {
 	got := answers(t, out)
 	require.Len(t, got, len(want))
 	for i := range want {
-		assert.Equal(t, want[i].Greedy, got[i].Greedy, "prompt %d, %d tokens from the cache", i, got[i].CachedTokens)
+		same(t, want[i], got[i], i)
 	}
 	assert.Positive(t, got[0].CachedTokens, "nothing was found in the store")
 }
@@ -178,6 +191,7 @@ func runAndKill(t *testing.T, folder string, prompts []string, want []modelAnswe
 	defer func() { _ = c.Process.Kill() }()
 
 	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
 	for range 1 + rnd.IntN(3) {
 		n := rnd.IntN(len(prompts))
 		fmt.Fprintln(in, prompts[n])
@@ -185,7 +199,7 @@ func runAndKill(t *testing.T, folder string, prompts []string, want []modelAnswe
 		var got modelAnswer
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &got))
 		require.Nil(t, got.Error)
-		assert.Equal(t, want[n].Greedy, got.Greedy, "prompt %d, %d tokens from the cache", n, got.CachedTokens)
+		same(t, want[n], got, n)
 	}
 	fmt.Fprintln(in, prompts[rnd.IntN(len(prompts))])
 }
