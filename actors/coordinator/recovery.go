@@ -303,6 +303,7 @@ func (r *recovery) rebuild() {
 			s.EndReserve() // no reserve stands for what it holds any more
 		}
 	})
+	r.pins.forgetUnlisted(r.list.Blocks)
 	// The reserves of lost sequences end before the pages are counted as covered or held.
 	r.host = &protocol.RebuildHost{Header: header, Kept: make([][]protocol.KeptPage, n), Pages: r.pressure.totals()}
 	r.pools = make([]protocol.RebuildPool, 0, n)
