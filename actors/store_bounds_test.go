@@ -167,7 +167,7 @@ func TestCloseWaitsForTheStoreAsLongAsItsContextSays(t *testing.T) {
 			Store: s, Model: "m", Save: actors.SaveOnCommit, BreakerFailures: -1, Timeout: time.Hour,
 		}))
 		r.store(run(0, 9))
-		r.settle()
+		r.awaitKernels()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		start := time.Now()
