@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
 )
@@ -37,9 +39,11 @@ func (t *Tree) Contents(c *protocol.Contents) {
 	}
 }
 
-// ListLocations lists every place where a pool keeps a block.
+// ListLocations lists every place where a pool keeps a block, and counts the references of
+// all symbols anew.
 func (t *Tree) ListLocations(m *protocol.ListLocations) {
 	m.Blocks = m.Blocks[:0]
+	t.countSymbols(m.Held)
 	salt := ""
 	for x := range t.base.walkAll() {
 		if r := t.base.arena.nodes[x].root; r != none {
@@ -63,6 +67,37 @@ func (t *Tree) ListLocations(m *protocol.ListLocations) {
 			}
 		}
 	}
+}
+
+// countSymbols makes the references of symbols those of stored blocks and of held prompts.
+func (t *Tree) countSymbols(held []protocol.HeldSymbols) {
+	s := &t.base.symbols
+	refs := make([]int32, len(s.entries))
+	add := func(tokens []messages.Token) {
+		for tokens = fromSymbol(tokens); len(tokens) > 0; tokens = fromSymbol(tokens[1:]) {
+			refs[entry(tokens[0])]++
+		}
+	}
+	if !s.none() {
+		for x := range t.base.walkAll() {
+			for i := range t.base.arena.ids(x) {
+				add(t.base.arena.tokensAt(x, int32(i)))
+			}
+		}
+	}
+	for i := range held {
+		// A prompt with a symbol that is free may have been released by a change that was not
+		// answered.
+		if held[i].Lost = slices.ContainsFunc(held[i].Tokens, s.missing); !held[i].Lost {
+			add(held[i].Tokens)
+		}
+	}
+	for n := range refs {
+		if s.refs[n] > 0 && refs[n] == 0 {
+			s.drop(int32(n))
+		}
+	}
+	copy(s.refs, refs)
 }
 
 // Snapshot answers all blocks of the tree, parents before children, and behind

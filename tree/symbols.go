@@ -116,11 +116,21 @@ func (s *symbols) release(tokens []messages.Token) {
 			panic(fmt.Sprintf("tree: release of symbol %d, which has no references", tok))
 		}
 		if s.refs[n]--; s.refs[n] == 0 {
-			delete(s.index, s.entries[n])
-			s.entries[n] = symbol{}
-			s.free = append(s.free, n)
+			s.drop(n)
 		}
 	}
+}
+
+// drop makes an entry free.
+func (s *symbols) drop(n int32) {
+	delete(s.index, s.entries[n])
+	s.entries[n] = symbol{}
+	s.free = append(s.free, n)
+}
+
+// missing tells whether a token is a symbol whose entry is free.
+func (s *symbols) missing(tok messages.Token) bool {
+	return tok < 0 && (int(entry(tok)) >= len(s.refs) || s.refs[entry(tok)] == 0)
 }
 
 // fromSymbol returns tokens from the first symbol on, none if there is no symbol.

@@ -59,6 +59,9 @@ func New(c Config) *Tree {
 // Blocks returns the number of blocks that some pool holds.
 func (t *Tree) Blocks() int { return t.base.blocksHeld }
 
+// Symbols returns the number of symbols that blocks or sequences hold.
+func (t *Tree) Symbols() int { return len(t.base.symbols.index) }
+
 // Apply changes the tree, part by part in the order of the fields of a. The order of
 // the parts has reasons. Moves say what pools and offloader have done already, so
 // they come first: a page that a move frees may be offered by a store of the same

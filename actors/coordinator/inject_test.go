@@ -462,4 +462,5 @@ func (w *world) mustGoOn(name string) {
 	w.release(l)
 	w.unchecked = false
 	w.do(&messages.Reset{})
+	require.Zero(w.t, w.Cores.Tree.Symbols(), "%s: no sequence runs and nothing is stored", name)
 }

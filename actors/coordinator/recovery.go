@@ -162,6 +162,7 @@ func (r *recovery) resume() {
 		}
 		r.listBlocks()
 	case recoveryListing:
+		r.sequences.ForgetSymbols(r.list.Held)
 		// Moves are told first: what is doubtful is looked for in the tree's list, which must be
 		// complete then.
 		if !r.tell() && !r.forgetDoubtful() {
@@ -190,7 +191,7 @@ func (r *recovery) forgetTree() {
 
 // listBlocks asks the tree where each pool keeps each block.
 func (r *recovery) listBlocks() {
-	r.list = &protocol.ListLocations{Header: protocol.Header{Epoch: r.kernel.epoch}, EmptyTree: r.treeBroken()}
+	r.list = &protocol.ListLocations{Header: protocol.Header{Epoch: r.kernel.epoch}, EmptyTree: r.treeBroken(), Held: r.sequences.HeldSymbols()}
 	r.stage = recoveryListing
 	r.kernel.toTree(r.list)
 }

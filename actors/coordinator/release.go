@@ -64,6 +64,7 @@ type releaseItem struct {
 	// offered, if anything was looked at, are by pool the pages that cache nothing
 	// yet: all that the sequence offers.
 	offered [][]messages.PageID
+	symbols sequence.Symbols // before the sequence gave them up, until the tree has answered
 }
 
 // open begins a request.
@@ -261,6 +262,7 @@ func (r *release) store() {
 		}
 		// The symbols go with the last sequence that needs them, in the same change of the tree
 		// that stores its blocks: stores come before releases of symbols there.
+		it.symbols = sequence.SymbolsOf(s)
 		if symbols := s.ReleaseSymbols(); symbols != nil {
 			r.symbols = append(r.symbols, symbols)
 		}
@@ -355,6 +357,15 @@ func (r *release) undo(broken bool) verdict {
 	for i := range r.items {
 		if s := r.items[i].sequence; s.Running() && !s.IsLost() {
 			s.MarkShared()
+		}
+	}
+	// The tree may have stored nothing, and then it is offered once more. If it has, it says in
+	// the recovery whether it still knows the symbols.
+	if r.stage == releaseStoring {
+		for i := range r.current() {
+			it := &r.current()[i]
+			it.symbols.ReturnTo(it.sequence)
+			it.symbols = sequence.Symbols{} // another failure must not return what has been lost since
 		}
 	}
 	return serveAgain

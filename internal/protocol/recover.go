@@ -17,8 +17,18 @@ import (
 type ListLocations struct {
 	Header
 	EmptyTree bool
+	// Held are the prompts whose symbols sequences hold. The tree keeps these symbols and
+	// those of its blocks, and no others: what a failed request has held, it forgets.
+	Held []HeldSymbols
 
 	Blocks []BlockLocation
+}
+
+// HeldSymbols is a prompt with tokens that multimodal items cover, as the tree has returned
+// it. Lost is answered: the tree has forgotten some of its symbols, and holds none of them.
+type HeldSymbols struct {
+	Tokens []messages.Token
+	Lost   bool
 }
 
 // BlockLocation is where one pool keeps one block.

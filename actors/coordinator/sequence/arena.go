@@ -265,12 +265,15 @@ func (a *Arena) wholeBlocks(n TokenCount) BlockIndex {
 }
 
 // EndOpenedBy ends the sequences that a request has opened, after a failure: the
-// request has not been answered, so no host knows them. Nothing says whether the
-// tree still has their symbols.
+// request has not been answered, so no host knows them. The tree forgets their symbols when it
+// is told which ones are still held (HeldSymbols).
 func (a *Arena) EndOpenedBy(stamp uint64) {
 	a.Each(func(s *Sequence) {
 		if s.Stamps.opened == stamp {
-			s.symbols = nil
+			if s.symbols != nil {
+				*s.symbols--
+				s.symbols = nil
+			}
 			a.End(s)
 			// Tree and pools may still have messages that point into its arrays.
 			s.Text.tokens, s.view, s.working, s.Input.tokens = nil, nil, nil, nil

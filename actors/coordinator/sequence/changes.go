@@ -230,9 +230,6 @@ func CompleteImport(s *Sequence, n TokenCount, shared BlockIndex) {
 	s.admitted = true
 }
 
-// HoldsSymbols tells whether the tree keeps symbols for the prompt of a sequence.
-func HoldsSymbols(s *Sequence) bool { return s.symbols != nil }
-
 // retainedPrefixes are the token prefixes of blocks that received this request's
 // retention before a rewind took them away. Each ends at a block boundary, and none
 // begins another. Forks share the list, so it is never changed in place.

@@ -35,8 +35,6 @@ func (a *Arena) Check() error {
 			// Reserves of ended sequences are 0, those of lost ones count until they are ended.
 			reserved[p] += s.pools[p].reserve
 		}
-		// The count of sharers is kept by those who share; a sequence that has abandoned its
-		// symbols has not counted down, so it may be too high.
 		if s.running && s.symbols != nil {
 			sharers[s.symbols]++
 		}
@@ -51,7 +49,7 @@ func (a *Arena) Check() error {
 		}
 	}
 	for counted, n := range sharers {
-		if n > *counted {
+		if n != *counted {
 			fail("sequences: %d share the symbols of a prompt, counted %d", n, *counted)
 		}
 	}

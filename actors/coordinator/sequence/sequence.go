@@ -1,7 +1,6 @@
 package sequence
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -186,29 +185,6 @@ func (s *usage) SetAfter(t messages.Ticket) {
 	if !t.IsZero() {
 		s.after = t
 	}
-}
-
-// HoldSymbols says that the prompt has tokens that items cover: the tree keeps
-// their symbols until ReleaseSymbols.
-func (s *Sequence) HoldSymbols() {
-	s.symbols = new(int)
-	*s.symbols = 1
-}
-
-// ReleaseSymbols gives the symbols up, without which the sequence can offer nothing to the
-// tree any more. It returns the prompt if no other sequence shares them, for the tree to
-// forget them, else nil. Without symbols it does nothing.
-func (s *Sequence) ReleaseSymbols() []messages.Token {
-	if s.symbols == nil {
-		return nil
-	}
-	*s.symbols--
-	last := *s.symbols == 0
-	s.symbols, s.noStore = nil, true
-	if !last {
-		return nil
-	}
-	return slices.Clone(s.Text.tokens[0][:s.Prompt])
 }
 
 // ForgetTree follows a tree that was emptied: it knows no cursor and no symbol any

@@ -1,0 +1,91 @@
+package sequence
+
+import (
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// Symbols is a sequence's hold on the symbols of its prompt, which stand for the tokens that
+// multimodal items cover. A sequence and its forks share it. The zero value holds none.
+type Symbols struct {
+	sharers *int // sequences that hold the symbols; nil: there are none
+	noStore bool // of the sequence
+}
+
+// HoldSymbols says that the prompt has tokens that items cover: the tree keeps
+// their symbols until ReleaseSymbols.
+func (s *Sequence) HoldSymbols() {
+	s.symbols = new(int)
+	*s.symbols = 1
+}
+
+// SymbolsOf is the hold of a sequence on the symbols of its prompt.
+func SymbolsOf(s *Sequence) Symbols { return Symbols{s.symbols, s.noStore} }
+
+// ReleaseSymbols gives the symbols up, without which the sequence can offer nothing to the
+// tree any more. It returns the prompt if no other sequence shares them, for the tree to
+// forget them, else nil. Without symbols it does nothing.
+func (s *Sequence) ReleaseSymbols() []messages.Token {
+	if s.symbols == nil {
+		return nil
+	}
+	*s.symbols--
+	last := *s.symbols == 0
+	s.symbols, s.noStore = nil, true
+	if !last {
+		return nil
+	}
+	return slices.Clone(s.Text.tokens[0][:s.Prompt])
+}
+
+// ReturnTo takes a ReleaseSymbols back, after a failure before the tree has answered. h is the
+// hold before it.
+func (h Symbols) ReturnTo(s *Sequence) {
+	if h.sharers != nil && s.symbols == nil {
+		s.symbols, s.noStore = h.sharers, h.noStore
+		*s.symbols++
+	}
+}
+
+// HoldsSymbols tells whether the tree keeps symbols for the prompt of a sequence.
+func HoldsSymbols(s *Sequence) bool { return s.symbols != nil }
+
+// HeldSymbols lists the prompts whose symbols sequences hold, each once.
+func (a *Arena) HeldSymbols() (held []protocol.HeldSymbols) {
+	a.eachHolder(func(i int, s *Sequence) {
+		if i == len(held) {
+			held = append(held, protocol.HeldSymbols{Tokens: slices.Clone(s.Text.tokens[0][:s.Prompt])})
+		}
+	})
+	return held
+}
+
+// ForgetSymbols takes over what the tree says of HeldSymbols: sequences whose symbols are lost
+// can offer nothing any more. No sequence has changed between the two.
+func (a *Arena) ForgetSymbols(held []protocol.HeldSymbols) {
+	a.eachHolder(func(i int, s *Sequence) {
+		if held[i].Lost {
+			*s.symbols--
+			s.symbols, s.noStore = nil, true
+		}
+	})
+}
+
+// eachHolder visits the sequences that hold symbols, with the index of their prompt: prompts
+// are counted in the order in which their first holders come.
+func (a *Arena) eachHolder(visit func(prompt int, s *Sequence)) {
+	prompts := map[*int]int{}
+	a.Each(func(s *Sequence) {
+		if s.symbols == nil {
+			return
+		}
+		i, seen := prompts[s.symbols]
+		if !seen {
+			i = len(prompts)
+			prompts[s.symbols] = i
+		}
+		visit(i, s)
+	})
+}
