@@ -139,3 +139,48 @@ func TestABrokenForkAndRewind(t *testing.T) {
 	assert.True(t, rewound.IsLost())
 	assert.False(t, other.IsLost())
 }
+
+// Undo returns the symbols that a release has given up, and returns them once: a tree that is
+// emptied between two failures knows none.
+func TestUndoReturnsSymbolsOnce(t *testing.T) {
+	c := twoPools()
+	s := c.sequences.Open(1)
+	s.Begin(sequence.Origin{Prompt: 2}, []messages.Token{-1, 5}, 0)
+	s.HoldSymbols()
+	r := c.release
+	r.items, r.to, r.stage = []releaseItem{{sequence: s, symbols: sequence.SymbolsOf(s)}}, 1, releaseStoring
+	assert.Equal(t, []messages.Token{-1, 5}, s.ReleaseSymbols())
+
+	assert.Equal(t, serveAgain, r.undo(false))
+	assert.True(t, sequence.HoldsSymbols(s))
+	assert.True(t, s.Stores())
+	s.ForgetTree()
+	assert.Equal(t, serveAgain, r.undo(false))
+	assert.False(t, sequence.HoldsSymbols(s))
+	assert.False(t, s.Stores())
+}
+
+// A recovery lists the symbols of each prompt once, however many sequences share them, and all
+// of these lose what the tree has lost.
+func TestSequencesLoseTheSymbolsThatTheTreeHasLost(t *testing.T) {
+	c := twoPools()
+	open := func(tokens ...messages.Token) *sequence.Sequence {
+		s := c.sequences.Open(1)
+		s.Begin(sequence.Origin{Prompt: sequence.TokenCount(len(tokens))}, tokens, 0)
+		s.HoldSymbols()
+		return s
+	}
+	a, b := open(-1, 5), open(-2, 6)
+	fork := c.sequences.Open(1)
+	a.Fork(fork)
+	held := c.sequences.HeldSymbols()
+	require.Len(t, held, 2)
+	assert.Equal(t, []messages.Token{-1, 5}, held[0].Tokens)
+	assert.Equal(t, []messages.Token{-2, 6}, held[1].Tokens)
+	held[0].Lost = true
+	c.sequences.ForgetSymbols(held)
+	for s, holds := range map[*sequence.Sequence]bool{a: false, fork: false, b: true} {
+		assert.Equal(t, holds, sequence.HoldsSymbols(s))
+		assert.Equal(t, holds, s.Stores())
+	}
+}

@@ -51,9 +51,13 @@ func (s *script) stored(d *datadriven.TestData) {
 //	fetch 0..12 bytes    brings them
 //	fetch 0..12 bytes stored=2   the store has two blocks
 //	fetch 0..12 bytes lacks=1    the store has all blocks but the first
+//	fetch 0..12 items            an item covers some of the tokens
 func (s *script) fetch(d *datadriven.TestData) {
 	tokens := tokensOf(d.CmdArgs[0].Key)
 	m := &protocol.Fetch{Prefix: messages.Prefix{Tokens: tokens}, Count: d.HasArg("count")}
+	if d.HasArg("items") {
+		m.Prefix.Multimodal = []messages.MultimodalItem{{Hash: [32]byte{1}, Start: 1, Length: 3}}
+	}
 	if d.HasArg("wanted") || d.HasArg("count") || d.HasArg("bytes") {
 		s.offerStored(m, s.number(d, "stored", len(tokens)/tpb), d.HasArg("bytes"))
 		for p := range m.Stored {

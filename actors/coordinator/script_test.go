@@ -34,6 +34,7 @@ import (
 //	commit a=12                   append a=100..102, or a=0:100+1:101 with beams
 //	rewind a=2    fork a=b        release a b      discard a
 //	    [after=n]                 behind commit, append, release: the kernel that may still run
+//	    [commits]                 behind append: it commits what was there before, too
 //	pin p=0..8    unpin p         prefetch 0..8    lookup 0..8
 //	invalidate 0..8, session:s, salt:s             reset
 //	rebalance demand, wfullh1=0.5 …, pages=(4,8)
@@ -307,7 +308,7 @@ func (s *script) sequence(name string) *hostSequence { return s.running[s.names[
 
 // stepsOf are the arguments of a command that name sequences.
 func stepsOf(d *datadriven.TestData) []datadriven.CmdArg {
-	return slices.DeleteFunc(slices.Clone(d.CmdArgs), func(arg datadriven.CmdArg) bool { return arg.Key == "after" })
+	return slices.DeleteFunc(slices.Clone(d.CmdArgs), func(arg datadriven.CmdArg) bool { return arg.Key == "after" || arg.Key == "commits" })
 }
 
 // after is the kernel that the steps of a command name: after=3 is the third on the stream of
@@ -360,6 +361,13 @@ func (s *script) append(d *datadriven.TestData) {
 		} else {
 			step.Tokens = tokensOf(arg.Vals[0])
 		}
+		if l := s.sequence(arg.Key); l != nil && d.HasArg("commits") {
+			if s.written[arg.Key] < l.length() {
+				s.hostWrites(l, l.length())
+				s.written[arg.Key] = l.length()
+			}
+			step.Computed = l.length()
+		}
 		m.Steps = append(m.Steps, step)
 	}
 	if !s.Do(m) {
@@ -367,6 +375,7 @@ func (s *script) append(d *datadriven.TestData) {
 	}
 	for i, arg := range stepsOf(d) {
 		if l := s.sequence(arg.Key); l != nil && m.Results[i].Err == nil {
+			l.computed = max(l.computed, m.Steps[i].Computed)
 			if len(l.beams) > 1 {
 				s.extendBeams(l, m.Steps[i].Beams)
 			} else {

@@ -67,7 +67,6 @@ func (a *Arena) HeldSymbols() (held []protocol.HeldSymbols) {
 func (a *Arena) ForgetSymbols(held []protocol.HeldSymbols) {
 	a.eachHolder(func(i int, s *Sequence) {
 		if held[i].Lost {
-			*s.symbols--
 			s.symbols, s.noStore = nil, true
 		}
 	})
