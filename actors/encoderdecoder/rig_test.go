@@ -23,6 +23,7 @@ import (
 	"github.com/kvactor/kvactor/gpu/sim"
 	"github.com/kvactor/kvactor/internal/host"
 	"github.com/kvactor/kvactor/messages"
+	"github.com/kvactor/kvactor/messages/inspect"
 	"github.com/kvactor/kvactor/windows"
 )
 
@@ -393,8 +394,8 @@ func (r *rig) picture() string {
 	require.NoError(r.t, err)
 	blocks, err := r.Contents(context.Background())
 	require.NoError(r.t, err)
-	stats.Rounds = 0
-	for p := range stats.Pools { // any round may copy ahead, also one that refuses
+	stats.Rounds, stats.Waiting, stats.Calls = 0, 0, inspect.CallStats{} // who asks, and not what is held
+	for p := range stats.Pools {                                         // any round may copy ahead, also one that refuses
 		stats.Pools[p].AheadPages, stats.Pools[p].BytesOffloaded = 0, 0
 	}
 	return fmt.Sprintf("%+v\n%+v", stats, blocks)
