@@ -2,6 +2,7 @@ package bench
 
 import (
 	"flag"
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -104,6 +105,45 @@ func versus(b *testing.B, engine, floor side) *comparison {
 	}
 	c.report(b)
 	return c
+}
+
+// crossed runs two engines and two floors by turns, which make makes, with what is measured and
+// without. They are made in the order engine, floor, floor, engine: of two equal sides in one
+// process the one that was made first takes up to a tenth more or less time than the other,
+// depending on the memory that earlier benchmarks have left, and between pairs of opposite order
+// that cancels. It reports the medians of both kinds, and that of the quotients of all rounds: what
+// else the machine does changes from round to round, but less within one.
+func crossed(b *testing.B, make func(measured bool) side, settle int) {
+	var sides [4]side
+	for i := range sides {
+		sides[i] = make(i == 0 || i == 3)
+	}
+	for range settle {
+		for _, next := range sides {
+			next()
+		}
+	}
+	// The quotient is kept in billionths.
+	engine, floor, quotient := newSamples(), newSamples(), newSamples()
+	b.ReportAllocs()
+	first := 0
+	for b.Loop() {
+		var took [4]time.Duration
+		for k := range sides {
+			i := (first + k) % len(sides)
+			took[i] = max(1, sides[i]())
+		}
+		first++
+		above := math.Sqrt(float64(took[0]) * float64(took[3]))
+		below := math.Sqrt(float64(took[1]) * float64(took[2]))
+		engine.add(time.Duration(above))
+		floor.add(time.Duration(below))
+		quotient.add(time.Duration(above / below * float64(time.Second)))
+	}
+	b.ReportMetric(0, "ns/op") // of all sides together: says nothing
+	b.ReportMetric(engine.quantile(0.5), "engine-ns")
+	b.ReportMetric(floor.quantile(0.5), "floor-ns")
+	b.ReportMetric(quotient.quantile(0.5)/float64(time.Second), "x/floor")
 }
 
 func (c *comparison) report(b *testing.B) {
