@@ -40,8 +40,8 @@ func (p published) Snapshot(ctx context.Context, r kvevents.ReaderID) (kvevents.
 
 // observed starts an engine with metrics, spans of stages that are not sampled, sampled pages
 // and a page, none of which anyone reads; with events, which go to a ZeroMQ socket without
-// subscribers.
-func (s shape) observed(b *testing.B) do {
+// subscribers, by a publisher that reads them for as long as linger says.
+func (s shape) observed(b *testing.B, linger time.Duration) do {
 	c, r := metrics.New(metrics.Options{Model: "m"}), &page.Recorder{}
 	system := newSystem()
 	e := must(actors.Spawn(system.Root, actors.Config{Model: s.model(), Cache: s.cache(), Pages: s.counts(), Device: &quietDevice{}},
@@ -59,7 +59,7 @@ func (s shape) observed(b *testing.B) do {
 	if s.events > 0 {
 		config := wire.Default()
 		config.Enable, config.Endpoint = true, "tcp://127.0.0.1:0"
-		p := must(wire.Start(context.Background(), wire.Options{Source: published{e}, View: publish.Config{Pools: e.Shapes()}, Config: config}))
+		p := must(wire.Start(context.Background(), wire.Options{Source: published{e}, View: publish.Config{Pools: e.Shapes()}, Config: config, Linger: linger}))
 		stop = func() { accept(p.Close(context.Background())) }
 	}
 	b.Cleanup(func() {
@@ -73,20 +73,24 @@ func (s shape) observed(b *testing.B) do {
 
 // BenchmarkObserved is an engine step of 512 sequences with everything on that watches an
 // engine, while no one reads; the floor is the same engine without. Published: events are on
-// as well, and a publisher follows them. Nothing: nothing is on at either side, which shows how
+// as well, and a publisher that has paused, as it does 10 s after its last reader has gone. Polled:
+// the publisher never pauses, and hashes on another core what nobody gets. Nothing: nothing is on at either side, which shows how
 // far the quotients of the others can be trusted.
 func BenchmarkObserved(b *testing.B) {
-	for _, row := range []string{"nothing", "watched", "published"} {
+	for _, row := range []string{"nothing", "watched", "published", "polled"} {
 		b.Run(row, func(b *testing.B) {
 			crossed(b, func(measured bool) side {
 				s := hybrid(batchSequences * (4096 + batchSteps) / tokensPerBlock)
 				switch {
 				case !measured || row == "nothing":
 					return newBatch(s.actors(b), 6).next
+				case row == "polled":
+					s.events = 1 << 16
+					return newBatch(s.observed(b, -1), 6).next
 				case row == "published":
 					s.events = 1 << 16
 				}
-				return newBatch(s.observed(b), 6).next
+				return newBatch(s.observed(b, time.Millisecond), 6).next
 			}, scaled(settling))
 		})
 	}
