@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// String draws what the policy has learned.
+// String draws what the policy has learned: the hazard of each bin, and of each value of a feature that was seen with a
+// next use its weight, its part of the expected gap, and how many gaps taught that.
 func (p *Policy) String() string {
 	var b strings.Builder
 	m := p.model

@@ -26,6 +26,8 @@ type guardPage struct {
 	prev, next int32
 }
 
+// A lead has to be clear of its noise: with 1.2 standard deviations, which would serve overloaded agents a little
+// better, bursts of prompts that LRU happened to hold take the policy out for a thousand requests.
 const (
 	guardPages  = 256          // sampled blocks that LRU caches, at least
 	guardSample = 32           // at most this modulus
@@ -36,6 +38,8 @@ const (
 	guardGrowth = 4
 )
 
+// newGuard samples fewer blocks of a larger cache, so that the list keeps its length and its noise. LRU on every m-th
+// block with capacity/m entries hits what LRU hits with all of them, since the sample is drawn by the hash.
 func newGuard(capacity int) guard {
 	modulus := max(1, min(guardSample, capacity/guardPages))
 	n := max(8, capacity/modulus)
@@ -53,6 +57,7 @@ func (g *guard) active() bool { return g.ruling > 0 }
 // request counts what the policy and LRU hit of a request's sampled blocks, and uses them in LRU's list.
 func (g *guard) request(r *Request) {
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
+	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
 	leading, lead := true, 0.0
 	for i, s := range r.Signatures {
 		if (s>>1)%g.modulus != 0 {
@@ -84,6 +89,8 @@ func (g *guard) request(r *Request) {
 	g.lead += lead
 	g.square += lead * lead
 	if g.ruling > 0 {
+		// While LRU rules the policy hits what LRU does, so a lead of that time says nothing of the policy's own
+		// decisions. It is forgotten, and the policy gets another trial; the growing terms bound the cost of these.
 		if g.ruling--; g.ruling == 0 {
 			g.lookups, g.lead, g.square = 0, 0, 0
 		}
@@ -95,6 +102,7 @@ func (g *guard) request(r *Request) {
 	}
 }
 
+// push adds a block as the latest used. A full list loses its least recently used one.
 func (g *guard) push(s uint64) {
 	at := g.free
 	if at < 0 {
@@ -114,6 +122,7 @@ func (g *guard) push(s uint64) {
 	g.index.put(s, at)
 }
 
+// unlink takes an entry out of the list; its place and its signature are the caller's to free.
 func (g *guard) unlink(at int32) {
 	e := &g.pages[at]
 	if e.prev >= 0 {

@@ -114,7 +114,10 @@ func (w *weight) learn(gradient, information float64) {
 	w.variance = w.variance*(1-w.variance*information) + drift
 }
 
-// newModel starts from a gap of 30 s, log-normal with σ = 1, and half of all blocks used again.
+// newModel starts from a gap of 30 s, log-normal with σ = 1, and half of all blocks used again. That is between what
+// people and agents do, and soon corrected. Superseded pieces and last blocks start with a low score, since both are
+// consequences of how prompts grow and were found on every trace; otherwise the first minutes of a cache would be
+// spent on learning them.
 func newModel() *model {
 	m := &model{base: math.Log(30)}
 	for i, n := range featureValues {
@@ -155,7 +158,8 @@ var binTime = func() (t [bins]float64) {
 	return t
 }()
 
-// predict gives the prediction for a piece by what is known now.
+// predict gives the prediction for a piece by what is known now. A value of a feature that was never seen has terms of 0
+// and changes nothing.
 func (m *model) predict(f Features) prediction {
 	scale, score := float32(m.base), float32(0)
 	for i := range m.terms {
@@ -188,6 +192,8 @@ func (m *model) learnGap(f Features, logGap float64) {
 	m.base += e / float64(m.baseSeen+10)
 }
 
+// clip bounds the error of one gap. A session that returns after a night is a factor of thousands away from its
+// expected gap, and would move the scale of all pieces by more than everything before.
 func clip(e float64) float64 { return max(-clipError, min(clipError, e)) }
 
 // learnBin corrects the hazard of one bin: the block was used within it, or outlived it.
@@ -230,8 +236,22 @@ func (m *model) learnWeight(feature, value int, gradient, information float64) {
 func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 // binOf is the bin of an age in seconds: a negative one counts as the first.
+//
+// Bins are relative to the expected gap, so pieces with gaps of ten seconds and of ten minutes teach the same bins, and
+// few observations are enough for the shape. The second that is added keeps the logarithm of the age 0 finite.
 func binOf(age float64, scale float64) int {
 	return int(max(0, min(bins-1, (math.Log(age+1)-scale-binStart)/binWidth)))
+}
+
+// stretch is a number of adjoining bins, for a block that has reached the first of them: the chance of a use in them,
+// the time held until the use or their end, and the chance that there was none.
+type stretch struct{ used, held, alive float64 }
+
+// add continues a stretch with the one behind it.
+func (s *stretch) add(next stretch) {
+	s.used += s.alive * next.used
+	s.held += s.alive * next.held
+	s.alive *= next.alive
 }
 
 // refresh computes the next row of the value table. Rows are computed one at a time, so that no request waits for
@@ -242,20 +262,29 @@ func binOf(age float64, scale float64) int {
 //	P(used by t | not used yet) ÷ E[time held until the use or t]
 //
 // the index of the best time to hold it (Gittins): hits gained per time that a page is occupied.
+//
+// The bins are visited from the last on. Those behind bin k form stretches, each the best time to hold a block from
+// its start on, and each worth more than the next. A block that starts in bin k is best held through all stretches
+// that are worth more than what was gained before them. A stretch that is added once is never looked at again, so a row
+// costs O(bins); trying every end for every bin took a tenth of the policy's time.
 func (m *model) refresh() {
 	score := scoreLow + scoreStep*float64(m.row)
 	var hazard [bins]float64
 	for k := range bins {
 		hazard[k] = logistic(m.bias[k].value + score)
 	}
-	for k := range bins {
-		alive, held, best := 1.0, 0.0, 0.0
-		for j := k; j < bins; j++ {
-			held += alive * binTime[j] * (1 - hazard[j]/2)
-			alive *= 1 - hazard[j]
-			best = max(best, (1-alive)/held)
+	var stops [bins]stretch
+	n := 0
+	for k := bins - 1; k >= 0; k-- {
+		h := hazard[k]
+		now := stretch{used: h, held: binTime[k] * (1 - h/2), alive: 1 - h}
+		for n > 0 && now.used*stops[n-1].held < stops[n-1].used*now.held {
+			n--
+			now.add(stops[n])
 		}
-		m.table[m.row][k] = float32(best)
+		stops[n] = now
+		n++
+		m.table[m.row][k] = float32(now.used / now.held)
 	}
 	// Nothing is known behind the last bin: the value falls as the bins' widths grow.
 	m.table[m.row][bins] = m.table[m.row][bins-1] * float32(math.Exp(-binWidth))

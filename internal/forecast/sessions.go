@@ -29,6 +29,9 @@ func newSessions(n int) sessions {
 }
 
 // paceRate is how fast a session's pace follows its gaps.
+//
+// The pace is the mean of a session's errors: how much later than expected its requests come, as ln of a factor. Some
+// people and some tools are slow at each step, which no feature of one request tells.
 const paceRate = 0.3
 
 // continued gives the session that a request continues, as it is at this request: the deepest one that ended on its
@@ -51,7 +54,8 @@ func (s *sessions) continued(r *Request, arrived int64) session {
 	return session{}
 }
 
-// end notes the end of a prompt.
+// end notes the end of a prompt. Two sessions can end with the same block, as copies of one conversation do; they are
+// then told apart only when their prompts part.
 func (s *sessions) end(signature uint64, e session) {
 	if at := s.index.find(signature); at >= 0 {
 		s.ring[at].session = e

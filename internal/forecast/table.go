@@ -42,7 +42,8 @@ func (t *table) put(key uint64, value int32) {
 	t.n++
 }
 
-// remove takes a signature out and closes the gap in its run of occupied places.
+// remove takes a signature out and closes the gap in its run of occupied places. Marks of removed entries were rejected: a
+// history forgets an entry for each new one, so marks would fill the table and it would have to be built again and again.
 func (t *table) remove(key uint64) {
 	mask := uint64(len(t.keys) - 1)
 	at := (key >> 20) & mask

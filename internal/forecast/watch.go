@@ -23,7 +23,8 @@ type watched struct {
 
 func newWatch(n int) watch { return watch{index: newTable(n), ring: make([]watched, n)} }
 
-// patience is how many expected gaps a block is watched at least while the list is full.
+// patience is how many expected gaps a block is watched at least while the list is full. With shorter ones the late
+// bins, which tell an overdue session from one that has ended, would never be observed under load.
 const patience = 2
 
 // Entry is a place in the list of watched blocks. It stays valid until its block is used
@@ -86,7 +87,8 @@ func (w *watch) see(m *model, signatures []uint64, arrived int64) {
 }
 
 // sweepShare is the part of the list that one request sweeps: what has been outlived is learned soon, also from
-// blocks that are never used again.
+// blocks that are never used again. Those that are used report themselves; without the sweep the others would teach
+// only when their place is needed, and the policy would believe for minutes that everything returns.
 const sweepShare = 64
 
 // sweep learns what some of the watched blocks have outlived.
