@@ -135,8 +135,10 @@ func TestASnapshotThatWaitsIsOfItsMoment(t *testing.T) {
 	mirror := events.NewMirror()
 	after := &kvevents.ReadEvents{}
 	d.read(after)
-	for i := 0; i < len(d.tasks); i++ {
-		d.tasks[i]()
+	for len(d.tasks) > 0 { // a task may add another one
+		task := d.tasks[0]
+		d.tasks = d.tasks[1:]
+		task()
 	}
 	require.Equal(t, []error{nil, nil, nil}, d.answers)
 	assert.EqualValues(t, 1, snapshot.Batch.Next)
