@@ -74,8 +74,8 @@ func (s shape) observed(b *testing.B, linger time.Duration) do {
 // BenchmarkObserved is an engine step of 512 sequences with everything on that watches an
 // engine, while no one reads; the floor is the same engine without. Published: events are on
 // as well, and a publisher that has paused, as it does 10 s after its last reader has gone. Polled:
-// the publisher never pauses, and hashes on another core what nobody gets. Nothing: nothing is on at either side, which shows how
-// far the quotients of the others can be trusted.
+// the publisher never pauses, and hashes on another core what no reader gets. Nothing: nothing is
+// on at either side, which shows how far the quotients of the others can be trusted.
 func BenchmarkObserved(b *testing.B) {
 	for _, row := range []string{"nothing", "watched", "published", "polled"} {
 		b.Run(row, func(b *testing.B) {
