@@ -85,7 +85,8 @@ func (v *victim) look() seen {
 	var err error
 	s.Stats, err = v.Stats(ctx)
 	require.NoError(v.t, err)
-	s.Stats.Rounds = 0 // a refused request is one
+	// A refused request is a round, and a step in it counts as refused.
+	s.Stats.Rounds, s.Stats.RefusedSteps = 0, inspect.StepRefusals{}
 	s.Contents, err = v.Contents(ctx)
 	require.NoError(v.t, err)
 	for _, id := range []messages.SequenceID{v.computed, v.prefill, v.chunked, v.beams} {
