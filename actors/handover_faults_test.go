@@ -338,7 +338,7 @@ func TestManyHandovers(t *testing.T) {
 	}
 }
 
-// handOne computes a prompt, hands it over and lets both sides go on. Too few pages are
+// handOne computes a prompt, hands it over and continues on both sides. Too few pages are
 // part of life.
 func handOne(w *walker, to *rig, receiver *host.Writer, arrivals *atomic.Int64) error {
 	ctx := context.Background()

@@ -306,7 +306,7 @@ func TestAheadOfDemand(t *testing.T) {
 			off.run()
 			t.Logf("\non:  %v\noff: %v", on.outcome(), off.outcome())
 			require.NotZero(t, off.outcome().offloaded)
-			assert.InDelta(t, 1, off.outcome().share(), 0, "somebody waits for each copy")
+			assert.InDelta(t, 1, off.outcome().share(), 0, "a request waits for each copy")
 			assert.Less(t, on.outcome().share(), 0.01)
 		})
 	}

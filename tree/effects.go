@@ -28,7 +28,7 @@ type journal struct {
 
 	changes *protocol.Changes   // of the keys, since they were taken last
 	spare   []*protocol.Changes // empty
-	// counting is set while nobody needs the changes but their number: the event log
+	// counting is set while only the number of the changes is needed: the event log
 	// counts events for readers that do not read. changes has no lists then.
 	counting bool
 	event    event // the last one, if the message under way may add to it; else noEvent

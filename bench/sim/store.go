@@ -32,7 +32,7 @@ var errBad = errors.New("simulated failure of the store")
 // one is true once in so many calls.
 func (s *badStore) one(in int) bool { return s.world.rng.IntN(in) == 0 }
 
-// begin delays a call of a fetch, or lets it hang until its time is over, and fails some.
+// begin delays a call of a fetch, or makes it hang until its time is over, and fails some.
 // The calls that save are delayed by the order in which the run takes turns.
 func (s *badStore) begin(what string) error {
 	w := s.world

@@ -65,7 +65,7 @@ func TestPoolsExchangeChunks(t *testing.T) {
 	require.NoError(t, err)
 	made, held := k.calls[fnMemCreate], maps.Clone(k.chunks)
 	require.NoError(t, d.Resize(a, 0))
-	k.budget = k.used // somebody else takes all that there is
+	k.budget = k.used // another process takes all that there is
 	require.NoError(t, d.Resize(b, 16))
 	assert.Equal(t, made, k.calls[fnMemCreate])
 	assert.Equal(t, held, k.chunks)

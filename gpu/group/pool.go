@@ -117,7 +117,7 @@ func (d *Device) Resize(id gpu.Pool, devicePages int) error {
 				continue
 			}
 			// Pages that went were free, so new ones in their place are as good. A rank whose memory
-			// somebody else has taken meanwhile cannot follow, and that ends the group.
+			// another process has taken meanwhile cannot follow, and that ends the group.
 			if undo := m.Resize(p.on[r], p.pages); undo != nil {
 				return errors.Join(err, d.fail(r, undo))
 			}

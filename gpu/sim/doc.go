@@ -3,7 +3,7 @@
 //
 // # Time
 //
-// The device has a clock of its own that stands still until somebody waits:
+// The device has a clock of its own that stands still until a caller waits:
 // Sync moves it to the moment its ticket passes, Advance by a given time, Drain
 // until nothing is left to do. In between, Submit and Launch only queue. Each
 // operation has a time of submission, of start and of end by the timing model

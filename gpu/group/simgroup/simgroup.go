@@ -1,7 +1,7 @@
 // Package simgroup makes groups of simulated devices: for tests and demonstrations of
 // one engine over many devices, with ranks of different speeds and schedules.
 //
-// Each rank has a virtual clock of its own, which stands still until somebody waits. The
+// Each rank has a virtual clock of its own, which stands still until a caller waits. The
 // methods that the group has from sim.Device act on all ranks, or on one after the other
 // in turn where a fault is of one rank.
 package simgroup
