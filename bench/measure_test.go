@@ -108,14 +108,14 @@ func versus(b *testing.B, engine, floor side) *comparison {
 }
 
 // crossing is the order in which crossed makes its sides: true for an engine. Neither kind is
-// made earlier than the other, nor more at the ends than in the middle.
+// made earlier than the other on average, nor more at the ends than in the middle.
 var crossing = [...]bool{true, false, false, true, false, true, true, false}
 
 // crossed runs four engines and four floors by turns, which make makes, with what is measured and
-// without. Of two equal sides in one process the one that was made first takes up to a tenth more
-// or less time than the other, depending on the memory that earlier benchmarks have left; in the
-// order of crossing that cancels. It reports the medians of both kinds, and that of the quotients
-// of all rounds: what else the machine does changes from round to round, but less within one.
+// without. Equal sides in one process differ by up to a tenth all the time, depending on the memory
+// that they got: four of each leave some hundredths of that, which a row with nothing to measure
+// shows. It reports the medians of both kinds, and that of the quotients of all rounds: what else
+// the machine does changes from round to round, but less within one.
 func crossed(b *testing.B, make func(measured bool) side, settle int) {
 	var sides [len(crossing)]side
 	for i, measured := range crossing {
