@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"math"
-	"math/bits"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -19,43 +17,11 @@ import (
 // It belongs to the pool's actor and calls observe there, so an observer that is slow
 // holds up the pool.
 type pageSampler struct {
-	pool  messages.PoolID
-	every int
-	multiples
+	pool    messages.PoolID
+	every   int
 	observe func(inspect.PageTime)
 	pages   []sampledPage // by page number / every; grows with the pool
 }
-
-// newPageSampler makes a sampler of one page in every, which is at least 1.
-func newPageSampler(pool messages.PoolID, every int, observe func(inspect.PageTime)) *pageSampler {
-	every = min(every, math.MaxInt32) // no page but 0 is a multiple of more
-	return &pageSampler{pool: pool, every: every, multiples: multiplesOf(uint32(every)), observe: observe}
-}
-
-// multiples finds the multiples of a number without a division, which takes as long as all
-// else that is done for a page that is not followed. With n = odd · 2^zeros a number is a
-// multiple of n if and only if its product with the inverse of odd modulo 2^32, rotated by
-// zeros, is at most (2^32 − 1) / n (Hacker's Delight, 10-17).
-type multiples struct {
-	inverse uint32
-	zeros   int
-	most    uint32
-}
-
-// multiplesOf is for the multiples of n, which is not 0.
-func multiplesOf(n uint32) multiples {
-	zeros := bits.TrailingZeros32(n)
-	odd := n >> zeros
-	// Newton's method: odd is its own inverse modulo 8, and each step doubles the right bits.
-	inverse := odd
-	for range 4 {
-		inverse *= 2 - odd*inverse
-	}
-	return multiples{inverse, zeros, math.MaxUint32 / n}
-}
-
-// has tells whether a number is one of the multiples.
-func (m *multiples) has(n uint32) bool { return bits.RotateLeft32(n*m.inverse, -m.zeros) <= m.most }
 
 // sampledPage is when the block on a page was stored and last used.
 type sampledPage struct {
@@ -72,25 +38,25 @@ func (s *pageSampler) page(id messages.PageID) *sampledPage {
 	return &s.pages[i]
 }
 
-// followedKinds has a bit for each kind of operation that uses, stores or evicts pages.
-const followedKinds = 1<<protocol.Claim | 1<<protocol.Take | 1<<protocol.TakeForCheckpoint | 1<<protocol.Drop |
-	1<<protocol.AttachPages | 1<<protocol.DetachPages | 1<<protocol.EndPin
-
 // done follows the work that a pool has done.
 func (s *pageSampler) done(w *protocol.PoolWork) {
 	for i := range w.Ops {
 		op := &w.Ops[i]
-		if followedKinds>>op.Kind&1 == 0 {
-			continue
-		}
 		pages := op.Pages
-		if op.Kind == protocol.Take {
+		switch op.Kind {
+		case protocol.Take:
 			pages = pages[len(pages)-op.N:] // those before were not taken now
-		}
-		for _, id := range pages {
-			if s.has(uint32(id)) && id >= 0 { // NoPage is negative
-				s.follow(s.page(id), op.Kind, w.Now)
+			fallthrough
+		case protocol.Claim, protocol.TakeForCheckpoint, protocol.Drop, protocol.AttachPages, protocol.DetachPages, protocol.EndPin:
+			// 32 bits: a division of 64 takes several times as long, and this is one for
+			// each page of each operation. NoPage is negative.
+			every := uint32(s.every)
+			for _, id := range pages {
+				if uint32(id)%every == 0 && id >= 0 {
+					s.follow(s.page(id), op.Kind, w.Now)
+				}
 			}
+		default: // No page is used, stored or evicted.
 		}
 	}
 }
