@@ -58,9 +58,9 @@ func (t *reporter) record(kind protocol.ChangeKind, p int, joined bool) *protoco
 	return c
 }
 
-// event tells whether the last event is of this kind and pool and the message under
-// way may add to it.
-func (t *reporter) event(kind protocol.ChangeKind, p int) bool {
+// joins tells whether a change of this kind and pool may be joined to the last event: the
+// event is of the same kind and pool, and of the message under way.
+func (t *reporter) joins(kind protocol.ChangeKind, p int) bool {
 	return t.log.event == event{kind, messages.PoolID(p)}
 }
 
@@ -121,7 +121,7 @@ func (t *reporter) recordStored(g segment, p int) {
 	ids := t.arena.ids(g.node)[g.lo:g.hi]
 	// An event names its first parent only, so blocks join it if they follow its last
 	// block.
-	joined := t.event(protocol.BlocksStored, p) && t.prior(g.node, g.lo) == t.log.stored
+	joined := t.joins(protocol.BlocksStored, p) && t.prior(g.node, g.lo) == t.log.stored
 	t.log.stored = ids[len(ids)-1]
 	if c := t.record(protocol.BlocksStored, p, joined); c != nil {
 		_, c.Tier, _ = t.arena.locations(g.node, p)[g.lo].Page() // the host's if it came from a store
@@ -135,7 +135,7 @@ func (t *reporter) recordRemoved(b protocol.BlockID, p int) {
 	if !t.recording {
 		return
 	}
-	joined := t.event(protocol.BlocksRemoved, p)
+	joined := t.joins(protocol.BlocksRemoved, p)
 	if joined && !t.log.counting {
 		list := t.log.changes.List
 		// The block may join the change before, if it follows its last block in the
@@ -157,7 +157,7 @@ func (t *reporter) recordEvicted(g segment, p int) {
 	if !t.recording {
 		return
 	}
-	if c := t.record(protocol.BlocksRemoved, p, t.event(protocol.BlocksRemoved, p)); c != nil {
+	if c := t.record(protocol.BlocksRemoved, p, t.joins(protocol.BlocksRemoved, p)); c != nil {
 		c.Last, c.Count, c.Backwards = t.arena.ids(g.node)[g.hi-1], g.hi-g.lo, g.hi-g.lo > 1
 	}
 }

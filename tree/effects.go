@@ -32,9 +32,9 @@ type journal struct {
 	// counts events for readers that do not read. changes has no lists then.
 	counting bool
 	event    event // the last one, if the message under way may add to it; else noEvent
-	// It means something only while event is not noEvent: until then the id may be of
-	// another block.
-	stored protocol.BlockID // the last block of the last change of kind BlocksStored
+	// stored is the last block of the last change of kind BlocksStored. While event is
+	// noEvent it may be the id of another block, and is not read.
+	stored protocol.BlockID
 }
 
 // begin starts a message; its effects are collected in buffer.

@@ -30,8 +30,8 @@ func (t *siblings) restamp() {
 	}
 	slices.Sort(used)
 	used = slices.Compact(used)
-	// An own or a latest is the stamp of some held block, so the search always finds
-	// it. Ghosts and free ids have stamp 0, which stays.
+	// The fields own and latest of an element are stamps of held blocks, so the search always
+	// finds them. Ghosts and free ids have stamp 0, which stays.
 	rank := func(s uint32) uint32 {
 		if s == 0 {
 			return 0

@@ -141,8 +141,8 @@ func (it *step) noteNew(p, beam, first int, pages []messages.PageID) {
 	}
 }
 
-// noteRewrite records the page of a copy on write. Replaced names the page that the host has in its
-// table at this noteRewrite until now.
+// noteRewrite records the page of a copy on write. Replaced names the page that the host's
+// table has for the block until now.
 func (it *step) noteRewrite(p int, w *pageRewrite) {
 	it.result.NewPages[p] = append(it.result.NewPages[p], w.to)
 	it.result.Placed = append(it.result.Placed, messages.PlacedPage{

@@ -15,8 +15,8 @@ import (
 //
 // What two prompts want from host memory the first of them brings in.
 
-// promptTaking has the stages of a prompt batch behind its claims. It has no state of its own: admissions
-// and prefetches take pages in the same way, lookups match and claim and never come here.
+// promptTaking has the stages of a prompt batch behind its claims. It has no state of its own:
+// admissions and prefetches take pages in the same way, lookups only match and claim.
 type promptTaking struct{ batch *promptBatch }
 
 // take asks the pools for the pages of all admitted prompts.
