@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kvactor/kvactor/internal/protocol"
@@ -178,24 +177,6 @@ func (c *cache) take(op *protocol.PoolOp, n int, record page, victims []protocol
 		c.evict(i)
 		c.pages[i] = record
 		op.Pages = append(op.Pages, messages.PageID(i))
-	}
-	return victims
-}
-
-// takeFromPiece takes at most n pages from one piece of the lowest level and appends
-// their contents to the victims.
-//
-// The loop ends with the piece: another draw follows for the rest. A piece that loses its
-// last page is reset, and its head is none then.
-func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
-	best := c.pieces.first()
-	op.Pages = slices.Grow(op.Pages, n)
-	for i := c.pieces.head(best); n > 0 && i != none; i = c.pieces.head(best) {
-		victims = append(victims, c.victim(i))
-		c.evict(i)
-		c.pages[i] = record
-		op.Pages = append(op.Pages, messages.PageID(i))
-		n--
 	}
 	return victims
 }

@@ -159,10 +159,14 @@ func (s *pieces) remove(i int32) {
 	}
 	n := s.of[i]
 	s.of[i] = noPiece
-	q := &s.all[n]
-	if q.pages--; q.pages > 0 {
-		return
+	if s.all[n].pages--; s.all[n].pages == 0 {
+		s.end(n)
 	}
+}
+
+// end ends a piece without pages, which is in no level.
+func (s *pieces) end(n int32) {
+	q := &s.all[n]
 	if parent := s.follow(q.parent); parent != noPiece {
 		// supersede has taken a superseded piece from branches already.
 		if !q.superseded {
@@ -322,10 +326,14 @@ func (s *pieces) unlink(o *order, i int32) {
 	o.unlink(&q.list, g)
 	g.unlinkAll()
 	o.n--
-	// Other pages of the piece are cached, so the piece keeps its place.
-	if q.head != none {
-		return
+	// As long as other pages of the piece are cached, the piece keeps its place.
+	if q.head == none {
+		s.leaveLevel(o, q)
 	}
+}
+
+// leaveLevel removes a piece without cached pages from its term and its level.
+func (s *pieces) leaveLevel(o *order, q *piece) {
 	if q.term != 0 {
 		t := &o.terms.all[q.term-1]
 		last := t.pieces[len(t.pieces)-1]

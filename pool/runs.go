@@ -85,14 +85,18 @@ func (c *cache) takeFromList(op *protocol.PoolOp, n int, record page, victims []
 // pins, child the covered references of a used page, see page), so that a page costs one
 // read and one write of its record.
 func (c *cache) dropRun(op *protocol.PoolOp, free *freePages) (left, unheld int) {
-	if op.CoveredByReservation || c.accounts != nil || c.pieces != nil {
+	if op.CoveredByReservation || c.accounts != nil {
 		return len(op.Pages), 0
 	}
-	freeN := free.n
-	left, listedN := c.dropEach(op, free)
+	freeN, listedN := free.n, 0
+	if c.pieces == nil {
+		left, listedN = c.dropEach(op, free)
+	} else {
+		left, listedN = c.dropPieces(op, free)
+	}
 	c.whole.n += listedN
 	c.n += listedN
-	if c.whole.hinted {
+	if c.whole.hinted && c.pieces == nil {
 		c.whole.extendHints(op.Pages[left:])
 	}
 	return left, listedN + free.n - freeN
@@ -191,8 +195,11 @@ func (c *cache) appendRun(ids []messages.PageID, opUse protocol.Use) (n int) {
 // to claim, because a cut melds the children. The pages of a prompt were dropped in one
 // operation, so they are neighbours in the list: a stretch of neighbours is removed at once.
 func (c *cache) claimRun(op *protocol.PoolOp) (done, claimed int) {
-	if op.CoveredByReservation || c.accounts != nil || c.pieces != nil {
+	if op.CoveredByReservation || c.accounts != nil {
 		return 0, 0
+	}
+	if c.pieces != nil {
+		return c.claimPieces(op)
 	}
 	pages, o := c.pages, &c.whole
 	terms := o.terms.of

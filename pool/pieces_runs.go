@@ -1,0 +1,206 @@
+package pool
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/messages"
+)
+
+// The functions of this file do for pieces what runs.go does for the lists of levels: the
+// pages of a piece are claimed, dropped and taken in one loop over their records, and the
+// piece is read and written once. What needs anything else is left to the operations in
+// ops.go, page by page.
+
+// takeFromPiece takes at most n pages from one piece of the lowest level and appends
+// their contents to the victims.
+//
+// The loop ends with the piece: another choice follows for the rest. A piece that loses its
+// last page is gone.
+func (c *cache) takeFromPiece(op *protocol.PoolOp, n int, record page, victims []protocol.Victim) []protocol.Victim {
+	s := c.pieces
+	best := s.first()
+	q := &s.all[best]
+	// The pages of a term are counted one by one when they leave it.
+	if q.term != 0 {
+		i := q.head
+		victims = append(victims, c.victim(i))
+		c.evict(i)
+		c.pages[i] = record
+		op.Pages = append(op.Pages, messages.PageID(i))
+		return victims
+	}
+	pages, of := c.pages, s.of
+	op.Pages, victims = slices.Grow(op.Pages, n), slices.Grow(victims, n)
+	ids, evicted := op.Pages[len(op.Pages):][:n], victims[len(victims):][:n]
+	at, k := q.head, 0
+	for ; k < n && at != none; k++ {
+		g := &pages[at]
+		g.fillVictim(at, &evicted[k])
+		ids[k] = messages.PageID(at)
+		of[at] = noPiece
+		at = g.next
+		*g = record
+	}
+	op.Pages, victims = op.Pages[:len(op.Pages)+k], victims[:len(victims)+k]
+	c.whole.n -= k
+	c.n -= k
+	q.pages -= int32(k)
+	if q.head = at; at != none {
+		pages[at].prev = none
+		return victims
+	}
+	q.tail = none
+	s.leaveLevel(&c.whole, q)
+	// Pages of the piece that are used keep it.
+	if q.pages == 0 {
+		s.end(best)
+	}
+	return victims
+}
+
+// claimPieces is claimRun in a pool with pieces: it adds a reference to each of the pages,
+// from the first on, up to a page that claim has to look at.
+//
+// A prompt is claimed from its first block on, and the list of a piece has the deepest page
+// first. So the pages of a piece are neighbours, which leave the list as one stretch.
+func (c *cache) claimPieces(op *protocol.PoolOp) (done, claimed int) {
+	pages, of := c.pages, c.pieces.of
+	removed := pieceStretch{prev: none, next: none}
+run:
+	for _, id := range op.Pages {
+		if id != messages.NoPage {
+			g := &pages[id]
+			switch {
+			case g.state == listed:
+				if n := of[id]; n != removed.piece || int32(id) != removed.prev {
+					c.pieces.removeStretch(&c.whole, &removed)
+					removed = pieceStretch{piece: n, next: g.next}
+				}
+				removed.prev = g.prev
+				g.state, g.prev, g.next, g.child = used, 1, 0, 0
+				claimed++
+			// A page that is used only by pins is not held by a reference yet; claim counts it.
+			case g.state == used && g.child == 0 && g.prev > 0 && g.prev < math.MaxInt32:
+				g.prev++
+			default:
+				break run
+			}
+		}
+		done++
+	}
+	c.pieces.removeStretch(&c.whole, &removed)
+	c.whole.n -= claimed
+	c.n -= claimed
+	return done, claimed
+}
+
+// pieceStretch is a sequence of neighbours in the list of a piece: all pages between prev and
+// next, of which either is none at an end of the list.
+type pieceStretch struct{ piece, prev, next int32 }
+
+// removeStretch joins the neighbours of a stretch, which the list then no longer contains.
+func (s *pieces) removeStretch(o *order, r *pieceStretch) {
+	if r.piece == noPiece {
+		return
+	}
+	q := &s.all[r.piece]
+	if r.prev == none {
+		q.head = r.next
+	} else {
+		s.pages[r.prev].next = r.next
+	}
+	if r.next == none {
+		q.tail = r.prev
+	} else {
+		s.pages[r.next].prev = r.prev
+	}
+	if q.head == none {
+		s.leaveLevel(o, q)
+	}
+}
+
+// dropPieces is dropEach in a pool with pieces, whose pages belong to pieces already: it ends
+// one reference to each of the pages, from the last one on, up to a page that drop has to look
+// at, and returns how many pages are left and how many are cached now.
+func (c *cache) dropPieces(op *protocol.PoolOp, free *freePages) (left, listedN int) {
+	pages, terms, ids := c.pages, c.whole.terms.of, op.Pages
+	for left = len(ids); left > 0; {
+		i := int32(ids[left-1])
+		if i == none {
+			left--
+			continue
+		}
+		g := &pages[i]
+		if g.state != used || g.child != 0 || g.prev < 1 {
+			break
+		}
+		switch {
+		case g.prev > 1 || g.next > 0:
+			g.prev--
+			g.use = max(g.use, op.Use)
+			left--
+		case terms != nil && terms[i] != 0:
+			return left, listedN
+		case !g.stored():
+			free.push(i)
+			left--
+		default:
+			n := c.appendToPiece(ids[:left], op.Use)
+			if n == 0 {
+				return left, listedN
+			}
+			left -= n
+			listedN += n
+		}
+	}
+	return left, listedN
+}
+
+// appendToPiece appends pages of one piece to its list, from the last one on, and returns how
+// many. The caller has seen that the last page caches a block and that a reference is its
+// only holder; the run ends before a page that is not so, and before one that belongs in
+// front of the tail. It is empty if the piece has cached pages of another priority.
+func (c *cache) appendToPiece(ids []messages.PageID, opUse protocol.Use) (k int) {
+	pages, of, terms := c.pages, c.pieces.of, c.whole.terms.of
+	first := int32(ids[len(ids)-1])
+	n, priority := of[first], pages[first].priority
+	q := &c.pieces.all[n]
+	if n == noPiece || q.spot >= 0 && (q.priority != priority || q.term != 0) {
+		return 0
+	}
+	tail, last := q.tail, &page{depth: math.MaxInt32} // after which any page may come
+	if tail != none {
+		last = &pages[tail]
+	}
+	lastDepth := last.depth
+	for left := len(ids); left > 0; left-- {
+		i := int32(ids[left-1])
+		if i == none || of[i] != n {
+			break
+		}
+		g := &pages[i]
+		if g.state != used || g.prev != 1 || g.next|g.child != 0 || g.priority != priority || lastDepth < g.depth ||
+			terms != nil && terms[i] != 0 {
+			break
+		}
+		last.next = i
+		g.use = max(g.use, opUse)
+		g.state, g.prev, g.next, g.child = listed, tail, none, none
+		tail, last, lastDepth = i, g, g.depth
+		k++
+	}
+	if k == 0 {
+		return 0
+	}
+	if q.tail == none {
+		q.head = first
+	}
+	q.tail = tail
+	if q.spot < 0 {
+		q.priority, q.term = priority, 0
+		c.pieces.addToLevel(&c.whole, n)
+	}
+	return k
+}
