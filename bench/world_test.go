@@ -30,7 +30,8 @@ type shape struct {
 	tokensPerBlock int   // 0: tokensPerBlock
 	events         int   // event_buffer_max_size
 	clock          func() time.Duration
-	states         int // pages of a state pool; 0: no recurrent layers
+	states         int    // pages of a state pool; 0: no recurrent layers
+	policy         string // eviction_policy; "": the default
 }
 
 // hybrid has three pools, as models with local attention have: one layer in
@@ -49,6 +50,9 @@ func (s shape) cache() windows.Config {
 	}
 	c.MaxAttentionWindow = s.windows
 	c.EventBufferMaxSize = s.events
+	if s.policy != "" {
+		c.EvictionPolicy = s.policy
+	}
 	return c
 }
 
