@@ -1,15 +1,19 @@
 package forecast
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
-// guard compares the policy with plain LRU on a sample of the blocks, those whose signatures are 0 modulo
-// some number: a list of the sampled blocks that LRU would have cached tells how many of the sampled blocks of a
+// guard compares the policy with plain LRU on a sample of the blocks, those whose hash is below a
+// limit: a list of the sampled blocks that LRU would have cached tells how many of the sampled blocks of a
 // request LRU would have hit. If LRU leads clearly, it rules for a time.
 //
 // All sampled blocks of a prompt are hit or missed together, so a lead of many hits may come from a few prompts. The
 // noise of the lead is therefore measured: it is the root of the sum of the squares of what each request adds.
 type guard struct {
-	modulus uint64
+	limit   uint64
+	sampled []int32 // of the current request
 	index   table
 	pages   []guardPage
 	head    int32 // used least recently
@@ -30,7 +34,7 @@ type guardPage struct {
 // better, bursts of prompts that LRU happened to hold take the policy out for a thousand requests.
 const (
 	guardPages  = 256          // sampled blocks that LRU caches, at least
-	guardSample = 32           // at most this modulus
+	guardSample = 32           // one block in so many, at most
 	guardDecay  = 1 - 1.0/2000 // of a request
 	guardMargin = 0.004        // of the look-ups
 	guardNoise  = 1.6          // standard deviations of the lead
@@ -38,12 +42,12 @@ const (
 	guardGrowth = 4
 )
 
-// newGuard samples fewer blocks of a larger cache, so that the list keeps its length and its noise. LRU on every m-th
-// block with capacity/m entries hits what LRU hits with all of them, since the sample is drawn by the hash.
+// newGuard samples fewer blocks of a larger cache, so that the list keeps its length and its noise. LRU on one block in m
+// with capacity/m entries hits what LRU hits with all of them, since the sample is drawn by the hash.
 func newGuard(capacity int) guard {
-	modulus := max(1, min(guardSample, capacity/guardPages))
-	n := max(8, capacity/modulus)
-	g := guard{modulus: uint64(modulus), index: newTable(n), pages: make([]guardPage, n), head: -1, tail: -1, term: guardTerm}
+	every := max(1, min(guardSample, capacity/guardPages))
+	n := max(8, capacity/every)
+	g := guard{limit: math.MaxUint64 / uint64(every), index: newTable(n), pages: make([]guardPage, n), head: -1, tail: -1, term: guardTerm}
 	for i := range g.pages {
 		g.pages[i].next = int32(i) + 1
 	}
@@ -59,14 +63,13 @@ func (g *guard) request(r *Request) {
 	g.lookups, g.lead, g.square = g.lookups*guardDecay, g.lead*guardDecay, g.square*guardDecay
 	// Only leading blocks count, as in the cache: LRU hits a sampled block if it has all those in front of it.
 	leading, lead := true, 0.0
-	for i, s := range r.Signatures {
-		if (s>>1)%g.modulus != 0 {
-			continue
-		}
+	g.sample(r.Signatures)
+	for _, i := range g.sampled {
+		s := r.Signatures[i]
 		at := g.index.find(s)
-		if i < r.Prompt {
+		if int(i) < r.Prompt {
 			g.lookups++
-			if i < r.Cached {
+			if int(i) < r.Cached {
 				lead--
 			}
 			leading = leading && at >= 0
@@ -81,8 +84,8 @@ func (g *guard) request(r *Request) {
 		}
 	}
 	// The deepest block goes first among those of one request, so it is used first.
-	for i := len(r.Signatures) - 1; i >= 0; i-- {
-		if s := r.Signatures[i]; (s>>1)%g.modulus == 0 && g.index.find(s) < 0 {
+	for _, i := range slices.Backward(g.sampled) {
+		if s := r.Signatures[i]; g.index.find(s) < 0 {
 			g.push(s)
 		}
 	}
@@ -99,6 +102,16 @@ func (g *guard) request(r *Request) {
 	if g.lead > guardMargin*g.lookups+guardNoise*math.Sqrt(g.square) {
 		g.ruling = g.term
 		g.term *= guardGrowth
+	}
+}
+
+// sample lists the blocks of the sample. This is all that most blocks of a request cost: one product and one comparison.
+func (g *guard) sample(signatures []uint64) {
+	g.sampled = g.sampled[:0]
+	for i, s := range signatures {
+		if s*0x9e3779b97f4a7c15 <= g.limit {
+			g.sampled = append(g.sampled, int32(i))
+		}
 	}
 }
 
