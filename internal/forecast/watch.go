@@ -8,8 +8,9 @@ import "math"
 type watch struct {
 	index table
 	ring  []watched
-	next  int // the oldest entry: the next to be replaced
-	swept int // where the sweep goes on
+	due   []int64 // by entry: when it may have outlived its bin, see dueOf
+	next  int     // the oldest entry: the next to be replaced
+	swept int     // where the sweep goes on
 }
 
 // watched is one block under watch.
@@ -21,7 +22,9 @@ type watched struct {
 	features  Features
 }
 
-func newWatch(n int) watch { return watch{index: newTable(n), ring: make([]watched, n)} }
+func newWatch(n int) watch {
+	return watch{index: newTable(n), ring: make([]watched, n), due: make([]int64, n)}
+}
 
 // patience is how many expected gaps a block is watched at least while the list is full. With shorter ones the late
 // bins, which tell an overdue session from one that has ended, would never be observed under load.
@@ -52,6 +55,7 @@ func (w *watch) add(signature uint64, f Features, scale int16, now int64) Entry 
 	}
 	entry := Entry{signature: signature, slot: int32(w.next)}
 	*e = watched{signature: signature, since: now, scale: scale, features: f}
+	w.due[w.next] = e.dueOf()
 	w.index.put(signature, entry.slot)
 	w.next = (w.next + 1) % len(w.ring)
 	return entry
@@ -91,14 +95,34 @@ func (w *watch) see(m *model, signatures []uint64, arrived int64) {
 // only when their place is needed, and the policy would believe for minutes that everything returns.
 const sweepShare = 64
 
-// sweep learns what some of the watched blocks have outlived.
+// sweepMost bounds the entries that one request sweeps. A list for which it is too few has so many entries that those
+// which the sweep reaches late are young against the time that the list covers.
+const sweepMost = 256
+
+// sweep learns what some of the watched blocks have outlived. For most of them there is nothing to learn yet, and then
+// one number is read.
 func (w *watch) sweep(m *model, now int64) {
-	for range len(w.ring)/sweepShare + 1 {
-		w.swept = (w.swept + 1) % len(w.ring)
+	for range min(len(w.ring)/sweepShare+1, sweepMost) {
+		if w.swept++; w.swept == len(w.ring) {
+			w.swept = 0
+		}
+		if w.due[w.swept] > now {
+			continue
+		}
 		if e := &w.ring[w.swept]; e.signature != 0 {
 			w.outlive(m, e, binOf(float64(now-e.since)/1000, float64(e.scale)/fixedUnit))
+			w.due[w.swept] = e.dueOf()
 		}
 	}
+}
+
+// dueOf is a moment before which the block has not outlived its bin, and not much before the end of the bin.
+func (e *watched) dueOf() int64 {
+	if e.bin >= bins-1 {
+		return math.MaxInt64
+	}
+	seconds := binEnd[e.bin]*float64(expScale(float32(e.scale)/fixedUnit))*0.999 - 1
+	return e.since + int64(1000*seconds)
 }
 
 // outlive learns that a block was not used in the bins before one.
@@ -107,3 +131,11 @@ func (w *watch) outlive(m *model, e *watched, bin int) {
 		m.learnBin(e.features, int(e.bin), false)
 	}
 }
+
+// binEnd is the end of each bin in units of e^scale seconds.
+var binEnd = func() (t [bins]float64) {
+	for k := range t {
+		t[k] = math.Exp(edge(k + 1))
+	}
+	return t
+}()
