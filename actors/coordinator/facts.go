@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
 	"github.com/kvactor/kvactor/messages"
@@ -41,22 +43,29 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, answer int) *pro
 	return r
 }
 
-// signatureSamples is how many tokens of a block its signature depends on. A signature
-// only tells a policy which blocks it has seen before, so two blocks that differ in
-// other tokens alone may have the same one; reading all tokens would cost as much as
-// the match of a prompt.
-const signatureSamples = 8
+// signatureSamples is how many tokens of a block its signature depends on, beside the last
+// one. A signature only tells a policy which blocks it has seen before, so two blocks that
+// differ in other tokens alone may have the same one; reading all tokens would cost as much
+// as the match of a prompt.
+const signatureSamples = 4
 
 // appendSignatures appends the signature of each whole block: a hash over the namespace
 // and samples of all tokens up to the block's end. None is 0.
+//
+// The samples of a block are multiplied each by a number of its own, so that a processor does
+// it for many at once, and only their sum waits for the block before.
 func appendSignatures(list []uint64, space *messages.Namespace, tokens []messages.Token, tokensPerBlock int) []uint64 {
 	h := hashString(hashString(hashString(0x9e3779b97f4a7c15, space.Salt), space.LoRA), space.Encoder)
 	step := max(1, tokensPerBlock/signatureSamples)
+	list = slices.Grow(list, len(tokens)/tokensPerBlock)
 	for len(tokens) >= tokensPerBlock {
-		for i := 0; i < tokensPerBlock; i += step {
-			h = mix(h ^ uint64(uint32(tokens[i])))
+		block := tokens[:tokensPerBlock]
+		sum, factor := uint64(uint32(block[len(block)-1])), uint64(0x94d049bb133111eb)
+		for i := 0; i < len(block); i += step {
+			sum += uint64(uint32(block[i])) * factor
+			factor += 0xd6e8feb86659fd92 // even, so the factor stays odd
 		}
-		h = mix(h ^ uint64(uint32(tokens[tokensPerBlock-1])))
+		h = mix(h ^ sum)
 		list = append(list, h|1)
 		tokens = tokens[tokensPerBlock:]
 	}
