@@ -226,6 +226,39 @@ func (m *model) learnBin(f Features, bin int, used bool) {
 	}
 }
 
+// batchChance is up to which sum of chances bins are learned as one observation.
+const batchChance = 0.05
+
+// outlive corrects the hazards of the bins from one up to another, which a block has outlived. It is learnBin for each
+// of them, but the first bins that a block outlives have chances of a thousandth, and do not change what the next one
+// is corrected by: together they are one correction of the weights.
+func (m *model) outlive(f Features, from, to int) {
+	if f.at(featureLast) == 1 {
+		for k := from; k < to; k++ {
+			m.learnBin(f, k, false)
+		}
+		return
+	}
+	for k := from; k < to; {
+		score, uncertain := float64(m.predict(f).score), 0.0
+		for i, g := 0, f; i < featureCount; i, g = i+1, g>>featureBits {
+			uncertain += m.weight[i][g&featureMask].variance
+		}
+		gradient, information, first := 0.0, 0.0, k
+		for sum := 0.0; k < to && sum < batchChance; k++ {
+			b := &m.bias[k]
+			chance := logistic(b.value + score)
+			share := chance / (1 + chance*(1-chance)*(uncertain+b.variance))
+			b.learn(share, share*(1-chance))
+			gradient, information, sum = gradient+share, information+share*(1-chance), sum+chance
+		}
+		for i, g := 0, f; i < featureCount; i, g = i+1, g>>featureBits {
+			m.learnWeight(i, int(g&featureMask), gradient, information)
+			m.weight[i][g&featureMask].variance += float64(k-first-1) * drift
+		}
+	}
+}
+
 // learnWeight corrects the weight of one value of a feature.
 func (m *model) learnWeight(feature, value int, gradient, information float64) {
 	w := &m.weight[feature][value]
@@ -233,7 +266,8 @@ func (m *model) learnWeight(feature, value int, gradient, information float64) {
 	m.terms[feature][value].score = float32(w.value)
 }
 
-func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+// logistic is the chance of a log odds. The table of expScale gives it to a hundred thousandth of itself.
+func logistic(x float64) float64 { return 1 / (1 + float64(expScale(-float32(x)))) }
 
 // binOf is the bin of an age in seconds: a negative one counts as the first.
 //

@@ -127,8 +127,9 @@ func (e *watched) dueOf() int64 {
 
 // outlive learns that a block was not used in the bins before one.
 func (w *watch) outlive(m *model, e *watched, bin int) {
-	for ; int(e.bin) < bin; e.bin++ {
-		m.learnBin(e.features, int(e.bin), false)
+	if int(e.bin) < bin {
+		m.outlive(e.features, int(e.bin), bin)
+		e.bin = uint8(bin)
 	}
 }
 
