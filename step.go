@@ -18,7 +18,7 @@ type Step struct {
 	Sequence *Sequence
 	Tokens   []Token    // Append: the tokens to add, for beam width 1
 	Beams    []BeamStep // Append: one for each beam, for larger beam widths
-	Computed int        // Commit, Append: the number of leading tokens that are computed; Append takes 0 for no commit
+	Computed int        // Commit, Append, Release: the number of leading tokens that are computed; Append and Release take 0 for no commit
 	Rewind   int        // Rewind: the number of last tokens to drop, at least 1
 	Forks    int        // Fork: the number of sequences to make, at least 1
 	Discard  bool       // Release: do not store what was computed since the last commit
@@ -127,14 +127,16 @@ func (e *Engine) Fork(ctx context.Context, steps []Step) error {
 	})
 }
 
-// Release ends sequences. What they have committed stays reusable until it is evicted.
-// The host's kernels may use the pages until After has passed. A sequence that is lost
+// Release ends sequences. What they have committed stays reusable until it is evicted. A
+// step whose Computed is not 0 commits first, in the same message; it takes no pages for that.
+// With a Computed that Commit refuses, or with Discard besides, the step is refused
+// (ErrBadRequest) and its sequence goes on. The host's kernels may use the pages until After has passed. A sequence that is lost
 // (ErrSequenceLost) is released as well.
 func (e *Engine) Release(ctx context.Context, steps []Step) error {
 	m := &messages.Release{Steps: make([]messages.ReleaseStep, len(steps))}
 	for i := range steps {
 		st := &steps[i]
-		m.Steps[i] = messages.ReleaseStep{Sequence: st.id(), Discard: st.Discard, After: st.After, AnswerTokens: st.AnswerTokens}
+		m.Steps[i] = messages.ReleaseStep{Sequence: st.id(), Computed: st.Computed, Discard: st.Discard, After: st.After, AnswerTokens: st.AnswerTokens}
 	}
 	if err := e.do(ctx, m, &m.Err, steps); err != nil {
 		return err

@@ -159,7 +159,12 @@ type PlacedPage struct {
 // ReleaseStep ends one sequence.
 type ReleaseStep struct {
 	Sequence SequenceID
-	Discard  bool   // do not store what the sequence has computed since its last commit
+	// Computed, if it is not 0, commits so many tokens first, as a CommitStep would, in the
+	// same message. It takes no pages: neither those of a next chunk nor of a checkpoint,
+	// but the working page of a recurrent sequence becomes one. A number that a
+	// CommitStep could not have is ErrBadRequest, and the sequence goes on.
+	Computed int
+	Discard  bool   // do not store what the sequence has computed since its last commit; not with Computed
 	After    Ticket // the host's kernels may use the pages until it has passed
 	// AnswerTokens is the length of the answer if another engine generates it, as with
 	// disaggregated prefill; 0: the tokens that were appended. Only the eviction policy

@@ -19,10 +19,10 @@ type requestFacts struct {
 // reset takes the records back.
 func (f *requestFacts) reset() { f.used = 0 }
 
-// of describes a sequence that ends. The answer is what the host says of it, or else the
-// tokens behind the prompt. It returns nil for a sequence whose path says nothing: one
+// of describes a sequence that ends with so many computed tokens. The answer is what the host
+// says of it, or else the tokens behind the prompt. It returns nil for a sequence whose path says nothing: one
 // that stores nothing, that is lost, or that has beams, which are several paths.
-func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, answer int) *protocol.RequestFacts {
+func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, computed, answer int) *protocol.RequestFacts {
 	if s.IsLost() || !s.Stores() || s.Width() > 1 {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (f *requestFacts) of(s *sequence.Sequence, tokensPerBlock, answer int) *pro
 	r := f.list[f.used]
 	f.used++
 	// What is not computed is not stored, so no later request can find it.
-	tokens := s.Tokens(0)[:s.Computed()]
+	tokens := s.Tokens(0)[:computed]
 	if answer == 0 {
 		answer = int(s.Length() - s.Prompt)
 	}

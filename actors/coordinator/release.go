@@ -6,12 +6,14 @@ import (
 
 	"github.com/kvactor/kvactor/actors/coordinator/sequence"
 	"github.com/kvactor/kvactor/internal/protocol"
+	"github.com/kvactor/kvactor/internal/refusals"
 	"github.com/kvactor/kvactor/messages"
 )
 
 // release serves Release: sequences end. What they have computed is offered to the
 // tree once more, a trailing partial block included, and all their pages are
-// dropped.
+// dropped. A step that names computed tokens commits them on the way: they are offered
+// with the rest, so a commit and a release cost the messages of a release.
 //
 //	start ─▶ inspecting ─▶ storing ─▶ following ─┬─▶ answer
 //	  ▲      pages that may           pages are  │
@@ -60,7 +62,11 @@ type releaseItem struct {
 	request  *messages.ReleaseStep
 	inspect  bool // its trailing partial block
 	lost     bool // it offers nothing
+	computed int  // tokens that are computed when it ends
 	to       int  // tokens to offer
+	// committed is the use of pages that leave their windows when computed tokens are: a commit
+	// before the release would have dropped them with it.
+	committed protocol.Use
 	// offered, if anything was looked at, are by pool the pages that cache nothing
 	// yet: all that the sequence offers.
 	offered [][]messages.PageID
@@ -91,21 +97,46 @@ func (r *release) start() {
 			r.enterLost(request)
 			continue
 		}
-		it := releaseItem{sequence: s, request: request, to: int(s.Computed())}
-		// Without partial reuse no one could match a block that is not full.
-		if !r.config.Partial {
-			it.to = r.config.wholeTokens(it.to)
+		if result.Err = r.validate(s, request); result.Err != nil {
+			r.stats.RefusedSteps.Note(result.Err)
+			r.sequences.NoteKernel(request.Sequence, request.After)
+			continue
 		}
-		tpb := r.config.TokensPerBlock
-		// The page of a trailing block that no one else ever held caches nothing.
-		// A block of which others hold the page may have been stored by one of them.
-		it.inspect = it.to%tpb != 0 && it.to/tpb < int(s.SharedBlocks())
-		if s.Forked() || it.inspect {
-			it.offered = make([][]messages.PageID, len(r.config.Pools))
-		}
-		r.add(it)
+		r.enter(s, request)
 	}
 	r.wave()
+}
+
+// validate checks what a step commits.
+func (r *release) validate(s *sequence.Sequence, request *messages.ReleaseStep) error {
+	switch {
+	case request.Computed == 0:
+		return nil
+	case request.Discard:
+		return refusals.New(messages.ErrBadRequest, "a release that commits %d tokens and discards them", request.Computed)
+	}
+	return r.validateCommit(s, request.Computed, int(s.Length()))
+}
+
+// enter adds a sequence that runs.
+func (r *release) enter(s *sequence.Sequence, request *messages.ReleaseStep) {
+	it := releaseItem{sequence: s, request: request, computed: max(int(s.Computed()), request.Computed), committed: s.Usage.Use()}
+	if it.committed == 0 {
+		it.committed = r.uses.next()
+	}
+	it.to = it.computed
+	// Without partial reuse no one could match a block that is not full.
+	if !r.config.Partial {
+		it.to = r.config.wholeTokens(it.to)
+	}
+	tpb := r.config.TokensPerBlock
+	// The page of a trailing block that no one else ever held caches nothing.
+	// A block of which others hold the page may have been stored by one of them.
+	it.inspect = it.to%tpb != 0 && it.to/tpb < int(s.SharedBlocks())
+	if s.Forked() || it.inspect {
+		it.offered = make([][]messages.PageID, len(r.config.Pools))
+	}
+	r.add(it)
 }
 
 // add adds an item and touches its sequence.
@@ -254,11 +285,11 @@ func (r *release) store() {
 				}
 				// The working page is the state after exactly the computed tokens. No other block can
 				// have it.
-				if !r.states.empty() && it.to == int(s.Computed()) {
+				if !r.states.empty() && it.to == it.computed {
 					offer.FindEnd, offer.HandOver = true, s.WorkingPages()
 				}
 			}
-			r.out.storeInput(s, 0, int(s.Input.Computed()))
+			r.out.storeInput(s, 0, r.input(it))
 		}
 		// The symbols go with the last sequence that needs them, in the same change of the tree
 		// that stores its blocks: stores come before releases of symbols there.
@@ -276,6 +307,16 @@ func (r *release) store() {
 	}
 	r.out.reset()
 	r.dropPages()
+}
+
+// input is how much of the encoder's input is computed when an item ends: the first commit
+// of a sequence computes all of it.
+func (r *release) input(it *releaseItem) int {
+	s := it.sequence
+	if s.Input.Pending() && it.computed > int(s.Computed()) {
+		return len(s.Input.Tokens())
+	}
+	return int(s.Input.Computed())
 }
 
 // countHandedOver counts the working pages that are checkpoints from now on. They need no
@@ -302,7 +343,7 @@ func (r *release) dropPages() {
 		s := it.sequence
 		var facts *protocol.RequestFacts
 		if r.config.Forecast && !it.lost {
-			facts = r.facts.of(s, r.config.TokensPerBlock, it.request.AnswerTokens)
+			facts = r.facts.of(s, r.config.TokensPerBlock, it.computed, it.request.AnswerTokens)
 		}
 		for p := range r.config.Pools {
 			// Each beam drops its own references.
@@ -314,7 +355,7 @@ func (r *release) dropPages() {
 				} else {
 					r.out.move.markRead(s, p, table)
 				}
-				r.out.pools.drop(s, p, table, 0)
+				r.out.pools.drop(s, p, r.dropLeaving(it, p, table), 0)
 				if facts != nil && !s.Covered(p) && p < r.self.end { // the path is of the decoder's tokens
 					r.out.pools.lastOp(p).Request = facts
 				}
@@ -324,6 +365,29 @@ func (r *release) dropPages() {
 	// The sequences still have their tables: they end with the last wave.
 	r.stage = releaseFollowing
 	r.out.followUp()
+}
+
+// dropLeaving drops the pages of a table that leave the window with what the item commits,
+// and returns the table without them. They have an earlier use than the rest, as if a commit had
+// come before.
+func (r *release) dropLeaving(it *releaseItem, p int, table []messages.PageID) []messages.PageID {
+	s := it.sequence
+	if it.computed == int(s.Computed()) || p >= r.self.end {
+		return table
+	}
+	from, to := s.LeavingWindow(p, sequence.TokenCount(it.computed))
+	if from >= to {
+		return table
+	}
+	last := s.Usage.Use()
+	s.Usage.SetUse(it.committed)
+	r.out.pools.drop(s, p, table[from:to], from)
+	s.Usage.SetUse(last)
+	rest := slices.Clone(table)
+	for b := from; b < to; b++ {
+		rest[b] = messages.NoPage
+	}
+	return rest
 }
 
 // markReleased tells the offloader that kernels of the host use the pages until the

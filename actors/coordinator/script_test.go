@@ -32,7 +32,7 @@ import (
 //	admit a=0..12 b=0..8+100..104 [chunk=n] [beams=n] [session=s] [salt=s] [input=900..907] [items] [priority=n [ms=n]]
 //	write a=12                    the host computes tokens, and will commit them later
 //	commit a=12                   append a=100..102, or a=0:100+1:101 with beams
-//	rewind a=2    fork a=b        release a b      discard a
+//	rewind a=2    fork a=b        release a b      discard a        release a=12: it commits, too
 //	    [after=n]                 behind commit, append, release: the kernel that may still run
 //	    [commits]                 behind append: it commits what was there before, too
 //	pin p=0..8    unpin p         prefetch 0..8    lookup 0..8
@@ -324,11 +324,7 @@ func (s *script) after(d *datadriven.TestData) messages.Ticket {
 func (s *script) commit(d *datadriven.TestData) {
 	m := &messages.Commit{}
 	for _, arg := range stepsOf(d) {
-		n, l := number(s.t, arg.Vals[0]), s.sequence(arg.Key)
-		if l != nil && n > max(l.computed, s.written[arg.Key]) && n <= l.length() {
-			s.hostWrites(l, n)
-		}
-		m.Steps = append(m.Steps, messages.CommitStep{Sequence: s.names[arg.Key], Computed: n, After: s.after(d)})
+		m.Steps = append(m.Steps, messages.CommitStep{Sequence: s.names[arg.Key], Computed: s.computes(arg), After: s.after(d)})
 	}
 	if !s.Do(m) {
 		return
@@ -339,6 +335,15 @@ func (s *script) commit(d *datadriven.TestData) {
 		}
 	}
 	s.results(d, m.Results)
+}
+
+// computes is the number of tokens that a step commits; the host has written their KV then.
+func (s *script) computes(arg datadriven.CmdArg) int {
+	n, l := number(s.t, arg.Vals[0]), s.sequence(arg.Key)
+	if l != nil && n > max(l.computed, s.written[arg.Key]) && n <= l.length() {
+		s.hostWrites(l, n)
+	}
+	return n
 }
 
 // hostWrites writes the KV of tokens, without printing the messages that this takes.
@@ -389,13 +394,19 @@ func (s *script) append(d *datadriven.TestData) {
 func (s *script) release(d *datadriven.TestData) {
 	m := &messages.Release{}
 	for _, arg := range stepsOf(d) {
-		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.names[arg.Key], Discard: d.Cmd == "discard", After: s.after(d)})
+		step := messages.ReleaseStep{Sequence: s.names[arg.Key], Discard: d.Cmd == "discard", After: s.after(d)}
+		if len(arg.Vals) > 0 {
+			step.Computed = s.computes(arg)
+		}
+		m.Steps = append(m.Steps, step)
 	}
 	if !s.Do(m) {
 		return
 	}
-	for _, arg := range stepsOf(d) {
-		delete(s.running, s.names[arg.Key])
+	for i, arg := range stepsOf(d) {
+		if err := m.Results[i].Err; err == nil || !errors.Is(err, messages.ErrBadRequest) {
+			delete(s.running, s.names[arg.Key])
+		}
 	}
 	s.results(d, m.Results)
 }

@@ -161,7 +161,7 @@ func pagesIn(table []messages.PageID) (n int) {
 }
 
 // validateCommit checks that the first n tokens may be committed, of length.
-func (b *stepBatch) validateCommit(s *sequence.Sequence, n, length int) error {
+func (p *shared) validateCommit(s *sequence.Sequence, n, length int) error {
 	// The first case that holds is the refusal; the order goes from what can never be right
 	// to what is only too early.
 	computed, prompt := int(s.Computed()), int(s.Prompt)
@@ -178,7 +178,7 @@ func (b *stepBatch) validateCommit(s *sequence.Sequence, n, length int) error {
 		return refusals.New(messages.ErrBadRequest, "commit of %d tokens: the chunk ends at %d", n, s.ChunkEnd())
 	// A block of the prompt is stored when it is whole; half of one would be stored with the
 	// next commit, under a retention that the first one has spent.
-	case n < prompt && n%b.config.TokensPerBlock != 0:
+	case n < prompt && n%p.config.TokensPerBlock != 0:
 		return refusals.New(messages.ErrBadRequest, "commit of %d tokens ends off a block boundary before the prompt's end at %d", n, prompt)
 	}
 	return nil

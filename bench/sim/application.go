@@ -277,6 +277,10 @@ func (a *application) compute() bool {
 	if !ok {
 		return true
 	}
+	if a.world.rng.IntN(8) == 0 {
+		a.releaseComputed(list, ends)
+		return true
+	}
 	for i, s := range list {
 		m.Steps = append(m.Steps, messages.CommitStep{
 			Sequence: s.id, Computed: ends[i], After: s.last, SeparateRequest: a.world.rng.IntN(2) == 0,
@@ -292,6 +296,21 @@ func (a *application) compute() bool {
 	}
 	a.world.submit(r)
 	return true
+}
+
+// releaseComputed releases sequences with the commit of what the last kernel computes.
+func (a *application) releaseComputed(list []*sequence, ends []int) {
+	m := &messages.Release{}
+	for i, s := range list {
+		m.Steps = append(m.Steps, messages.ReleaseStep{Sequence: s.id, Computed: ends[i], After: s.last})
+	}
+	r := &request{kind: "release", record: m, by: a, detail: fmt.Sprint(m.Steps)}
+	r.then = func(err error) {
+		if err == nil {
+			a.released(r, list, m.Results)
+		}
+	}
+	a.world.submit(r)
 }
 
 // unknown asks for the tables of a sequence if they are not known.

@@ -52,16 +52,7 @@ func (st *steps) advance(accepted []progress) {
 	for _, c := range accepted {
 		s := c.sequence
 		chunked[s] = s.chunk > 0 && s.prefilling()
-		s.computed = c.computed
-		for _, p := range st.pools {
-			for _, table := range s.tables[p.id] {
-				for index := range table {
-					if st.left(p, index, s.computed) {
-						st.memory.drop(p, table, index, c.use)
-					}
-				}
-			}
-		}
+		st.dropLeft(c)
 	}
 	for _, c := range accepted {
 		if !chunked[c.sequence] {
@@ -69,6 +60,32 @@ func (st *steps) advance(accepted []progress) {
 		}
 		for _, p := range st.attentionPools() {
 			st.takeChunk(p, c)
+		}
+	}
+}
+
+// validRelease refuses a release whose commit is wrong.
+func (st *steps) validRelease(s *sequence, step *messages.ReleaseStep) error {
+	switch {
+	case step.Computed == 0:
+		return nil
+	case step.Discard:
+		return bad("a release that commits and discards")
+	}
+	return st.validCommit(s, step.Computed)
+}
+
+// dropLeft makes the tokens of a commit computed, and drops what leaves its window.
+func (st *steps) dropLeft(c progress) {
+	s := c.sequence
+	s.computed = c.computed
+	for _, p := range st.pools {
+		for _, table := range s.tables[p.id] {
+			for index := range table {
+				if st.left(p, index, s.computed) {
+					st.memory.drop(p, table, index, c.use)
+				}
+			}
 		}
 	}
 }

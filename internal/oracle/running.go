@@ -88,12 +88,21 @@ func (o *Oracle) Release(_ context.Context, steps []messages.ReleaseStep) ([]mes
 	var results []messages.StepResult
 	for i, step := range steps {
 		r := messages.StepResult{Sequence: step.Sequence}
-		if s, err := o.references.running(step.Sequence); err != nil {
+		s, err := o.references.running(step.Sequence)
+		if err == nil {
+			err = o.steps.validRelease(s, &step)
+		}
+		if err != nil {
 			r.Err = err
 		} else {
 			if !step.Discard {
+				before := s.computed
+				s.computed = max(before, step.Computed)
 				o.offering.store(s, span{0, s.computed}, atRelease, nil)
 				o.checkpoints.handOver(s)
+				if s.computed > before {
+					o.steps.dropLeft(progress{sequence: s, computed: s.computed, use: s.last})
+				}
 			}
 			for _, p := range o.pools {
 				for _, table := range s.tables[p.id] {

@@ -117,7 +117,32 @@ func (r *run) release(t *rapid.T) {
 			chosen = append(chosen, s)
 		}
 	}
-	r.releaseChosen(t, chosen, messages.ReleaseStep{Discard: rarely(t, "discard")})
+	like := messages.ReleaseStep{Discard: rarely(t, "discard")}
+	if rapid.IntRange(0, 2).Draw(t, "commits") == 0 {
+		r.releaseComputed(t, chosen, like)
+		return
+	}
+	r.releaseChosen(t, chosen, like)
+}
+
+// releaseComputed releases sequences with what they have computed since their last commits,
+// or with a number that may be wrong. Those that are refused go on.
+func (r *run) releaseComputed(t *rapid.T, chosen []*sequence, like messages.ReleaseStep) {
+	for _, s := range chosen {
+		like.Computed = rapid.IntRange(max(1, s.computed-1), s.length()+1).Draw(t, "computed")
+		if rapid.Bool().Draw(t, "all") {
+			like.Computed = s.length()
+		}
+		steps := [2]messages.ReleaseStep{like, like}
+		steps[0].Sequence, steps[1].Sequence = s.id[0], s.id[1]
+		a, ea := r.a.Release(r.ctx, steps[:1])
+		b, eb := r.b.Release(r.ctx, steps[1:])
+		r.sameSteps(t, "release with a commit", stepAnswers{a, ea}, stepAnswers{b, eb})
+		if ea == nil && a[0].Err == nil {
+			r.gone = append(r.gone, s.id)
+			r.running = slices.DeleteFunc(r.running, func(o *sequence) bool { return o == s })
+		}
+	}
 }
 
 // releaseChosen releases sequences in one request, each as like says.
